@@ -1,0 +1,272 @@
+// Package policy is the resolved, typed form of a policy: what the text means, without the text
+// and without anything of the kernel's.
+//
+// In goes a parsed file (package syntax), out comes a Policy that the oracle evaluates directly
+// and the compiler lowers. Names are bound, prefixes masked and merged, comparisons turned into
+// inclusive ranges. It must never depend on the machine it runs on.
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Policy is one resolved policy file.
+type Policy struct {
+	File      string // base name of the file, for "edge.levee:14"
+	Interface string // from `interface`, or ""
+	Sets      []*Set // in order of definition
+	Protect   []*Rule
+	Rules     []*Rule // pass, drop and count, in order
+	Default   Default
+	Essential bool // false after `essential off`
+	OnError   OnError
+	Tests     []*Test
+}
+
+// Pos is a place in the policy file; both count from 1, Col in characters.
+type Pos struct{ Line, Col int }
+
+// Action is what a rule does. The zero value drops.
+type Action uint8
+
+const (
+	Drop Action = iota
+	Pass
+	Count   // counts, decides nothing
+	Protect // passes, looked at before all others
+)
+
+func (a Action) String() string {
+	return [...]string{"drop", "pass", "count", "protect"}[a]
+}
+
+// Verdict is what the action does to a packet that it decides.
+func (a Action) Verdict() Action {
+	if a == Protect {
+		return Pass
+	}
+	return a
+}
+
+// Default is the required last word.
+type Default struct {
+	Action Action // Drop or Pass
+	Pos    Pos
+}
+
+// OnError is the operator's choice when the policy cannot be kept in force.
+type OnError uint8
+
+const (
+	KeepLast OnError = iota
+	ErrorPass
+	ErrorDrop
+)
+
+// Rule is one protect, pass, drop or count statement.
+type Rule struct {
+	Action    Action
+	Match     []Term // all must hold; empty matches every well-formed packet
+	Malformed bool   // `malformed`: matches malformed frames and only these; Match is then empty
+	Label     string // from `as`, or ""
+	Text      string // canonical text, as `levee fmt` prints it
+	ID        string // identity across replaces: see docs/language.md "Statements"
+	Pos       Pos
+}
+
+// Field is what a term looks at. Presence: a term on a field that a packet does not have never
+// holds, negated or not.
+type Field uint8
+
+const (
+	SrcAddr    Field = iota // IP source; Prefixes or Set of Addresses
+	DstAddr                 // IP destination
+	SrcPort                 // Ranges; present for the five port protocols, not on non-first fragments
+	DstPort                 // Ranges
+	SrcService              // Services or Set: protocol and source port together
+	DstService              // Services or Set: protocol and destination port together
+	Proto                   // Ranges; protocol, or last next header; present for IPv4 and IPv6
+	EtherType               // Ranges; after tags; always present
+	ICMPType                // Ranges over type<<8|code; ICMP in IPv4
+	ICMP6Type               // Ranges over type<<8|code; ICMPv6 in IPv6
+	TCPFlags                // Mask, Value; TCP
+	Len                     // Ranges; bytes of the IP packet, or of what follows Ethernet and tags; always present
+	TTL                     // Ranges; IP
+	DSCP                    // Ranges; IP
+	VLAN                    // Ranges; id of the outermost tag; present when tagged
+	InnerVLAN               // Ranges; id of the second tag; present when there are two
+	Tags                    // Ranges; number of tags, 0 to 2; always present
+	SrcMAC                  // Ranges over 48 bits, first octet highest; always present
+	DstMAC                  // Ranges
+	Fragment                // Ranges over {0,1}: 1 for a fragment, first or not; IP
+	NumFields
+)
+
+// Term is one condition on one field.
+type Term struct {
+	Field    Field
+	Not      bool           // the field is present and the values do not hold
+	Ranges   []Range        // numeric fields: sorted, disjoint, not adjacent
+	Prefixes []netip.Prefix // addresses given in the rule: masked, sorted, disjoint, merged
+	Services []Service      // services given in the rule
+	Set      *Set           // instead of Ranges, Prefixes or Services: a named set
+	Mask     uint8          // TCPFlags: flags & Mask == Value
+	Value    uint8
+	Pos      Pos
+}
+
+// Range is inclusive at both ends.
+type Range struct{ Lo, Hi uint64 }
+
+// Service is a protocol with a range of ports.
+type Service struct {
+	Proto  uint8
+	Lo, Hi uint16
+}
+
+// SetKind is where the elements of a set come from.
+type SetKind uint8
+
+const (
+	Inline  SetKind = iota // written in the policy
+	File                   // read from a file when the policy is resolved
+	Dynamic                // filled at run time
+)
+
+// SetType is what the elements of a set are.
+type SetType uint8
+
+const (
+	Addresses SetType = iota
+	Ports
+	Services
+)
+
+// Set is a named set. Elements of inline and file sets are resolved: masked, sorted (IPv4 before
+// IPv6), disjoint and merged, since only membership is asked.
+type Set struct {
+	Name     string
+	Kind     SetKind
+	Type     SetType
+	Prefixes []netip.Prefix
+	Ports    []Range
+	Services []Service
+	Path     string        // File: as written
+	Max      int           // Dynamic: entries over both families
+	Lease    time.Duration // Dynamic: default lease; 0 means until deleted
+	Pos      Pos
+}
+
+// Test is one `test` statement.
+type Test struct {
+	Name  string
+	Steps []Step
+	Pos   Pos
+}
+
+// Step is a packet with its expectation, or (Set != nil) an entry put into a dynamic set.
+type Step struct {
+	Frame  []byte
+	Expect Action // Pass or Drop
+	By     string // "" any; else "protect", "malformed", "essential", "default"
+	Label  string // "" any; else the label of the rule that must decide
+	Text   string // the packet as written, canonical
+	Set    *Set
+	Entry  netip.Prefix
+	Pos    Pos
+}
+
+// Reason is why a verdict fell; its String is the `reason` of `levee eval --json`.
+type Reason uint8
+
+const (
+	ByMalformed Reason = iota
+	ByProtect
+	ByRule
+	ByEssential
+	ByDefault
+)
+
+func (r Reason) String() string {
+	return [...]string{"malformed", "protect", "rule", "essential", "default"}[r]
+}
+
+// Essential names the built-in rules of "Nothing essential is cut", in the order they are tried.
+// They exclude one another.
+var Essential = [...]string{"arp", "nd", "pmtu", "dhcp"}
+
+// Malformed names the reasons a frame is malformed for, in the order of docs/language.md. The
+// index is the code that the decoders (internal/packet, bpf/parse.h) report, plus one: code 0 is a
+// well-formed frame.
+var Malformed = [...]string{
+	"truncated-ethernet", "vlan-depth", "truncated-ip", "ip-version", "ip-header-length",
+	"ip-length", "ext-headers", "truncated-ext", "truncated-l4", "l4-length",
+}
+
+// Slot is one counter of a policy: each thing that can decide, or count, a packet.
+type Slot struct {
+	Reason Reason
+	Action Action // Pass, Drop or Count
+	Rule   *Rule  // ByProtect and ByRule (also a rule with Malformed)
+	Name   string // ByMalformed and ByEssential: which
+	ID     string // identity across replaces, unique in the policy
+}
+
+// Slots lists the counters of a policy in their fixed order: malformed reasons, protect rules,
+// rules, essential rules (absent after `essential off`), default. The oracle and the compiled
+// program both report a decision as an index into it.
+func (p *Policy) Slots() []Slot {
+	var s []Slot
+	for _, m := range Malformed {
+		s = append(s, Slot{Reason: ByMalformed, Action: Drop, Name: m, ID: "malformed:" + m})
+	}
+	for _, r := range p.Protect {
+		s = append(s, Slot{Reason: ByProtect, Action: Pass, Rule: r, ID: r.ID})
+	}
+	for _, r := range p.Rules {
+		s = append(s, Slot{Reason: ByRule, Action: r.Action, Rule: r, ID: r.ID})
+	}
+	if p.Essential {
+		for _, e := range Essential {
+			s = append(s, Slot{Reason: ByEssential, Action: Pass, Name: e, ID: "essential:" + e})
+		}
+	}
+	return append(s, Slot{Reason: ByDefault, Action: p.Default.Action, ID: "default"})
+}
+
+// Slot offsets within Slots.
+func (p *Policy) ProtectSlot(i int) int   { return len(Malformed) + i }
+func (p *Policy) RuleSlot(i int) int      { return len(Malformed) + len(p.Protect) + i }
+func (p *Policy) EssentialSlot(i int) int { return len(Malformed) + len(p.Protect) + len(p.Rules) + i }
+func (p *Policy) DefaultSlot() int {
+	n := len(Malformed) + len(p.Protect) + len(p.Rules)
+	if p.Essential {
+		n += len(Essential)
+	}
+	return n
+}
+
+// Where is the `rule` of `levee eval --json` and of every listing: "edge.levee:14" for what
+// stands in the file, "essential:arp" or "malformed:truncated-ip" for what is built in.
+func (p *Policy) Where(s Slot) string {
+	switch s.Reason {
+	case ByMalformed, ByEssential:
+		return s.ID
+	case ByDefault:
+		return fmt.Sprintf("%s:%d", p.File, p.Default.Pos.Line)
+	}
+	return fmt.Sprintf("%s:%d", p.File, s.Rule.Pos.Line)
+}
+
+// LabelOf is the `label` of `levee eval --json`: what stands after `as`, or the built-in's name.
+func (p *Policy) LabelOf(s Slot) string {
+	switch s.Reason {
+	case ByMalformed, ByEssential:
+		return s.Name
+	case ByDefault:
+		return "default"
+	}
+	return s.Rule.Label
+}
