@@ -1,0 +1,57 @@
+# levee: the commands of this repository. `make` alone lists them.
+#
+# Nothing here asks for more than Go and make: what a target needs beyond that is installed by its
+# Debian package name (scripts/deps), which is why `demo` and `test` want root.
+
+# sudo replaces PATH, and Go is rarely in what it puts there.
+GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go),$(wildcard /snap/bin/go))
+ifeq ($(GO),)
+$(error no Go found: install it from https://go.dev/dl/ into /usr/local/go, or say where: make GO=/path/to/go $(MAKECMDGOALS))
+endif
+
+# Static binaries without a C compiler; no stamping that would need git and trust in its owner.
+export CGO_ENABLED := 0
+export GOFLAGS += -buildvcs=false
+VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+
+.PHONY: help build demo generate test lint bench
+
+help:
+	@echo 'make build       bin/levee, a static binary (needs only Go)'
+	@echo 'make demo        a service under flood, without and with levee (root; under a minute once built)'
+	@echo 'make test        everything CI checks: generated files, lint, all tests (root)'
+	@echo 'make lint        gofmt, go vet, staticcheck'
+	@echo 'make generate    rebuild the BPF objects and generated Go, format (clang-19)'
+	@echo 'make bench       Go benchmarks, and what the demo policy costs a packet (root)'
+
+build:
+	$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/levee ./cmd/levee
+
+demo:
+	@scripts/deps demo
+	@$(MAKE) --no-print-directory build
+	bin/levee lab demo
+
+generate:
+	@scripts/deps generate
+	$(GO) generate ./...
+	$(GO) fmt ./...
+
+# One package at a time: many tests own network namespaces and measure on a machine that may have
+# two cores.
+test:
+	@scripts/deps generate test
+	GO=$(GO) scripts/check-generated
+	@$(MAKE) --no-print-directory lint
+	$(GO) run ./scripts/gotest -p 1 -timeout 5m ./...
+
+lint:
+	GO=$(GO) scripts/check-format
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+bench:
+	@scripts/deps test
+	@$(MAKE) --no-print-directory build
+	$(GO) test -p 1 -run '^$$' -bench . -benchmem ./...
+	bin/levee cost examples/demo.levee
