@@ -1,0 +1,94 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/codegen"
+	"levee/internal/kernel"
+)
+
+// loaded is a program with all its maps in the kernel, attached to nothing yet.
+type loaded struct {
+	prog *ebpf.Program
+	maps map[string]*ebpf.Map
+}
+
+// load puts a compiled program and its maps into the kernel. Maps named in replace are used
+// instead of new ones; the caller keeps its handles. Nothing is left in the kernel on an error.
+func load(p *codegen.Program, replace map[string]*ebpf.Map) (*loaded, error) {
+	if err := kernel.Privileged(); err != nil {
+		return nil, err
+	}
+	spec := withoutBTF(p.Spec)
+	if spec.Programs[codegen.ProgramName] == nil {
+		return nil, fmt.Errorf("load program: the compiled policy has no program %q", codegen.ProgramName)
+	}
+	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
+	if err != nil {
+		return nil, kernel.LoadError("load program", err)
+	}
+	l := &loaded{prog: c.DetachProgram(codegen.ProgramName), maps: c.Maps}
+	c.Maps = nil
+	c.Close()
+	return l, nil
+}
+
+func (l *loaded) Close() error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(l.maps)) {
+		errs = append(errs, l.maps[name].Close())
+	}
+	return errors.Join(append(errs, l.prog.Close())...)
+}
+
+// withoutBTF copies a spec and removes all type information from it: a kernel built without BTF
+// then loads the same program as any other, and none is needed to run it.
+func withoutBTF(in *ebpf.CollectionSpec) *ebpf.CollectionSpec {
+	spec := in.Copy()
+	spec.Types = nil
+	spec.Variables = nil
+	for _, m := range spec.Maps {
+		m.Key, m.Value = nil, nil
+	}
+	for _, p := range spec.Programs {
+		p.Instructions = slices.Clone(p.Instructions)
+		for i := range p.Instructions {
+			p.Instructions[i] = withoutInfo(p.Instructions[i])
+		}
+	}
+	return spec
+}
+
+// withoutInfo keeps of an instruction's metadata what the loader needs: symbol, reference and map.
+func withoutInfo(ins asm.Instruction) asm.Instruction {
+	symbol, ref, m := ins.Symbol(), ins.Reference(), ins.Map()
+	ins.Metadata = asm.Metadata{}
+	if symbol != "" {
+		ins = ins.WithSymbol(symbol)
+	}
+	if ref != "" {
+		ins = ins.WithReference(ref)
+	}
+	if m != nil {
+		_ = ins.AssociateMap(m) // cannot fail: the instruction was associated with a map before
+	}
+	return ins
+}
+
+// mapMemory maps the first n bytes of a BPF_F_MMAPABLE array's values.
+func mapMemory(m *ebpf.Map, n int) ([]byte, error) {
+	page := os.Getpagesize()
+	b, err := unix.Mmap(m.FD(), 0, (n+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map the memory of %s: %w", m, err)
+	}
+	return b, nil
+}

@@ -1,0 +1,170 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// ErrRefused is wrapped by every error that means "this machine cannot or may not do it", as
+// opposed to a policy or a request that is wrong. levee exits with status 3 for it.
+var ErrRefused = errors.New("refused by this machine")
+
+// Refusal is an error of the machine with one line that says what to do about it. It matches
+// ErrRefused and what it wraps.
+type Refusal struct {
+	Msg string // one line: what was being done, what is missing, what to do
+	Err error  // the cause, or nil
+}
+
+func (r *Refusal) Error() string {
+	if r.Err == nil {
+		return r.Msg
+	}
+	return r.Msg + ": " + r.Err.Error()
+}
+
+// Unwrap gives the cause and ErrRefused.
+func (r *Refusal) Unwrap() []error {
+	if r.Err == nil {
+		return []error{ErrRefused}
+	}
+	return []error{ErrRefused, r.Err}
+}
+
+// Refuse makes a Refusal; err may be nil.
+func Refuse(err error, format string, args ...any) error {
+	return &Refusal{Msg: fmt.Sprintf(format, args...), Err: err}
+}
+
+// Verifier is a program that the kernel's verifier refused. Error is one line; Log is everything
+// that the verifier said.
+type Verifier struct {
+	Doing string
+	Cause error
+	Last  string // the line of the log that says why
+	Log   []string
+}
+
+func (v *Verifier) Error() string {
+	s := fmt.Sprintf("%s: the kernel's verifier refused it (%v)", v.Doing, v.Cause)
+	if v.Last != "" {
+		s += ": " + v.Last
+	}
+	return fmt.Sprintf("%s; the whole log has %d lines, add --verbose to see it, and please report it with the policy", s, len(v.Log))
+}
+
+// Unwrap gives the cause and ErrRefused.
+func (v *Verifier) Unwrap() []error { return []error{ErrRefused, v.Cause} }
+
+// Log is the whole verifier log in err, or "".
+func Log(err error) string {
+	var v *Verifier
+	if errors.As(err, &v) {
+		return strings.Join(v.Log, "\n")
+	}
+	return ""
+}
+
+// LoadError turns an error of loading a program or creating a map into one line that says what
+// to do. doing is what was being done: "load program".
+func LoadError(doing string, err error) error {
+	var ve *ebpf.VerifierError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &ve) && len(ve.Log) > 0:
+		return &Verifier{Doing: doing, Cause: ve.Cause, Last: reason(ve.Log), Log: ve.Log}
+	case errors.Is(err, unix.EPERM):
+		if perr := Privileged(); perr != nil {
+			return perr
+		}
+		return Refuse(err, "%s: not permitted although CAP_BPF and CAP_NET_ADMIN are there; a security module (lockdown, SELinux) or a low RLIMIT_MEMLOCK (kernels before 5.11: ulimit -l unlimited) forbids it", doing)
+	case errors.Is(err, unix.ENOMEM):
+		return Refuse(err, "%s: the kernel has not enough memory for the policy's tables; use smaller sets or free memory", doing)
+	case errors.Is(err, unix.E2BIG):
+		return Refuse(err, "%s: the program is larger than this kernel takes (1 million instructions since 5.2); use sets instead of many rules", doing)
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return Refuse(err, "%s: this kernel lacks something the program needs; levee needs Linux 6.1 or newer", doing)
+	case errors.Is(err, unix.EINVAL):
+		return Refuse(err, "%s: the kernel does not know what it was asked for; levee needs Linux 6.1 or newer", doing)
+	}
+	return Refuse(err, "%s", doing)
+}
+
+// reason finds the line of a verifier log that says why: the last one that is neither a summary
+// nor an instruction nor a register state.
+func reason(log []string) string {
+	for i := len(log) - 1; i >= 0; i-- {
+		line := strings.TrimSpace(log[i])
+		switch {
+		case line == "", summary(line), instruction(line):
+			continue
+		}
+		return line
+	}
+	return ""
+}
+
+func summary(line string) bool {
+	for _, prefix := range []string{"processed ", "verification time", "stack depth", "mark_precise", "from "} {
+		if strings.HasPrefix(line, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// instruction reports whether a line is "12: (85) call ..." or "12: R0=...".
+func instruction(line string) bool {
+	n, rest, ok := strings.Cut(line, ": ")
+	if !ok {
+		return false
+	}
+	_, err := strconv.Atoi(n)
+	return err == nil && (strings.HasPrefix(rest, "(") || strings.HasPrefix(rest, "R"))
+}
+
+// Capabilities that attaching needs: number in linux/capability.h and name.
+var needed = [...]struct {
+	bit  uint
+	name string
+}{{39, "CAP_BPF"}, {12, "CAP_NET_ADMIN"}}
+
+const capSysAdmin = 21 // stands for CAP_BPF
+
+// Privileged reports with a Refusal which capability is missing for bpf(2), nil if none is.
+func Privileged() error {
+	effective, err := capabilities()
+	if err != nil {
+		return Refuse(err, "read this process's capabilities from /proc/self/status")
+	}
+	var missing []string
+	for _, c := range needed {
+		if effective&(1<<c.bit) == 0 && !(c.name == "CAP_BPF" && effective&(1<<capSysAdmin) != 0) {
+			missing = append(missing, c.name)
+		}
+	}
+	if missing == nil {
+		return nil
+	}
+	return Refuse(unix.EPERM, "this needs %s; run it as root (sudo)", strings.Join(missing, " and "))
+}
+
+func capabilities() (uint64, error) {
+	b, err := os.ReadFile("/proc/thread-self/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			return strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+		}
+	}
+	return 0, errors.New("no CapEff line")
+}
