@@ -180,7 +180,7 @@ var essential = [len(policy.Essential)]func(*packet.Packet) bool{
 		return p.Transport == packet.ICMPTransport && p.Type == 3 && p.Code == 4 ||
 			p.Transport == packet.ICMP6Transport && p.Type == 2
 	},
-	func(p *packet.Packet) bool { // RFC 2131 section 4.1, RFC 9915 section 7.2
+	func(p *packet.Packet) bool { // RFC 2131 section 4.1, RFC 8415 section 7.2
 		if p.Proto != packet.ProtoUDP || !p.HasPorts() {
 			return false
 		}
