@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+//
+// One instance of the decoder for each kind of frame. Package codegen takes the parse_* functions
+// out of this object and links them to the program that it generates; the entry programs are here
+// only so that the object holds whole programs.
+#include "parse.h"
+
+static __always_inline void begin(struct key *k, __u32 bytes)
+{
+	__builtin_memset(k, 0, sizeof(*k));
+	k->bytes = bytes;
+	k->vlan = NO_VLAN;
+	k->inner_vlan = NO_VLAN;
+}
+
+static __noinline int parse_xdp(struct xdp_md *ctx, struct key *k)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
+
+	f.len = f.data_end - f.data;
+	begin(k, f.len);
+	return parse_ethernet(&f, k, HOOK_XDP);
+}
+
+static __noinline int parse_xdp_frags(struct xdp_md *ctx, struct key *k)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
+
+	f.len = bpf_xdp_get_buff_len(ctx);
+	begin(k, f.len);
+	return parse_ethernet(&f, k, HOOK_XDP_FRAGS);
+}
+
+static __noinline int parse_tcx(struct __sk_buff *ctx, struct key *k)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
+
+	begin(k, f.len);
+	// The stack has taken the outermost tag off the frame before tc sees it.
+	if (ctx->vlan_present) {
+		k->bytes += 4;
+		k->tags = 1;
+		k->vlan = ctx->vlan_tci & 0xfff;
+	}
+	return parse_ethernet(&f, k, HOOK_TCX);
+}
+
+SEC("xdp")
+int entry_xdp(struct xdp_md *ctx)
+{
+	struct key k;
+
+	return parse_xdp(ctx, &k) ? XDP_DROP : k.class;
+}
+
+SEC("xdp.frags")
+int entry_xdp_frags(struct xdp_md *ctx)
+{
+	struct key k;
+
+	return parse_xdp_frags(ctx, &k) ? XDP_DROP : k.class;
+}
+
+SEC("tc")
+int entry_tcx(struct __sk_buff *ctx)
+{
+	struct key k;
+
+	return parse_tcx(ctx, &k) ? 2 : k.class;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+// Exported to Go by bpf2go, which only sees types that are used.
+const enum malformed *unused_malformed __attribute__((unused));
+const enum transport *unused_transport __attribute__((unused));

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+//
+// The careful decoder. The generated program decodes the common packet itself (untagged, IPv4
+// without options or IPv6 without extension headers, not a fragment, TCP, UDP, ICMP) and calls
+// this one for all others and for whatever looks odd. It alone decides what is malformed; the
+// order of the checks is the one of docs/language.md "Malformed".
+#ifndef LEVEE_PARSE_H
+#define LEVEE_PARSE_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+// Why a frame is malformed: 0 is well-formed, the others stand in the order of policy.Malformed.
+enum malformed {
+	WELL_FORMED,
+	TRUNCATED_ETHERNET,
+	VLAN_DEPTH,
+	TRUNCATED_IP,
+	IP_VERSION,
+	IP_HEADER_LENGTH,
+	IP_LENGTH,
+	EXT_HEADERS,
+	TRUNCATED_EXT,
+	TRUNCATED_L4,
+	L4_LENGTH,
+};
+
+// What is known of the transport header. OTHER has no fields but the protocol number.
+enum transport { OTHER, TCP, UDP, UDPLITE, SCTP, DCCP, ICMP, TRANSPORTS };
+
+// A class is what decides which fields a packet has: 0 for frames that are not IP, else
+// 1 + (family * TRANSPORTS + transport) * 2 + fragment, family 0 for IPv4 and 1 for IPv6.
+#define CLASS(family, transport, fragment) (1 + ((family)*TRANSPORTS + (transport)) * 2 + (fragment))
+
+// All that a rule can look at, in host byte order. The generated code reads it by offset.
+struct key {
+	__u64 src_hi, src_lo; // IPv4: the address in src_hi
+	__u64 dst_hi, dst_lo;
+	__u64 src_mac, dst_mac; // first octet highest
+	__u32 bytes;            // frame without FCS
+	__u32 len;              // IP packet, or what follows Ethernet and tags
+	__u16 src_port, dst_port;
+	__u16 icmp; // type << 8 | code
+	__u16 ether_type;
+	__u16 vlan, inner_vlan; // NO_VLAN when there is none
+	__u8 proto;
+	__u8 ttl;
+	__u8 dscp;
+	__u8 tcp_flags;
+	__u8 tags;
+	__u8 class;
+	__u8 malformed;
+	__u8 pad;
+};
+
+#define NO_VLAN 0xffff
+#define MAX_EXT 8
+
+// Where the frame comes from; a constant in each instance of the decoder.
+enum hook { HOOK_XDP, HOOK_XDP_FRAGS, HOOK_TCX };
+
+struct frame {
+	void *ctx;
+	void *data;
+	void *data_end;
+	__u32 len;
+};
+
+// pull copies n bytes at off. Bytes outside the first buffer are fetched by helper where the hook
+// has such frames. The mask tells the verifier what the callers know: no header starts beyond
+// 14 + 8 + 40 + 8 * 2048 bytes.
+static __always_inline long pull(const struct frame *f, __u32 off, void *to, __u32 n, int hook)
+{
+	void *from = f->data + (off & 0x7fff);
+
+	if (from + n <= f->data_end) {
+		__builtin_memcpy(to, from, n);
+		return 0;
+	}
+	if (hook == HOOK_XDP_FRAGS)
+		return bpf_xdp_load_bytes(f->ctx, off, to, n);
+	if (hook == HOOK_TCX)
+		return bpf_skb_load_bytes(f->ctx, off, to, n);
+	return -1;
+}
+
+// parse_transport decodes the header of proto in the left bytes at off and sets the class.
+static __always_inline int parse_transport(const struct frame *f, struct key *k, __u32 off, __u32 left, int family,
+					   int fragment, int hook)
+{
+	__u8 b[16];
+	int transport;
+
+	switch (k->proto) {
+	case 6: {
+		if (left < 20 || pull(f, off, b, 16, hook))
+			return TRUNCATED_L4;
+		__u32 hlen = (b[12] >> 4) * 4;
+		if (hlen < 20 || hlen > left)
+			return L4_LENGTH;
+		k->tcp_flags = b[13];
+		transport = TCP;
+		break;
+	}
+	case 17: {
+		if (left < 8 || pull(f, off, b, 8, hook))
+			return TRUNCATED_L4;
+		__u32 ulen = b[4] << 8 | b[5];
+		if (ulen < 8 || (!fragment && ulen > left))
+			return L4_LENGTH;
+		transport = UDP;
+		break;
+	}
+	case 136:
+		if (left < 8 || pull(f, off, b, 4, hook))
+			return TRUNCATED_L4;
+		transport = UDPLITE;
+		break;
+	case 132:
+		if (left < 12 || pull(f, off, b, 4, hook))
+			return TRUNCATED_L4;
+		transport = SCTP;
+		break;
+	case 33:
+		if (left < 12 || pull(f, off, b, 4, hook))
+			return TRUNCATED_L4;
+		transport = DCCP;
+		break;
+	default:
+		if (k->proto != (family ? 58 : 1)) {
+			k->class = CLASS(family, OTHER, fragment);
+			return WELL_FORMED;
+		}
+		if (left < 8 || pull(f, off, b, 2, hook))
+			return TRUNCATED_L4;
+		k->icmp = b[0] << 8 | b[1];
+		k->class = CLASS(family, ICMP, fragment);
+		return WELL_FORMED;
+	}
+	k->src_port = b[0] << 8 | b[1];
+	k->dst_port = b[2] << 8 | b[3];
+	k->class = CLASS(family, transport, fragment);
+	return WELL_FORMED;
+}
+
+static __always_inline int parse_ipv4(const struct frame *f, struct key *k, __u32 off, int hook)
+{
+	struct {
+		__u8 version_ihl, tos;
+		__be16 tot_len, id, frag_off;
+		__u8 ttl, proto;
+		__be16 check;
+		__be32 src, dst;
+	} ip;
+	__u32 rest = f->len - off;
+
+	if (rest < sizeof(ip) || pull(f, off, &ip, sizeof(ip), hook))
+		return TRUNCATED_IP;
+	if (ip.version_ihl >> 4 != 4)
+		return IP_VERSION;
+	__u32 hlen = (ip.version_ihl & 0xf) * 4;
+	if (hlen < 20)
+		return IP_HEADER_LENGTH;
+	__u32 total = bpf_ntohs(ip.tot_len);
+	if (total < hlen || total > rest)
+		return IP_LENGTH;
+	__u32 frag = bpf_ntohs(ip.frag_off);
+	__u32 at = (frag & 0x1fff) * 8;
+	if (at + total > 0xffff)
+		return IP_LENGTH;
+
+	k->src_hi = bpf_ntohl(ip.src);
+	k->dst_hi = bpf_ntohl(ip.dst);
+	k->len = total;
+	k->ttl = ip.ttl;
+	k->dscp = ip.tos >> 2;
+	k->proto = ip.proto;
+	if (at) {
+		k->class = CLASS(0, OTHER, 1);
+		return WELL_FORMED;
+	}
+	// Two calls with constant classes verify faster than one with a variable fragment.
+	if (frag & 0x2000)
+		return parse_transport(f, k, off + hlen, total - hlen, 0, 1, hook);
+	return parse_transport(f, k, off + hlen, total - hlen, 0, 0, hook);
+}
+
+static __always_inline int is_ext(__u8 nh)
+{
+	return nh == 0 || nh == 43 || nh == 44 || nh == 51 || nh == 60 || nh == 135;
+}
+
+static __always_inline int parse_ipv6(const struct frame *f, struct key *k, __u32 off, int hook)
+{
+	struct {
+		__be32 flow;
+		__be16 len;
+		__u8 next, hops;
+		__be64 src_hi, src_lo, dst_hi, dst_lo;
+	} __attribute__((packed)) ip;
+	struct {
+		__u8 next, len;
+		__be16 frag;
+		__be32 id;
+	} ext;
+	__u32 rest = f->len - off;
+	int fragment = 0;
+
+	if (rest < sizeof(ip) || pull(f, off, &ip, sizeof(ip), hook))
+		return TRUNCATED_IP;
+	__u32 flow = bpf_ntohl(ip.flow);
+	if (flow >> 28 != 6)
+		return IP_VERSION;
+	__u32 left = bpf_ntohs(ip.len);
+	if (left + sizeof(ip) > rest)
+		return IP_LENGTH;
+
+	k->src_hi = bpf_be64_to_cpu(ip.src_hi);
+	k->src_lo = bpf_be64_to_cpu(ip.src_lo);
+	k->dst_hi = bpf_be64_to_cpu(ip.dst_hi);
+	k->dst_lo = bpf_be64_to_cpu(ip.dst_lo);
+	k->len = left + sizeof(ip);
+	k->ttl = ip.hops;
+	k->dscp = flow >> 22 & 0x3f;
+
+	__u8 next = ip.next;
+	off += sizeof(ip);
+	for (int i = 0; i <= MAX_EXT; i++) {
+		if (!is_ext(next))
+			break;
+		if (i == MAX_EXT)
+			return EXT_HEADERS;
+		if (left < sizeof(ext) || pull(f, off, &ext, sizeof(ext), hook))
+			return TRUNCATED_EXT;
+		__u32 hlen = 8;
+		if (next == 51)
+			hlen = (ext.len + 2) * 4;
+		else if (next != 44)
+			hlen = (ext.len + 1) * 8;
+		if (hlen > left)
+			return TRUNCATED_EXT;
+		off += hlen;
+		left -= hlen;
+		if (next == 44) {
+			__u32 frag = bpf_ntohs(ext.frag);
+			__u32 at = frag & 0xfff8;
+			if (at + left > 0xffff)
+				return IP_LENGTH;
+			if (at) {
+				k->proto = ext.next;
+				k->class = CLASS(1, OTHER, 1);
+				return WELL_FORMED;
+			}
+			fragment |= frag & 1;
+		}
+		next = ext.next;
+	}
+	k->proto = next;
+	if (fragment)
+		return parse_transport(f, k, off, left, 1, 1, hook);
+	return parse_transport(f, k, off, left, 1, 0, hook);
+}
+
+static __always_inline int parse_ethernet(const struct frame *f, struct key *k, int hook)
+{
+	__u8 eth[14], tag[4];
+	__u32 off = sizeof(eth);
+
+	if (f->len < sizeof(eth) || pull(f, 0, eth, sizeof(eth), hook))
+		return TRUNCATED_ETHERNET;
+	for (int i = 0; i < 6; i++) {
+		k->dst_mac = k->dst_mac << 8 | eth[i];
+		k->src_mac = k->src_mac << 8 | eth[6 + i];
+	}
+	__u16 type = eth[12] << 8 | eth[13];
+	// Two tags at most; tags may count one already that the device has taken off.
+	for (int i = 0; i < 3; i++) {
+		if (type != 0x8100 && type != 0x88a8)
+			break;
+		if (k->tags == 2)
+			return VLAN_DEPTH;
+		if (f->len < off + sizeof(tag) || pull(f, off, tag, sizeof(tag), hook))
+			return TRUNCATED_ETHERNET;
+		__u16 id = (tag[0] << 8 | tag[1]) & 0xfff;
+		if (k->tags == 0)
+			k->vlan = id;
+		else
+			k->inner_vlan = id;
+		k->tags++;
+		type = tag[2] << 8 | tag[3];
+		off += sizeof(tag);
+	}
+	k->ether_type = type;
+	if (type == 0x0800)
+		return parse_ipv4(f, k, off, hook);
+	if (type == 0x86dd)
+		return parse_ipv6(f, k, off, hook);
+	k->len = f->len - off;
+	k->class = 0;
+	return WELL_FORMED;
+}
+
+#endif
