@@ -1,0 +1,207 @@
+// Package syntax is the text of a policy: lexer, parser, syntax tree, printer, and the
+// diagnostics that every later stage reports in.
+//
+// In goes the source of one policy file, out comes a File: every statement with its words, values,
+// comments and positions, but without meaning. Whether a word is an address, a set or nonsense is
+// decided by package policy. Parse never panics, its work and memory are bounded by the size of
+// the source, and it reports all errors of a file at once. Nothing here opens files, looks at the
+// machine, or changes what a policy means: Format prints the same statements in one layout.
+package syntax
+
+// Pos is a place in one line of the source. All three count from 1, columns in characters (Unicode
+// code points); EndCol is the column after the last character. The zero Pos is "no place".
+type Pos struct {
+	Line   int `json:"line"`
+	Col    int `json:"col"`
+	EndCol int `json:"end_col"`
+}
+
+// to is the place from the start of p to the end of q, or to the end of p's word where q is in
+// another line.
+func (p Pos) to(q Pos) Pos {
+	if q.Line == p.Line && q.EndCol > p.EndCol {
+		p.EndCol = q.EndCol
+	}
+	return p
+}
+
+// File is one parsed policy.
+type File struct {
+	Name  string // as given to Parse
+	Stmts []Stmt
+	End   []Comment // after the last statement
+
+	src    string
+	failed bool // Parse reported an error: some statements are Bad or missing
+}
+
+// Failed tells whether Parse reported an error; then Stmts holds only what could be understood.
+func (f *File) Failed() bool { return f.failed }
+
+// Comment is one `#` comment, from the sign to the end of the line.
+type Comment struct {
+	Text  string
+	Blank bool // an empty line stands before it
+	Pos   Pos
+	own   bool // alone in its line
+}
+
+// Comments are those that belong to a statement, an element of a list or a step of a test.
+type Comments struct {
+	Lead  []Comment // in the lines before
+	Trail string    // behind, in the same line
+	Blank bool      // an empty line stands before the thing itself
+}
+
+// Word is a bare word or a quoted text with its place. Text is without the quotes.
+type Word struct {
+	Text string
+	Pos  Pos
+}
+
+// Stmt is one of *Interface, *Set, *Rule, *Default, *Essential, *OnError, *Test and *Bad.
+type Stmt interface {
+	// Place is where the first word of the statement stands.
+	Place() Pos
+	comments() *Comments
+}
+
+// stmt is what all statements have.
+type stmt struct {
+	Pos Pos
+	Comments
+}
+
+func (s *stmt) Place() Pos          { return s.Pos }
+func (s *stmt) comments() *Comments { return &s.Comments }
+
+// Interface is `interface NAME`.
+type Interface struct {
+	stmt
+	Name Word
+}
+
+// Set is `set NAME = ...`; exactly one of List, Path and Dynamic is given.
+type Set struct {
+	stmt
+	Name    Word
+	List    *Value
+	Path    *Word
+	Dynamic *Dynamic
+}
+
+// Dynamic is `dynamic(max N, lease DURATION)`.
+type Dynamic struct {
+	Max   Word
+	Lease *Word
+}
+
+// Rule is a `pass`, `drop`, `count` or `protect` statement.
+type Rule struct {
+	stmt
+	Action string
+	Terms  []Term // as written
+	Label  *Word
+}
+
+// Default is `default pass` or `default drop`.
+type Default struct {
+	stmt
+	Action Word
+}
+
+// Essential is `essential off`.
+type Essential struct{ stmt }
+
+// OnError is `on error pass` or `on error drop`.
+type OnError struct {
+	stmt
+	Action Word
+}
+
+// Test is `test "NAME" { ... }`.
+type Test struct {
+	stmt
+	Name  Word
+	Steps []Step
+	End   []Comment // before the closing brace
+}
+
+// Bad stands for a statement that could not be understood, so that what it would have defined is
+// not reported as missing.
+type Bad struct {
+	stmt
+	Keyword string // the first word
+	Name    string // of a set, when it was read
+}
+
+// Step is one step of a test: `packet SPEC expect VERDICT`, or `set NAME has ADDRESS`.
+type Step struct {
+	Pos Pos
+	Comments
+
+	Set   *Word // set NAME has Entry
+	Entry Word
+
+	Hex    *Word  // packet hex "..."
+	Spec   []Term // packet as words, as written; values have one element and no operator
+	Expect Word   // pass or drop
+	By     *Word  // protect, malformed, essential or default
+	Label  *Word  // by "LABEL"
+}
+
+// TermKind is what a term of a match, or a word of a test packet, is about. Terms are printed in
+// the order of the kinds.
+type TermKind uint8
+
+const (
+	Family     TermKind = iota // ipv4, ipv6, arp: Name
+	VLAN                       // vlan Value
+	InnerVLAN                  // inner-vlan Value
+	Untagged                   // untagged
+	Ether                      // ether Value
+	EtherFrom                  // ether from Value
+	EtherTo                    // ether to Value
+	ProtoName                  // tcp, udp, ...: Name
+	Proto                      // proto Value
+	ICMPType                   // icmp type Value, icmp6 type Value: Name is the protocol
+	PacketType                 // type Value, in test packets only
+	Syn                        // syn
+	Flags                      // flags Value: one element, such as "syn,ack/syn,ack,rst"
+	From                       // from Value
+	FromPort                   // from port Value
+	To                         // to Value
+	Port                       // port Value, to port Value
+	Len                        // len Value
+	TTL                        // ttl Value
+	DSCP                       // dscp Value
+	Frag                       // frag Value, in test packets only
+	Options                    // options, in test packets only
+	Fragments                  // fragments
+	Malformed                  // malformed
+)
+
+// Term is one condition of a match.
+type Term struct {
+	Kind  TermKind
+	Not   bool
+	Name  string // the word of a Family, ProtoName or ICMPType
+	Value *Value // nil where the kind has none
+	Pos   Pos    // from the first word to the last one in the same line
+}
+
+// Value is what follows the word of a term, or the elements of an inline set.
+type Value struct {
+	Op    string // "", "<", "<=", ">", ">=", "=" or "!="
+	List  bool   // written in braces
+	Elems []Elem
+	End   []Comment // before the closing brace
+	Pos   Pos       // from the first character to the last one in the same line
+}
+
+// Elem is one value: an address, a number, a range, a name, ...
+type Elem struct {
+	Text     string
+	Pos      Pos
+	Comments *Comments // nil for most
+}

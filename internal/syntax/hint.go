@@ -1,0 +1,443 @@
+package syntax
+
+import (
+	"fmt"
+	"strings"
+)
+
+// isKeyword are all the words of the language, which can be neither set names nor, in most places,
+// values.
+var isKeyword = wordSet("interface set protect pass drop count default essential off on error test packet expect hex by has as " +
+	"file dynamic max lease from to port any proto type syn flags none len ttl dscp vlan inner-vlan untagged ether fragments malformed not " +
+	"frag options limit cookie log established payload rollup rate burst above sample " +
+	"tcp udp udplite sctp dccp icmp icmp6 igmp gre esp ah ospf ipip ipv4 ipv6 arp")
+
+// IsKeyword tells whether s is a word of the language.
+func IsKeyword(s string) bool { return isKeyword[s] }
+
+// oneOf tells whether word is one of the blank-separated words.
+func oneOf(words, word string) bool {
+	for _, w := range strings.Fields(words) {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
+
+func isDigits(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func didYouMean(word string) string { return fmt.Sprintf("did you mean %q?", word) }
+
+// spell returns a hint with the one of the blank-separated candidates that word is probably a
+// misspelling of, or "".
+func spell(word, candidates string) string {
+	if c := Nearest(word, strings.Fields(candidates)); c != "" {
+		return didYouMean(c)
+	}
+	return ""
+}
+
+// Nearest returns the candidate that word is probably a misspelling of, or "". One slip is
+// forgiven in words of up to five characters, two in longer ones.
+func Nearest(word string, candidates []string) string {
+	if len(word) > 40 {
+		return ""
+	}
+	word = strings.ToLower(word)
+	best, at := "", 3
+	for _, c := range candidates {
+		most := 2
+		if len(c) <= 5 || len(word) <= 4 {
+			most = 1
+		}
+		if len(c) < 3 && c != word {
+			continue
+		}
+		if d := distance(word, c); d <= most && d < at {
+			best, at = c, d
+		}
+	}
+	return best
+}
+
+// distance is the number of inserted, deleted, changed and swapped characters between a and b
+// (optimal string alignment).
+func distance(a, b string) int {
+	var prev2 []int
+	prev := make([]int, len(b)+1)
+	for j := range prev {
+		prev[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		cur := make([]int, len(b)+1)
+		cur[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			cur[j] = min(prev[j]+1, cur[j-1]+1, prev[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				cur[j] = min(cur[j], prev2[j-2]+1)
+			}
+		}
+		prev2, prev = prev, cur
+	}
+	return prev[len(b)]
+}
+
+// actionMeant maps the verdicts of other packet filters to levee's.
+func actionMeant(word string) string {
+	switch strings.ToLower(word) {
+	case "accept", "allow", "permit", "pass", "ok", "xdp_pass":
+		return "pass"
+	case "deny", "block", "reject", "discard", "refuse", "blackhole", "drop", "xdp_drop":
+		return "drop"
+	case "counter", "count":
+		return "count"
+	}
+	return ""
+}
+
+// later are the statements that are reserved, with what to do today.
+var later = map[string]string{
+	"limit":  "until then \"drop\" or \"count\" the traffic, or give sources a lease in a dynamic set with `levee set add`.",
+	"cookie": "until then let the kernel answer: sysctl net.ipv4.tcp_syncookies=1.",
+	"log":    "use \"count ... as \"LABEL\"\" and read the counter with `levee status`.",
+	"rollup": "until then give each prefix an entry of its own.",
+}
+
+// laterMatch are the matches that are reserved.
+var laterMatch = map[string]string{
+	"established": "for TCP, \"not syn\" matches all but the first packet of a connection.",
+	"payload":     "use ports and \"len\" where they tell the traffic apart.",
+	"limit":       later["limit"],
+	"cookie":      later["cookie"],
+	"log":         later["log"],
+	"rollup":      later["rollup"],
+	"rate":        later["limit"],
+	"burst":       later["limit"],
+	"sample":      later["log"],
+}
+
+// hintStatement says what a line that starts with word was probably meant to be. The message is
+// "" for the ordinary one.
+func hintStatement(word string) (msg, hint string) {
+	if h, ok := later[word]; ok {
+		return fmt.Sprintf("%q is reserved for a later version of levee and does not work yet", word), h
+	}
+	if a := actionMeant(word); a != "" {
+		return "", didYouMean(a)
+	}
+	switch strings.ToLower(word) {
+	case "established", "payload":
+		_, h := hintTerm(word)
+		return fmt.Sprintf("%q is reserved for a later version of levee and does not work yet", word), h
+	case "policy":
+		return "", "write \"default drop\" or \"default pass\"."
+	case "iptables", "ip6tables", "nft", "-a", "-i", "-p", "-s", "-j", "*filter", "table", "chain", "add":
+		return "", "a levee policy has one plain list of rules; see docs/language.md, or `levee import` for existing rule sets."
+	case "include":
+		return "", "a policy is one file; long lists go into set files: set bogons = file(\"bogons.txt\")."
+	case "packet", "expect":
+		return "", "packets stand inside test \"...\" { }."
+	case "element", "elements", "define", "ipset", "var", "let", "group", "list":
+		return "", "write: set NAME = { ... }."
+	case "iface", "dev", "device", "if", "int":
+		return "", didYouMean("interface")
+	case "quick", "in", "out", "inet":
+		return "", "a rule starts with pass, drop, count or protect."
+	case "allowlist", "whitelist", "trust", "trusted":
+		return "", didYouMean("protect")
+	}
+	if strings.HasPrefix(word, "//") || strings.HasPrefix(word, "/*") {
+		return "", "a comment starts with #."
+	}
+	if simple[word].kind != 0 || isFamily[word] || isProto[word] || oneOf("from to flags ether not as", word) {
+		return "", fmt.Sprintf("a rule starts with pass, drop, count or protect: drop %s ...", word)
+	}
+	return "", spell(word, "interface set protect pass drop count default essential on test")
+}
+
+// hintTerm says what the word of a term was probably meant to be.
+func hintTerm(word string) (msg, hint string) {
+	if h, ok := laterMatch[word]; ok {
+		return fmt.Sprintf("%q is reserved for a later version of levee and does not work yet", word), h
+	}
+	lower := strings.ToLower(word)
+	if h, ok := foreign[lower]; ok {
+		return "", h
+	}
+	switch {
+	case word == "type":
+		return "", "say which protocol: icmp type 8, or icmp6 type 128."
+	case strings.HasPrefix(word, "@"), strings.HasPrefix(word, "$"):
+		return "", "a set is named without " + word[:1] + ": from " + clip(word[1:]) + "."
+	case word == "any":
+		return "", "a rule without addresses matches any packet; leave \"any\" out, or write from any."
+	case strings.HasPrefix(word, "//"), strings.HasPrefix(word, "/*"):
+		return "", "a comment starts with #."
+	case strings.HasPrefix(word, "-"):
+		return "", "levee has words instead of options: tcp from 192.0.2.0/24 port 80."
+	case isDigits(word):
+		return "", "say what the number is: port " + clip(word) + ", len " + clip(word) + ", ttl " + clip(word) + ", ..."
+	case looksLikeAddress(word):
+		return "", "say which side: from " + clip(word) + ", or to " + clip(word) + "."
+	case lower != word && (isKeyword[lower]):
+		return "", "words are lower case: " + lower + "."
+	case isStatement[word]:
+		return "", "start a new line for the next statement."
+	case oneOf("type hex expect packet has by", word):
+		return "", ""
+	}
+	return "", spell(word, termWords)
+}
+
+func looksLikeAddress(word string) bool {
+	return strings.Count(word, ":") >= 2 || strings.Count(word, ".") == 3 && word[0] >= '0' && word[0] <= '9'
+}
+
+// foreign are words of nft, iptables, pf and tcpdump where a term is expected.
+var foreign = map[string]string{
+	"dport":        didYouMean("port"),
+	"dst-port":     didYouMean("port"),
+	"dstport":      didYouMean("port"),
+	"--dport":      didYouMean("port"),
+	"ports":        didYouMean("port"),
+	"--dports":     "write: port { 80, 443 }.",
+	"sport":        didYouMean("from port"),
+	"src-port":     didYouMean("from port"),
+	"srcport":      didYouMean("from port"),
+	"--sport":      didYouMean("from port"),
+	"saddr":        didYouMean("from"),
+	"src":          didYouMean("from"),
+	"source":       didYouMean("from"),
+	"-s":           didYouMean("from"),
+	"daddr":        didYouMean("to"),
+	"dst":          didYouMean("to"),
+	"dest":         didYouMean("to"),
+	"destination":  didYouMean("to"),
+	"-d":           didYouMean("to"),
+	"-p":           "write the protocol alone: tcp.",
+	"protocol":     didYouMean("proto"),
+	"meta":         "write the protocol alone: tcp, udp, or proto 47.",
+	"l4proto":      "write the protocol alone: tcp, udp, or proto 47.",
+	"nexthdr":      didYouMean("proto"),
+	"icmpv6":       didYouMean("icmp6"),
+	"ipv6-icmp":    didYouMean("icmp6"),
+	"icmp4":        didYouMean("icmp"),
+	"ip6":          didYouMean("ipv6"),
+	"inet6":        didYouMean("ipv6"),
+	"ip":           "an address term is from or to; for the family write ipv4.",
+	"ip4":          didYouMean("ipv4"),
+	"inet":         "a rule without a family matches IPv4 and IPv6; leave it out, or write ipv4 or ipv6.",
+	"&&":           "terms stand one after another and must all hold; leave \"&&\" out.",
+	"and":          "terms stand one after another and must all hold; leave \"and\" out.",
+	"&":            "terms stand one after another and must all hold; leave \"&\" out.",
+	"||":           "write one rule for each case, or a list: port { 80, 443 }.",
+	"or":           "write one rule for each case, or a list: port { 80, 443 }.",
+	"|":            "write one rule for each case, or a list: port { 80, 443 }.",
+	"keep":         "levee keeps no state yet; leave \"keep state\" out and pass both directions by their ports.",
+	"state":        "levee keeps no state yet; leave it out and pass both directions by their ports.",
+	"ct":           "levee keeps no state yet; leave it out and pass both directions by their ports.",
+	"-m":           "levee has words instead of modules: tcp port { 80, 443 }.",
+	"in":           "levee sees only what comes in; leave \"in\" out.",
+	"out":          "levee sees only what comes in; a rule for outgoing packets is not possible.",
+	"quick":        "the first match always decides; leave \"quick\" out.",
+	"on":           "the interface is chosen by `levee up --dev`, or by a line \"interface eth0\".",
+	"iif":          "the interface is chosen by `levee up --dev`, or by a line \"interface eth0\".",
+	"iifname":      "the interface is chosen by `levee up --dev`, or by a line \"interface eth0\".",
+	"counter":      "every rule has a counter; leave \"counter\" out.",
+	"count":        "every rule has a counter; a rule that only counts starts with \"count\".",
+	"comment":      "write a label instead: as \"...\".",
+	"label":        didYouMean("as"),
+	"name":         didYouMean("as"),
+	"all":          "a rule without terms matches every packet; leave \"all\" out.",
+	"length":       didYouMean("len"),
+	"size":         didYouMean("len"),
+	"hoplimit":     didYouMean("ttl"),
+	"hlim":         didYouMean("ttl"),
+	"hop-limit":    didYouMean("ttl"),
+	"tos":          didYouMean("dscp"),
+	"frag":         didYouMean("fragments"),
+	"fragment":     didYouMean("fragments"),
+	"frags":        didYouMean("fragments"),
+	"-f":           didYouMean("fragments"),
+	"invalid":      didYouMean("malformed"),
+	"vlan-id":      didYouMean("vlan"),
+	"cvlan":        didYouMean("inner-vlan"),
+	"mac":          "write: ether from 02:00:00:00:00:01.",
+	"icmp-type":    "write: icmp type echo-request.",
+	"tcp-flags":    didYouMean("flags"),
+	"--tcp-flags":  "write: flags syn/syn,ack.",
+	"--syn":        didYouMean("syn"),
+	"accept":       "the action stands first: pass ...",
+	"allow":        "the action stands first: pass ...",
+	"reject":       "the action stands first: drop ...",
+	"deny":         "the action stands first: drop ...",
+	"-j":           "the action stands first: drop ...",
+	"--jump":       "the action stands first: drop ...",
+	"except":       didYouMean("not"),
+	"http":         "write the port: tcp port 80.",
+	"https":        "write the port: tcp port 443.",
+	"ssh":          "write the port: tcp port 22.",
+	"dns":          "write the port: port 53.",
+	"host":         "say which side: from 192.0.2.1, or to 192.0.2.1.",
+	"net":          "say which side: from 192.0.2.0/24, or to 192.0.2.0/24.",
+	"ip-option":    "options cannot be matched; packets with options are decoded like all others.",
+	"dst-type":     "write the destination address: to 192.0.2.1.",
+	"pkttype":      "write the Ethernet destination: ether to ff:ff:ff:ff:ff:ff.",
+	"per":          later["limit"],
+	"ratelimit":    later["limit"],
+	"limit-rate":   later["limit"],
+	"with":         "terms follow one another without it.",
+	"where":        "terms follow one another without it.",
+	"if":           "terms follow one another without it.",
+	"then":         "the action stands first: drop ...",
+	"established,": laterMatch["established"],
+}
+
+// hintOp says what a sign was probably meant to be where none can stand.
+func hintOp(op string) string {
+	switch op {
+	case "!":
+		return didYouMean("not")
+	case "<":
+		return "a set is named without < and >."
+	case "==":
+		return didYouMean("=")
+	}
+	return ""
+}
+
+// hintCompare is for a sign behind the word of a term that takes no comparison, or not this one.
+func hintCompare(op string, k TermKind, word string) string {
+	switch {
+	case op == "==":
+		return didYouMean("=")
+	case op == "!" && k != ICMPType:
+		return "\"not\" stands before the term: not " + word + " ..."
+	case op == "<" && (k == From || k == To):
+		return "a set is named without < and >."
+	case op == "=":
+		return "leave out \"=\"."
+	case op == "!=" || op == "!":
+		return "\"not\" stands before the term: not " + notWord(k, word) + " ..."
+	}
+	return "comparisons are for numbers: ports, len, ttl, dscp, vlan, proto."
+}
+
+func notWord(k TermKind, word string) string {
+	if k == ICMPType {
+		return "icmp type"
+	}
+	return word
+}
+
+func hintCompareList(op, word string) string {
+	switch op {
+	case "!=":
+		return "write: not " + word + " { ... }."
+	case "=":
+		return "leave out \"=\": " + word + " { ... }."
+	}
+	return ""
+}
+
+// hintValue is for a missing value.
+func (p *parser) hintValue(k TermKind, word string) string {
+	t := p.tok
+	switch {
+	case t.kind == tString && (k == From || k == To):
+		return "write a set's name or an address without quotes; for a file: set NAME = file(" + quote(t.text) + ")."
+	case t.kind == tString:
+		return "write the value without quotes."
+	case t.kind == tLParen:
+		return "a list stands in braces: " + word + " { ... }."
+	case t.kind == tWord && t.text == "any" && k != From && k != To:
+		return "without this term any value matches; leave out \"" + word + " any\"."
+	case t.kind == tWord && t.text == "not":
+		return "\"not\" stands before the term: not " + word + " ..."
+	case t.kind == tWord && isKeyword[t.text] && k == ICMPType:
+		return "write a number or a name: echo-request, 3/4, { 3/4, 11 }."
+	case (k == From || k == To) && t.kind == tWord && laterMatch[t.text] == "":
+		return "write the address or the set directly behind " + quote(word) + ": " + word + " 192.0.2.0/24 " + clip(t.text) + " ..."
+	}
+	switch k {
+	case From, To:
+		return "write an address, a prefix, a range, a list in braces, the name of a set, or any."
+	case Port, FromPort:
+		return "write a number, a range such as 1000-2000, a list in braces, a comparison such as > 1023, or the name of a set."
+	}
+	return ""
+}
+
+// hintPacket is for a word that a test packet does not know.
+func hintPacket(word string) string {
+	switch word {
+	case "not":
+		return "a packet is something definite; write the value it has."
+	case "untagged":
+		return "packets are untagged unless they have \"vlan\"; leave it out."
+	case "fragments", "fragment":
+		return "write the offset: frag 0 for a first fragment, frag 185 for a later one."
+	case "malformed":
+		return "write the bytes: packet hex \"...\"."
+	case "packet":
+		return "end the packet before with: expect pass, or expect drop."
+	}
+	if h, ok := foreign[strings.ToLower(word)]; ok && strings.HasPrefix(h, "did you mean") {
+		return h
+	}
+	if looksLikeAddress(word) {
+		return "say which side: from " + clip(word) + ", or to " + clip(word) + "."
+	}
+	if isDigits(word) {
+		return "say what the number is: port " + clip(word) + "."
+	}
+	if a := actionMeant(word); a != "" {
+		return didYouMean("expect " + a)
+	}
+	return spell(word, packetWords)
+}
+
+// hintStray is for a token that can begin nothing where a term or the end of the line could stand.
+func hintStray(t token, keyword string) string {
+	switch t.kind {
+	case tComma:
+		return "terms are not separated by commas; lists stand in braces."
+	case tSemi:
+		return "write one statement a line, without \";\"."
+	case tString:
+		if oneOf("pass drop count protect", keyword) || keyword == "" {
+			return "a label stands behind as: as " + quote(t.text) + "."
+		}
+	case tLBrace, tLParen:
+		return "a list follows the word that it is about: port { 80, 443 }."
+	case tRBrace:
+		return "there is no { that it closes."
+	case tOp:
+		if t.text == "!" {
+			return didYouMean("not")
+		}
+		return "a comparison follows the word that it is about: port > 1023."
+	case tWord:
+		switch {
+		case oneOf("pass drop count protect", keyword):
+			return "the label ends a rule; put other terms before \"as\"."
+		case keyword == "default":
+			return "the default is for all packets that no rule decided; write a rule for these above it."
+		case isStatement[t.text]:
+			return "start a new line for the next statement."
+		}
+	}
+	return ""
+}

@@ -1,0 +1,271 @@
+package syntax
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds on what Parse takes.
+const (
+	MaxSource     = 64 << 20 // bytes of a policy file
+	MaxLine       = 1 << 20  // bytes of one line
+	MaxStatements = 1 << 18
+)
+
+const bom = "\uFEFF"
+
+type kind uint8
+
+const (
+	tEOF kind = iota
+	tNewline
+	tComment
+	tWord
+	tString // text is without the quotes
+	tLBrace
+	tRBrace
+	tLParen
+	tRParen
+	tComma
+	tSemi
+	tOp  // = == < <= > >= ! !=
+	tBad // reported already
+)
+
+type token struct {
+	kind  kind
+	text  string
+	pos   Pos
+	first bool // first of its line
+	blank bool // first of its line, and an empty line stands before it
+}
+
+// lexer cuts a source into tokens. It is a small value: a copy of it is a place to come back to.
+type lexer struct {
+	src   string
+	off   int
+	line  int
+	col   int  // of off
+	empty int  // line ends since the last token
+	fresh bool // no token in this line yet
+	errs  *Collector
+}
+
+func newLexer(src string, errs *Collector) lexer {
+	src = strings.TrimPrefix(src, bom)
+	return lexer{src: src, line: 1, col: 1, fresh: true, errs: errs}
+}
+
+// next returns the next token; at the end of the source tEOF, again and again.
+func (l *lexer) next() token {
+	for l.off < len(l.src) {
+		if l.fresh && l.col == 1 && l.tooLong() {
+			continue
+		}
+		c := l.src[l.off]
+		if c != ' ' && c != '\t' && !l.lineEnd() {
+			break
+		}
+		l.off++
+		l.col++
+	}
+	t := token{first: l.fresh, blank: l.fresh && l.empty > 1, pos: Pos{l.line, l.col, l.col}}
+	if l.off >= len(l.src) {
+		return t
+	}
+	c := l.src[l.off]
+	if c == '\n' {
+		t.kind = tNewline
+		l.newline()
+		return t
+	}
+	l.fresh, l.empty = false, 0
+	start := l.off
+	t.kind = l.scan(c)
+	t.text = l.src[start:l.off]
+	if t.kind == tString {
+		t.text = t.text[1 : len(t.text)-1]
+	}
+	if t.kind == tComment {
+		t.text = strings.TrimRight(t.text, " \t\r")
+	}
+	t.pos.EndCol = l.col
+	return t
+}
+
+func (l *lexer) newline() {
+	l.off++
+	l.line++
+	l.col = 1
+	l.empty++
+	l.fresh = true
+}
+
+func (l *lexer) peek(n int) byte {
+	if l.off+n < len(l.src) {
+		return l.src[l.off+n]
+	}
+	return 0
+}
+
+// tooLong reports and steps over a line that is longer than MaxLine.
+func (l *lexer) tooLong() bool {
+	rest := l.src[l.off:]
+	if len(rest) <= MaxLine || strings.IndexByte(rest[:MaxLine+1], '\n') >= 0 {
+		return false
+	}
+	n := strings.IndexByte(rest, '\n')
+	if n < 0 {
+		n = len(rest)
+	}
+	l.errs.Errorf(Pos{l.line, 1, 2}, "break the list after its commas, or put the elements into a file and use file(\"...\").",
+		"this line is %d bytes long; a line may have %d", n, MaxLine)
+	l.off += n
+	l.col = 2 // not the start of a line any more
+	return true
+}
+
+// scan steps over one token that starts with c.
+func (l *lexer) scan(c byte) kind {
+	switch c {
+	case '{':
+		return l.one(tLBrace)
+	case '}':
+		return l.one(tRBrace)
+	case '(':
+		return l.one(tLParen)
+	case ')':
+		return l.one(tRParen)
+	case ',':
+		return l.one(tComma)
+	case ';':
+		return l.one(tSemi)
+	case '=', '<', '>', '!':
+		l.one(tOp)
+		if l.peek(0) == '=' {
+			l.one(tOp)
+		}
+		return tOp
+	case '#':
+		return l.comment()
+	case '"':
+		return l.str()
+	}
+	return l.word()
+}
+
+func (l *lexer) one(k kind) kind {
+	l.off++
+	l.col++
+	return k
+}
+
+// comment scans to the end of the line. What could hide or reorder text on a screen is refused.
+func (l *lexer) comment() kind {
+	k := tComment
+	for l.off < len(l.src) && l.src[l.off] != '\n' {
+		r, n := l.rune()
+		if r < 0x20 && r != '\t' && !l.lineEnd() || r == 0x7f || bidi(r) || r == utf8.RuneError && n == 1 {
+			l.bad(r, n)
+			k = tBad
+		}
+		l.off += n
+		l.col++
+	}
+	return k
+}
+
+// str scans a quoted text, which ends in the same line and knows no escapes.
+func (l *lexer) str() kind {
+	start := l.col
+	k := tString
+	l.one(k)
+	for l.off < len(l.src) && l.src[l.off] != '\n' && !l.lineEnd() {
+		r, n := l.rune()
+		if r == '"' {
+			l.one(k)
+			return k
+		}
+		if !unicode.IsPrint(r) || r == utf8.RuneError && n == 1 {
+			l.bad(r, n)
+			k = tBad
+		}
+		l.off += n
+		l.col++
+	}
+	if k != tBad {
+		l.errs.Errorf(Pos{l.line, start, l.col}, "end the text with \" in the same line.", "this quoted text is not closed")
+	}
+	return tBad
+}
+
+// word scans a run of characters that have no meaning of their own.
+func (l *lexer) word() kind {
+	k := tWord
+	for l.off < len(l.src) {
+		c := l.src[l.off]
+		if c > ' ' && c < 0x7f {
+			if special[c] {
+				return k
+			}
+			l.off++
+			l.col++
+			continue
+		}
+		if c == ' ' || c == '\t' || c == '\n' || l.lineEnd() {
+			return k
+		}
+		r, n := l.rune()
+		if !unicode.IsLetter(r) || r == utf8.RuneError && n == 1 {
+			if k != tBad { // once a word: a binary file has many
+				l.bad(r, n)
+			}
+			k = tBad
+		}
+		l.off += n
+		l.col++
+	}
+	return k
+}
+
+// special are the characters that end a word.
+var special = func() (s [128]bool) {
+	for _, c := range `{}(),;=<>!#"` {
+		s[c] = true
+	}
+	return s
+}()
+
+func (l *lexer) rune() (rune, int) { return utf8.DecodeRuneInString(l.src[l.off:]) }
+
+// lineEnd tells whether a carriage return that belongs to a line end stands here.
+func (l *lexer) lineEnd() bool {
+	return l.src[l.off] == '\r' && (l.peek(1) == '\n' || l.off+1 == len(l.src))
+}
+
+func bidi(r rune) bool { return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 }
+
+// bad reports a character that may not stand in a policy.
+func (l *lexer) bad(r rune, n int) {
+	pos := Pos{l.line, l.col, l.col + 1}
+	switch {
+	case r == utf8.RuneError && n == 1:
+		l.errs.Errorf(pos, "save the file as UTF-8.", "byte 0x%02x is not UTF-8 text", l.src[l.off])
+	case r == 0:
+		l.errs.Errorf(pos, "a policy is a text file; is this the right file?", "a NUL byte in the text")
+	case r == '\r':
+		l.errs.Errorf(pos, "end lines with LF or CR LF.", "a carriage return inside the line")
+	case strings.ContainsRune("“”„‟«»", r):
+		l.errs.Errorf(pos, `write "..." with plain quotes.`, "typographic quote %q", r)
+	case r == '\u00a0':
+		l.errs.Errorf(pos, "replace it by a plain blank.", "a no-break space (U+00A0)")
+	case r == '\ufeff':
+		l.errs.Errorf(pos, "remove it.", "a byte order mark inside the text")
+	case unicode.IsPrint(r):
+		l.errs.Errorf(pos, "", "unexpected character %q", r)
+	default:
+		l.errs.Errorf(pos, "remove it.", "an invisible character (%s)", fmt.Sprintf("U+%04X", r))
+	}
+}

@@ -1,0 +1,363 @@
+package syntax
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Parse reads one policy. It always returns a File; when the diagnostics have errors, only with
+// those statements that could be understood. The source is copied.
+func Parse(file string, src []byte) (*File, Diagnostics) {
+	errs := &Collector{File: file}
+	f := &File{Name: file}
+	if len(src) > MaxSource {
+		errs.Errorf(Pos{}, "put prefixes into a set file and use file(\"...\").",
+			"the policy is %d MiB; at most %d MiB are read", len(src)>>20, MaxSource>>20)
+		f.failed = true
+		return f, errs.Diagnostics("")
+	}
+	f.src = string(src)
+	if strings.HasPrefix(f.src, "\xff\xfe") || strings.HasPrefix(f.src, "\xfe\xff") {
+		errs.Errorf(Pos{}, "save the file as UTF-8.", "the policy is UTF-16 text")
+		f.failed = true
+		return f, errs.Diagnostics("")
+	}
+	p := &parser{lx: newLexer(f.src, errs), file: f, errs: errs}
+	p.advance()
+	p.statements()
+	f.End = p.takeComments()
+	f.failed = errs.Errors() > 0
+	return f, errs.Diagnostics(f.src)
+}
+
+// parser is a recursive-descent parser with one token of look-ahead. Its methods report what is
+// wrong themselves and return false where the rest of the statement cannot be understood.
+type parser struct {
+	lx      lexer
+	tok     token
+	last    token // the one before tok
+	depth   int   // > 0 inside braces or parentheses, where a line end is white space
+	pending []Comment
+	file    *File
+	errs    *Collector
+}
+
+// advance goes to the next token; comments on the way are kept in pending.
+func (p *parser) advance() {
+	p.last = p.tok
+	for {
+		t := p.lx.next()
+		switch {
+		case t.kind == tComment:
+			p.pending = append(p.pending, Comment{Text: t.text, Blank: t.blank, Pos: t.pos, own: t.first})
+		case t.kind == tNewline && p.depth > 0:
+		default:
+			p.tok = t
+			return
+		}
+	}
+}
+
+func (p *parser) takeComments() []Comment {
+	c := p.pending
+	p.pending = nil
+	return c
+}
+
+// is tells whether the current token is this word.
+func (p *parser) is(word string) bool { return p.tok.kind == tWord && p.tok.text == word }
+
+// accept steps over this word if it is the current token.
+func (p *parser) accept(word string) bool {
+	if p.is(word) {
+		p.advance()
+		return true
+	}
+	return false
+}
+
+func (p *parser) atEnd() bool { return p.tok.kind == tNewline || p.tok.kind == tEOF }
+
+// fail reports that the current token is not what was expected.
+func (p *parser) fail(hint, format string, args ...any) bool {
+	if p.tok.kind == tBad { // the lexer has said what is wrong
+		return false
+	}
+	p.errs.Errorf(p.here(), hint, "%s, found %s", fmt.Sprintf(format, args...), p.tok)
+	return false
+}
+
+// here is the place of the current token; of a line end, just behind the last word.
+func (p *parser) here() Pos {
+	if p.atEnd() && p.last.pos.Line > 0 {
+		pos := p.last.pos
+		pos.Col = pos.EndCol
+		pos.EndCol++
+		return pos
+	}
+	return p.tok.pos
+}
+
+func (t token) String() string {
+	switch t.kind {
+	case tEOF:
+		return "the end of the file"
+	case tNewline:
+		return "the end of the line"
+	case tString:
+		return fmt.Sprintf("the text %q", clip(t.text))
+	}
+	return quote(t.text)
+}
+
+// quote puts a piece of source into a message.
+func quote(s string) string { return `"` + clip(s) + `"` }
+
+// clip shortens what a message repeats of the source.
+func clip(s string) string {
+	const most = 60
+	if n := 0; len(s) > most {
+		for i := range s {
+			if n++; n > most {
+				return s[:i] + "..."
+			}
+		}
+	}
+	return s
+}
+
+// statements parses the whole file.
+func (p *parser) statements() {
+	for {
+		for p.tok.kind == tNewline {
+			p.advance()
+		}
+		if p.tok.kind == tEOF {
+			return
+		}
+		if len(p.file.Stmts) >= MaxStatements {
+			p.errs.Errorf(p.tok.pos, "put prefixes that are treated alike into one set.", "a policy has at most %d statements", MaxStatements)
+			return
+		}
+		p.statement()
+	}
+}
+
+// statement parses one statement and the end of its line; after an error it goes to the next.
+func (p *parser) statement() {
+	base := stmt{Pos: p.tok.pos, Comments: Comments{Lead: p.takeComments(), Blank: p.tok.blank}}
+	word := ""
+	if p.tok.kind == tWord {
+		word = p.tok.text
+	}
+	var s Stmt
+	ok := false
+	bad := &Bad{stmt: base, Keyword: word}
+	switch word {
+	case "interface":
+		s, ok = p.interfaceStmt(base)
+	case "set":
+		s, ok = p.setStmt(base, bad)
+	case "pass", "drop", "count", "protect":
+		s, ok = p.ruleStmt(base)
+	case "default":
+		s, ok = p.defaultStmt(base)
+	case "essential":
+		s, ok = p.essentialStmt(base)
+	case "on":
+		s, ok = p.onErrorStmt(base)
+	case "test":
+		s, ok = p.testStmt(base)
+	default:
+		p.unknownStatement()
+	}
+	if ok {
+		ok = p.endOfStatement(word)
+	}
+	if !ok {
+		p.sync()
+		s = bad
+	}
+	p.depth = 0
+	p.attach(s.comments())
+	p.file.Stmts = append(p.file.Stmts, s)
+}
+
+// attach gives the comments that were met inside a statement, and belong to no part of it, to the
+// statement as a whole.
+func (p *parser) attach(c *Comments) {
+	for _, m := range p.takeComments() {
+		if m.own || c.Trail != "" {
+			c.Lead = append(c.Lead, Comment{Text: m.Text, Pos: m.Pos})
+		} else {
+			c.Trail = m.Text
+		}
+	}
+}
+
+// endOfStatement checks that nothing follows in the line.
+func (p *parser) endOfStatement(keyword string) bool {
+	switch p.tok.kind {
+	case tNewline, tEOF:
+		return true
+	case tSemi:
+		return p.fail("write one statement a line, without \";\".", "expected the end of the line")
+	case tRBrace:
+		return p.fail("there is no { that it closes.", "expected the end of the line")
+	}
+	return p.fail(hintStray(p.tok, keyword), "expected the end of the line after %s", quote(p.last.text))
+}
+
+// sync goes to where the next statement probably begins: the next line, or, when the error was
+// inside braces that may lack their end, the next line that starts like a statement.
+func (p *parser) sync() {
+	for {
+		switch p.tok.kind {
+		case tEOF:
+			return
+		case tNewline:
+			return
+		case tLBrace, tLParen:
+			p.depth++
+		case tRBrace, tRParen:
+			if p.depth > 0 {
+				p.depth--
+			}
+		case tWord:
+			if p.depth > 0 && p.startsStatement() {
+				p.depth = 0
+				return
+			}
+		}
+		p.advance()
+	}
+}
+
+// startsStatement tells whether the current token begins a line with the word of a statement.
+func (p *parser) startsStatement() bool {
+	return p.tok.first && p.tok.kind == tWord && isStatement[p.tok.text]
+}
+
+var isStatement = wordSet("interface set protect pass drop count default essential on test limit cookie log")
+
+func wordSet(words string) map[string]bool {
+	m := make(map[string]bool)
+	for _, w := range strings.Fields(words) {
+		m[w] = true
+	}
+	return m
+}
+
+// word steps over a bare word and returns it.
+func (p *parser) word() Word {
+	w := Word{Text: p.tok.text, Pos: p.tok.pos}
+	p.advance()
+	return w
+}
+
+// text parses a quoted text; what says what it is for.
+func (p *parser) text(what string) (Word, bool) {
+	if p.tok.kind == tString {
+		return p.word(), true
+	}
+	hint := ""
+	if p.tok.kind == tWord {
+		hint = fmt.Sprintf("write \"%s\" in quotes.", strings.Trim(clip(p.tok.text), "'"))
+	}
+	return Word{}, p.fail(hint, "expected %s in quotes", what)
+}
+
+func (p *parser) interfaceStmt(base stmt) (Stmt, bool) {
+	p.advance()
+	if p.tok.kind == tString {
+		return nil, p.fail("write the name without quotes.", "expected the name of an interface")
+	}
+	if p.tok.kind != tWord {
+		return nil, p.fail("write the name that `ip link` shows: interface eth0.", "expected the name of an interface")
+	}
+	return &Interface{stmt: base, Name: p.word()}, true
+}
+
+// verdictWord parses pass or drop.
+func (p *parser) verdictWord(after string) (Word, bool) {
+	if p.is("pass") || p.is("drop") {
+		return p.word(), true
+	}
+	hint := ""
+	if p.tok.kind == tWord {
+		if a := actionMeant(p.tok.text); a != "" && a != "count" {
+			hint = didYouMean(a)
+		}
+	}
+	return Word{}, p.fail(hint, "expected pass or drop after %s", quote(after))
+}
+
+func (p *parser) defaultStmt(base stmt) (Stmt, bool) {
+	p.advance()
+	if p.tok.kind == tOp && p.tok.text == "=" {
+		return nil, p.fail("write \"default pass\" or \"default drop\".", "expected pass or drop after \"default\"")
+	}
+	w, ok := p.verdictWord("default")
+	return &Default{stmt: base, Action: w}, ok
+}
+
+func (p *parser) essentialStmt(base stmt) (Stmt, bool) {
+	p.advance()
+	if !p.is("off") {
+		hint := "\"essential off\" removes the built-in rules."
+		if p.is("on") {
+			hint = "the built-in rules are on unless the policy says \"essential off\"; remove this line."
+		}
+		return nil, p.fail(hint, "expected off after \"essential\"")
+	}
+	p.advance()
+	return &Essential{base}, true
+}
+
+func (p *parser) onErrorStmt(base stmt) (Stmt, bool) {
+	p.advance()
+	if !p.accept("error") {
+		return nil, p.fail("write \"on error pass\" or \"on error drop\".", "expected error after \"on\"")
+	}
+	w, ok := p.verdictWord("on error")
+	return &OnError{stmt: base, Action: w}, ok
+}
+
+// ruleStmt parses pass, drop, count and protect.
+func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
+	r := &Rule{stmt: base, Action: p.tok.text}
+	p.advance()
+	for !p.atEnd() && !p.is("as") {
+		t, ok := p.term()
+		if !ok {
+			return nil, false
+		}
+		r.Terms = append(r.Terms, t)
+	}
+	if p.accept("as") {
+		label, ok := p.text("a label")
+		if !ok {
+			return nil, false
+		}
+		r.Label = &label
+	}
+	return r, true
+}
+
+// unknownStatement reports a line that does not start with the word of a statement.
+func (p *parser) unknownStatement() {
+	switch p.tok.kind {
+	case tWord:
+		msg, hint := hintStatement(p.tok.text)
+		if msg == "" {
+			msg = fmt.Sprintf("expected a statement (pass, drop, count, protect, set, default, ...), found %s", p.tok)
+		}
+		p.errs.Errorf(p.tok.pos, hint, "%s", msg)
+	case tRBrace:
+		p.fail("there is no { that it closes; remove it.", "expected a statement")
+	case tSemi:
+		p.fail("write one statement a line, without \";\".", "expected a statement")
+	default:
+		p.fail("a line starts with pass, drop, count, protect, set, default, interface, essential, on or test.", "expected a statement")
+	}
+}

@@ -1,0 +1,242 @@
+package syntax
+
+import "strings"
+
+// setStmt parses `set NAME = ...`. The name goes into bad as well, so that a set with an error in
+// it is not reported as missing where it is used.
+func (p *parser) setStmt(base stmt, bad *Bad) (Stmt, bool) {
+	p.advance()
+	if p.tok.kind != tWord {
+		hint := ""
+		if p.tok.kind == tString {
+			hint = "write the name without quotes."
+		}
+		return nil, p.fail(hint, "expected a name after \"set\"")
+	}
+	s := &Set{stmt: base, Name: p.word()}
+	bad.Name = s.Name.Text
+	if p.tok.kind != tOp || p.tok.text != "=" {
+		hint := "write: set " + clip(s.Name.Text) + " = ..."
+		if p.is("has") {
+			hint = "\"set NAME has ADDRESS\" stands inside test \"...\" { }."
+		}
+		return nil, p.fail(hint, "expected = after the name of the set")
+	}
+	p.advance()
+	return s, p.setBody(s)
+}
+
+func (p *parser) setBody(s *Set) bool {
+	switch {
+	case p.tok.kind == tLBrace:
+		v, ok := p.list("set", p.tok.pos)
+		s.List = v
+		return ok
+	case p.is("file"):
+		p.advance()
+		return p.parens("file", func() bool {
+			path, ok := p.text("a path")
+			s.Path = &path
+			return ok
+		})
+	case p.is("dynamic"):
+		p.advance()
+		s.Dynamic = &Dynamic{}
+		return p.parens("dynamic", func() bool { return p.dynamic(s.Dynamic) })
+	}
+	hint := ""
+	switch {
+	case p.tok.kind == tString:
+		hint = "to read prefixes from a file: file(\"" + clip(p.tok.text) + "\")."
+	case p.tok.kind == tWord:
+		if hint = spell(p.tok.text, "file dynamic"); hint == "" {
+			hint = "put the elements into braces: { " + clip(p.tok.text) + " }."
+		}
+	case p.tok.kind == tLParen:
+		hint = "elements stand in braces: { ... }."
+	case p.tok.kind == tOp && p.tok.text == "<":
+		hint = "elements stand in braces: { ... }."
+	}
+	return p.fail(hint, "expected { ... }, file(\"...\") or dynamic(...)")
+}
+
+// parens parses `( body )`.
+func (p *parser) parens(what string, body func() bool) bool {
+	if p.tok.kind != tLParen {
+		hint := "write: file(\"prefixes.txt\")."
+		if what == "dynamic" {
+			hint = "write: dynamic(max 100000, lease 10m)."
+		}
+		return p.fail(hint, "expected ( after %s", quote(what))
+	}
+	open := p.tok
+	p.depth++
+	p.advance()
+	if !body() {
+		return false
+	}
+	if p.tok.kind != tRParen {
+		if p.tok.kind == tEOF || p.startsStatement() {
+			return p.unclosed(open)
+		}
+		return p.fail("", "expected ) after %s", quote(p.last.text))
+	}
+	p.depth--
+	p.advance()
+	return true
+}
+
+// unclosed reports a brace or parenthesis without its end. The statement at which that was
+// noticed is not skipped.
+func (p *parser) unclosed(open token) bool {
+	end := "}"
+	if open.kind == tLParen {
+		end = ")"
+	}
+	p.errs.Errorf(open.pos, "add "+end+" after the last element.", "this %s is never closed", open.text)
+	return false
+}
+
+// dynamic parses `max N, lease DURATION`, in either order.
+func (p *parser) dynamic(d *Dynamic) bool {
+	for {
+		switch {
+		case p.is("max") && d.Max.Text == "":
+			p.advance()
+			if p.tok.kind != tWord {
+				return p.fail("write: max 100000.", "expected a number after \"max\"")
+			}
+			d.Max = p.word()
+		case p.is("lease") && d.Lease == nil:
+			p.advance()
+			if p.tok.kind != tWord {
+				return p.fail("write a duration such as 30s, 10m, 12h or 7d.", "expected a duration after \"lease\"")
+			}
+			w := p.word()
+			d.Lease = &w
+		case p.is("max"), p.is("lease"):
+			return p.fail("remove one of them.", "expected each of max and lease once")
+		default:
+			return p.fail(hintDynamic(p.tok), "expected max or lease")
+		}
+		switch {
+		case p.tok.kind == tComma:
+			p.advance()
+			if p.tok.kind == tRParen {
+				return p.dynamicHasMax(d)
+			}
+		case p.tok.kind == tRParen:
+			return p.dynamicHasMax(d)
+		case p.is("max"), p.is("lease"):
+			return p.fail("separate max and lease by a comma.", "expected , or )")
+		default:
+			return true // parens says what is wrong
+		}
+	}
+}
+
+func (p *parser) dynamicHasMax(d *Dynamic) bool {
+	if d.Max.Text == "" {
+		return p.fail("say how many entries it may hold: dynamic(max 100000, ...).", "expected max N")
+	}
+	return true
+}
+
+func hintDynamic(t token) string {
+	switch {
+	case t.kind == tRParen:
+		return "say how many entries it may hold: dynamic(max 100000)."
+	case t.kind != tWord:
+		return ""
+	case oneOf("timeout ttl expire expires age time", t.text):
+		return didYouMean("lease")
+	case oneOf("size maxelem limit entries count", t.text):
+		return didYouMean("max")
+	case isDigits(t.text):
+		return "write: max " + clip(t.text) + "."
+	}
+	return spell(t.text, "max lease")
+}
+
+// list parses `{ element, ... }`. A missing comma is reported and the list goes on.
+func (p *parser) list(what string, open Pos) (*Value, bool) {
+	v := &Value{List: true, Pos: open}
+	brace := p.tok
+	p.depth++
+	p.advance()
+	for p.tok.kind != tRBrace {
+		if p.tok.kind == tEOF || p.startsStatement() {
+			return v, p.unclosed(brace)
+		}
+		e, ok := p.element(what)
+		if !ok {
+			return v, false
+		}
+		v.Elems = append(v.Elems, e)
+		p.separator(what)
+		if n := &v.Elems[len(v.Elems)-1]; len(p.pending) > 0 && !p.pending[0].own {
+			p.trail(n)
+		}
+	}
+	v.End = p.takeComments()
+	v.Pos = v.Pos.to(p.tok.pos)
+	p.depth--
+	p.advance()
+	return v, true
+}
+
+// trail gives the first pending comment to the element in whose line it stands.
+func (p *parser) trail(e *Elem) {
+	if e.Comments == nil {
+		e.Comments = &Comments{}
+	}
+	if e.Comments.Trail == "" {
+		e.Comments.Trail = p.pending[0].Text
+		p.pending = p.pending[1:]
+	}
+}
+
+// element parses one element of a list.
+func (p *parser) element(what string) (Elem, bool) {
+	switch p.tok.kind {
+	case tWord:
+	case tComma:
+		return Elem{}, p.fail("remove the extra comma.", "expected an element")
+	case tLBrace:
+		return Elem{}, p.fail("lists do not nest; give the inner one a name with \"set\" and write that name.", "expected an element")
+	case tOp:
+		return Elem{}, p.fail(hintOp(p.tok.text), "expected an element")
+	case tString:
+		return Elem{}, p.fail("write elements without quotes.", "expected an element")
+	default:
+		return Elem{}, p.fail("", "expected an element or }")
+	}
+	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
+	if lead := p.takeComments(); len(lead) > 0 || p.tok.blank {
+		e.Comments = &Comments{Lead: lead, Blank: p.tok.blank}
+	}
+	p.advance()
+	return e, true
+}
+
+// separator parses the comma after an element.
+func (p *parser) separator(what string) {
+	switch {
+	case p.tok.kind == tComma:
+		p.advance()
+	case p.tok.kind == tSemi:
+		p.fail("separate elements by commas.", "expected , or }")
+		p.advance()
+	case p.tok.kind == tWord && strings.HasPrefix(p.tok.text, "-") && !p.tok.first:
+		p.fail("write a range without blanks: "+clip(p.last.text)+"-"+strings.TrimPrefix(clip(p.tok.text), "-")+".", "expected , or }")
+		p.advance()
+		if p.tok.kind == tWord && p.last.text == "-" {
+			p.advance()
+		}
+		if p.tok.kind == tComma {
+			p.advance()
+		}
+	case p.tok.kind == tWord && !p.startsStatement():
+		p.fail("separate elements by commas.", "expected , or }")
+	}
+}

@@ -1,0 +1,228 @@
+package syntax
+
+import "strings"
+
+// Words that are terms by themselves.
+var (
+	isFamily = wordSet("ipv4 ipv6 arp")
+	isProto  = wordSet("tcp udp udplite sctp dccp icmp icmp6 igmp gre esp ah ospf ipip")
+)
+
+// terms a match may have, for hints.
+const (
+	termWords = "from to port tcp udp udplite sctp dccp icmp icmp6 igmp gre esp ah ospf ipip proto ipv4 ipv6 arp " +
+		"syn flags len ttl dscp vlan inner-vlan untagged ether fragments malformed not as"
+	packetWords = "ipv4 ipv6 arp ether tcp udp udplite sctp dccp icmp icmp6 igmp gre esp ah ospf ipip proto from to port " +
+		"syn flags type len ttl dscp vlan inner-vlan frag options hex expect"
+)
+
+// term parses one term of a match.
+func (p *parser) term() (Term, bool) {
+	t := Term{Pos: p.tok.pos}
+	for p.is("not") {
+		if t.Not {
+			return t, p.fail("two negations cancel out; remove both.", "expected a term after \"not\"")
+		}
+		t.Not = true
+		p.advance()
+	}
+	if p.tok.kind != tWord {
+		hint := hintStray(p.tok, "")
+		if t.Not {
+			return t, p.fail("write the term that must not hold: not from bogons.", "expected a term after \"not\"")
+		}
+		return t, p.fail(hint, "expected a term, as \"LABEL\" or the end of the line")
+	}
+	ok := p.termWord(&t)
+	t.Pos = t.Pos.to(p.last.pos)
+	return t, ok
+}
+
+// simple are the terms that are one word, or one word and a value.
+var simple = map[string]struct {
+	kind TermKind
+	what string // of the value, "" for none
+}{
+	"untagged":   {Untagged, ""},
+	"syn":        {Syn, ""},
+	"fragments":  {Fragments, ""},
+	"malformed":  {Malformed, ""},
+	"vlan":       {VLAN, "a VLAN id"},
+	"inner-vlan": {InnerVLAN, "a VLAN id"},
+	"proto":      {Proto, "a protocol"},
+	"port":       {Port, "a port"},
+	"len":        {Len, "a length"},
+	"ttl":        {TTL, "a TTL"},
+	"dscp":       {DSCP, "a DSCP"},
+}
+
+// termWord parses a term from its word on.
+func (p *parser) termWord(t *Term) bool {
+	word := p.tok.text
+	if s, found := simple[word]; found {
+		t.Kind = s.kind
+		p.advance()
+		return s.what == "" || p.value(t, word, s.what, true)
+	}
+	switch {
+	case isFamily[word]:
+		t.Kind, t.Name = Family, word
+		p.advance()
+	case isProto[word]:
+		t.Kind, t.Name = ProtoName, word
+		p.advance()
+		if p.is("type") && (word == "icmp" || word == "icmp6") {
+			t.Kind = ICMPType
+			p.advance()
+			return p.value(t, "type", "an ICMP type", false)
+		}
+	case word == "flags":
+		t.Kind = Flags
+		p.advance()
+		return p.flags(t)
+	case word == "from", word == "to":
+		return p.direction(t, word)
+	case word == "ether":
+		p.advance()
+		if p.is("from") || p.is("to") {
+			t.Kind = EtherFrom
+			if p.is("to") {
+				t.Kind = EtherTo
+			}
+			side := p.word().Text
+			return p.value(t, "ether "+side, "an Ethernet address", false)
+		}
+		t.Kind = Ether
+		return p.value(t, word, "an EtherType", true)
+	default:
+		msg, hint := hintTerm(word)
+		if msg == "" {
+			return p.fail(hint, "expected a term, as \"LABEL\" or the end of the line")
+		}
+		p.errs.Errorf(p.tok.pos, hint, "%s", msg)
+		return false
+	}
+	return true
+}
+
+// direction parses from or to, with an address or a port.
+func (p *parser) direction(t *Term, word string) bool {
+	p.advance()
+	addr, port := From, FromPort
+	if word == "to" {
+		addr, port = To, Port
+	}
+	if p.accept("port") {
+		t.Kind = port
+		return p.value(t, word+" port", "a port", true)
+	}
+	t.Kind = addr
+	if p.is("not") {
+		return p.fail("\"not\" stands before the term: not "+word+" ...", "expected an address, a list or a set after %s", quote(word))
+	}
+	return p.value(t, word, "an address", false)
+}
+
+// value parses what follows the word of a term: a comparison, a list or one element.
+func (p *parser) value(t *Term, word, what string, compare bool) bool {
+	v := &Value{Pos: p.tok.pos}
+	t.Value = v
+	if p.tok.kind == tOp {
+		if !compare || !oneOf("< <= > >= = !=", p.tok.text) {
+			return p.fail(hintCompare(p.tok.text, t.Kind, word), "expected %s after %s", what, quote(word))
+		}
+		v.Op = p.tok.text
+		p.advance()
+		if p.tok.kind == tLBrace {
+			return p.fail(hintCompareList(v.Op, word), "expected one value after %s", quote(v.Op))
+		}
+		word = v.Op
+	}
+	switch {
+	case p.tok.kind == tLBrace:
+		l, ok := p.list(word, p.tok.pos)
+		*v = *l
+		if ok && len(v.Elems) == 0 {
+			p.errs.Errorf(v.Pos, "name what should match, or leave the term out.", "this list is empty and would never match")
+			return false
+		}
+		return ok
+	case p.tok.kind == tWord && !isKeyword[p.tok.text], p.tok.kind == tWord && p.valueWord(t):
+		v.Elems = []Elem{{Text: p.tok.text, Pos: p.tok.pos}}
+		p.advance()
+		v.Pos = v.Pos.to(p.last.pos)
+		return p.afterValue(t, word)
+	}
+	return p.fail(p.hintValue(t.Kind, word), "expected %s after %s", what, quote(word))
+}
+
+// valueWord tells whether the current token, a word of the language, may be the value of t.
+func (p *parser) valueWord(t *Term) bool {
+	switch t.Kind {
+	case From, To:
+		return p.is("any")
+	case Proto:
+		return isProto[p.tok.text]
+	case Ether:
+		return isFamily[p.tok.text]
+	}
+	return false
+}
+
+// afterValue reports what often follows a value by mistake: a list without braces, a range with
+// blanks.
+func (p *parser) afterValue(t *Term, word string) bool {
+	first := clip(p.last.text)
+	switch {
+	case p.tok.kind == tComma:
+		return p.fail("put several values into braces: "+word+" { "+first+", ... }.", "expected a term or the end of the line")
+	case p.tok.kind == tWord && strings.HasPrefix(p.tok.text, "-"):
+		return p.fail("write a range without blanks: "+word+" "+first+"-"+rangeEnd(&p.lx, p.tok.text)+".", "expected a term or the end of the line")
+	case p.is("mask"), p.is("netmask"):
+		return p.fail("write the prefix length behind a slash: 192.0.2.0/24.", "expected a term or the end of the line")
+	}
+	return true
+}
+
+// rangeEnd is the end of a range whose minus sign is in the word minus.
+func rangeEnd(lx *lexer, minus string) string {
+	if minus != "-" {
+		return strings.TrimPrefix(clip(minus), "-")
+	}
+	ahead := *lx
+	ahead.errs = &Collector{}
+	if t := ahead.next(); t.kind == tWord {
+		return clip(t.text)
+	}
+	return "..."
+}
+
+// flags parses `syn,ack` and `syn/syn,ack,rst`; blanks around the commas and the slash are allowed.
+func (p *parser) flags(t *Term) bool {
+	v := &Value{Pos: p.tok.pos}
+	t.Value = v
+	if p.tok.kind != tWord {
+		hint := "write them as flags syn,ack, or flags syn/syn,ack,rst."
+		return p.fail(hint, "expected TCP flags after \"flags\"")
+	}
+	e := Elem{Pos: p.tok.pos}
+	for {
+		if p.tok.kind != tWord {
+			return p.fail("flags are fin syn rst psh ack urg ece cwr and none.", "expected a TCP flag")
+		}
+		e.Text += p.tok.text
+		e.Pos = e.Pos.to(p.tok.pos)
+		p.advance()
+		switch {
+		case p.tok.kind == tComma:
+			e.Text += ","
+			p.advance()
+		case strings.HasSuffix(e.Text, "/"):
+		case p.tok.kind == tWord && strings.HasPrefix(p.tok.text, "/"):
+		default:
+			v.Elems = []Elem{e}
+			v.Pos = e.Pos
+			return true
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package syntax
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Colours of a terminal (ECMA-48 SGR).
+const (
+	colorRed    = "\x1b[1;31m"
+	colorYellow = "\x1b[1;33m"
+	colorGreen  = "\x1b[1;32m"
+	colorBold   = "\x1b[1m"
+	colorOff    = "\x1b[0m"
+)
+
+// Render writes the diagnostics for people: place and message, the line, a caret, the hint. Bytes
+// that could act on a terminal are not passed through.
+func (ds Diagnostics) Render(w io.Writer, color bool) error {
+	b := bufio.NewWriter(w)
+	for i := range ds {
+		ds[i].render(b, color)
+	}
+	return b.Flush()
+}
+
+// String is the diagnostic as Render prints it, without colour.
+func (d Diagnostic) String() string {
+	var s strings.Builder
+	b := bufio.NewWriter(&s)
+	d.render(b, false)
+	b.Flush() // a strings.Builder does not fail
+	return strings.TrimSuffix(s.String(), "\n")
+}
+
+func (d *Diagnostic) render(b *bufio.Writer, color bool) {
+	paint := func(c, s string) string {
+		if !color {
+			return s
+		}
+		return c + s + colorOff
+	}
+	mark := colorRed
+	if d.Severity == Warning {
+		mark = colorYellow
+	}
+	fmt.Fprintf(b, "%s %s %s\n", paint(colorBold, printable(d.where())+":"), paint(mark, d.Severity.String()+":"), printable(d.Message))
+	if d.Line > 0 && d.Source != "" {
+		line, before, width := d.caret()
+		fmt.Fprintf(b, "    %s\n", line)
+		fmt.Fprintf(b, "    %s%s\n", strings.Repeat(" ", before), paint(colorGreen, "^"+strings.Repeat("~", width-1)))
+	}
+	if d.Hint != "" {
+		fmt.Fprintf(b, "    %s %s\n", paint(colorBold, "hint:"), printable(d.Hint))
+	}
+}
+
+// shownWidth is how much of a source line is shown, in columns.
+const shownWidth = 100
+
+// caret prepares the source line for a terminal: tabs widened to stops of 8, characters that do
+// not print replaced, and at most shownWidth columns around the place. It returns also the columns
+// before the caret and the width of what it marks.
+func (d *Diagnostic) caret() (line string, before, width int) {
+	var cells []rune
+	col, start, end := d.SourceSkip+1, -1, -1
+	for _, r := range d.Source {
+		if col == d.Col {
+			start = len(cells)
+		}
+		if col == d.EndCol {
+			end = len(cells)
+		}
+		switch {
+		case r == '\t':
+			for cells = append(cells, ' '); len(cells)%8 != 0; {
+				cells = append(cells, ' ')
+			}
+		case unicode.IsPrint(r):
+			cells = append(cells, r)
+		default:
+			cells = append(cells, utf8.RuneError)
+		}
+		col++
+	}
+	if start < 0 {
+		start = len(cells)
+	}
+	if end < 0 {
+		end = max(start+1, len(cells))
+	}
+	end = max(end, start+1)
+	from, to := 0, len(cells)
+	if to > shownWidth {
+		from = max(0, min(start-shownWidth*2/3, to-shownWidth))
+		to = min(to, from+shownWidth)
+	}
+	line = string(cells[from:to])
+	before, width = start-from, min(end, max(to, start+1))-start
+	if from > 0 || d.SourceSkip > 0 {
+		line, before = "..."+line, before+3
+	}
+	if to < len(cells) || utf8.RuneCountInString(d.Source) >= windowWidth {
+		line += "..."
+	}
+	return strings.TrimRight(line, " "), before, width
+}
+
+// printable replaces what a terminal could take for a command.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return utf8.RuneError
+	}, s)
+}
