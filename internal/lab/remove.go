@@ -1,0 +1,179 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Info describes a lab on record.
+type Info struct {
+	Name       string
+	Owner      int // process id
+	Persistent bool
+	Hosts      []*Host
+}
+
+// List returns the labs that exist.
+func List() ([]Info, error) {
+	recs, err := records()
+	if err != nil {
+		return nil, err
+	}
+	var all []Info
+	for _, r := range recs {
+		if r.alive() {
+			all = append(all, Info{r.Name, r.Owner, r.Persistent, r.Hosts})
+		}
+	}
+	return all, nil
+}
+
+// Down removes a lab by name, whoever made it, with every process in its namespaces. It returns
+// ErrNoLab if there is none. Like New, it first sweeps.
+func Down(ctx context.Context, name string) error {
+	unlock, err := lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := sweep(); err != nil {
+		return err
+	}
+	rec, err := load(name)
+	if err != nil {
+		return err
+	}
+	return rec.remove()
+}
+
+// Sweep removes the labs whose owners died without doing so.
+func Sweep(ctx context.Context) error {
+	unlock, err := lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return sweep()
+}
+
+// sweep is Sweep for those who hold the lock.
+func sweep() error {
+	recs, err := records()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range recs {
+		if !r.alive() {
+			errs = append(errs, r.remove())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// remove takes a lab apart and then its record away; whatever fails stays on record.
+func (r *record) remove() error {
+	var errs []error
+	for _, h := range r.Hosts {
+		path := filepath.Join(netnsDir, h.Namespace)
+		if ino, err := inode(path); err == nil && ino == h.Inode {
+			endProcesses(h.Inode)
+			// Devices go now; the namespace itself may linger in the kernel for a while.
+			errs = append(errs, h.Do(func() error { return deleteDevices(h.Devices) }))
+		}
+		errs = append(errs, dropNetns(h.Namespace, h.Inode))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("removing lab %s: %w", r.Name, err)
+	}
+	if err := os.Remove(recordPath(r.Name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the record of lab %s: %w", r.Name, err)
+	}
+	return nil
+}
+
+func deleteDevices(devices []Device) error {
+	for _, d := range devices {
+		link, err := netlink.LinkByName(d.Name)
+		if err != nil {
+			continue // its peer went first
+		}
+		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("deleting %s: %w", d.Name, err)
+		}
+	}
+	return nil
+}
+
+// endProcesses ends what runs in a namespace: asks, waits up to a second, kills. This process
+// and those that it descends from are spared.
+func endProcesses(ino uint64) {
+	spare := ancestors()
+	deadline := time.Now().Add(time.Second)
+	sig := unix.SIGTERM
+	for {
+		pids := processesIn(ino, spare)
+		if len(pids) == 0 {
+			return
+		}
+		for _, p := range pids {
+			_ = unix.Kill(p, sig) // gone already is as good
+		}
+		if sig == unix.SIGKILL {
+			return
+		}
+		for len(processesIn(ino, spare)) > 0 && time.Now().Before(deadline) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		sig = unix.SIGKILL
+	}
+}
+
+func processesIn(ino uint64, spare map[int]bool) []int {
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, p := range procs {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil || spare[pid] {
+			continue
+		}
+		if n, err := inode(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && n == ino {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// ancestors lists this process and its parents.
+func ancestors() map[int]bool {
+	m := map[int]bool{os.Getpid(): true}
+	for pid := os.Getppid(); pid > 0 && !m[pid]; {
+		m[pid] = true
+		var ppid int
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			break
+		}
+		i := len(b) - 1
+		for i >= 0 && b[i] != ')' {
+			i--
+		}
+		var state byte
+		if _, err := fmt.Sscanf(string(b[i+1:]), " %c %d", &state, &ppid); err != nil {
+			break
+		}
+		pid = ppid
+	}
+	return m
+}

@@ -1,0 +1,173 @@
+package lab
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// sysctls prepares the namespace of the calling thread, before it has devices. A flood has
+// sources from anywhere, which a reverse-path filter would drop in front of what is measured;
+// duplicate address detection and router solicitation would add packets of the kernel's own.
+func sysctls(forward bool) error {
+	type setting struct{ path, value string }
+	settings := []setting{
+		{"ipv4/conf/all/rp_filter", "0"},
+		{"ipv4/conf/default/rp_filter", "0"},
+		{"ipv4/conf/all/log_martians", "0"},
+		{"ipv4/conf/default/log_martians", "0"},
+	}
+	if haveIPv6() {
+		settings = append(settings,
+			setting{"ipv6/conf/all/disable_ipv6", "0"},
+			setting{"ipv6/conf/default/disable_ipv6", "0"},
+			setting{"ipv6/conf/default/accept_dad", "0"},
+			setting{"ipv6/conf/default/dad_transmits", "0"},
+			setting{"ipv6/conf/default/accept_ra", "0"},
+			setting{"ipv6/conf/default/router_solicitations", "0"})
+	}
+	if forward {
+		settings = append(settings, setting{"ipv4/ip_forward", "1"})
+		if haveIPv6() {
+			settings = append(settings, setting{"ipv6/conf/all/forwarding", "1"})
+		}
+	}
+	for _, s := range settings {
+		if err := os.WriteFile(filepath.Join("/proc/sys/net", s.path), []byte(s.value), 0); err != nil {
+			return fmt.Errorf("setting net/%s: %w", s.path, err)
+		}
+	}
+	return nil
+}
+
+// tune sets offloads, GRO and threaded NAPI of all devices of a host. It runs inside its
+// namespace.
+func tune(h *Host, t Topology) error {
+	for i := range h.Devices {
+		d := &h.Devices[i]
+		if !t.Offload {
+			// Transmit checksum off takes segmentation offload with it.
+			for _, cmd := range []uint32{unix.ETHTOOL_STXCSUM, unix.ETHTOOL_STSO, unix.ETHTOOL_SGSO} {
+				if err := ethtoolSet(d.Name, cmd, 0); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+					return fmt.Errorf("%s: turning offloads off: %w", d.Name, err)
+				}
+			}
+			// A tag that is only in the packet's metadata is one that XDP does not see.
+			if err := ethtoolSet(d.Name, unix.ETHTOOL_SFLAGS, flagRxVLAN); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+				return fmt.Errorf("%s: turning VLAN offload off: %w", d.Name, err)
+			}
+		}
+		// GRO is what makes veth receive by NAPI, hence take XDP frames from its peer
+		// (drivers/net/veth.c, veth_set_features).
+		if err := ethtoolSet(d.Name, unix.ETHTOOL_SGRO, 1); err != nil {
+			return fmt.Errorf("%s: turning GRO on: %w", d.Name, err)
+		}
+		if err := threadNAPI(d.Name); err != nil {
+			return fmt.Errorf("%s: %w", d.Name, err)
+		}
+		pid, err := napiThread(d.Index)
+		if err != nil {
+			return fmt.Errorf("%s: finding its NAPI thread: %w", d.Name, err)
+		}
+		d.NAPI = pid
+		d.CPU = t.GeneratorCPU
+		if d.IPv4.Addr().As4()[3] == 1 {
+			d.CPU = t.ReceiverCPU
+		}
+		if d.CPU < 0 || pid == 0 {
+			d.CPU = -1
+			continue
+		}
+		var set unix.CPUSet
+		set.Set(d.CPU)
+		if err := unix.SchedSetaffinity(pid, &set); err != nil {
+			return fmt.Errorf("%s: pinning its NAPI thread to core %d: %w", d.Name, d.CPU, err)
+		}
+	}
+	return nil
+}
+
+// threadNAPI writes the device's `threaded` attribute. sysfs shows the devices of the namespace
+// that mounted it, so a thread with a mount namespace of its own mounts one.
+func threadNAPI(device string) error {
+	home, err := unix.Open(threadNetns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("opening the current network namespace: %w", err)
+	}
+	defer unix.Close(home)
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with its namespaces
+		done <- func() error {
+			if err := unix.Setns(home, unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("entering the network namespace: %w", err)
+			}
+			if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+				return fmt.Errorf("making a mount namespace: %w", err)
+			}
+			if err := unix.Mount("", "/", "none", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+				return fmt.Errorf("making mounts private: %w", err)
+			}
+			if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
+				return fmt.Errorf("mounting sysfs: %w", err)
+			}
+			path := filepath.Join("/sys/class/net", device, "threaded")
+			if err := os.WriteFile(path, []byte("1"), 0); err != nil {
+				return fmt.Errorf("threading NAPI (needs Linux 5.12): %w", err)
+			}
+			return nil
+		}()
+	}()
+	return <-done
+}
+
+// Of include/uapi/linux/netdev.h.
+const (
+	netdevCmdNAPIGet   = 11
+	netdevAttrNAPIDev  = 1
+	netdevAttrNAPIPID  = 4
+	netdevFamily       = "netdev"
+	netdevGenlRevision = 1
+)
+
+// napiThread asks for the process id of the kernel thread that polls a device: 0 where there is
+// none, or where the kernel cannot tell (before 6.8).
+func napiThread(index int) (int, error) {
+	fam, err := netlink.GenlFamilyGet(netdevFamily)
+	if err != nil {
+		return 0, nil
+	}
+	req := nl.NewNetlinkRequest(int(fam.ID), unix.NLM_F_DUMP)
+	// Not nl.Genlmsg: it serialises two bytes beyond itself, and the kernel checks that they are 0.
+	req.AddRawData([]byte{netdevCmdNAPIGet, netdevGenlRevision, 0, 0})
+	req.AddRawData(nl.NewRtAttr(netdevAttrNAPIDev, nl.Uint32Attr(uint32(index))).Serialize())
+	msgs, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range msgs {
+		if len(m) < nl.SizeofGenlmsg {
+			continue
+		}
+		attrs, err := nl.ParseRouteAttr(m[nl.SizeofGenlmsg:])
+		if err != nil {
+			return 0, err
+		}
+		for _, a := range attrs {
+			if a.Attr.Type == netdevAttrNAPIPID && len(a.Value) == 4 {
+				return int(binary.NativeEndian.Uint32(a.Value)), nil
+			}
+		}
+	}
+	return 0, nil
+}
