@@ -1,0 +1,261 @@
+package importer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// ClassBench reads a ClassBench filter set (Taylor and Turner, "ClassBench: a packet classification
+// benchmark", 2007) and writes a policy that decides IPv4 packets as the set does: one rule a
+// filter, in the same order, labelled r0, r1, ..., and `default pass`. A line of the set is
+//
+//	@SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK [FLAGS/MASK]
+//
+// with source and destination ports, numbers in hexadecimal for the last two. The flags column is ignored, as
+// all users of these sets do. Where the policy and the filter differ, the Report says so.
+//
+// When lines cannot be read it returns *Errors with all of them (bounded), and has written nothing.
+func ClassBench(r io.Reader, w io.Writer, opts Options) (Report, error) {
+	name := heading(opts.Name)
+	if name == "" {
+		name = "input"
+	}
+	var (
+		body  bytes.Buffer
+		rep   Report
+		notes []Note // about single lines
+		flags bool   // a filter has flags that matter to it
+		ports bool   // a filter has ports
+		errs  = Errors{Name: name}
+	)
+	err := eachLine(r, func(n int, line string, long bool) error {
+		if !long && strings.TrimSpace(line) == "" {
+			return nil
+		}
+		if rep.Rules+len(errs.Lines)+errs.More == MaxRules {
+			errs.add(n, fmt.Sprintf("more than %d filters", MaxRules))
+			return errStop
+		}
+		if long {
+			errs.add(n, fmt.Sprintf("longer than %d bytes: not a filter", maxLine))
+			return nil
+		}
+		f, err := parseFilter(line)
+		if err != nil {
+			errs.add(n, err.Error())
+			return nil
+		}
+		for _, text := range f.notes() {
+			notes = append(notes, Note{n, fmt.Sprintf("r%d: %s", rep.Rules, text)})
+		}
+		flags = flags || f.flags
+		ports = ports || f.src.isRestricted() || f.dst.isRestricted()
+		if len(errs.Lines) == 0 {
+			body.WriteString(opts.Action.of(rep.Rules))
+			f.writeMatch(&body)
+			fmt.Fprintf(&body, " as \"r%d\"\n", rep.Rules)
+		}
+		rep.Rules++
+		return nil
+	})
+	if err != nil && !errors.Is(err, errStop) {
+		return Report{}, fmt.Errorf("reading %s: %w", name, err)
+	}
+	if len(errs.Lines) > 0 {
+		return Report{}, &errs
+	}
+	if rep.Rules == 0 {
+		return Report{}, fmt.Errorf("%s holds no filters: a ClassBench line is @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK", name)
+	}
+	if flags {
+		rep.Notes = append(rep.Notes, Note{0, "the flags column is ignored, as all users of these sets do"})
+	}
+	if ports {
+		rep.Notes = append(rep.Notes, Note{0, "a non-first fragment has no ports: rules with ports do not match it"})
+	}
+	rep.Notes = append(rep.Notes, notes...)
+	_, err = fmt.Fprintf(w, "# Imported from the ClassBench filter set %s: %d rules, IPv4.\n\n%sdefault pass\n", name, rep.Rules, body.Bytes())
+	if err != nil {
+		return Report{}, fmt.Errorf("writing the policy: %w", err)
+	}
+	return rep, nil
+}
+
+// filter is one line of a set.
+type filter struct {
+	from, to  address
+	src, dst  portRange
+	proto     uint8
+	protoBits int  // leading bits of proto that count: 0 for any protocol, 8 for one
+	flags     bool // has a flags column
+}
+
+// address is a prefix as a set writes it.
+type address struct {
+	prefix netip.Prefix // masked
+	given  string       // as written, when it had host bits, else ""
+}
+
+// portRange is inclusive.
+type portRange struct{ lo, hi uint16 }
+
+// isRestricted tells whether the range leaves out a port; else a packet needs no port to match it.
+func (p portRange) isRestricted() bool { return p.lo != 0 || p.hi != 0xffff }
+
+// parseFilter reads one line. Its errors say which column is wrong and what was expected there.
+func parseFilter(line string) (f filter, err error) {
+	col := strings.Fields(line)
+	if len(col) != 9 && len(col) != 10 || !strings.HasPrefix(col[0], "@") || col[3] != ":" || col[6] != ":" {
+		return f, fmt.Errorf("%s is not @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK FLAGS/MASK", quote(line))
+	}
+	if f.from, err = parseAddress(col[0][1:]); err != nil {
+		return f, fmt.Errorf("source %w", err)
+	}
+	if f.to, err = parseAddress(col[1]); err != nil {
+		return f, fmt.Errorf("destination %w", err)
+	}
+	if f.src, err = parsePorts(col[2], col[4]); err != nil {
+		return f, fmt.Errorf("source %w", err)
+	}
+	if f.dst, err = parsePorts(col[5], col[7]); err != nil {
+		return f, fmt.Errorf("destination %w", err)
+	}
+	value, mask, err := parseMasked(col[8], 8)
+	if err != nil {
+		return f, fmt.Errorf("protocol %w", err)
+	}
+	for f.protoBits = 0; f.protoBits < 8 && mask&(0x80>>f.protoBits) != 0; f.protoBits++ {
+	}
+	if uint8(mask) != ^uint8(0xff>>f.protoBits) {
+		return f, fmt.Errorf("protocol mask of %s is not leading bits: a policy has no such match", quote(col[8]))
+	}
+	f.proto = uint8(value & mask)
+	if len(col) == 10 {
+		if _, _, err = parseMasked(col[9], 16); err != nil {
+			return f, fmt.Errorf("flags %w", err)
+		}
+		f.flags = true
+	}
+	return f, nil
+}
+
+// parseAddress reads an IPv4 prefix; bits behind its length are cleared.
+func parseAddress(s string) (address, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil || !p.Addr().Is4() {
+		return address{}, fmt.Errorf("%s is not an IPv4 prefix", quote(s))
+	}
+	a := address{prefix: p.Masked()}
+	if a.prefix != p {
+		a.given = p.String()
+	}
+	return a, nil
+}
+
+func parsePorts(lo, hi string) (portRange, error) {
+	l, errLo := strconv.ParseUint(lo, 10, 16)
+	h, errHi := strconv.ParseUint(hi, 10, 16)
+	if errLo != nil || errHi != nil {
+		return portRange{}, fmt.Errorf("ports %s are not two numbers up to 65535", quote(lo+" : "+hi))
+	}
+	if l > h {
+		return portRange{}, fmt.Errorf("ports %d : %d run backwards", l, h)
+	}
+	return portRange{uint16(l), uint16(h)}, nil
+}
+
+// parseMasked reads 0xVALUE/0xMASK of so many bits.
+func parseMasked(s string, bits int) (value, mask uint64, err error) {
+	v, m, found := strings.Cut(s, "/")
+	value, errV := strconv.ParseUint(strings.TrimPrefix(v, "0x"), 16, bits)
+	mask, errM := strconv.ParseUint(strings.TrimPrefix(m, "0x"), 16, bits)
+	if !found || errV != nil || errM != nil || !strings.HasPrefix(v, "0x") || !strings.HasPrefix(m, "0x") {
+		return 0, 0, fmt.Errorf("%s is not 0xVALUE/0xMASK of %d bits", quote(s), bits)
+	}
+	return value, mask, nil
+}
+
+// quote is text of the input as an error shows it.
+func quote(s string) string {
+	const most = 60
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return strconv.QuoteToASCII(s)
+}
+
+// Names that the language has for protocols (docs/language.md, "Matches").
+var protoNames = map[uint8]string{
+	1: "icmp", 2: "igmp", 4: "ipip", 6: "tcp", 17: "udp", 33: "dccp", 47: "gre", 50: "esp",
+	51: "ah", 58: "icmp6", 89: "ospf", 132: "sctp", 136: "udplite",
+}
+
+// hasPorts tells whether packets of the filter's protocol can have ports.
+func (f *filter) hasPorts() bool {
+	last := f.proto | 0xff>>f.protoBits
+	for _, p := range [...]uint8{6, 17, 33, 132, 136} {
+		if f.proto <= p && p <= last {
+			return true
+		}
+	}
+	return false
+}
+
+// notes says in what the rule differs from the filter.
+func (f *filter) notes() (notes []string) {
+	for _, a := range [...]address{f.from, f.to} {
+		if a.given != "" {
+			notes = append(notes, fmt.Sprintf("%s has host bits, %s is meant", a.given, a.prefix))
+		}
+	}
+	if f.src.isRestricted() || f.dst.isRestricted() {
+		switch {
+		case !f.hasPorts():
+			notes = append(notes, "has ports, but a protocol without: the rule can never match")
+		case f.protoBits < 8:
+			notes = append(notes, "has ports and more than one protocol: the rule matches those that have ports (TCP, UDP, UDP-Lite, SCTP, DCCP)")
+		}
+	}
+	return notes
+}
+
+// writeMatch writes the terms, each after a blank, in the order of `levee fmt`.
+func (f *filter) writeMatch(b *bytes.Buffer) {
+	if f.from.prefix.Bits() == 0 && f.to.prefix.Bits() == 0 {
+		b.WriteString(" ipv4")
+	}
+	switch name := protoNames[f.proto]; {
+	case f.protoBits == 0:
+	case f.protoBits < 8:
+		fmt.Fprintf(b, " proto %d-%d", f.proto, f.proto|0xff>>f.protoBits)
+	case name != "":
+		b.WriteString(" " + name)
+	default:
+		fmt.Fprintf(b, " proto %d", f.proto)
+	}
+	writeEnd(b, "from ", "from port", f.from, f.src)
+	writeEnd(b, "to ", "port", f.to, f.dst)
+}
+
+// writeEnd writes the address and ports of one end; wildcards are left out.
+func writeEnd(b *bytes.Buffer, word, portWord string, a address, p portRange) {
+	switch a.prefix.Bits() {
+	case 0:
+	case 32:
+		b.WriteString(" " + word + a.prefix.Addr().String())
+	default:
+		b.WriteString(" " + word + a.prefix.String())
+	}
+	switch {
+	case !p.isRestricted():
+	case p.lo == p.hi:
+		fmt.Fprintf(b, " %s %d", portWord, p.lo)
+	default:
+		fmt.Fprintf(b, " %s %d-%d", portWord, p.lo, p.hi)
+	}
+}

@@ -1,0 +1,203 @@
+package importer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// one is the policy line and the notes of a set of one filter, without those about all of it.
+func one(t *testing.T, line string, opts Options) (string, []string) {
+	t.Helper()
+	var out bytes.Buffer
+	rep, err := ClassBench(strings.NewReader(line), &out, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(out.String(), "\n")
+	if len(lines) != 5 || lines[1] != "" || lines[3] != "default pass" || lines[4] != "" {
+		t.Fatalf("not a policy of one rule:\n%s", out.String())
+	}
+	var notes []string
+	for _, n := range rep.Notes {
+		if n.Line > 0 {
+			notes = append(notes, fmt.Sprintf("%d: %s", n.Line, n.Text))
+		}
+	}
+	return lines[2], notes
+}
+
+func TestClassBenchRule(t *testing.T) {
+	for _, c := range []struct {
+		name, in, want string
+		notes          []string
+	}{
+		{"hosts and one port", "@192.0.2.1/32\t198.51.100.7/32\t0 : 65535\t80 : 80\t0x06/0xFF\t0x0000/0x0200\t",
+			`drop tcp from 192.0.2.1 to 198.51.100.7 port 80 as "r0"`, nil},
+		{"prefixes and ranges at both ends", "@192.0.2.0/24 198.51.100.0/25 1024 : 65535 0 : 1023 0x11/0xFF 0x0000/0x0000",
+			`drop udp from 192.0.2.0/24 from port 1024-65535 to 198.51.100.0/25 port 0-1023 as "r0"`, nil},
+		{"wildcards alone are still IPv4", "@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x00/0x00 0x0000/0x0000",
+			`drop ipv4 as "r0"`, nil},
+		{"wildcard addresses with a protocol are still IPv4", "@0.0.0.0/0 0.0.0.0/0 0 : 65535 53 : 53 0x11/0xFF",
+			`drop ipv4 udp port 53 as "r0"`, nil},
+		{"one address says the family", "@0.0.0.0/0 198.51.100.0/24 0 : 65535 0 : 65535 0x00/0x00",
+			`drop to 198.51.100.0/24 as "r0"`, nil},
+		{"a protocol with a name", "@192.0.2.1/32 0.0.0.0/0 0 : 65535 0 : 65535 0x2f/0xFF",
+			`drop gre from 192.0.2.1 as "r0"`, nil},
+		{"a protocol without a name", "@192.0.2.1/32 0.0.0.0/0 0 : 65535 0 : 65535 0xfd/0xff",
+			`drop proto 253 from 192.0.2.1 as "r0"`, nil},
+		{"leading bits of a protocol", "@192.0.2.1/32 0.0.0.0/0 0 : 65535 0 : 65535 0x11/0xF0",
+			`drop proto 16-31 from 192.0.2.1 as "r0"`, nil},
+		{"port 0 is a port", "@192.0.2.1/32 0.0.0.0/0 0 : 0 0 : 65535 0x06/0xFF",
+			`drop tcp from 192.0.2.1 from port 0 as "r0"`, nil},
+		{"all but port 0 is a condition", "@192.0.2.1/32 0.0.0.0/0 0 : 65535 1 : 65535 0x06/0xFF",
+			`drop tcp from 192.0.2.1 port 1-65535 as "r0"`, nil},
+		{"host bits are cleared and said", "@192.0.2.77/24 198.51.100.0/25 0 : 65535 0 : 65535 0x06/0xFF",
+			`drop tcp from 192.0.2.0/24 to 198.51.100.0/25 as "r0"`,
+			[]string{"1: r0: 192.0.2.77/24 has host bits, 192.0.2.0/24 is meant"}},
+		{"ports with any protocol are said", "@192.0.2.1/32 0.0.0.0/0 0 : 65535 80 : 80 0x00/0x00",
+			`drop from 192.0.2.1 port 80 as "r0"`,
+			[]string{"1: r0: has ports and more than one protocol: the rule matches those that have ports (TCP, UDP, UDP-Lite, SCTP, DCCP)"}},
+		{"ports with a protocol without are said", "@192.0.2.1/32 0.0.0.0/0 80 : 80 0 : 65535 0x01/0xFF",
+			`drop icmp from 192.0.2.1 from port 80 as "r0"`,
+			[]string{"1: r0: has ports, but a protocol without: the rule can never match"}},
+		{"ends of lines do not matter", "@192.0.2.1/32 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xFF \t\r\n\r\n",
+			`drop tcp from 192.0.2.1 as "r0"`, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, notes := one(t, c.in, Options{})
+			if got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+			if d := cmp.Diff(c.notes, notes); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+const anyFilter = "@0.0.0.0/0 192.0.2.0/24 0 : 65535 0 : 65535 0x06/0xFF 0x0000/0x0000\n"
+
+func TestClassBenchPolicyAsAWhole(t *testing.T) {
+	in := anyFilter + strings.Replace(anyFilter, "65535 0x06", "1 0x06", 1) + anyFilter
+	for action, want := range map[Action][3]string{
+		Drop: {"drop", "drop", "drop"}, Pass: {"pass", "pass", "pass"}, Alternate: {"drop", "pass", "drop"},
+	} {
+		var out bytes.Buffer
+		rep, err := ClassBench(strings.NewReader(in), &out, Options{Action: action, Name: "three"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf(`# Imported from the ClassBench filter set three: 3 rules, IPv4.
+
+%s tcp to 192.0.2.0/24 as "r0"
+%s tcp to 192.0.2.0/24 port 0-1 as "r1"
+%s tcp to 192.0.2.0/24 as "r2"
+default pass
+`, want[0], want[1], want[2])
+		if d := cmp.Diff(text, out.String()); d != "" {
+			t.Errorf("%s: %s", action, d)
+		}
+		notes := []Note{
+			{0, "the flags column is ignored, as all users of these sets do"},
+			{0, "a non-first fragment has no ports: rules with ports do not match it"},
+		}
+		if d := cmp.Diff(Report{Rules: 3, Notes: notes}, rep); d != "" {
+			t.Errorf("%s: %s", action, d)
+		}
+	}
+}
+
+func TestClassBenchReportsEveryBadLineAndWritesNothing(t *testing.T) {
+	in := strings.Join([]string{
+		strings.TrimSpace(anyFilter),
+		"pass all",
+		"@192.0.2.0/33 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xFF",
+		"@192.0.2.0/24 ::/0 0 : 65535 0 : 65535 0x06/0xFF",
+		"@192.0.2.0/24 0.0.0.0/0 0 : 65536 0 : 65535 0x06/0xFF",
+		"@192.0.2.0/24 0.0.0.0/0 0 : 65535 9 : 8 0x06/0xFF",
+		"@192.0.2.0/24 0.0.0.0/0 0 : 65535 0 : 65535 6/0xFF",
+		"@192.0.2.0/24 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0x0F",
+		"@192.0.2.0/24 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xFF flags",
+		"@" + strings.Repeat("9", 2*maxLine),
+		"\x00\x1b[31m",
+	}, "\n")
+	var out bytes.Buffer
+	_, err := ClassBench(strings.NewReader(in), &out, Options{Name: "bad\nset"})
+	var errs *Errors
+	if !errors.As(err, &errs) {
+		t.Fatalf("got %v, want *Errors", err)
+	}
+	want := `bad?set:2: "pass all" is not @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK FLAGS/MASK
+bad?set:3: source "192.0.2.0/33" is not an IPv4 prefix
+bad?set:4: destination "::/0" is not an IPv4 prefix
+bad?set:5: source ports "0 : 65536" are not two numbers up to 65535
+bad?set:6: destination ports 9 : 8 run backwards
+bad?set:7: protocol "6/0xFF" is not 0xVALUE/0xMASK of 8 bits
+bad?set:8: protocol mask of "0x06/0x0F" is not leading bits: a policy has no such match
+bad?set:9: flags "flags" is not 0xVALUE/0xMASK of 16 bits
+bad?set:10: longer than 1024 bytes: not a filter
+bad?set:11: "\x00\x1b[31m" is not @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK FLAGS/MASK`
+	if d := cmp.Diff(want, errs.Error()); d != "" {
+		t.Error(d)
+	}
+	if out.Len() != 0 {
+		t.Errorf("wrote %q", out.String())
+	}
+}
+
+func TestClassBenchBoundsWhatItTells(t *testing.T) {
+	_, err := ClassBench(strings.NewReader(strings.Repeat("x\n", 3*maxErrors)), new(bytes.Buffer), Options{})
+	var errs *Errors
+	if !errors.As(err, &errs) || len(errs.Lines) != maxErrors || errs.More != 2*maxErrors {
+		t.Fatalf("got %v", err)
+	}
+	if last := "input: and 200 more lines that could not be read"; !strings.HasSuffix(err.Error(), last) {
+		t.Errorf("ends with %q", err.Error()[len(err.Error())-80:])
+	}
+}
+
+func TestClassBenchRefusesTooManyFilters(t *testing.T) {
+	in := iotest.OneByteReader(strings.NewReader("")) // an empty reader of another kind
+	if _, err := ClassBench(in, new(bytes.Buffer), Options{Name: "empty"}); err == nil || !strings.Contains(err.Error(), "empty holds no filters") {
+		t.Errorf("empty: %v", err)
+	}
+	var out bytes.Buffer
+	_, err := ClassBench(strings.NewReader(strings.Repeat(anyFilter, MaxRules+1)), &out, Options{Name: "huge"})
+	if want := fmt.Sprintf("huge:%d: more than %d filters", MaxRules+1, MaxRules); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if out.Len() != 0 {
+		t.Error("wrote something")
+	}
+}
+
+func TestClassBenchPassesErrorsOn(t *testing.T) {
+	boom := errors.New("boom")
+	if _, err := ClassBench(iotest.ErrReader(boom), new(bytes.Buffer), Options{Name: "x"}); !errors.Is(err, boom) {
+		t.Errorf("reading: %v", err)
+	}
+	if _, err := ClassBench(strings.NewReader(anyFilter), failingWriter{boom}, Options{}); !errors.Is(err, boom) {
+		t.Errorf("writing: %v", err)
+	}
+}
+
+type failingWriter struct{ err error }
+
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
+
+func TestParseAction(t *testing.T) {
+	for _, a := range []Action{Drop, Pass, Alternate} {
+		if got, err := ParseAction(a.String()); got != a || err != nil {
+			t.Errorf("%s: got %v, %v", a, got, err)
+		}
+	}
+	if _, err := ParseAction("Drop"); err == nil {
+		t.Error("Drop with a capital is no action")
+	}
+}

@@ -1,0 +1,152 @@
+// Package importer turns rule sets of other tools into levee policies.
+//
+// In goes the text of a rule set, out comes the text of a policy in the layout of `levee fmt`, and a
+// Report of what was changed or could not be carried over, line by line. Each format is one
+// function of the shape of ClassBench. An importer must never print half a policy, drop a rule or its
+// place in the order without saying so, or let text of its input become anything but what it was
+// meant as: input is hostile, so its size, its lines and the errors about it are bounded.
+package importer
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Options say how an import is written. The zero value drops.
+type Options struct {
+	Action Action // of the imported rules, for formats that have none of their own
+	Name   string // of the input, for errors and the heading: a file's base name
+}
+
+// Action is what imported rules do.
+type Action uint8
+
+const (
+	Drop      Action = iota
+	Pass             // with it, the default is pass as well, so that the policy only counts
+	Alternate        // r0 drops, r1 passes, r2 drops, ...
+)
+
+var actions = [...]string{"drop", "pass", "alternate"}
+
+func (a Action) String() string { return actions[a] }
+
+// ParseAction reads the name of an action.
+func ParseAction(s string) (Action, error) {
+	for i, name := range actions {
+		if s == name {
+			return Action(i), nil
+		}
+	}
+	return 0, fmt.Errorf("no action %q: it is one of %s", s, strings.Join(actions[:], ", "))
+}
+
+// of is the action of the rule with this number, as the policy writes it.
+func (a Action) of(rule int) string {
+	if a == Alternate {
+		return actions[rule%2]
+	}
+	return actions[a]
+}
+
+// Report is what an import did.
+type Report struct {
+	Rules int    // rules written
+	Notes []Note // what differs from the source, in its order; those about all of it first
+}
+
+// Note is one thing that differs from the source.
+type Note struct {
+	Line int    `json:"line"` // in the source, from 1; 0 for all of it
+	Text string `json:"text"`
+}
+
+// Bounds on what is read. The largest ClassBench sets in use have 100,000 rules in lines of under
+// 100 bytes.
+const (
+	MaxRules  = 250_000 // in one input
+	maxLine   = 1024    // bytes of a line without its end
+	maxErrors = 100     // that are told; the others are counted
+)
+
+// Errors are the lines of an input that could not be read. Nothing was written.
+type Errors struct {
+	Name  string
+	Lines []LineError // at most 100
+	More  int         // further ones
+}
+
+// LineError is what is wrong in one line.
+type LineError struct {
+	Line int
+	Text string
+}
+
+// Error is one line for each error, "NAME:LINE: what is wrong".
+func (e *Errors) Error() string {
+	var b strings.Builder
+	for i, l := range e.Lines {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "%s:%d: %s", e.Name, l.Line, l.Text)
+	}
+	if e.More > 0 {
+		fmt.Fprintf(&b, "\n%s: and %d more lines that could not be read", e.Name, e.More)
+	}
+	return b.String()
+}
+
+func (e *Errors) add(line int, text string) {
+	if len(e.Lines) == maxErrors {
+		e.More++
+		return
+	}
+	e.Lines = append(e.Lines, LineError{line, text})
+}
+
+// errStop, returned by the function given to eachLine, ends the reading.
+var errStop = errors.New("stop")
+
+// eachLine calls f with each line of r, numbered from 1, without its end. A line longer than
+// maxLine is given as its first maxLine bytes with long set.
+func eachLine(r io.Reader, f func(n int, line string, long bool) error) error {
+	in := bufio.NewReaderSize(r, maxLine+2) // with room for "\r\n"
+	for n := 1; ; n++ {
+		part, err := in.ReadSlice('\n')
+		line := strings.TrimSuffix(strings.TrimSuffix(string(part), "\n"), "\r")
+		long := len(line) > maxLine
+		for err == bufio.ErrBufferFull {
+			long = true
+			_, err = in.ReadSlice('\n')
+		}
+		if err != nil && err != io.EOF {
+			return err
+		}
+		if len(part) > 0 {
+			if stop := f(n, line[:min(len(line), maxLine)], long); stop != nil {
+				return stop
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+	}
+}
+
+// heading is text of the caller as it may stand in a comment: printable, in one line, short.
+func heading(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' || r == '\ufffd' {
+			return '?'
+		}
+		return r
+	}, name)
+	if r := []rune(name); len(r) > 80 {
+		name = string(r[:80])
+	}
+	return name
+}
