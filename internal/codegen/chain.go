@@ -1,0 +1,171 @@
+package codegen
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/ir"
+	"levee/internal/policy"
+)
+
+// maxInline is how many instructions of rules stay in the main function. Beyond it each class gets
+// a function of its own, so that no jump leaves the 16 bits it has.
+const maxInline = 12000
+
+// chain is the rule list of one class, or of several with the same list.
+type chain struct {
+	label   string
+	classes []ir.Class
+	rules   []ir.Rule
+	uses    [policy.NumFields]bool // fields that the list asks for
+}
+
+func (ch *chain) family() ir.Family { return ch.classes[0].Family }
+
+// shareChains gives each class its chain; classes whose lists ask the same share one.
+func (c *compiler) shareChains() {
+	for _, class := range ir.Classes() {
+		rules := c.prog.Lists[class.Index()]
+		i := slices.IndexFunc(c.chains, func(ch *chain) bool {
+			return ch.family() == class.Family && slices.EqualFunc(ch.rules, rules, sameRule)
+		})
+		if i < 0 {
+			ch := &chain{label: fmt.Sprintf("chain_%d", class.Index()), rules: rules}
+			for j := range rules {
+				for _, cond := range rules[j].Conds {
+					ch.uses[cond.Field] = true
+				}
+			}
+			i = len(c.chains)
+			c.chains = append(c.chains, ch)
+		}
+		c.chains[i].classes = append(c.chains[i].classes, class)
+		c.chainOf[class.Index()] = c.chains[i]
+	}
+}
+
+func sameRule(a, b ir.Rule) bool {
+	return a.Slot == b.Slot && slices.EqualFunc(a.Conds, b.Conds, sameCond)
+}
+
+func sameCond(a, b ir.Cond) bool {
+	return a.Field == b.Field && a.Not == b.Not && a.Set == b.Set && a.Mask == b.Mask && a.Value == b.Value &&
+		slices.Equal(a.Ranges, b.Ranges) && samePrefixes(a.Prefixes, b.Prefixes)
+}
+
+// chainLength estimates the instructions of all chains.
+func (c *compiler) chainLength() int {
+	n := 0
+	for _, ch := range c.chains {
+		for i := range ch.rules {
+			n += 2
+			for _, cond := range ch.rules[i].Conds {
+				n += 4 * max(1, min(16, len(cond.Ranges)+len(cond.Prefixes)))
+			}
+		}
+	}
+	return n
+}
+
+// loadRegs fills the registers that a chain expects from struct key.
+func (c *compiler) loadRegs(ch *chain) {
+	if ch.uses[policy.DstPort] {
+		c.field(regDstPort, keyDstPort, asm.Half)
+	}
+	if ch.uses[policy.ICMPType] || ch.uses[policy.ICMP6Type] {
+		c.field(regDstPort, keyICMP, asm.Half)
+	}
+	if ch.uses[policy.SrcPort] {
+		c.field(regSrcPort, keySrcPort, asm.Half)
+	}
+	if ch.uses[policy.SrcAddr] {
+		c.field(regSrc, keySrcHi, asm.DWord)
+	}
+	if ch.uses[policy.DstAddr] {
+		c.field(regDst, keyDstHi, asm.DWord)
+	}
+}
+
+// keyPointer is where a chain that is a function keeps the address of struct key.
+const keyPointer = -72
+
+// field loads a field of struct key, given by its offset from R10 in the main function.
+func (c *compiler) field(to asm.Register, at int16, size asm.Size) {
+	if c.inFunction {
+		c.emit(
+			asm.LoadMem(to, asm.R10, keyPointer, asm.DWord),
+			asm.LoadMem(to, to, at-keyAt, size),
+		)
+		return
+	}
+	c.emit(asm.LoadMem(to, asm.R10, at, size))
+}
+
+// emitChain emits a rule list. Inline it jumps to the verdict; as a function it returns the offset
+// of the counter, plus 1 for pass.
+func (c *compiler) emitChain(ch *chain) error {
+	if c.separate {
+		c.emit(asm.StoreMem(asm.R10, keyPointer, asm.R1, asm.DWord).WithSymbol(ch.label))
+		c.inFunction = true
+		defer func() { c.inFunction = false }()
+		c.loadRegs(ch)
+	} else {
+		c.label(ch.label)
+	}
+	for i := range ch.rules {
+		r := &ch.rules[i]
+		next := c.fresh("next")
+		for j := range r.Conds {
+			if err := c.cond(ch, &r.Conds[j], next); err != nil {
+				return err
+			}
+		}
+		switch {
+		case r.Action == policy.Count:
+			c.count(r.Slot)
+		case c.separate:
+			offset := int32(r.Slot * SlotBytes)
+			if r.Action == policy.Pass {
+				offset++
+			}
+			c.emit(asm.Mov.Imm32(asm.R0, offset), asm.Return())
+		default:
+			c.decide(r)
+		}
+		c.label(next)
+	}
+	// The last rule has no conditions: nothing jumps behind it.
+	c.pending = c.pending[:0]
+	return nil
+}
+
+// enter leaves for the rules of a chain, whose fields lie in the registers (inline) or in struct
+// key (functions).
+func (c *compiler) enter(ch *chain) {
+	if !c.separate {
+		c.emit(asm.Ja.Label(ch.label))
+		return
+	}
+	c.emit(
+		asm.Mov.Reg(asm.R1, asm.R10),
+		asm.Add.Imm(asm.R1, int32(keyAt)),
+		asm.Call.Label(ch.label),
+		asm.JSet.Imm(asm.R0, 1, "passed"),
+		asm.Ja.Label("drop"),
+	)
+}
+
+// cond emits one question; it falls through where the answer is yes.
+func (c *compiler) cond(ch *chain, q *ir.Cond, no string) error {
+	switch {
+	case q.Field == policy.SrcAddr || q.Field == policy.DstAddr:
+		return c.address(ch, q, no)
+	case q.Field == policy.TCPFlags:
+		c.flags(q, no)
+		return nil
+	}
+	c.number(q, no)
+	return nil
+}

@@ -1,0 +1,280 @@
+package codegen
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/ir"
+	"levee/internal/policy"
+)
+
+// Registers of the generated program. Until the packet is decoded R6 is the context, R7 and R8
+// the bounds of the frame and R9 its length; where the rules of a class begin they hold the fields that
+// rules ask for most, and all else is read from struct key on the stack. R0 to R5 are scratch.
+const (
+	regCtx   = asm.R6
+	regData  = asm.R7
+	regEnd   = asm.R8
+	regBytes = asm.R9
+
+	regSrc     = asm.R6 // IPv4 address, or upper half of the IPv6 address, host order
+	regDst     = asm.R7
+	regDstPort = asm.R8 // or ICMP type << 8 | code
+	regSrcPort = asm.R9
+)
+
+// compiler holds what the pieces of one program share.
+type compiler struct {
+	*builder
+	target     Target
+	prog       *ir.Program
+	cpus       int
+	rowBytes   int
+	maps       map[string]*ebpf.MapSpec
+	tables     []Table
+	sets       map[string]*policy.Set // dynamic sets in use, by map name
+	bitmaps    map[string]string      // contents of a port bitmap to its map's name
+	statics    map[staticKey]string   // prefix tables by contents
+	chains     []*chain
+	chainOf    [ir.NumClasses]*chain
+	separate   bool // chains are functions
+	inFunction bool // in one of them now
+}
+
+// Compile makes the program of a policy for a target.
+func Compile(p *policy.Policy, t Target) (*Program, error) {
+	return CompileIR(ir.Build(p), t)
+}
+
+// CompileIR makes the program of an already lowered policy.
+func CompileIR(prog *ir.Program, t Target) (*Program, error) {
+	slots := prog.Policy.Slots()
+	c := &compiler{
+		builder:  newBuilder(),
+		target:   t,
+		prog:     prog,
+		cpus:     1 << bits.Len(uint(max(t.CPUs, 1)-1)),
+		rowBytes: (len(slots)*SlotBytes + 63) &^ 63,
+		maps:     map[string]*ebpf.MapSpec{},
+		sets:     map[string]*policy.Set{},
+		bitmaps:  map[string]string{},
+		statics:  map[staticKey]string{},
+	}
+	c.maps[CountersMap] = memory(CountersMap, c.cpus*c.rowBytes)
+	c.shareChains()
+	if err := c.generate(); err != nil {
+		return nil, err
+	}
+
+	spec := &ebpf.ProgramSpec{
+		Name:         ProgramName,
+		Type:         ebpf.XDP,
+		AttachType:   ebpf.AttachXDP,
+		Instructions: c.finish(),
+		License:      "Dual BSD/GPL",
+	}
+	if t.Frags {
+		spec.Flags = xdpHasFrags
+	}
+	if t.Hook == TCX {
+		spec.Type, spec.AttachType = ebpf.SchedCLS, ebpf.AttachTCXIngress
+	}
+	out := &Program{
+		Spec: &ebpf.CollectionSpec{
+			Maps:     c.maps,
+			Programs: map[string]*ebpf.ProgramSpec{ProgramName: spec},
+		},
+		Slots:    slots,
+		RowBytes: c.rowBytes,
+		Tables:   c.tables,
+	}
+	for _, s := range prog.Policy.Sets {
+		if c.sets[SetPrefix+s.Name] != nil {
+			out.Dynamic = append(out.Dynamic, s)
+		}
+	}
+	return out, nil
+}
+
+// xdpHasFrags is BPF_F_XDP_HAS_FRAGS of include/uapi/linux/bpf.h.
+const xdpHasFrags = 1 << 5
+
+// mmapable is BPF_F_MMAPABLE: user space reads and writes the value without a system call.
+const mmapable = 1 << 10
+
+// memory is a map that is one piece of zeroed memory, addressed directly by the program.
+func memory(name string, size int) *ebpf.MapSpec {
+	return &ebpf.MapSpec{
+		Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1, Flags: mmapable,
+	}
+}
+
+// generate emits the whole program: decoding, then the rules of each class, then the verdict, then
+// the careful decoder.
+func (c *compiler) generate() error {
+	careful, err := decoder(c.target)
+	if err != nil {
+		return err
+	}
+	c.separate = c.chainLength() > maxInline
+	c.emit(asm.Mov.Reg(regCtx, asm.R1).WithSymbol(ProgramName))
+	if c.target.Trial {
+		c.trial()
+	}
+	c.fastPath()
+	c.slowPath()
+	c.malformed()
+	if c.separate {
+		c.verdict()
+	}
+	for _, ch := range c.chains {
+		if err := c.emitChain(ch); err != nil {
+			return err
+		}
+	}
+	if !c.separate {
+		c.verdict()
+	}
+	c.emit(careful...)
+	return nil
+}
+
+// trial judges by the policy only until the deadline; then by the program that ran before, or, if
+// there was none, not at all. The kernel does this by itself, so that a rollback needs no process.
+func (c *compiler) trial() {
+	c.maps[TrialMap] = memory(TrialMap, 8)
+	c.maps[PreviousMap] = &ebpf.MapSpec{Name: PreviousMap, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	c.emit(
+		asm.FnJiffies64.Call(),
+		asm.LoadMapValue(asm.R1, 0, 0).WithReference(TrialMap),
+		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
+		asm.JLT.Reg(asm.R0, asm.R1, "judge"),
+		asm.Mov.Reg(asm.R1, regCtx),
+		asm.LoadMapPtr(asm.R2, 0).WithReference(PreviousMap),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.FnTailCall.Call(),
+		asm.Mov.Imm32(asm.R0, c.passCode()),
+		asm.Return(),
+	)
+	c.label("judge")
+}
+
+// Verdicts: include/uapi/linux/bpf.h enum xdp_action, enum tcx_action_base.
+func (c *compiler) passCode() int32 {
+	if c.target.Hook == TCX {
+		return -1 // TCX_NEXT: what else is attached has its say
+	}
+	return 2 // XDP_PASS
+}
+
+func (c *compiler) dropCode() int32 {
+	if c.target.Hook == TCX {
+		return 2 // TCX_DROP
+	}
+	return 1 // XDP_DROP
+}
+
+// malformed decides a frame whose reason code, 1 to 10, is in R0.
+func (c *compiler) malformed() {
+	c.label("malformed")
+	c.emit(asm.Mov.Reg32(asm.R6, asm.R0))
+	for i := range c.prog.Malformed {
+		r := &c.prog.Malformed[i]
+		if r.Action == policy.Count {
+			c.count(r.Slot)
+			continue
+		}
+		c.decide(r)
+		return
+	}
+	c.emit(
+		asm.Sub.Imm(asm.R6, 1),
+		asm.JLE.Imm(asm.R6, int32(len(policy.Malformed)-1), "reason"),
+		asm.Mov.Imm(asm.R6, int32(len(policy.Malformed)-1)),
+	)
+	c.label("reason")
+	c.emit(
+		asm.LSh.Imm(asm.R6, 4),
+		asm.Mov.Reg(asm.R0, asm.R6),
+		asm.Ja.Label("drop"),
+	)
+}
+
+// decide ends a rule: R0 is the offset of its counter.
+func (c *compiler) decide(r *ir.Rule) {
+	to := "drop"
+	if r.Action == policy.Pass {
+		to = "pass"
+	}
+	c.emit(asm.Mov.Imm32(asm.R0, int32(r.Slot*SlotBytes)), asm.Ja.Label(to))
+}
+
+// verdict counts the packet for the rule that decided, whose counter's offset is in R0, and ends
+// the program.
+func (c *compiler) verdict() {
+	if c.separate {
+		c.label("passed")
+		c.emit(asm.Sub.Imm(asm.R0, 1))
+	}
+	c.label("pass")
+	c.emit(asm.Mov.Imm32(asm.R7, c.passCode()), asm.Ja.Label("count"))
+	c.label("drop")
+	c.emit(asm.Mov.Imm32(asm.R7, c.dropCode()))
+	c.label("count")
+	c.emit(asm.Mov.Reg32(asm.R6, asm.R0))
+	c.bump(func() { c.emit(asm.Add.Reg(asm.R0, asm.R6)) })
+	if c.target.Trace {
+		c.maps[TraceMap] = memory(TraceMap, 8)
+		c.emit(
+			asm.LoadMapValue(asm.R1, 0, 0).WithReference(TraceMap),
+			asm.RSh.Imm(asm.R6, 4),
+			asm.StoreMem(asm.R1, 0, asm.R6, asm.Word),
+		)
+	}
+	c.emit(asm.Mov.Reg32(asm.R0, asm.R7), asm.Return())
+}
+
+// count counts the packet for a rule that decides nothing.
+func (c *compiler) count(slot int) {
+	c.bump(func() { c.emit(asm.Add.Imm(asm.R0, int32(slot*SlotBytes))) })
+}
+
+// bump adds the packet to a counter in this CPU's row; offset adds the counter's place in the row
+// to R0. Programs of this hook do not interrupt each other on a CPU, so plain additions are exact.
+func (c *compiler) bump(offset func()) {
+	if c.cpus > 1 {
+		c.emit(
+			asm.FnGetSmpProcessorId.Call(),
+			asm.And.Imm(asm.R0, int32(c.cpus-1)),
+			asm.Mul.Imm(asm.R0, int32(c.rowBytes)),
+		)
+	} else {
+		c.emit(asm.Mov.Imm(asm.R0, 0))
+	}
+	offset()
+	c.emit(
+		asm.LoadMapValue(asm.R1, 0, 0).WithReference(CountersMap),
+		asm.Add.Reg(asm.R1, asm.R0),
+	)
+	c.field(asm.R2, keyBytes, asm.Word)
+	c.emit(
+		asm.LoadMem(asm.R3, asm.R1, 0, asm.DWord),
+		asm.Add.Imm(asm.R3, 1),
+		asm.StoreMem(asm.R1, 0, asm.R3, asm.DWord),
+		asm.LoadMem(asm.R3, asm.R1, 8, asm.DWord),
+		asm.Add.Reg(asm.R3, asm.R2),
+		asm.StoreMem(asm.R1, 8, asm.R3, asm.DWord),
+	)
+}
+
+// table notes a choice for `levee check --explain-compile`.
+func (c *compiler) table(what, kind string, bytes int, why string) {
+	c.tables = append(c.tables, Table{For: what, Kind: kind, Bytes: bytes, Why: why})
+}
+
+func (c *compiler) errorf(format string, args ...any) error {
+	return fmt.Errorf("compiling %s: "+format, append([]any{c.prog.Policy.File}, args...)...)
+}

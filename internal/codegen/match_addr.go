@@ -1,0 +1,111 @@
+package codegen
+
+import (
+	"encoding/binary"
+	"math"
+	"net/netip"
+
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/ir"
+	"levee/internal/policy"
+)
+
+// Up to maxPrefixes prefixes are compared one by one in the rule; longer lists go to package
+// prefix, which chooses a structure by size.
+const maxPrefixes = 1 << 20
+
+// staticKey finds a prefix table by its elements: lists that were merged the same way share memory.
+type staticKey struct {
+	first *netip.Prefix
+	n     int
+	ip4   bool
+}
+
+func samePrefixes(a, b []netip.Prefix) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// address asks whether the source or destination lies in prefixes or in a dynamic set.
+func (c *compiler) address(ch *chain, q *ir.Cond, no string) error {
+	hi, lo := regSrc, keySrcLo
+	if q.Field == policy.DstAddr {
+		hi, lo = regDst, keyDstLo
+	}
+	ip4 := ch.family() == ir.IPv4
+	if !q.Dynamic() && len(q.Prefixes) <= maxPrefixes {
+		c.prefixes(q, hi, lo, ip4, no)
+		return nil
+	}
+	c.emit(asm.Mov.Reg(asm.R1, hi))
+	if !ip4 {
+		c.field(asm.R2, lo, asm.DWord)
+	}
+	if q.Dynamic() {
+		if err := c.dynamic(q, ip4); err != nil {
+			return err
+		}
+	}
+	if q.Not {
+		c.emit(asm.JNE.Imm(asm.R0, 0, no))
+	} else {
+		c.emit(asm.JEq.Imm(asm.R0, 0, no))
+	}
+	return nil
+}
+
+func (c *compiler) dynamic(q *ir.Cond, ip4 bool) error { return c.errorf("no dynamic sets") }
+
+// prefixes compares with a few prefixes.
+func (c *compiler) prefixes(q *ir.Cond, hi asm.Register, lo int16, ip4 bool, no string) {
+	yes := c.fresh("yes")
+	for i, p := range q.Prefixes {
+		other := c.fresh("other")
+		last := i == len(q.Prefixes)-1
+		switch {
+		case q.Not:
+			c.onePrefix(p, hi, lo, ip4, other)
+			c.emit(asm.Ja.Label(no))
+		case last:
+			c.onePrefix(p, hi, lo, ip4, no)
+		default:
+			c.onePrefix(p, hi, lo, ip4, other)
+			c.emit(asm.Ja.Label(yes))
+		}
+		c.label(other)
+	}
+	c.label(yes)
+}
+
+// onePrefix goes to no unless the address lies in p.
+func (c *compiler) onePrefix(p netip.Prefix, hi asm.Register, lo int16, ip4 bool, no string) {
+	if ip4 {
+		v := fourBytes(p.Addr().As4())
+		reg := hi
+		if shift := 32 - p.Bits(); shift > 0 {
+			reg, v = asm.R1, v>>shift
+			c.emit(asm.Mov.Reg32(asm.R1, hi), asm.RSh.Imm32(asm.R1, int32(shift)))
+		}
+		c.emit(asm.JNE.Imm32(reg, word32(v), no))
+		return
+	}
+	a := p.Addr().As16()
+	c.half(hi, binary.BigEndian.Uint64(a[:8]), min(p.Bits(), 64), no)
+	if p.Bits() > 64 {
+		c.field(asm.R3, lo, asm.DWord)
+		c.half(asm.R3, binary.BigEndian.Uint64(a[8:]), p.Bits()-64, no)
+	}
+}
+
+// half goes to no unless the first n bits, 1 to 64, of reg are those of v.
+func (c *compiler) half(reg asm.Register, v uint64, n int, no string) {
+	if n < 64 {
+		c.emit(asm.Mov.Reg(asm.R1, reg), asm.RSh.Imm(asm.R1, int32(64-n)))
+		reg, v = asm.R1, v>>(64-n)
+	}
+	if v <= math.MaxInt32 {
+		c.emit(asm.JNE.Imm(reg, int32(v), no))
+		return
+	}
+	c.emit(asm.LoadImm(asm.R2, int64(v), asm.DWord), asm.JNE.Reg(reg, asm.R2, no))
+}
