@@ -9,10 +9,12 @@ ifeq ($(GO),)
 $(error no Go found: install it from https://go.dev/dl/ into /usr/local/go, or say where: make GO=/path/to/go $(MAKECMDGOALS))
 endif
 
-# Static binaries without a C compiler; no stamping that would need git and trust in its owner.
+# Static binaries without a C compiler.
 export CGO_ENABLED := 0
-export GOFLAGS += -buildvcs=false
-VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+export GOFLAGS := -buildvcs=false $(filter-out -buildvcs=%,$(GOFLAGS))
+
+# The binary names its commit, where git is there and trusts the owner of this directory.
+VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
 .PHONY: help build demo generate test lint bench
 
@@ -25,7 +27,7 @@ help:
 	@echo 'make bench       Go benchmarks, and what the demo policy costs a packet (root)'
 
 build:
-	$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/levee ./cmd/levee
+	$(GO) build -trimpath -buildvcs=$(VCS) -ldflags '-s -w' -o bin/levee ./cmd/levee
 
 demo:
 	@scripts/deps demo
