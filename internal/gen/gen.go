@@ -1,0 +1,192 @@
+// Package gen sends packets, as many and as fast as it is told, into a lab.
+//
+// In goes a Config: a flood that is described, or a capture to replay. Out comes a Report with
+// exact counts, the rate reached, the gaps between packets, and what the receiver's ring refused, so
+// that sent = refused + received can be checked. Floods are live frames: an XDP program writes
+// each packet and redirects it to the device, without a system call a packet.
+//
+// Runs are always bounded, by default to 10 s. The package must never transmit on a device that
+// is not part of a lab on record, unless the caller says that the network is his own.
+package gen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/lab"
+)
+
+// DefaultDuration bounds a run that is bounded by nothing else.
+const DefaultDuration = 10 * time.Second
+
+// Config says what to send, where and how fast. Exactly one of Flood and Replay is given.
+type Config struct {
+	Namespace  string // of the device, as `ip netns` lists it; "" is the current one
+	Device     string
+	OwnNetwork bool // the device is not of a lab, and the caller may flood what is behind it
+	CPU        int  // the core to run on, negative for any
+
+	Flood  *Flood
+	Replay *Replay
+
+	// Count of packets to send, 0 for no limit of that kind.
+	Count uint64
+	// Rate in packets a second, 0 for as fast as possible (a replay: at the capture's own times).
+	Rate float64
+	// Duration after which to stop, 0 for DefaultDuration if there is no Count either (a replay
+	// that is not repeated ends with its capture).
+	Duration time.Duration
+	// Seed of everything that varies: the same seed sends the same packets.
+	Seed uint64
+
+	// Progress, if given, is called about ten times a second from the sending goroutine.
+	Progress func(Progress)
+}
+
+// Progress is how far a run has got.
+type Progress struct {
+	Sent    uint64
+	Elapsed time.Duration
+}
+
+// Report is what a run did.
+type Report struct {
+	Sent     uint64 // packets handed to the device
+	Bytes    uint64 // of their frames, without FCS
+	Refused  uint64 // of Sent, those for which the receiver had no room
+	Errors   uint64 // packets that could not be handed to the device; not in Sent
+	Duration time.Duration
+	Rate     float64 // requested, packets a second; 0 for as fast as possible
+	Achieved float64 // Sent over Duration, packets a second
+	Seed     uint64
+	Gaps     Gaps
+}
+
+// Gaps is a histogram of the time between clock readings while sending.
+type Gaps struct {
+	Packets int        // sent between two readings: 1 in paced runs, 64 in others
+	Log2    [40]uint64 // Log2[i] counts gaps of 2^i up to 2^(i+1) ns
+	Max     time.Duration
+}
+
+// ErrNotOurs wraps lab.ErrForeign with what to do about it.
+var ErrNotOurs = errors.New("transmits only into a lab (`levee lab up`), or with --own-network on a network of your own")
+
+// Run sends until the count, the duration or ctx ends the run, and reports what was sent; being
+// ended by ctx is no error. It needs root.
+func Run(ctx context.Context, c Config) (Report, error) {
+	if err := c.check(); err != nil {
+		return Report{}, fmt.Errorf("gen: %w", err)
+	}
+	if os.Geteuid() != 0 {
+		return Report{}, fmt.Errorf("gen: sending on %s needs root: %w", c.Device, os.ErrPermission)
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return Report{}, fmt.Errorf("gen: %w", err)
+	}
+	var r Report
+	err := lab.Inside(c.Namespace, func() error {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		restore, err := pin(c.CPU)
+		if err != nil {
+			return err
+		}
+		defer restore()
+		dev, err := findDevice(c)
+		if err != nil {
+			return err
+		}
+		if c.Flood != nil {
+			r, err = runFlood(ctx, c, dev)
+		} else {
+			r, err = runReplay(ctx, c, dev)
+		}
+		return err
+	})
+	if err != nil {
+		return r, fmt.Errorf("gen: %s: %w", c.Device, err)
+	}
+	r.Rate, r.Seed = c.Rate, c.Seed
+	if r.Duration > 0 {
+		r.Achieved = float64(r.Sent) / r.Duration.Seconds()
+	}
+	return r, nil
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Device == "":
+		return errors.New("no device is named")
+	case (c.Flood == nil) == (c.Replay == nil):
+		return errors.New("name either a flood or a capture to replay")
+	case c.Rate < 0 || math.IsNaN(c.Rate) || c.Rate > 1e9:
+		return fmt.Errorf("rate %g: must be 0 to 1e9 packets a second", c.Rate)
+	case c.Rate > 0 && c.Rate < 1e-3:
+		return fmt.Errorf("rate %g: the lowest is 0.001 packets a second", c.Rate)
+	case c.Duration < 0 || c.Duration > 24*time.Hour:
+		return fmt.Errorf("duration %s: must be 0 to 24h", c.Duration)
+	}
+	if c.Duration == 0 {
+		c.Duration = 24 * time.Hour
+		if c.Count == 0 && c.Flood != nil {
+			c.Duration = DefaultDuration
+		}
+	}
+	if c.Count == 0 {
+		c.Count = math.MaxUint64
+	}
+	return nil
+}
+
+// device is where packets go.
+type device struct {
+	name     string
+	index    int
+	mtu      int
+	mac, dst [6]byte // its own address and, in a lab, its peer's
+	inLab    bool
+}
+
+// findDevice looks the device up and refuses what is not ours to flood.
+func findDevice(c Config) (device, error) {
+	d, err := lab.Owned(c.Device)
+	if err == nil {
+		return device{d.Name, d.Index, d.MTU, d.MAC, d.Peer.MAC, true}, nil
+	}
+	if !c.OwnNetwork {
+		return device{}, fmt.Errorf("%w: %w", err, ErrNotOurs)
+	}
+	iface, err := net.InterfaceByName(c.Device)
+	if err != nil {
+		return device{}, err
+	}
+	dev := device{name: c.Device, index: iface.Index, mtu: iface.MTU}
+	copy(dev.mac[:], iface.HardwareAddr)
+	return dev, nil
+}
+
+// pin keeps the calling thread, which is locked, on one core until restore.
+func pin(cpu int) (restore func(), err error) {
+	if cpu < 0 {
+		return func() {}, nil
+	}
+	var old, set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &old); err != nil {
+		return nil, fmt.Errorf("reading the allowed cores: %w", err)
+	}
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("running on core %d: %w", cpu, err)
+	}
+	return func() { _ = unix.SchedSetaffinity(0, &old) }, nil
+}

@@ -1,0 +1,196 @@
+package gen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/lab"
+)
+
+const (
+	liveFrames = 1 << 1 // BPF_F_TEST_XDP_LIVE_FRAMES
+	liveBatch  = 64     // packets between flushes to the device; BATCH of bpf/gen.bpf.c
+	// liveRuns is the program runs of one system call: about 10 ms, after which the context
+	// is looked at.
+	liveRuns = 1 << 17
+	// sleepBelow is the rate, in packets a second, below which waiting for the next packet is
+	// done asleep; above it the program itself waits, which keeps the gaps even.
+	sleepBelow = 5000
+	// wake is how long before a packet is due a sleeper is woken, against late timers.
+	wake = 100 * time.Microsecond
+)
+
+// live is a loaded flood.
+type live struct {
+	objs  liveObjects
+	plan  *plan
+	state liveRun
+}
+
+func runFlood(ctx context.Context, c Config, dev device) (Report, error) {
+	f := *c.Flood
+	if err := f.complete(dev); err != nil {
+		return Report{}, err
+	}
+	l := &live{plan: newPlan(&f, dev, c.Seed)}
+	if c.Rate > 0 {
+		interval := 1e9 / c.Rate
+		l.plan.layout.Interval = uint64(math.Round(interval * (1 << 16)))
+		l.plan.layout.Smooth = uint64(interval / 2)
+	}
+	if err := l.load(&f); err != nil {
+		return Report{}, err
+	}
+	defer l.objs.Close()
+	before, err := lab.Counters(dev.name)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := l.run(ctx, c); err != nil {
+		return l.report(), err
+	}
+	r := l.report()
+	after, err := lab.Counters(dev.name)
+	if err != nil {
+		return r, err
+	}
+	return r, account(&r, before, after)
+}
+
+func (l *live) load(f *Flood) error {
+	spec, err := loadLive()
+	if err != nil {
+		return err
+	}
+	var vars liveVariableSpecs
+	if err := spec.Assign(&vars); err != nil {
+		return err
+	}
+	var sports, dports [65536]uint16
+	for i, p := range f.FromPorts {
+		sports[i] = htons(p)
+	}
+	for i, p := range f.Ports {
+		dports[i] = htons(p)
+	}
+	err = errors.Join(
+		vars.Plan.Set(l.plan.layout), vars.Sources.Set(l.plan.sources), vars.Shapes.Set(l.plan.shapes),
+		vars.Sports.Set(sports), vars.Dports.Set(dports))
+	if err != nil {
+		return fmt.Errorf("describing the packets to the generator program: %w", err)
+	}
+	if err := spec.LoadAndAssign(&l.objs, nil); err != nil {
+		return fmt.Errorf("loading the generator program: %w", err)
+	}
+	return nil
+}
+
+// run sends until the program says that it is done.
+func (l *live) run(ctx context.Context, c Config) error {
+	start := monotonic()
+	st := &l.state
+	st.Limit = c.Count
+	st.Start = start
+	st.Deadline = start + uint64(c.Duration)
+	if err := l.objs.State.Set(*st); err != nil {
+		return fmt.Errorf("starting the generator program: %w", err)
+	}
+	shown := time.Now()
+	for ctx.Err() == nil {
+		if st.Done != 0 || st.Sent >= st.Limit || monotonic() >= st.Deadline {
+			return nil
+		}
+		runs := uint64(liveRuns)
+		if c.Rate == 0 {
+			runs = min(runs, st.Limit-st.Sent)
+		} else if c.Rate < sleepBelow {
+			runs = liveBatch
+			due := min(st.Start+st.Due>>16, st.Deadline)
+			if now := monotonic(); due > now+uint64(wake) {
+				if !sleep(ctx, time.Duration(due-now)-wake) {
+					return nil
+				}
+			}
+		}
+		_, err := l.objs.Gen.Run(&ebpf.RunOptions{
+			Data:      l.plan.frame,
+			Repeat:    uint32(runs),
+			Flags:     liveFrames,
+			BatchSize: liveBatch,
+		})
+		if err != nil {
+			return fmt.Errorf("running the generator program over live frames (needs Linux 5.18): %w", err)
+		}
+		if err := l.objs.State.Get(st); err != nil {
+			return fmt.Errorf("reading the generator program's counts: %w", err)
+		}
+		if st.Errors > 0 {
+			return fmt.Errorf("the generator program could not write %d frames", st.Errors)
+		}
+		if c.Progress != nil && time.Since(shown) >= 100*time.Millisecond {
+			shown = time.Now()
+			c.Progress(Progress{Sent: st.Sent, Elapsed: time.Duration(monotonic() - start)})
+		}
+	}
+	return nil
+}
+
+// report is what the program counted. The run lasts from its start to the last clock reading, and
+// in a paced run for one interval more: n packets take n intervals.
+func (l *live) report() Report {
+	st := &l.state
+	r := Report{Sent: st.Sent, Bytes: st.Bytes, Gaps: Gaps{Packets: liveBatch, Log2: st.Gaps, Max: time.Duration(st.GapMax)}}
+	end := min(monotonic(), st.Deadline)
+	if l.plan.layout.Interval > 0 {
+		r.Gaps.Packets = 1
+		end = min(end, st.Last+l.plan.layout.Interval>>16)
+	}
+	if end > st.Start {
+		r.Duration = time.Duration(end - st.Start)
+	}
+	return r
+}
+
+// account takes what the device says about redirected frames into a report.
+func account(r *Report, before, after map[string]uint64) error {
+	// Of drivers/net/veth.c; other drivers count elsewhere, and then nothing is known.
+	const sent, refused = "tx_queue_0_xdp_xmit", "tx_queue_0_xdp_xmit_errors"
+	if _, ok := after[sent]; !ok {
+		return nil
+	}
+	r.Refused = after[refused] - before[refused]
+	taken := after[sent] - before[sent]
+	if lost := int64(r.Sent) - int64(taken+r.Refused); lost > 0 {
+		r.Errors = uint64(lost)
+		r.Sent -= r.Errors
+	}
+	if r.Sent == 0 && r.Errors > 0 {
+		return errors.New("the device took no frame: its peer must receive by NAPI (`ethtool -K PEER gro on`, or an XDP program on it)")
+	}
+	return nil
+}
+
+// monotonic is the clock that the program reads, in ns.
+func monotonic() uint64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail for this clock
+	return uint64(ts.Nano())
+}
+
+// sleep waits and says whether ctx is still going.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
