@@ -1,0 +1,207 @@
+package difftest
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"levee/internal/oracle"
+	"levee/internal/packet"
+	"levee/internal/policy"
+)
+
+// Engine is anything that judges frames by a policy: *datapath.Runner, for one.
+type Engine interface {
+	// Eval returns what decided, as an index into policy.Slots, and Pass or Drop.
+	Eval(frame []byte) (slot int, action policy.Action, err error)
+}
+
+// Counter is an engine that also counts, for each slot, the packets that it decided or, for a
+// count rule, that it matched. Compare then holds the sums against the oracle's.
+type Counter interface {
+	Packets() []uint64
+}
+
+// Filler is an engine whose dynamic sets can be filled. Compare puts the same entries into it and
+// into the oracle.
+type Filler interface {
+	AddEntry(set string, prefix netip.Prefix, expires time.Time) error
+}
+
+// Case is one comparison: Frames frames, made of Seed for Policy.
+type Case struct {
+	Policy *policy.Policy
+	Text   []byte // of Policy, for the report
+	Seed   uint64
+	Frames int
+}
+
+// Difference is a frame that an engine judged otherwise than the oracle, or a sum that differs.
+type Difference struct {
+	Case   Case
+	N      int    // of the frame, from 1; 0 when the sums differ
+	Frame  []byte // nil when the sums differ
+	Engine string // its type
+	Want   string
+	Got    string
+	Story  oracle.Trace
+}
+
+// Error shows all that is needed to see it again.
+func (d *Difference) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "difference: seed %d, frame %d\n  oracle: %s\n  %s: %s\n", d.Case.Seed, d.N, d.Want, d.Engine, d.Got)
+	if d.Frame != nil {
+		fmt.Fprintf(&b, "  packet: %x\n", d.Frame)
+		for _, l := range d.Story.Layers {
+			fmt.Fprintf(&b, "    %4d %s %v\n", l.Offset, l.Name, l.Fields)
+		}
+		tried := d.Story.Tried
+		for _, t := range tried[max(0, len(tried)-4):] {
+			fmt.Fprintf(&b, "    tried %s `%s`: %s %s\n", t.Where, t.Text, t.Term, t.Got)
+		}
+		fmt.Fprintf(&b, "    %s\n", d.Story.Why)
+	}
+	text := d.Case.Text
+	if len(text) > 8000 {
+		text = append(text[:8000:8000], "\n... (cut; Generate makes it again from the seed)"...)
+	}
+	fmt.Fprintf(&b, "  policy:\n%s", text)
+	return b.String()
+}
+
+// Stats says what a comparison has covered.
+type Stats struct {
+	Frames    int
+	Decided   map[int]int // frames by slot
+	Malformed int
+}
+
+// Compare judges the frames of c with the oracle and with each engine, and stops at the first
+// difference, which is a *Difference. Any other error is an engine's or ctx's.
+func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
+	o := oracle.New(c.Policy)
+	if err := fill(c, o, engines); err != nil {
+		return Stats{}, err
+	}
+	stats := Stats{Decided: map[int]int{}}
+	sums := make([]uint64, len(c.Policy.Slots()))
+	for f := range Packets(filled(c), c.Seed, c.Frames) {
+		if err := ctx.Err(); err != nil {
+			return stats, err
+		}
+		stats.Frames++
+		want := o.Eval(f)
+		stats.Decided[want.Slot]++
+		sums[want.Slot]++
+		for _, s := range want.Counted {
+			sums[s]++
+		}
+		if want.Malformed != packet.WellFormed {
+			stats.Malformed++
+		}
+		for _, e := range engines {
+			slot, action, err := e.Eval(f)
+			if err != nil {
+				return stats, fmt.Errorf("seed %d, frame %d (%x): %T: %w", c.Seed, stats.Frames, f, e, err)
+			}
+			if slot != want.Slot || action != want.Action {
+				return stats, &Difference{Case: c, N: stats.Frames, Frame: f, Engine: fmt.Sprintf("%T", e),
+					Want: verdict(c.Policy, want.Slot, want.Action), Got: verdict(c.Policy, slot, action), Story: o.Explain(f)}
+			}
+		}
+	}
+	return stats, compareSums(c, sums, engines)
+}
+
+func compareSums(c Case, want []uint64, engines []Engine) error {
+	for _, e := range engines {
+		counter, ok := e.(Counter)
+		if !ok {
+			continue
+		}
+		got := counter.Packets()
+		if len(got) != len(want) {
+			return fmt.Errorf("seed %d: %T counts %d slots, the policy has %d", c.Seed, e, len(got), len(want))
+		}
+		for slot := range want {
+			if got[slot] != want[slot] {
+				name := verdict(c.Policy, slot, c.Policy.Slots()[slot].Action)
+				return &Difference{Case: c, Engine: fmt.Sprintf("%T", e),
+					Want: fmt.Sprintf("%d packets: %s", want[slot], name), Got: fmt.Sprintf("%d packets", got[slot])}
+			}
+		}
+	}
+	return nil
+}
+
+func verdict(p *policy.Policy, slot int, action policy.Action) string {
+	slots := p.Slots()
+	if slot < 0 || slot >= len(slots) {
+		return fmt.Sprintf("%s by slot %d, which the policy does not have", action, slot)
+	}
+	return fmt.Sprintf("%s by slot %d: %s", action, slot, oracle.Decider(p, slots[slot]))
+}
+
+// fill puts the same entries into the dynamic sets of the oracle and of each engine.
+func fill(c Case, o *oracle.Evaluator, engines []Engine) error {
+	for _, s := range c.Policy.Sets {
+		if s.Kind != policy.Dynamic {
+			continue
+		}
+		for _, prefix := range entries(c, s) {
+			if err := o.AddEntry(s.Name, prefix, time.Time{}); err != nil {
+				return err
+			}
+			for _, e := range engines {
+				f, ok := e.(Filler)
+				if !ok {
+					return fmt.Errorf("seed %d: %T cannot fill dynamic set %s", c.Seed, e, s.Name)
+				}
+				if err := f.AddEntry(s.Name, prefix, time.Time{}); err != nil {
+					return fmt.Errorf("seed %d: %T: %w", c.Seed, e, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// entries are what dynamic set s holds in this case: none, few or some, of the addresses that the
+// rest of the policy speaks of.
+func entries(c Case, s *policy.Set) []netip.Prefix {
+	g := &generator{r: newRand(c.Seed, streamPolicy), seed: c.Seed}
+	g.pools()
+	g.r = newRand(c.Seed+uint64(s.Pos.Line)<<32, streamEntries)
+	var all []netip.Prefix
+	for range min(g.size(), s.Max) {
+		text := g.address()
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			a, err := netip.ParseAddr(text)
+			if err != nil {
+				continue // a range: entries are prefixes
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// filled is the policy with the entries of its dynamic sets where Packets looks for prefixes.
+func filled(c Case) *policy.Policy {
+	p := *c.Policy
+	p.Sets = nil
+	for _, s := range c.Policy.Sets {
+		if s.Kind == policy.Dynamic {
+			with := *s
+			with.Prefixes = entries(c, s)
+			s = &with
+		}
+		p.Sets = append(p.Sets, s)
+	}
+	return &p
+}

@@ -1,0 +1,363 @@
+package difftest
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// kind is a kind of term. A match has each at most once with each sign.
+type kind int
+
+const (
+	kFrom kind = iota
+	kTo
+	kFromPort
+	kPort
+	kFromService
+	kToService
+	kProto
+	kFamily
+	kICMP
+	kFlags
+	kLen
+	kTTL
+	kDSCP
+	kVLAN
+	kInner
+	kUntagged
+	kEther
+	kEtherFrom
+	kEtherTo
+	kFragments
+	numKinds
+)
+
+// match is the terms of one rule. With protect it keeps to the one looked-up set that protect
+// rules share.
+func (g *generator) match(protect bool) string {
+	var terms []string
+	used := map[string]bool{}
+	for range g.r.IntN(5) {
+		k := g.kind()
+		not := g.chance(5)
+		if t := g.term(k, protect); t != "" && g.fits(used, k, not) {
+			if not {
+				t = "not " + t
+			}
+			terms = append(terms, t)
+		}
+	}
+	return strings.Join(terms, " ")
+}
+
+// fits notes that a match has a term of this kind and sign; false if it has one already, or one
+// that contradicts it.
+func (g *generator) fits(used map[string]bool, k kind, not bool) bool {
+	// What excludes what: a match has one of each class, unless negated.
+	class := map[kind]string{
+		kFamily: "family", kEther: "family", kICMP: "transport", kFlags: "transport", kProto: "transport",
+		kFromPort: "from port", kPort: "port", kFromService: "from service", kToService: "to service",
+		kVLAN: "tag", kUntagged: "tag", kInner: "inner",
+	}[k]
+	if class == "" {
+		class = fmt.Sprint(k)
+	}
+	key := fmt.Sprint(k, not)
+	if used[key] || !not && used[class] {
+		return false
+	}
+	used[key] = true
+	if !not {
+		used[class] = true
+	}
+	return true
+}
+
+func (g *generator) kind() kind {
+	total := 0
+	for _, w := range g.enabled {
+		total += w
+	}
+	n := g.r.IntN(total)
+	for k, w := range g.enabled {
+		if n < w {
+			return kind(k)
+		}
+		n -= w
+	}
+	return kFrom
+}
+
+// term is one term without its sign, "" if the policy has nothing to say there.
+func (g *generator) term(k kind, protect bool) string {
+	switch k {
+	case kFrom:
+		return "from " + g.addresses(protect)
+	case kTo:
+		return "to " + g.addresses(protect)
+	case kFromPort:
+		return "from port " + g.portValue()
+	case kPort:
+		return g.pick("port ", "to port ") + g.portValue()
+	case kFromService, kToService:
+		if len(g.serviceSets) == 0 {
+			return ""
+		}
+		return map[kind]string{kFromService: "from ", kToService: "to "}[k] + g.pick(g.serviceSets...)
+	case kProto:
+		if g.chance(3) {
+			return "proto " + g.numbers(0, 255, []int{1, 6, 17, 33, 44, 47, 50, 51, 58, 59, 60, 132, 136}, 1)
+		}
+		return g.pick("tcp", "tcp", "udp", "udp", "udplite", "sctp", "dccp", "icmp", "icmp6", "igmp", "gre", "esp", "ah", "ospf", "ipip")
+	case kFamily:
+		return g.pick("ipv4", "ipv6", "ipv4", "ipv6", "arp")
+	case kICMP:
+		return g.icmp()
+	case kFlags:
+		return g.flags()
+	case kLen:
+		return "len " + g.numbers(0, 65535, []int{20, 28, 40, 46, 60, 64, 100, 468, 576, 1280, 1500}, 1)
+	case kTTL:
+		return "ttl " + g.numbers(0, 255, []int{0, 1, 2, 64, 128, 254, 255}, 1)
+	case kDSCP:
+		if g.chance(3) {
+			return "dscp " + g.pick("cs0", "cs6", "af11", "af43", "ef", "va", "le", "{ cs1, ef, af21 }")
+		}
+		return "dscp " + g.numbers(0, 63, []int{0, 1, 8, 46, 63}, 1)
+	}
+	return g.linkTerm(k)
+}
+
+// linkTerm is a term about what is below IP, or about fragments.
+func (g *generator) linkTerm(k kind) string {
+	switch k {
+	case kVLAN:
+		return "vlan " + g.numbers(0, 4095, g.vlans, 1)
+	case kInner:
+		return "inner-vlan " + g.numbers(0, 4095, g.vlans, 1)
+	case kUntagged:
+		return "untagged"
+	case kEther:
+		return "ether " + g.pick("0x88cc", "arp", "ipv4", "ipv6", "lldp", "pppoe", "mpls", "{ arp, 0x0842, ipv6 }", "0x0026", "{ ipv4, ipv6 }", "0xffff")
+	case kEtherFrom:
+		return "ether from " + g.macList()
+	case kEtherTo:
+		return "ether to " + g.macList()
+	}
+	return "fragments"
+}
+
+func (g *generator) macList() string {
+	if g.chance(2) {
+		return g.pick(g.macs...)
+	}
+	return braces(g.some(g.between(1, 4), func() string { return g.pick(g.macs...) }))
+}
+
+func braces(elems []string) string { return "{ " + strings.Join(elems, ", ") + " }" }
+
+// numbers is a value, range, list or comparison on numbers from lo to hi, mostly of the pool and
+// never one that holds for none.
+func (g *generator) numbers(lo, hi int, pool []int, width int) string {
+	one := func() int {
+		if g.chance(3) {
+			return g.between(lo, hi)
+		}
+		return min(max(pool[g.r.IntN(len(pool))]+g.between(-width, width), lo), hi)
+	}
+	elem := func() string {
+		a := one()
+		if g.chance(2) {
+			return fmt.Sprint(a)
+		}
+		b := one()
+		if g.chance(2) {
+			b = min(a+g.between(0, 40), hi)
+		}
+		if a == b {
+			return fmt.Sprint(a)
+		}
+		return fmt.Sprintf("%d-%d", min(a, b), max(a, b))
+	}
+	switch g.r.IntN(4) {
+	case 0:
+		return elem()
+	case 1:
+		return braces(g.some(g.between(1, 8), elem))
+	case 2:
+		return fmt.Sprint(one())
+	}
+	v := min(max(one(), lo+1), hi-1)
+	return fmt.Sprintf("%s %d", g.pick("<", "<=", ">", ">=", "=", "!="), v)
+}
+
+func (g *generator) portValue() string {
+	if len(g.portSets) > 0 && g.chance(4) {
+		return g.pick(g.portSets...)
+	}
+	return g.numbers(0, 65535, g.ports, 1)
+}
+
+func (g *generator) portElement() string {
+	p := g.ports[g.r.IntN(len(g.ports))]
+	if g.chance(2) {
+		return fmt.Sprint(p)
+	}
+	q := min(p+g.between(1, 1000), 65535)
+	if p == q {
+		return fmt.Sprint(p)
+	}
+	return fmt.Sprintf("%d-%d", p, q)
+}
+
+func (g *generator) serviceElement() string {
+	return g.pick("tcp", "udp", "udplite", "sctp", "dccp") + "/" + g.portElement()
+}
+
+func (g *generator) icmp() string {
+	one := func() string {
+		t := []int{0, 1, 2, 3, 5, 8, 11, 128, 129, 133, 134, 135, 136, 137, 255}[g.r.IntN(15)]
+		if g.chance(2) {
+			return fmt.Sprint(t)
+		}
+		return fmt.Sprintf("%d/%d", t, []int{0, 1, 4, 255}[g.r.IntN(4)])
+	}
+	word := g.pick("icmp", "icmp6") + " type "
+	switch g.r.IntN(4) {
+	case 0:
+		return word + "echo-request"
+	case 1:
+		return word + braces(g.some(g.between(1, 5), one))
+	}
+	return word + one()
+}
+
+// flags is syn, a list of flags that are set, or flags under a mask.
+func (g *generator) flags() string {
+	names := []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"}
+	subset := func(from []string) []string {
+		var s []string
+		for _, n := range from {
+			if g.chance(3) {
+				s = append(s, n)
+			}
+		}
+		return s
+	}
+	switch g.r.IntN(3) {
+	case 0:
+		return "syn"
+	case 1:
+		s := subset(names)
+		if s == nil {
+			s = []string{g.pick(names...)}
+		}
+		return "flags " + strings.Join(s, ",")
+	}
+	mask := subset(names)
+	if mask == nil {
+		mask = []string{"syn", "ack"}
+	}
+	value := subset(mask)
+	if value == nil {
+		value = []string{"none"}
+	}
+	return "flags " + strings.Join(value, ",") + "/" + strings.Join(mask, ",")
+}
+
+// addresses is what stands behind from or to.
+func (g *generator) addresses(protect bool) string {
+	switch g.r.IntN(6) {
+	case 0:
+		if g.chance(6) {
+			return "any"
+		}
+	case 1:
+		return braces(g.some(g.between(1, 12), g.address))
+	case 2, 3:
+		if s := g.addressSetName(protect); s != "" {
+			return s
+		}
+	}
+	return g.address()
+}
+
+func (g *generator) addressSetName(protect bool) string {
+	names := g.addressSets
+	if !protect {
+		names = append(names[:len(names):len(names)], g.lookedUp...)
+	} else {
+		names = nil
+		for _, n := range g.addressSets {
+			if strings.HasPrefix(n, "net") {
+				names = append(names, n)
+			}
+		}
+		if g.tableSet != "" {
+			names = append(names, g.tableSet)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return g.pick(names...)
+}
+
+// address is an address, prefix or range near one of the bases, so that they nest and meet.
+func (g *generator) address() string {
+	if g.chance(3) {
+		return g.address6()
+	}
+	base := g.v4[g.r.IntN(len(g.v4))]
+	if g.chance(3) {
+		base ^= uint32(g.r.IntN(256)) << g.r.IntN(24)
+	}
+	bits := []int{0, 1, 4, 8, 12, 16, 18, 20, 23, 24, 24, 25, 28, 30, 31, 32, 32}[g.r.IntN(17)]
+	if bits == 0 && !g.chance(10) {
+		bits = 32
+	}
+	p := netip.PrefixFrom(addr4(base), bits).Masked()
+	if g.chance(6) {
+		end := uint32(min(uint64(base)+1+uint64(g.r.IntN(1<<g.r.IntN(20))), 1<<32-1))
+		return fmt.Sprintf("%s-%s", addr4(min(base, end-1)), addr4(end))
+	}
+	return prefixText(p)
+}
+
+func (g *generator) address6() string {
+	base := g.v6[g.r.IntN(len(g.v6))]
+	if g.chance(3) {
+		base[1] ^= uint64(g.r.IntN(256)) << g.r.IntN(56)
+	}
+	bits := []int{0, 3, 16, 32, 32, 40, 48, 48, 56, 63, 64, 64, 65, 96, 112, 127, 128, 128}[g.r.IntN(18)]
+	if bits == 0 && !g.chance(10) {
+		bits = 64
+	}
+	if g.chance(6) {
+		base[1] &^= 1 << 63 // leaves room for the end
+		end := [2]uint64{base[0], base[1] + 1 + uint64(g.r.IntN(1<<20))}
+		return fmt.Sprintf("%s-%s", addr6(base), addr6(end))
+	}
+	return prefixText(netip.PrefixFrom(addr6(base), bits).Masked())
+}
+
+func prefixText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+func addr4(v uint32) netip.Addr {
+	return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
+}
+
+func addr6(v [2]uint64) netip.Addr {
+	var b [16]byte
+	for i := range 8 {
+		b[i] = byte(v[0] >> (56 - 8*i))
+		b[8+i] = byte(v[1] >> (56 - 8*i))
+	}
+	return netip.AddrFrom16(b)
+}
