@@ -194,3 +194,22 @@ func window(line string, col int) (string, int) {
 	}
 	return strings.ToValidUTF8(line[:end], "\uFFFD"), skip
 }
+
+// Merge joins the diagnostics of two stages over one file, in the order of the source; those of
+// other files, such as set files, and those without a place come last.
+func Merge(a, b Diagnostics) Diagnostics {
+	all := append(append(Diagnostics(nil), a...), b...)
+	if len(all) == 0 {
+		return nil
+	}
+	main := all[0].File
+	sort.SliceStable(all, func(i, j int) bool {
+		if x, y := all[i].File == main, all[j].File == main; x != y {
+			return x
+		} else if !x {
+			return false
+		}
+		return all[i].before(all[j].Pos)
+	})
+	return all
+}

@@ -390,3 +390,24 @@ func (p *printer) stepWhat(s *Step) {
 		p.terms(s.Spec)
 	}
 }
+
+// Words are the words of a term without its value: "not from port".
+func (t *Term) Words() string {
+	bare := *t
+	bare.Value = nil
+	return bare.Text()
+}
+
+// Text is the term as it is printed, in one line; a long value is cut short.
+func (t *Term) Text() string {
+	var pr printer
+	if v := t.Value; v != nil && len(v.Elems) > 3 {
+		few := *t
+		cut := *v
+		cut.Elems = append(append([]Elem(nil), v.Elems[:3]...), Elem{Text: "..."})
+		few.Value = &cut
+		t = &few
+	}
+	pr.term(t)
+	return clip(pr.b.String())
+}

@@ -1,0 +1,283 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"levee/internal/syntax"
+)
+
+// Load reads, parses and resolves the policy file at path; set files are looked for relative to
+// its directory. The error is about reading the policy itself. The Policy is nil when the
+// diagnostics have errors.
+func Load(path string) (*Policy, syntax.Diagnostics, error) {
+	src, err := readPolicy(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read policy: %w", err)
+	}
+	dir := filepath.Dir(path)
+	p, ds := Parse(filepath.Base(path), src, func(name string) (io.ReadCloser, error) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return openRegular(name)
+	})
+	return p, ds, nil
+}
+
+// Parse parses and resolves a policy; open reads its set files, as for Resolve.
+func Parse(name string, src []byte, open func(string) (io.ReadCloser, error)) (*Policy, syntax.Diagnostics) {
+	f, ds := syntax.Parse(name, src)
+	p, more := Resolve(f, open)
+	if ds.HasErrors() {
+		p = nil
+	}
+	return p, syntax.Merge(ds, more)
+}
+
+func readPolicy(path string) ([]byte, error) {
+	f, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, syntax.MaxSource+1)) // one more: Parse says that it is too long
+}
+
+// openRegular opens a file, but no directory or device, whose reading could last for ever.
+func openRegular(path string) (io.ReadCloser, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if m := st.Mode(); m.IsDir() || m&(os.ModeDevice|os.ModeSocket) != 0 {
+		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("not a file")}
+	}
+	return os.Open(path)
+}
+
+// Resolve gives a parsed policy its meaning: names are bound, types checked, prefixes masked and
+// merged, comparisons turned into ranges, test packets built. open reads set files, by the path as
+// it is written in the policy; nil refuses them. All errors are reported at once; the Policy is nil
+// when there is one, or when f could not be parsed as a whole.
+func Resolve(f *syntax.File, open func(path string) (io.ReadCloser, error)) (*Policy, syntax.Diagnostics) {
+	r := &resolver{
+		file: f,
+		c:    &syntax.Collector{File: f.Name},
+		open: open,
+		sets: make(map[string]*setDef),
+		pol:  &Policy{File: filepath.Base(f.Name), Essential: true},
+	}
+	r.collectSets()
+	for _, s := range f.Stmts {
+		r.statement(s)
+	}
+	r.finish()
+	ds := syntax.Merge(f.Diagnostics(r.c), r.fileDiags)
+	if f.Failed() || ds.HasErrors() {
+		return nil, ds
+	}
+	return r.pol, ds
+}
+
+// resolver is one run of Resolve.
+type resolver struct {
+	file      *syntax.File
+	c         *syntax.Collector
+	fileDiags syntax.Diagnostics // about set files
+	open      func(string) (io.ReadCloser, error)
+	sets      map[string]*setDef
+	order     []*setDef
+	elements  int // spent of MaxElements
+	overspent bool
+	pol       *Policy
+
+	iface, essential, onError, def syntax.Stmt // the first of each, where there is one
+	broken                         bool        // a statement could not be parsed that might be the default
+	rules                          []*syntax.Rule
+	resolved                       []*Rule // of rules, nil where there was an error
+	tests                          []pendingTest
+	protectSets                    []string // file and dynamic look-ups of protect rules
+}
+
+func pos(p syntax.Pos) Pos { return Pos{Line: p.Line, Col: p.Col} }
+
+// problem reports p at a place.
+func (r *resolver) problem(at syntax.Pos, p problem) {
+	r.c.Errorf(at, p.hint, "%s", p.msg)
+}
+
+func (r *resolver) statement(s syntax.Stmt) {
+	switch s := s.(type) {
+	case *syntax.Interface:
+		if r.once(&r.iface, s, "interface") {
+			r.checkInterface(s)
+		}
+	case *syntax.Essential:
+		if r.once(&r.essential, s, "essential off") {
+			r.pol.Essential = false
+		}
+	case *syntax.OnError:
+		if r.once(&r.onError, s, "on error") {
+			r.pol.OnError = ErrorDrop
+			if s.Action.Text == "pass" {
+				r.pol.OnError = ErrorPass
+			}
+		}
+	case *syntax.Default:
+		if r.once(&r.def, s, "default") {
+			r.pol.Default = Default{Action: verdict(s.Action.Text), Pos: pos(s.Pos)}
+		}
+	case *syntax.Rule:
+		r.rule(s)
+	case *syntax.Test:
+		r.test(s)
+	case *syntax.Bad:
+		r.broken = r.broken || !slices.Contains([]string{"set", "test", "interface", "essential", "on"}, s.Keyword)
+	}
+}
+
+func verdict(word string) Action {
+	if word == "pass" {
+		return Pass
+	}
+	return Drop
+}
+
+// once keeps the first statement of a kind and reports any other.
+func (r *resolver) once(first *syntax.Stmt, s syntax.Stmt, what string) bool {
+	if *first != nil {
+		r.c.Errorf(s.Place(), "remove one of the two.", "%q stands in line %d already", what, (*first).Place().Line)
+		return false
+	}
+	*first = s
+	return true
+}
+
+// checkInterface applies the kernel's rule for names (dev_valid_name in net/core/dev.c).
+func (r *resolver) checkInterface(s *syntax.Interface) {
+	const most = 15 // IFNAMSIZ - 1
+	name := s.Name.Text
+	switch {
+	case len(name) > most:
+		r.c.Errorf(s.Name.Pos, "`ip link` shows the names.", "the name of an interface has at most %d bytes", most)
+	case name == "." || name == ".." || strings.ContainsAny(name, "/:"):
+		r.c.Errorf(s.Name.Pos, "`ip link` shows the names.", "%q cannot be the name of an interface", short(name))
+	}
+	r.pol.Interface = name
+}
+
+// rule resolves a protect, pass, drop or count statement.
+func (r *resolver) rule(s *syntax.Rule) {
+	r.rules = append(r.rules, s)
+	errors := r.c.Errors()
+	if r.def != nil {
+		r.c.Errorf(s.Pos, fmt.Sprintf("move it above line %d.", r.def.Place().Line), "this rule stands behind \"default\", which ends the rules")
+	}
+	rule := &Rule{Action: actionOf(s.Action), Text: s.String(), Pos: pos(s.Pos)}
+	if s.Label != nil {
+		rule.Label = s.Label.Text
+		r.checkLabel(*s.Label)
+	}
+	r.match(s, rule)
+	if r.c.Errors() != errors {
+		rule = nil
+	}
+	r.resolved = append(r.resolved, rule)
+}
+
+func actionOf(word string) Action {
+	for _, a := range []Action{Pass, Count, Protect} {
+		if a.String() == word {
+			return a
+		}
+	}
+	return Drop
+}
+
+func (r *resolver) checkLabel(w syntax.Word) {
+	const most = 64
+	switch n := utf8.RuneCountInString(w.Text); {
+	case n == 0:
+		r.c.Errorf(w.Pos, "write a name for the counter, or leave \"as\" out.", "a label has at least one character")
+	case n > most:
+		r.c.Errorf(w.Pos, "", "this label has %d characters; at most %d are allowed", n, most)
+	case strings.TrimSpace(w.Text) == "":
+		r.c.Errorf(w.Pos, "write a name for the counter, or leave \"as\" out.", "a label needs a visible character")
+	case strings.ContainsFunc(w.Text, func(c rune) bool { return !unicode.IsPrint(c) }):
+		r.c.Errorf(w.Pos, "", "a label has printable characters only")
+	}
+}
+
+// finish does what needs all statements.
+func (r *resolver) finish() {
+	if r.def == nil && !r.broken {
+		at := syntax.Pos{}
+		if n := len(r.file.Stmts); n > 0 {
+			at = r.file.Stmts[n-1].Place()
+		}
+		if n := len(r.rules); n > 0 {
+			at = r.rules[n-1].Pos
+		}
+		r.c.Errorf(at, "end the rules with \"default drop\" or \"default pass\".", "the policy does not say what happens to packets that no rule decides")
+	}
+	r.identify()
+	for _, t := range r.tests {
+		r.resolveTest(t)
+	}
+	for _, d := range r.order {
+		r.pol.Sets = append(r.pol.Sets, d.set)
+		if !d.used && !d.bad {
+			r.c.Warnf(d.stmt.Name.Pos, "use it in a rule, or remove it.", "set %q is not used by any rule", d.set.Name)
+		}
+	}
+}
+
+// identify gives the rules their identities: the label where it is the only one of its name, else
+// the text and its ordinal among equal ones.
+func (r *resolver) identify() {
+	first := make(map[string]*syntax.Rule)
+	count := make(map[string]int)
+	for _, s := range r.rules {
+		if s.Label == nil {
+			continue
+		}
+		l := s.Label.Text
+		if count[l]++; count[l] == 1 {
+			first[l] = s
+			continue
+		}
+		r.c.Warnf(s.Label.Pos, "give each rule a label of its own, so that counters can be told apart.",
+			"label %q is used in line %d already", short(l), first[l].Pos.Line)
+	}
+	texts := make(map[string]int)
+	for _, rule := range r.resolved {
+		if rule == nil {
+			continue
+		}
+		if rule.Label != "" && count[rule.Label] == 1 {
+			rule.ID = "label:" + rule.Label
+		} else {
+			texts[rule.Text]++
+			rule.ID = fmt.Sprintf("text:%s#%d", rule.Text, texts[rule.Text])
+		}
+		if rule.Action == Protect {
+			r.pol.Protect = append(r.pol.Protect, rule)
+		} else {
+			r.pol.Rules = append(r.pol.Rules, rule)
+		}
+	}
+}
+
+// sorted returns names in order, so that messages do not depend on the order of a map.
+func sorted(names []string) []string {
+	slices.Sort(names)
+	return names
+}

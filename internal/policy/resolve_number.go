@@ -1,0 +1,219 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"levee/internal/syntax"
+)
+
+// number is what a numeric field takes.
+type number struct {
+	what  string                                // "a port", for messages
+	max   uint64                                // highest value that can be written
+	top   uint64                                // upper end of open comparisons; max where 0
+	names func(string) (Range, bool)            // names of values, or nil
+	hint  func(string) string                   // for a word that is no value, or nil
+	check func(lo, hi uint64, s string) problem // further conditions, or nil
+}
+
+// maxIPLen is the length of the longest IPv6 packet without a jumbo payload.
+const maxIPLen = 65535 + 40
+
+var (
+	portNumber  = number{what: "a port", max: math.MaxUint16, hint: portHint}
+	protoNumber = number{what: "a protocol", max: math.MaxUint8, names: protoByName, hint: protoHint}
+	lenNumber   = number{what: "a length", max: maxIPLen, top: math.MaxUint32, hint: lenHint}
+	ttlNumber   = number{what: "a TTL", max: math.MaxUint8}
+	dscpNumber  = number{what: "a DSCP", max: 63, names: dscpByName, hint: dscpHint}
+	vlanNumber  = number{what: "a VLAN id", max: 4095}
+	etherNumber = number{what: "an EtherType", max: math.MaxUint16, names: etherByName, hint: etherHint, check: etherCheck}
+	fragNumber  = number{what: "a fragment offset", max: 8191}
+)
+
+// one reads a single value.
+func (n *number) one(text string) (Range, problem) {
+	if n.names != nil {
+		if r, ok := n.names(text); ok {
+			return r, problem{}
+		}
+	}
+	v, err := parseUint(text)
+	if err != nil {
+		return Range{}, n.notNumber(text, err)
+	}
+	if v > n.max {
+		return Range{}, problemf("", "%s is above %d, the highest value for %s", short(text), n.max, strings.TrimPrefix(strings.TrimPrefix(n.what, "a "), "an "))
+	}
+	return Range{v, v}, problem{}
+}
+
+var errZeros = fmt.Errorf("leading zeros")
+
+// parseUint reads a decimal number without leading zeros, or a hexadecimal one with 0x.
+func parseUint(text string) (uint64, error) {
+	if len(text) > 2 && text[:2] == "0x" {
+		return strconv.ParseUint(text[2:], 16, 64)
+	}
+	v, err := strconv.ParseUint(text, 10, 64)
+	if err == nil && len(text) > 1 && text[0] == '0' {
+		err = errZeros
+	}
+	return v, err
+}
+
+func (n *number) notNumber(text string, err error) problem {
+	hint := ""
+	switch {
+	case err == errZeros:
+		hint = "write it without leading zeros: " + strings.TrimLeft(text[:len(text)-1], "0") + text[len(text)-1:] + "."
+	case strings.Trim(text, "0123456789") == "" && text != "":
+		return problemf("", "%s is above %d, the highest value for %s", short(text), n.max, strings.TrimPrefix(strings.TrimPrefix(n.what, "a "), "an "))
+	case strings.Contains(text, ":") && rangeLike(text, ":"):
+		hint = "did you mean " + strings.Replace(text, ":", "-", 1) + "?"
+	case rangeLike(text, ".."):
+		hint = "did you mean " + strings.Replace(text, "..", "-", 1) + "?"
+	case n.hint != nil:
+		hint = n.hint(text)
+	}
+	return problemf(hint, "%q is not %s", short(text), n.what)
+}
+
+// rangeLike tells whether text is two numbers with sep between them.
+func rangeLike(text, sep string) bool {
+	lo, hi, ok := strings.Cut(text, sep)
+	return ok && allDigits(lo) && allDigits(hi)
+}
+
+func allDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+// element reads a value or a range.
+func (n *number) element(text string) (Range, problem) {
+	r, p := n.one(text)
+	if p.found() {
+		lo, hi, isRange := strings.Cut(text, "-")
+		if !isRange || lo == "" && hi == "" {
+			return r, p
+		}
+		if lo == "" || hi == "" {
+			return r, problemf(openRangeHint(lo, hi), "the range %s has only one end", short(text))
+		}
+		a, p := n.one(lo)
+		if p.found() {
+			return r, p
+		}
+		b, p := n.one(hi)
+		if p.found() {
+			return r, p
+		}
+		if b.Hi < a.Lo {
+			return r, problemf("did you mean "+hi+"-"+lo+"?", "the range %s ends before it begins", short(text))
+		}
+		r = Range{a.Lo, b.Hi}
+	}
+	if n.check != nil {
+		return r, n.check(r.Lo, r.Hi, text)
+	}
+	return r, problem{}
+}
+
+func openRangeHint(lo, hi string) string {
+	if hi == "" {
+		return "write a comparison: >= " + short(lo) + "."
+	}
+	return "write a comparison: <= " + short(hi) + "."
+}
+
+// compare turns a comparison into ranges.
+func (n *number) compare(op string, r Range) ([]Range, problem) {
+	top := max(n.max, n.top)
+	switch op {
+	case "<":
+		if r.Lo == 0 {
+			return nil, problemf("", "nothing is below 0, so this can never hold")
+		}
+		return []Range{{0, r.Lo - 1}}, problem{}
+	case "<=":
+		return []Range{{0, r.Hi}}, problem{}
+	case ">":
+		if r.Hi >= top {
+			return nil, problemf("", "nothing is above %d, so this can never hold", top)
+		}
+		return []Range{{r.Hi + 1, top}}, problem{}
+	case ">=":
+		return []Range{{r.Lo, top}}, problem{}
+	case "!=":
+		var rs []Range
+		if r.Lo > 0 {
+			rs = append(rs, Range{0, r.Lo - 1})
+		}
+		if r.Hi < top {
+			rs = append(rs, Range{r.Hi + 1, top})
+		}
+		return rs, problem{}
+	}
+	return []Range{r}, problem{}
+}
+
+// mergeRanges sorts ranges and joins those that overlap or touch, in place.
+func mergeRanges(rs []Range) []Range {
+	slices.SortFunc(rs, func(a, b Range) int {
+		switch {
+		case a.Lo < b.Lo:
+			return -1
+		case a.Lo > b.Lo:
+			return 1
+		}
+		return 0
+	})
+	out := rs[:0]
+	for _, r := range rs {
+		if n := len(out); n > 0 && r.Lo <= out[n-1].Hi+1 {
+			out[n-1].Hi = max(out[n-1].Hi, r.Hi)
+			continue
+		}
+		out = append(out, r)
+	}
+	return slices.Clip(out)
+}
+
+func mergeServices(ss []Service) []Service {
+	slices.SortFunc(ss, func(a, b Service) int {
+		if a.Proto != b.Proto {
+			return int(a.Proto) - int(b.Proto)
+		}
+		return int(a.Lo) - int(b.Lo)
+	})
+	out := ss[:0]
+	for _, s := range ss {
+		if n := len(out); n > 0 && s.Proto == out[n-1].Proto && int(s.Lo) <= int(out[n-1].Hi)+1 {
+			out[n-1].Hi = max(out[n-1].Hi, s.Hi)
+			continue
+		}
+		out = append(out, s)
+	}
+	return slices.Clip(out)
+}
+
+// parseService reads "tcp/80" or "udp/1000-2000".
+func parseService(text string) (Service, problem) {
+	proto, ports, _ := strings.Cut(text, "/")
+	if allDigits(proto) || strings.Contains(proto, "-") { // 80/tcp
+		if _, ok := portProtos[ports]; ok {
+			return Service{}, problemf("did you mean "+ports+"/"+proto+"?", "%q is not a service: the protocol comes first", short(text))
+		}
+	}
+	number, ok := portProtos[proto]
+	if !ok {
+		hint := "only tcp, udp, udplite, sctp and dccp have ports."
+		if m := syntax.Nearest(proto, []string{"tcp", "udp", "udplite", "sctp", "dccp"}); m != "" {
+			hint = fmt.Sprintf("did you mean %s/%s?", m, short(ports))
+		}
+		return Service{}, problemf(hint, "%q is not a service", short(text))
+	}
+	r, p := portNumber.element(ports)
+	return Service{number, uint16(r.Lo), uint16(r.Hi)}, p
+}

@@ -1,0 +1,431 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"levee/internal/syntax"
+)
+
+// maxNesting is how deep sets may stand in sets.
+const maxNesting = 64
+
+// setDef is a named set while it is resolved.
+type setDef struct {
+	stmt  *syntax.Set
+	set   *Set
+	state uint8 // of elements: not yet, in progress, done
+	bad   bool  // an error in it was reported; what follows from it is not
+	used  bool
+	file  bool // a file set, or an inline set that has one
+}
+
+const (
+	setUnresolved uint8 = iota
+	setInProgress
+	setDone
+)
+
+// collectSets binds all names first, then resolves the elements.
+func (r *resolver) collectSets() {
+	for _, s := range r.file.Stmts {
+		switch s := s.(type) {
+		case *syntax.Set:
+			r.define(s)
+		case *syntax.Bad:
+			if s.Name != "" && r.sets[s.Name] == nil {
+				r.sets[s.Name] = &setDef{set: &Set{Name: s.Name}, bad: true, state: setDone}
+			}
+		}
+	}
+	for _, d := range r.order {
+		r.resolveSet(d, 0)
+	}
+}
+
+func (r *resolver) define(s *syntax.Set) {
+	name := s.Name.Text
+	d := &setDef{stmt: s, set: &Set{Name: name, Pos: pos(s.Pos)}}
+	if p := checkSetName(name); p.found() {
+		r.problem(s.Name.Pos, p)
+		d.bad = true
+	}
+	if old := r.sets[name]; old != nil {
+		if old.stmt != nil {
+			r.c.Errorf(s.Name.Pos, "choose another name, or join the two.", "set %q is defined in line %d already", short(name), old.stmt.Pos.Line)
+		}
+		d.bad = true
+	} else {
+		r.sets[name] = d
+	}
+	r.order = append(r.order, d)
+}
+
+func checkSetName(name string) problem {
+	const most = 32
+	switch {
+	case syntax.IsKeyword(name):
+		return problemf("choose another name, such as my-"+name+".", "%q is a word of the language and cannot name a set", name)
+	case len(name) > most:
+		return problemf("", "the name of a set has at most %d characters", most)
+	}
+	for i, c := range name {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		switch {
+		case letter:
+		case i == 0:
+			return problemf("", "the name of a set starts with a letter, not with %q", c)
+		case c >= '0' && c <= '9' || c == '_' || c == '-':
+		default:
+			return problemf("", "the name of a set has letters, digits, _ and -, not %q", c)
+		}
+	}
+	return problem{}
+}
+
+// isName tells whether an element is the name of a set rather than a value.
+func isName(text string) bool { return !checkSetName(text).found() }
+
+// lookup finds the set a word names and marks it as used. It returns nil after reporting that
+// there is none, or that it is broken.
+func (r *resolver) lookup(e *syntax.Elem) *setDef {
+	d := r.sets[e.Text]
+	if d == nil {
+		r.c.Errorf(e.Pos, r.nearestSet(e.Text), "there is no set named %q", short(e.Text))
+		return nil
+	}
+	d.used = true
+	if d.bad {
+		return nil
+	}
+	return d
+}
+
+func (r *resolver) nearestSet(name string) string {
+	var names []string
+	for n := range r.sets {
+		if len(n) == len(name) && strings.EqualFold(n, name) {
+			return fmt.Sprintf("did you mean %q?", n)
+		}
+		names = append(names, n)
+	}
+	if len(names) <= 1000 { // comparing with very many would take long for many errors
+		if m := syntax.Nearest(name, sorted(names)); m != "" {
+			return fmt.Sprintf("did you mean %q?", m)
+		}
+	}
+	if len(names) == 0 {
+		return "define it: set " + short(name) + " = { ... }."
+	}
+	return ""
+}
+
+// resolveSet fills a set with its elements, those of nested sets included.
+func (r *resolver) resolveSet(d *setDef, depth int) {
+	if d.state != setUnresolved {
+		return
+	}
+	d.state = setInProgress
+	before, bad := r.c.Errors(), len(r.fileDiags)
+	switch {
+	case d.stmt.Dynamic != nil:
+		r.dynamicSet(d)
+	case d.stmt.Path != nil:
+		r.fileSet(d)
+	default:
+		r.inlineSet(d, depth)
+	}
+	d.bad = d.bad || r.c.Errors() != before || len(r.fileDiags) != bad
+	d.state = setDone
+}
+
+func (r *resolver) inlineSet(d *setDef, depth int) {
+	v := d.stmt.List
+	if len(v.Elems) == 0 {
+		r.c.Errorf(v.Pos, "give it an element, or remove the set.", "the set %q is empty", short(d.set.Name))
+		return
+	}
+	l := list{r: r, dup: make(map[string]bool), depth: depth, owner: d}
+	for i := range v.Elems {
+		l.add(&v.Elems[i])
+	}
+	d.set.Type = l.typ
+	d.set.Prefixes = mergePrefixes(l.prefixes)
+	d.set.Ports = mergeRanges(l.ports)
+	d.set.Services = mergeServices(l.services)
+}
+
+// list gathers the elements of an inline set, or of a list of addresses, ports or services in a
+// rule.
+type list struct {
+	r        *resolver
+	owner    *setDef // nil for a list in a rule
+	depth    int
+	typed    bool // typ is known
+	typ      SetType
+	what     string // what gave the type, for the message
+	prefixes []netip.Prefix
+	ports    []Range
+	services []Service
+	dup      map[string]bool
+}
+
+// classify tells by its look what an element is meant to be.
+func classify(text string) SetType {
+	head, rest, slash := strings.Cut(text, "/")
+	switch {
+	case slash && !strings.ContainsAny(text, ":.") && (head == "" || !allDigits(head) || !allDigits(rest)):
+		return Services
+	case strings.Trim(text, "0123456789-") == "":
+		return Ports
+	}
+	return Addresses
+}
+
+func (t SetType) plural() string { return [...]string{"addresses", "ports", "services"}[t] }
+func (t SetType) one() string    { return [...]string{"an address", "a port", "a service"}[t] }
+
+// add takes one element.
+func (l *list) add(e *syntax.Elem) {
+	if isName(e.Text) {
+		if d := l.member(e); d != nil && l.agree(e, d.set.Type) {
+			l.prefixes = append(l.prefixes, d.set.Prefixes...)
+			l.ports = append(l.ports, d.set.Ports...)
+			l.services = append(l.services, d.set.Services...)
+			l.spend(e, len(d.set.Prefixes)+len(d.set.Ports)+len(d.set.Services))
+		}
+		return
+	}
+	if e.Text == "any" {
+		l.r.c.Errorf(e.Pos, "write it without a list, or leave the term out.", "\"any\" cannot stand in a list")
+		return
+	}
+	t := classify(e.Text)
+	if !l.agree(e, t) {
+		return
+	}
+	n := len(l.prefixes)
+	var p problem
+	switch t {
+	case Addresses:
+		l.prefixes, p = parseAddresses(l.prefixes, e.Text)
+	case Ports:
+		var rg Range
+		rg, p = portNumber.element(e.Text)
+		l.ports = append(l.ports, rg)
+	case Services:
+		var s Service
+		s, p = parseService(e.Text)
+		l.services = append(l.services, s)
+	}
+	if p.found() {
+		l.r.problem(e.Pos, p)
+		return
+	}
+	l.spend(e, max(1, len(l.prefixes)-n))
+	if l.dup[e.Text] {
+		l.r.c.Warnf(e.Pos, "remove one of them.", "%s stands in the list already", short(e.Text))
+	}
+	l.dup[e.Text] = true
+}
+
+// agree checks that the element is of the type of those before it.
+func (l *list) agree(e *syntax.Elem, t SetType) bool {
+	if !l.typed {
+		l.typed, l.typ, l.what = true, t, e.Text
+		return true
+	}
+	if t == l.typ {
+		return true
+	}
+	what := t.one()
+	if isName(e.Text) {
+		what = "a set of " + t.plural()
+	}
+	l.r.c.Errorf(e.Pos, "make a set of its own for the "+t.plural()+".", "%s is %s, but the list began with %s, %s", short(e.Text), what, short(l.what), l.typ.one())
+	return false
+}
+
+// member finds a set that stands as an element.
+func (l *list) member(e *syntax.Elem) *setDef {
+	d := l.r.lookup(e)
+	if d == nil {
+		return nil
+	}
+	switch {
+	case d.stmt.Dynamic != nil:
+		l.r.c.Errorf(e.Pos, "use it in a rule of its own.", "%q is a dynamic set and cannot be part of a list: its entries are known at run time only", short(e.Text))
+		return nil
+	case d.state == setInProgress && d == l.owner:
+		l.r.c.Errorf(e.Pos, "remove it.", "the set %q contains itself", short(e.Text))
+		return nil
+	case d.state == setInProgress:
+		l.r.c.Errorf(e.Pos, "remove one of the names.", "the sets %q and %q contain each other", short(l.owner.set.Name), short(e.Text))
+		return nil
+	case l.depth >= maxNesting:
+		l.r.c.Errorf(e.Pos, "", "sets stand in sets more than %d deep", maxNesting)
+		return nil
+	}
+	l.r.resolveSet(d, l.depth+1)
+	if l.owner != nil {
+		l.owner.file = l.owner.file || d.file
+	} else if d.file {
+		l.r.c.Errorf(e.Pos, "name the union first: set both = { ..., "+e.Text+" }.", "%q is read from a file and cannot stand in the list of a rule", short(e.Text))
+		return nil
+	}
+	if d.bad {
+		return nil
+	}
+	return d
+}
+
+// spend counts elements against the bound of the whole policy.
+func (l *list) spend(e *syntax.Elem, n int) {
+	l.r.spend(e.Pos, n)
+	if l.r.overspent {
+		l.prefixes, l.ports, l.services = nil, nil, nil
+	}
+}
+
+func (r *resolver) spend(at syntax.Pos, n int) {
+	if r.elements += n; r.elements > MaxElements && !r.overspent {
+		r.overspent = true
+		r.c.Errorf(at, "", "the sets and lists of the policy have more than %d elements together", MaxElements)
+	}
+}
+
+func (r *resolver) fileSet(d *setDef) {
+	path := *d.stmt.Path
+	d.set.Kind, d.set.Path, d.file = File, path.Text, true
+	if path.Text == "" {
+		r.c.Errorf(path.Pos, "write: file(\"prefixes.txt\").", "the path is empty")
+		return
+	}
+	if r.open == nil {
+		r.c.Errorf(path.Pos, "", "set files cannot be read here")
+		return
+	}
+	in, err := r.open(path.Text)
+	if err != nil {
+		hint := ""
+		if errors.Is(err, fs.ErrNotExist) {
+			hint = "a relative path starts in the directory of the policy file."
+		}
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		r.c.Errorf(path.Pos, hint, "cannot read %q: %v", short(path.Text), err)
+		return
+	}
+	defer in.Close()
+	ps, ds := ReadPrefixes(in, path.Text)
+	r.fileDiags = append(r.fileDiags, ds...)
+	if ds.HasErrors() {
+		return
+	}
+	r.spend(path.Pos, len(ps))
+	if r.overspent {
+		return
+	}
+	if len(ps) == 0 {
+		r.c.Warnf(path.Pos, "", "%q has no prefixes, so the set matches nothing", short(path.Text))
+	}
+	d.set.Prefixes = mergePrefixes(ps)
+}
+
+func (r *resolver) dynamicSet(d *setDef) {
+	dyn := d.stmt.Dynamic
+	d.set.Kind = Dynamic
+	n, err := strconv.ParseUint(dyn.Max.Text, 10, 32)
+	if err != nil || n < 1 || n > maxDynamic {
+		r.problem(dyn.Max.Pos, maxProblem(dyn.Max.Text))
+	}
+	d.set.Max = int(n)
+	if dyn.Lease != nil {
+		lease, p := parseLease(dyn.Lease.Text)
+		if p.found() {
+			r.problem(dyn.Lease.Pos, p)
+		}
+		d.set.Lease = lease
+	}
+}
+
+// maxDynamic is the largest number of entries of a dynamic set.
+const maxDynamic = 1 << 24
+
+func maxProblem(text string) problem {
+	hint := ""
+	plain := strings.NewReplacer("_", "", "'", "").Replace(text)
+	switch {
+	case plain != text && allDigits(plain):
+		hint = "did you mean " + plain + "?"
+	case len(text) > 1 && allDigits(text[:len(text)-1]) && strings.ContainsAny(text[len(text)-1:], "kKmM"):
+		zeros := "000"
+		if strings.ContainsAny(text[len(text)-1:], "mM") {
+			zeros = "000000"
+		}
+		hint = "did you mean " + text[:len(text)-1] + zeros + "?"
+	}
+	return problemf(hint, "max is a number from 1 to %d, not %s", maxDynamic, short(text))
+}
+
+// Bounds of a lease.
+const (
+	minLease = time.Millisecond
+	maxLease = 520 * 7 * 24 * time.Hour // about ten years
+)
+
+var leaseUnits = []struct {
+	suffix string
+	unit   time.Duration
+}{
+	{"ms", time.Millisecond}, {"s", time.Second}, {"m", time.Minute}, {"h", time.Hour},
+	{"d", 24 * time.Hour}, {"w", 7 * 24 * time.Hour},
+}
+
+// parseLease reads a whole number with one unit.
+func parseLease(text string) (time.Duration, problem) {
+	const example = "write a duration such as 500ms, 30s, 10m, 12h, 7d or 2w."
+	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+	unit := text[len(digits):]
+	if !allDigits(digits) {
+		return 0, problemf(example, "%q is not a duration", short(text))
+	}
+	if unit == "" {
+		return 0, problemf(fmt.Sprintf("did you mean %ss?", short(digits)), "the duration %s has no unit", short(text))
+	}
+	for _, u := range leaseUnits {
+		if u.suffix != unit {
+			continue
+		}
+		n, err := strconv.ParseUint(digits, 10, 63)
+		if err != nil || n > uint64(maxLease/u.unit) {
+			return 0, problemf("leave \"lease\" out for entries that stay until they are deleted.", "a lease is at most 520w")
+		}
+		if d := time.Duration(n) * u.unit; d >= minLease {
+			return d, problem{}
+		}
+		return 0, problemf("leave \"lease\" out for entries that stay until they are deleted.", "a lease of 0 would end at once")
+	}
+	return 0, problemf(unitHint(digits, unit), "%q is not a unit of time", short(unit))
+}
+
+func unitHint(digits, unit string) string {
+	for _, u := range []struct{ words, unit string }{
+		{"sec secs second seconds S", "s"}, {"min mins minute minutes M", "m"}, {"hr hrs hour hours H", "h"},
+		{"day days D", "d"}, {"week weeks W", "w"}, {"msec millis milliseconds", "ms"},
+	} {
+		for _, w := range strings.Fields(u.words) {
+			if w == unit {
+				return "did you mean " + digits + u.unit + "?"
+			}
+		}
+	}
+	return "units are ms, s, m, h, d and w."
+}
