@@ -28,6 +28,12 @@ import (
 // DefaultDuration bounds a run that is bounded by nothing else.
 const DefaultDuration = 10 * time.Second
 
+// What stands for no count, and bounds what is bounded by a count.
+const (
+	noLimit    = math.MaxUint64
+	noDeadline = 24 * time.Hour
+)
+
 // Config says what to send, where and how fast. Exactly one of Flood and Replay is given.
 type Config struct {
 	Namespace  string // of the device, as `ip netns` lists it; "" is the current one
@@ -63,7 +69,7 @@ type Report struct {
 	Sent     uint64 // packets handed to the device
 	Bytes    uint64 // of their frames, without FCS
 	Refused  uint64 // of Sent, those for which the receiver had no room
-	Errors   uint64 // packets that could not be handed to the device; not in Sent
+	Errors   uint64 // packets that the device cannot send (its peer takes no XDP frames, too long); not in Sent
 	Duration time.Duration
 	Rate     float64 // requested, packets a second; 0 for as fast as possible
 	Achieved float64 // Sent over Duration, packets a second
@@ -73,7 +79,7 @@ type Report struct {
 
 // Gaps is a histogram of the time between clock readings while sending.
 type Gaps struct {
-	Packets int        // sent between two readings: 1 in paced runs, 64 in others
+	Packets int        // sent between two readings: 1 in paced floods, 64 in others, 0 (as many as were due) in replays
 	Log2    [40]uint64 // Log2[i] counts gaps of 2^i up to 2^(i+1) ns
 	Max     time.Duration
 }
@@ -133,17 +139,17 @@ func (c *Config) check() error {
 		return fmt.Errorf("rate %g: must be 0 to 1e9 packets a second", c.Rate)
 	case c.Rate > 0 && c.Rate < 1e-3:
 		return fmt.Errorf("rate %g: the lowest is 0.001 packets a second", c.Rate)
-	case c.Duration < 0 || c.Duration > 24*time.Hour:
+	case c.Duration < 0 || c.Duration > noDeadline:
 		return fmt.Errorf("duration %s: must be 0 to 24h", c.Duration)
 	}
 	if c.Duration == 0 {
-		c.Duration = 24 * time.Hour
-		if c.Count == 0 && c.Flood != nil {
+		c.Duration = noDeadline
+		if c.Count == 0 && (c.Flood != nil || c.Replay.Repeat) {
 			c.Duration = DefaultDuration
 		}
 	}
 	if c.Count == 0 {
-		c.Count = math.MaxUint64
+		c.Count = noLimit
 	}
 	return nil
 }

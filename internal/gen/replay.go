@@ -3,11 +3,196 @@ package gen
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"os"
+	"time"
+
+	"levee/internal/packet"
 )
 
-// Replay is a capture to send.
-type Replay struct{}
+// Replay describes a capture to send, byte for byte. Frames that the capture's snap length has
+// cut are sent at their length on the wire, zero-filled.
+type Replay struct {
+	// Open opens the capture, pcap or pcapng, from its beginning; it is called again for each
+	// repetition.
+	Open func() (io.ReadCloser, error)
+	// Repeat starts again at the end, until Count or Duration ends the run.
+	Repeat bool
+	// Fast sends as fast as possible, where Rate is 0. Otherwise the capture's own times count.
+	Fast bool
+	// Rewrite replaces the Ethernet addresses by those of the lab: without it a receiver takes
+	// the frames for someone else's.
+	Rewrite bool
+}
+
+// Capture is Replay.Open for a file.
+func Capture(path string) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return os.Open(path) }
+}
+
+const (
+	// sendBatch is the most frames of one system call.
+	sendBatch = 64
+	// roomWait is how long a frame waits for room in the receiver's ring. A capture is sent
+	// whole rather than fast; a receiver that takes nothing for so long refuses it.
+	roomWait = time.Millisecond
+	// early is how much before its time a frame may join those that are due.
+	early = 5 * time.Microsecond
+)
+
+// replayer holds one run. Its memory is bounded by sendBatch frames of the device's MTU.
+type replayer struct {
+	Config
+	dev    device
+	sock   *sender
+	report Report
+	whole  []byte // scratch for cut frames
+
+	start    uint64 // ns of the monotonic clock
+	deadline uint64
+	last     uint64        // when the last batch went
+	queued   uint64        // frames read and taken over
+	base     time.Duration // due time of the first frame of this pass
+	due      time.Duration // of the frame read last, since start
+	shown    uint64
+}
 
 func runReplay(ctx context.Context, c Config, dev device) (Report, error) {
-	return Report{}, errors.New("replay is not there yet")
+	if c.Replay.Rewrite && !dev.inLab {
+		return Report{}, errors.New("there are no lab addresses to rewrite the Ethernet addresses to")
+	}
+	if c.Replay.Open == nil {
+		return Report{}, errors.New("no capture is named")
+	}
+	sock, err := newSender(dev)
+	if err != nil {
+		return Report{}, err
+	}
+	defer sock.close()
+	r := &replayer{Config: c, dev: dev, sock: sock, start: monotonic()}
+	r.deadline = r.start + uint64(c.Duration)
+	for {
+		before := r.queued
+		done, err := r.pass(ctx)
+		if err != nil || done || !c.Replay.Repeat {
+			r.report.Duration = time.Duration(monotonic() - r.start)
+			return r.report, err
+		}
+		if r.queued == before {
+			return r.report, errors.New("the capture has no frame that this device can send")
+		}
+		r.base = r.due
+	}
+}
+
+// pass sends the capture once. done says that the run is over.
+func (r *replayer) pass(ctx context.Context) (done bool, err error) {
+	f, err := r.Replay.Open()
+	if err != nil {
+		return false, fmt.Errorf("opening the capture: %w", err)
+	}
+	defer f.Close()
+	capture, err := packet.NewReader(f)
+	if err != nil {
+		return false, err
+	}
+	var first time.Time
+	for ctx.Err() == nil && r.queued < r.Count {
+		rec, err := capture.Next()
+		if err == io.EOF {
+			return ctx.Err() != nil, r.flush()
+		}
+		if err != nil {
+			return false, errors.Join(r.flush(), err)
+		}
+		if first.IsZero() {
+			first = rec.Time
+		}
+		r.schedule(rec.Time.Sub(first))
+		frame, missing := rec.Whole(r.whole)
+		if missing > 0 {
+			r.whole = frame
+		}
+		if len(frame) < 14 || len(frame) > r.dev.mtu+22 { // Ethernet and two tags
+			r.report.Errors++
+			continue
+		}
+		more, err := r.wait(ctx)
+		if err != nil {
+			return false, err
+		}
+		if !more {
+			break
+		}
+		buf := r.sock.add(frame)
+		if r.Replay.Rewrite {
+			copy(buf, r.dev.dst[:])
+			copy(buf[6:], r.dev.mac[:])
+		}
+		r.queued++
+		if r.sock.n == sendBatch {
+			if err := r.flush(); err != nil {
+				return false, err
+			}
+		}
+	}
+	return true, r.flush()
+}
+
+// schedule says when the next frame is due, given its time in the capture. Times that go back
+// count as the same.
+func (r *replayer) schedule(offset time.Duration) {
+	switch {
+	case r.Rate > 0:
+		r.due = time.Duration(float64(r.queued) / r.Rate * 1e9)
+	case !r.Replay.Fast:
+		r.due = max(r.due, r.base+offset)
+	}
+}
+
+// wait sends what is due and waits for the next frame to be. It says whether the run goes on.
+func (r *replayer) wait(ctx context.Context) (bool, error) {
+	due := r.start + uint64(r.due)
+	now := monotonic()
+	if now >= r.deadline {
+		return false, nil
+	}
+	if due <= now+uint64(early) {
+		return true, nil
+	}
+	if err := r.flush(); err != nil {
+		return false, err
+	}
+	if due >= r.deadline {
+		sleep(ctx, time.Duration(r.deadline-now))
+		return false, nil
+	}
+	if due > now+2*uint64(wake) && !sleep(ctx, time.Duration(due-now)-wake) {
+		return false, nil
+	}
+	for monotonic() < due { // at most a wake, or a late timer
+	}
+	return true, nil
+}
+
+// flush sends the frames that were added.
+func (r *replayer) flush() error {
+	if r.sock.n == 0 {
+		return nil
+	}
+	now := monotonic()
+	if gap := now - r.last; r.last != 0 && gap > 0 {
+		g := &r.report.Gaps
+		g.Log2[min(bits.Len64(gap)-1, len(g.Log2)-1)]++
+		g.Max = max(g.Max, time.Duration(gap))
+	}
+	r.last = now
+	err := r.sock.flush(&r.report)
+	if r.Progress != nil && now-r.shown >= uint64(100*time.Millisecond) {
+		r.shown = now
+		r.Progress(Progress{Sent: r.report.Sent, Elapsed: time.Duration(now - r.start)})
+	}
+	return err
 }
