@@ -1,0 +1,13 @@
+// Package examples carries the policies that the commands use themselves, so that the binary works
+// without the repository. It holds data only.
+package examples
+
+import _ "embed"
+
+// Demo is demo.levee, the policy of `levee lab demo` and `levee bench ladder`.
+//
+//go:embed demo.levee
+var Demo []byte
+
+// DemoName is its file name.
+const DemoName = "demo.levee"

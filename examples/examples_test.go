@@ -1,0 +1,73 @@
+// Package examples holds the policies that people start from. Its test keeps them true: each one
+// is laid out as `levee fmt` does, has no rule that can never match, and passes its own tests,
+// which show every rule at work.
+package examples
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"levee/internal/ir"
+	"levee/internal/oracle"
+	"levee/internal/policy"
+	"levee/internal/syntax"
+)
+
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("*.levee")
+	if err != nil || len(files) < 6 {
+		t.Fatalf("found %q, %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(file, func(t *testing.T) {
+			checkLayout(t, file)
+			p, diags, err := policy.Load(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range diags {
+				t.Errorf("%d:%d: %s: %s %s", d.Line, d.Col, d.Severity, d.Message, d.Hint)
+			}
+			if p == nil {
+				t.FailNow()
+			}
+			for _, f := range ir.Build(p).Findings {
+				t.Errorf("line %d: %s %s", f.Pos.Line, f.Message, f.Hint)
+			}
+			checkTests(t, p)
+		})
+	}
+}
+
+func checkLayout(t *testing.T, file string) {
+	t.Helper()
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, _ := syntax.Parse(file, src)
+	if !tree.Failed() && !bytes.Equal(syntax.Format(tree), src) {
+		t.Error("levee fmt would change it")
+	}
+}
+
+// checkTests runs the policy's own tests, and looks for rules that none of them shows.
+func checkTests(t *testing.T, p *policy.Policy) {
+	t.Helper()
+	shown := map[int]bool{}
+	for _, res := range oracle.RunTests(p) {
+		for _, s := range res.Steps {
+			if s.Fault != "" {
+				t.Errorf("line %d: test %q: %s", s.Step.Pos.Line, res.Test.Name, s.Fault)
+			}
+			shown[s.Result.Slot] = true
+		}
+	}
+	for i, slot := range p.Slots() {
+		if slot.Rule != nil && slot.Action != policy.Count && !shown[i] {
+			t.Errorf("line %d: no test shows the rule %s", slot.Rule.Pos.Line, slot.Rule.Text)
+		}
+	}
+}
