@@ -9,8 +9,14 @@ package difftest
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"io/fs"
 	"math/rand/v2"
+	"regexp"
 	"strings"
+
+	"levee/internal/policy"
+	"levee/internal/syntax"
 )
 
 // SetFileName is the set file that generated policies name; SetFile makes its contents.
@@ -39,7 +45,45 @@ func Generate(seed uint64) []byte {
 	g.protects()
 	g.rules()
 	g.tests()
-	return g.out.Bytes()
+	return prune(seed, g.out.Bytes())
+}
+
+// refused is what the resolver says of a rule that no packet can match. The generator draws terms
+// without regard to each other; such rules are left out.
+var refused = regexp.MustCompile(`contradict each other|no packet can match|about the same field|given twice|can never hold`)
+
+// prune leaves out the rules that the resolver refuses for contradicting themselves. Any other
+// error stays in the text, for Policy to report.
+func prune(seed uint64, text []byte) []byte {
+	for {
+		_, diags := compile(seed, text)
+		bad := map[int]bool{}
+		for _, d := range diags {
+			if d.Severity == syntax.Error && refused.MatchString(d.Message) {
+				bad[d.Line] = true
+			}
+		}
+		if len(bad) == 0 {
+			return text
+		}
+		var kept []byte
+		n := 0
+		for line := range bytes.Lines(text) {
+			if n++; !bad[n] {
+				kept = append(kept, line...)
+			}
+		}
+		text = kept
+	}
+}
+
+func compile(seed uint64, text []byte) (*policy.Policy, syntax.Diagnostics) {
+	return policy.Parse("generated.levee", text, func(path string) (io.ReadCloser, error) {
+		if path != SetFileName {
+			return nil, fs.ErrNotExist
+		}
+		return io.NopCloser(bytes.NewReader(SetFile(seed))), nil
+	})
 }
 
 // SetFile is the contents of the file SetFileName beside the policy of that seed.
@@ -276,4 +320,15 @@ func (g *generator) tests() {
 			`hex "020000000002 020000000001 0800"`), g.pick("pass", "drop"))
 	}
 	g.line("}")
+}
+
+// Policy is Generate's policy of that seed, resolved with its set file. The error shows the text
+// and what is wrong with it: then Generate made something that is not of the language.
+func Policy(seed uint64) (*policy.Policy, []byte, error) {
+	text := Generate(seed)
+	p, diags := compile(seed, text)
+	if p == nil {
+		return nil, text, fmt.Errorf("generated policy of seed %d is not valid: %w\n%s", seed, diags.Err(), text)
+	}
+	return p, text, nil
 }

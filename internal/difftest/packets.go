@@ -33,7 +33,7 @@ func frame(r *rand.Rand, p *policy.Policy, rules []*policy.Rule) []byte {
 	s := newShape(r)
 	if len(rules) > 0 && r.IntN(5) > 0 {
 		s.aimRule(r, rules[r.IntN(len(rules))])
-		if r.IntN(3) == 0 { // between two rules
+		if r.IntN(5) == 0 { // between two rules
 			s.aimRule(r, rules[r.IntN(len(rules))])
 		}
 	}
@@ -41,7 +41,7 @@ func frame(r *rand.Rand, p *policy.Policy, rules []*policy.Rule) []byte {
 		s.aimSet(r, p)
 	}
 	l := s.layOut(r)
-	if r.IntN(4) == 0 {
+	if r.IntN(6) == 0 {
 		l.mutate(r)
 	}
 	return l.b

@@ -86,7 +86,7 @@ func newShape(r *rand.Rand) *shape {
 
 // decorate adds tags, options, extension headers and fragmentation to some packets.
 func (s *shape) decorate(r *rand.Rand) {
-	if n := []int{0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3}[r.IntN(12)]; n > 0 {
+	if n := []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3}[r.IntN(20)]; n > 0 {
 		for range n {
 			tpid := []uint16{packet.EtherCTag, packet.EtherSTag}[r.IntN(2)]
 			s.tags = append(s.tags, tag{tpid, uint16(r.Uint32())})

@@ -38,7 +38,11 @@ const (
 func (g *generator) match(protect bool) string {
 	var terms []string
 	used := map[string]bool{}
-	for range g.r.IntN(5) {
+	n := 1 + g.r.IntN(2) + g.r.IntN(2) + g.r.IntN(2)
+	if g.chance(40) {
+		n = 0
+	}
+	for range n {
 		k := g.kind()
 		not := g.chance(5)
 		if t := g.term(k, protect); t != "" && g.fits(used, k, not) {
@@ -301,7 +305,11 @@ func (g *generator) addressSetName(protect bool) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return g.pick(names...)
+	name := g.pick(names...)
+	if protect && name == g.tableSet {
+		g.tableSet = "" // one look-up for all protect rules together
+	}
+	return name
 }
 
 // address is an address, prefix or range near one of the bases, so that they nest and meet.
