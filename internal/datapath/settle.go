@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/codegen"
 	"levee/internal/kernel"
 )
 
@@ -121,7 +122,24 @@ func (s *store) clean(a *attachment) error {
 			delete(a.gens, g.Generation)
 		}
 	}
+	if a.trial() == nil {
+		if err := s.removeTrial(a.key, needed[0]); err != nil {
+			return err
+		}
+	}
 	return s.removePins(a.key, needed)
+}
+
+// removeTrial removes of a confirmed generation what only its trial needed: through the map "previous"
+// it would keep the policy before it in memory.
+func (s *store) removeTrial(key string, generation int) error {
+	for _, name := range []string{pinTrial, codegen.PreviousMap} {
+		err := os.Remove(filepath.Join(s.pins(key, generation), name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return kernel.Refuse(err, "remove what the trial needed")
+		}
+	}
+	return nil
 }
 
 // removePins removes the pins of all generations but those in keep, and files half written.
