@@ -43,7 +43,9 @@ struct layout {
 	__u16 ip; // offset of the IP header
 	__u16 ports, udp_len, tag, check; // offsets or NONE
 	__u8 ipv6, udp;
+	__u8 pseudo; // the checksum covers the addresses
 	__u32 nsources, nshapes, nsport, ndport;
+	__u32 longest; // bytes of the frame that each page begins as
 	__u64 mask, space; // of the source permutation: 2^bits - 1, and the number of sources
 	__u32 shift;
 	__u64 mul[ROUNDS], add[ROUNDS];
@@ -209,7 +211,7 @@ int gen(struct xdp_md *ctx)
 		return XDP_DROP;
 	if (plan.nshapes > 1) {
 		shape = &shapes[next(&state.shape, plan.nshapes) & (MAX_SHAPES - 1)];
-		if (bpf_xdp_adjust_tail(ctx, (int)shape->frame - (int)(ctx->data_end - ctx->data))) {
+		if (bpf_xdp_adjust_tail(ctx, (int)shape->frame - (int)plan.longest)) {
 			state.errors++;
 			return XDP_DROP;
 		}
@@ -240,7 +242,9 @@ int gen(struct xdp_md *ctx)
 		*(__u16 *)(data + plan.ip + 4) = id;
 		*(__u16 *)(data + plan.ip + 10) = fold(src + shape->ip_sum + id);
 	}
-	sum = src + shape->l4_sum;
+	sum = shape->l4_sum;
+	if (plan.pseudo)
+		sum += src;
 	if (plan.ports != NONE) {
 		__u32 ports = sports[next(&state.sport, plan.nsport) & (PORTS - 1)];
 

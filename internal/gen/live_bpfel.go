@@ -24,12 +24,13 @@ type liveLayout struct {
 	Check    uint16
 	Ipv6     uint8
 	Udp      uint8
-	_        [2]byte
+	Pseudo   uint8
+	_        [1]byte
 	Nsources uint32
 	Nshapes  uint32
 	Nsport   uint32
 	Ndport   uint32
-	_        [4]byte
+	Longest  uint32
 	Mask     uint64
 	Space    uint64
 	Shift    uint32

@@ -47,7 +47,11 @@ func newPlan(f *Flood, dev device, seed uint64) *plan {
 	if f.To.Is6() {
 		l.Ipv6 = 1
 	}
+	if f.To.Is6() || f.Kind != ICMPEcho { // RFC 792 has no pseudo-header
+		l.Pseudo = 1
+	}
 	l.Nshapes = uint32(len(f.Lengths))
+	l.Longest = uint32(len(p.frame))
 	l.Nsport, l.Ndport = uint32(len(f.FromPorts)), uint32(len(f.Ports))
 	for i, n := range f.Lengths {
 		p.shapes[i] = f.shape(p.frame[:l2+n], l)
@@ -195,16 +199,14 @@ func (f *Flood) shape(frame []byte, l *liveLayout) liveShape {
 	if f.Kind == UDP {
 		s.L4Sum += uint32(s.UdpLen)
 	}
-	pseudo := uint32(htons(uint16(f.protocol()))) + uint32(htons(uint16(len(l4))))
 	if f.To.Is4() {
 		s.IpLen = htons(uint16(len(ip)))
 		s.IpSum = sum(ip[:20]) + uint32(s.IpLen)
-		if f.Kind != ICMPEcho { // RFC 792 has no pseudo-header
-			s.L4Sum += pseudo + sum(ip[16:20])
-		}
 	} else {
 		s.IpLen = htons(uint16(len(ip) - 40))
-		s.L4Sum += pseudo + sum(ip[24:40])
+	}
+	if l.Pseudo != 0 {
+		s.L4Sum += sum(f.To.AsSlice()) + uint32(htons(uint16(f.protocol()))) + uint32(htons(uint16(len(l4))))
 	}
 	return s
 }
