@@ -258,7 +258,10 @@ func (g *generator) protects() {
 		return
 	}
 	for range g.between(1, 3) {
-		g.line("protect %s%s", g.match(true), g.label())
+		// A broad one would leave nothing to the other rules.
+		if match, broad := g.match(true); match != "" && (!broad || g.chance(10)) {
+			g.line("protect %s%s", match, g.label())
+		}
 	}
 }
 
@@ -278,23 +281,21 @@ func (g *generator) rules() {
 		n = g.between(100, 400)
 	}
 	for range n {
-		switch g.r.IntN(24) {
-		case 0:
+		if g.chance(24) {
 			g.line("%s malformed%s", g.pick("pass", "drop", "count"), g.label())
-		case 1, 2, 3, 4:
-			g.line("count%s%s", g.spaced(g.match(false)), g.label())
-		default:
-			g.line("%s%s%s", g.pick("pass", "drop"), g.spaced(g.match(false)), g.label())
+			continue
 		}
+		action := g.pick("pass", "drop", "pass", "drop", "count")
+		match, broad := g.match(false)
+		if broad && !g.chance(8) { // or it would hide all that follow
+			action = "count"
+		}
+		if match != "" {
+			match = " " + match
+		}
+		g.line("%s%s%s", action, match, g.label())
 	}
 	g.line("default %s", g.pick("pass", "drop"))
-}
-
-func (g *generator) spaced(s string) string {
-	if s == "" {
-		return ""
-	}
-	return " " + s
 }
 
 func (g *generator) label() string {

@@ -33,10 +33,11 @@ const (
 	numKinds
 )
 
-// match is the terms of one rule. With protect it keeps to the one looked-up set that protect
-// rules share.
-func (g *generator) match(protect bool) string {
+// match is the terms of one rule; broad says that none of them narrows it down much. With protect
+// it keeps to the one looked-up set that protect rules share.
+func (g *generator) match(protect bool) (text string, broad bool) {
 	var terms []string
+	broad = true
 	used := map[string]bool{}
 	n := 1 + g.r.IntN(2) + g.r.IntN(2) + g.r.IntN(2)
 	if g.chance(40) {
@@ -46,13 +47,14 @@ func (g *generator) match(protect bool) string {
 		k := g.kind()
 		not := g.chance(5)
 		if t := g.term(k, protect); t != "" && g.fits(used, k, not) {
+			broad = broad && (not || k >= kProto && k != kICMP && k != kVLAN && k != kInner || strings.ContainsAny(t, "<>!"))
 			if not {
 				t = "not " + t
 			}
 			terms = append(terms, t)
 		}
 	}
-	return strings.Join(terms, " ")
+	return strings.Join(terms, " "), broad
 }
 
 // fits notes that a match has a term of this kind and sign; false if it has one already, or one
