@@ -17,7 +17,9 @@ import (
 //	@SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK [FLAGS/MASK]
 //
 // with source and destination ports, numbers in hexadecimal for the last two. The flags column is ignored, as
-// all users of these sets do. Where the policy and the filter differ, the Report says so.
+// all users of these sets do. A filter that no packet can match, since it asks for ports of a protocol
+// without ports, becomes a comment, and its label is left out. Where the policy and the filter
+// differ, the Report says so.
 //
 // When lines cannot be read it returns *Errors with all of them (bounded), and has written nothing.
 func ClassBench(r io.Reader, w io.Writer, opts Options) (Report, error) {
@@ -26,18 +28,19 @@ func ClassBench(r io.Reader, w io.Writer, opts Options) (Report, error) {
 		name = "input"
 	}
 	var (
-		body  bytes.Buffer
-		rep   Report
-		notes []Note // about single lines
-		flags bool   // a filter has flags that matter to it
-		ports bool   // a filter has ports
-		errs  = Errors{Name: name}
+		body    bytes.Buffer
+		rep     Report
+		filters int    // read, each with a label
+		notes   []Note // about single lines
+		flags   bool   // there is a flags column
+		ports   bool   // a filter has ports
+		errs    = Errors{Name: name}
 	)
 	err := eachLine(r, func(n int, line string, long bool) error {
 		if !long && strings.TrimSpace(line) == "" {
 			return nil
 		}
-		if rep.Rules+len(errs.Lines)+errs.More == MaxRules {
+		if filters+len(errs.Lines)+errs.More == MaxRules {
 			errs.add(n, fmt.Sprintf("more than %d filters", MaxRules))
 			return errStop
 		}
@@ -51,16 +54,19 @@ func ClassBench(r io.Reader, w io.Writer, opts Options) (Report, error) {
 			return nil
 		}
 		for _, text := range f.notes() {
-			notes = append(notes, Note{n, fmt.Sprintf("r%d: %s", rep.Rules, text)})
+			notes = append(notes, Note{n, fmt.Sprintf("r%d: %s", filters, text)})
 		}
 		flags = flags || f.flags
-		ports = ports || f.src.isRestricted() || f.dst.isRestricted()
-		if len(errs.Lines) == 0 {
-			body.WriteString(opts.Action.of(rep.Rules))
-			f.writeMatch(&body)
-			fmt.Fprintf(&body, " as \"r%d\"\n", rep.Rules)
+		ports = ports || f.hasPorts()
+		if f.impossible() {
+			body.WriteString("# no packet can match: ")
+		} else {
+			rep.Rules++
 		}
-		rep.Rules++
+		body.WriteString(opts.Action.of(filters))
+		f.writeMatch(&body)
+		fmt.Fprintf(&body, " as \"r%d\"\n", filters)
+		filters++
 		return nil
 	})
 	if err != nil && !errors.Is(err, errStop) {
@@ -69,7 +75,7 @@ func ClassBench(r io.Reader, w io.Writer, opts Options) (Report, error) {
 	if len(errs.Lines) > 0 {
 		return Report{}, &errs
 	}
-	if rep.Rules == 0 {
+	if filters == 0 {
 		return Report{}, fmt.Errorf("%s holds no filters: a ClassBench line is @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK", name)
 	}
 	if flags {
@@ -195,16 +201,19 @@ var protoNames = map[uint8]string{
 	51: "ah", 58: "icmp6", 89: "ospf", 132: "sctp", 136: "udplite",
 }
 
-// hasPorts tells whether packets of the filter's protocol can have ports.
-func (f *filter) hasPorts() bool {
+// impossible tells whether the filter asks for ports of a protocol that has none.
+func (f *filter) impossible() bool {
 	last := f.proto | 0xff>>f.protoBits
-	for _, p := range [...]uint8{6, 17, 33, 132, 136} {
+	for _, p := range [...]uint8{6, 17, 33, 132, 136} { // TCP, UDP, DCCP, SCTP, UDP-Lite
 		if f.proto <= p && p <= last {
-			return true
+			return false
 		}
 	}
-	return false
+	return f.hasPorts()
 }
+
+// hasPorts tells whether the filter leaves out any port, so that a packet needs one to match.
+func (f *filter) hasPorts() bool { return f.src.isRestricted() || f.dst.isRestricted() }
 
 // notes says in what the rule differs from the filter.
 func (f *filter) notes() (notes []string) {
@@ -213,10 +222,10 @@ func (f *filter) notes() (notes []string) {
 			notes = append(notes, fmt.Sprintf("%s has host bits, %s is meant", a.given, a.prefix))
 		}
 	}
-	if f.src.isRestricted() || f.dst.isRestricted() {
+	if f.hasPorts() {
 		switch {
-		case !f.hasPorts():
-			notes = append(notes, "has ports, but a protocol without: the rule can never match")
+		case f.impossible():
+			notes = append(notes, "asks for ports of a protocol without ports: no packet can match, so it is left out")
 		case f.protoBits < 8:
 			notes = append(notes, "has ports and more than one protocol: the rule matches those that have ports (TCP, UDP, UDP-Lite, SCTP, DCCP)")
 		}

@@ -63,9 +63,9 @@ func TestClassBenchRule(t *testing.T) {
 		{"ports with any protocol are said", "@192.0.2.1/32 0.0.0.0/0 0 : 65535 80 : 80 0x00/0x00",
 			`drop from 192.0.2.1 port 80 as "r0"`,
 			[]string{"1: r0: has ports and more than one protocol: the rule matches those that have ports (TCP, UDP, UDP-Lite, SCTP, DCCP)"}},
-		{"ports with a protocol without are said", "@192.0.2.1/32 0.0.0.0/0 80 : 80 0 : 65535 0x01/0xFF",
-			`drop icmp from 192.0.2.1 from port 80 as "r0"`,
-			[]string{"1: r0: has ports, but a protocol without: the rule can never match"}},
+		{"ports of a protocol without are said", "@192.0.2.1/32 0.0.0.0/0 80 : 80 0 : 65535 0x01/0xFF",
+			`# no packet can match: drop icmp from 192.0.2.1 from port 80 as "r0"`,
+			[]string{"1: r0: asks for ports of a protocol without ports: no packet can match, so it is left out"}},
 		{"ends of lines do not matter", "@192.0.2.1/32 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xFF \t\r\n\r\n",
 			`drop tcp from 192.0.2.1 as "r0"`, nil},
 	} {
