@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+
+	"levee/internal/packet"
+)
+
+// capture is a file of packets that are read one at a time.
+type capture struct {
+	file  io.ReadCloser
+	input *bufio.Reader // shared with reader, to see whether the next packet is there already
+	*packet.Reader
+	title string
+	whole []byte
+}
+
+// openCapture opens a capture, "-" being standard input.
+func (e *env) openCapture(path string) (*capture, error) {
+	f, err := e.open(path)
+	if err != nil {
+		return nil, err
+	}
+	c := &capture{file: f, input: bufio.NewReaderSize(f, 64<<10), title: path}
+	if path == stdinName {
+		c.title = stdinTitle
+	}
+	if c.Reader, err = packet.NewReader(c.input); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", c.title, err)
+	}
+	return c, nil
+}
+
+// next is the next frame at its length on the wire, and whether the capture had cut it. It is valid
+// until the call after. io.EOF ends the file.
+func (c *capture) next() (frame []byte, cut bool, err error) {
+	rec, err := c.Next()
+	if err != nil {
+		if !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = fmt.Errorf("%s: %w", c.title, err)
+		}
+		return nil, false, err
+	}
+	frame, missing := rec.Whole(c.whole)
+	if missing > 0 {
+		c.whole = frame
+	}
+	return frame, missing > 0, nil
+}
+
+// idle says that the reader has to wait for the next packet, or is at the end: time to let the output go.
+func (c *capture) idle() bool { return c.input.Buffered() == 0 }
+
+func (c *capture) Close() error { return c.file.Close() }
+
+// nthFrame is packet n of a capture, counted from 1.
+func (e *env) nthFrame(path string, n int) ([]byte, error) {
+	c, err := e.openCapture(path)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	for i := 1; ; i++ {
+		frame, _, err := c.next()
+		switch {
+		case err == io.EOF:
+			return nil, fmt.Errorf("%s has only %s, no packet %d", c.title, plural(i-1, "packet"), n)
+		case err != nil:
+			return nil, err
+		case i == n:
+			return frame, nil
+		}
+	}
+}

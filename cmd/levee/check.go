@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/codegen"
+	"levee/internal/ir"
+	"levee/internal/policy"
+	"levee/internal/syntax"
+)
+
+const checkLong = `Parse, resolve and type-check policies, and compile them: all errors at once, each with file, line,
+column, the line itself and a hint. Warns of rules that can never match, of empty set files, and of
+rules with ports that fragments walk past. Nothing is loaded, no privileges are needed.
+
+--explain-compile also prints what the compiler made of the policy: which structure was
+chosen for each set and list of rules, why, and its size.`
+
+const checkExample = `  levee check edge.levee
+  levee check --explain-compile edge.levee
+  levee check --json edge.levee | jq '.files[].diagnostics[]'`
+
+func newCheck(e *env) *cobra.Command {
+	var asJSON, explain bool
+	cmd := &cobra.Command{
+		Use:     "check FILE...",
+		Short:   "Parse, resolve and type-check a policy; warn of rules that can never match",
+		Long:    checkLong,
+		Example: checkExample,
+		Args:    wantSome("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return e.check(args, asJSON, explain)
+		},
+	}
+	cmd.Flags().BoolVar(&explain, "explain-compile", false, "print what the compiler chose, and why")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// checked is one file in the object of `levee check --json`.
+type checked struct {
+	File        string             `json:"file"`
+	OK          bool               `json:"ok"` // no errors; there may be warnings
+	Rules       int                `json:"rules"`
+	Sets        int                `json:"sets"`
+	Tests       int                `json:"tests"`
+	Diagnostics syntax.Diagnostics `json:"diagnostics"`
+	Program     *compiled          `json:"program,omitempty"` // with --explain-compile
+}
+
+// compiled is what the compiler made of a policy.
+type compiled struct {
+	Instructions int             `json:"instructions"` // 8 bytes each
+	TableBytes   int             `json:"table_bytes"`
+	Tables       []compiledTable `json:"tables"`
+}
+
+type compiledTable struct {
+	For   string `json:"for"`
+	Kind  string `json:"kind"`
+	Bytes int    `json:"bytes"`
+	Why   string `json:"why"`
+}
+
+func (e *env) check(files []string, asJSON, explain bool) error {
+	all := []checked{}
+	err := e.eachFile(files, func(file string) error {
+		c, err := e.checkOne(file, explain)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			all = append(all, *c)
+		} else {
+			e.printChecked(c)
+		}
+		if !c.OK {
+			return errNo
+		}
+		return nil
+	})
+	if asJSON {
+		if jerr := e.printJSON(map[string]any{"files": all}); jerr != nil {
+			return jerr
+		}
+	}
+	return err
+}
+
+func (e *env) checkOne(file string, explain bool) (*checked, error) {
+	pr, err := e.parse(file)
+	if err != nil {
+		return nil, err
+	}
+	c := &checked{File: pr.src.title(), OK: pr.policy != nil, Diagnostics: pr.diags}
+	if p := pr.policy; p != nil {
+		c.Rules, c.Sets, c.Tests = len(p.Protect)+len(p.Rules), len(p.Sets), len(p.Tests)
+		lowered := ir.Build(p)
+		c.Diagnostics = append(c.Diagnostics, findings(pr.tree, lowered.Findings)...)
+		prog, err := codegen.CompileIR(lowered, codegen.Target{})
+		if err != nil {
+			return nil, err
+		}
+		if explain {
+			c.Program = describe(prog)
+		}
+	}
+	if c.Diagnostics == nil {
+		c.Diagnostics = syntax.Diagnostics{}
+	}
+	return c, nil
+}
+
+// findings turns what the compiler noticed into warnings with their source lines.
+func findings(tree *syntax.File, found []ir.Finding) syntax.Diagnostics {
+	c := &syntax.Collector{File: tree.Name}
+	for _, f := range found {
+		c.Warnf(place(f.Pos), f.Hint, "%s", f.Message)
+	}
+	return tree.Diagnostics(c)
+}
+
+// place is a policy's position as diagnostics have it; one character is marked.
+func place(p policy.Pos) syntax.Pos {
+	return syntax.Pos{Line: p.Line, Col: p.Col, EndCol: p.Col + 1}
+}
+
+func describe(prog *codegen.Program) *compiled {
+	c := &compiled{Tables: []compiledTable{}}
+	for _, p := range prog.Spec.Programs {
+		c.Instructions += len(p.Instructions)
+	}
+	for _, t := range prog.Tables {
+		c.Tables = append(c.Tables, compiledTable(t))
+		c.TableBytes += t.Bytes
+	}
+	return c
+}
+
+func (e *env) printChecked(c *checked) {
+	e.printDiagnostics(c.Diagnostics)
+	if !c.OK {
+		return
+	}
+	warnings := ""
+	if n := len(c.Diagnostics); n > 0 {
+		warnings = ", " + plural(n, "warning")
+	}
+	fmt.Fprintf(e.stdout, "%s: ok, %s, %s%s\n", c.File, plural(c.Rules, "rule"), plural(c.Sets, "set"), warnings)
+	if c.Program == nil {
+		return
+	}
+	fmt.Fprintf(e.stdout, "program: %s; tables: %s\n", plural(c.Program.Instructions, "instruction"), plural(c.Program.TableBytes, "byte"))
+	t := newTable("FOR KIND BYTES WHY", "<", "<", ">", "<")
+	for _, row := range c.Program.Tables {
+		t.row(row.For, row.Kind, row.Bytes, row.Why)
+	}
+	if len(c.Program.Tables) > 0 {
+		t.print(e.stdout, "  ")
+	}
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/codegen"
+	"levee/internal/datapath"
+	"levee/internal/kernel"
+	"levee/internal/oracle"
+	"levee/internal/policy"
+)
+
+// Engines that judge packets offline.
+const (
+	engineOracle = "oracle" // the reference in Go
+	engineBPF    = "bpf"    // the compiled program, in the kernel
+	engineBoth   = "both"   // both, compared
+)
+
+// engines judges packets with the oracle, the compiled program, or both.
+type engines struct {
+	p      *policy.Policy
+	slots  []policy.Slot
+	kind   string
+	oracle *oracle.Evaluator
+	bpf    *datapath.Runner // nil for oracle alone
+	added  []entry          // to the dynamic sets
+}
+
+// choice is what --engine asks for, or what the privileges allow.
+type choice struct {
+	kind string
+	auto bool   // not asked for: less will do
+	why  string // of an automatic choice: why not both
+}
+
+// chooseEngine checks --engine; "" becomes both where the process may load programs.
+func (e *env) chooseEngine(cmd *cobra.Command, want string) (choice, error) {
+	switch want {
+	case engineOracle:
+		return choice{kind: want}, nil
+	case engineBPF, engineBoth:
+		if err := e.privileged(); err != nil {
+			return choice{}, refusedf("the compiled program cannot be run here: %w; or use --engine oracle", err)
+		}
+		return choice{kind: want}, nil
+	case "":
+		if err := e.privileged(); err != nil {
+			return choice{kind: engineOracle, auto: true, why: err.Error()}, nil
+		}
+		return choice{kind: engineBoth, auto: true}, nil
+	}
+	return choice{}, usagef(cmd, "--engine %q: use oracle, bpf or both", want)
+}
+
+// engines makes the engines for a policy. Where nothing was asked for and the kernel refuses the compiled program,
+// the oracle judges alone, and the choice says why.
+func (c *choice) engines(p *policy.Policy) (*engines, error) {
+	g, err := newEngines(p, c.kind)
+	if c.auto && errors.Is(err, kernel.ErrRefused) {
+		c.kind, c.why = engineOracle, err.Error()
+		return newEngines(p, c.kind)
+	}
+	return g, err
+}
+
+// String says who judges, for a person.
+func (c *choice) String() string {
+	s := map[string]string{engineOracle: "oracle", engineBPF: "compiled program", engineBoth: "oracle and compiled program"}[c.kind]
+	if c.why != "" {
+		s += "; the compiled program was not run: " + c.why
+	}
+	return s
+}
+
+// newEngines makes what kind needs, with empty dynamic sets; close it.
+func newEngines(p *policy.Policy, kind string) (*engines, error) {
+	g := &engines{p: p, slots: p.Slots(), kind: kind, oracle: oracle.New(p)}
+	if kind == engineOracle {
+		return g, nil
+	}
+	prog, err := codegen.Compile(p, codegen.Target{Trace: true, Frags: true})
+	if err != nil {
+		return nil, err
+	}
+	if g.bpf, err = datapath.NewRunner(prog); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// add puts an entry into a dynamic set, without a lease.
+func (g *engines) add(en entry) error {
+	if err := g.oracle.AddEntry(en.set.Name, en.prefix, time.Time{}); err != nil {
+		return err
+	}
+	g.added = append(g.added, en)
+	if g.bpf == nil {
+		return nil
+	}
+	return g.addBPF(en)
+}
+
+// empty takes out again what was added.
+func (g *engines) empty() error {
+	for _, en := range g.added {
+		if err := g.oracle.DelEntry(en.set.Name, en.prefix); err != nil {
+			return err
+		}
+		if g.bpf != nil {
+			if err := g.delBPF(en); err != nil {
+				return err
+			}
+		}
+	}
+	g.added = nil
+	return nil
+}
+
+// judgement is what the engines say of one packet. Without a difference, got and want are the same.
+type judgement struct {
+	slot    int
+	action  policy.Action
+	differs bool
+	bpfSlot int // where the engines differ: what the compiled program said
+	bpfAct  policy.Action
+}
+
+func (g *engines) judge(frame []byte) (judgement, error) {
+	var j judgement
+	if g.kind != engineBPF {
+		r := g.oracle.Eval(frame)
+		j.slot, j.action = r.Slot, r.Action
+	}
+	if g.bpf == nil {
+		return j, nil
+	}
+	slot, action, err := g.bpf.Eval(frame)
+	switch {
+	case err != nil:
+		return j, err
+	case g.kind == engineBPF:
+		j.slot, j.action = slot, action
+	case slot != j.slot || action != j.action:
+		j.differs, j.bpfSlot, j.bpfAct = true, slot, action
+	}
+	return j, nil
+}
+
+func (g *engines) close() {
+	if g.bpf != nil {
+		g.bpf.Close()
+	}
+}
+
+func (g *engines) addBPF(en entry) error { return errors.New("not here") }
+func (g *engines) delBPF(en entry) error { return errors.New("not here") }

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/policy"
+)
+
+// entry is one SET=ADDRESS of --entry: what a dynamic set holds while packets are judged offline.
+type entry struct {
+	set    *policy.Set
+	prefix netip.Prefix
+}
+
+func entryFlag(cmd *cobra.Command, v *[]string) {
+	cmd.Flags().StringArrayVar(v, "entry", nil, "SET=ADDRESS or SET=PREFIX: put an entry into a dynamic set first; may be repeated")
+}
+
+// parseEntries checks the values of --entry against the policy.
+func parseEntries(cmd *cobra.Command, p *policy.Policy, values []string) ([]entry, error) {
+	var all []entry
+	for _, v := range values {
+		name, addr, ok := strings.Cut(v, "=")
+		if !ok {
+			return nil, usagef(cmd, "--entry %q: write SET=ADDRESS", v)
+		}
+		set := dynamicSet(p, name)
+		if set == nil {
+			return nil, usagef(cmd, "--entry %q: the policy has no dynamic set %q", v, name)
+		}
+		prefixes, err := parsePrefixes(addr)
+		if err != nil {
+			return nil, usagef(cmd, "--entry %q: %v", v, err)
+		}
+		for _, prefix := range prefixes {
+			all = append(all, entry{set, prefix})
+		}
+	}
+	return all, nil
+}
+
+func dynamicSet(p *policy.Policy, name string) *policy.Set {
+	for _, s := range p.Sets {
+		if s.Name == name && s.Kind == policy.Dynamic {
+			return s
+		}
+	}
+	return nil
+}
+
+// parsePrefixes reads one address, prefix or range as a set file has it; a range may become several prefixes.
+func parsePrefixes(s string) ([]netip.Prefix, error) {
+	prefixes, ds := policy.ReadPrefixes(strings.NewReader(s), "")
+	switch {
+	case len(ds) > 0 && ds[0].Hint != "":
+		return nil, fmt.Errorf("%s; %s", ds[0].Message, ds[0].Hint)
+	case len(ds) > 0:
+		return nil, errors.New(ds[0].Message)
+	case len(prefixes) == 0:
+		return nil, errors.New("there is no address in it")
+	}
+	return prefixes, nil
+}
+
+// addAll puts entries into the dynamic sets of the engines.
+func (g *engines) addAll(entries []entry) error {
+	for _, en := range entries {
+		if err := g.add(en); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"levee/internal/kernel"
+)
+
+// env is all that a command knows of the world outside the packages of internal/.
+type env struct {
+	args    []string // without the program's name
+	stdin   io.Reader
+	stdout  *output
+	stderr  *output
+	noColor bool // https://no-color.org
+	now     func() time.Time
+	// wait pauses for d, or until ctx is done, which it then returns as an error.
+	wait func(ctx context.Context, d time.Duration) error
+	// signals returns a context that is cancelled by SIGINT, SIGTERM and SIGHUP. A command that has
+	// something to undo asks for it; the others die of the signal as programs do.
+	signals func() (context.Context, context.CancelFunc)
+	// privileged is nil when the process may load eBPF programs, else says in one line what it lacks.
+	privileged func() error
+}
+
+// output is a stream that knows whether a person looks at it and that remembers its first error,
+// so that nobody has to check every Fprintf.
+type output struct {
+	w        io.Writer
+	terminal bool
+	err      error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	if o.err != nil {
+		return 0, o.err
+	}
+	n, err := o.w.Write(p)
+	if err != nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// buffered returns a writer for much output; the caller flushes it.
+func (o *output) buffered() *bufio.Writer { return bufio.NewWriterSize(o, 1<<16) }
+
+// systemEnv is the environment of a real process.
+func systemEnv() *env {
+	return &env{
+		args:    os.Args[1:],
+		stdin:   os.Stdin,
+		stdout:  &output{w: os.Stdout, terminal: term.IsTerminal(int(os.Stdout.Fd()))},
+		stderr:  &output{w: os.Stderr, terminal: term.IsTerminal(int(os.Stderr.Fd()))},
+		noColor: os.Getenv("NO_COLOR") != "",
+		now:     time.Now,
+		wait:    waitReal,
+		signals: func() (context.Context, context.CancelFunc) {
+			return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+		},
+		privileged: kernel.Privileged,
+	}
+}
+
+func waitReal(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

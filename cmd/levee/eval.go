@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/policy"
+)
+
+const evalLong = `Print the verdict for each packet of a capture (pcap or pcapng), one a line, in order:
+
+  1 drop edge.levee:14 "abuser"
+  2 pass edge.levee:20 (default)
+
+--engine oracle asks the reference evaluator and needs no privileges. --engine bpf runs the
+compiled program in the kernel. --engine both, the default where it is allowed, runs
+both and compares: a packet that they judge differently is shown in hexadecimal with its story,
+and the exit status is 1.
+
+Frames that the capture has cut are judged at their length on the wire. Dynamic sets are empty, unless
+--entry puts something into them. --json prints an object a line: n, verdict, rule, label,
+reason (rule, protect, malformed, essential or default) and engine.`
+
+const evalExample = `  levee eval edge.levee --pcap attack.pcap --summary
+  levee eval edge.levee --pcap attack.pcap --json | jq -c 'select(.verdict == "pass")'
+  sudo tcpdump -i eth0 -w - | levee eval edge.levee --pcap - --engine oracle`
+
+type evalFlags struct {
+	pcap, engine  string
+	json, summary bool
+	entries       []string
+}
+
+func newEval(e *env) *cobra.Command {
+	var f evalFlags
+	cmd := &cobra.Command{
+		Use:     "eval FILE --pcap P",
+		Short:   "Judge each packet of a capture",
+		Long:    evalLong,
+		Example: evalExample,
+		Args:    wantArgs("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return e.eval(cmd, args[0], &f)
+		},
+	}
+	cmd.Flags().StringVar(&f.pcap, "pcap", "", "the capture, or - for standard input")
+	cmd.Flags().StringVar(&f.engine, "engine", "", "oracle, bpf or both (default: both with privileges, else oracle)")
+	cmd.Flags().BoolVar(&f.summary, "summary", false, "at the end, print packets and bytes by rule to standard error")
+	entryFlag(cmd, &f.entries)
+	jsonFlag(cmd, &f.json)
+	return cmd
+}
+
+func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {
+	if f.pcap == "" {
+		return usagef(cmd, "--pcap is missing")
+	}
+	if file == stdinName && f.pcap == stdinName {
+		return usagef(cmd, "only one of FILE and --pcap can be standard input")
+	}
+	choice, err := e.chooseEngine(cmd, f.engine)
+	if err != nil {
+		return err
+	}
+	p, err := e.loadPolicy(file)
+	if err != nil {
+		return err
+	}
+	entries, err := parseEntries(cmd, p, f.entries)
+	if err != nil {
+		return err
+	}
+	c, err := e.openCapture(f.pcap)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	g, err := choice.engines(p)
+	if err != nil {
+		return err
+	}
+	defer g.close()
+	if err := g.addAll(entries); err != nil {
+		return err
+	}
+	if choice.why != "" {
+		fmt.Fprintf(e.stderr, "levee: judged by the oracle alone: %s\n", choice.why)
+	}
+	run := &evalRun{e: e, p: p, g: g, c: c, json: f.json, count: make([]tally, len(g.slots))}
+	err = run.all()
+	if f.summary {
+		run.summary()
+	}
+	return err
+}
+
+// evalRun is one pass over a capture.
+type evalRun struct {
+	e     *env
+	p     *policy.Policy
+	g     *engines
+	c     *capture
+	json  bool
+	out   *bufio.Writer
+	count []tally // by slot
+	n     int     // packets judged
+	cut   int     // of them, cut by the capture
+	diffs int     // of them, judged differently by the two engines
+}
+
+// tally is packets and their bytes, whole frames.
+type tally struct{ packets, bytes uint64 }
+
+// maxStories bounds how many differences are shown in full; all are counted.
+const maxStories = 10
+
+func (r *evalRun) all() error {
+	r.out = r.e.stdout.buffered()
+	enc := json.NewEncoder(r.out)
+	enc.SetEscapeHTML(false)
+	progress := r.e.progress()
+	for r.e.stdout.err == nil {
+		frame, cut, err := r.c.next()
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			err = r.one(enc, frame, cut)
+		}
+		if err != nil {
+			progress.clear()
+			r.out.Flush()
+			return err
+		}
+		if r.c.idle() {
+			r.out.Flush()
+		}
+		if !r.e.stdout.terminal {
+			progress.printf("%d packets", r.n)
+		}
+	}
+	progress.clear()
+	r.out.Flush()
+	if r.cut > 0 {
+		fmt.Fprintf(r.e.stderr, "levee: %s cut by the capture, judged at the length on the wire\n", plural(r.cut, "packet"))
+	}
+	if r.diffs > 0 {
+		return fmt.Errorf("the oracle and the compiled program judge %d of %s differently: please report it with the policy and the packets",
+			r.diffs, plural(r.n, "packet"))
+	}
+	return nil
+}
+
+func (r *evalRun) one(enc *json.Encoder, frame []byte, cut bool) error {
+	j, err := r.g.judge(frame)
+	if err != nil {
+		return fmt.Errorf("packet %d: %w", r.n+1, err)
+	}
+	r.n++
+	if cut {
+		r.cut++
+	}
+	r.count[j.slot].packets++
+	r.count[j.slot].bytes += uint64(len(frame))
+	v := newVerdict(r.p, r.g.slots[j.slot], j.action, r.n, r.g.kind)
+	if r.json {
+		if err := enc.Encode(v); err != nil && r.e.stdout.err == nil {
+			return fmt.Errorf("packet %d: make JSON: %w", r.n, err)
+		}
+	} else {
+		fmt.Fprintln(r.out, v)
+	}
+	if j.differs {
+		if r.diffs++; r.diffs <= maxStories {
+			r.difference(frame, v, j)
+		}
+	}
+	return nil
+}
+
+// difference shows a packet that the engines judge differently.
+func (r *evalRun) difference(frame []byte, v verdict, j judgement) {
+	r.out.Flush()
+	w := r.e.stderr
+	got := newVerdict(r.p, r.g.slots[j.bpfSlot], j.bpfAct, r.n, engineBPF)
+	fmt.Fprintf(w, "packet %d is judged differently:\n  oracle            %s %s%s\n  compiled program  %s %s%s\n",
+		r.n, v.Verdict, v.Rule, v.note(), got.Verdict, got.Rule, got.note())
+	fmt.Fprintf(w, "  packet            %x\n\n", frame)
+	tr := r.g.oracle.Explain(frame)
+	printTrace(w, &tr, "  ")
+	fmt.Fprintln(w)
+}
+
+// summary prints what each rule decided, in the order of the policy.
+func (r *evalRun) summary() {
+	t := newTable("packets bytes verdict rule label", ">", ">", "<", "<", "<")
+	for i, c := range r.count {
+		if c.packets == 0 {
+			continue
+		}
+		s := r.g.slots[i]
+		t.row(c.packets, c.bytes, s.Action, r.p.Where(s), r.p.LabelOf(s))
+	}
+	t.print(r.e.stderr, "")
+	fmt.Fprintf(r.e.stderr, "%s (%s)\n", plural(r.n, "packet"), r.g.kind)
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/cilium/ebpf"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"levee/internal/kernel"
+)
+
+// Exit statuses; once shipped they stay.
+const (
+	exitDone    = 0
+	exitNo      = 1 // the answer is no, or the work could not be finished
+	exitUsage   = 2
+	exitRefused = 3 // permission, missing kernel feature
+)
+
+// errBrokenPipe is what a write returns once the reader of a pipe has gone.
+const errBrokenPipe = syscall.EPIPE
+
+// exitError is an error that knows its exit status. A nil err prints nothing: the command has
+// already shown why.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// errNo ends a command whose output already says that the answer is no.
+var errNo = &exitError{code: exitNo}
+
+// usagef is wrong usage of cmd: exit status 2, with the way to the help.
+func usagef(cmd *cobra.Command, format string, args ...any) error {
+	msg := fmt.Sprintf(format, args...)
+	return &exitError{code: exitUsage, err: fmt.Errorf("%s (see `%s --help`)", msg, cmd.CommandPath())}
+}
+
+// refusedf is a refusal by the machine: exit status 3. The message says what to do.
+func refusedf(format string, args ...any) error {
+	return &exitError{code: exitRefused, err: fmt.Errorf(format, args...)}
+}
+
+// report prints what is left to print about err and returns the exit status.
+func report(e *env, err error) int {
+	if err == nil {
+		return exitDone
+	}
+	code := statusOf(err)
+	var ee *exitError
+	if errors.As(err, &ee) && ee.err == nil {
+		return code
+	}
+	fmt.Fprintf(e.stderr, "levee: %s\n", strings.TrimRight(err.Error(), "\n"))
+	return code
+}
+
+// statusOf is the exit status of an error, also of one that comes from deeper down without one.
+func statusOf(err error) int {
+	var ee *exitError
+	switch {
+	case errors.As(err, &ee):
+		return ee.code
+	case isRefusal(err):
+		return exitRefused
+	}
+	return exitNo
+}
+
+// isRefusal tells a machine that does not let levee work from work that failed.
+func isRefusal(err error) bool {
+	return errors.Is(err, kernel.ErrRefused) || errors.Is(err, fs.ErrPermission) || errors.Is(err, ebpf.ErrNotSupported)
+}
+
+// flagError makes one line with a suggestion of what pflag says about a flag.
+func flagError(cmd *cobra.Command, err error) error {
+	if errors.Is(err, pflag.ErrHelp) {
+		return err
+	}
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		name := unknown.GetSpecifiedName()
+		flag := "--" + name
+		if unknown.GetSpecifiedShortnames() != "" {
+			flag = "-" + name
+		}
+		return usagef(cmd, "unknown flag %s%s", flag, suggestFlag(cmd, name))
+	}
+	return usagef(cmd, "%s", err)
+}
+
+// suggestFlag is `; did you mean --json?` when a flag of cmd is near to name.
+func suggestFlag(cmd *cobra.Command, name string) string {
+	best, dist := "", 3
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		d := editDistance(name, f.Name)
+		if strings.HasPrefix(f.Name, name) && len(name) > 1 {
+			d = 1
+		}
+		if d < dist && d < len(f.Name) {
+			best, dist = f.Name, d
+		}
+	})
+	if best == "" {
+		return ""
+	}
+	return "; did you mean --" + best + "?"
+}
+
+// editDistance is the Levenshtein distance of two short ASCII words.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diag := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			subst := diag
+			if a[i] != b[j] {
+				subst++
+			}
+			diag = row[j+1]
+			row[j+1] = min(subst, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// wantArgs checks the number of positional arguments and names what is missing.
+func wantArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usagef(cmd, "%s is missing", names[len(args)])
+		case len(args) > len(names):
+			return usagef(cmd, "%q is one argument too many", args[len(names)])
+		}
+		return nil
+	}
+}
+
+// wantSome asks for one argument of the name or more.
+func wantSome(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef(cmd, "%s is missing", name)
+		}
+		return nil
+	}
+}

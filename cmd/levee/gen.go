@@ -1,0 +1,272 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/gen"
+	"levee/internal/lab"
+)
+
+const genLong = `Send packets into a lab: a flood with exact count, rate and duration, or a capture. A flood's sources are
+a seeded permutation of the given prefixes, so that no address comes twice before all have come; the same --seed
+sends the same packets. Without --rate it sends as fast as one core can, millions of packets a second.
+
+It transmits only on a device of a lab (levee lab up), and for at most --duration, by default 10 s. On
+a network that is your own, --own-network sends from any device; never use it on one that is not.`
+
+const genExample = `  sudo levee gen --netns levee-lab-world --dev eth0 --kind syn --port 80 --rate 2M --duration 5s
+  sudo levee gen --netns levee-lab-world --dev eth0 --kind udp --from 203.0.113.0/24 --count 100000
+  sudo levee gen --netns levee-lab-world --dev eth0 --pcap attack.pcap --json`
+
+type genFlags struct {
+	dev, netns, kind, to, toMAC, fromMAC string
+	from, ports, fromPorts               []string
+	lengths                              []int
+	vlans                                []uint
+	ttl                                  uint8
+	noChecksum                           bool
+	pcap                                 string
+	fast, loop, rewrite                  bool
+	count                                uint64
+	rate, duration                       string
+	seed                                 uint64
+	cpu                                  int
+	ownNetwork, json                     bool
+}
+
+func newGen(e *env) *cobra.Command {
+	var f genFlags
+	cmd := &cobra.Command{
+		Use:     "gen --dev IF",
+		Short:   "Send a flood or a capture into a lab",
+		Long:    genLong,
+		Example: genExample,
+		Args:    wantArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := e.genConfig(cmd, &f)
+			if err != nil {
+				return err
+			}
+			return e.gen(c, f.json)
+		},
+	}
+	fl := cmd.Flags()
+	devFlag(cmd, &f.dev, "the device to send on")
+	fl.StringVar(&f.netns, "netns", "", "network namespace of the device, as `ip netns` lists it (default: this one)")
+	fl.StringVar(&f.kind, "kind", "udp", "udp, syn, ack, icmp or fragment")
+	fl.StringSliceVar(&f.from, "from", nil, "source prefixes (default 16.0.0.0/4 or 2a00::/12)")
+	fl.StringVar(&f.to, "to", "", "destination address (default: IPv4 address of the lab's other end)")
+	fl.StringSliceVar(&f.ports, "port", nil, "destination ports and ranges, walked in this order: 53,1000-2000 (default 9)")
+	fl.StringSliceVar(&f.fromPorts, "from-port", nil, "source ports and ranges (default 40000)")
+	fl.IntSliceVar(&f.lengths, "len", nil, "bytes of the IP packet, walked in this order (default: the shortest)")
+	fl.UintSliceVar(&f.vlans, "vlan", nil, "VLAN ids, outermost first, at most two")
+	fl.Uint8Var(&f.ttl, "ttl", 64, "TTL or hop limit")
+	fl.BoolVar(&f.noChecksum, "no-checksum", false, "leave the UDP checksum zero")
+	fl.StringVar(&f.fromMAC, "from-mac", "", "Ethernet source (default: the device's)")
+	fl.StringVar(&f.toMAC, "to-mac", "", "Ethernet destination (default: the lab's other end)")
+	fl.StringVar(&f.pcap, "pcap", "", "replay this capture instead, at its own times unless --rate or --fast")
+	fl.BoolVar(&f.fast, "fast", false, "with --pcap: as fast as possible")
+	fl.BoolVar(&f.loop, "loop", false, "with --pcap: start again at the end")
+	fl.BoolVar(&f.rewrite, "rewrite", true, "with --pcap: use the lab's Ethernet addresses")
+	fl.Uint64Var(&f.count, "count", 0, "stop after so many packets")
+	fl.StringVar(&f.rate, "rate", "", "packets a second: 1000, 50k, 2M (default: as fast as possible)")
+	fl.StringVar(&f.duration, "duration", "", "stop after this time (default 10s, unless --count is given)")
+	fl.Uint64Var(&f.seed, "seed", 1, "seed of everything that varies")
+	fl.IntVar(&f.cpu, "cpu", 0, "the core to send from; -1 for any")
+	fl.BoolVar(&f.ownNetwork, "own-network", false, "the device is not of a lab, and the network behind it is mine to flood")
+	jsonFlag(cmd, &f.json)
+	return cmd
+}
+
+// floodOnly are the flags that make no sense with --pcap, and the other way round.
+var (
+	floodOnly  = []string{"kind", "from", "to", "port", "from-port", "len", "vlan", "ttl", "no-checksum", "from-mac", "to-mac"}
+	replayOnly = []string{"fast", "loop", "rewrite"}
+)
+
+func (e *env) genConfig(cmd *cobra.Command, f *genFlags) (c gen.Config, err error) {
+	if f.dev == "" {
+		return c, usagef(cmd, "--dev is missing")
+	}
+	excluded, by := replayOnly, "without --pcap"
+	if f.pcap != "" {
+		excluded, by = floodOnly, "with --pcap"
+	}
+	for _, name := range excluded {
+		if cmd.Flags().Changed(name) {
+			return c, usagef(cmd, "--%s means nothing %s", name, by)
+		}
+	}
+	c = gen.Config{Namespace: f.netns, Device: f.dev, OwnNetwork: f.ownNetwork, CPU: f.cpu, Count: f.count, Seed: f.seed}
+	if f.rate != "" {
+		if c.Rate, err = parseRate(f.rate); err != nil {
+			return c, usagef(cmd, "--rate: %v", err)
+		}
+	}
+	if f.duration != "" {
+		if c.Duration, err = parseDuration(f.duration); err != nil {
+			return c, usagef(cmd, "--duration: %v", err)
+		}
+	}
+	if f.pcap != "" {
+		if f.pcap == stdinName && f.loop {
+			return c, usagef(cmd, "--loop needs a file, not standard input")
+		}
+		c.Replay = &gen.Replay{
+			Open:   func() (io.ReadCloser, error) { return e.open(f.pcap) },
+			Repeat: f.loop, Fast: f.fast, Rewrite: f.rewrite,
+		}
+		return c, nil
+	}
+	c.Flood, err = flood(cmd, f)
+	return c, err
+}
+
+// flood reads the flags that describe a flood.
+func flood(cmd *cobra.Command, f *genFlags) (*gen.Flood, error) {
+	fl := &gen.Flood{Lengths: f.lengths, NoChecksum: f.noChecksum, TTL: f.ttl}
+	kind, err := parseKind(f.kind)
+	if err != nil {
+		return nil, usagef(cmd, "--kind: %v", err)
+	}
+	fl.Kind = kind
+	if fl.To, err = floodTarget(f); err != nil {
+		return nil, err
+	}
+	from := f.from
+	if len(from) == 0 {
+		from = []string{"16.0.0.0/4"}
+		if fl.To.Is6() {
+			from = []string{"2a00::/12"}
+		}
+	}
+	for _, s := range from {
+		prefixes, err := parsePrefixes(s)
+		if err != nil {
+			return nil, usagef(cmd, "--from %q: %v", s, err)
+		}
+		fl.Sources = append(fl.Sources, prefixes...)
+	}
+	for _, p := range []struct {
+		name  string
+		words []string
+		to    *[]uint16
+	}{{"port", f.ports, &fl.Ports}, {"from-port", f.fromPorts, &fl.FromPorts}} {
+		if *p.to, err = parsePorts(p.words); err != nil {
+			return nil, usagef(cmd, "--%s: %v", p.name, err)
+		}
+	}
+	for _, v := range f.vlans {
+		if v > 4094 {
+			return nil, usagef(cmd, "--vlan %d: an id is 0 to 4094", v)
+		}
+		fl.VLANs = append(fl.VLANs, uint16(v))
+	}
+	for _, m := range []struct {
+		name, text string
+		to         *[6]byte
+	}{{"from-mac", f.fromMAC, &fl.FromMAC}, {"to-mac", f.toMAC, &fl.ToMAC}} {
+		if m.text == "" {
+			continue
+		}
+		mac, err := net.ParseMAC(m.text)
+		if err != nil || len(mac) != 6 {
+			return nil, usagef(cmd, "--%s %q: write it as 02:00:00:00:00:01", m.name, m.text)
+		}
+		copy(m.to[:], mac)
+	}
+	return fl, nil
+}
+
+// floodTarget is --to, or the other end of the lab's device.
+func floodTarget(f *genFlags) (netip.Addr, error) {
+	if f.to != "" {
+		to, err := netip.ParseAddr(f.to)
+		if err != nil {
+			return to, &exitError{code: exitUsage, err: fmt.Errorf("--to %q is no address", f.to)}
+		}
+		return to, nil
+	}
+	var to netip.Addr
+	err := lab.Inside(f.netns, func() error {
+		d, err := lab.Owned(f.dev)
+		if err == nil {
+			to = d.Peer.IPv4
+		}
+		return err
+	})
+	if err != nil {
+		return to, fmt.Errorf("no --to, and no lab to take it from: %w; make one with `levee lab up`", err)
+	}
+	return to, nil
+}
+
+func (e *env) gen(c gen.Config, asJSON bool) error {
+	if err := e.privileged(); err != nil {
+		return err
+	}
+	ctx, stop := e.signals()
+	defer stop()
+	progress := e.progress()
+	c.Progress = func(p gen.Progress) {
+		progress.printf("%d packets in %s", p.Sent, p.Elapsed.Round(100*time.Millisecond))
+	}
+	rep, err := gen.Run(ctx, c)
+	progress.clear()
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return e.printJSON(newGenReport(&rep))
+	}
+	fmt.Fprintf(e.stdout, "sent     %s, %s, in %s\n", plural64(rep.Sent, "packet"), plural64(rep.Bytes, "byte"), rep.Duration.Round(time.Microsecond))
+	asked := "as fast as possible"
+	if rep.Rate > 0 {
+		asked = fmt.Sprintf("%.0f/s", rep.Rate)
+	}
+	fmt.Fprintf(e.stdout, "rate     %.0f/s (asked: %s)\n", rep.Achieved, asked)
+	fmt.Fprintf(e.stdout, "refused  %d by the receiver's ring, %d not sent for errors\n", rep.Refused, rep.Errors)
+	fmt.Fprintf(e.stdout, "gaps     longest %s\n", rep.Gaps.Max)
+	fmt.Fprintf(e.stdout, "seed     %d\n", rep.Seed)
+	return nil
+}
+
+// genReport is the object of `levee gen --json`.
+type genReport struct {
+	Sent     uint64   `json:"sent"`
+	Bytes    uint64   `json:"bytes"`
+	Refused  uint64   `json:"refused"` // of sent: no room in the receiver's ring
+	Errors   uint64   `json:"errors"`  // not in sent
+	Seconds  float64  `json:"seconds"`
+	Rate     float64  `json:"rate"` // asked, packets a second; 0 for as fast as possible
+	Achieved float64  `json:"achieved"`
+	Seed     uint64   `json:"seed"`
+	MaxGapNs int64    `json:"max_gap_ns"`
+	GapsLog2 []uint64 `json:"gaps_log2"` // [i]: gaps of 2^i up to 2^(i+1) ns
+}
+
+func newGenReport(r *gen.Report) genReport {
+	return genReport{
+		Sent: r.Sent, Bytes: r.Bytes, Refused: r.Refused, Errors: r.Errors, Seconds: r.Duration.Seconds(),
+		Rate: r.Rate, Achieved: r.Achieved, Seed: r.Seed,
+		MaxGapNs: r.Gaps.Max.Nanoseconds(), GapsLog2: r.Gaps.Log2[:],
+	}
+}
+
+func parseKind(s string) (gen.Kind, error) {
+	var names []string
+	for k := gen.UDP; k <= gen.Fragment; k++ {
+		if k.String() == s {
+			return k, nil
+		}
+		names = append(names, k.String())
+	}
+	return 0, fmt.Errorf("no kind %q: it is one of %s", s, strings.Join(names, ", "))
+}

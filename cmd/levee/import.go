@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/importer"
+)
+
+func newImport(e *env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "import FORMAT FILE",
+		Short: "Turn rules of another tool into a policy",
+		Long: `Print a policy made from the rules of another tool. What cannot be carried over is said on
+standard error, line by line. Formats: classbench.`,
+		Example: "  levee import classbench acl1_1k > acl1.levee",
+		Args:    cobra.ArbitraryArgs,
+		RunE:    groupRun,
+	}
+	cmd.AddCommand(newImportClassBench(e))
+	return cmd
+}
+
+const classBenchLong = `Print a policy made from a ClassBench filter set: the order of the rules stays, they are labelled
+r0, r1, ..., and the policy's default is pass. The flags column is ignored, as all users of these sets do.
+ClassBench sets have no actions; --action chooses them.`
+
+func newImportClassBench(e *env) *cobra.Command {
+	var action string
+	cmd := &cobra.Command{
+		Use:     "classbench FILE",
+		Short:   "Turn a ClassBench filter set into a policy",
+		Long:    classBenchLong,
+		Example: "  levee import classbench acl1_1k --action alternate > acl1.levee",
+		Args:    wantArgs("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := importer.ParseAction(action)
+			if err != nil {
+				return usagef(cmd, "--action: %v", err)
+			}
+			return e.importClassBench(args[0], a)
+		},
+	}
+	cmd.Flags().StringVar(&action, "action", "drop", "what the rules do: drop, pass or alternate")
+	return cmd
+}
+
+func (e *env) importClassBench(path string, action importer.Action) error {
+	f, err := e.open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	name := stdinTitle
+	if path != stdinName {
+		name = filepath.Base(path)
+	}
+	out := e.stdout.buffered()
+	rep, err := importer.ClassBench(bufio.NewReader(f), out, importer.Options{Action: action, Name: name})
+	var bad *importer.Errors
+	if errors.As(err, &bad) {
+		for line := range strings.Lines(bad.Error()) {
+			fmt.Fprint(e.stderr, line)
+		}
+		fmt.Fprintln(e.stderr)
+		return errNo
+	}
+	if err != nil {
+		return fmt.Errorf("import %s: %w", name, err)
+	}
+	out.Flush()
+	for _, n := range rep.Notes {
+		if n.Line > 0 {
+			fmt.Fprintf(e.stderr, "%s:%d: %s\n", name, n.Line, n.Text)
+		} else {
+			fmt.Fprintf(e.stderr, "%s: %s\n", name, n.Text)
+		}
+	}
+	return nil
+}

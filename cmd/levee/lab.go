@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/lab"
+)
+
+const labLong = `Namespaces joined by veth pairs, to try levee in and to measure it: a server, whose eth0 is the interface to
+protect, and the world beyond it. Addresses come from the ranges set aside for benchmarks and
+documentation; nothing leaves the machine.`
+
+// defaultLab is the lab that is meant where no name is given.
+const defaultLab = "lab"
+
+func newLab(e *env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "lab COMMAND",
+		Short:   "Network namespaces to try all of it in",
+		Long:    labLong,
+		Example: "  sudo levee lab up\n  sudo ip netns exec levee-lab-server levee up edge.levee --dev eth0\n  sudo levee lab down",
+		Args:    cobra.ArbitraryArgs,
+		RunE:    groupRun,
+	}
+	cmd.AddCommand(newLabUp(e), newLabDown(e), newLabList(e))
+	return cmd
+}
+
+func newLabUp(e *env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "up [NAME]",
+		Short:   "Make a lab that stays until `levee lab down`",
+		Long:    labLong,
+		Example: "  sudo levee lab up\n  sudo levee lab up second",
+		Args:    labName,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return e.labUp(nameOf(args), asJSON)
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func newLabDown(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "down [NAME]",
+		Short:   "Remove a lab with everything in it",
+		Long:    "Remove a lab: its namespaces, their devices, and every process that still runs in them.",
+		Example: "  sudo levee lab down",
+		Args:    labName,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := needRoot("removing network namespaces"); err != nil {
+				return err
+			}
+			if err := lab.Down(context.Background(), nameOf(args)); err != nil {
+				return err
+			}
+			fmt.Fprintf(e.stdout, "lab %s is gone\n", nameOf(args))
+			return nil
+		},
+	}
+}
+
+func newLabList(e *env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the labs of this machine",
+		Example: "  sudo levee lab list --json",
+		Args:    wantArgs(),
+		RunE: func(*cobra.Command, []string) error {
+			return e.labList(asJSON)
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// labName allows one optional argument.
+func labName(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usagef(cmd, "%q is one argument too many", args[1])
+	}
+	return nil
+}
+
+func nameOf(args []string) string {
+	if len(args) == 1 {
+		return args[0]
+	}
+	return defaultLab
+}
+
+func needRoot(doing string) error {
+	if os.Geteuid() != 0 {
+		return refusedf("%s needs root; run it with sudo", doing)
+	}
+	return nil
+}
+
+// labReport is one lab in the object of `levee lab list --json`.
+type labReport struct {
+	Name  string      `json:"name"`
+	Hosts []labDevice `json:"devices"`
+}
+
+type labDevice struct {
+	Host      string `json:"host"`
+	Namespace string `json:"netns"`
+	Dev       string `json:"dev"`
+	MAC       string `json:"mac"`
+	IPv4      string `json:"ipv4"`
+	IPv6      string `json:"ipv6"`
+}
+
+func newLabReport(name string, hosts []*lab.Host) labReport {
+	r := labReport{Name: name, Hosts: []labDevice{}}
+	for _, h := range hosts {
+		for _, d := range h.Devices {
+			r.Hosts = append(r.Hosts, labDevice{h.Name, h.Namespace, d.Name, d.MAC.String(), d.IPv4.String(), d.IPv6.String()})
+		}
+	}
+	return r
+}
+
+func (e *env) labUp(name string, asJSON bool) error {
+	if err := needRoot("making network namespaces"); err != nil {
+		return err
+	}
+	ctx, stop := e.signals()
+	defer stop()
+	t := lab.Standard()
+	t.Name, t.Persistent = name, true
+	l, err := lab.New(ctx, t)
+	if errors.Is(err, lab.ErrExists) {
+		return fmt.Errorf("lab %s exists already; remove it with `levee lab down %s`, or name another", name, name)
+	}
+	if err != nil {
+		return err
+	}
+	rep := newLabReport(l.Name, l.Hosts)
+	if asJSON {
+		return e.printJSON(rep)
+	}
+	fmt.Fprintf(e.stdout, "lab %s is up\n\n", l.Name)
+	e.printLab(&rep)
+	server, world := l.Host(lab.Server), l.Host(lab.World)
+	fmt.Fprintf(e.stdout, `
+  sudo ip netns exec %s levee up POLICY --dev eth0
+  sudo ip netns exec %s ping -c 3 %s
+  sudo levee gen --netns %s --dev eth0 --kind syn --port 80 --duration 5s
+  sudo levee lab down %s
+`, server.Namespace, world.Namespace, server.Devices[0].IPv4.Addr(), world.Namespace, l.Name)
+	return nil
+}
+
+func (e *env) printLab(r *labReport) {
+	t := newTable("HOST NAMESPACE DEVICE IPV4 IPV6", "<", "<", "<", "<", "<")
+	for _, d := range r.Hosts {
+		t.row(d.Host, d.Namespace, d.Dev, d.IPv4, d.IPv6)
+	}
+	t.print(e.stdout, "  ")
+}
+
+func (e *env) labList(asJSON bool) error {
+	infos, err := lab.List()
+	if err != nil {
+		return err
+	}
+	all := []labReport{}
+	for _, i := range infos {
+		all = append(all, newLabReport(i.Name, i.Hosts))
+	}
+	if asJSON {
+		return e.printJSON(map[string]any{"labs": all})
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(e.stdout, "no lab is up")
+	}
+	for i := range all {
+		fmt.Fprintf(e.stdout, "%s\n", all[i].Name)
+		e.printLab(&all[i])
+	}
+	return nil
+}

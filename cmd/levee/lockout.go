@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"levee/internal/oracle"
+	"levee/internal/packet"
+	"levee/internal/policy"
+)
+
+// session is one established TCP connection of this machine that must survive a new policy.
+type session struct {
+	local, remote netip.AddrPort
+	what          string // "the connection this command is being run over", "an SSH session"
+}
+
+// refuseLockout refuses a policy that would drop packets of a session that arrive on dev.
+//
+// The sessions are those of this network namespace that belong to an SSH server, or to one of the processes that this
+// one descends from. Where the kernel does not tell (no sock_diag), nothing is known and nothing refused: --confirm is
+// the net below.
+func (e *env) refuseLockout(p *policy.Policy, dev string) error {
+	sessions, err := sessionsOn(dev)
+	if err != nil {
+		fmt.Fprintf(e.stderr, "levee: cannot look for SSH sessions that the policy might cut: %v\n", err)
+		return nil
+	}
+	ev := oracle.New(p)
+	for _, s := range sessions {
+		frames, err := s.frames()
+		if err != nil {
+			return err
+		}
+		for _, frame := range frames {
+			if r := ev.Eval(frame); r.Action == policy.Drop {
+				return fmt.Errorf("refused: %s, from %s to %s, would be dropped by %s; let it pass (`protect from %s tcp port %d`), or use --force",
+					s.what, s.remote, s.local, oracle.Decider(p, p.Slots()[r.Slot]), s.remote.Addr(), s.local.Port())
+			}
+		}
+	}
+	return nil
+}
+
+// Lengths of IP packets that a session is tried with: a bare acknowledgement with time stamps, and a full segment.
+var sessionLengths = [...]int{72, 1400}
+
+// frames are packets as they arrive from the other end.
+func (s session) frames() ([][]byte, error) {
+	var frames [][]byte
+	from, to, flags, proto := s.remote.Port(), s.local.Port(), uint8(packet.ACK), uint8(packet.ProtoTCP)
+	for _, n := range sessionLengths {
+		f, err := packet.Build(packet.Spec{
+			From: s.remote.Addr(), To: s.local.Addr(), Proto: &proto, FromPort: &from, ToPort: &to, Flags: &flags, Len: &n,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("make a packet of the session with %s: %w", s.remote, err)
+		}
+		frames = append(frames, f)
+	}
+	return frames, nil
+}
+
+// sessionsOn lists the sessions whose packets arrive on dev, or on an interface on top of it (VLAN, bridge,
+// bond): the local address stands there, or the way back leads there.
+func sessionsOn(dev string) ([]session, error) {
+	all, err := sessions()
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	above, err := interfacesAbove(dev)
+	if err != nil {
+		return nil, err
+	}
+	var out []session
+	for _, s := range all {
+		if arrivesOn(s, above) {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// interfacesAbove is the set of indices of dev and of what is built on it.
+func interfacesAbove(dev string) (map[int]bool, error) {
+	l, err := netlink.LinkByName(dev)
+	if err != nil {
+		return nil, err
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	above := map[int]bool{l.Attrs().Index: true}
+	for grew := true; grew; {
+		grew = false
+		for _, k := range links {
+			a := k.Attrs()
+			if above[a.Index] && a.MasterIndex != 0 && !above[a.MasterIndex] {
+				above[a.MasterIndex], grew = true, true
+			}
+			if _, vlan := k.(*netlink.Vlan); vlan && above[a.ParentIndex] && !above[a.Index] {
+				above[a.Index], grew = true, true
+			}
+		}
+	}
+	return above, nil
+}
+
+func arrivesOn(s session, above map[int]bool) bool {
+	for index := range above {
+		l, err := netlink.LinkByIndex(index)
+		if err != nil {
+			continue
+		}
+		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+		if err != nil {
+			continue
+		}
+		for _, a := range addrs {
+			if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.Unmap() == s.local.Addr() {
+				return true
+			}
+		}
+	}
+	routes, err := netlink.RouteGet(s.remote.Addr().AsSlice())
+	return err == nil && len(routes) > 0 && above[routes[0].LinkIndex]
+}

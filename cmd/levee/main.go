@@ -1,0 +1,131 @@
+// Command levee compiles a packet policy to eBPF, runs it on an interface and shows what it does.
+//
+// The command line is a table of commands over an injected environment: arguments, streams, clock
+// and signals come from outside, so that a test runs the same code as a shell. In go policy files
+// and packets, out come text or JSON on standard output, diagnostics on standard error and one of
+// four exit statuses (exit.go). It holds no packet or policy logic of its own: every command is a thin
+// layer over the packages of internal/. It must never leave an interface between two policies:
+// what a command cannot finish, it undoes and says so.
+package main
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(systemEnv()))
+}
+
+// commands is the table: one constructor a command, in the order in which `levee help` shows them
+// within their group.
+var commands = []struct {
+	group string
+	make  func(*env) *cobra.Command
+}{
+	{groupPolicy, newCheck},
+	{groupPolicy, newFmt},
+	{groupPolicy, newEval},
+	{groupPolicy, newExplain},
+	{groupPolicy, newTest},
+	{groupPolicy, newImport},
+	{groupInterface, newConfirm},
+	{groupInterface, newDown},
+	{groupInterface, newStatus},
+	{groupLab, newLab},
+	{groupLab, newGen},
+	{groupOther, newVersion},
+}
+
+// Groups of `levee help`.
+const (
+	groupPolicy    = "policy"
+	groupInterface = "interface"
+	groupLab       = "lab"
+	groupOther     = "other"
+)
+
+const rootLong = `levee compiles a policy, one readable text file that says what traffic a machine takes,
+into an eBPF program made for exactly that policy, and runs it where a packet costs
+least: XDP, in the driver.
+
+Exit status
+  0  done
+  1  the answer is no: the policy has errors, a test failed, the packets disagree
+  2  wrong usage
+  3  the machine refused: permission, missing kernel feature; one line says what to do
+
+A FILE of "-" is standard input. Colours and progress appear on a terminal only.`
+
+const rootExample = `  levee check edge.levee
+  levee test edge.levee
+  sudo levee up edge.levee --dev eth0 --confirm 60s
+  sudo levee status --dev eth0`
+
+// newRoot builds the command tree for one run.
+func newRoot(e *env) *cobra.Command {
+	root := &cobra.Command{
+		Use:     "levee",
+		Short:   "Packet defence for Linux: a policy file becomes an eBPF program",
+		Long:    rootLong,
+		Example: rootExample,
+		Version: versionLine(),
+		Args:    cobra.ArbitraryArgs,
+		// Errors and usage are printed by run, in one line each.
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE:          groupRun,
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetIn(e.stdin)
+	root.SetOut(e.stdout)
+	root.SetErr(e.stderr)
+	root.SetFlagErrorFunc(flagError)
+	root.AddGroup(
+		&cobra.Group{ID: groupPolicy, Title: "Policies (no privileges needed):"},
+		&cobra.Group{ID: groupInterface, Title: "Interfaces (root):"},
+		&cobra.Group{ID: groupLab, Title: "Trying and measuring (root):"},
+		&cobra.Group{ID: groupOther, Title: "Other:"},
+	)
+	root.SetHelpCommandGroupID(groupOther)
+	root.SetCompletionCommandGroupID(groupOther)
+	for _, c := range commands {
+		cmd := c.make(e)
+		cmd.GroupID = c.group
+		root.AddCommand(cmd)
+	}
+	return root
+}
+
+// groupRun answers a noun without its verb (`levee`, `levee set`), or with a word that is none.
+func groupRun(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		var verbs []string
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() && sub.Name() != "help" {
+				verbs = append(verbs, sub.Name())
+			}
+		}
+		return usagef(cmd, "a command is missing, one of %s", strings.Join(verbs, ", "))
+	}
+	hint := ""
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usagef(cmd, "unknown command %q%s", args[0], hint)
+}
+
+// run executes one command line and returns its exit status.
+func run(e *env) int {
+	root := newRoot(e)
+	root.SetArgs(e.args)
+	err := root.Execute()
+	if werr := e.stdout.err; werr != nil && !errors.Is(werr, errBrokenPipe) {
+		err = errors.Join(err, &exitError{code: exitNo, err: errors.New("write standard output: " + werr.Error())})
+	}
+	return report(e, err)
+}

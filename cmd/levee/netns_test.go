@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// netnsCount makes the names of namespaces unique within the process; the pid does between processes.
+var netnsCount atomic.Int32
+
+// cmdNetns is `netns`: two fresh network namespaces joined by a veth pair, as $NS (interface lv0,
+// 10.77.0.1/24, fd77::1/64) and $PEER (lv1, .2 and ::2), removed when the story ends.
+//
+//	$PEER                     $NS
+//	lv1 10.77.0.2 ----------- lv0 10.77.0.1   (the policy goes here)
+func cmdNetns(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: netns")
+	}
+	n := netnsCount.Add(1)
+	ns := fmt.Sprintf("levee-t%d-%d", os.Getpid(), n)
+	peer := ns + "p"
+	ts.Setenv("NS", ns)
+	ts.Setenv("PEER", peer)
+	for _, name := range []string{ns, peer} {
+		mustIP(ts, "netns", "add", name)
+		ts.Defer(func() { exec.Command("ip", "netns", "del", name).Run() })
+	}
+	mustIP(ts, "-n", ns, "link", "add", "lv0", "type", "veth", "peer", "name", "lv1", "netns", peer)
+	for _, side := range []struct{ ns, dev, host string }{{ns, "lv0", "1"}, {peer, "lv1", "2"}} {
+		mustIP(ts, "-n", side.ns, "addr", "add", "10.77.0."+side.host+"/24", "dev", side.dev)
+		mustIP(ts, "-n", side.ns, "addr", "add", "fd77::"+side.host+"/64", "dev", side.dev, "nodad")
+		mustIP(ts, "-n", side.ns, "link", "set", side.dev, "up")
+		mustIP(ts, "-n", side.ns, "link", "set", "lo", "up")
+	}
+}
+
+func mustIP(ts *testscript.TestScript, args ...string) {
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		ts.Fatalf("ip %v: %v\n%s", args, err, out)
+	}
+}
+
+// cmdAwait is `await PROGRAM ARGS...`: repeats the program until it succeeds, for at most ten seconds. It is for
+// what a background command has to reach first.
+func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) == 0 {
+		ts.Fatalf("usage: [!] await PROGRAM [ARG...]")
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := ts.Exec(args[0], args[1:]...)
+		if (err == nil) != neg {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%v: still %v after 10 s", args, err)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"levee/internal/kernel"
+	"levee/internal/packet"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"levee": main})
+}
+
+// TestScripts runs the command-line stories of test/script. Stories that need root or a kernel
+// feature say so in their first line and are skipped, with the reason, where it is missing.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "../../test/script",
+		Setup:               setupScript,
+		Condition:           scriptCondition,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":  cmdExits,
+			"unpriv": cmdUnpriv,
+			"json":   cmdJSON,
+			"pcap":   cmdPcap,
+			"netns":  cmdNetns,
+			"await":  cmdAwait,
+		},
+	})
+}
+
+// setupScript lets an unprivileged user reach the binary and the files of the story: both
+// lie below directories that only root may enter.
+func setupScript(e *testscript.Env) error {
+	bin, err := exec.LookPath("levee")
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{filepath.Dir(filepath.Dir(bin)), e.WorkDir, filepath.Dir(e.WorkDir)} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func scriptCondition(cond string) (bool, error) {
+	if cond == "root" {
+		return os.Getuid() == 0 && kernel.Privileged() == nil, nil
+	}
+	return false, fmt.Errorf("unknown condition %q", cond)
+}
+
+// cmdExits is `exits STATUS PROGRAM ARGS...`: the exact exit status, where exec knows only two.
+func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits STATUS PROGRAM [ARG...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("run %s: %v", args[1], err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("%s: exit status %d, want %d", strings.Join(args[1:], " "), got, want)
+	}
+}
+
+// cmdUnpriv is `unpriv STATUS PROGRAM ARGS...`: the same as user nobody, without any capability.
+func cmdUnpriv(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: unpriv STATUS PROGRAM [ARG...]")
+	}
+	as := []string{args[0], "env", "-u", "GOCOVERDIR"}
+	if os.Getuid() == 0 {
+		as = append(as, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")
+	}
+	cmdExits(ts, false, append(as, args[1:]...))
+}
+
+// cmdJSON is `json PATH REGEXP`: the whole field of the last standard output, PATH being keys and indices (# is the
+// number of elements) joined by dots; `! json PATH` says that there is no such field. A line number in front, `2:verdict`, chooses one line
+// of a stream.
+func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) == 0 || neg != (len(args) == 1) {
+		ts.Fatalf("usage: json PATH REGEXP, ! json PATH")
+	}
+	text, path := ts.ReadFile("stdout"), args[0]
+	if line, rest, ok := strings.Cut(path, ":"); ok {
+		n, err := strconv.Atoi(line)
+		ts.Check(err)
+		lines := strings.Split(text, "\n")
+		if n < 1 || n > len(lines) {
+			ts.Fatalf("standard output has no line %d", n)
+		}
+		text, path = lines[n-1], rest
+	}
+	var doc any
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.UseNumber()
+	if err := dec.Decode(&doc); err != nil {
+		ts.Fatalf("standard output is not JSON: %v\n%s", err, text)
+	}
+	got, ok := walkJSON(doc, strings.Split(path, "."))
+	switch {
+	case neg && ok:
+		ts.Fatalf("%s is %v, want none", path, got)
+	case neg:
+	case !ok:
+		ts.Fatalf("no %s in %s", path, text)
+	case !regexp.MustCompile("^(?:" + args[1] + ")$").MatchString(fmt.Sprint(got)):
+		ts.Fatalf("%s is %v, want %s", path, got, args[1])
+	}
+}
+
+func walkJSON(v any, path []string) (any, bool) {
+	for _, key := range path {
+		switch t := v.(type) {
+		case map[string]any:
+			var ok bool
+			if v, ok = t[key]; !ok {
+				return nil, false
+			}
+		case []any:
+			i, err := strconv.Atoi(key)
+			if key == "#" {
+				return len(t), true
+			}
+			if err != nil || i >= len(t) {
+				return nil, false
+			}
+			v = t[i]
+		default:
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+// cmdPcap is `pcap FILE POLICY`: a capture of the packets of the policy's tests, in their order.
+func cmdPcap(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: pcap FILE POLICY")
+	}
+	e := &env{stderr: &output{w: ts.Stderr()}}
+	p, err := e.loadPolicy(ts.MkAbs(args[1]))
+	ts.Check(err)
+	var b bytes.Buffer
+	w, err := packet.NewWriter(&b)
+	ts.Check(err)
+	at := time.Unix(1_000_000_000, 0)
+	for _, t := range p.Tests {
+		for _, step := range t.Steps {
+			if step.Set == nil {
+				at = at.Add(time.Millisecond)
+				ts.Check(w.Write(step.Frame, 0, at))
+			}
+		}
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b.Bytes(), 0o644))
+}

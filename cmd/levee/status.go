@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/datapath"
+)
+
+const statusLong = `Show what runs where: hook, policy, how long, packets and bytes by rule, dynamic sets. Without --dev all
+interfaces of this network namespace are shown, with --all those of every namespace of this machine.
+
+Rules that have not seen a packet are shown too; of what is built in (malformed frames, ARP, neighbour discovery,
+path MTU, DHCP) only what has. --json shows everything.`
+
+const statusExample = `  sudo levee status
+  sudo levee status --dev eth0 --json | jq '.interfaces[].rules[] | select(.packets > 0)'`
+
+type statusFlags struct {
+	dev       string
+	all, json bool
+}
+
+func newStatus(e *env) *cobra.Command {
+	var f statusFlags
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "Show what runs where, with packets and bytes by rule",
+		Long:    statusLong,
+		Example: statusExample,
+		Args:    wantArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.all && f.dev != "" {
+				return usagef(cmd, "--all and --dev exclude each other")
+			}
+			return e.status(&f)
+		},
+	}
+	devFlag(cmd, &f.dev, "only this interface")
+	cmd.Flags().BoolVar(&f.all, "all", false, "of all network namespaces")
+	jsonFlag(cmd, &f.json)
+	return cmd
+}
+
+// statusReport is the object of `levee status --json`.
+type statusReport struct {
+	Interfaces []statusInterface `json:"interfaces"`
+}
+
+type statusInterface struct {
+	Dev          string               `json:"dev"`
+	Ifindex      int                  `json:"ifindex"`
+	Netns        uint64               `json:"netns"` // cookie of the network namespace
+	Policy       string               `json:"policy"`
+	Hash         string               `json:"hash"` // SHA-256 of its text
+	Hook         string               `json:"hook"`
+	Reason       string               `json:"reason"` // why this hook
+	Since        time.Time            `json:"since"`
+	Generation   int                  `json:"generation"`
+	TrialSeconds float64              `json:"trial_seconds"` // left to confirm; 0: not on trial
+	RolledBack   *datapath.RolledBack `json:"rolled_back,omitempty"`
+	Program      datapath.ProgramInfo `json:"program"`
+	Rules        []statusRule         `json:"rules"`
+	Sets         []statusSet          `json:"sets"`
+}
+
+// statusRule is one counter; bytes are of whole frames without FCS.
+type statusRule struct {
+	Label   string      `json:"label"`
+	Line    int         `json:"line"` // 0 for what is built in
+	Packets uint64      `json:"packets"`
+	Bytes   uint64      `json:"bytes"`
+	Verdict string      `json:"verdict"` // pass, drop or count
+	Reason  string      `json:"reason"`
+	Rule    string      `json:"rule"`
+	Text    string      `json:"text"`
+	CPUs    []statusCPU `json:"cpus"` // by CPU, up to the last that counted anything
+}
+
+type statusCPU struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+type statusSet struct {
+	Name         string  `json:"name"`
+	Entries      int     `json:"entries"`
+	Max          int     `json:"max"`
+	LeaseSeconds float64 `json:"lease_seconds"` // 0: until deleted
+}
+
+func (e *env) status(f *statusFlags) error {
+	all, notes, err := datapath.Status(context.Background(), f.all)
+	if err != nil {
+		return err
+	}
+	e.notes(notes)
+	rep := statusReport{Interfaces: []statusInterface{}}
+	for i := range all {
+		if f.dev == "" || all[i].Dev == f.dev {
+			rep.Interfaces = append(rep.Interfaces, newStatusInterface(&all[i]))
+		}
+	}
+	if f.dev != "" && len(rep.Interfaces) == 0 {
+		return fmt.Errorf("levee has no policy on %s in this network namespace", f.dev)
+	}
+	if f.json {
+		return e.printJSON(rep)
+	}
+	if len(rep.Interfaces) == 0 {
+		fmt.Fprintln(e.stdout, "no interface has a policy")
+		return nil
+	}
+	for i := range rep.Interfaces {
+		if i > 0 {
+			fmt.Fprintln(e.stdout)
+		}
+		e.printStatus(&rep.Interfaces[i], f.all)
+	}
+	return nil
+}
+
+func newStatusInterface(a *datapath.Attachment) statusInterface {
+	s := statusInterface{
+		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: a.Policy, Hash: a.Hash,
+		Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,
+		TrialSeconds: a.Trial.Seconds(), RolledBack: a.RolledBack, Program: a.Program,
+		Rules: []statusRule{}, Sets: []statusSet{},
+	}
+	for _, c := range a.Counters {
+		r := statusRule{
+			Label: c.Label, Line: c.Line, Packets: c.Packets, Bytes: c.Bytes,
+			Verdict: c.Action, Reason: c.Reason, Rule: c.Rule, Text: c.Text, CPUs: []statusCPU{},
+		}
+		for _, cpu := range c.CPUs {
+			r.CPUs = append(r.CPUs, statusCPU(cpu))
+		}
+		s.Rules = append(s.Rules, r)
+	}
+	for _, set := range a.Sets {
+		s.Sets = append(s.Sets, statusSet{set.Name, set.Entries, set.Max, set.Lease.Seconds()})
+	}
+	return s
+}
+
+func (e *env) printStatus(s *statusInterface, netns bool) {
+	w := e.stdout
+	where := s.Dev
+	if netns {
+		where += fmt.Sprintf(" (network namespace %d)", s.Netns)
+	}
+	fmt.Fprintf(w, "%s: %s, %s, for %s\n", where, filepath.Base(s.Policy), s.Hook, e.now().Sub(s.Since).Round(time.Second))
+	fmt.Fprintf(w, "  policy   %s, sha256 %.12s\n", s.Policy, s.Hash)
+	fmt.Fprintf(w, "  hook     %s\n", s.Reason)
+	fmt.Fprintf(w, "  program  id %d, %s of machine code\n", s.Program.ID, plural(s.Program.JitedLen, "byte"))
+	if s.TrialSeconds > 0 {
+		left := time.Duration(s.TrialSeconds * float64(time.Second)).Round(time.Second)
+		fmt.Fprintf(w, "  trial    %s left; to keep it: levee confirm --dev %s\n", left, s.Dev)
+	}
+	if rb := s.RolledBack; rb != nil {
+		fmt.Fprintf(w, "  note     %s was not confirmed by %s\n", rb.Policy, rb.Deadline.Format(time.DateTime))
+	}
+	fmt.Fprintln(w)
+	rules := newTable("PACKETS BYTES VERDICT RULE LABEL MATCH", ">", ">", "<", "<", "<", "<")
+	for _, r := range s.Rules {
+		if r.Line > 0 || r.Packets > 0 || r.Reason == "default" {
+			rules.row(r.Packets, r.Bytes, r.Verdict, r.Rule, r.Label, r.Text)
+		}
+	}
+	rules.print(w, "  ")
+	if len(s.Sets) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	sets := newTable("SET ENTRIES MAX LEASE", "<", ">", ">", ">")
+	for _, set := range s.Sets {
+		lease := "until deleted"
+		if set.LeaseSeconds > 0 {
+			lease = formatLease(time.Duration(set.LeaseSeconds * float64(time.Second)))
+		}
+		sets.row(set.Name, set.Entries, set.Max, lease)
+	}
+	sets.print(w, "  ")
+}

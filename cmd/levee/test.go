@@ -1,0 +1,192 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/oracle"
+	"levee/internal/policy"
+)
+
+const testLong = `Run the tests that stand in policies: each packet is judged, and the verdict compared with what
+the test expects. The reference evaluator judges always; with privileges the compiled program
+judges too, in the kernel. A test that fails is shown with what was expected, what came, and
+the story of the packet.`
+
+const testExample = `  levee test edge.levee
+  levee test --json *.levee
+  levee test --engine oracle edge.levee`
+
+type testFlags struct {
+	engine        string
+	json, verbose bool
+}
+
+func newTest(e *env) *cobra.Command {
+	var f testFlags
+	cmd := &cobra.Command{
+		Use:     "test FILE...",
+		Short:   "Run a policy's own tests",
+		Long:    testLong,
+		Example: testExample,
+		Args:    wantSome("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return e.test(cmd, args, &f)
+		},
+	}
+	cmd.Flags().StringVar(&f.engine, "engine", "", "oracle, bpf or both (default: both with privileges, else oracle)")
+	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "also name the tests that pass")
+	jsonFlag(cmd, &f.json)
+	return cmd
+}
+
+// testReport is the object of `levee test --json`.
+type testReport struct {
+	Passed int          `json:"passed"` // tests, not packets
+	Failed int          `json:"failed"`
+	Engine string       `json:"engine"`
+	Tests  []testResult `json:"tests"`
+}
+
+type testResult struct {
+	File    string       `json:"file"`
+	Line    int          `json:"line"`
+	Name    string       `json:"name"`
+	Passed  bool         `json:"passed"`
+	Packets []testPacket `json:"packets"`
+}
+
+// testPacket is one packet of a test.
+type testPacket struct {
+	verdict        // n counts within the test
+	Line    int    `json:"line"`
+	Packet  string `json:"packet"`          // as written
+	Fault   string `json:"fault,omitempty"` // how it differs from what the test expects
+
+	trace *oracle.Trace // of a packet with a fault
+}
+
+func (e *env) test(cmd *cobra.Command, files []string, f *testFlags) error {
+	choice, err := e.chooseEngine(cmd, f.engine)
+	if err != nil {
+		return err
+	}
+	rep := &testReport{Tests: []testResult{}}
+	err = e.eachFile(files, func(file string) error {
+		p, err := e.loadPolicy(file)
+		if err != nil {
+			return err
+		}
+		return e.testPolicy(p, &choice, f, rep)
+	})
+	rep.Engine = choice.kind
+	if f.json {
+		if jerr := e.printJSON(rep); jerr != nil {
+			return jerr
+		}
+	} else {
+		fmt.Fprintf(e.stdout, "%d passed, %d failed (%s)\n", rep.Passed, rep.Failed, &choice)
+	}
+	if err == nil && rep.Failed > 0 {
+		return errNo
+	}
+	return err
+}
+
+// testPolicy runs the tests of one policy and adds them to rep.
+func (e *env) testPolicy(p *policy.Policy, c *choice, f *testFlags, rep *testReport) error {
+	if len(p.Tests) == 0 {
+		fmt.Fprintf(e.stderr, "levee: %s has no tests\n", p.File)
+		return nil
+	}
+	g, err := c.engines(p)
+	if err != nil {
+		return err
+	}
+	defer g.close()
+	for _, t := range p.Tests {
+		res, err := runTest(p, t, g)
+		if err != nil {
+			return err
+		}
+		if res.Passed {
+			rep.Passed++
+		} else {
+			rep.Failed++
+		}
+		rep.Tests = append(rep.Tests, *res)
+		if !f.json && (f.verbose || !res.Passed) {
+			e.printTest(res)
+		}
+	}
+	return nil
+}
+
+// runTest judges each packet of a test. Every test begins with empty dynamic sets.
+func runTest(p *policy.Policy, t *policy.Test, g *engines) (*testResult, error) {
+	res := &testResult{File: p.File, Line: t.Pos.Line, Name: t.Name, Passed: true, Packets: []testPacket{}}
+	if err := g.empty(); err != nil {
+		return nil, err
+	}
+	for i := range t.Steps {
+		step := &t.Steps[i]
+		if step.Set != nil {
+			if err := g.add(entry{step.Set, step.Entry}); err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", p.File, step.Pos.Line, err)
+			}
+			continue
+		}
+		j, err := g.judge(step.Frame)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", p.File, step.Pos.Line, err)
+		}
+		one := testPacket{
+			Line: step.Pos.Line, Packet: step.Text,
+			verdict: newVerdict(p, g.slots[j.slot], j.action, len(res.Packets)+1, g.kind),
+			Fault:   g.fault(step, j),
+		}
+		if one.Fault != "" {
+			tr := g.oracle.Explain(step.Frame)
+			one.trace = &tr
+			res.Passed = false
+		}
+		res.Packets = append(res.Packets, one)
+	}
+	return res, nil
+}
+
+// fault says how a judgement differs from what the test expects; "" if it does not.
+func (g *engines) fault(step *policy.Step, j judgement) string {
+	slot := g.slots[j.slot]
+	got := fmt.Sprintf("got %s by %s", j.action, oracle.Decider(g.p, slot))
+	switch {
+	case j.action != step.Expect:
+		return fmt.Sprintf("expected %s, %s", step.Expect, got)
+	case step.By != "" && slot.Reason.String() != step.By:
+		return fmt.Sprintf("expected %s by %s, %s", step.Expect, step.By, got)
+	case step.Label != "" && (slot.Rule == nil || slot.Rule.Label != step.Label):
+		return fmt.Sprintf("expected %s by %q, %s", step.Expect, step.Label, got)
+	case j.differs:
+		return fmt.Sprintf("%s from the oracle, but %s by %s from the compiled program: please report it with the policy",
+			got, j.bpfAct, oracle.Decider(g.p, g.slots[j.bpfSlot]))
+	}
+	return ""
+}
+
+// printTest shows one test; of one that failed also each packet that differs, with its story.
+func (e *env) printTest(res *testResult) {
+	mark := "ok  "
+	if !res.Passed {
+		mark = "FAIL"
+	}
+	fmt.Fprintf(e.stdout, "%s %s:%d %q\n", mark, res.File, res.Line, res.Name)
+	for _, p := range res.Packets {
+		if p.Fault == "" {
+			continue
+		}
+		fmt.Fprintf(e.stdout, "     %s:%d packet %s\n     %s\n\n", res.File, p.Line, p.Packet, p.Fault)
+		printTrace(e.stdout, p.trace, "       ")
+		fmt.Fprintln(e.stdout)
+	}
+}
