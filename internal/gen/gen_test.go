@@ -11,7 +11,7 @@ import (
 	"levee/internal/lab"
 )
 
-func needRoot(t *testing.T) {
+func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
@@ -19,7 +19,7 @@ func needRoot(t *testing.T) {
 }
 
 // newLab makes a standard lab, server eth0 to world eth0, that ends with the test.
-func newLab(t *testing.T) *lab.Lab {
+func newLab(t testing.TB) *lab.Lab {
 	t.Helper()
 	needRoot(t)
 	l, err := lab.New(t.Context(), lab.Standard())

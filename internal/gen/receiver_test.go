@@ -20,7 +20,7 @@ type receiver struct {
 
 // receive attaches a receiver to the server's device, natively. Frames count whose byte at offset
 // at is proto; the 4 bytes at offset note are kept of the first room frames.
-func receive(t *testing.T, l *lab.Lab, at int16, proto int32, note int16, room uint32) *receiver {
+func receive(t testing.TB, l *lab.Lab, at int16, proto int32, note int16, room uint32) *receiver {
 	t.Helper()
 	count, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
@@ -86,7 +86,7 @@ func receive(t *testing.T, l *lab.Lab, at int16, proto int32, note int16, room u
 }
 
 // received waits until the ring is empty, at most 2 s for want packets, and returns the count.
-func (r *receiver) received(t *testing.T, want uint64) uint64 {
+func (r *receiver) received(t testing.TB, want uint64) uint64 {
 	t.Helper()
 	var n uint64
 	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -100,7 +100,7 @@ func (r *receiver) received(t *testing.T, want uint64) uint64 {
 }
 
 // noted returns the 4 bytes of the first n packets, as big-endian numbers.
-func (r *receiver) noted(t *testing.T, n int) []uint32 {
+func (r *receiver) noted(t testing.TB, n int) []uint32 {
 	t.Helper()
 	keys, values := make([]uint32, n), make([]uint32, n)
 	var cursor ebpf.MapBatchCursor

@@ -107,10 +107,20 @@ func load(name string) (*record, error) {
 		return nil, fmt.Errorf("reading the record of lab %s: %w", name, err)
 	}
 	rec := new(record)
-	if err := json.Unmarshal(b, rec); err != nil || rec.Name != name {
+	if err := json.Unmarshal(b, rec); err != nil || rec.Name != name || !rec.sound() {
 		return nil, fmt.Errorf("the record of lab %s in %s is damaged: remove the file and its namespaces (ip netns del)", name, recordPath(name))
 	}
 	return rec, nil
+}
+
+// sound tells whether a record names only namespaces that levee could have made.
+func (r *record) sound() bool {
+	for _, h := range r.Hosts {
+		if h == nil || !strings.HasPrefix(h.Namespace, prefix) || strings.ContainsRune(h.Namespace, '/') {
+			return false
+		}
+	}
+	return true
 }
 
 // records reads all records; what is damaged is skipped, since nothing in it can be trusted

@@ -83,13 +83,7 @@ func sweep() error {
 func (r *record) remove() error {
 	var errs []error
 	for _, h := range r.Hosts {
-		path := filepath.Join(netnsDir, h.Namespace)
-		if ino, err := inode(path); err == nil && ino == h.Inode {
-			endProcesses(h.Inode)
-			// Devices go now; the namespace itself may linger in the kernel for a while.
-			errs = append(errs, h.Do(func() error { return deleteDevices(h.Devices) }))
-		}
-		errs = append(errs, dropNetns(h.Namespace, h.Inode))
+		errs = append(errs, h.remove())
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("removing lab %s: %w", r.Name, err)
@@ -98,6 +92,27 @@ func (r *record) remove() error {
 		return fmt.Errorf("removing the record of lab %s: %w", r.Name, err)
 	}
 	return nil
+}
+
+// remove takes a host apart: devices first, since the namespace itself may linger in the kernel for
+// a while, then the name, so that nobody enters any more, then the processes inside.
+func (h *Host) remove() error {
+	// While it is open, the kernel cannot give the inode to another namespace.
+	f, err := os.Open(filepath.Join(netnsDir, h.Namespace))
+	if err == nil {
+		defer f.Close()
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			return fmt.Errorf("identifying network namespace %s: %w", h.Namespace, err)
+		}
+		if st.Ino == h.Inode && isNSFS(f.Name()) {
+			defer endProcesses(h.Inode)
+			if err := h.Do(func() error { return deleteDevices(h.Devices) }); err != nil {
+				return err
+			}
+		}
+	}
+	return dropNetns(h.Namespace, h.Inode)
 }
 
 func deleteDevices(devices []Device) error {
