@@ -24,6 +24,9 @@ type chain struct {
 
 func (ch *chain) family() ir.Family { return ch.classes[0].Family }
 
+// String names the packets that the chain judges.
+func (ch *chain) String() string { return ch.classes[0].String() }
+
 // shareChains gives each class its chain; classes whose lists ask the same share one.
 func (c *compiler) shareChains() {
 	for _, class := range ir.Classes() {
@@ -59,7 +62,12 @@ func sameCond(a, b ir.Cond) bool {
 func (c *compiler) chainLength() int {
 	n := 0
 	for _, ch := range c.chains {
-		for i := range ch.rules {
+		for i := 0; i < len(ch.rules); i++ {
+			if k := run(ch, ch.rules[i:]); k >= minRun {
+				n += 300
+				i += k - 1
+				continue
+			}
 			n += 2
 			for _, cond := range ch.rules[i].Conds {
 				n += 4 * max(1, min(16, len(cond.Ranges)+len(cond.Prefixes)))
@@ -114,37 +122,60 @@ func (c *compiler) emitChain(ch *chain) error {
 	} else {
 		c.label(ch.label)
 	}
-	for i := range ch.rules {
-		r := &ch.rules[i]
-		next := c.fresh("next")
-		for j := range r.Conds {
-			if err := c.cond(ch, &r.Conds[j], next); err != nil {
-				return err
+	for rules := ch.rules; len(rules) > 0; {
+		n := run(ch, rules)
+		if n < minRun || !c.many(ch, rules[:n]) {
+			n = max(n, 1)
+			for i := range n {
+				if err := c.rule(ch, &rules[i]); err != nil {
+					return err
+				}
 			}
 		}
-		switch {
-		case r.Action == policy.Count:
-			c.count(r.Slot)
-		case c.separate:
-			offset := int32(r.Slot * SlotBytes)
-			if r.Action == policy.Pass {
-				offset++
-			}
-			c.emit(asm.Mov.Imm32(asm.R0, offset), asm.Return())
-		default:
-			c.decide(r)
-		}
-		c.label(next)
+		rules = rules[n:]
 	}
 	// The last rule has no conditions: nothing jumps behind it.
 	c.pending = c.pending[:0]
 	return nil
 }
 
-// enter leaves for the rules of a chain, whose fields lie in the registers (inline) or in struct
-// key (functions).
+// rule emits one rule: its questions, then what it does.
+func (c *compiler) rule(ch *chain, r *ir.Rule) error {
+	next := c.fresh("next")
+	for i := range r.Conds {
+		if err := c.cond(ch, &r.Conds[i], next); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.Action == policy.Count:
+		c.count(r.Slot)
+	case c.separate:
+		c.emit(asm.Mov.Imm32(asm.R0, int32(result(r))), asm.Return())
+	default:
+		c.decide(r)
+	}
+	c.label(next)
+	return nil
+}
+
+// enter leaves the fast path for the rules of a chain, whose fields lie in the registers, or in
+// struct key where chains are functions. There is one call of each function, so that the verifier
+// walks it once.
 func (c *compiler) enter(ch *chain) {
+	if c.separate {
+		c.emit(asm.Ja.Label("enter_" + ch.label))
+		return
+	}
+	c.emit(asm.Ja.Label(ch.label))
+}
+
+// enterFromKey is where the slow path, and the fast path where chains are functions, go to the
+// rules of a chain with struct key filled.
+func (c *compiler) enterFromKey(ch *chain) {
+	c.label("enter_" + ch.label)
 	if !c.separate {
+		c.loadRegs(ch)
 		c.emit(asm.Ja.Label(ch.label))
 		return
 	}
@@ -152,9 +183,8 @@ func (c *compiler) enter(ch *chain) {
 		asm.Mov.Reg(asm.R1, asm.R10),
 		asm.Add.Imm(asm.R1, int32(keyAt)),
 		asm.Call.Label(ch.label),
-		asm.JSet.Imm(asm.R0, 1, "passed"),
-		asm.Ja.Label("drop"),
 	)
+	c.leave()
 }
 
 // cond emits one question; it falls through where the answer is yes.

@@ -29,19 +29,21 @@ const (
 // compiler holds what the pieces of one program share.
 type compiler struct {
 	*builder
-	target     Target
-	prog       *ir.Program
-	cpus       int
-	rowBytes   int
-	maps       map[string]*ebpf.MapSpec
-	tables     []Table
-	sets       map[string]*policy.Set // dynamic sets in use, by map name
-	bitmaps    map[string]string      // contents of a port bitmap to its map's name
-	statics    map[staticKey]string   // prefix tables by contents
-	chains     []*chain
-	chainOf    [ir.NumClasses]*chain
-	separate   bool // chains are functions
-	inFunction bool // in one of them now
+	target      Target
+	prog        *ir.Program
+	cpus        int
+	rowBytes    int
+	maps        map[string]*ebpf.MapSpec
+	tables      []Table
+	sets        map[string]*policy.Set // dynamic sets in use, by map name
+	bitmaps     map[string]string      // contents of a port bitmap to its map's name
+	statics     map[staticKey]static   // prefix tables
+	chains      []*chain
+	chainOf     [ir.NumClasses]*chain
+	separate    bool // chains are functions
+	inFunction  bool // in one of them now
+	leaves      bool // some code ends by leave
+	classifiers int
 }
 
 // Compile makes the program of a policy for a target.
@@ -61,7 +63,7 @@ func CompileIR(prog *ir.Program, t Target) (*Program, error) {
 		maps:     map[string]*ebpf.MapSpec{},
 		sets:     map[string]*policy.Set{},
 		bitmaps:  map[string]string{},
-		statics:  map[staticKey]string{},
+		statics:  map[staticKey]static{},
 	}
 	c.maps[CountersMap] = memory(CountersMap, c.cpus*c.rowBytes)
 	c.shareChains()
@@ -212,12 +214,26 @@ func (c *compiler) decide(r *ir.Rule) {
 	c.emit(asm.Mov.Imm32(asm.R0, int32(r.Slot*SlotBytes)), asm.Ja.Label(to))
 }
 
+// leave ends with a result (see there) in R0.
+func (c *compiler) leave() {
+	c.leaves = true
+	last := int32((len(c.prog.Policy.Slots()) - 1) * SlotBytes)
+	c.emit(
+		asm.Mov.Reg(asm.R1, asm.R0),
+		asm.And.Imm(asm.R1, 1),
+		asm.And.Imm(asm.R0, -SlotBytes),
+		asm.JGT.Imm(asm.R0, last, "impossible"), // never: for the verifier
+		asm.JNE.Imm(asm.R1, 0, "pass"),
+		asm.Ja.Label("drop"),
+	)
+}
+
 // verdict counts the packet for the rule that decided, whose counter's offset is in R0, and ends
 // the program.
 func (c *compiler) verdict() {
-	if c.separate {
-		c.label("passed")
-		c.emit(asm.Sub.Imm(asm.R0, 1))
+	if c.leaves {
+		c.label("impossible")
+		c.emit(asm.Mov.Imm(asm.R0, 0), asm.Ja.Label("drop"))
 	}
 	c.label("pass")
 	c.emit(asm.Mov.Imm32(asm.R7, c.passCode()), asm.Ja.Label("count"))

@@ -16,7 +16,9 @@ func TestSmoke(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	r := func(a policy.Action, m ...policy.Term) *policy.Rule { return &policy.Rule{Action: a, Match: m, ID: "x"} }
+	r := func(a policy.Action, m ...policy.Term) *policy.Rule {
+		return &policy.Rule{Action: a, Match: m, ID: "x"}
+	}
 	num := func(f policy.Field, lo, hi uint64) policy.Term {
 		return policy.Term{Field: f, Ranges: []policy.Range{{Lo: lo, Hi: hi}}}
 	}
@@ -27,7 +29,7 @@ func TestSmoke(t *testing.T) {
 			r(policy.Drop, num(policy.Fragment, 1, 1)),
 			r(policy.Count, policy.Term{Field: policy.TCPFlags, Mask: 0x12, Value: 2}),
 			r(policy.Drop, num(policy.Proto, 17, 17), num(policy.SrcPort, 53, 53), num(policy.Len, 469, 1<<32-1)),
-			r(policy.Pass, num(policy.Proto, 6, 6), policy.Term{Field: policy.DstPort, Ranges: []policy.Range{{80, 80}, {443, 443}}}),
+			r(policy.Pass, num(policy.Proto, 6, 6), policy.Term{Field: policy.DstPort, Ranges: []policy.Range{{Lo: 80, Hi: 80}, {Lo: 443, Hi: 443}}}),
 		}}
 	for _, target := range []codegen.Target{{Trace: true}, {Trace: true, Frags: true, CPUs: 2}, {Trace: true, Hook: codegen.TCX, CPUs: 3}} {
 		prog, err := codegen.Compile(p, target)

@@ -284,11 +284,7 @@ func (c *compiler) slowPath() {
 	)
 	c.dispatch(0, ir.NumClasses-1)
 	for _, ch := range c.chains {
-		c.label("enter_" + ch.label)
-		if !c.separate {
-			c.loadRegs(ch)
-		}
-		c.enter(ch)
+		c.enterFromKey(ch)
 	}
 }
 

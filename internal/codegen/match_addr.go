@@ -2,6 +2,7 @@ package codegen
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"net/netip"
 
@@ -9,17 +10,17 @@ import (
 
 	"levee/internal/ir"
 	"levee/internal/policy"
+	"levee/internal/prefix"
 )
 
 // Up to maxPrefixes prefixes are compared one by one in the rule; longer lists go to package
 // prefix, which chooses a structure by size.
-const maxPrefixes = 1 << 20
+const maxPrefixes = 4
 
-// staticKey finds a prefix table by its elements: lists that were merged the same way share memory.
+// staticKey finds a prefix table by its elements: all terms on a set share the set's memory.
 type staticKey struct {
 	first *netip.Prefix
 	n     int
-	ip4   bool
 }
 
 func samePrefixes(a, b []netip.Prefix) bool {
@@ -45,6 +46,8 @@ func (c *compiler) address(ch *chain, q *ir.Cond, no string) error {
 		if err := c.dynamic(q, ip4); err != nil {
 			return err
 		}
+	} else {
+		c.static(q, ip4)
 	}
 	if q.Not {
 		c.emit(asm.JNE.Imm(asm.R0, 0, no))
@@ -52,6 +55,40 @@ func (c *compiler) address(ch *chain, q *ir.Cond, no string) error {
 		c.emit(asm.JEq.Imm(asm.R0, 0, no))
 	}
 	return nil
+}
+
+// static looks the address in R1 (and R2) up in a table of prefixes; R0 is the answer.
+func (c *compiler) static(q *ir.Cond, ip4 bool) {
+	key := staticKey{&q.Prefixes[0], len(q.Prefixes)}
+	t, ok := c.statics[key]
+	if !ok {
+		t = c.newStatic(q, ip4)
+		c.statics[key] = t
+	}
+	c.emit(t.Emit(t.name, c.fresh("prefix"))...)
+}
+
+// static is a prefix table with the name of its map.
+type static struct {
+	*prefix.Static
+	name string
+}
+
+func (c *compiler) newStatic(q *ir.Cond, ip4 bool) static {
+	family, build := "IPv6", prefix.NewStatic6
+	if ip4 {
+		family, build = "IPv4", prefix.NewStatic4
+	}
+	t := static{build(q.Prefixes), fmt.Sprintf("prefixes_%d", len(c.statics))}
+	what := fmt.Sprintf("%d prefixes", len(q.Prefixes))
+	if q.Set != nil {
+		what = "set " + q.Set.Name
+	}
+	if spec := t.MapSpec(t.name); spec != nil {
+		c.maps[t.name] = spec
+	}
+	c.table(what+", "+family, t.Kind(), len(t.Bytes()), t.Why())
+	return t
 }
 
 func (c *compiler) dynamic(q *ir.Cond, ip4 bool) error { return c.errorf("no dynamic sets") }

@@ -59,6 +59,17 @@ func (c Class) Index() int {
 	return 1 + i
 }
 
+func (c Class) String() string {
+	if c.Family == NonIP {
+		return "not IP"
+	}
+	s := [...]string{"other protocols", "TCP", "UDP", "UDP-Lite", "SCTP", "DCCP", "ICMP"}[c.Transport]
+	if c.Fragment {
+		s += " fragments"
+	}
+	return [...]string{IPv4: "IPv4", IPv6: "IPv6"}[c.Family] + ", " + s
+}
+
 // Classes lists all classes, by index.
 func Classes() []Class {
 	cs := []Class{{}}

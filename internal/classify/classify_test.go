@@ -1,0 +1,202 @@
+package classify
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+)
+
+const seed = 7
+
+// randomBoxes makes boxes of the kinds that real rule sets have: nested prefixes, wide and narrow
+// ports, many alike.
+func randomBoxes(rng *rand.Rand, bits, n int) []Box {
+	prefix := func() netip.Prefix {
+		lens := []int{0, 8, 16, 20, 24, 28, 31, 32}
+		if bits == 128 {
+			lens = []int{0, 16, 32, 48, 56, 64, 65, 96, 127, 128}
+		}
+		var a [16]byte
+		binary.BigEndian.PutUint64(a[:], rng.Uint64()&0x03030f0f0f0fffff)
+		binary.BigEndian.PutUint64(a[8:], rng.Uint64()&0x0000000000ff00ff)
+		addr := netip.AddrFrom16(a)
+		if bits == 32 {
+			addr = netip.AddrFrom4([4]byte(a[4:8]))
+		}
+		p, _ := addr.Prefix(lens[rng.IntN(len(lens))])
+		return p
+	}
+	span := func() Span {
+		switch rng.IntN(4) {
+		case 0:
+			v := uint16(rng.IntN(1 << 16))
+			return Span{v, v}
+		case 1:
+			return Span{1024, 0xffff}
+		case 2:
+			a, b := uint16(rng.IntN(1<<16)), uint16(rng.IntN(1<<16))
+			return Span{min(a, b), max(a, b)}
+		}
+		return Any
+	}
+	boxes := make([]Box, n)
+	for i := range boxes {
+		boxes[i] = Box{Src: prefix(), Dst: prefix(), Ports: [2]Span{span(), span()}, Result: uint32(i + 1)}
+	}
+	return boxes
+}
+
+// packetIn picks a packet in or just beside a box.
+func packetIn(rng *rand.Rand, b *Box) Packet {
+	address := func(p netip.Prefix) (hi, lo uint64) {
+		hi, lo, maskHi, maskLo := halves(p)
+		switch rng.IntN(4) {
+		case 0:
+		case 1:
+			hi, lo = hi|^maskHi, lo|^maskLo
+		case 2:
+			hi, lo = hi|rng.Uint64()&^maskHi, lo|rng.Uint64()&^maskLo
+		case 3:
+			hi ^= 1 << rng.IntN(32)
+		}
+		if p.Addr().Is4() {
+			return hi & 0xffffffff, 0
+		}
+		return hi, lo
+	}
+	port := func(s Span) uint16 {
+		return [...]uint16{s.Lo, s.Hi, s.Lo - 1, s.Hi + 1, s.Lo + uint16(rng.IntN(int(s.Hi-s.Lo)+1))}[rng.IntN(5)]
+	}
+	var p Packet
+	p.SrcHi, p.SrcLo = address(b.Src)
+	p.DstHi, p.DstLo = address(b.Dst)
+	p.Ports = [2]uint16{port(b.Ports[0]), port(b.Ports[1])}
+	return p
+}
+
+// naive is the first box that matches, one by one.
+func naive(boxes []Box, p *Packet) uint32 {
+	in := func(q netip.Prefix, hi, lo uint64) bool {
+		vHi, vLo, mHi, mLo := halves(q)
+		return (hi^vHi)&mHi == 0 && (lo^vLo)&mLo == 0
+	}
+	for i := range boxes {
+		b := &boxes[i]
+		if in(b.Src, p.SrcHi, p.SrcLo) && in(b.Dst, p.DstHi, p.DstLo) &&
+			p.Ports[0] >= b.Ports[0].Lo && p.Ports[0] <= b.Ports[0].Hi &&
+			p.Ports[1] >= b.Ports[1].Lo && p.Ports[1] <= b.Ports[1].Hi {
+			return b.Result
+		}
+	}
+	return 0
+}
+
+// kernel is a program that looks up the fields of its frame, in the order of the stack.
+type kernel struct {
+	prog *ebpf.Program
+	maps []*ebpf.Map
+}
+
+func load(t testing.TB, table *Table) *kernel {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to load eBPF")
+	}
+	m, err := ebpf.NewMap(table.MapSpec("table"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	ins := asm.Instructions{
+		asm.LoadMem(asm.R7, asm.R1, 0, asm.Word),
+		asm.LoadMem(asm.R8, asm.R1, 4, asm.Word),
+		asm.Mov.Reg(asm.R2, asm.R7),
+		asm.Add.Imm(asm.R2, 64),
+		asm.JGT.Reg(asm.R2, asm.R8, "out"),
+	}
+	for i, at := range []int16{SrcAt, DstAt, Port0At, Port1At, SrcLoAt, DstLoAt} {
+		ins = append(ins, asm.LoadMem(asm.R2, asm.R7, int16(16+8*i), asm.DWord), asm.StoreMem(asm.R10, at, asm.R2, asm.DWord))
+	}
+	ins = append(ins, table.Emit("table", "look")...)
+	ins = append(ins, asm.Return(), asm.Mov.Imm(asm.R0, -1).WithSymbol("out"), asm.Return())
+	if err := ins.AssociateMap("table", m); err != nil {
+		t.Fatal(err)
+	}
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, Instructions: ins, License: "GPL"})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return &kernel{prog: p}
+}
+
+func (k *kernel) lookup(t testing.TB, p *Packet) uint32 {
+	frame := make([]byte, 64)
+	for i, v := range []uint64{p.SrcHi, p.DstHi, uint64(p.Ports[0]), uint64(p.Ports[1]), p.SrcLo, p.DstLo} {
+		binary.LittleEndian.PutUint64(frame[16+8*i:], v)
+	}
+	ret, _, err := k.prog.Test(frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ret
+}
+
+func TestTableAndProgramAgreeWithComparingAll(t *testing.T) {
+	for _, bits := range []int{32, 128} {
+		for _, n := range []int{1, 5, 40, 300, 2000} {
+			t.Run(fmt.Sprintf("%d-%d", bits, n), func(t *testing.T) {
+				t.Logf("seed %d", seed)
+				rng := rand.New(rand.NewPCG(seed, uint64(bits*n)))
+				boxes := randomBoxes(rng, bits, n)
+				table := New(bits, boxes)
+				if len(table.Rest()) > 0 {
+					t.Fatalf("%d boxes left over", len(table.Rest()))
+				}
+				t.Logf("%s, %d bytes", table.Kind(), table.Bytes())
+				k := load(t, table)
+				for range 4000 {
+					p := packetIn(rng, &boxes[rng.IntN(n)])
+					want := naive(boxes, &p)
+					if got := table.Lookup(p); got != want {
+						t.Fatalf("%+v: table says %d, comparing all %d", p, got, want)
+					}
+					if got := k.lookup(t, &p); got != want {
+						t.Fatalf("%+v: program says %d, comparing all %d", p, got, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Boxes that overlap in every point cannot be told apart by cutting: what no leaf has room for must
+// come back as Rest, and nothing may be lost between.
+func TestHostileBoxesAreHeldOrReturned(t *testing.T) {
+	var boxes []Box
+	any4 := netip.MustParsePrefix("0.0.0.0/0")
+	for i := range 3000 {
+		boxes = append(boxes, Box{Src: any4, Dst: any4, Ports: [2]Span{{uint16(3000 - i), uint16(60000 + i)}, {uint16(i), uint16(50000 + i)}}, Result: uint32(i + 1)})
+	}
+	table := New(32, boxes)
+	t.Logf("%s, %d bytes, %d left over", table.Kind(), table.Bytes(), len(table.Rest()))
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 20000 {
+		p := packetIn(rng, &boxes[rng.IntN(len(boxes))])
+		want := naive(boxes, &p)
+		got := table.Lookup(p)
+		if rest := naive(table.Rest(), &p); got == 0 || rest != 0 && rest < got {
+			got = rest
+		}
+		if got != want {
+			t.Fatalf("%+v: got %d, want %d", p, got, want)
+		}
+	}
+	load(t, table)
+}
