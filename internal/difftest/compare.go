@@ -24,18 +24,35 @@ type Counter interface {
 	Packets() []uint64
 }
 
-// Filler is an engine whose dynamic sets can be filled. Compare puts the same entries into it and
-// into the oracle.
-type Filler interface {
-	AddEntry(set string, prefix netip.Prefix, expires time.Time) error
-}
-
-// Case is one comparison: Frames frames, made of Seed for Policy.
+// Case is one comparison: Frames frames, made of Seed for Policy. Its dynamic sets hold
+// c.Entries(), which whoever makes an engine has to put there.
 type Case struct {
 	Policy *policy.Policy
 	Text   []byte // of Policy, for the report
 	Seed   uint64
 	Frames int
+}
+
+// Entry is one entry of a dynamic set.
+type Entry struct {
+	Prefix netip.Prefix
+	Lease  Lease
+}
+
+// Lease says how an entry stands while frames are judged.
+type Lease uint8
+
+const (
+	Forever Lease = iota // no lease
+	Running              // ends long after
+	Ended                // has ended, and the entry is still there
+)
+
+// now is what the oracle's clock shows; leases run around it.
+var now = time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC)
+
+func (l Lease) expires() time.Time {
+	return [...]time.Time{{}, now.Add(time.Hour), now.Add(-time.Second)}[l]
 }
 
 // Difference is a frame that an engine judged otherwise than the oracle, or a sum that differs.
@@ -83,8 +100,13 @@ type Stats struct {
 // difference, which is a *Difference. Any other error is an engine's or ctx's.
 func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 	o := oracle.New(c.Policy)
-	if err := fill(c, o, engines); err != nil {
-		return Stats{}, err
+	o.SetClock(func() time.Time { return now })
+	for _, set := range c.Policy.Sets {
+		for _, e := range c.Entries(set) {
+			if err := o.AddEntry(set.Name, e.Prefix, e.Lease.expires()); err != nil {
+				return Stats{}, fmt.Errorf("seed %d: %w", c.Seed, err)
+			}
+		}
 	}
 	stats := Stats{Decided: map[int]int{}}
 	sums := make([]uint64, len(c.Policy.Slots()))
@@ -145,39 +167,18 @@ func verdict(p *policy.Policy, slot int, action policy.Action) string {
 	return fmt.Sprintf("%s by slot %d: %s", action, slot, oracle.Decider(p, slots[slot]))
 }
 
-// fill puts the same entries into the dynamic sets of the oracle and of each engine.
-func fill(c Case, o *oracle.Evaluator, engines []Engine) error {
-	for _, s := range c.Policy.Sets {
-		if s.Kind != policy.Dynamic {
-			continue
-		}
-		for _, prefix := range entries(c, s) {
-			if err := o.AddEntry(s.Name, prefix, time.Time{}); err != nil {
-				return err
-			}
-			for _, e := range engines {
-				f, ok := e.(Filler)
-				if !ok {
-					return fmt.Errorf("seed %d: %T cannot fill dynamic set %s", c.Seed, e, s.Name)
-				}
-				if err := f.AddEntry(s.Name, prefix, time.Time{}); err != nil {
-					return fmt.Errorf("seed %d: %T: %w", c.Seed, e, err)
-				}
-			}
-		}
+// Entries are what a set holds in this case if it is dynamic: no entries, few or many, each once,
+// of the addresses that the rest of the policy speaks of. A third has a lease, half of these one
+// that has ended.
+func (c Case) Entries(s *policy.Set) []Entry {
+	if s.Kind != policy.Dynamic {
+		return nil
 	}
-	return nil
-}
-
-// entries are what dynamic set s holds in this case: none, few or some, of the addresses that the
-// rest of the policy speaks of.
-func entries(c Case, s *policy.Set) []netip.Prefix {
 	g := &generator{r: newRand(c.Seed, streamPolicy), seed: c.Seed}
 	g.pools()
 	g.r = newRand(c.Seed+uint64(s.Pos.Line)<<32, streamEntries)
-	var all []netip.Prefix
-	for range min(g.size(), s.Max) {
-		text := g.address()
+	var all []Entry
+	for _, text := range g.some(min(g.size(), s.Max), g.address) {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
 			a, err := netip.ParseAddr(text)
@@ -186,7 +187,7 @@ func entries(c Case, s *policy.Set) []netip.Prefix {
 			}
 			p = netip.PrefixFrom(a, a.BitLen())
 		}
-		all = append(all, p)
+		all = append(all, Entry{p, []Lease{Forever, Forever, Forever, Forever, Running, Ended}[g.r.IntN(6)]})
 	}
 	return all
 }
@@ -198,7 +199,9 @@ func filled(c Case) *policy.Policy {
 	for _, s := range c.Policy.Sets {
 		if s.Kind == policy.Dynamic {
 			with := *s
-			with.Prefixes = entries(c, s)
+			for _, e := range c.Entries(s) {
+				with.Prefixes = append(with.Prefixes, e.Prefix)
+			}
 			s = &with
 		}
 		p.Sets = append(p.Sets, s)

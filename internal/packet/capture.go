@@ -51,7 +51,7 @@ func (e *CaptureError) Error() string {
 	case e.Packet == 0:
 		return fmt.Sprintf("capture file, byte %d: %v", e.Offset, e.Err)
 	case errors.Is(e.Err, io.ErrUnexpectedEOF):
-		return fmt.Sprintf("capture file, packet %d, byte %d: %v; the %d packets before it are whole", e.Packet, e.Offset, e.Err, e.Packet-1)
+		return fmt.Sprintf("capture file, packet %d, byte %d: %v; whole packets before it: %d", e.Packet, e.Offset, e.Err, e.Packet-1)
 	}
 	return fmt.Sprintf("capture file, packet %d, byte %d: %v", e.Packet, e.Offset, e.Err)
 }
