@@ -53,7 +53,7 @@ lint:
 	$(GO) tool staticcheck ./...
 
 bench:
-	@scripts/deps test
+	@scripts/deps bench
 	@$(MAKE) --no-print-directory build
 	$(GO) test -p 1 -run '^$$' -bench . -benchmem ./...
 	bin/levee cost examples/demo.levee

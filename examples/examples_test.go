@@ -1,6 +1,3 @@
-// Package examples holds the policies that people start from. Its test keeps them true: each one
-// is laid out as `levee fmt` does, has no rule that can never match, and passes its own tests,
-// which show every rule at work.
 package examples
 
 import (
@@ -15,6 +12,8 @@ import (
 	"levee/internal/syntax"
 )
 
+// TestExamples keeps the policies true: each one is laid out as `levee fmt` does, has no rule that can
+// never match, and passes its own tests, which show every rule at work.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("*.levee")
 	if err != nil || len(files) < 6 {
