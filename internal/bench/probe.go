@@ -1,0 +1,197 @@
+package bench
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"levee/internal/lab"
+	"levee/internal/peer"
+)
+
+// sample is what is read at both ends of a window.
+type sample struct {
+	at       time.Time
+	received uint64
+	thread   time.Duration // run time of the receiving thread
+	cpu      cpuTimes
+}
+
+// maxSkew is the longest that taking a sample may last: 0.02 % of a window of one second.
+const maxSkew = 200 * time.Microsecond
+
+// take reads the counters; it tries again when it was interrupted in between.
+func (b *bench) take() (sample, error) {
+	var s sample
+	for range 20 {
+		before := time.Now()
+		c, err := lab.Counters(b.device)
+		if err != nil {
+			return s, err
+		}
+		s.at = before
+		s.received = c[peer.Received]
+		if s.thread, err = runTime(b.napi); err != nil {
+			return s, err
+		}
+		if time.Since(before) <= maxSkew {
+			break
+		}
+	}
+	var err error
+	s.cpu, err = readCPU(b.receiverCPU)
+	return s, err
+}
+
+// runTime is the time that a thread has run: the first field of /proc/PID/schedstat, in ns.
+func runTime(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("reading the run time of the receiving thread: %w", err)
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	ns, err := strconv.ParseInt(first, 10, 64)
+	return time.Duration(ns), err
+}
+
+// cpuTimes are of /proc/stat, in clock ticks.
+type cpuTimes struct {
+	idle, all        uint64 // of the receiving core; waiting for a disk is idle
+	steal, allOfThem uint64 // of all cores
+}
+
+func readCPU(cpu int) (cpuTimes, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return cpuTimes{}, err
+	}
+	return parseCPU(string(text), cpu)
+}
+
+// parseCPU reads the lines "cpu" and "cpuN": user nice system idle iowait irq softirq steal; guest times
+// are in user already (proc_stat(5)).
+func parseCPU(text string, cpu int) (cpuTimes, error) {
+	var c cpuTimes
+	found := 0
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 9 || f[0] != "cpu" && f[0] != fmt.Sprintf("cpu%d", cpu) {
+			continue
+		}
+		var v [8]uint64
+		var all uint64
+		for i := range v {
+			n, err := strconv.ParseUint(f[i+1], 10, 64)
+			if err != nil {
+				return c, fmt.Errorf("reading /proc/stat: %w", err)
+			}
+			v[i] = n
+			all += n
+		}
+		found++
+		if f[0] == "cpu" {
+			c.steal, c.allOfThem = v[7], all
+		} else {
+			c.idle, c.all = v[3]+v[4], all
+		}
+	}
+	if found != 2 {
+		return c, fmt.Errorf("/proc/stat has no core %d", cpu)
+	}
+	return c, nil
+}
+
+// busy and steal are shares of the time between two readings.
+func (c cpuTimes) busy(before cpuTimes) float64 {
+	return 1 - ratio(c.idle-before.idle, c.all-before.all)
+}
+
+func (c cpuTimes) stolen(before cpuTimes) float64 {
+	return ratio(c.steal-before.steal, c.allOfThem-before.allOfThem)
+}
+
+// stack is what the network stack of a namespace counts.
+type stack struct {
+	received  uint64 // packets that reached IP, both families
+	delivered uint64 // packets that IP handed to a protocol of this host
+	martians  uint64 // packets that IP dropped because of their addresses
+}
+
+// readStack reads /proc/net of the calling thread's namespace.
+func readStack() (stack, error) {
+	var s stack
+	for _, file := range []string{"snmp", "netstat"} {
+		c, err := readTable("/proc/thread-self/net/" + file)
+		if err != nil {
+			return s, err
+		}
+		s.received += c["Ip.InReceives"]
+		s.delivered += c["Ip.InDelivers"]
+		s.martians += c["Ip.InHdrErrors"] + c["Ip.InAddrErrors"] + c["IpExt.InNoRoutes"] + c["TcpExt.IPReversePathFilter"]
+	}
+	six, err := readPairs("/proc/thread-self/net/snmp6")
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil // no IPv6
+	}
+	s.received += six["Ip6InReceives"]
+	s.delivered += six["Ip6InDelivers"]
+	s.martians += six["Ip6InHdrErrors"] + six["Ip6InAddrErrors"] + six["Ip6InNoRoutes"]
+	return s, err
+}
+
+// readTable reads lines of names, each followed by one of values under the same heading.
+func readTable(path string) (map[string]uint64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	out := map[string]uint64{}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		names := strings.Fields(lines.Text())
+		if !lines.Scan() {
+			break
+		}
+		values := strings.Fields(lines.Text())
+		if len(names) != len(values) || len(names) == 0 || names[0] != values[0] {
+			return nil, fmt.Errorf("%s has an unknown form", path)
+		}
+		for i := 1; i < len(names); i++ {
+			// Some values are negative (-1 for "no limit"); none of those is used here.
+			n, _ := strconv.ParseUint(values[i], 10, 64)
+			out[strings.TrimSuffix(names[0], ":")+"."+names[i]] = n
+		}
+	}
+	return out, lines.Err()
+}
+
+// readPairs reads lines of a name and a number.
+func readPairs(path string) (map[string]uint64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]uint64{}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 2 {
+			n, err := strconv.ParseUint(f[1], 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			out[f[0]] = n
+		}
+	}
+	return out, nil
+}
+
+// oneLine is an error without its further lines.
+func oneLine(err error) string {
+	s, _, _ := strings.Cut(err.Error(), "\n")
+	return s
+}

@@ -1,0 +1,172 @@
+package bench
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"levee/internal/peer"
+)
+
+// Report is the outcome of a ladder. Its JSON is what `levee bench ladder --json` prints; names of fields
+// stay once shipped.
+type Report struct {
+	Started  time.Time `json:"started"`
+	Command  string    `json:"command"` // to repeat it
+	Quick    bool      `json:"quick"`   // short windows: not to be quoted
+	Rounds   int       `json:"rounds"`
+	WindowMS int64     `json:"window_ms"`
+	WarmupMS int64     `json:"warmup_ms"`
+	Seed     uint64    `json:"seed"`
+	Policy   string    `json:"policy"`
+	Path     []string  `json:"path"` // what all rungs have in common
+	Traffic  []Traffic `json:"traffic"`
+	Machine  Machine   `json:"machine"`
+	Rungs    []*Rung   `json:"rungs"`
+	Caveats  []string  `json:"caveats"`
+}
+
+// Traffic is one flood of the mix.
+type Traffic struct {
+	Name string `json:"name"`
+	What string `json:"what"`
+}
+
+// Rung is one place to drop packets.
+type Rung struct {
+	Name string `json:"name"`
+	What string `json:"what"`
+	// MedianPPS is packets a second of the mix, half of each flood, over the rounds; Interval bounds it
+	// at 95 %. Both are null when there is no figure; Why then says why.
+	MedianPPS *float64    `json:"median_pps"`
+	Interval  *[2]float64 `json:"interval"`
+	// AtLeast: the generator was the limit, not the rung.
+	AtLeast     bool     `json:"at_least"`
+	NsPerPacket *float64 `json:"ns_per_packet"` // of the receiving core
+	// Ratios are medians over the rounds of this rung's packets a second over the other's.
+	ToXDPDrop *Ratio            `json:"to_xdp_drop"`
+	ToLevee   *Ratio            `json:"to_levee"`
+	ByTraffic map[string]Figure `json:"by_traffic,omitempty"`
+	Missing   string            `json:"missing,omitempty"` // why the rung could not be measured at all
+	Why       []string          `json:"why,omitempty"`     // why there is no figure
+	Windows   []Window          `json:"windows"`
+
+	rounds map[int]float64 // round to packets a second of the mix, valid rounds only
+}
+
+// Figure is a median with its 95 % interval.
+type Figure struct {
+	MedianPPS float64    `json:"median_pps"`
+	Interval  [2]float64 `json:"interval"`
+}
+
+// Ratio compares two rungs of the same rounds. Bound is empty, or what is known of the true ratio
+// when the generator limited one of them: "at least", "at most", "unknown" when it limited both.
+type Ratio struct {
+	Median   float64    `json:"median"`
+	Interval [2]float64 `json:"interval"`
+	Bound    string     `json:"bound,omitempty"`
+}
+
+func newReport(o *Options, b *bench) *Report {
+	r := &Report{
+		Started: time.Now().UTC().Truncate(time.Second), Command: o.Command, Quick: o.Quick, Rounds: o.Rounds,
+		WindowMS: o.Window.Milliseconds(), WarmupMS: o.Warmup.Milliseconds(), Seed: o.Seed, Policy: o.PolicyName,
+		Path: []string{
+			"one veth pair in a lab of its own, one queue, GRO on, no qdisc at the sender",
+			"receiver: NAPI in a thread that has one core; it does all the work of every rung",
+			"generator: live frames on the other core, the same seed for all rungs",
+			"the device is reached by nothing else; reverse-path filter off, static neighbours",
+		},
+		Machine: fingerprint(b.receiverCPU),
+		Caveats: []string{"veth has no DMA and no descriptors: ratios carry over to other machines, absolute figures do not"},
+	}
+	if o.Quick {
+		r.Caveats = append(r.Caveats, "--quick: short windows, for a look; quote a run without it")
+	}
+	for _, t := range b.mix {
+		r.Traffic = append(r.Traffic, Traffic{t.name, t.what})
+	}
+	return r
+}
+
+// summarise draws the figures of all rungs from their windows.
+func (r *Report) summarise() {
+	for _, g := range r.Rungs {
+		g.summarise(r.Rounds, len(r.Traffic))
+	}
+	for _, g := range r.Rungs {
+		g.ToXDPDrop = compare(g, r.Rung(peer.XDPDrop().Name()))
+		g.ToLevee = compare(g, r.Rung("levee"))
+	}
+}
+
+// Rung finds a rung by name, nil if it was not measured.
+func (r *Report) Rung(name string) *Rung {
+	for _, g := range r.Rungs {
+		if g.Name == name {
+			return g
+		}
+	}
+	return nil
+}
+
+// summarise draws the figure of one rung. floods is how many the mix has.
+func (g *Rung) summarise(rounds, floods int) {
+	g.rounds = map[int]float64{}
+	byTraffic := map[string][]float64{}
+	byRound := map[int][]float64{}
+	why := map[string]int{}
+	for _, w := range g.Windows {
+		if len(w.Invalid) > 0 {
+			why[w.Invalid[0]]++
+			continue
+		}
+		byTraffic[w.Traffic] = append(byTraffic[w.Traffic], w.PPS)
+		byRound[w.Round] = append(byRound[w.Round], w.PPS)
+		g.AtLeast = g.AtLeast || !w.Saturated
+	}
+	for round, pps := range byRound {
+		if len(pps) == floods {
+			g.rounds[round] = harmonicMean(pps)
+		}
+	}
+	if g.Missing != "" || len(g.rounds) < max(rounds, minRounds) {
+		g.AtLeast = false
+		g.Why = slices.Sorted(maps.Keys(why))
+		return
+	}
+	f := summary(slices.Collect(maps.Values(g.rounds)))
+	g.MedianPPS, g.Interval = &f.MedianPPS, &f.Interval
+	ns := 1e9 / f.MedianPPS
+	g.NsPerPacket = &ns
+	g.ByTraffic = map[string]Figure{}
+	for name, pps := range byTraffic {
+		g.ByTraffic[name] = summary(pps)
+	}
+}
+
+// compare is g over base, nil where one of them has no figure.
+func compare(g, base *Rung) *Ratio {
+	if base == nil || g.MedianPPS == nil || base.MedianPPS == nil {
+		return nil
+	}
+	var ratios []float64
+	for round, pps := range g.rounds {
+		if other, ok := base.rounds[round]; ok {
+			ratios = append(ratios, pps/other)
+		}
+	}
+	f := summary(ratios)
+	r := &Ratio{Median: f.MedianPPS, Interval: f.Interval}
+	switch {
+	case g == base:
+	case g.AtLeast && base.AtLeast:
+		r.Bound = "unknown"
+	case g.AtLeast:
+		r.Bound = "at least"
+	case base.AtLeast:
+		r.Bound = "at most"
+	}
+	return r
+}
