@@ -1,0 +1,210 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+)
+
+// Clock is the kernel's jiffies, the clock that eBPF programs compare leases with: reading it costs them 2 ns,
+// where any clock in nanoseconds costs a helper call. Jiffies advance with CLOCK_MONOTONIC, so once
+// both have been read together the one follows from the other without asking the kernel again.
+type Clock struct {
+	hz uint64
+
+	mu     sync.Mutex
+	at     time.Duration // CLOCK_MONOTONIC of the last reading
+	ticks  uint64        // jiffies then
+	sample func() (sample, error)
+	mono   func() time.Duration
+}
+
+// sample is both clocks read together.
+type sample struct {
+	ticks uint64
+	mono  time.Duration
+}
+
+// resample is how long a reading is relied on. The two clocks do not drift (both follow
+// tick_do_update_jiffies64, kernel/time/tick-sched.c); this is for a guest that was stopped.
+const resample = time.Second
+
+// rates are the values that CONFIG_HZ has in the kernel's Kconfig files.
+var rates = []uint64{24, 48, 64, 100, 128, 200, 250, 256, 300, 500, 512, 1000, 1024, 1200}
+
+var shared = sync.OnceValues(func() (*Clock, error) {
+	read, err := jiffiesReader()
+	if err != nil {
+		return nil, err
+	}
+	return newClock(read, monotonic)
+})
+
+// JiffiesClock is the clock of this machine. It needs the right to load eBPF programs.
+func JiffiesClock() (*Clock, error) { return shared() }
+
+// Jiffies is the time now in jiffies and how many there are in a second.
+func Jiffies() (now, hz uint64, err error) {
+	c, err := JiffiesClock()
+	if err != nil {
+		return 0, 0, err
+	}
+	return c.Now(), c.hz, nil
+}
+
+func newClock(read func() (sample, error), mono func() time.Duration) (*Clock, error) {
+	s, err := read()
+	if err != nil {
+		return nil, err
+	}
+	hz := rateSinceBoot(s)
+	if hz == 0 {
+		if hz, err = rateMeasured(read); err != nil {
+			return nil, err
+		}
+	}
+	return &Clock{hz: hz, at: s.mono, ticks: s.ticks, sample: read, mono: mono}, nil
+}
+
+// HZ is the number of jiffies in a second.
+func (c *Clock) HZ() uint64 { return c.hz }
+
+// Now is the time in jiffies. It never goes back, and is at most one jiffy behind the kernel's.
+func (c *Clock) Now() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.mono()
+	if now-c.at > resample {
+		if s, err := c.sample(); err == nil && s.ticks >= c.ticks {
+			c.at, c.ticks = s.mono, s.ticks
+			now = s.mono
+		}
+	}
+	return c.ticks + uint64(max(now-c.at, 0))*c.hz/uint64(time.Second)
+}
+
+// Expiry is when a lease that begins now ends: at least d from now, never 0, which means that a
+// lease does not end.
+func (c *Clock) Expiry(d time.Duration) uint64 {
+	d = max(d, 0)
+	seconds, rest := uint64(d/time.Second), uint64(d%time.Second)
+	return c.Now() + 1 + seconds*c.hz + (rest*c.hz+uint64(time.Second)-1)/uint64(time.Second)
+}
+
+// Remaining is how long a lease still lasts; 0 if it has ended. A lease without end (expires 0) has
+// the longest Duration.
+func (c *Clock) Remaining(expires uint64) time.Duration {
+	if expires == 0 {
+		return math.MaxInt64
+	}
+	now := c.Now()
+	if expires <= now {
+		return 0
+	}
+	left := expires - now
+	if left/c.hz >= uint64(math.MaxInt64/time.Second) {
+		return math.MaxInt64
+	}
+	return time.Duration(left/c.hz)*time.Second + time.Duration(left%c.hz)*time.Second/time.Duration(c.hz)
+}
+
+// rateSinceBoot finds HZ from one sample: jiffies begin 300 s before 1<<32 (INITIAL_JIFFIES,
+// include/linux/jiffies.h) and have ticked since boot. It is 0 where that leaves a doubt.
+func rateSinceBoot(s sample) uint64 {
+	const slack = 5 // seconds; the first ticks of a boot are not exact
+	up := s.mono.Seconds()
+	found := uint64(0)
+	for _, hz := range rates {
+		expect := float64(uint64(1)<<32) + (up-300)*float64(hz)
+		if math.Abs(float64(s.ticks)-expect) > slack*float64(hz) {
+			continue
+		}
+		if found != 0 {
+			return 0
+		}
+		found = hz
+	}
+	return found
+}
+
+// rateMeasured finds HZ from the time between two ticks at least 60 jiffies apart.
+func rateMeasured(read func() (sample, error)) (uint64, error) {
+	first, err := nextTick(read)
+	if err != nil {
+		return 0, err
+	}
+	last := first
+	for last.ticks < first.ticks+60 || last.mono < first.mono+50*time.Millisecond {
+		time.Sleep(10 * time.Millisecond)
+		if last, err = nextTick(read); err != nil {
+			return 0, err
+		}
+	}
+	measured := float64(last.ticks-first.ticks) / (last.mono - first.mono).Seconds()
+	for _, hz := range rates {
+		if math.Abs(measured/float64(hz)-1) < 0.01 {
+			return hz, nil
+		}
+	}
+	return 0, fmt.Errorf("find the rate of jiffies: %.1f a second is no CONFIG_HZ; is the clock of this machine being stopped?", measured)
+}
+
+// nextTick waits until jiffies change.
+func nextTick(read func() (sample, error)) (sample, error) {
+	s, err := read()
+	deadline := s.mono + time.Second
+	for before := s.ticks; err == nil && s.ticks == before; s, err = read() {
+		if s.mono > deadline {
+			return s, fmt.Errorf("find the rate of jiffies: they stand still at %d", s.ticks)
+		}
+	}
+	return s, err
+}
+
+func monotonic() time.Duration {
+	var ts unix.Timespec
+	// Cannot fail: the clock exists and ts is ours.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return time.Duration(ts.Nano())
+}
+
+// jiffiesReader loads a program that writes jiffies into its map; running it takes a few microseconds.
+// Program and map stay open as long as the process.
+func jiffiesReader() (func() (sample, error), error) {
+	spec := &ebpf.CollectionSpec{
+		Maps: map[string]*ebpf.MapSpec{
+			"now": {Name: "now", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1},
+		},
+		Programs: map[string]*ebpf.ProgramSpec{
+			"jiffies": {Name: "jiffies", Type: ebpf.XDP, License: "Dual BSD/GPL", Instructions: asm.Instructions{
+				asm.FnJiffies64.Call(),
+				asm.LoadMapValue(asm.R1, 0, 0).WithReference("now"),
+				asm.StoreMem(asm.R1, 0, asm.R0, asm.DWord),
+				asm.Mov.Imm(asm.R0, 1),
+				asm.Return(),
+			}},
+		},
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("read jiffies: load an eBPF program (needs root and Linux 5.6): %w", err)
+	}
+	prog, now := coll.DetachProgram("jiffies"), coll.DetachMap("now")
+	coll.Close()
+	frame := make([]byte, 64) // a test run of XDP takes at least an Ethernet header
+	return func() (sample, error) {
+		if _, err := prog.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+			return sample{}, fmt.Errorf("read jiffies: run an eBPF program: %w", err)
+		}
+		s := sample{mono: monotonic()}
+		if err := now.Lookup(uint32(0), &s.ticks); err != nil {
+			return sample{}, fmt.Errorf("read jiffies: %w", err)
+		}
+		return s, nil
+	}, nil
+}

@@ -1,0 +1,136 @@
+package prefix
+
+import "sync/atomic"
+
+// reclaim removes entries whose lease has ended to make room for k, and says whether it did. In
+// large sets, whose search takes long, not more often than every few hundred milliseconds: a
+// flood of additions to a full set must not keep a CPU searching.
+func (d *Dynamic) reclaim(k key, now uint64) bool {
+	f := d.of(k)
+	before := d.Len()
+	first, second, _ := d.hash(k)
+	d.free(f, first, now)
+	d.free(f, second, now)
+	if d.Len() < before {
+		return true
+	}
+	scanned := d.u64(offScanned)
+	if wait := uint64(f.buckets >> 12); now-*scanned < wait {
+		return false
+	}
+	*scanned = now
+	return d.Expire(now) > 0
+}
+
+// sound says whether the bookkeeping can be believed as far as a glance tells.
+func (d *Dynamic) sound() bool {
+	total := uint32(0)
+	for _, f := range []*family{&d.v4, &d.v6} {
+		listed, ok := d.listed(f)
+		if !ok {
+			return false
+		}
+		for length := range f.width + 1 {
+			c := *d.u32(f.counts + 4*length)
+			if (c != 0) != listed[length] {
+				return false
+			}
+			total += c
+		}
+	}
+	return total == *d.u32(offTotal) && total <= uint32(d.max)
+}
+
+// listed gives the lengths in the list of a family; not ok if it is no such list.
+func (d *Dynamic) listed(f *family) (lengths [129]bool, ok bool) {
+	n := *d.u32(f.number)
+	if n > uint32(f.width)+1 {
+		return lengths, false
+	}
+	for i := range int(n) {
+		c := int(*d.u32(f.list + 4*i))
+		if c < 1 || c > f.width+1 || lengths[c-1] {
+			return lengths, false
+		}
+		lengths[c-1] = true
+	}
+	return lengths, true
+}
+
+// repair counts everything anew after a writer was killed. Slots that hold no possible entry are
+// freed, and so is the second copy of an entry that was being moved. Programs may be reading: a
+// length with entries is never taken from the list, and a bucket's spilled count is never too low.
+func (d *Dynamic) repair() {
+	defer d.change()()
+	total := 0
+	for _, f := range []*family{&d.v4, &d.v6} {
+		var counts [129]uint32
+		spilled := make([]uint32, f.buckets)
+		for b := range f.buckets {
+			for i := range slots {
+				s := slot{f, b, i}
+				if *d.metaAt(s)&metaLen == 0 {
+					continue
+				}
+				first, length, ok := d.checked(s)
+				if !ok {
+					d.vacate(s)
+					continue
+				}
+				counts[length]++
+				total++
+				if first != b {
+					spilled[first]++
+				}
+			}
+		}
+		for b, n := range spilled {
+			atomic.StoreUint32(d.spilledAt(f, b), n)
+		}
+		d.relist(f, &counts)
+	}
+	*d.u32(offTotal) = uint32(total)
+	*d.u64(offEarliest) = 0
+	*d.u64(offScanned) = 0
+}
+
+// checked says whether the slot holds an entry that belongs there and is not the second copy of one.
+func (d *Dynamic) checked(s slot) (first, length int, ok bool) {
+	m := *d.metaAt(s)
+	if int(m&metaLen) > s.f.width+1 {
+		return 0, 0, false
+	}
+	k := d.keyAt(s)
+	if d.keyOf(k.prefix()) != k {
+		return 0, 0, false // host bits
+	}
+	first, second, tag := d.hash(k)
+	if m&metaTag != tag || s.bucket != first && s.bucket != second {
+		return 0, 0, false
+	}
+	other, found := d.findIn(s.f, first, k, tag)
+	return first, k.len, !found || other == s
+}
+
+// relist writes the counts of a family and a list of lengths that agrees with them.
+func (d *Dynamic) relist(f *family, counts *[129]uint32) {
+	listed, ok := d.listed(f)
+	n := *d.u32(f.number)
+	if !ok {
+		listed, n = [129]bool{}, 0
+	}
+	for length := range f.width + 1 {
+		if counts[length] > 0 && !listed[length] {
+			atomic.StoreUint32(d.u32(f.list+4*int(n)), uint32(length+1))
+			n++
+		}
+	}
+	atomic.StoreUint32(d.u32(f.number), n)
+	for length := range f.width + 1 {
+		c := d.u32(f.counts + 4*length)
+		if *c = counts[length]; *c == 0 && listed[length] {
+			*c = 1 // let count take it from the list
+			d.count(f, length, -1)
+		}
+	}
+}
