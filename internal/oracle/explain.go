@@ -129,7 +129,9 @@ func layers(frame []byte, p *packet.Packet) []Layer {
 	case p.Family == packet.IPv6:
 		ls = append(ls, ipLayer("IPv6", p, 40))
 		ls = append(ls, extensionLayers(frame, p)...)
-	default: // not IP, or refused at its header
+	case p.Malformed != packet.WellFormed:
+		return append(ls, refusedIP(p, frame[p.NetworkOffset:]))
+	default:
 		return append(ls, Layer{Name: "payload", Offset: p.NetworkOffset, Length: len(frame) - p.NetworkOffset})
 	}
 	end := p.NetworkOffset + p.Len
@@ -142,6 +144,27 @@ func layers(frame []byte, p *packet.Packet) []Layer {
 		ls = append(ls, Layer{Name: "padding", Offset: end, Length: len(frame) - end})
 	}
 	return ls
+}
+
+// refusedIP is what stands in an IP header that the decoder refused; b starts with it.
+func refusedIP(p *packet.Packet, b []byte) Layer {
+	l := Layer{Name: "IPv4", Offset: p.NetworkOffset, Length: len(b)}
+	if p.EtherType == packet.EtherIPv6 {
+		l.Name = "IPv6"
+	}
+	l.Fields = []NamedValue{{"bytes here", fmt.Sprint(len(b))}}
+	switch {
+	case p.Malformed == packet.TruncatedIP:
+	case p.EtherType == packet.EtherIPv6:
+		l.Fields = append(l.Fields, NamedValue{"version", fmt.Sprint(b[0] >> 4)},
+			NamedValue{"payload length", fmt.Sprint(binary.BigEndian.Uint16(b[4:]))})
+	default:
+		l.Fields = append(l.Fields, NamedValue{"version", fmt.Sprint(b[0] >> 4)},
+			NamedValue{"header length", fmt.Sprint(int(b[0]&15) * 4)},
+			NamedValue{"total length", fmt.Sprint(binary.BigEndian.Uint16(b[2:]))},
+			NamedValue{"fragment offset", fmt.Sprint(int(binary.BigEndian.Uint16(b[6:])&0x1fff) * 8)})
+	}
+	return l
 }
 
 func ipLayer(name string, p *packet.Packet, length int) Layer {

@@ -82,6 +82,9 @@ func list(all []string) string {
 }
 
 func rangeText(f policy.Field, r policy.Range) string {
+	if (f == policy.ICMPType || f == policy.ICMP6Type) && r.Lo&0xff == 0 && r.Hi&0xff == 0xff { // any code
+		f, r = policy.Len, policy.Range{Lo: r.Lo >> 8, Hi: r.Hi >> 8}
+	}
 	if r.Lo == r.Hi {
 		return numberText(f, r.Lo)
 	}
