@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -42,7 +43,7 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 	spec := &ebpf.CollectionSpec{Maps: map[string]*ebpf.MapSpec{
 		codegen.CountersMap: mmapable(codegen.CountersMap, rows*rowBytes),
 	}, Programs: map[string]*ebpf.ProgramSpec{}}
-	ps := &ebpf.ProgramSpec{Name: codegen.ProgramName, Type: ebpf.XDP, License: "Dual BSD/GPL"}
+	ps := &ebpf.ProgramSpec{Name: handName(), Type: ebpf.XDP, License: "Dual BSD/GPL"}
 	pass, drop := int32(xdpPass), int32(xdpDrop)
 	length := asm.FnXdpGetBuffLen.Call()
 	data, end := int16(0), int16(4)
@@ -129,3 +130,14 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 func mmapable(name string, size int) *ebpf.MapSpec {
 	return &ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1, Flags: 1 << 10}
 }
+
+// handName tells the programs of this test from those of others on the machine; child processes
+// inherit it.
+func handName() string {
+	if os.Getenv(nameEnv) == "" {
+		os.Setenv(nameEnv, fmt.Sprintf("levee_%d", os.Getpid()))
+	}
+	return os.Getenv(nameEnv)
+}
+
+const nameEnv = "LEVEE_TEST_NAME"

@@ -6,7 +6,21 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
 )
+
+// newClock gives the kernel's jiffies and the length of one. Jiffies follow CLOCK_MONOTONIC, so the
+// kernel is asked once and the clock does the rest, without a system call.
+func newClock() (now func() uint64, tick time.Duration, err error) {
+	start, hz, err := jiffies()
+	if err != nil {
+		return nil, 0, kernel.Refuse(err, "read the kernel's clock of leases and trials")
+	}
+	begun := time.Now()
+	tick = time.Second / time.Duration(hz)
+	return func() uint64 { return start + uint64(time.Since(begun)/tick) }, tick, nil
+}
 
 // jiffies is the value of the clock that a trial ends by, and its ticks a second.
 func jiffies() (uint64, uint64, error) {

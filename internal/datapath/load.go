@@ -38,6 +38,9 @@ func load(p *codegen.Program, replace map[string]*ebpf.Map) (*loaded, error) {
 	l := &loaded{prog: c.DetachProgram(codegen.ProgramName), maps: c.Maps}
 	c.Maps = nil
 	c.Close()
+	if err := formatSets(p, l, replace); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
 	return l, nil
 }
 

@@ -183,7 +183,7 @@ func wantPackets(t testing.TB, id string, want uint64) {
 	t.Fatalf("%s counted %d packets, want %d", id, got, want)
 }
 
-// kernelObjects lists the ids of all programs called levee*, of all maps that they hold, and of all
+// kernelObjects lists the ids of all programs of these tests, of all maps that they hold, and of all
 // links of theirs.
 func kernelObjects(t testing.TB) []string {
 	t.Helper()
@@ -200,7 +200,7 @@ func kernelObjects(t testing.TB) []string {
 		}
 		info, err := p.Info()
 		p.Close()
-		if err != nil || info.Name != codegen.ProgramName {
+		if err != nil || info.Name != handName() {
 			continue
 		}
 		out = append(out, fmt.Sprint("program ", id))

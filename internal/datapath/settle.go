@@ -85,6 +85,11 @@ func (s *store) give(a *attachment, generation int, pin string) error {
 		return err
 	}
 	defer prog.Close()
+	writers, err := s.exclude(a.key, false)
+	if err != nil {
+		return err
+	}
+	defer writers.Close()
 	if err := a.link.Update(prog); err != nil { // traffic changes here
 		return kernel.Refuse(err, "replace the program")
 	}

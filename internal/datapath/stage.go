@@ -21,17 +21,21 @@ import (
 
 // staged is a generation that lies ready beside the one in force.
 type staged struct {
-	key   string
-	desc  *description
-	plain *loaded // without deadline
-	trial *loaded // with, nil unless asked for; shares all maps with plain
+	key     string
+	desc    *description
+	plain   *loaded  // without deadline
+	trial   *loaded  // with, nil unless asked for; shares all maps with plain
+	writers *os.File // keeps writers of dynamic sets out until it is closed
 }
 
 func (st *staged) Close() {
 	if st.trial != nil {
 		st.trial.Close()
 	}
-	st.plain.Close()
+	if st.plain != nil {
+		st.plain.Close()
+	}
+	st.writers.Close() // does nothing for nil but return an error
 }
 
 // stage compiles, loads, pins and describes a generation. On an error nothing of it is left.
@@ -42,29 +46,40 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if st.plain, err = u.load(plain); err != nil {
-		return nil, err
-	}
+	var trial *codegen.Program
 	if u.Confirm > 0 {
-		if err := u.stageTrial(st, target); err != nil {
-			return nil, errors.Join(err, st.plain.Close())
+		target.Trial = true
+		if trial, err = u.compiled(target); err != nil {
+			return nil, err
 		}
 	}
-	if st.desc, err = u.newDescription(st, plain, t, why); err == nil {
-		if err = u.pin(st); err == nil {
-			if err = step("describe"); err == nil {
-				err = writeJSON(u.describe(st.key, st.desc.Generation), st.desc)
-			}
-		}
+	defer func() {
 		if err != nil {
 			err = errors.Join(err, u.unstage(st))
+			st.Close()
 		}
-	}
-	if err != nil {
-		st.Close()
+	}()
+	if st.writers, err = u.exclude(st.key, len(plain.Dynamic) > 0); err != nil {
 		return nil, err
 	}
-	return st, nil
+	if st.plain, err = u.loadOverSets(plain); err != nil {
+		return nil, err
+	}
+	if trial != nil {
+		if err := u.stageTrial(st, trial); err != nil {
+			return nil, err
+		}
+	}
+	if err := u.newDescription(st, plain, t, why); err != nil {
+		return nil, err
+	}
+	if err := u.pin(st); err != nil {
+		return nil, err
+	}
+	if err := step("describe"); err != nil {
+		return nil, err
+	}
+	return st, writeJSON(u.describe(st.key, st.desc.Generation), st.desc)
 }
 
 func (u *up) compiled(t codegen.Target) (*codegen.Program, error) {
@@ -76,63 +91,53 @@ func (u *up) compiled(t codegen.Target) (*codegen.Program, error) {
 
 // stageTrial loads the variant with a deadline over the maps of the plain one, so that confirming is
 // nothing but another link update.
-func (u *up) stageTrial(st *staged, target codegen.Target) error {
-	target.Trial = true
-	p, err := u.compiled(target)
-	if err != nil {
-		return err
-	}
+func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 	shared := map[string]*ebpf.Map{}
 	for name, m := range st.plain.maps {
 		if p.Spec.Maps[name] != nil {
 			shared[name] = m
 		}
 	}
-	if st.trial, err = load(p, shared); err != nil {
+	if st.trial, err = load(p, shared); err != nil || u.fallback() == 0 {
 		return err
-	}
-	if u.fallback() == 0 {
-		return nil
 	}
 	prog, err := openProgram(filepath.Join(u.pins(st.key, u.fallback()), pinProg))
 	if err != nil {
-		return errors.Join(err, st.trial.Close())
+		return err
 	}
 	defer prog.Close()
 	if err := st.trial.maps[codegen.PreviousMap].Put(uint32(0), prog); err != nil {
-		return errors.Join(kernel.Refuse(err, "stage the policy to return to"), st.trial.Close())
+		return kernel.Refuse(err, "stage the policy to return to")
 	}
 	return nil
 }
 
-func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (*description, error) {
-	info, err := st.plain.prog.Info()
+// newDescription says what the generation is, under a number that no generation had before.
+func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) error {
+	id, err := programID(st.plain.prog)
 	if err != nil {
-		return nil, kernel.Refuse(err, "ask the kernel about the program")
+		return err
 	}
-	id, _ := info.ID()
 	hash := sha256.Sum256(u.Source)
 	d := &description{
 		Generation: 1, Dev: u.Dev, Ifindex: u.dev.index, Netns: u.dev.netns,
 		Mode: t.mode, Reason: why, Frags: t.frags,
 		Policy: u.PolicyPath, Hash: hex.EncodeToString(hash[:]), Source: u.Source, Since: time.Now(),
-		Program: uint32(id), RowBytes: p.RowBytes,
+		Program: id, RowBytes: p.RowBytes,
 		Slots: describeSlots(p.Slots, filepath.Base(u.PolicyPath)),
 	}
 	for _, set := range p.Dynamic {
 		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease})
 	}
 	if st.trial != nil {
-		info, err := st.trial.prog.Info()
-		if err != nil {
-			return nil, kernel.Refuse(err, "ask the kernel about the program")
+		if d.Trial, err = programID(st.trial.prog); err != nil {
+			return err
 		}
-		id, _ := info.ID()
-		d.Trial, d.Fallback = uint32(id), u.fallback()
+		d.Fallback = u.fallback()
 	}
 	numbers, err := u.pinned(st.key)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if u.at != nil {
 		numbers = append(numbers, u.at.carried.Folded...)
@@ -143,7 +148,17 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 	if len(numbers) > 0 {
 		d.Generation = slices.Max(numbers) + 1
 	}
-	return d, nil
+	st.desc = d
+	return nil
+}
+
+func programID(p *ebpf.Program) (uint32, error) {
+	info, err := p.Info()
+	if err != nil {
+		return 0, kernel.Refuse(err, "ask the kernel about the program")
+	}
+	id, _ := info.ID()
+	return uint32(id), nil
 }
 
 // pin keeps everything that a later command needs to open. What only the program uses, it holds
@@ -205,14 +220,19 @@ func (st *staged) arm(confirm time.Duration) (*ebpf.Program, error) {
 
 // unstage removes a generation that has not taken over.
 func (u *up) unstage(st *staged) error {
-	err := errors.Join(os.RemoveAll(u.describe(st.key, st.desc.Generation)), os.RemoveAll(u.pins(st.key, st.desc.Generation)))
-	if err != nil {
-		return fmt.Errorf("remove what was staged: %w", err)
+	var paths []string
+	if st.desc != nil {
+		paths = []string{u.describe(st.key, st.desc.Generation), u.pins(st.key, st.desc.Generation)}
 	}
 	if u.at == nil {
-		// Directories of their own only for this; they stay if something else is in them.
-		_ = os.Remove(u.state(st.key))
-		_ = os.Remove(u.bpf(st.key))
+		paths = []string{u.state(st.key), u.bpf(st.key)} // of this generation alone
+	}
+	var errs []error
+	for _, path := range paths {
+		errs = append(errs, os.RemoveAll(path))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove what was staged: %w", err)
 	}
 	return nil
 }

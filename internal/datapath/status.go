@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -92,7 +93,7 @@ func (s *store) tell(a *attachment, netns uint64) (*Attachment, error) {
 	t := &Attachment{
 		Dev: g.Dev, Ifindex: a.ifindex, Netns: g.Netns, Mode: g.Mode, Reason: g.Reason,
 		Policy: g.Policy, Hash: g.Hash, Since: g.Since, Generation: g.Generation,
-		RolledBack: a.carried.RolledBack, Sets: g.Sets, Source: g.Source,
+		RolledBack: a.carried.RolledBack, Source: g.Source,
 	}
 	if l, err := netlink.LinkByIndex(a.ifindex); err == nil && g.Netns == netns {
 		t.Dev = l.Attrs().Name // it may have been renamed since
@@ -115,6 +116,9 @@ func (s *store) tell(a *attachment, netns uint64) (*Attachment, error) {
 		return nil, err
 	}
 	t.Program.Frags = g.Frags
+	if t.Sets, err = s.tellSets(a); err != nil {
+		return nil, err
+	}
 	totals, err := s.totals(a)
 	if err != nil {
 		return nil, err
@@ -128,6 +132,27 @@ func (s *store) tell(a *attachment, netns uint64) (*Attachment, error) {
 		})
 	}
 	return t, nil
+}
+
+// tellSets counts the live entries of the dynamic sets.
+func (s *store) tellSets(a *attachment) ([]SetInfo, error) {
+	var out []SetInfo
+	for _, info := range a.current().Sets {
+		set, err := s.openSetOf(a, info.Name)
+		if err != nil {
+			return nil, err
+		}
+		if err := set.writers.lock(); err != nil {
+			return nil, errors.Join(err, set.Close())
+		}
+		m := set.maps[0]
+		m.Expire(m.clock())
+		info.Entries = m.Len()
+		set.writers.unlock()
+		set.Close()
+		out = append(out, info)
+	}
+	return out, nil
 }
 
 func programInfo(p *ebpf.Program) (ProgramInfo, error) {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"levee/internal/kernel"
 )
 
 // minTrial is the shortest trial: less is shorter than a few ticks of the slowest kernel clock.
@@ -17,21 +15,20 @@ const maxTrial = 7 * 24 * time.Hour
 
 // deadlineAfter is the value of jiffies d from now.
 func deadlineAfter(d time.Duration) (uint64, error) {
-	now, hz, err := jiffies()
+	now, tick, err := newClock()
 	if err != nil {
-		return 0, kernel.Refuse(err, "read the kernel's clock")
+		return 0, err
 	}
-	tick := time.Second / time.Duration(hz)
-	return now + uint64((d+tick-1)/tick), nil
+	return now() + uint64((d+tick-1)/tick), nil
 }
 
 // timeLeft is the time until a deadline in jiffies, negative after it.
 func timeLeft(deadline uint64) (time.Duration, error) {
-	now, hz, err := jiffies()
+	now, tick, err := newClock()
 	if err != nil {
-		return 0, kernel.Refuse(err, "read the kernel's clock")
+		return 0, err
 	}
-	return time.Duration(int64(deadline-now)) * (time.Second / time.Duration(hz)), nil
+	return time.Duration(int64(deadline-now())) * tick, nil
 }
 
 // Confirm puts the policy on trial on dev into force for good: one link update to the variant

@@ -40,7 +40,7 @@ func TestUpAttachesInEveryModeAndDownLeavesNothing(t *testing.T) {
 			if a.packets("default") < 5 {
 				t.Errorf("default counted %d, want 5 or more", a.packets("default"))
 			}
-			if a.Dev != "lv0" || a.Mode != want || a.Program.Name != "levee" || a.Program.XlatedLen == 0 || a.Trial != 0 {
+			if a.Dev != "lv0" || a.Mode != want || a.Program.Name != handName() || a.Program.XlatedLen == 0 || a.Trial != 0 {
 				t.Errorf("status %+v", a)
 			}
 			if _, err := Down(context.Background(), "lv0"); err != nil {

@@ -1,0 +1,418 @@
+package datapath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"levee/internal/codegen"
+	"levee/internal/kernel"
+	"levee/internal/prefix"
+)
+
+// Set is a dynamic set of one attached policy, open for many changes: about a microsecond each. It
+// follows its policy through replaces by other commands. It may be used concurrently.
+type Set struct {
+	dev, name, key string
+
+	mu      sync.Mutex
+	writers *writers
+	serial  int64
+	maps    []*set // of the policy in force and, during a trial, of the one to return to if it has another map
+}
+
+// ErrNoSet is wrapped when no attached policy has a dynamic set of the name asked for.
+var ErrNoSet = errors.New("no such dynamic set")
+
+// OpenSet opens a dynamic set of the policy on dev.
+func OpenSet(ctx context.Context, dev, name string) (*Set, error) {
+	sets, err := openSets(ctx, dev, name)
+	if err != nil {
+		return nil, err
+	}
+	return sets[0], nil
+}
+
+// openSets opens the sets of that name on dev, or on every interface of this network namespace
+// that has one if dev is "".
+func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
+	var out []*Set
+	var known []string
+	err := transact(ctx, func(s *store) error {
+		netns, err := netnsCookie()
+		if err != nil {
+			return err
+		}
+		visit := func(a *attachment) error {
+			g := a.current()
+			if g.Netns != netns {
+				return nil
+			}
+			for _, info := range g.Sets {
+				known = append(known, info.Name)
+			}
+			set, err := s.openSetOf(a, name)
+			if set != nil {
+				out = append(out, set)
+			}
+			return err
+		}
+		if dev == "" {
+			return s.sweep(visit)
+		}
+		a, err := s.find(dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		return visit(a)
+	})
+	if err == nil && len(out) == 0 {
+		err = noSet(dev, name, known)
+	}
+	if err != nil {
+		for _, s := range out {
+			s.Close()
+		}
+		return nil, err
+	}
+	return out, nil
+}
+
+func noSet(dev, name string, known []string) error {
+	where := "in this network namespace"
+	if dev != "" {
+		where = "on " + dev
+	}
+	if len(known) == 0 {
+		return fmt.Errorf("%w: no policy %s has a dynamic set (%q was asked for)", ErrNoSet, where, name)
+	}
+	slices.Sort(known)
+	return fmt.Errorf("%w: %q; the policy %s has %s", ErrNoSet, name, where, strings.Join(slices.Compact(known), ", "))
+}
+
+// openSetOf opens the maps of a set of an attachment, nil if it has none of that name.
+func (s *store) openSetOf(a *attachment, name string) (_ *Set, err error) {
+	out := &Set{dev: a.current().Dev, name: name, key: a.key}
+	defer func() {
+		if err != nil {
+			out.Close()
+		}
+	}()
+	seen := map[string]bool{}
+	for i, n := range a.needed() {
+		g := a.gens[n]
+		at := slices.IndexFunc(g.Sets, func(info SetInfo) bool { return info.Name == name })
+		if at < 0 && i == 0 {
+			return nil, nil // the policy in force has none
+		}
+		if at < 0 {
+			continue
+		}
+		m, err := s.openPinned(a.key, n, codegen.SetPrefix+name)
+		if err != nil {
+			return nil, err
+		}
+		if m == nil {
+			return nil, kernel.Refuse(nil, "the map of dynamic set %q on %s is gone; `levee up` makes it anew", name, out.dev)
+		}
+		defer m.Close()
+		info, err := m.Info()
+		if err != nil {
+			return nil, kernel.Refuse(err, "ask the kernel about dynamic set %q", name)
+		}
+		id, _ := info.ID()
+		if key := fmt.Sprint(id); seen[key] {
+			continue
+		} else {
+			seen[key] = true
+		}
+		opened, err := openSet(m, name, g.Sets[at].Lease)
+		if err != nil {
+			return nil, err
+		}
+		out.maps = append(out.maps, opened)
+	}
+	if out.writers, err = s.openWriters(a.key); err != nil {
+		return nil, err
+	}
+	out.serial = out.writers.serial()
+	return out, nil
+}
+
+// Close ends the use of the set; its entries stay.
+func (s *Set) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, m := range s.maps {
+		errs = append(errs, m.Close())
+	}
+	s.maps = nil
+	if s.writers != nil {
+		errs = append(errs, s.writers.f.Close())
+		s.writers = nil
+	}
+	return errors.Join(errs...)
+}
+
+// hold locks the set, at the maps that are in force now. The caller releases.
+func (s *Set) hold(ctx context.Context) error {
+	s.mu.Lock()
+	for {
+		if s.writers != nil {
+			if err := s.writers.lock(); err != nil {
+				s.mu.Unlock()
+				return err
+			}
+			if s.writers.serial() == s.serial {
+				err := s.mend()
+				if err != nil {
+					s.release()
+				}
+				return err
+			}
+			s.writers.unlock()
+		}
+		// Maps have changed. The order of locks is directory, then sets: so this one is not held here.
+		fresh, err := OpenSet(ctx, s.dev, s.name)
+		if err != nil {
+			s.mu.Unlock()
+			return err
+		}
+		s.maps, fresh.maps = fresh.maps, s.maps
+		s.writers, fresh.writers = fresh.writers, s.writers
+		s.serial, s.key = fresh.serial, fresh.key
+		fresh.Close()
+	}
+}
+
+// mend repairs what another process may have left when it was killed in the middle of a change.
+func (s *Set) mend() error {
+	for _, m := range s.maps {
+		d, err := prefix.Open(m.mem, m.clock)
+		if err != nil {
+			return kernel.Refuse(err, "open dynamic set %q", s.name)
+		}
+		m.Dynamic = d
+	}
+	return nil
+}
+
+func (s *Set) release() {
+	s.writers.unlock()
+	s.mu.Unlock()
+}
+
+// Add puts entries into the set, or renews those that are there: all of them, or, with an error,
+// none. A full set gives an error that matches prefix.ErrFull.
+func (s *Set) Add(ctx context.Context, entries ...SetEntry) error {
+	if err := checkEntries(entries); err != nil {
+		return err
+	}
+	if err := s.hold(ctx); err != nil {
+		return err
+	}
+	defer s.release()
+	_, err := s.add(entries)
+	return err
+}
+
+// Delete takes prefixes out of the set and says how many were there.
+func (s *Set) Delete(ctx context.Context, prefixes ...netip.Prefix) (int, error) {
+	for i, p := range prefixes {
+		if err := checkPrefix(p); err != nil {
+			return 0, fmt.Errorf("entry %d: %w; nothing was changed", i+1, err)
+		}
+	}
+	if err := s.hold(ctx); err != nil {
+		return 0, err
+	}
+	defer s.release()
+	n := 0
+	for i, m := range s.maps {
+		for _, p := range prefixes {
+			if m.Delete(p) && i == 0 {
+				n++
+			}
+		}
+	}
+	return n, nil
+}
+
+// List is the set's entries, IPv4 before IPv6, in order of address.
+func (s *Set) List(ctx context.Context) ([]SetEntry, error) {
+	if err := s.hold(ctx); err != nil {
+		return nil, err
+	}
+	defer s.release()
+	m := s.maps[0]
+	out := make([]SetEntry, 0, m.Len())
+	for e := range m.All() {
+		out = append(out, SetEntry{e.Prefix, m.left(e.Expires)})
+	}
+	slices.SortFunc(out, func(a, b SetEntry) int { return a.Prefix.Compare(b.Prefix) })
+	return out, nil
+}
+
+// Dev is the interface that the set's policy is on.
+func (s *Set) Dev() string { return s.dev }
+
+// undo is the state of an entry before a change.
+type undo struct {
+	m   *set
+	was prefix.Entry
+	had bool
+}
+
+// add changes all maps; if one entry does not fit, it takes back what it has done.
+func (s *Set) add(entries []SetEntry) (done []undo, err error) {
+	for i, m := range s.maps {
+		for _, e := range entries {
+			was, had := m.Get(e.Prefix)
+			err := m.Dynamic.Add(e.Prefix, m.expires(e.Lease))
+			if i > 0 && errors.Is(err, prefix.ErrFull) {
+				continue // the set of the policy to return to may be smaller
+			}
+			if err != nil {
+				takeBack(done)
+				return nil, fmt.Errorf("dynamic set %q on %s (%d of %d entries): %w; nothing was changed", s.name, s.dev, m.Len(), m.Max(), err)
+			}
+			was.Prefix = e.Prefix
+			done = append(done, undo{m, was, had})
+		}
+	}
+	return done, nil
+}
+
+// takeBack undoes changes, the last first. There is room for what was there.
+func takeBack(done []undo) {
+	for _, u := range slices.Backward(done) {
+		u.m.Delete(u.was.Prefix)
+		if u.had {
+			_ = u.m.Dynamic.Add(u.was.Prefix, u.was.Expires)
+		}
+	}
+}
+
+func checkEntries(entries []SetEntry) error {
+	for i, e := range entries {
+		err := checkPrefix(e.Prefix)
+		if err == nil && e.Lease < 0 && e.Lease != Forever {
+			err = fmt.Errorf("%v: a lease of %v", e.Prefix, e.Lease)
+		}
+		if err != nil {
+			return fmt.Errorf("entry %d: %w; nothing was changed", i+1, err)
+		}
+	}
+	return nil
+}
+
+func checkPrefix(p netip.Prefix) error {
+	switch {
+	case !p.IsValid():
+		return fmt.Errorf("%v is not a prefix", p)
+	case p.Addr().Is4In6():
+		return fmt.Errorf("%v is an IPv4-mapped IPv6 address; write the IPv4 form", p)
+	case p.Masked() != p:
+		return fmt.Errorf("%v has host bits set; did you mean %v?", p, p.Masked())
+	}
+	return nil
+}
+
+// SetAdd adds entries to the dynamic set of that name of the policy on dev, or, if dev is "", of
+// every policy in this network namespace that has one. All entries are added everywhere, or, with an
+// error, none anywhere. devs are the interfaces.
+func SetAdd(ctx context.Context, dev, name string, entries []SetEntry) (devs []string, err error) {
+	if err := checkEntries(entries); err != nil {
+		return nil, err
+	}
+	var done []undo
+	err = eachSet(ctx, dev, name, func(s *Set) error {
+		d, err := s.add(entries)
+		if err != nil {
+			takeBack(done)
+			return err
+		}
+		done = append(done, d...)
+		devs = append(devs, s.dev)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return devs, nil
+}
+
+// eachSet holds all sets of that name at once, in the fixed order in which they are opened, and runs
+// fn on each until an error.
+func eachSet(ctx context.Context, dev, name string, fn func(*Set) error) error {
+	sets, err := openSets(ctx, dev, name)
+	if err != nil {
+		return err
+	}
+	for _, s := range sets {
+		defer s.Close()
+	}
+	for _, s := range sets {
+		if err := s.hold(ctx); err != nil {
+			return err
+		}
+		defer s.release()
+	}
+	for _, s := range sets {
+		if err := fn(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetDel deletes prefixes from dynamic sets, chosen as by SetAdd, and says how many entries there
+// were. A prefix that is no entry is no error.
+func SetDel(ctx context.Context, dev, name string, prefixes []netip.Prefix) (deleted int, devs []string, err error) {
+	sets, err := openSets(ctx, dev, name)
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, s := range sets {
+		defer s.Close()
+	}
+	for _, s := range sets {
+		n, err := s.Delete(ctx, prefixes...)
+		if err != nil {
+			return deleted, devs, err
+		}
+		deleted += n
+		devs = append(devs, s.dev)
+	}
+	return deleted, devs, nil
+}
+
+// SetContents is a dynamic set with its entries.
+type SetContents struct {
+	Dev     string
+	Entries []SetEntry
+}
+
+// SetList lists dynamic sets, chosen as by SetAdd.
+func SetList(ctx context.Context, dev, name string) ([]SetContents, error) {
+	sets, err := openSets(ctx, dev, name)
+	if err != nil {
+		return nil, err
+	}
+	var out []SetContents
+	for _, s := range sets {
+		defer s.Close()
+		entries, err := s.List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, SetContents{s.dev, entries})
+	}
+	return out, nil
+}
