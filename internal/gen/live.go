@@ -15,7 +15,11 @@ import (
 
 const (
 	liveFrames = 1 << 1 // BPF_F_TEST_XDP_LIVE_FRAMES
-	liveBatch  = 64     // packets between flushes to the device; BATCH of bpf/gen.bpf.c
+	gapBatch   = 64     // packets between clock readings of an unpaced run; BATCH of bpf/gen.bpf.c
+	// Packets between flushes to the device. The kernel keeps as many pages for reuse, so a
+	// small number costs page allocations; the largest it takes is 256. A paced run
+	// would wait that long for its flush.
+	fastBatch, pacedBatch = 256, 64
 	// liveRuns is the program runs of one system call: about 10 ms, after which the context
 	// is looked at.
 	liveRuns = 1 << 17
@@ -106,11 +110,11 @@ func (l *live) run(ctx context.Context, c Config) error {
 		if st.Done != 0 || st.Sent >= st.Limit || monotonic() >= st.Deadline {
 			return nil
 		}
-		runs := uint64(liveRuns)
+		runs, batch := uint64(liveRuns), uint32(pacedBatch)
 		if c.Rate == 0 {
-			runs = min(runs, st.Limit-st.Sent)
+			runs, batch = min(runs, st.Limit-st.Sent), fastBatch
 		} else if c.Rate < sleepBelow {
-			runs = liveBatch
+			runs = pacedBatch
 			due := min(st.Start+st.Due>>16, st.Deadline)
 			if now := monotonic(); due > now+uint64(wake) {
 				if !sleep(ctx, time.Duration(due-now)-wake) {
@@ -122,7 +126,7 @@ func (l *live) run(ctx context.Context, c Config) error {
 			Data:      l.plan.frame,
 			Repeat:    uint32(runs),
 			Flags:     liveFrames,
-			BatchSize: liveBatch,
+			BatchSize: batch,
 		})
 		if err != nil {
 			return fmt.Errorf("running the generator program over live frames (needs Linux 5.18): %w", err)
@@ -145,7 +149,7 @@ func (l *live) run(ctx context.Context, c Config) error {
 // in a paced run for one interval more: n packets take n intervals.
 func (l *live) report() Report {
 	st := &l.state
-	r := Report{Sent: st.Sent, Bytes: st.Bytes, Gaps: Gaps{Packets: liveBatch, Log2: st.Gaps, Max: time.Duration(st.GapMax)}}
+	r := Report{Sent: st.Sent, Bytes: st.Bytes, Gaps: Gaps{Packets: gapBatch, Log2: st.Gaps, Max: time.Duration(st.GapMax)}}
 	end := min(monotonic(), st.Deadline)
 	if l.plan.layout.Interval > 0 {
 		r.Gaps.Packets = 1
