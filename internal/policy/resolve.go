@@ -179,7 +179,7 @@ func (r *resolver) rule(s *syntax.Rule) {
 	r.rules = append(r.rules, s)
 	errors := r.c.Errors()
 	if r.def != nil {
-		r.c.Errorf(s.Pos, fmt.Sprintf("move it above line %d.", r.def.Place().Line), "this rule stands behind \"default\", which ends the rules")
+		r.c.Errorf(s.Pos, fmt.Sprintf("move it above line %d.", r.def.Place().Line), "this rule stands after \"default\", which ends the rules")
 	}
 	rule := &Rule{Action: actionOf(s.Action), Text: s.String(), Pos: pos(s.Pos)}
 	if s.Label != nil {
@@ -218,7 +218,7 @@ func (r *resolver) checkLabel(w syntax.Word) {
 
 // finish does what needs all statements.
 func (r *resolver) finish() {
-	if r.def == nil && !r.broken {
+	if r.def == nil && !r.broken && !(r.file.Failed() && len(r.file.Stmts) == 0) {
 		at := syntax.Pos{}
 		if n := len(r.file.Stmts); n > 0 {
 			at = r.file.Stmts[n-1].Place()
@@ -234,7 +234,7 @@ func (r *resolver) finish() {
 	}
 	for _, d := range r.order {
 		r.pol.Sets = append(r.pol.Sets, d.set)
-		if !d.used && !d.bad {
+		if !d.used && !d.bad && !r.file.Failed() { // the rule that uses it may be the one with the error
 			r.c.Warnf(d.stmt.Name.Pos, "use it in a rule, or remove it.", "set %q is not used by any rule", d.set.Name)
 		}
 	}

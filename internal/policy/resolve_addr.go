@@ -18,6 +18,9 @@ func problemf(hint, format string, args ...any) problem {
 	return problem{fmt.Sprintf(format, args...), hint}
 }
 
+// didYouMean is the hint with what was probably meant.
+func didYouMean(what any) string { return fmt.Sprintf("did you mean \"%v\"?", what) }
+
 // parseAddresses reads an address, a prefix or a range and appends its prefixes to dst.
 func parseAddresses(dst []netip.Prefix, text string) ([]netip.Prefix, problem) {
 	if lo, hi, isRange := strings.Cut(text, "-"); isRange {
@@ -31,9 +34,9 @@ func parseAddresses(dst []netip.Prefix, text string) ([]netip.Prefix, problem) {
 		}
 		switch {
 		case a.Is4() != b.Is4():
-			return dst, problemf("both ends are IPv4 or both are IPv6.", "the range %s mixes IPv4 and IPv6", short(text))
+			return dst, problemf("write two ends of one family.", "the range %s mixes IPv4 and IPv6", short(text))
 		case b.Less(a):
-			return dst, problemf("did you mean "+hi+"-"+lo+"?", "the range %s ends before it begins", short(text))
+			return dst, problemf(didYouMean(hi+"-"+lo), "the range %s ends before it begins", short(text))
 		}
 		return appendRange(dst, a, b), problem{}
 	}
@@ -58,7 +61,7 @@ func parsePrefix(text string) (netip.Prefix, problem) {
 	n, ok := prefixLength(bits)
 	if p.found() {
 		if m, err := netip.ParseAddr(addr); err == nil && m.Is4In6() && ok && n >= 96 {
-			p.hint = fmt.Sprintf("did you mean %s?", netip.PrefixFrom(m.Unmap(), n-96).Masked())
+			p.hint = didYouMean(netip.PrefixFrom(m.Unmap(), n-96).Masked())
 		} else if short := strings.Count(addr, "."); short < 3 && ok && n <= 32 && dottedDigits(addr) {
 			p.hint = fmt.Sprintf("write all four numbers: %s%s/%d.", addr, strings.Repeat(".0", 3-short), n)
 		}
@@ -66,19 +69,22 @@ func parsePrefix(text string) (netip.Prefix, problem) {
 	}
 	if !ok {
 		if n, ok := maskLength(bits); ok && a.Is4() {
-			return netip.Prefix{}, problemf(fmt.Sprintf("did you mean %s?", netip.PrefixFrom(a, n).Masked()),
+			return netip.Prefix{}, problemf(didYouMean(netip.PrefixFrom(a, n).Masked()),
 				"a prefix length is a number of bits, not the mask %s", bits)
 		}
-		return netip.Prefix{}, problemf(fmt.Sprintf("write the number of bits: %s/%d.", a, a.BitLen()), "%q is not a prefix length", short(bits))
+		if bits == "" {
+			return netip.Prefix{}, problemf("write a number of bits, such as /24, or leave the slash out.", "the prefix length is missing after %s", a)
+		}
+		return netip.Prefix{}, problemf(fmt.Sprintf("for %s it is a number from 0 to %d.", family(a), a.BitLen()), "%q is not a prefix length", short(bits))
 	}
 	if n > a.BitLen() {
-		return netip.Prefix{}, problemf(fmt.Sprintf("the whole address is %s/%d.", a, a.BitLen()),
-			"the prefix length %d is above %d, that of one %s address", n, a.BitLen(), family(a))
+		return netip.Prefix{}, problemf(fmt.Sprintf("write %s alone for the one address.", a),
+			"a prefix length of %s is 0 to %d, not %d", family(a), a.BitLen(), n)
 	}
 	pfx := netip.PrefixFrom(a, n)
 	if m := pfx.Masked(); m != pfx {
-		return netip.Prefix{}, problemf(fmt.Sprintf("did you mean %s, or the one address %s?", m, a),
-			"%s has bits set behind its prefix length", short(text))
+		return netip.Prefix{}, problemf(fmt.Sprintf("did you mean \"%s\", or the one address \"%s\"?", m, a),
+			"%s has host bits set", short(text))
 	}
 	return pfx, problem{}
 }
@@ -121,7 +127,7 @@ func parseAddress(text string) (netip.Addr, problem) {
 	a, err := netip.ParseAddr(text)
 	if err == nil && a.Zone() == "" {
 		if a.Is4In6() {
-			return a, problemf(fmt.Sprintf("did you mean %s?", a.Unmap()), "%s is an IPv4 address written as IPv6; packets carry the IPv4 form", a)
+			return a, problemf(didYouMean(a.Unmap()), "%s is an IPv4 address written as IPv6; packets carry the IPv4 form", a)
 		}
 		return a, problem{}
 	}
@@ -150,7 +156,7 @@ func addressProblem(text string, a netip.Addr, err error) problem {
 		n := strings.Count(strings.TrimRight(text, ".*"), ".") + 1
 		base := strings.TrimRight(text, ".*") + strings.Repeat(".0", max(0, 4-n))
 		if isIPv4(base) {
-			return not("did you mean %s/%d?", base, n*8)
+			return not("did you mean \"%s/%d\"?", base, n*8)
 		}
 	case strings.Contains(text, "*"):
 		return not("write any for all addresses, or a prefix such as 192.0.2.0/24.")
@@ -180,7 +186,7 @@ func dottedProblem(text string, not func(string, ...any) problem) problem {
 	case plain != text && isIPv4(plain):
 		return not("write the numbers without leading zeros: %s.", plain)
 	case len(parts) < 4 && !slices.Contains(parts, ""):
-		return not("an IPv4 address has four numbers: %s.", plain+strings.Repeat(".0", 4-len(parts)))
+		return not("an IPv4 address has four numbers; as a prefix write %s/%d.", plain+strings.Repeat(".0", 4-len(parts)), 8*len(parts))
 	case len(parts) == 4:
 		return not("each of the four numbers is 0 to 255.")
 	}

@@ -193,7 +193,7 @@ func (r *resolver) checkTwice(all []resolvedTerm) bool {
 			case same:
 				r.c.Errorf(b.src.Pos, "remove one of the two.", "%q is given twice", b.src.Text())
 			default:
-				r.c.Errorf(b.src.Pos, twiceHint(a.src, b.src), "%q and %q are about the same field, and all terms of a rule must hold", a.src.Text(), b.src.Text())
+				r.c.Errorf(b.src.Pos, twiceHint(a, b), "%q and %q are about the same field, and all terms of a rule must hold", a.src.Text(), b.src.Text())
 			}
 			return false
 		}
@@ -207,7 +207,8 @@ func sameValue(a, b *Term) bool {
 }
 
 // twiceHint says how to write what two terms about one field were probably meant to be.
-func twiceHint(a, b *syntax.Term) string {
+func twiceHint(first, second *resolvedTerm) string {
+	a, b := first.src, second.src
 	switch {
 	case b.Kind == syntax.Family && a.Kind == syntax.Family:
 		return "a rule without a family matches IPv4 and IPv6; otherwise write one rule for each."
@@ -220,19 +221,37 @@ func twiceHint(a, b *syntax.Term) string {
 	case b.Kind == syntax.Syn || b.Kind == syntax.Flags:
 		return "write all flags in one term: flags syn/syn,ack,rst."
 	case a.Value != nil && a.Value.Op != "" && b.Value != nil && b.Value.Op != "":
-		return fmt.Sprintf("write a range: %s 1024-1999.", b.Words())
+		x, y := first.term.Ranges, second.term.Ranges
+		if lo, hi := max(x[0].Lo, y[0].Lo), min(x[len(x)-1].Hi, y[len(y)-1].Hi); len(x) == 1 && len(y) == 1 && lo <= hi {
+			return fmt.Sprintf("write a range: %s %d-%d.", b.Words(), lo, hi)
+		}
+		return "no value is both."
 	case b.Value != nil && b.Value.Op == "" && !b.Value.List && a.Value.Op == "" && !a.Value.List:
 		return fmt.Sprintf("for either of them write a list: %s { %s, %s }.", b.Words(), short(a.Value.Elems[0].Text), short(b.Value.Elems[0].Text))
 	}
 	return fmt.Sprintf("for either of them write one list: %s { ..., ... }.", b.Words())
 }
 
+// conflict reports two terms, a before b, that no packet can have together.
 func (r *resolver) conflict(a, b *resolvedTerm) {
-	hint := because(b)
-	if hint == "" || weight(a) > weight(b) {
-		hint = because(a)
+	at, first, second := b.src.Pos, a.src.Text(), b.src.Text()
+	if weight(a) > weight(b) {
+		a, b = b, a
 	}
-	r.c.Errorf(b.src.Pos, hint, "%q and %q contradict each other: no packet can match", a.src.Text(), b.src.Text())
+	hint := because(b)
+	isICMP := b.term.Field == ICMPType || b.term.Field == ICMP6Type
+	isAddr := func(f Field) bool { return f == SrcAddr || f == DstAddr }
+	switch {
+	case isICMP && a.term.Field == Proto:
+		hint = fmt.Sprintf("\"%s type\" names the protocol; leave %q out.", b.src.Name, a.src.Text())
+	case isAddr(a.term.Field) && isAddr(b.term.Field):
+		hint = "source and destination of a packet are of one family; write a rule for each."
+	case isAddr(b.term.Field) && scopeOf(&a.term).eth&ethIP == 0:
+		hint = "only ipv4 and ipv6 packets have IP addresses."
+	case len(servicesOf(&b.term)) > 0 && a.term.Field == Proto && (a.src.Kind != syntax.ProtoName || portProtos[a.src.Name] != 0):
+		hint = fmt.Sprintf("%q has services of other protocols only.", b.src.Text())
+	}
+	r.c.Errorf(at, hint, "%q and %q contradict each other: no packet can match", first, second)
 }
 
 // weight orders reasons: the more particular one is given.

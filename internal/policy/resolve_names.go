@@ -24,9 +24,9 @@ func protoByName(s string) (Range, bool) {
 func protoHint(s string) string {
 	switch strings.ToLower(s) {
 	case "icmpv6", "ipv6-icmp":
-		return "did you mean icmp6?"
+		return didYouMean("icmp6")
 	case "ipencap", "ip-in-ip":
-		return "did you mean ipip?"
+		return didYouMean("ipip")
 	case "vrrp":
 		return "write its number: 112."
 	case "pim":
@@ -39,7 +39,7 @@ func protoHint(s string) string {
 		names = append(names, n)
 	}
 	if m := syntax.Nearest(s, sorted(names)); m != "" {
-		return fmt.Sprintf("did you mean %s?", m)
+		return didYouMean(m)
 	}
 	return "write its number, such as 47 (see /etc/protocols)."
 }
@@ -100,7 +100,7 @@ func dscpByName(s string) (Range, bool) {
 func dscpHint(s string) string {
 	if l := strings.ToLower(s); l != s {
 		if _, ok := dscpByName(l); ok {
-			return "did you mean " + l + "?"
+			return didYouMean(l)
 		}
 	}
 	return "write 0 to 63, cs0 to cs7, af11 to af43, ef, va or le."
@@ -121,14 +121,14 @@ func etherHint(s string) string {
 	}
 	switch strings.ToLower(s) {
 	case "ip", "ip4":
-		return "did you mean ipv4?"
+		return didYouMean("ipv4")
 	case "ip6":
-		return "did you mean ipv6?"
+		return didYouMean("ipv6")
 	case "vlan", "802.1q", "8021q":
 		return "use \"vlan\" with an id, or \"not untagged\"."
 	}
 	if m := syntax.Nearest(s, []string{"arp", "ipv4", "ipv6", "lldp", "pppoe", "mpls"}); m != "" {
-		return fmt.Sprintf("did you mean %s?", m)
+		return didYouMean(m)
 	}
 	return "write a number such as 0x88cc, or arp, ipv4, ipv6, lldp, pppoe, mpls."
 }
@@ -167,40 +167,40 @@ func icmpHint(s string, six bool) string {
 	names := icmpNames(six)
 	switch strings.ToLower(s) {
 	case "ping", "echo":
-		return "did you mean echo-request?"
+		return didYouMean("echo-request")
 	case "pong":
-		return "did you mean echo-reply?"
+		return didYouMean("echo-reply")
 	case "unreachable", "unreach", "dest-unreachable", "destination-unreach":
-		return "did you mean destination-unreachable?"
-	case "fragmentation-needed", "frag-needed", "packet-too-big", "toobig", "mtu":
+		return didYouMean("destination-unreachable")
+	case "fragmentation-needed", "frag-needed", "toobig", "mtu":
 		if six {
-			return "did you mean packet-too-big?"
+			return didYouMean("packet-too-big")
 		}
-		return "did you mean 3/4?"
+		return didYouMean("3/4")
 	case "timxceed", "ttl-exceeded", "timeout":
-		return "did you mean time-exceeded?"
+		return didYouMean("time-exceeded")
 	case "nd-neighbor-solicit":
-		return "did you mean neighbor-solicitation?"
+		return didYouMean("neighbor-solicitation")
 	case "nd-neighbor-advert":
-		return "did you mean neighbor-advertisement?"
+		return didYouMean("neighbor-advertisement")
 	case "nd-router-solicit":
-		return "did you mean router-solicitation?"
+		return didYouMean("router-solicitation")
 	case "nd-router-advert":
-		return "did you mean router-advertisement?"
+		return didYouMean("router-advertisement")
 	case "any", "all":
 		return "without \"type\" any type matches; leave \"type " + s + "\" out."
+	}
+	if _, ok := icmpNames(!six)[s]; ok && six {
+		return "that is a type of ICMP in IPv4: icmp type " + s + "."
+	} else if ok {
+		return "that is a type of ICMPv6: icmp6 type " + s + "."
 	}
 	var all []string
 	for n := range names {
 		all = append(all, n)
 	}
 	if m := syntax.Nearest(s, sorted(all)); m != "" {
-		return fmt.Sprintf("did you mean %s?", m)
-	}
-	if _, ok := icmpNames(!six)[s]; ok && six {
-		return "that is a type of ICMP in IPv4: icmp type " + s + "."
-	} else if ok {
-		return "that is a type of ICMPv6: icmp6 type " + s + "."
+		return didYouMean(m)
 	}
 	return "write a number, type/code such as 3/4, or a name such as echo-request."
 }

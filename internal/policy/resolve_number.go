@@ -46,9 +46,14 @@ func (n *number) one(text string) (Range, problem) {
 		return Range{}, n.notNumber(text, err)
 	}
 	if v > n.max {
-		return Range{}, problemf("", "%s is above %d, the highest value for %s", short(text), n.max, strings.TrimPrefix(strings.TrimPrefix(n.what, "a "), "an "))
+		return Range{}, n.tooLarge(text)
 	}
 	return Range{v, v}, problem{}
+}
+
+func (n *number) tooLarge(text string) problem {
+	_, noun, _ := strings.Cut(n.what, " ")
+	return problemf(fmt.Sprintf("write 0 to %d.", n.max), "%s is above %d, the highest %s", short(text), n.max, noun)
 }
 
 var errZeros = fmt.Errorf("leading zeros")
@@ -71,11 +76,11 @@ func (n *number) notNumber(text string, err error) problem {
 	case err == errZeros:
 		hint = "write it without leading zeros: " + strings.TrimLeft(text[:len(text)-1], "0") + text[len(text)-1:] + "."
 	case strings.Trim(text, "0123456789") == "" && text != "":
-		return problemf("", "%s is above %d, the highest value for %s", short(text), n.max, strings.TrimPrefix(strings.TrimPrefix(n.what, "a "), "an "))
+		return n.tooLarge(text)
 	case strings.Contains(text, ":") && rangeLike(text, ":"):
-		hint = "did you mean " + strings.Replace(text, ":", "-", 1) + "?"
+		hint = didYouMean(strings.Replace(text, ":", "-", 1))
 	case rangeLike(text, ".."):
-		hint = "did you mean " + strings.Replace(text, "..", "-", 1) + "?"
+		hint = didYouMean(strings.Replace(text, "..", "-", 1))
 	case n.hint != nil:
 		hint = n.hint(text)
 	}
@@ -101,16 +106,18 @@ func (n *number) element(text string) (Range, problem) {
 		if lo == "" || hi == "" {
 			return r, problemf(openRangeHint(lo, hi), "the range %s has only one end", short(text))
 		}
-		a, p := n.one(lo)
-		if p.found() {
+		a, pa := n.one(lo)
+		b, pb := n.one(hi)
+		switch {
+		case pa.found() && pb.found() && !allDigits(lo): // a word with a hyphen
 			return r, p
-		}
-		b, p := n.one(hi)
-		if p.found() {
-			return r, p
+		case pa.found():
+			return r, pa
+		case pb.found():
+			return r, pb
 		}
 		if b.Hi < a.Lo {
-			return r, problemf("did you mean "+hi+"-"+lo+"?", "the range %s ends before it begins", short(text))
+			return r, problemf(didYouMean(hi+"-"+lo), "the range %s ends before it begins", short(text))
 		}
 		r = Range{a.Lo, b.Hi}
 	}
@@ -203,14 +210,14 @@ func parseService(text string) (Service, problem) {
 	proto, ports, _ := strings.Cut(text, "/")
 	if allDigits(proto) || strings.Contains(proto, "-") { // 80/tcp
 		if _, ok := portProtos[ports]; ok {
-			return Service{}, problemf("did you mean "+ports+"/"+proto+"?", "%q is not a service: the protocol comes first", short(text))
+			return Service{}, problemf(didYouMean(ports+"/"+proto), "%q is not a service: the protocol comes first", short(text))
 		}
 	}
 	number, ok := portProtos[proto]
 	if !ok {
 		hint := "only tcp, udp, udplite, sctp and dccp have ports."
 		if m := syntax.Nearest(proto, []string{"tcp", "udp", "udplite", "sctp", "dccp"}); m != "" {
-			hint = fmt.Sprintf("did you mean %s/%s?", m, short(ports))
+			hint = didYouMean(m + "/" + short(ports))
 		}
 		return Service{}, problemf(hint, "%q is not a service", short(text))
 	}

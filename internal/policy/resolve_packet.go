@@ -17,7 +17,7 @@ func (r *resolver) test(s *syntax.Test) {
 	switch {
 	case strings.TrimSpace(s.Name.Text) == "":
 		r.c.Errorf(s.Name.Pos, "say what the test shows.", "the test has no name")
-	case len(s.Steps) == 0:
+	case len(s.Steps) == 0 && !r.file.Failed():
 		r.c.Warnf(s.Pos, "write: packet tcp port 22 expect pass.", "the test %q has no packets", short(s.Name.Text))
 	}
 	r.tests = append(r.tests, pendingTest{s})
@@ -43,7 +43,11 @@ func (r *resolver) entry(step *Step, s *syntax.Step) {
 	d := r.sets[s.Set.Text]
 	switch {
 	case d == nil:
-		r.c.Errorf(s.Set.Pos, r.nearestSet(s.Set.Text), "there is no set named %q", short(s.Set.Text))
+		hint := r.nearestSet(s.Set.Text)
+		if strings.HasPrefix(hint, "define") {
+			hint = "define it: set " + short(s.Set.Text) + " = dynamic(max 1000)."
+		}
+		r.c.Errorf(s.Set.Pos, hint, "there is no set named %q", short(s.Set.Text))
 	case d.bad:
 	case d.set.Kind != Dynamic:
 		r.c.Errorf(s.Set.Pos, "the other sets have what the policy gives them.", "%q is not a dynamic set; only these can be filled in a test", short(s.Set.Text))
@@ -133,7 +137,7 @@ func (r *resolver) expectLabel(w syntax.Word) {
 	}
 	hint := ""
 	if m := syntax.Nearest(w.Text, labels); m != "" {
-		hint = fmt.Sprintf("did you mean %q?", m)
+		hint = didYouMean(m)
 	} else if syntax.IsKeyword(w.Text) {
 		hint = fmt.Sprintf("without quotes: by %s.", w.Text)
 	}

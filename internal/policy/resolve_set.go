@@ -72,17 +72,17 @@ func checkSetName(name string) problem {
 	case syntax.IsKeyword(name):
 		return problemf("choose another name, such as my-"+name+".", "%q is a word of the language and cannot name a set", name)
 	case len(name) > most:
-		return problemf("", "the name of a set has at most %d characters", most)
+		return problemf(fmt.Sprintf("this one has %d.", len(name)), "the name of a set has at most %d characters", most)
 	}
 	for i, c := range name {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 		switch {
 		case letter:
 		case i == 0:
-			return problemf("", "the name of a set starts with a letter, not with %q", c)
+			return problemf(didYouMean("s"+short(name)), "the name of a set starts with a letter, not with %q", c)
 		case c >= '0' && c <= '9' || c == '_' || c == '-':
 		default:
-			return problemf("", "the name of a set has letters, digits, _ and -, not %q", c)
+			return problemf("write - or _ instead, or leave it out.", "the name of a set has letters, digits, _ and -, not %q", c)
 		}
 	}
 	return problem{}
@@ -110,19 +110,16 @@ func (r *resolver) nearestSet(name string) string {
 	var names []string
 	for n := range r.sets {
 		if len(n) == len(name) && strings.EqualFold(n, name) {
-			return fmt.Sprintf("did you mean %q?", n)
+			return didYouMean(n)
 		}
 		names = append(names, n)
 	}
 	if len(names) <= 1000 { // comparing with very many would take long for many errors
 		if m := syntax.Nearest(name, sorted(names)); m != "" {
-			return fmt.Sprintf("did you mean %q?", m)
+			return didYouMean(m)
 		}
 	}
-	if len(names) == 0 {
-		return "define it: set " + short(name) + " = { ... }."
-	}
-	return ""
+	return "define it: set " + short(name) + " = { ... }."
 }
 
 // resolveSet fills a set with its elements, those of nested sets included.
@@ -364,13 +361,13 @@ func maxProblem(text string) problem {
 	plain := strings.NewReplacer("_", "", "'", "").Replace(text)
 	switch {
 	case plain != text && allDigits(plain):
-		hint = "did you mean " + plain + "?"
+		hint = didYouMean(plain)
 	case len(text) > 1 && allDigits(text[:len(text)-1]) && strings.ContainsAny(text[len(text)-1:], "kKmM"):
 		zeros := "000"
 		if strings.ContainsAny(text[len(text)-1:], "mM") {
 			zeros = "000000"
 		}
-		hint = "did you mean " + text[:len(text)-1] + zeros + "?"
+		hint = didYouMean(text[:len(text)-1] + zeros)
 	}
 	return problemf(hint, "max is a number from 1 to %d, not %s", maxDynamic, short(text))
 }
@@ -398,7 +395,7 @@ func parseLease(text string) (time.Duration, problem) {
 		return 0, problemf(example, "%q is not a duration", short(text))
 	}
 	if unit == "" {
-		return 0, problemf(fmt.Sprintf("did you mean %ss?", short(digits)), "the duration %s has no unit", short(text))
+		return 0, problemf(didYouMean(short(digits)+"s"), "the duration %s has no unit", short(text))
 	}
 	for _, u := range leaseUnits {
 		if u.suffix != unit {
@@ -423,7 +420,7 @@ func unitHint(digits, unit string) string {
 	} {
 		for _, w := range strings.Fields(u.words) {
 			if w == unit {
-				return "did you mean " + digits + u.unit + "?"
+				return didYouMean(digits + u.unit)
 			}
 		}
 	}

@@ -277,7 +277,7 @@ func (r *resolver) address(t *Term, s *syntax.Term) bool {
 		return true
 	case isName(e.Text):
 		if e.Text == "all" && r.sets["all"] == nil {
-			r.problem(e.Pos, problemf("did you mean any?", "there is no set named \"all\""))
+			r.problem(e.Pos, problemf(didYouMean("any"), "there is no set named \"all\""))
 			return false
 		}
 		d := r.lookup(e)
@@ -285,7 +285,7 @@ func (r *resolver) address(t *Term, s *syntax.Term) bool {
 			return false
 		}
 		if d.set.Type == Ports {
-			r.c.Errorf(e.Pos, fmt.Sprintf("write: %s port %s.", s.Words(), e.Text), "%q is a set of ports, not of addresses", short(e.Text))
+			r.c.Errorf(e.Pos, fmt.Sprintf("write: %s.", portForm(s, e.Text)), "%q is a set of ports, not of addresses", short(e.Text))
 			return false
 		}
 		if d.set.Type == Services {
@@ -350,6 +350,13 @@ var flagBits = map[string]uint8{
 func (r *resolver) flags(t *Term, s *syntax.Term) bool {
 	e := &s.Value.Elems[0]
 	set, mask, slash := strings.Cut(e.Text, "/")
+	if m := pfFlags(set); m != "" {
+		if slash {
+			m += "/" + pfFlags(mask)
+		}
+		r.c.Errorf(e.Pos, fmt.Sprintf("did you mean \"flags %s\"?", m), "%q are not TCP flags of levee", short(e.Text))
+		return false
+	}
 	value, none, p := parseFlags(set)
 	if !p.found() && slash {
 		var noMask bool
@@ -357,9 +364,9 @@ func (r *resolver) flags(t *Term, s *syntax.Term) bool {
 		switch {
 		case p.found():
 		case noMask:
-			p = problemf("behind / stand the flags that are looked at.", "\"none\" cannot stand behind /")
+			p = problemf("after the slash stand the flags that are looked at.", "\"none\" cannot stand after the slash")
 		case value&^t.Mask != 0:
-			p = problemf("name in front of / only flags that also stand behind it.", "%q can never hold: a flag in front of / is not among those that are looked at", short(e.Text))
+			p = problemf("name before the slash only flags that stand after it too.", "%q can never hold: it wants a flag set that it does not look at", short(e.Text))
 		}
 	} else if !p.found() {
 		t.Mask = value
@@ -373,6 +380,19 @@ func (r *resolver) flags(t *Term, s *syntax.Term) bool {
 	}
 	t.Value = value
 	return true
+}
+
+// pfFlags translates the flag letters of pf and tcpdump, or returns "".
+func pfFlags(letters string) string {
+	var names []string
+	for _, c := range letters {
+		name, ok := map[rune]string{'F': "fin", 'S': "syn", 'R': "rst", 'P': "psh", 'A': "ack", 'U': "urg", 'E': "ece", 'W': "cwr"}[c]
+		if !ok || len(letters) > len(flagBits) || letters == "PUSH" {
+			return ""
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ",")
 }
 
 // parseFlags reads "syn,ack" or "none".
@@ -397,9 +417,9 @@ func flagProblem(name string) problem {
 	hint := "flags are fin, syn, rst, psh, ack, urg, ece, cwr and none."
 	lower := strings.ToLower(name)
 	if _, ok := flagBits[lower]; ok {
-		hint = "did you mean " + lower + "?"
-	} else if long, ok := map[string]string{"s": "syn", "a": "ack", "f": "fin", "r": "rst", "p": "psh", "u": "urg", "push": "psh", "reset": "rst", "e": "ece", "w": "cwr"}[lower]; ok {
-		hint = "did you mean " + long + "?"
+		hint = didYouMean(lower)
+	} else if long, ok := map[string]string{"push": "psh", "reset": "rst", "urgent": "urg"}[lower]; ok {
+		hint = didYouMean(long)
 	}
 	return problemf(hint, "%q is not a TCP flag", short(name))
 }
@@ -444,7 +464,7 @@ func parseMAC(text string) (uint64, problem) {
 	}
 	hint := form
 	if strings.Count(text, "-") == 5 && len(text) == 17 {
-		hint = "did you mean " + strings.ReplaceAll(text, "-", ":") + "?"
+		hint = didYouMean(strings.ReplaceAll(text, "-", ":"))
 	}
 	return 0, problemf(hint, "%q is not an Ethernet address", short(text))
 }

@@ -110,8 +110,8 @@ func actionMeant(word string) string {
 // later are the statements that are reserved, with what to do today.
 var later = map[string]string{
 	"limit":  "until then \"drop\" or \"count\" the traffic, or give sources a lease in a dynamic set with `levee set add`.",
-	"cookie": "until then let the kernel answer: sysctl net.ipv4.tcp_syncookies=1.",
-	"log":    "use \"count ... as \"LABEL\"\" and read the counter with `levee status`.",
+	"cookie": "until then let the kernel answer: sysctl -w net.ipv4.tcp_syncookies=1.",
+	"log":    "use a rule such as `count tcp port 23 as \"telnet\"` and read its counter with `levee status`.",
 	"rollup": "until then give each prefix an entry of its own.",
 }
 
@@ -364,9 +364,11 @@ func (p *parser) hintValue(k TermKind, word string) string {
 		return "a list stands in braces: " + word + " { ... }."
 	case t.kind == tWord && t.text == "any" && k != From && k != To:
 		return "without this term any value matches; leave out \"" + word + " any\"."
+	case k == Port && oneOf("from to", t.text) && isDigits(p.ahead().text):
+		return didYouMean(t.text + " port")
 	case t.kind == tWord && t.text == "not":
 		return "\"not\" stands before the term: not " + word + " ..."
-	case t.kind == tWord && isKeyword[t.text] && k == ICMPType:
+	case k == ICMPType:
 		return "write a number or a name: echo-request, 3/4, { 3/4, 11 }."
 	case (k == From || k == To) && t.kind == tWord && laterMatch[t.text] == "":
 		return "write the address or the set directly behind " + quote(word) + ": " + word + " 192.0.2.0/24 " + clip(t.text) + " ..."
@@ -433,6 +435,8 @@ func hintStray(t token, keyword string) string {
 		switch {
 		case oneOf("pass drop count protect", keyword):
 			return "the label ends a rule; put other terms before \"as\"."
+		case keyword == "interface":
+			return "a policy names one interface; `levee up --dev` takes any other."
 		case keyword == "default":
 			return "the default is for all packets that no rule decided; write a rule for these above it."
 		case isStatement[t.text]:

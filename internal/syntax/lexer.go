@@ -253,8 +253,6 @@ func (l *lexer) bad(r rune, n int) {
 	switch {
 	case r == utf8.RuneError && n == 1:
 		l.errs.Errorf(pos, "save the file as UTF-8.", "byte 0x%02x is not UTF-8 text", l.src[l.off])
-	case r == 0:
-		l.errs.Errorf(pos, "a policy is a text file; is this the right file?", "a NUL byte in the text")
 	case r == '\r':
 		l.errs.Errorf(pos, "end lines with LF or CR LF.", "a carriage return inside the line")
 	case strings.ContainsRune("“”„‟«»", r):

@@ -3,6 +3,7 @@ package syntax
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // Parse reads one policy. It always returns a File; when the diagnostics have errors, only with
@@ -22,12 +23,25 @@ func Parse(file string, src []byte) (*File, Diagnostics) {
 		f.failed = true
 		return f, errs.Diagnostics("")
 	}
+	if i := strings.IndexByte(f.src, 0); i >= 0 {
+		line, col := place(f.src, i)
+		errs.Errorf(Pos{line, col, col + 1}, "a policy is UTF-8 text; is this the right file?", "a NUL byte: this is no text file")
+		f.failed = true
+		return f, errs.Diagnostics(f.src)
+	}
 	p := &parser{lx: newLexer(f.src, errs), file: f, errs: errs}
 	p.advance()
 	p.statements()
 	f.End = p.takeComments()
 	f.failed = errs.Errors() > 0
 	return f, errs.Diagnostics(f.src)
+}
+
+// place is the line and column of byte i.
+func place(src string, i int) (line, col int) {
+	src = strings.TrimPrefix(src[:i], bom)
+	start := strings.LastIndexByte(src, '\n') + 1
+	return strings.Count(src, "\n") + 1, utf8.RuneCountInString(src[start:]) + 1
 }
 
 // parser is a recursive-descent parser with one token of look-ahead. Its methods report what is
@@ -248,6 +262,13 @@ func wordSet(words string) map[string]bool {
 	return m
 }
 
+// ahead is the token behind the current one.
+func (p *parser) ahead() token {
+	lx := p.lx
+	lx.errs = &Collector{}
+	return lx.next()
+}
+
 // word steps over a bare word and returns it.
 func (p *parser) word() Word {
 	w := Word{Text: p.tok.text, Pos: p.tok.pos}
@@ -260,7 +281,7 @@ func (p *parser) text(what string) (Word, bool) {
 	if p.tok.kind == tString {
 		return p.word(), true
 	}
-	hint := ""
+	hint := "write it in quotes: \"...\"."
 	if p.tok.kind == tWord {
 		hint = fmt.Sprintf("write \"%s\" in quotes.", strings.Trim(clip(p.tok.text), "'"))
 	}
@@ -283,10 +304,12 @@ func (p *parser) verdictWord(after string) (Word, bool) {
 	if p.is("pass") || p.is("drop") {
 		return p.word(), true
 	}
-	hint := ""
+	hint := "write: " + after + " drop, or " + after + " pass."
 	if p.tok.kind == tWord {
 		if a := actionMeant(p.tok.text); a != "" && a != "count" {
 			hint = didYouMean(a)
+		} else if m := spell(p.tok.text, "pass drop"); m != "" {
+			hint = m
 		}
 	}
 	return Word{}, p.fail(hint, "expected pass or drop after %s", quote(after))
@@ -349,6 +372,9 @@ func (p *parser) unknownStatement() {
 	switch p.tok.kind {
 	case tWord:
 		msg, hint := hintStatement(p.tok.text)
+		if ahead := p.ahead(); ahead.kind == tOp && ahead.text == "=" {
+			hint = "write: set " + clip(p.tok.text) + " = ..."
+		}
 		if msg == "" {
 			msg = fmt.Sprintf("expected a statement (pass, drop, count, protect, set, default, ...), found %s", p.tok)
 		}

@@ -3,6 +3,9 @@ package syntax
 // testStmt parses `test "NAME" { steps }`. An error in a step does not spoil the other steps.
 func (p *parser) testStmt(base stmt) (Stmt, bool) {
 	p.advance()
+	if p.tok.kind == tLBrace {
+		return nil, p.fail("write: test \"ssh passes\" { ... }.", "expected the name of the test in quotes")
+	}
 	name, ok := p.text("the name of the test")
 	if !ok {
 		return nil, false
@@ -23,7 +26,7 @@ func (p *parser) testStmt(base stmt) (Stmt, bool) {
 			p.syncStep()
 			continue
 		}
-		p.attach(&s.Comments)
+		p.attachStep(&s.Comments)
 		t.Steps = append(t.Steps, s)
 	}
 	t.End = p.takeComments()
@@ -32,14 +35,27 @@ func (p *parser) testStmt(base stmt) (Stmt, bool) {
 	return t, true
 }
 
+// attachStep gives the comments in and behind a step to it; those in the lines below are left for
+// what follows.
+func (p *parser) attachStep(c *Comments) {
+	rest := p.pending
+	end := 0
+	for end < len(rest) && rest[end].Pos.Line <= p.last.pos.Line {
+		end++
+	}
+	p.pending = rest[:end:end]
+	p.attach(c)
+	p.pending = rest[end:]
+}
+
 // setStatementAhead tells whether `set NAME =` stands here: a statement, not a step.
 func (p *parser) setStatementAhead() bool {
 	if !p.is("set") || !p.tok.first {
 		return false
 	}
-	ahead := p.lx
-	ahead.errs = &Collector{}
-	return ahead.next().kind == tWord && ahead.next().text == "="
+	lx := p.lx
+	lx.errs = &Collector{}
+	return lx.next().kind == tWord && lx.next().text == "="
 }
 
 // syncStep goes to the next step, the end of the test, or the next statement.

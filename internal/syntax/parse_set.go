@@ -7,7 +7,7 @@ import "strings"
 func (p *parser) setStmt(base stmt, bad *Bad) (Stmt, bool) {
 	p.advance()
 	if p.tok.kind != tWord {
-		hint := ""
+		hint := "write: set NAME = { ... }."
 		if p.tok.kind == tString {
 			hint = "write the name without quotes."
 		}
@@ -48,6 +48,8 @@ func (p *parser) setBody(s *Set) bool {
 	switch {
 	case p.tok.kind == tString:
 		hint = "to read prefixes from a file: file(\"" + clip(p.tok.text) + "\")."
+	case p.tok.kind == tWord && strings.HasPrefix(p.tok.text, "["):
+		hint = "elements stand in braces: { ... }."
 	case p.tok.kind == tWord:
 		if hint = spell(p.tok.text, "file dynamic"); hint == "" {
 			hint = "put the elements into braces: { " + clip(p.tok.text) + " }."
@@ -236,6 +238,10 @@ func (p *parser) separator(what string) {
 		if p.tok.kind == tComma {
 			p.advance()
 		}
+	case p.tok.kind == tWord && p.tok.first && !p.startsStatement():
+		at := p.last.pos
+		at.Col, at.EndCol = at.EndCol, at.EndCol+1
+		p.errs.Errorf(at, "separate elements by commas.", "expected , or } after %s", quote(p.last.text))
 	case p.tok.kind == tWord && !p.startsStatement():
 		p.fail("separate elements by commas.", "expected , or }")
 	}

@@ -12,7 +12,7 @@ var (
 const (
 	termWords = "from to port tcp udp udplite sctp dccp icmp icmp6 igmp gre esp ah ospf ipip proto ipv4 ipv6 arp " +
 		"syn flags len ttl dscp vlan inner-vlan untagged ether fragments malformed not as"
-	packetWords = "ipv4 ipv6 arp ether tcp udp udplite sctp dccp icmp icmp6 igmp gre esp ah ospf ipip proto from to port " +
+	packetWords = "port ipv4 ipv6 arp ether tcp udp udplite sctp dccp icmp icmp6 igmp gre esp ah ospf ipip proto from to port " +
 		"syn flags type len ttl dscp vlan inner-vlan frag options hex expect"
 )
 
@@ -96,6 +96,9 @@ func (p *parser) termWord(t *Term) bool {
 		return p.value(t, word, "an EtherType", true)
 	default:
 		msg, hint := hintTerm(word)
+		if msg == "" && hint == "" {
+			hint = "terms are from, to, port, a protocol such as tcp, icmp type, len, ...; docs/language.md lists all."
+		}
 		if msg == "" {
 			return p.fail(hint, "expected a term, as \"LABEL\" or the end of the line")
 		}

@@ -108,7 +108,7 @@ func fit(in string, ls []*Value, out func(*printer)) string {
 	}
 }
 
-// lists are the lists in a statement.
+// lists are the lists in a statement, in the order in which they are printed.
 func lists(s Stmt) []*Value {
 	var ls []*Value
 	switch s := s.(type) {
@@ -117,9 +117,9 @@ func lists(s Stmt) []*Value {
 			ls = append(ls, s.List)
 		}
 	case *Rule:
-		for i := range s.Terms {
-			if v := s.Terms[i].Value; v != nil && v.List {
-				ls = append(ls, v)
+		for _, t := range Ordered(s.Terms) {
+			if t.Value != nil && t.Value.List {
+				ls = append(ls, t.Value)
 			}
 		}
 	}
@@ -292,7 +292,7 @@ func Ordered(ts []Term) []*Term {
 	return order
 }
 
-// termWords are the words a term starts with; those with a Name are printed by it.
+// kindWords are the words a term starts with; those with a Name are printed by it.
 var kindWords = map[TermKind]string{
 	VLAN: "vlan", InnerVLAN: "inner-vlan", Untagged: "untagged",
 	Ether: "ether", EtherFrom: "ether from", EtherTo: "ether to",
