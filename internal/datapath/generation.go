@@ -42,7 +42,8 @@ type description struct {
 	Program    uint32    `json:"program"`         // id
 	Trial      uint32    `json:"trial,omitempty"` // id of the variant with a deadline, if any
 	Fallback   int       `json:"fallback"`        // generation that the kernel returns to; 0 is none
-	Deadline   uint64    `json:"deadline"`        // jiffies
+	Deadline   uint64    `json:"deadline"`        // of the trial, in jiffies
+	ConfirmBy  time.Time `json:"confirm_by"`      // the same by the clock on the wall
 	RowBytes   int       `json:"row_bytes"`
 	Slots      []slot    `json:"slots"`
 	Sets       []SetInfo `json:"sets"`
@@ -63,9 +64,9 @@ func describeSlots(slots []policy.Slot, file string) []slot {
 	out := make([]slot, len(slots))
 	p := &policy.Policy{File: file}
 	for i, s := range slots {
-		out[i] = slot{ID: s.ID, Reason: s.Reason.String(), Action: s.Action.String(), Where: p.Where(s), Label: p.LabelOf(s)}
+		out[i] = slot{ID: s.ID, Reason: s.Reason.String(), Action: s.Action.String(), Where: p.Where(s), Label: p.LabelOf(s), Line: s.Line}
 		if s.Rule != nil {
-			out[i].Line, out[i].Text = s.Rule.Pos.Line, s.Rule.Text
+			out[i].Text = s.Rule.Text
 		}
 	}
 	return out

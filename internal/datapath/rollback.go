@@ -3,6 +3,7 @@ package datapath
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // RollBack ends the trial of a generation on dev at once, as its deadline would: the policy that was
@@ -22,9 +23,7 @@ func RollBack(ctx context.Context, dev string, generation int) (notes []string, 
 		}
 		// From here on it is a trial past its deadline, for this command as for any other that
 		// finishes what this one may leave.
-		if g.Deadline, err = deadlineAfter(0); err != nil {
-			return err
-		}
+		g.Deadline, g.ConfirmBy = 1, time.Now() // long ago; 0 is never
 		if err := writeJSON(s.describe(a.key, g.Generation), g); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"sync/atomic"
 	"unsafe"
 
@@ -45,6 +46,7 @@ type Runner struct {
 	hook     ebpf.ProgramType
 	trace    []byte // memory of map "trace", nil without one
 	counters []byte // memory of map "counters"
+	sets     map[string]*set
 }
 
 // NewRunner loads a program. Compile it with Target.Trace, or Eval cannot tell which slot decided.
@@ -54,7 +56,7 @@ func NewRunner(p *codegen.Program) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Runner{program: p, loaded: l, hook: l.prog.Type()}
+	r := &Runner{program: p, loaded: l, hook: l.prog.Type(), sets: map[string]*set{}}
 	if m := l.maps[codegen.TraceMap]; m != nil {
 		if r.trace, err = mapMemory(m, 4); err != nil {
 			return nil, errors.Join(err, r.Close())
@@ -66,6 +68,12 @@ func NewRunner(p *codegen.Program) (*Runner, error) {
 	}
 	if r.counters, err = mapMemory(m, int(m.ValueSize())); err != nil {
 		return nil, errors.Join(err, r.Close())
+	}
+	for _, ps := range p.Dynamic {
+		if r.sets[ps.Name], err = openSet(l.maps[codegen.SetPrefix+ps.Name], ps.Name, ps.Lease); err != nil {
+			delete(r.sets, ps.Name)
+			return nil, errors.Join(err, r.Close())
+		}
 	}
 	return r, nil
 }
@@ -158,6 +166,26 @@ func (r *Runner) Counters() []Counter {
 	return sumRows(r.counters, r.program.RowBytes, len(r.program.Slots))
 }
 
+// SetAdd puts an entry into a dynamic set that the program looks up; lease 0 is the set's own. A set
+// that the program does not look up is no error: the compiler leaves out what no rule can reach.
+func (r *Runner) SetAdd(name string, e SetEntry) error {
+	if err := checkEntries([]SetEntry{e}); err != nil {
+		return err
+	}
+	s := r.sets[name]
+	if s == nil {
+		return nil
+	}
+	return s.Add(e.Prefix, s.expires(e.Lease))
+}
+
+// SetDel deletes an entry of a dynamic set, if it is there.
+func (r *Runner) SetDel(name string, p netip.Prefix) {
+	if s := r.sets[name]; s != nil {
+		s.Delete(p)
+	}
+}
+
 // Close removes the program and its maps from the kernel.
 func (r *Runner) Close() error {
 	var errs []error
@@ -166,7 +194,10 @@ func (r *Runner) Close() error {
 			errs = append(errs, unix.Munmap(b))
 		}
 	}
-	r.trace, r.counters = nil, nil
+	for _, set := range r.sets {
+		errs = append(errs, set.Close())
+	}
+	r.trace, r.counters, r.sets = nil, nil, nil
 	return errors.Join(append(errs, r.loaded.Close())...)
 }
 

@@ -194,7 +194,7 @@ func (s *Set) hold(ctx context.Context) error {
 // mend repairs what another process may have left when it was killed in the middle of a change.
 func (s *Set) mend() error {
 	for _, m := range s.maps {
-		d, err := prefix.Open(m.mem, m.clock)
+		d, err := prefix.Open(m.mem, m.clock.Now)
 		if err != nil {
 			return kernel.Refuse(err, "open dynamic set %q", s.name)
 		}

@@ -31,8 +31,7 @@ type SetEntry struct {
 type set struct {
 	name  string
 	lease time.Duration // default; 0: until deleted
-	clock func() uint64
-	tick  time.Duration
+	clock *kernel.Clock
 	mem   []byte
 	*prefix.Dynamic
 }
@@ -44,8 +43,8 @@ func openSet(m *ebpf.Map, name string, lease time.Duration) (*set, error) {
 		return nil, err
 	}
 	s := &set{name: name, lease: lease, mem: mem}
-	if s.clock, s.tick, err = newClock(); err == nil {
-		s.Dynamic, err = prefix.Open(mem, s.clock)
+	if s.clock, err = kernel.JiffiesClock(); err == nil {
+		s.Dynamic, err = prefix.Open(mem, s.clock.Now)
 	}
 	if err != nil {
 		return nil, errors.Join(kernel.Refuse(err, "open dynamic set %q", name), s.Close())
@@ -63,15 +62,15 @@ func (s *set) expires(lease time.Duration) uint64 {
 	if lease <= 0 {
 		return 0
 	}
-	return s.clock() + uint64((lease+s.tick-1)/s.tick)
+	return s.clock.Expiry(lease)
 }
 
-// left is the time until jiffies.
+// left is the time until jiffies, Forever for 0.
 func (s *set) left(expires uint64) time.Duration {
 	if expires == 0 {
 		return Forever
 	}
-	return max(time.Duration(int64(expires-s.clock()))*s.tick, 0)
+	return s.clock.Remaining(expires)
 }
 
 // formatSets makes the sets of a program that are not shared with another usable.

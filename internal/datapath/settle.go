@@ -59,7 +59,7 @@ func (s *store) rollBack(a *attachment) (*attachment, error) {
 		return a, err
 	}
 	defer a.Close()
-	rb := RolledBack{Policy: g.Policy, Generation: g.Generation, Deadline: time.Now().Add(left)}
+	rb := RolledBack{Policy: g.Policy, Generation: g.Generation, Deadline: g.ConfirmBy}
 	if g.Fallback == 0 {
 		s.note("%s: %s was not confirmed in time; there was no policy before it, so nothing is attached now", g.Dev, g.Policy)
 		return nil, s.detach(a)

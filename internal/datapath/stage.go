@@ -214,7 +214,7 @@ func (st *staged) arm(confirm time.Duration) (*ebpf.Program, error) {
 	}
 	defer unix.Munmap(mem)
 	binary.NativeEndian.PutUint64(mem, deadline)
-	st.desc.Deadline = deadline
+	st.desc.Deadline, st.desc.ConfirmBy = deadline, time.Now().Add(confirm)
 	return st.trial.prog, nil
 }
 

@@ -146,7 +146,7 @@ func (s *store) tellSets(a *attachment) ([]SetInfo, error) {
 			return nil, errors.Join(err, set.Close())
 		}
 		m := set.maps[0]
-		m.Expire(m.clock())
+		m.Expire(m.clock.Now())
 		info.Entries = m.Len()
 		set.writers.unlock()
 		set.Close()

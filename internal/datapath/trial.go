@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"levee/internal/kernel"
 )
 
 // minTrial is the shortest trial: less is shorter than a few ticks of the slowest kernel clock.
@@ -15,20 +17,20 @@ const maxTrial = 7 * 24 * time.Hour
 
 // deadlineAfter is the value of jiffies d from now.
 func deadlineAfter(d time.Duration) (uint64, error) {
-	now, tick, err := newClock()
+	c, err := kernel.JiffiesClock()
 	if err != nil {
-		return 0, err
+		return 0, kernel.Refuse(err, "read the clock that trials end by")
 	}
-	return now() + uint64((d+tick-1)/tick), nil
+	return c.Expiry(d), nil
 }
 
-// timeLeft is the time until a deadline in jiffies, negative after it.
+// timeLeft is the time until a deadline in jiffies, 0 after it.
 func timeLeft(deadline uint64) (time.Duration, error) {
-	now, tick, err := newClock()
+	c, err := kernel.JiffiesClock()
 	if err != nil {
-		return 0, err
+		return 0, kernel.Refuse(err, "read the clock that trials end by")
 	}
-	return time.Duration(int64(deadline-now())) * tick, nil
+	return c.Remaining(deadline), nil
 }
 
 // Confirm puts the policy on trial on dev into force for good: one link update to the variant
