@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"levee": main})
+	testscript.Main(m, map[string]func(){"levee": main, "probe": probe})
 }
 
 // TestScripts runs the command-line stories of test/script. Stories that need root or a kernel

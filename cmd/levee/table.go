@@ -67,3 +67,12 @@ func plural(n int, noun string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
+
+// abridged lists the first few of many words.
+func abridged(words []string) string {
+	const shown = 10
+	if len(words) > shown {
+		return fmt.Sprintf("%s and %d more", strings.Join(words[:shown], ", "), len(words)-shown)
+	}
+	return strings.Join(words, ", ")
+}

@@ -185,7 +185,7 @@ func (e *env) printTest(res *testResult) {
 		if p.Fault == "" {
 			continue
 		}
-		fmt.Fprintf(e.stdout, "     %s:%d packet %s\n     %s\n\n", res.File, p.Line, p.Packet, p.Fault)
+		fmt.Fprintf(e.stdout, "     %s:%d %s\n     %s\n\n", res.File, p.Line, p.Packet, p.Fault)
 		printTrace(e.stdout, p.trace, "       ")
 		fmt.Fprintln(e.stdout)
 	}

@@ -211,6 +211,7 @@ type Slot struct {
 	Action Action // Pass, Drop or Count
 	Rule   *Rule  // ByProtect and ByRule (also a rule with Malformed)
 	Name   string // ByMalformed and ByEssential: which
+	Line   int    // in the policy file; 0 for what is built in
 	ID     string // identity across replaces, unique in the policy
 }
 
@@ -223,17 +224,17 @@ func (p *Policy) Slots() []Slot {
 		s = append(s, Slot{Reason: ByMalformed, Action: Drop, Name: m, ID: "malformed:" + m})
 	}
 	for _, r := range p.Protect {
-		s = append(s, Slot{Reason: ByProtect, Action: Pass, Rule: r, ID: r.ID})
+		s = append(s, Slot{Reason: ByProtect, Action: Pass, Rule: r, Line: r.Pos.Line, ID: r.ID})
 	}
 	for _, r := range p.Rules {
-		s = append(s, Slot{Reason: ByRule, Action: r.Action, Rule: r, ID: r.ID})
+		s = append(s, Slot{Reason: ByRule, Action: r.Action, Rule: r, Line: r.Pos.Line, ID: r.ID})
 	}
 	if p.Essential {
 		for _, e := range Essential {
 			s = append(s, Slot{Reason: ByEssential, Action: Pass, Name: e, ID: "essential:" + e})
 		}
 	}
-	return append(s, Slot{Reason: ByDefault, Action: p.Default.Action, ID: "default"})
+	return append(s, Slot{Reason: ByDefault, Action: p.Default.Action, Line: p.Default.Pos.Line, ID: "default"})
 }
 
 // Slot offsets within Slots.
@@ -254,10 +255,8 @@ func (p *Policy) Where(s Slot) string {
 	switch s.Reason {
 	case ByMalformed, ByEssential:
 		return s.ID
-	case ByDefault:
-		return fmt.Sprintf("%s:%d", p.File, p.Default.Pos.Line)
 	}
-	return fmt.Sprintf("%s:%d", p.File, s.Rule.Pos.Line)
+	return fmt.Sprintf("%s:%d", p.File, s.Line)
 }
 
 // LabelOf is the `label` of `levee eval --json`: what stands after `as`, or the built-in's name.

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// probe is the command `probe [-n N] [-len BYTES] [-wait D] ADDRESS` of the stories: it sends N echo requests of BYTES
+// of payload, one after the other, and succeeds if each is answered within D. It stands in for ping(8), which
+// not every machine has.
+func probe() {
+	n := flag.Int("n", 1, "")
+	size := flag.Int("len", 56, "")
+	wait := flag.Duration("wait", time.Second, "")
+	flag.Parse()
+	to, err := netip.ParseAddr(flag.Arg(0))
+	if err == nil {
+		for i := range *n {
+			if err = echo(to, *size, uint16(i), *wait); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "probe:", err)
+		os.Exit(1)
+	}
+}
+
+// echo sends one ICMP echo request (RFC 792) and waits for its reply.
+func echo(to netip.Addr, size int, seq uint16, wait time.Duration) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	id := uint16(os.Getpid())
+	msg := make([]byte, 8+size)
+	msg[0] = 8
+	binary.BigEndian.PutUint16(msg[4:], id)
+	binary.BigEndian.PutUint16(msg[6:], seq)
+	binary.BigEndian.PutUint16(msg[2:], checksum(msg))
+	if err := unix.Sendto(fd, msg, 0, &unix.SockaddrInet4{Addr: to.As4()}); err != nil {
+		return err
+	}
+	buf := make([]byte, 64<<10)
+	for deadline := time.Now().Add(wait); ; {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return fmt.Errorf("no answer from %s within %s", to, wait)
+		}
+		tv := unix.NsecToTimeval(left.Nanoseconds())
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+			return err
+		}
+		got, _, err := unix.Recvfrom(fd, buf, 0)
+		if err != nil || got < 28 {
+			continue
+		}
+		if b := buf[20:got]; b[0] == 0 && binary.BigEndian.Uint16(b[4:]) == id && binary.BigEndian.Uint16(b[6:]) == seq {
+			return nil
+		}
+	}
+}
+
+// checksum is that of RFC 1071 over an even number of bytes.
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for i := 0; i+1 < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}

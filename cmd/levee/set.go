@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/datapath"
+	"levee/internal/policy"
+)
+
+const setLong = `Change and show the dynamic sets of policies that are in force: entries with a lease, which leave by
+themselves when it ends; the kernel side itself honours it. Without --dev a command is about
+every policy of this network namespace that has a set of that name.`
+
+func newSet(e *env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "set COMMAND",
+		Short:   "Change and show entries of dynamic sets",
+		Long:    setLong,
+		Example: "  sudo levee set add abusers 203.0.113.9 --lease 1h\n  sudo levee set list abusers",
+		Args:    cobra.ArbitraryArgs,
+		RunE:    groupRun,
+	}
+	cmd.AddCommand(newSetAdd(e), newSetDel(e), newSetList(e))
+	return cmd
+}
+
+// setFlags are those of add and del.
+type setFlags struct{ dev, from, lease string }
+
+func newSetAdd(e *env) *cobra.Command {
+	var f setFlags
+	cmd := &cobra.Command{
+		Use:   "add NAME ENTRY...",
+		Short: "Put entries into a dynamic set, or renew their lease",
+		Long: `Put addresses, prefixes and ranges into a dynamic set, all of them or, with an error, none. An entry that is there
+already gets the new lease. Without --lease it is the set's own.`,
+		Example: `  sudo levee set add abusers 203.0.113.9 2001:db8:bad::/48 --lease 10m
+  sudo levee set add abusers --from feed.txt --lease 1d
+  tail -f found.log | grep -o '[0-9.]*$' | sudo levee set add abusers --from -`,
+		Args: wantSome("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return e.setAdd(cmd, args[0], args[1:], &f)
+		},
+	}
+	devFlag(cmd, &f.dev, "only the policy on this interface")
+	cmd.Flags().StringVar(&f.lease, "lease", "", "30s, 10m, 12h, 7d, 2w, or forever (default: the set's)")
+	cmd.Flags().StringVar(&f.from, "from", "", "also the entries of this file, one a line, or - for standard input")
+	return cmd
+}
+
+func newSetDel(e *env) *cobra.Command {
+	var f setFlags
+	cmd := &cobra.Command{
+		Use:     "del NAME ENTRY...",
+		Short:   "Take entries out of a dynamic set",
+		Long:    "Take entries out of a dynamic set. What is no entry is not missed; how many there were is printed.",
+		Example: "  sudo levee set del abusers 203.0.113.9",
+		Args:    wantSome("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return e.setDel(cmd, args[0], args[1:], &f)
+		},
+	}
+	devFlag(cmd, &f.dev, "only the policy on this interface")
+	cmd.Flags().StringVar(&f.from, "from", "", "also the entries of this file, one a line, or - for standard input")
+	return cmd
+}
+
+func newSetList(e *env) *cobra.Command {
+	var dev string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list NAME",
+		Short:   "List the entries of a dynamic set with the time they have left",
+		Example: "  sudo levee set list abusers --json | jq -r '.sets[].entries[].prefix'",
+		Args:    wantArgs("NAME"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return e.setList(args[0], dev, asJSON)
+		},
+	}
+	devFlag(cmd, &dev, "only the policy on this interface")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// setPrefixes reads the entries of the command line and of --from.
+func (e *env) setPrefixes(cmd *cobra.Command, words []string, from string) ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for _, w := range words {
+		prefixes, err := parsePrefixes(w)
+		if err != nil {
+			return nil, usagef(cmd, "%q: %v", w, err)
+		}
+		all = append(all, prefixes...)
+	}
+	if from == "" {
+		if len(all) == 0 {
+			return nil, usagef(cmd, "ENTRY or --from is missing")
+		}
+		return all, nil
+	}
+	r, err := e.open(from)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	name := from
+	if from == stdinName {
+		name = stdinTitle
+	}
+	prefixes, ds := policy.ReadPrefixes(r, name)
+	if ds.HasErrors() {
+		e.printDiagnostics(ds)
+		return nil, errNo
+	}
+	return append(all, prefixes...), nil
+}
+
+func (e *env) setAdd(cmd *cobra.Command, name string, words []string, f *setFlags) error {
+	var lease time.Duration // 0: the set's own
+	switch f.lease {
+	case "":
+	case "forever":
+		lease = datapath.Forever
+	default:
+		var err error
+		if lease, err = parseDuration(f.lease); err != nil {
+			return usagef(cmd, "--lease: %v", err)
+		}
+	}
+	prefixes, err := e.setPrefixes(cmd, words, f.from)
+	if err != nil {
+		return err
+	}
+	entries := make([]datapath.SetEntry, len(prefixes))
+	for i, p := range prefixes {
+		entries[i] = datapath.SetEntry{Prefix: p, Lease: lease}
+	}
+	devs, err := datapath.SetAdd(context.Background(), f.dev, name, entries)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.stdout, "%s: %s added on %s\n", name, entryCount(len(entries)), strings.Join(devs, ", "))
+	return nil
+}
+
+func (e *env) setDel(cmd *cobra.Command, name string, words []string, f *setFlags) error {
+	prefixes, err := e.setPrefixes(cmd, words, f.from)
+	if err != nil {
+		return err
+	}
+	n, devs, err := datapath.SetDel(context.Background(), f.dev, name, prefixes)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.stdout, "%s: %s deleted on %s\n", name, entryCount(n), strings.Join(devs, ", "))
+	return nil
+}
+
+func entryCount(n int) string { return plural(n, "entry") }
+
+// setReport is the object of `levee set list --json`.
+type setReport struct {
+	Sets []setContents `json:"sets"`
+}
+
+type setContents struct {
+	Name    string      `json:"name"`
+	Dev     string      `json:"dev"`
+	Entries []setMember `json:"entries"`
+}
+
+type setMember struct {
+	Prefix       netip.Prefix `json:"prefix"`
+	LeaseSeconds float64      `json:"lease_seconds"` // left; 0: until deleted
+}
+
+func (e *env) setList(name, dev string, asJSON bool) error {
+	sets, err := datapath.SetList(context.Background(), dev, name)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		rep := setReport{Sets: []setContents{}}
+		for _, s := range sets {
+			c := setContents{Name: name, Dev: s.Dev, Entries: make([]setMember, len(s.Entries))}
+			for i, en := range s.Entries {
+				c.Entries[i] = setMember{Prefix: en.Prefix}
+				if en.Lease != datapath.Forever {
+					c.Entries[i].LeaseSeconds = en.Lease.Seconds()
+				}
+			}
+			rep.Sets = append(rep.Sets, c)
+		}
+		return e.printJSON(rep)
+	}
+	out := e.stdout.buffered()
+	for _, s := range sets {
+		if len(sets) > 1 {
+			fmt.Fprintf(out, "%s on %s: %s\n", name, s.Dev, entryCount(len(s.Entries)))
+		}
+		for _, en := range s.Entries {
+			left := "until deleted"
+			if en.Lease != datapath.Forever {
+				left = formatLease(en.Lease) + " left"
+			}
+			fmt.Fprintf(out, "%-43s  %s\n", shortPrefix(en.Prefix), left)
+		}
+	}
+	out.Flush()
+	return nil
+}
+
+// shortPrefix leaves the length out where it says nothing.
+func shortPrefix(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}

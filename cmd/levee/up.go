@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/codegen"
+	"levee/internal/datapath"
+	"levee/internal/kernel"
+	"levee/internal/policy"
+)
+
+const upLong = `Compile a policy and put it into force on an interface, or replace the one in force there in one step:
+no packet is judged by half a policy, counters survive by rule, dynamic sets keep their entries. The
+program stays when this command ends.
+
+The hook is native XDP where the driver has it, else TCX, else generic XDP; --mode forces one. The choice and its
+reason are printed. Another XDP program on the interface is never replaced.
+
+A policy that would drop an established SSH session of this machine, or the TCP connection over which the command is
+being run, is refused, with the rule that would do it; --force overrides.
+
+With --confirm the policy is on trial: the command waits, and unless ` + "`levee confirm`" + ` comes in time, from
+wherever you can still reach the machine, the kernel itself goes back to the policy before, also if this command is
+killed. Ctrl-C goes back at once. Exit status 0 means confirmed, 1 means that the old policy is back.`
+
+const upExample = `  sudo levee up edge.levee --dev eth0
+  sudo levee up edge.levee --dev eth0 --confirm 60s    # then, over a new connection: sudo levee confirm
+  sudo levee up edge.levee --dev eth0 --mode xdp-generic`
+
+type upFlags struct {
+	dev, mode string
+	confirm   string
+	force     bool
+	verbose   bool
+	json      bool
+}
+
+func newUp(e *env) *cobra.Command {
+	var f upFlags
+	cmd := &cobra.Command{
+		Use:     "up FILE [--dev IF]",
+		Short:   "Put a policy into force on an interface, or replace the one there",
+		Long:    upLong,
+		Example: upExample,
+		Args:    wantArgs("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return e.up(cmd, args[0], &f)
+		},
+	}
+	devFlag(cmd, &f.dev, "the interface (default: `interface` of the policy)")
+	cmd.Flags().StringVar(&f.mode, "mode", string(datapath.Auto), "auto, xdp-native, tcx or xdp-generic")
+	cmd.Flags().StringVar(&f.confirm, "confirm", "", "on trial for this long: 30s, 5m; go back unless `levee confirm` comes")
+	cmd.Flags().BoolVar(&f.force, "force", false, "also if the policy drops an SSH session of this machine")
+	cmd.Flags().BoolVar(&f.verbose, "verbose", false, "if the kernel's verifier refuses the program, print all that it said")
+	jsonFlag(cmd, &f.json)
+	return cmd
+}
+
+func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
+	mode, err := datapath.ParseMode(f.mode)
+	if err != nil {
+		return usagef(cmd, "--mode: %v", err)
+	}
+	var trial time.Duration
+	if f.confirm != "" {
+		if trial, err = parseDuration(f.confirm); err != nil {
+			return usagef(cmd, "--confirm: %v", err)
+		}
+	}
+	pr, err := e.parse(file)
+	if err != nil {
+		return err
+	}
+	e.printDiagnostics(pr.diags)
+	p := pr.policy
+	if p == nil {
+		return errNo
+	}
+	dev := f.dev
+	if dev == "" {
+		dev = p.Interface
+	}
+	if dev == "" {
+		return usagef(cmd, "no interface: use --dev, or `interface NAME` in the policy")
+	}
+	if err := e.privileged(); err != nil {
+		return err
+	}
+	if !f.force {
+		if err := e.refuseLockout(p, dev); err != nil {
+			return err
+		}
+	}
+	opts := datapath.UpOptions{
+		Dev: dev, Mode: mode, Confirm: trial,
+		PolicyPath: absolute(pr.src), Source: pr.src.text,
+	}
+	return e.bringUp(p, opts, f)
+}
+
+// absolute is the policy's path as status shows it, whatever directory that is asked from.
+func absolute(s *source) string {
+	if s.path != stdinName {
+		if abs, err := filepath.Abs(s.path); err == nil {
+			return abs
+		}
+	}
+	return s.title()
+}
+
+func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, f *upFlags) error {
+	ctx, stop := e.signals()
+	defer stop()
+	rep, err := datapath.Up(ctx, opts, func(t codegen.Target) (*codegen.Program, error) { return codegen.Compile(p, t) })
+	if rep == nil {
+		if err == nil {
+			err = errors.New("nothing was done")
+		}
+		return e.withVerifierLog(err, f.verbose)
+	}
+	e.notes(rep.Notes)
+	if err != nil {
+		fmt.Fprintf(e.stderr, "levee: the policy is in force, but cleaning up failed: %v; the next levee command does it\n", err)
+	}
+	if f.json {
+		if err := e.printJSON(rep); err != nil {
+			return err
+		}
+	} else {
+		e.printUp(p, rep)
+	}
+	if rep.Trial == 0 {
+		return nil
+	}
+	return e.awaitConfirm(ctx, rep)
+}
+
+func (e *env) printUp(p *policy.Policy, rep *datapath.Report) {
+	state := "in force"
+	if rep.Trial > 0 {
+		state = fmt.Sprintf("on trial for %s", rep.Trial)
+	}
+	fmt.Fprintf(e.stdout, "%s is %s on %s\n", p.File, state, rep.Dev)
+	fmt.Fprintf(e.stdout, "  hook      %s: %s\n", rep.Mode, rep.Reason)
+	if rep.Replaced != "" {
+		fmt.Fprintf(e.stdout, "  replaced  %s, in one step\n", rep.Replaced)
+	}
+	fmt.Fprintf(e.stdout, "  counters  levee status --dev %s\n", rep.Dev)
+}
+
+// awaitConfirm waits for the end of a trial.
+func (e *env) awaitConfirm(ctx context.Context, rep *datapath.Report) error {
+	fmt.Fprintf(e.stderr, "levee: to keep it: levee confirm --dev %s; Ctrl-C goes back at once\n", rep.Dev)
+	end := e.now().Add(rep.Trial)
+	progress := e.progress()
+	defer progress.clear()
+	for {
+		progress.printf("%s left to confirm", max(0, end.Sub(e.now())).Round(time.Second))
+		look, cancel := context.WithTimeout(ctx, confirmLook)
+		how, err := datapath.WaitTrial(look, rep.Dev, rep.Generation, confirmLook/4)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			progress.clear()
+			return e.rollBack(rep)
+		case errors.Is(err, context.DeadlineExceeded):
+			continue
+		case err != nil:
+			return err
+		}
+		progress.clear()
+		switch how {
+		case datapath.Confirmed:
+			fmt.Fprintf(e.stderr, "levee: confirmed, the policy stays on %s\n", rep.Dev)
+			return nil
+		case datapath.Replaced:
+			return fmt.Errorf("not confirmed: another policy has been put on %s meanwhile", rep.Dev)
+		}
+		return fmt.Errorf("not confirmed within %s: %s is as it was before", rep.Trial, rep.Dev)
+	}
+}
+
+// confirmLook is how often the waiting command looks up, and draws the time that is left.
+const confirmLook = time.Second
+
+// rollBack ends the trial now, after a signal.
+func (e *env) rollBack(rep *datapath.Report) error {
+	notes, err := datapath.RollBack(context.Background(), rep.Dev, rep.Generation)
+	if err != nil {
+		return fmt.Errorf("interrupted, and going back at once failed; the kernel goes back by itself within %s: %w", rep.Trial, err)
+	}
+	e.notes(notes)
+	return fmt.Errorf("interrupted: %s is as it was before", rep.Dev)
+}
+
+// withVerifierLog prints what the kernel's verifier said, if that is wanted and the error is about it.
+func (e *env) withVerifierLog(err error, verbose bool) error {
+	if log := kernel.Log(err); verbose && log != "" {
+		fmt.Fprintln(e.stderr, log)
+	}
+	return err
+}
