@@ -1,0 +1,141 @@
+package difftest
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/codegen"
+	"levee/internal/datapath"
+	"levee/internal/policy"
+	"levee/internal/prefix"
+)
+
+var (
+	bigPolicies = flag.Int("policies", 0, "TestBig: how many policies are generated")
+	bigPackets  = flag.Int("packets", 1_000_000, "TestBig: how many packets in all")
+	firstSeed   = flag.Uint64("seed", 0, "first seed; 0 is one of the time for TestBig, and 1 for the others")
+)
+
+// compiled is a policy as it runs in the kernel.
+type compiled struct{ *datapath.Runner }
+
+// Packets adapts the counters that every policy keeps.
+func (c compiled) Packets() []uint64 {
+	var sums []uint64
+	for _, n := range c.Counters() {
+		sums = append(sums, n.Packets)
+	}
+	return sums
+}
+
+// compileCase compiles and loads the policy of c and fills its dynamic sets.
+func compileCase(c Case) (compiled, error) {
+	program, err := codegen.Compile(c.Policy, codegen.Target{CPUs: 1, Trace: true})
+	if err != nil {
+		return compiled{}, fmt.Errorf("seed %d: compile: %w\n%s", c.Seed, err, c.Text)
+	}
+	for _, set := range program.Dynamic {
+		if err := prefill(program.Spec.Maps[codegen.SetPrefix+set.Name], set, c.Entries(set)); err != nil {
+			return compiled{}, fmt.Errorf("seed %d: set %s: %w", c.Seed, set.Name, err)
+		}
+	}
+	r, err := datapath.NewRunner(program)
+	if err != nil {
+		return compiled{}, fmt.Errorf("seed %d: load: %w\n%s", c.Seed, err, c.Text)
+	}
+	return compiled{r}, nil
+}
+
+// prefill makes entries the contents of a set's map. Its clock stands at jiffy 1, so that a lease
+// until jiffy 2 is taken here and has ended in the kernel.
+func prefill(m *ebpf.MapSpec, set *policy.Set, entries []Entry) error {
+	mem := make([]byte, m.ValueSize) // a page and more, which Go aligns
+	if err := prefix.Format(mem, set.Max); err != nil {
+		return err
+	}
+	d, err := prefix.Open(mem, func() uint64 { return 1 })
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := d.Add(e.Prefix, map[Lease]uint64{Forever: 0, Running: 1 << 40, Ended: 2}[e.Lease]); err != nil {
+			return err
+		}
+	}
+	m.Contents = []ebpf.MapKV{{Key: uint32(0), Value: mem}}
+	return nil
+}
+
+// run compares the compiled program of one seed with the oracle.
+func run(ctx context.Context, seed uint64, frames int) (Stats, error) {
+	p, text, err := Policy(seed)
+	if err != nil {
+		return Stats{}, err
+	}
+	c := Case{Policy: p, Text: text, Seed: seed, Frames: frames}
+	engine, err := compileCase(c)
+	if err != nil {
+		return Stats{}, err
+	}
+	stats, err := Compare(ctx, c, engine)
+	return stats, errors.Join(err, engine.Close())
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to load programs")
+	}
+}
+
+func TestCompiledPoliciesAgreeWithTheOracle(t *testing.T) {
+	needRoot(t)
+	seed := max(*firstSeed, 1)
+	for i := range uint64(200) {
+		if _, err := run(t.Context(), seed+i, 500); err != nil {
+			t.Fatalf("first seed %d: %v", seed, err)
+		}
+	}
+}
+
+// TestBig is the long run: go test ./internal/difftest -run Big -policies 200 -packets 1000000
+func TestBig(t *testing.T) {
+	if *bigPolicies == 0 {
+		t.Skip("the long run is asked for with -policies N")
+	}
+	needRoot(t)
+	seed := *firstSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seeds from %d", seed)
+	var sum Stats
+	failed := 0
+	for i := range *bigPolicies {
+		frames := *bigPackets/(*bigPolicies) + btoi(i < *bigPackets%*bigPolicies)
+		stats, err := run(t.Context(), seed+uint64(i), frames)
+		sum.Frames += stats.Frames
+		sum.Malformed += stats.Malformed
+		if err != nil {
+			t.Error(err)
+			if failed++; failed == 3 {
+				break
+			}
+		}
+	}
+	t.Logf("%d packets over %d policies, %d of them malformed: %d differences; seeds from %d", sum.Frames, *bigPolicies, sum.Malformed, failed, seed)
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
