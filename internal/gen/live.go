@@ -52,6 +52,11 @@ func runFlood(ctx context.Context, c Config, dev device) (Report, error) {
 		return Report{}, err
 	}
 	defer l.objs.Close()
+	release, err := keepDispatched(l.objs.Gen)
+	if err != nil {
+		return Report{}, fmt.Errorf("keeping the generator program ready: %w", err)
+	}
+	defer release()
 	before, err := lab.Counters(dev.name)
 	if err != nil {
 		return Report{}, err
