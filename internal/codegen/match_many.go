@@ -135,6 +135,7 @@ func (c *compiler) many(ch *chain, rules []ir.Rule) bool {
 
 // storeBoxFields puts the fields of the packet where package classify looks for them.
 func (c *compiler) storeBoxFields(ch *chain) {
+	c.emit(asm.Mov.Imm(asm.R0, 0)) // for the fields that no rule asks for
 	number := func(at int16, fields ...policy.Field) {
 		for _, f := range fields {
 			if ch.uses[f] {
@@ -143,11 +144,11 @@ func (c *compiler) storeBoxFields(ch *chain) {
 				return
 			}
 		}
-		c.emit(asm.StoreImm(asm.R10, at, 0, asm.DWord))
+		c.emit(asm.StoreMem(asm.R10, at, asm.R0, asm.DWord))
 	}
 	address := func(f policy.Field, reg asm.Register, at, lowAt, key int16) {
 		if !ch.uses[f] {
-			c.emit(asm.StoreImm(asm.R10, at, 0, asm.DWord), asm.StoreImm(asm.R10, lowAt, 0, asm.DWord))
+			c.emit(asm.StoreMem(asm.R10, at, asm.R0, asm.DWord), asm.StoreMem(asm.R10, lowAt, asm.R0, asm.DWord))
 			return
 		}
 		c.emit(asm.StoreMem(asm.R10, at, reg, asm.DWord))
