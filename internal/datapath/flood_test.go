@@ -2,7 +2,6 @@ package datapath
 
 import (
 	"flag"
-	"net"
 	"testing"
 	"time"
 
@@ -52,8 +51,7 @@ func TestReplaceUnderFloodLosesAndDoublesNothing(t *testing.T) {
 func (n *testNet) flood(t *testing.T) (stop chan struct{}, sent chan uint64) {
 	stop, sent = make(chan struct{}), make(chan uint64, 1)
 	go func() {
-		f := frame(60, 1)
-		copy(f, net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5})
+		f := markedFrame(1)
 		var count uint64
 		defer func() { sent <- count }()
 		for count < 20_000_000 {

@@ -98,12 +98,14 @@ func notThisWay(err error) bool {
 func whyNot(d *device, t try, err error) string {
 	cause := flat(err)
 	switch {
-	case t.mode == TCX && errors.Is(err, ebpf.ErrNotSupported):
+	case errors.Is(err, ebpf.ErrNotSupported) && t.mode == TCX:
 		return "this kernel has no TCX (Linux 6.6 or newer)"
-	case t.mode == TCX:
-		return "TCX: " + cause
+	case errors.Is(err, ebpf.ErrNotSupported) && t.frags:
+		return "this kernel has no XDP with fragments (Linux 5.18 or newer)"
 	case errors.Is(err, ebpf.ErrNotSupported):
 		return "this kernel has no XDP links (Linux 5.9 or newer)"
+	case t.mode == TCX:
+		return "TCX: " + cause
 	case t.mode == XDPGeneric:
 		return "generic XDP: " + cause
 	case errors.Is(err, unix.EOPNOTSUPP) && d.mtu > linearMTU:

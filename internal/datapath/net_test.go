@@ -126,15 +126,33 @@ func (n *testNet) run(t *testing.T, name string, fn func(*testing.T)) {
 	})
 }
 
+// enterHere puts a goroutine's thread into namespace here; the thread ends with it.
+func (n *testNet) enterHere(t testing.TB) {
+	runtime.LockOSThread()
+	if err := netns.Set(n.here); err != nil {
+		t.Error(err)
+	}
+}
+
 // send sends count frames whose payload starts with first.
 func (n *testNet) send(t testing.TB, count int, first byte) {
 	t.Helper()
+	for range count {
+		n.sendFrame(t, markedFrame(first))
+	}
+}
+
+// markedFrame has an EtherType that nobody listens to.
+func markedFrame(first byte) []byte {
 	f := frame(60, first)
 	copy(f, net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5})
-	for range count {
-		if err := unix.Sendto(n.tx, f, 0, &unix.SockaddrLinklayer{Ifindex: n.txIndex}); err != nil {
-			t.Fatal(err)
-		}
+	return f
+}
+
+func (n *testNet) sendFrame(t testing.TB, f []byte) {
+	t.Helper()
+	if err := unix.Sendto(n.tx, f, 0, &unix.SockaddrLinklayer{Ifindex: n.txIndex}); err != nil {
+		t.Fatal(err)
 	}
 }
 

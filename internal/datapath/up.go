@@ -178,6 +178,16 @@ func reason(asked Mode, at *attachment, t try, not []string) string {
 // try stages the policy for one way of attaching and gives it the traffic. unsupported is set when
 // the interface does not take it this way; whatever was staged is removed then, as for an error.
 func (u *up) try(t try, why string) (unsupported, err error) {
+	if t.mode == TCX {
+		if err := kernel.TCX.Check(); err != nil {
+			return err, nil
+		}
+	}
+	if t.frags {
+		if err := kernel.Frags.Check(); err != nil {
+			return err, nil
+		}
+	}
 	st, err := u.stage(t, why)
 	if err != nil {
 		return nil, err

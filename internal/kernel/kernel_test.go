@@ -1,0 +1,109 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+)
+
+func TestFeaturesOfThisKernel(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		t.Fatal(err)
+	}
+	var have, need [2]int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(uts.Release[:]), "%d.%d", &have[0], &have[1]); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range Features() {
+		if _, err := fmt.Sscanf(f.Since, "%d.%d", &need[0], &need[1]); err != nil {
+			t.Fatalf("%s: %v", f.Name, err)
+		}
+		should := have[0] > need[0] || have[0] == need[0] && have[1] >= need[1]
+		if err := f.Check(); should != (err == nil) {
+			t.Errorf("%s, of Linux %s, on %d.%d: %v", f.Name, f.Since, have[0], have[1], err)
+		}
+	}
+}
+
+func TestMissingFeatureSaysWhichVersionHasIt(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	err := Feature{Name: "TCX", Since: "6.6", probe: func() error { return unix.EINVAL }}.Check()
+	if !errors.Is(err, ErrRefused) || !errors.Is(err, ebpf.ErrNotSupported) || !strings.HasPrefix(err.Error(), "this kernel has no TCX (Linux 6.6 or newer)") {
+		t.Error(err)
+	}
+}
+
+func TestVerifierErrorIsOneLineWithTheReason(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	_, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{
+		asm.LoadMem(asm.R1, asm.R1, 0, asm.Word),
+		asm.LoadMem(asm.R0, asm.R1, 14, asm.Byte), // without a check of the bounds
+		asm.Return(),
+	}})
+	err = LoadError("load program", err)
+	var v *Verifier
+	if !errors.As(err, &v) || !errors.Is(err, ErrRefused) || !errors.Is(err, unix.EACCES) {
+		t.Fatalf("%T: %v", err, err)
+	}
+	if s := err.Error(); strings.Contains(s, "\n") || !strings.Contains(s, "outside of the packet") {
+		t.Error(s)
+	}
+	if log := Log(err); strings.Count(log, "\n") < 3 {
+		t.Errorf("log: %q", log)
+	}
+}
+
+func TestReasonOfVerifierLogs(t *testing.T) {
+	for _, c := range []struct{ file, want string }{
+		{"testdata/verifier-packet.log", "R1 offset is outside of the packet"},
+		{"testdata/verifier-complex.log", "BPF program is too large. Processed 1000001 insn"},
+		{"testdata/verifier-unreachable.log", "unreachable insn 3"},
+		{"testdata/verifier-empty.log", ""},
+	} {
+		log, err := os.ReadFile(c.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := reason(strings.Split(strings.TrimSpace(string(log)), "\n")); got != c.want {
+			t.Errorf("%s: %q, want %q", c.file, got, c.want)
+		}
+	}
+}
+
+func TestLoadErrorsSayWhatToDo(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{unix.ENOMEM, "not enough memory"},
+		{unix.E2BIG, "larger than this kernel takes"},
+		{unix.EINVAL, "6.1 or newer"},
+		{ebpf.ErrNotSupported, "6.1 or newer"},
+		{unix.EIO, "load program: input/output error"},
+	} {
+		err := LoadError("load program", fmt.Errorf("x: %w", c.err))
+		if !errors.Is(err, ErrRefused) || !errors.Is(err, c.err) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v", err)
+		}
+		if !strings.Contains(strings.Replace(err.Error(), "x: ", "", 1), c.want) {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+	if LoadError("x", nil) != nil {
+		t.Error("an error out of nothing")
+	}
+}
