@@ -56,8 +56,8 @@ func inKernel(t testing.TB, max int, c *clock) (*Dynamic, map[int]*runner) {
 	})
 	sets := map[string]any{"set_x": m}
 	return d, map[int]*runner{
-		32:  newRunner(t, EmitDynamic4("set_x", "a", max), sets, 1024, 1),
-		128: newRunner(t, EmitDynamic6("set_x", "a", max), sets, 1024, 1),
+		32:  newRunner(t, EmitDynamic4("set_x", "a", max), sets, 1024),
+		128: newRunner(t, EmitDynamic6("set_x", "a", max), sets, 1024),
 	}
 }
 

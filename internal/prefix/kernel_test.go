@@ -33,9 +33,38 @@ func array(name string, size int) *ebpf.MapSpec {
 	return &ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1}
 }
 
-// newRunner loads code, which reads sets, into a program that answers for size addresses a run,
-// rounds times. A set given as *ebpf.Map is used as it is.
-func newRunner(t testing.TB, code asm.Instructions, sets map[string]any, size int, rounds uint32) *runner {
+// newRunner loads code, which reads sets, into a program that answers for size addresses a run.
+// A set given as *ebpf.Map is used as it is.
+func newRunner(t testing.TB, code asm.Instructions, sets map[string]any, size int) *runner {
+	t.Helper()
+	each := asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.And.Imm(asm.R6, int32(size-1)),
+		asm.Mov.Reg(asm.R1, asm.R6),
+	}
+	each = append(each, loadAddress()...)
+	each = append(each, code...)
+	each = append(each,
+		asm.LoadMapValue(asm.R3, 0, 0).WithReference("result"),
+		asm.Add.Reg(asm.R3, asm.R6),
+		asm.StoreMem(asm.R3, 0, asm.R0, asm.Byte),
+	)
+	return loadRunner(t, each, sets, size, size)
+}
+
+// loadAddress puts address number R1 into R1 and R2.
+func loadAddress() asm.Instructions {
+	return asm.Instructions{
+		asm.LSh.Imm(asm.R1, 4),
+		asm.LoadMapValue(asm.R3, 0, 0).WithReference("addrs"),
+		asm.Add.Reg(asm.R3, asm.R1),
+		asm.LoadMem(asm.R1, asm.R3, 0, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R3, 8, asm.DWord),
+	}
+}
+
+// loadRunner loads a program that runs the instructions a number of times, with the index in R1.
+func loadRunner(t testing.TB, body asm.Instructions, sets map[string]any, size, times int) *runner {
 	t.Helper()
 	needRoot(t)
 	num := &btf.Int{Name: "u64", Size: 8}
@@ -47,31 +76,17 @@ func newRunner(t testing.TB, code asm.Instructions, sets map[string]any, size in
 
 	fn := asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R2, Src: asm.PseudoFunc, Constant: -1}
 	prog := asm.Instructions{
-		btf.WithFuncMetadata(asm.Mov.Imm(asm.R1, int32(uint32(size)*rounds)).WithSymbol("entry"), entry),
+		btf.WithFuncMetadata(asm.Mov.Imm(asm.R1, int32(times)).WithSymbol("entry"), entry),
 		fn.WithReference("each"),
 		asm.Mov.Imm(asm.R3, 0),
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnLoop.Call(),
 		asm.Mov.Imm(asm.R0, 2),
 		asm.Return(),
-
-		btf.WithFuncMetadata(asm.Mov.Reg(asm.R6, asm.R1).WithSymbol("each"), each),
-		asm.And.Imm(asm.R6, int32(size-1)),
-		asm.Mov.Reg(asm.R1, asm.R6),
-		asm.LSh.Imm(asm.R1, 4),
-		asm.LoadMapValue(asm.R3, 0, 0).WithReference("addrs"),
-		asm.Add.Reg(asm.R3, asm.R1),
-		asm.LoadMem(asm.R1, asm.R3, 0, asm.DWord),
-		asm.LoadMem(asm.R2, asm.R3, 8, asm.DWord),
 	}
-	prog = append(prog, code...)
-	prog = append(prog,
-		asm.LoadMapValue(asm.R3, 0, 0).WithReference("result"),
-		asm.Add.Reg(asm.R3, asm.R6),
-		asm.StoreMem(asm.R3, 0, asm.R0, asm.Byte),
-		asm.Mov.Imm(asm.R0, 0),
-		asm.Return(),
-	)
+	body[0] = btf.WithFuncMetadata(body[0].WithSymbol("each"), each)
+	prog = append(prog, body...)
+	prog = append(prog, asm.Mov.Imm(asm.R0, 0), asm.Return())
 	spec := &ebpf.CollectionSpec{
 		Maps: map[string]*ebpf.MapSpec{"addrs": array("addrs", 16*size), "result": array("result", size)},
 		Programs: map[string]*ebpf.ProgramSpec{

@@ -37,7 +37,7 @@ var (
 )
 
 const (
-	maxDirect = 4 << 20 // bytes of a table indexed by the key
+	maxDirect = 4 << 20 // bytes of a table indexed by the key, of which at least a sixteenth is used
 	maxBlocks = 1 << 26 // of one level, when short prefixes would be spread over long keys
 	load      = 0.88    // slots in use of a hashed level; the perfect hash is found quickly up to here
 )
@@ -94,7 +94,7 @@ func (s *lengthStat) blocks(g int) int {
 // is as likely as any other. Measured with dependent loads on a core with 1 MB of second-level cache;
 // only the order of the results matters.
 func loadCost(bytes float64) float64 {
-	curve := []struct{ log2, ns float64 }{{14, 3.5}, {18, 10}, {20, 22}, {22, 32}, {25, 80}, {29, 130}}
+	curve := []struct{ log2, ns float64 }{{6, 1}, {14, 3}, {18, 9}, {20, 20}, {22, 32}, {25, 80}, {29, 130}}
 	x := math.Log2(max(bytes, 1))
 	if x <= curve[0].log2 {
 		return curve[0].ns
@@ -112,20 +112,26 @@ func loadCost(bytes float64) float64 {
 func (l *level) cost(stats []*lengthStat) (ns float64, ok bool) {
 	g := l.key()
 	if l.direct {
-		if g >= 26 || 8<<g > maxDirect {
+		if n := l.touched(stats); g >= 26 || 8<<g > maxDirect || n<<4 < 1<<g {
 			return 0, false
 		}
-		return 2 + loadCost(float64(int(8)<<g)), true
+		return 1 + loadCost(float64(int(8)<<g)), true
 	}
-	n := 0
-	for _, s := range stats {
-		n += s.blocks(g)
-	}
+	n := l.touched(stats)
 	if n > maxBlocks {
 		return 0, false
 	}
 	slots, disp := float64(n*l.size)/load, float64(n)
-	return 6 + loadCost(slots) + loadCost(disp)/2, true
+	return 3 + loadCost(slots) + loadCost(disp)/2, true
+}
+
+// touched is about how many blocks the networks of these lengths need.
+func (l *level) touched(stats []*lengthStat) int {
+	n := 0
+	for _, s := range stats {
+		n += s.blocks(l.key())
+	}
+	return n
 }
 
 // candidates are the levels whose longest prefixes have so many bits.
@@ -165,7 +171,7 @@ func plan(nets []network, width int) []level {
 			for i := j - 1; i >= 0; i-- {
 				ns, ok := l.cost(stats[i:j])
 				if !ok {
-					break // more lengths only make more blocks
+					continue
 				}
 				if ns += best[i].ns; ns < best[j].ns {
 					l.minLen, l.maxLen = stats[i].len, stats[j-1].len

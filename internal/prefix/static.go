@@ -14,10 +14,10 @@ import (
 // offsets from 1<<29 (BPF_MAX_VAR_OFF, include/linux/bpf_verifier.h).
 const MaxBytes = 1 << 29
 
-// fewBounds is up to how many changes of membership straight compares are used. A search of n bounds is
-// log2(n) compares, each of which may be mispredicted; levels cost about the same from here on,
-// whatever n.
-const fewBounds = 16
+// fewBounds is up to how many changes of membership straight compares are used. Each compare on the
+// way may be mispredicted; the levels cost less from here on, whatever the number
+// (docs/decisions/0010-prefix-tables.md).
+const fewBounds = 4
 
 // Static is a set of prefixes of one family that never changes.
 type Static struct {

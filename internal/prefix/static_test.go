@@ -127,7 +127,7 @@ func TestStaticAgreesWithNaiveList(t *testing.T) {
 				addrs := probes(r, own, width, 500)
 				var answers []bool
 				if os.Geteuid() == 0 {
-					answers = newRunner(t, s.Emit("set", "x"), map[string]any{"set": s.MapSpec("set")}, 4096, 1).judge(t, addrs)
+					answers = newRunner(t, s.Emit("set", "x"), map[string]any{"set": s.MapSpec("set")}, 4096).judge(t, addrs)
 				}
 				for i, a := range addrs {
 					want := naive(own, a)
