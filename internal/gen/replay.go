@@ -35,9 +35,10 @@ func Capture(path string) func() (io.ReadCloser, error) {
 const (
 	// sendBatch is the most frames of one system call.
 	sendBatch = 64
-	// roomWait is how long a frame waits for room in the receiver's ring. A capture is sent
-	// whole rather than fast; a receiver that takes nothing for so long refuses it.
-	roomWait = time.Millisecond
+	// roomWait is how long a batch waits for room in the receiver's ring. A capture is sent
+	// whole rather than fast; a receiver that takes nothing for so long refuses the rest.
+	roomWait = 250 * time.Millisecond
+	roomPoll = 20 * time.Microsecond
 	// early is how much before its time a frame may join those that are due.
 	early = 5 * time.Microsecond
 )

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -60,7 +61,7 @@ func (s *sender) flush(r *Report) error {
 	}
 	end, i := s.n, 0
 	s.n = 0
-	waiting := uint64(0) // since when the frame at i waits for room
+	waiting := uint64(0) // since when there is no room
 	for i < end {
 		sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msgs[i])), uintptr(end-i), 0, 0, 0)
 		runtime.KeepAlive(s)
@@ -81,16 +82,16 @@ func (s *sender) flush(r *Report) error {
 				waiting = now
 			}
 			if now-waiting < uint64(roomWait) {
-				runtime.Gosched() // the receiver may share the core
+				time.Sleep(roomPoll) // the receiver may share the core
 				continue
 			}
 			r.Sent++
 			r.Refused++
 			r.Bytes += uint64(len(s.bufs[i]))
-			i, waiting = i+1, 0
+			i++
 		case errno == unix.EMSGSIZE || errno == unix.EINVAL:
 			r.Errors++ // longer than the MTU allows with its tags
-			i, waiting = i+1, 0
+			i++
 		case errors.Is(errno, unix.ENETDOWN) || errors.Is(errno, unix.ENXIO):
 			return fmt.Errorf("the device is down or gone: %w", errno)
 		default:

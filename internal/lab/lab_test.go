@@ -40,7 +40,9 @@ func newLab(t *testing.T, top Topology) *Lab {
 }
 
 func TestStandardIsTuned(t *testing.T) {
+	before := namedNAPIThreads("eth0")
 	l := newLab(t, Standard())
+	after := namedNAPIThreads("eth0")
 	server, world := l.Host(Server), l.Host(World)
 	if server == nil || world == nil {
 		t.Fatalf("hosts %v", l.Hosts)
@@ -53,6 +55,9 @@ func TestStandardIsTuned(t *testing.T) {
 		comm, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(d.NAPI), "comm"))
 		if err != nil || !strings.HasPrefix(string(comm), "napi/"+d.Name+"-") {
 			t.Errorf("%s: NAPI thread %d is %q, %v", h.Name, d.NAPI, comm, err)
+		}
+		if before[d.NAPI] || !after[d.NAPI] {
+			t.Errorf("%s: NAPI thread %d is not found by its name", h.Name, d.NAPI)
 		}
 		var set unix.CPUSet
 		if err := unix.SchedGetaffinity(d.NAPI, &set); err != nil {
