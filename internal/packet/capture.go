@@ -137,6 +137,8 @@ func (c *Reader) Next() (Record, error) {
 		c.failed = err
 		return Record{}, err
 	}
+	c.n++
+	rec.Number = c.n
 	return rec, nil
 }
 
@@ -178,7 +180,7 @@ func (c *Reader) atEnd() (bool, error) {
 	return false, err
 }
 
-// record reads captured bytes of the link type and makes the frame of them.
+// record reads captured bytes of the link type and makes the frame of them; Next numbers it.
 func (c *Reader) record(link uint16, captured, original uint32, at time.Time) (Record, error) {
 	if captured > maxCaptured {
 		return Record{}, c.fail(fmt.Errorf("the record claims %d captured bytes, above the %d that any capture holds", captured, maxCaptured))
@@ -194,9 +196,8 @@ func (c *Reader) record(link uint16, captured, original uint32, at time.Time) (R
 	if err != nil {
 		return Record{}, c.fail(err)
 	}
-	c.n++
 	grown := len(frame) - int(captured)
-	return Record{Number: c.n, Time: at, Data: frame, Length: max(int(original)+grown, len(frame))}, nil
+	return Record{Time: at, Data: frame, Length: max(int(original)+grown, len(frame))}, nil
 }
 
 func (c *Reader) classicHeader() error {

@@ -228,12 +228,7 @@ func (c *Reader) packetBlock(typ, length uint32) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	// The frame has been counted; a fault behind it is the block's own.
-	if err := c.finishBlock(length, 8+fixed+captured); err != nil {
-		c.n--
-		return Record{}, err
-	}
-	return rec, nil
+	return rec, c.finishBlock(length, 8+fixed+captured)
 }
 
 // time turns a time stamp in units of the interface into a time.
