@@ -123,10 +123,19 @@ func Run(ctx context.Context, c Config) (Report, error) {
 		return r, fmt.Errorf("gen: %s: %w", c.Device, err)
 	}
 	r.Rate, r.Seed = c.Rate, c.Seed
-	if r.Duration > 0 {
-		r.Achieved = float64(r.Sent) / r.Duration.Seconds()
-	}
 	return r, nil
+}
+
+// achieved is the rate of n packets sent over span. In a paced run the first went at its start
+// and the last at its end, which makes one interval less than packets.
+func achieved(n uint64, span time.Duration, paced bool) float64 {
+	if paced && n > 1 {
+		n--
+	}
+	if span <= 0 {
+		return 0
+	}
+	return float64(n) / span.Seconds()
 }
 
 func (c *Config) check() error {

@@ -210,6 +210,70 @@ func TestNothingLeavesForOtherNetworks(t *testing.T) {
 	}
 }
 
+func TestOwnNetworkSendsOnAnyDevice(t *testing.T) {
+	l := newLab(t)
+	rx := receive(t, l, 23, 17, 26, 0)
+	t.Setenv("LEVEE_RUN", t.TempDir()) // now nobody knows that this is a lab
+	c := into(l, Config{Flood: &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}, Count: 10})
+	if r, err := Run(t.Context(), c); !errors.Is(err, ErrNotOurs) || r.Sent != 0 {
+		t.Fatalf("sent %d without being told that the network is ours: %v", r.Sent, err)
+	}
+	c.OwnNetwork = true
+	if _, err := Run(t.Context(), c); err == nil {
+		t.Error("sent without a destination Ethernet address")
+	}
+	c.Flood.ToMAC = [6]byte{2, 0, 0, 0, 0, 1}
+	if r, err := Run(t.Context(), c); err != nil || r.Sent != 10 || rx.received(t, 10) != 10 {
+		t.Errorf("sent %d, received %d, %v", r.Sent, rx.received(t, 10), err)
+	}
+}
+
+func TestLengthsArriveAsTheyWereAsked(t *testing.T) {
+	needRoot(t)
+	top := lab.Standard()
+	top.MTU = 3400 // about the most that XDP without fragments takes
+	l, err := lab.New(t.Context(), top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f := Flood{To: server4, Sources: prefixes("10.0.0.0/8"), Lengths: []int{3000, 28, 29, 1500, 700}}
+	const n = 1000
+	rx := receive(t, l, 23, 17, 16, n) // total length and id
+	r, err := Run(t.Context(), into(l, Config{Flood: &f, Count: n, Rate: 20000}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := uint64((3000 + 28 + 29 + 1500 + 700 + 5*14) * n / 5); r.Bytes != want {
+		t.Errorf("%d bytes are reported, want %d", r.Bytes, want)
+	}
+	for _, v := range rx.noted(t, int(rx.received(t, r.Sent-r.Refused))) {
+		if length, id := int(v>>16), int(v&0xffff); length != f.Lengths[id%5] {
+			t.Fatalf("packet %d has length %d, want %d", id, length, f.Lengths[id%5])
+		}
+	}
+}
+
+func TestADeviceThatVanishesEndsTheRun(t *testing.T) {
+	l := newLab(t)
+	once := false
+	_, err := Run(t.Context(), into(l, Config{
+		Flood: &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}, Duration: 20 * time.Second,
+		Progress: func(Progress) {
+			if once {
+				return
+			}
+			once = true
+			if out, err := l.Host(lab.Server).Command(t.Context(), "ip", "link", "del", "eth0").CombinedOutput(); err != nil {
+				t.Errorf("%v %s", err, out)
+			}
+		},
+	}))
+	if err == nil {
+		t.Error("no error")
+	}
+}
+
 func TestFramesThatThePeerDoesNotTakeAreAnError(t *testing.T) {
 	l := newLab(t)
 	out, err := l.Host(lab.Server).Command(t.Context(), "ethtool", "-K", "eth0", "gro", "off").CombinedOutput()

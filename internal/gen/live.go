@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/lab"
@@ -65,7 +66,7 @@ func runFlood(ctx context.Context, c Config, dev device) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	if err := l.run(ctx, c); err != nil {
+	if err := l.run(ctx, c, dev); err != nil {
 		return l.report(), err
 	}
 	r := l.report()
@@ -105,7 +106,7 @@ func (l *live) load(f *Flood) error {
 }
 
 // run sends until the program says that it is done.
-func (l *live) run(ctx context.Context, c Config) error {
+func (l *live) run(ctx context.Context, c Config, dev device) error {
 	start := monotonic()
 	st := &l.state
 	st.Limit = c.Count
@@ -146,27 +147,34 @@ func (l *live) run(ctx context.Context, c Config) error {
 		if st.Errors > 0 {
 			return fmt.Errorf("the generator program could not write %d frames", st.Errors)
 		}
-		if c.Progress != nil && time.Since(shown) >= 100*time.Millisecond {
-			shown = time.Now()
+		if time.Since(shown) < 100*time.Millisecond {
+			continue
+		}
+		shown = time.Now()
+		// A redirect to a device that is gone fails without a word.
+		if _, err := netlink.LinkByIndex(dev.index); err != nil {
+			return fmt.Errorf("the device went away while sending: %w", err)
+		}
+		if c.Progress != nil {
 			c.Progress(Progress{Sent: st.Sent, Elapsed: time.Duration(monotonic() - start)})
 		}
 	}
 	return nil
 }
 
-// report is what the program counted. The run lasts from its start to the last clock reading, and
-// in a paced run for one interval more: n packets take n intervals.
+// report is what the program counted.
 func (l *live) report() Report {
 	st := &l.state
 	r := Report{Sent: st.Sent, Bytes: st.Bytes, Gaps: Gaps{Packets: gapBatch, Log2: st.Gaps, Max: time.Duration(st.GapMax)}}
-	end := min(monotonic(), st.Deadline)
-	if l.plan.layout.Interval > 0 {
+	r.Duration = time.Duration(min(monotonic(), st.Deadline) - st.Start)
+	span, paced := r.Duration, l.plan.layout.Interval > 0
+	if paced {
 		r.Gaps.Packets = 1
-		end = min(end, st.Last+l.plan.layout.Interval>>16)
+		if st.Sent > 1 {
+			span = time.Duration(st.Last - st.Start)
+		}
 	}
-	if end > st.Start {
-		r.Duration = time.Duration(end - st.Start)
-	}
+	r.Achieved = achieved(st.Sent, span, paced)
 	return r
 }
 

@@ -78,14 +78,24 @@ func runReplay(ctx context.Context, c Config, dev device) (Report, error) {
 		before := r.queued
 		done, err := r.pass(ctx)
 		if err != nil || done || !c.Replay.Repeat {
-			r.report.Duration = time.Duration(monotonic() - r.start)
-			return r.report, err
+			return r.finish(), err
 		}
 		if r.queued == before {
-			return r.report, errors.New("the capture has no frame that this device can send")
+			return r.finish(), errors.New("the capture has no frame that this device can send")
 		}
 		r.base = r.due
 	}
+}
+
+// finish completes the report.
+func (r *replayer) finish() Report {
+	r.report.Duration = time.Duration(monotonic() - r.start)
+	span, paced := r.report.Duration, r.Rate > 0 || !r.Replay.Fast
+	if paced && r.report.Sent > 1 {
+		span = time.Duration(r.last - r.start)
+	}
+	r.report.Achieved = achieved(r.report.Sent, span, paced)
+	return r.report
 }
 
 // pass sends the capture once. done says that the run is over.
