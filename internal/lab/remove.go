@@ -44,14 +44,12 @@ func Down(ctx context.Context, name string) error {
 		return err
 	}
 	defer unlock()
-	if err := sweep(); err != nil {
-		return err
-	}
+	swept := sweep() // whose failure keeps nobody from removing this one
 	rec, err := load(name)
-	if err != nil {
-		return err
+	if err == nil {
+		err = rec.remove()
 	}
-	return rec.remove()
+	return errors.Join(err, swept)
 }
 
 // Sweep removes the labs whose owners died without doing so.
