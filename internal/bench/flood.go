@@ -17,10 +17,10 @@ type traffic struct {
 // rule at INPUT sees them. 2^28 addresses: none comes twice in a window.
 var sources = []netip.Prefix{netip.MustParsePrefix("16.0.0.0/4")}
 
-// floods is the mix, half of the packets each, that every rung drops: UDP, which levee's policy
-// drops by its sixth rule, and bare SYNs to ports that the policy does not open, which it drops by
-// its first. xdp-filter knows no flags or lengths, so SYNs to port 80 would not be dropped by all.
-// Neither needs a look at a set: what a rule set costs here is the walk to the rule.
+// bogons are among those that the policy names, and such that the kernel itself lets pass up to INPUT.
+var bogons = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12")}
+
+// floods is the mix.
 func floods(to netip.Addr) []traffic {
 	ports := gen.PortRange(1024, 65535)
 	return []traffic{
@@ -28,5 +28,9 @@ func floods(to netip.Addr) []traffic {
 			Kind: gen.UDP, Sources: sources, To: to, FromPorts: ports, Ports: ports}},
 		{"syn", "bare TCP SYN to ports 1024-65535 from 16.0.0.0/4, 40 bytes", gen.Flood{
 			Kind: gen.SYN, Sources: sources, To: to, FromPorts: ports, Ports: ports}},
+		{"bogon", "ACK to ports 1024-65535 from 10.0.0.0/8 and 172.16.0.0/12, 40 bytes", gen.Flood{
+			Kind: gen.ACK, Sources: bogons, To: to, FromPorts: ports, Ports: ports}},
+		{"ack", "ACK to ports 1024-65535 from 16.0.0.0/4, 40 bytes", gen.Flood{
+			Kind: gen.ACK, Sources: sources, To: to, FromPorts: ports, Ports: ports}},
 	}
 }

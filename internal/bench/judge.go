@@ -10,6 +10,7 @@ func (w *Window) judge() {
 	if w.Seconds > 0 {
 		w.PPS = float64(w.Packets) / w.Seconds
 	}
+	w.NsPerPacket = w.ThreadBusy * w.Seconds * 1e9 / math.Max(float64(w.Packets), 1)
 	w.Invalid = append([]string(nil), w.conditions...)
 	say := func(format string, args ...any) { w.Invalid = append(w.Invalid, fmt.Sprintf(format, args...)) }
 	if w.Offered < minPackets {

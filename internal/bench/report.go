@@ -40,9 +40,12 @@ type Rung struct {
 	// at 95 %. Both are null when there is no figure; Why then says why.
 	MedianPPS *float64    `json:"median_pps"`
 	Interval  *[2]float64 `json:"interval"`
-	// AtLeast: the generator was the limit, not the rung.
-	AtLeast     bool     `json:"at_least"`
-	NsPerPacket *float64 `json:"ns_per_packet"` // of the receiving core
+	// AtLeast: the generator was the limit, not the rung, in one window or more.
+	AtLeast bool `json:"at_least"`
+	// NsPerPacket is the run time of the receiving thread for each packet of the mix. It tells rungs apart
+	// that the generator cannot saturate, a little too high for them: they work in smaller batches.
+	NsPerPacket *float64    `json:"ns_per_packet"`
+	NsInterval  *[2]float64 `json:"ns_interval"`
 	// Ratios are medians over the rounds of this rung's packets a second over the other's.
 	ToXDPDrop *Ratio            `json:"to_xdp_drop"`
 	ToLevee   *Ratio            `json:"to_levee"`
@@ -51,7 +54,7 @@ type Rung struct {
 	Why       []string          `json:"why,omitempty"`     // why there is no figure
 	Windows   []Window          `json:"windows"`
 
-	rounds map[int]float64 // round to packets a second of the mix, valid rounds only
+	rounds map[int]mixed // valid rounds only
 }
 
 // Figure is a median with its 95 % interval.
@@ -60,12 +63,18 @@ type Figure struct {
 	Interval  [2]float64 `json:"interval"`
 }
 
+// mixed is one round of a rung over all floods of the mix.
+type mixed struct{ pps, ns float64 }
+
 // Ratio compares two rungs of the same rounds. Bound is empty, or what is known of the true ratio
 // when the generator limited one of them: "at least", "at most", "unknown" when it limited both.
+// Busy is the same ratio for packets a second of run time of the receiving thread.
 type Ratio struct {
-	Median   float64    `json:"median"`
-	Interval [2]float64 `json:"interval"`
-	Bound    string     `json:"bound,omitempty"`
+	Median       float64    `json:"median"`
+	Interval     [2]float64 `json:"interval"`
+	Bound        string     `json:"bound,omitempty"`
+	Busy         float64    `json:"busy"`
+	BusyInterval [2]float64 `json:"busy_interval"`
 }
 
 func newReport(o *Options, b *bench) *Report {
@@ -113,9 +122,9 @@ func (r *Report) Rung(name string) *Rung {
 
 // summarise draws the figure of one rung. floods is how many the mix has.
 func (g *Rung) summarise(rounds, floods int) {
-	g.rounds = map[int]float64{}
+	g.rounds = map[int]mixed{}
 	byTraffic := map[string][]float64{}
-	byRound := map[int][]float64{}
+	byRound := map[int][]Window{}
 	why := map[string]int{}
 	for _, w := range g.Windows {
 		if len(w.Invalid) > 0 {
@@ -123,12 +132,12 @@ func (g *Rung) summarise(rounds, floods int) {
 			continue
 		}
 		byTraffic[w.Traffic] = append(byTraffic[w.Traffic], w.PPS)
-		byRound[w.Round] = append(byRound[w.Round], w.PPS)
+		byRound[w.Round] = append(byRound[w.Round], w)
 		g.AtLeast = g.AtLeast || !w.Saturated
 	}
-	for round, pps := range byRound {
-		if len(pps) == floods {
-			g.rounds[round] = harmonicMean(pps)
+	for round, windows := range byRound {
+		if len(windows) == floods {
+			g.rounds[round] = mix(windows)
 		}
 	}
 	if g.Missing != "" || len(g.rounds) < max(rounds, minRounds) {
@@ -136,14 +145,28 @@ func (g *Rung) summarise(rounds, floods int) {
 		g.Why = slices.Sorted(maps.Keys(why))
 		return
 	}
-	f := summary(slices.Collect(maps.Values(g.rounds)))
+	var pps, ns []float64
+	for _, m := range g.rounds {
+		pps, ns = append(pps, m.pps), append(ns, m.ns)
+	}
+	f, n := summary(pps), summary(ns)
 	g.MedianPPS, g.Interval = &f.MedianPPS, &f.Interval
-	ns := 1e9 / f.MedianPPS
-	g.NsPerPacket = &ns
+	g.NsPerPacket, g.NsInterval = &n.MedianPPS, &n.Interval
 	g.ByTraffic = map[string]Figure{}
 	for name, pps := range byTraffic {
 		g.ByTraffic[name] = summary(pps)
 	}
+}
+
+// mix is the rate for as many packets of each flood: times add up, not rates.
+func mix(windows []Window) mixed {
+	var m mixed
+	for _, w := range windows {
+		m.pps += 1 / w.PPS
+		m.ns += w.NsPerPacket
+	}
+	n := float64(len(windows))
+	return mixed{n / m.pps, m.ns / n}
 }
 
 // compare is g over base, nil where one of them has no figure.
@@ -151,14 +174,15 @@ func compare(g, base *Rung) *Ratio {
 	if base == nil || g.MedianPPS == nil || base.MedianPPS == nil {
 		return nil
 	}
-	var ratios []float64
-	for round, pps := range g.rounds {
+	var ratios, busy []float64
+	for round, m := range g.rounds {
 		if other, ok := base.rounds[round]; ok {
-			ratios = append(ratios, pps/other)
+			ratios = append(ratios, m.pps/other.pps)
+			busy = append(busy, other.ns/m.ns)
 		}
 	}
-	f := summary(ratios)
-	r := &Ratio{Median: f.MedianPPS, Interval: f.Interval}
+	f, s := summary(ratios), summary(busy)
+	r := &Ratio{Median: f.MedianPPS, Interval: f.Interval, Busy: s.MedianPPS, BusyInterval: s.Interval}
 	switch {
 	case g == base:
 	case g.AtLeast && base.AtLeast:

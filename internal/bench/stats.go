@@ -12,12 +12,3 @@ func summary(values []float64) Figure {
 	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(values, &benchmath.DefaultThresholds), confidence)
 	return Figure{MedianPPS: s.Center, Interval: [2]float64{s.Lo, s.Hi}}
 }
-
-// harmonicMean of rates is the rate of a mix with as many packets of each: times add up, not rates.
-func harmonicMean(rates []float64) float64 {
-	var sum float64
-	for _, r := range rates {
-		sum += 1 / r
-	}
-	return float64(len(rates)) / sum
-}

@@ -38,6 +38,11 @@ func newBench(_ context.Context, l *lab.Lab, o *Options) (*bench, error) {
 	case in.CPU < 0 || in.CPU == out.CPU:
 		return nil, kernel.Refuse(nil, "measuring needs two cores: one receives, one generates")
 	}
+	// What else runs on this machine shall wait for the receiver, as it does for the soft interrupt in
+	// which most drivers receive.
+	if err := unix.Setpriority(unix.PRIO_PROCESS, b.napi, -20); err != nil {
+		return nil, fmt.Errorf("raising the priority of the receiving thread: %w", err)
+	}
 	return b, nil
 }
 
@@ -54,7 +59,11 @@ func (b *bench) pinned(f func() error) error {
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
 		return fmt.Errorf("running on core %d: %w", b.generatorCPU, err)
 	}
-	defer func() { _ = unix.SchedSetaffinity(0, &old) }() // was allowed before
+	defer func() { _ = unix.SchedSetaffinity(0, &old) }()               // was allowed before
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, -20); err != nil { // of this thread
+		return fmt.Errorf("raising the priority of the measuring thread: %w", err)
+	}
+	defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) }()
 	return f()
 }
 
@@ -178,6 +187,8 @@ func (b *bench) start(ctx context.Context, t traffic) (stop func(), wait func() 
 	}
 	done := make(chan result, 1)
 	go func() {
+		runtime.LockOSThread() // never unlocked: the thread and its priority end with the goroutine
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -15)
 		f := t.flood
 		r, err := gen.Run(ctx, gen.Config{
 			Namespace: b.world.Namespace, Device: b.device, CPU: b.generatorCPU,

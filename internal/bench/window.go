@@ -12,6 +12,8 @@ type Window struct {
 	// Packets that the receiver took from its ring within the window, and that a second.
 	Packets uint64  `json:"packets"`
 	PPS     float64 `json:"pps"`
+	// NsPerPacket is the run time of the receiving thread over Packets.
+	NsPerPacket float64 `json:"ns_per_packet"`
 	// Counts over the whole run, warm-up and ends included; the balance is exact only there.
 	Offered  uint64 `json:"offered"`  // by the generator to the device
 	Refused  uint64 `json:"refused"`  // of these, no room in the ring

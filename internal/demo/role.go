@@ -1,0 +1,142 @@
+package demo
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/lab"
+)
+
+// Roles that the demo starts as processes of their own, so that each has its core and its namespace.
+const (
+	roleService  = "service"  // ADDRESS
+	roleVisitors = "visitors" // ADDRESS REQUESTS-A-SECOND SOURCE...
+)
+
+// Role is what such a process does. It ends when stdin does, which is when its parent has ended, however
+// it did.
+func Role(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
+	if len(args) < 2 {
+		return errors.New("a role of the demo is started by `levee lab demo`, not by hand")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, stdin) // the end is all that matters
+		cancel()
+	}()
+	switch args[0] {
+	case roleService:
+		return serve(ctx, args[1], func() { fmt.Fprintln(stdout, "ready") })
+	case roleVisitors:
+		if len(args) < 4 {
+			return errors.New("visitors need an address, a rate and sources")
+		}
+		rate, err := strconv.ParseFloat(args[2], 64)
+		if err != nil || rate <= 0 {
+			return fmt.Errorf("%q is no rate of requests", args[2])
+		}
+		var from []netip.Addr
+		for _, s := range args[3:] {
+			a, err := netip.ParseAddr(s)
+			if err != nil {
+				return err
+			}
+			from = append(from, a)
+		}
+		return visit(ctx, args[1], from, rate, stdout)
+	}
+	return fmt.Errorf("the demo has no role %q", args[0])
+}
+
+// child is a role that runs.
+type child struct {
+	role   string
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	stdout io.Reader
+	stderr *strings.Builder
+}
+
+// start starts a role on a host of the lab, on one core, with a niceness.
+func start(ctx context.Context, self []string, h *lab.Host, cpu, nice int, role ...string) (*child, error) {
+	args := append(append([]string(nil), self[1:]...), role...)
+	c := &child{role: role[0], cmd: h.Command(ctx, self[0], args...), stderr: new(strings.Builder)}
+	// One core each: more threads would only take turns.
+	c.cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	c.cmd.Stderr = c.stderr
+	stdin, err := c.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c.stdin, c.stdout = stdin, stdout
+	if err := onCore(cpu, nice, c.cmd.Start); err != nil {
+		return nil, fmt.Errorf("starting the %s: %w", c.role, err)
+	}
+	return c, nil
+}
+
+// onCore runs f on one core with a niceness; processes that f starts inherit both.
+func onCore(cpu, nice int, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends, and its niceness with it
+		var set unix.CPUSet
+		set.Set(cpu)
+		err := unix.SchedSetaffinity(0, &set)
+		if err == nil {
+			err = unix.Setpriority(unix.PRIO_PROCESS, 0, nice) // of this thread alone
+		}
+		if err != nil {
+			done <- fmt.Errorf("running on core %d with niceness %d: %w", cpu, nice, err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// stop ends the role and says what went wrong in it.
+func (c *child) stop() error {
+	c.stdin.Close()
+	if err := c.cmd.Wait(); err != nil {
+		said, _, _ := strings.Cut(strings.TrimSpace(c.stderr.String()), "\n")
+		return fmt.Errorf("the %s of the demo: %w: %s", c.role, err, said)
+	}
+	return nil
+}
+
+// ready waits for the first line of a role.
+func (c *child) ready() error {
+	if s := bufio.NewScanner(c.stdout); s.Scan() {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("the %s of the demo did not start", c.role), c.stop())
+}
+
+// requests hands each outcome that the visitors tell to f, until they end.
+func (c *child) requests(f func(request)) {
+	lines := bufio.NewScanner(c.stdout)
+	for lines.Scan() {
+		var r request
+		if json.Unmarshal(lines.Bytes(), &r) == nil {
+			f(r)
+		}
+	}
+}

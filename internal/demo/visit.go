@@ -1,0 +1,122 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long a visitor waits for the whole answer, from the moment at which the request was due.
+const patience = time.Second
+
+// page is what the service answers with: a small page, some packets long.
+var page = func() []byte {
+	b := []byte("<!doctype html><title>A small shop</title><ul>\n")
+	for i := range 100 {
+		b = fmt.Appendf(b, "<li>article %d, in stock, sent the same day</li>\n", i)
+	}
+	return b
+}()
+
+// serve is the service: HTTP on addr until ctx ends. ready is called once it accepts connections.
+func serve(ctx context.Context, addr string, ready func()) error {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("starting the service: %w", err)
+	}
+	s := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = w.Write(page) // a visitor who has left is no error
+		}),
+		ReadHeaderTimeout: 5 * time.Second,
+	}
+	// Each visitor comes once, as after a search: the handshake is what floods are aimed at.
+	s.SetKeepAlivesEnabled(false)
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	defer stop()
+	ready()
+	if err := s.Serve(l); err != http.ErrServerClosed {
+		return fmt.Errorf("serving: %w", err)
+	}
+	return nil
+}
+
+// Request is one request of one visitor, as it is told to the parent process.
+type request struct {
+	Due int64 `json:"due"` // ns of the monotonic clock: when it should have been sent
+	NS  int64 `json:"ns"`  // from Due to the last byte of the answer; 0: none within patience
+}
+
+// visit sends requests to addr at a fixed rate, whatever becomes of those before (an open loop), and
+// writes each outcome to out as a line of JSON.
+func visit(ctx context.Context, addr string, from []netip.Addr, perSecond float64, out io.Writer) error {
+	var clients []*http.Client
+	for _, a := range from {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: a.AsSlice()}}
+		clients = append(clients, &http.Client{Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true}})
+	}
+	var mu sync.Mutex
+	enc := json.NewEncoder(out)
+	var all sync.WaitGroup
+	defer all.Wait()
+	interval := time.Duration(float64(time.Second) / perSecond)
+	start, origin := time.Now(), monotonic()
+	for i := 0; ; i++ {
+		offset := time.Duration(i) * interval
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Until(start.Add(offset))):
+		}
+		all.Go(func() {
+			r := request{Due: origin + offset.Nanoseconds()}
+			if ask(ctx, clients[i%len(clients)], addr, start.Add(offset)) == nil {
+				r.NS = time.Since(start.Add(offset)).Nanoseconds()
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			_ = enc.Encode(r) // the parent that does not read any more ends this process
+		})
+	}
+}
+
+// ask is one request that was due at a time.
+func ask(ctx context.Context, c *http.Client, addr string, due time.Time) error {
+	ctx, cancel := context.WithDeadline(ctx, due.Add(patience))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
+	if err != nil {
+		return err
+	}
+	res, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	n, err := io.Copy(io.Discard, res.Body)
+	if err == nil && (res.StatusCode != http.StatusOK || n != int64(len(page))) {
+		err = fmt.Errorf("answer %s of %d bytes", res.Status, n)
+	}
+	return err
+}
+
+// monotonic is CLOCK_MONOTONIC in ns, which all processes share.
+func monotonic() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic(err) // cannot fail for this clock
+	}
+	return ts.Nano()
+}
