@@ -35,6 +35,8 @@ type Flood struct {
 	// Lengths in bytes of the IP packet are walked in the order given, at most 256. Empty is the headers
 	// with 18 (IPv4 UDP) or 0 bytes of payload.
 	Lengths []int
+	// Flags are the TCP flags of a SYN or ACK flood, 0 for those of its name.
+	Flags uint8
 	// NoChecksum leaves the UDP checksum zero.
 	NoChecksum bool
 	// VLANs are the ids of tags, outermost first, at most two.
@@ -107,6 +109,9 @@ func (f *Flood) complete(dev device) error {
 		if v > 4094 {
 			return fmt.Errorf("VLAN id %d: must be 0 to 4094", v)
 		}
+	}
+	if f.Flags == 0 {
+		f.Flags = [...]uint8{SYN: 0x02, ACK: 0x10, Fragment: 0}[f.Kind]
 	}
 	if f.TTL == 0 {
 		f.TTL = 64

@@ -165,6 +165,23 @@ func TestFragmentHeadersHaveRightIPv4Checksums(t *testing.T) {
 	}
 }
 
+func TestFlagsMayBeChosen(t *testing.T) {
+	for _, fam := range families {
+		f := Flood{Kind: SYN, To: fam.to, Sources: fam.sources, Flags: 0x29} // URG, PSH, FIN
+		for i, b := range write(t, f, 3) {
+			p := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.Default)
+			u := p.TransportLayer().(*layers.TCP)
+			if err := u.SetNetworkLayerForChecksum(p.NetworkLayer()); err != nil {
+				t.Fatal(err)
+			}
+			err, sum := u.VerifyChecksum()
+			if !u.URG || !u.PSH || !u.FIN || u.SYN || u.ACK || u.RST || err != nil || !sum.Valid {
+				t.Errorf("frame %d: %v %v %+v", i, u, err, sum)
+			}
+		}
+	}
+}
+
 func TestUDPChecksumMayBeLeftOut(t *testing.T) {
 	for _, fam := range families {
 		f := Flood{To: fam.to, Sources: fam.sources, NoChecksum: true}

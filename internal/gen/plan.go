@@ -157,12 +157,8 @@ func (f *Flood) appendL4(b []byte) []byte {
 	case UDP:
 		return append(b, make([]byte, 8)...)
 	case SYN, ACK:
-		flags := byte(0x02)
-		if f.Kind == ACK {
-			flags = 0x10
-		}
 		b = append(b, make([]byte, 12)...)
-		b = append(b, 5<<4, flags)
+		b = append(b, 5<<4, f.Flags)
 		b = binary.BigEndian.AppendUint16(b, window)
 		return append(b, 0, 0, 0, 0)
 	case ICMPEcho:
