@@ -104,7 +104,9 @@ type resolver struct {
 	rules                          []*syntax.Rule
 	resolved                       []*Rule // of rules, nil where there was an error
 	tests                          []pendingTest
-	protectSets                    []string // file and dynamic look-ups of protect rules
+	labels                         map[string]int // how many rules have each
+	frames                         int            // bytes of test packets, spent of maxFrames
+	protectSets                    []string       // file and dynamic look-ups of protect rules
 }
 
 func pos(p syntax.Pos) Pos { return Pos{Line: p.Line, Col: p.Col} }
@@ -245,6 +247,7 @@ func (r *resolver) finish() {
 func (r *resolver) identify() {
 	first := make(map[string]*syntax.Rule)
 	count := make(map[string]int)
+	r.labels = count
 	for _, s := range r.rules {
 		if s.Label == nil {
 			continue

@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -49,7 +51,7 @@ func parseAddresses(dst []netip.Prefix, text string) ([]netip.Prefix, problem) {
 
 // parsePrefix reads an address or a prefix without host bits.
 func parsePrefix(text string) (netip.Prefix, problem) {
-	addr, bits, slash := strings.Cut(text, "/")
+	addr, length, slash := strings.Cut(text, "/")
 	if !slash {
 		a, p := parseAddress(text)
 		if p.found() {
@@ -58,7 +60,7 @@ func parsePrefix(text string) (netip.Prefix, problem) {
 		return netip.PrefixFrom(a, a.BitLen()), problem{}
 	}
 	a, p := parseAddress(addr)
-	n, ok := prefixLength(bits)
+	n, ok := prefixLength(length)
 	if p.found() {
 		if m, err := netip.ParseAddr(addr); err == nil && m.Is4In6() && ok && n >= 96 {
 			p.hint = didYouMean(netip.PrefixFrom(m.Unmap(), n-96).Masked())
@@ -68,14 +70,14 @@ func parsePrefix(text string) (netip.Prefix, problem) {
 		return netip.Prefix{}, p
 	}
 	if !ok {
-		if n, ok := maskLength(bits); ok && a.Is4() {
+		if n, ok := maskLength(length); ok && a.Is4() {
 			return netip.Prefix{}, problemf(didYouMean(netip.PrefixFrom(a, n).Masked()),
-				"a prefix length is a number of bits, not the mask %s", bits)
+				"a prefix length is a number of bits, not the mask %s", length)
 		}
-		if bits == "" {
+		if length == "" {
 			return netip.Prefix{}, problemf("write a number of bits, such as /24, or leave the slash out.", "the prefix length is missing after %s", a)
 		}
-		return netip.Prefix{}, problemf(fmt.Sprintf("for %s it is a number from 0 to %d.", family(a), a.BitLen()), "%q is not a prefix length", short(bits))
+		return netip.Prefix{}, problemf(fmt.Sprintf("for %s it is a number from 0 to %d.", family(a), a.BitLen()), "%q is not a prefix length", short(length))
 	}
 	if n > a.BitLen() {
 		return netip.Prefix{}, problemf(fmt.Sprintf("write %s alone for the one address.", a),
@@ -227,16 +229,11 @@ func short(s string) string {
 // appendRange appends the fewest prefixes that cover lo to hi, both of one family, lo not above
 // hi. There are at most 62 for IPv4 and 254 for IPv6.
 func appendRange(dst []netip.Prefix, lo, hi netip.Addr) []netip.Prefix {
+	width := lo.BitLen()
 	for {
-		bits := lo.BitLen()
-		for bits > 0 {
-			wider := netip.PrefixFrom(lo, bits-1)
-			if wider.Masked().Addr() != lo || hi.Less(lastAddr(wider)) {
-				break
-			}
-			bits--
-		}
-		p := netip.PrefixFrom(lo, bits)
+		// The largest block starts where lo is aligned to, and has no more addresses than are left.
+		n := min(trailingZeros(lo), leftBits(lo, hi))
+		p := netip.PrefixFrom(lo, width-n)
 		dst = append(dst, p)
 		last := lastAddr(p)
 		if last == hi {
@@ -244,6 +241,42 @@ func appendRange(dst []netip.Prefix, lo, hi netip.Addr) []netip.Prefix {
 		}
 		lo = last.Next()
 	}
+}
+
+// halves are the upper and lower 64 bits of an address; of IPv4 all is in the lower.
+func halves(a netip.Addr) (hi, lo uint64) {
+	if a.Is4() {
+		b := a.As4()
+		return 0, uint64(binary.BigEndian.Uint32(b[:]))
+	}
+	b := a.As16()
+	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
+}
+
+// trailingZeros is the number of zero bits at the end of an address.
+func trailingZeros(a netip.Addr) int {
+	hi, lo := halves(a)
+	if lo == 0 {
+		return min(64+bits.TrailingZeros64(hi), a.BitLen())
+	}
+	return bits.TrailingZeros64(lo)
+}
+
+// leftBits is the largest n for which 2^n addresses are left from lo to hi.
+func leftBits(lo, hi netip.Addr) int {
+	h1, l1 := halves(lo)
+	h2, l2 := halves(hi)
+	l, borrow := bits.Sub64(l2, l1, 0)
+	h, _ := bits.Sub64(h2, h1, borrow)
+	if l++; l == 0 { // as many as addresses between them, and one
+		if h++; h == 0 {
+			return 128
+		}
+	}
+	if h != 0 {
+		return 127 - bits.LeadingZeros64(h)
+	}
+	return 63 - bits.LeadingZeros64(l)
 }
 
 // lastAddr is the highest address of a prefix.

@@ -52,6 +52,18 @@ func protoSet(values ...uint8) (p [4]uint64) {
 	return p
 }
 
+// scopeOf is the scope of a term; that of a set is found once, as sets may be large and used often.
+func (r *resolver) scopeOf(t *Term) scope {
+	if t.Set == nil || t.Not {
+		return scopeOf(t)
+	}
+	d := r.sets[t.Set.Name]
+	if d.scope == nil {
+		d.scope = new(scopeOf(t))
+	}
+	return *d.scope
+}
+
 // scopeOf is the scope of a term.
 func scopeOf(t *Term) scope {
 	s := everything
@@ -160,12 +172,12 @@ func (r *resolver) checkTogether(all []resolvedTerm) {
 	}
 	so := everything
 	for i := range all {
-		s := scopeOf(&all[i].term)
+		s := r.scopeOf(&all[i].term)
 		if so = so.with(s); !so.empty() {
 			continue
 		}
 		for j := range i {
-			if scopeOf(&all[j].term).with(s).empty() {
+			if r.scopeOf(&all[j].term).with(s).empty() {
 				r.conflict(&all[j], &all[i])
 				return
 			}

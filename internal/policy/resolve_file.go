@@ -133,9 +133,9 @@ func (f *setFile) parse() {
 	}
 }
 
-// plainIPv4 is the fast path: a line that holds exactly one IPv4 address or prefix without host
+// plainIPv4 is the fast path: a line or an element that holds exactly one IPv4 address or prefix without host
 // bits. It says no to all else, also to what is wrong.
-func plainIPv4(line []byte) (netip.Prefix, bool) {
+func plainIPv4[T string | []byte](line T) (netip.Prefix, bool) {
 	var addr, num uint32
 	digits, dots, bits := 0, 0, -1
 	i := 0
@@ -188,11 +188,11 @@ func plainIPv4(line []byte) (netip.Prefix, bool) {
 }
 
 // twoDigits reads a number of one or two digits without a leading zero.
-func twoDigits(b []byte) (n int, rest []byte, ok bool) {
+func twoDigits[T string | []byte](b T) (n int, rest T, ok bool) {
 	i := 0
 	for ; i < len(b) && b[i] >= '0' && b[i] <= '9'; i++ {
 		if i == 2 || i == 1 && b[0] == '0' {
-			return 0, nil, false
+			return 0, rest, false
 		}
 		n = n*10 + int(b[i]-'0')
 	}

@@ -72,7 +72,10 @@ func (r *resolver) packet(step *Step, s *syntax.Step) {
 		r.expectLabel(*s.Label)
 	}
 	if s.Hex != nil {
-		step.Frame = r.hexFrame(*s.Hex)
+		step.Frame = r.keepFrame(s.Pos, r.hexFrame(*s.Hex))
+		return
+	}
+	if r.frames > maxFrames {
 		return
 	}
 	var spec packet.Spec
@@ -105,7 +108,22 @@ func (r *resolver) packet(step *Step, s *syntax.Step) {
 		r.c.Errorf(at, "", "this packet cannot be built: %v", err)
 		return
 	}
-	step.Frame = frame
+	step.Frame = r.keepFrame(s.Pos, frame)
+}
+
+// maxFrames is how many bytes the packets of all tests may have together.
+const maxFrames = 64 << 20
+
+// keepFrame returns the frame, or nil when the tests have had too many bytes.
+func (r *resolver) keepFrame(at syntax.Pos, frame []byte) []byte {
+	before := r.frames
+	if r.frames += len(frame); r.frames <= maxFrames {
+		return frame
+	}
+	if before <= maxFrames {
+		r.c.Errorf(at, "shorter packets test the same; \"len\" makes them long.", "the packets of all tests have more than %d MiB together", maxFrames>>20)
+	}
+	return nil
 }
 
 // lastOnLine is the end of the last word that stands in the line of at.
@@ -120,20 +138,14 @@ func lastOnLine(ts []syntax.Term, at syntax.Pos) int {
 }
 
 func (r *resolver) expectLabel(w syntax.Word) {
+	if r.labels[w.Text] > 0 || r.broken { // the rule with the label may be one that was not understood
+		return
+	}
 	var labels []string
-	for _, s := range r.rules {
-		if s.Label == nil {
-			continue
-		}
-		if s.Label.Text == w.Text {
-			return
-		}
-		if len(labels) < 1000 {
+	for _, s := range r.rules[:min(len(r.rules), 1000)] {
+		if s.Label != nil {
 			labels = append(labels, s.Label.Text)
 		}
-	}
-	if r.broken { // the rule with the label may be the one that could not be understood
-		return
 	}
 	hint := ""
 	if m := syntax.Nearest(w.Text, labels); m != "" {

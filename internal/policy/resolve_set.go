@@ -15,6 +15,9 @@ import (
 // maxNesting is how deep sets may stand in sets.
 const maxNesting = 64
 
+// maxRemembered is how many elements of a list are remembered to find doubled ones.
+const maxRemembered = 1 << 16
+
 // setDef is a named set while it is resolved.
 type setDef struct {
 	stmt  *syntax.Set
@@ -23,6 +26,7 @@ type setDef struct {
 	bad   bool  // an error in it was reported; what follows from it is not
 	used  bool
 	file  bool // a file set, or an inline set that has one
+	scope *scope
 }
 
 const (
@@ -107,6 +111,9 @@ func (r *resolver) lookup(e *syntax.Elem) *setDef {
 }
 
 func (r *resolver) nearestSet(name string) string {
+	if r.c.Full() { // it will not be shown
+		return ""
+	}
 	var names []string
 	for n := range r.sets {
 		if len(n) == len(name) && strings.EqualFold(n, name) {
@@ -189,6 +196,17 @@ func (t SetType) one() string    { return [...]string{"an address", "a port", "a
 
 // add takes one element.
 func (l *list) add(e *syntax.Elem) {
+	if l.r.overspent {
+		return
+	}
+	if p, ok := plainIPv4(e.Text); ok { // most elements of long lists
+		if l.agree(e, Addresses) {
+			l.prefixes = append(l.prefixes, p)
+			l.spend(e, 1)
+			l.remember(e)
+		}
+		return
+	}
 	if isName(e.Text) {
 		if d := l.member(e); d != nil && l.agree(e, d.set.Type) {
 			l.prefixes = append(l.prefixes, d.set.Prefixes...)
@@ -225,10 +243,16 @@ func (l *list) add(e *syntax.Elem) {
 		return
 	}
 	l.spend(e, max(1, len(l.prefixes)-n))
+	l.remember(e)
+}
+
+// remember warns of an element that is in the list already.
+func (l *list) remember(e *syntax.Elem) {
 	if l.dup[e.Text] {
 		l.r.c.Warnf(e.Pos, "remove one of them.", "%s stands in the list already", short(e.Text))
+	} else if len(l.dup) < maxRemembered {
+		l.dup[e.Text] = true
 	}
-	l.dup[e.Text] = true
 }
 
 // agree checks that the element is of the type of those before it.

@@ -109,6 +109,10 @@ func (c *Collector) Warnf(pos Pos, hint, format string, args ...any) {
 	}
 }
 
+// Full tells whether further errors will only be counted, so that what to say about them need not
+// be worked out.
+func (c *Collector) Full() bool { return c.errors >= MaxDiagnostics }
+
 // Errors is how many errors were added, also those that will only be counted.
 func (c *Collector) Errors() int { return c.errors }
 

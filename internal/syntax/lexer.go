@@ -12,6 +12,8 @@ const (
 	MaxSource     = 64 << 20 // bytes of a policy file
 	MaxLine       = 1 << 20  // bytes of one line
 	MaxStatements = 1 << 18
+	MaxParts      = 1 << 22 // statements, terms, elements, steps and comments together
+	maxTerms      = 32      // of one rule or packet
 )
 
 const bom = "\uFEFF"
@@ -237,6 +239,9 @@ var special = func() (s [128]bool) {
 	}
 	return s
 }()
+
+// pos is the place where the lexer stands.
+func (l *lexer) pos() Pos { return Pos{l.line, l.col, l.col + 1} }
 
 func (l *lexer) rune() (rune, int) { return utf8.DecodeRuneInString(l.src[l.off:]) }
 

@@ -54,6 +54,23 @@ type parser struct {
 	pending []Comment
 	file    *File
 	errs    *Collector
+	parts   int  // of MaxParts
+	stopped bool // the policy is too large; the rest of it is not read
+}
+
+// part counts one more part of the tree. Beyond the bound it says so, and the source ends there.
+func (p *parser) part() {
+	if p.parts++; p.parts > MaxParts && !p.stopped {
+		p.stop(p.lx.pos(), "put prefixes into a set file and use file(\"...\").",
+			"the policy has more than %d statements, terms, elements and comments", MaxParts)
+	}
+}
+
+// stop reports that the policy is too large and ends the source here.
+func (p *parser) stop(at Pos, hint, format string, args ...any) {
+	p.errs.Errorf(at, hint, format, args...)
+	p.stopped = true
+	p.lx.src = p.lx.src[:p.lx.off]
 }
 
 // advance goes to the next token; comments on the way are kept in pending.
@@ -64,6 +81,7 @@ func (p *parser) advance() {
 		switch {
 		case t.kind == tComment:
 			p.pending = append(p.pending, Comment{Text: t.text, Blank: t.blank, Pos: t.pos, own: t.first})
+			p.part()
 		case t.kind == tNewline && p.depth > 0:
 		default:
 			p.tok = t
@@ -94,7 +112,7 @@ func (p *parser) atEnd() bool { return p.tok.kind == tNewline || p.tok.kind == t
 
 // fail reports that the current token is not what was expected.
 func (p *parser) fail(hint, format string, args ...any) bool {
-	if p.tok.kind == tBad { // the lexer has said what is wrong
+	if p.tok.kind == tBad || p.stopped { // reported already
 		return false
 	}
 	p.errs.Errorf(p.here(), hint, "%s, found %s", fmt.Sprintf(format, args...), p.tok)
@@ -150,9 +168,10 @@ func (p *parser) statements() {
 			return
 		}
 		if len(p.file.Stmts) >= MaxStatements {
-			p.errs.Errorf(p.tok.pos, "put prefixes that are treated alike into one set.", "a policy has at most %d statements", MaxStatements)
+			p.stop(p.tok.pos, "put prefixes that are treated alike into one set.", "a policy has at most %d statements", MaxStatements)
 			return
 		}
+		p.part()
 		p.statement()
 	}
 }
@@ -352,7 +371,7 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 	p.advance()
 	for !p.atEnd() && !p.is("as") {
 		t, ok := p.term()
-		if !ok {
+		if !ok || p.tooMany(len(r.Terms), t.Pos) {
 			return nil, false
 		}
 		r.Terms = append(r.Terms, t)
@@ -367,8 +386,22 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 	return r, true
 }
 
+// tooMany counts a term, and reports one more than a rule or packet may have.
+func (p *parser) tooMany(have int, at Pos) bool {
+	p.part()
+	if have < maxTerms {
+		return false
+	}
+	p.errs.Errorf(at, "", "more than %d terms in one statement", maxTerms)
+	return true
+}
+
 // unknownStatement reports a line that does not start with the word of a statement.
 func (p *parser) unknownStatement() {
+	if p.errs.Full() {
+		p.fail("", "expected a statement")
+		return
+	}
 	switch p.tok.kind {
 	case tWord:
 		msg, hint := hintStatement(p.tok.text)

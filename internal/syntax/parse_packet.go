@@ -22,6 +22,7 @@ func (p *parser) testStmt(base stmt) (Stmt, bool) {
 			return nil, p.unclosed(open)
 		}
 		s := Step{Pos: p.tok.pos, Comments: Comments{Lead: p.takeComments(), Blank: p.tok.blank}}
+		p.part()
 		if !p.step(&s) {
 			p.syncStep()
 			continue
@@ -99,7 +100,7 @@ func (p *parser) step(s *Step) bool {
 	}
 	for !p.is("expect") {
 		t, ok := p.packetWord()
-		if !ok {
+		if !ok || p.tooMany(len(s.Spec), t.Pos) {
 			return false
 		}
 		s.Spec = append(s.Spec, t)

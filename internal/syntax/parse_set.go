@@ -95,6 +95,9 @@ func (p *parser) unclosed(open token) bool {
 	if open.kind == tLParen {
 		end = ")"
 	}
+	if p.stopped {
+		return false
+	}
 	p.errs.Errorf(open.pos, "add "+end+" after the last element.", "this %s is never closed", open.text)
 	return false
 }
@@ -202,6 +205,9 @@ func (p *parser) trail(e *Elem) {
 func (p *parser) element(what string) (Elem, bool) {
 	switch p.tok.kind {
 	case tWord:
+		if w := p.tok.text; isKeyword[w] && !isProto[w] && !isFamily[w] && w != "any" {
+			return Elem{}, p.fail("if the list ends here, a } is missing before it.", "expected an element or }")
+		}
 	case tComma:
 		return Elem{}, p.fail("remove the extra comma.", "expected an element")
 	case tLBrace:
@@ -213,6 +219,7 @@ func (p *parser) element(what string) (Elem, bool) {
 	default:
 		return Elem{}, p.fail("", "expected an element or }")
 	}
+	p.part()
 	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
 	if lead := p.takeComments(); len(lead) > 0 || p.tok.blank {
 		e.Comments = &Comments{Lead: lead, Blank: p.tok.blank}

@@ -94,6 +94,8 @@ func (p *parser) termWord(t *Term) bool {
 		}
 		t.Kind = Ether
 		return p.value(t, word, "an EtherType", true)
+	case p.errs.Full():
+		return p.fail("", "expected a term")
 	default:
 		msg, hint := hintTerm(word)
 		if msg == "" && hint == "" {
@@ -209,7 +211,10 @@ func (p *parser) flags(t *Term) bool {
 		return p.fail(hint, "expected TCP flags after \"flags\"")
 	}
 	e := Elem{Pos: p.tok.pos}
-	for {
+	for n := 0; ; n++ {
+		if n == maxTerms {
+			return p.fail("name each flag once.", "expected at most %d flags", maxTerms)
+		}
 		if p.tok.kind != tWord {
 			return p.fail("flags are fin syn rst psh ack urg ece cwr and none.", "expected a TCP flag")
 		}
