@@ -17,10 +17,11 @@ import (
 const (
 	liveFrames = 1 << 1 // BPF_F_TEST_XDP_LIVE_FRAMES
 	gapBatch   = 64     // packets between clock readings of an unpaced run; BATCH of bpf/gen.bpf.c
-	// Packets between flushes to the device. The kernel keeps as many pages for reuse, so a
-	// small number costs page allocations; the largest it takes is 256. A paced run
-	// would wait that long for its flush.
+	// Program runs between flushes to the device. The kernel keeps as many pages for reuse, so a
+	// small number costs page allocations; the largest it takes is 256. Paced runs flush more
+	// often, up to the rate from which waking the receiver each time costs more than it evens out.
 	fastBatch, pacedBatch = 256, 64
+	flushLess             = 1e6 // packets a second
 	// liveRuns is the program runs of one system call: about 10 ms, after which the context
 	// is looked at.
 	liveRuns = 1 << 17
@@ -121,8 +122,11 @@ func (l *live) run(ctx context.Context, c Config, dev device) error {
 			return nil
 		}
 		runs, batch := uint64(liveRuns), uint32(pacedBatch)
+		if c.Rate == 0 || c.Rate >= flushLess {
+			batch = fastBatch
+		}
 		if c.Rate == 0 {
-			runs, batch = min(runs, st.Limit-st.Sent), fastBatch
+			runs = min(runs, st.Limit-st.Sent)
 		} else if c.Rate < sleepBelow {
 			runs = pacedBatch
 			due := min(st.Start+st.Due>>16, st.Deadline)
