@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,6 +28,7 @@ type engines struct {
 	kind   string
 	oracle *oracle.Evaluator
 	bpf    *datapath.Runner // nil for oracle alone
+	large  *datapath.Runner // for frames of several buffers; made when the first one comes
 	added  []entry          // to the dynamic sets
 }
 
@@ -56,11 +58,12 @@ func (e *env) chooseEngine(cmd *cobra.Command, want string) (choice, error) {
 	return choice{}, usagef(cmd, "--engine %q: use oracle, bpf or both", want)
 }
 
-// engines makes the engines for a policy. Where nothing was asked for and the kernel refuses the compiled program,
-// the oracle judges alone, and the choice says why.
+// engines makes the engines for a policy. Where nothing was asked for and the kernel lacks what the compiled program
+// needs, the oracle judges alone, and the choice says why. A program that the verifier refuses is an error in any case.
 func (c *choice) engines(p *policy.Policy) (*engines, error) {
 	g, err := newEngines(p, c.kind)
-	if c.auto && errors.Is(err, kernel.ErrRefused) {
+	var verifier *kernel.Verifier
+	if c.auto && errors.Is(err, kernel.ErrRefused) && !errors.As(err, &verifier) {
 		c.kind, c.why = engineOracle, err.Error()
 		return newEngines(p, c.kind)
 	}
@@ -82,14 +85,49 @@ func newEngines(p *policy.Policy, kind string) (*engines, error) {
 	if kind == engineOracle {
 		return g, nil
 	}
-	prog, err := codegen.Compile(p, codegen.Target{Trace: true, Frags: true})
+	var err error
+	g.bpf, err = newRunner(p, false)
+	return g, err
+}
+
+func newRunner(p *policy.Policy, frags bool) (*datapath.Runner, error) {
+	prog, err := codegen.Compile(p, codegen.Target{Trace: true, Frags: frags})
 	if err != nil {
 		return nil, err
 	}
-	if g.bpf, err = datapath.NewRunner(prog); err != nil {
-		return nil, err
+	return datapath.NewRunner(prog)
+}
+
+// oneBuffer is the longest frame that surely lies in the first buffer of a run: a page without the headroom and
+// skb_shared_info (net/bpf/test_run.c). Longer ones are for the program that is attached where the MTU is large.
+const oneBuffer = 3400
+
+// runnerFor is the compiled program for a frame of so many bytes.
+func (g *engines) runnerFor(length int) (*datapath.Runner, error) {
+	if length <= oneBuffer {
+		return g.bpf, nil
 	}
-	return g, nil
+	if g.large == nil {
+		r, err := newRunner(g.p, true)
+		if err != nil {
+			return nil, err
+		}
+		g.large = r
+		for _, en := range g.added {
+			if err := addTo(r, en); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return g.large, nil
+}
+
+func addTo(r *datapath.Runner, en entry) error {
+	return r.SetAdd(en.set.Name, datapath.SetEntry{Prefix: en.prefix, Lease: datapath.Forever})
+}
+
+func (g *engines) runners() []*datapath.Runner {
+	return slices.DeleteFunc([]*datapath.Runner{g.bpf, g.large}, func(r *datapath.Runner) bool { return r == nil })
 }
 
 // add puts an entry into a dynamic set, without a lease.
@@ -97,11 +135,13 @@ func (g *engines) add(en entry) error {
 	if err := g.oracle.AddEntry(en.set.Name, en.prefix, time.Time{}); err != nil {
 		return err
 	}
-	g.added = append(g.added, en)
-	if g.bpf == nil {
-		return nil
+	for _, r := range g.runners() {
+		if err := addTo(r, en); err != nil {
+			return err
+		}
 	}
-	return g.addBPF(en)
+	g.added = append(g.added, en)
+	return nil
 }
 
 // empty takes out again what was added.
@@ -110,10 +150,8 @@ func (g *engines) empty() error {
 		if err := g.oracle.DelEntry(en.set.Name, en.prefix); err != nil {
 			return err
 		}
-		if g.bpf != nil {
-			if err := g.delBPF(en); err != nil {
-				return err
-			}
+		for _, r := range g.runners() {
+			r.SetDel(en.set.Name, en.prefix)
 		}
 	}
 	g.added = nil
@@ -138,7 +176,11 @@ func (g *engines) judge(frame []byte) (judgement, error) {
 	if g.bpf == nil {
 		return j, nil
 	}
-	slot, action, err := g.bpf.Eval(frame)
+	r, err := g.runnerFor(len(frame))
+	if err != nil {
+		return j, err
+	}
+	slot, action, err := r.Eval(frame)
 	switch {
 	case err != nil:
 		return j, err
@@ -151,10 +193,7 @@ func (g *engines) judge(frame []byte) (judgement, error) {
 }
 
 func (g *engines) close() {
-	if g.bpf != nil {
-		g.bpf.Close()
+	for _, r := range g.runners() {
+		r.Close()
 	}
 }
-
-func (g *engines) addBPF(en entry) error { return errors.New("not here") }
-func (g *engines) delBPF(en entry) error { return errors.New("not here") }

@@ -21,6 +21,7 @@ type env struct {
 	stdout  *output
 	stderr  *output
 	noColor bool // https://no-color.org
+	verbose bool // --verbose
 	now     func() time.Time
 	// wait pauses for d, or until ctx is done, which it then returns as an error.
 	wait func(ctx context.Context, d time.Duration) error

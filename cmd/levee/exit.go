@@ -65,6 +65,9 @@ func report(e *env, err error) int {
 	if errors.As(err, &ee) && ee.err == nil {
 		return code
 	}
+	if log := kernel.Log(err); e.verbose && log != "" {
+		fmt.Fprintln(e.stderr, log)
+	}
 	fmt.Fprintf(e.stderr, "levee: %s\n", strings.TrimRight(err.Error(), "\n"))
 	return code
 }

@@ -27,7 +27,7 @@ func newLab(e *env) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRun,
 	}
-	cmd.AddCommand(newLabUp(e), newLabDown(e), newLabList(e))
+	cmd.AddCommand(newLabUp(e), newLabDown(e), newLabList(e), newLabDemo(e), newLabDemoRole(e))
 	return cmd
 }
 

@@ -87,6 +87,7 @@ func newRoot(e *env) *cobra.Command {
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	root.SetFlagErrorFunc(flagError)
+	root.PersistentFlags().BoolVar(&e.verbose, "verbose", false, "say more: tests that pass, all that the kernel's verifier said")
 	root.AddGroup(
 		&cobra.Group{ID: groupPolicy, Title: "Policies (no privileges needed):"},
 		&cobra.Group{ID: groupInterface, Title: "Interfaces (root):"},

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"levee/internal/lab"
 )
 
 // netnsCount makes the names of namespaces unique within the process; the pid does between processes.
@@ -40,25 +44,41 @@ func cmdNetns(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// cmdLabname is `labname`: a name for a lab, as $LAB, that nobody else has; the lab is removed when the story ends.
+func cmdLabname(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: labname")
+	}
+	name := fmt.Sprintf("t%d-%d", os.Getpid(), netnsCount.Add(1))
+	ts.Setenv("LAB", name)
+	ts.Defer(func() {
+		if err := lab.Down(context.Background(), name); err != nil && !errors.Is(err, lab.ErrNoLab) {
+			ts.Logf("remove lab %s: %v", name, err)
+		}
+	})
+}
+
 func mustIP(ts *testscript.TestScript, args ...string) {
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 		ts.Fatalf("ip %v: %v\n%s", args, err, out)
 	}
 }
 
-// cmdAwait is `await PROGRAM ARGS...`: repeats the program until it succeeds, for at most ten seconds. It is for
-// what a background command has to reach first.
+// cmdAwait is `await PROGRAM ARGS...`: repeats the program until it succeeds, for about ten seconds, and shows the output
+// of the last time. It is for what a background command has to reach first. `! await` waits for it to fail.
 func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 {
 		ts.Fatalf("usage: [!] await PROGRAM [ARG...]")
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		err := ts.Exec(args[0], args[1:]...)
-		if (err == nil) != neg {
-			return
-		}
-		if time.Now().After(deadline) {
-			ts.Fatalf("%v: still %v after 10 s", args, err)
-		}
+	until := "until"
+	if neg {
+		until = "while"
+	}
+	loop := `n=0; ` + until + ` out=$("$@" 2>&1); do
+		n=$((n+1)); [ $n -lt 60 ] || { echo "$out"; exit 1; }
+		sleep 0.05
+	done; echo "$out"`
+	if err := ts.Exec("sh", append([]string{"-c", loop, "await"}, args...)...); err != nil {
+		ts.Fatalf("%s: waited for nothing: %v", strings.Join(args, " "), err)
 	}
 }

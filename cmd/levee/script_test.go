@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"levee": main, "probe": probe})
+	testscript.Main(m, map[string]func(){"levee": main, "probe": probe, "sshd": sshd, "over": over})
 }
 
 // TestScripts runs the command-line stories of test/script. Stories that need root or a kernel
@@ -34,12 +34,13 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":  cmdExits,
-			"unpriv": cmdUnpriv,
-			"json":   cmdJSON,
-			"pcap":   cmdPcap,
-			"netns":  cmdNetns,
-			"await":  cmdAwait,
+			"exits":   cmdExits,
+			"unpriv":  cmdUnpriv,
+			"json":    cmdJSON,
+			"pcap":    cmdPcap,
+			"netns":   cmdNetns,
+			"await":   cmdAwait,
+			"labname": cmdLabname,
 		},
 	})
 }
@@ -98,11 +99,11 @@ func cmdUnpriv(ts *testscript.TestScript, neg bool, args []string) {
 	cmdExits(ts, false, append(as, args[1:]...))
 }
 
-// cmdJSON is `json PATH REGEXP`: the whole field of the last standard output, PATH being keys and indices (# is the
+// cmdJSON is `json PATH REGEXP`: the whole field of the last standard output, PATH being keys and indices (count is the
 // number of elements) joined by dots; `! json PATH` says that there is no such field. A line number in front, `2:verdict`, chooses one line
 // of a stream.
 func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
-	if len(args) == 0 || neg != (len(args) == 1) {
+	if len(args) == 0 || len(args) > 2 || neg != (len(args) == 1) {
 		ts.Fatalf("usage: json PATH REGEXP, ! json PATH")
 	}
 	text, path := ts.ReadFile("stdout"), args[0]
@@ -143,7 +144,7 @@ func walkJSON(v any, path []string) (any, bool) {
 			}
 		case []any:
 			i, err := strconv.Atoi(key)
-			if key == "#" {
+			if key == "count" {
 				return len(t), true
 			}
 			if err != nil || i >= len(t) {

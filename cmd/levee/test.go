@@ -12,15 +12,15 @@ import (
 const testLong = `Run the tests that stand in policies: each packet is judged, and the verdict compared with what
 the test expects. The reference evaluator judges always; with privileges the compiled program
 judges too, in the kernel. A test that fails is shown with what was expected, what came, and
-the story of the packet.`
+the story of the packet; --verbose names those that pass, too.`
 
 const testExample = `  levee test edge.levee
   levee test --json *.levee
   levee test --engine oracle edge.levee`
 
 type testFlags struct {
-	engine        string
-	json, verbose bool
+	engine string
+	json   bool
 }
 
 func newTest(e *env) *cobra.Command {
@@ -36,7 +36,6 @@ func newTest(e *env) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.engine, "engine", "", "oracle, bpf or both (default: both with privileges, else oracle)")
-	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "also name the tests that pass")
 	jsonFlag(cmd, &f.json)
 	return cmd
 }
@@ -116,7 +115,7 @@ func (e *env) testPolicy(p *policy.Policy, c *choice, f *testFlags, rep *testRep
 			rep.Failed++
 		}
 		rep.Tests = append(rep.Tests, *res)
-		if !f.json && (f.verbose || !res.Passed) {
+		if !f.json && (e.verbose || !res.Passed) {
 			e.printTest(res)
 		}
 	}

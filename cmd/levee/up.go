@@ -11,7 +11,6 @@ import (
 
 	"levee/internal/codegen"
 	"levee/internal/datapath"
-	"levee/internal/kernel"
 	"levee/internal/policy"
 )
 
@@ -37,7 +36,6 @@ type upFlags struct {
 	dev, mode string
 	confirm   string
 	force     bool
-	verbose   bool
 	json      bool
 }
 
@@ -57,7 +55,6 @@ func newUp(e *env) *cobra.Command {
 	cmd.Flags().StringVar(&f.mode, "mode", string(datapath.Auto), "auto, xdp-native, tcx or xdp-generic")
 	cmd.Flags().StringVar(&f.confirm, "confirm", "", "on trial for this long: 30s, 5m; go back unless `levee confirm` comes")
 	cmd.Flags().BoolVar(&f.force, "force", false, "also if the policy drops an SSH session of this machine")
-	cmd.Flags().BoolVar(&f.verbose, "verbose", false, "if the kernel's verifier refuses the program, print all that it said")
 	jsonFlag(cmd, &f.json)
 	return cmd
 }
@@ -101,7 +98,7 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 		Dev: dev, Mode: mode, Confirm: trial,
 		PolicyPath: absolute(pr.src), Source: pr.src.text,
 	}
-	return e.bringUp(p, opts, f)
+	return e.bringUp(p, opts, f.json)
 }
 
 // absolute is the policy's path as status shows it, whatever directory that is asked from.
@@ -114,7 +111,7 @@ func absolute(s *source) string {
 	return s.title()
 }
 
-func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, f *upFlags) error {
+func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, asJSON bool) error {
 	ctx, stop := e.signals()
 	defer stop()
 	rep, err := datapath.Up(ctx, opts, func(t codegen.Target) (*codegen.Program, error) { return codegen.Compile(p, t) })
@@ -122,13 +119,13 @@ func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, f *upFlags) err
 		if err == nil {
 			err = errors.New("nothing was done")
 		}
-		return e.withVerifierLog(err, f.verbose)
+		return err
 	}
 	e.notes(rep.Notes)
 	if err != nil {
 		fmt.Fprintf(e.stderr, "levee: the policy is in force, but cleaning up failed: %v; the next levee command does it\n", err)
 	}
-	if f.json {
+	if asJSON {
 		if err := e.printJSON(rep); err != nil {
 			return err
 		}
@@ -197,12 +194,4 @@ func (e *env) rollBack(rep *datapath.Report) error {
 	}
 	e.notes(notes)
 	return fmt.Errorf("interrupted: %s is as it was before", rep.Dev)
-}
-
-// withVerifierLog prints what the kernel's verifier said, if that is wanted and the error is about it.
-func (e *env) withVerifierLog(err error, verbose bool) error {
-	if log := kernel.Log(err); verbose && log != "" {
-		fmt.Fprintln(e.stderr, log)
-	}
-	return err
 }

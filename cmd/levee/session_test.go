@@ -1,0 +1,56 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// sshd is the command `sshd ADDRESS:PORT` of the stories: a process of the name of an SSH server that accepts
+// connections and holds them until it is killed, or for a minute.
+func sshd() {
+	l, err := net.Listen("tcp", os.Args[1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "sshd:", err)
+		os.Exit(1)
+	}
+	time.AfterFunc(time.Minute, func() { os.Exit(1) })
+	var held []net.Conn
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			os.Exit(1)
+		}
+		held = append(held, c)
+	}
+}
+
+// over is the command `over ADDRESS:PORT [PROGRAM [ARG...]]` of the stories: it runs the program while it holds a TCP
+// connection to the address, as the session of somebody who is logged in does. Without a program it holds it until
+// it is killed, or for a minute.
+func over() {
+	c, err := net.DialTimeout("tcp", os.Args[1], 5*time.Second)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "over:", err)
+		os.Exit(1)
+	}
+	if len(os.Args) == 2 {
+		time.Sleep(time.Minute)
+		return
+	}
+	cmd := exec.Command(os.Args[2], os.Args[3:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	err = cmd.Run()
+	c.Close()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		os.Exit(exit.ExitCode())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "over:", err)
+		os.Exit(1)
+	}
+}
