@@ -28,6 +28,7 @@ help:
 
 build:
 	$(GO) build -trimpath -buildvcs=$(VCS) -ldflags '-s -w' -o bin/levee ./cmd/levee
+	@[ -z "$$SUDO_UID" ] || chown -R "$$SUDO_UID:$$SUDO_GID" bin # built for who asked
 
 demo:
 	@scripts/deps demo
