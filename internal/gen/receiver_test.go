@@ -85,11 +85,11 @@ func receive(t testing.TB, l *lab.Lab, at int16, proto int32, note int16, room u
 	return &receiver{count, notes}
 }
 
-// received waits until the ring is empty, at most 2 s for want packets, and returns the count.
+// received waits until the ring is empty, at most 10 s for want packets, and returns the count.
 func (r *receiver) received(t testing.TB, want uint64) uint64 {
 	t.Helper()
 	var n uint64
-	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if err := r.count.Lookup(uint32(0), &n); err != nil {
 			t.Fatal(err)
 		}
