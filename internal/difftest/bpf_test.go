@@ -9,12 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"levee/internal/codegen"
 	"levee/internal/datapath"
-	"levee/internal/policy"
-	"levee/internal/prefix"
 )
 
 var (
@@ -41,35 +37,32 @@ func compileCase(c Case) (compiled, error) {
 	if err != nil {
 		return compiled{}, fmt.Errorf("seed %d: compile: %w\n%s", c.Seed, err, c.Text)
 	}
-	for _, set := range program.Dynamic {
-		if err := prefill(program.Spec.Maps[codegen.SetPrefix+set.Name], set, c.Entries(set)); err != nil {
-			return compiled{}, fmt.Errorf("seed %d: set %s: %w", c.Seed, set.Name, err)
-		}
-	}
 	r, err := datapath.NewRunner(program)
 	if err != nil {
 		return compiled{}, fmt.Errorf("seed %d: load: %w\n%s", c.Seed, err, c.Text)
 	}
+	if err := fill(r, c); err != nil {
+		return compiled{}, errors.Join(fmt.Errorf("seed %d: %w", c.Seed, err), r.Close())
+	}
 	return compiled{r}, nil
 }
 
-// prefill makes entries the contents of a set's map. Its clock stands at jiffy 1, so that a lease
-// until jiffy 2 is taken here and has ended in the kernel.
-func prefill(m *ebpf.MapSpec, set *policy.Set, entries []Entry) error {
-	mem := make([]byte, m.ValueSize) // a page and more, which Go aligns
-	if err := prefix.Format(mem, set.Max); err != nil {
-		return err
-	}
-	d, err := prefix.Open(mem, func() uint64 { return 1 })
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if err := d.Add(e.Prefix, map[Lease]uint64{Forever: 0, Running: 1 << 40, Ended: 2}[e.Lease]); err != nil {
-			return err
+// fill puts the entries of c into the dynamic sets of r, and waits until those whose lease is to
+// have ended are still there and hold no more.
+func fill(r *datapath.Runner, c Case) error {
+	ended := false
+	for _, set := range c.Policy.Sets {
+		for _, e := range c.Entries(set) {
+			lease := [...]time.Duration{Forever: datapath.Forever, Running: time.Hour, Ended: time.Millisecond}[e.Lease]
+			if err := r.SetAdd(set.Name, datapath.SetEntry{Prefix: e.Prefix, Lease: lease}); err != nil {
+				return fmt.Errorf("set %s: %w", set.Name, err)
+			}
+			ended = ended || e.Lease == Ended
 		}
 	}
-	m.Contents = []ebpf.MapKV{{Key: uint32(0), Value: mem}}
+	if ended {
+		time.Sleep(50 * time.Millisecond) // some jiffies, on every kernel
+	}
 	return nil
 }
 
