@@ -40,6 +40,7 @@ var commands = []struct {
 	{groupInterface, newSet},
 	{groupLab, newLab},
 	{groupLab, newGen},
+	{groupLab, newBench},
 	{groupOther, newVersion},
 }
 

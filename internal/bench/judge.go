@@ -17,6 +17,9 @@ func (w *Window) judge() {
 		say("the generator offered %d packets only", w.Offered)
 		return
 	}
+	if w.Packets == 0 {
+		say("the receiver took no packet within the window")
+	}
 	if d := imbalance(w.Offered, w.Refused+w.Received); d > maxImbalance {
 		say("packets do not balance: %d offered, %d refused by the ring + %d received (%.2f %% off)", w.Offered, w.Refused, w.Received, d*100)
 	}

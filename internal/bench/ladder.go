@@ -137,17 +137,36 @@ func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) 
 			if r.Rungs[i].Missing != "" {
 				continue
 			}
-			w, err := b.visit(ctx, defences[i], round)
+			err := b.round(ctx, defences[i], round, r.Rungs[i])
 			if ctx.Err() != nil {
 				return fmt.Errorf("bench: interrupted: %w", ctx.Err())
 			}
 			if err != nil {
-				r.Rungs[i].Missing = oneLine(err)
-				continue
+				r.Rungs[i].Missing, r.Rungs[i].absent = oneLine(err), errors.Is(err, peer.ErrMissing)
 			}
-			r.Rungs[i].Windows = append(r.Rungs[i].Windows, w...)
 		}
 	}
 	b.Progress("done", total, total)
+	return nil
+}
+
+// round measures one rung once; a round with a window that has no figure is tried again, and what was
+// measured before is kept.
+func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung) error {
+	for attempt := range maxAttempts {
+		windows, err := b.visit(ctx, d)
+		if err != nil {
+			return err
+		}
+		good := true
+		for _, w := range windows {
+			w.Round, w.Attempt = round, attempt
+			g.Windows = append(g.Windows, w)
+			good = good && len(w.Invalid) == 0
+		}
+		if good {
+			break
+		}
+	}
 	return nil
 }

@@ -55,6 +55,7 @@ type Rung struct {
 	Windows   []Window          `json:"windows"`
 
 	rounds map[int]mixed // valid rounds only
+	absent bool          // its program is not installed
 }
 
 // Figure is a median with its 95 % interval.
@@ -120,24 +121,28 @@ func (r *Report) Rung(name string) *Rung {
 	return nil
 }
 
+// Complete tells whether each rung that this machine has got a figure.
+func (r *Report) Complete() bool {
+	return !slices.ContainsFunc(r.Rungs, func(g *Rung) bool { return g.MedianPPS == nil && !g.absent })
+}
+
 // summarise draws the figure of one rung. floods is how many the mix has.
 func (g *Rung) summarise(rounds, floods int) {
 	g.rounds = map[int]mixed{}
-	byTraffic := map[string][]float64{}
-	byRound := map[int][]Window{}
 	why := map[string]int{}
-	for _, w := range g.Windows {
-		if len(w.Invalid) > 0 {
-			why[w.Invalid[0]]++
+	byTraffic := map[string][]float64{}
+	for _, windows := range g.attempts() {
+		if bad := slices.IndexFunc(windows, func(w Window) bool { return len(w.Invalid) > 0 }); bad >= 0 {
+			why[windows[bad].Invalid[0]]++
 			continue
 		}
-		byTraffic[w.Traffic] = append(byTraffic[w.Traffic], w.PPS)
-		byRound[w.Round] = append(byRound[w.Round], w)
-		g.AtLeast = g.AtLeast || !w.Saturated
-	}
-	for round, windows := range byRound {
-		if len(windows) == floods {
-			g.rounds[round] = mix(windows)
+		if len(windows) != floods {
+			continue
+		}
+		g.rounds[windows[0].Round] = mix(windows)
+		for _, w := range windows {
+			byTraffic[w.Traffic] = append(byTraffic[w.Traffic], w.PPS)
+			g.AtLeast = g.AtLeast || !w.Saturated
 		}
 	}
 	if g.Missing != "" || len(g.rounds) < max(rounds, minRounds) {
@@ -156,6 +161,18 @@ func (g *Rung) summarise(rounds, floods int) {
 	for name, pps := range byTraffic {
 		g.ByTraffic[name] = summary(pps)
 	}
+}
+
+// attempts groups the windows by the visit that they belong to.
+func (g *Rung) attempts() [][]Window {
+	var out [][]Window
+	for i, w := range g.Windows {
+		if i == 0 || w.Round != g.Windows[i-1].Round || w.Attempt != g.Windows[i-1].Attempt {
+			out = append(out, nil)
+		}
+		out[len(out)-1] = append(out[len(out)-1], w)
+	}
+	return out
 }
 
 // mix is the rate for as many packets of each flood: times add up, not rates.

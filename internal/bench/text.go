@@ -3,19 +3,20 @@ package bench
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 )
 
 // Text prints the report for a person.
 func (r *Report) Text(w io.Writer) error {
 	fmt.Fprintf(w, "%s, %s MHz, %d cores; Linux %s\n", r.Machine.CPU, r.Machine.MHz, r.Machine.Cores, r.Machine.Kernel)
-	fmt.Fprintf(w, "%d rounds of %d ms after %d ms of warm-up; one core receives; half of the packets each:\n", r.Rounds, r.WindowMS, r.WarmupMS)
+	fmt.Fprintf(w, "%d rounds of %d ms a flood after %d ms of warm-up; one core receives; as many packets of each flood:\n", r.Rounds, r.WindowMS, r.WarmupMS)
 	for _, t := range r.Traffic {
 		fmt.Fprintf(w, "  %s\n", t.What)
 	}
 	fmt.Fprintln(w)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "rung\tMpps\t95 % interval\tns/packet\tof xdp drop\tlevee does\t")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "rung\tMpps\t95 % interval\tns/packet\tof xdp drop\tby ns\tlevee does\tby ns")
 	for _, g := range r.Rungs {
 		fmt.Fprintln(t, g.row())
 	}
@@ -45,27 +46,27 @@ func (r *Report) Text(w io.Writer) error {
 // row is a line of the table.
 func (g *Rung) row() string {
 	if g.MedianPPS == nil {
-		return g.Name + "\t-\t-\t-\t-\t-\t"
+		return g.Name + "\tno figure"
 	}
 	atLeast := ""
 	if g.AtLeast {
 		atLeast = ">="
 	}
-	of, does := "-", "-"
-	if g.ToXDPDrop != nil {
-		of = g.ToXDPDrop.String()
+	cells := []string{g.Name, fmt.Sprintf("%s%.2f", atLeast, *g.MedianPPS/1e6),
+		fmt.Sprintf("%.2f-%.2f", g.Interval[0]/1e6, g.Interval[1]/1e6), fmt.Sprintf("%.0f", *g.NsPerPacket)}
+	if x := g.ToXDPDrop; x != nil {
+		cells = append(cells, sign[x.Bound]+fmt.Sprintf("%.2f", x.Median), fmt.Sprintf("%.2f", x.Busy))
+	} else {
+		cells = append(cells, "-", "-")
 	}
-	if g.ToLevee != nil {
-		inverse := Ratio{Median: 1 / g.ToLevee.Median, Bound: map[string]string{"at least": "at most", "at most": "at least"}[g.ToLevee.Bound]}
-		if g.ToLevee.Bound == "unknown" {
-			inverse.Bound = "unknown"
-		}
-		does = inverse.String() + "x"
+	if l := g.ToLevee; l != nil {
+		cells = append(cells, sign[inverse[l.Bound]]+fmt.Sprintf("%.2f x", 1/l.Median), fmt.Sprintf("%.2f x", 1/l.Busy))
 	}
-	return fmt.Sprintf("%s\t%s%.2f\t%.2f-%.2f\t%.0f\t%s\t%s\t", g.Name, atLeast, *g.MedianPPS/1e6, g.Interval[0]/1e6, g.Interval[1]/1e6, *g.NsPerPacket, of, does)
+	return strings.Join(cells, "\t")
 }
 
-func (r Ratio) String() string {
-	sign := map[string]string{"at least": ">=", "at most": "<=", "unknown": "~"}[r.Bound]
-	return fmt.Sprintf("%s%.2f", sign, r.Median)
-}
+// sign marks a bound, inverse is that of 1/ratio.
+var (
+	sign    = map[string]string{"at least": ">=", "at most": "<=", "unknown": "~"}
+	inverse = map[string]string{"at least": "at most", "at most": "at least", "unknown": "unknown"}
+)

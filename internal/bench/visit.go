@@ -68,7 +68,7 @@ func (b *bench) pinned(f func() error) error {
 }
 
 // visit installs a defence, measures one window for each traffic of the mix, and removes it.
-func (b *bench) visit(ctx context.Context, d peer.Defence, round int) (windows []Window, err error) {
+func (b *bench) visit(ctx context.Context, d peer.Defence) (windows []Window, err error) {
 	site := peer.Site{Host: b.server, Device: b.device}
 	defer func() { err = errors.Join(err, d.Remove(ctx)) }()
 	if err := d.Install(ctx, site); err != nil {
@@ -79,7 +79,7 @@ func (b *bench) visit(ctx context.Context, d peer.Defence, round int) (windows [
 		if err != nil {
 			return nil, err
 		}
-		w.Round, w.Traffic = round, t.name
+		w.Traffic = t.name
 		windows = append(windows, *w)
 	}
 	return windows, nil

@@ -7,6 +7,7 @@ import (
 // Window is one measurement of one rung: raw counts, what was concluded from them, and why not.
 type Window struct {
 	Round   int     `json:"round"`   // from 0
+	Attempt int     `json:"attempt"` // from 0; a disturbed round is tried again
 	Traffic string  `json:"traffic"` // which flood of the mix
 	Seconds float64 `json:"seconds"` // of the window itself
 	// Packets that the receiver took from its ring within the window, and that a second.
@@ -40,6 +41,7 @@ const (
 	maxSteal     = 0.01
 	maxOther     = 0.03 // of the receiving core, by something else than receiving
 	minPackets   = 1000 // fewer in a run are noise of the lab, not a measurement
+	maxAttempts  = 3    // at a round
 )
 
 // clockTick is the unit of the times in /proc/stat, USER_HZ.

@@ -33,18 +33,18 @@ type Options struct {
 }
 
 const (
-	servicePort  = 80
-	perSecond    = 200 // requests by all visitors together
-	quietTime    = 3 * time.Second
-	settleTime   = time.Second // between acts, so that none pays for the one before it
-	defaultRate  = 2.5e6
-	defaultAct   = 8 * time.Second
-	redrawEvery  = 250 * time.Millisecond
+	servicePort = 80
+	perSecond   = 200 // requests by all visitors together
+	quietTime   = 3 * time.Second
+	settleTime  = time.Second // between acts, so that none pays for the one before it
+	defaultRate = 2.5e6
+	defaultAct  = 8 * time.Second
+	redrawEvery = 250 * time.Millisecond
 
-	// All are above what else runs on this machine. Receiving and service, both the server's, share its
-	// core as equals, as they do without any setting; visitors come before the flood, for in the world
-	// they have machines of their own.
-	serverNice, floodNice, visitorsNice = -10, -10, -15
+	// What receives for the server comes before all programs, as the soft interrupt does in which most
+	// drivers receive, and has a core of its own. Service and visitors share the other one as equals,
+	// and come before the flood: what a request loses, it loses on the way in.
+	receiverNice, programNice, floodNice = -20, -15, -10
 )
 
 // ErrNotHeld says that the service was not held with levee: the answer of the demo is no.
@@ -106,7 +106,7 @@ func (s *stage) play(ctx context.Context) error {
 		return err
 	}
 	s.waves = waves(s.world, s.Rate, s.Seed, replay)
-	for _, thread := range []struct{ pid, nice int }{{in.NAPI, serverNice}, {out.NAPI, visitorsNice}} {
+	for _, thread := range []struct{ pid, nice int }{{in.NAPI, receiverNice}, {out.NAPI, programNice}} {
 		if thread.pid == 0 {
 			continue // this kernel does not tell
 		}
@@ -114,7 +114,7 @@ func (s *stage) play(ctx context.Context) error {
 			return fmt.Errorf("raising the priority of a receiving thread: %w", err)
 		}
 	}
-	server, err := start(ctx, s.Self, s.server, core(in), serverNice, roleService, service.String())
+	server, err := start(ctx, s.Self, s.server, core(out), programNice, roleService, service.String())
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (s *stage) play(ctx context.Context) error {
 	for _, a := range out.Clients4 {
 		args = append(args, a.String())
 	}
-	visitors, err := start(ctx, s.Self, s.world, core(out), visitorsNice, args...)
+	visitors, err := start(ctx, s.Self, s.world, core(out), programNice, args...)
 	if err != nil {
 		return errors.Join(err, server.stop())
 	}
@@ -290,6 +290,6 @@ func (s *stage) intro(replay *gen.Replay) []string {
 		lines = append(lines, "  "+w.name)
 	}
 	return append(lines,
-		fmt.Sprintf("Core %d is the server's, receiving and service; core %d the world's, visitors first, then the flood.", core(in), core(out)),
+		fmt.Sprintf("Core %d receives for the server; core %d runs service and visitors, and the flood when these wait.", core(in), core(out)),
 		fmt.Sprintf("nftables: the rules of %s at netdev ingress, its fastest hook. levee: %[1]s, XDP in the driver.", s.Name))
 }
