@@ -43,15 +43,16 @@ struct key {
 	__u16 src_port, dst_port;
 	__u16 icmp; // type << 8 | code
 	__u16 ether_type;
+	__u8 ttl;
+	__u8 class;
 	__u16 vlan, inner_vlan; // NO_VLAN when there is none
 	__u8 proto;
-	__u8 ttl;
 	__u8 dscp;
 	__u8 tcp_flags;
 	__u8 tags;
-	__u8 class;
-	__u8 malformed;
-	__u8 pad;
+	// Used while decoding, see forget.
+	__u16 off, left;
+	__u8 fragment;
 };
 
 #define NO_VLAN 0xffff
@@ -66,6 +67,16 @@ struct frame {
 	void *data_end;
 	__u32 len;
 };
+
+// forget stores a number and reads it back, so that the verifier knows its size and nothing more:
+// what it has learned about a value on each way to a place (how many tags, which extension
+// headers) would have it walk all that follows once for each way. A slot must not lie on a
+// multiple of 8 bytes, where the verifier would remember what was stored.
+static __always_inline __u32 forget(__u16 *slot, __u32 v)
+{
+	*(volatile __u16 *)slot = v;
+	return *(volatile __u16 *)slot;
+}
 
 // pull copies n bytes at off. Bytes outside the first buffer are fetched by helper where the hook
 // has such frames. The mask tells the verifier what the callers know: no header starts beyond
@@ -180,10 +191,9 @@ static __always_inline int parse_ipv4(const struct frame *f, struct key *k, __u3
 		k->class = CLASS(0, OTHER, 1);
 		return WELL_FORMED;
 	}
-	// Two calls with constant classes verify faster than one with a variable fragment.
-	if (frag & 0x2000)
-		return parse_transport(f, k, off + hlen, total - hlen, 0, 1, hook);
-	return parse_transport(f, k, off + hlen, total - hlen, 0, 0, hook);
+	off = forget(&k->off, off + hlen);
+	__u32 left = forget(&k->left, total - hlen);
+	return parse_transport(f, k, off, left, 0, frag >> 13 & 1, hook);
 }
 
 static __always_inline int is_ext(__u8 nh)
@@ -205,7 +215,6 @@ static __always_inline int parse_ipv6(const struct frame *f, struct key *k, __u3
 		__be32 id;
 	} ext;
 	__u32 rest = f->len - off;
-	int fragment = 0;
 
 	if (rest < sizeof(ip) || pull(f, off, &ip, sizeof(ip), hook))
 		return TRUNCATED_IP;
@@ -224,9 +233,12 @@ static __always_inline int parse_ipv6(const struct frame *f, struct key *k, __u3
 	k->ttl = ip.hops;
 	k->dscp = flow >> 22 & 0x3f;
 
+	volatile __u8 *fragment = &k->fragment;
 	__u8 next = ip.next;
 	off += sizeof(ip);
 	for (int i = 0; i <= MAX_EXT; i++) {
+		off = forget(&k->off, off);
+		left = forget(&k->left, left);
 		if (!is_ext(next))
 			break;
 		if (i == MAX_EXT)
@@ -252,14 +264,13 @@ static __always_inline int parse_ipv6(const struct frame *f, struct key *k, __u3
 				k->class = CLASS(1, OTHER, 1);
 				return WELL_FORMED;
 			}
-			fragment |= frag & 1;
+			if (frag & 1)
+				*fragment = 1;
 		}
 		next = ext.next;
 	}
 	k->proto = next;
-	if (fragment)
-		return parse_transport(f, k, off, left, 1, 1, hook);
-	return parse_transport(f, k, off, left, 1, 0, hook);
+	return parse_transport(f, k, off, left, 1, *fragment, hook);
 }
 
 static __always_inline int parse_ethernet(const struct frame *f, struct key *k, int hook)
@@ -275,23 +286,25 @@ static __always_inline int parse_ethernet(const struct frame *f, struct key *k, 
 	}
 	__u16 type = eth[12] << 8 | eth[13];
 	// Two tags at most; tags may count one already that the device has taken off.
+	volatile __u8 *tags = &k->tags;
 	for (int i = 0; i < 3; i++) {
 		if (type != 0x8100 && type != 0x88a8)
 			break;
-		if (k->tags == 2)
+		if (*tags >= 2)
 			return VLAN_DEPTH;
 		if (f->len < off + sizeof(tag) || pull(f, off, tag, sizeof(tag), hook))
 			return TRUNCATED_ETHERNET;
 		__u16 id = (tag[0] << 8 | tag[1]) & 0xfff;
-		if (k->tags == 0)
+		if (*tags == 0)
 			k->vlan = id;
 		else
 			k->inner_vlan = id;
-		k->tags++;
+		*tags += 1;
 		type = tag[2] << 8 | tag[3];
 		off += sizeof(tag);
 	}
 	k->ether_type = type;
+	off = forget(&k->off, off);
 	if (type == 0x0800)
 		return parse_ipv4(f, k, off, hook);
 	if (type == 0x86dd)

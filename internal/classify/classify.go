@@ -58,10 +58,11 @@ type Table struct {
 
 // tree is one of the forest.
 type tree struct {
-	root  uint64 // descriptor, see layout.go
-	depth int    // levels above the deepest leaf
-	first uint64 // lowest priority number in it, shifted as in an entry
-	rules int
+	root   uint64 // descriptor, see layout.go
+	depth  int    // levels above the deepest leaf
+	widest int    // most entries of a leaf
+	first  uint64 // lowest priority number in it, shifted as in an entry
+	rules  int
 }
 
 // New builds the classifier of boxes of one family, bits 32 or 128; earlier boxes win.

@@ -72,7 +72,7 @@ func (e *emitter) tree(tr *tree, label string, compare bool) {
 		e.level(leaf, done)
 	}
 	e.mark(leaf)
-	e.leaf(label, done)
+	e.leaf(tr, label, done)
 	e.mark(done)
 	e.add(asm.Mov.Imm(asm.R1, 0)) // an instruction to jump to
 }
@@ -122,14 +122,14 @@ func (e *emitter) level(leaf, done string) {
 }
 
 // leaf compares the entries of the leaf whose descriptor is in R1.
-func (e *emitter) leaf(label, done string) {
+func (e *emitter) leaf(tr *tree, label, done string) {
 	size := entryWords(e.t.bits)
 	loop, next := label+"_entry", label+"_next"
 	e.add(
 		asm.Mov.Reg(asm.R2, asm.R1),
 		asm.RSh.Imm(asm.R2, 32),
 		asm.JEq.Imm(asm.R2, 0, done),
-		asm.JGT.Imm(asm.R2, maxLeaf, done), // never
+		asm.JGT.Imm(asm.R2, int32(tr.widest), done), // never; it bounds what the verifier walks
 		asm.Mov.Reg32(asm.R1, asm.R1),
 		asm.JGT.Imm(asm.R1, int32(len(e.t.words)-maxLeaf*size-1), done), // never
 		asm.LSh.Imm(asm.R1, 3),

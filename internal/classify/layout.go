@@ -35,6 +35,7 @@ type layout struct {
 	words  []uint64
 	limit  int // words that may be used before regions stop being divided
 	depth  int
+	widest int
 	leaves map[string]uint64 // descriptors by the rules of the leaf
 	spill  map[*rule]bool
 }
@@ -50,7 +51,7 @@ func (t *Table) add(rules []*rule) []*rule {
 	}
 	root := b.build(everything(t.bits), rules, 0)
 	t.words = b.words
-	t.trees = append(t.trees, tree{root: root, depth: b.depth, first: uint64(rules[0].prio) << 32, rules: len(rules)})
+	t.trees = append(t.trees, tree{root: root, depth: b.depth, widest: b.widest, first: uint64(rules[0].prio) << 32, rules: len(rules)})
 	var left []*rule
 	for _, r := range rules {
 		if b.spill[r] {
@@ -87,6 +88,7 @@ func (b *layout) leaf(rules []*rule) uint64 {
 	if len(rules) == 0 {
 		return 0
 	}
+	b.widest = max(b.widest, len(rules))
 	key := make([]byte, 0, 4*len(rules))
 	for _, r := range rules {
 		key = binary.LittleEndian.AppendUint32(key, uint32(r.prio))

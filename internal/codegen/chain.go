@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 
 	"levee/internal/ir"
 	"levee/internal/policy"
@@ -115,7 +116,7 @@ func (c *compiler) field(to asm.Register, at int16, size asm.Size) {
 // of the counter, plus 1 for pass.
 func (c *compiler) emitChain(ch *chain) error {
 	if c.separate {
-		c.emit(asm.StoreMem(asm.R10, keyPointer, asm.R1, asm.DWord).WithSymbol(ch.label))
+		c.emit(signature(asm.StoreMem(asm.R10, keyPointer, asm.R1, asm.DWord).WithSymbol(ch.label), btf.StaticFunc, typePtr))
 		c.inFunction = true
 		defer func() { c.inFunction = false }()
 		c.loadRegs(ch)

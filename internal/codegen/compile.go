@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 
 	"levee/internal/ir"
 	"levee/internal/policy"
@@ -44,6 +45,8 @@ type compiler struct {
 	inFunction  bool // in one of them now
 	leaves      bool // some code ends by leave
 	classifiers int
+	lookups     []lookup
+	lookupOf    map[lookupKey]string
 }
 
 // Compile makes the program of a policy for a target.
@@ -64,6 +67,7 @@ func CompileIR(prog *ir.Program, t Target) (*Program, error) {
 		sets:     map[string]*policy.Set{},
 		bitmaps:  map[string]string{},
 		statics:  map[staticKey]static{},
+		lookupOf: map[lookupKey]string{},
 	}
 	c.maps[CountersMap] = memory(CountersMap, c.cpus*c.rowBytes)
 	c.shareChains()
@@ -122,7 +126,7 @@ func (c *compiler) generate() error {
 		return err
 	}
 	c.separate = c.chainLength() > maxInline
-	c.emit(asm.Mov.Reg(regCtx, asm.R1).WithSymbol(ProgramName))
+	c.emit(signature(asm.Mov.Reg(regCtx, asm.R1).WithSymbol(ProgramName), btf.GlobalFunc, typePtr))
 	if c.target.Trial {
 		c.trial()
 	}
@@ -140,6 +144,7 @@ func (c *compiler) generate() error {
 	if !c.separate {
 		c.verdict()
 	}
+	c.emitLookups()
 	c.emit(careful...)
 	return nil
 }

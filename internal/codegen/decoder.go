@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 )
 
 // Where the decoded packet (struct key of bpf/parse.h) lies on the stack. The 64 bytes above it
@@ -53,8 +54,8 @@ func decoderName(t Target) (function, entry string) {
 }
 
 // decoder takes the careful decoder for a target out of the object that clang made: the
-// instructions of one function. Its BTF is left behind, so that the program loads on kernels
-// without BTF and can be joined with generated code, which has none.
+// instructions of one function. Its own BTF is left behind: line information of one function among
+// generated ones is refused.
 func decoder(t Target) (asm.Instructions, error) {
 	function, entry := decoderName(t)
 	spec, err := loadDecoders()
@@ -74,5 +75,6 @@ func decoder(t Target) (asm.Instructions, error) {
 	if len(out) == 0 {
 		return nil, fmt.Errorf("decoder %s is missing from the embedded object: run make generate", function)
 	}
+	out[0] = signature(out[0], btf.StaticFunc, typePtr, typePtr)
 	return out, nil
 }

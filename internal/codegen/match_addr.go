@@ -91,7 +91,43 @@ func (c *compiler) newStatic(q *ir.Cond, ip4 bool) static {
 	return t
 }
 
-func (c *compiler) dynamic(q *ir.Cond, ip4 bool) error { return c.errorf("no dynamic sets") }
+// dynamic looks the address in R1 (and R2) up in a set that is filled at run time; R0 is the answer.
+// The code is a global function: it loops over the prefix lengths in use, which the verifier walks
+// for every length that there can be.
+func (c *compiler) dynamic(q *ir.Cond, ip4 bool) error {
+	name := SetPrefix + q.Set.Name
+	if c.sets[name] == nil {
+		spec, err := prefix.DynamicSpec(name, q.Set.Max)
+		if err != nil {
+			return c.errorf("set %s: %w", q.Set.Name, err)
+		}
+		c.sets[name] = q.Set
+		c.maps[name] = spec
+		c.table("set "+q.Set.Name, "buckets of hashed prefixes", int(spec.ValueSize), "filled at run time, each entry with a lease")
+	}
+	key := lookupKey{name, ip4}
+	label, ok := c.lookupOf[key]
+	if !ok {
+		label = fmt.Sprintf("lookup_%d", len(c.lookups))
+		emit := prefix.EmitDynamic6
+		if ip4 {
+			emit = prefix.EmitDynamic4
+		}
+		c.lookupOf[key] = label
+		c.lookups = append(c.lookups, lookup{label, emit(name, label+"_code", q.Set.Max)})
+	}
+	if ip4 {
+		c.emit(asm.Mov.Imm(asm.R2, 0))
+	}
+	c.emit(asm.Call.Label(label))
+	return nil
+}
+
+// lookupKey finds the function that looks an address of a family up in a map.
+type lookupKey struct {
+	set string
+	ip4 bool
+}
 
 // prefixes compares with a few prefixes.
 func (c *compiler) prefixes(q *ir.Cond, hi asm.Register, lo int16, ip4 bool, no string) {

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/codegen"
@@ -52,8 +51,9 @@ func (l *loaded) Close() error {
 	return errors.Join(append(errs, l.prog.Close())...)
 }
 
-// withoutBTF copies a spec and removes all type information from it: a kernel built without BTF
-// then loads the same program as any other, and none is needed to run it.
+// withoutBTF copies a spec and removes the type information of its maps: a kernel built without BTF
+// then loads the same maps as any other. What the compiler says of its functions stays; it refers
+// to nothing of the kernel's own types.
 func withoutBTF(in *ebpf.CollectionSpec) *ebpf.CollectionSpec {
 	spec := in.Copy()
 	spec.Types = nil
@@ -61,29 +61,7 @@ func withoutBTF(in *ebpf.CollectionSpec) *ebpf.CollectionSpec {
 	for _, m := range spec.Maps {
 		m.Key, m.Value = nil, nil
 	}
-	for _, p := range spec.Programs {
-		p.Instructions = slices.Clone(p.Instructions)
-		for i := range p.Instructions {
-			p.Instructions[i] = withoutInfo(p.Instructions[i])
-		}
-	}
 	return spec
-}
-
-// withoutInfo keeps of an instruction's metadata what the loader needs: symbol, reference and map.
-func withoutInfo(ins asm.Instruction) asm.Instruction {
-	symbol, ref, m := ins.Symbol(), ins.Reference(), ins.Map()
-	ins.Metadata = asm.Metadata{}
-	if symbol != "" {
-		ins = ins.WithSymbol(symbol)
-	}
-	if ref != "" {
-		ins = ins.WithReference(ref)
-	}
-	if m != nil {
-		_ = ins.AssociateMap(m) // cannot fail: the instruction was associated with a map before
-	}
-	return ins
 }
 
 // mapMemory maps the first n bytes of a BPF_F_MMAPABLE array's values.
