@@ -25,9 +25,8 @@ type Entry struct {
 // correctly; the next Open mends its bookkeeping.
 type Dynamic struct {
 	geometry
-	mem   []byte
-	now   func() uint64
-	unmap func() error
+	mem []byte
+	now func() uint64
 }
 
 func (d *Dynamic) u32(off int) *uint32 { return (*uint32)(unsafe.Pointer(&d.mem[off])) }

@@ -1,9 +1,8 @@
 package prefix
 
 import (
-	"strconv"
-
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 )
 
 // Stack bytes of the emitted code, below R10.
@@ -13,6 +12,7 @@ const (
 	stackIndex  = -24 // of the length being tried
 	stackSecond = -32 // the half of the hash that names the second bucket
 	stackLease  = -40 // end of the lease of the entry found
+	stackTag    = -48 // of the key being looked for
 )
 
 // EmitDynamic4 gives the look-up of an IPv4 address in a dynamic set with the given max, under the
@@ -27,6 +27,31 @@ func EmitDynamic6(mapName, label string, max int) asm.Instructions {
 	return emitDynamic(mapName, label, geometryOf(max).v6)
 }
 
+// DynamicFunction4 gives the look-up as a function `u64 symbol(u64 address)` to be appended to a
+// program and called with asm.Call.Label(symbol). It is a global function, which the verifier (Linux 5.6)
+// walks once however often it is called, where inline code is walked again at each place: about
+// 15,000 instructions of its million, and 70,000 for IPv6. It carries BTF, so every function of the
+// program must (btf.WithFuncMetadata).
+func DynamicFunction4(mapName, symbol string, max int) asm.Instructions {
+	return function(symbol, EmitDynamic4(mapName, symbol+"_in", max), "address")
+}
+
+// DynamicFunction6 does the same for IPv6: `u64 symbol(u64 high, u64 low)`.
+func DynamicFunction6(mapName, symbol string, max int) asm.Instructions {
+	return function(symbol, EmitDynamic6(mapName, symbol+"_in", max), "high", "low")
+}
+
+func function(symbol string, code asm.Instructions, params ...string) asm.Instructions {
+	number := &btf.Int{Name: "unsigned long long", Size: 8}
+	proto := &btf.FuncProto{Return: number}
+	for _, name := range params {
+		proto.Params = append(proto.Params, btf.FuncParam{Name: name, Type: number})
+	}
+	fn := &btf.Func{Name: symbol, Type: proto, Linkage: btf.GlobalFunc}
+	code[0] = btf.WithFuncMetadata(code[0].WithSymbol(symbol), fn)
+	return append(code, asm.Return())
+}
+
 func emitDynamic(mapName, label string, f family) asm.Instructions {
 	e := &dynamicEmitter{
 		emitter: emitter{mapName: mapName, end: label + "_end", v4: f.width == 32},
@@ -39,13 +64,20 @@ func emitDynamic(mapName, label string, f family) asm.Instructions {
 	} else {
 		e.key6()
 	}
-	e.bucket(asm.R3)
-	e.probe("a")
-	e.add(asm.LoadMem(asm.R0, asm.R5, 0, asm.Word), asm.JEq.Imm(asm.R0, 0, label+"_again"))
-	e.add(asm.LoadMem(asm.R3, asm.R10, stackSecond, asm.DWord))
-	e.bucket(asm.R3)
-	e.probe("b")
+	e.bucket()
+	e.glance()
 	e.again()
+	e.mark(label + "_look")
+	e.add(asm.StoreMem(asm.R10, stackTag, asm.R4, asm.DWord))
+	e.probe()
+	e.add(
+		asm.LoadMem(asm.R0, asm.R5, 0, asm.Word),
+		asm.JEq.Imm(asm.R0, 0, label+"_again"),
+		asm.LoadMem(asm.R3, asm.R10, stackSecond, asm.DWord),
+	)
+	e.bucket()
+	e.probe()
+	e.add(asm.Ja.Label(label + "_again"))
 	e.found()
 	return e.out
 }
@@ -81,14 +113,18 @@ func (e *dynamicEmitter) lengths() {
 }
 
 // key4 leaves the masked address in R1, length + 1 in R4, and the hash for the first bucket in R3.
+// Both are cut to the bits that they are compared with: else the verifier would learn from each
+// compare that they are small, and walk what follows once more for not having known.
 func (e *dynamicEmitter) key4() {
 	e.add(
+		asm.And.Imm(asm.R4, 0xff),
 		asm.Mov.Imm(asm.R0, 33),
 		asm.Sub.Reg(asm.R0, asm.R4),
 		asm.And.Imm(asm.R0, 63),
 		asm.LoadMem(asm.R1, asm.R10, stackHi, asm.DWord),
 		asm.RSh.Reg(asm.R1, asm.R0),
 		asm.LSh.Reg(asm.R1, asm.R0),
+		asm.Mov.Reg32(asm.R1, asm.R1),
 		asm.Mov.Reg(asm.R3, asm.R4),
 		asm.LSh.Imm(asm.R3, 32),
 		asm.Or.Reg(asm.R3, asm.R1),
@@ -132,6 +168,7 @@ func (e *dynamicEmitter) key6() {
 		asm.And.Imm(asm.R0, 0xff),
 		asm.LSh.Imm(asm.R0, 8),
 		asm.Or.Reg(asm.R4, asm.R0),
+		asm.And.Imm(asm.R4, metaTag), // as in key4
 	)
 	e.halves()
 }
@@ -154,66 +191,71 @@ func (e *dynamicEmitter) halves() {
 	)
 }
 
-// bucket turns half a hash into the address of the bucket, in R5. The move tells the verifier, after a
-// spill, that the number has 32 bits.
-func (e *dynamicEmitter) bucket(half asm.Register) {
+// bucket turns half a hash in R3 into the address of the bucket, in R5. The move tells the verifier, after
+// a spill, that the number has 32 bits.
+func (e *dynamicEmitter) bucket() {
 	e.add(
-		asm.Mov.Reg32(half, half),
-		asm.Mul.Imm(half, int32(e.buckets)),
-		asm.RSh.Imm(half, 32),
-		asm.Mul.Imm(half, int32(e.size)),
+		asm.Mov.Reg32(asm.R3, asm.R3),
+		asm.Mul.Imm(asm.R3, int32(e.buckets)),
+		asm.RSh.Imm(asm.R3, 32),
+		asm.Mul.Imm(asm.R3, int32(e.size)),
 	)
 	e.pointer(asm.R5, e.off)
-	e.add(asm.Add.Reg(asm.R5, half))
+	e.add(asm.Add.Reg(asm.R5, asm.R3))
 }
 
-// probe looks for the key in the slots of the bucket at R5, as findIn does, and goes to found with
-// its meta in R0.
-func (e *dynamicEmitter) probe(name string) {
+// glance goes to look if any slot of the bucket at R5 may hold the key, or if entries have spilled
+// from it. It does so without branches but for the last: the verifier walks this loop once for each length, and
+// may not have more than 8,192 branches open (BPF_COMPLEXITY_LIMIT_JMP_SEQ). Only for equal
+// numbers does x ^ y - 1 have the sign.
+func (e *dynamicEmitter) glance() {
+	e.add(asm.LoadMem(asm.R3, asm.R5, 0, asm.Word), asm.Neg.Imm(asm.R3, 0))
 	for i := range slots {
-		next := e.label + "_" + name + strconv.Itoa(i)
-		meta := int16(e.meta + 8*i)
-		if e.v4 {
-			addr := int16(4 + 4*i)
-			e.add(
-				asm.LoadMem(asm.R0, asm.R5, addr, asm.Word),
-				asm.JNE.Reg(asm.R0, asm.R1, next),
-				asm.LoadMem(asm.R0, asm.R5, meta, asm.DWord),
-				asm.Mov.Reg(asm.R3, asm.R0),
-				asm.And.Imm(asm.R3, metaLen),
-				asm.JNE.Reg(asm.R3, asm.R4, next),
-				asm.LoadMem(asm.R3, asm.R5, addr, asm.Word),
-				asm.JEq.Reg(asm.R3, asm.R1, e.label+"_found"),
-			)
-			e.mark(next)
-			continue
+		load, with := asm.LoadMem(asm.R0, asm.R5, int16(4+4*i), asm.Word), asm.R1
+		if !e.v4 {
+			load, with = asm.LoadMem(asm.R0, asm.R5, int16(e.meta+8*i), asm.Half), asm.R4
 		}
-		addr := int16(48 + 16*i)
+		e.add(load, asm.Xor.Reg(asm.R0, with), asm.Sub.Imm(asm.R0, 1), asm.Or.Reg(asm.R3, asm.R0))
+	}
+	e.add(asm.JSLT.Imm(asm.R3, 0, e.label+"_look"))
+}
+
+// probe looks for the key in the slots of the bucket at R5, as findIn does, and goes to found with its
+// meta in R0. One branch a slot: all that has to be equal is gathered in R4.
+func (e *dynamicEmitter) probe() {
+	for i := range slots {
+		meta := int16(e.meta + 8*i)
+		gather := func(size asm.Size, offset int16, with asm.Register) {
+			e.add(
+				asm.LoadMem(asm.R3, asm.R5, offset, size),
+				asm.Xor.Reg(asm.R3, with),
+				asm.Or.Reg(asm.R4, asm.R3),
+			)
+		}
 		e.add(
-			asm.LoadMem(asm.R0, asm.R5, meta, asm.Half), // the tag
-			asm.JNE.Reg(asm.R0, asm.R4, next),
 			asm.LoadMem(asm.R0, asm.R5, meta, asm.DWord),
-			asm.Mov.Reg(asm.R3, asm.R0),
-			asm.And.Imm(asm.R3, metaTag),
-			asm.JNE.Reg(asm.R3, asm.R4, next),
-			asm.LoadMem(asm.R3, asm.R5, addr, asm.DWord),
-			asm.JNE.Reg(asm.R3, asm.R1, next),
-			asm.LoadMem(asm.R3, asm.R5, addr+8, asm.DWord),
-			asm.JNE.Reg(asm.R3, asm.R2, next),
+			asm.LoadMem(asm.R4, asm.R10, stackTag, asm.DWord),
+			asm.Xor.Reg(asm.R4, asm.R0),
+			asm.And.Imm(asm.R4, metaTag),
+		)
+		if e.v4 {
+			gather(asm.Word, int16(4+4*i), asm.R1)
+		} else {
+			gather(asm.DWord, int16(48+16*i), asm.R1)
+			gather(asm.DWord, int16(56+16*i), asm.R2)
+		}
+		e.add(
 			asm.LoadMem(asm.R3, asm.R5, meta, asm.DWord),
 			asm.Xor.Reg(asm.R3, asm.R0),
 			asm.And.Imm(asm.R3, metaIdentity),
-			asm.JEq.Imm(asm.R3, 0, e.label+"_found"),
+			asm.Or.Reg(asm.R4, asm.R3),
+			asm.JEq.Imm(asm.R4, 0, e.label+"_found"),
 		)
-		e.mark(next)
 	}
 }
 
 // again goes on with the next length.
 func (e *dynamicEmitter) again() {
-	if e.symbol != "" { // the last slot's way out
-		e.add(asm.Mov.Imm(asm.R0, 0))
-	}
 	e.mark(e.label + "_again")
 	e.add(
 		asm.LoadMem(asm.R3, asm.R10, stackIndex, asm.DWord),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
 
 	"levee/internal/kernel"
 )
@@ -32,8 +33,14 @@ func newDynamic(t testing.TB, max int, c *clock) *Dynamic {
 	return d
 }
 
+// mapped is a set in a map.
+type mapped struct {
+	*Dynamic
+	m *ebpf.Map
+}
+
 // inKernel makes a set whose map programs can read, and one program for each family.
-func inKernel(t testing.TB, max int, c *clock) (*Dynamic, map[int]*runner) {
+func inKernel(t testing.TB, max int, c *clock) (mapped, map[int]*runner) {
 	t.Helper()
 	needRoot(t)
 	spec, err := DynamicSpec("set_x", max)
@@ -45,17 +52,24 @@ func inKernel(t testing.TB, max int, c *clock) (*Dynamic, map[int]*runner) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	d, err := OpenMap(m, max, c.read)
+	mem, err := unix.Mmap(m.FD(), 0, int(m.ValueSize()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
+		if err := unix.Munmap(mem); err != nil {
 			t.Error(err)
 		}
 	})
+	if err := Format(mem, max); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Open(mem, c.read)
+	if err != nil {
+		t.Fatal(err)
+	}
 	sets := map[string]any{"set_x": m}
-	return d, map[int]*runner{
+	return mapped{d, m}, map[int]*runner{
 		32:  newRunner(t, EmitDynamic4("set_x", "a", max), sets, 1024),
 		128: newRunner(t, EmitDynamic6("set_x", "a", max), sets, 1024),
 	}
@@ -136,7 +150,9 @@ func TestDynamicFollowsAModel(t *testing.T) {
 					t.Fatal(err)
 				}
 				c.now = now
-				d, programs = inKernel(t, max, c)
+				var in mapped
+				in, programs = inKernel(t, max, c)
+				d = in.Dynamic
 			} else {
 				d = newDynamic(t, max, c)
 			}
@@ -359,16 +375,41 @@ func TestDynamicIsMended(t *testing.T) {
 	}
 }
 
-func TestDynamicCodeSize(t *testing.T) {
-	for name, code := range map[string]asm.Instructions{
-		"IPv4": EmitDynamic4("m", "l", 1000), "IPv6": EmitDynamic6("m", "l", 1000),
+// TestVerifierWalksTheFunctionOnce calls the look-up more often than inline code could stand in a program.
+func TestVerifierWalksTheFunctionOnce(t *testing.T) {
+	needRoot(t)
+	const max, calls = 1000, 40
+	c := &clock{now: 1}
+	for width, fn := range map[int]asm.Instructions{
+		32: DynamicFunction4("set_x", "lookup", max), 128: DynamicFunction6("set_x", "lookup", max),
 	} {
-		size := 0
-		for _, ins := range code {
-			size += int(ins.Size()) / asm.InstructionSize
+		d, _ := inKernel(t, max, c)
+		in := netip.PrefixFrom(join(0x0a01<<48, 0, width), 16)
+		if err := d.Add(in, 0); err != nil {
+			t.Fatal(err)
 		}
-		if size > 260 {
-			t.Errorf("%s: %d instructions", name, size)
+		body := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1), asm.And.Imm(asm.R6, 1023), asm.Mov.Imm(asm.R7, 0)}
+		for range calls {
+			body = append(body, asm.Mov.Reg(asm.R1, asm.R6))
+			body = append(body, loadAddress()...)
+			body = append(body, asm.Call.Label("lookup"), asm.Add.Reg(asm.R7, asm.R0))
+		}
+		body = append(body,
+			asm.LoadMapValue(asm.R3, 0, 0).WithReference("result"),
+			asm.Add.Reg(asm.R3, asm.R6),
+			asm.StoreMem(asm.R3, 0, asm.R7, asm.Byte),
+		)
+		r := loadRunner(t, body, map[string]any{"set_x": d.m}, 1024, 1024, fn...)
+		r.fill(t, []netip.Addr{in.Addr(), join(0x0a02<<48, 0, width)})
+		if got := r.run(t); got[0] != calls || got[1] != 0 {
+			t.Errorf("%d bits: %d calls say yes to a member, %d to another", width, got[0], got[1])
+		}
+		info, err := r.prog.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, ok := info.VerifiedInstructions(); ok && n > 100_000 {
+			t.Errorf("%d bits: the verifier walked %d instructions", width, n)
 		}
 	}
 }

@@ -63,8 +63,9 @@ func loadAddress() asm.Instructions {
 	}
 }
 
-// loadRunner loads a program that runs the instructions a number of times, with the index in R1.
-func loadRunner(t testing.TB, body asm.Instructions, sets map[string]any, size, times int) *runner {
+// loadRunner loads a program that runs the body a number of times, with the index in R1, and contains
+// the functions that it calls.
+func loadRunner(t testing.TB, body asm.Instructions, sets map[string]any, size, times int, functions ...asm.Instruction) *runner {
 	t.Helper()
 	needRoot(t)
 	num := &btf.Int{Name: "u64", Size: 8}
@@ -87,6 +88,7 @@ func loadRunner(t testing.TB, body asm.Instructions, sets map[string]any, size, 
 	body[0] = btf.WithFuncMetadata(body[0].WithSymbol("each"), each)
 	prog = append(prog, body...)
 	prog = append(prog, asm.Mov.Imm(asm.R0, 0), asm.Return())
+	prog = append(prog, functions...)
 	spec := &ebpf.CollectionSpec{
 		Maps: map[string]*ebpf.MapSpec{"addrs": array("addrs", 16*size), "result": array("result", size)},
 		Programs: map[string]*ebpf.ProgramSpec{

@@ -1,0 +1,120 @@
+package prefix
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+)
+
+// BenchmarkDynamic measures look-ups of a dynamic set with entries of a few lengths.
+func BenchmarkDynamic(b *testing.B) {
+	needRoot(b)
+	r := newRand(b)
+	for _, width := range []int{32, 128} {
+		for _, lengths := range [][]int{{width}, {width / 4 * 3, width / 2, width}, span(1, width)} {
+			for _, n := range []int{10, 1000, 100_000, 1_000_000} {
+				if n < 1000 && len(lengths) > 1 || n > 100_000 && len(lengths) > 3 {
+					continue
+				}
+				c := &clock{now: 1}
+				d, _ := inKernel(b, n, c)
+				var prefixes []netip.Prefix
+				for d.Len() < n {
+					hi := r.Uint64()
+					if width == 128 {
+						hi = hi>>3 | 1<<61
+					}
+					p := netip.PrefixFrom(join(hi, r.Uint64(), width), lengths[len(prefixes)%len(lengths)]).Masked()
+					if p.Bits() < 16 {
+						p = netip.PrefixFrom(p.Addr(), 16)
+					}
+					prefixes = append(prefixes, p)
+					if err := d.Add(p, 1<<39); err != nil {
+						b.Fatal(err)
+					}
+				}
+				emit := EmitDynamic6
+				if width == 32 {
+					emit = EmitDynamic4
+				}
+				for _, kind := range kinds {
+					b.Run(fmt.Sprintf("v%d/%d-lengths/%07d/%s", 4+width/64, len(lengths), n, kind), func(b *testing.B) {
+						addrs := traffic(rand.New(rand.NewPCG(5, 5)), prefixes, width, benchAddrs, kind)
+						measure(b, func(label string) asm.Instructions { return emit("set_x", label, n) }, map[string]any{"set_x": d.m}, addrs)
+						b.ReportMetric(float64(len(d.mem))/float64(n), "B/entry")
+					})
+				}
+			}
+		}
+	}
+}
+
+// BenchmarkChange measures single changes from Go, in a set of 200,000 entries.
+func BenchmarkChange(b *testing.B) {
+	r := newRand(b)
+	c := &clock{now: 1}
+	d := newDynamic(b, 200_000, c)
+	prefixes := append(hosts(r, 100_000, 32), hosts(r, 100_000, 128)...)
+	for i := 0; b.Loop(); i++ {
+		if p := prefixes[i%len(prefixes)]; i/len(prefixes)%2 == 0 {
+			if err := d.Add(p, 5); err != nil {
+				b.Fatal(err)
+			}
+		} else {
+			d.Delete(p)
+		}
+	}
+}
+
+// BenchmarkKernelLPM measures the kernel's own structure, BPF_MAP_TYPE_LPM_TRIE, beside ours.
+func BenchmarkKernelLPM(b *testing.B) {
+	needRoot(b)
+	sets := benchSets(b)
+	for name, prefixes := range sets {
+		if len(prefixes) < 10_000 || name[3] == 'h' {
+			continue
+		}
+		width := prefixes[0].Addr().BitLen()
+		m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "lpm", Type: ebpf.LPMTrie, KeySize: uint32(4 + width/8), ValueSize: 1, MaxEntries: 1 << 20, Flags: 1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, p := range prefixes {
+			key := append([]byte{byte(p.Bits()), 0, 0, 0}, p.Addr().AsSlice()...)
+			if err := m.Put(key, byte(1)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		lookup := func(label string) asm.Instructions {
+			out := asm.Instructions{asm.StoreImm(asm.R10, -24, int64(width), asm.Word)}
+			if width == 32 {
+				out = append(out, asm.HostTo(asm.BE, asm.R1, asm.Word), asm.StoreMem(asm.R10, -20, asm.R1, asm.Word))
+			} else {
+				for i, r := range []asm.Register{asm.R1, asm.R2} { // the key is 4 bytes off a multiple of 8
+					out = append(out, asm.HostTo(asm.BE, r, asm.DWord), asm.StoreMem(asm.R10, int16(-20+8*i), r, asm.Word),
+						asm.RSh.Imm(r, 32), asm.StoreMem(asm.R10, int16(-16+8*i), r, asm.Word))
+				}
+			}
+			return append(out,
+				asm.LoadMapPtr(asm.R1, 0).WithReference("lpm"),
+				asm.Mov.Reg(asm.R2, asm.R10),
+				asm.Add.Imm(asm.R2, -24),
+				asm.FnMapLookupElem.Call(),
+				asm.JEq.Imm(asm.R0, 0, label+"_miss"),
+				asm.Mov.Imm(asm.R0, 1),
+				asm.Mov.Reg(asm.R0, asm.R0).WithSymbol(label+"_miss"),
+			)
+		}
+		for _, kind := range kinds {
+			b.Run(name+"/"+kind, func(b *testing.B) {
+				addrs := traffic(rand.New(rand.NewPCG(5, 5)), prefixes, width, benchAddrs, kind)
+				measure(b, lookup, map[string]any{"lpm": m}, addrs)
+			})
+		}
+		m.Close()
+	}
+}
