@@ -37,7 +37,7 @@ func Down(ctx context.Context, dev string) (notes []string, err error) {
 
 // downVanished cleans up after interfaces that are gone; notFound is the answer if there is none.
 func (s *store) downVanished(notFound error) error {
-	if err := s.sweep(func(*attachment) error { return nil }); err != nil {
+	if err := s.sweep("", func(*attachment) error { return nil }); err != nil {
 		return err
 	}
 	if len(s.notes) > 0 {

@@ -11,7 +11,7 @@ import (
 	"levee/internal/policy"
 )
 
-var replaces = flag.Int("replaces", 60, "replaces under flood")
+var replaces = flag.Int("replaces", 30, "replaces under flood")
 
 // Two policies take turns while frames arrive without a pause. Both drop every frame and count it
 // under the same identity: a frame judged by neither would be counted nowhere, one judged by both

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -247,5 +248,45 @@ func TestLargeMTUTakesFragments(t *testing.T) {
 	bringOnTrial(t, handPolicy("one", policy.Pass), time.Minute)
 	if a := status(t); !a.Program.Frags {
 		t.Error("the trial lost fragments")
+	}
+}
+
+// What levee wrote about one interface is unreadable: others are not held up by it, and down works.
+func TestUnreadableStateHoldsUpNobodyElse(t *testing.T) {
+	n := newTestNet(t)
+	addVeth(t, "lv2", "lv3", n.peer)
+	bring(t, "lv2", Auto, named("a.levee", "one"))
+	files := must2(filepath.Glob(filepath.Join(os.Getenv(RunEnv), "state", "*", "1.json")))
+	if len(files) != 1 {
+		t.Fatal(files)
+	}
+	if err := os.WriteFile(files[0], []byte(`{"generation":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := bring(t, "lv0", Auto, named("b.levee", "one"))
+	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], files[0]) {
+		t.Errorf("notes %q", r.Notes)
+	}
+	all, _, err := Status(t.Context(), false)
+	if len(all) != 1 || all[0].Dev != "lv0" || err == nil {
+		t.Errorf("%v %v", all, err)
+	}
+	if _, err := Down(t.Context(), "lv2"); err != nil {
+		t.Error(err)
+	}
+	if _, err := Down(t.Context(), "lv0"); err != nil {
+		t.Error(err)
+	}
+	eventually(t, func() error { return nothingAtAll(t, "after down") })
+}
+
+// A kernel without BTF must run the same program: none is handed to it.
+func TestProgramsCarryNoBTF(t *testing.T) {
+	newTestNet(t)
+	bring(t, "lv0", Auto, handPolicy("one", policy.Pass))
+	p := must2(ebpf.NewProgramFromID(ebpf.ProgramID(status(t).Program.ID)))
+	defer p.Close()
+	if id, ok := must2(p.Info()).BTFID(); ok {
+		t.Errorf("the program has BTF %d", id)
 	}
 }

@@ -177,10 +177,10 @@ func status(t testing.TB) Attachment {
 	return all[0]
 }
 
-// packets is what the slot of that identity has counted.
+// packets is what the slot of that identity or label has counted.
 func (a *Attachment) packets(id string) uint64 {
 	for _, c := range a.Counters {
-		if c.ID == id {
+		if c.ID == id || c.Label == id {
 			return c.Packets
 		}
 	}

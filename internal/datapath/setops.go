@@ -62,7 +62,7 @@ func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
 			return err
 		}
 		if dev == "" {
-			return s.sweep(visit)
+			return s.sweep("", visit)
 		}
 		a, err := s.find(dev)
 		if err != nil {

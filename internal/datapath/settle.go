@@ -206,14 +206,17 @@ func (s *store) removeVanished(a *attachment) error {
 	return s.remove(a.key)
 }
 
-// sweep settles every attachment, of this and of other network namespaces.
-func (s *store) sweep(visit func(*attachment) error) error {
+// sweep settles every attachment but one, of this and of other network namespaces.
+func (s *store) sweep(except string, visit func(*attachment) error) error {
 	keys, err := s.keys()
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, key := range keys {
+		if key == except {
+			continue
+		}
 		a, err := s.settle(key)
 		if err == nil && a != nil {
 			err = visit(a)

@@ -73,7 +73,7 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 		if err != nil {
 			return err
 		}
-		return s.sweep(func(a *attachment) error {
+		return s.sweep("", func(a *attachment) error {
 			if g := a.current(); !all && g.Netns != netns {
 				return nil
 			}

@@ -80,12 +80,13 @@ func (u *up) run(ctx context.Context) error {
 	if u.Confirm != 0 && (u.Confirm < minTrial || u.Confirm > maxTrial) {
 		return fmt.Errorf("a trial of %v is not possible: from %v to %v", u.Confirm, minTrial, maxTrial)
 	}
-	if err := u.sweep(func(*attachment) error { return nil }); err != nil {
-		return err
-	}
 	var err error
 	if u.dev, err = findDevice(u.Dev); err != nil {
 		return err
+	}
+	// What is wrong with another interface is no reason to leave this one without its policy.
+	if err := u.sweep(u.dev.key(), func(*attachment) error { return nil }); err != nil {
+		u.note("%v", err)
 	}
 	if u.at, err = u.settle(u.dev.key()); err != nil {
 		return err

@@ -89,6 +89,8 @@ func LoadError(doing string, err error) error {
 		return Refuse(err, "%s: the kernel has not enough memory for the policy's tables; use smaller sets or free memory", doing)
 	case errors.Is(err, unix.E2BIG):
 		return Refuse(err, "%s: the program is larger than this kernel takes (1 million instructions since 5.2); use sets instead of many rules", doing)
+	case errors.Is(err, unix.EFAULT):
+		return Refuse(err, "%s: the kernel's verifier failed at it, which is a bug of this kernel; a smaller policy or a newer kernel may do", doing)
 	case errors.Is(err, ebpf.ErrNotSupported):
 		return Refuse(err, "%s: this kernel lacks something the program needs; levee needs Linux 6.1 or newer", doing)
 	case errors.Is(err, unix.EINVAL):
