@@ -100,7 +100,7 @@ type resolver struct {
 	pol       *Policy
 
 	iface, essential, onError, def syntax.Stmt // the first of each, where there is one
-	broken                         bool        // a statement could not be parsed that might be the default
+	broken                         bool        // a statement could not be parsed that may be the default
 	rules                          []*syntax.Rule
 	resolved                       []*Rule // of rules, nil where there was an error
 	tests                          []pendingTest
@@ -142,7 +142,7 @@ func (r *resolver) statement(s syntax.Stmt) {
 	case *syntax.Test:
 		r.test(s)
 	case *syntax.Bad:
-		r.broken = r.broken || !slices.Contains([]string{"set", "test", "interface", "essential", "on"}, s.Keyword)
+		r.broken = r.broken || s.Keyword == "default" || !syntax.IsKeyword(s.Keyword)
 	}
 }
 
@@ -225,8 +225,11 @@ func (r *resolver) finish() {
 		if n := len(r.file.Stmts); n > 0 {
 			at = r.file.Stmts[n-1].Place()
 		}
-		if n := len(r.rules); n > 0 {
-			at = r.rules[n-1].Pos
+		for _, s := range r.file.Stmts { // behind the last rule, where it belongs
+			switch s.(type) {
+			case *syntax.Rule, *syntax.Bad:
+				at = s.Place()
+			}
 		}
 		r.c.Errorf(at, "end the rules with \"default drop\" or \"default pass\".", "the policy does not say what happens to packets that no rule decides")
 	}

@@ -138,7 +138,7 @@ func lastOnLine(ts []syntax.Term, at syntax.Pos) int {
 }
 
 func (r *resolver) expectLabel(w syntax.Word) {
-	if r.labels[w.Text] > 0 || r.broken { // the rule with the label may be one that was not understood
+	if r.labels[w.Text] > 0 || r.file.Failed() { // the rule with the label may be one that was not understood
 		return
 	}
 	var labels []string

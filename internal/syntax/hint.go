@@ -128,181 +128,53 @@ var laterMatch = map[string]string{
 	"sample":      later["log"],
 }
 
-// hintStatement says what a line that starts with word was probably meant to be. The message is
+func reserved(word string) string {
+	return fmt.Sprintf("%q is reserved for a later version of levee and does not work yet", word)
+}
+
+// statementRemedy says what a line that starts with word was probably meant to be. The message is
 // "" for the ordinary one.
-func hintStatement(word string) (msg, hint string) {
+func statementRemedy(word string) (msg string, r remedy) {
 	if h, ok := later[word]; ok {
-		return fmt.Sprintf("%q is reserved for a later version of levee and does not work yet", word), h
+		return reserved(word), advice(h)
 	}
 	if a := actionMeant(word); a != "" {
-		return "", didYouMean(a)
+		return "", meant(a)
 	}
 	switch strings.ToLower(word) {
 	case "established", "payload":
-		_, h := hintTerm(word)
-		return fmt.Sprintf("%q is reserved for a later version of levee and does not work yet", word), h
+		return reserved(word), advice(laterMatch[word])
 	case "policy":
-		return "", "write \"default drop\" or \"default pass\"."
+		return "", advice("write \"default drop\" or \"default pass\".")
 	case "iptables", "ip6tables", "nft", "-a", "-i", "-p", "-s", "-j", "*filter", "table", "chain", "add":
-		return "", "a levee policy has one plain list of rules; see docs/language.md, or `levee import` for existing rule sets."
+		return "", advice("a levee policy has one plain list of rules; see docs/language.md, or `levee import` for existing rule sets.")
 	case "include":
-		return "", "a policy is one file; long lists go into set files: set bogons = file(\"bogons.txt\")."
+		return "", advice("a policy is one file; long lists go into set files: set bogons = file(\"bogons.txt\").")
 	case "packet", "expect":
-		return "", "packets stand inside test \"...\" { }."
+		return "", advice("packets stand inside test \"...\" { }.")
 	case "element", "elements", "define", "ipset", "var", "let", "group", "list":
-		return "", "write: set NAME = { ... }."
+		return "", advice("write: set NAME = { ... }.")
 	case "iface", "dev", "device", "if", "int":
-		return "", didYouMean("interface")
+		return "", meant("interface")
 	case "quick", "in", "out", "inet":
-		return "", "a rule starts with pass, drop, count or protect."
+		return "", advice("a rule starts with pass, drop, count or protect.")
 	case "allowlist", "whitelist", "trust", "trusted":
-		return "", didYouMean("protect")
+		return "", meant("protect")
 	}
 	if strings.HasPrefix(word, "//") || strings.HasPrefix(word, "/*") {
-		return "", "a comment starts with #."
+		return "", advice("a comment starts with #.")
 	}
 	if simple[word].kind != 0 || isFamily[word] || isProto[word] || oneOf("from to flags ether not as", word) {
-		return "", fmt.Sprintf("a rule starts with pass, drop, count or protect: drop %s ...", word)
+		return "", advice(fmt.Sprintf("a rule starts with pass, drop, count or protect: drop %s ...", word))
 	}
-	return "", spell(word, "interface set protect pass drop count default essential on test")
-}
-
-// hintTerm says what the word of a term was probably meant to be.
-func hintTerm(word string) (msg, hint string) {
-	if h, ok := laterMatch[word]; ok {
-		return fmt.Sprintf("%q is reserved for a later version of levee and does not work yet", word), h
+	if m := Nearest(word, strings.Fields("interface set protect pass drop count default essential on test")); m != "" {
+		return "", meant(m)
 	}
-	lower := strings.ToLower(word)
-	if h, ok := foreign[lower]; ok {
-		return "", h
-	}
-	switch {
-	case word == "type":
-		return "", "say which protocol: icmp type 8, or icmp6 type 128."
-	case strings.HasPrefix(word, "@"), strings.HasPrefix(word, "$"):
-		return "", "a set is named without " + word[:1] + ": from " + clip(word[1:]) + "."
-	case word == "any":
-		return "", "a rule without addresses matches any packet; leave \"any\" out, or write from any."
-	case strings.HasPrefix(word, "//"), strings.HasPrefix(word, "/*"):
-		return "", "a comment starts with #."
-	case strings.HasPrefix(word, "-"):
-		return "", "levee has words instead of options: tcp from 192.0.2.0/24 port 80."
-	case isDigits(word):
-		return "", "say what the number is: port " + clip(word) + ", len " + clip(word) + ", ttl " + clip(word) + ", ..."
-	case looksLikeAddress(word):
-		return "", "say which side: from " + clip(word) + ", or to " + clip(word) + "."
-	case lower != word && (isKeyword[lower]):
-		return "", "words are lower case: " + lower + "."
-	case isStatement[word]:
-		return "", "start a new line for the next statement."
-	case oneOf("type hex expect packet has by", word):
-		return "", ""
-	}
-	return "", spell(word, termWords)
+	return "", remedy{}
 }
 
 func looksLikeAddress(word string) bool {
 	return strings.Count(word, ":") >= 2 || strings.Count(word, ".") == 3 && word[0] >= '0' && word[0] <= '9'
-}
-
-// foreign are words of nft, iptables, pf and tcpdump where a term is expected.
-var foreign = map[string]string{
-	"dport":        didYouMean("port"),
-	"dst-port":     didYouMean("port"),
-	"dstport":      didYouMean("port"),
-	"--dport":      didYouMean("port"),
-	"ports":        didYouMean("port"),
-	"--dports":     "write: port { 80, 443 }.",
-	"sport":        didYouMean("from port"),
-	"src-port":     didYouMean("from port"),
-	"srcport":      didYouMean("from port"),
-	"--sport":      didYouMean("from port"),
-	"saddr":        didYouMean("from"),
-	"src":          didYouMean("from"),
-	"source":       didYouMean("from"),
-	"-s":           didYouMean("from"),
-	"daddr":        didYouMean("to"),
-	"dst":          didYouMean("to"),
-	"dest":         didYouMean("to"),
-	"destination":  didYouMean("to"),
-	"-d":           didYouMean("to"),
-	"-p":           "write the protocol alone: tcp.",
-	"protocol":     didYouMean("proto"),
-	"meta":         "write the protocol alone: tcp, udp, or proto 47.",
-	"l4proto":      "write the protocol alone: tcp, udp, or proto 47.",
-	"nexthdr":      didYouMean("proto"),
-	"icmpv6":       didYouMean("icmp6"),
-	"ipv6-icmp":    didYouMean("icmp6"),
-	"icmp4":        didYouMean("icmp"),
-	"ip6":          didYouMean("ipv6"),
-	"inet6":        didYouMean("ipv6"),
-	"ip":           "an address term is from or to; for the family write ipv4.",
-	"ip4":          didYouMean("ipv4"),
-	"inet":         "a rule without a family matches IPv4 and IPv6; leave it out, or write ipv4 or ipv6.",
-	"&&":           "terms stand one after another and must all hold; leave \"&&\" out.",
-	"and":          "terms stand one after another and must all hold; leave \"and\" out.",
-	"&":            "terms stand one after another and must all hold; leave \"&\" out.",
-	"||":           "write one rule for each case, or a list: port { 80, 443 }.",
-	"or":           "write one rule for each case, or a list: port { 80, 443 }.",
-	"|":            "write one rule for each case, or a list: port { 80, 443 }.",
-	"keep":         "levee keeps no state yet; leave \"keep state\" out and pass both directions by their ports.",
-	"state":        "levee keeps no state yet; leave it out and pass both directions by their ports.",
-	"ct":           "levee keeps no state yet; leave it out and pass both directions by their ports.",
-	"-m":           "levee has words instead of modules: tcp port { 80, 443 }.",
-	"in":           "levee sees only what comes in; leave \"in\" out.",
-	"out":          "levee sees only what comes in; a rule for outgoing packets is not possible.",
-	"quick":        "the first match always decides; leave \"quick\" out.",
-	"on":           "the interface is chosen by `levee up --dev`, or by a line \"interface eth0\".",
-	"iif":          "the interface is chosen by `levee up --dev`, or by a line \"interface eth0\".",
-	"iifname":      "the interface is chosen by `levee up --dev`, or by a line \"interface eth0\".",
-	"counter":      "every rule has a counter; leave \"counter\" out.",
-	"count":        "every rule has a counter; a rule that only counts starts with \"count\".",
-	"comment":      "write a label instead: as \"...\".",
-	"label":        didYouMean("as"),
-	"name":         didYouMean("as"),
-	"all":          "a rule without terms matches every packet; leave \"all\" out.",
-	"length":       didYouMean("len"),
-	"size":         didYouMean("len"),
-	"hoplimit":     didYouMean("ttl"),
-	"hlim":         didYouMean("ttl"),
-	"hop-limit":    didYouMean("ttl"),
-	"tos":          didYouMean("dscp"),
-	"frag":         didYouMean("fragments"),
-	"fragment":     didYouMean("fragments"),
-	"frags":        didYouMean("fragments"),
-	"-f":           didYouMean("fragments"),
-	"invalid":      didYouMean("malformed"),
-	"vlan-id":      didYouMean("vlan"),
-	"cvlan":        didYouMean("inner-vlan"),
-	"mac":          "write: ether from 02:00:00:00:00:01.",
-	"icmp-type":    "write: icmp type echo-request.",
-	"tcp-flags":    didYouMean("flags"),
-	"--tcp-flags":  "write: flags syn/syn,ack.",
-	"--syn":        didYouMean("syn"),
-	"accept":       "the action stands first: pass ...",
-	"allow":        "the action stands first: pass ...",
-	"reject":       "the action stands first: drop ...",
-	"deny":         "the action stands first: drop ...",
-	"-j":           "the action stands first: drop ...",
-	"--jump":       "the action stands first: drop ...",
-	"except":       didYouMean("not"),
-	"http":         "write the port: tcp port 80.",
-	"https":        "write the port: tcp port 443.",
-	"ssh":          "write the port: tcp port 22.",
-	"dns":          "write the port: port 53.",
-	"host":         "say which side: from 192.0.2.1, or to 192.0.2.1.",
-	"net":          "say which side: from 192.0.2.0/24, or to 192.0.2.0/24.",
-	"ip-option":    "options cannot be matched; packets with options are decoded like all others.",
-	"dst-type":     "write the destination address: to 192.0.2.1.",
-	"pkttype":      "write the Ethernet destination: ether to ff:ff:ff:ff:ff:ff.",
-	"per":          later["limit"],
-	"ratelimit":    later["limit"],
-	"limit-rate":   later["limit"],
-	"with":         "terms follow one another without it.",
-	"where":        "terms follow one another without it.",
-	"if":           "terms follow one another without it.",
-	"then":         "the action stands first: drop ...",
-	"established,": laterMatch["established"],
 }
 
 // hintOp says what a sign was probably meant to be where none can stand.
@@ -396,8 +268,8 @@ func hintPacket(word string) string {
 	case "packet":
 		return "end the packet before with: expect pass, or expect drop."
 	}
-	if h, ok := foreign[strings.ToLower(word)]; ok && strings.HasPrefix(h, "did you mean") {
-		return h
+	if r := foreign[strings.ToLower(word)]; r.term != "" {
+		return r.hint
 	}
 	if looksLikeAddress(word) {
 		return "say which side: from " + clip(word) + ", or to " + clip(word) + "."
@@ -408,7 +280,10 @@ func hintPacket(word string) string {
 	if a := actionMeant(word); a != "" {
 		return didYouMean("expect " + a)
 	}
-	return spell(word, packetWords)
+	if m := spell(word, packetWords); m != "" {
+		return m
+	}
+	return "a packet is described by words such as tcp, from, to, port, flags, len; docs/language.md lists all."
 }
 
 // hintStray is for a token that can begin nothing where a term or the end of the line could stand.

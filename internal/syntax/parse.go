@@ -183,27 +183,14 @@ func (p *parser) statement() {
 	if p.tok.kind == tWord {
 		word = p.tok.text
 	}
-	var s Stmt
-	ok := false
 	bad := &Bad{stmt: base, Keyword: word}
-	switch word {
-	case "interface":
-		s, ok = p.interfaceStmt(base)
-	case "set":
-		s, ok = p.setStmt(base, bad)
-	case "pass", "drop", "count", "protect":
-		s, ok = p.ruleStmt(base)
-	case "default":
-		s, ok = p.defaultStmt(base)
-	case "essential":
-		s, ok = p.essentialStmt(base)
-	case "on":
-		s, ok = p.onErrorStmt(base)
-	case "test":
-		s, ok = p.testStmt(base)
-	default:
-		p.unknownStatement()
+	if !isStatement[word] || later[word] != "" {
+		assigned := p.tok.kind == tWord && p.ahead().text == "="
+		if word = p.unknownStatement(assigned); assigned {
+			p.namedSet(base, bad)
+		}
 	}
+	s, ok := p.parseStatement(word, base, bad)
 	if ok {
 		ok = p.endOfStatement(word)
 	}
@@ -214,6 +201,27 @@ func (p *parser) statement() {
 	p.depth = 0
 	p.attach(s.comments())
 	p.file.Stmts = append(p.file.Stmts, s)
+}
+
+// parseStatement parses a statement by its first word.
+func (p *parser) parseStatement(word string, base stmt, bad *Bad) (Stmt, bool) {
+	switch p.tok.text = word; word {
+	case "interface":
+		return p.interfaceStmt(base)
+	case "set":
+		return p.setStmt(base, bad)
+	case "pass", "drop", "count", "protect":
+		return p.ruleStmt(base)
+	case "default":
+		return p.defaultStmt(base)
+	case "essential":
+		return p.essentialStmt(base)
+	case "on":
+		return p.onErrorStmt(base)
+	case "test":
+		return p.testStmt(base)
+	}
+	return nil, false
 }
 
 // attach gives the comments that were met inside a statement, and belong to no part of it, to the
@@ -374,7 +382,9 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 		if !ok || p.tooMany(len(r.Terms), t.Pos) {
 			return nil, false
 		}
-		r.Terms = append(r.Terms, t)
+		if t.Kind != noTerm {
+			r.Terms = append(r.Terms, t)
+		}
 	}
 	if p.accept("as") {
 		label, ok := p.text("a label")
@@ -396,27 +406,30 @@ func (p *parser) tooMany(have int, at Pos) bool {
 	return true
 }
 
-// unknownStatement reports a line that does not start with the word of a statement.
-func (p *parser) unknownStatement() {
-	if p.errs.Full() {
+// unknownStatement reports a line that does not start with the word of a statement. Where it is
+// clear what was meant, that word is returned, so that the rest of the line can be looked at.
+// assigned is for NAME = ..., a set without its first word.
+func (p *parser) unknownStatement(assigned bool) string {
+	switch {
+	case p.errs.Full():
 		p.fail("", "expected a statement")
-		return
-	}
-	switch p.tok.kind {
-	case tWord:
-		msg, hint := hintStatement(p.tok.text)
-		if ahead := p.ahead(); ahead.kind == tOp && ahead.text == "=" {
-			hint = "write: set " + clip(p.tok.text) + " = ..."
+	case p.tok.kind == tWord:
+		msg, r := statementRemedy(p.tok.text)
+		if assigned {
+			msg, r = "", advice("write: set "+clip(p.tok.text)+" = ...")
 		}
-		if msg == "" {
-			msg = fmt.Sprintf("expected a statement (pass, drop, count, protect, set, default, ...), found %s", p.tok)
+		if msg != "" {
+			p.errs.Errorf(p.tok.pos, r.hint, "%s", msg)
+		} else {
+			p.fail(r.hint, "expected a statement (pass, drop, count, protect, set, default, ...)")
 		}
-		p.errs.Errorf(p.tok.pos, hint, "%s", msg)
-	case tRBrace:
+		return r.term
+	case p.tok.kind == tRBrace:
 		p.fail("there is no { that it closes; remove it.", "expected a statement")
-	case tSemi:
+	case p.tok.kind == tSemi:
 		p.fail("write one statement a line, without \";\".", "expected a statement")
 	default:
 		p.fail("a line starts with pass, drop, count, protect, set, default, interface, essential, on or test.", "expected a statement")
 	}
+	return ""
 }

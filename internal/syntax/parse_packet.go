@@ -24,7 +24,7 @@ func (p *parser) testStmt(base stmt) (Stmt, bool) {
 		s := Step{Pos: p.tok.pos, Comments: Comments{Lead: p.takeComments(), Blank: p.tok.blank}}
 		p.part()
 		if !p.step(&s) {
-			p.syncStep()
+			p.syncStep(s.Pos)
 			continue
 		}
 		p.attachStep(&s.Comments)
@@ -59,13 +59,14 @@ func (p *parser) setStatementAhead() bool {
 	return lx.next().kind == tWord && lx.next().text == "="
 }
 
-// syncStep goes to the next step, the end of the test, or the next statement.
-func (p *parser) syncStep() {
-	for n := 0; ; n++ {
+// syncStep goes from the step that began at start to the next one, the end of the test, or the
+// next statement.
+func (p *parser) syncStep(start Pos) {
+	for {
 		switch {
 		case p.tok.kind == tEOF, p.tok.kind == tRBrace:
 			return
-		case n > 0 && (p.is("packet") || p.startsStatement()):
+		case p.tok.pos != start && (p.is("packet") || p.startsStatement()):
 			return
 		}
 		p.advance()

@@ -6,6 +6,11 @@ import "strings"
 // it is not reported as missing where it is used.
 func (p *parser) setStmt(base stmt, bad *Bad) (Stmt, bool) {
 	p.advance()
+	return p.namedSet(base, bad)
+}
+
+// namedSet parses what follows the word `set`.
+func (p *parser) namedSet(base stmt, bad *Bad) (Stmt, bool) {
 	if p.tok.kind != tWord {
 		hint := "write: set NAME = { ... }."
 		if p.tok.kind == tString {
@@ -29,7 +34,7 @@ func (p *parser) setStmt(base stmt, bad *Bad) (Stmt, bool) {
 func (p *parser) setBody(s *Set) bool {
 	switch {
 	case p.tok.kind == tLBrace:
-		v, ok := p.list("set", p.tok.pos)
+		v, ok := p.list()
 		s.List = v
 		return ok
 	case p.is("file"):
@@ -163,9 +168,15 @@ func hintDynamic(t token) string {
 	return spell(t.text, "max lease")
 }
 
+// noElement tells whether the current token is a word of the language that no list can hold.
+func (p *parser) noElement() bool {
+	w := p.tok.text
+	return p.tok.kind == tWord && isKeyword[w] && !isProto[w] && !isFamily[w] && w != "any"
+}
+
 // list parses `{ element, ... }`. A missing comma is reported and the list goes on.
-func (p *parser) list(what string, open Pos) (*Value, bool) {
-	v := &Value{List: true, Pos: open}
+func (p *parser) list() (*Value, bool) {
+	v := &Value{List: true, Pos: p.tok.pos}
 	brace := p.tok
 	p.depth++
 	p.advance()
@@ -173,12 +184,12 @@ func (p *parser) list(what string, open Pos) (*Value, bool) {
 		if p.tok.kind == tEOF || p.startsStatement() {
 			return v, p.unclosed(brace)
 		}
-		e, ok := p.element(what)
+		e, ok := p.element()
 		if !ok {
 			return v, false
 		}
 		v.Elems = append(v.Elems, e)
-		p.separator(what)
+		p.separator()
 		if n := &v.Elems[len(v.Elems)-1]; len(p.pending) > 0 && !p.pending[0].own {
 			p.trail(n)
 		}
@@ -202,10 +213,10 @@ func (p *parser) trail(e *Elem) {
 }
 
 // element parses one element of a list.
-func (p *parser) element(what string) (Elem, bool) {
+func (p *parser) element() (Elem, bool) {
 	switch p.tok.kind {
 	case tWord:
-		if w := p.tok.text; isKeyword[w] && !isProto[w] && !isFamily[w] && w != "any" {
+		if p.noElement() {
 			return Elem{}, p.fail("if the list ends here, a } is missing before it.", "expected an element or }")
 		}
 	case tComma:
@@ -229,8 +240,9 @@ func (p *parser) element(what string) (Elem, bool) {
 }
 
 // separator parses the comma after an element.
-func (p *parser) separator(what string) {
+func (p *parser) separator() {
 	switch {
+	case p.noElement(): // reported as an element that cannot be
 	case p.tok.kind == tComma:
 		p.advance()
 	case p.tok.kind == tSemi:

@@ -97,18 +97,42 @@ func (p *parser) termWord(t *Term) bool {
 	case p.errs.Full():
 		return p.fail("", "expected a term")
 	default:
-		msg, hint := hintTerm(word)
-		if msg == "" && hint == "" {
-			hint = "terms are from, to, port, a protocol such as tcp, icmp type, len, ...; docs/language.md lists all."
-		}
-		if msg == "" {
-			return p.fail(hint, "expected a term, as \"LABEL\" or the end of the line")
-		}
-		p.errs.Errorf(p.tok.pos, hint, "%s", msg)
-		return false
+		return p.unknownTerm(t)
 	}
 	return true
 }
+
+// unknownTerm reports a word that begins no term. Where it is clear what was meant, the rest of
+// the line is parsed as if that stood there.
+func (p *parser) unknownTerm(t *Term) bool {
+	msg, r := termRemedy(p.tok.text)
+	if msg != "" {
+		p.errs.Errorf(p.tok.pos, r.hint, "%s", msg)
+	} else {
+		p.fail(r.hint, "expected a term, as \"LABEL\" or the end of the line")
+	}
+	switch {
+	case r.skip:
+		t.Kind = noTerm
+		p.advance()
+		return true
+	case r.term == "from port":
+		t.Kind = FromPort
+		p.advance()
+		return p.value(t, r.term, "a port", true)
+	case r.term == "as", r.term == "not":
+		p.tok.text = r.term
+		t.Kind = noTerm
+		return true
+	case r.term != "":
+		p.tok.text = r.term
+		return p.termWord(t)
+	}
+	return false
+}
+
+// noTerm is the kind of a word that was reported and is passed over.
+const noTerm TermKind = 255
 
 // direction parses from or to, with an address or a port.
 func (p *parser) direction(t *Term, word string) bool {
@@ -145,7 +169,7 @@ func (p *parser) value(t *Term, word, what string, compare bool) bool {
 	}
 	switch {
 	case p.tok.kind == tLBrace:
-		l, ok := p.list(word, p.tok.pos)
+		l, ok := p.list()
 		*v = *l
 		if ok && len(v.Elems) == 0 {
 			p.errs.Errorf(v.Pos, "name what should match, or leave the term out.", "this list is empty and would never match")
@@ -156,7 +180,7 @@ func (p *parser) value(t *Term, word, what string, compare bool) bool {
 		v.Elems = []Elem{{Text: p.tok.text, Pos: p.tok.pos}}
 		p.advance()
 		v.Pos = v.Pos.to(p.last.pos)
-		return p.afterValue(t, word)
+		return p.afterValue(word)
 	}
 	return p.fail(p.hintValue(t.Kind, word), "expected %s after %s", what, quote(word))
 }
@@ -176,13 +200,15 @@ func (p *parser) valueWord(t *Term) bool {
 
 // afterValue reports what often follows a value by mistake: a list without braces, a range with
 // blanks.
-func (p *parser) afterValue(t *Term, word string) bool {
+func (p *parser) afterValue(word string) bool {
 	first := clip(p.last.text)
 	switch {
 	case p.tok.kind == tComma:
 		return p.fail("put several values into braces: "+word+" { "+first+", ... }.", "expected a term or the end of the line")
 	case p.tok.kind == tWord && strings.HasPrefix(p.tok.text, "-"):
 		return p.fail("write a range without blanks: "+word+" "+first+"-"+rangeEnd(&p.lx, p.tok.text)+".", "expected a term or the end of the line")
+	case p.tok.kind == tWord && (looksLikeAddress(p.tok.text) || isDigits(p.tok.text)):
+		return p.fail("put several values into braces: "+word+" { "+first+", "+clip(p.tok.text)+" }.", "expected a term or the end of the line")
 	case p.is("mask"), p.is("netmask"):
 		return p.fail("write the prefix length behind a slash: 192.0.2.0/24.", "expected a term or the end of the line")
 	}
