@@ -68,11 +68,11 @@ type Progress struct {
 type Report struct {
 	Sent     uint64 // packets handed to the device
 	Bytes    uint64 // of their frames, without FCS
-	Refused  uint64 // of Sent, those for which the receiver had no room
+	Refused  uint64 // of Sent, those for which the receiver had no room; known for veth
 	Errors   uint64 // packets that the device cannot send (its peer takes no XDP frames, too long); not in Sent
 	Duration time.Duration
 	Rate     float64 // requested, packets a second; 0 for as fast as possible
-	Achieved float64 // Sent over Duration, packets a second
+	Achieved float64 // packets a second: Sent over Duration; in a paced run, over the time to the last packet
 	Seed     uint64
 	Gaps     Gaps
 }
