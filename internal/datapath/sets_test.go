@@ -28,8 +28,13 @@ func parsed(t testing.TB, text string) *policy.Policy {
 // bringPolicy puts a policy into force, compiled by the real compiler.
 func bringPolicy(t testing.TB, dev, text string, confirm time.Duration) error {
 	t.Helper()
+	return bringPolicyAt(t, dev, Auto, text, confirm)
+}
+
+func bringPolicyAt(t testing.TB, dev string, mode Mode, text string, confirm time.Duration) error {
+	t.Helper()
 	p := parsed(t, text)
-	_, err := Up(context.Background(), UpOptions{Dev: dev, Confirm: confirm, PolicyPath: "/etc/test.levee", Source: []byte(text)},
+	_, err := Up(context.Background(), UpOptions{Dev: dev, Mode: mode, Confirm: confirm, PolicyPath: "/etc/test.levee", Source: []byte(text)},
 		func(target codegen.Target) (*codegen.Program, error) {
 			prog, err := codegen.Compile(p, target)
 			if err == nil {
