@@ -33,7 +33,9 @@ enum transport { OTHER, TCP, UDP, UDPLITE, SCTP, DCCP, ICMP, TRANSPORTS };
 // 1 + (family * TRANSPORTS + transport) * 2 + fragment, family 0 for IPv4 and 1 for IPv6.
 #define CLASS(family, transport, fragment) (1 + ((family)*TRANSPORTS + (transport)) * 2 + (fragment))
 
-// All that a rule can look at, in host byte order. The generated code reads it by offset.
+// All that a rule can look at, in host byte order. The generated code reads it by offset. Small
+// fields that rules compare do not lie on multiples of 8 bytes: there the verifier remembers what
+// was stored and what compares have shown, and would walk the rules once for each such state.
 struct key {
 	__u64 src_hi, src_lo; // IPv4: the address in src_hi
 	__u64 dst_hi, dst_lo;
@@ -43,16 +45,16 @@ struct key {
 	__u16 src_port, dst_port;
 	__u16 icmp; // type << 8 | code
 	__u16 ether_type;
-	__u8 ttl;
+	__u8 fragment; // while decoding
 	__u8 class;
 	__u16 vlan, inner_vlan; // NO_VLAN when there is none
 	__u8 proto;
+	__u8 ttl;
+	__u8 unused;
 	__u8 dscp;
 	__u8 tcp_flags;
 	__u8 tags;
-	// Used while decoding, see forget.
-	__u16 off, left;
-	__u8 fragment;
+	__u16 off, left; // while decoding, see forget
 };
 
 #define NO_VLAN 0xffff

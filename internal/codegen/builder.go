@@ -2,6 +2,7 @@ package codegen
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -43,6 +44,11 @@ func (b *builder) fresh(what string) string {
 	return fmt.Sprintf("%s_%d", what, b.labels)
 }
 
+// referenced reports whether some instruction so far jumps to a label.
+func (b *builder) referenced(label string) bool {
+	return slices.ContainsFunc(b.ins, func(in asm.Instruction) bool { return in.Reference() == label })
+}
+
 // finish resolves labels that share an instruction.
 func (b *builder) finish() asm.Instructions {
 	for i := range b.ins {
@@ -55,4 +61,15 @@ func (b *builder) finish() asm.Instructions {
 		}
 	}
 	return b.ins
+}
+
+// copy gives a register's value without what the verifier knows of it. A compare teaches the verifier
+// about the register, about all copies of it and about the stack slot it was loaded from; after
+// a rule that did not match it would walk all later rules once for each thing it has learned. The
+// operation that changes nothing cuts the tie.
+func (b *builder) copy(to, from asm.Register) {
+	if to != from {
+		b.emit(asm.Mov.Reg(to, from))
+	}
+	b.emit(asm.Or.Imm(to, 0))
 }

@@ -43,7 +43,6 @@ type compiler struct {
 	chainOf     [ir.NumClasses]*chain
 	separate    bool // chains are functions
 	inFunction  bool // in one of them now
-	leaves      bool // some code ends by leave
 	classifiers int
 	lookups     []lookup
 	lookupOf    map[lookupKey]string
@@ -221,7 +220,6 @@ func (c *compiler) decide(r *ir.Rule) {
 
 // leave ends with a result (see there) in R0.
 func (c *compiler) leave() {
-	c.leaves = true
 	last := int32((len(c.prog.Policy.Slots()) - 1) * SlotBytes)
 	c.emit(
 		asm.Mov.Reg(asm.R1, asm.R0),
@@ -236,14 +234,19 @@ func (c *compiler) leave() {
 // verdict counts the packet for the rule that decided, whose counter's offset is in R0, and ends
 // the program.
 func (c *compiler) verdict() {
-	if c.leaves {
+	// The verifier refuses code that nothing leads to: a policy may pass all, or drop all.
+	if c.referenced("impossible") {
 		c.label("impossible")
 		c.emit(asm.Mov.Imm(asm.R0, 0), asm.Ja.Label("drop"))
 	}
-	c.label("pass")
-	c.emit(asm.Mov.Imm32(asm.R7, c.passCode()), asm.Ja.Label("count"))
-	c.label("drop")
-	c.emit(asm.Mov.Imm32(asm.R7, c.dropCode()))
+	if c.referenced("pass") {
+		c.label("pass")
+		c.emit(asm.Mov.Imm32(asm.R7, c.passCode()), asm.Ja.Label("count"))
+	}
+	if c.referenced("drop") {
+		c.label("drop")
+		c.emit(asm.Mov.Imm32(asm.R7, c.dropCode()))
+	}
 	c.label("count")
 	c.emit(asm.Mov.Reg32(asm.R6, asm.R0))
 	c.bump(func() { c.emit(asm.Add.Reg(asm.R0, asm.R6)) })

@@ -3,7 +3,6 @@ package codegen
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"net/netip"
 
 	"github.com/cilium/ebpf/asm"
@@ -38,9 +37,10 @@ func (c *compiler) address(ch *chain, q *ir.Cond, no string) error {
 		c.prefixes(q, hi, lo, ip4, no)
 		return nil
 	}
-	c.emit(asm.Mov.Reg(asm.R1, hi))
+	c.copy(asm.R1, hi)
 	if !ip4 {
 		c.field(asm.R2, lo, asm.DWord)
+		c.copy(asm.R2, asm.R2)
 	}
 	if q.Dynamic() {
 		if err := c.dynamic(q, ip4); err != nil {
@@ -154,12 +154,13 @@ func (c *compiler) prefixes(q *ir.Cond, hi asm.Register, lo int16, ip4 bool, no 
 func (c *compiler) onePrefix(p netip.Prefix, hi asm.Register, lo int16, ip4 bool, no string) {
 	if ip4 {
 		v := fourBytes(p.Addr().As4())
-		reg := hi
 		if shift := 32 - p.Bits(); shift > 0 {
-			reg, v = asm.R1, v>>shift
+			v >>= shift
 			c.emit(asm.Mov.Reg32(asm.R1, hi), asm.RSh.Imm32(asm.R1, int32(shift)))
+		} else {
+			c.copy(asm.R1, hi)
 		}
-		c.emit(asm.JNE.Imm32(reg, word32(v), no))
+		c.emit(asm.JNE.Imm32(asm.R1, word32(v), no))
 		return
 	}
 	a := p.Addr().As16()
@@ -173,12 +174,10 @@ func (c *compiler) onePrefix(p netip.Prefix, hi asm.Register, lo int16, ip4 bool
 // half goes to no unless the first n bits, 1 to 64, of reg are those of v.
 func (c *compiler) half(reg asm.Register, v uint64, n int, no string) {
 	if n < 64 {
+		v >>= 64 - n
 		c.emit(asm.Mov.Reg(asm.R1, reg), asm.RSh.Imm(asm.R1, int32(64-n)))
-		reg, v = asm.R1, v>>(64-n)
+	} else {
+		c.copy(asm.R1, reg)
 	}
-	if v <= math.MaxInt32 {
-		c.emit(asm.JNE.Imm(reg, int32(v), no))
-		return
-	}
-	c.emit(asm.LoadImm(asm.R2, int64(v), asm.DWord), asm.JNE.Reg(reg, asm.R2, no))
+	c.compare(asm.JNE, asm.R1, v, true, no)
 }

@@ -52,14 +52,16 @@ func bits16(f policy.Field) bool {
 	return false
 }
 
-// value gives the register that holds a field; wide says that it has more than 32 bits.
+// value gives a scratch register that holds a field; wide says that it has more than 32 bits.
 func (c *compiler) value(f policy.Field) (reg asm.Register, wide bool) {
 	at, size := int16(0), asm.Byte
 	switch f {
 	case policy.DstPort, policy.ICMPType, policy.ICMP6Type:
-		return regDstPort, false
+		c.copy(asm.R1, regDstPort)
+		return asm.R1, false
 	case policy.SrcPort:
-		return regSrcPort, false
+		c.copy(asm.R1, regSrcPort)
+		return asm.R1, false
 	case policy.Proto:
 		at = keyProto
 	case policy.TTL:
@@ -84,6 +86,9 @@ func (c *compiler) value(f policy.Field) (reg asm.Register, wide bool) {
 		panic(fmt.Sprintf("field %d is not a number", f))
 	}
 	c.field(asm.R1, at, size)
+	if wide {
+		c.copy(asm.R1, asm.R1)
+	}
 	return asm.R1, wide
 }
 
@@ -145,13 +150,12 @@ func (c *compiler) bitmap(reg asm.Register, rs []policy.Range, no string) {
 			fmt.Sprintf("more than %d ranges: one load instead of compares", maxLinear))
 	}
 	c.emit(
-		asm.Mov.Reg(asm.R1, reg),
-		asm.And.Imm(asm.R1, 0xffff),
-		asm.Mov.Reg(asm.R2, asm.R1),
-		asm.RSh.Imm(asm.R1, 3),
+		asm.And.Imm(reg, 0xffff), // the verifier's bound
+		asm.Mov.Reg(asm.R2, reg),
+		asm.RSh.Imm(reg, 3),
 		asm.And.Imm(asm.R2, 7),
 		asm.LoadMapValue(asm.R3, 0, 0).WithReference(name),
-		asm.Add.Reg(asm.R3, asm.R1),
+		asm.Add.Reg(asm.R3, reg),
 		asm.LoadMem(asm.R3, asm.R3, 0, asm.Byte),
 		asm.RSh.Reg(asm.R3, asm.R2),
 		asm.And.Imm(asm.R3, 1),

@@ -27,18 +27,18 @@ type parseKey struct {
 	DstPort   uint16
 	Icmp      uint16
 	EtherType uint16
-	Ttl       uint8
+	Fragment  uint8
 	Class     uint8
 	Vlan      uint16
 	InnerVlan uint16
 	Proto     uint8
+	Ttl       uint8
+	Unused    uint8
 	Dscp      uint8
 	TcpFlags  uint8
 	Tags      uint8
 	Off       uint16
 	Left      uint16
-	Fragment  uint8
-	_         [1]byte
 }
 
 type parseMalformed uint32
