@@ -35,7 +35,8 @@ const (
 
 // Generate makes a valid policy, as text. Every statement and every match of the language occurs
 // among the seeds, in many shapes: no rules and sixty, one field or all of them, rules that
-// overlap or hide one another, few and many prefixes. One seed in 32 has some hundred short rules.
+// overlap or hide one another, few and many prefixes. One seed in 32 is a filter of some hundred
+// rules on addresses, protocols and ports.
 func Generate(seed uint64) []byte {
 	g := &generator{r: newRand(seed, streamPolicy), seed: seed}
 	g.pools()
@@ -152,6 +153,9 @@ func (g *generator) pools() {
 	g.vlans = []int{0, 1, 2, 100, 4094, 4095, g.r.IntN(4096)}
 }
 
+// long says whether this seed has a long policy.
+func (g *generator) long() bool { return g.seed%32 == 31 }
+
 // weights decides which kinds of terms the policy has: all, some, or a single one.
 func (g *generator) weights() {
 	only := -1
@@ -161,6 +165,8 @@ func (g *generator) weights() {
 	sparse := g.chance(2)
 	for k := range g.enabled {
 		switch {
+		case g.long():
+			g.enabled[k] = map[kind]int{kFrom: 4, kTo: 4, kFromPort: 1, kPort: 3, kProto: 3, kICMP: 1, kFlags: 1}[kind(k)]
 		case only >= 0 && k != only, only < 0 && sparse && g.chance(2):
 			g.enabled[k] = 0
 		default:
@@ -277,7 +283,7 @@ func (g *generator) rules() {
 	default:
 		n = g.between(20, 60)
 	}
-	if g.seed%32 == 31 {
+	if g.long() {
 		n = g.between(100, 400)
 	}
 	for range n {
@@ -288,6 +294,9 @@ func (g *generator) rules() {
 		action := g.pick("pass", "drop", "pass", "drop", "count")
 		match, broad := g.match(false)
 		if broad && !g.chance(8) { // or it would hide all that follow
+			if g.long() {
+				continue
+			}
 			action = "count"
 		}
 		if match != "" {
