@@ -44,7 +44,7 @@ type compiler struct {
 	separate    bool // chains are functions
 	inFunction  bool // in one of them now
 	classifiers int
-	lookups     []lookup
+	lookups     []asm.Instructions // functions that rules call
 	lookupOf    map[lookupKey]string
 }
 
@@ -143,7 +143,9 @@ func (c *compiler) generate() error {
 	if !c.separate {
 		c.verdict()
 	}
-	c.emitLookups()
+	for _, code := range c.lookups {
+		c.emit(code...)
+	}
 	c.emit(careful...)
 	return nil
 }

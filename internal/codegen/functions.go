@@ -10,7 +10,6 @@ import (
 // need nothing of the kernel's own BTF are used, so that the program loads where the kernel has none.
 var (
 	typeInt = &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}
-	typeU64 = &btf.Int{Name: "unsigned long long", Size: 8}
 	typePtr = &btf.Pointer{Target: &btf.Void{}}
 )
 
@@ -21,22 +20,4 @@ func signature(in asm.Instruction, linkage btf.FuncLinkage, params ...btf.Type) 
 		proto.Params = append(proto.Params, btf.FuncParam{Name: string(rune('a' + i)), Type: t})
 	}
 	return btf.WithFuncMetadata(in, &btf.Func{Name: in.Symbol(), Type: proto, Linkage: linkage})
-}
-
-// lookup is a function of two numbers, the halves of an address; it returns 1 for a member, else 0.
-type lookup struct {
-	label string
-	code  asm.Instructions
-}
-
-// emitLookups emits the functions that rules have called.
-func (c *compiler) emitLookups() {
-	for _, l := range c.lookups {
-		first := len(c.ins)
-		c.label(l.label)
-		c.emit(asm.Mov.Reg(asm.R1, asm.R1)) // carries the function's name; the code has labels of its own
-		c.emit(l.code...)
-		c.emit(asm.Return())
-		c.ins[first] = signature(c.ins[first], btf.GlobalFunc, typeU64, typeU64)
-	}
 }

@@ -108,16 +108,13 @@ func (c *compiler) dynamic(q *ir.Cond, ip4 bool) error {
 	key := lookupKey{name, ip4}
 	label, ok := c.lookupOf[key]
 	if !ok {
-		label = fmt.Sprintf("lookup_%d", len(c.lookups))
-		emit := prefix.EmitDynamic6
+		label = fmt.Sprintf("lookup_%d", len(c.lookupOf))
+		function := prefix.DynamicFunction6
 		if ip4 {
-			emit = prefix.EmitDynamic4
+			function = prefix.DynamicFunction4
 		}
 		c.lookupOf[key] = label
-		c.lookups = append(c.lookups, lookup{label, emit(name, label+"_code", q.Set.Max)})
-	}
-	if ip4 {
-		c.emit(asm.Mov.Imm(asm.R2, 0))
+		c.lookups = append(c.lookups, function(name, label, q.Set.Max))
 	}
 	c.emit(asm.Call.Label(label))
 	return nil
