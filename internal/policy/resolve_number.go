@@ -95,8 +95,30 @@ func rangeLike(text, sep string) bool {
 
 func allDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
+// plain is the fast path of element: decimal numbers in bounds.
+func (n *number) plain(text string) (Range, bool) {
+	lo, hi, isRange := strings.Cut(text, "-")
+	if !isRange {
+		hi = lo
+	}
+	a, err := parseUint(lo)
+	if err != nil || !allDigits(lo) {
+		return Range{}, false
+	}
+	b := a
+	if isRange {
+		if b, err = parseUint(hi); err != nil || !allDigits(hi) {
+			return Range{}, false
+		}
+	}
+	return Range{a, b}, a <= b && b <= n.max
+}
+
 // element reads a value or a range.
 func (n *number) element(text string) (Range, problem) {
+	if r, ok := n.plain(text); ok && n.check == nil {
+		return r, problem{}
+	}
 	r, p := n.one(text)
 	if p.found() {
 		lo, hi, isRange := strings.Cut(text, "-")

@@ -1,0 +1,98 @@
+package policy
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+func (r *resolver) dynamicSet(d *setDef) {
+	dyn := d.stmt.Dynamic
+	d.set.Kind = Dynamic
+	n, err := strconv.ParseUint(dyn.Max.Text, 10, 32)
+	if err != nil || n < 1 || n > maxDynamic {
+		r.problem(dyn.Max.Pos, maxProblem(dyn.Max.Text))
+	}
+	d.set.Max = int(n)
+	if dyn.Lease != nil {
+		lease, p := parseLease(dyn.Lease.Text)
+		if p.found() {
+			r.problem(dyn.Lease.Pos, p)
+		}
+		d.set.Lease = lease
+	}
+}
+
+// maxDynamic is the largest number of entries of a dynamic set.
+const maxDynamic = 1 << 24
+
+func maxProblem(text string) problem {
+	hint := ""
+	plain := strings.NewReplacer("_", "", "'", "").Replace(text)
+	switch {
+	case plain != text && allDigits(plain):
+		hint = didYouMean(plain)
+	case len(text) > 1 && allDigits(text[:len(text)-1]) && strings.ContainsAny(text[len(text)-1:], "kKmM"):
+		zeros := "000"
+		if strings.ContainsAny(text[len(text)-1:], "mM") {
+			zeros = "000000"
+		}
+		hint = didYouMean(text[:len(text)-1] + zeros)
+	}
+	return problemf(hint, "max is a number from 1 to %d, not %s", maxDynamic, short(text))
+}
+
+// Bounds of a lease.
+const (
+	minLease = time.Millisecond
+	maxLease = 520 * 7 * 24 * time.Hour // about ten years
+)
+
+var leaseUnits = []struct {
+	suffix string
+	unit   time.Duration
+}{
+	{"ms", time.Millisecond}, {"s", time.Second}, {"m", time.Minute}, {"h", time.Hour},
+	{"d", 24 * time.Hour}, {"w", 7 * 24 * time.Hour},
+}
+
+// parseLease reads a whole number with one unit.
+func parseLease(text string) (time.Duration, problem) {
+	const example = "write a duration such as 500ms, 30s, 10m, 12h, 7d or 2w."
+	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+	unit := text[len(digits):]
+	if !allDigits(digits) {
+		return 0, problemf(example, "%q is not a duration", short(text))
+	}
+	if unit == "" {
+		return 0, problemf(didYouMean(short(digits)+"s"), "the duration %s has no unit", short(text))
+	}
+	for _, u := range leaseUnits {
+		if u.suffix != unit {
+			continue
+		}
+		n, err := strconv.ParseUint(digits, 10, 63)
+		if err != nil || n > uint64(maxLease/u.unit) {
+			return 0, problemf("leave \"lease\" out for entries that stay until they are deleted.", "a lease is at most 520w")
+		}
+		if d := time.Duration(n) * u.unit; d >= minLease {
+			return d, problem{}
+		}
+		return 0, problemf("leave \"lease\" out for entries that stay until they are deleted.", "a lease of 0 would end at once")
+	}
+	return 0, problemf(unitHint(digits, unit), "%q is not a unit of time", short(unit))
+}
+
+func unitHint(digits, unit string) string {
+	for _, u := range []struct{ words, unit string }{
+		{"sec secs second seconds S", "s"}, {"min mins minute minutes M", "m"}, {"hr hrs hour hours H", "h"},
+		{"day days D", "d"}, {"week weeks W", "w"}, {"msec millis milliseconds", "ms"},
+	} {
+		for _, w := range strings.Fields(u.words) {
+			if w == unit {
+				return didYouMean(digits + u.unit)
+			}
+		}
+	}
+	return "units are ms, s, m, h, d and w."
+}

@@ -1,0 +1,210 @@
+package syntax
+
+import (
+	"bytes"
+	"sort"
+	"strings"
+	"unicode/utf8"
+)
+
+// lineWidth is the number of columns beyond which lists are broken into lines.
+const lineWidth = 100
+
+const indent = "    "
+
+// Format prints a file in the one layout of docs/language.md "Layout". Statements that Parse could
+// not understand are missing from it, so it is of use only when there were no errors. Formatting
+// what Format printed changes nothing.
+func Format(f *File) []byte {
+	var b bytes.Buffer
+	for _, s := range f.Stmts {
+		if _, bad := s.(*Bad); bad {
+			continue
+		}
+		c := s.comments()
+		printLead(&b, "", c)
+		b.WriteString(layout(s))
+		if c.Trail != "" {
+			b.WriteString(" " + c.Trail)
+		}
+		b.WriteByte('\n')
+	}
+	printComments(&b, "", f.End)
+	return b.Bytes()
+}
+
+// String is the canonical text of a rule: one line, without comments.
+func (r *Rule) String() string {
+	var pr printer
+	pr.rule(r)
+	return pr.b.String()
+}
+
+// String is the packet of a test step as words, or the entry that it puts into a set.
+func (s *Step) String() string {
+	var pr printer
+	pr.stepWhat(s)
+	return pr.b.String()
+}
+
+func printLead(b *bytes.Buffer, in string, c *Comments) {
+	printComments(b, in, c.Lead)
+	if c.Blank {
+		blankLine(b)
+	}
+}
+
+func printComments(b *bytes.Buffer, in string, cs []Comment) {
+	for _, c := range cs {
+		if c.Blank {
+			blankLine(b)
+		}
+		b.WriteString(in + c.Text + "\n")
+	}
+}
+
+// blankLine separates by one empty line, except at the top of the file.
+func blankLine(b *bytes.Buffer) {
+	if b.Len() > 0 {
+		b.WriteByte('\n')
+	}
+}
+
+// layout prints a statement: in one line where it fits and has no comments inside, else with its
+// widest lists broken, one after the other, until it fits.
+func layout(s Stmt) string {
+	if t, ok := s.(*Test); ok {
+		return layoutTest(t)
+	}
+	return fit("", lists(s), func(pr *printer) { pr.stmt(s) })
+}
+
+// fit prints by out with as few of the lists broken as the width allows. The lists that hold
+// comments are always broken.
+func fit(in string, ls []*Value, out func(*printer)) string {
+	broken := make(map[*Value]bool)
+	for _, v := range ls {
+		broken[v] = v.hasComments()
+	}
+	sort.SliceStable(ls, func(i, j int) bool { return ls[i].width() > ls[j].width() })
+	for {
+		pr := printer{broken: broken, in: in}
+		out(&pr)
+		text := pr.b.String()
+		if widest(text)+len(in) <= lineWidth {
+			return text
+		}
+		next := (*Value)(nil)
+		for _, v := range ls {
+			if !broken[v] {
+				next = v
+				break
+			}
+		}
+		if next == nil {
+			return text
+		}
+		broken[next] = true
+	}
+}
+
+// lists are the lists in a statement, in the order in which they are printed.
+func lists(s Stmt) []*Value {
+	var ls []*Value
+	switch s := s.(type) {
+	case *Set:
+		if s.List != nil {
+			ls = append(ls, s.List)
+		}
+	case *Rule:
+		for _, t := range Ordered(s.Terms) {
+			if t.Value != nil && t.Value.List {
+				ls = append(ls, t.Value)
+			}
+		}
+	}
+	return ls
+}
+
+func (v *Value) hasComments() bool {
+	if len(v.End) > 0 {
+		return true
+	}
+	for i := range v.Elems {
+		if c := v.Elems[i].Comments; c != nil && (len(c.Lead) > 0 || c.Trail != "") {
+			return true
+		}
+	}
+	return false
+}
+
+// width is the number of columns of the list in one line, near enough to compare lists.
+func (v *Value) width() int {
+	n := 2
+	for i := range v.Elems {
+		n += 2 + len(v.Elems[i].Text)
+	}
+	return n
+}
+
+// widest is the width of the widest line, in characters, without a comment at its end.
+func widest(text string) int {
+	most := 0
+	for line := range strings.SplitSeq(text, "\n") {
+		if len(line) > most {
+			if i := strings.Index(line, " #"); i >= 0 {
+				line = line[:i]
+			}
+			most = max(most, utf8.RuneCountInString(line))
+		}
+	}
+	return most
+}
+
+// layoutTest prints a test in one line when it has one step that fits, else one step a line.
+func layoutTest(t *Test) string {
+	head := "test \"" + t.Name.Text + "\" {"
+	if len(t.Steps) == 1 && len(t.End) == 0 && len(t.Steps[0].Lead) == 0 && t.Steps[0].Trail == "" {
+		var pr printer
+		pr.step(&t.Steps[0])
+		one := head + " " + pr.b.String() + " }"
+		if utf8.RuneCountInString(one) <= lineWidth {
+			return one
+		}
+	}
+	if len(t.Steps) == 0 && len(t.End) == 0 {
+		return head + " }"
+	}
+	var b bytes.Buffer
+	b.WriteString(head + "\n")
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		c := s.Comments
+		if i == 0 {
+			c = dropFirstBlank(c)
+		}
+		printLead(&b, indent, &c)
+		var pr printer
+		pr.step(s)
+		b.WriteString(indent + pr.b.String())
+		if s.Trail != "" {
+			b.WriteString(" " + s.Trail)
+		}
+		b.WriteByte('\n')
+	}
+	printComments(&b, indent, t.End)
+	b.WriteByte('}')
+	return b.String()
+}
+
+// dropFirstBlank removes the empty line right behind an opening brace.
+func dropFirstBlank(c Comments) Comments {
+	if len(c.Lead) == 0 {
+		c.Blank = false
+		return c
+	}
+	lead := append([]Comment(nil), c.Lead...)
+	lead[0].Blank = false
+	c.Lead = lead
+	return c
+}

@@ -1,0 +1,59 @@
+package syntax
+
+func (p *parser) interfaceStmt(base stmt) (Stmt, bool) {
+	p.advance()
+	if p.tok.kind == tString {
+		return nil, p.fail("write the name without quotes.", "expected the name of an interface")
+	}
+	if p.tok.kind != tWord {
+		return nil, p.fail("write the name that `ip link` shows: interface eth0.", "expected the name of an interface")
+	}
+	return &Interface{stmt: base, Name: p.word()}, true
+}
+
+// verdictWord parses pass or drop.
+func (p *parser) verdictWord(after string) (Word, bool) {
+	if p.is("pass") || p.is("drop") {
+		return p.word(), true
+	}
+	hint := "write: " + after + " drop, or " + after + " pass."
+	if p.tok.kind == tWord {
+		if a := actionMeant(p.tok.text); a != "" && a != "count" {
+			hint = didYouMean(a)
+		} else if m := spell(p.tok.text, "pass drop"); m != "" {
+			hint = m
+		}
+	}
+	return Word{}, p.fail(hint, "expected pass or drop after %s", quote(after))
+}
+
+func (p *parser) defaultStmt(base stmt) (Stmt, bool) {
+	p.advance()
+	if p.tok.kind == tOp && p.tok.text == "=" {
+		return nil, p.fail("write \"default pass\" or \"default drop\".", "expected pass or drop after \"default\"")
+	}
+	w, ok := p.verdictWord("default")
+	return &Default{stmt: base, Action: w}, ok
+}
+
+func (p *parser) essentialStmt(base stmt) (Stmt, bool) {
+	p.advance()
+	if !p.is("off") {
+		hint := "\"essential off\" removes the built-in rules."
+		if p.is("on") {
+			hint = "the built-in rules are on unless the policy says \"essential off\"; remove this line."
+		}
+		return nil, p.fail(hint, "expected off after \"essential\"")
+	}
+	p.advance()
+	return &Essential{base}, true
+}
+
+func (p *parser) onErrorStmt(base stmt) (Stmt, bool) {
+	p.advance()
+	if !p.accept("error") {
+		return nil, p.fail("write \"on error pass\" or \"on error drop\".", "expected error after \"on\"")
+	}
+	w, ok := p.verdictWord("on error")
+	return &OnError{stmt: base, Action: w}, ok
+}
