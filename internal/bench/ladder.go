@@ -22,6 +22,7 @@ type Options struct {
 	Rounds     int           // 0 for 6; fewer have no 95 % interval of a median
 	Window     time.Duration // 0 for 1 s
 	Warmup     time.Duration // 0 for 300 ms
+	Attempts   int           // at a round that is disturbed, 0 for 3
 	Quick      bool          // windows of 250 ms: a look, not a figure to quote
 	Seed       uint64        // of the floods
 	Command    string        // to repeat it, for the report
@@ -46,6 +47,12 @@ func (o *Options) complete() error {
 	}
 	if o.Rounds < minRounds || o.Rounds > maxRounds {
 		return fmt.Errorf("%d rounds: a 95 %% interval of a median needs %d or more (and %d are enough)", o.Rounds, minRounds, maxRounds)
+	}
+	if o.Attempts == 0 {
+		o.Attempts = maxAttempts
+	}
+	if o.Attempts < 1 || o.Attempts > maxRounds {
+		return fmt.Errorf("%d attempts at a round: there must be 1 to %d", o.Attempts, maxRounds)
 	}
 	if o.Window == 0 {
 		o.Window = time.Second
@@ -107,7 +114,7 @@ func Ladder(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer l.Close()
-	b, err := newBench(ctx, l, &o)
+	b, err := newBench(l, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +131,7 @@ func Ladder(ctx context.Context, o Options) (*Report, error) {
 }
 
 // rounds goes through the rungs forwards and backwards in turn, so that a drift of the machine falls on
-// all alike.
+// all alike. Where the first round gives no figure to any rung, there is no second.
 func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) error {
 	total := b.Rounds * len(defences)
 	for round := range b.Rounds {
@@ -145,6 +152,9 @@ func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) 
 				r.Rungs[i].Missing, r.Rungs[i].absent = oneLine(err), errors.Is(err, peer.ErrMissing)
 			}
 		}
+		if round == 0 && !slices.ContainsFunc(r.Rungs, (*Rung).hasGood) {
+			break // the report says why
+		}
 	}
 	b.Progress("done", total, total)
 	return nil
@@ -153,7 +163,7 @@ func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) 
 // round measures one rung once; a round with a window that has no figure is tried again, and what was
 // measured before is kept.
 func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung) error {
-	for attempt := range maxAttempts {
+	for attempt := range b.Attempts {
 		windows, err := b.visit(ctx, d)
 		if err != nil {
 			return err

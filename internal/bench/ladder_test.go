@@ -1,26 +1,187 @@
 package bench
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/lab"
+	"levee/internal/peer"
 )
 
-func TestLadderOfTwoRungs(t *testing.T) {
+func needRoot(t *testing.T) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
 	}
-	r, err := Ladder(t.Context(), Options{Rungs: []string{"xdp drop", "nft netdev ingress"}, Window: 100 * time.Millisecond, Warmup: 50 * time.Millisecond})
+}
+
+// newTestBench is a lab to take single windows in.
+func newTestBench(t *testing.T) *bench {
+	t.Helper()
+	needRoot(t)
+	l, err := lab.New(t.Context(), lab.Standard())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b strings.Builder
-	r.Text(&b)
-	t.Log("\n" + b.String())
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	o := &Options{Window: 50 * time.Millisecond, Warmup: 20 * time.Millisecond}
+	if err := o.complete(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := newBench(l, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestSmallLadder(t *testing.T) {
+	needRoot(t)
+	r, err := Ladder(t.Context(), Options{
+		Rungs: []string{"xdp drop", "nft netdev ingress"}, Window: 50 * time.Millisecond, Warmup: 20 * time.Millisecond, Attempts: 1, Command: "levee bench ladder",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Figures depend on what else runs here; that packets balance does not.
 	for _, g := range r.Rungs {
+		if g.Missing != "" || len(g.Windows) < 2*len(r.Traffic) {
+			t.Errorf("%s: %d windows, missing %q", g.Name, len(g.Windows), g.Missing)
+		}
+		if g.MedianPPS == nil && len(g.Why) == 0 {
+			t.Errorf("%s: neither a figure nor a reason", g.Name)
+		}
 		for _, w := range g.Windows {
-			t.Logf("%s %+v", g.Name, w)
+			if why := strings.Join(w.Invalid, "; "); strings.Contains(why, "balance") || strings.Contains(why, "pass") || len(w.conditions) > 0 {
+				t.Errorf("%s, %s: %s", g.Name, w.Traffic, why)
+			}
+			if w.Received == 0 || w.Dropped == 0 {
+				t.Errorf("%s, %s: %d received, %d dropped", g.Name, w.Traffic, w.Received, w.Dropped)
+			}
+		}
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{`"name":"xdp drop"`, `"median_pps":`, `"interval":`, `"windows":[{`, `"kernel":"`, `"command":"levee bench ladder"`} {
+		if !strings.Contains(string(text), key) {
+			t.Errorf("JSON without %s", key)
+		}
+	}
+	var b strings.Builder
+	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "repeat: levee bench ladder") {
+		t.Errorf("text %v:\n%s", err, b.String())
+	}
+}
+
+func TestAPacketSocketIsNoticedWhileMeasuring(t *testing.T) {
+	b := newTestBench(t)
+	var fd int
+	err := b.server.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	wantInvalid(t, b, peer.XDPDrop(), "1 packet sockets are open")
+}
+
+func TestARungThatDropsNothingGetsNoFigure(t *testing.T) {
+	wantInvalid(t, newTestBench(t), peer.Nothing(), "the rung let")
+}
+
+// inWrongPlace says that it is an XDP program, and is none.
+type inWrongPlace struct{ peer.Defence }
+
+func (inWrongPlace) Hook() peer.Hook { return peer.XDP }
+
+func TestAWrongHookIsNoticed(t *testing.T) {
+	wantInvalid(t, newTestBench(t), inWrongPlace{peer.NFT()}, "wrong hook mode: XDP on the receiver is none, not native")
+}
+
+// miscounter tells half of what it dropped.
+type miscounter struct{ peer.Defence }
+
+func (m miscounter) Dropped(ctx context.Context) (uint64, error) {
+	n, err := m.Defence.Dropped(ctx)
+	return n / 2, err
+}
+
+func TestARungThatMiscountsGetsNoFigure(t *testing.T) {
+	wantInvalid(t, newTestBench(t), miscounter{peer.XDPDrop()}, "dropped by the rung's own counter")
+}
+
+// wantInvalid takes one window of a defence, which must give a reason.
+func wantInvalid(t *testing.T, b *bench, d peer.Defence, reason string) {
+	t.Helper()
+	if err := d.Install(t.Context(), peer.Site{Host: b.server, Device: b.device}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := d.Remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	w, err := b.window(t.Context(), d, b.mix[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(w.Invalid, "; "); !strings.Contains(got, reason) {
+		t.Errorf("invalid because %q, want %q", got, reason)
+	}
+}
+
+func TestAnInterruptedLadderLeavesNothing(t *testing.T) {
+	needRoot(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := Ladder(ctx, Options{
+		Progress: func(string, int, int) { time.AfterFunc(200*time.Millisecond, cancel) }, // in the midst of a flood
+		Rungs:    []string{"xdp drop", "levee"},
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want that it was interrupted", err)
+	}
+	left, err := filepath.Glob("/run/netns/levee-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range left {
+		if strings.HasPrefix(filepath.Base(n), "levee-"+ourLab()) {
+			t.Errorf("left %s", n)
+		}
+	}
+}
+
+// ourLab begins the names of the labs that this process makes.
+func ourLab() string { return fmt.Sprintf("%d-", os.Getpid()) }
+
+func TestOptionsThatCannotBeMeasuredAreRefused(t *testing.T) {
+	for _, o := range []Options{
+		{Rounds: 5},
+		{Window: time.Millisecond},
+		{Warmup: time.Hour},
+		{Rungs: []string{"ipfw"}},
+		{Policy: []byte("drop everything"), PolicyName: "bad.levee"},
+	} {
+		if _, err := Ladder(t.Context(), o); err == nil {
+			t.Errorf("%+v: no error", o)
 		}
 	}
 }

@@ -175,6 +175,11 @@ func (g *Rung) attempts() [][]Window {
 	return out
 }
 
+// hasGood tells whether the rung has a window with a figure.
+func (g *Rung) hasGood() bool {
+	return slices.ContainsFunc(g.Windows, func(w Window) bool { return len(w.Invalid) == 0 })
+}
+
 // mix is the rate for as many packets of each flood: times add up, not rates.
 func mix(windows []Window) mixed {
 	var m mixed

@@ -26,7 +26,7 @@ type bench struct {
 	mix           []traffic
 }
 
-func newBench(_ context.Context, l *lab.Lab, o *Options) (*bench, error) {
+func newBench(l *lab.Lab, o *Options) (*bench, error) {
 	b := &bench{Options: o, server: l.Host(lab.Server), world: l.Host(lab.World)}
 	in, out := b.server.Devices[0], b.world.Devices[0]
 	b.device, b.napi = in.Name, in.NAPI

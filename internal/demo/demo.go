@@ -188,7 +188,7 @@ func (s *stage) act(ctx context.Context, c *column, d peer.Defence, flood bool) 
 	// A request counts if its visitor's patience ends before the flood does.
 	counted := s.Act
 	if !flood {
-		counted = quietTime
+		counted = min(quietTime, s.Act)
 	}
 	now := monotonic()
 	s.screen.count(c, now, now+counted.Nanoseconds())

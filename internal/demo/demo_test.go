@@ -1,42 +1,193 @@
 package demo
 
 import (
+	"bytes"
 	"context"
+	"encoding/xml"
+	"errors"
 	"fmt"
+	"io"
 	"os"
-	"os/signal"
-	"syscall"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"levee/internal/lab"
 )
 
-// TestMain lets the test's own binary play the roles of the demo.
+// TestMain lets the test's own binary play the roles of the demo, and the demo itself.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "role" {
-		if err := Role(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "role":
+			exit(Role(context.Background(), os.Args[2:], os.Stdin, os.Stdout))
+		case "demo":
+			exit(Run(context.Background(), testOptions(os.Stdout)))
 		}
-		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
-func TestTry(t *testing.T) {
-	if os.Getenv("TRY") == "" {
-		t.Skip()
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
-	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGINT)
-	defer stop()
-	o := Options{Self: []string{"/proc/self/exe", "role"}, Out: os.Stdout, Act: 6 * time.Second, Picture: "/tmp/demo.svg"}
-	o.Self[0], _ = os.Executable()
-	if p := os.Getenv("POLICY"); p != "" {
-		o.Policy, _ = os.ReadFile(p)
-		o.Name = "demo.levee"
+	os.Exit(0)
+}
+
+// testOptions are of a demo that is as short as it can be.
+func testOptions(out io.Writer) Options {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
 	}
-	o.Capture = os.Getenv("CAP")
-	o.Terminal = os.Getenv("TERMINAL") != ""
-	if err := Run(ctx, o); err != nil {
+	return Options{Self: []string{self, "role"}, Out: out, Act: 300 * time.Millisecond, Rate: 50_000}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes network namespaces")
+	}
+}
+
+// watcher is an output that closes seen once it holds a text.
+type watcher struct {
+	mu   sync.Mutex
+	b    bytes.Buffer
+	want string
+	seen chan struct{}
+	once sync.Once
+}
+
+func watch(want string) *watcher { return &watcher{want: want, seen: make(chan struct{})} }
+
+func (w *watcher) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.b.Write(p)
+	if strings.Contains(w.b.String(), w.want) {
+		w.once.Do(func() { close(w.seen) })
+	}
+	return len(p), nil
+}
+
+func (w *watcher) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
+}
+
+// labsOf lists the namespaces of labs that a process owned.
+func labsOf(t *testing.T, pid int) []string {
+	t.Helper()
+	names, err := filepath.Glob(fmt.Sprintf("/run/netns/levee-%d-*", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// rolesOf lists the processes that still play a role of this test's binary.
+func rolesOf(t *testing.T, role string) []string {
+	t.Helper()
+	var out []string
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		args, err := os.ReadFile(f)
+		if err == nil && bytes.Contains(args, []byte("\x00role\x00"+role+"\x00")) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func TestAnInterruptedDemoLeavesNothing(t *testing.T) {
+	needRoot(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out := watch("no defence")
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, testOptions(out)) }()
+	select {
+	case <-out.seen:
+	case err := <-done:
+		t.Fatalf("ended early: %v\n%s", err, out)
+	case <-time.After(20 * time.Second):
+		t.Errorf("no second act within 20 s:\n%s", out)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want that it was interrupted", err)
+	}
+	if left := labsOf(t, os.Getpid()); len(left) > 0 {
+		t.Errorf("left namespaces %q", left)
+	}
+	for _, role := range []string{roleService, roleVisitors} {
+		if left := rolesOf(t, role); len(left) > 0 {
+			t.Errorf("left processes %q", left)
+		}
+	}
+}
+
+func TestWhatAKilledDemoLeftIsSweptByTheNextLab(t *testing.T) {
+	needRoot(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := watch("no defence")
+	cmd := exec.Command(self, "demo")
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-out.seen:
+	case <-time.After(20 * time.Second):
+		t.Errorf("no second act within 20 s:\n%s", out)
+	}
+	pid := cmd.Process.Pid
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	// Its processes end by themselves, for their input has ended.
+	for deadline := time.Now().Add(5 * time.Second); len(rolesOf(t, roleService))+len(rolesOf(t, roleVisitors)) > 0; {
+		if time.Now().After(deadline) {
+			t.Errorf("processes of a killed demo run on: %q", append(rolesOf(t, roleService), rolesOf(t, roleVisitors)...))
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := lab.Sweep(t.Context()); err != nil {
 		t.Error(err)
+	}
+	if left := labsOf(t, pid); len(left) > 0 {
+		t.Errorf("left namespaces %q", left)
+	}
+}
+
+func TestPictureIsWellFormed(t *testing.T) {
+	d := xml.NewDecoder(bytes.NewReader(picture([]string{"$ make demo", "", `<a> & "b"`, "▁█ end"})))
+	text := ""
+	for {
+		tok, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, ok := tok.(xml.CharData); ok {
+			text += string(c)
+		}
+	}
+	if !strings.Contains(text, `<a> & "b"`) {
+		t.Errorf("text %q", text)
 	}
 }

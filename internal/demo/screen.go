@@ -98,6 +98,7 @@ func (s *screen) request(r request) {
 		}
 		c.bySlice[i][0]++
 		c.latency = append(c.latency, float64(r.NS)/1e6)
+		return
 	}
 }
 
