@@ -100,7 +100,7 @@ func (e *env) labDemo(o demo.Options) error {
 	defer stop()
 	err := demo.Run(ctx, o)
 	if errors.Is(err, demo.ErrNotHeld) {
-		return &exitError{code: exitNo, err: err}
+		return errNo // its table has said so
 	}
 	return err
 }

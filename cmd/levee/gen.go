@@ -29,7 +29,7 @@ type genFlags struct {
 	dev, netns, kind, to, toMAC, fromMAC string
 	from, ports, fromPorts               []string
 	lengths                              []int
-	vlans                                []uint
+	vlans                                []int
 	ttl                                  uint8
 	noChecksum                           bool
 	pcap                                 string
@@ -59,14 +59,14 @@ func newGen(e *env) *cobra.Command {
 	}
 	fl := cmd.Flags()
 	devFlag(cmd, &f.dev, "the device to send on")
-	fl.StringVar(&f.netns, "netns", "", "network namespace of the device, as `ip netns` lists it (default: this one)")
+	fl.StringVar(&f.netns, "netns", "", "network namespace of the device, by the name that ip netns lists (default: this one)")
 	fl.StringVar(&f.kind, "kind", "udp", "udp, syn, ack, icmp or fragment")
 	fl.StringSliceVar(&f.from, "from", nil, "source prefixes (default 16.0.0.0/4 or 2a00::/12)")
 	fl.StringVar(&f.to, "to", "", "destination address (default: IPv4 address of the lab's other end)")
 	fl.StringSliceVar(&f.ports, "port", nil, "destination ports and ranges, walked in this order: 53,1000-2000 (default 9)")
 	fl.StringSliceVar(&f.fromPorts, "from-port", nil, "source ports and ranges (default 40000)")
 	fl.IntSliceVar(&f.lengths, "len", nil, "bytes of the IP packet, walked in this order (default: the shortest)")
-	fl.UintSliceVar(&f.vlans, "vlan", nil, "VLAN ids, outermost first, at most two")
+	fl.IntSliceVar(&f.vlans, "vlan", nil, "VLAN ids, outermost first, at most two")
 	fl.Uint8Var(&f.ttl, "ttl", 64, "TTL or hop limit")
 	fl.BoolVar(&f.noChecksum, "no-checksum", false, "leave the UDP checksum zero")
 	fl.StringVar(&f.fromMAC, "from-mac", "", "Ethernet source (default: the device's)")
@@ -164,7 +164,7 @@ func flood(cmd *cobra.Command, f *genFlags) (*gen.Flood, error) {
 		}
 	}
 	for _, v := range f.vlans {
-		if v > 4094 {
+		if v < 0 || v > 4094 {
 			return nil, usagef(cmd, "--vlan %d: an id is 0 to 4094", v)
 		}
 		fl.VLANs = append(fl.VLANs, uint16(v))

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 
@@ -14,7 +15,8 @@ import (
 // session is one established TCP connection of this machine that must survive a new policy.
 type session struct {
 	local, remote netip.AddrPort
-	what          string // "the connection this command is being run over", "an SSH session"
+	what          string   // "the connection that this command is being run over", "an SSH session"
+	tags          []uint16 // VLAN ids with which its packets arrive, outermost first
 }
 
 // refuseLockout refuses a policy that would drop packets of a session that arrive on dev.
@@ -52,9 +54,16 @@ func (s session) frames() ([][]byte, error) {
 	var frames [][]byte
 	from, to, flags, proto := s.remote.Port(), s.local.Port(), uint8(packet.ACK), uint8(packet.ProtoTCP)
 	for _, n := range sessionLengths {
-		f, err := packet.Build(packet.Spec{
+		spec := packet.Spec{
 			From: s.remote.Addr(), To: s.local.Addr(), Proto: &proto, FromPort: &from, ToPort: &to, Flags: &flags, Len: &n,
-		})
+		}
+		if len(s.tags) > 0 {
+			spec.VLAN = &s.tags[0]
+		}
+		if len(s.tags) > 1 {
+			spec.InnerVLAN = &s.tags[1]
+		}
+		f, err := packet.Build(spec)
 		if err != nil {
 			return nil, fmt.Errorf("make a packet of the session with %s: %w", s.remote, err)
 		}
@@ -76,55 +85,60 @@ func sessionsOn(dev string) ([]session, error) {
 	}
 	var out []session
 	for _, s := range all {
-		if arrivesOn(s, above) {
+		if index, ok := arrivesOn(s, above); ok {
+			s.tags = above[index]
 			out = append(out, s)
 		}
 	}
 	return out, nil
 }
 
-// interfacesAbove is the set of indices of dev and of what is built on it.
-func interfacesAbove(dev string) (map[int]bool, error) {
+// interfacesAbove maps the indices of dev and of what is built on it to the VLAN ids that their packets carry on dev.
+func interfacesAbove(dev string) (map[int][]uint16, error) {
 	l, err := netlink.LinkByName(dev)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("look up interface %q: %w", dev, err)
 	}
 	links, err := netlink.LinkList()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
-	above := map[int]bool{l.Attrs().Index: true}
+	above := map[int][]uint16{l.Attrs().Index: nil}
 	for grew := true; grew; {
 		grew = false
 		for _, k := range links {
 			a := k.Attrs()
-			if above[a.Index] && a.MasterIndex != 0 && !above[a.MasterIndex] {
-				above[a.MasterIndex], grew = true, true
+			if tags, ok := above[a.Index]; ok && a.MasterIndex != 0 {
+				if _, known := above[a.MasterIndex]; !known {
+					above[a.MasterIndex], grew = tags, true
+				}
 			}
-			if _, vlan := k.(*netlink.Vlan); vlan && above[a.ParentIndex] && !above[a.Index] {
-				above[a.Index], grew = true, true
+			tags, ok := above[a.ParentIndex]
+			if v, vlan := k.(*netlink.Vlan); ok && vlan {
+				if _, known := above[a.Index]; !known {
+					above[a.Index], grew = append(slices.Clone(tags), uint16(v.VlanId)), true
+				}
 			}
 		}
 	}
 	return above, nil
 }
 
-func arrivesOn(s session, above map[int]bool) bool {
-	for index := range above {
-		l, err := netlink.LinkByIndex(index)
-		if err != nil {
-			continue
-		}
-		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
-		if err != nil {
-			continue
-		}
+// arrivesOn is the interface of a set on which a session's packets arrive, if it is one of them.
+func arrivesOn(s session, above map[int][]uint16) (int, bool) {
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err == nil {
 		for _, a := range addrs {
-			if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.Unmap() == s.local.Addr() {
-				return true
+			ip, ok := netip.AddrFromSlice(a.IP)
+			if _, here := above[a.LinkIndex]; here && ok && ip.Unmap() == s.local.Addr() {
+				return a.LinkIndex, true
 			}
 		}
 	}
 	routes, err := netlink.RouteGet(s.remote.Addr().AsSlice())
-	return err == nil && len(routes) > 0 && above[routes[0].LinkIndex]
+	if err != nil || len(routes) == 0 {
+		return 0, false
+	}
+	_, here := above[routes[0].LinkIndex]
+	return routes[0].LinkIndex, here
 }

@@ -95,6 +95,7 @@ func newRoot(e *env) *cobra.Command {
 		&cobra.Group{ID: groupLab, Title: "Trying and measuring (root):"},
 		&cobra.Group{ID: groupOther, Title: "Other:"},
 	)
+	root.SetHelpCommand(newHelp(root))
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
 	for _, c := range commands {
@@ -103,6 +104,21 @@ func newRoot(e *env) *cobra.Command {
 		root.AddCommand(cmd)
 	}
 	return root
+}
+
+// newHelp is `levee help COMMAND...`; unlike cobra's own it takes an unknown command for the mistake that it is.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND...]",
+		Short: "Explain a command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return groupRun(cmd, rest)
+			}
+			return cmd.Help()
+		},
+	}
 }
 
 // groupRun answers a noun without its verb (`levee`, `levee set`), or with a word that is none.

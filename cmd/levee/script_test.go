@@ -61,8 +61,11 @@ func setupScript(e *testscript.Env) error {
 }
 
 func scriptCondition(cond string) (bool, error) {
-	if cond == "root" {
+	switch cond {
+	case "root":
 		return os.Getuid() == 0 && kernel.Privileged() == nil, nil
+	case "vlan":
+		return exec.Command("unshare", "-n", "ip", "link", "add", "link", "lo", "name", "v", "type", "vlan", "id", "7").Run() == nil, nil
 	}
 	return false, fmt.Errorf("unknown condition %q", cond)
 }

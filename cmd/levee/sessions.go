@@ -54,7 +54,7 @@ func sessions() ([]session, error) {
 		case s.State != tcpEstablished, what == "", !local.IsValid(), !remote.IsValid(), remote.Addr().IsLoopback():
 		case what == sshSession && !listens[local.Port()]: // a connection that it forwards
 		default:
-			out = append(out, session{local, remote, what})
+			out = append(out, session{local: local, remote: remote, what: what})
 		}
 	}
 	return out, nil
