@@ -21,7 +21,7 @@ const childEnv = "LEVEE_TEST_CHILD"
 
 // order is one levee command, for this process or for a child.
 type order struct {
-	Do      string // up, confirm, status, down
+	Do      string // up, wait (up and wait for its confirmation), confirm, status, down
 	Dev     string
 	File    string
 	Label   string
@@ -35,6 +35,14 @@ func (o order) run() error {
 	case "up":
 		p := named(o.File, o.Label)
 		_, err := Up(ctx, UpOptions{Dev: o.Dev, Confirm: o.Confirm, PolicyPath: o.File}, compileHand(p))
+		return err
+	case "wait":
+		r, err := Up(ctx, UpOptions{Dev: o.Dev, Confirm: o.Confirm, PolicyPath: o.File}, compileHand(named(o.File, o.Label)))
+		if err != nil {
+			return err
+		}
+		fmt.Println("waiting")
+		_, err = WaitTrial(ctx, o.Dev, r.Generation, time.Second)
 		return err
 	case "confirm":
 		return Confirm(ctx, o.Dev)
@@ -81,16 +89,10 @@ func child(s string) int {
 // inChild runs an order in a process of its own, with a command before it such as `ip netns exec`.
 func inChild(t *testing.T, o order, wrapper ...string) (out string, killed bool) {
 	t.Helper()
-	b, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := append(wrapper, os.Args[0])
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), childEnv+"="+string(b))
+	cmd := command(t, o, wrapper...)
 	var buf bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &buf, &buf
-	err = cmd.Run()
+	err := cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
 		return buf.String(), true
@@ -99,6 +101,18 @@ func inChild(t *testing.T, o order, wrapper ...string) (out string, killed bool)
 		t.Fatalf("%+v: %v\n%s", o, err, buf.String())
 	}
 	return buf.String(), false
+}
+
+func command(t *testing.T, o order, wrapper ...string) *exec.Cmd {
+	t.Helper()
+	b, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append(wrapper, os.Args[0])
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), childEnv+"="+string(b))
+	return cmd
 }
 
 // inChildNet is inChild from any goroutine, in namespace here.

@@ -280,6 +280,21 @@ func TestUnreadableStateHoldsUpNobodyElse(t *testing.T) {
 	eventually(t, func() error { return nothingAtAll(t, "after down") })
 }
 
+func TestLinkDetachedBySomebodyElseIsCleanedUp(t *testing.T) {
+	newTestNet(t)
+	bring(t, "lv0", Auto, named("a.levee", "one"))
+	l := must2(link.LoadPinnedLink(must2(filepath.Glob(filepath.Join(os.Getenv(RunEnv), "bpf", "*", "link")))[0], nil))
+	if err := l.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	all, notes, err := Status(t.Context(), false)
+	if err != nil || len(all) != 0 || len(notes) != 1 || !strings.Contains(notes[0], "was detached from lv0 by something else") {
+		t.Errorf("%v %q %v", all, notes, err)
+	}
+	eventually(t, func() error { return nothingAtAll(t, "after the detach") })
+}
+
 // A kernel without BTF must run the same program: none is handed to it.
 func TestProgramsCarryNoBTF(t *testing.T) {
 	newTestNet(t)

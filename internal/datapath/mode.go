@@ -130,8 +130,8 @@ func flat(err error) string {
 // attachError is the error for an attempt that no other may follow.
 func attachError(d *device, err error) error {
 	switch {
-	case errors.Is(err, unix.ENODEV):
-		return kernel.Refuse(unix.ENODEV, "interface %s vanished while the policy was being attached", d.name)
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENOLINK):
+		return kernel.Refuse(err, "interface %s vanished while the policy was being attached", d.name)
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return kernel.Refuse(err, "%s got an XDP program of somebody else while levee was attaching; it stays", d.name)
 	case errors.Is(err, unix.EPERM):

@@ -163,7 +163,14 @@ func (r *Runner) Slots() []policy.Slot { return r.program.Slots }
 
 // Counters is what each slot has counted since NewRunner, over all CPUs, in the order of Slots.
 func (r *Runner) Counters() []Counter {
-	return sumRows(r.counters, r.program.RowBytes, len(r.program.Slots))
+	out := make([]Counter, len(r.program.Slots))
+	for _, row := range rows(r.counters, r.program.RowBytes, len(out)) {
+		for i, c := range row {
+			out[i].Packets += c.Packets
+			out[i].Bytes += c.Bytes
+		}
+	}
+	return out
 }
 
 // SetAdd puts an entry into a dynamic set that the program looks up; lease 0 is the set's own. A set
@@ -199,18 +206,4 @@ func (r *Runner) Close() error {
 	}
 	r.trace, r.counters, r.sets = nil, nil, nil
 	return errors.Join(append(errs, r.loaded.Close())...)
-}
-
-// sumRows adds up the rows of a counters map, one for each CPU. The program writes meanwhile; each
-// word is read whole, but packets and bytes of a slot may be one packet apart.
-func sumRows(mem []byte, rowBytes, slots int) []Counter {
-	out := make([]Counter, slots)
-	for row := 0; row+rowBytes <= len(mem); row += rowBytes {
-		for i := range out {
-			c := (*Counter)(unsafe.Pointer(&mem[row+i*codegen.SlotBytes]))
-			out[i].Packets += atomic.LoadUint64(&c.Packets)
-			out[i].Bytes += atomic.LoadUint64(&c.Bytes)
-		}
-	}
-	return out
 }

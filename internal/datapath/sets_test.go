@@ -123,13 +123,13 @@ func TestSetEntriesDropPacketsAndSurviveReplaces(t *testing.T) {
 	}
 
 	// What is added during a trial is there in whatever policy comes out of it.
-	up(abuserPolicy(3000), 300*time.Millisecond)
+	up(abuserPolicy(3000), shortTrial)
 	if _, err := SetAdd(ctx, "", "abusers", entriesOf("198.51.100.1/32")); err != nil {
 		t.Fatal(err)
 	}
 	n.from(t, "198.51.100.1")
 	wantPackets(t, "abuser", 5)
-	time.Sleep(400 * time.Millisecond)
+	time.Sleep(shortTrial + 50*time.Millisecond)
 	n.from(t, "198.51.100.1")
 	wantPackets(t, "abuser", 6)
 	if got := listed(t, ""); got != "198.51.100.1/32 "+both {
@@ -195,7 +195,7 @@ func TestSetLeasesEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := SetAdd(context.Background(), "lv0", "abusers", []SetEntry{
-		{netip.MustParsePrefix("192.0.2.1/32"), 300 * time.Millisecond},
+		{netip.MustParsePrefix("192.0.2.1/32"), shortTrial},
 		{netip.MustParsePrefix("192.0.2.2/32"), 0},
 		{netip.MustParsePrefix("192.0.2.3/32"), Forever},
 	})
@@ -206,14 +206,14 @@ func TestSetLeasesEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, max := range []time.Duration{310 * time.Millisecond, 10*time.Minute + 50*time.Millisecond, Forever} {
+	for i, max := range []time.Duration{shortTrial + 50*time.Millisecond, 10*time.Minute + 50*time.Millisecond, Forever} {
 		if lease := all[0].Entries[i].Lease; lease > max || (max == Forever) != (lease == Forever) || lease == 0 {
 			t.Errorf("%v has %v left, want up to %v", all[0].Entries[i].Prefix, lease, max)
 		}
 	}
 	n.from(t, "192.0.2.1")
 	wantPackets(t, "abuser", 1)
-	time.Sleep(350 * time.Millisecond)
+	time.Sleep(shortTrial + 50*time.Millisecond)
 	n.from(t, "192.0.2.1") // the program itself sees that the lease has ended
 	n.from(t, "192.0.2.2")
 	n.from(t, "192.0.2.3")

@@ -72,15 +72,15 @@ func (s *store) rollBack(a *attachment) (*attachment, error) {
 	if err := writeJSON(s.state(a.key, carriedFile), a.carried); err != nil {
 		return nil, err
 	}
-	if err := s.give(a, g.Fallback, pinProg); err != nil {
+	if err := s.give(a, g.Fallback); err != nil {
 		return nil, err
 	}
 	return s.open(a.key)
 }
 
-// give hands the link to a staged program of a generation.
-func (s *store) give(a *attachment, generation int, pin string) error {
-	prog, err := openProgram(filepath.Join(s.pins(a.key, generation), pin))
+// give hands the link to the program of a generation that is staged, the one without a deadline.
+func (s *store) give(a *attachment, generation int) error {
+	prog, err := openProgram(filepath.Join(s.pins(a.key, generation), pinProg))
 	if err != nil {
 		return err
 	}
@@ -197,11 +197,16 @@ func (s *store) remove(key string) error {
 	return nil
 }
 
-// removeVanished cleans up after an interface, or its whole network namespace, that is gone.
+// removeVanished cleans up after an interface, or its whole network namespace, that is gone, or after
+// somebody who has detached the link.
 func (s *store) removeVanished(a *attachment) error {
-	for _, g := range a.gens {
-		s.note("interface %s has vanished, and its policy %s with it; what was kept for it is removed", g.Dev, g.Policy)
-		break
+	if gens := a.sorted(); len(gens) > 0 {
+		g := gens[len(gens)-1]
+		what := fmt.Sprintf("interface %s has vanished, and its policy %s with it", g.Dev, g.Policy)
+		if d, err := findDevice(g.Dev); err == nil && d.key() == a.key {
+			what = fmt.Sprintf("policy %s was detached from %s by something else than levee", g.Policy, g.Dev)
+		}
+		s.note("%s; what was kept for it is removed", what)
 	}
 	return s.remove(a.key)
 }

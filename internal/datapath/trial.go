@@ -53,7 +53,7 @@ func Confirm(ctx context.Context, dev string) error {
 		if err := step("confirm"); err != nil {
 			return err
 		}
-		if err := s.give(a, g.Generation, pinProg); err != nil {
+		if err := s.give(a, g.Generation); err != nil {
 			return err
 		}
 		after, err := s.settle(a.key)

@@ -1,13 +1,18 @@
 package datapath
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"levee/internal/policy"
 )
+
+// shortTrial is long enough to send a few frames on a busy machine.
+const shortTrial = 800 * time.Millisecond
 
 func bringOnTrial(t testing.TB, p *policy.Policy, d time.Duration) *Report {
 	t.Helper()
@@ -70,10 +75,10 @@ func TestTrialNotConfirmedIsRolledBackByTheKernel(t *testing.T) {
 	old := status(t).Program.ID
 	n.send(t, 4, 1)
 	wantPackets(t, "old", 4)
-	bringOnTrial(t, named("new.levee", "new"), 400*time.Millisecond)
+	bringOnTrial(t, named("new.levee", "new"), shortTrial)
 	n.send(t, 6, 1)
 	wantPackets(t, "new", 6)
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(shortTrial + 50*time.Millisecond)
 	n.send(t, 3, 1) // no command has run since: the kernel alone judges these by the old policy
 	a := status(t)
 	if a.Policy != "/etc/old.levee" || a.Program.ID != old || a.Trial != 0 || a.RolledBack == nil || a.RolledBack.Policy != "/etc/new.levee" {
@@ -95,10 +100,10 @@ func TestTrialOfTheFirstPolicyEndsInNone(t *testing.T) {
 	before := kernelObjects(t)
 	p := named("new.levee", "new")
 	p.Default.Action = policy.Drop
-	bringOnTrial(t, p, 200*time.Millisecond)
+	bringOnTrial(t, p, shortTrial)
 	n.send(t, 6, 1)
 	wantPackets(t, "new", 6)
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(shortTrial + 50*time.Millisecond)
 	all, notes, err := Status(context.Background(), true)
 	if err != nil || len(all) != 0 || len(notes) != 1 || !strings.Contains(notes[0], "was not confirmed in time") {
 		t.Errorf("%v %v %v", all, notes, err)
@@ -118,10 +123,10 @@ func TestSecondUpDuringATrial(t *testing.T) {
 	n.send(t, 3, 1)
 	wantPackets(t, "two", 3)
 	// A second trial returns to what was confirmed last, not to the first trial.
-	bringOnTrial(t, named("second.levee", "one"), 300*time.Millisecond)
+	bringOnTrial(t, named("second.levee", "one"), shortTrial)
 	n.send(t, 4, 1)
 	wantPackets(t, "one", 6)
-	time.Sleep(400 * time.Millisecond)
+	time.Sleep(shortTrial + 50*time.Millisecond)
 	n.send(t, 5, 1)
 	wantPackets(t, "one", 11)
 	if a := status(t); a.Policy != "/etc/confirmed.levee" {
@@ -155,4 +160,63 @@ func TestWaitTrial(t *testing.T) {
 	r = bringOnTrial(t, named("a.levee", "one"), time.Minute)
 	bring(t, "lv0", Auto, named("b.levee", "one"))
 	wait(Replaced)
+}
+
+// The real compiler's programs, large enough to be split into functions, hand over to one another
+// in every mode.
+func TestTrialOfCompiledPoliciesInEveryMode(t *testing.T) {
+	n := newTestNet(t)
+	var rules strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&rules, "drop tcp from 10.%d.0.0/17 port %d\n", i%250, 1000+i)
+	}
+	text := func(src string) string {
+		return "drop from " + src + " as \"marked\"\n" + rules.String() + "default pass\n"
+	}
+	for _, mode := range []Mode{XDPNative, TCX, XDPGeneric} {
+		n.run(t, string(mode), func(t *testing.T) {
+			for i, src := range []string{"203.0.113.7", "198.51.100.7"} {
+				trial := time.Duration(i) * shortTrial
+				if err := bringPolicyAt(t, "lv0", mode, text(src), trial); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n.from(t, "198.51.100.7")
+			wantPackets(t, "marked", 1)
+			time.Sleep(shortTrial + 50*time.Millisecond)
+			n.from(t, "198.51.100.7")
+			n.from(t, "203.0.113.7")
+			n.from(t, "203.0.113.7")
+			wantPackets(t, "marked", 3)
+			if _, err := Down(t.Context(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// The process that waits for the confirmation is killed with SIGKILL: the old policy comes back
+// none the less, on time, with nobody there to bring it.
+func TestTrialEndsAlthoughTheWaitingProcessIsKilled(t *testing.T) {
+	n := newTestNet(t)
+	bring(t, "lv0", Auto, named("old.levee", "old"))
+	cmd := command(t, order{Do: "wait", Dev: "lv0", File: "new.levee", Label: "new", Confirm: 2 * time.Second})
+	out := must2(cmd.StdoutPipe())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	started := time.Now()
+	if kerr := cmd.Process.Kill(); kerr != nil || err != nil || line != "waiting\n" {
+		t.Fatal(line, err, kerr)
+	}
+	_ = cmd.Wait() // killed
+	n.send(t, 3, 1)
+	wantPackets(t, "new", 3)
+	time.Sleep(2*time.Second - time.Since(started) + 50*time.Millisecond)
+	n.send(t, 5, 1)
+	wantPackets(t, "old", 5)
+	if a := status(t); a.Policy != "/etc/old.levee" {
+		t.Errorf("%s is in force", a.Policy)
+	}
 }

@@ -36,8 +36,9 @@ type Report struct {
 	Generation int           `json:"generation"` // 1 for the first since the interface was attached
 	Replaced   string        `json:"replaced,omitempty"`
 	Program    uint32        `json:"program"` // id
-	Trial      time.Duration `json:"trial,omitempty"`
-	Notes      []string      `json:"notes,omitempty"` // what was found and mended on the way
+	Trial      time.Duration `json:"-"`
+	TrialSecs  float64       `json:"trial_seconds,omitempty"` // Trial, for JSON
+	Notes      []string      `json:"notes,omitempty"`         // what was found and mended on the way
 }
 
 // Up puts a policy into force on an interface, or replaces the one in force there in one step. If it
@@ -198,14 +199,17 @@ func (u *up) try(t try, why string) (unsupported, err error) {
 		if rerr := u.unstage(st); rerr != nil {
 			return nil, errors.Join(err, rerr)
 		}
-		if notThisWay(err) && !errors.Is(err, kernel.ErrRefused) {
+		switch {
+		case errors.Is(err, kernel.ErrRefused):
+			return nil, err
+		case notThisWay(err):
 			return err, nil
 		}
-		return nil, err
+		return nil, attachError(u.dev, err)
 	}
 	u.report = &Report{
 		Dev: u.Dev, Ifindex: u.dev.index, Mode: t.mode, Reason: why,
-		Generation: st.desc.Generation, Program: st.desc.Program, Trial: u.Confirm,
+		Generation: st.desc.Generation, Program: st.desc.Program, Trial: u.Confirm, TrialSecs: u.Confirm.Seconds(),
 	}
 	if st.desc.Trial != 0 {
 		u.report.Program = st.desc.Trial
