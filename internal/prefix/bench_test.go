@@ -18,21 +18,35 @@ import (
 const fullView = "../../../shared/data/prefixes/full-view.txt.gz"
 
 func table(b testing.TB) []netip.Prefix {
-	f, err := os.Open(fullView)
+	out, err := readTable(fullView)
 	if err != nil {
-		b.Logf("no %s: a generated table", fullView)
+		b.Logf("a generated table, since: %v", err)
 		return internet(newRand(b), 900_000, 160_000)
+	}
+	return out
+}
+
+// readTable reads prefixes, one a line, from a gzip file.
+func readTable(name string) ([]netip.Prefix, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
 	}
 	defer f.Close()
 	z, err := gzip.NewReader(f)
 	if err != nil {
-		b.Fatal(err)
+		return nil, err
 	}
 	var out []netip.Prefix
-	for s := bufio.NewScanner(z); s.Scan(); {
-		out = append(out, netip.MustParsePrefix(s.Text()))
+	lines := bufio.NewScanner(z)
+	for lines.Scan() {
+		p, err := netip.ParsePrefix(lines.Text())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
 	}
-	return out
+	return out, lines.Err()
 }
 
 // internet draws prefixes with about the lengths of a full view: in blocks of neighbours, of which

@@ -273,7 +273,7 @@ func (d *Dynamic) count(f *family, length, by int) {
 	n := d.u32(f.number)
 	at := func(i uint32) *uint32 { return d.u32(f.list + 4*int(i)) }
 	switch {
-	case by > 0 && *c == 1:
+	case by > 0 && *c == 1 && int(*n) <= f.width: // a foreign writer's count may say anything
 		atomic.StoreUint32(at(*n), uint32(length+1))
 		atomic.StoreUint32(n, *n+1)
 	case by < 0 && *c == 0:

@@ -6,6 +6,9 @@ import (
 	"net/netip"
 	"os"
 	"testing"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/gaissmai/bart"
 )
 
 // randomPrefix draws a prefix with one of the lengths, from a part of the space small enough for
@@ -140,6 +143,79 @@ func TestStaticAgreesWithNaiveList(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRoutingTable compares with gaissmai/bart on all boundaries of a large table: a generated one,
+// or, with LEVEE_FULL_VIEW set to a file of prefixes (gzip), that one.
+func TestRoutingTable(t *testing.T) {
+	r := newRand(t)
+	prefixes := internet(r, 40_000, 20_000)
+	if file := os.Getenv("LEVEE_FULL_VIEW"); file != "" {
+		var err error
+		if prefixes, err = readTable(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var lite bart.Lite
+	for _, p := range prefixes {
+		lite.Insert(p)
+	}
+	for _, width := range []int{32, 128} {
+		own := ofWidth(prefixes, width)
+		s := newStatic(own, width)
+		addrs := probes(r, own, width, 100_000)
+		var answers []bool
+		if os.Geteuid() == 0 {
+			answers = newRunner(t, s.Emit("set", "x"), map[string]any{"set": s.MapSpec("set")}, 1<<16).judge(t, addrs)
+		}
+		for i, a := range addrs {
+			want := lite.Contains(a)
+			if got := s.Contains(a); got != want {
+				t.Fatalf("%s: Contains(%v) = %v, want %v", s.Why(), a, got, want)
+			}
+			if answers != nil && answers[i] != want {
+				t.Fatalf("%s: eBPF says %v for %v, want %v", s.Why(), answers[i], a, want)
+			}
+		}
+		t.Logf("%d addresses", len(addrs))
+	}
+}
+
+// TestManyLookupsInOneProgram has each kind of code more than once, with labels of its own.
+func TestManyLookupsInOneProgram(t *testing.T) {
+	r := newRand(t)
+	var prefixes []netip.Prefix
+	for range 500 {
+		prefixes = append(prefixes, randomPrefix(r, 32, span(9, 32), 300))
+	}
+	c := &clock{now: 1}
+	d, _ := inKernel(t, 10, c)
+	few := parse("10.0.0.0/8", "172.16.0.0/12")
+	if err := d.Add(few[0], 0); err != nil {
+		t.Fatal(err)
+	}
+	code := asm.Instructions{asm.Mov.Reg(asm.R8, asm.R1), asm.Mov.Imm(asm.R7, 0)}
+	for i := range 3 {
+		for j, part := range []asm.Instructions{
+			NewStatic4(prefixes).Emit("set", fmt.Sprint("levels", i)),
+			NewStatic4(few).Emit("none", fmt.Sprint("tree", i)),
+			EmitDynamic4("set_x", fmt.Sprint("dynamic", i), 10),
+		} {
+			code = append(code, asm.Mov.Reg(asm.R1, asm.R8))
+			code = append(code, part...)
+			code = append(code, asm.LSh.Imm(asm.R0, int32(j)), asm.Or.Reg(asm.R7, asm.R0))
+		}
+	}
+	// The answer is whether any look-up said yes.
+	code = append(code, asm.Mov.Imm(asm.R0, 0), asm.JEq.Imm(asm.R7, 0, "none"), asm.Mov.Imm(asm.R0, 1),
+		asm.Mov.Reg(asm.R7, asm.R0).WithSymbol("none"))
+	addrs := probes(r, append(prefixes, few...), 32, 100)
+	run := newRunner(t, code, map[string]any{"set": NewStatic4(prefixes).MapSpec("set"), "set_x": d.m}, 1024)
+	for i, got := range run.judge(t, addrs) {
+		if want := naive(append(prefixes, few...), addrs[i]); got != want {
+			t.Fatalf("%v: %v, want %v", addrs[i], got, want)
+		}
 	}
 }
 
