@@ -20,6 +20,7 @@ type Clock struct {
 	mu     sync.Mutex
 	at     time.Duration // CLOCK_MONOTONIC of the last reading
 	ticks  uint64        // jiffies then
+	last   uint64        // what Now has said
 	sample func() (sample, error)
 	mono   func() time.Duration
 }
@@ -85,7 +86,8 @@ func (c *Clock) Now() uint64 {
 			now = s.mono
 		}
 	}
-	return c.ticks + uint64(max(now-c.at, 0))*c.hz/uint64(time.Second)
+	c.last = max(c.last, c.ticks+uint64(max(now-c.at, 0))*c.hz/uint64(time.Second))
+	return c.last
 }
 
 // Expiry is when a lease that begins now ends: at least d from now, never 0, which means that a

@@ -67,6 +67,17 @@ func TestLeaseEndsNotBeforeItsTimeAndSoonAfter(t *testing.T) {
 	}
 }
 
+func TestClockNeverGoesBack(t *testing.T) {
+	c, at := still(250)
+	*at += 900 * time.Millisecond
+	before := c.Now()
+	c.sample = func() (sample, error) { return sample{before - 3, *at}, nil } // the kernel's tick was late
+	*at += 200 * time.Millisecond
+	if now := c.Now(); now < before {
+		t.Errorf("%d after %d", now, before)
+	}
+}
+
 func TestLeaseWithoutEnd(t *testing.T) {
 	c, _ := still(250)
 	if got := c.Remaining(0); got != math.MaxInt64 {
