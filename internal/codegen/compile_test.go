@@ -1,64 +1,235 @@
 package codegen_test
 
 import (
-	"net/netip"
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
 	"os"
+	"reflect"
+	"strings"
 	"testing"
+
+	"github.com/cilium/ebpf"
 
 	"levee/internal/codegen"
 	"levee/internal/datapath"
+	"levee/internal/difftest"
+	"levee/internal/ir"
 	"levee/internal/oracle"
-	"levee/internal/packet"
 	"levee/internal/policy"
+	"levee/internal/syntax"
 )
 
-func TestSmoke(t *testing.T) {
+func needRoot(t *testing.T) {
+	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root")
+		t.Skip("needs root, to load programs")
 	}
-	r := func(a policy.Action, m ...policy.Term) *policy.Rule {
-		return &policy.Rule{Action: a, Match: m, ID: "x"}
-	}
-	num := func(f policy.Field, lo, hi uint64) policy.Term {
-		return policy.Term{Field: f, Ranges: []policy.Range{{Lo: lo, Hi: hi}}}
-	}
-	p := &policy.Policy{File: "x.levee", Essential: true, Default: policy.Default{Action: policy.Drop},
-		Protect: []*policy.Rule{r(policy.Protect, num(policy.Proto, 6, 6), num(policy.DstPort, 22, 22), policy.Term{Field: policy.SrcAddr, Prefixes: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:7::/48")}})},
-		Rules: []*policy.Rule{
-			r(policy.Drop, policy.Term{Field: policy.SrcAddr, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("2001:db8:8::1/128")}}),
-			r(policy.Drop, num(policy.Fragment, 1, 1)),
-			r(policy.Count, policy.Term{Field: policy.TCPFlags, Mask: 0x12, Value: 2}),
-			r(policy.Drop, num(policy.Proto, 17, 17), num(policy.SrcPort, 53, 53), num(policy.Len, 469, 1<<32-1)),
-			r(policy.Pass, num(policy.Proto, 6, 6), policy.Term{Field: policy.DstPort, Ranges: []policy.Range{{Lo: 80, Hi: 80}, {Lo: 443, Hi: 443}}}),
-		}}
-	for _, target := range []codegen.Target{{Trace: true}, {Trace: true, Frags: true, CPUs: 2}, {Trace: true, Hook: codegen.TCX, CPUs: 3}} {
-		prog, err := codegen.Compile(p, target)
-		if err != nil {
-			t.Fatal(err)
+}
+
+// resolve a policy that must be right.
+func resolve(t *testing.T, text string) *policy.Policy {
+	t.Helper()
+	f, diags := syntax.Parse("test.levee", []byte(text))
+	if !diags.HasErrors() {
+		var p *policy.Policy
+		p, diags = policy.Resolve(f, func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
+		if !diags.HasErrors() {
+			return p
 		}
-		t.Log(len(prog.Spec.Programs["levee"].Instructions))
-		run, err := datapath.NewRunner(prog)
+	}
+	var b bytes.Buffer
+	diags.Render(&b, false)
+	t.Fatalf("%s\n%s", text, b.String())
+	return nil
+}
+
+// agree compares a compiled policy with the oracle on packets drawn from the policy's corners.
+func agree(t *testing.T, name string, prog *ir.Program, target codegen.Target, seed uint64, packets int) {
+	t.Helper()
+	target.Trace = true
+	compiled, err := codegen.CompileIR(prog, target)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	run, err := datapath.NewRunner(compiled)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	defer run.Close()
+	reference := oracle.New(prog.Policy)
+	for frame := range difftest.Packets(prog.Policy, seed, packets) {
+		want := reference.Eval(frame)
+		got, action, err := run.Eval(frame)
 		if err != nil {
-			t.Fatalf("%+v", err)
-		}
-		defer run.Close()
-		o := oracle.New(p)
-		for _, f := range [][]byte{
-			build(t, packet.Spec{}),
-		} {
-			slot, act, err := run.Eval(f)
-			want := o.Eval(f)
-			if err != nil || slot != want.Slot {
-				t.Errorf("got %d %v %v want %+v", slot, act, err, want)
+			// BPF_PROG_RUN makes an skb of the frame, which must hold the header that its EtherType names.
+			if target.Hook == codegen.TCX && len(frame) < 54 {
+				continue
 			}
+			t.Fatalf("%s: seed %d: %v: frame %x", name, seed, err, frame)
+		}
+		if got != want.Slot || action != want.Action {
+			t.Fatalf("%s: seed %d: program: slot %d %v, oracle: slot %d %v: frame %x", name, seed, got, action, want.Slot, want.Action, frame)
 		}
 	}
 }
 
-func build(t *testing.T, s packet.Spec) []byte {
-	f, err := packet.Build(s)
+// generated gives a random policy. Its dynamic sets stay empty, for the program and the oracle alike.
+func generated(t *testing.T, seed uint64) *policy.Policy {
+	t.Helper()
+	p, _, err := difftest.Policy(seed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return p
+}
+
+func TestEveryTargetAgreesWithTheOracle(t *testing.T) {
+	needRoot(t)
+	for name, target := range map[string]codegen.Target{
+		"xdp, one CPU":    {},
+		"xdp, three CPUs": {CPUs: 3},
+		"xdp.frags":       {CPUs: 2, Frags: true},
+		"tcx":             {CPUs: 2, Hook: codegen.TCX},
+		"trial":           {CPUs: 2, Trial: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(12) {
+				p := generated(t, 5000+seed)
+				if target.Trial {
+					// The deadline of a fresh map is 0: over. Nothing ran before, so all pass.
+					checkTrialIsOver(t, p, target)
+					continue
+				}
+				agree(t, name, ir.Build(p), target, seed, 300)
+			}
+		})
+	}
+}
+
+func checkTrialIsOver(t *testing.T, p *policy.Policy, target codegen.Target) {
+	t.Helper()
+	compiled, err := codegen.Compile(p, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := ebpf.NewCollection(compiled.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loaded.Close()
+	for frame := range difftest.Packets(p, 1, 20) {
+		if len(frame) < 14 {
+			continue
+		}
+		ret, _, err := loaded.Programs[codegen.ProgramName].Test(frame)
+		if err != nil || ret != 2 {
+			t.Fatalf("after the deadline: %d, %v; want XDP_PASS", ret, err)
+		}
+	}
+}
+
+// Each pass only removes work: without it the same packets are decided by the same rules.
+func TestPassesChangeNoDecision(t *testing.T) {
+	needRoot(t)
+	for _, skip := range [][]string{{ir.PassShadow}, {ir.PassOrder}, {ir.PassShadow, ir.PassOrder}} {
+		for seed := range uint64(8) {
+			p := generated(t, 6000+seed)
+			agree(t, fmt.Sprint("without ", skip), ir.Build(p, skip...), codegen.Target{}, seed, 300)
+		}
+	}
+}
+
+// Rules that a table cannot hold stay compares; enough of them make a function of each class.
+func TestManyStraightRulesBecomeFunctions(t *testing.T) {
+	needRoot(t)
+	rng := rand.New(rand.NewPCG(11, 0))
+	var b strings.Builder
+	for i := range 2500 {
+		fmt.Fprintf(&b, "%s %s port %d len %d-%d\n", []string{"drop", "pass", "count"}[rng.IntN(3)],
+			[]string{"tcp", "udp", "ipv6 tcp"}[rng.IntN(3)], rng.IntN(300), 40+i/10, 60+i/10)
+	}
+	b.WriteString("drop ttl < 2\ndefault pass\n")
+	p := resolve(t, b.String())
+	agree(t, "2,500 rules", ir.Build(p), codegen.Target{CPUs: 2}, 3, 2000)
+}
+
+// Runs of rules on addresses and numbers go to tables, also between rules that do not.
+func TestManyRulesBecomeTables(t *testing.T) {
+	needRoot(t)
+	rng := rand.New(rand.NewPCG(12, 0))
+	four := func() string { return fmt.Sprintf("10.%d.%d.0/%d", rng.IntN(4), rng.IntN(8)*2, 23) }
+	six := func() string { return fmt.Sprintf("2001:db8:%x::/48", rng.IntN(64)) }
+	var b strings.Builder
+	for i := range 900 {
+		action := []string{"drop", "pass"}[rng.IntN(2)]
+		if i%300 == 299 {
+			fmt.Fprintf(&b, "count ttl < %d\n", 10+i/100)
+		}
+		switch rng.IntN(6) {
+		case 0:
+			fmt.Fprintf(&b, "%s from %s to %s\n", action, four(), four())
+		case 1:
+			fmt.Fprintf(&b, "%s tcp from %s port %d\n", action, four(), rng.IntN(200))
+		case 2:
+			fmt.Fprintf(&b, "%s udp from { %s, %s } from port { 53, %d-%d } to %s\n", action, four(), six(), 100+i, 200+i, four())
+		case 3:
+			fmt.Fprintf(&b, "%s from %s to %s port >= %d\n", action, six(), six(), rng.IntN(65000)+1)
+		case 4:
+			fmt.Fprintf(&b, "%s icmp type %d/%d from %s\n", action, rng.IntN(18), rng.IntN(4), four())
+		case 5:
+			fmt.Fprintf(&b, "%s proto %d to %s\n", action, 60+rng.IntN(60), []string{four(), six()}[rng.IntN(2)])
+		}
+	}
+	b.WriteString("default drop\n")
+	p := resolve(t, b.String())
+	prog, err := codegen.Compile(p, codegen.Target{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(fmt.Sprint(prog.Tables), "decision trees") {
+		t.Errorf("no decision trees in %v", prog.Tables)
+	}
+	agree(t, "900 rules", ir.Build(p), codegen.Target{CPUs: 2}, 4, 4000)
+}
+
+// The same policy gives the same program and tables on any machine.
+func TestCompilingIsPure(t *testing.T) {
+	for seed := range uint64(10) {
+		a, errA := codegen.Compile(generated(t, 7000+seed), codegen.Target{CPUs: 2})
+		b, errB := codegen.Compile(generated(t, 7000+seed), codegen.Target{CPUs: 2})
+		if errA != nil || errB != nil {
+			t.Fatal(errA, errB)
+		}
+		x, y := a.Spec.Programs[codegen.ProgramName].Instructions, b.Spec.Programs[codegen.ProgramName].Instructions
+		if fmt.Sprint(x) != fmt.Sprint(y) {
+			t.Errorf("seed %d: instructions differ", 7000+seed)
+		}
+		if !reflect.DeepEqual(a.Spec.Maps, b.Spec.Maps) {
+			t.Errorf("seed %d: maps differ", 7000+seed)
+		}
+	}
+}
+
+// The program holds only what the policy asks for.
+func TestUnusedPartsAreLeftOut(t *testing.T) {
+	for _, tt := range []struct {
+		policy string
+		maps   int // besides the counters
+	}{
+		{"default drop\n", 0},
+		{"pass tcp port { 22, 80, 443 }\ndefault drop\n", 0},
+		{"pass tcp port { 22, 80, 443, 8080, 8443, 25, 110, 143, 993 }\ndefault drop\n", 1},
+		{"set a = dynamic(max 100, lease 1m)\nset b = dynamic(max 100)\ndrop from a\ndefault pass\n", 1},
+	} {
+		prog, err := codegen.Compile(resolve(t, tt.policy), codegen.Target{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(prog.Spec.Maps) - 1; got != tt.maps {
+			t.Errorf("%q: %d maps besides the counters, want %d: %v", tt.policy, got, tt.maps, prog.Spec.Maps)
+		}
+	}
 }

@@ -11,9 +11,12 @@ import (
 	"levee/internal/policy"
 )
 
-// Lists of up to maxLinear ranges are compared one by one; longer ones become a bitmap, for fields
-// of 16 bits, or a tree of compares.
-const maxLinear = 4
+// Lists of up to maxLinear ranges are compared one by one; longer ones by a tree of compares, and
+// beyond maxTree, for fields of 16 bits, by a bitmap.
+const (
+	maxLinear = 4
+	maxTree   = 8
+)
 
 // bitmapBytes holds a bit for each value of a 16-bit field.
 const bitmapBytes = 1 << 16 / 8
@@ -35,7 +38,7 @@ func (c *compiler) number(q *ir.Cond, no string) {
 			c.label(other)
 		}
 		c.label(yes)
-	case bits16(q.Field):
+	case len(q.Ranges) > maxTree && bits16(q.Field):
 		c.bitmap(reg, q.Ranges, no)
 	default:
 		yes := c.fresh("yes")
@@ -147,7 +150,7 @@ func (c *compiler) bitmap(reg asm.Register, rs []policy.Range, no string) {
 		c.bitmaps[string(bits)] = name
 		c.maps[name] = constant(name, bits)
 		c.table(fmt.Sprintf("%d ranges of a 16-bit field", len(rs)), "bitmap", len(bits),
-			fmt.Sprintf("more than %d ranges: one load instead of compares", maxLinear))
+			fmt.Sprintf("more than %d ranges: one load instead of compares", maxTree))
 	}
 	c.emit(
 		asm.And.Imm(reg, 0xffff), // the verifier's bound

@@ -1,6 +1,7 @@
 package ir
 
 import (
+	"net/netip"
 	"slices"
 
 	"levee/internal/policy"
@@ -10,10 +11,10 @@ import (
 // match has been decided before.
 func shadow(rules []Rule, trace *reach) []Rule {
 	var kept []Rule
-	var deciding index
+	deciding := index{}
 	for i := range rules {
 		if by, ok := deciding.cover(&rules[i], kept); ok {
-			trace.shadowed(rules[i].Slot, by)
+			trace.shadowed(rules[i].Slot, kept[by].Slot)
 			continue
 		}
 		if rules[i].Action != policy.Count {
@@ -70,17 +71,41 @@ func flagsImply(b, a *Cond) bool {
 
 func flagsHold(c *Cond, f uint8) bool { return (f&c.Mask == c.Value) != c.Not }
 
-// index finds a covering rule without comparing all pairs: a rule can only be covered by one whose
-// every condition is on a field that it also asks about, so the candidates are grouped by
-// their set of fields.
-type index struct {
-	groups []*group
+// index finds a covering rule without comparing all pairs, by tuple space search (Srinivasan et al.,
+// SIGCOMM 1999): rules are grouped by the fields they ask about and the lengths of their two prefixes. A
+// covering rule asks about no other fields, and its prefixes hold those of the covered rule, so
+// there is one place in each group where it can be.
+type index map[tuple]map[place][]int
+
+// tuple is what the rules of a group have in common.
+type tuple struct {
+	fields   uint32
+	src, dst int16 // prefix lengths, or open
 }
 
-// group holds the deciding rules that ask about the same fields.
-type group struct {
-	fields  uint32
-	members []int // into the kept rules
+// place is where in a group a rule stands: its prefixes.
+type place struct{ src, dst netip.Prefix }
+
+// open stands for an address that is not asked about by exactly one prefix.
+const open = -1
+
+// single gives the prefix of a condition on an address that is one prefix, not negated.
+func single(r *Rule, f policy.Field) (p netip.Prefix, n int16) {
+	found := false
+	for i := range r.Conds {
+		q := &r.Conds[i]
+		if q.Field != f {
+			continue
+		}
+		if found || q.Not || len(q.Prefixes) != 1 {
+			return netip.Prefix{}, open
+		}
+		found, p = true, q.Prefixes[0]
+	}
+	if !found {
+		return netip.Prefix{}, open
+	}
+	return p, int16(p.Bits())
 }
 
 func fieldsOf(r *Rule) (set uint32) {
@@ -90,33 +115,55 @@ func fieldsOf(r *Rule) (set uint32) {
 	return set
 }
 
-func (x *index) add(r *Rule, at int) {
-	f := fieldsOf(r)
-	for _, g := range x.groups {
-		if g.fields == f {
-			g.members = append(g.members, at)
-			return
-		}
+func (x index) add(r *Rule, at int) {
+	src, m := single(r, policy.SrcAddr)
+	dst, n := single(r, policy.DstAddr)
+	t := tuple{fieldsOf(r), m, n}
+	if x[t] == nil {
+		x[t] = map[place][]int{}
 	}
-	x.groups = append(x.groups, &group{f, []int{at}})
+	x[t][place{src, dst}] = append(x[t][place{src, dst}], at)
 }
 
-func (x *index) cover(r *Rule, kept []Rule) (slot int, ok bool) {
-	f := fieldsOf(r)
-	best := -1
-	for _, g := range x.groups {
-		if g.fields&^f != 0 {
+// cover finds the first of the kept rules that covers r.
+func (x index) cover(r *Rule, kept []Rule) (at int, ok bool) {
+	fields := fieldsOf(r)
+	src, m := single(r, policy.SrcAddr)
+	dst, n := single(r, policy.DstAddr)
+	at = len(kept)
+	for t, group := range x {
+		if t.fields&^fields != 0 || t.src > m && m != open || t.dst > n && n != open {
 			continue
 		}
-		for _, at := range g.members {
-			if (best < 0 || at < best) && covers(&kept[at], r) {
-				best = at
-				break
+		if t.src != open && m == open || t.dst != open && n == open {
+			// Several prefixes may together lie in one: any place can hold the rule.
+			for _, members := range group {
+				at = first(members, kept, r, at)
 			}
+			continue
+		}
+		at = first(group[place{shorten(src, t.src), shorten(dst, t.dst)}], kept, r, at)
+	}
+	return at, at < len(kept)
+}
+
+func shorten(p netip.Prefix, n int16) netip.Prefix {
+	if n == open {
+		return netip.Prefix{}
+	}
+	q, _ := p.Addr().Prefix(int(n))
+	return q
+}
+
+// first of the members, in order, that covers r and stands before at.
+func first(members []int, kept []Rule, r *Rule, at int) int {
+	for _, i := range members {
+		if i >= at {
+			break
+		}
+		if covers(&kept[i], r) {
+			return i
 		}
 	}
-	if best < 0 {
-		return 0, false
-	}
-	return kept[best].Slot, true
+	return at
 }

@@ -1,0 +1,133 @@
+package ir
+
+import (
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"levee/internal/policy"
+	"levee/internal/syntax"
+)
+
+func resolve(t *testing.T, text string) *policy.Policy {
+	t.Helper()
+	f, diags := syntax.Parse("test.levee", []byte(text))
+	if diags.HasErrors() {
+		t.Fatalf("%s\n%v", text, diags)
+	}
+	p, diags := policy.Resolve(f, func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
+	if diags.HasErrors() {
+		t.Fatalf("%s\n%v", text, diags)
+	}
+	return p
+}
+
+func TestFindings(t *testing.T) {
+	for _, tt := range []struct {
+		name, policy string
+		want         []string // "line: part of the message", in order
+	}{
+		{"none", "drop from 10.0.0.0/8\npass tcp port 80\ndefault drop\n", nil},
+		{"same rule twice", "drop ttl 1\ndrop ttl 1\ndefault pass\n", []string{"2: line 1 matches the same packets"}},
+		{"same, written otherwise", "drop tcp flags syn/syn,ack\npass syn\ndefault pass\n", []string{"2: line 1 matches the same packets"}},
+		{"narrower behind wider", "drop from 10.0.0.0/8\ndrop from 10.1.0.0/16 ttl 5\ndefault pass\n", []string{"2: line 1 decides all its packets"}},
+		{"several prefixes in one", "drop from 10.0.0.0/8\npass from { 10.1.0.0/16, 10.9.0.1 }\ndefault pass\n", []string{"2: line 1 decides"}},
+		{"host behind its network", "drop from 2001:db8::/32\npass from 2001:db8::1\ndefault pass\n", []string{"2: line 1 decides"}},
+		{"wider behind narrower", "drop from 10.1.0.0/16\ndrop from 10.0.0.0/8\ndefault pass\n", nil},
+		{"behind a rule for all", "drop\npass ttl 5\ndefault pass\n", []string{"2: line 1 decides every packet before it"}},
+		{"two rules by family", "drop ipv4 ttl 5\ndrop ipv6 ttl 5\npass ttl 5\ndefault pass\n", []string{"3: line 1 and line 2 decide"}},
+		{"count covers nothing", "count ttl 5\npass ttl 5\ndefault drop\n", nil},
+		{"negations", "drop not from 10.0.0.0/8\ndrop not from { 10.0.0.0/8, 11.0.0.0/8 }\npass from 192.0.2.1\ndefault pass\n",
+			[]string{"2: line 1 decides", "3: line 1 decides"}},
+		{"protect covers a drop", "protect from 10.0.0.0/8\ndrop from 10.0.0.0/9\ndefault pass\n", []string{"2: line 1 decides"}},
+		{"malformed behind malformed", "drop malformed\npass malformed\ndefault pass\n", []string{"2: line 1 decides every malformed"}},
+		{"drops by port let fragments by", "drop udp port 53\ndefault pass\n", []string{"1: fragments slip by"}},
+		{"services break for large datagrams", "pass udp port 53\ndefault drop\n", []string{"1: large datagrams break"}},
+		{"tcp is not fragmented", "pass tcp port 53\ndefault drop\n", nil},
+		{"fragments are spoken of", "drop fragments\npass udp port 53\ndefault drop\n", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := Check(resolve(t, tt.policy))
+			for i, f := range got {
+				if i >= len(tt.want) {
+					t.Fatalf("unexpected: line %d: %s", f.Pos.Line, f.Message)
+				}
+				line, part, _ := strings.Cut(tt.want[i], ": ")
+				if string(rune('0'+f.Pos.Line)) != line || !strings.Contains(f.Message, part) {
+					t.Errorf("got line %d: %s; want %s", f.Pos.Line, f.Message, tt.want[i])
+				}
+			}
+			if len(got) < len(tt.want) {
+				t.Errorf("missing: %s", tt.want[len(got)])
+			}
+		})
+	}
+}
+
+func TestListsHoldOnlyWhatCanMatch(t *testing.T) {
+	p := resolve(t, "essential off\npass tcp port 80\ndrop from 10.0.0.0/8\ndrop fragments\ndefault pass\n")
+	prog := Build(p)
+	for _, tt := range []struct {
+		class Class
+		rules int // with the default
+	}{
+		{Class{}, 1},
+		{Class{IPv4, TCP, false}, 3},
+		{Class{IPv4, UDP, false}, 2},
+		{Class{IPv6, UDP, false}, 1},
+		{Class{IPv4, Other, true}, 2},
+		{Class{IPv6, TCP, true}, 2},
+	} {
+		if got := len(prog.Lists[tt.class.Index()]); got != tt.rules {
+			t.Errorf("%v: %d rules, want %d", tt.class, got, tt.rules)
+		}
+	}
+}
+
+func TestClassIndexFollowsTheList(t *testing.T) {
+	cs := Classes()
+	if len(cs) != NumClasses {
+		t.Fatalf("%d classes, want %d", len(cs), NumClasses)
+	}
+	for i, c := range cs {
+		if c.Index() != i {
+			t.Errorf("%v has index %d, stands at %d", c, c.Index(), i)
+		}
+	}
+}
+
+// Set operations on ranges against the same on a small array.
+func TestRanges(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 0))
+	random := func() (rs []policy.Range) {
+		for v := uint64(rng.IntN(3)); v < 60; {
+			hi := v + uint64(rng.IntN(6))
+			rs = append(rs, policy.Range{Lo: v, Hi: hi})
+			v = hi + 2 + uint64(rng.IntN(5))
+		}
+		return rs
+	}
+	in := func(rs []policy.Range, v uint64) bool {
+		for _, r := range rs {
+			if v >= r.Lo && v <= r.Hi {
+				return true
+			}
+		}
+		return false
+	}
+	for range 2000 {
+		a, b := random(), random()
+		both, less, inside := intersect(a, b), subtract(a, b), true
+		for v := range uint64(80) {
+			if in(both, v) != (in(a, v) && in(b, v)) || in(less, v) != (in(a, v) && !in(b, v)) {
+				t.Fatalf("%v and %v at %d: both %v, less %v", a, b, v, both, less)
+			}
+			inside = inside && (!in(a, v) || in(b, v))
+		}
+		if within(a, b) != inside {
+			t.Fatalf("within(%v, %v) = %v", a, b, !inside)
+		}
+	}
+}
