@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -26,6 +27,10 @@ type session struct {
 // the net below.
 func (e *env) refuseLockout(p *policy.Policy, dev string) error {
 	sessions, err := sessionsOn(dev)
+	var noDev netlink.LinkNotFoundError
+	if errors.As(err, &noDev) {
+		return nil // for the one who attaches to say
+	}
 	if err != nil {
 		fmt.Fprintf(e.stderr, "levee: cannot look for SSH sessions that the policy might cut: %v\n", err)
 		return nil

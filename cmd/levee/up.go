@@ -126,7 +126,7 @@ func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, asJSON bool) er
 		fmt.Fprintf(e.stderr, "levee: the policy is in force, but cleaning up failed: %v; the next levee command does it\n", err)
 	}
 	if asJSON {
-		if err := e.printJSON(rep); err != nil {
+		if err := e.printJSON(newUpReport(p, rep)); err != nil {
 			return err
 		}
 	} else {
@@ -136,6 +136,27 @@ func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, asJSON bool) er
 		return nil
 	}
 	return e.awaitConfirm(ctx, rep)
+}
+
+// upReport is the object of `levee up --json`. It is printed when the policy is in force, before a trial's end is waited
+// for; the exit status tells how that ended.
+type upReport struct {
+	Dev          string  `json:"dev"`
+	Ifindex      int     `json:"ifindex"`
+	Policy       string  `json:"policy"`
+	Hook         string  `json:"hook"`
+	Reason       string  `json:"reason"`             // why this hook
+	Generation   int     `json:"generation"`         // 1 for the first since the interface was attached
+	Replaced     string  `json:"replaced,omitempty"` // the policy before
+	Program      uint32  `json:"program"`            // id
+	TrialSeconds float64 `json:"trial_seconds"`      // 0: in force at once
+}
+
+func newUpReport(p *policy.Policy, r *datapath.Report) upReport {
+	return upReport{
+		Dev: r.Dev, Ifindex: r.Ifindex, Policy: p.File, Hook: string(r.Mode), Reason: r.Reason,
+		Generation: r.Generation, Replaced: r.Replaced, Program: r.Program, TrialSeconds: r.Trial.Seconds(),
+	}
 }
 
 func (e *env) printUp(p *policy.Policy, rep *datapath.Report) {
