@@ -2,6 +2,7 @@ package difftest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -23,6 +24,10 @@ type Engine interface {
 type Counter interface {
 	Packets() []uint64
 }
+
+// ErrNotRun is what an engine's error wraps that cannot be given this frame at all; the frame is
+// then left out of its comparison.
+var ErrNotRun = errors.New("the engine cannot run this frame")
 
 // Case is one comparison: Frames frames, made of Seed for Policy. Its dynamic sets hold
 // c.Entries(), which whoever makes an engine has to put there.
@@ -109,7 +114,10 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 		}
 	}
 	stats := Stats{Decided: map[int]int{}}
-	sums := make([]uint64, len(c.Policy.Slots()))
+	sums := make([][]uint64, len(engines))
+	for i := range sums {
+		sums[i] = make([]uint64, len(c.Policy.Slots()))
+	}
 	for f := range Packets(filled(c), c.Seed, c.Frames) {
 		if err := ctx.Err(); err != nil {
 			return stats, err
@@ -117,15 +125,14 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 		stats.Frames++
 		want := o.Eval(f)
 		stats.Decided[want.Slot]++
-		sums[want.Slot]++
-		for _, s := range want.Counted {
-			sums[s]++
-		}
 		if want.Malformed != packet.WellFormed {
 			stats.Malformed++
 		}
-		for _, e := range engines {
+		for i, e := range engines {
 			slot, action, err := e.Eval(f)
+			if errors.Is(err, ErrNotRun) {
+				continue
+			}
 			if err != nil {
 				return stats, fmt.Errorf("seed %d, frame %d (%x): %T: %w", c.Seed, stats.Frames, f, e, err)
 			}
@@ -133,13 +140,17 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 				return stats, &Difference{Case: c, N: stats.Frames, Frame: f, Engine: fmt.Sprintf("%T", e),
 					Want: verdict(c.Policy, want.Slot, want.Action), Got: verdict(c.Policy, slot, action), Story: o.Explain(f)}
 			}
+			for _, counted := range append(want.Counted, want.Slot) {
+				sums[i][counted]++
+			}
 		}
 	}
 	return stats, compareSums(c, sums, engines)
 }
 
-func compareSums(c Case, want []uint64, engines []Engine) error {
-	for _, e := range engines {
+func compareSums(c Case, sums [][]uint64, engines []Engine) error {
+	for i, e := range engines {
+		want := sums[i]
 		counter, ok := e.(Counter)
 		if !ok {
 			continue
