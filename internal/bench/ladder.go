@@ -120,7 +120,7 @@ func Ladder(ctx context.Context, o Options) (*Report, error) {
 	}
 	r := newReport(&o, b)
 	for _, d := range defences {
-		r.Rungs = append(r.Rungs, &Rung{Name: d.Name(), What: d.Describe(), Windows: []Window{}})
+		r.Rungs = append(r.Rungs, &Rung{Name: d.Name(), What: d.Describe(), Rules: d.Rules(), Windows: []Window{}})
 	}
 	err = b.pinned(func() error { return b.rounds(ctx, defences, r) })
 	if err != nil {

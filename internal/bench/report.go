@@ -36,6 +36,8 @@ type Traffic struct {
 type Rung struct {
 	Name string `json:"name"`
 	What string `json:"what"`
+	// Rules are the rung's rules in its own language.
+	Rules string `json:"rules,omitempty"`
 	// MedianPPS is packets a second of the mix, half of each flood, over the rounds; Interval bounds it
 	// at 95 %. Both are null when there is no figure; Why then says why.
 	MedianPPS *float64    `json:"median_pps"`

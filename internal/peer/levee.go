@@ -24,6 +24,7 @@ type levee struct {
 
 func (*levee) Name() string       { return "levee" }
 func (*levee) Hook() Hook         { return XDP }
+func (l *levee) Rules() string    { return string(l.text) }
 func (l *levee) Describe() string { return fmt.Sprintf("levee with %s, XDP in the driver", l.name) }
 
 func (l *levee) Install(ctx context.Context, s Site) error {

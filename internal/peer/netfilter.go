@@ -14,8 +14,9 @@ func NFT() Defence { return &nft{} }
 
 type nft struct{ site Site }
 
-func (*nft) Name() string { return "nft netdev ingress" }
-func (*nft) Hook() Hook   { return NetdevIn }
+func (*nft) Name() string  { return "nft netdev ingress" }
+func (*nft) Hook() Hook    { return NetdevIn }
+func (*nft) Rules() string { return fmt.Sprintf(nftRules, "eth0") }
 func (*nft) Describe() string {
 	return "nftables at netdev ingress, its first hook; the same rules, a counter each"
 }
@@ -93,8 +94,9 @@ func IPTables() Defence { return &iptables{} }
 
 type iptables struct{ site Site }
 
-func (*iptables) Name() string { return "iptables INPUT" }
-func (*iptables) Hook() Hook   { return LocalIn }
+func (*iptables) Name() string  { return "iptables INPUT" }
+func (*iptables) Hook() Hook    { return LocalIn }
+func (*iptables) Rules() string { return ipsetRules + iptablesRules + ip6tablesRules }
 func (*iptables) Describe() string {
 	return "iptables and ip6tables, chain INPUT, as Debian ships them; the same rules, sets by ipset"
 }

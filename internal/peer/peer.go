@@ -41,6 +41,8 @@ type Defence interface {
 	// Describe is one line: where it drops, and by which part of the rules.
 	Describe() string
 	Hook() Hook
+	// Rules is what Install puts into force, in the tool's own language; empty for none.
+	Rules() string
 	// Install puts the rules into force. An error that matches ErrMissing says what to install.
 	Install(ctx context.Context, s Site) error
 	// Dropped is the number of packets that the defence counts as dropped since Install.
@@ -84,6 +86,7 @@ type nothing struct{}
 func (nothing) Name() string                            { return "none" }
 func (nothing) Describe() string                        { return "no defence" }
 func (nothing) Hook() Hook                              { return NoDefence }
+func (nothing) Rules() string                           { return "" }
 func (nothing) Install(context.Context, Site) error     { return nil }
 func (nothing) Dropped(context.Context) (uint64, error) { return 0, nil }
 func (nothing) Remove(context.Context) error            { return nil }

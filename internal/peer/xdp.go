@@ -21,8 +21,9 @@ type xdpDrop struct {
 	link link.Link
 }
 
-func (*xdpDrop) Name() string { return "xdp drop" }
-func (*xdpDrop) Hook() Hook   { return XDP }
+func (*xdpDrop) Name() string  { return "xdp drop" }
+func (*xdpDrop) Hook() Hook    { return XDP }
+func (*xdpDrop) Rules() string { return "" }
 func (*xdpDrop) Describe() string {
 	return "an empty XDP program that drops, in the driver; counted by the driver"
 }

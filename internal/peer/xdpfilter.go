@@ -22,6 +22,13 @@ type xdpFilter struct {
 
 func (*xdpFilter) Name() string { return "xdp-filter" }
 func (*xdpFilter) Hook() Hook   { return XDP }
+func (*xdpFilter) Rules() string {
+	var b strings.Builder
+	for _, args := range xdpFilterRules {
+		fmt.Fprintln(&b, "xdp-filter", strings.Join(args, " "))
+	}
+	return b.String()
+}
 func (*xdpFilter) Describe() string {
 	return "xdp-filter, policy deny, in the driver; the rules that it can express: ports 80 and 443, exact addresses, default; counted by the driver"
 }
@@ -42,12 +49,8 @@ func (f *xdpFilter) Install(ctx context.Context, s Site) error {
 	if err := need("xdp-filter", "xdp-tools"); err != nil {
 		return err
 	}
-	var rules strings.Builder
-	for _, args := range xdpFilterRules {
-		fmt.Fprintln(&rules, "xdp-filter", strings.Join(args, " "))
-	}
 	f.stderr.Reset()
-	sh := s.Host.Command(ctx, "unshare", "--mount", "sh", "-c", fmt.Sprintf(xdpFilterScript, s.Device, rules.String()))
+	sh := s.Host.Command(ctx, "unshare", "--mount", "sh", "-c", fmt.Sprintf(xdpFilterScript, s.Device, f.Rules()))
 	sh.Stderr = &f.stderr
 	stdin, err := sh.StdinPipe()
 	if err != nil {
