@@ -100,7 +100,6 @@ func naive(boxes []Box, p *Packet) uint32 {
 // kernel is a program that looks up the fields of its frame, in the order of the stack.
 type kernel struct {
 	prog *ebpf.Program
-	maps []*ebpf.Map
 }
 
 func load(t testing.TB, table *Table) *kernel {
