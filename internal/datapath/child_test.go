@@ -25,6 +25,7 @@ type order struct {
 	Dev     string
 	File    string
 	Label   string
+	Text    string // of the policy; "": handPolicy
 	Confirm time.Duration
 	Kill    int // the step, counting from 1, at which the child kills itself; 0: none
 }
@@ -33,8 +34,11 @@ func (o order) run() error {
 	ctx := context.Background()
 	switch o.Do {
 	case "up":
-		p := named(o.File, o.Label)
-		_, err := Up(ctx, UpOptions{Dev: o.Dev, Confirm: o.Confirm, PolicyPath: o.File}, compileHand(p))
+		compile := compileHand(named(o.File, o.Label))
+		if o.Text != "" {
+			compile = compileText(o.Text)
+		}
+		_, err := Up(ctx, UpOptions{Dev: o.Dev, Confirm: o.Confirm, PolicyPath: o.File}, compile)
 		return err
 	case "wait":
 		r, err := Up(ctx, UpOptions{Dev: o.Dev, Confirm: o.Confirm, PolicyPath: o.File}, compileHand(named(o.File, o.Label)))

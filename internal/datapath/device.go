@@ -16,7 +16,7 @@ type device struct {
 	name   string
 	index  int
 	mtu    int
-	driver string
+	driver string // "driver veth", or "interface lo" where the kernel does not tell
 	xdp    uint32 // id of the XDP program on it, 0 if none
 	netns  uint64 // cookie of its network namespace
 }
@@ -60,18 +60,18 @@ func netnsCookie() (uint64, error) {
 	return cookie, nil
 }
 
-// driver is the name of an interface's driver, or what stands for it in a sentence.
+// driver names an interface's driver, for a sentence.
 func driver(name string) string {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return "of " + name
+		return "interface " + name
 	}
 	defer unix.Close(fd)
 	info, err := unix.IoctlGetEthtoolDrvinfo(fd, name)
 	if err != nil {
-		return "of " + name
+		return "interface " + name
 	}
-	return unix.ByteSliceToString(info.Driver[:])
+	return "driver " + unix.ByteSliceToString(info.Driver[:])
 }
 
 // refuseForeign is an error if somebody else's XDP program is on the interface.

@@ -92,6 +92,7 @@ func (n *testNet) flood(t *testing.T) (stop chan struct{}, sent chan uint64) {
 				return
 			default:
 			}
+			time.Sleep(20 * time.Microsecond) // a sender that never rests holds up RCU, and with it every replace
 			for range 64 {
 				if err := unix.Sendto(n.tx, f, 0, &unix.SockaddrLinklayer{Ifindex: n.txIndex}); err != nil {
 					t.Errorf("send: %v", err)

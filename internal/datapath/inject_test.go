@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,6 +130,46 @@ func TestFailureOrDeathAtAnyStepLeavesAWholePolicy(t *testing.T) {
 			eventually(t, func() error { return nothingAtAll(t, fmt.Sprint("down killed at ", downs[i])) })
 		}
 	})
+}
+
+// The same for a replace in which a dynamic set changes its shape: whatever happens, the set that is
+// in force afterwards has all entries, and takes more.
+func TestFailureOrDeathWhileASetMovesLosesNoEntry(t *testing.T) {
+	newTestNet(t)
+	grow := order{Do: "up", Dev: "lv0", File: "new.levee", Text: abuserPolicy(2000)}
+	var want []string
+	prepare := func() {
+		if err := bringPolicy(t, "lv0", abuserPolicy(1000), 0); err != nil {
+			t.Fatal(err)
+		}
+		entry := netip.PrefixFrom(address(len(want)), 32)
+		want = append(want, entry.String())
+		if _, err := SetAdd(t.Context(), "lv0", "abusers", []SetEntry{{Prefix: entry}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prepare()
+	clean := len(kernelObjects(t))
+	steps := record(t, grow)
+	if !slices.Contains(steps, "sets") {
+		t.Fatal(steps)
+	}
+	for i, step := range steps {
+		for _, kill := range []bool{false, true} {
+			prepare()
+			inject(t, grow, i, kill)
+			if got := listed(t, "lv0"); got != strings.Join(want, " ") {
+				t.Fatalf("step %d (%s), kill %v: the set has %s, want %s", i, step, kill, got, want)
+			}
+			eventually(t, func() error {
+				_ = status(t)
+				if left := kernelObjects(t); len(left) != clean {
+					return fmt.Errorf("step %d (%s), kill %v: left %v", i, step, kill, left)
+				}
+				return nil
+			})
+		}
+	}
 }
 
 // status0 is status without a trial being ended on the way.

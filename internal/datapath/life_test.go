@@ -199,6 +199,30 @@ func TestVanishedInterfaceIsCleanedUp(t *testing.T) {
 	runDirIsGone(t)
 }
 
+func TestVanishedNamespaceIsCleanedUpFromAnother(t *testing.T) {
+	n := newTestNet(t)
+	third := must2(netns.New())
+	addVeth(t, "lv0", "lv9", n.peer)
+	bring(t, "lv0", Auto, named("there.levee", "one"))
+	if err := netns.Set(n.here); err != nil {
+		t.Fatal(err)
+	}
+	third.Close() // nothing refers to it any more
+	var all []string
+	eventually(t, func() error { // the kernel takes namespaces down in the background
+		_, notes, err := Status(t.Context(), false)
+		all = append(all, notes...)
+		if err != nil || len(all) == 0 {
+			return fmt.Errorf("no note: %v", err)
+		}
+		return nil
+	})
+	if len(all) != 1 || !strings.Contains(all[0], "interface lv0 has vanished, and its policy /etc/there.levee with it") {
+		t.Errorf("notes %q", all)
+	}
+	runDirIsGone(t)
+}
+
 func TestRenamedInterfaceKeepsItsPolicy(t *testing.T) {
 	n := newTestNet(t)
 	addVeth(t, "old0", "old1", n.peer)

@@ -109,13 +109,13 @@ func whyNot(d *device, t try, err error) string {
 	case t.mode == XDPGeneric:
 		return "generic XDP: " + cause
 	case errors.Is(err, unix.EOPNOTSUPP) && d.mtu > linearMTU:
-		return fmt.Sprintf("driver %s has no native XDP, or none at MTU %d: %s", d.driver, d.mtu, cause)
+		return fmt.Sprintf("%s has no native XDP, or none at MTU %d: %s", d.driver, d.mtu, cause)
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Sprintf("driver %s has no native XDP: %s", d.driver, cause)
+		return fmt.Sprintf("%s has no native XDP: %s", d.driver, cause)
 	case t.frags:
-		return fmt.Sprintf("driver %s takes no native XDP with fragments: %s", d.driver, cause)
+		return fmt.Sprintf("%s takes no native XDP with fragments: %s", d.driver, cause)
 	}
-	return fmt.Sprintf("driver %s takes no native XDP at MTU %d without fragments: %s", d.driver, d.mtu, cause)
+	return fmt.Sprintf("%s takes no native XDP at MTU %d without fragments: %s", d.driver, d.mtu, cause)
 }
 
 // flat is the innermost message of an error.

@@ -15,17 +15,21 @@ import (
 	"levee/internal/prefix"
 )
 
-// parsed is a policy from its text, in the real language.
-func parsed(t testing.TB, text string) *policy.Policy {
-	t.Helper()
-	p, ds := policy.Parse("test.levee", []byte(text), nil)
-	if ds.HasErrors() {
-		t.Fatalf("%v", ds)
+// compileText compiles a policy in the real language with the real compiler.
+func compileText(text string) CompileFunc {
+	return func(target codegen.Target) (*codegen.Program, error) {
+		p, ds := policy.Parse("test.levee", []byte(text), nil)
+		if ds.HasErrors() {
+			return nil, fmt.Errorf("%v", ds)
+		}
+		prog, err := codegen.Compile(p, target)
+		if err == nil {
+			prog.Spec.Programs[codegen.ProgramName].Name = handName()
+		}
+		return prog, err
 	}
-	return p
 }
 
-// bringPolicy puts a policy into force, compiled by the real compiler.
 func bringPolicy(t testing.TB, dev, text string, confirm time.Duration) error {
 	t.Helper()
 	return bringPolicyAt(t, dev, Auto, text, confirm)
@@ -33,15 +37,8 @@ func bringPolicy(t testing.TB, dev, text string, confirm time.Duration) error {
 
 func bringPolicyAt(t testing.TB, dev string, mode Mode, text string, confirm time.Duration) error {
 	t.Helper()
-	p := parsed(t, text)
-	_, err := Up(context.Background(), UpOptions{Dev: dev, Mode: mode, Confirm: confirm, PolicyPath: "/etc/test.levee", Source: []byte(text)},
-		func(target codegen.Target) (*codegen.Program, error) {
-			prog, err := codegen.Compile(p, target)
-			if err == nil {
-				prog.Spec.Programs[codegen.ProgramName].Name = handName()
-			}
-			return prog, err
-		})
+	o := UpOptions{Dev: dev, Mode: mode, Confirm: confirm, PolicyPath: "/etc/test.levee", Source: []byte(text)}
+	_, err := Up(context.Background(), o, compileText(text))
 	return err
 }
 
