@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 
+	"levee/internal/datapath"
 	"levee/internal/kernel"
 	"levee/internal/packet"
 )
@@ -52,6 +54,14 @@ func setupScript(e *testscript.Env) error {
 	if err != nil {
 		return err
 	}
+	// A runtime directory of its own: a command also cleans up after others, and says so.
+	run := fmt.Sprintf("/run/levee-t%d-%d", os.Getpid(), netnsCount.Add(1))
+	e.Setenv(datapath.RunEnv, run)
+	e.Defer(func() {
+		// What a story that failed has left; the policies go with their pins.
+		_ = unix.Unmount(filepath.Join(run, "bpf"), unix.MNT_DETACH)
+		_ = os.RemoveAll(run)
+	})
 	for _, dir := range []string{filepath.Dir(filepath.Dir(bin)), e.WorkDir, filepath.Dir(e.WorkDir)} {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			return err

@@ -98,7 +98,7 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 		Dev: dev, Mode: mode, Confirm: trial,
 		PolicyPath: absolute(pr.src), Source: pr.src.text,
 	}
-	return e.bringUp(p, opts, f.json)
+	return e.bringUp(p, opts, f)
 }
 
 // absolute is the policy's path as status shows it, whatever directory that is asked from.
@@ -111,7 +111,7 @@ func absolute(s *source) string {
 	return s.title()
 }
 
-func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, asJSON bool) error {
+func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, f *upFlags) error {
 	ctx, stop := e.signals()
 	defer stop()
 	rep, err := datapath.Up(ctx, opts, func(t codegen.Target) (*codegen.Program, error) { return codegen.Compile(p, t) })
@@ -125,17 +125,17 @@ func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, asJSON bool) er
 	if err != nil {
 		fmt.Fprintf(e.stderr, "levee: the policy is in force, but cleaning up failed: %v; the next levee command does it\n", err)
 	}
-	if asJSON {
+	if f.json {
 		if err := e.printJSON(newUpReport(p, rep)); err != nil {
 			return err
 		}
 	} else {
-		e.printUp(p, rep)
+		e.printUp(p, rep, f.confirm)
 	}
 	if rep.Trial == 0 {
 		return nil
 	}
-	return e.awaitConfirm(ctx, rep)
+	return e.awaitConfirm(ctx, rep, f.confirm)
 }
 
 // upReport is the object of `levee up --json`. It is printed when the policy is in force, before a trial's end is waited
@@ -159,10 +159,11 @@ func newUpReport(p *policy.Policy, r *datapath.Report) upReport {
 	}
 }
 
-func (e *env) printUp(p *policy.Policy, rep *datapath.Report) {
+// printUp says what was done; trial is --confirm as it was written.
+func (e *env) printUp(p *policy.Policy, rep *datapath.Report, trial string) {
 	state := "in force"
 	if rep.Trial > 0 {
-		state = fmt.Sprintf("on trial for %s", rep.Trial)
+		state = "on trial for " + trial
 	}
 	fmt.Fprintf(e.stdout, "%s is %s on %s\n", p.File, state, rep.Dev)
 	fmt.Fprintf(e.stdout, "  hook      %s: %s\n", rep.Mode, rep.Reason)
@@ -173,7 +174,7 @@ func (e *env) printUp(p *policy.Policy, rep *datapath.Report) {
 }
 
 // awaitConfirm waits for the end of a trial.
-func (e *env) awaitConfirm(ctx context.Context, rep *datapath.Report) error {
+func (e *env) awaitConfirm(ctx context.Context, rep *datapath.Report, trial string) error {
 	fmt.Fprintf(e.stderr, "levee: to keep it: levee confirm --dev %s; Ctrl-C goes back at once\n", rep.Dev)
 	end := e.now().Add(rep.Trial)
 	progress := e.progress()
@@ -200,7 +201,7 @@ func (e *env) awaitConfirm(ctx context.Context, rep *datapath.Report) error {
 		case datapath.Replaced:
 			return fmt.Errorf("not confirmed: another policy has been put on %s meanwhile", rep.Dev)
 		}
-		return fmt.Errorf("not confirmed within %s: %s is as it was before", rep.Trial, rep.Dev)
+		return fmt.Errorf("not confirmed within %s: %s is as it was before", trial, rep.Dev)
 	}
 }
 

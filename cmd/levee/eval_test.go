@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"levee/internal/oracle"
+	"levee/internal/policy"
+)
+
+// twoRules is a policy, with engines that hold the oracle alone.
+func twoRules(t *testing.T) (*policy.Policy, *engines) {
+	t.Helper()
+	src := "drop arp as \"a\"\npass ipv4\ndefault drop\ntest \"t\" { packet arp expect drop by \"a\" }\n"
+	p, ds := policy.Parse("two.levee", []byte(src), nil)
+	if ds.HasErrors() {
+		t.Fatal(ds.Err())
+	}
+	return p, &engines{p: p, slots: p.Slots(), kind: engineBoth, oracle: oracle.New(p)}
+}
+
+func TestDifferenceShowsBothVerdictsThePacketAndItsStory(t *testing.T) {
+	p, g := twoRules(t)
+	e, out, errs, _ := testEnv(false)
+	r := &evalRun{e: e, p: p, g: g, out: bufio.NewWriter(out), n: 17}
+	frame := p.Tests[0].Steps[0].Frame
+	j := judgement{slot: p.RuleSlot(0), action: policy.Drop, differs: true, bpfSlot: p.DefaultSlot(), bpfAct: policy.Pass}
+	r.difference(frame, newVerdict(p, g.slots[j.slot], j.action, 17, engineBoth), j)
+	for _, want := range []string{
+		"packet 17 is judged differently:\n",
+		"  oracle            drop two.levee:1 \"a\"\n",
+		"  compiled program  pass two.levee:3 (default)\n",
+		"  packet            020000000002",
+		"\n  Ethernet  at 0, 14 bytes",
+		"\n  drop: by \"a\" (two.levee:1)\n",
+	} {
+		if !strings.Contains(errs.String(), want) {
+			t.Errorf("no %q in\n%s", want, errs)
+		}
+	}
+	if f := g.fault(&p.Tests[0].Steps[0], j); !strings.Contains(f, "but pass by the default (two.levee:3) from the compiled program") {
+		t.Errorf("fault of a test: %q", f)
+	}
+}
+
+func TestVerdictLines(t *testing.T) {
+	for _, c := range []struct {
+		v    verdict
+		want string
+	}{
+		{verdict{N: 1, Verdict: "drop", Rule: "e:14", Label: "x", Reason: "rule"}, `1 drop e:14 "x"`},
+		{verdict{N: 2, Verdict: "pass", Rule: "e:3", Reason: "rule"}, `2 pass e:3`},
+		{verdict{N: 3, Verdict: "pass", Rule: "e:2", Label: "adm", Reason: "protect"}, `3 pass e:2 "adm" (protect)`},
+		{verdict{N: 4, Verdict: "drop", Rule: "malformed:ip-length", Label: "ip-length", Reason: "malformed"}, `4 drop malformed:ip-length`},
+		{verdict{N: 5, Verdict: "pass", Rule: "e:9", Label: "default", Reason: "default"}, `5 pass e:9 (default)`},
+	} {
+		if got := c.v.String(); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.v, got, c.want)
+		}
+	}
+}
+
+// TestFieldNamesStay holds the names and the order of what `levee eval --json` prints.
+func TestFieldNamesStay(t *testing.T) {
+	var b bytes.Buffer
+	if err := json.NewEncoder(&b).Encode(verdict{N: 1, Verdict: "drop", Rule: "edge.levee:14", Label: "abuser", Reason: "rule", Engine: "bpf"}); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"n":1,"verdict":"drop","rule":"edge.levee:14","label":"abuser","reason":"rule","engine":"bpf"}` + "\n"
+	if b.String() != want {
+		t.Errorf("got  %swant %s", &b, want)
+	}
+}
