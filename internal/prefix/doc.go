@@ -12,17 +12,18 @@
 //
 // # Register contract
 //
-// All emitted code is inline, and expects and leaves this:
+// The look-up of a static set is inline code, that of a dynamic set a function. Both expect and
+// leave this:
 //
 //	in   R1  IPv4: the address, host order, in the low 32 bits (the upper are ignored);
 //	         IPv6: the first 8 bytes of the address as a host-order number
 //	     R2  IPv6: the last 8 bytes likewise
 //	out  R0  1 if the address is a member, else 0
 //
-// R0 to R5 and the stack bytes [R10-64, R10) are overwritten, R6 to R9 kept. Every symbol begins
-// with the label the caller gave. Nothing but array maps with one entry (Linux 5.2) and, for
-// leases, bpf_jiffies64 (5.6) is needed; every table index is bounded by a shift or a mask, so
-// that the verifier needs no path for it.
+// R0 to R5 are overwritten, R6 to R9 kept. Every symbol begins with the label the caller gave.
+// Nothing but array maps with one entry (Linux 5.2) and, for dynamic sets, bpf_jiffies64 and global
+// functions (5.6) is needed; every table index is bounded by a shift or a mask, so that the
+// verifier needs no path for it.
 //
 // This package must never open, pin or load anything: maps are made by package datapath.
 package prefix

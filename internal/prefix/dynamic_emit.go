@@ -15,30 +15,21 @@ const (
 	stackTag    = -48 // of the key being looked for
 )
 
-// EmitDynamic4 gives the look-up of an IPv4 address in a dynamic set with the given max, under the
-// package's register contract. For each prefix length in use it reads one bucket, sometimes two;
-// the clock is read only when an entry is found.
-func EmitDynamic4(mapName, label string, max int) asm.Instructions {
-	return emitDynamic(mapName, label, geometryOf(max).v4)
-}
-
-// EmitDynamic6 does the same for IPv6.
-func EmitDynamic6(mapName, label string, max int) asm.Instructions {
-	return emitDynamic(mapName, label, geometryOf(max).v6)
-}
-
-// DynamicFunction4 gives the look-up as a function `u64 symbol(u64 address)` to be appended to a
-// program and called with asm.Call.Label(symbol). It is a global function, which the verifier (Linux 5.6)
-// walks once however often it is called, where inline code is walked again at each place: about
-// 15,000 instructions of its million, and 70,000 for IPv6. It carries BTF, so every function of the
-// program must (btf.WithFuncMetadata).
+// DynamicFunction4 gives the look-up of an IPv4 address in a dynamic set with the given max, as a
+// function `u64 symbol(u64 address)` to be appended to a program and called with
+// asm.Call.Label(symbol). For each prefix length in use it reads one bucket, sometimes two; the
+// clock is read only when an entry is found.
+//
+// It is a global function, which the verifier (Linux 5.6) walks once however often it is called. Inline it
+// would be walked again at each place: 15,000 instructions of the verifier's million, and 70,000 for IPv6. It
+// carries BTF, so every function of the program must (btf.WithFuncMetadata).
 func DynamicFunction4(mapName, symbol string, max int) asm.Instructions {
-	return function(symbol, EmitDynamic4(mapName, symbol+"_in", max), "address")
+	return function(symbol, emitDynamic(mapName, symbol+"_in", geometryOf(max).v4), "address")
 }
 
 // DynamicFunction6 does the same for IPv6: `u64 symbol(u64 high, u64 low)`.
 func DynamicFunction6(mapName, symbol string, max int) asm.Instructions {
-	return function(symbol, EmitDynamic6(mapName, symbol+"_in", max), "high", "low")
+	return function(symbol, emitDynamic(mapName, symbol+"_in", geometryOf(max).v6), "high", "low")
 }
 
 func function(symbol string, code asm.Instructions, params ...string) asm.Instructions {
@@ -52,6 +43,7 @@ func function(symbol string, code asm.Instructions, params ...string) asm.Instru
 	return append(code, asm.Return())
 }
 
+// emitDynamic gives the look-up as inline code, with its own labels, for the table of one family.
 func emitDynamic(mapName, label string, f family) asm.Instructions {
 	e := &dynamicEmitter{
 		emitter: emitter{mapName: mapName, end: label + "_end", v4: f.width == 32},

@@ -70,8 +70,8 @@ func inKernel(t testing.TB, max int, c *clock) (mapped, map[int]*runner) {
 	}
 	sets := map[string]any{"set_x": m}
 	return mapped{d, m}, map[int]*runner{
-		32:  newRunner(t, EmitDynamic4("set_x", "a", max), sets, 1024),
-		128: newRunner(t, EmitDynamic6("set_x", "a", max), sets, 1024),
+		32:  newRunner(t, emitDynamic("set_x", "a", geometryOf(max).v4), sets, 1024),
+		128: newRunner(t, emitDynamic("set_x", "a", geometryOf(max).v6), sets, 1024),
 	}
 }
 

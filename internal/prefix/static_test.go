@@ -200,7 +200,7 @@ func TestManyLookupsInOneProgram(t *testing.T) {
 		for j, part := range []asm.Instructions{
 			NewStatic4(prefixes).Emit("set", fmt.Sprint("levels", i)),
 			NewStatic4(few).Emit("none", fmt.Sprint("tree", i)),
-			EmitDynamic4("set_x", fmt.Sprint("dynamic", i), 10),
+			emitDynamic("set_x", fmt.Sprint("dynamic", i), geometryOf(10).v4),
 		} {
 			code = append(code, asm.Mov.Reg(asm.R1, asm.R8))
 			code = append(code, part...)
