@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +18,7 @@ import (
 // Set is a dynamic set of one attached policy, open for many changes: about a microsecond each. It
 // follows its policy through replaces by other commands. It may be used concurrently.
 type Set struct {
-	dev, name, key string
+	dev, name string
 
 	mu      sync.Mutex
 	writers *writers
@@ -97,7 +98,7 @@ func noSet(dev, name string, known []string) error {
 
 // openSetOf opens the maps of a set of an attachment, nil if it has none of that name.
 func (s *store) openSetOf(a *attachment, name string) (_ *Set, err error) {
-	out := &Set{dev: a.current().Dev, name: name, key: a.key}
+	out := &Set{dev: a.current().Dev, name: name}
 	defer func() {
 		if err != nil {
 			out.Close()
@@ -162,33 +163,56 @@ func (s *Set) Close() error {
 
 // hold locks the set, at the maps that are in force now. The caller releases.
 func (s *Set) hold(ctx context.Context) error {
-	s.mu.Lock()
 	for {
-		if s.writers != nil {
-			if err := s.writers.lock(); err != nil {
-				s.mu.Unlock()
-				return err
-			}
-			if s.writers.serial() == s.serial {
-				err := s.mend()
-				if err != nil {
-					s.release()
-				}
-				return err
-			}
-			s.writers.unlock()
-		}
-		// Maps have changed. The order of locks is directory, then sets: so this one is not held here.
-		fresh, err := OpenSet(ctx, s.dev, s.name)
-		if err != nil {
-			s.mu.Unlock()
+		held, err := s.tryHold()
+		if held || err != nil {
 			return err
 		}
-		s.maps, fresh.maps = fresh.maps, s.maps
-		s.writers, fresh.writers = fresh.writers, s.writers
-		s.serial, s.key = fresh.serial, fresh.key
-		fresh.Close()
+		if err := s.reopen(ctx); err != nil {
+			return err
+		}
 	}
+}
+
+// tryHold locks the set unless other maps than those that it has open may be in force.
+func (s *Set) tryHold() (held bool, err error) {
+	s.mu.Lock()
+	defer func() {
+		if !held {
+			s.mu.Unlock()
+		}
+	}()
+	if s.writers == nil {
+		return false, fmt.Errorf("dynamic set %q is closed: %w", s.name, os.ErrClosed)
+	}
+	if err := s.writers.lock(); err != nil {
+		return false, err
+	}
+	if s.writers.serial() != s.serial {
+		s.writers.unlock()
+		return false, nil
+	}
+	if err := s.mend(); err != nil {
+		s.writers.unlock()
+		return false, err
+	}
+	return true, nil
+}
+
+// reopen opens the maps that are in force now. It takes the lock of the runtime directory, which
+// comes before those of sets: the caller holds none of them.
+func (s *Set) reopen(ctx context.Context) error {
+	fresh, err := OpenSet(ctx, s.dev, s.name)
+	if err != nil {
+		return err
+	}
+	defer fresh.Close() // closes what s had open
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.maps, fresh.maps = fresh.maps, s.maps
+	s.writers, fresh.writers = fresh.writers, s.writers
+	s.serial = fresh.serial
+	return nil
 }
 
 // mend repairs what another process may have left when it was killed in the middle of a change.
@@ -249,12 +273,12 @@ func (s *Set) List(ctx context.Context) ([]SetEntry, error) {
 	if err := s.hold(ctx); err != nil {
 		return nil, err
 	}
-	defer s.release()
 	m := s.maps[0]
 	out := make([]SetEntry, 0, m.Len())
 	for e := range m.All() {
 		out = append(out, SetEntry{e.Prefix, m.left(e.Expires)})
 	}
+	s.release() // before sorting, which takes longer
 	slices.SortFunc(out, func(a, b SetEntry) int { return a.Prefix.Compare(b.Prefix) })
 	return out, nil
 }
@@ -322,97 +346,4 @@ func checkPrefix(p netip.Prefix) error {
 		return fmt.Errorf("%v has host bits set; did you mean %v?", p, p.Masked())
 	}
 	return nil
-}
-
-// SetAdd adds entries to the dynamic set of that name of the policy on dev, or, if dev is "", of
-// every policy in this network namespace that has one. All entries are added everywhere, or, with an
-// error, none anywhere. devs are the interfaces.
-func SetAdd(ctx context.Context, dev, name string, entries []SetEntry) (devs []string, err error) {
-	if err := checkEntries(entries); err != nil {
-		return nil, err
-	}
-	var done []undo
-	err = eachSet(ctx, dev, name, func(s *Set) error {
-		d, err := s.add(entries)
-		if err != nil {
-			takeBack(done)
-			return err
-		}
-		done = append(done, d...)
-		devs = append(devs, s.dev)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return devs, nil
-}
-
-// eachSet holds all sets of that name at once, in the fixed order in which they are opened, and runs
-// fn on each until an error.
-func eachSet(ctx context.Context, dev, name string, fn func(*Set) error) error {
-	sets, err := openSets(ctx, dev, name)
-	if err != nil {
-		return err
-	}
-	for _, s := range sets {
-		defer s.Close()
-	}
-	for _, s := range sets {
-		if err := s.hold(ctx); err != nil {
-			return err
-		}
-		defer s.release()
-	}
-	for _, s := range sets {
-		if err := fn(s); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// SetDel deletes prefixes from dynamic sets, chosen as by SetAdd, and says how many entries there
-// were. A prefix that is no entry is no error.
-func SetDel(ctx context.Context, dev, name string, prefixes []netip.Prefix) (deleted int, devs []string, err error) {
-	sets, err := openSets(ctx, dev, name)
-	if err != nil {
-		return 0, nil, err
-	}
-	for _, s := range sets {
-		defer s.Close()
-	}
-	for _, s := range sets {
-		n, err := s.Delete(ctx, prefixes...)
-		if err != nil {
-			return deleted, devs, err
-		}
-		deleted += n
-		devs = append(devs, s.dev)
-	}
-	return deleted, devs, nil
-}
-
-// SetContents is a dynamic set with its entries.
-type SetContents struct {
-	Dev     string
-	Entries []SetEntry
-}
-
-// SetList lists dynamic sets, chosen as by SetAdd.
-func SetList(ctx context.Context, dev, name string) ([]SetContents, error) {
-	sets, err := openSets(ctx, dev, name)
-	if err != nil {
-		return nil, err
-	}
-	var out []SetContents
-	for _, s := range sets {
-		defer s.Close()
-		entries, err := s.List(ctx)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, SetContents{s.dev, entries})
-	}
-	return out, nil
 }

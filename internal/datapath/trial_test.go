@@ -220,3 +220,20 @@ func TestTrialEndsAlthoughTheWaitingProcessIsKilled(t *testing.T) {
 		t.Errorf("%s is in force", a.Policy)
 	}
 }
+
+func TestRollBackEndsATrialAtOnce(t *testing.T) {
+	n := newTestNet(t)
+	bring(t, "lv0", Auto, named("old.levee", "old"))
+	r := bringOnTrial(t, named("new.levee", "new"), time.Hour)
+	if _, err := RollBack(t.Context(), "lv0", r.Generation-1); err == nil {
+		t.Error("rolled back a policy that is not on trial")
+	}
+	if notes, err := RollBack(t.Context(), "lv0", r.Generation); err != nil || len(notes) != 1 {
+		t.Fatal(notes, err)
+	}
+	n.send(t, 3, 1)
+	wantPackets(t, "old", 3)
+	if a := status(t); a.Policy != "/etc/old.levee" || a.Trial != 0 {
+		t.Errorf("%+v", a)
+	}
+}
