@@ -109,7 +109,8 @@ func Ladder(ctx context.Context, o Options) (*Report, error) {
 	if os.Geteuid() != 0 {
 		return nil, kernel.Refuse(os.ErrPermission, "measuring needs root: sudo levee bench ladder")
 	}
-	l, err := lab.New(ctx, lab.Standard())
+	// The lab stays for the tidying up after an interrupted window; Close removes it.
+	l, err := lab.New(context.WithoutCancel(ctx), lab.Standard())
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 // sample is what is read at both ends of a window.
 type sample struct {
 	at       time.Time
+	skew     time.Duration // how long reading took
 	received uint64
 	thread   time.Duration // run time of the receiving thread
 	cpu      cpuTimes
@@ -39,7 +40,7 @@ func (b *bench) take() (sample, error) {
 		if s.thread, err = runTime(b.napi); err != nil {
 			return s, err
 		}
-		if time.Since(before) <= maxSkew {
+		if s.skew = time.Since(before); s.skew <= maxSkew {
 			break
 		}
 	}

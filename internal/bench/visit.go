@@ -59,18 +59,22 @@ func (b *bench) pinned(f func() error) error {
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
 		return fmt.Errorf("running on core %d: %w", b.generatorCPU, err)
 	}
-	defer func() { _ = unix.SchedSetaffinity(0, &old) }()               // was allowed before
-	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, -20); err != nil { // of this thread
+	defer func() { _ = unix.SchedSetaffinity(0, &old) }() // was allowed before
+	prio, err := unix.Getpriority(unix.PRIO_PROCESS, 0)   // 20 - nice, of this thread
+	if err == nil {
+		err = unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
+	}
+	if err != nil {
 		return fmt.Errorf("raising the priority of the measuring thread: %w", err)
 	}
-	defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) }()
+	defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, 0, 20-prio) }()
 	return f()
 }
 
 // visit installs a defence, measures one window for each traffic of the mix, and removes it.
 func (b *bench) visit(ctx context.Context, d peer.Defence) (windows []Window, err error) {
 	site := peer.Site{Host: b.server, Device: b.device}
-	defer func() { err = errors.Join(err, d.Remove(ctx)) }()
+	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx))) }()
 	if err := d.Install(ctx, site); err != nil {
 		return nil, err
 	}
@@ -146,10 +150,11 @@ func (b *bench) window(ctx context.Context, d peer.Defence, t traffic) (*Window,
 		return nil, err
 	}
 	w.conditions = before.broken(d.Hook())
-	for _, c := range after.broken(d.Hook()) {
-		if len(w.conditions) == 0 {
-			w.conditions = append(w.conditions, c)
-		}
+	if len(w.conditions) == 0 {
+		w.conditions = after.broken(d.Hook())
+	}
+	if skew := start.skew + end.skew; skew > b.Window/200 {
+		w.conditions = append(w.conditions, fmt.Sprintf("reading the counters took %v, too long for a window of %v", skew, b.Window))
 	}
 	w.fill(start, end)
 	w.balance(sent, first, last, d.Hook())

@@ -60,9 +60,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	if _, err := peer.Resolve(o.Name, o.Policy); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	l, err := lab.New(ctx, lab.Standard())
+	// The lab stays for the tidying up after an interruption; Close removes it.
+	l, err := lab.New(context.WithoutCancel(ctx), lab.Standard())
 	if err != nil {
 		return err
 	}

@@ -95,11 +95,18 @@ func labsOf(t *testing.T, pid int) []string {
 // rolesOf lists the processes that still play a role of this test's binary.
 func rolesOf(t *testing.T, role string) []string {
 	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var out []string
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, f := range files {
 		args, err := os.ReadFile(f)
-		if err == nil && bytes.Contains(args, []byte("\x00role\x00"+role+"\x00")) {
+		if err == nil && bytes.HasPrefix(args, []byte(self+"\x00role\x00"+role+"\x00")) {
 			out = append(out, f)
 		}
 	}

@@ -149,12 +149,14 @@ func (s *screen) draw() {
 	defer s.mu.Unlock()
 	lines := s.table()
 	var b strings.Builder
+	b.WriteString("\x1b[?7l") // a line that is too long for the terminal is cut, not wrapped
 	if s.drawn > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA", s.drawn)
 	}
 	for _, l := range lines {
 		b.WriteString(l + "\x1b[K\n")
 	}
+	b.WriteString("\x1b[?7h")
 	s.drawn = len(lines)
 	io.WriteString(s.out, b.String()) // a terminal that is gone is no reason to stop
 }

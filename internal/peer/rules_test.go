@@ -116,11 +116,31 @@ func newWire(t *testing.T, s Site, world *lab.Host) func(frame []byte) {
 	return func(frame []byte) {
 		frame = slices.Clone(frame)
 		copy(frame, mac[:])
+		before := received(t, s)
 		for range copies {
 			if _, err := unix.Write(fd, frame); err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(5 * time.Millisecond)
+		for deadline := time.Now().Add(5 * time.Second); received(t, s)-before < copies; {
+			if time.Now().After(deadline) {
+				t.Fatal("the server did not receive what was sent")
+			}
+			time.Sleep(time.Millisecond)
+		}
 	}
+}
+
+// received is how many packets the server's device has handed on; veth counts them behind the rules.
+func received(t *testing.T, s Site) (n uint64) {
+	t.Helper()
+	err := s.Host.Do(func() error {
+		c, err := lab.Counters(s.Device)
+		n = c[Received]
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -3,7 +3,6 @@ package peer
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -50,7 +49,8 @@ func (f *xdpFilter) Install(ctx context.Context, s Site) error {
 		return err
 	}
 	f.stderr.Reset()
-	sh := s.Host.Command(ctx, "unshare", "--mount", "sh", "-c", fmt.Sprintf(xdpFilterScript, s.Device, f.Rules()))
+	// Not ended with ctx: Remove lets it unload.
+	sh := s.Host.Command(context.WithoutCancel(ctx), "unshare", "--mount", "sh", "-c", fmt.Sprintf(xdpFilterScript, s.Device, f.Rules()))
 	sh.Stderr = &f.stderr
 	stdin, err := sh.StdinPipe()
 	if err != nil {
@@ -84,13 +84,9 @@ func (f *xdpFilter) end(doing string) error {
 	return fmt.Errorf("%s: %w: %s", doing, err, said)
 }
 
-func (f *xdpFilter) Remove(ctx context.Context) error {
+func (f *xdpFilter) Remove(context.Context) error {
 	if f.shell == nil {
 		return nil
 	}
-	err := f.end("unloading xdp-filter")
-	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-		return nil // it was killed, and the device goes with its lab
-	}
-	return err
+	return f.end("unloading xdp-filter")
 }
