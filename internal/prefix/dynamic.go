@@ -211,7 +211,8 @@ func (d *Dynamic) Clear() {
 // Replace makes the set hold exactly these entries; of two for one prefix the later in the list counts,
 // ended leases are left out. For each address a packet sees either its old or its new state: what
 // is in both is never missing. If there are more than max the error wraps ErrFull and nothing
-// has changed.
+// has changed; if one finds no room in its buckets, which random seeds make next to impossible,
+// those before it are in.
 func (d *Dynamic) Replace(entries []Entry) error {
 	now := d.now()
 	want := make(map[key]uint64, len(entries))

@@ -213,7 +213,9 @@ func (e *dynamicEmitter) glance() {
 }
 
 // probe looks for the key in the slots of the bucket at R5, as findIn does, and goes to found with its
-// meta in R0. One branch a slot: all that has to be equal is gathered in R4.
+// meta in R0. One branch a slot: all that has to be equal is gathered in R4. That the second look at the
+// meta finds a slot that changed hands needs loads to happen in order, as they do on x86-64; where
+// they need not (arm64), a reader may, in the nanoseconds of such a change, take the next lease for this one's.
 func (e *dynamicEmitter) probe() {
 	for i := range slots {
 		meta := int16(e.meta + 8*i)

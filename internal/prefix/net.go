@@ -47,7 +47,10 @@ func mask(hi, lo uint64, n int) (uint64, uint64) {
 }
 
 func compare(a, b network) int {
-	return cmp.Or(cmp.Compare(a.hi, b.hi), cmp.Compare(a.lo, b.lo), cmp.Compare(a.len, b.len))
+	if a.hi != b.hi { // nearly always; cmp.Or would compare all three
+		return cmp.Compare(a.hi, b.hi)
+	}
+	return cmp.Or(cmp.Compare(a.lo, b.lo), cmp.Compare(a.len, b.len))
 }
 
 func (n network) covers(hi, lo uint64) bool {

@@ -46,9 +46,9 @@ func (l *level) key() int { return l.top - l.span }
 
 // lengthStat describes the networks of one length.
 type lengthStat struct {
-	len    int
-	count  int
-	common [129]int // how many share so many leading bits with the one before of this length
+	len   int
+	count int
+	keys  [129]int // how many different keys of so many bits they have, up to len
 }
 
 // statistics of the sorted networks by length, shortest first.
@@ -61,16 +61,22 @@ func statistics(nets []network) []*lengthStat {
 			s = &lengthStat{len: n.len}
 			byLen[n.len] = s
 		} else {
-			s.common[common(last[n.len].hi, last[n.len].lo, n.hi, n.lo)]++
+			// Sorted, a network brings a new key of g bits if it shares fewer with the one before.
+			s.keys[common(last[n.len].hi, last[n.len].lo, n.hi, n.lo)+1]++
 		}
 		s.count++
 		last[n.len] = n
 	}
 	var out []*lengthStat
 	for _, s := range byLen {
-		if s != nil {
-			out = append(out, s)
+		if s == nil {
+			continue
 		}
+		s.keys[0] = 1
+		for g := 1; g <= s.len; g++ {
+			s.keys[g] += s.keys[g-1]
+		}
+		out = append(out, s)
 	}
 	return out
 }
@@ -83,11 +89,7 @@ func (s *lengthStat) blocks(g int) int {
 		}
 		return min(s.count<<(g-s.len), maxBlocks+1)
 	}
-	n := 1
-	for _, c := range s.common[:g] {
-		n += c
-	}
-	return n
+	return s.keys[g]
 }
 
 // loadCost is about what one load from a table of so many bytes costs, in ns, when any part of it

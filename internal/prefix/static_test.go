@@ -1,6 +1,7 @@
 package prefix
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -179,6 +180,23 @@ func TestRoutingTable(t *testing.T) {
 			}
 		}
 		t.Logf("%d addresses", len(addrs))
+	}
+}
+
+// TestSamePrefixesGiveTheSameBytes, whatever their order and repetition: compiling is pure.
+func TestSamePrefixesGiveTheSameBytes(t *testing.T) {
+	r := newRand(t)
+	prefixes := internet(r, 5000, 5000)
+	for _, width := range []int{32, 128} {
+		first := newStatic(prefixes, width)
+		again := append(sample(r, prefixes, len(prefixes)), prefixes[:100]...)
+		second := newStatic(again, width)
+		if !bytes.Equal(first.Bytes(), second.Bytes()) {
+			t.Errorf("%d bits: different bytes", width)
+		}
+		if a, b := fmt.Sprint(first.Emit("m", "x")), fmt.Sprint(second.Emit("m", "x")); a != b {
+			t.Errorf("%d bits: different code", width)
+		}
 	}
 }
 
