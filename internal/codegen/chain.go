@@ -114,7 +114,7 @@ func (c *compiler) field(to asm.Register, at int16, size asm.Size) {
 
 // emitChain emits a rule list. Inline it jumps to the verdict; as a function it returns the offset
 // of the counter, plus 1 for pass.
-func (c *compiler) emitChain(ch *chain) error {
+func (c *compiler) emitChain(ch *chain) {
 	if c.separate {
 		c.emit(signature(asm.StoreMem(asm.R10, keyPointer, asm.R1, asm.DWord).WithSymbol(ch.label), btf.StaticFunc, typePtr))
 		c.inFunction = true
@@ -128,25 +128,20 @@ func (c *compiler) emitChain(ch *chain) error {
 		if n < minRun || !c.many(ch, rules[:n]) {
 			n = max(n, 1)
 			for i := range n {
-				if err := c.rule(ch, &rules[i]); err != nil {
-					return err
-				}
+				c.rule(ch, &rules[i])
 			}
 		}
 		rules = rules[n:]
 	}
 	// The last rule has no conditions: nothing jumps behind it.
 	c.pending = c.pending[:0]
-	return nil
 }
 
 // rule emits one rule: its questions, then what it does.
-func (c *compiler) rule(ch *chain, r *ir.Rule) error {
+func (c *compiler) rule(ch *chain, r *ir.Rule) {
 	next := c.fresh("next")
 	for i := range r.Conds {
-		if err := c.cond(ch, &r.Conds[i], next); err != nil {
-			return err
-		}
+		c.cond(ch, &r.Conds[i], next)
 	}
 	switch {
 	case r.Action == policy.Count:
@@ -157,7 +152,6 @@ func (c *compiler) rule(ch *chain, r *ir.Rule) error {
 		c.decide(r)
 	}
 	c.label(next)
-	return nil
 }
 
 // enter leaves the fast path for the rules of a chain, whose fields lie in the registers, or in
@@ -189,14 +183,13 @@ func (c *compiler) enterFromKey(ch *chain) {
 }
 
 // cond emits one question; it falls through where the answer is yes.
-func (c *compiler) cond(ch *chain, q *ir.Cond, no string) error {
-	switch {
-	case q.Field == policy.SrcAddr || q.Field == policy.DstAddr:
-		return c.address(ch, q, no)
-	case q.Field == policy.TCPFlags:
+func (c *compiler) cond(ch *chain, q *ir.Cond, no string) {
+	switch q.Field {
+	case policy.SrcAddr, policy.DstAddr:
+		c.address(ch, q, no)
+	case policy.TCPFlags:
 		c.flags(q, no)
-		return nil
+	default:
+		c.number(q, no)
 	}
-	c.number(q, no)
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/ir"
 	"levee/internal/policy"
+	"levee/internal/prefix"
 )
 
 // Registers of the generated program. Until the packet is decoded R6 is the context, R7 and R8
@@ -36,9 +37,8 @@ type compiler struct {
 	rowBytes    int
 	maps        map[string]*ebpf.MapSpec
 	tables      []Table
-	sets        map[string]*policy.Set // dynamic sets in use, by map name
-	bitmaps     map[string]string      // contents of a port bitmap to its map's name
-	statics     map[staticKey]static   // prefix tables
+	bitmaps     map[string]string    // contents of a port bitmap to its map's name
+	statics     map[staticKey]static // prefix tables
 	chains      []*chain
 	chainOf     [ir.NumClasses]*chain
 	separate    bool // chains are functions
@@ -63,7 +63,6 @@ func CompileIR(prog *ir.Program, t Target) (*Program, error) {
 		cpus:     1 << bits.Len(uint(max(t.CPUs, 1)-1)),
 		rowBytes: (len(slots)*SlotBytes + 63) &^ 63,
 		maps:     map[string]*ebpf.MapSpec{},
-		sets:     map[string]*policy.Set{},
 		bitmaps:  map[string]string{},
 		statics:  map[staticKey]static{},
 		lookupOf: map[lookupKey]string{},
@@ -96,12 +95,29 @@ func CompileIR(prog *ir.Program, t Target) (*Program, error) {
 		RowBytes: c.rowBytes,
 		Tables:   c.tables,
 	}
-	for _, s := range prog.Policy.Sets {
-		if c.sets[SetPrefix+s.Name] != nil {
-			out.Dynamic = append(out.Dynamic, s)
+	return out, c.dynamicSets(out)
+}
+
+// dynamicSets adds the map of every dynamic set, also of one that no rule asks for now: its entries
+// are the operator's, and outlive the rules.
+func (c *compiler) dynamicSets(out *Program) error {
+	for _, s := range c.prog.Policy.Sets {
+		if s.Kind != policy.Dynamic {
+			continue
 		}
+		name := SetPrefix + s.Name
+		spec, err := prefix.DynamicSpec(name, s.Max)
+		if err != nil {
+			return c.errorf("set %s: %w", s.Name, err)
+		}
+		c.maps[name] = spec
+		out.Dynamic = append(out.Dynamic, s)
+		out.Tables = append(out.Tables, Table{
+			For: "set " + s.Name, Kind: "buckets of hashed prefixes", Bytes: int(spec.ValueSize),
+			Why: "filled at run time, each entry with a lease",
+		})
 	}
-	return out, nil
+	return nil
 }
 
 // xdpHasFrags is BPF_F_XDP_HAS_FRAGS of include/uapi/linux/bpf.h.
@@ -136,9 +152,7 @@ func (c *compiler) generate() error {
 		c.verdict()
 	}
 	for _, ch := range c.chains {
-		if err := c.emitChain(ch); err != nil {
-			return err
-		}
+		c.emitChain(ch)
 	}
 	if !c.separate {
 		c.verdict()

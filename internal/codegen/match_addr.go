@@ -27,7 +27,7 @@ func samePrefixes(a, b []netip.Prefix) bool {
 }
 
 // address asks whether the source or destination lies in prefixes or in a dynamic set.
-func (c *compiler) address(ch *chain, q *ir.Cond, no string) error {
+func (c *compiler) address(ch *chain, q *ir.Cond, no string) {
 	hi, lo := regSrc, keySrcLo
 	if q.Field == policy.DstAddr {
 		hi, lo = regDst, keyDstLo
@@ -35,7 +35,7 @@ func (c *compiler) address(ch *chain, q *ir.Cond, no string) error {
 	ip4 := ch.family() == ir.IPv4
 	if !q.Dynamic() && len(q.Prefixes) <= maxPrefixes {
 		c.prefixes(q, hi, lo, ip4, no)
-		return nil
+		return
 	}
 	c.copy(asm.R1, hi)
 	if !ip4 {
@@ -43,9 +43,7 @@ func (c *compiler) address(ch *chain, q *ir.Cond, no string) error {
 		c.copy(asm.R2, asm.R2)
 	}
 	if q.Dynamic() {
-		if err := c.dynamic(q, ip4); err != nil {
-			return err
-		}
+		c.dynamic(q, ip4)
 	} else {
 		c.static(q, ip4)
 	}
@@ -54,7 +52,6 @@ func (c *compiler) address(ch *chain, q *ir.Cond, no string) error {
 	} else {
 		c.emit(asm.JEq.Imm(asm.R0, 0, no))
 	}
-	return nil
 }
 
 // static looks the address in R1 (and R2) up in a table of prefixes; R0 is the answer.
@@ -94,17 +91,8 @@ func (c *compiler) newStatic(q *ir.Cond, ip4 bool) static {
 // dynamic looks the address in R1 (and R2) up in a set that is filled at run time; R0 is the answer.
 // The code is a global function: it loops over the prefix lengths in use, which the verifier walks
 // for every length that there can be.
-func (c *compiler) dynamic(q *ir.Cond, ip4 bool) error {
+func (c *compiler) dynamic(q *ir.Cond, ip4 bool) {
 	name := SetPrefix + q.Set.Name
-	if c.sets[name] == nil {
-		spec, err := prefix.DynamicSpec(name, q.Set.Max)
-		if err != nil {
-			return c.errorf("set %s: %w", q.Set.Name, err)
-		}
-		c.sets[name] = q.Set
-		c.maps[name] = spec
-		c.table("set "+q.Set.Name, "buckets of hashed prefixes", int(spec.ValueSize), "filled at run time, each entry with a lease")
-	}
 	key := lookupKey{name, ip4}
 	label, ok := c.lookupOf[key]
 	if !ok {
@@ -117,7 +105,6 @@ func (c *compiler) dynamic(q *ir.Cond, ip4 bool) error {
 		c.lookups = append(c.lookups, function(name, label, q.Set.Max))
 	}
 	c.emit(asm.Call.Label(label))
-	return nil
 }
 
 // lookupKey finds the function that looks an address of a family up in a map.
