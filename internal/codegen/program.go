@@ -47,7 +47,7 @@ type Program struct {
 	Spec     *ebpf.CollectionSpec // one program, ProgramName, and its maps with their contents
 	Slots    []policy.Slot        // meaning of each counter, policy.Slots of the source
 	RowBytes int                  // bytes of one CPU's row of counters, a multiple of 64
-	Dynamic  []*policy.Set        // dynamic sets that the program looks up
+	Dynamic  []*policy.Set        // all dynamic sets of the policy, also those that no rule asks for
 	Tables   []Table              // what the compiler chose, for `check --explain-compile`
 }
 
