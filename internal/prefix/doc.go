@@ -21,8 +21,8 @@
 //	out  R0  1 if the address is a member, else 0
 //
 // R0 to R5 are overwritten, R6 to R9 kept. Every symbol begins with the label the caller gave.
-// Nothing but array maps with one entry (Linux 5.2) and, for dynamic sets, bpf_jiffies64 and global
-// functions (5.6) is needed; every table index is bounded by a shift or a mask, so that the
+// Nothing but array maps with one entry (Linux 5.2; 6.0 for more than 4 MB) and, for dynamic sets,
+// bpf_jiffies64 and global functions (5.6) is needed; every table index is bounded by a shift or a mask, so that the
 // verifier needs no path for it.
 //
 // This package must never open, pin or load anything: maps are made by package datapath.
