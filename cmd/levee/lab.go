@@ -106,8 +106,8 @@ func needRoot(doing string) error {
 
 // labReport is one lab in the object of `levee lab list --json`.
 type labReport struct {
-	Name  string      `json:"name"`
-	Hosts []labDevice `json:"devices"`
+	Name    string      `json:"name"`
+	Devices []labDevice `json:"devices"`
 }
 
 type labDevice struct {
@@ -120,10 +120,10 @@ type labDevice struct {
 }
 
 func newLabReport(name string, hosts []*lab.Host) labReport {
-	r := labReport{Name: name, Hosts: []labDevice{}}
+	r := labReport{Name: name, Devices: []labDevice{}}
 	for _, h := range hosts {
 		for _, d := range h.Devices {
-			r.Hosts = append(r.Hosts, labDevice{h.Name, h.Namespace, d.Name, d.MAC.String(), d.IPv4.String(), d.IPv6.String()})
+			r.Devices = append(r.Devices, labDevice{h.Name, h.Namespace, d.Name, d.MAC.String(), d.IPv4.String(), d.IPv6.String()})
 		}
 	}
 	return r
@@ -162,7 +162,7 @@ func (e *env) labUp(name string, asJSON bool) error {
 
 func (e *env) printLab(r *labReport) {
 	t := newTable("HOST NAMESPACE DEVICE IPV4 IPV6", "<", "<", "<", "<", "<")
-	for _, d := range r.Hosts {
+	for _, d := range r.Devices {
 		t.row(d.Host, d.Namespace, d.Dev, d.IPv4, d.IPv6)
 	}
 	t.print(e.stdout, "  ")
