@@ -41,7 +41,6 @@ var commands = []struct {
 	{groupLab, newLab},
 	{groupLab, newGen},
 	{groupLab, newBench},
-	{groupLab, newBench},
 	{groupOther, newVersion},
 }
 
