@@ -34,6 +34,42 @@ func (e *env) parse(path string) (*parsed, error) {
 	return pr, nil
 }
 
+// testsBeside gives the tests of another file the policy that they are about: the policy of pr with those tests in the place
+// of its own.
+func (e *env) testsBeside(pr *parsed, path string) (*policy.Policy, error) {
+	src, err := e.readSource(path)
+	if err != nil {
+		return nil, err
+	}
+	tests, ds := syntax.Parse(src.title(), src.text)
+	c := &syntax.Collector{File: tests.Name}
+	for _, s := range tests.Stmts {
+		switch s.(type) {
+		case *syntax.Test, *syntax.Bad:
+		default:
+			c.Errorf(s.Place(), "", "a file of tests has test statements and nothing else")
+		}
+	}
+	ds = syntax.Merge(ds, tests.Diagnostics(c))
+	var p *policy.Policy
+	if !ds.HasErrors() {
+		var rules []syntax.Stmt
+		for _, s := range pr.tree.Stmts {
+			if _, own := s.(*syntax.Test); !own {
+				rules = append(rules, s)
+			}
+		}
+		tests.Stmts = append(rules, tests.Stmts...)
+		p, ds = policy.Resolve(tests, setFiles(pr.src.dir()))
+	}
+	if ds.HasErrors() {
+		e.printDiagnostics(ds)
+		return nil, errNo
+	}
+	p.File = pr.policy.File
+	return p, nil
+}
+
 // setFiles opens the files that a policy names, relative to its directory. A device is refused: reading it might
 // never end.
 func setFiles(dir string) func(string) (io.ReadCloser, error) {

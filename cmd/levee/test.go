@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -12,14 +13,18 @@ import (
 const testLong = `Run the tests that stand in policies: each packet is judged, and the verdict compared with what
 the test expects. The reference evaluator judges always; with privileges the compiled program
 judges too, in the kernel. A test that fails is shown with what was expected, what came, and
-the story of the packet; --verbose names those that pass, too.`
+the story of the packet; --verbose names those that pass, too.
+
+Tests may also be kept beside the policy: --tests names a file of test statements, which are run against each FILE.`
 
 const testExample = `  levee test edge.levee
   levee test --json *.levee
-  levee test --engine oracle edge.levee`
+  levee test --engine oracle edge.levee
+  levee test edge.levee --tests edge-tests.levee`
 
 type testFlags struct {
 	engine string
+	beside []string
 	json   bool
 }
 
@@ -36,6 +41,7 @@ func newTest(e *env) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.engine, "engine", "", "oracle, bpf or both (default: both with privileges, else oracle)")
+	cmd.Flags().StringArrayVar(&f.beside, "tests", nil, "also run the tests of this file; may be repeated")
 	jsonFlag(cmd, &f.json)
 	return cmd
 }
@@ -73,11 +79,16 @@ func (e *env) test(cmd *cobra.Command, files []string, f *testFlags) error {
 	}
 	rep := &testReport{Tests: []testResult{}}
 	err = e.eachFile(files, func(file string) error {
-		p, err := e.loadPolicy(file)
+		suites, err := e.testSuites(file, f.beside)
 		if err != nil {
 			return err
 		}
-		return e.testPolicy(p, &choice, f, rep)
+		for _, s := range suites {
+			if err := e.runSuite(s, &choice, f, rep); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	rep.Engine = choice.kind
 	if f.json {
@@ -93,19 +104,47 @@ func (e *env) test(cmd *cobra.Command, files []string, f *testFlags) error {
 	return err
 }
 
-// testPolicy runs the tests of one policy and adds them to rep.
-func (e *env) testPolicy(p *policy.Policy, c *choice, f *testFlags, rep *testReport) error {
-	if len(p.Tests) == 0 {
-		fmt.Fprintf(e.stderr, "levee: %s has no tests\n", p.File)
-		return nil
+// suite is the tests of one file, with the policy that they are about.
+type suite struct {
+	file string // base name of the file that the tests stand in
+	p    *policy.Policy
+}
+
+// testSuites reads a policy with its own tests, and those of the files beside it.
+func (e *env) testSuites(file string, beside []string) ([]suite, error) {
+	pr, err := e.parse(file)
+	if err != nil {
+		return nil, err
 	}
-	g, err := c.engines(p)
+	if pr.policy == nil {
+		e.printDiagnostics(pr.diags)
+		return nil, errNo
+	}
+	var all []suite
+	for _, path := range beside {
+		p, err := e.testsBeside(pr, path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, suite{filepath.Base(path), p})
+	}
+	if len(pr.policy.Tests) > 0 {
+		all = append([]suite{{pr.policy.File, pr.policy}}, all...)
+	} else if len(beside) == 0 {
+		fmt.Fprintf(e.stderr, "levee: %s has no tests\n", pr.policy.File)
+	}
+	return all, nil
+}
+
+// runSuite runs tests and adds them to rep.
+func (e *env) runSuite(s suite, c *choice, f *testFlags, rep *testReport) error {
+	g, err := c.engines(s.p)
 	if err != nil {
 		return err
 	}
 	defer g.close()
-	for _, t := range p.Tests {
-		res, err := runTest(p, t, g)
+	for _, t := range s.p.Tests {
+		res, err := runTest(s, t, g)
 		if err != nil {
 			return err
 		}
@@ -123,8 +162,8 @@ func (e *env) testPolicy(p *policy.Policy, c *choice, f *testFlags, rep *testRep
 }
 
 // runTest judges each packet of a test. Every test begins with empty dynamic sets.
-func runTest(p *policy.Policy, t *policy.Test, g *engines) (*testResult, error) {
-	res := &testResult{File: p.File, Line: t.Pos.Line, Name: t.Name, Passed: true, Packets: []testPacket{}}
+func runTest(s suite, t *policy.Test, g *engines) (*testResult, error) {
+	res := &testResult{File: s.file, Line: t.Pos.Line, Name: t.Name, Passed: true, Packets: []testPacket{}}
 	if err := g.empty(); err != nil {
 		return nil, err
 	}
@@ -132,17 +171,17 @@ func runTest(p *policy.Policy, t *policy.Test, g *engines) (*testResult, error) 
 		step := &t.Steps[i]
 		if step.Set != nil {
 			if err := g.add(entry{step.Set, step.Entry}); err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", p.File, step.Pos.Line, err)
+				return nil, fmt.Errorf("%s:%d: %w", s.file, step.Pos.Line, err)
 			}
 			continue
 		}
 		j, err := g.judge(step.Frame)
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", p.File, step.Pos.Line, err)
+			return nil, fmt.Errorf("%s:%d: %w", s.file, step.Pos.Line, err)
 		}
 		one := testPacket{
 			Line: step.Pos.Line, Packet: step.Text,
-			verdict: newVerdict(p, g.slots[j.slot], j.action, len(res.Packets)+1, g.kind),
+			verdict: newVerdict(s.p, g.slots[j.slot], j.action, len(res.Packets)+1, g.kind),
 			Fault:   g.fault(step, j),
 		}
 		if one.Fault != "" {
