@@ -74,8 +74,8 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		until = "while"
 	}
-	loop := `n=0; ` + until + ` out=$("$@" 2>&1); do
-		n=$((n+1)); [ $n -lt 60 ] || { echo "$out"; exit 1; }
+	loop := `end=$(($(date +%s) + 10)); ` + until + ` out=$("$@" 2>&1); do
+		[ $(date +%s) -lt $end ] || { echo "$out"; exit 1; }
 		sleep 0.05
 	done; echo "$out"`
 	if err := ts.Exec("sh", append([]string{"-c", loop, "await"}, args...)...); err != nil {
