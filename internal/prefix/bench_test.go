@@ -125,7 +125,7 @@ type lookup func(label string) asm.Instructions
 
 // timer is a program that makes eight look-ups in each round of its loop, so that the loop costs
 // little. Chained, each address is chosen by the answer before, so that a look-up begins only when the last has ended.
-func timer(b *testing.B, code lookup, sets map[string]any, chained bool) *runner {
+func timer(b *testing.B, code lookup, sets map[string]any, chained bool, functions ...asm.Instruction) *runner {
 	const unroll = 8
 	each := asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
@@ -146,7 +146,7 @@ func timer(b *testing.B, code lookup, sets map[string]any, chained bool) *runner
 		asm.LoadMapValue(asm.R3, 0, 0).WithReference("result"),
 		asm.StoreMem(asm.R3, 0, asm.R7, asm.DWord),
 	)
-	return loadRunner(b, each, sets, benchAddrs, benchLookups/unroll)
+	return loadRunner(b, each, sets, benchAddrs, benchLookups/unroll, functions...)
 }
 
 var kinds = []string{"hits", "mix", "random"}
@@ -158,13 +158,13 @@ const (
 
 // measure times code over the addresses, above the same loop without code: once as a stream of
 // independent look-ups, which the CPU overlaps, once each waiting for the one before. Medians.
-func measure(b *testing.B, code lookup, sets map[string]any, addrs []netip.Addr) {
+func measure(b *testing.B, code lookup, sets map[string]any, addrs []netip.Addr, functions ...asm.Instruction) {
 	b.Helper()
 	// Without a look-up the address itself is the answer, so that the chain is the same.
 	nothing := func(string) asm.Instructions { return asm.Instructions{asm.Mov.Reg(asm.R0, asm.R1)} }
 	var runs [2][2]*runner
 	for i, chained := range []bool{false, true} {
-		runs[i] = [2]*runner{timer(b, code, sets, chained), timer(b, nothing, nil, chained)}
+		runs[i] = [2]*runner{timer(b, code, sets, chained, functions...), timer(b, nothing, nil, chained)}
 		runs[i][0].fill(b, addrs)
 		runs[i][1].fill(b, addrs)
 	}

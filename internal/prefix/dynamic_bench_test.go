@@ -37,14 +37,14 @@ func BenchmarkDynamic(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				f := geometryOf(n).v6
+				function := DynamicFunction6
 				if width == 32 {
-					f = geometryOf(n).v4
+					function = DynamicFunction4
 				}
 				for _, kind := range kinds {
 					b.Run(fmt.Sprintf("v%d/%d-lengths/%07d/%s", 4+width/64, len(lengths), n, kind), func(b *testing.B) {
 						addrs := traffic(rand.New(rand.NewPCG(5, 5)), prefixes, width, benchAddrs, kind)
-						measure(b, func(label string) asm.Instructions { return emitDynamic("set_x", label, f) }, map[string]any{"set_x": d.m}, addrs)
+						measure(b, callLookup, map[string]any{"set_x": d.m}, addrs, function("set_x", "lookup", n)...)
 						b.ReportMetric(float64(len(d.mem))/float64(n), "B/entry")
 					})
 				}

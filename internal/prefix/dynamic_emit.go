@@ -9,10 +9,9 @@ import (
 const (
 	stackHi     = -8  // the address; IPv4 in the low half
 	stackLo     = -16 // IPv6
-	stackIndex  = -24 // of the length being tried
-	stackSecond = -32 // the half of the hash that names the second bucket
-	stackLease  = -40 // end of the lease of the entry found
-	stackTag    = -48 // of the key being looked for
+	stackSecond = -24 // the half of the hash that names the second bucket
+	stackLease  = -32 // end of the lease of the entry found
+	stackTag    = -40 // of the key being looked for
 )
 
 // DynamicFunction4 gives the look-up of an IPv4 address in a dynamic set with the given max, as a
@@ -20,16 +19,36 @@ const (
 // asm.Call.Label(symbol). For each prefix length in use it reads one bucket, sometimes two; the
 // clock is read only when an entry is found.
 //
-// It is a global function, which the verifier (Linux 5.6) walks once however often it is called. Inline it
-// would be walked again at each place: 15,000 instructions of the verifier's million, and 70,000 for IPv6. It
-// carries BTF, so every function of the program must (btf.WithFuncMetadata).
+// There are two functions, one that loops over the lengths and one that looks for a prefix of one
+// length, called symbol_one. Both are global: the verifier (Linux 5.6) walks each once, however
+// often it is called and whatever the number of lengths. As one function the loop took 15,000 instructions of the
+// verifier's million, and 70,000 for IPv6. They carry BTF, so every function of the program must
+// (btf.WithFuncMetadata).
 func DynamicFunction4(mapName, symbol string, max int) asm.Instructions {
-	return function(symbol, emitDynamic(mapName, symbol+"_in", geometryOf(max).v4), "address")
+	return dynamicFunctions(mapName, symbol, geometryOf(max).v4, "address")
 }
 
 // DynamicFunction6 does the same for IPv6: `u64 symbol(u64 high, u64 low)`.
 func DynamicFunction6(mapName, symbol string, max int) asm.Instructions {
-	return function(symbol, emitDynamic(mapName, symbol+"_in", geometryOf(max).v6), "high", "low")
+	return dynamicFunctions(mapName, symbol, geometryOf(max).v6, "high", "low")
+}
+
+func dynamicFunctions(mapName, symbol string, f family, address ...string) asm.Instructions {
+	one := symbol + "_one"
+	emitter := func(label string) *dynamicEmitter {
+		return &dynamicEmitter{
+			emitter: emitter{mapName: mapName, v4: f.width == 32},
+			family:  f,
+			label:   label,
+		}
+	}
+	all, single := emitter(symbol+"_in"), emitter(one+"_in")
+	all.lengths(one)
+	single.one()
+	return append(
+		function(symbol, all.out, address...),
+		function(one, single.out, append(address, "length")...)...,
+	)
 }
 
 func function(symbol string, code asm.Instructions, params ...string) asm.Instructions {
@@ -40,38 +59,7 @@ func function(symbol string, code asm.Instructions, params ...string) asm.Instru
 	}
 	fn := &btf.Func{Name: symbol, Type: proto, Linkage: btf.GlobalFunc}
 	code[0] = btf.WithFuncMetadata(code[0].WithSymbol(symbol), fn)
-	return append(code, asm.Return())
-}
-
-// emitDynamic gives the look-up as inline code, with its own labels, for the table of one family.
-func emitDynamic(mapName, label string, f family) asm.Instructions {
-	e := &dynamicEmitter{
-		emitter: emitter{mapName: mapName, end: label + "_end", v4: f.width == 32},
-		family:  f,
-		label:   label,
-	}
-	e.lengths()
-	if e.v4 {
-		e.key4()
-	} else {
-		e.key6()
-	}
-	e.bucket()
-	e.glance()
-	e.again()
-	e.mark(label + "_look")
-	e.add(asm.StoreMem(asm.R10, stackTag, asm.R4, asm.DWord))
-	e.probe()
-	e.add(
-		asm.LoadMem(asm.R0, asm.R5, 0, asm.Word),
-		asm.JEq.Imm(asm.R0, 0, label+"_again"),
-		asm.LoadMem(asm.R3, asm.R10, stackSecond, asm.DWord),
-	)
-	e.bucket()
-	e.probe()
-	e.add(asm.Ja.Label(label + "_again"))
-	e.found()
-	return e.out
+	return code
 }
 
 type dynamicEmitter struct {
@@ -80,28 +68,72 @@ type dynamicEmitter struct {
 	label string
 }
 
-// lengths begins the loop over the list of lengths, from its end (see count); R4 is the length + 1.
-func (e *dynamicEmitter) lengths() {
-	if e.v4 {
-		e.add(asm.Mov.Reg32(asm.R1, asm.R1))
-	} else {
-		e.add(asm.StoreMem(asm.R10, stackLo, asm.R2, asm.DWord))
+// lengths calls the function one for each length in use, from the end of the list (see count), until it
+// says yes.
+func (e *dynamicEmitter) lengths(one string) {
+	e.add(asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Reg(asm.R7, asm.R1))
+	length := asm.R2
+	if !e.v4 {
+		e.add(asm.Mov.Reg(asm.R7, asm.R2))
+		length = asm.R3
 	}
-	e.add(asm.StoreMem(asm.R10, stackHi, asm.R1, asm.DWord))
 	e.pointer(asm.R5, e.number)
 	e.add(
-		asm.LoadMem(asm.R3, asm.R5, 0, asm.Word),
-		asm.JGT.Imm(asm.R3, int32(e.width+1), e.label+"_miss"), // the verifier's bound
+		asm.LoadMem(asm.R8, asm.R5, 0, asm.Word),
+		asm.JGT.Imm(asm.R8, int32(e.width+1), e.label+"_miss"), // the verifier's bound
 	)
 	e.mark(e.label + "_loop")
 	e.add(
-		asm.JEq.Imm(asm.R3, 0, e.label+"_miss"),
-		asm.Sub.Imm(asm.R3, 1),
-		asm.StoreMem(asm.R10, stackIndex, asm.R3, asm.DWord),
+		asm.JEq.Imm(asm.R8, 0, e.label+"_miss"),
+		asm.Sub.Imm(asm.R8, 1),
+		asm.Mov.Reg(asm.R3, asm.R8),
 		asm.LSh.Imm(asm.R3, 2),
 	)
 	e.pointer(asm.R5, e.list)
-	e.add(asm.Add.Reg(asm.R5, asm.R3), asm.LoadMem(asm.R4, asm.R5, 0, asm.Word))
+	e.add(
+		asm.Add.Reg(asm.R5, asm.R3),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Mov.Reg(asm.R2, asm.R7),
+		asm.LoadMem(length, asm.R5, 0, asm.Word),
+		asm.Call.Label(one),
+		asm.JEq.Imm(asm.R0, 0, e.label+"_loop"),
+		asm.Mov.Imm(asm.R0, 1),
+		asm.Return(),
+	)
+	e.mark(e.label + "_miss")
+	e.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
+
+// one looks for the prefix of one length, given + 1 behind the address, that holds the address: 1 if it
+// is there and its lease has not ended, else 0.
+func (e *dynamicEmitter) one() {
+	if e.v4 {
+		e.add(asm.Mov.Reg(asm.R4, asm.R2), asm.Mov.Reg32(asm.R1, asm.R1))
+	} else {
+		e.add(asm.Mov.Reg(asm.R4, asm.R3), asm.StoreMem(asm.R10, stackLo, asm.R2, asm.DWord))
+	}
+	e.add(asm.StoreMem(asm.R10, stackHi, asm.R1, asm.DWord))
+	if e.v4 {
+		e.key4()
+	} else {
+		e.key6()
+	}
+	e.bucket()
+	e.glance()
+	e.mark(e.label + "_no")
+	e.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	e.mark(e.label + "_look")
+	e.add(asm.StoreMem(asm.R10, stackTag, asm.R4, asm.DWord))
+	e.probe()
+	e.add(
+		asm.LoadMem(asm.R0, asm.R5, 0, asm.Word),
+		asm.JEq.Imm(asm.R0, 0, e.label+"_no"),
+		asm.LoadMem(asm.R3, asm.R10, stackSecond, asm.DWord),
+	)
+	e.bucket()
+	e.probe()
+	e.add(asm.Ja.Label(e.label + "_no"))
+	e.found()
 }
 
 // key4 leaves the masked address in R1, length + 1 in R4, and the hash for the first bucket in R3.
@@ -197,9 +229,7 @@ func (e *dynamicEmitter) bucket() {
 }
 
 // glance goes to look if any slot of the bucket at R5 may hold the key, or if entries have spilled
-// from it. It does so without branches but for the last: the verifier walks this loop once for each length, and
-// may not have more than 8,192 branches open (BPF_COMPLEXITY_LIMIT_JMP_SEQ). Only for equal
-// numbers does x ^ y - 1 have the sign.
+// from it, without branches but for the last. Only for equal numbers does x ^ y - 1 have the sign.
 func (e *dynamicEmitter) glance() {
 	e.add(asm.LoadMem(asm.R3, asm.R5, 0, asm.Word), asm.Neg.Imm(asm.R3, 0))
 	for i := range slots {
@@ -248,30 +278,17 @@ func (e *dynamicEmitter) probe() {
 	}
 }
 
-// again goes on with the next length.
-func (e *dynamicEmitter) again() {
-	e.mark(e.label + "_again")
-	e.add(
-		asm.LoadMem(asm.R3, asm.R10, stackIndex, asm.DWord),
-		asm.Ja.Label(e.label+"_loop"),
-	)
-}
-
-// found decides by the lease in the meta in R0, and ends the code.
+// found decides by the lease in the meta in R0.
 func (e *dynamicEmitter) found() {
 	e.mark(e.label + "_found")
 	e.add(
 		asm.RSh.Imm(asm.R0, metaExpires),
-		asm.JEq.Imm(asm.R0, 0, e.label+"_in"),
+		asm.JEq.Imm(asm.R0, 0, e.label+"_yes"),
 		asm.StoreMem(asm.R10, stackLease, asm.R0, asm.DWord),
 		asm.FnJiffies64.Call(),
 		asm.LoadMem(asm.R1, asm.R10, stackLease, asm.DWord),
-		asm.JGE.Reg(asm.R0, asm.R1, e.label+"_again"),
+		asm.JGE.Reg(asm.R0, asm.R1, e.label+"_no"),
 	)
-	e.mark(e.label + "_in")
-	e.add(asm.Mov.Imm(asm.R0, 1), asm.Ja.Label(e.end))
-	e.mark(e.label + "_miss")
-	e.add(asm.Mov.Imm(asm.R0, 0))
-	e.mark(e.end)
-	e.add(asm.And.Imm(asm.R0, 1))
+	e.mark(e.label + "_yes")
+	e.add(asm.Mov.Imm(asm.R0, 1), asm.Return())
 }

@@ -33,9 +33,9 @@ func array(name string, size int) *ebpf.MapSpec {
 	return &ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1}
 }
 
-// newRunner loads code, which reads sets, into a program that answers for size addresses a run.
+// newRunner loads code, which reads sets and calls functions, into a program that answers for size addresses a run.
 // A set given as *ebpf.Map is used as it is.
-func newRunner(t testing.TB, code asm.Instructions, sets map[string]any, size int) *runner {
+func newRunner(t testing.TB, code asm.Instructions, sets map[string]any, size int, functions ...asm.Instruction) *runner {
 	t.Helper()
 	each := asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
@@ -49,7 +49,7 @@ func newRunner(t testing.TB, code asm.Instructions, sets map[string]any, size in
 		asm.Add.Reg(asm.R3, asm.R6),
 		asm.StoreMem(asm.R3, 0, asm.R0, asm.Byte),
 	)
-	return loadRunner(t, each, sets, size, size)
+	return loadRunner(t, each, sets, size, size, functions...)
 }
 
 // loadAddress puts address number R1 into R1 and R2.

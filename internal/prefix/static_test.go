@@ -218,7 +218,7 @@ func TestManyLookupsInOneProgram(t *testing.T) {
 		for j, part := range []asm.Instructions{
 			NewStatic4(prefixes).Emit("set", fmt.Sprint("levels", i)),
 			NewStatic4(few).Emit("none", fmt.Sprint("tree", i)),
-			emitDynamic("set_x", fmt.Sprint("dynamic", i), geometryOf(10).v4),
+			callLookup(""),
 		} {
 			code = append(code, asm.Mov.Reg(asm.R1, asm.R8))
 			code = append(code, part...)
@@ -229,7 +229,7 @@ func TestManyLookupsInOneProgram(t *testing.T) {
 	code = append(code, asm.Mov.Imm(asm.R0, 0), asm.JEq.Imm(asm.R7, 0, "none"), asm.Mov.Imm(asm.R0, 1),
 		asm.Mov.Reg(asm.R7, asm.R0).WithSymbol("none"))
 	addrs := probes(r, append(prefixes, few...), 32, 100)
-	run := newRunner(t, code, map[string]any{"set": NewStatic4(prefixes).MapSpec("set"), "set_x": d.m}, 1024)
+	run := newRunner(t, code, map[string]any{"set": NewStatic4(prefixes).MapSpec("set"), "set_x": d.m}, 1024, DynamicFunction4("set_x", "lookup", 10)...)
 	for i, got := range run.judge(t, addrs) {
 		if want := naive(append(prefixes, few...), addrs[i]); got != want {
 			t.Fatalf("%v: %v, want %v", addrs[i], got, want)
