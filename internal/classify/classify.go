@@ -92,12 +92,18 @@ func (t *Table) Rest() []Box { return t.rest }
 // Bytes is the size of the map's value.
 func (t *Table) Bytes() int { return 8 * len(t.words) }
 
-// MapSpec describes the map that the emitted code reads: one entry, read-only for programs.
-func (t *Table) MapSpec(name string) *ebpf.MapSpec {
+// Memory is the value of the map, or a part of the value of one that holds other tables too.
+func (t *Table) Memory() []byte {
 	b := make([]byte, 0, 8*len(t.words))
 	for _, w := range t.words {
 		b = binary.LittleEndian.AppendUint64(b, w)
 	}
+	return b
+}
+
+// MapSpec describes the map that the emitted code reads: one entry, read-only for programs.
+func (t *Table) MapSpec(name string) *ebpf.MapSpec {
+	b := t.Memory()
 	return &ebpf.MapSpec{
 		Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(b)), MaxEntries: 1,
 		Flags:    unix.BPF_F_RDONLY_PROG,

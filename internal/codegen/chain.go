@@ -11,8 +11,8 @@ import (
 	"levee/internal/policy"
 )
 
-// maxInline is how many instructions of rules stay in the main function. Beyond it each class gets
-// a function of its own, so that no jump leaves the 16 bits it has.
+// maxInline is up to how many instructions of rules, as estimated, all are tried in the main function.
+// Beyond it, and where a jump does not reach, each class gets a function of its own.
 const maxInline = 12000
 
 // chain is the rule list of one class, or of several with the same list.

@@ -39,6 +39,11 @@ type compiler struct {
 	tables      []Table
 	bitmaps     map[string]string    // contents of a port bitmap to its map's name
 	statics     map[staticKey]static // prefix tables
+	ethernet    map[string]static    // tables of Ethernet addresses, by their ranges
+	packed      []byte               // tables, see constant
+	packs       int                  // maps of tables that are full
+	places      map[string]place     // of tables, by name
+	failed      error                // a table is too large
 	chains      []*chain
 	chainOf     [ir.NumClasses]*chain
 	separate    bool // chains are functions
@@ -56,28 +61,15 @@ func Compile(p *policy.Policy, t Target) (*Program, error) {
 // CompileIR makes the program of an already lowered policy.
 func CompileIR(prog *ir.Program, t Target) (*Program, error) {
 	slots := prog.Policy.Slots()
-	c := &compiler{
-		builder:  newBuilder(),
-		target:   t,
-		prog:     prog,
-		cpus:     1 << bits.Len(uint(max(t.CPUs, 1)-1)),
-		rowBytes: (len(slots)*SlotBytes + 63) &^ 63,
-		maps:     map[string]*ebpf.MapSpec{},
-		bitmaps:  map[string]string{},
-		statics:  map[staticKey]static{},
-		lookupOf: map[lookupKey]string{},
-	}
-	c.maps[CountersMap] = memory(CountersMap, c.cpus*c.rowBytes)
-	c.shareChains()
-	if err := c.generate(); err != nil {
+	c, instructions, err := assemble(prog, t, len(slots))
+	if err != nil {
 		return nil, err
 	}
-
 	spec := &ebpf.ProgramSpec{
 		Name:         ProgramName,
 		Type:         ebpf.XDP,
 		AttachType:   ebpf.AttachXDP,
-		Instructions: c.finish(),
+		Instructions: instructions,
 		License:      "Dual BSD/GPL",
 	}
 	if t.Frags {
@@ -96,6 +88,55 @@ func CompileIR(prog *ir.Program, t Target) (*Program, error) {
 		Tables:   c.tables,
 	}
 	return out, c.dynamicSets(out)
+}
+
+// assemble generates the program with the rules of all classes in one function or, where that would be
+// too long for the 16 bits of a jump, with a function for each class.
+func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instructions, error) {
+	for c := newCompiler(prog, t, slots); ; {
+		if size := c.cpus * c.rowBytes; size >= prefix.MaxBytes {
+			return nil, nil, c.errorf("counters for %d CPUs take %d bytes, a program can address %d: use sets instead of many rules", c.cpus, size, prefix.MaxBytes)
+		}
+		if err := c.generate(); err != nil {
+			return nil, nil, err
+		}
+		if c.failed != nil {
+			return nil, nil, c.failed
+		}
+		if n := c.asked(); n > maxDynamic {
+			return nil, nil, c.errorf("rules ask for %d dynamic sets, a program can ask for %d: put entries of several into one", n, maxDynamic)
+		}
+		c.flushTables()
+		ins := c.finish()
+		if !farJump(ins) {
+			return c, ins, c.locate(ins)
+		}
+		if c.separate {
+			return nil, nil, c.errorf("a rule is too long for the jumps of eBPF: put the addresses of its many terms into one set")
+		}
+		c = newCompiler(prog, t, slots)
+		c.separate = true
+	}
+}
+
+func newCompiler(prog *ir.Program, t Target, slots int) *compiler {
+	c := &compiler{
+		builder:  newBuilder(),
+		target:   t,
+		prog:     prog,
+		cpus:     1 << bits.Len(uint(max(t.CPUs, 1)-1)),
+		rowBytes: (slots*SlotBytes + 63) &^ 63,
+		maps:     map[string]*ebpf.MapSpec{},
+		bitmaps:  map[string]string{},
+		statics:  map[staticKey]static{},
+		ethernet: map[string]static{},
+		places:   map[string]place{},
+		lookupOf: map[lookupKey]string{},
+	}
+	c.maps[CountersMap] = memory(CountersMap, c.cpus*c.rowBytes)
+	c.shareChains()
+	c.separate = c.chainLength() > maxInline
+	return c
 }
 
 // dynamicSets adds the map of every dynamic set, also of one that no rule asks for now: its entries
@@ -140,7 +181,6 @@ func (c *compiler) generate() error {
 	if err != nil {
 		return err
 	}
-	c.separate = c.chainLength() > maxInline
 	c.emit(signature(asm.Mov.Reg(regCtx, asm.R1).WithSymbol(ProgramName), btf.GlobalFunc, typePtr))
 	if c.target.Trial {
 		c.trial()

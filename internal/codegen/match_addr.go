@@ -65,7 +65,7 @@ func (c *compiler) static(q *ir.Cond, ip4 bool) {
 	c.emit(t.Emit(t.name, c.fresh("prefix"))...)
 }
 
-// static is a prefix table with the name of its map.
+// static is a prefix table with its name.
 type static struct {
 	*prefix.Static
 	name string
@@ -81,9 +81,7 @@ func (c *compiler) newStatic(q *ir.Cond, ip4 bool) static {
 	if q.Set != nil {
 		what = "set " + q.Set.Name
 	}
-	if spec := t.MapSpec(t.name); spec != nil {
-		c.maps[t.name] = spec
-	}
+	c.constant(t.name, t.Bytes())
 	c.table(what+", "+family, t.Kind(), len(t.Bytes()), t.Why())
 	return t
 }
@@ -105,6 +103,20 @@ func (c *compiler) dynamic(q *ir.Cond, ip4 bool) {
 		c.lookups = append(c.lookups, function(name, label, q.Set.Max))
 	}
 	c.emit(asm.Call.Label(label))
+}
+
+// maxDynamic is how many dynamic sets rules may ask for: each is a map, of which a program may use 64
+// (MAX_USED_MAPS, include/linux/bpf_verifier.h), and up to four functions, of which it may have 256
+// (BPF_MAX_SUBPROGS) with those of the classes.
+const maxDynamic = 48
+
+// asked counts the dynamic sets that rules ask for.
+func (c *compiler) asked() int {
+	sets := map[string]bool{}
+	for key := range c.lookupOf {
+		sets[key.set] = true
+	}
+	return len(sets)
 }
 
 // lookupKey finds the function that looks an address of a family up in a map.

@@ -116,7 +116,7 @@ func (c *compiler) many(ch *chain, rules []ir.Rule) bool {
 	}
 	name := fmt.Sprintf("rules_%d", c.classifiers)
 	c.classifiers++
-	c.maps[name] = t.MapSpec(name)
+	c.constant(name, t.Memory())
 	c.table(fmt.Sprintf("%d rules, %s", len(rules), ch), t.Kind(), t.Bytes(),
 		fmt.Sprintf("%d rules or more in a row on addresses and ports: the cost does not grow with their number", minRun))
 

@@ -1,24 +1,28 @@
 package codegen
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
+	"net/netip"
+	"slices"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/ir"
 	"levee/internal/policy"
+	"levee/internal/prefix"
 )
 
 // Lists of up to maxLinear ranges are compared one by one; longer ones by a tree of compares, and
-// beyond maxTree, for fields of 16 bits, by a bitmap.
+// beyond maxTree by a table. Numbers of 8 bits have no more than 128 ranges and stay with the tree.
 const (
 	maxLinear = 4
 	maxTree   = 8
 )
 
-// bitmapBytes holds a bit for each value of a 16-bit field.
+// bitmapBytes holds a bit for each value of 16 bits.
 const bitmapBytes = 1 << 16 / 8
 
 // number asks whether a numeric field lies in one of the ranges.
@@ -38,21 +42,15 @@ func (c *compiler) number(q *ir.Cond, no string) {
 			c.label(other)
 		}
 		c.label(yes)
-	case len(q.Ranges) > maxTree && bits16(q.Field):
+	case len(q.Ranges) > maxTree && wide:
+		c.macs(reg, q.Ranges, no)
+	case len(q.Ranges) > maxTree && q.Ranges[len(q.Ranges)-1].Hi > math.MaxUint8:
 		c.bitmap(reg, q.Ranges, no)
 	default:
 		yes := c.fresh("yes")
 		c.tree(reg, q.Ranges, wide, yes, no)
 		c.label(yes)
 	}
-}
-
-func bits16(f policy.Field) bool {
-	switch f {
-	case policy.SrcPort, policy.DstPort, policy.ICMPType, policy.ICMP6Type, policy.EtherType:
-		return true
-	}
-	return false
 }
 
 // value gives a scratch register that holds a field; wide says that it has more than 32 bits.
@@ -136,20 +134,29 @@ func (c *compiler) tree(reg asm.Register, rs []policy.Range, wide bool, yes, no 
 	c.tree(reg, rs[:mid], wide, yes, no)
 }
 
-// bitmap looks a 16-bit field up in a table of bits.
+// bitmap looks a number up in a table of bits. Only lengths go beyond 16 bits, and with so few ranges
+// there that these are found by compares.
 func (c *compiler) bitmap(reg asm.Register, rs []policy.Range, no string) {
-	bits := make([]byte, bitmapBytes)
+	yes := c.fresh("yes")
+	if rs[len(rs)-1].Hi > math.MaxUint16 {
+		small := c.fresh("small")
+		c.compare(asm.JLE, reg, math.MaxUint16, false, small)
+		first := slices.IndexFunc(rs, func(r policy.Range) bool { return r.Hi > math.MaxUint16 })
+		c.tree(reg, rs[first:], false, yes, no)
+		c.label(small)
+	}
+	set := make([]byte, bitmapBytes)
 	for _, r := range rs {
-		for v := r.Lo; v <= r.Hi; v++ {
-			bits[v/8] |= 1 << (v % 8)
+		for v := r.Lo; v <= min(r.Hi, math.MaxUint16); v++ {
+			set[v/8] |= 1 << (v % 8)
 		}
 	}
-	name, ok := c.bitmaps[string(bits)]
+	name, ok := c.bitmaps[string(set)]
 	if !ok {
 		name = fmt.Sprintf("bits_%d", len(c.bitmaps))
-		c.bitmaps[string(bits)] = name
-		c.maps[name] = constant(name, bits)
-		c.table(fmt.Sprintf("%d ranges of a 16-bit field", len(rs)), "bitmap", len(bits),
+		c.bitmaps[string(set)] = name
+		c.constant(name, set)
+		c.table(fmt.Sprintf("%d ranges of a number", len(rs)), "bitmap", len(set),
 			fmt.Sprintf("more than %d ranges: one load instead of compares", maxTree))
 	}
 	c.emit(
@@ -164,17 +171,45 @@ func (c *compiler) bitmap(reg asm.Register, rs []policy.Range, no string) {
 		asm.And.Imm(asm.R3, 1),
 		asm.JEq.Imm(asm.R3, 0, no),
 	)
+	c.label(yes)
 }
 
-// readOnlyProg is BPF_F_RDONLY_PROG.
-const readOnlyProg = 1 << 7
-
-// constant is a map that is one piece of memory which programs only read. It is not frozen: a
-// frozen map would have the verifier track its contents for constant offsets, to no use.
-func constant(name string, contents []byte) *ebpf.MapSpec {
-	return &ebpf.MapSpec{
-		Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(contents)), MaxEntries: 1,
-		Flags:    readOnlyProg,
-		Contents: []ebpf.MapKV{{Key: uint32(0), Value: contents}},
+// macs looks an Ethernet address up in a table of package prefix, as the upper 48 bits of an IPv6
+// address.
+func (c *compiler) macs(reg asm.Register, rs []policy.Range, no string) {
+	key := make([]byte, 0, 16*len(rs))
+	for _, r := range rs {
+		key = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(key, r.Lo), r.Hi)
 	}
+	t, ok := c.ethernet[string(key)]
+	if !ok {
+		t = static{prefix.NewStatic6(macPrefixes(rs)), fmt.Sprintf("macs_%d", len(c.ethernet))}
+		c.ethernet[string(key)] = t
+		c.constant(t.name, t.Bytes())
+		c.table(fmt.Sprintf("%d ranges of Ethernet addresses", len(rs)), t.Kind(), len(t.Bytes()), "as prefixes; "+t.Why())
+	}
+	if reg != asm.R1 {
+		c.emit(asm.Mov.Reg(asm.R1, reg))
+	}
+	c.emit(asm.LSh.Imm(asm.R1, 16), asm.Mov.Imm(asm.R2, 0))
+	c.emit(t.Emit(t.name, c.fresh("macs"))...)
+	c.emit(asm.JEq.Imm(asm.R0, 0, no))
+}
+
+// macPrefixes covers ranges of 48 bits by the fewest prefixes of the upper bits of IPv6 addresses.
+func macPrefixes(rs []policy.Range) []netip.Prefix {
+	var out []netip.Prefix
+	for _, r := range rs {
+		for lo := r.Lo; lo <= r.Hi; {
+			open := bits.Len64(r.Hi-lo+1) - 1 // log2 of the largest block that fits
+			if lo != 0 {
+				open = min(open, bits.TrailingZeros64(lo)) // and is aligned
+			}
+			var a [16]byte
+			binary.BigEndian.PutUint64(a[:8], lo<<16)
+			out = append(out, netip.PrefixFrom(netip.AddrFrom16(a), 48-open))
+			lo += 1 << open
+		}
+	}
+	return out
 }
