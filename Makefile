@@ -56,6 +56,6 @@ lint:
 bench:
 	@scripts/deps bench
 	@$(MAKE) --no-print-directory build
-	$(GO) test -p 1 -run '^$$' -bench . -benchmem ./...
 	bin/levee cost examples/demo.levee
 	bin/levee bench ladder
+	$(GO) test -p 1 -timeout 30m -run '^$$' -bench . -benchmem ./...
