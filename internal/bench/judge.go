@@ -38,7 +38,7 @@ func (w *Window) judge() {
 	if other := w.CoreBusy - w.ThreadBusy; other > maxOther+w.ticks {
 		say("something else than receiving took %.1f %% of the receiving core", other*100)
 	}
-	w.Saturated = w.Refused > 0 && w.CoreBusy >= minBusy
+	w.Saturated = w.Refused > 0 && w.CoreBusy+w.ticks >= minBusy // the kernel counts whole ticks
 }
 
 // imbalance is the distance of two counts that should be one, as a share of the first.
