@@ -17,12 +17,12 @@ func newImport(e *env) *cobra.Command {
 		Use:   "import FORMAT FILE",
 		Short: "Turn rules of another tool into a policy",
 		Long: `Print a policy made from the rules of another tool. What cannot be carried over is said on
-standard error, line by line. Formats: classbench.`,
-		Example: "  levee import classbench acl1_1k > acl1.levee",
+standard error, line by line. Formats: classbench, iptables, nft.`,
+		Example: "  levee import iptables rules.v4 rules.v6 > edge.levee\n  levee import classbench acl1_1k > acl1.levee",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRun,
 	}
-	cmd.AddCommand(newImportClassBench(e))
+	cmd.AddCommand(newImportClassBench(e), newImportIPTables(e), newImportNFT(e))
 	return cmd
 }
 

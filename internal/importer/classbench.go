@@ -36,7 +36,7 @@ func ClassBench(r io.Reader, w io.Writer, opts Options) (Report, error) {
 		ports   bool   // a filter has ports
 		errs    = Errors{Name: name}
 	)
-	err := eachLine(r, func(n int, line string, long bool) error {
+	err := eachLine(r, maxLine, func(n int, line string, long bool) error {
 		if !long && strings.TrimSpace(line) == "" {
 			return nil
 		}

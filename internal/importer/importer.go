@@ -112,13 +112,13 @@ func (e *Errors) add(line int, text string) {
 var errStop = errors.New("stop")
 
 // eachLine calls f with each line of r, numbered from 1, without its end. A line longer than
-// maxLine is given as its first maxLine bytes with long set.
-func eachLine(r io.Reader, f func(n int, line string, long bool) error) error {
-	in := bufio.NewReaderSize(r, maxLine+2) // with room for "\r\n"
+// most bytes is given as its first ones with long set.
+func eachLine(r io.Reader, most int, f func(n int, line string, long bool) error) error {
+	in := bufio.NewReaderSize(r, most+2) // with room for "\r\n"
 	for n := 1; ; n++ {
 		part, err := in.ReadSlice('\n')
 		line := strings.TrimSuffix(strings.TrimSuffix(string(part), "\n"), "\r")
-		long := len(line) > maxLine
+		long := len(line) > most
 		for err == bufio.ErrBufferFull {
 			long = true
 			_, err = in.ReadSlice('\n')
@@ -127,7 +127,7 @@ func eachLine(r io.Reader, f func(n int, line string, long bool) error) error {
 			return err
 		}
 		if len(part) > 0 {
-			if stop := f(n, line[:min(len(line), maxLine)], long); stop != nil {
+			if stop := f(n, line[:min(len(line), most)], long); stop != nil {
 				return stop
 			}
 		}

@@ -1,0 +1,381 @@
+package importer
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ipSet is a set of ipset(8), as `ipset save` prints it.
+type ipSet struct {
+	place
+	name    string
+	kind    string   // hash:ip,port
+	dims    []string // ip, port; nil for what no policy has
+	netmask int      // of the addresses, 0 for none
+	timeout int64    // seconds; -1 for none
+	maxelem uint64
+	elems   []ipElem
+	list    []string // members of a list:set
+	mixed   bool     // an element has a timeout of its own, or none
+	odd     []string // elements that cannot be carried over, at most a few
+	named   *addrSet
+	ports   *namedSet
+}
+
+// ipElem is one element. Sets of addresses only use the first field.
+type ipElem struct {
+	addr    addrSpan
+	nomatch bool
+	more    *ipMore
+}
+
+// ipMore is what elements of several dimensions have besides their first address.
+type ipMore struct {
+	proto, port spans // proto nil: no port
+	second      *addrSpan
+}
+
+// createSet reads `create NAME TYPE OPTIONS`.
+func createSet(w []string, at place) (*ipSet, error) {
+	if len(w) < 3 {
+		return nil, fmt.Errorf("create needs a name and a type")
+	}
+	s := &ipSet{place: at, name: w[1], kind: w[2], timeout: -1, maxelem: 65536}
+	_, dims, _ := strings.Cut(w[2], ":")
+	switch w[2] {
+	case "hash:ip", "hash:net", "hash:ip,port", "hash:net,port", "hash:net,net", "hash:ip,port,ip", "hash:ip,port,net",
+		"hash:net,port,net", "bitmap:ip", "bitmap:port", "hash:mac", "list:set":
+		s.dims = strings.Split(dims, ",")
+	}
+	for i := 3; i+1 < len(w); i++ {
+		n, err := strconv.ParseInt(w[i+1], 10, 64)
+		switch w[i] {
+		case "netmask", "timeout", "maxelem":
+			if err != nil || n < 0 {
+				return nil, fmt.Errorf("%s %s is not a number", w[i], quote(w[i+1]))
+			}
+		case "bitmask":
+			s.dims = nil
+		}
+		switch w[i] {
+		case "netmask":
+			if n > 128 {
+				return nil, fmt.Errorf("netmask %d is above 128", n)
+			}
+			s.netmask = int(n)
+		case "timeout":
+			s.timeout = n
+		case "maxelem":
+			s.maxelem = uint64(n)
+		}
+	}
+	return s, nil
+}
+
+// add reads what stands behind `add NAME`.
+func (s *ipSet) add(w []string) error {
+	if s.dims == nil {
+		return nil // nothing of it can be carried over; the rules that use it say so
+	}
+	if s.kind == "list:set" {
+		s.list = append(s.list, w[0])
+		return nil
+	}
+	e := ipElem{nomatch: slices.Contains(w[1:], "nomatch")}
+	s.mixed = s.mixed || slices.Contains(w[1:], "timeout")
+	parts := strings.Split(w[0], ",")
+	if len(parts) != len(s.dims) {
+		return fmt.Errorf("%s is not an element of a %s", quote(w[0]), s.kind)
+	}
+	if len(s.dims) > 1 || s.dims[0] == "port" || s.dims[0] == "mac" {
+		e.more = &ipMore{}
+	}
+	for i, p := range parts {
+		if err := s.dim(&e, i, p); err != nil {
+			return err
+		}
+	}
+	s.elems = append(s.elems, e)
+	return nil
+}
+
+// dim reads one dimension of an element.
+func (s *ipSet) dim(e *ipElem, i int, text string) (err error) {
+	switch s.dims[i] {
+	case "port":
+		e.more.proto, e.more.port, err = setPort(text, s.kind == "bitmap:port")
+		return err
+	case "mac":
+		v, err := parseMAC(text)
+		e.more.port = just(v)
+		return err
+	}
+	a, err := parseSpan(text)
+	if err != nil {
+		return err
+	}
+	if s.netmask > 0 && s.netmask <= a.lo.BitLen() && a.lo == a.hi {
+		a = prefixSpan(netip.PrefixFrom(a.lo, s.netmask))
+	}
+	if i == 0 {
+		e.addr = a
+	} else {
+		e.more.second = &a
+	}
+	return nil
+}
+
+// setPort reads "tcp:80", "80", "udp:1000-2000", "icmp:8/0" or, for a protocol without ports, "gre:0".
+func setPort(text string, bare bool) (proto, port spans, err error) {
+	name, p, has := strings.Cut(text, ":")
+	if !has {
+		p, name = text, "tcp"
+	}
+	n, err := protocolNumber(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	proto = just(uint64(n))
+	if bare {
+		proto = spans{{6, 6}, {17, 17}}
+	}
+	switch n {
+	case 6, 17, 33, 132, 136:
+		port, err = parseSpansOf(p, "-", 0xffff)
+	case 1, 58:
+		port, err = parseICMPType(p, n == 58)
+	}
+	return proto, port, err
+}
+
+// ipSets are the sets of an input, by name.
+type ipSets struct {
+	byName map[string]*ipSet
+	order  []*ipSet
+	out    *output
+	names  map[string]bool
+}
+
+// policyName makes a name that the language takes, different from all others.
+func (t *ipSets) policyName(name string) string { return uniqueName(name, t.names) }
+
+// match is what `--match-set NAME DIRS` holds for. why, when not nil, says what cannot be said in a
+// policy.
+func (t *ipSets) match(name string, dirs []string) (alts []match, remarks []string, why *reason) {
+	s := t.byName[name]
+	switch {
+	case s == nil:
+		return nil, nil, &reason{"set " + quote(name) + " is not in the input", "give the output of `ipset save` too"}
+	case s.dims == nil:
+		return nil, nil, &reason{"set " + quote(name) + " is a " + s.kind + ", which no policy has", ""}
+	case s.kind == "list:set":
+		for _, member := range s.list {
+			m := t.byName[member]
+			if m == nil || m.kind == "list:set" {
+				return nil, nil, &reason{"set " + quote(name) + " has the member " + quote(member) + ", which is not in the input", "give the output of `ipset save` of all sets"}
+			}
+			a, r, why := t.match(member, dirs)
+			if why != nil {
+				return nil, nil, why
+			}
+			alts, remarks = append(alts, a...), append(remarks, r...)
+		}
+		return alts, remarks, nil
+	case len(dirs) < len(s.dims):
+		return nil, nil, &reason{fmt.Sprintf("set %s is a %s and needs %d directions", quote(name), s.kind, len(s.dims)), ""}
+	}
+	if s.timeout >= 0 || s.mixed {
+		remarks = append(remarks, "entries of set "+quote(name)+" have timeouts, which are not carried over: they stay until the policy is changed")
+	}
+	switch s.kind {
+	case "bitmap:port":
+		return t.portMatch(s, dirs[0]), remarks, nil
+	case "hash:mac":
+		return s.macMatch(dirs[0]), remarks, nil
+	case "hash:ip", "hash:net", "bitmap:ip":
+		a := t.addresses(s)
+		if a == nil {
+			return nil, nil, &reason{"set " + quote(name) + " has IPv4-mapped IPv6 addresses, which no policy has", "give them as IPv4"}
+		}
+		if a.dynamic {
+			remarks = []string{fmt.Sprintf("set %s is empty: it becomes the dynamic set %s", quote(name), a.name)}
+		}
+		var m match
+		side(&m, dirs[0]).pos = a
+		return []match{m.settle()}, remarks, nil
+	}
+	alts, why = s.joined(dirs)
+	return alts, remarks, why
+}
+
+// side is the address that a direction of a set means.
+func side(m *match, dir string) *addrMatch {
+	if dir == "dst" {
+		return &m.to
+	}
+	return &m.from
+}
+
+func portField(dir string) field {
+	if dir == "dst" {
+		return fPort
+	}
+	return fFromPort
+}
+
+// addresses is the set of addresses that a policy has for s, made once. An empty one becomes a
+// dynamic set: what fills it at run time will go on to do so.
+func (t *ipSets) addresses(s *ipSet) *addrSet {
+	if s.named != nil {
+		return s.named
+	}
+	in := s.members()
+	if in.mapped() {
+		return nil
+	}
+	a := &addrSet{name: t.policyName(s.name), addrs: in}
+	text := ""
+	if len(in) == 0 {
+		a.dynamic = true
+		text = dynamicText(s.maxelem, s.timeout)
+	} else {
+		text = addressesText(in)
+	}
+	t.out.addSet(a.name, text)
+	s.named = a
+	return a
+}
+
+// members are the addresses in the set: the longest prefix decides, and `nomatch` takes out.
+func (s *ipSet) members() addrSpans {
+	nomatch := false
+	in := make([]addrSpan, 0, len(s.elems))
+	for _, e := range s.elems {
+		nomatch = nomatch || e.nomatch
+		in = append(in, e.addr)
+	}
+	if !nomatch {
+		return joinAddrs(in)
+	}
+	order := slices.Clone(s.elems)
+	slices.SortStableFunc(order, func(a, b ipElem) int { return width(b.addr) - width(a.addr) })
+	// Elements of one length do not overlap, so each length is one step.
+	out := addrSpans{}
+	for i := 0; i < len(order); {
+		var yes, no []addrSpan
+		w := width(order[i].addr)
+		for ; i < len(order) && width(order[i].addr) == w; i++ {
+			if order[i].nomatch {
+				no = append(no, order[i].addr)
+			} else {
+				yes = append(yes, order[i].addr)
+			}
+		}
+		out = joinAddrs(append(out, yes...)).minus(joinAddrs(no))
+	}
+	return out
+}
+
+// width is the number of bits that differ within a range that is a prefix.
+func width(a addrSpan) int {
+	lo, hi := a.lo.AsSlice(), a.hi.AsSlice()
+	for i := range lo {
+		if d := lo[i] ^ hi[i]; d != 0 {
+			n := (len(lo) - i - 1) * 8
+			for ; d != 0; d >>= 1 {
+				n++
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+func (t *ipSets) portMatch(s *ipSet, dir string) []match {
+	var in []span
+	for _, e := range s.elems {
+		in = append(in, e.more.port...)
+	}
+	m := match{}.with(fProto, spans{{6, 6}, {17, 17}}).with(portField(dir), joinSpans(in))
+	if !m.never && len(m.f[portField(dir)]) > 4 {
+		if s.ports == nil {
+			s.ports = t.out.addSet(t.policyName(s.name), portsText(joinSpans(in)))
+		}
+		m.name[portField(dir)] = s.ports.name
+	}
+	return []match{m.settle()}
+}
+
+func (s *ipSet) macMatch(dir string) []match {
+	var in []span
+	for _, e := range s.elems {
+		in = append(in, e.more.port...)
+	}
+	f := fEtherFrom
+	if dir == "dst" {
+		f = fEtherTo
+	}
+	return []match{match{}.with(f, joinSpans(in))}
+}
+
+// maxAlternatives bounds the rules that one rule becomes.
+const maxAlternatives = 4096
+
+// joined makes a match for each group of elements that differ in their first address only.
+func (s *ipSet) joined(dirs []string) ([]match, *reason) {
+	type group struct {
+		rest match
+		in   []addrSpan
+	}
+	var order []*group
+	groups := map[string]*group{}
+	for _, e := range s.elems {
+		if e.nomatch {
+			return nil, &reason{"set " + quote(s.name) + " has elements marked nomatch", ""}
+		}
+		var m match
+		for i, d := range s.dims {
+			switch {
+			case d == "port":
+				m = m.with(fProto, e.more.proto)
+				switch p := e.more.proto[0].lo; {
+				case p == 1 && e.more.port != nil:
+					m = m.with(fICMP, e.more.port)
+				case p == 58 && e.more.port != nil:
+					m = m.with(fICMP6, e.more.port)
+				case e.more.port != nil:
+					m = m.with(portField(dirs[i]), e.more.port)
+				}
+			case i > 0:
+				a := side(&m, dirs[i])
+				*a = a.and(addrMatch{pos: &addrSet{addrs: addrSpans{*e.more.second}}})
+			}
+		}
+		key := m.text()
+		g := groups[key]
+		if g == nil {
+			if len(order) == maxAlternatives {
+				return nil, &reason{fmt.Sprintf("set %s would become more than %d rules", quote(s.name), maxAlternatives), "split it by port into sets of addresses"}
+			}
+			g = &group{rest: m}
+			groups[key] = g
+			order = append(order, g)
+		}
+		g.in = append(g.in, e.addr)
+	}
+	var alts []match
+	for _, g := range order {
+		in := joinAddrs(g.in)
+		if in.mapped() {
+			return nil, &reason{"set " + quote(s.name) + " has IPv4-mapped IPv6 addresses, which no policy has", ""}
+		}
+		m := g.rest
+		a := side(&m, dirs[0])
+		*a = a.and(addrMatch{pos: &addrSet{addrs: in}})
+		alts = append(alts, m.settle())
+	}
+	return alts, nil
+}

@@ -1,0 +1,454 @@
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"levee/internal/syntax"
+)
+
+// Source is one input: a file or standard input.
+type Source struct {
+	Name string // base name, for remarks and errors
+	R    io.Reader
+}
+
+// Rulesets say how the rules of netfilter are imported. The zero value takes the chain INPUT.
+type Rulesets struct {
+	Chains    []string // NAME or TABLE/NAME, one behind the other; none: what judges packets to this machine
+	Device    string   // the interface that the policy is for, or ""
+	Stateless bool     // write the stateless approximation of rules about connections as rules
+}
+
+// maxRuleLine is the longest line of iptables-save: 64 KiB hold all options of a rule, a comment of 256 bytes and
+// 15 ports a multiport many times over.
+const maxRuleLine = 64 << 10
+
+// IPTables reads what iptables-save, ip6tables-save, `iptables -S` and `ipset save` print, in any
+// number of inputs and in any mixture, and writes one policy that judges the packets of a chain as these rules do.
+//
+// It returns *Errors when lines cannot be read, and has then written nothing.
+func IPTables(in []Source, w io.Writer, opts Rulesets) (Imported, error) {
+	out := newOutput(sourceNames(in), "iptables")
+	out.device = opts.Device
+	t := &ipTables{opts: opts, out: out, sets: ipSets{byName: map[string]*ipSet{}, out: out, names: map[string]bool{}}}
+	for _, s := range in {
+		if err := t.read(s); err != nil {
+			return Imported{}, err
+		}
+	}
+	bases, err := t.bases()
+	if err != nil {
+		return Imported{}, err
+	}
+	fl := &flattener{bases: bases, out: out, stateless: opts.Stateless}
+	if err := fl.run(); err != nil {
+		return Imported{}, err
+	}
+	t.remarkOnRest(bases)
+	if err := out.write(w); err != nil {
+		return Imported{}, err
+	}
+	return *out.rep, nil
+}
+
+func sourceNames(in []Source) string {
+	var names []string
+	for _, s := range in {
+		names = append(names, heading(s.Name))
+	}
+	text := strings.Join(names, ", ")
+	if text == "" {
+		text = "input"
+	}
+	return printable(text, 200)
+}
+
+// ipTables is what was read.
+type ipTables struct {
+	opts   Rulesets
+	out    *output
+	sets   ipSets
+	tables []*ipTable
+	rules  int
+}
+
+// ipTable is one table of one family.
+type ipTable struct {
+	place
+	name   string
+	six    bool
+	known  bool // six is known
+	chains []*chain
+	byName map[string]*chain
+	lines  []ipLine
+	done   bool // COMMIT was read
+	bare   bool // without *table and COMMIT, as `iptables -S` prints
+}
+
+// ipLine is a rule that is not understood yet.
+type ipLine struct {
+	line  int
+	chain *chain
+	words []string
+	text  string
+}
+
+// ipReader is the state while one input is read.
+type ipReader struct {
+	t      *ipTables
+	name   string
+	now    *ipTable
+	family string // "ip6tables" or "iptables" by the comment at the top, or ""
+	errs   Errors
+}
+
+func (t *ipTables) read(s Source) error {
+	name := heading(s.Name)
+	if name == "" {
+		name = "input"
+	}
+	r := &ipReader{t: t, name: name, errs: Errors{Name: name}}
+	limited := &io.LimitedReader{R: s.R, N: syntax.MaxSource + 1}
+	last := 0
+	err := eachLine(limited, maxRuleLine, func(n int, line string, long bool) error {
+		last = n
+		if limited.N == 0 {
+			r.errs.add(n, fmt.Sprintf("the input is larger than %d MiB", syntax.MaxSource>>20))
+			return errStop
+		}
+		if long {
+			r.errs.add(n, fmt.Sprintf("longer than %d bytes: not a rule", maxRuleLine))
+			return nil
+		}
+		if err := r.line(n, line); err != nil {
+			r.errs.add(n, err.Error())
+		}
+		if t.rules > MaxRules {
+			r.errs.add(n, fmt.Sprintf("more than %d rules", MaxRules))
+			return errStop
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errStop) {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	if r.now != nil && !r.now.done && !r.now.bare && len(r.errs.Lines) == 0 {
+		r.errs.add(last, fmt.Sprintf("table %s of line %d has no COMMIT: the input ends too early", r.now.name, r.now.line))
+	}
+	for _, tab := range t.tables {
+		if tab.file == name && len(r.errs.Lines) == 0 {
+			r.understand(tab)
+		}
+	}
+	if len(r.errs.Lines) > 0 {
+		return &r.errs
+	}
+	return nil
+}
+
+// line reads one line of any of the formats.
+func (r *ipReader) line(n int, line string) error {
+	line = strings.TrimSpace(line)
+	switch {
+	case line == "":
+		return nil
+	case line[0] == '#':
+		if strings.Contains(line, "ip6tables") {
+			r.family = "ip6tables"
+		} else if strings.Contains(line, "iptables") {
+			r.family = "iptables"
+		}
+		return nil
+	case line[0] == '*':
+		return r.table(n, strings.TrimSpace(line[1:]), false)
+	case line == "COMMIT":
+		if r.now == nil || r.now.done || r.now.bare {
+			return errors.New("COMMIT without a table before it")
+		}
+		r.now.done = true
+		return nil
+	}
+	text := line
+	if line[0] == '[' { // counters
+		_, rest, ok := strings.Cut(line, "]")
+		if !ok {
+			return fmt.Errorf("%s is not a rule", quote(line))
+		}
+		text = strings.TrimSpace(rest)
+	}
+	w, err := splitWords(text)
+	if err != nil || len(w) == 0 {
+		return fmt.Errorf("%s is not a rule: %w", quote(line), err)
+	}
+	return r.words(n, text, w)
+}
+
+// words reads a line of several words.
+func (r *ipReader) words(n int, text string, w []string) error {
+	at := place{r.name, n, printable(text, 160)}
+	switch {
+	case strings.HasPrefix(text, ":"):
+		if r.now == nil || r.now.done || len(w) < 2 {
+			return fmt.Errorf("%s is not a chain of a table", quote(text))
+		}
+		return r.chain(at, strings.TrimPrefix(w[0], ":"), w[1])
+	case w[0] == "create":
+		return r.create(at, w)
+	case w[0] == "add":
+		return r.add(w)
+	case len(w) >= 3 && w[0] == "-P", len(w) >= 2 && (w[0] == "-N" || w[0] == "-A"):
+		if r.now == nil || r.now.done {
+			if err := r.table(n, "filter", true); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case w[0] == "-P" && len(w) >= 3:
+		return r.chain(at, w[1], w[2])
+	case w[0] == "-N" && len(w) >= 2:
+		return r.chain(at, w[1], "-")
+	case w[0] == "-A" && len(w) >= 2:
+		c := r.now.byName[w[1]]
+		if c == nil {
+			return fmt.Errorf("there is no chain %s in table %s", quote(w[1]), r.now.name)
+		}
+		r.t.rules++
+		r.now.lines = append(r.now.lines, ipLine{n, c, w[2:], at.text})
+		return nil
+	}
+	return fmt.Errorf("%s is nothing that iptables-save or ipset save print", quote(text))
+}
+
+func (r *ipReader) table(n int, name string, bare bool) error {
+	if r.now != nil && !r.now.done && !r.now.bare {
+		return fmt.Errorf("table %s of line %d has no COMMIT", r.now.name, r.now.line)
+	}
+	switch name {
+	case "filter", "raw", "mangle", "nat", "security":
+	default:
+		return fmt.Errorf("%s is not a table of iptables", quote(name))
+	}
+	r.now = &ipTable{place: place{r.name, n, "*" + name}, name: name, byName: map[string]*chain{}, bare: bare}
+	r.now.six, r.now.known = r.family == "ip6tables", r.family != ""
+	r.t.tables = append(r.t.tables, r.now)
+	return nil
+}
+
+func (r *ipReader) chain(at place, name, policy string) error {
+	if r.now.byName[name] != nil {
+		return fmt.Errorf("chain %s of table %s is defined twice", quote(name), r.now.name)
+	}
+	c := &chain{name: printable(name, 64), place: at}
+	switch policy {
+	case "ACCEPT":
+		c.base = true
+	case "DROP", "REJECT", "QUEUE":
+		c.base, c.drop = true, true
+	case "-":
+	default:
+		return fmt.Errorf("%s is not the policy of a chain", quote(policy))
+	}
+	r.now.byName[name] = c
+	r.now.chains = append(r.now.chains, c)
+	return nil
+}
+
+func (r *ipReader) create(at place, w []string) error {
+	s, err := createSet(w, at)
+	if err != nil {
+		return err
+	}
+	if r.t.sets.byName[s.name] != nil {
+		return fmt.Errorf("set %s is created twice", quote(s.name))
+	}
+	r.t.sets.byName[s.name] = s
+	r.t.sets.order = append(r.t.sets.order, s)
+	return nil
+}
+
+func (r *ipReader) add(w []string) error {
+	if len(w) < 3 {
+		return errors.New("add needs a set and an element")
+	}
+	s := r.t.sets.byName[w[1]]
+	if s == nil {
+		return fmt.Errorf("there is no set %s before this line", quote(w[1]))
+	}
+	return s.add(w[2:])
+}
+
+// splitWords splits a line as a shell does, with the quotes that iptables-save writes.
+func splitWords(line string) (out []string, err error) {
+	var b strings.Builder
+	in, quoted := false, byte(0)
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case c == '\\' && quoted != '\'' && i+1 < len(line):
+			i++
+			b.WriteByte(line[i])
+			in = true
+		case quoted != 0 && c == quoted:
+			quoted = 0
+		case quoted == 0 && (c == '"' || c == '\''):
+			quoted, in = c, true
+		case quoted == 0 && (c == ' ' || c == '\t'):
+			if in {
+				out = append(out, b.String())
+				b.Reset()
+				in = false
+			}
+		default:
+			b.WriteByte(c)
+			in = true
+		}
+	}
+	if quoted != 0 {
+		return nil, errors.New("a quote is not closed")
+	}
+	if in {
+		out = append(out, b.String())
+	}
+	return out, nil
+}
+
+// understand finds the family of a table.
+func (r *ipReader) understand(tab *ipTable) {
+	for i := range tab.lines {
+		l := &tab.lines[i]
+		six, known := familyOf(l.words)
+		switch {
+		case !known:
+		case !tab.known:
+			tab.six, tab.known = six, true
+		case tab.six != six:
+			r.errs.add(l.line, fmt.Sprintf("%s is of the other family than table %s of line %d", quote(l.text), tab.name, tab.line))
+		}
+	}
+	if !tab.known {
+		tab.six = strings.Contains(path.Base(r.name), "6")
+		family := [...]string{"IPv4", "IPv6"}[b2i(tab.six)]
+		r.t.out.rep.add(tab.remark(Noticed, "nothing says whether the table is of iptables or ip6tables: "+family+" is assumed",
+			"put the first line of iptables-save or ip6tables-save back, which says so"))
+	}
+	for _, o := range r.t.tables {
+		if o != tab && o.name == tab.name && o.six == tab.six && o.known && o.line > 0 && (o.file != tab.file || o.line < tab.line) {
+			r.errs.add(tab.line, fmt.Sprintf("table %s of the same family is in %s:%d already", tab.name, o.file, o.line))
+		}
+	}
+	tab.known = true
+	for _, c := range tab.chains {
+		c.family = match{}.with(fEther, [...]spans{only4, only6}[b2i(tab.six)])
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// familyOf tells the family of a rule by its addresses and modules.
+func familyOf(w []string) (six, known bool) {
+	for i, s := range w {
+		switch s {
+		case "--icmpv6-type", "--hl-eq", "--hl-lt", "--hl-gt", "ipv6-icmp", "icmp6", "ipv6header":
+			return true, true
+		case "--icmp-type", "--ttl-eq", "--ttl-lt", "--ttl-gt", "icmp-port-unreachable", "icmp-host-prohibited", "icmp-admin-prohibited", "-f":
+			return false, true
+		case "-s", "-d", "--src-range", "--dst-range", "--source", "--destination":
+			if i+1 < len(w) && w[i+1] == "!" {
+				i++
+			}
+			if i+1 < len(w) {
+				return strings.Contains(w[i+1], ":"), true
+			}
+		}
+	}
+	return false, false
+}
+
+// bases are the chains to import, in the order in which packets meet them.
+func (t *ipTables) bases() ([]*chain, error) {
+	if len(t.tables) == 0 {
+		return nil, fmt.Errorf("no rules: this is not the output of iptables-save, ip6tables-save or iptables -S")
+	}
+	want := t.opts.Chains
+	if len(want) == 0 {
+		want = []string{"filter/INPUT"}
+	}
+	var out []*chain
+	for _, six := range []bool{false, true} {
+		for _, w := range want {
+			if c := t.find(w, six); c != nil && !slices.Contains(out, c) {
+				out = append(out, c)
+			}
+		}
+	}
+	for _, w := range want {
+		if t.find(w, false) == nil && t.find(w, true) == nil {
+			return nil, fmt.Errorf("there is no chain %s with a policy; there are: %s", quote(w), strings.Join(t.baseNames(), ", "))
+		}
+	}
+	return out, t.parseRules()
+}
+
+// parseRules makes rules of the lines of all tables; the sets are known by now.
+func (t *ipTables) parseRules() error {
+	errs := map[string]*Errors{}
+	var first *Errors
+	for _, tab := range t.tables {
+		for _, l := range tab.lines {
+			r, err := t.rule(tab, l, len(l.chain.rules)+1)
+			if err == nil {
+				l.chain.rules = append(l.chain.rules, r)
+				continue
+			}
+			if errs[tab.file] == nil {
+				errs[tab.file] = &Errors{Name: tab.file}
+				if first == nil {
+					first = errs[tab.file]
+				}
+			}
+			errs[tab.file].add(l.line, err.Error())
+		}
+		tab.lines = nil
+	}
+	if first != nil {
+		return first
+	}
+	return nil
+}
+
+// find is the base chain that --chain names, of one family.
+func (t *ipTables) find(want string, six bool) *chain {
+	table, name, has := strings.Cut(want, "/")
+	if !has {
+		table, name = "", want
+	}
+	for _, order := range []string{"filter", "raw", "mangle", "security"} {
+		for _, tab := range t.tables {
+			if c := tab.byName[name]; tab.name == order && (table == "" || table == order) && tab.six == six && c != nil && c.base {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+func (t *ipTables) baseNames() (names []string) {
+	for _, tab := range t.tables {
+		for _, c := range tab.chains {
+			if n := tab.name + "/" + c.name; c.base && tab.name != "nat" && !slices.Contains(names, n) {
+				names = append(names, n)
+			}
+		}
+	}
+	return names
+}

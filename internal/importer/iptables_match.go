@@ -1,0 +1,350 @@
+package importer
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// transport reads options about ports, flags and ICMP.
+func (p *ipRule) transport(o string) (bool, error) {
+	switch o {
+	case "--dport", "--destination-port":
+		return true, p.ports([]field{fPort}, strings.ReplaceAll(p.value(), ",", "?"))
+	case "--sport", "--source-port":
+		return true, p.ports([]field{fFromPort}, strings.ReplaceAll(p.value(), ",", "?"))
+	case "--dports", "--destination-ports":
+		return true, p.ports([]field{fPort}, p.value())
+	case "--sports", "--source-ports":
+		return true, p.ports([]field{fFromPort}, p.value())
+	case "--ports":
+		return true, p.ports([]field{fFromPort, fPort}, p.value())
+	case "--syn":
+		p.flags(flagMatch{0x17, 0x02})
+	case "--tcp-flags":
+		mask, err := parseFlags(p.value())
+		if err != nil {
+			return true, err
+		}
+		value, err := parseFlags(p.next())
+		if err != nil {
+			return true, err
+		}
+		p.flags(flagMatch{mask, value})
+	case "--icmp-type":
+		return true, p.icmp(fICMP, p.value())
+	case "--icmpv6-type":
+		return true, p.icmp(fICMP6, p.value())
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// ports reads a list of ports for one field, or for either of two.
+func (p *ipRule) ports(fields []field, v string) error {
+	var in []span
+	for _, s := range strings.Split(v, ",") {
+		r, err := parseSpansOf(s, ":", 0xffff)
+		if err != nil && strings.IndexFunc(s, func(c rune) bool { return c >= 'a' && c <= 'z' }) >= 0 && !strings.Contains(s, "?") {
+			p.unknown("names the service "+quote(s), "write its number, as iptables-save does")
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("port %w", err)
+		}
+		in = append(in, r...)
+	}
+	set := joinSpans(in)
+	if p.not { // neither of the fields
+		m := match{}
+		for _, f := range fields {
+			m = m.with(f, set.not(0xffff))
+		}
+		p.both(m.settle())
+		return nil
+	}
+	var alts []match
+	for _, f := range fields {
+		alts = append(alts, match{}.with(f, set).settle())
+	}
+	p.both(alts...)
+	return nil
+}
+
+// flags asks for TCP flags, or for others.
+func (p *ipRule) flags(f flagMatch) {
+	switch m := (match{}); {
+	case f.value&^f.mask != 0 && !p.not, f.mask == 0 && p.not:
+		p.r.alts = nil // cannot hold
+	case f.value&^f.mask != 0, f.mask == 0: // holds for all that have flags
+		p.both(m.with(fProto, just(6)).with(fPort, allPorts).settle())
+	case p.not:
+		p.both(m.withoutFlags(f).settle())
+	default:
+		p.both(m.withFlags(f).settle())
+	}
+}
+
+func (p *ipRule) icmp(f field, v string) error {
+	if v == "any" || v == "255" || v == "255/255" {
+		if p.not {
+			p.r.alts = nil
+		}
+		return nil
+	}
+	s, err := parseICMPType(v, f == fICMP6)
+	if err != nil {
+		p.unknown(err.Error()+" that levee knows", "write its number, as iptables-save does")
+		return nil
+	}
+	p.number(f, s)
+	p.settle()
+	return nil
+}
+
+func (p *ipRule) settle() { p.both(match{}) }
+
+// header reads options about other fields.
+func (p *ipRule) header(o string) (bool, error) {
+	numbers := map[string]struct {
+		f          field
+		below, off int // the values below or above the given one; off for equal: 0
+	}{
+		"--ttl-eq": {fTTL, 0, 0}, "--ttl-lt": {fTTL, 1, 0}, "--ttl-gt": {fTTL, 0, 1},
+		"--ttl":   {fTTL, 0, 0},
+		"--hl-eq": {fTTL, 0, 0}, "--hl-lt": {fTTL, 1, 0}, "--hl-gt": {fTTL, 0, 1},
+	}
+	if n, ok := numbers[o]; ok {
+		v, err := strconv.ParseUint(p.value(), 0, 8)
+		if err != nil {
+			return true, fmt.Errorf("%s needs a number up to 255", o)
+		}
+		s := just(v)
+		switch {
+		case n.below == 1:
+			s = just(v).not(255).and(between(0, v))
+		case n.off == 1:
+			s = just(v).not(255).and(between(v, 255))
+		}
+		p.number(n.f, s)
+		p.settle()
+		return true, nil
+	}
+	switch o {
+	case "--length":
+		s, err := parseSpansOf(p.value(), ":", 0xffff)
+		if err != nil {
+			return true, fmt.Errorf("length %w", err)
+		}
+		p.number(fLen, s)
+	case "--dscp", "--dscp-class":
+		v, err := parseDSCP(p.value())
+		if err != nil {
+			return true, err
+		}
+		p.number(fDSCP, just(v))
+		p.settle()
+	case "--tos":
+		return true, p.tos(p.value())
+	case "--src-range", "--dst-range":
+		a, err := parseSpan(p.value())
+		if err != nil {
+			return true, err
+		}
+		p.address(o[2:5], &addrSet{addrs: addrSpans{a}})
+	case "--mac-source":
+		v, err := parseMAC(p.value())
+		if err != nil {
+			return true, err
+		}
+		p.number(fEtherFrom, just(v))
+	case "--match-set", "--set":
+		p.matchSet(p.next(), p.next())
+	case "--return-nomatch", "--update-counters", "--update-subcounters":
+	case "--src-type", "--dst-type":
+		p.addrType(o[2:5], p.value())
+	case "--pkt-type":
+		p.pktType(p.value())
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// tos reads VALUE/MASK of the whole byte; a policy has words for its upper six bits.
+func (p *ipRule) tos(s string) error {
+	v, m, has := strings.Cut(s, "/")
+	value, err := strconv.ParseUint(v, 0, 8)
+	mask, errM := uint64(0xff), error(nil)
+	if has {
+		mask, errM = strconv.ParseUint(m, 0, 8)
+	}
+	if err != nil || errM != nil {
+		return fmt.Errorf("%s is not a TOS", quote(s))
+	}
+	if mask&3 != 0 {
+		p.unknown("asks for the whole TOS byte, ECN included, and a policy has its DSCP", "write dscp with the upper six bits")
+		return nil
+	}
+	var in []span
+	for d := range uint64(64) {
+		if d<<2&mask == value&mask {
+			in = append(in, span{d, d})
+		}
+	}
+	p.number(fDSCP, joinSpans(in))
+	p.settle()
+	return nil
+}
+
+// matchSet reads --match-set NAME src,dst.
+func (p *ipRule) matchSet(name, dirs string) {
+	alts, remarks, why := p.t.sets.match(name, strings.Split(dirs, ","))
+	if why != nil {
+		p.unknown(why.what, why.instead)
+		return
+	}
+	for _, text := range remarks {
+		k, hint := Changed, "use a dynamic set: `set "+printable(name, 31)+" = dynamic(max ..., lease ...)` and `levee set add`"
+		if strings.Contains(text, "is empty") {
+			k, hint = Noticed, "fill it with `levee set add`"
+		}
+		p.remark(k, text, hint)
+	}
+	if !p.not {
+		p.both(alts...)
+		return
+	}
+	if len(alts) != 1 {
+		p.unknown("asks for what is not in set "+quote(name)+", which holds several fields", "pass what is in it by a rule before")
+		return
+	}
+	m := alts[0]
+	switch {
+	case m.never:
+	case m.from.pos != nil && m.to.pos == nil:
+		p.notIn("src", m.from.pos)
+	case m.to.pos != nil && m.from.pos == nil:
+		p.notIn("dst", m.to.pos)
+	case m.f[fEtherFrom] != nil:
+		p.both(match{}.with(fEtherFrom, m.f[fEtherFrom].not(1<<48-1)))
+	default:
+		p.notPorts(name, &m)
+	}
+}
+
+func (p *ipRule) notIn(dir string, s *addrSet) {
+	var m match
+	side(&m, dir).neg = []*addrSet{s}
+	p.both(m.settle())
+}
+
+// notPorts is `! --match-set` of a bitmap:port: for TCP and UDP the other ports, for the rest always.
+func (p *ipRule) notPorts(name string, m *match) {
+	f := fPort
+	if m.f[f] == nil {
+		f = fFromPort
+	}
+	if m.f[f] == nil || m.from.pos != nil || m.to.pos != nil {
+		p.unknown("asks for what is not in set "+quote(name)+", which holds several fields", "pass what is in it by a rule before")
+		return
+	}
+	ports := spans{{6, 6}, {17, 17}}
+	p.both(match{}.with(fProto, ports).with(f, m.f[f].not(0xffff)).settle(), match{}.with(fProto, ports.not(255)).settle())
+	p.remark(Changed, "the set has no ports for a fragment that is not the first, so netfilter takes it as not in the set; here no rule about ports matches it", "")
+}
+
+func (p *ipRule) addrType(dir, v string) {
+	if v != "MULTICAST" {
+		p.unknown("asks for addresses of type "+quote(v)+", which the routing table of the machine knows", "write the addresses")
+		return
+	}
+	s := "224.0.0.0/4"
+	if p.tab.six {
+		s = "ff00::/8"
+	}
+	a, _ := parseSpan(s)
+	p.address(dir, &addrSet{addrs: addrSpans{a}})
+}
+
+func (p *ipRule) pktType(v string) {
+	if v != "broadcast" {
+		p.unknown("asks for frames of type "+quote(v), "write `ether to` with the addresses")
+		return
+	}
+	p.number(fEtherTo, just(1<<48-1))
+}
+
+// state reads options about connections.
+func (p *ipRule) state(o string) (bool, error) {
+	switch o {
+	case "--state", "--ctstate":
+		v := p.value()
+		states := strings.Split(v, ",")
+		text := "asks for the connection state "
+		if p.not {
+			text = "asks for another connection state than "
+		} else {
+			p.r.states = states
+		}
+		p.unknown(text+printable(v, 60)+"; levee keeps no connections yet (`established` is a word of a later version)", "the comments in the policy are the stateless approximation; --stateless writes them as rules")
+	case "--ctproto", "--ctorigsrc", "--ctorigdst", "--ctreplsrc", "--ctrepldst", "--ctorigsrcport", "--ctorigdstport", "--ctreplsrcport", "--ctrepldstport", "--ctstatus", "--ctexpire", "--ctdir":
+		p.value()
+		p.unknown("asks for "+o+" of the connection; levee keeps no connections yet", "")
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// modules are the matches that no policy has, with what to do instead.
+var modules = map[string]reason{
+	"limit":     {"limits a rate", "`limit` is a word of a later version; a rule without the limit stands in the comment"},
+	"hashlimit": {"limits a rate by address", "`limit` is a word of a later version"},
+	"connlimit": {"counts connections", "let the service limit them"}, "connbytes": {"counts bytes of a connection", ""}, "connmark": {"asks for a mark of the connection", ""},
+	"recent": {"keeps addresses seen lately", "fill a dynamic set with `levee set add`, which has leases"},
+	"mark":   {"asks for a mark that other rules set", ""}, "owner": {"asks for the local process", ""}, "string": {"looks into the payload", "`payload` is a word of a later version"},
+	"u32": {"looks at bytes anywhere in the packet", ""}, "bpf": {"runs a program", ""}, "time": {"asks for the time", "replace the policy by a timer"},
+	"statistic": {"matches at random", ""}, "quota": {"counts down a quota", ""}, "geoip": {"asks for a country", "use a file set of its prefixes"}, "rpfilter": {"asks the routing table", "use net.ipv4.conf.*.rp_filter"},
+	"policy": {"asks for IPsec", ""}, "socket": {"asks for a local socket", ""}, "physdev": {"asks for a port of a bridge", "put levee onto that port"}, "helper": {"asks for a helper of connection tracking", ""},
+	"tcpmss": {"asks for an option of TCP", ""}, "ecn": {"asks for ECN bits", ""}, "dccp": {}, "sctp": {}, "frag": {"asks for fields of the fragment header", "write `fragments`"},
+	"osf": {"guesses the operating system", ""}, "cluster": {"divides work among machines", ""}, "realm": {"asks the routing table", ""}, "devgroup": {"asks for a group of interfaces", "choose one with --dev"},
+}
+
+// plain are modules whose options are all known here.
+var plain = map[string]bool{
+	"tcp": true, "udp": true, "udplite": true, "sctp": true, "dccp": true, "icmp": true, "icmp6": true, "icmpv6": true, "multiport": true, "iprange": true, "length": true, "ttl": true, "hl": true,
+	"dscp": true, "tos": true, "set": true, "mac": true, "comment": true, "addrtype": true, "pkttype": true, "state": true, "conntrack": true,
+}
+
+// useModule notes a module without which the rule does not mean the same.
+func (p *ipRule) useModule() error {
+	if p.module == "" {
+		return fmt.Errorf("-m needs a name")
+	}
+	if plain[p.module] {
+		return nil
+	}
+	if m, ok := modules[p.module]; ok {
+		p.unknown("-m "+p.module+" "+m.what, m.instead)
+	} else {
+		p.unknown("-m "+printable(p.module, 30)+" is a match that levee does not know", "")
+	}
+	p.badAll = true
+	return nil
+}
+
+// other passes over an option that is not known, with its values.
+func (p *ipRule) other(o string) error {
+	if !strings.HasPrefix(o, "-") {
+		return fmt.Errorf("%s stands where an option is expected", quote(o))
+	}
+	if !p.badAll {
+		p.unknown("has the option "+quote(o)+", which no policy has words for", "")
+	}
+	for len(p.w) > 0 && p.w[0] != "!" && !strings.HasPrefix(p.w[0], "-") {
+		p.w = p.w[1:]
+	}
+	return nil
+}

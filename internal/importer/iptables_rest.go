@@ -1,0 +1,78 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+)
+
+// remarkOnRest says what else is in the input: chains that were not imported, and what they do to
+// packets before or after those that were.
+func (t *ipTables) remarkOnRest(bases []*chain) {
+	for _, tab := range t.tables {
+		for _, c := range tab.chains {
+			if c.met || slices.Contains(bases, c) || len(c.rules) == 0 && !c.drop {
+				continue
+			}
+			t.out.rep.add(restRemark(tab, c))
+		}
+	}
+	for _, c := range bases {
+		if c.name == "FORWARD" {
+			t.out.rep.add(c.remark(Changed, "levee judges packets before they are routed: the rules of FORWARD also judge those to this machine itself", "pass these by a rule at the top: pass to ADDRESSES"))
+		}
+	}
+	remarkOnFragments(t.out, bases)
+}
+
+// remarkOnFragments says that netfilter may see packets whole that levee sees in fragments.
+func remarkOnFragments(o *output, bases []*chain) {
+	if usesPorts(bases) {
+		o.rep.add(Remark{File: bases[0].file, Kind: Changed, Text: "netfilter reassembles IPv4 fragments before INPUT, and everywhere once connections are tracked; levee judges each fragment, and one that is not the first has no ports",
+			Instead: "where large UDP or IPsec packets are expected, look at `levee check`'s warnings and pass fragments"})
+	}
+}
+
+// usesPorts tells whether a rule of the chains asks for a port.
+func usesPorts(bases []*chain) bool {
+	seen := map[*chain]bool{}
+	var visit func(c *chain) bool
+	visit = func(c *chain) bool {
+		if seen[c] {
+			return false
+		}
+		seen[c] = true
+		for _, r := range c.rules {
+			for i := range r.alts {
+				if r.alts[i].f[fPort] != nil || r.alts[i].f[fFromPort] != nil {
+					return true
+				}
+			}
+			if r.target != nil && visit(r.target) {
+				return true
+			}
+		}
+		return false
+	}
+	return slices.ContainsFunc(bases, visit)
+}
+
+// restRemark is about one chain that is not imported.
+func restRemark(tab *ipTable, c *chain) Remark {
+	what := fmt.Sprintf("chain %s of table %s (%d rules) is not imported: ", c.name, tab.name, len(c.rules))
+	k, why, hint := LeftOut, "", ""
+	switch {
+	case tab.name == "nat" && c.name == "PREROUTING":
+		k, why, hint = Changed, "it rewrites destinations before the other tables look at packets, and levee sees them as they arrive", "write rules with the addresses and ports before the rewriting"
+	case tab.name == "nat":
+		why = "levee does not rewrite packets"
+	case c.name == "OUTPUT", c.name == "POSTROUTING":
+		why = "levee judges what arrives"
+	case !c.base:
+		why = "no imported rule jumps to it"
+	case c.name == "PREROUTING":
+		k, why, hint = Changed, "what it drops never reaches the chains behind it, and is judged by those alone now", fmt.Sprintf("--chain %s/PREROUTING --chain INPUT imports both, one behind the other", tab.name)
+	default:
+		why, hint = "another chain was asked for", "--chain "+tab.name+"/"+c.name+" imports it"
+	}
+	return c.remark(k, what+why, hint)
+}

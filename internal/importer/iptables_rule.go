@@ -1,0 +1,324 @@
+package importer
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// ipRule reads the options of one rule.
+type ipRule struct {
+	t      *ipTables
+	tab    *ipTable
+	r      *chainRule
+	w      []string // options not read yet
+	not    bool     // a ! stands before the option
+	module string   // the last -m
+	target string
+	goes   bool     // target is behind -g
+	opts   []string // of the target
+	badAll bool
+}
+
+// rule makes a chainRule of a line. It fails on values that iptables would refuse; what a policy has no
+// words for is remembered in the rule.
+func (t *ipTables) rule(tab *ipTable, l ipLine, number int) (*chainRule, error) {
+	p := &ipRule{t: t, tab: tab, w: l.words, r: &chainRule{
+		place: place{tab.file, l.line, l.text},
+		label: fmt.Sprintf("%s:%d", l.chain.name, number),
+		alts:  []match{{}},
+	}}
+	for len(p.w) > 0 {
+		if err := p.option(); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.finish(); err != nil {
+		return nil, err
+	}
+	return p.r, nil
+}
+
+// next is the value of an option.
+func (p *ipRule) next() string {
+	if len(p.w) == 0 {
+		return ""
+	}
+	s := p.w[0]
+	p.w = p.w[1:]
+	return s
+}
+
+// value is next, after an exclamation mark where old versions print it.
+func (p *ipRule) value() string {
+	s := p.next()
+	if s == "!" {
+		p.not = true
+		s = p.next()
+	}
+	return s
+}
+
+func (p *ipRule) unknown(what, instead string) {
+	for _, u := range p.r.unknown {
+		if u.what == what {
+			return
+		}
+	}
+	p.r.unknown = append(p.r.unknown, reason{what, instead})
+}
+
+func (p *ipRule) remark(k Kind, text, instead string) {
+	p.r.remarks = append(p.r.remarks, p.r.place.remark(k, text, instead))
+}
+
+// both narrows the rule by alternatives of which one must hold.
+func (p *ipRule) both(alts ...match) {
+	out, err := narrow(p.r.alts, alts)
+	if err != nil {
+		p.unknown(err.Error(), "split the rule")
+		return
+	}
+	p.r.alts = out
+}
+
+// narrow is what holds for one of a and one of b.
+func narrow(a, b []match) (out []match, err error) {
+	if len(a)*len(b) > maxAlternatives {
+		return nil, fmt.Errorf("it would become more than %d rules", maxAlternatives)
+	}
+	for i := range a {
+		for j := range b {
+			if !a[i].compatible(&b[j]) {
+				return nil, fmt.Errorf("it asks for two sets about one address of which one is filled at run time")
+			}
+			if m := a[i].and(&b[j]); !m.never {
+				out = append(out, m)
+			}
+		}
+	}
+	return out, nil
+}
+
+// number narrows a field, or its complement.
+func (p *ipRule) number(f field, s spans) {
+	if p.not {
+		s = s.not(fieldTop[f])
+	}
+	p.both(match{}.with(f, s))
+}
+
+// option reads one option with its values.
+func (p *ipRule) option() error {
+	o := p.next()
+	if p.not = o == "!"; p.not {
+		o = p.next()
+	}
+	for _, group := range [...]func(*ipRule, string) (bool, error){
+		(*ipRule).basic, (*ipRule).transport, (*ipRule).header, (*ipRule).state,
+	} {
+		if known, err := group(p, o); known || err != nil {
+			return err
+		}
+	}
+	return p.other(o)
+}
+
+// basic reads the options that every rule may have.
+func (p *ipRule) basic(o string) (bool, error) {
+	switch o {
+	case "-s", "--source", "--src", "-d", "--destination", "--dst":
+		return true, p.addresses(o, p.value())
+	case "-p", "--protocol", "--proto":
+		v := p.value()
+		if v == "all" || v == "0" {
+			return true, nil
+		}
+		n, err := protocolNumber(v)
+		if err != nil {
+			return true, err
+		}
+		p.number(fProto, just(uint64(n)))
+	case "-i", "--in-interface":
+		p.in(p.value())
+	case "-o", "--out-interface":
+		p.unknown("asks for the outgoing interface "+quote(p.value())+", which is chosen after levee has judged the packet", "match the destination addresses behind that interface")
+	case "-f", "--fragment":
+		p.fragment()
+	case "-m", "--match":
+		p.module, p.badAll = p.next(), false
+		return true, p.useModule()
+	case "-j", "--jump", "-g", "--goto":
+		p.target, p.goes, p.module = p.next(), o == "-g" || o == "--goto", ""
+		for len(p.w) > 0 && p.w[0] != "-m" && p.w[0] != "-c" {
+			p.opts = append(p.opts, p.next())
+		}
+	case "-c", "--set-counters":
+		p.next()
+		p.next()
+	case "--comment":
+		p.r.label = p.next()
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// addresses reads -s and -d, lists included.
+func (p *ipRule) addresses(o, v string) error {
+	var in []addrSpan
+	for _, s := range strings.Split(v, ",") {
+		a, contiguous, err := parseMaskedAddr(s)
+		if err != nil {
+			return err
+		}
+		if !contiguous {
+			p.unknown("asks for an address with the mask "+quote(s)+", which is not a prefix", "list the prefixes")
+			return nil
+		}
+		in = append(in, a)
+	}
+	dir := "src"
+	if o == "-d" || o == "--destination" || o == "--dst" {
+		dir = "dst"
+	}
+	p.address(dir, &addrSet{addrs: joinAddrs(in)})
+	return nil
+}
+
+// address narrows one side.
+func (p *ipRule) address(dir string, s *addrSet) {
+	if s.addrs.mapped() {
+		p.unknown("has an IPv4-mapped IPv6 address, which no policy has", "write it as IPv4")
+		return
+	}
+	var m match
+	if p.not {
+		if len(s.addrs) == 1 && s.addrs[0] == prefixSpan(netip.PrefixFrom(s.addrs[0].lo, 0)) {
+			p.r.alts = nil // not anywhere
+			return
+		}
+		side(&m, dir).neg = []*addrSet{s}
+	} else {
+		side(&m, dir).pos = s
+	}
+	p.both(m.settle())
+}
+
+// in reads -i: a policy protects one interface.
+func (p *ipRule) in(name string) {
+	dev := p.t.opts.Device
+	stem, wild := strings.CutSuffix(name, "+")
+	switch {
+	case wild && stem == "": // any
+		if p.not {
+			p.r.alts = nil
+		}
+	case dev != "":
+		hit := name == dev || wild && strings.HasPrefix(dev, stem)
+		if hit == p.not {
+			p.r.alts = nil
+			p.remark(LeftOut, "is about interface "+quote(name)+", by which nothing comes to "+dev, "import it with --dev "+name+" for that interface")
+		}
+	case name == "lo":
+		if !p.not {
+			p.r.alts = nil
+			p.remark(Noticed, "is about the loopback interface: packets of the machine to itself never reach levee, so nothing is lost", "")
+		}
+	default:
+		p.unknown("asks for interface "+quote(name)+", and a policy protects one interface", "choose one with --dev "+name)
+	}
+}
+
+// fragment reads -f: the second and later fragments.
+func (p *ipRule) fragment() { p.number(fFragment, just(later)) }
+
+// finish draws together what was read.
+func (p *ipRule) finish() error {
+	r := p.r
+	switch p.target {
+	case "ACCEPT":
+		r.verb = doAccept
+	case "DROP", "":
+		r.verb = doDrop
+		if p.target == "" {
+			r.verb = doCount
+		}
+	case "REJECT", "TARPIT":
+		r.verb = doDrop
+		p.remark(Changed, p.target+" becomes a drop: levee sends no answer", "clients wait for a timeout; let the packets pass to the kernel where they should be refused")
+	case "RETURN":
+		r.verb = doReturn
+	default:
+		return p.extraTarget()
+	}
+	p.checkFragment()
+	return nil
+}
+
+// checkFragment looks whether a policy has words for the fragments that the rule asks for. A drop or a
+// count may be of some more.
+func (p *ipRule) checkFragment() { p.r.checkFragment() }
+
+func (r *chainRule) checkFragment() {
+	for i := range r.alts {
+		m := &r.alts[i]
+		switch {
+		case !m.vague():
+		case r.verb == doDrop && m.f[fFragment][0].lo == later:
+			r.remarks = append(r.remarks, r.remark(Changed, "asks for second and later fragments, `fragments` is the first one too; where netfilter reassembles (INPUT, or with conntrack) it never sees any",
+				"look whether fragments are expected at all"))
+			return
+		default:
+			r.unknown = append(r.unknown, reason{"tells first fragments from later ones, which no policy does", "write `fragments` or `not fragments` if that is meant"})
+			return
+		}
+	}
+}
+
+// quiet are targets that decide nothing.
+var quiet = map[string]reason{
+	"LOG": {"LOG writes to the kernel's log", "use `as` labels and counters, and `levee eval`; `log` is a word of a later version"}, "NFLOG": {"NFLOG copies the packet to a program", "`log` is a word of a later version"},
+	"ULOG": {"ULOG copies the packet to a program", ""}, "TRACE": {"TRACE is for debugging", "use `levee explain`"}, "AUDIT": {"AUDIT writes a record", ""},
+	"MARK": {"MARK sets a mark", "rules that ask for the mark are left out"}, "CONNMARK": {"CONNMARK sets a mark", "rules that ask for the mark are left out"},
+	"CT": {"CT sets up connection tracking", ""}, "NOTRACK": {"NOTRACK keeps packets out of connection tracking", ""},
+	"TCPMSS": {"TCPMSS changes the packet", ""}, "DSCP": {"DSCP changes the packet", ""}, "TOS": {"TOS changes the packet", ""},
+	"TTL": {"TTL changes the packet", ""}, "HL": {"HL changes the packet", ""}, "ECN": {"ECN changes the packet", ""},
+	"CLASSIFY": {"CLASSIFY sets a priority", ""}, "CHECKSUM": {"CHECKSUM changes the packet", ""}, "SECMARK": {"SECMARK sets a label", ""},
+	"CONNSECMARK": {"CONNSECMARK sets a label", ""}, "LED": {"LED lights a lamp", ""}, "RATEEST": {"RATEEST measures", ""}, "IDLETIMER": {"IDLETIMER measures", ""},
+	"TEE": {"TEE sends a copy elsewhere", ""}, "SET": {"SET fills a set from packets", "fill a dynamic set with `levee set add`"},
+	"HMARK": {"HMARK sets a mark", ""}, "TCPOPTSTRIP": {"TCPOPTSTRIP changes the packet", ""},
+}
+
+// extraTarget finishes rules whose target is none of the plain verdicts.
+func (p *ipRule) extraTarget() error {
+	r := p.r
+	if c := p.tab.byName[p.target]; c != nil {
+		r.verb, r.target = doJump, c
+		if p.goes {
+			r.verb = doGoto
+		}
+		if c.base {
+			return fmt.Errorf("jump to %s, which is no chain of one's own", quote(p.target))
+		}
+		p.checkFragment()
+		return nil
+	}
+	if q, ok := quiet[p.target]; ok {
+		r.verb, r.unknown = doNothing, nil
+		r.remarks = []Remark{r.place.remark(LeftOut, q.what+", and decides nothing", q.instead)}
+		return nil
+	}
+	r.verb = doNothing
+	switch p.target {
+	case "QUEUE", "NFQUEUE":
+		p.unknown(p.target+" lets a program decide", "")
+	case "SYNPROXY":
+		p.unknown("SYNPROXY answers SYNs itself", "`cookie` is a word of a later version")
+	case "DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP", "TPROXY":
+		p.unknown(p.target+" rewrites addresses or ports, which levee does not do", "keep it in the nat table")
+	default:
+		p.unknown("there is neither a chain nor a known target "+quote(p.target), "")
+	}
+	return nil
+}

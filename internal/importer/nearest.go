@@ -1,0 +1,54 @@
+package importer
+
+import "slices"
+
+// nearest is what a policy can say instead of a rule that asks for something unknown, as statements
+// without labels: the rule without what is unknown, or the stateless form of a rule about
+// connections. It is never written as a rule unless the user asked for it.
+func (fl *flattener) nearest(r *chainRule, c *match) (out []string) {
+	action := map[verb]string{doAccept: "pass", doDrop: "drop"}[r.verb]
+	if action == "" {
+		return nil
+	}
+	for i := range r.alts {
+		m := c.and(&r.alts[i])
+		if m.never || !c.compatible(&r.alts[i]) {
+			continue
+		}
+		switch {
+		case m.equal(c) && !slices.Contains(r.states, "ESTABLISHED"): // of all packets: no help
+		case len(r.states) == 0, r.verb == doAccept && slices.Contains(r.states, "NEW"):
+			out = append(out, action+m.text())
+		case r.verb == doAccept:
+			out = append(out, established(r.states, m)...)
+		}
+		if len(out) > 16 {
+			return out[:16]
+		}
+	}
+	return out
+}
+
+// established are the packets that firewalls without states have always taken for those of a
+// connection that was let through: TCP with ACK or RST, answers to DNS and NTP, answers to pings and the errors of
+// ICMP. Whoever forges these bits passes.
+func established(states []string, m match) (out []string) {
+	add := func(x match) {
+		if x = x.and(&match{}); !x.never {
+			out = append(out, "pass"+x.text())
+		}
+	}
+	tcp := m.with(fProto, just(6))
+	if slices.Contains(states, "ESTABLISHED") {
+		add(tcp.withFlags(flagMatch{0x10, 0x10}))
+		add(tcp.withFlags(flagMatch{0x04, 0x04}))
+		add(m.with(fProto, just(17)).with(fFromPort, spans{{53, 53}, {123, 123}}).with(fPort, between(1024, 65535)))
+		add(m.with(fICMP, between(0, 0xff)))
+		add(m.with(fICMP6, between(129<<8, 129<<8|0xff)))
+	}
+	if slices.Contains(states, "RELATED") {
+		add(m.with(fICMP, spans{{3 << 8, 3<<8 | 0xff}, {11 << 8, 12<<8 | 0xff}}))
+		add(m.with(fICMP6, between(1<<8, 4<<8|0xff)))
+	}
+	return out
+}

@@ -1,0 +1,179 @@
+package importer
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+func noWord(what, instead string) dim { return dim{why: &reason{what, instead}} }
+
+// left reads the left side of a match, or the key of a map.
+func left(raw json.RawMessage) dim {
+	key, inner := object(raw)
+	switch key {
+	case "payload":
+		var p struct{ Protocol, Field string }
+		if json.Unmarshal(inner, &p) != nil || p.Protocol == "" {
+			return noWord("looks at bytes by their offset", "")
+		}
+		return payload(p.Protocol, p.Field)
+	case "meta":
+		var m struct{ Key string }
+		_ = json.Unmarshal(inner, &m)
+		return meta(m.Key)
+	case "ct":
+		var c struct{ Key string }
+		_ = json.Unmarshal(inner, &c)
+		if c.Key == "state" {
+			return dim{state: true}
+		}
+		return noWord("asks for "+printable("ct "+c.Key, 40)+"; levee keeps no connections yet", "")
+	case "exthdr":
+		return noWord("asks for an extension header of IPv6", "for fragments write `ipv6 fragments`")
+	case "fib", "rt":
+		return noWord("asks the routing table ("+key+")", "write the addresses")
+	case "socket", "osf", "numgen", "jhash", "symhash", "ipsec", "tcp option", "sctp chunk", "ip option":
+		return noWord("asks for "+key, "")
+	case "&", "|", "^", "<<", ">>":
+		return noWord("calculates with bits before it compares", "")
+	}
+	return noWord("has an expression that levee does not know", "")
+}
+
+// payload is a field of a header.
+func payload(proto, name string) dim {
+	v4, v6 := match{}.with(fEther, only4), match{}.with(fEther, only6)
+	switch proto + " " + name {
+	case "ip saddr":
+		return dim{dir: "src", dep: v4}
+	case "ip daddr":
+		return dim{dir: "dst", dep: v4}
+	case "ip6 saddr":
+		return dim{dir: "src", dep: v6}
+	case "ip6 daddr":
+		return dim{dir: "dst", dep: v6}
+	case "ip protocol":
+		return dim{num: fProto, dep: v4, parse: parseProtocolName}
+	case "ip6 nexthdr":
+		return dim{num: fProto, dep: v6, parse: parseProtocolName}
+	case "ip ttl":
+		return dim{num: fTTL, dep: v4}
+	case "ip6 hoplimit":
+		return dim{num: fTTL, dep: v6}
+	case "ip dscp":
+		return dim{num: fDSCP, dep: v4, parse: parseDSCPName}
+	case "ip6 dscp":
+		return dim{num: fDSCP, dep: v6, parse: parseDSCPName}
+	case "ip length":
+		return dim{num: fLen, dep: v4}
+	case "ip6 length":
+		return dim{num: fLen, dep: v6, after: payloadOf}
+	case "icmp type":
+		return dim{num: fICMP, parse: icmpName(false), after: typesOf}
+	case "icmp code":
+		return dim{num: fICMP, parse: icmpCode, after: codesOf}
+	case "icmpv6 type":
+		return dim{num: fICMP6, parse: icmpName(true), after: typesOf}
+	case "icmpv6 code":
+		return dim{num: fICMP6, parse: icmp6Code, after: codesOf}
+	case "ether saddr":
+		return dim{num: fEtherFrom, parse: parseMACName}
+	case "ether daddr":
+		return dim{num: fEtherTo, parse: parseMACName}
+	case "ether type":
+		return dim{num: fEther, parse: parseEtherName}
+	case "vlan id":
+		return dim{num: fVLAN}
+	case "th sport":
+		return dim{num: fFromPort}
+	case "th dport":
+		return dim{num: fPort}
+	}
+	if n, err := protocolNumber(proto); err == nil && (name == "sport" || name == "dport") && withPorts.and(just(uint64(n))).within(withPorts) && len(withPorts.and(just(uint64(n)))) == 1 {
+		d := dim{num: fPort, dep: match{}.with(fProto, just(uint64(n)))}
+		if name == "sport" {
+			d.num = fFromPort
+		}
+		return d
+	}
+	return noWord("asks for "+printable(proto+" "+name, 40)+", for which a policy has no word", "")
+}
+
+// Names of codes that nft prints (RFC 792, RFC 1812, RFC 4443).
+var (
+	icmpCodes  = map[string]uint64{"net-unreachable": 0, "host-unreachable": 1, "prot-unreachable": 2, "port-unreachable": 3, "frag-needed": 4, "net-prohibited": 9, "host-prohibited": 10, "admin-prohibited": 13}
+	icmp6Codes = map[string]uint64{"no-route": 0, "admin-prohibited": 1, "addr-unreachable": 3, "port-unreachable": 4, "policy-fail": 5, "reject-route": 6}
+)
+
+func icmpCode(s string) (spans, error)  { return named(icmpCodes, s) }
+func icmp6Code(s string) (spans, error) { return named(icmp6Codes, s) }
+
+func named(names map[string]uint64, s string) (spans, error) {
+	if v, ok := names[s]; ok {
+		return just(v), nil
+	}
+	return parseSpansOf(s, "-", 255)
+}
+
+// meta is what nft knows of a packet besides its bytes.
+func meta(key string) dim {
+	switch key {
+	case "l4proto":
+		return dim{num: fProto, parse: parseProtocolName}
+	case "nfproto":
+		return dim{num: fEther, parse: parseEtherName, after: func(s spans) spans { // NFPROTO_IPV4, NFPROTO_IPV6
+			switch {
+			case len(s) == 1 && s[0] == span{2, 2}:
+				return only4
+			case len(s) == 1 && s[0] == span{10, 10}:
+				return only6
+			}
+			return s
+		}}
+	case "protocol":
+		return dim{num: fEther, parse: parseEtherName}
+	case "iifname", "iif":
+		return dim{iface: true}
+	case "length":
+		return dim{num: fLen}
+	case "pkttype":
+		return dim{num: fEtherTo, parse: func(s string) (spans, error) {
+			if s == "broadcast" {
+				return just(1<<48 - 1), nil
+			}
+			return nil, errPktType
+		}}
+	case "oifname", "oif":
+		return noWord("asks for the outgoing interface, which is chosen after levee has judged the packet", "match the destination addresses behind that interface")
+	case "mark":
+		return noWord("asks for a mark that other rules set", "")
+	}
+	return noWord("asks for "+printable("meta "+key, 40)+", for which a policy has no word", "")
+}
+
+// isFlags tells whether raw is the field `tcp flags`.
+func isFlags(raw json.RawMessage) bool {
+	key, inner := object(raw)
+	var p struct{ Protocol, Field string }
+	return key == "payload" && json.Unmarshal(inner, &p) == nil && p.Protocol == "tcp" && p.Field == "flags"
+}
+
+// fragmentOffset tells whether raw is `ip frag-off & MASK`.
+func fragmentOffset(raw json.RawMessage) (mask uint64, ok bool) {
+	key, inner := object(raw)
+	parts := array(inner)
+	if key != "&" || len(parts) != 2 {
+		return 0, false
+	}
+	key, inner = object(parts[0])
+	var p struct{ Protocol, Field string }
+	if key != "payload" || json.Unmarshal(inner, &p) != nil || p.Protocol != "ip" || p.Field != "frag-off" {
+		return 0, false
+	}
+	s, ok := scalar(parts[1])
+	m, err := parseSpansOf(s, "-", 0xffff)
+	if !ok || err != nil || strings.Contains(s, "-") {
+		return 0, false
+	}
+	return m[0].lo, true
+}

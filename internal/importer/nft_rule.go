@@ -1,0 +1,396 @@
+package importer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+var errPktType = errors.New("asks for a type of frame that a policy has no word for")
+
+// nftRule reads the statements of one rule.
+type nftRule struct {
+	n       *nftables
+	c       *nftChain
+	r       *chainRule
+	done    bool // a verdict was read
+	counts  bool
+	quiet   []reason // statements that decide nothing
+	split   []*chainRule
+	anyPort bool // `th dport`: of whatever protocol
+}
+
+// parseRule makes rules of one rule of nft: more than one where it has a verdict map. It fails on what
+// is no rule; what a policy has no words for is remembered.
+func (n *nftables) parseRule(c *nftChain, raw nftRaw, number int) ([]*chainRule, error) {
+	text := fmt.Sprintf("%s %s %s rule %d (handle %d)", c.table.family, c.table.name, c.name, number, raw.handle)
+	p := &nftRule{n: n, c: c, r: &chainRule{
+		place: place{n.name, raw.line, printable(text, 160)}, label: raw.comment, alts: []match{{}},
+	}}
+	if p.r.label == "" {
+		p.r.label = fmt.Sprintf("%s:%d", c.name, number)
+	}
+	for _, e := range raw.expr {
+		var m map[string]json.RawMessage
+		if err := json.Unmarshal(e, &m); err != nil || len(m) == 0 {
+			return nil, fmt.Errorf("%s is not a statement", quote(string(e)))
+		}
+		if p.done {
+			break // nft refuses statements behind a verdict
+		}
+		for key, inner := range m {
+			if err := p.statement(key, inner); err != nil {
+				return nil, err
+			}
+			if len(m) > 1 {
+				p.unknown("has a statement of several parts", "")
+				break
+			}
+		}
+	}
+	p.finish()
+	if p.split != nil {
+		return p.split, nil
+	}
+	return []*chainRule{p.r}, nil
+}
+
+func (p *nftRule) unknown(what, instead string) {
+	for _, u := range p.r.unknown {
+		if u.what == what {
+			return
+		}
+	}
+	p.r.unknown = append(p.r.unknown, reason{what, instead})
+}
+
+func (p *nftRule) remark(k Kind, text, instead string) {
+	p.r.remarks = append(p.r.remarks, p.r.place.remark(k, text, instead))
+}
+
+func (p *nftRule) both(alts ...match) {
+	out, err := narrow(p.r.alts, alts)
+	if err != nil {
+		p.unknown(err.Error(), "split the rule")
+		return
+	}
+	p.r.alts = out
+}
+
+// statement reads one statement.
+func (p *nftRule) statement(key string, inner json.RawMessage) error {
+	switch key {
+	case "match":
+		var m struct {
+			Op          string
+			Left, Right json.RawMessage
+		}
+		if json.Unmarshal(inner, &m) != nil || len(m.Left) == 0 || len(m.Right) == 0 {
+			return fmt.Errorf("%s is not a match", quote(string(inner)))
+		}
+		return p.match(m.Op, m.Left, m.Right)
+	case "accept", "drop", "return", "continue", "jump", "goto", "reject":
+		p.done = true
+		return p.verdict(p.r, key, inner)
+	case "vmap":
+		p.done = true
+		return p.vmap(inner)
+	case "counter":
+		p.counts = true
+	case "limit", "quota", "ct count", "meter", "connlimit":
+		p.unknown("has the statement "+key+", which lets packets through up to a number", "`limit` is a word of a later version")
+	case "log", "mangle", "set", "map", "notrack", "dup", "flow", "last", "ct helper", "ct timeout", "ct expectation", "secmark":
+		p.quiet = append(p.quiet, reason{"the statement " + key + " decides nothing and is not carried over", ""})
+	case "xt":
+		p.unknown("holds a match or target of iptables that nft cannot show", "import the output of iptables-save instead: levee import iptables")
+	case "queue":
+		p.unknown("queue lets a program decide", "")
+		p.done = true
+	case "fwd", "snat", "dnat", "masquerade", "redirect", "tproxy", "synproxy":
+		p.unknown(key+" does what levee does not", "keep it in nft")
+		p.done = true
+	default:
+		p.unknown("has the statement "+quote(key)+", which levee does not know", "")
+	}
+	return nil
+}
+
+// verdict gives r what key says.
+func (p *nftRule) verdict(r *chainRule, key string, inner json.RawMessage) error {
+	switch key {
+	case "accept":
+		r.verb = doAccept
+	case "drop":
+		r.verb = doDrop
+	case "reject":
+		r.verb = doDrop
+		r.remarks = append(r.remarks, r.remark(Changed, "reject becomes a drop: levee sends no answer", "clients wait for a timeout; let the packets pass to the kernel where they should be refused"))
+	case "return":
+		r.verb = doReturn
+	case "jump", "goto":
+		var t struct{ Target string }
+		if json.Unmarshal(inner, &t) != nil || p.c.table.chains[t.Target] == nil {
+			return fmt.Errorf("%s to the chain %s, which is not in the table", key, quote(t.Target))
+		}
+		target := p.c.table.chains[t.Target]
+		if target.base {
+			return fmt.Errorf("%s to the base chain %s", key, quote(t.Target))
+		}
+		r.verb, r.target = doJump, &target.chain
+		if key == "goto" {
+			r.verb = doGoto
+		}
+	}
+	return nil
+}
+
+// finish decides what a rule without a verdict is.
+func (p *nftRule) finish() {
+	if p.split != nil {
+		return
+	}
+	r := p.r
+	for _, q := range p.quiet {
+		p.remark(Noticed, q.what, q.instead)
+	}
+	switch {
+	case r.verb != doNothing:
+	case p.done || p.unknownVerdict():
+	case p.counts:
+		r.verb = doCount
+	default:
+		r.unknown = nil
+		if len(r.remarks) == 0 {
+			p.remark(LeftOut, "decides nothing", "")
+		}
+		return
+	}
+	p.checkPorts(r)
+	r.checkFragment()
+}
+
+// unknownVerdict tells whether a statement that is not known may decide.
+func (p *nftRule) unknownVerdict() bool {
+	return slices.ContainsFunc(p.r.unknown, func(u reason) bool {
+		return strings.HasPrefix(u.what, "has the statement \"") || strings.HasPrefix(u.what, "holds a match or target")
+	})
+}
+
+// checkPorts says where `th dport` asks for ports of protocols that have none.
+func (p *nftRule) checkPorts(r *chainRule) {
+	if !p.anyPort {
+		return
+	}
+	for i := range r.alts {
+		if proto := r.alts[i].f[fProto]; slices.Equal(proto, withPorts) {
+			r.remarks = append(r.remarks, r.remark(Changed, "th reads ports of whatever protocol; in a policy TCP, UDP, UDP-Lite, SCTP and DCCP have ports", ""))
+			return
+		}
+	}
+}
+
+// match reads one comparison.
+func (p *nftRule) match(op string, l, right json.RawMessage) error {
+	if mask, ok := fragmentOffset(l); ok {
+		return p.fragment(mask, op, right)
+	}
+	if inner, ok := flagsLeft(l); ok {
+		return p.flags(inner, op, right)
+	}
+	if key, parts := object(l); key == "concat" {
+		return p.concat(array(parts), op, right)
+	}
+	d := left(l)
+	if d.why != nil {
+		p.unknown(d.why.what, d.why.instead)
+		return nil
+	}
+	p.headerNotes(l)
+	alts, err := p.compare(p.r, &d, op, right)
+	if err != nil {
+		return p.soften(err)
+	}
+	if alts != nil {
+		p.both(alts...)
+	}
+	return nil
+}
+
+// errNoWord is wrapped by errors about what a policy has no words for; others are about input that is
+// broken.
+var errNoWord = errors.New("")
+
+func (p *nftRule) soften(err error) error {
+	p.unknown(printable(err.Error(), 200), "")
+	return nil
+}
+
+// headerNotes says where a field of nft is not quite that of a policy.
+func (p *nftRule) headerNotes(l json.RawMessage) {
+	_, inner := object(l)
+	var h struct{ Protocol, Field string }
+	_ = json.Unmarshal(inner, &h)
+	if h.Protocol == "ip6" && h.Field == "nexthdr" {
+		p.remark(Changed, "ip6 nexthdr is the first header behind that of IPv6, a policy has the last one", "they differ for packets with extension headers only")
+	}
+	p.anyPort = p.anyPort || h.Protocol == "th"
+}
+
+// compare is the alternatives for a match of one dimension; nil without an error when what is asked is
+// remembered as unknown.
+func (p *nftRule) compare(r *chainRule, d *dim, op string, right json.RawMessage) ([]match, error) {
+	if s, ok := scalar(right); ok && strings.HasPrefix(s, "@") {
+		return p.lookup(d, op, s[1:])
+	}
+	v, err := d.value(right, 0)
+	if err != nil {
+		return nil, err
+	}
+	if v.any {
+		return nil, errors.New("asks for `*` in a set without a name")
+	}
+	return p.compareValue(r, d, op, v)
+}
+
+// compareValue is compare with a value that was read.
+func (p *nftRule) compareValue(r *chainRule, d *dim, op string, v value) ([]match, error) {
+	not := op == "!="
+	switch {
+	case d.iface:
+		return p.iface(r, v.text, not)
+	case d.state:
+		return nil, p.state(r, v.text, not)
+	case d.dir != "":
+		if op != "==" && op != "!=" && op != "in" && op != "" {
+			return nil, fmt.Errorf("compares addresses with %s", quote(op))
+		}
+		return addressMatch(d, &addrSet{addrs: joinAddrs(v.addrs)}, not)
+	}
+	top := fieldTop[d.num]
+	s := joinSpans(v.nums).and(between(0, top))
+	if len(s) == 0 && !not {
+		return nil, fmt.Errorf("asks for a value that the field cannot have")
+	}
+	switch op {
+	case "==", "in", "":
+	case "!=":
+		s = s.not(top)
+		if d.num == fLen && d.after != nil { // only lengths that are there
+			s = s.and(between(40, top))
+		}
+	case "<", ">", "<=", ">=":
+		s = ordered(op, s, top)
+	default:
+		return nil, fmt.Errorf("compares with %s", quote(op))
+	}
+	return fieldMatch(d, s, "")
+}
+
+// ordered is what is below or above a value.
+func ordered(op string, s spans, top uint64) spans {
+	lo, hi := s[0].lo, s[len(s)-1].hi
+	switch op {
+	case "<":
+		return between(0, lo).and(just(lo).not(top))
+	case "<=":
+		return between(0, hi)
+	case ">":
+		return between(hi, top).and(just(hi).not(top))
+	}
+	return between(lo, top)
+}
+
+// never is the alternatives of what no packet has.
+var never = []match{{never: true}}
+
+// fieldMatch is one number field in s, with the name of a set of ports.
+func fieldMatch(d *dim, s spans, name string) ([]match, error) {
+	if len(s) == 0 {
+		return never, nil
+	}
+	if d.num == fEther && (len(s.and(just(0x8100))) > 0 || len(s.and(just(0x88a8))) > 0) {
+		if slices.Equal(s, just(0x8100)) || slices.Equal(s, just(0x88a8)) { // a tag is looked through
+			return []match{match{}.with(fVLAN, between(0, 4095))}, nil
+		}
+	}
+	m := d.dep.with(d.num, s)
+	if name != "" && !m.never {
+		m.name[d.num] = name
+	}
+	if d.num == fEtherFrom || d.num == fEtherTo {
+		if _, ok := macs(s); !ok {
+			if _, ok = macs(s.not(1<<48 - 1)); !ok {
+				return nil, errors.New("asks for a range of Ethernet addresses")
+			}
+		}
+	}
+	return []match{m.settle()}, nil
+}
+
+func addressMatch(d *dim, s *addrSet, not bool) ([]match, error) {
+	if s.addrs.mapped() {
+		return nil, errors.New("has an IPv4-mapped IPv6 address, which no policy has")
+	}
+	m := d.dep
+	if not {
+		side(&m, d.dir).neg = []*addrSet{s}
+		for _, a := range s.addrs {
+			if a.hi.Next().IsValid() || a.lo.Prev().IsValid() {
+				return []match{m.settle()}, nil
+			}
+		}
+		if !s.dynamic {
+			return never, nil
+		}
+		return []match{m.settle()}, nil
+	}
+	side(&m, d.dir).pos = s
+	return []match{m.settle()}, nil
+}
+
+// lookup is a match against a named set.
+func (p *nftRule) lookup(d *dim, op, name string) ([]match, error) {
+	s := p.c.table.sets[name]
+	if s == nil {
+		return nil, fmt.Errorf("asks for the set %s, which is not in the input", quote(name))
+	}
+	not := op == "!="
+	if s.leases {
+		p.remark(Changed, "set "+quote(name)+" is filled, or emptied, while it runs: what is in it now stays", "use a dynamic set and `levee set add`")
+	}
+	switch {
+	case d.dir != "":
+		a, err := p.n.addresses(s, d)
+		if err != nil {
+			return nil, err
+		}
+		if a.dynamic {
+			p.r.remarks = append(p.r.remarks[:max(0, len(p.r.remarks)-b2i(s.leases))], p.r.remark(Noticed, fmt.Sprintf("set %s is empty: it becomes the dynamic set %s", quote(name), a.name), "fill it with `levee set add`"))
+		}
+		return addressMatch(d, a, not)
+	}
+	v, err := d.elements(s)
+	if err != nil {
+		return nil, err
+	}
+	if v.any {
+		return nil, fmt.Errorf("set %s has the element *", quote(name))
+	}
+	if (d.num == fPort || d.num == fFromPort) && !d.iface && !d.state && !not && len(v.nums) > 4 {
+		if s.ports == "" {
+			s.ports = uniqueName(name, p.n.names)
+			p.n.out.addSet(s.ports, portsText(joinSpans(v.nums)))
+		}
+		return fieldMatch(d, joinSpans(v.nums), s.ports)
+	}
+	if len(s.elems) == 0 && !d.iface && !d.state {
+		if not {
+			return fieldMatch(d, between(0, fieldTop[d.num]), "")
+		}
+		p.remark(Noticed, "set "+quote(name)+" is empty: nothing matches", "")
+		return never, nil
+	}
+	return p.compareValue(p.r, d, map[bool]string{true: "!=", false: "=="}[not], v)
+}

@@ -1,0 +1,194 @@
+package importer
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// protocolNumbers are the names that iptables, ipset and nft print for protocols (netdb, IANA).
+var protocolNumbers = map[string]uint8{
+	"icmp": 1, "igmp": 2, "ipencap": 4, "ipip": 4, "ipv4": 4, "tcp": 6, "egp": 8, "igp": 9, "udp": 17, "dccp": 33, "ipv6": 41,
+	"ipv6-route": 43, "ipv6-frag": 44, "rsvp": 46, "gre": 47, "esp": 50, "ah": 51, "icmpv6": 58, "ipv6-icmp": 58, "icmp6": 58,
+	"ipv6-nonxt": 59, "ipv6-opts": 60, "eigrp": 88, "ospf": 89, "ospfigp": 89, "etherip": 97, "encap": 98, "pim": 103,
+	"ipcomp": 108, "comp": 108, "vrrp": 112, "l2tp": 115, "sctp": 132, "mobility-header": 135, "ipv6-mh": 135, "mh": 135,
+	"udplite": 136, "mpls-in-ip": 137, "hip": 139, "shim6": 140, "wesp": 141, "rohc": 142,
+}
+
+func protocolNumber(s string) (uint8, error) {
+	if n, ok := protocolNumbers[s]; ok {
+		return n, nil
+	}
+	n, err := strconv.ParseUint(s, 0, 8)
+	if err != nil {
+		return 0, fmt.Errorf("%s is not a protocol", quote(s))
+	}
+	return uint8(n), nil
+}
+
+// parseSpansOf reads a number, or a range with sep between its ends, of which one may be missing.
+func parseSpansOf(s, sep string, top uint64) (spans, error) {
+	lo, hi, isRange := strings.Cut(s, sep)
+	r := span{0, top}
+	var err error
+	if lo != "" || !isRange {
+		if r.lo, err = strconv.ParseUint(lo, 0, 64); err != nil {
+			return nil, fmt.Errorf("%s is not a number or a range", quote(s))
+		}
+	}
+	switch {
+	case !isRange:
+		r.hi = r.lo
+	case hi != "":
+		if r.hi, err = strconv.ParseUint(hi, 0, 64); err != nil {
+			return nil, fmt.Errorf("%s is not a number or a range", quote(s))
+		}
+	}
+	if r.hi > top {
+		return nil, fmt.Errorf("%s is above %d", quote(s), top)
+	}
+	if r.lo > r.hi {
+		return nil, fmt.Errorf("the range %s runs backwards", quote(s))
+	}
+	return spans{r}, nil
+}
+
+// parseSpan reads an address, a prefix or a range of addresses.
+func parseSpan(s string) (addrSpan, error) {
+	if lo, hi, isRange := strings.Cut(s, "-"); isRange {
+		a, errA := netip.ParseAddr(lo)
+		b, errB := netip.ParseAddr(hi)
+		if errA != nil || errB != nil || a.BitLen() != b.BitLen() || b.Less(a) || a.Zone() != "" || b.Zone() != "" {
+			return addrSpan{}, fmt.Errorf("%s is not a range of addresses", quote(s))
+		}
+		return addrSpan{a, b}, nil
+	}
+	if !strings.Contains(s, "/") {
+		a, err := netip.ParseAddr(s)
+		if err != nil || a.Zone() != "" {
+			return addrSpan{}, fmt.Errorf("%s is not an address", quote(s))
+		}
+		return addrSpan{a, a}, nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return addrSpan{}, fmt.Errorf("%s is not a prefix", quote(s))
+	}
+	return prefixSpan(p), nil
+}
+
+// parseMasked4 reads an address with a mask in dots; contiguous tells whether it is a prefix.
+func parseMaskedAddr(s string) (a addrSpan, contiguous bool, err error) {
+	addr, mask, has := strings.Cut(s, "/")
+	m, errM := netip.ParseAddr(mask)
+	if !has || errM != nil {
+		a, err = parseSpan(s)
+		return a, true, err
+	}
+	ip, err := netip.ParseAddr(addr)
+	if err != nil || ip.BitLen() != m.BitLen() {
+		return a, false, fmt.Errorf("%s is not an address with a mask", quote(s))
+	}
+	bits, raw := 0, m.AsSlice()
+	for bits < len(raw)*8 && raw[bits/8]&(0x80>>(bits%8)) != 0 {
+		bits++
+	}
+	for i := bits; i < len(raw)*8; i++ {
+		if raw[i/8]&(0x80>>(i%8)) != 0 {
+			return a, false, nil
+		}
+	}
+	return prefixSpan(netip.PrefixFrom(ip, bits)), true, nil
+}
+
+// icmpTypeNames are the names that iptables and nft have for ICMP types; of iptables' names for codes only
+// those in wide use.
+var icmpTypeNames = map[string]string{
+	"echo-reply": "0", "pong": "0", "destination-unreachable": "3", "network-unreachable": "3/0", "host-unreachable": "3/1",
+	"protocol-unreachable": "3/2", "port-unreachable": "3/3", "fragmentation-needed": "3/4", "source-quench": "4", "redirect": "5",
+	"echo-request": "8", "ping": "8", "router-advertisement": "9", "router-solicitation": "10", "time-exceeded": "11", "ttl-exceeded": "11",
+	"parameter-problem": "12", "timestamp-request": "13", "timestamp-reply": "14", "info-request": "15", "info-reply": "16",
+	"address-mask-request": "17", "address-mask-reply": "18",
+}
+
+var icmp6TypeNames = map[string]string{
+	"destination-unreachable": "1", "packet-too-big": "2", "time-exceeded": "3", "ttl-exceeded": "3", "parameter-problem": "4",
+	"echo-request": "128", "ping": "128", "echo-reply": "129", "pong": "129", "mld-listener-query": "130", "mld-listener-report": "131",
+	"mld-listener-done": "132", "mld-listener-reduction": "132", "router-solicitation": "133", "nd-router-solicit": "133",
+	"router-advertisement": "134", "nd-router-advert": "134", "neighbour-solicitation": "135", "neighbor-solicitation": "135",
+	"nd-neighbor-solicit": "135", "neighbour-advertisement": "136", "neighbor-advertisement": "136", "nd-neighbor-advert": "136",
+	"redirect": "137", "nd-redirect": "137", "router-renumbering": "138", "ind-neighbor-solicit": "141", "ind-neighbor-advert": "142",
+	"mld2-listener-report": "143",
+}
+
+// parseICMPType reads a type, type/code or a name, as type<<8 | code.
+func parseICMPType(s string, six bool) (spans, error) {
+	names := icmpTypeNames
+	if six {
+		names = icmp6TypeNames
+	}
+	if n, ok := names[s]; ok {
+		s = n
+	}
+	typ, code, has := strings.Cut(s, "/")
+	t, err := strconv.ParseUint(typ, 0, 8)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not an ICMP type", quote(s))
+	}
+	if !has {
+		return between(t<<8, t<<8|0xff), nil
+	}
+	c, err := strconv.ParseUint(code, 0, 8)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not an ICMP type and code", quote(s))
+	}
+	return just(t<<8 | c), nil
+}
+
+func parseMAC(s string) (v uint64, err error) {
+	parts := strings.Split(s, ":")
+	for _, p := range parts {
+		n, err := strconv.ParseUint(p, 16, 8)
+		if err != nil || len(parts) != 6 {
+			return 0, fmt.Errorf("%s is not an Ethernet address", quote(s))
+		}
+		v = v<<8 | n
+	}
+	return v, nil
+}
+
+var flagBits = map[string]uint8{"fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16, "urg": 32, "ecn": 64, "ece": 64, "cwr": 128, "all": 0x3f, "none": 0}
+
+// parseFlags reads TCP flags with commas between them.
+func parseFlags(s string) (v uint8, err error) {
+	for _, n := range strings.Split(strings.ToLower(s), ",") {
+		f, ok := flagBits[n]
+		if !ok {
+			return 0, fmt.Errorf("%s is not a TCP flag", quote(n))
+		}
+		v |= f
+	}
+	return v, nil
+}
+
+var dscpNames = map[string]uint64{"ef": 46, "be": 0, "va": 44, "le": 1, "df": 0, "lephb": 1}
+
+// parseDSCP reads a code point: a number, ef, be, cs0 to cs7, af11 to af43.
+func parseDSCP(s string) (uint64, error) {
+	l := strings.ToLower(s)
+	if v, ok := dscpNames[l]; ok {
+		return v, nil
+	}
+	if len(l) == 3 && l[:2] == "cs" && l[2] >= '0' && l[2] <= '7' {
+		return uint64(l[2]-'0') * 8, nil
+	}
+	if len(l) == 4 && l[:2] == "af" && l[2] >= '1' && l[2] <= '4' && l[3] >= '1' && l[3] <= '3' {
+		return uint64(l[2]-'0')*8 + uint64(l[3]-'0')*2, nil
+	}
+	v, err := strconv.ParseUint(l, 0, 64)
+	if err != nil || v > 63 {
+		return 0, fmt.Errorf("%s is not a DSCP", quote(s))
+	}
+	return v, nil
+}
