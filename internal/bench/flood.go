@@ -8,9 +8,10 @@ import (
 
 // traffic is one flood of the mix.
 type traffic struct {
-	name  string
-	what  string
-	flood gen.Flood
+	name   string
+	what   string
+	flood  gen.Flood
+	frames *gen.Frames // instead of flood
 }
 
 // sources are none that a rule names, and none that the kernel's own checks would drop before a
@@ -24,13 +25,13 @@ var bogons = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParse
 func floods(to netip.Addr) []traffic {
 	ports := gen.PortRange(1024, 65535)
 	return []traffic{
-		{"udp", "UDP to ports 1024-65535 from 16.0.0.0/4, 46 bytes", gen.Flood{
+		{name: "udp", what: "UDP to ports 1024-65535 from 16.0.0.0/4, 46 bytes", flood: gen.Flood{
 			Kind: gen.UDP, Sources: sources, To: to, FromPorts: ports, Ports: ports}},
-		{"syn", "bare TCP SYN to ports 1024-65535 from 16.0.0.0/4, 40 bytes", gen.Flood{
+		{name: "syn", what: "bare TCP SYN to ports 1024-65535 from 16.0.0.0/4, 40 bytes", flood: gen.Flood{
 			Kind: gen.SYN, Sources: sources, To: to, FromPorts: ports, Ports: ports}},
-		{"bogon", "ACK to ports 1024-65535 from 10.0.0.0/8 and 172.16.0.0/12, 40 bytes", gen.Flood{
+		{name: "bogon", what: "ACK to ports 1024-65535 from 10.0.0.0/8 and 172.16.0.0/12, 40 bytes", flood: gen.Flood{
 			Kind: gen.ACK, Sources: bogons, To: to, FromPorts: ports, Ports: ports}},
-		{"ack", "ACK to ports 1024-65535 from 16.0.0.0/4, 40 bytes", gen.Flood{
+		{name: "ack", what: "ACK to ports 1024-65535 from 16.0.0.0/4, 40 bytes", flood: gen.Flood{
 			Kind: gen.ACK, Sources: sources, To: to, FromPorts: ports, Ports: ports}},
 	}
 }

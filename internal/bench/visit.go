@@ -194,12 +194,15 @@ func (b *bench) start(ctx context.Context, t traffic) (stop func(), wait func() 
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread and its priority end with the goroutine
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -15)
-		f := t.flood
-		r, err := gen.Run(ctx, gen.Config{
+		c := gen.Config{
 			Namespace: b.world.Namespace, Device: b.device, CPU: b.generatorCPU,
-			Flood: &f, Seed: b.Seed,
+			Frames: t.frames, Seed: b.Seed,
 			Duration: 2*(b.Warmup+b.Window) + 10*time.Second, // bounded, should nobody stop it
-		})
+		}
+		if f := t.flood; t.frames == nil {
+			c.Flood = &f
+		}
+		r, err := gen.Run(ctx, c)
 		done <- result{r, err}
 	}()
 	return stop, func() (gen.Report, error) { r := <-done; return r.Report, r.error }
@@ -232,7 +235,12 @@ const settleTime = 3 * time.Second
 
 // flowing waits until the receiver counts packets of the flood.
 func (b *bench) flowing(ctx context.Context) error {
-	return b.until(ctx, "no packet of the generator arrived", func(last, now uint64) bool { return now-last > minPackets/10 })
+	first, err := b.received()
+	if err != nil {
+		return err
+	}
+	// Counted from the start: a slow rung takes few packets in 10 ms.
+	return b.until(ctx, "no packet of the generator arrived", func(_, now uint64) bool { return now-first > minPackets/10 })
 }
 
 // drained waits until the receiver counts no more: its ring is empty.

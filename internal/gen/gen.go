@@ -1,6 +1,6 @@
 // Package gen sends packets, as many and as fast as it is told, into a lab.
 //
-// In goes a Config: a flood that is described, or a capture to replay. Out comes a Report with
+// In goes a Config: a flood that is described, a trace of frames, or a capture to replay. Out comes a Report with
 // exact counts, the rate reached, the gaps between packets, and what the receiver's ring refused, so
 // that sent = refused + received can be checked. Floods are live frames: an XDP program writes
 // each packet and redirects it to the device, without a system call a packet.
@@ -34,7 +34,7 @@ const (
 	noDeadline = 24 * time.Hour
 )
 
-// Config says what to send, where and how fast. Exactly one of Flood and Replay is given.
+// Config says what to send, where and how fast. Exactly one of Flood, Frames and Replay is given.
 type Config struct {
 	Namespace  string // of the device, as `ip netns` lists it; "" is the current one
 	Device     string
@@ -42,6 +42,7 @@ type Config struct {
 	CPU        int  // the core to run on, negative for any
 
 	Flood  *Flood
+	Frames *Frames
 	Replay *Replay
 
 	// Count of packets to send, 0 for no limit of that kind.
@@ -112,9 +113,12 @@ func Run(ctx context.Context, c Config) (Report, error) {
 		if err != nil {
 			return err
 		}
-		if c.Flood != nil {
+		switch {
+		case c.Flood != nil:
 			r, err = runFlood(ctx, c, dev)
-		} else {
+		case c.Frames != nil:
+			r, err = runFrames(ctx, c, dev)
+		default:
 			r, err = runReplay(ctx, c, dev)
 		}
 		return err
@@ -142,8 +146,8 @@ func (c *Config) check() error {
 	switch {
 	case c.Device == "":
 		return errors.New("no device is named")
-	case (c.Flood == nil) == (c.Replay == nil):
-		return errors.New("name either a flood or a capture to replay")
+	case !one(c.Flood != nil, c.Frames != nil, c.Replay != nil):
+		return errors.New("name either a flood, a trace or a capture to replay")
 	case c.Rate < 0 || math.IsNaN(c.Rate) || c.Rate > 1e9:
 		return fmt.Errorf("rate %g: must be 0 to 1e9 packets a second", c.Rate)
 	case c.Rate > 0 && c.Rate < 1e-3:
@@ -153,14 +157,28 @@ func (c *Config) check() error {
 	}
 	if c.Duration == 0 {
 		c.Duration = noDeadline
-		if c.Count == 0 && (c.Flood != nil || c.Replay.Repeat) {
+		if c.Count == 0 && (c.Replay == nil || c.Replay.Repeat) {
 			c.Duration = DefaultDuration
 		}
 	}
 	if c.Count == 0 {
 		c.Count = noLimit
 	}
+	if c.Frames != nil {
+		return c.Frames.check()
+	}
 	return nil
+}
+
+// one tells whether exactly one is true.
+func one(of ...bool) bool {
+	n := 0
+	for _, v := range of {
+		if v {
+			n++
+		}
+	}
+	return n == 1
 }
 
 // device is where packets go.

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"levee/internal/scale"
+	"levee/internal/workload"
+)
+
+const benchSetsLong = `Measure sets of 10 to 1,000,000 entries: levee's structures, the kernel's LPM trie and hash map; and, by packets a
+second through a lab, levee, xdp-filter, nftables (hash, interval and concatenated sets) and ipset, where each can hold the
+entries. Look-ups are timed inside the kernel, above an empty loop, for hits, misses and a mix, for entries that come by alike
+and by Zipf's law; each structure must give the right answers or has no figure.
+
+The tables are drawn with the distributions of Internet routing, or read with --data: one prefix a line, .gz or not. All
+sizes of both families take hours; choose with --sizes, --family, --entries, --only. veth has no DMA: ratios carry over to
+other machines, absolute packets a second do not.`
+
+const benchSetsExample = `  sudo levee bench sets --sizes 1000,1000000 --family 4 --entries prefixes --skip-lab
+  sudo levee bench sets --data full-view.txt.gz --sizes 10000 --svg plots --json > sets.json`
+
+const benchRulesLong = `Measure rule sets of 10 to 100,000 rules in the shapes of ClassBench (acl, fw, ipc): what a packet costs in levee's
+compiled program above an empty one, over thousands of different packets in no order; time to compile and load, memory; and
+packets a second through a lab of levee, nftables and iptables with the same rules.
+
+The rules are drawn with ClassBench's distributions, or read with --data from a filter set. All sizes take an hour; choose
+with --sizes, --shape, --only.`
+
+const benchRulesExample = `  sudo levee bench rules --sizes 1000,10000 --skip-lab
+  sudo levee bench rules --data acl1_10k --svg plots`
+
+// scaleFlags are what both have in common.
+type scaleFlags struct {
+	scale.Options
+	window, data, svg string
+	json              bool
+}
+
+func (f *scaleFlags) register(flags *pflag.FlagSet) {
+	flags.IntSliceVar(&f.Sizes, "sizes", nil, "numbers of entries or rules (default the powers of ten)")
+	flags.StringVar(&f.data, "data", "", "measure a file instead of what is drawn")
+	flags.StringVar(&f.svg, "svg", "", "write plots into this directory")
+	flags.StringSliceVar(&f.Only, "only", nil, "only these, by their names in the report")
+	flags.IntVar(&f.Options.Rounds, "rounds", 0, "rounds (default 7; 6 are the fewest that give an interval)")
+	flags.StringVar(&f.window, "window", "", "length of a window of a flood (default 1s)")
+	flags.Uint64Var(&f.Seed, "seed", 1, "seed of what is drawn")
+	flags.BoolVar(&f.Quick, "quick", false, "short windows: a look, not a figure to quote")
+	flags.BoolVar(&f.SkipLab, "skip-lab", false, "no floods: what is measured inside the kernel only")
+	flags.BoolVar(&f.SkipLookups, "only-lab", false, "floods only")
+	flags.BoolVar(&f.json, "json", false, "print JSON; field names stay from release to release")
+}
+
+// scaleReport is what both commands print.
+type scaleReport interface {
+	Text(io.Writer) error
+	Plots() []*scale.Plot
+}
+
+func newBenchSets(e *env) *cobra.Command {
+	var f scaleFlags
+	var o scale.SetOptions
+	cmd := &cobra.Command{
+		Use: "sets", Short: "What an entry more costs: sets of 10 to 1,000,000, against the kernel's, nft's and ipset's",
+		Long: benchSetsLong, Example: benchSetsExample, Args: wantArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, v := range o.Families {
+				if v != "4" && v != "6" {
+					return usagef(cmd, "--family %s: it is 4 or 6", v)
+				}
+			}
+			for _, v := range o.Entries {
+				if v != "prefixes" && v != "hosts" {
+					return usagef(cmd, "--entries %s: it is prefixes or hosts", v)
+				}
+			}
+			return e.benchScale(cmd, &f, func(ctx context.Context) (scaleReport, error) {
+				if f.data != "" {
+					err := readData(f.data, func(r io.Reader, name string) (err error) {
+						o.DataName = name
+						o.Data, err = workload.ReadPrefixes(r, name)
+						return err
+					})
+					if err != nil {
+						return nil, err
+					}
+				}
+				o.Options = f.Options
+				return scale.Sets(ctx, o)
+			})
+		},
+	}
+	f.register(cmd.Flags())
+	cmd.Flags().StringSliceVar(&o.Families, "family", nil, "4 or 6 (default both)")
+	cmd.Flags().StringSliceVar(&o.Entries, "entries", nil, "prefixes as in Internet routing, or hosts: single addresses (default both)")
+	return cmd
+}
+
+func newBenchRules(e *env) *cobra.Command {
+	var f scaleFlags
+	var o scale.RuleOptions
+	cmd := &cobra.Command{
+		Use: "rules", Short: "What a rule more costs: 10 to 100,000 rules, against nftables and iptables",
+		Long: benchRulesLong, Example: benchRulesExample, Args: wantArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return e.benchScale(cmd, &f, func(ctx context.Context) (scaleReport, error) {
+				if f.data != "" {
+					err := readData(f.data, func(r io.Reader, name string) (err error) {
+						o.DataName = name
+						o.Data, o.Left, err = workload.ReadClassBench(r, name)
+						return err
+					})
+					if err != nil {
+						return nil, err
+					}
+				}
+				o.Options = f.Options
+				return scale.Rules(ctx, o)
+			})
+		},
+	}
+	f.register(cmd.Flags())
+	cmd.Flags().StringSliceVar(&o.Shapes, "shape", nil, "acl, fw, ipc (default all)")
+	return cmd
+}
+
+// readData opens a file for a reader that wants its name.
+func readData(path string, read func(io.Reader, string) error) error {
+	in, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read --data: %w", err)
+	}
+	defer in.Close()
+	return read(in, filepath.Base(path))
+}
+
+// benchScale runs one of both and prints its report.
+func (e *env) benchScale(cmd *cobra.Command, f *scaleFlags, run func(context.Context) (scaleReport, error)) error {
+	if f.window != "" {
+		var err error
+		if f.Window, err = parseDuration(f.window); err != nil {
+			return usagef(cmd, "--window: %v", err)
+		}
+	}
+	if f.SkipLab && f.SkipLookups {
+		return usagef(cmd, "--skip-lab and --only-lab leave nothing to measure")
+	}
+	if err := e.privileged(); err != nil {
+		return err
+	}
+	f.Command = "levee " + strings.Join(e.args, " ")
+	ctx, stop := e.signals()
+	defer stop()
+	progress, start := e.progress(), e.now()
+	f.Progress = func(doing string) { progress.printf("%s (%s)", doing, e.now().Sub(start).Round(time.Second)) }
+	rep, err := run(ctx)
+	progress.clear()
+	if err != nil {
+		return err
+	}
+	if f.svg != "" {
+		if err := writePlots(f.svg, rep.Plots()); err != nil {
+			return err
+		}
+	}
+	if f.json {
+		return e.printJSON(rep)
+	}
+	if err := rep.Text(e.stdout); err != nil && e.stdout.err == nil {
+		return err
+	}
+	return nil
+}
+
+// writePlots writes each plot that shows something.
+func writePlots(dir string, plots []*scale.Plot) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("write plots: %w", err)
+	}
+	var errs []error
+	for _, p := range plots {
+		if b := p.SVG(); b != nil {
+			errs = append(errs, os.WriteFile(filepath.Join(dir, p.Name+".svg"), b, 0o644))
+		}
+	}
+	return errors.Join(errs...)
+}

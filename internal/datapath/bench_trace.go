@@ -1,0 +1,224 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/codegen"
+	"levee/internal/kernel"
+)
+
+// Trace is many different frames that programs are run on in turn, so that neither caches nor branch
+// predictors know the next one: what Bench measures for one frame again and again is a lower bound.
+//
+// BPF_PROG_RUN repeats one frame. So a small program writes the next frame of the trace over it and
+// calls the program to be measured by a tail call through an array with one entry, which the
+// kernel makes a direct jump (arch/x86/net/bpf_jit_comp.c, since 5.5). The same with an empty
+// program behind it is the base: copying and jump cancel out.
+type Trace struct {
+	frames  *ebpf.Map
+	next    *ebpf.Map
+	empty   *feeder
+	base    *ebpf.Program
+	stride  int
+	count   int
+	feeders []*feeder
+}
+
+// feeder is the small program with a jump of its own.
+type feeder struct {
+	prog *ebpf.Program
+	jump *ebpf.Map
+}
+
+// Limits of a trace: bytes of a frame, and frames.
+const (
+	maxTraceFrame = 256
+	maxTrace      = 1 << 20
+)
+
+// NewTrace takes frames of 14 to 256 bytes. All are run at the length of the longest, or 64 bytes,
+// zero-filled behind their end.
+func NewTrace(frames [][]byte) (*Trace, error) {
+	if len(frames) == 0 || len(frames) > maxTrace {
+		return nil, fmt.Errorf("measure program: a trace of %d frames, must be 1 to %d", len(frames), maxTrace)
+	}
+	longest := 64
+	for _, f := range frames {
+		if len(f) < minFrame || len(f) > maxTraceFrame {
+			return nil, fmt.Errorf("measure program: a frame of %d bytes, must be %d to %d", len(f), minFrame, maxTraceFrame)
+		}
+		longest = max(longest, len(f))
+	}
+	t := &Trace{stride: (longest + 7) &^ 7, count: len(frames)}
+	memory := make([]byte, t.stride*t.count)
+	for i, f := range frames {
+		copy(memory[i*t.stride:], f)
+	}
+	if err := t.load(memory); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+func (t *Trace) load(memory []byte) (err error) {
+	if err := kernel.Privileged(); err != nil {
+		return err
+	}
+	spec := ebpf.MapSpec{Name: "trace_frames", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(memory)), MaxEntries: 1}
+	if t.frames, err = ebpf.NewMap(&spec); err != nil {
+		return kernel.LoadError("make the map of a trace", err)
+	}
+	if err = t.frames.Put(uint32(0), memory); err != nil {
+		return kernel.LoadError("fill the map of a trace", err)
+	}
+	spec = ebpf.MapSpec{Name: "trace_next", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}
+	if t.next, err = ebpf.NewMap(&spec); err != nil {
+		return kernel.LoadError("make the map of a trace", err)
+	}
+	// As the compiler's programs say what they are attached to: programs behind one jump must agree.
+	t.base, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "levee_empty", Type: ebpf.XDP, AttachType: ebpf.AttachXDP, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpDrop), asm.Return()},
+	})
+	if err != nil {
+		return kernel.LoadError("load the empty program", err)
+	}
+	t.empty, err = t.feed(t.base)
+	return err
+}
+
+// feed makes the program that hands the frames of the trace to another.
+func (t *Trace) feed(to *ebpf.Program) (*feeder, error) {
+	jump, err := ebpf.NewMap(&ebpf.MapSpec{Name: "trace_jump", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err != nil {
+		return nil, kernel.LoadError("make the jump of a trace", err)
+	}
+	f := &feeder{jump: jump}
+	t.feeders = append(t.feeders, f)
+	if err := jump.Put(uint32(0), to); err != nil {
+		return nil, kernel.LoadError("put the program behind a trace", err)
+	}
+	ins := asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.LoadMem(asm.R7, asm.R1, 0, asm.Word), // xdp_md.data
+		asm.LoadMem(asm.R8, asm.R1, 4, asm.Word), // xdp_md.data_end
+		asm.LoadMapValue(asm.R9, t.next.FD(), 0),
+		asm.Mov.Reg(asm.R1, asm.R7),
+		asm.Add.Imm(asm.R1, int32(t.stride)),
+		asm.JGT.Reg(asm.R1, asm.R8, "end"),
+		asm.LoadMem(asm.R1, asm.R9, 0, asm.DWord),
+		asm.JLT.Imm(asm.R1, int32(t.count), "copy"),
+		asm.Mov.Imm(asm.R1, 0),
+		asm.Mov.Reg(asm.R2, asm.R1).WithSymbol("copy"),
+		asm.Mul.Imm(asm.R2, int32(t.stride)),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.R9, 0, asm.R1, asm.DWord),
+		asm.LoadMapValue(asm.R3, t.frames.FD(), 0),
+		asm.Add.Reg(asm.R3, asm.R2),
+	}
+	for i := int16(0); i < int16(t.stride); i += 8 {
+		ins = append(ins, asm.LoadMem(asm.R4, asm.R3, i, asm.DWord), asm.StoreMem(asm.R7, i, asm.R4, asm.DWord))
+	}
+	ins = append(ins,
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.LoadMapPtr(asm.R2, jump.FD()),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.FnTailCall.Call(),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("end"), // XDP_ABORTED: never
+		asm.Return(),
+	)
+	f.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "levee_trace", Type: ebpf.XDP, AttachType: ebpf.AttachXDP, Instructions: ins, License: "Dual BSD/GPL",
+	})
+	return f, kernel.LoadError("load the program that runs a trace", err)
+}
+
+// Close removes what the trace has in the kernel.
+func (t *Trace) Close() error {
+	var errs []error
+	for _, f := range t.feeders {
+		errs = append(errs, f.prog.Close(), f.jump.Close())
+	}
+	return errors.Join(append(errs, t.base.Close(), t.frames.Close(), t.next.Close())...)
+}
+
+// BenchTrace measures the program on a trace against an empty one: per round empty, program,
+// program, empty (A B B A), each over repeat packets, from where in the trace the last ended; round 0
+// warms up and is thrown away. The kernel's clock cuts each mean to whole nanoseconds. The program
+// must be of XDP. Rounds of the result are in order.
+func (r *Runner) BenchTrace(t *Trace, repeat, rounds int) (Cost, error) {
+	if r.hook != ebpf.XDP {
+		return Cost{}, errors.New("measure program: a trace runs XDP programs")
+	}
+	if repeat < 1 || rounds < 1 {
+		return Cost{}, errors.New("measure program: it needs at least one repeat and one round")
+	}
+	feeder, err := t.feed(r.loaded.prog)
+	if err != nil {
+		return Cost{}, err
+	}
+	frame := make([]byte, t.stride)
+	run := func(p *ebpf.Program) (float64, error) {
+		ret, d, err := p.Benchmark(frame, repeat, nil)
+		if err != nil {
+			return 0, runError(err, len(frame))
+		}
+		if ret == 0 {
+			return 0, errors.New("measure program: the jump from the trace into the program failed")
+		}
+		return float64(d.Nanoseconds()), nil
+	}
+	var c Cost
+	var base []float64
+	for round := range rounds + 1 {
+		var ns [4]float64
+		for i, p := range [4]*ebpf.Program{t.empty.prog, feeder.prog, feeder.prog, t.empty.prog} {
+			if ns[i], err = run(p); err != nil {
+				return Cost{}, err
+			}
+		}
+		if round > 0 {
+			base = append(base, (ns[0]+ns[3])/2)
+			c.Rounds = append(c.Rounds, (ns[1]+ns[2])/2-(ns[0]+ns[3])/2)
+		}
+	}
+	sorted := slices.Sorted(slices.Values(c.Rounds))
+	slices.Sort(base)
+	n := len(sorted)
+	c.NsPerPacket, c.NsEmpty, c.Spread = sorted[n/2], base[n/2], (sorted[n*3/4]-sorted[n/4])/2
+	return c, nil
+}
+
+// Memory is what the program and its maps take in the kernel, in bytes, as it charges them. The counters
+// are of one row for each CPU.
+func (r *Runner) Memory() (uint64, error) {
+	var sum uint64
+	for name, m := range r.loaded.maps {
+		if name == codegen.TraceMap {
+			continue
+		}
+		info, err := m.Info()
+		if err != nil {
+			return 0, kernel.Refuse(err, "ask the kernel about map %s", name)
+		}
+		n, ok := info.Memlock()
+		if !ok {
+			return 0, kernel.Refuse(unix.ENOTSUP, "ask the kernel for the memory of map %s", name)
+		}
+		sum += n
+	}
+	info, err := r.loaded.prog.Info()
+	if err != nil {
+		return 0, kernel.Refuse(err, "ask the kernel about the program")
+	}
+	if n, ok := info.Memlock(); ok {
+		sum += n
+	}
+	return sum, nil
+}

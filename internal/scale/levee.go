@@ -1,0 +1,170 @@
+package scale
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"levee/internal/codegen"
+	"levee/internal/datapath"
+	"levee/internal/peer"
+	"levee/internal/policy"
+)
+
+// inForce puts a policy into force as `levee up` does; files are what it may read.
+func inForce(ctx context.Context, s peer.Site, text []byte, files map[string][]byte) error {
+	p, err := parse(text, files)
+	if err != nil {
+		return err
+	}
+	return s.Host.Do(func() error {
+		_, err := datapath.Up(ctx, datapath.UpOptions{Dev: s.Device, Mode: datapath.XDPNative, PolicyPath: policyName, Source: text},
+			func(t codegen.Target) (*codegen.Program, error) { return codegen.Compile(p, t) })
+		return err
+	})
+}
+
+const policyName = "scale.levee"
+
+func parse(text []byte, files map[string][]byte) (*policy.Policy, error) {
+	p, diags := policy.Parse(policyName, text, func(name string) (io.ReadCloser, error) {
+		b, ok := files[name]
+		if !ok {
+			return nil, fmt.Errorf("no file %s", name)
+		}
+		return io.NopCloser(bytes.NewReader(b)), nil
+	})
+	if diags.HasErrors() {
+		return nil, fmt.Errorf("the policy made for the measurement: %w", diags.Err())
+	}
+	return p, nil
+}
+
+func takeDown(ctx context.Context, s peer.Site) error {
+	return s.Host.Do(func() error {
+		all, _, err := datapath.Status(ctx, false)
+		if err != nil || len(all) == 0 {
+			return err
+		}
+		_, err = datapath.Down(ctx, s.Device)
+		return err
+	})
+}
+
+// leveeDrops adds up levee's counters of rules that drop.
+func leveeDrops(ctx context.Context, s peer.Site) (sum uint64, err error) {
+	err = s.Host.Do(func() error {
+		all, _, err := datapath.Status(ctx, false)
+		if err != nil {
+			return err
+		}
+		for _, a := range all {
+			if a.Dev != s.Device {
+				continue
+			}
+			for _, c := range a.Counters {
+				if c.Action == policy.Drop.String() {
+					sum += c.Packets
+				}
+			}
+			return nil
+		}
+		return errors.New("levee is not in force any more: somebody took it down")
+	})
+	return sum, err
+}
+
+// list is prefixes, one a line.
+func list(prefixes []netip.Prefix) []byte {
+	b := make([]byte, 0, 20*len(prefixes))
+	for _, p := range prefixes {
+		b = append(p.AppendTo(b), '\n')
+	}
+	return b
+}
+
+// leveeStatic is a set that the policy reads from a file.
+func leveeStatic(prefixes []netip.Prefix) *tool {
+	text := []byte("set s = file(\"s\")\ndrop from s as \"s\"\ndefault pass\n")
+	up := func(ctx context.Context, s peer.Site) error {
+		return inForce(ctx, s, text, map[string][]byte{"s": list(prefixes)})
+	}
+	return &tool{
+		name: structures[0].name, what: "levee, the set read from a file; a change is the whole policy anew", hook: peer.XDP,
+		install: up, change: up, dropped: leveeDrops, remove: takeDown,
+	}
+}
+
+// addsTimed is at most how many entries are taken out and put in again, one by one, for the rate.
+const addsTimed = 100_000
+
+// leveeDynamic is a dynamic set with leases.
+func leveeDynamic(prefixes []netip.Prefix, width int) *tool {
+	fresh := netip.MustParseAddr("198.18.255.1")
+	if width == 128 {
+		fresh = netip.MustParseAddr("2001:db8:ffff::1")
+	}
+	one := datapath.SetEntry{Prefix: netip.PrefixFrom(fresh, width)}
+	text := fmt.Appendf(nil, "set s = dynamic(max %d, lease 1h)\ndrop from s as \"s\"\ndefault pass\n", len(prefixes)+1)
+	entries := make([]datapath.SetEntry, len(prefixes))
+	for i, p := range prefixes {
+		entries[i].Prefix = p
+	}
+	return &tool{
+		name: structures[1].name, what: "levee, a dynamic set; a change is one entry through the library", hook: peer.XDP,
+		install: func(ctx context.Context, s peer.Site) error {
+			if err := inForce(ctx, s, text, nil); err != nil {
+				return err
+			}
+			return s.Host.Do(func() error {
+				_, err := datapath.SetAdd(ctx, s.Device, "s", entries)
+				return err
+			})
+		},
+		change: func(ctx context.Context, s peer.Site) error {
+			return s.Host.Do(func() error {
+				_, err := datapath.SetAdd(ctx, s.Device, "s", []datapath.SetEntry{one})
+				return err
+			})
+		},
+		rate: func(ctx context.Context, s peer.Site) (perSecond float64, err error) {
+			err = s.Host.Do(func() error {
+				set, err := datapath.OpenSet(ctx, s.Device, "s")
+				if err != nil {
+					return err
+				}
+				defer set.Close()
+				some := prefixes[:min(len(prefixes), addsTimed)]
+				if _, err := set.Delete(ctx, some...); err != nil {
+					return err
+				}
+				start := time.Now()
+				for i := range some {
+					if err := set.Add(ctx, entries[i]); err != nil {
+						return err
+					}
+				}
+				perSecond = float64(len(some)) / time.Since(start).Seconds()
+				return nil
+			})
+			return perSecond, err
+		},
+		dropped: leveeDrops, remove: takeDown,
+	}
+}
+
+// leveeRules is a policy of rules; more is one rule of the policy's language for a change.
+func leveeRules(text, more []byte) *tool {
+	return &tool{
+		name: "levee", what: "levee, all rules compiled; a change is the whole policy anew", hook: peer.XDP,
+		install: func(ctx context.Context, s peer.Site) error { return inForce(ctx, s, text, nil) },
+		change: func(ctx context.Context, s peer.Site) error {
+			return inForce(ctx, s, append(bytes.Clone(more), text...), nil)
+		},
+		dropped: leveeDrops, remove: takeDown,
+	}
+}

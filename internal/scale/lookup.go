@@ -1,0 +1,215 @@
+package scale
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+
+	"levee/internal/kernel"
+)
+
+// traceLength is how many addresses a run looks up, a power of two: more than branch predictors and
+// first-level caches remember.
+const traceLength = 1 << 17
+
+// unroll is how many look-ups a round of the loop makes, so that the loop costs little.
+const unroll = 8
+
+// timer is a program that looks all addresses of a map up. It is of the traffic control kind, which
+// the kernel starts without the RCU grace periods of XDP test runs; the code of a look-up is the same.
+type timer struct {
+	coll   *ebpf.Collection
+	addrs  *ebpf.Map
+	prog   *ebpf.Program
+	result *ebpf.Map
+}
+
+// newTimer loads the program around a structure, nil for the empty loop. Chained, each address is
+// chosen by the answer before, so that a look-up begins only when the last has ended; else the CPU
+// overlaps them.
+func newTimer(b *built, addrs *ebpf.Map, chained bool) (*timer, error) {
+	num := &btf.Int{Name: "u64", Size: 8}
+	proto := func(params ...btf.FuncParam) *btf.FuncProto {
+		return &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}, Params: params}
+	}
+	entry := &btf.Func{Name: "entry", Type: proto(btf.FuncParam{Name: "ctx", Type: &btf.Pointer{Target: num}}), Linkage: btf.GlobalFunc}
+	each := &btf.Func{Name: "each", Type: proto(btf.FuncParam{Name: "i", Type: num}, btf.FuncParam{Name: "ctx", Type: &btf.Pointer{Target: num}}), Linkage: btf.StaticFunc}
+	callback := asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R2, Src: asm.PseudoFunc, Constant: -1}
+	ins := asm.Instructions{
+		btf.WithFuncMetadata(asm.Mov.Imm(asm.R1, traceLength/unroll).WithSymbol("entry"), entry),
+		callback.WithReference("each"),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnLoop.Call(),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.Return(),
+	}
+	body := lookups(b, chained)
+	body[0] = btf.WithFuncMetadata(body[0].WithSymbol("each"), each)
+	ins = append(ins, body...)
+	spec := &ebpf.CollectionSpec{
+		Maps: map[string]*ebpf.MapSpec{
+			"addrs":  {Name: "addrs", Type: ebpf.Array, KeySize: 4, ValueSize: 16 * traceLength, MaxEntries: 1},
+			"result": {Name: "result", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1},
+		},
+	}
+	replace := map[string]*ebpf.Map{"addrs": addrs}
+	if b != nil {
+		ins = append(ins, b.functions...)
+		for name, m := range b.maps {
+			info, err := m.Info()
+			if err != nil {
+				return nil, kernel.Refuse(err, "ask the kernel about map %s", name)
+			}
+			spec.Maps[name] = shape(name, info)
+			replace[name] = m
+			if b.inner != nil && info.Type == ebpf.ArrayOfMaps {
+				if info, err = b.inner.Info(); err != nil {
+					return nil, kernel.Refuse(err, "ask the kernel about the inner map of %s", name)
+				}
+				spec.Maps[name].InnerMap = shape("inner", info)
+			}
+		}
+	}
+	spec.Programs = map[string]*ebpf.ProgramSpec{
+		"entry": {Name: "levee_lookups", Type: ebpf.SchedCLS, Instructions: ins, License: "Dual BSD/GPL"},
+	}
+	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
+	if err != nil {
+		return nil, kernel.LoadError("load the program that times look-ups", err)
+	}
+	return &timer{coll: c, addrs: c.Maps["addrs"], prog: c.Programs["entry"], result: c.Maps["result"]}, nil
+}
+
+// shape describes a map that is there.
+func shape(name string, info *ebpf.MapInfo) *ebpf.MapSpec {
+	return &ebpf.MapSpec{
+		Name: name, Type: info.Type, KeySize: info.KeySize, ValueSize: info.ValueSize, MaxEntries: info.MaxEntries, Flags: info.Flags,
+	}
+}
+
+// lookups is a round of the loop, whose number is in R1.
+func lookups(b *built, chained bool) asm.Instructions {
+	out := asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.LSh.Imm(asm.R6, 3), // times unroll
+		asm.And.Imm(asm.R6, traceLength-unroll),
+		asm.Mov.Imm(asm.R7, 0),
+	}
+	for i := range unroll {
+		out = append(out, asm.Mov.Reg(asm.R1, asm.R6), asm.Or.Imm(asm.R1, int32(i)))
+		if chained {
+			out = append(out, asm.Mov.Reg(asm.R2, asm.R7), asm.And.Imm(asm.R2, 1), asm.Xor.Reg(asm.R1, asm.R2))
+		}
+		out = append(out,
+			asm.LSh.Imm(asm.R1, 4),
+			asm.LoadMapValue(asm.R3, 0, 0).WithReference("addrs"),
+			asm.Add.Reg(asm.R3, asm.R1),
+			asm.LoadMem(asm.R1, asm.R3, 0, asm.DWord),
+			asm.LoadMem(asm.R2, asm.R3, 8, asm.DWord),
+		)
+		if b != nil {
+			out = append(out, b.code("x"+strconv.Itoa(i))...)
+		} else { // the address itself is the answer, so that the chain is the same
+			out = append(out, asm.Mov.Reg(asm.R0, asm.R1))
+		}
+		out = append(out, asm.Add.Reg(asm.R7, asm.R0))
+	}
+	return append(out,
+		asm.LoadMapValue(asm.R3, 0, 0).WithReference("result"),
+		asm.LoadMem(asm.R1, asm.R3, 0, asm.DWord),
+		asm.Add.Reg(asm.R1, asm.R7),
+		asm.StoreMem(asm.R3, 0, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.Return(),
+	)
+}
+
+func (t *timer) close() { t.coll.Close() }
+
+// run is the time of a look-up with the loop around it, in ns, and the sum of the answers.
+func (t *timer) run() (ns float64, hits uint64, err error) {
+	if err := t.result.Put(uint32(0), uint64(0)); err != nil {
+		return 0, 0, err
+	}
+	_, d, err := t.prog.Benchmark(make([]byte, 64), 1, nil)
+	if err != nil {
+		return 0, 0, kernel.Refuse(err, "run the program that times look-ups")
+	}
+	if err := t.result.Lookup(uint32(0), &hits); err != nil {
+		return 0, 0, err
+	}
+	return float64(d.Nanoseconds()) / traceLength, hits, nil
+}
+
+// newAddresses makes the map that the programs take addresses from.
+func newAddresses() (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "addrs", Type: ebpf.Array, KeySize: 4, ValueSize: 16 * traceLength, MaxEntries: 1})
+	return m, kernel.LoadError("make the map of addresses", err)
+}
+
+// fill puts the addresses there, as the registers carry them.
+func fill(m *ebpf.Map, addrs []netip.Addr) error {
+	if len(addrs) != traceLength {
+		return errors.New("timing look-ups: wrong number of addresses")
+	}
+	value := make([]byte, 16*traceLength)
+	for i, a := range addrs {
+		b := a.AsSlice()
+		if len(b) == 4 {
+			binary.NativeEndian.PutUint64(value[16*i:], uint64(binary.BigEndian.Uint32(b)))
+			continue
+		}
+		binary.NativeEndian.PutUint64(value[16*i:], binary.BigEndian.Uint64(b))
+		binary.NativeEndian.PutUint64(value[16*i+8:], binary.BigEndian.Uint64(b[8:]))
+	}
+	if err := m.Put(uint32(0), value); err != nil {
+		return fmt.Errorf("fill the map of addresses: %w", err)
+	}
+	return nil
+}
+
+// pair is both timers of a structure: a stream of look-ups and a chain of them.
+type pair [2]*timer
+
+func newPair(b *built, addrs *ebpf.Map) (p pair, err error) {
+	for i, chained := range []bool{false, true} {
+		if p[i], err = newTimer(b, addrs, chained); err != nil {
+			p.close()
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+func (p pair) close() {
+	for _, t := range p {
+		if t != nil {
+			t.close()
+		}
+	}
+}
+
+// round measures base, structure, structure, base; the result is ns above the base, of stream and chain.
+func (p pair) round(base pair) (ns [2]float64, hits uint64, err error) {
+	for i := range p {
+		var took [4]float64
+		for j, t := range []*timer{base[i], p[i], p[i], base[i]} {
+			var sum uint64
+			if took[j], sum, err = t.run(); err != nil {
+				return ns, 0, err
+			}
+			if i == 0 && t == p[i] {
+				hits = sum
+			}
+		}
+		ns[i] = (took[1] + took[2] - took[0] - took[3]) / 2
+	}
+	return ns, hits, nil
+}

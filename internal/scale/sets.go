@@ -1,0 +1,335 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"levee/internal/bench"
+	"levee/internal/kernel"
+	"levee/internal/workload"
+)
+
+// SetsReport is what `levee bench sets --json` prints; names of fields stay once shipped.
+type SetsReport struct {
+	Started time.Time     `json:"started"`
+	Command string        `json:"command"` // to repeat it
+	Quick   bool          `json:"quick"`
+	Rounds  int           `json:"rounds"`
+	Seed    uint64        `json:"seed"`
+	Machine bench.Machine `json:"machine"`
+	Cases   []*SetCase    `json:"cases"`
+	Caveats []string      `json:"caveats"`
+}
+
+// SetCase is one set.
+type SetCase struct {
+	Family     string       `json:"family"`  // "IPv4", "IPv6"
+	Entries    string       `json:"entries"` // "prefixes" as in Internet routing, "hosts" (single addresses), or the name of a file
+	Size       int          `json:"size"`
+	Structures []*Structure `json:"structures"` // asked inside the kernel
+	Lab        []*Tool      `json:"lab"`        // packets a second through the lab, all of them hits
+}
+
+// Structure is one structure filled with the set.
+type Structure struct {
+	Name    string `json:"name"`
+	What    string `json:"what"`
+	Missing string `json:"missing,omitempty"` // why there is no figure
+	// Times in ns: work in user space, putting it into the kernel, one single change.
+	BuildNs  float64   `json:"build_ns"`
+	LoadNs   float64   `json:"load_ns"`
+	UpdateNs float64   `json:"update_ns"`
+	Bytes    uint64    `json:"bytes"` // that the kernel charges for it
+	PerEntry float64   `json:"bytes_per_entry"`
+	Lookups  []*Lookup `json:"lookups"`
+}
+
+// Lookup is ns a look-up above the empty loop.
+type Lookup struct {
+	Kind workload.Kind `json:"kind"` // hit, miss, mix (half of each)
+	Skew workload.Skew `json:"skew"` // of which entries are asked for
+	// Stream is of look-ups that the CPU may overlap, Chain of such that each wait for the one before.
+	Stream *Figure `json:"stream_ns"`
+	Chain  *Figure `json:"chain_ns"`
+	// TimesLevee is the stream's ns over that of levee static.
+	TimesLevee float64 `json:"times_levee_static,omitempty"`
+	// Raw values of the rounds.
+	StreamRounds []float64 `json:"stream_rounds"`
+	ChainRounds  []float64 `json:"chain_rounds"`
+}
+
+// Lookup finds a figure by its traffic, nil if there is none.
+func (s *Structure) Lookup(k workload.Kind, skew workload.Skew) *Lookup {
+	for _, l := range s.Lookups {
+		if l.Kind == k && l.Skew == skew {
+			return l
+		}
+	}
+	return nil
+}
+
+// SetOptions are Options of sets.
+type SetOptions struct {
+	Options
+	Families []string       // "4", "6"; nil for both
+	Entries  []string       // "prefixes", "hosts"; nil for both; not used with Data
+	Data     []netip.Prefix // a table of one's own, of one family or both
+	DataName string
+}
+
+// Sets measures sets of all sizes. It needs root, and for the lab two cores. With data, sizes above that of
+// the table are left out and the whole table is added.
+func Sets(ctx context.Context, o SetOptions) (*SetsReport, error) {
+	if err := o.complete(workload.MaxPrefixes); err != nil {
+		return nil, fmt.Errorf("bench sets: %w", err)
+	}
+	if os.Geteuid() != 0 {
+		return nil, kernel.Refuse(os.ErrPermission, "measuring needs root: sudo levee bench sets")
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, kernel.LoadError("raise the limit of locked memory", err)
+	}
+	r := &SetsReport{
+		Started: time.Now().UTC().Truncate(time.Second), Command: o.Command, Quick: o.Quick, Rounds: o.Rounds, Seed: o.Seed,
+		Machine: bench.Fingerprint(), Caveats: setCaveats,
+	}
+	for _, w := range o.cases() {
+		c := &SetCase{Family: w.family(), Entries: w.entries, Size: len(w.prefixes), Structures: []*Structure{}, Lab: []*Tool{}}
+		r.Cases = append(r.Cases, c)
+		if !o.SkipLookups {
+			if err := o.lookups(ctx, c, &w); err != nil {
+				return nil, err
+			}
+		}
+		if !o.SkipLab {
+			if err := o.floodSets(ctx, c, &w); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return r, nil
+}
+
+var setCaveats = []string{
+	"look-ups: ns above the same loop without a look-up; stream: independent look-ups, which the CPU overlaps; chain: each waits for the one before",
+	"mix is half hits and half misses; half of the misses lie beside an entry; uniform and Zipf (exponent 1.1) say how often entries come by",
+	"memory of maps is what the kernel charges; of tools in the lab the growth of the kernel's own memory while loading, to some 100 KB",
+	"veth has no DMA and no descriptors: ratios carry over to other machines, absolute packets a second do not",
+}
+
+// work is one set to be measured.
+type work struct {
+	width    int
+	entries  string
+	prefixes []netip.Prefix
+	hosts    bool // single addresses only
+}
+
+func (w *work) family() string {
+	if w.width == 32 {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+func (w *work) String() string {
+	return fmt.Sprintf("%d %s %s", len(w.prefixes), w.family(), w.entries)
+}
+
+func (o *SetOptions) cases() []work {
+	var out []work
+	for _, width := range []int{32, 128} {
+		if len(o.Families) > 0 && !contains(o.Families, map[int]string{32: "4", 128: "6"}[width]) {
+			continue
+		}
+		if o.Data != nil {
+			out = append(out, o.dataCases(workload.Family(o.Data, width), width)...)
+			continue
+		}
+		for _, entries := range []string{"prefixes", "hosts"} {
+			if len(o.Entries) > 0 && !contains(o.Entries, entries) {
+				continue
+			}
+			for _, n := range o.Sizes {
+				w := work{width: width, entries: entries, hosts: entries == "hosts"}
+				switch {
+				case w.hosts:
+					w.prefixes = workload.Hosts(width, n, o.Seed)
+				case width == 32:
+					w.prefixes = workload.Internet4(n, o.Seed)
+				default:
+					w.prefixes = workload.Internet6(n, o.Seed)
+				}
+				out = append(out, w)
+			}
+		}
+	}
+	return out
+}
+
+func (o *SetOptions) dataCases(table []netip.Prefix, width int) []work {
+	var out []work
+	for _, n := range o.Sizes {
+		if n < len(table) {
+			out = append(out, work{width: width, entries: o.DataName, prefixes: workload.Sample(table, n, o.Seed)})
+		}
+	}
+	if len(table) > 0 {
+		out = append(out, work{width: width, entries: o.DataName, prefixes: workload.Sample(table, len(table), o.Seed)})
+	}
+	return out
+}
+
+func contains(list []string, s string) bool {
+	for _, v := range list {
+		if v == s {
+			return true
+		}
+	}
+	return false
+}
+
+// traffics are the addresses that are looked up.
+var traffics = []struct {
+	kind workload.Kind
+	skew workload.Skew
+}{
+	{workload.Hits, workload.Uniform}, {workload.Misses, workload.Uniform}, {workload.Mix, workload.Uniform}, {workload.Mix, workload.Zipf},
+}
+
+// candidate is a structure under measurement.
+type candidate struct {
+	*Structure
+	built *built
+	pair  pair
+}
+
+// lookups builds all structures and times them in turns.
+func (o *SetOptions) lookups(ctx context.Context, c *SetCase, w *work) error {
+	addrs, err := newAddresses()
+	if err != nil {
+		return err
+	}
+	defer addrs.Close()
+	base, err := newPair(nil, addrs)
+	if err != nil {
+		return err
+	}
+	defer base.close()
+	var cands []*candidate
+	defer func() {
+		for _, s := range cands {
+			s.close()
+		}
+	}()
+	for _, s := range structures {
+		if !o.wants(s.name) || s.hostsOnly && !w.hosts {
+			continue
+		}
+		o.Progress(fmt.Sprintf("%s: building %s", w, s.name))
+		x := newCandidate(s, w, addrs)
+		c.Structures = append(c.Structures, x.Structure)
+		cands = append(cands, x)
+	}
+	for _, t := range traffics {
+		trace, err := workload.Addresses(w.prefixes, traceLength, t.kind, t.skew, o.Seed)
+		if err != nil {
+			return err
+		}
+		if err := fill(addrs, trace); err != nil {
+			return err
+		}
+		o.Progress(fmt.Sprintf("%s: %s, %s", w, t.kind, t.skew))
+		if err := o.timeAll(ctx, cands, base, t.kind, t.skew); err != nil {
+			return err
+		}
+	}
+	compareToLevee(c.Structures)
+	return nil
+}
+
+func newCandidate(s structure, w *work, addrs *ebpf.Map) *candidate {
+	x := &candidate{Structure: &Structure{Name: s.name, What: s.what, Lookups: []*Lookup{}}}
+	var err error
+	if x.built, err = s.build(w.prefixes, w.width); err == nil {
+		b := x.built
+		x.BuildNs, x.LoadNs, x.Bytes = float64(b.buildTime), float64(b.loadTime), b.memory
+		x.PerEntry = float64(b.memory) / float64(len(w.prefixes))
+		if x.UpdateNs, err = b.timeUpdate(w.prefixes); err == nil {
+			x.pair, err = newPair(b, addrs)
+		}
+	}
+	if err != nil {
+		x.Missing = err.Error()
+	}
+	return x
+}
+
+func (x *candidate) close() {
+	x.pair.close()
+	if x.built != nil {
+		_ = x.built.close() // maps of this process only
+	}
+}
+
+// timeAll measures one kind of traffic. A structure that answers wrongly has no figure.
+func (o *SetOptions) timeAll(ctx context.Context, cands []*candidate, base pair, kind workload.Kind, skew workload.Skew) error {
+	results := make([]*Lookup, len(cands))
+	for i := range results {
+		results[i] = &Lookup{Kind: kind, Skew: skew}
+	}
+	for round := range o.Rounds + 1 { // the first warms up
+		for _, i := range inTurn(round, len(cands)) {
+			x := cands[i]
+			if x.Missing != "" {
+				continue
+			}
+			if ctx.Err() != nil {
+				return fmt.Errorf("bench sets: interrupted: %w", ctx.Err())
+			}
+			ns, hits, err := x.pair.round(base)
+			if err != nil {
+				return err
+			}
+			if kind == workload.Hits && hits != traceLength || kind == workload.Misses && hits != 0 {
+				x.Missing = fmt.Sprintf("wrong answers: %d of %d addresses found that are each a %s", hits, traceLength, kind)
+				continue
+			}
+			if round > 0 {
+				results[i].StreamRounds = append(results[i].StreamRounds, ns[0])
+				results[i].ChainRounds = append(results[i].ChainRounds, ns[1])
+			}
+		}
+	}
+	for i, x := range cands {
+		if l := results[i]; x.Missing == "" {
+			l.Stream, l.Chain = figure(l.StreamRounds), figure(l.ChainRounds)
+			x.Lookups = append(x.Lookups, l)
+		} else {
+			x.Lookups = []*Lookup{}
+		}
+	}
+	return nil
+}
+
+// compareToLevee fills TimesLevee.
+func compareToLevee(all []*Structure) {
+	for _, base := range all {
+		if base.Name != structures[0].name {
+			continue
+		}
+		for _, s := range all {
+			for _, l := range s.Lookups {
+				if b := base.Lookup(l.Kind, l.Skew); b != nil && b.Stream.Median > 0 {
+					l.TimesLevee = l.Stream.Median / b.Stream.Median
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package scale
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"levee/internal/bench"
+	"levee/internal/lab"
+	"levee/internal/peer"
+)
+
+// Tool is one tool with the set or the rules, under a flood of which it drops everything.
+type Tool struct {
+	Name string `json:"name"`
+	What string `json:"what"`
+	// MedianPPS is packets a second of one core, NsPerPacket that core's run time for each; both with
+	// 95 % intervals, null where there is no figure, and then Missing or Why says why.
+	MedianPPS   *float64       `json:"median_pps"`
+	Interval    *[2]float64    `json:"interval"`
+	AtLeast     bool           `json:"at_least"` // the generator was the limit
+	NsPerPacket *float64       `json:"ns_per_packet"`
+	NsInterval  *[2]float64    `json:"ns_interval"`
+	LoadNs      *Figure        `json:"load_ns"`   // from nothing to everything in force
+	UpdateNs    *Figure        `json:"update_ns"` // one change by the tool's own command
+	AddsPerSec  *Figure        `json:"adds_per_second,omitempty"`
+	Bytes       int64          `json:"bytes"` // growth of kernel memory while loading, median; below 100 KB it is noise
+	Missing     string         `json:"missing,omitempty"`
+	Why         []string       `json:"why,omitempty"`
+	Windows     []bench.Window `json:"windows"`
+}
+
+// tool is a peer.Defence that says how long it took.
+type tool struct {
+	name, what string
+	hook       peer.Hook // where what was let through is seen next: peer.LocalIn for the first hook of iptables, behind IP's own count
+	needs      [][2]string // programs, and the Debian packages that have them
+	most       int         // entries or rules beyond which it is not tried, 0 for any
+	mostWhy    string
+	install    func(ctx context.Context, s peer.Site) error
+	change     func(ctx context.Context, s peer.Site) error // one single change; nil for none
+	rate       func(ctx context.Context, s peer.Site) (perSecond float64, err error)
+	dropped    func(ctx context.Context, s peer.Site) (uint64, error)
+	remove     func(ctx context.Context, s peer.Site) error
+
+	site                 peer.Site
+	installed            bool
+	loads, changes, adds []float64
+	memory               []int64
+	before               uint64 // of the counter, at Install
+}
+
+func (t *tool) Name() string     { return t.name }
+func (t *tool) Describe() string { return t.what }
+func (t *tool) Hook() peer.Hook  { return t.hook }
+func (t *tool) Rules() string    { return "" }
+
+// Install loads the rules, times it, and makes one change.
+func (t *tool) Install(ctx context.Context, s peer.Site) error {
+	for _, n := range t.needs {
+		if _, err := exec.LookPath(n[0]); err != nil {
+			return fmt.Errorf("%s is %w: apt-get install %s", n[0], peer.ErrMissing, n[1])
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, sane)
+	defer cancel()
+	t.site, t.installed = s, true
+	memory, err := kernelMemory()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := t.install(ctx, s); err != nil {
+		if ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return fmt.Errorf("not loaded within %v", sane)
+		}
+		return err
+	}
+	t.loads = append(t.loads, float64(time.Since(start)))
+	after, err := kernelMemory()
+	if err != nil {
+		return err
+	}
+	t.memory = append(t.memory, after-memory)
+	if t.rate != nil {
+		r, err := t.rate(ctx, s)
+		if err != nil {
+			return err
+		}
+		t.adds = append(t.adds, r)
+	}
+	if t.change != nil {
+		start = time.Now()
+		if err := t.change(ctx, s); err != nil {
+			return fmt.Errorf("making a single change: %w", err)
+		}
+		t.changes = append(t.changes, float64(time.Since(start)))
+	}
+	t.before = 0
+	t.before, err = t.Dropped(ctx)
+	return err
+}
+
+func (t *tool) Dropped(ctx context.Context) (uint64, error) {
+	n, err := t.dropped(ctx, t.site)
+	return n - t.before, err
+}
+
+func (t *tool) Remove(ctx context.Context) error {
+	if !t.installed {
+		return nil
+	}
+	t.installed = false
+	return t.remove(ctx, t.site)
+}
+
+// result joins what the lab measured with what Install did.
+func (t *tool) result(g *bench.Rung) *Tool {
+	out := &Tool{
+		Name: g.Name, What: g.What, MedianPPS: g.MedianPPS, Interval: g.Interval, AtLeast: g.AtLeast,
+		NsPerPacket: g.NsPerPacket, NsInterval: g.NsInterval, Missing: g.Missing, Why: g.Why, Windows: g.Windows,
+	}
+	out.LoadNs, out.UpdateNs, out.AddsPerSec = figure(t.loads), figure(t.changes), figure(t.adds)
+	if n := len(t.memory); n > 0 {
+		slices.Sort(t.memory)
+		out.Bytes = t.memory[n/2]
+	}
+	return out
+}
+
+// flood measures tools against each other under one trace.
+func (o *Options) flood(ctx context.Context, what string, size int, tools []*tool, trace bench.Trace) ([]*Tool, error) {
+	var defences []peer.Defence
+	var out []*Tool
+	var used []*tool
+	for _, t := range tools {
+		switch {
+		case !o.wants(t.name):
+		case t.most > 0 && size > t.most:
+			out = append(out, &Tool{Name: t.name, What: t.what, Missing: t.mostWhy, Windows: []bench.Window{}})
+		default:
+			defences, used = append(defences, t), append(used, t)
+		}
+	}
+	if len(used) == 0 {
+		return out, nil
+	}
+	r, err := bench.Measure(ctx, o.ladder(what), defences, []bench.Trace{trace})
+	if err != nil {
+		return nil, err
+	}
+	var measured []*Tool
+	for i, t := range used {
+		measured = append(measured, t.result(r.Rungs[i]))
+	}
+	return append(measured, out...), nil
+}
+
+// run runs a program inside a host of the lab with input, and returns what it wrote.
+func run(ctx context.Context, h *lab.Host, input []byte, name string, args ...string) ([]byte, error) {
+	cmd := h.Command(ctx, name, args...)
+	if input != nil {
+		cmd.Stdin = bytes.NewReader(input)
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		said, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
+		if len(said) > 200 {
+			said = said[:200] + "..."
+		}
+		return nil, fmt.Errorf("%s: %w: %s", name, err, said)
+	}
+	return out, nil
+}
+
+// kernelMemory is what the kernel uses for itself, in bytes: unreclaimable slabs, virtual mappings and
+// data of each CPU (/proc/meminfo). What maps, sets and rules are made of is in one of them.
+func kernelMemory() (int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		switch f[0] {
+		case "SUnreclaim:", "VmallocUsed:", "Percpu:":
+			kb, err := strconv.ParseInt(f[1], 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("reading /proc/meminfo: %w", err)
+			}
+			sum += kb << 10
+		}
+	}
+	return sum, nil
+}
+
+// driverDrops is the driver's count of packets that XDP dropped.
+func driverDrops(_ context.Context, s peer.Site) (n uint64, err error) {
+	err = s.Host.Do(func() error {
+		c, err := lab.Counters(s.Device)
+		n = c[peer.XDPDropped]
+		return err
+	})
+	return n, err
+}

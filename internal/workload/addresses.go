@@ -1,0 +1,108 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sort"
+)
+
+// Kind is which addresses a trace has.
+type Kind string
+
+const (
+	Hits   Kind = "hit"  // within the prefixes
+	Misses Kind = "miss" // outside: half of them beside a prefix, half anywhere
+	Mix    Kind = "mix"  // half hits and half misses, in no order
+)
+
+// Skew is how often single prefixes or rules come by.
+type Skew string
+
+const (
+	Uniform Skew = "uniform" // all alike
+	Zipf    Skew = "zipf"    // the n-th with a frequency of n^-1.1, as a few sources send most
+)
+
+const zipfExponent = 1.1
+
+// picker draws indices below n.
+func (s Skew) picker(r *rand.Rand, n int) (func() int, error) {
+	switch s {
+	case Uniform:
+		return func() int { return r.IntN(n) }, nil
+	case Zipf:
+		order := r.Perm(n)
+		z := rand.NewZipf(r, zipfExponent, 1, uint64(n-1))
+		return func() int { return order[z.Uint64()] }, nil
+	}
+	return nil, fmt.Errorf("no skew %q: it is uniform or zipf", s)
+}
+
+// ErrNoMiss says that the prefixes leave no address out, or next to none.
+var ErrNoMiss = errors.New("the prefixes cover nearly every address")
+
+// Addresses draws n addresses of the family of the prefixes, which are of one and not none.
+func Addresses(prefixes []netip.Prefix, n int, kind Kind, skew Skew, seed uint64) ([]netip.Addr, error) {
+	if len(prefixes) == 0 {
+		return nil, errors.New("no prefix to draw addresses from")
+	}
+	r := stream(seed, 20)
+	pick, err := skew.picker(r, len(prefixes))
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains([]Kind{Hits, Misses, Mix}, kind) {
+		return nil, fmt.Errorf("no kind of addresses %q: it is hit, miss or mix", kind)
+	}
+	var outer []netip.Prefix
+	if kind != Hits {
+		outer = Outermost(prefixes)
+	}
+	out := make([]netip.Addr, 0, n)
+	for len(out) < n {
+		p := prefixes[pick()]
+		if kind == Hits || kind == Mix && r.IntN(2) == 0 {
+			out = append(out, within(r, p))
+			continue
+		}
+		a, ok := outside(r, p, outer)
+		if !ok {
+			return nil, ErrNoMiss
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// within draws an address of a prefix.
+func within(r *rand.Rand, p netip.Prefix) netip.Addr {
+	hi, lo := split(p.Addr())
+	mhi, mlo := mask(p.Bits())
+	return join(hi|r.Uint64()&^mhi, lo|r.Uint64()&^mlo, p.Addr().BitLen())
+}
+
+// outside draws an address in none of the outermost prefixes.
+func outside(r *rand.Rand, p netip.Prefix, outer []netip.Prefix) (netip.Addr, bool) {
+	width := p.Addr().BitLen()
+	for try := range 1000 {
+		a := anywhere(r, width)
+		if near := p.Bits() > 0 && try%2 == r.IntN(2); near {
+			hi, lo := split(within(r, p))
+			bit := max(0, p.Bits()-1-r.IntN(8))
+			if bit < 64 {
+				hi ^= 1 << (63 - bit)
+			} else {
+				lo ^= 1 << (127 - bit)
+			}
+			a = join(hi, lo, width)
+		}
+		i := sort.Search(len(outer), func(i int) bool { return a.Less(outer[i].Addr()) })
+		if i == 0 || !outer[i-1].Contains(a) {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
