@@ -7,12 +7,14 @@ import (
 	"net/netip"
 )
 
-// The fields that a tree cuts on. Of an IPv6 address it is the upper half; leaves compare all of it.
+// The fields that a tree cuts on. An IPv6 address has two, its upper and its lower half.
 const (
 	src = iota
 	dst
 	port0
 	port1
+	srcLo
+	dstLo
 	numFields
 )
 
@@ -24,17 +26,17 @@ func (i interval) contains(j interval) bool { return i.lo <= j.lo && j.hi <= i.h
 // rule is a box as the builder sees it.
 type rule struct {
 	field [numFields]interval
-	exact bool // the fields say all: no IPv6 prefix is longer than 64
 	box   *Box
 	prio  int
 	bits  int
 }
 
 func newRule(width int, b *Box, prio int) *rule {
-	r := &rule{box: b, prio: prio, bits: min(width, 64), exact: b.Src.Bits() <= 64 && b.Dst.Bits() <= 64}
+	r := &rule{box: b, prio: prio, bits: min(width, 64)}
 	r.field = [numFields]interval{
 		upper(b.Src), upper(b.Dst),
 		{uint64(b.Ports[0].Lo), uint64(b.Ports[0].Hi)}, {uint64(b.Ports[1].Lo), uint64(b.Ports[1].Hi)},
+		lower(b.Src), lower(b.Dst),
 	}
 	return r
 }
@@ -52,6 +54,16 @@ func upper(p netip.Prefix) interval {
 		return interval{lo, lo}
 	}
 	return interval{lo, lo | (math.MaxUint64 >> p.Bits())}
+}
+
+// lower is the range of a prefix in the lower half of an IPv6 address; 0 for IPv4.
+func lower(p netip.Prefix) interval {
+	if p.Addr().Is4() {
+		return interval{}
+	}
+	a := p.Addr().As16()
+	lo := binary.BigEndian.Uint64(a[8:])
+	return interval{lo, lo | uint64(math.MaxUint64)>>max(p.Bits()-64, 0)}
 }
 
 // wide reports whether cutting on an address would copy the rule into many branches: the prefix leaves
@@ -74,6 +86,9 @@ func everything(width int) region {
 	var g region
 	top := uint64(math.MaxUint64) >> (64 - min(width, 64))
 	g.cut = [numFields]interval{{0, top}, {0, top}, {0, 0xffff}, {0, 0xffff}}
+	if width == 128 {
+		g.cut[srcLo], g.cut[dstLo] = interval{0, top}, interval{0, top}
+	}
 	g.hull = g.cut
 	return g
 }
@@ -182,7 +197,7 @@ func (r *rule) covers(g *region) bool {
 			return false
 		}
 	}
-	return r.exact
+	return true
 }
 
 // build lays a region out and returns its descriptor. Rules that a leaf has no room for are added

@@ -199,3 +199,35 @@ func TestHostileBoxesAreHeldOrReturned(t *testing.T) {
 	}
 	load(t, table)
 }
+
+// Hosts of one /64 differ in the lower half of their addresses only. Trees that cut the upper half
+// alone could not part them, and left most of them over.
+func TestHostsOfOneNetworkAreParted(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	boxes := make([]Box, 5000)
+	for i := range boxes {
+		a := [16]byte{0x20, 0x01, 0x0d, 0xb8}
+		binary.BigEndian.PutUint64(a[8:], rng.Uint64())
+		lo, hi := uint16(rng.Uint32()), uint16(rng.Uint32())
+		boxes[i] = Box{
+			Src:    netip.PrefixFrom(netip.AddrFrom16(a), 128),
+			Dst:    netip.PrefixFrom(netip.IPv6Unspecified(), 0),
+			Ports:  [2]Span{Any, {min(lo, hi), max(lo, hi)}},
+			Result: uint32(i + 1),
+		}
+	}
+	table := New(128, boxes)
+	if n := len(table.Rest()); n != 0 {
+		t.Fatalf("%d of %d rules left over", n, len(boxes))
+	}
+	for i, b := range boxes {
+		hi, lo, _, _ := halves(b.Src)
+		p := Packet{SrcHi: hi, SrcLo: lo, Ports: [2]uint16{1, b.Ports[1].Lo}}
+		if got := table.Lookup(p); got != b.Result {
+			t.Fatalf("rule %d: got %d", i, got)
+		}
+		if p.SrcLo ^= 1; table.Lookup(p) != 0 {
+			t.Fatalf("rule %d matches the address beside its own", i)
+		}
+	}
+}

@@ -6,8 +6,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Stack slots of the look-up, as offsets from R10: the four fields in the order of the trees, the
-// lower halves of IPv6 addresses, the best entry so far.
+// Stack slots of the look-up, as offsets from R10: the fields of IPv4, the lower halves of IPv6
+// addresses, the best entry so far. Trees count fields from fieldsAt (see code), for IPv4 from SrcAt.
 const (
 	SrcAt     = -32
 	DstAt     = -24
@@ -16,7 +16,7 @@ const (
 	SrcLoAt   = -48
 	DstLoAt   = -40
 	bestAt    = -56
-	fieldsAt  = SrcAt
+	fieldsAt  = -64
 	entryWord = 8
 )
 
@@ -27,6 +27,9 @@ const (
 func (t *Table) Emit(mapName, label string) asm.Instructions {
 	e := &emitter{t: t, mapName: mapName, label: label}
 	e.add(asm.Mov.Imm(asm.R0, -1), asm.StoreMem(asm.R10, bestAt, asm.R0, asm.DWord))
+	if t.bits == 128 {
+		e.add(asm.StoreMem(asm.R10, fieldsAt, asm.R0, asm.DWord)) // no field: for the verifier
+	}
 	for i := range t.trees {
 		e.tree(&t.trees[i], label+"_"+strconv.Itoa(i), i > 0)
 	}
@@ -84,7 +87,7 @@ func (e *emitter) root(d uint64, leaf string) {
 		return
 	}
 	e.add(
-		asm.LoadMem(asm.R4, asm.R10, fieldsAt+int16(d>>40&0x18), asm.DWord),
+		asm.LoadMem(asm.R4, asm.R10, fieldsAt+int16(d>>40&0x38), asm.DWord),
 		asm.RSh.Imm(asm.R4, int32(d>>32&63)),
 		asm.And.Imm(asm.R4, int32(d>>48)),
 		asm.LSh.Imm(asm.R4, 3),
@@ -96,16 +99,20 @@ func (e *emitter) root(d uint64, leaf string) {
 
 // level goes down from the node whose descriptor is in R1.
 func (e *emitter) level(leaf, done string) {
+	mask, base := int32(0x38), int16(fieldsAt)
+	if e.t.bits == 32 {
+		mask, base = 0x18, SrcAt
+	}
 	e.add(
 		asm.Mov.Reg(asm.R2, asm.R1),
 		asm.RSh.Imm(asm.R2, 48),
 		asm.JEq.Imm(asm.R2, 0, leaf),
 		asm.Mov.Reg(asm.R3, asm.R1),
 		asm.RSh.Imm(asm.R3, 40),
-		asm.And.Imm(asm.R3, 0x18),
+		asm.And.Imm(asm.R3, mask),
 		asm.Mov.Reg(asm.R4, asm.R10),
 		asm.Add.Reg(asm.R4, asm.R3),
-		asm.LoadMem(asm.R4, asm.R4, fieldsAt, asm.DWord),
+		asm.LoadMem(asm.R4, asm.R4, base, asm.DWord),
 		asm.Mov.Reg(asm.R3, asm.R1),
 		asm.RSh.Imm(asm.R3, 32),
 		asm.And.Imm(asm.R3, 63),

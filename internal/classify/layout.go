@@ -7,7 +7,7 @@ import (
 
 // A table is an array of 64-bit words. A descriptor is one of:
 //
-//	node  mask<<48 | field*8<<40 | shift<<32 | first child   (mask = children - 1, not 0)
+//	node  mask<<48 | code*8<<40 | shift<<32 | first child   (mask = children - 1, not 0; code of the field)
 //	leaf  count<<32 | first entry
 //
 // The children of a node are descriptors. An entry of a leaf is, for IPv4,
@@ -73,8 +73,12 @@ func (b *layout) reserve(n int) int {
 	return at
 }
 
+// code tells where on the stack a field lies, in words from fieldsAt. For IPv4 its lower two bits
+// do, from SrcAt.
+var code = [numFields]int{srcLo: 2, dstLo: 3, src: 4, dst: 5, port0: 6, port1: 7}
+
 func node(first int, w window) uint64 {
-	return uint64(1<<w.bits-1)<<48 | uint64(w.field*8)<<40 | uint64(w.shift)<<32 | uint64(first)
+	return uint64(1<<w.bits-1)<<48 | uint64(code[w.field]*8)<<40 | uint64(w.shift)<<32 | uint64(first)
 }
 
 // leaf writes the entries of the rules; equal leaves share them.
@@ -155,9 +159,9 @@ func (t *Table) Lookup(p Packet) uint32 {
 }
 
 func (t *Table) find(d uint64, p *Packet) uint64 {
-	fields := [numFields]uint64{p.SrcHi, p.DstHi, uint64(p.Ports[0]), uint64(p.Ports[1])}
+	fields := [8]uint64{2: p.SrcLo, 3: p.DstLo, 4: p.SrcHi, 5: p.DstHi, 6: uint64(p.Ports[0]), 7: uint64(p.Ports[1])}
 	for d>>48 != 0 {
-		index := fields[d>>43&3] >> (d >> 32 & 63) & (d >> 48)
+		index := fields[d>>43&7] >> (d >> 32 & 63) & (d >> 48)
 		d = t.words[uint64(uint32(d))+index]
 	}
 	n := entryWords(t.bits)
