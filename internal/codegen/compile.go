@@ -154,7 +154,7 @@ func (c *compiler) dynamicSets(out *Program) error {
 		c.maps[name] = spec
 		out.Dynamic = append(out.Dynamic, s)
 		out.Tables = append(out.Tables, Table{
-			For: "set " + s.Name, Kind: "buckets of hashed prefixes", Bytes: int(spec.ValueSize),
+			For: "set " + s.Name, Kind: "buckets of hashed prefixes", Bytes: int(spec.InnerMap.ValueSize),
 			Why: "filled at run time, each entry with a lease",
 		})
 	}

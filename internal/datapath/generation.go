@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,25 +29,26 @@ const (
 
 // description is what N.json keeps of a generation: all that Status tells and cannot ask the kernel.
 type description struct {
-	Generation int       `json:"generation"`
-	Dev        string    `json:"dev"`
-	Ifindex    int       `json:"ifindex"`
-	Netns      uint64    `json:"netns"`
-	Mode       Mode      `json:"mode"`
-	Reason     string    `json:"reason"`
-	Frags      bool      `json:"frags"`
-	Policy     string    `json:"policy"`
-	Hash       string    `json:"hash"`
-	Source     []byte    `json:"source,omitempty"`
-	Since      time.Time `json:"since"`
-	Program    uint32    `json:"program"`         // id
-	Trial      uint32    `json:"trial,omitempty"` // id of the variant with a deadline, if any
-	Fallback   int       `json:"fallback"`        // generation that the kernel returns to; 0 is none
-	Deadline   uint64    `json:"deadline"`        // of the trial, in jiffies
-	ConfirmBy  time.Time `json:"confirm_by"`      // the same by the clock on the wall
-	RowBytes   int       `json:"row_bytes"`
-	Slots      []slot    `json:"slots"`
-	Sets       []SetInfo `json:"sets"`
+	Generation int            `json:"generation"`
+	Dev        string         `json:"dev"`
+	Ifindex    int            `json:"ifindex"`
+	Netns      uint64         `json:"netns"`
+	Mode       Mode           `json:"mode"`
+	Reason     string         `json:"reason"`
+	Frags      bool           `json:"frags"`
+	Policy     string         `json:"policy"`
+	Hash       string         `json:"hash"`
+	Source     []byte         `json:"source,omitempty"`
+	Since      time.Time      `json:"since"`
+	Program    uint32         `json:"program"`         // id
+	Trial      uint32         `json:"trial,omitempty"` // id of the variant with a deadline, if any
+	Fallback   int            `json:"fallback"`        // generation that the kernel returns to; 0 is none
+	Deadline   uint64         `json:"deadline"`        // of the trial, in jiffies
+	ConfirmBy  time.Time      `json:"confirm_by"`      // the same by the clock on the wall
+	RowBytes   int            `json:"row_bytes"`
+	Slots      []slot         `json:"slots"`
+	Sets       []SetInfo      `json:"sets"`
+	Spared     []netip.Prefix `json:"spared,omitempty"` // addresses of protect rules: sets are not rolled up over them
 }
 
 // slot describes one counter.

@@ -183,7 +183,7 @@ func (r *Runner) SetAdd(name string, e SetEntry) error {
 	if s == nil {
 		return nil
 	}
-	return s.Add(e.Prefix, s.expires(e.Lease))
+	return s.add(e)
 }
 
 // SetDel deletes an entry of a dynamic set, if it is there.

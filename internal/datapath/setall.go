@@ -12,41 +12,41 @@ func SetAdd(ctx context.Context, dev, name string, entries []SetEntry) (devs []s
 	if err := checkEntries(entries); err != nil {
 		return nil, err
 	}
-	var done []undo
-	err = eachSet(ctx, dev, name, func(s *Set) error {
-		d, err := s.add(entries)
-		if err != nil {
-			takeBack(done)
-			return err
-		}
-		done = append(done, d...)
-		devs = append(devs, s.dev)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return devs, nil
+	return eachSet(ctx, dev, name, func(sets []*Set) error { return addAll(sets, entries) })
 }
 
-// eachSet holds all sets of that name at once, in the fixed order in which they are opened, and runs
-// fn on each until an error.
-func eachSet(ctx context.Context, dev, name string, fn func(*Set) error) error {
+// SetReplace makes dynamic sets, chosen as by SetAdd, hold exactly these entries (see Set.Replace): all of the sets, or,
+// with an error, none. devs are the interfaces.
+func SetReplace(ctx context.Context, dev, name string, entries []SetEntry) (devs []string, err error) {
+	if err := checkEntries(entries); err != nil {
+		return nil, err
+	}
+	return eachSet(ctx, dev, name, func(sets []*Set) error { return replaceAll(sets, entries) })
+}
+
+// eachSet runs fn with all sets of that name held at once, in the fixed order in which they are opened.
+func eachSet(ctx context.Context, dev, name string, fn func([]*Set) error) (devs []string, err error) {
 	for {
 		sets, err := openSets(ctx, dev, name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		done, err := holdAll(sets, fn)
-		if done || err != nil {
-			return err
+		if err != nil {
+			return nil, err
+		}
+		if done {
+			for _, s := range sets {
+				devs = append(devs, s.dev)
+			}
+			return devs, nil
 		}
 	}
 }
 
-// holdAll holds the sets, runs fn on each, and closes them. If one is out of date nothing is done, and
+// holdAll holds the sets, runs fn, and closes them. If one is out of date nothing is done, and
 // all must be opened anew.
-func holdAll(sets []*Set, fn func(*Set) error) (done bool, err error) {
+func holdAll(sets []*Set, fn func([]*Set) error) (done bool, err error) {
 	for _, s := range sets {
 		defer s.Close()
 	}
@@ -57,12 +57,7 @@ func holdAll(sets []*Set, fn func(*Set) error) (done bool, err error) {
 		}
 		defer s.release()
 	}
-	for _, s := range sets {
-		if err := fn(s); err != nil {
-			return false, err
-		}
-	}
-	return true, nil
+	return true, fn(sets)
 }
 
 // SetDel deletes prefixes from dynamic sets, chosen as by SetAdd, and says how many entries there

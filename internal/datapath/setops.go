@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
 
 	"levee/internal/codegen"
 	"levee/internal/kernel"
@@ -23,8 +26,19 @@ type Set struct {
 	mu      sync.Mutex
 	writers *writers
 	serial  int64
-	maps    []*set // of the policy in force and, during a trial, of the one to return to if it has another map
+	maps    []inForce // of the policy in force and, during a trial, of the one to return to if it has another map
+	rollUp  bool
+	spared  []netip.Prefix // never covered by rolling up
+	noRoom  time.Time      // when rolling up last made no room
 }
+
+// inForce is a set with the map that programs find it in.
+type inForce struct {
+	*set
+	outer *ebpf.Map
+}
+
+func (m inForce) Close() error { return errors.Join(m.set.Close(), m.outer.Close()) }
 
 // ErrNoSet is wrapped when no attached policy has a dynamic set of the name asked for.
 var ErrNoSet = errors.New("no such dynamic set")
@@ -104,13 +118,22 @@ func (s *store) openSetOf(a *attachment, name string) (_ *Set, err error) {
 			out.Close()
 		}
 	}()
+	if !slices.ContainsFunc(a.current().Sets, func(info SetInfo) bool { return info.Name == name }) {
+		return nil, nil
+	}
+	if out.writers, err = s.openWriters(a.key); err != nil {
+		return nil, err
+	}
+	// A writer that puts other memory in place holds this lock meanwhile.
+	if err := out.writers.lock(); err != nil {
+		return nil, err
+	}
+	defer out.writers.unlock()
+	out.serial = out.writers.serial()
 	seen := map[string]bool{}
 	for i, n := range a.needed() {
 		g := a.gens[n]
 		at := slices.IndexFunc(g.Sets, func(info SetInfo) bool { return info.Name == name })
-		if at < 0 && i == 0 {
-			return nil, nil // the policy in force has none
-		}
 		if at < 0 {
 			continue
 		}
@@ -121,27 +144,27 @@ func (s *store) openSetOf(a *attachment, name string) (_ *Set, err error) {
 		if m == nil {
 			return nil, kernel.Refuse(nil, "the map of dynamic set %q on %s is gone; `levee up` makes it anew", name, out.dev)
 		}
-		defer m.Close()
 		info, err := m.Info()
 		if err != nil {
-			return nil, kernel.Refuse(err, "ask the kernel about dynamic set %q", name)
+			return nil, errors.Join(kernel.Refuse(err, "ask the kernel about dynamic set %q", name), m.Close())
 		}
 		id, _ := info.ID()
 		if key := fmt.Sprint(id); seen[key] {
+			m.Close()
 			continue
 		} else {
 			seen[key] = true
 		}
 		opened, err := openSet(m, name, g.Sets[at].Lease)
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, m.Close())
 		}
-		out.maps = append(out.maps, opened)
+		out.maps = append(out.maps, inForce{opened, m})
+		if i == 0 {
+			out.rollUp = g.Sets[at].RollUp
+			out.spared = g.Spared
+		}
 	}
-	if out.writers, err = s.openWriters(a.key); err != nil {
-		return nil, err
-	}
-	out.serial = out.writers.serial()
 	return out, nil
 }
 
@@ -210,6 +233,7 @@ func (s *Set) reopen(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.maps, fresh.maps = fresh.maps, s.maps
+	s.rollUp, s.spared = fresh.rollUp, fresh.spared
 	s.writers, fresh.writers = fresh.writers, s.writers
 	s.serial = fresh.serial
 	return nil
@@ -233,7 +257,8 @@ func (s *Set) release() {
 }
 
 // Add puts entries into the set, or renews those that are there: all of them, or, with an error,
-// none. A full set gives an error that matches prefix.ErrFull.
+// none. A full set gives an error that matches prefix.ErrFull, and counts the entries as refused, unless its
+// policy says rollup (see prefix.Dynamic.RollUp). Many entries at once become visible to packets in one step.
 func (s *Set) Add(ctx context.Context, entries ...SetEntry) error {
 	if err := checkEntries(entries); err != nil {
 		return err
@@ -242,8 +267,21 @@ func (s *Set) Add(ctx context.Context, entries ...SetEntry) error {
 		return err
 	}
 	defer s.release()
-	_, err := s.add(entries)
-	return err
+	return addAll([]*Set{s}, entries)
+}
+
+// Replace makes the set hold exactly these entries, in one step for packets: each look-up sees the whole of
+// what was there before or the whole of what is there then. Of two entries for one prefix the later counts.
+// With an error nothing has changed.
+func (s *Set) Replace(ctx context.Context, entries []SetEntry) error {
+	if err := checkEntries(entries); err != nil {
+		return err
+	}
+	if err := s.hold(ctx); err != nil {
+		return err
+	}
+	defer s.release()
+	return replaceAll([]*Set{s}, entries)
 }
 
 // Delete takes prefixes out of the set and says how many were there.
@@ -274,6 +312,7 @@ func (s *Set) List(ctx context.Context) ([]SetEntry, error) {
 		return nil, err
 	}
 	m := s.maps[0]
+	m.Expire(m.clock.Now())
 	out := make([]SetEntry, 0, m.Len())
 	for e := range m.All() {
 		out = append(out, SetEntry{e.Prefix, m.left(e.Expires)})
@@ -285,43 +324,6 @@ func (s *Set) List(ctx context.Context) ([]SetEntry, error) {
 
 // Dev is the interface that the set's policy is on.
 func (s *Set) Dev() string { return s.dev }
-
-// undo is the state of an entry before a change.
-type undo struct {
-	m   *set
-	was prefix.Entry
-	had bool
-}
-
-// add changes all maps; if one entry does not fit, it takes back what it has done.
-func (s *Set) add(entries []SetEntry) (done []undo, err error) {
-	for i, m := range s.maps {
-		for _, e := range entries {
-			was, had := m.Get(e.Prefix)
-			err := m.Dynamic.Add(e.Prefix, m.expires(e.Lease))
-			if i > 0 && errors.Is(err, prefix.ErrFull) {
-				continue // the set of the policy to return to may be smaller
-			}
-			if err != nil {
-				takeBack(done)
-				return nil, fmt.Errorf("dynamic set %q on %s (%d of %d entries): %w; nothing was changed", s.name, s.dev, m.Len(), m.Max(), err)
-			}
-			was.Prefix = e.Prefix
-			done = append(done, undo{m, was, had})
-		}
-	}
-	return done, nil
-}
-
-// takeBack undoes changes, the last first. There is room for what was there.
-func takeBack(done []undo) {
-	for _, u := range slices.Backward(done) {
-		u.m.Delete(u.was.Prefix)
-		if u.had {
-			_ = u.m.Dynamic.Add(u.was.Prefix, u.was.Expires)
-		}
-	}
-}
 
 func checkEntries(entries []SetEntry) error {
 	for i, e := range entries {

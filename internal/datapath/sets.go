@@ -32,18 +32,55 @@ type set struct {
 	name  string
 	lease time.Duration // default; 0: until deleted
 	clock *kernel.Clock
+	inner *ebpf.Map // its memory
 	mem   []byte
 	*prefix.Dynamic
 }
 
-// openSet gives access to the map of a set that was formatted before. The map may be closed then.
+// openSet gives access to what a map of package prefix, an array of maps, holds now. The map may be
+// closed then.
 func openSet(m *ebpf.Map, name string, lease time.Duration) (*set, error) {
-	mem, err := mapMemory(m, int(m.ValueSize()))
+	var inner *ebpf.Map
+	if err := m.Lookup(uint32(0), &inner); err != nil {
+		return nil, kernel.Refuse(err, "open dynamic set %q", name)
+	}
+	return openMemory(inner, name, lease, nil)
+}
+
+// newMemory makes a set with the shape of a map that holds no entry, and that no program sees yet.
+func newMemory(name string, max int, lease time.Duration) (*set, error) {
+	return makeMemory(name, max, lease, func(mem []byte) error { return prefix.Format(mem, max) })
+}
+
+// aside makes a copy of a set that no program sees yet.
+func (s *set) aside() (*set, error) { return makeMemory(s.name, s.Max(), s.lease, s.CopyTo) }
+
+func makeMemory(name string, max int, lease time.Duration, format func(mem []byte) error) (*set, error) {
+	spec, err := prefix.DynamicSpec(codegen.SetPrefix+name, max)
 	if err != nil {
 		return nil, err
 	}
-	s := &set{name: name, lease: lease, mem: mem}
-	if s.clock, err = kernel.JiffiesClock(); err == nil {
+	inner, err := ebpf.NewMap(spec.InnerMap)
+	if err != nil {
+		return nil, kernel.LoadError(fmt.Sprintf("make memory for dynamic set %q", name), err)
+	}
+	return openMemory(inner, name, lease, format)
+}
+
+// openMemory maps the memory of a set, formats it if it is new, and closes it on an error.
+func openMemory(inner *ebpf.Map, name string, lease time.Duration, format func(mem []byte) error) (*set, error) {
+	mem, err := mapMemory(inner, int(inner.ValueSize()))
+	if err != nil {
+		return nil, errors.Join(err, inner.Close())
+	}
+	s := &set{name: name, lease: lease, inner: inner, mem: mem}
+	if format != nil {
+		err = format(mem)
+	}
+	if err == nil {
+		s.clock, err = kernel.JiffiesClock()
+	}
+	if err == nil {
 		s.Dynamic, err = prefix.Open(mem, s.clock.Now)
 	}
 	if err != nil {
@@ -52,7 +89,17 @@ func openSet(m *ebpf.Map, name string, lease time.Duration) (*set, error) {
 	return s, nil
 }
 
-func (s *set) Close() error { return unix.Munmap(s.mem) }
+// Close gives up the memory; if no map holds it either, it is freed.
+func (s *set) Close() error { return errors.Join(unix.Munmap(s.mem), s.inner.Close()) }
+
+// putInto makes the set what programs see in the map, in one step. The kernel waits until no program uses
+// what was there before.
+func (s *set) putInto(m *ebpf.Map) error {
+	if err := m.Put(uint32(0), s.inner); err != nil { // traffic changes here
+		return kernel.Refuse(err, "put the contents of dynamic set %q in place", s.name)
+	}
+	return nil
+}
 
 // expires is the end of a lease in jiffies, 0 for never.
 func (s *set) expires(lease time.Duration) uint64 {
@@ -84,12 +131,12 @@ func formatSets(p *codegen.Program, l *loaded, shared map[string]*ebpf.Map) erro
 		if shared[name] != nil {
 			continue
 		}
-		mem, err := mapMemory(m, int(m.ValueSize()))
+		s, err := newMemory(ps.Name, ps.Max, ps.Lease)
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(prefix.Format(mem, ps.Max), unix.Munmap(mem)); err != nil {
-			return fmt.Errorf("make dynamic set %q: %w", ps.Name, err)
+		if err := errors.Join(s.putInto(m), s.Close()); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -113,13 +160,19 @@ func (u *up) loadOverSets(p *codegen.Program) (*loaded, error) {
 	for _, ps := range p.Dynamic {
 		name := codegen.SetPrefix + ps.Name
 		m, err := u.setInForce(name)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case m == nil:
-		case p.Spec.Maps[name].Compatible(m) == nil:
+		}
+		if m == nil {
+			continue
+		}
+		same, err := sameShape(p.Spec.Maps[name], ps, m)
+		if err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
+		if same {
 			kept[name] = m
-		default:
+		} else {
 			other[ps] = m
 		}
 	}
@@ -136,6 +189,20 @@ func (u *up) loadOverSets(p *codegen.Program) (*loaded, error) {
 		}
 	}
 	return l, nil
+}
+
+// sameShape says whether a program for the set can use the map. Where entries lie depends on max itself;
+// sizes may agree by chance.
+func sameShape(spec *ebpf.MapSpec, ps *policy.Set, m *ebpf.Map) (bool, error) {
+	if spec.Compatible(m) != nil {
+		return false, nil
+	}
+	s, err := openSet(m, ps.Name, ps.Lease)
+	if err != nil {
+		return false, err
+	}
+	defer s.Close()
+	return s.Max() == ps.Max, nil
 }
 
 // setInForce opens a dynamic set of the policy in force, nil if it has none of that name.
@@ -171,6 +238,7 @@ func copySet(ps *policy.Set, from, to *ebpf.Map) error {
 		return err
 	}
 	defer next.Close()
+	next.Refuse(old.Refused())
 	for e := range old.All() {
 		if err := next.Add(e.Prefix, e.Expires); err != nil {
 			return fmt.Errorf("dynamic set %q holds %d entries, which do not fit into the new policy's max %d; delete some or raise max: %w", ps.Name, old.Len(), ps.Max, err)

@@ -60,7 +60,9 @@ type SetInfo struct {
 	Name    string        `json:"name"`
 	Max     int           `json:"max"`
 	Lease   time.Duration `json:"lease"` // default; 0: until deleted
+	RollUp  bool          `json:"rollup,omitempty"`
 	Entries int           `json:"entries"`
+	Refused uint64        `json:"refused"` // entries not taken because the set was full
 }
 
 // Status tells what is attached in this network namespace, or in all of them, ordered as the
@@ -147,7 +149,7 @@ func (s *store) tellSets(a *attachment) ([]SetInfo, error) {
 		}
 		m := set.maps[0]
 		m.Expire(m.clock.Now())
-		info.Entries = m.Len()
+		info.Entries, info.Refused = m.Len(), m.Refused()
 		set.writers.unlock()
 		set.Close()
 		out = append(out, info)

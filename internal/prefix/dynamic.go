@@ -94,6 +94,22 @@ func Open(mem []byte, now func() uint64) (*Dynamic, error) {
 	return d, nil
 }
 
+// CopyTo makes dst, memory of the same size that nobody reads yet, a set with the same entries, seeds and counts.
+func (d *Dynamic) CopyTo(dst []byte) error {
+	if len(dst) != len(d.mem) {
+		return fmt.Errorf("dynamic set: copy %d bytes to %d: %w", len(d.mem), len(dst), ErrLayout)
+	}
+	copy(dst, d.mem)
+	return nil
+}
+
+// Refused is the number of entries that found the set full, as counted by Refuse.
+func (d *Dynamic) Refused() uint64 { return atomic.LoadUint64(d.u64(offRefused)) }
+
+// Refuse counts n entries that were not taken because the set is full. Whoever adds many at once, and
+// none of them if one does not fit, knows how many that are.
+func (d *Dynamic) Refuse(n uint64) { atomic.AddUint64(d.u64(offRefused), n) }
+
 // Max is the number of entries the set may have.
 func (d *Dynamic) Max() int { return d.max }
 
@@ -128,6 +144,7 @@ func (d *Dynamic) Add(p netip.Prefix, expires uint64) error {
 	if d.Len() >= d.max && !d.reclaim(k, now) {
 		return fmt.Errorf("dynamic set: add %v to %d entries: %w", p, d.Len(), ErrFull)
 	}
+	d.sweep(now)
 	if !d.insert(k, expires, now) && (!d.reclaim(k, now) || !d.insert(k, expires, now)) {
 		return fmt.Errorf("dynamic set: add %v to %d entries: no room near its place: %w", p, d.Len(), ErrFull)
 	}

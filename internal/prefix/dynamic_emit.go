@@ -12,6 +12,7 @@ const (
 	stackSecond = -24 // the half of the hash that names the second bucket
 	stackLease  = -32 // end of the lease of the entry found
 	stackTag    = -40 // of the key being looked for
+	stackKey    = -8  // 0, the only key of the maps; in the function that opens them
 )
 
 // DynamicFunction4 gives the look-up of an IPv4 address in a dynamic set with the given max, as a
@@ -21,19 +22,21 @@ const (
 //
 // There are two functions, one that loops over the lengths and one that looks for a prefix of one
 // length, called symbol_one. Both are global: the verifier (Linux 5.6) walks each once, however
-// often it is called and whatever the number of lengths. As one function the loop took 15,000 instructions of the
+// often it is called and whatever the number of lengths. The second takes the set's memory as a pointer (5.12). As one function the loop took 15,000 instructions of the
 // verifier's million, and 70,000 for IPv6. They carry BTF, so every function of the program must
 // (btf.WithFuncMetadata).
 func DynamicFunction4(mapName, symbol string, max int) asm.Instructions {
-	return dynamicFunctions(mapName, symbol, geometryOf(max).v4, "address")
+	g := geometryOf(max)
+	return dynamicFunctions(mapName, symbol, g, g.v4, "address")
 }
 
 // DynamicFunction6 does the same for IPv6: `u64 symbol(u64 high, u64 low)`.
 func DynamicFunction6(mapName, symbol string, max int) asm.Instructions {
-	return dynamicFunctions(mapName, symbol, geometryOf(max).v6, "high", "low")
+	g := geometryOf(max)
+	return dynamicFunctions(mapName, symbol, g, g.v6, "high", "low")
 }
 
-func dynamicFunctions(mapName, symbol string, f family, address ...string) asm.Instructions {
+func dynamicFunctions(mapName, symbol string, g geometry, f family, address ...string) asm.Instructions {
 	one := symbol + "_one"
 	emitter := func(label string) *dynamicEmitter {
 		return &dynamicEmitter{
@@ -45,18 +48,32 @@ func dynamicFunctions(mapName, symbol string, f family, address ...string) asm.I
 	all, single := emitter(symbol+"_in"), emitter(one+"_in")
 	all.lengths(one)
 	single.one()
+	key := params(address...)
 	return append(
-		function(symbol, all.out, address...),
-		function(one, single.out, append(address, "length")...)...,
+		function(symbol, all.out, key),
+		function(one, single.out, append(key, params("length")[0], memoryParam(g.size)))...,
 	)
 }
 
-func function(symbol string, code asm.Instructions, params ...string) asm.Instructions {
-	number := &btf.Int{Name: "unsigned long long", Size: 8}
-	proto := &btf.FuncProto{Return: number}
-	for _, name := range params {
-		proto.Params = append(proto.Params, btf.FuncParam{Name: name, Type: number})
+// number is the type of what the functions take and give.
+var number = &btf.Int{Name: "unsigned long long", Size: 8}
+
+func params(names ...string) (out []btf.FuncParam) {
+	for _, name := range names {
+		out = append(out, btf.FuncParam{Name: name, Type: number})
 	}
+	return out
+}
+
+// memoryParam is a pointer to the memory of a set; its type tells the verifier how much that is.
+func memoryParam(size int) btf.FuncParam {
+	index := &btf.Int{Name: "unsigned int", Size: 4}
+	words := &btf.Array{Index: index, Type: number, Nelems: uint32(size / 8)}
+	return btf.FuncParam{Name: "set", Type: &btf.Pointer{Target: words}}
+}
+
+func function(symbol string, code asm.Instructions, params []btf.FuncParam) asm.Instructions {
+	proto := &btf.FuncProto{Return: number, Params: params}
 	fn := &btf.Func{Name: symbol, Type: proto, Linkage: btf.GlobalFunc}
 	code[0] = btf.WithFuncMetadata(code[0].WithSymbol(symbol), fn)
 	return code
@@ -68,15 +85,41 @@ type dynamicEmitter struct {
 	label string
 }
 
+// open leaves the memory of the set that is in force in R9, or goes to miss if there is none. A look-up
+// opens the set once, so that all its steps see the same contents while a replace swaps them.
+func (e *dynamicEmitter) open() {
+	e.add(asm.StoreImm(asm.R10, stackKey, 0, asm.Word), asm.LoadMapPtr(asm.R1, 0).WithReference(e.mapName))
+	e.element()
+	e.add(asm.Mov.Reg(asm.R1, asm.R0))
+	e.element()
+	e.add(asm.Mov.Reg(asm.R9, asm.R0))
+}
+
+// element looks the only key up in the map in R1.
+func (e *dynamicEmitter) element() {
+	e.add(
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, stackKey),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, e.label+"_miss"),
+	)
+}
+
+// pointer sets dst to a place in the set that open found.
+func (e *dynamicEmitter) pointer(dst asm.Register, offset int) {
+	e.add(asm.Mov.Reg(dst, asm.R9), asm.Add.Imm(dst, int32(offset)))
+}
+
 // lengths calls the function one for each length in use, from the end of the list (see count), until it
 // says yes.
 func (e *dynamicEmitter) lengths(one string) {
 	e.add(asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Reg(asm.R7, asm.R1))
-	length := asm.R2
+	length, memory := asm.R2, asm.R3
 	if !e.v4 {
 		e.add(asm.Mov.Reg(asm.R7, asm.R2))
-		length = asm.R3
+		length, memory = asm.R3, asm.R4
 	}
+	e.open()
 	e.pointer(asm.R5, e.number)
 	e.add(
 		asm.LoadMem(asm.R8, asm.R5, 0, asm.Word),
@@ -95,6 +138,7 @@ func (e *dynamicEmitter) lengths(one string) {
 		asm.Mov.Reg(asm.R1, asm.R6),
 		asm.Mov.Reg(asm.R2, asm.R7),
 		asm.LoadMem(length, asm.R5, 0, asm.Word),
+		asm.Mov.Reg(memory, asm.R9),
 		asm.Call.Label(one),
 		asm.JEq.Imm(asm.R0, 0, e.label+"_loop"),
 		asm.Mov.Imm(asm.R0, 1),
@@ -108,10 +152,11 @@ func (e *dynamicEmitter) lengths(one string) {
 // is there and its lease has not ended, else 0.
 func (e *dynamicEmitter) one() {
 	if e.v4 {
-		e.add(asm.Mov.Reg(asm.R4, asm.R2), asm.Mov.Reg32(asm.R1, asm.R1))
+		e.add(asm.Mov.Reg(asm.R9, asm.R3), asm.Mov.Reg(asm.R4, asm.R2), asm.Mov.Reg32(asm.R1, asm.R1))
 	} else {
-		e.add(asm.Mov.Reg(asm.R4, asm.R3), asm.StoreMem(asm.R10, stackLo, asm.R2, asm.DWord))
+		e.add(asm.Mov.Reg(asm.R9, asm.R4), asm.Mov.Reg(asm.R4, asm.R3), asm.StoreMem(asm.R10, stackLo, asm.R2, asm.DWord))
 	}
+	e.add(asm.JEq.Imm(asm.R9, 0, e.label+"_no")) // for the verifier: a pointer given to a function may be none
 	e.add(asm.StoreMem(asm.R10, stackHi, asm.R1, asm.DWord))
 	if e.v4 {
 		e.key4()

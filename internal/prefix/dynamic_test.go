@@ -50,11 +50,19 @@ func inKernel(t testing.TB, max int, c *clock) (mapped, map[int]*runner) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := ebpf.NewMap(spec)
+	outer, err := ebpf.NewMap(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { outer.Close() })
+	m, err := ebpf.NewMap(spec.InnerMap)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
+	if err := outer.Put(uint32(0), m); err != nil {
+		t.Fatal(err)
+	}
 	mem, err := unix.Mmap(m.FD(), 0, int(m.ValueSize()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
@@ -71,8 +79,8 @@ func inKernel(t testing.TB, max int, c *clock) (mapped, map[int]*runner) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sets := map[string]any{"set_x": m}
-	return mapped{d, m}, map[int]*runner{
+	sets := map[string]any{"set_x": outer}
+	return mapped{d, outer}, map[int]*runner{
 		32:  newRunner(t, callLookup(""), sets, 1024, DynamicFunction4("set_x", "lookup", max)...),
 		128: newRunner(t, callLookup(""), sets, 1024, DynamicFunction6("set_x", "lookup", max)...),
 	}

@@ -108,6 +108,9 @@ func loadRunner(t testing.TB, body asm.Instructions, sets map[string]any, size, 
 				t.Fatal(err)
 			}
 			spec.Maps[name] = &ebpf.MapSpec{Name: name, Type: info.Type, KeySize: info.KeySize, ValueSize: info.ValueSize, MaxEntries: info.MaxEntries, Flags: info.Flags}
+			if info.Type == ebpf.ArrayOfMaps {
+				spec.Maps[name].InnerMap = array(name, 8) // not used: the map is replaced
+			}
 			opts.MapReplacements[name] = m
 		}
 	}

@@ -36,7 +36,9 @@ const (
 	offTotal     = 36 // u32: entries of both families, expired ones too
 	offEarliest  = 40 // u64: no entry's lease ends before these jiffies
 	offScanned   = 48 // u64: when the set was last searched for ended leases to make room
+	offRefused   = 56 // u64: entries that found the set full
 	offSeeds     = 64
+	offSweep     = 96   // u64: the bucket where the next writer looks for ended leases
 	offLengths   = 128  // u32 number of IPv4 lengths, u32 of IPv6
 	offList4     = 136  // u32 each: length + 1
 	offList6     = 272  // likewise
@@ -99,19 +101,27 @@ func geometryOf(max int) geometry {
 	return g
 }
 
-// DynamicSpec describes the map of a dynamic set for max entries over both families: an array with
-// one entry that user space maps into its memory. It comes up empty, which programs read as a set without
-// entries, and is not usable by Open before Format. The error is for a max outside 1 to MaxEntries.
+// DynamicSpec describes the map of a dynamic set for max entries over both families: an array of maps
+// with one entry, 0, in which the memory of the set is put: a map of InnerMap, an array with one entry that
+// user space maps and formats (Format). Putting another there replaces the whole contents in one step.
+// Without one, programs see a set without entries. The error is for a max outside 1 to MaxEntries.
 func DynamicSpec(name string, max int) (*ebpf.MapSpec, error) {
 	if max < 1 || max > MaxEntries {
 		return nil, fmt.Errorf("dynamic set %q: max is 1 to %d entries, not %d", name, MaxEntries, max)
 	}
 	return &ebpf.MapSpec{
 		Name:       name,
-		Type:       ebpf.Array,
+		Type:       ebpf.ArrayOfMaps,
 		KeySize:    4,
-		ValueSize:  uint32(geometryOf(max).size),
+		ValueSize:  4,
 		MaxEntries: 1,
-		Flags:      unix.BPF_F_MMAPABLE,
+		InnerMap: &ebpf.MapSpec{
+			Name:       name,
+			Type:       ebpf.Array,
+			KeySize:    4,
+			ValueSize:  uint32(geometryOf(max).size),
+			MaxEntries: 1,
+			Flags:      unix.BPF_F_MMAPABLE,
+		},
 	}, nil
 }

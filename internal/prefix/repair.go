@@ -22,6 +22,30 @@ func (d *Dynamic) reclaim(k key, now uint64) bool {
 	return d.Expire(now) > 0
 }
 
+// sweepBuckets is how many buckets of each family a new entry looks through for ended leases: a few reads of
+// memory that follows what was read before, and all is seen before the set has filled itself anew.
+const sweepBuckets = 2
+
+// sweep frees entries whose lease has ended, where the last one stopped.
+func (d *Dynamic) sweep(now uint64) {
+	if now < *d.u64(offEarliest) {
+		return
+	}
+	at := d.u64(offSweep)
+	for range sweepBuckets {
+		b := int(*at % uint64(d.v4.buckets)) // both families have as many
+		for _, f := range []*family{&d.v4, &d.v6} {
+			for i := range slots {
+				s := slot{f, b, i}
+				if m := *d.metaAt(s); m&metaLen != 0 && !live(m, now) {
+					d.remove(s, d.keyAt(s))
+				}
+			}
+		}
+		*at = uint64(b + 1)
+	}
+}
+
 // sound says whether the bookkeeping can be believed as far as a glance tells.
 func (d *Dynamic) sound() bool {
 	total := uint32(0)
