@@ -242,7 +242,7 @@ func (s *Set) reopen(ctx context.Context) error {
 // mend repairs what another process may have left when it was killed in the middle of a change.
 func (s *Set) mend() error {
 	for _, m := range s.maps {
-		d, err := prefix.Open(m.mem, m.clock.Now)
+		d, err := prefix.Open(m.mem, m.now)
 		if err != nil {
 			return kernel.Refuse(err, "open dynamic set %q", s.name)
 		}

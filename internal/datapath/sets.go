@@ -29,11 +29,12 @@ type SetEntry struct {
 
 // set is a dynamic set in this process's memory.
 type set struct {
-	name  string
-	lease time.Duration // default; 0: until deleted
-	clock *kernel.Clock
-	inner *ebpf.Map // its memory
-	mem   []byte
+	name   string
+	lease  time.Duration // default; 0: until deleted
+	clock  *kernel.Clock
+	frozen uint64    // jiffies for as long as time stands still; 0 if it does not
+	inner  *ebpf.Map // its memory
+	mem    []byte
 	*prefix.Dynamic
 }
 
@@ -81,7 +82,7 @@ func openMemory(inner *ebpf.Map, name string, lease time.Duration, format func(m
 		s.clock, err = kernel.JiffiesClock()
 	}
 	if err == nil {
-		s.Dynamic, err = prefix.Open(mem, s.clock.Now)
+		s.Dynamic, err = prefix.Open(mem, s.now)
 	}
 	if err != nil {
 		return nil, errors.Join(kernel.Refuse(err, "open dynamic set %q", name), s.Close())
@@ -109,7 +110,18 @@ func (s *set) expires(lease time.Duration) uint64 {
 	if lease <= 0 {
 		return 0
 	}
+	if s.frozen != 0 {
+		return s.frozen + s.clock.Ticks(lease)
+	}
 	return s.clock.Expiry(lease)
+}
+
+// now is the time in jiffies.
+func (s *set) now() uint64 {
+	if s.frozen != 0 {
+		return s.frozen
+	}
+	return s.clock.Now()
 }
 
 // left is the time until jiffies, Forever for 0.

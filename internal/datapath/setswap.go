@@ -86,6 +86,8 @@ func (s *Set) refused(m *set, entries []SetEntry, err error) error {
 // fill adds entries, rolling up where the policy says so. A set that is only returned to may be smaller: it takes
 // what it can.
 func (s *Set) fill(next *set, entries []SetEntry, spare bool) error {
+	next.frozen = next.clock.Now() // asking for the time twice for each entry takes longer than all the rest
+	defer func() { next.frozen = 0 }()
 	for i, e := range entries {
 		err := next.add(e)
 		for errors.Is(err, prefix.ErrFull) && s.rollUp && next.RollUp(s.spares) > 0 {

@@ -92,10 +92,13 @@ func (c *Clock) Now() uint64 {
 
 // Expiry is when a lease that begins now ends: at least d from now, never 0, which means that a
 // lease does not end.
-func (c *Clock) Expiry(d time.Duration) uint64 {
+func (c *Clock) Expiry(d time.Duration) uint64 { return c.Now() + c.Ticks(d) }
+
+// Ticks is how many jiffies after now, whatever part of the present one has passed, d has passed too.
+func (c *Clock) Ticks(d time.Duration) uint64 {
 	d = max(d, 0)
 	seconds, rest := uint64(d/time.Second), uint64(d%time.Second)
-	return c.Now() + 1 + seconds*c.hz + (rest*c.hz+uint64(time.Second)-1)/uint64(time.Second)
+	return 1 + seconds*c.hz + (rest*c.hz+uint64(time.Second)-1)/uint64(time.Second)
 }
 
 // Remaining is how long a lease still lasts; 0 if it has ended. A lease without end (expires 0) has
