@@ -81,20 +81,16 @@ func (t *Trace) load(memory []byte) (err error) {
 	if t.next, err = ebpf.NewMap(&spec); err != nil {
 		return kernel.LoadError("make the map of a trace", err)
 	}
-	// As the compiler's programs say what they are attached to: programs behind one jump must agree.
-	t.base, err = ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "levee_empty", Type: ebpf.XDP, AttachType: ebpf.AttachXDP, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpDrop), asm.Return()},
-	})
-	if err != nil {
-		return kernel.LoadError("load the empty program", err)
+	if t.base, err = emptyProgram(ebpf.XDP); err != nil {
+		return err
 	}
-	t.empty, err = t.feed(t.base)
+	t.empty, err = t.feed(t.base, ebpf.AttachNone)
 	return err
 }
 
-// feed makes the program that hands the frames of the trace to another.
-func (t *Trace) feed(to *ebpf.Program) (*feeder, error) {
+// feed makes the program that hands the frames of the trace to another. Both must have been loaded for
+// the same kind of attachment (__bpf_prog_map_compatible, kernel/bpf/core.c).
+func (t *Trace) feed(to *ebpf.Program, attach ebpf.AttachType) (*feeder, error) {
 	jump, err := ebpf.NewMap(&ebpf.MapSpec{Name: "trace_jump", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if err != nil {
 		return nil, kernel.LoadError("make the jump of a trace", err)
@@ -134,7 +130,7 @@ func (t *Trace) feed(to *ebpf.Program) (*feeder, error) {
 		asm.Return(),
 	)
 	f.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "levee_trace", Type: ebpf.XDP, AttachType: ebpf.AttachXDP, Instructions: ins, License: "Dual BSD/GPL",
+		Name: "levee_trace", Type: ebpf.XDP, AttachType: attach, Instructions: ins, License: "Dual BSD/GPL",
 	})
 	return f, kernel.LoadError("load the program that runs a trace", err)
 }
@@ -159,7 +155,7 @@ func (r *Runner) BenchTrace(t *Trace, repeat, rounds int) (Cost, error) {
 	if repeat < 1 || rounds < 1 {
 		return Cost{}, errors.New("measure program: it needs at least one repeat and one round")
 	}
-	feeder, err := t.feed(r.loaded.prog)
+	feeder, err := t.feed(r.loaded.prog, r.program.Spec.Programs[codegen.ProgramName].AttachType)
 	if err != nil {
 		return Cost{}, err
 	}

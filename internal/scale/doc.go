@@ -56,6 +56,7 @@ type Options struct {
 	Seed        uint64        // of what is drawn
 	Rounds      int           // 0 for 7
 	Window      time.Duration // of a flood, 0 for 1 s
+	Attempts    int           // at a flood that is disturbed, 0 for 3
 	Quick       bool          // short windows: a look, not a figure to quote
 	SkipLab     bool          // no floods
 	SkipLookups bool          // nothing but floods
@@ -93,7 +94,7 @@ func (o *Options) wants(name string) bool { return len(o.Only) == 0 || slices.Co
 // ladder are the options of a measurement in the lab.
 func (o *Options) ladder(what string) bench.Options {
 	return bench.Options{
-		Rounds: o.Rounds, Window: o.Window, Quick: o.Quick, Seed: o.Seed, Command: o.Command,
+		Rounds: o.Rounds, Window: o.Window, Attempts: o.Attempts, Quick: o.Quick, Seed: o.Seed, Command: o.Command,
 		Progress: func(doing string, _, _ int) { o.Progress(what + ", " + doing) },
 	}
 }

@@ -19,9 +19,13 @@ func (o *RuleOptions) floodRules(ctx context.Context, c *RuleCase, w *ruleWork) 
 		return err
 	}
 	trace := bench.Trace{Name: "rules", What: fmt.Sprintf("%d packets, nine of ten made from the rules", len(list)), Frames: list}
-	tools := []*tool{emptyXDP(), leveeRules(leveeText(w.rules), []byte("drop udp from 198.18.255.1\n")), nftRules(w.rules), iptablesRules(w.rules)}
-	c.Lab, err = o.flood(ctx, w.String(), len(w.rules), tools, trace)
+	c.Lab, err = o.flood(ctx, w.String(), len(w.rules), ruleTools(w.rules), trace)
 	return err
+}
+
+// ruleTools are the tools that can hold the rules.
+func ruleTools(rules []workload.Rule) []*tool {
+	return []*tool{emptyXDP(), leveeRules(leveeText(rules), []byte("drop udp from 198.18.255.1\n")), nftRules(rules), iptablesRules(rules)}
 }
 
 // protocols by the names that all tools know.

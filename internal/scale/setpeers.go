@@ -32,14 +32,18 @@ func (o *SetOptions) floodSets(ctx context.Context, c *SetCase, w *work) error {
 	if err != nil {
 		return err
 	}
+	c.Lab, err = o.flood(ctx, w.String(), len(w.prefixes), setTools(w), trace)
+	return err
+}
+
+// setTools are the tools that can hold the set.
+func setTools(w *work) []*tool {
 	outer := workload.Outermost(w.prefixes)
 	tools := []*tool{emptyXDP(), leveeStatic(w.prefixes), leveeDynamic(w.prefixes, w.width)}
 	if w.hosts {
 		tools = append(tools, xdpFilter(w.prefixes, w.width), nftSet(w, nftHash, w.prefixes))
 	}
-	tools = append(tools, nftSet(w, nftInterval, outer), nftSet(w, nftConcat, outer), ipset(w))
-	c.Lab, err = o.flood(ctx, w.String(), len(w.prefixes), tools, trace)
-	return err
+	return append(tools, nftSet(w, nftInterval, outer), nftSet(w, nftConcat, outer), ipset(w))
 }
 
 // traceFrames is how many different packets a flood has.

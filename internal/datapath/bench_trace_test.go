@@ -1,0 +1,63 @@
+package datapath
+
+import (
+	"testing"
+
+	"levee/internal/codegen"
+	"levee/internal/policy"
+)
+
+func TestEveryFrameOfATraceIsRun(t *testing.T) {
+	needRoot(t)
+	r, err := NewRunner(handProgram(handPolicy("odd", policy.Pass), codegen.Target{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	trace, err := NewTrace([][]byte{frame(64, 1), frame(60, 0), frame(62, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trace.Close()
+	const repeat, rounds = 3000, 2
+	c, err := r.BenchTrace(trace, repeat, rounds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.NsEmpty <= 0 || len(c.Rounds) != rounds {
+		t.Errorf("%+v", c)
+	}
+	// Two of three frames are odd, in each of the two runs of a round; one round more warms up.
+	runs := uint64(2 * (rounds + 1) * repeat)
+	got := r.Counters()
+	p := handPolicy("odd", policy.Pass)
+	if drops, passes := got[p.RuleSlot(0)].Packets, got[p.DefaultSlot()].Packets; drops != runs*2/3 || passes != runs/3 {
+		t.Errorf("%d dropped, %d passed of %d", drops, passes, runs)
+	}
+	if n, err := r.Memory(); err != nil || n == 0 {
+		t.Errorf("memory %d, %v", n, err)
+	}
+}
+
+func TestTracesThatCannotBeRunAreRefused(t *testing.T) {
+	needRoot(t)
+	for name, frames := range map[string][][]byte{"none": nil, "short": {make([]byte, 13)}, "long": {make([]byte, maxTraceFrame+1)}} {
+		if trace, err := NewTrace(frames); err == nil {
+			t.Errorf("%s: accepted", name)
+			trace.Close()
+		}
+	}
+	trace, err := NewTrace([][]byte{frame(64, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trace.Close()
+	r, err := NewRunner(handProgram(handPolicy("odd", policy.Pass), codegen.Target{Hook: codegen.TCX}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.BenchTrace(trace, 1, 1); err == nil {
+		t.Error("a program of another hook was run")
+	}
+}

@@ -1,0 +1,388 @@
+package scale
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/bench"
+	"levee/internal/codegen"
+	"levee/internal/gen"
+	"levee/internal/kernel"
+	"levee/internal/lab"
+	"levee/internal/oracle"
+	"levee/internal/peer"
+	"levee/internal/policy"
+	"levee/internal/workload"
+)
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: runs programs in the kernel")
+	}
+}
+
+func TestLookupsOfEveryStructureAreRightAndTimed(t *testing.T) {
+	needRoot(t)
+	r, err := Sets(t.Context(), SetOptions{
+		Options: Options{Sizes: []int{50}, Seed: 3, Rounds: minRounds, SkipLab: true}, Entries: []string{"hosts"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Cases) != 2 {
+		t.Fatalf("%d cases, want one a family", len(r.Cases))
+	}
+	for _, c := range r.Cases {
+		if len(c.Structures) != len(structures) {
+			t.Errorf("%s: %d structures, want all %d", c.Family, len(c.Structures), len(structures))
+		}
+		for _, s := range c.Structures {
+			if s.Missing != "" || len(s.Lookups) != len(traffics) || s.Bytes == 0 || s.UpdateNs <= 0 {
+				t.Errorf("%s, %s: %+v", c.Family, s.Name, s)
+			}
+		}
+	}
+	output(t, r)
+}
+
+func TestAStructureThatAnswersWronglyHasNoFigure(t *testing.T) {
+	needRoot(t)
+	old := structures
+	t.Cleanup(func() { structures = old })
+	structures = []structure{{"forgetful", "a static set that lost an entry", false, func(p []netip.Prefix, width int) (*built, error) {
+		return buildStatic(p[1:], width)
+	}}, {"refused", "", false, func([]netip.Prefix, int) (*built, error) { return nil, errors.New("the kernel said no") }}}
+	r, err := Sets(t.Context(), SetOptions{
+		Options: Options{Sizes: []int{20}, Rounds: minRounds, SkipLab: true}, Families: []string{"4"}, Entries: []string{"hosts"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"wrong answers", "the kernel said no"} {
+		if s := r.Cases[0].Structures[i]; !strings.Contains(s.Missing, want) || len(s.Lookups) > 0 {
+			t.Errorf("%+v, want %q and no figure", s, want)
+		}
+	}
+	output(t, r)
+}
+
+func TestPoliciesAreTimedOnTraces(t *testing.T) {
+	needRoot(t)
+	r, err := Rules(t.Context(), RuleOptions{Options: Options{Sizes: []int{20}, Seed: 3, Rounds: minRounds, SkipLab: true}, Shapes: []string{"fw"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := r.Cases[0].Levee
+	if p.Missing != "" || p.Uniform == nil || p.Zipf == nil || p.NsEmpty <= 0 || p.Bytes == 0 || p.CompileNs <= 0 || p.LoadNs <= 0 {
+		t.Errorf("%+v", p)
+	}
+	output(t, r)
+}
+
+// TestEveryToolDropsTheTrace sends a trace at each tool with its set or rules: all must load, drop every
+// packet and say so, change, and leave nothing in force.
+func TestEveryToolDropsTheTrace(t *testing.T) {
+	needRoot(t)
+	l, err := lab.New(t.Context(), lab.Standard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, width := range []int{32, 128} {
+		for _, hosts := range []bool{true, false} {
+			w := &work{width: width, entries: "some", hosts: hosts, prefixes: workload.Hosts(width, 12, 5)}
+			if !hosts {
+				w.prefixes = workload.Family(append(workload.Internet4(200, 5), workload.Internet6(200, 5)...), width)
+			}
+			trace, err := hitTrace(w, 5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range setTools(w) {
+				t.Run(w.String()+"/"+x.name, func(t *testing.T) { mustDrop(t, l, x, trace.Frames) })
+			}
+		}
+	}
+	for _, shape := range workload.Shapes {
+		rules, err := workload.Rules(shape, 60, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := ruleFrames(rules, 1000, workload.Uniform, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range ruleTools(rules) {
+			t.Run(shape+"/"+x.name, func(t *testing.T) { mustDrop(t, l, x, list) })
+		}
+	}
+}
+
+func mustDrop(t *testing.T, l *lab.Lab, x *tool, list [][]byte) {
+	server := l.Host(lab.Server)
+	site := peer.Site{Host: server, Device: "eth0"}
+	defer func() {
+		if err := x.Remove(t.Context()); err != nil {
+			t.Errorf("removing: %v", err)
+		}
+	}()
+	err := x.Install(t.Context(), site)
+	if errors.Is(err, peer.ErrMissing) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := gen.Config{Namespace: l.Host(lab.World).Namespace, Device: "eth0", CPU: -1, Frames: &gen.Frames{Frames: list}, Count: 2000}
+	sent, err := gen.Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	arrived := sent.Sent - sent.Refused
+	for range 200 { // until the receiver has taken them all
+		if n, err := x.Dropped(t.Context()); err != nil {
+			t.Fatal(err)
+		} else if n >= arrived {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n, err := x.Dropped(t.Context()); err != nil || arrived == 0 || n < arrived || n > arrived+10 { // and some of the kernel's own
+		t.Errorf("%d dropped of %d that arrived (%d sent): %v", n, arrived, sent.Sent, err)
+	}
+	if len(x.loads) != 1 || x.change != nil && len(x.changes) != 1 {
+		t.Errorf("%d loads and %d changes were timed", len(x.loads), len(x.changes))
+	}
+}
+
+func TestFloodsAreMeasuredByTheRulesOfBench(t *testing.T) {
+	needRoot(t)
+	o := Options{Sizes: []int{12}, Seed: 5, Rounds: minRounds, Attempts: 1, Window: 50 * time.Millisecond, Quick: true, SkipLookups: true, Only: []string{"levee static", "xdp drop"}}
+	r, err := Sets(t.Context(), SetOptions{Options: o, Families: []string{"4"}, Entries: []string{"hosts"}})
+	if errors.Is(err, kernel.ErrRefused) {
+		t.Skip(err) // one core
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	// On a busy machine windows have reasons instead of figures.
+	for _, x := range r.Cases[0].Lab {
+		if x.Missing != "" || x.LoadNs == nil || len(x.Windows) == 0 || x.MedianPPS == nil && len(x.Why) == 0 {
+			t.Errorf("%s: %q, %q, %d windows", x.Name, x.Missing, x.Why, len(x.Windows))
+		}
+	}
+	if len(r.Cases[0].Lab) != 2 {
+		t.Errorf("%d tools, want two", len(r.Cases[0].Lab))
+	}
+	output(t, r)
+}
+
+// output holds a report against its forms: text, JSON, pictures.
+func output(t *testing.T, r interface {
+	Text(io.Writer) error
+	Plots() []*Plot
+}) {
+	t.Helper()
+	var text bytes.Buffer
+	if err := r.Text(&text); err != nil || text.Len() == 0 {
+		t.Errorf("text: %v", err)
+	}
+	if _, err := json.Marshal(r); err != nil {
+		t.Error(err)
+	}
+	for _, p := range r.Plots() {
+		wellFormed(t, p)
+	}
+}
+
+func wellFormed(t *testing.T, p *Plot) {
+	t.Helper()
+	svg := p.SVG()
+	if svg == nil {
+		return
+	}
+	if p.Name != fileName(p.Name) {
+		t.Errorf("%q is no name for a file", p.Name)
+	}
+	for d := xml.NewDecoder(bytes.NewReader(svg)); ; {
+		tok, err := d.Token()
+		if err == io.EOF {
+			return
+		}
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", p.Name, err, svg)
+		}
+		if e, ok := tok.(xml.StartElement); ok {
+			for _, a := range e.Attr {
+				if strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") || strings.Contains(a.Value, "%!") {
+					t.Errorf("%s: %s of %s is %s", p.Name, a.Name.Local, e.Name.Local, a.Value)
+				}
+			}
+		}
+	}
+}
+
+func TestPicturesAreWellFormed(t *testing.T) {
+	one := &Plot{Name: "one", title: "one & <only>", x: "x", y: "y"}
+	one.add("a <tool>", 1000, &Figure{5, [2]float64{5, 5}})
+	few := &Plot{Name: "few", title: "t", x: "x", y: "y"}
+	for _, x := range []float64{1e6, 10, 1e3} {
+		few.add("a", x, &Figure{x / 1e4, [2]float64{-1, x}})
+		few.add("b", x, nil)
+		few.add("b", x, &Figure{0, [2]float64{0, 0}})
+	}
+	for _, p := range []*Plot{one, few} {
+		if p.SVG() == nil {
+			t.Errorf("%s: nothing drawn", p.Name)
+		}
+		wellFormed(t, p)
+	}
+	if !bytes.Contains(one.SVG(), []byte("a &lt;tool&gt;")) {
+		t.Error("names are not escaped")
+	}
+	if (&Plot{}).SVG() != nil {
+		t.Error("an empty plot was drawn")
+	}
+	at := few.series[0].points
+	if !slices.IsSortedFunc(at, func(a, b point) int { return int(a.x - b.x) }) {
+		t.Errorf("points are not in order: %v", at)
+	}
+}
+
+func TestAxesAndNames(t *testing.T) {
+	for _, c := range []struct {
+		e    int
+		want string
+	}{{-2, "0.01"}, {-1, "0.1"}, {0, "1"}, {2, "100"}, {3, "1 K"}, {5, "100 K"}, {6, "1 M"}, {9, "1 G"}, {12, "1 T"}} {
+		if got := power(c.e); got != c.want {
+			t.Errorf("10^%d is %q, want %q", c.e, got, c.want)
+		}
+	}
+	a := axis{from: 1, to: 3, start: 100, length: 200}
+	if a.at(10) != 100 || a.at(1000) != 300 || math.Abs(a.at(100)-200) > 1e-9 {
+		t.Errorf("%v %v %v", a.at(10), a.at(100), a.at(1000))
+	}
+	if got := fileName("IPv4-../a b.gz"); got != "ipv4-..-a-b.gz" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestRulesAsAPolicyMeanTheSame compares the text for levee with the rules themselves, rule by rule.
+func TestRulesAsAPolicyMeanTheSame(t *testing.T) {
+	for _, shape := range workload.Shapes {
+		rules, err := workload.Rules(shape, 200, 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := parse(leveeText(rules), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := codegen.Compile(p, codegen.Target{}); err != nil {
+			t.Fatal(err)
+		}
+		headers, err := workload.Headers(rules, 1000, workload.Uniform, 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := ruleFrames(rules, 1000, workload.Uniform, 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ev := oracle.New(p)
+		slots := p.Slots()
+		for i := range headers {
+			want := slices.IndexFunc(rules, func(r workload.Rule) bool { return r.Matches(&headers[i]) })
+			got := slots[ev.Eval(list[i]).Slot]
+			if want < 0 && got.Reason == policy.ByRule || want >= 0 && got.Line != want+1 {
+				t.Errorf("%s: %+v is decided by %s, want rule %d", shape, headers[i], p.Where(got), want)
+			}
+		}
+	}
+}
+
+func TestTheOthersRulesAsText(t *testing.T) {
+	p := netip.MustParsePrefix
+	for _, c := range []struct {
+		rule          workload.Rule
+		nft, iptables string
+	}{
+		{workload.Rule{Src: p("192.0.2.0/24"), Dst: p("0.0.0.0/0"), SrcPort: workload.AllPorts, DstPort: workload.Ports{Lo: 80, Hi: 80}, Proto: 6},
+			" ip saddr 192.0.2.0/24 tcp dport 80 counter name c drop\n", "-A RULES -s 192.0.2.0/24 -p tcp --dport 80:80 -j DROP\n"},
+		{workload.Rule{Src: p("0.0.0.0/0"), Dst: p("192.0.2.1/32"), SrcPort: workload.AllPorts, DstPort: workload.AllPorts, Proto: 47},
+			" ip daddr 192.0.2.1/32 meta l4proto 47 counter name c drop\n", "-A RULES -d 192.0.2.1/32 -p 47 -j DROP\n"},
+		{workload.Rule{Src: p("0.0.0.0/0"), Dst: p("0.0.0.0/0"), SrcPort: workload.AllPorts, DstPort: workload.AllPorts},
+			" meta protocol ip counter name c drop\n", "-A RULES -j DROP\n"},
+		{workload.Rule{Src: p("0.0.0.0/0"), Dst: p("0.0.0.0/0"), SrcPort: workload.Ports{Lo: 1, Hi: 9}, DstPort: workload.AllPorts},
+			" meta l4proto { 6, 17, 33, 132, 136 } th sport 1-9 counter name c drop\n", ""},
+	} {
+		var nft, ipt bytes.Buffer
+		writeNFT(&nft, &c.rule)
+		writeIPTables(&ipt, &c.rule)
+		if nft.String() != c.nft || c.iptables != "" && ipt.String() != c.iptables {
+			t.Errorf("%+v: %q, %q", c.rule, &nft, &ipt)
+		}
+	}
+}
+
+func TestCountersOfTheOthersAreRead(t *testing.T) {
+	n, err := nftCounter([]byte(`{"nftables":[{"metainfo":{}},{"counter":{"name":"c","packets":7,"bytes":9}}]}`))
+	if n != 7 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if _, err := nftCounter([]byte(`{"nftables":[]}`)); err == nil {
+		t.Error("no counter is no error")
+	}
+	head := "Chain PREROUTING (policy ACCEPT 0 packets, 0 bytes)\n    pkts      bytes target     prot opt in     out     source               destination\n"
+	for listing, want := range map[string]uint64{
+		head + "      10      100 RULES      0    --  *      *       0.0.0.0/0            0.0.0.0/0\n       3      30            0    --  *      *       0.0.0.0/0            0.0.0.0/0\n": 7,
+		head + "      10      100 DROP       0    --  *      *       0.0.0.0/0            0.0.0.0/0\n":                                                                                     10,
+	} {
+		if n, err := firstLessSecond(listing); n != want || err != nil {
+			t.Errorf("%d, %v, want %d", n, err, want)
+		}
+	}
+	if _, err := firstLessSecond(head); err == nil {
+		t.Error("no rule is no error")
+	}
+}
+
+func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
+	for _, o := range []Options{{Rounds: 5}, {Rounds: 2000}, {Sizes: []int{0}}, {Sizes: []int{workload.MaxPrefixes + 1}}} {
+		if _, err := Sets(t.Context(), SetOptions{Options: o}); err == nil {
+			t.Errorf("%+v was accepted", o)
+		}
+	}
+	o := Options{}
+	if err := o.complete(100_000); err != nil || !slices.Equal(o.Sizes, []int{10, 100, 1000, 10_000, 100_000}) {
+		t.Errorf("%v, %v", o.Sizes, err)
+	}
+}
+
+func TestIntervalsFitIntoJSON(t *testing.T) {
+	if f := figure([]float64{1, 2}); f.Interval != [2]float64{1, 2} {
+		t.Errorf("%+v", f)
+	}
+	if figure(nil) != nil {
+		t.Error("nothing has a figure")
+	}
+	_, err := json.Marshal(SetsReport{Machine: bench.Machine{}})
+	if err != nil {
+		t.Error(err)
+	}
+}
