@@ -117,6 +117,7 @@ func (fl *flattener) run() error {
 		seen = joinSpans(append(seen, sees...))
 		fl.base(i, c, true)
 	}
+	fl.out.sees = seen
 	for _, tell := range fl.later {
 		tell()
 	}
@@ -189,7 +190,7 @@ func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool 
 		if !fl.spend(r) {
 			return true
 		}
-		if r.verb == doNothing || len(r.unknown) > 0 {
+		if r.verb == doNothing || len(r.unknown) > 0 && !fl.jumpsForNew(r) {
 			fl.leaveOut(r, ch, n, &c, base)
 			continue
 		}
@@ -280,6 +281,24 @@ func (fl *flattener) tell(r *chainRule) {
 	}
 }
 
+// jumpsForNew tells whether r is a jump for new connections, which the stateless approximation makes
+// a jump for all packets.
+func (fl *flattener) jumpsForNew(r *chainRule) bool {
+	if !fl.stateless || r.verb != doJump && r.verb != doGoto || len(r.unknown) > 1 || !slices.Contains(r.states, "NEW") {
+		return false
+	}
+	if !fl.told[r] {
+		fl.out.rep.add(r.stateRemark())
+	}
+	return true
+}
+
+// stateRemark says that the state is not asked for.
+func (r *chainRule) stateRemark() Remark {
+	return r.remark(Changed, "asks for the connection state "+printable(strings.Join(r.states, ","), 60)+
+		", which levee does not keep yet: the stateless approximation stands in its place", "read it, and compare with `levee eval --pcap`")
+}
+
 // leaveOut says what is lost with a rule that no policy can have, and writes it as a comment,
 // with what comes nearest to it.
 func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int) {
@@ -290,8 +309,7 @@ func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int
 	near := fl.nearest(r, c)
 	if fl.stateless && len(r.states) > 0 && len(r.unknown) == 1 && len(near) > 0 {
 		if !fl.told[r] {
-			fl.out.rep.add(r.remark(Changed, "asks for the connection state "+strings.Join(r.states, ",")+
-				", which levee does not keep yet: the stateless approximation stands in its place", "read it, and compare with `levee eval --pcap`"))
+			fl.out.rep.add(r.stateRemark())
 		}
 		fl.tell(r)
 		for _, l := range near {

@@ -214,16 +214,15 @@ func (p *ipRule) in(name string) {
 		if p.not {
 			p.r.alts = nil
 		}
+	case name == "lo" && !p.not && dev != "lo":
+		p.r.alts = nil
+		p.remark(Noticed, "is about the loopback interface: packets of the machine to itself never reach levee, so nothing is lost", "")
+	case name == "lo" && dev == "":
 	case dev != "":
 		hit := name == dev || wild && strings.HasPrefix(dev, stem)
 		if hit == p.not {
 			p.r.alts = nil
 			p.remark(LeftOut, "is about interface "+quote(name)+", by which nothing comes to "+dev, "import it with --dev "+name+" for that interface")
-		}
-	case name == "lo":
-		if !p.not {
-			p.r.alts = nil
-			p.remark(Noticed, "is about the loopback interface: packets of the machine to itself never reach levee, so nothing is lost", "")
 		}
 	default:
 		p.unknown("asks for interface "+quote(name)+", and a policy protects one interface", "choose one with --dev "+name)

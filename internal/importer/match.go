@@ -104,6 +104,9 @@ func (m match) withFlags(f flagMatch) match {
 }
 
 func (m match) withoutFlags(f flagMatch) match {
+	if f.mask&(f.mask-1) == 0 { // one flag: not set is clear, not clear is set
+		return m.withFlags(flagMatch{f.mask, f.value ^ f.mask})
+	}
 	if !slices.Contains(m.notFlags, f) {
 		m.notFlags = append(slices.Clip(m.notFlags), f)
 	}

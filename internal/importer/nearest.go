@@ -2,12 +2,12 @@ package importer
 
 import "slices"
 
-// nearest is what a policy can say instead of a rule that asks for something unknown, as statements
+// nearest is what a policy can say instead of a rule that passes something unknown, as statements
 // without labels: the rule without what is unknown, or the stateless form of a rule about
-// connections. It is never written as a rule unless the user asked for it.
+// connections. It is never written as a rule unless the user asked for it. For a rule that drops there is
+// nothing near: without its limit or state it would drop what was meant to pass.
 func (fl *flattener) nearest(r *chainRule, c *match) (out []string) {
-	action := map[verb]string{doAccept: "pass", doDrop: "drop"}[r.verb]
-	if action == "" {
+	if r.verb != doAccept {
 		return nil
 	}
 	for i := range r.alts {
@@ -17,9 +17,9 @@ func (fl *flattener) nearest(r *chainRule, c *match) (out []string) {
 		}
 		switch {
 		case m.equal(c) && !slices.Contains(r.states, "ESTABLISHED"): // of all packets: no help
-		case len(r.states) == 0, r.verb == doAccept && slices.Contains(r.states, "NEW"):
-			out = append(out, action+m.text())
-		case r.verb == doAccept:
+		case len(r.states) == 0, slices.Contains(r.states, "NEW"):
+			out = append(out, "pass"+m.text())
+		default:
 			out = append(out, established(r.states, m)...)
 		}
 		if len(out) > 16 {

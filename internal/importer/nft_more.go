@@ -18,13 +18,13 @@ func (p *nftRule) iface(r *chainRule, names []string, not bool) ([]match, error)
 	}
 	list := printable(strings.Join(names, ", "), 60)
 	switch {
+	case onlyLo && !not && dev != "lo":
+		r.remarks = append(r.remarks, r.remark(Noticed, "is about the loopback interface: packets of the machine to itself never reach levee, so nothing is lost", ""))
 	case dev == "" && !onlyLo:
 		r.unknown = append(r.unknown, reason{"asks for interface " + quote(list) + ", and a policy protects one interface", "choose one with --dev"})
 		return nil, nil
 	case hit != not:
 		return []match{{}}, nil
-	case onlyLo && !not:
-		r.remarks = append(r.remarks, r.remark(Noticed, "is about the loopback interface: packets of the machine to itself never reach levee, so nothing is lost", ""))
 	default:
 		r.remarks = append(r.remarks, r.remark(LeftOut, "is about interface "+quote(list)+", by which nothing comes to "+quote(dev), ""))
 	}
@@ -123,7 +123,7 @@ func (p *nftRule) flags(maskText json.RawMessage, op string, right json.RawMessa
 		values = array(inner)
 	}
 	tcp := match{}.with(fProto, just(6)).with(fPort, allPorts).settle() // a TCP header is there
-	alts, all := []match{}, tcp
+	alts, all := []match{}, match{}
 	for _, raw := range values {
 		v, err := flagValue(raw, 0)
 		if err != nil {
@@ -133,7 +133,7 @@ func (p *nftRule) flags(maskText json.RawMessage, op string, right json.RawMessa
 		any := flagMatch{v, 0} // none of v is set
 		switch {
 		case op == "in" && v != 0:
-			alts = append(alts, tcp.withoutFlags(any).settle())
+			alts = append(alts, match{}.withoutFlags(any).settle())
 		case op == "!" && v != 0:
 			all = all.withFlags(any).settle()
 		case op == "==" && v&^mask == 0:
@@ -149,6 +149,9 @@ func (p *nftRule) flags(maskText json.RawMessage, op string, right json.RawMessa
 		}
 	}
 	if op == "!=" || op == "!" {
+		if !all.hasTransport() && !all.never {
+			all = tcp
+		}
 		alts = []match{all}
 	}
 	p.both(alts...)

@@ -25,7 +25,7 @@ type nftRule struct {
 // parseRule makes rules of one rule of nft: more than one where it has a verdict map. It fails on what
 // is no rule; what a policy has no words for is remembered.
 func (n *nftables) parseRule(c *nftChain, raw nftRaw, number int) ([]*chainRule, error) {
-	text := fmt.Sprintf("%s %s %s rule %d (handle %d)", c.table.family, c.table.name, c.name, number, raw.handle)
+	text := fmt.Sprintf("%s %s %s handle %d:%s", c.table.family, c.table.name, c.name, raw.handle, ruleText(raw.expr))
 	p := &nftRule{n: n, c: c, r: &chainRule{
 		place: place{n.name, raw.line, printable(text, 160)}, label: raw.comment, alts: []match{{}},
 	}}

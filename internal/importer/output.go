@@ -21,6 +21,7 @@ type output struct {
 	rules   int
 	labels  map[string]int
 	closed  []*chain // base chains whose end is reached
+	sees    spans    // EtherTypes that the base chains see
 	sets    []*namedSet
 	device  string
 	names   string // of the inputs
@@ -164,6 +165,7 @@ func (o *output) ending() string {
 	about := func(text, instead string) {
 		o.rep.Remarks = append([]Remark{{File: o.names, Kind: Noticed, Text: text, Instead: instead}}, o.rep.Remarks...)
 	}
+	o.remarkOnFamilies(about)
 	switch {
 	case drops == 0:
 		return "default pass\n"
@@ -185,6 +187,16 @@ func (o *output) ending() string {
 		o.rule0(&b, action, &m, c.name+" policy")
 	}
 	return b.String() + "default pass\n"
+}
+
+// remarkOnFamilies says so when the input has rules of one family only.
+func (o *output) remarkOnFamilies(about func(text, instead string)) {
+	switch four, six := len(o.sees.and(only4)) > 0, len(o.sees.and(only6)) > 0; {
+	case !six:
+		about("the input says nothing about IPv6: all of it passes", "import the rules for IPv6 too (ip6tables-save), or write `drop ipv6`")
+	case !four:
+		about("the input says nothing about IPv4: all of it passes", "import the rules for IPv4 too (iptables-save), or write `drop ipv4`")
+	}
 }
 
 func (o *output) rule0(b *strings.Builder, action string, m *match, label string) {
