@@ -12,8 +12,13 @@ import (
 )
 
 // maxInline is up to how many instructions of rules, as estimated, all are tried in the main function.
-// Beyond it, and where a jump does not reach, each class gets a function of its own.
+// Beyond it, and where a jump does not reach, each class gets functions of its own.
 const maxInline = 12000
+
+// maxQuestions is how many questions a function of rules may ask. The verifier keeps a way open for
+// each while it walks a function, 8,192 at most (BPF_COMPLEXITY_LIMIT_JMP_SEQ), and what it keeps
+// makes it slow.
+const maxQuestions = 500
 
 // chain is the rule list of one class, or of several with the same list.
 type chain struct {
@@ -21,6 +26,7 @@ type chain struct {
 	classes []ir.Class
 	rules   []ir.Rule
 	uses    [policy.NumFields]bool // fields that the list asks for
+	parts   []string               // labels of the functions, tried in order until one decides
 }
 
 func (ch *chain) family() ir.Family { return ch.classes[0].Family }
@@ -36,18 +42,22 @@ func (c *compiler) shareChains() {
 			return ch.family() == class.Family && slices.EqualFunc(ch.rules, rules, sameRule)
 		})
 		if i < 0 {
-			ch := &chain{label: fmt.Sprintf("chain_%d", class.Index()), rules: rules}
-			for j := range rules {
-				for _, cond := range rules[j].Conds {
-					ch.uses[cond.Field] = true
-				}
-			}
 			i = len(c.chains)
-			c.chains = append(c.chains, ch)
+			c.chains = append(c.chains, newChain(fmt.Sprintf("chain_%d", class.Index()), rules))
 		}
 		c.chains[i].classes = append(c.chains[i].classes, class)
 		c.chainOf[class.Index()] = c.chains[i]
 	}
+}
+
+func newChain(label string, rules []ir.Rule, classes ...ir.Class) *chain {
+	ch := &chain{label: label, classes: classes, rules: rules}
+	for i := range rules {
+		for _, cond := range rules[i].Conds {
+			ch.uses[cond.Field] = true
+		}
+	}
+	return ch
 }
 
 func sameRule(a, b ir.Rule) bool {
@@ -112,18 +122,18 @@ func (c *compiler) field(to asm.Register, at int16, size asm.Size) {
 	c.emit(asm.LoadMem(to, asm.R10, at, size))
 }
 
-// emitChain emits a rule list. Inline it jumps to the verdict; as a function it returns the offset
-// of the counter, plus 1 for pass.
+// emitChain emits a rule list inline; it ends in a jump to the verdict.
 func (c *compiler) emitChain(ch *chain) {
-	if c.separate {
-		c.emit(signature(asm.StoreMem(asm.R10, keyPointer, asm.R1, asm.DWord).WithSymbol(ch.label), btf.StaticFunc, typePtr))
-		c.inFunction = true
-		defer func() { c.inFunction = false }()
-		c.loadRegs(ch)
-	} else {
-		c.label(ch.label)
-	}
-	for rules := ch.rules; len(rules) > 0; {
+	c.label(ch.label)
+	c.beginCounts(ch.rules)
+	c.emitRules(ch, ch.rules)
+	// The last rule has no conditions: nothing jumps behind it.
+	c.pending = c.pending[:0]
+}
+
+// emitRules emits rules in order, in long runs as look-ups.
+func (c *compiler) emitRules(ch *chain, rules []ir.Rule) {
+	for len(rules) > 0 {
 		n := run(ch, rules)
 		if n < minRun || !c.many(ch, rules[:n]) {
 			n = max(n, 1)
@@ -133,8 +143,62 @@ func (c *compiler) emitChain(ch *chain) {
 		}
 		rules = rules[n:]
 	}
-	// The last rule has no conditions: nothing jumps behind it.
-	c.pending = c.pending[:0]
+}
+
+// split parts a rule list so that no part asks more than maxQuestions; a run that becomes one
+// look-up is not parted.
+func split(ch *chain) (parts [][]ir.Rule) {
+	first, asked := 0, 0
+	for i := 0; i < len(ch.rules); {
+		n, questions := run(ch, ch.rules[i:]), 64
+		if n < minRun {
+			n, questions = 1, len(ch.rules[i].Conds)
+		}
+		if asked += questions; asked > maxQuestions && i > first {
+			parts = append(parts, ch.rules[first:i])
+			first, asked = i, questions
+		}
+		i += n
+	}
+	return append(parts, ch.rules[first:])
+}
+
+// emitFunctions makes a rule list functions, of which chains share those that ask the same.
+func (c *compiler) emitFunctions(ch *chain) {
+	for _, rules := range split(ch) {
+		i := slices.IndexFunc(c.parts, func(part *chain) bool {
+			return part.family() == ch.family() && slices.EqualFunc(part.rules, rules, sameRule)
+		})
+		if i < 0 {
+			i = len(c.parts)
+			c.parts = append(c.parts, newChain(fmt.Sprintf("rules_%d", i), rules, ch.classes...))
+			c.emitFunction(c.parts[i])
+		}
+		ch.parts = append(ch.parts, c.parts[i].label)
+	}
+}
+
+// emitFunction emits a part of a rule list as a function of struct key's address. It returns the result
+// (see there) of the rule that decided, or 0. It is global: the verifier walks it by itself.
+func (c *compiler) emitFunction(part *chain) {
+	c.inFunction = true
+	defer func() { c.inFunction = false }()
+	given := part.label + "_key"
+	c.emit(
+		// A global function has to reckon with no memory at all.
+		signature(asm.JNE.Imm(asm.R1, 0, given).WithSymbol(part.label), btf.GlobalFunc, typeKey),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.Return(),
+		asm.StoreMem(asm.R10, keyPointer, asm.R1, asm.DWord).WithSymbol(given),
+	)
+	c.beginCounts(part.rules)
+	c.loadRegs(part)
+	c.emitRules(part, part.rules)
+	if last := part.rules[len(part.rules)-1]; len(last.Conds) == 0 && last.Action != policy.Count {
+		c.pending = c.pending[:0] // nothing jumps behind it
+		return
+	}
+	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
 // rule emits one rule: its questions, then what it does.
@@ -155,8 +219,7 @@ func (c *compiler) rule(ch *chain, r *ir.Rule) {
 }
 
 // enter leaves the fast path for the rules of a chain, whose fields lie in the registers, or in
-// struct key where chains are functions. There is one call of each function, so that the verifier
-// walks it once.
+// struct key where chains are functions.
 func (c *compiler) enter(ch *chain) {
 	if c.separate {
 		c.emit(asm.Ja.Label("enter_" + ch.label))
@@ -174,12 +237,18 @@ func (c *compiler) enterFromKey(ch *chain) {
 		c.emit(asm.Ja.Label(ch.label))
 		return
 	}
-	c.emit(
-		asm.Mov.Reg(asm.R1, asm.R10),
-		asm.Add.Imm(asm.R1, int32(keyAt)),
-		asm.Call.Label(ch.label),
-	)
-	c.leave()
+	for i, part := range ch.parts {
+		c.emit(
+			asm.Mov.Reg(asm.R1, asm.R10),
+			asm.Add.Imm(asm.R1, int32(keyAt)),
+			asm.Call.Label(part),
+		)
+		if i == len(ch.parts)-1 {
+			c.emit(asm.Ja.Label("decided"))
+			break
+		}
+		c.emit(asm.JNE.Imm(asm.R0, 0, "decided"))
+	}
 }
 
 // cond emits one question; it falls through where the answer is yes.

@@ -2,7 +2,9 @@ package codegen
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -46,8 +48,9 @@ type compiler struct {
 	failed      error                // a table is too large
 	chains      []*chain
 	chainOf     [ir.NumClasses]*chain
-	separate    bool // chains are functions
-	inFunction  bool // in one of them now
+	parts       []*chain // of chains, that are functions
+	separate    bool     // chains are functions
+	inFunction  bool     // in one of them now
 	classifiers int
 	lookups     []asm.Instructions // functions that rules call
 	lookupOf    map[lookupKey]string
@@ -108,6 +111,9 @@ func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instruction
 		}
 		c.flushTables()
 		ins := c.finish()
+		if n := rawLength(ins); n > maxInstructions {
+			return nil, nil, c.errorf("the rules take %d instructions, the kernel takes %d: rules on addresses, ports, ICMP types and protocols in a row become tables; put fewer others, or fewer count rules, between them", n, maxInstructions)
+		}
 		if !farJump(ins) {
 			return c, ins, c.locate(ins)
 		}
@@ -117,6 +123,17 @@ func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instruction
 		c = newCompiler(prog, t, slots)
 		c.separate = true
 	}
+}
+
+// maxInstructions is BPF_COMPLEXITY_LIMIT_INSNS of include/linux/bpf.h.
+const maxInstructions = 1_000_000
+
+// rawLength counts instructions as the kernel does.
+func rawLength(ins asm.Instructions) (n int) {
+	for i := range ins {
+		n += int(ins[i].Size() / asm.InstructionSize)
+	}
+	return n
 }
 
 func newCompiler(prog *ir.Program, t Target, slots int) *compiler {
@@ -153,6 +170,9 @@ func (c *compiler) dynamicSets(out *Program) error {
 		}
 		c.maps[name] = spec
 		out.Dynamic = append(out.Dynamic, s)
+		if s.RollUp {
+			out.Spared = c.prog.Policy.Protected()
+		}
 		out.Tables = append(out.Tables, Table{
 			For: "set " + s.Name, Kind: "buckets of hashed prefixes", Bytes: int(spec.InnerMap.ValueSize),
 			Why: "filled at run time, each entry with a lease",
@@ -185,23 +205,56 @@ func (c *compiler) generate() error {
 	if c.target.Trial {
 		c.trial()
 	}
+	if c.separate {
+		return c.generateFunctions(careful)
+	}
 	c.fastPath()
 	c.slowPath()
 	c.malformed()
-	if c.separate {
-		c.verdict()
-	}
 	for _, ch := range c.chains {
 		c.emitChain(ch)
 	}
-	if !c.separate {
-		c.verdict()
+	c.verdict()
+	c.emitRest(careful)
+	return nil
+}
+
+// generateFunctions is generate where chains are functions: they are made first, for their number.
+func (c *compiler) generateFunctions(careful asm.Instructions) error {
+	begin, pending := c.ins, c.pending
+	c.ins, c.pending = nil, nil
+	for _, ch := range c.chains {
+		c.emitFunctions(ch)
 	}
+	functions := c.ins
+	c.ins, c.pending = begin, pending
+	c.clearKey()
+	c.fastPath()
+	c.slowPath()
+	c.malformed()
+	c.label("decided")
+	c.leave()
+	c.verdict()
+	c.emit(functions...)
+	c.emitRest(careful)
+	return nil
+}
+
+// emitRest emits the functions that rules and the slow path call.
+func (c *compiler) emitRest(careful asm.Instructions) {
 	for _, code := range c.lookups {
 		c.emit(code...)
 	}
 	c.emit(careful...)
-	return nil
+}
+
+// clearKey fills struct key, of which the fast path stores what rules ask for: functions may be given
+// memory only that is all written (before Linux 6.3, also by privileged programs).
+func (c *compiler) clearKey() {
+	c.emit(asm.Mov.Imm(asm.R0, 0))
+	for at := keyAt; at < keyEnd; at += 8 {
+		c.emit(asm.StoreMem(asm.R10, at, asm.R0, asm.DWord))
+	}
 }
 
 // trial judges by the policy only until the deadline; then by the program that ran before, or, if
@@ -243,6 +296,7 @@ func (c *compiler) dropCode() int32 {
 func (c *compiler) malformed() {
 	c.label("malformed")
 	c.emit(asm.Mov.Reg32(asm.R6, asm.R0))
+	c.beginCounts(c.prog.Malformed)
 	for i := range c.prog.Malformed {
 		r := &c.prog.Malformed[i]
 		if r.Action == policy.Count {
@@ -305,7 +359,9 @@ func (c *compiler) verdict() {
 	}
 	c.label("count")
 	c.emit(asm.Mov.Reg32(asm.R6, asm.R0))
-	c.bump(func() { c.emit(asm.Add.Reg(asm.R0, asm.R6)) })
+	c.row()
+	c.emit(asm.Add.Reg(asm.R1, asm.R6))
+	c.bump(0)
 	if c.target.Trace {
 		c.maps[TraceMap] = memory(TraceMap, 8)
 		c.emit(
@@ -317,36 +373,60 @@ func (c *compiler) verdict() {
 	c.emit(asm.Mov.Reg32(asm.R0, asm.R7), asm.Return())
 }
 
-// count counts the packet for a rule that decides nothing.
+// count counts the packet for a rule that decides nothing, in the row that beginCounts found.
 func (c *compiler) count(slot int) {
-	c.bump(func() { c.emit(asm.Add.Imm(asm.R0, int32(slot*SlotBytes))) })
+	at := slot * SlotBytes
+	c.emit(asm.LoadMem(asm.R1, asm.R10, c.rowPointer(), asm.DWord))
+	if at > math.MaxInt16-SlotBytes {
+		c.emit(asm.Add.Imm(asm.R1, int32(at)))
+		at = 0
+	}
+	c.bump(int16(at))
 }
 
-// bump adds the packet to a counter in this CPU's row; offset adds the counter's place in the row
-// to R0. Programs of this hook do not interrupt each other on a CPU, so plain additions are exact.
-func (c *compiler) bump(offset func()) {
-	if c.cpus > 1 {
-		c.emit(
-			asm.FnGetSmpProcessorId.Call(),
-			asm.And.Imm(asm.R0, int32(c.cpus-1)),
-			asm.Mul.Imm(asm.R0, int32(c.rowBytes)),
-		)
-	} else {
-		c.emit(asm.Mov.Imm(asm.R0, 0))
+// beginCounts keeps the address of this CPU's row of counters for the rules that only count: finding it
+// takes a call, and the kernel rewrites the whole program for each of them while it loads.
+func (c *compiler) beginCounts(rules []ir.Rule) {
+	if slices.ContainsFunc(rules, func(r ir.Rule) bool { return r.Action == policy.Count }) {
+		c.row()
+		c.emit(asm.StoreMem(asm.R10, c.rowPointer(), asm.R1, asm.DWord))
 	}
-	offset()
+}
+
+// rowPointer is where on the stack the address of the row is kept.
+func (c *compiler) rowPointer() int16 {
+	if c.inFunction {
+		return keyPointer - 8
+	}
+	return keyAt - 8
+}
+
+// row leaves the address of this CPU's row of counters in R1.
+func (c *compiler) row() {
+	if c.cpus == 1 {
+		c.emit(asm.LoadMapValue(asm.R1, 0, 0).WithReference(CountersMap))
+		return
+	}
 	c.emit(
+		asm.FnGetSmpProcessorId.Call(),
+		asm.And.Imm(asm.R0, int32(c.cpus-1)),
+		asm.Mul.Imm(asm.R0, int32(c.rowBytes)),
 		asm.LoadMapValue(asm.R1, 0, 0).WithReference(CountersMap),
 		asm.Add.Reg(asm.R1, asm.R0),
 	)
+}
+
+// bump adds the packet to the counter at R1 plus at. Programs of this hook do not interrupt each
+// other on a CPU, so plain additions are exact.
+func (c *compiler) bump(at int16) {
 	c.field(asm.R2, keyBytes, asm.Word)
 	c.emit(
-		asm.LoadMem(asm.R3, asm.R1, 0, asm.DWord),
+		asm.LoadMem(asm.R3, asm.R1, at, asm.DWord),
 		asm.Add.Imm(asm.R3, 1),
-		asm.StoreMem(asm.R1, 0, asm.R3, asm.DWord),
-		asm.LoadMem(asm.R3, asm.R1, 8, asm.DWord),
+		asm.StoreMem(asm.R1, at, asm.R3, asm.DWord),
+		asm.LoadMem(asm.R3, asm.R1, at+8, asm.DWord),
 		asm.Add.Reg(asm.R3, asm.R2),
-		asm.StoreMem(asm.R1, 8, asm.R3, asm.DWord),
+		asm.StoreMem(asm.R1, at+8, asm.R3, asm.DWord),
 	)
 }
 

@@ -11,7 +11,11 @@ import (
 
 // Where the decoded packet (struct key of bpf/parse.h) lies on the stack. The 64 bytes above it
 // are scratch of the table look-ups (package prefix).
-const keyAt = -64 - int16(unsafe.Sizeof(parseKey{}))
+const (
+	keySize = uint32(unsafe.Sizeof(parseKey{}))
+	keyEnd  = int16(-64)
+	keyAt   = keyEnd - int16(keySize)
+)
 
 // Offsets from R10 of the fields of struct key.
 const (

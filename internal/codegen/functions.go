@@ -11,6 +11,10 @@ import (
 var (
 	typeInt = &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}
 	typePtr = &btf.Pointer{Target: &btf.Void{}}
+	typeKey = &btf.Pointer{Target: &btf.Struct{Name: "key", Size: keySize, Members: []btf.Member{{
+		Name: "words",
+		Type: &btf.Array{Index: typeInt, Type: &btf.Int{Name: "unsigned long long", Size: 8}, Nelems: keySize / 8},
+	}}}}
 )
 
 // signature puts the type of a function on its first instruction.

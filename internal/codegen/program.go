@@ -6,6 +6,8 @@
 package codegen
 
 import (
+	"net/netip"
+
 	"github.com/cilium/ebpf"
 
 	"levee/internal/policy"
@@ -48,6 +50,7 @@ type Program struct {
 	Slots    []policy.Slot        // meaning of each counter, policy.Slots of the source
 	RowBytes int                  // bytes of one CPU's row of counters, a multiple of 64
 	Dynamic  []*policy.Set        // all dynamic sets of the policy, also those that no rule asks for
+	Spared   []netip.Prefix       // addresses of protect rules, for sets that roll up; nil if none does
 	Tables   []Table              // what the compiler chose, for `check --explain-compile`
 }
 
