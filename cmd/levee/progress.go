@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"time"
 )
 
@@ -36,4 +37,19 @@ func (p *progress) clear() {
 		fmt.Fprint(p.e.stderr, "\r\x1b[K")
 		p.shown = false
 	}
+}
+
+// progressReader shows how much of a file has been read.
+type progressReader struct {
+	r        io.Reader
+	name     string
+	progress *progress
+	bytes    int64
+}
+
+func (p *progressReader) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b)
+	p.bytes += int64(n)
+	p.progress.printf("%s: %.1f MB read", p.name, float64(p.bytes)/1e6)
+	return n, err
 }

@@ -26,11 +26,11 @@ func newSet(e *env) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRun,
 	}
-	cmd.AddCommand(newSetAdd(e), newSetDel(e), newSetList(e))
+	cmd.AddCommand(newSetAdd(e), newSetReplace(e), newSetDel(e), newSetList(e))
 	return cmd
 }
 
-// setFlags are those of add and del.
+// setFlags are those of add, replace and del.
 type setFlags struct{ dev, from, lease string }
 
 func newSetAdd(e *env) *cobra.Command {
@@ -45,13 +45,43 @@ already gets the new lease. Without --lease it is the set's own.`,
   tail -f found.log | grep -o '[0-9.]*$' | sudo levee set add abusers --from -`,
 		Args: wantSome("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return e.setAdd(cmd, args[0], args[1:], &f)
+			return e.setChange(cmd, args[0], args[1:], &f, "added", datapath.SetAdd)
 		},
 	}
 	devFlag(cmd, &f.dev, "only the policy on this interface")
-	cmd.Flags().StringVar(&f.lease, "lease", "", "30s, 10m, 12h, 7d, 2w, or forever (default: the set's)")
-	cmd.Flags().StringVar(&f.from, "from", "", "also the entries of this file, one a line, or - for standard input")
+	leaseFlag(cmd, &f.lease)
+	fromFlag(cmd, &f.from)
 	return cmd
+}
+
+func newSetReplace(e *env) *cobra.Command {
+	var f setFlags
+	cmd := &cobra.Command{
+		Use:   "replace NAME ENTRY...",
+		Short: "Make these the whole contents of a dynamic set, in one step",
+		Long: `Make addresses, prefixes and ranges the whole contents of a dynamic set, all of them or, with an error, none. They
+are put together beside what is there and take its place in one step: packets are judged by the whole of the old contents
+or the whole of the new. The lease, that of --lease or the set's own, begins anew for each entry. An empty file empties
+the set.`,
+		Example: `  sudo levee set replace feed --from feed.txt --lease 1d
+  curl -s https://feed.example/drop.txt | sudo levee set replace feed --from -`,
+		Args: wantSome("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return e.setChange(cmd, args[0], args[1:], &f, "in it", datapath.SetReplace)
+		},
+	}
+	devFlag(cmd, &f.dev, "only the policy on this interface")
+	leaseFlag(cmd, &f.lease)
+	fromFlag(cmd, &f.from)
+	return cmd
+}
+
+func leaseFlag(cmd *cobra.Command, v *string) {
+	cmd.Flags().StringVar(v, "lease", "", "30s, 10m, 12h, 7d, 2w, or forever (default: the set's)")
+}
+
+func fromFlag(cmd *cobra.Command, v *string) {
+	cmd.Flags().StringVar(v, "from", "", "also the entries of this file, one a line, or - for standard input")
 }
 
 func newSetDel(e *env) *cobra.Command {
@@ -67,7 +97,7 @@ func newSetDel(e *env) *cobra.Command {
 		},
 	}
 	devFlag(cmd, &f.dev, "only the policy on this interface")
-	cmd.Flags().StringVar(&f.from, "from", "", "also the entries of this file, one a line, or - for standard input")
+	fromFlag(cmd, &f.from)
 	return cmd
 }
 
@@ -113,7 +143,9 @@ func (e *env) setPrefixes(cmd *cobra.Command, words []string, from string) ([]ne
 	if from == stdinName {
 		name = stdinTitle
 	}
-	prefixes, ds := policy.ReadPrefixes(r, name)
+	shown := e.progress()
+	defer shown.clear()
+	prefixes, ds := policy.ReadPrefixes(&progressReader{r: r, name: name, progress: shown}, name)
 	if ds.HasErrors() {
 		e.printDiagnostics(ds)
 		return nil, errNo
@@ -121,7 +153,9 @@ func (e *env) setPrefixes(cmd *cobra.Command, words []string, from string) ([]ne
 	return append(all, prefixes...), nil
 }
 
-func (e *env) setAdd(cmd *cobra.Command, name string, words []string, f *setFlags) error {
+// setChange adds entries to sets or replaces what is in them.
+func (e *env) setChange(cmd *cobra.Command, name string, words []string, f *setFlags, done string,
+	change func(ctx context.Context, dev, name string, entries []datapath.SetEntry) ([]string, error)) error {
 	var lease time.Duration // 0: the set's own
 	switch f.lease {
 	case "":
@@ -141,11 +175,14 @@ func (e *env) setAdd(cmd *cobra.Command, name string, words []string, f *setFlag
 	for i, p := range prefixes {
 		entries[i] = datapath.SetEntry{Prefix: p, Lease: lease}
 	}
-	devs, err := datapath.SetAdd(context.Background(), f.dev, name, entries)
+	shown := e.progress()
+	shown.printf("%s: %s on their way into the kernel", name, entryCount(len(entries)))
+	devs, err := change(context.Background(), f.dev, name, entries)
+	shown.clear()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(e.stdout, "%s: %s added on %s\n", name, entryCount(len(entries)), strings.Join(devs, ", "))
+	fmt.Fprintf(e.stdout, "%s: %s %s on %s\n", name, entryCount(len(entries)), done, strings.Join(devs, ", "))
 	return nil
 }
 

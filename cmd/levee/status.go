@@ -63,6 +63,7 @@ type statusInterface struct {
 	Generation   int                  `json:"generation"`
 	TrialSeconds float64              `json:"trial_seconds"` // left to confirm; 0: not on trial
 	RolledBack   *datapath.RolledBack `json:"rolled_back,omitempty"`
+	OnError      string               `json:"on_error,omitempty"` // why only the fallback of the policy is in force
 	Program      datapath.ProgramInfo `json:"program"`
 	Rules        []statusRule         `json:"rules"`
 	Sets         []statusSet          `json:"sets"`
@@ -91,6 +92,8 @@ type statusSet struct {
 	Entries      int     `json:"entries"`
 	Max          int     `json:"max"`
 	LeaseSeconds float64 `json:"lease_seconds"` // 0: until deleted
+	Refused      uint64  `json:"refused"`       // entries not taken because the set was full
+	RollUp       bool    `json:"rollup"`
 }
 
 func (e *env) status(f *statusFlags) error {
@@ -128,7 +131,7 @@ func newStatusInterface(a *datapath.Attachment) statusInterface {
 	s := statusInterface{
 		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: a.Policy, Hash: a.Hash,
 		Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,
-		TrialSeconds: a.Trial.Seconds(), RolledBack: a.RolledBack, Program: a.Program,
+		TrialSeconds: a.Trial.Seconds(), RolledBack: a.RolledBack, OnError: a.OnError, Program: a.Program,
 		Rules: []statusRule{}, Sets: []statusSet{},
 	}
 	for _, c := range a.Counters {
@@ -142,7 +145,7 @@ func newStatusInterface(a *datapath.Attachment) statusInterface {
 		s.Rules = append(s.Rules, r)
 	}
 	for _, set := range a.Sets {
-		s.Sets = append(s.Sets, statusSet{set.Name, set.Entries, set.Max, set.Lease.Seconds()})
+		s.Sets = append(s.Sets, statusSet{set.Name, set.Entries, set.Max, set.Lease.Seconds(), set.Refused, set.RollUp})
 	}
 	return s
 }
@@ -164,6 +167,9 @@ func (e *env) printStatus(s *statusInterface, netns bool) {
 	if rb := s.RolledBack; rb != nil {
 		fmt.Fprintf(w, "  note     %s was not confirmed by %s\n", rb.Policy, rb.Deadline.Format(time.DateTime))
 	}
+	if s.OnError != "" {
+		fmt.Fprintf(w, "  error    the policy could not be put in force, this is what \"on error\" asks for: %s\n", s.OnError)
+	}
 	fmt.Fprintln(w)
 	rules := newTable("PACKETS BYTES VERDICT RULE LABEL MATCH", ">", ">", "<", "<", "<", "<")
 	for _, r := range s.Rules {
@@ -176,13 +182,13 @@ func (e *env) printStatus(s *statusInterface, netns bool) {
 		return
 	}
 	fmt.Fprintln(w)
-	sets := newTable("SET ENTRIES MAX LEASE", "<", ">", ">", ">")
+	sets := newTable("SET ENTRIES MAX REFUSED LEASE", "<", ">", ">", ">", ">")
 	for _, set := range s.Sets {
 		lease := "until deleted"
 		if set.LeaseSeconds > 0 {
 			lease = formatLease(time.Duration(set.LeaseSeconds * float64(time.Second)))
 		}
-		sets.row(set.Name, set.Entries, set.Max, lease)
+		sets.row(set.Name, set.Entries, set.Max, set.Refused, lease)
 	}
 	sets.print(w, "  ")
 }

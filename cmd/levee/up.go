@@ -24,6 +24,9 @@ reason are printed. Another XDP program on the interface is never replaced.
 A policy that would drop an established SSH session of this machine, or the TCP connection over which the command is
 being run, is refused, with the rule that would do it; --force overrides.
 
+If the machine cannot load or attach a policy that says "on error pass" or "on error drop", its protect rules, the essential
+rules and that default are put in force instead, in the same way, and the exit status is 3. Without it the policy before stays.
+
 With --confirm the policy is on trial: the command waits, and unless ` + "`levee confirm`" + ` comes in time, from
 wherever you can still reach the machine, the kernel itself goes back to the policy before, also if this command is
 killed. Ctrl-C goes back at once. Exit status 0 means confirmed, 1 means that the old policy is back.`
@@ -98,7 +101,32 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 		Dev: dev, Mode: mode, Confirm: trial,
 		PolicyPath: absolute(pr.src), Source: pr.src.text,
 	}
+	opts.Fallbacks = e.fallbacks(p, dev, f)
 	return e.bringUp(p, opts, f)
+}
+
+// fallbacks are what `on error` asks for: first with all dynamic sets and what is in them, then with none but those of
+// protect rules, should their memory be what the machine lacks. What would cut a session is not used, and that is said
+// at once, while somebody is there to read it.
+func (e *env) fallbacks(p *policy.Policy, dev string, f *upFlags) (out []datapath.CompileFunc) {
+	if p.OnError == policy.KeepLast {
+		return nil
+	}
+	for _, keepSets := range []bool{true, false} {
+		fallback := p.Fallback(keepSets)
+		if !f.force {
+			if err := e.refuseLockout(fallback, dev); err != nil {
+				fmt.Fprintf(e.stderr, "levee: what \"on error\" asks for will not be used: %v\n", err)
+				return nil
+			}
+		}
+		out = append(out, compiler(fallback))
+	}
+	return out
+}
+
+func compiler(p *policy.Policy) datapath.CompileFunc {
+	return func(t codegen.Target) (*codegen.Program, error) { return codegen.Compile(p, t) }
 }
 
 // absolute is the policy's path as status shows it, whatever directory that is asked from.
@@ -114,7 +142,7 @@ func absolute(s *source) string {
 func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, f *upFlags) error {
 	ctx, stop := e.signals()
 	defer stop()
-	rep, err := datapath.Up(ctx, opts, func(t codegen.Target) (*codegen.Program, error) { return codegen.Compile(p, t) })
+	rep, err := datapath.Up(ctx, opts, compiler(p))
 	if rep == nil {
 		if err == nil {
 			err = errors.New("nothing was done")
@@ -125,12 +153,17 @@ func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, f *upFlags) err
 	if err != nil {
 		fmt.Fprintf(e.stderr, "levee: the policy is in force, but cleaning up failed: %v; the next levee command does it\n", err)
 	}
-	if f.json {
+	switch {
+	case f.json:
 		if err := e.printJSON(newUpReport(p, rep)); err != nil {
 			return err
 		}
-	} else {
+	case rep.Fallback == nil:
 		e.printUp(p, rep, f.confirm)
+	}
+	if rep.Fallback != nil {
+		return refusedf("%s could not be put in force on %s (%w); its protect rules, the essential rules and %q are, by \"on error\"",
+			p.File, rep.Dev, rep.Fallback, "default "+p.Fallback(true).Default.Action.String())
 	}
 	if rep.Trial == 0 {
 		return nil
@@ -150,11 +183,17 @@ type upReport struct {
 	Replaced     string  `json:"replaced,omitempty"` // the policy before
 	Program      uint32  `json:"program"`            // id
 	TrialSeconds float64 `json:"trial_seconds"`      // 0: in force at once
+	OnError      string  `json:"on_error,omitempty"` // why only the fallback of the policy is in force
 }
 
 func newUpReport(p *policy.Policy, r *datapath.Report) upReport {
+	onError := ""
+	if r.Fallback != nil {
+		onError = r.Fallback.Error()
+	}
 	return upReport{
-		Dev: r.Dev, Ifindex: r.Ifindex, Policy: p.File, Hook: string(r.Mode), Reason: r.Reason,
+		OnError: onError,
+		Dev:     r.Dev, Ifindex: r.Ifindex, Policy: p.File, Hook: string(r.Mode), Reason: r.Reason,
 		Generation: r.Generation, Replaced: r.Replaced, Program: r.Program, TrialSeconds: r.Trial.Seconds(),
 	}
 }

@@ -49,6 +49,7 @@ type compiler struct {
 	chains      []*chain
 	chainOf     [ir.NumClasses]*chain
 	parts       []*chain // of chains, that are functions
+	questions   int      // that a part may ask
 	separate    bool     // chains are functions
 	inFunction  bool     // in one of them now
 	classifiers int
@@ -114,6 +115,15 @@ func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instruction
 		if n := rawLength(ins); n > maxInstructions {
 			return nil, nil, c.errorf("the rules take %d instructions, the kernel takes %d: rules on addresses, ports, ICMP types and protocols in a row become tables; put fewer others, or fewer count rules, between them", n, maxInstructions)
 		}
+		if n := len(c.parts) + 2*len(c.lookups); n > maxFunctions {
+			if c.questions *= 2; c.questions > 8*maxQuestions {
+				return nil, nil, c.errorf("the rules take %d functions, the kernel takes %d: rules on addresses, ports, ICMP types and protocols in a row become tables; put fewer others between them", n, maxFunctions)
+			}
+			questions := c.questions
+			c = newCompiler(prog, t, slots)
+			c.questions, c.separate = questions, true
+			continue
+		}
 		if !farJump(ins) {
 			return c, ins, c.locate(ins)
 		}
@@ -124,6 +134,9 @@ func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instruction
 		c.separate = true
 	}
 }
+
+// maxFunctions is BPF_MAX_SUBPROGS of the kernel, 256, less the main function and the decoder.
+const maxFunctions = 254
 
 // maxInstructions is BPF_COMPLEXITY_LIMIT_INSNS of include/linux/bpf.h.
 const maxInstructions = 1_000_000
@@ -149,6 +162,8 @@ func newCompiler(prog *ir.Program, t Target, slots int) *compiler {
 		ethernet: map[string]static{},
 		places:   map[string]place{},
 		lookupOf: map[lookupKey]string{},
+
+		questions: maxQuestions,
 	}
 	c.maps[CountersMap] = memory(CountersMap, c.cpus*c.rowBytes)
 	c.shareChains()

@@ -48,7 +48,8 @@ type description struct {
 	RowBytes   int            `json:"row_bytes"`
 	Slots      []slot         `json:"slots"`
 	Sets       []SetInfo      `json:"sets"`
-	Spared     []netip.Prefix `json:"spared,omitempty"` // addresses of protect rules: sets are not rolled up over them
+	OnError    string         `json:"on_error,omitempty"` // why this is the fallback of the policy, "" if it is the policy
+	Spared     []netip.Prefix `json:"spared,omitempty"`   // addresses of protect rules: sets are not rolled up over them
 }
 
 // slot describes one counter.

@@ -135,7 +135,7 @@ func attachError(d *device, err error) error {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return kernel.Refuse(err, "%s got an XDP program of somebody else while levee was attaching; it stays", d.name)
 	case errors.Is(err, unix.EPERM):
-		return kernel.LoadError("attach to "+d.name, err)
+		return unable(kernel.LoadError("attach to "+d.name, err))
 	}
-	return kernel.Refuse(err, "attach to %s", d.name)
+	return unable(kernel.Refuse(err, "attach to %s", d.name))
 }

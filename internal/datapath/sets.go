@@ -158,7 +158,7 @@ func formatSets(p *codegen.Program, l *loaded, shared map[string]*ebpf.Map) erro
 // shape stays the map it is; of another shape, it gets the old entries.
 func (u *up) loadOverSets(p *codegen.Program) (*loaded, error) {
 	if err := step("load"); err != nil {
-		return nil, err
+		return nil, unable(err)
 	}
 	kept, other := map[string]*ebpf.Map{}, map[*policy.Set]*ebpf.Map{}
 	defer func() {
@@ -190,7 +190,7 @@ func (u *up) loadOverSets(p *codegen.Program) (*loaded, error) {
 	}
 	l, err := load(p, kept)
 	if err != nil {
-		return nil, err
+		return nil, unable(err)
 	}
 	if err := step("sets"); err != nil {
 		return nil, errors.Join(err, l.Close())

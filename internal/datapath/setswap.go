@@ -78,9 +78,9 @@ func (s *Set) refused(m *set, entries []SetEntry, err error) error {
 	if errors.Is(err, prefix.ErrFull) {
 		m.Refuse(uint64(len(entries)))
 		s.noRoom = time.Now()
-		err = fmt.Errorf("%w (raise max, delete entries, or give them shorter leases)", err)
+		err = fmt.Errorf("%w; raise max in the policy, delete entries or give them shorter leases", err)
 	}
-	return fmt.Errorf("dynamic set %q on %s: %w; nothing was changed", s.name, s.dev, err)
+	return fmt.Errorf("dynamic set %q on %s (%d of max %d entries): %w; nothing was changed", s.name, s.dev, m.Len(), m.Max(), err)
 }
 
 // fill adds entries, rolling up where the policy says so. A set that is only returned to may be smaller: it takes
@@ -97,7 +97,7 @@ func (s *Set) fill(next *set, entries []SetEntry, spare bool) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("entry %d of %d, %v, with %d of max %d in it: %w", i+1, len(entries), e.Prefix, next.Len(), next.Max(), err)
+			return fmt.Errorf("entry %d of %d: %w", i+1, len(entries), err)
 		}
 	}
 	return nil
@@ -163,7 +163,6 @@ func addInPlace(sets []*Set, entries []SetEntry) (full bool, err error) {
 					return true, nil
 				}
 				if err != nil {
-					err = fmt.Errorf("%d of max %d entries are in it: %w", m.Len(), m.Max(), err)
 					takeBack(done)
 					return false, s.refused(m.set, entries, err)
 				}

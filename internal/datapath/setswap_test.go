@@ -3,6 +3,7 @@ package datapath
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -249,4 +250,53 @@ func BenchmarkSetReplace(b *testing.B) {
 			}
 		}
 	})
+}
+
+func TestFullSetRollsUpWhereThePolicySaysSo(t *testing.T) {
+	n := newTestNet(t)
+	ctx := t.Context()
+	const text = "set abusers = dynamic(max 20, rollup)\nset admins = { 10.0.5.0/28 }\nprotect from admins tcp port 22\ndrop from abusers as \"abuser\"\ndefault pass\n"
+	if err := bringPolicy(t, "lv0", text, 0); err != nil {
+		t.Fatal(err)
+	}
+	add := func(entries []SetEntry) {
+		t.Helper()
+		if _, err := SetAdd(ctx, "", "abusers", entries); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(hosts("10.0.5.16", 12)) // beside a protected address
+	add(hosts("10.0.6.1", 5))
+	add(hosts("2001:db8::1", 3))
+	add(hosts("198.51.100.1", 1))
+	n.from(t, "10.0.6.200")
+	n.from(t, "10.0.5.200")
+	n.from(t, "198.51.100.1")
+	wantPackets(t, "abuser", 2)
+	add(hosts("198.51.100.2", 4))
+	add(hosts("172.16.0.1", 1))
+	if a := status(t); a.Sets[0].Refused != 0 || !a.Sets[0].RollUp {
+		t.Errorf("%+v", a.Sets[0])
+	}
+	if got := listed(t, "lv0"); strings.Contains(got, "10.0.5.0/24") || !strings.Contains(got, "10.0.5.16/32") || !strings.Contains(got, "10.0.6.0/24") {
+		t.Errorf("the set has %s", got)
+	}
+	// What is left cannot be rolled up.
+	before := ""
+	for i := 0; ; i++ {
+		before = listed(t, "lv0")
+		_, err := SetAdd(ctx, "", "abusers", hosts(fmt.Sprintf("172.16.%d.1", i+1), 1))
+		if err != nil {
+			if !errors.Is(err, prefix.ErrFull) {
+				t.Error(err)
+			}
+			break
+		}
+		if i > 20 {
+			t.Fatal("the set is never full")
+		}
+	}
+	if got := listed(t, "lv0"); got != before || status(t).Sets[0].Refused != 1 {
+		t.Errorf("a refused entry changed %s to %s", before, got)
+	}
 }

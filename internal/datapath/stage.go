@@ -98,8 +98,11 @@ func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 			shared[name] = m
 		}
 	}
-	if st.trial, err = load(p, shared); err != nil || u.fallback() == 0 {
-		return err
+	if st.trial, err = load(p, shared); err != nil {
+		return unable(err)
+	}
+	if u.fallback() == 0 {
+		return nil
 	}
 	prog, err := openProgram(filepath.Join(u.pins(st.key, u.fallback()), pinProg))
 	if err != nil {
@@ -124,10 +127,13 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 		Mode: t.mode, Reason: why, Frags: t.frags,
 		Policy: u.PolicyPath, Hash: hex.EncodeToString(hash[:]), Source: u.Source, Since: time.Now(),
 		Program: id, RowBytes: p.RowBytes,
-		Slots: describeSlots(p.Slots, filepath.Base(u.PolicyPath)),
+		Slots: describeSlots(p.Slots, filepath.Base(u.PolicyPath)), Spared: p.Spared,
+	}
+	if u.cause != nil {
+		d.OnError = u.cause.Error()
 	}
 	for _, set := range p.Dynamic {
-		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease})
+		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease, RollUp: set.RollUp})
 	}
 	if st.trial != nil {
 		if d.Trial, err = programID(st.trial.prog); err != nil {

@@ -26,6 +26,7 @@ type Attachment struct {
 	Generation int           `json:"generation"`
 	Trial      time.Duration `json:"trial"` // time left to confirm; 0: not on trial
 	RolledBack *RolledBack   `json:"rolled_back,omitempty"`
+	OnError    string        `json:"on_error,omitempty"` // why only the fallback of the policy is in force
 	Program    ProgramInfo   `json:"program"`
 	Counters   []SlotCounter `json:"counters"`
 	Sets       []SetInfo     `json:"sets"`
@@ -95,7 +96,7 @@ func (s *store) tell(a *attachment, netns uint64) (*Attachment, error) {
 	t := &Attachment{
 		Dev: g.Dev, Ifindex: a.ifindex, Netns: g.Netns, Mode: g.Mode, Reason: g.Reason,
 		Policy: g.Policy, Hash: g.Hash, Since: g.Since, Generation: g.Generation,
-		RolledBack: a.carried.RolledBack, Source: g.Source,
+		RolledBack: a.carried.RolledBack, Source: g.Source, OnError: g.OnError,
 	}
 	if l, err := netlink.LinkByIndex(a.ifindex); err == nil && g.Netns == netns {
 		t.Dev = l.Attrs().Name // it may have been renamed since

@@ -21,7 +21,22 @@ type UpOptions struct {
 	Confirm    time.Duration // 0: in force at once; else on trial for that long
 	PolicyPath string        // for status; its base name is in every rule's "edge.levee:14"
 	Source     []byte        // the policy's text, for status and its hash
+
+	// Fallbacks are put in force instead, the first that can be, when the machine cannot load or attach
+	// the policy (ErrUnable): what its `on error` asks for.
+	Fallbacks []CompileFunc
 }
+
+// ErrUnable is wrapped by errors that mean: the policy is right, but this machine cannot load it into its kernel or
+// attach it to the interface.
+var ErrUnable = errors.New("the policy cannot be put in force on this machine")
+
+// unableError marks an error as ErrUnable without changing what it says.
+type unableError struct{ error }
+
+func (e unableError) Unwrap() []error { return []error{e.error, ErrUnable} }
+
+func unable(err error) error { return unableError{err} }
 
 // CompileFunc compiles the policy for what the loader has chosen. It is called several times and must
 // give the same tables for targets that differ in Trial only.
@@ -39,6 +54,7 @@ type Report struct {
 	Trial      time.Duration `json:"-"`
 	TrialSecs  float64       `json:"trial_seconds,omitempty"` // Trial, for JSON
 	Notes      []string      `json:"notes,omitempty"`         // what was found and mended on the way
+	Fallback   error         `json:"-"`                       // not nil: one of Fallbacks is in force, because of this
 }
 
 // Up puts a policy into force on an interface, or replaces the one in force there in one step. If it
@@ -58,6 +74,9 @@ func Up(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, error) 
 		}
 		u := &up{store: s, UpOptions: o, compile: compile}
 		err := u.run(ctx)
+		if u.report == nil && errors.Is(err, ErrUnable) && len(o.Fallbacks) > 0 {
+			u, err = fallBack(ctx, s, o, err)
+		}
 		rep = u.report
 		if rep != nil {
 			rep.Notes = s.notes
@@ -67,11 +86,24 @@ func Up(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, error) 
 	return rep, err
 }
 
+// fallBack puts the first of the fallbacks in force that can be.
+func fallBack(ctx context.Context, s *store, o UpOptions, cause error) (u *up, err error) {
+	for _, compile := range o.Fallbacks {
+		u = &up{store: s, UpOptions: o, compile: compile, cause: cause}
+		if err = u.run(ctx); u.report != nil {
+			u.report.Fallback = cause
+			return u, err
+		}
+	}
+	return u, fmt.Errorf("%w; nor can what \"on error\" asks for: %w", cause, err)
+}
+
 // up is one Up on its way.
 type up struct {
 	*store
 	UpOptions
 	compile CompileFunc
+	cause   error // why this is a fallback; nil for the policy itself
 	dev     *device
 	at      *attachment // nil: first policy on this interface
 	report  *Report     // set once the new policy is in force
@@ -115,7 +147,7 @@ func (u *up) run(ctx context.Context) error {
 			not = append(not, why)
 		}
 	}
-	return kernel.Refuse(unix.EOPNOTSUPP, "cannot attach to %s: %s", u.Dev, strings.Join(not, "; "))
+	return unable(kernel.Refuse(unix.EOPNOTSUPP, "cannot attach to %s: %s", u.Dev, strings.Join(not, "; ")))
 }
 
 // ways lists how the policy may be attached. An interface that has a policy keeps its mode, or

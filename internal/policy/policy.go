@@ -9,6 +9,7 @@ package policy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -22,6 +23,7 @@ type Policy struct {
 	Default   Default
 	Essential bool // false after `essential off`
 	OnError   OnError
+	ErrorPos  Pos // of `on error`
 	Tests     []*Test
 }
 
@@ -156,6 +158,7 @@ type Set struct {
 	Path     string        // File: as written
 	Max      int           // Dynamic: entries over both families
 	Lease    time.Duration // Dynamic: default lease; 0 means until deleted
+	RollUp   bool          // Dynamic: a full set covers hosts by /24 and /64 instead of refusing
 	Pos      Pos
 }
 
@@ -268,4 +271,51 @@ func (p *Policy) LabelOf(s Slot) string {
 		return "default"
 	}
 	return s.Rule.Label
+}
+
+// Fallback is what `on error` puts in force where the policy itself cannot be: its protect rules, the essential
+// rules unless it switches them off, and the verdict that it names, as the default. Dynamic sets that none of these ask
+// for stay, with their entries, if keepSets. It is nil without `on error`.
+func (p *Policy) Fallback(keepSets bool) *Policy {
+	if p.OnError == KeepLast {
+		return nil
+	}
+	f := *p
+	f.Rules, f.Tests = nil, nil
+	f.Default = Default{Action: Drop, Pos: p.ErrorPos}
+	if p.OnError == ErrorPass {
+		f.Default.Action = Pass
+	}
+	if !keepSets {
+		f.Sets = nil
+		for _, s := range p.Sets {
+			if slices.ContainsFunc(f.Protect, func(r *Rule) bool { return r.asks(s) }) {
+				f.Sets = append(f.Sets, s)
+			}
+		}
+	}
+	return &f
+}
+
+// asks says whether the rule asks the set.
+func (r *Rule) asks(s *Set) bool {
+	return slices.ContainsFunc(r.Match, func(t Term) bool { return t.Set == s })
+}
+
+// Protected lists the addresses that protect rules name, on either side: those of their prefixes, and of
+// inline and file sets. What they exclude by `not` is not among them.
+func (p *Policy) Protected() []netip.Prefix {
+	var out []netip.Prefix
+	for _, r := range p.Protect {
+		for _, t := range r.Match {
+			if t.Not || t.Field != SrcAddr && t.Field != DstAddr {
+				continue
+			}
+			out = append(out, t.Prefixes...)
+			if t.Set != nil {
+				out = append(out, t.Set.Prefixes...)
+			}
+		}
+	}
+	return out
 }

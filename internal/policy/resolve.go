@@ -128,7 +128,7 @@ func (r *resolver) statement(s syntax.Stmt) {
 		}
 	case *syntax.OnError:
 		if r.once(&r.onError, s, "on error") {
-			r.pol.OnError = ErrorDrop
+			r.pol.OnError, r.pol.ErrorPos = ErrorDrop, pos(s.Pos)
 			if s.Action.Text == "pass" {
 				r.pol.OnError = ErrorPass
 			}
@@ -234,6 +234,7 @@ func (r *resolver) finish() {
 		r.c.Errorf(at, "end the rules with \"default drop\" or \"default pass\".", "the policy does not say what happens to packets that no rule decides")
 	}
 	r.identify()
+	r.checkRollUp()
 	for _, t := range r.tests {
 		r.resolveTest(t)
 	}

@@ -27,6 +27,9 @@ func describe(p *Policy) string {
 	fmt.Fprintf(&b, "file %s, interface %q, default %s, essential %v, on error %d\n", p.File, p.Interface, p.Default.Action, p.Essential, p.OnError)
 	for _, s := range p.Sets {
 		fmt.Fprintf(&b, "set %s: kind %d, type %d, max %d, lease %s, path %q\n", s.Name, s.Kind, s.Type, s.Max, s.Lease, s.Path)
+		if s.RollUp {
+			b.WriteString("    rolls up\n")
+		}
 		fmt.Fprintf(&b, "    %s\n", values(s.Prefixes, s.Ports, s.Services))
 	}
 	for _, r := range append(append([]*Rule(nil), p.Protect...), p.Rules...) {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 func (r *resolver) dynamicSet(d *setDef) {
 	dyn := d.stmt.Dynamic
 	d.set.Kind = Dynamic
+	d.set.RollUp = dyn.RollUp
 	n, err := strconv.ParseUint(dyn.Max.Text, 10, 32)
 	if err != nil || n < 1 || n > maxDynamic {
 		r.problem(dyn.Max.Pos, maxProblem(dyn.Max.Text))
@@ -95,4 +97,20 @@ func unitHint(digits, unit string) string {
 		}
 	}
 	return "units are ms, s, m, h, d and w."
+}
+
+// checkRollUp refuses a set that rolls up beside protect rules whose addresses are not known until run time: it must
+// never cover one of them.
+func (r *resolver) checkRollUp() {
+	for _, d := range r.order {
+		if !d.set.RollUp {
+			continue
+		}
+		for _, rule := range r.pol.Protect {
+			if slices.ContainsFunc(rule.Match, func(t Term) bool { return t.Set != nil && t.Set.Kind == Dynamic }) {
+				r.c.Errorf(d.stmt.Name.Pos, "protect addresses of an inline or file set, or leave \"rollup\" out.",
+					"set %q must never cover a protected address, but the protect rule in line %d asks a dynamic set", d.set.Name, rule.Pos.Line)
+			}
+		}
+	}
 }

@@ -90,10 +90,11 @@ type Set struct {
 	Dynamic *Dynamic
 }
 
-// Dynamic is `dynamic(max N, lease DURATION)`.
+// Dynamic is `dynamic(max N, lease DURATION, rollup)`.
 type Dynamic struct {
-	Max   Word
-	Lease *Word
+	Max    Word
+	Lease  *Word
+	RollUp bool
 }
 
 // Rule is a `pass`, `drop`, `count` or `protect` statement.

@@ -69,6 +69,7 @@ var foreign = map[string]remedy{
 	"comment":     advice("write a label instead: as \"...\"."),
 	"label":       meant("as"),
 	"name":        meant("as"),
+	"rollup":      advice("it belongs to a set: set NAME = dynamic(max 100000, lease 10m, rollup)."),
 	"all":         leaveOut("a rule without terms matches every packet; leave \"all\" out."),
 	"length":      meant("len"),
 	"size":        meant("len"),

@@ -112,7 +112,6 @@ var later = map[string]string{
 	"limit":  "until then \"drop\" or \"count\" the traffic, or give sources a lease in a dynamic set with `levee set add`.",
 	"cookie": "until then let the kernel answer: sysctl -w net.ipv4.tcp_syncookies=1.",
 	"log":    "use a rule such as `count tcp port 23 as \"telnet\"` and read its counter with `levee status`.",
-	"rollup": "until then give each prefix an entry of its own.",
 }
 
 // laterMatch are the matches that are reserved.
@@ -122,7 +121,6 @@ var laterMatch = map[string]string{
 	"limit":       later["limit"],
 	"cookie":      later["cookie"],
 	"log":         later["log"],
-	"rollup":      later["rollup"],
 	"rate":        later["limit"],
 	"burst":       later["limit"],
 	"sample":      later["log"],
@@ -142,6 +140,8 @@ func statementRemedy(word string) (msg string, r remedy) {
 		return "", meant(a)
 	}
 	switch strings.ToLower(word) {
+	case "rollup":
+		return "", advice("it belongs to a set: set NAME = dynamic(max 100000, lease 10m, rollup).")
 	case "established", "payload":
 		return reserved(word), advice(laterMatch[word])
 	case "policy":

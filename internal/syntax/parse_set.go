@@ -107,7 +107,7 @@ func (p *parser) unclosed(open token) bool {
 	return false
 }
 
-// dynamic parses `max N, lease DURATION`, in either order.
+// dynamic parses `max N, lease DURATION, rollup`, in any order.
 func (p *parser) dynamic(d *Dynamic) bool {
 	for {
 		switch {
@@ -124,10 +124,13 @@ func (p *parser) dynamic(d *Dynamic) bool {
 			}
 			w := p.word()
 			d.Lease = &w
-		case p.is("max"), p.is("lease"):
-			return p.fail("remove one of them.", "expected each of max and lease once")
+		case p.is("rollup") && !d.RollUp:
+			p.advance()
+			d.RollUp = true
+		case p.is("max"), p.is("lease"), p.is("rollup"):
+			return p.fail("remove one of them.", "expected each of max, lease and rollup once")
 		default:
-			return p.fail(hintDynamic(p.tok), "expected max or lease")
+			return p.fail(hintDynamic(p.tok), "expected max, lease or rollup")
 		}
 		switch {
 		case p.tok.kind == tComma:
@@ -137,8 +140,8 @@ func (p *parser) dynamic(d *Dynamic) bool {
 			}
 		case p.tok.kind == tRParen:
 			return p.dynamicHasMax(d)
-		case p.is("max"), p.is("lease"):
-			return p.fail("separate max and lease by a comma.", "expected , or )")
+		case p.is("max"), p.is("lease"), p.is("rollup"):
+			return p.fail("separate max, lease and rollup by commas.", "expected , or )")
 		default:
 			return true // parens says what is wrong
 		}
@@ -165,7 +168,7 @@ func hintDynamic(t token) string {
 	case isDigits(t.text):
 		return "write: max " + clip(t.text) + "."
 	}
-	return spell(t.text, "max lease")
+	return spell(t.text, "max lease rollup")
 }
 
 // noElement tells whether the current token is a word of the language that no list can hold.

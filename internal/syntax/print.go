@@ -54,6 +54,9 @@ func (p *printer) set(s *Set) {
 		if s.Dynamic.Lease != nil {
 			d += ", lease " + s.Dynamic.Lease.Text
 		}
+		if s.Dynamic.RollUp {
+			d += ", rollup"
+		}
 		p.words(d + ")")
 	}
 }
