@@ -15,9 +15,9 @@ import (
 // Beyond it, and where a jump does not reach, each class gets functions of its own.
 const maxInline = 12000
 
-// maxQuestions is how many questions a function of rules may ask. The verifier keeps a way open for
+// maxQuestions is how many questions a function of rules asks. The verifier keeps a way open for
 // each while it walks a function, 8,192 at most (BPF_COMPLEXITY_LIMIT_JMP_SEQ), and what it keeps
-// makes it slow.
+// makes it slow. Where there would be too many functions they may ask up to 8 times as many.
 const maxQuestions = 500
 
 // chain is the rule list of one class, or of several with the same list.
@@ -145,16 +145,16 @@ func (c *compiler) emitRules(ch *chain, rules []ir.Rule) {
 	}
 }
 
-// split parts a rule list so that no part asks more than maxQuestions; a run that becomes one
+// split parts a rule list so that no part asks more than most questions; a run that becomes one
 // look-up is not parted.
-func split(ch *chain) (parts [][]ir.Rule) {
+func split(ch *chain, most int) (parts [][]ir.Rule) {
 	first, asked := 0, 0
 	for i := 0; i < len(ch.rules); {
 		n, questions := run(ch, ch.rules[i:]), 64
 		if n < minRun {
 			n, questions = 1, len(ch.rules[i].Conds)
 		}
-		if asked += questions; asked > maxQuestions && i > first {
+		if asked += questions; asked > most && i > first {
 			parts = append(parts, ch.rules[first:i])
 			first, asked = i, questions
 		}
@@ -165,7 +165,7 @@ func split(ch *chain) (parts [][]ir.Rule) {
 
 // emitFunctions makes a rule list functions, of which chains share those that ask the same.
 func (c *compiler) emitFunctions(ch *chain) {
-	for _, rules := range split(ch) {
+	for _, rules := range split(ch, c.questions) {
 		i := slices.IndexFunc(c.parts, func(part *chain) bool {
 			return part.family() == ch.family() && slices.EqualFunc(part.rules, rules, sameRule)
 		})

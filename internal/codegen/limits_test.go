@@ -59,6 +59,8 @@ func TestLimitsOfTheKernelAreKept(t *testing.T) {
 		"rules for hosts of one IPv6 network": lines(3000, func(i int) string {
 			return fmt.Sprintf("drop tcp from 2001:db8::%x:%x port %d-%d", i*7919%65536, i, i, 2*i+9)
 		}),
+		"more open ways than the verifier keeps": lines(6000, func(i int) string { return fmt.Sprintf("drop ttl %d len %d", i%255, 100+i) }),
+		"many counts":                            lines(4000, func(i int) string { return fmt.Sprintf("count tcp port %d len > %d", i, i%1000) }),
 		"48 dynamic sets":                        dynamic,
 		"48 dynamic sets and a function a class": dynamic + straight,
 	} {

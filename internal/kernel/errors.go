@@ -78,6 +78,9 @@ func LoadError(doing string, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, unix.E2BIG), errors.Is(err, unix.EFAULT):
+		// What the verifier walks and the ways it keeps open are bounded (kernel/bpf/verifier.c).
+		return Refuse(err, "%s: the policy has more rules than the kernel's verifier takes; rules on addresses, ports, ICMP types and protocols that follow one another become tables, and sets cost one rule: use those instead of many others", doing)
 	case errors.As(err, &ve) && len(ve.Log) > 0:
 		return &Verifier{Doing: doing, Cause: ve.Cause, Last: reason(ve.Log), Log: ve.Log}
 	case errors.Is(err, unix.EPERM):
@@ -87,10 +90,6 @@ func LoadError(doing string, err error) error {
 		return Refuse(err, "%s: not permitted although CAP_BPF and CAP_NET_ADMIN are there; a security module (lockdown, SELinux) or a low RLIMIT_MEMLOCK (kernels before 5.11: ulimit -l unlimited) forbids it", doing)
 	case errors.Is(err, unix.ENOMEM):
 		return Refuse(err, "%s: the kernel has not enough memory for the policy's tables; use smaller sets or free memory", doing)
-	case errors.Is(err, unix.E2BIG):
-		return Refuse(err, "%s: the program is larger than this kernel takes (1 million instructions since 5.2); use sets instead of many rules", doing)
-	case errors.Is(err, unix.EFAULT):
-		return Refuse(err, "%s: the kernel's verifier failed at it, which is a bug of this kernel; a smaller policy or a newer kernel may do", doing)
 	case errors.Is(err, ebpf.ErrNotSupported):
 		return Refuse(err, "%s: this kernel lacks something the program needs; levee needs Linux 6.1 or newer", doing)
 	case errors.Is(err, unix.EINVAL):

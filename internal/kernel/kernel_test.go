@@ -90,7 +90,7 @@ func TestLoadErrorsSayWhatToDo(t *testing.T) {
 		want string
 	}{
 		{unix.ENOMEM, "not enough memory"},
-		{unix.E2BIG, "larger than this kernel takes"},
+		{unix.E2BIG, "more rules than the kernel's verifier takes"},
 		{unix.EINVAL, "6.1 or newer"},
 		{ebpf.ErrNotSupported, "6.1 or newer"},
 		{unix.EIO, "load program: input/output error"},
