@@ -77,17 +77,30 @@ func (r *Rule) scope() float64 {
 	return n
 }
 
+// pool is addresses, all and by the length that they were drawn for: prefixes of real sets are nested a few
+// levels deep, so that an address hardly comes again at another length.
+type pool struct {
+	all    []uint32
+	length [33][]uint32
+}
+
+func (p *pool) add(a uint32, length int) {
+	p.all = append(p.all, a)
+	p.length[length] = append(p.length[length], a)
+}
+
 type drawer struct {
 	*shape
 	r             *rand.Rand
 	pair, class   weighted
 	proto         weighted
-	src, dst      []uint32
+	src, dst      pool
+	partners      map[uint32]*pool // destinations by the first 16 bits of the sources that have rules with them
 	ports, ranges []Ports
 }
 
 func newDrawer(s *shape, seed uint64) *drawer {
-	d := &drawer{shape: s, r: stream(seed, 30)}
+	d := &drawer{shape: s, r: stream(seed, 30), partners: map[uint32]*pool{}}
 	var pairs, protos, classes []int
 	for _, p := range s.pairs {
 		pairs = append(pairs, p[2])
@@ -113,8 +126,9 @@ func newDrawer(s *shape, seed uint64) *drawer {
 func (d *drawer) rule() Rule {
 	pair := d.pairs[d.pair.draw(d.r)]
 	class := d.class.draw(d.r)
+	src := d.address(&d.src, d.newSrc, d.keep[0], pair[0])
 	r := Rule{
-		Src: d.address(&d.src, d.newSrc, pair[0]), Dst: d.address(&d.dst, d.newDst, pair[1]),
+		Src: prefixOf(src, pair[0]), Dst: prefixOf(d.partner(src, pair), pair[1]),
 		SrcPort: d.port(class / numClasses), DstPort: d.port(class % numClasses),
 	}
 	switch {
@@ -128,21 +142,47 @@ func (d *drawer) rule() Rule {
 	return r
 }
 
-// address draws a prefix: of an address that is there, or of a new one that shares leading bits with
-// one, as networks of one site do.
-func (d *drawer) address(pool *[]uint32, fresh, length int) netip.Prefix {
-	a := d.r.Uint32()
-	if n := len(*pool); n > 0 {
-		a = (*pool)[d.r.IntN(n)]
-		if d.r.IntN(100) < fresh {
-			keep := 4 + d.r.IntN(26)
-			a ^= d.r.Uint32() >> keep
-		}
+// address draws one of that length that is there, or a new one that shares leading bits, so many at least,
+// with any, as networks of one site do.
+func (d *drawer) address(p *pool, fresh, keep, length int) uint32 {
+	var a uint32
+	switch same := p.length[length]; {
+	case len(p.all) == 0:
+		a = d.r.Uint32()
+	case len(same) > 0 && d.r.IntN(100) >= fresh:
+		a = same[d.r.IntN(len(same))]
+	default:
+		a = p.all[d.r.IntN(len(p.all))] ^ d.r.Uint32()>>(keep+d.r.IntN(max(1, d.keep[1]-keep)))
 	}
 	if top := a >> 24; top == 0 || top == 10 || top == 127 || top >= 224 {
 		a = a&0xffffff | uint32(16+d.r.IntN(100))<<24
 	}
-	*pool = append(*pool, a)
+	p.add(a, length)
+	return a
+}
+
+// loyal is how often, in percent, a source has its next rule with a network it has rules with already:
+// in the filter sets sources of one /16 have rules with three to seven /16 of destinations.
+const loyal = 90
+
+// partner draws a destination for a source, given the lengths of both.
+func (d *drawer) partner(src uint32, pair [3]int) uint32 {
+	known := d.partners[src>>16]
+	if pair[0] < 16 || known == nil || d.r.IntN(100) >= loyal {
+		a := d.address(&d.dst, d.newDst, d.keep[0], pair[1])
+		if pair[0] >= 16 {
+			if known == nil {
+				known = new(pool)
+				d.partners[src>>16] = known
+			}
+			known.add(a, pair[1])
+		}
+		return a
+	}
+	return d.address(known, d.newDst, 16, pair[1])
+}
+
+func prefixOf(a uint32, length int) netip.Prefix {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], a)
 	return netip.PrefixFrom(netip.AddrFrom4(b), length).Masked()
