@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -161,6 +162,9 @@ func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, f *upFlags) err
 	case rep.Fallback == nil:
 		e.printUp(p, rep, f.confirm)
 	}
+	if rep.Mode != datapath.TCX && asksForTags(p) && datapath.TakesTagsOff(rep.Dev) {
+		fmt.Fprintf(e.stderr, "levee: %s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and untagged do not see them either: ethtool -K %[1]s rxvlan off\n", rep.Dev)
+	}
 	if rep.Fallback != nil {
 		return refusedf("%s could not be put in force on %s (%w); its protect rules, the essential rules and %q are, by \"on error\"",
 			p.File, rep.Dev, rep.Fallback, "default "+p.Fallback(true).Default.Action.String())
@@ -169,6 +173,19 @@ func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, f *upFlags) err
 		return nil
 	}
 	return e.awaitConfirm(ctx, rep, f.confirm)
+}
+
+// asksForTags reports whether some rule looks at VLAN tags.
+func asksForTags(p *policy.Policy) bool {
+	for _, r := range slices.Concat(p.Protect, p.Rules) {
+		for _, t := range r.Match {
+			switch t.Field {
+			case policy.VLAN, policy.InnerVLAN, policy.Tags:
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // upReport is the object of `levee up --json`. It is printed when the policy is in force, before a trial's end is waited
