@@ -127,6 +127,7 @@ func (e *env) printRemarks(rep importer.Imported, asJSON bool) error {
 	if rep.More > 0 {
 		fmt.Fprintf(w, "and %d more lines like these\n", rep.More)
 	}
-	fmt.Fprintf(w, "%d rules and %d sets written; %d left out, %d changed\n", rep.Rules, rep.Sets, counts[importer.LeftOut], counts[importer.Changed])
+	fmt.Fprintf(w, "rules: %d; sets: %d; remarks: %d left out, %d changed, %d to note\n", rep.Rules, rep.Sets,
+		counts[importer.LeftOut], counts[importer.Changed], counts[importer.Noticed])
 	return nil
 }

@@ -65,8 +65,11 @@ type frame struct {
 }
 
 const (
-	maxDepth = 64        // of chains; the kernel's own bound for jumps is 16 (nf_tables), the stack of ip_tables grows with the chains
-	maxSteps = 2_000_000 // rules looked at while chains are copied into one another
+	maxDepth = 64 // of chains; the kernel's own bound is 16 for nf_tables, that of ip_tables grows with the chains
+	// A ruleset may grow by copies to so many times its rules, and some: chains that are jumped to from a few places
+	// stay far below it, while returns in chains that are jumped to often double with each jump.
+	growth    = 20
+	growthMin = 20_000
 )
 
 // flattener turns base chains, one behind the other, into statements of a policy.
@@ -79,21 +82,28 @@ type flattener struct {
 	bases     []*chain
 	out       *output
 	stateless bool
+	given     int // rules of the input
 	steps     int
-	told      map[*chainRule]bool
-	waits     map[*chainRule]bool
 	copies    int // resumes that are being written
-	later     []func()
-	err       error
+
+	order  []*chainRule        // rules that were looked at, in this order
+	listed map[*chainRule]bool // those of order
+	told   map[*chainRule]bool // their remarks are written
+	waits  map[*chainRule]bool // one of later is about them
+	used   map[*chainRule]bool // a packet can match them
+	ended  map[*chainRule]bool // tellEnd was called
+	later  []func()            // what is said if the rule's own place is never reached
+	err    error
 }
 
-// errTooLarge is wrapped by what refuses a ruleset that would become too large a policy.
+// spend counts a rule that is looked at for r, and tells whether there is room for another.
 func (fl *flattener) spend(r *chainRule) bool {
 	if fl.err != nil {
 		return false
 	}
-	if fl.steps++; fl.steps > maxSteps || fl.out.rules > MaxRules {
-		fl.err = fmt.Errorf("%s:%d: with chains copied into one another the policy has more than %d rules; import fewer chains (--chain), or take returns out of chains that are jumped to often", r.file, r.line, MaxRules)
+	most := min(MaxRules, growthMin+growth*fl.given)
+	if fl.steps++; fl.steps > 8*most || fl.out.rules > most {
+		fl.err = fmt.Errorf("%s:%d: with chains copied into one another the policy would have more than %d rules; import fewer chains (--chain), or take returns out of chains that are jumped to often", r.file, r.line, most)
 	}
 	return fl.err == nil
 }
@@ -101,7 +111,9 @@ func (fl *flattener) spend(r *chainRule) bool {
 // run writes everything. Each base chain starts with the frames that no chain before it sees; the
 // others reach it from there.
 func (fl *flattener) run() error {
-	fl.told, fl.waits = make(map[*chainRule]bool), make(map[*chainRule]bool)
+	for _, m := range []*map[*chainRule]bool{&fl.listed, &fl.told, &fl.waits, &fl.used, &fl.ended} {
+		*m = make(map[*chainRule]bool)
+	}
 	seen := spans{}
 	for i, b := range fl.bases {
 		sees := b.family.f[fEther]
@@ -121,6 +133,7 @@ func (fl *flattener) run() error {
 	for _, tell := range fl.later {
 		tell()
 	}
+	fl.tellUnused()
 	return fl.err
 }
 
@@ -190,12 +203,16 @@ func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool 
 		if !fl.spend(r) {
 			return true
 		}
+		fl.list(r)
 		if r.verb == doNothing || len(r.unknown) > 0 && !fl.jumpsForNew(r) {
 			fl.leaveOut(r, ch, n, &c, base)
 			continue
 		}
 		fl.tell(r)
 		for i := range r.alts {
+			if i > 0 && !fl.spend(r) {
+				return true
+			}
 			if !c.compatible(&r.alts[i]) {
 				fl.out.tellClash(r)
 				continue
@@ -204,7 +221,9 @@ func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool 
 			if m.never {
 				continue
 			}
+			fl.used[r] = true
 			if fl.apply(r, ch, n, m, up, base) && m.equal(&c) {
+				fl.tellEnd(r, &r.alts[i], ch, n)
 				return true
 			}
 		}
@@ -306,6 +325,13 @@ func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int
 		fl.tell(r)
 		return
 	}
+	if !r.meets(c) { // no packet gets here that it is about
+		if len(r.alts) == 0 {
+			fl.tell(r)
+		}
+		return
+	}
+	fl.used[r] = true
 	near := fl.nearest(r, c)
 	if fl.stateless && len(r.states) > 0 && len(r.unknown) == 1 && len(near) > 0 {
 		if !fl.told[r] {
@@ -334,6 +360,41 @@ func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int
 	for _, l := range near {
 		fl.out.comment("  nearest: " + l)
 	}
+}
+
+// list remembers that a rule was looked at, for tellUnused.
+func (fl *flattener) list(r *chainRule) {
+	if !fl.listed[r] {
+		fl.listed[r] = true
+		fl.order = append(fl.order, r)
+	}
+}
+
+// tellEnd says that nothing comes behind a rule that all packets match.
+func (fl *flattener) tellEnd(r *chainRule, m *match, ch *chain, n int) {
+	if rest := len(ch.rules) - n - 1; rest > 0 && !fl.ended[r] && m.equal(&match{}) {
+		fl.ended[r] = true
+		fl.out.rep.add(r.remark(Noticed, fmt.Sprintf("decides all packets of chain %s: the %d rules behind it are not in the policy, as nothing reaches them", ch.name, rest), ""))
+	}
+}
+
+// tellUnused names the rules that are not in the policy because no packet can match them.
+func (fl *flattener) tellUnused() {
+	for _, r := range fl.order {
+		if !fl.used[r] && len(r.remarks) == 0 && (r.verb != doNothing || len(r.unknown) > 0) {
+			fl.out.rep.add(r.remark(Noticed, "is not in the policy: no packet that comes there can match it", ""))
+		}
+	}
+}
+
+// meets tells whether a packet of c can be one that the rule is about.
+func (r *chainRule) meets(c *match) bool {
+	for i := range r.alts {
+		if m := c.and(&r.alts[i]); !m.never {
+			return true
+		}
+	}
+	return false
 }
 
 // consequence says why a rule is left out and which packets are judged otherwise.

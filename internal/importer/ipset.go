@@ -20,7 +20,6 @@ type ipSet struct {
 	elems   []ipElem
 	list    []string // members of a list:set
 	mixed   bool     // an element has a timeout of its own, or none
-	odd     []string // elements that cannot be carried over, at most a few
 	named   *addrSet
 	ports   *namedSet
 }
@@ -154,7 +153,6 @@ func setPort(text string, bare bool) (proto, port spans, err error) {
 // ipSets are the sets of an input, by name.
 type ipSets struct {
 	byName map[string]*ipSet
-	order  []*ipSet
 	out    *output
 	names  map[string]bool
 }

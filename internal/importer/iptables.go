@@ -45,7 +45,7 @@ func IPTables(in []Source, w io.Writer, opts Rulesets) (Imported, error) {
 	if err != nil {
 		return Imported{}, err
 	}
-	fl := &flattener{bases: bases, out: out, stateless: opts.Stateless}
+	fl := &flattener{bases: bases, given: t.rules, out: out, stateless: opts.Stateless}
 	if err := fl.run(); err != nil {
 		return Imported{}, err
 	}
@@ -268,7 +268,6 @@ func (r *ipReader) create(at place, w []string) error {
 		return fmt.Errorf("set %s is created twice", quote(s.name))
 	}
 	r.t.sets.byName[s.name] = s
-	r.t.sets.order = append(r.t.sets.order, s)
 	return nil
 }
 

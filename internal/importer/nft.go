@@ -35,7 +35,7 @@ func NFT(in Source, w io.Writer, opts Rulesets) (Imported, error) {
 	if err := n.parseRules(); err != nil {
 		return Imported{}, err
 	}
-	fl := &flattener{bases: bases, out: out, stateless: opts.Stateless}
+	fl := &flattener{bases: bases, given: n.rules, out: out, stateless: opts.Stateless}
 	if err := fl.run(); err != nil {
 		return Imported{}, err
 	}
@@ -101,8 +101,6 @@ type (
 	}
 	jsonSet struct {
 		Family, Table, Name string
-		Type                json.RawMessage
-		Map                 json.RawMessage
 		Elem                []json.RawMessage
 		Flags               json.RawMessage
 		Timeout             int64
@@ -180,9 +178,9 @@ func (n *nftables) object(o *nftObject, line int) error {
 	case o.Chain != nil:
 		return n.chain(o.Chain, line)
 	case o.Set != nil:
-		return n.set(o.Set, line)
+		return n.set(o.Set)
 	case o.Map != nil:
-		return n.set(o.Map, line)
+		return n.set(o.Map)
 	case o.Element != nil:
 		t, err := n.table(o.Element.Family, o.Element.Table)
 		if err != nil {

@@ -218,10 +218,8 @@ func (p *nftRule) match(op string, l, right json.RawMessage) error {
 	return nil
 }
 
-// errNoWord is wrapped by errors about what a policy has no words for; others are about input that is
-// broken.
-var errNoWord = errors.New("")
-
+// soften remembers err as the reason why the rule is left out: it is about a value that a policy has no
+// words for, not about JSON that is broken.
 func (p *nftRule) soften(err error) error {
 	p.unknown(printable(err.Error(), 200), "")
 	return nil

@@ -12,13 +12,12 @@ type nftSet struct {
 	elems   []json.RawMessage
 	timeout int64
 	size    uint64
-	leases  bool // the set, or its flags, have timeouts
-	types   string
-	addrs   map[string]*addrSet // made of it; key "" or the type
-	ports   string              // name of the set of ports made of it
+	leases  bool     // the set, or its flags, have timeouts
+	addrs   *addrSet // made of it
+	ports   string   // name of the set of ports made of it
 }
 
-func (n *nftables) set(j *jsonSet, _ int) error {
+func (n *nftables) set(j *jsonSet) error {
 	t, err := n.table(j.Family, j.Table)
 	if err != nil {
 		return err
@@ -27,7 +26,7 @@ func (n *nftables) set(j *jsonSet, _ int) error {
 		return fmt.Errorf("set %s of table %s is defined twice", quote(j.Name), quote(j.Table))
 	}
 	t.sets[j.Name] = &nftSet{
-		name: j.Name, elems: j.Elem, timeout: j.Timeout, size: j.Size, types: string(j.Type),
+		name: j.Name, elems: j.Elem, timeout: j.Timeout, size: j.Size,
 		leases: j.Timeout > 0 || strings.Contains(string(j.Flags), "timeout") || strings.Contains(string(j.Flags), "dynamic"),
 	}
 	return nil
@@ -35,8 +34,8 @@ func (n *nftables) set(j *jsonSet, _ int) error {
 
 // addresses is the set that a policy has for s, made once; an empty one becomes a dynamic set.
 func (n *nftables) addresses(s *nftSet, d *dim) (*addrSet, error) {
-	if a := s.addrs[""]; a != nil {
-		return a, nil
+	if s.addrs != nil {
+		return s.addrs, nil
 	}
 	v, err := d.elements(s)
 	if err != nil {
@@ -55,7 +54,7 @@ func (n *nftables) addresses(s *nftSet, d *dim) (*addrSet, error) {
 	default:
 		n.out.addSet(a.name, addressesText(in))
 	}
-	s.addrs = map[string]*addrSet{"": a}
+	s.addrs = a
 	return a, nil
 }
 

@@ -33,7 +33,6 @@ type output struct {
 type namedSet struct {
 	name string
 	text string // what stands behind the equals sign
-	used func(body []byte) bool
 }
 
 func newOutput(names, tool string) *output {
@@ -163,14 +162,14 @@ func (o *output) ending() string {
 		}
 	}
 	about := func(text, instead string) {
-		o.rep.Remarks = append([]Remark{{File: o.names, Kind: Noticed, Text: text, Instead: instead}}, o.rep.Remarks...)
+		o.rep.Remarks = append([]Remark{{File: o.names, Kind: Changed, Text: text, Instead: instead}}, o.rep.Remarks...)
 	}
 	o.remarkOnFamilies(about)
 	switch {
 	case drops == 0:
 		return "default pass\n"
 	case any && drops == len(o.closed):
-		about("the chain sees every frame, ARP too, and drops what no rule passes: `essential off` keeps it so", "take that line out unless the rules pass ARP and neighbour discovery")
+		about("the chain sees every frame, ARP too, and drops what no rule passes: `essential off` keeps it so, and a frame that levee cannot read is dropped as malformed", "take that line out unless the rules pass ARP and neighbour discovery")
 		return "essential off\ndefault drop\n"
 	case slices.Equal(all, bothIP) && drops == len(o.closed):
 		about("`default drop` drops frames that are neither IP nor ARP too; ARP, neighbour discovery, path-MTU errors and the answers of DHCP pass just before it",

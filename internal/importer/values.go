@@ -78,7 +78,7 @@ func parseSpan(s string) (addrSpan, error) {
 	return prefixSpan(p), nil
 }
 
-// parseMasked4 reads an address with a mask in dots; contiguous tells whether it is a prefix.
+// parseMaskedAddr reads an address with a mask in dots; contiguous tells whether it is a prefix.
 func parseMaskedAddr(s string) (a addrSpan, contiguous bool, err error) {
 	addr, mask, has := strings.Cut(s, "/")
 	m, errM := netip.ParseAddr(mask)
