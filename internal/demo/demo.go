@@ -41,10 +41,9 @@ const (
 	defaultAct  = 8 * time.Second
 	redrawEvery = 250 * time.Millisecond
 
-	// What receives for the server comes before all programs, as the soft interrupt does in which most
-	// drivers receive, and has a core of its own. Service and visitors share the other one as equals,
-	// and come before the flood: what a request loses, it loses on the way in.
-	receiverNice, programNice, floodNice = -20, -15, -10
+	// Visitors, and what receives for them, come before the flood, with which they share the world's core:
+	// in the world they have machines of their own. All are above what else runs on this machine.
+	visitorsNice, floodNice, serviceNice = -15, -10, -10
 )
 
 // ErrNotHeld says that the service was not held with levee: the answer of the demo is no.
@@ -96,8 +95,15 @@ type stage struct {
 	waves         []wave
 }
 
+// awayPolicy throws the server's answers to spoofed addresses away where they arrive. In the world they
+// go elsewhere; here they would take time from the flood, the more the less the server drops.
+const awayPolicy = `
+pass to { 198.18.0.0/15, 2001:db8::/32 }
+default drop
+`
+
 // play starts service and visitors, plays the acts and judges.
-func (s *stage) play(ctx context.Context) error {
+func (s *stage) play(ctx context.Context) (err error) {
 	in, out := s.server.Devices[0], s.world.Devices[0]
 	service := netip.AddrPortFrom(in.IPv4.Addr(), servicePort)
 	replay, err := capture(s.Capture, service)
@@ -105,15 +111,15 @@ func (s *stage) play(ctx context.Context) error {
 		return err
 	}
 	s.waves = waves(s.world, s.Rate, s.Seed, replay)
-	for _, thread := range []struct{ pid, nice int }{{in.NAPI, receiverNice}, {out.NAPI, programNice}} {
-		if thread.pid == 0 {
-			continue // this kernel does not tell
-		}
-		if err := unix.Setpriority(unix.PRIO_PROCESS, thread.pid, thread.nice); err != nil {
-			return fmt.Errorf("raising the priority of a receiving thread: %w", err)
-		}
+	if err := s.priorities(in.NAPI, out.NAPI); err != nil {
+		return err
 	}
-	server, err := start(ctx, s.Self, s.server, core(out), programNice, roleService, service.String())
+	away := peer.Levee("away", []byte(awayPolicy))
+	if err := away.Install(ctx, peer.Site{Host: s.world, Device: out.Name}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, away.Remove(context.WithoutCancel(ctx))) }()
+	server, err := start(ctx, s.Self, s.server, core(in), serviceNice, roleService, service.String())
 	if err != nil {
 		return err
 	}
@@ -124,7 +130,7 @@ func (s *stage) play(ctx context.Context) error {
 	for _, a := range out.Clients4 {
 		args = append(args, a.String())
 	}
-	visitors, err := start(ctx, s.Self, s.world, core(out), programNice, args...)
+	visitors, err := start(ctx, s.Self, s.world, core(out), visitorsNice, args...)
 	if err != nil {
 		return errors.Join(err, server.stop())
 	}
@@ -142,6 +148,23 @@ func (s *stage) play(ctx context.Context) error {
 		return err
 	}
 	return s.end()
+}
+
+// priorities of the kernel threads that receive for server and world. The server's comes before all programs,
+// as the soft interrupt does in which most drivers receive: the ring is full 0.1 ms after it was
+// told to wait.
+func (s *stage) priorities(server, world int) error {
+	if server == 0 || world == 0 {
+		return kernel.Refuse(nil, "this kernel does not say which threads receive (needs Linux 6.8)")
+	}
+	fifo := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+	if err := unix.SchedSetAttr(server, fifo, 0); err != nil {
+		return fmt.Errorf("raising the priority of the server's receiving thread: %w", err)
+	}
+	if err := unix.Setpriority(unix.PRIO_PROCESS, world, visitorsNice); err != nil {
+		return fmt.Errorf("raising the priority of the world's receiving thread: %w", err)
+	}
+	return nil
 }
 
 // core is the core that a device receives on; with one core only, it is that one.
@@ -289,6 +312,6 @@ func (s *stage) intro(replay *gen.Replay) []string {
 		lines = append(lines, "  "+w.name)
 	}
 	return append(lines,
-		fmt.Sprintf("Core %d receives for the server; core %d runs service and visitors, and the flood when these wait.", core(in), core(out)),
+		fmt.Sprintf("Core %d is the server's: receiving, which comes first as soft interrupts do, and the service. Core %d is the world's.", core(in), core(out)),
 		fmt.Sprintf("nftables: the rules of %s at netdev ingress, its fastest hook. levee: %[1]s, XDP in the driver.", s.Name))
 }

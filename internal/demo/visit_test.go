@@ -29,7 +29,7 @@ func TestVisitorsDoNotWaitForEachOther(t *testing.T) {
 			until.Store(time.Now().Add(stall).UnixNano())
 		}
 		time.Sleep(time.Until(time.Unix(0, until.Load())))
-		w.Write(page)
+		io.WriteString(w, "page")
 	}))
 	defer s.Close()
 	r, w := io.Pipe()
@@ -64,7 +64,7 @@ func TestVisitorsDoNotWaitForEachOther(t *testing.T) {
 }
 
 func TestAnAnswerAfterPatienceIsAFailure(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(page) }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "page") }))
 	defer s.Close()
 	addr := strings.TrimPrefix(s.URL, "http://")
 	if err := ask(t.Context(), http.DefaultClient, addr, time.Now()); err != nil {
