@@ -358,7 +358,7 @@ func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int
 	fl.tell(r)
 	fl.out.comment("left out: " + r.text)
 	for _, l := range near {
-		fl.out.comment("  nearest: " + l)
+		fl.out.near(l)
 	}
 }
 
@@ -387,6 +387,13 @@ func (fl *flattener) tellUnused() {
 	}
 }
 
+// dropsRest tells whether a rule behind n drops all that comes to it.
+func dropsRest(ch *chain, n int) bool {
+	return slices.ContainsFunc(ch.rules[n+1:], func(r *chainRule) bool {
+		return r.verb == doDrop && len(r.unknown) == 0 && len(r.alts) == 1 && r.alts[0].equal(&match{})
+	})
+}
+
 // meets tells whether a packet of c can be one that the rule is about.
 func (r *chainRule) meets(c *match) bool {
 	for i := range r.alts {
@@ -409,8 +416,8 @@ func (fl *flattener) consequence(r *chainRule, ch *chain, n, base int) string {
 	case doCount:
 		return text + ": it only counts, so that no verdict changes"
 	case doAccept:
-		if slices.Contains(r.states, "ESTABLISHED") && fl.bases[base].drop {
-			return text + ": the policy of the chain is drop, so that WITHOUT IT THE ANSWERS TO THIS MACHINE'S OWN CONNECTIONS, AND ALL THAT NO OTHER RULE PASSES, ARE DROPPED"
+		if slices.Contains(r.states, "ESTABLISHED") && (fl.bases[base].drop || dropsRest(ch, n)) {
+			return text + ": the chain drops what no rule passes, so that WITHOUT IT THE ANSWERS TO THIS MACHINE'S OWN CONNECTIONS, AND ALL THAT NO OTHER RULE PASSES, ARE DROPPED"
 		}
 		return text + fmt.Sprintf(": what it passes is judged by the %d rules behind it and the policy of the chain, and dropped where these drop", rest)
 	case doDrop:

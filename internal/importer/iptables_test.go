@@ -233,6 +233,11 @@ func TestStatesAreSaidLoudly(t *testing.T) {
 	remarksHave(t, rep, "changed|NEW|stateless approximation")
 }
 
+func TestARejectAtTheEndIsAPolicyToo(t *testing.T) {
+	_, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", "-m state --state RELATED,ESTABLISHED -j ACCEPT", "-p tcp -m state --state NEW -m tcp --dport 22 -j ACCEPT", "-j REJECT --reject-with icmp-host-prohibited"))
+	remarksHave(t, rep, "left out|ESTABLISHED|ARE DROPPED")
+}
+
 func TestUnknownReturnsMakeUncertain(t *testing.T) {
 	_, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", ":c - [0:0]", "-j c", "-A c -m limit --limit 1/sec -j RETURN", "-A c -j DROP"))
 	remarksHave(t, rep, "left out|the 1 rules behind it in chain c are uncertain")

@@ -62,6 +62,7 @@ type nftTable struct {
 	family, name string
 	chains       map[string]*nftChain
 	sets         map[string]*nftSet
+	dormant      bool // its chains are not at their hooks
 }
 
 // nftChain is a chain with what only nft says of it.
@@ -93,7 +94,10 @@ type (
 		Rule    *jsonRule    `json:"rule"`
 		Element *jsonElement `json:"element"`
 	}
-	jsonTable struct{ Family, Name string }
+	jsonTable struct {
+		Family, Name string
+		Flags        json.RawMessage
+	}
 	jsonChain struct {
 		Family, Table, Name, Type, Hook, Policy string
 		Prio                                    int
@@ -174,7 +178,7 @@ func (n *nftables) object(o *nftObject, line int) error {
 		if n.tables[key] != nil {
 			return fmt.Errorf("table %s is defined twice", quote(key))
 		}
-		n.tables[key] = &nftTable{o.Table.Family, o.Table.Name, map[string]*nftChain{}, map[string]*nftSet{}}
+		n.tables[key] = &nftTable{o.Table.Family, o.Table.Name, map[string]*nftChain{}, map[string]*nftSet{}, strings.Contains(string(o.Table.Flags), "dormant")}
 	case o.Chain != nil:
 		return n.chain(o.Chain, line)
 	case o.Set != nil:
@@ -286,7 +290,7 @@ func (n *nftables) parseRules() error {
 func (n *nftables) bases() ([]*chain, error) {
 	var picked []*nftChain
 	for _, c := range n.chains {
-		if c.base && c.kind == "filter" && c.hook == "input" && c.table.family != "bridge" && len(n.opts.Chains) == 0 {
+		if c.usable() && c.hook == "input" && len(n.opts.Chains) == 0 {
 			picked = append(picked, c)
 		}
 	}
@@ -317,7 +321,7 @@ func (n *nftables) bases() ([]*chain, error) {
 }
 
 func (c *nftChain) usable() bool {
-	return c.base && c.kind == "filter" && c.table.family != "bridge" && c.table.family != "arp" &&
+	return c.base && c.kind == "filter" && !c.table.dormant && c.table.family != "bridge" && c.table.family != "arp" &&
 		slices.Contains([]string{"ingress", "prerouting", "input", "forward"}, c.hook)
 }
 
@@ -352,6 +356,8 @@ func (n *nftables) remarkOnRest(bases []*chain) {
 		}
 		k, why, hint := LeftOut, "", ""
 		switch {
+		case c.table.dormant:
+			why = "the table is dormant"
 		case !c.base:
 			why = "no imported rule jumps to it"
 		case c.kind == "nat" && c.hook == "prerouting":

@@ -330,6 +330,11 @@ func (p *nftRule) vmap(inner json.RawMessage) error {
 	if err != nil {
 		return err
 	}
+	if len(groups) == 0 {
+		p.r.alts, p.r.verb = nil, doCount
+		p.remark(Noticed, "the verdict map is empty: nothing matches", "")
+		return nil
+	}
 	p.split = []*chainRule{}
 	p.finishQuiet()
 	for i, g := range groups {

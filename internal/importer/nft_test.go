@@ -58,6 +58,7 @@ var nftRules = []struct{ name, expr, want, remark string }{
 	{"nothing at all", ``, "", "decides nothing"},
 	{"continue", `{"continue": null}`, "", ""},
 	{"a map of states", `{"vmap": {"key": {"ct": {"key": "state"}}, "data": {"set": [["established", {"accept": null}], ["invalid", {"drop": null}], ["new", {"jump": {"target": "c"}}]]}}}`, "# left out", "left out|established"},
+	{"an empty map", `{"vmap": {"key": ` + payload("tcp", "dport") + `, "data": {"set": []}}}`, "", "map is empty"},
 	{"a map with a catch-all", `{"vmap": {"key": ` + payload("tcp", "dport") + `, "data": {"set": [[22, {"accept": null}], ["*", {"drop": null}]]}}}`, "pass tcp port 22\n# left out", "element *"},
 }
 
@@ -101,6 +102,7 @@ func TestNFTRefuses(t *testing.T) {
 		{"two rulesets", `{"nftables": []} {"nftables": []}`, "something stands behind"},
 		{"no chains", `{"nftables": []}`, "no chains"},
 		{"no chain at input", `{"nftables": [{"table":{"family":"ip","name":"t"}},{"chain":{"family":"ip","table":"t","name":"f","type":"filter","hook":"forward","prio":0,"policy":"drop"}}]}`, "choose with --chain from: ip/t/f"},
+		{"a dormant table", strings.Replace(nftInput(`{"drop": null}`), `"name": "f", "handle": 1`, `"name": "f", "flags": ["dormant"]`, 1), "choose with --chain from: none"},
 		{"a chain of no table", "{\"nftables\": [\n\n{\"chain\":{\"family\":\"ip\",\"table\":\"t\",\"name\":\"f\"}}]}", `a:3: there is no table "ip t"`},
 		{"a rule of no chain", `{"nftables": [{"table":{"family":"ip","name":"t"}},{"rule":{"family":"ip","table":"t","chain":"f","expr":[]}}]}`, `a:1: there is no chain "f"`},
 		{"a jump to nowhere", nftInput(`{"jump": {"target": "nowhere"}}`), `a:9: rule 1 of chain "input" (handle 6): jump to the chain "nowhere"`},

@@ -57,6 +57,11 @@ func (o *output) tellClash(r *chainRule) {
 	}
 }
 
+// near writes a rule as a comment.
+func (o *output) near(statement string) {
+	o.body.WriteString(nearPrefix + printable(statement, 400) + "\n")
+}
+
 func (o *output) comment(text string) {
 	o.body.WriteString("# " + printable(text, 400) + "\n")
 }

@@ -15,11 +15,18 @@ func (o *output) addSet(name, text string) *namedSet {
 	return s
 }
 
-// words are the words of the rules, without labels and comments, to find the names of sets.
+// nearPrefix begins the comments that hold a rule near to one that is left out.
+const nearPrefix = "#   nearest: "
+
+// words are the words of the rules, without labels and other comments, to find the names of sets.
 func words(body []byte) map[string]bool {
 	seen := make(map[string]bool)
 	for line := range bytes.Lines(body) {
-		if line[0] == '#' {
+		rest, isNear := bytes.CutPrefix(line, []byte(nearPrefix))
+		switch {
+		case isNear: // whoever takes it up needs its sets
+			line = rest
+		case line[0] == '#':
 			continue
 		}
 		rule, _, _ := bytes.Cut(line, []byte(` as "`))
