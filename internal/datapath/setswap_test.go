@@ -300,3 +300,32 @@ func TestFullSetRollsUpWhereThePolicySaysSo(t *testing.T) {
 		t.Errorf("a refused entry changed %s to %s", before, got)
 	}
 }
+
+// An addition is seen by the next packet: the program reads the memory that it is written to.
+func TestTheNextPacketSeesAnAddition(t *testing.T) {
+	newTestNet(t)
+	if err := bringPolicy(t, "lv0", abuserPolicy(2000), 0); err != nil {
+		t.Fatal(err)
+	}
+	set, err := OpenSet(t.Context(), "lv0", "abusers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	prog := inForceProgram(t)
+	for i := range 1000 {
+		entry := SetEntry{Prefix: netip.PrefixFrom(address(i), 32)}
+		f, err := packet.Build(packet.Spec{From: entry.Prefix.Addr()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []uint32{xdpPass, xdpDrop} {
+			if ret, err := prog.Run(&ebpf.RunOptions{Data: f}); err != nil || ret != want {
+				t.Fatalf("entry %d: the program returns %d, want %d: %v", i, ret, want, err)
+			}
+			if err := set.Add(t.Context(), entry); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -55,14 +55,27 @@ func inKernel(t testing.TB, max int, c *clock) (mapped, map[int]*runner) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { outer.Close() })
+	sets := map[string]any{"set_x": outer}
+	in := mapped{m: outer}
+	in.swap(t, max, c, nil)
+	return in, map[int]*runner{
+		32:  newRunner(t, callLookup(""), sets, 1024, DynamicFunction4("set_x", "lookup", max)...),
+		128: newRunner(t, callLookup(""), sets, 1024, DynamicFunction6("set_x", "lookup", max)...),
+	}
+}
+
+// swap puts a new set with these entries in the place of what programs read.
+func (in *mapped) swap(t testing.TB, max int, c *clock, entries []Entry) {
+	t.Helper()
+	spec, err := DynamicSpec("set_x", max)
+	if err != nil {
+		t.Fatal(err)
+	}
 	m, err := ebpf.NewMap(spec.InnerMap)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	if err := outer.Put(uint32(0), m); err != nil {
-		t.Fatal(err)
-	}
 	mem, err := unix.Mmap(m.FD(), 0, int(m.ValueSize()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
@@ -79,10 +92,19 @@ func inKernel(t testing.TB, max int, c *clock) (mapped, map[int]*runner) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sets := map[string]any{"set_x": outer}
-	return mapped{d, outer}, map[int]*runner{
-		32:  newRunner(t, callLookup(""), sets, 1024, DynamicFunction4("set_x", "lookup", max)...),
-		128: newRunner(t, callLookup(""), sets, 1024, DynamicFunction6("set_x", "lookup", max)...),
+	in.Dynamic = d
+	addEntries(t, d, entries)
+	if err := in.m.Put(uint32(0), m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func addEntries(t testing.TB, d *Dynamic, entries []Entry) {
+	t.Helper()
+	for _, e := range entries {
+		if err := d.Add(e.Prefix, e.Expires); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -154,6 +176,7 @@ func TestDynamicFollowsAModel(t *testing.T) {
 			c := &clock{now: 1 << 33}
 			const max = 300
 			var d *Dynamic
+			var in mapped
 			var programs map[int]*runner
 			if os.Geteuid() == 0 {
 				now, _, err := kernel.Jiffies()
@@ -161,7 +184,6 @@ func TestDynamicFollowsAModel(t *testing.T) {
 					t.Fatal(err)
 				}
 				c.now = now
-				var in mapped
 				in, programs = inKernel(t, max, c)
 				d = in.Dynamic
 			} else {
@@ -230,10 +252,12 @@ func TestDynamicFollowsAModel(t *testing.T) {
 						around = append(around, p)
 						m[p] = e
 					}
-					if len(list) == 0 {
-						d.Clear()
-					} else if err := d.Replace(list); err != nil {
-						t.Fatalf("step %d: %v", step, err)
+					if programs != nil {
+						in.swap(t, max, c, list)
+						d = in.Dynamic
+					} else {
+						d = newDynamic(t, max, c)
+						addEntries(t, d, list)
 					}
 				}
 				c.now = start
@@ -268,16 +292,6 @@ func TestDynamicIsFull(t *testing.T) {
 	}
 	if d.Len() != 3 || d.Lookup(netip.MustParseAddr("192.0.2.1")) || !d.Lookup(netip.MustParseAddr("203.0.113.9")) {
 		t.Errorf("the ended lease is still there, or the new entry is not: %d entries", d.Len())
-	}
-	if err := d.Replace(make([]Entry, 0)); err != nil || d.Len() != 0 {
-		t.Errorf("replaced by nothing: %v, %d entries", err, d.Len())
-	}
-	four := []Entry{{extra, 0}}
-	for _, p := range parse("192.0.2.1/32", "2001:db8::/64", "198.51.100.0/24") {
-		four = append(four, Entry{p, 0})
-	}
-	if err := d.Replace(four); !errors.Is(err, ErrFull) || d.Len() != 0 {
-		t.Errorf("replaced by more than max: %v, %d entries", err, d.Len())
 	}
 }
 
