@@ -84,6 +84,7 @@ type flattener struct {
 	stateless bool
 	given     int // rules of the input
 	steps     int
+	written   int // ranges of addresses in lists of rules
 	copies    int // resumes that are being written
 
 	order  []*chainRule        // rules that were looked at, in this order
@@ -220,6 +221,10 @@ func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool 
 			m := c.and(&r.alts[i])
 			if m.never {
 				continue
+			}
+			if fl.written += m.weight(); fl.written > maxWritten {
+				fl.err = fmt.Errorf("%s:%d: rules that ask for large sets and other addresses at once would need more than %d addresses in lists; leave the other condition out, or split the set", r.file, r.line, maxWritten)
+				return true
 			}
 			fl.used[r] = true
 			if fl.apply(r, ch, n, m, up, base) && m.equal(&c) {

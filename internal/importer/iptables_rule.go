@@ -74,7 +74,7 @@ func (p *ipRule) remark(k Kind, text, instead string) {
 
 // both narrows the rule by alternatives of which one must hold.
 func (p *ipRule) both(alts ...match) {
-	out, err := narrow(p.r.alts, alts)
+	out, err := narrow(p.r.alts, alts, &p.t.out.written)
 	if err != nil {
 		p.unknown(err.Error(), "split the rule")
 		return
@@ -82,8 +82,8 @@ func (p *ipRule) both(alts ...match) {
 	p.r.alts = out
 }
 
-// narrow is what holds for one of a and one of b.
-func narrow(a, b []match) (out []match, err error) {
+// narrow is what holds for one of a and one of b. written counts the ranges of addresses in lists of all rules.
+func narrow(a, b []match, written *int) (out []match, err error) {
 	if len(a)*len(b) > maxAlternatives {
 		return nil, fmt.Errorf("it would become more than %d rules", maxAlternatives)
 	}
@@ -93,6 +93,12 @@ func narrow(a, b []match) (out []match, err error) {
 				return nil, fmt.Errorf("it asks for two sets about one address of which one is filled at run time")
 			}
 			if m := a[i].and(&b[j]); !m.never {
+				if n := m.weight(); n > 64 {
+					*written += n // short lists are bounded by the input
+				}
+				if *written > maxWritten {
+					return nil, fmt.Errorf("it asks for large sets and other addresses at once, more than a rule can list")
+				}
 				out = append(out, m)
 			}
 		}

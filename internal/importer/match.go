@@ -166,6 +166,20 @@ func (m *match) compatible(o *match) bool {
 	return ok(m.from, o.from) && ok(m.to, o.to)
 }
 
+// weight is the number of addresses ranges that are written with the match itself.
+func (m *match) weight() (n int) {
+	for _, a := range [...]addrMatch{m.from, m.to} {
+		if a.pos != nil && a.pos.name == "" {
+			n += len(a.pos.addrs)
+		}
+	}
+	return n
+}
+
+// maxWritten bounds the ranges of addresses that all rules together have in lists of their own. Large sets have names and are
+// written once; only where two of them meet in one rule does the rule get a list.
+const maxWritten = 1 << 20
+
 // settle draws the conclusions that one field allows about others, so that a match that no packet
 // can have is known as one, and the same match looks the same.
 func (m match) settle() match {
@@ -241,7 +255,7 @@ func (m match) settleAddr(a *addrMatch) match {
 		m = m.with(fEther, only6)
 	}
 	for _, n := range a.neg {
-		m.never = m.never || !n.dynamic && len(a.pos.addrs.minus(n.addrs)) == 0
+		m.never = m.never || !n.dynamic && a.pos.addrs.within(n.addrs)
 	}
 	return m
 }
@@ -414,14 +428,8 @@ func (a addrMatch) write(b *strings.Builder, word string) {
 		case len(s.addrs) == 1:
 			b.WriteString(" " + word + " " + s.addrs[0].String())
 		default:
-			b.WriteString(" " + word + " { ")
-			for i, r := range s.addrs {
-				if i > 0 {
-					b.WriteString(", ")
-				}
-				b.WriteString(r.String())
-			}
-			b.WriteString(" }")
+			b.WriteString(" " + word + " ")
+			writeAddrs(b, s.addrs)
 		}
 	}
 	if a.pos != nil {
@@ -431,6 +439,23 @@ func (a addrMatch) write(b *strings.Builder, word string) {
 		b.WriteString(" not")
 		write(n)
 	}
+}
+
+// writeAddrs writes a list, one element a line where it may be long: a line of a policy has at most
+// 1 MiB, and `levee fmt` lays it out anyway.
+func writeAddrs(b *strings.Builder, in addrSpans) {
+	sep := ", "
+	if len(in) > 64 {
+		sep = ",\n"
+	}
+	b.WriteString("{ ")
+	for i, a := range in {
+		if i > 0 {
+			b.WriteString(sep)
+		}
+		b.WriteString(a.String())
+	}
+	b.WriteString(" }")
 }
 
 func numberText(s span) string {
@@ -455,10 +480,11 @@ func writeList(b *strings.Builder, word string, s spans, top uint64, text func(s
 		b.WriteString(" " + text(s[0]))
 		return
 	}
-	for i, r := range s {
-		b.WriteString([...]string{" { ", ", "}[min(i, 1)] + text(r))
+	var list []string
+	for _, r := range s {
+		list = append(list, text(r))
 	}
-	b.WriteString(" }")
+	b.WriteString(" " + braced(list))
 }
 
 // writeICMP writes types and codes: 8, 3/4, 133-137.
@@ -518,5 +544,9 @@ func braced(list []string) string {
 	if len(list) == 1 {
 		return list[0]
 	}
-	return "{ " + strings.Join(list, ", ") + " }"
+	sep := ", "
+	if len(list) > 64 {
+		sep = ",\n"
+	}
+	return "{ " + strings.Join(list, sep) + " }"
 }

@@ -405,7 +405,7 @@ func (p *nftRule) mapRule(r *chainRule, parts []json.RawMessage, several bool, g
 	}
 	alts, err := p.mapAlts(r, dims, several, g.keys)
 	if err == nil && alts != nil {
-		r.alts, err = narrow(r.alts, alts)
+		r.alts, err = narrow(r.alts, alts, &p.n.out.written)
 	}
 	if err != nil {
 		r.unknown = append(r.unknown, reason{printable(err.Error(), 200), ""})

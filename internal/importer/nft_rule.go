@@ -71,7 +71,7 @@ func (p *nftRule) remark(k Kind, text, instead string) {
 }
 
 func (p *nftRule) both(alts ...match) {
-	out, err := narrow(p.r.alts, alts)
+	out, err := narrow(p.r.alts, alts, &p.n.out.written)
 	if err != nil {
 		p.unknown(err.Error(), "split the rule")
 		return

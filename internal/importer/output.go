@@ -27,6 +27,7 @@ type output struct {
 	names   string // of the inputs
 	tool    string // that printed them
 	clashes map[*chainRule]bool
+	written int // ranges of addresses that rules have in lists while they are read, see narrow
 }
 
 // namedSet is one set statement.
@@ -59,7 +60,7 @@ func (o *output) tellClash(r *chainRule) {
 
 // near writes a rule as a comment.
 func (o *output) near(statement string) {
-	o.body.WriteString(nearPrefix + printable(statement, 400) + "\n")
+	o.body.WriteString(nearPrefix + printable(strings.ReplaceAll(clip(statement, 800), "\n", " "), 400) + "\n")
 }
 
 func (o *output) comment(text string) {

@@ -75,14 +75,7 @@ func dynamicText(most uint64, lease int64) string {
 
 func addressesText(in addrSpans) string {
 	var b strings.Builder
-	b.WriteString("{ ")
-	for i, a := range in {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(a.String())
-	}
-	b.WriteString(" }")
+	writeAddrs(&b, in)
 	return b.String()
 }
 
@@ -91,5 +84,8 @@ func portsText(in spans) string {
 	for _, s := range in {
 		list = append(list, numberText(s))
 	}
-	return "{ " + strings.Join(list, ", ") + " }"
+	if len(list) == 1 { // braced leaves the braces out
+		return "{ " + list[0] + " }"
+	}
+	return braced(list)
 }

@@ -98,7 +98,18 @@ func joinAddrs(in []addrSpan) addrSpans {
 }
 
 func (s addrSpans) and(o addrSpans) addrSpans {
+	if len(s) < len(o) {
+		s, o = o, s
+	}
 	out := addrSpans{}
+	if len(o) <= len(s)/16 { // few in many: look each up, so that chains behind large sets stay quick
+		for _, a := range o {
+			for i := s.from(a.lo); i < len(s) && !a.hi.Less(s[i].lo) && s[i].lo.BitLen() == a.lo.BitLen(); i++ {
+				out = append(out, addrSpan{latest(a.lo, s[i].lo), earliest(a.hi, s[i].hi)})
+			}
+		}
+		return out
+	}
 	for i, j := 0, 0; i < len(s) && j < len(o); {
 		lo, hi := s[i].lo, s[i].hi
 		if lo.Less(o[j].lo) {
@@ -117,6 +128,35 @@ func (s addrSpans) and(o addrSpans) addrSpans {
 		}
 	}
 	return out
+}
+
+// from is the first range that does not end before a.
+func (s addrSpans) from(a netip.Addr) int {
+	return sort.Search(len(s), func(i int) bool { return !s[i].hi.Less(a) })
+}
+
+func latest(a, b netip.Addr) netip.Addr {
+	if a.Less(b) {
+		return b
+	}
+	return a
+}
+
+func earliest(a, b netip.Addr) netip.Addr {
+	if b.Less(a) {
+		return b
+	}
+	return a
+}
+
+// within tells whether all of s is in o. Both are joined, so that each range lies in one of o.
+func (s addrSpans) within(o addrSpans) bool {
+	for _, a := range s {
+		if i := o.from(a.lo); i == len(o) || a.lo.Less(o[i].lo) || o[i].hi.Less(a.hi) || o[i].hi.BitLen() != a.lo.BitLen() {
+			return false
+		}
+	}
+	return true
 }
 
 // minus is what is in s and not in o.
