@@ -90,7 +90,14 @@ func (k *kernelSide) verdicts(frames [][]byte) map[int]bool {
 		}
 		defer unix.Close(s)
 		for i, f := range frames {
-			if err := unix.Sendto(s, f, 0, &unix.SockaddrLinklayer{Ifindex: dev.Index}); err != nil {
+			err := unix.ENOBUFS
+			for try := 0; err == unix.ENOBUFS && try < 200; try++ { // the queue is full on a busy machine
+				if try > 0 {
+					time.Sleep(5 * time.Millisecond)
+				}
+				err, _ = unix.Sendto(s, f, 0, &unix.SockaddrLinklayer{Ifindex: dev.Index}).(unix.Errno)
+			}
+			if err != 0 {
 				return fmt.Errorf("frame %d: %w", i, err)
 			}
 			if i%64 == 63 {
