@@ -258,14 +258,14 @@ func firstLessSecond(listing string) (uint64, error) {
 }
 
 // xdpFilterScript keeps what xdp-filter pins in a bpffs of its own, since its tables are one for the
-// whole machine; it is in force until the end of the shell's input, which begins with the addresses.
+// whole machine; it is in force until the end of the shell's input, which begins with the addresses, or until one is refused.
 const xdpFilterScript = `set -e
 mount -t bpf bpf /sys/fs/bpf
 xdp-filter load %[1]s --mode native --policy allow --features %[2]s
+trap 'xdp-filter unload %[1]s' EXIT
 while read -r address && [ "$address" != end ]; do xdp-filter ip -m src "$address"; done
 echo ready
-cat >/dev/null
-xdp-filter unload %[1]s`
+cat >/dev/null`
 
 // xdpFilter is xdp-filter with a deny list of addresses, each added by a process: it has no other way.
 func xdpFilter(prefixes []netip.Prefix, width int) *tool {
