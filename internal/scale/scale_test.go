@@ -34,6 +34,9 @@ func needRoot(t *testing.T) {
 
 func TestLookupsOfEveryStructureAreRightAndTimed(t *testing.T) {
 	needRoot(t)
+	all := traffics
+	t.Cleanup(func() { traffics = all })
+	traffics = all[:2] // hits and misses: the answers of a mix are not known
 	r, err := Sets(t.Context(), SetOptions{
 		Options: Options{Sizes: []int{50}, Seed: 3, Rounds: minRounds, SkipLab: true}, Entries: []string{"hosts"},
 	})
@@ -172,7 +175,7 @@ func mustDrop(t *testing.T, l *lab.Lab, x *tool, list [][]byte) {
 
 func TestFloodsAreMeasuredByTheRulesOfBench(t *testing.T) {
 	needRoot(t)
-	o := Options{Sizes: []int{12}, Seed: 5, Rounds: minRounds, Attempts: 1, Window: 50 * time.Millisecond, Quick: true, SkipLookups: true, Only: []string{"levee static", "xdp drop"}}
+	o := Options{Sizes: []int{12}, Seed: 5, Rounds: minRounds, Attempts: 1, Window: 50 * time.Millisecond, Quick: true, SkipLookups: true, Only: []string{"levee static"}}
 	r, err := Sets(t.Context(), SetOptions{Options: o, Families: []string{"4"}, Entries: []string{"hosts"}})
 	if errors.Is(err, kernel.ErrRefused) {
 		t.Skip(err) // one core
@@ -186,8 +189,8 @@ func TestFloodsAreMeasuredByTheRulesOfBench(t *testing.T) {
 			t.Errorf("%s: %q, %q, %d windows", x.Name, x.Missing, x.Why, len(x.Windows))
 		}
 	}
-	if len(r.Cases[0].Lab) != 2 {
-		t.Errorf("%d tools, want two", len(r.Cases[0].Lab))
+	if len(r.Cases[0].Lab) != 1 {
+		t.Errorf("%d tools, want one", len(r.Cases[0].Lab))
 	}
 	output(t, r)
 }
