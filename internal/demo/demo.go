@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,7 +44,7 @@ const (
 
 	// Visitors, and what receives for them, come before the flood, with which they share the world's core:
 	// in the world they have machines of their own. All are above what else runs on this machine.
-	visitorsNice, floodNice, serviceNice = -15, -10, -10
+	visitorsNice, floodNice, serviceNice = -15, -10, -15
 )
 
 // ErrNotHeld says that the service was not held with levee: the answer of the demo is no.
@@ -154,6 +155,9 @@ func (s *stage) play(ctx context.Context) (err error) {
 // as the soft interrupt does in which most drivers receive: the ring is full 0.1 ms after it was
 // told to wait.
 func (s *stage) priorities(server, world int) error {
+	if runtime.NumCPU() < 2 {
+		return kernel.Refuse(nil, "the demo needs two cores: one for the server, one for the world")
+	}
 	if server == 0 || world == 0 {
 		return kernel.Refuse(nil, "this kernel does not say which threads receive (needs Linux 6.8)")
 	}

@@ -25,7 +25,7 @@ func picture(lines []string) []byte {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%d" viewBox="0 0 %[1]f %[2]d">`+"\n", w, h)
 	fmt.Fprintf(&b, "<title>%s</title>\n", html.EscapeString(lines[0]))
 	b.WriteString(`<rect width="100%" height="100%" rx="6" fill="#16181d"/>` + "\n")
-	fmt.Fprintf(&b, `<g fill="#d8dce3" font-size="%d" font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace" xml:space="preserve">`+"\n", fontSize)
+	fmt.Fprintf(&b, `<g fill="#d8dce3" font-size="%d" font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace" xml:space="preserve" style="white-space:pre">`+"\n", fontSize)
 	for i, l := range lines {
 		if l == "" {
 			continue

@@ -21,7 +21,7 @@ import (
 // patience is how long a visitor waits for the whole answer, from the moment at which the request was due.
 const patience = time.Second
 
-// page writes what the service answers with: rendered and compressed anew for each visitor, a millisecond or
+// page writes what the service answers with: rendered and compressed anew for each visitor, half a millisecond or
 // so of work, as much as a shop does that has its data at hand.
 func page(w io.Writer, visit int64) error {
 	z := gzip.NewWriter(w)
@@ -32,7 +32,7 @@ func page(w io.Writer, visit int64) error {
 	return z.Close()
 }
 
-const articles = 500
+const articles = 450
 
 // serve is the service: HTTP on addr until ctx ends. ready is called once it accepts connections.
 func serve(ctx context.Context, addr string, ready func()) error {
