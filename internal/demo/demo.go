@@ -310,6 +310,7 @@ func (s *stage) intro(replay *gen.Replay) []string {
 	in, out := s.server.Devices[0], s.world.Devices[0]
 	lines := []string{
 		fmt.Sprintf("A web service at %s, %d requests a second by %d visitors, each waits %v at most.", in.IPv4.Addr(), perSecond, len(out.Clients4), patience),
+		"Each page is rendered anew, about 0.7 ms of work; lighter pages survive without a defence, more slowly.",
 		fmt.Sprintf("The flood comes in by the same device, %s packets a second:", si(s.Rate)),
 	}
 	for _, w := range s.waves {
