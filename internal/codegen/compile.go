@@ -95,7 +95,8 @@ func CompileIR(prog *ir.Program, t Target) (*Program, error) {
 }
 
 // assemble generates the program with the rules of all classes in one function or, where that would be
-// too long for the 16 bits of a jump, with a function for each class.
+// too long for the 16 bits of a jump, in functions. Where these are too many they are made anew,
+// with more questions each.
 func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instructions, error) {
 	for c := newCompiler(prog, t, slots); ; {
 		if size := c.cpus * c.rowBytes; size >= prefix.MaxBytes {

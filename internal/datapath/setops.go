@@ -322,9 +322,6 @@ func (s *Set) List(ctx context.Context) ([]SetEntry, error) {
 	return out, nil
 }
 
-// Dev is the interface that the set's policy is on.
-func (s *Set) Dev() string { return s.dev }
-
 func checkEntries(entries []SetEntry) error {
 	for i, e := range entries {
 		err := checkPrefix(e.Prefix)
