@@ -54,9 +54,6 @@ func Measure(ctx context.Context, o Options, defences []peer.Defence, traces []T
 	return r, l.Close()
 }
 
-// Fingerprint is the machine, as reports name it.
-func Fingerprint() Machine { return fingerprint(0) }
-
 // Summary is the median of values with its 95 % interval, which is unbounded for fewer than six.
 func Summary(values []float64) (median, lo, hi float64) {
 	f := summary(values)

@@ -5,25 +5,26 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/machine"
 	"levee/internal/peer"
 )
 
 // Report is the outcome of a ladder. Its JSON is what `levee bench ladder --json` prints; names of fields
 // stay once shipped.
 type Report struct {
-	Started  time.Time `json:"started"`
-	Command  string    `json:"command"` // to repeat it
-	Quick    bool      `json:"quick"`   // short windows: not to be quoted
-	Rounds   int       `json:"rounds"`
-	WindowMS int64     `json:"window_ms"`
-	WarmupMS int64     `json:"warmup_ms"`
-	Seed     uint64    `json:"seed"`
-	Policy   string    `json:"policy"`
-	Path     []string  `json:"path"` // what all rungs have in common
-	Traffic  []Traffic `json:"traffic"`
-	Machine  Machine   `json:"machine"`
-	Rungs    []*Rung   `json:"rungs"`
-	Caveats  []string  `json:"caveats"`
+	Started  time.Time    `json:"started"`
+	Command  string       `json:"command"` // to repeat it
+	Quick    bool         `json:"quick"`   // short windows: not to be quoted
+	Rounds   int          `json:"rounds"`
+	WindowMS int64        `json:"window_ms"`
+	WarmupMS int64        `json:"warmup_ms"`
+	Seed     uint64       `json:"seed"`
+	Policy   string       `json:"policy"`
+	Path     []string     `json:"path"` // what all rungs have in common
+	Traffic  []Traffic    `json:"traffic"`
+	Machine  machine.Info `json:"machine"`
+	Rungs    []*Rung      `json:"rungs"`
+	Caveats  []string     `json:"caveats"`
 }
 
 // Traffic is one flood of the mix.
@@ -90,7 +91,7 @@ func newReport(o *Options, b *bench) *Report {
 			"generator: live frames on the other core, the same seed for all rungs",
 			"the device is reached by nothing else; reverse-path filter off, static neighbours",
 		},
-		Machine: fingerprint(b.receiverCPU),
+		Machine: machine.Fingerprint(b.receiverCPU),
 		Caveats: []string{"veth has no DMA and no descriptors: ratios carry over to other machines, absolute figures do not"},
 	}
 	if o.Quick {

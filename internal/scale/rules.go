@@ -8,25 +8,25 @@ import (
 
 	"github.com/cilium/ebpf/rlimit"
 
-	"levee/internal/bench"
 	"levee/internal/codegen"
 	"levee/internal/datapath"
 	"levee/internal/kernel"
+	"levee/internal/machine"
 	"levee/internal/packet"
 	"levee/internal/workload"
 )
 
 // RulesReport is what `levee bench rules --json` prints; names of fields stay once shipped.
 type RulesReport struct {
-	Started time.Time     `json:"started"`
-	Command string        `json:"command"` // to repeat it
-	Quick   bool          `json:"quick"`
-	Rounds  int           `json:"rounds"`
-	Seed    uint64        `json:"seed"`
-	Frames  int           `json:"frames"` // different packets of a trace
-	Machine bench.Machine `json:"machine"`
-	Cases   []*RuleCase   `json:"cases"`
-	Caveats []string      `json:"caveats"`
+	Started time.Time    `json:"started"`
+	Command string       `json:"command"` // to repeat it
+	Quick   bool         `json:"quick"`
+	Rounds  int          `json:"rounds"`
+	Seed    uint64       `json:"seed"`
+	Frames  int          `json:"frames"` // different packets of a trace
+	Machine machine.Info `json:"machine"`
+	Cases   []*RuleCase  `json:"cases"`
+	Caveats []string     `json:"caveats"`
 }
 
 // RuleCase is one set of rules.
@@ -78,7 +78,7 @@ func Rules(ctx context.Context, o RuleOptions) (*RulesReport, error) {
 	}
 	r := &RulesReport{
 		Started: time.Now().UTC().Truncate(time.Second), Command: o.Command, Quick: o.Quick, Rounds: o.Rounds, Seed: o.Seed,
-		Frames: frames, Machine: bench.Fingerprint(), Caveats: ruleCaveats,
+		Frames: frames, Machine: machine.Fingerprint(0), Caveats: ruleCaveats,
 	}
 	cases, err := o.cases()
 	if err != nil {

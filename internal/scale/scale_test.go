@@ -19,6 +19,7 @@ import (
 	"levee/internal/gen"
 	"levee/internal/kernel"
 	"levee/internal/lab"
+	"levee/internal/machine"
 	"levee/internal/oracle"
 	"levee/internal/peer"
 	"levee/internal/policy"
@@ -384,7 +385,7 @@ func TestIntervalsFitIntoJSON(t *testing.T) {
 	if figure(nil) != nil {
 		t.Error("nothing has a figure")
 	}
-	_, err := json.Marshal(SetsReport{Machine: bench.Machine{}})
+	_, err := json.Marshal(SetsReport{Machine: machine.Info{}})
 	if err != nil {
 		t.Error(err)
 	}

@@ -10,21 +10,21 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 
-	"levee/internal/bench"
 	"levee/internal/kernel"
+	"levee/internal/machine"
 	"levee/internal/workload"
 )
 
 // SetsReport is what `levee bench sets --json` prints; names of fields stay once shipped.
 type SetsReport struct {
-	Started time.Time     `json:"started"`
-	Command string        `json:"command"` // to repeat it
-	Quick   bool          `json:"quick"`
-	Rounds  int           `json:"rounds"`
-	Seed    uint64        `json:"seed"`
-	Machine bench.Machine `json:"machine"`
-	Cases   []*SetCase    `json:"cases"`
-	Caveats []string      `json:"caveats"`
+	Started time.Time    `json:"started"`
+	Command string       `json:"command"` // to repeat it
+	Quick   bool         `json:"quick"`
+	Rounds  int          `json:"rounds"`
+	Seed    uint64       `json:"seed"`
+	Machine machine.Info `json:"machine"`
+	Cases   []*SetCase   `json:"cases"`
+	Caveats []string     `json:"caveats"`
 }
 
 // SetCase is one set.
@@ -97,7 +97,7 @@ func Sets(ctx context.Context, o SetOptions) (*SetsReport, error) {
 	}
 	r := &SetsReport{
 		Started: time.Now().UTC().Truncate(time.Second), Command: o.Command, Quick: o.Quick, Rounds: o.Rounds, Seed: o.Seed,
-		Machine: bench.Fingerprint(), Caveats: setCaveats,
+		Machine: machine.Fingerprint(0), Caveats: setCaveats,
 	}
 	for _, w := range o.cases() {
 		c := &SetCase{Family: w.family(), Entries: w.entries, Size: len(w.prefixes), Structures: []*Structure{}, Lab: []*Tool{}}

@@ -5,11 +5,11 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"levee/internal/bench"
+	"levee/internal/machine"
 	"levee/internal/workload"
 )
 
-func heading(w io.Writer, m *bench.Machine, rounds int) {
+func heading(w io.Writer, m *machine.Info, rounds int) {
 	fmt.Fprintf(w, "%s, %s MHz, %d cores; Linux %s; %d rounds, medians with 95 %% intervals\n", m.CPU, m.MHz, m.Cores, m.Kernel, rounds)
 }
 

@@ -1,4 +1,9 @@
-package bench
+// Package machine reads what figures depend on: kernel, processor, mitigations, and the versions of the
+// tools that levee is compared with.
+//
+// Nothing goes in but the number of a core; out comes an Info, with empty fields where the machine does
+// not tell. It must never change anything, and never fail: a report without a governor is still a report.
+package machine
 
 import (
 	"context"
@@ -13,8 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is what figures depend on. What the machine does not tell is empty.
-type Machine struct {
+// Info is what figures depend on. What the machine does not tell is empty. Names of JSON fields stay
+// once shipped.
+type Info struct {
 	Kernel      string            `json:"kernel"`
 	Arch        string            `json:"arch"`
 	CPU         string            `json:"cpu"`
@@ -29,8 +35,9 @@ type Machine struct {
 	Tools       map[string]string `json:"tools"` // versions of the peers
 }
 
-func fingerprint(cpu int) Machine {
-	m := Machine{
+// Fingerprint reads the machine; frequency and governor are those of one core, counted from 0.
+func Fingerprint(cpu int) Info {
+	m := Info{
 		Arch: runtime.GOARCH, Cores: runtime.NumCPU(),
 		Governor:    line(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpu)),
 		JIT:         line("/proc/sys/net/core/bpf_jit_enable"),
@@ -65,7 +72,7 @@ func fingerprint(cpu int) Machine {
 }
 
 // readCPUInfo reads the block of one core in /proc/cpuinfo.
-func (m *Machine) readCPUInfo(cpu int) {
+func (m *Info) readCPUInfo(cpu int) {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return

@@ -1,0 +1,69 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// Value is a single figure without an interval.
+func Value(x, y float64) Point { return Point{X: x, Y: &y} }
+
+// Measured is the median of rounds with its 95 % interval; fewer than six rounds have no interval, none at all
+// is a Gap.
+func Measured(x float64, rounds []float64) Point {
+	if len(rounds) == 0 {
+		return Gap(x, "not measured")
+	}
+	y, low, high := Summary(rounds)
+	p := Point{X: x, Y: &y, Rounds: rounds}
+	return p.Between(low, high)
+}
+
+// Bin is a column of a histogram, from x to to.
+func Bin(x, to, y float64) Point { return Point{X: x, XTo: &to, Y: &y} }
+
+// Gap says why there is no figure.
+func Gap(x float64, why string) Point { return Point{X: x, Invalid: true, Why: why} }
+
+// Between gives the point an interval. A bound that is not finite is none.
+func (p Point) Between(low, high float64) Point {
+	if finite(low) {
+		p.Low = &low
+	}
+	if finite(high) {
+		p.High = &high
+	}
+	return p
+}
+
+// Of names the point: the bar that it is, or what is shown on hover.
+func (p Point) Of(label string) Point { p.Label = label; return p }
+
+// Bound marks the point as a lower bound where yes.
+func (p Point) Bound(atLeast bool) Point { p.AtLeast = atLeast; return p }
+
+// Text is a cell of words.
+func Text(s string) Cell { return Cell{Text: s} }
+
+// Number is a cell with a number, printed with up to four digits.
+func Number(v float64) Cell { return Cell{strconv.FormatFloat(round(v, 4), 'f', -1, 64), &v} }
+
+// Quantity is a number that is printed in a way of the caller's own; it is sorted by v.
+func Quantity(v float64, format string, args ...any) Cell {
+	return Cell{fmt.Sprintf(format, args...), &v}
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// round keeps so many significant digits.
+func round(v float64, digits int) float64 {
+	if v == 0 || !finite(v) {
+		return v
+	}
+	scale := math.Pow10(digits - 1 - int(math.Floor(math.Log10(math.Abs(v)))))
+	if !finite(scale) || scale == 0 {
+		return v
+	}
+	return math.Round(v*scale) / scale
+}
