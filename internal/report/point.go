@@ -26,13 +26,10 @@ func Bin(x, to, y float64) Point { return Point{X: x, XTo: &to, Y: &y} }
 // Gap says why there is no figure.
 func Gap(x float64, why string) Point { return Point{X: x, Invalid: true, Why: why} }
 
-// Between gives the point an interval. A bound that is not finite is none.
+// Between gives the point an interval; with a bound that is not finite there is none.
 func (p Point) Between(low, high float64) Point {
-	if finite(low) {
-		p.Low = &low
-	}
-	if finite(high) {
-		p.High = &high
+	if finite(low) && finite(high) {
+		p.Low, p.High = &low, &high
 	}
 	return p
 }

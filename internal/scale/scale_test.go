@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"levee/internal/bench"
 	"levee/internal/codegen"
 	"levee/internal/gen"
 	"levee/internal/kernel"
