@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"levee/internal/oracle"
@@ -113,39 +116,93 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 			}
 		}
 	}
-	stats := Stats{Decided: map[int]int{}}
-	sums := make([][]uint64, len(engines))
-	for i := range sums {
-		sums[i] = make([]uint64, len(c.Policy.Slots()))
+	r := &comparison{c: c, oracle: o, engines: engines, stats: Stats{Decided: map[int]int{}}, sums: make([][]uint64, len(engines))}
+	for i := range r.sums {
+		r.sums[i] = make([]uint64, len(c.Policy.Slots()))
 	}
+	block := make([][]byte, 0, blockFrames)
 	for f := range Packets(filled(c), c.Seed, c.Frames) {
-		if err := ctx.Err(); err != nil {
-			return stats, err
+		if block = append(block, f); len(block) < blockFrames {
+			continue
 		}
-		stats.Frames++
-		want := o.Eval(f)
-		stats.Decided[want.Slot]++
+		if err := r.judge(ctx, block); err != nil {
+			return r.stats, err
+		}
+		block = block[:0]
+	}
+	if err := r.judge(ctx, block); err != nil {
+		return r.stats, err
+	}
+	return r.stats, compareSums(c, r.sums, engines)
+}
+
+// blockFrames is how many frames the oracle judges at a time, on all cores.
+const blockFrames = 1024
+
+// comparison is one under way.
+type comparison struct {
+	c       Case
+	oracle  *oracle.Evaluator
+	engines []Engine
+	stats   Stats
+	sums    [][]uint64 // packets by slot, for each engine
+}
+
+// judge compares the verdicts on some frames.
+func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for i, want := range verdicts(r.oracle, frames) {
+		r.stats.Frames++
+		r.stats.Decided[want.Slot]++
 		if want.Malformed != packet.WellFormed {
-			stats.Malformed++
+			r.stats.Malformed++
 		}
-		for i, e := range engines {
-			slot, action, err := e.Eval(f)
-			if errors.Is(err, ErrNotRun) {
-				continue
-			}
-			if err != nil {
-				return stats, fmt.Errorf("seed %d, frame %d (%x): %T: %w", c.Seed, stats.Frames, f, e, err)
-			}
-			if slot != want.Slot || action != want.Action {
-				return stats, &Difference{Case: c, N: stats.Frames, Frame: f, Engine: fmt.Sprintf("%T", e),
-					Want: verdict(c.Policy, want.Slot, want.Action), Got: verdict(c.Policy, slot, action), Story: o.Explain(f)}
-			}
-			for _, counted := range append(want.Counted, want.Slot) {
-				sums[i][counted]++
+		for j := range r.engines {
+			if err := r.ask(j, frames[i], want); err != nil {
+				return err
 			}
 		}
 	}
-	return stats, compareSums(c, sums, engines)
+	return nil
+}
+
+// ask compares the verdict of one engine on one frame with the oracle's.
+func (r *comparison) ask(engine int, f []byte, want oracle.Result) error {
+	c, e := r.c, r.engines[engine]
+	slot, action, err := e.Eval(f)
+	if errors.Is(err, ErrNotRun) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("seed %d, frame %d (%x): %T: %w", c.Seed, r.stats.Frames, f, e, err)
+	}
+	if slot != want.Slot || action != want.Action {
+		return &Difference{Case: c, N: r.stats.Frames, Frame: f, Engine: fmt.Sprintf("%T", e),
+			Want: verdict(c.Policy, want.Slot, want.Action), Got: verdict(c.Policy, slot, action), Story: r.oracle.Explain(f)}
+	}
+	r.sums[engine][want.Slot]++
+	for _, counted := range want.Counted {
+		r.sums[engine][counted]++
+	}
+	return nil
+}
+
+// verdicts are the oracle's, in the order of the frames.
+func verdicts(o *oracle.Evaluator, frames [][]byte) []oracle.Result {
+	out := make([]oracle.Result, len(frames))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(frames)); i = next.Add(1) - 1 {
+				out[i] = o.Eval(frames[i])
+			}
+		})
+	}
+	wg.Wait()
+	return out
 }
 
 func compareSums(c Case, sums [][]uint64, engines []Engine) error {

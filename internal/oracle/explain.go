@@ -57,7 +57,7 @@ func (e *Evaluator) Explain(frame []byte) Trace {
 		}
 		one := Tried{Slot: t.slot, Where: e.p.Where(s), Text: text, Matched: t.failed == nil}
 		if t.failed != nil {
-			one.Term, one.Got = termText(t.failed), e.got(t.failed, &pkt)
+			one.Term, one.Got = termText(t.failed), got(t.failed.Field, &pkt)
 		}
 		tr.Tried = append(tr.Tried, one)
 	})
@@ -79,16 +79,18 @@ func (e *Evaluator) why(tr *Trace) string {
 	return fmt.Sprintf("%s: by %s", tr.Result.Action, by)
 }
 
-// got is what the packet has in the field of a term that failed.
-func (e *Evaluator) got(t *policy.Term, pkt *packet.Packet) string {
-	if present, _ := e.look(t, pkt); !present {
-		return "the packet has no " + fieldNames[t.Field]
+// got is what a packet has in the field of a term that failed.
+func got(f policy.Field, pkt *packet.Packet) string {
+	var vs values
+	vs.read(pkt)
+	if !vs[f].present {
+		return "the packet has no " + fieldNames[f]
 	}
-	return fieldNames[t.Field] + " is " + value(t.Field, pkt)
+	return fieldNames[f] + " is " + valueText(f, pkt, vs[f].lo)
 }
 
-// value prints the field of a packet that has it.
-func value(f policy.Field, pkt *packet.Packet) string {
+// valueText prints the field of a packet that has it; v is its number, where it is one.
+func valueText(f policy.Field, pkt *packet.Packet, v uint64) string {
 	switch f {
 	case policy.SrcAddr, policy.DstAddr:
 		return address(f, pkt).String()
@@ -99,7 +101,6 @@ func value(f policy.Field, pkt *packet.Packet) string {
 	case policy.TCPFlags:
 		return flagNames(pkt.Flags)
 	}
-	v, _ := number(f, pkt)
 	return numberText(f, v)
 }
 

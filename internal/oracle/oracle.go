@@ -15,11 +15,14 @@ import (
 	"levee/internal/policy"
 )
 
-// Evaluator judges frames by one policy. It is not safe for concurrent use.
+// Evaluator judges frames by one policy. Several goroutines may use Eval and Explain at the same time,
+// but not while entries change or the clock is set.
 type Evaluator struct {
-	p    *policy.Policy
-	sets map[*policy.Set]*addressSet
-	now  func() time.Time
+	p       *policy.Policy
+	protect []rule
+	rules   []rule
+	sets    map[*policy.Set]*addressSet
+	now     func() time.Time
 }
 
 // Result is what happened to a frame.
@@ -39,6 +42,7 @@ func New(p *policy.Policy) *Evaluator {
 			e.sets[s] = newAddressSet(s.Prefixes)
 		}
 	}
+	e.protect, e.rules = e.prepare(p.Protect), e.prepare(p.Rules)
 	return e
 }
 
@@ -94,7 +98,7 @@ func (e *Evaluator) dynamic(name string) (*policy.Set, error) {
 func (e *Evaluator) Eval(frame []byte) Result {
 	var pkt packet.Packet
 	packet.Decode(frame, &pkt)
-	return e.judge(&pkt, func(tried) {})
+	return e.judge(&pkt, nil)
 }
 
 // tried is told of each rule that was looked at, in order.
@@ -103,34 +107,40 @@ type tried struct {
 	failed *policy.Term // the first term that did not hold; nil: the rule matched
 }
 
-// judge walks the five steps of docs/language.md "How a packet is judged".
+// judge walks the five steps of docs/language.md "How a packet is judged". watch, if there is one, is
+// told of each rule.
 func (e *Evaluator) judge(pkt *packet.Packet, watch func(tried)) Result {
 	res := Result{Malformed: pkt.Malformed}
 	if pkt.Malformed != packet.WellFormed {
 		e.judgeMalformed(pkt, &res, watch)
 		return res
 	}
-	for i, r := range e.p.Protect {
-		if e.matches(r, pkt, e.p.ProtectSlot(i), watch) {
+	var vs values
+	vs.read(pkt)
+	for i := range e.protect {
+		if e.matches(&e.protect[i], pkt, &vs, e.p.ProtectSlot(i), watch) {
 			res.Slot, res.Action = e.p.ProtectSlot(i), policy.Pass
 			return res
 		}
 	}
-	for i, r := range e.p.Rules {
-		if r.Malformed || !e.matches(r, pkt, e.p.RuleSlot(i), watch) {
+	for i := range e.rules {
+		r := &e.rules[i]
+		if r.malformed || !e.matches(r, pkt, &vs, e.p.RuleSlot(i), watch) {
 			continue
 		}
-		if r.Action == policy.Count {
+		if r.action == policy.Count {
 			res.Counted = append(res.Counted, e.p.RuleSlot(i))
 			continue
 		}
-		res.Slot, res.Action = e.p.RuleSlot(i), r.Action
+		res.Slot, res.Action = e.p.RuleSlot(i), r.action
 		return res
 	}
 	if e.p.Essential {
-		for i, rule := range essential {
-			if rule(pkt) {
-				watch(tried{slot: e.p.EssentialSlot(i)})
+		for i, holds := range essential {
+			if holds(pkt) {
+				if watch != nil {
+					watch(tried{slot: e.p.EssentialSlot(i)})
+				}
 				res.Slot, res.Action = e.p.EssentialSlot(i), policy.Pass
 				return res
 			}
@@ -142,30 +152,37 @@ func (e *Evaluator) judge(pkt *packet.Packet, watch func(tried)) Result {
 
 // judgeMalformed looks at the rules that say `malformed`, and at no other.
 func (e *Evaluator) judgeMalformed(pkt *packet.Packet, res *Result, watch func(tried)) {
-	for i, r := range e.p.Rules {
-		if !r.Malformed {
+	for i := range e.rules {
+		r := &e.rules[i]
+		if !r.malformed {
 			continue
 		}
-		watch(tried{slot: e.p.RuleSlot(i)})
-		if r.Action == policy.Count {
+		if watch != nil {
+			watch(tried{slot: e.p.RuleSlot(i)})
+		}
+		if r.action == policy.Count {
 			res.Counted = append(res.Counted, e.p.RuleSlot(i))
 			continue
 		}
-		res.Slot, res.Action = e.p.RuleSlot(i), r.Action
+		res.Slot, res.Action = e.p.RuleSlot(i), r.action
 		return
 	}
 	res.Slot, res.Action = int(pkt.Malformed)-1, policy.Drop
 }
 
 // matches says whether all terms of r hold for a well-formed packet.
-func (e *Evaluator) matches(r *policy.Rule, pkt *packet.Packet, slot int, watch func(tried)) bool {
-	for i := range r.Match {
-		if !e.holds(&r.Match[i], pkt) {
-			watch(tried{slot: slot, failed: &r.Match[i]})
+func (e *Evaluator) matches(r *rule, pkt *packet.Packet, vs *values, slot int, watch func(tried)) bool {
+	for i := range r.terms {
+		if !e.holds(&r.terms[i], pkt, vs) {
+			if watch != nil {
+				watch(tried{slot: slot, failed: r.terms[i].of})
+			}
 			return false
 		}
 	}
-	watch(tried{slot: slot})
+	if watch != nil {
+		watch(tried{slot: slot})
+	}
 	return true
 }
 

@@ -1,52 +1,149 @@
 package oracle
 
 import (
+	"encoding/binary"
 	"net/netip"
 
 	"levee/internal/packet"
 	"levee/internal/policy"
 )
 
-// holds is three-valued logic cut to two: a term whose field the packet does not have does not
-// hold, negated or not.
-func (e *Evaluator) holds(t *policy.Term, pkt *packet.Packet) bool {
-	present, inside := e.look(t, pkt)
-	return present && inside != t.Not
+// number is a value of any field, or an address, as 128 bits.
+type number struct{ hi, lo uint64 }
+
+func (n number) less(m number) bool { return n.hi < m.hi || n.hi == m.hi && n.lo < m.lo }
+
+// value is what a packet has in a field. The zero value says that it has no such field.
+type value struct {
+	present bool
+	family  packet.Family // of an address; AnyFamily for all else
+	number
 }
 
-// look says whether the packet has the field that t looks at, and if so, whether its value is
-// among those of t.
-func (e *Evaluator) look(t *policy.Term, pkt *packet.Packet) (present, inside bool) {
-	switch t.Field {
-	case policy.SrcAddr, policy.DstAddr:
-		if !pkt.IsIP() {
-			return false, false
+// values are all fields of a packet, read once, so that rules have only to compare.
+type values [policy.NumFields]value
+
+// span is the values from first to last, both included. An IPv4 address is never in a span of IPv6
+// addresses, nor the other way round, mapped or not.
+type span struct {
+	family      packet.Family
+	first, last number
+}
+
+func (s *span) holds(v *value) bool {
+	return s.family == v.family && !v.less(s.first) && !s.last.less(v.number)
+}
+
+// term is one condition of a rule with its values as spans.
+type term struct {
+	field      policy.Field
+	not        bool
+	mask, want uint8       // TCP flags: flags & mask == want
+	spans      []span      // all other fields: one of them holds the value ...
+	set        *addressSet // ... or this does
+	of         *policy.Term
+}
+
+// rule is a rule whose terms must all hold.
+type rule struct {
+	terms     []term
+	action    policy.Action
+	malformed bool
+}
+
+// prepare turns rules into rows of comparisons. They lie behind each other in memory, in the order in
+// which they are looked at: for ten thousand rules most of the time goes into fetching them.
+func (e *Evaluator) prepare(list []*policy.Rule) []rule {
+	terms, spans := 0, 0
+	for _, r := range list {
+		for i := range r.Match {
+			terms++
+			spans += len(r.Match[i].Ranges) + len(r.Match[i].Prefixes) + len(r.Match[i].Services)
 		}
-		return true, e.containsAddr(t, address(t.Field, pkt))
-	case policy.SrcService, policy.DstService:
-		if !pkt.HasPorts() {
-			return false, false
-		}
-		port := pkt.DstPort
-		if t.Field == policy.SrcService {
-			port = pkt.SrcPort
-		}
-		return true, containsService(t, pkt.Proto, port)
-	case policy.TCPFlags:
-		if pkt.Transport != packet.TCPTransport {
-			return false, false
-		}
-		return true, pkt.Flags&t.Mask == t.Value
 	}
-	v, present := number(t.Field, pkt)
-	if !present {
-		return false, false
+	allTerms, allSpans := make([]term, 0, terms), make([]span, 0, spans)
+	out := make([]rule, len(list))
+	for i, r := range list {
+		first := len(allTerms)
+		for j := range r.Match {
+			from := len(allSpans)
+			allSpans = e.appendSpans(allSpans, &r.Match[j])
+			t := term{field: r.Match[j].Field, not: r.Match[j].Not, mask: r.Match[j].Mask, want: r.Match[j].Value,
+				spans: allSpans[from:len(allSpans):len(allSpans)], set: e.sets[r.Match[j].Set], of: &r.Match[j]}
+			allTerms = append(allTerms, t)
+		}
+		out[i] = rule{terms: allTerms[first:len(allTerms):len(allTerms)], action: r.Action, malformed: r.Malformed}
 	}
-	ranges := t.Ranges
+	return out
+}
+
+// appendSpans adds what t names, in the rule or in a set of ports or services, to spans. A set of addresses
+// is asked as it is, since its entries come and go.
+func (e *Evaluator) appendSpans(spans []span, t *policy.Term) []span {
+	ranges, services := t.Ranges, t.Services
 	if t.Set != nil {
-		ranges = t.Set.Ports
+		ranges, services = t.Set.Ports, t.Set.Services
 	}
-	return true, containsNumber(ranges, v)
+	for _, r := range ranges {
+		spans = append(spans, span{first: number{lo: r.Lo}, last: number{lo: r.Hi}})
+	}
+	for _, s := range services {
+		spans = append(spans, span{first: service(s.Proto, s.Lo), last: service(s.Proto, s.Hi)})
+	}
+	for _, p := range t.Prefixes {
+		spans = append(spans, prefixSpan(p))
+	}
+	return spans
+}
+
+// service is a protocol with a port in one number.
+func service(proto uint8, port uint16) number { return number{lo: uint64(proto)<<16 | uint64(port)} }
+
+// addressValue is an address as a number, and its family.
+func addressValue(a netip.Addr) value {
+	if a.Is4() {
+		b := a.As4()
+		return value{true, packet.IPv4, number{lo: uint64(binary.BigEndian.Uint32(b[:]))}}
+	}
+	b := a.As16()
+	return value{true, packet.IPv6, number{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}}
+}
+
+// prefixSpan is the first to the last address of a prefix.
+func prefixSpan(p netip.Prefix) span {
+	v := addressValue(p.Masked().Addr())
+	s := span{v.family, v.number, v.number}
+	for bit := range p.Addr().BitLen() - p.Bits() {
+		if bit < 64 {
+			s.last.lo |= 1 << bit
+		} else {
+			s.last.hi |= 1 << (bit - 64)
+		}
+	}
+	return s
+}
+
+// holds is three-valued logic cut to two: a term whose field the packet does not have does not
+// hold, negated or not.
+func (e *Evaluator) holds(t *term, pkt *packet.Packet, vs *values) bool {
+	v := &vs[t.field]
+	return v.present && e.inside(t, pkt, v) != t.not
+}
+
+// inside says whether the value is among those of t.
+func (e *Evaluator) inside(t *term, pkt *packet.Packet, v *value) bool {
+	if t.field == policy.TCPFlags {
+		return uint8(v.lo)&t.mask == t.want
+	}
+	if t.set != nil {
+		return t.set.contains(address(t.field, pkt), e.now())
+	}
+	for i := range t.spans {
+		if t.spans[i].holds(v) {
+			return true
+		}
+	}
+	return false
 }
 
 func address(f policy.Field, pkt *packet.Packet) netip.Addr {
@@ -56,76 +153,36 @@ func address(f policy.Field, pkt *packet.Packet) netip.Addr {
 	return pkt.Dst
 }
 
-// number is the value of a numeric field, and whether the packet has it.
-func number(f policy.Field, pkt *packet.Packet) (v uint64, present bool) {
-	switch f {
-	case policy.SrcPort:
-		return uint64(pkt.SrcPort), pkt.HasPorts()
-	case policy.DstPort:
-		return uint64(pkt.DstPort), pkt.HasPorts()
-	case policy.Proto:
-		return uint64(pkt.Proto), pkt.IsIP()
-	case policy.EtherType:
-		return uint64(pkt.EtherType), true
-	case policy.ICMPType:
-		return uint64(pkt.Type)<<8 | uint64(pkt.Code), pkt.Transport == packet.ICMPTransport
-	case policy.ICMP6Type:
-		return uint64(pkt.Type)<<8 | uint64(pkt.Code), pkt.Transport == packet.ICMP6Transport
-	case policy.Len:
-		return uint64(pkt.Len), true
-	case policy.TTL:
-		return uint64(pkt.TTL), pkt.IsIP()
-	case policy.DSCP:
-		return uint64(pkt.DSCP), pkt.IsIP()
-	case policy.VLAN:
-		return uint64(pkt.VLAN), pkt.Tags > 0
-	case policy.InnerVLAN:
-		return uint64(pkt.InnerVLAN), pkt.Tags == 2
-	case policy.Tags:
-		return uint64(pkt.Tags), true
-	case policy.SrcMAC:
-		return pkt.SrcMAC, true
-	case policy.DstMAC:
-		return pkt.DstMAC, true
-	case policy.Fragment:
-		if pkt.Fragment {
-			return 1, pkt.IsIP()
-		}
-		return 0, pkt.IsIP()
+// read takes all fields out of a well-formed packet.
+func (vs *values) read(pkt *packet.Packet) {
+	has := func(f policy.Field, present bool, v uint64) {
+		vs[f] = value{present: present, number: number{lo: v}}
 	}
-	return 0, false
-}
-
-func (e *Evaluator) containsAddr(t *policy.Term, a netip.Addr) bool {
-	if t.Set != nil {
-		return e.sets[t.Set] != nil && e.sets[t.Set].contains(a, e.now())
+	ip, ports := pkt.IsIP(), pkt.HasPorts()
+	*vs = values{}
+	if ip {
+		vs[policy.SrcAddr], vs[policy.DstAddr] = addressValue(pkt.Src), addressValue(pkt.Dst)
 	}
-	for _, p := range t.Prefixes {
-		if p.Contains(a) {
-			return true
-		}
+	has(policy.SrcPort, ports, uint64(pkt.SrcPort))
+	has(policy.DstPort, ports, uint64(pkt.DstPort))
+	has(policy.SrcService, ports, service(pkt.Proto, pkt.SrcPort).lo)
+	has(policy.DstService, ports, service(pkt.Proto, pkt.DstPort).lo)
+	has(policy.Proto, ip, uint64(pkt.Proto))
+	has(policy.EtherType, true, uint64(pkt.EtherType))
+	has(policy.ICMPType, pkt.Transport == packet.ICMPTransport, uint64(pkt.Type)<<8|uint64(pkt.Code))
+	has(policy.ICMP6Type, pkt.Transport == packet.ICMP6Transport, uint64(pkt.Type)<<8|uint64(pkt.Code))
+	has(policy.TCPFlags, pkt.Transport == packet.TCPTransport, uint64(pkt.Flags))
+	has(policy.Len, true, uint64(pkt.Len))
+	has(policy.TTL, ip, uint64(pkt.TTL))
+	has(policy.DSCP, ip, uint64(pkt.DSCP))
+	has(policy.VLAN, pkt.Tags > 0, uint64(pkt.VLAN))
+	has(policy.InnerVLAN, pkt.Tags == 2, uint64(pkt.InnerVLAN))
+	has(policy.Tags, true, uint64(pkt.Tags))
+	has(policy.SrcMAC, true, pkt.SrcMAC)
+	has(policy.DstMAC, true, pkt.DstMAC)
+	fragment := uint64(0)
+	if pkt.Fragment {
+		fragment = 1
 	}
-	return false
-}
-
-func containsService(t *policy.Term, proto uint8, port uint16) bool {
-	services := t.Services
-	if t.Set != nil {
-		services = t.Set.Services
-	}
-	for _, s := range services {
-		if s.Proto == proto && s.Lo <= port && port <= s.Hi {
-			return true
-		}
-	}
-	return false
-}
-
-func containsNumber(ranges []policy.Range, v uint64) bool {
-	for _, r := range ranges {
-		if r.Lo <= v && v <= r.Hi {
-			return true
-		}
-	}
-	return false
+	has(policy.Fragment, ip, fragment)
 }
