@@ -16,7 +16,7 @@ export GOFLAGS := -buildvcs=false $(filter-out -buildvcs=%,$(GOFLAGS))
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help build demo generate test lint bench
+.PHONY: help build demo generate test lint bench soak
 
 help:
 	@echo 'make build       bin/levee, a static binary (needs only Go)'
@@ -24,6 +24,7 @@ help:
 	@echo 'make test        everything CI checks: generated files, lint, all tests (root)'
 	@echo 'make lint        gofmt, go vet, staticcheck'
 	@echo 'make generate    rebuild the BPF objects and generated Go, format (clang-19)'
+	@echo 'make soak        the long comparisons with published data, writes docs/soak.md: make soak DATA=DIR (root)'
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
 
 build:
@@ -52,6 +53,10 @@ lint:
 	GO=$(GO) scripts/check-format
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+
+soak:
+	@scripts/deps test
+	GO=$(GO) scripts/soak docs/soak.md
 
 bench:
 	@scripts/deps bench

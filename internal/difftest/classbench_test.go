@@ -15,11 +15,14 @@ import (
 	"levee/internal/datapath"
 	"levee/internal/importer"
 	"levee/internal/policy"
+	"levee/internal/workload"
 )
 
 var (
 	classBenchSets    = flag.String("classbench", "", "TestClassBench: also the filter sets that match this pattern")
 	classBenchPackets = flag.Int("classbench-packets", 2000, "TestClassBench: packets for each set")
+	generatedRules    = flag.Int("generated", 1000, "TestGeneratedRules: rules of each shape")
+	generatedPackets  = flag.Int("generated-packets", 2000, "TestGeneratedRules: packets for each shape")
 )
 
 // TestClassBench compares filter sets, imported, with packets made from their rules. The sets are
@@ -28,7 +31,10 @@ var (
 //	go test ./internal/difftest -run ClassBench -classbench '../../../data/*_1k' -classbench-packets 1000000 -timeout 0
 func TestClassBench(t *testing.T) {
 	needRoot(t)
-	sets := map[string][]byte{"400 generated": filters(21, 400), "60 generated": filters(22, 60)}
+	for i, n := range []int{400, 60} {
+		name := fmt.Sprintf("%d filters", n)
+		t.Run(name, func(t *testing.T) { compareSet(t, name, filters(uint64(21+i), n), *classBenchPackets) })
+	}
 	files, err := filepath.Glob(*classBenchSets)
 	if err != nil {
 		t.Fatal(err)
@@ -37,16 +43,45 @@ func TestClassBench(t *testing.T) {
 		t.Fatalf("no file matches %s", *classBenchSets)
 	}
 	for _, file := range files {
-		if sets[filepath.Base(file)], err = os.ReadFile(file); err != nil {
+		set, err := os.ReadFile(file)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	for name, set := range sets {
-		t.Run(name, func(t *testing.T) { compareSet(t, name, set) })
+		name := filepath.Base(file)
+		t.Run(name, func(t *testing.T) { compareSet(t, name, set, *classBenchPackets) })
 	}
 }
 
-func compareSet(t *testing.T, name string, set []byte) {
+// TestGeneratedRules compares rules drawn with ClassBench's distributions in each of its shapes.
+func TestGeneratedRules(t *testing.T) {
+	needRoot(t)
+	for _, shape := range workload.Shapes {
+		t.Run(shape, func(t *testing.T) {
+			rules, err := workload.Rules(shape, *generatedRules, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var set bytes.Buffer
+			for i := range rules {
+				writeFilter(&set, &rules[i])
+			}
+			compareSet(t, shape+", generated", set.Bytes(), *generatedPackets)
+		})
+	}
+}
+
+// writeFilter writes a rule in ClassBench's format.
+func writeFilter(b *bytes.Buffer, r *workload.Rule) {
+	proto := "0x00/0x00"
+	if r.Proto != 0 {
+		proto = fmt.Sprintf("0x%02x/0xFF", r.Proto)
+	}
+	fmt.Fprintf(b, "@%s\t%s\t%d : %d\t%d : %d\t%s\t0x0000/0x0000\t\n", r.Src, r.Dst, r.SrcPort.Lo, r.SrcPort.Hi, r.DstPort.Lo, r.DstPort.Hi, proto)
+}
+
+// compareSet imports a set, compiles it and compares it. Every other rule passes, so that a packet that the
+// wrong rule takes has the wrong verdict too.
+func compareSet(t *testing.T, name string, set []byte, packets int) {
 	var text bytes.Buffer
 	if _, err := importer.ClassBench(bytes.NewReader(set), &text, importer.Options{Action: importer.Alternate, Name: name}); err != nil {
 		t.Fatal(err)
@@ -64,11 +99,15 @@ func compareSet(t *testing.T, name string, set []byte) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	stats, err := Compare(t.Context(), Case{Policy: p, Text: text.Bytes(), Seed: 1, Frames: *classBenchPackets}, compiled{r, codegen.XDP})
+	stats, err := Compare(t.Context(), Case{Policy: p, Text: text.Bytes(), Seed: 1, Frames: packets}, compiled{r, codegen.XDP})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d packets decided by %d of %d rules", stats.Frames, len(stats.Decided), len(p.Slots()))
+	decided := 0
+	for i := range p.Rules {
+		decided += btoi(stats.Decided[p.RuleSlot(i)] > 0)
+	}
+	t.Logf("| %s | %d | %d | 0 | %d |", name, len(p.Rules), stats.Frames, decided) // a row of docs/soak.md
 }
 
 // filters makes a set in ClassBench's format: a few networks, nested prefixes, ports as they are

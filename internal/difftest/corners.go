@@ -130,13 +130,19 @@ func (s *shape) aimPrefix(r *rand.Rand, f policy.Field, p netip.Prefix) {
 	}
 }
 
-func nearPrefix(r *rand.Rand, p netip.Prefix) netip.Addr {
-	first := p.Masked().Addr()
+// ends are the first and the last address of a prefix.
+func ends(p netip.Prefix) (first, last netip.Addr) {
+	first = p.Masked().Addr()
 	b := first.AsSlice()
 	for i := p.Bits(); i < len(b)*8; i++ {
 		b[i/8] |= 0x80 >> (i % 8)
 	}
-	last, _ := netip.AddrFromSlice(b)
+	last, _ = netip.AddrFromSlice(b)
+	return first, last
+}
+
+func nearPrefix(r *rand.Rand, p netip.Prefix) netip.Addr {
+	first, last := ends(p)
 	a := first
 	switch r.IntN(6) {
 	case 0:

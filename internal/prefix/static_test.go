@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/cilium/ebpf/asm"
@@ -151,12 +152,13 @@ func TestStaticAgreesWithNaiveList(t *testing.T) {
 // or, with LEVEE_FULL_VIEW set to a file of prefixes (gzip), that one.
 func TestRoutingTable(t *testing.T) {
 	r := newRand(t)
-	prefixes := internet(r, 40_000, 20_000)
+	name, prefixes := "generated", internet(r, 40_000, 20_000)
 	if file := os.Getenv("LEVEE_FULL_VIEW"); file != "" {
 		var err error
 		if prefixes, err = readTable(file); err != nil {
 			t.Fatal(err)
 		}
+		name = filepath.Base(file)
 	}
 	var lite bart.Lite
 	for _, p := range prefixes {
@@ -166,6 +168,7 @@ func TestRoutingTable(t *testing.T) {
 		own := ofWidth(prefixes, width)
 		s := newStatic(own, width)
 		addrs := probes(r, own, width, 100_000)
+		hits := 0
 		var answers []bool
 		if os.Geteuid() == 0 {
 			answers = newRunner(t, s.Emit("set", "x"), map[string]any{"set": s.MapSpec("set")}, 1<<16).judge(t, addrs)
@@ -178,8 +181,11 @@ func TestRoutingTable(t *testing.T) {
 			if answers != nil && answers[i] != want {
 				t.Fatalf("%s: eBPF says %v for %v, want %v", s.Why(), answers[i], a, want)
 			}
+			if want {
+				hits++
+			}
 		}
-		t.Logf("%d addresses", len(addrs))
+		t.Logf("| %s, %d bits | %d | %d | 0 | %d |", name, width, len(own), len(addrs), hits) // a row of docs/soak.md
 	}
 }
 
