@@ -54,6 +54,9 @@ func Format(mem []byte, max int) error {
 		binary.NativeEndian.PutUint64(mem[offMasks+16*(length+1):], hi)
 		binary.NativeEndian.PutUint64(mem[offMasks+16*(length+1)+8:], lo)
 	}
+	for bit := range 64 {
+		mem[offLowest+lowestHash(1<<bit)] = byte(bit)
+	}
 	if _, err := rand.Read(mem[offSeeds : offSeeds+32]); err != nil {
 		return fmt.Errorf("dynamic set: choose seeds: %w", err)
 	}
@@ -70,7 +73,7 @@ func Format(mem []byte, max int) error {
 // Open gives access to a formatted set. now is the clock of the leases, in jiffies. Memory that is
 // not such a set gives ErrLayout; a set that a writer left half-way is mended.
 func Open(mem []byte, now func() uint64) (*Dynamic, error) {
-	if len(mem) < offBuckets || uintptr(unsafe.Pointer(&mem[0]))%8 != 0 {
+	if len(mem) < offFilters || uintptr(unsafe.Pointer(&mem[0]))%8 != 0 {
 		return nil, fmt.Errorf("dynamic set: %d bytes of memory: %w", len(mem), ErrLayout)
 	}
 	word := func(off int) uint64 { return binary.NativeEndian.Uint64(mem[off:]) }
@@ -120,7 +123,10 @@ func (d *Dynamic) Len() int { return int(*d.u32(offTotal)) }
 // change brackets every modification, so that a writer killed within one is noticed.
 func (d *Dynamic) change() func() {
 	atomic.StoreUint32(d.u32(offDirty), 1)
-	return func() { atomic.StoreUint32(d.u32(offDirty), 0) }
+	return func() {
+		d.freshen()
+		atomic.StoreUint32(d.u32(offDirty), 0)
+	}
 }
 
 // Add puts a prefix into the set until the clock reaches expires (0: until deleted), or gives an

@@ -10,7 +10,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// BenchmarkDynamic measures look-ups of a dynamic set with entries of a few lengths.
+// BenchmarkDynamic measures look-ups of a dynamic set with entries of a few lengths, and of those of a
+// routing table.
 func BenchmarkDynamic(b *testing.B) {
 	needRoot(b)
 	r := newRand(b)
@@ -20,10 +21,8 @@ func BenchmarkDynamic(b *testing.B) {
 				if n < 1000 && len(lengths) > 1 || n > 100_000 && len(lengths) > 3 {
 					continue
 				}
-				c := &clock{now: 1}
-				d, _ := inKernel(b, n, c)
 				var prefixes []netip.Prefix
-				for d.Len() < n {
+				for len(prefixes) < n {
 					hi := r.Uint64()
 					if width == 128 {
 						hi = hi>>3 | 1<<61
@@ -33,23 +32,35 @@ func BenchmarkDynamic(b *testing.B) {
 						p = netip.PrefixFrom(p.Addr(), 16)
 					}
 					prefixes = append(prefixes, p)
-					if err := d.Add(p, 1<<39); err != nil {
-						b.Fatal(err)
-					}
 				}
-				function := DynamicFunction6
-				if width == 32 {
-					function = DynamicFunction4
-				}
-				for _, kind := range kinds {
-					b.Run(fmt.Sprintf("v%d/%d-lengths/%07d/%s", 4+width/64, len(lengths), n, kind), func(b *testing.B) {
-						addrs := traffic(rand.New(rand.NewPCG(5, 5)), prefixes, width, benchAddrs, kind)
-						measure(b, callLookup, map[string]any{"set_x": d.m}, addrs, function("set_x", "lookup", n)...)
-						b.ReportMetric(float64(len(d.mem))/float64(n), "B/entry")
-					})
-				}
+				benchDynamic(b, fmt.Sprintf("%d-lengths", len(lengths)), prefixes)
 			}
 		}
+		routes := ofWidth(table(b), width)
+		for _, n := range []int{10_000, len(routes)} {
+			benchDynamic(b, "routes", sample(r, routes, n))
+		}
+	}
+}
+
+func benchDynamic(b *testing.B, what string, prefixes []netip.Prefix) {
+	n, width := len(prefixes), prefixes[0].Addr().BitLen()
+	d, _ := inKernel(b, n, &clock{now: 1})
+	for _, p := range prefixes {
+		if err := d.Add(p, 1<<39); err != nil {
+			b.Fatal(err)
+		}
+	}
+	function := DynamicFunction6
+	if width == 32 {
+		function = DynamicFunction4
+	}
+	for _, kind := range kinds {
+		b.Run(fmt.Sprintf("v%d/%s/%07d/%s", 4+width/64, what, n, kind), func(b *testing.B) {
+			addrs := traffic(rand.New(rand.NewPCG(5, 5)), prefixes, width, benchAddrs, kind)
+			measure(b, callLookup, map[string]any{"set_x": d.m}, addrs, function("set_x", "lookup", n)...)
+			b.ReportMetric(float64(len(d.mem))/float64(n), "B/entry")
+		})
 	}
 }
 

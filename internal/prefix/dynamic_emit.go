@@ -12,7 +12,11 @@ const (
 	stackSecond = -24 // the half of the hash that names the second bucket
 	stackLease  = -32 // end of the lease of the entry found
 	stackTag    = -40 // of the key being looked for
-	stackKey    = -8  // 0, the only key of the maps; in the function that opens them
+
+	// In the function that opens the maps and goes through the lengths:
+	stackKey   = -8  // 0, the only key of the maps
+	stackTries = -16 // how many lengths may still be tried, for the verifier
+	stackLater = -24 // IPv6: the lengths up to 64
 )
 
 // DynamicFunction4 gives the look-up of an IPv4 address in a dynamic set with the given max, as a
@@ -46,7 +50,7 @@ func dynamicFunctions(mapName, symbol string, g geometry, f family, address ...s
 		}
 	}
 	all, single := emitter(symbol+"_in"), emitter(one+"_in")
-	all.lengths(one)
+	all.all(one)
 	single.one()
 	key := params(address...)
 	return append(
@@ -110,42 +114,120 @@ func (e *dynamicEmitter) pointer(dst asm.Register, offset int) {
 	e.add(asm.Mov.Reg(dst, asm.R9), asm.Add.Imm(dst, int32(offset)))
 }
 
-// lengths calls the function one for each length in use, from the end of the list (see count), until it
-// says yes.
-func (e *dynamicEmitter) lengths(one string) {
+// all calls the function one for each length that the filter names, until it says yes.
+func (e *dynamicEmitter) all(one string) {
 	e.add(asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Reg(asm.R7, asm.R1))
-	length, memory := asm.R2, asm.R3
 	if !e.v4 {
 		e.add(asm.Mov.Reg(asm.R7, asm.R2))
-		length, memory = asm.R3, asm.R4
 	}
 	e.open()
-	e.pointer(asm.R5, e.number)
+	e.wanted()
+	if e.v4 {
+		e.try(one, e.label+"_each", e.label+"_miss", 32, 33)
+		e.mark(e.label + "_miss")
+		e.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+		return
+	}
+	e.add(asm.StoreMem(asm.R10, stackLater, asm.R2, asm.DWord))
+	e.try(one, e.label+"_long", e.label+"_then", 128, 64)
+	e.mark(e.label + "_then")
+	e.add(asm.LoadMem(asm.R8, asm.R10, stackLater, asm.DWord))
+	e.try(one, e.label+"_short", e.label+"_last", 64, 64)
+	e.mark(e.label + "_last")
+	e.pointer(asm.R5, e.counts) // of length 0
 	e.add(
-		asm.LoadMem(asm.R8, asm.R5, 0, asm.Word),
-		asm.JGT.Imm(asm.R8, int32(e.width+1), e.label+"_miss"), // the verifier's bound
+		asm.LoadMem(asm.R0, asm.R5, 0, asm.Word),
+		asm.JEq.Imm(asm.R0, 0, e.label+"_miss"),
+		asm.Mov.Imm(asm.R3, 1),
 	)
-	e.mark(e.label + "_loop")
+	e.call(one)
+	e.add(asm.Return())
+	e.mark(e.label + "_miss")
+	e.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
+
+// wanted leaves the set of lengths to try in R8, for IPv6 those up to 64 in R2; see Dynamic.wanted.
+func (e *dynamicEmitter) wanted() {
+	word := func(dst asm.Register, offset int) {
+		e.pointer(asm.R5, offset)
+		e.add(asm.LoadMem(dst, asm.R5, 0, asm.DWord))
+	}
+	word(asm.R8, e.lengths+lengthsUsed)
+	if !e.v4 {
+		word(asm.R2, e.lengths+lengthsUsed+8)
+	}
+	word(asm.R0, e.lengths)
+	e.add(asm.JLE.Imm(asm.R0, few, e.label+"_go"))
+	if e.v4 {
+		e.add(asm.Mov.Reg32(asm.R3, asm.R6), asm.RSh.Imm(asm.R3, int32(32-e.bits)), asm.LSh.Imm(asm.R3, 3))
+	} else {
+		e.add(asm.Mov.Reg(asm.R3, asm.R6), asm.RSh.Imm(asm.R3, 64-hashed6))
+		word(asm.R0, offSeeds+8)
+		e.add(asm.Mul.Reg(asm.R3, asm.R0), asm.RSh.Imm(asm.R3, int32(64-e.bits)), asm.LSh.Imm(asm.R3, 4))
+	}
+	e.pointer(asm.R4, e.filter)
+	e.add(asm.Add.Reg(asm.R4, asm.R3))
+	for w, set := range []asm.Register{asm.R8, asm.R2}[:e.words] {
+		e.add(asm.LoadMem(asm.R3, asm.R4, int16(8*w), asm.DWord))
+		if !e.v4 {
+			word(asm.R0, e.lengths+lengthsShort+8*w)
+			e.add(asm.Or.Reg(asm.R3, asm.R0))
+		}
+		e.add(asm.And.Reg(set, asm.R3))
+	}
+	e.mark(e.label + "_go")
+}
+
+// try calls the function one for each length of the set in R8, whose lowest bit is the length top, and goes
+// to done if none said yes. most is how many bits can be set.
+func (e *dynamicEmitter) try(one, label, done string, top, most int) {
+	e.add(asm.Mov.Imm(asm.R1, int32(most)), asm.StoreMem(asm.R10, stackTries, asm.R1, asm.DWord))
+	e.mark(label)
+	length := asm.R2
+	if !e.v4 {
+		length = asm.R3
+	}
 	e.add(
-		asm.JEq.Imm(asm.R8, 0, e.label+"_miss"),
-		asm.Sub.Imm(asm.R8, 1),
-		asm.Mov.Reg(asm.R3, asm.R8),
-		asm.LSh.Imm(asm.R3, 2),
+		asm.JEq.Imm(asm.R8, 0, done),
+		asm.LoadMem(asm.R1, asm.R10, stackTries, asm.DWord),
+		asm.JEq.Imm(asm.R1, 0, done),
+		asm.Sub.Imm(asm.R1, 1),
+		asm.StoreMem(asm.R10, stackTries, asm.R1, asm.DWord),
+		asm.Mov.Reg(asm.R1, asm.R8),
+		asm.Neg.Imm(asm.R1, 0),
+		asm.And.Reg(asm.R1, asm.R8),
+		asm.Xor.Reg(asm.R8, asm.R1),
+		asm.LoadImm(asm.R2, lowestMultiplier, asm.DWord),
+		asm.Mul.Reg(asm.R1, asm.R2),
+		asm.RSh.Imm(asm.R1, 58),
 	)
-	e.pointer(asm.R5, e.list)
+	e.pointer(asm.R5, offLowest)
 	e.add(
-		asm.Add.Reg(asm.R5, asm.R3),
-		asm.Mov.Reg(asm.R1, asm.R6),
-		asm.Mov.Reg(asm.R2, asm.R7),
-		asm.LoadMem(length, asm.R5, 0, asm.Word),
-		asm.Mov.Reg(memory, asm.R9),
-		asm.Call.Label(one),
-		asm.JEq.Imm(asm.R0, 0, e.label+"_loop"),
+		asm.Add.Reg(asm.R5, asm.R1),
+		asm.LoadMem(asm.R1, asm.R5, 0, asm.Byte),
+		asm.Mov.Imm(length, int32(top+1)),
+		asm.Sub.Reg(length, asm.R1),
+	)
+	e.call(one)
+	e.add(
+		asm.JEq.Imm(asm.R0, 0, label),
 		asm.Mov.Imm(asm.R0, 1),
 		asm.Return(),
 	)
-	e.mark(e.label + "_miss")
-	e.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	e.mark(label + "_done")
+}
+
+// call asks for the address and the length that is in its register already.
+func (e *dynamicEmitter) call(one string) {
+	memory := asm.R3
+	if !e.v4 {
+		memory = asm.R4
+	}
+	e.add(asm.Mov.Reg(asm.R1, asm.R6))
+	if !e.v4 {
+		e.add(asm.Mov.Reg(asm.R2, asm.R7))
+	}
+	e.add(asm.Mov.Reg(memory, asm.R9), asm.Call.Label(one))
 }
 
 // one looks for the prefix of one length, given + 1 behind the address, that holds the address: 1 if it

@@ -380,9 +380,11 @@ func TestDynamicIsMended(t *testing.T) {
 		"total":                func() { *d.u32(offTotal) += 3 },
 		"spilled, not written": func() { *d.spilledAt(&d.v6, 1) += 1 },
 		"copied, not removed":  copyOfOne,
-		"length not listed":    func() { *d.u32(d.v4.number) -= 1 },
-		"list is noise":        func() { *d.u32(d.v6.list) = 1 << 30 },
-		"number is noise":      func() { *d.u32(d.v6.number) = 1 << 30 },
+		"length not in use":    func() { *d.u64(d.v4.lengths + lengthsUsed) &= *d.u64(d.v4.lengths + lengthsUsed) - 1 },
+		"lengths are noise":    func() { *d.u64(d.v6.lengths + lengthsUsed + 8) = 0x5555 },
+		"number is noise":      func() { *d.u64(d.v6.lengths) = 1 << 60 },
+		"filter is empty":      func() { clear(d.mem[d.v4.filter : d.v6.filter+16<<d.v6.bits]) },
+		"short is empty":       func() { clear(d.mem[d.v6.lengths+lengthsShort:][:16]) },
 		"slot is noise":        func() { *d.metaAt(slot{&d.v4, 3, 4}) = 200; *d.u32(offTotal) += 1 },
 	} {
 		t.Run(name, func(t *testing.T) {

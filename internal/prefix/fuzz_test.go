@@ -37,9 +37,9 @@ func FuzzStatic(f *testing.F) {
 // it may give wrong answers, but must neither panic nor loop.
 func FuzzOpen(f *testing.F) {
 	f.Add(uint32(offTotal), []byte{9}, uint8(1))
-	f.Add(uint32(offLengths), []byte{200, 0, 0, 0, 200}, uint8(1))
+	f.Add(uint32(offLengths4), []byte{200, 0, 0, 0, 200}, uint8(1))
 	f.Add(uint32(offCounts4), []byte{255, 255, 255, 255, 255}, uint8(0))
-	f.Add(uint32(offBuckets+24), []byte{33, 1, 0, 0, 0, 200, 7}, uint8(0))
+	f.Add(uint32(geometryOf(20).v4.off+24), []byte{33, 1, 0, 0, 0, 200, 7}, uint8(0))
 	f.Fuzz(func(t *testing.T, at uint32, change []byte, dirty uint8) {
 		c := &clock{now: 10}
 		d := newDynamic(t, 20, c)

@@ -14,8 +14,11 @@ import (
 //	0      identity: magic, version, size, max
 //	64     seeds of the hash, random for each set since attackers choose the addresses
 //	128    lengths in use of each family, and how many entries have each
+//	512    the number of the lowest bit of a word, by the word's hash (see lowest)
 //	4096   the mask of each IPv6 length
-//	8192   IPv4 buckets of 64 bytes, then IPv6 buckets of 128 bytes
+//	8192   filters of both families, then IPv4 buckets of 64 bytes, then IPv6 buckets of 128 bytes
+//
+// A filter says which prefix lengths a look-up has to try for an address; see filter.go.
 //
 // An IPv4 bucket is one cache line: u32 spilled, 5 x u32 address, 5 x u64 meta. An IPv6 bucket
 // is two: u32 spilled, u32 unused, 5 x u64 meta, 5 x 16-byte address. An entry lies in one of two
@@ -27,7 +30,7 @@ import (
 // 0 for never.
 const (
 	magic        = 0x74657365766c0a1a // not text, and not any other map's first word
-	version      = 1
+	version      = 2
 	offMagic     = 0
 	offVersion   = 8
 	offMax       = 16
@@ -39,13 +42,14 @@ const (
 	offRefused   = 56 // u64: entries that found the set full
 	offSeeds     = 64
 	offSweep     = 96   // u64: the bucket where the next writer looks for ended leases
-	offLengths   = 128  // u32 number of IPv4 lengths, u32 of IPv6
-	offList4     = 136  // u32 each: length + 1
-	offList6     = 272  // likewise
+	offRemoved   = 104  // u64: entries removed since the filters were built
+	offLengths4  = 128  // u64 number of IPv4 lengths in use, u64 x 2 the set of them, u64 x 2 those of short prefixes
+	offLengths6  = 192  // likewise
+	offLowest    = 512  // 64 bytes
 	offCounts4   = 1024 // u32 each, by length
 	offCounts6   = 2048 // likewise
 	offMasks     = 4096 // 16 bytes each, by length + 1; 256 of them, so that any byte is an index
-	offBuckets   = 8192
+	offFilters   = 8192
 	slots        = 5 // of a bucket
 	metaLen      = 0xff
 	metaTag      = 0xffff
@@ -72,9 +76,11 @@ type family struct {
 	buckets int
 	size    int // bytes of a bucket
 	meta    int // offset of the first meta in it
-	number  int // of the length count: offset in the map
-	list    int
+	lengths int // what is known of the lengths in use: offset in the map
 	counts  int
+	filter  int
+	bits    int // log2 of the slots of the filter
+	words   int // of 64 bits, that have a bit for each length
 }
 
 // geometry is where everything of a set with this max lies. It depends on max alone, so a program can be
@@ -94,10 +100,22 @@ func geometryOf(max int) geometry {
 		fill = 0.85
 	}
 	n := int(math.Ceil(float64(max)/(slots*fill))) + 8
-	g := geometry{max: max}
-	g.v4 = family{width: 32, off: offBuckets, buckets: n, size: 64, meta: 24, number: offLengths, list: offList4, counts: offCounts4}
-	g.v6 = family{width: 128, off: offBuckets + n*64, buckets: n, size: 128, meta: 8, number: offLengths + 4, list: offList6, counts: offCounts6}
-	g.size = (g.v6.off + n*128 + 4095) &^ 4095
+	bits := filterBits(max)
+	g := geometry{
+		max: max,
+		v4:  family{width: 32, size: 64, meta: 24, lengths: offLengths4, counts: offCounts4, words: 1},
+		v6:  family{width: 128, size: 128, meta: 8, lengths: offLengths6, counts: offCounts6, words: 2},
+	}
+	at := offFilters
+	for _, f := range []*family{&g.v4, &g.v6} {
+		f.buckets, f.bits, f.filter = n, bits, at
+		at += f.words * 8 << bits
+	}
+	for _, f := range []*family{&g.v4, &g.v6} {
+		f.off = at
+		at += n * f.size
+	}
+	g.size = (at + 4095) &^ 4095
 	return g
 }
 

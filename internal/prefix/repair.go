@@ -50,40 +50,19 @@ func (d *Dynamic) sweep(now uint64) {
 func (d *Dynamic) sound() bool {
 	total := uint32(0)
 	for _, f := range []*family{&d.v4, &d.v6} {
-		listed, ok := d.listed(f)
-		if !ok {
+		if number, used := d.inUse(f); number != *d.u64(f.lengths) || used != d.usedOf(f) {
 			return false
 		}
 		for length := range f.width + 1 {
-			c := *d.u32(f.counts + 4*length)
-			if (c != 0) != listed[length] {
-				return false
-			}
-			total += c
+			total += *d.u32(f.counts + 4*length)
 		}
 	}
 	return total == *d.u32(offTotal) && total <= uint32(d.max)
 }
 
-// listed gives the lengths in the list of a family; not ok if it is no such list.
-func (d *Dynamic) listed(f *family) (lengths [129]bool, ok bool) {
-	n := *d.u32(f.number)
-	if n > uint32(f.width)+1 {
-		return lengths, false
-	}
-	for i := range int(n) {
-		c := int(*d.u32(f.list + 4*i))
-		if c < 1 || c > f.width+1 || lengths[c-1] {
-			return lengths, false
-		}
-		lengths[c-1] = true
-	}
-	return lengths, true
-}
-
 // repair counts everything anew after a writer was killed. Slots that hold no possible entry are
 // freed, and so is the second copy of an entry that was being moved. Programs may be reading: a
-// length with entries is never taken from the list, and a bucket's spilled count is never too low.
+// length with entries stays in use, and a bucket's spilled count is never too low.
 func (d *Dynamic) repair() {
 	defer d.change()()
 	total := 0
@@ -111,11 +90,15 @@ func (d *Dynamic) repair() {
 		for b, n := range spilled {
 			atomic.StoreUint32(d.spilledAt(f, b), n)
 		}
-		d.relist(f, &counts)
+		for length := range f.width + 1 {
+			*d.u32(f.counts + 4*length) = counts[length]
+		}
+		d.use(f)
 	}
 	*d.u32(offTotal) = uint32(total)
 	*d.u64(offEarliest) = 0
 	*d.u64(offScanned) = 0
+	d.buildFilters()
 }
 
 // checked says whether the slot holds an entry that belongs there and is not the second copy of one.
@@ -134,27 +117,4 @@ func (d *Dynamic) checked(s slot) (first, length int, ok bool) {
 	}
 	other, found := d.findIn(s.f, first, k, tag)
 	return first, k.len, !found || other == s
-}
-
-// relist writes the counts of a family and a list of lengths that agrees with them.
-func (d *Dynamic) relist(f *family, counts *[129]uint32) {
-	listed, ok := d.listed(f)
-	n := *d.u32(f.number)
-	if !ok {
-		listed, n = [129]bool{}, 0
-	}
-	for length := range f.width + 1 {
-		if counts[length] > 0 && !listed[length] {
-			atomic.StoreUint32(d.u32(f.list+4*int(n)), uint32(length+1))
-			n++
-		}
-	}
-	atomic.StoreUint32(d.u32(f.number), n)
-	for length := range f.width + 1 {
-		c := d.u32(f.counts + 4*length)
-		if *c = counts[length]; *c == 0 && listed[length] {
-			*c = 1 // let count take it from the list
-			d.count(f, length, -1)
-		}
-	}
 }

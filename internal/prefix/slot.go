@@ -136,8 +136,9 @@ func (d *Dynamic) Lookup(a netip.Addr) bool {
 		return false
 	}
 	f := d.family(a)
-	for i := int(atomic.LoadUint32(d.u32(f.number))) - 1; i >= 0; i-- {
-		p, err := a.Prefix(int(atomic.LoadUint32(d.u32(f.list+4*i))) - 1)
+	k := d.keyOf(netip.PrefixFrom(a, f.width))
+	for length := range f.candidates(d.wanted(f, k)) {
+		p, err := a.Prefix(length)
 		if err != nil {
 			continue
 		}
@@ -211,6 +212,7 @@ func (d *Dynamic) insert(k key, expires, now uint64) bool {
 	if !ok {
 		return false
 	}
+	d.admit(f, k)
 	d.count(f, k.len, 1)
 	if s.bucket != first {
 		atomic.AddUint32(d.spilledAt(f, first), 1)
@@ -263,27 +265,16 @@ func (d *Dynamic) remove(s slot, k key) {
 	d.count(s.f, k.len, -1)
 }
 
-// count keeps the numbers of entries, and the list of lengths that programs go through. They do so
-// from its end, so the last length may take the place of one that is no longer used: who has missed
-// it at the end finds it there.
+// count keeps the numbers of entries, and the set of lengths in use that programs go by.
 func (d *Dynamic) count(f *family, length, by int) {
 	*d.u32(offTotal) += uint32(by)
 	c := d.u32(f.counts + 4*length)
 	*c += uint32(by)
-	n := d.u32(f.number)
-	at := func(i uint32) *uint32 { return d.u32(f.list + 4*int(i)) }
-	switch {
-	case by > 0 && *c == 1 && int(*n) <= f.width: // a foreign writer's count may say anything
-		atomic.StoreUint32(at(*n), uint32(length+1))
-		atomic.StoreUint32(n, *n+1)
-	case by < 0 && *c == 0:
-		for i := range *n {
-			if *at(i) == uint32(length+1) {
-				atomic.StoreUint32(at(i), *at(*n - 1))
-				atomic.StoreUint32(n, *n-1)
-				return
-			}
-		}
+	if by < 0 {
+		*d.u64(offRemoved) += uint64(-by)
+	}
+	if by > 0 && *c == 1 || by < 0 && *c == 0 {
+		d.use(f)
 	}
 }
 
@@ -291,12 +282,23 @@ func (d *Dynamic) count(f *family, length, by int) {
 func (d *Dynamic) slots() iter.Seq2[slot, key] {
 	return func(yield func(slot, key) bool) {
 		for _, f := range []*family{&d.v4, &d.v6} {
-			for b := range f.buckets {
-				for i := range slots {
-					s := slot{f, b, i}
-					if *d.metaAt(s)&metaLen != 0 && !yield(s, d.keyAt(s)) {
-						return
-					}
+			for s, k := range d.slotsIn(f) {
+				if !yield(s, k) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// slotsIn visits what is in use of one family.
+func (d *Dynamic) slotsIn(f *family) iter.Seq2[slot, key] {
+	return func(yield func(slot, key) bool) {
+		for b := range f.buckets {
+			for i := range slots {
+				s := slot{f, b, i}
+				if *d.metaAt(s)&metaLen != 0 && !yield(s, d.keyAt(s)) {
+					return
 				}
 			}
 		}

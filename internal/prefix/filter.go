@@ -1,0 +1,197 @@
+package prefix
+
+import (
+	"iter"
+	"math/bits"
+	"sync/atomic"
+)
+
+// A filter tells a look-up which prefix lengths to try, so that it does not read a bucket for each
+// length that occurs anywhere in the set. The address space is cut into slots: IPv4 by the first bits
+// of the address, IPv6 by a hash of the first 32. A slot has a bit for each length of which some
+// entry lies in it, longest first, so that the lowest bit is the longest prefix. An entry shorter
+// than the slots sets its bit in all slots that it covers; IPv6 prefixes too short for that are tried
+// for every address.
+//
+// A filter may say too much and never too little: bits are set before their entry can be found, and
+// are not cleared with it but when the filter is built anew, after so many removals that building
+// costs nothing by comparison. Building stores each word once and as a whole.
+
+const (
+	hashed6 = 32 // bits of an IPv6 address that choose the slot
+	short6  = 20 // IPv6 prefixes shorter than this are in every slot
+)
+
+// filterBits sizes the filters: one slot for four entries, no more than 64 K, which with 512 KB of IPv4
+// words still fit the second-level cache.
+func filterBits(max int) int {
+	const least, most = 8, 16
+	return min(least+bits.Len(uint(max)>>(least+2)), most)
+}
+
+// lengthSet has a bit for each prefix length; IPv6 has the lengths from 65 in the first word. IPv6's
+// length 0 has none: its count says whether it is in use.
+type lengthSet [2]uint64
+
+// bit is the place of a length in the set.
+func (f *family) bit(length int) (word int, bit uint64) {
+	top := f.width
+	if f.width == 128 && length <= 64 {
+		word, top = 1, 64
+	}
+	return word, 1 << (top - length) // nothing for IPv6's 0
+}
+
+// candidates lists the lengths of a set, those of each word from the longest.
+func (f *family) candidates(s lengthSet, everything bool) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for w, top := 0, f.width; w < f.words; w, top = w+1, top-64 {
+			for m := s[w]; m != 0; m &= m - 1 {
+				if !yield(top - bits.TrailingZeros64(m)) {
+					return
+				}
+			}
+		}
+		if everything {
+			yield(0)
+		}
+	}
+}
+
+// Offsets of what is known of a family's lengths.
+const (
+	lengthsUsed  = 8
+	lengthsShort = 24
+)
+
+func (d *Dynamic) word(off, i int) *uint64 { return d.u64(off + 8*i) }
+
+// usedOf is the set of lengths in use as programs see it.
+func (d *Dynamic) usedOf(f *family) (s lengthSet) {
+	for w := range f.words {
+		s[w] = atomic.LoadUint64(d.word(f.lengths+lengthsUsed, w))
+	}
+	return s
+}
+
+// inUse is the set of lengths in use by their counts.
+func (d *Dynamic) inUse(f *family) (number uint64, s lengthSet) {
+	for length := range f.width + 1 {
+		if *d.u32(f.counts + 4*length) != 0 {
+			w, b := f.bit(length)
+			s[w] |= b
+			number++
+		}
+	}
+	return number, s
+}
+
+// use tells programs which lengths are in use.
+func (d *Dynamic) use(f *family) {
+	number, s := d.inUse(f)
+	for w := range f.words {
+		atomic.StoreUint64(d.word(f.lengths+lengthsUsed, w), s[w])
+	}
+	atomic.StoreUint64(d.u64(f.lengths), number)
+}
+
+// few is up to how many lengths in use the filter is not asked. With three lengths everywhere, reading it made
+// look-ups in 100,000 entries a third slower; with ten or more it saves most of the work.
+const few = 4
+
+// wanted is the set of lengths to try for an address, as the emitted code finds it, and whether IPv6's
+// length 0 is one of them.
+func (d *Dynamic) wanted(f *family, k key) (s lengthSet, everything bool) {
+	s = d.usedOf(f)
+	if atomic.LoadUint64(d.u64(f.lengths)) > few {
+		slot := f.filter + 8*f.words*d.slotOf(f, k.hi)
+		for w := range f.words {
+			s[w] &= atomic.LoadUint64(d.word(slot, w)) | atomic.LoadUint64(d.word(f.lengths+lengthsShort, w))
+		}
+	}
+	return s, f.width == 128 && atomic.LoadUint32(d.u32(f.counts)) != 0
+}
+
+// slotOf is the slot of an address, of which the upper half is given; one of the filter's, whatever a
+// foreign writer left as an address.
+func (d *Dynamic) slotOf(f *family, hi uint64) int {
+	if f.width == 32 {
+		return int(hi >> (32 - f.bits) & (1<<f.bits - 1))
+	}
+	return int(hi >> (64 - hashed6) * *d.u64(offSeeds + 8) >> (64 - f.bits))
+}
+
+// slotsOf lists the slots that a prefix lies in or covers; none if it is too short to list them.
+func (d *Dynamic) slotsOf(f *family, k key) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		cut, at := f.bits, k.hi
+		step := uint64(1) << (32 - f.bits)
+		if f.width == 128 {
+			if k.len < short6 {
+				return
+			}
+			cut, step = hashed6, 1<<(64-hashed6)
+		}
+		for range 1 << max(cut-k.len, 0) {
+			if !yield(d.slotOf(f, at)) {
+				return
+			}
+			at += step
+		}
+	}
+}
+
+// admit makes the filter say that the entry has to be looked for.
+func (d *Dynamic) admit(f *family, k key) {
+	w, b := f.bit(k.len)
+	set := func(at int) {
+		if p := d.word(at, w); *p&b == 0 {
+			atomic.StoreUint64(p, *p|b)
+		}
+	}
+	if f.width == 128 && k.len < short6 {
+		set(f.lengths + lengthsShort)
+		return
+	}
+	for slot := range d.slotsOf(f, k) {
+		set(f.filter + 8*f.words*slot)
+	}
+}
+
+// freshen builds the filters anew if so many entries were removed that they may say far too much.
+func (d *Dynamic) freshen() {
+	if *d.u64(offRemoved) > uint64(256+d.max/16) {
+		d.buildFilters()
+	}
+}
+
+func (d *Dynamic) buildFilters() {
+	*d.u64(offRemoved) = 0
+	for _, f := range []*family{&d.v4, &d.v6} {
+		words := make([]uint64, f.words<<f.bits)
+		var short lengthSet
+		for s, k := range d.slotsIn(f) {
+			w, b := f.bit(k.len)
+			if s.f.width == 128 && k.len < short6 {
+				short[w] |= b
+			}
+			for slot := range d.slotsOf(f, k) {
+				words[slot*f.words+w] |= b
+			}
+		}
+		for i, v := range words {
+			atomic.StoreUint64(d.word(f.filter, i), v)
+		}
+		for w := range f.words {
+			atomic.StoreUint64(d.word(f.lengths+lengthsShort, w), short[w])
+		}
+	}
+}
+
+// lowestMultiplier is a de Bruijn sequence: its products with the powers of two differ in the upper six
+// bits (Leiserson, Prokop, Randall: Using de Bruijn Sequences to Index a 1 in a Computer Word, 1998).
+// eBPF has no instruction that finds the lowest bit.
+const lowestMultiplier = 0x03f79d71b4cb0a89
+
+// lowestHash is the index, in the table at offLowest, of a word with one bit.
+func lowestHash(one uint64) int { return int(one * lowestMultiplier >> 58) }
