@@ -19,7 +19,7 @@ func Build(p *policy.Policy, skip ...string) *Program {
 	prog := &Program{Policy: p}
 	trace := newReach(p)
 	for _, c := range Classes() {
-		rules := lower(p, c)
+		rules := lower(p, c, trace.memo)
 		rules = cut(rules)
 		trace.matchable(rules)
 		if !slices.Contains(skip, PassShadow) {
@@ -37,10 +37,10 @@ func Build(p *policy.Policy, skip ...string) *Program {
 }
 
 // lower lists the rules that can match in class c, in the order they are tried.
-func lower(p *policy.Policy, c Class) []Rule {
+func lower(p *policy.Policy, c Class, m memo) []Rule {
 	var out []Rule
 	add := func(slot int, action policy.Action, match []policy.Term) {
-		if conds, ok := specialise(match, c); ok {
+		if conds, ok := specialise(match, c, m); ok {
 			out = append(out, Rule{Slot: slot, Action: action, Conds: conds})
 		}
 	}
@@ -102,6 +102,8 @@ func cost(c *Cond) int {
 		return 1000
 	case c.Prefixes != nil:
 		return min(2*len(c.Prefixes), 500)
+	case c.Pairs != nil:
+		return min(3*len(c.Pairs), 600)
 	case c.Mask != 0:
 		return 1
 	}

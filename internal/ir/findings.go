@@ -13,11 +13,12 @@ type reach struct {
 	canMatch  []bool  // in some class, before shadowing
 	isAlive   []bool  // in some class, after it
 	shadowers [][]int // slots of the rules that cover it, in the classes where it is covered
+	memo      memo
 }
 
 func newReach(p *policy.Policy) *reach {
 	n := p.DefaultSlot() + 1
-	return &reach{p, make([]bool, n), make([]bool, n), make([][]int, n)}
+	return &reach{p, make([]bool, n), make([]bool, n), make([][]int, n), memo{}}
 }
 
 func (t *reach) matchable(rules []Rule) {
@@ -66,7 +67,7 @@ func (t *reach) explain(r *policy.Rule, slot int) Finding {
 		switch {
 		case first == nil:
 			f.Message = "this rule can never match: what it matches has been decided before"
-		case len(by) == 1 && sameMatch(first, r):
+		case len(by) == 1 && sameMatch(first, r, t.memo):
 			f.Message = fmt.Sprintf("this rule can never match: line %d matches the same packets and decides first", first.Pos.Line)
 		case len(by) == 1:
 			f.Message = fmt.Sprintf("this rule can never match: line %d decides all its packets first (%s)", first.Pos.Line, first.Text)
@@ -92,7 +93,7 @@ func (t *reach) explain(r *policy.Rule, slot int) Finding {
 func (t *reach) unconditional(r *policy.Rule) *policy.Rule {
 	possible := false
 	for _, c := range Classes() {
-		_, ok := specialise(r.Match, c)
+		_, ok := specialise(r.Match, c, t.memo)
 		possible = possible || ok
 	}
 	if !possible {
@@ -106,10 +107,10 @@ func (t *reach) unconditional(r *policy.Rule) *policy.Rule {
 			continue
 		}
 		for _, c := range Classes() {
-			if _, mine := specialise(r.Match, c); !mine {
+			if _, mine := specialise(r.Match, c, t.memo); !mine {
 				continue
 			}
-			if conds, ok := specialise(q.Match, c); ok && len(conds) == 0 {
+			if conds, ok := specialise(q.Match, c, t.memo); ok && len(conds) == 0 {
 				return q
 			}
 		}
@@ -148,10 +149,10 @@ func (t *reach) lines(slots []int) string {
 }
 
 // sameMatch compares two rules by what they ask in every class.
-func sameMatch(a, b *policy.Rule) bool {
+func sameMatch(a, b *policy.Rule, m memo) bool {
 	for _, c := range Classes() {
-		ca, okA := specialise(a.Match, c)
-		cb, okB := specialise(b.Match, c)
+		ca, okA := specialise(a.Match, c, m)
+		cb, okB := specialise(b.Match, c, m)
 		ra, rb := Rule{Conds: ca}, Rule{Conds: cb}
 		if okA != okB || okA && !(covers(&ra, &rb) && covers(&rb, &ra)) {
 			return false
@@ -190,8 +191,11 @@ func fragments(p *policy.Policy) []Finding {
 				return nil
 			case policy.SrcPort, policy.DstPort, policy.SrcService, policy.DstService:
 				ports = true
+			case policy.SrcEndpoint, policy.DstEndpoint:
+				ports = ports || asksPorts(&t)
+				udp = udp && mayBeUDP(&t)
 			case policy.Proto:
-				udp = within(one(17), t.Ranges) != t.Not
+				udp = udp && within(one(17), t.Ranges) != t.Not
 			}
 		}
 		if ports && r.Action == policy.Drop && drops == nil {
@@ -210,6 +214,23 @@ func fragments(p *policy.Policy) []Finding {
 			"add `pass fragments to ADDRESS` where the service needs them, or `drop fragments` to say that this is meant"}}
 	}
 	return nil
+}
+
+// asksPorts says whether an endpoint is of a protocol with ports; of a dynamic set that has to be assumed.
+func asksPorts(t *policy.Term) bool {
+	return t.Not || slices.ContainsFunc(endpointsOf(t), func(e policy.Element) bool { return policy.HasPorts(e.Service.Proto) }) || t.Set != nil && t.Set.Kind == policy.Dynamic
+}
+
+// mayBeUDP says whether datagrams, which are fragmented where they are large, may be among the packets.
+func mayBeUDP(t *policy.Term) bool {
+	return t.Not || slices.ContainsFunc(endpointsOf(t), func(e policy.Element) bool { return e.Service.Proto == 17 }) || t.Set != nil && t.Set.Kind == policy.Dynamic
+}
+
+func endpointsOf(t *policy.Term) []policy.Element {
+	if t.Set != nil {
+		return t.Set.Endpoints
+	}
+	return t.Endpoints
 }
 
 // Check returns the findings of a policy.

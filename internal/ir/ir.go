@@ -98,13 +98,16 @@ type Rule struct {
 }
 
 // Cond is one question. Numeric fields carry the ranges that hold, within the field's domain (a
-// negation has become the complement); address fields carry the prefixes of the class's family.
+// negation has become the complement); address fields carry the prefixes of the class's family, endpoint fields
+// what is left of them there.
 type Cond struct {
 	Field    policy.Field
 	Not      bool           // addresses, dynamic sets and flags
 	Ranges   []policy.Range // numeric fields
 	Prefixes []netip.Prefix // addresses, unless Set is dynamic
-	Set      *policy.Set    // a named set of addresses, static or dynamic, or nil
+	Pairs    []Pair         // endpoints, unless Set is dynamic
+	Number   policy.Field   // endpoints: what the ranges of Pairs are of, SrcPort, DstPort or Proto
+	Set      *policy.Set    // a named set of addresses or endpoints, static or dynamic, or nil
 	Mask     uint8          // TCPFlags
 	Value    uint8
 }

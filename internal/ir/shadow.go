@@ -30,7 +30,11 @@ func shadow(rules []Rule, trace *reach) []Rule {
 // answered by one of b's: a field that b leaves open cannot imply anything.
 func covers(a, b *Rule) bool {
 	for i := range a.Conds {
-		if !slices.ContainsFunc(b.Conds, func(c Cond) bool { return implies(&c, &a.Conds[i]) }) {
+		q := &a.Conds[i]
+		if slices.ContainsFunc(b.Conds, func(c Cond) bool { return implies(&c, q) }) {
+			continue
+		}
+		if q.Number == 0 || !impliesPairs(b, q) {
 			return false
 		}
 	}
@@ -39,10 +43,15 @@ func covers(a, b *Rule) bool {
 
 // implies reports whether a packet for which b holds always has a hold too.
 func implies(b, a *Cond) bool {
+	if b.Pairs != nil && !b.Not {
+		return pairsImply(b, a)
+	}
 	if a.Field != b.Field {
 		return false
 	}
 	switch {
+	case a.Number != 0: // of endpoints
+		return a.Set == b.Set && a.Not == b.Not && samePairs(a.Pairs, b.Pairs)
 	case a.Field == policy.TCPFlags:
 		return flagsImply(b, a)
 	case a.Dynamic() || b.Dynamic():
@@ -128,7 +137,7 @@ func single(r *Rule, f policy.Field) (p netip.Prefix, n int16) {
 
 func fieldsOf(r *Rule) (set uint32) {
 	for i := range r.Conds {
-		set |= 1 << r.Conds[i].Field
+		set |= r.Conds[i].asks()
 	}
 	return set
 }

@@ -104,8 +104,17 @@ const (
 	depends
 )
 
-// specialiseTerm reduces a term to what has to be asked of a packet of class c.
-func specialiseTerm(t *policy.Term, c Class) (outcome, Cond) {
+// specialiseTerm reduces a term to what has to be asked of a packet of class c; that of endpoints may take two
+// questions.
+func specialiseTerm(t *policy.Term, c Class, m memo) (outcome, []Cond) {
+	if t.Field == policy.SrcEndpoint || t.Field == policy.DstEndpoint {
+		return specialiseEndpoint(t, c, m)
+	}
+	o, cond := specialiseOne(t, c)
+	return o, conds(o, cond)
+}
+
+func specialiseOne(t *policy.Term, c Class) (outcome, Cond) {
 	switch t.Field {
 	case policy.SrcAddr, policy.DstAddr:
 		return specialiseAddr(t, c)
@@ -205,29 +214,32 @@ func numeric(f policy.Field, ranges []policy.Range, not bool, c Class) (outcome,
 }
 
 // specialise reduces a match to its conditions in class c; false if it cannot match there.
-func specialise(match []policy.Term, c Class) ([]Cond, bool) {
-	var conds []Cond
-next:
+func specialise(match []policy.Term, c Class, m memo) ([]Cond, bool) {
+	var all []Cond
 	for i := range match {
-		o, cond := specialiseTerm(&match[i], c)
-		switch o {
-		case never:
+		o, conds := specialiseTerm(&match[i], c, m)
+		if o == never {
 			return nil, false
-		case always:
-			continue
 		}
-		if cond.Ranges != nil {
-			for j := range conds {
-				if conds[j].Field == cond.Field {
-					conds[j].Ranges = intersect(conds[j].Ranges, cond.Ranges)
-					if len(conds[j].Ranges) == 0 {
-						return nil, false
-					}
-					continue next
-				}
+		for _, cond := range conds {
+			var possible bool
+			if all, possible = narrow(all, cond); !possible {
+				return nil, false
 			}
 		}
-		conds = append(conds, cond)
 	}
-	return conds, true
+	return all, true
+}
+
+// narrow adds a condition, to one on the same number if there is one; false if none can hold then.
+func narrow(all []Cond, cond Cond) ([]Cond, bool) {
+	if cond.Ranges != nil {
+		for j := range all {
+			if all[j].Field == cond.Field {
+				all[j].Ranges = intersect(all[j].Ranges, cond.Ranges)
+				return all, len(all[j].Ranges) > 0
+			}
+		}
+	}
+	return append(all, cond), true
 }

@@ -3,6 +3,7 @@ package oracle
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"levee/internal/packet"
@@ -98,10 +99,21 @@ func valueText(f policy.Field, pkt *packet.Packet, v uint64) string {
 		return fmt.Sprintf("%s/%d", protoName(uint64(pkt.Proto)), pkt.SrcPort)
 	case policy.DstService:
 		return fmt.Sprintf("%s/%d", protoName(uint64(pkt.Proto)), pkt.DstPort)
+	case policy.SrcEndpoint:
+		return endpointText(pkt, pkt.Src, pkt.SrcPort)
+	case policy.DstEndpoint:
+		return endpointText(pkt, pkt.Dst, pkt.DstPort)
 	case policy.TCPFlags:
 		return flagNames(pkt.Flags)
 	}
 	return numberText(f, v)
+}
+
+func endpointText(pkt *packet.Packet, addr netip.Addr, port uint16) string {
+	if !pkt.HasPorts() {
+		return fmt.Sprintf("%s %s", addr, protoName(uint64(pkt.Proto)))
+	}
+	return fmt.Sprintf("%s %s/%d", addr, protoName(uint64(pkt.Proto)), port)
 }
 
 // layers lists the headers of a frame as far as the decoder went. It reads the bytes a second

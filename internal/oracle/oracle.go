@@ -22,6 +22,7 @@ type Evaluator struct {
 	protect []rule
 	rules   []rule
 	sets    map[*policy.Set]*addressSet
+	ends    map[*policy.Set]*endpointSet
 	now     func() time.Time
 }
 
@@ -36,10 +37,13 @@ type Result struct {
 // New makes an evaluator of p with empty dynamic sets and the wall clock. p must not be changed
 // while the evaluator is in use.
 func New(p *policy.Policy) *Evaluator {
-	e := &Evaluator{p: p, sets: map[*policy.Set]*addressSet{}, now: time.Now}
+	e := &Evaluator{p: p, sets: map[*policy.Set]*addressSet{}, ends: map[*policy.Set]*endpointSet{}, now: time.Now}
 	for _, s := range p.Sets {
-		if s.Type == policy.Addresses {
+		switch s.Type {
+		case policy.Addresses:
 			e.sets[s] = newAddressSet(s.Prefixes)
+		case policy.Endpoints:
+			e.ends[s] = newEndpointSet(s.Endpoints)
 		}
 	}
 	e.protect, e.rules = e.prepare(p.Protect), e.prepare(p.Rules)

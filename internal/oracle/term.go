@@ -38,9 +38,10 @@ func (s *span) holds(v *value) bool {
 type term struct {
 	field      policy.Field
 	not        bool
-	mask, want uint8       // TCP flags: flags & mask == want
-	spans      []span      // all other fields: one of them holds the value ...
-	set        *addressSet // ... or this does
+	mask, want uint8        // TCP flags: flags & mask == want
+	spans      []span       // all other fields: one of them holds the value ...
+	set        *addressSet  // ... or this does ...
+	ends       *endpointSet // ... or this
 	of         *policy.Term
 }
 
@@ -69,7 +70,7 @@ func (e *Evaluator) prepare(list []*policy.Rule) []rule {
 			from := len(allSpans)
 			allSpans = e.appendSpans(allSpans, &r.Match[j])
 			t := term{field: r.Match[j].Field, not: r.Match[j].Not, mask: r.Match[j].Mask, want: r.Match[j].Value,
-				spans: allSpans[from:len(allSpans):len(allSpans)], set: e.sets[r.Match[j].Set], of: &r.Match[j]}
+				spans: allSpans[from:len(allSpans):len(allSpans)], set: e.sets[r.Match[j].Set], ends: e.endpoints(&r.Match[j]), of: &r.Match[j]}
 			allTerms = append(allTerms, t)
 		}
 		out[i] = rule{terms: allTerms[first:len(allTerms):len(allTerms)], action: r.Action, malformed: r.Malformed}
@@ -94,6 +95,14 @@ func (e *Evaluator) appendSpans(spans []span, t *policy.Term) []span {
 		spans = append(spans, prefixSpan(p))
 	}
 	return spans
+}
+
+// endpoints are those of a term, nil for a term on another field.
+func (e *Evaluator) endpoints(t *policy.Term) *endpointSet {
+	if t.Set == nil && t.Endpoints != nil {
+		return newEndpointSet(t.Endpoints)
+	}
+	return e.ends[t.Set]
 }
 
 // service is a protocol with a port in one number.
@@ -138,6 +147,9 @@ func (e *Evaluator) inside(t *term, pkt *packet.Packet, v *value) bool {
 	if t.set != nil {
 		return t.set.contains(address(t.field, pkt), e.now())
 	}
+	if t.ends != nil {
+		return t.ends.contains(address(t.field, pkt), pkt.Proto, uint16(v.lo), e.now())
+	}
 	for i := range t.spans {
 		if t.spans[i].holds(v) {
 			return true
@@ -147,7 +159,7 @@ func (e *Evaluator) inside(t *term, pkt *packet.Packet, v *value) bool {
 }
 
 func address(f policy.Field, pkt *packet.Packet) netip.Addr {
-	if f == policy.SrcAddr {
+	if f == policy.SrcAddr || f == policy.SrcEndpoint {
 		return pkt.Src
 	}
 	return pkt.Dst
@@ -167,6 +179,14 @@ func (vs *values) read(pkt *packet.Packet) {
 	has(policy.DstPort, ports, uint64(pkt.DstPort))
 	has(policy.SrcService, ports, service(pkt.Proto, pkt.SrcPort).lo)
 	has(policy.DstService, ports, service(pkt.Proto, pkt.DstPort).lo)
+	// A protocol that has ports has them here, but in a non-first fragment. The number of an endpoint is its port.
+	endpoint := ip && (ports || !policy.HasPorts(pkt.Proto))
+	srcPort, dstPort := uint64(0), uint64(0)
+	if ports {
+		srcPort, dstPort = uint64(pkt.SrcPort), uint64(pkt.DstPort)
+	}
+	has(policy.SrcEndpoint, endpoint, srcPort)
+	has(policy.DstEndpoint, endpoint, dstPort)
 	has(policy.Proto, ip, uint64(pkt.Proto))
 	has(policy.EtherType, true, uint64(pkt.EtherType))
 	has(policy.ICMPType, pkt.Transport == packet.ICMPTransport, uint64(pkt.Type)<<8|uint64(pkt.Code))

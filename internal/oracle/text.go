@@ -13,6 +13,7 @@ var fieldNames = [policy.NumFields]string{
 	policy.SrcAddr: "source address", policy.DstAddr: "destination address",
 	policy.SrcPort: "source port", policy.DstPort: "destination port",
 	policy.SrcService: "source service", policy.DstService: "destination service",
+	policy.SrcEndpoint: "source endpoint", policy.DstEndpoint: "destination endpoint",
 	policy.Proto: "IP protocol", policy.EtherType: "EtherType",
 	policy.ICMPType: "ICMP type", policy.ICMP6Type: "ICMPv6 type", policy.TCPFlags: "TCP flags",
 	policy.Len: "length", policy.TTL: "TTL", policy.DSCP: "DSCP",
@@ -24,7 +25,7 @@ var fieldNames = [policy.NumFields]string{
 // words are how the language asks for each field.
 var words = [policy.NumFields]string{
 	policy.SrcAddr: "from", policy.DstAddr: "to", policy.SrcPort: "from port", policy.DstPort: "port",
-	policy.SrcService: "from", policy.DstService: "to", policy.Proto: "proto", policy.EtherType: "ether",
+	policy.SrcService: "from", policy.DstService: "to", policy.SrcEndpoint: "from", policy.DstEndpoint: "to", policy.Proto: "proto", policy.EtherType: "ether",
 	policy.ICMPType: "icmp type", policy.ICMP6Type: "icmp6 type", policy.TCPFlags: "flags",
 	policy.Len: "len", policy.TTL: "ttl", policy.DSCP: "dscp",
 	policy.VLAN: "vlan", policy.InnerVLAN: "inner-vlan", policy.Tags: "untagged",
@@ -64,6 +65,9 @@ func elements(t *policy.Term) []string {
 	}
 	for _, s := range t.Services {
 		all = append(all, fmt.Sprintf("%s/%s", protoName(uint64(s.Proto)), rangeText(policy.DstPort, policy.Range{Lo: uint64(s.Lo), Hi: uint64(s.Hi)})))
+	}
+	for _, e := range t.Endpoints {
+		all = append(all, e.String())
 	}
 	for _, r := range t.Ranges {
 		all = append(all, rangeText(t.Field, r))

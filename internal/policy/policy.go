@@ -83,50 +83,47 @@ type Rule struct {
 type Field uint8
 
 const (
-	SrcAddr    Field = iota // IP source; Prefixes or Set of Addresses
-	DstAddr                 // IP destination
-	SrcPort                 // Ranges; present for the five port protocols, not on non-first fragments
-	DstPort                 // Ranges
-	SrcService              // Services or Set: protocol and source port together
-	DstService              // Services or Set: protocol and destination port together
-	Proto                   // Ranges; protocol, or last next header; present for IPv4 and IPv6
-	EtherType               // Ranges; after tags; always present
-	ICMPType                // Ranges over type<<8|code; ICMP in IPv4
-	ICMP6Type               // Ranges over type<<8|code; ICMPv6 in IPv6
-	TCPFlags                // Mask, Value; TCP
-	Len                     // Ranges; bytes of the IP packet, or of what follows Ethernet and tags; always present
-	TTL                     // Ranges; IP
-	DSCP                    // Ranges; IP
-	VLAN                    // Ranges; id of the outermost tag; present when tagged
-	InnerVLAN               // Ranges; id of the second tag; present when there are two
-	Tags                    // Ranges; number of tags, 0 to 2; always present
-	SrcMAC                  // Ranges over 48 bits, first octet highest; always present
-	DstMAC                  // Ranges
-	Fragment                // Ranges over {0,1}: 1 for a fragment, first or not; IP
+	SrcAddr     Field = iota // IP source; Prefixes or Set of Addresses
+	DstAddr                  // IP destination
+	SrcPort                  // Ranges; present for the five port protocols, not on non-first fragments
+	DstPort                  // Ranges
+	SrcService               // Services or Set: protocol and source port together
+	DstService               // Services or Set: protocol and destination port together
+	SrcEndpoint              // Endpoints or Set: source address, protocol and source port; absent where a port protocol has no port
+	DstEndpoint              // Endpoints or Set: destination address, protocol and destination port
+	Proto                    // Ranges; protocol, or last next header; present for IPv4 and IPv6
+	EtherType                // Ranges; after tags; always present
+	ICMPType                 // Ranges over type<<8|code; ICMP in IPv4
+	ICMP6Type                // Ranges over type<<8|code; ICMPv6 in IPv6
+	TCPFlags                 // Mask, Value; TCP
+	Len                      // Ranges; bytes of the IP packet, or of what follows Ethernet and tags; always present
+	TTL                      // Ranges; IP
+	DSCP                     // Ranges; IP
+	VLAN                     // Ranges; id of the outermost tag; present when tagged
+	InnerVLAN                // Ranges; id of the second tag; present when there are two
+	Tags                     // Ranges; number of tags, 0 to 2; always present
+	SrcMAC                   // Ranges over 48 bits, first octet highest; always present
+	DstMAC                   // Ranges
+	Fragment                 // Ranges over {0,1}: 1 for a fragment, first or not; IP
 	NumFields
 )
 
 // Term is one condition on one field.
 type Term struct {
-	Field    Field
-	Not      bool           // the field is present and the values do not hold
-	Ranges   []Range        // numeric fields: sorted, disjoint, not adjacent
-	Prefixes []netip.Prefix // addresses given in the rule: masked, sorted, disjoint, merged
-	Services []Service      // services given in the rule
-	Set      *Set           // instead of Ranges, Prefixes or Services: a named set
-	Mask     uint8          // TCPFlags: flags & Mask == Value
-	Value    uint8
-	Pos      Pos
+	Field     Field
+	Not       bool           // the field is present and the values do not hold
+	Ranges    []Range        // numeric fields: sorted, disjoint, not adjacent
+	Prefixes  []netip.Prefix // addresses given in the rule: masked, sorted, disjoint, merged
+	Services  []Service      // services given in the rule
+	Endpoints []Element      // endpoints given in the rule: sorted, merged
+	Set       *Set           // instead of Ranges, Prefixes, Services or Endpoints: a named set
+	Mask      uint8          // TCPFlags: flags & Mask == Value
+	Value     uint8
+	Pos       Pos
 }
 
 // Range is inclusive at both ends.
 type Range struct{ Lo, Hi uint64 }
-
-// Service is a protocol with a range of ports.
-type Service struct {
-	Proto  uint8
-	Lo, Hi uint16
-}
 
 // SetKind is where the elements of a set come from.
 type SetKind uint8
@@ -144,22 +141,24 @@ const (
 	Addresses SetType = iota
 	Ports
 	Services
+	Endpoints // an address together with a protocol and, where it has them, ports
 )
 
 // Set is a named set. Elements of inline and file sets are resolved: masked, sorted (IPv4 before
 // IPv6), disjoint and merged, since only membership is asked.
 type Set struct {
-	Name     string
-	Kind     SetKind
-	Type     SetType
-	Prefixes []netip.Prefix
-	Ports    []Range
-	Services []Service
-	Path     string        // File: as written
-	Max      int           // Dynamic: entries over both families
-	Lease    time.Duration // Dynamic: default lease; 0 means until deleted
-	RollUp   bool          // Dynamic: a full set covers hosts by /24 and /64 instead of refusing
-	Pos      Pos
+	Name      string
+	Kind      SetKind
+	Type      SetType
+	Prefixes  []netip.Prefix
+	Ports     []Range
+	Services  []Service
+	Endpoints []Element
+	Path      string        // File: as written
+	Max       int           // Dynamic: entries over both families
+	Lease     time.Duration // Dynamic: default lease; 0 means until deleted
+	RollUp    bool          // Dynamic: a full set covers hosts by /24 and /64 instead of refusing
+	Pos       Pos
 }
 
 // Test is one `test` statement.
@@ -302,18 +301,23 @@ func (r *Rule) asks(s *Set) bool {
 	return slices.ContainsFunc(r.Match, func(t Term) bool { return t.Set == s })
 }
 
-// Protected lists the addresses that protect rules name, on either side: those of their prefixes, and of
+// Protected lists the addresses that protect rules name, on either side: those of their prefixes and endpoints, and of
 // inline and file sets. What they exclude by `not` is not among them.
 func (p *Policy) Protected() []netip.Prefix {
 	var out []netip.Prefix
 	for _, r := range p.Protect {
 		for _, t := range r.Match {
-			if t.Not || t.Field != SrcAddr && t.Field != DstAddr {
+			if t.Not {
 				continue
 			}
 			out = append(out, t.Prefixes...)
+			endpoints := t.Endpoints
 			if t.Set != nil {
 				out = append(out, t.Set.Prefixes...)
+				endpoints = t.Set.Endpoints
+			}
+			for _, e := range endpoints {
+				out = append(out, e.Prefix)
 			}
 		}
 	}

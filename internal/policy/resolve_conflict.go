@@ -89,6 +89,11 @@ func scopeOf(t *Term) scope {
 				s.protos[sv.Proto/64] |= 1 << (sv.Proto % 64)
 			}
 		}
+	case SrcEndpoint, DstEndpoint:
+		s.eth = ethIP
+		if all := endpointsOf(t); !t.Not && len(all) > 0 {
+			s = endpointScope(all)
+		}
 	case Proto:
 		s.eth = ethIP
 		s.protos = [4]uint64{}
@@ -117,6 +122,19 @@ func scopeOf(t *Term) scope {
 			if holds(t.Ranges, n) != t.Not {
 				s.tags |= 1 << n
 			}
+		}
+	}
+	return s
+}
+
+func endpointScope(all []Element) scope {
+	s := scope{tags: allTags}
+	for _, e := range all {
+		s.protos[e.Service.Proto/64] |= 1 << (e.Service.Proto % 64)
+		if e.Prefix.Addr().Is4() {
+			s.eth |= ethIPv4
+		} else {
+			s.eth |= ethIPv6
 		}
 	}
 	return s
@@ -163,6 +181,13 @@ func servicesOf(t *Term) []Service {
 		return t.Set.Services
 	}
 	return t.Services
+}
+
+func endpointsOf(t *Term) []Element {
+	if t.Set != nil {
+		return t.Set.Endpoints
+	}
+	return t.Endpoints
 }
 
 // checkTogether reports terms that are doubled, or that no packet can have together.
@@ -215,7 +240,8 @@ func (r *resolver) checkTwice(all []resolvedTerm) bool {
 
 func sameValue(a, b *Term) bool {
 	return a.Set == b.Set && a.Mask == b.Mask && a.Value == b.Value &&
-		slices.Equal(a.Ranges, b.Ranges) && slices.Equal(a.Prefixes, b.Prefixes) && slices.Equal(a.Services, b.Services)
+		slices.Equal(a.Ranges, b.Ranges) && slices.Equal(a.Prefixes, b.Prefixes) && slices.Equal(a.Services, b.Services) &&
+		slices.Equal(a.Endpoints, b.Endpoints)
 }
 
 // twiceHint says how to write what two terms about one field were probably meant to be.
@@ -262,6 +288,8 @@ func (r *resolver) conflict(a, b *resolvedTerm) {
 		hint = "only ipv4 and ipv6 packets have IP addresses."
 	case len(servicesOf(&b.term)) > 0 && a.term.Field == Proto && (a.src.Kind != syntax.ProtoName || portProtos[a.src.Name] != 0):
 		hint = fmt.Sprintf("%q has services of other protocols only.", b.src.Text())
+	case len(endpointsOf(&b.term)) > 0:
+		hint = fmt.Sprintf("%q has endpoints of other families or protocols only.", b.src.Text())
 	}
 	r.c.Errorf(at, hint, "%q and %q contradict each other: no packet can match", first, second)
 }
@@ -269,6 +297,8 @@ func (r *resolver) conflict(a, b *resolvedTerm) {
 // weight orders reasons: the more particular one is given.
 func weight(t *resolvedTerm) int {
 	switch t.term.Field {
+	case SrcEndpoint, DstEndpoint:
+		return 4
 	case ICMPType, ICMP6Type, TCPFlags, SrcPort, DstPort, SrcService, DstService:
 		return 3
 	case InnerVLAN, VLAN:
@@ -300,7 +330,7 @@ func because(t *resolvedTerm) string {
 		return "only ipv4 and ipv6 packets have IP addresses."
 	case VLAN, InnerVLAN:
 		return "an untagged packet has no VLAN id, and only one with two tags has an inner one."
-	case TTL, DSCP, Fragment, Proto:
+	case TTL, DSCP, Fragment, Proto, SrcEndpoint, DstEndpoint:
 		return fmt.Sprintf("only ipv4 and ipv6 packets have what %q looks at.", t.src.Words())
 	}
 	return ""

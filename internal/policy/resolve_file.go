@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 	"unicode/utf8"
 
 	"levee/internal/syntax"
@@ -13,7 +15,7 @@ import (
 
 // Bounds on set files.
 const (
-	// MaxElements is how many prefixes, ports and services all sets and lists of a policy may
+	// MaxElements is how many prefixes, ports, services and endpoints all sets and lists of a policy may
 	// have together, ranges of addresses counted as the prefixes they become.
 	MaxElements = 1 << 23
 
@@ -21,17 +23,39 @@ const (
 	maxLineErrors = 20   // bad lines of a set file that are reported one by one
 )
 
-// ReadPrefixes reads a set file: one address, prefix or range a line; `#` and `;` start comments,
+// ReadPrefixes reads a set file of addresses: one address, prefix or range a line; `#` and `;` start comments,
 // empty lines are skipped. The prefixes come in the order of the file, ranges as the fewest
 // prefixes that cover them; nothing is merged. The first bad lines are reported with their places
 // in a file called name, the others are counted; then no prefixes are returned. It reads as a
 // stream, and at most MaxElements prefixes.
 func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, syntax.Diagnostics) {
-	f := setFile{r: bufio.NewReaderSize(r, 64<<10), name: name}
+	f, ds := readSet(r, name, new(Addresses))
+	return f.out.prefixes, ds
+}
+
+// ReadElements reads a set file of elements of a type (addresses, services or endpoints), like ReadPrefixes.
+func ReadElements(r io.Reader, name string, t SetType) ([]Element, syntax.Diagnostics) {
+	f, ds := readSet(r, name, &t)
+	all := f.out.endpoints
+	for _, p := range f.out.prefixes {
+		all = append(all, Element{Prefix: p})
+	}
+	for _, s := range f.out.services {
+		all = append(all, Element{Service: s})
+	}
+	return all, ds
+}
+
+// readSet reads a set file of a type, or, with nil, of that of its first entry.
+func readSet(r io.Reader, name string, t *SetType) (*setFile, syntax.Diagnostics) {
+	f := &setFile{r: bufio.NewReaderSize(r, 64<<10), name: name}
+	if t != nil {
+		f.typed, f.typ = true, *t
+	}
 	for f.next() {
 		f.parse()
-		if len(f.out) > MaxElements {
-			f.report(syntax.Pos{Line: f.line, Col: 1, EndCol: 2}, problemf("", "more than %d prefixes", MaxElements))
+		if f.out.size() > MaxElements {
+			f.report(syntax.Pos{Line: f.line, Col: 1, EndCol: 2}, problemf("", "more than %d %s", MaxElements, f.typ.plural()))
 			break
 		}
 	}
@@ -40,9 +64,10 @@ func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, syntax.Diagnostics)
 		f.say(syntax.Pos{}, problemf("", "and %d more bad %s", n, plural(n, "line", "lines")))
 	}
 	if f.bad > 0 {
-		return nil, f.diags
+		f.out = elements{}
+		return f, f.diags
 	}
-	return f.out, nil
+	return f, nil
 }
 
 func plural(n int, one, many string) string {
@@ -58,7 +83,10 @@ type setFile struct {
 	name  string
 	line  int
 	text  []byte // of the line, valid until the next one
-	out   []netip.Prefix
+	typed bool   // typ is known
+	typ   SetType
+	first string // the entry that gave the type, with its line
+	out   elements
 	bad   int
 	diags syntax.Diagnostics
 }
@@ -104,9 +132,11 @@ func (f *setFile) next() bool {
 
 // parse takes what stands in the current line.
 func (f *setFile) parse() {
-	if p, ok := plainIPv4(f.text); ok {
-		f.out = append(f.out, p)
-		return
+	if f.typed && f.typ == Addresses {
+		if p, ok := plainIPv4(f.text); ok {
+			f.out.prefixes = append(f.out.prefixes, p)
+			return
+		}
 	}
 	text := bytes.TrimRight(f.text, "\r\n")
 	f.text = text
@@ -119,18 +149,76 @@ func (f *setFile) parse() {
 	}
 	start := bytes.Index(text, word)
 	pos := syntax.Pos{Line: f.line, Col: utf8.RuneCount(text[:start]) + 1}
-	if i := bytes.IndexAny(word, " \t,"); i >= 0 {
-		pos.Col += utf8.RuneCount(word[:i])
+	entry, end := oneEntry(word)
+	if end < len(word) {
+		pos.Col += utf8.RuneCount(word[:end])
 		pos.EndCol = pos.Col + 1
-		hint := "put each prefix into a line of its own; a comment starts with # or ;."
-		f.report(pos, problemf(hint, "expected the end of the line after %q", short(string(word[:i]))))
+		hint := "put each entry into a line of its own; a comment starts with # or ;."
+		f.report(pos, problemf(hint, "expected the end of the line after %q", short(entry)))
 		return
 	}
 	pos.EndCol = pos.Col + utf8.RuneCount(word)
-	var p problem
-	if f.out, p = parseAddresses(f.out, string(word)); p.found() {
-		f.report(pos, p)
+	p := f.agree(entry)
+	if !p.found() {
+		p = f.out.parse(f.typ, entry)
 	}
+	if p.found() {
+		f.report(pos, p)
+		return
+	}
+	if !f.typed {
+		f.typed, f.first = true, fmt.Sprintf("%s in line %d", short(entry), f.line)
+	}
+}
+
+// oneEntry cuts the first entry off a line: a word, or two of which the first is an address and the second names a protocol. It is
+// written with one blank; end is where in the line it ends.
+func oneEntry(line []byte) (entry string, end int) {
+	end = bytes.IndexAny(line, " \t,")
+	if end < 0 {
+		return string(line), len(line)
+	}
+	entry = string(line[:end])
+	if line[end] == ',' || !strings.ContainsAny(entry, ".:") {
+		return entry, end
+	}
+	rest := bytes.TrimLeft(line[end:], " \t")
+	second := rest
+	if i := bytes.IndexAny(rest, " \t,"); i >= 0 {
+		second = rest[:i]
+	}
+	if !syntax.IsService(string(second)) {
+		return entry, end
+	}
+	return entry + " " + string(second), len(line) - len(rest) + len(second)
+}
+
+// agree checks that an entry is of the type of those before it, and finds the type by the first.
+func (f *setFile) agree(entry string) problem {
+	t := classify(entry)
+	if !f.typed {
+		f.typ = t
+		return problem{}
+	}
+	var other elements
+	if t == f.typ || t == Ports && f.typ == Addresses || other.parse(t, entry).found() {
+		return problem{} // the parser of the type says what is wrong with it
+	}
+	if f.first == "" { // the type was asked for
+		return problemf(entryHint(f.typ), "%s is %s, not %s", short(entry), t.one(), f.typ.one())
+	}
+	return problemf("make a file of its own for the "+t.plural()+".", "%s is %s, but the file began with %s, %s", short(entry), t.one(), f.first, f.typ.one())
+}
+
+// entryHint says how an entry of a type is written.
+func entryHint(t SetType) string {
+	switch t {
+	case Services:
+		return "write a service such as tcp/443."
+	case Endpoints:
+		return "write an address and a service: 192.0.2.10 tcp/443."
+	}
+	return "write 192.0.2.1, 192.0.2.0/24, 192.0.2.1-192.0.2.9 or 2001:db8::/32."
 }
 
 // plainIPv4 is the fast path: a line or an element that holds exactly one IPv4 address or prefix without host

@@ -162,30 +162,72 @@ func (r *resolver) inlineSet(d *setDef, depth int) {
 		l.add(&v.Elems[i])
 	}
 	d.set.Type = l.typ
-	d.set.Prefixes = mergePrefixes(l.prefixes)
-	d.set.Ports = mergeRanges(l.ports)
-	d.set.Services = mergeServices(l.services)
+	l.put(d.set)
 }
 
-// list gathers the elements of an inline set, or of a list of addresses, ports or services in a
-// rule.
+// list gathers the elements of an inline set, or of a list of addresses, ports, services or endpoints in
+// a rule.
 type list struct {
-	r        *resolver
-	owner    *setDef // nil for a list in a rule
-	depth    int
-	typed    bool // typ is known
-	typ      SetType
-	what     string // what gave the type, for the message
-	prefixes []netip.Prefix
-	ports    []Range
-	services []Service
-	dup      map[string]bool
+	r     *resolver
+	owner *setDef // nil for a list in a rule
+	depth int
+	typed bool // typ is known
+	typ   SetType
+	what  string // what gave the type, for the message
+	elements
+	dup map[string]bool
+}
+
+// elements are those of a list or a file, of one type.
+type elements struct {
+	prefixes  []netip.Prefix
+	ports     []Range
+	services  []Service
+	endpoints []Element
+}
+
+func (l *elements) size() int {
+	return len(l.prefixes) + len(l.ports) + len(l.services) + len(l.endpoints)
+}
+
+// size is the number of elements of a static set.
+func (s *Set) size() int {
+	return len(s.Prefixes) + len(s.Ports) + len(s.Services) + len(s.Endpoints)
+}
+
+// put makes the elements, merged, those of a set.
+func (l *elements) put(s *Set) {
+	s.Prefixes = mergePrefixes(l.prefixes)
+	s.Ports = mergeRanges(l.ports)
+	s.Services = mergeServices(l.services)
+	s.Endpoints = mergeEndpoints(l.endpoints)
+}
+
+// parse reads one element of a type; a range of addresses becomes several.
+func (l *elements) parse(t SetType, text string) (p problem) {
+	switch t {
+	case Addresses:
+		l.prefixes, p = parseAddresses(l.prefixes, text)
+	case Ports:
+		var rg Range
+		rg, p = portNumber.element(text)
+		l.ports = append(l.ports, rg)
+	case Services:
+		var s Service
+		s, p = parseService(text)
+		l.services = append(l.services, s)
+	case Endpoints:
+		l.endpoints, p = parseEndpoint(l.endpoints, text)
+	}
+	return p
 }
 
 // classify tells by its look what an element is meant to be.
 func classify(text string) SetType {
 	head, rest, slash := strings.Cut(text, "/")
 	switch {
+	case strings.Contains(text, " "):
+		return Endpoints
 	case slash && !strings.ContainsAny(text, ":.") && (head == "" || !allDigits(head) || !allDigits(rest)):
 		return Services
 	case strings.Trim(text, "0123456789-") == "":
@@ -194,8 +236,12 @@ func classify(text string) SetType {
 	return Addresses
 }
 
-func (t SetType) plural() string { return [...]string{"addresses", "ports", "services"}[t] }
-func (t SetType) one() string    { return [...]string{"an address", "a port", "a service"}[t] }
+func (t SetType) plural() string {
+	return [...]string{"addresses", "ports", "services", "endpoints"}[t]
+}
+func (t SetType) one() string {
+	return [...]string{"an address", "a port", "a service", "an endpoint"}[t]
+}
 
 // add takes one element.
 func (l *list) add(e *syntax.Elem) {
@@ -215,7 +261,8 @@ func (l *list) add(e *syntax.Elem) {
 			l.prefixes = append(l.prefixes, d.set.Prefixes...)
 			l.ports = append(l.ports, d.set.Ports...)
 			l.services = append(l.services, d.set.Services...)
-			l.spend(e, len(d.set.Prefixes)+len(d.set.Ports)+len(d.set.Services))
+			l.endpoints = append(l.endpoints, d.set.Endpoints...)
+			l.spend(e, d.set.size())
 		}
 		return
 	}
@@ -227,25 +274,12 @@ func (l *list) add(e *syntax.Elem) {
 	if !l.agree(e, t) {
 		return
 	}
-	n := len(l.prefixes)
-	var p problem
-	switch t {
-	case Addresses:
-		l.prefixes, p = parseAddresses(l.prefixes, e.Text)
-	case Ports:
-		var rg Range
-		rg, p = portNumber.element(e.Text)
-		l.ports = append(l.ports, rg)
-	case Services:
-		var s Service
-		s, p = parseService(e.Text)
-		l.services = append(l.services, s)
-	}
-	if p.found() {
+	n := l.size()
+	if p := l.parse(t, e.Text); p.found() {
 		l.r.problem(e.Pos, p)
 		return
 	}
-	l.spend(e, max(1, len(l.prefixes)-n))
+	l.spend(e, l.size()-n)
 	l.remember(e)
 }
 
@@ -312,7 +346,7 @@ func (l *list) member(e *syntax.Elem) *setDef {
 func (l *list) spend(e *syntax.Elem, n int) {
 	l.r.spend(e.Pos, n)
 	if l.r.overspent {
-		l.prefixes, l.ports, l.services = nil, nil, nil
+		l.elements = elements{}
 	}
 }
 
@@ -348,17 +382,18 @@ func (r *resolver) fileSet(d *setDef) {
 		return
 	}
 	defer in.Close()
-	ps, ds := ReadPrefixes(in, path.Text)
+	f, ds := readSet(in, path.Text, nil)
 	r.fileDiags = append(r.fileDiags, ds...)
 	if ds.HasErrors() {
 		return
 	}
-	r.spend(path.Pos, len(ps))
+	r.spend(path.Pos, f.out.size())
 	if r.overspent {
 		return
 	}
-	if len(ps) == 0 {
-		r.c.Warnf(path.Pos, "", "%q has no prefixes, so the set matches nothing", short(path.Text))
+	if f.out.size() == 0 {
+		r.c.Warnf(path.Pos, "", "%q has no entries, so the set matches nothing", short(path.Text))
 	}
-	d.set.Prefixes = mergePrefixes(ps)
+	d.set.Type = f.typ
+	f.out.put(d.set)
 }

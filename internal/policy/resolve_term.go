@@ -243,8 +243,8 @@ func useHint(s *Set, name string) string {
 	switch s.Type {
 	case Ports:
 		return fmt.Sprintf("a set of ports is used as: port %s, or from port %s.", name, name)
-	case Services:
-		return fmt.Sprintf("a set of services is used as: to %s, or from %s.", name, name)
+	case Services, Endpoints:
+		return fmt.Sprintf("a set of %s is used as: to %s, or from %s.", s.Type.plural(), name, name)
 	}
 	return fmt.Sprintf("a set of addresses is used as: from %s, or to %s.", name, name)
 }
@@ -261,15 +261,11 @@ func (r *resolver) list(v *syntax.Value, want SetType, what string) (list, bool)
 
 // address resolves the value of from and to.
 func (r *resolver) address(t *Term, s *syntax.Term) bool {
-	addr, service := SrcAddr, SrcService
-	if s.Kind == syntax.To {
-		addr, service = DstAddr, DstService
-	}
-	t.Field = addr
+	t.Field = fieldOf(s.Kind, Addresses)
 	v, e := s.Value, &s.Value.Elems[0]
 	switch {
 	case v.List:
-		return r.addressList(t, s, service)
+		return r.addressList(t, s)
 	case e.Text == "any":
 		if s.Not {
 			r.c.Errorf(s.Pos, "remove the rule, or the \"not\".", "\"not %s any\" can never hold", s.Words()[len("not "):])
@@ -292,17 +288,32 @@ func (r *resolver) address(t *Term, s *syntax.Term) bool {
 			r.c.Errorf(e.Pos, fmt.Sprintf("write: %s.", portForm(s, e.Text)), "%q is a set of ports, not of addresses", short(e.Text))
 			return false
 		}
-		if d.set.Type == Services {
-			t.Field = service
-		}
-		t.Set = d.set
+		t.Field, t.Set = fieldOf(s.Kind, d.set.Type), d.set
 		return true
 	}
-	return r.addressList(t, s, service)
+	return r.addressList(t, s)
 }
 
-// addressList resolves addresses or services that stand in the rule itself.
-func (r *resolver) addressList(t *Term, s *syntax.Term, service Field) bool {
+// fieldOf is what from or to looks at, by the type of what stands behind it.
+func fieldOf(k syntax.TermKind, t SetType) Field {
+	from := k == syntax.From
+	switch {
+	case t == Services && from:
+		return SrcService
+	case t == Services:
+		return DstService
+	case t == Endpoints && from:
+		return SrcEndpoint
+	case t == Endpoints:
+		return DstEndpoint
+	case from:
+		return SrcAddr
+	}
+	return DstAddr
+}
+
+// addressList resolves addresses, services or endpoints that stand in the rule itself.
+func (r *resolver) addressList(t *Term, s *syntax.Term) bool {
 	v := s.Value
 	want := Addresses
 	for i := range v.Elems { // the first that shows its type
@@ -311,8 +322,8 @@ func (r *resolver) addressList(t *Term, s *syntax.Term, service Field) bool {
 			want = d.set.Type
 			break
 		}
-		if c := classify(text); c == Services && !isName(text) {
-			want = Services
+		if c := classify(text); (c == Services || c == Endpoints) && !isName(text) {
+			want = c
 			break
 		}
 	}
@@ -323,13 +334,11 @@ func (r *resolver) addressList(t *Term, s *syntax.Term, service Field) bool {
 			return false
 		}
 	}
-	what := "addresses"
-	if want == Services {
-		what, t.Field = "services", service
-	}
-	l, ok := r.list(v, want, what)
+	t.Field = fieldOf(s.Kind, want)
+	l, ok := r.list(v, want, want.plural())
 	t.Prefixes = mergePrefixes(l.prefixes)
 	t.Services = mergeServices(l.services)
+	t.Endpoints = mergeEndpoints(l.endpoints)
 	return ok
 }
 

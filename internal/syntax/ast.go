@@ -200,7 +200,7 @@ type Value struct {
 	Pos   Pos       // from the first character to the last one in the same line
 }
 
-// Elem is one value: an address, a number, a range, a name, ...
+// Elem is one value: an address, a number, a range, a name, ... An endpoint is two words, with one blank.
 type Elem struct {
 	Text     string
 	Pos      Pos

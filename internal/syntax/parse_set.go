@@ -235,11 +235,37 @@ func (p *parser) element() (Elem, bool) {
 	}
 	p.part()
 	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
-	if lead := p.takeComments(); len(lead) > 0 || p.tok.blank {
+	lead := p.takeComments()
+	if len(lead) > 0 || p.tok.blank {
 		e.Comments = &Comments{Lead: lead, Blank: p.tok.blank}
 	}
 	p.advance()
+	if p.endpointService(e.Text) {
+		p.joinService(&e)
+	}
 	return e, true
+}
+
+// endpointService tells whether the current token is the service behind an address, as in `192.0.2.1 tcp/443`.
+func (p *parser) endpointService(before string) bool {
+	return p.tok.kind == tWord && !p.tok.first && strings.ContainsAny(before, ".:") && IsService(p.tok.text)
+}
+
+// joinService makes the current token part of an element, behind one blank.
+func (p *parser) joinService(e *Elem) {
+	e.Text += " " + p.tok.text
+	e.Pos = e.Pos.to(p.tok.pos)
+	p.advance()
+}
+
+// IsService tells whether a word looks like a service or names a protocol: what stands behind an address in an endpoint.
+// What is wrong with it is another matter.
+func IsService(word string) bool {
+	head, rest, slash := strings.Cut(word, "/")
+	if isProto[head] || slash && isProto[rest] {
+		return true
+	}
+	return slash && strings.Trim(head, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") == "" && head != ""
 }
 
 // separator parses the comma after an element.

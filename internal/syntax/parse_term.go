@@ -179,6 +179,10 @@ func (p *parser) value(t *Term, word, what string, compare bool) bool {
 	case p.tok.kind == tWord && !isKeyword[p.tok.text], p.tok.kind == tWord && p.valueWord(t):
 		v.Elems = []Elem{{Text: p.tok.text, Pos: p.tok.pos}}
 		p.advance()
+		// An address and a protocol are two terms; with a port they are an endpoint.
+		if e := &v.Elems[0]; (t.Kind == From || t.Kind == To) && p.endpointService(e.Text) && strings.Contains(p.tok.text, "/") {
+			p.joinService(e)
+		}
 		v.Pos = v.Pos.to(p.last.pos)
 		return p.afterValue(word)
 	}
