@@ -106,6 +106,8 @@ func aimTerm(s *packet.Spec, t *policy.Term, variant int) {
 		s.To = pickAddr(t, s.Family, variant)
 	case policy.SrcService, policy.DstService:
 		aimService(s, t, variant)
+	case policy.SrcEndpoint, policy.DstEndpoint:
+		aimEndpoint(s, t, variant)
 	case policy.TCPFlags:
 		s.Flags = ptr(t.Value)
 	default:
@@ -203,13 +205,48 @@ func aimService(s *packet.Spec, t *policy.Term, variant int) {
 	if len(services) == 0 {
 		return
 	}
-	v := services[variant%len(services)]
+	aimPort(s, services[variant%len(services)], t.Field == policy.SrcService)
+}
+
+func aimPort(s *packet.Spec, v policy.Service, from bool) {
 	s.Proto = ptr(v.Proto)
-	if t.Field == policy.SrcService {
+	switch {
+	case !policy.HasPorts(v.Proto):
+	case from:
 		s.FromPort = ptr(v.Lo)
-	} else {
+	default:
 		s.ToPort = ptr(v.Lo)
 	}
+}
+
+func aimEndpoint(s *packet.Spec, t *policy.Term, variant int) {
+	all := t.Endpoints
+	if t.Set != nil {
+		all = t.Set.Endpoints
+	}
+	if len(all) == 0 {
+		return
+	}
+	e := all[variant%len(all)]
+	s.Family = packet.IPv6
+	if e.Prefix.Addr().Is4() {
+		s.Family = packet.IPv4
+	}
+	from := t.Field == policy.SrcEndpoint
+	if from {
+		s.From = addressIn(e.Prefix)
+	} else {
+		s.To = addressIn(e.Prefix)
+	}
+	aimPort(s, e.Service, from)
+}
+
+// addressIn is an address of a prefix, not the first where there is another.
+func addressIn(p netip.Prefix) netip.Addr {
+	if p.IsSingleIP() {
+		return p.Addr()
+	}
+	return p.Addr().Next()
 }
 
 // Entries that cost puts into each dynamic set.
@@ -231,10 +268,7 @@ func pickAddr(t *policy.Term, f packet.Family, variant int) netip.Addr {
 	for i := range prefixes {
 		p := prefixes[(i+variant)%len(prefixes)]
 		if p.Addr().Is4() == (f == packet.IPv4) {
-			if p.IsSingleIP() {
-				return p.Addr()
-			}
-			return p.Addr().Next()
+			return addressIn(p)
 		}
 	}
 	return netip.Addr{}

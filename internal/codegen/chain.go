@@ -53,8 +53,8 @@ func (c *compiler) shareChains() {
 func newChain(label string, rules []ir.Rule, classes ...ir.Class) *chain {
 	ch := &chain{label: label, classes: classes, rules: rules}
 	for i := range rules {
-		for _, cond := range rules[i].Conds {
-			ch.uses[cond.Field] = true
+		for j := range rules[i].Conds {
+			ch.use(&rules[i].Conds[j])
 		}
 	}
 	return ch
@@ -66,7 +66,8 @@ func sameRule(a, b ir.Rule) bool {
 
 func sameCond(a, b ir.Cond) bool {
 	return a.Field == b.Field && a.Not == b.Not && a.Set == b.Set && a.Mask == b.Mask && a.Value == b.Value &&
-		slices.Equal(a.Ranges, b.Ranges) && samePrefixes(a.Prefixes, b.Prefixes)
+		slices.Equal(a.Ranges, b.Ranges) && samePrefixes(a.Prefixes, b.Prefixes) &&
+		samePairs(a.Pairs, b.Pairs)
 }
 
 // chainLength estimates the instructions of all chains.
@@ -80,8 +81,8 @@ func (c *compiler) chainLength() int {
 				continue
 			}
 			n += 2
-			for _, cond := range ch.rules[i].Conds {
-				n += 4 * max(1, min(16, len(cond.Ranges)+len(cond.Prefixes)))
+			for j := range ch.rules[i].Conds {
+				n += length(&ch.rules[i].Conds[j])
 			}
 		}
 	}
@@ -150,13 +151,13 @@ func (c *compiler) emitRules(ch *chain, rules []ir.Rule) {
 func split(ch *chain, most int) (parts [][]ir.Rule) {
 	first, asked := 0, 0
 	for i := 0; i < len(ch.rules); {
-		n, questions := run(ch, ch.rules[i:]), 64
+		n, asks := run(ch, ch.rules[i:]), 64
 		if n < minRun {
-			n, questions = 1, len(ch.rules[i].Conds)
+			n, asks = 1, questions(&ch.rules[i])
 		}
-		if asked += questions; asked > most && i > first {
+		if asked += asks; asked > most && i > first {
 			parts = append(parts, ch.rules[first:i])
-			first, asked = i, questions
+			first, asked = i, asks
 		}
 		i += n
 	}
@@ -256,6 +257,8 @@ func (c *compiler) cond(ch *chain, q *ir.Cond, no string) {
 	switch q.Field {
 	case policy.SrcAddr, policy.DstAddr:
 		c.address(ch, q, no)
+	case policy.SrcEndpoint, policy.DstEndpoint:
+		c.endpoint(ch, q, no)
 	case policy.TCPFlags:
 		c.flags(q, no)
 	default:

@@ -41,11 +41,13 @@ type compiler struct {
 	tables      []Table
 	bitmaps     map[string]string    // contents of a port bitmap to its map's name
 	statics     map[staticKey]static // prefix tables
-	ethernet    map[string]static    // tables of Ethernet addresses, by their ranges
-	packed      []byte               // tables, see constant
-	packs       int                  // maps of tables that are full
-	places      map[string]place     // of tables, by name
-	failed      error                // a table is too large
+	pairs       map[pairKey][]pairTable
+	pairNames   int
+	ethernet    map[string]static // tables of Ethernet addresses, by their ranges
+	packed      []byte            // tables, see constant
+	packs       int               // maps of tables that are full
+	places      map[string]place  // of tables, by name
+	failed      error             // a table is too large
 	chains      []*chain
 	chainOf     [ir.NumClasses]*chain
 	parts       []*chain // of chains, that are functions
@@ -161,6 +163,7 @@ func newCompiler(prog *ir.Program, t Target, slots int) *compiler {
 		bitmaps:  map[string]string{},
 		statics:  map[staticKey]static{},
 		ethernet: map[string]static{},
+		pairs:    map[pairKey][]pairTable{},
 		places:   map[string]place{},
 		lookupOf: map[lookupKey]string{},
 

@@ -16,6 +16,8 @@ func (s *shape) aim(r *rand.Rand, t *policy.Term) {
 		s.aimAddress(r, t)
 	case policy.SrcService, policy.DstService:
 		s.aimService(r, t)
+	case policy.SrcEndpoint, policy.DstEndpoint:
+		s.aimEndpoint(r, t)
 	case policy.TCPFlags:
 		s.proto = packet.ProtoTCP
 		s.flags = t.Value | uint8(r.Uint32())&^t.Mask
@@ -182,6 +184,36 @@ func (s *shape) aimService(r *rand.Rand, t *policy.Term) {
 		s.src.port = port
 	} else {
 		s.dst.port = port
+	}
+}
+
+// aimEndpoint takes one entry, and often misses it by a little in one of its three parts.
+func (s *shape) aimEndpoint(r *rand.Rand, t *policy.Term) {
+	all := t.Endpoints
+	if t.Set != nil {
+		all = t.Set.Endpoints
+	}
+	if len(all) > 0 {
+		s.aimElement(r, t.Field, all[r.IntN(len(all))])
+	}
+}
+
+func (s *shape) aimElement(r *rand.Rand, f policy.Field, e policy.Element) {
+	addr, end := policy.DstAddr, &s.dst
+	if f == policy.SrcEndpoint {
+		addr, end = policy.SrcAddr, &s.src
+	}
+	s.aimPrefix(r, addr, e.Prefix)
+	s.proto = e.Service.Proto
+	end.port = uint16(edge(r, policy.Range{Lo: uint64(e.Service.Lo), Hi: uint64(e.Service.Hi)}))
+	switch r.IntN(16) {
+	case 0:
+		s.proto = portProtos[r.IntN(len(portProtos))]
+	case 1:
+		s.proto = []uint8{1, 2, 47, 50, 58, 89, uint8(r.Uint32())}[r.IntN(7)]
+	case 2:
+		s.frag = firstFragment + fragment(r.IntN(2))
+		s.offset = 1 + uint16(r.IntN(200))
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"levee/internal/syntax"
 )
 
-// SetFileName is the set file that generated policies name; SetFile makes its contents.
+// SetFileName is the set file of addresses that generated policies name; SetFile makes its contents.
 const SetFileName = "prefixes.txt"
 
 // newRand is the source of everything that a seed decides; stream keeps policies, set files and
@@ -80,24 +80,43 @@ func prune(seed uint64, text []byte) []byte {
 
 func compile(seed uint64, text []byte) (*policy.Policy, syntax.Diagnostics) {
 	return policy.Parse("generated.levee", text, func(path string) (io.ReadCloser, error) {
-		if path != SetFileName {
-			return nil, fs.ErrNotExist
+		for _, f := range setFiles {
+			if f.name == path {
+				return io.NopCloser(bytes.NewReader(SetFile(seed, path))), nil
+			}
 		}
-		return io.NopCloser(bytes.NewReader(SetFile(seed))), nil
+		return nil, fs.ErrNotExist
 	})
 }
 
-// SetFile is the contents of the file SetFileName beside the policy of that seed.
-func SetFile(seed uint64) []byte {
+// SetFile is the contents of a set file of those names beside the policy of that seed.
+func SetFile(seed uint64, name string) []byte {
 	g := &generator{r: newRand(seed, streamPolicy), seed: seed}
 	g.pools() // the same addresses as in the policy
-	g.r = newRand(seed, streamSetFile)
+	entry, stream := g.address, uint64(0)
+	for i, f := range setFiles {
+		if f.name == name {
+			entry, stream = func() string { return f.entry(g) }, uint64(i)
+		}
+	}
+	g.r = newRand(seed+stream<<32, streamSetFile)
 	var b bytes.Buffer
 	b.WriteString("# made by difftest\n\n")
 	for range 1 + g.size() {
-		fmt.Fprintf(&b, "%s%s\n", g.address(), g.pick("", "", " ; comment", "\t# comment"))
+		fmt.Fprintf(&b, "%s%s\n", entry(), g.pick("", "", " ; comment", "\t# comment"))
 	}
 	return b.Bytes()
+}
+
+// setFiles are the set files that generated policies name, one of each type.
+var setFiles = []struct {
+	name  string
+	entry func(*generator) string
+}{
+	{SetFileName, (*generator).address},
+	{"ports.txt", (*generator).portElement},
+	{"services.txt", (*generator).serviceElement},
+	{"endpoints.txt", (*generator).endpointElement},
 }
 
 // generator holds what a policy's statements share, so that they meet in the same values.
@@ -114,12 +133,15 @@ type generator struct {
 
 	enabled [numKinds]int // weight of each kind of term; 0: this policy has none
 
-	addressSets []string // static: inline or file
-	tableSet    string   // the one file or dynamic set that protect rules may use
-	lookedUp    []string // file and dynamic sets
-	portSets    []string
-	serviceSets []string
-	labels      int
+	addressSets  []string // static: inline or file
+	tableSet     string   // the one file or dynamic set that protect rules may use
+	lookedUp     []string // file and dynamic sets
+	portSets     []string
+	serviceSets  []string
+	endpointSets []string
+	files        []string // those of the last three that protect rules must not use: it may be more than one look-up
+	protecting   bool     // the match is for a protect rule
+	labels       int
 }
 
 func (g *generator) line(format string, args ...any) { fmt.Fprintf(&g.out, format+"\n", args...) }
@@ -234,6 +256,35 @@ func (g *generator) sets() {
 		elems := g.some(1+g.r.IntN(8), g.serviceElement)
 		g.line("set %s = { %s,\n}", name, strings.Join(elems, ",\n  "))
 		g.serviceSets = append(g.serviceSets, name)
+	}
+	g.endpoints()
+	g.moreFiles()
+}
+
+// endpoints are sets of addresses with services, short and long.
+func (g *generator) endpoints() {
+	for i := range g.r.IntN(3) {
+		name := fmt.Sprintf("ends%d", i)
+		elems := g.some(1+g.size(), g.endpointElement)
+		if len(g.endpointSets) > 0 && g.chance(2) {
+			elems = append(elems, g.pick(g.endpointSets...))
+		}
+		g.line("set %s = { %s }", name, strings.Join(elems, ",\n    "))
+		g.endpointSets = append(g.endpointSets, name)
+	}
+}
+
+// moreFiles are sets from files that do not hold addresses.
+func (g *generator) moreFiles() {
+	for _, f := range []struct {
+		set, name string
+		to        *[]string
+	}{{"portlist", "ports.txt", &g.portSets}, {"servicelist", "services.txt", &g.serviceSets}, {"endlist", "endpoints.txt", &g.endpointSets}} {
+		if g.chance(4) {
+			g.line("set %s = file(%q)", f.set, f.name)
+			*f.to = append(*f.to, f.set)
+			g.files = append(g.files, f.set)
+		}
 	}
 }
 

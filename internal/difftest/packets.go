@@ -70,6 +70,10 @@ func (s *shape) aimSet(r *rand.Rand, p *policy.Policy) {
 	if len(set.Prefixes) > 0 {
 		s.aimPrefix(r, field, set.Prefixes[r.IntN(len(set.Prefixes))])
 	}
+	if len(set.Endpoints) > 0 {
+		field := []policy.Field{policy.SrcEndpoint, policy.DstEndpoint}[r.IntN(2)]
+		s.aimElement(r, field, set.Endpoints[r.IntN(len(set.Endpoints))])
+	}
 }
 
 // mutate breaks a frame: shorter, longer, or with a field that does not fit.

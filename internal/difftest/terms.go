@@ -3,6 +3,7 @@ package difftest
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -16,6 +17,8 @@ const (
 	kPort
 	kFromService
 	kToService
+	kFromEndpoint
+	kToEndpoint
 	kProto
 	kFamily
 	kICMP
@@ -38,6 +41,7 @@ const (
 func (g *generator) match(protect bool) (text string, broad bool) {
 	var terms []string
 	broad = true
+	g.protecting = protect
 	used := map[string]bool{}
 	n := 1 + g.r.IntN(2) + g.r.IntN(2) + g.r.IntN(2)
 	if g.chance(40) {
@@ -64,6 +68,7 @@ func (g *generator) fits(used map[string]bool, k kind, not bool) bool {
 	class := map[kind]string{
 		kFamily: "family", kEther: "family", kICMP: "transport", kFlags: "transport", kProto: "transport",
 		kFromPort: "from port", kPort: "port", kFromService: "from service", kToService: "to service",
+		kFromEndpoint: "from endpoint", kToEndpoint: "to endpoint",
 		kVLAN: "tag", kUntagged: "tag", kInner: "inner",
 	}[k]
 	if class == "" {
@@ -98,6 +103,10 @@ func (g *generator) kind() kind {
 // term is one term without its sign, "" if the policy has nothing to say there.
 func (g *generator) term(k kind, protect bool) string {
 	switch k {
+	case kFromEndpoint:
+		return "from " + g.endpointValue()
+	case kToEndpoint:
+		return "to " + g.endpointValue()
 	case kFrom:
 		return "from " + g.addresses(protect)
 	case kTo:
@@ -107,10 +116,11 @@ func (g *generator) term(k kind, protect bool) string {
 	case kPort:
 		return g.pick("port ", "to port ") + g.portValue()
 	case kFromService, kToService:
-		if len(g.serviceSets) == 0 {
+		name := g.usable(g.serviceSets)
+		if name == "" {
 			return ""
 		}
-		return map[kind]string{kFromService: "from ", kToService: "to "}[k] + g.pick(g.serviceSets...)
+		return map[kind]string{kFromService: "from ", kToService: "to "}[k] + name
 	case kProto:
 		if g.chance(3) {
 			return "proto " + g.numbers(0, 255, []int{1, 6, 17, 33, 44, 47, 50, 51, 58, 59, 60, 132, 136}, 1)
@@ -199,8 +209,8 @@ func (g *generator) numbers(lo, hi int, pool []int, width int) string {
 }
 
 func (g *generator) portValue() string {
-	if len(g.portSets) > 0 && g.chance(4) {
-		return g.pick(g.portSets...)
+	if name := g.usable(g.portSets); name != "" && g.chance(4) {
+		return name
 	}
 	return g.numbers(0, 65535, g.ports, 1)
 }
@@ -219,6 +229,45 @@ func (g *generator) portElement() string {
 
 func (g *generator) serviceElement() string {
 	return g.pick("tcp", "udp", "udplite", "sctp", "dccp") + "/" + g.portElement()
+}
+
+// endpointElement is an address with a service, a protocol, or all ports of one.
+func (g *generator) endpointElement() string {
+	switch g.r.IntN(6) {
+	case 0:
+		return g.address() + " " + g.pick("icmp", "icmp6", "gre", "esp", "ospf", "igmp")
+	case 1:
+		return g.address() + " " + g.pick("tcp", "udp", "sctp")
+	case 2: // many that differ in the port alone, or not at all
+		return g.address() + " tcp/" + g.portElement()
+	}
+	return g.address() + " " + g.serviceElement()
+}
+
+// endpointValue is a set of endpoints, a list, or one.
+func (g *generator) endpointValue() string {
+	name := g.usable(g.endpointSets)
+	switch {
+	case name != "" && !g.chance(4):
+		return name
+	case g.chance(3):
+		return g.address() + " " + g.serviceElement()
+	}
+	return braces(g.some(g.between(1, 12), g.endpointElement))
+}
+
+// usable is one of the sets that a rule may name here, or "".
+func (g *generator) usable(names []string) string {
+	var ok []string
+	for _, n := range names {
+		if !g.protecting || !slices.Contains(g.files, n) {
+			ok = append(ok, n)
+		}
+	}
+	if len(ok) == 0 {
+		return ""
+	}
+	return g.pick(ok...)
 }
 
 func (g *generator) icmp() string {

@@ -48,6 +48,18 @@ func TestFindings(t *testing.T) {
 		{"drops by port let fragments by", "drop udp port 53\ndefault pass\n", []string{"1: fragments slip by"}},
 		{"services break for large datagrams", "pass udp port 53\ndefault drop\n", []string{"1: large datagrams break"}},
 		{"tcp is not fragmented", "pass tcp port 53\ndefault drop\n", nil},
+		{"an endpoint twice", "drop from 192.0.2.1 tcp/80\ndrop from 192.0.2.1 tcp/80 ttl 3\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"endpoints within a prefix", "drop from 192.0.2.0/24\npass from { 192.0.2.1 tcp/80, 192.0.2.2 tcp/81 }\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"endpoints within ports", "drop tcp port < 1024\npass to { 192.0.2.1 tcp/80, 192.0.2.2 tcp/81 }\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"endpoints within endpoints", "drop to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to { 192.0.2.1 tcp/80, 192.0.2.2 tcp/81 }\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"address and port within endpoints", "drop to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to 192.0.2.7 tcp port 85\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"the other side's endpoints", "drop from { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\ndefault drop\n", nil},
+		{"endpoints beside endpoints", "drop to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to { 192.0.2.1 tcp/80, 192.0.2.2 tcp/91 }\ndefault drop\n", nil},
+		{"no endpoint of a family", "drop ipv6 not to { 192.0.2.1 tcp/80, 192.0.2.2 udp/9 }\npass ipv6 tcp port 443\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"endpoints let fragments by", "drop from { 192.0.2.1 tcp/80, 192.0.2.2 udp/9 }\ndefault pass\n", []string{"1: fragments slip by"}},
+		{"endpoints break large datagrams", "pass to { 192.0.2.1 tcp/80, 192.0.2.2 udp/9 }\ndefault drop\n", []string{"1: large datagrams break"}},
+		{"endpoints without udp do not", "pass to { 192.0.2.1 tcp/80, 192.0.2.2 gre }\ndefault drop\n", nil},
+		{"endpoints without ports do not", "drop from { 192.0.2.1 gre, 192.0.2.2 esp }\ndefault pass\n", nil},
 		{"fragments are spoken of", "drop fragments\npass udp port 53\ndefault drop\n", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -106,6 +106,13 @@ func TestTerms(t *testing.T) {
 		{"to offers", names{"tcp4", "tcp6"}, names{"udp6", "udplite", "ping4", "later frag"}},
 		{"not to offers", names{"udp6", "udp4", "sctp"}, names{"tcp4", "ping4", "later frag", "arp"}},
 		{"from offers", names{"udp4", "udp6"}, names{"tcp4"}},
+		{"to 198.51.100.1 tcp/80", names{"tcp4"}, names{"udp4", "tcp6", "ping4", "later frag 6", "arp"}},
+		{"to { 198.51.100.0/24 tcp/79-80, 2001:db8:1::1 tcp/81 }", names{"tcp4"}, names{"tcp6", "udp4"}},
+		{"to { 198.51.100.2 tcp/80, 198.51.100.1 tcp/81, 198.51.100.1 udp/80 }", nil, names{"tcp4", "udp4"}},
+		{"not to { 198.51.100.1 tcp/80 }", names{"udp4", "tcp6", "ping4", "gre"}, names{"tcp4", "later frag", "later frag 6", "arp"}},
+		{"to { 198.51.100.1 udp }", names{"udp4", "first frag"}, names{"later frag", "tcp4"}},
+		{"to { 198.51.100.1 gre, 198.51.100.1 icmp }", names{"gre", "ping4"}, names{"tcp4", "ping6"}},
+		{"from 192.0.2.1 udp/53", names{"udp4"}, names{"tcp4", "udp6"}},
 
 		{"tcp", names{"tcp4", "tcp6", "later frag 6"}, names{"udp4", "arp"}},
 		{"not tcp", names{"udp4", "gre"}, names{"tcp4", "arp", "lldp"}},

@@ -17,6 +17,7 @@ import (
 
 var fieldNames = [NumFields]string{
 	"source address", "destination address", "source port", "destination port", "source service", "destination service",
+	"source endpoint", "destination endpoint",
 	"protocol", "EtherType", "ICMP type", "ICMPv6 type", "TCP flags", "length", "TTL", "DSCP", "VLAN", "inner VLAN", "tags",
 	"source MAC", "destination MAC", "fragment",
 }
@@ -30,7 +31,7 @@ func describe(p *Policy) string {
 		if s.RollUp {
 			b.WriteString("    rolls up\n")
 		}
-		fmt.Fprintf(&b, "    %s\n", values(s.Prefixes, s.Ports, s.Services))
+		fmt.Fprintf(&b, "    %s\n", values(s.Prefixes, s.Ports, s.Services, s.Endpoints))
 	}
 	for _, r := range append(append([]*Rule(nil), p.Protect...), p.Rules...) {
 		fmt.Fprintf(&b, "%d:%d %s, malformed %v, label %q\n    id %s\n", r.Pos.Line, r.Pos.Col, r.Action, r.Malformed, r.Label, r.ID)
@@ -39,7 +40,7 @@ func describe(p *Policy) string {
 			if t.Not {
 				not = "not "
 			}
-			v := values(t.Prefixes, t.Ranges, t.Services)
+			v := values(t.Prefixes, t.Ranges, t.Services, t.Endpoints)
 			switch {
 			case t.Set != nil:
 				v = "set " + t.Set.Name
@@ -62,7 +63,7 @@ func describe(p *Policy) string {
 	return b.String()
 }
 
-func values(ps []netip.Prefix, rs []Range, ss []Service) string {
+func values(ps []netip.Prefix, rs []Range, ss []Service, es []Element) string {
 	var out []string
 	for _, p := range ps {
 		out = append(out, p.String())
@@ -76,6 +77,9 @@ func values(ps []netip.Prefix, rs []Range, ss []Service) string {
 	}
 	for _, s := range ss {
 		out = append(out, fmt.Sprintf("%d/%d-%d", s.Proto, s.Lo, s.Hi))
+	}
+	for _, e := range es {
+		out = append(out, e.String())
 	}
 	return strings.Join(out, " ")
 }

@@ -258,11 +258,11 @@ func (p *parser) joinService(e *Elem) {
 	p.advance()
 }
 
-// IsService tells whether a word looks like a service or names a protocol: what stands behind an address in an endpoint.
-// What is wrong with it is another matter.
+// IsService tells whether a word looks like a service, names a protocol or is a port: what stands behind an address in
+// an endpoint, right or wrong.
 func IsService(word string) bool {
 	head, rest, slash := strings.Cut(word, "/")
-	if isProto[head] || slash && isProto[rest] {
+	if isProto[head] || slash && isProto[rest] || strings.Trim(word, "0123456789-") == "" && word != "" && word[0] != '-' {
 		return true
 	}
 	return slash && strings.Trim(head, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") == "" && head != ""
@@ -290,6 +290,8 @@ func (p *parser) separator() {
 		at := p.last.pos
 		at.Col, at.EndCol = at.EndCol, at.EndCol+1
 		p.errs.Errorf(at, "separate elements by commas.", "expected , or } after %s", quote(p.last.text))
+	case p.tok.kind == tWord && !p.startsStatement() && strings.Contains(p.tok.text, "/") && IsService(p.tok.text) && !IsService(p.last.text):
+		p.fail("a service stands behind an address: 192.0.2.1 "+clip(p.tok.text)+".", "expected , or }")
 	case p.tok.kind == tWord && !p.startsStatement():
 		p.fail("separate elements by commas.", "expected , or }")
 	}
