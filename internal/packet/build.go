@@ -3,8 +3,8 @@ package packet
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"net/netip"
+	"slices"
 )
 
 // Build makes the Ethernet frame that s describes, with right lengths and checksums and without
@@ -15,22 +15,37 @@ import (
 // A later fragment (Frag above 0) has no transport header: its ports, flags and type only say
 // which protocol it belongs to. The checksum of a first fragment covers what the fragment holds.
 func Build(s Spec) ([]byte, error) {
-	if err := s.check(); err != nil {
-		return nil, err
-	}
-	frame := s.ethernet()
-	switch s.family() {
-	case IPv4:
-		return s.appendIPv4(frame)
-	case IPv6:
-		return s.appendIPv6(frame)
-	case ARP:
-		return s.pad(frame, s.arp(), 0xffff)
-	}
-	return s.pad(frame, nil, 0xffff)
+	frame, _, err := BuildLayout(s)
+	return frame, err
 }
 
-func (s Spec) ethernet() []byte {
+// BuildLayout is Build that also says where the parts of the frame are.
+func BuildLayout(s Spec) ([]byte, Layout, error) {
+	if err := s.check(); err != nil {
+		return nil, Layout{}, err
+	}
+	frame, l := s.ethernet()
+	var err error
+	switch s.family() {
+	case IPv4:
+		frame, err = s.appendIPv4(frame, &l)
+	case IPv6:
+		frame, err = s.appendIPv6(frame, &l)
+	case ARP:
+		l.ARP = len(frame)
+		l.Payload = l.ARP + 28
+		frame, err = s.pad(frame, s.arp(), 0xffff)
+	default:
+		l.Payload = len(frame)
+		frame, err = s.pad(frame, nil, 0xffff)
+	}
+	if err != nil {
+		return nil, l, err
+	}
+	return frame, l, s.finish(frame, &l)
+}
+
+func (s Spec) ethernet() (b []byte, l Layout) {
 	src, dst := defaultSrcMAC, defaultDstMAC
 	if s.EtherFrom != nil {
 		src = *s.EtherFrom
@@ -38,26 +53,28 @@ func (s Spec) ethernet() []byte {
 	if s.EtherTo != nil {
 		dst = *s.EtherTo
 	}
-	b := append(append(make([]byte, 0, 64), dst[:]...), src[:]...)
+	b = append(append(make([]byte, 0, 64), dst[:]...), src[:]...)
 	if s.VLAN != nil {
 		tpid := uint16(EtherCTag)
 		if s.InnerVLAN != nil {
 			tpid = EtherSTag
 		}
+		l.Tag = len(b)
 		b = be16(be16(b, tpid), *s.VLAN)
 	}
 	if s.InnerVLAN != nil {
+		l.Inner = len(b)
 		b = be16(be16(b, EtherCTag), *s.InnerVLAN)
 	}
 	switch s.family() {
 	case IPv4:
-		return be16(b, EtherIPv4)
+		return be16(b, EtherIPv4), l
 	case IPv6:
-		return be16(b, EtherIPv6)
+		return be16(b, EtherIPv6), l
 	case ARP:
-		return be16(b, EtherARP)
+		return be16(b, EtherARP), l
 	}
-	return be16(b, s.EtherType)
+	return be16(b, s.EtherType), l
 }
 
 // arp is a request (RFC 826) from From for To.
@@ -86,12 +103,14 @@ func (s Spec) addresses() (from, to netip.Addr) {
 	return from, to
 }
 
-func (s Spec) appendIPv4(frame []byte) ([]byte, error) {
-	h := make([]byte, 20, 24)
-	if s.Options {
+func (s Spec) appendIPv4(frame []byte, l *Layout) ([]byte, error) {
+	h := make([]byte, 20, 60)
+	h = append(h, s.IPOptions...)
+	if s.Options && len(s.IPOptions) == 0 {
 		h = append(h, 1, 1, 1, 0) // three no-operations, end of list (RFC 791 section 3.1)
 	}
-	l4, err := s.payload(len(h), 0xffff)
+	h = h[:(len(h)+3)&^3]
+	l4, err := s.payload(frame, l, len(h), 0xffff)
 	if err != nil {
 		return nil, err
 	}
@@ -110,14 +129,12 @@ func (s Spec) appendIPv4(frame []byte) ([]byte, error) {
 	h[9] = s.Protocol()
 	copy(h[12:], from.AsSlice())
 	copy(h[16:], to.AsSlice())
-	binary.BigEndian.PutUint16(h[10:], ^sum(h, 0))
 	return append(append(frame, h...), l4...), nil
 }
 
-func (s Spec) appendIPv6(frame []byte) ([]byte, error) {
-	proto := s.Protocol()
+func (s Spec) appendIPv6(frame []byte, l *Layout) ([]byte, error) {
+	next := s.Protocol()
 	var ext []byte
-	next := proto
 	if s.Frag != nil {
 		off := *s.Frag << 3
 		if *s.Frag == 0 {
@@ -126,16 +143,27 @@ func (s Spec) appendIPv6(frame []byte) ([]byte, error) {
 		ext = append(be16([]byte{next, 0}, off), 0, 0, 0, 1)
 		next = ProtoFragment
 	}
+	headers := s.Extensions
 	if s.Options {
-		// Eight bytes whose only option is PadN (RFC 8200 section 4.2); before a Fragment header,
-		// so that a later fragment has it too.
-		ext = append([]byte{next, 0, 1, 4, 0, 0, 0, 0}, ext...)
-		next = ProtoDestOpts
+		// In front of a Fragment header, so that a later fragment has it too.
+		headers = append(headers[:len(headers):len(headers)], Extension{Proto: ProtoDestOpts})
 	}
-	l4, err := s.payload(40+len(ext), 40+0xffff)
+	for _, e := range slices.Backward(headers) {
+		h, err := e.header(next)
+		if err != nil {
+			return nil, err
+		}
+		ext = append(h, ext...)
+		next = e.Proto
+	}
+	l4, err := s.payload(frame, l, 40+len(ext), 40+0xffff)
 	if err != nil {
 		return nil, err
 	}
+	if s.Frag != nil {
+		l.Frag = l.IP + 40 + len(ext) - 8
+	}
+	l.Six = true
 	from, to := s.addresses()
 	h := make([]byte, 40)
 	binary.BigEndian.PutUint32(h, 6<<28|uint32(s.DSCP)<<22)
@@ -146,6 +174,26 @@ func (s Spec) appendIPv6(frame []byte) ([]byte, error) {
 	return append(append(append(frame, h...), ext...), l4...), nil
 }
 
+// header is the extension header with what follows it. Without a body it has eight bytes: a PadN
+// (RFC 8200 section 4.2), or a routing header of the experimental type 253 (RFC 4727) with no segments left.
+func (e Extension) header(next uint8) ([]byte, error) {
+	body := e.Body
+	if len(body) == 0 {
+		body = []byte{1, 4, 0, 0, 0, 0}
+		if e.Proto == ProtoRouting {
+			body = []byte{253, 0, 0, 0, 0, 0}
+		}
+	}
+	n := (2 + len(body) + 7) &^ 7
+	if n > 256*8 {
+		return nil, fmt.Errorf("an extension header of %d bytes: at most %d", n, 256*8)
+	}
+	h := make([]byte, n)
+	h[0], h[1] = next, byte(n/8-1)
+	copy(h[2:], body)
+	return h, nil
+}
+
 func (s Spec) ttl() uint8 {
 	if s.TTL != nil {
 		return *s.TTL
@@ -153,34 +201,53 @@ func (s Spec) ttl() uint8 {
 	return defaultTTL
 }
 
-// pad brings body to Len bytes and appends it to frame.
+// pad appends body and Payload to frame, brought to Len bytes.
 func (s Spec) pad(frame, body []byte, most int) ([]byte, error) {
-	if s.Len == nil {
-		return append(frame, body...), nil
+	n := len(body) + len(s.Payload)
+	want := n
+	if s.Len != nil {
+		want = *s.Len
 	}
-	if *s.Len < len(body) || *s.Len > most {
-		return nil, fmt.Errorf("len %d: this packet has %d to %d bytes", *s.Len, len(body), most)
+	if want < n || want > most {
+		return nil, fmt.Errorf("len %d: this packet has %d to %d bytes", want, n, most)
 	}
-	return append(append(frame, body...), make([]byte, *s.Len-len(body))...), nil
+	return s.fill(append(append(frame, body...), s.Payload...), want-n), nil
 }
 
-// payload is the transport header and the zero bytes that bring the packet to Len; headers is the
-// number of bytes in front of it, most the longest packet.
-func (s Spec) payload(headers, most int) ([]byte, error) {
+// fill appends n bytes, zero or counting.
+func (s Spec) fill(b []byte, n int) []byte {
+	for i := range n {
+		c := byte(0)
+		if s.Counting {
+			c = byte(i)
+		}
+		b = append(b, c)
+	}
+	return b
+}
+
+// payload is the transport header and what follows, which bring the packet to Len; headers is the
+// number of bytes of IP in front of it, most the longest packet. It notes in l where they will be behind frame.
+func (s Spec) payload(frame []byte, l *Layout, headers, most int) ([]byte, error) {
+	l.IP, l.Proto = len(frame), s.Protocol()
 	var h []byte
 	if s.Frag == nil || *s.Frag == 0 {
 		h = s.transport()
 	}
-	n := headers + len(h)
+	if l.Payload = l.IP + headers + len(h); len(h) > 0 {
+		l.L4 = l.IP + headers
+	}
+	least := headers + len(h) + len(s.Payload)
+	n := least
 	if s.Len != nil {
 		n = *s.Len
 	}
-	if n < headers+len(h) || n > most {
-		return nil, fmt.Errorf("len %d: this packet has %d to %d bytes", n, headers+len(h), most)
+	if n < least || n > most {
+		return nil, fmt.Errorf("len %d: this packet has %d to %d bytes", n, least, most)
 	}
-	b := append(h, make([]byte, n-headers-len(h))...)
-	if len(h) > 0 {
-		s.finish(b)
+	b := s.fill(append(h, s.Payload...), n-least)
+	if proto := s.Protocol(); proto == ProtoUDP && len(h) > 0 {
+		binary.BigEndian.PutUint16(b[4:], uint16(len(b)))
 	}
 	return b, nil
 }
@@ -201,7 +268,9 @@ func (s Spec) transport() []byte {
 		if s.Flags != nil {
 			flags = *s.Flags
 		}
-		return append(ports, 0, 0, 0, 1, 0, 0, 0, 0, 5<<4, flags, 0xff, 0xff, 0, 0, 0, 0)
+		n := (len(s.TCPOptions) + 3) &^ 3
+		h := append(ports, 0, 0, 0, 1, 0, 0, 0, 0, byte(5+n/4)<<4, flags, 0xff, 0xff, 0, 0, 0, 0)
+		return append(append(h, s.TCPOptions...), make([]byte, n-len(s.TCPOptions))...)
 	case ProtoUDP, ProtoUDPLite: // a coverage of 0 is the whole datagram (RFC 3828 section 3.1)
 		return append(ports, 0, 0, 0, 0)
 	case ProtoSCTP:
@@ -230,30 +299,53 @@ func (s Spec) icmp() []byte {
 	return []byte{typ, s.Code, 0, 0, 0, 1, 0, 1}
 }
 
-// finish fills in the lengths and checksums of b, transport header and data.
-func (s Spec) finish(b []byte) {
-	proto := s.Protocol()
-	var pseudo uint32
-	if proto != ProtoICMP { // RFC 792: ICMP has no pseudo header
-		from, to := s.addresses()
-		pseudo = partial(from.AsSlice(), 0)
-		pseudo = partial(to.AsSlice(), pseudo)
-		pseudo += uint32(proto) + uint32(len(b))
+// finish sets the fields that were given, then the checksums that were not.
+func (s Spec) finish(frame []byte, l *Layout) error {
+	var keepIP, keepL4 bool
+	for _, f := range s.Fields {
+		bit, bits, ok := l.Locate(frame, f.Word)
+		switch {
+		case !ok:
+			return fmt.Errorf("%s: %w", f.Word, errNoSuchField)
+		case bits < 64 && f.Value>>bits != 0:
+			return fmt.Errorf("%s %d: at most %d", f.Word, f.Value, uint64(1)<<bits-1)
+		case f.Wrong && !IsChecksum(f.Word):
+			return fmt.Errorf("%s wrong: only checksums can be wrong by themselves", f.Word)
+		case f.Wrong:
+			continue
+		}
+		keepIP = keepIP || f.Word == WordIPChecksum
+		keepL4 = keepL4 || f.Word == WordChecksum
+		Put(frame, bit, bits, f.Value)
 	}
-	switch proto {
-	case ProtoTCP:
-		binary.BigEndian.PutUint16(b[16:], ^sum(b, pseudo))
-	case ProtoUDP:
-		binary.BigEndian.PutUint16(b[4:], uint16(len(b)))
-		binary.BigEndian.PutUint16(b[6:], nonzero(^sum(b, pseudo)))
-	case ProtoUDPLite:
-		binary.BigEndian.PutUint16(b[6:], nonzero(^sum(b, pseudo)))
-	case ProtoDCCP:
-		binary.BigEndian.PutUint16(b[6:], ^sum(b, pseudo))
-	case ProtoICMP, ProtoICMP6:
-		binary.BigEndian.PutUint16(b[2:], ^sum(b, pseudo))
-	case ProtoSCTP: // CRC32c in the order of RFC 9260 appendix A
-		binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+	l.Seal(frame, keepIP, keepL4)
+	for _, f := range s.Fields {
+		if f.Wrong {
+			l.Spoil(frame, f.Word)
+		}
+	}
+	return nil
+}
+
+// The words of checksums: of the IPv4 header, and of the transport.
+const (
+	WordIPChecksum = "ip-checksum"
+	WordChecksum   = "checksum"
+)
+
+// IsChecksum tells whether a field is a checksum.
+func IsChecksum(word string) bool { return word == WordIPChecksum || word == WordChecksum }
+
+// Spoil turns bits of a computed checksum over, so that it is wrong, and not the zero that means none. The two forms
+// of zero (RFC 1071) differ in all bits, so that no single bit makes one the other.
+func (l *Layout) Spoil(frame []byte, word string) {
+	bit, bits, ok := l.Locate(frame, word)
+	if !ok {
+		return
+	}
+	low := &frame[(bit+bits)/8-1]
+	if *low ^= 1; *low == 0 && frame[(bit+bits)/8-2] == 0 {
+		*low = 3
 	}
 }
 

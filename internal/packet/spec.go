@@ -41,7 +41,29 @@ type Spec struct {
 	EtherFrom *[6]byte
 	EtherTo   *[6]byte
 	Frag      *uint16 // fragment offset in units of 8 bytes, 0 to 8191; 0 has more-fragments set
-	Options   bool
+	Options   bool    // the shortest options that mean nothing
+
+	IPOptions  []byte      // of IPv4, zero-filled to a multiple of 4, at most 40
+	Extensions []Extension // of IPv6, outermost first, in front of a Fragment header
+	TCPOptions []byte      // zero-filled to a multiple of 4, at most 40
+	Payload    []byte      // behind the headers; Len may cut nothing of it
+	Counting   bool        // what Len asks for behind Payload counts 0, 1, 2, ... instead of being zero
+	Fields     []FieldValue
+}
+
+// Extension is an extension header of IPv6. Its length is computed.
+type Extension struct {
+	Proto uint8  // ProtoHopByHop, ProtoRouting or ProtoDestOpts
+	Body  []byte // behind the length byte, zero-filled to a multiple of 8 (with Pad1, RFC 8200 section 4.2)
+}
+
+// FieldValue is a header field that is set by hand, whatever it would be otherwise (layout.go). Checksums
+// are computed over what is there then, unless they are set themselves.
+type FieldValue struct {
+	Word  string
+	Value uint64
+	// Wrong leaves Value aside: the computed checksum with bits turned over.
+	Wrong bool
 }
 
 // Defaults of docs/language.md "Tests in a policy".
@@ -59,6 +81,7 @@ const (
 	defaultSrcPort = 40000
 	defaultDstPort = 9
 	defaultTTL     = 64
+	maxPayload     = 0xffff
 )
 
 // Protocol is the protocol that Build gives the packet: Proto if set, else TCP where flags, UDP
@@ -78,6 +101,9 @@ func (s Spec) Protocol() uint8 {
 	}
 	return ProtoTesting
 }
+
+// Resolved is the family that Build gives the packet.
+func (s Spec) Resolved() Family { return s.family() }
 
 // family resolves AnyFamily by the addresses, then by a protocol that only IPv6 has.
 func (s Spec) family() Family {
@@ -113,6 +139,8 @@ func (s Spec) check() error {
 		return fmt.Errorf("frag %d: at most 8191 (units of 8 bytes)", *s.Frag)
 	case s.Len != nil && *s.Len < 0:
 		return fmt.Errorf("len %d: below 0", *s.Len)
+	case len(s.Payload) > maxPayload:
+		return fmt.Errorf("payload of %d bytes: at most %d", len(s.Payload), maxPayload)
 	}
 	switch s.family() {
 	case IPv4, IPv6:
@@ -137,6 +165,14 @@ func (s Spec) checkIP() error {
 		return fmt.Errorf("flags: %w: protocol %d is not TCP", errNoSuchField, proto)
 	case s.Type != nil && !(proto == ProtoICMP && f == IPv4 || proto == ProtoICMP6 && f == IPv6):
 		return fmt.Errorf("type: %w: it belongs to ICMP in IPv4 and ICMPv6 in IPv6", errNoSuchField)
+	case len(s.IPOptions) > 0 && (f != IPv4 || len(s.IPOptions) > 40):
+		return errors.New("ip-options: at most 40 bytes, of an ipv4 packet")
+	case len(s.TCPOptions) > 0 && (proto != ProtoTCP || len(s.TCPOptions) > 40):
+		return errors.New("TCP options: at most 40 bytes together, of a tcp packet")
+	case len(s.TCPOptions) > 0 && s.Frag != nil && *s.Frag > 0:
+		return errors.New("TCP options: a later fragment has no TCP header")
+	case len(s.Extensions) > 0 && f != IPv6:
+		return errors.New("extension headers belong to ipv6 packets")
 	case f == IPv6 && isExtension(proto) && (s.Frag == nil || *s.Frag == 0):
 		return fmt.Errorf("proto %d is an extension header of IPv6, which is never the last: use `options` or `hex`", proto)
 	}
@@ -170,7 +206,8 @@ func (s Spec) checkNoIP(what string) error {
 	}{
 		{"proto", s.Proto != nil}, {"from port", s.FromPort != nil}, {"to port", s.ToPort != nil},
 		{"flags", s.Flags != nil}, {"type", s.Type != nil}, {"ttl", s.TTL != nil},
-		{"dscp", s.DSCP != 0}, {"frag", s.Frag != nil}, {"options", s.Options},
+		{"dscp", s.DSCP != 0}, {"frag", s.Frag != nil}, {"options", s.Options}, {"ip-options", len(s.IPOptions) > 0},
+		{"TCP options", len(s.TCPOptions) > 0}, {"extension headers", len(s.Extensions) > 0},
 	} {
 		if f.given {
 			return fmt.Errorf("%s: %w: %s is not IP", f.word, errNoSuchField, what)
