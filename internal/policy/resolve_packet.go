@@ -78,24 +78,8 @@ func (r *resolver) packet(step *Step, s *syntax.Step) {
 	if r.frames > maxFrames {
 		return
 	}
-	var spec packet.Spec
-	first := make(map[specField]*syntax.Term)
-	ok := true
-	for i := range s.Spec {
-		t := &s.Spec[i]
-		f := fieldOfSpec(t)
-		if a := first[f]; a != nil {
-			r.c.Errorf(t.Pos, "remove one of the two.", "%q and %q say the same thing of one packet twice", a.Text(), t.Text())
-			ok = false
-			continue
-		}
-		first[f] = t
-		ok = r.specWord(&spec, t) && ok
-	}
+	spec, ok := r.spec(s.Spec)
 	if !ok {
-		return
-	}
-	if t := first[specType]; t != nil && !r.specICMP(&spec, t) {
 		return
 	}
 	frame, err := packet.Build(spec)
@@ -109,6 +93,29 @@ func (r *resolver) packet(step *Step, s *syntax.Step) {
 		return
 	}
 	step.Frame = r.keepFrame(s.Pos, frame)
+}
+
+// spec resolves the words of one packet; it returns false after an error.
+func (r *resolver) spec(words []syntax.Term) (spec packet.Spec, ok bool) {
+	first := make(map[specField]*syntax.Term)
+	ok = true
+	for i := range words {
+		t := &words[i]
+		f := fieldOfSpec(t)
+		if a := first[f]; a != nil {
+			r.c.Errorf(t.Pos, "remove one of the two.", "%q and %q say the same thing of one packet twice", a.Text(), t.Text())
+			ok = false
+			continue
+		}
+		if f.kind != specExtension {
+			first[f] = t
+		}
+		ok = r.specWord(&spec, t) && ok
+	}
+	if t := first[specField{kind: specType}]; ok && t != nil {
+		ok = r.specICMP(&spec, t)
+	}
+	return spec, ok
 }
 
 // maxFrames is how many bytes the packets of all tests may have together.
@@ -184,28 +191,41 @@ func (r *resolver) hexFrame(w syntax.Word) []byte {
 }
 
 // specField is what a word of a packet sets, to find doubles.
-type specField uint8
+type specField struct {
+	kind specKind
+	name string // of a specNamed
+	term syntax.TermKind
+}
+
+type specKind uint8
 
 const (
-	specFamily specField = iota
+	specFamily specKind = iota
 	specProto
 	specFlags
 	specType
-	specOther // plus the kind of the term
+	specNamed
+	specExtension // may come again
+	specOther
 )
 
 func fieldOfSpec(t *syntax.Term) specField {
 	switch t.Kind {
 	case syntax.Family, syntax.Ether:
-		return specFamily
+		return specField{kind: specFamily}
 	case syntax.ProtoName, syntax.Proto:
-		return specProto
+		return specField{kind: specProto}
 	case syntax.Syn, syntax.Flags:
-		return specFlags
+		return specField{kind: specFlags}
 	case syntax.PacketType:
-		return specType
+		return specField{kind: specType}
+	case syntax.PacketField, syntax.PacketBytes:
+		if _, ok := extensionWords[t.Name]; ok {
+			return specField{kind: specExtension}
+		}
+		return specField{kind: specNamed, name: t.Name}
 	}
-	return specOther + specField(t.Kind)
+	return specField{kind: specOther, term: t.Kind}
 }
 
 // specWord puts one word into the packet; it returns false after an error.
@@ -221,6 +241,10 @@ func (r *resolver) specWord(spec *packet.Spec, t *syntax.Term) bool {
 	case syntax.Options:
 		spec.Options = true
 	case syntax.PacketType: // when the family is known
+	case syntax.PacketBytes:
+		return r.specBytes(spec, t)
+	case syntax.PacketField:
+		p = specNamedField(spec, t.Name, t.Value.Elems[0].Text)
 	case syntax.Flags:
 		p = specFlagsOf(spec, t.Value.Elems[0].Text)
 	case syntax.From, syntax.To:

@@ -156,30 +156,32 @@ type Step struct {
 type TermKind uint8
 
 const (
-	Family     TermKind = iota // ipv4, ipv6, arp: Name
-	VLAN                       // vlan Value
-	InnerVLAN                  // inner-vlan Value
-	Untagged                   // untagged
-	Ether                      // ether Value
-	EtherFrom                  // ether from Value
-	EtherTo                    // ether to Value
-	ProtoName                  // tcp, udp, ...: Name
-	Proto                      // proto Value
-	ICMPType                   // icmp type Value, icmp6 type Value: Name is the protocol
-	PacketType                 // type Value, in test packets only
-	Syn                        // syn
-	Flags                      // flags Value: one element, such as "syn,ack/syn,ack,rst"
-	From                       // from Value
-	FromPort                   // from port Value
-	To                         // to Value
-	Port                       // port Value, to port Value
-	Len                        // len Value
-	TTL                        // ttl Value
-	DSCP                       // dscp Value
-	Frag                       // frag Value, in test packets only
-	Options                    // options, in test packets only
-	Fragments                  // fragments
-	Malformed                  // malformed
+	Family      TermKind = iota // ipv4, ipv6, arp: Name
+	VLAN                        // vlan Value
+	InnerVLAN                   // inner-vlan Value
+	Untagged                    // untagged
+	Ether                       // ether Value
+	EtherFrom                   // ether from Value
+	EtherTo                     // ether to Value
+	ProtoName                   // tcp, udp, ...: Name
+	Proto                       // proto Value
+	ICMPType                    // icmp type Value, icmp6 type Value: Name is the protocol
+	PacketType                  // type Value, in test packets only
+	Syn                         // syn
+	Flags                       // flags Value: one element, such as "syn,ack/syn,ack,rst"
+	From                        // from Value
+	FromPort                    // from port Value
+	To                          // to Value
+	Port                        // port Value, to port Value
+	Len                         // len Value
+	TTL                         // ttl Value
+	DSCP                        // dscp Value
+	Frag                        // frag Value, in test packets only
+	Options                     // options, in test packets only
+	PacketField                 // a header field by its Name, Value, in test packets only
+	PacketBytes                 // payload, ip-options, ...: Name and Value, in test packets only
+	Fragments                   // fragments
+	Malformed                   // malformed
 )
 
 // Term is one condition of a match.
@@ -195,9 +197,20 @@ type Term struct {
 type Value struct {
 	Op    string // "", "<", "<=", ">", ">=", "=" or "!="
 	List  bool   // written in braces
+	Hex   bool   // the one element is a text of hex digits
+	Text  bool   // the one element is a quoted text
+	Walk  *Walk  // in templates only
 	Elems []Elem
 	End   []Comment // before the closing brace
 	Pos   Pos       // from the first character to the last one in the same line
+}
+
+// Walk says in which order a field of a template takes its values, one a packet.
+type Walk struct {
+	Mode  Word  // counting, random or permuted
+	Down  bool  // counting only
+	Step  *Word // counting only
+	Every *Word // packets that have the same value
 }
 
 // Elem is one value: an address, a number, a range, a name, ... An endpoint is two words, with one blank.

@@ -280,7 +280,7 @@ func hintPacket(word string) string {
 	if a := actionMeant(word); a != "" {
 		return didYouMean("expect " + a)
 	}
-	if m := spell(word, packetWords); m != "" {
+	if m := spell(word, packetWords+" "+fieldWords+" "+bytesWords); m != "" {
 		return m
 	}
 	return "a packet is described by words such as tcp, from, to, port, flags, len; docs/language.md lists all."

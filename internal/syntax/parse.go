@@ -11,21 +11,8 @@ import (
 func Parse(file string, src []byte) (*File, Diagnostics) {
 	errs := &Collector{File: file}
 	f := &File{Name: file}
-	if len(src) > MaxSource {
-		errs.Errorf(Pos{}, "put prefixes into a set file and use file(\"...\").",
-			"the policy is %d MiB; at most %d MiB are read", len(src)>>20, MaxSource>>20)
-		f.failed = true
-		return f, errs.Diagnostics("")
-	}
-	f.src = string(src)
-	if strings.HasPrefix(f.src, "\xff\xfe") || strings.HasPrefix(f.src, "\xfe\xff") {
-		errs.Errorf(Pos{}, "save the file as UTF-8.", "the policy is UTF-16 text")
-		f.failed = true
-		return f, errs.Diagnostics("")
-	}
-	if i := strings.IndexByte(f.src, 0); i >= 0 {
-		line, col := place(f.src, i)
-		errs.Errorf(Pos{line, col, col + 1}, "a policy is UTF-8 text; is this the right file?", "a NUL byte: this is no text file")
+	var ok bool
+	if f.src, ok = readSource(src, errs, "policy"); !ok {
 		f.failed = true
 		return f, errs.Diagnostics(f.src)
 	}
@@ -35,6 +22,30 @@ func Parse(file string, src []byte) (*File, Diagnostics) {
 	f.End = p.takeComments()
 	f.failed = errs.Errors() > 0
 	return f, errs.Diagnostics(f.src)
+}
+
+// readSource takes a copy of a source, unless it is none; what says what it should be. The copy is empty where there are
+// no lines to show.
+func readSource(src []byte, errs *Collector, what string) (text string, ok bool) {
+	if len(src) > MaxSource {
+		hint := ""
+		if what == "policy" {
+			hint = "put prefixes into a set file and use file(\"...\")."
+		}
+		errs.Errorf(Pos{}, hint, "the %s is %d MiB; at most %d MiB are read", what, len(src)>>20, MaxSource>>20)
+		return "", false
+	}
+	text = string(src)
+	if strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") {
+		errs.Errorf(Pos{}, "save the file as UTF-8.", "the %s is UTF-16 text", what)
+		return "", false
+	}
+	if i := strings.IndexByte(text, 0); i >= 0 {
+		line, col := place(text, i)
+		errs.Errorf(Pos{line, col, col + 1}, "a "+what+" is UTF-8 text; is this the right file?", "a NUL byte: this is no text file")
+		return text, false
+	}
+	return text, true
 }
 
 // place is the line and column of byte i.
@@ -47,15 +58,16 @@ func place(src string, i int) (line, col int) {
 // parser is a recursive-descent parser with one token of look-ahead. Its methods report what is
 // wrong themselves and return false where the rest of the statement cannot be understood.
 type parser struct {
-	lx      lexer
-	tok     token
-	last    token // the one before tok
-	depth   int   // > 0 inside braces or parentheses, where a line end is white space
-	pending []Comment
-	file    *File
-	errs    *Collector
-	parts   int  // of MaxParts
-	stopped bool // the policy is too large; the rest of it is not read
+	lx       lexer
+	tok      token
+	last     token // the one before tok
+	depth    int   // > 0 inside braces or parentheses, where a line end is white space
+	pending  []Comment
+	file     *File
+	errs     *Collector
+	parts    int  // of MaxParts
+	template bool // values of packets may vary
+	stopped  bool // the policy is too large; the rest of it is not read
 }
 
 // part counts one more part of the tree. Beyond the bound it says so, and the source ends there.

@@ -1,5 +1,7 @@
 package syntax
 
+import "strings"
+
 // testStmt parses `test "NAME" { steps }`. An error in a step does not spoil the other steps.
 func (p *parser) testStmt(base stmt) (Stmt, bool) {
 	p.advance()
@@ -156,7 +158,7 @@ func (p *parser) expectation(s *Step) bool {
 	return true
 }
 
-// packetOnly are the words that exist in test packets only.
+// packetOnly are the words that exist in packets only.
 var packetOnly = map[string]struct {
 	kind TermKind
 	what string
@@ -166,11 +168,28 @@ var packetOnly = map[string]struct {
 	"options": {Options, ""},
 }
 
+// Words of header fields that take a number, and those that take bytes. They are no keywords: a set may have
+// such a name.
+const (
+	fieldWords = "tpid pcp dei inner-tpid inner-pcp inner-dei op sender-mac target-mac version ihl ecn flow-label ip-len id " +
+		"reserved df mf frag-offset ip-proto ip-checksum udp-len seq ack-number data-offset tcp-flags window urgent mss " +
+		"window-scale timestamp timestamp-echo code icmp-id icmp-seq icmp-rest checksum"
+	bytesWords = "payload ip-options tcp-options hop-options dest-options routing sack-permitted"
+)
+
+var (
+	isFieldWord = wordSet(fieldWords)
+	isBytesWord = wordSet(bytesWords)
+)
+
+// FieldWords are the words of packets that name a header field and take a number, or an Ethernet address.
+func FieldWords() []string { return strings.Fields(fieldWords) }
+
 // packetWord parses one word of a packet, with its value.
 func (p *parser) packetWord() (Term, bool) {
 	t := Term{Pos: p.tok.pos}
 	if p.tok.kind != tWord {
-		return t, p.fail("end the packet with: expect pass, or expect drop.", "expected a word of a packet, or expect")
+		return t, p.fail(p.hintPacketEnd(), "expected a word of a packet%s", p.orExpect())
 	}
 	word := p.tok.text
 	ok := true
@@ -179,21 +198,84 @@ func (p *parser) packetWord() (Term, bool) {
 		t.Kind = s.kind
 		p.advance()
 		ok = s.what == "" || p.value(&t, word, s.what, false)
+	case isFieldWord[word]:
+		t.Kind, t.Name = PacketField, word
+		p.advance()
+		ok = p.value(&t, word, "a number", false)
+	case isBytesWord[word]:
+		t.Kind, t.Name = PacketBytes, word
+		p.advance()
+		ok = p.packetBytes(&t)
 	case oneOf("not untagged fragments malformed packet", word):
-		return t, p.fail(hintPacket(word), "expected a word of a packet, or expect")
+		return t, p.fail(hintPacket(word), "expected a word of a packet%s", p.orExpect())
 	case word == "icmp", word == "icmp6": // `type` is a word of its own here
 		t.Kind, t.Name = ProtoName, word
 		p.advance()
 	default:
 		if !isFamily[word] && !isProto[word] && simple[word].what == "" && !oneOf("flags from to ether syn", word) {
-			return t, p.fail(hintPacket(word), "expected a word of a packet, or expect")
+			return t, p.fail(hintPacket(word), "expected a word of a packet%s", p.orExpect())
 		}
 		ok = p.termWord(&t)
 	}
 	t.Pos = t.Pos.to(p.last.pos)
-	if ok && t.Value != nil && (t.Value.List || t.Value.Op != "") {
+	if !ok || t.Value == nil {
+		return t, ok
+	}
+	if p.template {
+		return t, p.walk(&t)
+	}
+	if t.Value.List || t.Value.Op != "" {
 		p.errs.Errorf(t.Value.Pos, "write one value; use several packets to try several.", "a packet has one value here")
 		return t, false
 	}
-	return t, ok
+	return t, true
+}
+
+// orExpect ends a message: in a test what a packet ends with may stand as well.
+func (p *parser) orExpect() string {
+	if p.template {
+		return ""
+	}
+	return ", or expect"
+}
+
+func (p *parser) hintPacketEnd() string {
+	if p.template {
+		return "write one packet a line: ipv4 udp from 192.0.2.1 port 53."
+	}
+	return "end the packet with: expect pass, or expect drop."
+}
+
+// packetBytes parses what follows payload and the words of options. Those of options may stand alone.
+func (p *parser) packetBytes(t *Term) bool {
+	payload := t.Name == "payload"
+	v := &Value{Pos: p.tok.pos}
+	switch {
+	case t.Name == "sack-permitted":
+		return true
+	case p.accept("hex"):
+		v.Hex = true
+	case payload && p.tok.kind == tString:
+		v.Text = true
+	case payload && (p.is("counting") || p.is("random") && p.template):
+	case payload:
+		hint := "write payload \"text\", payload hex \"00 01\" or payload counting."
+		if p.is("random") {
+			hint = "a test is about one packet: write its bytes, payload hex \"00 01\"."
+		}
+		return p.fail(hint, "expected the bytes after %s", quote(t.Name))
+	case t.Name == "ip-options", t.Name == "tcp-options":
+		return p.fail("write "+t.Name+" hex \"01 01 01 00\".", "expected hex after %s", quote(t.Name))
+	default:
+		return true
+	}
+	t.Value = v
+	if v.Hex && p.tok.kind != tString {
+		_, ok := p.text("the bytes as hex digits")
+		return ok
+	}
+	v.Elems = []Elem{{Text: p.tok.text, Pos: p.tok.pos}}
+	p.advance()
+	v.Pos = v.Pos.to(p.last.pos)
+	return true
 }

@@ -99,7 +99,7 @@ var kindWords = map[TermKind]string{
 	Proto: "proto", PacketType: "type", Syn: "syn", Flags: "flags",
 	From: "from", FromPort: "from port", To: "to", Port: "port",
 	Len: "len", TTL: "ttl", DSCP: "dscp", Frag: "frag", Options: "options",
-	Fragments: "fragments", Malformed: "malformed",
+	Fragments: "fragments", Malformed: "malformed", // PacketField and PacketBytes have a Name
 }
 
 func (p *printer) term(t *Term) {
@@ -116,11 +116,18 @@ func (p *printer) term(t *Term) {
 	}
 	if t.Value != nil {
 		p.value(t.Value)
+		if t.Value.Walk != nil {
+			p.walk(t.Value.Walk)
+		}
 	}
 }
 
 func (p *printer) value(v *Value) {
 	switch {
+	case v.Hex:
+		p.words("hex", quoted(Word{Text: v.Elems[0].Text}))
+	case v.Text:
+		p.words(quoted(Word{Text: v.Elems[0].Text}))
 	case v.List && p.broken[v]:
 		p.brokenList(v)
 	case v.List:
@@ -138,6 +145,20 @@ func (p *printer) value(v *Value) {
 			p.words(v.Op)
 		}
 		p.words(v.Elems[0].Text)
+	}
+}
+
+// walk prints how a value varies.
+func (p *printer) walk(w *Walk) {
+	p.words(w.Mode.Text)
+	if w.Down {
+		p.words("down")
+	}
+	if w.Step != nil {
+		p.words("step", w.Step.Text)
+	}
+	if w.Every != nil {
+		p.words("every", w.Every.Text)
 	}
 }
 
