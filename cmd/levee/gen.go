@@ -12,17 +12,27 @@ import (
 
 	"levee/internal/gen"
 	"levee/internal/lab"
+	"levee/internal/policy"
+	"levee/internal/template"
 )
 
-const genLong = `Send packets into a lab: a flood with exact count, rate and duration, or a capture. A flood's sources are
-a seeded permutation of the given prefixes, so that no address comes twice before all have come; the same --seed
-sends the same packets. Without --rate it sends as fast as one core can, millions of packets a second.
+const genLong = `Send packets into a lab: a flood with exact count, rate and duration, packets in words (--packet, --template) whose
+values vary, or a capture. A flood's sources are a seeded permutation of the given prefixes, so that no address comes twice
+before all have come; the same --seed sends the same packets. Without --rate it sends as fast as one core can.
+
+--packet takes the words of packets in a policy's tests, with ranges, prefixes and lists, and how to walk them: counting
+[down] [step N], random, permuted, each with [every N]; docs/templates.md has all. --template reads such packets from a
+file, one a line, and sends them in turn.
+
+--path is how they reach the device: live (an XDP program writes them, millions a second), afxdp, packet (a packet socket past
+the qdisc) or sendmmsg (a UDP socket). auto takes live where a program can write these packets, packet otherwise, and says why.
 
 It transmits only on a device of a lab (levee lab up), and for at most --duration, by default 10 s. On
 a network that is your own, --own-network sends from any device; never use it on one that is not.`
 
 const genExample = `  sudo levee gen --netns levee-lab-world --dev eth0 --kind syn --port 80 --rate 2M --duration 5s
-  sudo levee gen --netns levee-lab-world --dev eth0 --kind udp --from 203.0.113.0/24 --count 100000
+  sudo levee gen --netns levee-lab-world --dev eth0 --packet 'ipv4 udp from 203.0.113.0/24 random port 1024-65535 ttl { 64, 128 }'
+  sudo levee gen --netns levee-lab-world --dev eth0 --template packets.txt --path packet --rate 100k
   sudo levee gen --netns levee-lab-world --dev eth0 --pcap attack.pcap --json`
 
 type genFlags struct {
@@ -32,6 +42,7 @@ type genFlags struct {
 	vlans                                []int
 	ttl                                  uint8
 	noChecksum                           bool
+	flags, packet, template, path        string
 	pcap                                 string
 	fast, loop, rewrite                  bool
 	count                                uint64
@@ -68,9 +79,13 @@ func newGen(e *env) *cobra.Command {
 	fl.IntSliceVar(&f.lengths, "len", nil, "bytes of the IP packet, walked in this order (default: the shortest)")
 	fl.IntSliceVar(&f.vlans, "vlan", nil, "VLAN ids, outermost first, at most two")
 	fl.Uint8Var(&f.ttl, "ttl", 64, "TTL or hop limit")
+	fl.StringVar(&f.flags, "flags", "", "TCP flags of --kind syn or ack: fin,syn,... or none (default: those of the kind)")
 	fl.BoolVar(&f.noChecksum, "no-checksum", false, "leave the UDP checksum zero")
 	fl.StringVar(&f.fromMAC, "from-mac", "", "Ethernet source (default: the device's)")
 	fl.StringVar(&f.toMAC, "to-mac", "", "Ethernet destination (default: the lab's other end)")
+	fl.StringVar(&f.packet, "packet", "", "send this packet instead, in the words of docs/templates.md")
+	fl.StringVar(&f.template, "template", "", "send the packets of this file instead, one a line; - is standard input")
+	fl.StringVar(&f.path, "path", "auto", "auto, live, afxdp, packet or sendmmsg")
 	fl.StringVar(&f.pcap, "pcap", "", "replay this capture instead, at its own times unless --rate or --fast")
 	fl.BoolVar(&f.fast, "fast", false, "with --pcap: as fast as possible")
 	fl.BoolVar(&f.loop, "loop", false, "with --pcap: start again at the end")
@@ -85,24 +100,51 @@ func newGen(e *env) *cobra.Command {
 	return cmd
 }
 
-// floodOnly are the flags that make no sense with --pcap, and the other way round.
+// floodOnly are the flags that describe a flood, replayOnly those of --pcap.
 var (
-	floodOnly  = []string{"kind", "from", "to", "port", "from-port", "len", "vlan", "ttl", "no-checksum", "from-mac", "to-mac"}
+	floodOnly  = []string{"kind", "from", "to", "port", "from-port", "len", "vlan", "ttl", "flags", "no-checksum", "from-mac", "to-mac"}
 	replayOnly = []string{"fast", "loop", "rewrite"}
 )
+
+// genSources are the flags that say what to send, instead of a flood.
+var genSources = []string{"pcap", "packet", "template"}
+
+// genSource is the one of genSources that is given, "" for a flood.
+func genSource(cmd *cobra.Command) (string, error) {
+	source := ""
+	for _, name := range genSources {
+		if !cmd.Flags().Changed(name) {
+			continue
+		}
+		if source != "" {
+			return "", usagef(cmd, "--%s and --%s: name one thing to send", source, name)
+		}
+		source = name
+	}
+	for _, group := range []struct {
+		flags []string
+		wrong bool
+		why   string
+	}{
+		{floodOnly, source != "", "with --" + source + ": it describes a flood"},
+		{replayOnly, source != "pcap", "without --pcap"},
+	} {
+		for _, name := range group.flags {
+			if group.wrong && cmd.Flags().Changed(name) {
+				return "", usagef(cmd, "--%s means nothing %s", name, group.why)
+			}
+		}
+	}
+	return source, nil
+}
 
 func (e *env) genConfig(cmd *cobra.Command, f *genFlags) (c gen.Config, err error) {
 	if f.dev == "" {
 		return c, usagef(cmd, "--dev is missing")
 	}
-	excluded, by := replayOnly, "without --pcap"
-	if f.pcap != "" {
-		excluded, by = floodOnly, "with --pcap"
-	}
-	for _, name := range excluded {
-		if cmd.Flags().Changed(name) {
-			return c, usagef(cmd, "--%s means nothing %s", name, by)
-		}
+	source, err := genSource(cmd)
+	if err != nil {
+		return c, err
 	}
 	c = gen.Config{Namespace: f.netns, Device: f.dev, OwnNetwork: f.ownNetwork, CPU: f.cpu, Count: f.count, Seed: f.seed}
 	if f.rate != "" {
@@ -115,7 +157,15 @@ func (e *env) genConfig(cmd *cobra.Command, f *genFlags) (c gen.Config, err erro
 			return c, usagef(cmd, "--duration: %v", err)
 		}
 	}
-	if f.pcap != "" {
+	if c.Path, err = gen.ParsePath(f.path); err != nil {
+		return c, usagef(cmd, "--path: %v", err)
+	}
+	switch source {
+	case "packet":
+		c.Template, err = e.parseTemplate("--packet", strings.NewReader(f.packet))
+	case "template":
+		c.Template, err = e.openTemplate(f.template)
+	case "pcap":
 		if f.pcap == stdinName && f.loop {
 			return c, usagef(cmd, "--loop needs a file, not standard input")
 		}
@@ -123,10 +173,36 @@ func (e *env) genConfig(cmd *cobra.Command, f *genFlags) (c gen.Config, err erro
 			Open:   func() (io.ReadCloser, error) { return e.open(f.pcap) },
 			Repeat: f.loop, Fast: f.fast, Rewrite: f.rewrite,
 		}
-		return c, nil
+	default:
+		c.Flood, err = flood(cmd, f)
 	}
-	c.Flood, err = flood(cmd, f)
 	return c, err
+}
+
+// openTemplate reads the packets of a file.
+func (e *env) openTemplate(path string) ([]policy.Packet, error) {
+	r, err := e.open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if path == stdinName {
+		path = "standard input"
+	}
+	return e.parseTemplate(path, r)
+}
+
+// parseTemplate reads packets, and shows what is wrong with them.
+func (e *env) parseTemplate(name string, r io.Reader) ([]policy.Packet, error) {
+	packets, ds, err := template.Read(name, r)
+	if err != nil {
+		return nil, err
+	}
+	if ds.HasErrors() {
+		e.printDiagnostics(ds)
+		return nil, errNo
+	}
+	return packets, nil
 }
 
 // flood reads the flags that describe a flood.
@@ -137,6 +213,15 @@ func flood(cmd *cobra.Command, f *genFlags) (*gen.Flood, error) {
 		return nil, usagef(cmd, "--kind: %v", err)
 	}
 	fl.Kind = kind
+	if f.flags != "" {
+		if kind != gen.SYN && kind != gen.ACK {
+			return nil, usagef(cmd, "--flags: a %s flood has no TCP flags", kind)
+		}
+		if fl.Flags, err = policy.ParseFlags(f.flags); err != nil {
+			return nil, usagef(cmd, "--flags: %v", err)
+		}
+		fl.NoFlags = fl.Flags == 0
+	}
 	if fl.To, err = floodTarget(f); err != nil {
 		return nil, err
 	}
@@ -229,13 +314,30 @@ func (e *env) gen(c gen.Config, asJSON bool) error {
 	fmt.Fprintf(e.stdout, "sent     %s, %s, in %s\n", plural64(rep.Sent, "packet"), plural64(rep.Bytes, "byte"), rep.Duration.Round(time.Microsecond))
 	asked := "as fast as possible"
 	if rep.Rate > 0 {
-		asked = fmt.Sprintf("%.0f/s", rep.Rate)
+		asked = fmt.Sprintf("%.0f/s, %+.3f %%", rep.Rate, (rep.Achieved/rep.Rate-1)*100)
 	}
 	fmt.Fprintf(e.stdout, "rate     %.0f/s (asked: %s)\n", rep.Achieved, asked)
 	fmt.Fprintf(e.stdout, "refused  %d by the receiver's ring, %d not sent for errors\n", rep.Refused, rep.Errors)
-	fmt.Fprintf(e.stdout, "gaps     longest %s\n", rep.Gaps.Max)
+	if g := &rep.Gaps; g.Count() > 0 {
+		fmt.Fprintf(e.stdout, "gaps     %s median, %s 99 %%, %s longest%s\n", g.Quantile(0.5), g.Quantile(0.99), g.Max, spanned(g.Packets))
+	}
+	fmt.Fprintf(e.stdout, "path     %s\n", rep.How)
+	if rep.Why != "" {
+		fmt.Fprintf(e.stdout, "         not live frames: %s\n", rep.Why)
+	}
 	fmt.Fprintf(e.stdout, "seed     %d\n", rep.Seed)
 	return nil
+}
+
+// spanned says what a gap lies between, where that is not one packet and the next.
+func spanned(packets int) string {
+	switch packets {
+	case 0:
+		return " (between batches of what was due)"
+	case 1:
+		return ""
+	}
+	return fmt.Sprintf(" (of %d packets)", packets)
 }
 
 // genReport is the object of `levee gen --json`.
@@ -248,14 +350,35 @@ type genReport struct {
 	Rate     float64  `json:"rate"` // asked, packets a second; 0 for as fast as possible
 	Achieved float64  `json:"achieved"`
 	Seed     uint64   `json:"seed"`
+	Path     string   `json:"path"`          // live, afxdp, packet or sendmmsg
+	How      string   `json:"how"`           // the path in words
+	Why      string   `json:"why,omitempty"` // not live
 	MaxGapNs int64    `json:"max_gap_ns"`
+	Gaps     gapTable `json:"gaps"`
 	GapsLog2 []uint64 `json:"gaps_log2"` // [i]: gaps of 2^i up to 2^(i+1) ns
+}
+
+// gapTable is percentiles of the time between readings of the clock, in ns.
+type gapTable struct {
+	Count   uint64 `json:"count"`
+	Packets int    `json:"packets"` // from one reading to the next; 0: a batch of what was due
+	P50     int64  `json:"p50_ns"`
+	P90     int64  `json:"p90_ns"`
+	P99     int64  `json:"p99_ns"`
+	P999    int64  `json:"p99_9_ns"`
+	P9999   int64  `json:"p99_99_ns"`
+}
+
+func newGapTable(g *gen.Gaps) gapTable {
+	at := func(q float64) int64 { return g.Quantile(q).Nanoseconds() }
+	return gapTable{g.Count(), g.Packets, at(.5), at(.9), at(.99), at(.999), at(.9999)}
 }
 
 func newGenReport(r *gen.Report) genReport {
 	return genReport{
 		Sent: r.Sent, Bytes: r.Bytes, Refused: r.Refused, Errors: r.Errors, Seconds: r.Duration.Seconds(),
 		Rate: r.Rate, Achieved: r.Achieved, Seed: r.Seed,
+		Path: string(r.Path), How: r.How, Why: r.Why, Gaps: newGapTable(&r.Gaps),
 		MaxGapNs: r.Gaps.Max.Nanoseconds(), GapsLog2: r.Gaps.Log2[:],
 	}
 }

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
+
+	"levee/internal/packet"
+	"levee/internal/policy"
 )
 
 // Kind is a kind of flood.
@@ -37,6 +41,8 @@ type Flood struct {
 	Lengths []int
 	// Flags are the TCP flags of a SYN or ACK flood, 0 for those of its name.
 	Flags uint8
+	// NoFlags leaves a SYN or ACK flood without any, whatever Flags says.
+	NoFlags bool
 	// NoChecksum leaves the UDP checksum zero.
 	NoChecksum bool
 	// VLANs are the ids of tags, outermost first, at most two.
@@ -110,7 +116,9 @@ func (f *Flood) complete(dev device) error {
 			return fmt.Errorf("VLAN id %d: must be 0 to 4094", v)
 		}
 	}
-	if f.Flags == 0 {
+	if f.NoFlags {
+		f.Flags = 0
+	} else if f.Flags == 0 {
 		f.Flags = [...]uint8{SYN: 0x02, ACK: 0x10, Fragment: 0}[f.Kind]
 	}
 	if f.TTL == 0 {
@@ -165,4 +173,69 @@ func (f *Flood) ipHeader() int {
 // l4Header is the length of the transport header.
 func (f *Flood) l4Header() int {
 	return [...]int{UDP: 8, SYN: 20, ACK: 20, ICMPEcho: 8, Fragment: 0}[f.Kind]
+}
+
+// fragmentOffset, in units of 8 bytes, is behind a full first fragment at MTU 1500.
+const fragmentOffset = 185
+
+// packet is a complete flood in the terms of templates.
+func (f *Flood) packet() policy.Packet {
+	p := policy.Packet{Spec: packet.Spec{
+		Family: packet.IPv4, To: f.To, From: f.Sources[0].Addr(), TTL: &f.TTL, EtherFrom: &f.FromMAC, EtherTo: &f.ToMAC,
+	}}
+	s := &p.Spec
+	if f.To.Is6() {
+		s.Family = packet.IPv6
+	}
+	for i, to := range []**uint16{&s.VLAN, &s.InnerVLAN} {
+		if i < len(f.VLANs) {
+			*to = &f.VLANs[i]
+		}
+	}
+	vary := func(word string, mode policy.Mode, ranges ...policy.Range) {
+		p.Vary = append(p.Vary, policy.Vary{Word: word, Mode: mode, Ranges: ranges, Step: 1, Every: 1})
+	}
+	p.Vary = append(p.Vary, policy.Vary{Word: "from", Mode: policy.Permuted, Prefixes: f.Sources, Step: 1, Every: 1})
+	if f.To.Is4() {
+		vary("id", policy.Counting, policy.Range{Lo: 0, Hi: 0xffff})
+	}
+	all32 := policy.Range{Lo: 0, Hi: 0xffffffff}
+	switch f.Kind {
+	case UDP:
+		s.Proto = new(uint8(packet.ProtoUDP))
+		if f.NoChecksum {
+			s.Fields = append(s.Fields, packet.FieldValue{Word: packet.WordChecksum})
+		}
+	case SYN, ACK:
+		s.Flags = &f.Flags
+		vary("seq", policy.Random, all32)
+	case ICMPEcho:
+		s.Proto = new(uint8(packet.ProtoICMP))
+		if f.To.Is6() {
+			s.Proto = new(uint8(packet.ProtoICMP6))
+		}
+		vary("icmp-rest", policy.Random, all32)
+	case Fragment:
+		s.Proto, s.Frag = new(uint8(packet.ProtoUDP)), new(uint16(fragmentOffset))
+		if f.To.Is6() {
+			vary("id", policy.Random, all32)
+		}
+	}
+	if f.Kind == UDP || f.Kind == SYN || f.Kind == ACK {
+		vary("from port", policy.Counting, values(f.FromPorts)...)
+		vary("port", policy.Counting, values(f.Ports)...)
+	}
+	longest := slices.Max(f.Lengths)
+	s.Len = &longest
+	vary(policy.WordLen, policy.Counting, values(f.Lengths)...)
+	return p
+}
+
+// values lists numbers as ranges.
+func values[N uint16 | int](list []N) []policy.Range {
+	out := make([]policy.Range, len(list))
+	for i, v := range list {
+		out[i] = policy.Range{Lo: uint64(v), Hi: uint64(v)}
+	}
+	return out
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"levee/internal/packet"
+	"levee/internal/policy"
+	"levee/internal/template"
 )
 
 // write runs the generator program n times over pages full of 0xa5, as a receiver that scribbled
@@ -28,16 +30,24 @@ func write(t *testing.T, f Flood, n int) [][]byte {
 	if err := f.complete(dev); err != nil {
 		t.Fatal(err)
 	}
-	l := &live{plan: newPlan(&f, dev, 1)}
-	if err := l.load(&f); err != nil {
+	tmpl, err := template.Compile([]policy.Packet{f.packet()}, template.Defaults{}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prog, err := tmpl.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &live{prog: prog, pace: livePace{Ifindex: 1}}
+	if err := l.load(); err != nil {
 		t.Fatalf("%+v", err)
 	}
 	defer l.objs.Close()
 	if err := l.objs.State.Set(liveRun{Limit: uint64(n), Deadline: math.MaxUint64}); err != nil {
 		t.Fatal(err)
 	}
-	page := slices.Clone(l.plan.frame)
-	for i := range page[:l.plan.layout.Header] {
+	page := slices.Clone(prog.First)
+	for i := range page[:14+4*len(f.VLANs)+f.ipHeader()+f.l4Header()] {
 		page[i] = 0xa5
 	}
 	var frames [][]byte
@@ -48,6 +58,9 @@ func write(t *testing.T, f Flood, n int) [][]byte {
 			t.Fatalf("verdict %d, %v", verdict, err)
 		}
 		frames = append(frames, opts.DataOut)
+		if want := tmpl.Frame(make([]byte, len(page)), uint64(len(frames)-1)); !bytes.Equal(opts.DataOut, want) {
+			t.Fatalf("frame %d: program and user space differ:\n%x\n%x", len(frames)-1, opts.DataOut, want)
+		}
 	}
 	if verdict, err := l.objs.Gen.Run(&ebpf.RunOptions{Data: page}); err != nil || verdict != 1 {
 		t.Fatalf("behind the limit: verdict %d, %v", verdict, err)

@@ -1,9 +1,9 @@
 // Package gen sends packets, as many and as fast as it is told, into a lab.
 //
-// In goes a Config: a flood that is described, a trace of frames, or a capture to replay. Out comes a Report with
-// exact counts, the rate reached, the gaps between packets, and what the receiver's ring refused, so
-// that sent = refused + received can be checked. Floods are live frames: an XDP program writes
-// each packet and redirects it to the device, without a system call a packet.
+// In goes a Config: a flood that is described, a template, a trace of frames, or a capture to replay. Out comes a
+// Report with exact counts, the rate reached, the gaps between packets, and what the receiver's ring refused, so
+// that sent = refused + received can be checked. There are four paths to the device (path.go): live frames, where an
+// XDP program writes each packet and redirects it to the device without a system call, and three from user space.
 //
 // Runs are always bounded, by default to 10 s. The package must never transmit on a device that
 // is not part of a lab on record, unless the caller says that the network is his own.
@@ -15,14 +15,17 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/lab"
+	"levee/internal/policy"
 )
 
 // DefaultDuration bounds a run that is bounded by nothing else.
@@ -34,16 +37,20 @@ const (
 	noDeadline = 24 * time.Hour
 )
 
-// Config says what to send, where and how fast. Exactly one of Flood, Frames and Replay is given.
+// Config says what to send, where and how fast. Exactly one of Flood, Template, Frames and Replay is given.
 type Config struct {
 	Namespace  string // of the device, as `ip netns` lists it; "" is the current one
 	Device     string
 	OwnNetwork bool // the device is not of a lab, and the caller may flood what is behind it
 	CPU        int  // the core to run on, negative for any
 
-	Flood  *Flood
-	Frames *Frames
-	Replay *Replay
+	Flood    *Flood
+	Template []policy.Packet
+	Frames   *Frames
+	Replay   *Replay
+
+	// Path to the device. Frames take Live only, a Replay Packet only.
+	Path Path
 
 	// Count of packets to send, 0 for no limit of that kind.
 	Count uint64
@@ -76,13 +83,9 @@ type Report struct {
 	Achieved float64 // packets a second: Sent over Duration; in a paced run, over the time to the last packet
 	Seed     uint64
 	Gaps     Gaps
-}
-
-// Gaps is a histogram of the time between clock readings while sending.
-type Gaps struct {
-	Packets int        // sent between two readings: 1 in paced floods, 64 in others, 0 (as many as were due) in replays
-	Log2    [40]uint64 // Log2[i] counts gaps of 2^i up to 2^(i+1) ns
-	Max     time.Duration
+	Path     Path   // that was taken,
+	How      string // in words,
+	Why      string // and why not Live, if the choice was the generator's
 }
 
 // ErrNotOurs wraps lab.ErrForeign with what to do about it.
@@ -114,8 +117,8 @@ func Run(ctx context.Context, c Config) (Report, error) {
 			return err
 		}
 		switch {
-		case c.Flood != nil:
-			r, err = runFlood(ctx, c, dev)
+		case c.Flood != nil || c.Template != nil:
+			r, err = runTemplate(ctx, c, dev)
 		case c.Frames != nil:
 			r, err = runFrames(ctx, c, dev)
 		default:
@@ -146,8 +149,14 @@ func (c *Config) check() error {
 	switch {
 	case c.Device == "":
 		return errors.New("no device is named")
-	case !one(c.Flood != nil, c.Frames != nil, c.Replay != nil):
-		return errors.New("name either a flood, a trace or a capture to replay")
+	case !one(c.Flood != nil, c.Template != nil, c.Frames != nil, c.Replay != nil):
+		return errors.New("name either a flood, a template, a trace or a capture to replay")
+	case c.Path != Auto && !slices.Contains(Paths, c.Path):
+		return fmt.Errorf("unknown path %q", c.Path)
+	case c.Frames != nil && c.Path != Auto && c.Path != Live:
+		return fmt.Errorf("a trace is sent as live frames, not by %s", c.Path)
+	case c.Replay != nil && c.Path != Auto && c.Path != Packet:
+		return fmt.Errorf("a capture is replayed by a packet socket, not by %s: its frames are as many as it has, and all different", c.Path)
 	case c.Rate < 0 || math.IsNaN(c.Rate) || c.Rate > 1e9:
 		return fmt.Errorf("rate %g: must be 0 to 1e9 packets a second", c.Rate)
 	case c.Rate > 0 && c.Rate < 1e-3:
@@ -186,7 +195,8 @@ type device struct {
 	name     string
 	index    int
 	mtu      int
-	mac, dst [6]byte // its own address and, in a lab, its peer's
+	mac, dst [6]byte    // its own address and, in a lab, its peer's
+	to4, to6 netip.Addr // of its lab peer
 	inLab    bool
 }
 
@@ -194,7 +204,7 @@ type device struct {
 func findDevice(c Config) (device, error) {
 	d, err := lab.Owned(c.Device)
 	if err == nil {
-		return device{d.Name, d.Index, d.MTU, d.MAC, d.Peer.MAC, true}, nil
+		return device{d.Name, d.Index, d.MTU, d.MAC, d.Peer.MAC, d.Peer.IPv4, d.Peer.IPv6, true}, nil
 	}
 	if !c.OwnNetwork {
 		return device{}, fmt.Errorf("%w: %w", err, ErrNotOurs)

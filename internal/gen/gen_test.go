@@ -2,6 +2,7 @@ package gen
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"levee/internal/lab"
+	"levee/internal/policy"
+	"levee/internal/template"
 )
 
 func needRoot(t testing.TB) {
@@ -119,10 +122,19 @@ func TestSourcesDoNotRepeatAndFollowTheSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := rx.noted(t, int(rx.received(t, r.Sent-r.Refused)))
-	p := newPermutation(space, 42)
+	asked := f
+	if err := asked.complete(device{mtu: 1500, inLab: true}); err != nil {
+		t.Fatal(err)
+	}
+	tmpl, err := template.Compile([]policy.Packet{asked.packet()}, template.Defaults{}, 42)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, tmpl.Longest())
+	sourceOf := func(i uint64) uint32 { return binary.BigEndian.Uint32(tmpl.Frame(buf, i)[26:]) }
 	i, holes := uint64(0), 0
 	for k, a := range got {
-		for i < n && sourceAt(&f, p.at(i%space)) != a {
+		for i < n && sourceOf(i) != a {
 			i, holes = i+1, holes+1
 		}
 		if i == n {
@@ -140,18 +152,6 @@ func TestSourcesDoNotRepeatAndFollowTheSeed(t *testing.T) {
 		}
 		seen[a] = true
 	}
-}
-
-// sourceAt is the address that a flood's i-th number stands for.
-func sourceAt(f *Flood, i uint64) uint32 {
-	for _, p := range f.Sources {
-		s, n := sourceRange(p)
-		if i < n {
-			return uint32(s.Lo + i)
-		}
-		i -= n
-	}
-	return 0
 }
 
 func TestDurationEndsARun(t *testing.T) {

@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/lab"
+	"levee/internal/template"
 )
 
 const (
@@ -32,29 +36,27 @@ const (
 	wake = 100 * time.Microsecond
 )
 
-// live is a loaded flood.
+// live is a loaded generator program.
 type live struct {
 	objs  liveObjects
-	plan  *plan
+	pace  livePace
+	prog  *template.Program
 	state liveRun
 }
 
-func runFlood(ctx context.Context, c Config, dev device) (Report, error) {
-	f := *c.Flood
-	if err := f.complete(dev); err != nil {
-		return Report{}, err
-	}
-	l := &live{plan: newPlan(&f, dev, c.Seed)}
+// runLive sends a template as live frames.
+func runLive(ctx context.Context, c Config, dev device, prog *template.Program) (Report, error) {
+	l := &live{prog: prog, pace: livePace{Ifindex: uint32(dev.index)}}
 	if c.Rate > 0 {
 		interval := 1e9 / c.Rate
-		l.plan.layout.Interval = uint64(math.Round(interval * (1 << 16)))
+		l.pace.Interval = uint64(math.Round(interval * (1 << 16)))
 		if c.Rate >= sleepBelow {
 			// What a preempted run is behind is made up for at four times the rate, not in
 			// bursts that the ring cannot hold.
-			l.plan.layout.Smooth = uint64(interval / 4)
+			l.pace.Smooth = uint64(interval / 4)
 		}
 	}
-	if err := l.load(&f); err != nil {
+	if err := l.load(); err != nil {
 		return Report{}, err
 	}
 	defer l.objs.Close()
@@ -78,7 +80,8 @@ func runFlood(ctx context.Context, c Config, dev device) (Report, error) {
 	return r, account(&r, before, after)
 }
 
-func (l *live) load(f *Flood) error {
+// load puts the generator program into the kernel, with the body that writes the packets.
+func (l *live) load() error {
 	spec, err := loadLive()
 	if err != nil {
 		return err
@@ -87,23 +90,37 @@ func (l *live) load(f *Flood) error {
 	if err := spec.Assign(&vars); err != nil {
 		return err
 	}
-	var sports, dports [65536]uint16
-	for i, p := range f.FromPorts {
-		sports[i] = htons(p)
+	if err := vars.Plan.Set(l.pace); err != nil {
+		return fmt.Errorf("pacing the generator program: %w", err)
 	}
-	for i, p := range f.Ports {
-		dports[i] = htons(p)
+	gen := spec.Programs["gen"]
+	if gen.Instructions, err = replaceFunction(gen.Instructions, "frame", l.prog.Instructions); err != nil {
+		return err
 	}
-	err = errors.Join(
-		vars.Plan.Set(l.plan.layout), vars.Sources.Set(l.plan.sources), vars.Shapes.Set(l.plan.shapes),
-		vars.Sports.Set(sports), vars.Dports.Set(dports))
-	if err != nil {
-		return fmt.Errorf("describing the packets to the generator program: %w", err)
+	spec.Maps[template.TableMap] = &ebpf.MapSpec{
+		Name: template.TableMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(l.prog.Table)), MaxEntries: 1,
+		Contents: []ebpf.MapKV{{Key: uint32(0), Value: l.prog.Table}},
 	}
 	if err := spec.LoadAndAssign(&l.objs, nil); err != nil {
 		return fmt.Errorf("loading the generator program: %w", err)
 	}
 	return nil
+}
+
+// replaceFunction puts a body in place of that of a function, which keeps its name and type.
+func replaceFunction(ins asm.Instructions, name string, body asm.Instructions) (asm.Instructions, error) {
+	at := slices.IndexFunc(ins, func(i asm.Instruction) bool { return i.Symbol() == name })
+	if at < 0 || len(body) == 0 {
+		return nil, fmt.Errorf("the generator program has no function %s", name)
+	}
+	end := at + 1
+	for end < len(ins) && btf.FuncMetadata(&ins[end]) == nil {
+		end++
+	}
+	body = slices.Clone(body)
+	// The kernel wants the type and a line of the source at the start of a function.
+	body[0].Metadata = ins[at].Metadata
+	return slices.Concat(ins[:at], body, ins[end:]), nil
 }
 
 // run sends until the program says that it is done.
@@ -137,7 +154,7 @@ func (l *live) run(ctx context.Context, c Config, dev device) error {
 			}
 		}
 		_, err := l.objs.Gen.Run(&ebpf.RunOptions{
-			Data:      l.plan.frame,
+			Data:      l.prog.First,
 			Repeat:    uint32(runs),
 			Flags:     liveFrames,
 			BatchSize: batch,
@@ -169,9 +186,11 @@ func (l *live) run(ctx context.Context, c Config, dev device) error {
 // report is what the program counted.
 func (l *live) report() Report {
 	st := &l.state
-	r := Report{Sent: st.Sent, Bytes: st.Bytes, Gaps: Gaps{Packets: gapBatch, Log2: st.Gaps, Max: time.Duration(st.GapMax)}}
+	r := Report{Sent: st.Sent, Bytes: st.Bytes, Gaps: kernelGaps(st.Gaps[:], st.GapMax), Path: Live}
+	r.How = "live frames (BPF_F_TEST_XDP_LIVE_FRAMES): an XDP program writes each packet"
+	r.Gaps.Packets = gapBatch
 	r.Duration = time.Duration(min(monotonic(), st.Deadline) - st.Start)
-	span, paced := r.Duration, l.plan.layout.Interval > 0
+	span, paced := r.Duration, l.pace.Interval > 0
 	if paced {
 		r.Gaps.Packets = 1
 		if st.Sent > 1 {

@@ -13,33 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type liveLayout struct {
+type livePace struct {
 	_        structs.HostLayout
 	Ifindex  uint32
-	Header   uint16
-	Ip       uint16
-	Ports    uint16
-	UdpLen   uint16
-	Tag      uint16
-	Check    uint16
-	Ipv6     uint8
-	Udp      uint8
-	Pseudo   uint8
-	_        [1]byte
-	Nsources uint32
-	Nshapes  uint32
-	Nsport   uint32
-	Ndport   uint32
-	Longest  uint32
-	Mask     uint64
-	Space    uint64
-	Shift    uint32
-	_        [4]byte
-	Mul      [4]uint64
-	Add      [4]uint64
+	Reserved uint32
 	Interval uint64
 	Smooth   uint64
-	Template [12]uint64
 }
 
 type liveRun struct {
@@ -53,43 +32,17 @@ type liveRun struct {
 	Last     uint64
 	Due      uint64
 	GapMax   uint64
-	Source   uint64
-	Sport    uint32
-	Dport    uint32
-	Shape    uint32
-	Done     uint32
-	Gaps     [40]uint64
-}
-
-type liveShape struct {
-	_      structs.HostLayout
-	Frame  uint32
-	IpLen  uint16
-	UdpLen uint16
-	IpSum  uint32
-	L4Sum  uint32
-}
-
-type liveSource struct {
-	_      structs.HostLayout
-	Start  uint64
-	Hi     uint64
-	Lo     uint64
-	FillHi uint64
-	FillLo uint64
+	Done     uint64
+	Gaps     [304]uint64
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	liveProgGen    = "gen"
-	liveVarDports  = "dports"
-	liveVarPlan    = "plan"
-	liveVarShapes  = "shapes"
-	liveVarSources = "sources"
-	liveVarSports  = "sports"
-	liveVarState   = "state"
+	liveProgGen  = "gen"
+	liveVarPlan  = "plan"
+	liveVarState = "state"
 )
 
 // loadLive returns the embedded CollectionSpec for live.
@@ -147,12 +100,8 @@ type liveMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type liveVariableSpecs struct {
-	Dports  *ebpf.VariableSpec `ebpf:"dports"`
-	Plan    *ebpf.VariableSpec `ebpf:"plan"`
-	Shapes  *ebpf.VariableSpec `ebpf:"shapes"`
-	Sources *ebpf.VariableSpec `ebpf:"sources"`
-	Sports  *ebpf.VariableSpec `ebpf:"sports"`
-	State   *ebpf.VariableSpec `ebpf:"state"`
+	Plan  *ebpf.VariableSpec `ebpf:"plan"`
+	State *ebpf.VariableSpec `ebpf:"state"`
 }
 
 // liveObjects contains all objects after they have been loaded into the kernel.
@@ -185,12 +134,8 @@ func (m *liveMaps) Close() error {
 //
 // It can be passed to loadLiveObjects or ebpf.CollectionSpec.LoadAndAssign.
 type liveVariables struct {
-	Dports  *ebpf.Variable `ebpf:"dports"`
-	Plan    *ebpf.Variable `ebpf:"plan"`
-	Shapes  *ebpf.Variable `ebpf:"shapes"`
-	Sources *ebpf.Variable `ebpf:"sources"`
-	Sports  *ebpf.Variable `ebpf:"sports"`
-	State   *ebpf.Variable `ebpf:"state"`
+	Plan  *ebpf.Variable `ebpf:"plan"`
+	State *ebpf.Variable `ebpf:"state"`
 }
 
 // livePrograms contains all programs after they have been loaded into the kernel.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/bits"
 	"os"
 	"time"
 
@@ -33,8 +32,6 @@ func Capture(path string) func() (io.ReadCloser, error) {
 }
 
 const (
-	// sendBatch is the most frames of one system call.
-	sendBatch = 64
 	// roomWait is how long a batch waits for room in the receiver's ring. A capture is sent
 	// whole rather than fast; a receiver that takes nothing for so long refuses the rest.
 	roomWait = 250 * time.Millisecond
@@ -43,11 +40,15 @@ const (
 	early = 5 * time.Microsecond
 )
 
+// maxTags is the Ethernet header with two tags.
+const maxTags = 22
+
 // replayer holds one run. Its memory is bounded by sendBatch frames of the device's MTU.
 type replayer struct {
 	Config
 	dev    device
-	sock   *sender
+	sock   wire
+	filled int // frames of the batch
 	report Report
 	whole  []byte // scratch for cut frames
 
@@ -67,7 +68,7 @@ func runReplay(ctx context.Context, c Config, dev device) (Report, error) {
 	if c.Replay.Open == nil {
 		return Report{}, errors.New("no capture is named")
 	}
-	sock, err := newSender(dev)
+	sock, err := newSender(dev, dev.mtu+maxTags, true)
 	if err != nil {
 		return Report{}, err
 	}
@@ -90,6 +91,7 @@ func runReplay(ctx context.Context, c Config, dev device) (Report, error) {
 // finish completes the report.
 func (r *replayer) finish() Report {
 	r.report.Duration = time.Duration(monotonic() - r.start)
+	r.report.Path, r.report.How = Packet, r.sock.what()
 	span, paced := r.report.Duration, r.Rate > 0 || !r.Replay.Fast
 	if paced && r.report.Sent > 1 {
 		span = time.Duration(r.last - r.start)
@@ -126,7 +128,7 @@ func (r *replayer) pass(ctx context.Context) (done bool, err error) {
 		if missing > 0 {
 			r.whole = frame
 		}
-		if len(frame) < 14 || len(frame) > r.dev.mtu+22 { // Ethernet and two tags
+		if len(frame) < 14 || len(frame) > r.dev.mtu+maxTags {
 			r.report.Errors++
 			continue
 		}
@@ -137,13 +139,18 @@ func (r *replayer) pass(ctx context.Context) (done bool, err error) {
 		if !more {
 			break
 		}
-		buf := r.sock.add(frame)
+		buf, err := r.sock.slot()
+		if err != nil {
+			return false, err
+		}
+		copy(buf, frame)
 		if r.Replay.Rewrite {
 			copy(buf, r.dev.dst[:])
 			copy(buf[6:], r.dev.mac[:])
 		}
+		r.sock.push(len(frame))
 		r.queued++
-		if r.sock.n == sendBatch {
+		if r.filled++; r.filled == r.sock.batch() {
 			if err := r.flush(); err != nil {
 				return false, err
 			}
@@ -190,14 +197,13 @@ func (r *replayer) wait(ctx context.Context) (bool, error) {
 
 // flush sends the frames that were added.
 func (r *replayer) flush() error {
-	if r.sock.n == 0 {
+	if r.filled == 0 {
 		return nil
 	}
+	r.filled = 0
 	now := monotonic()
-	if gap := now - r.last; r.last != 0 && gap > 0 {
-		g := &r.report.Gaps
-		g.Log2[min(bits.Len64(gap)-1, len(g.Log2)-1)]++
-		g.Max = max(g.Max, time.Duration(gap))
+	if r.last != 0 {
+		r.report.Gaps.between(now - r.last)
 	}
 	r.last = now
 	err := r.sock.flush(&r.report)

@@ -3,6 +3,7 @@ package gen
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -223,3 +224,6 @@ func TestDamagedCapturesAreErrors(t *testing.T) {
 		t.Error("repeating nothing gave no error")
 	}
 }
+
+// htons is a number in the order of the network.
+func htons(v uint16) uint16 { return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v)) }

@@ -17,16 +17,91 @@ type mmsghdr struct {
 	_   [4]byte
 }
 
-// sender is a packet socket that sends batches of frames past the qdisc. It receives nothing.
-type sender struct {
-	fd   int
-	n    int // frames added
-	bufs [sendBatch][]byte
-	iov  [sendBatch]unix.Iovec
-	msgs [sendBatch]mmsghdr
+// sendBatch is the most frames of one system call.
+const sendBatch = 64
+
+// messages is a batch of messages for sendmmsg(2) on one socket.
+type messages struct {
+	fd    int
+	n     int // messages added
+	flags int
+	// patient waits for room in the receiver's ring instead of counting a refusal.
+	patient bool
+	iov     [sendBatch]unix.Iovec
+	msgs    [sendBatch]mmsghdr
 }
 
-func newSender(dev device) (*sender, error) {
+// add puts a message into the batch, which must not be full. Its memory must stay until the batch has been sent.
+func (m *messages) add(b []byte) *mmsghdr {
+	m.iov[m.n] = unix.Iovec{}
+	if len(b) > 0 {
+		m.iov[m.n].Base = &b[0]
+	}
+	m.iov[m.n].SetLen(len(b))
+	h := &m.msgs[m.n]
+	h.hdr.Iov = &m.iov[m.n]
+	h.hdr.SetIovlen(1)
+	m.n++
+	return h
+}
+
+// send sends the batch and adds what became of it to the report; extra is what the kernel puts in front of each message.
+func (m *messages) send(r *Report, extra int) error {
+	end, i := m.n, 0
+	m.n = 0
+	waiting := uint64(0) // since when there is no room
+	for i < end {
+		sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(m.fd), uintptr(unsafe.Pointer(&m.msgs[i])), uintptr(end-i), uintptr(m.flags), 0, 0)
+		runtime.KeepAlive(m)
+		if errno == 0 {
+			for k := range int(sent) {
+				r.Sent++
+				r.Bytes += uint64(m.iov[i+k].Len) + uint64(extra)
+			}
+			i += int(sent)
+			waiting = 0
+			continue
+		}
+		switch {
+		case errno == unix.EINTR || errno == unix.EAGAIN:
+		case errno == unix.ENOBUFS:
+			if m.patient {
+				now := monotonic()
+				if waiting == 0 {
+					waiting = now
+				}
+				if now-waiting < uint64(roomWait) {
+					time.Sleep(roomPoll) // the receiver may share the core
+					continue
+				}
+			}
+			r.Sent++
+			r.Refused++
+			r.Bytes += uint64(m.iov[i].Len) + uint64(extra)
+			i++
+		case errno == unix.EMSGSIZE || errno == unix.EINVAL:
+			r.Errors++ // longer than the MTU allows with its tags
+			i++
+		case errors.Is(errno, unix.ENETDOWN) || errors.Is(errno, unix.ENXIO) || errors.Is(errno, unix.ENODEV):
+			return fmt.Errorf("the device is down or gone: %w", errno)
+		default:
+			return fmt.Errorf("sending: %w", errno)
+		}
+	}
+	return nil
+}
+
+// sender is a packet socket that sends batches of frames past the qdisc. It receives nothing.
+//
+// The kernel reports a frame that the driver drops, and only that, as ENOBUFS to the call that sent it
+// (packet_direct_xmit of net/packet/af_packet.c), which makes the counts exact. PACKET_TX_RING saves a copy of the frame,
+// but tells nothing of such frames but that they were sent.
+type sender struct {
+	messages
+	bufs [sendBatch][]byte
+}
+
+func newSender(dev device, longest int, patient bool) (*sender, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening a packet socket: %w", err)
@@ -39,64 +114,25 @@ func newSender(dev device) (*sender, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("preparing a packet socket: %w", err)
 	}
-	return &sender{fd: fd}, nil
+	s := &sender{messages: messages{fd: fd, patient: patient}}
+	for i := range s.bufs {
+		s.bufs[i] = make([]byte, longest)
+	}
+	return s, nil
 }
 
 func (s *sender) close() { unix.Close(s.fd) }
 
-// add copies a frame to the batch, which must not be full, and returns the copy.
-func (s *sender) add(frame []byte) []byte {
-	s.bufs[s.n] = append(s.bufs[s.n][:0], frame...)
-	s.n++
-	return s.bufs[s.n-1]
-}
+func (s *sender) batch() int { return sendBatch }
 
-// flush sends the batch and adds what became of it to the report.
-func (s *sender) flush(r *Report) error {
-	for i := range s.n {
-		s.iov[i].Base = &s.bufs[i][0]
-		s.iov[i].SetLen(len(s.bufs[i]))
-		s.msgs[i].hdr.Iov = &s.iov[i]
-		s.msgs[i].hdr.SetIovlen(1)
-	}
-	end, i := s.n, 0
-	s.n = 0
-	waiting := uint64(0) // since when there is no room
-	for i < end {
-		sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msgs[i])), uintptr(end-i), 0, 0, 0)
-		runtime.KeepAlive(s)
-		if errno == 0 {
-			for _, b := range s.bufs[i : i+int(sent)] {
-				r.Sent++
-				r.Bytes += uint64(len(b))
-			}
-			i += int(sent)
-			waiting = 0
-			continue
-		}
-		switch {
-		case errno == unix.EINTR || errno == unix.EAGAIN:
-		case errno == unix.ENOBUFS:
-			now := monotonic()
-			if waiting == 0 {
-				waiting = now
-			}
-			if now-waiting < uint64(roomWait) {
-				time.Sleep(roomPoll) // the receiver may share the core
-				continue
-			}
-			r.Sent++
-			r.Refused++
-			r.Bytes += uint64(len(s.bufs[i]))
-			i++
-		case errno == unix.EMSGSIZE || errno == unix.EINVAL:
-			r.Errors++ // longer than the MTU allows with its tags
-			i++
-		case errors.Is(errno, unix.ENETDOWN) || errors.Is(errno, unix.ENXIO):
-			return fmt.Errorf("the device is down or gone: %w", errno)
-		default:
-			return fmt.Errorf("sending: %w", errno)
-		}
-	}
-	return nil
+func (s *sender) slot() ([]byte, error) { return s.bufs[s.n], nil }
+
+func (s *sender) push(n int) { s.add(s.bufs[s.n][:n]) }
+
+func (s *sender) flush(r *Report) error { return s.send(r, 0) }
+
+func (s *sender) finish(*Report) error { return nil }
+
+func (s *sender) what() string {
+	return "packet socket past the qdisc, sendmmsg in batches of up to 64"
 }

@@ -1,16 +1,16 @@
-package gen
+package template
 
 import "math/bits"
 
-const rounds = 4
+const mixRounds = 4
 
 // permutation is a bijection of 0..space-1, chosen by a seed: add, multiply by an odd number and
 // xor-shift are each bijections of 0..mask, and what leads outside the space is mapped again until
-// it is inside (cycle walking). bpf/gen.bpf.c computes the same.
+// it is inside (cycle walking). Programs compute the same (program.go).
 type permutation struct {
 	space, mask uint64
 	shift       uint32
-	mul, add    [rounds]uint64
+	mul, add    [mixRounds]uint64
 }
 
 // newPermutation makes the permutation of 0..space-1; space is at least 1.

@@ -1,0 +1,41 @@
+package gen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Path is a way for packets to the device.
+type Path string
+
+const (
+	// Auto is Live where a program can write the packets, and Packet otherwise.
+	Auto Path = ""
+	// Live has an XDP program write packets into pages that go to the device without a system call each.
+	Live Path = "live"
+	// AFXDP sends from memory shared with the kernel, without copies where the driver can.
+	AFXDP Path = "afxdp"
+	// Packet is a packet socket that goes past the qdisc, with sendmmsg.
+	Packet Path = "packet"
+	// Sendmmsg is a UDP socket: the kernel makes all headers, as for an application.
+	Sendmmsg Path = "sendmmsg"
+)
+
+// Paths are the paths that can be asked for.
+var Paths = []Path{Live, AFXDP, Packet, Sendmmsg}
+
+// ParsePath reads the name of a path; "auto" leaves the choice to the generator.
+func ParsePath(s string) (Path, error) {
+	if s == "auto" {
+		return Auto, nil
+	}
+	if !slices.Contains(Paths, Path(s)) {
+		names := []string{"auto"}
+		for _, p := range Paths {
+			names = append(names, string(p))
+		}
+		return Auto, fmt.Errorf("no path %q: it is one of %s", s, strings.Join(names, ", "))
+	}
+	return Path(s), nil
+}
