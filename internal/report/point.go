@@ -43,8 +43,13 @@ func (p Point) Bound(atLeast bool) Point { p.AtLeast = atLeast; return p }
 // Text is a cell of words.
 func Text(s string) Cell { return Cell{Text: s} }
 
-// Number is a cell with a number, printed with up to four digits.
-func Number(v float64) Cell { return Cell{strconv.FormatFloat(round(v, 4), 'f', -1, 64), &v} }
+// Number is a cell with a number, printed with up to four digits; what is no number is a dash.
+func Number(v float64) Cell {
+	if !finite(v) {
+		return Text("-")
+	}
+	return Cell{strconv.FormatFloat(round(v, 4), 'f', -1, 64), &v}
+}
 
 // Quantity is a number that is printed in a way of the caller's own; it is sorted by v.
 func Quantity(v float64, format string, args ...any) Cell {

@@ -1,0 +1,322 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+var shots = flag.String("shots", "", "a directory for screenshots of the page, to look at")
+
+// browser is a Chromium of its own that opened one page from a file, and what went wrong in it.
+type browser struct {
+	context.Context
+	mu    sync.Mutex
+	wrong []string // console messages, exceptions, requests beyond the page itself
+}
+
+// open writes the document as a page and opens it; width is that of the window in CSS pixels.
+func open(t *testing.T, d *Document, width int64, scheme string) *browser {
+	t.Helper()
+	var bin string
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			bin = path
+			break
+		}
+	}
+	if bin == "" {
+		t.Skip("needs chromium (scripts/deps test installs it)")
+	}
+	page := filepath.Join(t.TempDir(), "report.html")
+	var text strings.Builder
+	if err := d.HTML(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(page, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	options := []chromedp.ExecAllocatorOption{
+		chromedp.ExecPath(bin), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
+		chromedp.UserDataDir(filepath.Join(t.TempDir(), "profile")),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("force-color-profile", "srgb"),
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := chromedp.NewExecAllocator(ctx, options...)
+	tab, closeTab := chromedp.NewContext(ctx)
+	t.Cleanup(func() { closeTab(); stop(); cancel() })
+	b := &browser{Context: tab}
+	if err := chromedp.Do(tab, chromedp.EmulateViewport(width, 900)); err != nil { // the first step starts the browser
+		t.Fatalf("starting %s: %v", bin, err)
+	}
+	if err := chromedp.Listen(tab, func(event any) { b.note(event, "file://"+page) }); err != nil {
+		t.Fatal(err)
+	}
+	dark := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+	_, errMedia := chromedp.Call(tab, emulation.SetEmulatedMedia, dark)
+	_, errNetwork := chromedp.Call(tab, network.Enable, network.EnableParams{})
+	_, errLog := chromedp.Call(tab, log.Enable, cdp.Empty{})
+	if err := errors.Join(errMedia, errNetwork, errLog); err != nil {
+		t.Fatal(err)
+	}
+	if err := chromedp.Do(tab, chromedp.Navigate("file://"+page), chromedp.WaitReady(chromedp.CSS(`html[data-ready="true"]`))); err != nil {
+		t.Fatalf("opening the page: %v; %q", err, b.wrong)
+	}
+	return b
+}
+
+// note keeps what a page that asks for nothing and has no mistake does not do.
+func (b *browser) note(event any, page string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventConsoleAPICalled:
+		for _, a := range e.Args {
+			b.wrong = append(b.wrong, fmt.Sprintf("console: %s %s", a.Value, a.Description))
+		}
+	case *runtime.EventExceptionThrown:
+		b.wrong = append(b.wrong, fmt.Sprintf("exception: %+v", *e.ExceptionDetails))
+	case *log.EventEntryAdded:
+		b.wrong = append(b.wrong, "log: "+e.Entry.Text)
+	case *network.EventRequestWillBeSent:
+		if url := e.Request.URL; url != page && !strings.HasPrefix(url, "data:") {
+			b.wrong = append(b.wrong, "request: "+url)
+		}
+	}
+}
+
+// close fails the test for everything that the page should not have done.
+func (b *browser) close(t *testing.T) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.wrong {
+		t.Error(w)
+	}
+}
+
+func (b *browser) run(t *testing.T, steps ...chromedp.Action[chromedp.Void]) {
+	t.Helper()
+	if err := chromedp.Do(b, steps...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eval[T any](t *testing.T, b *browser, js string) T {
+	t.Helper()
+	out, err := chromedp.Run(b, chromedp.Evaluate[T](js))
+	if err != nil {
+		t.Fatalf("%v: %s", err, js)
+	}
+	return out
+}
+
+func (b *browser) shot(t *testing.T, name string) {
+	t.Helper()
+	if *shots == "" {
+		return
+	}
+	png, err := chromedp.Run(b, chromedp.FullScreenshot(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(*shots, name+".png"), png, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range eval[[]string](t, b, `[...document.querySelectorAll('section.chart')].map(s => s.id)`) {
+		png, err := chromedp.Run(b, chromedp.Screenshot(chromedp.CSS("#"+id)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(*shots, name+"-"+id+".png"), png, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ink counts the pixels of a chart that are not transparent: what is drawn differs when it does. It reads a
+// copy, for a canvas that is read often says so on the console.
+const ink = `(() => { const c = document.querySelector('%s canvas'), copy = new OffscreenCanvas(c.width, c.height).getContext('2d', {willReadFrequently: true});
+copy.drawImage(c, 0, 0); const d = copy.getImageData(0, 0, c.width, c.height).data; let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; })()`
+
+func inkOf(t *testing.T, b *browser, id string) int {
+	return eval[int](t, b, strings.Replace(ink, "%s", `section[data-chart="`+id+`"]`, 1))
+}
+
+func TestThePageWorksOfflineInChromium(t *testing.T) {
+	b := open(t, sample(), 1100, "light")
+	b.shot(t, "light")
+	d := sample()
+	if n := eval[int](t, b, `document.querySelectorAll('section.chart .uplot canvas').length`); n != len(d.Charts) {
+		t.Errorf("%d charts are drawn, want %d", n, len(d.Charts))
+	}
+	for _, c := range d.Charts {
+		if n := inkOf(t, b, c.ID); n < 2000 {
+			t.Errorf("%s: %d pixels drawn: it is empty", c.ID, n)
+		}
+	}
+	t.Run("a series is switched off and on", func(t *testing.T) { toggles(t, b) })
+	t.Run("hovering shows the value with its interval", func(t *testing.T) { hovers(t, b) })
+	t.Run("the keyboard reads the values", func(t *testing.T) { reads(t, b) })
+	t.Run("values relative to a series", func(t *testing.T) { compares(t, b) })
+	t.Run("axes become linear and logarithmic", func(t *testing.T) { logs(t, b) })
+	t.Run("a table is sorted", func(t *testing.T) { sorts(t, b) })
+	b.close(t)
+}
+
+func toggles(t *testing.T, b *browser) {
+	const button = `section[data-chart="sets-lookup"] .legend button[data-series="2"]`
+	before := inkOf(t, b, "sets-lookup")
+	b.run(t, chromedp.Click(chromedp.CSS(button)))
+	off := inkOf(t, b, "sets-lookup")
+	if pressed := eval[string](t, b, `document.querySelector('`+button+`').getAttribute('aria-pressed')`); pressed != "false" || off >= before {
+		t.Errorf("pressed %s, %d pixels after %d: want less", pressed, off, before)
+	}
+	b.run(t, chromedp.Click(chromedp.CSS(button)))
+	if on := inkOf(t, b, "sets-lookup"); on != before {
+		t.Errorf("%d pixels once it is back, want %d", on, before)
+	}
+}
+
+// hoverAt moves a real mouse to a place in a chart, given as shares of its plotting area.
+func hoverAt(t *testing.T, b *browser, id string, x, y float64) string {
+	t.Helper()
+	over := `section[data-chart="` + id + `"] .u-over`
+	b.run(t, chromedp.ScrollIntoView(chromedp.CSS(over)))
+	box := eval[map[string]float64](t, b, `(() => { const r = document.querySelector('`+over+`').getBoundingClientRect(); return {x: r.x, y: r.y, w: r.width, h: r.height}; })()`)
+	b.run(t, chromedp.MouseEvent("mouseMoved", box["x"]+x*box["w"], box["y"]+y*box["h"]))
+	return eval[string](t, b, `(() => { const e = document.querySelector('section[data-chart="`+id+`"] .tip'); return e.hidden ? '' : e.innerText; })()`)
+}
+
+func hovers(t *testing.T, b *browser) {
+	for _, c := range []struct {
+		id   string
+		y    float64
+		want []string
+	}{
+		{"ladder-pps", 0.04, []string{"IPv4", "xdp native", "at least", "M packets/s", "95 % interval", "7 rounds"}},
+		{"ladder-pps", 0.42, []string{"nft netdev ingress", "1 of them an outlier, kept"}},
+		{"ladder-pps", 0.835, []string{"IPv6", "no figure", "packets do not balance"}},
+	} {
+		if got := hoverAt(t, b, c.id, 0.1, c.y); !containsAll(got, c.want) {
+			t.Errorf("%s at %v shows %q, want %q", c.id, c.y, got, c.want)
+		}
+	}
+	b.shot(t, "hover")
+}
+
+func reads(t *testing.T, b *browser) {
+	const plot = `section[data-chart="sets-lookup"] .plot`
+	b.run(t, chromedp.Focus(chromedp.CSS(plot)), chromedp.SendKeys(chromedp.CSS(plot), kb.ArrowRight+kb.ArrowRight))
+	const reader = `document.querySelector('section[data-chart="sets-lookup"] .reader').textContent`
+	if got := eval[string](t, b, reader); !containsAll(got, []string{"levee static", "entries 100", " ns", "95 % interval"}) {
+		t.Errorf("the second key reads %q", got)
+	}
+	b.run(t, chromedp.SendKeys(chromedp.CSS(plot), kb.End+kb.ArrowLeft+kb.ArrowLeft))
+	if got := eval[string](t, b, reader); !containsAll(got, []string{"kernel hash map", "no figure", "wrong answers: 12 of 131072"}) {
+		t.Errorf("the gap reads %q", got)
+	}
+}
+
+// choose takes a value in a list of a chart as a person does.
+func choose(t *testing.T, b *browser, id, value string) {
+	t.Helper()
+	eval[bool](t, b, `(() => { const s = document.querySelector('section[data-chart="`+id+`"] select'); s.value = '`+value+`'; s.dispatchEvent(new Event('change')); return true; })()`)
+}
+
+func compares(t *testing.T, b *browser) {
+	choose(t, b, "ladder-pps", "2") // levee
+	if got := hoverAt(t, b, "ladder-pps", 0.1, 0.16); !containsAll(got, []string{"levee", "1×"}) {
+		t.Errorf("levee relative to itself is %q", got)
+	}
+	if got := hoverAt(t, b, "ladder-pps", 0.1, 0.04); !containsAll(got, []string{"xdp native", "at least 1.", "×"}) {
+		t.Errorf("the fastest relative to levee is %q", got)
+	}
+	b.shot(t, "relative")
+	choose(t, b, "ladder-pps", "")
+	if got := hoverAt(t, b, "ladder-pps", 0.1, 0.04); !containsAll(got, []string{"packets/s"}) {
+		t.Errorf("back to absolute values: %q", got)
+	}
+}
+
+func logs(t *testing.T, b *browser) {
+	for _, c := range []struct{ id, key string }{{"sets-lookup", "logY"}, {"sets-lookup", "logX"}, {"ladder-pps", "logY"}, {"latency", "logX"}, {"service", "logY"}} {
+		box := `section[data-chart="` + c.id + `"] input[data-switch="` + c.key + `"]`
+		picture := `document.querySelector('section[data-chart="` + c.id + `"] canvas').toDataURL()`
+		before := eval[string](t, b, picture)
+		b.run(t, chromedp.Click(chromedp.CSS(box)))
+		if eval[string](t, b, picture) == before {
+			t.Errorf("%s: %s changes nothing", c.id, c.key)
+		}
+	}
+	b.shot(t, "switched")
+}
+
+func sorts(t *testing.T, b *browser) {
+	const first = `document.querySelector('#certificate tbody tr td').textContent`
+	b.run(t, chromedp.Click(`#certificate thead th:nth-child(2) button`))
+	if got := eval[string](t, b, first); got != "tc ingress" {
+		t.Errorf("by windows %q comes first, want tc ingress", got)
+	}
+	b.run(t, chromedp.Click(`#certificate thead th:nth-child(2) button`))
+	if got := eval[string](t, b, first); got != "xdp native" {
+		t.Errorf("by windows, most first, %q comes first, want xdp native", got)
+	}
+}
+
+func TestThePageFitsAPhoneInTheDark(t *testing.T) {
+	b := open(t, sample(), 390, "dark")
+	b.shot(t, "phone-dark")
+	if wide := eval[int](t, b, `document.documentElement.scrollWidth`); wide > 390 {
+		t.Errorf("the page is %d pixels wide on a phone of 390", wide)
+	}
+	if back := eval[string](t, b, `getComputedStyle(document.documentElement).backgroundColor`); back == "rgb(255, 255, 255)" {
+		t.Error("the page is white although dark is preferred")
+	}
+	b.close(t)
+}
+
+func TestHostileNamesStayText(t *testing.T) {
+	text := "</script><script>window.pwned=1</script><img src=x onerror=\"window.pwned=1\">'\"`${alert(1)}{{.}}<!--\u2028"
+	b := open(t, hostile(text), 1000, "light")
+	b.shot(t, "hostile")
+	if eval[bool](t, b, `!!window.pwned`) {
+		t.Fatal("a name in a document ran as a script")
+	}
+	if n := eval[int](t, b, `document.querySelectorAll('img, script').length`); n != 3 {
+		t.Errorf("%d scripts and images, want the page's own 3", n)
+	}
+	if got := hoverAt(t, b, "c-line", 0.03, 0.1); !strings.Contains(got, "<img src=x onerror=") {
+		t.Errorf("hovering shows %q, want the name as it is", got)
+	}
+	if got := eval[string](t, b, `document.querySelector('h1').textContent`); !strings.HasPrefix(got, "</script><script>window.pwned=1") {
+		t.Errorf("the title is %q, want the name as it is", got)
+	}
+	b.close(t)
+}
+
+func containsAll(text string, parts []string) bool {
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			return false
+		}
+	}
+	return true
+}
