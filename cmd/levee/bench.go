@@ -19,7 +19,7 @@ func newBench(e *env) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRun,
 	}
-	cmd.AddCommand(newBenchLadder(e), newBenchSets(e), newBenchRules(e), newBenchHash(e))
+	cmd.AddCommand(newBenchLadder(e), newBenchSets(e), newBenchRules(e), newBenchHash(e), newBenchRoute(e))
 	return cmd
 }
 

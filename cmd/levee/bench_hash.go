@@ -32,7 +32,7 @@ func newBenchHash(e *env) *cobra.Command {
 			if quick && o.Rounds == 0 {
 				o.Rounds = 6
 			}
-			o.Command = "levee " + strings.Join(e.args, " ")
+			o.Command = e.command()
 			ctx, stop := e.signals()
 			defer stop()
 			progress := e.timed()
@@ -91,4 +91,16 @@ func (t *timed) step(doing string, done, total int) {
 		left = ", about " + (passed * time.Duration(total-done) / time.Duration(done)).Round(time.Second).String() + " left"
 	}
 	t.printf("%d of %d: %s%s", min(done+1, total), total, doing, left)
+}
+
+// command is what was typed, so that it can be pasted into a shell.
+func (e *env) command() string {
+	words := []string{"levee"}
+	for _, a := range e.args {
+		if a == "" || strings.ContainsAny(a, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		words = append(words, a)
+	}
+	return strings.Join(words, " ")
 }

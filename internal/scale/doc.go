@@ -6,6 +6,7 @@
 //
 //   - Look-ups inside the kernel (lookup.go): an eBPF program asks a structure for addresses that lie
 //     in a map; the same loop without the question is measured in turns with it and subtracted.
+//   - Routing tables (routes.go): the same look-ups, with the kernel's FIB among the structures.
 //   - Policies on traces (rules.go): the compiled program judges thousands of different frames one
 //     after the other, above an empty program on the same frames (datapath.Trace).
 //   - Packets a second (tools.go): a flood through a lab, by all the rules of package bench.
@@ -64,6 +65,8 @@ type Options struct {
 	Command     string        // to repeat it, for the report
 	// Progress, if given, is told what is being done.
 	Progress func(doing string)
+
+	depths bool // measure depths as well
 }
 
 func (o *Options) complete(most int) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -28,6 +29,7 @@ type timer struct {
 	addrs  *ebpf.Map
 	prog   *ebpf.Program
 	result *ebpf.Map
+	within func(func() error) error // where the program must run, nil for anywhere
 }
 
 // newTimer loads the program around a structure, nil for the empty loop. Chained, each address is
@@ -42,9 +44,12 @@ func newTimer(b *built, addrs *ebpf.Map, chained bool) (*timer, error) {
 	each := &btf.Func{Name: "each", Type: proto(btf.FuncParam{Name: "i", Type: num}, btf.FuncParam{Name: "ctx", Type: &btf.Pointer{Target: num}}), Linkage: btf.StaticFunc}
 	callback := asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R2, Src: asm.PseudoFunc, Constant: -1}
 	ins := asm.Instructions{
-		btf.WithFuncMetadata(asm.Mov.Imm(asm.R1, traceLength/unroll).WithSymbol("entry"), entry),
+		// The callback finds the program's context through the stack: it may be given a pointer to that only.
+		btf.WithFuncMetadata(asm.StoreMem(asm.R10, -8, asm.R1, asm.DWord).WithSymbol("entry"), entry),
+		asm.Mov.Imm(asm.R1, traceLength/unroll),
 		callback.WithReference("each"),
-		asm.Mov.Imm(asm.R3, 0),
+		asm.Mov.Reg(asm.R3, asm.R10),
+		asm.Add.Imm(asm.R3, -8),
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnLoop.Call(),
 		asm.Mov.Imm(asm.R0, 0),
@@ -84,7 +89,11 @@ func newTimer(b *built, addrs *ebpf.Map, chained bool) (*timer, error) {
 	if err != nil {
 		return nil, kernel.LoadError("load the program that times look-ups", err)
 	}
-	return &timer{coll: c, addrs: c.Maps["addrs"], prog: c.Programs["entry"], result: c.Maps["result"]}, nil
+	t := &timer{coll: c, addrs: c.Maps["addrs"], prog: c.Programs["entry"], result: c.Maps["result"]}
+	if b != nil {
+		t.within = b.within
+	}
+	return t, nil
 }
 
 // shape describes a map that is there.
@@ -94,13 +103,15 @@ func shape(name string, info *ebpf.MapInfo) *ebpf.MapSpec {
 	}
 }
 
-// lookups is a round of the loop, whose number is in R1.
+// lookups is a round of the loop, whose number is in R1; R2 points to the program's context, which is
+// in R9 from then on.
 func lookups(b *built, chained bool) asm.Instructions {
 	out := asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LSh.Imm(asm.R6, 3), // times unroll
 		asm.And.Imm(asm.R6, traceLength-unroll),
 		asm.Mov.Imm(asm.R7, 0),
+		asm.LoadMem(asm.R9, asm.R2, 0, asm.DWord),
 	}
 	for i := range unroll {
 		out = append(out, asm.Mov.Reg(asm.R1, asm.R6), asm.Or.Imm(asm.R1, int32(i)))
@@ -138,7 +149,16 @@ func (t *timer) run() (ns float64, hits uint64, err error) {
 	if err := t.result.Put(uint32(0), uint64(0)); err != nil {
 		return 0, 0, err
 	}
-	_, d, err := t.prog.Benchmark(make([]byte, 64), 1, nil)
+	var d time.Duration
+	run := func() (err error) {
+		_, d, err = t.prog.Benchmark(make([]byte, 64), 1, nil)
+		return err
+	}
+	if t.within != nil {
+		err = t.within(run)
+	} else {
+		err = run()
+	}
 	if err != nil {
 		return 0, 0, kernel.Refuse(err, "run the program that times look-ups")
 	}

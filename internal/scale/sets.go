@@ -2,6 +2,7 @@ package scale
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -48,6 +49,9 @@ type Structure struct {
 	Bytes    uint64    `json:"bytes"` // that the kernel charges for it
 	PerEntry float64   `json:"bytes_per_entry"`
 	Lookups  []*Lookup `json:"lookups"`
+	// Depth is of hits; measured by `bench route` only. DepthUnknown says why there is none.
+	Depth        *Depth `json:"depth,omitempty"`
+	DepthUnknown string `json:"depth_unknown,omitempty"`
 }
 
 // Lookup is ns a look-up above the empty loop.
@@ -103,8 +107,8 @@ func Sets(ctx context.Context, o SetOptions) (*SetsReport, error) {
 		c := &SetCase{Family: w.family(), Entries: w.entries, Size: len(w.prefixes), Structures: []*Structure{}, Lab: []*Tool{}}
 		r.Cases = append(r.Cases, c)
 		if !o.SkipLookups {
-			if err := o.lookups(ctx, c, &w); err != nil {
-				return nil, err
+			if err := o.lookups(ctx, c, &w, structures); err != nil {
+				return nil, fmt.Errorf("bench sets: %w", err)
 			}
 		}
 		if !o.SkipLab {
@@ -210,8 +214,14 @@ type candidate struct {
 	pair  pair
 }
 
-// lookups builds all structures and times them in turns.
-func (o *SetOptions) lookups(ctx context.Context, c *SetCase, w *work) error {
+// lookups builds all structures and times them in turns. If ctx ends early, c keeps what is complete.
+func (o *Options) lookups(ctx context.Context, c *SetCase, w *work, from []structure) error {
+	err := o.lookupsOf(ctx, c, w, from)
+	compareToLevee(c.Structures)
+	return err
+}
+
+func (o *Options) lookupsOf(ctx context.Context, c *SetCase, w *work, from []structure) (err error) {
 	addrs, err := newAddresses()
 	if err != nil {
 		return err
@@ -225,10 +235,13 @@ func (o *SetOptions) lookups(ctx context.Context, c *SetCase, w *work) error {
 	var cands []*candidate
 	defer func() {
 		for _, s := range cands {
-			s.close()
+			err = errors.Join(err, s.close())
 		}
 	}()
-	for _, s := range structures {
+	for _, s := range from {
+		if ctx.Err() != nil {
+			return fmt.Errorf("interrupted: %w", ctx.Err())
+		}
 		if !o.wants(s.name) || s.hostsOnly && !w.hosts {
 			continue
 		}
@@ -245,12 +258,14 @@ func (o *SetOptions) lookups(ctx context.Context, c *SetCase, w *work) error {
 		if err := fill(addrs, trace); err != nil {
 			return err
 		}
+		if o.depths && t.kind == workload.Hits {
+			measureDepths(cands, trace)
+		}
 		o.Progress(fmt.Sprintf("%s: %s, %s", w, t.kind, t.skew))
 		if err := o.timeAll(ctx, cands, base, t.kind, t.skew); err != nil {
 			return err
 		}
 	}
-	compareToLevee(c.Structures)
 	return nil
 }
 
@@ -271,15 +286,29 @@ func newCandidate(s structure, w *work, addrs *ebpf.Map) *candidate {
 	return x
 }
 
-func (x *candidate) close() {
+func (x *candidate) close() error {
 	x.pair.close()
-	if x.built != nil {
-		_ = x.built.close() // maps of this process only
+	if x.built == nil {
+		return nil
+	}
+	return x.built.close()
+}
+
+// measureDepths finds out how deep the hits go.
+func measureDepths(cands []*candidate, trace []netip.Addr) {
+	for _, x := range cands {
+		switch {
+		case x.Missing != "":
+		case x.built.depth == nil:
+			x.DepthUnknown = "not known"
+		default:
+			x.Depth, x.DepthUnknown = x.built.depth(trace)
+		}
 	}
 }
 
 // timeAll measures one kind of traffic. A structure that answers wrongly has no figure.
-func (o *SetOptions) timeAll(ctx context.Context, cands []*candidate, base pair, kind workload.Kind, skew workload.Skew) error {
+func (o *Options) timeAll(ctx context.Context, cands []*candidate, base pair, kind workload.Kind, skew workload.Skew) error {
 	results := make([]*Lookup, len(cands))
 	for i := range results {
 		results[i] = &Lookup{Kind: kind, Skew: skew}
@@ -291,7 +320,7 @@ func (o *SetOptions) timeAll(ctx context.Context, cands []*candidate, base pair,
 				continue
 			}
 			if ctx.Err() != nil {
-				return fmt.Errorf("bench sets: interrupted: %w", ctx.Err())
+				return fmt.Errorf("interrupted: %w", ctx.Err())
 			}
 			ns, hits, err := x.pair.round(base)
 			if err != nil {

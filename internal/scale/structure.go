@@ -38,6 +38,8 @@ type built struct {
 	update    func(netip.Prefix) error
 	updateAll bool // an update is building and loading anew
 	closers   []func() error
+	within    func(func() error) error                        // where a program must run to ask it, nil for anywhere
+	depth     func(addrs []netip.Addr) (d *Depth, why string) // nil if it is not known, and why not
 }
 
 func (b *built) close() error {
@@ -95,6 +97,9 @@ func buildStatic(prefixes []netip.Prefix, width int) (*built, error) {
 	s := make(prefixes)
 	b := &built{buildTime: time.Since(start), updateAll: true, maps: map[string]*ebpf.Map{}}
 	b.code = func(label string) asm.Instructions { return s.Emit(setMap, label) }
+	b.depth = func(addrs []netip.Addr) (*Depth, string) {
+		return depthOf(addrs, "tables probed, of "+s.Why(), s.Probes), ""
+	}
 	if spec := s.MapSpec(setMap); spec != nil {
 		start = time.Now()
 		m, err := ebpf.NewMap(spec)
@@ -157,6 +162,13 @@ func buildDynamic(prefixes []netip.Prefix, width int) (*built, error) {
 		function = prefix.DynamicFunction6
 	}
 	b.functions = function(setMap, symbol, len(prefixes)+1)
+	b.depth = func([]netip.Addr) (*Depth, string) {
+		lengths := map[int]bool{}
+		for _, p := range prefixes {
+			lengths[p.Bits()] = true
+		}
+		return nil, fmt.Sprintf("not known for each look-up; at most one bucket and its neighbour for each of %d prefix lengths", len(lengths))
+	}
 	b.code = func(string) asm.Instructions { return asm.Instructions{asm.Call.Label(symbol)} }
 	return b, b.charge()
 }
@@ -173,7 +185,14 @@ func buildLPM(prefixes []netip.Prefix, width int) (*built, error) {
 		out := asm.Instructions{asm.StoreImm(asm.R10, -24, int64(width), asm.Word)}
 		return append(out, storeAddress(width, -20)...)
 	}
-	return buildMap(spec, prefixes, key, ask)
+	b, err := buildMap(spec, prefixes, key, ask)
+	if b != nil {
+		b.depth = func(addrs []netip.Addr) (*Depth, string) {
+			t := newRadix(prefixes)
+			return depthOf(addrs, fmt.Sprintf("nodes visited, of %d in a copy of the trie's shape", t.count()), t.lpmDepth), ""
+		}
+	}
+	return b, err
 }
 
 func buildHash(prefixes []netip.Prefix, width int) (*built, error) {

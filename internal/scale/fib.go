@@ -1,0 +1,223 @@
+package scale
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
+	"levee/internal/lab"
+)
+
+// fib is the kernel's routing table, in a namespace of its own, asked by bpf_fib_lookup as a forwarding
+// program asks it.
+func fib(ctx context.Context) structure {
+	return structure{
+		name:  "kernel FIB",
+		what:  "the routing table, asked by bpf_fib_lookup without resolving the neighbour; it gives the next hop, where the others say yes or no",
+		build: func(prefixes []netip.Prefix, width int) (*built, error) { return buildFIB(ctx, prefixes, width) },
+	}
+}
+
+// Bounds of what a route takes, in bytes, to refuse what does not fit before the machine is short of
+// memory. Measured: IPv4 160, IPv6 760 to 810 on two cores, more on more: next hops have a part for each.
+const (
+	perRoute4 = 256
+	perRoute6 = 1024
+)
+
+// leastGrowth is the least growth of the kernel's memory that says something about what was just done.
+const leastGrowth = 1 << 20
+
+// routerHost is the outer end of the lab's link: the one that has no default route.
+const routerHost = "router"
+
+func buildFIB(ctx context.Context, prefixes []netip.Prefix, width int) (_ *built, err error) {
+	need := int64(len(prefixes)) * perRoute4
+	if width == 128 {
+		need = int64(len(prefixes)) * (perRoute6 + 8*int64(runtime.NumCPU()))
+	}
+	if free, err := available(); err != nil {
+		return nil, err
+	} else if need > free/2 {
+		return nil, fmt.Errorf("%d routes may take %d MB, more than half of the %d MB that this machine has free", len(prefixes), need>>20, free>>20)
+	}
+	l, err := lab.New(ctx, lab.Topology{Links: []lab.Link{{Inner: "stub", Outer: routerHost}}, Forward: []string{routerHost}})
+	if err != nil {
+		return nil, err
+	}
+	h := l.Host(routerHost)
+	d := &h.Devices[0]
+	b := &built{within: h.Do}
+	b.closers = append(b.closers, func() error { return errors.Join(h.Do(func() error { return flush(d.Name) }), l.Close()) })
+	before, err := kernelMemory()
+	if err != nil {
+		return b, err
+	}
+	gateway := d.Peer.IPv4
+	if width == 128 {
+		gateway = d.Peer.IPv6
+	}
+	var r *router
+	if err := h.Do(func() (err error) { r, err = newRouter(d.Index, gateway); return err }); err != nil {
+		return b, err
+	}
+	b.closers = append(b.closers, func() error { r.close(); return nil })
+	install, cancel := context.WithTimeout(ctx, installDeadline)
+	defer cancel()
+	start := time.Now()
+	if err := r.add(install, prefixes); err != nil {
+		if ctx.Err() == nil && install.Err() != nil {
+			err = fmt.Errorf("not installed within %v", installDeadline)
+		}
+		return b, err
+	}
+	b.loadTime = time.Since(start)
+	after, err := kernelMemory()
+	if err != nil {
+		return b, err
+	}
+	if grown := after - before; grown >= leastGrowth {
+		b.memory = uint64(grown)
+	}
+	b.update = r.replace
+	b.code = func(label string) asm.Instructions { return askFIB(d.Index, width, label) }
+	b.depth = func(addrs []netip.Addr) (*Depth, string) {
+		if width == 32 {
+			return b.triestat()
+		}
+		t := newRadix(prefixes)
+		return depthOf(addrs, fmt.Sprintf("nodes on the way down, of %d in a copy of the tree's shape", t.count()), t.fibDepth), ""
+	}
+	return b, nil
+}
+
+// flush takes the device's routes out before the namespace goes: the kernel would do it later, in the
+// background, at the expense of what is measured next.
+func flush(device string) error {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return fmt.Errorf("looking at the router's device: %w", err)
+	}
+	if err := netlink.LinkSetDown(link); err != nil {
+		return fmt.Errorf("taking the router's device down: %w", err)
+	}
+	return nil
+}
+
+// available is what the machine can still give, in bytes.
+func available() (int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "MemAvailable:" {
+			kb, err := strconv.ParseInt(f[1], 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, errors.New("/proc/meminfo does not say how much memory is available")
+}
+
+// Offsets in struct bpf_fib_lookup (linux/bpf.h), which lies at the bottom of the stack's first 64 bytes,
+// and what its helper is asked and answers.
+const (
+	fibParams     = -64
+	fibLength     = 6 // of the packet, for the MTU
+	fibIfindex    = 8
+	fibDst        = 32
+	skipNeighbour = 1 << 2 // BPF_FIB_LOOKUP_SKIP_NEIGH, Linux 6.4
+	noRoute       = 4      // BPF_FIB_LKUP_RET_NOT_FWDED
+	// strange is added up for any other answer, so that nothing looks like so many hits.
+	strange = 1 << 20
+)
+
+// askFIB looks the address in R1 and R2 up, from a device of the router; R9 is the context. The helper
+// writes over what it is asked, so all of it is set each time.
+func askFIB(ifindex, width int, label string) asm.Instructions {
+	family := int64(unix.AF_INET)
+	if width == 128 {
+		family = unix.AF_INET6
+	}
+	out := asm.Instructions{asm.Mov.Imm(asm.R3, 0)}
+	for at := int16(0); at < 64; at += 8 {
+		out = append(out, asm.StoreMem(asm.R10, fibParams+at, asm.R3, asm.DWord))
+	}
+	out = append(out,
+		asm.StoreImm(asm.R10, fibParams, family, asm.Byte),
+		asm.StoreImm(asm.R10, fibParams+fibLength, 64, asm.Half),
+		asm.StoreImm(asm.R10, fibParams+fibIfindex, int64(ifindex), asm.Word),
+	)
+	out = append(out, storeAddress(width, fibParams+fibDst)...)
+	return append(out,
+		asm.Mov.Reg(asm.R1, asm.R9),
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, fibParams),
+		asm.Mov.Imm(asm.R3, 64),
+		asm.Mov.Imm(asm.R4, skipNeighbour),
+		asm.FnFibLookup.Call(),
+		asm.Mov.Reg(asm.R1, asm.R0),
+		asm.Mov.Imm(asm.R0, 1),
+		asm.JEq.Imm(asm.R1, 0, label+"_end"),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.JEq.Imm(asm.R1, noRoute, label+"_end"),
+		asm.Mov.Imm(asm.R0, strange),
+		asm.Mov.Reg(asm.R0, asm.R0).WithSymbol(label+"_end"),
+	)
+}
+
+// triestat is what the kernel says of its IPv4 trie: the depth of its leaves, all alike.
+func (b *built) triestat() (d *Depth, why string) {
+	err := b.within(func() error {
+		f, err := os.Open("/proc/thread-self/net/fib_triestat")
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		d, err = parseTriestat(bufio.NewScanner(f))
+		return err
+	})
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, "this kernel does not tell (CONFIG_IP_FIB_TRIE_STATS)"
+	}
+	if err != nil {
+		return nil, kernel.Refuse(err, "read the shape of the routing table").Error()
+	}
+	return d, ""
+}
+
+// parseTriestat reads the block of the main table of fib_triestat (net/ipv4/fib_trie.c).
+func parseTriestat(lines *bufio.Scanner) (*Depth, error) {
+	values := map[string]string{}
+	for main := false; lines.Scan(); {
+		line := lines.Text()
+		name, value, ok := strings.Cut(strings.TrimSpace(line), ":")
+		switch {
+		case ok && value == "" && !strings.HasPrefix(line, "\t"): // the head of a table
+			main = name == "Main"
+		case ok && main:
+			values[name] = strings.TrimSpace(value)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	mean, err1 := strconv.ParseFloat(values["Aver depth"], 64)
+	most, err2 := strconv.Atoi(values["Max depth"])
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("fib_triestat has an unknown form: %w", err)
+	}
+	return &Depth{mean, most, fmt.Sprintf("depth of the leaves by fib_triestat: %s leaves, %s inner nodes, %s", values["Leaves"], values["Internal nodes"], strings.Join(strings.Fields(values["Total size"]), " "))}, nil
+}
