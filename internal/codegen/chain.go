@@ -17,8 +17,16 @@ const maxInline = 12000
 
 // maxQuestions is how many questions a function of rules asks. The verifier keeps a way open for
 // each while it walks a function, 8,192 at most (BPF_COMPLEXITY_LIMIT_JMP_SEQ), and what it keeps
-// makes it slow. Where there would be too many functions they may ask up to 8 times as many.
+// makes it slow.
 const maxQuestions = 500
+
+// maxStraight is up to how many questions rules in a row are instructions of their own. Beyond it they become
+// records (machine.go), which cost the verifier nothing and the packet, from about here on, less.
+const maxStraight = 400
+
+// maxRuns is how many tables of rules (see many) a class may have with other rules between them; where there
+// would be more, all of its rules become records.
+const maxRuns = 8
 
 // chain is the rule list of one class, or of several with the same list.
 type chain struct {
@@ -26,7 +34,87 @@ type chain struct {
 	classes []ir.Class
 	rules   []ir.Rule
 	uses    [policy.NumFields]bool // fields that the list asks for
-	parts   []string               // labels of the functions, tried in order until one decides
+	pieces  []piece
+	parts   []*chain // functions or records, tried in order until one decides
+	records bool     // a part that is records, from number start on
+	start   uint32
+}
+
+// piece is rules in a row of a chain that are made in the same way.
+type piece struct {
+	rules   []ir.Rule
+	records bool
+}
+
+// pieces chooses how the rules of a chain are made. What is built in is never records, so that chains whose
+// other rules are the same share these.
+func (c *compiler) pieces(ch *chain) []piece {
+	builtIn := c.prog.Policy.EssentialSlot(0)
+	n := slices.IndexFunc(ch.rules, func(r ir.Rule) bool { return r.Slot >= builtIn })
+	if n < 0 {
+		n = len(ch.rules)
+	}
+	head, tail := ch.rules[:n], ch.rules[n:]
+	var out []piece
+	add := func(rules []ir.Rule, records bool) {
+		if len(rules) == 0 {
+			return
+		}
+		if k := len(out); k > 0 && !out[k-1].records && !records {
+			out[k-1].rules = out[k-1].rules[:len(out[k-1].rules)+len(rules)] // they follow one another
+			return
+		}
+		out = append(out, piece{rules, records})
+	}
+	if c.all || runs(ch, head) > maxRuns {
+		add(head, true)
+		head = nil
+	}
+	for len(head) > 0 {
+		n, isRun := stretch(ch, head)
+		add(head[:n], !isRun && weight(head[:n]) > maxStraight)
+		head = head[n:]
+	}
+	add(tail, false)
+	return out
+}
+
+// stretch is how many rules from the start of a list on become a table, or, if not isRun, are before the next that do.
+func stretch(ch *chain, rules []ir.Rule) (n int, isRun bool) {
+	for i := 0; i < len(rules); {
+		k := run(ch, rules[i:])
+		if k >= minRun {
+			if i == 0 {
+				return k, true
+			}
+			return i, false
+		}
+		i += max(k, 1)
+	}
+	return len(rules), false
+}
+
+// runs counts the tables that a list of rules becomes.
+func runs(ch *chain, rules []ir.Rule) (n int) {
+	for len(rules) > 0 {
+		k, isRun := stretch(ch, rules)
+		if isRun {
+			n++
+		}
+		rules = rules[k:]
+	}
+	return n
+}
+
+// weight estimates the compares that rules take as instructions.
+func weight(rules []ir.Rule) (n int) {
+	for i := range rules {
+		n++
+		for _, q := range rules[i].Conds {
+			n += max(1, min(8, len(q.Ranges)+len(q.Prefixes)+2*len(q.Pairs)))
+		}
+	}
+	return n
 }
 
 func (ch *chain) family() ir.Family { return ch.classes[0].Family }
@@ -146,37 +234,57 @@ func (c *compiler) emitRules(ch *chain, rules []ir.Rule) {
 	}
 }
 
-// split parts a rule list so that no part asks more than most questions; a run that becomes one
+// split parts a rule list so that no part asks more than maxQuestions; a run that becomes one
 // look-up is not parted.
-func split(ch *chain, most int) (parts [][]ir.Rule) {
+func split(ch *chain, rules []ir.Rule) (parts [][]ir.Rule) {
 	first, asked := 0, 0
-	for i := 0; i < len(ch.rules); {
-		n, asks := run(ch, ch.rules[i:]), 64
+	for i := 0; i < len(rules); {
+		n, asks := run(ch, rules[i:]), tableQuestions
 		if n < minRun {
-			n, asks = 1, questions(&ch.rules[i])
+			n, asks = 1, questions(&rules[i])
 		}
-		if asked += asks; asked > most && i > first {
-			parts = append(parts, ch.rules[first:i])
+		if asked += asks; asked > maxQuestions && i > first {
+			parts = append(parts, rules[first:i])
 			first, asked = i, asks
 		}
 		i += n
 	}
-	return append(parts, ch.rules[first:])
+	return append(parts, rules[first:])
 }
 
-// emitFunctions makes a rule list functions, of which chains share those that ask the same.
+// emitFunctions makes functions and records of a rule list; chains share those that ask the same.
 func (c *compiler) emitFunctions(ch *chain) {
-	for _, rules := range split(ch, c.questions) {
-		i := slices.IndexFunc(c.parts, func(part *chain) bool {
-			return part.family() == ch.family() && slices.EqualFunc(part.rules, rules, sameRule)
-		})
-		if i < 0 {
-			i = len(c.parts)
-			c.parts = append(c.parts, newChain(fmt.Sprintf("rules_%d", i), rules, ch.classes...))
-			c.emitFunction(c.parts[i])
+	for _, p := range ch.pieces {
+		if p.records {
+			ch.parts = append(ch.parts, c.part(ch, p.rules, true))
+			continue
 		}
-		ch.parts = append(ch.parts, c.parts[i].label)
+		for _, rules := range split(ch, p.rules) {
+			ch.parts = append(ch.parts, c.part(ch, rules, false))
+		}
 	}
+}
+
+// part finds or makes the function or the records of rules.
+func (c *compiler) part(ch *chain, rules []ir.Rule, records bool) *chain {
+	known := &c.parts
+	if records {
+		known = &c.walked
+	}
+	for _, part := range *known {
+		if part.family() == ch.family() && slices.EqualFunc(part.rules, rules, sameRule) {
+			return part
+		}
+	}
+	part := newChain(fmt.Sprintf("part_%d", len(*known)), rules, ch.classes...)
+	part.records = records
+	*known = append(*known, part)
+	if records {
+		c.walk(part)
+	} else {
+		c.emitFunction(part)
+	}
+	return part
 }
 
 // emitFunction emits a part of a rule list as a function of struct key's address. It returns the result
@@ -184,14 +292,7 @@ func (c *compiler) emitFunctions(ch *chain) {
 func (c *compiler) emitFunction(part *chain) {
 	c.inFunction = true
 	defer func() { c.inFunction = false }()
-	given := part.label + "_key"
-	c.emit(
-		// A global function has to reckon with no memory at all.
-		signature(asm.JNE.Imm(asm.R1, 0, given).WithSymbol(part.label), btf.GlobalFunc, typeKey),
-		asm.Mov.Imm(asm.R0, 0),
-		asm.Return(),
-		asm.StoreMem(asm.R10, keyPointer, asm.R1, asm.DWord).WithSymbol(given),
-	)
+	c.beginFunction(part.label)
 	c.beginCounts(part.rules)
 	c.loadRegs(part)
 	c.emitRules(part, part.rules)
@@ -200,6 +301,18 @@ func (c *compiler) emitFunction(part *chain) {
 		return
 	}
 	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
+
+// beginFunction begins a global function of struct key's address.
+func (c *compiler) beginFunction(label string) {
+	given := label + "_key"
+	c.emit(
+		// A global function has to reckon with no memory at all.
+		signature(asm.JNE.Imm(asm.R1, 0, given).WithSymbol(label), btf.GlobalFunc, typeKey),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.Return(),
+		asm.StoreMem(asm.R10, keyPointer, asm.R1, asm.DWord).WithSymbol(given),
+	)
 }
 
 // rule emits one rule: its questions, then what it does.
@@ -242,8 +355,12 @@ func (c *compiler) enterFromKey(ch *chain) {
 		c.emit(
 			asm.Mov.Reg(asm.R1, asm.R10),
 			asm.Add.Imm(asm.R1, int32(keyAt)),
-			asm.Call.Label(part),
 		)
+		if part.records {
+			c.emit(asm.Mov.Imm32(asm.R2, int32(part.start)), asm.Call.Label(interpreter))
+		} else {
+			c.emit(asm.Call.Label(part.label))
+		}
 		if i == len(ch.parts)-1 {
 			c.emit(asm.Ja.Label("decided"))
 			break

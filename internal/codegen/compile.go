@@ -33,30 +33,34 @@ const (
 // compiler holds what the pieces of one program share.
 type compiler struct {
 	*builder
-	target      Target
-	prog        *ir.Program
-	cpus        int
-	rowBytes    int
-	maps        map[string]*ebpf.MapSpec
-	tables      []Table
-	bitmaps     map[string]string    // contents of a port bitmap to its map's name
-	statics     map[staticKey]static // prefix tables
-	pairs       map[pairKey][]pairTable
-	pairNames   int
-	ethernet    map[string]static // tables of Ethernet addresses, by their ranges
-	packed      []byte            // tables, see constant
-	packs       int               // maps of tables that are full
-	places      map[string]place  // of tables, by name
-	failed      error             // a table is too large
-	chains      []*chain
-	chainOf     [ir.NumClasses]*chain
-	parts       []*chain // of chains, that are functions
-	questions   int      // that a part may ask
-	separate    bool     // chains are functions
-	inFunction  bool     // in one of them now
-	classifiers int
-	lookups     []asm.Instructions // functions that rules call
-	lookupOf    map[lookupKey]string
+	target       Target
+	prog         *ir.Program
+	cpus         int
+	rowBytes     int
+	maps         map[string]*ebpf.MapSpec
+	tables       []Table
+	bitmaps      map[string]string    // contents of a port bitmap to its map's name
+	statics      map[staticKey]static // prefix tables
+	pairs        map[pairKey][]pairTable
+	pairNames    int
+	ethernet     map[string]static // tables of Ethernet addresses, by their ranges
+	packed       []byte            // tables, see constant
+	packs        int               // maps of tables that are full
+	places       map[string]place  // of tables, by name
+	failed       error             // a table is too large
+	chains       []*chain
+	chainOf      [ir.NumClasses]*chain
+	parts        []*chain // of chains, that are functions
+	walked       []*chain // of chains, that are records
+	all          bool     // all rules become records
+	interprets   bool     // some do
+	machine      *machine
+	separate     bool // chains are functions
+	inFunction   bool // in one of them now
+	classifiers  int
+	lookups      []asm.Instructions // functions that rules call, two each
+	tableLookups []asm.Instructions // functions that search a static set
+	lookupOf     map[lookupKey]string
 }
 
 // Compile makes the program of a policy for a target.
@@ -97,10 +101,10 @@ func CompileIR(prog *ir.Program, t Target) (*Program, error) {
 }
 
 // assemble generates the program with the rules of all classes in one function or, where that would be
-// too long for the 16 bits of a jump, in functions. Where these are too many they are made anew,
-// with more questions each.
+// too long for the 16 bits of a jump, in functions. Where these are too many, or one too long, all rules become records
+// (see machine.go).
 func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instructions, error) {
-	for c := newCompiler(prog, t, slots); ; {
+	for c := newCompiler(prog, t, slots, t.Records); ; {
 		if size := c.cpus * c.rowBytes; size >= prefix.MaxBytes {
 			return nil, nil, c.errorf("counters for %d CPUs take %d bytes, a program can address %d: use sets instead of many rules", c.cpus, size, prefix.MaxBytes)
 		}
@@ -115,31 +119,23 @@ func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instruction
 		}
 		c.flushTables()
 		ins := c.finish()
-		if n := rawLength(ins); n > maxInstructions {
-			return nil, nil, c.errorf("the rules take %d instructions, the kernel takes %d: rules on addresses, ports, ICMP types and protocols in a row become tables; put fewer others, or fewer count rules, between them", n, maxInstructions)
-		}
-		if n := len(c.parts) + 2*len(c.lookups); n > maxFunctions {
-			if c.questions *= 2; c.questions > 8*maxQuestions {
-				return nil, nil, c.errorf("the rules take %d functions, the kernel takes %d: rules on addresses, ports, ICMP types and protocols in a row become tables; put fewer others between them", n, maxFunctions)
-			}
-			questions := c.questions
-			c = newCompiler(prog, t, slots)
-			c.questions, c.separate = questions, true
-			continue
-		}
-		if !farJump(ins) {
+		switch n := len(c.parts) + 2*len(c.lookups) + len(c.tableLookups); {
+		case n <= maxFunctions && rawLength(ins) <= maxInstructions && !farJump(ins):
 			return c, ins, c.locate(ins)
+		case c.all:
+			return nil, nil, c.errorf("the rules take %d functions and %d instructions, the kernel takes %d and %d: put what they share into sets", n, rawLength(ins), maxFunctions, maxInstructions)
+		case c.separate || n > maxFunctions || rawLength(ins) > maxInstructions:
+			c = newCompiler(prog, t, slots, true)
+		default:
+			c = newCompiler(prog, t, slots, false)
+			c.separate = true
 		}
-		if c.separate {
-			return nil, nil, c.errorf("a rule is too long for the jumps of eBPF: put the addresses of its many terms into one set")
-		}
-		c = newCompiler(prog, t, slots)
-		c.separate = true
 	}
 }
 
-// maxFunctions is BPF_MAX_SUBPROGS of the kernel, 256, less the main function and the decoder.
-const maxFunctions = 254
+// maxFunctions is BPF_MAX_SUBPROGS of the kernel, 256, less the main function, the decoder and the four functions
+// of the machine.
+const maxFunctions = 250
 
 // maxInstructions is BPF_COMPLEXITY_LIMIT_INSNS of include/linux/bpf.h.
 const maxInstructions = 1_000_000
@@ -152,7 +148,8 @@ func rawLength(ins asm.Instructions) (n int) {
 	return n
 }
 
-func newCompiler(prog *ir.Program, t Target, slots int) *compiler {
+// newCompiler begins a compilation; all makes records of all rules.
+func newCompiler(prog *ir.Program, t Target, slots int, all bool) *compiler {
 	c := &compiler{
 		builder:  newBuilder(),
 		target:   t,
@@ -167,11 +164,16 @@ func newCompiler(prog *ir.Program, t Target, slots int) *compiler {
 		places:   map[string]place{},
 		lookupOf: map[lookupKey]string{},
 
-		questions: maxQuestions,
+		all:     all,
+		machine: newMachine(),
 	}
 	c.maps[CountersMap] = memory(CountersMap, c.cpus*c.rowBytes)
 	c.shareChains()
-	c.separate = c.chainLength() > maxInline
+	for _, ch := range c.chains {
+		ch.pieces = c.pieces(ch)
+		c.interprets = c.interprets || slices.ContainsFunc(ch.pieces, func(p piece) bool { return p.records })
+	}
+	c.separate = c.interprets || c.chainLength() > maxInline
 	return c
 }
 
@@ -264,6 +266,10 @@ func (c *compiler) emitRest(careful asm.Instructions) {
 	for _, code := range c.lookups {
 		c.emit(code...)
 	}
+	for _, code := range c.tableLookups {
+		c.emit(code...)
+	}
+	c.emitMachine()
 	c.emit(careful...)
 }
 
@@ -439,6 +445,11 @@ func (c *compiler) row() {
 // other on a CPU, so plain additions are exact.
 func (c *compiler) bump(at int16) {
 	c.field(asm.R2, keyBytes, asm.Word)
+	c.bumpBy(at)
+}
+
+// bumpBy adds a packet with as many bytes as R2 says.
+func (c *compiler) bumpBy(at int16) {
 	c.emit(
 		asm.LoadMem(asm.R3, asm.R1, at, asm.DWord),
 		asm.Add.Imm(asm.R3, 1),

@@ -9,9 +9,10 @@ import (
 // global is verified once, by itself, and not again at each call (Linux 5.6). Only such types as
 // need nothing of the kernel's own BTF are used, so that the program loads where the kernel has none.
 var (
-	typeInt = &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}
-	typePtr = &btf.Pointer{Target: &btf.Void{}}
-	typeKey = &btf.Pointer{Target: &btf.Struct{Name: "key", Size: keySize, Members: []btf.Member{{
+	typeInt    = &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}
+	typeNumber = &btf.Int{Name: "unsigned long long", Size: 8}
+	typePtr    = &btf.Pointer{Target: &btf.Void{}}
+	typeKey    = &btf.Pointer{Target: &btf.Struct{Name: "key", Size: keySize, Members: []btf.Member{{
 		Name: "words",
 		Type: &btf.Array{Index: typeInt, Type: &btf.Int{Name: "unsigned long long", Size: 8}, Nelems: keySize / 8},
 	}}}}

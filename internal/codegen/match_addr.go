@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 
 	"levee/internal/ir"
 	"levee/internal/policy"
@@ -56,13 +57,33 @@ func (c *compiler) address(ch *chain, q *ir.Cond, no string) {
 
 // static looks the address in R1 (and R2) up in a table of prefixes; R0 is the answer.
 func (c *compiler) static(q *ir.Cond, ip4 bool) {
+	t := c.staticTable(q, ip4)
+	c.emit(t.Emit(t.name, c.fresh("prefix"))...)
+}
+
+// staticTable is the table of a static set, made where it is asked for first.
+func (c *compiler) staticTable(q *ir.Cond, ip4 bool) static {
 	key := staticKey{&q.Prefixes[0], len(q.Prefixes)}
 	t, ok := c.statics[key]
 	if !ok {
 		t = c.newStatic(q, ip4)
 		c.statics[key] = t
 	}
-	c.emit(t.Emit(t.name, c.fresh("prefix"))...)
+	return t
+}
+
+// tableFunction makes a function of the look-up in a static set and gives its label.
+func (c *compiler) tableFunction(q *ir.Cond, ip4 bool) string {
+	t := c.staticTable(q, ip4)
+	label := t.name + "_lookup"
+	params := []btf.Type{typeNumber, typeNumber}
+	if ip4 {
+		params = params[:1]
+	}
+	code := t.Emit(t.name, c.fresh("prefix"))
+	code[0] = signature(code[0].WithSymbol(label), btf.GlobalFunc, params...)
+	c.tableLookups = append(c.tableLookups, append(code, asm.Return()))
+	return label
 }
 
 // static is a prefix table with its name.
@@ -90,6 +111,11 @@ func (c *compiler) newStatic(q *ir.Cond, ip4 bool) static {
 // The code is a global function: it loops over the prefix lengths in use, which the verifier walks
 // for every length that there can be.
 func (c *compiler) dynamic(q *ir.Cond, ip4 bool) {
+	c.emit(asm.Call.Label(c.dynamicFunction(q, ip4)))
+}
+
+// dynamicFunction is the label of the function that looks an address up in a dynamic set.
+func (c *compiler) dynamicFunction(q *ir.Cond, ip4 bool) string {
 	name := SetPrefix + q.Set.Name
 	key := lookupKey{name, ip4}
 	label, ok := c.lookupOf[key]
@@ -102,7 +128,7 @@ func (c *compiler) dynamic(q *ir.Cond, ip4 bool) {
 		c.lookupOf[key] = label
 		c.lookups = append(c.lookups, function(name, label, q.Set.Max))
 	}
-	c.emit(asm.Call.Label(label))
+	return label
 }
 
 // maxDynamic is how many dynamic sets rules may ask for: each is a map, of which a program may use 64

@@ -27,7 +27,10 @@ type Target struct {
 	Frags bool // multi-buffer XDP: a packet may not lie in its first buffer as a whole
 	CPUs  int  // possible CPUs of the machine; 0 counts as 1
 	Trace bool // write the deciding slot to map "trace", for eval and tests
-	Trial bool // judge by the policy only until the deadline in map "trial"
+	// Records has all rules become records, which otherwise those do of which there are too many for
+	// instructions of their own. It is for tests: verdicts and counters are the same.
+	Records bool
+	Trial   bool // judge by the policy only until the deadline in map "trial"
 }
 
 // Names of the program and of the maps that the loader fills or replaces.

@@ -50,6 +50,7 @@ var helpers = map[int32]need{
 	12:  {"bpf_tail_call", version{4, 2}},
 	26:  {"bpf_skb_load_bytes", version{4, 5}},
 	118: {"bpf_jiffies64", version{5, 6}},
+	181: {"bpf_loop", version{5, 17}},
 	188: {"bpf_xdp_get_buff_len", version{5, 18}},
 	189: {"bpf_xdp_load_bytes", version{5, 18}},
 }

@@ -19,6 +19,7 @@ import (
 var (
 	bigPolicies = flag.Int("policies", 0, "TestBig: how many policies are generated")
 	bigPackets  = flag.Int("packets", 1_000_000, "TestBig: how many packets in all")
+	bigRecords  = flag.Bool("records", false, "TestBig: all rules become records, not instructions")
 	firstSeed   = flag.Uint64("seed", 0, "first seed; 0 is one of the time for TestBig, and 1 for the others")
 )
 
@@ -48,8 +49,8 @@ func (c compiled) Packets() []uint64 {
 }
 
 // target takes turns with the kinds of program.
-func target(seed uint64) codegen.Target {
-	t := codegen.Target{CPUs: int(seed%3) + 1, Trace: true}
+func target(seed uint64, records bool) codegen.Target {
+	t := codegen.Target{CPUs: int(seed%3) + 1, Trace: true, Records: records}
 	switch seed % 4 {
 	case 2:
 		t.Frags = true
@@ -60,8 +61,8 @@ func target(seed uint64) codegen.Target {
 }
 
 // compileCase compiles and loads the policy of c and fills its dynamic sets.
-func compileCase(c Case) (compiled, error) {
-	program, err := codegen.Compile(c.Policy, target(c.Seed))
+func compileCase(c Case, records bool) (compiled, error) {
+	program, err := codegen.Compile(c.Policy, target(c.Seed, records))
 	if err != nil {
 		return compiled{}, fmt.Errorf("seed %d: compile: %w\n%s", c.Seed, err, c.Text)
 	}
@@ -72,7 +73,7 @@ func compileCase(c Case) (compiled, error) {
 	if err := fill(r, c); err != nil {
 		return compiled{}, errors.Join(fmt.Errorf("seed %d: %w", c.Seed, err), r.Close())
 	}
-	return compiled{r, target(c.Seed).Hook}, nil
+	return compiled{r, target(c.Seed, records).Hook}, nil
 }
 
 // fill puts the entries of c into the dynamic sets of r, and waits until those whose lease is to
@@ -95,13 +96,13 @@ func fill(r *datapath.Runner, c Case) error {
 }
 
 // run compares the compiled program of one seed with the oracle.
-func run(ctx context.Context, seed uint64, frames int) (Stats, error) {
+func run(ctx context.Context, seed uint64, frames int, records bool) (Stats, error) {
 	p, text, err := Policy(seed)
 	if err != nil {
 		return Stats{}, err
 	}
 	c := Case{Policy: p, Text: text, Seed: seed, Frames: frames}
-	engine, err := compileCase(c)
+	engine, err := compileCase(c, records)
 	if err != nil {
 		return Stats{}, err
 	}
@@ -117,7 +118,13 @@ func needRoot(t *testing.T) {
 }
 
 // TestCompiledPoliciesAgreeWithTheOracle is the fixed run, in two halves for two cores.
-func TestCompiledPoliciesAgreeWithTheOracle(t *testing.T) {
+func TestCompiledPoliciesAgreeWithTheOracle(t *testing.T) { fixedRun(t, 500, false) }
+
+// TestRecordsAgreeWithTheOracle judges the same policies by records, which rules become that are too many for
+// instructions of their own.
+func TestRecordsAgreeWithTheOracle(t *testing.T) { fixedRun(t, 300, true) }
+
+func fixedRun(t *testing.T, frames int, records bool) {
 	needRoot(t)
 	first := max(*firstSeed, 1)
 	for half := range uint64(2) {
@@ -125,7 +132,7 @@ func TestCompiledPoliciesAgreeWithTheOracle(t *testing.T) {
 			t.Parallel()
 			failed := 0
 			for seed := first + half; seed < first+200; seed += 2 {
-				if _, err := run(t.Context(), seed, 500); err != nil {
+				if _, err := run(t.Context(), seed, frames, records); err != nil {
 					t.Error(err)
 					if failed++; failed == 3 {
 						t.Fatal("stopped after three")
@@ -136,7 +143,7 @@ func TestCompiledPoliciesAgreeWithTheOracle(t *testing.T) {
 	}
 }
 
-// TestBig is the long run: go test ./internal/difftest -run Big -policies 200 -packets 1000000
+// TestBig is the long run: go test ./internal/difftest -run Big -policies 200 -packets 1000000 [-records]
 func TestBig(t *testing.T) {
 	if *bigPolicies == 0 {
 		t.Skip("the long run is asked for with -policies N")
@@ -151,7 +158,7 @@ func TestBig(t *testing.T) {
 	failed := 0
 	for i := range *bigPolicies {
 		frames := *bigPackets/(*bigPolicies) + btoi(i < *bigPackets%*bigPolicies)
-		stats, err := run(t.Context(), seed+uint64(i), frames)
+		stats, err := run(t.Context(), seed+uint64(i), frames, *bigRecords)
 		sum.Frames += stats.Frames
 		sum.Malformed += stats.Malformed
 		if err != nil {

@@ -1,0 +1,442 @@
+package codegen
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"net/netip"
+	"unsafe"
+
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/ir"
+	"levee/internal/policy"
+)
+
+// Rules of which there are too many for code of their own become records in a table, which one loop
+// walks for each packet: the verifier sees the loop, whatever the number of rules. This file says what the records
+// are and makes them; machine_tree.go puts few of them in a packet's way, machine_emit.go is the loop.
+//
+// A record has four words: what to do, and up to three operands. Records are addressed by number.
+// The records of a rule stand one behind the other, each a question, the last what the rule does; a
+// question whose answer is no ends the rule, or goes to a later record of it. A list names rules by the number of their first record, in the order
+// of the policy. Between the lists stands a tree of records that compare a field with a bound.
+type op uint8
+
+const (
+	opTest   op = iota // goes on if (field & operand 0) - operand 1 <= operand 2, as unsigned numbers
+	opCut              // goes to the lower half of operand 2 if field & operand 0 < operand 1, else to the upper half
+	opSearch           // goes on if the field lies between bounds: operand 1 the first of them, operand 2 how many
+	opWide             // the same for a field of two words
+	opLookup           // goes on if the address is in the table or dynamic set number operand 1
+	opDecide           // the rule decides: operand 0 is its slot << 32 | result (see there); the list ends
+	opCount            // counts the packet at offset operand 0 of the row; the list goes on
+	opList             // tries the rules from entry operand 0 of the lists on, then goes to operand 1
+	opEnd              // no rule is left
+)
+
+// record as the table holds it, little-endian. The first word is the op, the byte of struct key where 8 bytes
+// with the field begin, by how many bits to shift these right, 1 for a question that is to be answered no, and in its upper half,
+// for opTest, by how many records to go on if the answer is the wrong one; 0 ends the rule.
+type record [4]uint64
+
+// skip is a record that always goes n records on, or ends the rule for 0.
+func skip(n int) record { return record{uint64(opTest) | uint64(n)<<32, 0, 1, 0} }
+
+const recordBytes = 32
+
+// wordOf gives the first word of a record that reads a field of n bytes at an offset of struct key. Reads have 8
+// bytes, and end where the struct does.
+func wordOf(o op, at int16, n int, not bool) uint64 {
+	off := int(at - keyAt)
+	shift := 0
+	if last := int(keySize) - 8; n < 8 && off > last {
+		off, shift = last, 8*(off-last)
+	}
+	w := uint64(o) | uint64(off)<<8 | uint64(shift)<<16
+	if not {
+		w |= 1 << 24
+	}
+	return w
+}
+
+// place of a field in struct key, and the mask of its bytes.
+func (c *compiler) fieldAt(f policy.Field) (at int16, n int) {
+	switch f {
+	case policy.SrcAddr:
+		return keySrcHi, 8
+	case policy.DstAddr:
+		return keyDstHi, 8
+	case policy.SrcPort:
+		return keySrcPort, 2
+	case policy.DstPort:
+		return keyDstPort, 2
+	case policy.ICMPType, policy.ICMP6Type:
+		return keyICMP, 2
+	case policy.TCPFlags:
+		return keyTCPFlags, 1
+	case policy.Proto:
+		return keyProto, 1
+	case policy.TTL:
+		return keyTTL, 1
+	case policy.DSCP:
+		return keyDSCP, 1
+	case policy.Tags:
+		return keyTags, 1
+	case policy.EtherType:
+		return keyEtherType, 2
+	case policy.VLAN:
+		return keyVLAN, 2
+	case policy.InnerVLAN:
+		return keyInnerVLAN, 2
+	case policy.Len:
+		return keyLen, 4
+	case policy.SrcMAC:
+		return keySrcMAC, 8
+	case policy.DstMAC:
+		return keyDstMAC, 8
+	}
+	panic(fmt.Sprintf("field %d is asked of no packet", f))
+}
+
+func maskOf(n int) uint64 { return ^uint64(0) >> (64 - 8*n) }
+
+// machine collects the records of all chains. What is the same is there once.
+type machine struct {
+	records []record
+	lists   []uint64 // slot << 32 | first record of the rule; endOfList behind the last
+	bounds  []uint64 // where membership changes, ascending within each list of ranges
+	wide    []uint64 // the same for addresses of two words, upper word first
+
+	bodies  map[uint64][]span // hashes of records to where they stand
+	sorted  map[uint64][]span // hashes of bounds, likewise
+	sorted2 map[uint64][]span // of wide ones
+	lookups []lookup          // functions of opLookup, by number
+	tables  map[staticKey]int // of them, those of static sets
+	pairs   map[pairKey]int   // of them, those of endpoints
+	seed    maphash.Seed
+}
+
+// lookup is a function of an address, or of struct key's.
+type lookup struct {
+	label string
+	key   bool
+}
+
+// span is a part of a slice.
+type span struct{ at, n int }
+
+// endOfList is above every entry of a rule and above what stands for "not decided".
+const endOfList = ^uint64(0)
+
+func newMachine() *machine {
+	return &machine{
+		records: []record{{uint64(opEnd)}}, // number 0
+		bodies:  map[uint64][]span{},
+		sorted:  map[uint64][]span{},
+		sorted2: map[uint64][]span{},
+		tables:  map[staticKey]int{},
+		pairs:   map[pairKey]int{},
+		seed:    maphash.MakeSeed(), // where things lie does not depend on it
+	}
+}
+
+// share finds words that are already in a slice of words, or appends them.
+func share[T record | uint64](m *machine, in []T, known map[uint64][]span, words []T) ([]T, int) {
+	bytesOf := func(w []T) []byte {
+		if len(w) == 0 {
+			return nil
+		}
+		return unsafe.Slice((*byte)(unsafe.Pointer(&w[0])), len(w)*int(unsafe.Sizeof(w[0])))
+	}
+	want := bytesOf(words)
+	h := maphash.Bytes(m.seed, want)
+	for _, s := range known[h] {
+		if s.n == len(words) && bytes.Equal(bytesOf(in[s.at:s.at+s.n]), want) {
+			return in, s.at
+		}
+	}
+	at := len(in)
+	known[h] = append(known[h], span{at, len(words)})
+	return append(in, words...), at
+}
+
+// body makes the records of a rule and gives the number of the first.
+func (c *compiler) body(ch *chain, r *ir.Rule) uint32 {
+	var out []record
+	for i := range r.Conds {
+		out = c.question(ch, &r.Conds[i], out)
+	}
+	if r.Action == policy.Count {
+		out = append(out, record{uint64(opCount), uint64(r.Slot * SlotBytes)})
+	} else {
+		out = append(out, record{uint64(opDecide), uint64(r.Slot)<<32 | uint64(result(r))})
+	}
+	m := c.machine
+	var at int
+	m.records, at = share(m, m.records, m.bodies, out)
+	return uint32(at)
+}
+
+// question appends the records of a condition.
+func (c *compiler) question(ch *chain, q *ir.Cond, out []record) []record {
+	at, n := c.fieldAt(addressOf(q.Field))
+	switch {
+	case q.Field == policy.SrcAddr || q.Field == policy.DstAddr:
+		return c.addressRecords(q, at, ch.family() == ir.IPv4, out)
+	case q.Number != 0:
+		return c.endpointRecords(ch, q, out)
+	case q.Field == policy.TCPFlags:
+		return append(out, record{wordOf(opTest, at, n, q.Not), uint64(q.Mask), uint64(q.Value), 0})
+	case len(q.Ranges) == 1:
+		r := q.Ranges[0]
+		return append(out, record{wordOf(opTest, at, n, false), maskOf(n), r.Lo, r.Hi - r.Lo})
+	}
+	var bounds []uint64
+	for _, r := range q.Ranges {
+		bounds = append(bounds, r.Lo, r.Hi+1)
+	}
+	return append(out, c.search(wordOf(opSearch, at, n, false), maskOf(n), bounds))
+}
+
+func (c *compiler) search(word, mask uint64, bounds []uint64) record {
+	m := c.machine
+	var first int
+	m.bounds, first = share(m, m.bounds, m.sorted, bounds)
+	return record{word, mask, uint64(first), uint64(len(bounds))}
+}
+
+// manyPrefixes is from how many prefixes on a set has a table of package prefix, and a function that searches it,
+// instead of bounds that are searched by halving. Of these functions there are at most maxTables.
+const (
+	manyPrefixes = 200
+	maxTables    = 32
+)
+
+// addressRecords appends the questions of a condition on an address.
+func (c *compiler) addressRecords(q *ir.Cond, at int16, ip4 bool, out []record) []record {
+	if n, ok := c.lookupNumber(q, ip4); ok {
+		return append(out, record{wordOf(opLookup, at, 8, q.Not), ^uint64(0), uint64(n), 0})
+	}
+	if ip4 {
+		if len(q.Prefixes) == 1 {
+			lo, hi := bounds4(q.Prefixes[0])
+			return append(out, record{wordOf(opTest, at, 8, q.Not), maskOf(4), lo, hi - lo})
+		}
+		bounds := make([]uint64, 0, 2*len(q.Prefixes))
+		for _, p := range q.Prefixes {
+			lo, hi := bounds4(p)
+			bounds = append(bounds, lo, hi+1)
+		}
+		return append(out, c.search(wordOf(opSearch, at, 8, q.Not), maskOf(4), bounds))
+	}
+	if p := q.Prefixes[0]; len(q.Prefixes) == 1 && !q.Not {
+		return append(out, onePrefixRecords(p, at)...)
+	}
+	bounds := make([]uint64, 0, 4*len(q.Prefixes))
+	for _, p := range q.Prefixes {
+		hi, lo := words6(p.Addr())
+		bounds = append(bounds, hi, lo)
+		if hi, lo, ok := behind6(hi, lo, p.Bits()); ok {
+			bounds = append(bounds, hi, lo)
+		}
+	}
+	m := c.machine
+	var first int
+	m.wide, first = share(m, m.wide, m.sorted2, bounds)
+	return append(out, record{wordOf(opWide, at, 8, q.Not), ^uint64(0), uint64(first / 2), uint64(len(bounds) / 2)})
+}
+
+// onePrefixRecords asks whether the address at a place is in a prefix that is not all of them.
+func onePrefixRecords(p netip.Prefix, at int16) []record {
+	if p.Addr().Is4() {
+		lo, hi := bounds4(p)
+		return []record{{wordOf(opTest, at, 8, false), maskOf(4), lo, hi - lo}}
+	}
+	hi, lo := words6(p.Addr())
+	out := []record{{wordOf(opTest, at, 8, false), ^uint64(0) << (64 - min(p.Bits(), 64)), hi, 0}}
+	if p.Bits() > 64 {
+		out = append(out, record{wordOf(opTest, at+8, 8, false), ^uint64(0) << (128 - p.Bits()), lo, 0})
+	}
+	return out
+}
+
+// addressOf is the address that an endpoint field asks for; any other field is itself.
+func addressOf(f policy.Field) policy.Field {
+	switch f {
+	case policy.SrcEndpoint:
+		return policy.SrcAddr
+	case policy.DstEndpoint:
+		return policy.DstAddr
+	}
+	return f
+}
+
+// endpointRecords appends the question whether address and number are one of the endpoints of a list: a look-up,
+// or one endpoint after the other.
+func (c *compiler) endpointRecords(ch *chain, q *ir.Cond, out []record) []record {
+	at, _ := c.fieldAt(addressOf(q.Field))
+	if n, ok := c.endpointNumber(ch, q); ok {
+		return append(out, record{wordOf(opLookup, at, 8, q.Not), ^uint64(0), uint64(n), 0})
+	}
+	if q.Dynamic() {
+		c.failed = c.errorf("dynamic set %s of endpoints cannot be asked by records", q.Set.Name)
+		return out
+	}
+	numberAt, size := c.fieldAt(q.Number)
+	var all []record
+	var ends []int // where records lead behind the question
+	for _, p := range q.Pairs {
+		var one []record
+		if p.Prefix.Bits() > 0 {
+			one = onePrefixRecords(p.Prefix, at)
+		}
+		one = append(one, record{wordOf(opTest, numberAt, size, false), maskOf(size), p.Range.Lo, p.Range.Hi - p.Range.Lo})
+		for i := range one {
+			one[i][0] |= uint64(len(one)+1-i) << 32 // to the next endpoint
+		}
+		all = append(all, one...)
+		ends = append(ends, len(all))
+		all = append(all, skip(0))
+	}
+	if q.Not {
+		return append(out, all...) // one that is found ends the rule
+	}
+	all = append(all, skip(0))
+	for _, i := range ends {
+		all[i] = skip(len(all) - i)
+	}
+	return append(out, all...)
+}
+
+// endpointNumber is the number of the function that looks a packet up in a long list of endpoints.
+func (c *compiler) endpointNumber(ch *chain, q *ir.Cond) (n int, ok bool) {
+	m := c.machine
+	if len(q.Pairs) <= maxPairs {
+		return 0, false
+	}
+	key := pairKey{&q.Pairs[0], len(q.Pairs)}
+	if n, ok := m.pairs[key]; ok {
+		return n, true
+	}
+	if len(m.tables)+len(m.pairs) >= maxTables {
+		return 0, false
+	}
+	n = len(m.lookups)
+	m.pairs[key] = n
+	m.lookups = append(m.lookups, lookup{c.pairFunction(ch, q), true})
+	return n, true
+}
+
+// pairFunction makes a function of struct key's address that looks a packet up in a list of endpoints.
+func (c *compiler) pairFunction(ch *chain, q *ir.Cond) string {
+	asks := &chain{classes: ch.classes}
+	asks.use(q)
+	label := c.fresh("endpoints_lookup")
+	outside := c.builder
+	c.builder, c.inFunction = &builder{alias: outside.alias, labels: outside.labels}, true
+	c.beginFunction(label)
+	c.loadRegs(asks)
+	c.pairTables(asks, q, label+"_found")
+	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	c.label(label + "_found")
+	c.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+	c.tableLookups = append(c.tableLookups, c.ins)
+	outside.labels = c.labels
+	c.builder, c.inFunction = outside, false
+	return label
+}
+
+// lookupNumber is the number of the function that asks a dynamic set or a large static one.
+func (c *compiler) lookupNumber(q *ir.Cond, ip4 bool) (n int, ok bool) {
+	m := c.machine
+	if q.Dynamic() {
+		label := c.dynamicFunction(q, ip4)
+		for i, l := range m.lookups {
+			if l.label == label {
+				return i, true
+			}
+		}
+		m.lookups = append(m.lookups, lookup{label, false})
+		return len(m.lookups) - 1, true
+	}
+	if len(q.Prefixes) < manyPrefixes {
+		return 0, false
+	}
+	key := staticKey{&q.Prefixes[0], len(q.Prefixes)}
+	if n, ok := m.tables[key]; ok {
+		return n, true
+	}
+	if len(m.tables)+len(m.pairs) >= maxTables {
+		return 0, false
+	}
+	n = len(m.lookups)
+	m.tables[key] = n
+	m.lookups = append(m.lookups, lookup{c.tableFunction(q, ip4), false})
+	return n, true
+}
+
+// bounds4 is the first and the last address of an IPv4 prefix.
+func bounds4(p netip.Prefix) (lo, hi uint64) {
+	lo = uint64(fourBytes(p.Addr().As4()))
+	return lo, lo | (1<<(32-p.Bits()) - 1)
+}
+
+func words6(a netip.Addr) (hi, lo uint64) {
+	b := a.As16()
+	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
+}
+
+// behind6 is the address behind the last one of a prefix that begins at (hi, lo); not ok if there is none.
+func behind6(hi, lo uint64, bits int) (uint64, uint64, bool) {
+	if bits > 64 {
+		if lo += 1 << (128 - bits); lo != 0 {
+			return hi, lo, true
+		}
+		return hi + 1, 0, hi+1 != 0
+	}
+	if bits == 0 {
+		return 0, 0, false
+	}
+	hi += 1 << (64 - bits)
+	return hi, 0, hi != 0
+}
+
+// Names of the machine's tables.
+const (
+	recordsTable = "machine_records"
+	listsTable   = "machine_lists"
+	boundsTable  = "machine_bounds"
+	wideTable    = "machine_wide"
+)
+
+// place gives the tables a place. They are never empty, so that there is something to point at.
+func (m *machine) place(c *compiler) {
+	records := make([]byte, 0, recordBytes*len(m.records))
+	for _, r := range m.records {
+		for _, w := range r {
+			records = binary.LittleEndian.AppendUint64(records, w)
+		}
+	}
+	c.constant(recordsTable, records)
+	for _, t := range []struct {
+		name  string
+		words []uint64
+	}{{listsTable, m.lists}, {boundsTable, m.bounds}, {wideTable, m.wide}} {
+		b := make([]byte, 0, 8*len(t.words)+16)
+		for _, w := range t.words {
+			b = binary.LittleEndian.AppendUint64(b, w)
+		}
+		if len(b) == 0 {
+			b = make([]byte, 16)
+		}
+		c.constant(t.name, b)
+	}
+}
+
+// add appends a record and gives its number.
+func (m *machine) add(r record) uint32 {
+	m.records = append(m.records, r)
+	return uint32(len(m.records) - 1)
+}

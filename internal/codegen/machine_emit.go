@@ -1,0 +1,372 @@
+package codegen
+
+import (
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// interpreter is the function of struct key's address and the number of a record that walks the records from
+// there on. It returns the result (see there) of the rule that decided, or 0.
+const interpreter = "machine"
+
+// What the interpreter keeps on its stack, for the function that bpf_loop calls: offsets from there. Numbers that grow
+// do not lie on multiples of 8 bytes, where the verifier would remember what was stored and see a
+// new state of the loop in each round.
+const (
+	stKey    = 0  // u64: address of struct key
+	stRecord = 12 // u32: number of the next record
+	stEntry  = 20 // u32: of the next entry of the list
+	stThen   = 28 // u32: number of the record behind the list
+	stBest   = 32 // u64: slot << 32 | result of the rule that has decided
+	stRow    = 40 // u64: address of this CPU's row of counters
+	stAt     = -48
+)
+
+// undecided is above what stands for any rule, and below endOfList.
+const undecided = -2
+
+// stepsPerCall is how many records one call of bpf_loop's function walks; the verifier walks so many at each look
+// at it. maxCalls is BPF_MAX_LOOPS of kernel/bpf/bpf_iter.c. Records lead forward only, so a packet walks each once at most.
+const (
+	stepsPerCall = 16
+	maxCalls     = 1 << 23
+)
+
+// emitMachine emits the interpreter and what it calls, if a chain has parts for it.
+func (c *compiler) emitMachine() {
+	if !c.interprets {
+		return
+	}
+	c.machine.place(c)
+	c.inFunction = true
+	defer func() { c.inFunction = false }()
+	c.emitInterpreter()
+	c.emitSteps()
+	c.emitSearch("machine_search", boundsTable, len(c.machine.bounds), false)
+	c.emitSearch("machine_search_wide", wideTable, len(c.machine.wide)/2, true)
+}
+
+func (c *compiler) emitInterpreter() {
+	c.emit(
+		signature(asm.JNE.Imm(asm.R1, 0, "machine_key").WithSymbol(interpreter), btf.GlobalFunc, typeKey, typeNumber),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.Return(),
+		asm.StoreMem(asm.R10, stAt+stKey, asm.R1, asm.DWord).WithSymbol("machine_key"),
+		asm.StoreMem(asm.R10, stAt+stRecord, asm.R2, asm.Word),
+		asm.StoreMem(asm.R10, stAt+stEntry, asm.R2, asm.Word),
+		asm.StoreMem(asm.R10, stAt+stThen, asm.R2, asm.Word),
+		asm.Mov.Imm(asm.R1, undecided),
+		asm.StoreMem(asm.R10, stAt+stBest, asm.R1, asm.DWord),
+	)
+	c.row()
+	loop := asm.LoadImm(asm.R2, -1, asm.DWord).WithReference("machine_steps")
+	loop.Src = asm.PseudoFunc
+	c.emit(
+		asm.StoreMem(asm.R10, stAt+stRow, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R1, maxCalls),
+		loop,
+		asm.Mov.Reg(asm.R3, asm.R10),
+		asm.Add.Imm(asm.R3, stAt),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnLoop.Call(),
+		asm.LoadMem(asm.R0, asm.R10, stAt+stBest, asm.DWord),
+		asm.JEq.Imm(asm.R0, undecided, "machine_undecided"),
+		asm.Mov.Reg32(asm.R0, asm.R0),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("machine_undecided"),
+		asm.Return(),
+	)
+}
+
+// maxNumber has all bits of any number of a record, an entry or a bound. Numbers that grow are cut to it: the verifier then
+// forgets that they have grown, and sees one state of the loop instead of one for each round.
+const maxNumber = 1<<30 - 1
+
+// Registers of the function that bpf_loop calls, and where it keeps what outlives calls.
+const (
+	mKey    = asm.R6
+	mRecord = asm.R7
+	mSteps  = asm.R8
+	mEntry  = asm.R9
+	mState  = -8  // address of the interpreter's state
+	mNot    = -16 // whether the question is to be answered no
+)
+
+// emitSteps emits the function that walks some records. It is static, as bpf_loop wants it.
+func (c *compiler) emitSteps() {
+	c.emit(
+		signature(asm.StoreMem(asm.R10, mState, asm.R2, asm.DWord).WithSymbol("machine_steps"), btf.StaticFunc, typePtr, typePtr),
+		asm.LoadMem(mKey, asm.R2, stKey, asm.DWord),
+		asm.LoadMem(mRecord, asm.R2, stRecord, asm.Word),
+		asm.LoadMem(mEntry, asm.R2, stEntry, asm.Word),
+		asm.Mov.Imm(mSteps, stepsPerCall),
+	)
+	c.label("machine_step")
+	c.emit(
+		asm.JEq.Imm(mSteps, 0, "machine_pause"),
+		asm.Sub.Imm(mSteps, 1),
+		asm.JGE.Imm(mRecord, int32(len(c.machine.records)), "machine_end"), // never: for the verifier
+		asm.Mov.Reg(asm.R2, mRecord),
+		asm.LSh.Imm(asm.R2, 5),
+		asm.LoadMapValue(asm.R1, 0, 0).WithReference(recordsTable),
+		asm.Add.Reg(asm.R1, asm.R2),
+		asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord),
+		asm.Mov.Reg(asm.R5, asm.R2),
+		asm.And.Imm(asm.R5, 0xff),
+		asm.JGE.Imm(asm.R5, int32(opDecide), "machine_other"),
+	)
+	c.emitQuestion()
+	c.emitOthers()
+	c.label("machine_pause")
+	c.emit(
+		asm.LoadMem(asm.R2, asm.R10, mState, asm.DWord),
+		asm.StoreMem(asm.R2, stRecord, mRecord, asm.Word),
+		asm.StoreMem(asm.R2, stEntry, mEntry, asm.Word),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.Return(),
+	)
+	c.label("machine_end")
+	c.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+}
+
+// emitQuestion reads the field of the record at R1, whose first word is in R2 and op in R5, and asks.
+func (c *compiler) emitQuestion() {
+	c.emit(
+		asm.Mov.Reg(asm.R3, asm.R2),
+		asm.RSh.Imm(asm.R3, 8),
+		asm.And.Imm(asm.R3, 0xff),
+		asm.JGT.Imm(asm.R3, int32(keySize)-8, "machine_end"), // never: for the verifier
+		asm.Mov.Reg(asm.R4, mKey),
+		asm.Add.Reg(asm.R4, asm.R3),
+		asm.LoadMem(asm.R4, asm.R4, 0, asm.DWord),
+		asm.Mov.Reg(asm.R0, asm.R2),
+		asm.RSh.Imm(asm.R0, 16),
+		asm.And.Imm(asm.R0, 63),
+		asm.RSh.Reg(asm.R4, asm.R0),
+		asm.LoadMem(asm.R0, asm.R1, 8, asm.DWord),
+		asm.And.Reg(asm.R4, asm.R0),
+		asm.Mov.Reg(asm.R3, asm.R2),
+		asm.RSh.Imm(asm.R2, 24),
+		asm.And.Imm(asm.R2, 1),
+		asm.LoadMem(asm.R0, asm.R1, 16, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R1, 24, asm.DWord),
+		asm.JNE.Imm(asm.R5, int32(opTest), "machine_no_test"),
+		asm.Sub.Reg(asm.R4, asm.R0),
+		asm.JGT.Reg(asm.R4, asm.R1, "machine_outside"),
+		asm.Xor.Imm(asm.R2, 1),
+	)
+	c.label("machine_outside")
+	c.emit(
+		asm.JNE.Imm(asm.R2, 0, "machine_on"),
+		asm.RSh.Imm(asm.R3, 32),
+		asm.JEq.Imm(asm.R3, 0, "machine_next"),
+		asm.Add.Reg(mRecord, asm.R3),
+		asm.Mov.Reg32(mRecord, mRecord),
+		asm.Ja.Label("machine_step"),
+	)
+	c.label("machine_on")
+	c.emit(
+		asm.Add.Imm(mRecord, 1),
+		asm.And.Imm(mRecord, maxNumber),
+		asm.Ja.Label("machine_step"),
+	)
+	c.label("machine_no_test")
+	c.emit(
+		asm.JNE.Imm(asm.R5, int32(opCut), "machine_no_cut"),
+		asm.JLT.Reg(asm.R4, asm.R0, "machine_below"),
+		asm.RSh.Imm(asm.R1, 32),
+	)
+	c.label("machine_below")
+	c.emit(asm.Mov.Reg32(mRecord, asm.R1), asm.Ja.Label("machine_step"))
+	c.label("machine_no_cut")
+	c.emitCalls()
+}
+
+// emitCalls asks what takes a function: of the field in R4, the word behind it in struct key, and the operands in
+// R0 and R1. The first word of the record is in R3.
+func (c *compiler) emitCalls() {
+	c.emit(
+		asm.StoreMem(asm.R10, mNot, asm.R2, asm.DWord),
+		asm.JNE.Imm(asm.R5, int32(opSearch), "machine_no_search"),
+		asm.Mov.Reg(asm.R2, asm.R0),
+		asm.Mov.Reg(asm.R3, asm.R1),
+		asm.Mov.Reg(asm.R1, asm.R4),
+		asm.Call.Label("machine_search"),
+		asm.Ja.Label("machine_answer"),
+	)
+	c.label("machine_no_search")
+	c.emit(
+		asm.RSh.Imm(asm.R3, 8),
+		asm.And.Imm(asm.R3, 0xff),
+		asm.JGT.Imm(asm.R3, int32(keySize)-16, "machine_end"), // never: for the verifier
+		asm.Add.Reg(asm.R3, mKey),
+		asm.LoadMem(asm.R2, asm.R3, 8, asm.DWord),
+		asm.Mov.Reg(asm.R3, asm.R0),
+		asm.Mov.Reg(asm.R0, asm.R1),
+		asm.Mov.Reg(asm.R1, asm.R4),
+		asm.Mov.Reg(asm.R4, asm.R0),
+		asm.JNE.Imm(asm.R5, int32(opWide), "machine_lookup"),
+		asm.Call.Label("machine_search_wide"),
+		asm.Ja.Label("machine_answer"),
+	)
+	c.label("machine_lookup")
+	c.emitLookups(0, len(c.machine.lookups))
+	c.label("machine_answer")
+	c.emit(
+		asm.LoadMem(asm.R2, asm.R10, mNot, asm.DWord),
+		asm.JEq.Reg(asm.R0, asm.R2, "machine_next"),
+		asm.Ja.Label("machine_on"),
+	)
+}
+
+// emitLookups calls the function whose number, from lo to below hi, is in R3, with the address in R1 and R2.
+func (c *compiler) emitLookups(lo, hi int) {
+	switch hi - lo {
+	case 0:
+		c.emit(asm.Ja.Label("machine_end"))
+		return
+	case 1:
+		if c.machine.lookups[lo].key {
+			c.emit(asm.Mov.Reg(asm.R1, mKey))
+		}
+		c.emit(asm.Call.Label(c.machine.lookups[lo].label), asm.Ja.Label("machine_answer"))
+		return
+	}
+	mid := (lo + hi) / 2
+	upper := c.fresh("machine_lookups")
+	c.emit(asm.JGE.Imm(asm.R3, int32(mid), upper))
+	c.emitLookups(lo, mid)
+	c.label(upper)
+	c.emitLookups(mid, hi)
+}
+
+// emitOthers does what is no question, and goes to the next entry of the list.
+func (c *compiler) emitOthers() {
+	c.label("machine_other")
+	c.emit(
+		asm.LoadMem(asm.R3, asm.R1, 8, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R10, mState, asm.DWord),
+		asm.JEq.Imm(asm.R5, int32(opList), "machine_list"),
+		asm.JEq.Imm(asm.R5, int32(opCount), "machine_count"),
+		asm.JNE.Imm(asm.R5, int32(opDecide), "machine_end"),
+		asm.StoreMem(asm.R2, stBest, asm.R3, asm.DWord),
+		asm.LoadMem(mRecord, asm.R2, stThen, asm.Word),
+		asm.Ja.Label("machine_step"),
+	)
+	c.label("machine_count")
+	c.emit(
+		asm.JGT.Imm(asm.R3, int32(c.rowBytes-SlotBytes), "machine_end"), // never: for the verifier
+		asm.LoadMem(asm.R1, asm.R2, stRow, asm.DWord),
+		asm.Add.Reg(asm.R1, asm.R3),
+		asm.LoadMem(asm.R2, mKey, keyBytes-keyAt, asm.Word),
+	)
+	c.bumpBy(0)
+	c.emit(asm.Ja.Label("machine_next"))
+	c.label("machine_list")
+	c.emit(
+		asm.LoadMem(asm.R4, asm.R1, 16, asm.DWord),
+		asm.StoreMem(asm.R2, stThen, asm.R4, asm.Word),
+		asm.Mov.Reg(mEntry, asm.R3),
+	)
+	c.label("machine_next")
+	c.emit(
+		asm.JGE.Imm(mEntry, int32(max(1, len(c.machine.lists))), "machine_end"), // never: for the verifier
+		asm.Mov.Reg(asm.R2, mEntry),
+		asm.LSh.Imm(asm.R2, 3),
+		asm.LoadMapValue(asm.R1, 0, 0).WithReference(listsTable),
+		asm.Add.Reg(asm.R1, asm.R2),
+		asm.LoadMem(asm.R3, asm.R1, 0, asm.DWord),
+		asm.Add.Imm(mEntry, 1),
+		asm.And.Imm(mEntry, maxNumber),
+		asm.LoadMem(asm.R2, asm.R10, mState, asm.DWord),
+		asm.LoadMem(asm.R4, asm.R2, stBest, asm.DWord),
+		asm.JGT.Reg(asm.R3, asm.R4, "machine_leave"), // the end, or a rule that stands behind the one that decided
+		asm.Mov.Reg32(mRecord, asm.R3),
+		asm.Ja.Label("machine_step"),
+	)
+	c.label("machine_leave")
+	c.emit(asm.LoadMem(mRecord, asm.R2, stThen, asm.Word), asm.Ja.Label("machine_step"))
+}
+
+// maxHalvings is enough for as many bounds as a table can hold.
+const maxHalvings = 27
+
+// emitSearch emits a function that says whether an odd number of n bounds, in ascending order from number at on,
+// is at or below a value: (value, at, n), or with two words (upper, lower, at, n). The loop is written out: the
+// verifier finds two rounds of one place the same where it cannot for rounds of a loop.
+func (c *compiler) emitSearch(label, table string, total int, wide bool) {
+	s := search{c, label, table, total, asm.R2, asm.R3, asm.R4, wide}
+	params := []btf.Type{typeNumber, typeNumber, typeNumber}
+	if wide {
+		params = append(params, typeNumber)
+		s.at, s.n, s.half = asm.R3, asm.R4, asm.R0
+	}
+	c.emit(
+		signature(asm.Mov.Reg32(s.n, s.n).WithSymbol(label), btf.GlobalFunc, params...),
+		asm.Mov.Reg32(s.at, s.at),
+		asm.Mov.Reg(asm.R6, s.at),
+	)
+	for range maxHalvings {
+		s.halve()
+	}
+	c.label(label + "_done")
+	c.emit(
+		asm.Mov.Reg(asm.R0, s.at),
+		asm.Sub.Reg(asm.R0, asm.R6),
+		asm.And.Imm(asm.R0, 1),
+		asm.Return(),
+	)
+}
+
+// search is what its rounds share: the value is in R1, and R2 if wide.
+type search struct {
+	*compiler
+	label, table string
+	total        int // bounds in the table
+	at, n, half  asm.Register
+	wide         bool
+}
+
+// halve compares with the bound in the middle.
+func (s *search) halve() {
+	const value, bound = asm.R1, asm.R5
+	above, below, on := s.fresh("machine_above"), s.fresh("machine_below"), s.fresh("machine_on")
+	shift := int32(3)
+	if s.wide {
+		shift = 4
+	}
+	s.emit(
+		asm.JEq.Imm(s.n, 0, s.label+"_done"),
+		asm.Mov.Reg(s.half, s.n),
+		asm.RSh.Imm(s.half, 1),
+		asm.Mov.Reg(asm.R7, s.at),
+		asm.Add.Reg(asm.R7, s.half),
+		asm.JGE.Imm(asm.R7, int32(max(1, s.total)), s.label+"_done"), // never: for the verifier
+		asm.Mov.Reg(bound, asm.R7),
+		asm.LSh.Imm(bound, shift),
+		asm.LoadMapValue(asm.R8, 0, 0).WithReference(s.table),
+		asm.Add.Reg(asm.R8, bound),
+		asm.LoadMem(bound, asm.R8, 0, asm.DWord),
+		asm.JGT.Reg(bound, value, above),
+	)
+	if s.wide {
+		s.emit(
+			asm.JNE.Reg(bound, value, below),
+			asm.LoadMem(bound, asm.R8, 8, asm.DWord),
+			asm.JGT.Reg(bound, asm.R2, above),
+		)
+		s.builder.label(below)
+	}
+	s.emit(
+		asm.Mov.Reg(s.at, asm.R7),
+		asm.Add.Imm(s.at, 1),
+		asm.And.Imm(s.at, maxNumber),
+		asm.Sub.Reg(s.n, s.half),
+		asm.Sub.Imm(s.n, 1),
+		asm.Mov.Reg32(s.n, s.n),
+		asm.Ja.Label(on),
+	)
+	s.builder.label(above)
+	s.emit(asm.Mov.Reg(s.n, s.half))
+	s.builder.label(on)
+}

@@ -1,0 +1,201 @@
+package codegen_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/codegen"
+	"levee/internal/datapath"
+	"levee/internal/difftest"
+	"levee/internal/ir"
+	"levee/internal/policy"
+)
+
+var (
+	wallRules = flag.Int("wall-rules", 800, "TestEveryKindOfRuleLoads: rules of each policy")
+	wallKinds = flag.String("wall-kinds", "", "TestEveryKindOfRuleLoads: only the kinds that contain this")
+	wallQuick = flag.Bool("wall-quick", false, "TestEveryKindOfRuleLoads: judge no packets, say what it took")
+)
+
+// wall is a kind of policy that has a bound of the kernel's in its way.
+type wall struct {
+	name string
+	rule func(g *wallGenerator, i int) string
+}
+
+// wallGenerator draws what rules consist of.
+type wallGenerator struct {
+	*rand.Rand
+	n    int // rules
+	sets strings.Builder
+}
+
+func (g *wallGenerator) action() string { return []string{"drop", "pass", "count"}[g.IntN(3)] }
+func (g *wallGenerator) four() string {
+	return fmt.Sprintf("%d.%d.%d.0/24", 1+g.IntN(200), g.IntN(256), g.IntN(256))
+}
+func (g *wallGenerator) addr6() string {
+	return fmt.Sprintf("2001:%x:%x::/48", g.IntN(0x10000), g.IntN(0x10000))
+}
+func (g *wallGenerator) span(top, width int) string {
+	lo := g.IntN(top - width)
+	return fmt.Sprintf("%d-%d", lo, lo+1+g.IntN(width-1))
+}
+
+var walls = []wall{
+	{"count", func(g *wallGenerator, i int) string {
+		return fmt.Sprintf("count tcp from %s port %d", g.four(), 1+i%60000)
+	}},
+	{"three questions", func(g *wallGenerator, i int) string {
+		return fmt.Sprintf("drop tcp port %d len %s ttl %d", 1+i%60000, g.span(1500, 40), g.IntN(256))
+	}},
+	{"nothing to tell them apart", func(g *wallGenerator, i int) string {
+		return fmt.Sprintf("count len > %d ttl < %d", 100+i%1000, 3+i/1000%200)
+	}},
+	{"not", func(g *wallGenerator, i int) string {
+		return fmt.Sprintf("%s udp not from %s port %d", g.action(), g.four(), 1+i%60000)
+	}},
+	{"a static set each", func(g *wallGenerator, i int) string {
+		fmt.Fprintf(&g.sets, "set s%d = %s\n", i, list(5+g.IntN(46), func(int) string {
+			if g.IntN(3) == 0 {
+				return g.addr6()
+			}
+			return g.four()
+		}))
+		return fmt.Sprintf("drop from s%d", i)
+	}},
+	{"thirty port ranges each", func(g *wallGenerator, i int) string {
+		at := 0
+		return fmt.Sprintf("drop tcp from %s port %s", g.four(), list(30, func(int) string {
+			at += 2 + g.IntN(2000)
+			return fmt.Sprintf("%d-%d", at, at+g.IntN(2))
+		}))
+	}},
+	{"flags", func(g *wallGenerator, i int) string {
+		return fmt.Sprintf("%s tcp from %s flags syn,ack/syn,ack,rst", g.action(), g.four())
+	}},
+	{"vlan and ether", func(g *wallGenerator, i int) string {
+		return fmt.Sprintf("%s vlan %d ether from 02:00:%02x:%02x:%02x:00", g.action(), 1+i%4000, i>>16, i>>8&255, i&255)
+	}},
+	{"icmp types and ttl", func(g *wallGenerator, i int) string {
+		return fmt.Sprintf("%s icmp type %d/%d ttl %s", g.action(), i%256, i/256%256, g.span(256, 20))
+	}},
+	{"protect", func(g *wallGenerator, i int) string {
+		return fmt.Sprintf("protect from %s tcp port %d", g.four(), 1+i%60000)
+	}},
+	{"every other one fits a table", func(g *wallGenerator, i int) string {
+		if i%2 == 0 {
+			return fmt.Sprintf("drop from %s to %s", g.four(), g.four())
+		}
+		return fmt.Sprintf("pass from %s len > %d", g.four(), 1+g.IntN(1400))
+	}},
+	{"runs of sixty fit tables", func(g *wallGenerator, i int) string {
+		if i%120 < 60 {
+			return fmt.Sprintf("drop from %s to %s", g.four(), g.four())
+		}
+		return fmt.Sprintf("pass from %s len > %d", g.four(), 1+g.IntN(1400))
+	}},
+	{"a dynamic set each, up to 40", func(g *wallGenerator, i int) string { return g.dynamic(i, 40) }},
+}
+
+func init() {
+	kinds := slices.Clone(walls)
+	walls = append(walls, wall{"everything", func(g *wallGenerator, i int) string {
+		return kinds[[]int{0, 1, 3, 4, 5, 6, 7, 8, 10, 12}[g.IntN(10)]].rule(g, i)
+	}})
+}
+
+func (g *wallGenerator) dynamic(i, sets int) string {
+	if i < sets {
+		fmt.Fprintf(&g.sets, "set dyn%d = dynamic(max %d)\n", i, 100+i%5)
+	}
+	return fmt.Sprintf("%s from dyn%d port %d", g.action(), i%sets, 1+g.IntN(60000))
+}
+
+func (w wall) policy(n int) string {
+	g := &wallGenerator{Rand: rand.New(rand.NewPCG(uint64(len(w.name)), 1)), n: n}
+	rules := lines(n, func(i int) string { return w.rule(g, i) })
+	if strings.Contains(rules, "dyn") && !strings.Contains(g.sets.String(), "set dyn39") {
+		kept := []string{}
+		for line := range strings.Lines(g.sets.String()) {
+			if !strings.HasPrefix(line, "set dyn") {
+				kept = append(kept, line)
+			}
+		}
+		g.sets.Reset()
+		g.sets.WriteString(strings.Join(kept, ""))
+		for i := range 40 {
+			fmt.Fprintf(&g.sets, "set dyn%d = dynamic(max %d)\n", i, 100+i%5)
+		}
+	}
+	return g.sets.String() + rules + "default pass\n"
+}
+
+// A policy that parses loads, whatever its rules ask, and decides and counts as the oracle does.
+func TestEveryKindOfRuleLoads(t *testing.T) {
+	needRoot(t)
+	for _, w := range walls {
+		if !strings.Contains(w.name, *wallKinds) {
+			continue
+		}
+		t.Run(w.name, func(t *testing.T) {
+			begin := time.Now()
+			p := resolve(t, w.policy(*wallRules))
+			parsed := time.Now()
+			prog := ir.Build(p)
+			lowered := time.Now()
+			compiled, err := codegen.CompileIR(prog, codegen.Target{CPUs: 2, Trace: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			made := time.Now()
+			run, err := datapath.NewRunner(compiled)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer run.Close()
+			var mem runtime.MemStats
+			runtime.ReadMemStats(&mem)
+			t.Logf("%d rules: parse %.2f, lower %.2f, compile %.2f, load %.2f s; %d MB from the system", *wallRules,
+				parsed.Sub(begin).Seconds(), lowered.Sub(parsed).Seconds(), made.Sub(lowered).Seconds(), time.Since(made).Seconds(), mem.Sys>>20)
+			if *wallQuick {
+				return
+			}
+			compare(t, p, run, 5, 600)
+		})
+	}
+}
+
+// counted adapts a Runner to package difftest.
+type counted struct{ *datapath.Runner }
+
+func (c counted) Packets() (sums []uint64) {
+	for _, n := range c.Counters() {
+		sums = append(sums, n.Packets)
+	}
+	return sums
+}
+
+// compare holds verdicts and counters against the oracle's. Dynamic sets have some entries.
+func compare(t *testing.T, p *policy.Policy, run *datapath.Runner, seed uint64, packets int) {
+	t.Helper()
+	c := difftest.Case{Policy: p, Seed: seed, Frames: packets}
+	for _, set := range p.Sets {
+		for _, e := range c.Entries(set) {
+			lease := [...]time.Duration{difftest.Forever: datapath.Forever, difftest.Running: time.Hour, difftest.Ended: time.Nanosecond}[e.Lease]
+			if err := run.SetAdd(set.Name, datapath.SetEntry{Prefix: e.Prefix, Lease: lease}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	time.Sleep(50 * time.Millisecond) // until the leases that are to end have ended, on every kernel
+	if _, err := difftest.Compare(t.Context(), c, counted{run}); err != nil {
+		t.Fatal(err)
+	}
+}
