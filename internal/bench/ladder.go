@@ -28,6 +28,8 @@ type Options struct {
 	Command    string        // to repeat it, for the report
 	// Progress, if given, is told what is measured now and how much is left.
 	Progress func(doing string, done, total int)
+	// During, if given, watches each window (during.go).
+	During func(cpu int, wait func() error) error
 }
 
 // Limits of Options.

@@ -221,7 +221,7 @@ func (b *bench) between(ctx context.Context) (start, end sample, err error) {
 		if start, err = b.take(); err != nil {
 			return err
 		}
-		if err = sleep(ctx, b.Window); err != nil {
+		if err = b.during(ctx, b.Window); err != nil {
 			return err
 		}
 		end, err = b.take()
