@@ -41,6 +41,7 @@ var commands = []struct {
 	{groupLab, newLab},
 	{groupLab, newGen},
 	{groupLab, newBench},
+	{groupLab, newDoctor},
 	{groupOther, newCalc},
 	{groupOther, newVersion},
 }

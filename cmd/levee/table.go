@@ -76,3 +76,23 @@ func abridged(words []string) string {
 	}
 	return strings.Join(words, ", ")
 }
+
+// wrap breaks a text at blanks into lines of at most so many characters, if its words are shorter.
+func wrap(text string, width int) (lines []string) {
+	var line string
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
+			lines = append(lines, line)
+			line = word
+		default:
+			line += " " + word
+		}
+	}
+	if line != "" {
+		lines = append(lines, line)
+	}
+	return lines
+}

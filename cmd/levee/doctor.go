@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/doctor"
+)
+
+const doctorLong = `Read what in this machine, network card or kernel costs packets, and say what it costs, how sure that is, and the
+command that mends it: driver and XDP support, queues and their interrupts, rings, coalescing, flow control, offloads that
+break XDP, MTU, C-states, governor, turbo, mitigations, JIT, conntrack table, open packet sockets, steal. It says what
+attaching a policy for the first time interrupts. Nothing is changed.
+
+Findings are ok, unknown (the machine does not tell), note, costs (packets or time are lost) or breaks (no native XDP, or
+wrong verdicts). Exit status 1 means that one breaks. Without --dev only the machine is read. What was read is said;
+what follows from it is read (a counter of this machine says so), documented (the kernel's source or manual says so) or
+expected (usual; measure).`
+
+const doctorExample = `  levee doctor --dev eth0
+  levee doctor --dev eth0 --json | jq -r '.findings[] | select(.mend) | .mend'`
+
+// maxSample bounds how long steal is watched.
+const maxSample = time.Minute
+
+type doctorFlags struct {
+	dev, sample string
+	all, json   bool
+}
+
+func newDoctor(e *env) *cobra.Command {
+	var f doctorFlags
+	cmd := &cobra.Command{
+		Use:     "doctor",
+		Short:   "Say what in this machine costs packets, and the command that mends it",
+		Long:    doctorLong,
+		Example: doctorExample,
+		Args:    wantArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sample, err := time.ParseDuration(f.sample)
+			if err != nil || sample < 0 || sample > maxSample {
+				return usagef(cmd, "--sample %s: a time from 0s to %v, such as 1s", f.sample, maxSample)
+			}
+			return e.doctor(&f, sample)
+		},
+	}
+	devFlag(cmd, &f.dev, "this interface, too")
+	cmd.Flags().StringVar(&f.sample, "sample", "1s", "how long to watch for steal")
+	cmd.Flags().BoolVar(&f.all, "all", false, "what is ok, too")
+	jsonFlag(cmd, &f.json)
+	return cmd
+}
+
+// doctorReport is the object of `levee doctor --json`.
+type doctorReport struct {
+	Dev      string           `json:"dev,omitempty"`
+	Findings []doctor.Finding `json:"findings"`
+}
+
+func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
+	ctx, stop := e.signals()
+	defer stop()
+	var dev *doctor.Device
+	if f.dev != "" {
+		var err error
+		if dev, err = doctor.ReadDevice(f.dev); err != nil {
+			if errors.Is(err, doctor.ErrNoDevice) {
+				return refusedf("%w; `ip link` lists them", err)
+			}
+			return err
+		}
+	}
+	host := doctor.ReadHost(ctx, sample)
+	if err := context.Cause(ctx); err != nil {
+		return fmt.Errorf("doctor: interrupted: %w", err)
+	}
+	findings := doctor.Examine(host, dev)
+	if f.json {
+		if err := e.printJSON(doctorReport{f.dev, findings}); err != nil {
+			return err
+		}
+	} else {
+		e.printFindings(findings, f.all)
+	}
+	if doctor.Worst(findings) == doctor.Breaks {
+		return errNo
+	}
+	return nil
+}
+
+// printFindings shows each finding in a line, and below it what it costs and what mends it.
+func (e *env) printFindings(findings []doctor.Finding, all bool) {
+	about, hidden := "", 0
+	for _, f := range findings {
+		if f.State == doctor.OK && !all {
+			hidden++
+			continue
+		}
+		if f.About != about {
+			about = f.About
+			fmt.Fprintln(e.stdout, about)
+		}
+		fmt.Fprintf(e.stdout, "  %-8s %-15s %s\n", f.State, f.Name, f.Value)
+		if f.Cost != "" {
+			sure := ""
+			if f.Sure != "" {
+				sure = " (" + string(f.Sure) + ")"
+			}
+			for _, line := range wrap(f.Cost+sure, 90) {
+				fmt.Fprintf(e.stdout, "%27s%s\n", "", line)
+			}
+		}
+		if f.Mend != "" {
+			fmt.Fprintf(e.stdout, "%25s$ %s\n", "", f.Mend)
+		}
+	}
+	if hidden > 0 {
+		fmt.Fprintf(e.stdout, "%s ok (--all shows them)\n", plural(hidden, "check"))
+	}
+}

@@ -1,0 +1,301 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// device judges the interface.
+func device(d *Device, h *Host) []Finding {
+	out := []Finding{
+		identity(d), attaching(d), d.program(), d.mtu(h),
+		d.merging("lro", "rx-lro", "lro"), d.merging("gro_hw", "rx-gro-hw", "rx-gro-hw"),
+		d.tags(), d.bigTCP(), d.queues(h), d.affinity(h), d.node(), d.ring(), d.coalesce(), d.pause(), d.steering(),
+	}
+	for i := range out {
+		out[i].About = "device"
+	}
+	return out
+}
+
+func identity(d *Device) Finding {
+	v := d.Driver
+	if d.DriverVersion != "" {
+		v += " " + d.DriverVersion
+	}
+	switch {
+	case d.SpeedMbps >= 1000:
+		v += fmt.Sprintf(", %g Gbit/s", float64(d.SpeedMbps)/1000)
+	case d.SpeedMbps > 0:
+		v += fmt.Sprintf(", %d Mbit/s", d.SpeedMbps)
+	}
+	f := Finding{Name: "driver", State: OK, Value: v + ", native XDP"}
+	switch {
+	case d.XDP == nil:
+		f.State, f.Value = Unknown, v
+		f.Cost = "the kernel does not say whether the driver has native XDP (it does from 6.3 on); `levee up` tries, and says what it took"
+	case !d.XDP.Basic:
+		f.State, f.Value = Costs, v+", no native XDP"
+		f.Cost, f.Sure = "policies run at TCX instead, behind the allocation of a socket buffer: a packet costs several times as much", Documents
+		f.Where = "Documentation/netlink/specs/netdev.yaml, xdp-features"
+	case d.XDP.Fragments:
+		f.Value += " with fragments"
+	}
+	return f
+}
+
+func attaching(d *Device) Finding {
+	f := Finding{Name: "attach", State: OK, Value: "nothing is interrupted"}
+	known, ok := drivers[d.Driver]
+	f.Where = known.source
+	switch {
+	case d.XDP != nil && !d.XDP.Basic:
+		f.Value = "nothing is interrupted: a policy goes to TCX"
+		f.Where = ""
+	case d.Program != nil && !d.Program.Generic:
+		f.Value = "nothing is interrupted: the device has a program already"
+	case !ok || known.source == "":
+		f.State, f.Value = Unknown, "not known for this driver"
+		f.Cost, f.Sure = "some drivers restart the device when the first program comes: attach it for the first time when a pause does no harm", Expected
+	case known.bounces:
+		f.State, f.Value = Note, "the link goes down and comes back"
+		f.Cost, f.Sure = known.attach+"; replacing a policy by another does not", Documents
+		f.Mend = fmt.Sprintf("levee up FILE --dev %s --confirm 60s   # from a console, or when a pause does no harm", d.Name)
+	case known.attach != "":
+		f.State, f.Value = Note, "a short pause"
+		f.Cost, f.Sure = known.attach+"; replacing a policy by another does nothing of this", Documents
+	}
+	return f
+}
+
+func (d *Device) program() Finding {
+	if d.Program == nil {
+		return Finding{Name: "program", State: OK, Value: "no XDP program"}
+	}
+	f := Finding{Name: "program", State: Note, Value: fmt.Sprintf("XDP program %d", d.Program.ID)}
+	f.Cost, f.Sure = "unless it is levee's, `levee up` leaves it alone and stops", Documents
+	f.Mend = "levee status; bpftool prog show id " + fmt.Sprint(d.Program.ID)
+	if d.Program.Generic {
+		f.State, f.Value = Costs, f.Value+", generic"
+		f.Cost = "generic XDP runs behind the allocation of a socket buffer: a packet costs several times as much; " + f.Cost
+	}
+	return f
+}
+
+// singleBuffer is about the largest MTU whose frames fit one page beside XDP's headroom of 256 bytes and
+// the kernel's own data of 320.
+func singleBuffer(page int) int { return page - 256 - 320 - 22 }
+
+func (d *Device) mtu(h *Host) Finding {
+	f := Finding{Name: "mtu", State: OK, Value: fmt.Sprint(d.MTU)}
+	limit, about := singleBuffer(h.Page), "about "
+	if known := drivers[d.Driver].mtu; known > 0 && h.Page == 4096 {
+		limit, about = known, ""
+		f.Where = mtuSource
+	}
+	if d.MTU <= limit || d.XDP != nil && (d.XDP.Fragments || !d.XDP.Basic) {
+		return f
+	}
+	f.State, f.Sure = Breaks, Documents
+	f.Value += fmt.Sprintf(", native XDP takes %s%d", about, limit)
+	f.Cost = "the driver takes no program at this MTU: a policy runs at TCX instead, and a packet costs several times as much"
+	f.Mend = fmt.Sprintf("ip link set dev %s mtu %d", d.Name, min(limit, 1500))
+	if d.XDP == nil {
+		f.State, f.Sure = Note, Expected
+		f.Cost = "if the driver takes no frames of more than one buffer, " + f.Cost
+	}
+	return f
+}
+
+// merging judges an offload of the card that makes one frame of several; feature is the kernel's name of
+// it, flag that of ethtool -K.
+func (d *Device) merging(name, feature, flag string) Finding {
+	switch {
+	case d.Features == nil:
+		return Finding{Name: name, State: Unknown, Value: "the driver does not tell"}
+	case !d.Features[feature]:
+		return Finding{Name: name, State: OK, Value: "off"}
+	}
+	f := Finding{
+		Name: name, State: Note, Value: "on", Sure: Documents,
+		Cost:  "merged frames do not go through native XDP: some drivers refuse a program while it is on, others turn it off when one comes",
+		Mend:  fmt.Sprintf("ethtool -K %s %s off", d.Name, flag),
+		Where: "the drivers' ndo_bpf; net/core/dev.c, generic_xdp_install",
+	}
+	if d.Driver == "hv_netvsc" && name == "lro" {
+		f.State, f.Cost = Breaks, "the driver takes no native program while it is on"
+		f.Where = "Documentation/networking/device_drivers/ethernet/microsoft/netvsc.rst"
+	}
+	return f
+}
+
+func (d *Device) tags() Finding {
+	if !d.Features["rx-vlan-hw-parse"] {
+		return Finding{Name: "vlan", State: OK, Value: "tags stay in the frame"}
+	}
+	return Finding{
+		Name: "vlan", State: Note, Value: "tags are taken off",
+		Cost: "the outer VLAN tag is not in the frame when XDP sees it: what a policy says about `vlan` does not match",
+		Sure: Documents, Mend: fmt.Sprintf("ethtool -K %s rxvlan off", d.Name),
+		Where: "https://docs.ebpf.io/linux/program-type/BPF_PROG_TYPE_XDP/ (VLAN offload)",
+	}
+}
+
+func (d *Device) bigTCP() Finding {
+	const most = 1 << 16
+	if d.GROMaxSize <= most {
+		return Finding{Name: "big_tcp", State: OK, Value: "off"}
+	}
+	return Finding{
+		Name: "big_tcp", State: Note, Value: fmt.Sprintf("frames of up to %d bytes", d.GROMaxSize),
+		Cost: "IPv4 frames of more than 64 KiB have no length in their header; a policy at TCX drops them as malformed (XDP runs before frames are merged)",
+		Sure: Documents, Mend: fmt.Sprintf("ip link set dev %s gro_max_size %d", d.Name, most),
+		Where: "net/core/gro.c, skb_gro_receive",
+	}
+}
+
+func (d *Device) queues(h *Host) Finding {
+	f := Finding{Name: "queues", State: OK}
+	if d.Channels == nil {
+		f.State, f.Value = Unknown, "the driver does not tell"
+		return f
+	}
+	c := d.Channels
+	have, most, word := c.Combined, c.MaxCombined, "combined"
+	if most == 0 {
+		have, most, word = c.RX, c.MaxRX, "rx"
+	}
+	f.Value = fmt.Sprintf("%d of %d, %d CPUs", have, most, h.CPUs)
+	want := min(most, h.CPUs)
+	if have >= want {
+		return f
+	}
+	f.State, f.Sure = Costs, Expected
+	f.Cost = fmt.Sprintf("a flood is received by %d of %d CPUs", have, h.CPUs)
+	f.Mend = fmt.Sprintf("ethtool -L %s %s %d", d.Name, word, want)
+	return f
+}
+
+func (d *Device) affinity(h *Host) Finding {
+	f := Finding{Name: "irq_affinity", State: OK, Value: "no interrupts of its own"}
+	if len(d.IRQs) == 0 {
+		return f
+	}
+	cpus := map[int]bool{}
+	for _, irq := range d.IRQs {
+		for _, c := range irq.CPUs {
+			cpus[c] = true
+		}
+	}
+	f.Value = fmt.Sprintf("%d interrupts on %d CPUs", len(d.IRQs), len(cpus))
+	if len(cpus) >= min(len(d.IRQs), h.CPUs) {
+		return f
+	}
+	f.State, f.Sure = Costs, Expected
+	f.Cost = "several queues share a CPU while others have none"
+	f.Mend = fmt.Sprintf("echo CPU > /proc/irq/%d/smp_affinity_list   # one CPU for each of the %d", d.IRQs[0].Number, len(d.IRQs))
+	return f
+}
+
+func (d *Device) node() Finding {
+	if d.NUMANode < 0 || len(d.NodeCPUs) == 0 {
+		return Finding{Name: "numa", State: OK, Value: "one node"}
+	}
+	f := Finding{Name: "numa", State: OK, Value: fmt.Sprintf("node %d", d.NUMANode)}
+	far := 0
+	for _, irq := range d.IRQs {
+		if len(irq.CPUs) > 0 && !slices.ContainsFunc(irq.CPUs, func(c int) bool { return slices.Contains(d.NodeCPUs, c) }) {
+			far++
+		}
+	}
+	if far > 0 {
+		f.State, f.Sure = Costs, Expected
+		f.Value += fmt.Sprintf(", %d interrupts on other nodes", far)
+		f.Cost = "each packet's first read goes to another node's memory"
+		f.Mend = "echo CPU > /proc/irq/N/smp_affinity_list   # a CPU of " + list(d.NodeCPUs)
+	}
+	return f
+}
+
+func list(cpus []int) string {
+	var b strings.Builder
+	for i := 0; i < len(cpus); i++ {
+		from := i
+		for i+1 < len(cpus) && cpus[i+1] == cpus[i]+1 {
+			i++
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprint(&b, cpus[from])
+		if i > from {
+			fmt.Fprintf(&b, "-%d", cpus[i])
+		}
+	}
+	return b.String()
+}
+
+// smallRing is a ring that 10 Gbit/s of the shortest frames fill in 34 microseconds.
+const smallRing = 512
+
+func (d *Device) ring() Finding {
+	f := Finding{Name: "ring", State: OK}
+	if d.Ring == nil {
+		f.State, f.Value = Unknown, "the driver does not tell"
+		return f
+	}
+	f.Value = fmt.Sprintf("%d of %d", d.Ring.RX, d.Ring.MaxRX)
+	if d.Ring.RX >= smallRing || d.Ring.RX >= d.Ring.MaxRX {
+		return f
+	}
+	f.State, f.Sure = Costs, Expected
+	f.Cost = fmt.Sprintf("a burst of more than %d packets is lost while the CPU is late; very large rings cost cache instead", d.Ring.RX)
+	f.Mend = fmt.Sprintf("ethtool -G %s rx %d", d.Name, min(d.Ring.MaxRX, 2*smallRing))
+	return f
+}
+
+func (d *Device) coalesce() Finding {
+	const long = 100 // microseconds
+	f := Finding{Name: "coalescing", State: OK}
+	c := d.Coalesce
+	switch {
+	case c == nil:
+		f.State, f.Value = Unknown, "the driver does not tell"
+	case c.AdaptiveRX:
+		f.Value = "adaptive"
+	case c.RXMicros > long:
+		f.State, f.Value, f.Sure = Costs, fmt.Sprintf("%d us", c.RXMicros), Documents
+		f.Cost = fmt.Sprintf("a packet may wait %d us for its interrupt", c.RXMicros)
+		f.Mend = fmt.Sprintf("ethtool -C %s adaptive-rx on", d.Name)
+	default:
+		f.Value = fmt.Sprintf("%d us", c.RXMicros)
+	}
+	return f
+}
+
+func (d *Device) pause() Finding {
+	f := Finding{Name: "flow_control", State: OK, Value: "off"}
+	switch p := d.Pause; {
+	case p == nil:
+		f.State, f.Value = Unknown, "the driver does not tell"
+	case p.RX || p.TX:
+		f.State, f.Value, f.Sure = Costs, "on", Documents
+		f.Cost = "under a flood the card asks the switch to wait, and the switch holds back, or drops, everybody's packets; none of it is counted here"
+		f.Mend = fmt.Sprintf("ethtool -A %s autoneg off rx off tx off", d.Name)
+		f.Where = "IEEE 802.3 annex 31B"
+	}
+	return f
+}
+
+func (d *Device) steering() Finding {
+	if len(d.RPS) == 0 {
+		return Finding{Name: "rps", State: OK, Value: "off"}
+	}
+	return Finding{
+		Name: "rps", State: Note, Value: strings.Join(d.RPS, "; "),
+		Cost: "packets that pass are handed to other CPUs, with an interrupt between them",
+		Sure: Documents, Mend: fmt.Sprintf("echo 0 > /sys/class/net/%s/queues/rx-0/rps_cpus", d.Name),
+		Where: "Documentation/networking/scaling.rst",
+	}
+}

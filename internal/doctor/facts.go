@@ -1,0 +1,98 @@
+package doctor
+
+// Device is what is known of a network interface. Pointers are nil where the driver does not tell.
+type Device struct {
+	Name, Driver, DriverVersion, Bus string
+	Index, MTU                       int
+	Up                               bool
+	SpeedMbps                        int   // 0: unknown
+	NUMANode                         int   // -1: none
+	NodeCPUs                         []int // CPUs of that node
+	GROMaxSize                       int   // largest frame that receive offload may build, bytes; 0: unknown
+
+	Channels *Channels
+	Ring     *Ring
+	Coalesce *Coalesce
+	Pause    *Pause
+	Features map[string]bool // offloads that are on, by the kernel's names
+	XDP      *XDPFeatures
+	Program  *Program // an XDP program that is attached
+
+	IRQs []IRQ    // of its queues; none for virtual devices
+	RPS  []string // receive queues that are steered to other CPUs, with their masks
+}
+
+// Channels are the numbers of queues (ethtool -l).
+type Channels struct{ RX, TX, Combined, MaxRX, MaxTX, MaxCombined int }
+
+// Ring is the number of receive descriptors of a queue (ethtool -g).
+type Ring struct{ RX, MaxRX int }
+
+// Coalesce is how long the device waits before it interrupts (ethtool -c).
+type Coalesce struct {
+	AdaptiveRX bool
+	RXMicros   int
+}
+
+// Pause is flow control (ethtool -a).
+type Pause struct{ RX, TX bool }
+
+// XDPFeatures are those that the driver declares (Documentation/netlink/specs/netdev.yaml, Linux 6.3).
+type XDPFeatures struct {
+	Basic     bool // drop, pass and send back
+	Fragments bool // frames of more than one buffer
+}
+
+// Program is an XDP program on the device.
+type Program struct {
+	ID      uint32
+	Generic bool
+}
+
+// IRQ is an interrupt of one of the device's queues.
+type IRQ struct {
+	Number int
+	Name   string
+	CPUs   []int // that may handle it
+}
+
+// Host is what is known of the machine. Strings are empty, and pointers nil, where it does not tell.
+type Host struct {
+	CPUs        int
+	Governors   map[string]int // how many CPUs have each
+	Turbo       *bool
+	IdleStates  []IdleState
+	Steal       *float64 // share of the CPU time that the hypervisor gave to others
+	Mitigations map[string]string
+	Threads     bool // more than one hardware thread a core
+
+	JIT, Harden string
+	Conntrack   *Conntrack
+	Sockets     []PacketSocket
+	IRQBalance  bool
+	Softnet     *Softnet
+	Page        int // bytes
+}
+
+// IdleState is a C-state of the first CPU.
+type IdleState struct {
+	Name       string
+	ExitMicros int
+	Disabled   bool
+}
+
+// Conntrack is the connection table of this network namespace.
+type Conntrack struct {
+	Count, Max int
+	Dropped    uint64 // packets that found it full, since boot
+}
+
+// PacketSocket is an AF_PACKET socket that sees frames.
+type PacketSocket struct {
+	Device  int    // index; 0: all
+	Process string // name and id of one that has it open; empty if it could not be found
+}
+
+// Softnet counts, since boot and over all CPUs, packets that found the backlog full, and receive rounds that
+// ended for want of time or budget.
+type Softnet struct{ Dropped, Squeezed uint64 }
