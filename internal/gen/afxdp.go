@@ -97,15 +97,26 @@ func (x *afxdp) prepare(dev device) (err error) {
 	if err := unix.SetsockoptInt(x.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 16<<20); err != nil {
 		return fmt.Errorf("enlarging the send buffer of an AF_XDP socket: %w", err)
 	}
-	if err := unix.Bind(x.fd, &unix.SockaddrXDP{Ifindex: uint32(dev.index)}); err != nil {
-		if errors.Is(err, unix.EBUSY) {
-			err = fmt.Errorf("%w: another AF_XDP socket has its first queue", err)
-		}
+	if err := x.bind(dev); err != nil {
 		return fmt.Errorf("binding an AF_XDP socket: %w", err)
 	}
 	flags, err := unix.GetsockoptInt(x.fd, unix.SOL_XDP, unix.XDP_OPTIONS)
 	x.zeroCopy = err == nil && flags&unix.XDP_OPTIONS_ZEROCOPY != 0
 	return nil
+}
+
+// bind takes the device's first queue, with zero copy where the driver has it. The kernel lets go of a socket that was
+// closed some time later (xp_put_pool), so it is worth waiting.
+func (x *afxdp) bind(dev device) error {
+	for end := monotonic() + uint64(xskStall); ; time.Sleep(time.Millisecond) {
+		err := unix.Bind(x.fd, &unix.SockaddrXDP{Ifindex: uint32(dev.index)})
+		if !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		if monotonic() > end {
+			return fmt.Errorf("%w: another AF_XDP socket has its first queue", err)
+		}
+	}
 }
 
 func (x *afxdp) option(name int, value unsafe.Pointer, size uintptr) error {

@@ -16,7 +16,11 @@ import (
 // each of the first ones, and drops them.
 type receiver struct {
 	count, notes *ebpf.Map
+	link         link.Link
 }
+
+// detach makes room for another one.
+func (r *receiver) detach() { r.link.Close() }
 
 // receive attaches a receiver to the server's device, natively. Frames count whose byte at offset
 // at is proto; the 4 bytes at offset note are kept of the first room frames.
@@ -72,8 +76,9 @@ func receive(t testing.TB, l *lab.Lab, at int16, proto int32, note int16, room u
 	}
 	t.Cleanup(func() { prog.Close() })
 	server := l.Host(lab.Server)
-	err = server.Do(func() error {
-		lk, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: server.Devices[0].Index, Flags: link.XDPDriverMode})
+	var lk link.Link
+	err = server.Do(func() (err error) {
+		lk, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: server.Devices[0].Index, Flags: link.XDPDriverMode})
 		if err == nil {
 			t.Cleanup(func() { lk.Close() })
 		}
@@ -82,7 +87,7 @@ func receive(t testing.TB, l *lab.Lab, at int16, proto int32, note int16, room u
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &receiver{count, notes}
+	return &receiver{count, notes, lk}
 }
 
 // received waits until the ring is empty, at most 10 s for want packets, and returns the count.

@@ -45,11 +45,17 @@ func (m *messages) add(b []byte) *mmsghdr {
 	return h
 }
 
+// maxAnswers is how many errors in a row are taken for answers of the network to earlier messages.
+const maxAnswers = 16
+
 // send sends the batch and adds what became of it to the report; extra is what the kernel puts in front of each message.
+// A message that is refused in the middle of a call is tried again in the next, because sendmmsg(2) does not tell why it
+// stopped: one that counts as refused was so at the start of a call.
 func (m *messages) send(r *Report, extra int) error {
 	end, i := m.n, 0
 	m.n = 0
 	waiting := uint64(0) // since when there is no room
+	answers := 0         // errors of ICMP in a row
 	for i < end {
 		sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(m.fd), uintptr(unsafe.Pointer(&m.msgs[i])), uintptr(end-i), uintptr(m.flags), 0, 0)
 		runtime.KeepAlive(m)
@@ -59,11 +65,13 @@ func (m *messages) send(r *Report, extra int) error {
 				r.Bytes += uint64(m.iov[i+k].Len) + uint64(extra)
 			}
 			i += int(sent)
-			waiting = 0
+			waiting, answers = 0, 0
 			continue
 		}
 		switch {
 		case errno == unix.EINTR || errno == unix.EAGAIN:
+		case (errno == unix.ECONNREFUSED || errno == unix.EHOSTUNREACH || errno == unix.ENETUNREACH) && answers < maxAnswers:
+			answers++ // to an earlier message; this one has not been sent
 		case errno == unix.ENOBUFS:
 			if m.patient {
 				now := monotonic()

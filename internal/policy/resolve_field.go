@@ -68,7 +68,7 @@ func (r *resolver) specBytes(spec *packet.Spec, t *syntax.Term) bool {
 	case v == nil:
 	case v.Hex:
 		errors := r.c.Errors()
-		b = r.hexFrame(syntax.Word{Text: v.Elems[0].Text, Pos: v.Elems[0].Pos})
+		b = r.hexBytes(syntax.Word{Text: v.Elems[0].Text, Pos: v.Elems[0].Pos}, "write two digits a byte: \"00 1f\".")
 		if r.c.Errors() > errors {
 			return false
 		}

@@ -72,7 +72,7 @@ func (r *resolver) packet(step *Step, s *syntax.Step) {
 		r.expectLabel(*s.Label)
 	}
 	if s.Hex != nil {
-		step.Frame = r.keepFrame(s.Pos, r.hexFrame(*s.Hex))
+		step.Frame = r.keepFrame(s.Pos, r.hexBytes(*s.Hex, frameHint))
 		return
 	}
 	if r.frames > maxFrames {
@@ -166,7 +166,10 @@ func (r *resolver) expectLabel(w syntax.Word) {
 // maxFrame is the longest frame of a test, in bytes: an IP packet of 65,575 with its tags.
 const maxFrame = 1 << 17
 
-func (r *resolver) hexFrame(w syntax.Word) []byte {
+const frameHint = "write the bytes of the frame, Ethernet header first: \"02 00 ...\"."
+
+// hexBytes reads hex digits; nil is an error that was reported, or no digits.
+func (r *resolver) hexBytes(w syntax.Word, hint string) []byte {
 	var digits []byte
 	for i, c := range w.Text {
 		switch {
@@ -176,7 +179,7 @@ func (r *resolver) hexFrame(w syntax.Word) []byte {
 			digits = append(digits, byte(c))
 		default:
 			col := w.Pos.Col + 1 + len([]rune(w.Text[:i]))
-			r.c.Errorf(syntax.Pos{Line: w.Pos.Line, Col: col, EndCol: col + 1}, "write the bytes of the frame, Ethernet header first: \"02 00 ...\".", "%q is not a hex digit", c)
+			r.c.Errorf(syntax.Pos{Line: w.Pos.Line, Col: col, EndCol: col + 1}, hint, "%q is not a hex digit", c)
 			return nil
 		}
 	}

@@ -32,6 +32,8 @@ type Vary struct {
 	Down     bool
 	Step     uint64 // at least 1
 	Every    uint64 // packets with the same value, at least 1
+
+	all bool // the values are those that the field can have, as wide as it is in this packet
 }
 
 // Mode is the order in which a field takes its values.
@@ -72,7 +74,7 @@ func Packets(t *syntax.Packets) ([]Packet, syntax.Diagnostics) {
 }
 
 // Build makes the frame with the first values and the longest length. It fails for a field that the packet does not
-// have, and for fields that share bits.
+// have or whose values are too large for it, and for fields that share bits.
 func (p *Packet) Build() ([]byte, error) {
 	if p.Frame != nil {
 		return p.Frame, nil
@@ -86,13 +88,17 @@ func (p *Packet) Build() ([]byte, error) {
 		from, to int
 	}
 	var seen []extent
-	for _, v := range p.Vary {
+	for i := range p.Vary {
+		v := &p.Vary[i]
 		if v.Word == WordLen {
 			continue
 		}
 		bit, bits, ok := l.Locate(frame, v.Word)
 		if !ok {
 			return nil, fmt.Errorf("%s: not a field of this packet", v.Word)
+		}
+		if err := v.fit(bits); err != nil {
+			return nil, err
 		}
 		for _, q := range seen {
 			if bit < q.to && q.from < bit+bits {
@@ -102,6 +108,23 @@ func (p *Packet) Build() ([]byte, error) {
 		seen = append(seen, extent{v.Word, bit, bit + bits})
 	}
 	return frame, nil
+}
+
+// fit checks the values against the width of the field, which may differ between protocols.
+func (v *Vary) fit(bits int) error {
+	if bits > 48 { // an address
+		return nil
+	}
+	most := uint64(1)<<bits - 1
+	if v.all {
+		v.Ranges = []Range{{0, most}}
+	}
+	for _, r := range v.Ranges {
+		if r.Hi > most {
+			return fmt.Errorf("%s %d: at most %d in this packet", v.Word, r.Hi, most)
+		}
+	}
+	return nil
 }
 
 // ParseFlags reads TCP flags as packets have them: "syn,ack", or "none".
@@ -128,7 +151,7 @@ func (r *resolver) template(k *syntax.Packet) (p Packet, ok bool) {
 	p.Line = k.Pos.Line
 	if k.Hex != nil {
 		before := r.c.Errors()
-		p.Frame = r.hexFrame(*k.Hex)
+		p.Frame = r.hexBytes(*k.Hex, frameHint)
 		if len(p.Frame) < 14 && r.c.Errors() == before {
 			r.c.Errorf(k.Hex.Pos, "write the whole frame, Ethernet header first.", "a frame of %d bytes; it has at least 14", len(p.Frame))
 		}
@@ -204,10 +227,15 @@ func (r *resolver) vary(t *syntax.Term) (Vary, bool) {
 // add appends the values of one element.
 func (v *Vary) add(t *syntax.Term, text string) (p problem) {
 	var rg Range
+	all := text == syntax.AllValues
 	switch {
+	case all && t.Kind == syntax.Len:
+		return problemf("write the lengths: len 60-1500 random.", "a packet cannot have all lengths")
+	case all && isMAC(v.Word):
+		rg, v.all = Range{0, 1<<48 - 1}, true
 	case t.Kind == syntax.From, t.Kind == syntax.To:
-		if text == "any" {
-			return problemf("write 0.0.0.0/0 or ::/0.", "\"any\" does not say of which family")
+		if all || text == "any" {
+			return problemf("write 0.0.0.0/0 or ::/0.", "all addresses, but of which family?")
 		}
 		v.Prefixes, p = parseAddresses(v.Prefixes, text)
 		for _, q := range v.Prefixes {
@@ -225,7 +253,9 @@ func (v *Vary) add(t *syntax.Term, text string) (p problem) {
 		if n, ok := numeric[t.Kind]; ok {
 			num = n.num
 		}
-		rg, p = num.element(text)
+		if rg, v.all = (Range{0, num.max}), all; !all {
+			rg, p = num.element(text)
+		}
 	}
 	v.Ranges = append(v.Ranges, rg)
 	return p

@@ -206,6 +206,8 @@ func (p *parser) packetWord() (Term, bool) {
 		t.Kind, t.Name = PacketBytes, word
 		p.advance()
 		ok = p.packetBytes(&t)
+	case p.template && word == "expect":
+		return t, p.fail("a template says what to send, not what becomes of it; leave it out.", "expected a word of a packet")
 	case oneOf("not untagged fragments malformed packet", word):
 		return t, p.fail(hintPacket(word), "expected a word of a packet%s", p.orExpect())
 	case word == "icmp", word == "icmp6": // `type` is a word of its own here

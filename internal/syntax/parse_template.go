@@ -1,5 +1,11 @@
 package syntax
 
+// AllValues is the element of a value in a template that says only how to walk it: all that the field can have.
+const AllValues = ""
+
+// walkModes are the words for the order of values.
+const walkModes = "counting random permuted"
+
 // MaxPackets is how many packets a template may have.
 const MaxPackets = 1024
 
@@ -101,10 +107,13 @@ func (p *parser) walk(t *Term) bool {
 		p.errs.Errorf(v.Pos, "write the values themselves: a range or a list.", "a packet has values, not comparisons")
 		return false
 	}
-	if t.Kind == PacketBytes || p.tok.kind != tWord || !oneOf("counting random permuted", p.tok.text) {
+	if t.Kind == PacketBytes || p.tok.kind != tWord || !oneOf(walkModes+" down step every", p.tok.text) {
 		return true
 	}
-	w := &Walk{Mode: p.word()}
+	w := &Walk{Mode: Word{Text: "counting", Pos: p.tok.pos}}
+	if !oneOf("down step every", p.tok.text) {
+		w.Mode = p.word()
+	}
 	v.Walk = w
 	for p.is("down") || p.is("step") || p.is("every") {
 		at := p.word()

@@ -176,6 +176,9 @@ func (p *parser) value(t *Term, word, what string, compare bool) bool {
 			return false
 		}
 		return ok
+	case p.template && p.tok.kind == tWord && oneOf(walkModes, p.tok.text): // all values of the field
+		v.Elems = []Elem{{Text: AllValues, Pos: p.tok.pos}}
+		return true
 	case p.tok.kind == tWord && !isKeyword[p.tok.text], p.tok.kind == tWord && p.valueWord(t):
 		v.Elems = []Elem{{Text: p.tok.text, Pos: p.tok.pos}}
 		p.advance()

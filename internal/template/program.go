@@ -41,6 +41,9 @@ func (t *Template) Program() (*Program, error) {
 	}
 	c := &compiler{longest: t.Longest(), turns: len(t.plans) > 1}
 	for _, k := range t.plans {
+		c.whole = c.whole || c.turns && !zero(k.frame[k.layout.Payload:])
+	}
+	for _, k := range t.plans {
 		if err := c.can(k); err != nil {
 			return nil, err
 		}
@@ -78,6 +81,7 @@ type compiler struct {
 	table   []byte
 	longest int
 	turns   bool
+	whole   bool // packets take turns, and what lies behind the headers differs
 	labels  int
 	pending string
 }
@@ -91,8 +95,10 @@ func (c *compiler) can(k *plan) error {
 		return errors.New("the payload is drawn for each packet")
 	case k.crc:
 		return errors.New("the checksum of SCTP is a CRC, which the program does not compute")
-	case c.turns && len(k.frame) > maxWhole && !zero(k.frame[k.layout.Payload:]):
-		return fmt.Errorf("packets take turns, and one has a payload and more than %d bytes", maxWhole)
+	case c.whole && len(k.frame) > maxWhole:
+		return fmt.Errorf("packets take turns with payloads, and one has more than %d bytes", maxWhole)
+	case c.whole && k.length != nil:
+		return errors.New("packets take turns with payloads, and one varies in length")
 	}
 	for i := range k.fields {
 		if f := &k.fields[i]; len(f.spans) > maxChain && (f.bits == 128 || f.size > 1<<16) {
@@ -191,18 +197,13 @@ func (c *compiler) plan(k *plan) {
 	c.emit(asm.Mov.Imm(asm.R0, int32(k.shapes[0].frame)), asm.Return())
 }
 
-// written is how much of the frame is written each time: the headers, and where packets take turns the payload
-// too. What lies behind stays as it was in the first.
+// written is how much of the frame is written each time: the headers, and the rest too where it is not the same in all
+// packets. What lies behind stays as it was in the first.
 func (c *compiler) written(k *plan) int {
-	least := len(k.frame)
-	for _, s := range k.shapes {
-		least = min(least, s.frame)
+	if c.whole || k.layout.Payload == 0 { // the latter is a frame in hex
+		return len(k.frame)
 	}
-	n := k.layout.Payload
-	if n == 0 || c.turns && !zero(k.frame[n:]) { // given in hex, or another's payload is there
-		n = least
-	}
-	return n
+	return k.layout.Payload
 }
 
 // Entries of the table for lengths, in the order of bytes of the machine, as all of it.
