@@ -27,8 +27,9 @@ type facts struct {
 	trackedMax    int    // how many there may be
 }
 
-// broken lists what is wrong for a rung at a hook.
-func (f facts) broken(hook peer.Hook) []string {
+// broken lists what is wrong for a rung at a hook, which asks for conntrack or not. after is the state after
+// the flood.
+func (f facts) broken(hook peer.Hook, tracks, after bool) []string {
 	var out []string
 	say := func(bad bool, format string, args ...any) {
 		if bad {
@@ -40,14 +41,18 @@ func (f facts) broken(hook peer.Hook) []string {
 	say(f.queues != 1, "the receiver has %d queues, not one", f.queues)
 	say(f.qdisc != "noqueue", "the sender has a qdisc (%s)", f.qdisc)
 	want := "none"
-	if hook == peer.XDP {
+	switch hook {
+	case peer.XDP:
 		want = "native"
+	case peer.XDPGeneric:
+		want = "generic"
 	}
 	say(f.xdp != want, "wrong hook mode: XDP on the receiver is %s, not %s", f.xdp, want)
 	say(f.packetSockets > 0, "%d packet sockets are open (tcpdump?): each packet is copied for them", f.packetSockets)
 	full := f.trackedMax > 0 && f.tracked >= f.trackedMax
 	say(full, "the conntrack table is full (%d entries)", f.tracked)
-	say(f.tracked > 0 && !full, "conntrack follows the flood (%d entries): no rung here asks for it", f.tracked)
+	say(f.tracked > 0 && !full && !tracks, "conntrack follows the flood (%d entries): this rung does not ask for it", f.tracked)
+	say(f.tracked == 0 && tracks && after, "conntrack does not follow the flood: it is not in the path")
 	return out
 }
 

@@ -7,10 +7,7 @@ import (
 
 // judge draws the conclusions from the raw counts of a window.
 func (w *Window) judge() {
-	if w.Seconds > 0 {
-		w.PPS = float64(w.Packets) / w.Seconds
-	}
-	w.NsPerPacket = w.ThreadBusy * w.Seconds * 1e9 / math.Max(float64(w.Packets), 1)
+	w.figures()
 	w.Invalid = append([]string(nil), w.conditions...)
 	say := func(format string, args ...any) { w.Invalid = append(w.Invalid, fmt.Sprintf(format, args...)) }
 	if w.Offered < minPackets {
@@ -23,8 +20,9 @@ func (w *Window) judge() {
 	if d := imbalance(w.Offered, w.Refused+w.Received); d > maxImbalance {
 		say("packets do not balance: %d offered, %d refused by the ring + %d received (%.2f %% off)", w.Offered, w.Refused, w.Received, d*100)
 	}
-	if d := imbalance(w.Received, w.Dropped+w.PassedOn); d > maxImbalance {
-		say("packets do not balance: %d received, %d dropped by the rung's own counter + %d passed on (%.2f %% off)", w.Received, w.Dropped, w.PassedOn, d*100)
+	if d := imbalance(w.Received, w.Dropped+w.PassedOn+w.Overflow); d > maxImbalance {
+		say("packets do not balance: %d received, %d dropped by the rung's own counter + %d passed on + %d without room in the application's queue (%.2f %% off)",
+			w.Received, w.Dropped, w.PassedOn, w.Overflow, d*100)
 	}
 	if share := ratio(w.PassedOn, w.Received); share > maxImbalance {
 		say("the rung let %.2f %% of the flood pass: it does not do what the others do", share*100)
@@ -32,15 +30,48 @@ func (w *Window) judge() {
 	if share := ratio(w.Martians, w.Received); share > maxImbalance {
 		say("the kernel's address checks dropped %.2f %% of the flood before the rung saw it", share*100)
 	}
+	if w.trackerDrops > 0 {
+		say("the conntrack table is full: %d flows were thrown out or refused", w.trackerDrops)
+	}
 	if w.Steal > maxSteal {
 		say("the hypervisor took %.1f %% of the time (steal)", w.Steal*100)
 	}
-	// Where the core had time left, nothing took it from receiving: what else it did, waking up for the
-	// most part, makes the figure no smaller.
-	if other := w.CoreBusy - w.ThreadBusy; w.CoreBusy >= minBusy && other > maxOther+w.ticks {
+	// The receiving thread waits for the application of its own rung, too.
+	if other := w.ThreadWaited - w.ApplicationBusy; other > maxOther+w.ticks {
 		say("something else than receiving took %.1f %% of the receiving core", other*100)
 	}
-	w.Saturated = w.Refused > 0 && w.CoreBusy+w.ticks >= minBusy // the kernel counts whole ticks
+	w.saturation()
+}
+
+// figures relates the counts to time.
+func (w *Window) figures() {
+	packets := w.Packets
+	if w.application {
+		packets = w.Reached
+	}
+	if w.Seconds > 0 {
+		w.PPS = float64(packets) / w.Seconds
+	}
+	per := math.Max(float64(packets), 1)
+	w.NsPerPacket = (w.ThreadBusy + w.ApplicationBusy) * w.Seconds * 1e9 / per
+	if len(w.hardware) == len(events) {
+		cycles, instructions := w.hardware[0]/per, w.hardware[1]/per
+		w.CyclesPerPacket, w.InstructionsPerPacket = &cycles, &instructions
+	}
+}
+
+// saturation tells whether the rung was the limit, and if not, how that shows.
+func (w *Window) saturation() {
+	switch {
+	case w.Refused == 0:
+		w.Limit = "the ring never refused a packet: the generator was the limit"
+	case w.CoreBusy+w.ticks < minBusy: // the kernel counts whole ticks
+		w.Limit = "the receiving core had time left: the generator was the limit"
+	case w.ThreadBusy+max(w.ThreadWaited, w.ApplicationBusy) < minBusy-unaccounted:
+		w.Limit = "the receiver had time left, which something else used: the generator was the limit"
+	default:
+		w.Saturated = true
+	}
 }
 
 // imbalance is the distance of two counts that should be one, as a share of the first.

@@ -33,7 +33,7 @@ func TestEachBrokenRuleCostsTheFigure(t *testing.T) {
 		{"the rung lets packets pass", func(w *Window) { w.Dropped -= 2000; w.PassedOn = 2000 }, "the rung let 0.15 % of the flood pass"},
 		{"martians", func(w *Window) { w.Martians = 1400 }, "address checks dropped 0.11 %"},
 		{"stolen time", func(w *Window) { w.Steal = 0.02 }, "the hypervisor took 2.0 %"},
-		{"another program on the core", func(w *Window) { w.ThreadBusy = 0.9 }, "something else than receiving took 10.0 %"},
+		{"another program on the core", func(w *Window) { w.ThreadBusy, w.ThreadWaited = 0.9, 0.1 }, "something else than receiving took 10.0 %"},
 		{"no traffic", func(w *Window) { w.Offered, w.Refused, w.Received, w.Dropped = 0, 0, 0, 0 }, "offered 0 packets only"},
 		{"no packet in the window", func(w *Window) { w.Packets = 0 }, "took no packet"},
 		{"a condition broken", func(w *Window) { w.conditions = []string{"GRO of the receiver is off"} }, "GRO of the receiver is off"},
@@ -73,29 +73,33 @@ func TestSaturationNeedsABusyCoreAndARefusingRing(t *testing.T) {
 
 func TestConditionsAreFalsifiedOneByOne(t *testing.T) {
 	good := facts{gro: true, threaded: true, queues: 1, qdisc: "noqueue", xdp: "native"}
-	if got := good.broken(peer.XDP); len(got) > 0 {
+	if got := good.broken(peer.XDP, false, true); len(got) > 0 {
 		t.Fatalf("good conditions broken: %q", got)
 	}
 	for _, c := range []struct {
-		name  string
-		spoil func(*facts)
-		hook  peer.Hook
-		want  string
+		name   string
+		spoil  func(*facts)
+		hook   peer.Hook
+		want   string
+		tracks bool
 	}{
-		{"GRO off", func(f *facts) { f.gro = false }, peer.XDP, "GRO"},
-		{"NAPI not threaded", func(f *facts) { f.threaded = false }, peer.XDP, "NAPI"},
-		{"two queues", func(f *facts) { f.queues = 2 }, peer.XDP, "2 queues"},
-		{"qdisc", func(f *facts) { f.qdisc = "fq" }, peer.XDP, "qdisc (fq)"},
-		{"generic XDP", func(f *facts) { f.xdp = "generic" }, peer.XDP, "wrong hook mode: XDP on the receiver is generic, not native"},
-		{"no XDP", func(f *facts) { f.xdp = "none" }, peer.XDP, "wrong hook mode"},
-		{"XDP before nft", func(*facts) {}, peer.NetdevIn, "wrong hook mode: XDP on the receiver is native, not none"},
-		{"packet socket", func(f *facts) { f.packetSockets = 1 }, peer.XDP, "1 packet sockets"},
-		{"conntrack", func(f *facts) { f.tracked, f.trackedMax = 5, 10 }, peer.XDP, "conntrack follows"},
-		{"conntrack full", func(f *facts) { f.tracked, f.trackedMax = 10, 10 }, peer.XDP, "conntrack table is full"},
+		{"GRO off", func(f *facts) { f.gro = false }, peer.XDP, "GRO", false},
+		{"NAPI not threaded", func(f *facts) { f.threaded = false }, peer.XDP, "NAPI", false},
+		{"two queues", func(f *facts) { f.queues = 2 }, peer.XDP, "2 queues", false},
+		{"qdisc", func(f *facts) { f.qdisc = "fq" }, peer.XDP, "qdisc (fq)", false},
+		{"generic XDP", func(f *facts) { f.xdp = "generic" }, peer.XDP, "wrong hook mode: XDP on the receiver is generic, not native", false},
+		{"no XDP", func(f *facts) { f.xdp = "none" }, peer.XDP, "wrong hook mode", false},
+		{"XDP before nft", func(*facts) {}, peer.NetdevIn, "wrong hook mode: XDP on the receiver is native, not none", false},
+		{"packet socket", func(f *facts) { f.packetSockets = 1 }, peer.XDP, "1 packet sockets", false},
+		{"conntrack", func(f *facts) { f.tracked, f.trackedMax = 5, 10 }, peer.XDP, "conntrack follows", false},
+		{"conntrack full", func(f *facts) { f.tracked, f.trackedMax = 10, 10 }, peer.XDP, "conntrack table is full", false},
+		{"conntrack not in the path", func(f *facts) { f.xdp = "none" }, peer.Application, "conntrack does not follow", true},
+		{"conntrack full where it is wanted", func(f *facts) { f.xdp, f.tracked, f.trackedMax = "none", 10, 10 }, peer.Application, "conntrack table is full", true},
+		{"native XDP where it should be generic", func(*facts) {}, peer.XDPGeneric, "XDP on the receiver is native, not generic", false},
 	} {
 		f := good
 		c.spoil(&f)
-		got := f.broken(c.hook)
+		got := f.broken(c.hook, c.tracks, true)
 		if len(got) != 1 || !strings.Contains(got[0], c.want) {
 			t.Errorf("%s: %q, want one line with %q", c.name, got, c.want)
 		}
@@ -141,7 +145,10 @@ func TestFiguresOfALadder(t *testing.T) {
 
 func TestBoundsFollowFromWhichRungWasLimited(t *testing.T) {
 	six := [][2]float64{{1e6, 1e6}, {1e6, 1e6}, {1e6, 1e6}, {1e6, 1e6}, {1e6, 1e6}, {1e6, 1e6}}
-	limit := func(g *Rung) *Rung { g.Windows[3].Saturated = false; return g }
+	limit := func(g *Rung) *Rung {
+		g.Windows[3].Saturated, g.Windows[3].Limit = false, "the generator was the limit"
+		return g
+	}
 	for _, c := range []struct {
 		name      string
 		g, base   *Rung

@@ -14,19 +14,26 @@ import (
 	"levee/internal/peer"
 )
 
-// Options of a ladder. The zero value measures all rungs with the demo policy for about two minutes.
+// Options of a ladder. The zero value measures all rungs, both families, for about five minutes.
 type Options struct {
 	Policy     []byte // text of levee's policy; nil for the demo policy, of which the peers have the rules
 	PolicyName string
-	Rungs      []string      // names, empty for all
-	Rounds     int           // 0 for 6; fewer have no 95 % interval of a median
-	Window     time.Duration // 0 for 1 s
-	Warmup     time.Duration // 0 for 300 ms
-	Attempts   int           // at a round that is disturbed, 0 for 3
-	Quick      bool          // windows of 250 ms: a look, not a figure to quote
-	Seed       uint64        // of the floods
-	Command    string        // to repeat it, for the report
-	// Progress, if given, is told what is measured now and how much is left.
+	Rungs      []string // names, empty for all
+	// Families that are measured, IPv4 and IPv6; empty for both. The figures of a rung are those of
+	// the first, and by_family has all.
+	Families []string
+	// Traffic names the floods of the mix (TrafficNames); empty for udp alone, which is the only one that
+	// the application's rungs can take.
+	Traffic  []string
+	Rounds   int           // 0 for 12, quick 6; fewer than 6 have no 95 % interval of a median
+	Window   time.Duration // 0 for 500 ms, quick 150 ms
+	Warmup   time.Duration // 0 for 100 ms, quick 50 ms
+	Attempts int           // at a round that is disturbed, 0 for 3
+	Quick    bool          // few short windows: a look, not a figure to quote
+	Budget   time.Duration // after which no round is tried again; 0 for no bound
+	Seed     uint64        // of the floods
+	Command  string        // to repeat it, for the report
+	// Progress, if given, is told what is measured now and how much is done.
 	Progress func(doing string, done, total int)
 	// During, if given, watches each window (during.go).
 	During func(cpu int, wait func() error) error
@@ -34,18 +41,40 @@ type Options struct {
 
 // Limits of Options.
 const (
-	minRounds   = 6 // of fewer values no order statistic bounds the median at 95 %
-	maxRounds   = 1000
-	quickWindow = 250 * time.Millisecond
-	maxWindow   = time.Minute
+	minRounds = 6 // of fewer values no order statistic bounds the median at 95 %
+	maxRounds = 1000
+	maxWindow = time.Minute
+)
+
+// defaults are what is measured if nothing else is said.
+type defaults struct {
+	rounds         int
+	window, warmup time.Duration
+}
+
+// As long windows as six minutes have room for, and rather more rounds than longer windows, because what
+// disturbs this kind of machine comes and goes within seconds (decision 0018). Comparisons of few
+// things have the time for long ones.
+var (
+	full      = defaults{12, 500 * time.Millisecond, 100 * time.Millisecond}
+	quick     = defaults{6, 150 * time.Millisecond, 50 * time.Millisecond}
+	long      = defaults{6, time.Second, 300 * time.Millisecond}
+	longQuick = defaults{6, 250 * time.Millisecond, 150 * time.Millisecond}
 )
 
 func (o *Options) complete() error {
+	if o.Quick {
+		return o.completeWith(quick)
+	}
+	return o.completeWith(full)
+}
+
+func (o *Options) completeWith(d defaults) error {
 	if o.Policy == nil {
 		o.Policy, o.PolicyName = examples.Demo, examples.DemoName
 	}
 	if o.Rounds == 0 {
-		o.Rounds = minRounds
+		o.Rounds = d.rounds
 	}
 	if o.Rounds < minRounds || o.Rounds > maxRounds {
 		return fmt.Errorf("%d rounds: a 95 %% interval of a median needs %d or more (and %d are enough)", o.Rounds, minRounds, maxRounds)
@@ -57,16 +86,10 @@ func (o *Options) complete() error {
 		return fmt.Errorf("%d attempts at a round: there must be 1 to %d", o.Attempts, maxRounds)
 	}
 	if o.Window == 0 {
-		o.Window = time.Second
-		if o.Quick {
-			o.Window = quickWindow
-		}
+		o.Window = d.window
 	}
 	if o.Warmup == 0 {
-		o.Warmup = 300 * time.Millisecond
-		if o.Quick {
-			o.Warmup = 150 * time.Millisecond
-		}
+		o.Warmup = d.warmup
 	}
 	if o.Window < 50*time.Millisecond || o.Window > maxWindow || o.Warmup < 0 || o.Warmup > maxWindow {
 		return fmt.Errorf("windows of %v after %v of warm-up: windows last 50ms to %v, warm-up at most %[3]v", o.Window, o.Warmup, maxWindow)
@@ -74,34 +97,36 @@ func (o *Options) complete() error {
 	if o.Progress == nil {
 		o.Progress = func(string, int, int) {}
 	}
+	return errors.Join(
+		choose(&o.Families, "family", []string{IPv4, IPv6}, nil),
+		choose(&o.Traffic, "flood", TrafficNames, []string{"udp"}))
+}
+
+// choose checks a choice and puts it into the order of the list; none is what is usual, or all.
+func choose(chosen *[]string, what string, list, usual []string) error {
+	if len(*chosen) == 0 {
+		*chosen = usual
+	}
+	if len(*chosen) == 0 {
+		*chosen = list
+	}
+	for _, c := range *chosen {
+		if !slices.Contains(list, c) {
+			return fmt.Errorf("there is no %s %q: there are %q", what, c, list)
+		}
+	}
+	*chosen = slices.DeleteFunc(slices.Clone(list), func(l string) bool { return !slices.Contains(*chosen, l) })
 	return nil
 }
 
-// rungs are the places that the ladder knows, fastest first.
-func (o *Options) rungs() ([]peer.Defence, error) {
-	all := []peer.Defence{peer.XDPDrop(), peer.Levee(o.PolicyName, o.Policy), peer.XDPFilter(), peer.NFT(), peer.IPTables()}
-	if len(o.Rungs) == 0 {
-		return all, nil
-	}
-	var names []string
-	for _, d := range all {
-		names = append(names, d.Name())
-	}
-	for _, n := range o.Rungs {
-		if !slices.Contains(names, n) {
-			return nil, fmt.Errorf("there is no rung %q: the rungs are %q", n, names)
-		}
-	}
-	return slices.DeleteFunc(all, func(d peer.Defence) bool { return !slices.Contains(o.Rungs, d.Name()) }), nil
-}
-
-// Ladder measures the rungs. It needs root and two cores. An error means that there is no report;
-// a rung that could not be measured says so in the report instead.
+// Ladder measures the rungs. It needs root and two cores. An error means that there is no report, except
+// when ctx ends: then the report, which is marked incomplete, has what was measured until then, and
+// the error matches ctx's. A rung that could not be measured says so in the report instead.
 func Ladder(ctx context.Context, o Options) (*Report, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
-	defences, err := o.rungs()
+	entries, err := o.rungs()
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
@@ -111,43 +136,73 @@ func Ladder(ctx context.Context, o Options) (*Report, error) {
 	if os.Geteuid() != 0 {
 		return nil, kernel.Refuse(os.ErrPermission, "measuring needs root: sudo levee bench ladder")
 	}
+	if !lab.HaveIPv6() {
+		o.Families = slices.DeleteFunc(o.Families, func(f string) bool { return f == IPv6 })
+		if len(o.Families) == 0 {
+			return nil, kernel.Refuse(nil, "this kernel runs without IPv6: measure --family 4")
+		}
+	}
+	return o.inLab(ctx, func(b *bench) (*Report, []peer.Defence, error) {
+		if err := b.listen(); err != nil {
+			return nil, nil, err
+		}
+		r := newReport(&o, b)
+		var defences []peer.Defence
+		for _, e := range entries {
+			g := &Rung{Name: e.Name(), Group: e.group, What: e.Describe(), Rules: e.Rules(), Windows: []Window{}}
+			if err := o.unfit(e); err != nil {
+				g.Missing, g.absent = err.Error(), true
+			}
+			r.Rungs = append(r.Rungs, g)
+			defences = append(defences, e.Defence)
+		}
+		return r, defences, nil
+	})
+}
+
+// inLab measures in a lab of its own what prepare lists, and summarises it.
+func (o *Options) inLab(ctx context.Context, prepare func(*bench) (*Report, []peer.Defence, error)) (r *Report, err error) {
 	// The lab stays for the tidying up after an interrupted window; Close removes it.
 	l, err := lab.New(context.WithoutCancel(ctx), lab.Standard())
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
-	b, err := newBench(l, &o)
+	defer func() { err = errors.Join(err, l.Close()) }()
+	b, err := newBench(l, o)
 	if err != nil {
 		return nil, err
 	}
-	r := newReport(&o, b)
-	for _, d := range defences {
-		r.Rungs = append(r.Rungs, &Rung{Name: d.Name(), What: d.Describe(), Rules: d.Rules(), Windows: []Window{}})
+	defer func() { err = errors.Join(err, b.close()) }() // before the lab
+	r, defences, err := prepare(b)
+	if err != nil {
+		return nil, err
 	}
 	err = b.pinned(func() error { return b.rounds(ctx, defences, r) })
-	if err != nil {
-		return nil, errors.Join(err, l.Close())
+	if err != nil && ctx.Err() == nil {
+		return nil, err
 	}
+	r.Incomplete = err != nil
 	r.summarise()
-	return r, l.Close()
+	return r, err
 }
 
 // rounds goes through the rungs forwards and backwards in turn, so that a drift of the machine falls on
 // all alike. Where the first round gives no figure to any rung, there is no second.
 func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) error {
 	total := b.Rounds * len(defences)
+	begun := time.Now()
 	for round := range b.Rounds {
 		for n := range defences {
 			i := n
 			if round%2 == 1 {
 				i = len(defences) - 1 - n
 			}
-			b.Progress(fmt.Sprintf("round %d of %d: %s", round+1, b.Rounds, defences[i].Name()), round*len(defences)+n, total)
+			done := round*len(defences) + n
+			b.Progress(fmt.Sprintf("round %d of %d: %s", round+1, b.Rounds, defences[i].Name()), done, total)
 			if r.Rungs[i].Missing != "" {
 				continue
 			}
-			err := b.round(ctx, defences[i], round, r.Rungs[i])
+			err := b.round(ctx, defences[i], round, r.Rungs[i], func() bool { return b.late(time.Since(begun), done, total) })
 			if ctx.Err() != nil {
 				return fmt.Errorf("bench: interrupted: %w", ctx.Err())
 			}
@@ -163,21 +218,34 @@ func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) 
 	return nil
 }
 
-// round measures one rung once; a round with a window that has no figure is tried again, and what was
-// measured before is kept.
-func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung) error {
+// late tells whether a try more would exceed the budget, the rest going on at the pace seen.
+func (b *bench) late(elapsed time.Duration, done, total int) bool {
+	if b.Budget == 0 {
+		return false
+	}
+	pace := elapsed / time.Duration(done+1)
+	return elapsed+pace*time.Duration(total-done) > b.Budget
+}
+
+// round measures one rung once; floods whose window has no figure, or was not saturated because the
+// generator paused, are tried again, and what was measured before is kept.
+func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool) error {
+	done := map[string]bool{}
 	for attempt := range b.Attempts {
-		windows, err := b.visit(ctx, d)
-		if err != nil {
-			return err
-		}
-		good := true
+		windows, err := b.visit(ctx, d, func(t traffic) bool { return !done[t.family] })
+		again := map[string]bool{}
 		for _, w := range windows {
 			w.Round, w.Attempt = round, attempt
 			g.Windows = append(g.Windows, w)
-			good = good && len(w.Invalid) == 0
+			again[w.Family] = again[w.Family] || len(w.Invalid) > 0 || w.paused()
 		}
-		if good {
+		if err != nil {
+			return err
+		}
+		for family, a := range again {
+			done[family] = !a
+		}
+		if !slices.ContainsFunc(b.mix, func(t traffic) bool { return !done[t.family] }) || late() {
 			break
 		}
 	}

@@ -46,6 +46,14 @@ func newTestBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := b.listen(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return b
 }
 
@@ -131,7 +139,7 @@ func TestARungThatMiscountsGetsNoFigure(t *testing.T) {
 // wantInvalid takes one window of a defence, which must give a reason.
 func wantInvalid(t *testing.T, b *bench, d peer.Defence, reason string) {
 	t.Helper()
-	if err := d.Install(t.Context(), peer.Site{Host: b.server, Device: b.device}); err != nil {
+	if err := d.Install(t.Context(), peer.Site{Host: b.server, Device: b.device, Sink: b.sink}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {

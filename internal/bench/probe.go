@@ -19,8 +19,11 @@ type sample struct {
 	at       time.Time
 	skew     time.Duration // how long reading took
 	received uint64
-	thread   time.Duration // run time of the receiving thread
+	reached  uint64        // datagrams that the application has taken
+	thread   schedule      // of the receiving thread
+	app      time.Duration // run time of the application
 	cpu      cpuTimes
+	hardware []float64 // nil without such counters
 }
 
 // maxSkew is the longest that taking a sample may last: 0.02 % of a window of one second.
@@ -37,27 +40,46 @@ func (b *bench) take() (sample, error) {
 		}
 		s.at = before
 		s.received = c[peer.Received]
-		if s.thread, err = runTime(b.napi); err != nil {
+		if s.thread, err = readSchedule(b.napi); err != nil {
+			return s, err
+		}
+		if b.sink != nil {
+			if s.reached, err = b.sink.Received(); err != nil {
+				return s, err
+			}
+			if s.app, err = b.sink.RunTime(); err != nil {
+				return s, err
+			}
+		}
+		if s.hardware, err = b.hardware.counts(); err != nil {
 			return s, err
 		}
 		if s.skew = time.Since(before); s.skew <= maxSkew {
 			break
 		}
 	}
-	var err error
-	s.cpu, err = readCPU(b.receiverCPU)
+	text, err := b.procStat()
+	if err != nil {
+		return s, err
+	}
+	s.cpu, err = parseCPU(text, b.receiverCPU)
 	return s, err
 }
 
-// runTime is the time that a thread has run: the first field of /proc/PID/schedstat, in ns.
-func runTime(pid int) (time.Duration, error) {
+// schedule is what the scheduler says of a thread: the time that it ran, and that it could have run while
+// something else did.
+type schedule struct{ ran, waited time.Duration }
+
+// readSchedule reads the first two fields of /proc/PID/schedstat, in ns.
+func readSchedule(pid int) (s schedule, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
-	if err != nil {
-		return 0, fmt.Errorf("reading the run time of the receiving thread: %w", err)
+	if err == nil {
+		_, err = fmt.Sscan(string(text), (*int64)(&s.ran), (*int64)(&s.waited))
 	}
-	first, _, _ := strings.Cut(string(text), " ")
-	ns, err := strconv.ParseInt(first, 10, 64)
-	return time.Duration(ns), err
+	if err != nil {
+		return s, fmt.Errorf("reading the run time of the receiving thread: %w", err)
+	}
+	return s, nil
 }
 
 // cpuTimes are of /proc/stat, in clock ticks.
@@ -66,12 +88,9 @@ type cpuTimes struct {
 	steal, allOfThem uint64 // of all cores
 }
 
-func readCPU(cpu int) (cpuTimes, error) {
+func readProcStat() (string, error) {
 	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return cpuTimes{}, err
-	}
-	return parseCPU(string(text), cpu)
+	return string(text), err
 }
 
 // parseCPU reads the lines "cpu" and "cpuN": user nice system idle iowait irq softirq steal; guest times
@@ -120,11 +139,13 @@ func (c cpuTimes) stolen(before cpuTimes) float64 {
 type stack struct {
 	received  uint64 // packets that reached IP, both families
 	delivered uint64 // packets that IP handed to a protocol of this host
+	overflow  uint64 // datagrams for which their socket had no room
 	martians  uint64 // packets that IP dropped because of their addresses
+	tracker   uint64 // flows that conntrack refused or threw out, its table being full
 }
 
-// readStack reads /proc/net of the calling thread's namespace.
-func readStack() (stack, error) {
+// readStack reads /proc/net of the calling thread's namespace; martians are those of a core.
+func readStack(cpu int) (stack, error) {
 	var s stack
 	for _, file := range []string{"snmp", "netstat"} {
 		c, err := readTable("/proc/thread-self/net/" + file)
@@ -133,16 +154,61 @@ func readStack() (stack, error) {
 		}
 		s.received += c["Ip.InReceives"]
 		s.delivered += c["Ip.InDelivers"]
+		s.overflow += c["Udp.RcvbufErrors"] + c["Udp.MemErrors"]
 		s.martians += c["Ip.InHdrErrors"] + c["Ip.InAddrErrors"] + c["IpExt.InNoRoutes"] + c["TcpExt.IPReversePathFilter"]
 	}
 	six, err := readPairs("/proc/thread-self/net/snmp6")
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil // no IPv6
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // no IPv6
+		return s, err
 	}
 	s.received += six["Ip6InReceives"]
 	s.delivered += six["Ip6InDelivers"]
+	s.overflow += six["Udp6RcvbufErrors"] + six["Udp6MemErrors"]
 	s.martians += six["Ip6InHdrErrors"] + six["Ip6InAddrErrors"] + six["Ip6InNoRoutes"]
+	routes, err := readPerCPU("/proc/thread-self/net/stat/rt_cache")
+	if err != nil {
+		return s, err
+	}
+	// One row a core, and the counts of all namespaces: other cores are none of ours.
+	if cpu < len(routes) {
+		s.martians += routes[cpu]["in_martian_src"] + routes[cpu]["in_martian_dst"]
+	}
+	tracker, err := readPerCPU("/proc/thread-self/net/stat/nf_conntrack")
+	for _, c := range tracker {
+		s.tracker += c["drop"] + c["early_drop"]
+	}
 	return s, err
+}
+
+// readPerCPU reads a line of names, and below it one of hexadecimal values for each core; nothing where there
+// is no such file.
+func readPerCPU(path string) ([]map[string]uint64, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	names := strings.Fields(lines[0])
+	var out []map[string]uint64
+	for _, l := range lines[1:] {
+		values := strings.Fields(l)
+		if len(values) != len(names) {
+			return nil, fmt.Errorf("%s has an unknown form", path)
+		}
+		row := map[string]uint64{}
+		for i, v := range values {
+			n, err := strconv.ParseUint(v, 16, 64)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			row[names[i]] = n
+		}
+		out = append(out, row)
+	}
+	return out, nil
 }
 
 // readTable reads lines of names, each followed by one of values under the same heading.

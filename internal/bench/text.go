@@ -1,41 +1,33 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
 
-// Text prints the report for a person.
+// Text prints the report for a person: a table for each family, fastest first.
 func (r *Report) Text(w io.Writer) error {
 	fmt.Fprintf(w, "%s, %s MHz, %d cores; Linux %s\n", r.Machine.CPU, r.Machine.MHz, r.Machine.Cores, r.Machine.Kernel)
-	fmt.Fprintf(w, "%d rounds of %d ms a flood after %d ms of warm-up; one core receives; as many packets of each flood:\n", r.Rounds, r.WindowMS, r.WarmupMS)
-	for _, t := range r.Traffic {
-		fmt.Fprintf(w, "  %s\n", t.What)
+	fmt.Fprintf(w, "%d rounds of %d ms a flood after %d ms of warm-up; one core receives; as many packets of each flood\n", r.Rounds, r.WindowMS, r.WarmupMS)
+	families := r.Families
+	if len(families) == 0 {
+		families = []string{""}
 	}
-	fmt.Fprintln(w)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "rung\tMpps\t95 % interval\tns/packet\tof xdp drop\tby ns\tlevee does\tby ns")
-	for _, g := range r.Rungs {
-		fmt.Fprintln(t, g.row())
-	}
-	if err := t.Flush(); err != nil {
-		return err
+	for _, family := range families {
+		if err := r.table(w, family); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintln(w)
 	for _, g := range r.Rungs {
-		fmt.Fprintf(w, "%s: %s\n", g.Name, g.What)
-		if g.Missing != "" {
-			fmt.Fprintf(w, "  not measured: %s\n", g.Missing)
-		}
-		for _, why := range g.Why {
-			fmt.Fprintf(w, "  no figure: %s\n", why)
-		}
-		if g.AtLeast {
-			fmt.Fprintln(w, "  at least: the generator was the limit in some windows, not this rung")
-		}
+		g.remarks(w, families)
 	}
+	fmt.Fprintln(w, "ns, cycles, and what is compared by them: run time of receiver and application for a packet; >= at least, the generator was the limit")
 	for _, c := range r.Caveats {
 		fmt.Fprintln(w, c)
 	}
@@ -43,30 +35,98 @@ func (r *Report) Text(w io.Writer) error {
 	return err
 }
 
-// row is a line of the table.
-func (g *Rung) row() string {
-	if g.MedianPPS == nil {
-		return g.Name + "\tno figure"
+// table prints the figures of a family.
+func (r *Report) table(w io.Writer, family string) error {
+	fmt.Fprintln(w)
+	for _, t := range r.Traffic {
+		if t.Family == family {
+			fmt.Fprintf(w, "%s\n", t.What)
+		}
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "rung\tMpps\t95 % interval\tns\tof xdp drop\tlevee does\tcycles\tCPU\tapplication")
+	for _, g := range r.sorted(family) {
+		fmt.Fprintln(t, g.Name+"\t"+g.of(family).row())
+	}
+	return t.Flush()
+}
+
+// sorted is the rungs by the time that a packet costs, which also tells those apart that the generator
+// could not saturate; those without a figure come last.
+func (r *Report) sorted(family string) []*Rung {
+	key := func(g *Rung) float64 {
+		if f := g.of(family); f != nil && f.NsPerPacket != nil {
+			return *f.NsPerPacket
+		}
+		return math.Inf(1)
+	}
+	out := slices.Clone(r.Rungs)
+	slices.SortStableFunc(out, func(a, b *Rung) int { return cmp.Compare(key(a), key(b)) })
+	return out
+}
+
+// row is the cells of a line of the table.
+func (f *Figures) row() string {
+	if f == nil || f.MedianPPS == nil {
+		return "no figure"
 	}
 	atLeast := ""
-	if g.AtLeast {
+	if f.AtLeast {
 		atLeast = ">="
 	}
-	cells := []string{g.Name, fmt.Sprintf("%s%.2f", atLeast, *g.MedianPPS/1e6),
-		fmt.Sprintf("%.2f-%.2f", g.Interval[0]/1e6, g.Interval[1]/1e6), fmt.Sprintf("%.0f", *g.NsPerPacket)}
-	if x := g.ToXDPDrop; x != nil {
-		cells = append(cells, sign[x.Bound]+fmt.Sprintf("%.2f", x.Median), fmt.Sprintf("%.2f", x.Busy))
-	} else {
-		cells = append(cells, "-", "-")
+	cells := []string{atLeast + mpps(*f.MedianPPS), "-", fmt.Sprintf("%.0f", *f.NsPerPacket), "-", "-", "-", "-", "-"}
+	if f.Interval != nil {
+		cells[1] = mpps(f.Interval[0]) + "-" + mpps(f.Interval[1])
 	}
-	if l := g.ToLevee; l != nil {
-		cells = append(cells, sign[inverse[l.Bound]]+fmt.Sprintf("%.2f x", 1/l.Median), fmt.Sprintf("%.2f x", 1/l.Busy))
+	if x := f.ToXDPDrop; x != nil {
+		cells[3] = fmt.Sprintf("%.3f", x.Busy)
+	}
+	if l := f.ToLevee; l != nil {
+		cells[4] = fmt.Sprintf("%.2f x", 1/l.Busy)
+	}
+	if f.CyclesPerPacket != nil {
+		cells[5] = fmt.Sprintf("%.0f", *f.CyclesPerPacket)
+	}
+	if f.ReceivingCPU != nil && f.ApplicationCPU != nil {
+		cells[6] = fmt.Sprintf("%.0f+%.0f %%", 100**f.ReceivingCPU, 100**f.ApplicationCPU)
+	}
+	if f.ReachedPPS != nil {
+		cells[7] = mpps(*f.ReachedPPS)
 	}
 	return strings.Join(cells, "\t")
 }
 
-// sign marks a bound, inverse is that of 1/ratio.
-var (
-	sign    = map[string]string{"at least": ">=", "at most": "<=", "unknown": "~"}
-	inverse = map[string]string{"at least": "at most", "at most": "at least", "unknown": "unknown"}
-)
+func mpps(pps float64) string {
+	if pps == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%.2f", pps/1e6)
+}
+
+// remarks prints what a rung is and what has to be said of its figures.
+func (g *Rung) remarks(w io.Writer, families []string) {
+	fmt.Fprintf(w, "%s: %s\n", g.Name, g.What)
+	if g.Missing != "" {
+		fmt.Fprintf(w, "  not measured: %s\n", g.Missing)
+	}
+	for _, family := range families {
+		f := g.of(family)
+		if f == nil {
+			continue
+		}
+		head := ""
+		if family != "" {
+			head = family + ": "
+		}
+		for _, why := range f.Why {
+			if f.MedianPPS == nil {
+				fmt.Fprintf(w, "  %sno figure: %s\n", head, why)
+			} else {
+				fmt.Fprintf(w, "  %s%d rounds only: %s\n", head, f.GoodRuns, why)
+			}
+		}
+		for _, l := range f.Limits {
+			fmt.Fprintf(w, "  %sat least: %s\n", head, l)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"levee/internal/kernel"
 	"levee/internal/lab"
 	"levee/internal/peer"
+	"levee/internal/sink"
 )
 
 // bench is a lab that is ready to be measured in.
@@ -24,14 +25,21 @@ type bench struct {
 	receiverCPU   int
 	generatorCPU  int
 	mix           []traffic
+	sink          *sink.Sink // nil if no rung needs the application
+	hardware      *hardware
+	procStat      func() (string, error) // /proc/stat
+	rate          float64                // packets a second of the generator, 0 for as fast as it goes
+	flows         float64                // new flows a second that conntrack was seen to take
 }
 
 func newBench(l *lab.Lab, o *Options) (*bench, error) {
-	b := &bench{Options: o, server: l.Host(lab.Server), world: l.Host(lab.World)}
-	in, out := b.server.Devices[0], b.world.Devices[0]
+	b := &bench{Options: o, server: l.Host(lab.Server), world: l.Host(lab.World), procStat: readProcStat}
+	in, out := &b.server.Devices[0], &b.world.Devices[0]
 	b.device, b.napi = in.Name, in.NAPI
 	b.receiverCPU, b.generatorCPU = in.CPU, out.CPU
-	b.mix = floods(in.IPv4.Addr())
+	for _, family := range o.Families {
+		b.mix = append(b.mix, floods(o.Traffic, family, in)...)
+	}
 	switch {
 	case in.NAPI == 0:
 		return nil, kernel.Refuse(nil, "this kernel does not say which thread receives (needs Linux 6.8)")
@@ -40,50 +48,45 @@ func newBench(l *lab.Lab, o *Options) (*bench, error) {
 	}
 	// What else runs on this machine shall wait for the receiver, as it does for the soft interrupt in
 	// which most drivers receive.
-	if err := unix.Setpriority(unix.PRIO_PROCESS, b.napi, -20); err != nil {
+	if err := unix.Setpriority(unix.PRIO_PROCESS, b.napi, receiverNice); err != nil {
 		return nil, fmt.Errorf("raising the priority of the receiving thread: %w", err)
 	}
+	b.hardware = openHardware(b.receiverCPU)
 	return b, nil
 }
 
-// pinned runs f on the generator's core, so that what this process does is never at the receiver's
-// expense.
-func (b *bench) pinned(f func() error) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var old, set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &old); err != nil {
-		return fmt.Errorf("reading the allowed cores: %w", err)
-	}
-	set.Set(b.generatorCPU)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return fmt.Errorf("running on core %d: %w", b.generatorCPU, err)
-	}
-	defer func() { _ = unix.SchedSetaffinity(0, &old) }() // was allowed before
-	prio, err := unix.Getpriority(unix.PRIO_PROCESS, 0)   // 20 - nice, of this thread
-	if err == nil {
-		err = unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
-	}
-	if err != nil {
-		return fmt.Errorf("raising the priority of the measuring thread: %w", err)
-	}
-	defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, 0, 20-prio) }()
-	return f()
+// listen starts the application.
+func (b *bench) listen() (err error) {
+	b.sink, err = sink.Listen(b.server, floodPort, b.receiverCPU, true)
+	return err
 }
 
-// visit installs a defence, measures one window for each traffic of the mix, and removes it.
-func (b *bench) visit(ctx context.Context, d peer.Defence) (windows []Window, err error) {
-	site := peer.Site{Host: b.server, Device: b.device}
+// close ends what newBench and listen have started.
+func (b *bench) close() error {
+	b.hardware.close()
+	if b.sink == nil {
+		return nil
+	}
+	return b.sink.Close()
+}
+
+// visit installs a defence, measures one window for each traffic of the mix that is wanted, and removes it.
+// What was measured before an error is kept.
+func (b *bench) visit(ctx context.Context, d peer.Defence, wanted func(traffic) bool) (windows []Window, err error) {
+	site := peer.Site{Host: b.server, Device: b.device, Sink: b.sink}
 	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx))) }()
 	if err := d.Install(ctx, site); err != nil {
 		return nil, err
 	}
 	for _, t := range b.mix {
+		if !wanted(t) {
+			continue
+		}
 		w, err := b.window(ctx, d, t)
 		if err != nil {
-			return nil, err
+			return windows, err
 		}
-		w.Traffic = t.name
+		w.Traffic, w.Family = t.name, t.family
 		windows = append(windows, *w)
 	}
 	return windows, nil
@@ -91,8 +94,8 @@ func (b *bench) visit(ctx context.Context, d peer.Defence) (windows []Window, er
 
 // ends are the counts that must balance, read while nothing is sent.
 type ends struct {
-	received, refused, dropped uint64
-	stack                      stack
+	received, refused, dropped, reached uint64
+	stack                               stack
 }
 
 func (b *bench) ends(ctx context.Context, d peer.Defence) (e ends, err error) {
@@ -102,7 +105,7 @@ func (b *bench) ends(ctx context.Context, d peer.Defence) (e ends, err error) {
 			return err
 		}
 		e.received = c[peer.Received]
-		e.stack, err = readStack()
+		e.stack, err = readStack(b.receiverCPU)
 		return err
 	})
 	if err != nil {
@@ -116,23 +119,38 @@ func (b *bench) ends(ctx context.Context, d peer.Defence) (e ends, err error) {
 	if err != nil {
 		return e, err
 	}
+	if b.sink != nil {
+		if e.reached, err = b.sink.Received(); err != nil {
+			return e, err
+		}
+	}
 	e.dropped, err = d.Dropped(ctx)
 	return e, err
 }
 
-// window measures: counts, flood on, warm-up, sample, window, sample, flood off, counts.
+// window measures: counts, flood on, warm-up, sample, window, sample, flood off, counts. Where a condition is
+// broken from the start nothing is sent.
 func (b *bench) window(ctx context.Context, d peer.Defence, t traffic) (*Window, error) {
-	w := &Window{ticks: float64(clockTick) / float64(b.Window)}
+	if tracks(d) {
+		if err := b.server.Forget(); err != nil {
+			return nil, err
+		}
+	}
+	length := b.length(d)
+	w := &Window{ticks: float64(clockTick) / float64(length), application: d.Hook() == peer.Application}
 	before, err := b.inspect()
 	if err != nil {
 		return nil, err
+	}
+	if w.Invalid = before.broken(d.Hook(), tracks(d), false); len(w.Invalid) > 0 {
+		return w, nil
 	}
 	first, err := b.ends(ctx, d)
 	if err != nil {
 		return nil, err
 	}
 	stop, wait := b.start(ctx, t)
-	start, end, err := b.between(ctx)
+	start, end, err := b.between(ctx, length)
 	stop()
 	sent, genErr := wait()
 	if err = errors.Join(err, genErr); err != nil {
@@ -149,26 +167,50 @@ func (b *bench) window(ctx context.Context, d peer.Defence, t traffic) (*Window,
 	if err != nil {
 		return nil, err
 	}
-	w.conditions = before.broken(d.Hook())
-	if len(w.conditions) == 0 {
-		w.conditions = after.broken(d.Hook())
-	}
-	if skew := start.skew + end.skew; skew > b.Window/200 {
-		w.conditions = append(w.conditions, fmt.Sprintf("reading the counters took %v, too long for a window of %v", skew, b.Window))
+	w.conditions = after.broken(d.Hook(), tracks(d), true)
+	if skew := start.skew + end.skew; skew > length/200 {
+		w.conditions = append(w.conditions, fmt.Sprintf("reading the counters took %v, too long for a window of %v", skew, length))
 	}
 	w.fill(start, end)
 	w.balance(sent, first, last, d.Hook())
+	if w.Tracked = after.tracked; tracks(d) {
+		b.flows = max(b.flows, float64(w.Received)/sent.Duration.Seconds())
+	}
 	w.judge()
 	return w, nil
+}
+
+// Where conntrack follows the flood, its table has to hold a flow for each packet of a run: its size is
+// one for the whole machine, and not levee's to change.
+const (
+	tableShare = 0.8 // of the table that a run may fill
+	firstFlows = 1e6 // flows a second, before any was measured
+	leastTrack = 50 * time.Millisecond
+)
+
+// length is that of a window of a defence, shorter for one that fills the conntrack table.
+func (b *bench) length(d peer.Defence) time.Duration {
+	room := number("nf_conntrack_max")
+	if !tracks(d) || room == 0 {
+		return b.Window
+	}
+	seconds := tableShare * float64(room) / max(b.flows, firstFlows)
+	return min(b.Window, max(leastTrack, time.Duration(seconds*float64(time.Second))-b.Warmup))
 }
 
 func (w *Window) fill(start, end sample) {
 	wall := end.at.Sub(start.at)
 	w.Seconds = wall.Seconds()
 	w.Packets = end.received - start.received
+	w.Reached = end.reached - start.reached
 	w.CoreBusy = end.cpu.busy(start.cpu)
-	w.ThreadBusy = min(1, float64(end.thread-start.thread)/float64(wall))
+	w.ThreadBusy = min(1, float64(end.thread.ran-start.thread.ran)/float64(wall))
+	w.ThreadWaited = min(1, float64(end.thread.waited-start.thread.waited)/float64(wall))
+	w.ApplicationBusy = min(1, float64(end.app-start.app)/float64(wall))
 	w.Steal = end.cpu.stolen(start.cpu)
+	for i := range end.hardware {
+		w.hardware = append(w.hardware, end.hardware[i]-start.hardware[i])
+	}
 }
 
 func (w *Window) balance(sent gen.Report, first, last ends, hook peer.Hook) {
@@ -176,14 +218,21 @@ func (w *Window) balance(sent gen.Report, first, last ends, hook peer.Hook) {
 	w.Refused = last.refused - first.refused
 	w.Received = last.received - first.received
 	w.Dropped = last.dropped - first.dropped
-	w.PassedOn = last.stack.received - first.stack.received
-	if hook == peer.LocalIn {
-		w.PassedOn = last.stack.delivered - first.stack.delivered
-	}
 	w.Martians = last.stack.martians - first.stack.martians
+	w.trackerDrops = last.stack.tracker - first.stack.tracker
+	switch hook {
+	case peer.Application:
+		w.Overflow = last.stack.overflow - first.stack.overflow
+	case peer.Socket:
+		w.PassedOn = last.reached - first.reached + last.stack.overflow - first.stack.overflow
+	case peer.LocalIn, peer.Prerouting:
+		w.PassedOn = last.stack.delivered - first.stack.delivered
+	default:
+		w.PassedOn = last.stack.received - first.stack.received
+	}
 }
 
-// start sends the flood as fast as it goes until stop.
+// start sends the flood until stop.
 func (b *bench) start(ctx context.Context, t traffic) (stop func(), wait func() (gen.Report, error)) {
 	ctx, stop = context.WithCancel(ctx)
 	type result struct {
@@ -196,7 +245,7 @@ func (b *bench) start(ctx context.Context, t traffic) (stop func(), wait func() 
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -15)
 		c := gen.Config{
 			Namespace: b.world.Namespace, Device: b.device, CPU: b.generatorCPU,
-			Frames: t.frames, Seed: b.Seed,
+			Frames: t.frames, Seed: b.Seed, Rate: b.rate,
 			Duration: 2*(b.Warmup+b.Window) + 10*time.Second, // bounded, should nobody stop it
 		}
 		if f := t.flood; t.frames == nil {
@@ -209,7 +258,7 @@ func (b *bench) start(ctx context.Context, t traffic) (stop func(), wait func() 
 }
 
 // between takes a sample after the warm-up and one after the window.
-func (b *bench) between(ctx context.Context) (start, end sample, err error) {
+func (b *bench) between(ctx context.Context, length time.Duration) (start, end sample, err error) {
 	// The generator needs a moment to load; the warm-up begins with its first packet.
 	if err = b.flowing(ctx); err != nil {
 		return
@@ -221,7 +270,7 @@ func (b *bench) between(ctx context.Context) (start, end sample, err error) {
 		if start, err = b.take(); err != nil {
 			return err
 		}
-		if err = b.during(ctx, b.Window); err != nil {
+		if err = b.during(ctx, length); err != nil {
 			return err
 		}
 		end, err = b.take()
@@ -243,17 +292,17 @@ func (b *bench) flowing(ctx context.Context) error {
 	return b.until(ctx, "no packet of the generator arrived", func(_, now uint64) bool { return now-first > minPackets/10 })
 }
 
-// drained waits until the receiver counts no more: its ring is empty.
+// drained waits until neither the receiver nor the application counts any more: ring and queue are empty.
 func (b *bench) drained(ctx context.Context) error {
 	return b.until(ctx, "packets still arrive after the generator ended", func(last, now uint64) bool { return now == last })
 }
 
-// until compares the receiver's count of packets with that 10 ms before.
+// until compares the count of packets with that 5 ms before.
 func (b *bench) until(ctx context.Context, otherwise string, ok func(last, now uint64) bool) error {
 	deadline := time.Now().Add(settleTime)
 	last, err := b.received()
 	for err == nil {
-		if err = sleep(ctx, 10*time.Millisecond); err != nil {
+		if err = sleep(ctx, 5*time.Millisecond); err != nil {
 			return err
 		}
 		var now uint64
@@ -267,13 +316,18 @@ func (b *bench) until(ctx context.Context, otherwise string, ok func(last, now u
 	return err
 }
 
+// received counts what the receiver has taken from its ring, and the application from its queue.
 func (b *bench) received() (n uint64, err error) {
 	err = b.server.Do(func() error {
 		c, err := lab.Counters(b.device)
 		n = c[peer.Received]
 		return err
 	})
-	return n, err
+	if err != nil || b.sink == nil {
+		return n, err
+	}
+	reached, err := b.sink.Received()
+	return n + reached, err
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -149,7 +149,7 @@ func address(nl *netlink.Handle, d, peer *Device) error {
 		own = append(own, netip.PrefixFrom(a, subnetBits(a)))
 	}
 	for _, p := range own {
-		if p.Addr().Is6() && !haveIPv6() {
+		if p.Addr().Is6() && !HaveIPv6() {
 			continue
 		}
 		a := &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}
@@ -161,7 +161,7 @@ func address(nl *netlink.Handle, d, peer *Device) error {
 		return fmt.Errorf("setting the device up: %w", err)
 	}
 	for _, a := range slices.Concat([]netip.Addr{peer.IPv4.Addr(), peer.IPv6.Addr()}, peer.Clients4, peer.Clients6) {
-		if a.Is6() && !haveIPv6() {
+		if a.Is6() && !HaveIPv6() {
 			continue
 		}
 		n := &netlink.Neigh{LinkIndex: d.Index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: net.HardwareAddr(peer.MAC[:])}
@@ -207,7 +207,7 @@ func routes(nl *netlink.Handle, h *Host, t Topology, host func(string) *Host) er
 }
 
 func route(nl *netlink.Handle, d *Device, to netip.Prefix, via netip.Addr) error {
-	if to.Addr().Is6() && !haveIPv6() {
+	if to.Addr().Is6() && !HaveIPv6() {
 		return nil
 	}
 	r := &netlink.Route{LinkIndex: d.Index, Dst: ipNet(to), Gw: via.AsSlice()}
@@ -228,8 +228,8 @@ func subnetBits(a netip.Addr) int {
 	return 64
 }
 
-// haveIPv6 tells whether the kernel runs IPv6 at all.
-func haveIPv6() bool {
+// HaveIPv6 tells whether the kernel runs IPv6 at all.
+func HaveIPv6() bool {
 	_, err := os.Stat("/proc/sys/net/ipv6/conf/all")
 	return err == nil
 }

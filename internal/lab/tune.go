@@ -26,7 +26,7 @@ func sysctls(forward bool) error {
 		{"ipv4/conf/all/log_martians", "0"},
 		{"ipv4/conf/default/log_martians", "0"},
 	}
-	if haveIPv6() {
+	if HaveIPv6() {
 		settings = append(settings,
 			setting{"ipv6/conf/all/disable_ipv6", "0"},
 			setting{"ipv6/conf/default/disable_ipv6", "0"},
@@ -37,7 +37,7 @@ func sysctls(forward bool) error {
 	}
 	if forward {
 		settings = append(settings, setting{"ipv4/ip_forward", "1"})
-		if haveIPv6() {
+		if HaveIPv6() {
 			settings = append(settings, setting{"ipv6/conf/all/forwarding", "1"})
 		}
 	}

@@ -7,26 +7,36 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"levee/internal/lab"
 )
 
-// NFT is nftables at netdev ingress.
-func NFT() Defence { return &nft{} }
-
-type nft struct{ site Site }
-
-func (*nft) Name() string  { return "nft netdev ingress" }
-func (*nft) Hook() Hook    { return NetdevIn }
-func (*nft) Rules() string { return fmt.Sprintf(nftRules, "eth0") }
-func (*nft) Describe() string {
-	return "nftables at netdev ingress, its first hook; the same rules, a counter each"
+// NFT is nftables at netdev ingress with the rules of the demo policy.
+func NFT() Defence {
+	return &nft{
+		name: "nft netdev ingress", table: "levee_demo", rules: nftRules,
+		what: "nftables at netdev ingress, its first hook; the same rules, a counter each",
+	}
 }
+
+// nft is a table of family netdev.
+type nft struct {
+	name, what, table string
+	rules             string // with %s for the device
+	site              Site
+}
+
+func (n *nft) Name() string     { return n.name }
+func (n *nft) Hook() Hook       { return NetdevIn }
+func (n *nft) Rules() string    { return fmt.Sprintf(n.rules, "eth0") }
+func (n *nft) Describe() string { return n.what }
 
 func (n *nft) Install(ctx context.Context, s Site) error {
 	n.site = s
 	if err := need("nft", "nftables"); err != nil {
 		return err
 	}
-	_, err := run(ctx, s.Host, fmt.Sprintf(nftRules, s.Device), "nft", "-f", "-")
+	_, err := run(ctx, s.Host, fmt.Sprintf(n.rules, s.Device), "nft", "-f", "-")
 	return err
 }
 
@@ -45,7 +55,7 @@ type nftListing struct {
 }
 
 func (n *nft) Dropped(ctx context.Context) (uint64, error) {
-	out, err := run(ctx, n.site.Host, "", "nft", "--json", "list", "table", "netdev", "levee_demo")
+	out, err := run(ctx, n.site.Host, "", "nft", "--json", "list", "table", "netdev", n.table)
 	if err != nil {
 		return 0, err
 	}
@@ -84,38 +94,72 @@ func nftDropped(listing []byte) (uint64, error) {
 }
 
 func (n *nft) Remove(ctx context.Context) error {
+	if n.site.Host == nil {
+		return nil // never installed
+	}
 	// Declared first, so that deleting what is not there is no error.
-	_, err := run(ctx, n.site.Host, "table netdev levee_demo {}\ndelete table netdev levee_demo\n", "nft", "-f", "-")
+	_, err := run(ctx, n.site.Host, fmt.Sprintf("table netdev %[1]s {}\ndelete table netdev %[1]s\n", n.table), "nft", "-f", "-")
 	return err
 }
 
-// IPTables is the chain INPUT of iptables and ip6tables.
-func IPTables() Defence { return &iptables{} }
+// IPTables is the chain INPUT of iptables and ip6tables with the rules of the demo policy.
+func IPTables() Defence {
+	return &iptables{
+		name: "iptables INPUT", hook: LocalIn, counts: chain{"filter", "INPUT"},
+		sets: ipsetRules, rules4: iptablesRules, rules6: ip6tablesRules,
+		what: "iptables and ip6tables, chain INPUT, as Debian ships them; the same rules, sets by ipset",
+	}
+}
 
-type iptables struct{ site Site }
+// chain is one of those that iptables has from the start.
+type chain struct{ table, name string }
 
-func (*iptables) Name() string  { return "iptables INPUT" }
-func (*iptables) Hook() Hook    { return LocalIn }
-func (*iptables) Rules() string { return ipsetRules + iptablesRules + ip6tablesRules }
-func (*iptables) Describe() string {
-	return "iptables and ip6tables, chain INPUT, as Debian ships them; the same rules, sets by ipset"
+// iptables are rules of iptables and of ip6tables, and the sets of both.
+type iptables struct {
+	name, what     string
+	hook           Hook
+	sets           string
+	rules4, rules6 string
+	counts         chain   // where the rules with target DROP are
+	further        []chain // with rules
+	site           Site
+}
+
+func (t *iptables) Name() string     { return t.name }
+func (t *iptables) Hook() Hook       { return t.hook }
+func (t *iptables) Describe() string { return t.what }
+
+func (t *iptables) Rules() string {
+	if t.rules4 == t.rules6 {
+		return t.sets + t.rules4
+	}
+	return t.sets + t.rules4 + t.rules6
+}
+
+// families are the programs, and what each loads its rules with.
+func (t *iptables) families() []struct{ list, restore, rules string } {
+	all := []struct{ list, restore, rules string }{{"iptables", "iptables-restore", t.rules4}}
+	if lab.HaveIPv6() {
+		all = append(all, struct{ list, restore, rules string }{"ip6tables", "ip6tables-restore", t.rules6})
+	}
+	return all
 }
 
 func (t *iptables) Install(ctx context.Context, s Site) error {
 	t.site = s
-	for program, pkg := range map[string]string{"iptables-restore": "iptables", "ipset": "ipset"} {
-		if err := need(program, pkg); err != nil {
+	if err := need("iptables-restore", "iptables"); err != nil {
+		return err
+	}
+	if t.sets != "" {
+		if err := need("ipset", "ipset"); err != nil {
+			return err
+		}
+		if _, err := run(ctx, s.Host, t.sets, "ipset", "restore"); err != nil {
 			return err
 		}
 	}
-	for _, step := range []struct{ program, input string }{
-		{"ipset", ipsetRules}, {"iptables-restore", iptablesRules}, {"ip6tables-restore", ip6tablesRules},
-	} {
-		var args []string
-		if step.program == "ipset" {
-			args = []string{"restore"}
-		}
-		if _, err := run(ctx, s.Host, step.input, step.program, args...); err != nil {
+	for _, f := range t.families() {
+		if _, err := run(ctx, s.Host, f.rules, f.restore); err != nil {
 			return err
 		}
 	}
@@ -124,14 +168,14 @@ func (t *iptables) Install(ctx context.Context, s Site) error {
 
 func (t *iptables) Dropped(ctx context.Context) (uint64, error) {
 	var sum uint64
-	for _, program := range []string{"iptables", "ip6tables"} {
-		out, err := run(ctx, t.site.Host, "", program, "-w", "-nvxL", "INPUT")
+	for _, f := range t.families() {
+		out, err := run(ctx, t.site.Host, "", f.list, "-w", "-t", t.counts.table, "-nvxL", t.counts.name)
 		if err != nil {
 			return 0, err
 		}
 		n, err := iptablesDropped(string(out))
 		if err != nil {
-			return 0, fmt.Errorf("reading what %s lists: %w", program, err)
+			return 0, fmt.Errorf("reading what %s lists: %w", f.list, err)
 		}
 		sum += n
 	}
@@ -160,12 +204,24 @@ func iptablesDropped(listing string) (uint64, error) {
 	return sum, nil
 }
 
+// Remove also takes the chains themselves away, where iptables can (1.8.8 and later): an empty one is still
+// a hook that each packet passes.
 func (t *iptables) Remove(ctx context.Context) error {
+	if t.site.Host == nil {
+		return nil // never installed
+	}
 	var errs []error
-	for _, program := range []string{"iptables", "ip6tables"} {
-		_, err := run(ctx, t.site.Host, "", program, "-w", "-F", "INPUT")
+	for _, f := range t.families() {
+		for _, c := range append([]chain{t.counts}, t.further...) {
+			_, err := run(ctx, t.site.Host, "", f.list, "-w", "-t", c.table, "-F", c.name)
+			errs = append(errs, err)
+			// An older iptables refuses to delete what is built in, which changes nothing.
+			_, _ = run(ctx, t.site.Host, "", f.list, "-w", "-t", c.table, "-X")
+		}
+	}
+	if t.sets != "" {
+		_, err := run(ctx, t.site.Host, "", "ipset", "destroy")
 		errs = append(errs, err)
 	}
-	_, err := run(ctx, t.site.Host, "", "ipset", "destroy")
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errs...)
 }

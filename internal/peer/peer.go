@@ -1,5 +1,6 @@
-// Package peer puts levee and the tools that people use instead of it in front of a host of a lab, each
-// with the rules of the demo policy, so that they can be compared.
+// Package peer puts levee and the tools that people use instead of it in front of a host of a lab, so that
+// they can be compared: as filters, each with the rules of the demo policy, and as places to drop a
+// packet, each with the one rule or the empty program that drops the flood there (places.go).
 //
 // In goes a device of a lab, out come counts: what the defence says it has dropped, by its own
 // counter. The rules of the other tools are written by hand (rules.go) and say what they leave
@@ -15,12 +16,14 @@ import (
 	"strings"
 
 	"levee/internal/lab"
+	"levee/internal/sink"
 )
 
-// Site is the device that a defence protects.
+// Site is the device that a defence protects, and the application behind it.
 type Site struct {
 	Host   *lab.Host
 	Device string
+	Sink   *sink.Sink // nil if nobody asked for one; Application and SocketFilter need it
 }
 
 // Hook is the place in the kernel where a defence drops. It decides where a packet that was let
@@ -28,13 +31,18 @@ type Site struct {
 type Hook string
 
 const (
-	XDP       Hook = "xdp"            // before the kernel makes a socket buffer of the packet
-	NetdevIn  Hook = "netdev ingress" // before IP
-	LocalIn   Hook = "INPUT"          // after IP has found out that the packet is for this host
-	NoDefence Hook = "none"
+	XDP         Hook = "xdp"            // before the kernel makes a socket buffer of the packet
+	XDPGeneric  Hook = "xdp generic"    // the same program, behind that
+	TC          Hook = "tc ingress"     // behind XDP
+	NetdevIn    Hook = "netdev ingress" // behind tc, before IP
+	Prerouting  Hook = "PREROUTING"     // before IP has looked up where the packet goes, behind its count
+	LocalIn     Hook = "INPUT"          // after IP has found out that the packet is for this host
+	Socket      Hook = "socket"         // the socket is found, the packet not yet in its queue
+	Application Hook = "application"    // taken from the socket by a process
+	NoDefence   Hook = "none"
 )
 
-// Defence is one tool with the rules of the demo policy.
+// Defence is one tool, or one place, and what it drops by.
 type Defence interface {
 	// Name is short, in lower case, and stays: reports are compared by it.
 	Name() string
@@ -50,6 +58,10 @@ type Defence interface {
 	// Remove takes the rules off again. It may be called after a failed Install.
 	Remove(ctx context.Context) error
 }
+
+// Tracker is a Defence that has conntrack in its path, for which the kernel remembers each flow of the
+// flood until Remove.
+type Tracker interface{ Tracks() bool }
 
 // ErrMissing is wrapped by errors about a program that is not installed.
 var ErrMissing = errors.New("not installed")

@@ -35,25 +35,33 @@ func (x *xdpDrop) Install(_ context.Context, s Site) error {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:         "levee_drop",
 		Type:         ebpf.XDP,
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, int32(1)), asm.Return()}, // XDP_DROP
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpDropped), asm.Return()},
 		License:      "GPL",
 	})
 	if err != nil {
 		return kernel.LoadError("load the empty program", err)
 	}
 	defer p.Close()
-	index, err := s.index()
-	if err != nil {
+	if x.link, err = attachXDP(p, s, link.XDPDriverMode); err != nil {
 		return err
 	}
+	return x.start(s)
+}
+
+// attachXDP puts a program in front of a device.
+func attachXDP(p *ebpf.Program, s Site, mode link.XDPAttachFlags) (l link.Link, err error) {
+	index, err := s.index()
+	if err != nil {
+		return nil, err
+	}
 	err = s.Host.Do(func() error {
-		x.link, err = link.AttachXDP(link.XDPOptions{Program: p, Interface: index, Flags: link.XDPDriverMode})
+		l, err = link.AttachXDP(link.XDPOptions{Program: p, Interface: index, Flags: mode})
 		return err
 	})
 	if err != nil {
-		return kernel.Refuse(err, "attach the empty program to %s", s.Device)
+		return nil, kernel.Refuse(err, "attach the empty program to %s", s.Device)
 	}
-	return x.start(s)
+	return l, nil
 }
 
 func (s Site) index() (int, error) {

@@ -1,0 +1,221 @@
+package bench
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// mixed is one round of a rung over all floods of the mix.
+type mixed struct {
+	pps, ns              float64
+	cycles, instructions *float64
+	receiving, app       float64 // shares of the core
+	reached              float64 // packets a second
+	limit                string  // why it is a lower bound, empty if it is none
+}
+
+// figures draws those of one rung and family from its windows.
+func (r *Report) figures(g *Rung, family string) *Figures {
+	f := &Figures{rounds: map[int]mixed{}}
+	floods := 0
+	for _, t := range r.Traffic {
+		if t.Family == family {
+			floods++
+		}
+	}
+	lost := reasons{}
+	byTraffic := map[string]map[int]float64{}
+	for _, windows := range g.attempts(family) {
+		if bad := slices.IndexFunc(windows, func(w Window) bool { return len(w.Invalid) > 0 }); bad >= 0 {
+			lost.add(windows[bad].Invalid[0])
+			continue
+		}
+		if len(windows) != floods {
+			continue
+		}
+		round, m := windows[0].Round, mix(windows)
+		if old, ok := f.rounds[round]; ok && old.limit == "" {
+			continue // a try more that another family needed
+		}
+		f.rounds[round] = m
+		for _, w := range windows {
+			if byTraffic[w.Traffic] == nil {
+				byTraffic[w.Traffic] = map[int]float64{}
+			}
+			byTraffic[w.Traffic][round] = w.PPS
+		}
+	}
+	f.GoodRuns = len(f.rounds)
+	if f.GoodRuns < r.Rounds {
+		f.Why = lost.list()
+	}
+	if g.Missing != "" || f.GoodRuns < r.needed() {
+		return f
+	}
+	f.medians()
+	f.ByTraffic = map[string]Figure{}
+	for name, pps := range byTraffic {
+		if v := slices.Collect(maps.Values(pps)); len(v) >= minRounds {
+			f.ByTraffic[name] = summary(v)
+		}
+	}
+	return f
+}
+
+// reasons counts why rounds were lost; those that differ in their numbers alone are one.
+type reasons map[string]*struct {
+	example string
+	times   int
+}
+
+func (r reasons) add(why string) {
+	kind := strings.Map(func(c rune) rune {
+		if c >= '0' && c <= '9' || c == '.' {
+			return -1
+		}
+		return c
+	}, why)
+	if r[kind] == nil {
+		r[kind] = &struct {
+			example string
+			times   int
+		}{example: why}
+	}
+	r[kind].times++
+}
+
+func (r reasons) list() []string {
+	var out []string
+	for _, kind := range slices.Sorted(maps.Keys(r)) {
+		why := r[kind].example
+		if n := r[kind].times; n > 1 {
+			why += fmt.Sprintf(" (and so, more or less, in %d tries)", n)
+		}
+		out = append(out, why)
+	}
+	return out
+}
+
+// needed is how many rounds must have a figure: two of three, and as many as an interval needs. What a
+// run that was interrupted has measured is shown in any case.
+func (r *Report) needed() int {
+	if r.Incomplete {
+		return 1
+	}
+	return max((2*r.Rounds+2)/3, minRounds)
+}
+
+// attempts groups the windows of a family by the visit that they belong to.
+func (g *Rung) attempts(family string) [][]Window {
+	var out [][]Window
+	for _, w := range g.Windows {
+		if w.Family != family {
+			continue
+		}
+		if n := len(out); n == 0 || w.Round != out[n-1][0].Round || w.Attempt != out[n-1][0].Attempt {
+			out = append(out, nil)
+		}
+		out[len(out)-1] = append(out[len(out)-1], w)
+	}
+	return out
+}
+
+// mix is the rate for as many packets of each flood: times add up, not rates.
+func mix(windows []Window) mixed {
+	var m mixed
+	n := float64(len(windows))
+	add := func(sum **float64, v *float64) {
+		if v == nil {
+			return
+		}
+		if *sum == nil {
+			*sum = new(float64)
+		}
+		**sum += *v / n
+	}
+	slow := 0.0
+	for _, w := range windows {
+		slow += 1 / w.PPS / n
+		m.ns += w.NsPerPacket / n
+		m.receiving += w.ThreadBusy / n
+		m.app += w.ApplicationBusy / n
+		if w.Seconds > 0 {
+			m.reached += float64(w.Reached) / w.Seconds / n
+		}
+		add(&m.cycles, w.CyclesPerPacket)
+		add(&m.instructions, w.InstructionsPerPacket)
+		if !w.Saturated {
+			m.limit = w.Limit
+		}
+	}
+	m.pps = 1 / slow
+	return m
+}
+
+// medians summarises the rounds.
+func (f *Figures) medians() {
+	f.MedianPPS, f.Interval = f.over(func(m mixed) *float64 { return &m.pps })
+	f.NsPerPacket, f.NsInterval = f.over(func(m mixed) *float64 { return &m.ns })
+	f.CyclesPerPacket, _ = f.over(func(m mixed) *float64 { return m.cycles })
+	f.InstructionsPerPacket, _ = f.over(func(m mixed) *float64 { return m.instructions })
+	f.ReceivingCPU, _ = f.over(func(m mixed) *float64 { return &m.receiving })
+	f.ApplicationCPU, _ = f.over(func(m mixed) *float64 { return &m.app })
+	f.ReachedPPS, _ = f.over(func(m mixed) *float64 { return &m.reached })
+	// A lower bound above the median leaves the median what it is, however high the true value.
+	limits := map[string]bool{}
+	for _, m := range f.rounds {
+		if m.limit != "" && m.pps <= *f.MedianPPS {
+			f.AtLeast, limits[m.limit] = true, true
+		}
+	}
+	f.Limits = slices.Sorted(maps.Keys(limits))
+}
+
+// over is the median of something over the rounds, with its interval where there are enough of them.
+func (f *Figures) over(of func(mixed) *float64) (*float64, *[2]float64) {
+	var values []float64
+	for _, m := range f.rounds {
+		if v := of(m); v != nil {
+			values = append(values, *v)
+		}
+	}
+	if len(values) == 0 {
+		return nil, nil
+	}
+	s := summary(values)
+	if len(values) < minRounds {
+		return &s.MedianPPS, nil
+	}
+	return &s.MedianPPS, &s.Interval
+}
+
+// compare is f over base, nil where one of them has no figure, or too few rounds in common.
+func compare(f, base *Figures) *Ratio {
+	if f == nil || base == nil || f.MedianPPS == nil || base.MedianPPS == nil {
+		return nil
+	}
+	var ratios, busy []float64
+	for round, m := range f.rounds {
+		if other, ok := base.rounds[round]; ok {
+			ratios = append(ratios, m.pps/other.pps)
+			busy = append(busy, other.ns/m.ns)
+		}
+	}
+	if len(ratios) < minRounds {
+		return nil
+	}
+	p, s := summary(ratios), summary(busy)
+	r := &Ratio{Median: p.MedianPPS, Interval: p.Interval, Busy: s.MedianPPS, BusyInterval: s.Interval}
+	switch {
+	case f == base:
+	case f.AtLeast && base.AtLeast:
+		r.Bound = "unknown"
+	case f.AtLeast:
+		r.Bound = "at least"
+	case base.AtLeast:
+		r.Bound = "at most"
+	}
+	return r
+}
