@@ -28,17 +28,14 @@ type rule struct {
 	field [numFields]interval
 	box   *Box
 	prio  int
-	bits  int
 }
 
 func newRule(width int, b *Box, prio int) *rule {
-	r := &rule{box: b, prio: prio, bits: min(width, 64)}
-	r.field = [numFields]interval{
+	return &rule{box: b, prio: prio, field: [numFields]interval{
 		upper(b.Src), upper(b.Dst),
 		{uint64(b.Ports[0].Lo), uint64(b.Ports[0].Hi)}, {uint64(b.Ports[1].Lo), uint64(b.Ports[1].Hi)},
 		lower(b.Src), lower(b.Dst),
-	}
-	return r
+	}}
 }
 
 // upper is the range of a prefix in the address, or in its upper half.
@@ -68,9 +65,9 @@ func lower(p netip.Prefix) interval {
 
 // wide reports whether cutting on an address would copy the rule into many branches: the prefix leaves
 // more than half of the bits that tell prefixes apart open.
-func (r *rule) wide(field int) bool {
+func (r *rule) wide(width, field int) bool {
 	open := bits.Len64(r.field[field].hi - r.field[field].lo)
-	if r.bits == 32 {
+	if width == 32 {
 		return open >= 20
 	}
 	return open >= 40
@@ -93,103 +90,6 @@ func everything(width int) region {
 	return g
 }
 
-// Costs in ns, measured on hot memory; only their ratio matters.
-const (
-	levelCost = 6.0
-	entryCost = 2.5
-	leafCost  = 2.0
-)
-
-// expected guesses the cost of n rules below a node.
-func expected(n float64) float64 {
-	const small = 4
-	if n <= small {
-		return leafCost + entryCost*n/2
-	}
-	return leafCost + entryCost*small/2 + levelCost*math.Log2(n/small)/4
-}
-
-// window is a choice of index bits.
-type window struct {
-	field, shift, bits int
-	base               uint64 // first value of the block that the window divides
-	skipped            bool   // bits above it are not looked at
-}
-
-// block is the smallest aligned block that holds the rules which do not fill the region.
-func block(g *region, rules []*rule, f int) (base uint64, size int, ok bool) {
-	lo, hi := uint64(math.MaxUint64), uint64(0)
-	for _, r := range rules {
-		if r.field[f].contains(g.cut[f]) {
-			continue
-		}
-		lo = min(lo, max(r.field[f].lo, g.cut[f].lo))
-		hi = max(hi, min(r.field[f].hi, g.cut[f].hi))
-	}
-	size = bits.Len64(lo ^ hi)
-	if lo > hi || size == 0 {
-		return 0, 0, false
-	}
-	return lo >> size << size, size, true
-}
-
-// span of the children that a rule falls into.
-func (w *window) span(r *rule) (i, j int) {
-	last := w.base + (uint64(1)<<(w.shift+w.bits) - 1)
-	a, b := max(r.field[w.field].lo, w.base), min(r.field[w.field].hi, last)
-	return int((a - w.base) >> w.shift), int((b - w.base) >> w.shift)
-}
-
-// copies is how many entries a rule may become on average in one step.
-const copies = 2.5
-
-// choose picks the window with the least expected cost, or none if comparing all is cheaper.
-func choose(g *region, rules []*rule) (best window, ok bool) {
-	n := float64(len(rules))
-	least := leafCost + entryCost*n/2
-	if len(rules) > maxLeaf {
-		least = math.Inf(1)
-	}
-	counts := make([]int32, 1<<maxBits+1)
-	middles := make([]int32, 1<<maxBits)
-	for f := range numFields {
-		base, size, ok2 := block(g, rules, f)
-		if !ok2 {
-			continue
-		}
-		w := window{field: f, base: base, skipped: bits.Len64(g.cut[f].hi-g.cut[f].lo) > size}
-		for w.bits = 1; w.bits <= min(maxBits, size); w.bits++ {
-			w.shift = size - w.bits
-			kids := 1 << w.bits
-			clear(counts[:kids+1])
-			clear(middles[:kids])
-			total := 0
-			for _, r := range rules {
-				i, j := w.span(r)
-				counts[i]++
-				counts[j+1]--
-				middles[(i+j)/2]++
-				total += j - i + 1
-			}
-			if float64(total) > copies*n+maxLeaf || kids > 8*len(rules)+16 {
-				break
-			}
-			cost := levelCost + 0.3*float64(total)/n + 0.02*float64(kids)/n
-			var here int32
-			for k := range kids {
-				here += counts[k]
-				if middles[k] > 0 {
-					cost += float64(middles[k]) / n * expected(float64(here))
-				}
-			}
-			if cost < least {
-				least, best, ok = cost, w, true
-			}
-		}
-	}
-	return best, ok
-}
-
 // covers reports whether the rule matches every packet that can come to the region.
 func (r *rule) covers(g *region) bool {
 	for f := range r.field {
@@ -200,40 +100,113 @@ func (r *rule) covers(g *region) bool {
 	return true
 }
 
-// build lays a region out and returns its descriptor. Rules that a leaf has no room for are added
-// to spill.
-func (b *layout) build(g region, rules []*rule, depth int) uint64 {
+// builder makes the trees of one table.
+type builder struct {
+	pool   *Pool
+	table  *Table
+	leaves map[string]uint64 // descriptors by rules and by what follows
+	name   []byte            // scratch
+	chooser
+}
+
+func newBuilder(p *Pool, t *Table) *builder {
+	return &builder{pool: p, table: t, leaves: map[string]uint64{}}
+}
+
+// build lays a region out, in front of what follows it, and returns its descriptor and how many
+// nodes there are from there to a leaf at most. growth is how many entries a rule may
+// become on average.
+func (b *builder) build(g region, rules []*rule, then after, growth float64, depth int) (d uint64, steps int) {
 	for i, r := range rules {
 		if r.covers(&g) {
 			rules = rules[:i+1]
+			if key(r) < then.first {
+				then = after{}
+			}
 			break
 		}
 	}
-	w, ok := window{}, false
-	if depth < maxDepth && len(b.words) < b.limit {
-		w, ok = choose(&g, rules)
+	if len(rules) == 0 {
+		if depth+then.steps > maxSteps {
+			return b.leaf(nil, then), 0
+		}
+		return then.d, then.steps
+	}
+	p, ok := plan{}, false
+	if depth < maxDepth {
+		p, ok = b.choose(&g, rules, growth)
 	}
 	if !ok {
-		return b.leaf(rules)
+		return b.leaf(rules, then), 0
 	}
-	kids := make([][]*rule, 1<<w.bits)
+	if p.aside > 0 {
+		var aside []*rule
+		rules, aside = part(p.w, rules, p.most)
+		d, steps := b.build(g, aside, then, growth, 0)
+		b.table.stats.aside++
+		first := key(aside[0])
+		if then.d != 0 {
+			first = min(first, then.first)
+		}
+		then = after{d, first, steps}
+	}
+	return b.divide(g, p.w, rules, then, growth, depth)
+}
+
+// divide makes a node. Neighbouring children with the same rules are one.
+func (b *builder) divide(g region, w window, rules []*rule, then after, growth float64, depth int) (d uint64, steps int) {
+	starts := make([]bool, 1<<w.bits+1)
 	for _, r := range rules {
 		i, j := w.span(r)
-		for k := i; k <= j; k++ {
-			kids[k] = append(kids[k], r)
+		starts[i], starts[j+1] = true, true
+	}
+	starts[0] = true
+	number := make([]int32, 1<<w.bits) // of the segment that a child belongs to
+	var segments [][2]int
+	for k := range number {
+		if starts[k] {
+			segments = append(segments, [2]int{k, k})
+		}
+		number[k] = int32(len(segments) - 1)
+		segments[len(segments)-1][1] = k
+	}
+	lists := make([][]*rule, len(segments))
+	total := 0
+	for _, r := range rules {
+		i, j := w.span(r)
+		for s := number[i]; s <= number[j]; s++ {
+			lists[s] = append(lists[s], r)
+			total++
 		}
 	}
-	at := b.reserve(len(kids))
-	b.depth = max(b.depth, depth+1)
-	for k := range kids {
+	growth = max(1, growth*float64(len(rules))/float64(total))
+	at := b.pool.reserve(len(number))
+	for s, seg := range segments {
 		sub := g
-		lo := w.base + uint64(k)<<w.shift
-		sub.cut[w.field] = interval{lo, lo + (uint64(1)<<w.shift - 1)}
+		lo, hi := w.base+uint64(seg[0])<<w.shift, w.base+uint64(seg[1]+1)<<w.shift-1
+		sub.cut[w.field] = interval{lo, hi}
 		if !w.skipped && g.hull[w.field] == g.cut[w.field] {
 			sub.hull[w.field] = sub.cut[w.field]
 		}
-		d := b.build(sub, kids[k], depth+1)
-		b.words[at+k] = d
+		d, n := b.build(sub, lists[s], then, growth, depth+1)
+		steps = max(steps, n+1)
+		for k := seg[0]; k <= seg[1]; k++ {
+			b.pool.words[at+k] = d
+		}
 	}
-	return node(at, w)
+	return node(at, w), steps
+}
+
+// part parts the rules into those that span at most most segments of the window, and the others.
+func part(w window, rules []*rule, most int32) (in, aside []*rule) {
+	var c counter
+	c.count(w, rules)
+	for i, r := range rules {
+		if c.copies(i) <= most {
+			in = append(in, r)
+		} else {
+			aside = append(aside, r)
+		}
+	}
+	return in, aside
 }

@@ -2,15 +2,17 @@
 // cost that hardly depends on how many rules there are.
 //
 // In go boxes in order of priority (a source prefix, a destination prefix and two ranges of 16-bit
-// numbers each), out come a piece of memory, the eBPF instructions that look a packet up in it,
-// and a Go reference that reads the same bytes.
+// numbers each), out come a piece of memory, the eBPF function that looks a packet up in it, and a
+// Go reference that reads the same bytes.
 //
-// The structure is a small forest of decision trees in the manner of HyperCuts (Singh et al.,
-// SIGCOMM 2003) with the rule set split by wide fields first, as EffiCuts (Vamanan et al., SIGCOMM
-// 2010) and CutSplit (Li et al., INFOCOM 2018) do, so that a rule that is wide in one address is not
-// copied into every branch. A node takes a window of bits of one field as index of its child: one dependent
-// load a level. A leaf is a few rules, compared one by one; it alone decides, so a tree can be
-// slow but never wrong.
+// The structure is a small forest of decision trees in the manner of HiCuts (Gupta and McKeown, Hot
+// Interconnects 1999): a node takes a window of bits of one field as index of its child, children
+// with the same rules are one, and a leaf is a few rules that are compared one by one; it alone
+// decides, so a tree can be slow but never wrong. A rule that would be copied into too many children
+// is put aside instead, into a tree of its own that is walked after any leaf below the node. This is
+// the separation of EffiCuts (Vamanan et al., SIGCOMM 2010), made where it is needed
+// and no further up. What follows a leaf is written in the leaf: a walk needs no stack, and a list of
+// rules of any length can be a row of leaves. So every set of boxes can be held.
 //
 // Building is pure. It must never depend on the kernel or load anything.
 package classify
@@ -21,14 +23,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-
-	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 )
 
 // Box is a rule: it matches where all four fields lie inside.
 type Box struct {
-	Src, Dst netip.Prefix // masked, of the table's family
+	Src, Dst netip.Prefix // masked, of the pool's family
 	Ports    [2]Span      // source and destination port, or any two 16-bit numbers
 	Result   uint32       // what a look-up answers; not 0
 }
@@ -39,98 +38,93 @@ type Span struct{ Lo, Hi uint16 }
 // Any is the full span.
 var Any = Span{0, 0xffff}
 
-// Limits of the structure. They bound what the verifier walks and the memory of hostile rule sets.
+// Limits of the structure. They bound what the verifier walks.
 const (
-	maxLeaf  = 64 // rules compared in a leaf; what is more goes to another tree
-	maxTrees = 16
-	maxDepth = 12
-	maxBits  = 12 // bits of one index
+	maxTrees = 4  // that a table begins with
+	maxLeaf  = 32 // rules of one leaf; what is more is in leaves that follow it
+	maxDepth = 16 // nodes above a leaf
+	maxSteps = 40 // nodes from the beginning of a walk to its leaf, with those of trees that follow at once
+	maxBits  = 16 // bits of one index
 )
 
-// Table is a built classifier.
-type Table struct {
+// Pool holds the tables of one family.
+type Pool struct {
 	bits  int // 32 or 128
-	trees []tree
 	words []uint64
-	rest  []Box // rules that no tree could hold; empty but for hostile sets
-	boxes int
 }
 
-// tree is one of the forest.
-type tree struct {
-	root   uint64 // descriptor, see layout.go
-	depth  int    // levels above the deepest leaf
-	widest int    // most entries of a leaf
-	first  uint64 // lowest priority number in it, shifted as in an entry
-	rules  int
+// Table is a classifier in a pool.
+type Table struct {
+	pool   *Pool
+	roots  []uint64 // descriptors, see layout.go
+	firsts []uint64 // lowest key of each, ascending
+	stats  stats
 }
 
-// New builds the classifier of boxes of one family, bits 32 or 128; earlier boxes win.
-func New(bits int, boxes []Box) *Table {
-	t := &Table{bits: bits, boxes: len(boxes)}
+// stats is what was built.
+type stats struct {
+	boxes, words, entries int
+	aside                 int // trees that follow leaves
+	steps                 int // of the longest walk from the root
+}
+
+// NewPool makes an empty pool for a family, bits 32 or 128.
+func NewPool(bits int) *Pool {
+	p := &Pool{bits: bits, words: make([]uint64, firstWord)}
+	p.words[noneAt] = none
+	return p
+}
+
+// Add builds the classifier of boxes; earlier ones win.
+func (p *Pool) Add(boxes []Box) *Table {
+	t := &Table{pool: p, stats: stats{boxes: len(boxes)}}
+	before := len(p.words)
 	rules := make([]*rule, len(boxes))
 	for i := range boxes {
-		rules[i] = newRule(bits, &boxes[i], i)
+		rules[i] = newRule(p.bits, &boxes[i], i)
 	}
-	for _, group := range split(rules) {
-		for len(group) > 0 && len(t.trees) < maxTrees {
-			group = t.add(group)
-		}
-		for _, r := range group {
-			t.rest = append(t.rest, boxes[r.prio])
-		}
+	b := newBuilder(p, t)
+	groups := split(p.bits, rules)
+	slices.SortFunc(groups, func(a, b []*rule) int { return cmp.Compare(a[0].prio, b[0].prio) })
+	for _, group := range groups {
+		d, steps := b.build(everything(p.bits), group, after{}, growth, 0)
+		t.roots, t.firsts = append(t.roots, d), append(t.firsts, key(group[0]))
+		t.stats.steps = max(t.stats.steps, steps)
 	}
-	slices.SortFunc(t.trees, func(a, b tree) int { return cmp.Compare(a.first, b.first) })
-	t.pad()
+	t.stats.words = len(p.words) - before
 	return t
 }
 
-// Rest lists the boxes that the table does not hold, in order: only sets made to defeat it have
-// any. The caller compares them one by one.
-func (t *Table) Rest() []Box { return t.rest }
+// Bytes is how much the table added to the pool.
+func (t *Table) Bytes() int { return 8 * t.stats.words }
 
-// Bytes is the size of the map's value.
-func (t *Table) Bytes() int { return 8 * len(t.words) }
+// Kind says what was built.
+func (t *Table) Kind() string {
+	return fmt.Sprintf("decision trees of at most %d levels, %d behind the first, %d entries", t.stats.steps, t.stats.aside, t.stats.entries)
+}
 
-// Memory is the value of the map, or a part of the value of one that holds other tables too.
-func (t *Table) Memory() []byte {
-	b := make([]byte, 0, 8*len(t.words))
-	for _, w := range t.words {
+// Memory is the value of the map that the function reads, or a part of the value of one that holds
+// other things too. Add nothing to the pool afterwards.
+func (p *Pool) Memory() []byte {
+	words := p.padded()
+	b := make([]byte, 0, 8*len(words))
+	for _, w := range words {
 		b = binary.LittleEndian.AppendUint64(b, w)
 	}
 	return b
 }
 
-// MapSpec describes the map that the emitted code reads: one entry, read-only for programs.
-func (t *Table) MapSpec(name string) *ebpf.MapSpec {
-	b := t.Memory()
-	return &ebpf.MapSpec{
-		Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(b)), MaxEntries: 1,
-		Flags:    unix.BPF_F_RDONLY_PROG,
-		Contents: []ebpf.MapKV{{Key: uint32(0), Value: b}},
-	}
-}
-
-// Kind says what was built.
-func (t *Table) Kind() string {
-	deepest := 0
-	for _, tr := range t.trees {
-		deepest = max(deepest, tr.depth)
-	}
-	return fmt.Sprintf("%d decision trees, at most %d levels", len(t.trees), deepest)
-}
-
 // split parts the rules by which of the addresses are wide. Small groups join the group of the rules
 // that are wide in both, so that a packet walks few trees.
-func split(rules []*rule) [][]*rule {
+func split(width int, rules []*rule) [][]*rule {
 	const few = 24
-	var groups [4][]*rule
+	var groups [maxTrees][]*rule
 	for _, r := range rules {
 		g := 0
-		if r.wide(src) {
+		if r.wide(width, src) {
 			g |= 1
 		}
-		if r.wide(dst) {
+		if r.wide(width, dst) {
 			g |= 2
 		}
 		groups[g] = append(groups[g], r)

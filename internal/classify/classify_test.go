@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
 )
 
 const seed = 7
@@ -107,30 +109,42 @@ func load(t testing.TB, table *Table) *kernel {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to load eBPF")
 	}
-	m, err := ebpf.NewMap(table.MapSpec("table"))
+	value := table.pool.Memory()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{
+		Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(value)), MaxEntries: 1, Flags: unix.BPF_F_RDONLY_PROG,
+		Contents: []ebpf.MapKV{{Key: uint32(0), Value: value}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
 	ins := asm.Instructions{
-		asm.LoadMem(asm.R7, asm.R1, 0, asm.Word),
+		begin(asm.LoadMem(asm.R7, asm.R1, 0, asm.Word), "main", btf.GlobalFunc, param("ctx", pointer)),
 		asm.LoadMem(asm.R8, asm.R1, 4, asm.Word),
 		asm.Mov.Reg(asm.R2, asm.R7),
 		asm.Add.Imm(asm.R2, 64),
 		asm.JGT.Reg(asm.R2, asm.R8, "out"),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.StoreMem(asm.R10, -8, asm.R2, asm.DWord),
+		asm.StoreMem(asm.R10, -16, asm.R2, asm.DWord),
 	}
-	for i, at := range []int16{SrcAt, DstAt, Port0At, Port1At, SrcLoAt, DstLoAt} {
-		ins = append(ins, asm.LoadMem(asm.R2, asm.R7, int16(16+8*i), asm.DWord), asm.StoreMem(asm.R10, at, asm.R2, asm.DWord))
+	for at := int16(0); at < table.pool.firstAt(); at += 8 {
+		ins = append(ins, asm.LoadMem(asm.R2, asm.R7, 16+at, asm.DWord), asm.StoreMem(asm.R10, at-64, asm.R2, asm.DWord))
 	}
-	ins = append(ins, table.Emit("table", "look")...)
+	ins = append(ins, table.Emit("table", "look", -64)...)
 	ins = append(ins, asm.Return(), asm.Mov.Imm(asm.R0, -1).WithSymbol("out"), asm.Return())
+	ins = append(ins, table.pool.Function("table", "look")...)
 	if err := ins.AssociateMap("table", m); err != nil {
 		t.Fatal(err)
 	}
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, Instructions: ins, License: "GPL"})
+	p, err := ebpf.NewProgramWithOptions(
+		&ebpf.ProgramSpec{Type: ebpf.XDP, Instructions: ins, License: "GPL"},
+		ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats, LogSizeStart: 1 << 20},
+	)
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
+	t.Log(p.VerifierLog)
 	t.Cleanup(func() { p.Close() })
 	return &kernel{prog: p}
 }
@@ -154,10 +168,7 @@ func TestTableAndProgramAgreeWithComparingAll(t *testing.T) {
 				t.Logf("seed %d", seed)
 				rng := rand.New(rand.NewPCG(seed, uint64(bits*n)))
 				boxes := randomBoxes(rng, bits, n)
-				table := New(bits, boxes)
-				if len(table.Rest()) > 0 {
-					t.Fatalf("%d boxes left over", len(table.Rest()))
-				}
+				table := NewPool(bits).Add(boxes)
 				t.Logf("%s, %d bytes", table.Kind(), table.Bytes())
 				k := load(t, table)
 				for range 4000 {
@@ -183,16 +194,13 @@ func TestHostileBoxesAreHeldOrReturned(t *testing.T) {
 	for i := range 3000 {
 		boxes = append(boxes, Box{Src: any4, Dst: any4, Ports: [2]Span{{uint16(3000 - i), uint16(60000 + i)}, {uint16(i), uint16(50000 + i)}}, Result: uint32(i + 1)})
 	}
-	table := New(32, boxes)
-	t.Logf("%s, %d bytes, %d left over", table.Kind(), table.Bytes(), len(table.Rest()))
+	table := NewPool(32).Add(boxes)
+	t.Logf("%s, %d bytes", table.Kind(), table.Bytes())
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 20000 {
 		p := packetIn(rng, &boxes[rng.IntN(len(boxes))])
 		want := naive(boxes, &p)
 		got := table.Lookup(p)
-		if rest := naive(table.Rest(), &p); got == 0 || rest != 0 && rest < got {
-			got = rest
-		}
 		if got != want {
 			t.Fatalf("%+v: got %d, want %d", p, got, want)
 		}
@@ -216,10 +224,7 @@ func TestHostsOfOneNetworkAreParted(t *testing.T) {
 			Result: uint32(i + 1),
 		}
 	}
-	table := New(128, boxes)
-	if n := len(table.Rest()); n != 0 {
-		t.Fatalf("%d of %d rules left over", n, len(boxes))
-	}
+	table := NewPool(128).Add(boxes)
 	for i, b := range boxes {
 		hi, lo, _, _ := halves(b.Src)
 		p := Packet{SrcHi: hi, SrcLo: lo, Ports: [2]uint16{1, b.Ports[1].Lo}}

@@ -1,53 +1,137 @@
 package classify
 
 import (
+	"math"
 	"strconv"
 
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 )
 
-// Stack slots of the look-up, as offsets from R10: the fields of IPv4, the lower halves of IPv6
-// addresses, the best entry so far. Trees count fields from fieldsAt (see code), for IPv4 from SrcAt.
+// PacketBytes is the size of the memory that a look-up takes a packet from: its fields as 64-bit
+// numbers in host order at the offsets below, and room that Emit fills.
+func (p *Pool) PacketBytes() int16 { return p.firstAt() + 4*4 }
+
+// firstAt is where the lowest priority numbers in the trees stand, but for the first tree: the upper
+// halves of keys, so that a table without so many trees has room.
+func (p *Pool) firstAt() int16 {
+	if p.bits == 32 {
+		return Port1At + wordBytes
+	}
+	return DstLoAt + wordBytes
+}
+
+// fieldMask is of the offsets of fields, and of such that can be read besides.
+func (p *Pool) fieldMask() int32 {
+	if p.bits == 32 {
+		return 0x18
+	}
+	return 0x38
+}
+
+// Offsets of the fields: those of IPv4, and the lower halves of IPv6 addresses.
 const (
-	SrcAt     = -32
-	DstAt     = -24
-	Port0At   = -16
-	Port1At   = -8
-	SrcLoAt   = -48
-	DstLoAt   = -40
-	bestAt    = -56
-	fieldsAt  = -64
-	entryWord = 8
+	SrcAt   = 0
+	DstAt   = 8
+	Port0At = 16
+	Port1At = 24
+	SrcLoAt = 32
+	DstLoAt = 40
 )
 
-// Emit gives the look-up. The caller has stored the packet's fields as 64-bit numbers in host order
-// at R10 plus SrcAt, DstAt, Port0At, Port1At and, for IPv6, SrcLoAt and DstLoAt. R0 becomes the
-// result of the first box that matches, or 0; R1 to R5 and the stack down to R10-64 are overwritten. All symbols
-// begin with label.
-func (t *Table) Emit(mapName, label string) asm.Instructions {
-	e := &emitter{t: t, mapName: mapName, label: label}
-	e.add(asm.Mov.Imm(asm.R0, -1), asm.StoreMem(asm.R10, bestAt, asm.R0, asm.DWord))
-	if t.bits == 128 {
-		e.add(asm.StoreMem(asm.R10, fieldsAt, asm.R0, asm.DWord)) // no field: for the verifier
+const wordBytes = 8
+
+// straight is how many walks behind a tree are made in a row. Further ones, which only packets come
+// to whose rules overlap in most ways, are rounds of bpf_loop: the verifier walks their code once.
+const straight = 4
+
+// maxRounds is BPF_MAX_LOOPS of include/linux/bpf_verifier.h. A walk has an entry of its own or is
+// of a tree that was put aside, so there are fewer.
+const maxRounds = 1 << 23
+
+// Emit gives the look-up in a table: the first step in each of its trees, of which none waits for
+// another, and a call of the pool's function. The fields lie at offset at from R10. R0 becomes the
+// result of the first box that matches, or 0; R1 to R5 are overwritten.
+func (t *Table) Emit(mapName, function string, at int16) asm.Instructions {
+	var out asm.Instructions
+	for i := range maxTrees {
+		to := asm.R2 + asm.Register(i)
+		first := at + t.pool.firstAt() + int16(4*i)
+		if i >= len(t.roots) {
+			out = append(out, asm.Mov.Imm(to, 0), asm.StoreImm(asm.R10, first, math.MaxInt32, asm.Word))
+			continue
+		}
+		d := t.roots[i]
+		out = append(out, asm.StoreImm(asm.R10, first, int64(t.firsts[i]>>32), asm.Word))
+		if d>>48 == 0 {
+			out = append(out, asm.LoadImm(to, int64(d), asm.DWord))
+			continue
+		}
+		out = append(out,
+			asm.LoadMem(asm.R1, asm.R10, at+int16(d>>40&0x38), asm.DWord),
+			asm.RSh.Imm(asm.R1, int32(d>>32&63)),
+			asm.And.Imm(asm.R1, int32(d>>48)),
+			asm.LSh.Imm(asm.R1, 3),
+			asm.LoadMapValue(to, 0, uint32(d)*wordBytes).WithReference(mapName),
+			asm.Add.Reg(to, asm.R1),
+			asm.LoadMem(to, to, 0, asm.DWord),
+		)
 	}
-	for i := range t.trees {
-		e.tree(&t.trees[i], label+"_"+strconv.Itoa(i), i > 0)
-	}
-	e.add(
-		asm.LoadMem(asm.R0, asm.R10, bestAt, asm.DWord),
-		asm.JNE.Imm(asm.R0, -1, label+"_found"),
-		asm.Mov.Imm(asm.R0, 0),
+	return append(out,
+		asm.Mov.Reg(asm.R1, asm.R10),
+		asm.Add.Imm(asm.R1, int32(at)),
+		asm.Call.Label(function),
 	)
-	e.mark(label + "_found")
-	e.add(asm.Mov.Reg32(asm.R0, asm.R0)) // the priority is in the upper half
+}
+
+// Function is the look-up in any table of the pool, whose memory is the value of the map. Label is
+// its symbol, and those of its parts begin with it. It is a global function, as is the walk through
+// what follows a tree: the verifier walks each by itself, once.
+func (p *Pool) Function(mapName, label string) asm.Instructions {
+	e := &emitter{pool: p, mapName: mapName, label: label}
+	e.function()
+	e.following()
+	e.round()
 	return e.out
 }
 
+// Functions is how many functions Function gives.
+const Functions = 3
+
+// Registers of the function and of a round: R6 the fields, R7 the best entry so far, R8 the number of the walk or
+// the state of the round, R9 the leaf, R5 whether something follows it.
 type emitter struct {
-	t              *Table
+	pool           *Pool
 	mapName, label string
 	out            asm.Instructions
 	symbol         string
+}
+
+// State between rounds, as offsets from its address, which is R10 less its size.
+const (
+	stateNext   = 0
+	stateBest   = 8
+	stateFields = 16
+	stateBytes  = 24
+)
+
+var (
+	number  = &btf.Int{Name: "unsigned long long", Size: wordBytes}
+	pointer = &btf.Pointer{Target: &btf.Void{}}
+)
+
+// memory is the type of the fields' address.
+func memory(size int16) btf.Type {
+	index := &btf.Int{Name: "unsigned int", Size: 4}
+	return &btf.Pointer{Target: &btf.Array{Index: index, Type: number, Nelems: uint32(size / wordBytes)}}
+}
+
+func param(name string, t btf.Type) btf.FuncParam { return btf.FuncParam{Name: name, Type: t} }
+
+// begin marks the first instruction of a function.
+func begin(in asm.Instruction, symbol string, linkage btf.FuncLinkage, params ...btf.FuncParam) asm.Instruction {
+	proto := &btf.FuncProto{Return: number, Params: params}
+	return btf.WithFuncMetadata(in.WithSymbol(symbol), &btf.Func{Name: symbol, Type: proto, Linkage: linkage})
 }
 
 func (e *emitter) add(ins ...asm.Instruction) {
@@ -60,59 +144,148 @@ func (e *emitter) add(ins ...asm.Instruction) {
 
 func (e *emitter) mark(symbol string) { e.symbol = symbol }
 
-// tree walks one tree and leaves the better of its entry and the best one so far at bestAt.
-func (e *emitter) tree(tr *tree, label string, compare bool) {
-	done, leaf := label+"_done", label+"_leaf"
-	if compare {
-		e.add(
-			asm.LoadMem(asm.R1, asm.R10, bestAt, asm.DWord),
-			asm.LoadImm(asm.R2, int64(tr.first), asm.DWord),
-			asm.JLE.Reg(asm.R1, asm.R2, done),
-		)
-	}
-	e.root(tr.root, leaf)
-	for range tr.depth - 1 {
-		e.level(leaf, done)
-	}
-	e.mark(leaf)
-	e.leaf(tr, label, done)
-	e.mark(done)
-	e.add(asm.Mov.Imm(asm.R1, 0)) // an instruction to jump to
-}
-
-// root takes the first step, all of whose numbers are known here.
-func (e *emitter) root(d uint64, leaf string) {
-	if d>>48 == 0 {
-		e.add(asm.LoadImm(asm.R1, int64(d), asm.DWord), asm.Ja.Label(leaf))
-		return
+// function goes on in up to maxTrees trees, from the descriptors in R2 to R5.
+func (e *emitter) function() {
+	none := e.label + "_none"
+	first := begin(asm.JEq.Imm(asm.R1, 0, none), e.label, btf.GlobalFunc, param("packet", memory(e.pool.PacketBytes())),
+		param("a", number), param("b", number), param("c", number), param("d", number))
+	// A global function has to reckon with no memory at all.
+	e.add(first, asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Reg(asm.R1, asm.R2))
+	for i := 1; i < maxTrees; i++ {
+		e.add(asm.StoreMem(asm.R10, int16(-i*wordBytes), asm.R2+asm.Register(i), asm.DWord))
 	}
 	e.add(
-		asm.LoadMem(asm.R4, asm.R10, fieldsAt+int16(d>>40&0x38), asm.DWord),
-		asm.RSh.Imm(asm.R4, int32(d>>32&63)),
-		asm.And.Imm(asm.R4, int32(d>>48)),
-		asm.LSh.Imm(asm.R4, 3),
-		asm.LoadMapValue(asm.R2, 0, uint32(d)*entryWord).WithReference(e.mapName),
-		asm.Add.Reg(asm.R2, asm.R4),
-		asm.LoadMem(asm.R1, asm.R2, 0, asm.DWord),
+		asm.LoadMapValue(asm.R7, 0, 0).WithReference(e.mapName),
+		asm.LoadMem(asm.R7, asm.R7, noneAt*wordBytes, asm.DWord), // a number that the verifier does not know
+	)
+	for i := range maxTrees {
+		label := e.label + "_" + strconv.Itoa(i)
+		done := label + "_done"
+		if i > 0 {
+			e.add(
+				asm.LoadMem(asm.R2, asm.R6, e.pool.firstAt()+int16(4*i), asm.Word),
+				asm.Mov.Reg(asm.R1, asm.R7),
+				asm.RSh.Imm(asm.R1, 32),
+				asm.JLE.Reg(asm.R1, asm.R2, e.label+"_found"),
+				asm.LoadMem(asm.R1, asm.R10, int16(-i*wordBytes), asm.DWord),
+			)
+		}
+		e.add(asm.JEq.Imm(asm.R1, 0, done))
+		e.walk(label, done)
+		e.add(
+			asm.Mov.Reg(asm.R2, asm.R1),
+			asm.Mov.Reg(asm.R1, asm.R6),
+			asm.Mov.Reg(asm.R3, asm.R7),
+			asm.Call.Label(e.label+"_following"),
+			asm.Mov.Reg(asm.R7, asm.R0),
+		)
+		e.mark(done)
+	}
+	e.add(asm.Mov.Imm(asm.R1, 0)) // an instruction to jump to
+	e.mark(e.label + "_found")
+	e.add(asm.Mov.Reg32(asm.R0, asm.R7), asm.Return()) // the priority is in the upper half
+	e.mark(none)
+	e.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
+
+// following walks from the descriptor in R2 on, with the best entry so far in R3, and returns the
+// best one.
+func (e *emitter) following() {
+	label := e.label + "_following"
+	walk, done, none := label+"_walk", label+"_done", label+"_none"
+	e.add(
+		begin(asm.JEq.Imm(asm.R1, 0, none), label, btf.GlobalFunc, param("packet", memory(e.pool.PacketBytes())),
+			param("next", number), param("best", number)),
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.Mov.Reg(asm.R1, asm.R2),
+		asm.Mov.Reg(asm.R7, asm.R3),
+		asm.Mov.Imm(asm.R8, 0),
+	)
+	e.mark(walk)
+	e.walk(label, done)
+	e.add(
+		asm.Add.Imm(asm.R8, 1),
+		asm.JLT.Imm(asm.R8, straight, walk),
+		asm.StoreMem(asm.R10, stateNext-stateBytes, asm.R1, asm.DWord),
+		asm.StoreMem(asm.R10, stateBest-stateBytes, asm.R7, asm.DWord),
+		asm.StoreMem(asm.R10, stateFields-stateBytes, asm.R6, asm.DWord),
+		asm.Mov.Imm(asm.R1, maxRounds),
+		asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R2, Src: asm.PseudoFunc, Constant: -1}.WithReference(e.label+"_round"),
+		asm.Mov.Reg(asm.R3, asm.R10),
+		asm.Add.Imm(asm.R3, -stateBytes),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnLoop.Call(),
+		asm.LoadMem(asm.R7, asm.R10, stateBest-stateBytes, asm.DWord),
+	)
+	e.mark(done)
+	e.add(asm.Mov.Reg(asm.R0, asm.R7), asm.Return())
+	e.mark(none)
+	e.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
+
+// round is a walk as bpf_loop calls it, with the number of the round in R1 and the state in R2.
+func (e *emitter) round() {
+	label := e.label + "_round"
+	done := label + "_done"
+	e.add(
+		begin(asm.Mov.Reg(asm.R8, asm.R2), label, btf.StaticFunc, param("round", number), param("state", pointer)),
+		asm.LoadMem(asm.R6, asm.R8, stateFields, asm.DWord),
+		asm.LoadMem(asm.R7, asm.R8, stateBest, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R8, stateNext, asm.DWord),
+	)
+	e.walk(label, done)
+	e.add(
+		asm.StoreMem(asm.R8, stateNext, asm.R1, asm.DWord),
+		asm.StoreMem(asm.R8, stateBest, asm.R7, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.Return(),
+	)
+	e.mark(done)
+	e.add(
+		asm.StoreMem(asm.R8, stateBest, asm.R7, asm.DWord),
+		asm.Mov.Imm(asm.R0, 1),
+		asm.Return(),
 	)
 }
 
-// level goes down from the node whose descriptor is in R1.
-func (e *emitter) level(leaf, done string) {
-	mask, base := int32(0x38), int16(fieldsAt)
-	if e.t.bits == 32 {
-		mask, base = 0x18, SrcAt
-	}
+// walk goes from the descriptor in R1 through a leaf. It falls through with what follows in R1, or
+// goes to done.
+func (e *emitter) walk(label, done string) {
+	step, leaf, after := label+"_step", label+"_leaf", label+"_after"
+	e.add(
+		asm.LoadMapValue(asm.R0, 0, 0).WithReference(e.mapName),
+		asm.Mov.Imm(asm.R5, maxSteps),
+	)
+	e.mark(step)
+	e.step(leaf, done)
+	e.add(
+		asm.Sub.Imm(asm.R5, 1),
+		asm.JNE.Imm(asm.R5, 0, step),
+		asm.Ja.Label(done), // never
+	)
+	e.mark(leaf)
+	e.leaf(label, after, done)
+	e.mark(after)
+	e.add(
+		asm.JEq.Imm(asm.R5, 0, done),
+		asm.LoadMem(asm.R3, asm.R9, -wordBytes, asm.DWord),
+		asm.JLE.Reg(asm.R7, asm.R3, done),
+		asm.LoadMem(asm.R1, asm.R9, -2*wordBytes, asm.DWord),
+	)
+}
+
+// step goes down from the node whose descriptor is in R1, or to leaf. R0 is the pool.
+func (e *emitter) step(leaf, done string) {
 	e.add(
 		asm.Mov.Reg(asm.R2, asm.R1),
 		asm.RSh.Imm(asm.R2, 48),
 		asm.JEq.Imm(asm.R2, 0, leaf),
 		asm.Mov.Reg(asm.R3, asm.R1),
 		asm.RSh.Imm(asm.R3, 40),
-		asm.And.Imm(asm.R3, mask),
-		asm.Mov.Reg(asm.R4, asm.R10),
+		asm.And.Imm(asm.R3, e.pool.fieldMask()),
+		asm.Mov.Reg(asm.R4, asm.R6),
 		asm.Add.Reg(asm.R4, asm.R3),
-		asm.LoadMem(asm.R4, asm.R4, base, asm.DWord),
+		asm.LoadMem(asm.R4, asm.R4, 0, asm.DWord),
 		asm.Mov.Reg(asm.R3, asm.R1),
 		asm.RSh.Imm(asm.R3, 32),
 		asm.And.Imm(asm.R3, 63),
@@ -120,85 +293,90 @@ func (e *emitter) level(leaf, done string) {
 		asm.And.Reg(asm.R4, asm.R2),
 		asm.Mov.Reg32(asm.R1, asm.R1),
 		asm.Add.Reg(asm.R1, asm.R4),
-		asm.JGE.Imm(asm.R1, int32(len(e.t.words)), done), // never: for the verifier
+		asm.JGE.Imm(asm.R1, e.words(), done), // never: for the verifier
 		asm.LSh.Imm(asm.R1, 3),
-		asm.LoadMapValue(asm.R2, 0, 0).WithReference(e.mapName),
+		asm.Mov.Reg(asm.R2, asm.R0),
 		asm.Add.Reg(asm.R2, asm.R1),
 		asm.LoadMem(asm.R1, asm.R2, 0, asm.DWord),
 	)
 }
 
-// leaf compares the entries of the leaf whose descriptor is in R1.
-func (e *emitter) leaf(tr *tree, label, done string) {
-	size := entryWords(e.t.bits)
-	loop, next := label+"_entry", label+"_next"
+// words is the bound of indices.
+func (e *emitter) words() int32 { return int32(len(e.pool.words)) }
+
+// leaf compares the entries of the leaf whose descriptor is in R1, and goes to after.
+func (e *emitter) leaf(label, after, done string) {
+	size := entryWords(e.pool.bits)
+	loop, other := label+"_entry", label+"_other"
 	e.add(
+		asm.Mov.Reg(asm.R5, asm.R1),
+		asm.RSh.Imm(asm.R5, 40),
 		asm.Mov.Reg(asm.R2, asm.R1),
 		asm.RSh.Imm(asm.R2, 32),
-		asm.JEq.Imm(asm.R2, 0, done),
-		asm.JGT.Imm(asm.R2, int32(tr.widest), done), // never; it bounds what the verifier walks
+		asm.And.Imm(asm.R2, 0xff),
+		asm.JGT.Imm(asm.R2, maxLeaf, done), // never; it bounds what the verifier walks
 		asm.Mov.Reg32(asm.R1, asm.R1),
-		asm.JGT.Imm(asm.R1, int32(len(e.t.words)-maxLeaf*size-1), done), // never
+		asm.JLT.Imm(asm.R1, firstWord, done), // nothing
+		asm.JGE.Imm(asm.R1, e.words(), done), // never
 		asm.LSh.Imm(asm.R1, 3),
-		asm.LoadMapValue(asm.R3, 0, 0).WithReference(e.mapName),
-		asm.Add.Reg(asm.R1, asm.R3),
+		asm.Mov.Reg(asm.R9, asm.R0),
+		asm.Add.Reg(asm.R9, asm.R1),
+		asm.JEq.Imm(asm.R2, 0, after),
+		asm.Mov.Reg(asm.R1, asm.R9),
 	)
 	if size == entry4 {
 		e.add(
-			asm.LoadMem(asm.R0, asm.R10, SrcAt, asm.DWord),
+			asm.LoadMem(asm.R0, asm.R6, SrcAt, asm.DWord),
 			asm.LSh.Imm(asm.R0, 32),
-			asm.LoadMem(asm.R3, asm.R10, DstAt, asm.DWord),
+			asm.LoadMem(asm.R3, asm.R6, DstAt, asm.DWord),
 			asm.Or.Reg(asm.R0, asm.R3),
 		)
 	}
 	e.mark(loop)
 	if size == entry4 {
-		e.masked(asm.R0, 0, 1, next)
+		e.masked(asm.R0, 0, 1, other)
 	} else {
 		for i, at := range []int16{SrcAt, SrcLoAt, DstAt, DstLoAt} {
-			e.add(asm.LoadMem(asm.R0, asm.R10, at, asm.DWord))
-			e.masked(asm.R0, i, 4+i, next)
+			e.add(asm.LoadMem(asm.R0, asm.R6, at, asm.DWord))
+			e.masked(asm.R0, i, 4+i, other)
 		}
 	}
-	e.ports(int16(size-2)*entryWord, next)
+	e.ports(int16(size-2)*wordBytes, other)
 	e.add(
-		asm.LoadMem(asm.R0, asm.R1, int16(size-1)*entryWord, asm.DWord),
-		asm.LoadMem(asm.R3, asm.R10, bestAt, asm.DWord),
-		asm.JGE.Reg(asm.R0, asm.R3, done),
-		asm.StoreMem(asm.R10, bestAt, asm.R0, asm.DWord),
-		asm.Ja.Label(done),
+		asm.LoadMem(asm.R0, asm.R1, int16(size-1)*wordBytes, asm.DWord),
+		asm.JGE.Reg(asm.R0, asm.R7, after),
+		asm.Mov.Reg(asm.R7, asm.R0),
+		asm.Ja.Label(after),
 	)
-	e.mark(next)
+	e.mark(other)
 	e.add(
-		asm.Add.Imm(asm.R1, int32(size)*entryWord),
+		asm.Add.Imm(asm.R1, int32(size)*wordBytes),
 		asm.Sub.Imm(asm.R2, 1),
 		asm.JNE.Imm(asm.R2, 0, loop),
 	)
 }
 
-// masked goes to next unless v agrees with a word of the entry under a mask.
-func (e *emitter) masked(v asm.Register, word, mask int, next string) {
+// masked goes to other unless v agrees with a word of the entry under a mask.
+func (e *emitter) masked(v asm.Register, word, mask int, other string) {
 	e.add(
-		asm.LoadMem(asm.R3, asm.R1, int16(word)*entryWord, asm.DWord),
+		asm.LoadMem(asm.R3, asm.R1, int16(word)*wordBytes, asm.DWord),
 		asm.Xor.Reg(asm.R3, v),
-		asm.LoadMem(asm.R4, asm.R1, int16(mask)*entryWord, asm.DWord),
+		asm.LoadMem(asm.R4, asm.R1, int16(mask)*wordBytes, asm.DWord),
 		asm.And.Reg(asm.R3, asm.R4),
-		asm.JNE.Imm(asm.R3, 0, next),
+		asm.JNE.Imm(asm.R3, 0, other),
 	)
 }
 
-// ports goes to next unless both numbers lie in their spans.
-func (e *emitter) ports(at int16, next string) {
-	e.add(
-		asm.LoadMem(asm.R3, asm.R1, at, asm.Half),
-		asm.LoadMem(asm.R4, asm.R10, Port0At, asm.DWord),
-		asm.Sub.Reg(asm.R4, asm.R3),
-		asm.LoadMem(asm.R3, asm.R1, at+2, asm.Half),
-		asm.JGT.Reg(asm.R4, asm.R3, next),
-		asm.LoadMem(asm.R3, asm.R1, at+4, asm.Half),
-		asm.LoadMem(asm.R4, asm.R10, Port1At, asm.DWord),
-		asm.Sub.Reg(asm.R4, asm.R3),
-		asm.LoadMem(asm.R3, asm.R1, at+6, asm.Half),
-		asm.JGT.Reg(asm.R4, asm.R3, next),
-	)
+// ports goes to other unless both numbers lie in their spans.
+func (e *emitter) ports(at int16, other string) {
+	for i, field := range []int16{Port0At, Port1At} {
+		lo := at + int16(4*i)
+		e.add(
+			asm.LoadMem(asm.R3, asm.R1, lo, asm.Half),
+			asm.LoadMem(asm.R4, asm.R6, field, asm.DWord),
+			asm.Sub.Reg(asm.R4, asm.R3),
+			asm.LoadMem(asm.R3, asm.R1, lo+2, asm.Half),
+			asm.JGT.Reg(asm.R4, asm.R3, other),
+		)
+	}
 }

@@ -2,13 +2,15 @@ package classify
 
 import (
 	"encoding/binary"
+	"math"
 	"net/netip"
 )
 
-// A table is an array of 64-bit words. A descriptor is one of:
+// A pool is an array of 64-bit words. A descriptor is one of:
 //
+//	0     nothing
 //	node  mask<<48 | code*8<<40 | shift<<32 | first child   (mask = children - 1, not 0; code of the field)
-//	leaf  count<<32 | first entry
+//	leaf  more<<40 | count<<32 | first entry
 //
 // The children of a node are descriptors. An entry of a leaf is, for IPv4,
 //
@@ -17,9 +19,21 @@ import (
 // and for IPv6 the four halves of the addresses (source upper, lower, destination upper, lower),
 // the four masks, ports, priority<<32 | result. ports is
 // lo0 | (hi0-lo0)<<16 | lo1<<32 | (hi1-lo1)<<48. Entries of a leaf are in order of priority.
+//
+// Where more is 1 two words stand before the first entry: the descriptor to go on with, and the
+// lowest priority number of what follows, as the last word of an entry has it: a walk with a better match
+// ends there.
+//
+// The word at noneAt is that of no match.
 const (
 	entry4 = 4
 	entry6 = 10
+
+	header    = 2       // words before the first entry of a leaf that others follow
+	more      = 1 << 40 // of a descriptor
+	noneAt    = 0
+	firstWord = 8 // no descriptor points below: there is room for a header before it
+	line      = 8 // words of a cache line
 )
 
 func entryWords(width int) int {
@@ -29,84 +43,79 @@ func entryWords(width int) int {
 	return entry6
 }
 
-// layout lays out one tree behind those before it.
-type layout struct {
-	bits   int
-	words  []uint64
-	limit  int // words that may be used before regions stop being divided
-	depth  int
-	widest int
-	leaves map[string]uint64 // descriptors by the rules of the leaf
-	spill  map[*rule]bool
-}
+// room is how many words the emitted code may read from the first entry of a leaf.
+func (p *Pool) room() int { return maxLeaf * entryWords(p.bits) }
 
-// add builds a tree of the rules and returns those that did not fit, in order.
-func (t *Table) add(rules []*rule) []*rule {
-	b := &layout{
-		bits:   t.bits,
-		words:  t.words,
-		limit:  len(t.words) + 1<<14 + 64*len(rules),
-		leaves: map[string]uint64{},
-		spill:  map[*rule]bool{},
-	}
-	root := b.build(everything(t.bits), rules, 0)
-	t.words = b.words
-	t.trees = append(t.trees, tree{root: root, depth: b.depth, widest: b.widest, first: uint64(rules[0].prio) << 32, rules: len(rules)})
-	var left []*rule
-	for _, r := range rules {
-		if b.spill[r] {
-			left = append(left, r)
-		}
-	}
-	return left
-}
-
-// pad makes room behind the last entry, so that the bounds check of the emitted code needs to
+// padded is the words with so much room behind them that the bounds check of the emitted code need
 // look at the start of a leaf only.
-func (t *Table) pad() {
-	t.words = append(t.words, make([]uint64, maxLeaf*entryWords(t.bits)+1)...)
+func (p *Pool) padded() []uint64 { return append(p.words, make([]uint64, p.room())...) }
+
+// align begins a new cache line unless n words fit into this one.
+func (p *Pool) align(n int) {
+	if used := len(p.words) % line; used != 0 && used+n > line {
+		p.words = append(p.words, make([]uint64, line-used)...)
+	}
 }
 
-func (b *layout) reserve(n int) int {
-	at := len(b.words)
-	b.words = append(b.words, make([]uint64, n)...)
+func (p *Pool) reserve(n int) int {
+	p.align(n)
+	at := len(p.words)
+	p.words = append(p.words, make([]uint64, n)...)
 	return at
 }
 
-// code tells where on the stack a field lies, in words from fieldsAt. For IPv4 its lower two bits
-// do, from SrcAt.
-var code = [numFields]int{srcLo: 2, dstLo: 3, src: 4, dst: 5, port0: 6, port1: 7}
+// code tells where a field lies in Fields, in words.
+var code = [numFields]int{src: 0, dst: 1, port0: 2, port1: 3, srcLo: 4, dstLo: 5}
 
 func node(first int, w window) uint64 {
 	return uint64(1<<w.bits-1)<<48 | uint64(code[w.field]*8)<<40 | uint64(w.shift)<<32 | uint64(first)
 }
 
+// after is what a walk goes on with when it has been through a leaf.
+type after struct {
+	d     uint64 // descriptor, 0 for nothing
+	first uint64 // lowest priority number of it and of what comes behind it
+	steps int    // nodes from d to the leaf
+}
+
 // leaf writes the entries of the rules; equal leaves share them.
-func (b *layout) leaf(rules []*rule) uint64 {
+func (b *builder) leaf(rules []*rule, then after) uint64 {
 	if len(rules) > maxLeaf {
-		for _, r := range rules[maxLeaf:] {
-			b.spill[r] = true
-		}
+		rest := b.leaf(rules[maxLeaf:], then)
+		then = after{d: rest, first: min(then.first, key(rules[maxLeaf]))}
 		rules = rules[:maxLeaf]
 	}
-	if len(rules) == 0 {
-		return 0
-	}
-	b.widest = max(b.widest, len(rules))
-	key := make([]byte, 0, 4*len(rules))
+	b.name = binary.LittleEndian.AppendUint64(b.name[:0], then.d)
 	for _, r := range rules {
-		key = binary.LittleEndian.AppendUint32(key, uint32(r.prio))
+		b.name = binary.LittleEndian.AppendUint32(b.name, uint32(r.prio))
 	}
-	if d, ok := b.leaves[string(key)]; ok {
+	if d, ok := b.leaves[string(b.name)]; ok {
 		return d
 	}
-	d := uint64(len(rules))<<32 | uint64(len(b.words))
-	for _, r := range rules {
-		b.words = appendEntry(b.words, b.bits, r)
+	p := b.pool
+	d := uint64(len(rules)) << 32
+	size := len(rules) * entryWords(p.bits)
+	if then.d != 0 {
+		d |= more
+		p.align(size + header)
+		p.words = append(p.words, then.d, then.first)
+	} else {
+		p.align(size)
 	}
-	b.leaves[string(key)] = d
+	d |= uint64(len(p.words))
+	for _, r := range rules {
+		p.words = appendEntry(p.words, p.bits, r)
+	}
+	b.table.stats.entries += len(rules)
+	b.leaves[string(b.name)] = d
 	return d
 }
+
+// none is above all keys; its lower half is no result.
+const none = uint64(math.MaxUint32) << 32
+
+// key is the last word of a rule's entry: of two the lower wins.
+func key(r *rule) uint64 { return uint64(r.prio)<<32 | uint64(r.box.Result) }
 
 func appendEntry(words []uint64, width int, r *rule) []uint64 {
 	sHi, sLo, sMaskHi, sMaskLo := halves(r.box.Src)
@@ -119,7 +128,7 @@ func appendEntry(words []uint64, width int, r *rule) []uint64 {
 	p := r.box.Ports
 	return append(words,
 		uint64(p[0].Lo)|uint64(p[0].Hi-p[0].Lo)<<16|uint64(p[1].Lo)<<32|uint64(p[1].Hi-p[1].Lo)<<48,
-		uint64(r.prio)<<32|uint64(r.box.Result))
+		key(r))
 }
 
 // halves gives value and mask of a prefix; an IPv4 prefix fills the upper half's low 32 bits.
@@ -146,32 +155,42 @@ type Packet struct {
 
 // Lookup is the reference for the emitted code: the result of the first box that matches, or 0.
 func (t *Table) Lookup(p Packet) uint32 {
-	best := ^uint64(0)
-	for i := range t.trees {
-		if tr := &t.trees[i]; tr.first < best {
-			best = min(best, t.find(tr.root, &p))
+	best := none
+	for i, d := range t.roots {
+		if best > t.firsts[i] {
+			best = min(best, t.pool.walk(d, &p))
 		}
-	}
-	if best == ^uint64(0) {
-		return 0
 	}
 	return uint32(best)
 }
 
-func (t *Table) find(d uint64, p *Packet) uint64 {
-	fields := [8]uint64{2: p.SrcLo, 3: p.DstLo, 4: p.SrcHi, 5: p.DstHi, 6: uint64(p.Ports[0]), 7: uint64(p.Ports[1])}
-	for d>>48 != 0 {
-		index := fields[d>>43&7] >> (d >> 32 & 63) & (d >> 48)
-		d = t.words[uint64(uint32(d))+index]
-	}
-	n := entryWords(t.bits)
-	for i := range int(d >> 32) {
-		e := t.words[int(uint32(d))+i*n:][:n]
-		if matches(e, p) {
-			return e[n-1]
+// walk goes from a descriptor through a leaf and through what follows it, and gives the last word of the
+// best entry, or none.
+func (p *Pool) walk(d uint64, q *Packet) uint64 {
+	best := none
+	fields := [...]uint64{q.SrcHi, q.DstHi, uint64(q.Ports[0]), uint64(q.Ports[1]), q.SrcLo, q.DstLo}
+	n := entryWords(p.bits)
+	for {
+		for d>>48 != 0 {
+			index := fields[d>>43&7] >> (d >> 32 & 63) & (d >> 48)
+			d = p.words[uint64(uint32(d))+index]
 		}
+		first := p.words[uint32(d):]
+		for i := range int(d >> 32 & 0xff) {
+			if e := first[i*n:][:n]; matches(e, q) {
+				best = min(best, e[n-1])
+				break
+			}
+		}
+		if d&more == 0 {
+			return best
+		}
+		next := p.words[uint32(d)-header:]
+		if best <= next[1] {
+			return best
+		}
+		d = next[0]
 	}
-	return ^uint64(0)
 }
 
 func matches(e []uint64, p *Packet) bool {

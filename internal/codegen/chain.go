@@ -164,7 +164,7 @@ func (c *compiler) chainLength() int {
 	for _, ch := range c.chains {
 		for i := 0; i < len(ch.rules); i++ {
 			if k := run(ch, ch.rules[i:]); k >= minRun {
-				n += 300
+				n += 40
 				i += k - 1
 				continue
 			}
@@ -224,7 +224,9 @@ func (c *compiler) emitChain(ch *chain) {
 func (c *compiler) emitRules(ch *chain, rules []ir.Rule) {
 	for len(rules) > 0 {
 		n := run(ch, rules)
-		if n < minRun || !c.many(ch, rules[:n]) {
+		if n >= minRun {
+			c.many(ch, rules[:n])
+		} else {
 			n = max(n, 1)
 			for i := range n {
 				c.rule(ch, &rules[i])

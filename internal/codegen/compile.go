@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
+	"levee/internal/classify"
 	"levee/internal/ir"
 	"levee/internal/policy"
 	"levee/internal/prefix"
@@ -41,8 +42,7 @@ type compiler struct {
 	tables       []Table
 	bitmaps      map[string]string    // contents of a port bitmap to its map's name
 	statics      map[staticKey]static // prefix tables
-	pairs        map[pairKey][]pairTable
-	pairNames    int
+	pairs        map[pairKey]*classify.Table
 	ethernet     map[string]static // tables of Ethernet addresses, by their ranges
 	packed       []byte            // tables, see constant
 	packs        int               // maps of tables that are full
@@ -55,9 +55,9 @@ type compiler struct {
 	all          bool     // all rules become records
 	interprets   bool     // some do
 	machine      *machine
-	separate     bool // chains are functions
-	inFunction   bool // in one of them now
-	classifiers  int
+	separate     bool               // chains are functions
+	inFunction   bool               // in one of them now
+	pools        [ir.IPv6 + 1]*pool // tables of runs of rules
 	lookups      []asm.Instructions // functions that rules call, two each
 	tableLookups []asm.Instructions // functions that search a static set
 	lookupOf     map[lookupKey]string
@@ -133,9 +133,9 @@ func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instruction
 	}
 }
 
-// maxFunctions is BPF_MAX_SUBPROGS of the kernel, 256, less the main function, the decoder and the four functions
-// of the machine.
-const maxFunctions = 250
+// maxFunctions is BPF_MAX_SUBPROGS of the kernel, 256, less the main function, the decoder, the four functions
+// of the machine and those that search for runs of rules, three a family.
+const maxFunctions = 244
 
 // maxInstructions is BPF_COMPLEXITY_LIMIT_INSNS of include/linux/bpf.h.
 const maxInstructions = 1_000_000
@@ -160,7 +160,7 @@ func newCompiler(prog *ir.Program, t Target, slots int, all bool) *compiler {
 		bitmaps:  map[string]string{},
 		statics:  map[staticKey]static{},
 		ethernet: map[string]static{},
-		pairs:    map[pairKey][]pairTable{},
+		pairs:    map[pairKey]*classify.Table{},
 		places:   map[string]place{},
 		lookupOf: map[lookupKey]string{},
 
@@ -270,6 +270,7 @@ func (c *compiler) emitRest(careful asm.Instructions) {
 		c.emit(code...)
 	}
 	c.emitMachine()
+	c.emitPools()
 	c.emit(careful...)
 }
 

@@ -338,7 +338,7 @@ func (c *compiler) pairFunction(ch *chain, q *ir.Cond) string {
 	c.builder, c.inFunction = &builder{alias: outside.alias, labels: outside.labels}, true
 	c.beginFunction(label)
 	c.loadRegs(asks)
-	c.pairTables(asks, q, label+"_found")
+	c.pairTable(asks, q, label+"_found")
 	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 	c.label(label + "_found")
 	c.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())

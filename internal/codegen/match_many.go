@@ -99,29 +99,52 @@ func result(r *ir.Rule) uint32 {
 	return v
 }
 
-// many looks a run of rules up in one table; it falls through where none matches. It reports false,
-// having emitted nothing, where the rules cannot be told apart by a table.
-func (c *compiler) many(ch *chain, rules []ir.Rule) bool {
-	width, any := 32, netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	if ch.family() == ir.IPv6 {
-		width, any = 128, netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+// pool holds the tables of runs of one family, and is searched by one function.
+type pool struct {
+	*classify.Pool
+	label string       // of the function
+	any   netip.Prefix // all addresses
+}
+
+// memory is the name of the pool's memory.
+func (p *pool) memory() string { return p.label + "_tables" }
+
+// poolOf gives the pool of a family, which is made when it is first asked for.
+func (c *compiler) poolOf(f ir.Family) *pool {
+	if c.pools[f] == nil {
+		if f == ir.IPv4 {
+			c.pools[f] = &pool{classify.NewPool(32), "classify4", netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
+		} else {
+			c.pools[f] = &pool{classify.NewPool(128), "classify6", netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+		}
 	}
+	return c.pools[f]
+}
+
+// emitPools emits the functions that search the pools, and gives their memory its place.
+func (c *compiler) emitPools() {
+	for _, p := range c.pools {
+		if p != nil {
+			c.constant(p.memory(), p.Memory())
+			c.emit(p.Function(p.memory(), p.label)...)
+		}
+	}
+}
+
+// many looks a run of rules up in one table; it falls through where none matches.
+func (c *compiler) many(ch *chain, rules []ir.Rule) {
+	p := c.poolOf(ch.family())
 	var list []classify.Box
 	for i := range rules {
-		list = boxes(&rules[i], any, list)
+		list = boxes(&rules[i], p.any, list)
 	}
-	t := classify.New(width, list)
-	if len(t.Rest()) > 0 {
-		return false
-	}
-	name := fmt.Sprintf("rules_%d", c.classifiers)
-	c.classifiers++
-	c.constant(name, t.Memory())
+	t := p.Add(list)
 	c.table(fmt.Sprintf("%d rules, %s", len(rules), ch), t.Kind(), t.Bytes(),
 		fmt.Sprintf("%d rules or more in a row on addresses and ports: the cost does not grow with their number", minRun))
 
-	c.storeBoxFields(ch)
-	c.emit(t.Emit(name, c.fresh("classify"))...)
+	at := -p.PacketBytes()
+	c.storeBoxFields(ch, at)
+	c.emit(t.Emit(p.memory(), p.label, at)...)
 	none := c.fresh("none")
 	c.emit(asm.JEq.Imm(asm.R0, 0, none))
 	if c.separate {
@@ -130,31 +153,38 @@ func (c *compiler) many(ch *chain, rules []ir.Rule) bool {
 		c.leave()
 	}
 	c.label(none)
-	return true
 }
 
-// storeBoxFields puts the fields of the packet where package classify looks for them.
-func (c *compiler) storeBoxFields(ch *chain) {
+// storeBoxFields puts the fields of the packet where package classify looks for them, from offset at of
+// the stack on.
+func (c *compiler) storeBoxFields(ch *chain, at int16) {
 	c.emit(asm.Mov.Imm(asm.R0, 0)) // for the fields that no rule asks for
-	number := func(at int16, fields ...policy.Field) {
-		for _, f := range fields {
+	store := func(field int16, reg asm.Register) {
+		c.emit(asm.StoreMem(asm.R10, at+field, reg, asm.DWord))
+	}
+	number := func(field int16, from ...policy.Field) {
+		for _, f := range from {
 			if ch.uses[f] {
 				reg, _ := c.value(f)
-				c.emit(asm.StoreMem(asm.R10, at, reg, asm.DWord))
+				store(field, reg)
 				return
 			}
 		}
-		c.emit(asm.StoreMem(asm.R10, at, asm.R0, asm.DWord))
+		store(field, asm.R0)
 	}
-	address := func(f policy.Field, reg asm.Register, at, lowAt, key int16) {
+	address := func(f policy.Field, reg asm.Register, field, lower, key int16) {
+		six := ch.family() == ir.IPv6
 		if !ch.uses[f] {
-			c.emit(asm.StoreMem(asm.R10, at, asm.R0, asm.DWord), asm.StoreMem(asm.R10, lowAt, asm.R0, asm.DWord))
+			store(field, asm.R0)
+			if six {
+				store(lower, asm.R0)
+			}
 			return
 		}
-		c.emit(asm.StoreMem(asm.R10, at, reg, asm.DWord))
-		if ch.family() == ir.IPv6 {
+		store(field, reg)
+		if six {
 			c.field(asm.R1, key, asm.DWord)
-			c.emit(asm.StoreMem(asm.R10, lowAt, asm.R1, asm.DWord))
+			store(lower, asm.R1)
 		}
 	}
 	address(policy.SrcAddr, regSrc, classify.SrcAt, classify.SrcLoAt, keySrcLo)

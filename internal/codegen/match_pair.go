@@ -2,7 +2,6 @@ package codegen
 
 import (
 	"fmt"
-	"net/netip"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -18,16 +17,10 @@ const maxPairs = 6
 // tableQuestions is what a look-up in such a table counts for where a function of rules may ask so many questions.
 const tableQuestions = 64
 
-// pairKey finds the tables of a list of endpoints: equal questions share the list (package ir).
+// pairKey finds the table of a list of endpoints: equal questions share the list (package ir).
 type pairKey struct {
 	first *ir.Pair
 	n     int
-}
-
-// pairTable is a table with its name.
-type pairTable struct {
-	*classify.Table
-	name string
 }
 
 func samePairs(a, b []ir.Pair) bool {
@@ -64,7 +57,7 @@ func questions(r *ir.Rule) (n int) {
 // length estimates the instructions of a condition.
 func length(q *ir.Cond) int {
 	if len(q.Pairs) > maxPairs {
-		return 300
+		return 60
 	}
 	return 4 * max(1, min(16, len(q.Ranges)+len(q.Prefixes)+3*len(q.Pairs)))
 }
@@ -77,7 +70,7 @@ func (c *compiler) endpoint(ch *chain, q *ir.Cond, no string) {
 		found, missing = no, yes
 	}
 	if len(q.Pairs) > maxPairs {
-		c.pairTables(ch, q, found)
+		c.pairTable(ch, q, found)
 		c.emit(asm.Ja.Label(missing))
 	} else {
 		c.comparePairs(ch, q, found, missing)
@@ -113,62 +106,54 @@ func endpointAddress(q *ir.Cond) (hi asm.Register, lo int16) {
 	return regSrc, keySrcLo
 }
 
-// pairTables goes to found if one of the tables of a list has the address and number.
-func (c *compiler) pairTables(ch *chain, q *ir.Cond, found string) {
-	c.storePair(ch, q)
-	for _, t := range c.tablesOf(ch, q) {
-		c.emit(t.Emit(t.name, c.fresh("endpoints"))...)
-		c.emit(asm.JNE.Imm(asm.R0, 0, found))
-	}
+// pairTable goes to found if the table of a list has the address and number.
+func (c *compiler) pairTable(ch *chain, q *ir.Cond, found string) {
+	p, t := c.poolOf(ch.family()), c.tableOf(ch, q)
+	at := -p.PacketBytes()
+	c.storePair(ch, q, at)
+	c.emit(t.Emit(p.memory(), p.label, at)...)
+	c.emit(asm.JNE.Imm(asm.R0, 0, found))
 }
 
-// tablesOf makes the tables of a list, or finds them. There is one, but for lists made to have more.
-func (c *compiler) tablesOf(ch *chain, q *ir.Cond) []pairTable {
+// tableOf makes the table of a list, or finds it.
+func (c *compiler) tableOf(ch *chain, q *ir.Cond) *classify.Table {
 	key := pairKey{&q.Pairs[0], len(q.Pairs)}
-	if tables, ok := c.pairs[key]; ok {
-		return tables
+	if t, ok := c.pairs[key]; ok {
+		return t
 	}
-	width, any := 32, netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	if ch.family() == ir.IPv6 {
-		width, any = 128, netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	left := make([]classify.Box, len(q.Pairs))
+	pool := c.poolOf(ch.family())
+	boxes := make([]classify.Box, len(q.Pairs))
 	for i, p := range q.Pairs {
 		ports := classify.Span{Lo: uint16(p.Range.Lo), Hi: uint16(p.Range.Hi)}
-		left[i] = classify.Box{Src: any, Dst: p.Prefix, Ports: [2]classify.Span{classify.Any, ports}, Result: 1}
+		boxes[i] = classify.Box{Src: pool.any, Dst: p.Prefix, Ports: [2]classify.Span{classify.Any, ports}, Result: 1}
 	}
-	var tables []pairTable
-	for len(left) > 0 {
-		t := pairTable{classify.New(width, left), fmt.Sprintf("endpoints_%d", c.pairNames)}
-		c.pairNames++
-		c.constant(t.name, t.Memory())
-		what := fmt.Sprintf("%d endpoints", len(left))
-		if q.Set != nil {
-			what = "set " + q.Set.Name
-		}
-		c.table(fmt.Sprintf("%s, %s", what, ch), t.Kind(), t.Bytes(), fmt.Sprintf("more than %d endpoints: the cost does not grow with their number", maxPairs))
-		tables = append(tables, t)
-		left = t.Rest()
+	t := pool.Add(boxes)
+	what := fmt.Sprintf("%d endpoints", len(boxes))
+	if q.Set != nil {
+		what = "set " + q.Set.Name
 	}
-	c.pairs[key] = tables
-	return tables
+	c.table(fmt.Sprintf("%s, %s", what, ch), t.Kind(), t.Bytes(), fmt.Sprintf("more than %d endpoints: the cost does not grow with their number", maxPairs))
+	c.pairs[key] = t
+	return t
 }
 
-// storePair puts the address and the number of the packet where package classify looks for them, as those of the destination.
-func (c *compiler) storePair(ch *chain, q *ir.Cond) {
+// storePair puts the address and the number of the packet where package classify looks for them, as those of the
+// destination, from offset at of the stack on.
+func (c *compiler) storePair(ch *chain, q *ir.Cond, at int16) {
 	hi, lo := endpointAddress(q)
 	c.emit(
 		asm.Mov.Imm(asm.R0, 0),
-		asm.StoreMem(asm.R10, classify.SrcAt, asm.R0, asm.DWord),
-		asm.StoreMem(asm.R10, classify.SrcLoAt, asm.R0, asm.DWord),
-		asm.StoreMem(asm.R10, classify.Port0At, asm.R0, asm.DWord),
-		asm.StoreMem(asm.R10, classify.DstLoAt, asm.R0, asm.DWord),
-		asm.StoreMem(asm.R10, classify.DstAt, hi, asm.DWord),
+		asm.StoreMem(asm.R10, at+classify.SrcAt, asm.R0, asm.DWord),
+		asm.StoreMem(asm.R10, at+classify.Port0At, asm.R0, asm.DWord),
+		asm.StoreMem(asm.R10, at+classify.DstAt, hi, asm.DWord),
 	)
 	if ch.family() == ir.IPv6 {
 		c.field(asm.R1, lo, asm.DWord)
-		c.emit(asm.StoreMem(asm.R10, classify.DstLoAt, asm.R1, asm.DWord))
+		c.emit(
+			asm.StoreMem(asm.R10, at+classify.SrcLoAt, asm.R0, asm.DWord),
+			asm.StoreMem(asm.R10, at+classify.DstLoAt, asm.R1, asm.DWord),
+		)
 	}
 	reg, _ := c.value(q.Number)
-	c.emit(asm.StoreMem(asm.R10, classify.Port1At, reg, asm.DWord))
+	c.emit(asm.StoreMem(asm.R10, at+classify.Port1At, reg, asm.DWord))
 }
