@@ -20,7 +20,7 @@ func newBench(e *env) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRun,
 	}
-	cmd.AddCommand(newBenchLadder(e), newBenchSets(e), newBenchRules(e), newBenchHash(e), newBenchRoute(e))
+	cmd.AddCommand(newBenchLadder(e), newBenchSets(e), newBenchRules(e), newBenchHash(e), newBenchRoute(e), newBenchCompare(e))
 	return cmd
 }
 
@@ -36,6 +36,7 @@ that a place that is here has no figure, or that the run was interrupted: it pri
 
 const benchLadderExample = `  sudo levee bench ladder
   sudo levee bench ladder --quick --family 6
+  sudo levee bench ladder --html ladder.html --against published
   sudo levee bench ladder --json | jq '.rungs[] | {name, median_pps, interval, by_family}'`
 
 // What a run takes at most, as the help says; rounds are not tried again after it.
@@ -49,7 +50,8 @@ type benchFlags struct {
 	rungs, families, traffic []string
 	rounds                   int
 	seed                     uint64
-	quick, json              bool
+	quick                    bool
+	out                      benchOutput
 }
 
 func newBenchLadder(e *env) *cobra.Command {
@@ -72,7 +74,8 @@ func newBenchLadder(e *env) *cobra.Command {
 	cmd.Flags().StringVar(&f.window, "window", "", "length of a window (default 500ms, quick 150ms)")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the floods")
 	cmd.Flags().BoolVar(&f.quick, "quick", false, "short windows: a look, not a figure to quote")
-	jsonFlag(cmd, &f.json)
+	f.out.register(cmd)
+	f.out.registerAgainst(cmd)
 	return cmd
 }
 
@@ -119,6 +122,9 @@ func (e *env) benchLadder(cmd *cobra.Command, f *benchFlags) error {
 		}
 		o.Policy, o.PolicyName = src.text, src.title()
 	}
+	if err := f.out.check(cmd); err != nil {
+		return err
+	}
 	if err := e.privileged(); err != nil {
 		return err
 	}
@@ -134,12 +140,7 @@ func (e *env) benchLadder(cmd *cobra.Command, f *benchFlags) error {
 		return err
 	}
 	interrupted := err
-	if f.json {
-		err = e.printJSON(rep)
-	} else {
-		err = rep.Text(e.stdout)
-	}
-	if err != nil && e.stdout.err == nil {
+	if err := e.printBench(rep, nil, &f.out); err != nil {
 		return err
 	}
 	if interrupted != nil {

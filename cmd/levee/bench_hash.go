@@ -1,14 +1,12 @@
 package main
 
 import (
-	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"levee/internal/hashing"
-	document "levee/internal/report"
 )
 
 const benchHashLong = `Measure what a hash of a flow's key costs in eBPF and in Go: SipHash-2-4 and 1-3, jhash (lookup3), XXH3, MurmurHash3 and
@@ -18,7 +16,8 @@ random keys, or there is no figure. Also how well each spreads keys that differ 
 
 func newBenchHash(e *env) *cobra.Command {
 	var o hashing.Options
-	var quick, asJSON bool
+	var quick bool
+	var out benchOutput
 	cmd := &cobra.Command{
 		Use:     "hash",
 		Short:   "What SipHash, jhash, xxh3, murmur3 and crc32c cost in eBPF and in Go",
@@ -26,6 +25,9 @@ func newBenchHash(e *env) *cobra.Command {
 		Example: "  sudo levee bench hash\n  sudo levee bench hash --only siphash24,jhash --bytes 16 --json",
 		Args:    wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := out.check(cmd); err != nil {
+				return err
+			}
 			if err := e.privileged(); err != nil {
 				return err
 			}
@@ -42,7 +44,7 @@ func newBenchHash(e *env) *cobra.Command {
 			if rep == nil {
 				return err
 			}
-			return e.printBench(rep, err, asJSON)
+			return e.printBench(rep, err, &out)
 		},
 	}
 	cmd.Flags().StringSliceVar(&o.Only, "only", nil, "only these functions: "+strings.Join(hashing.Names(), ", "))
@@ -50,30 +52,8 @@ func newBenchHash(e *env) *cobra.Command {
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "rounds (default 15; 6 are the fewest that give an interval)")
 	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of keys and secret")
 	cmd.Flags().BoolVar(&quick, "quick", false, "6 rounds: a look, not a figure to quote")
-	jsonFlag(cmd, &asJSON)
+	out.register(cmd)
 	return cmd
-}
-
-// measurement is a report of one of the measurements.
-type measurement interface {
-	Text(io.Writer) error
-	Document() *document.Document
-}
-
-// printBench prints a report, also what an interrupted measurement has until then, whose error it returns.
-func (e *env) printBench(m measurement, err error, asJSON bool) error {
-	if asJSON {
-		d := m.Document()
-		d.Version = versionLine()
-		if jsonErr := e.printJSON(d); jsonErr != nil {
-			return jsonErr
-		}
-		return err
-	}
-	if textErr := m.Text(e.stdout); textErr != nil && e.stdout.err == nil {
-		return textErr
-	}
-	return err
 }
 
 // timed is a progress line with the time that is left.

@@ -25,7 +25,7 @@ const benchRouteExample = `  sudo levee bench route --quick
 func newBenchRoute(e *env) *cobra.Command {
 	var o scale.RouteOptions
 	var data string
-	var asJSON bool
+	var out benchOutput
 	cmd := &cobra.Command{
 		Use:     "route",
 		Short:   "Routing tables: the kernel's FIB and LPM trie against levee's structures",
@@ -40,6 +40,9 @@ func newBenchRoute(e *env) *cobra.Command {
 			}
 			if data != "" && len(o.Tables) > 0 {
 				return usagef(cmd, "--data and --table name different tables")
+			}
+			if err := out.check(cmd); err != nil {
+				return err
 			}
 			if err := e.privileged(); err != nil {
 				return err
@@ -64,7 +67,7 @@ func newBenchRoute(e *env) *cobra.Command {
 			if rep == nil {
 				return err
 			}
-			return e.printBench(rep, err, asJSON)
+			return e.printBench(rep, err, &out)
 		},
 	}
 	cmd.Flags().IntSliceVar(&o.Sizes, "sizes", nil, "numbers of routes (default 1000, 100000 and a full view)")
@@ -75,6 +78,6 @@ func newBenchRoute(e *env) *cobra.Command {
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "rounds (default 7; 6 are the fewest that give an interval)")
 	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of what is drawn")
 	cmd.Flags().BoolVar(&o.Quick, "quick", false, "1,000 and 10,000 routes, 6 rounds: a look, not a figure to quote")
-	jsonFlag(cmd, &asJSON)
+	out.register(cmd)
 	return cmd
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"levee/internal/scale"
 	"levee/internal/workload"
@@ -27,7 +25,7 @@ sizes of both families take hours; choose with --sizes, --family, --entries, --o
 other machines, absolute packets a second do not.`
 
 const benchSetsExample = `  sudo levee bench sets --sizes 1000,1000000 --family 4 --entries prefixes --skip-lab
-  sudo levee bench sets --data full-view.txt.gz --sizes 10000 --svg plots --json > sets.json`
+  sudo levee bench sets --data full-view.txt.gz --sizes 10000 --html sets.html --json > sets.json`
 
 const benchRulesLong = `Measure rule sets of 10 to 100,000 rules in the shapes of ClassBench (acl, fw, ipc): what a packet costs in levee's
 compiled program above an empty one, over thousands of different packets in no order; time to compile and load, memory; and
@@ -37,19 +35,19 @@ The rules are drawn with ClassBench's distributions, or read with --data from a 
 with --sizes, --shape, --only.`
 
 const benchRulesExample = `  sudo levee bench rules --sizes 1000,10000 --skip-lab
-  sudo levee bench rules --data acl1_10k --svg plots`
+  sudo levee bench rules --data acl1_10k --svg .`
 
 // scaleFlags are what both have in common.
 type scaleFlags struct {
 	scale.Options
-	window, data, svg string
-	json              bool
+	window, data string
+	out          benchOutput
 }
 
-func (f *scaleFlags) register(flags *pflag.FlagSet) {
+func (f *scaleFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.IntSliceVar(&f.Sizes, "sizes", nil, "numbers of entries or rules (default the powers of ten)")
 	flags.StringVar(&f.data, "data", "", "measure a file instead of what is drawn")
-	flags.StringVar(&f.svg, "svg", "", "write plots into this directory")
 	flags.StringSliceVar(&f.Only, "only", nil, "only these, by their names in the report")
 	flags.IntVar(&f.Options.Rounds, "rounds", 0, "rounds (default 7; 6 are the fewest that give an interval)")
 	flags.StringVar(&f.window, "window", "", "length of a window of a flood (default 1s)")
@@ -57,13 +55,8 @@ func (f *scaleFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.Quick, "quick", false, "short windows: a look, not a figure to quote")
 	flags.BoolVar(&f.SkipLab, "skip-lab", false, "no floods: what is measured inside the kernel only")
 	flags.BoolVar(&f.SkipLookups, "only-lab", false, "floods only")
-	flags.BoolVar(&f.json, "json", false, "print JSON; field names stay from release to release")
-}
-
-// scaleReport is what both commands print.
-type scaleReport interface {
-	Text(io.Writer) error
-	Plots() []*scale.Plot
+	f.out.register(cmd)
+	f.out.registerAgainst(cmd)
 }
 
 func newBenchSets(e *env) *cobra.Command {
@@ -83,7 +76,7 @@ func newBenchSets(e *env) *cobra.Command {
 					return usagef(cmd, "--entries %s: it is prefixes or hosts", v)
 				}
 			}
-			return e.benchScale(cmd, &f, func(ctx context.Context) (scaleReport, error) {
+			return e.benchScale(cmd, &f, func(ctx context.Context) (measurement, error) {
 				if f.data != "" {
 					err := readData(f.data, func(r io.Reader, name string) (err error) {
 						o.DataName = name
@@ -99,7 +92,7 @@ func newBenchSets(e *env) *cobra.Command {
 			})
 		},
 	}
-	f.register(cmd.Flags())
+	f.register(cmd)
 	cmd.Flags().StringSliceVar(&o.Families, "family", nil, "4 or 6 (default both)")
 	cmd.Flags().StringSliceVar(&o.Entries, "entries", nil, "prefixes as in Internet routing, or hosts: single addresses (default both)")
 	return cmd
@@ -112,7 +105,7 @@ func newBenchRules(e *env) *cobra.Command {
 		Use: "rules", Short: "What a rule more costs: 10 to 100,000 rules, against nftables and iptables",
 		Long: benchRulesLong, Example: benchRulesExample, Args: wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return e.benchScale(cmd, &f, func(ctx context.Context) (scaleReport, error) {
+			return e.benchScale(cmd, &f, func(ctx context.Context) (measurement, error) {
 				if f.data != "" {
 					err := readData(f.data, func(r io.Reader, name string) (err error) {
 						o.DataName = name
@@ -128,7 +121,7 @@ func newBenchRules(e *env) *cobra.Command {
 			})
 		},
 	}
-	f.register(cmd.Flags())
+	f.register(cmd)
 	cmd.Flags().StringSliceVar(&o.Shapes, "shape", nil, "acl, fw, ipc (default all)")
 	return cmd
 }
@@ -144,7 +137,7 @@ func readData(path string, read func(io.Reader, string) error) error {
 }
 
 // benchScale runs one of both and prints its report.
-func (e *env) benchScale(cmd *cobra.Command, f *scaleFlags, run func(context.Context) (scaleReport, error)) error {
+func (e *env) benchScale(cmd *cobra.Command, f *scaleFlags, run func(context.Context) (measurement, error)) error {
 	if f.window != "" {
 		var err error
 		if f.Window, err = parseDuration(f.window); err != nil {
@@ -153,6 +146,9 @@ func (e *env) benchScale(cmd *cobra.Command, f *scaleFlags, run func(context.Con
 	}
 	if f.SkipLab && f.SkipLookups {
 		return usagef(cmd, "--skip-lab and --only-lab leave nothing to measure")
+	}
+	if err := f.out.check(cmd); err != nil {
+		return err
 	}
 	if err := e.privileged(); err != nil {
 		return err
@@ -167,30 +163,5 @@ func (e *env) benchScale(cmd *cobra.Command, f *scaleFlags, run func(context.Con
 	if err != nil {
 		return err
 	}
-	if f.svg != "" {
-		if err := writePlots(f.svg, rep.Plots()); err != nil {
-			return err
-		}
-	}
-	if f.json {
-		return e.printJSON(rep)
-	}
-	if err := rep.Text(e.stdout); err != nil && e.stdout.err == nil {
-		return err
-	}
-	return nil
-}
-
-// writePlots writes each plot that shows something.
-func writePlots(dir string, plots []*scale.Plot) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("write plots: %w", err)
-	}
-	var errs []error
-	for _, p := range plots {
-		if b := p.SVG(); b != nil {
-			errs = append(errs, os.WriteFile(filepath.Join(dir, p.Name+".svg"), b, 0o644))
-		}
-	}
-	return errors.Join(errs...)
+	return e.printBench(rep, nil, &f.out)
 }

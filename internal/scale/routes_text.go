@@ -80,7 +80,7 @@ func (r *RouteReport) Document() *report.Document {
 		return charts[id]
 	}
 	for _, c := range r.Cases {
-		what, id, x := c.Family+" "+c.Entries, fileName(c.Family+"-"+c.Entries), float64(c.Size)
+		what, id, x := c.Family+" "+c.Entries, report.FileName(c.Family+"-"+c.Entries), float64(c.Size)
 		for _, s := range c.Structures {
 			if s.Missing != "" {
 				d.Refuse(fmt.Sprintf("%s, %d routes, %s", s.Name, c.Size, what), s.Missing)
@@ -89,8 +89,8 @@ func (r *RouteReport) Document() *report.Document {
 			for _, k := range traffics {
 				if l := s.Lookup(k.kind, k.skew); l != nil {
 					name := trafficName(k.kind, k.skew)
-					chart("route-stream-"+id+"-"+fileName(name), what+": "+name, "a look-up, stream", "ns").Add(s.Name, report.Measured(x, l.StreamRounds))
-					chart("route-chain-"+id+"-"+fileName(name), what+": "+name+", chained", "a look-up, chain", "ns").Add(s.Name, report.Measured(x, l.ChainRounds))
+					chart("route-stream-"+id+"-"+report.FileName(name), what+": "+name, "a look-up, stream", "ns").Add(s.Name, report.Measured(x, l.StreamRounds))
+					chart("route-chain-"+id+"-"+report.FileName(name), what+": "+name+", chained", "a look-up, chain", "ns").Add(s.Name, report.Measured(x, l.ChainRounds))
 				}
 			}
 			chart("route-insertion-"+id, what+": insertion", "a route", "ns").Add(s.Name, report.Value(x, s.insertion(c.Size)))

@@ -3,10 +3,8 @@ package scale
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/xml"
 	"errors"
 	"io"
-	"math"
 	"net/netip"
 	"os"
 	"slices"
@@ -22,6 +20,7 @@ import (
 	"levee/internal/oracle"
 	"levee/internal/peer"
 	"levee/internal/policy"
+	"levee/internal/report"
 	"levee/internal/workload"
 )
 
@@ -195,93 +194,28 @@ func TestFloodsAreMeasuredByTheRulesOfBench(t *testing.T) {
 	output(t, r)
 }
 
-// output holds a report against its forms: text, JSON, pictures.
+// output holds a report against its forms: text, JSON, and the document with all that is made of it.
 func output(t *testing.T, r interface {
 	Text(io.Writer) error
-	Plots() []*Plot
+	Raw() any
+	Document() *report.Document
 }) {
 	t.Helper()
-	var text bytes.Buffer
+	var text, page bytes.Buffer
 	if err := r.Text(&text); err != nil || text.Len() == 0 {
 		t.Errorf("text: %v", err)
 	}
-	if _, err := json.Marshal(r); err != nil {
+	d := r.Document()
+	if err := d.JSON(&text, r.Raw()); err != nil {
 		t.Error(err)
 	}
-	for _, p := range r.Plots() {
-		wellFormed(t, p)
+	if err := d.HTML(&page); err != nil {
+		t.Error(err)
 	}
-}
-
-func wellFormed(t *testing.T, p *Plot) {
-	t.Helper()
-	svg := p.SVG()
-	if svg == nil {
-		return
-	}
-	if p.Name != fileName(p.Name) {
-		t.Errorf("%q is no name for a file", p.Name)
-	}
-	for d := xml.NewDecoder(bytes.NewReader(svg)); ; {
-		tok, err := d.Token()
-		if err == io.EOF {
-			return
+	for _, c := range d.Charts {
+		if svg, err := d.SVG(c); err != nil || len(svg) == 0 {
+			t.Errorf("%s: %v", c.ID, err)
 		}
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", p.Name, err, svg)
-		}
-		if e, ok := tok.(xml.StartElement); ok {
-			for _, a := range e.Attr {
-				if strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") || strings.Contains(a.Value, "%!") {
-					t.Errorf("%s: %s of %s is %s", p.Name, a.Name.Local, e.Name.Local, a.Value)
-				}
-			}
-		}
-	}
-}
-
-func TestPicturesAreWellFormed(t *testing.T) {
-	one := &Plot{Name: "one", title: "one & <only>", x: "x", y: "y"}
-	one.add("a <tool>", 1000, &Figure{5, [2]float64{5, 5}})
-	few := &Plot{Name: "few", title: "t", x: "x", y: "y"}
-	for _, x := range []float64{1e6, 10, 1e3} {
-		few.add("a", x, &Figure{x / 1e4, [2]float64{-1, x}})
-		few.add("b", x, nil)
-		few.add("b", x, &Figure{0, [2]float64{0, 0}})
-	}
-	for _, p := range []*Plot{one, few} {
-		if p.SVG() == nil {
-			t.Errorf("%s: nothing drawn", p.Name)
-		}
-		wellFormed(t, p)
-	}
-	if !bytes.Contains(one.SVG(), []byte("a &lt;tool&gt;")) {
-		t.Error("names are not escaped")
-	}
-	if (&Plot{}).SVG() != nil {
-		t.Error("an empty plot was drawn")
-	}
-	at := few.series[0].points
-	if !slices.IsSortedFunc(at, func(a, b point) int { return int(a.x - b.x) }) {
-		t.Errorf("points are not in order: %v", at)
-	}
-}
-
-func TestAxesAndNames(t *testing.T) {
-	for _, c := range []struct {
-		e    int
-		want string
-	}{{-2, "0.01"}, {-1, "0.1"}, {0, "1"}, {2, "100"}, {3, "1 K"}, {5, "100 K"}, {6, "1 M"}, {9, "1 G"}, {12, "1 T"}} {
-		if got := power(c.e); got != c.want {
-			t.Errorf("10^%d is %q, want %q", c.e, got, c.want)
-		}
-	}
-	a := axis{from: 1, to: 3, start: 100, length: 200}
-	if a.at(10) != 100 || a.at(1000) != 300 || math.Abs(a.at(100)-200) > 1e-9 {
-		t.Errorf("%v %v %v", a.at(10), a.at(100), a.at(1000))
-	}
-	if got := fileName("IPv4-../a b.gz"); got != "ipv4-..-a-b.gz" {
-		t.Errorf("%q", got)
 	}
 }
 

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	document "levee/internal/report"
+)
+
+const benchCompareLong = `Say which differences between two reports of the same measurement are real. A and B are what ` + "`levee bench COMMAND --json`" + `
+printed; A is the one from before.
+
+Each figure that both have is tested by the ranks of its rounds, which assumes nothing of their distribution; the many tests
+are corrected so that of the differences called real at most 5 % are expected to be chance (false discovery rate). Real is what
+passes and moved by --least or more. Of a figure without rounds the 95 % intervals must not overlap. What is a lower bound on
+one side is judged only where the other side lies below it.
+
+Rounds tell how a run varied within its minutes; whether two runs on one machine differ as much by themselves, only a second
+run of A tells. Other machines, kernels, policies or versions are warned of. Exit status 1 means that something got worse.`
+
+func newBenchCompare(e *env) *cobra.Command {
+	var least float64
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "compare A.json B.json",
+		Short:   "Say which differences between two reports are real",
+		Long:    benchCompareLong,
+		Example: "  sudo levee bench ladder --json > before.json\n  sudo levee bench ladder --json > after.json\n  levee bench compare before.json after.json",
+		Args:    wantArgs("A.json", "B.json"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !(least > 0 && least <= 100) {
+				return usagef(cmd, "--least %g: it is a share above 0, as 0.05 for 5 %%", least)
+			}
+			if args[0] == "-" && args[1] == "-" {
+				return usagef(cmd, "only one of the two can be standard input")
+			}
+			var docs [2]*document.Document
+			var errs [2]error
+			for i, name := range args {
+				docs[i], errs[i] = e.readReport(name)
+			}
+			if err := errors.Join(errs[:]...); err != nil {
+				return err
+			}
+			c, err := document.Compare(docs[0], docs[1], document.Options{Least: least})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = e.printJSON(c)
+			} else {
+				_, err = io.WriteString(e.stdout, c.Text())
+			}
+			if err == nil && c.Count[document.Worse] > 0 {
+				return errNo
+			}
+			if e.stdout.err != nil {
+				return nil // said once, by run
+			}
+			return err
+		},
+	}
+	cmd.Flags().Float64Var(&least, "least", 0.05, "the smallest change of a median that matters, as a share")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// readReport reads a report from a file, or from standard input for "-".
+func (e *env) readReport(name string) (*document.Document, error) {
+	if name == "-" {
+		return document.Read(e.stdin, "standard input")
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, openError(err)
+	}
+	defer f.Close()
+	return document.Read(f, name)
+}

@@ -1,0 +1,74 @@
+package published
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"levee/internal/report"
+)
+
+func TestSourcesAreComplete(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range Sources() {
+		if seen[s.ID] || s.Title == "" || s.By == "" || s.Year < 1990 || !strings.HasPrefix(s.Where, "https://") || s.Hardware == "" || s.Checked == "" || s.Bench == "" {
+			t.Errorf("%+v", s)
+		}
+		seen[s.ID] = true
+		if (len(s.Figures) > 1) == (s.Says != "") {
+			t.Errorf("%s: two figures or more, or what it says, and not both", s.ID)
+		}
+		if !slices.IsSortedFunc(s.Figures, func(a, b Figure) int { return int(a.Value - b.Value) }) {
+			t.Errorf("%s: the figures do not go from slow to fast", s.ID)
+		}
+		for _, f := range s.Figures {
+			if f.Value <= 0 || f.What == "" || len(f.Names) == 0 || s.Unit == "" {
+				t.Errorf("%s: %+v", s.ID, f)
+			}
+		}
+	}
+}
+
+func TestRatiosStayWithinTheirSource(t *testing.T) {
+	d := &report.Document{Bench: "ladder"}
+	c := d.Chart(report.Chart{ID: "ladder-pps", Kind: report.Bar})
+	c.Add("the mix",
+		report.Value(0, 5e6).Between(4e6, 6e6).Bound(true).Of("xdp drop"),
+		report.Value(0, 1e6).Between(8e5, 1.25e6).Of("iptables INPUT"),
+		report.Gap(0, "not installed").Of("nft netdev ingress"))
+	got := Against(d)
+	if len(got.Ratios) != 1 {
+		t.Fatalf("%d ratios, want XDP over iptables INPUT alone: %+v", len(got.Ratios), got.Ratios)
+	}
+	r := got.Ratios[0]
+	if r.Source.ID != "cloudflare-2018" || *r.Measured.Y != 5 || !r.Measured.AtLeast || *r.Measured.Low != 4e6/1.25e6 || *r.Measured.High != 7.5 {
+		t.Errorf("%+v", r)
+	}
+	if want := 10e6 / 608e3; r.Published != want {
+		t.Errorf("published %v, want %v", r.Published, want)
+	}
+	text := got.Text()
+	for _, want := range []string{"published 16.4, measured >=5 (3.2-7.5)", "nftables netdev ingress: nothing measured", "do not carry over", "Majkowski"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	got.Draw(d)
+	var page bytes.Buffer
+	if err := d.HTML(&page); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(page.String(), "Ratios: published and measured") {
+		t.Error("the page does not have the ratios")
+	}
+}
+
+func TestAMeasurementWithoutFiguresSaysWhatIsKnown(t *testing.T) {
+	for bench, want := range map[string]string{"sets": "Poptrie", "rules": "nftables is slower than iptables", "hash": "no source"} {
+		d := &report.Document{Bench: bench}
+		if text := Against(d).Text(); !strings.Contains(text, want) {
+			t.Errorf("%s: no %q in\n%s", bench, want, text)
+		}
+	}
+}
