@@ -116,7 +116,7 @@ func fillDynamic(p *policy.Policy, g *engines) error {
 		}
 		for i, a := range []netip.Addr{reachEntry4, reachEntry6} {
 			if i < s.Max {
-				if err := g.add(entry{s, netip.PrefixFrom(a, a.BitLen())}); err != nil {
+				if err := g.add(entry{s, reachElement(s, a)}); err != nil {
 					return err
 				}
 			}

@@ -123,7 +123,12 @@ func (g *engines) runnerFor(length int) (*datapath.Runner, error) {
 }
 
 func addTo(r *datapath.Runner, en entry) error {
-	return r.SetAdd(en.set.Name, datapath.SetEntry{Prefix: en.prefix, Lease: datapath.Forever})
+	for _, b := range en.Blocks() {
+		if err := r.SetAdd(en.set.Name, datapath.SetEntry{Prefix: b.Prefix, Service: b.Service, Lease: datapath.Forever}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (g *engines) runners() []*datapath.Runner {
@@ -132,7 +137,7 @@ func (g *engines) runners() []*datapath.Runner {
 
 // add puts an entry into a dynamic set, without a lease.
 func (g *engines) add(en entry) error {
-	if err := g.oracle.AddEntry(en.set.Name, en.prefix, time.Time{}); err != nil {
+	if err := g.oracle.AddEntry(en.set.Name, en.Element, time.Time{}); err != nil {
 		return err
 	}
 	for _, r := range g.runners() {
@@ -147,11 +152,13 @@ func (g *engines) add(en entry) error {
 // empty takes out again what was added.
 func (g *engines) empty() error {
 	for _, en := range g.added {
-		if err := g.oracle.DelEntry(en.set.Name, en.prefix); err != nil {
+		if err := g.oracle.DelEntry(en.set.Name, en.Element); err != nil {
 			return err
 		}
 		for _, r := range g.runners() {
-			r.SetDel(en.set.Name, en.prefix)
+			for _, b := range en.Blocks() {
+				r.SetDel(en.set.Name, b)
+			}
 		}
 	}
 	g.added = nil

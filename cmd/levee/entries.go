@@ -11,14 +11,14 @@ import (
 	"levee/internal/policy"
 )
 
-// entry is one SET=ADDRESS of --entry: what a dynamic set holds while packets are judged offline.
+// entry is one SET=ENTRY of --entry: what a dynamic set holds while packets are judged offline.
 type entry struct {
-	set    *policy.Set
-	prefix netip.Prefix
+	set *policy.Set
+	policy.Element
 }
 
 func entryFlag(cmd *cobra.Command, v *[]string) {
-	cmd.Flags().StringArrayVar(v, "entry", nil, "SET=ADDRESS or SET=PREFIX: put an entry into a dynamic set first; may be repeated")
+	cmd.Flags().StringArrayVar(v, "entry", nil, "SET=ENTRY, an address, prefix, service or both: put an entry into a dynamic set first; may be repeated")
 }
 
 // parseEntries checks the values of --entry against the policy.
@@ -33,12 +33,15 @@ func parseEntries(cmd *cobra.Command, p *policy.Policy, values []string) ([]entr
 		if set == nil {
 			return nil, usagef(cmd, "--entry %q: the policy has no dynamic set %q", v, name)
 		}
-		prefixes, err := parsePrefixes(addr)
+		elements, err := parseElements(addr)
+		if err == nil {
+			err = elements[0].Check(set.Type)
+		}
 		if err != nil {
 			return nil, usagef(cmd, "--entry %q: %v", v, err)
 		}
-		for _, prefix := range prefixes {
-			all = append(all, entry{set, prefix})
+		for _, el := range elements {
+			all = append(all, entry{set, el})
 		}
 	}
 	return all, nil
@@ -53,16 +56,32 @@ func dynamicSet(p *policy.Policy, name string) *policy.Set {
 	return nil
 }
 
-// parsePrefixes reads one address, prefix or range as a set file has it; a range may become several prefixes.
-func parsePrefixes(s string) ([]netip.Prefix, error) {
-	prefixes, ds := policy.ReadPrefixes(strings.NewReader(s), "")
+// parseElements reads one entry as a set file has it; a range may become several.
+func parseElements(s string) ([]policy.Element, error) {
+	elements, ds := policy.ReadElements(strings.NewReader(s), "")
 	switch {
 	case len(ds) > 0 && ds[0].Hint != "":
 		return nil, fmt.Errorf("%s; %s", ds[0].Message, ds[0].Hint)
 	case len(ds) > 0:
 		return nil, errors.New(ds[0].Message)
-	case len(prefixes) == 0:
-		return nil, errors.New("there is no address in it")
+	case len(elements) == 0:
+		return nil, errors.New("there is no entry in it")
+	}
+	return elements, nil
+}
+
+// parsePrefixes reads one address, prefix or range as a set file has it; a range may become several prefixes.
+func parsePrefixes(s string) ([]netip.Prefix, error) {
+	elements, err := parseElements(s)
+	if err != nil {
+		return nil, err
+	}
+	prefixes := make([]netip.Prefix, len(elements))
+	for i, e := range elements {
+		if err := e.Check(policy.Addresses); err != nil {
+			return nil, err
+		}
+		prefixes[i] = e.Prefix
 	}
 	return prefixes, nil
 }

@@ -201,6 +201,9 @@ func aimService(s *packet.Spec, t *policy.Term, variant int) {
 	services := t.Services
 	if t.Set != nil {
 		services = t.Set.Services
+		if t.Set.Kind == policy.Dynamic {
+			services = []policy.Service{reachService}
+		}
 	}
 	if len(services) == 0 {
 		return
@@ -223,6 +226,9 @@ func aimEndpoint(s *packet.Spec, t *policy.Term, variant int) {
 	all := t.Endpoints
 	if t.Set != nil {
 		all = t.Set.Endpoints
+		if t.Set.Kind == policy.Dynamic {
+			all = []policy.Element{reachElement(t.Set, reachEntry4), reachElement(t.Set, reachEntry6)}
+		}
 	}
 	if len(all) == 0 {
 		return
@@ -254,6 +260,21 @@ var (
 	reachEntry4 = netip.MustParseAddr("203.0.113.77")
 	reachEntry6 = netip.MustParseAddr("2001:db8:77::77")
 )
+
+// The service that cost puts beside them, into sets of services and endpoints.
+var reachService = policy.Service{Proto: packet.ProtoTCP, Lo: 7777, Hi: 7777}
+
+// reachElement is the entry that cost puts into a dynamic set.
+func reachElement(s *policy.Set, a netip.Addr) policy.Element {
+	e := policy.Element{Prefix: netip.PrefixFrom(a, a.BitLen()), Service: reachService}
+	switch s.Type {
+	case policy.Addresses:
+		e.Service = policy.Service{}
+	case policy.Services:
+		e.Prefix = netip.Prefix{}
+	}
+	return e
+}
 
 // pickAddr is an address of the family out of what a term asks for; the zero address where it has none.
 func pickAddr(t *policy.Term, f packet.Family, variant int) netip.Addr {

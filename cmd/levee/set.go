@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/datapath"
 	"levee/internal/policy"
+	"levee/internal/syntax"
 )
 
 const setLong = `Change and show the dynamic sets of policies that are in force: entries with a lease, which leave by
@@ -38,10 +39,12 @@ func newSetAdd(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add NAME ENTRY...",
 		Short: "Put entries into a dynamic set, or renew their lease",
-		Long: `Put addresses, prefixes and ranges into a dynamic set, all of them or, with an error, none. An entry that is there
+		Long: `Put entries into a dynamic set, all of them or, with an error, none. An entry is what the set is of: an address, a
+prefix or a range; a service such as tcp/443; or, in a set of endpoints, an address and a service behind it. An entry that is there
 already gets the new lease. Without --lease it is the set's own.`,
 		Example: `  sudo levee set add abusers 203.0.113.9 2001:db8:bad::/48 --lease 10m
   sudo levee set add abusers --from feed.txt --lease 1d
+  sudo levee set add frontends 192.0.2.10 tcp/443 192.0.2.11 udp/4000-4100
   tail -f found.log | grep -o '[0-9.]*$' | sudo levee set add abusers --from -`,
 		Args: wantSome("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,7 +62,7 @@ func newSetReplace(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replace NAME ENTRY...",
 		Short: "Make these the whole contents of a dynamic set, in one step",
-		Long: `Make addresses, prefixes and ranges the whole contents of a dynamic set, all of them or, with an error, none. They
+		Long: `Make entries (see "levee set add") the whole contents of a dynamic set, all of them or, with an error, none. They
 are put together beside what is there and take its place in one step: packets are judged by the whole of the old contents
 or the whole of the new. The lease, that of --lease or the set's own, begins anew for each entry. An empty file empties
 the set.`,
@@ -118,15 +121,28 @@ func newSetList(e *env) *cobra.Command {
 	return cmd
 }
 
-// setPrefixes reads the entries of the command line and of --from.
-func (e *env) setPrefixes(cmd *cobra.Command, words []string, from string) ([]netip.Prefix, error) {
-	var all []netip.Prefix
+// endpointWords joins an address with the service behind it: an endpoint is two words.
+func endpointWords(words []string) []string {
+	var out []string
 	for _, w := range words {
-		prefixes, err := parsePrefixes(w)
+		if n := len(out); n > 0 && syntax.IsService(w) && !strings.Contains(out[n-1], " ") && strings.ContainsAny(out[n-1], ".:") {
+			out[n-1] += " " + w
+			continue
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// setElements reads the entries of the command line and of --from.
+func (e *env) setElements(cmd *cobra.Command, words []string, from string) ([]policy.Element, error) {
+	var all []policy.Element
+	for _, w := range endpointWords(words) {
+		elements, err := parseElements(w)
 		if err != nil {
 			return nil, usagef(cmd, "%q: %v", w, err)
 		}
-		all = append(all, prefixes...)
+		all = append(all, elements...)
 	}
 	if from == "" {
 		if len(all) == 0 {
@@ -145,12 +161,12 @@ func (e *env) setPrefixes(cmd *cobra.Command, words []string, from string) ([]ne
 	}
 	shown := e.progress()
 	defer shown.clear()
-	prefixes, ds := policy.ReadPrefixes(&progressReader{r: r, name: name, progress: shown}, name)
+	elements, ds := policy.ReadElements(&progressReader{r: r, name: name, progress: shown}, name)
 	if ds.HasErrors() {
 		e.printDiagnostics(ds)
 		return nil, errNo
 	}
-	return append(all, prefixes...), nil
+	return append(all, elements...), nil
 }
 
 // setChange adds entries to sets or replaces what is in them.
@@ -167,13 +183,13 @@ func (e *env) setChange(cmd *cobra.Command, name string, words []string, f *setF
 			return usagef(cmd, "--lease: %v", err)
 		}
 	}
-	prefixes, err := e.setPrefixes(cmd, words, f.from)
+	elements, err := e.setElements(cmd, words, f.from)
 	if err != nil {
 		return err
 	}
-	entries := make([]datapath.SetEntry, len(prefixes))
-	for i, p := range prefixes {
-		entries[i] = datapath.SetEntry{Prefix: p, Lease: lease}
+	entries := make([]datapath.SetEntry, len(elements))
+	for i, el := range elements {
+		entries[i] = datapath.SetEntry{Prefix: el.Prefix, Service: el.Service, Lease: lease}
 	}
 	shown := e.progress()
 	shown.printf("%s: %s on their way into the kernel", name, entryCount(len(entries)))
@@ -187,11 +203,11 @@ func (e *env) setChange(cmd *cobra.Command, name string, words []string, f *setF
 }
 
 func (e *env) setDel(cmd *cobra.Command, name string, words []string, f *setFlags) error {
-	prefixes, err := e.setPrefixes(cmd, words, f.from)
+	elements, err := e.setElements(cmd, words, f.from)
 	if err != nil {
 		return err
 	}
-	n, devs, err := datapath.SetDel(context.Background(), f.dev, name, prefixes)
+	n, devs, err := datapath.SetDel(context.Background(), f.dev, name, elements)
 	if err != nil {
 		return err
 	}
@@ -213,8 +229,23 @@ type setContents struct {
 }
 
 type setMember struct {
-	Prefix       netip.Prefix `json:"prefix"`
-	LeaseSeconds float64      `json:"lease_seconds"` // left; 0: until deleted
+	Prefix       *netip.Prefix `json:"prefix,omitempty"`  // of an address or an endpoint
+	Service      string        `json:"service,omitempty"` // of a service or an endpoint: "tcp/443", "gre"
+	LeaseSeconds float64       `json:"lease_seconds"`     // left; 0: until deleted
+}
+
+func newSetMember(en datapath.SetEntry) setMember {
+	var m setMember
+	if en.Prefix.IsValid() {
+		m.Prefix = &en.Prefix
+	}
+	if en.Service != (policy.Service{}) {
+		m.Service = en.Service.String()
+	}
+	if en.Lease != datapath.Forever {
+		m.LeaseSeconds = en.Lease.Seconds()
+	}
+	return m
 }
 
 func (e *env) setList(name, dev string, asJSON bool) error {
@@ -227,10 +258,7 @@ func (e *env) setList(name, dev string, asJSON bool) error {
 		for _, s := range sets {
 			c := setContents{Name: name, Dev: s.Dev, Entries: make([]setMember, len(s.Entries))}
 			for i, en := range s.Entries {
-				c.Entries[i] = setMember{Prefix: en.Prefix}
-				if en.Lease != datapath.Forever {
-					c.Entries[i].LeaseSeconds = en.Lease.Seconds()
-				}
+				c.Entries[i] = newSetMember(en)
 			}
 			rep.Sets = append(rep.Sets, c)
 		}
@@ -246,17 +274,9 @@ func (e *env) setList(name, dev string, asJSON bool) error {
 			if en.Lease != datapath.Forever {
 				left = formatLease(en.Lease) + " left"
 			}
-			fmt.Fprintf(out, "%-43s  %s\n", shortPrefix(en.Prefix), left)
+			fmt.Fprintf(out, "%-43s  %s\n", en.Element(), left)
 		}
 	}
 	out.Flush()
 	return nil
-}
-
-// shortPrefix leaves the length out where it says nothing.
-func shortPrefix(p netip.Prefix) string {
-	if p.IsSingleIP() {
-		return p.Addr().String()
-	}
-	return p.String()
 }

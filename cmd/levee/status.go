@@ -94,6 +94,7 @@ type statusSet struct {
 	LeaseSeconds float64 `json:"lease_seconds"` // 0: until deleted
 	Refused      uint64  `json:"refused"`       // entries not taken because the set was full
 	RollUp       bool    `json:"rollup"`
+	Type         string  `json:"type"` // of the entries: addresses, services or endpoints
 }
 
 func (e *env) status(f *statusFlags) error {
@@ -145,7 +146,7 @@ func newStatusInterface(a *datapath.Attachment) statusInterface {
 		s.Rules = append(s.Rules, r)
 	}
 	for _, set := range a.Sets {
-		s.Sets = append(s.Sets, statusSet{set.Name, set.Entries, set.Max, set.Lease.Seconds(), set.Refused, set.RollUp})
+		s.Sets = append(s.Sets, statusSet{set.Name, set.Entries, set.Max, set.Lease.Seconds(), set.Refused, set.RollUp, set.EntryType().String()})
 	}
 	return s
 }

@@ -153,7 +153,7 @@ func sameRule(a, b ir.Rule) bool {
 }
 
 func sameCond(a, b ir.Cond) bool {
-	return a.Field == b.Field && a.Not == b.Not && a.Set == b.Set && a.Mask == b.Mask && a.Value == b.Value &&
+	return a.Field == b.Field && a.Not == b.Not && a.Set == b.Set && a.Mask == b.Mask && a.Value == b.Value && a.Proto == b.Proto &&
 		slices.Equal(a.Ranges, b.Ranges) && samePrefixes(a.Prefixes, b.Prefixes) &&
 		samePairs(a.Pairs, b.Pairs)
 }
@@ -376,7 +376,7 @@ func (c *compiler) cond(ch *chain, q *ir.Cond, no string) {
 	switch q.Field {
 	case policy.SrcAddr, policy.DstAddr:
 		c.address(ch, q, no)
-	case policy.SrcEndpoint, policy.DstEndpoint:
+	case policy.SrcEndpoint, policy.DstEndpoint, policy.SrcService, policy.DstService:
 		c.endpoint(ch, q, no)
 	case policy.TCPFlags:
 		c.flags(q, no)

@@ -185,7 +185,7 @@ func (c *compiler) dynamicSets(out *Program) error {
 			continue
 		}
 		name := SetPrefix + s.Name
-		spec, err := prefix.DynamicSpec(name, s.Max)
+		spec, kind, err := dynamicSpec(s)
 		if err != nil {
 			return c.errorf("set %s: %w", s.Name, err)
 		}
@@ -195,7 +195,7 @@ func (c *compiler) dynamicSets(out *Program) error {
 			out.Spared = c.prog.Policy.Protected()
 		}
 		out.Tables = append(out.Tables, Table{
-			For: "set " + s.Name, Kind: "buckets of hashed prefixes", Bytes: int(spec.InnerMap.ValueSize),
+			For: "set " + s.Name, Kind: kind, Bytes: int(spec.InnerMap.ValueSize),
 			Why: "filled at run time, each entry with a lease",
 		})
 	}

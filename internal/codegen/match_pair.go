@@ -3,11 +3,14 @@ package codegen
 import (
 	"fmt"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/classify"
+	"levee/internal/endpoint"
 	"levee/internal/ir"
 	"levee/internal/policy"
+	"levee/internal/prefix"
 )
 
 // Up to maxPairs endpoints are compared one by one; more are looked up in a table of package classify, whose cost
@@ -29,11 +32,21 @@ func samePairs(a, b []ir.Pair) bool {
 
 // use notes the fields that a condition asks for.
 func (ch *chain) use(q *ir.Cond) {
+	if q.Dynamic() && q.Number != policy.Proto && q.Proto != 0 && !policy.HasPorts(q.Proto) { // ICMP: no port is asked for
+		if q.Field == policy.SrcEndpoint {
+			ch.uses[policy.SrcAddr] = true
+		} else {
+			ch.uses[policy.DstAddr] = true
+		}
+		return
+	}
 	switch q.Field {
 	case policy.SrcEndpoint:
 		ch.uses[policy.SrcAddr], ch.uses[q.Number] = true, true
 	case policy.DstEndpoint:
 		ch.uses[policy.DstAddr], ch.uses[q.Number] = true, true
+	case policy.SrcService, policy.DstService:
+		ch.uses[q.Number] = true
 	default:
 		ch.uses[q.Field] = true
 	}
@@ -62,8 +75,12 @@ func length(q *ir.Cond) int {
 	return 4 * max(1, min(16, len(q.Ranges)+len(q.Prefixes)+3*len(q.Pairs)))
 }
 
-// endpoint asks whether address and port, or address and protocol, are one of the endpoints of a list.
+// endpoint asks whether address and port, or address and protocol, are one of the endpoints of a list or of a dynamic set.
 func (c *compiler) endpoint(ch *chain, q *ir.Cond, no string) {
+	if q.Dynamic() {
+		c.dynamicEndpoint(ch, q, no)
+		return
+	}
 	yes := c.fresh("yes")
 	found, missing := yes, no
 	if q.Not {
@@ -156,4 +173,63 @@ func (c *compiler) storePair(ch *chain, q *ir.Cond, at int16) {
 	}
 	reg, _ := c.value(q.Number)
 	c.emit(asm.StoreMem(asm.R10, at+classify.Port1At, reg, asm.DWord))
+}
+
+// dynamicEndpoint asks a set of endpoints or services that is filled at run time. A service is an endpoint of every address: 0.0.0.0/0,
+// whatever the packet's family.
+func (c *compiler) dynamicEndpoint(ch *chain, q *ir.Cond, no string) {
+	c.serviceNumber(q)
+	ip4 := true
+	if q.Field == policy.SrcService || q.Field == policy.DstService {
+		c.emit(asm.Mov.Imm(asm.R1, 0), asm.Mov.Imm(asm.R2, 0))
+	} else {
+		hi, lo := endpointAddress(q)
+		ip4 = ch.family() == ir.IPv4
+		if ip4 {
+			c.emit(asm.Mov.Reg(asm.R1, hi), asm.LSh.Imm(asm.R1, 32), asm.Mov.Imm(asm.R2, 0))
+		} else {
+			c.copy(asm.R1, hi)
+			c.field(asm.R2, lo, asm.DWord)
+			c.copy(asm.R2, asm.R2)
+		}
+	}
+	name := SetPrefix + q.Set.Name
+	key := lookupKey{name, ip4}
+	label, ok := c.lookupOf[key]
+	if !ok {
+		label = fmt.Sprintf("lookup_%d", len(c.lookupOf))
+		c.lookupOf[key] = label
+		c.lookups = append(c.lookups, endpoint.Function(name, label, q.Set.Max, ip4))
+	}
+	c.emit(asm.Call.Label(label))
+	if q.Not {
+		c.emit(asm.JNE.Imm(asm.R0, 0, no))
+	} else {
+		c.emit(asm.JEq.Imm(asm.R0, 0, no))
+	}
+}
+
+// serviceNumber leaves protocol<<16 | port in R3. Of a protocol without ports there is no port.
+func (c *compiler) serviceNumber(q *ir.Cond) {
+	if q.Number != policy.Proto && !policy.HasPorts(q.Proto) {
+		c.emit(asm.Mov.Imm(asm.R3, int32(q.Proto)<<16))
+		return
+	}
+	reg, _ := c.value(q.Number)
+	c.emit(asm.Mov.Reg(asm.R3, reg))
+	if q.Number == policy.Proto {
+		c.emit(asm.LSh.Imm(asm.R3, 16))
+	} else {
+		c.emit(asm.Or.Imm(asm.R3, int32(q.Proto)<<16))
+	}
+}
+
+// dynamicSpec is the map of a dynamic set, and what its memory holds.
+func dynamicSpec(s *policy.Set) (spec *ebpf.MapSpec, kind string, err error) {
+	if s.Type == policy.Addresses {
+		spec, err = prefix.DynamicSpec(SetPrefix+s.Name, s.Max)
+		return spec, "buckets of hashed prefixes", err
+	}
+	spec, err = endpoint.Spec(SetPrefix+s.Name, s.Max)
+	return spec, "buckets of hashed " + map[policy.SetType]string{policy.Services: "services", policy.Endpoints: "endpoints"}[s.Type], err
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/netip"
 	"sync/atomic"
 	"unsafe"
 
@@ -70,7 +69,7 @@ func NewRunner(p *codegen.Program) (*Runner, error) {
 		return nil, errors.Join(err, r.Close())
 	}
 	for _, ps := range p.Dynamic {
-		if r.sets[ps.Name], err = openSet(l.maps[codegen.SetPrefix+ps.Name], ps.Name, ps.Lease); err != nil {
+		if r.sets[ps.Name], err = openSet(l.maps[codegen.SetPrefix+ps.Name], ps.Name, ps.Type, ps.Lease); err != nil {
 			delete(r.sets, ps.Name)
 			return nil, errors.Join(err, r.Close())
 		}
@@ -176,20 +175,20 @@ func (r *Runner) Counters() []Counter {
 // SetAdd puts an entry into a dynamic set that the program looks up; lease 0 is the set's own. A set
 // that the program does not look up is no error: the compiler leaves out what no rule can reach.
 func (r *Runner) SetAdd(name string, e SetEntry) error {
-	if err := checkEntries([]SetEntry{e}); err != nil {
-		return err
-	}
 	s := r.sets[name]
 	if s == nil {
 		return nil
+	}
+	if err := checkEntries([]SetEntry{e}, s.typ); err != nil {
+		return err
 	}
 	return s.add(e)
 }
 
 // SetDel deletes an entry of a dynamic set, if it is there.
-func (r *Runner) SetDel(name string, p netip.Prefix) {
+func (r *Runner) SetDel(name string, e policy.Element) {
 	if s := r.sets[name]; s != nil {
-		s.Delete(p)
+		s.Delete(e)
 	}
 }
 

@@ -232,7 +232,7 @@ func (s *sequence) entries(n int) (hours map[netip.Prefix]int, order []netip.Pre
 		h := []int{0, 1, 5}[s.r.IntN(3)]
 		hours[p] = h
 		order = append(order, p)
-		entries = append(entries, SetEntry{p, leases[h]})
+		entries = append(entries, SetEntry{Prefix: p, Lease: leases[h]})
 	}
 	return hours, order, entries
 }
@@ -318,7 +318,7 @@ func (s *sequence) end(i int) {
 	if added, _ := s.naive.add(map[netip.Prefix]int{p: 1}, []netip.Prefix{p}); !added {
 		return
 	}
-	if err := s.set.Add(context.Background(), SetEntry{p, time.Millisecond}); err != nil {
+	if err := s.set.Add(context.Background(), SetEntry{Prefix: p, Lease: time.Millisecond}); err != nil {
 		s.Fatalf("step %d: adding %v: %v", i, p, err)
 	}
 	time.Sleep(30 * time.Millisecond) // some jiffies, on every kernel
@@ -366,7 +366,7 @@ func (s *sequence) ask(step int, a netip.Addr) {
 	if (ret == xdpDrop) != want {
 		s.Fatalf("step %d: the program returns %d for %v, which is in the set: %v", step, ret, a, want)
 	}
-	if got := s.set.maps[0].Lookup(a); got != want {
+	if got := s.set.maps[0].table.(prefixes).Lookup(a); got != want {
 		s.Fatalf("step %d: the library says %v for %v, want %v", step, got, a, want)
 	}
 }

@@ -2,26 +2,41 @@ package datapath
 
 import (
 	"context"
-	"net/netip"
+
+	"levee/internal/policy"
 )
 
 // SetAdd adds entries to the dynamic set of that name of the policy on dev, or, if dev is "", of
 // every policy in this network namespace that has one. All entries are added everywhere, or, with an
 // error, none anywhere. devs are the interfaces.
 func SetAdd(ctx context.Context, dev, name string, entries []SetEntry) (devs []string, err error) {
-	if err := checkEntries(entries); err != nil {
-		return nil, err
-	}
-	return eachSet(ctx, dev, name, func(sets []*Set) error { return addAll(sets, entries) })
+	return eachSet(ctx, dev, name, func(sets []*Set) error {
+		if err := checkAll(sets, entries); err != nil {
+			return err
+		}
+		return addAll(sets, entries)
+	})
 }
 
 // SetReplace makes dynamic sets, chosen as by SetAdd, hold exactly these entries (see Set.Replace): all of the sets, or,
 // with an error, none. devs are the interfaces.
 func SetReplace(ctx context.Context, dev, name string, entries []SetEntry) (devs []string, err error) {
-	if err := checkEntries(entries); err != nil {
-		return nil, err
+	return eachSet(ctx, dev, name, func(sets []*Set) error {
+		if err := checkAll(sets, entries); err != nil {
+			return err
+		}
+		return replaceAll(sets, entries)
+	})
+}
+
+// checkAll says what keeps entries from being those of one of the sets.
+func checkAll(sets []*Set, entries []SetEntry) error {
+	for _, s := range sets {
+		if err := s.check(entries); err != nil {
+			return err
+		}
 	}
-	return eachSet(ctx, dev, name, func(sets []*Set) error { return replaceAll(sets, entries) })
+	return nil
 }
 
 // eachSet runs fn with all sets of that name held at once, in the fixed order in which they are opened.
@@ -60,9 +75,9 @@ func holdAll(sets []*Set, fn func([]*Set) error) (done bool, err error) {
 	return true, fn(sets)
 }
 
-// SetDel deletes prefixes from dynamic sets, chosen as by SetAdd, and says how many entries there
-// were. A prefix that is no entry is no error.
-func SetDel(ctx context.Context, dev, name string, prefixes []netip.Prefix) (deleted int, devs []string, err error) {
+// SetDel deletes entries from dynamic sets, chosen as by SetAdd, and says how many there
+// were. What is no entry is no error.
+func SetDel(ctx context.Context, dev, name string, elements []policy.Element) (deleted int, devs []string, err error) {
 	sets, err := openSets(ctx, dev, name)
 	if err != nil {
 		return 0, nil, err
@@ -71,7 +86,7 @@ func SetDel(ctx context.Context, dev, name string, prefixes []netip.Prefix) (del
 		defer s.Close()
 	}
 	for _, s := range sets {
-		n, err := s.Delete(ctx, prefixes...)
+		n, err := s.Remove(ctx, elements...)
 		if err != nil {
 			return deleted, devs, err
 		}

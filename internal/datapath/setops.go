@@ -15,7 +15,7 @@ import (
 
 	"levee/internal/codegen"
 	"levee/internal/kernel"
-	"levee/internal/prefix"
+	"levee/internal/policy"
 )
 
 // Set is a dynamic set of one attached policy, open for many changes: about a microsecond each. It
@@ -27,6 +27,7 @@ type Set struct {
 	writers *writers
 	serial  int64
 	maps    []inForce // of the policy in force and, during a trial, of the one to return to if it has another map
+	typ     policy.SetType
 	rollUp  bool
 	spared  []netip.Prefix // never covered by rolling up
 	noRoom  time.Time      // when rolling up last made no room
@@ -155,12 +156,17 @@ func (s *store) openSetOf(a *attachment, name string) (_ *Set, err error) {
 		} else {
 			seen[key] = true
 		}
-		opened, err := openSet(m, name, g.Sets[at].Lease)
+		if typ := a.current().typeOf(name); g.Sets[at].EntryType() != typ { // the policy to return to has another set of that name
+			m.Close()
+			continue
+		}
+		opened, err := openSet(m, name, g.Sets[at].EntryType(), g.Sets[at].Lease)
 		if err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
 		out.maps = append(out.maps, inForce{opened, m})
 		if i == 0 {
+			out.typ = g.Sets[at].EntryType()
 			out.rollUp = g.Sets[at].RollUp
 			out.spared = g.Spared
 		}
@@ -233,7 +239,7 @@ func (s *Set) reopen(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.maps, fresh.maps = fresh.maps, s.maps
-	s.rollUp, s.spared = fresh.rollUp, fresh.spared
+	s.typ, s.rollUp, s.spared = fresh.typ, fresh.rollUp, fresh.spared
 	s.writers, fresh.writers = fresh.writers, s.writers
 	s.serial = fresh.serial
 	return nil
@@ -242,11 +248,9 @@ func (s *Set) reopen(ctx context.Context) error {
 // mend repairs what another process may have left when it was killed in the middle of a change.
 func (s *Set) mend() error {
 	for _, m := range s.maps {
-		d, err := prefix.Open(m.mem, m.now)
-		if err != nil {
+		if err := m.set.reopen(); err != nil {
 			return kernel.Refuse(err, "open dynamic set %q", s.name)
 		}
-		m.Dynamic = d
 	}
 	return nil
 }
@@ -260,13 +264,13 @@ func (s *Set) release() {
 // none. A full set gives an error that matches prefix.ErrFull, and counts the entries as refused, unless its
 // policy says rollup (see prefix.Dynamic.RollUp). Many entries at once become visible to packets in one step.
 func (s *Set) Add(ctx context.Context, entries ...SetEntry) error {
-	if err := checkEntries(entries); err != nil {
-		return err
-	}
 	if err := s.hold(ctx); err != nil {
 		return err
 	}
 	defer s.release()
+	if err := s.check(entries); err != nil {
+		return err
+	}
 	return addAll([]*Set{s}, entries)
 }
 
@@ -274,31 +278,40 @@ func (s *Set) Add(ctx context.Context, entries ...SetEntry) error {
 // what was there before or the whole of what is there then. Of two entries for one prefix the later counts.
 // With an error nothing has changed.
 func (s *Set) Replace(ctx context.Context, entries []SetEntry) error {
-	if err := checkEntries(entries); err != nil {
-		return err
-	}
 	if err := s.hold(ctx); err != nil {
 		return err
 	}
 	defer s.release()
+	if err := s.check(entries); err != nil {
+		return err
+	}
 	return replaceAll([]*Set{s}, entries)
 }
 
-// Delete takes prefixes out of the set and says how many were there.
+// Delete takes prefixes out of a set of addresses and says how many were there.
 func (s *Set) Delete(ctx context.Context, prefixes ...netip.Prefix) (int, error) {
+	elements := make([]policy.Element, len(prefixes))
 	for i, p := range prefixes {
-		if err := checkPrefix(p); err != nil {
-			return 0, fmt.Errorf("entry %d: %w; nothing was changed", i+1, err)
-		}
+		elements[i].Prefix = p
 	}
+	return s.Remove(ctx, elements...)
+}
+
+// Remove takes entries out of the set and says how many were there.
+func (s *Set) Remove(ctx context.Context, elements ...policy.Element) (int, error) {
 	if err := s.hold(ctx); err != nil {
 		return 0, err
 	}
 	defer s.release()
+	for i, e := range elements {
+		if err := checkEntry(e, s.typ); err != nil {
+			return 0, fmt.Errorf("dynamic set %q: entry %d: %w; nothing was changed", s.name, i+1, err)
+		}
+	}
 	n := 0
 	for i, m := range s.maps {
-		for _, p := range prefixes {
-			if m.Delete(p) && i == 0 {
+		for _, e := range elements {
+			if m.Delete(e) && i == 0 {
 				n++
 			}
 		}
@@ -306,7 +319,7 @@ func (s *Set) Delete(ctx context.Context, prefixes ...netip.Prefix) (int, error)
 	return n, nil
 }
 
-// List is the set's entries, IPv4 before IPv6, in order of address.
+// List is the set's entries, IPv4 before IPv6, in order of address, protocol and port.
 func (s *Set) List(ctx context.Context) ([]SetEntry, error) {
 	if err := s.hold(ctx); err != nil {
 		return nil, err
@@ -314,35 +327,43 @@ func (s *Set) List(ctx context.Context) ([]SetEntry, error) {
 	m := s.maps[0]
 	m.Expire(m.clock.Now())
 	out := make([]SetEntry, 0, m.Len())
-	for e := range m.All() {
-		out = append(out, SetEntry{e.Prefix, m.left(e.Expires)})
+	for e, expires := range m.All() {
+		out = append(out, SetEntry{e.Prefix, e.Service, m.left(expires)})
 	}
 	s.release() // before sorting, which takes longer
-	slices.SortFunc(out, func(a, b SetEntry) int { return a.Prefix.Compare(b.Prefix) })
+	slices.SortFunc(out, func(a, b SetEntry) int {
+		if c := a.Prefix.Compare(b.Prefix); c != 0 {
+			return c
+		}
+		return a.Service.Compare(b.Service)
+	})
 	return out, nil
 }
 
-func checkEntries(entries []SetEntry) error {
-	for i, e := range entries {
-		err := checkPrefix(e.Prefix)
-		if err == nil && e.Lease < 0 && e.Lease != Forever {
-			err = fmt.Errorf("%v: a lease of %v", e.Prefix, e.Lease)
-		}
-		if err != nil {
-			return fmt.Errorf("entry %d: %w; nothing was changed", i+1, err)
-		}
+// Type is what the entries of the set are: addresses, services or endpoints.
+func (s *Set) Type() policy.SetType {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.typ
+}
+
+// check says what keeps entries from being those of the set, which is held.
+func (s *Set) check(entries []SetEntry) error {
+	if err := checkEntries(entries, s.typ); err != nil {
+		return fmt.Errorf("dynamic set %q: %w; nothing was changed", s.name, err)
 	}
 	return nil
 }
 
-func checkPrefix(p netip.Prefix) error {
-	switch {
-	case !p.IsValid():
-		return fmt.Errorf("%v is not a prefix", p)
-	case p.Addr().Is4In6():
-		return fmt.Errorf("%v is an IPv4-mapped IPv6 address; write the IPv4 form", p)
-	case p.Masked() != p:
-		return fmt.Errorf("%v has host bits set; did you mean %v?", p, p.Masked())
+func checkEntries(entries []SetEntry, t policy.SetType) error {
+	for i, e := range entries {
+		err := checkEntry(e.Element(), t)
+		if err == nil && e.Lease < 0 && e.Lease != Forever {
+			err = fmt.Errorf("%v: a lease of %v", e.Element(), e.Lease)
+		}
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", i+1, err)
+		}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -15,49 +16,59 @@ import (
 	"levee/internal/codegen"
 	"levee/internal/kernel"
 	"levee/internal/policy"
-	"levee/internal/prefix"
 )
 
 // Forever is the lease of an entry that stays until it is deleted.
 const Forever time.Duration = -1
 
-// SetEntry is a prefix in a dynamic set.
+// SetEntry is an entry of a dynamic set: a prefix, a service or, with both, an endpoint. The ports of a service are a block, as those
+// that policy.Element.Blocks makes.
 type SetEntry struct {
-	Prefix netip.Prefix
-	Lease  time.Duration // to add: 0 is the set's own, Forever none; listed: what is left, Forever none
+	Prefix  netip.Prefix
+	Service policy.Service
+	Lease   time.Duration // to add: 0 is the set's own, Forever none; listed: what is left, Forever none
+}
+
+// Element is the entry without its lease.
+func (e SetEntry) Element() policy.Element {
+	return policy.Element{Prefix: e.Prefix, Service: e.Service}
 }
 
 // set is a dynamic set in this process's memory.
 type set struct {
 	name   string
+	typ    policy.SetType
 	lease  time.Duration // default; 0: until deleted
 	clock  *kernel.Clock
 	frozen uint64    // jiffies for as long as time stands still; 0 if it does not
 	inner  *ebpf.Map // its memory
 	mem    []byte
-	*prefix.Dynamic
+	table
 }
 
 // openSet gives access to what a map of package prefix, an array of maps, holds now. The map may be
 // closed then.
-func openSet(m *ebpf.Map, name string, lease time.Duration) (*set, error) {
+func openSet(m *ebpf.Map, name string, typ policy.SetType, lease time.Duration) (*set, error) {
 	var inner *ebpf.Map
 	if err := m.Lookup(uint32(0), &inner); err != nil {
 		return nil, kernel.Refuse(err, "open dynamic set %q", name)
 	}
-	return openMemory(inner, name, lease, nil)
+	return openMemory(inner, &set{name: name, typ: typ, lease: lease}, nil)
 }
 
 // newMemory makes a set with the shape of a map that holds no entry, and that no program sees yet.
-func newMemory(name string, max int, lease time.Duration) (*set, error) {
-	return makeMemory(name, max, lease, func(mem []byte) error { return prefix.Format(mem, max) })
+func newMemory(name string, typ policy.SetType, max int, lease time.Duration) (*set, error) {
+	return makeMemory(&set{name: name, typ: typ, lease: lease}, max, func(mem []byte) error { return format(typ, mem, max) })
 }
 
 // aside makes a copy of a set that no program sees yet.
-func (s *set) aside() (*set, error) { return makeMemory(s.name, s.Max(), s.lease, s.CopyTo) }
+func (s *set) aside() (*set, error) {
+	return makeMemory(&set{name: s.name, typ: s.typ, lease: s.lease}, s.Max(), s.CopyTo)
+}
 
-func makeMemory(name string, max int, lease time.Duration, format func(mem []byte) error) (*set, error) {
-	spec, err := prefix.DynamicSpec(codegen.SetPrefix+name, max)
+func makeMemory(s *set, max int, format func(mem []byte) error) (*set, error) {
+	name := s.name
+	spec, err := tableSpec(s.typ, codegen.SetPrefix+name, max)
 	if err != nil {
 		return nil, err
 	}
@@ -65,16 +76,16 @@ func makeMemory(name string, max int, lease time.Duration, format func(mem []byt
 	if err != nil {
 		return nil, kernel.LoadError(fmt.Sprintf("make memory for dynamic set %q", name), err)
 	}
-	return openMemory(inner, name, lease, format)
+	return openMemory(inner, s, format)
 }
 
 // openMemory maps the memory of a set, formats it if it is new, and closes it on an error.
-func openMemory(inner *ebpf.Map, name string, lease time.Duration, format func(mem []byte) error) (*set, error) {
+func openMemory(inner *ebpf.Map, s *set, format func(mem []byte) error) (*set, error) {
 	mem, err := mapMemory(inner, int(inner.ValueSize()))
 	if err != nil {
 		return nil, errors.Join(err, inner.Close())
 	}
-	s := &set{name: name, lease: lease, inner: inner, mem: mem}
+	s.inner, s.mem = inner, mem
 	if format != nil {
 		err = format(mem)
 	}
@@ -82,10 +93,10 @@ func openMemory(inner *ebpf.Map, name string, lease time.Duration, format func(m
 		s.clock, err = kernel.JiffiesClock()
 	}
 	if err == nil {
-		s.Dynamic, err = prefix.Open(mem, s.now)
+		err = s.reopen()
 	}
 	if err != nil {
-		return nil, errors.Join(kernel.Refuse(err, "open dynamic set %q", name), s.Close())
+		return nil, errors.Join(kernel.Refuse(err, "open dynamic set %q", s.name), s.Close())
 	}
 	return s, nil
 }
@@ -143,7 +154,7 @@ func formatSets(p *codegen.Program, l *loaded, shared map[string]*ebpf.Map) erro
 		if shared[name] != nil {
 			continue
 		}
-		s, err := newMemory(ps.Name, ps.Max, ps.Lease)
+		s, err := newMemory(ps.Name, ps.Type, ps.Max, ps.Lease)
 		if err != nil {
 			return err
 		}
@@ -171,7 +182,7 @@ func (u *up) loadOverSets(p *codegen.Program) (*loaded, error) {
 	}()
 	for _, ps := range p.Dynamic {
 		name := codegen.SetPrefix + ps.Name
-		m, err := u.setInForce(name)
+		m, err := u.setInForce(ps)
 		if err != nil {
 			return nil, err
 		}
@@ -209,7 +220,7 @@ func sameShape(spec *ebpf.MapSpec, ps *policy.Set, m *ebpf.Map) (bool, error) {
 	if spec.Compatible(m) != nil {
 		return false, nil
 	}
-	s, err := openSet(m, ps.Name, ps.Lease)
+	s, err := openSet(m, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
 		return false, err
 	}
@@ -217,12 +228,17 @@ func sameShape(spec *ebpf.MapSpec, ps *policy.Set, m *ebpf.Map) (bool, error) {
 	return s.Max() == ps.Max, nil
 }
 
-// setInForce opens a dynamic set of the policy in force, nil if it has none of that name.
-func (u *up) setInForce(name string) (*ebpf.Map, error) {
+// setInForce opens the dynamic set of the policy in force that a new one continues, nil if it has none of that name and type: entries of
+// another type are those of another set.
+func (u *up) setInForce(ps *policy.Set) (*ebpf.Map, error) {
 	if u.at == nil {
 		return nil, nil
 	}
-	return u.openPinned(u.at.key, u.at.current().Generation, name)
+	g := u.at.current()
+	if slices.ContainsFunc(g.Sets, func(info SetInfo) bool { return info.Name == ps.Name && info.EntryType() != ps.Type }) {
+		return nil, nil
+	}
+	return u.openPinned(u.at.key, g.Generation, codegen.SetPrefix+ps.Name)
 }
 
 // openPinned opens a map of a generation, nil if it has none of that name.
@@ -240,19 +256,19 @@ func (s *store) openPinned(key string, generation int, name string) (*ebpf.Map, 
 // copySet copies all entries, with what is left of their leases. The caller holds the lock of writers
 // until the new set is in force.
 func copySet(ps *policy.Set, from, to *ebpf.Map) error {
-	old, err := openSet(from, ps.Name, ps.Lease)
+	old, err := openSet(from, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
 		return err
 	}
 	defer old.Close()
-	next, err := openSet(to, ps.Name, ps.Lease)
+	next, err := openSet(to, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
 		return err
 	}
 	defer next.Close()
 	next.Refuse(old.Refused())
-	for e := range old.All() {
-		if err := next.Add(e.Prefix, e.Expires); err != nil {
+	for e, expires := range old.All() {
+		if err := next.Add(e, expires); err != nil {
 			return fmt.Errorf("dynamic set %q holds %d entries, which do not fit into the new policy's max %d; delete some or raise max: %w", ps.Name, old.Len(), ps.Max, err)
 		}
 	}

@@ -133,7 +133,7 @@ func TestSetEntriesDropPacketsAndSurviveReplaces(t *testing.T) {
 		t.Errorf("after the roll-back: %s", got)
 	}
 
-	deleted, _, err := SetDel(ctx, "lv0", "abusers", []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("10.0.0.0/8")})
+	deleted, _, err := SetDel(ctx, "lv0", "abusers", []policy.Element{{Prefix: netip.MustParsePrefix("203.0.113.0/24")}, {Prefix: netip.MustParsePrefix("10.0.0.0/8")}})
 	if err != nil || deleted != 1 {
 		t.Errorf("deleted %d: %v", deleted, err)
 	}
@@ -167,7 +167,7 @@ func TestSetAddIsAllOrNothing(t *testing.T) {
 		{"host bits", "lv0", entriesOf("203.0.113.0/24", "203.0.113.1/24"), "entry 2: 203.0.113.1/24 has host bits set; did you mean 203.0.113.0/24?; nothing was changed"},
 		{"IPv4-mapped", "lv0", entriesOf("::ffff:192.0.2.1/128"), "IPv4-mapped"},
 		{"no prefix", "lv0", make([]SetEntry, 1), "not a prefix"},
-		{"lease", "lv0", []SetEntry{{netip.MustParsePrefix("192.0.2.9/32"), -7}}, "lease"},
+		{"lease", "lv0", []SetEntry{{Prefix: netip.MustParsePrefix("192.0.2.9/32"), Lease: -7}}, "lease"},
 		{"full", "lv2", many, "set is full"},
 		{"full on one of two", "", many, "set is full"},
 	} {
@@ -192,9 +192,9 @@ func TestSetLeasesEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := SetAdd(context.Background(), "lv0", "abusers", []SetEntry{
-		{netip.MustParsePrefix("192.0.2.1/32"), shortTrial},
-		{netip.MustParsePrefix("192.0.2.2/32"), 0},
-		{netip.MustParsePrefix("192.0.2.3/32"), Forever},
+		{Prefix: netip.MustParsePrefix("192.0.2.1/32"), Lease: shortTrial},
+		{Prefix: netip.MustParsePrefix("192.0.2.2/32"), Lease: 0},
+		{Prefix: netip.MustParsePrefix("192.0.2.3/32"), Lease: Forever},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/policy"
 	"levee/internal/prefix"
 )
 
@@ -34,7 +35,7 @@ func (s *Set) mayRollUp() bool { return s.rollUp && time.Since(s.noRoom) > futil
 // replaceAll makes sets that are held consist of these entries.
 func replaceAll(sets []*Set, entries []SetEntry) error {
 	return swapAll(sets, entries, func(m inForce) (*set, error) {
-		next, err := newMemory(m.name, m.Max(), m.lease)
+		next, err := newMemory(m.name, m.typ, m.Max(), m.lease)
 		if err == nil {
 			next.Refuse(m.Refused())
 		}
@@ -113,7 +114,7 @@ func (s *Set) spares(cover netip.Prefix) bool {
 	return false
 }
 
-func (s *set) add(e SetEntry) error { return s.Dynamic.Add(e.Prefix, s.expires(e.Lease)) }
+func (s *set) add(e SetEntry) error { return s.Add(e.Element(), s.expires(e.Lease)) }
 
 // swap is a set's map number i of which next is to take the place.
 type swap struct {
@@ -141,9 +142,10 @@ func (w *swap) do() error {
 
 // undo is the state of an entry before a change.
 type undo struct {
-	m   *set
-	was prefix.Entry
-	had bool
+	m       *set
+	entry   policy.Element
+	expires uint64 // if had
+	had     bool
 }
 
 // addInPlace adds entries to the maps that programs read; if one does not fit, it takes back what it has
@@ -153,7 +155,7 @@ func addInPlace(sets []*Set, entries []SetEntry) (full bool, err error) {
 	for _, s := range sets {
 		for i, m := range s.maps {
 			for _, e := range entries {
-				was, had := m.Get(e.Prefix)
+				was, had := m.Get(e.Element())
 				err := m.add(e)
 				if i > 0 && errors.Is(err, prefix.ErrFull) {
 					continue
@@ -166,8 +168,7 @@ func addInPlace(sets []*Set, entries []SetEntry) (full bool, err error) {
 					takeBack(done)
 					return false, s.refused(m.set, entries, err)
 				}
-				was.Prefix = e.Prefix
-				done = append(done, undo{m.set, was, had})
+				done = append(done, undo{m.set, e.Element(), was, had})
 			}
 		}
 	}
@@ -177,9 +178,9 @@ func addInPlace(sets []*Set, entries []SetEntry) (full bool, err error) {
 // takeBack undoes changes, the last first. There is room for what was there.
 func takeBack(done []undo) {
 	for _, u := range slices.Backward(done) {
-		u.m.Delete(u.was.Prefix)
+		u.m.Delete(u.entry)
 		if u.had {
-			_ = u.m.Dynamic.Add(u.was.Prefix, u.was.Expires)
+			_ = u.m.Add(u.entry, u.expires)
 		}
 	}
 }

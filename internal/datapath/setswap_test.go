@@ -56,7 +56,7 @@ func TestReplaceChangesTheWholeContents(t *testing.T) {
 		t.Errorf("the set has %s, want %s", got, want)
 	}
 	// A leased entry keeps what it was given.
-	if err := other.Replace(ctx, []SetEntry{{netip.MustParsePrefix("192.0.2.2/32"), Forever}, {netip.MustParsePrefix("192.0.2.3/32"), time.Minute}}); err != nil {
+	if err := other.Replace(ctx, []SetEntry{{Prefix: netip.MustParsePrefix("192.0.2.2/32"), Lease: Forever}, {Prefix: netip.MustParsePrefix("192.0.2.3/32"), Lease: time.Minute}}); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := other.List(ctx)

@@ -133,7 +133,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 		d.OnError = u.cause.Error()
 	}
 	for _, set := range p.Dynamic {
-		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease, RollUp: set.RollUp})
+		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease, RollUp: set.RollUp, Type: typeName(set.Type)})
 	}
 	if st.trial != nil {
 		if d.Trial, err = programID(st.trial.prog); err != nil {

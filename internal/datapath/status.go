@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/kernel"
+	"levee/internal/policy"
 )
 
 // Attachment is one interface with a policy, as Status tells it.
@@ -62,8 +63,37 @@ type SetInfo struct {
 	Max     int           `json:"max"`
 	Lease   time.Duration `json:"lease"` // default; 0: until deleted
 	RollUp  bool          `json:"rollup,omitempty"`
+	Type    string        `json:"type,omitempty"` // of the entries: "services" or "endpoints"; addresses where it is not there
 	Entries int           `json:"entries"`
 	Refused uint64        `json:"refused"` // entries not taken because the set was full
+}
+
+// EntryType is the type of the set's entries.
+func (i SetInfo) EntryType() policy.SetType {
+	for _, t := range []policy.SetType{policy.Services, policy.Endpoints} {
+		if i.Type == t.String() {
+			return t
+		}
+	}
+	return policy.Addresses
+}
+
+// typeOf is the type of the set of that name, which the generation has.
+func (d *description) typeOf(name string) policy.SetType {
+	for _, info := range d.Sets {
+		if info.Name == name {
+			return info.EntryType()
+		}
+	}
+	return policy.Addresses
+}
+
+// typeName is how SetInfo names a type.
+func typeName(t policy.SetType) string {
+	if t == policy.Addresses {
+		return ""
+	}
+	return t.String()
 }
 
 // Status tells what is attached in this network namespace, or in all of them, ordered as the

@@ -83,7 +83,7 @@ func fill(r *datapath.Runner, c Case) error {
 	for _, set := range c.Policy.Sets {
 		for _, e := range c.Entries(set) {
 			lease := [...]time.Duration{Forever: datapath.Forever, Running: time.Hour, Ended: time.Millisecond}[e.Lease]
-			if err := r.SetAdd(set.Name, datapath.SetEntry{Prefix: e.Prefix, Lease: lease}); err != nil {
+			if err := r.SetAdd(set.Name, datapath.SetEntry{Prefix: e.Prefix, Service: e.Service, Lease: lease}); err != nil {
 				return fmt.Errorf("set %s: %w", set.Name, err)
 			}
 			ended = ended || e.Lease == Ended

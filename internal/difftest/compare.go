@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"runtime"
 	"strings"
 	"sync"
@@ -43,8 +42,8 @@ type Case struct {
 
 // Entry is one entry of a dynamic set.
 type Entry struct {
-	Prefix netip.Prefix
-	Lease  Lease
+	policy.Element
+	Lease Lease
 }
 
 // Lease says how an entry stands while frames are judged.
@@ -111,7 +110,7 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 	o.SetClock(func() time.Time { return now })
 	for _, set := range c.Policy.Sets {
 		for _, e := range c.Entries(set) {
-			if err := o.AddEntry(set.Name, e.Prefix, e.Lease.expires()); err != nil {
+			if err := o.AddEntry(set.Name, e.Element, e.Lease.expires()); err != nil {
 				return Stats{}, fmt.Errorf("seed %d: %w", c.Seed, err)
 			}
 		}
@@ -245,17 +244,18 @@ func (c Case) Entries(s *policy.Set) []Entry {
 	g := &generator{r: newRand(c.Seed, streamPolicy), seed: c.Seed}
 	g.pools()
 	g.r = newRand(c.Seed+uint64(s.Pos.Line)<<32, streamEntries)
+	entry := map[policy.SetType]func() string{policy.Addresses: g.address, policy.Services: g.serviceElement, policy.Endpoints: g.endpointElement}[s.Type]
 	var all []Entry
-	for _, text := range g.some(min(g.size(), s.Max), g.address) {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			a, err := netip.ParseAddr(text)
-			if err != nil {
-				continue // a range: entries are prefixes
+	seen := map[policy.Element]bool{}
+	for _, text := range g.some(min(g.size(), s.Max/2), entry) {
+		elements, _ := policy.ReadElements(strings.NewReader(text), "")
+		for _, e := range elements {
+			// Ranges become many; a set of endpoints takes so many sizes of prefixes and ports only.
+			if !seen[e] && len(elements) <= 4 && len(all) < s.Max/2 {
+				seen[e] = true
+				all = append(all, Entry{e, []Lease{Forever, Forever, Forever, Forever, Running, Ended}[g.r.IntN(6)]})
 			}
-			p = netip.PrefixFrom(a, a.BitLen())
 		}
-		all = append(all, Entry{p, []Lease{Forever, Forever, Forever, Forever, Running, Ended}[g.r.IntN(6)]})
 	}
 	return all
 }
@@ -268,7 +268,14 @@ func filled(c Case) *policy.Policy {
 		if s.Kind == policy.Dynamic {
 			with := *s
 			for _, e := range c.Entries(s) {
-				with.Prefixes = append(with.Prefixes, e.Prefix)
+				switch s.Type {
+				case policy.Addresses:
+					with.Prefixes = append(with.Prefixes, e.Prefix)
+				case policy.Services:
+					with.Services = append(with.Services, e.Service)
+				case policy.Endpoints:
+					with.Endpoints = append(with.Endpoints, e.Element)
+				}
 			}
 			s = &with
 		}

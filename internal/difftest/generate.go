@@ -139,7 +139,7 @@ type generator struct {
 	portSets     []string
 	serviceSets  []string
 	endpointSets []string
-	files        []string // those of the last three that protect rules must not use: it may be more than one look-up
+	files        []string // those, and dynamic ones, that protect rules must not use: it may be more than one look-up
 	protecting   bool     // the match is for a protect rule
 	labels       int
 }
@@ -259,6 +259,21 @@ func (g *generator) sets() {
 	}
 	g.endpoints()
 	g.moreFiles()
+	g.moreDynamic()
+}
+
+// moreDynamic are sets of services and endpoints that are filled at run time.
+func (g *generator) moreDynamic() {
+	for _, d := range []struct {
+		set, of string
+		to      *[]string
+	}{{"openings", "services", &g.serviceSets}, {"partners", "endpoints", &g.endpointSets}, {"strangers", "endpoints", &g.endpointSets}} {
+		if g.chance(3) {
+			g.line("set %s = dynamic(of %s, max %d, lease 10m)", d.set, d.of, g.between(64, 5000))
+			*d.to = append(*d.to, d.set)
+			g.files = append(g.files, d.set)
+		}
+	}
 }
 
 // endpoints are sets of addresses with services, short and long.

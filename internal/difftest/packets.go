@@ -37,7 +37,7 @@ func frame(r *rand.Rand, p *policy.Policy, rules []*policy.Rule) []byte {
 			s.aimRule(r, rules[r.IntN(len(rules))])
 		}
 	}
-	if r.IntN(6) == 0 {
+	if r.IntN(6) == 0 || len(p.Sets) > 0 && r.IntN(3) == 0 {
 		s.aimSet(r, p)
 	}
 	l := s.layOut(r)
@@ -69,6 +69,16 @@ func (s *shape) aimSet(r *rand.Rand, p *policy.Policy) {
 	field := []policy.Field{policy.SrcAddr, policy.DstAddr}[r.IntN(2)]
 	if len(set.Prefixes) > 0 {
 		s.aimPrefix(r, field, set.Prefixes[r.IntN(len(set.Prefixes))])
+	}
+	if len(set.Services) > 0 {
+		v := set.Services[r.IntN(len(set.Services))]
+		s.proto = v.Proto
+		port := uint16(edge(r, policy.Range{Lo: uint64(v.Lo), Hi: uint64(v.Hi)}))
+		if r.IntN(2) == 0 {
+			s.src.port = port
+		} else {
+			s.dst.port = port
+		}
 	}
 	if len(set.Endpoints) > 0 {
 		field := []policy.Field{policy.SrcEndpoint, policy.DstEndpoint}[r.IntN(2)]

@@ -62,7 +62,11 @@ func specialiseEndpoint(t *policy.Term, c Class, m memo) (outcome, []Cond) {
 		return a.outcome, a.conds
 	}
 	a := lowerEndpoint(t, pairsOf(all, c), c)
-	if c.Transport == Other && c.Fragment && t.Not && a.outcome != never {
+	dynamic := t.Set != nil && t.Set.Kind == policy.Dynamic
+	if dynamic {
+		a = answer{depends, []Cond{dynamicService(t, c)}}
+	}
+	if c.Transport == Other && c.Fragment && (t.Not || dynamic) && a.outcome != never {
 		// The protocols with ports are here as later fragments, which do not have the field.
 		a = answer{depends, append(a.conds, Cond{Field: policy.Proto, Ranges: withoutPorts})}
 	}
@@ -91,6 +95,21 @@ func pairsOf(all []policy.Element, c Class) []Pair {
 		out = append(out, p)
 	}
 	return out
+}
+
+// dynamicService asks a dynamic set of services or endpoints. What the class knows of the protocol is part of the question, so
+// that classes with the same rules do not take each other's.
+func dynamicService(t *policy.Term, c Class) Cond {
+	q := Cond{Field: t.Field, Not: t.Not, Set: t.Set, Number: policy.DstPort}
+	if t.Field == policy.SrcService || t.Field == policy.SrcEndpoint {
+		q.Number = policy.SrcPort
+	}
+	if c.Transport == Other {
+		q.Number = policy.Proto
+	} else {
+		q.Proto = uint8(protoOf(c))
+	}
+	return q
 }
 
 // lowerEndpoint asks for the address alone, the number alone, or both one after the other, where that is the same.
@@ -168,6 +187,8 @@ func (c *Cond) asks() uint32 {
 		return 1<<policy.SrcAddr | 1<<c.Number
 	case policy.DstEndpoint:
 		return 1<<policy.DstAddr | 1<<c.Number
+	case policy.SrcService, policy.DstService:
+		return 1 << c.Number
 	}
 	return 1 << c.Field
 }

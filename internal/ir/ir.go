@@ -106,7 +106,8 @@ type Cond struct {
 	Ranges   []policy.Range // numeric fields
 	Prefixes []netip.Prefix // addresses, unless Set is dynamic
 	Pairs    []Pair         // endpoints, unless Set is dynamic
-	Number   policy.Field   // endpoints: what the ranges of Pairs are of, SrcPort, DstPort or Proto
+	Number   policy.Field   // endpoints, and services of a dynamic set: SrcPort, DstPort or Proto, which the ranges of Pairs are of
+	Proto    uint8          // of these where Set is dynamic: the protocol of the class, unless Number is Proto
 	Set      *policy.Set    // a named set of addresses or endpoints, static or dynamic, or nil
 	Mask     uint8          // TCPFlags
 	Value    uint8

@@ -127,6 +127,9 @@ func specialiseOne(t *policy.Term, c Class) (outcome, Cond) {
 		if !hasPorts(c) {
 			return never, Cond{}
 		}
+		if t.Set != nil && t.Set.Kind == policy.Dynamic {
+			return depends, dynamicService(t, c)
+		}
 		field := policy.SrcPort
 		if t.Field == policy.DstService {
 			field = policy.DstPort

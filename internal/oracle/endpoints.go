@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"levee/internal/policy"
@@ -40,6 +41,41 @@ func (s *endpointSet) add(e policy.Element, expires time.Time) {
 		s.at[e.Prefix] = append(s.at[e.Prefix], e.Service)
 	}
 	s.entries[e] = expires
+}
+
+func (s *endpointSet) del(e policy.Element) {
+	if !s.has(e) {
+		return
+	}
+	delete(s.entries, e)
+	left := slices.DeleteFunc(s.at[e.Prefix], func(v policy.Service) bool { return v == e.Service })
+	if s.at[e.Prefix] = left; len(left) > 0 {
+		return
+	}
+	delete(s.at, e.Prefix)
+	if s.lengths[lengthOf(e.Prefix)]--; s.lengths[lengthOf(e.Prefix)] == 0 {
+		delete(s.lengths, lengthOf(e.Prefix))
+	}
+}
+
+// live is the number of entries after those whose lease has ended are gone.
+func (s *endpointSet) live(now time.Time) int {
+	for e, expires := range s.entries {
+		if !current(expires, now) {
+			s.del(e)
+		}
+	}
+	return len(s.entries)
+}
+
+// offers says whether a service that has not expired is that of a packet with this protocol and port.
+func (s *endpointSet) offers(proto uint8, port uint16, now time.Time) bool {
+	for _, v := range s.at[netip.Prefix{}] {
+		if v.Holds(proto, port) && current(s.entries[policy.Element{Service: v}], now) {
+			return true
+		}
+	}
+	return false
 }
 
 // contains says whether an entry that has not expired holds a packet with this address, protocol and port.

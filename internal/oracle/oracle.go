@@ -8,7 +8,6 @@ package oracle
 
 import (
 	"fmt"
-	"net/netip"
 	"time"
 
 	"levee/internal/packet"
@@ -39,10 +38,10 @@ type Result struct {
 func New(p *policy.Policy) *Evaluator {
 	e := &Evaluator{p: p, sets: map[*policy.Set]*addressSet{}, ends: map[*policy.Set]*endpointSet{}, now: time.Now}
 	for _, s := range p.Sets {
-		switch s.Type {
-		case policy.Addresses:
+		switch {
+		case s.Type == policy.Addresses:
 			e.sets[s] = newAddressSet(s.Prefixes)
-		case policy.Endpoints:
+		case s.Type == policy.Endpoints, s.Kind == policy.Dynamic:
 			e.ends[s] = newEndpointSet(s.Endpoints)
 		}
 	}
@@ -53,36 +52,50 @@ func New(p *policy.Policy) *Evaluator {
 // SetClock makes now the time that leases are held against.
 func (e *Evaluator) SetClock(now func() time.Time) { e.now = now }
 
-// AddEntry puts prefix into the dynamic set of that name, until expires; the zero time is for
+// AddEntry puts an entry into the dynamic set of that name, until expires; the zero time is for
 // good. An entry that is there already gets the new time. It fails when the policy has no such
-// dynamic set, the prefix is not a masked IPv4 or IPv6 prefix, or the set is full.
-func (e *Evaluator) AddEntry(set string, prefix netip.Prefix, expires time.Time) error {
+// dynamic set, the entry is not of its type or has host bits, or the set is full.
+func (e *Evaluator) AddEntry(set string, entry policy.Element, expires time.Time) error {
 	s, err := e.dynamic(set)
 	if err != nil {
 		return err
 	}
-	if !prefix.IsValid() || prefix != prefix.Masked() {
-		return fmt.Errorf("add %s to set %s: not a prefix without host bits", prefix, set)
+	if err := entry.Check(s.Type); err != nil {
+		return fmt.Errorf("add %s to set %s: %w", entry, set, err)
 	}
-	if prefix.Addr().Is4In6() {
-		return fmt.Errorf("add %s to set %s: an IPv4-mapped address; give the IPv4 form", prefix, set)
+	if s.Type == policy.Addresses {
+		return addTo(e.sets[s], entry.Prefix, expires, e.now(), s)
 	}
-	a := e.sets[s]
-	if !a.has(prefix) && a.live(e.now()) >= s.Max {
-		return fmt.Errorf("add %s to set %s: it is full, with %d entries", prefix, set, s.Max)
+	return addTo(e.ends[s], entry, expires, e.now(), s)
+}
+
+// holder is a set of entries with leases.
+type holder[E comparable] interface {
+	has(E) bool
+	add(E, time.Time)
+	live(time.Time) int
+}
+
+func addTo[E comparable](h holder[E], entry E, expires, now time.Time, s *policy.Set) error {
+	if !h.has(entry) && h.live(now) >= s.Max {
+		return fmt.Errorf("add %v to set %s: it is full, with %d entries", entry, s.Name, s.Max)
 	}
-	a.add(prefix, expires)
+	h.add(entry, expires)
 	return nil
 }
 
-// DelEntry takes prefix out of the dynamic set of that name. Taking out what is not there is no
+// DelEntry takes an entry out of the dynamic set of that name. Taking out what is not there is no
 // error.
-func (e *Evaluator) DelEntry(set string, prefix netip.Prefix) error {
+func (e *Evaluator) DelEntry(set string, entry policy.Element) error {
 	s, err := e.dynamic(set)
 	if err != nil {
 		return err
 	}
-	e.sets[s].del(prefix)
+	if s.Type == policy.Addresses {
+		e.sets[s].del(entry.Prefix)
+	} else {
+		e.ends[s].del(entry)
+	}
 	return nil
 }
 

@@ -152,14 +152,14 @@ func TestLeasesEndByTheClock(t *testing.T) {
 		want bool
 	}{
 		{"nothing yet", func() error { return nil }, false},
-		{"an entry", func() error { return e.AddEntry("bad", host, now.Add(time.Second)) }, true},
+		{"an entry", func() error { return e.AddEntry("bad", policy.Element{Prefix: host}, now.Add(time.Second)) }, true},
 		{"a nanosecond before its end", func() error { now = now.Add(time.Second - 1); return nil }, true},
 		{"its end", func() error { now = now.Add(1); return nil }, false},
-		{"added again, for good", func() error { return e.AddEntry("bad", host, time.Time{}) }, true},
-		{"with a shorter lease, that has ended", func() error { return e.AddEntry("bad", host, now) }, false},
-		{"a wider prefix around one that has ended", func() error { return e.AddEntry("bad", network, time.Time{}) }, true},
-		{"deleted", func() error { return e.DelEntry("bad", network) }, false},
-		{"deleted twice", func() error { return e.DelEntry("bad", network) }, false},
+		{"added again, for good", func() error { return e.AddEntry("bad", policy.Element{Prefix: host}, time.Time{}) }, true},
+		{"with a shorter lease, that has ended", func() error { return e.AddEntry("bad", policy.Element{Prefix: host}, now) }, false},
+		{"a wider prefix around one that has ended", func() error { return e.AddEntry("bad", policy.Element{Prefix: network}, time.Time{}) }, true},
+		{"deleted", func() error { return e.DelEntry("bad", policy.Element{Prefix: network}) }, false},
+		{"deleted twice", func() error { return e.DelEntry("bad", policy.Element{Prefix: network}) }, false},
 	}
 	for _, s := range steps {
 		if err := s.do(); err != nil {
@@ -173,26 +173,26 @@ func TestLeasesEndByTheClock(t *testing.T) {
 
 func TestAddEntryRefuses(t *testing.T) {
 	e := New(parse(t, "set bad = dynamic(max 1)\nset nets = { 10.0.0.0/8 }\ndrop from bad\ndrop from nets\ndefault pass\n"))
-	if err := e.AddEntry("bad", netip.MustParsePrefix("10.0.0.1/32"), time.Time{}); err != nil {
+	if err := e.AddEntry("bad", policy.Element{Prefix: netip.MustParsePrefix("10.0.0.1/32")}, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	for set, prefix := range map[string]string{"bad": "10.0.0.2/32", "nets": "10.0.0.1/32", "none": "10.0.0.1/32"} {
-		if err := e.AddEntry(set, netip.MustParsePrefix(prefix), time.Time{}); err == nil || !strings.Contains(err.Error(), set) {
+		if err := e.AddEntry(set, policy.Element{Prefix: netip.MustParsePrefix(prefix)}, time.Time{}); err == nil || !strings.Contains(err.Error(), set) {
 			t.Errorf("%s: %v", set, err)
 		}
 	}
 	for _, p := range []netip.Prefix{{}, netip.MustParsePrefix("10.0.0.1/8"), netip.MustParsePrefix("::ffff:10.0.0.0/128")} {
-		if err := e.AddEntry("bad", p, time.Time{}); err == nil {
+		if err := e.AddEntry("bad", policy.Element{Prefix: p}, time.Time{}); err == nil {
 			t.Errorf("%s was taken", p)
 		}
 	}
-	if err := e.AddEntry("bad", netip.MustParsePrefix("10.0.0.1/32"), time.Now()); err != nil {
+	if err := e.AddEntry("bad", policy.Element{Prefix: netip.MustParsePrefix("10.0.0.1/32")}, time.Now()); err != nil {
 		t.Errorf("an entry that is there, in a full set: %v", err)
 	}
-	if err := e.AddEntry("bad", netip.MustParsePrefix("10.0.0.2/32"), time.Time{}); err != nil {
+	if err := e.AddEntry("bad", policy.Element{Prefix: netip.MustParsePrefix("10.0.0.2/32")}, time.Time{}); err != nil {
 		t.Errorf("a set that is full of entries whose lease has ended: %v", err)
 	}
-	if e.DelEntry("nets", netip.MustParsePrefix("10.0.0.0/8")) == nil {
+	if e.DelEntry("nets", policy.Element{Prefix: netip.MustParsePrefix("10.0.0.0/8")}) == nil {
 		t.Error("an entry of a static set was deleted")
 	}
 }

@@ -147,6 +147,9 @@ func (e *Evaluator) inside(t *term, pkt *packet.Packet, v *value) bool {
 	if t.set != nil {
 		return t.set.contains(address(t.field, pkt), e.now())
 	}
+	if t.ends != nil && (t.field == policy.SrcService || t.field == policy.DstService) {
+		return t.ends.offers(pkt.Proto, uint16(v.lo), e.now()) // the number of a service ends in its port
+	}
 	if t.ends != nil {
 		return t.ends.contains(address(t.field, pkt), pkt.Proto, uint16(v.lo), e.now())
 	}

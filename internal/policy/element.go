@@ -2,7 +2,9 @@ package policy
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strings"
@@ -173,3 +175,49 @@ func mergePorts(all []Element) []Element {
 func compareServices(a, b Service) int {
 	return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Lo, b.Lo), cmp.Compare(a.Hi, b.Hi))
 }
+
+// Check says what keeps an element from being an entry of a dynamic set of a type.
+func (e Element) Check(t SetType) error {
+	got := Addresses
+	switch {
+	case e.Service == Service{}:
+	case e.Prefix.IsValid():
+		got = Endpoints
+	default:
+		got = Services
+	}
+	switch {
+	case got == Addresses && !e.Prefix.IsValid():
+		return errors.New("not a prefix")
+	case got != t:
+		return fmt.Errorf("%s is %s, and the set is of %s; %s", e, got.one(), t.plural(), entryHint(t))
+	case got != Services && e.Prefix.Addr().Is4In6():
+		return fmt.Errorf("%s is an IPv4-mapped IPv6 address; write the IPv4 form", e.Prefix)
+	case got != Services && e.Prefix != e.Prefix.Masked():
+		return fmt.Errorf("%s has host bits set; did you mean %s?", e.Prefix, e.Prefix.Masked())
+	case got == Services && !HasPorts(e.Service.Proto), got != Addresses && e.Service.Lo > e.Service.Hi:
+		return fmt.Errorf("%s is not a service", e.Service)
+	case got == Endpoints && !HasPorts(e.Service.Proto) && (e.Service.Lo != 0 || e.Service.Hi != anyPort):
+		return fmt.Errorf("%s: the protocol has no ports", e.Service)
+	}
+	return nil
+}
+
+// Blocks are the elements that stand for e with ports that are blocks as prefixes are blocks of addresses: the fewest that
+// cover its range, at most 30. A prefix, and what is a block already, stays as it is.
+func (e Element) Blocks() []Element {
+	if e.Service.Lo == 0 && e.Service.Hi == anyPort || e.Service == (Service{}) {
+		return []Element{e}
+	}
+	var out []Element
+	for lo, hi := uint32(e.Service.Lo), uint32(e.Service.Hi); lo <= hi; {
+		n := min(bits.TrailingZeros32(lo|1<<16), bits.Len32(hi-lo+1)-1)
+		last := lo + 1<<n - 1
+		out = append(out, Element{e.Prefix, Service{e.Service.Proto, uint16(lo), uint16(last)}})
+		lo = last + 1
+	}
+	return out
+}
+
+// Compare orders services by protocol and ports.
+func (s Service) Compare(t Service) int { return compareServices(s, t) }

@@ -155,7 +155,7 @@ type Set struct {
 	Services  []Service
 	Endpoints []Element
 	Path      string        // File: as written
-	Max       int           // Dynamic: entries over both families
+	Max       int           // Dynamic: entries over both families; a block of ports is one
 	Lease     time.Duration // Dynamic: default lease; 0 means until deleted
 	RollUp    bool          // Dynamic: a full set covers hosts by /24 and /64 instead of refusing
 	Pos       Pos
@@ -176,7 +176,7 @@ type Step struct {
 	Label  string // "" any; else the label of the rule that must decide
 	Text   string // the packet as written, canonical
 	Set    *Set
-	Entry  netip.Prefix
+	Entry  Element
 	Pos    Pos
 }
 

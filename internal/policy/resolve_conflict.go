@@ -83,7 +83,7 @@ func scopeOf(t *Term) scope {
 		s.eth, s.protos = ethIP, protoSet(6, 17, 136, 132, 33)
 	case SrcService, DstService:
 		s.eth, s.protos = ethIP, protoSet(6, 17, 136, 132, 33)
-		if !t.Not {
+		if !t.Not && len(servicesOf(t)) > 0 {
 			s.protos = [4]uint64{}
 			for _, sv := range servicesOf(t) {
 				s.protos[sv.Proto/64] |= 1 << (sv.Proto % 64)

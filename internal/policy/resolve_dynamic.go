@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"levee/internal/syntax"
 )
 
 func (r *resolver) dynamicSet(d *setDef) {
@@ -16,6 +18,9 @@ func (r *resolver) dynamicSet(d *setDef) {
 		r.problem(dyn.Max.Pos, maxProblem(dyn.Max.Text))
 	}
 	d.set.Max = int(n)
+	if dyn.Of != nil {
+		r.dynamicType(d, *dyn.Of)
+	}
 	if dyn.Lease != nil {
 		lease, p := parseLease(dyn.Lease.Text)
 		if p.found() {
@@ -25,8 +30,47 @@ func (r *resolver) dynamicSet(d *setDef) {
 	}
 }
 
-// maxDynamic is the largest number of entries of a dynamic set.
+// maxDynamic is the largest number of entries of a dynamic set; of services and endpoints, whose entries are larger,
+// half of it.
 const maxDynamic = 1 << 24
+
+// dynamicType resolves `of TYPE`.
+func (r *resolver) dynamicType(d *setDef, of syntax.Word) {
+	switch of.Text {
+	case "addresses":
+	case "services":
+		d.set.Type = Services
+	case "endpoints":
+		d.set.Type = Endpoints
+	default:
+		r.problem(of.Pos, typeProblem(of.Text))
+		return
+	}
+	switch {
+	case d.set.Type == Addresses:
+	case d.set.RollUp:
+		r.c.Errorf(of.Pos, "leave \"rollup\" out, or keep the addresses in a set of their own.", "a set of %s cannot roll up: only hosts are covered by /24 and /64", of.Text)
+	case d.set.Max > maxDynamic/2 && d.set.Max <= maxDynamic:
+		r.c.Errorf(d.stmt.Dynamic.Max.Pos, "", "max of a set of %s is a number from 1 to %d, not %d", of.Text, maxDynamic/2, d.set.Max)
+	}
+}
+
+func typeProblem(text string) problem {
+	hint := "write: of addresses, of services or of endpoints."
+	switch strings.ToLower(text) {
+	case "prefixes", "prefix", "ips", "ip", "hosts", "address", "networks":
+		hint = didYouMean("of addresses")
+	case "ports", "port", "service":
+		hint = didYouMean("of services")
+	case "pairs", "tuples", "sockets", "endpoint":
+		hint = didYouMean("of endpoints")
+	default:
+		if m := syntax.Nearest(text, []string{"addresses", "services", "endpoints"}); m != "" {
+			hint = didYouMean("of " + m)
+		}
+	}
+	return problemf(hint, "%q is not a type of entries that a dynamic set can have", short(text))
+}
 
 func maxProblem(text string) problem {
 	hint := ""

@@ -33,25 +33,40 @@ func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, syntax.Diagnostics)
 	return f.out.prefixes, ds
 }
 
-// ReadElements reads a set file of elements of a type (addresses, services or endpoints), like ReadPrefixes.
-func ReadElements(r io.Reader, name string, t SetType) ([]Element, syntax.Diagnostics) {
-	f, ds := readSet(r, name, &t)
-	all := f.out.endpoints
+// ReadElements reads entries of dynamic sets, like ReadPrefixes: addresses, services or endpoints, whichever the first entry
+// is. Ranges of ports become blocks (see Element.Blocks).
+func ReadElements(r io.Reader, name string) ([]Element, syntax.Diagnostics) {
+	f := newSetFile(r, name)
+	f.entries = true
+	ds := f.read()
+	all := make([]Element, 0, f.out.size())
 	for _, p := range f.out.prefixes {
 		all = append(all, Element{Prefix: p})
 	}
 	for _, s := range f.out.services {
-		all = append(all, Element{Service: s})
+		all = append(all, Element{Service: s}.Blocks()...)
+	}
+	for _, e := range f.out.endpoints {
+		all = append(all, e.Blocks()...)
 	}
 	return all, ds
 }
 
 // readSet reads a set file of a type, or, with nil, of that of its first entry.
 func readSet(r io.Reader, name string, t *SetType) (*setFile, syntax.Diagnostics) {
-	f := &setFile{r: bufio.NewReaderSize(r, 64<<10), name: name}
+	f := newSetFile(r, name)
 	if t != nil {
 		f.typed, f.typ = true, *t
 	}
+	return f, f.read()
+}
+
+func newSetFile(r io.Reader, name string) *setFile {
+	return &setFile{r: bufio.NewReaderSize(r, 64<<10), name: name}
+}
+
+// read takes all lines; with an error there are no elements.
+func (f *setFile) read() syntax.Diagnostics {
 	for f.next() {
 		f.parse()
 		if f.out.size() > MaxElements {
@@ -65,9 +80,9 @@ func readSet(r io.Reader, name string, t *SetType) (*setFile, syntax.Diagnostics
 	}
 	if f.bad > 0 {
 		f.out = elements{}
-		return f, f.diags
+		return f.diags
 	}
-	return f, nil
+	return nil
 }
 
 func plural(n int, one, many string) string {
@@ -79,16 +94,17 @@ func plural(n int, one, many string) string {
 
 // setFile is a set file that is being read.
 type setFile struct {
-	r     *bufio.Reader
-	name  string
-	line  int
-	text  []byte // of the line, valid until the next one
-	typed bool   // typ is known
-	typ   SetType
-	first string // the entry that gave the type, with its line
-	out   elements
-	bad   int
-	diags syntax.Diagnostics
+	r       *bufio.Reader
+	name    string
+	line    int
+	text    []byte // of the line, valid until the next one
+	entries bool   // of a dynamic set, which has no ports alone
+	typed   bool   // typ is known
+	typ     SetType
+	first   string // the entry that gave the type, with its line
+	out     elements
+	bad     int
+	diags   syntax.Diagnostics
 }
 
 func (f *setFile) say(pos syntax.Pos, p problem) {
@@ -196,6 +212,9 @@ func oneEntry(line []byte) (entry string, end int) {
 // agree checks that an entry is of the type of those before it, and finds the type by the first.
 func (f *setFile) agree(entry string) problem {
 	t := classify(entry)
+	if t == Ports && f.entries && !f.typed {
+		return problemf(fmt.Sprintf("write the protocol too: tcp/%s.", short(entry)), "%q is not an address, and a port only with its protocol", short(entry))
+	}
 	if !f.typed {
 		f.typ = t
 		return problem{}

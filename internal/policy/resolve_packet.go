@@ -38,7 +38,7 @@ func (r *resolver) resolveTest(p pendingTest) {
 	r.pol.Tests = append(r.pol.Tests, t)
 }
 
-// entry resolves `set NAME has ADDRESS`.
+// entry resolves `set NAME has ENTRY`.
 func (r *resolver) entry(step *Step, s *syntax.Step) {
 	d := r.sets[s.Set.Text]
 	switch {
@@ -54,11 +54,39 @@ func (r *resolver) entry(step *Step, s *syntax.Step) {
 	default:
 		step.Set = d.set
 	}
-	e, p := parsePrefix(s.Entry.Text)
+	t := classify(s.Entry.Text)
+	if step.Set != nil {
+		t = step.Set.Type
+	}
+	e, p := parseEntry(t, s.Entry.Text)
 	if p.found() {
 		r.problem(s.Entry.Pos, p)
 	}
 	step.Entry = e
+}
+
+// parseEntry reads one entry of a dynamic set of a type.
+func parseEntry(t SetType, text string) (Element, problem) {
+	var all elements
+	if got := classify(text); got != t && got != Ports && !all.parse(got, text).found() {
+		return Element{}, problemf(entryHint(t), "%s is %s, and the set is of %s", short(text), got.one(), t.plural())
+	}
+	switch t {
+	case Services:
+		s, p := parseService(text)
+		return Element{Service: s}, p
+	case Endpoints:
+		list, p := parseEndpoint(nil, text)
+		if !p.found() && len(list) != 1 {
+			p = problemf("write one step for each.", "%s is %d entries", short(text), len(list))
+		}
+		if p.found() {
+			return Element{}, p
+		}
+		return list[0], p
+	}
+	pfx, p := parsePrefix(text)
+	return Element{Prefix: pfx}, p
 }
 
 // packet resolves a packet and what is expected of it.

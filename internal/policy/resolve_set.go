@@ -236,6 +236,9 @@ func classify(text string) SetType {
 	return Addresses
 }
 
+// String names what a set of the type has: "addresses", "ports", "services" or "endpoints".
+func (t SetType) String() string { return t.plural() }
+
 func (t SetType) plural() string {
 	return [...]string{"addresses", "ports", "services", "endpoints"}[t]
 }

@@ -90,8 +90,9 @@ type Set struct {
 	Dynamic *Dynamic
 }
 
-// Dynamic is `dynamic(max N, lease DURATION, rollup)`.
+// Dynamic is `dynamic(of TYPE, max N, lease DURATION, rollup)`.
 type Dynamic struct {
+	Of     *Word
 	Max    Word
 	Lease  *Word
 	RollUp bool
@@ -136,7 +137,7 @@ type Bad struct {
 	Name    string // of a set, when it was read
 }
 
-// Step is one step of a test: `packet SPEC expect VERDICT`, or `set NAME has ADDRESS`.
+// Step is one step of a test: `packet SPEC expect VERDICT`, or `set NAME has ENTRY`.
 type Step struct {
 	Pos Pos
 	Comments

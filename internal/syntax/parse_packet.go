@@ -123,9 +123,14 @@ func (p *parser) setStep(s *Step) bool {
 		return p.fail("in a test write: set "+clip(w.Text)+" has 192.0.2.1.", "expected has after the name of the set")
 	}
 	if p.tok.kind != tWord || isKeyword[p.tok.text] {
-		return p.fail("one address or prefix a step.", "expected an address after \"has\"")
+		return p.fail("one entry a step.", "expected an address after \"has\"")
 	}
-	s.Entry = p.word()
+	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
+	p.advance()
+	if p.endpointService(e.Text) {
+		p.joinService(&e)
+	}
+	s.Entry = Word{e.Text, e.Pos}
 	return true
 }
 

@@ -107,7 +107,7 @@ func (p *parser) unclosed(open token) bool {
 	return false
 }
 
-// dynamic parses `max N, lease DURATION, rollup`, in any order.
+// dynamic parses `of TYPE, max N, lease DURATION, rollup`, in any order.
 func (p *parser) dynamic(d *Dynamic) bool {
 	for {
 		switch {
@@ -124,13 +124,20 @@ func (p *parser) dynamic(d *Dynamic) bool {
 			}
 			w := p.word()
 			d.Lease = &w
+		case p.is("of") && d.Of == nil:
+			p.advance()
+			if p.tok.kind != tWord || isDynamicWord[p.tok.text] {
+				return p.fail("write: of addresses, of services or of endpoints.", "expected the type of the entries after \"of\"")
+			}
+			w := p.word()
+			d.Of = &w
 		case p.is("rollup") && !d.RollUp:
 			p.advance()
 			d.RollUp = true
-		case p.is("max"), p.is("lease"), p.is("rollup"):
-			return p.fail("remove one of them.", "expected each of max, lease and rollup once")
+		case p.isDynamic():
+			return p.fail("remove one of them.", "expected of, max, lease and rollup once each")
 		default:
-			return p.fail(hintDynamic(p.tok), "expected max, lease or rollup")
+			return p.fail(hintDynamic(p.tok), "expected of, max, lease or rollup")
 		}
 		switch {
 		case p.tok.kind == tComma:
@@ -140,13 +147,18 @@ func (p *parser) dynamic(d *Dynamic) bool {
 			}
 		case p.tok.kind == tRParen:
 			return p.dynamicHasMax(d)
-		case p.is("max"), p.is("lease"), p.is("rollup"):
-			return p.fail("separate max, lease and rollup by commas.", "expected , or )")
+		case p.isDynamic():
+			return p.fail("separate of, max, lease and rollup by commas.", "expected , or )")
 		default:
 			return true // parens says what is wrong
 		}
 	}
 }
+
+// isDynamicWord are the words that stand inside dynamic( ).
+var isDynamicWord = wordSet("of max lease rollup")
+
+func (p *parser) isDynamic() bool { return p.tok.kind == tWord && isDynamicWord[p.tok.text] }
 
 func (p *parser) dynamicHasMax(d *Dynamic) bool {
 	if d.Max.Text == "" {
@@ -165,6 +177,8 @@ func hintDynamic(t token) string {
 		return didYouMean("lease")
 	case oneOf("size maxelem limit entries count", t.text):
 		return didYouMean("max")
+	case oneOf("addresses prefixes services endpoints type", t.text):
+		return "write: of " + strings.Replace(clip(t.text), "type", "endpoints", 1) + "."
 	case isDigits(t.text):
 		return "write: max " + clip(t.text) + "."
 	}

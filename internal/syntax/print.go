@@ -50,7 +50,11 @@ func (p *printer) set(s *Set) {
 	case s.Path != nil:
 		p.words("file(" + quoted(*s.Path) + ")")
 	case s.Dynamic != nil:
-		d := "dynamic(max " + s.Dynamic.Max.Text
+		d := "dynamic("
+		if s.Dynamic.Of != nil {
+			d += "of " + s.Dynamic.Of.Text + ", "
+		}
+		d += "max " + s.Dynamic.Max.Text
 		if s.Dynamic.Lease != nil {
 			d += ", lease " + s.Dynamic.Lease.Text
 		}

@@ -1,0 +1,156 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math/bits"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/endpoint"
+	"levee/internal/policy"
+	"levee/internal/prefix"
+)
+
+// table is the memory of a dynamic set, of one type of entries. Ends of leases are in jiffies, 0 for never.
+type table interface {
+	Add(e policy.Element, expires uint64) error
+	Delete(e policy.Element) bool
+	Get(e policy.Element) (expires uint64, ok bool)
+	All() iter.Seq2[policy.Element, uint64]
+	Expire(now uint64) int
+	RollUp(spare func(netip.Prefix) bool) int
+	CopyTo(dst []byte) error
+	Len() int
+	Max() int
+	Refused() uint64
+	Refuse(n uint64)
+}
+
+// tableSpec describes the map of a set.
+func tableSpec(t policy.SetType, name string, max int) (*ebpf.MapSpec, error) {
+	if t == policy.Addresses {
+		return prefix.DynamicSpec(name, max)
+	}
+	return endpoint.Spec(name, max)
+}
+
+// format makes memory an empty set.
+func format(t policy.SetType, mem []byte, max int) error {
+	if t == policy.Addresses {
+		return prefix.Format(mem, max)
+	}
+	return endpoint.Format(mem, max)
+}
+
+// reopen opens the memory of the set, and mends what a writer left half-way.
+func (s *set) reopen() error {
+	if s.typ == policy.Addresses {
+		d, err := prefix.Open(s.mem, s.now)
+		s.table = prefixes{d}
+		return err
+	}
+	t, err := endpoint.Open(s.mem, s.now)
+	s.table = endpoints{t}
+	if s.typ == policy.Services {
+		s.table = services{endpoints{t}}
+	}
+	return err
+}
+
+// prefixes is a set of addresses.
+type prefixes struct{ *prefix.Dynamic }
+
+func (p prefixes) Add(e policy.Element, expires uint64) error {
+	return p.Dynamic.Add(e.Prefix, expires)
+}
+func (p prefixes) Delete(e policy.Element) bool { return p.Dynamic.Delete(e.Prefix) }
+
+func (p prefixes) Get(e policy.Element) (expires uint64, ok bool) {
+	was, ok := p.Dynamic.Get(e.Prefix)
+	return was.Expires, ok
+}
+
+func (p prefixes) All() iter.Seq2[policy.Element, uint64] {
+	return func(yield func(policy.Element, uint64) bool) {
+		for e := range p.Dynamic.All() {
+			if !yield(policy.Element{Prefix: e.Prefix}, e.Expires) {
+				return
+			}
+		}
+	}
+}
+
+// endpoints is a set of endpoints, or of services, which are endpoints of 0.0.0.0/0 there.
+type endpoints struct{ *endpoint.Table }
+
+var everywhere = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+
+func entryOf(e policy.Element, expires uint64) endpoint.Entry {
+	out := endpoint.Entry{Prefix: e.Prefix, Proto: e.Service.Proto, Port: e.Service.Lo, Expires: expires}
+	if !out.Prefix.IsValid() {
+		out.Prefix = everywhere
+	}
+	out.Bits = uint8(16 - bits.TrailingZeros32(uint32(e.Service.Hi-e.Service.Lo)+1))
+	return out
+}
+
+func (t endpoints) Add(e policy.Element, expires uint64) error {
+	err := t.Table.Add(entryOf(e, expires))
+	if errors.Is(err, endpoint.ErrFull) {
+		return full{err}
+	}
+	return err
+}
+
+// full is the error of a full set of endpoints, for callers that look for that of a set of addresses.
+type full struct{ error }
+
+func (f full) Is(target error) bool { return target == prefix.ErrFull }
+func (f full) Unwrap() error        { return f.error }
+
+func (t endpoints) Delete(e policy.Element) bool { return t.Table.Delete(entryOf(e, 0)) }
+
+func (t endpoints) Get(e policy.Element) (expires uint64, ok bool) {
+	return t.Table.Get(entryOf(e, 0))
+}
+
+func (t endpoints) All() iter.Seq2[policy.Element, uint64] {
+	return func(yield func(policy.Element, uint64) bool) {
+		for e := range t.Table.All() {
+			s := policy.Service{Proto: e.Proto, Lo: e.Port, Hi: e.Port | uint16(1<<(16-e.Bits)-1)}
+			if !yield(policy.Element{Prefix: e.Prefix, Service: s}, e.Expires) {
+				return
+			}
+		}
+	}
+}
+
+// RollUp covers nothing: only hosts are rolled up.
+func (t endpoints) RollUp(func(netip.Prefix) bool) int { return 0 }
+
+// services is a set of services.
+type services struct{ endpoints }
+
+func (t services) All() iter.Seq2[policy.Element, uint64] {
+	return func(yield func(policy.Element, uint64) bool) {
+		for e, expires := range t.endpoints.All() {
+			if !yield(policy.Element{Service: e.Service}, expires) {
+				return
+			}
+		}
+	}
+}
+
+// checkEntry says what keeps an element from being an entry of a set of the type.
+func checkEntry(e policy.Element, t policy.SetType) error {
+	if err := e.Check(t); err != nil {
+		return err
+	}
+	if blocks := e.Blocks(); len(blocks) != 1 {
+		return fmt.Errorf("%s: a range of ports that is not a block; give its %d blocks", e, len(blocks))
+	}
+	return nil
+}
