@@ -36,11 +36,22 @@ func (w *Window) judge() {
 	if w.Steal > maxSteal {
 		say("the hypervisor took %.1f %% of the time (steal)", w.Steal*100)
 	}
-	// The receiving thread waits for the application of its own rung, too.
-	if other := w.ThreadWaited - w.ApplicationBusy; other > maxOther+w.ticks {
+	if other := w.other(); other > maxOther+w.ticks {
 		say("something else than receiving took %.1f %% of the receiving core", other*100)
 	}
 	w.saturation()
+}
+
+// other is the share of the core that something else than the rung took from it: while the receiving thread
+// wanted it, or, where that also waits for the application of its own rung, what neither of both had.
+func (w *Window) other() float64 {
+	if !w.application {
+		return w.ThreadWaited
+	}
+	if w.ThreadRunnable < minBusy {
+		return 0 // they had time left
+	}
+	return max(0, w.CoreBusy-w.ThreadBusy-w.ApplicationBusy)
 }
 
 // figures relates the counts to time.
@@ -67,7 +78,7 @@ func (w *Window) saturation() {
 		w.Limit = "the ring never refused a packet: the generator was the limit"
 	case w.CoreBusy+w.ticks < minBusy: // the kernel counts whole ticks
 		w.Limit = "the receiving core had time left: the generator was the limit"
-	case w.ThreadBusy+max(w.ThreadWaited, w.ApplicationBusy) < minBusy-unaccounted:
+	case w.ThreadRunnable < minBusy:
 		w.Limit = "the receiver had time left, which something else used: the generator was the limit"
 	default:
 		w.Saturated = true

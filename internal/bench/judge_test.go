@@ -14,7 +14,7 @@ func sound() Window {
 	return Window{
 		Seconds: 1, Packets: 1_000_000, Traffic: "udp",
 		Offered: 3_000_000, Refused: 1_700_000, Received: 1_300_000, Dropped: 1_300_000,
-		CoreBusy: 1, ThreadBusy: 0.99, ticks: 0.01,
+		CoreBusy: 1, ThreadBusy: 0.99, ThreadRunnable: 1, ticks: 0.01,
 	}
 }
 

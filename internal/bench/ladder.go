@@ -228,7 +228,8 @@ func (b *bench) late(elapsed time.Duration, done, total int) bool {
 }
 
 // round measures one rung once; floods whose window has no figure, or was not saturated because the
-// generator paused, are tried again, and what was measured before is kept.
+// generator paused, are tried again, and so is what failed, unless a program is missing. What was
+// measured before is kept.
 func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool) error {
 	done := map[string]bool{}
 	for attempt := range b.Attempts {
@@ -240,7 +241,10 @@ func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, l
 			again[w.Family] = again[w.Family] || len(w.Invalid) > 0 || w.paused()
 		}
 		if err != nil {
-			return err
+			if attempt == b.Attempts-1 || errors.Is(err, peer.ErrMissing) || sleep(ctx, retryPause) != nil {
+				return err
+			}
+			continue
 		}
 		for family, a := range again {
 			done[family] = !a
@@ -251,3 +255,7 @@ func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, l
 	}
 	return nil
 }
+
+// retryPause is how long whatever made an installation fail may take to go away: other users of a tool that
+// locks itself, for the most part.
+const retryPause = 200 * time.Millisecond

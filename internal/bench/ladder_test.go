@@ -136,38 +136,38 @@ func TestARungThatMiscountsGetsNoFigure(t *testing.T) {
 	wantInvalid(t, newTestBench(t), miscounter{peer.XDPDrop()}, "dropped by the rung's own counter")
 }
 
-// wantInvalid takes one window of a defence, which must give a reason.
-func wantInvalid(t *testing.T, b *bench, d peer.Defence, reason string) {
-	t.Helper()
-	if err := d.Install(t.Context(), peer.Site{Host: b.server, Device: b.device, Sink: b.sink}); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := d.Remove(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}()
-	w, err := b.window(t.Context(), d, b.mix[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(w.Invalid, "; "); !strings.Contains(got, reason) {
-		t.Errorf("invalid because %q, want %q", got, reason)
-	}
-}
-
-func TestAnInterruptedLadderLeavesNothing(t *testing.T) {
+func TestAnInterruptedLadderShowsWhatItHasAndLeavesNothing(t *testing.T) {
 	needRoot(t)
 	run := filepath.Join(t.TempDir(), "run")
 	t.Setenv(datapath.RunEnv, run)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := Ladder(ctx, Options{
-		Progress: func(string, int, int) { time.AfterFunc(200*time.Millisecond, cancel) }, // in the midst of a flood
-		Rungs:    []string{"levee"},
+	visits := 0
+	r, err := Ladder(ctx, Options{
+		Progress: func(string, int, int) {
+			if visits++; visits == 3 {
+				time.AfterFunc(200*time.Millisecond, cancel) // in the midst of a flood
+			}
+		},
+		Rungs: []string{"levee", "recvmmsg"}, Families: []string{IPv4}, Window: time.Second, Attempts: 1,
 	})
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want that it was interrupted", err)
+		t.Fatalf("error %v, want that it was interrupted", err)
+	}
+	if r == nil || !r.Incomplete {
+		t.Fatalf("report %+v, want an incomplete one", r)
+	}
+	for _, g := range r.Rungs {
+		if len(g.Windows) == 0 {
+			t.Errorf("%s: no window of the first round in the report", g.Name)
+		}
+	}
+	var text strings.Builder
+	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "incomplete: the run was interrupted") {
+		t.Errorf("text %v:\n%s", err, text.String())
+	}
+	if _, err := json.Marshal(r); err != nil {
+		t.Error(err)
 	}
 	left, err := filepath.Glob(fmt.Sprintf("/run/netns/levee-%d-*", os.Getpid()))
 	if err != nil || len(left) > 0 {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -25,12 +26,7 @@ func openHardware(cpu int) *hardware { return openEvents(cpu, unix.PERF_TYPE_HAR
 func openEvents(cpu int, typ uint32, events []uint64) *hardware {
 	h := new(hardware)
 	for _, e := range events {
-		attr := unix.PerfEventAttr{
-			Type: typ, Config: e,
-			Size:        uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
-			Read_format: unix.PERF_FORMAT_TOTAL_TIME_ENABLED | unix.PERF_FORMAT_TOTAL_TIME_RUNNING,
-		}
-		fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+		fd, err := openEvent(-1, cpu, typ, e)
 		if err != nil {
 			h.close()
 			h.why = fmt.Sprintf("no hardware counters here (%v): no cycles", err)
@@ -44,6 +40,16 @@ func openEvents(cpu int, typ uint32, events []uint64) *hardware {
 	return h
 }
 
+// openEvent opens a counter of a core, or of a thread wherever it runs.
+func openEvent(tid, cpu int, typ uint32, event uint64) (int, error) {
+	attr := unix.PerfEventAttr{
+		Type: typ, Config: event,
+		Size:        uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Read_format: unix.PERF_FORMAT_TOTAL_TIME_ENABLED | unix.PERF_FORMAT_TOTAL_TIME_RUNNING,
+	}
+	return unix.PerfEventOpen(&attr, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+}
+
 // counts reads the counters; nil where there are none. A counter that shared its register with others
 // is extrapolated to the whole time.
 func (h *hardware) counts() ([]float64, error) {
@@ -52,17 +58,29 @@ func (h *hardware) counts() ([]float64, error) {
 	}
 	out := make([]float64, len(h.fds))
 	for i, fd := range h.fds {
-		var b [24]byte // struct read_format: value, time enabled, time running
-		n, err := unix.Read(fd, b[:])
-		if err != nil || n != len(b) {
-			return nil, fmt.Errorf("reading a hardware counter: %d bytes, %w", n, err)
+		value, enabled, running, err := readEvent(fd)
+		if err != nil {
+			return nil, err
 		}
-		word := func(i int) float64 { return float64(binary.NativeEndian.Uint64(b[8*i:])) }
-		if word(2) > 0 {
-			out[i] = word(0) * word(1) / word(2)
+		if running > 0 {
+			out[i] = float64(value) * float64(enabled) / float64(running)
 		}
 	}
 	return out, nil
+}
+
+// readEvent reads a counter, and the ns for which it was wanted and did count.
+func readEvent(fd int) (value, enabled, running uint64, err error) {
+	var b [24]byte // struct read_format
+	n, err := unix.Read(fd, b[:])
+	if err != nil {
+		return 0, 0, 0, fmt.Errorf("reading a counter of events: %w", err)
+	}
+	if n != len(b) {
+		return 0, 0, 0, fmt.Errorf("reading a counter of events: %d bytes of %d", n, len(b))
+	}
+	word := func(i int) uint64 { return binary.NativeEndian.Uint64(b[8*i:]) }
+	return word(0), word(1), word(2), nil
 }
 
 func (h *hardware) close() {
@@ -70,4 +88,55 @@ func (h *hardware) close() {
 		unix.Close(fd)
 	}
 	h.fds = nil
+}
+
+// stopwatch is the run time of a few threads. The scheduler's own count is wrong here: a thread that is woken
+// while the receiver works through a batch is charged from that moment on (wakeup_preempt skips the
+// next update of the clock, kernel/sched/core.c), so that most of the receiver's time would be the
+// application's. The sum of both is right, and what perf counts is.
+type stopwatch struct {
+	tids []int
+	fds  []int // of task clocks; none where the kernel has no perf
+}
+
+func newStopwatch(tids ...int) *stopwatch {
+	w := &stopwatch{tids: tids}
+	for _, tid := range tids {
+		fd, err := openEvent(tid, -1, unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK)
+		if err != nil {
+			w.close()
+			return w
+		}
+		w.fds = append(w.fds, fd)
+	}
+	return w
+}
+
+// ran is the run time since the beginning of the threads or of the watch.
+func (w *stopwatch) ran() (sum time.Duration, err error) {
+	for _, fd := range w.fds {
+		ns, _, _, err := readEvent(fd)
+		if err != nil {
+			return 0, err
+		}
+		sum += time.Duration(ns)
+	}
+	if len(w.fds) > 0 {
+		return sum, nil
+	}
+	for _, tid := range w.tids {
+		s, err := readSchedule(tid)
+		if err != nil {
+			return 0, err
+		}
+		sum += s.ran
+	}
+	return sum, nil
+}
+
+func (w *stopwatch) close() {
+	for _, fd := range w.fds {
+		unix.Close(fd)
+	}
+	w.fds = nil
 }

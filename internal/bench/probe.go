@@ -20,7 +20,8 @@ type sample struct {
 	skew     time.Duration // how long reading took
 	received uint64
 	reached  uint64        // datagrams that the application has taken
-	thread   schedule      // of the receiving thread
+	schedule schedule      // of the receiving thread
+	thread   time.Duration // run time of the receiving thread
 	app      time.Duration // run time of the application
 	cpu      cpuTimes
 	hardware []float64 // nil without such counters
@@ -40,14 +41,17 @@ func (b *bench) take() (sample, error) {
 		}
 		s.at = before
 		s.received = c[peer.Received]
-		if s.thread, err = readSchedule(b.napi); err != nil {
+		if s.schedule, err = readSchedule(b.napi); err != nil {
+			return s, err
+		}
+		if s.thread, err = b.threadTime.ran(); err != nil {
 			return s, err
 		}
 		if b.sink != nil {
 			if s.reached, err = b.sink.Received(); err != nil {
 				return s, err
 			}
-			if s.app, err = b.sink.RunTime(); err != nil {
+			if s.app, err = b.appTime.ran(); err != nil {
 				return s, err
 			}
 		}
@@ -77,7 +81,7 @@ func readSchedule(pid int) (s schedule, err error) {
 		_, err = fmt.Sscan(string(text), (*int64)(&s.ran), (*int64)(&s.waited))
 	}
 	if err != nil {
-		return s, fmt.Errorf("reading the run time of the receiving thread: %w", err)
+		return s, fmt.Errorf("reading the run time of thread %d: %w", pid, err)
 	}
 	return s, nil
 }

@@ -3,7 +3,10 @@ package bench
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestCoreTimesComeFromTheRightLines(t *testing.T) {
@@ -47,5 +50,70 @@ func TestTablesOfProcNet(t *testing.T) {
 	write("Ip6InReceives                   \t3\n")
 	if m, err := readPairs(path); err != nil || m["Ip6InReceives"] != 3 {
 		t.Errorf("%v, %v", m, err)
+	}
+}
+
+func TestStopwatchAndSchedulerAgreeOnAThreadThatIsAlone(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	w := newStopwatch(os.Getpid())
+	defer w.close()
+	first, err := w.ran()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := w.ran()
+	if err != nil || last < first {
+		t.Errorf("%v after %v, %v", last, first, err)
+	}
+	plain := &stopwatch{tids: []int{os.Getpid()}} // where the kernel has no perf
+	if d, err := plain.ran(); err != nil || d <= 0 {
+		t.Errorf("by the scheduler: %v, %v", d, err)
+	}
+	if _, err := (&stopwatch{tids: []int{-1}}).ran(); err == nil {
+		t.Error("a thread that is not there gave no error")
+	}
+}
+
+func TestCountersOfACore(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: counts a whole core")
+	}
+	h := openEvents(0, unix.PERF_TYPE_SOFTWARE, []uint64{unix.PERF_COUNT_SW_CPU_CLOCK})
+	defer h.close()
+	if h.why != "" {
+		t.Skipf("this kernel has no perf: %s", h.why)
+	}
+	a, err := h.counts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := h.counts()
+	if err != nil || len(b) != 1 || b[0] <= a[0] {
+		t.Errorf("%v after %v, %v", b, a, err)
+	}
+	none := openEvents(0, unix.PERF_TYPE_SOFTWARE, []uint64{1 << 40})
+	if c, err := none.counts(); none.why == "" || c != nil || err != nil {
+		t.Errorf("an event that there is not: %v, %v, %q", c, err, none.why)
+	}
+}
+
+func TestRowsPerCore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stat")
+	if err := os.WriteFile(path, []byte("entries  drop early_drop\n00000001  0000000a 00000000\n00000001  00000001 000000ff\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := readPerCPU(path)
+	if err != nil || len(rows) != 2 || rows[0]["drop"] != 10 || rows[1]["early_drop"] != 255 {
+		t.Errorf("%v, %v", rows, err)
+	}
+	if err := os.WriteFile(path, []byte("entries drop\n00000001\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readPerCPU(path); err == nil {
+		t.Error("a row without its values gave no error")
+	}
+	if rows, err := readPerCPU(path + "-none"); err != nil || rows != nil {
+		t.Errorf("no file: %v, %v", rows, err)
 	}
 }

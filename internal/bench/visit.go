@@ -27,13 +27,15 @@ type bench struct {
 	mix           []traffic
 	sink          *sink.Sink // nil if no rung needs the application
 	hardware      *hardware
+	threadTime    *stopwatch             // of the receiving thread
+	appTime       *stopwatch             // of the application; nil without it
 	procStat      func() (string, error) // /proc/stat
 	rate          float64                // packets a second of the generator, 0 for as fast as it goes
-	flows         float64                // new flows a second that conntrack was seen to take
+	flows         float64                // new flows a second that conntrack is expected to take
 }
 
 func newBench(l *lab.Lab, o *Options) (*bench, error) {
-	b := &bench{Options: o, server: l.Host(lab.Server), world: l.Host(lab.World), procStat: readProcStat}
+	b := &bench{Options: o, server: l.Host(lab.Server), world: l.Host(lab.World), procStat: readProcStat, flows: firstFlows}
 	in, out := &b.server.Devices[0], &b.world.Devices[0]
 	b.device, b.napi = in.Name, in.NAPI
 	b.receiverCPU, b.generatorCPU = in.CPU, out.CPU
@@ -52,21 +54,27 @@ func newBench(l *lab.Lab, o *Options) (*bench, error) {
 		return nil, fmt.Errorf("raising the priority of the receiving thread: %w", err)
 	}
 	b.hardware = openHardware(b.receiverCPU)
+	b.threadTime = newStopwatch(b.napi)
 	return b, nil
 }
 
 // listen starts the application.
 func (b *bench) listen() (err error) {
-	b.sink, err = sink.Listen(b.server, floodPort, b.receiverCPU, true)
-	return err
+	if b.sink, err = sink.Listen(b.server, floodPort, b.receiverCPU, true); err != nil {
+		return err
+	}
+	b.appTime = newStopwatch(b.sink.Threads()...)
+	return nil
 }
 
 // close ends what newBench and listen have started.
 func (b *bench) close() error {
 	b.hardware.close()
+	b.threadTime.close()
 	if b.sink == nil {
 		return nil
 	}
+	b.appTime.close()
 	return b.sink.Close()
 }
 
@@ -194,7 +202,7 @@ func (b *bench) length(d peer.Defence) time.Duration {
 	if !tracks(d) || room == 0 {
 		return b.Window
 	}
-	seconds := tableShare * float64(room) / max(b.flows, firstFlows)
+	seconds := tableShare * float64(room) / b.flows
 	return min(b.Window, max(leastTrack, time.Duration(seconds*float64(time.Second))-b.Warmup))
 }
 
@@ -204,9 +212,14 @@ func (w *Window) fill(start, end sample) {
 	w.Packets = end.received - start.received
 	w.Reached = end.reached - start.reached
 	w.CoreBusy = end.cpu.busy(start.cpu)
-	w.ThreadBusy = min(1, float64(end.thread.ran-start.thread.ran)/float64(wall))
-	w.ThreadWaited = min(1, float64(end.thread.waited-start.thread.waited)/float64(wall))
-	w.ApplicationBusy = min(1, float64(end.app-start.app)/float64(wall))
+	share := func(d time.Duration) float64 { return min(1, float64(d)/float64(wall)) }
+	w.ThreadBusy = share(end.thread - start.thread)
+	w.ApplicationBusy = share(end.app - start.app)
+	waited := end.schedule.waited - start.schedule.waited
+	w.ThreadRunnable = share(end.schedule.ran - start.schedule.ran + waited)
+	if !w.application {
+		w.ThreadWaited = share(waited)
+	}
 	w.Steal = end.cpu.stolen(start.cpu)
 	for i := range end.hardware {
 		w.hardware = append(w.hardware, end.hardware[i]-start.hardware[i])

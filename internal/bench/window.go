@@ -36,6 +36,7 @@ type Window struct {
 	CoreBusy        float64 `json:"core_busy"`        // the receiving core did anything
 	ThreadBusy      float64 `json:"thread_busy"`      // it did receive: driver, stack and rung
 	ThreadWaited    float64 `json:"thread_waited"`    // there was something to receive, and it did something else
+	ThreadRunnable  float64 `json:"thread_runnable"`  // there was something to receive
 	ApplicationBusy float64 `json:"application_busy"` // it ran the application
 	Steal           float64 `json:"steal"`            // over all cores
 	Saturated       bool    `json:"saturated"`

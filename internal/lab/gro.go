@@ -16,3 +16,15 @@ func GRO(device string) (bool, error) {
 	}
 	return v[1] != 0, nil
 }
+
+// SetGRO turns generic receive offload of a device of the calling thread's namespace on or off.
+func SetGRO(device string, on bool) error {
+	value := uint32(0)
+	if on {
+		value = 1
+	}
+	if err := ethtoolSet(device, unix.ETHTOOL_SGRO, value); err != nil {
+		return fmt.Errorf("%s: turning GRO %s: %w", device, map[bool]string{true: "on", false: "off"}[on], err)
+	}
+	return nil
+}

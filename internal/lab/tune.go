@@ -68,8 +68,8 @@ func tune(h *Host, t Topology) error {
 		}
 		// GRO is what makes veth receive by NAPI, hence take XDP frames from its peer
 		// (drivers/net/veth.c, veth_set_features).
-		if err := ethtoolSet(d.Name, unix.ETHTOOL_SGRO, 1); err != nil {
-			return fmt.Errorf("%s: turning GRO on: %w", d.Name, err)
+		if err := SetGRO(d.Name, true); err != nil {
+			return err
 		}
 		before := namedNAPIThreads(d.Name)
 		if err := threadNAPI(d.Name); err != nil {

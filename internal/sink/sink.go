@@ -1,8 +1,7 @@
 // Package sink is an application that takes UDP datagrams as fast as it can and throws them away: the last
 // place where a flood can be dropped, and the witness of what every earlier place lets through.
 //
-// In go a host of a lab, a port and a core, out come the count of datagrams, by family, and the time that
-// its threads have run. It receives by recvmmsg(2), which is what a fast service uses, one thread and one
+// In go a host of a lab, a port and a core, out comes the count of datagrams. It receives by recvmmsg(2), which is what a fast service uses, one thread and one
 // socket a family. The package must never answer a packet or listen outside a lab, and leaves no
 // thread and no socket behind once Close has returned.
 package sink
@@ -10,10 +9,7 @@ package sink
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -190,23 +186,13 @@ func (s *Sink) Received() (uint64, error) {
 	return sum, nil
 }
 
-// RunTime is the time for which the application's threads have run, in user and kernel together
-// (/proc/TID/schedstat).
-func (s *Sink) RunTime() (time.Duration, error) {
-	var sum time.Duration
+// Threads are the ids of the application's threads.
+func (s *Sink) Threads() []int {
+	var tids []int
 	for _, w := range s.workers {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", w.tid))
-		if err != nil {
-			return 0, fmt.Errorf("reading the run time of the application: %w", err)
-		}
-		first, _, _ := strings.Cut(string(text), " ")
-		ns, err := strconv.ParseInt(first, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("reading the run time of the application: %w", err)
-		}
-		sum += time.Duration(ns)
+		tids = append(tids, w.tid)
 	}
-	return sum, nil
+	return tids
 }
 
 // Attach puts an eBPF program of type socket filter in front of all sockets; Detach takes it off.

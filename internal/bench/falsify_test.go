@@ -1,0 +1,203 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"levee/internal/lab"
+	"levee/internal/peer"
+)
+
+// The rules that make a window invalid, each broken on purpose in a real lab, and what the bench says then.
+// Those that need no kernel are in judge_test.go.
+
+// inServer runs f in the receiver's namespace.
+func inServer(t *testing.T, b *bench, f func() error) {
+	t.Helper()
+	if err := b.server.Do(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sysctl sets a value below /proc/sys/net of the receiver's namespace.
+func sysctl(t *testing.T, b *bench, name, value string) {
+	t.Helper()
+	inServer(t, b, func() error { return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0) })
+}
+
+func TestWithoutGRONothingIsSent(t *testing.T) {
+	b := newTestBench(t)
+	inServer(t, b, func() error { return lab.SetGRO(b.device, false) })
+	w := wantInvalid(t, b, peer.NFTOneRule(floodPort), "GRO of the receiver is off")
+	if w.Offered > 0 {
+		t.Errorf("%d packets sent to a receiver that cannot take them", w.Offered)
+	}
+}
+
+func TestASlowGeneratorIsALowerBound(t *testing.T) {
+	b := newTestBench(t)
+	b.rate = 20_000
+	w := oneWindow(t, b, peer.TCDrop())
+	if w.Saturated || w.Limit == "" {
+		t.Errorf("saturated %v by 20,000 packets a second, limit %q", w.Saturated, w.Limit)
+	}
+	r := Report{Rounds: minRounds, Families: []string{IPv4}, Traffic: []Traffic{{Name: "udp", Family: IPv4}}, Rungs: []*Rung{{Name: "tc ingress"}}}
+	w.Family, w.Traffic, w.Invalid = IPv4, "udp", nil // a busy machine may have invalidated it
+	for round := range minRounds {
+		w.Round = round
+		r.Rungs[0].Windows = append(r.Rungs[0].Windows, *w)
+	}
+	r.summarise()
+	if g := r.Rungs[0]; !g.AtLeast || len(g.Limits) != 1 || g.Limits[0] != w.Limit {
+		t.Errorf("at least: %v, because %q", g.AtLeast, g.Limits)
+	}
+}
+
+func TestAGeneratorThatHardlySendsGivesNoFigure(t *testing.T) {
+	b := newTestBench(t)
+	b.rate = 2000
+	wantInvalid(t, b, peer.TCDrop(), "the generator offered")
+}
+
+func TestAFullConntrackTableIsNoticed(t *testing.T) {
+	b := newTestBench(t)
+	limit := number("nf_conntrack_max")
+	if limit == 0 || limit > 1<<20 {
+		t.Skipf("the conntrack table holds %d flows: too many to fill in a test", limit)
+	}
+	for b.Window = 2 * time.Second; b.Window < 20*time.Second; b.Window *= 2 {
+		b.flows = 1 // as if there were room for any window
+		w := oneWindow(t, b, peer.RecvmmsgConntrack())
+		if got := strings.Join(w.Invalid, "; "); strings.Contains(got, "conntrack table is full") {
+			break
+		} else if w.Received > uint64(limit) {
+			t.Fatalf("%d flows into a table of %d: invalid because %q", w.Received, limit, got)
+		} // the machine was too busy
+	}
+	// The next rung finds it empty.
+	inServer(t, b, func() error {
+		if n := number("nf_conntrack_count"); n > 0 {
+			t.Errorf("%d flows are left", n)
+		}
+		return nil
+	})
+}
+
+func TestConntrackWhereNobodyAskedForIt(t *testing.T) {
+	b := newTestBench(t)
+	tracker := peer.RecvmmsgConntrack()
+	defer install(t, b, tracker)()
+	wantInvalid(t, b, peer.Recvmmsg(), "conntrack follows the flood")
+}
+
+// untracking says that it has conntrack in its path, and has not.
+type untracking struct{ peer.Defence }
+
+func (untracking) Tracks() bool { return true }
+
+func TestConntrackThatIsNotInThePath(t *testing.T) {
+	wantInvalid(t, newTestBench(t), untracking{peer.RecvmmsgNotrack()}, "conntrack does not follow the flood")
+}
+
+// native says that it is in the driver.
+type native struct{ peer.Defence }
+
+func (native) Hook() peer.Hook { return peer.XDP }
+
+func TestGenericXDPIsNotTakenForNative(t *testing.T) {
+	wantInvalid(t, newTestBench(t), native{peer.XDPGenericDrop()}, "wrong hook mode: XDP on the receiver is generic, not native")
+}
+
+func TestReversePathDropsAreNoticed(t *testing.T) {
+	b := newTestBench(t)
+	sysctl(t, b, "ipv4/conf/all/rp_filter", "1")
+	sysctl(t, b, "ipv4/conf/"+b.device+"/rp_filter", "1")
+	inServer(t, b, func() error { // no way back to the flood's sources
+		return netlink.RouteDel(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}})
+	})
+	wantInvalid(t, b, peer.IPTablesInput(floodPort), "the kernel's address checks dropped")
+}
+
+// martians is an address that no packet may come from.
+var martians = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
+func TestMartianSourcesAreNoticed(t *testing.T) {
+	b := newTestBench(t)
+	b.mix[0].flood.Sources = martians
+	wantInvalid(t, b, peer.IPTablesInput(floodPort), "the kernel's address checks dropped")
+}
+
+func TestStolenTimeIsNoticed(t *testing.T) {
+	b := newTestBench(t)
+	reads := 0
+	b.procStat = func() (string, error) { // each reading 100 ticks later, of which 3 were stolen
+		reads++
+		idle, stolen := 1000*reads, 30*reads
+		s := fmt.Sprintf("cpu  %d 0 0 %d 0 0 0 %d 0 0\n", 970*reads, idle, stolen)
+		return s + fmt.Sprintf("cpu%d %d 0 0 %d 0 0 0 %d 0 0\n", b.receiverCPU, 970*reads, idle, stolen), nil
+	}
+	wantInvalid(t, b, peer.TCDrop(), "the hypervisor took 1.5 % of the time (steal)")
+}
+
+func TestAQdiscAtTheSenderIsNoticed(t *testing.T) {
+	b := newTestBench(t)
+	err := b.world.Do(func() error {
+		link, err := netlink.LinkByName(b.device)
+		if err != nil {
+			return err
+		}
+		return netlink.QdiscAdd(&netlink.GenericQdisc{QdiscType: "pfifo", QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
+		}})
+	})
+	if err != nil {
+		t.Skipf("this kernel has no such qdisc: %v", err)
+	}
+	wantInvalid(t, b, peer.TCDrop(), "the sender has a qdisc")
+}
+
+// install puts a defence in place; the function that it returns removes it.
+func install(t *testing.T, b *bench, d peer.Defence) (remove func()) {
+	t.Helper()
+	if err := d.Install(t.Context(), peer.Site{Host: b.server, Device: b.device, Sink: b.sink}); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := d.Remove(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// oneWindow installs a defence and takes one window of the first flood.
+func oneWindow(t *testing.T, b *bench, d peer.Defence) *Window {
+	t.Helper()
+	defer install(t, b, d)()
+	var w *Window
+	err := b.pinned(func() (err error) {
+		w, err = b.window(t.Context(), d, b.mix[0])
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// wantInvalid takes one window of a defence, which must give a reason.
+func wantInvalid(t *testing.T, b *bench, d peer.Defence, reason string) *Window {
+	t.Helper()
+	w := oneWindow(t, b, d)
+	if got := strings.Join(w.Invalid, "; "); !strings.Contains(got, reason) {
+		t.Errorf("invalid because %q, want %q", got, reason)
+	}
+	return w
+}
