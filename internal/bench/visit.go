@@ -164,7 +164,7 @@ func (b *bench) window(ctx context.Context, d peer.Defence, t traffic) (*Window,
 	if err = errors.Join(err, genErr); err != nil {
 		return nil, err
 	}
-	if err := b.drained(ctx); err != nil {
+	if err := b.drained(ctx, batch(start, end)); err != nil {
 		return nil, err
 	}
 	last, err := b.ends(ctx, d)
@@ -305,9 +305,23 @@ func (b *bench) flowing(ctx context.Context) error {
 	return b.until(ctx, "no packet of the generator arrived", func(_, now uint64) bool { return now-first > minPackets/10 })
 }
 
-// drained waits until neither the receiver nor the application counts any more: ring and queue are empty.
-func (b *bench) drained(ctx context.Context) error {
-	return b.until(ctx, "packets still arrive after the generator ended", func(last, now uint64) bool { return now == last })
+// batch is how long the receiver works between two updates of its counters: it counts when it has taken as many packets
+// as it may at a time (NAPI_POLL_WEIGHT), which is 64 ms where each takes one.
+func batch(start, end sample) time.Duration {
+	const weight = 64
+	return weight * end.at.Sub(start.at) / time.Duration(max(end.received-start.received, 1))
+}
+
+// drained waits until neither the receiver nor the application counts any more, for the time of a batch: ring and queue
+// are empty.
+func (b *bench) drained(ctx context.Context, batch time.Duration) error {
+	changed := time.Now()
+	return b.until(ctx, "packets still arrive after the generator ended", func(last, now uint64) bool {
+		if now != last {
+			changed = time.Now()
+		}
+		return now == last && time.Since(changed) >= min(2*batch, settleTime/4)
+	})
 }
 
 // until compares the count of packets with that 5 ms before.
