@@ -21,8 +21,9 @@ entries. Look-ups are timed inside the kernel, above an empty loop, for hits, mi
 and by Zipf's law; each structure must give the right answers or has no figure.
 
 The tables are drawn with the distributions of Internet routing, or read with --data: one prefix a line, .gz or not. All
-sizes of both families take hours; choose with --sizes, --family, --entries, --only. veth has no DMA: ratios carry over to
-other machines, absolute packets a second do not.`
+sizes of both families take an hour or more; choose with --sizes, --family, --entries, --only. What takes long to load is loaded
+once and then switched on and off. Interrupted, the command prints what it has measured, says that it is incomplete, and ends
+with status 1. veth has no DMA: ratios carry over to other machines, absolute packets a second do not.`
 
 const benchSetsExample = `  sudo levee bench sets --sizes 1000,1000000 --family 4 --entries prefixes --skip-lab
   sudo levee bench sets --data full-view.txt.gz --sizes 10000 --html sets.html --json > sets.json`
@@ -31,8 +32,9 @@ const benchRulesLong = `Measure rule sets of 10 to 100,000 rules in the shapes o
 compiled program above an empty one, over thousands of different packets in no order; time to compile and load, memory; and
 packets a second through a lab of levee, nftables and iptables with the same rules.
 
-The rules are drawn with ClassBench's distributions, or read with --data from a filter set. All sizes take an hour; choose
-with --sizes, --shape, --only.`
+The rules are drawn with ClassBench's distributions, or read with --data from a filter set. All sizes take a quarter of an hour;
+choose with --sizes, --shape, --only. What takes long to load is loaded once and then switched on and off. Interrupted, the
+command prints what it has measured, says that it is incomplete, and ends with status 1.`
 
 const benchRulesExample = `  sudo levee bench rules --sizes 1000,10000 --skip-lab
   sudo levee bench rules --data acl1_10k --svg .`
@@ -88,7 +90,7 @@ func newBenchSets(e *env) *cobra.Command {
 					}
 				}
 				o.Options = f.Options
-				return scale.Sets(ctx, o)
+				return reported(scale.Sets(ctx, o))
 			})
 		},
 	}
@@ -117,7 +119,7 @@ func newBenchRules(e *env) *cobra.Command {
 					}
 				}
 				o.Options = f.Options
-				return scale.Rules(ctx, o)
+				return reported(scale.Rules(ctx, o))
 			})
 		},
 	}
@@ -134,6 +136,17 @@ func readData(path string, read func(io.Reader, string) error) error {
 	}
 	defer in.Close()
 	return read(in, filepath.Base(path))
+}
+
+// reported makes no report a nil one.
+func reported[R interface {
+	*scale.SetsReport | *scale.RulesReport
+	measurement
+}](rep R, err error) (measurement, error) {
+	if rep == nil {
+		return nil, err
+	}
+	return rep, err
 }
 
 // benchScale runs one of both and prints its report.
@@ -157,11 +170,13 @@ func (e *env) benchScale(cmd *cobra.Command, f *scaleFlags, run func(context.Con
 	ctx, stop := e.signals()
 	defer stop()
 	progress, start := e.progress(), e.now()
-	f.Progress = func(doing string) { progress.printf("%s (%s)", doing, e.now().Sub(start).Round(time.Second)) }
+	f.Progress = func(p scale.Progress) {
+		progress.printf("%d of %d: %s (%s, about %s left)", p.Case, p.Cases, p.Doing, e.now().Sub(start).Round(time.Second), p.Left.Round(time.Second))
+	}
 	rep, err := run(ctx)
 	progress.clear()
-	if err != nil {
+	if rep == nil {
 		return err
 	}
-	return e.printBench(rep, nil, &f.out)
+	return e.printBench(rep, err, &f.out)
 }

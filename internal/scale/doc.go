@@ -17,6 +17,7 @@
 package scale
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -47,7 +48,7 @@ const (
 	minRounds = 6 // of fewer values no order statistic bounds the median at 95 %
 	maxRounds = 1000
 	// sane is the longest that putting rules or entries into force may take.
-	sane = 2 * time.Minute
+	sane = time.Minute
 )
 
 // Options of both measurements. The zero value measures everything at the default sizes, which takes hours;
@@ -63,10 +64,12 @@ type Options struct {
 	SkipLookups bool          // nothing but floods
 	Only        []string      // structures and tools by name, nil for all
 	Command     string        // to repeat it, for the report
-	// Progress, if given, is told what is being done.
-	Progress func(doing string)
+	// Progress, if given, is told what is being done, and how long the rest may take.
+	Progress func(Progress)
 
-	depths bool // measure depths as well
+	depths bool                              // measure depths as well
+	tell   func(doing string, share float64) // what is done now, and how much of the case under way is
+	slow   map[string]int                    // of kinds of sets and rules, with a tool: the size that it did not load in time
 }
 
 func (o *Options) complete(most int) error {
@@ -87,10 +90,15 @@ func (o *Options) complete(most int) error {
 		}
 	}
 	if o.Progress == nil {
-		o.Progress = func(string) {}
+		o.Progress = func(Progress) {}
 	}
+	o.tell = func(string, float64) {}
+	o.slow = map[string]int{}
 	return nil
 }
+
+// lookupShare is the part of a case that is done, by estimate, when its look-ups are and the lab begins.
+const lookupShare = 0.3
 
 func (o *Options) wants(name string) bool { return len(o.Only) == 0 || slices.Contains(o.Only, name) }
 
@@ -98,8 +106,24 @@ func (o *Options) wants(name string) bool { return len(o.Only) == 0 || slices.Co
 func (o *Options) ladder(what string) bench.Options {
 	return bench.Options{
 		Rounds: o.Rounds, Window: o.Window, Attempts: o.Attempts, Quick: o.Quick, Seed: o.Seed, Command: o.Command,
-		Progress: func(doing string, _, _ int) { o.Progress(what + ", " + doing) },
+		Progress: func(doing string, done, total int) {
+			share := 0.0
+			if !o.SkipLookups {
+				share = lookupShare
+			}
+			o.tell(what+", "+doing, share+(1-share)*float64(done)/float64(max(total, 1)))
+		},
 	}
+}
+
+// incomplete is what a report says of an error that ended the measurement before its end, and what the error
+// becomes.
+func incomplete(ctx context.Context, name string, done, cases int, err error) (string, error) {
+	if ctx.Err() != nil {
+		err = fmt.Errorf("interrupted: %w", ctx.Err())
+	}
+	why := fmt.Sprintf("after %d of %d cases: %v", done, cases, err)
+	return why, fmt.Errorf("%s: the report is incomplete: %w", name, err)
 }
 
 // inTurn lists 0 to n-1, backwards in odd rounds, so that a drift of the machine falls on all alike.

@@ -19,7 +19,7 @@ func (r *RulesReport) Raw() any { return r }
 // and times to load, over the number of entries.
 func (r *SetsReport) Document() *report.Document {
 	d := &report.Document{
-		Bench: "sets", Title: "Sets as they grow", Command: r.Command, Started: r.Started, Machine: r.Machine, Notes: slices.Clone(r.Caveats),
+		Bench: "sets", Title: "Sets as they grow", Command: r.Command, Started: r.Started, Incomplete: r.Incomplete, Machine: r.Machine, Notes: slices.Clone(r.Caveats),
 		What: "What an entry more costs: look-ups inside the kernel, above the same loop without one, and packets a second of one core through a lab.",
 	}
 	setup(d, r.Rounds, r.Seed, r.Quick)
@@ -197,7 +197,7 @@ func prune(d *report.Document) {
 // load over the number of rules.
 func (r *RulesReport) Document() *report.Document {
 	d := &report.Document{
-		Bench: "rules", Title: "Policies as they grow", Command: r.Command, Started: r.Started, Machine: r.Machine, Notes: slices.Clone(r.Caveats),
+		Bench: "rules", Title: "Policies as they grow", Command: r.Command, Started: r.Started, Incomplete: r.Incomplete, Machine: r.Machine, Notes: slices.Clone(r.Caveats),
 		What: fmt.Sprintf("What a rule more costs: levee's compiled policy on %d different packets, above an empty program, and packets a second of one core through a lab.", r.Frames),
 	}
 	setup(d, r.Rounds, r.Seed, r.Quick)

@@ -15,15 +15,43 @@ import (
 	"levee/internal/policy"
 )
 
-// inForce puts a policy into force as `levee up` does; files are what it may read.
-func inForce(ctx context.Context, s peer.Site, text []byte, files map[string][]byte) error {
-	p, err := parse(text, files)
+// inForce is a policy that a tool puts into force as `levee up` does. The programs of the last load are kept, so that
+// it can be switched off and on without compiling it again.
+type inForce struct {
+	text     []byte
+	files    map[string][]byte // that it may read
+	programs map[codegen.Target]*codegen.Program
+}
+
+// load compiles the policy and puts it into force.
+func (p *inForce) load(ctx context.Context, s peer.Site) error {
+	resolved, err := parse(p.text, p.files)
 	if err != nil {
 		return err
 	}
+	p.programs = map[codegen.Target]*codegen.Program{}
+	return p.up(ctx, s, func(t codegen.Target) (*codegen.Program, error) {
+		prog, err := codegen.Compile(resolved, t)
+		if err == nil {
+			p.programs[t] = prog
+		}
+		return prog, err
+	})
+}
+
+// again puts it into force once more.
+func (p *inForce) again(ctx context.Context, s peer.Site) error {
+	return p.up(ctx, s, func(t codegen.Target) (*codegen.Program, error) {
+		if prog := p.programs[t]; prog != nil {
+			return prog, nil
+		}
+		return nil, fmt.Errorf("the policy was compiled for another target than %+v", t)
+	})
+}
+
+func (p *inForce) up(ctx context.Context, s peer.Site, compile datapath.CompileFunc) error {
 	return s.Host.Do(func() error {
-		_, err := datapath.Up(ctx, datapath.UpOptions{Dev: s.Device, Mode: datapath.XDPNative, PolicyPath: policyName, Source: text},
-			func(t codegen.Target) (*codegen.Program, error) { return codegen.Compile(p, t) })
+		_, err := datapath.Up(ctx, datapath.UpOptions{Dev: s.Device, Mode: datapath.XDPNative, PolicyPath: policyName, Source: p.text}, compile)
 		return err
 	})
 }
@@ -90,12 +118,10 @@ func list(prefixes []netip.Prefix) []byte {
 // leveeStatic is a set that the policy reads from a file.
 func leveeStatic(prefixes []netip.Prefix) *tool {
 	text := []byte("set s = file(\"s\")\ndrop from s as \"s\"\ndefault pass\n")
-	up := func(ctx context.Context, s peer.Site) error {
-		return inForce(ctx, s, text, map[string][]byte{"s": list(prefixes)})
-	}
+	p := &inForce{text: text, files: map[string][]byte{"s": list(prefixes)}}
 	return &tool{
 		name: structures[0].name, what: "levee, the set read from a file; a change is the whole policy anew", hook: peer.XDP,
-		install: up, change: up, dropped: leveeDrops, remove: takeDown,
+		install: p.load, change: p.load, off: takeDown, on: p.again, dropped: leveeDrops, remove: takeDown,
 	}
 }
 
@@ -117,7 +143,7 @@ func leveeDynamic(prefixes []netip.Prefix, width int) *tool {
 	return &tool{
 		name: structures[1].name, what: "levee, a dynamic set; a change is one entry through the library", hook: peer.XDP,
 		install: func(ctx context.Context, s peer.Site) error {
-			if err := inForce(ctx, s, text, nil); err != nil {
+			if err := (&inForce{text: text}).load(ctx, s); err != nil {
 				return err
 			}
 			return s.Host.Do(func() error {
@@ -159,12 +185,9 @@ func leveeDynamic(prefixes []netip.Prefix, width int) *tool {
 
 // leveeRules is a policy of rules; more is one rule of the policy's language for a change.
 func leveeRules(text, more []byte) *tool {
+	p, changed := &inForce{text: text}, &inForce{text: append(bytes.Clone(more), text...)}
 	return &tool{
 		name: "levee", what: "levee, all rules compiled; a change is the whole policy anew", hook: peer.XDP,
-		install: func(ctx context.Context, s peer.Site) error { return inForce(ctx, s, text, nil) },
-		change: func(ctx context.Context, s peer.Site) error {
-			return inForce(ctx, s, append(bytes.Clone(more), text...), nil)
-		},
-		dropped: leveeDrops, remove: takeDown,
+		install: p.load, change: changed.load, off: takeDown, on: p.again, dropped: leveeDrops, remove: takeDown,
 	}
 }

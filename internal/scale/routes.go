@@ -147,7 +147,7 @@ func (o *RouteOptions) count(plans []plan, from []structure) {
 		}
 	}
 	done, total := 0, len(plans)*(used+len(traffics))
-	o.Progress = func(doing string) {
+	o.tell = func(doing string, _ float64) {
 		o.Steps(doing, done, total)
 		done++
 	}

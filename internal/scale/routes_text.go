@@ -11,10 +11,7 @@ import (
 
 // Text prints the report for a person.
 func (r *RouteReport) Text(w io.Writer) error {
-	heading(w, &r.Machine, r.Rounds)
-	if r.Incomplete != "" {
-		fmt.Fprintf(w, "INCOMPLETE: %s; these are the figures until then\n", r.Incomplete)
-	}
+	heading(w, &r.Machine, r.Rounds, r.Incomplete)
 	for _, c := range r.Cases {
 		fmt.Fprintf(w, "\n%d %s routes, %s\n", c.Size, c.Family, c.Entries)
 		if err := c.textRoutes(w); err != nil {

@@ -19,7 +19,7 @@ func (o *RuleOptions) floodRules(ctx context.Context, c *RuleCase, w *ruleWork) 
 		return err
 	}
 	trace := bench.Trace{Name: "rules", What: fmt.Sprintf("%d packets, nine of ten made from the rules", len(list)), Frames: list}
-	c.Lab, err = o.flood(ctx, w.String(), len(w.rules), ruleTools(w.rules), trace)
+	c.Lab, err = o.flood(ctx, w.shape, w.String(), len(w.rules), ruleTools(w.rules), trace)
 	return err
 }
 
@@ -128,12 +128,15 @@ func writeNFT(b *bytes.Buffer, r *workload.Rule) {
 	b.WriteString(" counter name c drop\n")
 }
 
+// firstRules call the chain RULES, and count what it lets through.
+const firstRules = "-A PREROUTING -j RULES\n-A PREROUTING\n"
+
 // iptablesRules is the rules in a chain of their own, called from the first hook of iptables. A rule
 // about ports without a protocol becomes two, for TCP and UDP, since iptables has no other way.
 func iptablesRules(rules []workload.Rule) *tool {
 	input := func() []byte {
 		var b bytes.Buffer
-		b.WriteString("*raw\n:PREROUTING ACCEPT [0:0]\n:RULES - [0:0]\n-A PREROUTING -j RULES\n-A PREROUTING\n")
+		b.WriteString("*raw\n:RULES - [0:0]\n" + firstRules)
 		for i := range rules {
 			r := rules[i]
 			protos := []uint8{r.Proto}
@@ -153,6 +156,11 @@ func iptablesRules(rules []workload.Rule) *tool {
 		needs: [][2]string{{"iptables-restore", "iptables"}},
 		install: func(ctx context.Context, s peer.Site) error {
 			_, err := run(ctx, s.Host, input(), "iptables-restore", "-w")
+			return err
+		},
+		off: func(ctx context.Context, s peer.Site) error { return flushFirst(ctx, s, "iptables") },
+		on: func(ctx context.Context, s peer.Site) error {
+			_, err := run(ctx, s.Host, []byte("*raw\n"+firstRules+"COMMIT\n"), "iptables-restore", "-w", "--noflush")
 			return err
 		},
 		change: func(ctx context.Context, s peer.Site) error {

@@ -27,6 +27,8 @@ type RulesReport struct {
 	Machine machine.Info `json:"machine"`
 	Cases   []*RuleCase  `json:"cases"`
 	Caveats []string     `json:"caveats"`
+	// Incomplete is why the measurement ended early, empty if it did not. The last case then lacks figures.
+	Incomplete string `json:"incomplete,omitempty"`
 }
 
 // RuleCase is one set of rules.
@@ -65,7 +67,8 @@ type RuleOptions struct {
 // frames is how many different packets a trace of rules has: too many for branch predictors to learn.
 const frames = 1 << 13
 
-// Rules measures rule sets of all sizes. It needs root, and for the lab two cores.
+// Rules measures rule sets of all sizes. It needs root, and for the lab two cores. An interrupted measurement
+// returns an error and what it has measured.
 func Rules(ctx context.Context, o RuleOptions) (*RulesReport, error) {
 	if err := o.complete(workload.MaxRules); err != nil {
 		return nil, fmt.Errorf("bench rules: %w", err)
@@ -84,21 +87,47 @@ func Rules(ctx context.Context, o RuleOptions) (*RulesReport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench rules: %w", err)
 	}
-	for _, w := range cases {
+	meter := o.begin(o.estimates(cases))
+	for i := range cases {
+		w := &cases[i]
+		meter.next(i)
 		c := &RuleCase{Shape: w.shape, Size: len(w.rules), Left: o.Left, Lab: []*Tool{}}
 		r.Cases = append(r.Cases, c)
-		if !o.SkipLookups && o.wants("levee") {
-			if c.Levee, err = o.policy(ctx, &w); err != nil {
-				return nil, err
+		if err := o.measure(ctx, c, w); err != nil {
+			if i == 0 && ctx.Err() == nil {
+				return nil, err // it cannot be measured here
 			}
-		}
-		if !o.SkipLab {
-			if err := o.floodRules(ctx, c, &w); err != nil {
-				return nil, err
-			}
+			r.Incomplete, err = incomplete(ctx, "bench rules", i, len(cases), err)
+			return r, err
 		}
 	}
 	return r, nil
+}
+
+// measure fills one case.
+func (o *RuleOptions) measure(ctx context.Context, c *RuleCase, w *ruleWork) (err error) {
+	if !o.SkipLookups && o.wants("levee") {
+		if c.Levee, err = o.policy(ctx, w); err != nil {
+			return err
+		}
+	}
+	if o.SkipLab {
+		return nil
+	}
+	return o.floodRules(ctx, c, w)
+}
+
+// estimates are what each case may take.
+func (o *RuleOptions) estimates(cases []ruleWork) []time.Duration {
+	out := make([]time.Duration, len(cases))
+	for i := range cases {
+		n := len(cases[i].rules)
+		if !o.SkipLookups {
+			out[i] = time.Duration(n)*estimateLoad + time.Duration(2*o.Rounds)*estimatePolicy
+		}
+		out[i] += o.estimateLab(ruleToolsMade, n)
+	}
+	return out
 }
 
 var ruleCaveats = []string{
@@ -145,7 +174,7 @@ func (o *RuleOptions) policy(ctx context.Context, w *ruleWork) (*Policy, error) 
 		return out, nil
 	}
 	text := leveeText(w.rules)
-	o.Progress(fmt.Sprintf("%s: compiling", w))
+	o.tell(fmt.Sprintf("%s: compiling", w), 0)
 	start := time.Now()
 	p, err := parse(text, nil)
 	if err != nil {
@@ -173,9 +202,9 @@ func (o *RuleOptions) policy(ctx context.Context, w *ruleWork) (*Policy, error) 
 	}
 	for _, skew := range []workload.Skew{workload.Uniform, workload.Zipf} {
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("bench rules: interrupted: %w", ctx.Err())
+			return nil, ctx.Err()
 		}
-		o.Progress(fmt.Sprintf("%s: %s", w, skew))
+		o.tell(fmt.Sprintf("%s: %s", w, skew), lookupShare/2)
 		cost, err := o.onTrace(runner, w.rules, skew)
 		if err != nil {
 			return nil, err

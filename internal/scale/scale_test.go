@@ -2,6 +2,7 @@ package scale
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -172,6 +173,124 @@ func mustDrop(t *testing.T, l *lab.Lab, x *tool, list [][]byte) {
 	}
 }
 
+// An interrupted measurement gives what it has, says so, and by its error.
+func TestAnInterruptedMeasurementIsReported(t *testing.T) {
+	needRoot(t)
+	// interrupted cancels when the second case begins.
+	interrupted := func() (context.Context, Options) {
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		return ctx, Options{Sizes: []int{10, 20}, Rounds: minRounds, SkipLab: true, Progress: func(p Progress) {
+			if p.Cases != 2 || p.Left <= 0 {
+				t.Errorf("%+v", p)
+			}
+			if p.Case == 2 {
+				cancel()
+			}
+		}}
+	}
+	ctx, o := interrupted()
+	rules, err := Rules(ctx, RuleOptions{Options: o, Shapes: []string{"acl"}})
+	if !errors.Is(err, context.Canceled) || rules == nil || len(rules.Cases) != 2 || rules.Cases[0].Levee == nil {
+		t.Fatalf("%+v, %v", rules, err)
+	}
+	ctx, o = interrupted()
+	sets, err := Sets(ctx, SetOptions{Options: o, Families: []string{"4"}, Entries: []string{"hosts"}})
+	if !errors.Is(err, context.Canceled) || sets == nil || len(sets.Cases) != 2 || len(sets.Cases[0].Structures) == 0 {
+		t.Fatalf("%+v, %v", sets, err)
+	}
+	for _, r := range []interface {
+		Text(io.Writer) error
+		Raw() any
+		Document() *report.Document
+	}{rules, sets} {
+		var text bytes.Buffer
+		if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "INCOMPLETE: after 1 of 2 cases: interrupted") {
+			t.Errorf("%v\n%s", err, &text)
+		}
+		b, err := json.Marshal(r)
+		if err != nil || !bytes.Contains(b, []byte(`"incomplete":"after 1 of 2 cases: interrupted`)) {
+			t.Errorf("%v\n%s", err, b)
+		}
+		output(t, r)
+	}
+}
+
+// TestWhatIsSlowToLoadIsSwitched makes every tool keep what it has loaded; off and on again it must drop everything.
+func TestWhatIsSlowToLoadIsSwitched(t *testing.T) {
+	needRoot(t)
+	l, err := lab.New(t.Context(), lab.Standard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &work{width: 32, entries: "hosts", hosts: true, prefixes: workload.Hosts(32, 12, 5)}
+	rules, err := workload.Rules("acl", 30, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hits, err := hitTrace(w, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, err := ruleFrames(rules, 500, workload.Uniform, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switched := 0
+	for what, tools := range map[string][]*tool{"sets": setTools(w), "rules": ruleTools(rules)} {
+		frames := hits.Frames
+		if what == "rules" {
+			frames = packets
+		}
+		for _, x := range tools {
+			if x.off == nil {
+				continue
+			}
+			switched++
+			t.Run(what+"/"+x.name, func(t *testing.T) {
+				x.spent = loadBudget // as if loading took long
+				mustDrop(t, l, x, frames)
+				if !x.kept {
+					t.Error("it was not kept")
+				}
+				mustDrop(t, l, x, frames) // which also says that it was loaded once
+				x.last, x.kept = 0, false
+				if err := x.on(t.Context(), x.site); err != nil {
+					t.Fatal(err)
+				}
+				x.installed = true
+				if err := x.Remove(t.Context()); err != nil || x.kept {
+					t.Errorf("removing it at last: %v", err)
+				}
+			})
+		}
+	}
+	if switched < 6 {
+		t.Errorf("%d tools are switched, want levee twice, nftables, ipset and iptables", switched)
+	}
+}
+
+func TestTimeLeft(t *testing.T) {
+	now := time.Unix(1000, 0)
+	m := &meter{clock: func() time.Time { return now }, cases: []time.Duration{20 * time.Second, 40 * time.Second}, start: now}
+	m.tell = func(Progress) {}
+	m.doing("", 0.25)
+	if got := m.left(); got != 55*time.Second {
+		t.Errorf("%v left by the estimate alone, want 55s", got)
+	}
+	m.next(1)
+	now = now.Add(40 * time.Second) // twice as long as it should take
+	m.doing("", 0.5)
+	if got := m.left(); got != 20*time.Second {
+		t.Errorf("%v left, want 20s: 40 of 60 estimated seconds took 40", got)
+	}
+}
+
 func TestFloodsAreMeasuredByTheRulesOfBench(t *testing.T) {
 	needRoot(t)
 	o := Options{Sizes: []int{12}, Seed: 5, Rounds: minRounds, Attempts: 1, Window: 50 * time.Millisecond, Quick: true, SkipLookups: true, Only: []string{"levee static"}}
@@ -278,13 +397,6 @@ func TestTheOthersRulesAsText(t *testing.T) {
 }
 
 func TestCountersOfTheOthersAreRead(t *testing.T) {
-	n, err := nftCounter([]byte(`{"nftables":[{"metainfo":{}},{"counter":{"name":"c","packets":7,"bytes":9}}]}`))
-	if n != 7 || err != nil {
-		t.Errorf("%d, %v", n, err)
-	}
-	if _, err := nftCounter([]byte(`{"nftables":[]}`)); err == nil {
-		t.Error("no counter is no error")
-	}
 	head := "Chain PREROUTING (policy ACCEPT 0 packets, 0 bytes)\n    pkts      bytes target     prot opt in     out     source               destination\n"
 	for listing, want := range map[string]uint64{
 		head + "      10      100 RULES      0    --  *      *       0.0.0.0/0            0.0.0.0/0\n       3      30            0    --  *      *       0.0.0.0/0            0.0.0.0/0\n": 7,

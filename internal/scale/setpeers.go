@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,18 +12,16 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/nftables"
+
 	"levee/internal/bench"
 	"levee/internal/packet"
 	"levee/internal/peer"
 	"levee/internal/workload"
 )
 
-// Most entries that are given to tools that take each with a process of its own, or whose time to load
-// grows faster than their number.
-const (
-	mostXDPFilter = 1000
-	mostConcat    = 10_000
-)
+// mostXDPFilter is how many entries are given to a tool that takes each with a process of its own.
+const mostXDPFilter = 1000
 
 // floodSets measures packets a second of all tools that can hold the set.
 func (o *SetOptions) floodSets(ctx context.Context, c *SetCase, w *work) error {
@@ -32,7 +29,7 @@ func (o *SetOptions) floodSets(ctx context.Context, c *SetCase, w *work) error {
 	if err != nil {
 		return err
 	}
-	c.Lab, err = o.flood(ctx, w.String(), len(w.prefixes), setTools(w), trace)
+	c.Lab, err = o.flood(ctx, w.family()+" "+w.entries, w.String(), len(w.prefixes), setTools(w), trace)
 	return err
 }
 
@@ -126,58 +123,54 @@ func nftSet(w *work, k nftKind, prefixes []netip.Prefix) *tool {
 	if w.width == 128 {
 		extra = netip.MustParsePrefix("2001:db8:ffff::1/128")
 	}
-	t := nftTool(k.name, k.what, input, "add element netdev "+nftTable+" s { "+element(extra)+" }")
-	if k.name == nftConcat.name {
-		t.most, t.mostWhy = mostConcat, fmt.Sprintf("not tried beyond %d entries: loading takes minutes", mostConcat)
-	}
-	return t
+	return nftTool(k.name, k.what, input, "add element netdev "+nftTable+" s { "+element(extra)+" }")
 }
 
-// nftTool is a table of netdev with one named counter c of what is dropped.
+// nftTool is a table of netdev with one named counter c of what is dropped. A dormant table keeps its rules and sets
+// and sees no packet.
 func nftTool(name, what string, input func(device string) []byte, change string) *tool {
+	nft := func(command string) func(context.Context, peer.Site) error {
+		return func(ctx context.Context, s peer.Site) error {
+			_, err := run(ctx, s.Host, []byte(command+"\n"), "nft", "-f", "-")
+			return err
+		}
+	}
 	return &tool{
 		name: name, what: what, hook: peer.NetdevIn, needs: [][2]string{{"nft", "nftables"}},
-		install: func(ctx context.Context, s peer.Site) error {
-			_, err := run(ctx, s.Host, input(s.Device), "nft", "-f", "-")
-			return err
-		},
+		install: func(ctx context.Context, s peer.Site) error { return nft(string(input(s.Device)))(ctx, s) },
+		off:     nft("add table netdev " + nftTable + " { flags dormant; }"),
+		on:      nft("add table netdev " + nftTable),
 		change: func(ctx context.Context, s peer.Site) error {
 			_, err := run(ctx, s.Host, nil, "nft", change)
 			return err
 		},
-		dropped: func(ctx context.Context, s peer.Site) (uint64, error) {
-			out, err := run(ctx, s.Host, nil, "nft", "--json", "list", "counters", "table", "netdev", nftTable)
-			if err != nil {
-				return 0, err
-			}
-			return nftCounter(out)
-		},
-		remove: func(ctx context.Context, s peer.Site) error {
-			// Declared first, so that deleting what is not there is no error.
-			_, err := run(ctx, s.Host, []byte("table netdev "+nftTable+" {}\ndelete table netdev "+nftTable+"\n"), "nft", "-f", "-")
-			return err
-		},
+		dropped: nftCounter,
+		// Declared first, so that deleting what is not there is no error.
+		remove: nft("table netdev " + nftTable + " {}\ndelete table netdev " + nftTable),
 	}
 }
 
-// nftCounter reads the packets of the only named counter.
-func nftCounter(listing []byte) (uint64, error) {
-	var l struct {
-		Nftables []struct {
-			Counter *struct {
-				Packets uint64 `json:"packets"`
-			} `json:"counter"`
-		} `json:"nftables"`
-	}
-	if err := json.Unmarshal(listing, &l); err != nil {
-		return 0, fmt.Errorf("reading what nft lists: %w", err)
-	}
-	for _, e := range l.Nftables {
-		if e.Counter != nil {
-			return e.Counter.Packets, nil
+// nftCounter asks the kernel for the packets of the counter. The command nft would list all sets and rules first,
+// which for a million entries takes longer than everything else here.
+func nftCounter(_ context.Context, s peer.Site) (packets uint64, err error) {
+	err = s.Host.Do(func() error {
+		conn, err := nftables.New()
+		if err != nil {
+			return fmt.Errorf("ask nftables for its counter: %w", err)
 		}
-	}
-	return 0, errors.New("nft lists no counter: somebody removed it")
+		table := &nftables.Table{Name: nftTable, Family: nftables.TableFamilyNetdev}
+		got, err := conn.GetObject(&nftables.CounterObj{Table: table, Name: "c"})
+		if err != nil {
+			return fmt.Errorf("ask nftables for its counter: %w", err)
+		}
+		c, ok := got.(*nftables.CounterObj)
+		if !ok {
+			return fmt.Errorf("ask nftables for its counter: it answers with a %T", got)
+		}
+		packets = c.Packets
+		return nil
+	})
+	return packets, err
 }
 
 // ipset is a set of ipset that a rule of iptables asks at its first hook.
@@ -204,6 +197,10 @@ func ipset(w *work) *tool {
 		}
 		return b.Bytes()
 	}
+	ask := func(ctx context.Context, s peer.Site) error {
+		_, err := run(ctx, s.Host, nil, iptables, "-w", "-t", "raw", "-A", "PREROUTING", "-m", "set", "--match-set", "levee_scale", "src", "-j", "DROP")
+		return err
+	}
 	return &tool{
 		name: "ipset", what: "ipset (" + typ + ") with " + iptables + ", table raw, chain PREROUTING: its first hook", hook: peer.LocalIn,
 		needs: [][2]string{{"ipset", "ipset"}, {iptables, "iptables"}},
@@ -211,20 +208,27 @@ func ipset(w *work) *tool {
 			if _, err := run(ctx, s.Host, input(), "ipset", "restore"); err != nil {
 				return err
 			}
-			_, err := run(ctx, s.Host, nil, iptables, "-w", "-t", "raw", "-A", "PREROUTING", "-m", "set", "--match-set", "levee_scale", "src", "-j", "DROP")
-			return err
+			return ask(ctx, s)
 		},
+		off: func(ctx context.Context, s peer.Site) error { return flushFirst(ctx, s, iptables) },
+		on:  ask,
 		change: func(ctx context.Context, s peer.Site) error {
 			_, err := run(ctx, s.Host, nil, "ipset", "add", "levee_scale", extra)
 			return err
 		},
 		dropped: func(ctx context.Context, s peer.Site) (uint64, error) { return iptablesFirst(ctx, s, iptables) },
 		remove: func(ctx context.Context, s peer.Site) error {
-			_, err := run(ctx, s.Host, nil, iptables, "-w", "-t", "raw", "-F", "PREROUTING")
+			err := flushFirst(ctx, s, iptables)
 			_, err2 := run(ctx, s.Host, nil, "ipset", "destroy")
 			return errors.Join(err, err2)
 		},
 	}
+}
+
+// flushFirst empties the chain of the first hook of iptables, or ip6tables.
+func flushFirst(ctx context.Context, s peer.Site, program string) error {
+	_, err := run(ctx, s.Host, nil, program, "-w", "-t", "raw", "-F", "PREROUTING")
+	return err
 }
 
 // iptablesFirst is the counter of the first rule of raw PREROUTING less that of the second, if there

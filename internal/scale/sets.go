@@ -26,6 +26,8 @@ type SetsReport struct {
 	Machine machine.Info `json:"machine"`
 	Cases   []*SetCase   `json:"cases"`
 	Caveats []string     `json:"caveats"`
+	// Incomplete is why the measurement ended early, empty if it did not. The last case then lacks figures.
+	Incomplete string `json:"incomplete,omitempty"`
 }
 
 // SetCase is one set.
@@ -88,7 +90,8 @@ type SetOptions struct {
 }
 
 // Sets measures sets of all sizes. It needs root, and for the lab two cores. With data, sizes above that of
-// the table are left out and the whole table is added.
+// the table are left out and the whole table is added. An interrupted measurement returns an error and what it
+// has measured.
 func Sets(ctx context.Context, o SetOptions) (*SetsReport, error) {
 	if err := o.complete(workload.MaxPrefixes); err != nil {
 		return nil, fmt.Errorf("bench sets: %w", err)
@@ -103,21 +106,48 @@ func Sets(ctx context.Context, o SetOptions) (*SetsReport, error) {
 		Started: time.Now().UTC().Truncate(time.Second), Command: o.Command, Quick: o.Quick, Rounds: o.Rounds, Seed: o.Seed,
 		Machine: machine.Fingerprint(0), Caveats: setCaveats,
 	}
-	for _, w := range o.cases() {
+	cases := o.cases()
+	meter := o.begin(o.estimates(cases))
+	for i := range cases {
+		w := &cases[i]
+		meter.next(i)
 		c := &SetCase{Family: w.family(), Entries: w.entries, Size: len(w.prefixes), Structures: []*Structure{}, Lab: []*Tool{}}
 		r.Cases = append(r.Cases, c)
-		if !o.SkipLookups {
-			if err := o.lookups(ctx, c, &w, structures); err != nil {
-				return nil, fmt.Errorf("bench sets: %w", err)
+		if err := o.measure(ctx, c, w); err != nil {
+			if i == 0 && ctx.Err() == nil {
+				return nil, err // it cannot be measured here
 			}
-		}
-		if !o.SkipLab {
-			if err := o.floodSets(ctx, c, &w); err != nil {
-				return nil, err
-			}
+			r.Incomplete, err = incomplete(ctx, "bench sets", i, len(cases), err)
+			return r, err
 		}
 	}
 	return r, nil
+}
+
+// measure fills one case.
+func (o *SetOptions) measure(ctx context.Context, c *SetCase, w *work) error {
+	if !o.SkipLookups {
+		if err := o.lookups(ctx, c, w, structures); err != nil {
+			return err
+		}
+	}
+	if o.SkipLab {
+		return nil
+	}
+	return o.floodSets(ctx, c, w)
+}
+
+// estimates are what each case may take.
+func (o *SetOptions) estimates(cases []work) []time.Duration {
+	out := make([]time.Duration, len(cases))
+	for i := range cases {
+		n := len(cases[i].prefixes)
+		if !o.SkipLookups {
+			out[i] = time.Duration(len(structures)*n)*estimateBuild + time.Duration(len(structures)*len(traffics)*(o.Rounds+1))*estimateStructure
+		}
+		out[i] += o.estimateLab(mostSetTools, n)
+	}
+	return out
 }
 
 var setCaveats = []string{
@@ -245,12 +275,12 @@ func (o *Options) lookupsOf(ctx context.Context, c *SetCase, w *work, from []str
 		if !o.wants(s.name) || s.hostsOnly && !w.hosts {
 			continue
 		}
-		o.Progress(fmt.Sprintf("%s: building %s", w, s.name))
+		o.tell(fmt.Sprintf("%s: building %s", w, s.name), 0)
 		x := newCandidate(s, w, addrs)
 		c.Structures = append(c.Structures, x.Structure)
 		cands = append(cands, x)
 	}
-	for _, t := range traffics {
+	for i, t := range traffics {
 		trace, err := workload.Addresses(w.prefixes, traceLength, t.kind, t.skew, o.Seed)
 		if err != nil {
 			return err
@@ -261,7 +291,7 @@ func (o *Options) lookupsOf(ctx context.Context, c *SetCase, w *work, from []str
 		if o.depths && t.kind == workload.Hits {
 			measureDepths(cands, trace)
 		}
-		o.Progress(fmt.Sprintf("%s: %s, %s", w, t.kind, t.skew))
+		o.tell(fmt.Sprintf("%s: %s, %s", w, t.kind, t.skew), lookupShare*float64(i)/float64(len(traffics)))
 		if err := o.timeAll(ctx, cands, base, t.kind, t.skew); err != nil {
 			return err
 		}

@@ -9,13 +9,16 @@ import (
 	"levee/internal/workload"
 )
 
-func heading(w io.Writer, m *machine.Info, rounds int) {
+func heading(w io.Writer, m *machine.Info, rounds int, incomplete string) {
 	fmt.Fprintf(w, "%s, %s MHz, %d cores; Linux %s; %d rounds, medians with 95 %% intervals\n", m.CPU, m.MHz, m.Cores, m.Kernel, rounds)
+	if incomplete != "" {
+		fmt.Fprintf(w, "INCOMPLETE: %s; these are the figures until then\n", incomplete)
+	}
 }
 
 // Text prints the report for a person.
 func (r *SetsReport) Text(w io.Writer) error {
-	heading(w, &r.Machine, r.Rounds)
+	heading(w, &r.Machine, r.Rounds, r.Incomplete)
 	for _, c := range r.Cases {
 		fmt.Fprintf(w, "\n%d %s %s\n", c.Size, c.Family, c.Entries)
 		if len(c.Structures) > 0 {
@@ -112,7 +115,7 @@ func (f *Figure) cell() string {
 
 // Text prints the report for a person.
 func (r *RulesReport) Text(w io.Writer) error {
-	heading(w, &r.Machine, r.Rounds)
+	heading(w, &r.Machine, r.Rounds, r.Incomplete)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "\nlevee, %d different packets\tns a packet\t95 %% interval\tZipf\tresolve\tcompile\tload\tmemory\n", r.Frames)
 	for _, c := range r.Cases {

@@ -29,6 +29,7 @@ type Tool struct {
 	NsPerPacket *float64       `json:"ns_per_packet"`
 	NsInterval  *[2]float64    `json:"ns_interval"`
 	LoadNs      *Figure        `json:"load_ns"`   // from nothing to everything in force
+	Loads       int            `json:"loads"`     // that LoadNs comes from; in other visits it was switched on and off
 	UpdateNs    *Figure        `json:"update_ns"` // one change by the tool's own command
 	AddsPerSec  *Figure        `json:"adds_per_second,omitempty"`
 	Bytes       int64          `json:"bytes"` // growth of kernel memory while loading, median; below 100 KB it is noise
@@ -45,13 +46,17 @@ type tool struct {
 	most       int         // entries or rules beyond which it is not tried, 0 for any
 	mostWhy    string
 	install    func(ctx context.Context, s peer.Site) error
-	change     func(ctx context.Context, s peer.Site) error // one single change; nil for none
-	rate       func(ctx context.Context, s peer.Site) (perSecond float64, err error)
-	dropped    func(ctx context.Context, s peer.Site) (uint64, error)
-	remove     func(ctx context.Context, s peer.Site) error
+	// off and on take what is loaded out of force and put it back: both, or none if each visit loads anew.
+	off, on func(ctx context.Context, s peer.Site) error
+	change  func(ctx context.Context, s peer.Site) error // one single change; nil for none
+	rate    func(ctx context.Context, s peer.Site) (perSecond float64, err error)
+	dropped func(ctx context.Context, s peer.Site) (uint64, error)
+	remove  func(ctx context.Context, s peer.Site) error
 
 	site                 peer.Site
-	installed            bool
+	installed            bool          // there is something to remove
+	kept                 bool          // it is loaded, but off
+	spent, last          time.Duration // on loading and changing: in all, and last
 	loads, changes, adds []float64
 	memory               []int64
 	before               uint64 // of the counter, at Install
@@ -62,24 +67,44 @@ func (t *tool) Describe() string { return t.what }
 func (t *tool) Hook() peer.Hook  { return t.hook }
 func (t *tool) Rules() string    { return "" }
 
-// Install loads the rules, times it, and makes one change.
+// loadBudget is how long a tool may load, and change, over all visits: what is loaded when it would take longer
+// than that stays, and is only switched off and on.
+const loadBudget = 10 * time.Second
+
+// Install puts the rules into force: loads them, times it, and makes one change; or switches on what is there.
 func (t *tool) Install(ctx context.Context, s peer.Site) error {
 	for _, n := range t.needs {
 		if _, err := exec.LookPath(n[0]); err != nil {
 			return fmt.Errorf("%s is %w: apt-get install %s", n[0], peer.ErrMissing, n[1])
 		}
 	}
+	t.site = s
+	put := t.load
+	if t.kept {
+		put = t.on
+	}
+	t.installed, t.kept, t.before = true, false, 0
+	if err := put(ctx, s); err != nil {
+		return err
+	}
+	n, err := t.Dropped(ctx)
+	t.before = n
+	return err
+}
+
+// load puts everything into force from nothing.
+func (t *tool) load(ctx context.Context, s peer.Site) error {
+	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, sane)
 	defer cancel()
-	t.site, t.installed = s, true
 	memory, err := kernelMemory()
 	if err != nil {
 		return err
 	}
 	start := time.Now()
 	if err := t.install(ctx, s); err != nil {
-		if ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return fmt.Errorf("not loaded within %v", sane)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return fmt.Errorf("%w within %v", errNotLoaded, sane)
 		}
 		return err
 	}
@@ -89,6 +114,16 @@ func (t *tool) Install(ctx context.Context, s peer.Site) error {
 		return err
 	}
 	t.memory = append(t.memory, after-memory)
+	if err := t.alter(ctx, s); err != nil {
+		return err
+	}
+	t.last = time.Since(begin)
+	t.spent += t.last
+	return nil
+}
+
+// alter times changes of what is loaded. One that takes too long is no reason to give up the rest.
+func (t *tool) alter(ctx context.Context, s peer.Site) error {
 	if t.rate != nil {
 		r, err := t.rate(ctx, s)
 		if err != nil {
@@ -96,28 +131,40 @@ func (t *tool) Install(ctx context.Context, s peer.Site) error {
 		}
 		t.adds = append(t.adds, r)
 	}
-	if t.change != nil {
-		start = time.Now()
-		if err := t.change(ctx, s); err != nil {
-			return fmt.Errorf("making a single change: %w", err)
-		}
-		t.changes = append(t.changes, float64(time.Since(start)))
+	if t.change == nil {
+		return nil
 	}
-	t.before = 0
-	t.before, err = t.Dropped(ctx)
-	return err
+	start := time.Now()
+	err := t.change(ctx, s)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		t.change = nil
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("making a single change: %w", err)
+	}
+	t.changes = append(t.changes, float64(time.Since(start)))
+	return nil
 }
+
+// errNotLoaded is wrapped when loading takes too long.
+var errNotLoaded = errors.New("not loaded")
 
 func (t *tool) Dropped(ctx context.Context) (uint64, error) {
 	n, err := t.dropped(ctx, t.site)
 	return n - t.before, err
 }
 
+// Remove takes the rules out of force. What is costly to load stays loaded until the lab is gone.
 func (t *tool) Remove(ctx context.Context) error {
 	if !t.installed {
 		return nil
 	}
 	t.installed = false
+	if t.off != nil && t.last > 0 && t.spent+t.last > loadBudget {
+		t.kept = true
+		return t.off(ctx, t.site)
+	}
 	return t.remove(ctx, t.site)
 }
 
@@ -128,6 +175,7 @@ func (t *tool) result(g *bench.Rung) *Tool {
 		NsPerPacket: g.NsPerPacket, NsInterval: g.NsInterval, Missing: g.Missing, Why: g.Why, Windows: g.Windows,
 	}
 	out.LoadNs, out.UpdateNs, out.AddsPerSec = figure(t.loads), figure(t.changes), figure(t.adds)
+	out.Loads = len(t.loads)
 	if n := len(t.memory); n > 0 {
 		slices.Sort(t.memory)
 		out.Bytes = t.memory[n/2]
@@ -135,16 +183,21 @@ func (t *tool) result(g *bench.Rung) *Tool {
 	return out
 }
 
-// flood measures tools against each other under one trace.
-func (o *Options) flood(ctx context.Context, what string, size int, tools []*tool, trace bench.Trace) ([]*Tool, error) {
+// flood measures tools against each other under one trace. group tells sets and rules apart by what they are made
+// of: a tool that could not load one in time is not tried with more of the same. With an error there may still be
+// results: what was measured before.
+func (o *Options) flood(ctx context.Context, group, what string, size int, tools []*tool, trace bench.Trace) ([]*Tool, error) {
 	var defences []peer.Defence
 	var out []*Tool
 	var used []*tool
 	for _, t := range tools {
+		slow := o.slow[group+", "+t.name]
 		switch {
 		case !o.wants(t.name):
 		case t.most > 0 && size > t.most:
 			out = append(out, &Tool{Name: t.name, What: t.what, Missing: t.mostWhy, Windows: []bench.Window{}})
+		case slow > 0 && size >= slow:
+			out = append(out, &Tool{Name: t.name, What: t.what, Missing: fmt.Sprintf("%v within %v: %d of the same kind took longer", errNotLoaded, sane, slow), Windows: []bench.Window{}})
 		default:
 			defences, used = append(defences, t), append(used, t)
 		}
@@ -153,14 +206,21 @@ func (o *Options) flood(ctx context.Context, what string, size int, tools []*too
 		return out, nil
 	}
 	r, err := bench.Measure(ctx, o.ladder(what), defences, []bench.Trace{trace})
-	if err != nil {
+	if r == nil {
 		return nil, err
 	}
 	var measured []*Tool
 	for i, t := range used {
-		measured = append(measured, t.result(r.Rungs[i]))
+		x := t.result(r.Rungs[i])
+		if strings.HasPrefix(x.Missing, errNotLoaded.Error()) {
+			o.slow[group+", "+t.name] = size
+		}
+		if err != nil && x.MedianPPS == nil && x.Missing == "" {
+			x.Why = append(x.Why, "the run ended before there were enough rounds")
+		}
+		measured = append(measured, x)
 	}
-	return append(measured, out...), nil
+	return append(measured, out...), err
 }
 
 // run runs a program inside a host of the lab with input, and returns what it wrote.
