@@ -16,7 +16,7 @@ export GOFLAGS := -buildvcs=false $(filter-out -buildvcs=%,$(GOFLAGS))
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help build demo generate test lint bench soak
+.PHONY: help build demo generate test lint bench bench-scale soak
 
 help:
 	@echo 'make build       bin/levee, a static binary (needs only Go)'
@@ -25,6 +25,7 @@ help:
 	@echo 'make lint        gofmt, go vet, staticcheck'
 	@echo 'make generate    rebuild the BPF objects and generated Go, format (clang-19)'
 	@echo 'make soak        the long comparisons with published data, writes docs/soak.md: make soak DATA=DIR (root)'
+	@echo 'make bench-scale all of bench rules and bench sets, into docs/plots: idle machine, two hours (root)'
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
 
 build:
@@ -53,6 +54,11 @@ lint:
 	GO=$(GO) scripts/check-format
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+
+bench-scale:
+	@scripts/deps bench
+	@$(MAKE) --no-print-directory build
+	scripts/bench-scale docs/plots
 
 soak:
 	@scripts/deps test
