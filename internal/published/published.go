@@ -153,7 +153,10 @@ func (c *Comparison) Draw(d *report.Document) {
 			report.Column{Name: "source"}, report.Column{Name: "what"}, report.Column{Name: "over"}, report.Column{Name: "series"}, report.Column{Name: "published ratio"}, report.Column{Name: "measured ratio"},
 			report.Column{Name: "published", Unit: "packets/s, does not carry over"})
 		for _, r := range c.Ratios {
-			label := fmt.Sprintf("%s: %s / %s", r.Source.ID, r.What, r.Base)
+			label := fmt.Sprintf("%s (%s)", r.What, r.Source.ID)
+			if base := fmt.Sprintf(" %s is over %s.", r.Source.ID, r.Base); !strings.Contains(chart.What, base) {
+				chart.What += base
+			}
 			if !slices.ContainsFunc(chart.Series, func(s *report.Series) bool {
 				return s.Name == "published" && slices.ContainsFunc(s.Points, func(p report.Point) bool { return p.Label == label })
 			}) {
@@ -167,8 +170,8 @@ func (c *Comparison) Draw(d *report.Document) {
 	for _, s := range c.Sources {
 		d.Notes = append(d.Notes, s.cite())
 	}
-	for _, m := range c.Missing {
-		d.Refuse("published, "+m, "nothing measured here stands for it")
+	if len(c.Missing) > 0 {
+		d.Refuse("published, without a figure here", strings.Join(c.Missing, "; "))
 	}
 }
 
@@ -208,7 +211,7 @@ func (c *Comparison) Text() string {
 		b.WriteString("  no source has two figures that were measured here\n")
 	}
 	for _, m := range c.Missing {
-		fmt.Fprintf(&b, "  %s: nothing measured here stands for it\n", m)
+		fmt.Fprintf(&b, "  %s: no figure here that stands for it\n", m)
 	}
 	for _, s := range c.Sources {
 		fmt.Fprintf(&b, "  %s\n", s.cite())

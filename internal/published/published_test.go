@@ -49,7 +49,7 @@ func TestRatiosStayWithinTheirSource(t *testing.T) {
 		t.Errorf("published %v, want %v", r.Published, want)
 	}
 	text := got.Text()
-	for _, want := range []string{"published 16.4, measured >=5 (3.2-7.5)", "nftables netdev ingress: nothing measured", "do not carry over", "Majkowski"} {
+	for _, want := range []string{"published 16.4, measured >=5 (3.2-7.5)", "nftables netdev ingress: no figure here", "do not carry over", "Majkowski"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
