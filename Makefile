@@ -26,6 +26,7 @@ help:
 	@echo 'make generate    rebuild the BPF objects and generated Go, format (clang-19)'
 	@echo 'make soak        the long comparisons with published data, writes docs/soak.md: make soak DATA=DIR (root)'
 	@echo 'make bench-scale all of bench rules and bench sets, into docs/plots: idle machine, two hours (root)'
+	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
 
 build:
@@ -63,6 +64,12 @@ bench-scale:
 soak:
 	@scripts/deps test
 	GO=$(GO) scripts/soak docs/soak.md
+
+# What the packet generator promises, at length: exact counts, permuted sources, replayed times, prompt ends.
+gen-proof:
+	@scripts/deps test
+	$(GO) vet -tags proof ./internal/genbench
+	$(GO) test -tags proof -count 1 -timeout 30m -v -run Proof ./internal/genbench
 
 bench:
 	@scripts/deps bench

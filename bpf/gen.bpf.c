@@ -8,8 +8,8 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#define GAP_BITS 3 // a bucket is an eighth of a power of two
-#define GAPS ((40 - GAP_BITS + 1) << GAP_BITS) // up to 2^40 ns
+#include "gaps.h"
+
 #define BATCH 64 // frames between clock readings of an unpaced run
 
 struct pace {
@@ -36,40 +36,12 @@ struct run state;
 
 static __always_inline void note_gap(__u64 gap)
 {
-	__u64 g = gap;
-	__u32 e = 0;
+	__u32 b = gap_bucket(gap);
 
 	if (gap > state.gap_max)
 		state.gap_max = gap;
-	if (g >> 32) {
-		e = 32;
-		g >>= 32;
-	}
-	if (g >> 16) {
-		e += 16;
-		g >>= 16;
-	}
-	if (g >> 8) {
-		e += 8;
-		g >>= 8;
-	}
-	if (g >> 4) {
-		e += 4;
-		g >>= 4;
-	}
-	if (g >> 2) {
-		e += 2;
-		g >>= 2;
-	}
-	e += g >> 1;
-	if (e >= GAP_BITS) {
-		gap >>= (e - GAP_BITS) & 63;
-		e = ((e - GAP_BITS + 1) << GAP_BITS) + (gap & ((1 << GAP_BITS) - 1));
-	} else {
-		e = gap;
-	}
-	if (e < GAPS)
-		state.gaps[e]++;
+	if (b < GAPS)
+		state.gaps[b]++;
 }
 
 // due tells whether the next packet goes now.

@@ -64,11 +64,11 @@ func (g *Gaps) Quantile(q float64) time.Duration {
 	return min(time.Duration(g.hist.ValueAtQuantile(q*100)), max(g.Max, 1))
 }
 
-const gapBits = 3 // GAP_BITS of bpf/gen.bpf.c
+const gapBits = 3 // GAP_BITS of bpf/gaps.h
 
-// kernelGaps reads the buckets of the program: up to 2^gapBits each is a number of ns, then there are
+// KernelGaps reads the buckets of a program (bpf/gaps.h): up to 2^gapBits each is a number of ns, then there are
 // 2^gapBits for each power of two. A gap is taken for the middle of its bucket.
-func kernelGaps(buckets []uint64, longest uint64) Gaps {
+func KernelGaps(buckets []uint64, longest uint64) Gaps {
 	g := Gaps{Max: time.Duration(longest)}
 	for i, n := range buckets {
 		ns := uint64(i)

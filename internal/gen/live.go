@@ -186,7 +186,7 @@ func (l *live) run(ctx context.Context, c Config, dev device) error {
 // report is what the program counted.
 func (l *live) report() Report {
 	st := &l.state
-	r := Report{Sent: st.Sent, Bytes: st.Bytes, Gaps: kernelGaps(st.Gaps[:], st.GapMax), Path: Live}
+	r := Report{Sent: st.Sent, Bytes: st.Bytes, Gaps: KernelGaps(st.Gaps[:], st.GapMax), Path: Live}
 	r.How = "live frames (BPF_F_TEST_XDP_LIVE_FRAMES): an XDP program writes each packet"
 	r.Gaps.Packets = gapBatch
 	r.Duration = time.Duration(min(monotonic(), st.Deadline) - st.Start)
