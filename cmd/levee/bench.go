@@ -20,7 +20,7 @@ func newBench(e *env) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRun,
 	}
-	cmd.AddCommand(newBenchLadder(e), newBenchSets(e), newBenchRules(e), newBenchHash(e), newBenchRoute(e), newBenchGen(e), newBenchCompare(e))
+	cmd.AddCommand(newBenchLadder(e), newBenchSets(e), newBenchRules(e), newBenchHash(e), newBenchRoute(e), newBenchProfile(e), newBenchGen(e), newBenchCompare(e))
 	return cmd
 }
 

@@ -15,3 +15,14 @@ func (b *bench) during(ctx context.Context, window time.Duration) error {
 	}
 	return b.During(b.receiverCPU, wait)
 }
+
+// RungNames are the names of all rungs of the ladder.
+func RungNames() []string {
+	var o Options
+	all, _ := o.rungs() // none is chosen, so none can be unknown
+	var names []string
+	for _, d := range all {
+		names = append(names, d.Name())
+	}
+	return names
+}

@@ -1,0 +1,92 @@
+package profile
+
+import (
+	"slices"
+	"strings"
+)
+
+// Class is what a moment of the core was spent on.
+type Class string
+
+// The classes, in the order of reports.
+const (
+	Driver    Class = "driver"       // the innermost function is the network driver's
+	Program   Class = "eBPF program" // the innermost function is a program
+	Helper    Class = "helpers"      // called by a program, at any depth
+	Netfilter Class = "netfilter"    // a function of netfilter, nftables, iptables or ipset, or called by one
+	Kernel    Class = "kernel"       // any other function of the kernel, interrupts included
+	User      Class = "user"         // outside the kernel
+	Idle      Class = "idle"         // the idle task, not interrupted
+	Unknown   Class = "unknown"      // the innermost function has no name
+)
+
+// Classes lists all of them.
+var Classes = []Class{Driver, Program, Helper, Netfilter, Kernel, User, Idle, Unknown}
+
+// Rules are how a sample is classed, in the order of asking; the table of the documentation.
+//
+//  1. Taken in user mode: user.
+//  2. From the innermost function outwards, up to the entry of an interrupt: a program that is innermost is
+//     "eBPF program", a program further out makes it "helpers", a function that begins with one of
+//     netfilterPrefixes "netfilter".
+//  3. The innermost function has no symbol: unknown.
+//  4. The innermost function is of the driver's module or begins with its name: driver.
+//  5. The task is the idle one and no interrupt or soft interrupt is on the stack: idle.
+//  6. kernel.
+var (
+	netfilterPrefixes = []string{"nf_", "__nf_", "nft_", "ipt_", "ip6t_", "xt_", "ip_set_", "hash_ip", "hash_net", "nfnetlink_", "ipv4_conntrack_", "ipv6_conntrack_"}
+	// interruptPrefixes begin the functions between what was interrupted and what the interrupt does.
+	interruptPrefixes = []string{"asm_sysvec_", "asm_common_interrupt", "asm_exc_", "sysvec_", "common_interrupt", "irq_exit", "__irq_exit", "do_softirq", "__do_softirq", "handle_softirqs", "el1h_64_irq", "el1_interrupt"}
+)
+
+// classifier knows the driver of the receiving device.
+type classifier struct {
+	*symbols
+	driver string // as ethtool names it, which is its module's name
+}
+
+// class is that of a sample whose functions are stack, innermost first.
+func (c *classifier) class(s *sample, stack []symbol) Class {
+	if s.user {
+		return User
+	}
+	interrupted := false
+	for i, f := range stack {
+		switch {
+		case hasPrefix(f.name, interruptPrefixes):
+			interrupted = true
+		case interrupted:
+		case f.program && i == 0:
+			return Program
+		case f.program:
+			return Helper
+		case hasPrefix(f.name, netfilterPrefixes):
+			return Netfilter
+		}
+	}
+	switch {
+	case len(stack) == 0 || !stack[0].known:
+		return Unknown
+	case c.driver != "" && (stack[0].module == c.driver || strings.HasPrefix(stack[0].name, c.driver+"_")):
+		return Driver
+	case s.pid == 0 && !interrupted:
+		return Idle
+	}
+	return Kernel
+}
+
+func hasPrefix(name string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// resolve names the functions of a sample, innermost first.
+func (c *classifier) resolve(s *sample) []symbol {
+	out := make([]symbol, len(s.stack))
+	for i, ip := range s.stack {
+		if i > 0 {
+			ip-- // a return address may be the first of the next function
+		}
+		out[i] = c.at(ip)
+	}
+	return out
+}

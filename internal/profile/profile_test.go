@@ -1,0 +1,389 @@
+package profile
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
+)
+
+// record is a struct perf_event_header with its body.
+func record(kind uint32, misc uint16, body ...uint64) []byte {
+	b := binary.NativeEndian.AppendUint32(nil, kind)
+	b = binary.NativeEndian.AppendUint16(b, misc)
+	b = binary.NativeEndian.AppendUint16(b, uint16(8+8*len(body)))
+	for _, w := range body {
+		b = binary.NativeEndian.AppendUint64(b, w)
+	}
+	return b
+}
+
+const (
+	markKernel = ^uint64(127) // PERF_CONTEXT_KERNEL
+	inKernel   = unix.PERF_RECORD_MISC_KERNEL
+	inUser     = unix.PERF_RECORD_MISC_USER
+)
+
+func TestRecordsAreRead(t *testing.T) {
+	text := slices.Concat(
+		record(unix.PERF_RECORD_SAMPLE, inKernel, 0xffff1, 7, 3, markKernel, 0xffff1, 0xffff0),
+		record(unix.PERF_RECORD_COMM, 0, 1, 2),
+		record(unix.PERF_RECORD_LOST, 0, 99, 5),
+		record(unix.PERF_RECORD_SAMPLE, inUser, 0x1000, 8, 2, ^uint64(511), 0x1000),
+		record(unix.PERF_RECORD_SAMPLE, inKernel, 0xffff1, 0, 0),
+	)
+	got, lost, err := parseRecords(text)
+	if err != nil || lost != 5 || len(got) != 3 {
+		t.Fatalf("%d samples, %d lost, %v", len(got), lost, err)
+	}
+	if s := got[0]; s.pid != 7 || s.user || !slices.Equal(s.stack, []uint64{0xffff1, 0xffff0}) {
+		t.Errorf("kernel sample %+v", s)
+	}
+	if s := got[1]; s.pid != 8 || !s.user || s.stack != nil {
+		t.Errorf("user sample %+v", s)
+	}
+}
+
+func TestBrokenRecordsAreRefused(t *testing.T) {
+	whole := record(unix.PERF_RECORD_SAMPLE, inKernel, 1, 7, 2, 1, 2)
+	for name, b := range map[string][]byte{
+		"half a header":    whole[:5],
+		"half a record":    whole[:20],
+		"no length":        make([]byte, 16),
+		"a long chain":     record(unix.PERF_RECORD_SAMPLE, inKernel, 1, 7, 3, 1, 2),
+		"a huge chain":     record(unix.PERF_RECORD_SAMPLE, inKernel, 1, 7, 1<<61, 1),
+		"a short sample":   record(unix.PERF_RECORD_SAMPLE, inKernel, 1, 7),
+		"a sample of none": record(unix.PERF_RECORD_SAMPLE, inKernel),
+	} {
+		if _, _, err := parseRecords(b); err == nil {
+			t.Errorf("%s gave no error", name)
+		}
+	}
+}
+
+func FuzzRecords(f *testing.F) {
+	f.Add(record(unix.PERF_RECORD_SAMPLE, inKernel, 1, 7, 2, 1, 2))
+	f.Add(record(unix.PERF_RECORD_LOST, 0, 1, 7))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		out, _, _ := parseRecords(b)
+		for _, s := range out {
+			if len(s.stack) > maxStack {
+				t.Errorf("a stack of %d", len(s.stack))
+			}
+		}
+	})
+}
+
+const kallsyms = `ffffffff81000000 T _stext
+ffffffff81000100 t __pfx_do_idle
+ffffffff81000110 t do_idle
+ffffffff81000200 D data
+ffffffff81000300 T nft_do_chain
+ffffffff81000400 T asm_sysvec_apic_timer_interrupt
+ffffffff81000500 W memcpy
+ffffffffc0000000 t veth_poll	[veth]
+ffffffffc0000100 t helper_of_veth	[veth]
+ffffffffc0200000 t bpf_prog_6deef7357e7b4530_x	[bpf]
+`
+
+func TestFunctionsAreFoundByAddress(t *testing.T) {
+	s, err := parseKallsyms(strings.NewReader(kallsyms))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.programs = []program{{0xffffffffc0200000, 0xffffffffc0200100, "bpf_prog_x"}}
+	for ip, want := range map[uint64]string{
+		0: "[unknown]", 0xffffffff80ffffff: "[unknown]", 0xffffffff81000000: "_stext", 0xffffffff81000105: "_stext",
+		0xffffffff810002ff: "do_idle", 0xffffffff81000300: "nft_do_chain", 0xffffffffc0000050: "veth_poll", 0xffffffffc02000ff: "bpf_prog_x",
+		0xffffffffc0200100: "[unknown]", 0xffffffff81010501: "[unknown]", math.MaxUint64: "[unknown]",
+	} {
+		if got := s.at(ip); got.name != want {
+			t.Errorf("%#x is in %s, want %s", ip, got.name, want)
+		}
+	}
+	if _, err := parseKallsyms(strings.NewReader("zz T x\n")); err == nil {
+		t.Error("an address that is none gave no error")
+	}
+}
+
+func TestSamplesAreClassed(t *testing.T) {
+	s, err := parseKallsyms(strings.NewReader(kallsyms))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.programs = []program{{0xffffffffc0200000, 0xffffffffc0200100, "bpf_prog_x"}}
+	c := classifier{s, "veth"}
+	const (
+		stext, idle, nft, irq, memcpy = 0xffffffff81000001, 0xffffffff81000120, 0xffffffff81000310, 0xffffffff81000410, 0xffffffff81000510
+		veth, inVeth, prog, nowhere   = 0xffffffffc0000010, 0xffffffffc0000110, 0xffffffffc0200010, 0xffffffffd0000000
+	)
+	for _, v := range []struct {
+		name string
+		s    sample
+		want Class
+	}{
+		{"user space", sample{pid: 5, user: true}, User},
+		{"a program", sample{pid: 5, stack: []uint64{prog, veth}}, Program},
+		{"what a program calls", sample{pid: 5, stack: []uint64{memcpy, stext, prog, veth}}, Helper},
+		{"an interrupt of a program", sample{pid: 5, stack: []uint64{memcpy, irq, prog, veth}}, Kernel},
+		{"netfilter", sample{pid: 5, stack: []uint64{nft, stext, veth}}, Netfilter},
+		{"what netfilter calls", sample{pid: 5, stack: []uint64{memcpy, nft, veth}}, Netfilter},
+		{"a program within netfilter", sample{pid: 5, stack: []uint64{prog, nft}}, Program},
+		{"the driver by name", sample{pid: 5, stack: []uint64{veth, stext}}, Driver},
+		{"the driver by module", sample{pid: 5, stack: []uint64{inVeth, stext}}, Driver},
+		{"what the driver calls", sample{pid: 5, stack: []uint64{memcpy, veth}}, Kernel},
+		{"idle", sample{stack: []uint64{idle, stext}}, Idle},
+		{"an interrupt of idle", sample{stack: []uint64{memcpy, irq, idle}}, Kernel},
+		{"the driver in an interrupt of idle", sample{stack: []uint64{veth, irq, idle}}, Driver},
+		{"a program in an interrupt of idle", sample{stack: []uint64{prog, veth, irq, idle}}, Program},
+		{"nowhere", sample{pid: 5, stack: []uint64{nowhere, stext}}, Unknown},
+		{"no stack", sample{pid: 5}, Unknown},
+	} {
+		if got := c.class(&v.s, c.resolve(&v.s)); got != v.want {
+			t.Errorf("%s is %s, want %s", v.name, got, v.want)
+		}
+	}
+}
+
+func TestSharesAddUp(t *testing.T) {
+	for _, idle := range []float64{0, 0.25, 1} {
+		x := window{samples: 7, idle: idle}
+		split := x.split(map[Class]int{Driver: 3, Program: 2, Unknown: 1, Idle: 1})
+		sum := 0.0
+		for _, v := range split {
+			sum += v
+		}
+		if math.Abs(sum-100) > 1e-9 {
+			t.Errorf("idle %g: %g %%", idle, sum)
+		}
+	}
+	if s := (&window{}).split(nil); s != nil {
+		t.Errorf("no samples gave %v", s)
+	}
+}
+
+func TestIdleTimeIsRead(t *testing.T) {
+	a, err := parseTimes("cpu  9 9 9 9 9 9 9 9\ncpu1 10 0 10 20 5 0 5 0 0 0\n", 1)
+	if err != nil || a.idle != 25 || a.all != 50 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if got := (times{idle: 35, all: 90}).idleSince(a); got != 0.25 {
+		t.Errorf("idle %g", got)
+	}
+	if got := a.idleSince(a); got != 0 {
+		t.Errorf("idle of no time %g", got)
+	}
+	for _, text := range []string{"", "cpu1 1 2\n", "cpu1 a 0 0 0 0 0 0 0\n"} {
+		if _, err := parseTimes(text, 1); err == nil {
+			t.Errorf("%q gave no error", text)
+		}
+	}
+}
+
+func TestRungsAreFoundByTheirBeginning(t *testing.T) {
+	names := []string{"xdp drop", "xdp-filter", "levee", "nft netdev ingress", "nft"}
+	for asked, want := range map[string]string{"levee": "levee", "lev": "levee", "nft": "nft", "nft n": "nft netdev ingress", "xdp d": "xdp drop"} {
+		if got, err := rung(asked, names); err != nil || got != want {
+			t.Errorf("%s: %q, %v", asked, got, err)
+		}
+	}
+	for asked, want := range map[string]string{"": "which rung", "xdp": "any of", "ipfw": "there is no rung"} {
+		if _, err := rung(asked, names); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", asked, err)
+		}
+	}
+}
+
+func TestReasonsAreGrouped(t *testing.T) {
+	got := grouped([]string{"took 83.5 % of it", "took 7 % of it", "a socket", "took 12 % of it"})
+	if !slices.Equal(got, []string{"a socket", "took 83.5 % of it (and 2 more such)"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// drawn is a graph as XML, with its titles.
+func drawn(t *testing.T, f *Flame) (text string, titles []string) {
+	t.Helper()
+	var b strings.Builder
+	if err := f.SVG(&b, "a <b> & \"c\"", "by 'x'"); err != nil {
+		t.Fatal(err)
+	}
+	dec := xml.NewDecoder(strings.NewReader(b.String()))
+	inTitle := false
+	for {
+		token, err := dec.Token()
+		if err == io.EOF {
+			return b.String(), titles
+		}
+		if err != nil {
+			t.Fatalf("no XML: %v\n%s", err, b.String())
+		}
+		switch x := token.(type) {
+		case xml.StartElement:
+			inTitle = x.Name.Local == "title"
+			for _, a := range x.Attr {
+				if strings.Contains(a.Name.Local, "href") || strings.HasPrefix(a.Name.Local, "on") {
+					t.Errorf("attribute %s", a.Name.Local)
+				}
+			}
+		case xml.EndElement:
+			inTitle = false
+		case xml.CharData:
+			if inTitle {
+				titles = append(titles, string(x))
+			}
+		}
+	}
+}
+
+func TestFlameGraphIsOneSafeDocument(t *testing.T) {
+	f := NewFlame()
+	f.Add([]string{"thread", "veth_poll"}, Driver, 30)
+	f.Add([]string{"thread", "veth_poll", "</title><script>alert(1)</script>"}, Program, 60)
+	f.Add([]string{"thread"}, Kernel, 10)
+	f.Add([]string{"narrow"}, Kernel, 0)
+	text, titles := drawn(t, f)
+	want := []string{"a <b> & \"c\"", "all: 100.00 %, 100 samples", "thread: 100.00 %, 100 samples", "veth_poll: 90.00 %, 90 samples",
+		"</title><script>alert(1)</script>: 60.00 %, 60 samples"}
+	if !slices.Equal(titles, want) {
+		t.Errorf("titles %q, want %q", titles, want)
+	}
+	if strings.Count(text, "<script>") != 1 || strings.Contains(text, "http") && strings.Count(text, "http") != 1 {
+		t.Errorf("more than one script, or an address:\n%s", text)
+	}
+	if _, titles := drawn(t, NewFlame()); len(titles) != 1 {
+		t.Errorf("no samples: titles %q", titles)
+	}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if err := kernel.Privileged(); err != nil {
+		t.Skip("needs root: ", err)
+	}
+}
+
+func TestSamplesOfACoreAreTaken(t *testing.T) {
+	needRoot(t)
+	s, err := newSampler(0, 997)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	names, err := readKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := names.readPrograms(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.on(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond)
+	if err := s.off(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.event == clockEvent && (len(got) < 30 || len(got) > 1000) { // 300 without disturbance
+		t.Errorf("%d samples in 300 ms at 997 a second", len(got))
+	}
+	unknown, c := 0, classifier{names, labDriver}
+	for i := range got {
+		if c.class(&got[i], c.resolve(&got[i])) == Unknown {
+			unknown++
+		}
+	}
+	if unknown > len(got)/10 {
+		t.Errorf("%d of %d samples are unknown", unknown, len(got))
+	}
+	if again, err := s.take(); err != nil || len(again) != 0 {
+		t.Errorf("the same samples again: %d, %v", len(again), err)
+	}
+}
+
+func TestAnInterruptedProfileSaysSoAndLeavesNothing(t *testing.T) {
+	needRoot(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	after := time.AfterFunc(time.Hour, cancel)
+	defer after.Stop()
+	r, err := Run(ctx, Options{Rung: "xdp drop", Quick: true, Command: "levee bench profile", Progress: func(_ string, done, _ int) {
+		if done == 0 {
+			after.Reset(2 * time.Second) // of eight or more
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v, want that it was interrupted", err)
+	}
+	if names, err := filepath.Glob(fmt.Sprintf("/run/netns/levee-%d-*", os.Getpid())); err != nil || len(names) > 0 {
+		t.Errorf("left namespaces %q, %v", names, err)
+	}
+	if r == nil {
+		t.Fatal("no report")
+	}
+	var b strings.Builder
+	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "INCOMPLETE: interrupted") || !strings.Contains(b.String(), "repeat: levee bench profile") {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+	var svg strings.Builder
+	if err := r.Flame(&svg); err != nil {
+		t.Error(err)
+	}
+	if d := r.Document(); d.Incomplete == "" {
+		t.Errorf("document %+v", d)
+	}
+	if len(r.Shares) == 0 { // others used the core: the rules leave no window
+		if len(r.Why) == 0 {
+			t.Errorf("neither shares nor a reason:\n%s", b.String())
+		}
+		return
+	}
+	sum := 0.0
+	for _, s := range r.Shares {
+		sum += mean(s.Windows)
+	}
+	if math.Abs(sum-100) > 1e-6 {
+		t.Errorf("shares add up to %g:\n%s", sum, b.String())
+	}
+	if d := r.Document(); len(d.Charts[0].Series[0].Points) != len(Classes) {
+		t.Errorf("document %+v", d)
+	}
+	if !strings.Contains(svg.String(), "napi_threaded_poll") {
+		t.Error("a flame graph without the receiving thread")
+	}
+}
+
+func TestOptionsThatCannotBeMeasuredAreRefused(t *testing.T) {
+	for _, o := range []Options{
+		{Rung: "ipfw"}, {}, {Rung: "levee", Rounds: 5}, {Rung: "levee", Rounds: 51}, {Rung: "levee", Window: time.Minute},
+		{Rung: "levee", Frequency: 5}, {Rung: "levee", Frequency: 1e6}, {Rung: "levee", Policy: []byte("drop everything"), PolicyName: "bad.levee"},
+	} {
+		if _, err := Run(t.Context(), o); err == nil {
+			t.Errorf("%+v: no error", o)
+		}
+	}
+}
+
+func TestRefusalsSayWhatToDo(t *testing.T) {
+	err := refusal(unix.EACCES)
+	if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(err.Error(), "kernel.perf_event_paranoid is") || !strings.Contains(err.Error(), "run it as root") {
+		t.Errorf("%v", err)
+	}
+}
