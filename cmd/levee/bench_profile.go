@@ -27,7 +27,7 @@ func newBenchProfile(e *env) *cobra.Command {
 		Use:     "profile",
 		Short:   "What the receiving core does under a flood, with a flame graph",
 		Long:    benchProfileLong,
-		Example: "  sudo levee bench profile --rung levee --flame levee.svg\n  sudo levee bench profile --rung iptables --json",
+		Example: "  sudo levee bench profile --rung levee --flame levee.svg\n  sudo levee bench profile --rung nft --html nft.html",
 		Args:    wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if window != "" {

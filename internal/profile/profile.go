@@ -63,15 +63,19 @@ func (o *Options) complete() error {
 	return err
 }
 
-// rung finds the only name that is or begins with what was asked for.
+// rung finds the only name that is or begins with what was asked for; of several, the only one without a
+// remark in parentheses: "nft" is the one with all rules, not the one with one rule.
 func rung(asked string, names []string) (string, error) {
-	var found []string
+	var found, plain []string
 	for _, n := range names {
 		if n == asked {
 			return n, nil
 		}
 		if strings.HasPrefix(n, asked) {
 			found = append(found, n)
+			if !strings.HasSuffix(n, ")") {
+				plain = append(plain, n)
+			}
 		}
 	}
 	switch {
@@ -79,6 +83,8 @@ func rung(asked string, names []string) (string, error) {
 		return "", fmt.Errorf("which rung? They are %q", names)
 	case len(found) == 1:
 		return found[0], nil
+	case len(plain) == 1:
+		return plain[0], nil
 	case len(found) > 1:
 		return "", fmt.Errorf("rung %q may be any of %q", asked, found)
 	}

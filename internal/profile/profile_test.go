@@ -194,13 +194,13 @@ func TestIdleTimeIsRead(t *testing.T) {
 }
 
 func TestRungsAreFoundByTheirBeginning(t *testing.T) {
-	names := []string{"xdp drop", "xdp-filter", "levee", "nft netdev ingress", "nft"}
-	for asked, want := range map[string]string{"levee": "levee", "lev": "levee", "nft": "nft", "nft n": "nft netdev ingress", "xdp d": "xdp drop"} {
+	names := []string{"xdp drop", "xdp-filter", "levee", "nft netdev ingress (one rule)", "nft netdev ingress", "tc (one)", "tc (two)"}
+	for asked, want := range map[string]string{"levee": "levee", "lev": "levee", "nft": "nft netdev ingress", "nft netdev ingress (": "nft netdev ingress (one rule)", "xdp d": "xdp drop"} {
 		if got, err := rung(asked, names); err != nil || got != want {
 			t.Errorf("%s: %q, %v", asked, got, err)
 		}
 	}
-	for asked, want := range map[string]string{"": "which rung", "xdp": "any of", "ipfw": "there is no rung"} {
+	for asked, want := range map[string]string{"": "which rung", "xdp": "any of", "tc": "any of", "ipfw": "there is no rung"} {
 		if _, err := rung(asked, names); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", asked, err)
 		}
