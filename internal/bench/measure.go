@@ -46,9 +46,3 @@ func Measure(ctx context.Context, o Options, defences []peer.Defence, traces []T
 		return r, defences, nil
 	})
 }
-
-// Summary is the median of values with its 95 % interval, which is unbounded for fewer than six.
-func Summary(values []float64) (median, lo, hi float64) {
-	f := summary(values)
-	return f.MedianPPS, f.Interval[0], f.Interval[1]
-}

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"levee/internal/bench"
+	"levee/internal/report"
 )
 
 // Figure is a median with its 95 % interval.
@@ -36,7 +37,7 @@ func figure(values []float64) *Figure {
 	if len(values) == 0 {
 		return nil
 	}
-	m, lo, hi := bench.Summary(values)
+	m, lo, hi := report.Summary(values)
 	if math.IsInf(lo, 0) || math.IsInf(hi, 0) { // JSON has no infinity
 		lo, hi = slices.Min(values), slices.Max(values)
 	}
