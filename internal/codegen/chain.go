@@ -148,15 +148,7 @@ func newChain(label string, rules []ir.Rule, classes ...ir.Class) *chain {
 	return ch
 }
 
-func sameRule(a, b ir.Rule) bool {
-	return a.Slot == b.Slot && slices.EqualFunc(a.Conds, b.Conds, sameCond)
-}
-
-func sameCond(a, b ir.Cond) bool {
-	return a.Field == b.Field && a.Not == b.Not && a.Set == b.Set && a.Mask == b.Mask && a.Value == b.Value && a.Proto == b.Proto &&
-		slices.Equal(a.Ranges, b.Ranges) && samePrefixes(a.Prefixes, b.Prefixes) &&
-		samePairs(a.Pairs, b.Pairs)
-}
+func sameRule(a, b ir.Rule) bool { return a.Slot == b.Slot && ir.SameConds(a.Conds, b.Conds) }
 
 // chainLength estimates the instructions of all chains.
 func (c *compiler) chainLength() int {

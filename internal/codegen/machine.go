@@ -115,6 +115,7 @@ type machine struct {
 	lookups []lookup          // functions of opLookup, by number
 	tables  map[staticKey]int // of them, those of static sets
 	pairs   map[pairKey]int   // of them, those of endpoints
+	dynamic map[dynamicKey]int
 	seed    maphash.Seed
 }
 
@@ -122,6 +123,14 @@ type machine struct {
 type lookup struct {
 	label string
 	key   bool
+}
+
+// dynamicKey finds the function that asks a dynamic set of endpoints or services.
+type dynamicKey struct {
+	set           *policy.Set
+	field, number policy.Field
+	proto         uint8
+	family        ir.Family
 }
 
 // span is a part of a slice.
@@ -138,6 +147,7 @@ func newMachine() *machine {
 		sorted2: map[uint64][]span{},
 		tables:  map[staticKey]int{},
 		pairs:   map[pairKey]int{},
+		dynamic: map[dynamicKey]int{},
 		seed:    maphash.MakeSeed(), // where things lie does not depend on it
 	}
 }
@@ -181,12 +191,13 @@ func (c *compiler) body(ch *chain, r *ir.Rule) uint32 {
 
 // question appends the records of a condition.
 func (c *compiler) question(ch *chain, q *ir.Cond, out []record) []record {
-	at, n := c.fieldAt(addressOf(q.Field))
+	if q.Number != 0 {
+		return c.endpointRecords(ch, q, out)
+	}
+	at, n := c.fieldAt(q.Field)
 	switch {
 	case q.Field == policy.SrcAddr || q.Field == policy.DstAddr:
 		return c.addressRecords(q, at, ch.family() == ir.IPv4, out)
-	case q.Number != 0:
-		return c.endpointRecords(ch, q, out)
 	case q.Field == policy.TCPFlags:
 		return append(out, record{wordOf(opTest, at, n, q.Not), uint64(q.Mask), uint64(q.Value), 0})
 	case len(q.Ranges) == 1:
@@ -276,14 +287,10 @@ func addressOf(f policy.Field) policy.Field {
 // endpointRecords appends the question whether address and number are one of the endpoints of a list: a look-up,
 // or one endpoint after the other.
 func (c *compiler) endpointRecords(ch *chain, q *ir.Cond, out []record) []record {
-	at, _ := c.fieldAt(addressOf(q.Field))
 	if n, ok := c.endpointNumber(ch, q); ok {
-		return append(out, record{wordOf(opLookup, at, 8, q.Not), ^uint64(0), uint64(n), 0})
+		return append(out, record{wordOf(opLookup, keySrcHi, 8, q.Not), ^uint64(0), uint64(n), 0})
 	}
-	if q.Dynamic() {
-		c.failed = c.errorf("dynamic set %s of endpoints cannot be asked by records", q.Set.Name)
-		return out
-	}
+	at, _ := c.fieldAt(addressOf(q.Field))
 	numberAt, size := c.fieldAt(q.Number)
 	var all []record
 	var ends []int // where records lead behind the question
@@ -310,9 +317,19 @@ func (c *compiler) endpointRecords(ch *chain, q *ir.Cond, out []record) []record
 	return append(out, all...)
 }
 
-// endpointNumber is the number of the function that looks a packet up in a long list of endpoints.
+// endpointNumber is the number of the function that looks a packet up in a long list of endpoints, or in a dynamic set.
 func (c *compiler) endpointNumber(ch *chain, q *ir.Cond) (n int, ok bool) {
 	m := c.machine
+	if q.Dynamic() {
+		key := dynamicKey{q.Set, q.Field, q.Number, q.Proto, ch.family()}
+		n, ok := m.dynamic[key]
+		if !ok {
+			n = len(m.lookups)
+			m.dynamic[key] = n
+			m.lookups = append(m.lookups, lookup{c.pairFunction(ch, q), true})
+		}
+		return n, true
+	}
 	if len(q.Pairs) <= maxPairs {
 		return 0, false
 	}
@@ -338,10 +355,12 @@ func (c *compiler) pairFunction(ch *chain, q *ir.Cond) string {
 	c.builder, c.inFunction = &builder{alias: outside.alias, labels: outside.labels}, true
 	c.beginFunction(label)
 	c.loadRegs(asks)
-	c.pairTable(asks, q, label+"_found")
-	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-	c.label(label + "_found")
+	positive := *q // the record says what the answer is to be
+	positive.Not = false
+	c.endpoint(asks, &positive, label+"_no")
 	c.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+	c.label(label + "_no")
+	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 	c.tableLookups = append(c.tableLookups, c.ins)
 	outside.labels = c.labels
 	c.builder, c.inFunction = outside, false

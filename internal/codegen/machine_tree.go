@@ -60,7 +60,7 @@ func extent(a axis, r *ir.Rule, ip4 bool) interval {
 		if q.Number == a.field && q.Number != 0 && len(q.Pairs) > 0 && !q.Not {
 			out = out.intersect(numbersOf(q.Pairs))
 		}
-		if addressOf(q.Field) != a.field {
+		if q.Field != a.field {
 			continue
 		}
 		out = out.intersect(extentOf(a, q, ip4))

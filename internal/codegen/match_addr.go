@@ -23,10 +23,6 @@ type staticKey struct {
 	n     int
 }
 
-func samePrefixes(a, b []netip.Prefix) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-}
-
 // address asks whether the source or destination lies in prefixes or in a dynamic set.
 func (c *compiler) address(ch *chain, q *ir.Cond, no string) {
 	hi, lo := regSrc, keySrcLo

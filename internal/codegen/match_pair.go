@@ -26,10 +26,6 @@ type pairKey struct {
 	n     int
 }
 
-func samePairs(a, b []ir.Pair) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-}
-
 // use notes the fields that a condition asks for.
 func (ch *chain) use(q *ir.Cond) {
 	if q.Dynamic() && q.Number != policy.Proto && q.Proto != 0 && !policy.HasPorts(q.Proto) { // ICMP: no port is asked for

@@ -18,6 +18,7 @@ const (
 func Build(p *policy.Policy, skip ...string) *Program {
 	prog := &Program{Policy: p}
 	trace := newReach(p)
+	known := newConditions(p.DefaultSlot() + 1)
 	for _, c := range Classes() {
 		rules := lower(p, c, trace.memo)
 		rules = cut(rules)
@@ -29,6 +30,7 @@ func Build(p *policy.Policy, skip ...string) *Program {
 		if !slices.Contains(skip, PassOrder) {
 			order(rules)
 		}
+		known.share(rules, c.Family)
 		prog.Lists[c.Index()] = rules
 	}
 	prog.Malformed = malformed(p)

@@ -2,7 +2,6 @@ package ir
 
 import (
 	"net/netip"
-	"slices"
 
 	"levee/internal/policy"
 )
@@ -30,15 +29,21 @@ func shadow(rules []Rule, trace *reach) []Rule {
 // answered by one of b's: a field that b leaves open cannot imply anything.
 func covers(a, b *Rule) bool {
 	for i := range a.Conds {
-		q := &a.Conds[i]
-		if slices.ContainsFunc(b.Conds, func(c Cond) bool { return implies(&c, q) }) {
-			continue
-		}
-		if q.Number == 0 || !impliesPairs(b, q) {
+		if q := &a.Conds[i]; !answered(b, q) && (q.Number == 0 || !impliesPairs(b, q)) {
 			return false
 		}
 	}
 	return true
+}
+
+// answered reports whether one of the questions of a rule answers q. It runs some million times for a large policy.
+func answered(r *Rule, q *Cond) bool {
+	for i := range r.Conds {
+		if implies(&r.Conds[i], q) {
+			return true
+		}
+	}
+	return false
 }
 
 // implies reports whether a packet for which b holds always has a hold too.
