@@ -20,7 +20,8 @@ func newBench(e *env) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRun,
 	}
-	cmd.AddCommand(newBenchLadder(e), newBenchSets(e), newBenchRules(e), newBenchHash(e), newBenchRoute(e), newBenchProfile(e), newBenchGen(e), newBenchCompare(e))
+	cmd.AddCommand(newBenchLadder(e), newBenchSets(e), newBenchRules(e), newBenchMix(e), newBenchLatency(e), newBenchProfile(e),
+		newBenchRoute(e), newBenchHash(e), newBenchService(e), newBenchGen(e), newBenchCompare(e))
 	return cmd
 }
 

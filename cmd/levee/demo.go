@@ -84,12 +84,17 @@ func (e *env) demoOptions(cmd *cobra.Command, f *demoFlags) (o demo.Options, err
 		}
 		o.Policy, o.Name = src.text, src.title()
 	}
+	o.Self, err = demoSelf()
+	return o, err
+}
+
+// demoSelf is the command line of a role of the demo, without its arguments.
+func demoSelf() ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return o, fmt.Errorf("find this program, of which the demo starts more: %w", err)
+		return nil, fmt.Errorf("find this program, of which the demo starts more: %w", err)
 	}
-	o.Self = []string{self, "lab", demoRole}
-	return o, nil
+	return []string{self, "lab", demoRole}, nil
 }
 
 func (e *env) labDemo(o demo.Options) error {

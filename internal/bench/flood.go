@@ -22,6 +22,7 @@ type traffic struct {
 	what   string
 	flood  gen.Flood
 	frames *gen.Frames // instead of flood
+	lets   float64     // share of the packets that are to pass, and reach the application
 }
 
 // floodPort is where the UDP flood goes, and the application listens.

@@ -24,8 +24,11 @@ func (w *Window) judge() {
 		say("packets do not balance: %d received, %d dropped by the rung's own counter + %d passed on + %d without room in the application's queue (%.2f %% off)",
 			w.Received, w.Dropped, w.PassedOn, w.Overflow, d*100)
 	}
-	if share := ratio(w.PassedOn, w.Received); share > maxImbalance {
+	switch share := ratio(w.PassedOn, w.Received); {
+	case w.lets == 0 && share > maxImbalance:
 		say("the rung let %.2f %% of the flood pass: it does not do what the others do", share*100)
+	case w.lets > 0 && math.Abs(share-w.lets) > maxUneven:
+		say("the rung let %.2f %% of the packets pass, not %.2f %%", share*100, w.lets*100)
 	}
 	if share := ratio(w.Martians, w.Received); share > maxImbalance {
 		say("the kernel's address checks dropped %.2f %% of the flood before the rung saw it", share*100)

@@ -143,7 +143,7 @@ func Ladder(ctx context.Context, o Options) (*Report, error) {
 		}
 	}
 	return o.inLab(ctx, func(b *bench) (*Report, []peer.Defence, error) {
-		if err := b.listen(); err != nil {
+		if err := b.listen(floodPort, true); err != nil {
 			return nil, nil, err
 		}
 		r := newReport(&o, b)

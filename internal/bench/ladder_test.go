@@ -46,7 +46,7 @@ func newTestBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.listen(); err != nil {
+	if err := b.listen(floodPort, true); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

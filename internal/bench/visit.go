@@ -58,9 +58,9 @@ func newBench(l *lab.Lab, o *Options) (*bench, error) {
 	return b, nil
 }
 
-// listen starts the application.
-func (b *bench) listen() (err error) {
-	if b.sink, err = sink.Listen(b.server, floodPort, b.receiverCPU, true); err != nil {
+// listen starts the application on a port; first lets it go before all else on its core.
+func (b *bench) listen(port uint16, first bool) (err error) {
+	if b.sink, err = sink.Listen(b.server, port, b.receiverCPU, first); err != nil {
 		return err
 	}
 	b.appTime = newStopwatch(b.sink.Threads()...)
@@ -145,7 +145,7 @@ func (b *bench) window(ctx context.Context, d peer.Defence, t traffic) (*Window,
 		}
 	}
 	length := b.length(d)
-	w := &Window{ticks: float64(clockTick) / float64(length), application: d.Hook() == peer.Application}
+	w := &Window{ticks: float64(clockTick) / float64(length), application: d.Hook() == peer.Application, lets: t.lets}
 	before, err := b.inspect()
 	if err != nil {
 		return nil, err

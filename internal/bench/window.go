@@ -46,6 +46,7 @@ type Window struct {
 	Invalid []string `json:"invalid,omitempty"`
 
 	application  bool     // the rung is the application
+	lets         float64  // share of the packets that the rung is to let pass
 	conditions   []string // broken before or after the window
 	ticks        float64  // the shortest share of the window that core_busy can tell
 	trackerDrops uint64   // by conntrack, whose table is full
@@ -55,6 +56,7 @@ type Window struct {
 // Thresholds of the rules in the package comment.
 const (
 	maxImbalance = 0.001
+	maxUneven    = 0.02 // of a share that is to pass: the ring refuses packets in batches
 	minBusy      = 0.99
 	maxSteal     = 0.01
 	maxOther     = 0.03 // of the receiving core, by something else than receiving

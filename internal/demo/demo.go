@@ -105,13 +105,31 @@ default drop
 
 // play starts service and visitors, plays the acts and judges.
 func (s *stage) play(ctx context.Context) (err error) {
-	in, out := s.server.Devices[0], s.world.Devices[0]
-	service := netip.AddrPortFrom(in.IPv4.Addr(), servicePort)
-	replay, err := capture(s.Capture, service)
+	replay, err := capture(s.Capture, s.service())
 	if err != nil {
 		return err
 	}
 	s.waves = waves(s.world, s.Rate, s.Seed, replay)
+	s.screen = newScreen(s.Out, s.Terminal, s.intro(replay))
+	err = s.populated(ctx, perSecond, s.screen.request, func() error { return s.acts(ctx) })
+	if ctx.Err() != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	if err != nil {
+		return err
+	}
+	return s.end()
+}
+
+// service is where the web service is.
+func (s *stage) service() netip.AddrPort {
+	return netip.AddrPortFrom(s.server.Devices[0].IPv4.Addr(), servicePort)
+}
+
+// populated runs f while the service serves and visitors come to it, so many requests a second; each outcome is
+// told to tell, which is not called any more once populated has returned.
+func (s *stage) populated(ctx context.Context, perSecond float64, tell func(request), f func() error) (err error) {
+	in, out := s.server.Devices[0], s.world.Devices[0]
 	if err := s.priorities(in.NAPI, out.NAPI); err != nil {
 		return err
 	}
@@ -120,14 +138,14 @@ func (s *stage) play(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, away.Remove(context.WithoutCancel(ctx))) }()
-	server, err := start(ctx, s.Self, s.server, core(in), serviceNice, roleService, service.String())
+	server, err := start(ctx, s.Self, s.server, core(in), serviceNice, roleService, s.service().String())
 	if err != nil {
 		return err
 	}
 	if err := server.ready(); err != nil {
 		return err
 	}
-	args := []string{roleVisitors, service.String(), fmt.Sprint(perSecond)}
+	args := []string{roleVisitors, s.service().String(), fmt.Sprint(perSecond)}
 	for _, a := range out.Clients4 {
 		args = append(args, a.String())
 	}
@@ -135,20 +153,15 @@ func (s *stage) play(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, server.stop())
 	}
-	s.screen = newScreen(s.Out, s.Terminal, s.intro(replay))
 	told := make(chan struct{})
-	go func() { defer close(told); visitors.requests(s.screen.request) }()
-
-	err = s.acts(ctx)
-	errs := errors.Join(visitors.stop(), server.stop())
+	go func() { defer close(told); visitors.requests(tell) }()
+	err = f()
+	ended := errors.Join(visitors.stop(), server.stop())
 	<-told
 	if ctx.Err() != nil {
-		return errors.Join(err, ctx.Err())
+		return err // what was interrupted did not end well
 	}
-	if err = errors.Join(err, errs); err != nil {
-		return err
-	}
-	return s.end()
+	return errors.Join(err, ended)
 }
 
 // priorities of the kernel threads that receive for server and world. The server's comes before all programs,

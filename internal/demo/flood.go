@@ -66,18 +66,29 @@ func run(ctx context.Context, ws []wave, total time.Duration, tell func(string))
 			break
 		}
 		tell(w.name)
-		w.Duration = time.Duration(float64(total) * w.share / shares)
-		done := make(chan error, 1)
-		go func() {
-			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its niceness
-			_ = unix.Setpriority(unix.PRIO_PROCESS, 0, floodNice)
-			_, err := gen.Run(ctx, w.Config)
-			done <- err
-		}()
-		errs = append(errs, <-done)
+		_, err := w.send(ctx, time.Duration(float64(total)*w.share/shares))
+		errs = append(errs, err)
 	}
 	tell("")
 	return errors.Join(errs...)
+}
+
+// send sends the wave for a time.
+func (w wave) send(ctx context.Context, length time.Duration) (gen.Report, error) {
+	w.Duration = length
+	type result struct {
+		gen.Report
+		error
+	}
+	done := make(chan result, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its niceness
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, floodNice)
+		r, err := gen.Run(ctx, w.Config)
+		done <- result{r, err}
+	}()
+	r := <-done
+	return r.Report, r.error
 }
 
 // maxCapture bounds what is read of a capture, in bytes.

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/bench"
+)
+
+const benchLatencyLong = `Time round trips of UDP probes to an echo service while a flood of a fixed rate is dropped in front of it: by levee, by
+nftables at netdev ingress, by iptables in raw PREROUTING and in INPUT, and by the application itself. Percentiles to 99.99
+as far as there are probes enough, histograms, how many probes returned, how much of the flood found the ring full.
+
+Probes are sent at times drawn beforehand, whether or not the ones before returned, and each counts from the time at which
+it should have been sent; so a system that stands still shows. Six minutes; --quick one. Exit status 1 means that a place
+has no figure under a load, or that the run was interrupted: it prints what it has, marked as incomplete.`
+
+const benchLatencyExample = `  sudo levee bench latency
+  sudo levee bench latency --load 0,1M --rung levee,'iptables INPUT (one rule)' --html latency.html`
+
+func newBenchLatency(e *env) *cobra.Command {
+	var (
+		o      bench.LatencyOptions
+		loads  []string
+		window string
+		out    benchOutput
+	)
+	cmd := &cobra.Command{
+		Use:     "latency",
+		Short:   "Round trips beside a flood that is dropped, by the place where it is",
+		Long:    benchLatencyLong,
+		Example: benchLatencyExample,
+		Args:    wantArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := out.check(cmd); err != nil {
+				return err
+			}
+			for _, l := range loads {
+				v, err := parseRate(l)
+				if l == "0" {
+					v, err = 0, nil
+				}
+				if err != nil {
+					return usagef(cmd, "--load %s: packets a second, 0, 100k or 1M", l)
+				}
+				o.Loads = append(o.Loads, v)
+			}
+			if window != "" {
+				var err error
+				if o.Window, err = parseDuration(window); err != nil {
+					return usagef(cmd, "--window: %v", err)
+				}
+			}
+			ctx, stop := e.signals()
+			defer stop()
+			progress := e.timed()
+			o.Command, o.Progress = e.command(), progress.step
+			rep, err := bench.Latency(ctx, o)
+			progress.clear()
+			if rep == nil {
+				return err
+			}
+			if err = e.printBench(rep, err, &out); err == nil && !rep.Complete() {
+				return errNo
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringSliceVar(&o.Rungs, "rung", nil, "only these places: "+strings.Join(bench.LatencyNames(), ", "))
+	cmd.Flags().StringSliceVar(&loads, "load", nil, "packets a second of the flood (default 0,100k,500k,1M,2M)")
+	cmd.Flags().Float64Var(&o.Probes, "probes", 10_000, "probes a second")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "rounds (default 6, the fewest that give an interval)")
+	cmd.Flags().StringVar(&window, "window", "", "length of a window (default 2s, quick 400ms)")
+	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of flood and probes")
+	cmd.Flags().BoolVar(&o.Quick, "quick", false, "short windows: a look, not a figure to quote")
+	out.register(cmd)
+	return cmd
+}

@@ -1,0 +1,197 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"text/tabwriter"
+
+	"levee/internal/report"
+)
+
+// phase is a part of a run, in seconds from its beginning.
+type phase struct {
+	name     string
+	from, to float64
+}
+
+func (r *ServiceReport) phases() []phase {
+	a, b, c := r.Before.Seconds(), r.During.Seconds(), r.After.Seconds()
+	// The requests due just before the flood begins, or while it drains, belong to the flood.
+	return []phase{{"before", 0, a}, {"during", a, a + b}, {"after", a + b, a + b + c}}
+}
+
+// within are the requests of a run that were due in a span of time.
+func (run *ServiceRun) within(from, to float64) (out []Outcome) {
+	for _, q := range run.Requests {
+		if q.Due >= from && q.Due < to {
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+// answered is the share of requests that were answered, not a number where there were none.
+func answered(requests []Outcome) float64 {
+	n := 0
+	for _, q := range requests {
+		if q.Took > 0 {
+			n++
+		}
+	}
+	return float64(n) / float64(len(requests))
+}
+
+// percentile in seconds; requests without an answer took forever.
+func percentile(requests []Outcome, percent float64) float64 {
+	var took []float64
+	for _, q := range requests {
+		if q.Took == 0 {
+			q.Took = math.Inf(1)
+		}
+		took = append(took, q.Took)
+	}
+	slices.Sort(took)
+	if len(took) == 0 {
+		return math.Inf(1)
+	}
+	return took[max(int(math.Ceil(percent/100*float64(len(took)))), 1)-1]
+}
+
+func (r *ServiceReport) caveats() []string {
+	return []string{
+		fmt.Sprintf("each request counts from when it was due (an open loop), and fails after %v; levee, nftables and iptables have the rules of the demo policy", patience),
+		"the demo policy has no limits and no state: it lets ACK to the service's port and echo requests pass, as stateless rules of the others do",
+		"receiving comes before the service on the server's core, visitors before the generator on the world's",
+		"one run each: the curves show what happens, not how exactly",
+	}
+}
+
+// milliseconds of a percentile for a person.
+func milliseconds(requests []Outcome, percent float64) string {
+	if v := percentile(requests, percent); !math.IsInf(v, 0) {
+		return fmt.Sprintf("%.1f", v*1e3)
+	}
+	return "-"
+}
+
+// Text prints the report for a person.
+func (r *ServiceReport) Text(w io.Writer) error {
+	fmt.Fprintf(w, "%s, %s MHz, %d cores; Linux %s\n", r.Machine.CPU, r.Machine.MHz, r.Machine.Cores, r.Machine.Kernel)
+	fmt.Fprintf(w, "a web service, %g requests a second, floods of %s packets/s; %v before, %v of flood, %v after\n",
+		r.ServiceOptions.Requests, si(r.Rate), r.Before, r.During, r.After)
+	fmt.Fprintln(w, "answered in time, p50 and p99 in ms")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	last := ""
+	for _, run := range r.Runs {
+		if run.Flood != last {
+			fmt.Fprintf(t, "\n%s: %s\t\n", run.Flood, run.What)
+			fmt.Fprintln(t, "\tbefore\tduring\tafter\t")
+			last = run.Flood
+		}
+		fmt.Fprintf(t, "  %s\t", run.Defence)
+		if run.Missing != "" {
+			fmt.Fprintf(t, "%s\t\n", run.Missing)
+			continue
+		}
+		for _, p := range r.phases() {
+			q := run.within(p.from, p.to)
+			if len(q) == 0 {
+				fmt.Fprint(t, "-\t")
+				continue
+			}
+			fmt.Fprintf(t, "%.1f %% (%s, %s)\t", 100*answered(q), milliseconds(q, 50), milliseconds(q, 99))
+		}
+		fmt.Fprintln(t)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	for _, c := range r.caveats() {
+		fmt.Fprintln(w, c)
+	}
+	_, err := fmt.Fprintf(w, "repeat: %s\n", r.Command)
+	return err
+}
+
+// Complete tells whether each defence that is installed was measured under each flood.
+func (r *ServiceReport) Complete() bool {
+	return !r.Incomplete && !slices.ContainsFunc(r.Runs, func(run *ServiceRun) bool { return run.Missing == "" && len(run.Requests) == 0 })
+}
+
+// Document is the report to be drawn: answers and latency by time, for each flood.
+func (r *ServiceReport) Document() *report.Document {
+	d := &report.Document{
+		Bench: "service", Title: "A web service under floods", Command: r.Command, Started: r.Started, Machine: r.Machine,
+		What: fmt.Sprintf("%g requests a second to a web service, before, during and after floods of %s packets/s, behind each defence.",
+			r.ServiceOptions.Requests, si(r.Rate)),
+		Notes: r.caveats(),
+	}
+	if r.Incomplete {
+		d.Incomplete = "interrupted"
+	}
+	d.Set("requests a second", fmt.Sprint(r.ServiceOptions.Requests))
+	d.Set("flood", si(r.Rate)+" packets/s")
+	d.Set("before, during, after", fmt.Sprintf("%v, %v, %v", r.Before, r.During, r.After))
+	d.Set("seed", fmt.Sprint(r.Seed))
+	t := d.Table("phases", "Before, during, after",
+		report.Column{Name: "flood"}, report.Column{Name: "defence"}, report.Column{Name: "phase"}, report.Column{Name: "answered", Unit: "%"},
+		report.Column{Name: "p50", Unit: "ms"}, report.Column{Name: "p99", Unit: "ms"}, report.Column{Name: "requests"})
+	charts := map[string][2]*report.Chart{}
+	for _, run := range r.Runs {
+		if run.Missing != "" {
+			d.Refuse(run.Defence+", "+run.Flood+" flood", run.Missing)
+			continue
+		}
+		pair, ok := charts[run.Flood]
+		if !ok {
+			pair = r.charts(d, run)
+			charts[run.Flood] = pair
+		}
+		r.curves(run, pair)
+		for _, p := range r.phases() {
+			q := run.within(p.from, p.to)
+			t.Row(report.Text(run.Flood), report.Text(run.Defence), report.Text(p.name), report.Number(100*answered(q)),
+				report.Number(1e3*percentile(q, 50)), report.Number(1e3*percentile(q, 99)), report.Number(float64(len(q))))
+		}
+	}
+	return d
+}
+
+// charts makes the two pictures of a flood.
+func (r *ServiceReport) charts(d *report.Document, run *ServiceRun) [2]*report.Chart {
+	flood := []report.Mark{{From: r.Before.Seconds(), To: (r.Before + r.During).Seconds(), Label: run.What}}
+	time := report.Axis{Label: "time", Unit: "s"}
+	return [2]*report.Chart{
+		d.Chart(report.Chart{
+			ID: run.Flood + "-goodput", Title: "Answered, " + run.Flood + " flood", Kind: report.Time, X: time, Marks: flood,
+			Y: report.Axis{Label: "answered requests", Unit: "requests/s"}, Better: report.More,
+		}),
+		d.Chart(report.Chart{
+			ID: run.Flood + "-latency", Title: "Latency (p99), " + run.Flood + " flood", Kind: report.Time, X: time, Marks: flood,
+			Y: report.Axis{Label: "latency", Unit: "ms", Log: true}, Better: report.Less,
+		}),
+	}
+}
+
+// curves draws a run, a point for each bucket.
+func (r *ServiceReport) curves(run *ServiceRun, pair [2]*report.Chart) {
+	end := (r.Before + r.During + r.After).Seconds()
+	for from := 0.0; from < end; from += bucket.Seconds() {
+		to := min(from+bucket.Seconds(), end)
+		q, middle := run.within(from, to), (from+to)/2
+		if len(q) == 0 {
+			pair[0].Add(run.Defence, report.Gap(middle, "no request was due"))
+			pair[1].Add(run.Defence, report.Gap(middle, "no request was due"))
+			continue
+		}
+		pair[0].Add(run.Defence, report.Value(middle, answered(q)*float64(len(q))/(to-from)))
+		if v := percentile(q, 99); math.IsInf(v, 0) {
+			pair[1].Add(run.Defence, report.Gap(middle, fmt.Sprintf("more than 1 %% of the requests had no answer within %v", patience)))
+		} else {
+			pair[1].Add(run.Defence, report.Value(middle, v*1e3))
+		}
+	}
+}

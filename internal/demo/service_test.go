@@ -1,0 +1,87 @@
+package demo
+
+import (
+	"context"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRequestsAreCountedByPhase(t *testing.T) {
+	r := &ServiceReport{ServiceOptions: ServiceOptions{Before: time.Second, During: 2 * time.Second, After: time.Second, Requests: 100, Rate: 1e6}}
+	run := &ServiceRun{Flood: "udp", What: "UDP", Defence: "none"}
+	for i := range 400 { // four seconds of 100 a second; every second one fails under the flood
+		q := Outcome{Due: float64(i) / 100, Took: 0.001 * float64(1+i%10)}
+		if q.Due >= 1 && q.Due < 3 && i%2 == 0 {
+			q.Took = 0
+		}
+		run.Requests = append(run.Requests, q)
+	}
+	r.Runs = []*ServiceRun{run, {Flood: "udp", Defence: "nft", Missing: "not installed"}}
+	for i, want := range []float64{1, 0.5, 1} {
+		p := r.phases()[i]
+		if got := answered(run.within(p.from, p.to)); got != want {
+			t.Errorf("%s: %g answered, want %g", p.name, got, want)
+		}
+	}
+	if v := percentile(run.within(0, 1), 50); v != 0.005 {
+		t.Errorf("p50 before: %g", v)
+	}
+	if v := percentile(run.within(1, 3), 99); !math.IsInf(v, 1) {
+		t.Errorf("p99 during: %g, but half had no answer", v)
+	}
+	d := r.Document()
+	if len(d.Charts) != 2 || len(d.Charts[0].Series[0].Points) != 8 || len(d.Refusals) != 1 || len(d.Tables[0].Rows) != 3 {
+		t.Errorf("%d charts, %d refusals", len(d.Charts), len(d.Refusals))
+	}
+	if y := d.Charts[0].Series[0].Points[3].Y; y == nil || *y != 50 {
+		t.Errorf("goodput under the flood: %v", y)
+	}
+	if d.Charts[1].Series[0].Points[3].Why == "" {
+		t.Error("a percentile without an answer is drawn")
+	}
+	var text strings.Builder
+	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "50.0 % (") {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+	if err := d.JSON(&text, nil); err != nil {
+		t.Error(err)
+	}
+	if !r.Complete() {
+		t.Error("what is not installed makes a report incomplete")
+	}
+}
+
+func TestServiceOptionsAreChecked(t *testing.T) {
+	for want, o := range map[string]ServiceOptions{
+		`there is no flood "water"`:  {Floods: []string{"water"}},
+		`there is no defence "moat"`: {Defences: []string{"moat"}},
+		"1ms before, during":         {During: time.Millisecond},
+		"a flood of 5 packets":       {Rate: 5},
+		"100000 requests a second":   {Requests: 1e5},
+	} {
+		if _, err := Service(context.Background(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestAServiceIsMeasuredUnderAFlood(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root for network namespaces")
+	}
+	o := ServiceOptions{
+		Self: testOptions(io.Discard).Self, Floods: []string{"udp"}, Defences: []string{"levee"}, Rate: 20_000, Requests: 20, Seed: 3,
+		Before: 500 * time.Millisecond, During: 500 * time.Millisecond, After: 500 * time.Millisecond,
+	}
+	r, err := Service(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Runs) != 1 || len(r.Runs[0].Requests) < 20 || r.Runs[0].Sent < 10_000 {
+		t.Errorf("%+v", r.Runs[0])
+	}
+}
