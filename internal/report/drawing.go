@@ -6,21 +6,44 @@ import (
 	"slices"
 
 	xfont "golang.org/x/image/font"
-	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// drawing is a plot.Plotter for one chart: everything inside the axes.
+// axis is a range of values, and where it lies on the canvas.
+type axis struct {
+	low, high float64
+	log       bool
+	title     string
+	ticks     []tick
+	from, to  vg.Length
+}
+
+type tick struct {
+	at    float64
+	label string
+}
+
+// at is the place of a value, which is above zero on a logarithmic axis.
+func (a *axis) at(v float64) vg.Length {
+	share := (v - a.low) / (a.high - a.low)
+	if a.log {
+		share = math.Log(v/a.low) / math.Log(a.high/a.low)
+	}
+	return a.from + vg.Length(share)*(a.to-a.from)
+}
+
+// drawing is one chart with its axes.
 type drawing struct {
 	*Chart
+	x, y       axis // across and upwards: of bars, values go across
 	logX, logY bool
 	labels     []string // of bars, from the top
 	yLow       float64  // where bars begin
 }
 
-// newDrawing sets the axes of p.
-func newDrawing(c *Chart, p *plot.Plot) (*drawing, error) {
+func newDrawing(c *Chart) *drawing {
 	g := &drawing{Chart: c, logX: c.X.Log && c.Kind != Bar, logY: c.Y.Log}
 	var xs, ys []float64
 	for _, s := range c.Series {
@@ -40,32 +63,27 @@ func newDrawing(c *Chart, p *plot.Plot) (*drawing, error) {
 	for _, m := range c.Marks {
 		xs = append(xs, m.From, m.To)
 	}
-	value, other := &p.Y, &p.X
-	if c.Kind == Bar {
-		value, other = &p.X, &p.Y
-	}
+	value, other := &g.y, &g.x
 	room := 0.06
 	if c.Kind == Bar {
-		room = 0.2
+		value, other, room = &g.x, &g.y, 0.2
 	}
-	value.Min, value.Max = valueRange(ys, g.logY, room, c.Kind == Bar)
-	g.yLow = value.Min
-	styleAxis(value, c.Y, g.logY)
+	value.low, value.high = valueRange(ys, g.logY, room, c.Kind == Bar)
+	value.name(c.Y, g.logY)
+	g.yLow = value.low
 	if c.Kind == Bar {
 		g.labels = c.labels()
-		if len(g.labels) > maxBars {
-			g.labels = g.labels[:maxBars]
-		}
+		g.labels = g.labels[:min(len(g.labels), maxBars)]
 		g.barAxis(other)
-		return g, nil
+		return g
 	}
 	pad := 0.03
 	if c.Kind == Histogram {
 		pad = 0
 	}
-	other.Min, other.Max = placeRange(xs, g.logX, pad)
-	styleAxis(other, c.X, g.logX)
-	return g, nil
+	other.low, other.high = placeRange(xs, g.logX, pad)
+	other.name(c.X, g.logX)
+	return g
 }
 
 // valueRange begins at zero, or on a logarithmic axis below the smallest.
@@ -109,47 +127,28 @@ func span(values []float64, log bool) (low, high float64) {
 	return slices.Min(usable), slices.Max(usable)
 }
 
-func styleAxis(a *plot.Axis, named Axis, log bool) {
-	a.Label.Text = printable(named.Label)
+// name gives an axis its title and its ticks: round values with their unit's prefix.
+func (a *axis) name(named Axis, log bool) {
+	a.log, a.title = log, printable(named.Label)
 	if _, isTime := secondsOf[named.Unit]; !isTime && named.Unit != "" && named.Unit != "bytes" {
-		a.Label.Text += " (" + printable(named.Unit) + ")"
+		a.title += " (" + printable(named.Unit) + ")"
 	}
-	a.Label.TextStyle.Font = textStyle(10, softColour).Font
-	a.Label.TextStyle.Color = softColour
-	a.Tick.Label.Font = textStyle(9, softColour).Font
-	a.Tick.Label.Color = softColour
-	a.LineStyle = draw.LineStyle{Color: gridColour, Width: 1}
-	a.Tick.LineStyle = draw.LineStyle{Color: gridColour, Width: 1}
-	a.Tick.Length, a.Padding = 3, 0
-	a.Tick.Marker = ticks{log, named.Unit}
-	if log {
-		a.Scale = plot.LogScale{}
-	}
-}
-
-// ticks are round values with their unit's prefix.
-type ticks struct {
-	log  bool
-	unit string
-}
-
-func (t ticks) Ticks(low, high float64) []plot.Tick {
-	var out []plot.Tick
-	if !t.log {
-		for _, v := range roundSteps(low, high) {
-			out = append(out, plot.Tick{Value: v, Label: short(v, t.unit)})
+	if !log {
+		for _, v := range roundSteps(a.low, a.high) {
+			a.ticks = append(a.ticks, tick{v, short(v, named.Unit)})
 		}
-		return out
+		return
 	}
-	decades := math.Log10(high / low)
-	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
+	decades := math.Log10(a.high / a.low)
+	every := math.Ceil(decades / 10) // of many powers of ten only some
+	for e := math.Floor(math.Log10(a.low)); e <= math.Ceil(math.Log10(a.high)); e++ {
 		for _, m := range []float64{1, 2, 5} {
-			if v := m * math.Pow(10, e); v >= low && v <= high && (m == 1 || decades < 2) {
-				out = append(out, plot.Tick{Value: v, Label: short(v, t.unit)})
+			v := m * math.Pow(10, e)
+			if v >= a.low && v <= a.high && (m == 1 && math.Mod(e, every) == 0 || decades < 2) {
+				a.ticks = append(a.ticks, tick{v, short(v, named.Unit)})
 			}
 		}
 	}
-	return out
 }
 
 // roundSteps are about seven multiples of 1, 2 or 5.
@@ -193,49 +192,65 @@ func (c *Chart) barThick() vg.Length {
 
 func (c *Chart) barRow() vg.Length { return vg.Length(len(c.Series))*c.barThick() + 12 }
 
-func (g *drawing) barAxis(a *plot.Axis) {
-	styleAxis(a, Axis{}, false)
-	a.Min, a.Max = 0.5-float64(len(g.labels)), 0.5
-	a.LineStyle.Width, a.Tick.Length = 0, 0
+func (g *drawing) barAxis(a *axis) {
+	a.low, a.high = 0.5-float64(len(g.labels)), 0.5
 	style := textStyle(9, softColour)
-	var names []plot.Tick
 	for i, l := range g.labels {
-		names = append(names, plot.Tick{Value: -float64(i), Label: fitText(style, l, pictureWidth/3) + "  "})
+		a.ticks = append(a.ticks, tick{-float64(i), fitText(style, l, pictureWidth/3)})
 	}
-	a.Tick.Marker = plot.ConstantTicks(names)
 }
 
-// Plot draws into the area between the axes.
-func (g *drawing) Plot(c draw.Canvas, p *plot.Plot) {
-	x, y := p.Transforms(&c)
-	g.grid(c, p)
+// draw puts axes and figures into an area of the canvas.
+func (g *drawing) draw(c draw.Canvas) {
+	style, wide := textStyle(9, softColour), vg.Length(0)
+	for _, t := range g.y.ticks {
+		wide = max(wide, style.Width(t.label))
+	}
+	left := wide + 8
+	if g.y.title != "" {
+		left += 16
+	}
+	area := draw.Crop(c, left, 0, 32, 0)
+	g.x.from, g.x.to, g.y.from, g.y.to = area.Min.X, area.Max.X, area.Min.Y, area.Max.Y
+	g.axes(c, area, style)
 	switch g.Kind {
 	case Bar:
-		g.bars(c, x, y)
+		g.bars(area, g.x.at, g.y.at)
 	case Histogram:
 		for i, s := range g.Series {
-			g.columns(c, x, y, s, i)
+			g.columns(area, g.x.at, g.y.at, s, i)
 		}
 	default:
-		g.marks(c, x)
+		g.marks(area, g.x.at)
 		for i, s := range g.Series {
-			g.line(c, x, y, s, i)
+			g.line(area, g.x.at, g.y.at, s, i)
 		}
 	}
 }
 
-func (g *drawing) grid(c draw.Canvas, p *plot.Plot) {
-	x, y := p.Transforms(&c)
-	style := draw.LineStyle{Color: gridColour, Width: 0.7}
-	for _, t := range p.X.Tick.Marker.Ticks(p.X.Min, p.X.Max) {
-		c.StrokeLine2(style, x(t.Value), c.Min.Y, x(t.Value), c.Max.Y)
+// axes draws ticks, their lines across the area, and titles.
+func (g *drawing) axes(c, area draw.Canvas, style draw.TextStyle) {
+	grid := draw.LineStyle{Color: gridColour, Width: 0.7}
+	centre, right := style, style
+	centre.XAlign, right.XAlign, right.YAlign = text.XCenter, text.XRight, text.YCenter
+	for _, t := range g.x.ticks {
+		at := g.x.at(t.at)
+		area.StrokeLine2(grid, at, area.Min.Y, at, area.Max.Y)
+		c.FillText(centre, vg.Point{X: at, Y: area.Min.Y - 13}, t.label)
 	}
-	if g.Kind == Bar {
-		return
+	for _, t := range g.y.ticks {
+		at := g.y.at(t.at)
+		if g.Kind != Bar {
+			area.StrokeLine2(grid, area.Min.X, at, area.Max.X, at)
+		}
+		c.FillText(right, vg.Point{X: area.Min.X - 6, Y: at}, t.label)
 	}
-	for _, t := range p.Y.Tick.Marker.Ticks(p.Y.Min, p.Y.Max) {
-		c.StrokeLine2(style, c.Min.X, y(t.Value), c.Max.X, y(t.Value))
-	}
+	area.StrokeLine2(draw.LineStyle{Color: softColour, Width: 0.7}, area.Min.X, area.Min.Y, area.Max.X, area.Min.Y)
+	title := textStyle(10, softColour)
+	title.XAlign = text.XCenter
+	c.FillText(title, vg.Point{X: (area.Min.X + area.Max.X) / 2, Y: c.Min.Y + 2}, fitText(title, g.x.title, area.Max.X-area.Min.X))
+	title.Rotation = math.Pi / 2
+	c.FillText(title, vg.Point{X: c.Min.X + 9, Y: (area.Min.Y + area.Max.Y) / 2}, fitText(title, g.y.title, area.Max.Y-area.Min.Y))
 }
 
 func (g *drawing) marks(c draw.Canvas, x func(float64) vg.Length) {
@@ -376,6 +391,6 @@ func (g *drawing) bar(c draw.Canvas, x func(float64) vg.Length, p *Point, middle
 	sign := map[string]string{"at least": "≥ ", "at most": "≤ ", "unknown": "~ "}[p.bound()]
 	style := textStyle(9, inkColour)
 	style.Font.Weight = xfont.WeightBold
-	text := sign + short(round(*p.Y, 3), g.Y.Unit)
-	c.FillText(style, vg.Point{X: min(end+5, c.Max.X-style.Width(text)), Y: middle - 3}, text)
+	value := sign + short(round(*p.Y, 3), g.Y.Unit)
+	c.FillText(style, vg.Point{X: min(end+5, c.Max.X-style.Width(value)), Y: middle - 3}, value)
 }

@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"image/color"
 	"strings"
+	"sync"
 	"unicode"
 
+	"codeberg.org/go-fonts/liberation/liberationsansbold"
+	"codeberg.org/go-fonts/liberation/liberationsansregular"
 	xfont "golang.org/x/image/font"
-	"gonum.org/v1/plot"
+	"golang.org/x/image/font/opentype"
 	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
@@ -96,7 +100,7 @@ func (d *Document) pictureHeight(c *Chart) (vg.Length, error) {
 
 // draw puts heading, legend, chart and origin onto the canvas.
 func (d *Document) draw(c *Chart, canvas draw.Canvas) (err error) {
-	defer func() { // gonum/plot panics where an axis is impossible; a report must not die of a picture
+	defer func() { // the canvas panics where a font is missing; a report must not die of a picture
 		if r := recover(); r != nil {
 			err = fmt.Errorf("drawing chart %q: %v", c.ID, r)
 		}
@@ -121,14 +125,7 @@ func (d *Document) draw(c *Chart, canvas draw.Canvas) (err error) {
 		}
 		top -= legendLine
 	}
-	p := plot.New()
-	p.BackgroundColor = color.Transparent
-	drawing, err := newDrawing(c, p)
-	if err != nil {
-		return err
-	}
-	p.Add(drawing)
-	p.Draw(draw.Canvas{Canvas: in.Canvas, Rectangle: vg.Rectangle{Min: vg.Point{X: in.Min.X, Y: in.Min.Y + 16}, Max: vg.Point{X: in.Max.X - 6, Y: top + 6}}})
+	newDrawing(c).draw(draw.Canvas{Canvas: in.Canvas, Rectangle: vg.Rectangle{Min: vg.Point{X: in.Min.X, Y: in.Min.Y + 14}, Max: vg.Point{X: in.Max.X - 12, Y: top + 6}}})
 	return nil
 }
 
@@ -171,19 +168,36 @@ func square(x, y, side vg.Length) []vg.Point {
 	return []vg.Point{{X: x, Y: y}, {X: x + side, Y: y}, {X: x + side, Y: y + side}, {X: x, Y: y + side}}
 }
 
+// fonts are read when they are first needed: that takes milliseconds, which no other command should pay. For
+// the same reason gonum's own plots are not used, whose package reads them at every start.
+var fonts = sync.OnceValue(func() text.Handler {
+	var faces font.Collection
+	for _, f := range []struct {
+		weight xfont.Weight
+		ttf    []byte
+	}{{xfont.WeightNormal, liberationsansregular.TTF}, {xfont.WeightBold, liberationsansbold.TTF}} {
+		face, err := opentype.Parse(f.ttf)
+		if err != nil {
+			panic("report: an embedded font: " + err.Error()) // a test draws with both
+		}
+		faces = append(faces, font.Face{Font: font.Font{Typeface: "Liberation", Variant: "Sans", Weight: f.weight}, Face: face})
+	}
+	return text.Plain{Fonts: font.NewCache(faces)}
+})
+
 func textStyle(size vg.Length, c color.Color) draw.TextStyle {
 	return draw.TextStyle{
-		Color: c, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}, Handler: plot.DefaultTextHandler,
+		Color: c, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}, Handler: fonts(),
 	}
 }
 
 // fitText cuts text that is wider than there is room for.
-func fitText(style draw.TextStyle, text string, room vg.Length) string {
-	text = printable(text)
-	if style.Width(text) <= room {
-		return text
+func fitText(style draw.TextStyle, words string, room vg.Length) string {
+	words = printable(words)
+	if style.Width(words) <= room {
+		return words
 	}
-	runes := []rune(text)
+	runes := []rune(words)
 	for len(runes) > 1 && style.Width(string(runes)+"…") > room {
 		runes = runes[:len(runes)-1]
 	}
