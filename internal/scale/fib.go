@@ -53,7 +53,8 @@ func buildFIB(ctx context.Context, prefixes []netip.Prefix, width int) (_ *built
 	} else if need > free/2 {
 		return nil, fmt.Errorf("%d routes may take %d MB, more than half of the %d MB that this machine has free", len(prefixes), need>>20, free>>20)
 	}
-	l, err := lab.New(ctx, lab.Topology{Links: []lab.Link{{Inner: "stub", Outer: routerHost}}, Forward: []string{routerHost}})
+	// The lab outlives ctx: close takes the routes out first.
+	l, err := lab.New(context.WithoutCancel(ctx), lab.Topology{Links: []lab.Link{{Inner: "stub", Outer: routerHost}}, Forward: []string{routerHost}})
 	if err != nil {
 		return nil, err
 	}

@@ -231,6 +231,9 @@ func TestInterruptedRoutesSaySoAndLeaveNothing(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || r == nil || r.Incomplete == "" {
 		t.Fatalf("%v, %+v", err, r)
 	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("tidying up failed as well: %v", err)
+	}
 	var b strings.Builder
 	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "INCOMPLETE") {
 		t.Errorf("%v:\n%s", err, b.String())

@@ -162,12 +162,8 @@ func buildDynamic(prefixes []netip.Prefix, width int) (*built, error) {
 		function = prefix.DynamicFunction6
 	}
 	b.functions = function(setMap, symbol, len(prefixes)+1)
-	b.depth = func([]netip.Addr) (*Depth, string) {
-		lengths := map[int]bool{}
-		for _, p := range prefixes {
-			lengths[p.Bits()] = true
-		}
-		return nil, fmt.Sprintf("not known for each look-up; at most one bucket and its neighbour for each of %d prefix lengths", len(lengths))
+	b.depth = func(addrs []netip.Addr) (*Depth, string) {
+		return depthOf(addrs, "prefix lengths tried, of those that the filter names", d.Probes), ""
 	}
 	b.code = func(string) asm.Instructions { return asm.Instructions{asm.Call.Label(symbol)} }
 	return b, b.charge()
