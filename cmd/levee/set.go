@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -27,7 +28,7 @@ func newSet(e *env) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRun,
 	}
-	cmd.AddCommand(newSetAdd(e), newSetReplace(e), newSetDel(e), newSetList(e))
+	cmd.AddCommand(newSetAdd(e), newSetReplace(e), newSetDel(e), newSetFind(e), newSetList(e))
 	return cmd
 }
 
@@ -113,7 +114,30 @@ func newSetList(e *env) *cobra.Command {
 		Example: "  sudo levee set list abusers --json | jq -r '.sets[].entries[].prefix'",
 		Args:    wantArgs("NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return e.setList(args[0], dev, asJSON)
+			return e.setList(args[0], dev, asJSON, nil)
+		},
+	}
+	devFlag(cmd, &dev, "only the policy on this interface")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func newSetFind(e *env) *cobra.Command {
+	var dev string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "find NAME ADDRESS",
+		Short: "Show the entries of a dynamic set that hold an address",
+		Long: `Show the entries of a dynamic set that hold an address, the longest prefix first, with the time they have left. The
+address is in the set as long as any of them is. Exit status 1 means that none is.`,
+		Example: "  sudo levee set find abusers 203.0.113.9",
+		Args:    wantArgs("NAME", "ADDRESS"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := netip.ParseAddr(args[1])
+			if err != nil || a.Zone() != "" {
+				return usagef(cmd, "%q is no address, such as 203.0.113.9 or 2001:db8::1", args[1])
+			}
+			return e.setList(args[0], dev, asJSON, func(all []datapath.SetEntry) []datapath.SetEntry { return datapath.Covering(all, a) })
 		},
 	}
 	devFlag(cmd, &dev, "only the policy on this interface")
@@ -248,10 +272,20 @@ func newSetMember(en datapath.SetEntry) setMember {
 	return m
 }
 
-func (e *env) setList(name, dev string, asJSON bool) error {
+// setList prints the entries of a set, or with find those that it leaves, of which there should be one.
+func (e *env) setList(name, dev string, asJSON bool, find func([]datapath.SetEntry) []datapath.SetEntry) error {
 	sets, err := datapath.SetList(context.Background(), dev, name)
 	if err != nil {
 		return err
+	}
+	var none error
+	if find != nil {
+		none = errNo
+		for i := range sets {
+			if sets[i].Entries = find(sets[i].Entries); len(sets[i].Entries) > 0 {
+				none = nil
+			}
+		}
 	}
 	if asJSON {
 		rep := setReport{Sets: []setContents{}}
@@ -262,7 +296,7 @@ func (e *env) setList(name, dev string, asJSON bool) error {
 			}
 			rep.Sets = append(rep.Sets, c)
 		}
-		return e.printJSON(rep)
+		return errors.Join(e.printJSON(rep), none)
 	}
 	out := e.stdout.buffered()
 	for _, s := range sets {
@@ -278,5 +312,5 @@ func (e *env) setList(name, dev string, asJSON bool) error {
 		}
 	}
 	out.Flush()
-	return nil
+	return none
 }

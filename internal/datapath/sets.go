@@ -34,6 +34,18 @@ func (e SetEntry) Element() policy.Element {
 	return policy.Element{Prefix: e.Prefix, Service: e.Service}
 }
 
+// Covering are the entries whose prefix holds an address, the longest first. An IPv4-mapped address is the IPv6
+// address that it is. Services have no prefix and hold none.
+func Covering(entries []SetEntry, a netip.Addr) (out []SetEntry) {
+	for _, e := range entries {
+		if e.Prefix.IsValid() && e.Prefix.Contains(a) {
+			out = append(out, e)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b SetEntry) int { return b.Prefix.Bits() - a.Prefix.Bits() })
+	return out
+}
+
 // set is a dynamic set in this process's memory.
 type set struct {
 	name   string
