@@ -1,19 +1,22 @@
 // Package bench measures places to drop packets against each other, on the machine at hand and in a
 // lab of its own, and reports only what it can stand behind.
 //
-// In go Options, out comes a Report: for each rung of the ladder packets a second with a 95 %
-// interval, every raw window, and what the machine is. A window that breaks one of the rules below
-// gives a reason instead of a number; a rung that loses a window has none.
+// In go Options, out comes a Report: for each rung of the ladder and each IP family packets a second with a
+// 95 % interval, the time that a packet costs, every raw window, and what the machine is. A window
+// that breaks one of the rules below gives a reason instead of a number; a rung that loses a third
+// of its rounds has none.
 //
 //   - All rungs take the same path (conditions.go): GRO on, NAPI in a thread that owns one core,
 //     generator on another, one queue, no qdisc, the same live frames from the same seed.
 //   - Packets balance (judge.go): offered = refused by the ring + received, and received = the rung's
-//     own counter + what went on to the next layer, to 0.1 %.
-//   - Saturation: the receiving core was busy and the ring refused packets, or the figure is a lower
-//     bound and is marked "at least".
-//   - Warm-up is discarded; rounds go through the rungs forwards and backwards in turn.
+//     own counter + what went on to the next layer + what found the application's queue full, to 0.1 %.
+//   - Saturation: the receiver always had something to do and the ring refused packets, or the figure is a
+//     lower bound and is marked "at least".
+//   - Warm-up is discarded; rounds go through the rungs forwards and backwards in turn, both families in
+//     each visit.
 //   - Open packet sockets, stolen time, another program on the receiving core, the wrong hook mode,
-//     conntrack and martian drops make a window invalid.
+//     conntrack (full, or not where it should be) and martian drops make a window invalid.
+//   - The application shares the receiving core and goes first there (package sink).
 //
 // veth has no DMA and no descriptors: ratios carry over to other machines, absolute figures do not.
 // The package must never send outside its lab, and leaves nothing behind, also when its context ends.

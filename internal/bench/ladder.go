@@ -30,9 +30,10 @@ type Options struct {
 	Warmup   time.Duration // 0 for 100 ms, quick 50 ms
 	Attempts int           // at a round that is disturbed, 0 for 3
 	Quick    bool          // few short windows: a look, not a figure to quote
-	Budget   time.Duration // after which no round is tried again; 0 for no bound
-	Seed     uint64        // of the floods
-	Command  string        // to repeat it, for the report
+	// Budget is the time after which no round is tried again, and none begun beyond the sixth; 0 for no bound.
+	Budget  time.Duration
+	Seed    uint64 // of the floods
+	Command string // to repeat it, for the report
 	// Progress, if given, is told what is measured now and how much is done.
 	Progress func(doing string, done, total int)
 	// During, if given, watches each window (during.go).
@@ -192,6 +193,11 @@ func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) 
 	total := b.Rounds * len(defences)
 	begun := time.Now()
 	for round := range b.Rounds {
+		if b.outOfTime(time.Since(begun), round) {
+			r.Caveats = append(r.Caveats, fmt.Sprintf("%d rounds of %d: the time was up", round, r.Rounds))
+			r.Rounds = round
+			break
+		}
 		for n := range defences {
 			i := n
 			if round%2 == 1 {
@@ -216,6 +222,11 @@ func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) 
 	}
 	b.Progress("done", total, total)
 	return nil
+}
+
+// outOfTime tells whether one round more would exceed the budget, once there are enough for an interval.
+func (b *bench) outOfTime(elapsed time.Duration, round int) bool {
+	return b.Budget > 0 && round >= minRounds && elapsed/time.Duration(round)*time.Duration(round+1) > b.Budget
 }
 
 // late tells whether a try more would exceed the budget, the rest going on at the pace seen.
