@@ -114,6 +114,12 @@ func TestFunctionsAreFoundByAddress(t *testing.T) {
 			t.Errorf("%#x is in %s, want %s", ip, got.name, want)
 		}
 	}
+	if s.hidden() {
+		t.Error("addresses that are there are called hidden")
+	}
+	if s, err := parseKallsyms(strings.NewReader("0000000000000000 T _stext\n0000000000000000 T do_idle\n")); err != nil || !s.hidden() {
+		t.Errorf("addresses that are all zero are not called hidden: %v", err)
+	}
 	if _, err := parseKallsyms(strings.NewReader("zz T x\n")); err == nil {
 		t.Error("an address that is none gave no error")
 	}

@@ -52,11 +52,14 @@ func readKernel() (*symbols, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(s.starts) == 0 || s.starts[len(s.starts)-1] == 0 {
+	if s.hidden() {
 		return nil, kernel.Refuse(os.ErrPermission, "read the addresses of the kernel's functions: kernel.kptr_restrict hides them; sysctl kernel.kptr_restrict=1, and run this as root")
 	}
 	return s, nil
 }
+
+// hidden tells that the kernel names its functions without their addresses: all are zero.
+func (s *symbols) hidden() bool { return len(s.starts) == 0 || s.starts[len(s.starts)-1] == 0 }
 
 // parseKallsyms reads lines of address, type, name and perhaps a module in brackets; functions only. Programs are left out:
 // they come and go, and are listed by readPrograms.
