@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/bench"
 	"levee/internal/kernel"
 )
 
@@ -217,6 +218,54 @@ func TestReasonsAreGrouped(t *testing.T) {
 	got := grouped([]string{"took 83.5 % of it", "took 7 % of it", "a socket", "took 12 % of it"})
 	if !slices.Equal(got, []string{"a socket", "took 83.5 % of it (and 2 more such)"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// seen is a window with samples of two kinds.
+func seen(program, idle int) *window {
+	w := &window{samples: program + idle, stacks: map[string]*stack{}}
+	w.stacks["p"] = &stack{functions: []string{"napi_poll", "bpf_prog_x"}, class: Program, count: program}
+	w.stacks["i"] = &stack{functions: []string{"[idle]"}, class: Idle, count: idle}
+	return w
+}
+
+func TestSharesAreOfValidWindowsOnly(t *testing.T) {
+	w := &observer{Options: &Options{}}
+	rung := &bench.Rung{Name: "levee", What: "it"}
+	for i := range 6 {
+		w.windows = append(w.windows, seen(90-i, 10+i), seen(0, 1000))
+		rung.Windows = append(rung.Windows, bench.Window{PPS: 1e6}, bench.Window{Invalid: []string{fmt.Sprintf("steal of %d %%", i)}})
+	}
+	w.windows = append(w.windows, seen(0, 5)) // interrupted after its samples were taken
+	r := &Report{Rung: "levee", Event: clockEvent, Command: "levee bench profile"}
+	r.judge(w, &bench.Report{Rungs: []*bench.Rung{rung}})
+	if r.Samples != 600 || len(r.PPS) != 6 || len(r.Shares) != len(Classes) || !slices.Equal(r.Why, []string{"steal of 0 % (and 5 more such)"}) {
+		t.Errorf("%d samples, %d windows, shares %v, why %q", r.Samples, len(r.PPS), r.Shares, r.Why)
+	}
+	for _, s := range r.Shares {
+		if want := map[Class]float64{Program: 87.5, Idle: 12.5}[s.Class]; math.Abs(mean(s.Windows)-want) > 1e-9 {
+			t.Errorf("%s: %g %%, want %g", s.Class, mean(s.Windows), want)
+		}
+	}
+	if f := r.Functions[0]; f.Name != "bpf_prog_x" || f.Share != 87.5 {
+		t.Errorf("first function %+v", f)
+	}
+	if _, titles := drawn(t, r.flame); !slices.Contains(titles, "napi_poll: 87.50 %, 525 samples") {
+		t.Errorf("titles %q", titles)
+	}
+	var b strings.Builder
+	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "1.00 Mpps (1.00-1.00) while sampled, 6 windows") || !strings.Contains(b.String(), "85.0-90.0") {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+	if err := r.Document().JSON(io.Discard, nil); err != nil {
+		t.Errorf("as a document: %v", err)
+	}
+
+	w.windows = w.windows[:3] // no longer told apart
+	r = &Report{Rung: "levee"}
+	r.judge(w, &bench.Report{Rungs: []*bench.Rung{rung}})
+	if len(r.Shares) != 0 || !strings.Contains(strings.Join(r.Why, "; "), "cannot be told apart") {
+		t.Errorf("shares %v, why %q", r.Shares, r.Why)
 	}
 }
 
