@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"net/netip"
+	"slices"
 )
 
 // The fields that a tree cuts on. An IPv6 address has two, its upper and its lower half.
@@ -106,17 +107,28 @@ type builder struct {
 	table  *Table
 	leaves map[string]uint64 // descriptors by rules and by what follows
 	name   []byte            // scratch
+	work   int               // rules of regions that may still be looked at
 	chooser
 }
 
-func newBuilder(p *Pool, t *Table) *builder {
-	return &builder{pool: p, table: t, leaves: map[string]uint64{}}
+// workPerRule bounds the time that building takes: real sets need a tenth of it. What is left then
+// is rows of leaves.
+const workPerRule = 300
+
+func newBuilder(p *Pool, t *Table, rules int) *builder {
+	return &builder{pool: p, table: t, leaves: map[string]uint64{}, work: workPerRule * rules}
+}
+
+// place is where in the trees a region is.
+type place struct {
+	depth  int     // nodes above it in its tree
+	asides int     // trees in front of its tree, from which its rules were put aside
+	growth float64 // how many entries a rule may still become on average
 }
 
 // build lays a region out, in front of what follows it, and returns its descriptor and how many
-// nodes there are from there to a leaf at most. growth is how many entries a rule may
-// become on average.
-func (b *builder) build(g region, rules []*rule, then after, growth float64, depth int) (d uint64, steps int) {
+// nodes there are from there to a leaf at most.
+func (b *builder) build(g region, rules []*rule, then after, at place) (d uint64, steps int) {
 	for i, r := range rules {
 		if r.covers(&g) {
 			rules = rules[:i+1]
@@ -127,50 +139,42 @@ func (b *builder) build(g region, rules []*rule, then after, growth float64, dep
 		}
 	}
 	if len(rules) == 0 {
-		if depth+then.steps > maxSteps {
+		if at.depth+then.steps > maxSteps {
 			return b.leaf(nil, then), 0
 		}
 		return then.d, then.steps
 	}
 	p, ok := plan{}, false
-	if depth < maxDepth {
-		p, ok = b.choose(&g, rules, growth)
+	if b.work -= len(rules); at.depth < maxDepth && b.work > 0 {
+		p, ok = b.choose(&g, rules, at)
 	}
 	if !ok {
 		return b.leaf(rules, then), 0
 	}
 	if p.aside > 0 {
 		var aside []*rule
-		rules, aside = part(p.w, rules, p.most)
-		d, steps := b.build(g, aside, then, growth, 0)
-		b.table.stats.aside++
-		first := key(aside[0])
-		if then.d != 0 {
-			first = min(first, then.first)
-		}
-		then = after{d, first, steps}
+		rules, aside = b.part(p, rules)
+		then = b.behind(g, aside, then, at)
 	}
-	return b.divide(g, p.w, rules, then, growth, depth)
+	return b.divide(g, p.w, rules, then, at)
+}
+
+// behind builds the tree of rules that are put aside, and says how a walk comes to it.
+func (b *builder) behind(g region, aside []*rule, then after, at place) after {
+	b.table.stats.aside++
+	d, steps := b.build(g, aside, then, place{asides: at.asides + 1, growth: at.growth})
+	first := key(aside[0])
+	if then.d != 0 {
+		first = min(first, then.first)
+	}
+	return after{d, first, steps}
 }
 
 // divide makes a node. Neighbouring children with the same rules are one.
-func (b *builder) divide(g region, w window, rules []*rule, then after, growth float64, depth int) (d uint64, steps int) {
-	starts := make([]bool, 1<<w.bits+1)
-	for _, r := range rules {
-		i, j := w.span(r)
-		starts[i], starts[j+1] = true, true
-	}
-	starts[0] = true
-	number := make([]int32, 1<<w.bits) // of the segment that a child belongs to
-	var segments [][2]int
-	for k := range number {
-		if starts[k] {
-			segments = append(segments, [2]int{k, k})
-		}
-		number[k] = int32(len(segments) - 1)
-		segments[len(segments)-1][1] = k
-	}
-	lists := make([][]*rule, len(segments))
+func (b *builder) divide(g region, w window, rules []*rule, then after, at place) (d uint64, steps int) {
+	b.count(w, rules)
+	number := slices.Clone(b.segment[:1<<w.bits])
+	lists := make([][]*rule, b.segments)
 	total := 0
 	for _, r := range rules {
 		i, j := w.span(r)
@@ -179,30 +183,32 @@ func (b *builder) divide(g region, w window, rules []*rule, then after, growth f
 			total++
 		}
 	}
-	growth = max(1, growth*float64(len(rules))/float64(total))
-	at := b.pool.reserve(len(number))
-	for s, seg := range segments {
+	below := place{at.depth + 1, at.asides, max(1, at.growth*float64(len(rules))/float64(total))}
+	first := b.pool.reserve(len(number))
+	for k := 0; k < len(number); {
+		end := k + 1
+		for end < len(number) && number[end] == number[k] {
+			end++
+		}
 		sub := g
-		lo, hi := w.base+uint64(seg[0])<<w.shift, w.base+uint64(seg[1]+1)<<w.shift-1
-		sub.cut[w.field] = interval{lo, hi}
+		sub.cut[w.field] = interval{w.base + uint64(k)<<w.shift, w.base + uint64(end)<<w.shift - 1}
 		if !w.skipped && g.hull[w.field] == g.cut[w.field] {
 			sub.hull[w.field] = sub.cut[w.field]
 		}
-		d, n := b.build(sub, lists[s], then, growth, depth+1)
+		d, n := b.build(sub, lists[number[k]], then, below)
 		steps = max(steps, n+1)
-		for k := seg[0]; k <= seg[1]; k++ {
-			b.pool.words[at+k] = d
+		for ; k < end; k++ {
+			b.pool.words[first+k] = d
 		}
 	}
-	return node(at, w), steps
+	return node(first, w), steps
 }
 
-// part parts the rules into those that span at most most segments of the window, and the others.
-func part(w window, rules []*rule, most int32) (in, aside []*rule) {
-	var c counter
-	c.count(w, rules)
+// part parts the rules into those that span no more segments of the plan's window than it says, and the others.
+func (b *builder) part(p plan, rules []*rule) (in, aside []*rule) {
+	b.count(p.w, rules)
 	for i, r := range rules {
-		if c.copies(i) <= most {
+		if b.copies(i) <= p.most {
 			in = append(in, r)
 		} else {
 			aside = append(aside, r)

@@ -73,10 +73,10 @@ func expected(n float64) float64 {
 
 // counter counts in how many segments of a window, neighbouring children with the same rules, rules are.
 type counter struct {
-	spanOf  [][2]int32
-	segment []int32 // number of the segment that a child belongs to; behind the last, as if it had one
-	total   []int32
-	n       int
+	spanOf   [][2]int32
+	segment  []int32 // number of the segment that a child belongs to; behind the last, as if it had one
+	total    []int32
+	segments int
 }
 
 func resize[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
@@ -96,7 +96,7 @@ func (c *counter) count(w window, rules []*rule) {
 	for k := 1; k <= kids; k++ {
 		c.segment[k] += c.segment[k-1]
 	}
-	c.n = int(c.segment[kids-1]) + 1
+	c.segments = int(c.segment[kids-1]) + 1
 }
 
 func (c *counter) copies(x int) int32 {
@@ -105,7 +105,7 @@ func (c *counter) copies(x int) int32 {
 }
 
 // choose picks the plan with the least expected cost, or none if comparing all is cheaper.
-func (c *chooser) choose(g *region, rules []*rule, growth float64) (best plan, ok bool) {
+func (c *chooser) choose(g *region, rules []*rule, at place) (best plan, ok bool) {
 	n := len(rules)
 	if n == 1 {
 		return best, false
@@ -123,10 +123,10 @@ func (c *chooser) choose(g *region, rules []*rule, growth float64) (best plan, o
 		for w.bits = 1; w.bits <= min(maxBits, size) && 1<<w.bits <= 4*n+16; w.bits++ {
 			w.shift = size - w.bits
 			c.count(w, rules)
-			if c.n < 2 {
+			if c.segments < 2 {
 				continue
 			}
-			for _, most := range c.limits(n, growth) {
+			for _, most := range c.limits(n, at) {
 				if cost, aside := c.cost(w, n, most); cost < least && aside < n {
 					least, best, ok = cost, plan{w, most, aside}, true
 				}
@@ -136,24 +136,26 @@ func (c *chooser) choose(g *region, rules []*rule, growth float64) (best plan, o
 	return best, ok
 }
 
-// limits proposes how many segments a rule may span: as many as the growth allows, and less.
-func (c *chooser) limits(n int, growth float64) []int32 {
+// maxAsides is how often rules may be put aside from what was put aside.
+const maxAsides = 24
+
+// limits proposes how many segments a rule may span: as many as growth allows, and less.
+func (c *chooser) limits(n int, at place) (out []int32) {
 	c.spans = resize(c.spans, n)
 	total := 0
 	for x := range n {
 		c.spans[x] = c.copies(x)
 		total += int(c.spans[x])
 	}
-	allowed := int(growth * float64(n))
-	if total <= allowed && total <= 2*n {
-		return []int32{math.MaxInt32}
-	}
-	slices.Sort(c.spans)
-	var out []int32
-	sum, last := 0, int32(0)
+	allowed := int(at.growth * float64(n))
 	if total <= allowed {
 		out = append(out, math.MaxInt32)
 	}
+	if total <= min(allowed, 2*n) || at.asides == maxAsides {
+		return out
+	}
+	slices.Sort(c.spans)
+	sum, last := 0, int32(0)
 	for x, s := range c.spans {
 		if s != last && x > 0 && (last == 1 || s >= 2*last) {
 			out = append(out, last)
@@ -169,7 +171,7 @@ func (c *chooser) limits(n int, growth float64) []int32 {
 // cost of dividing n rules by the window with those aside that span more than most segments.
 func (c *chooser) cost(w window, n int, most int32) (cost float64, aside int) {
 	kids := 1 << w.bits
-	c.total = resize(c.total, c.n+1)
+	c.total = resize(c.total, c.segments+1)
 	clear(c.total)
 	copies := 0
 	for x := range n {
@@ -182,7 +184,7 @@ func (c *chooser) cost(w window, n int, most int32) (cost float64, aside int) {
 		c.total[c.segment[c.spanOf[x][0]]]++
 		c.total[c.segment[c.spanOf[x][1]]+1]--
 	}
-	for s := 1; s < c.n; s++ {
+	for s := 1; s < c.segments; s++ {
 		c.total[s] += c.total[s-1]
 	}
 	for x := range n {

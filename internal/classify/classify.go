@@ -41,7 +41,7 @@ var Any = Span{0, 0xffff}
 // Limits of the structure. They bound what the verifier walks.
 const (
 	maxTrees = 4  // that a table begins with
-	maxLeaf  = 32 // rules of one leaf; what is more is in leaves that follow it
+	maxLeaf  = 16 // rules of one leaf; what is more is in leaves that follow it
 	maxDepth = 16 // nodes above a leaf
 	maxSteps = 40 // nodes from the beginning of a walk to its leaf, with those of trees that follow at once
 	maxBits  = 16 // bits of one index
@@ -83,11 +83,11 @@ func (p *Pool) Add(boxes []Box) *Table {
 	for i := range boxes {
 		rules[i] = newRule(p.bits, &boxes[i], i)
 	}
-	b := newBuilder(p, t)
+	b := newBuilder(p, t, len(boxes))
 	groups := split(p.bits, rules)
 	slices.SortFunc(groups, func(a, b []*rule) int { return cmp.Compare(a[0].prio, b[0].prio) })
 	for _, group := range groups {
-		d, steps := b.build(everything(p.bits), group, after{}, growth, 0)
+		d, steps := b.build(everything(p.bits), group, after{}, place{growth: growth})
 		t.roots, t.firsts = append(t.roots, d), append(t.firsts, key(group[0]))
 		t.stats.steps = max(t.stats.steps, steps)
 	}

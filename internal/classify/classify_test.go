@@ -186,26 +186,152 @@ func TestTableAndProgramAgreeWithComparingAll(t *testing.T) {
 	}
 }
 
-// Boxes that overlap in every point cannot be told apart by cutting: what no leaf has room for must
-// come back as Rest, and nothing may be lost between.
-func TestHostileBoxesAreHeldOrReturned(t *testing.T) {
-	var boxes []Box
-	any4 := netip.MustParsePrefix("0.0.0.0/0")
-	for i := range 3000 {
-		boxes = append(boxes, Box{Src: any4, Dst: any4, Ports: [2]Span{{uint16(3000 - i), uint16(60000 + i)}, {uint16(i), uint16(50000 + i)}}, Result: uint32(i + 1)})
+// hostile are sets that trees are bad at: whatever they are, they must be held, and decide as comparing all does.
+var hostile = []struct {
+	name string
+	box  func(rng *rand.Rand, i, n int) Box
+}{
+	{"every box overlaps every other", func(_ *rand.Rand, i, n int) Box {
+		return Box{Src: any4, Dst: any4, Ports: [2]Span{{uint16(n - i), uint16(60000 + i%5000)}, {uint16(i), uint16(50000 + i)}}}
+	}},
+	{"all are the same", func(*rand.Rand, int, int) Box {
+		return Box{Src: netip.MustParsePrefix("192.0.2.0/31"), Dst: any4, Ports: [2]Span{{3, 9}, Any}}
+	}},
+	{"nested, the widest first", func(_ *rand.Rand, i, n int) Box {
+		p, _ := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}).Prefix(32 * i / n)
+		q, _ := netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}).Prefix(32 * i / n)
+		return Box{Src: p, Dst: q, Ports: [2]Span{{uint16(i), uint16(i)}, {uint16(i % 7), 0xffff}}}
+	}},
+	{"nested in one address and crossed in the other", func(_ *rand.Rand, i, n int) Box {
+		p, _ := netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1}).Prefix(i % 33)
+		q, _ := netip.AddrFrom4([4]byte{10, byte(i), byte(i >> 8), 1}).Prefix(32 - i%33)
+		return Box{Src: p, Dst: q, Ports: [2]Span{Any, {uint16(i % 100), uint16(i%100 + 9)}}}
+	}},
+	{"a staircase of ports", func(_ *rand.Rand, i, n int) Box {
+		return Box{Src: any4, Dst: any4, Ports: [2]Span{{uint16(16 * i), 0xffff}, {0, uint16(0xffff - 16*i)}}}
+	}},
+	{"anything", func(rng *rand.Rand, _, _ int) Box { return randomBoxes(rng, 32, 1)[0] }},
+}
+
+var any4 = netip.MustParsePrefix("0.0.0.0/0")
+
+func TestHostileBoxesAreHeld(t *testing.T) {
+	const n = 4000
+	for _, tt := range hostile {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Logf("seed %d", seed)
+			rng := rand.New(rand.NewPCG(seed, 0))
+			boxes := make([]Box, n)
+			for i := range boxes {
+				boxes[i] = tt.box(rng, i, n)
+				boxes[i].Result = uint32(i + 1)
+			}
+			table := NewPool(32).Add(boxes)
+			t.Logf("%s, %d bytes", table.Kind(), table.Bytes())
+			if most := 1000 * n; table.Bytes() > most {
+				t.Errorf("%d bytes, want %d at most", table.Bytes(), most)
+			}
+			k := load(t, table)
+			for range 1500 {
+				p := packetIn(rng, &boxes[rng.IntN(n)])
+				want := naive(boxes, &p)
+				if got := table.Lookup(p); got != want {
+					t.Fatalf("%+v: table says %d, comparing all %d", p, got, want)
+				}
+				if got := k.lookup(t, &p); got != want {
+					t.Fatalf("%+v: program says %d, comparing all %d", p, got, want)
+				}
+			}
+		})
 	}
-	table := NewPool(32).Add(boxes)
-	t.Logf("%s, %d bytes", table.Kind(), table.Bytes())
-	rng := rand.New(rand.NewPCG(seed, 0))
-	for range 20000 {
-		p := packetIn(rng, &boxes[rng.IntN(len(boxes))])
-		want := naive(boxes, &p)
-		got := table.Lookup(p)
-		if got != want {
-			t.Fatalf("%+v: got %d, want %d", p, got, want)
+}
+
+// A later tree must not be skipped for an earlier one's match that comes after its own, nor win by being later.
+func TestPriorityHoldsAcrossTrees(t *testing.T) {
+	host := func(i int) netip.Prefix {
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 32)
+	}
+	for _, wideFirst := range []bool{false, true} {
+		var boxes []Box
+		for i := range 600 {
+			b := Box{Src: host(i / 3), Dst: host(i / 3), Ports: [2]Span{Any, Any}, Result: uint32(i + 1)}
+			switch wide := i % 3; {
+			case wide == 0 == wideFirst:
+				b.Src = any4
+			case wide == 1:
+				b.Dst = any4
+			}
+			boxes = append(boxes, b)
+		}
+		table := NewPool(32).Add(boxes)
+		if len(table.roots) < 2 {
+			t.Fatalf("%d trees: the test is of several", len(table.roots))
+		}
+		k := load(t, table)
+		rng := rand.New(rand.NewPCG(seed, 0))
+		for range 3000 {
+			p := packetIn(rng, &boxes[rng.IntN(len(boxes))])
+			want := naive(boxes, &p)
+			if got := table.Lookup(p); got != want {
+				t.Fatalf("%+v: table says %d, comparing all %d", p, got, want)
+			}
+			if got := k.lookup(t, &p); got != want {
+				t.Fatalf("%+v: program says %d, comparing all %d", p, got, want)
+			}
 		}
 	}
-	load(t, table)
+}
+
+// Tables of one pool lie in one memory, and are searched by one function.
+func TestTablesOfAPoolDoNotMeet(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	pool := NewPool(128)
+	var sets [][]Box
+	var tables []*Table
+	for n := range 6 {
+		sets = append(sets, randomBoxes(rng, 128, 1+60*n))
+		tables = append(tables, pool.Add(sets[n]))
+	}
+	for n, table := range tables {
+		k := load(t, table)
+		for range 500 {
+			p := packetIn(rng, &sets[n][rng.IntN(len(sets[n]))])
+			want := naive(sets[n], &p)
+			if got := table.Lookup(p); got != want {
+				t.Fatalf("table %d, %+v: table says %d, comparing all %d", n, p, got, want)
+			}
+			if got := k.lookup(t, &p); got != want {
+				t.Fatalf("table %d, %+v: program says %d, comparing all %d", n, p, got, want)
+			}
+		}
+	}
+}
+
+// FuzzTable makes boxes of any bytes, and compares the table with comparing all.
+func FuzzTable(f *testing.F) {
+	f.Add([]byte("boxes that overlap, and boxes that do not, of any lengths"), uint64(1))
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 32, 32, 1, 2, 3, 4}, uint64(2))
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
+		const size = 14
+		var boxes []Box
+		for ; len(data) >= size && len(boxes) < 300; data = data[size:] {
+			src, _ := netip.AddrFrom4([4]byte(data)).Prefix(int(data[8]) % 33)
+			dst, _ := netip.AddrFrom4([4]byte(data[4:])).Prefix(int(data[9]) % 33)
+			a, b := binary.LittleEndian.Uint16(data[10:]), binary.LittleEndian.Uint16(data[12:])
+			boxes = append(boxes, Box{Src: src, Dst: dst, Ports: [2]Span{{min(a, b), max(a, b)}, {0, a}}, Result: uint32(len(boxes) + 1)})
+		}
+		if len(boxes) == 0 {
+			return
+		}
+		table := NewPool(32).Add(boxes)
+		rng := rand.New(rand.NewPCG(seed, 0))
+		for range 200 {
+			p := packetIn(rng, &boxes[rng.IntN(len(boxes))])
+			if got, want := table.Lookup(p), naive(boxes, &p); got != want {
+				t.Fatalf("%+v: got %d, want %d", p, got, want)
+			}
+		}
+	})
 }
 
 // Hosts of one /64 differ in the lower half of their addresses only. Trees that cut the upper half

@@ -43,7 +43,10 @@ const wordBytes = 8
 
 // straight is how many walks behind a tree are made in a row. Further ones, which only packets come
 // to whose rules overlap in most ways, are rounds of bpf_loop: the verifier walks their code once.
-const straight = 4
+const straight = 2
+
+// firstSteps is how many steps are laid out in a row.
+const firstSteps = 3
 
 // maxRounds is BPF_MAX_LOOPS of include/linux/bpf_verifier.h. A walk has an entry of its own or is
 // of a tree that was put aside, so there are fewer.
@@ -99,7 +102,7 @@ func (p *Pool) Function(mapName, label string) asm.Instructions {
 const Functions = 3
 
 // Registers of the function and of a round: R6 the fields, R7 the best entry so far, R8 the number of the walk or
-// the state of the round, R9 the leaf, R5 whether something follows it.
+// the state of the round, R9 the leaf.
 type emitter struct {
 	pool           *Pool
 	mapName, label string
@@ -252,10 +255,12 @@ func (e *emitter) round() {
 // goes to done.
 func (e *emitter) walk(label, done string) {
 	step, leaf, after := label+"_step", label+"_leaf", label+"_after"
-	e.add(
-		asm.LoadMapValue(asm.R0, 0, 0).WithReference(e.mapName),
-		asm.Mov.Imm(asm.R5, maxSteps),
-	)
+	e.add(asm.LoadMapValue(asm.R0, 0, 0).WithReference(e.mapName))
+	// Each of the first steps is a branch of its own for the CPU's predictor.
+	for range firstSteps {
+		e.step(leaf, done)
+	}
+	e.add(asm.Mov.Imm(asm.R5, maxSteps-firstSteps))
 	e.mark(step)
 	e.step(leaf, done)
 	e.add(
@@ -267,7 +272,7 @@ func (e *emitter) walk(label, done string) {
 	e.leaf(label, after, done)
 	e.mark(after)
 	e.add(
-		asm.JEq.Imm(asm.R5, 0, done),
+		asm.JEq.Imm(asm.R9, 0, done),
 		asm.LoadMem(asm.R3, asm.R9, -wordBytes, asm.DWord),
 		asm.JLE.Reg(asm.R7, asm.R3, done),
 		asm.LoadMem(asm.R1, asm.R9, -2*wordBytes, asm.DWord),
@@ -288,42 +293,45 @@ func (e *emitter) step(leaf, done string) {
 		asm.LoadMem(asm.R4, asm.R4, 0, asm.DWord),
 		asm.Mov.Reg(asm.R3, asm.R1),
 		asm.RSh.Imm(asm.R3, 32),
-		asm.And.Imm(asm.R3, 63),
-		asm.RSh.Reg(asm.R4, asm.R3),
+		asm.RSh.Reg(asm.R4, asm.R3), // takes the lower six bits (RFC 9669 section 4.1)
 		asm.And.Reg(asm.R4, asm.R2),
 		asm.Mov.Reg32(asm.R1, asm.R1),
 		asm.Add.Reg(asm.R1, asm.R4),
 		asm.JGE.Imm(asm.R1, e.words(), done), // never: for the verifier
 		asm.LSh.Imm(asm.R1, 3),
-		asm.Mov.Reg(asm.R2, asm.R0),
-		asm.Add.Reg(asm.R2, asm.R1),
-		asm.LoadMem(asm.R1, asm.R2, 0, asm.DWord),
+		asm.Add.Reg(asm.R1, asm.R0),
+		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 	)
 }
 
 // words is the bound of indices.
 func (e *emitter) words() int32 { return int32(len(e.pool.words)) }
 
-// leaf compares the entries of the leaf whose descriptor is in R1, and goes to after.
+// leaf compares the entries of the leaf whose descriptor is in R1, and goes to after with its address in R9, or
+// 0 if nothing follows it.
 func (e *emitter) leaf(label, after, done string) {
 	size := entryWords(e.pool.bits)
-	loop, other := label+"_entry", label+"_other"
+	loop, other, compare, last := label+"_entry", label+"_other", label+"_compare", label+"_last"
 	e.add(
-		asm.Mov.Reg(asm.R5, asm.R1),
-		asm.RSh.Imm(asm.R5, 40),
 		asm.Mov.Reg(asm.R2, asm.R1),
 		asm.RSh.Imm(asm.R2, 32),
-		asm.And.Imm(asm.R2, 0xff),
-		asm.JGT.Imm(asm.R2, maxLeaf, done), // never; it bounds what the verifier walks
+		asm.JEq.Imm(asm.R2, 0, done), // nothing
 		asm.Mov.Reg32(asm.R1, asm.R1),
-		asm.JLT.Imm(asm.R1, firstWord, done), // nothing
-		asm.JGE.Imm(asm.R1, e.words(), done), // never
+		asm.JGE.Imm(asm.R1, e.words(), done), // never: for the verifier
 		asm.LSh.Imm(asm.R1, 3),
+		asm.JLE.Imm(asm.R2, maxLeaf, last),
+		asm.And.Imm(asm.R2, 0xff),                      // without more
+		asm.JGT.Imm(asm.R2, maxLeaf, done),             // never
+		asm.JLT.Imm(asm.R1, firstWord*wordBytes, done), // never
 		asm.Mov.Reg(asm.R9, asm.R0),
 		asm.Add.Reg(asm.R9, asm.R1),
 		asm.JEq.Imm(asm.R2, 0, after),
-		asm.Mov.Reg(asm.R1, asm.R9),
+		asm.Ja.Label(compare),
 	)
+	e.mark(last)
+	e.add(asm.Mov.Imm(asm.R9, 0))
+	e.mark(compare)
+	e.add(asm.Add.Reg(asm.R1, asm.R0))
 	if size == entry4 {
 		e.add(
 			asm.LoadMem(asm.R0, asm.R6, SrcAt, asm.DWord),
