@@ -55,43 +55,54 @@ type Pool struct {
 
 // Table is a classifier in a pool.
 type Table struct {
-	pool   *Pool
-	roots  []uint64 // descriptors, see layout.go
-	firsts []uint64 // lowest key of each, ascending
-	stats  stats
+	pool  *Pool
+	trees []tree // in order of first
+	end   int    // no descriptor points beyond
+	stats stats
+}
+
+// tree is one of those that a table begins with.
+type tree struct {
+	root  uint64 // descriptor, see layout.go
+	first uint64 // lowest key in it
+	steps int    // nodes above the deepest leaf
 }
 
 // stats is what was built.
 type stats struct {
-	boxes, words, entries int
-	aside                 int // trees that follow leaves
-	steps                 int // of the longest walk from the root
+	words, entries int
+	aside          int // trees that follow leaves
+	steps          int // of the longest walk from a root
 }
 
 // NewPool makes an empty pool for a family, bits 32 or 128.
 func NewPool(bits int) *Pool {
-	p := &Pool{bits: bits, words: make([]uint64, firstWord)}
-	p.words[noneAt] = none
-	return p
+	return &Pool{bits: bits, words: make([]uint64, firstWord)}
 }
 
 // Add builds the classifier of boxes; earlier ones win.
 func (p *Pool) Add(boxes []Box) *Table {
-	t := &Table{pool: p, stats: stats{boxes: len(boxes)}}
+	t := &Table{pool: p}
 	before := len(p.words)
-	rules := make([]*rule, len(boxes))
+	rules := make([]*rule, 0, len(boxes))
+	seen := make(map[Box]bool, len(boxes))
 	for i := range boxes {
-		rules[i] = newRule(p.bits, &boxes[i], i)
+		same := boxes[i]
+		if same.Result = 0; !seen[same] { // of equal ones only the first can ever match
+			seen[same] = true
+			rules = append(rules, newRule(p.bits, &boxes[i], i))
+		}
 	}
 	b := newBuilder(p, t, len(boxes))
 	groups := split(p.bits, rules)
 	slices.SortFunc(groups, func(a, b []*rule) int { return cmp.Compare(a[0].prio, b[0].prio) })
 	for _, group := range groups {
 		d, steps := b.build(everything(p.bits), group, after{}, place{growth: growth})
-		t.roots, t.firsts = append(t.roots, d), append(t.firsts, key(group[0]))
+		t.trees = append(t.trees, tree{d, key(group[0]), steps})
 		t.stats.steps = max(t.stats.steps, steps)
 	}
-	t.stats.words = len(p.words) - before
+	t.end = len(p.words)
+	t.stats.words = t.end - before
 	return t
 }
 
@@ -100,7 +111,7 @@ func (t *Table) Bytes() int { return 8 * t.stats.words }
 
 // Kind says what was built.
 func (t *Table) Kind() string {
-	return fmt.Sprintf("decision trees of at most %d levels, %d behind the first, %d entries", t.stats.steps, t.stats.aside, t.stats.entries)
+	return fmt.Sprintf("%d decision trees of at most %d levels, %d behind them, %d entries", len(t.trees), t.stats.steps, t.stats.aside, t.stats.entries)
 }
 
 // Memory is the value of the map that the function reads, or a part of the value of one that holds

@@ -128,12 +128,12 @@ func load(t testing.TB, table *Table) *kernel {
 		asm.StoreMem(asm.R10, -8, asm.R2, asm.DWord),
 		asm.StoreMem(asm.R10, -16, asm.R2, asm.DWord),
 	}
-	for at := int16(0); at < table.pool.firstAt(); at += 8 {
+	for at := int16(0); at < table.pool.bestAt(); at += 8 {
 		ins = append(ins, asm.LoadMem(asm.R2, asm.R7, 16+at, asm.DWord), asm.StoreMem(asm.R10, at-64, asm.R2, asm.DWord))
 	}
-	ins = append(ins, table.Emit("table", "look", -64)...)
+	ins = append(ins, table.Emit("table", "following", "look", -64)...)
 	ins = append(ins, asm.Return(), asm.Mov.Imm(asm.R0, -1).WithSymbol("out"), asm.Return())
-	ins = append(ins, table.pool.Function("table", "look")...)
+	ins = append(ins, table.pool.Following("table", "following")...)
 	if err := ins.AssociateMap("table", m); err != nil {
 		t.Fatal(err)
 	}
@@ -196,6 +196,9 @@ var hostile = []struct {
 	}},
 	{"all are the same", func(*rand.Rand, int, int) Box {
 		return Box{Src: netip.MustParsePrefix("192.0.2.0/31"), Dst: any4, Ports: [2]Span{{3, 9}, Any}}
+	}},
+	{"all are nearly the same", func(_ *rand.Rand, i, n int) Box {
+		return Box{Src: netip.MustParsePrefix("192.0.2.0/31"), Dst: any4, Ports: [2]Span{{3, uint16(40000 + i)}, {uint16(n - i), 50000}}}
 	}},
 	{"nested, the widest first", func(_ *rand.Rand, i, n int) Box {
 		p, _ := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}).Prefix(32 * i / n)
@@ -264,8 +267,8 @@ func TestPriorityHoldsAcrossTrees(t *testing.T) {
 			boxes = append(boxes, b)
 		}
 		table := NewPool(32).Add(boxes)
-		if len(table.roots) < 2 {
-			t.Fatalf("%d trees: the test is of several", len(table.roots))
+		if len(table.trees) < 2 {
+			t.Fatalf("%d trees: the test is of several", len(table.trees))
 		}
 		k := load(t, table)
 		rng := rand.New(rand.NewPCG(seed, 0))

@@ -1,27 +1,31 @@
 package classify
 
 import (
-	"math"
 	"strconv"
 
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 )
 
-// PacketBytes is the size of the memory that a look-up takes a packet from: its fields as 64-bit
-// numbers in host order at the offsets below, and room that Emit fills.
-func (p *Pool) PacketBytes() int16 { return p.firstAt() + 4*4 }
-
-// firstAt is where the lowest priority numbers in the trees stand, but for the first tree: the upper
-// halves of keys, so that a table without so many trees has room.
-func (p *Pool) firstAt() int16 {
+// PacketBytes is the size of the memory on the stack that a look-up takes a packet from: its fields as 64-bit
+// numbers in host order at the offsets below, and room for what Emit keeps there.
+func (p *Pool) PacketBytes() int16 {
 	if p.bits == 32 {
-		return Port1At + wordBytes
+		return bestAt4 + wordBytes
 	}
-	return DstLoAt + wordBytes
+	return bestAt6 + 2*wordBytes
 }
 
-// fieldMask is of the offsets of fields, and of such that can be read besides.
+// bestAt is where the last word of the best entry so far is kept. For IPv6 the word behind it can be
+// read as a field, for the verifier.
+func (p *Pool) bestAt() int16 {
+	if p.bits == 32 {
+		return bestAt4
+	}
+	return bestAt6
+}
+
+// fieldMask is of the offsets that can be read as fields.
 func (p *Pool) fieldMask() int32 {
 	if p.bits == 32 {
 		return 0x18
@@ -37,6 +41,9 @@ const (
 	Port1At = 24
 	SrcLoAt = 32
 	DstLoAt = 40
+
+	bestAt4 = 32
+	bestAt6 = 48
 )
 
 const wordBytes = 8
@@ -52,62 +59,87 @@ const firstSteps = 3
 // of a tree that was put aside, so there are fewer.
 const maxRounds = 1 << 23
 
-// Emit gives the look-up in a table: the first step in each of its trees, of which none waits for
-// another, and a call of the pool's function. The fields lie at offset at from R10. R0 becomes the
-// result of the first box that matches, or 0; R1 to R5 are overwritten.
-func (t *Table) Emit(mapName, function string, at int16) asm.Instructions {
-	var out asm.Instructions
-	for i := range maxTrees {
-		to := asm.R2 + asm.Register(i)
-		first := at + t.pool.firstAt() + int16(4*i)
-		if i >= len(t.roots) {
-			out = append(out, asm.Mov.Imm(to, 0), asm.StoreImm(asm.R10, first, math.MaxInt32, asm.Word))
-			continue
-		}
-		d := t.roots[i]
-		out = append(out, asm.StoreImm(asm.R10, first, int64(t.firsts[i]>>32), asm.Word))
-		if d>>48 == 0 {
-			out = append(out, asm.LoadImm(to, int64(d), asm.DWord))
-			continue
-		}
-		out = append(out,
-			asm.LoadMem(asm.R1, asm.R10, at+int16(d>>40&0x38), asm.DWord),
-			asm.RSh.Imm(asm.R1, int32(d>>32&63)),
-			asm.And.Imm(asm.R1, int32(d>>48)),
-			asm.LSh.Imm(asm.R1, 3),
-			asm.LoadMapValue(to, 0, uint32(d)*wordBytes).WithReference(mapName),
-			asm.Add.Reg(to, asm.R1),
-			asm.LoadMem(to, to, 0, asm.DWord),
-		)
+// Emit gives the look-up in a table. The packet's fields lie at offset at from R10, PacketBytes of them. R0 becomes the
+// result of the first box that matches, or 0; R1 to R5 are overwritten. MapName is the map whose value is the pool's
+// memory, following the label of Following, and all symbols begin with label.
+func (t *Table) Emit(mapName, following, label string, at int16) asm.Instructions {
+	e := &emitter{pool: t.pool, mapName: mapName, words: t.end, packet: asm.R10, at: at, behind: asm.R5}
+	best, unmatched := at+t.pool.bestAt(), none
+	e.add(asm.LoadImm(asm.R0, int64(unmatched), asm.DWord), asm.StoreMem(asm.R10, best, asm.R0, asm.DWord))
+	if t.pool.bits == 128 {
+		e.add(asm.StoreMem(asm.R10, best+wordBytes, asm.R0, asm.DWord)) // see bestAt
 	}
-	return append(out,
-		asm.Mov.Reg(asm.R1, asm.R10),
-		asm.Add.Imm(asm.R1, int32(at)),
-		asm.Call.Label(function),
-	)
-}
-
-// Function is the look-up in any table of the pool, whose memory is the value of the map. Label is
-// its symbol, and those of its parts begin with it. It is a global function, as is the walk through
-// what follows a tree: the verifier walks each by itself, once.
-func (p *Pool) Function(mapName, label string) asm.Instructions {
-	e := &emitter{pool: p, mapName: mapName, label: label}
-	e.function()
-	e.following()
-	e.round()
+	found := label + "_found"
+	for i := range t.trees {
+		tr := &t.trees[i]
+		label := label + "_" + strconv.Itoa(i)
+		done := label + "_done"
+		if i > 0 {
+			e.add(
+				asm.LoadMem(asm.R1, asm.R10, best, asm.DWord),
+				asm.LoadImm(asm.R2, int64(tr.first), asm.DWord),
+				asm.JLE.Reg(asm.R1, asm.R2, found),
+			)
+		}
+		e.root(tr.root)
+		e.walk(label, done, tr.steps-1)
+		e.add(
+			asm.Mov.Reg(asm.R2, asm.R1),
+			asm.Mov.Reg(asm.R1, asm.R10),
+			asm.Add.Imm(asm.R1, int32(at)),
+			asm.LoadMem(asm.R3, asm.R10, best, asm.DWord),
+			asm.Call.Label(following),
+			asm.StoreMem(asm.R10, best, asm.R0, asm.DWord),
+		)
+		e.mark(done)
+		e.add(asm.Mov.Imm(asm.R1, 0)) // an instruction to jump to
+	}
+	e.mark(found)
+	e.add(asm.LoadMem(asm.R0, asm.R10, best, asm.DWord), asm.Mov.Reg32(asm.R0, asm.R0)) // the priority is in the upper half
 	return e.out
 }
 
-// Functions is how many functions Function gives.
-const Functions = 3
+// root takes the first step, all of whose numbers are known here.
+func (e *emitter) root(d uint64) {
+	if d>>48 == 0 {
+		e.add(asm.LoadImm(asm.R1, int64(d), asm.DWord))
+		return
+	}
+	e.add(
+		asm.LoadMem(asm.R4, asm.R10, e.at+int16(d>>40&0x38), asm.DWord),
+		asm.RSh.Imm(asm.R4, int32(d>>32&63)),
+		asm.And.Imm(asm.R4, int32(d>>48)),
+		asm.LSh.Imm(asm.R4, 3),
+		asm.LoadMapValue(asm.R1, 0, uint32(d)*wordBytes).WithReference(e.mapName),
+		asm.Add.Reg(asm.R1, asm.R4),
+		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
+	)
+}
 
-// Registers of the function and of a round: R6 the fields, R7 the best entry so far, R8 the number of the walk or
-// the state of the round, R9 the leaf.
+// Following gives the functions that walk what follows a tree of any table of the pool. Label is the symbol of the
+// first, and that of the other begins with it. The first is a global function: the verifier walks it by itself, once.
+func (p *Pool) Following(mapName, label string) asm.Instructions {
+	e := &emitter{pool: p, mapName: mapName, words: len(p.words), packet: asm.R6, best: asm.R7, behind: asm.R9}
+	e.following(label)
+	e.round(label + "_round")
+	return e.out
+}
+
+// Functions is how many functions Following gives.
+const Functions = 2
+
+// emitter makes a walk that finds the packet at an offset from a register, and leaves the leaf in register
+// behind if something follows it, or 0. The best entry so far is in a register, or at bestAt of the packet's memory if best is 0.
 type emitter struct {
-	pool           *Pool
-	mapName, label string
-	out            asm.Instructions
-	symbol         string
+	pool    *Pool
+	mapName string
+	words   int // bound of indices
+	packet  asm.Register
+	at      int16
+	best    asm.Register
+	behind  asm.Register
+	out     asm.Instructions
+	symbol  string
 }
 
 // State between rounds, as offsets from its address, which is R10 less its size.
@@ -147,54 +179,9 @@ func (e *emitter) add(ins ...asm.Instruction) {
 
 func (e *emitter) mark(symbol string) { e.symbol = symbol }
 
-// function goes on in up to maxTrees trees, from the descriptors in R2 to R5.
-func (e *emitter) function() {
-	none := e.label + "_none"
-	first := begin(asm.JEq.Imm(asm.R1, 0, none), e.label, btf.GlobalFunc, param("packet", memory(e.pool.PacketBytes())),
-		param("a", number), param("b", number), param("c", number), param("d", number))
-	// A global function has to reckon with no memory at all.
-	e.add(first, asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Reg(asm.R1, asm.R2))
-	for i := 1; i < maxTrees; i++ {
-		e.add(asm.StoreMem(asm.R10, int16(-i*wordBytes), asm.R2+asm.Register(i), asm.DWord))
-	}
-	e.add(
-		asm.LoadMapValue(asm.R7, 0, 0).WithReference(e.mapName),
-		asm.LoadMem(asm.R7, asm.R7, noneAt*wordBytes, asm.DWord), // a number that the verifier does not know
-	)
-	for i := range maxTrees {
-		label := e.label + "_" + strconv.Itoa(i)
-		done := label + "_done"
-		if i > 0 {
-			e.add(
-				asm.LoadMem(asm.R2, asm.R6, e.pool.firstAt()+int16(4*i), asm.Word),
-				asm.Mov.Reg(asm.R1, asm.R7),
-				asm.RSh.Imm(asm.R1, 32),
-				asm.JLE.Reg(asm.R1, asm.R2, e.label+"_found"),
-				asm.LoadMem(asm.R1, asm.R10, int16(-i*wordBytes), asm.DWord),
-			)
-		}
-		e.add(asm.JEq.Imm(asm.R1, 0, done))
-		e.walk(label, done)
-		e.add(
-			asm.Mov.Reg(asm.R2, asm.R1),
-			asm.Mov.Reg(asm.R1, asm.R6),
-			asm.Mov.Reg(asm.R3, asm.R7),
-			asm.Call.Label(e.label+"_following"),
-			asm.Mov.Reg(asm.R7, asm.R0),
-		)
-		e.mark(done)
-	}
-	e.add(asm.Mov.Imm(asm.R1, 0)) // an instruction to jump to
-	e.mark(e.label + "_found")
-	e.add(asm.Mov.Reg32(asm.R0, asm.R7), asm.Return()) // the priority is in the upper half
-	e.mark(none)
-	e.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
-}
-
 // following walks from the descriptor in R2 on, with the best entry so far in R3, and returns the
 // best one.
-func (e *emitter) following() {
-	label := e.label + "_following"
+func (e *emitter) following(label string) {
 	walk, done, none := label+"_walk", label+"_done", label+"_none"
 	e.add(
 		begin(asm.JEq.Imm(asm.R1, 0, none), label, btf.GlobalFunc, param("packet", memory(e.pool.PacketBytes())),
@@ -205,7 +192,7 @@ func (e *emitter) following() {
 		asm.Mov.Imm(asm.R8, 0),
 	)
 	e.mark(walk)
-	e.walk(label, done)
+	e.walk(label, done, maxSteps)
 	e.add(
 		asm.Add.Imm(asm.R8, 1),
 		asm.JLT.Imm(asm.R8, straight, walk),
@@ -213,7 +200,7 @@ func (e *emitter) following() {
 		asm.StoreMem(asm.R10, stateBest-stateBytes, asm.R7, asm.DWord),
 		asm.StoreMem(asm.R10, stateFields-stateBytes, asm.R6, asm.DWord),
 		asm.Mov.Imm(asm.R1, maxRounds),
-		asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R2, Src: asm.PseudoFunc, Constant: -1}.WithReference(e.label+"_round"),
+		asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R2, Src: asm.PseudoFunc, Constant: -1}.WithReference(label+"_round"),
 		asm.Mov.Reg(asm.R3, asm.R10),
 		asm.Add.Imm(asm.R3, -stateBytes),
 		asm.Mov.Imm(asm.R4, 0),
@@ -227,8 +214,7 @@ func (e *emitter) following() {
 }
 
 // round is a walk as bpf_loop calls it, with the number of the round in R1 and the state in R2.
-func (e *emitter) round() {
-	label := e.label + "_round"
+func (e *emitter) round(label string) {
 	done := label + "_done"
 	e.add(
 		begin(asm.Mov.Reg(asm.R8, asm.R2), label, btf.StaticFunc, param("round", number), param("state", pointer)),
@@ -236,7 +222,7 @@ func (e *emitter) round() {
 		asm.LoadMem(asm.R7, asm.R8, stateBest, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R8, stateNext, asm.DWord),
 	)
-	e.walk(label, done)
+	e.walk(label, done, maxSteps)
 	e.add(
 		asm.StoreMem(asm.R8, stateNext, asm.R1, asm.DWord),
 		asm.StoreMem(asm.R8, stateBest, asm.R7, asm.DWord),
@@ -251,32 +237,35 @@ func (e *emitter) round() {
 	)
 }
 
-// walk goes from the descriptor in R1 through a leaf. It falls through with what follows in R1, or
-// goes to done.
-func (e *emitter) walk(label, done string) {
+// walk goes from the descriptor in R1 through a leaf, in at most so many steps. It falls through with what follows
+// in R1, or goes to done.
+func (e *emitter) walk(label, done string, steps int) {
 	step, leaf, after := label+"_step", label+"_leaf", label+"_after"
 	e.add(asm.LoadMapValue(asm.R0, 0, 0).WithReference(e.mapName))
 	// Each of the first steps is a branch of its own for the CPU's predictor.
-	for range firstSteps {
+	for range min(steps, firstSteps) {
 		e.step(leaf, done)
 	}
-	e.add(asm.Mov.Imm(asm.R5, maxSteps-firstSteps))
-	e.mark(step)
-	e.step(leaf, done)
-	e.add(
-		asm.Sub.Imm(asm.R5, 1),
-		asm.JNE.Imm(asm.R5, 0, step),
-		asm.Ja.Label(done), // never
-	)
+	if steps > firstSteps {
+		e.add(asm.Mov.Imm(asm.R5, maxSteps))
+		e.mark(step)
+		e.step(leaf, done)
+		e.add(asm.Sub.Imm(asm.R5, 1), asm.JNE.Imm(asm.R5, 0, step), asm.Ja.Label(done)) // never done
+	}
 	e.mark(leaf)
 	e.leaf(label, after, done)
 	e.mark(after)
-	e.add(
-		asm.JEq.Imm(asm.R9, 0, done),
-		asm.LoadMem(asm.R3, asm.R9, -wordBytes, asm.DWord),
-		asm.JLE.Reg(asm.R7, asm.R3, done),
-		asm.LoadMem(asm.R1, asm.R9, -2*wordBytes, asm.DWord),
-	)
+	e.add(asm.JEq.Imm(e.behind, 0, done), asm.LoadMem(asm.R3, e.behind, -wordBytes, asm.DWord))
+	e.add(asm.JLE.Reg(e.bestIn(asm.R4), asm.R3, done), asm.LoadMem(asm.R1, e.behind, -2*wordBytes, asm.DWord))
+}
+
+// bestIn gives the register that holds the best entry, which becomes to if it is not in one.
+func (e *emitter) bestIn(to asm.Register) asm.Register {
+	if e.best != 0 {
+		return e.best
+	}
+	e.add(asm.LoadMem(to, asm.R10, e.at+e.pool.bestAt(), asm.DWord))
+	return to
 }
 
 // step goes down from the node whose descriptor is in R1, or to leaf. R0 is the pool.
@@ -288,27 +277,23 @@ func (e *emitter) step(leaf, done string) {
 		asm.Mov.Reg(asm.R3, asm.R1),
 		asm.RSh.Imm(asm.R3, 40),
 		asm.And.Imm(asm.R3, e.pool.fieldMask()),
-		asm.Mov.Reg(asm.R4, asm.R6),
+		asm.Mov.Reg(asm.R4, e.packet),
 		asm.Add.Reg(asm.R4, asm.R3),
-		asm.LoadMem(asm.R4, asm.R4, 0, asm.DWord),
+		asm.LoadMem(asm.R4, asm.R4, e.at, asm.DWord),
 		asm.Mov.Reg(asm.R3, asm.R1),
 		asm.RSh.Imm(asm.R3, 32),
 		asm.RSh.Reg(asm.R4, asm.R3), // takes the lower six bits (RFC 9669 section 4.1)
 		asm.And.Reg(asm.R4, asm.R2),
 		asm.Mov.Reg32(asm.R1, asm.R1),
 		asm.Add.Reg(asm.R1, asm.R4),
-		asm.JGE.Imm(asm.R1, e.words(), done), // never: for the verifier
+		asm.JGE.Imm(asm.R1, int32(e.words), done), // never: for the verifier
 		asm.LSh.Imm(asm.R1, 3),
 		asm.Add.Reg(asm.R1, asm.R0),
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 	)
 }
 
-// words is the bound of indices.
-func (e *emitter) words() int32 { return int32(len(e.pool.words)) }
-
-// leaf compares the entries of the leaf whose descriptor is in R1, and goes to after with its address in R9, or
-// 0 if nothing follows it.
+// leaf compares the entries of the leaf whose descriptor is in R1, and goes to after.
 func (e *emitter) leaf(label, after, done string) {
 	size := entryWords(e.pool.bits)
 	loop, other, compare, last := label+"_entry", label+"_other", label+"_compare", label+"_last"
@@ -317,26 +302,26 @@ func (e *emitter) leaf(label, after, done string) {
 		asm.RSh.Imm(asm.R2, 32),
 		asm.JEq.Imm(asm.R2, 0, done), // nothing
 		asm.Mov.Reg32(asm.R1, asm.R1),
-		asm.JGE.Imm(asm.R1, e.words(), done), // never: for the verifier
+		asm.JGE.Imm(asm.R1, int32(e.words), done), // never: for the verifier
 		asm.LSh.Imm(asm.R1, 3),
 		asm.JLE.Imm(asm.R2, maxLeaf, last),
 		asm.And.Imm(asm.R2, 0xff),                      // without more
 		asm.JGT.Imm(asm.R2, maxLeaf, done),             // never
 		asm.JLT.Imm(asm.R1, firstWord*wordBytes, done), // never
-		asm.Mov.Reg(asm.R9, asm.R0),
-		asm.Add.Reg(asm.R9, asm.R1),
+		asm.Mov.Reg(e.behind, asm.R0),
+		asm.Add.Reg(e.behind, asm.R1),
 		asm.JEq.Imm(asm.R2, 0, after),
 		asm.Ja.Label(compare),
 	)
 	e.mark(last)
-	e.add(asm.Mov.Imm(asm.R9, 0))
+	e.add(asm.Mov.Imm(e.behind, 0))
 	e.mark(compare)
 	e.add(asm.Add.Reg(asm.R1, asm.R0))
 	if size == entry4 {
 		e.add(
-			asm.LoadMem(asm.R0, asm.R6, SrcAt, asm.DWord),
+			asm.LoadMem(asm.R0, e.packet, e.at+SrcAt, asm.DWord),
 			asm.LSh.Imm(asm.R0, 32),
-			asm.LoadMem(asm.R3, asm.R6, DstAt, asm.DWord),
+			asm.LoadMem(asm.R3, e.packet, e.at+DstAt, asm.DWord),
 			asm.Or.Reg(asm.R0, asm.R3),
 		)
 	}
@@ -345,17 +330,19 @@ func (e *emitter) leaf(label, after, done string) {
 		e.masked(asm.R0, 0, 1, other)
 	} else {
 		for i, at := range []int16{SrcAt, SrcLoAt, DstAt, DstLoAt} {
-			e.add(asm.LoadMem(asm.R0, asm.R6, at, asm.DWord))
+			e.add(asm.LoadMem(asm.R0, e.packet, e.at+at, asm.DWord))
 			e.masked(asm.R0, i, 4+i, other)
 		}
 	}
 	e.ports(int16(size-2)*wordBytes, other)
-	e.add(
-		asm.LoadMem(asm.R0, asm.R1, int16(size-1)*wordBytes, asm.DWord),
-		asm.JGE.Reg(asm.R0, asm.R7, after),
-		asm.Mov.Reg(asm.R7, asm.R0),
-		asm.Ja.Label(after),
-	)
+	e.add(asm.LoadMem(asm.R0, asm.R1, int16(size-1)*wordBytes, asm.DWord))
+	e.add(asm.JGE.Reg(asm.R0, e.bestIn(asm.R3), after))
+	if e.best != 0 {
+		e.add(asm.Mov.Reg(e.best, asm.R0))
+	} else {
+		e.add(asm.StoreMem(asm.R10, e.at+e.pool.bestAt(), asm.R0, asm.DWord))
+	}
+	e.add(asm.Ja.Label(after))
 	e.mark(other)
 	e.add(
 		asm.Add.Imm(asm.R1, int32(size)*wordBytes),
@@ -381,7 +368,7 @@ func (e *emitter) ports(at int16, other string) {
 		lo := at + int16(4*i)
 		e.add(
 			asm.LoadMem(asm.R3, asm.R1, lo, asm.Half),
-			asm.LoadMem(asm.R4, asm.R6, field, asm.DWord),
+			asm.LoadMem(asm.R4, e.packet, e.at+field, asm.DWord),
 			asm.Sub.Reg(asm.R4, asm.R3),
 			asm.LoadMem(asm.R3, asm.R1, lo+2, asm.Half),
 			asm.JGT.Reg(asm.R4, asm.R3, other),

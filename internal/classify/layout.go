@@ -23,17 +23,14 @@ import (
 // Where more is 1 two words stand before the first entry: the descriptor to go on with, and the
 // lowest priority number of what follows, as the last word of an entry has it: a walk with a better match
 // ends there.
-//
-// The word at noneAt is that of no match.
 const (
 	entry4 = 4
 	entry6 = 10
 
 	header    = 2       // words before the first entry of a leaf that others follow
 	more      = 1 << 40 // of a descriptor
-	noneAt    = 0
-	firstWord = 8 // no descriptor points below: there is room for a header before it
-	line      = 8 // words of a cache line
+	firstWord = 8       // no descriptor points below: there is room for a header before it
+	line      = 8       // words of a cache line
 )
 
 func entryWords(width int) int {
@@ -156,9 +153,9 @@ type Packet struct {
 // Lookup is the reference for the emitted code: the result of the first box that matches, or 0.
 func (t *Table) Lookup(p Packet) uint32 {
 	best := none
-	for i, d := range t.roots {
-		if best > t.firsts[i] {
-			best = min(best, t.pool.walk(d, &p))
+	for _, tr := range t.trees {
+		if tr.first < best {
+			best = min(best, t.pool.walk(tr.root, &p))
 		}
 	}
 	return uint32(best)

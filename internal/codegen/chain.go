@@ -156,7 +156,7 @@ func (c *compiler) chainLength() int {
 	for _, ch := range c.chains {
 		for i := 0; i < len(ch.rules); i++ {
 			if k := run(ch, ch.rules[i:]); k >= minRun {
-				n += 40
+				n += 300
 				i += k - 1
 				continue
 			}

@@ -134,8 +134,8 @@ func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instruction
 }
 
 // maxFunctions is BPF_MAX_SUBPROGS of the kernel, 256, less the main function, the decoder, the four functions
-// of the machine and those that search for runs of rules, three a family.
-const maxFunctions = 244
+// of the machine and those that walk tables of rules, two a family.
+const maxFunctions = 246
 
 // maxInstructions is BPF_COMPLEXITY_LIMIT_INSNS of include/linux/bpf.h.
 const maxInstructions = 1_000_000

@@ -126,7 +126,7 @@ func (c *compiler) emitPools() {
 	for _, p := range c.pools {
 		if p != nil {
 			c.constant(p.memory(), p.Memory())
-			c.emit(p.Function(p.memory(), p.label)...)
+			c.emit(p.Following(p.memory(), p.label)...)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (c *compiler) many(ch *chain, rules []ir.Rule) {
 
 	at := -p.PacketBytes()
 	c.storeBoxFields(ch, at)
-	c.emit(t.Emit(p.memory(), p.label, at)...)
+	c.emit(t.Emit(p.memory(), p.label, c.fresh("classify"), at)...)
 	none := c.fresh("none")
 	c.emit(asm.JEq.Imm(asm.R0, 0, none))
 	if c.separate {

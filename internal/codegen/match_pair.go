@@ -66,7 +66,7 @@ func questions(r *ir.Rule) (n int) {
 // length estimates the instructions of a condition.
 func length(q *ir.Cond) int {
 	if len(q.Pairs) > maxPairs {
-		return 60
+		return 200
 	}
 	return 4 * max(1, min(16, len(q.Ranges)+len(q.Prefixes)+3*len(q.Pairs)))
 }
@@ -124,7 +124,7 @@ func (c *compiler) pairTable(ch *chain, q *ir.Cond, found string) {
 	p, t := c.poolOf(ch.family()), c.tableOf(ch, q)
 	at := -p.PacketBytes()
 	c.storePair(ch, q, at)
-	c.emit(t.Emit(p.memory(), p.label, at)...)
+	c.emit(t.Emit(p.memory(), p.label, c.fresh("endpoints"), at)...)
 	c.emit(asm.JNE.Imm(asm.R0, 0, found))
 }
 
