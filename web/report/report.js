@@ -164,15 +164,19 @@
     const valueAxis = (axis, unit, log, extra) => ({
       ...axisStyle(), label: axisTitle(axis, unit),
       values: (_, splits) => splits.map((v) => (v === null ? null : print(v, unit, 4, true))),
-      ...(log ? { filter: logTicks, grid: { ...axisStyle().grid, filter: logTicks } } : {}), ...extra,
+      ...(log ? { splits: (_, i, low, high) => logTicks(low, high), filter: (_, splits) => splits } : {}), ...extra,
     });
-    // logTicks names powers of ten, and 2 and 5 between them where there are few.
-    const logTicks = (u, splits) => {
-      const tens = splits.filter((v) => Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9).length;
-      return splits.map((v) => {
-        const m = Math.round(v / 10 ** Math.floor(Math.log10(v) + 1e-9));
-        return m === 1 || m === 10 || (tens < 3 && (m === 2 || m === 5)) || tens < 1 ? v : null;
-      });
+    // logTicks are powers of ten, with 2 and 5 between them where there are few. uPlot's own begin at the end of the
+    // axis, round or not.
+    const logTicks = (low, high) => {
+      const decades = Math.log10(high / low), every = Math.ceil(decades / 8), out = [];
+      for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e++) {
+        for (const m of [1, 2, 5]) {
+          const v = Number(`${m}e${e}`);
+          if (v >= low && v <= high && ((m === 1 && e % every === 0) || decades < 2)) out.push(v);
+        }
+      }
+      return out;
     };
 
     // ---- lines, time series and histograms ----
@@ -208,7 +212,7 @@
           x: { time: false, distr: state.logX ? 3 : 1, range: (_, low, high) => { const r = first || low == null || (low <= data[0][0] && high >= data[0][data[0].length - 1]) ? xRange : [low, high]; first = false; return r; } },
           y: { distr: state.logY ? 3 : 1, range: () => range },
         },
-        axes: [valueAxis(chart.x, chart.x.unit || "", state.logX, { size: 34 }), valueAxis(chart.y, unit, state.logY, { size: 68 })],
+        axes: [valueAxis(chart.x, chart.x.unit || "", state.logX, { size: 34 }), valueAxis(chart.y, unit, state.logY, { size: 80 })],
         series: [{}, ...lists.map((_, i) => ({
           stroke: colour(i), width: 2, dash: dashes[Math.floor(i / palettes.light.length) % dashes.length],
           ...(columns(chart) ? { paths: () => null } : {}),
