@@ -138,13 +138,12 @@ func TestMartianSourcesAreNoticed(t *testing.T) {
 func TestStolenTimeIsNoticed(t *testing.T) {
 	b := newTestBench(t)
 	reads := 0
-	b.procStat = func() (string, error) { // each reading 100 ticks later, of which 3 were stolen
+	b.procStat = func() (string, error) { // each reading 2000 ticks later, of which 300 were stolen
 		reads++
-		idle, stolen := 1000*reads, 30*reads
-		s := fmt.Sprintf("cpu  %d 0 0 %d 0 0 0 %d 0 0\n", 970*reads, idle, stolen)
-		return s + fmt.Sprintf("cpu%d %d 0 0 %d 0 0 0 %d 0 0\n", b.receiverCPU, 970*reads, idle, stolen), nil
+		times := fmt.Sprintf("%d 0 0 %d 0 0 0 %d 0 0", 700*reads, 1000*reads, 300*reads)
+		return fmt.Sprintf("cpu  %s\ncpu%d %s\n", times, b.receiverCPU, times), nil
 	}
-	wantInvalid(t, b, peer.TCDrop(), "the hypervisor took 1.5 % of the time (steal)")
+	wantInvalid(t, b, peer.TCDrop(), "the hypervisor took 15.0 % of the time (steal)")
 }
 
 func TestAQdiscAtTheSenderIsNoticed(t *testing.T) {

@@ -36,10 +36,10 @@ func (w *Window) judge() {
 	if w.trackerDrops > 0 {
 		say("the conntrack table is full: %d flows were thrown out or refused", w.trackerDrops)
 	}
-	if w.Steal > maxSteal {
+	if w.Steal > maxSteal+w.ticks/2 { // two cores or more share a tick
 		say("the hypervisor took %.1f %% of the time (steal)", w.Steal*100)
 	}
-	if other := w.other(); other > maxOther+w.ticks {
+	if other := w.other(); other > farTooMuchOther {
 		say("something else than receiving took %.1f %% of the receiving core", other*100)
 	}
 	w.saturation()
@@ -81,6 +81,8 @@ func (w *Window) saturation() {
 		w.Limit = "the ring never refused a packet: the generator was the limit"
 	case w.CoreBusy+w.ticks < minBusy: // the kernel counts whole ticks
 		w.Limit = "the receiving core had time left: the generator was the limit"
+	case w.other() > maxOther+w.ticks:
+		w.Limit = "something else took a part of the receiving core: the rung had less than all of it"
 	case w.ThreadRunnable < minBusy:
 		w.Limit = "the receiver had time left, which something else used: the generator was the limit"
 	default:

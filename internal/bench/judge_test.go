@@ -33,7 +33,7 @@ func TestEachBrokenRuleCostsTheFigure(t *testing.T) {
 		{"the rung lets packets pass", func(w *Window) { w.Dropped -= 2000; w.PassedOn = 2000 }, "the rung let 0.15 % of the flood pass"},
 		{"martians", func(w *Window) { w.Martians = 1400 }, "address checks dropped 0.11 %"},
 		{"stolen time", func(w *Window) { w.Steal = 0.02 }, "the hypervisor took 2.0 %"},
-		{"another program on the core", func(w *Window) { w.ThreadBusy, w.ThreadWaited = 0.9, 0.1 }, "something else than receiving took 10.0 %"},
+		{"another program on the core", func(w *Window) { w.ThreadBusy, w.ThreadWaited = 0.7, 0.3 }, "something else than receiving took 30.0 %"},
 		{"no traffic", func(w *Window) { w.Offered, w.Refused, w.Received, w.Dropped = 0, 0, 0, 0 }, "offered 0 packets only"},
 		{"no packet in the window", func(w *Window) { w.Packets = 0 }, "took no packet"},
 		{"a condition broken", func(w *Window) { w.conditions = []string{"GRO of the receiver is off"} }, "GRO of the receiver is off"},
@@ -53,20 +53,24 @@ func TestEachBrokenRuleCostsTheFigure(t *testing.T) {
 func TestSaturationNeedsABusyCoreAndARefusingRing(t *testing.T) {
 	for _, c := range []struct {
 		name          string
-		busy          float64
+		busy, waited  float64
+		runnable      float64
 		refused       uint64
 		wantSaturated bool
 	}{
-		{"both", 1, 1_700_000, true},
-		{"the core had time", 0.97, 1_700_000, false},
-		{"the ring took all", 1, 0, false},
+		{"both", 1, 0, 1, 1_700_000, true},
+		{"the core had time", 0.97, 0, 1, 1_700_000, false},
+		{"the ring took all", 1, 0, 1, 0, false},
+		{"something else used the time that was left", 1, 0.01, 0.95, 1_700_000, false},
+		{"something else took a part of the core", 1, 0.1, 1, 1_700_000, false},
 	} {
 		w := sound()
-		w.CoreBusy, w.ThreadBusy, w.Refused = c.busy, c.busy-0.005, c.refused
+		w.CoreBusy, w.ThreadBusy, w.Refused = c.busy, c.busy-0.005-c.waited, c.refused
+		w.ThreadWaited, w.ThreadRunnable = c.waited, c.runnable
 		w.Offered = w.Refused + w.Received
 		w.judge()
-		if w.Saturated != c.wantSaturated || len(w.Invalid) > 0 {
-			t.Errorf("%s: saturated %v, invalid %q", c.name, w.Saturated, w.Invalid)
+		if w.Saturated != c.wantSaturated || (w.Limit == "") != c.wantSaturated || len(w.Invalid) > 0 {
+			t.Errorf("%s: saturated %v, limit %q, invalid %q", c.name, w.Saturated, w.Limit, w.Invalid)
 		}
 	}
 }

@@ -59,7 +59,10 @@ const (
 	maxUneven    = 0.02 // of a share that is to pass: the ring refuses packets in batches
 	minBusy      = 0.99
 	maxSteal     = 0.01
-	maxOther     = 0.03 // of the receiving core, by something else than receiving
+	// Of the receiving core, by something else than receiving: what is left of a figure then is a lower bound,
+	// and finally none.
+	maxOther        = 0.03
+	farTooMuchOther = 0.25
 	// unaccounted is what interrupts and the scheduler itself take of a core whose threads want all of it.
 	unaccounted = 0.02
 	minPackets  = 1000 // fewer in a run are noise of the lab, not a measurement
