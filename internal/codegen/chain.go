@@ -20,9 +20,10 @@ const maxInline = 12000
 // makes it slow.
 const maxQuestions = 500
 
-// maxStraight is up to how many questions rules in a row are instructions of their own. Beyond it they become
-// records (machine.go), which cost the verifier nothing and the packet, from about here on, less.
-const maxStraight = 400
+// maxStraight is up to how many compares rules in a row are instructions of their own. Beyond it they become
+// records (machine.go): a packet passes some hundred rules of instructions in the time that it takes to find the few
+// records that it meets (0.2 ns a rule, docs/decisions/0015-records.md), and records cost the verifier nothing.
+const maxStraight = 1000
 
 // maxRuns is how many tables of rules (see many) a class may have with other rules between them; where there
 // would be more, all of its rules become records.
@@ -106,12 +107,22 @@ func runs(ch *chain, rules []ir.Rule) (n int) {
 	return n
 }
 
-// weight estimates the compares that rules take as instructions.
+// weight estimates what rules take as instructions, in compares: a look-up of prefixes or endpoints in a table takes as many instructions
+// as some dozen of them.
 func weight(rules []ir.Rule) (n int) {
+	const prefixTable = 24
 	for i := range rules {
 		n++
-		for _, q := range rules[i].Conds {
-			n += max(1, min(8, len(q.Ranges)+len(q.Prefixes)+2*len(q.Pairs)))
+		for j := range rules[i].Conds {
+			q := &rules[i].Conds[j]
+			switch {
+			case len(q.Pairs) > 0:
+				n += min(2*len(q.Pairs), tableQuestions)
+			case len(q.Prefixes) > maxPrefixes:
+				n += prefixTable
+			default:
+				n += max(1, min(maxTree, len(q.Ranges)+len(q.Prefixes)))
+			}
 		}
 	}
 	return n

@@ -154,7 +154,7 @@ func (c *compiler) walk(part *chain) {
 func (c *compiler) tellWalk(part *chain, worst, depth, before int) {
 	asked := weight(part.rules)
 	c.table(fmt.Sprintf("%d rules, %s", len(part.rules), part), "records in trees", recordBytes*(len(c.machine.records)-before)+8*len(part.rules),
-		fmt.Sprintf("more than %d questions that no table of rules takes; a packet passes up to %d cuts and meets %d rules at most, about %d ns",
+		fmt.Sprintf("more than %d compares that no table of rules takes; a packet passes up to %d cuts and meets %d rules at most, about %d ns",
 			maxStraight, depth, worst, 4*(depth+worst*max(1, asked/len(part.rules)))))
 }
 
