@@ -48,6 +48,13 @@ func (c compiled) Packets() []uint64 {
 	return sums
 }
 
+// Put and Take change the dynamic sets of the program.
+func (c compiled) Put(set string, e policy.Element) error {
+	return c.SetAdd(set, datapath.SetEntry{Prefix: e.Prefix, Service: e.Service, Lease: datapath.Forever})
+}
+
+func (c compiled) Take(set string, e policy.Element) { c.SetDel(set, e) }
+
 // target takes turns with the kinds of program.
 func target(seed uint64, records bool) codegen.Target {
 	t := codegen.Target{CPUs: int(seed%3) + 1, Trace: true, Records: records}

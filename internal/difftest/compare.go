@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync"
@@ -119,12 +120,17 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 	for i := range r.sums {
 		r.sums[i] = make([]uint64, len(c.Policy.Slots()))
 	}
-	block := make([][]byte, 0, blockFrames)
+	r.prepareChanges()
+	size := blockFrames
+	if len(r.entries) > 0 {
+		size = changeFrames
+	}
+	block := make([][]byte, 0, size)
 	for f := range Packets(filled(c), c.Seed, c.Frames) {
-		if block = append(block, f); len(block) < blockFrames {
+		if block = append(block, f); len(block) < size {
 			continue
 		}
-		if err := r.judge(ctx, block); err != nil {
+		if err := errors.Join(r.judge(ctx, block), r.change()); err != nil {
 			return r.stats, err
 		}
 		block = block[:0]
@@ -145,6 +151,9 @@ type comparison struct {
 	engines []Engine
 	stats   Stats
 	sums    [][]uint64 // packets by slot, for each engine
+
+	rand    *rand.Rand
+	entries []setEntry // of dynamic sets, if all engines can change them
 }
 
 // judge compares the verdicts on some frames.

@@ -31,6 +31,7 @@ const (
 	streamSetFile
 	streamPackets
 	streamEntries
+	streamChanges
 )
 
 // Generate makes a valid policy, as text. Every statement and every match of the language occurs

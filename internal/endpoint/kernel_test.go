@@ -129,7 +129,14 @@ func TestProgramAgreesWithTheModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The kernel's clock is far behind the test's: it knows no ended lease that Expire has not removed.
-		sequence(t, 100+seed, 1500, max, table, c, jiffiesLater(p.ask(t), table))
+		replace := func() *Table {
+			fresh, err := Open(p.fresh(t, max), c.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fresh
+		}
+		sequence(t, 100+seed, 1500, max, table, c, replace, jiffiesLater(p.ask(t), table))
 	}
 }
 

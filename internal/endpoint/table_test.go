@@ -195,8 +195,9 @@ func random(r *rand.Rand) Entry {
 // asker is a table, or the program that reads its memory.
 type asker func(a netip.Addr, proto uint8, port uint16) bool
 
-// sequence changes the table and the model alike and compares them after each step.
-func sequence(t *testing.T, seed uint64, steps, max int, table *Table, c *clock, ask ...asker) {
+// sequence changes the table and the model alike and compares them after each step. With replace, which gives the empty memory that takes the
+// place of what there is, it does that too.
+func sequence(t *testing.T, seed uint64, steps, max int, table *Table, c *clock, replace func() *Table, ask ...asker) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	m := &model{map[Entry]uint64{}, max}
@@ -204,6 +205,9 @@ func sequence(t *testing.T, seed uint64, steps, max int, table *Table, c *clock,
 		c.jiffies += uint64(r.IntN(3))
 		m.expire(c.jiffies)
 		e := random(r)
+		if replace != nil && r.IntN(50) == 0 {
+			*table, m.entries = *replace(), map[Entry]uint64{}
+		}
 		switch r.IntN(8) {
 		case 0, 1:
 			_, there := m.entries[e]
@@ -266,7 +270,7 @@ func TestRandomSequencesAgreeWithTheModel(t *testing.T) {
 	for seed := range uint64(6) {
 		c := &clock{1000}
 		max := []int{1, 10, 60, 300}[seed%4]
-		sequence(t, seed, 20_000, max, newTable(t, max, c), c)
+		sequence(t, seed, 20_000, max, newTable(t, max, c), c, nil)
 	}
 }
 

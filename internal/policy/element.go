@@ -45,6 +45,8 @@ func (e Element) String() string {
 		return e.Service.String()
 	case e.Service == Service{}:
 		return prefixText(e.Prefix)
+	case e.Service.Lo == 0 && e.Service.Hi == anyPort:
+		return prefixText(e.Prefix) + " " + e.Service.protocol()
 	}
 	return prefixText(e.Prefix) + " " + e.Service.String()
 }
@@ -56,21 +58,25 @@ func prefixText(p netip.Prefix) string {
 	return p.String()
 }
 
-// String is the service as the language has it: "tcp/80", "udp/1000-2000", "gre". All ports are the protocol alone.
+// String is the service as the language has it: "tcp/80", "udp/1000-2000", "gre".
 func (s Service) String() string {
-	name := fmt.Sprint(s.Proto)
+	switch {
+	case !HasPorts(s.Proto):
+		return s.protocol()
+	case s.Lo == s.Hi:
+		return fmt.Sprintf("%s/%d", s.protocol(), s.Lo)
+	}
+	return fmt.Sprintf("%s/%d-%d", s.protocol(), s.Lo, s.Hi)
+}
+
+// protocol is the name of the protocol, or its number.
+func (s Service) protocol() string {
 	for n, v := range protocols {
 		if v == s.Proto {
-			name = n
+			return n
 		}
 	}
-	switch {
-	case s.Lo == 0 && s.Hi == anyPort:
-		return name
-	case s.Lo == s.Hi:
-		return fmt.Sprintf("%s/%d", name, s.Lo)
-	}
-	return fmt.Sprintf("%s/%d-%d", name, s.Lo, s.Hi)
+	return fmt.Sprint(s.Proto)
 }
 
 // Holds says whether a packet of that protocol and port, 0 where there is none, is of the service.
