@@ -16,7 +16,7 @@ export GOFLAGS := -buildvcs=false $(filter-out -buildvcs=%,$(GOFLAGS))
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help build demo generate test lint bench bench-scale soak
+.PHONY: help build demo generate test lint bench bench-scale soak gen-proof
 
 help:
 	@echo 'make build       bin/levee, a static binary (needs only Go)'

@@ -36,7 +36,7 @@ func (b *bench) pinned(f func() error) error {
 		return fmt.Errorf("raising the priority of the measuring thread: %w", err)
 	}
 	defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, 0, 20-prio) }()
-	lower, err := raiseGroup()
+	lower, err := RaiseSession()
 	if err != nil {
 		return err
 	}
@@ -49,8 +49,8 @@ func (b *bench) pinned(f func() error) error {
 // much of the generator's core as the generator.
 const autogroup = "/proc/self/autogroup"
 
-// raiseGroup gives the session of this process the priority of the receiving thread, until lower.
-func raiseGroup() (lower func(), err error) {
+// RaiseSession gives the session of this process the priority of the receiving thread, until lower.
+func RaiseSession() (lower func(), err error) {
 	text, err := os.ReadFile(autogroup)
 	if errors.Is(err, fs.ErrNotExist) {
 		return func() {}, nil // a kernel without

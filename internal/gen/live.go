@@ -227,14 +227,21 @@ func monotonic() uint64 {
 	return uint64(ts.Nano())
 }
 
-// sleep waits and says whether ctx is still going.
+// nap is how long a sleeper may take to see that its context has ended.
+const nap = 20 * time.Millisecond
+
+// sleep waits and says whether ctx is still going. The calling thread itself sleeps: by a timer of Go, the scheduler would have to
+// find the thread again, which takes ms on a busy machine.
 func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
+	for end := monotonic() + uint64(max(d, 0)); ; {
+		if ctx.Err() != nil {
+			return false
+		}
+		now := monotonic()
+		if now >= end {
+			return true
+		}
+		until := unix.NsecToTimespec(int64(min(end, now+uint64(nap))))
+		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil) // a signal: look again
 	}
 }

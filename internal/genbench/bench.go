@@ -110,6 +110,11 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	defer os.RemoveAll(b.dir)
+	lower, err := first(l.Host(lab.Server).Devices[0].NAPI)
+	if err != nil {
+		return nil, err
+	}
+	defer lower()
 	r := &Report{
 		Started: time.Now().UTC().Truncate(time.Second), Command: o.Command, Quick: o.Quick, Rounds: o.Rounds,
 		WindowMS: o.Window.Milliseconds(), Seed: o.Seed, Machine: machine.Fingerprint(b.cpu), Caveats: caveats(o.Quick),
