@@ -197,3 +197,52 @@ func TestALostRoundIsMadeUpForOrCostsTheFigure(t *testing.T) {
 		t.Errorf("JSON without a figure: %s, %v", b, err)
 	}
 }
+
+func TestTheTableOfAFamilyIsSortedByWhatAPacketCosts(t *testing.T) {
+	// The generator limits both fast rungs to the same rate; their time tells them apart.
+	measured := func(name string, pps, busy float64) *Rung {
+		g := &Rung{Name: name}
+		for _, family := range []string{IPv4, IPv6} {
+			for round := range minRounds {
+				w := sound()
+				w.Family, w.Round, w.Packets, w.ThreadBusy = family, round, uint64(pps), busy
+				w.judge()
+				g.Windows = append(g.Windows, w)
+			}
+		}
+		return g
+	}
+	r := Report{
+		Rounds: minRounds, Families: []string{IPv4, IPv6},
+		Traffic: []Traffic{{Name: "udp", Family: IPv4, What: "UDP, IPv4"}, {Name: "udp", Family: IPv6, What: "UDP, IPv6"}},
+		Rungs:   []*Rung{measured("slow", 1e6, 0.99), measured("levee", 6e6, 0.8), measured("xdp drop", 6e6, 0.6), {Name: "absent", Missing: "not installed", absent: true}},
+	}
+	r.summarise()
+	var b strings.Builder
+	if err := r.Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for _, want := range []string{
+		"UDP, IPv4", "xdp drop ", "6.00-6.00", "100", "1.000", "levee ", "133", "0.750", "slow ", "990", "0.101", "absent ", "no figure",
+		"UDP, IPv6", "xdp drop ", "levee ", "slow ", "absent ", "absent: ", "not measured: not installed",
+	} {
+		i := strings.Index(b.String()[at:], want)
+		if i < 0 {
+			t.Fatalf("no %q in its place in:\n%s", want, b.String())
+		}
+		at += i + len(want)
+	}
+	if r.Rungs[0].Family != IPv4 || r.Rungs[0].MedianPPS == nil || r.Rungs[0].ByFamily[IPv6].MedianPPS == nil {
+		t.Errorf("the rung's own figures are of %q; by family %v", r.Rungs[0].Family, r.Rungs[0].ByFamily)
+	}
+	if lacking := r.Lacking(); len(lacking) > 0 {
+		t.Errorf("lacking %q, though what lacks is not installed", lacking)
+	}
+	text, err := json.Marshal(r.Rungs[1])
+	for _, key := range []string{`"name":"levee"`, `"family":"ipv4"`, `"median_pps":6000000`, `"interval":[6000000,6000000]`, `"by_family":{"ipv4":{"median_pps"`} {
+		if err != nil || !strings.Contains(string(text), key) {
+			t.Errorf("JSON without %s (%v): %s", key, err, text)
+		}
+	}
+}

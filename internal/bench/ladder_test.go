@@ -60,7 +60,7 @@ func newTestBench(t *testing.T) *bench {
 func TestSmallLadder(t *testing.T) {
 	needRoot(t)
 	r, err := Ladder(t.Context(), Options{
-		Rungs: []string{"xdp drop", "nft netdev ingress"}, Window: 50 * time.Millisecond, Warmup: 20 * time.Millisecond, Attempts: 1, Command: "levee bench ladder",
+		Rungs: []string{"xdp drop", "nft netdev ingress"}, Rounds: minRounds, Window: 50 * time.Millisecond, Warmup: 20 * time.Millisecond, Attempts: 1, Command: "levee bench ladder",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestAnInterruptedLadderShowsWhatItHasAndLeavesNothing(t *testing.T) {
 		}
 	}
 	var text strings.Builder
-	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "incomplete: the run was interrupted") {
+	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "INCOMPLETE: the run was interrupted") {
 		t.Errorf("text %v:\n%s", err, text.String())
 	}
 	if _, err := json.Marshal(r); err != nil {

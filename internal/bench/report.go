@@ -138,7 +138,7 @@ func newReport(o *Options, b *bench) *Report {
 // summarise draws the figures of all rungs from their windows.
 func (r *Report) summarise() {
 	if r.Incomplete {
-		r.Caveats = append(r.Caveats, "incomplete: the run was interrupted; this is what was measured until then")
+		r.Caveats = append(r.Caveats, "incomplete: the run was interrupted; medians of fewer than six rounds have no interval")
 	}
 	families := r.Families
 	if len(families) == 0 {

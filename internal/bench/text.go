@@ -12,6 +12,9 @@ import (
 
 // Text prints the report for a person: a table for each family, fastest first.
 func (r *Report) Text(w io.Writer) error {
+	if r.Incomplete {
+		fmt.Fprintln(w, "INCOMPLETE: the run was interrupted; this is what was measured until then")
+	}
 	fmt.Fprintf(w, "%s, %s MHz, %d cores; Linux %s\n", r.Machine.CPU, r.Machine.MHz, r.Machine.Cores, r.Machine.Kernel)
 	fmt.Fprintf(w, "%d rounds of %d ms a flood after %d ms of warm-up; one core receives; as many packets of each flood\n", r.Rounds, r.WindowMS, r.WarmupMS)
 	families := r.Families
