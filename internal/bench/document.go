@@ -33,10 +33,7 @@ func (r *Report) Document() *report.Document {
 	}
 	g := newDrawing(d, len(r.Traffic) > max(len(r.Families), 1))
 	for _, rung := range r.fastestFirst() {
-		families := r.Families
-		if len(families) == 0 {
-			families = []string{""}
-		}
+		families := r.families()
 		for _, family := range families {
 			g.draw(rung, family)
 			g.certify(rung, family)

@@ -191,17 +191,19 @@ func (f *Figures) over(of func(mixed) *float64) (*float64, *[2]float64) {
 	return &s.MedianPPS, &s.Interval
 }
 
-// compare is f over base, nil where one of them has no figure, or too few rounds in common.
+// compare is f over base, round by round, nil where one of them has no figure or too few rounds.
 func compare(f, base *Figures) *Ratio {
 	if f == nil || base == nil || f.MedianPPS == nil || base.MedianPPS == nil {
 		return nil
 	}
 	var ratios, busy []float64
 	for round, m := range f.rounds {
-		if other, ok := base.rounds[round]; ok {
-			ratios = append(ratios, m.pps/other.pps)
-			busy = append(busy, other.ns/m.ns)
+		other, ok := base.rounds[round]
+		if !ok { // a round that was lost, or made up for
+			other = mixed{pps: *base.MedianPPS, ns: *base.NsPerPacket}
 		}
+		ratios = append(ratios, m.pps/other.pps)
+		busy = append(busy, other.ns/m.ns)
 	}
 	if len(ratios) < minRounds {
 		return nil

@@ -208,20 +208,58 @@ func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) 
 			if r.Rungs[i].Missing != "" {
 				continue
 			}
-			err := b.round(ctx, defences[i], round, r.Rungs[i], func() bool { return b.late(time.Since(begun), done, total) })
-			if ctx.Err() != nil {
-				return fmt.Errorf("bench: interrupted: %w", ctx.Err())
-			}
-			if err != nil {
-				r.Rungs[i].Missing, r.Rungs[i].absent = oneLine(err), errors.Is(err, peer.ErrMissing)
+			late := func() bool { return b.late(time.Since(begun), done, total) }
+			if err := b.oneRung(ctx, defences[i], round, r.Rungs[i], late); err != nil {
+				return err
 			}
 		}
 		if round == 0 && !slices.ContainsFunc(r.Rungs, (*Rung).hasGood) {
-			break // the report says why
+			b.Progress("done", total, total)
+			return nil // the report says why
+		}
+	}
+	return b.makeUp(ctx, defences, r, begun)
+}
+
+// oneRung measures one rung in one round; its errors are the rung's, except that ctx ended.
+func (b *bench) oneRung(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool) error {
+	err := b.round(ctx, d, round, g, late)
+	if ctx.Err() != nil {
+		return fmt.Errorf("bench: interrupted: %w", ctx.Err())
+	}
+	if err != nil {
+		g.Missing, g.absent = oneLine(err), errors.Is(err, peer.ErrMissing)
+	}
+	return nil
+}
+
+// makeUp gives rungs that lost rounds further ones, in what the budget has left.
+func (b *bench) makeUp(ctx context.Context, defences []peer.Defence, r *Report, begun time.Time) error {
+	total := r.Rounds * len(defences)
+	pace := time.Since(begun) / time.Duration(max(total, 1))
+	for extra := range r.Rounds {
+		lacking := 0
+		for i, g := range r.Rungs {
+			if g.Missing != "" || !r.lostRounds(g) || time.Since(begun)+2*pace > b.Budget {
+				continue
+			}
+			lacking++
+			b.Progress("a round more: "+g.Name, total, total)
+			if err := b.oneRung(ctx, defences[i], r.Rounds+extra, g, func() bool { return true }); err != nil {
+				return err
+			}
+		}
+		if lacking == 0 {
+			break
 		}
 	}
 	b.Progress("done", total, total)
 	return nil
+}
+
+// lostRounds tells whether a rung has fewer rounds than a figure of each family needs.
+func (r *Report) lostRounds(g *Rung) bool {
+	return slices.ContainsFunc(r.families(), func(f string) bool { return r.figures(g, f).GoodRuns < r.needed() })
 }
 
 // outOfTime tells whether one round more would exceed the budget, once there are enough for an interval.
@@ -238,9 +276,9 @@ func (b *bench) late(elapsed time.Duration, done, total int) bool {
 	return elapsed+pace*time.Duration(total-done) > b.Budget
 }
 
-// round measures one rung once; floods whose window has no figure, or was not saturated because the
-// generator paused, are tried again, and so is what failed, unless a program is missing. What was
-// measured before is kept.
+// round measures one rung once; floods whose window has no figure are tried again, once also those that are
+// not saturated because the generator paused, and so is what failed, unless a program is missing. What
+// was measured before is kept.
 func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool) error {
 	done := map[string]bool{}
 	for attempt := range b.Attempts {
@@ -249,7 +287,7 @@ func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, l
 		for _, w := range windows {
 			w.Round, w.Attempt = round, attempt
 			g.Windows = append(g.Windows, w)
-			again[w.Family] = again[w.Family] || len(w.Invalid) > 0 || w.paused()
+			again[w.Family] = again[w.Family] || len(w.Invalid) > 0 || w.paused() && attempt == 0
 		}
 		if err != nil {
 			if attempt == b.Attempts-1 || errors.Is(err, peer.ErrMissing) || sleep(ctx, retryPause) != nil {

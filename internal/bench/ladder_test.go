@@ -193,3 +193,26 @@ func TestOptionsThatCannotBeMeasuredAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestARungThatLostARoundGetsAnother(t *testing.T) {
+	b := newTestBench(t)
+	b.Rounds, b.Budget, b.Attempts = minRounds, 20*time.Second, 1
+	b.mix = b.mix[:1]
+	r := newReport(b.Options, b)
+	r.Families = []string{IPv4}
+	r.Traffic = r.Traffic[:1]
+	g := &Rung{Name: "tc ingress"}
+	r.Rungs = []*Rung{g}
+	for round := range minRounds - 1 {
+		w := sound()
+		w.Family, w.Traffic, w.Round = IPv4, "udp", round
+		w.judge()
+		g.Windows = append(g.Windows, w)
+	}
+	if err := b.makeUp(t.Context(), []peer.Defence{peer.TCDrop()}, r, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if last := g.Windows[len(g.Windows)-1]; len(g.Windows) < minRounds || last.Round < minRounds || last.Received == 0 {
+		t.Errorf("%d windows, the last of round %d with %d packets", len(g.Windows), last.Round, last.Received)
+	}
+}

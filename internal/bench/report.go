@@ -140,10 +140,7 @@ func (r *Report) summarise() {
 	if r.Incomplete {
 		r.Caveats = append(r.Caveats, "incomplete: the run was interrupted; medians of fewer than six rounds have no interval")
 	}
-	families := r.Families
-	if len(families) == 0 {
-		families = []string{""}
-	}
+	families := r.families()
 	for _, g := range r.Rungs {
 		g.ByFamily = nil
 		for i, family := range families {
@@ -169,6 +166,14 @@ func (r *Report) summarise() {
 			}
 		}
 	}
+}
+
+// families are those measured; one without a name where that was not the question.
+func (r *Report) families() []string {
+	if len(r.Families) == 0 {
+		return []string{""}
+	}
+	return r.Families
 }
 
 // of is the figures of a family, nil where there are none.

@@ -17,10 +17,7 @@ func (r *Report) Text(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "%s, %s MHz, %d cores; Linux %s\n", r.Machine.CPU, r.Machine.MHz, r.Machine.Cores, r.Machine.Kernel)
 	fmt.Fprintf(w, "%d rounds of %d ms a flood after %d ms of warm-up; one core receives; as many packets of each flood\n", r.Rounds, r.WindowMS, r.WarmupMS)
-	families := r.Families
-	if len(families) == 0 {
-		families = []string{""}
-	}
+	families := r.families()
 	for _, family := range families {
 		if err := r.table(w, family); err != nil {
 			return err
