@@ -12,7 +12,7 @@ import (
 )
 
 const benchProfileLong = `Find out what the receiving core spends its time on while a flood meets a place to drop it: driver, eBPF program, helpers,
-netfilter, kernel, user space, idle, unknown; and the functions that take most. --flame writes a flame graph, one SVG that
+netfilter, kernel, user space, idle, other tasks, unknown; and the functions that take most. --flame writes a flame graph, one SVG that
 opens offline: shares on hover, a click zooms. Samples are taken with perf_event_open, by CPU cycles where the machine counts
 them and by a timer else; nothing needs to be installed.
 

@@ -5,15 +5,21 @@ import (
 	"time"
 )
 
-// during lets a window pass. Options.During, if given, is called for each: with the core that receives, while
-// the flood arrives, warmed up; it must call wait, which returns when the window is over, and return what
-// that returns. What it does besides runs on the generator's core.
+// Receiver is what takes packets from the ring: a thread of the kernel, and the core that it has.
+type Receiver struct {
+	CPU    int
+	Thread int // process id
+}
+
+// during lets a window pass. Options.During, if given, is called for each, while the flood arrives, warmed up;
+// it must call wait, which returns when the window is over, and return what that returns. What it does
+// besides runs on the generator's core.
 func (b *bench) during(ctx context.Context, window time.Duration) error {
 	wait := func() error { return sleep(ctx, window) }
 	if b.During == nil {
 		return wait()
 	}
-	return b.During(b.receiverCPU, wait)
+	return b.During(Receiver{b.receiverCPU, b.napi}, wait)
 }
 
 // RungNames are the names of all rungs of the ladder.

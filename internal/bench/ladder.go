@@ -37,7 +37,7 @@ type Options struct {
 	// Progress, if given, is told what is measured now and how much is done.
 	Progress func(doing string, done, total int)
 	// During, if given, watches each window (during.go).
-	During func(cpu int, wait func() error) error
+	During func(r Receiver, wait func() error) error
 }
 
 // Limits of Options.

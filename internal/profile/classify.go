@@ -15,38 +15,48 @@ const (
 	Helper    Class = "helpers"      // called by a program, at any depth
 	Netfilter Class = "netfilter"    // a function of netfilter, nftables, iptables or ipset, or called by one
 	Kernel    Class = "kernel"       // any other function of the kernel, interrupts included
-	User      Class = "user"         // outside the kernel
+	User      Class = "user"         // the application of a rung that has one, outside the kernel
 	Idle      Class = "idle"         // the idle task, not interrupted
+	Others    Class = "other tasks"  // processes that have nothing to do with the rung
 	Unknown   Class = "unknown"      // the innermost function has no name
 )
 
 // Classes lists all of them.
-var Classes = []Class{Driver, Program, Helper, Netfilter, Kernel, User, Idle, Unknown}
+var Classes = []Class{Driver, Program, Helper, Netfilter, Kernel, User, Idle, Others, Unknown}
 
 // Rules are how a sample is classed, in the order of asking; the table of the documentation.
 //
-//  1. Taken in user mode: user.
-//  2. From the innermost function outwards, up to the entry of an interrupt: a program that is innermost is
+//  1. The task is neither the thread that receives nor levee itself (the application of some rungs), nor the
+//     idle one, nor the kernel's for soft interrupts, and no interrupt is on the stack: other tasks.
+//  2. Taken in user mode: user.
+//  3. From the innermost function outwards, up to the entry of an interrupt: a program that is innermost is
 //     "eBPF program", a program further out makes it "helpers", a function that begins with one of
 //     netfilterPrefixes "netfilter".
-//  3. The innermost function has no symbol: unknown.
-//  4. The innermost function is of the driver's module or begins with its name: driver.
-//  5. The task is the idle one and no interrupt or soft interrupt is on the stack: idle.
-//  6. kernel.
+//  4. The innermost function has no symbol: unknown.
+//  5. The innermost function is of the driver's module or begins with its name: driver.
+//  6. The task is the idle one and no interrupt or soft interrupt is on the stack: idle.
+//  7. kernel.
 var (
 	netfilterPrefixes = []string{"nf_", "__nf_", "nft_", "ipt_", "ip6t_", "xt_", "ip_set_", "hash_ip", "hash_net", "nfnetlink_", "ipv4_conntrack_", "ipv6_conntrack_"}
-	// interruptPrefixes begin the functions between what was interrupted and what the interrupt does.
-	interruptPrefixes = []string{"asm_sysvec_", "asm_common_interrupt", "asm_exc_", "sysvec_", "common_interrupt", "irq_exit", "__irq_exit", "do_softirq", "__do_softirq", "handle_softirqs", "el1h_64_irq", "el1_interrupt"}
+	// interruptPrefixes begin the functions between what was interrupted and what the interrupt does. Exceptions,
+	// as page faults, are a task's own.
+	interruptPrefixes = []string{"asm_sysvec_", "asm_common_interrupt", "sysvec_", "common_interrupt", "irq_exit", "__irq_exit", "do_softirq", "__do_softirq", "handle_softirqs", "el1h_64_irq", "el1_interrupt"}
+	// softInterruptThread is the root of the thread that runs soft interrupts when there are many.
+	softInterruptThread = "run_ksoftirqd"
 )
 
 // classifier knows the driver of the receiving device.
 type classifier struct {
 	*symbols
-	driver string // as ethtool names it, which is its module's name
+	driver string   // as ethtool names it, which is its module's name
+	own    []uint32 // processes that belong to the rung
 }
 
 // class is that of a sample whose functions are stack, innermost first.
 func (c *classifier) class(s *sample, stack []symbol) Class {
+	if c.other(s, stack) {
+		return Others
+	}
 	if s.user {
 		return User
 	}
@@ -73,6 +83,13 @@ func (c *classifier) class(s *sample, stack []symbol) Class {
 		return Idle
 	}
 	return Kernel
+}
+
+// other tells whether a task has nothing to do with the rung, and nothing else interrupted it.
+func (c *classifier) other(s *sample, stack []symbol) bool {
+	return s.pid != 0 && !slices.Contains(c.own, s.pid) && !slices.ContainsFunc(stack, func(f symbol) bool {
+		return f.name == softInterruptThread || hasPrefix(f.name, interruptPrefixes)
+	})
 }
 
 func hasPrefix(name string, prefixes []string) bool {

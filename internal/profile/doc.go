@@ -1,5 +1,5 @@
 // Package profile finds out what the receiving core spends its time on while a flood runs in the lab:
-// driver, kernel, netfilter, eBPF program, helpers, user space, idle; and draws a flame graph.
+// driver, kernel, netfilter, eBPF program, helpers, user space, idle, other tasks; and draws a flame graph.
 //
 // In goes a rung of package bench, whose rules for windows hold here too; out come shares by class as medians
 // over the windows with 95 % intervals, the functions that took most, and a self-contained SVG.

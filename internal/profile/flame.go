@@ -55,7 +55,7 @@ const (
 
 // colours of the classes; they are told apart without colour by the titles.
 var colours = map[Class]string{
-	Driver: "#8fb8de", Program: "#7cc47f", Helper: "#c9e19f", Netfilter: "#f2a65e", Kernel: "#e9d38d", User: "#c9a5d6", Idle: "#d7d7d7", Unknown: "#e28a8a",
+	Driver: "#8fb8de", Program: "#7cc47f", Helper: "#c9e19f", Netfilter: "#f2a65e", Kernel: "#e9d38d", User: "#c9a5d6", Idle: "#d7d7d7", Others: "#b8a99a", Unknown: "#e28a8a",
 }
 
 // SVG writes the graph as a document of its own, which asks no network for anything. Frames show their share on hover;

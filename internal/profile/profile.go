@@ -132,7 +132,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	probe.close()
-	w := &observer{Options: &o, classifier: classifier{names, labDriver}}
+	w := &observer{Options: &o, classifier: classifier{symbols: names, driver: labDriver}}
 	defer w.close()
 	r := &Report{
 		Started: time.Now().UTC().Truncate(time.Second), Command: o.Command, Rung: o.Rung, Event: probe.event, Frequency: o.Frequency,
@@ -161,10 +161,11 @@ func (w *observer) close() {
 }
 
 // during takes the samples of one window.
-func (w *observer) during(cpu int, wait func() error) error {
+func (w *observer) during(r bench.Receiver, wait func() error) error {
+	w.classifier.own = []uint32{uint32(r.Thread), uint32(os.Getpid())}
 	if w.sampler == nil {
 		var err error
-		if w.sampler, err = newSampler(cpu, w.Frequency); err != nil {
+		if w.sampler, err = newSampler(r.CPU, w.Frequency); err != nil {
 			return err
 		}
 	}
@@ -172,7 +173,7 @@ func (w *observer) during(cpu int, wait func() error) error {
 	if err := w.classifier.readPrograms(); err != nil {
 		return err
 	}
-	before, err := readTimes(cpu)
+	before, err := readTimes(r.CPU)
 	if err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func (w *observer) during(cpu int, wait func() error) error {
 	if err := errors.Join(waited, w.sampler.off()); err != nil {
 		return err
 	}
-	after, err := readTimes(cpu)
+	after, err := readTimes(r.CPU)
 	if err != nil {
 		return err
 	}
@@ -210,6 +211,8 @@ func (c *classifier) count(s *sample, to *window) {
 	switch class {
 	case User:
 		functions = append(functions, "[user space]")
+	case Others: // nobody's business here
+		functions = append(functions, "[other tasks]")
 	case Idle: // the ways into sleep differ and say nothing
 		functions = append(functions, "[idle]")
 	default:

@@ -95,6 +95,7 @@ ffffffff81000200 D data
 ffffffff81000300 T nft_do_chain
 ffffffff81000400 T asm_sysvec_apic_timer_interrupt
 ffffffff81000500 W memcpy
+ffffffff81000600 t run_ksoftirqd
 ffffffffc0000000 t veth_poll	[veth]
 ffffffffc0000100 t helper_of_veth	[veth]
 ffffffffc0200000 t bpf_prog_6deef7357e7b4530_x	[bpf]
@@ -109,7 +110,7 @@ func TestFunctionsAreFoundByAddress(t *testing.T) {
 	for ip, want := range map[uint64]string{
 		0: "[unknown]", 0xffffffff80ffffff: "[unknown]", 0xffffffff81000000: "_stext", 0xffffffff81000105: "_stext",
 		0xffffffff810002ff: "do_idle", 0xffffffff81000300: "nft_do_chain", 0xffffffffc0000050: "veth_poll", 0xffffffffc02000ff: "bpf_prog_x",
-		0xffffffffc0200100: "[unknown]", 0xffffffff81010501: "[unknown]", math.MaxUint64: "[unknown]",
+		0xffffffffc0200100: "[unknown]", 0xffffffff81010601: "[unknown]", math.MaxUint64: "[unknown]",
 	} {
 		if got := s.at(ip); got.name != want {
 			t.Errorf("%#x is in %s, want %s", ip, got.name, want)
@@ -132,9 +133,10 @@ func TestSamplesAreClassed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.programs = []program{{0xffffffffc0200000, 0xffffffffc0200100, "bpf_prog_x"}}
-	c := classifier{s, "veth"}
+	c := classifier{symbols: s, driver: "veth", own: []uint32{5, 6}}
 	const (
 		stext, idle, nft, irq, memcpy = 0xffffffff81000001, 0xffffffff81000120, 0xffffffff81000310, 0xffffffff81000410, 0xffffffff81000510
+		softirqd                      = 0xffffffff81000610
 		veth, inVeth, prog, nowhere   = 0xffffffffc0000010, 0xffffffffc0000110, 0xffffffffc0200010, 0xffffffffd0000000
 	)
 	for _, v := range []struct {
@@ -158,6 +160,12 @@ func TestSamplesAreClassed(t *testing.T) {
 		{"a program in an interrupt of idle", sample{stack: []uint64{prog, veth, irq, idle}}, Program},
 		{"nowhere", sample{pid: 5, stack: []uint64{nowhere, stext}}, Unknown},
 		{"no stack", sample{pid: 5}, Unknown},
+		{"another task in user space", sample{pid: 7, user: true}, Others},
+		{"another task's netfilter", sample{pid: 7, stack: []uint64{nft, stext}}, Others},
+		{"another task's program", sample{pid: 7, stack: []uint64{prog, stext}}, Others},
+		{"an interrupt of another task", sample{pid: 7, stack: []uint64{memcpy, irq, nft}}, Kernel},
+		{"the driver in an interrupt of another task", sample{pid: 7, stack: []uint64{veth, irq, stext}}, Driver},
+		{"the thread of soft interrupts", sample{pid: 8, stack: []uint64{prog, veth, softirqd}}, Program},
 	} {
 		if got := c.class(&v.s, c.resolve(&v.s)); got != v.want {
 			t.Errorf("%s is %s, want %s", v.name, got, v.want)
@@ -359,7 +367,7 @@ func TestSamplesOfACoreAreTaken(t *testing.T) {
 	if s.event == clockEvent && (len(got) < 30 || len(got) > 1000) { // 300 without disturbance
 		t.Errorf("%d samples in 300 ms at 997 a second", len(got))
 	}
-	unknown, c := 0, classifier{names, labDriver}
+	unknown, c := 0, classifier{symbols: names, driver: labDriver}
 	for i := range got {
 		if c.class(&got[i], c.resolve(&got[i])) == Unknown {
 			unknown++

@@ -157,7 +157,7 @@ func (x *window) split(counts map[Class]int) map[Class]float64 {
 func (r *Report) caveats() []string {
 	out := []string{
 		fmt.Sprintf("%d samples of the receiving core by %s, %d a second asked for; the flood is that of bench ladder, the windows keep its rules", r.Samples, r.Event, r.Frequency),
-		"driver: the innermost function is of the driver (" + labDriver + "); eBPF program: it is a program; helpers: called by a program; netfilter: a function of netfilter or called by one; kernel: any other, interrupts included; unknown: code without a symbol",
+		"driver: the innermost function is of the driver (" + labDriver + "); eBPF program: it is a program; helpers: called by a program; netfilter: a function of netfilter or called by one; kernel: any other, interrupts included; other tasks: processes that have nothing to do with the rung; unknown: code without a symbol",
 		"sampling itself takes time: packets a second are a little lower than those of bench ladder; veth has no DMA: on a network card the driver's share is another",
 	}
 	if r.Event == clockEvent {
