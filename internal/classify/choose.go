@@ -63,13 +63,27 @@ type chooser struct {
 }
 
 // expected guesses the cost of n rules below a node.
-func expected(n float64) float64 {
+func expected(n int) float64 {
+	if n < len(guesses) {
+		return guesses[n]
+	}
+	return guess(n)
+}
+
+func guess(n int) float64 {
 	const small = 4
 	if n <= small {
-		return leafCost + entryCost*n/2
+		return leafCost + entryCost*float64(n)/2
 	}
-	return leafCost + entryCost*small/2 + levelCost*math.Log2(n/small)/4
+	return leafCost + entryCost*small/2 + levelCost*math.Log2(float64(n)/small)/4
 }
+
+var guesses = func() (g [1 << 10]float64) {
+	for n := range g {
+		g[n] = guess(n)
+	}
+	return g
+}()
 
 // counter counts in how many segments of a window, neighbouring children with the same rules, rules are.
 type counter struct {
@@ -120,7 +134,8 @@ func (c *chooser) choose(g *region, rules []*rule, at place) (best plan, ok bool
 			continue
 		}
 		w := window{field: f, base: base, skipped: bits.Len64(g.cut[f].hi-g.cut[f].lo) > size}
-		for w.bits = 1; w.bits <= min(maxBits, size) && 1<<w.bits <= 4*n+16; w.bits++ {
+		// Of many rules few children would each have many.
+		for w.bits = min(size, max(1, bits.Len(uint(n))-8)); w.bits <= min(maxBits, size) && 1<<w.bits <= 4*n+16; w.bits++ {
 			w.shift = size - w.bits
 			c.count(w, rules)
 			if c.segments < 2 {
@@ -190,13 +205,13 @@ func (c *chooser) cost(w window, n int, most int32) (cost float64, aside int) {
 	for x := range n {
 		if c.copies(x) <= most {
 			middle := (c.spanOf[x][0] + c.spanOf[x][1]) / 2
-			cost += expected(float64(c.total[c.segment[middle]]))
+			cost += expected(int(c.total[c.segment[middle]]))
 		}
 	}
 	in := n - aside
 	cost = levelCost + (cost+copyCost*float64(copies)+childCost*float64(kids))/float64(max(in, 1))
 	if aside > 0 {
-		cost += levelCost + expected(float64(aside))
+		cost += levelCost + expected(aside)
 	}
 	return cost, aside
 }

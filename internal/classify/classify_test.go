@@ -2,6 +2,7 @@ package classify
 
 import (
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -12,6 +13,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
+
+	"levee/internal/workload"
 )
 
 const seed = 7
@@ -247,6 +250,75 @@ func TestHostileBoxesAreHeld(t *testing.T) {
 			}
 		})
 	}
+}
+
+// generatedBoxes are the rules of a shape that TCP packets meet.
+func generatedBoxes(t testing.TB, shape string, n int) (boxes []Box) {
+	rules, err := workload.Rules(shape, n, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules {
+		if r.Proto == 0 || r.Proto == 6 {
+			boxes = append(boxes, Box{
+				Src: r.Src, Dst: r.Dst, Ports: [2]Span{{r.SrcPort.Lo, r.SrcPort.Hi}, {r.DstPort.Lo, r.DstPort.Hi}},
+				Result: uint32(len(boxes) + 1),
+			})
+		}
+	}
+	return boxes
+}
+
+var large = flag.Int("large", 10_000, "rules of each generated set")
+
+func TestGeneratedSetsAreAnsweredInFewSteps(t *testing.T) {
+	for _, shape := range workload.Shapes {
+		t.Run(shape, func(t *testing.T) {
+			t.Logf("seed %d", seed)
+			boxes := generatedBoxes(t, shape, *large)
+			table := NewPool(32).Add(boxes)
+			t.Logf("%d boxes, %s, %d bytes", len(boxes), table.Kind(), table.Bytes())
+			if most := 1000 * len(boxes); table.Bytes() > most {
+				t.Errorf("%d bytes, want %d at most", table.Bytes(), most)
+			}
+			k := load(t, table)
+			rng := rand.New(rand.NewPCG(seed, 2))
+			entries := 0
+			const packets = 1500
+			for range packets {
+				p := packetIn(rng, &boxes[rng.IntN(len(boxes))])
+				want := naive(boxes, &p)
+				if got := table.Lookup(p); got != want {
+					t.Fatalf("%+v: table says %d, comparing all %d", p, got, want)
+				}
+				if got := k.lookup(t, &p); got != want {
+					t.Fatalf("%+v: program says %d, comparing all %d", p, got, want)
+				}
+				entries += table.compared(&p)
+			}
+			if mean := float64(entries) / packets; mean > 32 {
+				t.Errorf("%.1f entries compared for a packet, want 32 at most", mean)
+			}
+		})
+	}
+}
+
+// compared counts the entries that a look-up compares with the packet, but for what a better match spares.
+func (t *Table) compared(q *Packet) (n int) {
+	fields := [...]uint64{q.SrcHi, q.DstHi, uint64(q.Ports[0]), uint64(q.Ports[1]), q.SrcLo, q.DstLo}
+	for _, tr := range t.trees {
+		for d := tr.root; ; {
+			for d>>48 != 0 {
+				d = t.pool.words[uint64(uint32(d))+fields[d>>43&7]>>(d>>32&63)&(d>>48)]
+			}
+			n += int(d >> 32 & 0xff)
+			if d&more == 0 {
+				break
+			}
+			d = t.pool.words[uint32(d)-header]
+		}
+	}
+	return n
 }
 
 // A later tree must not be skipped for an earlier one's match that comes after its own, nor win by being later.
