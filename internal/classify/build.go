@@ -170,6 +170,19 @@ func (b *builder) behind(g region, aside []*rule, then after, at place) after {
 	return after{d, first, steps}
 }
 
+// child is the region of the children from k up to end. Where packets from outside the block come to it
+// too its cut stays aligned, so that a block within it is no larger than the region that rules of theirs fill.
+func (g region) child(w window, k, end int) region {
+	f := w.field
+	cut := interval{w.base + uint64(k)<<w.shift, w.base + uint64(end)<<w.shift - 1}
+	if exact := !w.skipped && g.hull[f] == g.cut[f]; exact {
+		g.cut[f], g.hull[f] = cut, cut
+	} else {
+		g.cut[f] = aligned(cut.lo, cut.hi)
+	}
+	return g
+}
+
 // divide makes a node. Neighbouring children with the same rules are one.
 func (b *builder) divide(g region, w window, rules []*rule, then after, at place) (d uint64, steps int) {
 	b.count(w, rules)
@@ -190,12 +203,7 @@ func (b *builder) divide(g region, w window, rules []*rule, then after, at place
 		for end < len(number) && number[end] == number[k] {
 			end++
 		}
-		sub := g
-		sub.cut[w.field] = interval{w.base + uint64(k)<<w.shift, w.base + uint64(end)<<w.shift - 1}
-		if !w.skipped && g.hull[w.field] == g.cut[w.field] {
-			sub.hull[w.field] = sub.cut[w.field]
-		}
-		d, n := b.build(sub, lists[number[k]], then, below)
+		d, n := b.build(g.child(w, k, end), lists[number[k]], then, below)
 		steps = max(steps, n+1)
 		for ; k < end; k++ {
 			b.pool.words[first+k] = d

@@ -20,7 +20,9 @@ func (w *window) span(r *rule) (i, j int) {
 	return int((a - w.base) >> w.shift), int((b - w.base) >> w.shift)
 }
 
-// block is the smallest aligned block that holds the rules which do not fill the region.
+// block is the smallest aligned block that holds the rules which do not fill the region; where it would
+// reach beyond the region, one that holds the region. So a child that a packet from outside the block comes to has all rules
+// that fill the region.
 func block(g *region, rules []*rule, f int) (base uint64, size int, ok bool) {
 	lo, hi := uint64(math.MaxUint64), uint64(0)
 	for _, r := range rules {
@@ -34,7 +36,17 @@ func block(g *region, rules []*rule, f int) (base uint64, size int, ok bool) {
 	if lo > hi || size == 0 {
 		return 0, 0, false
 	}
-	return lo >> size << size, size, true
+	if b := aligned(lo, hi); !g.cut[f].contains(b) {
+		lo, hi = g.cut[f].lo, g.cut[f].hi
+		size = bits.Len64(lo ^ hi)
+	}
+	return aligned(lo, hi).lo, size, true
+}
+
+// aligned is the smallest aligned block that holds an interval.
+func aligned(lo, hi uint64) interval {
+	mask := uint64(1)<<bits.Len64(lo^hi) - 1
+	return interval{lo &^ mask, hi | mask}
 }
 
 // plan is how to divide a region.
@@ -133,7 +145,8 @@ func (c *chooser) choose(g *region, rules []*rule, at place) (best plan, ok bool
 		if !ok2 {
 			continue
 		}
-		w := window{field: f, base: base, skipped: bits.Len64(g.cut[f].hi-g.cut[f].lo) > size}
+		last := base + (uint64(1)<<size - 1)
+		w := window{field: f, base: base, skipped: !interval{base, last}.contains(g.cut[f])}
 		// Of many rules few children would each have many.
 		for w.bits = min(size, max(1, bits.Len(uint(n))-8)); w.bits <= min(maxBits, size) && 1<<w.bits <= 4*n+16; w.bits++ {
 			w.shift = size - w.bits

@@ -382,6 +382,77 @@ func TestTablesOfAPoolDoNotMeet(t *testing.T) {
 	}
 }
 
+// A block either lies within its region, which rules that fill the region then fill too, or holds it, so that no
+// packet comes from outside. One that did neither would send packets to children that lack their rules.
+func TestBlocksLieWithinTheRegionOrHoldIt(t *testing.T) {
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 4))
+	between := func(lo, hi uint64) interval {
+		a, b := lo+rng.Uint64N(hi-lo+1), lo+rng.Uint64N(hi-lo+1)
+		return interval{min(a, b), max(a, b)}
+	}
+	for range 20000 {
+		g := everything(32)
+		g.cut[port0] = between(0, 40)
+		var rules []*rule
+		for range 1 + rng.IntN(4) {
+			r := newRule(32, &Box{Src: any4, Dst: any4, Ports: [2]Span{Any, Any}}, 0)
+			inside := between(g.cut[port0].lo, g.cut[port0].hi) // a rule of the region meets it
+			r.field[port0] = interval{inside.lo - rng.Uint64N(inside.lo+1), inside.hi + rng.Uint64N(9)}
+			rules = append(rules, r)
+		}
+		base, size, ok := block(&g, rules, port0)
+		if !ok {
+			continue
+		}
+		b := interval{base, base + uint64(1)<<size - 1}
+		if !b.contains(g.cut[port0]) && !g.cut[port0].contains(b) {
+			t.Fatalf("region %v, block %v", g.cut[port0], b)
+		}
+		for _, r := range rules {
+			if f := r.field[port0]; !f.contains(g.cut[port0]) && !b.contains(interval{max(f.lo, g.cut[port0].lo), min(f.hi, g.cut[port0].hi)}) {
+				t.Fatalf("region %v, block %v leaves out %v", g.cut[port0], b, f)
+			}
+		}
+	}
+}
+
+// Segments of a node need not be aligned to powers of two. With few values of each field every case comes
+// up.
+func TestSmallWorldsAgreeWithComparingAll(t *testing.T) {
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	span := func(values int) Span {
+		a, b := uint16(rng.IntN(values)), uint16(rng.IntN(values))
+		if rng.IntN(8) == 0 {
+			return Any
+		}
+		return Span{min(a, b), max(a, b)}
+	}
+	prefix := func() netip.Prefix {
+		p, _ := netip.AddrFrom4([4]byte{10, 0, 0, byte(rng.IntN(8))}).Prefix([]int{0, 28, 29, 30, 31, 32}[rng.IntN(6)])
+		return p
+	}
+	for world := range 120 {
+		values := []int{24, 70, 300}[world%3]
+		boxes := make([]Box, 5+rng.IntN(values))
+		for i := range boxes {
+			boxes[i] = Box{Src: any4, Dst: any4, Ports: [2]Span{span(values), span(values)}, Result: uint32(i + 1)}
+			if world%2 == 1 {
+				boxes[i].Src, boxes[i].Dst = prefix(), prefix()
+			}
+		}
+		table := NewPool(32).Add(boxes)
+		for range 1500 {
+			p := Packet{SrcHi: 10<<24 + uint64(rng.IntN(9)), DstHi: 10<<24 + uint64(rng.IntN(9))}
+			p.Ports = [2]uint16{uint16(rng.IntN(values + 9)), uint16(rng.IntN(values + 9))}
+			if got, want := table.Lookup(p), naive(boxes, &p); got != want {
+				t.Fatalf("world %d, %+v: got %d, want %d", world, p, got, want)
+			}
+		}
+	}
+}
+
 // FuzzTable makes boxes of any bytes, and compares the table with comparing all.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte("boxes that overlap, and boxes that do not, of any lengths"), uint64(1))

@@ -74,6 +74,9 @@ func (t *Table) Emit(mapName, following, label string, at int16) asm.Instruction
 		tr := &t.trees[i]
 		label := label + "_" + strconv.Itoa(i)
 		done := label + "_done"
+		if i == len(t.trees)-1 {
+			done = found
+		}
 		if i > 0 {
 			e.add(
 				asm.LoadMem(asm.R1, asm.R10, best, asm.DWord),
@@ -92,9 +95,7 @@ func (t *Table) Emit(mapName, following, label string, at int16) asm.Instruction
 			asm.StoreMem(asm.R10, best, asm.R0, asm.DWord),
 		)
 		e.mark(done)
-		e.add(asm.Mov.Imm(asm.R1, 0)) // an instruction to jump to
 	}
-	e.mark(found)
 	e.add(asm.LoadMem(asm.R0, asm.R10, best, asm.DWord), asm.Mov.Reg32(asm.R0, asm.R0)) // the priority is in the upper half
 	return e.out
 }
@@ -124,9 +125,6 @@ func (p *Pool) Following(mapName, label string) asm.Instructions {
 	e.round(label + "_round")
 	return e.out
 }
-
-// Functions is how many functions Following gives.
-const Functions = 2
 
 // emitter makes a walk that finds the packet at an offset from a register, and leaves the leaf in register
 // behind if something follows it, or 0. The best entry so far is in a register, or at bestAt of the packet's memory if best is 0.
