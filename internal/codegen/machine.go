@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"net/netip"
+	"slices"
 	"unsafe"
 
 	"github.com/cilium/ebpf/asm"
@@ -25,15 +26,16 @@ import (
 type op uint8
 
 const (
-	opTest   op = iota // goes on if (field & operand 0) - operand 1 <= operand 2, as unsigned numbers
-	opCut              // goes to the lower half of operand 2 if field & operand 0 < operand 1, else to the upper half
-	opSearch           // goes on if the field lies between bounds: operand 1 the first of them, operand 2 how many
-	opWide             // the same for a field of two words
-	opLookup           // goes on if the address is in the table or dynamic set number operand 1
-	opDecide           // the rule decides: operand 0 is its slot << 32 | result (see there); the list ends
-	opCount            // counts the packet at offset operand 0 of the row; the list goes on
-	opList             // tries the rules from entry operand 0 of the lists on, then goes to operand 1
-	opEnd              // no rule is left
+	opTest     op = iota // goes on if (field & operand 0) - operand 1 <= operand 2, as unsigned numbers
+	opCut                // goes to the lower half of operand 2 if field & operand 0 < operand 1, else to the upper half
+	opSearch             // goes on if the field lies between bounds: operand 1 the first of them, operand 2 how many
+	opWide               // the same for a field of two words
+	opLookup             // goes on if the address is in the table or dynamic set number operand 1
+	opEndpoint           // goes on if address and service are in the dynamic set number operand 1; operand 2 see serviceOperand
+	opDecide             // the rule decides: operand 0 is its slot << 32 | result (see there); the list ends
+	opCount              // counts the packet at offset operand 0 of the row; the list goes on
+	opList               // tries the rules from entry operand 0 of the lists on, then goes to operand 1
+	opEnd                // no rule is left
 )
 
 // record as the table holds it, little-endian. The first word is the op, the byte of struct key where 8 bytes
@@ -113,9 +115,9 @@ type machine struct {
 	sorted  map[uint64][]span // hashes of bounds, likewise
 	sorted2 map[uint64][]span // of wide ones
 	lookups []lookup          // functions of opLookup, by number
+	asked   []lookupKey       // dynamic sets of opEndpoint, by number
 	tables  map[staticKey]int // of them, those of static sets
 	pairs   map[pairKey]int   // of them, those of endpoints
-	dynamic map[dynamicKey]int
 	seed    maphash.Seed
 }
 
@@ -123,14 +125,6 @@ type machine struct {
 type lookup struct {
 	label string
 	key   bool
-}
-
-// dynamicKey finds the function that asks a dynamic set of endpoints or services.
-type dynamicKey struct {
-	set           *policy.Set
-	field, number policy.Field
-	proto         uint8
-	family        ir.Family
 }
 
 // span is a part of a slice.
@@ -147,7 +141,6 @@ func newMachine() *machine {
 		sorted2: map[uint64][]span{},
 		tables:  map[staticKey]int{},
 		pairs:   map[pairKey]int{},
-		dynamic: map[dynamicKey]int{},
 		seed:    maphash.MakeSeed(), // where things lie does not depend on it
 	}
 }
@@ -287,6 +280,9 @@ func addressOf(f policy.Field) policy.Field {
 // endpointRecords appends the question whether address and number are one of the endpoints of a list: a look-up,
 // or one endpoint after the other.
 func (c *compiler) endpointRecords(ch *chain, q *ir.Cond, out []record) []record {
+	if q.Dynamic() {
+		return append(out, c.dynamicRecord(ch, q))
+	}
 	if n, ok := c.endpointNumber(ch, q); ok {
 		return append(out, record{wordOf(opLookup, keySrcHi, 8, q.Not), ^uint64(0), uint64(n), 0})
 	}
@@ -317,19 +313,44 @@ func (c *compiler) endpointRecords(ch *chain, q *ir.Cond, out []record) []record
 	return append(out, all...)
 }
 
-// endpointNumber is the number of the function that looks a packet up in a long list of endpoints, or in a dynamic set.
+// dynamicRecord asks a dynamic set of endpoints or services; of services no address is asked for. What a protocol and a
+// direction differ in stands in the record: a function for each would be more than the kernel takes.
+func (c *compiler) dynamicRecord(ch *chain, q *ir.Cond) record {
+	m, mask, ip4 := c.machine, ^uint64(0), ch.family() == ir.IPv4
+	if q.Field == policy.SrcService || q.Field == policy.DstService {
+		mask, ip4 = 0, true
+	}
+	c.endpointFunction(q.Set, ip4)
+	key := lookupKey{SetPrefix + q.Set.Name, ip4}
+	n := slices.Index(m.asked, key)
+	if n < 0 {
+		n = len(m.asked)
+		m.asked = append(m.asked, key)
+	}
+	at := keySrcHi
+	if q.Field == policy.DstEndpoint {
+		at = keyDstHi
+	}
+	return record{wordOf(opEndpoint, at, 8, q.Not), mask, uint64(n), c.serviceOperand(q)}
+}
+
+// serviceOperand says how protocol<<16 | port is made of a packet: bits 0-23 are kept of 8 bytes of struct key, which begin
+// where bits 32-39 say and are shifted by bits 40-45; bits 24-31 are the protocol, 0 if it comes with them.
+func (c *compiler) serviceOperand(q *ir.Cond) uint64 {
+	keep, place := uint64(0), uint64(0)
+	switch {
+	case q.Number == policy.Proto:
+		keep, place = 0xff<<16, wordOf(0, keyProto-2, 3, false)
+	case policy.HasPorts(q.Proto):
+		at, n := c.fieldAt(q.Number)
+		keep, place = 0xffff, wordOf(0, at, n, false)
+	}
+	return keep | uint64(q.Proto)<<24 | place>>8&0x3fff<<32
+}
+
+// endpointNumber is the number of the function that looks a packet up in a long list of endpoints.
 func (c *compiler) endpointNumber(ch *chain, q *ir.Cond) (n int, ok bool) {
 	m := c.machine
-	if q.Dynamic() {
-		key := dynamicKey{q.Set, q.Field, q.Number, q.Proto, ch.family()}
-		n, ok := m.dynamic[key]
-		if !ok {
-			n = len(m.lookups)
-			m.dynamic[key] = n
-			m.lookups = append(m.lookups, lookup{c.pairFunction(ch, q), true})
-		}
-		return n, true
-	}
 	if len(q.Pairs) <= maxPairs {
 		return 0, false
 	}

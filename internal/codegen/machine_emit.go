@@ -205,12 +205,16 @@ func (c *compiler) emitCalls() {
 		asm.Mov.Reg(asm.R0, asm.R1),
 		asm.Mov.Reg(asm.R1, asm.R4),
 		asm.Mov.Reg(asm.R4, asm.R0),
-		asm.JNE.Imm(asm.R5, int32(opWide), "machine_lookup"),
+		asm.JNE.Imm(asm.R5, int32(opWide), "machine_no_wide"),
 		asm.Call.Label("machine_search_wide"),
 		asm.Ja.Label("machine_answer"),
 	)
-	c.label("machine_lookup")
-	c.emitLookups(0, len(c.machine.lookups))
+	c.label("machine_no_wide")
+	c.emit(asm.JEq.Imm(asm.R5, int32(opEndpoint), "machine_endpoint"))
+	c.emitLookups(0, len(c.machine.lookups), c.lookup)
+	c.label("machine_endpoint")
+	c.emitService()
+	c.emitLookups(0, len(c.machine.asked), c.lookupEndpoint)
 	c.label("machine_answer")
 	c.emit(
 		asm.LoadMem(asm.R2, asm.R10, mNot, asm.DWord),
@@ -219,25 +223,64 @@ func (c *compiler) emitCalls() {
 	)
 }
 
-// emitLookups calls the function whose number, from lo to below hi, is in R3, with the address in R1 and R2.
-func (c *compiler) emitLookups(lo, hi int) {
+// emitLookups goes to the call of the look-up whose number, from lo to below hi, is in R3.
+func (c *compiler) emitLookups(lo, hi int, call func(int)) {
 	switch hi - lo {
 	case 0:
 		c.emit(asm.Ja.Label("machine_end"))
 		return
 	case 1:
-		if c.machine.lookups[lo].key {
-			c.emit(asm.Mov.Reg(asm.R1, mKey))
-		}
-		c.emit(asm.Call.Label(c.machine.lookups[lo].label), asm.Ja.Label("machine_answer"))
+		call(lo)
+		c.emit(asm.Ja.Label("machine_answer"))
 		return
 	}
 	mid := (lo + hi) / 2
 	upper := c.fresh("machine_lookups")
 	c.emit(asm.JGE.Imm(asm.R3, int32(mid), upper))
-	c.emitLookups(lo, mid)
+	c.emitLookups(lo, mid, call)
 	c.label(upper)
-	c.emitLookups(mid, hi)
+	c.emitLookups(mid, hi, call)
+}
+
+// lookup calls function i of opLookup with the address in R1 and R2, or with struct key's.
+func (c *compiler) lookup(i int) {
+	if c.machine.lookups[i].key {
+		c.emit(asm.Mov.Reg(asm.R1, mKey))
+	}
+	c.emit(asm.Call.Label(c.machine.lookups[i].label))
+}
+
+// lookupEndpoint asks dynamic set i of opEndpoint for the address in R1 and R2 and the service in R4. Behind an IPv4 address
+// R2 is anything: its entries count none of it.
+func (c *compiler) lookupEndpoint(i int) {
+	key := c.machine.asked[i]
+	if key.ip4 {
+		c.emit(asm.LSh.Imm(asm.R1, 32))
+	}
+	c.emit(asm.Mov.Reg(asm.R3, asm.R4), asm.Call.Label(c.lookupOf[key]))
+}
+
+// emitService turns the operand in R4 (see serviceOperand) into protocol<<16 | port.
+func (c *compiler) emitService() {
+	c.emit(
+		asm.Mov.Reg(asm.R5, asm.R4),
+		asm.RSh.Imm(asm.R5, 32),
+		asm.And.Imm(asm.R5, 0xff),
+		asm.JGT.Imm(asm.R5, int32(keySize)-8, "machine_end"), // never: for the verifier
+		asm.Add.Reg(asm.R5, mKey),
+		asm.LoadMem(asm.R5, asm.R5, 0, asm.DWord),
+		asm.Mov.Reg(asm.R0, asm.R4),
+		asm.RSh.Imm(asm.R0, 40),
+		asm.And.Imm(asm.R0, 63),
+		asm.RSh.Reg(asm.R5, asm.R0),
+		asm.Mov.Reg(asm.R0, asm.R4),
+		asm.And.Imm(asm.R0, 1<<24-1),
+		asm.And.Reg(asm.R5, asm.R0),
+		asm.RSh.Imm(asm.R4, 24),
+		asm.And.Imm(asm.R4, 0xff),
+		asm.LSh.Imm(asm.R4, 16),
+		asm.Or.Reg(asm.R4, asm.R5),
+	)
 }
 
 // emitOthers does what is no question, and goes to the next entry of the list.

@@ -189,20 +189,25 @@ func (c *compiler) dynamicEndpoint(ch *chain, q *ir.Cond, no string) {
 			c.copy(asm.R2, asm.R2)
 		}
 	}
-	name := SetPrefix + q.Set.Name
-	key := lookupKey{name, ip4}
-	label, ok := c.lookupOf[key]
-	if !ok {
-		label = fmt.Sprintf("lookup_%d", len(c.lookupOf))
-		c.lookupOf[key] = label
-		c.lookups = append(c.lookups, endpoint.Function(name, label, q.Set.Max, ip4))
-	}
-	c.emit(asm.Call.Label(label))
+	c.emit(asm.Call.Label(c.endpointFunction(q.Set, ip4)))
 	if q.Not {
 		c.emit(asm.JNE.Imm(asm.R0, 0, no))
 	} else {
 		c.emit(asm.JEq.Imm(asm.R0, 0, no))
 	}
+}
+
+// endpointFunction is the label of the function that looks an endpoint of a family up in a dynamic set.
+func (c *compiler) endpointFunction(set *policy.Set, ip4 bool) string {
+	name := SetPrefix + set.Name
+	key := lookupKey{name, ip4}
+	label, ok := c.lookupOf[key]
+	if !ok {
+		label = fmt.Sprintf("lookup_%d", len(c.lookupOf))
+		c.lookupOf[key] = label
+		c.lookups = append(c.lookups, endpoint.Function(name, label, set.Max, ip4))
+	}
+	return label
 }
 
 // serviceNumber leaves protocol<<16 | port in R3. Of a protocol without ports there is no port.

@@ -102,6 +102,12 @@ var walls = []wall{
 		return fmt.Sprintf("pass from %s len > %d", g.four(), 1+g.IntN(1400))
 	}},
 	{"a dynamic set each, up to 40", func(g *wallGenerator, i int) string { return g.dynamic(i, 40) }},
+	{"a dynamic set of endpoints or services each, up to 40", func(g *wallGenerator, i int) string {
+		if i < 40 {
+			fmt.Fprintf(&g.sets, "set e%d = dynamic(of %s, max %d)\n", i, []string{"endpoints", "services"}[i%2], 100+i%5)
+		}
+		return fmt.Sprintf("%s %s%s e%d ttl %s", g.action(), []string{"", "not "}[g.IntN(2)], []string{"from", "to"}[g.IntN(2)], i%40, g.span(256, 40))
+	}},
 }
 
 func init() {
@@ -189,7 +195,7 @@ func compare(t *testing.T, p *policy.Policy, run *datapath.Runner, seed uint64, 
 	for _, set := range p.Sets {
 		for _, e := range c.Entries(set) {
 			lease := [...]time.Duration{difftest.Forever: datapath.Forever, difftest.Running: time.Hour, difftest.Ended: time.Nanosecond}[e.Lease]
-			if err := run.SetAdd(set.Name, datapath.SetEntry{Prefix: e.Prefix, Lease: lease}); err != nil {
+			if err := run.SetAdd(set.Name, datapath.SetEntry{Prefix: e.Prefix, Service: e.Service, Lease: lease}); err != nil {
 				t.Fatal(err)
 			}
 		}
