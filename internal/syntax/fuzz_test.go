@@ -28,6 +28,7 @@ func FuzzParse(f *testing.F) {
 			f.Add(src)
 		}
 	}
+	f.Add([]byte("default drop\n" + packetFields))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		file, ds := Parse("fuzz.levee", src)
 		checkDiagnostics(t, ds, src)
@@ -122,5 +123,21 @@ func checkDiagnostics(t *testing.T, ds Diagnostics, src []byte) {
 	}
 	if err := ds.Render(io.Discard, true); err != nil {
 		t.Error(err)
+	}
+}
+
+const packetFields = `test "fields" {
+    packet ipv6 tcp syn tcp-options hex "01" mss 1460 sack-permitted routing hop-options hex "01 02" seq 5 payload "abc" expect drop
+    packet ipv4 vlan 5 udp len 60 checksum wrong id 7 payload counting expect drop
+}
+`
+
+func TestOptionsOfPacketsKeepTheirOrder(t *testing.T) {
+	file, ds := Parse("t", []byte(packetFields))
+	if err := ds.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(packetFields, string(Format(file))); diff != "" {
+		t.Error(diff)
 	}
 }

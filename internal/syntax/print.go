@@ -87,13 +87,21 @@ func Ordered(ts []Term) []*Term {
 		order[i] = &ts[i]
 	}
 	sort.SliceStable(order, func(i, j int) bool {
-		if a, b := order[i], order[j]; a.Kind != b.Kind {
-			return a.Kind < b.Kind
+		if a, b := order[i], order[j]; a.rank() != b.rank() {
+			return a.rank() < b.rank()
 		} else {
 			return !a.Not && b.Not
 		}
 	})
 	return order
+}
+
+// rank is the kind, but one for all fields and bytes of a packet: options lie in the packet in the order of their words.
+func (t *Term) rank() TermKind {
+	if t.Kind == PacketBytes {
+		return PacketField
+	}
+	return t.Kind
 }
 
 // kindWords are the words a term starts with; those with a Name are printed by it.
