@@ -179,3 +179,28 @@ func TestProofInterruptsEndARun(t *testing.T) {
 		}
 	}
 }
+
+// TestProofRatesAreKept holds each path to half a per cent of the rates that are well below what it reaches here. The rate
+// is that of the packets that the device was offered, over the time from the first to the last.
+func TestProofRatesAreKept(t *testing.T) {
+	l := proofLab(t)
+	const text = "ipv4 udp len 46 port 1024-65535"
+	for _, path := range gen.Paths {
+		s := withSink(t, l, sinkOptions{})
+		r, _ := send(t, l, s, text, gen.Config{Path: path, Duration: time.Second})
+		most := r.Achieved
+		t.Logf("%s: %.0f/s at most", path, most)
+		for _, rate := range []float64{1e3, 1e4, 1e5, 5e5, 1e6, 2e6} {
+			r, _ := send(t, l, s, text, gen.Config{Path: path, Rate: rate, Duration: 2 * time.Second})
+			off := (r.Achieved/rate - 1) * 100
+			t.Logf("%s at %.0f/s: %.1f/s, %+.3f %%; gaps %s median, %s 99 %%, %s longest; %d refused of %d", path, rate, r.Achieved, off,
+				r.Gaps.Quantile(.5), r.Gaps.Quantile(.99), r.Gaps.Max, r.Refused, r.Sent)
+			if rate < most*0.8 && (off > 0.5 || off < -0.5) {
+				t.Errorf("%s at %.0f/s: %+.3f %% off", path, rate, off)
+			}
+		}
+		if err := s.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
