@@ -324,7 +324,8 @@ func (b *bench) balance(s *sink, base uint64) error {
 	if d := diff(got, want); float64(d) > maxImbalance*float64(want) {
 		return fmt.Errorf("packets do not balance: %d sent, %d refused, %d received", b.told.Sent, b.told.Refused, got)
 	}
-	if b.told.Path == gen.Live && n-base != b.told.Refused {
+	// The device also counts what the kernel itself had no room for, such as its reports of groups.
+	if float64(diff(n-base, b.told.Refused)) > maxImbalance*float64(b.told.Sent) && b.told.Path == gen.Live {
 		return fmt.Errorf("the device refused %d packets, the generator reports %d", n-base, b.told.Refused)
 	}
 	return nil
