@@ -256,9 +256,10 @@ func (e *emitter) bucket() {
 }
 
 // glance goes to look if any slot of the bucket at R5 may hold the key, or if entries have spilled from it, without branches but
-// for the last. Only for equal numbers does x ^ y - 1 have the sign.
+// for the last. Only for equal numbers does x ^ y - 1 have the sign. Whether entries have spilled is read last: one that leaves its
+// slot meanwhile has been counted before.
 func (e *emitter) glance() {
-	e.add(asm.LoadMem(asm.R3, asm.R5, spilledAt, asm.Word), asm.Neg.Imm(asm.R3, 0))
+	e.add(asm.Mov.Imm(asm.R3, 0))
 	for i := range slots {
 		e.add(
 			asm.LoadMem(asm.R0, asm.R5, int16(8*i), asm.Half),
@@ -267,7 +268,12 @@ func (e *emitter) glance() {
 			asm.Or.Reg(asm.R3, asm.R0),
 		)
 	}
-	e.add(asm.JSLT.Imm(asm.R3, 0, e.label+"_look"))
+	e.add(
+		asm.LoadMem(asm.R0, asm.R5, spilledAt, asm.Word),
+		asm.Neg.Imm(asm.R0, 0),
+		asm.Or.Reg(asm.R3, asm.R0),
+		asm.JSLT.Imm(asm.R3, 0, e.label+"_look"),
+	)
 }
 
 // probe looks for the key in the slots of the bucket at R5, as findIn does, and goes to found with its meta in R0. One branch

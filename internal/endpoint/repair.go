@@ -68,8 +68,8 @@ func (t *Table) sound() bool {
 }
 
 // repair counts everything anew after a writer was killed. Slots that hold no possible entry are freed, and so is the second
-// copy of an entry that was being moved. Programs may be reading: a shape with entries stays in the list where the
-// list was one, and a bucket's spilled count is never too low.
+// copy of an entry that was being moved. Programs may be reading: a shape with entries stays in the
+// list, and a bucket's spilled count is never too low.
 func (t *Table) repair() {
 	defer t.change()()
 	spilled := make([]uint32, t.buckets)
@@ -101,25 +101,24 @@ func (t *Table) repair() {
 	*t.u64(offScanned) = 0
 }
 
-// relist makes the list of a family's shapes agree with the counts. What is missing is added before what is too much goes; entries
-// of more shapes than there may be are removed.
+// relist makes the list of a family's shapes agree with the counts. Shapes that were listed stay in their order, so that they move
+// towards the front only, as in count; a writer that was killed there has left one twice. Entries of more shapes than there may be
+// are removed.
 func (t *Table) relist(ip4 bool, counts map[uint32]uint32) {
 	number, list := shapesOf(ip4)
-	listed, ok := t.listed(ip4)
-	if !ok {
-		listed = nil
-		atomic.StoreUint32(t.u32(number), 0)
-	}
 	var kept []uint32
-	for i := range int(*t.u32(number)) {
-		if s := *t.u32(list + 4*i); counts[s] > 0 {
+	listed := map[uint32]bool{}
+	keep := func(s uint32) {
+		if counts[s] > 0 && !listed[s] && (int(s&metaCode) < codes6) == ip4 {
+			listed[s] = true
 			kept = append(kept, s)
 		}
+	}
+	for i := range int(min(*t.u32(number), MaxShapes)) {
+		keep(*t.u32(list + 4*i))
 	}
 	for s := range counts {
-		if (int(s&metaCode) < codes6) == ip4 && !listed[s] {
-			kept = append(kept, s)
-		}
+		keep(s)
 	}
 	for _, s := range kept[min(len(kept), MaxShapes):] {
 		t.drop(s)

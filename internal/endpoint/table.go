@@ -137,9 +137,8 @@ func (t *Table) Add(e Entry) error {
 		t.renew(s, e.Expires)
 		return nil
 	}
-	if !t.hasShape(k) {
-		t.Expire(now)
-		if !t.roomForShape(k) {
+	if !t.hasShape(k) && !t.roomForShape(k) {
+		if t.Expire(now); !t.roomForShape(k) {
 			return fmt.Errorf("dynamic set: add an entry of another size: %w", ErrShapes)
 		}
 	}
@@ -229,7 +228,7 @@ func (t *Table) Lookup(a netip.Addr, proto uint8, port uint16) bool {
 	if a.Is4() {
 		number, list = offNumber4, offShapes4
 	}
-	for i := range int(min(atomic.LoadUint32(t.u32(number)), MaxShapes)) {
+	for i := int(min(atomic.LoadUint32(t.u32(number)), MaxShapes)) - 1; i >= 0; i-- { // from the end: see count
 		shape := atomic.LoadUint32(t.u32(list + 4*i))
 		length, _ := lengthOf(int(shape & metaCode))
 		p, err := a.Prefix(length)

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 )
 
@@ -298,5 +300,86 @@ func TestATableTakesMaxEntries(t *testing.T) {
 			}
 			in = in[:max/2]
 		}
+	}
+}
+
+// A look-up is stopped where it reads the clock, at an entry whose lease has ended, while the list of shapes changes.
+func TestLookupFindsAShapeThatMovesMeanwhile(t *testing.T) {
+	for ended := range 3 {
+		mem := memory(sizeFor(100))
+		if err := Format(mem, 100); err != nil {
+			t.Fatal(err)
+		}
+		c := &clock{1}
+		writer, err := Open(mem, c.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries := []Entry{entry("192.0.2.0/24", 6, 0, 0), entry("192.0.2.0/25", 6, 0, 0), entry("192.0.2.0/26", 6, 0, 0), entry("192.0.2.9/32", 6, 443, 16)}
+		entries[ended].Expires = 5
+		for i, e := range entries {
+			if i != ended && i != 3 {
+				e.Prefix = netip.PrefixFrom(netip.MustParseAddr("198.51.100.0"), e.Prefix.Bits()) // elsewhere
+				entries[i] = e
+			}
+			if err := writer.Add(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reader, err := Open(mem, func() uint64 {
+			if c.jiffies == 1 {
+				c.jiffies = 5
+				writer.Delete(entries[0])                                            // the last shape takes its place ...
+				if err := writer.Add(entry("203.0.113.0/27", 6, 0, 0)); err != nil { // ... and leaves its own to another
+					t.Error(err)
+				}
+			}
+			return 5
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reader.Lookup(netip.MustParseAddr("192.0.2.9"), 6, 443) {
+			t.Errorf("the lease of shape %d has ended: what is always there is not found", ended)
+		}
+	}
+}
+
+// A writer killed between the two steps by which the last shape takes the place of one that goes leaves it in the list twice.
+// Mending must not take it out for the time of the mending: programs are reading.
+func TestMendingKeepsShapesInTheList(t *testing.T) {
+	table := newTable(t, 100, &clock{1})
+	for _, e := range []Entry{entry("192.0.2.0/24", 6, 0, 0), entry("192.0.2.0/25", 6, 0, 0), entry("192.0.2.9/32", 6, 443, 16)} {
+		if err := table.Add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	*table.u32(offShapes4) = *table.u32(offShapes4 + 8)
+	*table.u32(offDirty) = 1
+	var least atomic.Uint32
+	least.Store(MaxShapes)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				least.Store(min(least.Load(), atomic.LoadUint32(table.u32(offNumber4))))
+			}
+		}
+	}()
+	for until := time.Now().Add(200 * time.Millisecond); time.Now().Before(until); {
+		*table.u32(offShapes4) = *table.u32(offShapes4 + 8)
+		table.relist(true, table.shapes())
+	}
+	close(stop)
+	<-done
+	if n := least.Load(); n < 3 {
+		t.Errorf("programs saw %d shapes of 3", n)
+	}
+	if !table.sound() || !table.Lookup(netip.MustParseAddr("192.0.2.9"), 6, 443) {
+		t.Error("the set is not mended")
 	}
 }

@@ -253,7 +253,7 @@ func (e *dynamicEmitter) one() {
 	e.add(asm.StoreMem(asm.R10, stackTag, asm.R4, asm.DWord))
 	e.probe()
 	e.add(
-		asm.LoadMem(asm.R0, asm.R5, 0, asm.Word),
+		asm.LoadMem(asm.R0, asm.R5, spilledAt, asm.Word),
 		asm.JEq.Imm(asm.R0, 0, e.label+"_no"),
 		asm.LoadMem(asm.R3, asm.R10, stackSecond, asm.DWord),
 	)
@@ -356,9 +356,10 @@ func (e *dynamicEmitter) bucket() {
 }
 
 // glance goes to look if any slot of the bucket at R5 may hold the key, or if entries have spilled
-// from it, without branches but for the last. Only for equal numbers does x ^ y - 1 have the sign.
+// from it, without branches but for the last. Only for equal numbers does x ^ y - 1 have the sign. Whether entries have spilled is
+// read last: one that leaves its slot meanwhile has been counted before.
 func (e *dynamicEmitter) glance() {
-	e.add(asm.LoadMem(asm.R3, asm.R5, 0, asm.Word), asm.Neg.Imm(asm.R3, 0))
+	e.add(asm.Mov.Imm(asm.R3, 0))
 	for i := range slots {
 		load, with := asm.LoadMem(asm.R0, asm.R5, int16(4+4*i), asm.Word), asm.R1
 		if !e.v4 {
@@ -366,7 +367,12 @@ func (e *dynamicEmitter) glance() {
 		}
 		e.add(load, asm.Xor.Reg(asm.R0, with), asm.Sub.Imm(asm.R0, 1), asm.Or.Reg(asm.R3, asm.R0))
 	}
-	e.add(asm.JSLT.Imm(asm.R3, 0, e.label+"_look"))
+	e.add(
+		asm.LoadMem(asm.R0, asm.R5, spilledAt, asm.Word),
+		asm.Neg.Imm(asm.R0, 0),
+		asm.Or.Reg(asm.R3, asm.R0),
+		asm.JSLT.Imm(asm.R3, 0, e.label+"_look"),
+	)
 }
 
 // probe looks for the key in the slots of the bucket at R5, as findIn does, and goes to found with its

@@ -51,6 +51,7 @@ const (
 	offMasks     = 4096 // 16 bytes each, by length + 1; 256 of them, so that any byte is an index
 	offFilters   = 8192
 	slots        = 5 // of a bucket
+	spilledAt    = 0 // in a bucket
 	metaLen      = 0xff
 	metaTag      = 0xffff
 	metaIdentity = 0xffffff

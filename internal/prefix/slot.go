@@ -45,7 +45,9 @@ type slot struct {
 	i      int
 }
 
-func (d *Dynamic) spilledAt(f *family, bucket int) *uint32 { return d.u32(f.off + bucket*f.size) }
+func (d *Dynamic) spilledAt(f *family, bucket int) *uint32 {
+	return d.u32(f.off + bucket*f.size + spilledAt)
+}
 
 func (d *Dynamic) metaAt(s slot) *uint64 {
 	return d.u64(s.f.off + s.bucket*s.f.size + s.f.meta + 8*s.i)
