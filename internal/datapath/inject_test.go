@@ -72,7 +72,7 @@ func TestFailureOrDeathAtAnyStepLeavesAWholePolicy(t *testing.T) {
 		{"replace on trial", steady, order{Do: "up", File: "new.levee", Confirm: time.Hour}, "new.levee"},
 		{"replace during a trial", trial(time.Hour), order{Do: "up", File: "newer.levee"}, "newer.levee"},
 		{"confirm", trial(time.Hour), order{Do: "confirm"}, "new.levee"},
-		{"roll back", trial(100 * time.Millisecond), order{Do: "status"}, base},
+		{"roll back", trial(300 * time.Millisecond), order{Do: "status"}, base},
 	} {
 		n.run(t, c.name, func(t *testing.T) {
 			c.do.Dev, c.do.Label = "lv0", "one"
