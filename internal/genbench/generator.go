@@ -74,14 +74,15 @@ func levee(name string, path gen.Path, text, what string) generator {
 
 // process runs a peer on the generator's core until ctx ends, and interrupts it then as a user would.
 func (b *bench) process(ctx context.Context, name string, args ...string) error {
+	program := name
 	if path, err := exec.LookPath("taskset"); err == nil {
 		args = append([]string{"-c", strconv.Itoa(b.cpu), name}, args...)
-		name = path
+		program = path
 	}
 	// Its own context: the end of ctx is a request to stop, and what does not listen is killed.
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	cmd := b.lab.Host(lab.World).Command(run, name, args...)
+	cmd := b.lab.Host(lab.World).Command(run, program, args...)
 	cmd.Dir = b.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	out, err := os.CreateTemp(b.dir, "output")
