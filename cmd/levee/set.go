@@ -282,6 +282,9 @@ func (e *env) setList(name, dev string, asJSON bool, find func([]datapath.SetEnt
 	if find != nil {
 		none = errNo
 		for i := range sets {
+			if sets[i].Type == policy.Services {
+				return fmt.Errorf("the set %s holds services, which have no address: levee set list %[1]s", name)
+			}
 			if sets[i].Entries = find(sets[i].Entries); len(sets[i].Entries) > 0 {
 				none = nil
 			}

@@ -99,6 +99,7 @@ func SetDel(ctx context.Context, dev, name string, elements []policy.Element) (d
 // SetContents is a dynamic set with its entries.
 type SetContents struct {
 	Dev     string
+	Type    policy.SetType
 	Entries []SetEntry
 }
 
@@ -115,7 +116,7 @@ func SetList(ctx context.Context, dev, name string) ([]SetContents, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, SetContents{s.dev, entries})
+		out = append(out, SetContents{s.dev, s.Type(), entries})
 	}
 	return out, nil
 }
