@@ -26,7 +26,7 @@ const (
 	echoPort  = 7     // RFC 862
 	fromPort  = 40007 // none that the flood comes from matters: the flood has other addresses
 	probeSize = 16    // bytes: a number that tells runs apart, and the number of the probe
-	// patience is how long the last probes are waited for; what has not returned by then is lost.
+	// patience is how long the last probes are waited for, or twice the window; what has not returned by then is lost.
 	patience = 500 * time.Millisecond
 	// pollEvery bounds how long a thread sleeps without looking whether it should end.
 	pollEvery = 50 * time.Millisecond
@@ -152,7 +152,7 @@ func (p *prober) round(ctx context.Context, length time.Duration) ([]int64, erro
 	go func() { sent <- r.send(ctx) }()
 	err := <-sent
 	if err == nil {
-		err = sleep(ctx, patience)
+		err = sleep(ctx, min(patience, 2*length))
 	}
 	r.ended.Store(true)
 	err = errors.Join(err, <-done)
