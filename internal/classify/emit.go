@@ -55,6 +55,10 @@ const straight = 2
 // firstSteps is how many steps are laid out in a row.
 const firstSteps = 3
 
+// cached is up to what size a table is taken to be near the CPU. In a larger one the first steps of all trees are made
+// ahead, to have their memory on its way while the first tree is walked: eBPF has no prefetch.
+const cached = 1 << 20
+
 // maxRounds is BPF_MAX_LOOPS of include/linux/bpf_verifier.h. A walk has an entry of its own or is
 // of a tree that was put aside, so there are fewer.
 const maxRounds = 1 << 23
@@ -68,6 +72,11 @@ func (t *Table) Emit(mapName, following, label string, at int16) asm.Instruction
 	e.add(asm.LoadImm(asm.R0, int64(unmatched), asm.DWord), asm.StoreMem(asm.R10, best, asm.R0, asm.DWord))
 	if t.pool.bits == 128 {
 		e.add(asm.StoreMem(asm.R10, best+wordBytes, asm.R0, asm.DWord)) // see bestAt
+	}
+	if t.Bytes() > cached {
+		for i := 1; i < len(t.trees); i++ {
+			e.root(t.trees[i].root) // only to have it brought near
+		}
 	}
 	found := label + "_found"
 	for i := range t.trees {
