@@ -175,12 +175,14 @@ func addInPlace(sets []*Set, entries []SetEntry) (full bool, err error) {
 	return false, nil
 }
 
-// takeBack undoes changes, the last first. There is room for what was there.
+// takeBack undoes changes, the last first. There is room for what was there. An entry that was only renewed gets its lease back without
+// leaving the set meanwhile: packets are being judged.
 func takeBack(done []undo) {
 	for _, u := range slices.Backward(done) {
-		u.m.Delete(u.entry)
 		if u.had {
 			_ = u.m.Add(u.entry, u.expires)
+		} else {
+			u.m.Delete(u.entry)
 		}
 	}
 }

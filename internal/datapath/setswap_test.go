@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/kernel"
 	"levee/internal/packet"
+	"levee/internal/policy"
 	"levee/internal/prefix"
 )
 
@@ -101,6 +105,59 @@ func TestFullSetRefusesAndCounts(t *testing.T) {
 	}
 	if a := status(t); a.Sets[0].Refused != want || a.Sets[0].Entries != 10_000 {
 		t.Errorf("after a replace by a policy with a larger max: %+v", a.Sets[0])
+	}
+}
+
+// watched is a table that tells of what leaves it.
+type watched struct {
+	table
+	left []policy.Element
+}
+
+func (w *watched) Delete(e policy.Element) bool {
+	w.left = append(w.left, e)
+	return w.table.Delete(e)
+}
+
+// A refused addition gives entries that it has renewed their leases back; they must not be missing for a moment.
+func TestRenewedEntriesStayWhileAnAdditionIsTakenBack(t *testing.T) {
+	mem := make([]uint64, 1<<16)
+	spec, err := prefix.DynamicSpec("set", 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&mem[0])), int(spec.InnerMap.ValueSize))
+	if err := prefix.Format(bytes, 20); err != nil {
+		t.Fatal(err)
+	}
+	d, err := prefix.Open(bytes, func() uint64 { return 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watched{table: prefixes{d}}
+	clock, err := kernel.JiffiesClock()
+	if err != nil {
+		t.Skip("needs the kernel's clock: ", err)
+	}
+	all := hosts("10.0.0.0", 21)
+	for _, e := range all[:5] {
+		if err := w.Add(e.Element(), 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &Set{name: "set", maps: []inForce{{&set{name: "set", table: w, clock: clock, frozen: 1}, nil}}}
+	if _, err := addInPlace([]*Set{s}, slices.Concat(all[5:15], all[:5], all[15:])); !errors.Is(err, prefix.ErrFull) {
+		t.Fatal(err)
+	}
+	for _, e := range w.left {
+		if slices.Contains(all[:5], SetEntry{Prefix: e.Prefix}) {
+			t.Errorf("%v was out of the set for a moment", e)
+		}
+	}
+	for i, e := range all {
+		if expires, there := w.Get(e.Element()); there != (i < 5) || there && expires != 1000 {
+			t.Errorf("%v: %v, until %d", e.Element(), there, expires)
+		}
 	}
 }
 
