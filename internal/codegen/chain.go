@@ -308,12 +308,12 @@ func (c *compiler) emitFunction(part *chain) {
 	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
-// beginFunction begins a global function of struct key's address.
-func (c *compiler) beginFunction(label string) {
+// beginFunction begins a global function of struct key's address and more.
+func (c *compiler) beginFunction(label string, more ...btf.Type) {
 	given := label + "_key"
 	c.emit(
 		// A global function has to reckon with no memory at all.
-		signature(asm.JNE.Imm(asm.R1, 0, given).WithSymbol(label), btf.GlobalFunc, typeKey),
+		signature(asm.JNE.Imm(asm.R1, 0, given).WithSymbol(label), btf.GlobalFunc, append([]btf.Type{typeKey}, more...)...),
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
 		asm.StoreMem(asm.R10, keyPointer, asm.R1, asm.DWord).WithSymbol(given),

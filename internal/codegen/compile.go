@@ -119,7 +119,7 @@ func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instruction
 		}
 		c.flushTables()
 		ins := c.finish()
-		switch n := len(c.parts) + 2*len(c.lookups) + len(c.tableLookups); {
+		switch n := len(c.parts) + 2*len(c.lookups) + len(c.tableLookups) + (len(c.machine.arms)+armsEach-1)/armsEach; {
 		case n <= maxFunctions && rawLength(ins) <= maxInstructions && !farJump(ins):
 			return c, ins, c.locate(ins)
 		case c.all:
@@ -269,6 +269,7 @@ func (c *compiler) emitRest(careful asm.Instructions) {
 	for _, code := range c.tableLookups {
 		c.emit(code...)
 	}
+	c.emitArms()
 	c.emitMachine()
 	c.emitPools()
 	c.emit(careful...)

@@ -111,20 +111,22 @@ type machine struct {
 	bounds  []uint64 // where membership changes, ascending within each list of ranges
 	wide    []uint64 // the same for addresses of two words, upper word first
 
-	bodies  map[uint64][]span // hashes of records to where they stand
-	sorted  map[uint64][]span // hashes of bounds, likewise
-	sorted2 map[uint64][]span // of wide ones
-	lookups []lookup          // functions of opLookup, by number
-	asked   []lookupKey       // dynamic sets of opEndpoint, by number
-	tables  map[staticKey]int // of them, those of static sets
-	pairs   map[pairKey]int   // of them, those of endpoints
+	bodies  map[uint64][]span  // hashes of records to where they stand
+	sorted  map[uint64][]span  // hashes of bounds, likewise
+	sorted2 map[uint64][]span  // of wide ones
+	lookups []lookup           // functions of opLookup, by number
+	asked   []lookupKey        // dynamic sets of opEndpoint, by number
+	arms    []asm.Instructions // look-ups in long lists of endpoints, see emitArms
+	tables  map[staticKey]int  // of them, those of static sets
+	pairs   map[pairKey]int    // of them, those of endpoints
 	seed    maphash.Seed
 }
 
-// lookup is a function of an address, or of struct key's.
+// lookup is a function of an address or, with an arm, of struct key's and the arm's number in the function.
 type lookup struct {
-	label string
-	key   bool
+	label  string
+	hasArm bool
+	arm    int
 }
 
 // span is a part of a slice.
@@ -358,23 +360,37 @@ func (c *compiler) endpointNumber(ch *chain, q *ir.Cond) (n int, ok bool) {
 	if n, ok := m.pairs[key]; ok {
 		return n, true
 	}
-	if len(m.tables)+len(m.pairs) >= maxTables {
+	if k := len(m.arms); k >= maxArms || k >= maxTables && len(q.Pairs) <= fewPairs {
 		return 0, false
 	}
 	n = len(m.lookups)
 	m.pairs[key] = n
-	m.lookups = append(m.lookups, lookup{c.pairFunction(ch, q), true})
+	m.lookups = append(m.lookups, lookup{armsLabel(len(m.arms)), true, len(m.arms)})
+	c.arm(ch, q)
 	return n, true
 }
 
-// pairFunction makes a function of struct key's address that looks a packet up in a list of endpoints.
-func (c *compiler) pairFunction(ch *chain, q *ir.Cond) string {
+// Look-ups in lists of endpoints are arms of functions, armsEach of one: functions of their own would soon be more than the kernel
+// takes. There are at most maxArms; a list of up to fewPairs endpoints gets none once many others have, but is compared one by one.
+const (
+	armsEach = 64
+	maxArms  = 512
+	fewPairs = 32
+)
+
+// armsLabel is the function that has an arm.
+func armsLabel(arm int) string { return fmt.Sprintf("endpoints_%d", arm/armsEach) }
+
+func armLabel(arm int) string { return fmt.Sprintf("endpoints_arm_%d", arm) }
+
+// arm makes the part of a function of struct key's address that looks a packet up in a list of endpoints.
+func (c *compiler) arm(ch *chain, q *ir.Cond) {
 	asks := &chain{classes: ch.classes}
 	asks.use(q)
-	label := c.fresh("endpoints_lookup")
+	label := armLabel(len(c.machine.arms))
 	outside := c.builder
 	c.builder, c.inFunction = &builder{alias: outside.alias, labels: outside.labels}, true
-	c.beginFunction(label)
+	c.label(label)
 	c.loadRegs(asks)
 	positive := *q // the record says what the answer is to be
 	positive.Not = false
@@ -382,10 +398,9 @@ func (c *compiler) pairFunction(ch *chain, q *ir.Cond) string {
 	c.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 	c.label(label + "_no")
 	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-	c.tableLookups = append(c.tableLookups, c.ins)
+	c.machine.arms = append(c.machine.arms, c.ins)
 	outside.labels = c.labels
 	c.builder, c.inFunction = outside, false
-	return label
 }
 
 // lookupNumber is the number of the function that asks a dynamic set or a large static one.
@@ -398,7 +413,7 @@ func (c *compiler) lookupNumber(q *ir.Cond, ip4 bool) (n int, ok bool) {
 				return i, true
 			}
 		}
-		m.lookups = append(m.lookups, lookup{label, false})
+		m.lookups = append(m.lookups, lookup{label: label})
 		return len(m.lookups) - 1, true
 	}
 	if len(q.Prefixes) < manyPrefixes {
@@ -408,12 +423,12 @@ func (c *compiler) lookupNumber(q *ir.Cond, ip4 bool) (n int, ok bool) {
 	if n, ok := m.tables[key]; ok {
 		return n, true
 	}
-	if len(m.tables)+len(m.pairs) >= maxTables {
+	if len(m.tables) >= maxTables {
 		return 0, false
 	}
 	n = len(m.lookups)
 	m.tables[key] = n
-	m.lookups = append(m.lookups, lookup{c.tableFunction(q, ip4), false})
+	m.lookups = append(m.lookups, lookup{label: c.tableFunction(q, ip4)})
 	return n, true
 }
 

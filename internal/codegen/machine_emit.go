@@ -211,10 +211,10 @@ func (c *compiler) emitCalls() {
 	)
 	c.label("machine_no_wide")
 	c.emit(asm.JEq.Imm(asm.R5, int32(opEndpoint), "machine_endpoint"))
-	c.emitLookups(0, len(c.machine.lookups), c.lookup)
+	c.oneOf(asm.R3, 0, len(c.machine.lookups), "machine_end", c.lookup)
 	c.label("machine_endpoint")
 	c.emitService()
-	c.emitLookups(0, len(c.machine.asked), c.lookupEndpoint)
+	c.oneOf(asm.R3, 0, len(c.machine.asked), "machine_end", c.lookupEndpoint)
 	c.label("machine_answer")
 	c.emit(
 		asm.LoadMem(asm.R2, asm.R10, mNot, asm.DWord),
@@ -223,31 +223,44 @@ func (c *compiler) emitCalls() {
 	)
 }
 
-// emitLookups goes to the call of the look-up whose number, from lo to below hi, is in R3.
-func (c *compiler) emitLookups(lo, hi int, call func(int)) {
+// oneOf goes to what do emits for the number, from lo to below hi, that is in a register, or to none if there is none.
+func (c *compiler) oneOf(number asm.Register, lo, hi int, none string, do func(int)) {
 	switch hi - lo {
 	case 0:
-		c.emit(asm.Ja.Label("machine_end"))
+		c.emit(asm.Ja.Label(none))
 		return
 	case 1:
-		call(lo)
-		c.emit(asm.Ja.Label("machine_answer"))
+		do(lo)
 		return
 	}
 	mid := (lo + hi) / 2
-	upper := c.fresh("machine_lookups")
-	c.emit(asm.JGE.Imm(asm.R3, int32(mid), upper))
-	c.emitLookups(lo, mid, call)
+	upper := c.fresh("upper")
+	c.emit(asm.JGE.Imm(number, int32(mid), upper))
+	c.oneOf(number, lo, mid, none, do)
 	c.label(upper)
-	c.emitLookups(mid, hi, call)
+	c.oneOf(number, mid, hi, none, do)
 }
 
-// lookup calls function i of opLookup with the address in R1 and R2, or with struct key's.
+// lookup calls function i of opLookup with the address in R1 and R2, or with struct key's and the number of an arm.
 func (c *compiler) lookup(i int) {
-	if c.machine.lookups[i].key {
-		c.emit(asm.Mov.Reg(asm.R1, mKey))
+	l := c.machine.lookups[i]
+	if l.hasArm {
+		c.emit(asm.Mov.Reg(asm.R1, mKey), asm.Mov.Imm(asm.R2, int32(l.arm)))
 	}
-	c.emit(asm.Call.Label(c.machine.lookups[i].label))
+	c.emit(asm.Call.Label(l.label), asm.Ja.Label("machine_answer"))
+}
+
+// emitArms emits the functions of struct key's address and the number of an arm.
+func (c *compiler) emitArms() {
+	arms := c.machine.arms
+	for first := 0; first < len(arms); first += armsEach {
+		last := min(first+armsEach, len(arms))
+		c.beginFunction(armsLabel(first), typeNumber)
+		c.oneOf(asm.R2, first, last, "", func(arm int) { c.emit(asm.Ja.Label(armLabel(arm))) })
+		for _, code := range arms[first:last] {
+			c.emit(code...)
+		}
+	}
 }
 
 // lookupEndpoint asks dynamic set i of opEndpoint for the address in R1 and R2 and the service in R4. Behind an IPv4 address
@@ -257,7 +270,7 @@ func (c *compiler) lookupEndpoint(i int) {
 	if key.ip4 {
 		c.emit(asm.LSh.Imm(asm.R1, 32))
 	}
-	c.emit(asm.Mov.Reg(asm.R3, asm.R4), asm.Call.Label(c.lookupOf[key]))
+	c.emit(asm.Mov.Reg(asm.R3, asm.R4), asm.Call.Label(c.lookupOf[key]), asm.Ja.Label("machine_answer"))
 }
 
 // emitService turns the operand in R4 (see serviceOperand) into protocol<<16 | port.

@@ -127,6 +127,7 @@ type forest struct {
 // walk makes the records of a part of a chain.
 func (c *compiler) walk(part *chain) {
 	f := &forest{machine: c.machine, axes: axesOf(part)}
+	before := len(c.machine.records)
 	for _, a := range f.axes {
 		f.cuts = append(f.cuts, c.cut(a, part.family() == ir.IPv4))
 	}
@@ -144,7 +145,6 @@ func (c *compiler) walk(part *chain) {
 		}
 	}
 	var counting, deciding int
-	before := len(c.machine.records)
 	part.start, counting = f.build(items[1], 0, 0)
 	part.start, deciding = f.build(items[0], part.start, 0)
 	c.tellWalk(part, counting+deciding, f.depth, before)

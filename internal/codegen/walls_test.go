@@ -43,6 +43,13 @@ func (g *wallGenerator) four() string {
 func (g *wallGenerator) addr6() string {
 	return fmt.Sprintf("2001:%x:%x::/48", g.IntN(0x10000), g.IntN(0x10000))
 }
+func (g *wallGenerator) endpoint(int) string {
+	a := g.four()
+	if g.IntN(3) == 0 {
+		a = g.addr6()
+	}
+	return a + " " + []string{"tcp/443", "udp/4000-5000", "tcp", "gre", "icmp"}[g.IntN(5)]
+}
 func (g *wallGenerator) span(top, width int) string {
 	lo := g.IntN(top - width)
 	return fmt.Sprintf("%d-%d", lo, lo+1+g.IntN(width-1))
@@ -101,6 +108,10 @@ var walls = []wall{
 		}
 		return fmt.Sprintf("pass from %s len > %d", g.four(), 1+g.IntN(1400))
 	}},
+	{"a static set of endpoints each", func(g *wallGenerator, i int) string {
+		fmt.Fprintf(&g.sets, "set s%d = %s\n", i, list(7+g.IntN(60), g.endpoint))
+		return fmt.Sprintf("%s %s s%d ttl %s", g.action(), []string{"from", "not to"}[g.IntN(2)], i, g.span(256, 40))
+	}},
 	{"a dynamic set each, up to 40", func(g *wallGenerator, i int) string { return g.dynamic(i, 40) }},
 	{"a dynamic set of endpoints or services each, up to 40", func(g *wallGenerator, i int) string {
 		if i < 40 {
@@ -113,7 +124,7 @@ var walls = []wall{
 func init() {
 	kinds := slices.Clone(walls)
 	walls = append(walls, wall{"everything", func(g *wallGenerator, i int) string {
-		return kinds[[]int{0, 1, 3, 4, 5, 6, 7, 8, 10, 12}[g.IntN(10)]].rule(g, i)
+		return kinds[[]int{0, 1, 3, 4, 5, 6, 7, 8, 10, 13}[g.IntN(10)]].rule(g, i)
 	}})
 }
 
@@ -175,6 +186,30 @@ func TestEveryKindOfRuleLoads(t *testing.T) {
 			}
 			compare(t, p, run, 5, 600)
 		})
+	}
+}
+
+// However many sets of endpoints there are, a long one is looked up: it never becomes a record an endpoint, which a packet would
+// meet one after the other.
+func TestLongListsOfEndpointsAreLookedUp(t *testing.T) {
+	g := &wallGenerator{Rand: rand.New(rand.NewPCG(1, 1))}
+	const sets, size = 60, 400
+	rules := lines(sets, func(i int) string {
+		fmt.Fprintf(&g.sets, "set s%d = %s\n", i, list(size, g.endpoint))
+		return fmt.Sprintf("drop from s%d ttl %d", i, i+1)
+	})
+	compiled, err := codegen.Compile(resolve(t, g.sets.String()+rules+"default pass\n"), codegen.Target{CPUs: 1, Records: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := 0
+	for _, table := range compiled.Tables {
+		if table.Kind == "records in trees" {
+			records += table.Bytes
+		}
+	}
+	if records == 0 || records > 29*sets*500 {
+		t.Errorf("%d bytes of records for %d rules", records, sets)
 	}
 }
 
