@@ -53,6 +53,12 @@ func readWhileChanging(t *testing.T, width int) {
 		}
 	}
 
+	for length := width - 5; length < width; length++ { // elsewhere, and so many that the filter is asked
+		if err := d.Add(netip.PrefixFrom(join(0x3f<<56, 0, width), length), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+
 	reader, err := Open(d.mem, func() uint64 { return 500 }) // when all that was written was alive
 	if err != nil {
 		t.Fatal(err)

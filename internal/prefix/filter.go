@@ -11,7 +11,7 @@ import (
 // of the address, IPv6 by a hash of the first 32. A slot has a bit for each length of which some
 // entry lies in it, longest first, so that the lowest bit is the longest prefix. An entry shorter
 // than the slots sets its bit in all slots that it covers; IPv6 prefixes too short for that are tried
-// for every address.
+// for every address, and so is a length with entries in nearly all slots.
 //
 // A filter may say too much and never too little: bits are set before their entry can be found, and
 // are not cleared with it but when the filter is built anew, after so many removals that building
@@ -141,6 +141,16 @@ func (d *Dynamic) slotsOf(f *family, k key) iter.Seq[int] {
 	}
 }
 
+// isShort says whether a length is tried for every address; of IPv4 none is.
+func (d *Dynamic) isShort(f *family, length int) bool {
+	w, b := f.bit(length)
+	return f.width == 128 && *d.word(f.lengths+lengthsShort, w)&b != 0
+}
+
+// crowded is from how many slots, each as often as entries of one length lie in it, that length is tried for every address: by then all but
+// one slot of some million has its bit, and setting one for each of its slots takes longer than all else that a new entry does.
+func (f *family) crowded() uint64 { return 16 << f.bits }
+
 // admit makes the filter say that the entry has to be looked for.
 func (d *Dynamic) admit(f *family, k key) {
 	w, b := f.bit(k.len)
@@ -149,7 +159,11 @@ func (d *Dynamic) admit(f *family, k key) {
 			atomic.StoreUint64(p, *p|b)
 		}
 	}
-	if f.width == 128 && k.len < short6 {
+	if d.isShort(f, k.len) {
+		return
+	}
+	entries := uint64(*d.u32(f.counts + 4*k.len))
+	if f.width == 128 && (k.len < short6 || entries<<max(hashed6-k.len, 0) >= f.crowded() && k.len < hashed6) {
 		set(f.lengths + lengthsShort)
 		return
 	}
@@ -165,25 +179,29 @@ func (d *Dynamic) freshen() {
 	}
 }
 
+// buildFilters keeps lengths that are tried for every address as long as there are entries of them: going back to slots would take
+// two stores, between which a look-up could find the length in neither.
 func (d *Dynamic) buildFilters() {
 	*d.u64(offRemoved) = 0
 	for _, f := range []*family{&d.v4, &d.v6} {
+		_, used := d.inUse(f)
+		for w := range f.words {
+			p := d.word(f.lengths+lengthsShort, w)
+			atomic.StoreUint64(p, *p&used[w])
+		}
 		words := make([]uint64, f.words<<f.bits)
-		var short lengthSet
-		for s, k := range d.slotsIn(f) {
-			w, b := f.bit(k.len)
-			if s.f.width == 128 && k.len < short6 {
-				short[w] |= b
-			}
-			for slot := range d.slotsOf(f, k) {
-				words[slot*f.words+w] |= b
+		for _, k := range d.slotsIn(f) {
+			if w, b := f.bit(k.len); !d.isShort(f, k.len) {
+				if f.width == 128 && k.len < short6 { // of a foreign writer: it says so already otherwise
+					d.admit(f, k)
+				}
+				for slot := range d.slotsOf(f, k) {
+					words[slot*f.words+w] |= b
+				}
 			}
 		}
 		for i, v := range words {
 			atomic.StoreUint64(d.word(f.filter, i), v)
-		}
-		for w := range f.words {
-			atomic.StoreUint64(d.word(f.lengths+lengthsShort, w), short[w])
 		}
 	}
 }

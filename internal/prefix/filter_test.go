@@ -65,3 +65,43 @@ func TestFilterSavesTriesAndForgetsWhatIsGone(t *testing.T) {
 		}
 	}
 }
+
+// 2000 prefixes of 20 bits lie in 4096 slots each: what would take eight million stores is known after a few of them.
+func TestFilterGivesUpOnCrowdedLengths(t *testing.T) {
+	d := newDynamic(t, 4000, &clock{now: 1})
+	f := &d.v6
+	crowd := func(i uint64) netip.Prefix { return netip.PrefixFrom(join(0x2000<<48|i<<44, 0, 128), 20) }
+	for length := 124; length <= 128; length++ { // so many that the filter is asked
+		if err := d.Add(netip.PrefixFrom(join(0x3f<<56, 0, 128), length), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range uint64(2000) {
+		if err := d.Add(crowd(i), 0); err != nil {
+			t.Fatal(err)
+		}
+		if listed := f.crowded() >> (hashed6 - 20); i >= listed != d.isShort(f, 20) {
+			t.Fatalf("tried for every address: %v, after %d entries of which each lies in 4096 of %d slots", d.isShort(f, 20), i+1, 1<<f.bits)
+		}
+	}
+	check := func(last uint64) {
+		t.Helper()
+		for i := range uint64(2000) {
+			if got, want := d.Lookup(crowd(i).Addr()), i <= last; got != want {
+				t.Fatalf("%v: %v, want %v", crowd(i), got, want)
+			}
+		}
+	}
+	check(1999)
+	for i := uint64(1999); i > 0; i-- {
+		d.Delete(crowd(i))
+	}
+	d.buildFilters()
+	check(0)
+	if d.Delete(crowd(0)); triesFor(d, crowd(0).Addr()) > 0 {
+		t.Error("a length without entries is tried")
+	}
+	if d.buildFilters(); d.isShort(f, 20) {
+		t.Error("a length without entries is still tried for every address")
+	}
+}
