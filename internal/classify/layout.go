@@ -78,8 +78,11 @@ type after struct {
 // leaf writes the entries of the rules; equal leaves share them.
 func (b *builder) leaf(rules []*rule, then after) uint64 {
 	if len(rules) > maxLeaf {
-		rest := b.leaf(rules[maxLeaf:], then)
-		then = after{d: rest, first: min(then.first, key(rules[maxLeaf]))}
+		first := key(rules[maxLeaf])
+		if then.d != 0 {
+			first = min(first, then.first)
+		}
+		then = after{d: b.leaf(rules[maxLeaf:], then), first: first}
 		rules = rules[:maxLeaf]
 	}
 	b.name = binary.LittleEndian.AppendUint64(b.name[:0], then.d)
