@@ -61,6 +61,7 @@ type compiler struct {
 	lookups      []asm.Instructions // functions that rules call, two each
 	tableLookups []asm.Instructions // functions that search a static set
 	lookupOf     map[lookupKey]string
+	setPlaces    map[*policy.Set]SetPlace // of all dynamic sets
 }
 
 // Compile makes the program of a policy for a target.
@@ -114,9 +115,6 @@ func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instruction
 		if c.failed != nil {
 			return nil, nil, c.failed
 		}
-		if n := c.asked(); n > maxDynamic {
-			return nil, nil, c.errorf("rules ask for %d dynamic sets, a program can ask for %d: put entries of several into one", n, maxDynamic)
-		}
 		c.flushTables()
 		ins := c.finish()
 		switch n := len(c.parts) + 2*len(c.lookups) + len(c.tableLookups) + (len(c.machine.arms)+armsEach-1)/armsEach; {
@@ -164,6 +162,8 @@ func newCompiler(prog *ir.Program, t Target, slots int, all bool) *compiler {
 		places:   map[string]place{},
 		lookupOf: map[lookupKey]string{},
 
+		setPlaces: placesOf(prog.Policy),
+
 		all:     all,
 		machine: newMachine(),
 	}
@@ -175,31 +175,6 @@ func newCompiler(prog *ir.Program, t Target, slots int, all bool) *compiler {
 	}
 	c.separate = c.interprets || c.chainLength() > maxInline
 	return c
-}
-
-// dynamicSets adds the map of every dynamic set, also of one that no rule asks for now: its entries
-// are the operator's, and outlive the rules.
-func (c *compiler) dynamicSets(out *Program) error {
-	for _, s := range c.prog.Policy.Sets {
-		if s.Kind != policy.Dynamic {
-			continue
-		}
-		name := SetPrefix + s.Name
-		spec, kind, err := dynamicSpec(s)
-		if err != nil {
-			return c.errorf("set %s: %w", s.Name, err)
-		}
-		c.maps[name] = spec
-		out.Dynamic = append(out.Dynamic, s)
-		if s.RollUp {
-			out.Spared = c.prog.Policy.Protected()
-		}
-		out.Tables = append(out.Tables, Table{
-			For: "set " + s.Name, Kind: kind, Bytes: int(spec.InnerMap.ValueSize),
-			Why: "filled at run time, each entry with a lease",
-		})
-	}
-	return nil
 }
 
 // xdpHasFrags is BPF_F_XDP_HAS_FRAGS of include/uapi/linux/bpf.h.

@@ -76,7 +76,6 @@ func TestWhatCannotLoadIsRefused(t *testing.T) {
 		name, text, want string
 		cpus             int
 	}{
-		{"49 dynamic sets", lines(49, func(i int) string { return fmt.Sprintf("set d%d = dynamic(max 10)\ndrop from d%[1]d", i) }), "put entries of several into one", 1},
 		{"counters of 8,192 CPUs", lines(5000, func(i int) string { return fmt.Sprintf("drop tcp port %d", i) }), "use sets instead", 8192},
 	} {
 		_, err := codegen.Compile(resolve(t, tt.text+"default pass\n"), codegen.Target{CPUs: tt.cpus})

@@ -30,8 +30,8 @@ const (
 	opCut                // goes to the lower half of operand 2 if field & operand 0 < operand 1, else to the upper half
 	opSearch             // goes on if the field lies between bounds: operand 1 the first of them, operand 2 how many
 	opWide               // the same for a field of two words
-	opLookup             // goes on if the address is in the table or dynamic set number operand 1
-	opEndpoint           // goes on if address and service are in the dynamic set number operand 1; operand 2 see serviceOperand
+	opLookup             // goes on if function number operand 1 says so of the address, and of dynamic set operand 2 where sets share maps
+	opEndpoint           // goes on if address and service are in the dynamic set of function number operand 1; operand 2 see serviceOperand
 	opDecide             // the rule decides: operand 0 is its slot << 32 | result (see there); the list ends
 	opCount              // counts the packet at offset operand 0 of the row; the list goes on
 	opList               // tries the rules from entry operand 0 of the lists on, then goes to operand 1
@@ -127,6 +127,7 @@ type lookup struct {
 	label  string
 	hasArm bool
 	arm    int
+	number asm.Register // in which it takes the number of the set, operand 2 of the record; R0: it takes none
 }
 
 // span is a part of a slice.
@@ -223,7 +224,7 @@ const (
 // addressRecords appends the questions of a condition on an address.
 func (c *compiler) addressRecords(q *ir.Cond, at int16, ip4 bool, out []record) []record {
 	if n, ok := c.lookupNumber(q, ip4); ok {
-		return append(out, record{wordOf(opLookup, at, 8, q.Not), ^uint64(0), uint64(n), 0})
+		return append(out, record{wordOf(opLookup, at, 8, q.Not), ^uint64(0), uint64(n), c.keyOf(q)})
 	}
 	if ip4 {
 		if len(q.Prefixes) == 1 {
@@ -315,6 +316,9 @@ func (c *compiler) endpointRecords(ch *chain, q *ir.Cond, out []record) []record
 	return append(out, all...)
 }
 
+// keyOf is the number of a dynamic set that shares its map, 0 for all else.
+func (c *compiler) keyOf(q *ir.Cond) uint64 { return uint64(c.setPlaces[q.Set].Key) }
+
 // dynamicRecord asks a dynamic set of endpoints or services; of services no address is asked for. What a protocol and a
 // direction differ in stands in the record: a function for each would be more than the kernel takes.
 func (c *compiler) dynamicRecord(ch *chain, q *ir.Cond) record {
@@ -323,7 +327,7 @@ func (c *compiler) dynamicRecord(ch *chain, q *ir.Cond) record {
 		mask, ip4 = 0, true
 	}
 	c.endpointFunction(q.Set, ip4)
-	key := lookupKey{SetPrefix + q.Set.Name, ip4}
+	key := lookupKey{c.setPlaces[q.Set].Map, ip4}
 	n := slices.Index(m.asked, key)
 	if n < 0 {
 		n = len(m.asked)
@@ -337,7 +341,8 @@ func (c *compiler) dynamicRecord(ch *chain, q *ir.Cond) record {
 }
 
 // serviceOperand says how protocol<<16 | port is made of a packet: bits 0-23 are kept of 8 bytes of struct key, which begin
-// where bits 32-39 say and are shifted by bits 40-45; bits 24-31 are the protocol, 0 if it comes with them.
+// where bits 32-39 say and are shifted by bits 40-45; bits 24-31 are the protocol, 0 if it comes with them. Bits 48-63 are the number of a
+// set that shares its map.
 func (c *compiler) serviceOperand(q *ir.Cond) uint64 {
 	keep, place := uint64(0), uint64(0)
 	switch {
@@ -347,7 +352,7 @@ func (c *compiler) serviceOperand(q *ir.Cond) uint64 {
 		at, n := c.fieldAt(q.Number)
 		keep, place = 0xffff, wordOf(0, at, n, false)
 	}
-	return keep | uint64(q.Proto)<<24 | place>>8&0x3fff<<32
+	return keep | uint64(q.Proto)<<24 | place>>8&0x3fff<<32 | c.keyOf(q)<<48
 }
 
 // endpointNumber is the number of the function that looks a packet up in a long list of endpoints.
@@ -365,7 +370,7 @@ func (c *compiler) endpointNumber(ch *chain, q *ir.Cond) (n int, ok bool) {
 	}
 	n = len(m.lookups)
 	m.pairs[key] = n
-	m.lookups = append(m.lookups, lookup{armsLabel(len(m.arms)), true, len(m.arms)})
+	m.lookups = append(m.lookups, lookup{label: armsLabel(len(m.arms)), hasArm: true, arm: len(m.arms)})
 	c.arm(ch, q)
 	return n, true
 }
@@ -407,13 +412,17 @@ func (c *compiler) arm(ch *chain, q *ir.Cond) {
 func (c *compiler) lookupNumber(q *ir.Cond, ip4 bool) (n int, ok bool) {
 	m := c.machine
 	if q.Dynamic() {
-		label := c.dynamicFunction(q, ip4)
+		label := c.dynamicFunction(q.Set, ip4)
 		for i, l := range m.lookups {
 			if l.label == label {
 				return i, true
 			}
 		}
-		m.lookups = append(m.lookups, lookup{label: label})
+		f := lookup{label: label}
+		if c.shared() {
+			f.number = numberOf(ip4)
+		}
+		m.lookups = append(m.lookups, f)
 		return len(m.lookups) - 1, true
 	}
 	if len(q.Prefixes) < manyPrefixes {

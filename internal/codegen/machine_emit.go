@@ -241,11 +241,15 @@ func (c *compiler) oneOf(number asm.Register, lo, hi int, none string, do func(i
 	c.oneOf(number, mid, hi, none, do)
 }
 
-// lookup calls function i of opLookup with the address in R1 and R2, or with struct key's and the number of an arm.
+// lookup calls function i of opLookup with the address in R1 and R2, or with struct key's and the number of an arm, and the
+// number of the set in R4 if it takes one.
 func (c *compiler) lookup(i int) {
 	l := c.machine.lookups[i]
 	if l.hasArm {
 		c.emit(asm.Mov.Reg(asm.R1, mKey), asm.Mov.Imm(asm.R2, int32(l.arm)))
+	}
+	if l.number != asm.R0 {
+		c.emit(asm.Mov.Reg(l.number, asm.R4))
 	}
 	c.emit(asm.Call.Label(l.label), asm.Ja.Label("machine_answer"))
 }
@@ -263,17 +267,18 @@ func (c *compiler) emitArms() {
 	}
 }
 
-// lookupEndpoint asks dynamic set i of opEndpoint for the address in R1 and R2 and the service in R4. Behind an IPv4 address
+// lookupEndpoint calls function i of opEndpoint with the address in R1 and R2, the service in R5 and the number of the set in R4. Behind an IPv4 address
 // R2 is anything: its entries count none of it.
 func (c *compiler) lookupEndpoint(i int) {
 	key := c.machine.asked[i]
 	if key.ip4 {
 		c.emit(asm.LSh.Imm(asm.R1, 32))
 	}
-	c.emit(asm.Mov.Reg(asm.R3, asm.R4), asm.Call.Label(c.lookupOf[key]), asm.Ja.Label("machine_answer"))
+	c.emit(asm.Mov.Reg(asm.R3, asm.R5), asm.Call.Label(c.lookupOf[key]), asm.Ja.Label("machine_answer"))
 }
 
-// emitService turns the operand in R4 (see serviceOperand) into protocol<<16 | port.
+// emitService turns the operand in R4 (see serviceOperand) into protocol<<16 | port in R5, and the number of the set in R4 where sets
+// share maps.
 func (c *compiler) emitService() {
 	c.emit(
 		asm.Mov.Reg(asm.R5, asm.R4),
@@ -289,11 +294,15 @@ func (c *compiler) emitService() {
 		asm.Mov.Reg(asm.R0, asm.R4),
 		asm.And.Imm(asm.R0, 1<<24-1),
 		asm.And.Reg(asm.R5, asm.R0),
-		asm.RSh.Imm(asm.R4, 24),
-		asm.And.Imm(asm.R4, 0xff),
-		asm.LSh.Imm(asm.R4, 16),
-		asm.Or.Reg(asm.R4, asm.R5),
+		asm.Mov.Reg(asm.R0, asm.R4),
+		asm.RSh.Imm(asm.R0, 24),
+		asm.And.Imm(asm.R0, 0xff),
+		asm.LSh.Imm(asm.R0, 16),
+		asm.Or.Reg(asm.R5, asm.R0),
 	)
+	if c.shared() {
+		c.emit(asm.RSh.Imm(asm.R4, 48))
+	}
 }
 
 // emitOthers does what is no question, and goes to the next entry of the list.

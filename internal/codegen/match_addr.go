@@ -40,7 +40,7 @@ func (c *compiler) address(ch *chain, q *ir.Cond, no string) {
 		c.copy(asm.R2, asm.R2)
 	}
 	if q.Dynamic() {
-		c.dynamic(q, ip4)
+		c.dynamic(q.Set, ip4)
 	} else {
 		c.static(q, ip4)
 	}
@@ -101,50 +101,6 @@ func (c *compiler) newStatic(q *ir.Cond, ip4 bool) static {
 	c.constant(t.name, t.Bytes())
 	c.table(what+", "+family, t.Kind(), len(t.Bytes()), t.Why())
 	return t
-}
-
-// dynamic looks the address in R1 (and R2) up in a set that is filled at run time; R0 is the answer.
-// The code is a global function: it loops over the prefix lengths in use, which the verifier walks
-// for every length that there can be.
-func (c *compiler) dynamic(q *ir.Cond, ip4 bool) {
-	c.emit(asm.Call.Label(c.dynamicFunction(q, ip4)))
-}
-
-// dynamicFunction is the label of the function that looks an address up in a dynamic set.
-func (c *compiler) dynamicFunction(q *ir.Cond, ip4 bool) string {
-	name := SetPrefix + q.Set.Name
-	key := lookupKey{name, ip4}
-	label, ok := c.lookupOf[key]
-	if !ok {
-		label = fmt.Sprintf("lookup_%d", len(c.lookupOf))
-		function := prefix.DynamicFunction6
-		if ip4 {
-			function = prefix.DynamicFunction4
-		}
-		c.lookupOf[key] = label
-		c.lookups = append(c.lookups, function(name, label, q.Set.Max))
-	}
-	return label
-}
-
-// maxDynamic is how many dynamic sets rules may ask for: each is a map, of which a program may use 64
-// (MAX_USED_MAPS, include/linux/bpf_verifier.h), and up to four functions, of which it may have 256
-// (BPF_MAX_SUBPROGS) with those of the classes.
-const maxDynamic = 48
-
-// asked counts the dynamic sets that rules ask for.
-func (c *compiler) asked() int {
-	sets := map[string]bool{}
-	for key := range c.lookupOf {
-		sets[key.set] = true
-	}
-	return len(sets)
-}
-
-// lookupKey finds the function that looks an address of a family up in a map.
-type lookupKey struct {
-	set string
-	ip4 bool
 }
 
 // prefixes compares with a few prefixes.

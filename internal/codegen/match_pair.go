@@ -3,14 +3,11 @@ package codegen
 import (
 	"fmt"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/classify"
-	"levee/internal/endpoint"
 	"levee/internal/ir"
 	"levee/internal/policy"
-	"levee/internal/prefix"
 )
 
 // Up to maxPairs endpoints are compared one by one; more are looked up in a table of package classify, whose cost
@@ -189,25 +186,16 @@ func (c *compiler) dynamicEndpoint(ch *chain, q *ir.Cond, no string) {
 			c.copy(asm.R2, asm.R2)
 		}
 	}
-	c.emit(asm.Call.Label(c.endpointFunction(q.Set, ip4)))
+	label := c.endpointFunction(q.Set, ip4)
+	if c.shared() {
+		c.emit(asm.Mov.Imm(asm.R4, int32(c.setPlaces[q.Set].Key)))
+	}
+	c.emit(asm.Call.Label(label))
 	if q.Not {
 		c.emit(asm.JNE.Imm(asm.R0, 0, no))
 	} else {
 		c.emit(asm.JEq.Imm(asm.R0, 0, no))
 	}
-}
-
-// endpointFunction is the label of the function that looks an endpoint of a family up in a dynamic set.
-func (c *compiler) endpointFunction(set *policy.Set, ip4 bool) string {
-	name := SetPrefix + set.Name
-	key := lookupKey{name, ip4}
-	label, ok := c.lookupOf[key]
-	if !ok {
-		label = fmt.Sprintf("lookup_%d", len(c.lookupOf))
-		c.lookupOf[key] = label
-		c.lookups = append(c.lookups, endpoint.Function(name, label, set.Max, ip4))
-	}
-	return label
 }
 
 // serviceNumber leaves protocol<<16 | port in R3. Of a protocol without ports there is no port.
@@ -223,14 +211,4 @@ func (c *compiler) serviceNumber(q *ir.Cond) {
 	} else {
 		c.emit(asm.Or.Imm(asm.R3, int32(q.Proto)<<16))
 	}
-}
-
-// dynamicSpec is the map of a dynamic set, and what its memory holds.
-func dynamicSpec(s *policy.Set) (spec *ebpf.MapSpec, kind string, err error) {
-	if s.Type == policy.Addresses {
-		spec, err = prefix.DynamicSpec(SetPrefix+s.Name, s.Max)
-		return spec, "buckets of hashed prefixes", err
-	}
-	spec, err = endpoint.Spec(SetPrefix+s.Name, s.Max)
-	return spec, "buckets of hashed " + map[policy.SetType]string{policy.Services: "services", policy.Endpoints: "endpoints"}[s.Type], err
 }

@@ -41,6 +41,9 @@ const (
 	TrialMap    = "trial"    // array, 1 entry, BPF_F_MMAPABLE: u64 deadline in jiffies (Target.Trial)
 	PreviousMap = "previous" // prog array, 1 entry: judged by after the deadline; pass if empty (Target.Trial)
 	SetPrefix   = "set_"     // "set_NAME": a dynamic set, made by package prefix, replaced by the loader
+
+	// SharedPrefix begins the name of a map of many dynamic sets; Program.Places says which. No set's own map is called so.
+	SharedPrefix = "sets_"
 )
 
 // SlotBytes is the size of one counter: packets and bytes, u64 each, native order. Bytes are of
@@ -53,6 +56,7 @@ type Program struct {
 	Slots    []policy.Slot        // meaning of each counter, policy.Slots of the source
 	RowBytes int                  // bytes of one CPU's row of counters, a multiple of 64
 	Dynamic  []*policy.Set        // all dynamic sets of the policy, also those that no rule asks for
+	Places   map[string]SetPlace  // where they are, by name
 	Spared   []netip.Prefix       // addresses of protect rules, for sets that roll up; nil if none does
 	Tables   []Table              // what the compiler chose, for `check --explain-compile`
 }

@@ -119,6 +119,7 @@ var walls = []wall{
 		}
 		return fmt.Sprintf("%s %s%s e%d ttl %s", g.action(), []string{"", "not "}[g.IntN(2)], []string{"from", "to"}[g.IntN(2)], i%40, g.span(256, 40))
 	}},
+	{"a dynamic set of any type each, up to 1,000", func(g *wallGenerator, i int) string { return g.anyType(i, 1000) }},
 }
 
 func init() {
@@ -133,6 +134,18 @@ func (g *wallGenerator) dynamic(i, sets int) string {
 		fmt.Fprintf(&g.sets, "set dyn%d = dynamic(max %d)\n", i, 100+i%5)
 	}
 	return fmt.Sprintf("%s from dyn%d port %d", g.action(), i%sets, 1+g.IntN(60000))
+}
+
+// anyType asks one of many sets of addresses, services and endpoints.
+func (g *wallGenerator) anyType(i, sets int) string {
+	of := [...]string{"addresses", "endpoints", "services"}[i%sets%3]
+	if i < sets {
+		fmt.Fprintf(&g.sets, "set any%d = dynamic(of %s, max %d)\n", i, of, 20<<(i%4))
+	}
+	if i%5 == 0 {
+		return fmt.Sprintf("%s tcp from %s to any%d len %s", g.action(), g.four(), i%sets, g.span(1500, 400))
+	}
+	return fmt.Sprintf("%s to any%d", g.action(), i%sets)
 }
 
 func (w wall) policy(n int) string {

@@ -29,27 +29,31 @@ const (
 
 // description is what N.json keeps of a generation: all that Status tells and cannot ask the kernel.
 type description struct {
-	Generation int            `json:"generation"`
-	Dev        string         `json:"dev"`
-	Ifindex    int            `json:"ifindex"`
-	Netns      uint64         `json:"netns"`
-	Mode       Mode           `json:"mode"`
-	Reason     string         `json:"reason"`
-	Frags      bool           `json:"frags"`
-	Policy     string         `json:"policy"`
-	Hash       string         `json:"hash"`
-	Source     []byte         `json:"source,omitempty"`
-	Since      time.Time      `json:"since"`
-	Program    uint32         `json:"program"`         // id
-	Trial      uint32         `json:"trial,omitempty"` // id of the variant with a deadline, if any
-	Fallback   int            `json:"fallback"`        // generation that the kernel returns to; 0 is none
-	Deadline   uint64         `json:"deadline"`        // of the trial, in jiffies
-	ConfirmBy  time.Time      `json:"confirm_by"`      // the same by the clock on the wall
-	RowBytes   int            `json:"row_bytes"`
-	Slots      []slot         `json:"slots"`
-	Sets       []SetInfo      `json:"sets"`
-	OnError    string         `json:"on_error,omitempty"` // why this is the fallback of the policy, "" if it is the policy
-	Spared     []netip.Prefix `json:"spared,omitempty"`   // addresses of protect rules: sets are not rolled up over them
+	Generation int       `json:"generation"`
+	Dev        string    `json:"dev"`
+	Ifindex    int       `json:"ifindex"`
+	Netns      uint64    `json:"netns"`
+	Mode       Mode      `json:"mode"`
+	Reason     string    `json:"reason"`
+	Frags      bool      `json:"frags"`
+	Policy     string    `json:"policy"`
+	Hash       string    `json:"hash"`
+	Source     []byte    `json:"source,omitempty"`
+	Since      time.Time `json:"since"`
+	Program    uint32    `json:"program"`         // id
+	Trial      uint32    `json:"trial,omitempty"` // id of the variant with a deadline, if any
+	Fallback   int       `json:"fallback"`        // generation that the kernel returns to; 0 is none
+	Deadline   uint64    `json:"deadline"`        // of the trial, in jiffies
+	ConfirmBy  time.Time `json:"confirm_by"`      // the same by the clock on the wall
+	RowBytes   int       `json:"row_bytes"`
+	Slots      []slot    `json:"slots"`
+	Sets       []SetInfo `json:"sets"`
+
+	// Places are those of sets that share maps. Any other has a map of its own.
+	Places map[string]pinnedPlace `json:"places,omitempty"`
+
+	OnError string         `json:"on_error,omitempty"` // why this is the fallback of the policy, "" if it is the policy
+	Spared  []netip.Prefix `json:"spared,omitempty"`   // addresses of protect rules: sets are not rolled up over them
 }
 
 // slot describes one counter.

@@ -21,8 +21,9 @@ type loaded struct {
 }
 
 // load puts a compiled program and its maps into the kernel. Maps named in replace are used
-// instead of new ones; the caller keeps its handles. Nothing is left in the kernel on an error.
-func load(p *codegen.Program, replace map[string]*ebpf.Map) (*loaded, error) {
+// instead of new ones, and memories, by the names of dynamic sets, where a set would have a new one; the caller keeps its handles. Nothing
+// is left in the kernel on an error.
+func load(p *codegen.Program, replace, memories map[string]*ebpf.Map) (*loaded, error) {
 	if err := kernel.Privileged(); err != nil {
 		return nil, err
 	}
@@ -37,7 +38,7 @@ func load(p *codegen.Program, replace map[string]*ebpf.Map) (*loaded, error) {
 	l := &loaded{prog: c.DetachProgram(codegen.ProgramName), maps: c.Maps}
 	c.Maps = nil
 	c.Close()
-	if err := formatSets(p, l, replace); err != nil {
+	if err := placeSets(p, l, replace, memories); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil

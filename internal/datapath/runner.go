@@ -51,7 +51,7 @@ type Runner struct {
 // NewRunner loads a program. Compile it with Target.Trace, or Eval cannot tell which slot decided.
 // It needs CAP_BPF and CAP_NET_ADMIN; errors of the machine match kernel.ErrRefused.
 func NewRunner(p *codegen.Program) (*Runner, error) {
-	l, err := load(p, nil)
+	l, err := load(p, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func NewRunner(p *codegen.Program) (*Runner, error) {
 		return nil, errors.Join(err, r.Close())
 	}
 	for _, ps := range p.Dynamic {
-		if r.sets[ps.Name], err = openSet(l.maps[codegen.SetPrefix+ps.Name], ps.Name, ps.Type, ps.Lease); err != nil {
+		if r.sets[ps.Name], err = openSet(l.place(p, ps.Name), ps.Name, ps.Type, ps.Lease); err != nil {
 			delete(r.sets, ps.Name)
 			return nil, errors.Join(err, r.Close())
 		}

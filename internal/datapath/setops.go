@@ -11,9 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf"
-
-	"levee/internal/codegen"
 	"levee/internal/kernel"
 	"levee/internal/policy"
 )
@@ -26,20 +23,27 @@ type Set struct {
 	mu      sync.Mutex
 	writers *writers
 	serial  int64
-	maps    []inForce // of the policy in force and, during a trial, of the one to return to if it has another map
+	maps    []inForce // of the policy in force and, during a trial, of the one to return to if it has other memory
 	typ     policy.SetType
 	rollUp  bool
 	spared  []netip.Prefix // never covered by rolling up
 	noRoom  time.Time      // when rolling up last made no room
 }
 
-// inForce is a set with the map that programs find it in.
+// inForce is a set with the places in which programs find it: one, or, where during a trial the policy to return to has it in
+// another map, two.
 type inForce struct {
 	*set
-	outer *ebpf.Map
+	places []place
 }
 
-func (m inForce) Close() error { return errors.Join(m.set.Close(), m.outer.Close()) }
+func (m inForce) Close() error {
+	err := m.set.Close()
+	for _, at := range m.places {
+		err = errors.Join(err, at.outer.Close())
+	}
+	return err
+}
 
 // ErrNoSet is wrapped when no attached policy has a dynamic set of the name asked for.
 var ErrNoSet = errors.New("no such dynamic set")
@@ -131,40 +135,15 @@ func (s *store) openSetOf(a *attachment, name string) (_ *Set, err error) {
 	}
 	defer out.writers.unlock()
 	out.serial = out.writers.serial()
-	seen := map[string]bool{}
 	for i, n := range a.needed() {
 		g := a.gens[n]
 		at := slices.IndexFunc(g.Sets, func(info SetInfo) bool { return info.Name == name })
-		if at < 0 {
+		if at < 0 || g.Sets[at].EntryType() != a.current().typeOf(name) { // the policy to return to may have another set of that name
 			continue
 		}
-		m, err := s.openPinned(a.key, n, codegen.SetPrefix+name)
-		if err != nil {
+		if err := out.openIn(s, a.key, g, g.Sets[at]); err != nil {
 			return nil, err
 		}
-		if m == nil {
-			return nil, kernel.Refuse(nil, "the map of dynamic set %q on %s is gone; `levee up` makes it anew", name, out.dev)
-		}
-		info, err := m.Info()
-		if err != nil {
-			return nil, errors.Join(kernel.Refuse(err, "ask the kernel about dynamic set %q", name), m.Close())
-		}
-		id, _ := info.ID()
-		if key := fmt.Sprint(id); seen[key] {
-			m.Close()
-			continue
-		} else {
-			seen[key] = true
-		}
-		if typ := a.current().typeOf(name); g.Sets[at].EntryType() != typ { // the policy to return to has another set of that name
-			m.Close()
-			continue
-		}
-		opened, err := openSet(m, name, g.Sets[at].EntryType(), g.Sets[at].Lease)
-		if err != nil {
-			return nil, errors.Join(err, m.Close())
-		}
-		out.maps = append(out.maps, inForce{opened, m})
 		if i == 0 {
 			out.typ = g.Sets[at].EntryType()
 			out.rollUp = g.Sets[at].RollUp
@@ -172,6 +151,41 @@ func (s *store) openSetOf(a *attachment, name string) (_ *Set, err error) {
 		}
 	}
 	return out, nil
+}
+
+// openIn opens the set where a generation has it.
+func (s *Set) openIn(st *store, key string, g *description, info SetInfo) error {
+	at, err := st.openPlace(key, g, info.Name)
+	if err != nil {
+		return err
+	}
+	if at.outer == nil {
+		return kernel.Refuse(nil, "the map of dynamic set %q on %s is gone; `levee up` makes it anew", info.Name, s.dev)
+	}
+	opened, err := openSet(at, info.Name, info.EntryType(), info.Lease)
+	if err != nil {
+		return errors.Join(err, at.outer.Close())
+	}
+	for i := range s.maps {
+		m := &s.maps[i]
+		same, err := sameMap(m.inner, opened.inner)
+		if err != nil {
+			return errors.Join(err, opened.Close(), at.outer.Close())
+		}
+		if !same {
+			continue
+		}
+		if err := opened.Close(); err != nil {
+			return errors.Join(err, at.outer.Close())
+		}
+		if same, err = sameMap(m.places[0].outer, at.outer); same || err != nil {
+			return errors.Join(err, at.outer.Close())
+		}
+		m.places = append(m.places, at)
+		return nil
+	}
+	s.maps = append(s.maps, inForce{opened, []place{at}})
+	return nil
 }
 
 // Close ends the use of the set; its entries stay.

@@ -3,10 +3,8 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -58,29 +56,28 @@ type set struct {
 	table
 }
 
-// openSet gives access to what a map of package prefix, an array of maps, holds now. The map may be
-// closed then.
-func openSet(m *ebpf.Map, name string, typ policy.SetType, lease time.Duration) (*set, error) {
+// openSet gives access to what is in a place now. The place's map may be closed then.
+func openSet(at place, name string, typ policy.SetType, lease time.Duration) (*set, error) {
 	var inner *ebpf.Map
-	if err := m.Lookup(uint32(0), &inner); err != nil {
+	if err := at.outer.Lookup(at.key, &inner); err != nil {
 		return nil, kernel.Refuse(err, "open dynamic set %q", name)
 	}
 	return openMemory(inner, &set{name: name, typ: typ, lease: lease}, nil)
 }
 
-// newMemory makes a set with the shape of a map that holds no entry, and that no program sees yet.
-func newMemory(name string, typ policy.SetType, max int, lease time.Duration) (*set, error) {
-	return makeMemory(&set{name: name, typ: typ, lease: lease}, max, func(mem []byte) error { return format(typ, mem, max) })
+// newMemory makes a set that holds no entry, laid out for room of them, and that no program sees yet.
+func newMemory(name string, typ policy.SetType, max, room int, lease time.Duration) (*set, error) {
+	return makeMemory(&set{name: name, typ: typ, lease: lease}, room, func(mem []byte) error { return format(typ, mem, max, room) })
 }
 
 // aside makes a copy of a set that no program sees yet.
 func (s *set) aside() (*set, error) {
-	return makeMemory(&set{name: s.name, typ: s.typ, lease: s.lease}, s.Max(), s.CopyTo)
+	return makeMemory(&set{name: s.name, typ: s.typ, lease: s.lease}, s.Room(), s.CopyTo)
 }
 
-func makeMemory(s *set, max int, format func(mem []byte) error) (*set, error) {
+func makeMemory(s *set, room int, format func(mem []byte) error) (*set, error) {
 	name := s.name
-	spec, err := tableSpec(s.typ, codegen.SetPrefix+name, max)
+	spec, err := tableSpec(s.typ, codegen.SetPrefix+name, room)
 	if err != nil {
 		return nil, err
 	}
@@ -116,10 +113,10 @@ func openMemory(inner *ebpf.Map, s *set, format func(mem []byte) error) (*set, e
 // Close gives up the memory; if no map holds it either, it is freed.
 func (s *set) Close() error { return errors.Join(unix.Munmap(s.mem), s.inner.Close()) }
 
-// putInto makes the set what programs see in the map, in one step. The kernel waits until no program uses
+// putInto makes the set what programs see in a place, in one step. The kernel waits until no program uses
 // what was there before.
-func (s *set) putInto(m *ebpf.Map) error {
-	if err := m.Put(uint32(0), s.inner); err != nil { // traffic changes here
+func (s *set) putInto(at place) error {
+	if err := at.outer.Put(at.key, s.inner); err != nil { // traffic changes here
 		return kernel.Refuse(err, "put the contents of dynamic set %q in place", s.name)
 	}
 	return nil
@@ -155,119 +152,9 @@ func (s *set) left(expires uint64) time.Duration {
 	return s.clock.Remaining(expires)
 }
 
-// formatSets makes the sets of a program that are not shared with another usable.
-func formatSets(p *codegen.Program, l *loaded, shared map[string]*ebpf.Map) error {
-	for _, ps := range p.Dynamic {
-		name := codegen.SetPrefix + ps.Name
-		m := l.maps[name]
-		if m == nil {
-			return fmt.Errorf("load program: it has no map for dynamic set %q", ps.Name)
-		}
-		if shared[name] != nil {
-			continue
-		}
-		s, err := newMemory(ps.Name, ps.Type, ps.Max, ps.Lease)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(s.putInto(m), s.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// loadOverSets loads a program over the dynamic sets of the policy in force: a set of the same name and
-// shape stays the map it is; of another shape, it gets the old entries.
-func (u *up) loadOverSets(p *codegen.Program) (*loaded, error) {
-	if err := step("load"); err != nil {
-		return nil, unable(err)
-	}
-	kept, other := map[string]*ebpf.Map{}, map[*policy.Set]*ebpf.Map{}
-	defer func() {
-		for _, m := range kept {
-			m.Close()
-		}
-		for _, m := range other {
-			m.Close()
-		}
-	}()
-	for _, ps := range p.Dynamic {
-		name := codegen.SetPrefix + ps.Name
-		m, err := u.setInForce(ps)
-		if err != nil {
-			return nil, err
-		}
-		if m == nil {
-			continue
-		}
-		same, err := sameShape(p.Spec.Maps[name], ps, m)
-		if err != nil {
-			return nil, errors.Join(err, m.Close())
-		}
-		if same {
-			kept[name] = m
-		} else {
-			other[ps] = m
-		}
-	}
-	l, err := load(p, kept)
-	if err != nil {
-		return nil, unable(err)
-	}
-	if err := step("sets"); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	for ps, old := range other {
-		if err := copySet(ps, old, l.maps[codegen.SetPrefix+ps.Name]); err != nil {
-			return nil, errors.Join(err, l.Close())
-		}
-	}
-	return l, nil
-}
-
-// sameShape says whether a program for the set can use the map. Where entries lie depends on max itself;
-// sizes may agree by chance.
-func sameShape(spec *ebpf.MapSpec, ps *policy.Set, m *ebpf.Map) (bool, error) {
-	if spec.Compatible(m) != nil {
-		return false, nil
-	}
-	s, err := openSet(m, ps.Name, ps.Type, ps.Lease)
-	if err != nil {
-		return false, err
-	}
-	defer s.Close()
-	return s.Max() == ps.Max, nil
-}
-
-// setInForce opens the dynamic set of the policy in force that a new one continues, nil if it has none of that name and type: entries of
-// another type are those of another set.
-func (u *up) setInForce(ps *policy.Set) (*ebpf.Map, error) {
-	if u.at == nil {
-		return nil, nil
-	}
-	g := u.at.current()
-	if slices.ContainsFunc(g.Sets, func(info SetInfo) bool { return info.Name == ps.Name && info.EntryType() != ps.Type }) {
-		return nil, nil
-	}
-	return u.openPinned(u.at.key, g.Generation, codegen.SetPrefix+ps.Name)
-}
-
-// openPinned opens a map of a generation, nil if it has none of that name.
-func (s *store) openPinned(key string, generation int, name string) (*ebpf.Map, error) {
-	m, err := ebpf.LoadPinnedMap(filepath.Join(s.pins(key, generation), name), nil)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, kernel.Refuse(err, "open the pinned map %s", name)
-	}
-	return m, nil
-}
-
 // copySet copies all entries, with what is left of their leases. The caller holds the lock of writers
 // until the new set is in force.
-func copySet(ps *policy.Set, from, to *ebpf.Map) error {
+func copySet(ps *policy.Set, from, to place) error {
 	old, err := openSet(from, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func (s *Set) mayRollUp() bool { return s.rollUp && time.Since(s.noRoom) > futil
 // replaceAll makes sets that are held consist of these entries.
 func replaceAll(sets []*Set, entries []SetEntry) error {
 	return swapAll(sets, entries, func(m inForce) (*set, error) {
-		next, err := newMemory(m.name, m.typ, m.Max(), m.lease)
+		next, err := newMemory(m.name, m.typ, m.Max(), m.Room(), m.lease)
 		if err == nil {
 			next.Refuse(m.Refused())
 		}
@@ -133,8 +133,13 @@ func (w *swap) do() error {
 	}
 	w.serial = w.writers.serial()
 	m := &w.maps[w.i]
-	if err := w.next.putInto(m.outer); err != nil {
-		return err
+	for i, at := range m.places {
+		if err := w.next.putInto(at); err != nil {
+			for _, done := range m.places[:i] {
+				err = errors.Join(err, m.set.putInto(done)) // back
+			}
+			return err
+		}
 	}
 	m.set, w.next = w.next, m.set
 	return nil

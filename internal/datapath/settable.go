@@ -25,24 +25,25 @@ type table interface {
 	CopyTo(dst []byte) error
 	Len() int
 	Max() int
+	Room() int
 	Refused() uint64
 	Refuse(n uint64)
 }
 
-// tableSpec describes the map of a set.
-func tableSpec(t policy.SetType, name string, max int) (*ebpf.MapSpec, error) {
+// tableSpec describes the map of a set laid out for room entries.
+func tableSpec(t policy.SetType, name string, room int) (*ebpf.MapSpec, error) {
 	if t == policy.Addresses {
-		return prefix.DynamicSpec(name, max)
+		return prefix.DynamicSpec(name, room)
 	}
-	return endpoint.Spec(name, max)
+	return endpoint.Spec(name, room)
 }
 
 // format makes memory an empty set.
-func format(t policy.SetType, mem []byte, max int) error {
+func format(t policy.SetType, mem []byte, max, room int) error {
 	if t == policy.Addresses {
-		return prefix.Format(mem, max)
+		return prefix.FormatRoom(mem, max, room)
 	}
-	return endpoint.Format(mem, max)
+	return endpoint.FormatRoom(mem, max, room)
 }
 
 // reopen opens the memory of the set, and mends what a writer left half-way.

@@ -98,7 +98,7 @@ func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 			shared[name] = m
 		}
 	}
-	if st.trial, err = load(p, shared); err != nil {
+	if st.trial, err = load(p, shared, nil); err != nil {
 		return unable(err)
 	}
 	if u.fallback() == 0 {
@@ -135,6 +135,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 	for _, set := range p.Dynamic {
 		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease, RollUp: set.RollUp, Type: typeName(set.Type)})
 	}
+	d.Places = sharedPlaces(p)
 	if st.trial != nil {
 		if d.Trial, err = programID(st.trial.prog); err != nil {
 			return err
@@ -196,7 +197,7 @@ func (u *up) pin(st *staged) error {
 	}
 	for name, m := range maps {
 		switch {
-		case name == codegen.CountersMap, name == codegen.PreviousMap, strings.HasPrefix(name, codegen.SetPrefix):
+		case name == codegen.CountersMap, name == codegen.PreviousMap, strings.HasPrefix(name, codegen.SetPrefix), strings.HasPrefix(name, codegen.SharedPrefix):
 			if err := pin(m, name); err != nil {
 				return err
 			}

@@ -14,7 +14,7 @@ const (
 	stackTag    = -40 // of the key being looked for
 
 	// In the function that opens the maps and goes through the shapes:
-	stackKey    = -8 // 0, the only key of the maps
+	stackKey    = -8 // of the set's memory in the array of maps, then 0, the only key in it
 	stackNumber = -16
 )
 
@@ -25,15 +25,29 @@ const (
 // As in package prefix there are two global functions, one that loops over the shapes in use and one, symbol_one, that looks for the
 // entry of one shape; the clock is read only when an entry is found.
 func Function(mapName, symbol string, max int, ip4 bool) asm.Instructions {
+	return functions(mapName, symbol, max, ip4, false)
+}
+
+// NumberedFunction is Function for all sets of one room (see FormatRoom), whose memories one array of maps holds: `u64 symbol(u64
+// high, u64 low, u64 service, u64 number)`, where number is the key of the set's memory. Where the map has none the answer is 0.
+func NumberedFunction(mapName, symbol string, room int, ip4 bool) asm.Instructions {
+	return functions(mapName, symbol, room, ip4, true)
+}
+
+func functions(mapName, symbol string, room int, ip4, numbered bool) asm.Instructions {
 	one := symbol + "_one"
-	all := &emitter{mapName: mapName, label: symbol + "_in", buckets: bucketsFor(max)}
-	single := &emitter{mapName: mapName, label: one + "_in", buckets: bucketsFor(max)}
+	all := &emitter{mapName: mapName, label: symbol + "_in", buckets: bucketsFor(room), numbered: numbered}
+	single := &emitter{mapName: mapName, label: one + "_in", buckets: bucketsFor(room)}
 	all.shapes(one, ip4)
 	single.one()
-	key := params("high", "low", "service")
+	asked := params("high", "low", "service", "number")
+	key := asked[:3:3]
+	if !numbered {
+		asked = key
+	}
 	return append(
-		function(symbol, all.out, key),
-		function(one, single.out, append(key, params("shape")[0], memoryParam(sizeFor(max))))...,
+		function(symbol, all.out, asked),
+		function(one, single.out, append(key, params("shape")[0], memoryParam(sizeFor(room))))...,
 	)
 }
 
@@ -68,6 +82,8 @@ type emitter struct {
 	mapName string
 	label   string
 	buckets int
+
+	numbered bool // the key of the set's memory is in R4
 }
 
 func (e *emitter) add(ins ...asm.Instruction) {
@@ -88,14 +104,22 @@ func (e *emitter) pointer(dst asm.Register, offset int) {
 // open leaves the memory of the set that is in force in R9, or goes to miss if there is none. A look-up opens the set
 // once, so that all its steps see the same contents while a replace swaps them.
 func (e *emitter) open() {
-	e.add(asm.StoreImm(asm.R10, stackKey, 0, asm.Word), asm.LoadMapPtr(asm.R1, 0).WithReference(e.mapName))
+	if e.numbered {
+		e.add(asm.StoreMem(asm.R10, stackKey, asm.R4, asm.Word))
+	} else {
+		e.add(asm.StoreImm(asm.R10, stackKey, 0, asm.Word))
+	}
+	e.add(asm.LoadMapPtr(asm.R1, 0).WithReference(e.mapName))
 	e.element()
 	e.add(asm.Mov.Reg(asm.R1, asm.R0))
+	if e.numbered {
+		e.add(asm.StoreImm(asm.R10, stackKey, 0, asm.Word))
+	}
 	e.element()
 	e.add(asm.Mov.Reg(asm.R9, asm.R0))
 }
 
-// element looks the only key up in the map in R1.
+// element looks the key on the stack up in the map in R1.
 func (e *emitter) element() {
 	e.add(
 		asm.Mov.Reg(asm.R2, asm.R10),

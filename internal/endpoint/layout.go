@@ -40,6 +40,7 @@ const (
 	offRefused   = 56 // u64: entries that found the set full
 	offSeeds     = 64
 	offSweep     = 96   // u64: the bucket where the next writer looks for ended leases
+	offRoom      = 104  // u64: for how many entries the table is laid out; 0 is max
 	offNumber4   = 128  // u32
 	offNumber6   = 132  // u32
 	offShapes4   = 512  // u32 each

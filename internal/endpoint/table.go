@@ -28,6 +28,7 @@ type Entry struct {
 type Table struct {
 	mem     []byte
 	max     int
+	room    int
 	buckets int
 	now     func() uint64
 }
@@ -36,12 +37,15 @@ func (t *Table) u32(off int) *uint32 { return (*uint32)(unsafe.Pointer(&t.mem[of
 func (t *Table) u64(off int) *uint64 { return (*uint64)(unsafe.Pointer(&t.mem[off])) }
 
 // Format makes an empty set of zeroed memory, which must have the size that Spec gives for max, and chooses its seeds.
-func Format(mem []byte, max int) error {
-	if max < 1 || max > MaxEntries {
-		return fmt.Errorf("dynamic set: max of a set of endpoints or services is 1 to %d entries, not %d", MaxEntries, max)
+func Format(mem []byte, max int) error { return FormatRoom(mem, max, max) }
+
+// FormatRoom is Format for memory that is laid out for room entries, at least max, as prefix.FormatRoom.
+func FormatRoom(mem []byte, max, room int) error {
+	if max < 1 || max > room || room > MaxEntries {
+		return fmt.Errorf("dynamic set: max of a set of endpoints or services is 1 to %d entries and no more than there is room for, not %d of %d", MaxEntries, max, room)
 	}
-	if len(mem) != sizeFor(max) {
-		return fmt.Errorf("dynamic set for %d entries: memory of %d bytes, want %d: %w", max, len(mem), sizeFor(max), ErrLayout)
+	if len(mem) != sizeFor(room) {
+		return fmt.Errorf("dynamic set for %d entries: memory of %d bytes, want %d: %w", room, len(mem), sizeFor(room), ErrLayout)
 	}
 	for code := codes4; code <= lastCode; code++ {
 		hi, lo := codeMask(code)
@@ -56,6 +60,7 @@ func Format(mem []byte, max int) error {
 	}
 	binary.NativeEndian.PutUint64(mem[offVersion:], version)
 	binary.NativeEndian.PutUint64(mem[offMax:], uint64(max))
+	binary.NativeEndian.PutUint64(mem[offRoom:], uint64(room))
 	binary.NativeEndian.PutUint64(mem[offSize:], uint64(len(mem)))
 	binary.NativeEndian.PutUint64(mem[offMagic:], magic)
 	return nil
@@ -76,16 +81,19 @@ func Open(mem []byte, now func() uint64) (*Table, error) {
 	if word(offMagic) != magic || word(offVersion) != version {
 		return nil, fmt.Errorf("dynamic set: magic %#x, version %d: %w", word(offMagic), word(offVersion), ErrLayout)
 	}
-	max := word(offMax)
-	if max < 1 || max > MaxEntries || sizeFor(int(max)) != len(mem) || word(offSize) != uint64(len(mem)) {
-		return nil, fmt.Errorf("dynamic set: max %d in %d bytes: %w", max, len(mem), ErrLayout)
+	max, room := word(offMax), word(offRoom)
+	if room == 0 { // made before sets had it
+		room = max
+	}
+	if max < 1 || max > room || room > MaxEntries || sizeFor(int(room)) != len(mem) || word(offSize) != uint64(len(mem)) {
+		return nil, fmt.Errorf("dynamic set: max %d, room for %d, in %d bytes: %w", max, room, len(mem), ErrLayout)
 	}
 	for code := codes4; code <= lastCode; code++ {
 		if hi, lo := codeMask(code); word(offMasks+16*code) != hi || word(offMasks+16*code+8) != lo {
 			return nil, fmt.Errorf("dynamic set: mask of length code %d: %w", code, ErrLayout)
 		}
 	}
-	t := &Table{mem: mem, max: int(max), buckets: bucketsFor(int(max)), now: now}
+	t := &Table{mem: mem, max: int(max), room: int(room), buckets: bucketsFor(int(room)), now: now}
 	if atomic.LoadUint32(t.u32(offDirty)) != 0 || !t.sound() {
 		t.repair()
 	}
@@ -109,6 +117,9 @@ func (t *Table) Refuse(n uint64) { atomic.AddUint64(t.u64(offRefused), n) }
 
 // Max is the number of entries the set may have.
 func (t *Table) Max() int { return t.max }
+
+// Room is the number of entries that the memory is laid out for, at least Max.
+func (t *Table) Room() int { return t.room }
 
 // Len is the number of entries, including those whose lease has ended and that Expire has not yet removed.
 func (t *Table) Len() int { return int(*t.u32(offTotal)) }

@@ -48,6 +48,24 @@ func (r *resolver) collectSets() {
 	for _, d := range r.order {
 		r.resolveSet(d, 0)
 	}
+	r.limitDynamic()
+}
+
+// maxDynamicSets is how many dynamic sets a policy may have.
+const maxDynamicSets = 1000
+
+// limitDynamic reports the first dynamic set that is one too many.
+func (r *resolver) limitDynamic() {
+	n := 0
+	for _, d := range r.order {
+		if d.stmt.Dynamic == nil {
+			continue
+		}
+		if n++; n == maxDynamicSets+1 {
+			r.c.Errorf(d.stmt.Name.Pos, "put entries of several into one.", "a policy has at most %d dynamic sets", maxDynamicSets)
+			return
+		}
+	}
 }
 
 func (r *resolver) define(s *syntax.Set) {

@@ -25,8 +25,9 @@ type Entry struct {
 // correctly; the next Open mends its bookkeeping.
 type Dynamic struct {
 	geometry
-	mem []byte
-	now func() uint64
+	room int
+	mem  []byte
+	now  func() uint64
 }
 
 func (d *Dynamic) u32(off int) *uint32 { return (*uint32)(unsafe.Pointer(&d.mem[off])) }
@@ -41,13 +42,17 @@ func (d *Dynamic) family(p netip.Addr) *family {
 
 // Format makes an empty set of zeroed memory, which must have the size that DynamicSpec gives for
 // max, and chooses its seeds.
-func Format(mem []byte, max int) error {
-	if max < 1 || max > MaxEntries {
-		return fmt.Errorf("dynamic set: max is 1 to %d entries, not %d", MaxEntries, max)
+func Format(mem []byte, max int) error { return FormatRoom(mem, max, max) }
+
+// FormatRoom is Format for memory that is laid out for room entries, at least max, so that sets of different max can
+// be looked up by one function: that of room.
+func FormatRoom(mem []byte, max, room int) error {
+	if max < 1 || max > room || room > MaxEntries {
+		return fmt.Errorf("dynamic set: max is 1 to %d entries and no more than there is room for, not %d of %d", MaxEntries, max, room)
 	}
-	g := geometryOf(max)
+	g := geometryOf(room)
 	if len(mem) != g.size {
-		return fmt.Errorf("dynamic set for %d entries: memory of %d bytes, want %d: %w", max, len(mem), g.size, ErrLayout)
+		return fmt.Errorf("dynamic set for %d entries: memory of %d bytes, want %d: %w", room, len(mem), g.size, ErrLayout)
 	}
 	for length := range 129 {
 		hi, lo := mask(^uint64(0), ^uint64(0), length)
@@ -65,6 +70,7 @@ func Format(mem []byte, max int) error {
 	}
 	binary.NativeEndian.PutUint64(mem[offVersion:], version)
 	binary.NativeEndian.PutUint64(mem[offMax:], uint64(max))
+	binary.NativeEndian.PutUint64(mem[offRoom:], uint64(room))
 	binary.NativeEndian.PutUint64(mem[offSize:], uint64(g.size))
 	binary.NativeEndian.PutUint64(mem[offMagic:], magic)
 	return nil
@@ -80,11 +86,15 @@ func Open(mem []byte, now func() uint64) (*Dynamic, error) {
 	if word(offMagic) != magic || word(offVersion) != version {
 		return nil, fmt.Errorf("dynamic set: magic %#x, version %d: %w", word(offMagic), word(offVersion), ErrLayout)
 	}
-	max := word(offMax)
-	if max < 1 || max > MaxEntries || geometryOf(int(max)).size != len(mem) || word(offSize) != uint64(len(mem)) {
-		return nil, fmt.Errorf("dynamic set: max %d in %d bytes: %w", max, len(mem), ErrLayout)
+	max, room := word(offMax), word(offRoom)
+	if room == 0 { // made before sets had it
+		room = max
 	}
-	d := &Dynamic{geometry: geometryOf(int(max)), mem: mem, now: now}
+	if max < 1 || max > room || room > MaxEntries || geometryOf(int(room)).size != len(mem) || word(offSize) != uint64(len(mem)) {
+		return nil, fmt.Errorf("dynamic set: max %d, room for %d, in %d bytes: %w", max, room, len(mem), ErrLayout)
+	}
+	d := &Dynamic{geometry: geometryOf(int(room)), room: int(room), mem: mem, now: now}
+	d.max = int(max)
 	for length := range 129 {
 		hi, lo := mask(^uint64(0), ^uint64(0), length)
 		if at := offMasks + 16*(length+1); word(at) != hi || word(at+8) != lo {
@@ -115,6 +125,9 @@ func (d *Dynamic) Refuse(n uint64) { atomic.AddUint64(d.u64(offRefused), n) }
 
 // Max is the number of entries the set may have.
 func (d *Dynamic) Max() int { return d.max }
+
+// Room is the number of entries that the memory is laid out for, at least Max.
+func (d *Dynamic) Room() int { return d.room }
 
 // Len is the number of entries, including those whose lease has ended and that Expire has not yet
 // removed.

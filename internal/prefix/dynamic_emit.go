@@ -14,7 +14,7 @@ const (
 	stackTag    = -40 // of the key being looked for
 
 	// In the function that opens the maps and goes through the lengths:
-	stackKey   = -8  // 0, the only key of the maps
+	stackKey   = -8  // of the set's memory in the array of maps, then 0, the only key in it
 	stackTries = -16 // how many lengths may still be tried, for the verifier
 	stackLater = -24 // IPv6: the lengths up to 64
 )
@@ -31,30 +31,45 @@ const (
 // (btf.WithFuncMetadata).
 func DynamicFunction4(mapName, symbol string, max int) asm.Instructions {
 	g := geometryOf(max)
-	return dynamicFunctions(mapName, symbol, g, g.v4, "address")
+	return dynamicFunctions(mapName, symbol, g, g.v4, asm.R0, "address")
 }
 
 // DynamicFunction6 does the same for IPv6: `u64 symbol(u64 high, u64 low)`.
 func DynamicFunction6(mapName, symbol string, max int) asm.Instructions {
 	g := geometryOf(max)
-	return dynamicFunctions(mapName, symbol, g, g.v6, "high", "low")
+	return dynamicFunctions(mapName, symbol, g, g.v6, asm.R0, "high", "low")
 }
 
-func dynamicFunctions(mapName, symbol string, g geometry, f family, address ...string) asm.Instructions {
+// NumberedFunction4 is DynamicFunction4 for all sets of one room (see FormatRoom), whose memories one array of maps holds: `u64
+// symbol(u64 address, u64 number)`, where number is the key of the set's memory. Where the map has none the answer is 0.
+func NumberedFunction4(mapName, symbol string, room int) asm.Instructions {
+	g := geometryOf(room)
+	return dynamicFunctions(mapName, symbol, g, g.v4, asm.R2, "address", "number")
+}
+
+// NumberedFunction6 does the same for IPv6: `u64 symbol(u64 high, u64 low, u64 number)`.
+func NumberedFunction6(mapName, symbol string, room int) asm.Instructions {
+	g := geometryOf(room)
+	return dynamicFunctions(mapName, symbol, g, g.v6, asm.R3, "high", "low", "number")
+}
+
+// dynamicFunctions makes both functions. The key of the set's memory is in register number, 0 for R0.
+func dynamicFunctions(mapName, symbol string, g geometry, f family, number asm.Register, names ...string) asm.Instructions {
 	one := symbol + "_one"
 	emitter := func(label string) *dynamicEmitter {
 		return &dynamicEmitter{
 			emitter: emitter{mapName: mapName, v4: f.width == 32},
 			family:  f,
 			label:   label,
+			number:  number,
 		}
 	}
 	all, single := emitter(symbol+"_in"), emitter(one+"_in")
 	all.all(one)
 	single.one()
-	key := params(address...)
+	key := params(names[:f.words]...)
 	return append(
-		function(symbol, all.out, key),
+		function(symbol, all.out, params(names...)),
 		function(one, single.out, append(key, params("length")[0], memoryParam(g.size)))...,
 	)
 }
@@ -86,20 +101,29 @@ func function(symbol string, code asm.Instructions, params []btf.FuncParam) asm.
 type dynamicEmitter struct {
 	emitter
 	family
-	label string
+	label  string
+	number asm.Register // R0: the map holds one set only
 }
 
 // open leaves the memory of the set that is in force in R9, or goes to miss if there is none. A look-up
 // opens the set once, so that all its steps see the same contents while a replace swaps them.
 func (e *dynamicEmitter) open() {
-	e.add(asm.StoreImm(asm.R10, stackKey, 0, asm.Word), asm.LoadMapPtr(asm.R1, 0).WithReference(e.mapName))
+	if e.number == asm.R0 {
+		e.add(asm.StoreImm(asm.R10, stackKey, 0, asm.Word))
+	} else {
+		e.add(asm.StoreMem(asm.R10, stackKey, e.number, asm.Word))
+	}
+	e.add(asm.LoadMapPtr(asm.R1, 0).WithReference(e.mapName))
 	e.element()
 	e.add(asm.Mov.Reg(asm.R1, asm.R0))
+	if e.number != asm.R0 {
+		e.add(asm.StoreImm(asm.R10, stackKey, 0, asm.Word))
+	}
 	e.element()
 	e.add(asm.Mov.Reg(asm.R9, asm.R0))
 }
 
-// element looks the only key up in the map in R1.
+// element looks the key on the stack up in the map in R1.
 func (e *dynamicEmitter) element() {
 	e.add(
 		asm.Mov.Reg(asm.R2, asm.R10),

@@ -43,6 +43,7 @@ const (
 	offSeeds     = 64
 	offSweep     = 96   // u64: the bucket where the next writer looks for ended leases
 	offRemoved   = 104  // u64: entries removed since the filters were built
+	offRoom      = 112  // u64: for how many entries the tables are laid out; 0 is max
 	offLengths4  = 128  // u64 number of IPv4 lengths in use, u64 x 2 the set of them, u64 x 2 those of short prefixes
 	offLengths6  = 192  // likewise
 	offLowest    = 512  // 64 bytes
@@ -84,7 +85,7 @@ type family struct {
 	words   int // of 64 bits, that have a bit for each length
 }
 
-// geometry is where everything of a set with this max lies. It depends on max alone, so a program can be
+// geometry is where everything of a set lies. It depends on its room alone, so a program can be
 // compiled before the map exists.
 type geometry struct {
 	max    int
@@ -92,7 +93,7 @@ type geometry struct {
 	size   int // of the map value: a multiple of 4096
 }
 
-// geometryOf sizes each family's table for max entries, since all may be of one. Tables are filled
+// geometryOf sizes each family's table for max entries, the room of the set, since all may be of one. Tables are filled
 // to 5.5 of 10 slots: at 7, one of some million changes found no room near its place before max. Larger ones
 // are filled to 8.5, which keeps the largest within what a program can address.
 func geometryOf(max int) geometry {
