@@ -48,6 +48,7 @@ func TestLargePolicies(t *testing.T) {
 		{"packets", "more than 64 MiB", filled(5<<20, "default pass\ntest \"t\" {\n", func(i int) string { return "packet len 65535 expect pass\n" }, "}\n")},
 		{"sets in sets", "more than 8388608 elements", append(filled(200_000, "set a = {\n", func(i int) string { return v4(2*i) + ",\n" }, "}\n"),
 			"set b = { "+strings.Repeat("a, ", 900)+"}\ndrop from b\ndefault pass\n"...)},
+		{"dynamic sets", "at most 1000 dynamic sets", filled(100_000, "", func(i int) string { return fmt.Sprintf("set s%d = dynamic(max 10)\n", i) }, "default pass\n")},
 		{"binary", "NUL", make([]byte, size)},
 		{"too large", "at most 64 MiB", make([]byte, syntax.MaxSource+1)},
 	} {
