@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +20,8 @@ rule that it reaches. Packets are made from the rules; the kernel runs both prog
 the difference is reported: the median of the rounds, and half the distance between their quartiles as spread.
 
 Each packet is repeated, so tables that it needs are in the cache: a flood of many sources costs more where sets are
-larger than the cache. About a second a rule; large policies are measured by the first --rules rules.`
+larger than the cache. About a second a rule; at most --rules of them are measured: the first that packets reach or, of
+more than 1,000 rules, a sample that is spread evenly over the policy, which the output says.`
 
 const costExample = `  sudo levee cost edge.levee
   sudo levee cost edge.levee --json | jq .ns_per_packet`
@@ -48,7 +50,7 @@ func newCost(e *env) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&f.repeat, "repeat", 100_000, "packets in one run of the kernel")
-	cmd.Flags().IntVar(&f.rules, "rules", 50, "measure at most so many rules, the first ones that packets reach")
+	cmd.Flags().IntVar(&f.rules, "rules", 50, "measure at most so many rules")
 	jsonFlag(cmd, &f.json)
 	return cmd
 }
@@ -61,6 +63,7 @@ type costReport struct {
 	Rules       []costRule `json:"rules"`
 	NotReached  []string   `json:"not_reached"` // rules that no packet was found for
 	NotMeasured int        `json:"not_measured"`
+	SampleEvery int        `json:"sample_every,omitempty"` // one rule in so many was looked at; not there: all were
 	Repeat      int        `json:"repeat"`
 }
 
@@ -97,7 +100,12 @@ func (e *env) cost(file string, f *costFlags) error {
 	}
 	ctx, stop := e.signals()
 	defer stop()
-	rep, err := e.measure(ctx, p, runner, reach(p, ev), f)
+	every := sampleEvery(len(p.Protect)+len(p.Rules), f.rules)
+	frames, err := e.findPackets(ctx, p, ev, every)
+	if err != nil {
+		return err
+	}
+	rep, err := e.measure(ctx, p, runner, frames, every, f)
 	if err != nil {
 		return err
 	}
@@ -106,6 +114,40 @@ func (e *env) cost(file string, f *costFlags) error {
 	}
 	e.printCost(p, rep)
 	return nil
+}
+
+// manyRules is from how many rules on only a sample is looked at: for each packet that is tried the oracle walks all rules.
+const manyRules = 1000
+
+// sampleEvery is 1 to look at all rules, or n to look at each n-th of them.
+func sampleEvery(rules, most int) int {
+	if rules <= max(manyRules, most) {
+		return 1
+	}
+	return (rules + most - 1) / most
+}
+
+// findPackets finds a packet for each rule that is looked at.
+func (e *env) findPackets(ctx context.Context, p *policy.Policy, ev *oracle.Evaluator, every int) ([][]byte, error) {
+	progress := e.progress()
+	defer progress.clear()
+	begin := e.now()
+	return reach(p, ev, every, func(rule, of int) error {
+		if ctx.Err() != nil {
+			return fmt.Errorf("interrupted while packets were sought, at rule %d of %d", rule, of)
+		}
+		progress.printf("finding packets: rule %d of %d%s", rule, of, left(e.now().Sub(begin), rule, of))
+		return nil
+	})
+}
+
+// left says about how long the rest takes when done of all took so long; nothing at the beginning.
+func left(took time.Duration, done, all int) string {
+	if done == 0 || took < time.Second {
+		return ""
+	}
+	rest := time.Duration(float64(took) / float64(done) * float64(all-done))
+	return fmt.Sprintf(", about %v left", rest.Round(time.Second))
 }
 
 // fillDynamic puts one entry of each family into every dynamic set, so that rules about them can be reached.
@@ -125,27 +167,46 @@ func fillDynamic(p *policy.Policy, g *engines) error {
 	return nil
 }
 
-func (e *env) measure(ctx context.Context, p *policy.Policy, runner *datapath.Runner, frames [][]byte, f *costFlags) (*costReport, error) {
+func (e *env) measure(ctx context.Context, p *policy.Policy, runner *datapath.Runner, frames [][]byte, every int, f *costFlags) (*costReport, error) {
 	rep := &costReport{Rules: []costRule{}, NotReached: []string{}, Repeat: f.repeat}
+	if every > 1 {
+		rep.SampleEvery = every
+	}
 	slots := p.Slots()
 	progress := e.progress()
 	defer progress.clear()
 	var rounds [][]float64
+	begin, user, all := e.now(), 0, 0
+	for _, frame := range frames {
+		if frame != nil {
+			all++
+		}
+	}
+	if every == 1 {
+		all = min(all, f.rules+1) // and the default
+	}
 	for i, s := range slots {
 		switch {
 		case frames[i] == nil:
-			if s.Rule != nil {
+			switch {
+			case s.Rule == nil:
+			case user%every == 0:
 				rep.NotReached = append(rep.NotReached, p.Where(s))
+			default:
+				rep.NotMeasured++
+			}
+			if s.Rule != nil {
+				user++
 			}
 			continue
-		case len(rep.Rules) >= f.rules && s.Reason != policy.ByDefault:
+		case every == 1 && len(rep.Rules) >= f.rules && s.Reason != policy.ByDefault:
 			rep.NotMeasured++
 			continue
 		}
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("interrupted after %s", plural(len(rep.Rules), "rule"))
 		}
-		progress.printf("measuring %s", p.Where(s))
+		progress.printf("measuring %s, %d of %d%s", p.Where(s), len(rep.Rules)+1, all, left(e.now().Sub(begin), len(rep.Rules), all))
 		c, err := runner.Bench([][]byte{frames[i]}, f.repeat)
 		if err != nil {
 			return nil, err
@@ -158,6 +219,7 @@ func (e *env) measure(ctx context.Context, p *policy.Policy, runner *datapath.Ru
 		}
 		if s.Rule != nil {
 			r.Text = s.Rule.Text
+			user++
 		}
 		rep.Rules = append(rep.Rules, r)
 	}
@@ -190,6 +252,9 @@ func (e *env) printCost(p *policy.Policy, rep *costReport) {
 	t.print(e.stdout, "")
 	fmt.Fprintf(e.stdout, "\n%s: %.1f ns a packet above an empty program (± %.1f; the empty one takes %.1f), mean over the packets above\n",
 		p.File, rep.NsPerPacket, rep.Spread, rep.NsEmpty)
+	if rep.SampleEvery > 1 {
+		fmt.Fprintf(e.stdout, "a sample: one rule in %d was looked at; --rules looks at more\n", rep.SampleEvery)
+	}
 	if len(rep.NotReached) > 0 {
 		fmt.Fprintf(e.stdout, "no packet was found for %s: %s\n", plural(len(rep.NotReached), "rule"), abridged(rep.NotReached))
 	}

@@ -20,14 +20,19 @@ type reacher struct {
 // some of them.
 const variants = 64
 
-// reach finds a frame for each slot of the policy, as far as it can. The frames of the policy's own tests
-// serve for what is left after frames were made from the rules.
-func reach(p *policy.Policy, ev *oracle.Evaluator) [][]byte {
+// reach finds a frame for each slot of the policy, as far as it can: of rules for number 0, every, 2 every, ... only. The
+// frames of the policy's own tests serve for what is left after frames were made from the rules. next is called before each packet is
+// judged, which takes milliseconds where there are very many rules, with the number of the rule; its error ends the search.
+func reach(p *policy.Policy, ev *oracle.Evaluator, every int, next func(rule, of int) error) ([][]byte, error) {
 	r := &reacher{p: p, oracle: ev, frames: make([][]byte, p.DefaultSlot()+1)}
-	for i, rule := range slices.Concat(p.Protect, p.Rules) {
+	rules := slices.Concat(p.Protect, p.Rules)
+	for i := 0; i < len(rules); i += every {
 		slot := p.ProtectSlot(i)
 		for v := 0; v < variants && r.frames[slot] == nil; v++ {
-			r.try(slot, aim(rule, v))
+			if err := next(i, len(rules)); err != nil {
+				return nil, err
+			}
+			r.try(slot, aim(rules[i], v))
 		}
 	}
 	for _, s := range builtInSpecs() {
@@ -36,10 +41,13 @@ func reach(p *policy.Policy, ev *oracle.Evaluator) [][]byte {
 	r.judge(-1, malformedFrame)
 	for _, t := range p.Tests {
 		for _, step := range t.Steps {
+			if err := next(len(rules), len(rules)); err != nil {
+				return nil, err
+			}
 			r.judge(-1, step.Frame)
 		}
 	}
-	return r.frames
+	return r.frames, nil
 }
 
 // malformedFrame is an Ethernet header that announces IPv4, and nothing behind it.

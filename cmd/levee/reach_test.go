@@ -9,6 +9,15 @@ import (
 	"levee/internal/policy"
 )
 
+func reachAll(t *testing.T, p *policy.Policy, ev *oracle.Evaluator) [][]byte {
+	t.Helper()
+	frames, err := reach(p, ev, 1, func(int, int) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frames
+}
+
 // TestReachFindsAPacketForEveryKindOfTerm: a rule with each term of the language is reached by a packet made from it.
 func TestReachFindsAPacketForEveryKindOfTerm(t *testing.T) {
 	matches := []string{
@@ -32,7 +41,7 @@ func TestReachFindsAPacketForEveryKindOfTerm(t *testing.T) {
 			if err := fillDynamic(p, &engines{oracle: ev}); err != nil {
 				t.Fatal(err)
 			}
-			if frames := reach(p, ev); frames[p.RuleSlot(0)] == nil {
+			if frames := reachAll(t, p, ev); frames[p.RuleSlot(0)] == nil {
 				t.Errorf("%s %s: no packet reaches it", action, m)
 			}
 		}
@@ -46,7 +55,7 @@ func TestReachGetsAroundRulesBefore(t *testing.T) {
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}
-	frames := reach(p, oracle.New(p))
+	frames := reachAll(t, p, oracle.New(p))
 	for i, r := range p.Rules {
 		if frames[p.RuleSlot(i)] == nil {
 			t.Errorf("%s: no packet reaches it", r.Text)
@@ -60,5 +69,34 @@ func TestReachGetsAroundRulesBefore(t *testing.T) {
 	}
 	if got := strings.Join(essential, " "); got != "arp nd" { // the others are IPv4, or UDP that passes by default
 		t.Errorf("essential rules reached: %q", got)
+	}
+}
+
+// TestCostSamplesLargePolicies: what a policy of very many rules takes is bounded by --rules, and ends when asked to.
+func TestCostSamplesLargePolicies(t *testing.T) {
+	for _, c := range []struct{ rules, most, want int }{
+		{0, 50, 1}, {1000, 50, 1}, {1001, 50, 21}, {100_000, 50, 2000}, {100_000, 100_000, 1}, {100_000, 99_999, 2}, {1001, 1, 1001},
+	} {
+		if got := sampleEvery(c.rules, c.most); got != c.want {
+			t.Errorf("%d rules, --rules %d: one in %d, want %d", c.rules, c.most, got, c.want)
+		}
+	}
+	src := strings.Repeat("drop udp port 53\n", 100) + "default pass\n"
+	p, ds := policy.Parse("reach.levee", []byte(src), nil)
+	if ds.HasErrors() {
+		t.Fatal(ds.Err())
+	}
+	seen, stop := 0, fmt.Errorf("stop")
+	_, err := reach(p, oracle.New(p), 10, func(rule, of int) error {
+		if seen++; rule%10 != 0 || of != 100 {
+			t.Errorf("rule %d of %d is looked at", rule, of)
+		}
+		if rule == 50 {
+			return stop
+		}
+		return nil
+	})
+	if err != stop || seen > 6*variants {
+		t.Errorf("%d packets judged, %v", seen, err)
 	}
 }
