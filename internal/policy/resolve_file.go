@@ -34,7 +34,7 @@ func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, syntax.Diagnostics)
 }
 
 // ReadElements reads entries of dynamic sets, like ReadPrefixes: addresses, services or endpoints, whichever the first entry
-// is. Ranges of ports become blocks (see Element.Blocks).
+// is. Ranges of ports become blocks (see Element.Blocks), of which there may be MaxElements in all.
 func ReadElements(r io.Reader, name string) ([]Element, syntax.Diagnostics) {
 	f := newSetFile(r, name)
 	f.entries = true
@@ -44,12 +44,23 @@ func ReadElements(r io.Reader, name string) ([]Element, syntax.Diagnostics) {
 		all = append(all, Element{Prefix: p})
 	}
 	for _, s := range f.out.services {
-		all = append(all, Element{Service: s}.Blocks()...)
+		if all = append(all, Element{Service: s}.Blocks()...); len(all) > MaxElements {
+			return nil, f.tooMany()
+		}
 	}
 	for _, e := range f.out.endpoints {
-		all = append(all, e.Blocks()...)
+		if all = append(all, e.Blocks()...); len(all) > MaxElements {
+			return nil, f.tooMany()
+		}
 	}
 	return all, ds
+}
+
+// tooMany says that the ranges of ports make more entries than there may be.
+func (f *setFile) tooMany() syntax.Diagnostics {
+	f.say(syntax.Pos{}, problemf("an entry is a block of ports, as a prefix is one of addresses: 1024-2047 is one, 1000-2047 is three",
+		"the ranges of ports make more than %d entries", MaxElements))
+	return f.diags
 }
 
 // readSet reads a set file of a type, or, with nil, of that of its first entry.
