@@ -10,7 +10,7 @@ func TestBlocksOfAFileAreBounded(t *testing.T) {
 	const line = "tcp/1-65534\n" // 30 blocks
 	lines := MaxElements/30 + 1
 	all, ds := ReadElements(strings.NewReader(strings.Repeat(line, lines)), "services.txt")
-	if all != nil || len(ds) != 1 || !strings.Contains(ds[0].Error(), "make more than 8388608 entries") {
+	if all != nil || len(ds) != 1 || !strings.Contains(ds[0].Message, "make more than 8388608 entries") {
 		t.Errorf("%d entries, %v", len(all), ds)
 	}
 	all, ds = ReadElements(strings.NewReader(strings.Repeat(line, 100)), "services.txt")
