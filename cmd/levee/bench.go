@@ -115,7 +115,7 @@ func (e *env) benchLadder(cmd *cobra.Command, f *benchFlags) error {
 	if err != nil {
 		return err
 	}
-	o.Command = "levee " + strings.Join(e.args, " ")
+	o.Command = e.command()
 	if f.policy != "" {
 		src, err := e.readSource(f.policy)
 		if err != nil {

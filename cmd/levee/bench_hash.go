@@ -31,6 +31,9 @@ func newBenchHash(e *env) *cobra.Command {
 			if err := e.privileged(); err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("rounds") && o.Rounds < 1 {
+				return usagef(cmd, "--rounds %d: a number above 0", o.Rounds)
+			}
 			if quick && o.Rounds == 0 {
 				o.Rounds = 6
 			}

@@ -46,6 +46,9 @@ func newBenchLatency(e *env) *cobra.Command {
 				}
 				o.Loads = append(o.Loads, v)
 			}
+			if cmd.Flags().Changed("probes") && !(o.Probes > 0) {
+				return usagef(cmd, "--probes %g: a number above 0", o.Probes)
+			}
 			if window != "" {
 				var err error
 				if o.Window, err = parseDuration(window); err != nil {

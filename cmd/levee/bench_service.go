@@ -46,6 +46,9 @@ func newBenchService(e *env) *cobra.Command {
 					return usagef(cmd, "--%s: %v", f.name, err)
 				}
 			}
+			if !(o.Requests > 0) {
+				return usagef(cmd, "--requests %g: a number above 0", o.Requests)
+			}
 			var err error
 			if o.Rate, err = parseRate(rate); err != nil {
 				return usagef(cmd, "--rate %s: packets a second, 500k or 2M", rate)

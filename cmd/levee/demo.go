@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,6 +76,11 @@ func (e *env) demoOptions(cmd *cobra.Command, f *demoFlags) (o demo.Options, err
 	if f.act != "" {
 		if o.Act, err = parseDuration(f.act); err != nil || o.Act < time.Second || o.Act > time.Minute {
 			return o, usagef(cmd, "--act %q: use 1s to 1m", f.act)
+		}
+	}
+	if f.picture != "" {
+		if err := isDirectory("picture", filepath.Dir(f.picture)); err != nil {
+			return o, err
 		}
 	}
 	if f.policy != "" {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/datapath"
 	"levee/internal/lab"
 )
 
@@ -51,7 +52,7 @@ func newLabDown(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "down [NAME]",
 		Short:   "Remove a lab with everything in it",
-		Long:    "Remove a lab: its namespaces, their devices, and every process that still runs in them.",
+		Long:    "Remove a lab: its namespaces, their devices, the policies on them, and every process that still runs in them.",
 		Example: "  sudo levee lab down",
 		Args:    labName,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -59,6 +60,10 @@ func newLabDown(e *env) *cobra.Command {
 				return err
 			}
 			if err := lab.Down(context.Background(), nameOf(args)); err != nil {
+				return err
+			}
+			// Policies that were in force in it are noticed to be gone, and their remains removed.
+			if _, _, err := datapath.Status(context.Background(), true); err != nil {
 				return err
 			}
 			fmt.Fprintf(e.stdout, "lab %s is gone\n", nameOf(args))

@@ -134,6 +134,9 @@ func (r *LatencyReport) caveats() []string {
 // Text prints the report for a person.
 func (r *LatencyReport) Text(w io.Writer) error {
 	fmt.Fprintf(w, "%s, %s MHz, %d cores; Linux %s\n", r.Machine.CPU, r.Machine.MHz, r.Machine.Cores, r.Machine.Kernel)
+	if r.Incomplete {
+		fmt.Fprintln(w, "INCOMPLETE: interrupted")
+	}
 	fmt.Fprintf(w, "round trips of %g probes a second beside a flood that is dropped, %d rounds of %v; microseconds\n", r.Probes, r.Rounds, r.Window)
 	for i, load := range r.Loads {
 		fmt.Fprintf(w, "\nflood of %s packets/s\n", rate(load))
@@ -154,6 +157,10 @@ func (r *LatencyReport) Text(w io.Writer) error {
 				default:
 					fmt.Fprint(t, "-\t")
 				}
+			}
+			if len(c.valid()) == 0 {
+				fmt.Fprintln(t, "-\t-\t")
+				continue
 			}
 			share, _ := c.answered()
 			fmt.Fprintf(t, "%.2f %%\t%.1f %%\t\n", 100*share, 100*c.refused())
@@ -256,7 +263,7 @@ func (r *LatencyReport) byLoad(d *report.Document, i int, load float64) {
 			percentiles.Add(g.Name, c.point(100/(100-percent), percent, fmt.Sprintf("p%g", percent)))
 		}
 		c.columns(histogram, g.Name)
-		share, _ := c.answered()
+		share, probes := c.answered()
 		row := []report.Cell{report.Text(g.Name)}
 		for _, percent := range []float64{50, 99, 99.9, 99.99} {
 			p := c.point(0, percent, "")
@@ -265,6 +272,10 @@ func (r *LatencyReport) byLoad(d *report.Document, i int, load float64) {
 			} else {
 				row = append(row, report.Quantity(*p.Y/1e3, "%.1f", *p.Y/1e3))
 			}
+		}
+		if probes == 0 {
+			t.Row(append(row, report.Text("-"), report.Text("-"))...)
+			continue
 		}
 		t.Row(append(row, report.Number(100*share), report.Number(100*c.refused()))...)
 	}

@@ -94,6 +94,9 @@ func millions(p report.Point) string {
 // Text prints the report for a person.
 func (r *MixReport) Text(w io.Writer) error {
 	fmt.Fprintf(w, "%s, %s MHz, %d cores; Linux %s\n", r.Machine.CPU, r.Machine.MHz, r.Machine.Cores, r.Machine.Kernel)
+	if r.Incomplete {
+		fmt.Fprintln(w, "INCOMPLETE: interrupted")
+	}
 	fmt.Fprintf(w, "million packets a second, %d rounds of %v, 95 %% interval\n", r.Rounds, r.Window)
 	print := func(head string, points func(*MixRung) []*MixPoint, label func(float64) string, of func(*Window) float64) error {
 		fmt.Fprintf(w, "\n%s\n", head)

@@ -111,6 +111,7 @@ func (s *stage) play(ctx context.Context) (err error) {
 	}
 	s.waves = waves(s.world, s.Rate, s.Seed, replay)
 	s.screen = newScreen(s.Out, s.Terminal, s.intro(replay))
+	s.screen.load = loadAverage()
 	err = s.populated(ctx, perSecond, s.screen.request, func() error { return s.acts(ctx) })
 	if ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())

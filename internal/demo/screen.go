@@ -18,7 +18,8 @@ type screen struct {
 	mu       sync.Mutex
 	columns  []*column
 	doing    string
-	drawn    int // lines of the table on the terminal
+	load     float64 // of the machine before the demo
+	drawn    int     // lines of the table on the terminal
 }
 
 // column is one act.

@@ -76,9 +76,29 @@ func milliseconds(requests []Outcome, percent float64) string {
 	return "-"
 }
 
+// quietShare is the share of requests that must be answered before the flood for the rest to say anything.
+const quietShare = 0.95
+
+// why there is no figure of a run; empty if there is one.
+func (r *ServiceReport) why(run *ServiceRun) string {
+	before := run.within(0, r.Before.Seconds())
+	switch {
+	case run.Missing != "":
+		return run.Missing
+	case len(before) == 0:
+		return "interrupted"
+	case answered(before) < quietShare:
+		return fmt.Sprintf("only %.0f %% of the requests were answered before the flood: something else kept this machine busy", 100*answered(before))
+	}
+	return ""
+}
+
 // Text prints the report for a person.
 func (r *ServiceReport) Text(w io.Writer) error {
 	fmt.Fprintf(w, "%s, %s MHz, %d cores; Linux %s\n", r.Machine.CPU, r.Machine.MHz, r.Machine.Cores, r.Machine.Kernel)
+	if r.Incomplete {
+		fmt.Fprintln(w, "INCOMPLETE: interrupted")
+	}
 	fmt.Fprintf(w, "a web service, %g requests a second, floods of %s packets/s; %v before, %v of flood, %v after\n",
 		r.ServiceOptions.Requests, si(r.Rate), r.Before, r.During, r.After)
 	fmt.Fprintln(w, "answered in time, p50 and p99 in ms")
@@ -91,8 +111,8 @@ func (r *ServiceReport) Text(w io.Writer) error {
 			last = run.Flood
 		}
 		fmt.Fprintf(t, "  %s\t", run.Defence)
-		if run.Missing != "" {
-			fmt.Fprintf(t, "%s\t\n", run.Missing)
+		if why := r.why(run); why != "" {
+			fmt.Fprintf(t, "%s\t\n", why)
 			continue
 		}
 		for _, p := range r.phases() {
@@ -116,9 +136,9 @@ func (r *ServiceReport) Text(w io.Writer) error {
 	return err
 }
 
-// Complete tells whether each defence that is installed was measured under each flood.
+// Complete tells whether each defence that is installed has a figure under each flood.
 func (r *ServiceReport) Complete() bool {
-	return !r.Incomplete && !slices.ContainsFunc(r.Runs, func(run *ServiceRun) bool { return run.Missing == "" && len(run.Requests) == 0 })
+	return !r.Incomplete && !slices.ContainsFunc(r.Runs, func(run *ServiceRun) bool { return run.Missing == "" && r.why(run) != "" })
 }
 
 // Document is the report to be drawn: answers and latency by time, for each flood.
@@ -141,8 +161,8 @@ func (r *ServiceReport) Document() *report.Document {
 		report.Column{Name: "p50", Unit: "ms"}, report.Column{Name: "p99", Unit: "ms"}, report.Column{Name: "requests"})
 	charts := map[string][2]*report.Chart{}
 	for _, run := range r.Runs {
-		if run.Missing != "" {
-			d.Refuse(run.Defence+", "+run.Flood+" flood", run.Missing)
+		if why := r.why(run); why != "" {
+			d.Refuse(run.Defence+", "+run.Flood+" flood", why)
 			continue
 		}
 		pair, ok := charts[run.Flood]

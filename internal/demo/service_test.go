@@ -53,6 +53,12 @@ func TestRequestsAreCountedByPhase(t *testing.T) {
 	if !r.Complete() {
 		t.Error("what is not installed makes a report incomplete")
 	}
+	for i := range run.Requests[:20] {
+		run.Requests[i].Took = 0
+	}
+	if d := r.Document(); len(d.Charts) != 0 || len(d.Refusals) != 2 || !strings.Contains(d.Refusals[0].Why, "80 % of the requests were answered before") || r.Complete() {
+		t.Errorf("a machine that is busy before the flood gives figures: %+v", d.Refusals)
+	}
 }
 
 func TestServiceOptionsAreChecked(t *testing.T) {

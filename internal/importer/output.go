@@ -179,7 +179,7 @@ func (o *output) ending() string {
 		return "essential off\ndefault drop\n"
 	case slices.Equal(all, bothIP) && drops == len(o.closed):
 		about("`default drop` drops frames that are neither IP nor ARP too; ARP, neighbour discovery, path-MTU errors and the answers of DHCP pass just before it",
-			"`levee check` lists these; `essential off` takes them away")
+			"`levee status --json` counts them; `essential off` takes them away")
 		return "default drop\n"
 	}
 	var b strings.Builder

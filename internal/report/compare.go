@@ -427,7 +427,11 @@ func (c *Comparison) Text() string {
 		fmt.Fprintf(&b, "%-7s  %s, %s, %s: %s -> %s (%s)\n", d.Verdict, printable(d.Chart), printable(d.Series), printable(d.At), d.First.text(d.Unit), d.Second.text(d.Unit), d.evidence())
 	}
 	real := c.Count[Worse] + c.Count[Gained] + c.Count[Changed]
-	if real == 0 {
+	switch {
+	case real > 0:
+	case c.Count[Same] == 0:
+		b.WriteString("nothing could be compared\n")
+	default:
 		b.WriteString("no real difference\n")
 	}
 	fmt.Fprintf(&b, "\n%d figures: %d worse, %d better, %d changed, %d with no difference shown, %d that cannot be told\n",

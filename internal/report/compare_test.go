@@ -52,7 +52,8 @@ func TestVerdictsOnOneFigure(t *testing.T) {
 		if d := r.Differences[0]; d.Verdict != c.want || !strings.Contains(d.Why, c.why) {
 			t.Errorf("%s: %s (%s), want %s (%s)", c.what, d.Verdict, d.Why, c.want, c.why)
 		}
-		if text := r.Text(); strings.Contains(text, "no real difference") != (c.want == Same || c.want == Unknown) {
+		if text := r.Text(); strings.Contains(text, "no real difference") != (c.want == Same) ||
+			strings.Contains(text, "nothing could be compared") != (c.want == Unknown) {
 			t.Errorf("%s: %s", c.what, text)
 		}
 	}
