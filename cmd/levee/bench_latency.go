@@ -13,7 +13,7 @@ nftables at netdev ingress, by iptables in raw PREROUTING and in INPUT, and by t
 as far as there are probes enough, histograms, how many probes returned, how much of the flood found the ring full.
 
 Probes are sent at times drawn beforehand, whether or not the ones before returned, and each counts from the time at which
-it should have been sent; so a system that stands still shows. Six minutes; --quick one. Exit status 1 means that a place
+it should have been sent; so a system that stands still shows. Eight minutes; --quick three. Exit status 1 means that a place
 has no figure under a load, or that the run was interrupted: it prints what it has, marked as incomplete.`
 
 const benchLatencyExample = `  sudo levee bench latency

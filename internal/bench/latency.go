@@ -15,7 +15,7 @@ import (
 	"levee/internal/peer"
 )
 
-// LatencyOptions of Latency. The zero value takes about six minutes.
+// LatencyOptions of Latency. The zero value takes about eight minutes.
 type LatencyOptions struct {
 	Rungs  []string      // names, empty for all
 	Loads  []float64     // of the flood in packets a second; empty for 0, 100 k, 500 k, 1 M and 2 M
