@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"levee/internal/kernel"
-	"levee/internal/lab"
 	"levee/internal/machine"
 	"levee/internal/peer"
 )
@@ -87,12 +86,7 @@ func latencyRungs() []peer.Defence {
 }
 
 // LatencyNames are the names of the rungs.
-func LatencyNames() (names []string) {
-	for _, d := range latencyRungs() {
-		names = append(names, d.Name())
-	}
-	return names
-}
+func LatencyNames() []string { return defenceNames(latencyRungs()) }
 
 // LatencyReport is the outcome.
 type LatencyReport struct {
@@ -133,37 +127,18 @@ func Latency(ctx context.Context, o LatencyOptions) (r *LatencyReport, err error
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
-	var defences []peer.Defence
-	for _, d := range latencyRungs() {
-		if len(o.Rungs) == 0 || slices.Contains(o.Rungs, d.Name()) {
-			defences = append(defences, d)
-		}
-	}
-	for _, n := range o.Rungs {
-		if !slices.Contains(LatencyNames(), n) {
-			return nil, fmt.Errorf("bench: there is no rung %q: the rungs are %q", n, LatencyNames())
-		}
+	defences, err := chosen(latencyRungs(), o.Rungs)
+	if err != nil {
+		return nil, err
 	}
 	if os.Geteuid() != 0 {
 		return nil, kernel.Refuse(os.ErrPermission, "measuring needs root: sudo levee bench latency")
 	}
-	l, err := lab.New(context.WithoutCancel(ctx), lab.Standard())
+	b, leave, err := enter(ctx, Options{Rounds: o.Rounds, Window: o.Window, Seed: o.Seed}, floodPort, false)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, l.Close()) }()
-	ladder := Options{Rounds: o.Rounds, Window: o.Window, Seed: o.Seed, Families: []string{IPv4}}
-	if err := ladder.complete(); err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
-	}
-	b, err := newBench(l, &ladder)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	if err := b.listen(floodPort, false); err != nil {
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, leave()) }()
 	if err := firstInWorld(b.world); err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"levee/internal/kernel"
-	"levee/internal/lab"
 	"levee/internal/machine"
 	"levee/internal/peer"
 )
@@ -86,12 +85,7 @@ func mixRungs() []peer.Defence {
 }
 
 // MixNames are the names of the rungs.
-func MixNames() (names []string) {
-	for _, d := range mixRungs() {
-		names = append(names, d.Name())
-	}
-	return names
-}
+func MixNames() []string { return defenceNames(mixRungs()) }
 
 // MixReport is the outcome.
 type MixReport struct {
@@ -132,37 +126,18 @@ func Mix(ctx context.Context, o MixOptions) (r *MixReport, err error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
-	var defences []peer.Defence
-	for _, d := range mixRungs() {
-		if len(o.Rungs) == 0 || slices.Contains(o.Rungs, d.Name()) {
-			defences = append(defences, d)
-		}
-	}
-	for _, n := range o.Rungs {
-		if !slices.Contains(MixNames(), n) {
-			return nil, fmt.Errorf("bench: there is no rung %q: the rungs are %q", n, MixNames())
-		}
+	defences, err := chosen(mixRungs(), o.Rungs)
+	if err != nil {
+		return nil, err
 	}
 	if os.Geteuid() != 0 {
 		return nil, kernel.Refuse(os.ErrPermission, "measuring needs root: sudo levee bench mix")
 	}
-	l, err := lab.New(context.WithoutCancel(ctx), lab.Standard())
+	b, leave, err := enter(ctx, Options{Rounds: o.Rounds, Window: o.Window, Seed: o.Seed, Quick: o.Quick}, mixPort, true)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, l.Close()) }()
-	ladder := Options{Rounds: o.Rounds, Window: o.Window, Seed: o.Seed, Families: []string{IPv4}, Quick: o.Quick}
-	if err := ladder.complete(); err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
-	}
-	b, err := newBench(l, &ladder)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	if err := b.listen(mixPort, true); err != nil {
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, leave()) }()
 	r = &MixReport{MixOptions: o, Started: time.Now().UTC().Truncate(time.Second), Machine: machine.Fingerprint(b.receiverCPU)}
 	for _, d := range defences {
 		g := &MixRung{Name: d.Name(), What: d.Describe()}
