@@ -28,11 +28,14 @@ func (i interval) contains(j interval) bool { return i.lo <= j.lo && j.hi <= i.h
 type rule struct {
 	field [numFields]interval
 	box   *Box
-	prio  int
+	prio  int // place among the rules of the table
 }
 
-func newRule(width int, b *Box, prio int) *rule {
-	return &rule{box: b, prio: prio, field: [numFields]interval{
+// result is lowest of the best match.
+func (r *rule) result() uint64 { return uint64(r.box.Result) }
+
+func newRule(width int, b *Box) *rule {
+	return &rule{box: b, field: [numFields]interval{
 		upper(b.Src), upper(b.Dst),
 		{uint64(b.Ports[0].Lo), uint64(b.Ports[0].Hi)}, {uint64(b.Ports[1].Lo), uint64(b.Ports[1].Hi)},
 		lower(b.Src), lower(b.Dst),
@@ -78,6 +81,8 @@ func (r *rule) wide(width, field int) bool {
 type region struct {
 	cut  [numFields]interval // where the rules of the region are compared with windows of bits
 	hull [numFields]interval // all packets that can come here; larger than cut where bits were skipped
+
+	known [numFields]uint64 // bits that are the same in all packets that come here
 }
 
 func everything(width int) region {
@@ -132,15 +137,18 @@ func (b *builder) build(g region, rules []*rule, then after, at place) (d uint64
 	for i, r := range rules {
 		if r.covers(&g) {
 			rules = rules[:i+1]
-			if key(r) < then.first {
+			if r.result() <= then.first {
 				then = after{}
 			}
 			break
 		}
 	}
 	if len(rules) == 0 {
-		if at.depth+then.steps > maxSteps {
-			return b.leaf(nil, then), 0
+		switch {
+		case then.d == 0:
+			return nothing, 0
+		case at.depth+then.steps > maxSteps:
+			return b.leaf(&g, nil, then), 0
 		}
 		return then.d, then.steps
 	}
@@ -149,7 +157,7 @@ func (b *builder) build(g region, rules []*rule, then after, at place) (d uint64
 		p, ok = b.choose(&g, rules, at)
 	}
 	if !ok {
-		return b.leaf(rules, then), 0
+		return b.leaf(&g, rules, then), 0
 	}
 	if p.aside > 0 {
 		var aside []*rule
@@ -163,7 +171,7 @@ func (b *builder) build(g region, rules []*rule, then after, at place) (d uint64
 func (b *builder) behind(g region, aside []*rule, then after, at place) after {
 	b.table.stats.aside++
 	d, steps := b.build(g, aside, then, place{asides: at.asides + 1, growth: at.growth})
-	first := key(aside[0])
+	first := aside[0].result()
 	if then.d != 0 {
 		first = min(first, then.first)
 	}
@@ -180,6 +188,8 @@ func (g region) child(w window, k, end int) region {
 	} else {
 		g.cut[f] = aligned(cut.lo, cut.hi)
 	}
+	same := ^uint64(0) << bits.Len(uint(k^(end-1))) // bits of the index that the children have in common
+	g.known[f] |= (same & (1<<w.bits - 1)) << w.shift
 	return g
 }
 

@@ -1,9 +1,9 @@
 // Package classify finds the first of many rules that matches a packet's addresses and ports, at a
 // cost that hardly depends on how many rules there are.
 //
-// In go boxes in order of priority (a source prefix, a destination prefix and two ranges of 16-bit
-// numbers each), out come a piece of memory, the eBPF function that looks a packet up in it, and a
-// Go reference that reads the same bytes.
+// In go boxes (a source prefix, a destination prefix and two ranges of 16-bit numbers each, and the
+// result, of which the lowest wins), out come a piece of memory, the eBPF function that looks a packet
+// up in it, and a Go reference that reads the same bytes.
 //
 // The structure is a small forest of decision trees in the manner of HiCuts (Gupta and McKeown, Hot
 // Interconnects 1999): a node takes a window of bits of one field as index of its child, children
@@ -12,7 +12,9 @@
 // is put aside instead, into a tree of its own that is walked after any leaf below the node. This is
 // the separation of EffiCuts (Vamanan et al., SIGCOMM 2010), made where it is needed
 // and no further up. What follows a leaf is written in the leaf: a walk needs no stack, and a list of
-// rules of any length can be a row of leaves. So every set of boxes can be held.
+// rules of any length can be a row of leaves. So every set of boxes can be held. What points to a leaf
+// tells a packet that cannot match there, or has a better match already, so that most leaves that have
+// nothing for a packet are not read: of a large table they are what the cache does not hold.
 //
 // Building is pure. It must never depend on the kernel or load anything.
 package classify
@@ -21,6 +23,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 )
@@ -29,7 +32,7 @@ import (
 type Box struct {
 	Src, Dst netip.Prefix // masked, of the pool's family
 	Ports    [2]Span      // source and destination port, or any two 16-bit numbers
-	Result   uint32       // what a look-up answers; not 0
+	Result   uint32       // what a look-up answers, not 0; of boxes that match the lowest wins
 }
 
 // Span is inclusive.
@@ -44,12 +47,13 @@ const (
 	maxLeaf  = 16 // rules of one leaf; what is more is in leaves that follow it
 	maxDepth = 16 // nodes above a leaf
 	maxSteps = 40 // nodes from the beginning of a walk to its leaf, with those of trees that follow at once
-	maxBits  = 16 // bits of one index
+	maxBits  = 15 // bits of one index
 )
 
 // Pool holds the tables of one family.
 type Pool struct {
 	bits  int // 32 or 128
+	scale int // a rank is a result shifted by so many bits, see layout.go
 	words []uint64
 }
 
@@ -64,7 +68,7 @@ type Table struct {
 // tree is one of those that a table begins with.
 type tree struct {
 	root  uint64 // descriptor, see layout.go
-	first uint64 // lowest key in it
+	first uint64 // lowest result in it
 	steps int    // nodes above the deepest leaf
 }
 
@@ -75,30 +79,37 @@ type stats struct {
 	steps          int // of the longest walk from a root
 }
 
-// NewPool makes an empty pool for a family, bits 32 or 128.
-func NewPool(bits int) *Pool {
-	return &Pool{bits: bits, words: make([]uint64, firstWord)}
+// NewPool makes an empty pool for a family, width 32 or 128, whose boxes have results of top at most.
+func NewPool(width int, top uint32) *Pool {
+	return &Pool{bits: width, scale: max(0, bits.Len32(top)-rankBits), words: make([]uint64, firstWord)}
 }
 
-// Add builds the classifier of boxes; earlier ones win.
+// Add builds the classifier of boxes.
 func (p *Pool) Add(boxes []Box) *Table {
 	t := &Table{pool: p}
 	before := len(p.words)
-	rules := make([]*rule, 0, len(boxes))
-	seen := make(map[Box]bool, len(boxes))
+	rules := make([]*rule, len(boxes))
 	for i := range boxes {
-		same := boxes[i]
-		if same.Result = 0; !seen[same] { // of equal ones only the first can ever match
-			seen[same] = true
-			rules = append(rules, newRule(p.bits, &boxes[i], i))
-		}
+		rules[i] = newRule(p.bits, &boxes[i])
+	}
+	slices.SortStableFunc(rules, func(a, b *rule) int { return cmp.Compare(a.box.Result, b.box.Result) })
+	seen := make(map[Box]bool, len(boxes))
+	rules = slices.DeleteFunc(rules, func(r *rule) bool { // of equal ones only the first can ever match
+		same := *r.box
+		same.Result = 0
+		again := seen[same]
+		seen[same] = true
+		return again
+	})
+	for i, r := range rules {
+		r.prio = i
 	}
 	b := newBuilder(p, t, len(boxes))
 	groups := split(p.bits, rules)
 	slices.SortFunc(groups, func(a, b []*rule) int { return cmp.Compare(a[0].prio, b[0].prio) })
 	for _, group := range groups {
 		d, steps := b.build(everything(p.bits), group, after{}, place{growth: growth})
-		t.trees = append(t.trees, tree{d, key(group[0]), steps})
+		t.trees = append(t.trees, tree{d, group[0].result(), steps})
 		t.stats.steps = max(t.stats.steps, steps)
 	}
 	t.end = len(p.words)

@@ -171,7 +171,7 @@ func TestTableAndProgramAgreeWithComparingAll(t *testing.T) {
 				t.Logf("seed %d", seed)
 				rng := rand.New(rand.NewPCG(seed, uint64(bits*n)))
 				boxes := randomBoxes(rng, bits, n)
-				table := NewPool(bits).Add(boxes)
+				table := NewPool(bits, uint32(n)).Add(boxes)
 				t.Logf("%s, %d bytes", table.Kind(), table.Bytes())
 				k := load(t, table)
 				for range 4000 {
@@ -232,7 +232,7 @@ func TestHostileBoxesAreHeld(t *testing.T) {
 				boxes[i] = tt.box(rng, i, n)
 				boxes[i].Result = uint32(i + 1)
 			}
-			table := NewPool(32).Add(boxes)
+			table := NewPool(32, uint32(len(boxes))).Add(boxes)
 			t.Logf("%s, %d bytes", table.Kind(), table.Bytes())
 			if most := 1000 * n; table.Bytes() > most {
 				t.Errorf("%d bytes, want %d at most", table.Bytes(), most)
@@ -276,7 +276,7 @@ func TestGeneratedSetsAreAnsweredInFewSteps(t *testing.T) {
 		t.Run(shape, func(t *testing.T) {
 			t.Logf("seed %d", seed)
 			boxes := generatedBoxes(t, shape, *large)
-			table := NewPool(32).Add(boxes)
+			table := NewPool(32, uint32(len(boxes))).Add(boxes)
 			t.Logf("%d boxes, %s, %d bytes", len(boxes), table.Kind(), table.Bytes())
 			if most := 1000 * len(boxes); table.Bytes() > most {
 				t.Errorf("%d bytes, want %d at most", table.Bytes(), most)
@@ -308,10 +308,10 @@ func (t *Table) compared(q *Packet) (n int) {
 	fields := [...]uint64{q.SrcHi, q.DstHi, uint64(q.Ports[0]), uint64(q.Ports[1]), q.SrcLo, q.DstLo}
 	for _, tr := range t.trees {
 		for d := tr.root; ; {
-			for d>>48 != 0 {
-				d = t.pool.words[uint64(uint32(d))+fields[d>>43&7]>>(d>>32&63)&(d>>48)]
+			for d&leafFlag == 0 {
+				d = t.pool.words[uint64(uint32(d))+fields[d>>codeShift&codeMask]>>(d>>bitsShift&bitsMask)&(d>>48)]
 			}
-			n += int(d >> 32 & 0xff)
+			n += int(d >> countShift & countMask)
 			if d&more == 0 {
 				break
 			}
@@ -338,7 +338,7 @@ func TestPriorityHoldsAcrossTrees(t *testing.T) {
 			}
 			boxes = append(boxes, b)
 		}
-		table := NewPool(32).Add(boxes)
+		table := NewPool(32, uint32(len(boxes))).Add(boxes)
 		if len(table.trees) < 2 {
 			t.Fatalf("%d trees: the test is of several", len(table.trees))
 		}
@@ -360,7 +360,7 @@ func TestPriorityHoldsAcrossTrees(t *testing.T) {
 // Tables of one pool lie in one memory, and are searched by one function.
 func TestTablesOfAPoolDoNotMeet(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	pool := NewPool(128)
+	pool := NewPool(128, 400)
 	var sets [][]Box
 	var tables []*Table
 	for n := range 6 {
@@ -396,7 +396,7 @@ func TestBlocksLieWithinTheRegionOrHoldIt(t *testing.T) {
 		g.cut[port0] = between(0, 40)
 		var rules []*rule
 		for range 1 + rng.IntN(4) {
-			r := newRule(32, &Box{Src: any4, Dst: any4, Ports: [2]Span{Any, Any}}, 0)
+			r := newRule(32, &Box{Src: any4, Dst: any4, Ports: [2]Span{Any, Any}})
 			inside := between(g.cut[port0].lo, g.cut[port0].hi) // a rule of the region meets it
 			r.field[port0] = interval{inside.lo - rng.Uint64N(inside.lo+1), inside.hi + rng.Uint64N(9)}
 			rules = append(rules, r)
@@ -442,7 +442,7 @@ func TestSmallWorldsAgreeWithComparingAll(t *testing.T) {
 				boxes[i].Src, boxes[i].Dst = prefix(), prefix()
 			}
 		}
-		table := NewPool(32).Add(boxes)
+		table := NewPool(32, uint32(len(boxes))).Add(boxes)
 		for range 1500 {
 			p := Packet{SrcHi: 10<<24 + uint64(rng.IntN(9)), DstHi: 10<<24 + uint64(rng.IntN(9))}
 			p.Ports = [2]uint16{uint16(rng.IntN(values + 9)), uint16(rng.IntN(values + 9))}
@@ -469,7 +469,7 @@ func FuzzTable(f *testing.F) {
 		if len(boxes) == 0 {
 			return
 		}
-		table := NewPool(32).Add(boxes)
+		table := NewPool(32, uint32(len(boxes))).Add(boxes)
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for range 200 {
 			p := packetIn(rng, &boxes[rng.IntN(len(boxes))])
@@ -496,7 +496,7 @@ func TestHostsOfOneNetworkAreParted(t *testing.T) {
 			Result: uint32(i + 1),
 		}
 	}
-	table := NewPool(128).Add(boxes)
+	table := NewPool(128, uint32(len(boxes))).Add(boxes)
 	for i, b := range boxes {
 		hi, lo, _, _ := halves(b.Src)
 		p := Packet{SrcHi: hi, SrcLo: lo, Ports: [2]uint16{1, b.Ports[1].Lo}}

@@ -16,7 +16,7 @@ func (p *Pool) PacketBytes() int16 {
 	return bestAt6 + 2*wordBytes
 }
 
-// bestAt is where the last word of the best entry so far is kept. For IPv6 the word behind it can be
+// bestAt is where the best result so far is kept. For IPv6 the word behind it can be
 // read as a field, for the verifier.
 func (p *Pool) bestAt() int16 {
 	if p.bits == 32 {
@@ -46,7 +46,10 @@ const (
 	bestAt6 = 48
 )
 
-const wordBytes = 8
+const (
+	wordBytes = 8
+	wordLog   = 3
+)
 
 // straight is how many walks behind a tree are made in a row. Further ones, which only packets come
 // to whose rules overlap in most ways, are rounds of bpf_loop: the verifier walks their code once.
@@ -56,7 +59,8 @@ const straight = 2
 const firstSteps = 3
 
 // cached is up to what size a table is taken to be near the CPU. In a larger one the first steps of all trees are made
-// ahead, to have their memory on its way while the first tree is walked: eBPF has no prefetch.
+// ahead, to have their memory on its way while the first tree is walked: eBPF has no prefetch; and ranks and gates are asked
+// before a leaf is read.
 const cached = 1 << 20
 
 // maxRounds is BPF_MAX_LOOPS of include/linux/bpf_verifier.h. A walk has an entry of its own or is
@@ -64,7 +68,7 @@ const cached = 1 << 20
 const maxRounds = 1 << 23
 
 // Emit gives the look-up in a table. The packet's fields lie at offset at from R10, PacketBytes of them. R0 becomes the
-// result of the first box that matches, or 0; R1 to R5 are overwritten. MapName is the map whose value is the pool's
+// lowest result of the boxes that match, or 0; R1 to R5 are overwritten. MapName is the map whose value is the pool's
 // memory, following the label of Following, and all symbols begin with label.
 func (t *Table) Emit(mapName, following, label string, at int16) asm.Instructions {
 	e := &emitter{pool: t.pool, mapName: mapName, words: t.end, packet: asm.R10, at: at, behind: asm.R5}
@@ -73,7 +77,8 @@ func (t *Table) Emit(mapName, following, label string, at int16) asm.Instruction
 	if t.pool.bits == 128 {
 		e.add(asm.StoreMem(asm.R10, best+wordBytes, asm.R0, asm.DWord)) // see bestAt
 	}
-	if t.Bytes() > cached {
+	large := t.Bytes() > cached
+	if large {
 		for i := 1; i < len(t.trees); i++ {
 			e.root(t.trees[i].root) // only to have it brought near
 		}
@@ -94,7 +99,7 @@ func (t *Table) Emit(mapName, following, label string, at int16) asm.Instruction
 			)
 		}
 		e.root(tr.root)
-		e.walk(label, done, tr.steps-1)
+		e.walk(label, done, tr.steps-1, ask{rank: large && i > 0, gate: large})
 		e.add(
 			asm.Mov.Reg(asm.R2, asm.R1),
 			asm.Mov.Reg(asm.R1, asm.R10),
@@ -105,21 +110,21 @@ func (t *Table) Emit(mapName, following, label string, at int16) asm.Instruction
 		)
 		e.mark(done)
 	}
-	e.add(asm.LoadMem(asm.R0, asm.R10, best, asm.DWord), asm.Mov.Reg32(asm.R0, asm.R0)) // the priority is in the upper half
+	e.add(asm.LoadMem(asm.R0, asm.R10, best, asm.DWord), asm.Mov.Reg32(asm.R0, asm.R0)) // of none, 0
 	return e.out
 }
 
 // root takes the first step, all of whose numbers are known here.
 func (e *emitter) root(d uint64) {
-	if d>>48 == 0 {
+	if d&leafFlag != 0 {
 		e.add(asm.LoadImm(asm.R1, int64(d), asm.DWord))
 		return
 	}
 	e.add(
-		asm.LoadMem(asm.R4, asm.R10, e.at+int16(d>>40&0x38), asm.DWord),
-		asm.RSh.Imm(asm.R4, int32(d>>32&63)),
+		asm.LoadMem(asm.R4, asm.R10, e.at+int16(d>>codeShift&codeMask*wordBytes), asm.DWord),
+		asm.RSh.Imm(asm.R4, int32(d>>bitsShift&bitsMask)),
 		asm.And.Imm(asm.R4, int32(d>>48)),
-		asm.LSh.Imm(asm.R4, 3),
+		asm.LSh.Imm(asm.R4, wordLog),
 		asm.LoadMapValue(asm.R1, 0, uint32(d)*wordBytes).WithReference(e.mapName),
 		asm.Add.Reg(asm.R1, asm.R4),
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
@@ -136,7 +141,7 @@ func (p *Pool) Following(mapName, label string) asm.Instructions {
 }
 
 // emitter makes a walk that finds the packet at an offset from a register, and leaves the leaf in register
-// behind if something follows it, or 0. The best entry so far is in a register, or at bestAt of the packet's memory if best is 0.
+// behind if something follows it, or 0. The best result so far is in a register, or at bestAt of the packet's memory if best is 0.
 type emitter struct {
 	pool    *Pool
 	mapName string
@@ -186,7 +191,7 @@ func (e *emitter) add(ins ...asm.Instruction) {
 
 func (e *emitter) mark(symbol string) { e.symbol = symbol }
 
-// following walks from the descriptor in R2 on, with the best entry so far in R3, and returns the
+// following walks from the descriptor in R2 on, with the best result so far in R3, and returns the
 // best one.
 func (e *emitter) following(label string) {
 	walk, done, none := label+"_walk", label+"_done", label+"_none"
@@ -199,7 +204,7 @@ func (e *emitter) following(label string) {
 		asm.Mov.Imm(asm.R8, 0),
 	)
 	e.mark(walk)
-	e.walk(label, done, maxSteps)
+	e.walk(label, done, maxSteps, ask{rank: true, gate: true})
 	e.add(
 		asm.Add.Imm(asm.R8, 1),
 		asm.JLT.Imm(asm.R8, straight, walk),
@@ -229,7 +234,7 @@ func (e *emitter) round(label string) {
 		asm.LoadMem(asm.R7, asm.R8, stateBest, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R8, stateNext, asm.DWord),
 	)
-	e.walk(label, done, maxSteps)
+	e.walk(label, done, maxSteps, ask{rank: true, gate: true})
 	e.add(
 		asm.StoreMem(asm.R8, stateNext, asm.R1, asm.DWord),
 		asm.StoreMem(asm.R8, stateBest, asm.R7, asm.DWord),
@@ -244,9 +249,12 @@ func (e *emitter) round(label string) {
 	)
 }
 
+// ask is what is asked of a leaf's descriptor before the leaf is read.
+type ask struct{ rank, gate bool }
+
 // walk goes from the descriptor in R1 through a leaf, in at most so many steps. It falls through with what follows
 // in R1, or goes to done.
-func (e *emitter) walk(label, done string, steps int) {
+func (e *emitter) walk(label, done string, steps int, ask ask) {
 	step, leaf, after := label+"_step", label+"_leaf", label+"_after"
 	e.add(asm.LoadMapValue(asm.R0, 0, 0).WithReference(e.mapName))
 	// Each of the first steps is a branch of its own for the CPU's predictor.
@@ -260,13 +268,16 @@ func (e *emitter) walk(label, done string, steps int) {
 		e.add(asm.Sub.Imm(asm.R5, 1), asm.JNE.Imm(asm.R5, 0, step), asm.Ja.Label(done)) // never done
 	}
 	e.mark(leaf)
-	e.leaf(label, after, done)
+	if ask.rank {
+		e.rank(done)
+	}
+	e.leaf(label, after, done, ask.gate)
 	e.mark(after)
 	e.add(asm.JEq.Imm(e.behind, 0, done), asm.LoadMem(asm.R3, e.behind, -wordBytes, asm.DWord))
 	e.add(asm.JLE.Reg(e.bestIn(asm.R4), asm.R3, done), asm.LoadMem(asm.R1, e.behind, -2*wordBytes, asm.DWord))
 }
 
-// bestIn gives the register that holds the best entry, which becomes to if it is not in one.
+// bestIn gives the register that holds the best result, which becomes to if it is not in one.
 func (e *emitter) bestIn(to asm.Register) asm.Register {
 	if e.best != 0 {
 		return e.best
@@ -275,74 +286,109 @@ func (e *emitter) bestIn(to asm.Register) asm.Register {
 	return to
 }
 
-// step goes down from the node whose descriptor is in R1, or to leaf. R0 is the pool.
-func (e *emitter) step(leaf, done string) {
+// shifted puts the field that the descriptor in R1 names, shifted, into R4, and the descriptor shifted by bitsShift into R3.
+func (e *emitter) shifted() {
 	e.add(
-		asm.Mov.Reg(asm.R2, asm.R1),
-		asm.RSh.Imm(asm.R2, 48),
-		asm.JEq.Imm(asm.R2, 0, leaf),
 		asm.Mov.Reg(asm.R3, asm.R1),
-		asm.RSh.Imm(asm.R3, 40),
+		asm.RSh.Imm(asm.R3, codeShift-wordLog),
 		asm.And.Imm(asm.R3, e.pool.fieldMask()),
 		asm.Mov.Reg(asm.R4, e.packet),
 		asm.Add.Reg(asm.R4, asm.R3),
 		asm.LoadMem(asm.R4, asm.R4, e.at, asm.DWord),
 		asm.Mov.Reg(asm.R3, asm.R1),
-		asm.RSh.Imm(asm.R3, 32),
+		asm.RSh.Imm(asm.R3, bitsShift),
 		asm.RSh.Reg(asm.R4, asm.R3), // takes the lower six bits (RFC 9669 section 4.1)
+	)
+}
+
+// step goes down from the node whose descriptor is in R1, or to leaf. R0 is the pool.
+func (e *emitter) step(leaf, done string) {
+	e.add(asm.JSLT.Imm(asm.R1, 0, leaf))
+	e.shifted()
+	e.add(
+		asm.Mov.Reg(asm.R2, asm.R1),
+		asm.RSh.Imm(asm.R2, 48),
 		asm.And.Reg(asm.R4, asm.R2),
 		asm.Mov.Reg32(asm.R1, asm.R1),
 		asm.Add.Reg(asm.R1, asm.R4),
 		asm.JGE.Imm(asm.R1, int32(e.words), done), // never: for the verifier
-		asm.LSh.Imm(asm.R1, 3),
+		asm.LSh.Imm(asm.R1, wordLog),
 		asm.Add.Reg(asm.R1, asm.R0),
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 	)
 }
 
-// leaf compares the entries of the leaf whose descriptor is in R1, and goes to after.
-func (e *emitter) leaf(label, after, done string) {
+// rank goes to done if the match is better than all that the leaf whose descriptor is in R1 leads to.
+func (e *emitter) rank(done string) {
+	if e.best == 0 {
+		e.bestIn(asm.R3)
+	} else {
+		e.add(asm.Mov.Reg(asm.R3, e.best))
+	}
+	e.add(
+		asm.RSh.Imm(asm.R3, int32(e.pool.scale)),
+		asm.Add.Imm(asm.R3, 1<<rankBits), // as leafFlag is
+		asm.Mov.Reg(asm.R2, asm.R1),
+		asm.RSh.Imm(asm.R2, rankShift),
+		asm.JGT.Reg(asm.R2, asm.R3, done),
+	)
+}
+
+// leaf compares the entries of the leaf whose descriptor is in R1, if its gate is open or not asked, and goes to after.
+func (e *emitter) leaf(label, after, done string, gate bool) {
 	size := entryWords(e.pool.bits)
 	loop, other, compare, last := label+"_entry", label+"_other", label+"_compare", label+"_last"
 	e.add(
 		asm.Mov.Reg(asm.R2, asm.R1),
-		asm.RSh.Imm(asm.R2, 32),
+		asm.RSh.Imm(asm.R2, countShift),
+		asm.And.Imm(asm.R2, more>>countShift|countMask),
 		asm.JEq.Imm(asm.R2, 0, done), // nothing
+	)
+	if gate {
+		e.shifted()
+		e.add(
+			asm.RSh.Imm(asm.R3, valueShift-bitsShift),
+			asm.Xor.Reg(asm.R4, asm.R3),
+			asm.And.Imm(asm.R4, valueMask), // 0 if it is open
+		)
+	}
+	e.add(
 		asm.Mov.Reg32(asm.R1, asm.R1),
 		asm.JGE.Imm(asm.R1, int32(e.words), done), // never: for the verifier
-		asm.LSh.Imm(asm.R1, 3),
-		asm.JLE.Imm(asm.R2, maxLeaf, last),
-		asm.And.Imm(asm.R2, 0xff),                      // without more
+		asm.LSh.Imm(asm.R1, wordLog),
+		asm.JLE.Imm(asm.R2, countMask, last),
+		asm.And.Imm(asm.R2, countMask),                 // without more
 		asm.JGT.Imm(asm.R2, maxLeaf, done),             // never
 		asm.JLT.Imm(asm.R1, firstWord*wordBytes, done), // never
 		asm.Mov.Reg(e.behind, asm.R0),
 		asm.Add.Reg(e.behind, asm.R1),
 		asm.JEq.Imm(asm.R2, 0, after),
-		asm.Ja.Label(compare),
 	)
+	if gate {
+		e.add(asm.JNE.Imm(asm.R4, 0, after))
+	}
+	e.add(asm.Ja.Label(compare))
 	e.mark(last)
-	e.add(asm.Mov.Imm(e.behind, 0))
+	if gate {
+		e.add(asm.JNE.Imm(asm.R4, 0, done))
+	}
+	e.add(
+		asm.JGT.Imm(asm.R2, maxLeaf, done), // never
+		asm.Mov.Imm(e.behind, 0),
+	)
 	e.mark(compare)
 	e.add(asm.Add.Reg(asm.R1, asm.R0))
-	if size == entry4 {
-		e.add(
-			asm.LoadMem(asm.R0, e.packet, e.at+SrcAt, asm.DWord),
-			asm.LSh.Imm(asm.R0, 32),
-			asm.LoadMem(asm.R3, e.packet, e.at+DstAt, asm.DWord),
-			asm.Or.Reg(asm.R0, asm.R3),
-		)
-	}
 	e.mark(loop)
 	if size == entry4 {
-		e.masked(asm.R0, 0, 1, other)
+		e.prefix(4, SrcAt, 16, other)
+		e.prefix(0, DstAt, 17, other)
 	} else {
 		for i, at := range []int16{SrcAt, SrcLoAt, DstAt, DstLoAt} {
-			e.add(asm.LoadMem(asm.R0, e.packet, e.at+at, asm.DWord))
-			e.masked(asm.R0, i, 4+i, other)
+			e.masked(at, i, 4+i, other)
 		}
 	}
 	e.ports(int16(size-2)*wordBytes, other)
-	e.add(asm.LoadMem(asm.R0, asm.R1, int16(size-1)*wordBytes, asm.DWord))
+	e.add(asm.LoadMem(asm.R0, asm.R1, int16(size-1)*wordBytes+4, asm.Word))
 	e.add(asm.JGE.Reg(asm.R0, e.bestIn(asm.R3), after))
 	if e.best != 0 {
 		e.add(asm.Mov.Reg(e.best, asm.R0))
@@ -358,11 +404,24 @@ func (e *emitter) leaf(label, after, done string) {
 	)
 }
 
-// masked goes to other unless v agrees with a word of the entry under a mask.
-func (e *emitter) masked(v asm.Register, word, mask int, other string) {
+// prefix goes to other unless an IPv4 address agrees with that of the entry but for as many bits as it leaves open.
+func (e *emitter) prefix(address, field, bits int16, other string) {
 	e.add(
+		asm.LoadMem(asm.R3, asm.R1, address, asm.Word),
+		asm.LoadMem(asm.R4, e.packet, e.at+field, asm.DWord),
+		asm.Xor.Reg(asm.R3, asm.R4),
+		asm.LoadMem(asm.R4, asm.R1, bits, asm.Byte),
+		asm.RSh.Reg(asm.R3, asm.R4),
+		asm.JNE.Imm(asm.R3, 0, other),
+	)
+}
+
+// masked goes to other unless half of an IPv6 address agrees with a word of the entry under a mask.
+func (e *emitter) masked(field int16, word, mask int, other string) {
+	e.add(
+		asm.LoadMem(asm.R0, e.packet, e.at+field, asm.DWord),
 		asm.LoadMem(asm.R3, asm.R1, int16(word)*wordBytes, asm.DWord),
-		asm.Xor.Reg(asm.R3, v),
+		asm.Xor.Reg(asm.R3, asm.R0),
 		asm.LoadMem(asm.R4, asm.R1, int16(mask)*wordBytes, asm.DWord),
 		asm.And.Reg(asm.R3, asm.R4),
 		asm.JNE.Imm(asm.R3, 0, other),

@@ -1,24 +1,96 @@
 package classify
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"testing"
 )
 
 // A packet that matches in the first leaf of a row has not to go through the others: each says which rule is the first behind it.
 func TestRowsOfLeavesEndAtTheFirstMatch(t *testing.T) {
-	p := NewPool(32)
+	p := NewPool(32, 3*maxLeaf)
 	every := netip.MustParsePrefix("0.0.0.0/0")
 	var rules []*rule
 	for i := range 3 * maxLeaf {
-		rules = append(rules, newRule(32, &Box{Src: every, Dst: every, Ports: [2]Span{Any, Any}, Result: uint32(i + 1)}, i))
+		rules = append(rules, newRule(32, &Box{Src: every, Dst: every, Ports: [2]Span{Any, Any}, Result: uint32(i + 1)}))
+		rules[i].prio = i
 	}
-	d := newBuilder(p, &Table{pool: p}, len(rules)).leaf(rules, after{})
+	d := newBuilder(p, &Table{pool: p}, len(rules)).leaf(&region{}, rules, after{})
 	for leaf := 1; d&more != 0; leaf++ {
 		header := p.words[uint32(d)-header:]
-		if want := key(rules[leaf*maxLeaf]); header[1] != want {
+		if want := rules[leaf*maxLeaf].result(); header[1] != want {
 			t.Errorf("leaf %d: what follows begins with %#x, want %#x", leaf, header[1], want)
 		}
 		d = header[0]
+	}
+}
+
+// The gate of a leaf lets in every packet that one of its rules matches, and asks for bits that the way to the leaf has
+// not settled.
+func TestGatesLetInWhatRulesMatch(t *testing.T) {
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 5))
+	passes := func(gate uint64, q *Packet) bool {
+		fields := [...]uint64{q.SrcHi, q.DstHi, uint64(q.Ports[0]), uint64(q.Ports[1]), q.SrcLo, q.DstLo}
+		return fields[gate>>codeShift&codeMask]>>(gate>>bitsShift&bitsMask)&valueMask == gate>>valueShift&valueMask
+	}
+	turned := 0
+	for range 4000 {
+		width := []int{32, 128}[rng.IntN(2)]
+		boxes := randomBoxes(rng, width, 1+rng.IntN(3))
+		var rules []*rule
+		for i := range boxes {
+			rules = append(rules, newRule(width, &boxes[i]))
+		}
+		g := everything(width)
+		for f := range g.known {
+			g.known[f] = rng.Uint64()
+		}
+		gate := g.gate(rules)
+		for range 20 {
+			q := packetIn(rng, &boxes[rng.IntN(len(boxes))])
+			switch ok := passes(gate, &q); {
+			case ok:
+			case naive(boxes, &q) != 0:
+				t.Fatalf("gate %#x of %+v turns %+v away", gate, boxes, q)
+			default:
+				turned++
+			}
+		}
+	}
+	if turned == 0 {
+		t.Error("no gate turned anything away")
+	}
+
+	network := []*rule{newRule(32, &Box{Src: netip.MustParsePrefix("198.51.100.0/24"), Dst: any4, Ports: [2]Span{Any, Any}})}
+	g := everything(32)
+	g.known[src] = 0xffff00 // but for the upper eight bits of the network
+	if got, want := g.gate(network), uint64(198<<valueShift|24<<bitsShift); got != want {
+		t.Errorf("gate %#x, want %#x: the upper byte of the source", got, want)
+	}
+	g.known[src] = 0xffffff00
+	if got := g.gate(network); got != open {
+		t.Errorf("gate %#x where nothing is left to ask, want an open one", got)
+	}
+}
+
+// A leaf's rank never exceeds that of a result in it or behind it, and nothing comes after all.
+func TestRanksAreThoseOfTheLowestResult(t *testing.T) {
+	const top = 40_000
+	p := NewPool(32, top)
+	b := newBuilder(p, &Table{pool: p}, 1)
+	rank := func(d uint64) uint64 { return d >> rankShift & (1<<rankBits - 1) }
+	for _, result := range []uint32{1, 300, 39_999, top} {
+		r := newRule(32, &Box{Src: any4, Dst: any4, Ports: [2]Span{Any, Any}, Result: result})
+		if got, want := rank(b.leaf(&region{}, []*rule{r}, after{})), uint64(result)>>p.scale; got != want {
+			t.Errorf("result %d: rank %d, want %d", result, got, want)
+		}
+		behind := after{d: nothing, first: 200}
+		if got, want := rank(b.leaf(&region{}, []*rule{r}, behind)), uint64(min(result, 200))>>p.scale; got != want {
+			t.Errorf("result %d before 200: rank %d, want %d", result, got, want)
+		}
+	}
+	if rank(nothing) < uint64(top)>>p.scale || rank(nothing) > none>>p.scale {
+		t.Errorf("rank %d of nothing", rank(nothing))
 	}
 }

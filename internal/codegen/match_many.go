@@ -90,7 +90,8 @@ func boxes(r *ir.Rule, any netip.Prefix, out []classify.Box) []classify.Box {
 	return out
 }
 
-// result is the offset of the rule's counter, plus 1 for pass.
+// result is the offset of the rule's counter, plus 1 for pass. Slots are in the order of rules, so the first of the rules that
+// match has the lowest.
 func result(r *ir.Rule) uint32 {
 	v := uint32(r.Slot * SlotBytes)
 	if r.Action == policy.Pass {
@@ -112,10 +113,11 @@ func (p *pool) memory() string { return p.label + "_tables" }
 // poolOf gives the pool of a family, which is made when it is first asked for.
 func (c *compiler) poolOf(f ir.Family) *pool {
 	if c.pools[f] == nil {
+		top := uint32(c.rowBytes) // see result
 		if f == ir.IPv4 {
-			c.pools[f] = &pool{classify.NewPool(32), "classify4", netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
+			c.pools[f] = &pool{classify.NewPool(32, top), "classify4", netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
 		} else {
-			c.pools[f] = &pool{classify.NewPool(128), "classify6", netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+			c.pools[f] = &pool{classify.NewPool(128, top), "classify6", netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 		}
 	}
 	return c.pools[f]
