@@ -148,7 +148,7 @@ func (c *chooser) choose(g *region, rules []*rule, at place) (best plan, ok bool
 		last := base + (uint64(1)<<size - 1)
 		w := window{field: f, base: base, skipped: !interval{base, last}.contains(g.cut[f])}
 		// Of many rules few children would each have many.
-		for w.bits = min(size, max(1, bits.Len(uint(n))-8)); w.bits <= min(maxBits, size) && 1<<w.bits <= 4*n+16; w.bits++ {
+		for w.bits = min(size, maxBits, max(1, bits.Len(uint(n))-8)); w.bits <= min(maxBits, size) && 1<<w.bits <= 4*n+16; w.bits++ {
 			w.shift = size - w.bits
 			c.count(w, rules)
 			if c.segments < 2 {
