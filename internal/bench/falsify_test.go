@@ -61,6 +61,22 @@ func TestASlowGeneratorIsALowerBound(t *testing.T) {
 	}
 }
 
+// At 20,000 packets a second the ring of 256 is full only if the receiver stands still for 13 ms.
+func TestARingThatNeverRefusesIsALowerBound(t *testing.T) {
+	b := newTestBench(t)
+	b.rate = 20_000
+	w := oneWindow(t, b, peer.TCDrop())
+	for try := 1; w.Refused > 0; try++ {
+		if try == 20 {
+			t.Fatalf("the ring refused %d of %d packets: the machine is too busy", w.Refused, w.Offered)
+		}
+		w = oneWindow(t, b, peer.TCDrop())
+	}
+	if want := "the ring never refused a packet"; w.Saturated || !strings.Contains(w.Limit, want) {
+		t.Errorf("saturated %v, limit %q, want %q", w.Saturated, w.Limit, want)
+	}
+}
+
 func TestAGeneratorThatHardlySendsGivesNoFigure(t *testing.T) {
 	b := newTestBench(t)
 	b.rate = 2000
