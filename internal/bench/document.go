@@ -31,6 +31,9 @@ func (r *Report) Document() *report.Document {
 	for _, t := range r.Traffic {
 		d.Set(strings.TrimSpace("flood "+t.Family+" "+t.Name), t.What)
 	}
+	if r.CoreDistance > 0 {
+		d.Notes = append(d.Notes, fmt.Sprintf("a cache line takes %.0f ns from one core to the other and back (lower quartile)", r.CoreDistance))
+	}
 	g := newDrawing(d, len(r.Traffic) > max(len(r.Families), 1))
 	for _, rung := range r.fastestFirst() {
 		families := r.families()
@@ -56,8 +59,8 @@ func (r *Report) fastestFirst() []*Rung {
 // drawing are the charts and the table of a ladder.
 type drawing struct {
 	*report.Document
-	pps, ns, floods *report.Chart
-	proof           *report.Table
+	pps, ns, ratio, floods *report.Chart
+	proof                  *report.Table
 }
 
 // newDrawing makes them; floods are drawn one by one where a family has several.
@@ -68,8 +71,12 @@ func newDrawing(d *report.Document, floods bool) *drawing {
 		What: "The mix: as many packets of each flood. At least (≥): the generator was the limit in some windows, not the place.",
 	})
 	g.ns = d.Chart(report.Chart{
-		ID: "ladder-ns", Title: "Time of the receiving core by the place", Kind: report.Bar, Better: report.Less, Y: report.Axis{Label: "run time a packet", Unit: "ns"},
+		ID: "ladder-ns", Title: "Time of the receiving core by the place", Kind: report.Bar, Better: report.Less, Ranked: true, Y: report.Axis{Label: "run time a packet", Unit: "ns"},
 		What: "Receiving thread and application. Tells places apart that the generator cannot saturate; a little too high for those.",
+	})
+	g.ratio = d.Chart(report.Chart{
+		ID: "ladder-ratio", Title: "Speed as a share of the empty XDP program's", Kind: report.Bar, Better: report.More, Steady: steady, Y: report.Axis{Label: "of xdp drop", Log: true},
+		What: "Of the time a packet in the quarter of each place's rounds that was least disturbed (lower quartiles): xdp drop's over this one's. The interval is the one that those of both quartiles allow, 95 %.",
 	})
 	if floods {
 		g.floods = d.Chart(report.Chart{ID: "ladder-floods", Title: "Packets a second, flood by flood", Kind: report.Bar, Better: report.More, Y: report.Axis{Label: "dropped", Unit: "packets/s"}})
@@ -82,6 +89,9 @@ func newDrawing(d *report.Document, floods bool) *drawing {
 		"Off balance: packets offered and not accounted for, by the ring or by the place's own counter."
 	return g
 }
+
+// steady is by how much a ratio may differ in two runs.
+const steady = 0.10
 
 // draw adds the figures of one rung and family.
 func (g *drawing) draw(r *Rung, family string) {
@@ -101,6 +111,7 @@ func (g *drawing) draw(r *Rung, family string) {
 		g.Refuse(strings.TrimSpace(r.Name+" "+family), why)
 		g.pps.Add(series, report.Gap(0, why).Of(r.Name))
 		g.ns.Add(series, report.Gap(0, why).Of(r.Name))
+		g.ratio.Add(series, report.Gap(0, why).Of(r.Name))
 		return
 	}
 	var rates, times []float64
@@ -109,6 +120,7 @@ func (g *drawing) draw(r *Rung, family string) {
 	}
 	g.pps.Add(series, report.Measured(0, rates).Of(r.Name).Bound(f.AtLeast))
 	g.ns.Add(series, report.Measured(0, times).Of(r.Name))
+	g.ratio.Add(series, f.ToXDPDrop.point().Of(r.Name))
 	if g.floods == nil {
 		return
 	}
@@ -122,6 +134,18 @@ func (g *drawing) draw(r *Rung, family string) {
 		}
 		g.floods.Add(strings.TrimSpace(family+" "+flood), report.Measured(0, rounds).Of(r.Name).Bound(atLeast))
 	}
+}
+
+// point is the ratio to be drawn.
+func (x *Ratio) point() report.Point {
+	if x == nil {
+		return report.Gap(0, "one of the two has too few rounds")
+	}
+	p := report.Value(0, x.Quartile)
+	if i := x.QuartileInterval; i != nil {
+		p = p.Between(i[0], i[1])
+	}
+	return p
 }
 
 // certify adds what shows that the figures of a rung mean something.

@@ -37,6 +37,9 @@ func TestDocumentOfALadder(t *testing.T) {
 	if points[1].Y != nil || points[1].Why != "nft is not installed" || back.Refusals[0].Why != points[1].Why {
 		t.Errorf("%+v, %+v: want a gap with its reason", points[1], back.Refusals)
 	}
+	if c := back.Charts[2]; c.ID != "ladder-ratio" || c.Steady != 0.1 || *c.Series[0].Points[0].Y != 1 || c.Series[0].Points[1].Y != nil || !back.Charts[1].Ranked {
+		t.Errorf("%+v, want the ratio to xdp drop, steady, and places in an order", c)
+	}
 	if row := back.Tables[0].Rows[0]; row[4].Text != "5" || row[7].Text != "0.0500" {
 		t.Errorf("certificate %+v, want 5 windows saturated and 0.05 %% off balance", row)
 	}

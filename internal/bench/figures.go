@@ -3,8 +3,11 @@ package bench
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
+
+	"levee/internal/report"
 )
 
 // mixed is one round of a rung over all floods of the mix.
@@ -14,10 +17,21 @@ type mixed struct {
 	receiving, app       float64 // shares of the core
 	reached              float64 // packets a second
 	limit                string  // why it is a lower bound, empty if it is none
+	displaced            bool    // the cores were not at home
 }
 
-// figures draws those of one rung and family from its windows.
-func (r *Report) figures(g *Rung, family string) *Figures {
+// before tells whether a try at a round counts rather than another: with the cores at home, then if it is
+// no bound, and else the earlier.
+func (m mixed) before(later mixed) bool {
+	if m.displaced != later.displaced {
+		return later.displaced
+	}
+	return m.limit == ""
+}
+
+// figures draws those of one rung and family from its windows; home is the distance of the cores that they are to
+// be of.
+func (r *Report) figures(g *Rung, family string, home float64) *Figures {
 	f := &Figures{rounds: map[int]mixed{}}
 	floods := 0
 	for _, t := range r.Traffic {
@@ -26,7 +40,7 @@ func (r *Report) figures(g *Rung, family string) *Figures {
 		}
 	}
 	lost := reasons{}
-	byTraffic := map[string]map[int]float64{}
+	byTraffic := map[int]map[string]float64{} // by round
 	for _, windows := range g.attempts(family) {
 		if bad := slices.IndexFunc(windows, func(w Window) bool { return len(w.Invalid) > 0 }); bad >= 0 {
 			lost.add(windows[bad].Invalid[0])
@@ -36,17 +50,17 @@ func (r *Report) figures(g *Rung, family string) *Figures {
 			continue
 		}
 		round, m := windows[0].Round, mix(windows)
-		if old, ok := f.rounds[round]; ok && old.limit == "" {
-			continue // a try more that another family needed
+		m.displaced = slices.ContainsFunc(windows, func(w Window) bool { return w.displaced(home) })
+		if old, ok := f.rounds[round]; ok && old.before(m) {
+			continue // as a try more that another family needed
 		}
 		f.rounds[round] = m
+		byTraffic[round] = map[string]float64{}
 		for _, w := range windows {
-			if byTraffic[w.Traffic] == nil {
-				byTraffic[w.Traffic] = map[int]float64{}
-			}
-			byTraffic[w.Traffic][round] = w.PPS
+			byTraffic[round][w.Traffic] = w.PPS
 		}
 	}
+	f.leaveOutDisplaced(r.needed(), home)
 	f.GoodRuns = len(f.rounds)
 	if f.GoodRuns < r.Rounds {
 		f.Why = lost.list()
@@ -56,12 +70,38 @@ func (r *Report) figures(g *Rung, family string) *Figures {
 	}
 	f.medians()
 	f.ByTraffic = map[string]Figure{}
-	for name, pps := range byTraffic {
-		if v := slices.Collect(maps.Values(pps)); len(v) >= minRounds {
-			f.ByTraffic[name] = summary(v)
+	for _, t := range r.Traffic {
+		var v []float64
+		for round := range f.rounds {
+			if pps, ok := byTraffic[round][t.Name]; ok {
+				v = append(v, pps)
+			}
+		}
+		if len(v) >= minRounds {
+			f.ByTraffic[t.Name] = summary(v)
 		}
 	}
 	return f
+}
+
+// leaveOutDisplaced removes the rounds that were measured with the cores elsewhere, where enough others remain.
+func (f *Figures) leaveOutDisplaced(needed int, home float64) {
+	total := len(f.rounds)
+	for _, m := range f.rounds {
+		if !m.displaced {
+			f.placed++
+		}
+	}
+	if f.placed == total {
+		return
+	}
+	f.Displaced = fmt.Sprintf("%d rounds of %d were measured with the cores elsewhere (a cache line did not take about %.0f ns there and back)", total-f.placed, total, home)
+	if f.placed < needed {
+		f.Displaced += ": they count, for there are too few others"
+		return
+	}
+	f.Displaced += ": they do not count"
+	maps.DeleteFunc(f.rounds, func(_ int, m mixed) bool { return m.displaced })
 }
 
 // reasons counts why rounds were lost; those that differ in their numbers alone are one.
@@ -158,6 +198,7 @@ func mix(windows []Window) mixed {
 func (f *Figures) medians() {
 	f.MedianPPS, f.Interval = f.over(func(m mixed) *float64 { return &m.pps })
 	f.NsPerPacket, f.NsInterval = f.over(func(m mixed) *float64 { return &m.ns })
+	f.quartile()
 	f.CyclesPerPacket, _ = f.over(func(m mixed) *float64 { return m.cycles })
 	f.InstructionsPerPacket, _ = f.over(func(m mixed) *float64 { return m.instructions })
 	f.ReceivingCPU, _ = f.over(func(m mixed) *float64 { return &m.receiving })
@@ -191,7 +232,27 @@ func (f *Figures) over(of func(mixed) *float64) (*float64, *[2]float64) {
 	return &s.MedianPPS, &s.Interval
 }
 
-// compare is f over base, round by round, nil where one of them has no figure or too few rounds.
+// Of the interval of a quartile: quotients of two at this confidence hold at 95 % (Bonferroni), and of fewer rounds there
+// is none.
+const (
+	quartileConfidence = 1 - (1-report.Confidence)/2
+	quartileRounds     = 13
+)
+
+// quartile fills that of the time a packet.
+func (f *Figures) quartile() {
+	var ns []float64
+	for _, m := range f.rounds {
+		ns = append(ns, m.ns)
+	}
+	q, low, high := report.Quantile(ns, 0.25, quartileConfidence)
+	f.NsQuartile = &q
+	if !math.IsInf(low, 0) && !math.IsInf(high, 0) {
+		f.NsQuartileInterval = &[2]float64{low, high}
+	}
+}
+
+// compare is f over base, nil where one of them has no figure or too few rounds.
 func compare(f, base *Figures) *Ratio {
 	if f == nil || base == nil || f.MedianPPS == nil || base.MedianPPS == nil {
 		return nil
@@ -209,7 +270,12 @@ func compare(f, base *Figures) *Ratio {
 		return nil
 	}
 	p, s := summary(ratios), summary(busy)
-	r := &Ratio{Median: p.MedianPPS, Interval: p.Interval, Busy: s.MedianPPS, BusyInterval: s.Interval}
+	r := &Ratio{Median: p.MedianPPS, Interval: p.Interval, Busy: s.MedianPPS, BusyInterval: s.Interval, Quartile: *base.NsQuartile / *f.NsQuartile}
+	if one, other := f.NsQuartileInterval, base.NsQuartileInterval; f == base {
+		r.QuartileInterval = &[2]float64{1, 1}
+	} else if one != nil && other != nil {
+		r.QuartileInterval = &[2]float64{other[0] / one[1], other[1] / one[0]}
+	}
 	switch {
 	case f == base:
 	case f.AtLeast && base.AtLeast:

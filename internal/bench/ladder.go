@@ -25,8 +25,8 @@ type Options struct {
 	// Traffic names the floods of the mix (TrafficNames); empty for udp alone, which is the only one that
 	// the application's rungs can take.
 	Traffic  []string
-	Rounds   int           // 0 for 12, quick 6; fewer than 6 have no 95 % interval of a median
-	Window   time.Duration // 0 for 500 ms, quick 150 ms
+	Rounds   int           // 0 for 16, quick 6; fewer than 6 have no 95 % interval of a median
+	Window   time.Duration // 0 for 400 ms, quick 150 ms
 	Warmup   time.Duration // 0 for 100 ms, quick 50 ms
 	Attempts int           // at a round that is disturbed, 0 for 3
 	Quick    bool          // few short windows: a look, not a figure to quote
@@ -57,7 +57,7 @@ type defaults struct {
 // disturbs this kind of machine comes and goes within seconds (decision 0018). Comparisons of few
 // things have the time for long ones.
 var (
-	full      = defaults{12, 500 * time.Millisecond, 100 * time.Millisecond}
+	full      = defaults{16, 400 * time.Millisecond, 100 * time.Millisecond}
 	quick     = defaults{6, 150 * time.Millisecond, 50 * time.Millisecond}
 	long      = defaults{6, time.Second, 300 * time.Millisecond}
 	longQuick = defaults{6, 250 * time.Millisecond, 150 * time.Millisecond}
@@ -209,7 +209,7 @@ func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) 
 				continue
 			}
 			late := func() bool { return b.late(time.Since(begun), done, total) }
-			if err := b.oneRung(ctx, defences[i], round, r.Rungs[i], late); err != nil {
+			if err := b.oneRung(ctx, defences[i], round, r.Rungs[i], late, r.homeDistance()); err != nil {
 				return err
 			}
 		}
@@ -222,8 +222,8 @@ func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) 
 }
 
 // oneRung measures one rung in one round; its errors are the rung's, except that ctx ended.
-func (b *bench) oneRung(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool) error {
-	err := b.round(ctx, d, round, g, late)
+func (b *bench) oneRung(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool, home float64) error {
+	err := b.round(ctx, d, round, g, late, home)
 	if ctx.Err() != nil {
 		return fmt.Errorf("bench: interrupted: %w", ctx.Err())
 	}
@@ -245,7 +245,7 @@ func (b *bench) makeUp(ctx context.Context, defences []peer.Defence, r *Report, 
 			}
 			lacking++
 			b.Progress("a round more: "+g.Name, total, total)
-			if err := b.oneRung(ctx, defences[i], r.Rounds+extra, g, func() bool { return true }); err != nil {
+			if err := b.oneRung(ctx, defences[i], r.Rounds+extra, g, func() bool { return true }, r.homeDistance()); err != nil {
 				return err
 			}
 		}
@@ -257,9 +257,12 @@ func (b *bench) makeUp(ctx context.Context, defences []peer.Defence, r *Report, 
 	return nil
 }
 
-// lostRounds tells whether a rung has fewer rounds than a figure of each family needs.
+// lostRounds tells whether a rung has fewer rounds, with the cores at home, than a figure of each family
+// needs, and an interval of its quartile.
 func (r *Report) lostRounds(g *Rung) bool {
-	return slices.ContainsFunc(r.families(), func(f string) bool { return r.figures(g, f).GoodRuns < r.needed() })
+	home := r.homeDistance()
+	wanted := max(r.needed(), min(r.Rounds, quartileRounds))
+	return slices.ContainsFunc(r.families(), func(f string) bool { return r.figures(g, f, home).placed < wanted })
 }
 
 // outOfTime tells whether one round more would exceed the budget, once there are enough for an interval.
@@ -276,10 +279,10 @@ func (b *bench) late(elapsed time.Duration, done, total int) bool {
 	return elapsed+pace*time.Duration(total-done) > b.Budget
 }
 
-// round measures one rung once; floods whose window has no figure are tried again, once also those that are
-// not saturated because the generator paused, and so is what failed, unless a program is missing. What
-// was measured before is kept.
-func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool) error {
+// round measures one rung once; floods whose window has no figure are tried again, and those with the cores elsewhere,
+// which without a budget are tried once more; once also those that are not saturated because the generator paused.
+// So is what failed, unless a program is missing. What was measured before is kept.
+func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool, home float64) error {
 	done := map[string]bool{}
 	for attempt := range b.Attempts {
 		windows, err := b.visit(ctx, d, func(t traffic) bool { return !done[t.family] })
@@ -287,7 +290,7 @@ func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, l
 		for _, w := range windows {
 			w.Round, w.Attempt = round, attempt
 			g.Windows = append(g.Windows, w)
-			again[w.Family] = again[w.Family] || len(w.Invalid) > 0 || w.paused() && attempt == 0
+			again[w.Family] = again[w.Family] || len(w.Invalid) > 0 || w.displaced(home) && (attempt == 0 || b.Budget > 0) || w.paused() && attempt == 0
 		}
 		if err != nil {
 			if attempt == b.Attempts-1 || errors.Is(err, peer.ErrMissing) || sleep(ctx, retryPause) != nil {

@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"levee/internal/machine"
 	"levee/internal/peer"
+	"levee/internal/report"
 )
 
 // Report is the outcome of a ladder. Its JSON is what `levee bench ladder --json` prints; names of fields
@@ -24,8 +26,11 @@ type Report struct {
 	Path       []string     `json:"path"` // what all rungs have in common
 	Traffic    []Traffic    `json:"traffic"`
 	Machine    machine.Info `json:"machine"`
-	Rungs      []*Rung      `json:"rungs"`
-	Caveats    []string     `json:"caveats"`
+	// CoreDistance is the lower quartile of the windows' distances, in ns, 0 where there is none: windows with another
+	// one count only where there are too few with this.
+	CoreDistance float64  `json:"core_distance_ns"`
+	Rungs        []*Rung  `json:"rungs"`
+	Caveats      []string `json:"caveats"`
 }
 
 // Traffic is one flood of the mix.
@@ -70,21 +75,32 @@ type Figures struct {
 	// work in smaller batches.
 	NsPerPacket *float64    `json:"ns_per_packet"`
 	NsInterval  *[2]float64 `json:"ns_interval"`
+	// NsQuartile is the lower quartile of the same over the rounds: what a packet takes in the quarter of them that
+	// was least disturbed. Its interval, null of fewer than thirteen rounds, holds it at 97.5 %, so that the quotient
+	// of two such intervals holds that of the quartiles at 95 %.
+	NsQuartile         *float64    `json:"ns_quartile"`
+	NsQuartileInterval *[2]float64 `json:"ns_quartile_interval"`
+	// Rank is the rung's place by NsPerPacket: one more than the number of rungs whose interval ends below this one's;
+	// 0 without an interval. RankShared: another rung's interval overlaps, and the data do not say which is faster.
+	Rank       int  `json:"rank,omitempty"`
+	RankShared bool `json:"rank_shared,omitempty"`
 	// Medians over the rounds. Cycles and instructions are null where the machine has no counters for
 	// them; the shares of the receiving core are of driver, stack and rung, and of the application.
-	CyclesPerPacket       *float64 `json:"cycles_per_packet"`
-	InstructionsPerPacket *float64 `json:"instructions_per_packet"`
-	ReceivingCPU          *float64 `json:"receiving_cpu"`
-	ApplicationCPU        *float64 `json:"application_cpu"`
-	ReachedPPS            *float64 `json:"reached_application_pps"`
-	// Ratios are medians over the rounds of this rung's packets a second over the other's.
-	ToXDPDrop *Ratio            `json:"to_xdp_drop"`
-	ToLevee   *Ratio            `json:"to_levee"`
-	ByTraffic map[string]Figure `json:"by_traffic,omitempty"`
-	Why       []string          `json:"why,omitempty"` // why there is no figure, or rounds were lost
-	GoodRuns  int               `json:"good_rounds"`
+	CyclesPerPacket       *float64          `json:"cycles_per_packet"`
+	InstructionsPerPacket *float64          `json:"instructions_per_packet"`
+	ReceivingCPU          *float64          `json:"receiving_cpu"`
+	ApplicationCPU        *float64          `json:"application_cpu"`
+	ReachedPPS            *float64          `json:"reached_application_pps"`
+	ToXDPDrop             *Ratio            `json:"to_xdp_drop"`
+	ToLevee               *Ratio            `json:"to_levee"`
+	ByTraffic             map[string]Figure `json:"by_traffic,omitempty"`
+	Why                   []string          `json:"why,omitempty"` // why there is no figure, or rounds were lost
+	GoodRuns              int               `json:"good_rounds"`
+	// Displaced says how many rounds were measured with the cores elsewhere, and whether they count.
+	Displaced string `json:"displaced,omitempty"`
 
 	rounds map[int]mixed // valid rounds only
+	placed int           // of all valid rounds, those with the cores at home
 }
 
 // Figure is a median with its 95 % interval.
@@ -95,14 +111,21 @@ type Figure struct {
 
 // Ratio compares two rungs of the same rounds. Bound is empty, or what is known of the true ratio
 // when the generator limited one of them: "at least", "at most", "unknown" when it limited both.
-// Busy is the same ratio for packets a second of run time of the receiving thread.
+// Median is that of the packets a second, round by round; Busy the same for packets a second of run time of receiver and
+// application. Quartile, which is printed and drawn, is the quotient of the lower quartiles of run time (NsQuartile), the
+// other rung's over this one's; its interval is null where one of the rungs has none.
 type Ratio struct {
-	Median       float64    `json:"median"`
-	Interval     [2]float64 `json:"interval"`
-	Bound        string     `json:"bound,omitempty"`
-	Busy         float64    `json:"busy"`
-	BusyInterval [2]float64 `json:"busy_interval"`
+	Median           float64     `json:"median"`
+	Interval         [2]float64  `json:"interval"`
+	Bound            string      `json:"bound,omitempty"`
+	Busy             float64     `json:"busy"`
+	BusyInterval     [2]float64  `json:"busy_interval"`
+	Quartile         float64     `json:"quartile"`
+	QuartileInterval *[2]float64 `json:"quartile_interval"`
 }
+
+// quartileCaveat says what the printed ratios are.
+const quartileCaveat = "ratios compare the ns of the least disturbed quarter of each place's rounds (lower quartiles); the medians of the ratios stand beside them"
 
 func newReport(o *Options, b *bench) *Report {
 	r := &Report{
@@ -118,6 +141,7 @@ func newReport(o *Options, b *bench) *Report {
 		Caveats: []string{"veth has no DMA and no descriptors: ratios carry over to other machines, absolute figures do not"},
 	}
 	if b.sink != nil {
+		r.Caveats = append(r.Caveats, quartileCaveat)
 		r.Path = append(r.Path, "the application runs on the receiving core too, at the same priority, in all rungs; it sleeps where nothing reaches it")
 		r.Caveats = append(r.Caveats,
 			"recvmmsg: receiver and application share the one core, and the figure is what the application took",
@@ -140,11 +164,16 @@ func (r *Report) summarise() {
 	if r.Incomplete {
 		r.Caveats = append(r.Caveats, "incomplete: the run was interrupted; medians of fewer than six rounds have no interval")
 	}
+	r.CoreDistance = r.homeDistance()
+	if n, total := r.displaced(); n > 0 {
+		r.Caveats = append(r.Caveats, fmt.Sprintf("the hypervisor moved the cores: of %d windows %d had them elsewhere than in the nearest quarter, where a cache line takes %.0f ns from one to the other and back; "+
+			"their rounds count only where there are too few others", total, n, r.CoreDistance))
+	}
 	families := r.families()
 	for _, g := range r.Rungs {
 		g.ByFamily = nil
 		for i, family := range families {
-			f := r.figures(g, family)
+			f := r.figures(g, family, r.CoreDistance)
 			if family != "" && g.ByFamily == nil {
 				g.ByFamily = map[string]*Figures{}
 			}
@@ -156,6 +185,9 @@ func (r *Report) summarise() {
 			}
 		}
 	}
+	for _, family := range families {
+		r.rank(family)
+	}
 	for _, g := range r.Rungs {
 		for i, family := range families {
 			f := g.of(family)
@@ -163,9 +195,48 @@ func (r *Report) summarise() {
 			f.ToLevee = compare(f, r.Rung("levee").of(family))
 			if i == 0 {
 				g.ToXDPDrop, g.ToLevee = f.ToXDPDrop, f.ToLevee
+				g.Rank, g.RankShared = f.Rank, f.RankShared
 			}
 		}
 	}
+}
+
+// rank fills the places of a family's rungs.
+func (r *Report) rank(family string) {
+	var all []*Figures
+	var intervals []*[2]float64
+	for _, g := range r.Rungs {
+		f := g.of(family)
+		all, intervals = append(all, f), append(intervals, f.NsInterval)
+	}
+	for i, place := range report.Ranks(intervals) {
+		all[i].Rank, all[i].RankShared = place.Rank, place.Shared
+	}
+}
+
+// displaced counts the windows with the cores elsewhere.
+func (r *Report) displaced() (n, total int) {
+	for _, g := range r.Rungs {
+		for i := range g.Windows {
+			if total++; g.Windows[i].displaced(r.CoreDistance) {
+				n++
+			}
+		}
+	}
+	return n, total
+}
+
+// homeDistance is that of the windows until now.
+func (r *Report) homeDistance() float64 {
+	return homeDistance(func(yield func(*Window) bool) {
+		for _, g := range r.Rungs {
+			for i := range g.Windows {
+				if !yield(&g.Windows[i]) {
+					return
+				}
+			}
+		}
+	})
 }
 
 // families are those measured; one without a name where that was not the question.

@@ -28,6 +28,7 @@ func (r *Report) Text(w io.Writer) error {
 		g.remarks(w, families)
 	}
 	fmt.Fprintln(w, "ns, cycles, and what is compared by them: run time of receiver and application for a packet; >= at least, the generator was the limit")
+	fmt.Fprintln(w, "places: one more than those that are certainly faster; = the interval of ns overlaps that of another, and their order is not known")
 	for _, c := range r.Caveats {
 		fmt.Fprintln(w, c)
 	}
@@ -44,9 +45,10 @@ func (r *Report) table(w io.Writer, family string) error {
 		}
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "rung\tMpps\t95 % interval\tns\tof xdp drop\tlevee does\tcycles\tCPU\tapplication")
+	fmt.Fprintln(t, "\trung\tMpps\t95 % interval\tns\tof xdp drop\t95 % interval\tby medians\tlevee does\tcycles\tCPU\tapplication")
 	for _, g := range r.sorted(family) {
-		fmt.Fprintln(t, g.Name+"\t"+g.of(family).row())
+		f := g.of(family)
+		fmt.Fprintln(t, f.place()+"\t"+g.Name+"\t"+f.row())
 	}
 	return t.Flush()
 }
@@ -65,6 +67,17 @@ func (r *Report) sorted(family string) []*Rung {
 	return out
 }
 
+// place is the rung's place in the order, with "=" where another may have it as well; empty if there is none.
+func (f *Figures) place() string {
+	switch {
+	case f == nil || f.Rank == 0:
+		return ""
+	case f.RankShared:
+		return fmt.Sprintf("%d=", f.Rank)
+	}
+	return fmt.Sprint(f.Rank)
+}
+
 // row is the cells of a line of the table.
 func (f *Figures) row() string {
 	if f == nil || f.MedianPPS == nil {
@@ -74,24 +87,27 @@ func (f *Figures) row() string {
 	if f.AtLeast {
 		atLeast = ">="
 	}
-	cells := []string{atLeast + mpps(*f.MedianPPS), "-", fmt.Sprintf("%.0f", *f.NsPerPacket), "-", "-", "-", "-", "-"}
+	cells := []string{atLeast + mpps(*f.MedianPPS), "-", fmt.Sprintf("%.0f", *f.NsPerPacket), "-", "-", "-", "-", "-", "-", "-"}
 	if f.Interval != nil {
 		cells[1] = mpps(f.Interval[0]) + "-" + mpps(f.Interval[1])
 	}
 	if x := f.ToXDPDrop; x != nil {
-		cells[3] = fmt.Sprintf("%.3f", x.Busy)
+		cells[3], cells[5] = fmt.Sprintf("%.3f", x.Quartile), fmt.Sprintf("%.3f", x.Busy)
+		if i := x.QuartileInterval; i != nil {
+			cells[4] = fmt.Sprintf("%.3f-%.3f", i[0], i[1])
+		}
 	}
 	if l := f.ToLevee; l != nil {
-		cells[4] = fmt.Sprintf("%.2f x", 1/l.Busy)
+		cells[6] = fmt.Sprintf("%.2f x", 1/l.Quartile)
 	}
 	if f.CyclesPerPacket != nil {
-		cells[5] = fmt.Sprintf("%.0f", *f.CyclesPerPacket)
+		cells[7] = fmt.Sprintf("%.0f", *f.CyclesPerPacket)
 	}
 	if f.ReceivingCPU != nil && f.ApplicationCPU != nil {
-		cells[6] = fmt.Sprintf("%.0f+%.0f %%", 100**f.ReceivingCPU, 100**f.ApplicationCPU)
+		cells[8] = fmt.Sprintf("%.0f+%.0f %%", 100**f.ReceivingCPU, 100**f.ApplicationCPU)
 	}
 	if f.ReachedPPS != nil {
-		cells[7] = mpps(*f.ReachedPPS)
+		cells[9] = mpps(*f.ReachedPPS)
 	}
 	return strings.Join(cells, "\t")
 }
@@ -124,6 +140,9 @@ func (g *Rung) remarks(w io.Writer, families []string) {
 			} else {
 				fmt.Fprintf(w, "  %s%d rounds only: %s\n", head, f.GoodRuns, why)
 			}
+		}
+		if f.Displaced != "" && f.placed < f.GoodRuns {
+			fmt.Fprintf(w, "  %s%s\n", head, f.Displaced)
 		}
 		for _, l := range f.Limits {
 			fmt.Fprintf(w, "  %sat least: %s\n", head, l)

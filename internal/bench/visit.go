@@ -153,6 +153,9 @@ func (b *bench) window(ctx context.Context, d peer.Defence, t traffic) (*Window,
 	if w.Invalid = before.broken(d.Hook(), tracks(d), false); len(w.Invalid) > 0 {
 		return w, nil
 	}
+	if w.Distance[0], err = coreDistance(b.generatorCPU, b.receiverCPU); err != nil {
+		return nil, err
+	}
 	first, err := b.ends(ctx, d)
 	if err != nil {
 		return nil, err
@@ -165,6 +168,9 @@ func (b *bench) window(ctx context.Context, d peer.Defence, t traffic) (*Window,
 		return nil, err
 	}
 	if err := b.drained(ctx, batch(start, end)); err != nil {
+		return nil, err
+	}
+	if w.Distance[1], err = coreDistance(b.generatorCPU, b.receiverCPU); err != nil {
 		return nil, err
 	}
 	last, err := b.ends(ctx, d)

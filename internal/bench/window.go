@@ -39,7 +39,10 @@ type Window struct {
 	ThreadRunnable  float64 `json:"thread_runnable"`  // there was something to receive
 	ApplicationBusy float64 `json:"application_busy"` // it ran the application
 	Steal           float64 `json:"steal"`            // over all cores
-	Saturated       bool    `json:"saturated"`
+	// Distance is how long a cache line takes from one core to the other and back, in ns, before and behind the
+	// run; 0 where that was not to be found out.
+	Distance  [2]float64 `json:"core_distance_ns"`
+	Saturated bool       `json:"saturated"`
 	// Limit says why the window is not saturated.
 	Limit string `json:"limit,omitempty"`
 	// Invalid says why there is no figure; empty if there is one.

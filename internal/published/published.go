@@ -58,7 +58,12 @@ type Comparison struct {
 	Ratios  []Ratio
 	Sources []Source // of that measurement, with figures or without
 	Missing []string // figures that have no counterpart in the document
+
+	quartiles bool // the measured ratios are of lower quartiles of time, not of medians of packets a second
 }
+
+// ofQuartiles says what such ratios are.
+const ofQuartiles = "The measured ratios are of the time a packet in the least disturbed quarter of each place's rounds (lower quartiles)."
 
 // Ratio is how many times as fast the first of two things is, twice.
 type Ratio struct {
@@ -70,10 +75,14 @@ type Ratio struct {
 	PublishedRate [2]float64   // the absolutes of the source
 }
 
-// Against finds the ratios of a document's chart of packets a second. In each source the slowest figure that
-// is measured too is the base.
+// Against finds the ratios of a document's chart of ratios, where it has one, or of its packets a second. In each source
+// the slowest figure that is measured too is the base.
 func Against(d *report.Document) *Comparison {
 	c := &Comparison{}
+	id := d.Bench + "-pps"
+	if slices.ContainsFunc(d.Charts, func(c *report.Chart) bool { return c.ID == d.Bench+"-ratio" }) {
+		id, c.quartiles = d.Bench+"-ratio", true
+	}
 	all := Sources()
 	for i := range all {
 		s := &all[i]
@@ -83,7 +92,7 @@ func Against(d *report.Document) *Comparison {
 		c.Sources = append(c.Sources, *s)
 		missing := map[string]bool{}
 		for _, chart := range d.Charts {
-			if chart.ID != d.Bench+"-pps" {
+			if chart.ID != id {
 				continue
 			}
 			for _, series := range chart.Series {
@@ -152,6 +161,9 @@ func (c *Comparison) Draw(d *report.Document) {
 		table := d.Table(d.Bench+"-published-table", "Published figures and these",
 			report.Column{Name: "source"}, report.Column{Name: "what"}, report.Column{Name: "over"}, report.Column{Name: "series"}, report.Column{Name: "published ratio"}, report.Column{Name: "measured ratio"},
 			report.Column{Name: "published", Unit: "packets/s, does not carry over"})
+		if c.quartiles {
+			chart.What += " " + ofQuartiles
+		}
 		for _, r := range c.Ratios {
 			label := fmt.Sprintf("%s (%s)", r.What, r.Source.ID)
 			if base := fmt.Sprintf(" %s is over %s.", r.Source.ID, r.Base); !strings.Contains(chart.What, base) {
@@ -206,6 +218,9 @@ func (c *Comparison) Text() string {
 	b.WriteString("published ratios beside these; a ratio is of two figures of one source\n")
 	for _, r := range c.Ratios {
 		fmt.Fprintf(&b, "  %s, %s: %s over %s: published %.3g, measured %s\n", r.Source.ID, r.Series, r.What, r.Base, r.Published, r.measured())
+	}
+	if c.quartiles && len(c.Ratios) > 0 {
+		b.WriteString("  " + ofQuartiles + "\n")
 	}
 	if len(c.Ratios) == 0 {
 		b.WriteString("  no source has two figures that were measured here\n")

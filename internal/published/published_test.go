@@ -64,6 +64,24 @@ func TestRatiosStayWithinTheirSource(t *testing.T) {
 	}
 }
 
+func TestRatiosOfAMeasurementThatHasThemAreTaken(t *testing.T) {
+	d := &report.Document{Bench: "ladder"}
+	d.Chart(report.Chart{ID: "ladder-pps", Kind: report.Bar}).Add("ipv4", report.Value(0, 5e6).Bound(true).Of("xdp drop"), report.Value(0, 1e6).Of("iptables INPUT"))
+	d.Chart(report.Chart{ID: "ladder-ratio", Kind: report.Bar}).Add("ipv4",
+		report.Value(0, 1).Between(1, 1).Of("xdp drop"), report.Value(0, 0.125).Between(0.1, 0.2).Of("iptables INPUT"))
+	got := Against(d)
+	if len(got.Ratios) != 1 || *got.Ratios[0].Measured.Y != 8 || got.Ratios[0].Measured.AtLeast || *got.Ratios[0].Measured.Low != 5 || *got.Ratios[0].Measured.High != 10 {
+		t.Fatalf("%+v, want XDP over iptables INPUT by the ratios, 8 from 5 to 10", got.Ratios)
+	}
+	if text := got.Text(); !strings.Contains(text, "measured 8 (5-10)") || !strings.Contains(text, "least disturbed quarter") {
+		t.Error(text)
+	}
+	got.Draw(d)
+	if last := d.Charts[len(d.Charts)-1]; !strings.Contains(last.What, "lower quartiles") {
+		t.Errorf("the chart says %q", last.What)
+	}
+}
+
 func TestAMeasurementWithoutFiguresSaysWhatIsKnown(t *testing.T) {
 	for bench, want := range map[string]string{"sets": "Poptrie", "rules": "nftables is slower than iptables", "hash": "no source"} {
 		d := &report.Document{Bench: bench}

@@ -47,6 +47,8 @@ type Comparison struct {
 	// Count is how many figures got each verdict.
 	Count       map[Verdict]int `json:"count"`
 	Differences []Difference    `json:"differences"` // of all figures that both have, real ones first
+	Orders      []Order         `json:"orders"`
+	Steadiness  []Steadiness    `json:"steadiness"`
 }
 
 // ComparisonSchema names the layout of a Comparison as JSON.
@@ -110,7 +112,7 @@ func Compare(a, b *Document, o Options) (*Comparison, error) {
 	b.settle()
 	c := &Comparison{
 		Schema: ComparisonSchema, Bench: a.Bench, First: side(a), Second: side(b), Least: o.Least, Alpha: o.Alpha,
-		Warnings: warnings(a, b), Notes: []string{}, Differences: []Difference{}, Count: map[Verdict]int{},
+		Warnings: warnings(a, b), Notes: []string{}, Differences: []Difference{}, Count: map[Verdict]int{}, Orders: []Order{}, Steadiness: []Steadiness{},
 	}
 	c.collect(a, b)
 	c.correct()
@@ -122,6 +124,7 @@ func Compare(a, b *Document, o Options) (*Comparison, error) {
 		c.Count[d.Verdict]++
 	}
 	c.noteRounds(a, b)
+	c.agree(a, b)
 	slices.SortStableFunc(c.Differences, func(x, y Difference) int {
 		return cmp.Or(cmp.Compare(order(x.Verdict), order(y.Verdict)), -cmp.Compare(x.moved(), y.moved()))
 	})
@@ -436,6 +439,7 @@ func (c *Comparison) Text() string {
 	}
 	fmt.Fprintf(&b, "\n%d figures: %d worse, %d better, %d changed, %d with no difference shown, %d that cannot be told\n",
 		len(c.Differences), c.Count[Worse], c.Count[Gained], c.Count[Changed], c.Count[Same], c.Count[Unknown])
+	b.WriteString(c.agreement())
 	for _, n := range c.Notes {
 		fmt.Fprintln(&b, n)
 	}

@@ -67,13 +67,17 @@ const (
 
 // Chart is one picture.
 type Chart struct {
-	ID     string    `json:"id"` // unique in the document, also the name of its files: a-z, 0-9, "-", "."
-	Title  string    `json:"title"`
-	What   string    `json:"what,omitempty"` // how to read it
-	Kind   Kind      `json:"kind"`
-	X      Axis      `json:"x"`
-	Y      Axis      `json:"y"`
-	Better Better    `json:"better,omitempty"` // of Y
+	ID     string `json:"id"` // unique in the document, also the name of its files: a-z, 0-9, "-", "."
+	Title  string `json:"title"`
+	What   string `json:"what,omitempty"` // how to read it
+	Kind   Kind   `json:"kind"`
+	X      Axis   `json:"x"`
+	Y      Axis   `json:"y"`
+	Better Better `json:"better,omitempty"` // of Y
+	// Ranked: the order of Y is a result, and `levee bench compare` says whether two reports agree in it.
+	Ranked bool `json:"ranked,omitempty"`
+	// Steady, if above 0, is by which share of itself Y may differ in two reports: more is counted and named.
+	Steady float64   `json:"steady,omitempty"`
 	Series []*Series `json:"series"`
 	Marks  []Mark    `json:"marks,omitempty"`
 }

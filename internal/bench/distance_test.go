@@ -1,0 +1,159 @@
+package bench
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/peer"
+)
+
+func TestTheDistanceOfTwoCoresIsReadAndBounded(t *testing.T) {
+	needRoot(t)
+	if runtime.NumCPU() < 2 {
+		t.Skip("needs two cores")
+	}
+	begun := time.Now()
+	d, err := coreDistance(0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// On a busy machine both may never run at once; a reading that is there is of light and not of schedulers.
+	if d < 0 || d > 1e5 {
+		t.Errorf("a cache line takes %v ns", d)
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("reading took %v", took)
+	}
+	if _, err := coreDistance(0, 1000); err == nil || !strings.Contains(err.Error(), "running on core 1000") {
+		t.Errorf("a core that is not there: %v", err)
+	}
+}
+
+func TestWindowsWithTheCoresElsewhereAreTold(t *testing.T) {
+	windows := []Window{{Distance: [2]float64{52, 50}}, {Distance: [2]float64{55, 310}}, {Distance: [2]float64{0, 0}}, {Distance: [2]float64{24, 51}}, {Distance: [2]float64{60, 48}}}
+	home := homeDistance(func(yield func(*Window) bool) {
+		for i := range windows {
+			if !yield(&windows[i]) {
+				return
+			}
+		}
+	})
+	if home != 48 {
+		t.Errorf("home is at %v ns, want the lower quartile of the readings, 48", home)
+	}
+	for i, want := range []bool{false, true, false, true, false} {
+		if got := windows[i].displaced(home); got != want {
+			t.Errorf("%v ns, at home %v: %v", windows[i].Distance, home, got)
+		}
+	}
+	if windows[1].displaced(0) || homeDistance(func(func(*Window) bool) {}) != 0 {
+		t.Error("nothing is known, and yet the cores are elsewhere")
+	}
+}
+
+// moved is a report of two rungs; in some rounds of the second the cores were elsewhere, which tripled its time.
+func moved(rounds int, elsewhere ...int) *Report {
+	r := &Report{Rounds: rounds, Families: []string{IPv4}, Traffic: []Traffic{{Name: "udp", Family: IPv4}}}
+	for i, name := range []string{peer.XDPDrop().Name(), "tc ingress"} {
+		g := &Rung{Name: name}
+		for round := range rounds {
+			ns := []float64{80, 400}[i] + float64(round)
+			g.Windows = append(g.Windows, Window{Round: round, Family: IPv4, Traffic: "udp", Seconds: 1, PPS: 1e9 / ns, NsPerPacket: ns, Saturated: true, Distance: [2]float64{50, 50}})
+		}
+		r.Rungs = append(r.Rungs, g)
+	}
+	for _, round := range elsewhere {
+		w := &r.Rungs[1].Windows[round]
+		w.NsPerPacket, w.PPS, w.Distance[1] = 3*w.NsPerPacket, w.PPS/3, 310
+	}
+	r.summarise()
+	return r
+}
+
+func TestRoundsWithTheCoresElsewhereDoNotCountWhereOthersDo(t *testing.T) {
+	f := moved(16, 0, 1, 2).Rungs[1].ByFamily[IPv4]
+	if f.GoodRuns != 13 || *f.NsPerPacket != 409 || !strings.Contains(f.Displaced, "3 rounds of 16") || !strings.HasSuffix(f.Displaced, "they do not count") {
+		t.Errorf("%d rounds, %v ns, %q: want the 13 others, the median of 403 to 415", f.GoodRuns, *f.NsPerPacket, f.Displaced)
+	}
+	r := moved(6, 5)
+	f = r.Rungs[1].ByFamily[IPv4]
+	if f.GoodRuns != 6 || *f.NsPerPacket != 402.5 || !strings.HasSuffix(f.Displaced, "too few others") {
+		t.Errorf("%d rounds, %v ns, %q: want all six, of which six are needed", f.GoodRuns, *f.NsPerPacket, f.Displaced)
+	}
+	var text strings.Builder
+	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "ipv4: 1 rounds of 6 were measured with the cores elsewhere") ||
+		!strings.Contains(text.String(), "of 12 windows 1 had them elsewhere than in the nearest quarter, where a cache line takes 50 ns") {
+		t.Errorf("%v:\n%s", err, text.String())
+	}
+	if f = moved(16).Rungs[1].ByFamily[IPv4]; f.GoodRuns != 16 || f.Displaced != "" {
+		t.Errorf("%d rounds, %q: nothing moved", f.GoodRuns, f.Displaced)
+	}
+}
+
+func TestATryWithTheCoresInPlaceCountsRatherThanOneWithout(t *testing.T) {
+	in, out, bound := mixed{}, mixed{displaced: true}, mixed{limit: "the generator was the limit"}
+	for _, c := range []struct {
+		what         string
+		first, later mixed
+		want         bool // that the first counts
+	}{
+		{"both in place", in, in, true},
+		{"the second in place", out, in, false},
+		{"the second in place, and a bound", out, bound, false},
+		{"the first in place", in, out, true},
+		{"the first in place, and a bound", bound, out, true},
+		{"a bound, then none", bound, in, false},
+		{"both elsewhere", out, out, true},
+	} {
+		if got := c.first.before(c.later); got != c.want {
+			t.Errorf("%s: %v", c.what, got)
+		}
+	}
+}
+
+func TestRatiosAreOfQuartilesAndKeepTheMedians(t *testing.T) {
+	r := moved(16)
+	x := r.Rungs[1].ByFamily[IPv4].ToXDPDrop
+	// Lower quartiles: 83.75 and 403.75; ranks 1 and 9 bound them. Medians of the rounds' ratios: around 87.5/407.5.
+	if want := 83.75 / 403.75; x.Quartile != want {
+		t.Errorf("quartile %v, want %v", x.Quartile, want)
+	}
+	if i := x.QuartileInterval; i == nil || i[0] != 80.0/408 || i[1] != 88.0/400 {
+		t.Errorf("interval %v, want %v to %v", i, 80.0/408, 88.0/400)
+	}
+	if x.Busy < 0.21 || x.Busy > 0.22 || x.BusyInterval[0] >= x.Busy {
+		t.Errorf("median %v, %v", x.Busy, x.BusyInterval)
+	}
+	if self := r.Rungs[0].ToXDPDrop; self.Quartile != 1 || *self.QuartileInterval != [2]float64{1, 1} {
+		t.Errorf("of itself: %+v", self)
+	}
+	if x := moved(12).Rungs[1].ToXDPDrop; x.Quartile == 0 || x.QuartileInterval != nil {
+		t.Errorf("twelve rounds: %+v, want a quartile without an interval", x)
+	}
+	if a, b := r.Rungs[0], r.Rungs[1]; a.Rank != 1 || b.Rank != 2 || a.RankShared || b.RankShared {
+		t.Errorf("places %d and %d", a.Rank, b.Rank)
+	}
+	var text strings.Builder
+	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "0.207        0.196-0.220    0.215") {
+		t.Errorf("%v:\n%s", err, text.String())
+	}
+}
+
+func TestRungsThatCannotBeToldApartShareTheirPlace(t *testing.T) {
+	r := moved(16)
+	twin := *r.Rungs[1]
+	twin.Name = "twin"
+	r.Rungs = append(r.Rungs, &twin)
+	r.summarise()
+	var text strings.Builder
+	if err := r.Text(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\n1   xdp drop ", "\n2=  tc ingress ", "\n2=  twin "} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, text.String())
+		}
+	}
+}
