@@ -279,9 +279,9 @@ func (b *bench) late(elapsed time.Duration, done, total int) bool {
 	return elapsed+pace*time.Duration(total-done) > b.Budget
 }
 
-// round measures one rung once; floods whose window has no figure are tried again, and those with the cores elsewhere,
-// which without a budget are tried once more; once also those that are not saturated because the generator paused.
-// So is what failed, unless a program is missing. What was measured before is kept.
+// round measures one rung once; floods whose window has no figure are tried again, once also those with the cores elsewhere
+// (which may last; makeUp tries later) and those that are not saturated because the generator paused. So is what failed,
+// unless a program is missing. What was measured before is kept.
 func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool, home float64) error {
 	done := map[string]bool{}
 	for attempt := range b.Attempts {
@@ -290,7 +290,7 @@ func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, l
 		for _, w := range windows {
 			w.Round, w.Attempt = round, attempt
 			g.Windows = append(g.Windows, w)
-			again[w.Family] = again[w.Family] || len(w.Invalid) > 0 || w.displaced(home) && (attempt == 0 || b.Budget > 0) || w.paused() && attempt == 0
+			again[w.Family] = again[w.Family] || len(w.Invalid) > 0 || attempt == 0 && (w.displaced(home) || w.paused())
 		}
 		if err != nil {
 			if attempt == b.Attempts-1 || errors.Is(err, peer.ErrMissing) || sleep(ctx, retryPause) != nil {
