@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,11 +96,8 @@ func (f *benchFlags) options(cmd *cobra.Command) (bench.Options, error) {
 			return o, usagef(cmd, "--traffic %s: it is one or more of %s", t, strings.Join(bench.TrafficNames, ", "))
 		}
 	}
-	if f.window != "" {
-		var err error
-		if o.Window, err = parseDuration(f.window); err != nil {
-			return o, usagef(cmd, "--window: %v", err)
-		}
+	if err := errors.Join(roundsFlag(cmd, f.rounds), durationFlag(cmd, "window", f.window, &o.Window)); err != nil {
+		return o, err
 	}
 	if f.window == "" && f.rounds == 0 {
 		o.Budget = ladderBudget
@@ -124,9 +122,6 @@ func (e *env) benchLadder(cmd *cobra.Command, f *benchFlags) error {
 		o.Policy, o.PolicyName = src.text, src.title()
 	}
 	if err := f.out.check(cmd); err != nil {
-		return err
-	}
-	if err := e.privileged(); err != nil {
 		return err
 	}
 	ctx, stop := e.signals()

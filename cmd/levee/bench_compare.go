@@ -2,8 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
-	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,7 @@ Rounds tell how a run varied within its minutes; whether two runs on one machine
 run of A tells. Other machines, kernels, policies or versions are warned of. Exit status 1 means that something got worse.`
 
 func newBenchCompare(e *env) *cobra.Command {
-	var least float64
+	var least string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "compare A.json B.json",
@@ -31,8 +32,9 @@ func newBenchCompare(e *env) *cobra.Command {
 		Example: "  sudo levee bench ladder --json > before.json\n  sudo levee bench ladder --json > after.json\n  levee bench compare before.json after.json",
 		Args:    wantArgs("A.json", "B.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !(least > 0 && least <= 100) {
-				return usagef(cmd, "--least %g: it is a share above 0, as 0.05 for 5 %%", least)
+			share, err := parseLeast(least)
+			if err != nil {
+				return usagef(cmd, "--least %v", err)
 			}
 			if args[0] == "-" && args[1] == "-" {
 				return usagef(cmd, "only one of the two can be standard input")
@@ -45,7 +47,7 @@ func newBenchCompare(e *env) *cobra.Command {
 			if err := errors.Join(errs[:]...); err != nil {
 				return err
 			}
-			c, err := document.Compare(docs[0], docs[1], document.Options{Least: least})
+			c, err := document.Compare(docs[0], docs[1], document.Options{Least: share})
 			if err != nil {
 				return err
 			}
@@ -63,9 +65,26 @@ func newBenchCompare(e *env) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().Float64Var(&least, "least", 0.05, "the smallest change of a median that matters, as a share")
+	cmd.Flags().StringVar(&least, "least", "5%", "the smallest `percentage` by which a median must change to matter, 5 or 5%")
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// maxLeast is the largest --least: more than any change that is worth a comparison.
+const maxLeast = 10_000
+
+// parseLeast reads --least into a share. A bare number below one is refused: it may be meant as a share.
+func parseLeast(s string) (float64, error) {
+	v, err := parsePercent(s)
+	switch {
+	case err != nil:
+		return 0, err
+	case v > 0 && v < 1 && !strings.HasSuffix(s, "%"):
+		return 0, fmt.Errorf("%s: is that %s%% or %g%%? Write it with the sign", s, s, v*100)
+	case v <= 0 || v > maxLeast:
+		return 0, fmt.Errorf("%s: a percentage above 0, to %d%%", s, maxLeast)
+	}
+	return v / 100, nil
 }
 
 // readReport reads a report from a file, or from standard input for "-".
@@ -73,9 +92,9 @@ func (e *env) readReport(name string) (*document.Document, error) {
 	if name == "-" {
 		return document.Read(e.stdin, "standard input")
 	}
-	f, err := os.Open(name)
+	f, err := e.open(name)
 	if err != nil {
-		return nil, openError(err)
+		return nil, err
 	}
 	defer f.Close()
 	return document.Read(f, name)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,23 +32,14 @@ func newBenchGen(e *env) *cobra.Command {
 		Example: benchGenExample,
 		Args:    wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, s := range rates {
-				rate, err := parseRate(s)
-				if err != nil {
-					return usagef(cmd, "--rates: %v", err)
-				}
-				o.Rates = append(o.Rates, rate)
-			}
-			if window != "" {
-				var err error
-				if o.Window, err = parseDuration(window); err != nil {
-					return usagef(cmd, "--window: %v", err)
-				}
-			}
-			if err := out.check(cmd); err != nil {
+			var err error
+			if o.Rates, err = ratesFlag(cmd, "rates", rates); err != nil {
 				return err
 			}
-			if err := e.privileged(); err != nil {
+			if err := errors.Join(roundsFlag(cmd, o.Rounds), durationFlag(cmd, "window", window, &o.Window)); err != nil {
+				return err
+			}
+			if err := out.check(cmd); err != nil {
 				return err
 			}
 			o.Command = e.command()

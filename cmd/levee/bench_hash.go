@@ -1,12 +1,14 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"levee/internal/hashing"
+	"levee/internal/syntax"
 )
 
 const benchHashLong = `Measure what a hash of a flow's key costs in eBPF and in Go: SipHash-2-4 and 1-3, jhash (lookup3), XXH3, MurmurHash3 and
@@ -28,11 +30,8 @@ func newBenchHash(e *env) *cobra.Command {
 			if err := out.check(cmd); err != nil {
 				return err
 			}
-			if err := e.privileged(); err != nil {
+			if err := roundsFlag(cmd, o.Rounds); err != nil {
 				return err
-			}
-			if cmd.Flags().Changed("rounds") && o.Rounds < 1 {
-				return usagef(cmd, "--rounds %d: a number above 0", o.Rounds)
 			}
 			if quick && o.Rounds == 0 {
 				o.Rounds = 6
@@ -80,7 +79,9 @@ func (t *timed) step(doing string, done, total int) {
 func (e *env) command() string {
 	words := []string{"levee"}
 	for _, a := range e.args {
-		if a == "" || strings.ContainsAny(a, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
+		if syntax.Escaped(a) != a || strings.Contains(a, "\n") {
+			a = "$'" + strings.Trim(strings.ReplaceAll(strconv.Quote(a), "'", `\'`), `"`) + "'" // bash knows Go's escapes
+		} else if a == "" || strings.ContainsAny(a, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
 			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 		}
 		words = append(words, a)

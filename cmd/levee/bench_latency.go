@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,38 +39,25 @@ func newBenchLatency(e *env) *cobra.Command {
 			if err := out.check(cmd); err != nil {
 				return err
 			}
-			for _, l := range loads {
-				v, err := parseRate(l)
-				if l == "0" {
-					v, err = 0, nil
-				}
-				if err != nil {
-					return usagef(cmd, "--load %s: packets a second, 0, 100k or 1M", l)
-				}
-				o.Loads = append(o.Loads, v)
+			quiet := slices.Contains(loads, "0")
+			some, err := ratesFlag(cmd, "load", slices.DeleteFunc(loads, func(l string) bool { return l == "0" }))
+			if err != nil {
+				return err
+			}
+			if o.Loads = some; quiet {
+				o.Loads = append(o.Loads, 0)
 			}
 			if cmd.Flags().Changed("probes") && !(o.Probes > 0) {
 				return usagef(cmd, "--probes %g: a number above 0", o.Probes)
 			}
-			if window != "" {
-				var err error
-				if o.Window, err = parseDuration(window); err != nil {
-					return usagef(cmd, "--window: %v", err)
-				}
-			}
-			ctx, stop := e.signals()
-			defer stop()
-			progress := e.timed()
-			o.Command, o.Progress = e.command(), progress.step
-			rep, err := bench.Latency(ctx, o)
-			progress.clear()
-			if rep == nil {
+			if err := errors.Join(roundsFlag(cmd, o.Rounds), durationFlag(cmd, "window", window, &o.Window)); err != nil {
 				return err
 			}
-			if err = e.printBench(rep, err, &out); err == nil && !rep.Complete() {
-				return errNo
-			}
-			return err
+			o.Command = e.command()
+			return measured(e, &out, func(ctx context.Context, progress func(string, int, int)) (*bench.LatencyReport, error) {
+				o.Progress = progress
+				return bench.Latency(ctx, o)
+			})
 		},
 	}
 	cmd.Flags().StringSliceVar(&o.Rungs, "rung", nil, "only these places: "+strings.Join(bench.LatencyNames(), ", "))

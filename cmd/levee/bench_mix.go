@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,6 +24,7 @@ func newBenchMix(e *env) *cobra.Command {
 	var (
 		o      bench.MixOptions
 		rates  []string
+		shares []string
 		window string
 		out    benchOutput
 	)
@@ -35,36 +38,25 @@ func newBenchMix(e *env) *cobra.Command {
 			if err := out.check(cmd); err != nil {
 				return err
 			}
-			for _, r := range rates {
-				v, err := parseRate(r)
-				if err != nil {
-					return usagef(cmd, "--rate %s: packets a second, 250k or 1M", r)
-				}
-				o.Rates = append(o.Rates, v)
-			}
-			if window != "" {
-				var err error
-				if o.Window, err = parseDuration(window); err != nil {
-					return usagef(cmd, "--window: %v", err)
-				}
-			}
-			ctx, stop := e.signals()
-			defer stop()
-			progress := e.timed()
-			o.Command, o.Progress = e.command(), progress.step
-			rep, err := bench.Mix(ctx, o)
-			progress.clear()
-			if rep == nil {
+			var err error
+			if o.Rates, err = ratesFlag(cmd, "rate", rates); err != nil {
 				return err
 			}
-			if err = e.printBench(rep, err, &out); err == nil && !rep.Complete() {
-				return errNo
+			if o.Shares, err = percentsFlag(cmd, "share", shares); err != nil {
+				return err
 			}
-			return err
+			if err := errors.Join(roundsFlag(cmd, o.Rounds), durationFlag(cmd, "window", window, &o.Window)); err != nil {
+				return err
+			}
+			o.Command = e.command()
+			return measured(e, &out, func(ctx context.Context, progress func(string, int, int)) (*bench.MixReport, error) {
+				o.Progress = progress
+				return bench.Mix(ctx, o)
+			})
 		},
 	}
 	cmd.Flags().StringSliceVar(&o.Rungs, "rung", nil, "only these places: "+strings.Join(bench.MixNames(), ", "))
-	cmd.Flags().Float64SliceVar(&o.Shares, "share", nil, "percent of the packets that are dropped, in steps of 5 (default 0,25,50,75,90,95,100)")
+	cmd.Flags().StringSliceVar(&shares, "share", nil, "percent of the packets that are dropped, in steps of 5 (default 0,25,50,75,90,95,100)")
 	cmd.Flags().StringSliceVar(&rates, "rate", nil, "packets a second offered (default 250k,500k,1M,2M,4M)")
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "rounds (default 6, the fewest that give an interval)")
 	cmd.Flags().StringVar(&window, "window", "", "length of a window (default 400ms, quick 100ms)")

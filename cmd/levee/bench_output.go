@@ -50,10 +50,7 @@ func (o *benchOutput) check(cmd *cobra.Command) error {
 		if f.path == "" {
 			continue
 		}
-		if info, err := os.Stat(f.path); err == nil && !info.Mode().IsRegular() { // renaming would put a file in the place of a device
-			return fmt.Errorf("--%s %s: that is there and is no file: name one in a directory", f.flag, f.path)
-		}
-		if err := isDirectory(f.flag, filepath.Dir(f.path)); err != nil {
+		if err := isFile(f.flag, f.path); err != nil {
 			return err
 		}
 	}
@@ -66,6 +63,14 @@ func (o *benchOutput) check(cmd *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// isFile refuses what cannot become a file that a flag names.
+func isFile(flag, path string) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // renaming would put a file in the place of a device
+		return fmt.Errorf("--%s %s: that is there and is no file: name one in a directory", flag, path)
+	}
+	return isDirectory(flag, filepath.Dir(path))
 }
 
 func isDirectory(flag, path string) error {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -30,10 +29,11 @@ func newBenchProfile(e *env) *cobra.Command {
 		Example: "  sudo levee bench profile --rung levee --flame levee.svg\n  sudo levee bench profile --rung nft --html nft.html",
 		Args:    wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if window != "" {
-				if o.Window, err = parseDuration(window); err != nil {
-					return usagef(cmd, "--window: %v", err)
-				}
+			if err := errors.Join(roundsFlag(cmd, o.Rounds), durationFlag(cmd, "window", window, &o.Window)); err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("frequency") && o.Frequency < 1 {
+				return usagef(cmd, "--frequency %d: a number above 0", o.Frequency)
 			}
 			if policy != "" {
 				src, err := e.readSource(policy)
@@ -46,12 +46,9 @@ func newBenchProfile(e *env) *cobra.Command {
 				return err
 			}
 			if flame != "" {
-				if err := isDirectory("flame", filepath.Dir(flame)); err != nil {
+				if err := isFile("flame", flame); err != nil {
 					return err
 				}
-			}
-			if err := e.privileged(); err != nil {
-				return err
 			}
 			o.Command = e.command()
 			ctx, stop := e.signals()

@@ -44,11 +44,11 @@ func newBenchRoute(e *env) *cobra.Command {
 			if err := out.check(cmd); err != nil {
 				return err
 			}
-			if err := e.privileged(); err != nil {
+			if err := roundsFlag(cmd, o.Rounds); err != nil {
 				return err
 			}
 			if data != "" {
-				err := readData(data, func(r io.Reader, name string) (err error) {
+				err := e.readData(data, func(r io.Reader, name string) (err error) {
 					o.DataName = name
 					o.Data, err = workload.ReadPrefixes(r, name)
 					return err

@@ -2,16 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"levee/internal/scale"
+	"levee/internal/syntax"
 	"levee/internal/workload"
 )
 
@@ -80,7 +80,7 @@ func newBenchSets(e *env) *cobra.Command {
 			}
 			return e.benchScale(cmd, &f, func(ctx context.Context) (measurement, error) {
 				if f.data != "" {
-					err := readData(f.data, func(r io.Reader, name string) (err error) {
+					err := e.readData(f.data, func(r io.Reader, name string) (err error) {
 						o.DataName = name
 						o.Data, err = workload.ReadPrefixes(r, name)
 						return err
@@ -109,7 +109,7 @@ func newBenchRules(e *env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return e.benchScale(cmd, &f, func(ctx context.Context) (measurement, error) {
 				if f.data != "" {
-					err := readData(f.data, func(r io.Reader, name string) (err error) {
+					err := e.readData(f.data, func(r io.Reader, name string) (err error) {
 						o.DataName = name
 						o.Data, o.Left, err = workload.ReadClassBench(r, name)
 						return err
@@ -129,13 +129,13 @@ func newBenchRules(e *env) *cobra.Command {
 }
 
 // readData opens a file for a reader that wants its name.
-func readData(path string, read func(io.Reader, string) error) error {
-	in, err := os.Open(path)
+func (e *env) readData(path string, read func(io.Reader, string) error) error {
+	in, err := e.open(path)
 	if err != nil {
-		return fmt.Errorf("read --data: %w", err)
+		return fmt.Errorf("--data: %w", err)
 	}
 	defer in.Close()
-	return read(in, filepath.Base(path))
+	return read(in, syntax.Quoted(filepath.Base(path)))
 }
 
 // reported makes no report a nil one.
@@ -151,11 +151,8 @@ func reported[R interface {
 
 // benchScale runs one of both and prints its report.
 func (e *env) benchScale(cmd *cobra.Command, f *scaleFlags, run func(context.Context) (measurement, error)) error {
-	if f.window != "" {
-		var err error
-		if f.Window, err = parseDuration(f.window); err != nil {
-			return usagef(cmd, "--window: %v", err)
-		}
+	if err := errors.Join(roundsFlag(cmd, f.Options.Rounds), durationFlag(cmd, "window", f.window, &f.Window)); err != nil {
+		return err
 	}
 	if f.SkipLab && f.SkipLookups {
 		return usagef(cmd, "--skip-lab and --only-lab leave nothing to measure")
@@ -163,10 +160,7 @@ func (e *env) benchScale(cmd *cobra.Command, f *scaleFlags, run func(context.Con
 	if err := f.out.check(cmd); err != nil {
 		return err
 	}
-	if err := e.privileged(); err != nil {
-		return err
-	}
-	f.Command = "levee " + strings.Join(e.args, " ")
+	f.Command = e.command()
 	ctx, stop := e.signals()
 	defer stop()
 	progress, start := e.progress(), e.now()

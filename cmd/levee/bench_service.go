@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -38,12 +39,8 @@ func newBenchService(e *env) *cobra.Command {
 				name, text string
 				to         *time.Duration
 			}{{"before", before, &o.Before}, {"during", during, &o.During}, {"after", after, &o.After}} {
-				if f.text == "" {
-					continue
-				}
-				var err error
-				if *f.to, err = parseDuration(f.text); err != nil {
-					return usagef(cmd, "--%s: %v", f.name, err)
+				if err := durationFlag(cmd, f.name, f.text, f.to); err != nil {
+					return err
 				}
 			}
 			if !(o.Requests > 0) {
@@ -51,24 +48,16 @@ func newBenchService(e *env) *cobra.Command {
 			}
 			var err error
 			if o.Rate, err = parseRate(rate); err != nil {
-				return usagef(cmd, "--rate %s: packets a second, 500k or 2M", rate)
+				return usagef(cmd, "--rate: %v", err)
 			}
 			if o.Self, err = demoSelf(); err != nil {
 				return err
 			}
-			ctx, stop := e.signals()
-			defer stop()
-			progress := e.timed()
-			o.Command, o.Progress = e.command(), progress.step
-			rep, err := demo.Service(ctx, o)
-			progress.clear()
-			if rep == nil {
-				return err
-			}
-			if err = e.printBench(rep, err, &out); err == nil && !rep.Complete() {
-				return errNo
-			}
-			return err
+			o.Command = e.command()
+			return measured(e, &out, func(ctx context.Context, progress func(string, int, int)) (*demo.ServiceReport, error) {
+				o.Progress = progress
+				return demo.Service(ctx, o)
+			})
 		},
 	}
 	cmd.Flags().StringSliceVar(&o.Floods, "flood", nil, "only these: "+strings.Join(demo.FloodNames(), ", "))

@@ -107,6 +107,6 @@ func (e *env) down(cmd *cobra.Command, dev string) error {
 // notes tells what a command found and mended on its way.
 func (e *env) notes(notes []string) {
 	for _, n := range notes {
-		fmt.Fprintf(e.stderr, "levee: %s\n", n)
+		e.sayf("%s", n)
 	}
 }

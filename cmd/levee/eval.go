@@ -88,7 +88,7 @@ func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {
 		return err
 	}
 	if choice.why != "" {
-		fmt.Fprintf(e.stderr, "levee: judged by the oracle alone: %s\n", choice.why)
+		e.sayf("judged by the oracle alone: %s", choice.why)
 	}
 	run := &evalRun{e: e, p: p, g: g, c: c, json: f.json, count: make([]tally, len(g.slots))}
 	err = run.all()
@@ -146,7 +146,7 @@ func (r *evalRun) all() error {
 	progress.clear()
 	r.out.Flush()
 	if r.cut > 0 {
-		fmt.Fprintf(r.e.stderr, "levee: %s cut by the capture, judged at the length on the wire\n", plural(r.cut, "packet"))
+		r.e.sayf("%s cut by the capture, judged at the length on the wire", plural(r.cut, "packet"))
 	}
 	if r.diffs > 0 {
 		return fmt.Errorf("the oracle and the compiled program judge %d of %s differently: please report it with the policy and the packets",

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -12,6 +14,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"levee/internal/kernel"
+	"levee/internal/option"
+	"levee/internal/syntax"
 )
 
 // Exit statuses; once shipped they stay.
@@ -46,8 +50,7 @@ var errNo = &exitError{code: exitNo}
 
 // usagef is wrong usage of cmd: exit status 2, with the way to the help.
 func usagef(cmd *cobra.Command, format string, args ...any) error {
-	msg := fmt.Sprintf(format, args...)
-	return &exitError{code: exitUsage, err: fmt.Errorf("%s (see `%s --help`)", msg, cmd.CommandPath())}
+	return &exitError{code: exitUsage, err: fmt.Errorf(format+" (see `%s --help`)", append(args, cmd.CommandPath())...)}
 }
 
 // refusedf is a refusal by the machine: exit status 3. The message says what to do.
@@ -68,8 +71,24 @@ func report(e *env, err error) int {
 	if log := kernel.Log(err); e.verbose && log != "" {
 		fmt.Fprintln(e.stderr, log)
 	}
-	fmt.Fprintf(e.stderr, "levee: %s\n", strings.TrimRight(err.Error(), "\n"))
+	e.sayf("%s", message(err))
 	return code
+}
+
+// sayf is a line, or some, on standard error. All that commands say there of their own goes through it: names and
+// texts from outside never reach a terminal as they are.
+func (e *env) sayf(format string, args ...any) {
+	fmt.Fprintf(e.stderr, "levee: %s\n", syntax.Escaped(fmt.Sprintf(format, args...)))
+}
+
+// message is an error as a person reads it. What Go calls a canceled context was a signal.
+func message(err error) string {
+	text := strings.TrimRight(err.Error(), "\n")
+	if errors.Is(err, context.Canceled) {
+		const canceled, said = "context canceled", "interrupted"
+		text = strings.ReplaceAll(strings.ReplaceAll(text, said+": "+canceled, said), canceled, said)
+	}
+	return text
 }
 
 // statusOf is the exit status of an error, also of one that comes from deeper down without one.
@@ -78,6 +97,8 @@ func statusOf(err error) int {
 	switch {
 	case errors.As(err, &ee):
 		return ee.code
+	case errors.Is(err, option.ErrWrong):
+		return exitUsage
 	case isRefusal(err):
 		return exitRefused
 	}
@@ -103,7 +124,28 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		return usagef(cmd, "unknown flag %s%s", flag, suggestFlag(cmd, name))
 	}
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		return usagef(cmd, "--%s %s", invalid.GetFlag().Name, wrongValue(invalid))
+	}
 	return usagef(cmd, "%s", err)
+}
+
+// wrongValue is a value that a flag does not take, and what it takes: pflag's own text is that of strconv.
+func wrongValue(e *pflag.InvalidValueError) string {
+	wanted := map[string]string{
+		"bool": "true or false",
+		"int":  "a whole number", "intSlice": "whole numbers with commas between",
+		"uint": "a whole number from 0", "uint8": "a whole number from 0 to 255", "uint64": "a whole number from 0",
+		"float64": "a number", "stringSlice": "words with commas between",
+	}[e.GetFlag().Value.Type()]
+	switch {
+	case wanted == "":
+		return fmt.Sprintf("%q: %v", e.GetValue(), errors.Unwrap(e))
+	case errors.Is(e, strconv.ErrRange):
+		return fmt.Sprintf("%q is out of range: write %s", e.GetValue(), wanted)
+	}
+	return fmt.Sprintf("%q: write %s", e.GetValue(), wanted)
 }
 
 // suggestFlag is `; did you mean --json?` when a flag of cmd is near to name.

@@ -196,7 +196,7 @@ func flood(cmd *cobra.Command, f *genFlags) (*gen.Flood, error) {
 		}
 		fl.NoFlags = fl.Flags == 0
 	}
-	if fl.To, err = floodTarget(f); err != nil {
+	if fl.To, err = floodTarget(cmd, f); err != nil {
 		return nil, err
 	}
 	from := f.from
@@ -245,11 +245,11 @@ func flood(cmd *cobra.Command, f *genFlags) (*gen.Flood, error) {
 }
 
 // floodTarget is --to, or the other end of the lab's device.
-func floodTarget(f *genFlags) (netip.Addr, error) {
+func floodTarget(cmd *cobra.Command, f *genFlags) (netip.Addr, error) {
 	if f.to != "" {
 		to, err := netip.ParseAddr(f.to)
 		if err != nil {
-			return to, &exitError{code: exitUsage, err: fmt.Errorf("--to %q is no address", f.to)}
+			return to, usagef(cmd, "--to %q is no address", f.to)
 		}
 		return to, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/importer"
+	"levee/internal/syntax"
 )
 
 func newImport(e *env) *cobra.Command {
@@ -58,7 +59,7 @@ func (e *env) importClassBench(path string, action importer.Action) error {
 	defer f.Close()
 	name := stdinTitle
 	if path != stdinName {
-		name = filepath.Base(path)
+		name = syntax.Quoted(filepath.Base(path))
 	}
 	out := e.stdout.buffered()
 	rep, err := importer.ClassBench(bufio.NewReader(f), out, importer.Options{Action: action, Name: name})

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/importer"
+	"levee/internal/syntax"
 )
 
 const importIPTablesLong = `Print a policy that judges packets as rules of iptables do. The files hold what iptables-save,
@@ -82,7 +83,7 @@ func (e *env) importRuleset(cmd *cobra.Command, files []string, f *rulesetFlags,
 	var in []importer.Source
 	stdin := false
 	for _, path := range files {
-		name := filepath.Base(path)
+		name := syntax.Quoted(filepath.Base(path))
 		if path == stdinName {
 			if stdin {
 				return usagef(cmd, "standard input can be read once")

@@ -32,7 +32,7 @@ func (e *env) refuseLockout(p *policy.Policy, dev string) error {
 		return nil // for the one who attaches to say
 	}
 	if err != nil {
-		fmt.Fprintf(e.stderr, "levee: cannot look for SSH sessions that the policy might cut: %v\n", err)
+		e.sayf("cannot look for SSH sessions that the policy might cut: %v", err)
 		return nil
 	}
 	ev := oracle.New(p)

@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"levee/internal/option"
 )
 
 func main() {
@@ -146,7 +148,10 @@ func groupRun(cmd *cobra.Command, args []string) error {
 func run(e *env) int {
 	root := newRoot(e)
 	root.SetArgs(e.args)
-	err := root.Execute()
+	cmd, err := root.ExecuteC()
+	if errors.Is(err, option.ErrWrong) {
+		err = usagef(cmd, "%w", err)
+	}
 	if werr := e.stdout.err; werr != nil && !errors.Is(werr, errBrokenPipe) {
 		err = errors.Join(err, &exitError{code: exitNo, err: errors.New("write standard output: " + werr.Error())})
 	}

@@ -30,7 +30,7 @@ func (s *source) title() string {
 	if s.path == stdinName {
 		return stdinTitle
 	}
-	return s.path
+	return syntax.Quoted(s.path)
 }
 
 // dir is what file("...") in the policy is relative to.
@@ -82,7 +82,7 @@ func (e *env) open(path string) (io.ReadCloser, error) {
 	}
 	if info, err := f.Stat(); err == nil && info.IsDir() {
 		f.Close()
-		return nil, fmt.Errorf("%s is a directory, a file is needed", path)
+		return nil, fmt.Errorf("%s is a directory, a file is needed", syntax.Quoted(path))
 	}
 	return f, nil
 }
@@ -91,9 +91,9 @@ func openError(err error) error {
 	var pe *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && errors.As(err, &pe):
-		return fmt.Errorf("%s: no such file", pe.Path)
+		return fmt.Errorf("%s: no such file", syntax.Quoted(pe.Path))
 	case errors.Is(err, fs.ErrPermission) && errors.As(err, &pe):
-		return refusedf("%s: not allowed to read it; run as its owner or as root", pe.Path)
+		return refusedf("%s: not allowed to read it; run as its owner or as root", syntax.Quoted(pe.Path))
 	}
 	return err
 }

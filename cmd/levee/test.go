@@ -8,6 +8,7 @@ import (
 
 	"levee/internal/oracle"
 	"levee/internal/policy"
+	"levee/internal/syntax"
 )
 
 const testLong = `Run the tests that stand in policies: each packet is judged, and the verdict compared with what
@@ -126,12 +127,12 @@ func (e *env) testSuites(file string, beside []string) ([]suite, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, suite{filepath.Base(path), p})
+		all = append(all, suite{syntax.Quoted(filepath.Base(path)), p})
 	}
 	if len(pr.policy.Tests) > 0 {
 		all = append([]suite{{pr.policy.File, pr.policy}}, all...)
 	} else if len(beside) == 0 {
-		fmt.Fprintf(e.stderr, "levee: %s has no tests\n", pr.policy.File)
+		e.sayf("%s has no tests", pr.policy.File)
 	}
 	return all, nil
 }

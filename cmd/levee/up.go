@@ -13,6 +13,7 @@ import (
 	"levee/internal/codegen"
 	"levee/internal/datapath"
 	"levee/internal/policy"
+	"levee/internal/syntax"
 )
 
 const upLong = `Compile a policy and put it into force on an interface, or replace the one in force there in one step:
@@ -57,7 +58,7 @@ func newUp(e *env) *cobra.Command {
 	}
 	devFlag(cmd, &f.dev, "the interface (default: what the policy says after interface)")
 	cmd.Flags().StringVar(&f.mode, "mode", string(datapath.Auto), "auto, xdp-native, tcx or xdp-generic")
-	cmd.Flags().StringVar(&f.confirm, "confirm", "", "on trial for this long: 30s, 5m; go back unless levee confirm comes")
+	cmd.Flags().StringVar(&f.confirm, "confirm", "", "on trial for this `time`, 100ms to 7d: 30s, 5m; go back unless levee confirm comes")
 	cmd.Flags().BoolVar(&f.force, "force", false, "also if the policy drops an SSH session of this machine")
 	jsonFlag(cmd, &f.json)
 	return cmd
@@ -72,6 +73,9 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	if f.confirm != "" {
 		if trial, err = parseDuration(f.confirm); err != nil {
 			return usagef(cmd, "--confirm: %v", err)
+		}
+		if trial < datapath.MinTrial || trial > datapath.MaxTrial {
+			return usagef(cmd, "--confirm %s: a trial lasts %s to %s", f.confirm, formatLease(datapath.MinTrial), formatLease(datapath.MaxTrial))
 		}
 	}
 	pr, err := e.parse(file)
@@ -117,7 +121,7 @@ func (e *env) fallbacks(p *policy.Policy, dev string, f *upFlags) (out []datapat
 		fallback := p.Fallback(keepSets)
 		if !f.force {
 			if err := e.refuseLockout(fallback, dev); err != nil {
-				fmt.Fprintf(e.stderr, "levee: what \"on error\" asks for will not be used: %v\n", err)
+				e.sayf("what \"on error\" asks for will not be used: %v", err)
 				return nil
 			}
 		}
@@ -134,7 +138,7 @@ func compiler(p *policy.Policy) datapath.CompileFunc {
 func absolute(s *source) string {
 	if s.path != stdinName {
 		if abs, err := filepath.Abs(s.path); err == nil {
-			return abs
+			return syntax.Quoted(abs)
 		}
 	}
 	return s.title()
@@ -152,7 +156,7 @@ func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, f *upFlags) err
 	}
 	e.notes(rep.Notes)
 	if err != nil {
-		fmt.Fprintf(e.stderr, "levee: the policy is in force, but cleaning up failed: %v; the next levee command does it\n", err)
+		e.sayf("the policy is in force, but cleaning up failed: %v; the next levee command does it", err)
 	}
 	switch {
 	case f.json:
@@ -163,7 +167,7 @@ func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, f *upFlags) err
 		e.printUp(p, rep, f.confirm)
 	}
 	if rep.Mode != datapath.TCX && asksForTags(p) && datapath.TakesTagsOff(rep.Dev) {
-		fmt.Fprintf(e.stderr, "levee: %s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and untagged do not see them either: ethtool -K %[1]s rxvlan off\n", rep.Dev)
+		e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)
 	}
 	if rep.Fallback != nil {
 		return refusedf("%s could not be put in force on %s (%w); its protect rules, the essential rules and %q are, by \"on error\"",
@@ -231,14 +235,14 @@ func (e *env) printUp(p *policy.Policy, rep *datapath.Report, trial string) {
 
 // awaitConfirm waits for the end of a trial.
 func (e *env) awaitConfirm(ctx context.Context, rep *datapath.Report, trial string) error {
-	fmt.Fprintf(e.stderr, "levee: to keep it: levee confirm --dev %s; Ctrl-C goes back at once\n", rep.Dev)
+	e.sayf("to keep it: levee confirm --dev %s; Ctrl-C goes back at once", rep.Dev)
 	end := e.now().Add(rep.Trial)
 	progress := e.progress()
 	defer progress.clear()
 	for {
 		progress.printf("%s left to confirm", max(0, end.Sub(e.now())).Round(time.Second))
 		look, cancel := context.WithTimeout(ctx, confirmLook)
-		how, err := datapath.WaitTrial(look, rep.Dev, rep.Generation, confirmLook/4)
+		how, err := datapath.WaitTrial(look, rep, confirmLook/4)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -252,10 +256,12 @@ func (e *env) awaitConfirm(ctx context.Context, rep *datapath.Report, trial stri
 		progress.clear()
 		switch how {
 		case datapath.Confirmed:
-			fmt.Fprintf(e.stderr, "levee: confirmed, the policy stays on %s\n", rep.Dev)
+			e.sayf("confirmed, the policy stays on %s", rep.Dev)
 			return nil
 		case datapath.Replaced:
 			return fmt.Errorf("not confirmed: another policy has been put on %s meanwhile", rep.Dev)
+		case datapath.TakenDown:
+			return fmt.Errorf("not confirmed: the policy has been taken off %s meanwhile", rep.Dev)
 		}
 		return fmt.Errorf("not confirmed within %s: %s is as it was before", trial, rep.Dev)
 	}

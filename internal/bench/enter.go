@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"levee/internal/lab"
+	"levee/internal/option"
 	"levee/internal/peer"
 )
 
@@ -19,11 +20,8 @@ func defenceNames(list []peer.Defence) (names []string) {
 
 // chosen are the rungs with the given names, all for none.
 func chosen(list []peer.Defence, names []string) ([]peer.Defence, error) {
-	known := defenceNames(list)
-	for _, n := range names {
-		if !slices.Contains(known, n) {
-			return nil, fmt.Errorf("bench: there is no rung %q: the rungs are %q", n, known)
-		}
+	if err := option.Known("rung", names, defenceNames(list)); err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
 	}
 	return slices.DeleteFunc(list, func(d peer.Defence) bool { return len(names) > 0 && !slices.Contains(names, d.Name()) }), nil
 }

@@ -11,6 +11,7 @@ import (
 	"levee/examples"
 	"levee/internal/kernel"
 	"levee/internal/lab"
+	"levee/internal/option"
 	"levee/internal/peer"
 )
 
@@ -42,9 +43,10 @@ type Options struct {
 
 // Limits of Options.
 const (
-	minRounds = 6 // of fewer values no order statistic bounds the median at 95 %
-	maxRounds = 1000
-	maxWindow = time.Minute
+	minRounds = option.MinRounds
+	maxRounds = option.MaxRounds
+	MinWindow = 50 * time.Millisecond
+	MaxWindow = time.Minute
 )
 
 // defaults are what is measured if nothing else is said.
@@ -77,14 +79,14 @@ func (o *Options) completeWith(d defaults) error {
 	if o.Rounds == 0 {
 		o.Rounds = d.rounds
 	}
-	if o.Rounds < minRounds || o.Rounds > maxRounds {
-		return fmt.Errorf("%d rounds: a 95 %% interval of a median needs %d or more (and %d are enough)", o.Rounds, minRounds, maxRounds)
+	if err := option.Rounds(o.Rounds); err != nil {
+		return err
 	}
 	if o.Attempts == 0 {
 		o.Attempts = maxAttempts
 	}
 	if o.Attempts < 1 || o.Attempts > maxRounds {
-		return fmt.Errorf("%d attempts at a round: there must be 1 to %d", o.Attempts, maxRounds)
+		return option.Wrongf("%d attempts at a round: there must be 1 to %d", o.Attempts, maxRounds)
 	}
 	if o.Window == 0 {
 		o.Window = d.window
@@ -92,8 +94,11 @@ func (o *Options) completeWith(d defaults) error {
 	if o.Warmup == 0 {
 		o.Warmup = d.warmup
 	}
-	if o.Window < 50*time.Millisecond || o.Window > maxWindow || o.Warmup < 0 || o.Warmup > maxWindow {
-		return fmt.Errorf("windows of %v after %v of warm-up: windows last 50ms to %v, warm-up at most %[3]v", o.Window, o.Warmup, maxWindow)
+	if o.Warmup < 0 || o.Warmup > MaxWindow {
+		return option.Wrongf("%v of warm-up: it lasts %v at most", o.Warmup, MaxWindow)
+	}
+	if err := option.Window(o.Window, MinWindow, MaxWindow); err != nil {
+		return err
 	}
 	if o.Progress == nil {
 		o.Progress = func(string, int, int) {}
@@ -111,10 +116,8 @@ func choose(chosen *[]string, what string, list, usual []string) error {
 	if len(*chosen) == 0 {
 		*chosen = list
 	}
-	for _, c := range *chosen {
-		if !slices.Contains(list, c) {
-			return fmt.Errorf("there is no %s %q: there are %q", what, c, list)
-		}
+	if err := option.Known(what, *chosen, list); err != nil {
+		return err
 	}
 	*chosen = slices.DeleteFunc(slices.Clone(list), func(l string) bool { return !slices.Contains(*chosen, l) })
 	return nil

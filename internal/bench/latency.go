@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/kernel"
 	"levee/internal/machine"
+	"levee/internal/option"
 	"levee/internal/peer"
 )
 
@@ -31,7 +32,8 @@ type LatencyOptions struct {
 // Limits of LatencyOptions.
 const (
 	maxProbes = 50_000 // a second: more would be a load of their own
-	maxLoad   = 20e6
+	minLoad   = 1000   // packets a second of a flood
+	maxLoad   = 20_000_000
 	maxLoads  = 20
 )
 
@@ -56,19 +58,18 @@ func (o *LatencyOptions) complete() error {
 	}
 	slices.Sort(o.Loads)
 	o.Loads = slices.Compact(o.Loads)
-	switch {
-	case o.Rounds < minRounds || o.Rounds > maxRounds:
-		return fmt.Errorf("%d rounds: a 95 %% interval of a median needs %d or more (and %d are enough)", o.Rounds, minRounds, maxRounds)
-	case o.Probes < 10 || o.Probes > maxProbes:
-		return fmt.Errorf("%g probes a second: 10 to %d; more would be a load of their own", o.Probes, maxProbes)
-	case o.Window < 100*time.Millisecond || o.Window > maxWindow:
-		return fmt.Errorf("windows of %v: they last 100ms to %v", o.Window, maxWindow)
-	case len(o.Loads) > maxLoads || o.Loads[0] < 0 || o.Loads[len(o.Loads)-1] > maxLoad:
-		return fmt.Errorf("loads: at most %d, each 0 to %g packets a second", maxLoads, float64(maxLoad))
+	if err := errors.Join(option.Rounds(o.Rounds), option.Window(o.Window, 100*time.Millisecond, MaxWindow)); err != nil {
+		return err
+	}
+	if !(o.Probes >= 10 && o.Probes <= maxProbes) {
+		return option.Wrongf("%.0f probes a second: 10 to %d; more would be a load of their own", o.Probes, maxProbes)
+	}
+	if len(o.Loads) > maxLoads {
+		return option.Wrongf("%d loads: %d are enough", len(o.Loads), maxLoads)
 	}
 	for _, l := range o.Loads {
-		if l != 0 && l < 1000 {
-			return fmt.Errorf("a load of %g packets a second: 0, or 1000 and more", l)
+		if l != 0 && !(l >= minLoad && l <= maxLoad) {
+			return option.Wrongf("a load of %.0f packets a second: 0, or %d to %d million", l, minLoad, maxLoad/1_000_000)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/kernel"
 	"levee/internal/machine"
+	"levee/internal/option"
 	"levee/internal/peer"
 )
 
@@ -57,24 +58,19 @@ func (o *MixOptions) complete() error {
 		*list = slices.Compact(*list)
 	}
 	for _, s := range o.Shares {
-		if n := s * steps / 100; s < 0 || s > 100 || n != float64(int(n)) {
-			return fmt.Errorf("a share of %g %%: 0 to 100 in steps of %d", s, 100/steps)
+		if n := s * steps / 100; !(s >= 0 && s <= 100) || n != float64(int(n)) {
+			return option.Wrongf("a share of %g %%: 0 to 100 in steps of %d", s, 100/steps)
 		}
 	}
 	for _, r := range o.Rates {
-		if r < 1000 || r > maxLoad {
-			return fmt.Errorf("a rate of %g packets a second: 1000 to %g", r, float64(maxLoad))
+		if !(r >= minLoad && r <= maxLoad) {
+			return option.Wrongf("a rate of %.0f packets a second: %d to %d million", r, minLoad, maxLoad/1_000_000)
 		}
 	}
-	switch {
-	case len(o.Shares)+len(o.Rates) > 2*maxLoads:
-		return fmt.Errorf("%d shares and rates: at most %d", len(o.Shares)+len(o.Rates), 2*maxLoads)
-	case o.Rounds < minRounds || o.Rounds > maxRounds:
-		return fmt.Errorf("%d rounds: a 95 %% interval of a median needs %d or more (and %d are enough)", o.Rounds, minRounds, maxRounds)
-	case o.Window < 50*time.Millisecond || o.Window > maxWindow:
-		return fmt.Errorf("windows of %v: they last 50ms to %v", o.Window, maxWindow)
+	if n := len(o.Shares) + len(o.Rates); n > 2*maxLoads {
+		return option.Wrongf("%d shares and rates: %d are enough", n, 2*maxLoads)
 	}
-	return nil
+	return errors.Join(option.Rounds(o.Rounds), option.Window(o.Window, MinWindow, MaxWindow))
 }
 
 // mixRungs are the places that are compared; the application is behind all of them.

@@ -2,9 +2,9 @@ package bench
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
+	"levee/internal/option"
 	"levee/internal/peer"
 )
 
@@ -52,10 +52,8 @@ func (o *Options) rungs() ([]entry, error) {
 	for _, d := range all {
 		names = append(names, d.Name())
 	}
-	for _, n := range o.Rungs {
-		if !slices.Contains(names, n) {
-			return nil, fmt.Errorf("there is no rung %q: the rungs are %q", n, names)
-		}
+	if err := option.Known("rung", o.Rungs, names); err != nil {
+		return nil, err
 	}
 	return slices.DeleteFunc(all, func(d entry) bool { return !slices.Contains(o.Rungs, d.Name()) }), nil
 }

@@ -46,7 +46,7 @@ func (o order) run() error {
 			return err
 		}
 		fmt.Println("waiting")
-		_, err = WaitTrial(ctx, o.Dev, r.Generation, time.Second)
+		_, err = WaitTrial(ctx, r, time.Second)
 		return err
 	case "confirm":
 		return Confirm(ctx, o.Dev)

@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// endedByHand is the deadline, in jiffies, of a trial that RollBack ends: long ago; 0 is never.
+const endedByHand = 1
+
 // RollBack ends the trial of a generation on dev at once, as its deadline would: the policy that was
 // confirmed last is back in force, or nothing is attached if there was none. It is an error if that
 // generation is not on trial (any more). notes tells what was done.
@@ -23,7 +26,7 @@ func RollBack(ctx context.Context, dev string, generation int) (notes []string, 
 		}
 		// From here on it is a trial past its deadline, for this command as for any other that
 		// finishes what this one may leave.
-		g.Deadline, g.ConfirmBy = 1, time.Now() // long ago; 0 is never
+		g.Deadline, g.ConfirmBy = endedByHand, time.Now()
 		if err := writeJSON(s.describe(a.key, g.Generation), g); err != nil {
 			return err
 		}

@@ -59,15 +59,19 @@ func (s *store) rollBack(a *attachment) (*attachment, error) {
 		return a, err
 	}
 	defer a.Close()
+	why := "was not confirmed in time"
+	if g.Deadline == endedByHand {
+		why = "was given up before it was confirmed"
+	}
 	rb := RolledBack{Policy: g.Policy, Generation: g.Generation, Deadline: g.ConfirmBy}
 	if g.Fallback == 0 {
-		s.note("%s: %s was not confirmed in time; there was no policy before it, so nothing is attached now", g.Dev, g.Policy)
+		s.note("%s: %s %s; there was no policy before it, so nothing is attached now", g.Dev, g.Policy, why)
 		return nil, s.detach(a)
 	}
 	if err := step("roll back"); err != nil {
 		return nil, err
 	}
-	s.note("%s: %s was not confirmed in time; the policy before it is back", g.Dev, g.Policy)
+	s.note("%s: %s %s; the policy before it is back", g.Dev, g.Policy, why)
 	a.carried.RolledBack = &rb
 	if err := writeJSON(s.state(a.key, carriedFile), a.carried); err != nil {
 		return nil, err

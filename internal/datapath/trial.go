@@ -9,11 +9,11 @@ import (
 	"levee/internal/kernel"
 )
 
-// minTrial is the shortest trial: less is shorter than a few ticks of the slowest kernel clock.
-const minTrial = 100 * time.Millisecond
+// MinTrial is the shortest trial: less is shorter than a few ticks of the slowest kernel clock.
+const MinTrial = 100 * time.Millisecond
 
-// maxTrial bounds a trial, so that a slip of the keyboard does not leave one pending for years.
-const maxTrial = 7 * 24 * time.Hour
+// MaxTrial bounds a trial, so that a slip of the keyboard does not leave one pending for years.
+const MaxTrial = 7 * 24 * time.Hour
 
 // deadlineAfter is the value of jiffies d from now.
 func deadlineAfter(d time.Duration) (uint64, error) {
@@ -69,25 +69,29 @@ func Confirm(ctx context.Context, dev string) error {
 type TrialEnd uint8
 
 const (
-	NotConfirmed TrialEnd = iota // the policy is not in force any more
+	NotConfirmed TrialEnd = iota // in time: what was before the policy is back
 	Confirmed
-	Replaced // by a later policy
+	Replaced  // by a later policy
+	TakenDown // before the deadline, by Down or with its interface
 )
 
-// WaitTrial waits until the trial of a generation on dev ends, looking every interval. After the
+// WaitTrial waits until the trial that Up reported ends, looking every interval. After the
 // deadline it tidies up what the kernel has done already. It ends early, with ctx's error, when ctx
 // ends; the trial goes on then.
-func WaitTrial(ctx context.Context, dev string, generation int, interval time.Duration) (TrialEnd, error) {
+func WaitTrial(ctx context.Context, r *Report, interval time.Duration) (TrialEnd, error) {
 	for {
 		all, _, err := Status(ctx, false)
 		if err != nil {
 			return NotConfirmed, err
 		}
-		i := slices.IndexFunc(all, func(a Attachment) bool { return a.Dev == dev })
+		i := slices.IndexFunc(all, func(a Attachment) bool { return a.Dev == r.Dev })
 		switch {
-		case i < 0 || all[i].Generation < generation:
+		case i < 0 || all[i].Generation < r.Generation:
+			if left, err := timeLeft(r.deadline); err != nil || left > 0 {
+				return TakenDown, err
+			}
 			return NotConfirmed, nil
-		case all[i].Generation > generation:
+		case all[i].Generation > r.Generation:
 			return Replaced, nil
 		case all[i].Trial == 0:
 			return Confirmed, nil

@@ -147,7 +147,7 @@ func TestWaitTrial(t *testing.T) {
 	r := bringOnTrial(t, named("a.levee", "one"), 200*time.Millisecond)
 	wait := func(want TrialEnd) {
 		t.Helper()
-		if end, err := WaitTrial(context.Background(), "lv0", r.Generation, 50*time.Millisecond); end != want || err != nil {
+		if end, err := WaitTrial(context.Background(), r, 50*time.Millisecond); end != want || err != nil {
 			t.Errorf("%v %v, want %v", end, err, want)
 		}
 	}
@@ -160,6 +160,11 @@ func TestWaitTrial(t *testing.T) {
 	r = bringOnTrial(t, named("a.levee", "one"), time.Minute)
 	bring(t, "lv0", Auto, named("b.levee", "one"))
 	wait(Replaced)
+	r = bringOnTrial(t, named("c.levee", "one"), time.Minute)
+	if _, err := Down(t.Context(), "lv0"); err != nil {
+		t.Fatal(err)
+	}
+	wait(TakenDown)
 }
 
 // The real compiler's programs, large enough to be split into functions, hand over to one another
@@ -228,7 +233,7 @@ func TestRollBackEndsATrialAtOnce(t *testing.T) {
 	if _, err := RollBack(t.Context(), "lv0", r.Generation-1); err == nil {
 		t.Error("rolled back a policy that is not on trial")
 	}
-	if notes, err := RollBack(t.Context(), "lv0", r.Generation); err != nil || len(notes) != 1 {
+	if notes, err := RollBack(t.Context(), "lv0", r.Generation); err != nil || len(notes) != 1 || !strings.Contains(notes[0], "given up before it was confirmed; the policy before it is back") {
 		t.Fatal(notes, err)
 	}
 	n.send(t, 3, 1)

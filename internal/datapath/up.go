@@ -55,6 +55,8 @@ type Report struct {
 	TrialSecs  float64       `json:"trial_seconds,omitempty"` // Trial, for JSON
 	Notes      []string      `json:"notes,omitempty"`         // what was found and mended on the way
 	Fallback   error         `json:"-"`                       // not nil: one of Fallbacks is in force, because of this
+
+	deadline uint64 // of the trial, in jiffies
 }
 
 // Up puts a policy into force on an interface, or replaces the one in force there in one step. If it
@@ -110,8 +112,8 @@ type up struct {
 }
 
 func (u *up) run(ctx context.Context) error {
-	if u.Confirm != 0 && (u.Confirm < minTrial || u.Confirm > maxTrial) {
-		return fmt.Errorf("a trial of %v is not possible: from %v to %v", u.Confirm, minTrial, maxTrial)
+	if u.Confirm != 0 && (u.Confirm < MinTrial || u.Confirm > MaxTrial) {
+		return fmt.Errorf("a trial of %v is not possible: from %v to %v", u.Confirm, MinTrial, MaxTrial)
 	}
 	var err error
 	if u.dev, err = findDevice(u.Dev); err != nil {
@@ -242,6 +244,7 @@ func (u *up) try(t try, why string) (unsupported, err error) {
 	u.report = &Report{
 		Dev: u.Dev, Ifindex: u.dev.index, Mode: t.mode, Reason: why,
 		Generation: st.desc.Generation, Program: st.desc.Program, Trial: u.Confirm, TrialSecs: u.Confirm.Seconds(),
+		deadline: st.desc.Deadline,
 	}
 	if st.desc.Trial != 0 {
 		u.report.Program = st.desc.Trial

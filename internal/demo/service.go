@@ -16,6 +16,7 @@ import (
 	"levee/internal/kernel"
 	"levee/internal/lab"
 	"levee/internal/machine"
+	"levee/internal/option"
 	"levee/internal/peer"
 )
 
@@ -73,7 +74,7 @@ func (o *ServiceOptions) complete() error {
 			*p.d = p.usual
 		}
 		if *p.d < bucket || *p.d > time.Minute {
-			return fmt.Errorf("%v before, during or after the flood: each lasts %v to %v", *p.d, bucket, time.Minute)
+			return option.Wrongf("%v before, during or after the flood: each lasts %v to 1m", *p.d, bucket)
 		}
 	}
 	if o.Rate == 0 {
@@ -82,25 +83,16 @@ func (o *ServiceOptions) complete() error {
 	if o.Requests == 0 {
 		o.Requests = perSecond
 	}
-	if o.Rate < 1000 || o.Rate > 20e6 {
-		return fmt.Errorf("a flood of %g packets a second: 1000 to 20 million", o.Rate)
+	if !(o.Rate >= 1000 && o.Rate <= 20e6) {
+		return option.Wrongf("a flood of %.0f packets a second: 1000 to 20 million", o.Rate)
 	}
-	if o.Requests < 1 || o.Requests > 5000 {
-		return fmt.Errorf("%g requests a second: 1 to 5000", o.Requests)
+	if !(o.Requests >= 1 && o.Requests <= 5000) {
+		return option.Wrongf("%.0f requests a second: 1 to 5000", o.Requests)
 	}
 	if o.Progress == nil {
 		o.Progress = func(string, int, int) {}
 	}
-	return errors.Join(known("flood", o.Floods, FloodNames()), known("defence", o.Defences, DefenceNames()))
-}
-
-func known(what string, chosen, list []string) error {
-	for _, c := range chosen {
-		if !slices.Contains(list, c) {
-			return fmt.Errorf("there is no %s %q: there are %q", what, c, list)
-		}
-	}
-	return nil
+	return errors.Join(option.Known("flood", o.Floods, FloodNames()), option.Known("defence", o.Defences, DefenceNames()))
 }
 
 // bucket is the time over which requests are gathered in a curve.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +15,7 @@ import (
 	"levee/internal/kernel"
 	"levee/internal/lab"
 	"levee/internal/machine"
+	"levee/internal/option"
 	"levee/internal/report"
 )
 
@@ -43,10 +43,8 @@ const (
 )
 
 func (o *Options) complete() error {
-	for _, name := range o.Only {
-		if !slices.Contains(Names(), name) {
-			return fmt.Errorf("no generator %q: there are %s", name, strings.Join(Names(), ", "))
-		}
+	if err := option.Known("generator", o.Only, Names()); err != nil {
+		return err
 	}
 	if o.Rates == nil {
 		o.Rates = DefaultRates
@@ -56,22 +54,22 @@ func (o *Options) complete() error {
 	}
 	for _, r := range o.Rates {
 		if !(r >= 100 && r <= 1e8) {
-			return fmt.Errorf("rate %g: must be 100 to 1e8 packets a second", r)
+			return option.Wrongf("a rate of %.0f packets a second: 100 to 100 million", r)
 		}
 	}
 	if o.Rounds == 0 {
 		o.Rounds = minRounds
 	}
 	if o.Rounds < 1 || o.Rounds > 100 {
-		return fmt.Errorf("%d rounds: there may be 1 to 100", o.Rounds)
+		return option.Wrongf("%d rounds: there may be 1 to 100", o.Rounds)
 	}
 	if o.Window == 0 {
 		if o.Window = time.Second; o.Quick {
 			o.Window = 300 * time.Millisecond
 		}
 	}
-	if o.Window < 100*time.Millisecond || o.Window > time.Minute {
-		return fmt.Errorf("window %s: must be 100ms to 1m", o.Window)
+	if err := option.Window(o.Window, 100*time.Millisecond, time.Minute); err != nil {
+		return err
 	}
 	if o.Steps == nil {
 		o.Steps = func(string, int, int) {}

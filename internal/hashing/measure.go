@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/kernel"
 	"levee/internal/machine"
+	"levee/internal/option"
 )
 
 // Options of a measurement. The zero value measures everything in under half a minute.
@@ -25,29 +26,24 @@ type Options struct {
 	Progress func(doing string, done, total int)
 }
 
-const (
-	minRounds = 6
-	maxRounds = 1000
-)
+const minRounds = option.MinRounds
 
 func (o *Options) complete() error {
 	if o.Rounds == 0 {
 		o.Rounds = 15
 	}
-	if o.Rounds < minRounds || o.Rounds > maxRounds {
-		return fmt.Errorf("%d rounds: a 95 %% interval of a median needs %d or more (and %d are enough)", o.Rounds, minRounds, maxRounds)
+	if err := option.Rounds(o.Rounds); err != nil {
+		return err
 	}
-	for _, name := range o.Only {
-		if !slices.Contains(Names(), name) {
-			return fmt.Errorf("there is no function %q: there are %q", name, Names())
-		}
+	if err := option.Known("function", o.Only, Names()); err != nil {
+		return err
 	}
 	if o.Lengths == nil {
 		o.Lengths = Lengths
 	}
 	for _, n := range o.Lengths {
 		if !slices.Contains(Lengths, n) {
-			return fmt.Errorf("keys of %d bytes: they are measured with %v", n, Lengths)
+			return option.Wrongf("keys of %d bytes: they are measured with %s", n, option.Numbers(Lengths))
 		}
 	}
 	if o.Progress == nil {

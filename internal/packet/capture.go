@@ -58,6 +58,14 @@ func (e *CaptureError) Error() string {
 
 func (e *CaptureError) Unwrap() error { return e.Err }
 
+// earlyEnd is io.ErrUnexpectedEOF in words.
+type earlyEnd struct{ text string }
+
+func (e *earlyEnd) Error() string { return e.text }
+func (e *earlyEnd) Unwrap() error { return io.ErrUnexpectedEOF }
+
+func early(format string, args ...any) error { return &earlyEnd{fmt.Sprintf(format, args...)} }
+
 // Reader reads pcap and pcapng files of link types Ethernet, raw IP and Linux cooked capture. It
 // holds one record, and never more than maxCaptured bytes for it.
 type Reader struct {
@@ -95,7 +103,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 		return nil, err
 	}
 	if len(head) < 4 {
-		return nil, c.fail(fmt.Errorf("the file has %d bytes and is no capture: %w", len(head), io.ErrUnexpectedEOF))
+		return nil, c.fail(early("the file has %d bytes and is no capture", len(head)))
 	}
 	if binary.BigEndian.Uint32(head) == magicNG {
 		c.scan = c.nextNG
@@ -156,7 +164,7 @@ func (c *Reader) read(b []byte, what string) error {
 	n, err := io.ReadFull(c.r, b)
 	c.offset += int64(n)
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return c.fail(fmt.Errorf("the file ends after %d of %d bytes of %s: %w", n, len(b), what, io.ErrUnexpectedEOF))
+		return c.fail(early("the file ends after %d of %d bytes of %s", n, len(b), what))
 	}
 	return err
 }
@@ -166,7 +174,7 @@ func (c *Reader) skip(n int64, what string) error {
 	done, err := io.CopyN(io.Discard, c.r, n)
 	c.offset += done
 	if err == io.EOF {
-		return c.fail(fmt.Errorf("the file ends after %d of %d bytes of %s: %w", done, n, what, io.ErrUnexpectedEOF))
+		return c.fail(early("the file ends after %d of %d bytes of %s", done, n, what))
 	}
 	return err
 }

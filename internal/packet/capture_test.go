@@ -215,7 +215,7 @@ func TestHostileCapturesGiveAnErrorThatSaysWhere(t *testing.T) {
 		{"version 3", "pcap version 3.4", bend(good, 4, 4<<16|3), 0},
 		{"802.11", "link type 105 (IEEE 802.11)", bend(good, 20, 105), 0},
 		{"unknown link type", "link type 4660;", bend(good, 20, 0x1234), 0},
-		{"record header cut", "packet 2, byte 74: the file ends after 15 of 16 bytes of the record header: unexpected EOF; whole packets before it: 1", good[:74+15], 1},
+		{"record header cut", "packet 2, byte 74: the file ends after 15 of 16 bytes of the record header; whole packets before it: 1", good[:74+15], 1},
 		{"record cut", "ends after 33 of 34 bytes of the packet", good[:len(good)-1], 1},
 		{"a record of 4 GiB", "claims 4294967295 captured bytes", bend(good, 74+8, 0xffffffff), 1},
 		{"a record one above the limit", "claims 262145 captured bytes", bend(good, 24+8, maxCaptured+1), 0},

@@ -11,6 +11,7 @@ import (
 	"levee/internal/bench"
 	"levee/internal/kernel"
 	"levee/internal/machine"
+	"levee/internal/option"
 )
 
 // Options of a profile. The zero value, with a rung, takes about half a minute.
@@ -41,7 +42,7 @@ func (o *Options) complete() error {
 		o.Rounds = minRounds
 	}
 	if o.Rounds < minRounds || o.Rounds > maxRounds {
-		return fmt.Errorf("%d rounds: there must be %d to %d", o.Rounds, minRounds, maxRounds)
+		return option.Wrongf("%d rounds: there must be %d to %d", o.Rounds, minRounds, maxRounds)
 	}
 	if o.Window == 0 {
 		o.Window = time.Second
@@ -49,14 +50,14 @@ func (o *Options) complete() error {
 			o.Window = 250 * time.Millisecond
 		}
 	}
-	if o.Window < 100*time.Millisecond || o.Window > maxWindow {
-		return fmt.Errorf("windows of %v: there must be 100ms to %v", o.Window, maxWindow)
+	if err := option.Window(o.Window, 100*time.Millisecond, maxWindow); err != nil {
+		return err
 	}
 	if o.Frequency == 0 {
 		o.Frequency = 997
 	}
 	if o.Frequency < 50 || o.Frequency > maxFrequency {
-		return fmt.Errorf("%d samples a second: there must be 50 to %d", o.Frequency, maxFrequency)
+		return option.Wrongf("%d samples a second: there must be 50 to %d", o.Frequency, maxFrequency)
 	}
 	name, err := rung(o.Rung, bench.RungNames())
 	o.Rung = name
@@ -80,15 +81,15 @@ func rung(asked string, names []string) (string, error) {
 	}
 	switch {
 	case asked == "":
-		return "", fmt.Errorf("which rung? They are %q", names)
+		return "", option.Wrongf("which rung? There are %s", option.Words(names))
 	case len(found) == 1:
 		return found[0], nil
 	case len(plain) == 1:
 		return plain[0], nil
 	case len(found) > 1:
-		return "", fmt.Errorf("rung %q may be any of %q", asked, found)
+		return "", option.Wrongf("rung %q may be any of %s", asked, option.Words(found))
 	}
-	return "", fmt.Errorf("there is no rung %q: the rungs are %q", asked, names)
+	return "", option.Known("rung", []string{asked}, names)
 }
 
 // window is what was seen in one window.

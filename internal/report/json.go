@@ -127,7 +127,10 @@ func decode(text []byte, into any) error {
 	case errors.As(err, &syntax):
 		return fmt.Errorf("it is not JSON: %v at byte %d", err, syntax.Offset)
 	case errors.As(err, &kind):
-		return fmt.Errorf("%q is a %s, which it cannot be", kind.Field, kind.Value)
+		if kind.Field == "" {
+			return fmt.Errorf("an object is expected, not the JSON %s that it is", kind.Value)
+		}
+		return fmt.Errorf("%q is of the JSON type %s, which it cannot be", kind.Field, kind.Value)
 	}
 	return err
 }

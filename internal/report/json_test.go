@@ -61,7 +61,7 @@ func TestFilesThatAreNoReportsSaySo(t *testing.T) {
 		{"null", `{"document": null}`, `it has no "schema"`},
 		{"a later schema", change(Schema, "levee.report/2"), "read it with the levee that made it, or a newer one"},
 		{"another schema", change(Schema, "x"), `its schema is "x"`},
-		{"a word for a number", change(`"cores": 2`, `"cores": "two"`), `"machine.cores" is a string`},
+		{"a word for a number", change(`"cores": 2`, `"cores": "two"`), `"machine.cores" is of the JSON type string`},
 		{"no bench", change(`"bench": "sample"`, `"bench": ""`), "which measurement"},
 		{"a path for an id", change(`"id": "ladder-pps"`, `"id": "../../etc/passwd"`), "is not 1 to 120 of"},
 		{"the same id twice", change(`"id": "ladder-pps"`, `"id": "latency"`), "two charts or tables"},

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"levee/internal/bench"
+	"levee/internal/option"
 	"levee/internal/report"
 )
 
@@ -46,8 +47,7 @@ func figure(values []float64) *Figure {
 
 // Limits of options.
 const (
-	minRounds = 6 // of fewer values no order statistic bounds the median at 95 %
-	maxRounds = 1000
+	minRounds = option.MinRounds
 	// sane is the longest that putting rules or entries into force may take.
 	sane = time.Minute
 )
@@ -77,8 +77,13 @@ func (o *Options) complete(most int) error {
 	if o.Rounds == 0 {
 		o.Rounds = minRounds + 1
 	}
-	if o.Rounds < minRounds || o.Rounds > maxRounds {
-		return fmt.Errorf("%d rounds: a 95 %% interval of a median needs %d or more (and %d are enough)", o.Rounds, minRounds, maxRounds)
+	if err := option.Rounds(o.Rounds); err != nil {
+		return err
+	}
+	if o.Window != 0 {
+		if err := option.Window(o.Window, bench.MinWindow, bench.MaxWindow); err != nil {
+			return err
+		}
 	}
 	if o.Sizes == nil {
 		for n := 10; n <= most; n *= 10 {
@@ -87,7 +92,7 @@ func (o *Options) complete(most int) error {
 	}
 	for _, n := range o.Sizes {
 		if n < 1 || n > most {
-			return fmt.Errorf("size %d: must be 1 to %d", n, most)
+			return option.Wrongf("a size of %d: 1 to %d", n, most)
 		}
 	}
 	if o.Progress == nil {
@@ -120,10 +125,11 @@ func (o *Options) ladder(what string) bench.Options {
 // incomplete is what a report says of an error that ended the measurement before its end, and what the error
 // becomes.
 func incomplete(ctx context.Context, name string, done, cases int, err error) (string, error) {
+	after := fmt.Sprintf("after %d of %d cases", done, cases)
+	why := fmt.Sprintf("%s: %v", after, err)
 	if ctx.Err() != nil {
-		err = fmt.Errorf("interrupted: %w", ctx.Err())
+		why, err = after+": interrupted", fmt.Errorf("interrupted: %w", ctx.Err())
 	}
-	why := fmt.Sprintf("after %d of %d cases: %v", done, cases, err)
 	return why, fmt.Errorf("%s: the report is incomplete: %w", name, err)
 }
 

@@ -118,7 +118,10 @@ func drawTools(d *report.Document, bench, kind, what, over string, size int, too
 			d.Refuse(fmt.Sprintf("%s, %d %s", t.Name, size, what), why)
 			pps.Add(t.Name, report.Gap(at, why))
 		} else {
-			p := report.Value(at, *t.MedianPPS).Between(t.Interval[0], t.Interval[1]).Bound(t.AtLeast)
+			p := report.Value(at, *t.MedianPPS).Bound(t.AtLeast)
+			if t.Interval != nil { // there is none while rounds are too few
+				p = p.Between(t.Interval[0], t.Interval[1])
+			}
 			p.Rounds = validRates(t)
 			pps.Add(t.Name, p)
 		}

@@ -2,6 +2,7 @@ package scale
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 
 	"levee/internal/kernel"
 	"levee/internal/machine"
+	"levee/internal/option"
 	"levee/internal/workload"
 )
 
@@ -122,17 +124,7 @@ func (o *RouteOptions) known(from []structure) error {
 	for _, s := range from {
 		names = append(names, s.name)
 	}
-	for _, name := range o.Only {
-		if !slices.Contains(names, name) {
-			return fmt.Errorf("there is no structure %q: there are %q", name, names)
-		}
-	}
-	for _, t := range o.Tables {
-		if !slices.Contains(Tables, t) {
-			return fmt.Errorf("there is no kind of table %q: there are %q", t, Tables)
-		}
-	}
-	return nil
+	return errors.Join(option.Known("structure", o.Only, names), option.Known("kind of table", o.Tables, Tables))
 }
 
 // count turns what lookups tells into steps of all.

@@ -2,6 +2,7 @@ package scale
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"levee/internal/datapath"
 	"levee/internal/kernel"
 	"levee/internal/machine"
+	"levee/internal/option"
 	"levee/internal/packet"
 	"levee/internal/workload"
 )
@@ -70,7 +72,9 @@ const frames = 1 << 13
 // Rules measures rule sets of all sizes. It needs root, and for the lab two cores. An interrupted measurement
 // returns an error and what it has measured.
 func Rules(ctx context.Context, o RuleOptions) (*RulesReport, error) {
-	if err := o.complete(workload.MaxRules); err != nil {
+	err := errors.Join(o.complete(workload.MaxRules), option.Known("shape of rules", o.Shapes, workload.Shapes),
+		option.Known("tool", o.Only, withTools(nil, ruleTools(nil))))
+	if err != nil {
 		return nil, fmt.Errorf("bench rules: %w", err)
 	}
 	if os.Geteuid() != 0 {

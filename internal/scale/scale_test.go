@@ -13,11 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/bench"
 	"levee/internal/codegen"
 	"levee/internal/gen"
 	"levee/internal/kernel"
 	"levee/internal/lab"
 	"levee/internal/machine"
+	"levee/internal/option"
 	"levee/internal/oracle"
 	"levee/internal/peer"
 	"levee/internal/policy"
@@ -412,8 +414,8 @@ func TestCountersOfTheOthersAreRead(t *testing.T) {
 }
 
 func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
-	for _, o := range []Options{{Rounds: 5}, {Rounds: 2000}, {Sizes: []int{0}}, {Sizes: []int{workload.MaxPrefixes + 1}}} {
-		if _, err := Sets(t.Context(), SetOptions{Options: o}); err == nil {
+	for _, o := range []Options{{Rounds: 5}, {Rounds: 2000}, {Sizes: []int{0}}, {Sizes: []int{workload.MaxPrefixes + 1}}, {Window: 1}, {Only: []string{"nosuch"}}} {
+		if _, err := Sets(t.Context(), SetOptions{Options: o}); !errors.Is(err, option.ErrWrong) {
 			t.Errorf("%+v was accepted", o)
 		}
 	}
@@ -421,6 +423,14 @@ func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 	if err := o.complete(100_000); err != nil || !slices.Equal(o.Sizes, []int{10, 100, 1000, 10_000, 100_000}) {
 		t.Errorf("%v, %v", o.Sizes, err)
 	}
+}
+
+// An interrupted run has tools with a median and too few rounds for its interval.
+func TestAMedianWithoutAnIntervalIsReported(t *testing.T) {
+	pps, ns := 2e6, 500.0
+	tools := []*Tool{{Name: "nft rules", MedianPPS: &pps, NsPerPacket: &ns, Windows: []bench.Window{}}}
+	output(t, &RulesReport{Cases: []*RuleCase{{Shape: "acl", Size: 10, Lab: tools}}, Incomplete: "interrupted"})
+	output(t, &SetsReport{Cases: []*SetCase{{Family: "IPv4", Entries: "hosts", Size: 10, Lab: tools}}, Incomplete: "interrupted"})
 }
 
 func TestIntervalsFitIntoJSON(t *testing.T) {

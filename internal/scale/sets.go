@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/kernel"
 	"levee/internal/machine"
+	"levee/internal/option"
 	"levee/internal/workload"
 )
 
@@ -93,7 +94,7 @@ type SetOptions struct {
 // the table are left out and the whole table is added. An interrupted measurement returns an error and what it
 // has measured.
 func Sets(ctx context.Context, o SetOptions) (*SetsReport, error) {
-	if err := o.complete(workload.MaxPrefixes); err != nil {
+	if err := errors.Join(o.complete(workload.MaxPrefixes), option.Known("structure or tool", o.Only, setNames())); err != nil {
 		return nil, fmt.Errorf("bench sets: %w", err)
 	}
 	if os.Geteuid() != 0 {
@@ -122,6 +123,14 @@ func Sets(ctx context.Context, o SetOptions) (*SetsReport, error) {
 		}
 	}
 	return r, nil
+}
+
+// setNames are all structures and tools that hold sets.
+func setNames() (names []string) {
+	for _, s := range structures {
+		names = append(names, s.name)
+	}
+	return withTools(names, setTools(&work{width: 32, hosts: true}))
 }
 
 // measure fills one case.

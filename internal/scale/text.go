@@ -89,7 +89,11 @@ func textTools(w io.Writer, tools []*Tool) error {
 		if x.AddsPerSec != nil {
 			adds = fmt.Sprintf("%.0f", x.AddsPerSec.Median)
 		}
-		fmt.Fprintf(t, "  %s\t%s%.3g\t%.3g-%.3g\t%.0f\t%s\t%s\t%s\t%s\n", x.Name, atLeast, *x.MedianPPS/1e6, x.Interval[0]/1e6, x.Interval[1]/1e6,
+		interval := "-" // of too few rounds
+		if x.Interval != nil {
+			interval = fmt.Sprintf("%.3g-%.3g", x.Interval[0]/1e6, x.Interval[1]/1e6)
+		}
+		fmt.Fprintf(t, "  %s\t%s%.3g\t%s\t%.0f\t%s\t%s\t%s\t%s\n", x.Name, atLeast, *x.MedianPPS/1e6, interval,
 			*x.NsPerPacket, x.LoadNs.cell(), x.UpdateNs.cell(), adds, size(x.Bytes))
 	}
 	if err := t.Flush(); err != nil {

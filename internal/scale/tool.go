@@ -67,6 +67,16 @@ func (t *tool) Describe() string { return t.what }
 func (t *tool) Hook() peer.Hook  { return t.hook }
 func (t *tool) Rules() string    { return "" }
 
+// withTools appends the names of tools that are not among the names.
+func withTools(names []string, tools []*tool) []string {
+	for _, t := range tools {
+		if !slices.Contains(names, t.name) {
+			names = append(names, t.name)
+		}
+	}
+	return names
+}
+
 // loadBudget is how long a tool may load, and change, over all visits: what is loaded when it would take longer
 // than that stays, and is only switched off and on.
 const loadBudget = 10 * time.Second

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -118,4 +119,32 @@ func printable(s string) string {
 		}
 		return utf8.RuneError
 	}, s)
+}
+
+// Quoted is a name as it may be shown in a line of text: unchanged when all of it prints, else in double quotes
+// with Go's escapes. Names of files and devices may hold what a terminal takes for a command.
+func Quoted(name string) string {
+	if utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return name
+	}
+	return strconv.Quote(name)
+}
+
+// Escaped is a text of one or more lines, as it may be shown: what does not print, other than the ends of lines, is in
+// Go's escapes.
+func Escaped(text string) string {
+	var b strings.Builder
+	for len(text) > 0 {
+		r, n := utf8.DecodeRuneInString(text)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[0])
+		case r == '\n' || unicode.IsPrint(r):
+			b.WriteString(text[:n])
+		default:
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+		text = text[n:]
+	}
+	return b.String()
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -152,6 +153,9 @@ func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, error) {
 	if diags.HasErrors() {
 		return nil, diags.Err()
 	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s holds no prefixes: one a line, as 192.0.2.0/24 or 2001:db8::/32", name)
+	}
 	return out, nil
 }
 
@@ -161,7 +165,24 @@ func unpack(r io.Reader) (io.Reader, error) {
 	if magic, _ := in.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		return in, nil
 	}
-	return gzip.NewReader(in)
+	z, err := gzip.NewReader(in)
+	return gzipped{z}, cut(err)
+}
+
+// gzipped says of data that ends too early that it does.
+type gzipped struct{ io.Reader }
+
+func (z gzipped) Read(b []byte) (int, error) {
+	n, err := z.Reader.Read(b)
+	return n, cut(err)
+}
+
+// cut puts the end of the data before its time into words.
+func cut(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the gzip data is cut off")
+	}
+	return err
 }
 
 // Family keeps the prefixes of one family, 32 or 128 bits.

@@ -272,8 +272,16 @@ func TestReadingTables(t *testing.T) {
 	if err != nil || len(got) != 2 || len(Family(got, 32)) != 1 || len(Family(got, 128)) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if _, err := ReadPrefixes(strings.NewReader("nonsense\n"), "table"); err == nil {
-		t.Error("nonsense was read")
+	for text, want := range map[string]string{
+		"nonsense\n":  "is not an address",
+		"":            "table holds no prefixes",
+		"# nothing\n": "table holds no prefixes",
+		"\x1f\x8b":    "the gzip data is cut off",
+		"\x1f\x8b\b\x00\x00\x00\x00\x00\x00\x03\x33": "the gzip data is cut off",
+	} {
+		if _, err := ReadPrefixes(strings.NewReader(text), "table"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
 	}
 	if s := Sample(got, 5, 1); len(s) != 2 {
 		t.Errorf("a sample of 5 of 2: %v", s)
