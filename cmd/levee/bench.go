@@ -33,6 +33,9 @@ filters that have the rules of the demo policy: levee, xdp-filter, nftables, ipt
 interval, ns and cycles a packet, the share of the core, what reached the application, and what the machine is. What is not
 installed, or could not be measured, says so. Under six minutes; --quick under 90 seconds.
 
+Ratios compare the ns of the least disturbed quarter of each place's rounds (lower quartiles), and the medians stand beside
+them. Places whose intervals overlap share their place in the order ("5=").
+
 veth has no DMA and no descriptors: ratios carry over to other machines, absolute figures do not. Exit status 1 means
 that a place that is here has no figure, or that the run was interrupted: it prints what it has, marked as incomplete.`
 
@@ -43,7 +46,7 @@ const benchLadderExample = `  sudo levee bench ladder
 
 // What a run takes at most, as the help says; rounds are not tried again after it.
 const (
-	ladderBudget      = 345 * time.Second
+	ladderBudget      = 340 * time.Second
 	ladderQuickBudget = 85 * time.Second
 )
 
