@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/datapath"
 	"levee/internal/doctor"
 )
 
@@ -73,6 +74,9 @@ func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
 			}
 			return err
 		}
+	}
+	if dev != nil && dev.Program != nil {
+		dev.Program.Policy = datapath.PolicyOf(dev.Name, dev.Program.ID)
 	}
 	host := doctor.ReadHost(ctx, sample)
 	if err := context.Cause(ctx); err != nil {

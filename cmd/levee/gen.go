@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -261,10 +262,10 @@ func floodTarget(cmd *cobra.Command, f *genFlags) (netip.Addr, error) {
 		}
 		return err
 	})
-	if err != nil {
-		return to, fmt.Errorf("no --to, and no lab to take it from: %w; make one with `levee lab up`", err)
+	if errors.Is(err, lab.ErrForeign) {
+		return to, fmt.Errorf("%w, and there is no --to: make a lab with `levee lab up`, or name an address", err)
 	}
-	return to, nil
+	return to, err
 }
 
 func (e *env) gen(c gen.Config, asJSON bool) error {

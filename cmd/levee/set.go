@@ -129,7 +129,7 @@ func newSetFind(e *env) *cobra.Command {
 		Use:   "find NAME ADDRESS",
 		Short: "Show the entries of a dynamic set that hold an address",
 		Long: `Show the entries of a dynamic set that hold an address, the longest prefix first, with the time they have left. The
-address is in the set as long as any of them is. Exit status 1 means that none is.`,
+address is in the set as long as any of them is. When none holds it, a line says so and the exit status is 1.`,
 		Example: "  sudo levee set find abusers 203.0.113.9",
 		Args:    wantArgs("NAME", "ADDRESS"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -313,6 +313,9 @@ func (e *env) setList(name, dev string, asJSON bool, find func([]datapath.SetEnt
 			}
 			fmt.Fprintf(out, "%-43s  %s\n", en.Element(), left)
 		}
+	}
+	if none != nil {
+		fmt.Fprintf(out, "%s: no entry holds the address\n", name)
 	}
 	out.Flush()
 	return none

@@ -110,6 +110,9 @@ func (e *env) status(f *statusFlags) error {
 		}
 	}
 	if f.dev != "" && len(rep.Interfaces) == 0 {
+		if err := datapath.Exists(f.dev); err != nil {
+			return err
+		}
 		return fmt.Errorf("levee has no policy on %s in this network namespace", f.dev)
 	}
 	if f.json {

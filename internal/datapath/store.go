@@ -48,12 +48,9 @@ func transact(ctx context.Context, fn func(*store) error) error {
 	if err := kernel.Privileged(); err != nil {
 		return err
 	}
-	dir, err := filepath.Abs(os.Getenv(RunEnv))
+	dir, err := directory()
 	if err != nil {
-		return fmt.Errorf("%s: %w", RunEnv, err)
-	}
-	if os.Getenv(RunEnv) == "" {
-		dir = runDir
+		return err
 	}
 	return onHost(func() error {
 		s := &store{dir: dir}
@@ -63,6 +60,18 @@ func transact(ctx context.Context, fn func(*store) error) error {
 		defer s.lock.Close()
 		return errors.Join(fn(s), s.tidy())
 	})
+}
+
+// directory is the runtime directory: runDir, or what RunEnv says.
+func directory() (string, error) {
+	if os.Getenv(RunEnv) == "" {
+		return runDir, nil
+	}
+	dir, err := filepath.Abs(os.Getenv(RunEnv))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", RunEnv, err)
+	}
+	return dir, nil
 }
 
 // acquire takes the lock. The file is removed with the directory by the last command, under the

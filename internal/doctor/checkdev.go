@@ -73,12 +73,19 @@ func (d *Device) program() Finding {
 	if d.Program == nil {
 		return Finding{Name: "program", State: OK, Value: "no XDP program"}
 	}
-	f := Finding{Name: "program", State: Note, Value: fmt.Sprintf("XDP program %d", d.Program.ID)}
-	f.Cost, f.Sure = "unless it is levee's, `levee up` leaves it alone and stops", Documents
-	f.Mend = "levee status; bpftool prog show id " + fmt.Sprint(d.Program.ID)
+	f := Finding{Name: "program", State: Note, Value: fmt.Sprintf("XDP program %d", d.Program.ID), Sure: Documents}
+	if d.Program.Policy != "" {
+		f.State, f.Value, f.Sure = OK, fmt.Sprintf("levee's, for %s (program %d)", d.Program.Policy, d.Program.ID), ""
+	} else {
+		f.Cost = "it is not one that levee knows of: `levee up` leaves it alone and stops"
+		f.Mend = "bpftool prog show id " + fmt.Sprint(d.Program.ID)
+	}
 	if d.Program.Generic {
-		f.State, f.Value = Costs, f.Value+", generic"
-		f.Cost = "generic XDP runs behind the allocation of a socket buffer: a packet costs several times as much; " + f.Cost
+		f.State, f.Value, f.Sure = Costs, f.Value+", generic", Documents
+		f.Cost = strings.TrimSuffix("generic XDP runs behind the allocation of a socket buffer: a packet costs several times as much; "+f.Cost, "; ")
+		if d.Program.Policy != "" {
+			f.Mend = "levee status --dev " + d.Name + "   # says why it is at this hook"
+		}
 	}
 	return f
 }

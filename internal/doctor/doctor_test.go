@@ -45,6 +45,8 @@ func TestEachSettingIsJudged(t *testing.T) {
 		{"nothing bounces at TCX", Host{}, Device{Driver: "igb", XDP: &XDPFeatures{}}, "attach", OK, "TCX"},
 		{"nothing bounces twice", Host{}, Device{Driver: "igb", XDP: native, Program: &Program{ID: 7}}, "attach", OK, "already"},
 		{"a program is there", Host{}, Device{Program: &Program{ID: 7}}, "program", Note, "bpftool prog show id 7"},
+		{"levee's own is there", Host{}, Device{Program: &Program{ID: 7, Policy: "/etc/edge.levee"}}, "program", OK, ""},
+		{"levee's own is generic", Host{}, Device{Name: "eth0", Program: &Program{ID: 7, Policy: "/etc/edge.levee", Generic: true}}, "program", Costs, "levee status --dev eth0"},
 		{"a generic program is there", Host{}, Device{Program: &Program{ID: 7, Generic: true}}, "program", Costs, "generic"},
 		{"jumbo frames without fragments", Host{Page: 4096}, Device{Name: "e", Driver: "ena", MTU: 9001, XDP: native}, "mtu", Breaks, "ip link set dev e mtu 1500"},
 		{"jumbo frames with fragments", Host{Page: 4096}, Device{Driver: "mlx5_core", MTU: 9000, XDP: &XDPFeatures{true, true}}, "mtu", OK, "9000"},

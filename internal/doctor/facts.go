@@ -47,6 +47,7 @@ type XDPFeatures struct {
 type Program struct {
 	ID      uint32
 	Generic bool
+	Policy  string // that it is levee's program for, "" if it is another's or not known
 }
 
 // IRQ is an interrupt of one of the device's queues.

@@ -209,6 +209,9 @@ func findDevice(c Config) (device, error) {
 	if err == nil {
 		return device{d.Name, d.Index, d.MTU, d.MAC, d.Peer.MAC, d.Peer.IPv4, d.Peer.IPv6, true}, nil
 	}
+	if errors.Is(err, lab.ErrNoDevice) {
+		return device{}, err
+	}
 	if !c.OwnNetwork {
 		return device{}, fmt.Errorf("%w: %w", err, ErrNotOurs)
 	}

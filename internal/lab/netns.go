@@ -31,6 +31,9 @@ func inode(path string) (uint64, error) {
 func enter(name string) error {
 	path := filepath.Join(netnsDir, name)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("there is %w %q; `ip netns list` lists what there is", ErrNoNamespace, name)
+	}
 	if err != nil {
 		return fmt.Errorf("opening network namespace %s: %w", name, err)
 	}

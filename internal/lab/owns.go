@@ -3,14 +3,22 @@ package lab
 import (
 	"errors"
 	"fmt"
+
+	"github.com/vishvananda/netlink"
 )
 
 // ErrForeign says that a device belongs to no lab.
 var ErrForeign = errors.New("device belongs to no lab that levee made")
 
+// ErrNoDevice says that a network namespace has no such device, ErrNoNamespace that there is no such namespace.
+var (
+	ErrNoDevice    = errors.New("no device")
+	ErrNoNamespace = errors.New("no network namespace")
+)
+
 // Owned returns the lab device called name in the calling thread's network namespace, so that
 // traffic is only sent where it can do no harm. It returns ErrForeign unless a living lab has
-// this very namespace, by inode, and made the device in it.
+// this very namespace, by inode, and made the device in it; ErrNoDevice if there is no such device.
 func Owned(name string) (*Device, error) {
 	ino, err := inode(threadNetns)
 	if err != nil {
@@ -32,6 +40,9 @@ func Owned(name string) (*Device, error) {
 				return d, nil
 			}
 		}
+	}
+	if _, err := netlink.LinkByName(name); errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil, fmt.Errorf("there is %w %q in this network namespace; `ip link` lists what there is", ErrNoDevice, name)
 	}
 	return nil, fmt.Errorf("%s: %w", name, ErrForeign)
 }

@@ -265,8 +265,14 @@ func TestACrashHalfwayIsSwept(t *testing.T) {
 
 func TestOnlyLabDevicesAreOwned(t *testing.T) {
 	l := newLab(t, Standard())
-	if _, err := Owned("eth0"); !errors.Is(err, ErrForeign) {
-		t.Errorf("eth0 outside of the lab: %v", err)
+	if _, err := Owned("lo"); !errors.Is(err, ErrForeign) {
+		t.Errorf("lo outside of the lab: %v", err)
+	}
+	if _, err := Owned("nowhere0"); !errors.Is(err, ErrNoDevice) || errors.Is(err, ErrForeign) {
+		t.Errorf("a device that there is not: %v", err)
+	}
+	if err := Inside("levee-nowhere", func() error { return nil }); !errors.Is(err, ErrNoNamespace) {
+		t.Errorf("a namespace that there is not: %v", err)
 	}
 	err := l.Host(World).Do(func() error {
 		if d, err := Owned("eth0"); err != nil || d.Peer.Host != Server {
