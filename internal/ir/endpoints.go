@@ -14,13 +14,11 @@ type Pair struct {
 	Range  policy.Range
 }
 
-// memo keeps what terms on endpoints ask for in a class: equal questions share their lists, which is how codegen knows
-// them to be equal. A nil memo keeps nothing.
+// memo keeps what terms on named sets of endpoints ask for in a class: equal questions share their lists, which is how codegen
+// knows them to be equal. A nil memo keeps nothing.
 type memo map[memoKey]answer
 
 type memoKey struct {
-	first  *policy.Element // of a static list; nil for a dynamic set
-	n      int
 	set    *policy.Set
 	field  policy.Field
 	not    bool
@@ -48,10 +46,7 @@ func specialiseEndpoint(t *policy.Term, c Class, m memo) (outcome, []Cond) {
 		return never, nil
 	}
 	all := endpointsOf(t)
-	key := memoKey{n: len(all), set: t.Set, field: t.Field, not: t.Not, family: c.Family, proto: whole}
-	if len(all) > 0 {
-		key.first = &all[0]
-	}
+	key := memoKey{set: t.Set, field: t.Field, not: t.Not, family: c.Family, proto: whole}
 	switch {
 	case c.Transport != Other:
 		key.proto = protoOf(c)
@@ -70,7 +65,7 @@ func specialiseEndpoint(t *policy.Term, c Class, m memo) (outcome, []Cond) {
 		// The protocols with ports are here as later fragments, which do not have the field.
 		a = answer{depends, append(a.conds, Cond{Field: policy.Proto, Ranges: withoutPorts})}
 	}
-	if m != nil {
+	if m != nil && t.Set != nil {
 		m[key] = a
 	}
 	return a.outcome, a.conds
@@ -78,24 +73,43 @@ func specialiseEndpoint(t *policy.Term, c Class, m memo) (outcome, []Cond) {
 
 // pairsOf picks what endpoints are in a class.
 func pairsOf(all []policy.Element, c Class) []Pair {
-	var out []Pair
-	protocols := domain(policy.Proto, c)
-	if c.Transport == Other {
-		protocols = intersect(protocols, withoutPorts)
+	here := func(e *policy.Element) bool {
+		return e.Prefix.Addr().Is4() == (c.Family == IPv4) && contains(endpointProtocols[c.Index()], uint64(e.Service.Proto))
 	}
-	for _, e := range all {
-		proto := one(uint64(e.Service.Proto))
-		if e.Prefix.Addr().Is4() != (c.Family == IPv4) || !within(proto, protocols) {
+	n := 0
+	for i := range all {
+		if here(&all[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	out := make([]Pair, 0, n)
+	for i := range all {
+		e := &all[i]
+		if !here(e) {
 			continue
 		}
 		p := Pair{e.Prefix, policy.Range{Lo: uint64(e.Service.Lo), Hi: uint64(e.Service.Hi)}}
 		if c.Transport == Other {
-			p.Range = proto[0]
+			p.Range = policy.Range{Lo: uint64(e.Service.Proto), Hi: uint64(e.Service.Proto)}
 		}
 		out = append(out, p)
 	}
 	return out
 }
+
+// endpointProtocols are the protocols that endpoints can have in each class.
+var endpointProtocols = func() (out [NumClasses][]policy.Range) {
+	for _, c := range Classes() {
+		out[c.Index()] = domain(policy.Proto, c)
+		if c.Transport == Other {
+			out[c.Index()] = intersect(out[c.Index()], withoutPorts)
+		}
+	}
+	return out
+}()
 
 // dynamicService asks a dynamic set of services or endpoints. What the class knows of the protocol is part of the question, so
 // that classes with the same rules do not take each other's.
@@ -210,33 +224,34 @@ func samePairs(a, b []Pair) bool {
 }
 
 // pairsImply reports whether a packet with one of the endpoints of b always has a hold too.
-func pairsImply(b, a *Cond) bool {
+func pairsImply(b, a *Cond, steps *int) bool {
 	every := func(holds func(p Pair) bool) bool {
-		return !slices.ContainsFunc(b.Pairs, func(p Pair) bool { return !holds(p) })
+		return !slices.ContainsFunc(b.Pairs, func(p Pair) bool { *steps++; return !holds(p) })
 	}
 	switch {
 	case a.Pairs != nil && a.Field == b.Field && !a.Not:
-		return samePairs(a.Pairs, b.Pairs) || len(a.Pairs)*len(b.Pairs) <= maxCompared && every(func(p Pair) bool { return p.within(a.Pairs) })
+		return samePairs(a.Pairs, b.Pairs) || len(a.Pairs)*len(b.Pairs) <= maxCompared && every(func(p Pair) bool { return p.within(a.Pairs, steps) })
 	case a.Prefixes != nil && a.Field == b.address() && len(b.Pairs) <= maxCompared:
 		if a.Not {
-			return every(func(p Pair) bool { return prefixesDisjoint([]netip.Prefix{p.Prefix}, a.Prefixes) })
+			return every(func(p Pair) bool { return prefixesDisjoint([]netip.Prefix{p.Prefix}, a.Prefixes, steps) })
 		}
-		return every(func(p Pair) bool { return prefixesWithin([]netip.Prefix{p.Prefix}, a.Prefixes) })
+		return every(func(p Pair) bool { return prefixesWithin([]netip.Prefix{p.Prefix}, a.Prefixes, steps) })
 	case a.Ranges != nil && a.Field == b.Number && len(b.Pairs) <= maxCompared:
-		return every(func(p Pair) bool { return within([]policy.Range{p.Range}, a.Ranges) })
+		return every(func(p Pair) bool { return within([]policy.Range{p.Range}, a.Ranges, steps) })
 	}
 	return false
 }
 
 // within reports whether one of the pairs covers p.
-func (p Pair) within(all []Pair) bool {
+func (p Pair) within(all []Pair, steps *int) bool {
 	return slices.ContainsFunc(all, func(q Pair) bool {
+		*steps++
 		return q.Prefix.Bits() <= p.Prefix.Bits() && q.Prefix.Contains(p.Prefix.Addr()) && q.Range.Lo <= p.Range.Lo && p.Range.Hi <= q.Range.Hi
 	})
 }
 
 // impliesPairs reports whether the address and the number that b asks for are always among the endpoints of a.
-func impliesPairs(b *Rule, a *Cond) bool {
+func impliesPairs(b *Rule, a *Cond, steps *int) bool {
 	if a.Not || a.Pairs == nil {
 		return false
 	}
@@ -255,7 +270,7 @@ func impliesPairs(b *Rule, a *Cond) bool {
 	}
 	for _, p := range prefixes {
 		for _, r := range ranges {
-			if !(Pair{p, r}).within(a.Pairs) {
+			if !(Pair{p, r}).within(a.Pairs, steps) {
 				return false
 			}
 		}

@@ -10,15 +10,16 @@ import (
 // reach keeps, by slot, what the passes learned about each rule in all classes together.
 type reach struct {
 	p         *policy.Policy
-	canMatch  []bool  // in some class, before shadowing
-	isAlive   []bool  // in some class, after it
-	shadowers [][]int // slots of the rules that cover it, in the classes where it is covered
+	canMatch  []bool          // in some class, before shadowing
+	isAlive   []bool          // in some class, after it
+	shadowers [][]int         // slots of the rules that cover it, in the classes where it is covered
+	endedBy   [NumClasses]int // slot of the rule that decides all that is left, by class
 	memo      memo
 }
 
 func newReach(p *policy.Policy) *reach {
 	n := p.DefaultSlot() + 1
-	return &reach{p, make([]bool, n), make([]bool, n), make([][]int, n), memo{}}
+	return &reach{p: p, canMatch: make([]bool, n), isAlive: make([]bool, n), shadowers: make([][]int, n), memo: memo{}}
 }
 
 func (t *reach) matchable(rules []Rule) {
@@ -30,6 +31,12 @@ func (t *reach) matchable(rules []Rule) {
 func (t *reach) alive(rules []Rule) {
 	for i := range rules {
 		t.isAlive[rules[i].Slot] = true
+	}
+}
+
+func (t *reach) ended(classes []Class, by int) {
+	for _, c := range classes {
+		t.endedBy[c.Index()] = by
 	}
 }
 
@@ -89,33 +96,17 @@ func (t *reach) explain(r *policy.Rule, slot int) Finding {
 	return f
 }
 
-// unconditional finds a rule before r whose empty match ended every list; r was cut off there.
+// unconditional finds the first rule without a question that ended a list before r, which could have matched there; nil if
+// there is no packet for r.
 func (t *reach) unconditional(r *policy.Rule) *policy.Rule {
-	possible := false
+	all := across{match: r.Match, aspects: aspectsOf(r.Match), memo: t.memo}
+	first := t.p.DefaultSlot()
 	for _, c := range Classes() {
-		_, ok := specialise(r.Match, c, t.memo)
-		possible = possible || ok
-	}
-	if !possible {
-		return nil
-	}
-	for _, q := range slices.Concat(t.p.Protect, t.p.Rules) {
-		if q == r {
-			return nil
-		}
-		if q.Action == policy.Count || q.Malformed {
-			continue
-		}
-		for _, c := range Classes() {
-			if _, mine := specialise(r.Match, c, t.memo); !mine {
-				continue
-			}
-			if conds, ok := specialise(q.Match, c, t.memo); ok && len(conds) == 0 {
-				return q
-			}
+		if _, possible := all.in(c); possible {
+			first = min(first, t.endedBy[c.Index()])
 		}
 	}
-	return nil
+	return t.rule(first)
 }
 
 func (t *reach) rule(slot int) *policy.Rule {
@@ -150,11 +141,14 @@ func (t *reach) lines(slots []int) string {
 
 // sameMatch compares two rules by what they ask in every class.
 func sameMatch(a, b *policy.Rule, m memo) bool {
+	allA := across{match: a.Match, aspects: aspectsOf(a.Match), memo: m}
+	allB := across{match: b.Match, aspects: aspectsOf(b.Match), memo: m}
 	for _, c := range Classes() {
-		ca, okA := specialise(a.Match, c, m)
-		cb, okB := specialise(b.Match, c, m)
+		ca, okA := allA.in(c)
+		cb, okB := allB.in(c)
 		ra, rb := Rule{Conds: ca}, Rule{Conds: cb}
-		if okA != okB || okA && !(covers(&ra, &rb) && covers(&rb, &ra)) {
+		steps := 0 // which nothing bounds here
+		if okA != okB || okA && !(covers(&ra, &rb, &steps) && covers(&rb, &ra, &steps)) {
 			return false
 		}
 	}
@@ -195,7 +189,7 @@ func fragments(p *policy.Policy) []Finding {
 				ports = ports || asksPorts(&t)
 				udp = udp && mayBeUDP(&t)
 			case policy.Proto:
-				udp = udp && within(one(17), t.Ranges) != t.Not
+				udp = udp && contains(t.Ranges, 17) != t.Not
 			}
 		}
 		if ports && r.Action == policy.Drop && drops == nil {

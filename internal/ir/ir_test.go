@@ -140,7 +140,7 @@ func TestRanges(t *testing.T) {
 			}
 			inside = inside && (!in(a, v) || in(b, v))
 		}
-		if within(a, b) != inside {
+		if within(a, b, new(int)) != inside {
 			t.Fatalf("within(%v, %v) = %v", a, b, !inside)
 		}
 	}
@@ -158,4 +158,89 @@ func TestManyStraightRulesAreLoweredInTime(t *testing.T) {
 	if !reflect.DeepEqual(one.Lists, two.Lists) {
 		t.Error("the same policy was lowered to different rules")
 	}
+}
+
+// What a match asks is worked out once for all classes in which that cannot differ: it must be what each class by itself asks.
+func TestClassesThatDoNotDifferAskTheSame(t *testing.T) {
+	p := resolve(t, `set hosts = { 10.0.0.0/8, 2001:db8::/32, 192.0.2.1 }
+set services = { tcp/80, udp/53, sctp/9 }
+set endpoints = { 192.0.2.1 tcp/80, 192.0.2.2 udp/53, 198.51.100.1 gre, 2001:db8::/48 icmp6 }
+set dyn = dynamic(max 9)
+set dynservices = dynamic(of services, max 9)
+set dynendpoints = dynamic(of endpoints, max 9)
+drop
+drop ipv4
+drop not ipv6
+drop ether 0x88cc
+drop vlan 5 inner-vlan 6
+drop untagged
+drop ether from 02:00:00:00:00:01 not ether to 02:00:00:00:00:02
+drop from hosts not to hosts
+drop from dyn
+drop not to dynservices
+drop from dynendpoints
+drop to services
+drop not from services
+drop to endpoints
+drop not from endpoints fragments
+drop port 80
+drop not from port 80-90 len > 100
+drop proto { tcp, 47, 255 }
+drop not proto udp
+drop tcp port 80 not fragments
+drop icmp type 8
+drop icmp6 type 128 ttl 255
+drop flags syn/syn,ack
+drop not flags syn
+drop fragments
+drop not fragments ttl 3 dscp 5
+drop udp from port 53 len > 468 fragments
+default pass
+`)
+	for _, r := range p.Rules {
+		all := across{match: r.Match, aspects: aspectsOf(r.Match)}
+		for _, c := range Classes() {
+			conds, possible := all.in(c)
+			want, wantPossible := specialise(r.Match, c, nil)
+			if possible != wantPossible || possible && !reflect.DeepEqual(conds, want) {
+				t.Errorf("%s, in %v: %v %v, by itself %v %v", r.Text, c, possible, conds, wantPossible, want)
+			}
+		}
+	}
+}
+
+// Telling why rules can never match took minutes for some thousand behind one that decides everything.
+func TestManyRulesBehindOneForAllAreToldInTime(t *testing.T) {
+	var b strings.Builder
+	for i := range 20000 {
+		if i == 10000 {
+			b.WriteString("pass\n")
+		}
+		fmt.Fprintf(&b, "drop tcp port %d len > %d\n", 1+i, 100+i%7)
+	}
+	b.WriteString("default pass\n")
+	dead := 0
+	for _, f := range Check(resolve(t, b.String())) {
+		if strings.Contains(f.Message, "line 10001 decides every packet before it") {
+			dead++
+		}
+	}
+	if dead != 10000 {
+		t.Errorf("%d rules were found dead, want 10000", dead)
+	}
+}
+
+// Looking for covered rules among sets that differ in one element took minutes: each pair is as long as the sets.
+func TestSetsThatAreNearlyTheSameAreLoweredInTime(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("set common = { 10.0.0.0/25")
+	for i := range 1000 {
+		fmt.Fprintf(&b, ", 10.%d.%d.0/25", 1+i/256, i%256)
+	}
+	b.WriteString(" }\n")
+	for i := range 3000 {
+		fmt.Fprintf(&b, "set s%d = { common, 11.0.%d.%d }\ndrop from s%[1]d\n", i, i>>8, i&255)
+	}
+	b.WriteString("drop from s0 ttl 3\ndefault pass\n")
+	Build(resolve(t, b.String()))
 }
