@@ -32,7 +32,7 @@ func (r *Report) Document() *report.Document {
 		d.Set(strings.TrimSpace("flood "+t.Family+" "+t.Name), t.What)
 	}
 	if r.CoreDistance > 0 {
-		d.Notes = append(d.Notes, fmt.Sprintf("a cache line takes %.0f ns from one core to the other and back (lower quartile)", r.CoreDistance))
+		d.Setup = append(d.Setup, report.Setting{Name: "ns of a cache line from core to core and back", Value: fmt.Sprintf("%.0f", r.CoreDistance), Within: elsewhere})
 	}
 	g := newDrawing(d, len(r.Traffic) > max(len(r.Families), 1))
 	for _, rung := range r.fastestFirst() {

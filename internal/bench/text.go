@@ -53,12 +53,12 @@ func (r *Report) table(w io.Writer, family string) error {
 	return t.Flush()
 }
 
-// sorted is the rungs by the time that a packet costs, which also tells those apart that the generator
-// could not saturate; those without a figure come last.
+// sorted is the rungs by the time that a packet costs, as the ratios are (lower quartiles), which also tells those apart that the
+// generator could not saturate; those without a figure come last.
 func (r *Report) sorted(family string) []*Rung {
 	key := func(g *Rung) float64 {
-		if f := g.of(family); f != nil && f.NsPerPacket != nil {
-			return *f.NsPerPacket
+		if f := g.of(family); f != nil && f.NsQuartile != nil {
+			return *f.NsQuartile
 		}
 		return math.Inf(1)
 	}

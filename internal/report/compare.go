@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/perf/benchmath"
@@ -369,7 +370,7 @@ func warnings(a, b *Document) []string {
 		}
 	}
 	differs("levee", a.Version, b.Version)
-	compareNamed(settings(a.Setup), settings(b.Setup), differs)
+	compareNamed(settings(a.Setup, b.Setup), settings(b.Setup, nil), differs)
 	compareNamed(machineFacts(&a.Machine), machineFacts(&b.Machine), differs)
 	return out
 }
@@ -394,12 +395,25 @@ func compareNamed(a, b map[string]string, differs func(what, x, y string)) {
 	}
 }
 
-func settings(list []Setting) map[string]string {
+// settings are those of a list by name; a number that is near enough to the other report's is given that one's value.
+func settings(list, other []Setting) map[string]string {
 	out := map[string]string{}
 	for _, s := range list {
 		out[s.Name] = s.Value
+		for _, o := range other {
+			if o.Name == s.Name && s.near(&o) {
+				out[s.Name] = o.Value
+			}
+		}
 	}
 	return out
+}
+
+// near tells whether two settings are numbers that differ by no more than the factor that the first allows.
+func (s *Setting) near(o *Setting) bool {
+	a, err := strconv.ParseFloat(s.Value, 64)
+	b, otherErr := strconv.ParseFloat(o.Value, 64)
+	return err == nil && otherErr == nil && a > 0 && b > 0 && max(a, b) <= min(a, b)*s.Within
 }
 
 // machineFacts leaves out the frequency at one moment, which is never the same twice.

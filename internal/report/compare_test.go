@@ -124,6 +124,32 @@ func TestOtherMachinesAndSettingsAreNamed(t *testing.T) {
 	}
 }
 
+func TestMeasuredSettingsMayDifferByTheirFactor(t *testing.T) {
+	for _, c := range []struct {
+		a, b   string
+		within float64
+		want   string // of the warning, empty for none
+	}{
+		{"52", "55", 1.8, ""},
+		{"52", "310", 1.8, "distance: 52, then 310"},
+		{"310", "52", 1.8, "distance: 310, then 52"},
+		{"52", "55", 0, "distance: 52, then 55"},
+		{"52", "far", 1.8, "distance: 52, then far"},
+		{"0", "55", 1.8, "distance: 0, then 55"},
+		{"52", "52", 0, ""},
+	} {
+		a, b := pair(Less, Value(1, 1), Value(1, 1))
+		a.Setup, b.Setup = []Setting{{"distance", c.a, c.within}}, []Setting{{"distance", c.b, c.within}}
+		r, err := Compare(a, b, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(r.Warnings, "\n"); got != c.want {
+			t.Errorf("%s and %s within %g: %q, want %q", c.a, c.b, c.within, got, c.want)
+		}
+	}
+}
+
 func TestTooFewRoundsAreSaid(t *testing.T) {
 	d := func() *Document {
 		d := &Document{Bench: "few"}

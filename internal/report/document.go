@@ -34,6 +34,8 @@ type Document struct {
 type Setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
+	// Within, if above 1, is for a number that was measured: the factor by which two of them may differ.
+	Within float64 `json:"within,omitempty"`
 }
 
 // Refusal is a figure that is not given, and why.
@@ -160,7 +162,9 @@ func (d *Document) Table(id, title string, columns ...Column) *Table {
 }
 
 // Set adds a setting.
-func (d *Document) Set(name, value string) { d.Setup = append(d.Setup, Setting{name, value}) }
+func (d *Document) Set(name, value string) {
+	d.Setup = append(d.Setup, Setting{Name: name, Value: value})
+}
 
 // Refuse adds a figure that is not given.
 func (d *Document) Refuse(what, why string) { d.Refusals = append(d.Refusals, Refusal{what, why}) }

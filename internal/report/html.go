@@ -193,7 +193,7 @@ func count(list []bool) int {
 func facts(setup []Setting, m *machine.Info) []Setting {
 	out := slices.Clone(setup)
 	for _, f := range m.Facts() {
-		out = append(out, Setting(f))
+		out = append(out, Setting{Name: f.Name, Value: f.Value})
 	}
 	return slices.DeleteFunc(out, func(s Setting) bool { return s.Value == "" })
 }

@@ -86,7 +86,7 @@ func sample() *Document {
 // hostile puts the same text wherever a document holds text.
 func hostile(text string) *Document {
 	d := &Document{Bench: text, Title: text, What: text, Command: text, Version: text, Incomplete: text, Notes: []string{text},
-		Setup: []Setting{{text, text}}, Refusals: []Refusal{{text, text}},
+		Setup: []Setting{{Name: text, Value: text}}, Refusals: []Refusal{{text, text}},
 		Machine: machine.Info{Kernel: text, CPU: text, MHz: text, Governor: text, Tools: map[string]string{text: text}, Mitigations: map[string]string{text: text}}}
 	for _, kind := range []Kind{Bar, Line, Time, Histogram} {
 		c := d.Chart(Chart{ID: "c-" + string(kind), Title: text, What: text, Kind: kind, X: Axis{Label: text, Unit: text}, Y: Axis{Label: text, Unit: text}, Marks: []Mark{{1, 2, text}}})
