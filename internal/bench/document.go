@@ -75,7 +75,7 @@ func newDrawing(d *report.Document, floods bool) *drawing {
 		What: "Receiving thread and application. Tells places apart that the generator cannot saturate; a little too high for those.",
 	})
 	g.ratio = d.Chart(report.Chart{
-		ID: "ladder-ratio", Title: "Speed as a share of the empty XDP program's", Kind: report.Bar, Better: report.More, Steady: steady, Y: report.Axis{Label: "of xdp drop", Log: true},
+		ID: "ladder-ratio", Title: "Speed as a share of the empty XDP program's", Kind: report.Bar, Better: report.More, Steady: steady, Y: report.Axis{Label: "of xdp drop, least disturbed quarter of rounds", Log: true},
 		What: "Of the time a packet in the quarter of each place's rounds that was least disturbed (lower quartiles): xdp drop's over this one's. The interval is the one that those of both quartiles allow, 95 %.",
 	})
 	if floods {
