@@ -77,6 +77,10 @@ func TestRoundsWithTheCoresElsewhereDoNotCountWhereOthersDo(t *testing.T) {
 	if f.GoodRuns != 13 || *f.NsPerPacket != 409 || !strings.Contains(f.Displaced, "3 rounds of 16") || !strings.HasSuffix(f.Displaced, "they do not count") {
 		t.Errorf("%d rounds, %v ns, %q: want the 13 others, the median of 403 to 415", f.GoodRuns, *f.NsPerPacket, f.Displaced)
 	}
+	f = moved(16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9).Rungs[1].ByFamily[IPv4]
+	if f.GoodRuns != 6 || *f.NsPerPacket != 412.5 || f.Interval == nil || f.NsQuartileInterval != nil {
+		t.Errorf("%d rounds, %v ns: want the six others, with an interval of the median and none of the quartile", f.GoodRuns, *f.NsPerPacket)
+	}
 	r := moved(6, 5)
 	f = r.Rungs[1].ByFamily[IPv4]
 	if f.GoodRuns != 6 || *f.NsPerPacket != 402.5 || !strings.HasSuffix(f.Displaced, "too few others") {

@@ -60,12 +60,13 @@ func (r *Report) figures(g *Rung, family string, home float64) *Figures {
 			byTraffic[round][w.Traffic] = w.PPS
 		}
 	}
-	f.leaveOutDisplaced(r.needed(), home)
+	valid := len(f.rounds)
+	f.leaveOutDisplaced(home)
 	f.GoodRuns = len(f.rounds)
 	if f.GoodRuns < r.Rounds {
 		f.Why = lost.list()
 	}
-	if g.Missing != "" || f.GoodRuns < r.needed() {
+	if g.Missing != "" || valid < r.needed() {
 		return f
 	}
 	f.medians()
@@ -84,8 +85,9 @@ func (r *Report) figures(g *Rung, family string, home float64) *Figures {
 	return f
 }
 
-// leaveOutDisplaced removes the rounds that were measured with the cores elsewhere, where enough others remain.
-func (f *Figures) leaveOutDisplaced(needed int, home float64) {
+// leaveOutDisplaced removes the rounds that were measured with the cores elsewhere, where enough others for an interval
+// remain.
+func (f *Figures) leaveOutDisplaced(home float64) {
 	total := len(f.rounds)
 	for _, m := range f.rounds {
 		if !m.displaced {
@@ -96,7 +98,7 @@ func (f *Figures) leaveOutDisplaced(needed int, home float64) {
 		return
 	}
 	f.Displaced = fmt.Sprintf("%d rounds of %d were measured with the cores elsewhere (a cache line did not take about %.0f ns there and back)", total-f.placed, total, home)
-	if f.placed < needed {
+	if f.placed < minRounds {
 		f.Displaced += ": they count, for there are too few others"
 		return
 	}

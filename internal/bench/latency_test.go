@@ -63,10 +63,10 @@ func TestProbesComeAtRandom(t *testing.T) {
 func TestLatencyOptionsAreChecked(t *testing.T) {
 	for want, o := range map[string]LatencyOptions{
 		"5 rounds":                  {Rounds: 5},
-		"1000000 probes a second":     {Probes: 1e6},
+		"1000000 probes a second":   {Probes: 1e6},
 		"windows of 1ms":            {Window: time.Millisecond},
 		"a load of 10 packets":      {Loads: []float64{10}},
-		"0, or 1000 to 20 million":   {Loads: []float64{1e9}},
+		"0, or 1000 to 20 million":  {Loads: []float64{1e9}},
 		`there is no rung "router"`: {Rungs: []string{"router"}},
 	} {
 		if _, err := Latency(context.Background(), o); err == nil || !strings.Contains(err.Error(), want) {
