@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -23,7 +24,9 @@ and the exit status is 1.
 
 Frames that the capture has cut are judged at their length on the wire. Dynamic sets are empty, unless
 --entry puts something into them. --json prints an object a line: n, verdict, rule, label,
-reason (rule, protect, malformed, essential or default) and engine.`
+reason (rule, protect, malformed, essential or default) and engine.
+
+--summary prints packets and bytes by rule instead, and with --json one object.`
 
 const evalExample = `  levee eval edge.levee --pcap attack.pcap --summary
   levee eval edge.levee --pcap attack.pcap --json | jq -c 'select(.verdict == "pass")'
@@ -49,7 +52,7 @@ func newEval(e *env) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.pcap, "pcap", "", "the capture, or - for standard input")
 	cmd.Flags().StringVar(&f.engine, "engine", "", "oracle, bpf or both (default: both with privileges, else oracle)")
-	cmd.Flags().BoolVar(&f.summary, "summary", false, "at the end, print packets and bytes by rule to standard error")
+	cmd.Flags().BoolVar(&f.summary, "summary", false, "print packets and bytes by rule instead of a line for each packet")
 	entryFlag(cmd, &f.entries)
 	jsonFlag(cmd, &f.json)
 	return cmd
@@ -90,11 +93,15 @@ func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {
 	if choice.why != "" {
 		e.sayf("judged by the oracle alone: %s", choice.why)
 	}
-	run := &evalRun{e: e, p: p, g: g, c: c, json: f.json, count: make([]tally, len(g.slots))}
+	run := &evalRun{e: e, p: p, g: g, c: c, json: f.json, brief: f.summary, count: make([]tally, len(g.slots))}
 	err = run.all()
-	if f.summary {
-		run.summary()
+	if !f.summary {
+		return err
 	}
+	if f.json {
+		return errors.Join(e.printJSON(run.summary()), err)
+	}
+	run.printSummary()
 	return err
 }
 
@@ -105,6 +112,7 @@ type evalRun struct {
 	g     *engines
 	c     *capture
 	json  bool
+	brief bool // no line for each packet
 	out   *bufio.Writer
 	count []tally // by slot
 	n     int     // packets judged
@@ -167,11 +175,13 @@ func (r *evalRun) one(enc *json.Encoder, frame []byte, cut bool) error {
 	r.count[j.slot].packets++
 	r.count[j.slot].bytes += uint64(len(frame))
 	v := newVerdict(r.p, r.g.slots[j.slot], j.action, r.n, r.g.kind)
-	if r.json {
+	switch {
+	case r.brief:
+	case r.json:
 		if err := enc.Encode(v); err != nil && r.e.stdout.err == nil {
 			return fmt.Errorf("packet %d: make JSON: %w", r.n, err)
 		}
-	} else {
+	default:
 		fmt.Fprintln(r.out, v)
 	}
 	if j.differs {
@@ -195,16 +205,40 @@ func (r *evalRun) difference(frame []byte, v verdict, j judgement) {
 	fmt.Fprintln(w)
 }
 
-// summary prints what each rule decided, in the order of the policy.
-func (r *evalRun) summary() {
-	t := newTable("packets bytes verdict rule label", ">", ">", "<", "<", "<")
+// evalSummary is the object of `levee eval --summary --json`.
+type evalSummary struct {
+	Packets int        `json:"packets"`
+	Engine  string     `json:"engine"`
+	Rules   []evalRule `json:"rules"` // that decided a packet, in the order of the policy
+}
+
+type evalRule struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"` // of whole frames without FCS
+	Verdict string `json:"verdict"`
+	Rule    string `json:"rule"`
+	Label   string `json:"label"`
+	Reason  string `json:"reason"`
+}
+
+func (r *evalRun) summary() evalSummary {
+	sum := evalSummary{Packets: r.n, Engine: string(r.g.kind), Rules: []evalRule{}}
 	for i, c := range r.count {
 		if c.packets == 0 {
 			continue
 		}
 		s := r.g.slots[i]
-		t.row(c.packets, c.bytes, s.Action, r.p.Where(s), r.p.LabelOf(s))
+		sum.Rules = append(sum.Rules, evalRule{c.packets, c.bytes, s.Action.String(), r.p.Where(s), r.p.LabelOf(s), s.Reason.String()})
 	}
-	t.print(r.e.stderr, "")
-	fmt.Fprintf(r.e.stderr, "%s (%s)\n", plural(r.n, "packet"), r.g.kind)
+	return sum
+}
+
+// printSummary prints what each rule decided.
+func (r *evalRun) printSummary() {
+	t := newTable("packets bytes verdict rule label", ">", ">", "<", "<", "<")
+	for _, d := range r.summary().Rules {
+		t.row(d.Packets, d.Bytes, d.Verdict, d.Rule, d.Label)
+	}
+	t.print(r.e.stdout, "")
+	fmt.Fprintf(r.e.stdout, "%s (%s)\n", plural(r.n, "packet"), r.g.kind)
 }

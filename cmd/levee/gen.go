@@ -293,6 +293,12 @@ func (e *env) gen(c gen.Config, asJSON bool) error {
 	}
 	fmt.Fprintf(e.stdout, "rate     %.0f/s (asked: %s)\n", rep.Achieved, asked)
 	fmt.Fprintf(e.stdout, "refused  %d by the receiver's ring, %d not sent for errors\n", rep.Refused, rep.Errors)
+	for _, why := range rep.Unsent() {
+		fmt.Fprintf(e.stdout, "         not sent: %s\n", why)
+	}
+	if rep.Filled > 0 {
+		fmt.Fprintf(e.stdout, "         filled with zeros: %s that the capture has cut\n", plural64(rep.Filled, "packet"))
+	}
 	if g := &rep.Gaps; g.Count() > 0 {
 		fmt.Fprintf(e.stdout, "gaps     %s median, %s 99 %%, %s longest%s\n", g.Quantile(0.5), g.Quantile(0.99), g.Max, spanned(g.Packets))
 	}

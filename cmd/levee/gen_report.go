@@ -10,8 +10,11 @@ import (
 type genReport struct {
 	Sent     uint64   `json:"sent"`
 	Bytes    uint64   `json:"bytes"`
-	Refused  uint64   `json:"refused"` // of sent: no room in the receiver's ring
-	Errors   uint64   `json:"errors"`  // not in sent
+	Refused  uint64   `json:"refused"`             // of sent: no room in the receiver's ring
+	Errors   uint64   `json:"errors"`              // not in sent
+	TooShort uint64   `json:"too_short,omitempty"` // of errors: shorter than an Ethernet header
+	TooLong  uint64   `json:"too_long,omitempty"`  // of errors: longer than the MTU allows
+	Filled   uint64   `json:"filled,omitempty"`    // of sent: cut by the capture, filled with zeros
 	Seconds  float64  `json:"seconds"`
 	Rate     float64  `json:"rate"` // asked, packets a second; 0 for as fast as possible
 	Achieved float64  `json:"achieved"`
@@ -42,7 +45,7 @@ func newGapTable(g *gen.Gaps) gapTable {
 
 func newGenReport(r *gen.Report) genReport {
 	return genReport{
-		Sent: r.Sent, Bytes: r.Bytes, Refused: r.Refused, Errors: r.Errors, Seconds: r.Duration.Seconds(),
+		Sent: r.Sent, Bytes: r.Bytes, Refused: r.Refused, Errors: r.Errors, TooShort: r.TooShort, TooLong: r.TooLong, Filled: r.Filled, Seconds: r.Duration.Seconds(),
 		Rate: r.Rate, Achieved: r.Achieved, Seed: r.Seed,
 		Path: string(r.Path), How: r.How, Why: r.Why, Gaps: newGapTable(&r.Gaps),
 		MaxGapNs: r.Gaps.Max.Nanoseconds(), GapsLog2: r.Gaps.Log2[:],

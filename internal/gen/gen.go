@@ -78,6 +78,9 @@ type Report struct {
 	Bytes    uint64 // of their frames, without FCS
 	Refused  uint64 // of Sent, those for which the receiver had no room; known for veth
 	Errors   uint64 // packets that the device cannot send (its peer takes no XDP frames, too long); not in Sent
+	TooShort uint64 // of Errors: a frame of a capture that is shorter than an Ethernet header
+	TooLong  uint64 // of Errors: longer than the device's MTU allows
+	Filled   uint64 // of Sent: cut by the capture, sent at the length on the wire with zeros at the end
 	Duration time.Duration
 	Rate     float64 // requested, packets a second; 0 for as fast as possible
 	Achieved float64 // packets a second: Sent over Duration; in a paced run, over the time to the last packet
@@ -86,6 +89,24 @@ type Report struct {
 	Path     Path   // that was taken,
 	How      string // in words,
 	Why      string // and why not Live, if the choice was the generator's
+}
+
+// Unsent says why packets were not sent, one reason each with its number; nothing when all were.
+func (r *Report) Unsent() []string {
+	var why []string
+	for _, w := range []struct {
+		n    uint64
+		text string
+	}{
+		{r.TooShort, "shorter than an Ethernet header"},
+		{r.TooLong, "longer than the MTU of the device allows"},
+		{r.Errors - r.TooShort - r.TooLong, "not taken by the device: not a frame for it, or its peer does not receive by NAPI"},
+	} {
+		if w.n > 0 {
+			why = append(why, fmt.Sprintf("%d %s", w.n, w.text))
+		}
+	}
+	return why
 }
 
 // ErrNotOurs wraps lab.ErrForeign with what to do about it.

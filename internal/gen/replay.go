@@ -128,8 +128,14 @@ func (r *replayer) pass(ctx context.Context) (done bool, err error) {
 		if missing > 0 {
 			r.whole = frame
 		}
-		if len(frame) < 14 || len(frame) > r.dev.mtu+maxTags {
+		switch {
+		case len(frame) < 14:
 			r.report.Errors++
+			r.report.TooShort++
+			continue
+		case len(frame) > r.dev.mtu+maxTags:
+			r.report.Errors++
+			r.report.TooLong++
 			continue
 		}
 		more, err := r.wait(ctx)
@@ -138,6 +144,9 @@ func (r *replayer) pass(ctx context.Context) (done bool, err error) {
 		}
 		if !more {
 			break
+		}
+		if missing > 0 {
+			r.report.Filled++
 		}
 		buf, err := r.sock.slot()
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -189,9 +190,13 @@ func TestReplayCountsWhatTheDeviceCannotSend(t *testing.T) {
 	frames := someFrames(rand.New(rand.NewPCG(7, 0)), 5)
 	frames[1] = append(frames[1][:14:14], make([]byte, 1501)...)
 	frames[2] = append(frames[2][:14:14], make([]byte, 9000)...)
+	frames[3] = frames[3][:13]
 	rep, err := Run(t.Context(), into(l, Config{Replay: &Replay{Open: capture(t, frames, 0)}}))
-	if err != nil || rep.Sent != 3 || rep.Errors != 2 {
-		t.Errorf("sent %d, errors %d, %v", rep.Sent, rep.Errors, err)
+	if err != nil || rep.Sent != 2 || rep.Errors != 3 || rep.TooLong != 2 || rep.TooShort != 1 {
+		t.Errorf("sent %d, errors %d, %d too long, %d too short, %v", rep.Sent, rep.Errors, rep.TooLong, rep.TooShort, err)
+	}
+	if why := strings.Join(rep.Unsent(), "; "); why != "1 shorter than an Ethernet header; 2 longer than the MTU of the device allows" {
+		t.Error(why)
 	}
 }
 

@@ -88,7 +88,10 @@ func (m *messages) send(r *Report, extra int) error {
 			r.Bytes += uint64(m.iov[i].Len) + uint64(extra)
 			i++
 		case errno == unix.EMSGSIZE || errno == unix.EINVAL:
-			r.Errors++ // longer than the MTU allows with its tags
+			r.Errors++
+			if errno == unix.EMSGSIZE { // with its tags
+				r.TooLong++
+			}
 			i++
 		case errors.Is(errno, unix.ENETDOWN) || errors.Is(errno, unix.ENXIO) || errors.Is(errno, unix.ENODEV):
 			return fmt.Errorf("the device is down or gone: %w", errno)

@@ -57,17 +57,8 @@ func (r *resolver) dynamicType(d *setDef, of syntax.Word) {
 
 func typeProblem(text string) problem {
 	hint := "write: of addresses, of services or of endpoints."
-	switch strings.ToLower(text) {
-	case "prefixes", "prefix", "ips", "ip", "hosts", "address", "networks":
-		hint = didYouMean("of addresses")
-	case "ports", "port", "service":
-		hint = didYouMean("of services")
-	case "pairs", "tuples", "sockets", "endpoint":
-		hint = didYouMean("of endpoints")
-	default:
-		if m := syntax.Nearest(text, []string{"addresses", "services", "endpoints"}); m != "" {
-			hint = didYouMean("of " + m)
-		}
+	if of := syntax.EntryType(text); of != "" {
+		hint = didYouMean("of " + of)
 	}
 	return problemf(hint, "%q is not a type of entries that a dynamic set can have", short(text))
 }

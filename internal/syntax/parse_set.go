@@ -47,7 +47,13 @@ func (p *parser) setBody(s *Set) bool {
 	case p.is("dynamic"):
 		p.advance()
 		s.Dynamic = &Dynamic{}
-		return p.parens("dynamic", func() bool { return p.dynamic(s.Dynamic) })
+		if !p.parens("dynamic", func() bool { return p.dynamic(s.Dynamic) }) {
+			return false
+		}
+		if p.is("of") {
+			return p.typeOutside(s.Dynamic)
+		}
+		return true
 	}
 	hint := ""
 	switch {
@@ -65,6 +71,39 @@ func (p *parser) setBody(s *Set) bool {
 		hint = "elements stand in braces: { ... }."
 	}
 	return p.fail(hint, "expected { ... }, file(\"...\") or dynamic(...)")
+}
+
+// typeOutside reports `dynamic(max 10) of services`, in which the type stands outside of the parentheses.
+func (p *parser) typeOutside(d *Dynamic) bool {
+	pos := p.tok.pos
+	p.advance()
+	of := "addresses"
+	if p.tok.kind == tWord {
+		of = EntryType(p.tok.text)
+	}
+	if p.stopped {
+		return false
+	}
+	hint := "write: dynamic(of addresses, max N), or services or endpoints in their place."
+	if of != "" {
+		hint = didYouMean("dynamic(of " + of + ", max " + clip(d.Max.Text) + ")")
+	}
+	p.errs.Errorf(pos, hint, "the type of the entries stands inside the parentheses of dynamic")
+	return false
+}
+
+// EntryType is the type of entries of a dynamic set that a word probably means: addresses, services or
+// endpoints, or "" when that is not clear.
+func EntryType(word string) string {
+	switch word = strings.ToLower(word); {
+	case oneOf("prefixes prefix ips ip hosts host address networks network nets", word):
+		return "addresses"
+	case oneOf("ports port service", word):
+		return "services"
+	case oneOf("pairs pair tuples sockets socket endpoint", word):
+		return "endpoints"
+	}
+	return Nearest(word, []string{"addresses", "services", "endpoints"})
 }
 
 // parens parses `( body )`.
@@ -177,12 +216,18 @@ func hintDynamic(t token) string {
 		return didYouMean("lease")
 	case oneOf("size maxelem limit entries count", t.text):
 		return didYouMean("max")
-	case oneOf("addresses prefixes services endpoints type", t.text):
-		return "write: of " + strings.Replace(clip(t.text), "type", "endpoints", 1) + "."
+	case t.text == "type":
+		return "write: of addresses, of services or of endpoints."
 	case isDigits(t.text):
 		return "write: max " + clip(t.text) + "."
 	}
-	return spell(t.text, "max lease rollup")
+	if hint := spell(t.text, "max lease rollup"); hint != "" {
+		return hint
+	}
+	if of := EntryType(t.text); of != "" {
+		return "write: of " + of + "."
+	}
+	return ""
 }
 
 // noElement tells whether the current token is a word of the language that no list can hold.
