@@ -96,6 +96,24 @@ func TestRoundsWithTheCoresElsewhereDoNotCountWhereOthersDo(t *testing.T) {
 	}
 }
 
+func TestRoundsWithTheCoresElsewhereAreMadeUpFor(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		r    *Report
+		want bool
+	}{
+		{"all sixteen at home", moved(16), false},
+		{"thirteen, enough for a quartile", moved(16, 0, 1, 2), false},
+		{"twelve", moved(16, 0, 1, 2, 3), true},
+		{"all six", moved(6), false},
+		{"five of six", moved(6, 5), true},
+	} {
+		if got := c.r.lostRounds(c.r.Rungs[1]); got != c.want {
+			t.Errorf("%s: %v", c.what, got)
+		}
+	}
+}
+
 func TestATryWithTheCoresInPlaceCountsRatherThanOneWithout(t *testing.T) {
 	in, out, bound := mixed{}, mixed{displaced: true}, mixed{limit: "the generator was the limit"}
 	for _, c := range []struct {

@@ -95,7 +95,7 @@ type Figures struct {
 	ToLevee               *Ratio            `json:"to_levee"`
 	ByTraffic             map[string]Figure `json:"by_traffic,omitempty"`
 	Why                   []string          `json:"why,omitempty"` // why there is no figure, or rounds were lost
-	GoodRuns              int               `json:"good_rounds"` // that count
+	GoodRuns              int               `json:"good_rounds"`   // that count
 	// Displaced says how many rounds were measured with the cores elsewhere, and whether they count.
 	Displaced string `json:"displaced,omitempty"`
 
