@@ -1,7 +1,6 @@
 package datapath
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 	"math/bits"
@@ -99,18 +98,8 @@ func entryOf(e policy.Element, expires uint64) endpoint.Entry {
 }
 
 func (t endpoints) Add(e policy.Element, expires uint64) error {
-	err := t.Table.Add(entryOf(e, expires))
-	if errors.Is(err, endpoint.ErrFull) {
-		return full{err}
-	}
-	return err
+	return t.Table.Add(entryOf(e, expires))
 }
-
-// full is the error of a full set of endpoints, for callers that look for that of a set of addresses.
-type full struct{ error }
-
-func (f full) Is(target error) bool { return target == prefix.ErrFull }
-func (f full) Unwrap() error        { return f.error }
 
 func (t endpoints) Delete(e policy.Element) bool { return t.Table.Delete(entryOf(e, 0)) }
 

@@ -1,11 +1,15 @@
 package endpoint
 
-import "testing"
+import (
+	"testing"
+
+	"levee/internal/lease"
+)
 
 // FuzzOpen changes bytes of a set's memory, as a hostile or broken writer might, and uses what opens: it may give wrong
 // answers, but must neither panic nor loop.
 func FuzzOpen(f *testing.F) {
-	f.Add(uint32(offTotal), []byte{9}, uint8(1))
+	f.Add(uint32(lease.AtTotal), []byte{9}, uint8(1))
 	f.Add(uint32(offNumber4), []byte{200, 0, 0, 0, 200}, uint8(0))
 	f.Add(uint32(offShapes4), []byte{255, 255, 255, 255, 1, 17}, uint8(1))
 	f.Add(uint32(offCounts), []byte{1, 0, 0, 0, 1}, uint8(0))
@@ -23,7 +27,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		copy(table.mem[int(at)%len(table.mem):], change)
 		if dirty%2 == 1 {
-			table.mem[offDirty] = 1
+			table.mem[lease.AtDirty] = 1
 		}
 		table, err := Open(table.mem, c.now)
 		if err != nil {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"levee/internal/lease"
 )
 
 // clock is a time that tests set.
@@ -221,7 +223,7 @@ func sequence(t *testing.T, seed uint64, steps, max int, table *Table, c *clock,
 			if r.IntN(10) == 0 {
 				table.Expire(c.jiffies)
 			} else {
-				*table.u32(offDirty) = 1 // as a killed writer leaves it
+				*table.mem.U32(lease.AtDirty) = 1 // as a killed writer leaves it
 				again, err := Open(table.mem, c.now)
 				if err != nil {
 					t.Fatal(err)
@@ -354,8 +356,8 @@ func TestMendingKeepsShapesInTheList(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	*table.u32(offShapes4) = *table.u32(offShapes4 + 8)
-	*table.u32(offDirty) = 1
+	*table.mem.U32(offShapes4) = *table.mem.U32(offShapes4 + 8)
+	*table.mem.U32(lease.AtDirty) = 1
 	var least atomic.Uint32
 	least.Store(MaxShapes)
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -366,12 +368,12 @@ func TestMendingKeepsShapesInTheList(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				least.Store(min(least.Load(), atomic.LoadUint32(table.u32(offNumber4))))
+				least.Store(min(least.Load(), atomic.LoadUint32(table.mem.U32(offNumber4))))
 			}
 		}
 	}()
 	for until := time.Now().Add(200 * time.Millisecond); time.Now().Before(until); {
-		*table.u32(offShapes4) = *table.u32(offShapes4 + 8)
+		*table.mem.U32(offShapes4) = *table.mem.U32(offShapes4 + 8)
 		table.relist(true, table.shapes())
 	}
 	close(stop)
@@ -379,7 +381,7 @@ func TestMendingKeepsShapesInTheList(t *testing.T) {
 	if n := least.Load(); n < 3 {
 		t.Errorf("programs saw %d shapes of 3", n)
 	}
-	if !table.sound() || !table.Lookup(netip.MustParseAddr("192.0.2.9"), 6, 443) {
+	if _, ok := (index{table}).Sound(); !ok || !table.Lookup(netip.MustParseAddr("192.0.2.9"), 6, 443) {
 		t.Error("the set is not mended")
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"levee/internal/lease"
 )
 
 // TestReadersNeverSeeAHalfWrittenEntry changes a nearly full set as fast as it can, so that entries
@@ -63,10 +65,11 @@ func readWhileChanging(t *testing.T, width int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := func() (out []slot) {
+	at := func() (out []lease.Slot) {
 		for _, a := range always {
-			s, _ := reader.find(d.keyOf(netip.PrefixFrom(a, width)))
-			out = append(out, slot{nil, s.bucket, s.i})
+			f, k := reader.locate(netip.PrefixFrom(a, width))
+			s, _ := f.table.Find(k)
+			out = append(out, s)
 		}
 		return out
 	}
@@ -112,7 +115,7 @@ func readWhileChanging(t *testing.T, width int) {
 		}
 	}
 	wg.Wait()
-	if !d.sound() {
+	if !sound(d) {
 		t.Error("bookkeeping is wrong")
 	}
 	if slices.Equal(before, at()) {

@@ -4,7 +4,8 @@
 // There are two kinds of set. A [Static] is built once from a list of prefixes and never changes;
 // its structure is chosen from the prefixes (see [Static.Why]). A [Dynamic] lives in a memory
 // mapped array map and is changed in place, entry by entry, while programs on other CPUs read it
-// without locks, or replaced as a whole by another such memory; each entry has a lease that the eBPF side itself checks.
+// without locks, or replaced as a whole by another such memory; each entry has a lease that the eBPF side itself checks. Its tables, one
+// for each family, are those of package lease.
 //
 // In go prefixes, out come bytes (the value of an array map with one entry), instructions that
 // read them, and a Go reference that reads the same bytes. Building is pure: the same prefixes

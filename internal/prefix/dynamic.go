@@ -1,13 +1,11 @@
 package prefix
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"iter"
 	"net/netip"
-	"sync/atomic"
-	"unsafe"
+
+	"levee/internal/lease"
 )
 
 // Entry is a prefix of a dynamic set with the end of its lease in jiffies; 0 is never.
@@ -16,28 +14,12 @@ type Entry struct {
 	Expires uint64
 }
 
-// Dynamic is a set of prefixes with leases in memory that eBPF programs read at the same time.
-//
-// One writer at a time: neither the methods that change the set nor those that list it may run
-// concurrently, and processes that open the same pinned map must hold a lock of their own (a
-// file lock) around each of them. Programs and Lookup need no lock. A change of one entry takes
-// effect at once and as a whole. A writer that dies in the middle leaves a set that programs read
-// correctly; the next Open mends its bookkeeping.
+// Dynamic is a set of prefixes with leases in memory that eBPF programs read at the same time. What holds between writers and
+// readers is said in package lease; of a Dynamic only Lookup and Probes may run beside a writer.
 type Dynamic struct {
+	*lease.Set
 	geometry
-	room int
-	mem  []byte
-	now  func() uint64
-}
-
-func (d *Dynamic) u32(off int) *uint32 { return (*uint32)(unsafe.Pointer(&d.mem[off])) }
-func (d *Dynamic) u64(off int) *uint64 { return (*uint64)(unsafe.Pointer(&d.mem[off])) }
-
-func (d *Dynamic) family(p netip.Addr) *family {
-	if p.Is4() {
-		return &d.v4
-	}
-	return &d.v6
+	mem lease.Memory
 }
 
 // Format makes an empty set of zeroed memory, which must have the size that DynamicSpec gives for
@@ -47,99 +29,58 @@ func Format(mem []byte, max int) error { return FormatRoom(mem, max, max) }
 // FormatRoom is Format for memory that is laid out for room entries, at least max, so that sets of different max can
 // be looked up by one function: that of room.
 func FormatRoom(mem []byte, max, room int) error {
-	if max < 1 || max > room || room > MaxEntries {
-		return fmt.Errorf("dynamic set: max is 1 to %d entries and no more than there is room for, not %d of %d", MaxEntries, max, room)
-	}
-	g := geometryOf(room)
-	if len(mem) != g.size {
-		return fmt.Errorf("dynamic set for %d entries: memory of %d bytes, want %d: %w", room, len(mem), g.size, ErrLayout)
-	}
-	for length := range 129 {
-		hi, lo := mask(^uint64(0), ^uint64(0), length)
-		binary.NativeEndian.PutUint64(mem[offMasks+16*(length+1):], hi)
-		binary.NativeEndian.PutUint64(mem[offMasks+16*(length+1)+8:], lo)
+	if err := kind.Format(mem, max, room); err != nil {
+		return err
 	}
 	for bit := range 64 {
 		mem[offLowest+lowestHash(1<<bit)] = byte(bit)
 	}
-	if _, err := rand.Read(mem[offSeeds : offSeeds+32]); err != nil {
-		return fmt.Errorf("dynamic set: choose seeds: %w", err)
-	}
-	for i := 1; i < 4; i++ {
-		mem[offSeeds+8*i] |= 1 // multipliers are odd
-	}
-	binary.NativeEndian.PutUint64(mem[offVersion:], version)
-	binary.NativeEndian.PutUint64(mem[offMax:], uint64(max))
-	binary.NativeEndian.PutUint64(mem[offRoom:], uint64(room))
-	binary.NativeEndian.PutUint64(mem[offSize:], uint64(g.size))
-	binary.NativeEndian.PutUint64(mem[offMagic:], magic)
 	return nil
 }
 
 // Open gives access to a formatted set. now is the clock of the leases, in jiffies. Memory that is
 // not such a set gives ErrLayout; a set that a writer left half-way is mended.
 func Open(mem []byte, now func() uint64) (*Dynamic, error) {
-	if len(mem) < offFilters || uintptr(unsafe.Pointer(&mem[0]))%8 != 0 {
-		return nil, fmt.Errorf("dynamic set: %d bytes of memory: %w", len(mem), ErrLayout)
-	}
-	word := func(off int) uint64 { return binary.NativeEndian.Uint64(mem[off:]) }
-	if word(offMagic) != magic || word(offVersion) != version {
-		return nil, fmt.Errorf("dynamic set: magic %#x, version %d: %w", word(offMagic), word(offVersion), ErrLayout)
-	}
-	max, room := word(offMax), word(offRoom)
-	if room == 0 { // made before sets had it
-		room = max
-	}
-	if max < 1 || max > room || room > MaxEntries || geometryOf(int(room)).size != len(mem) || word(offSize) != uint64(len(mem)) {
-		return nil, fmt.Errorf("dynamic set: max %d, room for %d, in %d bytes: %w", max, room, len(mem), ErrLayout)
-	}
-	d := &Dynamic{geometry: geometryOf(int(room)), room: int(room), mem: mem, now: now}
-	d.max = int(max)
-	for length := range 129 {
-		hi, lo := mask(^uint64(0), ^uint64(0), length)
-		if at := offMasks + 16*(length+1); word(at) != hi || word(at+8) != lo {
-			return nil, fmt.Errorf("dynamic set: mask of /%d: %w", length, ErrLayout)
-		}
-	}
-	if atomic.LoadUint32(d.u32(offDirty)) != 0 || !d.sound() {
-		d.repair()
+	d := &Dynamic{mem: mem}
+	_, err := kind.Open(mem, now, func(s *lease.Set) lease.Index {
+		d.Set, d.geometry = s, geometryOf(s.Room())
+		d.v4.table, d.v6.table = &s.Tables[0], &s.Tables[1]
+		return index{d}
+	})
+	if err != nil {
+		return nil, err
 	}
 	return d, nil
 }
 
-// CopyTo makes dst, memory of the same size that nobody reads yet, a set with the same entries, seeds and counts.
-func (d *Dynamic) CopyTo(dst []byte) error {
-	if len(dst) != len(d.mem) {
-		return fmt.Errorf("dynamic set: copy %d bytes to %d: %w", len(d.mem), len(dst), ErrLayout)
+func (d *Dynamic) families() [2]*family { return [2]*family{&d.v4, &d.v6} }
+
+// of is the family of a table.
+func (d *Dynamic) of(t *lease.Table) *family {
+	if t.Narrow {
+		return &d.v4
 	}
-	copy(dst, d.mem)
-	return nil
+	return &d.v6
 }
 
-// Refused is the number of entries that found the set full, as counted by Refuse.
-func (d *Dynamic) Refused() uint64 { return atomic.LoadUint64(d.u64(offRefused)) }
-
-// Refuse counts n entries that were not taken because the set is full. Whoever adds many at once, and
-// none of them if one does not fit, knows how many that are.
-func (d *Dynamic) Refuse(n uint64) { atomic.AddUint64(d.u64(offRefused), n) }
-
-// Max is the number of entries the set may have.
-func (d *Dynamic) Max() int { return d.max }
-
-// Room is the number of entries that the memory is laid out for, at least Max.
-func (d *Dynamic) Room() int { return d.room }
-
-// Len is the number of entries, including those whose lease has ended and that Expire has not yet
-// removed.
-func (d *Dynamic) Len() int { return int(*d.u32(offTotal)) }
-
-// change brackets every modification, so that a writer killed within one is noticed.
-func (d *Dynamic) change() func() {
-	atomic.StoreUint32(d.u32(offDirty), 1)
-	return func() {
-		d.freshen()
-		atomic.StoreUint32(d.u32(offDirty), 0)
+// locate gives the family and the key of a prefix.
+func (d *Dynamic) locate(p netip.Prefix) (*family, lease.Key) {
+	hi, lo := split(p.Addr())
+	hi, lo = mask(hi, lo, p.Bits())
+	if p.Addr().Is4() {
+		return &d.v4, lease.Key{Hi: hi >> 32, Code: p.Bits() + 1}
 	}
+	return &d.v6, lease.Key{Hi: hi, Lo: lo, Code: p.Bits() + 1}
+}
+
+func lengthOf(k lease.Key) int { return k.Code - 1 }
+
+// prefix is the prefix that a key of the family stands for.
+func (f *family) prefix(k lease.Key) netip.Prefix {
+	if f.Narrow {
+		k.Hi <<= 32
+	}
+	return netip.PrefixFrom(join(k.Hi, k.Lo, f.width), lengthOf(k))
 }
 
 // Add puts a prefix into the set until the clock reaches expires (0: until deleted), or gives an
@@ -149,23 +90,9 @@ func (d *Dynamic) Add(p netip.Prefix, expires uint64) error {
 	if !p.IsValid() {
 		return fmt.Errorf("dynamic set: add %v: not a prefix", p)
 	}
-	defer d.change()()
-	now := d.now()
-	k := d.keyOf(p)
-	if expires != 0 && expires <= now {
-		d.delete(k)
-		return nil
-	}
-	if s, ok := d.find(k); ok {
-		d.renew(s, expires)
-		return nil
-	}
-	if d.Len() >= d.max && !d.reclaim(k, now) {
-		return fmt.Errorf("dynamic set: add %v to %d entries: %w", p, d.Len(), ErrFull)
-	}
-	d.sweep(now)
-	if !d.insert(k, expires, now) && (!d.reclaim(k, now) || !d.insert(k, expires, now)) {
-		return fmt.Errorf("dynamic set: add %v to %d entries: no room near its place: %w", p, d.Len(), ErrFull)
+	f, k := d.locate(p)
+	if err := f.table.Add(k, expires); err != nil {
+		return fmt.Errorf("dynamic set: add %v to %w", p, err)
 	}
 	return nil
 }
@@ -175,18 +102,8 @@ func (d *Dynamic) Delete(p netip.Prefix) bool {
 	if !p.IsValid() {
 		return false
 	}
-	defer d.change()()
-	return d.delete(d.keyOf(p))
-}
-
-func (d *Dynamic) delete(k key) bool {
-	s, ok := d.find(k)
-	if !ok {
-		return false
-	}
-	alive := live(*d.metaAt(s), d.now())
-	d.remove(s, k)
-	return alive
+	f, k := d.locate(p)
+	return f.table.Delete(k)
 }
 
 // Get finds the entry of exactly this prefix, if its lease has not ended.
@@ -194,43 +111,131 @@ func (d *Dynamic) Get(p netip.Prefix) (Entry, bool) {
 	if !p.IsValid() {
 		return Entry{}, false
 	}
-	k := d.keyOf(p)
-	s, ok := d.find(k)
-	if !ok || !live(*d.metaAt(s), d.now()) {
+	f, k := d.locate(p)
+	expires, ok := f.table.Get(k)
+	if !ok {
 		return Entry{}, false
 	}
-	return Entry{p.Masked(), *d.metaAt(s) >> metaExpires}, true
+	return Entry{p.Masked(), expires}, true
 }
 
 // All lists the entries whose lease has not ended, in no order.
 func (d *Dynamic) All() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
-		now := d.now()
-		for s, k := range d.slots() {
-			if m := *d.metaAt(s); live(m, now) && !yield(Entry{k.prefix(), m >> metaExpires}) {
+		for _, f := range d.families() {
+			for k, expires := range f.table.Alive() {
+				if !yield(Entry{f.prefix(k), expires}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Lookup says whether a live entry covers the address. It may run beside a writer.
+func (d *Dynamic) Lookup(a netip.Addr) bool {
+	for _, found := range d.tries(a) {
+		if found {
+			return true
+		}
+	}
+	return false
+}
+
+// Probes is how many prefix lengths a look-up tries, each a bucket and sometimes its neighbour: those that the
+// filter names for the address, up to the first with a live entry.
+func (d *Dynamic) Probes(a netip.Addr) (tried int) {
+	for n, found := range d.tries(a) {
+		tried = n
+		if found {
+			break
+		}
+	}
+	return tried
+}
+
+// tries looks for the prefixes that a look-up of an address asks for, numbered from 1, in its order, and says whether they are there.
+func (d *Dynamic) tries(a netip.Addr) iter.Seq2[int, bool] {
+	return func(yield func(int, bool) bool) {
+		if !a.IsValid() {
+			return
+		}
+		f, host := d.locate(netip.PrefixFrom(a, a.BitLen()))
+		n := 0
+		for length := range f.candidates(d.wanted(f, host)) {
+			p, err := a.Prefix(length)
+			if err != nil { // a length of a foreign writer
+				continue
+			}
+			n++
+			if _, k := d.locate(p); !yield(n, f.table.Holds(k)) {
 				return
 			}
 		}
 	}
 }
 
-// Expire removes the entries whose lease has ended at the time now, and says how many.
-func (d *Dynamic) Expire(now uint64) int {
-	if now < *d.u64(offEarliest) {
-		return 0
+// index is what package lease tells of a set's entries.
+type index struct{ *Dynamic }
+
+// Admit takes every prefix.
+func (index) Admit(*lease.Table, lease.Key, uint64) error { return nil }
+
+// Count keeps the numbers of entries, and the set of lengths in use and the filter that programs go by.
+func (d index) Count(t *lease.Table, k lease.Key, by int) {
+	f := d.of(t)
+	if by > 0 {
+		d.admit(f, k)
 	}
-	defer d.change()()
-	n := 0
-	earliest := ^uint64(0)
-	for s, k := range d.slots() {
-		m := *d.metaAt(s)
-		if !live(m, now) {
-			d.remove(s, k)
-			n++
-		} else if e := m >> metaExpires; e != 0 {
-			earliest = min(earliest, e)
+	c := d.mem.U32(f.counts + 4*lengthOf(k))
+	*c += uint32(by)
+	if by < 0 {
+		*d.mem.U64(offRemoved) += uint64(-by)
+	}
+	if by > 0 && *c == 1 || by < 0 && *c == 0 {
+		d.use(f)
+	}
+}
+
+// Settle builds the filters anew if so many entries were removed that they may say far too much.
+func (d index) Settle() {
+	if *d.mem.U64(offRemoved) > uint64(256+d.Max()/16) {
+		d.buildFilters()
+	}
+}
+
+// Sound compares the lengths in use with the counts.
+func (d index) Sound() (total uint32, ok bool) {
+	for _, f := range d.families() {
+		if number, used := d.inUse(f); number != *d.mem.U64(f.lengths) || used != d.usedOf(f) {
+			return 0, false
+		}
+		for length := range f.width + 1 {
+			total += *d.mem.U32(f.counts + 4*length)
 		}
 	}
-	*d.u64(offEarliest) = earliest
-	return n
+	return total, true
+}
+
+// Possible says that there are no host bits.
+func (d index) Possible(t *lease.Table, k lease.Key) bool {
+	_, again := d.locate(d.of(t).prefix(k))
+	return again == k
+}
+
+// Recount counts the entries of each length. A length with entries stays in use.
+func (d index) Recount() (total uint32) {
+	for _, f := range d.families() {
+		var counts [129]uint32
+		for _, k := range f.table.Entries() {
+			counts[lengthOf(k)]++
+			total++
+		}
+		for length := range f.width + 1 {
+			*d.mem.U32(f.counts + 4*length) = counts[length]
+		}
+		d.use(f)
+	}
+	d.buildFilters()
+	return total
 }

@@ -4,6 +4,8 @@ import (
 	"iter"
 	"math/bits"
 	"sync/atomic"
+
+	"levee/internal/lease"
 )
 
 // A filter tells a look-up which prefix lengths to try, so that it does not read a bucket for each
@@ -64,7 +66,7 @@ const (
 	lengthsShort = 24
 )
 
-func (d *Dynamic) word(off, i int) *uint64 { return d.u64(off + 8*i) }
+func (d *Dynamic) word(off, i int) *uint64 { return d.mem.U64(off + 8*i) }
 
 // usedOf is the set of lengths in use as programs see it.
 func (d *Dynamic) usedOf(f *family) (s lengthSet) {
@@ -77,7 +79,7 @@ func (d *Dynamic) usedOf(f *family) (s lengthSet) {
 // inUse is the set of lengths in use by their counts.
 func (d *Dynamic) inUse(f *family) (number uint64, s lengthSet) {
 	for length := range f.width + 1 {
-		if *d.u32(f.counts + 4*length) != 0 {
+		if *d.mem.U32(f.counts + 4*length) != 0 {
 			w, b := f.bit(length)
 			s[w] |= b
 			number++
@@ -92,7 +94,7 @@ func (d *Dynamic) use(f *family) {
 	for w := range f.words {
 		atomic.StoreUint64(d.word(f.lengths+lengthsUsed, w), s[w])
 	}
-	atomic.StoreUint64(d.u64(f.lengths), number)
+	atomic.StoreUint64(d.mem.U64(f.lengths), number)
 }
 
 // few is up to how many lengths in use the filter is not asked. With three lengths everywhere, reading it made
@@ -101,15 +103,15 @@ const few = 4
 
 // wanted is the set of lengths to try for an address, as the emitted code finds it, and whether IPv6's
 // length 0 is one of them.
-func (d *Dynamic) wanted(f *family, k key) (s lengthSet, everything bool) {
+func (d *Dynamic) wanted(f *family, k lease.Key) (s lengthSet, everything bool) {
 	s = d.usedOf(f)
-	if atomic.LoadUint64(d.u64(f.lengths)) > few {
-		slot := f.filter + 8*f.words*d.slotOf(f, k.hi)
+	if atomic.LoadUint64(d.mem.U64(f.lengths)) > few {
+		slot := f.filter + 8*f.words*d.slotOf(f, k.Hi)
 		for w := range f.words {
 			s[w] &= atomic.LoadUint64(d.word(slot, w)) | atomic.LoadUint64(d.word(f.lengths+lengthsShort, w))
 		}
 	}
-	return s, f.width == 128 && atomic.LoadUint32(d.u32(f.counts)) != 0
+	return s, f.width == 128 && atomic.LoadUint32(d.mem.U32(f.counts)) != 0
 }
 
 // slotOf is the slot of an address, of which the upper half is given; one of the filter's, whatever a
@@ -118,21 +120,21 @@ func (d *Dynamic) slotOf(f *family, hi uint64) int {
 	if f.width == 32 {
 		return int(hi >> (32 - f.bits) & (1<<f.bits - 1))
 	}
-	return int(hi >> (64 - hashed6) * *d.u64(offSeeds + 8) >> (64 - f.bits))
+	return int(hi >> (64 - hashed6) * *d.mem.U64(lease.AtSeeds + 8) >> (64 - f.bits))
 }
 
 // slotsOf lists the slots that a prefix lies in or covers; none if it is too short to list them.
-func (d *Dynamic) slotsOf(f *family, k key) iter.Seq[int] {
+func (d *Dynamic) slotsOf(f *family, k lease.Key) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		cut, at := f.bits, k.hi
+		cut, at := f.bits, k.Hi
 		step := uint64(1) << (32 - f.bits)
 		if f.width == 128 {
-			if k.len < short6 {
+			if lengthOf(k) < short6 {
 				return
 			}
 			cut, step = hashed6, 1<<(64-hashed6)
 		}
-		for range 1 << max(cut-k.len, 0) {
+		for range 1 << max(cut-lengthOf(k), 0) {
 			if !yield(d.slotOf(f, at)) {
 				return
 			}
@@ -152,18 +154,18 @@ func (d *Dynamic) isShort(f *family, length int) bool {
 func (f *family) crowded() uint64 { return 16 << f.bits }
 
 // admit makes the filter say that the entry has to be looked for.
-func (d *Dynamic) admit(f *family, k key) {
-	w, b := f.bit(k.len)
+func (d *Dynamic) admit(f *family, k lease.Key) {
+	w, b := f.bit(lengthOf(k))
 	set := func(at int) {
 		if p := d.word(at, w); *p&b == 0 {
 			atomic.StoreUint64(p, *p|b)
 		}
 	}
-	if d.isShort(f, k.len) {
+	if d.isShort(f, lengthOf(k)) {
 		return
 	}
-	entries := uint64(*d.u32(f.counts + 4*k.len))
-	if f.width == 128 && (k.len < short6 || entries<<max(hashed6-k.len, 0) >= f.crowded() && k.len < hashed6) {
+	entries := uint64(*d.mem.U32(f.counts + 4*lengthOf(k)))
+	if f.width == 128 && (lengthOf(k) < short6 || entries<<max(hashed6-lengthOf(k), 0) >= f.crowded() && lengthOf(k) < hashed6) {
 		set(f.lengths + lengthsShort)
 		return
 	}
@@ -172,27 +174,20 @@ func (d *Dynamic) admit(f *family, k key) {
 	}
 }
 
-// freshen builds the filters anew if so many entries were removed that they may say far too much.
-func (d *Dynamic) freshen() {
-	if *d.u64(offRemoved) > uint64(256+d.max/16) {
-		d.buildFilters()
-	}
-}
-
 // buildFilters keeps lengths that are tried for every address as long as there are entries of them: going back to slots would take
 // two stores, between which a look-up could find the length in neither.
 func (d *Dynamic) buildFilters() {
-	*d.u64(offRemoved) = 0
-	for _, f := range []*family{&d.v4, &d.v6} {
+	*d.mem.U64(offRemoved) = 0
+	for _, f := range d.families() {
 		_, used := d.inUse(f)
 		for w := range f.words {
 			p := d.word(f.lengths+lengthsShort, w)
 			atomic.StoreUint64(p, *p&used[w])
 		}
 		words := make([]uint64, f.words<<f.bits)
-		for _, k := range d.slotsIn(f) {
-			if w, b := f.bit(k.len); !d.isShort(f, k.len) {
-				if f.width == 128 && k.len < short6 { // of a foreign writer: it says so already otherwise
+		for _, k := range f.table.Entries() {
+			if w, b := f.bit(lengthOf(k)); !d.isShort(f, lengthOf(k)) {
+				if f.width == 128 && lengthOf(k) < short6 { // of a foreign writer: it says so already otherwise
 					d.admit(f, k)
 				}
 				for slot := range d.slotsOf(f, k) {

@@ -7,8 +7,8 @@ import (
 
 // triesFor is how many prefix lengths a look-up goes through.
 func triesFor(d *Dynamic, a netip.Addr) (n int) {
-	f := d.family(a)
-	for range f.candidates(d.wanted(f, d.keyOf(netip.PrefixFrom(a, f.width)))) {
+	f, k := d.locate(netip.PrefixFrom(a, a.BitLen()))
+	for range f.candidates(d.wanted(f, k)) {
 		n++
 	}
 	return n

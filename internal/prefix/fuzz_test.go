@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+
+	"levee/internal/lease"
 )
 
 // FuzzStatic builds sets of whatever prefixes the bytes spell and asks around them.
@@ -36,10 +38,10 @@ func FuzzStatic(f *testing.F) {
 // FuzzOpen changes bytes of a set's memory, as a hostile or broken writer might, and uses what opens:
 // it may give wrong answers, but must neither panic nor loop.
 func FuzzOpen(f *testing.F) {
-	f.Add(uint32(offTotal), []byte{9}, uint8(1))
+	f.Add(uint32(lease.AtTotal), []byte{9}, uint8(1))
 	f.Add(uint32(offLengths4), []byte{200, 0, 0, 0, 200}, uint8(1))
 	f.Add(uint32(offCounts4), []byte{255, 255, 255, 255, 255}, uint8(0))
-	f.Add(uint32(geometryOf(20).v4.off+24), []byte{33, 1, 0, 0, 0, 200, 7}, uint8(0))
+	f.Add(uint32(geometryOf(20).v4.At+24), []byte{33, 1, 0, 0, 0, 200, 7}, uint8(0))
 	f.Fuzz(func(t *testing.T, at uint32, change []byte, dirty uint8) {
 		c := &clock{now: 10}
 		d := newDynamic(t, 20, c)
@@ -50,7 +52,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		copy(d.mem[int(at)%len(d.mem):], change)
 		if dirty%2 == 1 {
-			d.mem[offDirty] = 1
+			d.mem[lease.AtDirty] = 1
 		}
 		d, err := Open(d.mem, c.read)
 		if err != nil {

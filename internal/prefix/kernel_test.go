@@ -179,25 +179,3 @@ func (r *runner) judge(t testing.TB, addrs []netip.Addr) []bool {
 	}
 	return out
 }
-
-// An entry moves to its second bucket by three stores: it is counted as spilled, written there, and leaves its slot. Whoever reads
-// the count first and the slot last finds neither.
-func TestSlotsAreReadBeforeWhatHasSpilled(t *testing.T) {
-	for symbol, code := range map[string]asm.Instructions{"four": DynamicFunction4("set", "four", 100), "six": DynamicFunction6("set", "six", 100)} {
-		slotsRead, bucket := 0, false
-		for _, in := range code {
-			switch {
-			case in.OpCode.Class() == asm.ALU64Class && in.OpCode.ALUOp() == asm.Add && in.Dst == asm.R5 && in.Src == asm.R3:
-				slotsRead, bucket = 0, true
-			case !bucket || in.OpCode.Class() != asm.LdXClass || in.Src != asm.R5:
-			case in.Offset != spilledAt:
-				slotsRead++
-			case slotsRead < slots:
-				t.Fatalf("%s: spilled is read after %d of %d slots", symbol, slotsRead, slots)
-			}
-		}
-		if !bucket {
-			t.Fatalf("%s: no bucket is read: the test shows nothing", symbol)
-		}
-	}
-}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+
+	"levee/internal/lease"
 )
 
 // Lengths of the prefixes that hosts are rolled up to: what one customer has at least.
@@ -18,7 +20,8 @@ const rollUpShare = 64
 
 // group is the hosts of one /24 or /64.
 type group struct {
-	cover   key
+	*family
+	cover   lease.Key
 	hosts   int
 	expires uint64 // the longest lease of them; 0 is for ever
 }
@@ -28,34 +31,39 @@ type group struct {
 // until 1 in 64 of max is free. Of two with as many hosts the lower address comes first, IPv4 before
 // IPv6. A prefix with one host only stays, and so does one that spare says yes to. It returns how many
 // entries were freed. Programs see the new entry before the hosts go.
-func (d *Dynamic) RollUp(spare func(netip.Prefix) bool) int {
-	defer d.change()()
-	now := d.now()
-	chosen := map[key]bool{}
-	want := max(1, d.max/rollUpShare)
+func (d *Dynamic) RollUp(spare func(netip.Prefix) bool) (freed int) {
+	d.Change(func(now uint64) { freed = d.rollUp(spare, now) })
+	return freed
+}
+
+func (d *Dynamic) rollUp(spare func(netip.Prefix) bool, now uint64) int {
+	chosen := map[lease.Key]bool{} // covers of IPv4 and of IPv6 have different codes
+	want := max(1, d.Max()/rollUpShare)
 	freed := 0
 	for _, g := range d.groups(now) {
 		if freed >= want || g.hosts < 2 {
 			break
 		}
-		if spare(g.cover.prefix()) {
+		if spare(g.prefix(g.cover)) {
 			continue
 		}
-		if s, ok := d.find(g.cover); ok {
-			if live(*d.metaAt(s), now) {
-				g.expires = longer(g.expires, *d.metaAt(s)>>metaExpires)
+		if s, ok := g.table.Find(g.cover); ok {
+			if expires, alive := g.table.Lease(s, now); alive {
+				g.expires = longer(g.expires, expires)
 			}
-			d.renew(s, g.expires)
+			g.table.Renew(s, g.expires)
 			freed++
-		} else if !d.insert(g.cover, g.expires, now) {
+		} else if !g.table.Insert(g.cover, g.expires, now) {
 			continue
 		}
 		chosen[g.cover] = true
 		freed += g.hosts - 1
 	}
-	for s, k := range d.slots() {
-		if cover, ok := coverOf(k); ok && chosen[cover] {
-			d.remove(s, k)
+	for _, f := range d.families() {
+		for s, k := range f.table.Entries() {
+			if cover, ok := f.coverOf(k); ok && chosen[cover] {
+				f.table.Remove(s, k)
+			}
 		}
 	}
 	return freed
@@ -63,38 +71,40 @@ func (d *Dynamic) RollUp(spare func(netip.Prefix) bool) int {
 
 // groups lists the hosts' prefixes, those with most hosts first.
 func (d *Dynamic) groups(now uint64) []group {
-	at := map[key]int{}
+	at := map[lease.Key]int{}
 	var out []group
-	for s, k := range d.slots() {
-		m := *d.metaAt(s)
-		cover, ok := coverOf(k)
-		if !ok || !live(m, now) {
-			continue
+	for _, f := range d.families() {
+		for s, k := range f.table.Entries() {
+			cover, ok := f.coverOf(k)
+			expires, alive := f.table.Lease(s, now)
+			if !ok || !alive {
+				continue
+			}
+			i, seen := at[cover]
+			if !seen {
+				i = len(out)
+				at[cover] = i
+				out = append(out, group{family: f, cover: cover, expires: expires})
+			}
+			out[i].hosts++
+			out[i].expires = longer(out[i].expires, expires)
 		}
-		i, seen := at[cover]
-		if !seen {
-			i = len(out)
-			at[cover] = i
-			out = append(out, group{cover: cover, expires: m >> metaExpires})
-		}
-		out[i].hosts++
-		out[i].expires = longer(out[i].expires, m>>metaExpires)
 	}
 	slices.SortFunc(out, func(a, b group) int {
-		return cmp.Or(b.hosts-a.hosts, a.cover.prefix().Compare(b.cover.prefix()))
+		return cmp.Or(b.hosts-a.hosts, a.prefix(a.cover).Compare(b.prefix(b.cover)))
 	})
 	return out
 }
 
 // coverOf is the prefix that a host is rolled up to; not ok for what is no host.
-func coverOf(k key) (key, bool) {
-	if k.len != k.width {
-		return key{}, false
+func (f *family) coverOf(k lease.Key) (lease.Key, bool) {
+	if lengthOf(k) != f.width {
+		return lease.Key{}, false
 	}
-	if k.width == 32 {
-		return key{32, k.hi &^ (1<<(32-rollUp4) - 1), 0, rollUp4}, true
+	if f.Narrow {
+		return lease.Key{Hi: k.Hi &^ (1<<(32-rollUp4) - 1), Code: rollUp4 + 1}, true
 	}
-	return key{128, k.hi, 0, rollUp6}, true
+	return lease.Key{Hi: k.Hi, Code: rollUp6 + 1}, true
 }
 
 // longer is the later of two ends of leases, of which 0 is never.

@@ -83,7 +83,7 @@ func TestRollUpCoversTheFullestPrefix(t *testing.T) {
 			if c.covers != "" && !d.Lookup(netip.MustParseAddr(c.covers)) {
 				t.Errorf("%s is no member any more", c.covers)
 			}
-			if !d.sound() {
+			if !sound(d) {
 				t.Error("bookkeeping is wrong")
 			}
 		})
@@ -109,7 +109,7 @@ func TestRollUpFreesAShareOfALargeSet(t *testing.T) {
 	if got := d.RollUp(func(netip.Prefix) bool { return false }); got < max/rollUpShare || got > max/rollUpShare+2 {
 		t.Errorf("freed %d of %d", got, max)
 	}
-	if !d.sound() {
+	if !sound(d) {
 		t.Error("bookkeeping is wrong")
 	}
 }
