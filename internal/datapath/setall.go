@@ -46,7 +46,7 @@ func eachSet(ctx context.Context, dev, name string, fn func([]*Set) error) (devs
 		if err != nil {
 			return nil, err
 		}
-		done, err := holdAll(sets, fn)
+		done, err := holdAll(ctx, sets, fn)
 		if err != nil {
 			return nil, err
 		}
@@ -61,12 +61,12 @@ func eachSet(ctx context.Context, dev, name string, fn func([]*Set) error) (devs
 
 // holdAll holds the sets, runs fn, and closes them. If one is out of date nothing is done, and
 // all must be opened anew.
-func holdAll(sets []*Set, fn func([]*Set) error) (done bool, err error) {
+func holdAll(ctx context.Context, sets []*Set, fn func([]*Set) error) (done bool, err error) {
 	for _, s := range sets {
 		defer s.Close()
 	}
 	for _, s := range sets {
-		held, err := s.tryHold()
+		held, err := s.tryHold(ctx)
 		if !held || err != nil {
 			return false, err
 		}

@@ -130,7 +130,7 @@ func (s *store) openSetOf(a *attachment, name string) (_ *Set, err error) {
 		return nil, err
 	}
 	// A writer that puts other memory in place holds this lock meanwhile.
-	if err := out.writers.lock(); err != nil {
+	if err := out.writers.lock(s.ctx); err != nil {
 		return nil, err
 	}
 	defer out.writers.unlock()
@@ -204,10 +204,10 @@ func (s *Set) Close() error {
 	return errors.Join(errs...)
 }
 
-// hold locks the set, at the maps that are in force now. The caller releases.
+// hold locks the set, at the maps that are in force now, or gives up when ctx ends while another writer has it. The caller releases.
 func (s *Set) hold(ctx context.Context) error {
 	for {
-		held, err := s.tryHold()
+		held, err := s.tryHold(ctx)
 		if held || err != nil {
 			return err
 		}
@@ -218,7 +218,7 @@ func (s *Set) hold(ctx context.Context) error {
 }
 
 // tryHold locks the set unless other maps than those that it has open may be in force.
-func (s *Set) tryHold() (held bool, err error) {
+func (s *Set) tryHold(ctx context.Context) (held bool, err error) {
 	s.mu.Lock()
 	defer func() {
 		if !held {
@@ -228,7 +228,7 @@ func (s *Set) tryHold() (held bool, err error) {
 	if s.writers == nil {
 		return false, fmt.Errorf("dynamic set %q is closed: %w", s.name, os.ErrClosed)
 	}
-	if err := s.writers.lock(); err != nil {
+	if err := s.writers.lock(ctx); err != nil {
 		return false, err
 	}
 	if s.writers.serial() != s.serial {

@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -186,16 +187,12 @@ func (s *store) openWriters(key string) (*writers, error) {
 	return &writers{f}, nil
 }
 
-func (w *writers) lock() error {
-	for {
-		err := unix.Flock(int(w.f.Fd()), unix.LOCK_EX)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return kernel.Refuse(err, "lock the dynamic sets")
-		}
+// lock waits for all other writers until ctx ends.
+func (w *writers) lock(ctx context.Context) error {
+	if err := flock(ctx, w.f); err != nil {
+		return fmt.Errorf("wait for another change of the dynamic sets to finish: %w", err)
 	}
+	return nil
 }
 
 func (w *writers) unlock() { _ = unix.Flock(int(w.f.Fd()), unix.LOCK_UN) }
@@ -232,7 +229,7 @@ func (s *store) exclude(key string, next bool) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = w.lock(); err == nil {
+	if err = w.lock(s.ctx); err == nil {
 		err = w.bump()
 	}
 	if err != nil {

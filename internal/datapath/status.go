@@ -175,7 +175,7 @@ func (s *store) tellSets(a *attachment) ([]SetInfo, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := set.writers.lock(); err != nil {
+		if err := set.writers.lock(s.ctx); err != nil {
 			return nil, errors.Join(err, set.Close())
 		}
 		m := set.maps[0]

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -37,6 +36,7 @@ const bpfFSMagic = 0xcafe4a11
 // KEY is the cookie of the network namespace and the index of the interface: interfaces of the same
 // name in two namespaces do not meet.
 type store struct {
+	ctx   context.Context // of the transaction
 	dir   string
 	lock  *os.File
 	notes []string // what was found and mended on the way
@@ -53,8 +53,8 @@ func transact(ctx context.Context, fn func(*store) error) error {
 		return err
 	}
 	return onHost(func() error {
-		s := &store{dir: dir}
-		if err := s.acquire(ctx); err != nil {
+		s := &store{ctx: ctx, dir: dir}
+		if err := s.acquire(); err != nil {
 			return err
 		}
 		defer s.lock.Close()
@@ -76,7 +76,7 @@ func directory() (string, error) {
 
 // acquire takes the lock. The file is removed with the directory by the last command, under the
 // lock: whoever waited for a file that is gone takes the new one.
-func (s *store) acquire(ctx context.Context) error {
+func (s *store) acquire() error {
 	path := filepath.Join(s.dir, "lock")
 	for {
 		if err := os.MkdirAll(s.dir, 0o700); err != nil {
@@ -89,9 +89,9 @@ func (s *store) acquire(ctx context.Context) error {
 		if err != nil {
 			return kernel.Refuse(err, "open the lock")
 		}
-		if err := flock(ctx, f); err != nil {
+		if err := flock(s.ctx, f); err != nil {
 			f.Close()
-			return fmt.Errorf("wait for another levee command to finish (%s): %w", path, err)
+			return fmt.Errorf("wait for another levee command to finish: %w", err)
 		}
 		mine, err1 := f.Stat()
 		there, err2 := os.Stat(path)
@@ -100,21 +100,6 @@ func (s *store) acquire(ctx context.Context) error {
 			return nil
 		}
 		f.Close()
-	}
-}
-
-// flock waits for an exclusive lock until ctx ends.
-func flock(ctx context.Context, f *os.File) error {
-	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
 	}
 }
 
