@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/endpoint"
 	"levee/internal/policy"
 	"levee/internal/prefix"
 )
@@ -84,8 +85,8 @@ func (s *Set) refused(m *set, entries []SetEntry, err error) error {
 	return fmt.Errorf("dynamic set %q on %s (%d of max %d entries): %w; nothing was changed", s.name, s.dev, m.Len(), m.Max(), err)
 }
 
-// fill adds entries, rolling up where the policy says so. A set that is only returned to may be smaller: it takes
-// what it can.
+// fill adds entries, rolling up where the policy says so. A set that is only returned to may be smaller, or hold entries of other sizes:
+// it takes what it can.
 func (s *Set) fill(next *set, entries []SetEntry, spare bool) error {
 	next.frozen = next.clock.Now() // asking for the time twice for each entry takes longer than all the rest
 	defer func() { next.frozen = 0 }()
@@ -94,7 +95,7 @@ func (s *Set) fill(next *set, entries []SetEntry, spare bool) error {
 		for errors.Is(err, prefix.ErrFull) && s.rollUp && next.RollUp(s.spares) > 0 {
 			err = next.add(e)
 		}
-		if errors.Is(err, prefix.ErrFull) && spare {
+		if spare && noRoom(err) {
 			continue
 		}
 		if err != nil {
@@ -102,6 +103,11 @@ func (s *Set) fill(next *set, entries []SetEntry, spare bool) error {
 		}
 	}
 	return nil
+}
+
+// noRoom says whether an entry was refused for what is in the set already.
+func noRoom(err error) bool {
+	return errors.Is(err, prefix.ErrFull) || errors.Is(err, endpoint.ErrShapes)
 }
 
 // spares says whether rolling up must leave a prefix alone because a protect rule names an address in it.
@@ -162,7 +168,7 @@ func addInPlace(sets []*Set, entries []SetEntry) (full bool, err error) {
 			for _, e := range entries {
 				was, had := m.Get(e.Element())
 				err := m.add(e)
-				if i > 0 && errors.Is(err, prefix.ErrFull) {
+				if i > 0 && noRoom(err) {
 					continue
 				}
 				if errors.Is(err, prefix.ErrFull) && s.mayRollUp() {

@@ -3,10 +3,15 @@ package datapath
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
+	"unsafe"
 
+	"levee/internal/endpoint"
+	"levee/internal/kernel"
 	"levee/internal/policy"
 	"levee/internal/prefix"
 )
@@ -85,6 +90,95 @@ func TestSetsOfEndpointsChangeAllOrNothing(t *testing.T) {
 	}
 	if n, err := s.Remove(ctx, partner(1).Element(), partner(100).Element()); err != nil || n != 1 {
 		t.Errorf("removed %d, %v", n, err)
+	}
+}
+
+// endpointsOf makes a set of endpoints in plain memory that holds these entries.
+func endpointsOf(t *testing.T, entries []SetEntry) inForce {
+	t.Helper()
+	clock, err := kernel.JiffiesClock()
+	if err != nil {
+		t.Skip("needs the kernel's clock: ", err)
+	}
+	spec, err := endpoint.Spec("partners", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := make([]uint64, spec.InnerMap.ValueSize/8)
+	mem := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words))
+	if err := endpoint.Format(mem, 1000); err != nil {
+		t.Fatal(err)
+	}
+	s := &set{name: "partners", typ: policy.Endpoints, clock: clock, mem: mem}
+	if err := s.reopen(); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&Set{}).fill(s, entries, false); err != nil {
+		t.Fatal(err)
+	}
+	return inForce{s, nil}
+}
+
+// shaped are endpoints of n sizes of prefixes and blocks of ports, none of them a host.
+func shaped(n int) (out []SetEntry) {
+	for i := range n {
+		a := netip.PrefixFrom(netip.MustParseAddr("198.18.0.0"), 16+i%8)
+		size := uint16(1) << (i / 8 % 16)
+		out = append(out, SetEntry{Prefix: a, Service: policy.Service{Proto: 6, Lo: 0, Hi: size - 1}, Lease: Forever})
+	}
+	return out
+}
+
+func elements(m inForce) map[policy.Element]uint64 { return maps.Collect(m.All()) }
+
+// An entry of a size too many is refused with all that came with it, and what there was stays; only the set of a policy to return to, which
+// may hold others, does without it.
+func TestEntriesOfTooManySizes(t *testing.T) {
+	most, hosts := shaped(endpoint.MaxShapes), partners(0, 3)
+	for _, c := range []struct {
+		name           string
+		main, toReturn []SetEntry
+		refused        bool
+	}{
+		{"no room in the set in force", most, nil, true},
+		{"no room in both", most, most, true},
+		{"no room in the one to return to", most[:10], most, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &Set{name: "partners", maps: []inForce{endpointsOf(t, c.main), endpointsOf(t, c.toReturn)}}
+			before := [2]map[policy.Element]uint64{elements(s.maps[0]), elements(s.maps[1])}
+			renewed := most[0]
+			renewed.Lease = time.Hour
+			_, err := addInPlace([]*Set{s}, append([]SetEntry{renewed}, hosts...))
+			if errors.Is(err, endpoint.ErrShapes) != c.refused || !c.refused && err != nil {
+				t.Fatal(err)
+			}
+			for i, m := range s.maps {
+				now := elements(m)
+				if c.refused {
+					if !maps.Equal(now, before[i]) {
+						t.Errorf("set %d has %d entries after a refusal, before %d, or another lease", i, len(now), len(before[i]))
+					}
+					continue
+				}
+				for _, e := range hosts {
+					if _, there := now[e.Element()]; there != (i == 0) {
+						t.Errorf("set %d: %v is there: %v", i, e.Element(), there)
+					}
+				}
+			}
+			if err := s.maps[1].set.reopen(); err != nil {
+				t.Error(err)
+			}
+			// The same in a copy that is to take a set's place.
+			next := endpointsOf(t, c.toReturn)
+			if err := s.fill(next.set, hosts, true); err != nil {
+				t.Errorf("fill what is only returned to: %v", err)
+			}
+			if err := s.fill(next.set, hosts, false); errors.Is(err, endpoint.ErrShapes) != (len(c.toReturn) == len(most)) {
+				t.Errorf("fill what is in force: %v", err)
+			}
+		})
 	}
 }
 
