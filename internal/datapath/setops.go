@@ -235,9 +235,8 @@ func (s *Set) tryHold(ctx context.Context) (held bool, err error) {
 		s.writers.unlock()
 		return false, nil
 	}
-	if err := s.mend(); err != nil {
-		s.writers.unlock()
-		return false, err
+	for _, m := range s.maps {
+		m.Mend() // after another process that was killed in the middle of a change
 	}
 	return true, nil
 }
@@ -256,16 +255,6 @@ func (s *Set) reopen(ctx context.Context) error {
 	s.typ, s.rollUp, s.spared = fresh.typ, fresh.rollUp, fresh.spared
 	s.writers, fresh.writers = fresh.writers, s.writers
 	s.serial = fresh.serial
-	return nil
-}
-
-// mend repairs what another process may have left when it was killed in the middle of a change.
-func (s *Set) mend() error {
-	for _, m := range s.maps {
-		if err := m.set.reopen(); err != nil {
-			return kernel.Refuse(err, "open dynamic set %q", s.name)
-		}
-	}
 	return nil
 }
 

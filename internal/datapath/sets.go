@@ -103,7 +103,7 @@ func openMemory(inner *ebpf.Map, s *set, format func(mem []byte) error) (*set, e
 		s.clock, err = kernel.JiffiesClock()
 	}
 	if err == nil {
-		err = s.reopen()
+		err = s.openTable()
 	}
 	if err != nil {
 		return nil, errors.Join(kernel.Refuse(err, "open dynamic set %q", s.name), s.Close())

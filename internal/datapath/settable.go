@@ -20,6 +20,7 @@ type table interface {
 	Get(e policy.Element) (expires uint64, ok bool)
 	All() iter.Seq2[policy.Element, uint64]
 	Expire(now uint64) int
+	Mend()
 	RollUp(spare func(netip.Prefix) bool) int
 	CopyTo(dst []byte) error
 	Len() int
@@ -45,8 +46,8 @@ func format(t policy.SetType, mem []byte, max, room int) error {
 	return endpoint.FormatRoom(mem, max, room)
 }
 
-// reopen opens the memory of the set, and mends what a writer left half-way.
-func (s *set) reopen() error {
+// openTable opens the memory of the set, and mends what a writer left half-way.
+func (s *set) openTable() error {
 	if s.typ == policy.Addresses {
 		d, err := prefix.Open(s.mem, s.now)
 		s.table = prefixes{d}

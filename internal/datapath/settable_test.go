@@ -110,7 +110,7 @@ func endpointsOf(t *testing.T, entries []SetEntry) inForce {
 		t.Fatal(err)
 	}
 	s := &set{name: "partners", typ: policy.Endpoints, clock: clock, mem: mem}
-	if err := s.reopen(); err != nil {
+	if err := s.openTable(); err != nil {
 		t.Fatal(err)
 	}
 	if err := (&Set{}).fill(s, entries, false); err != nil {
@@ -166,9 +166,6 @@ func TestEntriesOfTooManySizes(t *testing.T) {
 						t.Errorf("set %d: %v is there: %v", i, e.Element(), there)
 					}
 				}
-			}
-			if err := s.maps[1].set.reopen(); err != nil {
-				t.Error(err)
 			}
 			// The same in a copy that is to take a set's place.
 			next := endpointsOf(t, c.toReturn)

@@ -34,8 +34,8 @@
 //   - An entry whose lease has ended is no entry, from that jiffy on, whether or not anybody has removed it.
 //   - [Index.Count] hears of an entry before it can be found, and of its end after it cannot be any more.
 //
-// A writer that is killed in the middle leaves memory that programs read correctly, marked as dirty; the next [Open] mends it
-// under the same rules, with programs reading.
+// A writer that is killed in the middle leaves memory that programs read correctly, marked as dirty; the next writer mends it
+// ([Kind.Open], [Set.Mend]) under the same rules, with programs reading.
 //
 // This package must never open, pin or load anything, and does not know what the keys mean.
 package lease

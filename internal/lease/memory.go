@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -180,8 +179,6 @@ func (k *Kind) Open(mem Memory, now func() uint64, index func(*Set) Index) (*Set
 		s.Tables[i] = Table{l, s}
 	}
 	s.index = index(s)
-	if atomic.LoadUint32(mem.U32(AtDirty)) != 0 || !s.sound() {
-		s.repair()
-	}
+	s.Mend()
 	return s, nil
 }

@@ -106,14 +106,16 @@ func (t *Table) find(k Key) (Slot, uint64) {
 // findIn is what the emitted code does with a bucket: the meta is read between two looks at what identifies the
 // entry, so that it cannot be that of another.
 func (t *Table) findIn(bucket int, k Key, tag uint64) (Slot, uint64) {
+	mem, metas := t.set.mem, t.At+bucket*t.Bytes+t.Metas
 	for i := range t.Slots {
-		s := Slot{bucket, i}
-		m := atomic.LoadUint64(t.meta(s))
+		at := mem.U64(metas + 8*i)
+		m := atomic.LoadUint64(at)
 		if m&metaTag != tag {
 			continue
 		}
+		s := Slot{bucket, i}
 		hi, lo, service := t.loadKey(s)
-		if hi == k.Hi && lo == k.Lo && service == k.Service && (atomic.LoadUint64(t.meta(s))^m)&metaIdentity == 0 {
+		if hi == k.Hi && lo == k.Lo && service == k.Service && (atomic.LoadUint64(at)^m)&metaIdentity == 0 {
 			return s, m
 		}
 	}
