@@ -68,7 +68,7 @@ func newBenchCompare(e *env) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&least, "least", "5%", "the smallest `percentage` by which a median must change to matter, 5 or 5%")
+	cmd.Flags().StringVar(&least, "least", "5%", "the smallest percentage by which a median must change to matter, 5 or 5%")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }

@@ -138,7 +138,7 @@ func wrongValue(e *pflag.InvalidValueError) string {
 		"int":  "a whole number", "intSlice": "whole numbers with commas between",
 		"uint": "a whole number from 0", "uint8": "a whole number from 0 to 255", "uint64": "a whole number from 0",
 		"float64": "a number", "stringSlice": "words with commas between",
-	}[e.GetFlag().Value.Type()]
+	}[typeOf(e.GetFlag().Value)]
 	switch {
 	case wanted == "":
 		return fmt.Sprintf("%q: %v", e.GetValue(), errors.Unwrap(e))
@@ -146,6 +146,14 @@ func wrongValue(e *pflag.InvalidValueError) string {
 		return fmt.Sprintf("%q is out of range: write %s", e.GetValue(), wanted)
 	}
 	return fmt.Sprintf("%q: write %s", e.GetValue(), wanted)
+}
+
+// typeOf is the type of a flag's value as pflag calls it.
+func typeOf(v pflag.Value) string {
+	if n, ok := v.(namedValue); ok {
+		v = n.Value
+	}
+	return v.Type()
 }
 
 // suggestFlag is `; did you mean --json?` when a flag of cmd is near to name.

@@ -107,6 +107,7 @@ func newRoot(e *env) *cobra.Command {
 		cmd.GroupID = c.group
 		root.AddCommand(cmd)
 	}
+	nameArgs(root)
 	return root
 }
 

@@ -58,7 +58,7 @@ func newUp(e *env) *cobra.Command {
 	}
 	devFlag(cmd, &f.dev, "the interface (default: what the policy says after interface)")
 	cmd.Flags().StringVar(&f.mode, "mode", string(datapath.Auto), "auto, xdp-native, tcx or xdp-generic")
-	cmd.Flags().StringVar(&f.confirm, "confirm", "", "on trial for this `time`, 100ms to 7d: 30s, 5m; go back unless levee confirm comes")
+	cmd.Flags().StringVar(&f.confirm, "confirm", "", "on trial for this time, 100ms to 7d: 30s, 5m; go back unless levee confirm comes")
 	cmd.Flags().BoolVar(&f.force, "force", false, "also if the policy drops an SSH session of this machine")
 	jsonFlag(cmd, &f.json)
 	return cmd

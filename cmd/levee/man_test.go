@@ -1,0 +1,91 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// TestManPageHasEveryCommandAndFlag compares the synopsis of the manual page with the commands. Flags that say where
+// a report goes are the same for all measurements and stand in the page once.
+func TestManPageHasEveryCommandAndFlag(t *testing.T) {
+	text, err := os.ReadFile("../../docs/man/levee.8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	_, synopsis, _ := strings.Cut(page, ".Sh SYNOPSIS\n")
+	synopsis, _, _ = strings.Cut(synopsis, ".Sh DESCRIPTION\n")
+	usage := map[string]string{} // by command, with its flags
+	for block := range strings.SplitSeq(synopsis, ".Nm levee Cm ") {
+		name := regexp.MustCompile(`^[a-z]+( [a-z]+)*`).FindString(block)
+		usage[name] += block
+	}
+	has := func(where, flag string) bool {
+		return regexp.MustCompile(`Fl ` + regexp.QuoteMeta(flag) + `(\s|$)`).MatchString(where)
+	}
+	e, _, _, _ := testEnv(false)
+	for _, cmd := range leaves(newRoot(e)) {
+		name := strings.TrimPrefix(cmd.CommandPath(), "levee ")
+		block, ok := usage[name]
+		if !ok {
+			t.Errorf("the synopsis lacks %s", cmd.CommandPath())
+			continue
+		}
+		delete(usage, name)
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			where := block
+			switch f.Name {
+			case "help":
+				return
+			case "csv", "html", "svg", "png":
+				where = page
+			}
+			if !has(where, "-"+f.Name) && (f.Shorthand == "" || !has(where, f.Shorthand)) {
+				t.Errorf("the synopsis of %s lacks --%s", cmd.CommandPath(), f.Name)
+			}
+		})
+	}
+	for name := range usage {
+		if name != "" && name != "help" && name != "completion bash" {
+			t.Errorf("the synopsis has %q, which is no command", name)
+		}
+	}
+}
+
+// TestHelpNamesValues wants a name of its own for each flag's value: pflag shows types of Go.
+func TestHelpNamesValues(t *testing.T) {
+	e, _, _, _ := testEnv(false)
+	for _, cmd := range leaves(newRoot(e)) {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			v, named := f.Value.(namedValue)
+			switch {
+			case f.Value.Type() == "bool":
+			case !named:
+				t.Errorf("%s --%s has a value without a name", cmd.CommandPath(), f.Name)
+			case argNames[f.Name] == "" && strings.HasPrefix(typeOf(v), "string"):
+				t.Errorf("%s --%s is no number, and has no other name", cmd.CommandPath(), f.Name)
+			case f.DefValue == "[]":
+				t.Errorf("%s --%s shows an empty default", cmd.CommandPath(), f.Name)
+			}
+		})
+	}
+}
+
+// leaves are the commands that do something, as `levee help` lists them.
+func leaves(cmd *cobra.Command) []*cobra.Command {
+	if !cmd.HasSubCommands() {
+		return []*cobra.Command{cmd}
+	}
+	var out []*cobra.Command
+	for _, sub := range cmd.Commands() {
+		if !sub.Hidden {
+			out = append(out, leaves(sub)...)
+		}
+	}
+	return out
+}
