@@ -83,6 +83,12 @@ func TestRoundsWithTheCoresElsewhereDoNotCountWhereOthersDo(t *testing.T) {
 	}
 	r := moved(6, 5)
 	f = r.Rungs[1].ByFamily[IPv4]
+	if *f.NsQuartile != 401 {
+		t.Errorf("quartile %v, want that of the five at home, 401", *f.NsQuartile)
+	}
+	if two := moved(6, 0, 1, 2, 3).Rungs[1]; *two.NsQuartile <= 405 {
+		t.Errorf("quartile %v: two rounds at home are too few to be alone", *two.NsQuartile)
+	}
 	if f.GoodRuns != 6 || *f.NsPerPacket != 402.5 || !strings.HasSuffix(f.Displaced, "too few others") {
 		t.Errorf("%d rounds, %v ns, %q: want all six, of which six are needed", f.GoodRuns, *f.NsPerPacket, f.Displaced)
 	}
