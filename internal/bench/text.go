@@ -17,6 +17,9 @@ func (r *Report) Text(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "%s, %s MHz, %d cores; Linux %s\n", r.Machine.CPU, r.Machine.MHz, r.Machine.Cores, r.Machine.Kernel)
 	fmt.Fprintf(w, "%d rounds of %d ms a flood after %d ms of warm-up; one core receives; as many packets of each flood\n", r.Rounds, r.WindowMS, r.WarmupMS)
+	if r.CoreDistance > 0 {
+		fmt.Fprintf(w, "a cache line takes %.0f ns from one core to the other and back: compare with runs of which this is the same\n", r.CoreDistance)
+	}
 	families := r.families()
 	for _, family := range families {
 		if err := r.table(w, family); err != nil {
