@@ -72,7 +72,7 @@ func (e *env) importClassBench(path string, action importer.Action) error {
 		return errNo
 	}
 	if err != nil {
-		return fmt.Errorf("import %s: %w", name, err)
+		return fmt.Errorf("import: %w", err)
 	}
 	out.Flush()
 	for _, n := range rep.Notes {

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/lab"
+	"levee/internal/option"
 	"levee/internal/policy"
 )
 
@@ -125,6 +126,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 		return Report{}, fmt.Errorf("gen: %w", err)
 	}
 	var r Report
+	var dev device
 	err := lab.Inside(c.Namespace, func() error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -136,8 +138,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 			return err
 		}
 		defer restore()
-		dev, err := findDevice(c)
-		if err != nil {
+		if dev, err = findDevice(c); err != nil {
 			return err
 		}
 		switch {
@@ -150,6 +151,9 @@ func Run(ctx context.Context, c Config) (Report, error) {
 		}
 		return err
 	})
+	if err != nil && dev.name == "" { // which it says itself
+		return r, fmt.Errorf("gen: %w", err)
+	}
 	if err != nil {
 		return r, fmt.Errorf("gen: %s: %w", c.Device, err)
 	}
@@ -172,21 +176,23 @@ func achieved(n uint64, span time.Duration, paced bool) float64 {
 func (c *Config) check() error {
 	switch {
 	case c.Device == "":
-		return errors.New("no device is named")
+		return option.Wrongf("no device is named")
 	case !one(c.Flood != nil, c.Template != nil, c.Frames != nil, c.Replay != nil):
-		return errors.New("name either a flood, a template, a trace or a capture to replay")
+		return option.Wrongf("name either a flood, a template, a trace or a capture to replay")
 	case c.Path != Auto && !slices.Contains(Paths, c.Path):
-		return fmt.Errorf("unknown path %q", c.Path)
+		return option.Wrongf("unknown path %q", c.Path)
 	case c.Frames != nil && c.Path != Auto && c.Path != Live:
-		return fmt.Errorf("a trace is sent as live frames, not by %s", c.Path)
+		return option.Wrongf("a trace is sent as live frames, not by %s", c.Path)
 	case c.Replay != nil && c.Path != Auto && c.Path != Packet:
-		return fmt.Errorf("a capture is replayed by a packet socket, not by %s: its frames are as many as it has, and all different", c.Path)
+		return option.Wrongf("a capture is replayed by a packet socket, not by %s: its frames are as many as it has, and all different", c.Path)
 	case c.Rate < 0 || math.IsNaN(c.Rate) || c.Rate > 1e9:
-		return fmt.Errorf("rate %g: must be 0 to 1e9 packets a second", c.Rate)
+		return option.Wrongf("rate %g: must be 0 to 1e9 packets a second", c.Rate)
 	case c.Rate > 0 && c.Rate < 1e-3:
-		return fmt.Errorf("rate %g: the lowest is 0.001 packets a second", c.Rate)
+		return option.Wrongf("rate %g: the lowest is 0.001 packets a second", c.Rate)
+	case c.CPU < -1:
+		return option.Wrongf("core %d: 0 and up, or -1 for any", c.CPU)
 	case c.Duration < 0 || c.Duration > noDeadline:
-		return fmt.Errorf("duration %s: must be 0 to 24h", c.Duration)
+		return option.Wrongf("duration %s: must be 0 to 24h", c.Duration)
 	}
 	if c.Duration == 0 {
 		c.Duration = noDeadline
@@ -256,7 +262,7 @@ func pin(cpu int) (restore func(), err error) {
 	}
 	set.Set(cpu)
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return nil, fmt.Errorf("running on core %d: %w", cpu, err)
+		return nil, option.Wrongf("core %d: this process cannot run there (%v)", cpu, err)
 	}
 	return func() { _ = unix.SchedSetaffinity(0, &old) }, nil
 }
