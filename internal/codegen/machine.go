@@ -111,9 +111,11 @@ type machine struct {
 	bounds  []uint64 // where membership changes, ascending within each list of ranges
 	wide    []uint64 // the same for addresses of two words, upper word first
 
-	bodies  map[uint64][]span  // hashes of records to where they stand
-	sorted  map[uint64][]span  // hashes of bounds, likewise
-	sorted2 map[uint64][]span  // of wide ones
+	body    []record           // scratch: the rule that is being made
+	number  []uint64           // scratch: bounds
+	bodies  shared             // records of rules
+	sorted  shared             // bounds
+	sorted2 shared             // wide ones
 	lookups []lookup           // functions of opLookup, by number
 	asked   []lookupKey        // dynamic sets of opEndpoint, by number
 	arms    []asm.Instructions // look-ups in long lists of endpoints, see emitArms
@@ -130,8 +132,14 @@ type lookup struct {
 	number asm.Register // in which it takes the number of the set, operand 2 of the record; R0: it takes none
 }
 
-// span is a part of a slice.
-type span struct{ at, n int }
+// shared finds what is in a slice by its hash.
+type shared struct {
+	last  map[uint64]int // hashes to the last of parts
+	parts []sharedPart
+}
+
+// sharedPart is a part of a slice; before is the one with the same hash before it, or -1.
+type sharedPart struct{ at, n, before int }
 
 // endOfList is above every entry of a rule and above what stands for "not decided".
 const endOfList = ^uint64(0)
@@ -139,9 +147,9 @@ const endOfList = ^uint64(0)
 func newMachine() *machine {
 	return &machine{
 		records: []record{{uint64(opEnd)}}, // number 0
-		bodies:  map[uint64][]span{},
-		sorted:  map[uint64][]span{},
-		sorted2: map[uint64][]span{},
+		bodies:  shared{last: map[uint64]int{}},
+		sorted:  shared{last: map[uint64]int{}},
+		sorted2: shared{last: map[uint64]int{}},
 		tables:  map[staticKey]int{},
 		pairs:   map[pairKey]int{},
 		seed:    maphash.MakeSeed(), // where things lie does not depend on it
@@ -149,7 +157,7 @@ func newMachine() *machine {
 }
 
 // share finds words that are already in a slice of words, or appends them.
-func share[T record | uint64](m *machine, in []T, known map[uint64][]span, words []T) ([]T, int) {
+func share[T record | uint64](m *machine, in []T, known *shared, words []T) ([]T, int) {
 	bytesOf := func(w []T) []byte {
 		if len(w) == 0 {
 			return nil
@@ -158,19 +166,24 @@ func share[T record | uint64](m *machine, in []T, known map[uint64][]span, words
 	}
 	want := bytesOf(words)
 	h := maphash.Bytes(m.seed, want)
-	for _, s := range known[h] {
-		if s.n == len(words) && bytes.Equal(bytesOf(in[s.at:s.at+s.n]), want) {
+	before, ok := known.last[h]
+	if !ok {
+		before = -1
+	}
+	for i := before; i >= 0; i = known.parts[i].before {
+		if s := known.parts[i]; s.n == len(words) && bytes.Equal(bytesOf(in[s.at:s.at+s.n]), want) {
 			return in, s.at
 		}
 	}
-	at := len(in)
-	known[h] = append(known[h], span{at, len(words)})
-	return append(in, words...), at
+	known.last[h] = len(known.parts)
+	known.parts = append(known.parts, sharedPart{len(in), len(words), before})
+	return append(in, words...), len(in)
 }
 
 // body makes the records of a rule and gives the number of the first.
 func (c *compiler) body(ch *chain, r *ir.Rule) uint32 {
-	var out []record
+	m := c.machine
+	out := m.body[:0]
 	for i := range r.Conds {
 		out = c.question(ch, &r.Conds[i], out)
 	}
@@ -179,9 +192,9 @@ func (c *compiler) body(ch *chain, r *ir.Rule) uint32 {
 	} else {
 		out = append(out, record{uint64(opDecide), uint64(r.Slot)<<32 | uint64(result(r))})
 	}
-	m := c.machine
+	m.body = out
 	var at int
-	m.records, at = share(m, m.records, m.bodies, out)
+	m.records, at = share(m, m.records, &m.bodies, out)
 	return uint32(at)
 }
 
@@ -200,17 +213,18 @@ func (c *compiler) question(ch *chain, q *ir.Cond, out []record) []record {
 		r := q.Ranges[0]
 		return append(out, record{wordOf(opTest, at, n, false), maskOf(n), r.Lo, r.Hi - r.Lo})
 	}
-	var bounds []uint64
+	bounds := c.machine.number[:0]
 	for _, r := range q.Ranges {
 		bounds = append(bounds, r.Lo, r.Hi+1)
 	}
+	c.machine.number = bounds
 	return append(out, c.search(wordOf(opSearch, at, n, false), maskOf(n), bounds))
 }
 
 func (c *compiler) search(word, mask uint64, bounds []uint64) record {
 	m := c.machine
 	var first int
-	m.bounds, first = share(m, m.bounds, m.sorted, bounds)
+	m.bounds, first = share(m, m.bounds, &m.sorted, bounds)
 	return record{word, mask, uint64(first), uint64(len(bounds))}
 }
 
@@ -231,17 +245,18 @@ func (c *compiler) addressRecords(q *ir.Cond, at int16, ip4 bool, out []record) 
 			lo, hi := bounds4(q.Prefixes[0])
 			return append(out, record{wordOf(opTest, at, 8, q.Not), maskOf(4), lo, hi - lo})
 		}
-		bounds := make([]uint64, 0, 2*len(q.Prefixes))
+		bounds := c.machine.number[:0]
 		for _, p := range q.Prefixes {
 			lo, hi := bounds4(p)
 			bounds = append(bounds, lo, hi+1)
 		}
+		c.machine.number = bounds
 		return append(out, c.search(wordOf(opSearch, at, 8, q.Not), maskOf(4), bounds))
 	}
 	if p := q.Prefixes[0]; len(q.Prefixes) == 1 && !q.Not {
-		return append(out, onePrefixRecords(p, at)...)
+		return onePrefixRecords(out, p, at)
 	}
-	bounds := make([]uint64, 0, 4*len(q.Prefixes))
+	bounds := c.machine.number[:0]
 	for _, p := range q.Prefixes {
 		hi, lo := words6(p.Addr())
 		bounds = append(bounds, hi, lo)
@@ -250,19 +265,20 @@ func (c *compiler) addressRecords(q *ir.Cond, at int16, ip4 bool, out []record) 
 		}
 	}
 	m := c.machine
+	m.number = bounds
 	var first int
-	m.wide, first = share(m, m.wide, m.sorted2, bounds)
+	m.wide, first = share(m, m.wide, &m.sorted2, bounds)
 	return append(out, record{wordOf(opWide, at, 8, q.Not), ^uint64(0), uint64(first / 2), uint64(len(bounds) / 2)})
 }
 
-// onePrefixRecords asks whether the address at a place is in a prefix that is not all of them.
-func onePrefixRecords(p netip.Prefix, at int16) []record {
+// onePrefixRecords appends the questions whether the address at a place is in a prefix that is not all of them.
+func onePrefixRecords(out []record, p netip.Prefix, at int16) []record {
 	if p.Addr().Is4() {
 		lo, hi := bounds4(p)
-		return []record{{wordOf(opTest, at, 8, false), maskOf(4), lo, hi - lo}}
+		return append(out, record{wordOf(opTest, at, 8, false), maskOf(4), lo, hi - lo})
 	}
 	hi, lo := words6(p.Addr())
-	out := []record{{wordOf(opTest, at, 8, false), ^uint64(0) << (64 - min(p.Bits(), 64)), hi, 0}}
+	out = append(out, record{wordOf(opTest, at, 8, false), ^uint64(0) << (64 - min(p.Bits(), 64)), hi, 0})
 	if p.Bits() > 64 {
 		out = append(out, record{wordOf(opTest, at+8, 8, false), ^uint64(0) << (128 - p.Bits()), lo, 0})
 	}
@@ -291,29 +307,28 @@ func (c *compiler) endpointRecords(ch *chain, q *ir.Cond, out []record) []record
 	}
 	at, _ := c.fieldAt(addressOf(q.Field))
 	numberAt, size := c.fieldAt(q.Number)
-	var all []record
-	var ends []int // where records lead behind the question
+	first := len(out)
 	for _, p := range q.Pairs {
-		var one []record
+		begin := len(out)
 		if p.Prefix.Bits() > 0 {
-			one = onePrefixRecords(p.Prefix, at)
+			out = onePrefixRecords(out, p.Prefix, at)
 		}
-		one = append(one, record{wordOf(opTest, numberAt, size, false), maskOf(size), p.Range.Lo, p.Range.Hi - p.Range.Lo})
-		for i := range one {
-			one[i][0] |= uint64(len(one)+1-i) << 32 // to the next endpoint
+		out = append(out, record{wordOf(opTest, numberAt, size, false), maskOf(size), p.Range.Lo, p.Range.Hi - p.Range.Lo})
+		for i := begin; i < len(out); i++ {
+			out[i][0] |= uint64(len(out)+1-i) << 32 // to the next endpoint
 		}
-		all = append(all, one...)
-		ends = append(ends, len(all))
-		all = append(all, skip(0))
+		out = append(out, skip(0)) // one that is found ends the rule
 	}
 	if q.Not {
-		return append(out, all...) // one that is found ends the rule
+		return out
 	}
-	all = append(all, skip(0))
-	for _, i := range ends {
-		all[i] = skip(len(all) - i)
+	out = append(out, skip(0))
+	for i := first; i < len(out)-1; i++ { // or else leads behind the question
+		if out[i] == skip(0) {
+			out[i] = skip(len(out) - i)
+		}
 	}
-	return append(out, all...)
+	return out
 }
 
 // keyOf is the number of a dynamic set that shares its map, 0 for all else.
@@ -477,25 +492,24 @@ const (
 
 // place gives the tables a place. They are never empty, so that there is something to point at.
 func (m *machine) place(c *compiler) {
-	records := make([]byte, 0, recordBytes*len(m.records))
-	for _, r := range m.records {
-		for _, w := range r {
-			records = binary.LittleEndian.AppendUint64(records, w)
+	if to := c.room(recordsTable, recordBytes*len(m.records)); to != nil {
+		for i := range m.records {
+			putWords(to[recordBytes*i:], m.records[i][:])
 		}
 	}
-	c.constant(recordsTable, records)
 	for _, t := range []struct {
 		name  string
 		words []uint64
 	}{{listsTable, m.lists}, {boundsTable, m.bounds}, {wideTable, m.wide}} {
-		b := make([]byte, 0, 8*len(t.words)+16)
-		for _, w := range t.words {
-			b = binary.LittleEndian.AppendUint64(b, w)
+		if to := c.room(t.name, max(16, 8*len(t.words))); to != nil {
+			putWords(to, t.words)
 		}
-		if len(b) == 0 {
-			b = make([]byte, 16)
-		}
-		c.constant(t.name, b)
+	}
+}
+
+func putWords(to []byte, words []uint64) {
+	for i, w := range words {
+		binary.LittleEndian.PutUint64(to[8*i:], w)
 	}
 }
 

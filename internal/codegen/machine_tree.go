@@ -27,8 +27,8 @@ var everywhere = interval{0, math.MaxUint64}
 
 // item is a rule in a tree.
 type item struct {
-	entry uint64     // of a list
-	axis  []interval // what the rule leaves of each axis
+	entry uint64 // of a list
+	at    int    // of its extents in the forest
 }
 
 // axis is what a tree can cut on: a field, or half of an IPv6 address.
@@ -119,34 +119,41 @@ func extentOf(a axis, q *ir.Cond, ip4 bool) interval {
 // forest builds the trees of a part of a chain. All of its rules but those without questions have some.
 type forest struct {
 	*machine
-	axes  []axis
-	cuts  []record // what reads each axis
-	depth int      // of nodes on the longest way
+	axes    []axis
+	cuts    []record   // what reads each axis
+	extents []interval // what rules leave of each axis, rule by rule
+	scratch []item     // room for all of them
+	ends    []uint64   // scratch of middle
+	depth   int        // of nodes on the longest way
 }
+
+// extent is what a rule leaves of axis k.
+func (f *forest) extent(it item, k int) interval { return f.extents[it.at+k] }
 
 // walk makes the records of a part of a chain.
 func (c *compiler) walk(part *chain) {
-	f := &forest{machine: c.machine, axes: axesOf(part)}
+	f := &forest{machine: c.machine, axes: axesOf(part), scratch: make([]item, len(part.rules))}
+	f.extents = make([]interval, 0, len(part.rules)*len(f.axes))
 	before := len(c.machine.records)
 	for _, a := range f.axes {
 		f.cuts = append(f.cuts, c.cut(a, part.family() == ir.IPv4))
 	}
-	var items [2][]item
+	var count, decide []item
 	for i := range part.rules {
 		r := &part.rules[i]
-		it := item{entry: uint64(r.Slot)<<32 | uint64(c.body(part, r)), axis: make([]interval, len(f.axes))}
-		for k, a := range f.axes {
-			it.axis[k] = extent(a, r, part.family() == ir.IPv4)
+		it := item{uint64(r.Slot)<<32 | uint64(c.body(part, r)), len(f.extents)}
+		for _, a := range f.axes {
+			f.extents = append(f.extents, extent(a, r, part.family() == ir.IPv4))
 		}
 		if r.Action == policy.Count {
-			items[1] = append(items[1], it)
+			count = append(count, it)
 		} else {
-			items[0] = append(items[0], it)
+			decide = append(decide, it)
 		}
 	}
 	var counting, deciding int
-	part.start, counting = f.build(items[1], 0, 0)
-	part.start, deciding = f.build(items[0], part.start, 0)
+	part.start, counting = f.build(count, 0, 0)
+	part.start, deciding = f.build(decide, part.start, 0)
 	c.tellWalk(part, counting+deciding, f.depth, before)
 }
 
@@ -182,17 +189,30 @@ func (f *forest) build(items []item, then uint32, depth int) (start uint32, wors
 	if !ok {
 		return f.list(items, then), len(items)
 	}
-	var sides [3][]item // below, above, both
-	for _, it := range items {
-		s := side(it.axis[k], bound)
-		sides[s] = append(sides[s], it)
-	}
+	sides := f.part(items, k, bound)
 	below, worstBelow := f.build(sides[0], then, depth+1)
 	above, worstAbove := f.build(sides[1], then, depth+1)
 	r := f.cuts[k]
 	r[2], r[3] = bound, uint64(above)<<32|uint64(below)
 	start, worst = f.build(sides[2], f.add(r), depth+1)
 	return start, worst + max(worstBelow, worstAbove)
+}
+
+// part sorts items by the side of a bound on which they are, in place: below, above, both. Each keeps its order.
+func (f *forest) part(items []item, k int, bound uint64) (sides [3][]item) {
+	n := 0
+	for s := range sides {
+		first := n
+		for _, it := range items {
+			if side(f.extent(it, k), bound) == s {
+				f.scratch[n] = it
+				n++
+			}
+		}
+		sides[s] = items[first:n]
+	}
+	copy(items, f.scratch)
+	return sides
 }
 
 // side of a bound on which an interval lies.
@@ -213,13 +233,13 @@ func (f *forest) choose(items []item) (k int, bound uint64, ok bool) {
 	}
 	least := float64(len(items)) - 2 // a cut costs as much as a rule or two
 	for i := range f.axes {
-		b, some := middle(items, i)
+		b, some := f.middle(items, i)
 		if !some {
 			continue
 		}
 		var n [3]int
 		for _, it := range items {
-			n[side(it.axis[i], b)]++
+			n[side(f.extent(it, i), b)]++
 		}
 		// Rules on both sides can be cut on another field or bound.
 		cost := float64(max(n[0], n[1])) + 0.8*float64(n[2])
@@ -232,18 +252,19 @@ func (f *forest) choose(items []item) (k int, bound uint64, ok bool) {
 
 // middle is the median of where the intervals of an axis begin and end, of not more than some hundred of them;
 // no interval that leaves everything open counts.
-func middle(items []item, k int) (bound uint64, ok bool) {
+func (f *forest) middle(items []item, k int) (bound uint64, ok bool) {
 	const enough = 128
 	stride := max(1, len(items)/enough)
-	ends := make([]uint64, 0, 4*enough)
+	ends := f.ends[:0]
 	for i := 0; i < len(items); i += stride {
-		if a := items[i].axis[k]; a != everywhere {
+		if a := f.extent(items[i], k); a != everywhere {
 			ends = append(ends, a.lo)
 			if a.hi != math.MaxUint64 {
 				ends = append(ends, a.hi+1)
 			}
 		}
 	}
+	f.ends = ends
 	if len(ends) == 0 {
 		return 0, false
 	}

@@ -3,6 +3,7 @@ package codegen
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -23,18 +24,25 @@ type place struct {
 
 // constant gives a table a place under a name that code refers to like that of a map.
 func (c *compiler) constant(name string, contents []byte) {
-	if len(contents) > prefix.MaxBytes {
-		c.failed = c.errorf("a table of %d bytes is above the %d that a program can address: split the set or the rules that it is for", len(contents), prefix.MaxBytes)
-		return
+	copy(c.room(name, len(contents)), contents)
+}
+
+// room gives a table of n bytes a place like constant, for the caller to fill at once. It is nil, and compiling fails in the end,
+// where the table is too large.
+func (c *compiler) room(name string, n int) []byte {
+	if n > prefix.MaxBytes {
+		c.failed = c.errorf("a table of %d bytes is above the %d that a program can address: split the set or the rules that it is for", n, prefix.MaxBytes)
+		return nil
 	}
 	const line = 64 // of the cache
 	at := (len(c.packed) + line - 1) &^ (line - 1)
-	if at+len(contents) > prefix.MaxBytes {
+	if at+n > prefix.MaxBytes {
 		c.flushTables()
 		at = 0
 	}
-	c.packed = append(append(c.packed, make([]byte, at-len(c.packed))...), contents...)
+	c.packed = slices.Grow(c.packed, at+n-len(c.packed))[:at+n]
 	c.places[name] = place{c.tablesName(), at}
+	return c.packed[at:]
 }
 
 // tablesName is the name of the map that is being filled; the first has no number.

@@ -218,7 +218,7 @@ func numeric(f policy.Field, ranges []policy.Range, not bool, c Class) (outcome,
 
 // specialise reduces a match to its conditions in class c; false if it cannot match there.
 func specialise(match []policy.Term, c Class, m memo) ([]Cond, bool) {
-	var all []Cond
+	all := make([]Cond, 0, len(match))
 	for i := range match {
 		o, conds := specialiseTerm(&match[i], c, m)
 		if o == never {
