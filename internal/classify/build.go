@@ -34,12 +34,23 @@ type rule struct {
 // result is lowest of the best match.
 func (r *rule) result() uint64 { return uint64(r.box.Result) }
 
-func newRule(width int, b *Box) *rule {
-	return &rule{box: b, field: [numFields]interval{
+func ruleOf(width int, b *Box) rule {
+	return rule{box: b, field: [numFields]interval{
 		upper(b.Src), upper(b.Dst),
 		{uint64(b.Ports[0].Lo), uint64(b.Ports[0].Hi)}, {uint64(b.Ports[1].Lo), uint64(b.Ports[1].Hi)},
 		lower(b.Src), lower(b.Dst),
 	}}
+}
+
+// hash is the same for rules with the same fields, in every process.
+func (r *rule) hash() uint64 {
+	h := uint64(0)
+	for _, f := range r.field {
+		for _, v := range [2]uint64{f.lo, f.hi} {
+			h = bits.RotateLeft64(h^v, 29) * 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio, as in Knuth's multiplicative hashing
+		}
+	}
+	return h
 }
 
 // upper is the range of a prefix in the address, or in its upper half.

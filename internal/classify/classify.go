@@ -88,19 +88,13 @@ func NewPool(width int, top uint32) *Pool {
 func (p *Pool) Add(boxes []Box) *Table {
 	t := &Table{pool: p}
 	before := len(p.words)
-	rules := make([]*rule, len(boxes))
+	all, rules := make([]rule, len(boxes)), make([]*rule, len(boxes))
 	for i := range boxes {
-		rules[i] = newRule(p.bits, &boxes[i])
+		all[i] = ruleOf(p.bits, &boxes[i])
+		rules[i] = &all[i]
 	}
 	slices.SortStableFunc(rules, func(a, b *rule) int { return cmp.Compare(a.box.Result, b.box.Result) })
-	seen := make(map[Box]bool, len(boxes))
-	rules = slices.DeleteFunc(rules, func(r *rule) bool { // of equal ones only the first can ever match
-		same := *r.box
-		same.Result = 0
-		again := seen[same]
-		seen[same] = true
-		return again
-	})
+	rules = withoutEqual(rules)
 	for i, r := range rules {
 		r.prio = i
 	}
@@ -115,6 +109,19 @@ func (p *Pool) Add(boxes []Box) *Table {
 	t.end = len(p.words)
 	t.stats.words = t.end - before
 	return t
+}
+
+// withoutEqual leaves only the first of equal rules in a list: the others can never match.
+func withoutEqual(rules []*rule) []*rule {
+	first := make(map[uint64]*rule, len(rules)) // by hash; one that shares its hash with another is kept, which costs a little room
+	return slices.DeleteFunc(rules, func(r *rule) bool {
+		h := r.hash()
+		if before, ok := first[h]; ok {
+			return before.field == r.field
+		}
+		first[h] = r
+		return false
+	})
 }
 
 // Bytes is how much the table added to the pool.

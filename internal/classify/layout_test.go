@@ -94,3 +94,8 @@ func TestRanksAreThoseOfTheLowestResult(t *testing.T) {
 		t.Errorf("rank %d of nothing", rank(nothing))
 	}
 }
+
+func newRule(width int, b *Box) *rule {
+	r := ruleOf(width, b)
+	return &r
+}

@@ -66,7 +66,8 @@ func boxes(r *ir.Rule, any netip.Prefix, out []classify.Box) []classify.Box {
 	out = append(out, classify.Box{Src: any, Dst: any, Ports: [2]classify.Span{classify.Any, classify.Any}, Result: result(r)})
 	for i := range r.Conds {
 		q := &r.Conds[i]
-		base := append([]classify.Box(nil), out[first:]...)
+		var few [maxBoxes]classify.Box // see boxable
+		base := few[:copy(few[:], out[first:])]
 		out = out[:first]
 		for _, b := range base {
 			for _, p := range q.Prefixes {
@@ -136,7 +137,7 @@ func (c *compiler) emitPools() {
 // many looks a run of rules up in one table; it falls through where none matches.
 func (c *compiler) many(ch *chain, rules []ir.Rule) {
 	p := c.poolOf(ch.family())
-	var list []classify.Box
+	list := make([]classify.Box, 0, len(rules))
 	for i := range rules {
 		list = boxes(&rules[i], p.any, list)
 	}

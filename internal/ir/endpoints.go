@@ -14,9 +14,26 @@ type Pair struct {
 	Range  policy.Range
 }
 
-// memo keeps what terms on named sets of endpoints ask for in a class: equal questions share their lists, which is how codegen
-// knows them to be equal. A nil memo keeps nothing.
-type memo map[memoKey]answer
+// memo keeps what terms on sets of endpoints that several rules name ask for in a class: equal questions share their lists,
+// which is how codegen knows them to be equal. A nil memo keeps nothing.
+type memo struct {
+	answers map[memoKey]answer
+	uses    map[*policy.Set]int // terms on each set of endpoints
+}
+
+func newMemo(p *policy.Policy) *memo {
+	m := &memo{map[memoKey]answer{}, map[*policy.Set]int{}}
+	for _, rules := range [][]*policy.Rule{p.Protect, p.Rules} {
+		for _, r := range rules {
+			for i := range r.Match {
+				if t := &r.Match[i]; t.Set != nil && (t.Field == policy.SrcEndpoint || t.Field == policy.DstEndpoint) {
+					m.uses[t.Set]++
+				}
+			}
+		}
+	}
+	return m
+}
 
 type memoKey struct {
 	set    *policy.Set
@@ -41,11 +58,11 @@ const (
 var withoutPorts = subtract(span(0, 255), []policy.Range{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 33, Hi: 33}, {Lo: 132, Hi: 132}, {Lo: 136, Hi: 136}})
 
 // specialiseEndpoint reduces a term on endpoints. A packet has the field if it has a port or is of a protocol that has none.
-func specialiseEndpoint(t *policy.Term, c Class, m memo) (outcome, []Cond) {
+func specialiseEndpoint(t *policy.Term, c Class, m *memo) (outcome, []Cond) {
 	if c.Family == NonIP {
 		return never, nil
 	}
-	all := endpointsOf(t)
+	keep := m != nil && t.Set != nil && m.uses[t.Set] > 1
 	key := memoKey{set: t.Set, field: t.Field, not: t.Not, family: c.Family, proto: whole}
 	switch {
 	case c.Transport != Other:
@@ -53,10 +70,12 @@ func specialiseEndpoint(t *policy.Term, c Class, m memo) (outcome, []Cond) {
 	case c.Fragment:
 		key.proto = fragment
 	}
-	if a, ok := m[key]; ok {
-		return a.outcome, a.conds
+	if keep {
+		if a, ok := m.answers[key]; ok {
+			return a.outcome, a.conds
+		}
 	}
-	a := lowerEndpoint(t, pairsOf(all, c), c)
+	a := lowerEndpoint(t, pairsOf(endpointsOf(t), c), c)
 	dynamic := t.Set != nil && t.Set.Kind == policy.Dynamic
 	if dynamic {
 		a = answer{depends, []Cond{dynamicService(t, c)}}
@@ -65,8 +84,8 @@ func specialiseEndpoint(t *policy.Term, c Class, m memo) (outcome, []Cond) {
 		// The protocols with ports are here as later fragments, which do not have the field.
 		a = answer{depends, append(a.conds, Cond{Field: policy.Proto, Ranges: withoutPorts})}
 	}
-	if m != nil && t.Set != nil {
-		m[key] = a
+	if keep {
+		m.answers[key] = a
 	}
 	return a.outcome, a.conds
 }

@@ -14,12 +14,12 @@ type reach struct {
 	isAlive   []bool          // in some class, after it
 	shadowers [][]int         // slots of the rules that cover it, in the classes where it is covered
 	endedBy   [NumClasses]int // slot of the rule that decides all that is left, by class
-	memo      memo
+	memo      *memo
 }
 
 func newReach(p *policy.Policy) *reach {
 	n := p.DefaultSlot() + 1
-	return &reach{p: p, canMatch: make([]bool, n), isAlive: make([]bool, n), shadowers: make([][]int, n), memo: memo{}}
+	return &reach{p: p, canMatch: make([]bool, n), isAlive: make([]bool, n), shadowers: make([][]int, n), memo: newMemo(p)}
 }
 
 func (t *reach) matchable(rules []Rule) {
@@ -140,7 +140,7 @@ func (t *reach) lines(slots []int) string {
 }
 
 // sameMatch compares two rules by what they ask in every class.
-func sameMatch(a, b *policy.Rule, m memo) bool {
+func sameMatch(a, b *policy.Rule, m *memo) bool {
 	allA := across{match: a.Match, aspects: aspectsOf(a.Match), memo: m}
 	allB := across{match: b.Match, aspects: aspectsOf(b.Match), memo: m}
 	for _, c := range Classes() {

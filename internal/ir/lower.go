@@ -53,7 +53,7 @@ func (a aspects) stand(c Class) Class {
 type across struct {
 	match []policy.Term
 	aspects
-	memo    memo
+	memo    *memo
 	ordered bool
 	answers [NumClasses]struct {
 		known, possible bool

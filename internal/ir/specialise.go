@@ -106,7 +106,7 @@ const (
 
 // specialiseTerm reduces a term to what has to be asked of a packet of class c; that of endpoints may take two
 // questions.
-func specialiseTerm(t *policy.Term, c Class, m memo) (outcome, []Cond) {
+func specialiseTerm(t *policy.Term, c Class, m *memo) (outcome, []Cond) {
 	if t.Field == policy.SrcEndpoint || t.Field == policy.DstEndpoint {
 		return specialiseEndpoint(t, c, m)
 	}
@@ -217,7 +217,7 @@ func numeric(f policy.Field, ranges []policy.Range, not bool, c Class) (outcome,
 }
 
 // specialise reduces a match to its conditions in class c; false if it cannot match there.
-func specialise(match []policy.Term, c Class, m memo) ([]Cond, bool) {
+func specialise(match []policy.Term, c Class, m *memo) ([]Cond, bool) {
 	all := make([]Cond, 0, len(match))
 	for i := range match {
 		o, conds := specialiseTerm(&match[i], c, m)
