@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"levee/internal/codegen"
 	"levee/internal/datapath"
+	"levee/internal/ir"
 	"levee/internal/policy"
 	"levee/internal/syntax"
 )
@@ -130,8 +132,10 @@ func (e *env) fallbacks(p *policy.Policy, dev string, f *upFlags) (out []datapat
 	return out
 }
 
+// compiler compiles a policy for the hooks that are tried one after the other; what no hook matters to is done once.
 func compiler(p *policy.Policy) datapath.CompileFunc {
-	return func(t codegen.Target) (*codegen.Program, error) { return codegen.Compile(p, t) }
+	lowered := sync.OnceValue(func() *ir.Program { return ir.Build(p) })
+	return func(t codegen.Target) (*codegen.Program, error) { return codegen.CompileIR(lowered(), t) }
 }
 
 // absolute is the policy's path as status shows it, whatever directory that is asked from.
