@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -79,7 +78,7 @@ func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
 		dev.Program.Policy = datapath.PolicyOf(dev.Name, dev.Program.ID)
 	}
 	host := doctor.ReadHost(ctx, sample)
-	if err := context.Cause(ctx); err != nil {
+	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("doctor: interrupted: %w", err)
 	}
 	findings := doctor.Examine(host, dev)

@@ -86,7 +86,10 @@ func message(err error) string {
 	text := strings.TrimRight(err.Error(), "\n")
 	if errors.Is(err, context.Canceled) {
 		const canceled, said = "context canceled", "interrupted"
-		text = strings.ReplaceAll(strings.ReplaceAll(text, said+": "+canceled, said), canceled, said)
+		if strings.Contains(text, said) { // by who noticed it
+			text = strings.ReplaceAll(text, ": "+canceled, "")
+		}
+		text = strings.ReplaceAll(text, canceled, said)
 	}
 	return text
 }

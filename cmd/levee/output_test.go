@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -86,6 +88,22 @@ func TestStatusOfErrors(t *testing.T) {
 	} {
 		if got := statusOf(c.err); got != c.want {
 			t.Errorf("status of %q: %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+func TestACanceledContextWasASignal(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{context.Canceled, "interrupted"},
+		{fmt.Errorf("bench: %w", context.Canceled), "bench: interrupted"},
+		{fmt.Errorf("interrupted; the lab is removed: %w", context.Canceled), "interrupted; the lab is removed"},
+		{errors.New("a file called context canceled"), "a file called context canceled"},
+	} {
+		if got := message(c.err); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
 }
