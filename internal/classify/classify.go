@@ -129,7 +129,7 @@ func (t *Table) Bytes() int { return 8 * t.stats.words }
 
 // Kind says what was built.
 func (t *Table) Kind() string {
-	return fmt.Sprintf("%d decision trees of at most %d levels, %d behind them, %d entries", len(t.trees), t.stats.steps, t.stats.aside, t.stats.entries)
+	return fmt.Sprintf("decision trees: %d, depth %d at most, %d behind them, %d entries", len(t.trees), t.stats.steps, t.stats.aside, t.stats.entries)
 }
 
 // Memory is the value of the map that the function reads, or a part of the value of one that holds
