@@ -137,23 +137,30 @@ func rateSinceBoot(s sample) uint64 {
 	return found
 }
 
-// rateMeasured finds HZ from the time between two ticks at least 60 jiffies apart.
+// measuring is how long it may take to find HZ.
+const measuring = 3 * time.Second
+
+// rateMeasured finds HZ from the time between two ticks at least 60 jiffies apart, further apart where a tick comes late: under a
+// hypervisor that lets the core wait.
 func rateMeasured(read func() (sample, error)) (uint64, error) {
 	first, err := nextTick(read)
 	if err != nil {
 		return 0, err
 	}
-	last := first
-	for last.ticks < first.ticks+60 || last.mono < first.mono+50*time.Millisecond {
+	measured := 0.0
+	for last := first; last.mono < first.mono+measuring; {
 		time.Sleep(10 * time.Millisecond)
 		if last, err = nextTick(read); err != nil {
 			return 0, err
 		}
-	}
-	measured := float64(last.ticks-first.ticks) / (last.mono - first.mono).Seconds()
-	for _, hz := range rates {
-		if math.Abs(measured/float64(hz)-1) < 0.01 {
-			return hz, nil
+		if last.ticks < first.ticks+60 || last.mono < first.mono+50*time.Millisecond {
+			continue
+		}
+		measured = float64(last.ticks-first.ticks) / (last.mono - first.mono).Seconds()
+		for _, hz := range rates {
+			if math.Abs(measured/float64(hz)-1) < 0.01 {
+				return hz, nil
+			}
 		}
 	}
 	return 0, fmt.Errorf("find the rate of jiffies: %.1f a second is no CONFIG_HZ; is the clock of this machine being stopped?", measured)
