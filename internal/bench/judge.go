@@ -46,9 +46,9 @@ func (w *Window) judge() {
 }
 
 // other is the share of the core that something else than the rung took from it: while the receiving thread
-// wanted it, or, where that also waits for the application of its own rung, what neither of both had.
+// wanted it, or, where that also waits for the application behind it, what neither of both had.
 func (w *Window) other() float64 {
-	if !w.application {
+	if !w.application && w.lets == 0 {
 		return w.ThreadWaited
 	}
 	if w.ThreadRunnable < minBusy {

@@ -34,6 +34,14 @@ func TestEachBrokenRuleCostsTheFigure(t *testing.T) {
 		{"martians", func(w *Window) { w.Martians = 1400 }, "address checks dropped 0.11 %"},
 		{"stolen time", func(w *Window) { w.Steal = 0.02 }, "the hypervisor took 2.0 %"},
 		{"another program on the core", func(w *Window) { w.ThreadBusy, w.ThreadWaited = 0.7, 0.3 }, "something else than receiving took 30.0 %"},
+		{"half let to the application, which has its part of the core", func(w *Window) {
+			w.lets, w.Dropped, w.PassedOn, w.Reached = 0.5, 650_000, 650_000, 650_000
+			w.ThreadBusy, w.ThreadWaited, w.ApplicationBusy = 0.4, 0.6, 0.59
+		}, ""},
+		{"another program on a core that the application shares", func(w *Window) {
+			w.lets, w.Dropped, w.PassedOn, w.Reached = 0.5, 650_000, 650_000, 650_000
+			w.ThreadBusy, w.ThreadWaited, w.ApplicationBusy = 0.4, 0.6, 0.3
+		}, "something else than receiving took 30.0 %"},
 		{"no traffic", func(w *Window) { w.Offered, w.Refused, w.Received, w.Dropped = 0, 0, 0, 0 }, "offered 0 packets only"},
 		{"no packet in the window", func(w *Window) { w.Packets = 0 }, "took no packet"},
 		{"a condition broken", func(w *Window) { w.conditions = []string{"GRO of the receiver is off"} }, "GRO of the receiver is off"},
