@@ -31,9 +31,10 @@ type rule struct {
 	prio  int // place among the rules of the table
 }
 
-// result is lowest of the best match.
+// result is what a match answers; the lower wins.
 func (r *rule) result() uint64 { return uint64(r.box.Result) }
 
+// ruleOf is the rule of a box, without its place.
 func ruleOf(width int, b *Box) rule {
 	return rule{box: b, field: [numFields]interval{
 		upper(b.Src), upper(b.Dst),

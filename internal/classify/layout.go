@@ -116,7 +116,7 @@ type after struct {
 	steps int    // nodes from d to the leaf
 }
 
-// leaf writes the entries of the rules, which no other region need have; equal leaves share them.
+// leaf gives the descriptor of a leaf with the rules in a region, and writes their entries.
 func (b *builder) leaf(g *region, rules []*rule, then after) uint64 {
 	if len(rules) > maxLeaf {
 		first := rules[maxLeaf].result()
@@ -136,7 +136,8 @@ func (b *builder) leaf(g *region, rules []*rule, then after) uint64 {
 	return leafFlag | lowest>>b.pool.scale<<rankShift | gate | b.entries(rules, then)
 }
 
-// entries writes the entries of a leaf, and gives the rest of its descriptor.
+// entries writes the entries of a leaf, and gives the rest of its descriptor; leaves with the same rules and the same
+// behind them share their entries.
 func (b *builder) entries(rules []*rule, then after) uint64 {
 	b.name = binary.LittleEndian.AppendUint64(b.name[:0], then.d)
 	for _, r := range rules {
