@@ -36,6 +36,8 @@ type sampler struct {
 	lost  uint64 // records that found no room
 }
 
+const clockEvent = "cpu-clock"
+
 // events that may make a sample, best first: cycles are counted by the hardware and interrupt what cannot be
 // interrupted otherwise; the clock is a timer, so that code which runs with interrupts off is
 // seen where it allows them again.
@@ -45,7 +47,7 @@ var events = []struct {
 	config uint64
 }{
 	{"cycles", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CPU_CYCLES},
-	{"cpu-clock", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_CPU_CLOCK},
+	{clockEvent, unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_CPU_CLOCK},
 }
 
 // newSampler opens a sampler that is off. frequency is samples a second.

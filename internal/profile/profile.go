@@ -94,8 +94,8 @@ func rung(asked string, names []string) (string, error) {
 
 // window is what was seen in one window.
 type window struct {
-	samples int
-	idle    float64 // share of the time by /proc/stat, where idle time gives no samples
+	samples int     // of a core that was not idle
+	idle    float64 // share of the time, by /proc/stat: samples do not tell it (decision 0021)
 	stacks  map[string]*stack
 }
 
@@ -193,10 +193,7 @@ func (w *observer) during(r bench.Receiver, wait func() error) error {
 	if err != nil {
 		return err
 	}
-	seen := &window{samples: len(samples), stacks: map[string]*stack{}}
-	if w.sampler.event != clockEvent {
-		seen.idle = after.idleSince(before)
-	}
+	seen := &window{idle: after.idleSince(before), stacks: map[string]*stack{}}
 	for i := range samples {
 		w.classifier.count(&samples[i], seen)
 	}
@@ -204,18 +201,20 @@ func (w *observer) during(r bench.Receiver, wait func() error) error {
 	return nil
 }
 
-// count adds a sample to its window.
+// count adds a sample to its window, unless the core was idle.
 func (c *classifier) count(s *sample, to *window) {
 	symbols := c.resolve(s)
 	class := c.class(s, symbols)
+	if class == Idle {
+		return
+	}
+	to.samples++
 	functions := make([]string, 0, len(symbols)+1)
 	switch class {
 	case User:
 		functions = append(functions, "[user space]")
 	case Others: // nobody's business here
 		functions = append(functions, "[other tasks]")
-	case Idle: // the ways into sleep differ and say nothing
-		functions = append(functions, "[idle]")
 	default:
 		for i := len(symbols) - 1; i >= 0; i-- {
 			functions = append(functions, symbols[i].name)

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -175,8 +176,8 @@ func TestSamplesAreClassed(t *testing.T) {
 
 func TestSharesAddUp(t *testing.T) {
 	for _, idle := range []float64{0, 0.25, 1} {
-		x := window{samples: 7, idle: idle}
-		split := x.split(map[Class]int{Driver: 3, Program: 2, Unknown: 1, Idle: 1})
+		x := window{samples: 6, idle: idle}
+		split := x.split(map[Class]int{Driver: 3, Program: 2, Unknown: 1})
 		sum := 0.0
 		for _, v := range split {
 			sum += v
@@ -185,8 +186,16 @@ func TestSharesAddUp(t *testing.T) {
 			t.Errorf("idle %g: %g %%", idle, sum)
 		}
 	}
-	if s := (&window{}).split(nil); s != nil {
-		t.Errorf("no samples gave %v", s)
+}
+
+func TestIdleTimeInTheFlameGraph(t *testing.T) {
+	for _, v := range []struct {
+		w    window
+		want int
+	}{{window{samples: 75, idle: 0.25}, 25}, {window{samples: 75}, 0}, {window{samples: 1, idle: 1}, 0}} {
+		if got := v.w.idleSamples(); got != v.want {
+			t.Errorf("%+v: %d, want %d", v.w, got, v.want)
+		}
 	}
 }
 
@@ -229,11 +238,28 @@ func TestReasonsAreGrouped(t *testing.T) {
 	}
 }
 
-// seen is a window with samples of two kinds.
-func seen(program, idle int) *window {
-	w := &window{samples: program + idle, stacks: map[string]*stack{}}
-	w.stacks["p"] = &stack{functions: []string{"napi_poll", "bpf_prog_x"}, class: Program, count: program}
-	w.stacks["i"] = &stack{functions: []string{"[idle]"}, class: Idle, count: idle}
+// keepBusy has a core work for some time.
+func keepBusy(t *testing.T, cpu int, d time.Duration) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread and its affinity end with the goroutine
+		var set unix.CPUSet
+		set.Set(cpu)
+		err := unix.SchedSetaffinity(0, &set)
+		for begun := time.Now(); err == nil && time.Since(begun) < d; {
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// seen is a window with samples of a program, idle for some percent of it.
+func seen(samples, idle int) *window {
+	w := &window{samples: samples, idle: float64(idle) / 100, stacks: map[string]*stack{}}
+	w.stacks["p"] = &stack{functions: []string{"napi_poll", "bpf_prog_x"}, class: Program, count: samples}
 	return w
 }
 
@@ -241,13 +267,13 @@ func TestSharesAreOfValidWindowsOnly(t *testing.T) {
 	w := &observer{Options: &Options{}}
 	rung := &bench.Rung{Name: "levee", What: "it"}
 	for i := range 6 {
-		w.windows = append(w.windows, seen(90-i, 10+i), seen(0, 1000))
+		w.windows = append(w.windows, seen(90-i, 10+i), seen(1000, 0))
 		rung.Windows = append(rung.Windows, bench.Window{PPS: 1e6}, bench.Window{Invalid: []string{fmt.Sprintf("steal of %d %%", i)}})
 	}
-	w.windows = append(w.windows, seen(0, 5)) // interrupted after its samples were taken
+	w.windows = append(w.windows, seen(5, 0)) // interrupted after its samples were taken
 	r := &Report{Rung: "levee", Event: clockEvent, Command: "levee bench profile"}
 	r.judge(w, &bench.Report{Rungs: []*bench.Rung{rung}})
-	if r.Samples != 600 || len(r.PPS) != 6 || len(r.Shares) != len(Classes) || !slices.Equal(r.Why, []string{"steal of 0 % (and 5 more such)"}) {
+	if r.Samples != 525 || len(r.PPS) != 6 || len(r.Shares) != len(Classes) || !slices.Equal(r.Why, []string{"steal of 0 % (and 5 more such)"}) {
 		t.Errorf("%d samples, %d windows, shares %v, why %q", r.Samples, len(r.PPS), r.Shares, r.Why)
 	}
 	for _, s := range r.Shares {
@@ -356,7 +382,7 @@ func TestSamplesOfACoreAreTaken(t *testing.T) {
 	if err := s.on(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond)
+	keepBusy(t, 0, 300*time.Millisecond) // an idle core need not give samples
 	if err := s.off(); err != nil {
 		t.Fatal(err)
 	}

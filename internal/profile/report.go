@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"text/tabwriter"
@@ -23,7 +24,7 @@ type Report struct {
 	Rung, What string
 	Event      string // what made the samples: cycles or cpu-clock
 	Frequency  int    // samples a second that were asked for
-	Samples    int
+	Samples    int    // of a core that was not idle
 	Lost       uint64 // samples that found no room
 	Rounds     int
 	WindowMS   int64
@@ -48,7 +49,7 @@ type Share struct {
 type Function struct {
 	Name  string
 	Class Class
-	Share float64 // percent of all samples
+	Share float64 // percent of the time
 }
 
 // mostFunctions are listed.
@@ -110,19 +111,22 @@ func (r *Report) summarise(w *observer, windows []*window) {
 		r.Event, r.Lost = w.sampler.event, w.sampler.lost
 	}
 	shares := map[Class][]float64{}
-	own := map[Function]int{}
+	own := map[Function]float64{}
 	for _, x := range windows {
+		if x.samples == 0 {
+			continue
+		}
 		r.Samples += x.samples
 		counts := map[Class]int{}
 		for _, s := range x.stacks {
 			counts[s.class] += s.count
-			own[Function{Name: s.functions[len(s.functions)-1], Class: s.class}] += s.count
+			own[Function{Name: s.functions[len(s.functions)-1], Class: s.class}] += x.percent(s.count)
 			r.flame.Add(s.functions, s.class, s.count)
 		}
-		if split := x.split(counts); split != nil {
-			for _, c := range Classes {
-				shares[c] = append(shares[c], split[c])
-			}
+		r.flame.Add([]string{"[idle]"}, Idle, x.idleSamples())
+		split := x.split(counts)
+		for _, c := range Classes {
+			shares[c] = append(shares[c], split[c])
 		}
 	}
 	for _, c := range Classes {
@@ -130,8 +134,8 @@ func (r *Report) summarise(w *observer, windows []*window) {
 			r.Shares = append(r.Shares, Share{c, shares[c]})
 		}
 	}
-	for f, n := range own {
-		f.Share = 100 * float64(n) / float64(max(r.Samples, 1))
+	for f, sum := range own {
+		f.Share = sum / float64(len(shares[f.Class]))
 		r.Functions = append(r.Functions, f)
 	}
 	slices.SortFunc(r.Functions, func(a, b Function) int {
@@ -140,18 +144,26 @@ func (r *Report) summarise(w *observer, windows []*window) {
 	r.Functions = r.Functions[:min(len(r.Functions), mostFunctions)]
 }
 
-// split is percent of the time by class, 100 together; nil without samples. Where idle time gives no samples, the
-// samples share the rest.
+// split is percent of the time by class, 100 together, of a window with samples.
 func (x *window) split(counts map[Class]int) map[Class]float64 {
-	if x.samples == 0 {
-		return nil
-	}
-	out := map[Class]float64{}
+	out := map[Class]float64{Idle: 100 * x.idle}
 	for c, n := range counts {
-		out[c] = 100 * (1 - x.idle) * float64(n) / float64(x.samples)
+		out[c] = x.percent(n)
 	}
-	out[Idle] += 100 * x.idle
 	return out
+}
+
+// percent of the time that n samples stand for: they share what was not idle.
+func (x *window) percent(n int) float64 {
+	return 100 * (1 - x.idle) * float64(n) / float64(x.samples)
+}
+
+// idleSamples is how many samples idle time would have given, for the flame graph.
+func (x *window) idleSamples() int {
+	if x.idle == 1 { // the samples are of less than a tick
+		return 0
+	}
+	return int(math.Round(float64(x.samples) * x.idle / (1 - x.idle)))
 }
 
 func (r *Report) caveats() []string {
@@ -162,9 +174,8 @@ func (r *Report) caveats() []string {
 	}
 	if r.Event == clockEvent {
 		out = append(out, "no hardware counter here: samples come from a timer, which sees code that runs with interrupts off only where it allows them again")
-	} else {
-		out = append(out, "idle time is from /proc/stat, in ticks of 10 ms: cycles stand still meanwhile")
 	}
+	out = append(out, "idle time is from /proc/stat, in ticks of 10 ms: not every core gives samples while it sleeps")
 	if r.Lost > 0 {
 		out = append(out, fmt.Sprintf("%d samples were lost", r.Lost))
 	}

@@ -7,9 +7,6 @@ import (
 	"strings"
 )
 
-// clockEvent is the event that makes samples of an idle core as well; cycles stand still there.
-const clockEvent = "cpu-clock"
-
 // times of a core in clock ticks (proc_stat(5)); waiting for a disk is idle.
 type times struct{ idle, all uint64 }
 
