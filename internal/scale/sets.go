@@ -361,9 +361,13 @@ func (o *Options) timeAll(ctx context.Context, cands []*candidate, base pair, ki
 			if ctx.Err() != nil {
 				return fmt.Errorf("interrupted: %w", ctx.Err())
 			}
-			ns, hits, err := x.pair.round(base)
+			ns, hits, same, err := x.pair.round(base)
 			if err != nil {
 				return err
+			}
+			if !same {
+				x.Missing = "wrong answers: the same addresses are not always found, or not always missed"
+				continue
 			}
 			if kind == workload.Hits && hits != traceLength || kind == workload.Misses && hits != 0 {
 				x.Missing = fmt.Sprintf("wrong answers: %d of %d addresses found that are each a %s", hits, traceLength, kind)
