@@ -58,14 +58,14 @@ func Quantity(v float64, format string, args ...any) Cell {
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// round keeps so many significant digits.
+// round keeps so many significant digits: the number nearest to the decimal, so that printing it gives no more.
 func round(v float64, digits int) float64 {
 	if v == 0 || !finite(v) {
 		return v
 	}
-	scale := math.Pow10(digits - 1 - int(math.Floor(math.Log10(math.Abs(v)))))
-	if !finite(scale) || scale == 0 {
+	out, err := strconv.ParseFloat(strconv.FormatFloat(v, 'e', digits-1, 64), 64)
+	if err != nil { // rounded up out of the range
 		return v
 	}
-	return math.Round(v*scale) / scale
+	return out
 }

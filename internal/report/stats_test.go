@@ -2,6 +2,7 @@ package report
 
 import (
 	"math"
+	"strconv"
 	"slices"
 	"testing"
 )
@@ -46,7 +47,7 @@ func TestIntervalsNeedSixRounds(t *testing.T) {
 }
 
 func TestNumbersArePrintedShort(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 1234567: "1235000", 0.00123456: "0.001235", -12.3456: "-12.35", 7: "7"} {
+	for v, want := range map[float64]string{0: "0", 1234567: "1235000", 0.00123456: "0.001235", -12.3456: "-12.35", 7: "7", 105_400_012: "105400000", math.MaxFloat64: strconv.FormatFloat(math.MaxFloat64, 'f', -1, 64)} {
 		if got := Number(v).Text; got != want {
 			t.Errorf("%v is printed %q, want %q", v, got, want)
 		}
