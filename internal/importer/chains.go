@@ -54,6 +54,8 @@ type chain struct {
 	family match // of a base chain: the frames it sees
 	place        // where it is defined
 	met    bool  // rules were looked at
+
+	flushes int // -F so far, while a file is read
 }
 
 // frame is where a packet goes on when a chain has ended: the rule behind the jump.
@@ -428,6 +430,9 @@ func (fl *flattener) consequence(r *chainRule, ch *chain, n, base int) string {
 	case doDrop:
 		return text + fmt.Sprintf(": what it drops is judged by the %d rules behind it and the policy of the chain, and passed where these pass", rest)
 	case doReturn:
+		if dropsRest(ch, n) {
+			return text + fmt.Sprintf(": the %d rules behind it in chain %s also judge what would have returned, and one of them drops all that comes to it: WITHOUT THE RETURN THEY DROP WHAT WAS MEANT TO GO ON", rest, ch.name)
+		}
 		return text + fmt.Sprintf(": the %d rules behind it in chain %s are uncertain, as they now also judge what would have returned", rest, ch.name)
 	case doJump, doGoto:
 		return text + fmt.Sprintf(": the %d rules of chain %s are not reached by this way, and the rules behind it judge what they would have decided", len(r.target.rules), r.target.name)

@@ -75,19 +75,31 @@ func createSet(w []string, at place) (*ipSet, error) {
 }
 
 // add reads what stands behind `add NAME`.
-func (s *ipSet) add(w []string) error {
+func (s *ipSet) add(w []word) error {
 	if s.dims == nil {
 		return nil // nothing of it can be carried over; the rules that use it say so
 	}
 	if s.kind == "list:set" {
-		s.list = append(s.list, w[0])
-		return nil
+		return s.member(w)
 	}
-	e := ipElem{nomatch: slices.Contains(w[1:], "nomatch")}
-	s.mixed = s.mixed || slices.Contains(w[1:], "timeout")
-	parts := strings.Split(w[0], ",")
+	e := ipElem{}
+	for i := 1; i < len(w); i++ {
+		switch w[i].text {
+		case "nomatch":
+			e.nomatch = true
+		case "-exist", "-!":
+		case "timeout":
+			s.mixed = true
+			i++
+		case "comment", "packets", "bytes", "skbmark", "skbprio", "skbqueue":
+			i++ // the value is no option, whatever it says
+		default:
+			return fmt.Errorf("the element %s has the option %s, which levee does not know", quote(w[0].text), quote(w[i].text))
+		}
+	}
+	parts := strings.Split(w[0].text, ",")
 	if len(parts) != len(s.dims) {
-		return fmt.Errorf("%s is not an element of a %s", quote(w[0]), s.kind)
+		return fmt.Errorf("%s is not an element of a %s", quote(w[0].text), s.kind)
 	}
 	if len(s.dims) > 1 || s.dims[0] == "port" || s.dims[0] == "mac" {
 		e.more = &ipMore{}
@@ -98,6 +110,25 @@ func (s *ipSet) add(w []string) error {
 		}
 	}
 	s.elems = append(s.elems, e)
+	return nil
+}
+
+// member reads an element of a list:set. Before and after only say where it stands: a packet is in the list if it is in any
+// member.
+func (s *ipSet) member(w []word) error {
+	s.list = append(s.list, w[0].text)
+	for i := 1; i < len(w); i++ {
+		switch w[i].text {
+		case "-exist", "-!":
+		case "timeout":
+			s.mixed = true
+			i++
+		case "comment", "packets", "bytes", "skbmark", "skbprio", "skbqueue", "before", "after":
+			i++
+		default:
+			return fmt.Errorf("the member %s has the option %s, which levee does not know", quote(w[0].text), quote(w[i].text))
+		}
+	}
 	return nil
 }
 
@@ -142,10 +173,12 @@ func setPort(text string, bare bool) (proto, port spans, err error) {
 		proto = spans{{6, 6}, {17, 17}}
 	}
 	switch n {
-	case 6, 17, 33, 132, 136:
-		port, err = parseSpansOf(p, "-", 0xffff)
+	case 6, 17, 132, 136: // those whose ports ip_set_getport.c of the kernel reads
+		port, err = parseSpansOf(servicePorts(p), "-", 0xffff)
 	case 1, 58:
-		port, err = parseICMPType(p, n == 58)
+		if port, err = parseICMPType(p, n == 58); err == nil && len(port) == 1 && port[0].lo != port[0].hi {
+			port = just(port[0].lo) // an element has one type and one code, which is 0 where a name has none
+		}
 	}
 	return proto, port, err
 }
@@ -180,6 +213,9 @@ func (t *ipSets) match(name string, dirs []string) (alts []match, remarks []stri
 				return nil, nil, why
 			}
 			alts, remarks = append(alts, a...), append(remarks, r...)
+		}
+		if s.mixed || s.timeout >= 0 {
+			remarks = append(remarks, "members of set "+quote(name)+" have timeouts, which are not carried over: they stay until the policy is changed")
 		}
 		return alts, remarks, nil
 	case len(dirs) < len(s.dims):

@@ -94,8 +94,27 @@ type ipTable struct {
 type ipLine struct {
 	line  int
 	chain *chain
-	words []string
+	words []word
 	text  string
+	// flushes of the chain before the line: the line counts while the chain has no more
+	flushes int
+}
+
+// word is one word of a line. A quoted one is a value, whatever it looks like.
+type word struct {
+	text   string
+	quoted bool
+}
+
+// option tells whether the word may be an option or the exclamation mark before one.
+func (w word) option() bool { return !w.quoted && (w.text == "!" || strings.HasPrefix(w.text, "-")) }
+
+// texts are the words without their quotes.
+func texts(in []word) (out []string) {
+	for _, w := range in {
+		out = append(out, w.text)
+	}
+	return out
 }
 
 // ipReader is the state while one input is read.
@@ -158,9 +177,9 @@ func (r *ipReader) line(n int, line string) error {
 	case line == "":
 		return nil
 	case line[0] == '#':
-		if strings.Contains(line, "ip6tables") {
+		if strings.Contains(line, "ip6tables") && strings.Contains(line, "-save") {
 			r.family = "ip6tables"
-		} else if strings.Contains(line, "iptables") {
+		} else if strings.Contains(line, "iptables") && strings.Contains(line, "-save") {
 			r.family = "iptables"
 		}
 		return nil
@@ -189,8 +208,9 @@ func (r *ipReader) line(n int, line string) error {
 }
 
 // words reads a line of several words.
-func (r *ipReader) words(n int, text string, w []string) error {
+func (r *ipReader) words(n int, text string, all []word) error {
 	at := place{r.name, n, printable(text, 160)}
+	w := texts(all)
 	switch {
 	case strings.HasPrefix(text, ":"):
 		if r.now == nil || r.now.done || len(w) < 2 {
@@ -200,7 +220,7 @@ func (r *ipReader) words(n int, text string, w []string) error {
 	case w[0] == "create":
 		return r.create(at, w)
 	case w[0] == "add":
-		return r.add(w)
+		return r.add(all)
 	case len(w) >= 3 && w[0] == "-P", len(w) >= 2 && (w[0] == "-N" || w[0] == "-A"):
 		if r.now == nil || r.now.done {
 			if err := r.table(n, "filter", true); err != nil {
@@ -213,16 +233,45 @@ func (r *ipReader) words(n int, text string, w []string) error {
 		return r.chain(at, w[1], w[2])
 	case w[0] == "-N" && len(w) >= 2:
 		return r.chain(at, w[1], "-")
+	case w[0] == "-F" && r.now != nil && !r.now.done:
+		return r.flush(w[1:])
 	case w[0] == "-A" && len(w) >= 2:
 		c := r.now.byName[w[1]]
 		if c == nil {
 			return fmt.Errorf("there is no chain %s in table %s", quote(w[1]), r.now.name)
 		}
 		r.t.rules++
-		r.now.lines = append(r.now.lines, ipLine{n, c, w[2:], at.text})
+		r.now.lines = append(r.now.lines, ipLine{line: n, chain: c, words: all[2:], text: at.text, flushes: c.flushes})
 		return nil
 	}
-	return fmt.Errorf("%s is nothing that iptables-save or ipset save print", quote(text))
+	return fmt.Errorf("%s is nothing that iptables-save or ipset save print%s", quote(text), loadFirst(w))
+}
+
+// loadFirst says how to have a file of commands as iptables-save prints it.
+func loadFirst(w []string) string {
+	switch w[0] {
+	case "-I", "-D", "-R", "-X", "-Z", "-E":
+		return ": load the file where it does no harm, and give what is saved: unshare -n sh -c 'iptables-restore FILE; iptables-save'"
+	case "iptables", "ip6tables", "sudo", "ipset", "/sbin/iptables", "/usr/sbin/iptables", "/sbin/ip6tables", "/usr/sbin/ip6tables":
+		return ": run the commands where they do no harm, and give what is saved: unshare -n sh -c 'sh FILE; iptables-save'"
+	}
+	return ""
+}
+
+// flush reads -F, with or without a chain: the rules so far are gone.
+func (r *ipReader) flush(names []string) error {
+	if len(names) == 0 {
+		for _, c := range r.now.chains {
+			c.flushes++
+		}
+		return nil
+	}
+	c := r.now.byName[names[0]]
+	if c == nil {
+		return fmt.Errorf("there is no chain %s in table %s", quote(names[0]), r.now.name)
+	}
+	c.flushes++
+	return nil
 }
 
 func (r *ipReader) table(n int, name string, bare bool) error {
@@ -271,21 +320,21 @@ func (r *ipReader) create(at place, w []string) error {
 	return nil
 }
 
-func (r *ipReader) add(w []string) error {
+func (r *ipReader) add(w []word) error {
 	if len(w) < 3 {
 		return errors.New("add needs a set and an element")
 	}
-	s := r.t.sets.byName[w[1]]
+	s := r.t.sets.byName[w[1].text]
 	if s == nil {
-		return fmt.Errorf("there is no set %s before this line", quote(w[1]))
+		return fmt.Errorf("there is no set %s before this line", quote(w[1].text))
 	}
 	return s.add(w[2:])
 }
 
 // splitWords splits a line as a shell does, with the quotes that iptables-save writes.
-func splitWords(line string) (out []string, err error) {
+func splitWords(line string) (out []word, err error) {
 	var b strings.Builder
-	in, quoted := false, byte(0)
+	in, quoted, wasQuoted := false, byte(0), false
 	for i := 0; i < len(line); i++ {
 		switch c := line[i]; {
 		case c == '\\' && quoted != '\'' && i+1 < len(line):
@@ -295,12 +344,12 @@ func splitWords(line string) (out []string, err error) {
 		case quoted != 0 && c == quoted:
 			quoted = 0
 		case quoted == 0 && (c == '"' || c == '\''):
-			quoted, in = c, true
+			quoted, in, wasQuoted = c, true, true
 		case quoted == 0 && (c == ' ' || c == '\t'):
 			if in {
-				out = append(out, b.String())
+				out = append(out, word{b.String(), wasQuoted})
 				b.Reset()
-				in = false
+				in, wasQuoted = false, false
 			}
 		default:
 			b.WriteByte(c)
@@ -311,7 +360,7 @@ func splitWords(line string) (out []string, err error) {
 		return nil, errors.New("a quote is not closed")
 	}
 	if in {
-		out = append(out, b.String())
+		out = append(out, word{b.String(), wasQuoted})
 	}
 	return out, nil
 }
@@ -353,20 +402,45 @@ func b2i(b bool) int {
 	return 0
 }
 
-// familyOf tells the family of a rule by its addresses and modules.
-func familyOf(w []string) (six, known bool) {
-	for i, s := range w {
-		switch s {
-		case "--icmpv6-type", "--hl-eq", "--hl-lt", "--hl-gt", "ipv6-icmp", "icmp6", "ipv6header":
-			return true, true
-		case "--icmp-type", "--ttl-eq", "--ttl-lt", "--ttl-gt", "icmp-port-unreachable", "icmp-host-prohibited", "icmp-admin-prohibited", "-f":
-			return false, true
-		case "-s", "-d", "--src-range", "--dst-range", "--source", "--destination":
-			if i+1 < len(w) && w[i+1] == "!" {
-				i++
+// familyOf tells the family of a rule by its addresses, protocols and modules.
+func familyOf(w []word) (six, known bool) {
+	option := ""
+	for _, s := range w {
+		if s.option() {
+			if s.text != "!" {
+				option = s.text
 			}
-			if i+1 < len(w) {
-				return strings.Contains(w[i+1], ":"), true
+			switch s.text {
+			case "--icmpv6-type", "--hl-eq", "--hl-lt", "--hl-gt":
+				return true, true
+			case "--icmp-type", "--ttl-eq", "--ttl-lt", "--ttl-gt", "-f":
+				return false, true
+			}
+			continue
+		}
+		switch option {
+		case "-s", "-d", "--src-range", "--dst-range", "--source", "--destination", "--src", "--dst":
+			if six = strings.Contains(s.text, ":"); six || strings.Contains(s.text, "/") || !isHostName(s.text) {
+				return six, true
+			}
+		case "-p", "--protocol", "--proto":
+			switch s.text {
+			case "ipv6-icmp", "icmp6", "icmpv6":
+				return true, true
+			}
+		case "-m", "--match":
+			switch s.text {
+			case "icmp6", "icmpv6", "hl", "ipv6header", "frag", "rt", "hbh", "dst", "mh", "eui64":
+				return true, true
+			case "icmp", "ttl":
+				return false, true
+			}
+		case "--reject-with":
+			switch {
+			case strings.HasPrefix(s.text, "icmp6-"):
+				return true, true
+			case strings.HasPrefix(s.text, "icmp-"):
+				return false, true
 			}
 		}
 	}
@@ -404,6 +478,9 @@ func (t *ipTables) parseRules() error {
 	var first *Errors
 	for _, tab := range t.tables {
 		for _, l := range tab.lines {
+			if l.flushes != l.chain.flushes {
+				continue // -F came behind it
+			}
 			r, err := t.rule(tab, l, len(l.chain.rules)+1)
 			if err == nil {
 				l.chain.rules = append(l.chain.rules, r)

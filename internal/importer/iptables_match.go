@@ -2,6 +2,9 @@ package importer
 
 import (
 	"fmt"
+	"net/netip"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -45,7 +48,7 @@ func (p *ipRule) transport(o string) (bool, error) {
 func (p *ipRule) ports(fields []field, v string) error {
 	var in []span
 	for _, s := range strings.Split(v, ",") {
-		r, err := parseSpansOf(s, ":", 0xffff)
+		r, err := parseSpansOf(servicePorts(s), ":", 0xffff)
 		if err != nil && strings.IndexFunc(s, func(c rune) bool { return c >= 'a' && c <= 'z' }) >= 0 && !strings.Contains(s, "?") {
 			p.unknown("names the service "+quote(s), "write its number, as iptables-save does")
 			return nil
@@ -87,7 +90,7 @@ func (p *ipRule) flags(f flagMatch) {
 }
 
 func (p *ipRule) icmp(f field, v string) error {
-	if v == "any" || v == "255" || v == "255/255" {
+	if f == fICMP && (v == "any" || v == "255" || v == "255/255") {
 		if p.not {
 			p.r.alts = nil
 		}
@@ -161,7 +164,9 @@ func (p *ipRule) header(o string) (bool, error) {
 		p.number(fEtherFrom, just(v))
 	case "--match-set", "--set":
 		p.matchSet(p.next(), p.next())
-	case "--return-nomatch", "--update-counters", "--update-subcounters":
+	case "--return-nomatch":
+		p.unknown("asks for the elements of a set that are marked nomatch", "put them into a set of their own")
+	case "--update-counters", "--update-subcounters": // of the set, not of the packet
 	case "--src-type", "--dst-type":
 		p.addrType(o[2:5], p.value())
 	case "--pkt-type":
@@ -221,16 +226,18 @@ func (p *ipRule) matchSet(name, dirs string) {
 		return
 	}
 	m := alts[0]
-	switch {
+	switch ports := m.f[fPort] != nil || m.f[fFromPort] != nil; {
 	case m.never:
-	case m.from.pos != nil && m.to.pos == nil:
+	case m.from.pos != nil && m.to.pos == nil && m.f[fProto] == nil:
 		p.notIn("src", m.from.pos)
-	case m.to.pos != nil && m.from.pos == nil:
+	case m.to.pos != nil && m.from.pos == nil && m.f[fProto] == nil:
 		p.notIn("dst", m.to.pos)
-	case m.f[fEtherFrom] != nil:
+	case m.from.pos == nil && m.to.pos == nil && m.f[fEtherFrom] != nil:
 		p.both(match{}.with(fEtherFrom, m.f[fEtherFrom].not(1<<48-1)))
+	case m.from.pos == nil && m.to.pos == nil && ports:
+		p.notPorts(&m)
 	default:
-		p.notPorts(name, &m)
+		p.unknown("asks for what is not in set "+quote(name)+", which holds several fields", "pass what is in it by a rule before")
 	}
 }
 
@@ -241,14 +248,10 @@ func (p *ipRule) notIn(dir string, s *addrSet) {
 }
 
 // notPorts is `! --match-set` of a bitmap:port: for TCP and UDP the other ports, for the rest always.
-func (p *ipRule) notPorts(name string, m *match) {
+func (p *ipRule) notPorts(m *match) {
 	f := fPort
 	if m.f[f] == nil {
 		f = fFromPort
-	}
-	if m.f[f] == nil || m.from.pos != nil || m.to.pos != nil {
-		p.unknown("asks for what is not in set "+quote(name)+", which holds several fields", "pass what is in it by a rule before")
-		return
 	}
 	ports := spans{{6, 6}, {17, 17}}
 	p.both(match{}.with(fProto, ports).with(f, m.f[f].not(0xffff)).settle(), match{}.with(fProto, ports.not(255)).settle())
@@ -256,6 +259,10 @@ func (p *ipRule) notPorts(name string, m *match) {
 }
 
 func (p *ipRule) addrType(dir, v string) {
+	if v == "LOCAL" && dir == "dst" && p.t.onlyInput() {
+		p.toThisMachine()
+		return
+	}
 	if v != "MULTICAST" {
 		p.unknown("asks for addresses of type "+quote(v)+", which the routing table of the machine knows", "write the addresses")
 		return
@@ -266,6 +273,23 @@ func (p *ipRule) addrType(dir, v string) {
 	}
 	a, _ := parseSpan(s)
 	p.address(dir, &addrSet{addrs: addrSpans{a}})
+}
+
+// toThisMachine is --dst-type LOCAL in INPUT, where a packet that is not for an address of the machine is for a group or for all.
+func (p *ipRule) toThisMachine() {
+	in := []addrSpan{prefixSpan(netip.MustParsePrefix("224.0.0.0/4")), prefixSpan(netip.MustParsePrefix("255.255.255.255/32"))}
+	text := "multicast and 255.255.255.255"
+	if p.tab.six {
+		in, text = []addrSpan{prefixSpan(netip.MustParsePrefix("ff00::/8"))}, "multicast"
+	}
+	p.not = !p.not
+	p.address("dst", &addrSet{addrs: joinAddrs(in)})
+	p.remark(Changed, "which addresses are LOCAL the routing table knows: in INPUT it is all but "+text+", and so it stands in the policy; the broadcast addresses of networks count as local there", "write the machine's addresses in their place")
+}
+
+// onlyInput tells whether all imported chains see packets to this machine alone.
+func (t *ipTables) onlyInput() bool {
+	return !slices.ContainsFunc(t.opts.Chains, func(c string) bool { return path.Base(c) != "INPUT" })
 }
 
 func (p *ipRule) pktType(v string) {
@@ -308,7 +332,7 @@ var modules = map[string]reason{
 	"u32": {"looks at bytes anywhere in the packet", ""}, "bpf": {"runs a program", ""}, "time": {"asks for the time", "replace the policy by a timer"},
 	"statistic": {"matches at random", ""}, "quota": {"counts down a quota", ""}, "geoip": {"asks for a country", "use a file set of its prefixes"}, "rpfilter": {"asks the routing table", "use net.ipv4.conf.*.rp_filter"},
 	"policy": {"asks for IPsec", ""}, "socket": {"asks for a local socket", ""}, "physdev": {"asks for a port of a bridge", "put levee onto that port"}, "helper": {"asks for a helper of connection tracking", ""},
-	"tcpmss": {"asks for an option of TCP", ""}, "ecn": {"asks for ECN bits", ""}, "dccp": {}, "sctp": {}, "frag": {"asks for fields of the fragment header", "write `fragments`"},
+	"tcpmss": {"asks for an option of TCP", ""}, "ecn": {"asks for ECN bits", ""}, "frag": {"asks for fields of the fragment header", "write `fragments`"},
 	"osf": {"guesses the operating system", ""}, "cluster": {"divides work among machines", ""}, "realm": {"asks the routing table", ""}, "devgroup": {"asks for a group of interfaces", "choose one with --dev"},
 }
 
@@ -343,7 +367,7 @@ func (p *ipRule) other(o string) error {
 	if !p.badAll {
 		p.unknown("has the option "+quote(o)+", which no policy has words for", "")
 	}
-	for len(p.w) > 0 && p.w[0] != "!" && !strings.HasPrefix(p.w[0], "-") {
+	for len(p.w) > 0 && !p.w[0].option() {
 		p.w = p.w[1:]
 	}
 	return nil

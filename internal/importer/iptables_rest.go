@@ -13,7 +13,7 @@ func (t *ipTables) remarkOnRest(bases []*chain) {
 			if c.met || slices.Contains(bases, c) || len(c.rules) == 0 && !c.drop {
 				continue
 			}
-			t.out.rep.add(restRemark(tab, c))
+			t.out.rep.add(t.restRemark(tab, c))
 		}
 	}
 	for _, c := range bases {
@@ -24,16 +24,22 @@ func (t *ipTables) remarkOnRest(bases []*chain) {
 	remarkOnFragments(t.out, bases)
 }
 
+// What is said of a chain for packets that are routed through, when another one is imported.
+const (
+	forwardWhy  = "levee judges packets before they are routed, so that those which this machine forwards are judged by the imported rules, and dropped where these drop"
+	forwardHint = "where it forwards (containers, virtual machines, a router), pass these by a rule at the top: pass to NETWORKS"
+)
+
 // remarkOnFragments says that netfilter may see packets whole that levee sees in fragments.
 func remarkOnFragments(o *output, bases []*chain) {
-	if usesPorts(bases) {
-		o.rep.add(Remark{File: bases[0].file, Kind: Changed, Text: "netfilter reassembles IPv4 fragments before INPUT, and everywhere once connections are tracked; levee judges each fragment, and one that is not the first has no ports",
+	if usesTransport(bases) {
+		o.rep.add(Remark{File: bases[0].file, Kind: Changed, Text: "netfilter reassembles IPv4 fragments before INPUT, and everywhere once connections are tracked; levee judges each fragment, and one that is not the first has no ports, flags or ICMP type",
 			Instead: "where large UDP or IPsec packets are expected, look at `levee check`'s warnings and pass fragments"})
 	}
 }
 
-// usesPorts tells whether a rule of the chains asks for a port.
-func usesPorts(bases []*chain) bool {
+// usesTransport tells whether a rule of the chains asks for what only the first fragment has.
+func usesTransport(bases []*chain) bool {
 	seen := map[*chain]bool{}
 	var visit func(c *chain) bool
 	visit = func(c *chain) bool {
@@ -43,7 +49,7 @@ func usesPorts(bases []*chain) bool {
 		seen[c] = true
 		for _, r := range c.rules {
 			for i := range r.alts {
-				if r.alts[i].f[fPort] != nil || r.alts[i].f[fFromPort] != nil {
+				if r.alts[i].hasTransport() {
 					return true
 				}
 			}
@@ -57,7 +63,7 @@ func usesPorts(bases []*chain) bool {
 }
 
 // restRemark is about one chain that is not imported.
-func restRemark(tab *ipTable, c *chain) Remark {
+func (t *ipTables) restRemark(tab *ipTable, c *chain) Remark {
 	what := fmt.Sprintf("chain %s of table %s (%d rules) is not imported: ", c.name, tab.name, len(c.rules))
 	k, why, hint := LeftOut, "", ""
 	switch {
@@ -67,6 +73,8 @@ func restRemark(tab *ipTable, c *chain) Remark {
 		why = "levee does not rewrite packets"
 	case c.name == "OUTPUT", c.name == "POSTROUTING":
 		why = "levee judges what arrives"
+	case c.name == "FORWARD" && len(c.rules) > 0 && t.onlyInput():
+		k, why, hint = Changed, forwardWhy, forwardHint
 	case !c.base:
 		why = "no imported rule jumps to it"
 	case c.name == "PREROUTING":

@@ -11,9 +11,9 @@ type ipRule struct {
 	t      *ipTables
 	tab    *ipTable
 	r      *chainRule
-	w      []string // options not read yet
-	not    bool     // a ! stands before the option
-	module string   // the last -m
+	w      []word // options not read yet
+	not    bool   // a ! stands before the option
+	module string // the last -m
 	target string
 	goes   bool     // target is behind -g
 	opts   []string // of the target
@@ -46,17 +46,16 @@ func (p *ipRule) next() string {
 	}
 	s := p.w[0]
 	p.w = p.w[1:]
-	return s
+	return s.text
 }
 
 // value is next, after an exclamation mark where old versions print it.
 func (p *ipRule) value() string {
-	s := p.next()
-	if s == "!" {
+	if len(p.w) > 0 && p.w[0] == (word{text: "!"}) {
+		p.next()
 		p.not = true
-		s = p.next()
 	}
-	return s
+	return p.next()
 }
 
 func (p *ipRule) unknown(what, instead string) {
@@ -116,6 +115,9 @@ func (p *ipRule) number(f field, s spans) {
 
 // option reads one option with its values.
 func (p *ipRule) option() error {
+	if p.w[0].quoted {
+		return fmt.Errorf("%s stands where an option is expected", quote(p.w[0].text))
+	}
 	o := p.next()
 	if p.not = o == "!"; p.not {
 		o = p.next()
@@ -156,7 +158,7 @@ func (p *ipRule) basic(o string) (bool, error) {
 		return true, p.useModule()
 	case "-j", "--jump", "-g", "--goto":
 		p.target, p.goes, p.module = p.next(), o == "-g" || o == "--goto", ""
-		for len(p.w) > 0 && p.w[0] != "-m" && p.w[0] != "-c" {
+		for len(p.w) > 0 && p.w[0] != (word{text: "-m"}) && p.w[0] != (word{text: "-c"}) {
 			p.opts = append(p.opts, p.next())
 		}
 	case "-c", "--set-counters":
@@ -174,6 +176,10 @@ func (p *ipRule) basic(o string) (bool, error) {
 func (p *ipRule) addresses(o, v string) error {
 	var in []addrSpan
 	for _, s := range strings.Split(v, ",") {
+		if host, _, _ := strings.Cut(s, "/"); isHostName(host) {
+			p.unknown("names the host "+quote(s), "write its addresses, as iptables-save does")
+			return nil
+		}
 		a, contiguous, err := parseMaskedAddr(s)
 		if err != nil {
 			return err
@@ -224,6 +230,9 @@ func (p *ipRule) in(name string) {
 		p.r.alts = nil
 		p.remark(Noticed, "is about the loopback interface: packets of the machine to itself never reach levee, so nothing is lost", "")
 	case name == "lo" && dev == "":
+	case !p.not && vlanOf(name, dev) != nil:
+		p.both(match{}.with(fVLAN, vlanOf(name, dev)))
+		p.remark(Changed, vlanRemark(name, dev), "")
 	case dev != "":
 		hit := name == dev || wild && strings.HasPrefix(dev, stem)
 		if hit == p.not {

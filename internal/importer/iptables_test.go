@@ -105,7 +105,10 @@ func TestIPTablesMatches(t *testing.T) {
 		{"-f -p tcp -m tcp --dport 22 -j DROP", ""},
 		{"-m mac --mac-source 02:00:00:00:00:0A -j DROP", "drop ipv4 ether from 02:00:00:00:00:0a"},
 		{"-m addrtype --dst-type MULTICAST -j DROP", "drop to 224.0.0.0/4"},
-		{"-m addrtype --dst-type LOCAL -j DROP", "# left out: -A INPUT -m addrtype --dst-type LOCAL -j DROP"},
+		{"-m addrtype --dst-type LOCAL -j DROP", "drop ipv4 not to { 224.0.0.0/4, 255.255.255.255 }"},
+		{"-m addrtype ! --dst-type LOCAL -j DROP", "drop to { 224.0.0.0/4, 255.255.255.255 }"},
+		{"-m addrtype --src-type LOCAL -j DROP", "# left out: -A INPUT -m addrtype --src-type LOCAL -j DROP"},
+		{"-m addrtype --dst-type BROADCAST -j DROP", "# left out: -A INPUT -m addrtype --dst-type BROADCAST -j DROP"},
 		{"-m pkttype --pkt-type broadcast -j DROP", "drop ipv4 ether to ff:ff:ff:ff:ff:ff"},
 		{"-m set --match-set nets src -j DROP", "set nets = { 10.0.0.0/16, 10.1.2.0/24, 10.2.0.0-10.255.255.255 }\ndrop from nets"},
 		{"-m set ! --match-set nets dst -j DROP", "set nets = { 10.0.0.0/16, 10.1.2.0/24, 10.2.0.0-10.255.255.255 }\ndrop ipv4 not to nets"},
@@ -133,7 +136,8 @@ func TestIPTablesMatches(t *testing.T) {
 		{"-p udp -m u32 --u32 \"0x0=0x1\" -j ACCEPT", "# left out: -A INPUT -p udp -m u32 --u32 \"0x0=0x1\" -j ACCEPT\n#   nearest: pass ipv4 udp"},
 		{"-p tcp -m newthing --newthing a b -j DROP", "# left out: -A INPUT -p tcp -m newthing --newthing a b -j DROP"},
 		{"-s 192.0.2.0/255.0.255.0 -j DROP", "# left out: -A INPUT -s 192.0.2.0/255.0.255.0 -j DROP"},
-		{"-p tcp -m tcp --dport ssh -j ACCEPT", "# left out: -A INPUT -p tcp -m tcp --dport ssh -j ACCEPT\n#   nearest: pass ipv4 tcp"},
+		{"-p tcp -m tcp --dport ssh -j ACCEPT", "pass ipv4 tcp port 22"},
+		{"-p tcp -m tcp --dport made-up -j ACCEPT", "# left out: -A INPUT -p tcp -m tcp --dport made-up -j ACCEPT\n#   nearest: pass ipv4 tcp"},
 		{"-p tcp -m tcp --dport 22", "count ipv4 tcp port 22"},
 		{"-s 192.0.2.1/32 -j REJECT --reject-with icmp-port-unreachable", "drop from 192.0.2.1"},
 		{"-j LOG --log-prefix \"a -j DROP\" --log-level 4", ""},
@@ -239,8 +243,10 @@ func TestARejectAtTheEndIsAPolicyToo(t *testing.T) {
 }
 
 func TestUnknownReturnsMakeUncertain(t *testing.T) {
-	_, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", ":c - [0:0]", "-j c", "-A c -m limit --limit 1/sec -j RETURN", "-A c -j DROP"))
+	_, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", ":c - [0:0]", "-j c", "-A c -m limit --limit 1/sec -j RETURN", "-A c -s 192.0.2.1/32 -j DROP"))
 	remarksHave(t, rep, "left out|the 1 rules behind it in chain c are uncertain")
+	_, rep = iptables(t, importer.Rulesets{}, save("ACCEPT", ":c - [0:0]", "-j c", "-A c -m limit --limit 1/sec -j RETURN", "-A c -j DROP"))
+	remarksHave(t, rep, "left out|WITHOUT THE RETURN")
 }
 
 func TestLabels(t *testing.T) {

@@ -348,6 +348,11 @@ func (n *nftables) baseNames() string {
 	return printable(strings.Join(names, ", "), 400)
 }
 
+// onlyInput tells whether all imported chains see packets to this machine alone.
+func (n *nftables) onlyInput(bases []*chain) bool {
+	return !slices.ContainsFunc(n.chains, func(c *nftChain) bool { return c.hook != "input" && slices.Contains(bases, &c.chain) })
+}
+
 // remarkOnRest says which chains were not imported.
 func (n *nftables) remarkOnRest(bases []*chain) {
 	for _, c := range n.chains {
@@ -364,6 +369,8 @@ func (n *nftables) remarkOnRest(bases []*chain) {
 			k, why, hint = Changed, "it rewrites destinations before the other chains look at packets, and levee sees them as they arrive", "write rules with the addresses and ports before the rewriting"
 		case c.kind != "filter" || !c.usable():
 			why = "levee judges what arrives, and rewrites nothing"
+		case c.hook == "forward" && len(c.rules) > 0 && n.onlyInput(bases):
+			k, why, hint = Changed, forwardWhy, forwardHint
 		case c.hook == "prerouting" || c.hook == "ingress":
 			k, why, hint = Changed, "what it drops never reaches the chains behind it, and is judged by those alone now", "name all of them with --chain, in their order"
 		default:

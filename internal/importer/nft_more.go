@@ -11,7 +11,12 @@ import (
 // iface is a match on the incoming interface: a policy protects one.
 func (p *nftRule) iface(r *chainRule, names []string, not bool) ([]match, error) {
 	dev, hit, onlyLo := p.n.opts.Device, false, len(names) > 0
+	tags := spans{}
 	for _, n := range names {
+		if v := vlanOf(n, dev); v != nil {
+			tags = joinSpans(append(tags, v...))
+			r.remarks = append(r.remarks, r.remark(Changed, vlanRemark(n, dev), ""))
+		}
 		stem, wild := strings.CutSuffix(n, "*")
 		hit = hit || dev != "" && (n == dev || wild && strings.HasPrefix(dev, stem))
 		onlyLo = onlyLo && n == "lo"
@@ -23,6 +28,11 @@ func (p *nftRule) iface(r *chainRule, names []string, not bool) ([]match, error)
 	case dev == "" && !onlyLo:
 		r.unknown = append(r.unknown, reason{"asks for interface " + quote(list) + ", and a policy protects one interface", "choose one with --dev"})
 		return nil, nil
+	case len(tags) > 0 && not:
+		r.unknown = append(r.unknown, reason{"asks for other interfaces than " + quote(list) + ", a VLAN of " + dev, "write `not vlan` and `untagged`"})
+		return nil, nil
+	case len(tags) > 0 && !hit:
+		return []match{match{}.with(fVLAN, tags)}, nil
 	case hit != not:
 		return []match{{}}, nil
 	default:
@@ -332,11 +342,12 @@ func (p *nftRule) vmap(inner json.RawMessage) error {
 	}
 	if len(groups) == 0 {
 		p.r.alts, p.r.verb = nil, doCount
-		p.remark(Noticed, "the verdict map is empty: nothing matches", "")
+		p.remark(Noticed, "the verdict map is empty, or all of it goes on: nothing is decided", "")
 		return nil
 	}
 	p.split = []*chainRule{}
 	p.finishQuiet()
+	p.r.unknown = append(p.r.unknown, p.guards...)
 	for i, g := range groups {
 		r := *p.r
 		r.unknown, r.remarks, r.states = slices.Clone(p.r.unknown), nil, slices.Clone(p.r.states)
@@ -374,7 +385,9 @@ func (p *nftRule) byVerdict(elems []json.RawMessage) (groups []*verdictGroup, er
 		}
 		key, inner := object(pair[1])
 		switch key {
-		case "accept", "drop", "return", "continue", "jump", "goto":
+		case "continue": // goes on, as without it
+			continue
+		case "accept", "drop", "return", "jump", "goto", "queue":
 		default:
 			return nil, fmt.Errorf("%s is not a verdict", quote(string(pair[1])))
 		}
@@ -409,9 +422,6 @@ func (p *nftRule) mapRule(r *chainRule, parts []json.RawMessage, several bool, g
 	}
 	if err != nil {
 		r.unknown = append(r.unknown, reason{printable(err.Error(), 200), ""})
-	}
-	if g.key == "continue" {
-		r.alts = nil // goes on, as without it
 	}
 	r.checkFragment()
 	return nil

@@ -18,6 +18,7 @@ type nftRule struct {
 	done    bool // a verdict was read
 	counts  bool
 	quiet   []reason // statements that decide nothing
+	guards  []reason // what statements that decide nothing ask of a packet before the rule goes on
 	split   []*chainRule
 	anyPort bool // `th dport`: of whatever protocol
 }
@@ -101,8 +102,17 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 		p.counts = true
 	case "limit", "quota", "ct count", "meter", "connlimit":
 		p.unknown("has the statement "+key+", which lets packets through up to a number", "`limit` is a word of a later version")
-	case "log", "mangle", "set", "map", "notrack", "dup", "flow", "last", "ct helper", "ct timeout", "ct expectation", "secmark":
-		p.quiet = append(p.quiet, reason{"the statement " + key + " decides nothing and is not carried over", ""})
+	case "set", "map":
+		p.quietly(key)
+		p.update(key, inner)
+	case "mangle":
+		p.quietly(key)
+		p.mangle(inner)
+	case "flow":
+		p.quietly(key)
+		p.guard("goes on behind the statement flow, which ends the rule for most packets")
+	case "log", "notrack", "dup", "last", "ct helper", "ct timeout", "ct expectation", "secmark":
+		p.quietly(key)
 	case "xt":
 		p.unknown("holds a match or target of iptables that nft cannot show", "import the output of iptables-save instead: levee import iptables")
 	case "queue":
@@ -129,6 +139,8 @@ func (p *nftRule) verdict(r *chainRule, key string, inner json.RawMessage) error
 		r.remarks = append(r.remarks, r.remark(Changed, "reject becomes a drop: levee sends no answer", "clients wait for a timeout; let the packets pass to the kernel where they should be refused"))
 	case "return":
 		r.verb = doReturn
+	case "queue":
+		r.unknown = append(r.unknown, reason{"queue lets a program decide", ""})
 	case "jump", "goto":
 		var t struct{ Target string }
 		if json.Unmarshal(inner, &t) != nil || p.c.table.chains[t.Target] == nil {
@@ -152,8 +164,9 @@ func (p *nftRule) finish() {
 		return
 	}
 	r := p.r
-	for _, q := range p.quiet {
-		p.remark(Noticed, q.what, q.instead)
+	p.finishQuiet()
+	if r.verb != doNothing || p.counts {
+		r.unknown = append(r.unknown, p.guards...)
 	}
 	switch {
 	case r.verb != doNothing:

@@ -16,7 +16,8 @@ func ruleText(exprs []json.RawMessage) string {
 		var m struct {
 			Op                     string
 			Left, Right, Key, Data json.RawMessage
-			Target                 string
+			Target, Set, Map       string
+			Elem, Value            json.RawMessage
 		}
 		_ = json.Unmarshal(inner, &m)
 		switch key {
@@ -30,6 +31,10 @@ func ruleText(exprs []json.RawMessage) string {
 			b.WriteString(" " + exprText(m.Key, 0) + " vmap " + exprText(m.Data, 0))
 		case "jump", "goto":
 			b.WriteString(" " + key + " " + m.Target)
+		case "set", "map":
+			b.WriteString(" " + clip(m.Op+" "+m.Set+m.Map, maxRuleText) + " { " + exprText(m.Elem, 0) + " }")
+		case "mangle":
+			b.WriteString(" " + exprText(m.Key, 0) + " set " + exprText(m.Value, 0))
 		default:
 			b.WriteString(" " + key)
 		}

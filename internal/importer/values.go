@@ -54,6 +54,31 @@ func parseSpansOf(s, sep string, top uint64) (spans, error) {
 	return spans{r}, nil
 }
 
+// services are the ports of names that files for iptables-restore have in place of numbers (IANA's registry of service names, as
+// Debian's /etc/services has them): only those in wide use.
+var services = map[string]string{
+	"ftp-data": "20", "ftp": "21", "ssh": "22", "telnet": "23", "smtp": "25", "domain": "53", "bootps": "67", "bootpc": "68", "tftp": "69",
+	"http": "80", "www": "80", "kerberos": "88", "pop3": "110", "sunrpc": "111", "auth": "113", "ntp": "123", "netbios-ns": "137", "netbios-dgm": "138",
+	"netbios-ssn": "139", "imap2": "143", "imap": "143", "snmp": "161", "snmp-trap": "162", "bgp": "179", "ldap": "389", "https": "443", "microsoft-ds": "445",
+	"submissions": "465", "isakmp": "500", "syslog": "514", "dhcpv6-client": "546", "dhcpv6-server": "547", "rtsp": "554", "submission": "587", "ipp": "631",
+	"ldaps": "636", "domain-s": "853", "rsync": "873", "imaps": "993", "pop3s": "995", "socks": "1080", "openvpn": "1194", "radius": "1812",
+	"nfs": "2049", "mysql": "3306", "ms-wbt-server": "3389", "ipsec-nat-t": "4500", "sip": "5060", "sip-tls": "5061", "xmpp-client": "5222",
+	"mdns": "5353", "postgresql": "5432", "http-alt": "8080",
+}
+
+// servicePorts is s with a number in place of a service that is known by name.
+func servicePorts(s string) string {
+	if n, ok := services[s]; ok {
+		return n
+	}
+	return s
+}
+
+// isHostName tells whether s can only be the name of a host: it has a letter that no address has.
+func isHostName(s string) bool {
+	return !strings.Contains(s, ":") && strings.IndexFunc(s, func(c rune) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }) >= 0
+}
+
 // parseSpan reads an address, a prefix or a range of addresses.
 func parseSpan(s string) (addrSpan, error) {
 	if lo, hi, isRange := strings.Cut(s, "-"); isRange {

@@ -1,0 +1,21 @@
+package importer
+
+import (
+	"strconv"
+	"strings"
+)
+
+// vlanOf is the VLAN id of an interface named as DEV.ID, which receives the tagged frames of dev; nil for
+// any other name.
+func vlanOf(name, dev string) spans {
+	id, ok := strings.CutPrefix(name, dev+".")
+	n, err := strconv.ParseUint(id, 10, 12)
+	if dev == "" || !ok || err != nil || n == 0 || n > 4094 || id[0] == '0' {
+		return nil
+	}
+	return just(n)
+}
+
+func vlanRemark(name, dev string) string {
+	return "interface " + quote(name) + " is taken for VLAN " + name[len(dev)+1:] + " of " + dev + ", by its name; rules about " + dev + " itself judge tagged frames too"
+}
