@@ -2,8 +2,8 @@ package report
 
 import (
 	"math"
-	"strconv"
 	"slices"
+	"strconv"
 	"testing"
 )
 
