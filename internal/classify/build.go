@@ -1,93 +1,9 @@
 package classify
 
 import (
-	"encoding/binary"
 	"math"
 	"math/bits"
-	"net/netip"
-	"slices"
 )
-
-// The fields that a tree cuts on. An IPv6 address has two, its upper and its lower half.
-const (
-	src = iota
-	dst
-	port0
-	port1
-	srcLo
-	dstLo
-	numFields
-)
-
-// interval is inclusive.
-type interval struct{ lo, hi uint64 }
-
-func (i interval) contains(j interval) bool { return i.lo <= j.lo && j.hi <= i.hi }
-
-// rule is a box as the builder sees it.
-type rule struct {
-	field [numFields]interval
-	box   *Box
-	prio  int // place among the rules of the table
-}
-
-// result is what a match answers; the lower wins.
-func (r *rule) result() uint64 { return uint64(r.box.Result) }
-
-// ruleOf is the rule of a box, without its place.
-func ruleOf(width int, b *Box) rule {
-	return rule{box: b, field: [numFields]interval{
-		upper(b.Src), upper(b.Dst),
-		{uint64(b.Ports[0].Lo), uint64(b.Ports[0].Hi)}, {uint64(b.Ports[1].Lo), uint64(b.Ports[1].Hi)},
-		lower(b.Src), lower(b.Dst),
-	}}
-}
-
-// hash is the same for rules with the same fields, in every process.
-func (r *rule) hash() uint64 {
-	h := uint64(0)
-	for _, f := range r.field {
-		for _, v := range [2]uint64{f.lo, f.hi} {
-			h = bits.RotateLeft64(h^v, 29) * 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio, as in Knuth's multiplicative hashing
-		}
-	}
-	return h
-}
-
-// upper is the range of a prefix in the address, or in its upper half.
-func upper(p netip.Prefix) interval {
-	if p.Addr().Is4() {
-		a := p.Addr().As4()
-		lo := uint64(binary.BigEndian.Uint32(a[:]))
-		return interval{lo, lo | (1<<(32-p.Bits()) - 1)}
-	}
-	a := p.Addr().As16()
-	lo := binary.BigEndian.Uint64(a[:8])
-	if p.Bits() >= 64 {
-		return interval{lo, lo}
-	}
-	return interval{lo, lo | (math.MaxUint64 >> p.Bits())}
-}
-
-// lower is the range of a prefix in the lower half of an IPv6 address; 0 for IPv4.
-func lower(p netip.Prefix) interval {
-	if p.Addr().Is4() {
-		return interval{}
-	}
-	a := p.Addr().As16()
-	lo := binary.BigEndian.Uint64(a[8:])
-	return interval{lo, lo | uint64(math.MaxUint64)>>max(p.Bits()-64, 0)}
-}
-
-// wide reports whether cutting on an address would copy the rule into many branches: the prefix leaves
-// more than half of the bits that tell prefixes apart open.
-func (r *rule) wide(width, field int) bool {
-	open := bits.Len64(r.field[field].hi - r.field[field].lo)
-	if width == 32 {
-		return open >= 20
-	}
-	return open >= 40
-}
 
 // region is a part of the space of packets during building.
 type region struct {
@@ -108,23 +24,15 @@ func everything(width int) region {
 	return g
 }
 
-// covers reports whether the rule matches every packet that can come to the region.
-func (r *rule) covers(g *region) bool {
-	for f := range r.field {
-		if !r.field[f].contains(g.hull[f]) {
-			return false
-		}
-	}
-	return true
-}
-
 // builder makes the trees of one table.
 type builder struct {
 	pool   *Pool
 	table  *Table
-	leaves map[string]uint64 // descriptors by rules and by what follows
-	name   []byte            // scratch
-	work   int               // rules of regions that may still be looked at
+	leaves index    // numbers of descriptors, by their entries and by what follows
+	made   []uint64 // descriptors of leaves, without rank and gate
+	entry  []uint64 // scratch: the entries of a leaf
+	lists  []int32  // see take
+	work   int      // rules of regions that may still be looked at
 	chooser
 }
 
@@ -132,8 +40,19 @@ type builder struct {
 // is rows of leaves.
 const workPerRule = 300
 
-func newBuilder(p *Pool, t *Table, rules int) *builder {
-	return &builder{pool: p, table: t, leaves: map[string]uint64{}, work: workPerRule * rules}
+func newBuilder(p *Pool, t *Table, s *ruleSet) *builder {
+	return &builder{pool: p, table: t, leaves: newIndex(0), work: workPerRule * s.len(), chooser: chooser{ruleSet: s}}
+}
+
+// take gives room for a list until b.lists is cut again to the length that it had before: regions are built one within the
+// other.
+func (b *builder) take(n int) []int32 {
+	at := len(b.lists)
+	if at+n > cap(b.lists) { // who has lists of the old one keeps it alive
+		b.lists = make([]int32, at, max(2*cap(b.lists), at+n))
+	}
+	b.lists = b.lists[:at+n]
+	return b.lists[at : at+n : at+n]
 }
 
 // place is where in the trees a region is.
@@ -145,11 +64,11 @@ type place struct {
 
 // build lays a region out, in front of what follows it, and returns its descriptor and how many
 // nodes there are from there to a leaf at most.
-func (b *builder) build(g region, rules []*rule, then after, at place) (d uint64, steps int) {
+func (b *builder) build(g region, rules []int32, then after, at place) (d uint64, steps int) {
 	for i, r := range rules {
-		if r.covers(&g) {
+		if b.covers(r, &g) {
 			rules = rules[:i+1]
-			if r.result() <= then.first {
+			if b.result(r) <= then.first {
 				then = after{}
 			}
 			break
@@ -171,8 +90,9 @@ func (b *builder) build(g region, rules []*rule, then after, at place) (d uint64
 	if !ok {
 		return b.leaf(&g, rules, then), 0
 	}
+	defer func(n int) { b.lists = b.lists[:n] }(len(b.lists))
 	if p.aside > 0 {
-		var aside []*rule
+		var aside []int32
 		rules, aside = b.part(p, rules)
 		then = b.behind(g, aside, then, at)
 	}
@@ -180,10 +100,10 @@ func (b *builder) build(g region, rules []*rule, then after, at place) (d uint64
 }
 
 // behind builds the tree of rules that are put aside, and says how a walk comes to it.
-func (b *builder) behind(g region, aside []*rule, then after, at place) after {
+func (b *builder) behind(g region, aside []int32, then after, at place) after {
 	b.table.stats.aside++
 	d, steps := b.build(g, aside, then, place{asides: at.asides + 1, growth: at.growth})
-	first := aside[0].result()
+	first := b.result(aside[0])
 	if then.d != 0 {
 		first = min(first, then.first)
 	}
@@ -206,39 +126,55 @@ func (g region) child(w window, k, end int) region {
 }
 
 // divide makes a node. Neighbouring children with the same rules are one.
-func (b *builder) divide(g region, w window, rules []*rule, then after, at place) (d uint64, steps int) {
-	b.count(w, rules)
-	number := slices.Clone(b.segment[:1<<w.bits])
-	lists := make([][]*rule, b.segments)
-	total := 0
-	for _, r := range rules {
-		i, j := w.span(r)
-		for s := number[i]; s <= number[j]; s++ {
-			lists[s] = append(lists[s], r)
-			total++
-		}
-	}
-	below := place{at.depth + 1, at.asides, max(1, at.growth*float64(len(rules))/float64(total))}
-	first := b.pool.reserve(len(number))
-	for k := 0; k < len(number); {
-		end := k + 1
-		for end < len(number) && number[end] == number[k] {
-			end++
-		}
-		d, n := b.build(g.child(w, k, end), lists[number[k]], then, below)
+func (b *builder) divide(g region, w window, rules []int32, then after, at place) (d uint64, steps int) {
+	ends, starts, lists := b.parted(w, rules)
+	below := place{at.depth + 1, at.asides, max(1, at.growth*float64(len(rules))/float64(len(lists)))}
+	first := b.pool.reserve(1 << w.bits)
+	k := 0
+	for s, end := range ends {
+		d, n := b.build(g.child(w, k, int(end)), lists[starts[s]:starts[s+1]], then, below)
 		steps = max(steps, n+1)
-		for ; k < end; k++ {
-			b.pool.words[first+k] = d
+		for ; k < int(end); k++ {
+			b.pool.words.set(first+k, d)
 		}
 	}
 	return node(first, w), steps
 }
 
+// parted lists for each segment of a window the child that it ends before, and the rules in it: those of segment s are from
+// starts[s] to starts[s+1].
+func (b *builder) parted(w window, rules []int32) (ends, starts, lists []int32) {
+	b.spans(b.ruleSet, w, rules)
+	b.count(w.bits, 0)
+	ends, starts, lists = b.take(b.segments), b.take(b.segments+2), b.take(b.copies)
+	for k, s := range b.segment[:1<<w.bits] {
+		ends[s] = int32(k) + 1
+	}
+	clear(starts)
+	for _, in := range b.in {
+		for s := int(in.first); s <= int(in.last); s++ {
+			starts[s+2]++
+		}
+	}
+	for s := range b.segments {
+		starts[s+2] += starts[s+1]
+	}
+	for x, in := range b.in {
+		for s := int(in.first); s <= int(in.last); s++ {
+			lists[starts[s+1]] = rules[x]
+			starts[s+1]++
+		}
+	}
+	return ends, starts, lists
+}
+
 // part parts the rules into those that span no more segments of the plan's window than it says, and the others.
-func (b *builder) part(p plan, rules []*rule) (in, aside []*rule) {
-	b.count(p.w, rules)
-	for i, r := range rules {
-		if b.copies(i) <= p.most {
+func (b *builder) part(p plan, rules []int32) (in, aside []int32) {
+	b.spans(b.ruleSet, p.w, rules)
+	b.count(p.w.bits, 0)
+	in, aside = b.take(len(rules) - p.aside)[:0], b.take(p.aside)[:0]
+	for x, r := range rules {
+		if b.in[x].copies() <= p.most {
 			in = append(in, r)
 		} else {
 			aside = append(aside, r)

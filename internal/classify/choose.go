@@ -3,7 +3,6 @@ package classify
 import (
 	"math"
 	"math/bits"
-	"slices"
 )
 
 // window is a choice of index bits.
@@ -13,31 +12,29 @@ type window struct {
 	skipped            bool   // bits above it are not looked at
 }
 
-// span of the children that a rule falls into.
-func (w *window) span(r *rule) (i, j int) {
+// span of the children that an interval falls into.
+func (w *window) span(i interval) span {
 	last := w.base + (uint64(1)<<(w.shift+w.bits) - 1)
-	a, b := max(r.field[w.field].lo, w.base), min(r.field[w.field].hi, last)
-	return int((a - w.base) >> w.shift), int((b - w.base) >> w.shift)
+	return span{uint16((max(i.lo, w.base) - w.base) >> w.shift), uint16((min(i.hi, last) - w.base) >> w.shift)}
 }
 
 // block is the smallest aligned block that holds the rules which do not fill the region; where it would
 // reach beyond the region, one that holds the region. So a child that a packet from outside the block comes to has all rules
 // that fill the region.
-func block(g *region, rules []*rule, f int) (base uint64, size int, ok bool) {
+func (s *ruleSet) block(g *region, rules []int32, f int) (base uint64, size int, ok bool) {
+	cut := g.cut[f]
 	lo, hi := uint64(math.MaxUint64), uint64(0)
 	for _, r := range rules {
-		if r.field[f].contains(g.cut[f]) {
-			continue
+		if i := s.field(r, f); !i.contains(cut) {
+			lo, hi = min(lo, max(i.lo, cut.lo)), max(hi, min(i.hi, cut.hi))
 		}
-		lo = min(lo, max(r.field[f].lo, g.cut[f].lo))
-		hi = max(hi, min(r.field[f].hi, g.cut[f].hi))
 	}
 	size = bits.Len64(lo ^ hi)
 	if lo > hi || size == 0 {
 		return 0, 0, false
 	}
-	if b := aligned(lo, hi); !g.cut[f].contains(b) {
-		lo, hi = g.cut[f].lo, g.cut[f].hi
+	if b := aligned(lo, hi); !cut.contains(b) {
+		lo, hi = cut.lo, cut.hi
 		size = bits.Len64(lo ^ hi)
 	}
 	return aligned(lo, hi).lo, size, true
@@ -68,12 +65,6 @@ const (
 	childCost = 0.05 // a child in memory
 )
 
-// chooser picks plans by expected cost.
-type chooser struct {
-	counter
-	spans []int32 // of the rules, sorted
-}
-
 // expected guesses the cost of n rules below a node.
 func expected(n int) float64 {
 	if n < len(guesses) {
@@ -97,41 +88,15 @@ var guesses = func() (g [1 << 10]float64) {
 	return g
 }()
 
-// counter counts in how many segments of a window, neighbouring children with the same rules, rules are.
-type counter struct {
-	spanOf   [][2]int32
-	segment  []int32 // number of the segment that a child belongs to; behind the last, as if it had one
-	total    []int32
-	segments int
-}
-
-func resize[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
-
-func (c *counter) count(w window, rules []*rule) {
-	kids := 1 << w.bits
-	c.segment = resize(c.segment, kids+1)
-	clear(c.segment)
-	c.spanOf = resize(c.spanOf, len(rules))
-	for x, r := range rules {
-		i, j := w.span(r)
-		c.spanOf[x] = [2]int32{int32(i), int32(j)}
-		c.segment[i] = 1
-		c.segment[j+1] = 1
-	}
-	c.segment[0] = 0
-	for k := 1; k <= kids; k++ {
-		c.segment[k] += c.segment[k-1]
-	}
-	c.segments = int(c.segment[kids-1]) + 1
-}
-
-func (c *counter) copies(x int) int32 {
-	s := c.spanOf[x]
-	return c.segment[s[1]] - c.segment[s[0]] + 1
+// chooser picks plans by expected cost.
+type chooser struct {
+	*ruleSet
+	counter
+	limit []int32 // scratch of limits
 }
 
 // choose picks the plan with the least expected cost, or none if comparing all is cheaper.
-func (c *chooser) choose(g *region, rules []*rule, at place) (best plan, ok bool) {
+func (c *chooser) choose(g *region, rules []int32, at place) (best plan, ok bool) {
 	n := len(rules)
 	if n == 1 {
 		return best, false
@@ -140,18 +105,23 @@ func (c *chooser) choose(g *region, rules []*rule, at place) (best plan, ok bool
 	if n > maxLeaf {
 		least *= 2
 	}
-	for f := range numFields {
-		base, size, ok2 := block(g, rules, f)
+	for f := range c.fields {
+		base, size, ok2 := c.block(g, rules, f)
 		if !ok2 {
 			continue
 		}
 		last := base + (uint64(1)<<size - 1)
 		w := window{field: f, base: base, skipped: !interval{base, last}.contains(g.cut[f])}
+		finest := min(maxBits, size, bits.Len(uint(4*n+16))-1)
+		w.bits, w.shift = finest, size-finest
+		c.spans(c.ruleSet, w, rules)
 		// Of many rules few children would each have many.
-		for w.bits = min(size, maxBits, max(1, bits.Len(uint(n))-8)); w.bits <= min(maxBits, size) && 1<<w.bits <= 4*n+16; w.bits++ {
+		for w.bits = min(finest, max(1, bits.Len(uint(n))-8)); w.bits <= finest; w.bits++ {
+			if levelCost+expected(1)+copyCost+childCost*float64(int(1)<<w.bits)/float64(n) >= least {
+				break // if each child had one rule, and more children cost more
+			}
 			w.shift = size - w.bits
-			c.count(w, rules)
-			if c.segments < 2 {
+			if c.count(w.bits, finest-w.bits); c.segments < 2 {
 				continue
 			}
 			for _, most := range c.limits(n, at) {
@@ -168,61 +138,61 @@ func (c *chooser) choose(g *region, rules []*rule, at place) (best plan, ok bool
 const maxAsides = 24
 
 // limits proposes how many segments a rule may span: as many as growth allows, and less.
-func (c *chooser) limits(n int, at place) (out []int32) {
-	c.spans = resize(c.spans, n)
-	total := 0
-	for x := range n {
-		c.spans[x] = c.copies(x)
-		total += int(c.spans[x])
-	}
+func (c *chooser) limits(n int, at place) []int32 {
+	c.limit = c.limit[:0]
 	allowed := int(at.growth * float64(n))
-	if total <= allowed {
-		out = append(out, math.MaxInt32)
+	if c.copies <= allowed {
+		c.limit = append(c.limit, math.MaxInt32)
 	}
-	if total <= min(allowed, 2*n) || at.asides == maxAsides {
-		return out
+	if c.copies <= min(allowed, 2*n) || at.asides == maxAsides {
+		return c.limit
 	}
-	slices.Sort(c.spans)
+	spanning := resize(&c.scratch, c.segments+1) // how many rules span so many segments
+	clear(spanning)
+	for _, in := range c.in {
+		spanning[in.copies()]++
+	}
 	sum, last := 0, int32(0)
-	for x, s := range c.spans {
-		if s != last && x > 0 && (last == 1 || s >= 2*last) {
-			out = append(out, last)
+	for copies, rules := range spanning {
+		if rules == 0 {
+			continue
 		}
-		last = s
-		if sum += int(s); sum > allowed {
+		if last == 1 || last > 0 && int32(copies) >= 2*last {
+			c.limit = append(c.limit, last)
+		}
+		last = int32(copies)
+		if sum += copies * int(rules); sum > allowed {
 			break
 		}
 	}
-	return out
+	return c.limit
 }
 
 // cost of dividing n rules by the window with those aside that span more than most segments.
 func (c *chooser) cost(w window, n int, most int32) (cost float64, aside int) {
-	kids := 1 << w.bits
-	c.total = resize(c.total, c.segments+1)
-	clear(c.total)
+	both := resize(&c.scratch, 2*c.segments+1)
+	clear(both)
+	total, middle := both[:c.segments+1], both[c.segments+1:] // rules of a segment, and those in whose middle it is
 	copies := 0
-	for x := range n {
-		s := c.copies(x)
+	for _, in := range c.in {
+		s := in.copies()
 		if s > most {
 			aside++
 			continue
 		}
 		copies += int(s)
-		c.total[c.segment[c.spanOf[x][0]]]++
-		c.total[c.segment[c.spanOf[x][1]]+1]--
+		total[in.first]++
+		total[in.last+1]--
+		middle[in.middle]++
 	}
-	for s := 1; s < c.segments; s++ {
-		c.total[s] += c.total[s-1]
-	}
-	for x := range n {
-		if c.copies(x) <= most {
-			middle := (c.spanOf[x][0] + c.spanOf[x][1]) / 2
-			cost += expected(int(c.total[c.segment[middle]]))
+	sum := int32(0)
+	for s, m := range middle {
+		if sum += total[s]; m != 0 {
+			cost += float64(m) * expected(int(sum))
 		}
 	}
 	in := n - aside
-	cost = levelCost + (cost+copyCost*float64(copies)+childCost*float64(kids))/float64(max(in, 1))
+	cost = levelCost + (cost+copyCost*float64(copies)+childCost*float64(int(1)<<w.bits))/float64(max(in, 1))
 	if aside > 0 {
 		cost += levelCost + expected(aside)
 	}

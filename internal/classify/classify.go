@@ -21,7 +21,6 @@ package classify
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"net/netip"
@@ -54,7 +53,7 @@ const (
 type Pool struct {
 	bits  int // 32 or 128
 	scale int // a rank is a result shifted by so many bits, see layout.go
-	words []uint64
+	words words
 }
 
 // Table is a classifier in a pool.
@@ -81,47 +80,33 @@ type stats struct {
 
 // NewPool makes an empty pool for a family, width 32 or 128, whose boxes have results of top at most.
 func NewPool(width int, top uint32) *Pool {
-	return &Pool{bits: width, scale: max(0, bits.Len32(top)-rankBits), words: make([]uint64, firstWord)}
+	p := &Pool{bits: width, scale: max(0, bits.Len32(top)-rankBits)}
+	p.words.grow(firstWord)
+	return p
 }
 
 // Add builds the classifier of boxes.
 func (p *Pool) Add(boxes []Box) *Table {
-	t := &Table{pool: p}
-	before := len(p.words)
-	all, rules := make([]rule, len(boxes)), make([]*rule, len(boxes))
+	byResult := func(a, b Box) int { return cmp.Compare(a.Result, b.Result) }
+	if !slices.IsSortedFunc(boxes, byResult) {
+		boxes = slices.Clone(boxes)
+		slices.SortStableFunc(boxes, byResult)
+	}
+	rules := newRuleSet(p.bits, len(boxes))
 	for i := range boxes {
-		all[i] = ruleOf(p.bits, &boxes[i])
-		rules[i] = &all[i]
+		rules.add(&boxes[i])
 	}
-	slices.SortStableFunc(rules, func(a, b *rule) int { return cmp.Compare(a.box.Result, b.box.Result) })
-	rules = withoutEqual(rules)
-	for i, r := range rules {
-		r.prio = i
-	}
-	b := newBuilder(p, t, len(boxes))
-	groups := split(p.bits, rules)
-	slices.SortFunc(groups, func(a, b []*rule) int { return cmp.Compare(a[0].prio, b[0].prio) })
-	for _, group := range groups {
+	t := &Table{pool: p}
+	before := p.words.n
+	b := newBuilder(p, t, rules)
+	for _, group := range rules.split(rules.distinct()) {
 		d, steps := b.build(everything(p.bits), group, after{}, place{growth: growth})
-		t.trees = append(t.trees, tree{d, group[0].result(), steps})
+		t.trees = append(t.trees, tree{d, rules.result(group[0]), steps})
 		t.stats.steps = max(t.stats.steps, steps)
 	}
-	t.end = len(p.words)
+	t.end = p.words.n
 	t.stats.words = t.end - before
 	return t
-}
-
-// withoutEqual leaves only the first of equal rules in a list: the others can never match.
-func withoutEqual(rules []*rule) []*rule {
-	first := make(map[uint64]*rule, len(rules)) // by hash; one that shares its hash with another is kept, which costs a little room
-	return slices.DeleteFunc(rules, func(r *rule) bool {
-		h := r.hash()
-		if before, ok := first[h]; ok {
-			return before.field == r.field
-		}
-		first[h] = r
-		return false
-	})
 }
 
 // Bytes is how much the table added to the pool.
@@ -132,33 +117,32 @@ func (t *Table) Kind() string {
 	return fmt.Sprintf("decision trees: %d, depth %d at most, %d behind them, %d entries", len(t.trees), t.stats.steps, t.stats.aside, t.stats.entries)
 }
 
-// Memory is the value of the map that the function reads, or a part of the value of one that holds
-// other things too. Add nothing to the pool afterwards.
-func (p *Pool) Memory() []byte {
-	words := p.padded()
-	b := make([]byte, 0, 8*len(words))
-	for _, w := range words {
-		b = binary.LittleEndian.AppendUint64(b, w)
-	}
-	return b
+// Size is how many bytes Put writes.
+func (p *Pool) Size() int { return 8 * (p.words.n + p.room()) }
+
+// Put writes the value of the map that the function reads, or a part of the value of one that holds
+// other things too: Size bytes. Add nothing to the pool afterwards.
+func (p *Pool) Put(value []byte) {
+	p.words.put(value)
+	clear(value[8*p.words.n : p.Size()])
 }
 
-// split parts the rules by which of the addresses are wide. Small groups join the group of the rules
+// split parts the rules by which of the addresses are wide, in order of the first. Small groups join the group of the rules
 // that are wide in both, so that a packet walks few trees.
-func split(width int, rules []*rule) [][]*rule {
+func (s *ruleSet) split(rules []int32) [][]int32 {
 	const few = 24
-	var groups [maxTrees][]*rule
+	var groups [maxTrees][]int32
 	for _, r := range rules {
 		g := 0
-		if r.wide(width, src) {
+		if s.wide(r, src) {
 			g |= 1
 		}
-		if r.wide(width, dst) {
+		if s.wide(r, dst) {
 			g |= 2
 		}
 		groups[g] = append(groups[g], r)
 	}
-	var out [][]*rule
+	var out [][]int32
 	last := groups[3]
 	for _, g := range groups[:3] {
 		if len(g) < few {
@@ -168,8 +152,9 @@ func split(width int, rules []*rule) [][]*rule {
 		}
 	}
 	if len(last) > 0 {
-		slices.SortFunc(last, func(a, b *rule) int { return cmp.Compare(a.prio, b.prio) })
+		slices.Sort(last)
 		out = append(out, last)
 	}
+	slices.SortFunc(out, func(a, b []int32) int { return cmp.Compare(a[0], b[0]) })
 	return out
 }

@@ -102,6 +102,37 @@ func naive(boxes []Box, p *Packet) uint32 {
 	return 0
 }
 
+// halves gives value and mask of a prefix; an IPv4 prefix fills the upper half's low 32 bits.
+func halves(p netip.Prefix) (hi, lo, maskHi, maskLo uint64) {
+	const ones = ^uint64(0)
+	if p.Addr().Is4() {
+		a := p.Addr().As4()
+		return uint64(binary.BigEndian.Uint32(a[:])), 0, uint64(uint32(ones << (32 - p.Bits()))), 0
+	}
+	a := p.Addr().As16()
+	hi, lo = binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])
+	if p.Bits() <= 64 {
+		return hi, lo, ones << (64 - p.Bits()), 0
+	}
+	return hi, lo, ones, ones << (128 - p.Bits())
+}
+
+func memoryOf(p *Pool) []byte {
+	value := make([]byte, p.Size())
+	p.Put(value)
+	return value
+}
+
+// rulesOf gives the rules of boxes, and a list of all of them.
+func rulesOf(width int, boxes []Box) (s *ruleSet, all []int32) {
+	s = newRuleSet(width, len(boxes))
+	for i := range boxes {
+		s.add(&boxes[i])
+		all = append(all, int32(i))
+	}
+	return s, all
+}
+
 // kernel is a program that looks up the fields of its frame, in the order of the stack.
 type kernel struct {
 	prog *ebpf.Program
@@ -112,7 +143,7 @@ func load(t testing.TB, table *Table) *kernel {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to load eBPF")
 	}
-	value := table.pool.Memory()
+	value := memoryOf(table.pool)
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
 		Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(value)), MaxEntries: 1, Flags: unix.BPF_F_RDONLY_PROG,
 		Contents: []ebpf.MapKV{{Key: uint32(0), Value: value}},
@@ -309,13 +340,13 @@ func (t *Table) compared(q *Packet) (n int) {
 	for _, tr := range t.trees {
 		for d := tr.root; ; {
 			for d&leafFlag == 0 {
-				d = t.pool.words[uint64(uint32(d))+fields[d>>codeShift&codeMask]>>(d>>bitsShift&bitsMask)&(d>>48)]
+				d = t.pool.words.at(int(uint64(uint32(d)) + fields[d>>codeShift&codeMask]>>(d>>bitsShift&bitsMask)&(d>>48)))
 			}
 			n += int(d >> countShift & countMask)
 			if d&more == 0 {
 				break
 			}
-			d = t.pool.words[uint32(d)-header]
+			d = t.pool.words.at(int(uint32(d)) - header)
 		}
 	}
 	return n
@@ -394,14 +425,14 @@ func TestBlocksLieWithinTheRegionOrHoldIt(t *testing.T) {
 	for range 20000 {
 		g := everything(32)
 		g.cut[port0] = between(0, 40)
-		var rules []*rule
+		var boxes []Box
 		for range 1 + rng.IntN(4) {
-			r := newRule(32, &Box{Src: any4, Dst: any4, Ports: [2]Span{Any, Any}})
 			inside := between(g.cut[port0].lo, g.cut[port0].hi) // a rule of the region meets it
-			r.field[port0] = interval{inside.lo - rng.Uint64N(inside.lo+1), inside.hi + rng.Uint64N(9)}
-			rules = append(rules, r)
+			lo, hi := inside.lo-rng.Uint64N(inside.lo+1), inside.hi+rng.Uint64N(9)
+			boxes = append(boxes, Box{Src: any4, Dst: any4, Ports: [2]Span{{uint16(lo), uint16(hi)}, Any}})
 		}
-		base, size, ok := block(&g, rules, port0)
+		s, rules := rulesOf(32, boxes)
+		base, size, ok := s.block(&g, rules, port0)
 		if !ok {
 			continue
 		}
@@ -410,7 +441,7 @@ func TestBlocksLieWithinTheRegionOrHoldIt(t *testing.T) {
 			t.Fatalf("region %v, block %v", g.cut[port0], b)
 		}
 		for _, r := range rules {
-			if f := r.field[port0]; !f.contains(g.cut[port0]) && !b.contains(interval{max(f.lo, g.cut[port0].lo), min(f.hi, g.cut[port0].hi)}) {
+			if f := s.field(r, port0); !f.contains(g.cut[port0]) && !b.contains(interval{max(f.lo, g.cut[port0].lo), min(f.hi, g.cut[port0].hi)}) {
 				t.Fatalf("region %v, block %v leaves out %v", g.cut[port0], b, f)
 			}
 		}

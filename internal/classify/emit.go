@@ -134,7 +134,7 @@ func (e *emitter) root(d uint64) {
 // Following gives the functions that walk what follows a tree of any table of the pool. Label is the symbol of the
 // first, and that of the other begins with it. The first is a global function: the verifier walks it by itself, once.
 func (p *Pool) Following(mapName, label string) asm.Instructions {
-	e := &emitter{pool: p, mapName: mapName, words: len(p.words), packet: asm.R6, best: asm.R7, behind: asm.R9}
+	e := &emitter{pool: p, mapName: mapName, words: p.words.n, packet: asm.R6, best: asm.R7, behind: asm.R9}
 	e.following(label)
 	e.round(label + "_round")
 	return e.out

@@ -1,9 +1,7 @@
 package classify
 
 import (
-	"encoding/binary"
 	"math/bits"
-	"net/netip"
 )
 
 // A pool is an array of 64-bit words. A descriptor is one of:
@@ -62,25 +60,20 @@ func entryWords(width int) int {
 	return entry6
 }
 
-// room is how many words the emitted code may read from the first entry of a leaf.
+// room is how many words the emitted code may read from the first entry of a leaf: so many are behind the last, so that its bounds
+// check need look at the start of a leaf only.
 func (p *Pool) room() int { return maxLeaf * entryWords(p.bits) }
-
-// padded is the words with so much room behind them that the bounds check of the emitted code need
-// look at the start of a leaf only.
-func (p *Pool) padded() []uint64 { return append(p.words, make([]uint64, p.room())...) }
 
 // align begins a new cache line unless n words fit into this one.
 func (p *Pool) align(n int) {
-	if used := len(p.words) % line; used != 0 && used+n > line {
-		p.words = append(p.words, make([]uint64, line-used)...)
+	if used := p.words.n % line; used != 0 && used+n > line {
+		p.words.grow(line - used)
 	}
 }
 
 func (p *Pool) reserve(n int) int {
 	p.align(n)
-	at := len(p.words)
-	p.words = append(p.words, make([]uint64, n)...)
-	return at
+	return p.words.grow(n)
 }
 
 // code tells where a field lies in Fields, in words.
@@ -91,18 +84,19 @@ func node(first int, w window) uint64 {
 }
 
 // gate is the eight bits that all rules have in common and of which the region leaves most open, as a part of a leaf's descriptor.
-func (g *region) gate(rules []*rule) uint64 {
+func (s *ruleSet) gate(g *region, rules []int32) uint64 {
 	best, most := uint64(open), 0
-	for f := range numFields {
-		lo, hi := rules[0].field[f].lo, rules[0].field[f].hi
+	for f := range s.fields {
+		i := s.field(rules[0], f)
 		for _, r := range rules[1:] {
-			lo, hi = min(lo, r.field[f].lo), max(hi, r.field[f].hi)
+			j := s.field(r, f)
+			i.lo, i.hi = min(i.lo, j.lo), max(i.hi, j.hi)
 		}
 		unknown := ^g.known[f] & (uint64(1)<<bits.Len64(g.hull[f].hi) - 1)
-		for shift := bits.Len64(lo ^ hi); unknown>>shift != 0; shift++ {
+		for shift := bits.Len64(i.lo ^ i.hi); unknown>>shift != 0; shift++ {
 			if n := bits.OnesCount8(uint8(unknown >> shift)); n > most {
 				most = n
-				best = lo>>shift&valueMask<<valueShift | uint64(code[f])<<codeShift | uint64(shift)<<bitsShift
+				best = i.lo>>shift&valueMask<<valueShift | uint64(code[f])<<codeShift | uint64(shift)<<bitsShift
 			}
 		}
 	}
@@ -117,9 +111,9 @@ type after struct {
 }
 
 // leaf gives the descriptor of a leaf with the rules in a region, and writes their entries.
-func (b *builder) leaf(g *region, rules []*rule, then after) uint64 {
+func (b *builder) leaf(g *region, rules []int32, then after) uint64 {
 	if len(rules) > maxLeaf {
-		first := rules[maxLeaf].result()
+		first := b.result(rules[maxLeaf])
 		if then.d != 0 {
 			first = min(first, then.first)
 		}
@@ -131,67 +125,53 @@ func (b *builder) leaf(g *region, rules []*rule, then after) uint64 {
 		lowest = then.first
 	}
 	if len(rules) > 0 {
-		lowest, gate = min(lowest, rules[0].result()), g.gate(rules)
+		lowest, gate = min(lowest, b.result(rules[0])), b.gate(g, rules)
 	}
 	return leafFlag | lowest>>b.pool.scale<<rankShift | gate | b.entries(rules, then)
 }
 
-// entries writes the entries of a leaf, and gives the rest of its descriptor; leaves with the same rules and the same
-// behind them share their entries.
-func (b *builder) entries(rules []*rule, then after) uint64 {
-	b.name = binary.LittleEndian.AppendUint64(b.name[:0], then.d)
-	for _, r := range rules {
-		b.name = binary.LittleEndian.AppendUint32(b.name, uint32(r.prio))
-	}
-	if d, ok := b.leaves[string(b.name)]; ok {
-		return d
-	}
-	p := b.pool
-	d := uint64(len(rules)) << countShift
-	size := len(rules) * entryWords(p.bits)
+// entries writes the entries of a leaf, and gives the rest of its descriptor; leaves with the same entries and the same
+// behind them share them.
+func (b *builder) entries(rules []int32, then after) uint64 {
+	kind, before := uint64(len(rules))<<countShift, 0
+	b.entry = b.entry[:0]
 	if then.d != 0 {
-		d |= more
-		p.align(size + header)
-		p.words = append(p.words, then.d, then.first)
-	} else {
-		p.align(size)
+		kind, before = kind|more, header
+		b.entry = append(b.entry, then.d, then.first)
 	}
-	d |= uint64(len(p.words))
 	for _, r := range rules {
-		p.words = appendEntry(p.words, p.bits, r)
+		b.entry = b.appendEntry(b.entry, r)
 	}
+	p, hash := b.pool, hashOf(b.entry)
+	number, at, ok := b.leaves.find(hash, func(number uint32) bool {
+		d := b.made[number]
+		return d>>countShift == kind>>countShift && p.words.have(int(uint32(d))-before, b.entry)
+	})
+	if ok {
+		return b.made[number]
+	}
+	p.align(len(b.entry))
+	d := kind | uint64(p.words.n+before)
+	p.words.append(b.entry...)
 	b.table.stats.entries += len(rules)
-	b.leaves[string(b.name)] = d
+	b.leaves.put(at, hash, uint32(len(b.made)))
+	b.made = append(b.made, d)
 	return d
 }
 
-func appendEntry(words []uint64, width int, r *rule) []uint64 {
-	sHi, sLo, sMaskHi, sMaskLo := halves(r.box.Src)
-	dHi, dLo, dMaskHi, dMaskLo := halves(r.box.Dst)
-	last := r.result() << 32
-	if width == 32 {
-		words = append(words, sHi<<32|dHi)
-		last |= uint64(32-r.box.Dst.Bits())<<8 | uint64(32-r.box.Src.Bits())
+// appendEntry appends the entry of a rule.
+func (s *ruleSet) appendEntry(words []uint64, rule int32) []uint64 {
+	from, to := s.field(rule, src), s.field(rule, dst)
+	last := s.result(rule) << 32
+	if s.width == 32 {
+		words = append(words, from.lo<<32|to.lo)
+		last |= uint64(bits.Len64(to.lo^to.hi))<<8 | uint64(bits.Len64(from.lo^from.hi))
 	} else {
-		words = append(words, sHi, sLo, dHi, dLo, sMaskHi, sMaskLo, dMaskHi, dMaskLo)
+		fromLo, toLo := s.field(rule, srcLo), s.field(rule, dstLo)
+		words = append(words, from.lo, fromLo.lo, to.lo, toLo.lo, ^(from.lo ^ from.hi), ^(fromLo.lo ^ fromLo.hi), ^(to.lo ^ to.hi), ^(toLo.lo ^ toLo.hi))
 	}
-	p := r.box.Ports
-	return append(words, uint64(p[0].Lo)|uint64(p[0].Hi-p[0].Lo)<<16|uint64(p[1].Lo)<<32|uint64(p[1].Hi-p[1].Lo)<<48, last)
-}
-
-// halves gives value and mask of a prefix; an IPv4 prefix fills the upper half's low 32 bits.
-func halves(p netip.Prefix) (hi, lo, maskHi, maskLo uint64) {
-	const ones = ^uint64(0)
-	if p.Addr().Is4() {
-		a := p.Addr().As4()
-		return uint64(binary.BigEndian.Uint32(a[:])), 0, uint64(uint32(ones << (32 - p.Bits()))), 0
-	}
-	a := p.Addr().As16()
-	hi, lo = binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])
-	if p.Bits() <= 64 {
-		return hi, lo, ones << (64 - p.Bits()), 0
-	}
-	return hi, lo, ones, ones << (128 - p.Bits())
+	a, b := s.field(rule, port0), s.field(rule, port1)
+	return append(words, a.lo|(a.hi-a.lo)<<16|b.lo<<32|(b.hi-b.lo)<<48, last)
 }
 
 // Packet is what a look-up asks about: addresses as the upper and lower half in host order, an
@@ -219,15 +199,14 @@ func (p *Pool) walk(d uint64, q *Packet, best uint64) uint64 {
 	n := entryWords(p.bits)
 	for {
 		for d&leafFlag == 0 {
-			d = p.words[uint64(uint32(d))+shifted()&(d>>48)]
+			d = p.words.at(int(uint64(uint32(d)) + shifted()&(d>>48)))
 		}
 		if d>>rankShift&(1<<rankBits-1) > best>>p.scale {
 			return best
 		}
 		if shifted()&valueMask == d>>valueShift&valueMask {
-			first := p.words[uint32(d):]
 			for i := range int(d >> countShift & countMask) {
-				if e := first[i*n:][:n]; matches(e, q) {
+				if e := p.words.slice(int(uint32(d))+i*n, n); matches(e, q) {
 					best = min(best, e[n-1]>>32)
 					break
 				}
@@ -236,7 +215,7 @@ func (p *Pool) walk(d uint64, q *Packet, best uint64) uint64 {
 		if d&more == 0 {
 			return best
 		}
-		next := p.words[uint32(d)-header:]
+		next := p.words.slice(int(uint32(d))-header, header)
 		if best <= next[1] {
 			return best
 		}

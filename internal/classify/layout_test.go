@@ -10,18 +10,18 @@ import (
 func TestRowsOfLeavesEndAtTheFirstMatch(t *testing.T) {
 	p := NewPool(32, 3*maxLeaf)
 	every := netip.MustParsePrefix("0.0.0.0/0")
-	var rules []*rule
+	var boxes []Box
 	for i := range 3 * maxLeaf {
-		rules = append(rules, newRule(32, &Box{Src: every, Dst: every, Ports: [2]Span{Any, Any}, Result: uint32(i + 1)}))
-		rules[i].prio = i
+		boxes = append(boxes, Box{Src: every, Dst: every, Ports: [2]Span{Any, Any}, Result: uint32(i + 1)})
 	}
-	d := newBuilder(p, &Table{pool: p}, len(rules)).leaf(&region{}, rules, after{})
+	s, rules := rulesOf(32, boxes)
+	d := newBuilder(p, &Table{pool: p}, s).leaf(&region{}, rules, after{})
 	for leaf := 1; d&more != 0; leaf++ {
-		header := p.words[uint32(d)-header:]
-		if want := rules[leaf*maxLeaf].result(); header[1] != want {
-			t.Errorf("leaf %d: what follows begins with %#x, want %#x", leaf, header[1], want)
+		next := p.words.slice(int(uint32(d))-header, header)
+		if want := s.result(rules[leaf*maxLeaf]); next[1] != want {
+			t.Errorf("leaf %d: what follows begins with %#x, want %#x", leaf, next[1], want)
 		}
-		d = header[0]
+		d = next[0]
 	}
 }
 
@@ -38,15 +38,12 @@ func TestGatesLetInWhatRulesMatch(t *testing.T) {
 	for range 4000 {
 		width := []int{32, 128}[rng.IntN(2)]
 		boxes := randomBoxes(rng, width, 1+rng.IntN(3))
-		var rules []*rule
-		for i := range boxes {
-			rules = append(rules, newRule(width, &boxes[i]))
-		}
+		s, rules := rulesOf(width, boxes)
 		g := everything(width)
 		for f := range g.known {
 			g.known[f] = rng.Uint64()
 		}
-		gate := g.gate(rules)
+		gate := s.gate(&g, rules)
 		for range 20 {
 			q := packetIn(rng, &boxes[rng.IntN(len(boxes))])
 			switch ok := passes(gate, &q); {
@@ -62,14 +59,14 @@ func TestGatesLetInWhatRulesMatch(t *testing.T) {
 		t.Error("no gate turned anything away")
 	}
 
-	network := []*rule{newRule(32, &Box{Src: netip.MustParsePrefix("198.51.100.0/24"), Dst: any4, Ports: [2]Span{Any, Any}})}
+	s, network := rulesOf(32, []Box{{Src: netip.MustParsePrefix("198.51.100.0/24"), Dst: any4, Ports: [2]Span{Any, Any}}})
 	g := everything(32)
 	g.known[src] = 0xffff00 // but for the upper eight bits of the network
-	if got, want := g.gate(network), uint64(198<<valueShift|24<<bitsShift); got != want {
+	if got, want := s.gate(&g, network), uint64(198<<valueShift|24<<bitsShift); got != want {
 		t.Errorf("gate %#x, want %#x: the upper byte of the source", got, want)
 	}
 	g.known[src] = 0xffffff00
-	if got := g.gate(network); got != open {
+	if got := s.gate(&g, network); got != open {
 		t.Errorf("gate %#x where nothing is left to ask, want an open one", got)
 	}
 }
@@ -78,24 +75,19 @@ func TestGatesLetInWhatRulesMatch(t *testing.T) {
 func TestRanksAreThoseOfTheLowestResult(t *testing.T) {
 	const top = 40_000
 	p := NewPool(32, top)
-	b := newBuilder(p, &Table{pool: p}, 1)
 	rank := func(d uint64) uint64 { return d >> rankShift & (1<<rankBits - 1) }
 	for _, result := range []uint32{1, 300, 39_999, top} {
-		r := newRule(32, &Box{Src: any4, Dst: any4, Ports: [2]Span{Any, Any}, Result: result})
-		if got, want := rank(b.leaf(&region{}, []*rule{r}, after{})), uint64(result)>>p.scale; got != want {
+		s, r := rulesOf(32, []Box{{Src: any4, Dst: any4, Ports: [2]Span{Any, Any}, Result: result}})
+		b := newBuilder(p, &Table{pool: p}, s)
+		if got, want := rank(b.leaf(&region{}, r, after{})), uint64(result)>>p.scale; got != want {
 			t.Errorf("result %d: rank %d, want %d", result, got, want)
 		}
 		behind := after{d: nothing, first: 200}
-		if got, want := rank(b.leaf(&region{}, []*rule{r}, behind)), uint64(min(result, 200))>>p.scale; got != want {
+		if got, want := rank(b.leaf(&region{}, r, behind)), uint64(min(result, 200))>>p.scale; got != want {
 			t.Errorf("result %d before 200: rank %d, want %d", result, got, want)
 		}
 	}
 	if rank(nothing) < uint64(top)>>p.scale || rank(nothing) > none>>p.scale {
 		t.Errorf("rank %d of nothing", rank(nothing))
 	}
-}
-
-func newRule(width int, b *Box) *rule {
-	r := ruleOf(width, b)
-	return &r
 }

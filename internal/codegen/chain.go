@@ -34,6 +34,7 @@ type chain struct {
 	label   string
 	classes []ir.Class
 	rules   []ir.Rule
+	builtIn int                    // slot of the first built-in rule
 	uses    [policy.NumFields]bool // fields that the list asks for
 	pieces  []piece
 	parts   []*chain // functions or records, tried in order until one decides
@@ -50,8 +51,7 @@ type piece struct {
 // pieces chooses how the rules of a chain are made. What is built in is never records, so that chains whose
 // other rules are the same share these.
 func (c *compiler) pieces(ch *chain) []piece {
-	builtIn := c.prog.Policy.EssentialSlot(0)
-	n := slices.IndexFunc(ch.rules, func(r ir.Rule) bool { return r.Slot >= builtIn })
+	n := slices.IndexFunc(ch.rules, func(r ir.Rule) bool { return r.Slot >= ch.builtIn })
 	if n < 0 {
 		n = len(ch.rules)
 	}
@@ -142,15 +142,15 @@ func (c *compiler) shareChains() {
 		})
 		if i < 0 {
 			i = len(c.chains)
-			c.chains = append(c.chains, newChain(fmt.Sprintf("chain_%d", class.Index()), rules))
+			c.chains = append(c.chains, c.newChain(fmt.Sprintf("chain_%d", class.Index()), rules))
 		}
 		c.chains[i].classes = append(c.chains[i].classes, class)
 		c.chainOf[class.Index()] = c.chains[i]
 	}
 }
 
-func newChain(label string, rules []ir.Rule, classes ...ir.Class) *chain {
-	ch := &chain{label: label, classes: classes, rules: rules}
+func (c *compiler) newChain(label string, rules []ir.Rule, classes ...ir.Class) *chain {
+	ch := &chain{label: label, classes: classes, rules: rules, builtIn: c.prog.Policy.EssentialSlot(0)}
 	for i := range rules {
 		for j := range rules[i].Conds {
 			ch.use(&rules[i].Conds[j])
@@ -281,7 +281,7 @@ func (c *compiler) part(ch *chain, rules []ir.Rule, records bool) *chain {
 			return part
 		}
 	}
-	part := newChain(fmt.Sprintf("part_%d", len(*known)), rules, ch.classes...)
+	part := c.newChain(fmt.Sprintf("part_%d", len(*known)), rules, ch.classes...)
 	part.records = records
 	*known = append(*known, part)
 	if records {

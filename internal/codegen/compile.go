@@ -58,6 +58,7 @@ type compiler struct {
 	separate     bool               // chains are functions
 	inFunction   bool               // in one of them now
 	pools        [ir.IPv6 + 1]*pool // tables of runs of rules
+	runs         []runTable
 	lookups      []asm.Instructions // functions that rules call, two each
 	tableLookups []asm.Instructions // functions that search a static set
 	lookupOf     map[lookupKey]string

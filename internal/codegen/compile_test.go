@@ -156,6 +156,18 @@ func TestManyStraightRulesBecomeFunctions(t *testing.T) {
 	agree(t, "2,500 rules", ir.Build(p), codegen.Target{CPUs: 2}, 3, 2000)
 }
 
+// Classes of packets differ in what is built in: ICMP errors, answers to a DHCP client. Their tables would be the same but for that.
+func TestClassesShareTheTableOfTheSameRules(t *testing.T) {
+	rules := lines(150, func(i int) string { return fmt.Sprintf("drop from 192.0.2.%d to { 198.51.100.%d, 203.0.113.0/24 }", i, i) })
+	prog, err := codegen.Compile(resolve(t, rules+"default pass\n"), codegen.Target{CPUs: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(prog.Tables) != 1 || !strings.Contains(prog.Tables[0].For, "UDP") || !strings.Contains(prog.Tables[0].For, "ICMP") {
+		t.Errorf("want one table for all classes, got %v", prog.Tables)
+	}
+}
+
 // Runs of rules on addresses and numbers go to tables, also between rules that do not.
 func TestManyRulesBecomeTables(t *testing.T) {
 	needRoot(t)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -29,11 +30,12 @@ func run(ch *chain, rules []ir.Rule) int {
 	return len(rules)
 }
 
+// boxable reports whether a table can hold a rule. What is built in is compared, so that classes whose other rules are
+// the same share their table.
 func boxable(ch *chain, r *ir.Rule) bool {
-	if r.Action == policy.Count || len(r.Conds) == 0 || ch.family() == ir.NonIP {
+	if r.Slot >= ch.builtIn || r.Action == policy.Count || len(r.Conds) == 0 || ch.family() == ir.NonIP {
 		return false
 	}
-	boxes := 1
 	var seen [policy.NumFields]bool
 	for i := range r.Conds {
 		q := &r.Conds[i]
@@ -46,17 +48,21 @@ func boxable(ch *chain, r *ir.Rule) bool {
 			if q.Not {
 				return false
 			}
-			boxes *= len(q.Prefixes)
 		case policy.SrcPort, policy.DstPort, policy.ICMPType, policy.ICMP6Type, policy.Proto:
-			boxes *= len(q.Ranges)
 		default:
 			return false
 		}
-		if boxes > maxBoxes {
-			return false
-		}
 	}
-	return true
+	return boxesOf(r) <= maxBoxes
+}
+
+// boxesOf is how many boxes the lists of a rule multiply to, or one more than maxBoxes if they are more.
+func boxesOf(r *ir.Rule) int {
+	n := 1
+	for i := range r.Conds {
+		n = min(n*max(len(r.Conds[i].Prefixes), len(r.Conds[i].Ranges)), maxBoxes+1)
+	}
+	return n
 }
 
 // boxes multiplies the lists of a rule out. The second number of a box is the destination port,
@@ -128,23 +134,48 @@ func (c *compiler) poolOf(f ir.Family) *pool {
 func (c *compiler) emitPools() {
 	for _, p := range c.pools {
 		if p != nil {
-			c.constant(p.memory(), p.Memory())
+			if value := c.room(p.memory(), p.Size()); value != nil {
+				p.Put(value)
+			}
 			c.emit(p.Following(p.memory(), p.label)...)
 		}
 	}
 }
 
-// many looks a run of rules up in one table; it falls through where none matches.
-func (c *compiler) many(ch *chain, rules []ir.Rule) {
-	p := c.poolOf(ch.family())
-	list := make([]classify.Box, 0, len(rules))
+// runTable is the table of a run, which classes of packets share.
+type runTable struct {
+	family ir.Family
+	rules  []ir.Rule
+	table  *classify.Table
+	row    int // in compiler.tables
+}
+
+// tableOfRun makes the table of a run, or finds it.
+func (c *compiler) tableOfRun(ch *chain, rules []ir.Rule) *classify.Table {
+	for _, r := range c.runs {
+		if r.family == ch.family() && slices.EqualFunc(r.rules, rules, sameRule) {
+			c.tables[r.row].For += "; " + ch.String()
+			return r.table
+		}
+	}
+	p, n := c.poolOf(ch.family()), 0
+	for i := range rules {
+		n += boxesOf(&rules[i])
+	}
+	list := make([]classify.Box, 0, n)
 	for i := range rules {
 		list = boxes(&rules[i], p.any, list)
 	}
 	t := p.Add(list)
+	c.runs = append(c.runs, runTable{ch.family(), rules, t, len(c.tables)})
 	c.table(fmt.Sprintf("%d rules, %s", len(rules), ch), t.Kind(), t.Bytes(),
 		fmt.Sprintf("%d rules or more in a row on addresses and ports: the cost does not grow with their number", minRun))
+	return t
+}
 
+// many looks a run of rules up in one table; it falls through where none matches.
+func (c *compiler) many(ch *chain, rules []ir.Rule) {
+	p, t := c.poolOf(ch.family()), c.tableOfRun(ch, rules)
 	at := -p.PacketBytes()
 	c.storeBoxFields(ch, at)
 	c.emit(t.Emit(p.memory(), p.label, c.fresh("classify"), at)...)
