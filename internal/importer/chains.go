@@ -228,6 +228,10 @@ func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool 
 				fl.err = fmt.Errorf("%s:%d: rules that ask for large sets and other addresses at once would need more than %d addresses in lists; leave the other condition out, or split the set", r.file, r.line, maxWritten)
 				return true
 			}
+			if m.terms() > maxTerms {
+				fl.err = fmt.Errorf("%s:%d: with the conditions of the jumps that lead here the rule asks for more than %d things, more than a policy's rule can; import fewer chains (--chain), or split the rule", r.file, r.line, maxTerms)
+				return true
+			}
 			fl.used[r] = true
 			if fl.apply(r, ch, n, m, up, base) && m.equal(&c) {
 				fl.tellEnd(r, &r.alts[i], ch, n)

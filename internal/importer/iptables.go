@@ -136,6 +136,9 @@ func (t *ipTables) read(s Source) error {
 	last := 0
 	err := eachLine(limited, maxRuleLine, func(n int, line string, long bool) error {
 		last = n
+		if n == 1 {
+			line = strings.TrimPrefix(line, "\ufeff") // a byte order mark
+		}
 		if limited.N == 0 {
 			r.errs.add(n, fmt.Sprintf("the input is larger than %d MiB", syntax.MaxSource>>20))
 			return errStop

@@ -2,6 +2,7 @@ package importer_test
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -125,4 +126,29 @@ func TestVLANInterfaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	remarksHave(t, rep, "left out|VLAN of eth0")
+}
+
+// TestManyNegations shows that what a rule must not have fits into few terms, or is refused with the line of the rule.
+func TestManyNegations(t *testing.T) {
+	rules := []string{}
+	for i := range 60 {
+		rules = append(rules, fmt.Sprintf(":c%d - [0:0]", i), fmt.Sprintf("-A c%d ! -s 10.0.0.%d/32 -j c%d", i, i*2, i+1))
+	}
+	rules = append(rules, ":c60 - [0:0]", "-j c0", "-A c60 -j DROP")
+	text, _ := iptables(t, importer.Rulesets{}, "\ufeff"+save("ACCEPT", rules...))
+	if n := strings.Count(text, "10.0.0."); n != 60 || strings.Count(text, "not") != 1 {
+		t.Errorf("%d addresses in\n%s", n, text)
+	}
+	many := []string{}
+	for i, mask := range []string{"SYN,ACK", "SYN,RST", "SYN,FIN", "SYN,PSH", "SYN,URG", "ACK,RST", "ACK,FIN", "ACK,PSH", "ACK,URG", "RST,FIN", "RST,PSH", "RST,URG", "FIN,PSH", "FIN,URG", "PSH,URG"} {
+		for j, value := range []string{mask, "NONE", mask[:3]} {
+			n := i*3 + j
+			many = append(many, fmt.Sprintf(":c%d - [0:0]", n), fmt.Sprintf("-A c%d -p tcp -m tcp ! --tcp-flags %s %s -j c%d", n, mask, value, n+1))
+		}
+	}
+	many = append(many, ":c45 - [0:0]", "-j c0", "-A c45 -j DROP")
+	_, err := importer.IPTables([]importer.Source{{Name: "a", R: strings.NewReader(save("ACCEPT", many...))}}, &bytes.Buffer{}, importer.Rulesets{})
+	if err == nil || !strings.Contains(err.Error(), "a:") || !strings.Contains(err.Error(), "more than 32 things") {
+		t.Errorf("got %v", err)
+	}
 }

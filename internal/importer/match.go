@@ -147,10 +147,21 @@ func (a addrMatch) and(o addrMatch) addrMatch {
 	}
 	for _, n := range o.neg {
 		if !slices.ContainsFunc(a.neg, n.same) {
-			a.neg = append(slices.Clip(a.neg), n)
+			a.neg = without(a.neg, n)
 		}
 	}
 	return a
+}
+
+// without is neg and n, with all that have no name in one set: a rule has room for some terms only.
+func without(neg []*addrSet, n *addrSet) []*addrSet {
+	i := slices.IndexFunc(neg, func(s *addrSet) bool { return s.name == "" })
+	if i < 0 || n.name != "" {
+		return append(slices.Clip(neg), n)
+	}
+	out := slices.Clone(neg)
+	out[i] = &addrSet{addrs: joinAddrs(append(slices.Clone(neg[i].addrs), n.addrs...))}
+	return out
 }
 
 func (s *addrSet) same(o *addrSet) bool {
@@ -172,6 +183,18 @@ func (m *match) weight() (n int) {
 		if a.pos != nil && a.pos.name == "" {
 			n += len(a.pos.addrs)
 		}
+	}
+	return n
+}
+
+// maxTerms is the number of terms that a statement of the language may have.
+const maxTerms = 32
+
+// terms is at least the number of terms that the match is written with.
+func (m *match) terms() int {
+	n := len(m.notFlags) + len(m.from.neg) + len(m.to.neg) + 4 // family, flags, from, to
+	for f := range numFields {
+		n += b2i(m.f[f] != nil)
 	}
 	return n
 }

@@ -12,7 +12,7 @@ func (fl *flattener) nearest(r *chainRule, c *match) (out []string) {
 	}
 	for i := range r.alts {
 		m := c.and(&r.alts[i])
-		if m.never || !c.compatible(&r.alts[i]) {
+		if m.never || !c.compatible(&r.alts[i]) || m.terms() > maxTerms-2 { // flags and a protocol may come
 			continue
 		}
 		switch {

@@ -267,7 +267,7 @@ func TestKernelAndPolicyAgree(t *testing.T) {
 	t.Logf("seed %d", seed)
 	k := newKernelSide(t)
 	k.run(observer, "nft", "-f", "-")
-	for round := range uint64(3) {
+	for round := range uint64(6) {
 		rnd := rand.New(rand.NewPCG(seed, round))
 		t.Run(fmt.Sprintf("nft-%d", round), func(t *testing.T) {
 			k.t = t
@@ -285,9 +285,13 @@ func TestKernelAndPolicyAgree(t *testing.T) {
 		})
 	}
 	k.t = t
-	k.run("create nets hash:net\nadd nets 10.0.0.0/8\nadd nets 10.200.0.0/16 nomatch\ncreate svc hash:ip,port\nadd svc 192.0.2.1,tcp:80\nadd svc 192.0.2.2,udp:53\nadd svc 192.0.2.3,tcp:80\ncreate low bitmap:port range 0-1023\nadd low 22\nadd low 80-81\n", "ipset", "restore")
+	k.run("create nets hash:net\nadd nets 10.0.0.0/8\nadd nets 10.200.0.0/16 nomatch\ncreate svc hash:ip,port\nadd svc 192.0.2.1,tcp:80\nadd svc 192.0.2.2,udp:53\nadd svc 192.0.2.3,tcp:80\ncreate low bitmap:port range 0-1023\nadd low 22\nadd low 80-81\n"+
+		"create pn hash:net,port comment\nadd pn 192.0.2.0/29,udp:53 comment nomatch\nadd pn 10.0.0.0/8,tcp:0-1023\nadd pn 192.0.2.8/29,icmp:8/0\nadd pn 10.0.0.0/9,gre:0\n"+
+		"create said hash:ip counters comment\nadd said 192.0.2.5 comment \"timeout\"\ncreate bits bitmap:ip range 192.0.2.0/28\nadd bits 192.0.2.2-192.0.2.6\ncreate six hash:net family inet6\nadd six 2001:db8:bbbb::/64\n"+
+		"create masked hash:ip netmask 30\nadd masked 192.0.2.9\ncreate three hash:ip,port,net\nadd three 192.0.2.1,tcp:80,0.0.0.0/1\nadd three 10.1.2.3,udp:53,128.0.0.0/1\n"+
+		"create both list:set\nadd both said\nadd both bits\nadd both nets\n", "ipset", "restore")
 	sets := k.run("", "ipset", "save")
-	for round := range uint64(3) {
+	for round := range uint64(6) {
 		rnd := rand.New(rand.NewPCG(seed, 100+round))
 		t.Run(fmt.Sprintf("iptables-%d", round), func(t *testing.T) {
 			k.t = t
@@ -298,7 +302,12 @@ func TestKernelAndPolicyAgree(t *testing.T) {
 			defer k.run("*filter\n:INPUT ACCEPT\nCOMMIT\n", "ip6tables-restore")
 			in := []importer.Source{{Name: "v4", R: strings.NewReader(k.run("", "iptables-save"))}, {Name: "v6", R: strings.NewReader(k.run("", "ip6tables-save"))}, {Name: "sets", R: strings.NewReader(sets)}}
 			var out bytes.Buffer
-			if _, err := importer.IPTables(in, &out, importer.Rulesets{Device: "eth0"}); err != nil {
+			_, err := importer.IPTables(in, &out, importer.Rulesets{Device: "eth0"})
+			if err != nil && strings.Contains(err.Error(), "chains copied into one another") {
+				t.Log(err) // random returns are worse than those of people; TestCopiesAreBounded is about this
+				return
+			}
+			if err != nil {
 				t.Fatalf("%v\n%s\n%s", err, four, six)
 			}
 			k.compare(rnd, out.Bytes(), four+six)
@@ -316,7 +325,11 @@ func randomNFT(rnd *rand.Rand) string {
 			"tcp dport @ports", "icmp type { echo-request, echo-reply }", "icmp type != echo-request", "icmpv6 type echo-request", "icmp type destination-unreachable icmp code 1",
 			"tcp flags syn", "tcp flags & (syn|ack) == syn", "tcp flags & (fin|syn) != (fin|syn)", "tcp flags != syn", "tcp flags { syn, ack, syn|ack }", "ip ttl < 5", "ip6 hoplimit != 255",
 			"ip dscp { ef, cs1 }", "ip6 dscp != cs0", "meta l4proto tcp", "meta l4proto != { tcp, udp }", "meta nfproto ipv6", "ip protocol { icmp, gre }", "meta length > 60", "ip length 20-40",
-			"ip6 length < 30", "ip saddr . tcp dport { 192.0.2.1 . 80, 192.0.2.2 . 80, 192.0.2.3 . 22 }", "iifname \"eth0\"", "iifname != \"eth0\"", "ip frag-off & 0x3fff == 0", "ether saddr 02:00:00:00:00:01", "sctp dport != 22")
+			"ip6 length < 30", "ip saddr . tcp dport { 192.0.2.1 . 80, 192.0.2.2 . 80, 192.0.2.3 . 22 }", "iifname \"eth0\"", "iifname != \"eth0\"", "ip frag-off & 0x3fff == 0", "ether saddr 02:00:00:00:00:01", "sctp dport != 22",
+			"add @seen4 { ip saddr }", "update @seen6 { ip6 saddr timeout 5s }", "add @seenp { tcp dport }", "meta mark set 0x5", "ip saddr . udp dport @pairs", "meta l4proto . th dport { tcp . 80, udp . 53, tcp . 1023-1030 }",
+			"ip6 saddr . tcp dport { 2001:db8:aaaa::/64 . 22, 2001:db8:bbbb::7 . 80-443 }", "icmp type . icmp code { echo-request . 0, destination-unreachable . 1 }", "ip ttl { 1, 5-64 }", "meta length { 40, 60-80 }",
+			"tcp flags & (syn|rst) == 0", "tcp flags & ack != 0", "udp dport != { 53, 80 }", "udp dport { 0, 1024-65535 }", "ether type ip", "meta protocol ip6", "icmpv6 type . icmpv6 code { 1 . 0, 128 . 1 }", "iif \"eth0\"",
+			"ip saddr != { 192.0.2.0/30, 10.1.0.0/16 }", "ip6 saddr @nets6", "ip dscp != { ef, 1-8 }", "ip protocol . ip ttl { tcp . 64, udp . 5 }", "tcp sport . tcp dport { 0-1024 . 22, 80 . 0-100 }", "notrack", "log prefix \"x\"", "dccp dport 22", "udplite sport 80")
 	}
 	rule := func(verdicts ...string) string {
 		r := term()
@@ -327,7 +340,9 @@ func randomNFT(rnd *rand.Rand) string {
 	}
 	var b strings.Builder
 	b.WriteString("table inet filter {\nset nets { type ipv4_addr; flags interval; elements = { 10.0.0.0/9, 192.0.2.6/31 }; }\nset ports { type inet_service; flags interval; elements = { 21-22, 53, 79-80, 443, 1024, 8080 }; }\n" +
-		"map m { type inet_service : verdict; elements = { 21 : drop, 22 : accept, 53 : jump one, 80 : goto two, 443 : return }; }\n")
+		"map m { type inet_service : verdict; elements = { 21 : drop, 22 : accept, 53 : jump one, 80 : goto two, 443 : return, 1024-8080 : continue }; flags interval; }\n" +
+		"set seen4 { type ipv4_addr; flags dynamic; size 65535; }\nset seen6 { type ipv6_addr; flags dynamic,timeout; size 65535; }\nset seenp { type inet_service; flags dynamic; size 65535; }\n" +
+		"set pairs { type ipv4_addr . inet_service; flags interval; elements = { 192.0.2.0/29 . 53, 10.0.0.0/8 . 0-1023 }; }\nset nets6 { type ipv6_addr; flags interval; auto-merge; elements = { 2001:db8:aaaa::/65, 2001:db8:aaaa:0:8000::/65, 2001:db8:bbbb::1-2001:db8:bbbb::6 }; }\n")
 	chain := func(name string, n int, verdicts ...string) {
 		b.WriteString("chain " + name + " {\n")
 		for range n {
@@ -342,7 +357,8 @@ func randomNFT(rnd *rand.Rand) string {
 	for i := range 12 {
 		b.WriteString(rule("accept", "drop", "jump one", "goto two", "return", "counter", "jump two"))
 		if i == 5 {
-			b.WriteString(pick(rnd, "tcp dport vmap @m\n", "udp sport vmap @m\n", "ip saddr vmap { 192.0.2.1 : drop, 192.0.2.2 : jump one, 10.0.0.0/8 : accept }\n"))
+			b.WriteString(pick(rnd, "tcp dport vmap @m\n", "udp sport vmap @m\n", "ip saddr vmap { 192.0.2.1 : drop, 192.0.2.2 : jump one, 10.0.0.0/8 : accept }\n", "ip saddr . tcp dport vmap { 192.0.2.1 . 22 : drop, 192.0.2.0/28 . 80-443 : accept, 10.0.0.0/8 . 53 : jump one }\n",
+				"icmp type vmap { echo-request : jump two, echo-reply : continue, 3-7 : drop }\n", "meta protocol vmap { ip : jump one, ip6 : goto two }\n", "iifname vmap { lo : accept, eth0 : jump two }\n", "meta l4proto . th sport vmap { tcp . 21 : drop, udp . 0-80 : return }\n"))
 		}
 	}
 	return b.String() + "}\n}\n"
@@ -351,7 +367,14 @@ func randomNFT(rnd *rand.Rand) string {
 // layers tells whether nft takes two terms in one rule: it refuses those of two protocols.
 func layers(a, b string) bool {
 	three := func(s string) string {
+		if _, elem, ok := strings.Cut(s, "{ "); ok && strings.Contains(s, "@seen") {
+			s = elem
+		}
 		switch w, _, _ := strings.Cut(s, " "); {
+		case strings.Contains(s, "protocol ip6"):
+			return "ip6"
+		case strings.Contains(s, "ether type ip"):
+			return "ip"
 		case strings.HasPrefix(w, "icmpv6"), w == "ip6", strings.Contains(s, "nfproto ipv6"):
 			return "ip6"
 		case w == "ip", w == "icmp":
@@ -359,14 +382,20 @@ func layers(a, b string) bool {
 		}
 		return ""
 	}
-	four := func(s string) string {
-		switch w, _, _ := strings.Cut(s, " "); {
-		case w == "tcp", w == "udp", w == "sctp", w == "icmp", w == "icmpv6":
-			return w
-		case strings.Contains(s, "l4proto"), strings.Contains(s, "ip protocol"), strings.Contains(s, "tcp"):
+	four := func(s string) (found string) {
+		if strings.Contains(s, "l4proto") || strings.Contains(s, "ip protocol") || strings.Contains(s, "th dport") {
 			return "another"
 		}
-		return ""
+		for _, w := range strings.Fields(s) {
+			switch w {
+			case "tcp", "udp", "sctp", "dccp", "udplite", "icmp", "icmpv6":
+				if found != "" && found != w {
+					return "another"
+				}
+				found = w
+			}
+		}
+		return found
 	}
 	x, y := three(a), three(b)
 	if x != "" && y != "" && x != y {
@@ -380,14 +409,18 @@ func layers(a, b string) bool {
 func randomIPTables(rnd *rand.Rand, six bool) string {
 	terms := []string{"-p tcp -m tcp --dport 22", "-p tcp -m tcp ! --dport 80", "-p udp -m udp --sport 1024:65535", "-p tcp -m multiport --dports 22,80,443", "-p udp -m multiport ! --ports 53,80",
 		"-p udp -m multiport --ports 53,80", "-p tcp -m tcp --syn", "-p tcp -m tcp ! --tcp-flags SYN,ACK SYN", "-p tcp -m tcp --tcp-flags ALL NONE", "-m length --length 60:100", "-m length ! --length 0:60",
-		"-m dscp --dscp 46", "-m dscp ! --dscp 0", "-p tcp", "! -p udp", "-p gre", "-i eth0", "! -i eth0", "-i lo", "-p sctp -m sctp --dport 22", "-m mac --mac-source 02:00:00:00:00:01"}
+		"-m dscp --dscp 46", "-m dscp ! --dscp 0", "-p tcp", "! -p udp", "-p gre", "-i eth0", "! -i eth0", "-i lo", "-p sctp -m sctp --dport 22", "-m mac --mac-source 02:00:00:00:00:01",
+		"-p tcp -m multiport --sports 0:80,1023,1024:65535", "-p udp -m multiport --dports 0,21:22,53", "-p tcp -m tcp --tcp-flags FIN,SYN,RST,PSH,ACK,URG FIN,PSH,URG", "-p tcp -m tcp ! --tcp-flags ALL ALL", "-m dscp --dscp-class CS1", "-m pkttype ! --pkt-type broadcast",
+		"-p 253", "! -p sctp", "-p udp -m udp ! --sport 1:65535", "-m comment --comment ipv6-icmp"}
 	if six {
-		terms = append(terms, "-s 2001:db8:aaaa::/64", "! -s 2001:db8:aaaa::/64", "-m iprange --src-range 2001:db8:bbbb::1-2001:db8:bbbb::9", "-p ipv6-icmp -m icmp6 --icmpv6-type 128",
+		terms = append(terms, "-m set --match-set six src", "-m set ! --match-set six src", "-m addrtype --dst-type LOCAL", "-m set --match-set low dst", "-s 2001:db8:aaaa::/64", "! -s 2001:db8:aaaa::/64", "-m iprange --src-range 2001:db8:bbbb::1-2001:db8:bbbb::9", "-p ipv6-icmp -m icmp6 --icmpv6-type 128",
 			"-p ipv6-icmp -m icmp6 ! --icmpv6-type 1/1", "-m hl --hl-lt 5", "-m hl ! --hl-eq 255")
 	} else {
 		terms = append(terms, "-s 192.0.2.0/29", "! -s 10.0.0.0/8", "-s 192.0.2.8/30", "-m iprange --src-range 192.0.2.3-192.0.2.9", "-m iprange ! --src-range 192.0.2.3-192.0.2.9", "-p icmp -m icmp --icmp-type 8",
 			"-p icmp -m icmp ! --icmp-type 3/1", "-m ttl --ttl-lt 5", "-m ttl --ttl-gt 5", "-m set --match-set nets src", "-m set ! --match-set nets src", "-m set --match-set svc src,dst",
-			"-p tcp -m set --match-set low dst", "-p udp -m set ! --match-set low dst", "-f", "! -f -p udp -m udp --dport 53")
+			"-p tcp -m set --match-set low dst", "-p udp -m set ! --match-set low dst", "-f", "-m set --match-set pn src,dst", "-m set --match-set said src", "-m set ! --match-set bits src", "-m set --match-set masked src",
+			"-m set --match-set both src", "-m set ! --match-set said src --update-counters", "-m set --match-set three src,dst,dst", "-m addrtype --dst-type LOCAL", "-m addrtype ! --dst-type LOCAL", "-m addrtype --dst-type MULTICAST",
+			"-m tos --tos 0x20/0xfc", "-m iprange --dst-range 0.0.0.1-255.255.255.254", "-m set ! --match-set low dst", "-p icmp -m icmp --icmp-type any", "! -f -p udp -m udp --dport 53")
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "*filter\n:INPUT %s [0:0]\n:one - [0:0]\n:two - [0:0]\n", pick(rnd, "ACCEPT", "DROP"))

@@ -86,14 +86,6 @@ type nftRaw struct {
 
 // What libnftables-json(5) prints; only what is read here.
 type (
-	nftObject struct {
-		Table   *jsonTable   `json:"table"`
-		Chain   *jsonChain   `json:"chain"`
-		Set     *jsonSet     `json:"set"`
-		Map     *jsonSet     `json:"map"`
-		Rule    *jsonRule    `json:"rule"`
-		Element *jsonElement `json:"element"`
-	}
 	jsonTable struct {
 		Family, Name string
 		Flags        json.RawMessage
@@ -113,6 +105,7 @@ type (
 	jsonRule struct {
 		Family, Table, Chain, Comment string
 		Handle                        uint64
+		Index                         *uint64 // of the rule that an added one stands behind
 		Expr                          []json.RawMessage
 	}
 	jsonElement struct {
@@ -130,6 +123,7 @@ func (n *nftables) read(r io.Reader) error {
 	if len(text) > syntax.MaxSource {
 		return n.fail(1, fmt.Sprintf("the input is larger than %d MiB", syntax.MaxSource>>20))
 	}
+	text = bytes.TrimPrefix(text, []byte("\ufeff")) // a byte order mark
 	if t := bytes.TrimSpace(text); len(t) == 0 || t[0] != '{' {
 		return n.fail(1, "this is not JSON: give the output of `nft -j list ruleset`, with -j")
 	}
@@ -147,12 +141,18 @@ func (n *nftables) read(r io.Reader) error {
 		}
 	}
 	for dec.More() {
-		var o nftObject
+		var o map[string]json.RawMessage
 		if err := dec.Decode(&o); err != nil {
 			return n.fail(here(), "reading an object of the ruleset: "+printable(err.Error(), 200))
 		}
-		if err := n.object(&o, here()); err != nil {
-			return n.fail(line, err.Error())
+		here()
+		for key, inner := range o {
+			if len(o) > 1 {
+				return n.fail(line, "an object of several parts, "+quote(key)+" among them")
+			}
+			if err := n.object(key, inner, line); err != nil {
+				return n.fail(line, err.Error())
+			}
 		}
 	}
 	for range 2 {
@@ -168,37 +168,6 @@ func (n *nftables) read(r io.Reader) error {
 
 func (n *nftables) fail(line int, text string) error {
 	return &Errors{Name: n.name, Lines: []LineError{{line, text}}}
-}
-
-// object takes one object. Objects of kinds that are not known here decide nothing by themselves.
-func (n *nftables) object(o *nftObject, line int) error {
-	switch {
-	case o.Table != nil:
-		key := o.Table.Family + " " + o.Table.Name
-		if n.tables[key] != nil {
-			return fmt.Errorf("table %s is defined twice", quote(key))
-		}
-		n.tables[key] = &nftTable{o.Table.Family, o.Table.Name, map[string]*nftChain{}, map[string]*nftSet{}, strings.Contains(string(o.Table.Flags), "dormant")}
-	case o.Chain != nil:
-		return n.chain(o.Chain, line)
-	case o.Set != nil:
-		return n.set(o.Set)
-	case o.Map != nil:
-		return n.set(o.Map)
-	case o.Element != nil:
-		t, err := n.table(o.Element.Family, o.Element.Table)
-		if err != nil {
-			return err
-		}
-		s := t.sets[o.Element.Name]
-		if s == nil {
-			return fmt.Errorf("there is no set %s", quote(o.Element.Name))
-		}
-		s.elems = append(s.elems, o.Element.Elem...)
-	case o.Rule != nil:
-		return n.rule(o.Rule, line)
-	}
-	return nil
 }
 
 func (n *nftables) table(family, name string) (*nftTable, error) {
@@ -258,6 +227,9 @@ func (n *nftables) rule(j *jsonRule, line int) error {
 	c := t.chains[j.Chain]
 	if c == nil {
 		return fmt.Errorf("there is no chain %s in table %s", quote(j.Chain), quote(j.Table))
+	}
+	if j.Index != nil {
+		return commandError("add rule with an index")
 	}
 	if n.rules++; n.rules > MaxRules {
 		return fmt.Errorf("more than %d rules", MaxRules)

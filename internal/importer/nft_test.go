@@ -125,6 +125,11 @@ func TestNFTRefuses(t *testing.T) {
 		{"a jump to a base chain", nftInput(`{"jump": {"target": "input"}}`), "to the base chain"},
 		{"a match without sides", nftInput(`{"match": {"op": "=="}}`), "is not a match"},
 		{"a rule of text", nftInput(`"drop"`), "is not a statement"},
+		{"a command that takes away", `{"nftables": [{"delete": {"table":{"family":"ip","name":"t"}}}]}`, `a:1: the command "delete" changes a ruleset`},
+		{"a command that inserts", `{"nftables": [{"add": {"table":{"family":"ip","name":"t"}}},{"insert": {"rule":{"family":"ip","table":"t","chain":"f","expr":[]}}}]}`, `nft -j -f FILE; nft -j list ruleset`},
+		{"a flush in the middle", `{"nftables": [{"add": {"table":{"family":"ip","name":"t"}}},{"flush": {"ruleset":null}}]}`, `the command "flush"`},
+		{"a rule behind another", `{"nftables": [{"add": {"table":{"family":"ip","name":"t"}}},{"add": {"chain":{"family":"ip","table":"t","name":"f"}}},{"add": {"rule":{"family":"ip","table":"t","chain":"f","index":0,"expr":[]}}}]}`, `with an index`},
+		{"two things in one object", `{"nftables": [{"table":{"family":"ip","name":"t"},"chain":{}}]}`, "an object of several parts"},
 		{"a number for a name", `{"nftables": [{"table":{"family":1}}]}`, "a:1: reading an object"},
 		{"deep nesting", nftInput(match("==", strings.Repeat("[", 20_000), "1")), "a:"},
 	} {
@@ -158,4 +163,20 @@ func TestBaseChainsFollowOneAnother(t *testing.T) {
 	if d := cmp.Diff(want, rulesOf(out.String())); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+}
+
+// TestNFTCommandsThatAdd shows that the commands of a file for nft -j -f are not passed over: those that add are read.
+func TestNFTCommandsThatAdd(t *testing.T) {
+	in := `{"nftables": [{"metainfo": {"json_schema_version": 1}}, {"flush": {"ruleset": null}}, {"add": {"table": {"family": "ip", "name": "t"}}}, {"add": {"table": {"family": "ip", "name": "t"}}},
+{"create": {"chain": {"family": "ip", "table": "t", "name": "in", "type": "filter", "hook": "input", "prio": 0, "policy": "drop"}}}, {"add": {"flowtable": {"name": "x"}}}, {"novelty": {}},
+{"add": {"rule": {"family": "ip", "table": "t", "chain": "in", "expr": [` + match("==", payload("tcp", "dport"), "22") + `, {"accept": null}]}}}]}`
+	var out bytes.Buffer
+	rep, err := importer.NFT(importer.Source{Name: "a", R: strings.NewReader(in)}, &out, importer.Rulesets{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff("pass ipv4 tcp port 22\ndrop ipv4\ndefault pass", rulesOf(out.String())); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	remarksHave(t, rep, `note|a:2|an object "novelty"`)
 }
