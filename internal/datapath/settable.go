@@ -16,6 +16,7 @@ import (
 // table is the memory of a dynamic set, of one type of entries. Ends of leases are in jiffies, 0 for never.
 type table interface {
 	Add(e policy.Element, expires uint64) error
+	Touch(e policy.Element)
 	Delete(e policy.Element) bool
 	Get(e policy.Element) (expires uint64, ok bool)
 	All() iter.Seq2[policy.Element, uint64]
@@ -67,6 +68,7 @@ type prefixes struct{ *prefix.Dynamic }
 func (p prefixes) Add(e policy.Element, expires uint64) error {
 	return p.Dynamic.Add(e.Prefix, expires)
 }
+func (p prefixes) Touch(e policy.Element)       { p.Dynamic.Touch(e.Prefix) }
 func (p prefixes) Delete(e policy.Element) bool { return p.Dynamic.Delete(e.Prefix) }
 
 func (p prefixes) Get(e policy.Element) (expires uint64, ok bool) {
@@ -101,6 +103,8 @@ func entryOf(e policy.Element, expires uint64) endpoint.Entry {
 func (t endpoints) Add(e policy.Element, expires uint64) error {
 	return t.Table.Add(entryOf(e, expires))
 }
+
+func (t endpoints) Touch(e policy.Element) { t.Table.Touch(entryOf(e, 0)) }
 
 func (t endpoints) Delete(e policy.Element) bool { return t.Table.Delete(entryOf(e, 0)) }
 
@@ -137,7 +141,7 @@ func (t services) All() iter.Seq2[policy.Element, uint64] {
 
 // checkEntry says what keeps an element from being an entry of a set of the type.
 func checkEntry(e policy.Element, t policy.SetType) error {
-	if err := e.Check(t); err != nil {
+	if err := e.Check(t); err != nil || t == policy.Addresses {
 		return err
 	}
 	if blocks := e.Blocks(); len(blocks) != 1 {

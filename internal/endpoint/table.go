@@ -54,6 +54,13 @@ func (t *Table) Add(e Entry) error {
 	return nil
 }
 
+// Touch fetches the memory that an Add of the entry would wait for. It changes nothing.
+func (t *Table) Touch(e Entry) {
+	if k, ok := keyOf(e); ok {
+		t.table.Touch(k)
+	}
+}
+
 // Delete takes an entry out of the set, whatever its lease, and says whether it was there with one that had not ended.
 func (t *Table) Delete(e Entry) bool {
 	k, ok := keyOf(e)

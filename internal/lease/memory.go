@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -135,6 +136,7 @@ func (k *Kind) Format(mem Memory, max, room int) error {
 	put(AtMax, uint64(max))
 	put(k.AtRoom, uint64(room))
 	put(AtSize, uint64(len(mem)))
+	put(atEnds, math.MaxUint64)
 	put(AtMagic, k.Magic)
 	return nil
 }

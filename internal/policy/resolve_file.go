@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -161,6 +162,9 @@ func (f *setFile) next() bool {
 func (f *setFile) parse() {
 	if f.typed && f.typ == Addresses {
 		if p, ok := plainIPv4(f.text); ok {
+			if n := len(f.out.prefixes); n == cap(f.out.prefixes) {
+				f.out.prefixes = slices.Grow(f.out.prefixes, max(n, 4096)) // append alone grows long lists by a quarter
+			}
 			f.out.prefixes = append(f.out.prefixes, p)
 			return
 		}

@@ -97,6 +97,14 @@ func (d *Dynamic) Add(p netip.Prefix, expires uint64) error {
 	return nil
 }
 
+// Touch fetches the memory that an Add of the prefix would wait for. It changes nothing.
+func (d *Dynamic) Touch(p netip.Prefix) {
+	if p.IsValid() {
+		f, k := d.locate(p)
+		f.table.Touch(k)
+	}
+}
+
 // Delete takes a prefix out of the set and says whether it was there with a lease that had not ended.
 func (d *Dynamic) Delete(p netip.Prefix) bool {
 	if !p.IsValid() {
