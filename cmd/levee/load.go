@@ -13,7 +13,7 @@ import (
 // parsed is a policy with what was said about it.
 type parsed struct {
 	src    *source
-	tree   *syntax.File
+	tree   *syntax.File   // without its statements, for diagnostics
 	policy *policy.Policy // nil when there are errors
 	diags  syntax.Diagnostics
 }
@@ -26,7 +26,7 @@ func (e *env) parse(path string) (*parsed, error) {
 	}
 	pr := &parsed{src: src}
 	tree, ds := syntax.Parse(src.title(), src.text)
-	p, more := policy.Resolve(tree, setFiles(src.dir()))
+	p, more := policy.Consume(tree, setFiles(src.dir()))
 	pr.tree, pr.diags = tree, syntax.Merge(ds, more)
 	if !pr.diags.HasErrors() {
 		pr.policy = p
@@ -54,13 +54,14 @@ func (e *env) testsBeside(pr *parsed, path string) (*policy.Policy, error) {
 	var p *policy.Policy
 	if !ds.HasErrors() {
 		var rules []syntax.Stmt
-		for _, s := range pr.tree.Stmts {
+		tree, _ := syntax.Parse(pr.src.title(), pr.src.text)
+		for _, s := range tree.Stmts {
 			if _, own := s.(*syntax.Test); !own {
 				rules = append(rules, s)
 			}
 		}
 		tests.Stmts = append(rules, tests.Stmts...)
-		p, ds = policy.Resolve(tests, setFiles(pr.src.dir()))
+		p, ds = policy.Consume(tests, setFiles(pr.src.dir()))
 	}
 	if ds.HasErrors() {
 		e.printDiagnostics(ds)

@@ -206,12 +206,9 @@ func aimEtherType(s *packet.Spec, v uint16) {
 }
 
 func aimService(s *packet.Spec, t *policy.Term, variant int) {
-	services := t.Services
-	if t.Set != nil {
-		services = t.Set.Services
-		if t.Set.Kind == policy.Dynamic {
-			services = []policy.Service{reachService}
-		}
+	services := t.Services()
+	if t.Set != nil && t.Set.Kind == policy.Dynamic {
+		services = []policy.Service{reachService}
 	}
 	if len(services) == 0 {
 		return
@@ -231,12 +228,9 @@ func aimPort(s *packet.Spec, v policy.Service, from bool) {
 }
 
 func aimEndpoint(s *packet.Spec, t *policy.Term, variant int) {
-	all := t.Endpoints
-	if t.Set != nil {
-		all = t.Set.Endpoints
-		if t.Set.Kind == policy.Dynamic {
-			all = []policy.Element{reachElement(t.Set, reachEntry4), reachElement(t.Set, reachEntry6)}
-		}
+	all := t.Endpoints()
+	if t.Set != nil && t.Set.Kind == policy.Dynamic {
+		all = []policy.Element{reachElement(t.Set, reachEntry4), reachElement(t.Set, reachEntry6)}
 	}
 	if len(all) == 0 {
 		return

@@ -164,7 +164,7 @@ func (e *env) runSuite(s suite, c *choice, f *testFlags, rep *testReport) error 
 
 // runTest judges each packet of a test. Every test begins with empty dynamic sets.
 func runTest(s suite, t *policy.Test, g *engines) (*testResult, error) {
-	res := &testResult{File: s.file, Line: t.Pos.Line, Name: t.Name, Passed: true, Packets: []testPacket{}}
+	res := &testResult{File: s.file, Line: int(t.Pos.Line), Name: t.Name, Passed: true, Packets: []testPacket{}}
 	if err := g.empty(); err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func runTest(s suite, t *policy.Test, g *engines) (*testResult, error) {
 			return nil, fmt.Errorf("%s:%d: %w", s.file, step.Pos.Line, err)
 		}
 		one := testPacket{
-			Line: step.Pos.Line, Packet: step.Text,
+			Line: int(step.Pos.Line), Packet: step.Text,
 			verdict: newVerdict(s.p, g.slots[j.slot], j.action, len(res.Packets)+1, g.kind),
 			Fault:   g.fault(step, j),
 		}

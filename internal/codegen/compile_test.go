@@ -19,7 +19,6 @@ import (
 	"levee/internal/ir"
 	"levee/internal/oracle"
 	"levee/internal/policy"
-	"levee/internal/syntax"
 )
 
 func needRoot(t *testing.T) {
@@ -32,13 +31,9 @@ func needRoot(t *testing.T) {
 // resolve a policy that must be right.
 func resolve(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	f, diags := syntax.Parse("test.levee", []byte(text))
-	if !diags.HasErrors() {
-		var p *policy.Policy
-		p, diags = policy.Resolve(f, func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
-		if !diags.HasErrors() {
-			return p
-		}
+	p, diags := policy.Parse("test.levee", []byte(text), func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
+	if p != nil {
+		return p
 	}
 	var b bytes.Buffer
 	diags.Render(&b, false)

@@ -167,10 +167,7 @@ func nearPrefix(r *rand.Rand, p netip.Prefix) netip.Addr {
 }
 
 func (s *shape) aimService(r *rand.Rand, t *policy.Term) {
-	services := t.Services
-	if t.Set != nil {
-		services = t.Set.Services
-	}
+	services := t.Services()
 	if len(services) == 0 {
 		return
 	}
@@ -189,10 +186,7 @@ func (s *shape) aimService(r *rand.Rand, t *policy.Term) {
 
 // aimEndpoint takes one entry, and often misses it by a little in one of its three parts.
 func (s *shape) aimEndpoint(r *rand.Rand, t *policy.Term) {
-	all := t.Endpoints
-	if t.Set != nil {
-		all = t.Set.Endpoints
-	}
+	all := t.Endpoints()
 	if len(all) > 0 {
 		s.aimElement(r, t.Field, all[r.IntN(len(all))])
 	}

@@ -62,7 +62,7 @@ func prune(seed uint64, text []byte) []byte {
 		bad := map[int]bool{}
 		for _, d := range diags {
 			if d.Severity == syntax.Error && refused.MatchString(d.Message) {
-				bad[d.Line] = true
+				bad[int(d.Line)] = true
 			}
 		}
 		if len(bad) == 0 {

@@ -75,7 +75,7 @@ func specialiseEndpoint(t *policy.Term, c Class, m *memo) (outcome, []Cond) {
 			return a.outcome, a.conds
 		}
 	}
-	a := lowerEndpoint(t, pairsOf(endpointsOf(t), c), c)
+	a := lowerEndpoint(t, pairsOf(t.Endpoints(), c), c)
 	dynamic := t.Set != nil && t.Set.Kind == policy.Dynamic
 	if dynamic {
 		a = answer{depends, []Cond{dynamicService(t, c)}}

@@ -212,19 +212,12 @@ func fragments(p *policy.Policy) []Finding {
 
 // asksPorts says whether an endpoint is of a protocol with ports; of a dynamic set that has to be assumed.
 func asksPorts(t *policy.Term) bool {
-	return t.Not || slices.ContainsFunc(endpointsOf(t), func(e policy.Element) bool { return policy.HasPorts(e.Service.Proto) }) || t.Set != nil && t.Set.Kind == policy.Dynamic
+	return t.Not || slices.ContainsFunc(t.Endpoints(), func(e policy.Element) bool { return policy.HasPorts(e.Service.Proto) }) || t.Set != nil && t.Set.Kind == policy.Dynamic
 }
 
 // mayBeUDP says whether datagrams, which are fragmented where they are large, may be among the packets.
 func mayBeUDP(t *policy.Term) bool {
-	return t.Not || slices.ContainsFunc(endpointsOf(t), func(e policy.Element) bool { return e.Service.Proto == 17 }) || t.Set != nil && t.Set.Kind == policy.Dynamic
-}
-
-func endpointsOf(t *policy.Term) []policy.Element {
-	if t.Set != nil {
-		return t.Set.Endpoints
-	}
-	return t.Endpoints
+	return t.Not || slices.ContainsFunc(t.Endpoints(), func(e policy.Element) bool { return e.Service.Proto == 17 }) || t.Set != nil && t.Set.Kind == policy.Dynamic
 }
 
 // Check returns the findings of a policy.

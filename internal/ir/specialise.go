@@ -151,11 +151,7 @@ func specialiseAddr(t *policy.Term, c Class) (outcome, Cond) {
 	if cond.Dynamic() {
 		return depends, cond
 	}
-	all := t.Prefixes
-	if t.Set != nil {
-		all = t.Set.Prefixes
-	}
-	cond.Prefixes = ofFamily(all, c.Family)
+	cond.Prefixes = ofFamily(t.Addresses(), c.Family)
 	switch {
 	case len(cond.Prefixes) == 0:
 		return holds(t.Not), Cond{}
@@ -184,13 +180,9 @@ func specialiseFlags(t *policy.Term) (outcome, Cond) {
 
 // servicePorts picks the ports of the class's protocol, merged.
 func servicePorts(t *policy.Term, c Class) []policy.Range {
-	services := t.Services
-	if t.Set != nil {
-		services = t.Set.Services
-	}
 	// The complement of the complement is sorted and merged, however the services overlap.
 	rest := span(0, 0xffff)
-	for _, s := range services {
+	for _, s := range t.Services() {
 		if uint64(s.Proto) == protoOf(c) {
 			rest = subtract(rest, span(uint64(s.Lo), uint64(s.Hi)))
 		}

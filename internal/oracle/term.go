@@ -59,7 +59,7 @@ func (e *Evaluator) prepare(list []*policy.Rule) []rule {
 	for _, r := range list {
 		for i := range r.Match {
 			terms++
-			spans += len(r.Match[i].Ranges) + len(r.Match[i].Prefixes) + len(r.Match[i].Services)
+			spans += len(r.Match[i].Ranges) + len(r.Match[i].Prefixes) + len(r.Match[i].Services())
 		}
 	}
 	allTerms, allSpans := make([]term, 0, terms), make([]span, 0, spans)
@@ -81,14 +81,14 @@ func (e *Evaluator) prepare(list []*policy.Rule) []rule {
 // appendSpans adds what t names, in the rule or in a set of ports or services, to spans. A set of addresses
 // is asked as it is, since its entries come and go.
 func (e *Evaluator) appendSpans(spans []span, t *policy.Term) []span {
-	ranges, services := t.Ranges, t.Services
+	ranges := t.Ranges
 	if t.Set != nil {
-		ranges, services = t.Set.Ports, t.Set.Services
+		ranges = t.Set.Ports
 	}
 	for _, r := range ranges {
 		spans = append(spans, span{first: number{lo: r.Lo}, last: number{lo: r.Hi}})
 	}
-	for _, s := range services {
+	for _, s := range t.Services() {
 		spans = append(spans, span{first: service(s.Proto, s.Lo), last: service(s.Proto, s.Hi)})
 	}
 	for _, p := range t.Prefixes {
@@ -99,8 +99,8 @@ func (e *Evaluator) appendSpans(spans []span, t *policy.Term) []span {
 
 // endpoints are those of a term, nil for a term on another field.
 func (e *Evaluator) endpoints(t *policy.Term) *endpointSet {
-	if t.Set == nil && t.Endpoints != nil {
-		return newEndpointSet(t.Endpoints)
+	if all := t.Endpoints(); t.Set == nil && all != nil {
+		return newEndpointSet(all)
 	}
 	return e.ends[t.Set]
 }

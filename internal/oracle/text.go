@@ -63,10 +63,10 @@ func elements(t *policy.Term) []string {
 			all = append(all, p.String())
 		}
 	}
-	for _, s := range t.Services {
+	for _, s := range t.Services() {
 		all = append(all, fmt.Sprintf("%s/%s", protoName(uint64(s.Proto)), rangeText(policy.DstPort, policy.Range{Lo: uint64(s.Lo), Hi: uint64(s.Hi)})))
 	}
-	for _, e := range t.Endpoints {
+	for _, e := range t.Endpoints() {
 		all = append(all, e.String())
 	}
 	for _, r := range t.Ranges {

@@ -9,7 +9,6 @@ import (
 	"levee/internal/codegen"
 	"levee/internal/datapath"
 	"levee/internal/policy"
-	"levee/internal/syntax"
 )
 
 // Levee is levee itself, put into force as `levee up` does. name and text are the policy's; it may not
@@ -45,9 +44,8 @@ func (l *levee) Install(ctx context.Context, s Site) error {
 
 // Resolve reads a policy that names no files. The error has all its diagnostics.
 func Resolve(name string, text []byte) (*policy.Policy, error) {
-	tree, ds := syntax.Parse(name, text)
-	p, more := policy.Resolve(tree, nil)
-	if ds = syntax.Merge(ds, more); ds.HasErrors() {
+	p, ds := policy.Parse(name, text, nil)
+	if ds.HasErrors() {
 		var b bytes.Buffer
 		if err := ds.Render(&b, false); err != nil {
 			return nil, err

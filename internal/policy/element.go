@@ -30,10 +30,9 @@ const anyPort = 0xffff
 
 // HasPorts says whether the packets of a protocol have ports: TCP, UDP, UDP-Lite, SCTP and DCCP.
 func HasPorts(proto uint8) bool {
-	for _, p := range portProtos {
-		if p == proto {
-			return true
-		}
+	switch proto {
+	case 6, 17, 136, 132, 33:
+		return true
 	}
 	return false
 }
@@ -87,7 +86,8 @@ func (s Service) Holds(proto uint8, port uint16) bool {
 // parseEndpoint reads "192.0.2.0/24 tcp/443" and appends its elements, one for each prefix that a range takes, to dst.
 func parseEndpoint(dst []Element, text string) ([]Element, problem) {
 	where, what, _ := strings.Cut(text, " ")
-	prefixes, p := parseAddresses(nil, where)
+	var few [4]netip.Prefix
+	prefixes, p := parseAddresses(few[:0], where)
 	if p.found() {
 		return dst, p
 	}
@@ -130,57 +130,64 @@ func protocolNames() (names []string) {
 	return names
 }
 
-// mergeEndpoints sorts endpoints by protocol, ports and prefix and joins those that one can stand for. Some that others cover
-// together may be left.
+// mergeEndpoints sorts endpoints by protocol, ports and prefix and joins those that one can stand for, in place. Some that
+// others cover together may be left.
 func mergeEndpoints(all []Element) []Element {
 	all = mergePorts(all)
 	slices.SortFunc(all, func(a, b Element) int {
-		return cmp.Or(compareServices(a.Service, b.Service), comparePrefixes(a.Prefix, b.Prefix))
+		if c := compareServices(a.Service, b.Service); c != 0 {
+			return c
+		}
+		return comparePrefixes(a.Prefix, b.Prefix)
 	})
-	out := all[:0:0]
-	for len(all) > 0 {
-		n := 1
-		for n < len(all) && all[n].Service == all[0].Service {
-			n++
+	out, first := all[:0], 0 // of the same service
+	for _, e := range all {
+		if n := len(out); n > 0 && out[n-1].Service != e.Service {
+			first = n
 		}
-		prefixes := make([]netip.Prefix, n)
-		for i := range prefixes {
-			prefixes[i] = all[i].Prefix
+		if n := len(out); n > first && out[n-1].Prefix.Overlaps(e.Prefix) { // sorted: then it holds it
+			continue
 		}
-		for _, p := range mergePrefixes(prefixes) {
-			out = append(out, Element{p, all[0].Service})
+		for len(out) > first {
+			parent, ok := joined(out[len(out)-1].Prefix, e.Prefix)
+			if !ok {
+				break
+			}
+			e.Prefix, out = parent, out[:len(out)-1]
 		}
-		all = all[n:]
+		out = append(out, e)
 	}
 	return out
 }
 
-// mergePorts joins the ports of one prefix and protocol.
+// mergePorts joins the ports of one prefix and protocol, in place.
 func mergePorts(all []Element) []Element {
 	slices.SortFunc(all, func(a, b Element) int {
-		return cmp.Or(comparePrefixes(a.Prefix, b.Prefix), compareServices(a.Service, b.Service))
+		if c := comparePrefixes(a.Prefix, b.Prefix); c != 0 {
+			return c
+		}
+		return compareServices(a.Service, b.Service)
 	})
-	var out []Element
-	for len(all) > 0 {
-		n := 1
-		for n < len(all) && all[n].Prefix == all[0].Prefix {
-			n++
+	out := all[:0]
+	for _, e := range all {
+		if n := len(out); n > 0 && out[n-1].Prefix == e.Prefix && out[n-1].Service.joins(e.Service) {
+			out[n-1].Service.Hi = max(out[n-1].Service.Hi, e.Service.Hi)
+			continue
 		}
-		services := make([]Service, n)
-		for i := range services {
-			services[i] = all[i].Service
-		}
-		for _, s := range mergeServices(services) {
-			out = append(out, Element{all[0].Prefix, s})
-		}
-		all = all[n:]
+		out = append(out, e)
 	}
 	return out
 }
 
+// joins tells whether a service t that does not begin before s is of its protocol and overlaps or touches its ports.
+func (s Service) joins(t Service) bool { return s.Proto == t.Proto && int(t.Lo) <= int(s.Hi)+1 }
+
 func compareServices(a, b Service) int {
-	return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Lo, b.Lo), cmp.Compare(a.Hi, b.Hi))
+	return cmp.Compare(a.order(), b.order())
 }
+
+// order is a number that orders services by protocol and ports.
+func (s Service) order() uint64 { return uint64(s.Proto)<<32 | uint64(s.Lo)<<16 | uint64(s.Hi) }
 
 // Check says what keeps an element from being an entry of a dynamic set of a type.
 func (e Element) Check(t SetType) error {

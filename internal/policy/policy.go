@@ -28,7 +28,7 @@ type Policy struct {
 }
 
 // Pos is a place in the policy file; both count from 1, Col in characters.
-type Pos struct{ Line, Col int }
+type Pos struct{ Line, Col int32 }
 
 // Action is what a rule does. The zero value drops.
 type Action uint8
@@ -110,16 +110,51 @@ const (
 
 // Term is one condition on one field.
 type Term struct {
-	Field     Field
-	Not       bool           // the field is present and the values do not hold
-	Ranges    []Range        // numeric fields: sorted, disjoint, not adjacent
-	Prefixes  []netip.Prefix // addresses given in the rule: masked, sorted, disjoint, merged
-	Services  []Service      // services given in the rule
-	Endpoints []Element      // endpoints given in the rule: sorted, merged
-	Set       *Set           // instead of Ranges, Prefixes, Services or Endpoints: a named set
-	Mask      uint8          // TCPFlags: flags & Mask == Value
-	Value     uint8
-	Pos       Pos
+	Field    Field
+	Not      bool           // the field is present and the values do not hold
+	Mask     uint8          // TCPFlags: flags & Mask == Value
+	Value    uint8          // TCPFlags
+	Set      *Set           // instead of values given in the rule: a named set
+	Ranges   []Range        // numeric fields: sorted, disjoint, not adjacent
+	Prefixes []netip.Prefix // addresses given in the rule: masked, sorted, disjoint, merged
+	given    *given         // services or endpoints given in the rule; few terms have any
+	Pos      Pos
+}
+
+// given are services and endpoints that stand in a rule itself: sorted, merged.
+type given struct {
+	services  []Service
+	endpoints []Element
+}
+
+// Services are those that a term asks for, of its set or given in the rule.
+func (t *Term) Services() []Service {
+	switch {
+	case t.Set != nil:
+		return t.Set.Services
+	case t.given != nil:
+		return t.given.services
+	}
+	return nil
+}
+
+// Endpoints are those that a term asks for, of its set or given in the rule.
+func (t *Term) Endpoints() []Element {
+	switch {
+	case t.Set != nil:
+		return t.Set.Endpoints
+	case t.given != nil:
+		return t.given.endpoints
+	}
+	return nil
+}
+
+// Addresses are the prefixes that a term asks for, of its set or given in the rule.
+func (t *Term) Addresses() []netip.Prefix {
+	if t.Set != nil {
+		return t.Set.Prefixes
+	}
+	return t.Prefixes
 }
 
 // Range is inclusive at both ends.
@@ -226,17 +261,17 @@ func (p *Policy) Slots() []Slot {
 		s = append(s, Slot{Reason: ByMalformed, Action: Drop, Name: m, ID: "malformed:" + m})
 	}
 	for _, r := range p.Protect {
-		s = append(s, Slot{Reason: ByProtect, Action: Pass, Rule: r, Line: r.Pos.Line, ID: r.ID})
+		s = append(s, Slot{Reason: ByProtect, Action: Pass, Rule: r, Line: int(r.Pos.Line), ID: r.ID})
 	}
 	for _, r := range p.Rules {
-		s = append(s, Slot{Reason: ByRule, Action: r.Action, Rule: r, Line: r.Pos.Line, ID: r.ID})
+		s = append(s, Slot{Reason: ByRule, Action: r.Action, Rule: r, Line: int(r.Pos.Line), ID: r.ID})
 	}
 	if p.Essential {
 		for _, e := range Essential {
 			s = append(s, Slot{Reason: ByEssential, Action: Pass, Name: e, ID: "essential:" + e})
 		}
 	}
-	return append(s, Slot{Reason: ByDefault, Action: p.Default.Action, Line: p.Default.Pos.Line, ID: "default"})
+	return append(s, Slot{Reason: ByDefault, Action: p.Default.Action, Line: int(p.Default.Pos.Line), ID: "default"})
 }
 
 // Slot offsets within Slots.
@@ -310,13 +345,8 @@ func (p *Policy) Protected() []netip.Prefix {
 			if t.Not {
 				continue
 			}
-			out = append(out, t.Prefixes...)
-			endpoints := t.Endpoints
-			if t.Set != nil {
-				out = append(out, t.Set.Prefixes...)
-				endpoints = t.Set.Endpoints
-			}
-			for _, e := range endpoints {
+			out = append(out, t.Addresses()...)
+			for _, e := range t.Endpoints() {
 				out = append(out, e.Prefix)
 			}
 		}

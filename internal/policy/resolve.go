@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"levee/internal/slab"
 	"levee/internal/syntax"
 )
 
@@ -35,7 +37,7 @@ func Load(path string) (*Policy, syntax.Diagnostics, error) {
 // Parse parses and resolves a policy; open reads its set files, as for Resolve.
 func Parse(name string, src []byte, open func(string) (io.ReadCloser, error)) (*Policy, syntax.Diagnostics) {
 	f, ds := syntax.Parse(name, src)
-	p, more := Resolve(f, open)
+	p, more := Consume(f, open)
 	if ds.HasErrors() {
 		p = nil
 	}
@@ -68,16 +70,32 @@ func openRegular(path string) (io.ReadCloser, error) {
 // it is written in the policy; nil refuses them. All errors are reported at once; the Policy is nil
 // when there is one, or when f could not be parsed as a whole.
 func Resolve(f *syntax.File, open func(path string) (io.ReadCloser, error)) (*Policy, syntax.Diagnostics) {
+	return resolve(f, open, false)
+}
+
+// Consume is Resolve for a file whose statements nobody needs any more: each is let go as soon as it has its meaning, so
+// that a large policy is not in memory twice. What is left of f has its name and its source, for diagnostics.
+func Consume(f *syntax.File, open func(path string) (io.ReadCloser, error)) (*Policy, syntax.Diagnostics) {
+	p, ds := resolve(f, open, true)
+	f.Stmts, f.End = nil, nil
+	return p, ds
+}
+
+func resolve(f *syntax.File, open func(path string) (io.ReadCloser, error), consume bool) (*Policy, syntax.Diagnostics) {
 	r := &resolver{
-		file: f,
-		c:    &syntax.Collector{File: f.Name},
-		open: open,
-		sets: make(map[string]*setDef),
-		pol:  &Policy{File: filepath.Base(f.Name), Essential: true},
+		file:    f,
+		consume: consume,
+		c:       &syntax.Collector{File: f.Name},
+		open:    open,
+		sets:    make(map[string]*setDef),
+		pol:     &Policy{File: filepath.Base(f.Name), Essential: true},
 	}
 	r.collectSets()
-	for _, s := range f.Stmts {
+	for i, s := range f.Stmts {
 		r.statement(s)
+		if consume {
+			f.Stmts[i] = nil
+		}
 	}
 	r.finish()
 	ds := syntax.Merge(f.Diagnostics(r.c), r.fileDiags)
@@ -90,6 +108,7 @@ func Resolve(f *syntax.File, open func(path string) (io.ReadCloser, error)) (*Po
 // resolver is one run of Resolve.
 type resolver struct {
 	file      *syntax.File
+	consume   bool // statements are let go
 	c         *syntax.Collector
 	fileDiags syntax.Diagnostics // about set files
 	open      func(string) (io.ReadCloser, error)
@@ -101,12 +120,40 @@ type resolver struct {
 
 	iface, essential, onError, def syntax.Stmt // the first of each, where there is one
 	broken                         bool        // a statement could not be parsed that may be the default
-	rules                          []*syntax.Rule
-	resolved                       []*Rule // of rules, nil where there was an error
+	last                           syntax.Pos  // of the last statement, once there are rules of the last of these
+	behindRules                    bool        // there are; what could not be parsed counts as one
+	rules                          int         // statements
+	resolved                       []*Rule     // those without errors
+	labelled                       []labelled
 	tests                          []pendingTest
 	labels                         map[string]int // how many rules have each
 	frames                         int            // bytes of test packets, spent of maxFrames
 	protectSets                    []string       // file and dynamic look-ups of protect rules
+
+	memory
+}
+
+// labelled is the label of a rule, which is number rule of its kind of statements.
+type labelled struct {
+	text string
+	pos  syntax.Pos
+	line int32 // of the rule
+	rule int
+}
+
+// memory is where resolved terms and their values lie, and what is used again for each rule and list.
+type memory struct {
+	keptTerms     slab.Of[Term]
+	keptPrefixes  slab.Of[netip.Prefix]
+	keptRanges    slab.Of[Range]
+	keptServices  slab.Of[Service]
+	keptEndpoints slab.Of[Element]
+	keptGiven     slab.Of[given]
+
+	text    []byte         // scratch: canonical text
+	terms   []resolvedTerm // scratch: of the rule
+	scratch elements       // of the list; taken while one is read
+	doubles doubles        // likewise
 }
 
 func pos(p syntax.Pos) Pos { return Pos{Line: p.Line, Col: p.Col} }
@@ -117,6 +164,14 @@ func (r *resolver) problem(at syntax.Pos, p problem) {
 }
 
 func (r *resolver) statement(s syntax.Stmt) {
+	switch s.(type) {
+	case *syntax.Rule, *syntax.Bad:
+		r.last, r.behindRules = s.Place(), true
+	default:
+		if !r.behindRules {
+			r.last = s.Place()
+		}
+	}
 	switch s := s.(type) {
 	case *syntax.Interface:
 		if r.once(&r.iface, s, "interface") {
@@ -173,26 +228,37 @@ func (r *resolver) checkInterface(s *syntax.Interface) {
 	case name == "." || name == ".." || strings.ContainsAny(name, "/:"):
 		r.c.Errorf(s.Name.Pos, "`ip link` shows the names.", "%q cannot be the name of an interface", short(name))
 	}
-	r.pol.Interface = name
+	r.pol.Interface = strings.Clone(name)
 }
 
 // rule resolves a protect, pass, drop or count statement.
 func (r *resolver) rule(s *syntax.Rule) {
-	r.rules = append(r.rules, s)
+	r.rules++
 	errors := r.c.Errors()
 	if r.def != nil {
 		r.c.Errorf(s.Pos, fmt.Sprintf("move it above line %d.", r.def.Place().Line), "this rule stands after \"default\", which ends the rules")
 	}
-	rule := &Rule{Action: actionOf(s.Action), Text: s.String(), Pos: pos(s.Pos)}
-	if s.Label != nil {
-		rule.Label = s.Label.Text
-		r.checkLabel(*s.Label)
-	}
+	rule := &Rule{Action: actionOf(s.Action), Pos: pos(s.Pos)}
+	r.name(rule, s)
 	r.match(s, rule)
-	if r.c.Errors() != errors {
-		rule = nil
+	if r.c.Errors() == errors {
+		r.resolved = append(r.resolved, rule)
 	}
-	r.resolved = append(r.resolved, rule)
+}
+
+// name gives a rule its texts. Its ID is that of the first of its text: see identify.
+func (r *resolver) name(rule *Rule, s *syntax.Rule) {
+	const before, behind = "text:", "#1"
+	r.text = append(s.AppendText(append(r.text[:0], before...)), behind...)
+	if s.Label == nil {
+		rule.ID = string(r.text)
+		rule.Text = rule.ID[len(before) : len(rule.ID)-len(behind)]
+		return
+	}
+	rule.Text = string(r.text[len(before) : len(r.text)-len(behind)])
+	rule.Label = strings.Clone(s.Label.Text) // the source may go
+	r.checkLabel(*s.Label)
+	r.labelled = append(r.labelled, labelled{rule.Label, s.Label.Pos, s.Pos.Line, r.rules - 1})
 }
 
 func actionOf(word string) Action {
@@ -221,17 +287,7 @@ func (r *resolver) checkLabel(w syntax.Word) {
 // finish does what needs all statements.
 func (r *resolver) finish() {
 	if r.def == nil && !r.broken && !(r.file.Failed() && len(r.file.Stmts) == 0) {
-		at := syntax.Pos{}
-		if n := len(r.file.Stmts); n > 0 {
-			at = r.file.Stmts[n-1].Place()
-		}
-		for _, s := range r.file.Stmts { // behind the last rule, where it belongs
-			switch s.(type) {
-			case *syntax.Rule, *syntax.Bad:
-				at = s.Place()
-			}
-		}
-		r.c.Errorf(at, "end the rules with \"default drop\" or \"default pass\".", "the policy does not say what happens to packets that no rule decides")
+		r.c.Errorf(r.last, "end the rules with \"default drop\" or \"default pass\".", "the policy does not say what happens to packets that no rule decides")
 	}
 	r.identify()
 	r.checkRollUp()
@@ -249,30 +305,22 @@ func (r *resolver) finish() {
 // identify gives the rules their identities: the label where it is the only one of its name, else
 // the text and its ordinal among equal ones.
 func (r *resolver) identify() {
-	first := make(map[string]*syntax.Rule)
-	count := make(map[string]int)
+	first := make(map[string]int32, len(r.labelled))
+	count := make(map[string]int, len(r.labelled))
 	r.labels = count
-	for _, s := range r.rules {
-		if s.Label == nil {
+	for _, l := range r.labelled {
+		if count[l.text]++; count[l.text] == 1 {
+			first[l.text] = l.line
 			continue
 		}
-		l := s.Label.Text
-		if count[l]++; count[l] == 1 {
-			first[l] = s
-			continue
-		}
-		r.c.Warnf(s.Label.Pos, "give each rule a label of its own, so that counters can be told apart.",
-			"label %q is used in line %d already", short(l), first[l].Pos.Line)
+		r.c.Warnf(l.pos, "give each rule a label of its own, so that counters can be told apart.",
+			"label %q is used in line %d already", short(l.text), first[l.text])
 	}
-	texts := make(map[string]int)
+	texts := make(map[string]int, max(0, len(r.resolved)-len(r.labelled)))
 	for _, rule := range r.resolved {
-		if rule == nil {
-			continue
-		}
 		if rule.Label != "" && count[rule.Label] == 1 {
 			rule.ID = "label:" + rule.Label
-		} else {
-			texts[rule.Text]++
+		} else if texts[rule.Text]++; texts[rule.Text] > 1 || rule.ID == "" {
 			rule.ID = fmt.Sprintf("text:%s#%d", rule.Text, texts[rule.Text])
 		}
 		if rule.Action == Protect {

@@ -25,6 +25,9 @@ func didYouMean(what any) string { return fmt.Sprintf("did you mean \"%v\"?", wh
 
 // parseAddresses reads an address, a prefix or a range and appends its prefixes to dst.
 func parseAddresses(dst []netip.Prefix, text string) ([]netip.Prefix, problem) {
+	if p, ok := plainIPv4(text); ok {
+		return append(dst, p), problem{}
+	}
 	if lo, hi, isRange := strings.Cut(text, "-"); isRange {
 		a, p := parseAddress(lo)
 		if p.found() {

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"levee/internal/syntax"
@@ -70,7 +69,7 @@ func scopeOf(t *Term) scope {
 	switch t.Field {
 	case SrcAddr, DstAddr:
 		s.eth = ethIP
-		if ps := prefixesOf(t); !t.Not && len(ps) > 0 {
+		if ps := t.Addresses(); !t.Not && len(ps) > 0 {
 			s.eth = 0
 			if ps[0].Addr().Is4() { // sorted: IPv4 first
 				s.eth |= ethIPv4
@@ -83,15 +82,15 @@ func scopeOf(t *Term) scope {
 		s.eth, s.protos = ethIP, protoSet(6, 17, 136, 132, 33)
 	case SrcService, DstService:
 		s.eth, s.protos = ethIP, protoSet(6, 17, 136, 132, 33)
-		if !t.Not && len(servicesOf(t)) > 0 {
+		if !t.Not && len(t.Services()) > 0 {
 			s.protos = [4]uint64{}
-			for _, sv := range servicesOf(t) {
+			for _, sv := range t.Services() {
 				s.protos[sv.Proto/64] |= 1 << (sv.Proto % 64)
 			}
 		}
 	case SrcEndpoint, DstEndpoint:
 		s.eth = ethIP
-		if all := endpointsOf(t); !t.Not && len(all) > 0 {
+		if all := t.Endpoints(); !t.Not && len(all) > 0 {
 			s = endpointScope(all)
 		}
 	case Proto:
@@ -169,27 +168,6 @@ func holds(rs []Range, v uint64) bool {
 	return false
 }
 
-func prefixesOf(t *Term) []netip.Prefix {
-	if t.Set != nil {
-		return t.Set.Prefixes
-	}
-	return t.Prefixes
-}
-
-func servicesOf(t *Term) []Service {
-	if t.Set != nil {
-		return t.Set.Services
-	}
-	return t.Services
-}
-
-func endpointsOf(t *Term) []Element {
-	if t.Set != nil {
-		return t.Set.Endpoints
-	}
-	return t.Endpoints
-}
-
 // checkTogether reports terms that are doubled, or that no packet can have together.
 func (r *resolver) checkTogether(all []resolvedTerm) {
 	if !r.checkTwice(all) {
@@ -221,6 +199,9 @@ func (r *resolver) checkTwice(all []resolvedTerm) bool {
 			if a.term.Field != b.term.Field {
 				continue
 			}
+			if a.term.Not && b.term.Not && differ(&a.term, &b.term) {
+				continue
+			}
 			same := sameValue(&a.term, &b.term)
 			switch {
 			case same && a.term.Not != b.term.Not:
@@ -240,8 +221,13 @@ func (r *resolver) checkTwice(all []resolvedTerm) bool {
 
 func sameValue(a, b *Term) bool {
 	return a.Set == b.Set && a.Mask == b.Mask && a.Value == b.Value &&
-		slices.Equal(a.Ranges, b.Ranges) && slices.Equal(a.Prefixes, b.Prefixes) && slices.Equal(a.Services, b.Services) &&
-		slices.Equal(a.Endpoints, b.Endpoints)
+		slices.Equal(a.Ranges, b.Ranges) && slices.Equal(a.Prefixes, b.Prefixes) && slices.Equal(a.Services(), b.Services()) &&
+		slices.Equal(a.Endpoints(), b.Endpoints())
+}
+
+// differ tells at a glance that two terms have not the same value: rules may exclude many prefixes one by one.
+func differ(a, b *Term) bool {
+	return len(a.Prefixes) > 0 && len(b.Prefixes) > 0 && a.Prefixes[0] != b.Prefixes[0]
 }
 
 // twiceHint says how to write what two terms about one field were probably meant to be.
@@ -258,13 +244,13 @@ func twiceHint(first, second *resolvedTerm) string {
 		return "for either of them write a list: proto { tcp, udp }."
 	case b.Kind == syntax.Syn || b.Kind == syntax.Flags:
 		return "write all flags in one term: flags syn/syn,ack,rst."
-	case a.Value != nil && a.Value.Op != "" && b.Value != nil && b.Value.Op != "":
+	case a.Value != nil && a.Value.Op != syntax.NoOp && b.Value != nil && b.Value.Op != syntax.NoOp:
 		x, y := first.term.Ranges, second.term.Ranges
 		if lo, hi := max(x[0].Lo, y[0].Lo), min(x[len(x)-1].Hi, y[len(y)-1].Hi); len(x) == 1 && len(y) == 1 && lo <= hi {
 			return fmt.Sprintf("write a range: %s %d-%d.", b.Words(), lo, hi)
 		}
 		return "no value is both."
-	case b.Value != nil && b.Value.Op == "" && !b.Value.List && a.Value.Op == "" && !a.Value.List:
+	case b.Value != nil && b.Value.Op == syntax.NoOp && !b.Value.List && a.Value.Op == syntax.NoOp && !a.Value.List:
 		return fmt.Sprintf("for either of them write a list: %s { %s, %s }.", b.Words(), short(a.Value.Elems[0].Text), short(b.Value.Elems[0].Text))
 	}
 	return fmt.Sprintf("for either of them write one list: %s { ..., ... }.", b.Words())
@@ -286,9 +272,9 @@ func (r *resolver) conflict(a, b *resolvedTerm) {
 		hint = "source and destination of a packet are of one family; write a rule for each."
 	case isAddr(b.term.Field) && scopeOf(&a.term).eth&ethIP == 0:
 		hint = "only ipv4 and ipv6 packets have IP addresses."
-	case len(servicesOf(&b.term)) > 0 && a.term.Field == Proto && (a.src.Kind != syntax.ProtoName || portProtos[a.src.Name] != 0):
+	case len(b.term.Services()) > 0 && a.term.Field == Proto && (a.src.Kind != syntax.ProtoName || portProtos[a.src.Name] != 0):
 		hint = fmt.Sprintf("%q has services of other protocols only.", b.src.Text())
-	case len(endpointsOf(&b.term)) > 0:
+	case len(b.term.Endpoints()) > 0:
 		hint = fmt.Sprintf("%q has endpoints of other families or protocols only.", b.src.Text())
 	}
 	r.c.Errorf(at, hint, "%q and %q contradict each other: no packet can match", first, second)

@@ -40,7 +40,7 @@ func describe(p *Policy) string {
 			if t.Not {
 				not = "not "
 			}
-			v := values(t.Prefixes, t.Ranges, t.Services, t.Endpoints)
+			v := values(t.Prefixes, t.Ranges, t.Services(), t.Endpoints())
 			switch {
 			case t.Set != nil:
 				v = "set " + t.Set.Name
@@ -89,6 +89,7 @@ var sameMeaning = cmp.Options{
 	cmpopts.IgnoreTypes(Pos{}),
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	cmpopts.EquateEmpty(),
+	cmp.AllowUnexported(Term{}, given{}),
 }
 
 // checkFixpoint shows that formatting again changes nothing, and that the formatted policy means

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -82,7 +83,7 @@ func (f *setFile) read() syntax.Diagnostics {
 	for f.next() {
 		f.parse()
 		if f.out.size() > MaxElements {
-			f.report(syntax.Pos{Line: f.line, Col: 1, EndCol: 2}, problemf("", "more than %d %s", MaxElements, f.typ.plural()))
+			f.report(f.pos(1, 2), problemf("", "more than %d %s", MaxElements, f.typ.plural()))
 			break
 		}
 	}
@@ -119,6 +120,11 @@ type setFile struct {
 	diags   syntax.Diagnostics
 }
 
+// pos is a place in the current line. A stream may have more lines than can be told apart.
+func (f *setFile) pos(col, end int) syntax.Pos {
+	return syntax.Pos{Line: int32(min(f.line, math.MaxInt32)), Col: int32(col), EndCol: int32(end)}
+}
+
 func (f *setFile) say(pos syntax.Pos, p problem) {
 	d := syntax.Diagnostic{File: f.name, Pos: pos, Message: p.msg, Hint: p.hint}
 	if pos.Line > 0 {
@@ -140,7 +146,7 @@ func (f *setFile) next() bool {
 	f.line++
 	f.text = text
 	if len(text) > maxSetLine || errors.Is(err, bufio.ErrBufferFull) {
-		f.report(syntax.Pos{Line: f.line, Col: 1, EndCol: 2}, problemf("one address, prefix or range a line.", "this line is longer than %d bytes", maxSetLine))
+		f.report(f.pos(1, 2), problemf("one address, prefix or range a line.", "this line is longer than %d bytes", maxSetLine))
 		for errors.Is(err, bufio.ErrBufferFull) {
 			_, err = f.r.ReadSlice('\n')
 		}
@@ -179,22 +185,20 @@ func (f *setFile) parse() {
 		return
 	}
 	start := bytes.Index(text, word)
-	pos := syntax.Pos{Line: f.line, Col: utf8.RuneCount(text[:start]) + 1}
+	col := utf8.RuneCount(text[:start]) + 1
 	entry, end := oneEntry(word)
 	if end < len(word) {
-		pos.Col += utf8.RuneCount(word[:end])
-		pos.EndCol = pos.Col + 1
+		col += utf8.RuneCount(word[:end])
 		hint := "put each entry into a line of its own; a comment starts with # or ;."
-		f.report(pos, problemf(hint, "expected the end of the line after %q", short(entry)))
+		f.report(f.pos(col, col+1), problemf(hint, "expected the end of the line after %q", short(entry)))
 		return
 	}
-	pos.EndCol = pos.Col + utf8.RuneCount(word)
 	p := f.agree(entry)
 	if !p.found() {
 		p = f.out.parse(f.typ, entry)
 	}
 	if p.found() {
-		f.report(pos, p)
+		f.report(f.pos(col, col+utf8.RuneCount(word)), p)
 		return
 	}
 	if !f.typed {

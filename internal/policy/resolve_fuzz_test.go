@@ -32,7 +32,7 @@ func FuzzReadPrefixes(f *testing.F) {
 			t.Fatalf("%d diagnostics", len(ds))
 		}
 		for _, d := range ds {
-			if d.Line > bytes.Count(src, []byte("\n"))+1 || d.Line > 0 && (d.Col < 1 || d.EndCol <= d.Col) {
+			if int(d.Line) > bytes.Count(src, []byte("\n"))+1 || d.Line > 0 && (d.Col < 1 || d.EndCol <= d.Col) {
 				t.Fatalf("place of %+v", d)
 			}
 		}

@@ -105,7 +105,7 @@ func TestBadLinesAreBounded(t *testing.T) {
 		t.Fatalf("%d diagnostics", len(ds))
 	}
 	for i, d := range ds[:maxLineErrors] {
-		if d.Line != i+1 || d.Col != 1 || d.EndCol != 13 || d.Source != "192.0.2.1/24" {
+		if int(d.Line) != i+1 || d.Col != 1 || d.EndCol != 13 || d.Source != "192.0.2.1/24" {
 			t.Errorf("diagnostic %d: %+v", i, d)
 		}
 	}
@@ -120,7 +120,7 @@ func TestLongLinesOfSetFiles(t *testing.T) {
 	_, ds := ReadPrefixes(strings.NewReader("192.0.2.1\n"+long+"\n192.0.2.9/24\n"+long), "long.txt")
 	var at []int
 	for _, d := range ds {
-		at = append(at, d.Line)
+		at = append(at, int(d.Line))
 	}
 	if fmt.Sprint(at) != "[2 3 4]" {
 		t.Errorf("bad lines %v: %v", at, ds)

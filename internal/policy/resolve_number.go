@@ -97,21 +97,21 @@ func allDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") 
 
 // plain is the fast path of element: decimal numbers in bounds.
 func (n *number) plain(text string) (Range, bool) {
-	lo, hi, isRange := strings.Cut(text, "-")
-	if !isRange {
-		hi = lo
-	}
-	a, err := parseUint(lo)
-	if err != nil || !allDigits(lo) {
-		return Range{}, false
-	}
+	a, rest, ok := decimal(text)
 	b := a
-	if isRange {
-		if b, err = parseUint(hi); err != nil || !allDigits(hi) {
-			return Range{}, false
-		}
+	if ok && rest != "" && rest[0] == '-' {
+		b, rest, ok = decimal(rest[1:])
 	}
-	return Range{a, b}, a <= b && b <= n.max
+	return Range{a, b}, ok && rest == "" && a <= b && b <= n.max
+}
+
+// decimal reads digits at the start of a text, not so many that they could be too large, without leading zeros.
+func decimal(text string) (v uint64, rest string, ok bool) {
+	i := 0
+	for ; i < len(text) && text[i] >= '0' && text[i] <= '9'; i++ {
+		v = v*10 + uint64(text[i]-'0')
+	}
+	return v, text[i:], i > 0 && i < 19 && (i == 1 || text[0] != '0')
 }
 
 // element reads a value or a range.
@@ -157,24 +157,24 @@ func openRangeHint(lo, hi string) string {
 }
 
 // compare turns a comparison into ranges.
-func (n *number) compare(op string, r Range) ([]Range, problem) {
+func (n *number) compare(op syntax.Op, r Range) ([]Range, problem) {
 	top := max(n.max, n.top)
 	switch op {
-	case "<":
+	case syntax.Less:
 		if r.Lo == 0 {
 			return nil, problemf("", "nothing is below 0, so this can never hold")
 		}
 		return []Range{{0, r.Lo - 1}}, problem{}
-	case "<=":
+	case syntax.LessEqual:
 		return []Range{{0, r.Hi}}, problem{}
-	case ">":
+	case syntax.Greater:
 		if r.Hi >= top {
 			return nil, problemf("", "nothing is above %d, so this can never hold", top)
 		}
 		return []Range{{r.Hi + 1, top}}, problem{}
-	case ">=":
+	case syntax.GreaterEqual:
 		return []Range{{r.Lo, top}}, problem{}
-	case "!=":
+	case syntax.NotEqual:
 		var rs []Range
 		if r.Lo > 0 {
 			rs = append(rs, Range{0, r.Lo - 1})
@@ -218,7 +218,7 @@ func mergeServices(ss []Service) []Service {
 	})
 	out := ss[:0]
 	for _, s := range ss {
-		if n := len(out); n > 0 && s.Proto == out[n-1].Proto && int(s.Lo) <= int(out[n-1].Hi)+1 {
+		if n := len(out); n > 0 && out[n-1].joins(s) {
 			out[n-1].Hi = max(out[n-1].Hi, s.Hi)
 			continue
 		}
@@ -230,13 +230,13 @@ func mergeServices(ss []Service) []Service {
 // parseService reads "tcp/80" or "udp/1000-2000".
 func parseService(text string) (Service, problem) {
 	proto, ports, _ := strings.Cut(text, "/")
-	if allDigits(proto) || strings.Contains(proto, "-") { // 80/tcp
-		if _, ok := portProtos[ports]; ok {
-			return Service{}, problemf(didYouMean(ports+"/"+proto), "%q is not a service: the protocol comes first", short(text))
-		}
-	}
 	number, ok := portProtos[proto]
 	if !ok {
+		if allDigits(proto) || strings.Contains(proto, "-") { // 80/tcp
+			if _, ok := portProtos[ports]; ok {
+				return Service{}, problemf(didYouMean(ports+"/"+proto), "%q is not a service: the protocol comes first", short(text))
+			}
+		}
 		hint := "only tcp, udp, udplite, sctp and dccp have ports."
 		if m := syntax.Nearest(proto, []string{"tcp", "udp", "udplite", "sctp", "dccp"}); m != "" {
 			hint = didYouMean(m + "/" + short(ports))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"unicode/utf8"
 
 	"levee/internal/packet"
 	"levee/internal/syntax"
@@ -162,7 +163,7 @@ func (r *resolver) keepFrame(at syntax.Pos, frame []byte) []byte {
 }
 
 // lastOnLine is the end of the last word that stands in the line of at.
-func lastOnLine(ts []syntax.Term, at syntax.Pos) int {
+func lastOnLine(ts []syntax.Term, at syntax.Pos) int32 {
 	end := at.EndCol
 	for i := range ts {
 		if ts[i].Pos.Line == at.Line {
@@ -177,9 +178,9 @@ func (r *resolver) expectLabel(w syntax.Word) {
 		return
 	}
 	var labels []string
-	for _, s := range r.rules[:min(len(r.rules), 1000)] {
-		if s.Label != nil {
-			labels = append(labels, s.Label.Text)
+	for _, l := range r.labelled {
+		if l.rule < 1000 {
+			labels = append(labels, l.text)
 		}
 	}
 	hint := ""
@@ -206,7 +207,7 @@ func (r *resolver) hexBytes(w syntax.Word, hint string) []byte {
 		case c >= '0' && c <= '9', c >= 'a' && c <= 'f', c >= 'A' && c <= 'F':
 			digits = append(digits, byte(c))
 		default:
-			col := w.Pos.Col + 1 + len([]rune(w.Text[:i]))
+			col := w.Pos.Col + 1 + int32(utf8.RuneCountInString(w.Text[:i]))
 			r.c.Errorf(syntax.Pos{Line: w.Pos.Line, Col: col, EndCol: col + 1}, hint, "%q is not a hex digit", c)
 			return nil
 		}
@@ -306,8 +307,8 @@ func (r *resolver) specWord(spec *packet.Spec, t *syntax.Term) bool {
 
 func specNumber(spec *packet.Spec, t *syntax.Term) problem {
 	num := &fragNumber
-	if n, ok := numeric[t.Kind]; ok {
-		num = n.num
+	if n := numberOf(t.Kind).num; n != nil {
+		num = n
 	}
 	rg, p := num.one(t.Value.Elems[0].Text)
 	if p.found() {

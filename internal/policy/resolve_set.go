@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"slices"
 	"strings"
 
+	"levee/internal/slab"
 	"levee/internal/syntax"
 )
 
@@ -69,7 +71,7 @@ func (r *resolver) limitDynamic() {
 }
 
 func (r *resolver) define(s *syntax.Set) {
-	name := s.Name.Text
+	name := strings.Clone(s.Name.Text) // the source may go
 	d := &setDef{stmt: s, set: &Set{Name: name, Pos: pos(s.Pos)}}
 	if p := checkSetName(name); p.found() {
 		r.problem(s.Name.Pos, p)
@@ -110,10 +112,15 @@ func checkSetName(name string) problem {
 
 // isName tells whether an element is the name of a set rather than a value.
 func isName(text string) bool {
-	if text == "" || text[0] < 'A' { // a digit or a sign: no need to work out what is wrong with it
+	if !mayBeName(text) { // no need to work out what is wrong with it
 		return false
 	}
 	return !checkSetName(text).found()
+}
+
+// mayBeName tells what cannot be the name of a set at a glance: a value that begins with a digit or a sign, an IPv6 address.
+func mayBeName(text string) bool {
+	return text != "" && text[0] >= 'A' && strings.IndexByte(text, ':') < 0
 }
 
 // lookup finds the set a word names and marks it as used. It returns nil after reporting that
@@ -175,12 +182,29 @@ func (r *resolver) inlineSet(d *setDef, depth int) {
 		r.c.Errorf(v.Pos, "give it an element, or remove the set.", "the set %q is empty", short(d.set.Name))
 		return
 	}
-	l := list{r: r, dup: make(map[string]bool), depth: depth, owner: d}
+	l := r.newList(len(v.Elems))
+	l.depth, l.owner = depth, d
 	for i := range v.Elems {
 		l.add(&v.Elems[i])
 	}
 	d.set.Type = l.typ
-	l.put(d.set)
+	l.elements.merge()
+	d.set.Prefixes, l.prefixes = keep(&r.keptPrefixes, l.prefixes)
+	d.set.Ports, l.ports = keep(&r.keptRanges, l.ports)
+	d.set.Services, l.services = keep(&r.keptServices, l.services)
+	d.set.Endpoints, l.endpoints = keep(&r.keptEndpoints, l.endpoints)
+	r.done(&l)
+	if r.consume {
+		d.stmt.List = nil
+	}
+}
+
+// keep copies a list out of scratch memory, or takes that memory, which is then nil, where the list is large.
+func keep[T any](s *slab.Of[T], list []T) (kept, scratch []T) {
+	if len(list) >= slab.Large {
+		return slices.Clip(list), nil
+	}
+	return s.Keep(list), list
 }
 
 // list gathers the elements of an inline set, or of a list of addresses, ports, services or endpoints in
@@ -193,8 +217,21 @@ type list struct {
 	typ   SetType
 	what  string // what gave the type, for the message
 	elements
-	dup map[string]bool
+	doubles doubles
 }
+
+// newList begins a list of n elements. It lies in the scratch memory, which its end gives back: see done. A set in it begins
+// another one meanwhile, with memory of its own.
+func (r *resolver) newList(n int) list {
+	l := list{r: r, elements: r.scratch, doubles: r.doubles}
+	r.scratch, r.doubles = elements{}, doubles{}
+	l.prefixes, l.ports, l.services, l.endpoints = l.prefixes[:0], l.ports[:0], l.services[:0], l.endpoints[:0]
+	l.doubles.begin(min(n, maxRemembered))
+	return l
+}
+
+// done gives back the memory of a list, of which nothing is in use any more.
+func (r *resolver) done(l *list) { r.scratch, r.doubles = l.elements, l.doubles }
 
 // elements are those of a list or a file, of one type.
 type elements struct {
@@ -213,12 +250,12 @@ func (s *Set) size() int {
 	return len(s.Prefixes) + len(s.Ports) + len(s.Services) + len(s.Endpoints)
 }
 
-// put makes the elements, merged, those of a set.
-func (l *elements) put(s *Set) {
-	s.Prefixes = mergePrefixes(l.prefixes)
-	s.Ports = mergeRanges(l.ports)
-	s.Services = mergeServices(l.services)
-	s.Endpoints = mergeEndpoints(l.endpoints)
+// merge sorts the elements and joins those that one can stand for, in place.
+func (l *elements) merge() {
+	l.prefixes = mergePrefixes(l.prefixes)
+	l.ports = mergeRanges(l.ports)
+	l.services = mergeServices(l.services)
+	l.endpoints = mergeEndpoints(l.endpoints)
 }
 
 // parse reads one element of a type; a range of addresses becomes several.
@@ -242,13 +279,30 @@ func (l *elements) parse(t SetType, text string) (p problem) {
 
 // classify tells by its look what an element is meant to be.
 func classify(text string) SetType {
-	head, rest, slash := strings.Cut(text, "/")
+	const digit, minus, slash, dot, other = 1, 2, 4, 8, 16
+	seen := 0
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c >= '0' && c <= '9':
+			seen |= digit
+		case c == '-':
+			seen |= minus
+		case c == '/':
+			seen |= slash
+		case c == '.' || c == ':':
+			seen |= dot
+		case c == ' ':
+			return Endpoints
+		default:
+			seen |= other
+		}
+	}
 	switch {
-	case strings.Contains(text, " "):
-		return Endpoints
-	case slash && !strings.ContainsAny(text, ":.") && (head == "" || !allDigits(head) || !allDigits(rest)):
-		return Services
-	case strings.Trim(text, "0123456789-") == "":
+	case seen&slash != 0 && seen&dot == 0:
+		if head, rest, _ := strings.Cut(text, "/"); !allDigits(head) || !allDigits(rest) {
+			return Services
+		}
+	case seen&^(digit|minus) == 0:
 		return Ports
 	}
 	return Addresses
@@ -306,10 +360,8 @@ func (l *list) add(e *syntax.Elem) {
 
 // remember warns of an element that is in the list already.
 func (l *list) remember(e *syntax.Elem) {
-	if l.dup[e.Text] {
+	if l.doubles.add(e.Text) {
 		l.r.c.Warnf(e.Pos, "remove one of them.", "%s stands in the list already", short(e.Text))
-	} else if len(l.dup) < maxRemembered {
-		l.dup[e.Text] = true
 	}
 }
 
@@ -380,7 +432,7 @@ func (r *resolver) spend(at syntax.Pos, n int) {
 
 func (r *resolver) fileSet(d *setDef) {
 	path := *d.stmt.Path
-	d.set.Kind, d.set.Path, d.file = File, path.Text, true
+	d.set.Kind, d.set.Path, d.file = File, strings.Clone(path.Text), true
 	if path.Text == "" {
 		r.c.Errorf(path.Pos, "write: file(\"prefixes.txt\").", "the path is empty")
 		return
@@ -416,5 +468,6 @@ func (r *resolver) fileSet(d *setDef) {
 		r.c.Warnf(path.Pos, "", "%q has no entries, so the set matches nothing", short(path.Text))
 	}
 	d.set.Type = f.typ
-	f.out.put(d.set)
+	f.out.merge()
+	d.set.Prefixes, d.set.Ports, d.set.Services, d.set.Endpoints = f.out.prefixes, f.out.ports, f.out.services, f.out.endpoints
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"levee/internal/syntax"
 )
@@ -17,13 +18,14 @@ func (r *resolver) match(s *syntax.Rule, rule *Rule) {
 		}
 	}
 	errors := r.c.Errors()
-	var all []resolvedTerm
+	all := r.terms[:0]
 	for i := range s.Terms { // in the order of the source, for the diagnostics
-		t := &s.Terms[i]
-		if term, ok := r.term(t); ok {
-			all = append(all, resolvedTerm{t, term})
+		all = append(all, resolvedTerm{src: &s.Terms[i]})
+		if t := &all[len(all)-1]; !r.term(&t.term, t.src) {
+			all = all[:len(all)-1]
 		}
 	}
+	r.terms = all
 	if s.Action == "protect" {
 		r.protectLimit(all)
 	}
@@ -31,12 +33,12 @@ func (r *resolver) match(s *syntax.Rule, rule *Rule) {
 		return
 	}
 	r.checkTogether(all)
-	byTerm := make(map[*syntax.Term]Term, len(all))
-	for _, t := range all {
-		byTerm[t.src] = t.term
+	slices.SortStableFunc(all, func(a, b resolvedTerm) int { return a.src.Rank() - b.src.Rank() })
+	if len(all) > 0 {
+		rule.Match = r.keptTerms.Take(len(all))
 	}
-	for _, t := range syntax.Ordered(s.Terms) {
-		rule.Match = append(rule.Match, byTerm[t])
+	for i := range all {
+		rule.Match[i] = all[i].term
 	}
 }
 
@@ -78,11 +80,13 @@ func (r *resolver) protectLimit(all []resolvedTerm) {
 	}
 }
 
-// numeric are the kinds of terms that take numbers.
-var numeric = map[syntax.TermKind]struct {
+// numeric is what kinds of terms that take numbers look at, and which numbers.
+type numeric struct {
 	field Field
-	num   *number
-}{
+	num   *number // nil for all other kinds
+}
+
+var numerics = [...]numeric{
 	syntax.Port:      {DstPort, &portNumber},
 	syntax.FromPort:  {SrcPort, &portNumber},
 	syntax.Proto:     {Proto, &protoNumber},
@@ -94,79 +98,84 @@ var numeric = map[syntax.TermKind]struct {
 	syntax.Ether:     {EtherType, &etherNumber},
 }
 
-// term resolves one term; it returns false after an error.
-func (r *resolver) term(s *syntax.Term) (Term, bool) {
-	t := Term{Not: s.Not, Pos: pos(s.Pos)}
-	if n, ok := numeric[s.Kind]; ok {
+func numberOf(k syntax.TermKind) (n numeric) {
+	if int(k) < len(numerics) {
+		n = numerics[k]
+	}
+	return n
+}
+
+// term resolves one term into t, which is zero; it returns false after an error.
+func (r *resolver) term(t *Term, s *syntax.Term) bool {
+	t.Not, t.Pos = s.Not, pos(s.Pos)
+	if n := numberOf(s.Kind); n.num != nil {
 		t.Field = n.field
-		return t, r.numbers(&t, s, n.num)
+		return r.numbers(t, s, n.num)
 	}
 	switch s.Kind {
 	case syntax.Family:
 		t.Field = EtherType
 		rg, _ := etherByName(s.Name)
-		t.Ranges = []Range{rg}
+		t.Ranges = r.keptRanges.Keep([]Range{rg})
 	case syntax.ProtoName:
 		t.Field = Proto
 		rg, _ := protoByName(s.Name)
-		t.Ranges = []Range{rg}
+		t.Ranges = r.keptRanges.Keep([]Range{rg})
 	case syntax.Untagged:
-		t.Field, t.Ranges = Tags, []Range{{0, 0}}
+		t.Field, t.Ranges = Tags, untagged
 	case syntax.Fragments:
-		t.Field, t.Ranges = Fragment, []Range{{1, 1}}
+		t.Field, t.Ranges = Fragment, fragment
 	case syntax.Syn:
 		t.Field, t.Mask, t.Value = TCPFlags, flagSYN|flagACK, flagSYN
 	case syntax.Flags:
 		t.Field = TCPFlags
-		return t, r.flags(&t, s)
+		return r.flags(t, s)
 	case syntax.ICMPType:
 		t.Field = ICMPType
 		if s.Name == "icmp6" {
 			t.Field = ICMP6Type
 		}
-		return t, r.each(s, func(text string) problem {
-			rg, p := parseICMP(text, s.Name == "icmp6")
-			t.Ranges = append(t.Ranges, rg)
-			return p
-		}, func() { t.Ranges = mergeRanges(t.Ranges) })
+		return r.each(t, s, func(text string) (Range, problem) { return parseICMP(text, s.Name == "icmp6") })
 	case syntax.EtherFrom, syntax.EtherTo:
 		t.Field = SrcMAC
 		if s.Kind == syntax.EtherTo {
 			t.Field = DstMAC
 		}
-		return t, r.each(s, func(text string) problem {
+		return r.each(t, s, func(text string) (Range, problem) {
 			m, p := parseMAC(text)
-			t.Ranges = append(t.Ranges, Range{m, m})
-			return p
-		}, func() { t.Ranges = mergeRanges(t.Ranges) })
+			return Range{m, m}, p
+		})
 	case syntax.From, syntax.To:
-		return t, r.address(&t, s)
+		return r.address(t, s)
 	}
-	return t, true
+	return true
 }
 
-// each parses every element of a value, reports what is wrong and what is doubled, and calls done
-// if all were right.
-func (r *resolver) each(s *syntax.Term, parse func(string) problem, done func()) bool {
-	ok := true
-	var seen map[string]bool
-	if len(s.Value.Elems) > 1 {
-		seen = make(map[string]bool)
-	}
+// What terms without a value ask for.
+var (
+	untagged = []Range{{0, 0}}
+	fragment = []Range{{1, 1}}
+)
+
+// each parses every element of a value into ranges, and reports what is wrong and what is doubled.
+func (r *resolver) each(t *Term, s *syntax.Term, parse func(string) (Range, problem)) bool {
+	ok, all := true, r.scratch.ports[:0]
+	r.doubles.begin(len(s.Value.Elems))
 	for i := range s.Value.Elems {
 		e := &s.Value.Elems[i]
-		if p := parse(e.Text); p.found() {
+		rg, p := parse(e.Text)
+		double := r.doubles.add(e.Text)
+		if p.found() {
 			r.problem(e.Pos, p)
 			ok = false
-		} else if seen[e.Text] {
+		} else if double {
 			r.c.Warnf(e.Pos, "remove one of them.", "%s stands in the list already", short(e.Text))
 		}
-		if seen != nil {
-			seen[e.Text] = true
-		}
+		all = append(all, rg)
 	}
+	r.scratch.ports = all
 	if ok {
-		done()
+		t.Ranges = r.keptRanges.Keep(mergeRanges(all))
 	}
 	return ok
 }
@@ -175,13 +184,13 @@ func (r *resolver) each(s *syntax.Term, parse func(string) problem, done func())
 func (r *resolver) numbers(t *Term, s *syntax.Term, num *number) bool {
 	v := s.Value
 	isPort := s.Kind == syntax.Port || s.Kind == syntax.FromPort
-	if isPort && (v.List || v.Op == "") && hasName(v) {
+	if isPort && (v.List || v.Op == syntax.NoOp) && hasName(v) {
 		return r.ports(t, s)
 	}
-	if v.Op != "" {
+	if v.Op != syntax.NoOp {
 		e := &v.Elems[0]
 		rg, p := num.one(e.Text)
-		if !p.found() && rg.Lo != rg.Hi && v.Op != "!=" && v.Op != "=" {
+		if !p.found() && rg.Lo != rg.Hi && v.Op != syntax.NotEqual && v.Op != syntax.Equal {
 			p = problemf("", "%q is more than one value", short(e.Text))
 		}
 		if !p.found() {
@@ -193,11 +202,7 @@ func (r *resolver) numbers(t *Term, s *syntax.Term, num *number) bool {
 		}
 		return true
 	}
-	return r.each(s, func(text string) problem {
-		rg, p := num.element(text)
-		t.Ranges = append(t.Ranges, rg)
-		return p
-	}, func() { t.Ranges = mergeRanges(t.Ranges) })
+	return r.each(t, s, num.element)
 }
 
 // hasName tells whether the name of a set stands in a value.
@@ -233,8 +238,10 @@ func (r *resolver) ports(t *Term, s *syntax.Term) bool {
 		t.Set = d.set
 		return true
 	}
-	l, ok := r.list(v, Ports, "ports")
-	t.Ranges = mergeRanges(l.ports)
+	l := r.newList(len(v.Elems))
+	ok := l.all(v, Ports, "a list of ports")
+	t.Ranges = r.keptRanges.Keep(mergeRanges(l.ports))
+	r.done(&l)
 	return ok
 }
 
@@ -249,14 +256,14 @@ func useHint(s *Set, name string) string {
 	return fmt.Sprintf("a set of addresses is used as: from %s, or to %s.", name, name)
 }
 
-// list resolves a list in a rule whose elements are of type want.
-func (r *resolver) list(v *syntax.Value, want SetType, what string) (list, bool) {
-	errors := r.c.Errors()
-	l := list{r: r, dup: make(map[string]bool), typed: true, typ: want, what: "a list of " + what}
+// all resolves a list in a rule whose elements are of type want; what says so.
+func (l *list) all(v *syntax.Value, want SetType, what string) bool {
+	errors := l.r.c.Errors()
+	l.typed, l.typ, l.what = true, want, what
 	for i := range v.Elems {
 		l.add(&v.Elems[i])
 	}
-	return l, r.c.Errors() == errors
+	return l.r.c.Errors() == errors
 }
 
 // address resolves the value of from and to.
@@ -315,12 +322,21 @@ func fieldOf(k syntax.TermKind, t SetType) Field {
 // addressList resolves addresses, services or endpoints that stand in the rule itself.
 func (r *resolver) addressList(t *Term, s *syntax.Term) bool {
 	v := s.Value
+	if len(v.Elems) == 1 { // most of them
+		if p, ok := plainIPv4(v.Elems[0].Text); ok && r.elements < MaxElements {
+			r.elements++
+			t.Prefixes = r.keptPrefixes.Keep([]netip.Prefix{p})
+			return true
+		}
+	}
 	want := Addresses
 	for i := range v.Elems { // the first that shows its type
 		text := v.Elems[i].Text
-		if d := r.sets[text]; d != nil {
-			want = d.set.Type
-			break
+		if mayBeName(text) {
+			if d := r.sets[text]; d != nil {
+				want = d.set.Type
+				break
+			}
 		}
 		if c := classify(text); (c == Services || c == Endpoints) && !isName(text) {
 			want = c
@@ -329,16 +345,21 @@ func (r *resolver) addressList(t *Term, s *syntax.Term) bool {
 	}
 	for i := range v.Elems {
 		e := &v.Elems[i]
-		if classify(e.Text) == Ports && want == Addresses {
+		if want == Addresses && classify(e.Text) == Ports {
 			r.c.Errorf(e.Pos, fmt.Sprintf("for a port write: %s.", portForm(s, e.Text)), "%s is a number, not an address", short(e.Text))
 			return false
 		}
 	}
 	t.Field = fieldOf(s.Kind, want)
-	l, ok := r.list(v, want, want.plural())
-	t.Prefixes = mergePrefixes(l.prefixes)
-	t.Services = mergeServices(l.services)
-	t.Endpoints = mergeEndpoints(l.endpoints)
+	l := r.newList(len(v.Elems))
+	ok := l.all(v, want, [...]string{"a list of addresses", "a list of ports", "a list of services", "a list of endpoints"}[want])
+	t.Prefixes = r.keptPrefixes.Keep(mergePrefixes(l.prefixes))
+	if len(l.services)+len(l.endpoints) > 0 {
+		t.given = r.keptGiven.One()
+		t.given.services = r.keptServices.Keep(mergeServices(l.services))
+		t.given.endpoints = r.keptEndpoints.Keep(mergeEndpoints(l.endpoints))
+	}
+	r.done(&l)
 	return ok
 }
 

@@ -148,7 +148,7 @@ var wordOf = map[syntax.TermKind]string{
 
 // template resolves one line; it returns false after an error.
 func (r *resolver) template(k *syntax.Packet) (p Packet, ok bool) {
-	p.Line = k.Pos.Line
+	p.Line = int(k.Pos.Line)
 	if k.Hex != nil {
 		before := r.c.Errors()
 		p.Frame = r.hexBytes(*k.Hex, frameHint)
@@ -250,7 +250,7 @@ func (v *Vary) add(t *syntax.Term, text string) (p problem) {
 		return problemf("write a packet with wrong and one without, in lines of their own.", "\"wrong\" is no number that can vary")
 	default:
 		num := fieldNumber(v.Word)
-		if n, ok := numeric[t.Kind]; ok {
+		if n := numberOf(t.Kind); n.num != nil {
 			num = n.num
 		}
 		if rg, v.all = (Range{0, num.max}), all; !all {

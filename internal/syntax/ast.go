@@ -11,9 +11,9 @@ package syntax
 // Pos is a place in one line of the source. All three count from 1, columns in characters (Unicode
 // code points); EndCol is the column after the last character. The zero Pos is "no place".
 type Pos struct {
-	Line   int `json:"line"`
-	Col    int `json:"col"`
-	EndCol int `json:"end_col"`
+	Line   int32 `json:"line"`
+	Col    int32 `json:"col"`
+	EndCol int32 `json:"end_col"`
 }
 
 // to is the place from the start of p to the end of q, or to the end of p's word where q is in
@@ -187,23 +187,58 @@ const (
 
 // Term is one condition of a match.
 type Term struct {
-	Kind  TermKind
-	Not   bool
 	Name  string // the word of a Family, ProtoName or ICMPType
 	Value *Value // nil where the kind has none
 	Pos   Pos    // from the first word to the last one in the same line
+	Kind  TermKind
+	Not   bool
 }
 
 // Value is what follows the word of a term, or the elements of an inline set.
 type Value struct {
-	Op    string // "", "<", "<=", ">", ">=", "=" or "!="
-	List  bool   // written in braces
-	Hex   bool   // the one element is a text of hex digits
-	Text  bool   // the one element is a quoted text
-	Walk  *Walk  // in templates only
 	Elems []Elem
-	End   []Comment // before the closing brace
+	End   *Comments // before the closing brace, all in Lead; nil for most
+	Walk  *Walk     // in templates only
 	Pos   Pos       // from the first character to the last one in the same line
+	Op    Op
+	List  bool // written in braces
+	Hex   bool // the one element is a text of hex digits
+	Text  bool // the one element is a quoted text
+}
+
+// Op is the sign of a comparison.
+type Op uint8
+
+const (
+	NoOp         Op = iota // a value alone
+	Less                   // <
+	LessEqual              // <=
+	Greater                // >
+	GreaterEqual           // >=
+	Equal                  // =
+	NotEqual               // !=
+)
+
+// String is the sign, or "" for NoOp.
+func (o Op) String() string { return [...]string{"", "<", "<=", ">", ">=", "=", "!="}[o] }
+
+// opOf is the comparison that a sign stands for, or NoOp.
+func opOf(sign string) Op {
+	switch sign {
+	case "<":
+		return Less
+	case "<=":
+		return LessEqual
+	case ">":
+		return Greater
+	case ">=":
+		return GreaterEqual
+	case "=":
+		return Equal
+	case "!=":
+		return NotEqual
+	}
+	return NoOp
 }
 
 // Walk says in which order a field of a template takes its values, one a packet.

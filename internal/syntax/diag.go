@@ -153,7 +153,7 @@ func (f *File) Diagnostics(c *Collector) Diagnostics { return c.Diagnostics(f.sr
 // fillSource walks the source once; ds are sorted by line.
 func fillSource(ds Diagnostics, src string) {
 	src = strings.TrimPrefix(src, bom)
-	line := 1
+	line := int32(1)
 	for i := range ds {
 		if ds[i].Line == 0 {
 			return
@@ -169,7 +169,7 @@ func fillSource(ds Diagnostics, src string) {
 		if n := strings.IndexByte(src, '\n'); n >= 0 {
 			text = src[:n]
 		}
-		ds[i].Source, ds[i].SourceSkip = window(strings.TrimSuffix(text, "\r"), ds[i].Col)
+		ds[i].Source, ds[i].SourceSkip = window(strings.TrimSuffix(text, "\r"), int(ds[i].Col))
 	}
 }
 
@@ -180,10 +180,10 @@ const (
 	windowBefore = 100
 )
 
-// window cuts a long line to the surroundings of column col.
+// window cuts a long line to the surroundings of column col. It is a copy, so that a diagnostic does not hold the source.
 func window(line string, col int) (string, int) {
 	if len(line) <= windowWidth {
-		return strings.ToValidUTF8(line, "\uFFFD"), 0
+		return strings.Clone(strings.ToValidUTF8(line, "\uFFFD")), 0
 	}
 	skip := 0
 	for n := col - 1 - windowBefore; n > 0 && line != ""; n-- {
@@ -196,7 +196,7 @@ func window(line string, col int) (string, int) {
 		_, w := utf8.DecodeRuneInString(line[end:])
 		end += w
 	}
-	return strings.ToValidUTF8(line[:end], "\uFFFD"), skip
+	return strings.Clone(strings.ToValidUTF8(line[:end], "\uFFFD")), skip
 }
 
 // Merge joins the diagnostics of two stages over one file, in the order of the source; those of

@@ -62,15 +62,13 @@ func textOf(s Stmt) string {
 	if t, ok := s.(*Test); ok {
 		text := "test " + t.Name.Text
 		for i := range t.Steps {
-			var p printer
-			p.step(&t.Steps[i])
-			text += "; " + p.b.String()
+			text += "; " + t.Steps[i].text()
 		}
 		return text
 	}
 	var p printer
 	p.stmt(s)
-	return p.b.String()
+	return string(p.b)
 }
 
 func countComments(f *File) int {
@@ -93,7 +91,7 @@ func countComments(f *File) int {
 			}
 		}
 		for _, v := range lists(s) {
-			n += len(v.End)
+			one(v.End)
 			for i := range v.Elems {
 				one(v.Elems[i].Comments)
 			}
@@ -107,8 +105,8 @@ func checkDiagnostics(t *testing.T, ds Diagnostics, src []byte) {
 	if len(ds) > 2*MaxDiagnostics+2 {
 		t.Errorf("%d diagnostics", len(ds))
 	}
-	lines := bytes.Count(src, []byte("\n")) + 1
-	last := 0
+	lines := int32(bytes.Count(src, []byte("\n")) + 1)
+	last := int32(0)
 	for _, d := range ds {
 		if d.Line == 0 {
 			continue

@@ -1,7 +1,6 @@
 package syntax
 
 import (
-	"bytes"
 	"sort"
 	"strings"
 	"unicode/utf8"
@@ -16,58 +15,38 @@ const indent = "    "
 // not understand are missing from it, so it is of use only when there were no errors. Formatting
 // what Format printed changes nothing.
 func Format(f *File) []byte {
-	var b bytes.Buffer
+	var p printer
 	for _, s := range f.Stmts {
 		if _, bad := s.(*Bad); bad {
 			continue
 		}
 		c := s.comments()
-		printLead(&b, "", c)
-		b.WriteString(layout(s))
+		p.lead("", c)
 		if c.Trail != "" {
-			b.WriteString(" " + c.Trail)
+			p.line(layout(s), " ", c.Trail)
+		} else {
+			p.line(layout(s))
 		}
-		b.WriteByte('\n')
 	}
-	printComments(&b, "", f.End)
-	return b.Bytes()
+	p.comments("", f.End)
+	return p.b
 }
 
 // String is the canonical text of a rule: one line, without comments.
-func (r *Rule) String() string {
-	var pr printer
-	pr.rule(r)
-	return pr.b.String()
+func (r *Rule) String() string { return string(r.AppendText(nil)) }
+
+// AppendText appends the canonical text of a rule to b, like String.
+func (r *Rule) AppendText(b []byte) []byte {
+	p := printer{b: b, begin: len(b)}
+	p.rule(r)
+	return p.b
 }
 
 // String is the packet of a test step as words, or the entry that it puts into a set.
 func (s *Step) String() string {
-	var pr printer
-	pr.stepWhat(s)
-	return pr.b.String()
-}
-
-func printLead(b *bytes.Buffer, in string, c *Comments) {
-	printComments(b, in, c.Lead)
-	if c.Blank {
-		blankLine(b)
-	}
-}
-
-func printComments(b *bytes.Buffer, in string, cs []Comment) {
-	for _, c := range cs {
-		if c.Blank {
-			blankLine(b)
-		}
-		b.WriteString(in + c.Text + "\n")
-	}
-}
-
-// blankLine separates by one empty line, except at the top of the file.
-func blankLine(b *bytes.Buffer) {
-	if b.Len() > 0 {
-		b.WriteByte('\n')
-	}
+	var p printer
+	p.stepWhat(s)
+	return string(p.b)
 }
 
 // layout prints a statement: in one line where it fits and has no comments inside, else with its
@@ -90,7 +69,7 @@ func fit(in string, ls []*Value, out func(*printer)) string {
 	for {
 		pr := printer{broken: broken, in: in}
 		out(&pr)
-		text := pr.b.String()
+		text := string(pr.b)
 		if widest(text)+len(in) <= lineWidth {
 			return text
 		}
@@ -117,7 +96,7 @@ func lists(s Stmt) []*Value {
 			ls = append(ls, s.List)
 		}
 	case *Rule:
-		for _, t := range Ordered(s.Terms) {
+		for _, t := range ordered(s.Terms) {
 			if t.Value != nil && t.Value.List {
 				ls = append(ls, t.Value)
 			}
@@ -127,7 +106,7 @@ func lists(s Stmt) []*Value {
 }
 
 func (v *Value) hasComments() bool {
-	if len(v.End) > 0 {
+	if v.End != nil {
 		return true
 	}
 	for i := range v.Elems {
@@ -165,9 +144,7 @@ func widest(text string) int {
 func layoutTest(t *Test) string {
 	head := "test \"" + t.Name.Text + "\" {"
 	if len(t.Steps) == 1 && len(t.End) == 0 && len(t.Steps[0].Lead) == 0 && t.Steps[0].Trail == "" {
-		var pr printer
-		pr.step(&t.Steps[0])
-		one := head + " " + pr.b.String() + " }"
+		one := head + " " + t.Steps[0].text() + " }"
 		if utf8.RuneCountInString(one) <= lineWidth {
 			return one
 		}
@@ -175,26 +152,30 @@ func layoutTest(t *Test) string {
 	if len(t.Steps) == 0 && len(t.End) == 0 {
 		return head + " }"
 	}
-	var b bytes.Buffer
-	b.WriteString(head + "\n")
+	var p printer
+	p.line(head)
 	for i := range t.Steps {
 		s := &t.Steps[i]
 		c := s.Comments
 		if i == 0 {
 			c = dropFirstBlank(c)
 		}
-		printLead(&b, indent, &c)
-		var pr printer
-		pr.step(s)
-		b.WriteString(indent + pr.b.String())
+		p.lead(indent, &c)
 		if s.Trail != "" {
-			b.WriteString(" " + s.Trail)
+			p.line(indent, s.text(), " ", s.Trail)
+		} else {
+			p.line(indent, s.text())
 		}
-		b.WriteByte('\n')
 	}
-	printComments(&b, indent, t.End)
-	b.WriteByte('}')
-	return b.String()
+	p.comments(indent, t.End)
+	return string(append(p.b, '}'))
+}
+
+// text is a step in one line, without comments.
+func (s *Step) text() string {
+	var p printer
+	p.step(s)
+	return string(p.b)
 }
 
 // dropFirstBlank removes the empty line right behind an opening brace.

@@ -37,9 +37,11 @@ const (
 )
 
 type token struct {
-	kind  kind
 	text  string
 	pos   Pos
+	at    int32 // offset in the source of its first byte
+	kind  kind
+	class class
 	first bool // first of its line
 	blank bool // first of its line, and an empty line stands before it
 }
@@ -48,32 +50,34 @@ type token struct {
 type lexer struct {
 	src   string
 	off   int
-	line  int
-	col   int  // of off
-	empty int  // line ends since the last token
-	fresh bool // no token in this line yet
+	start int // offset of the first byte of the line, as if all characters up to off had one byte
+	line  int32
+	empty int32 // line ends since the last token
+	fresh bool  // no token in this line yet
 	errs  *Collector
 }
 
 func newLexer(src string, errs *Collector) lexer {
 	src = strings.TrimPrefix(src, bom)
-	return lexer{src: src, line: 1, col: 1, fresh: true, errs: errs}
+	return lexer{src: src, line: 1, fresh: true, errs: errs}
 }
+
+// col is the column of off.
+func (l *lexer) col() int32 { return int32(l.off - l.start + 1) }
 
 // next returns the next token; at the end of the source tEOF, again and again.
 func (l *lexer) next() token {
+	if l.fresh && l.off == l.start {
+		l.tooLong()
+	}
 	for l.off < len(l.src) {
-		if l.fresh && l.col == 1 && l.tooLong() {
-			continue
-		}
-		c := l.src[l.off]
-		if c != ' ' && c != '\t' && !l.lineEnd() {
+		if c := l.src[l.off]; c != ' ' && c != '\t' && (c != '\r' || !l.lineEnd()) {
 			break
 		}
 		l.off++
-		l.col++
 	}
-	t := token{first: l.fresh, blank: l.fresh && l.empty > 1, pos: Pos{l.line, l.col, l.col}}
+	col := l.col()
+	t := token{first: l.fresh, blank: l.fresh && l.empty > 1, pos: Pos{l.line, col, col}, at: int32(l.off)}
 	if l.off >= len(l.src) {
 		return t
 	}
@@ -85,22 +89,28 @@ func (l *lexer) next() token {
 	}
 	l.fresh, l.empty = false, 0
 	start := l.off
-	t.kind = l.scan(c)
-	t.text = l.src[start:l.off]
-	if t.kind == tString {
-		t.text = t.text[1 : len(t.text)-1]
+	if plain[c] {
+		t.kind = l.word()
+	} else {
+		t.kind = l.scan(c)
 	}
-	if t.kind == tComment {
+	t.text = l.src[start:l.off]
+	t.pos.EndCol = l.col()
+	switch t.kind {
+	case tWord:
+		t.class = classOf(t.text)
+	case tString:
+		t.text = t.text[1 : len(t.text)-1]
+	case tComment:
 		t.text = strings.TrimRight(t.text, " \t\r")
 	}
-	t.pos.EndCol = l.col
 	return t
 }
 
 func (l *lexer) newline() {
 	l.off++
 	l.line++
-	l.col = 1
+	l.start = l.off
 	l.empty++
 	l.fresh = true
 }
@@ -113,10 +123,10 @@ func (l *lexer) peek(n int) byte {
 }
 
 // tooLong reports and steps over a line that is longer than MaxLine.
-func (l *lexer) tooLong() bool {
+func (l *lexer) tooLong() {
 	rest := l.src[l.off:]
 	if len(rest) <= MaxLine || strings.IndexByte(rest[:MaxLine+1], '\n') >= 0 {
-		return false
+		return
 	}
 	n := strings.IndexByte(rest, '\n')
 	if n < 0 {
@@ -125,8 +135,7 @@ func (l *lexer) tooLong() bool {
 	l.errs.Errorf(Pos{l.line, 1, 2}, "break the list after its commas, or put the elements into a file and use file(\"...\").",
 		"this line is %d bytes long; a line may have %d", n, MaxLine)
 	l.off += n
-	l.col = 2 // not the start of a line any more
-	return true
+	l.start = l.off - 1 // not the start of a line any more
 }
 
 // scan steps over one token that starts with c.
@@ -160,31 +169,43 @@ func (l *lexer) scan(c byte) kind {
 
 func (l *lexer) one(k kind) kind {
 	l.off++
-	l.col++
 	return k
+}
+
+// over steps over a character of n bytes.
+func (l *lexer) over(n int) {
+	l.off += n
+	l.start += n - 1
 }
 
 // comment scans to the end of the line. What could hide or reorder text on a screen is refused.
 func (l *lexer) comment() kind {
 	k := tComment
 	for l.off < len(l.src) && l.src[l.off] != '\n' {
+		if c := l.src[l.off]; c >= ' ' && c < 0x7f {
+			l.off++
+			continue
+		}
 		r, n := l.rune()
 		if r < 0x20 && r != '\t' && !l.lineEnd() || r == 0x7f || bidi(r) || r == utf8.RuneError && n == 1 {
 			l.bad(r, n)
 			k = tBad
 		}
-		l.off += n
-		l.col++
+		l.over(n)
 	}
 	return k
 }
 
 // str scans a quoted text, which ends in the same line and knows no escapes.
 func (l *lexer) str() kind {
-	start := l.col
+	start := l.col()
 	k := tString
 	l.one(k)
 	for l.off < len(l.src) && l.src[l.off] != '\n' && !l.lineEnd() {
+		if c := l.src[l.off]; c >= ' ' && c < 0x7f && c != '"' {
+			l.off++
+			continue
+		}
 		r, n := l.rune()
 		if r == '"' {
 			l.one(k)
@@ -194,11 +215,10 @@ func (l *lexer) str() kind {
 			l.bad(r, n)
 			k = tBad
 		}
-		l.off += n
-		l.col++
+		l.over(n)
 	}
 	if k != tBad {
-		l.errs.Errorf(Pos{l.line, start, l.col}, "end the text with \" in the same line.", "this quoted text is not closed")
+		l.errs.Errorf(Pos{l.line, start, l.col()}, "end the text with \" in the same line.", "this quoted text is not closed")
 	}
 	return tBad
 }
@@ -206,17 +226,11 @@ func (l *lexer) str() kind {
 // word scans a run of characters that have no meaning of their own.
 func (l *lexer) word() kind {
 	k := tWord
-	for l.off < len(l.src) {
-		c := l.src[l.off]
-		if c > ' ' && c < 0x7f {
-			if special[c] {
-				return k
-			}
+	for {
+		for l.off < len(l.src) && plain[l.src[l.off]] {
 			l.off++
-			l.col++
-			continue
 		}
-		if c == ' ' || c == '\t' || c == '\n' || l.lineEnd() {
+		if l.off == len(l.src) || ends[l.src[l.off]] || l.lineEnd() {
 			return k
 		}
 		r, n := l.rune()
@@ -226,22 +240,23 @@ func (l *lexer) word() kind {
 			}
 			k = tBad
 		}
-		l.off += n
-		l.col++
+		l.over(n)
 	}
-	return k
 }
 
-// special are the characters that end a word.
-var special = func() (s [128]bool) {
-	for _, c := range `{}(),;=<>!#"` {
-		s[c] = true
+// plain are the bytes of words; ends are those that end one.
+var plain, ends = func() (plain, ends [256]bool) {
+	for c := '!'; c < 0x7f; c++ {
+		plain[c] = true
 	}
-	return s
+	for _, c := range " \t\n{}(),;=<>!#\"" {
+		plain[c], ends[c] = false, true
+	}
+	return plain, ends
 }()
 
 // pos is the place where the lexer stands.
-func (l *lexer) pos() Pos { return Pos{l.line, l.col, l.col + 1} }
+func (l *lexer) pos() Pos { return Pos{l.line, l.col(), l.col() + 1} }
 
 func (l *lexer) rune() (rune, int) { return utf8.DecodeRuneInString(l.src[l.off:]) }
 
@@ -254,7 +269,7 @@ func bidi(r rune) bool { return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <
 
 // bad reports a character that may not stand in a policy.
 func (l *lexer) bad(r rune, n int) {
-	pos := Pos{l.line, l.col, l.col + 1}
+	pos := l.pos()
 	switch {
 	case r == utf8.RuneError && n == 1:
 		l.errs.Errorf(pos, "save the file as UTF-8.", "byte 0x%02x is not UTF-8 text", l.src[l.off])

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"levee/internal/slab"
 )
 
 // Parse reads one policy. It always returns a File; when the diagnostics have errors, only with
@@ -49,10 +51,10 @@ func readSource(src []byte, errs *Collector, what string) (text string, ok bool)
 }
 
 // place is the line and column of byte i.
-func place(src string, i int) (line, col int) {
+func place(src string, i int) (line, col int32) {
 	src = strings.TrimPrefix(src[:i], bom)
 	start := strings.LastIndexByte(src, '\n') + 1
-	return strings.Count(src, "\n") + 1, utf8.RuneCountInString(src[start:]) + 1
+	return int32(strings.Count(src, "\n") + 1), int32(utf8.RuneCountInString(src[start:]) + 1)
 }
 
 // parser is a recursive-descent parser with one token of look-ahead. Its methods report what is
@@ -65,9 +67,16 @@ type parser struct {
 	pending  []Comment
 	file     *File
 	errs     *Collector
-	parts    int  // of MaxParts
-	template bool // values of packets may vary
-	stopped  bool // the policy is too large; the rest of it is not read
+	setName  string // of the set statement that is being parsed, once it was read
+	parts    int    // of MaxParts
+	template bool   // values of packets may vary
+	stopped  bool   // the policy is too large; the rest of it is not read
+
+	values slab.Of[Value]
+	elems  slab.Of[Elem]
+	terms  slab.Of[Term]
+	list   []Elem // scratch: the list that is being parsed
+	match  []Term // scratch: the terms of the rule that is being parsed
 }
 
 // part counts one more part of the tree. Beyond the bound it says so, and the source ends there.
@@ -110,6 +119,9 @@ func (p *parser) takeComments() []Comment {
 
 // is tells whether the current token is this word.
 func (p *parser) is(word string) bool { return p.tok.kind == tWord && p.tok.text == word }
+
+// read goes on as if word stood where the current token does.
+func (p *parser) read(word string) { p.tok.text, p.tok.class = word, classOf(word) }
 
 // accept steps over this word if it is the current token.
 func (p *parser) accept(word string) bool {
@@ -195,20 +207,21 @@ func (p *parser) statement() {
 	if p.tok.kind == tWord {
 		word = p.tok.text
 	}
-	bad := &Bad{stmt: base, Keyword: word}
-	if !isStatement[word] || later[word] != "" {
+	keyword := word
+	p.setName = ""
+	if c := p.tok.class; c&statementWord == 0 || c&laterWord != 0 {
 		assigned := p.tok.kind == tWord && p.ahead().text == "="
 		if word = p.unknownStatement(assigned); assigned {
-			p.namedSet(base, bad)
+			p.namedSet(base)
 		}
 	}
-	s, ok := p.parseStatement(word, base, bad)
+	s, ok := p.parseStatement(word, base)
 	if ok {
 		ok = p.endOfStatement(word)
 	}
 	if !ok {
 		p.sync()
-		s = bad
+		s = &Bad{stmt: base, Keyword: keyword, Name: p.setName}
 	}
 	p.depth = 0
 	p.attach(s.comments())
@@ -216,12 +229,12 @@ func (p *parser) statement() {
 }
 
 // parseStatement parses a statement by its first word.
-func (p *parser) parseStatement(word string, base stmt, bad *Bad) (Stmt, bool) {
-	switch p.tok.text = word; word {
+func (p *parser) parseStatement(word string, base stmt) (Stmt, bool) {
+	switch p.read(word); word {
 	case "interface":
 		return p.interfaceStmt(base)
 	case "set":
-		return p.setStmt(base, bad)
+		return p.setStmt(base)
 	case "pass", "drop", "count", "protect":
 		return p.ruleStmt(base)
 	case "default":
@@ -288,7 +301,7 @@ func (p *parser) sync() {
 
 // startsStatement tells whether the current token begins a line with the word of a statement.
 func (p *parser) startsStatement() bool {
-	return p.tok.first && p.tok.kind == tWord && isStatement[p.tok.text]
+	return p.tok.first && p.tok.class&statementWord != 0
 }
 
 var isStatement = wordSet("interface set protect pass drop count default essential on test limit cookie log")
@@ -331,15 +344,17 @@ func (p *parser) text(what string) (Word, bool) {
 func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 	r := &Rule{stmt: base, Action: p.tok.text}
 	p.advance()
+	match := p.match[:0]
 	for !p.atEnd() && !p.is("as") {
 		t, ok := p.term()
-		if !ok || p.tooMany(len(r.Terms), t.Pos) {
+		if !ok || p.tooMany(len(match), t.Pos) {
 			return nil, false
 		}
 		if t.Kind != noTerm {
-			r.Terms = append(r.Terms, t)
+			match = append(match, t)
 		}
 	}
+	r.Terms, p.match = p.terms.Keep(match), match
 	if p.accept("as") {
 		label, ok := p.text("a label")
 		if !ok {

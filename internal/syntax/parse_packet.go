@@ -122,7 +122,7 @@ func (p *parser) setStep(s *Step) bool {
 	if !p.accept("has") {
 		return p.fail("in a test write: set "+clip(w.Text)+" has 192.0.2.1.", "expected has after the name of the set")
 	}
-	if p.tok.kind != tWord || isKeyword[p.tok.text] {
+	if p.tok.kind != tWord || p.tok.class&keyword != 0 {
 		return p.fail("one entry a step.", "expected an address after \"has\"")
 	}
 	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
@@ -153,7 +153,7 @@ func (p *parser) expectation(s *Step) bool {
 		s.By = &w
 	default:
 		hint := ""
-		if p.tok.kind == tWord && !isKeyword[p.tok.text] {
+		if p.tok.kind == tWord && p.tok.class&keyword == 0 {
 			if hint = spell(p.tok.text, "protect malformed essential default"); hint == "" {
 				hint = "write the label in quotes: by \"" + clip(p.tok.text) + "\"."
 			}
@@ -203,11 +203,11 @@ func (p *parser) packetWord() (Term, bool) {
 		t.Kind = s.kind
 		p.advance()
 		ok = s.what == "" || p.value(&t, word, s.what, false)
-	case isFieldWord[word]:
+	case p.tok.class&fieldWord != 0:
 		t.Kind, t.Name = PacketField, word
 		p.advance()
 		ok = p.value(&t, word, "a number", false)
-	case isBytesWord[word]:
+	case p.tok.class&bytesWord != 0:
 		t.Kind, t.Name = PacketBytes, word
 		p.advance()
 		ok = p.packetBytes(&t)
@@ -219,7 +219,7 @@ func (p *parser) packetWord() (Term, bool) {
 		t.Kind, t.Name = ProtoName, word
 		p.advance()
 	default:
-		if !isFamily[word] && !isProto[word] && simple[word].what == "" && !oneOf("flags from to ether syn", word) {
+		if p.tok.class&(familyWord|protoWord) == 0 && simple[word].what == "" && !oneOf("flags from to ether syn", word) {
 			return t, p.fail(hintPacket(word), "expected a word of a packet%s", p.orExpect())
 		}
 		ok = p.termWord(&t)
@@ -231,7 +231,7 @@ func (p *parser) packetWord() (Term, bool) {
 	if p.template {
 		return t, p.walk(&t)
 	}
-	if t.Value.List || t.Value.Op != "" {
+	if t.Value.List || t.Value.Op != NoOp {
 		p.errs.Errorf(t.Value.Pos, "write one value; use several packets to try several.", "a packet has one value here")
 		return t, false
 	}

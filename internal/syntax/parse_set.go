@@ -1,16 +1,21 @@
 package syntax
 
-import "strings"
+import (
+	"slices"
+	"strings"
 
-// setStmt parses `set NAME = ...`. The name goes into bad as well, so that a set with an error in
-// it is not reported as missing where it is used.
-func (p *parser) setStmt(base stmt, bad *Bad) (Stmt, bool) {
+	"levee/internal/slab"
+)
+
+// setStmt parses `set NAME = ...`.
+func (p *parser) setStmt(base stmt) (Stmt, bool) {
 	p.advance()
-	return p.namedSet(base, bad)
+	return p.namedSet(base)
 }
 
-// namedSet parses what follows the word `set`.
-func (p *parser) namedSet(base stmt, bad *Bad) (Stmt, bool) {
+// namedSet parses what follows the word `set`. The name is kept in p as well, so that a set with an error in it is not
+// reported as missing where it is used.
+func (p *parser) namedSet(base stmt) (Stmt, bool) {
 	if p.tok.kind != tWord {
 		hint := "write: set NAME = { ... }."
 		if p.tok.kind == tString {
@@ -19,7 +24,7 @@ func (p *parser) namedSet(base stmt, bad *Bad) (Stmt, bool) {
 		return nil, p.fail(hint, "expected a name after \"set\"")
 	}
 	s := &Set{stmt: base, Name: p.word()}
-	bad.Name = s.Name.Text
+	p.setName = s.Name.Text
 	if p.tok.kind != tOp || p.tok.text != "=" {
 		hint := "write: set " + clip(s.Name.Text) + " = ..."
 		if p.is("has") {
@@ -34,9 +39,8 @@ func (p *parser) namedSet(base stmt, bad *Bad) (Stmt, bool) {
 func (p *parser) setBody(s *Set) bool {
 	switch {
 	case p.tok.kind == tLBrace:
-		v, ok := p.list()
-		s.List = v
-		return ok
+		s.List = p.values.One()
+		return p.braces(s.List)
 	case p.is("file"):
 		p.advance()
 		return p.parens("file", func() bool {
@@ -232,35 +236,42 @@ func hintDynamic(t token) string {
 
 // noElement tells whether the current token is a word of the language that no list can hold.
 func (p *parser) noElement() bool {
-	w := p.tok.text
-	return p.tok.kind == tWord && isKeyword[w] && !isProto[w] && !isFamily[w] && w != "any"
+	return p.tok.class&(keyword|protoWord|familyWord) == keyword && p.tok.text != "any"
 }
 
-// list parses `{ element, ... }`. A missing comma is reported and the list goes on.
-func (p *parser) list() (*Value, bool) {
-	v := &Value{List: true, Pos: p.tok.pos}
+// braces parses `{ element, ... }` into v. A missing comma is reported and the list goes on.
+func (p *parser) braces(v *Value) bool {
+	v.List, v.Pos = true, p.tok.pos
 	brace := p.tok
 	p.depth++
 	p.advance()
+	list := p.list[:0]
 	for p.tok.kind != tRBrace {
 		if p.tok.kind == tEOF || p.startsStatement() {
-			return v, p.unclosed(brace)
+			return p.unclosed(brace)
 		}
 		e, ok := p.element()
 		if !ok {
-			return v, false
+			return false
 		}
-		v.Elems = append(v.Elems, e)
+		list = append(list, e)
 		p.separator()
-		if n := &v.Elems[len(v.Elems)-1]; len(p.pending) > 0 && !p.pending[0].own {
-			p.trail(n)
+		if len(p.pending) > 0 && !p.pending[0].own {
+			p.trail(&list[len(list)-1])
 		}
 	}
-	v.End = p.takeComments()
+	if len(list) >= slab.Large {
+		v.Elems, p.list = slices.Clip(list), nil
+	} else {
+		v.Elems, p.list = p.elems.Keep(list), list
+	}
+	if end := p.takeComments(); end != nil {
+		v.End = &Comments{Lead: end}
+	}
 	v.Pos = v.Pos.to(p.tok.pos)
 	p.depth--
 	p.advance()
-	return v, true
+	return true
 }
 
 // trail gives the first pending comment to the element in whose line it stands.
@@ -294,9 +305,8 @@ func (p *parser) element() (Elem, bool) {
 	}
 	p.part()
 	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
-	lead := p.takeComments()
-	if len(lead) > 0 || p.tok.blank {
-		e.Comments = &Comments{Lead: lead, Blank: p.tok.blank}
+	if len(p.pending) > 0 || p.tok.blank {
+		e.Comments = &Comments{Lead: p.takeComments(), Blank: p.tok.blank}
 	}
 	p.advance()
 	if p.endpointService(e.Text) {
@@ -307,12 +317,19 @@ func (p *parser) element() (Elem, bool) {
 
 // endpointService tells whether the current token is the service behind an address, as in `192.0.2.1 tcp/443`.
 func (p *parser) endpointService(before string) bool {
-	return p.tok.kind == tWord && !p.tok.first && strings.ContainsAny(before, ".:") && IsService(p.tok.text)
+	return p.tok.kind == tWord && !p.tok.first && p.tok.class&(keyword|protoWord) != keyword &&
+		(strings.IndexByte(before, '.') >= 0 || strings.IndexByte(before, ':') >= 0) && IsService(p.tok.text)
 }
 
-// joinService makes the current token part of an element, behind one blank.
+// joinService makes the current token, which follows an element, part of it, behind one blank. Where it is written so,
+// that is how the source has it.
 func (p *parser) joinService(e *Elem) {
-	e.Text += " " + p.tok.text
+	from, to := int(p.last.at), int(p.tok.at)+len(p.tok.text)
+	if text := p.lx.src[from:to]; text[len(e.Text)] == ' ' && len(text) == len(e.Text)+1+len(p.tok.text) {
+		e.Text = text
+	} else {
+		e.Text += " " + p.tok.text
+	}
 	e.Pos = e.Pos.to(p.tok.pos)
 	p.advance()
 }

@@ -103,7 +103,7 @@ func (p *parser) templateLine(k *Packet) bool {
 // walk parses how a value varies, if anything says so.
 func (p *parser) walk(t *Term) bool {
 	v := t.Value
-	if v.Op != "" {
+	if v.Op != NoOp {
 		p.errs.Errorf(v.Pos, "write the values themselves: a range or a list.", "a packet has values, not comparisons")
 		return false
 	}

@@ -59,16 +59,16 @@ var simple = map[string]struct {
 // termWord parses a term from its word on.
 func (p *parser) termWord(t *Term) bool {
 	word := p.tok.text
-	if s, found := simple[word]; found {
+	switch class := p.tok.class; {
+	case class&simpleWord != 0:
+		s := simple[word]
 		t.Kind = s.kind
 		p.advance()
 		return s.what == "" || p.value(t, word, s.what, true)
-	}
-	switch {
-	case isFamily[word]:
+	case class&familyWord != 0:
 		t.Kind, t.Name = Family, word
 		p.advance()
-	case isProto[word]:
+	case class&protoWord != 0:
 		t.Kind, t.Name = ProtoName, word
 		p.advance()
 		if p.is("type") && (word == "icmp" || word == "icmp6") {
@@ -121,11 +121,11 @@ func (p *parser) unknownTerm(t *Term) bool {
 		p.advance()
 		return p.value(t, r.term, "a port", true)
 	case r.term == "as", r.term == "not":
-		p.tok.text = r.term
+		p.read(r.term)
 		t.Kind = noTerm
 		return true
 	case r.term != "":
-		p.tok.text = r.term
+		p.read(r.term)
 		return p.termWord(t)
 	}
 	return false
@@ -154,23 +154,23 @@ func (p *parser) direction(t *Term, word string) bool {
 
 // value parses what follows the word of a term: a comparison, a list or one element.
 func (p *parser) value(t *Term, word, what string, compare bool) bool {
-	v := &Value{Pos: p.tok.pos}
+	v := p.values.One()
+	v.Pos = p.tok.pos
 	t.Value = v
 	if p.tok.kind == tOp {
-		if !compare || !oneOf("< <= > >= = !=", p.tok.text) {
-			return p.fail(hintCompare(p.tok.text, t.Kind, word), "expected %s after %s", what, quote(word))
+		op := p.tok.text
+		if v.Op = opOf(op); !compare || v.Op == NoOp {
+			return p.fail(hintCompare(op, t.Kind, word), "expected %s after %s", what, quote(word))
 		}
-		v.Op = p.tok.text
 		p.advance()
 		if p.tok.kind == tLBrace {
-			return p.fail(hintCompareList(v.Op, word), "expected one value after %s", quote(v.Op))
+			return p.fail(hintCompareList(op, word), "expected one value after %s", quote(op))
 		}
-		word = v.Op
+		word = op
 	}
 	switch {
 	case p.tok.kind == tLBrace:
-		l, ok := p.list()
-		*v = *l
+		ok := p.braces(v)
 		if ok && len(v.Elems) == 0 {
 			p.errs.Errorf(v.Pos, "name what should match, or leave the term out.", "this list is empty and would never match")
 			return false
@@ -179,12 +179,14 @@ func (p *parser) value(t *Term, word, what string, compare bool) bool {
 	case p.template && p.tok.kind == tWord && oneOf(walkModes, p.tok.text): // all values of the field
 		v.Elems = []Elem{{Text: AllValues, Pos: p.tok.pos}}
 		return true
-	case p.tok.kind == tWord && !isKeyword[p.tok.text], p.tok.kind == tWord && p.valueWord(t):
-		v.Elems = []Elem{{Text: p.tok.text, Pos: p.tok.pos}}
+	case p.tok.kind == tWord && (p.tok.class&keyword == 0 || p.valueWord(t)):
+		e := p.elems.Take(1)
+		e[0] = Elem{Text: p.tok.text, Pos: p.tok.pos}
+		v.Elems = e
 		p.advance()
 		// An address and a protocol are two terms; with a port they are an endpoint.
-		if e := &v.Elems[0]; (t.Kind == From || t.Kind == To) && p.endpointService(e.Text) && strings.Contains(p.tok.text, "/") {
-			p.joinService(e)
+		if (t.Kind == From || t.Kind == To) && p.endpointService(e[0].Text) && strings.Contains(p.tok.text, "/") {
+			p.joinService(&e[0])
 		}
 		v.Pos = v.Pos.to(p.last.pos)
 		return p.afterValue(word)
@@ -198,9 +200,9 @@ func (p *parser) valueWord(t *Term) bool {
 	case From, To:
 		return p.is("any")
 	case Proto:
-		return isProto[p.tok.text]
+		return p.tok.class&protoWord != 0
 	case Ether:
-		return isFamily[p.tok.text]
+		return p.tok.class&familyWord != 0
 	}
 	return false
 }
@@ -208,6 +210,9 @@ func (p *parser) valueWord(t *Term) bool {
 // afterValue reports what often follows a value by mistake: a list without braces, a range with
 // blanks.
 func (p *parser) afterValue(word string) bool {
+	if p.tok.class&keyword != 0 || p.atEnd() {
+		return true
+	}
 	first := clip(p.last.text)
 	switch {
 	case p.tok.kind == tComma:
@@ -237,7 +242,8 @@ func rangeEnd(lx *lexer, minus string) string {
 
 // flags parses `syn,ack` and `syn/syn,ack,rst`; blanks around the commas and the slash are allowed.
 func (p *parser) flags(t *Term) bool {
-	v := &Value{Pos: p.tok.pos}
+	v := p.values.One()
+	v.Pos = p.tok.pos
 	t.Value = v
 	if p.tok.kind != tWord {
 		hint := "write them as flags syn,ack, or flags syn/syn,ack,rst."

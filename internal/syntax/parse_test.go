@@ -53,7 +53,7 @@ func TestRecovery(t *testing.T) {
 			_, ds := Parse("edge.levee", []byte(tc.src))
 			var lines []int
 			for _, d := range ds {
-				lines = append(lines, d.Line)
+				lines = append(lines, int(d.Line))
 			}
 			if len(lines) != len(tc.lines) {
 				t.Fatalf("errors in lines %v, want %v: %v", lines, tc.lines, ds)

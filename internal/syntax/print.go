@@ -1,26 +1,31 @@
 package syntax
 
-import (
-	"bytes"
-	"sort"
-	"strings"
-)
+import "slices"
 
 // printer prints statements without what stands around them. The zero value prints everything
 // into one line.
 type printer struct {
-	b      bytes.Buffer
+	b      []byte
+	begin  int             // where in b the statement begins
 	broken map[*Value]bool // lists to print one element a line
 	in     string          // indentation of the statement
 }
 
 func (p *printer) words(ws ...string) {
 	for _, w := range ws {
-		if n := p.b.Len(); n > 0 {
-			p.b.WriteByte(' ')
+		if len(p.b) > p.begin {
+			p.b = append(p.b, ' ')
 		}
-		p.b.WriteString(w)
+		p.b = append(p.b, w...)
 	}
+}
+
+// line adds what ends a line.
+func (p *printer) line(parts ...string) {
+	for _, s := range parts {
+		p.b = append(p.b, s...)
+	}
+	p.b = append(p.b, '\n')
 }
 
 func quoted(w Word) string { return `"` + w.Text + `"` }
@@ -75,37 +80,38 @@ func (p *printer) rule(r *Rule) {
 
 // terms prints terms in the order of their kinds, negated ones behind the others of their kind.
 func (p *printer) terms(ts []Term) {
-	for _, t := range Ordered(ts) {
+	var few [maxTerms]*Term
+	for _, t := range appendOrdered(few[:0], ts) {
 		p.term(t)
 	}
 }
 
-// Ordered returns terms in the order in which they are printed.
-func Ordered(ts []Term) []*Term {
-	order := make([]*Term, len(ts))
+// ordered returns terms in the order in which they are printed.
+func ordered(ts []Term) []*Term { return appendOrdered(make([]*Term, 0, len(ts)), ts) }
+
+func appendOrdered(order []*Term, ts []Term) []*Term {
 	for i := range ts {
-		order[i] = &ts[i]
+		order = append(order, &ts[i])
 	}
-	sort.SliceStable(order, func(i, j int) bool {
-		if a, b := order[i], order[j]; a.rank() != b.rank() {
-			return a.rank() < b.rank()
-		} else {
-			return !a.Not && b.Not
-		}
-	})
+	slices.SortStableFunc(order, func(a, b *Term) int { return a.Rank() - b.Rank() })
 	return order
 }
 
-// rank is the kind, but one for all fields and bytes of a packet: options lie in the packet in the order of their words.
-func (t *Term) rank() TermKind {
-	if t.Kind == PacketBytes {
-		return PacketField
+// Rank orders terms as they are printed: by kind, negated ones behind the others. Fields and bytes of a packet are one
+// kind: options lie in the packet in the order of their words.
+func (t *Term) Rank() int {
+	k := t.Kind
+	if k == PacketBytes {
+		k = PacketField
 	}
-	return t.Kind
+	if t.Not {
+		return 2*int(k) + 1
+	}
+	return 2 * int(k)
 }
 
 // kindWords are the words a term starts with; those with a Name are printed by it.
-var kindWords = map[TermKind]string{
+var kindWords = [...]string{
 	VLAN: "vlan", InnerVLAN: "inner-vlan", Untagged: "untagged",
 	Ether: "ether", EtherFrom: "ether from", EtherTo: "ether to",
 	Proto: "proto", PacketType: "type", Syn: "syn", Flags: "flags",
@@ -143,18 +149,17 @@ func (p *printer) value(v *Value) {
 	case v.List && p.broken[v]:
 		p.brokenList(v)
 	case v.List:
-		elems := make([]string, len(v.Elems))
+		p.words("{")
 		for i := range v.Elems {
-			elems[i] = v.Elems[i].Text
+			if i > 0 {
+				p.b = append(p.b, ',')
+			}
+			p.words(v.Elems[i].Text)
 		}
-		if len(elems) == 0 {
-			p.words("{ }")
-			return
-		}
-		p.words("{", strings.Join(elems, ", "), "}")
+		p.words("}")
 	default:
-		if v.Op != "" && v.Op != "=" { // "= 80" is 80
-			p.words(v.Op)
+		if v.Op != NoOp && v.Op != Equal { // "= 80" is 80
+			p.words(v.Op.String())
 		}
 		p.words(v.Elems[0].Text)
 	}
@@ -177,7 +182,7 @@ func (p *printer) walk(w *Walk) {
 // brokenList prints one element a line, with the comments.
 func (p *printer) brokenList(v *Value) {
 	p.words("{")
-	p.b.WriteByte('\n')
+	p.line()
 	in := p.in + indent
 	for i := range v.Elems {
 		e := &v.Elems[i]
@@ -186,16 +191,42 @@ func (p *printer) brokenList(v *Value) {
 			if i == 0 {
 				c = dropFirstBlank(c)
 			}
-			printLead(&p.b, in, &c)
+			p.lead(in, &c)
 		}
-		p.b.WriteString(in + e.Text + ",")
 		if e.Comments != nil && e.Comments.Trail != "" {
-			p.b.WriteString(" " + e.Comments.Trail)
+			p.line(in, e.Text, ", ", e.Comments.Trail)
+		} else {
+			p.line(in, e.Text, ",")
 		}
-		p.b.WriteByte('\n')
 	}
-	printComments(&p.b, in, v.End)
-	p.b.WriteString(p.in + "}")
+	if v.End != nil {
+		p.comments(in, v.End.Lead)
+	}
+	p.b = append(append(p.b, p.in...), '}')
+}
+
+// lead prints what stands in the lines before a thing.
+func (p *printer) lead(in string, c *Comments) {
+	p.comments(in, c.Lead)
+	if c.Blank {
+		p.blankLine()
+	}
+}
+
+func (p *printer) comments(in string, cs []Comment) {
+	for _, c := range cs {
+		if c.Blank {
+			p.blankLine()
+		}
+		p.line(in, c.Text)
+	}
+}
+
+// blankLine separates by one empty line, except at the top of the file.
+func (p *printer) blankLine() {
+	if len(p.b) > 0 {
+		p.line()
+	}
 }
 
 func (p *printer) step(s *Step) {
@@ -242,5 +273,5 @@ func (t *Term) Text() string {
 		t = &few
 	}
 	pr.term(t)
-	return clip(pr.b.String())
+	return clip(string(pr.b))
 }

@@ -70,10 +70,10 @@ func (d *Diagnostic) caret() (line string, before, width int) {
 	var cells []rune
 	col, start, end := d.SourceSkip+1, -1, -1
 	for _, r := range d.Source {
-		if col == d.Col {
+		if col == int(d.Col) {
 			start = len(cells)
 		}
-		if col == d.EndCol {
+		if col == int(d.EndCol) {
 			end = len(cells)
 		}
 		switch {

@@ -1,0 +1,55 @@
+package syntax
+
+// class says what a word is to the language, as bits: which lists of words it is in.
+type class uint8
+
+const (
+	keyword       class = 1 << iota // cannot name a set
+	statementWord                   // begins a statement, also one of a later version
+	laterWord                       // begins one of a later version
+	familyWord                      // is a term by itself, a family
+	protoWord                       // is a term by itself, a protocol
+	simpleWord                      // is a term by itself or with a value, see simple
+	fieldWord                       // names a header field of a packet
+	bytesWord                       // names bytes of a packet
+)
+
+// classes are the words of the language.
+var classes = func() map[string]class {
+	m := make(map[string]class)
+	for _, l := range []struct {
+		words map[string]bool
+		class class
+	}{
+		{isKeyword, keyword}, {isStatement, statementWord}, {isFamily, familyWord}, {isProto, protoWord},
+		{isFieldWord, fieldWord}, {isBytesWord, bytesWord},
+	} {
+		for w := range l.words {
+			m[w] |= l.class
+		}
+	}
+	for w := range later {
+		m[w] |= laterWord
+	}
+	for w := range simple {
+		m[w] |= simpleWord
+	}
+	return m
+}()
+
+// longestWord is how many bytes the longest word of the language has.
+var longestWord = func() (n int) {
+	for w := range classes {
+		n = max(n, len(w))
+	}
+	return n
+}()
+
+// classOf is the class of a word. Most words of a large policy are addresses and numbers, which are told by their first byte or
+// their length.
+func classOf(word string) class {
+	if word == "" || word[0] < 'a' || word[0] > 'z' || len(word) > longestWord {
+		return 0
+	}
+	return classes[word]
+}
