@@ -73,7 +73,7 @@ func (e *env) onlyDev(ctx context.Context, cmd *cobra.Command, what string, want
 func newDown(e *env) *cobra.Command {
 	var dev string
 	cmd := &cobra.Command{
-		Use:   "down --dev IF",
+		Use:   "down [--dev IF]",
 		Short: "Take the policy off an interface",
 		Long: `Take levee's program off an interface and remove everything that was kept for it: counters, dynamic
 sets, pins. Without --dev it is the only interface of this network namespace that has a policy.`,

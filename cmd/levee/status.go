@@ -160,7 +160,7 @@ func (e *env) printStatus(s *statusInterface, netns bool) {
 	if netns {
 		where += fmt.Sprintf(" (network namespace %d)", s.Netns)
 	}
-	fmt.Fprintf(w, "%s: %s, %s, for %s\n", where, filepath.Base(s.Policy), s.Hook, e.now().Sub(s.Since).Round(time.Second))
+	fmt.Fprintf(w, "%s: %s, %s, for %s\n", where, filepath.Base(s.Policy), s.Hook, max(0, e.now().Sub(s.Since)).Round(time.Second)) // the clock may have been set back
 	fmt.Fprintf(w, "  policy   %s, sha256 %.12s\n", s.Policy, s.Hash)
 	fmt.Fprintf(w, "  hook     %s\n", s.Reason)
 	fmt.Fprintf(w, "  program  id %d, %s of machine code\n", s.Program.ID, plural(s.Program.JitedLen, "byte"))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/kernel"
@@ -18,6 +19,7 @@ type device struct {
 	mtu    int
 	driver string // "driver veth", or "interface lo" where the kernel does not tell
 	xdp    uint32 // id of the XDP program on it, 0 if none
+	xdpOff string // the word of ip-link(8) that takes it off
 	netns  uint64 // cookie of its network namespace
 }
 
@@ -38,7 +40,13 @@ func findDevice(name string) (*device, error) {
 	attrs := l.Attrs()
 	d := &device{name: name, index: attrs.Index, mtu: attrs.MTU, driver: driver(name), netns: netns}
 	if attrs.Xdp != nil && attrs.Xdp.Attached {
-		d.xdp = attrs.Xdp.ProgId
+		d.xdp, d.xdpOff = attrs.Xdp.ProgId, "xdp"
+		switch attrs.Xdp.AttachMode { // what `xdp off` does not find
+		case nl.XDP_ATTACHED_SKB:
+			d.xdpOff = "xdpgeneric"
+		case nl.XDP_ATTACHED_HW:
+			d.xdpOff = "xdpoffload"
+		}
 	}
 	return d, nil
 }
@@ -82,8 +90,8 @@ func refuseForeign(d *device) error {
 	if d.xdp == 0 {
 		return nil
 	}
-	return kernel.Refuse(unix.EBUSY, "%s already runs the XDP program %s (id %d), which is not levee's and stays; remove it first (`ip link set dev %s xdp off`, or with the tool that attached it) or use --mode tcx",
-		d.name, programName(d.xdp), d.xdp, d.name)
+	return kernel.Refuse(unix.EBUSY, "%s already runs the XDP program %s (id %d), which is not levee's and stays; remove it first (`ip link set dev %s %s off`, or with the tool that attached it) or use --mode tcx",
+		d.name, programName(d.xdp), d.xdp, d.name, d.xdpOff)
 }
 
 func programName(id uint32) string {

@@ -11,19 +11,23 @@ import (
 )
 
 // Down takes the policy off dev and removes everything that was kept for it. It works whatever state
-// the attachment is in. notes tells what was found and mended on the way, one sentence each; a policy
+// the attachment is in, and from either network namespace where the interface has been moved to another. notes tells what was found and mended on the way, one sentence each; a policy
 // whose interface has vanished, or whose trial had ended with nothing before it, is such a case.
 func Down(ctx context.Context, dev string) (notes []string, err error) {
 	err = transact(ctx, func(s *store) error {
 		defer func() { notes = s.notes }()
 		d, err := findDevice(dev)
 		if err != nil {
-			return s.downVanished(err)
+			return s.downVanished(dev, err)
 		}
-		a, err := s.settle(d.key())
+		key, err := s.keyOn(d)
+		if err != nil {
+			return err
+		}
+		a, err := s.settle(key)
 		switch {
 		case err != nil:
-			return s.downBroken(d.key(), err)
+			return s.downBroken(key, err)
 		case a == nil && len(s.notes) > 0:
 			return nil
 		case a == nil:
@@ -35,12 +39,21 @@ func Down(ctx context.Context, dev string) (notes []string, err error) {
 	return notes, err
 }
 
-// downVanished cleans up after interfaces that are gone; notFound is the answer if there is none.
-func (s *store) downVanished(notFound error) error {
+// downVanished cleans up after interfaces that are gone, or takes the policy off one that is in another network namespace
+// now; notFound is the answer if there is none.
+func (s *store) downVanished(dev string, notFound error) error {
 	if err := s.sweep("", func(*attachment) error { return nil }); err != nil {
 		return err
 	}
-	if len(s.notes) > 0 {
+	a, err := s.movedAway(dev)
+	switch {
+	case err != nil:
+		return err
+	case a != nil:
+		defer a.Close()
+		s.note("%s is in another network namespace now, and had kept its policy %s", dev, a.current().Policy)
+		return s.detach(a)
+	case len(s.notes) > 0:
 		return nil
 	}
 	return notFound

@@ -186,7 +186,7 @@ func status0(t *testing.T) Attachment {
 			return err
 		}
 		defer a.Close()
-		at, err := s.tell(a, 0)
+		at, err := s.tell(a)
 		if err == nil {
 			out = *at
 		}

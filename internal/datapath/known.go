@@ -17,7 +17,11 @@ func PolicyOf(dev string, program uint32) string {
 		return ""
 	}
 	s := &store{dir: dir}
-	files, err := filepath.Glob(s.state(d.key(), "[0-9]*.json"))
+	of := d.key()
+	if program == d.xdp {
+		of = "*" // the interface may have been in another network namespace when the policy came
+	}
+	files, err := filepath.Glob(s.state(of, "[0-9]*.json"))
 	if err != nil {
 		return ""
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"levee/internal/kernel"
 	"levee/internal/policy"
@@ -126,7 +127,14 @@ func TestForeignXDPIsNeverReplaced(t *testing.T) {
 			}
 			return func() { _ = netlink.LinkSetXdpFd(lv0, -1) }
 		},
+		"generic": func() func() {
+			if err := netlink.LinkSetXdpFdWithFlags(lv0, foreign.FD(), unix.XDP_FLAGS_SKB_MODE); err != nil {
+				t.Fatal(err)
+			}
+			return func() { _ = netlink.LinkSetXdpFdWithFlags(lv0, -1, unix.XDP_FLAGS_SKB_MODE) }
+		},
 	}
+	off := map[string]string{"by link": "lv0 xdp off`", "by netlink": "lv0 xdp off`", "generic": "lv0 xdpgeneric off`"}
 	id, _ := must2(foreign.Info()).ID()
 	for name, attach := range attachments {
 		n.run(t, name, func(t *testing.T) {
@@ -134,8 +142,8 @@ func TestForeignXDPIsNeverReplaced(t *testing.T) {
 			for _, mode := range []Mode{Auto, XDPNative, XDPGeneric} {
 				_, err := Up(context.Background(), UpOptions{Dev: "lv0", Mode: mode}, compileHand(handPolicy("one", policy.Pass)))
 				want := fmt.Sprintf(`already runs the XDP program "somebody" (id %d)`, id)
-				if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(err.Error(), want) {
-					t.Errorf("%s: %v, want %s", mode, err, want)
+				if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), off[name]) {
+					t.Errorf("%s: %v, want %s and %s", mode, err, want, off[name])
 				}
 			}
 			runDirIsGone(t)

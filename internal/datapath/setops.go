@@ -63,20 +63,17 @@ func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
 	var out []*Set
 	var known []string
 	err := transact(ctx, func(s *store) error {
-		netns, err := netnsCookie()
-		if err != nil {
-			return err
-		}
 		visit := func(a *attachment) error {
-			g := a.current()
-			if g.Netns != netns {
-				return nil
+			l, err := a.here()
+			if l == nil || err != nil {
+				return err
 			}
-			for _, info := range g.Sets {
+			for _, info := range a.current().Sets {
 				known = append(known, info.Name)
 			}
 			set, err := s.openSetOf(a, name)
 			if set != nil {
+				set.dev = l.Attrs().Name // it may have been renamed since
 				out = append(out, set)
 			}
 			return err

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netlink"
 
 	"levee/internal/kernel"
 	"levee/internal/policy"
@@ -107,12 +106,22 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 			return err
 		}
 		return s.sweep("", func(a *attachment) error {
-			if g := a.current(); !all && g.Netns != netns {
-				return nil
-			}
-			t, err := s.tell(a, netns)
+			l, err := a.here()
 			if err != nil {
 				return err
+			}
+			if g := a.current(); l == nil && g.Netns == netns {
+				s.note("%s is in another network namespace now, and has kept its policy %s: `levee down --dev %[1]s` takes it off", g.Dev, g.Policy)
+			}
+			if l == nil && !all {
+				return nil
+			}
+			t, err := s.tell(a)
+			if err != nil {
+				return err
+			}
+			if l != nil { // it may have been renamed, or moved here
+				t.Dev, t.Netns = l.Attrs().Name, netns
 			}
 			out = append(out, *t)
 			return nil
@@ -121,15 +130,12 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 	return out, notes, err
 }
 
-func (s *store) tell(a *attachment, netns uint64) (*Attachment, error) {
+func (s *store) tell(a *attachment) (*Attachment, error) {
 	g := a.current()
 	t := &Attachment{
 		Dev: g.Dev, Ifindex: a.ifindex, Netns: g.Netns, Mode: g.Mode, Reason: g.Reason,
 		Policy: g.Policy, Hash: g.Hash, Since: g.Since, Generation: g.Generation,
 		RolledBack: a.carried.RolledBack, Source: g.Source, OnError: g.OnError,
-	}
-	if l, err := netlink.LinkByIndex(a.ifindex); err == nil && g.Netns == netns {
-		t.Dev = l.Attrs().Name // it may have been renamed since
 	}
 	pin := pinProg
 	if a.trial() != nil {
@@ -210,7 +216,11 @@ func (s *store) find(dev string) (*attachment, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := s.settle(d.key())
+	key, err := s.keyOn(d)
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.settle(key)
 	if err == nil && a == nil {
 		err = notAttached(dev)
 	}

@@ -33,8 +33,8 @@ const bpfFSMagic = 0xcafe4a11
 //	state/KEY/N.json what generation N is; written last, so a generation without it is rubbish
 //	state/KEY/carried.json  counts of generations that are gone
 //
-// KEY is the cookie of the network namespace and the index of the interface: interfaces of the same
-// name in two namespaces do not meet.
+// KEY is the cookie of the network namespace and the index that the interface had when its first policy came (see keyOn):
+// interfaces of the same name in two namespaces do not meet.
 type store struct {
 	ctx   context.Context // of the transaction
 	dir   string

@@ -107,6 +107,7 @@ type up struct {
 	compile CompileFunc
 	cause   error // why this is a fallback; nil for the policy itself
 	dev     *device
+	key     string      // under which all of this interface is kept
 	at      *attachment // nil: first policy on this interface
 	report  *Report     // set once the new policy is in force
 }
@@ -119,11 +120,14 @@ func (u *up) run(ctx context.Context) error {
 	if u.dev, err = findDevice(u.Dev); err != nil {
 		return err
 	}
+	if u.key, err = u.keyOn(u.dev); err != nil {
+		return err
+	}
 	// What is wrong with another interface is no reason to leave this one without its policy.
-	if err := u.sweep(u.dev.key(), func(*attachment) error { return nil }); err != nil {
+	if err := u.sweep(u.key, func(*attachment) error { return nil }); err != nil {
 		u.note("%v", err)
 	}
-	if u.at, err = u.settle(u.dev.key()); err != nil {
+	if u.at, err = u.settle(u.key); err != nil {
 		return err
 	}
 	if u.at != nil {
@@ -288,7 +292,7 @@ func (u *up) swap(st *staged) error {
 
 // finish removes what the new policy replaced.
 func (u *up) finish() error {
-	at, err := u.settle(u.dev.key())
+	at, err := u.settle(u.key)
 	if err != nil {
 		return fmt.Errorf("the new policy is in force on %s, but cleaning up after the one before it failed (any levee command does it): %w", u.Dev, err)
 	}
