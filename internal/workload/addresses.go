@@ -62,13 +62,13 @@ func Addresses(prefixes []netip.Prefix, n int, kind Kind, skew Skew, seed uint64
 		outer = Outermost(prefixes)
 	}
 	out := make([]netip.Addr, 0, n)
+	next := func() netip.Prefix { return prefixes[pick()] }
 	for len(out) < n {
-		p := prefixes[pick()]
 		if kind == Hits || kind == Mix && r.IntN(2) == 0 {
-			out = append(out, within(r, p))
+			out = append(out, within(r, next()))
 			continue
 		}
-		a, ok := outside(r, p, outer)
+		a, ok := outside(r, next, outer, prefixes[0].Addr().BitLen())
 		if !ok {
 			return nil, ErrNoMiss
 		}
@@ -84,25 +84,50 @@ func within(r *rand.Rand, p netip.Prefix) netip.Addr {
 	return join(hi|r.Uint64()&^mhi, lo|r.Uint64()&^mlo, p.Addr().BitLen())
 }
 
-// outside draws an address in none of the outermost prefixes.
-func outside(r *rand.Rand, p netip.Prefix, outer []netip.Prefix) (netip.Addr, bool) {
-	width := p.Addr().BitLen()
-	for try := range 1000 {
-		a := anywhere(r, width)
-		if near := p.Bits() > 0 && try%2 == r.IntN(2); near {
-			hi, lo := split(within(r, p))
-			bit := max(0, p.Bits()-1-r.IntN(8))
-			if bit < 64 {
-				hi ^= 1 << (63 - bit)
-			} else {
-				lo ^= 1 << (127 - bit)
-			}
-			a = join(hi, lo, width)
-		}
+// Tries at an address in none of the prefixes: with one of them, and in all.
+const (
+	triesBeside = 16
+	triesAtMiss = 1000
+)
+
+// outside draws an address in none of the outermost prefixes: beside one that is picked, or, one time in two, anywhere. Which
+// of both is settled before the first try, because beside prefixes there is more often another one. Only where there is
+// no room beside any of those picked is it an address anywhere after all.
+func outside(r *rand.Rand, pick func() netip.Prefix, outer []netip.Prefix, width int) (netip.Addr, bool) {
+	free := func(a netip.Addr) bool {
 		i := sort.Search(len(outer), func(i int) bool { return a.Less(outer[i].Addr()) })
-		if i == 0 || !outer[i-1].Contains(a) {
+		return i == 0 || !outer[i-1].Contains(a)
+	}
+	if r.IntN(2) == 0 {
+		p := pick()
+		for try := range triesAtMiss {
+			if try%triesBeside == triesBeside-1 {
+				p = pick()
+			}
+			if a, ok := beside(r, p); ok && free(a) {
+				return a, true
+			}
+		}
+	}
+	for range triesAtMiss {
+		if a := anywhere(r, width); free(a) {
 			return a, true
 		}
 	}
 	return netip.Addr{}, false
+}
+
+// beside draws an address of a prefix and turns one of the prefix's last eight bits; there is none beside all addresses.
+func beside(r *rand.Rand, p netip.Prefix) (netip.Addr, bool) {
+	if p.Bits() == 0 {
+		return netip.Addr{}, false
+	}
+	hi, lo := split(within(r, p))
+	bit := max(0, p.Bits()-1-r.IntN(8))
+	if bit < 64 {
+		hi ^= 1 << (63 - bit)
+	} else {
+		lo ^= 1 << (127 - bit)
+	}
+	return join(hi, lo, p.Addr().BitLen()), true
 }

@@ -119,6 +119,35 @@ func TestAddressesHitAndMissAsAsked(t *testing.T) {
 	}
 }
 
+// Of misses beside a prefix more lie in another prefix, and are drawn again: where such a draw may turn to one anywhere, a full
+// view has a fifth of its misses beside prefixes instead of half.
+func TestHalfOfTheMissesLieBesideAPrefix(t *testing.T) {
+	table := Internet6(20_000, 7)
+	starts := map[netip.Prefix]bool{} // what has them beside it: all but the last eight bits of each
+	for _, p := range table {
+		if p.Bits() >= 32 { // of shorter ones an address may be beside by chance
+			starts[netip.PrefixFrom(p.Addr(), p.Bits()-8).Masked()] = true
+		}
+	}
+	const n = 4000
+	misses, err := Addresses(table, n, Misses, Uniform, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := 0
+	for _, a := range misses {
+		for bits := 24; bits <= 120; bits++ {
+			if p, _ := a.Prefix(bits); starts[p] {
+				beside++
+				break
+			}
+		}
+	}
+	if share := float64(beside) / n; share < 0.4 || share > 0.55 {
+		t.Errorf("%.3f of the misses lie beside a prefix, want about half", share)
+	}
+}
+
 func TestZipfFavoursAFewEntries(t *testing.T) {
 	prefixes := Hosts(32, 1000, 1)
 	addrs, err := Addresses(prefixes, 10_000, Hits, Zipf, 2)
