@@ -129,12 +129,8 @@ func leveeStatic(prefixes []netip.Prefix) *tool {
 const addsTimed = 100_000
 
 // leveeDynamic is a dynamic set with leases.
-func leveeDynamic(prefixes []netip.Prefix, width int) *tool {
-	fresh := netip.MustParseAddr("198.18.255.1")
-	if width == 128 {
-		fresh = netip.MustParseAddr("2001:db8:ffff::1")
-	}
-	one := datapath.SetEntry{Prefix: netip.PrefixFrom(fresh, width)}
+func leveeDynamic(prefixes []netip.Prefix, fresh netip.Addr) *tool {
+	one := datapath.SetEntry{Prefix: netip.PrefixFrom(fresh, fresh.BitLen())}
 	text := fmt.Appendf(nil, "set s = dynamic(max %d, lease 1h)\ndrop from s as \"s\"\ndefault pass\n", len(prefixes)+1)
 	entries := make([]datapath.SetEntry, len(prefixes))
 	for i, p := range prefixes {

@@ -79,17 +79,19 @@ func leveeText(rules []workload.Rule) []byte {
 // nftRules is the rules one by one in a chain at netdev ingress, its first hook. They share one counter,
 // which makes their work less than levee's, who counts by rule.
 func nftRules(rules []workload.Rule) *tool {
+	const name = "nft rules"
+	table := nftTable(name)
 	input := func(device string) []byte {
 		var b bytes.Buffer
-		fmt.Fprintf(&b, "table netdev %s {\n counter c { }\n chain ingress { type filter hook ingress device \"%s\" priority 0; policy accept;\n", nftTable, device)
+		fmt.Fprintf(&b, "table netdev %s {\n counter c { }\n chain ingress { type filter hook ingress device \"%s\" priority 0; policy accept;\n", table, device)
 		for i := range rules {
 			writeNFT(&b, &rules[i])
 		}
 		b.WriteString("  counter name c drop\n }\n}\n")
 		return b.Bytes()
 	}
-	return nftTool("nft rules", "nftables at netdev ingress, rule by rule, in order", input,
-		"insert rule netdev "+nftTable+" ingress ip saddr 198.18.255.1 udp dport 1 counter name c drop")
+	return nftTool(name, "nftables at netdev ingress, rule by rule, in order", input,
+		"insert rule netdev "+table+" ingress ip saddr 198.18.255.1 udp dport 1 counter name c drop")
 }
 
 func writeNFT(b *bytes.Buffer, r *workload.Rule) {

@@ -138,6 +138,37 @@ func TestEveryToolDropsTheTrace(t *testing.T) {
 	}
 }
 
+// What takes long to load stays, switched off, while other tools are measured: none may be in the way of another.
+func TestToolsThatStayLoadedDoNotMeet(t *testing.T) {
+	needRoot(t)
+	l, err := lab.New(t.Context(), lab.Standard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &work{width: 32, entries: "some", hosts: true, prefixes: workload.Hosts(32, 12, 5)}
+	trace, err := hitTrace(w, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools := slices.DeleteFunc(setTools(w), func(x *tool) bool { return x.off == nil })
+	for _, visit := range []string{"first", "second"} {
+		for _, x := range tools {
+			t.Run(visit+"/"+x.name, func(t *testing.T) {
+				x.spent = loadBudget
+				mustDrop(t, l, x, trace.Frames)
+				if !x.kept {
+					t.Error("does not stay loaded")
+				}
+			})
+		}
+	}
+}
+
 func mustDrop(t *testing.T, l *lab.Lab, x *tool, list [][]byte) {
 	server := l.Host(lab.Server)
 	site := peer.Site{Host: server, Device: "eth0"}
@@ -443,5 +474,33 @@ func TestIntervalsFitIntoJSON(t *testing.T) {
 	_, err := json.Marshal(SetsReport{Machine: machine.Info{}})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+func TestChangeIsNotInTheSet(t *testing.T) {
+	for _, width := range []int{32, 128} {
+		// Everything but one network is in a prefix.
+		free := netip.MustParsePrefix("208.0.0.0/4")
+		if width == 128 {
+			free = netip.MustParsePrefix("2000::/4")
+		}
+		w := &work{width: width}
+		for bits := range 4 {
+			other := free.Addr().AsSlice()
+			other[bits/8] ^= 0x80 >> (bits % 8)
+			a, _ := netip.AddrFromSlice(other)
+			w.prefixes = append(w.prefixes, netip.PrefixFrom(a, bits+1).Masked())
+		}
+		if got := w.fresh(); !free.Contains(got) {
+			t.Errorf("%v is in a prefix of the set", got)
+		}
+	}
+	for _, w := range []*work{{width: 32}, {width: 32, prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}} {
+		if got := w.fresh(); !got.Is4() {
+			t.Errorf("%v: %v", w.prefixes, got)
+		}
+	}
+	if got := (&work{width: 128}).fresh(); !got.Is6() {
+		t.Errorf("%v", got)
 	}
 }

@@ -35,12 +35,25 @@ func (o *SetOptions) floodSets(ctx context.Context, c *SetCase, w *work) error {
 
 // setTools are the tools that can hold the set.
 func setTools(w *work) []*tool {
-	outer := workload.Outermost(w.prefixes)
-	tools := []*tool{emptyXDP(), leveeStatic(w.prefixes), leveeDynamic(w.prefixes, w.width)}
+	outer, fresh := workload.Outermost(w.prefixes), w.fresh()
+	tools := []*tool{emptyXDP(), leveeStatic(w.prefixes), leveeDynamic(w.prefixes, fresh)}
 	if w.hosts {
-		tools = append(tools, xdpFilter(w.prefixes, w.width), nftSet(w, nftHash, w.prefixes))
+		tools = append(tools, xdpFilter(w.prefixes, w.width), nftSet(w, nftHash, w.prefixes, fresh))
 	}
-	return append(tools, nftSet(w, nftInterval, outer), nftSet(w, nftConcat, outer), ipset(w))
+	return append(tools, nftSet(w, nftInterval, outer, fresh), nftSet(w, nftConcat, outer, fresh), ipset(w, fresh))
+}
+
+// fresh is the address that a single change adds, the same for all tools: one that is not in the set already, nor
+// within a prefix of it, which nftables would refuse.
+func (w *work) fresh() netip.Addr {
+	if found, err := workload.Addresses(w.prefixes, 1, workload.Misses, workload.Uniform, 1); err == nil {
+		return found[0]
+	}
+	// No prefixes, or they hold all addresses.
+	if w.width == 128 {
+		return netip.MustParseAddr("2001:db8:ffff::1")
+	}
+	return netip.MustParseAddr("198.18.255.1")
 }
 
 // traceFrames is how many different packets a flood has.
@@ -89,9 +102,11 @@ var (
 		"flags interval; ", "%s saddr . udp dport @s"}
 )
 
-const nftTable = "levee_scale"
+// nftTable is the name of a tool's table. Each has its own: a table that took long to load stays, dormant, while the
+// others are measured.
+func nftTable(tool string) string { return "levee_" + strings.ReplaceAll(tool, " ", "_") }
 
-func nftSet(w *work, k nftKind, prefixes []netip.Prefix) *tool {
+func nftSet(w *work, k nftKind, prefixes []netip.Prefix, fresh netip.Addr) *tool {
 	typ, proto := "ipv4_addr", "ip"
 	if w.width == 128 {
 		typ, proto = "ipv6_addr", "ip6"
@@ -106,9 +121,10 @@ func nftSet(w *work, k nftKind, prefixes []netip.Prefix) *tool {
 		}
 		return s
 	}
+	table := nftTable(k.name)
 	input := func(device string) []byte {
 		var b bytes.Buffer
-		fmt.Fprintf(&b, "table netdev %s {\n set s { type %s; %selements = {", nftTable, fmt.Sprintf(k.key, typ), k.flags)
+		fmt.Fprintf(&b, "table netdev %s {\n set s { type %s; %selements = {", table, fmt.Sprintf(k.key, typ), k.flags)
 		for i, p := range prefixes {
 			if i > 0 {
 				b.WriteString(",\n")
@@ -119,16 +135,14 @@ func nftSet(w *work, k nftKind, prefixes []netip.Prefix) *tool {
 		fmt.Fprintf(&b, "  %s counter name c drop\n }\n}\n", fmt.Sprintf(k.match, proto))
 		return b.Bytes()
 	}
-	extra := netip.MustParsePrefix("198.18.255.1/32")
-	if w.width == 128 {
-		extra = netip.MustParsePrefix("2001:db8:ffff::1/128")
-	}
-	return nftTool(k.name, k.what, input, "add element netdev "+nftTable+" s { "+element(extra)+" }")
+	one := element(netip.PrefixFrom(fresh, fresh.BitLen()))
+	return nftTool(k.name, k.what, input, "add element netdev "+table+" s { "+one+" }")
 }
 
-// nftTool is a table of netdev with one named counter c of what is dropped. A dormant table keeps its rules and sets
+// nftTool is a table of netdev, nftTable(name), with one named counter c of what is dropped. A dormant table keeps its rules and sets
 // and sees no packet.
 func nftTool(name, what string, input func(device string) []byte, change string) *tool {
+	table := nftTable(name)
 	nft := func(command string) func(context.Context, peer.Site) error {
 		return func(ctx context.Context, s peer.Site) error {
 			_, err := run(ctx, s.Host, []byte(command+"\n"), "nft", "-f", "-")
@@ -138,27 +152,27 @@ func nftTool(name, what string, input func(device string) []byte, change string)
 	return &tool{
 		name: name, what: what, hook: peer.NetdevIn, needs: [][2]string{{"nft", "nftables"}},
 		install: func(ctx context.Context, s peer.Site) error { return nft(string(input(s.Device)))(ctx, s) },
-		off:     nft("add table netdev " + nftTable + " { flags dormant; }"),
-		on:      nft("add table netdev " + nftTable),
+		off:     nft("add table netdev " + table + " { flags dormant; }"),
+		on:      nft("add table netdev " + table),
 		change: func(ctx context.Context, s peer.Site) error {
 			_, err := run(ctx, s.Host, nil, "nft", change)
 			return err
 		},
-		dropped: nftCounter,
+		dropped: func(_ context.Context, s peer.Site) (uint64, error) { return nftCounter(s, table) },
 		// Declared first, so that deleting what is not there is no error.
-		remove: nft("table netdev " + nftTable + " {}\ndelete table netdev " + nftTable),
+		remove: nft("table netdev " + table + " {}\ndelete table netdev " + table),
 	}
 }
 
-// nftCounter asks the kernel for the packets of the counter. The command nft would list all sets and rules first,
+// nftCounter asks the kernel for the packets of a table's counter. The command nft would list all sets and rules first,
 // which for a million entries takes longer than everything else here.
-func nftCounter(_ context.Context, s peer.Site) (packets uint64, err error) {
+func nftCounter(s peer.Site, name string) (packets uint64, err error) {
 	err = s.Host.Do(func() error {
 		conn, err := nftables.New()
 		if err != nil {
 			return fmt.Errorf("ask nftables for its counter: %w", err)
 		}
-		table := &nftables.Table{Name: nftTable, Family: nftables.TableFamilyNetdev}
+		table := &nftables.Table{Name: name, Family: nftables.TableFamilyNetdev}
 		got, err := conn.GetObject(&nftables.CounterObj{Table: table, Name: "c"})
 		if err != nil {
 			return fmt.Errorf("ask nftables for its counter: %w", err)
@@ -174,14 +188,13 @@ func nftCounter(_ context.Context, s peer.Site) (packets uint64, err error) {
 }
 
 // ipset is a set of ipset that a rule of iptables asks at its first hook.
-func ipset(w *work) *tool {
+func ipset(w *work, fresh netip.Addr) *tool {
 	typ, family, iptables := "hash:net", "inet", "iptables"
 	if w.hosts {
 		typ = "hash:ip"
 	}
-	extra := "198.18.255.1"
 	if w.width == 128 {
-		family, iptables, extra = "inet6", "ip6tables", "2001:db8:ffff::1"
+		family, iptables = "inet6", "ip6tables"
 	}
 	input := func() []byte {
 		var b bytes.Buffer
@@ -213,7 +226,7 @@ func ipset(w *work) *tool {
 		off: func(ctx context.Context, s peer.Site) error { return flushFirst(ctx, s, iptables) },
 		on:  ask,
 		change: func(ctx context.Context, s peer.Site) error {
-			_, err := run(ctx, s.Host, nil, "ipset", "add", "levee_scale", extra)
+			_, err := run(ctx, s.Host, nil, "ipset", "add", "levee_scale", fresh.String())
 			return err
 		},
 		dropped: func(ctx context.Context, s peer.Site) (uint64, error) { return iptablesFirst(ctx, s, iptables) },
