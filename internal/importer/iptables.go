@@ -180,6 +180,7 @@ func (r *ipReader) line(n int, line string) error {
 	case line == "":
 		return nil
 	case line[0] == '#':
+		r.missing(n, line)
 		if strings.Contains(line, "ip6tables") && strings.Contains(line, "-save") {
 			r.family = "ip6tables"
 		} else if strings.Contains(line, "iptables") && strings.Contains(line, "-save") {
@@ -208,6 +209,20 @@ func (r *ipReader) line(n int, line string) error {
 		return fmt.Errorf("%s is not a rule: %w", quote(line), err)
 	}
 	return r.words(n, text, w)
+}
+
+// missing passes on what iptables-save says in a comment of rules that it does not show.
+func (r *ipReader) missing(n int, line string) {
+	what, instead := "", ""
+	switch {
+	case strings.Contains(line, "legacy tables present"):
+		what, instead = "the machine has rules of the other iptables too, which are not in this file", "give the output of iptables-legacy-save and ip6tables-legacy-save as well, with --chain for one of the tables"
+	case strings.Contains(line, "is incompatible, use 'nft' tool"):
+		what, instead = "iptables-save cannot show this table, and its rules are not in this file", "import the output of `nft -j list ruleset`: levee import nft"
+	default:
+		return
+	}
+	r.t.out.rep.add(Remark{File: r.name, Line: n, Rule: printable(line, 160), Kind: LeftOut, Text: what, Instead: instead})
 }
 
 // words reads a line of several words.

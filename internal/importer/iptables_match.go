@@ -259,9 +259,15 @@ func (p *ipRule) notPorts(m *match) {
 }
 
 func (p *ipRule) addrType(dir, v string) {
-	if v == "LOCAL" && dir == "dst" && p.t.onlyInput() {
-		p.toThisMachine()
-		return
+	if dir == "dst" && p.t.onlyInput() {
+		switch v {
+		case "LOCAL":
+			p.toThisMachine()
+			return
+		case "BROADCAST":
+			p.toAll()
+			return
+		}
 	}
 	if v != "MULTICAST" {
 		p.unknown("asks for addresses of type "+quote(v)+", which the routing table of the machine knows", "write the addresses")
@@ -285,6 +291,18 @@ func (p *ipRule) toThisMachine() {
 	p.not = !p.not
 	p.address("dst", &addrSet{addrs: joinAddrs(in)})
 	p.remark(Changed, "which addresses are LOCAL the routing table knows: in INPUT it is all but "+text+", and so it stands in the policy; the broadcast addresses of networks count as local there", "write the machine's addresses in their place")
+}
+
+// toAll is --dst-type BROADCAST: of the broadcast addresses a policy knows the one of all networks.
+func (p *ipRule) toAll() {
+	if p.tab.six { // IPv6 has none
+		if !p.not {
+			p.r.alts = nil
+		}
+		return
+	}
+	p.address("dst", &addrSet{addrs: addrSpans{prefixSpan(netip.MustParsePrefix("255.255.255.255/32"))}})
+	p.remark(Changed, "the broadcast addresses of networks the routing table knows: 255.255.255.255 alone is in the policy", "add the broadcast addresses of the machine's networks")
 }
 
 // onlyInput tells whether all imported chains see packets to this machine alone.

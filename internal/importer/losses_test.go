@@ -152,3 +152,10 @@ func TestManyNegations(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestRulesThatAreNotInTheFile shows that a table which iptables-save could not show is spoken of.
+func TestRulesThatAreNotInTheFile(t *testing.T) {
+	_, rep := iptables(t, importer.Rulesets{}, "# Table `mangle' is incompatible, use 'nft' tool.\n"+save("DROP")+"# Warning: iptables-legacy tables present, use iptables-legacy-save to see them\n")
+	remarksHave(t, rep, "a:1: left out|levee import nft")
+	remarksHave(t, rep, "a:6: left out|iptables-legacy-save")
+}
