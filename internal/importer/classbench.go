@@ -11,12 +11,13 @@ import (
 )
 
 // ClassBench reads a ClassBench filter set (Taylor and Turner, "ClassBench: a packet classification
-// benchmark", 2007) and writes a policy that decides IPv4 packets as the set does: one rule a
+// benchmark", 2007) and writes a policy that decides packets as the set does: one rule a
 // filter, in the same order, labelled r0, r1, ..., and `default pass`. A line of the set is
 //
 //	@SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK [FLAGS/MASK]
 //
-// with source and destination ports, numbers in hexadecimal for the last two. The flags column is ignored, as
+// with source and destination ports, numbers in hexadecimal for the last two. Both addresses are of one family; sets of IPv6 are
+// what ClassBench-ng (2017) makes. Empty lines and those that begin with # are passed over. The flags column is ignored, as
 // all users of these sets do. A filter that no packet can match, since it asks for ports of a protocol
 // without ports, becomes a comment, and its label is left out. Where the policy and the filter
 // differ, the Report says so.
@@ -34,10 +35,15 @@ func ClassBench(r io.Reader, w io.Writer, opts Options) (Report, error) {
 		notes   []Note // about single lines
 		flags   bool   // there is a flags column
 		ports   bool   // a filter has ports
+		four    bool   // a filter is of IPv4
+		six     bool   // one is of IPv6
 		errs    = Errors{Name: name}
 	)
 	err := eachLine(r, maxLine, func(n int, line string, long bool) error {
-		if !long && strings.TrimSpace(line) == "" {
+		if n == 1 {
+			line = strings.TrimPrefix(line, "\ufeff") // a byte order mark
+		}
+		if text := strings.TrimSpace(line); !long && (text == "" || text[0] == '#') {
 			return nil
 		}
 		if filters+len(errs.Lines)+errs.More == MaxRules {
@@ -57,6 +63,8 @@ func ClassBench(r io.Reader, w io.Writer, opts Options) (Report, error) {
 			notes = append(notes, Note{n, fmt.Sprintf("r%d: %s", filters, text)})
 		}
 		flags = flags || f.flags
+		six = six || f.six()
+		four = four || !f.six()
 		ports = ports || f.hasPorts()
 		if f.impossible() {
 			body.WriteString("# no packet can match: ")
@@ -85,7 +93,14 @@ func ClassBench(r io.Reader, w io.Writer, opts Options) (Report, error) {
 		rep.Notes = append(rep.Notes, Note{0, "a non-first fragment has no ports: rules with ports do not match it"})
 	}
 	rep.Notes = append(rep.Notes, notes...)
-	_, err = fmt.Fprintf(w, "# Imported from the ClassBench filter set %s: %d rules, IPv4.\n\n%sdefault pass\n", name, rep.Rules, body.Bytes())
+	families := "IPv4"
+	switch {
+	case four && six:
+		families = "IPv4 and IPv6"
+	case six:
+		families = "IPv6"
+	}
+	_, err = fmt.Fprintf(w, "# Imported from the ClassBench filter set %s: %d rules, %s.\n\n%sdefault pass\n", name, rep.Rules, families, body.Bytes())
 	if err != nil {
 		return Report{}, fmt.Errorf("writing the policy: %w", err)
 	}
@@ -115,15 +130,18 @@ func (p portRange) isRestricted() bool { return p.lo != 0 || p.hi != 0xffff }
 
 // parseFilter reads one line. Its errors say which column is wrong and what was expected there.
 func parseFilter(line string) (f filter, err error) {
-	col := strings.Fields(line)
+	col := columns(line)
 	if len(col) != 9 && len(col) != 10 || !strings.HasPrefix(col[0], "@") || col[3] != ":" || col[6] != ":" {
-		return f, fmt.Errorf("%s is not @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK FLAGS/MASK", quote(line))
+		return f, fmt.Errorf("%s is not @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK FLAGS/MASK%s", quote(line), whatInstead(line))
 	}
 	if f.from, err = parseAddress(col[0][1:]); err != nil {
 		return f, fmt.Errorf("source %w", err)
 	}
 	if f.to, err = parseAddress(col[1]); err != nil {
 		return f, fmt.Errorf("destination %w", err)
+	}
+	if f.to.prefix.Addr().Is4() == f.six() {
+		return f, fmt.Errorf("source %s and destination %s are of two families", f.from.prefix, f.to.prefix)
 	}
 	if f.src, err = parsePorts(col[2], col[4]); err != nil {
 		return f, fmt.Errorf("source %w", err)
@@ -150,11 +168,35 @@ func parseFilter(line string) (f filter, err error) {
 	return f, nil
 }
 
-// parseAddress reads an IPv4 prefix; bits behind its length are cleared.
+// columns splits a line; the colon between two ports may stand without blanks.
+func columns(line string) []string {
+	col := strings.Fields(line)
+	if len(col) < 3 {
+		return col
+	}
+	ports := strings.ReplaceAll(strings.Join(col[2:], " "), ":", " : ")
+	return append(col[:2:2], strings.Fields(ports)...)
+}
+
+// whatInstead says of a line that is no filter what else it looks like.
+func whatInstead(line string) string {
+	switch {
+	case strings.Contains(line, "nw_src=") || strings.Contains(line, "nw_dst=") || strings.Contains(line, "dl_type="):
+		return ": it is an OpenFlow rule; have ClassBench-ng write the filters of five fields instead"
+	case strings.IndexFunc(line, func(r rune) bool { return (r < '0' || r > '9') && r != ' ' && r != '\t' }) < 0:
+		return ": it looks like the header of a packet from a trace, which goes with a filter set and is none"
+	}
+	return ""
+}
+
+// six tells whether the filter is of IPv6.
+func (f *filter) six() bool { return f.from.prefix.Addr().Is6() }
+
+// parseAddress reads a prefix; bits behind its length are cleared.
 func parseAddress(s string) (address, error) {
 	p, err := netip.ParsePrefix(s)
-	if err != nil || !p.Addr().Is4() {
-		return address{}, fmt.Errorf("%s is not an IPv4 prefix", quote(s))
+	if err != nil || p.Addr().Is4In6() {
+		return address{}, fmt.Errorf("%s is not a prefix of IPv4 or IPv6", quote(s))
 	}
 	a := address{prefix: p.Masked()}
 	if a.prefix != p {
@@ -236,7 +278,7 @@ func (f *filter) notes() (notes []string) {
 // writeMatch writes the terms, each after a blank, in the order of `levee fmt`.
 func (f *filter) writeMatch(b *bytes.Buffer) {
 	if f.from.prefix.Bits() == 0 && f.to.prefix.Bits() == 0 {
-		b.WriteString(" ipv4")
+		b.WriteString([...]string{" ipv4", " ipv6"}[b2i(f.six())])
 	}
 	switch name := protoNames[f.proto]; {
 	case f.protoBits == 0:
@@ -255,7 +297,7 @@ func (f *filter) writeMatch(b *bytes.Buffer) {
 func writeEnd(b *bytes.Buffer, word, portWord string, a address, p portRange) {
 	switch a.prefix.Bits() {
 	case 0:
-	case 32:
+	case a.prefix.Addr().BitLen():
 		b.WriteString(" " + word + a.prefix.Addr().String())
 	default:
 		b.WriteString(" " + word + a.prefix.String())

@@ -66,6 +66,14 @@ func TestClassBenchRule(t *testing.T) {
 		{"ports of a protocol without are said", "@192.0.2.1/32 0.0.0.0/0 80 : 80 0 : 65535 0x01/0xFF",
 			`# no packet can match: drop icmp from 192.0.2.1 from port 80 as "r0"`,
 			[]string{"1: r0: asks for ports of a protocol without ports: no packet can match, so it is left out"}},
+		{"IPv6", "@2001:db8::/32 2001:db8:1::1/128 0 : 65535 53 : 53 0x11/0xFF",
+			`drop udp from 2001:db8::/32 to 2001:db8:1::1 port 53 as "r0"`, nil},
+		{"wildcards of IPv6", "@::/0 ::/0 0 : 65535 0 : 65535 0x3a/0xFF",
+			`drop ipv6 icmp6 as "r0"`, nil},
+		{"ports without blanks", "@192.0.2.1/32 0.0.0.0/0 0:65535 80:81 0x06/0xFF",
+			`drop tcp from 192.0.2.1 port 80-81 as "r0"`, nil},
+		{"a heading", "\ufeff# scale 10\n\n@192.0.2.1/32 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xFF",
+			`drop tcp from 192.0.2.1 as "r0"`, nil},
 		{"ends of lines do not matter", "@192.0.2.1/32 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xFF \t\r\n\r\n",
 			`drop tcp from 192.0.2.1 as "r0"`, nil},
 	} {
@@ -126,6 +134,8 @@ func TestClassBenchReportsEveryBadLineAndWritesNothing(t *testing.T) {
 		"@192.0.2.0/24 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xFF flags",
 		"@" + strings.Repeat("9", 2*maxLine),
 		"\x00\x1b[31m",
+		"nw_src=192.0.2.0/24,nw_proto=6",
+		"2180469525\t2013454209\t1024\t80\t6\t0",
 	}, "\n")
 	var out bytes.Buffer
 	_, err := ClassBench(strings.NewReader(in), &out, Options{Name: "bad\nset"})
@@ -134,15 +144,17 @@ func TestClassBenchReportsEveryBadLineAndWritesNothing(t *testing.T) {
 		t.Fatalf("got %v, want *Errors", err)
 	}
 	want := `bad?set:2: "pass all" is not @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK FLAGS/MASK
-bad?set:3: source "192.0.2.0/33" is not an IPv4 prefix
-bad?set:4: destination "::/0" is not an IPv4 prefix
+bad?set:3: source "192.0.2.0/33" is not a prefix of IPv4 or IPv6
+bad?set:4: source 192.0.2.0/24 and destination ::/0 are of two families
 bad?set:5: source ports "0 : 65536" are not two numbers up to 65535
 bad?set:6: destination ports 9 : 8 run backwards
 bad?set:7: protocol "6/0xFF" is not 0xVALUE/0xMASK of 8 bits
 bad?set:8: protocol mask of "0x06/0x0F" is not leading bits: a policy has no such match
 bad?set:9: flags "flags" is not 0xVALUE/0xMASK of 16 bits
 bad?set:10: longer than 1024 bytes: not a filter
-bad?set:11: "\x00\x1b[31m" is not @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK FLAGS/MASK`
+bad?set:11: "\x00\x1b[31m" is not @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK FLAGS/MASK
+bad?set:12: "nw_src=192.0.2.0/24,nw_proto=6" is not @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK FLAGS/MASK: it is an OpenFlow rule; have ClassBench-ng write the filters of five fields instead
+bad?set:13: "2180469525\t2013454209\t1024\t80\t6\t0" is not @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK FLAGS/MASK: it looks like the header of a packet from a trace, which goes with a filter set and is none`
 	if d := cmp.Diff(want, errs.Error()); d != "" {
 		t.Error(d)
 	}

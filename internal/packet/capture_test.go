@@ -170,6 +170,9 @@ func TestLinkTypesBecomeEthernet(t *testing.T) {
 		{"raw of OpenBSD", linkRawOBSD, six[14:], "000000000000", six},
 		{"IPv4", linkIPv4, four[14:], "000000000000", four},
 		{"IPv6", linkIPv6, six[14:], "000000000000", six},
+		{"loopback of a BSD", linkNull, append([]byte{2, 0, 0, 0}, four[14:]...), "000000000000", four},
+		{"loopback of a BSD of the other byte order", linkNull, append([]byte{0, 0, 0, 30}, six[14:]...), "000000000000", six},
+		{"loopback of OpenBSD", linkLoop, append([]byte{0, 0, 0, 24}, six[14:]...), "000000000000", six},
 		{"cooked", linkSLL, append(sll(6, EtherIPv4), four[14:]...), "020102030405", four},
 		{"cooked without an Ethernet address", linkSLL, append(sll(8, EtherIPv4), four[14:]...), "000000000000", four},
 		{"cooked 2", linkSLL2, append(sll2, six[14:]...), "020102030405", six},
@@ -220,6 +223,8 @@ func TestHostileCapturesGiveAnErrorThatSaysWhere(t *testing.T) {
 		{"a record of 4 GiB", "claims 4294967295 captured bytes", bend(good, 74+8, 0xffffffff), 1},
 		{"a record one above the limit", "claims 262145 captured bytes", bend(good, 24+8, maxCaptured+1), 0},
 		{"cooked of 15 bytes", "15 bytes are less than the 16", classic(big, magicMicro, linkSLL, make([]byte, 15)), 0},
+		{"loopback of 3 bytes", "3 bytes are less than the 4", classic(big, magicMicro, linkNull, make([]byte, 3)), 0},
+		{"loopback of AppleTalk", "address family 16", classic(big, magicMicro, linkLoop, []byte{0, 0, 0, 16, 0}), 0},
 		{"cooked 2 of 19 bytes", "19 bytes are less than the 20", classic(big, magicMicro, linkSLL2, make([]byte, 19)), 0},
 
 		{"section cut", "ends after 15 of 16", ng[:15], 0},

@@ -7,10 +7,12 @@ import (
 
 // Link types (https://www.tcpdump.org/linktypes.html) that can be turned into Ethernet.
 const (
+	linkNull     = 0 // BSD loopback, its address family in the byte order of the machine that captured
 	linkEthernet = 1
 	linkRawBSD   = 12 // DLT_RAW where it was written without being translated
 	linkRawOBSD  = 14
 	linkRaw      = 101
+	linkLoop     = 108 // OpenBSD loopback, the family in network byte order
 	linkSLL      = 113
 	linkIPv4     = 228
 	linkIPv6     = 229
@@ -21,21 +23,21 @@ const (
 const linkRoom = 14
 
 var linkNames = map[uint16]string{
-	0: "BSD loopback", 9: "PPP", 105: "IEEE 802.11", 108: "OpenBSD loopback", 127: "IEEE 802.11 radiotap",
+	9: "PPP", 105: "IEEE 802.11", 127: "IEEE 802.11 radiotap",
 	189: "USB", 192: "PPI", 195: "IEEE 802.15.4", 201: "Bluetooth", 220: "USB", 239: "NFLOG", 253: "netlink",
 }
 
 // knownLink refuses a link type that has no Ethernet form.
 func knownLink(link uint16) error {
 	switch link {
-	case linkEthernet, linkRawBSD, linkRawOBSD, linkRaw, linkSLL, linkIPv4, linkIPv6, linkSLL2:
+	case linkNull, linkLoop, linkEthernet, linkRawBSD, linkRawOBSD, linkRaw, linkSLL, linkIPv4, linkIPv6, linkSLL2:
 		return nil
 	}
 	name := linkNames[link]
 	if name != "" {
 		name = " (" + name + ")"
 	}
-	return fmt.Errorf("link type %d%s; known are Ethernet (1), raw IP (101, 228, 229) and Linux cooked capture (113, 276)", link, name)
+	return fmt.Errorf("link type %d%s; known are Ethernet (1), BSD loopback (0, 108), raw IP (101, 228, 229) and Linux cooked capture (113, 276)", link, name)
 }
 
 // toEthernet makes an Ethernet frame of a captured packet, in place. b is linkRoom bytes of space
@@ -48,6 +50,8 @@ func toEthernet(link uint16, b []byte) ([]byte, error) {
 	switch link {
 	case linkEthernet:
 		return pkt, nil
+	case linkNull, linkLoop:
+		return fromLoopback(b)
 	case linkSLL: // packet type, ARPHRD, address length, 8 bytes of address, protocol
 		if len(pkt) < 16 {
 			return nil, fmt.Errorf("%d bytes are less than the 16 of a Linux cooked header", len(pkt))
@@ -65,6 +69,23 @@ func toEthernet(link uint16, b []byte) ([]byte, error) {
 		etherType = EtherIPv6
 	}
 	return ethernetInFront(b, [6]byte{}, etherType), nil
+}
+
+// fromLoopback is toEthernet for loopback of the BSDs: 4 bytes of address family, and the packet. IPv6 has a number of its own on each
+// of these systems.
+func fromLoopback(b []byte) ([]byte, error) {
+	pkt := b[linkRoom:]
+	if len(pkt) < 4 {
+		return nil, fmt.Errorf("%d bytes are less than the 4 of a loopback header", len(pkt))
+	}
+	family := min(binary.BigEndian.Uint32(pkt), binary.LittleEndian.Uint32(pkt)) // families are below 256
+	switch family {
+	case 2:
+		return ethernetInFront(b[4:], [6]byte{}, EtherIPv4), nil
+	case 10, 24, 28, 30: // Linux; NetBSD and OpenBSD; FreeBSD; macOS
+		return ethernetInFront(b[4:], [6]byte{}, EtherIPv6), nil
+	}
+	return nil, fmt.Errorf("address family %d behind a loopback header; known are IPv4 and IPv6", family)
 }
 
 // cookedSource is the link-layer address of the sender, if it is an Ethernet address.

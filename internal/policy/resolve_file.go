@@ -189,7 +189,7 @@ func (f *setFile) parse() {
 	entry, end := oneEntry(word)
 	if end < len(word) {
 		col += utf8.RuneCount(word[:end])
-		hint := "put each entry into a line of its own; a comment starts with # or ;."
+		hint := "put each entry into a line of its own; a comment starts with # or ;." + columnsHint(text)
 		f.report(f.pos(col, col+1), problemf(hint, "expected the end of the line after %q", short(entry)))
 		return
 	}
@@ -198,12 +198,49 @@ func (f *setFile) parse() {
 		p = f.out.parse(f.typ, entry)
 	}
 	if p.found() {
+		if strings.Contains(entry, " ") {
+			p.hint += columnsHint(text)
+		}
 		f.report(f.pos(col, col+utf8.RuneCount(word)), p)
 		return
 	}
 	if !f.typed {
 		f.typed, f.first = true, fmt.Sprintf("%s in line %d", short(entry), f.line)
 	}
+}
+
+// columnsHint says how to make a set file of a table, where a line is of one: it has an address in one column and something
+// else in the others.
+func columnsHint(line []byte) string {
+	cells, how := bytes.Split(line, []byte(",")), "cut -d, -f%d FILE"
+	if len(cells) < 2 {
+		cells, how = bytes.Fields(line), "awk '{print $%d}' FILE"
+	}
+	at := 0
+	for i, cell := range cells {
+		text := string(bytes.TrimSpace(cell))
+		_, errAddr := netip.ParseAddr(text)
+		_, errPrefix := netip.ParsePrefix(text)
+		switch {
+		case errAddr != nil && errPrefix != nil && strings.Contains(text, "/"): // a service, more likely than a column
+			return ""
+		case errAddr != nil && errPrefix != nil:
+		case at > 0:
+			return "" // several addresses
+		case errAddr == nil && i+1 < len(cells) && len(cells[i+1]) <= 3 && digits(cells[i+1]): // its length may stand there
+			return ""
+		default:
+			at = i + 1
+		}
+	}
+	if at == 0 || len(cells) < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" Of a table take the column with the addresses: "+how+".", at)
+}
+
+func digits(b []byte) bool {
+	return len(b) > 0 && bytes.IndexFunc(b, func(r rune) bool { return r < '0' || r > '9' }) < 0
 }
 
 // oneEntry cuts the first entry off a line: a word, or two of which the first is an address and the second names a protocol. It is
