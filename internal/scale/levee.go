@@ -128,18 +128,32 @@ func leveeStatic(prefixes []netip.Prefix) *tool {
 // addsTimed is at most how many entries are taken out and put in again, one by one, for the rate.
 const addsTimed = 100_000
 
-// leveeDynamic is a dynamic set with leases.
-func leveeDynamic(prefixes []netip.Prefix, fresh netip.Addr) *tool {
-	one := datapath.SetEntry{Prefix: netip.PrefixFrom(fresh, fresh.BitLen())}
-	text := fmt.Appendf(nil, "set s = dynamic(max %d, lease 1h)\ndrop from s as \"s\"\ndefault pass\n", len(prefixes)+1)
+// readEntries reads a file of prefixes, as `levee set add --from` and all other tools must.
+func readEntries(file []byte) ([]datapath.SetEntry, error) {
+	prefixes, diags := policy.ReadPrefixes(bytes.NewReader(file), "s")
+	if diags.HasErrors() {
+		return nil, fmt.Errorf("the entries made for the measurement: %w", diags.Err())
+	}
 	entries := make([]datapath.SetEntry, len(prefixes))
 	for i, p := range prefixes {
 		entries[i].Prefix = p
 	}
+	return entries, nil
+}
+
+// leveeDynamic is a dynamic set with leases.
+func leveeDynamic(prefixes []netip.Prefix, fresh netip.Addr) *tool {
+	one := datapath.SetEntry{Prefix: netip.PrefixFrom(fresh, fresh.BitLen())}
+	text := fmt.Appendf(nil, "set s = dynamic(max %d, lease 1h)\ndrop from s as \"s\"\ndefault pass\n", len(prefixes)+1)
+	file := list(prefixes)
 	return &tool{
-		name: structures[1].name, what: "levee, a dynamic set; a change is one entry through the library", hook: peer.XDP,
+		name: structures[1].name, what: "levee, a dynamic set filled from a file; a change is one entry through the library", hook: peer.XDP,
 		install: func(ctx context.Context, s peer.Site) error {
 			if err := (&inForce{text: text}).load(ctx, s); err != nil {
+				return err
+			}
+			entries, err := readEntries(file)
+			if err != nil {
 				return err
 			}
 			return s.Host.Do(func() error {
@@ -166,7 +180,7 @@ func leveeDynamic(prefixes []netip.Prefix, fresh netip.Addr) *tool {
 				}
 				start := time.Now()
 				for i := range some {
-					if err := set.Add(ctx, entries[i]); err != nil {
+					if err := set.Add(ctx, datapath.SetEntry{Prefix: some[i]}); err != nil {
 						return err
 					}
 				}

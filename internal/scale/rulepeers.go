@@ -153,11 +153,13 @@ func iptablesRules(rules []workload.Rule) *tool {
 		b.WriteString("-A RULES -j DROP\nCOMMIT\n")
 		return b.Bytes()
 	}
+	var text []byte
 	return &tool{
 		name: "iptables rules", what: "iptables, table raw, chain PREROUTING: its first hook; rule by rule, in order", hook: peer.LocalIn,
-		needs: [][2]string{{"iptables-restore", "iptables"}},
+		needs:   [][2]string{{"iptables-restore", "iptables"}},
+		prepare: func(peer.Site) { text = input() },
 		install: func(ctx context.Context, s peer.Site) error {
-			_, err := run(ctx, s.Host, input(), "iptables-restore", "-w")
+			_, err := run(ctx, s.Host, text, "iptables-restore", "-w")
 			return err
 		},
 		off: func(ctx context.Context, s peer.Site) error { return flushFirst(ctx, s, "iptables") },

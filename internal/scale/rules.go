@@ -141,6 +141,7 @@ func (o *RuleOptions) estimates(cases []ruleWork) []time.Duration {
 var ruleCaveats = []string{
 	"ns: the compiled policy on a trace of different packets, above an empty program on the same trace; nine of ten packets are made from the rules",
 	"in the lab every rule drops, so that all packets are dropped; ns there include the path that all rules share",
+	loadCaveat,
 	"memory of tools in the lab is the growth of the kernel's own memory while loading, to some 100 KB",
 	"veth has no DMA and no descriptors: ratios carry over to other machines, absolute packets a second do not",
 }

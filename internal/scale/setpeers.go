@@ -149,11 +149,16 @@ func nftTool(name, what string, input func(device string) []byte, change string)
 			return err
 		}
 	}
+	var text []byte
 	return &tool{
 		name: name, what: what, hook: peer.NetdevIn, needs: [][2]string{{"nft", "nftables"}},
-		install: func(ctx context.Context, s peer.Site) error { return nft(string(input(s.Device)))(ctx, s) },
-		off:     nft("add table netdev " + table + " { flags dormant; }"),
-		on:      nft("add table netdev " + table),
+		prepare: func(s peer.Site) { text = input(s.Device) },
+		install: func(ctx context.Context, s peer.Site) error {
+			_, err := run(ctx, s.Host, text, "nft", "-f", "-")
+			return err
+		},
+		off: nft("add table netdev " + table + " { flags dormant; }"),
+		on:  nft("add table netdev " + table),
 		change: func(ctx context.Context, s peer.Site) error {
 			_, err := run(ctx, s.Host, nil, "nft", change)
 			return err
@@ -210,15 +215,17 @@ func ipset(w *work, fresh netip.Addr) *tool {
 		}
 		return b.Bytes()
 	}
+	var text []byte
 	ask := func(ctx context.Context, s peer.Site) error {
 		_, err := run(ctx, s.Host, nil, iptables, "-w", "-t", "raw", "-A", "PREROUTING", "-m", "set", "--match-set", "levee_scale", "src", "-j", "DROP")
 		return err
 	}
 	return &tool{
 		name: "ipset", what: "ipset (" + typ + ") with " + iptables + ", table raw, chain PREROUTING: its first hook", hook: peer.LocalIn,
-		needs: [][2]string{{"ipset", "ipset"}, {iptables, "iptables"}},
+		needs:   [][2]string{{"ipset", "ipset"}, {iptables, "iptables"}},
+		prepare: func(peer.Site) { text = input() },
 		install: func(ctx context.Context, s peer.Site) error {
-			if _, err := run(ctx, s.Host, input(), "ipset", "restore"); err != nil {
+			if _, err := run(ctx, s.Host, text, "ipset", "restore"); err != nil {
 				return err
 			}
 			return ask(ctx, s)

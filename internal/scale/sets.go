@@ -162,6 +162,7 @@ func (o *SetOptions) estimates(cases []work) []time.Duration {
 var setCaveats = []string{
 	"look-ups: ns above the same loop without a look-up; stream: independent look-ups, which the CPU overlaps; chain: each waits for the one before",
 	"mix is half hits and half misses; half of the misses lie beside an entry; uniform and Zipf (exponent 1.1) say how often entries come by",
+	loadCaveat,
 	"memory of maps is what the kernel charges; of tools in the lab the growth of the kernel's own memory while loading, to some 100 KB",
 	"veth has no DMA and no descriptors: ratios carry over to other machines, absolute packets a second do not",
 }

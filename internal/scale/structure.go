@@ -212,21 +212,24 @@ func storeAddress(width int, at int16) asm.Instructions {
 
 // buildMap fills a map of the kernel's, many entries a system call. The key lies at R10-24.
 func buildMap(spec *ebpf.MapSpec, prefixes []netip.Prefix, key func(netip.Prefix) []byte, store func() asm.Instructions) (*built, error) {
+	const batch = 4096
+	var batches []any // made before the clock starts: the library wants keys of a fixed size, arrays
+	for i := 0; i < len(prefixes); i += batch {
+		n := min(batch, len(prefixes)-i)
+		keys := reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(int(spec.KeySize), reflect.TypeFor[byte]())), n, n)
+		for j := range n {
+			reflect.Copy(keys.Index(j), reflect.ValueOf(key(prefixes[i+j])))
+		}
+		batches = append(batches, keys.Interface())
+	}
 	start := time.Now()
 	m, err := ebpf.NewMap(spec)
 	if err != nil {
 		return nil, kernel.LoadError("make a map", err)
 	}
 	b := &built{maps: map[string]*ebpf.Map{setMap: m}}
-	const batch = 4096
-	for i := 0; i < len(prefixes); i += batch {
-		n := min(batch, len(prefixes)-i)
-		// The library wants keys of a fixed size: arrays.
-		keys := reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(int(spec.KeySize), reflect.TypeFor[byte]())), n, n)
-		for j := range n {
-			reflect.Copy(keys.Index(j), reflect.ValueOf(key(prefixes[i+j])))
-		}
-		if _, err := m.BatchUpdate(keys.Interface(), make([]byte, n), nil); err != nil {
+	for i, keys := range batches {
+		if _, err := m.BatchUpdate(keys, make([]byte, min(batch, len(prefixes)-i*batch)), nil); err != nil {
 			return b, kernel.Refuse(err, "fill a %s", spec.Type)
 		}
 	}

@@ -30,7 +30,7 @@ type Tool struct {
 	NsInterval  *[2]float64    `json:"ns_interval"`
 	LoadNs      *Figure        `json:"load_ns"`   // from nothing to everything in force
 	Loads       int            `json:"loads"`     // that LoadNs comes from; in other visits it was switched on and off
-	UpdateNs    *Figure        `json:"update_ns"` // one change by the tool's own command
+	UpdateNs    *Figure        `json:"update_ns"` // one change: by the tool's own command, of levee by its library
 	AddsPerSec  *Figure        `json:"adds_per_second,omitempty"`
 	Bytes       int64          `json:"bytes"` // growth of kernel memory while loading, median; below 100 KB it is noise
 	Missing     string         `json:"missing,omitempty"`
@@ -45,6 +45,7 @@ type tool struct {
 	needs      [][2]string // programs, and the Debian packages that have them
 	most       int         // entries or rules beyond which it is not tried, 0 for any
 	mostWhy    string
+	prepare    func(s peer.Site) // writes what install hands to the tool, which is not part of loading; nil for nothing
 	install    func(ctx context.Context, s peer.Site) error
 	// off and on take what is loaded out of force and put it back: both, or none if each visit loads anew.
 	off, on func(ctx context.Context, s peer.Site) error
@@ -77,6 +78,10 @@ func withTools(names []string, tools []*tool) []string {
 	return names
 }
 
+// loadCaveat says what times to load and to change are made of.
+const loadCaveat = "loading in the lab begins with the text in memory, and reading it is part of it; other tools are programs that are started for a load or a change " +
+	"(some ms each), levee's library is called within this program"
+
 // loadBudget is how long a tool may load, and change, over all visits: what is loaded when it would take longer
 // than that stays, and is only switched off and on.
 const loadBudget = 10 * time.Second
@@ -104,6 +109,9 @@ func (t *tool) Install(ctx context.Context, s peer.Site) error {
 
 // load puts everything into force from nothing.
 func (t *tool) load(ctx context.Context, s peer.Site) error {
+	if t.prepare != nil {
+		t.prepare(s)
+	}
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, sane)
 	defer cancel()
