@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,7 +24,7 @@ const (
 	exitDone    = 0
 	exitNo      = 1 // the answer is no, or the work could not be finished
 	exitUsage   = 2
-	exitRefused = 3 // permission, missing kernel feature
+	exitRefused = 3 // permission, missing kernel feature, a program that is not installed
 )
 
 // errBrokenPipe is what a write returns once the reader of a pipe has gone.
@@ -84,6 +85,9 @@ func (e *env) sayf(format string, args ...any) {
 // message is an error as a person reads it. What Go calls a canceled context was a signal.
 func message(err error) string {
 	text := strings.TrimRight(err.Error(), "\n")
+	if errors.Is(err, exec.ErrNotFound) {
+		text += "; install it, or add its directory to PATH"
+	}
 	if errors.Is(err, context.Canceled) {
 		const canceled, said = "context canceled", "interrupted"
 		if strings.Contains(text, said) { // by who noticed it
@@ -110,7 +114,7 @@ func statusOf(err error) int {
 
 // isRefusal tells a machine that does not let levee work from work that failed.
 func isRefusal(err error) bool {
-	return errors.Is(err, kernel.ErrRefused) || errors.Is(err, fs.ErrPermission) || errors.Is(err, ebpf.ErrNotSupported)
+	return errors.Is(err, kernel.ErrRefused) || errors.Is(err, fs.ErrPermission) || errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, exec.ErrNotFound)
 }
 
 // flagError makes one line with a suggestion of what pflag says about a flag.

@@ -149,11 +149,15 @@ func groupRun(cmd *cobra.Command, args []string) error {
 func run(e *env) int {
 	root := newRoot(e)
 	root.SetArgs(e.args)
+	root.InitDefaultCompletionCmd(e.args...)
+	if c, _, err := root.Find([]string{"completion"}); err == nil && c != root {
+		c.Args, c.RunE = cobra.ArbitraryArgs, groupRun // cobra's own answers a shell that it does not know with its help
+	}
 	cmd, err := root.ExecuteC()
 	if errors.Is(err, option.ErrWrong) {
 		err = usagef(cmd, "%w", err)
 	}
-	if werr := e.stdout.err; werr != nil && !errors.Is(werr, errBrokenPipe) {
+	if werr := e.stdout.err; werr != nil && !errors.Is(werr, errBrokenPipe) && !errors.Is(err, werr) {
 		err = errors.Join(err, &exitError{code: exitNo, err: errors.New("write standard output: " + werr.Error())})
 	}
 	return report(e, err)

@@ -211,6 +211,9 @@ func reason(asked Mode, at *attachment, t try, not []string) string {
 	}
 	if len(not) > 0 && at == nil && asked != t.mode {
 		s += fmt.Sprintf("; using %s", t.mode)
+		if t.frags {
+			s += " with fragments"
+		}
 	}
 	return s
 }

@@ -34,7 +34,7 @@ func readSource(src []byte, errs *Collector, what string) (text string, ok bool)
 		if what == "policy" {
 			hint = "put prefixes into a set file and use file(\"...\")."
 		}
-		errs.Errorf(Pos{}, hint, "the %s is %d MiB; at most %d MiB are read", what, len(src)>>20, MaxSource>>20)
+		errs.Errorf(Pos{}, hint, "the %s is longer than %d MiB; at most %[2]d MiB are read", what, MaxSource>>20)
 		return "", false
 	}
 	text = string(src)

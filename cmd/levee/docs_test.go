@@ -1,0 +1,127 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// pages are the texts that tell people what to type and where to read on.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "LICENSES/*.md"} {
+		files, err := filepath.Glob("../../" + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[f] = string(text)
+		}
+	}
+	if len(all) < 20 {
+		t.Fatalf("only %d pages found", len(all))
+	}
+	return all
+}
+
+// TestLinksOfDocsLeadSomewhere follows the links between pages, and to the headings in them.
+func TestLinksOfDocsLeadSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
+	all := pages(t)
+	for page, text := range all {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			file, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			to := page
+			if file != "" {
+				to = filepath.Join(filepath.Dir(page), file)
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s: the link to %s leads nowhere", page, m[1])
+				continue
+			}
+			found := anchor == ""
+			for _, h := range heading.FindAllStringSubmatch(all[to], -1) {
+				found = found || anchorOf(h[1]) == anchor
+			}
+			if !found {
+				t.Errorf("%s: %s has no heading #%s", page, file, anchor)
+			}
+		}
+	}
+}
+
+// anchorOf is what a forge makes of a heading.
+func anchorOf(heading string) string {
+	kept := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(heading), "")
+	return strings.ReplaceAll(strings.TrimSpace(kept), " ", "-")
+}
+
+// TestCommandsInDocsExist looks up each command that pages and help texts show, with its flags: in blocks, and in words set
+// like them.
+func TestCommandsInDocsExist(t *testing.T) {
+	e, _, _, _ := testEnv(false)
+	root := newRoot(e)
+	texts := pages(t)
+	for _, cmd := range leaves(root) {
+		texts[cmd.CommandPath()+" --help"] = cmd.Example
+	}
+	shown := regexp.MustCompile("(?m)(?:`|^ *(?:\\$ )?|\\| |exec [\\w$-]+ )(?:sudo )?levee ([^`\n|>#]*)")
+	n := 0
+	for where, text := range texts {
+		// A command in words set like code may be broken over two lines.
+		text = regexp.MustCompile("`(levee [^`]*)\n([^`]*)`").ReplaceAllString(text, "`$1 $2`")
+		for _, m := range shown.FindAllStringSubmatch(text, -1) {
+			n += wantCommand(t, root, where, m[1])
+		}
+	}
+	if n < 60 {
+		t.Errorf("only %d commands found", n)
+	}
+}
+
+// wantCommand is 1 if the words begin with a command, which then must have the flags behind it.
+func wantCommand(t *testing.T, root *cobra.Command, where, line string) int {
+	t.Helper()
+	words := strings.Fields(line)
+	if len(words) == 0 || !regexp.MustCompile(`^[a-z]+$`).MatchString(words[0]) {
+		return 0
+	}
+	cmd, _, err := root.Find(words[:1])
+	if err != nil {
+		if strings.HasPrefix(where, "levee ") || len(words) > 1 && strings.HasPrefix(words[len(words)-1], "--") {
+			t.Errorf("%s: levee %s: there is no such command", where, line)
+		}
+		return 0 // prose: "levee compiles ..."
+	}
+	if sub, _, err := cmd.Find(words[1:]); err == nil && len(words) > 1 {
+		cmd = sub
+	}
+	for _, w := range words {
+		name, long := strings.CutPrefix(w, "--")
+		name, _, _ = strings.Cut(strings.TrimRight(name, ".,;:)"), "=")
+		if long && name != "" && name != "help" && !hasFlag(cmd, name) {
+			t.Errorf("%s: %s has no flag --%s (levee %s)", where, cmd.CommandPath(), name, line)
+		}
+	}
+	return 1
+}
+
+// hasFlag reports whether a command has a flag, or, of a noun such as `levee bench`, one of its verbs.
+func hasFlag(cmd *cobra.Command, name string) bool {
+	return cmd.Flag(name) != nil || cmd.InheritedFlags().Lookup(name) != nil ||
+		slices.ContainsFunc(cmd.Commands(), func(sub *cobra.Command) bool { return hasFlag(sub, name) })
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"encoding"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"levee/internal/importer"
+	"levee/internal/linerate"
+)
+
+// jsonDocuments are what commands print with --json, by the headings of docs/json.md. Reports of measurements stand in
+// docs/report.md.
+var jsonDocuments = map[string]any{
+	"levee check": struct {
+		Files []checked `json:"files"`
+	}{},
+	"levee test":                 testReport{},
+	"levee eval":                 verdict{},
+	"levee eval --summary":       evalSummary{},
+	"levee explain":              story{},
+	"levee cost":                 costReport{},
+	"levee import iptables, nft": importer.Remark{},
+	"levee up":                   upReport{},
+	"levee status":               statusReport{},
+	"levee set list, find":       setReport{},
+	"levee lab up":               labReport{},
+	"levee lab list": struct {
+		Labs []labReport `json:"labs"`
+	}{},
+	"levee gen":     genReport{},
+	"levee doctor":  doctorReport{},
+	"levee calc":    linerate.Quantities{},
+	"levee version": versionInfo{},
+}
+
+// TestJSONIsDocumented compares docs/json.md with what is printed: each field with its type, whether it may be missing, and no
+// other. The paths of rows are given once for several documents where these share a heading.
+func TestJSONIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]map[string]string{}
+	row := regexp.MustCompile("^\\| `([^`]+)` \\| ([^|]+) \\| [^|]+ \\|$")
+	for section := range strings.SplitSeq(string(text), "\n## ") {
+		title, body, _ := strings.Cut(section, "\n")
+		fields := map[string]string{}
+		for line := range strings.SplitSeq(body, "\n") {
+			if m := row.FindStringSubmatch(line); m != nil {
+				fields[m[1]] = m[2]
+			}
+		}
+		said[title] = fields
+	}
+	for _, title := range slices.Sorted(maps.Keys(jsonDocuments)) {
+		fields := map[string]string{}
+		jsonFields(fields, "", reflect.TypeOf(jsonDocuments[title]), false)
+		for _, path := range slices.Sorted(maps.Keys(fields)) {
+			if got := said[title][path]; got != fields[path] {
+				t.Errorf("## %s: the row of `%s` has the type %q, it is %q", title, path, got, fields[path])
+			}
+			delete(said[title], path)
+		}
+		for path := range said[title] {
+			t.Errorf("## %s: there is no `%s`", title, path)
+		}
+	}
+}
+
+// jsonFields adds the fields of a type below a path; what may be missing has a question mark.
+func jsonFields(out map[string]string, path string, typ reflect.Type, optional bool) {
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	mark := ""
+	if optional {
+		mark = "?"
+	}
+	text := reflect.TypeFor[encoding.TextMarshaler]()
+	switch {
+	case typ.Implements(text) || reflect.PointerTo(typ).Implements(text) || typ.Kind() == reflect.String:
+		out[path] = "string" + mark
+	case typ.Kind() == reflect.Bool:
+		out[path] = "boolean" + mark
+	case typ.Kind() == reflect.Map:
+		out[path] = "object of strings" + mark
+	case typ.Kind() == reflect.Slice:
+		elem := typ.Elem()
+		if elem.Kind() == reflect.Struct {
+			out[path] = "list" + mark
+			jsonFields(out, path+"[]", elem, false)
+			return
+		}
+		one := map[string]string{}
+		jsonFields(one, "", elem, false)
+		out[path] = fmt.Sprintf("list of %ss%s", one[""], mark)
+	case typ.Kind() == reflect.Struct:
+		if path != "" && !strings.HasSuffix(path, "[]") {
+			out[path] = "object" + mark
+		}
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
+			switch {
+			case name == "-", name == "" && !f.Anonymous:
+			case f.Anonymous && name == "":
+				jsonFields(out, path, f.Type, false)
+			default:
+				jsonFields(out, strings.TrimPrefix(path+"."+name, "."), f.Type, strings.Contains(opts, "omitempty"))
+			}
+		}
+	default:
+		out[path] = "number" + mark
+	}
+}
