@@ -153,7 +153,9 @@ func TestManyStraightRulesBecomeFunctions(t *testing.T) {
 
 // Classes of packets differ in what is built in: ICMP errors, answers to a DHCP client. Their tables would be the same but for that.
 func TestClassesShareTheTableOfTheSameRules(t *testing.T) {
-	rules := lines(150, func(i int) string { return fmt.Sprintf("drop from 192.0.2.%d to { 198.51.100.%d, 203.0.113.0/24 }", i, i) })
+	rules := lines(150, func(i int) string {
+		return fmt.Sprintf("drop from 192.0.2.%d to { 198.51.100.%d, 203.0.113.0/24 }", i, i)
+	})
 	prog, err := codegen.Compile(resolve(t, rules+"default pass\n"), codegen.Target{CPUs: 1})
 	if err != nil {
 		t.Fatal(err)
