@@ -72,7 +72,7 @@ func newDrawing(d *report.Document, floods bool) *drawing {
 	})
 	g.ns = d.Chart(report.Chart{
 		ID: "ladder-ns", Title: "Time of the receiving core by the place", Kind: report.Bar, Better: report.Less, Ranked: true, Y: report.Axis{Label: "run time a packet", Unit: "ns"},
-		What: "Receiving thread and application. Tells places apart that the generator cannot saturate; a little too high for those.",
+		What: "Receiving thread and application. Tells places apart that the generator cannot saturate; too high for those, which work in smaller batches: by a few percent of a core that is nearly busy, by half of one that is half idle.",
 	})
 	g.ratio = d.Chart(report.Chart{
 		ID: "ladder-ratio", Title: "Speed as a share of the empty XDP program's", Kind: report.Bar, Better: report.More, Steady: steady, Y: report.Axis{Label: "of xdp drop, least disturbed quarter of rounds", Log: true},
@@ -120,19 +120,19 @@ func (g *drawing) draw(r *Rung, family string) {
 	}
 	g.pps.Add(series, report.Measured(0, rates).Of(r.Name).Bound(f.AtLeast))
 	g.ns.Add(series, report.Measured(0, times).Of(r.Name))
-	g.ratio.Add(series, f.ToXDPDrop.point().Of(r.Name))
+	g.ratio.Add(series, f.ToXDPDrop.bounded(f.ToXDPDrop.point().Of(r.Name)))
 	if g.floods == nil {
 		return
 	}
 	for _, flood := range slices.Sorted(maps.Keys(f.ByTraffic)) {
 		var rounds []float64
-		atLeast := false
+		limited := false
 		for _, w := range r.Windows {
 			if w.Traffic == flood && w.Family == family && len(w.Invalid) == 0 {
-				rounds, atLeast = append(rounds, w.PPS), atLeast || !w.Saturated
+				rounds, limited = append(rounds, w.PPS), limited || !w.Saturated
 			}
 		}
-		g.floods.Add(strings.TrimSpace(family+" "+flood), report.Measured(0, rounds).Of(r.Name).Bound(atLeast))
+		g.floods.Add(strings.TrimSpace(family+" "+flood), report.Measured(0, rounds).Of(r.Name).Bound(limited))
 	}
 }
 
@@ -144,6 +144,15 @@ func (x *Ratio) point() report.Point {
 	p := report.Value(0, x.Quartile)
 	if i := x.QuartileInterval; i != nil {
 		p = p.Between(i[0], i[1])
+	}
+	return p
+}
+
+// bounded marks the side to which the ratio is open; to both where the generator limited both rungs.
+func (x *Ratio) bounded(p report.Point) report.Point {
+	if x != nil {
+		p.AtLeast = x.Bound == atLeast || x.Bound == unknown
+		p.AtMost = x.Bound == atMost || x.Bound == unknown
 	}
 	return p
 }

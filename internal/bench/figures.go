@@ -264,6 +264,14 @@ func (f *Figures) quartile() {
 	}
 }
 
+// What is known of a ratio when the generator limited one of the rungs: of packets a second, and of run time as well, because a
+// rung that waits for packets works in smaller batches and takes longer for each.
+const (
+	atLeast = "at least"
+	atMost  = "at most"
+	unknown = "unknown"
+)
+
 // compare is f over base, nil where one of them has no figure or too few rounds.
 func compare(f, base *Figures) *Ratio {
 	if f == nil || base == nil || f.MedianPPS == nil || base.MedianPPS == nil {
@@ -291,11 +299,11 @@ func compare(f, base *Figures) *Ratio {
 	switch {
 	case f == base:
 	case f.AtLeast && base.AtLeast:
-		r.Bound = "unknown"
+		r.Bound = unknown
 	case f.AtLeast:
-		r.Bound = "at least"
+		r.Bound = atLeast
 	case base.AtLeast:
-		r.Bound = "at most"
+		r.Bound = atMost
 	}
 	return r
 }

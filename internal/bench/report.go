@@ -71,8 +71,9 @@ type Figures struct {
 	AtLeast bool     `json:"at_least"`
 	Limits  []string `json:"limits,omitempty"`
 	// NsPerPacket is the run time of the receiving thread, and of the application, for each packet of
-	// the mix. It tells rungs apart that the generator cannot saturate, a little too high for them: they
-	// work in smaller batches.
+	// the mix. It tells rungs apart that the generator cannot saturate, too high for them: they work in smaller
+	// batches, and sleep. At 6 million packets a second the empty program took 2 % longer than with all that the generator gives,
+	// at 4 million half as long again, at 1 million five times as long.
 	NsPerPacket *float64    `json:"ns_per_packet"`
 	NsInterval  *[2]float64 `json:"ns_interval"`
 	// NsQuartile is the lower quartile of the same over the rounds: what a packet takes in the quarter of them that

@@ -32,6 +32,7 @@ func (r *Report) Text(w io.Writer) error {
 	}
 	fmt.Fprintln(w, "ns, cycles, and what is compared by them: run time of receiver and application for a packet; >= at least, the generator was the limit")
 	fmt.Fprintln(w, "places: one more than those that are certainly faster; = the interval of ns overlaps that of another, and their order is not known")
+	fmt.Fprintln(w, "of xdp drop: <= the generator was the limit of xdp drop, whose true time is shorter; >= of the other place; ~ of both, and the true ratio may be on either side")
 	for _, c := range r.Caveats {
 		fmt.Fprintln(w, c)
 	}
@@ -86,11 +87,11 @@ func (f *Figures) row() string {
 	if f == nil || f.MedianPPS == nil {
 		return "no figure"
 	}
-	atLeast := ""
+	bound := ""
 	if f.AtLeast {
-		atLeast = ">="
+		bound = ">="
 	}
-	cells := []string{atLeast + mpps(*f.MedianPPS), "-", fmt.Sprintf("%.0f", *f.NsPerPacket), "-", "-", "-", "-", "-", "-", "-"}
+	cells := []string{bound + mpps(*f.MedianPPS), "-", fmt.Sprintf("%.0f", *f.NsPerPacket), "-", "-", "-", "-", "-", "-", "-"}
 	if f.Interval != nil {
 		cells[1] = mpps(f.Interval[0]) + "-" + mpps(f.Interval[1])
 	}
@@ -112,7 +113,15 @@ func (f *Figures) row() string {
 	if f.ReachedPPS != nil {
 		cells[9] = mpps(*f.ReachedPPS)
 	}
+	if x := f.ToXDPDrop; x != nil {
+		cells[3] = x.sign() + cells[3]
+	}
 	return strings.Join(cells, "\t")
+}
+
+// sign stands before a ratio that is open to a side, or to both.
+func (x *Ratio) sign() string {
+	return map[string]string{atLeast: ">=", atMost: "<=", unknown: "~"}[x.Bound]
 }
 
 func mpps(pps float64) string {
