@@ -33,7 +33,7 @@ filters that have the rules of the demo policy: levee, xdp-filter, nftables, ipt
 interval, ns and cycles a packet, the share of the core, what reached the application, and what the machine is. What is not
 installed, or could not be measured, says so. Under six minutes; --quick under 90 seconds.
 
-Ratios compare the ns of the least disturbed quarter of each place's rounds (lower quartiles), and the medians stand beside
+Ratios compare the mean ns of the least third of each place's rounds, which were least disturbed, and the medians stand beside
 them. Places whose intervals overlap share their place in the order ("5=").
 
 veth has no DMA and no descriptors: ratios carry over to other machines, absolute figures do not. Exit status 1 means

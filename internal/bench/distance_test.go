@@ -122,7 +122,7 @@ func TestRoundsWithTheCoresElsewhereAreMadeUpFor(t *testing.T) {
 }
 
 func TestATryWithTheCoresInPlaceCountsRatherThanOneWithout(t *testing.T) {
-	in, out, bound := mixed{}, mixed{displaced: true}, mixed{limit: "the generator was the limit"}
+	in, out, shared, bound := mixed{}, mixed{elsewhere: true}, mixed{shared: true}, mixed{limit: "the generator was the limit"}
 	for _, c := range []struct {
 		what         string
 		first, later mixed
@@ -135,6 +135,9 @@ func TestATryWithTheCoresInPlaceCountsRatherThanOneWithout(t *testing.T) {
 		{"the first in place, and a bound", bound, out, true},
 		{"a bound, then none", bound, in, false},
 		{"both elsewhere", out, out, true},
+		{"the first shared", shared, in, false},
+		{"the second shared", bound, shared, true},
+		{"shared, then elsewhere", shared, out, true},
 	} {
 		if got := c.first.before(c.later); got != c.want {
 			t.Errorf("%s: %v", c.what, got)
@@ -142,7 +145,7 @@ func TestATryWithTheCoresInPlaceCountsRatherThanOneWithout(t *testing.T) {
 	}
 }
 
-func TestRatiosAreOfQuartilesAndKeepTheMedians(t *testing.T) {
+func TestRatiosAreOfTheLeastThirdAndKeepQuartilesAndMedians(t *testing.T) {
 	r := moved(16)
 	x := r.Rungs[1].ByFamily[IPv4].ToXDPDrop
 	// Lower quartiles: 83.75 and 403.75; ranks 1 and 9 bound them. Medians of the rounds' ratios: around 87.5/407.5.
@@ -152,20 +155,27 @@ func TestRatiosAreOfQuartilesAndKeepTheMedians(t *testing.T) {
 	if i := x.QuartileInterval; i == nil || i[0] != 80.0/408 || i[1] != 88.0/400 {
 		t.Errorf("interval %v, want %v to %v", i, 80.0/408, 88.0/400)
 	}
+	// Least third: the means of 80 to 85 and of 400 to 405.
+	if want := 82.5 / 402.5; x.Least != want {
+		t.Errorf("least third %v, want %v", x.Least, want)
+	}
+	if i := x.LeastInterval; i == nil || i[0] >= x.Least || i[1] <= x.Least || i[0] < 80.0/410 || i[1] > 90.0/400 {
+		t.Errorf("interval %v of %v", i, x.Least)
+	}
 	if x.Busy < 0.21 || x.Busy > 0.22 || x.BusyInterval[0] >= x.Busy {
 		t.Errorf("median %v, %v", x.Busy, x.BusyInterval)
 	}
-	if self := r.Rungs[0].ToXDPDrop; self.Quartile != 1 || *self.QuartileInterval != [2]float64{1, 1} {
+	if self := r.Rungs[0].ToXDPDrop; self.Quartile != 1 || *self.QuartileInterval != [2]float64{1, 1} || self.Least != 1 || *self.LeastInterval != [2]float64{1, 1} {
 		t.Errorf("of itself: %+v", self)
 	}
-	if x := moved(12).Rungs[1].ToXDPDrop; x.Quartile == 0 || x.QuartileInterval != nil {
-		t.Errorf("twelve rounds: %+v, want a quartile without an interval", x)
+	if x := moved(12).Rungs[1].ToXDPDrop; x.Quartile == 0 || x.QuartileInterval != nil || x.Least == 0 || x.LeastInterval != nil {
+		t.Errorf("twelve rounds: %+v, want both without an interval", x)
 	}
 	if a, b := r.Rungs[0], r.Rungs[1]; a.Rank != 1 || b.Rank != 2 || a.RankShared || b.RankShared {
 		t.Errorf("places %d and %d", a.Rank, b.Rank)
 	}
 	var text strings.Builder
-	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "0.207        0.196-0.220    0.215") {
+	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "0.205        0.198-0.216    0.215") {
 		t.Errorf("%v:\n%s", err, text.String())
 	}
 }

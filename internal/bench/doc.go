@@ -14,6 +14,8 @@
 //     lower bound and is marked "at least".
 //   - Warm-up is discarded; rounds go through the rungs forwards and backwards in turn, both families in
 //     each visit.
+//   - Beside each window stands where the cores are (distance.go), and whether a neighbour of a guest shares them (crowd.go); windows
+//     that differ from the others in that are tried again, and count only where too few others are left.
 //   - Open packet sockets, stolen time, another program on the receiving core, the wrong hook mode,
 //     conntrack (full, or not where it should be) and martian drops make a window invalid.
 //   - The application shares the receiving core and goes first there (package sink).

@@ -34,6 +34,11 @@ func (r *Report) Document() *report.Document {
 	if r.CoreDistance > 0 {
 		d.Setup = append(d.Setup, report.Setting{Name: "ns of a cache line from core to core and back", Value: fmt.Sprintf("%.0f", r.CoreDistance), Within: elsewhere})
 	}
+	if r.CoreWork > 0 {
+		d.Setup = append(d.Setup,
+			report.Setting{Name: "ns of an operation on cores that nobody shares", Value: fmt.Sprintf("%.4f", r.CoreWork), Within: crowded},
+			report.Setting{Name: "ns of an operation in the median window", Value: fmt.Sprintf("%.4f", r.CoreWorkMedian), Within: crowded})
+	}
 	g := newDrawing(d, len(r.Traffic) > max(len(r.Families), 1))
 	for _, rung := range r.fastestFirst() {
 		families := r.families()
@@ -72,11 +77,11 @@ func newDrawing(d *report.Document, floods bool) *drawing {
 	})
 	g.ns = d.Chart(report.Chart{
 		ID: "ladder-ns", Title: "Time of the receiving core by the place", Kind: report.Bar, Better: report.Less, Ranked: true, Y: report.Axis{Label: "run time a packet", Unit: "ns"},
-		What: "Receiving thread and application. Tells places apart that the generator cannot saturate; too high for those, which work in smaller batches: by a few percent of a core that is nearly busy, by half of one that is half idle.",
+		What: "Receiving thread and application. Tells places apart that the generator cannot saturate; a little too high for those.",
 	})
 	g.ratio = d.Chart(report.Chart{
-		ID: "ladder-ratio", Title: "Speed as a share of the empty XDP program's", Kind: report.Bar, Better: report.More, Steady: steady, Y: report.Axis{Label: "of xdp drop, least disturbed quarter of rounds", Log: true},
-		What: "Of the time a packet in the quarter of each place's rounds that was least disturbed (lower quartiles): xdp drop's over this one's. The interval is the one that those of both quartiles allow, 95 %.",
+		ID: "ladder-ratio", Title: "Speed as a share of the empty XDP program's", Kind: report.Bar, Better: report.More, Steady: steady, Y: report.Axis{Label: "of xdp drop, least third of rounds", Log: true},
+		What: "Of the mean time a packet in the third of each place's rounds in which it was least, and least was disturbed: xdp drop's over this one's. The interval is the one that those of both means allow, 95 %.",
 	})
 	if floods {
 		g.floods = d.Chart(report.Chart{ID: "ladder-floods", Title: "Packets a second, flood by flood", Kind: report.Bar, Better: report.More, Y: report.Axis{Label: "dropped", Unit: "packets/s"}})
@@ -120,19 +125,19 @@ func (g *drawing) draw(r *Rung, family string) {
 	}
 	g.pps.Add(series, report.Measured(0, rates).Of(r.Name).Bound(f.AtLeast))
 	g.ns.Add(series, report.Measured(0, times).Of(r.Name))
-	g.ratio.Add(series, f.ToXDPDrop.bounded(f.ToXDPDrop.point().Of(r.Name)))
+	g.ratio.Add(series, f.ToXDPDrop.point().Of(r.Name))
 	if g.floods == nil {
 		return
 	}
 	for _, flood := range slices.Sorted(maps.Keys(f.ByTraffic)) {
 		var rounds []float64
-		limited := false
+		atLeast := false
 		for _, w := range r.Windows {
 			if w.Traffic == flood && w.Family == family && len(w.Invalid) == 0 {
-				rounds, limited = append(rounds, w.PPS), limited || !w.Saturated
+				rounds, atLeast = append(rounds, w.PPS), atLeast || !w.Saturated
 			}
 		}
-		g.floods.Add(strings.TrimSpace(family+" "+flood), report.Measured(0, rounds).Of(r.Name).Bound(limited))
+		g.floods.Add(strings.TrimSpace(family+" "+flood), report.Measured(0, rounds).Of(r.Name).Bound(atLeast))
 	}
 }
 
@@ -141,18 +146,9 @@ func (x *Ratio) point() report.Point {
 	if x == nil {
 		return report.Gap(0, "one of the two has too few rounds")
 	}
-	p := report.Value(0, x.Quartile)
-	if i := x.QuartileInterval; i != nil {
+	p := report.Value(0, x.Least)
+	if i := x.LeastInterval; i != nil {
 		p = p.Between(i[0], i[1])
-	}
-	return p
-}
-
-// bounded marks the side to which the ratio is open; to both where the generator limited both rungs.
-func (x *Ratio) bounded(p report.Point) report.Point {
-	if x != nil {
-		p.AtLeast = x.Bound == atLeast || x.Bound == unknown
-		p.AtMost = x.Bound == atMost || x.Bound == unknown
 	}
 	return p
 }

@@ -17,21 +17,24 @@ type mixed struct {
 	receiving, app       float64 // shares of the core
 	reached              float64 // packets a second
 	limit                string  // why it is a lower bound, empty if it is none
-	displaced            bool    // the cores were not at home
+	elsewhere, shared    bool    // where the cores were not at home, and not levee's own
 }
 
-// before tells whether a try at a round counts rather than another: with the cores at home, then if it is
+// away tells whether the round is of other circumstances than those at home.
+func (m mixed) away() bool { return m.elsewhere || m.shared }
+
+// before tells whether a try at a round counts rather than another: with the cores at home and not shared, then if it is
 // no bound, and else the earlier.
 func (m mixed) before(later mixed) bool {
-	if m.displaced != later.displaced {
-		return later.displaced
+	if m.away() != later.away() {
+		return later.away()
 	}
 	return m.limit == ""
 }
 
-// figures draws those of one rung and family from its windows; home is the distance of the cores that they are to
+// figures draws those of one rung and family from its windows; home is what they are to
 // be of.
-func (r *Report) figures(g *Rung, family string, home float64) *Figures {
+func (r *Report) figures(g *Rung, family string, home home) *Figures {
 	f := &Figures{rounds: map[int]mixed{}}
 	floods := 0
 	for _, t := range r.Traffic {
@@ -50,7 +53,8 @@ func (r *Report) figures(g *Rung, family string, home float64) *Figures {
 			continue
 		}
 		round, m := windows[0].Round, mix(windows)
-		m.displaced = slices.ContainsFunc(windows, func(w Window) bool { return w.displaced(home) })
+		m.elsewhere = slices.ContainsFunc(windows, func(w Window) bool { return w.displaced(home.distance) })
+		m.shared = slices.ContainsFunc(windows, func(w Window) bool { return w.crowded(home) })
 		if old, ok := f.rounds[round]; ok && old.before(m) {
 			continue // as a try more that another family needed
 		}
@@ -61,7 +65,7 @@ func (r *Report) figures(g *Rung, family string, home float64) *Figures {
 		}
 	}
 	valid := len(f.rounds)
-	f.leaveOutDisplaced(home)
+	f.leaveOutAway(home)
 	f.GoodRuns = len(f.rounds)
 	if f.GoodRuns < r.Rounds {
 		f.Why = lost.list()
@@ -85,25 +89,35 @@ func (r *Report) figures(g *Rung, family string, home float64) *Figures {
 	return f
 }
 
-// leaveOutDisplaced removes the rounds that were measured with the cores elsewhere, where enough others for an interval
+// leaveOutAway removes the rounds that were measured with the cores elsewhere or shared, where enough others for an interval
 // remain.
-func (f *Figures) leaveOutDisplaced(home float64) {
-	total := len(f.rounds)
+func (f *Figures) leaveOutAway(home home) {
+	total, elsewhere, shared := len(f.rounds), 0, 0
 	for _, m := range f.rounds {
-		if !m.displaced {
-			f.placed++
+		switch {
+		case m.elsewhere:
+			elsewhere++
+		case m.shared:
+			shared++
 		}
 	}
-	if f.placed == total {
+	if f.placed = total - elsewhere - shared; f.placed == total {
 		return
 	}
-	f.Displaced = fmt.Sprintf("%d rounds of %d were measured with the cores elsewhere (a cache line did not take about %.0f ns there and back)", total-f.placed, total, home)
+	var why []string
+	if elsewhere > 0 {
+		why = append(why, fmt.Sprintf("%d rounds of %d were measured with the cores elsewhere (a cache line did not take about %.0f ns there and back)", elsewhere, total, home.distance))
+	}
+	if shared > 0 {
+		why = append(why, fmt.Sprintf("%d rounds of %d with cores that were shared (an operation took more than %.3f ns)", shared, total, home.work*crowded))
+	}
+	f.Displaced = strings.Join(why, ", ")
 	if f.placed < minRounds {
 		f.Displaced += ": they count in the medians, for there are too few others"
 		return
 	}
 	f.Displaced += ": they do not count"
-	maps.DeleteFunc(f.rounds, func(_ int, m mixed) bool { return m.displaced })
+	maps.DeleteFunc(f.rounds, func(_ int, m mixed) bool { return m.away() })
 }
 
 // reasons counts why rounds were lost; those that differ in their numbers alone are one.
@@ -200,7 +214,7 @@ func mix(windows []Window) mixed {
 func (f *Figures) medians() {
 	f.MedianPPS, f.Interval = f.over(func(m mixed) *float64 { return &m.pps })
 	f.NsPerPacket, f.NsInterval = f.over(func(m mixed) *float64 { return &m.ns })
-	f.quartile()
+	f.undisturbed()
 	f.CyclesPerPacket, _ = f.over(func(m mixed) *float64 { return m.cycles })
 	f.InstructionsPerPacket, _ = f.over(func(m mixed) *float64 { return m.instructions })
 	f.ReceivingCPU, _ = f.over(func(m mixed) *float64 { return &m.receiving })
@@ -234,23 +248,24 @@ func (f *Figures) over(of func(mixed) *float64) (*float64, *[2]float64) {
 	return &s.MedianPPS, &s.Interval
 }
 
-// Of the interval of a quartile: quotients of two at this confidence hold at 95 % (Bonferroni), and of fewer rounds there
-// is none.
+// Of the intervals of a quartile and of the least third: quotients of two at this confidence hold at 95 % (Bonferroni), and of
+// fewer rounds there is none.
 const (
 	quartileConfidence = 1 - (1-report.Confidence)/2
 	quartileRounds     = 13
 )
 
-// fewestAtHome rounds with the cores at home do for a quartile: these scatter by some percent, and where the cores are makes
+// fewestAtHome rounds with the cores at home and not shared do for both: these scatter by some percent, and where the cores are makes
 // half as much again, so that a few are better than a mixture that differs from rung to rung.
 const fewestAtHome = 3
 
-// quartile fills that of the time a packet.
-func (f *Figures) quartile() {
+// undisturbed fills what a packet takes in the rounds that were least disturbed.
+func (f *Figures) undisturbed() {
 	var ns, atHome []float64
-	for _, m := range f.rounds {
+	for _, round := range slices.Sorted(maps.Keys(f.rounds)) { // in their order, from which intervals are drawn
+		m := f.rounds[round]
 		ns = append(ns, m.ns)
-		if !m.displaced {
+		if !m.away() {
 			atHome = append(atHome, m.ns)
 		}
 	}
@@ -262,15 +277,12 @@ func (f *Figures) quartile() {
 	if !math.IsInf(low, 0) && !math.IsInf(high, 0) {
 		f.NsQuartileInterval = &[2]float64{low, high}
 	}
+	least, low, high := report.LeastThird(ns, quartileConfidence)
+	f.NsLeast = &least
+	if len(ns) >= quartileRounds {
+		f.NsLeastInterval = &[2]float64{low, high}
+	}
 }
-
-// What is known of a ratio when the generator limited one of the rungs: of packets a second, and of run time as well, because a
-// rung that waits for packets works in smaller batches and takes longer for each.
-const (
-	atLeast = "at least"
-	atMost  = "at most"
-	unknown = "unknown"
-)
 
 // compare is f over base, nil where one of them has no figure or too few rounds.
 func compare(f, base *Figures) *Ratio {
@@ -290,20 +302,28 @@ func compare(f, base *Figures) *Ratio {
 		return nil
 	}
 	p, s := summary(ratios), summary(busy)
-	r := &Ratio{Median: p.MedianPPS, Interval: p.Interval, Busy: s.MedianPPS, BusyInterval: s.Interval, Quartile: *base.NsQuartile / *f.NsQuartile}
-	if one, other := f.NsQuartileInterval, base.NsQuartileInterval; f == base {
-		r.QuartileInterval = &[2]float64{1, 1}
-	} else if one != nil && other != nil {
-		r.QuartileInterval = &[2]float64{other[0] / one[1], other[1] / one[0]}
+	r := &Ratio{Median: p.MedianPPS, Interval: p.Interval, Busy: s.MedianPPS, BusyInterval: s.Interval, Quartile: *base.NsQuartile / *f.NsQuartile, Least: *base.NsLeast / *f.NsLeast}
+	r.QuartileInterval = quotient(base.NsQuartileInterval, f.NsQuartileInterval)
+	r.LeastInterval = quotient(base.NsLeastInterval, f.NsLeastInterval)
+	if f == base {
+		r.QuartileInterval, r.LeastInterval = &[2]float64{1, 1}, &[2]float64{1, 1}
 	}
 	switch {
 	case f == base:
 	case f.AtLeast && base.AtLeast:
-		r.Bound = unknown
+		r.Bound = "unknown"
 	case f.AtLeast:
-		r.Bound = atLeast
+		r.Bound = "at least"
 	case base.AtLeast:
-		r.Bound = atMost
+		r.Bound = "at most"
 	}
 	return r
+}
+
+// quotient is from the least to the most that two intervals allow, nil where one is missing.
+func quotient(a, b *[2]float64) *[2]float64 {
+	if a == nil || b == nil {
+		return nil
+	}
+	return &[2]float64{a[0] / b[1], a[1] / b[0]}
 }

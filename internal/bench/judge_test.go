@@ -2,7 +2,6 @@ package bench
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -176,11 +175,6 @@ func TestBoundsFollowFromWhichRungWasLimited(t *testing.T) {
 		r.summarise()
 		if got := c.g.ToXDPDrop; got == nil || got.Bound != c.wantBound {
 			t.Errorf("%s limited: %+v, want bound %q", c.name, got, c.wantBound)
-		} else if p := got.bounded(got.point()); p.AtLeast != (c.wantBound == "at least" || c.wantBound == "unknown") || p.AtMost != (c.wantBound == "at most" || c.wantBound == "unknown") {
-			// What was printed and drawn of a ratio said nothing of the generator once.
-			t.Errorf("%s limited: drawn with at least %t, at most %t, want bound %q", c.name, p.AtLeast, p.AtMost, c.wantBound)
-		} else if sign := map[string]string{"": "", "at least": ">=", "at most": "<=", "unknown": "~"}[c.wantBound]; !strings.Contains(c.g.row(), "\t"+sign+fmt.Sprintf("%.3f", *p.Y)) {
-			t.Errorf("%s limited: printed as %q, want %q before the ratio", c.name, c.g.row(), sign)
 		}
 	}
 }

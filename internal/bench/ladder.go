@@ -212,7 +212,7 @@ func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) 
 				continue
 			}
 			late := func() bool { return b.late(time.Since(begun), done, total) }
-			if err := b.oneRung(ctx, defences[i], round, r.Rungs[i], late, r.homeDistance()); err != nil {
+			if err := b.oneRung(ctx, defences[i], round, r.Rungs[i], late, r.home()); err != nil {
 				return err
 			}
 		}
@@ -225,7 +225,7 @@ func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) 
 }
 
 // oneRung measures one rung in one round; its errors are the rung's, except that ctx ended.
-func (b *bench) oneRung(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool, home float64) error {
+func (b *bench) oneRung(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool, home home) error {
 	err := b.round(ctx, d, round, g, late, home)
 	if ctx.Err() != nil {
 		return fmt.Errorf("bench: interrupted: %w", ctx.Err())
@@ -248,7 +248,7 @@ func (b *bench) makeUp(ctx context.Context, defences []peer.Defence, r *Report, 
 			}
 			lacking++
 			b.Progress("a round more: "+g.Name, total, total)
-			if err := b.oneRung(ctx, defences[i], r.Rounds+extra, g, func() bool { return true }, r.homeDistance()); err != nil {
+			if err := b.oneRung(ctx, defences[i], r.Rounds+extra, g, func() bool { return true }, r.home()); err != nil {
 				return err
 			}
 		}
@@ -260,10 +260,10 @@ func (b *bench) makeUp(ctx context.Context, defences []peer.Defence, r *Report, 
 	return nil
 }
 
-// lostRounds tells whether a rung has fewer rounds, with the cores at home, than a figure of each family
+// lostRounds tells whether a rung has fewer rounds, with the cores at home and not shared, than a figure of each family
 // needs, and an interval of its quartile.
 func (r *Report) lostRounds(g *Rung) bool {
-	home := r.homeDistance()
+	home := r.home()
 	wanted := max(r.needed(), min(r.Rounds, quartileRounds))
 	return slices.ContainsFunc(r.families(), func(f string) bool { return r.figures(g, f, home).placed < wanted })
 }
@@ -283,9 +283,9 @@ func (b *bench) late(elapsed time.Duration, done, total int) bool {
 }
 
 // round measures one rung once; floods whose window has no figure are tried again, once also those with the cores elsewhere
-// (which may last; makeUp tries later) and those that are not saturated because the generator paused. So is what failed,
+// or shared (which may last; makeUp tries later) and those that are not saturated because the generator paused. So is what failed,
 // unless a program is missing. What was measured before is kept.
-func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool, home float64) error {
+func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool, home home) error {
 	done := map[string]bool{}
 	for attempt := range b.Attempts {
 		windows, err := b.visit(ctx, d, func(t traffic) bool { return !done[t.family] })
@@ -293,7 +293,7 @@ func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, l
 		for _, w := range windows {
 			w.Round, w.Attempt = round, attempt
 			g.Windows = append(g.Windows, w)
-			again[w.Family] = again[w.Family] || len(w.Invalid) > 0 || attempt == 0 && (w.displaced(home) || w.paused())
+			again[w.Family] = again[w.Family] || len(w.Invalid) > 0 || attempt == 0 && (w.away(home) || w.paused())
 		}
 		if err != nil {
 			if attempt == b.Attempts-1 || errors.Is(err, peer.ErrMissing) || sleep(ctx, retryPause) != nil {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -28,9 +29,13 @@ type Report struct {
 	Machine    machine.Info `json:"machine"`
 	// CoreDistance is the lower quartile of the windows' distances, in ns, 0 where there is none: windows with another
 	// one count only where there are too few with this.
-	CoreDistance float64  `json:"core_distance_ns"`
-	Rungs        []*Rung  `json:"rungs"`
-	Caveats      []string `json:"caveats"`
+	CoreDistance float64 `json:"core_distance_ns"`
+	// CoreWork is the least tenth of the windows' ns an operation, 0 where there is none: windows in which it took 1.15 times as
+	// long count only where there are too few others. Its CoreWorkMedian is what most windows had.
+	CoreWork       float64  `json:"core_work_ns"`
+	CoreWorkMedian float64  `json:"core_work_median_ns"`
+	Rungs          []*Rung  `json:"rungs"`
+	Caveats        []string `json:"caveats"`
 }
 
 // Traffic is one flood of the mix.
@@ -71,9 +76,8 @@ type Figures struct {
 	AtLeast bool     `json:"at_least"`
 	Limits  []string `json:"limits,omitempty"`
 	// NsPerPacket is the run time of the receiving thread, and of the application, for each packet of
-	// the mix. It tells rungs apart that the generator cannot saturate, too high for them: they work in smaller
-	// batches, and sleep. At 6 million packets a second the empty program took 2 % longer than with all that the generator gives,
-	// at 4 million half as long again, at 1 million five times as long.
+	// the mix. It tells rungs apart that the generator cannot saturate, a little too high for them: they
+	// work in smaller batches.
 	NsPerPacket *float64    `json:"ns_per_packet"`
 	NsInterval  *[2]float64 `json:"ns_interval"`
 	// NsQuartile is the lower quartile of the same over the rounds: what a packet takes in the quarter of them that
@@ -81,6 +85,10 @@ type Figures struct {
 	// of two such intervals holds that of the quartiles at 95 %.
 	NsQuartile         *float64    `json:"ns_quartile"`
 	NsQuartileInterval *[2]float64 `json:"ns_quartile_interval"`
+	// NsLeast is the mean of the third of the rounds in which it was least: what a packet takes while nothing disturbs. Its
+	// interval is as that of the quartile.
+	NsLeast         *float64    `json:"ns_least_third"`
+	NsLeastInterval *[2]float64 `json:"ns_least_third_interval"`
 	// Rank is the rung's place by NsPerPacket: one more than the number of rungs whose interval ends below this one's;
 	// 0 without an interval. RankShared: another rung's interval overlaps, and the data do not say which is faster.
 	Rank       int  `json:"rank,omitempty"`
@@ -113,8 +121,8 @@ type Figure struct {
 // Ratio compares two rungs of the same rounds. Bound is empty, or what is known of the true ratio
 // when the generator limited one of them: "at least", "at most", "unknown" when it limited both.
 // Median is that of the packets a second, round by round; Busy the same for packets a second of run time of receiver and
-// application. Quartile, which is printed and drawn, is the quotient of the lower quartiles of run time (NsQuartile), the
-// other rung's over this one's; its interval is null where one of the rungs has none.
+// application. Least, which is printed and drawn, is the quotient of run times in the least third of the rounds (NsLeast), the
+// other rung's over this one's; its interval is null where one of the rungs has none. Quartile is the same of lower quartiles.
 type Ratio struct {
 	Median           float64     `json:"median"`
 	Interval         [2]float64  `json:"interval"`
@@ -123,10 +131,12 @@ type Ratio struct {
 	BusyInterval     [2]float64  `json:"busy_interval"`
 	Quartile         float64     `json:"quartile"`
 	QuartileInterval *[2]float64 `json:"quartile_interval"`
+	Least            float64     `json:"least_third"`
+	LeastInterval    *[2]float64 `json:"least_third_interval"`
 }
 
-// quartileCaveat says what the printed ratios are.
-const quartileCaveat = "ratios compare the ns of the least disturbed quarter of each place's rounds (lower quartiles); the medians of the ratios stand beside them"
+// leastCaveat says what the printed ratios are.
+const leastCaveat = "ratios compare the mean ns of the least third of each place's rounds, which were least disturbed; the medians of the ratios stand beside them"
 
 func newReport(o *Options, b *bench) *Report {
 	r := &Report{
@@ -142,7 +152,7 @@ func newReport(o *Options, b *bench) *Report {
 		Caveats: []string{"veth has no DMA and no descriptors: ratios carry over to other machines, absolute figures do not"},
 	}
 	if b.sink != nil {
-		r.Caveats = append(r.Caveats, quartileCaveat)
+		r.Caveats = append(r.Caveats, leastCaveat)
 		r.Path = append(r.Path, "the application runs on the receiving core too, at the same priority, in all rungs; it sleeps where nothing reaches it")
 		r.Caveats = append(r.Caveats,
 			"recvmmsg: receiver and application share the one core, and the figure is what the application took",
@@ -165,16 +175,21 @@ func (r *Report) summarise() {
 	if r.Incomplete {
 		r.Caveats = append(r.Caveats, "incomplete: the run was interrupted; medians of fewer than six rounds have no interval")
 	}
-	r.CoreDistance = r.homeDistance()
-	if n, total := r.displaced(); n > 0 {
+	home := r.home()
+	r.CoreDistance, r.CoreWork, r.CoreWorkMedian = home.distance, home.work, r.medianWork()
+	if n, total := r.count(func(w *Window) bool { return w.displaced(home.distance) }); n > 0 {
 		r.Caveats = append(r.Caveats, fmt.Sprintf("the hypervisor moved the cores: of %d windows %d had them elsewhere than in the nearest quarter, where a cache line takes %.0f ns from one to the other and back; "+
 			"their rounds count only where there are too few others", total, n, r.CoreDistance))
+	}
+	if n, total := r.count(func(w *Window) bool { return w.crowded(home) }); n > 0 {
+		r.Caveats = append(r.Caveats, fmt.Sprintf("neighbours shared the cores: around %d windows of %d an operation took %.2f times as long as in the freest tenth, or longer; "+
+			"their rounds count only where there are too few others", n, total, crowded))
 	}
 	families := r.families()
 	for _, g := range r.Rungs {
 		g.ByFamily = nil
 		for i, family := range families {
-			f := r.figures(g, family, r.CoreDistance)
+			f := r.figures(g, family, home)
 			if family != "" && g.ByFamily == nil {
 				g.ByFamily = map[string]*Figures{}
 			}
@@ -215,21 +230,19 @@ func (r *Report) rank(family string) {
 	}
 }
 
-// displaced counts the windows with the cores elsewhere.
-func (r *Report) displaced() (n, total int) {
-	for _, g := range r.Rungs {
-		for i := range g.Windows {
-			if total++; g.Windows[i].displaced(r.CoreDistance) {
-				n++
-			}
+// count is how many windows are so, and of how many.
+func (r *Report) count(is func(*Window) bool) (n, total int) {
+	for w := range r.windows() {
+		if total++; is(w) {
+			n++
 		}
 	}
 	return n, total
 }
 
-// homeDistance is that of the windows until now.
-func (r *Report) homeDistance() float64 {
-	return homeDistance(func(yield func(*Window) bool) {
+// windows are those of all rungs.
+func (r *Report) windows() iter.Seq[*Window] {
+	return func(yield func(*Window) bool) {
 		for _, g := range r.Rungs {
 			for i := range g.Windows {
 				if !yield(&g.Windows[i]) {
@@ -237,7 +250,25 @@ func (r *Report) homeDistance() float64 {
 				}
 			}
 		}
-	})
+	}
+}
+
+// home is that of the windows until now.
+func (r *Report) home() home { return homeOf(r.windows()) }
+
+// medianWork is that of the windows' ns an operation, 0 of none.
+func (r *Report) medianWork() float64 {
+	var all []float64
+	for w := range r.windows() {
+		if work := w.work(); work > 0 {
+			all = append(all, work)
+		}
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	m, _, _ := report.Summary(all)
+	return m
 }
 
 // families are those measured; one without a name where that was not the question.

@@ -20,6 +20,9 @@ func (r *Report) Text(w io.Writer) error {
 	if r.CoreDistance > 0 {
 		fmt.Fprintf(w, "a cache line takes %.0f ns from one core to the other and back: compare with runs of which this is the same\n", r.CoreDistance)
 	}
+	if r.CoreWork > 0 {
+		fmt.Fprintf(w, "an operation takes %.3f ns on these cores while nobody shares them, %.3f in the median window: compare with runs of which both are the same\n", r.CoreWork, r.CoreWorkMedian)
+	}
 	families := r.families()
 	for _, family := range families {
 		if err := r.table(w, family); err != nil {
@@ -32,7 +35,6 @@ func (r *Report) Text(w io.Writer) error {
 	}
 	fmt.Fprintln(w, "ns, cycles, and what is compared by them: run time of receiver and application for a packet; >= at least, the generator was the limit")
 	fmt.Fprintln(w, "places: one more than those that are certainly faster; = the interval of ns overlaps that of another, and their order is not known")
-	fmt.Fprintln(w, "of xdp drop: <= the generator was the limit of xdp drop, whose true time is shorter; >= of the other place; ~ of both, and the true ratio may be on either side")
 	for _, c := range r.Caveats {
 		fmt.Fprintln(w, c)
 	}
@@ -57,12 +59,12 @@ func (r *Report) table(w io.Writer, family string) error {
 	return t.Flush()
 }
 
-// sorted is the rungs by the time that a packet costs, as the ratios are (lower quartiles), which also tells those apart that the
+// sorted is the rungs by the time that a packet costs, as the ratios are (least third of rounds), which also tells those apart that the
 // generator could not saturate; those without a figure come last.
 func (r *Report) sorted(family string) []*Rung {
 	key := func(g *Rung) float64 {
-		if f := g.of(family); f != nil && f.NsQuartile != nil {
-			return *f.NsQuartile
+		if f := g.of(family); f != nil && f.NsLeast != nil {
+			return *f.NsLeast
 		}
 		return math.Inf(1)
 	}
@@ -87,22 +89,22 @@ func (f *Figures) row() string {
 	if f == nil || f.MedianPPS == nil {
 		return "no figure"
 	}
-	bound := ""
+	atLeast := ""
 	if f.AtLeast {
-		bound = ">="
+		atLeast = ">="
 	}
-	cells := []string{bound + mpps(*f.MedianPPS), "-", fmt.Sprintf("%.0f", *f.NsPerPacket), "-", "-", "-", "-", "-", "-", "-"}
+	cells := []string{atLeast + mpps(*f.MedianPPS), "-", fmt.Sprintf("%.0f", *f.NsPerPacket), "-", "-", "-", "-", "-", "-", "-"}
 	if f.Interval != nil {
 		cells[1] = mpps(f.Interval[0]) + "-" + mpps(f.Interval[1])
 	}
 	if x := f.ToXDPDrop; x != nil {
-		cells[3], cells[5] = fmt.Sprintf("%.3f", x.Quartile), fmt.Sprintf("%.3f", x.Busy)
-		if i := x.QuartileInterval; i != nil {
+		cells[3], cells[5] = fmt.Sprintf("%.3f", x.Least), fmt.Sprintf("%.3f", x.Busy)
+		if i := x.LeastInterval; i != nil {
 			cells[4] = fmt.Sprintf("%.3f-%.3f", i[0], i[1])
 		}
 	}
 	if l := f.ToLevee; l != nil {
-		cells[6] = fmt.Sprintf("%.2f x", 1/l.Quartile)
+		cells[6] = fmt.Sprintf("%.2f x", 1/l.Least)
 	}
 	if f.CyclesPerPacket != nil {
 		cells[7] = fmt.Sprintf("%.0f", *f.CyclesPerPacket)
@@ -113,15 +115,7 @@ func (f *Figures) row() string {
 	if f.ReachedPPS != nil {
 		cells[9] = mpps(*f.ReachedPPS)
 	}
-	if x := f.ToXDPDrop; x != nil {
-		cells[3] = x.sign() + cells[3]
-	}
 	return strings.Join(cells, "\t")
-}
-
-// sign stands before a ratio that is open to a side, or to both.
-func (x *Ratio) sign() string {
-	return map[string]string{atLeast: ">=", atMost: "<=", unknown: "~"}[x.Bound]
 }
 
 func mpps(pps float64) string {

@@ -153,7 +153,7 @@ func (b *bench) window(ctx context.Context, d peer.Defence, t traffic) (*Window,
 	if w.Invalid = before.broken(d.Hook(), tracks(d), false); len(w.Invalid) > 0 {
 		return w, nil
 	}
-	if w.Distance[0], err = coreDistance(b.generatorCPU, b.receiverCPU); err != nil {
+	if err := b.read(w, 0); err != nil {
 		return nil, err
 	}
 	first, err := b.ends(ctx, d)
@@ -170,7 +170,7 @@ func (b *bench) window(ctx context.Context, d peer.Defence, t traffic) (*Window,
 	if err := b.drained(ctx, batch(start, end)); err != nil {
 		return nil, err
 	}
-	if w.Distance[1], err = coreDistance(b.generatorCPU, b.receiverCPU); err != nil {
+	if err := b.read(w, 1); err != nil {
 		return nil, err
 	}
 	last, err := b.ends(ctx, d)
@@ -192,6 +192,15 @@ func (b *bench) window(ctx context.Context, d peer.Defence, t traffic) (*Window,
 	}
 	w.judge()
 	return w, nil
+}
+
+// read takes the readings of the cores, before (0) or behind (1) a run.
+func (b *bench) read(w *Window, at int) (err error) {
+	if w.Distance[at], err = coreDistance(b.generatorCPU, b.receiverCPU); err != nil {
+		return err
+	}
+	w.Work[at], err = workOn(b.generatorCPU, b.receiverCPU)
+	return err
 }
 
 // Where conntrack follows the flood, its table has to hold a flow for each packet of a run: its size is

@@ -41,7 +41,10 @@ type Window struct {
 	Steal           float64 `json:"steal"`            // over all cores
 	// Distance is how long a cache line takes from one core to the other and back, in ns, before and behind the
 	// run; 0 where that was not to be found out.
-	Distance  [2]float64 `json:"core_distance_ns"`
+	Distance [2]float64 `json:"core_distance_ns"`
+	// Work is the ns that an operation takes on these cores among many that do not wait for each other, before and behind the
+	// run: about a third more while a neighbour works on the cores' other threads.
+	Work      [2]float64 `json:"core_work_ns"`
 	Saturated bool       `json:"saturated"`
 	// Limit says why the window is not saturated.
 	Limit string `json:"limit,omitempty"`

@@ -59,11 +59,11 @@ type Comparison struct {
 	Sources []Source // of that measurement, with figures or without
 	Missing []string // figures that have no counterpart in the document
 
-	quartiles bool // the measured ratios are of lower quartiles of time, not of medians of packets a second
+	least bool // the measured ratios are of time in the least third of rounds, not of medians of packets a second
 }
 
-// ofQuartiles says what such ratios are.
-const ofQuartiles = "The measured ratios are of the time a packet in the least disturbed quarter of each place's rounds (lower quartiles)."
+// ofLeast says what such ratios are.
+const ofLeast = "The measured ratios are of the mean time a packet in the third of each place's rounds in which it was least, and least was disturbed."
 
 // Ratio is how many times as fast the first of two things is, twice.
 type Ratio struct {
@@ -81,7 +81,7 @@ func Against(d *report.Document) *Comparison {
 	c := &Comparison{}
 	id := d.Bench + "-pps"
 	if slices.ContainsFunc(d.Charts, func(c *report.Chart) bool { return c.ID == d.Bench+"-ratio" }) {
-		id, c.quartiles = d.Bench+"-ratio", true
+		id, c.least = d.Bench+"-ratio", true
 	}
 	all := Sources()
 	for i := range all {
@@ -161,8 +161,8 @@ func (c *Comparison) Draw(d *report.Document) {
 		table := d.Table(d.Bench+"-published-table", "Published figures and these",
 			report.Column{Name: "source"}, report.Column{Name: "what"}, report.Column{Name: "over"}, report.Column{Name: "series"}, report.Column{Name: "published ratio"}, report.Column{Name: "measured ratio"},
 			report.Column{Name: "published", Unit: "packets/s, does not carry over"})
-		if c.quartiles {
-			chart.What += " " + ofQuartiles
+		if c.least {
+			chart.What += " " + ofLeast
 		}
 		for _, r := range c.Ratios {
 			label := fmt.Sprintf("%s (%s)", r.What, r.Source.ID)
@@ -219,8 +219,8 @@ func (c *Comparison) Text() string {
 	for _, r := range c.Ratios {
 		fmt.Fprintf(&b, "  %s, %s: %s over %s: published %.3g, measured %s\n", r.Source.ID, r.Series, r.What, r.Base, r.Published, r.measured())
 	}
-	if c.quartiles && len(c.Ratios) > 0 {
-		b.WriteString("  " + ofQuartiles + "\n")
+	if c.least && len(c.Ratios) > 0 {
+		b.WriteString("  " + ofLeast + "\n")
 	}
 	if len(c.Ratios) == 0 {
 		b.WriteString("  no source has two figures that were measured here\n")

@@ -73,11 +73,11 @@ func TestRatiosOfAMeasurementThatHasThemAreTaken(t *testing.T) {
 	if len(got.Ratios) != 1 || *got.Ratios[0].Measured.Y != 8 || got.Ratios[0].Measured.AtLeast || *got.Ratios[0].Measured.Low != 5 || *got.Ratios[0].Measured.High != 10 {
 		t.Fatalf("%+v, want XDP over iptables INPUT by the ratios, 8 from 5 to 10", got.Ratios)
 	}
-	if text := got.Text(); !strings.Contains(text, "measured 8 (5-10)") || !strings.Contains(text, "least disturbed quarter") {
+	if text := got.Text(); !strings.Contains(text, "measured 8 (5-10)") || !strings.Contains(text, "least was disturbed") {
 		t.Error(text)
 	}
 	got.Draw(d)
-	if last := d.Charts[len(d.Charts)-1]; !strings.Contains(last.What, "lower quartiles") {
+	if last := d.Charts[len(d.Charts)-1]; !strings.Contains(last.What, "least was disturbed") {
 		t.Errorf("the chart says %q", last.What)
 	}
 }
