@@ -3,7 +3,6 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -144,51 +143,45 @@ func (t *Trace) Close() error {
 	return errors.Join(append(errs, t.base.Close(), t.frames.Close(), t.next.Close())...)
 }
 
-// BenchTrace measures the program on a trace against an empty one: per round empty, program,
-// program, empty (A B B A), each over repeat packets, from where in the trace the last ended; round 0
-// warms up and is thrown away. The kernel's clock cuts each mean to whole nanoseconds. The program
-// must be of XDP. Rounds of the result are in order.
-func (r *Runner) BenchTrace(t *Trace, repeat, rounds int) (Cost, error) {
+// TraceRun is a program on a trace, round by round.
+type TraceRun struct {
+	trace  *Trace
+	feeder *feeder
+	frame  []byte
+}
+
+// OnTrace prepares measurements of the program, which must be of XDP, on a trace. They end with the trace.
+func (r *Runner) OnTrace(t *Trace) (*TraceRun, error) {
 	if r.hook != ebpf.XDP {
-		return Cost{}, errors.New("measure program: a trace runs XDP programs")
-	}
-	if repeat < 1 || rounds < 1 {
-		return Cost{}, errors.New("measure program: it needs at least one repeat and one round")
+		return nil, errors.New("measure program: a trace runs XDP programs")
 	}
 	feeder, err := t.feed(r.loaded.prog, r.program.Spec.Programs[codegen.ProgramName].AttachType)
 	if err != nil {
-		return Cost{}, err
+		return nil, err
 	}
-	frame := make([]byte, t.stride)
-	run := func(p *ebpf.Program) (float64, error) {
-		ret, d, err := p.Benchmark(frame, repeat, nil)
+	return &TraceRun{t, feeder, make([]byte, t.stride)}, nil
+}
+
+// Round measures the program against an empty one: empty, program, program, empty (A B B A), each over so many packets, from where
+// in the trace the last ended. The result is ns a packet above the empty program, and of that with the test loop and copying.
+// The kernel's clock cuts each mean to whole nanoseconds. The first round warms up: its figures are to be thrown away.
+func (x *TraceRun) Round(packets int) (above, empty float64, err error) {
+	if packets < 1 {
+		return 0, 0, errors.New("measure program: a round needs a packet")
+	}
+	var ns [4]float64
+	for i, p := range [4]*ebpf.Program{x.trace.empty.prog, x.feeder.prog, x.feeder.prog, x.trace.empty.prog} {
+		ret, d, err := p.Benchmark(x.frame, packets, nil)
 		if err != nil {
-			return 0, runError(err, len(frame))
+			return 0, 0, runError(err, len(x.frame))
 		}
 		if ret == 0 {
-			return 0, errors.New("measure program: the jump from the trace into the program failed")
+			return 0, 0, errors.New("measure program: the jump from the trace into the program failed")
 		}
-		return float64(d.Nanoseconds()), nil
+		ns[i] = float64(d.Nanoseconds())
 	}
-	var c Cost
-	var base []float64
-	for round := range rounds + 1 {
-		var ns [4]float64
-		for i, p := range [4]*ebpf.Program{t.empty.prog, feeder.prog, feeder.prog, t.empty.prog} {
-			if ns[i], err = run(p); err != nil {
-				return Cost{}, err
-			}
-		}
-		if round > 0 {
-			base = append(base, (ns[0]+ns[3])/2)
-			c.Rounds = append(c.Rounds, (ns[1]+ns[2])/2-(ns[0]+ns[3])/2)
-		}
-	}
-	sorted := slices.Sorted(slices.Values(c.Rounds))
-	slices.Sort(base)
-	n := len(sorted)
-	c.NsPerPacket, c.NsEmpty, c.Spread = sorted[n/2], base[n/2], (sorted[n*3/4]-sorted[n/4])/2
-	return c, nil
+	empty = (ns[0] + ns[3]) / 2
+	return (ns[1]+ns[2])/2 - empty, empty, nil
 }
 
 // Memory is what the program and its maps take in the kernel, in bytes, as it charges them. The counters

@@ -20,15 +20,20 @@ func TestEveryFrameOfATraceIsRun(t *testing.T) {
 	}
 	defer trace.Close()
 	const repeat, rounds = 3000, 2
-	c, err := r.BenchTrace(trace, repeat, rounds)
+	x, err := r.OnTrace(trace)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.NsEmpty <= 0 || len(c.Rounds) != rounds {
-		t.Errorf("%+v", c)
+	for range rounds {
+		if _, empty, err := x.Round(repeat); err != nil || empty <= 0 {
+			t.Fatalf("%v ns of the empty program, %v", empty, err)
+		}
 	}
-	// Two of three frames are odd, in each of the two runs of a round; one round more warms up.
-	runs := uint64(2 * (rounds + 1) * repeat)
+	if _, _, err := x.Round(0); err == nil {
+		t.Error("a round of no packet was run")
+	}
+	// Two of three frames are odd, in each of the two runs of a round.
+	runs := uint64(2 * rounds * repeat)
 	got := r.Counters()
 	p := handPolicy("odd", policy.Pass)
 	if drops, passes := got[p.RuleSlot(0)].Packets, got[p.DefaultSlot()].Packets; drops != runs*2/3 || passes != runs/3 {
@@ -57,7 +62,7 @@ func TestTracesThatCannotBeRunAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if _, err := r.BenchTrace(trace, 1, 1); err == nil {
+	if _, err := r.OnTrace(trace); err == nil {
 		t.Error("a program of another hook was run")
 	}
 }

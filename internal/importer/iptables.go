@@ -189,8 +189,6 @@ func (r *ipReader) line(n int, line string) error {
 		return nil
 	case line[0] == '*':
 		return r.table(n, strings.TrimSpace(line[1:]), false)
-	case line == "COMMIT" && (r.now == nil || r.now.done) && len(r.t.sets.byName) > 0: // of ipset restore
-		return nil
 	case line == "COMMIT":
 		if r.now == nil || r.now.done || r.now.bare {
 			return errors.New("COMMIT without a table before it")
@@ -238,15 +236,9 @@ func (r *ipReader) words(n int, text string, all []word) error {
 		}
 		return r.chain(at, strings.TrimPrefix(w[0], ":"), w[1])
 	case w[0] == "create":
-		return r.create(at, texts(withoutExist(all)))
+		return r.create(at, w)
 	case w[0] == "add":
-		return r.add(withoutExist(all))
-	case w[0] == "flush" && len(w) == 2 && r.t.sets.byName[w[1]] != nil:
-		s := r.t.sets.byName[w[1]]
-		s.elems, s.list, s.mixed = nil, nil, false
-		return nil
-	case w[0] == "swap", w[0] == "destroy", w[0] == "rename", w[0] == "del", w[0] == "test", w[0] == "flush":
-		return fmt.Errorf("%s changes sets: restore the file where it does no harm, and give what is saved: unshare -n sh -c 'ipset restore < FILE; ipset save'", quote(text))
+		return r.add(all)
 	case len(w) >= 3 && w[0] == "-P", len(w) >= 2 && (w[0] == "-N" || w[0] == "-A"):
 		if r.now == nil || r.now.done {
 			if err := r.table(n, "filter", true); err != nil {
@@ -271,11 +263,6 @@ func (r *ipReader) words(n int, text string, all []word) error {
 		return nil
 	}
 	return fmt.Errorf("%s is nothing that iptables-save or ipset save print%s", quote(text), loadFirst(w))
-}
-
-// withoutExist leaves out the option of files for ipset restore that says what to do about sets and elements that are there already.
-func withoutExist(w []word) []word {
-	return slices.DeleteFunc(slices.Clone(w), func(x word) bool { return x == word{text: "-exist"} || x == word{text: "-!"} })
 }
 
 // loadFirst says how to have a file of commands as iptables-save prints it.
@@ -325,9 +312,6 @@ func (r *ipReader) chain(at place, name, policy string) error {
 		return fmt.Errorf("chain %s of table %s is defined twice", quote(name), r.now.name)
 	}
 	c := &chain{name: printable(name, 64), place: at}
-	if strings.HasPrefix(policy, "[") { // files that people write have counters alone for chains of their own
-		policy = "-"
-	}
 	switch policy {
 	case "ACCEPT":
 		c.base = true

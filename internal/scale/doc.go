@@ -68,9 +68,10 @@ type Options struct {
 	// Progress, if given, is told what is being done, and how long the rest may take.
 	Progress func(Progress)
 
-	depths bool                              // measure depths as well
-	tell   func(doing string, share float64) // what is done now, and how much of the case under way is
-	slow   map[string]int                    // of kinds of sets and rules, with a tool: the size that it did not load in time
+	depths  bool                              // measure depths as well
+	tell    func(doing string, share float64) // what is done now, and how much of the case under way is
+	machine *observer                         // nil before observe
+	slow    map[string]int                    // of kinds of sets and rules, with a tool: the size that it did not load in time
 }
 
 func (o *Options) complete(most int) error {

@@ -22,7 +22,7 @@ func (r *SetsReport) Document() *report.Document {
 		Bench: "sets", Title: "Sets as they grow", Command: r.Command, Started: r.Started, Incomplete: r.Incomplete, Machine: r.Machine, Notes: slices.Clone(r.Caveats),
 		What: "What an entry more costs: look-ups inside the kernel, above the same loop without one, and packets a second of one core through a lab.",
 	}
-	setup(d, r.Rounds, r.Seed, r.Quick)
+	setup(d, r.Rounds, r.Seed, r.Quick, r.Conditions)
 	for _, c := range r.Cases {
 		c.draw(d)
 	}
@@ -31,10 +31,11 @@ func (r *SetsReport) Document() *report.Document {
 }
 
 // setup is what two runs must have in common.
-func setup(d *report.Document, rounds int, seed uint64, quick bool) {
+func setup(d *report.Document, rounds int, seed uint64, quick bool, c *Conditions) {
 	d.Set("rounds", fmt.Sprint(rounds))
 	d.Set("seed", fmt.Sprint(seed))
 	d.Set("quick", fmt.Sprint(quick))
+	d.Setup = append(d.Setup, c.settings()...)
 }
 
 // chart finds a chart, or makes it: all cases of a kind go into the same ones.
@@ -203,7 +204,7 @@ func (r *RulesReport) Document() *report.Document {
 		Bench: "rules", Title: "Policies as they grow", Command: r.Command, Started: r.Started, Incomplete: r.Incomplete, Machine: r.Machine, Notes: slices.Clone(r.Caveats),
 		What: fmt.Sprintf("What a rule more costs: levee's compiled policy on %d different packets, above an empty program, and packets a second of one core through a lab.", r.Frames),
 	}
-	setup(d, r.Rounds, r.Seed, r.Quick)
+	setup(d, r.Rounds, r.Seed, r.Quick, r.Conditions)
 	for _, c := range r.Cases {
 		c.draw(d)
 	}

@@ -29,6 +29,7 @@ type RouteReport struct {
 	Machine    machine.Info
 	Cases      []*SetCase
 	Caveats    []string
+	Conditions *Conditions // of all readings
 }
 
 // RouteOptions are Options of routing tables; of those Window, Attempts, SkipLab and SkipLookups are not used.
@@ -67,7 +68,7 @@ var routeCaveats = []string{
 
 // Routes compares routing tables. It needs root. When ctx ends early the report has the cases and traffics that
 // were complete, says that it is incomplete, and comes with the error.
-func Routes(ctx context.Context, o RouteOptions) (*RouteReport, error) {
+func Routes(ctx context.Context, o RouteOptions) (r *RouteReport, failed error) {
 	if o.Sizes == nil {
 		o.Sizes = []int{1000, 100_000}
 		if o.Quick {
@@ -92,10 +93,20 @@ func Routes(ctx context.Context, o RouteOptions) (*RouteReport, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, kernel.LoadError("raise the limit of locked memory", err)
 	}
-	r := &RouteReport{
+	r = &RouteReport{
 		Started: time.Now().UTC().Truncate(time.Second), Command: o.Command, Quick: o.Quick, Rounds: o.Rounds, Seed: o.Seed,
 		Machine: machine.Fingerprint(0), Caveats: routeCaveats,
 	}
+	end, err := o.observe()
+	if err != nil {
+		return nil, fmt.Errorf("bench route: %w", err)
+	}
+	defer func() {
+		if r != nil {
+			r.Conditions = conditionsOf(o.machine.all)
+		}
+		failed = errors.Join(failed, end())
+	}()
 	plans := o.plans()
 	o.count(plans, from)
 	o.depths = true

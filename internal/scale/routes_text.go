@@ -11,7 +11,7 @@ import (
 
 // Text prints the report for a person.
 func (r *RouteReport) Text(w io.Writer) error {
-	heading(w, &r.Machine, r.Rounds, r.Incomplete)
+	heading(w, &r.Machine, r.Rounds, r.Incomplete, r.Conditions)
 	for _, c := range r.Cases {
 		fmt.Fprintf(w, "\n%d %s routes, %s\n", c.Size, c.Family, c.Entries)
 		if err := c.textRoutes(w); err != nil {
@@ -67,6 +67,7 @@ func (r *RouteReport) Document() *report.Document {
 	}
 	d.Set("rounds", fmt.Sprint(r.Rounds))
 	d.Set("seed", fmt.Sprint(r.Seed))
+	d.Setup = append(d.Setup, r.Conditions.settings()...)
 	charts := map[string]*report.Chart{}
 	chart := func(id, title, label, unit string) *report.Chart {
 		if charts[id] == nil {

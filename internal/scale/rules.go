@@ -29,6 +29,8 @@ type RulesReport struct {
 	Machine machine.Info `json:"machine"`
 	Cases   []*RuleCase  `json:"cases"`
 	Caveats []string     `json:"caveats"`
+	// Conditions of all readings, null where there were none.
+	Conditions *Conditions `json:"conditions"`
 	// Incomplete is why the measurement ended early, empty if it did not. The last case then lacks figures.
 	Incomplete string `json:"incomplete,omitempty"`
 }
@@ -53,8 +55,13 @@ type Policy struct {
 	Uniform *Figure        `json:"uniform_ns"`
 	Zipf    *Figure        `json:"zipf_ns"`
 	NsEmpty float64        `json:"ns_empty"` // the empty program with test loop and copying
-	Raw     map[string]any `json:"rounds"`
-	Tables  []string       `json:"tables"` // what the compiler chose
+	Raw     map[string]any `json:"rounds"`   // by skew, those that count
+	// Phases are all rounds by skew, also those that do not count, each with what the machine gave beside it; Conditions and
+	// ZipfConditions are that of the rounds that count.
+	Phases         map[string][]TraceRound `json:"phases"`
+	Conditions     *Conditions             `json:"uniform_conditions"`
+	ZipfConditions *Conditions             `json:"zipf_conditions"`
+	Tables         []string                `json:"tables"` // what the compiler chose
 }
 
 // RuleOptions are Options of rules.
@@ -75,7 +82,7 @@ const _ = uint(frames - workload.MaxRules) // does not compile if there may be m
 
 // Rules measures rule sets of all sizes. It needs root, and for the lab two cores. An interrupted measurement
 // returns an error and what it has measured.
-func Rules(ctx context.Context, o RuleOptions) (*RulesReport, error) {
+func Rules(ctx context.Context, o RuleOptions) (r *RulesReport, failed error) {
 	err := errors.Join(o.complete(workload.MaxRules), option.Known("shape of rules", o.Shapes, workload.Shapes),
 		option.Known("tool", o.Only, withTools(nil, ruleTools(nil))))
 	if err != nil {
@@ -87,7 +94,7 @@ func Rules(ctx context.Context, o RuleOptions) (*RulesReport, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, kernel.LoadError("raise the limit of locked memory", err)
 	}
-	r := &RulesReport{
+	r = &RulesReport{
 		Started: time.Now().UTC().Truncate(time.Second), Command: o.Command, Quick: o.Quick, Rounds: o.Rounds, Seed: o.Seed,
 		Frames: frames, Machine: machine.Fingerprint(0), Caveats: ruleCaveats,
 	}
@@ -95,6 +102,16 @@ func Rules(ctx context.Context, o RuleOptions) (*RulesReport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench rules: %w", err)
 	}
+	end, err := o.observe()
+	if err != nil {
+		return nil, fmt.Errorf("bench rules: %w", err)
+	}
+	defer func() {
+		if r != nil {
+			r.Conditions = conditionsOf(o.machine.all)
+		}
+		failed = errors.Join(failed, end())
+	}()
 	meter := o.begin(o.estimates(cases))
 	for i := range cases {
 		w := &cases[i]
@@ -140,6 +157,7 @@ func (o *RuleOptions) estimates(cases []ruleWork) []time.Duration {
 
 var ruleCaveats = []string{
 	"ns: the compiled policy on a trace of different packets, above an empty program on the same trace; nine of ten packets are made from the rules",
+	"its rounds are those beside which neighbours took least of memory and core, of up to three times as many; which, the machine is asked, never how long a packet took",
 	"in the lab every rule drops, so that all packets are dropped; ns there include the path that all rules share",
 	loadCaveat,
 	"memory of tools in the lab is the growth of the kernel's own memory while loading, to some 100 KB",
@@ -177,7 +195,7 @@ func (o *RuleOptions) cases() ([]ruleWork, error) {
 // policy compiles, loads and times levee's program. What the compiler or the kernel refuses is in the
 // report.
 func (o *RuleOptions) policy(ctx context.Context, w *ruleWork) (*Policy, error) {
-	out := &Policy{Raw: map[string]any{}}
+	out := &Policy{Raw: map[string]any{}, Phases: map[string][]TraceRound{}}
 	refused := func(err error) (*Policy, error) {
 		out.Missing = err.Error()
 		return out, nil
@@ -214,15 +232,8 @@ func (o *RuleOptions) policy(ctx context.Context, w *ruleWork) (*Policy, error) 
 			return nil, ctx.Err()
 		}
 		o.tell(fmt.Sprintf("%s: %s", w, skew), lookupShare/2)
-		cost, err := o.onTrace(runner, w.rules, skew)
-		if err != nil {
+		if err := o.onTrace(ctx, out, runner, w.rules, skew); err != nil {
 			return nil, err
-		}
-		out.Raw[string(skew)], out.NsEmpty = cost.Rounds, cost.NsEmpty
-		if skew == workload.Uniform {
-			out.Uniform = figure(cost.Rounds)
-		} else {
-			out.Zipf = figure(cost.Rounds)
 		}
 	}
 	return out, nil
@@ -231,17 +242,24 @@ func (o *RuleOptions) policy(ctx context.Context, w *ruleWork) (*Policy, error) 
 // repeats is how many packets a measurement runs: the whole trace several times over.
 const repeats = 4 * frames
 
-func (o *RuleOptions) onTrace(runner *datapath.Runner, rules []workload.Rule, skew workload.Skew) (datapath.Cost, error) {
+// onTrace measures packets of one skew.
+func (o *RuleOptions) onTrace(ctx context.Context, out *Policy, runner *datapath.Runner, rules []workload.Rule, skew workload.Skew) error {
 	list, err := ruleFrames(rules, frames, skew, o.Seed)
 	if err != nil {
-		return datapath.Cost{}, err
+		return err
 	}
-	trace, err := datapath.NewTrace(list)
+	rounds, err := o.trace(ctx, runner, list)
 	if err != nil {
-		return datapath.Cost{}, err
+		return err
 	}
-	defer trace.Close()
-	return runner.BenchTrace(trace, repeats, o.Rounds)
+	ns, empty, conditions := counted(rounds)
+	out.Raw[string(skew)], out.Phases[string(skew)], out.NsEmpty = ns, rounds, figure(empty).Median
+	if skew == workload.Uniform {
+		out.Uniform, out.Conditions = figure(ns), conditions
+	} else {
+		out.Zipf, out.ZipfConditions = figure(ns), conditions
+	}
+	return nil
 }
 
 // ruleFrames makes packets for the rules.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -27,6 +28,8 @@ type SetsReport struct {
 	Machine machine.Info `json:"machine"`
 	Cases   []*SetCase   `json:"cases"`
 	Caveats []string     `json:"caveats"`
+	// Conditions of all readings, null where there were none.
+	Conditions *Conditions `json:"conditions"`
 	// Incomplete is why the measurement ended early, empty if it did not. The last case then lacks figures.
 	Incomplete string `json:"incomplete,omitempty"`
 }
@@ -93,7 +96,7 @@ type SetOptions struct {
 // Sets measures sets of all sizes. It needs root, and for the lab two cores. With data, sizes above that of
 // the table are left out and the whole table is added. An interrupted measurement returns an error and what it
 // has measured.
-func Sets(ctx context.Context, o SetOptions) (*SetsReport, error) {
+func Sets(ctx context.Context, o SetOptions) (r *SetsReport, failed error) {
 	if err := errors.Join(o.complete(workload.MaxPrefixes), option.Known("structure or tool", o.Only, setNames())); err != nil {
 		return nil, fmt.Errorf("bench sets: %w", err)
 	}
@@ -103,11 +106,21 @@ func Sets(ctx context.Context, o SetOptions) (*SetsReport, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, kernel.LoadError("raise the limit of locked memory", err)
 	}
-	r := &SetsReport{
+	r = &SetsReport{
 		Started: time.Now().UTC().Truncate(time.Second), Command: o.Command, Quick: o.Quick, Rounds: o.Rounds, Seed: o.Seed,
 		Machine: machine.Fingerprint(0), Caveats: setCaveats,
 	}
 	cases := o.cases()
+	end, err := o.observe()
+	if err != nil {
+		return nil, fmt.Errorf("bench sets: %w", err)
+	}
+	defer func() {
+		if r != nil {
+			r.Conditions = conditionsOf(o.machine.all)
+		}
+		failed = errors.Join(failed, end())
+	}()
 	meter := o.begin(o.estimates(cases))
 	for i := range cases {
 		w := &cases[i]
@@ -353,7 +366,12 @@ func (o *Options) timeAll(ctx context.Context, cands []*candidate, base pair, ki
 	for i := range results {
 		results[i] = &Lookup{Kind: kind, Skew: skew}
 	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	for round := range o.Rounds + 1 { // the first warms up
+		if o.machine != nil {
+			o.machine.read()
+		}
 		for _, i := range inTurn(round, len(cands)) {
 			x := cands[i]
 			if x.Missing != "" {

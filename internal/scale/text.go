@@ -9,16 +9,17 @@ import (
 	"levee/internal/workload"
 )
 
-func heading(w io.Writer, m *machine.Info, rounds int, incomplete string) {
+func heading(w io.Writer, m *machine.Info, rounds int, incomplete string, c *Conditions) {
 	fmt.Fprintf(w, "%s, %s MHz, %d cores; Linux %s; %d rounds, medians with 95 %% intervals\n", m.CPU, m.MHz, m.Cores, m.Kernel, rounds)
 	if incomplete != "" {
 		fmt.Fprintf(w, "INCOMPLETE: %s; these are the figures until then\n", incomplete)
 	}
+	c.text(w)
 }
 
 // Text prints the report for a person.
 func (r *SetsReport) Text(w io.Writer) error {
-	heading(w, &r.Machine, r.Rounds, r.Incomplete)
+	heading(w, &r.Machine, r.Rounds, r.Incomplete, r.Conditions)
 	for _, c := range r.Cases {
 		fmt.Fprintf(w, "\n%d %s %s\n", c.Size, c.Family, c.Entries)
 		if len(c.Structures) > 0 {
@@ -119,13 +120,13 @@ func (f *Figure) cell() string {
 
 // Text prints the report for a person.
 func (r *RulesReport) Text(w io.Writer) error {
-	heading(w, &r.Machine, r.Rounds, r.Incomplete)
+	heading(w, &r.Machine, r.Rounds, r.Incomplete, r.Conditions)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "\nlevee, %d different packets\tns a packet\t95 %% interval\tZipf\tresolve\tcompile\tload\tmemory\n", r.Frames)
+	fmt.Fprintf(t, "\nlevee, %d different packets\tns a packet\t95 %% interval\tchain, ns a load\tZipf\tchain\tresolve\tcompile\tload\tmemory\n", r.Frames)
 	for _, c := range r.Cases {
 		if p := c.Levee; p != nil && p.Missing == "" {
-			fmt.Fprintf(t, "%d %s\t%.1f\t%.1f-%.1f\t%.1f\t%s\t%s\t%s\t%s\n", c.Size, c.Shape, p.Uniform.Median, p.Uniform.Interval[0], p.Uniform.Interval[1],
-				p.Zipf.Median, nanos(float64(p.ResolveNs)), nanos(float64(p.CompileNs)), nanos(float64(p.LoadNs)), size(int64(p.Bytes)))
+			fmt.Fprintf(t, "%d %s\t%.1f\t%.1f-%.1f\t%s\t%.1f\t%s\t%s\t%s\t%s\t%s\n", c.Size, c.Shape, p.Uniform.Median, p.Uniform.Interval[0], p.Uniform.Interval[1],
+				p.Conditions.cell(), p.Zipf.Median, p.ZipfConditions.cell(), nanos(float64(p.ResolveNs)), nanos(float64(p.CompileNs)), nanos(float64(p.LoadNs)), size(int64(p.Bytes)))
 		}
 	}
 	if err := t.Flush(); err != nil {
