@@ -148,6 +148,9 @@ func (e *env) genConfig(cmd *cobra.Command, f *genFlags) (c gen.Config, err erro
 		return c, err
 	}
 	c = gen.Config{Namespace: f.netns, Device: f.dev, OwnNetwork: f.ownNetwork, CPU: f.cpu, Count: f.count, Seed: f.seed}
+	if cmd.Flags().Changed("count") && f.count == 0 {
+		return c, usagef(cmd, "--count 0: at least one packet is needed")
+	}
 	if f.rate != "" {
 		if c.Rate, err = parseRate(f.rate); err != nil {
 			return c, usagef(cmd, "--rate: %v", err)

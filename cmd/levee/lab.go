@@ -77,6 +77,7 @@ func newLabList(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List the labs of this machine",
+		Long:    "List the labs of this machine. What a command that was killed has left of one is removed, and that is said.",
 		Example: "  sudo levee lab list --json",
 		Args:    wantArgs(),
 		RunE: func(*cobra.Command, []string) error {
@@ -91,6 +92,9 @@ func newLabList(e *env) *cobra.Command {
 func labName(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return usagef(cmd, "%q is one argument too many", args[1])
+	}
+	if len(args) == 1 && args[0] == "" { // a variable that is not set
+		return usagef(cmd, "NAME is empty")
 	}
 	return nil
 }
@@ -173,9 +177,29 @@ func (e *env) printLab(r *labReport) {
 	t.print(e.stdout, "  ")
 }
 
+// sweepLabs removes what commands that were killed have left of their labs, and says so.
+func (e *env) sweepLabs(left []lab.Info) error {
+	if len(left) == 0 {
+		return nil
+	}
+	how := "it is removed now"
+	if os.Geteuid() != 0 {
+		how = "`sudo levee lab list` removes it"
+	} else if err := lab.Sweep(context.Background()); err != nil {
+		return err
+	}
+	for _, i := range left {
+		e.sayf("lab %s was left by a command that was killed; %s", i.Name, how)
+	}
+	return nil
+}
+
 func (e *env) labList(asJSON bool) error {
-	infos, err := lab.List()
+	infos, left, err := lab.List()
 	if err != nil {
+		return err
+	}
+	if err := e.sweepLabs(left); err != nil {
 		return err
 	}
 	all := []labReport{}

@@ -23,6 +23,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"levee/internal/option"
 )
 
 // Topology is what New makes. Use Standard for the usual one.
@@ -183,7 +185,7 @@ func (t *Topology) complete() error {
 		t.Name = fmt.Sprintf("%d-%d", os.Getpid(), serial.Add(1))
 	}
 	if !nameRule.MatchString(t.Name) {
-		return fmt.Errorf("name %q: use at most 20 lower-case letters, digits and inner hyphens", t.Name)
+		return option.Wrongf("name %q: use at most 20 lower-case letters, digits and inner hyphens", t.Name)
 	}
 	if t.MTU == 0 {
 		t.MTU = 1500

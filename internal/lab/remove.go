@@ -21,19 +21,21 @@ type Info struct {
 	Hosts      []*Host
 }
 
-// List returns the labs that exist.
-func List() ([]Info, error) {
+// List returns the labs that exist, and those whose owners died without removing them: the next Sweep does.
+func List() (all, left []Info, err error) {
 	recs, err := records()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var all []Info
 	for _, r := range recs {
+		info := Info{r.Name, r.Owner, r.Persistent, r.Hosts}
 		if r.alive() {
-			all = append(all, Info{r.Name, r.Owner, r.Persistent, r.Hosts})
+			all = append(all, info)
+		} else {
+			left = append(left, info)
 		}
 	}
-	return all, nil
+	return all, left, nil
 }
 
 // Down removes a lab by name, whoever made it, with every process in its namespaces. It returns

@@ -160,7 +160,7 @@ func TestWhatAKilledOwnerLeftIsSwept(t *testing.T) {
 			if n := countThere(l); n != 2 {
 				t.Fatalf("%d namespaces outlived SIGKILL, want 2: nothing to sweep", n)
 			}
-			if infos, err := List(); err != nil || len(infos) != 0 {
+			if infos, _, err := List(); err != nil || len(infos) != 0 {
 				t.Errorf("List of dead owners' labs: %v, %v", infos, err)
 			}
 			if err := sweep(); err != nil {
@@ -197,7 +197,7 @@ func TestPersistentLabsStayUntilDown(t *testing.T) {
 	if _, err := New(t.Context(), top); !errors.Is(err, ErrExists) {
 		t.Errorf("a second lab of that name: %v", err)
 	}
-	infos, err := List()
+	infos, _, err := List()
 	if err != nil || len(infos) != 1 || infos[0].Name != top.Name || !infos[0].Persistent {
 		t.Errorf("List: %+v, %v", infos, err)
 	}
