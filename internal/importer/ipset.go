@@ -87,7 +87,6 @@ func (s *ipSet) add(w []word) error {
 		switch w[i].text {
 		case "nomatch":
 			e.nomatch = true
-		case "-exist", "-!":
 		case "timeout":
 			s.mixed = true
 			i++
@@ -119,7 +118,6 @@ func (s *ipSet) member(w []word) error {
 	s.list = append(s.list, w[0].text)
 	for i := 1; i < len(w); i++ {
 		switch w[i].text {
-		case "-exist", "-!":
 		case "timeout":
 			s.mixed = true
 			i++

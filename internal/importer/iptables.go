@@ -189,6 +189,8 @@ func (r *ipReader) line(n int, line string) error {
 		return nil
 	case line[0] == '*':
 		return r.table(n, strings.TrimSpace(line[1:]), false)
+	case line == "COMMIT" && (r.now == nil || r.now.done) && len(r.t.sets.byName) > 0: // of ipset restore
+		return nil
 	case line == "COMMIT":
 		if r.now == nil || r.now.done || r.now.bare {
 			return errors.New("COMMIT without a table before it")
@@ -236,9 +238,15 @@ func (r *ipReader) words(n int, text string, all []word) error {
 		}
 		return r.chain(at, strings.TrimPrefix(w[0], ":"), w[1])
 	case w[0] == "create":
-		return r.create(at, w)
+		return r.create(at, texts(withoutExist(all)))
 	case w[0] == "add":
-		return r.add(all)
+		return r.add(withoutExist(all))
+	case w[0] == "flush" && len(w) == 2 && r.t.sets.byName[w[1]] != nil:
+		s := r.t.sets.byName[w[1]]
+		s.elems, s.list, s.mixed = nil, nil, false
+		return nil
+	case w[0] == "swap", w[0] == "destroy", w[0] == "rename", w[0] == "del", w[0] == "test", w[0] == "flush":
+		return fmt.Errorf("%s changes sets: restore the file where it does no harm, and give what is saved: unshare -n sh -c 'ipset restore < FILE; ipset save'", quote(text))
 	case len(w) >= 3 && w[0] == "-P", len(w) >= 2 && (w[0] == "-N" || w[0] == "-A"):
 		if r.now == nil || r.now.done {
 			if err := r.table(n, "filter", true); err != nil {
@@ -265,6 +273,11 @@ func (r *ipReader) words(n int, text string, all []word) error {
 	return fmt.Errorf("%s is nothing that iptables-save or ipset save print%s", quote(text), loadFirst(w))
 }
 
+// withoutExist leaves out the option of files for ipset restore that says what to do about sets and elements that are there already.
+func withoutExist(w []word) []word {
+	return slices.DeleteFunc(slices.Clone(w), func(x word) bool { return x == word{text: "-exist"} || x == word{text: "-!"} })
+}
+
 // loadFirst says how to have a file of commands as iptables-save prints it.
 func loadFirst(w []string) string {
 	switch w[0] {
@@ -272,6 +285,12 @@ func loadFirst(w []string) string {
 		return ": load the file where it does no harm, and give what is saved: unshare -n sh -c 'iptables-restore FILE; iptables-save'"
 	case "iptables", "ip6tables", "sudo", "ipset", "/sbin/iptables", "/usr/sbin/iptables", "/sbin/ip6tables", "/usr/sbin/ip6tables":
 		return ": run the commands where they do no harm, and give what is saved: unshare -n sh -c 'sh FILE; iptables-save'"
+	case "Chain", "target", "num", "pkts":
+		return ": it is of iptables -L, which leaves things out; give the output of iptables-save"
+	case "Name:", "Type:", "Members:":
+		return ": it is of ipset list; give the output of ipset save"
+	case "table":
+		return ": it is of nft; give the output of `nft -j list ruleset` to levee import nft"
 	}
 	return ""
 }
@@ -312,6 +331,9 @@ func (r *ipReader) chain(at place, name, policy string) error {
 		return fmt.Errorf("chain %s of table %s is defined twice", quote(name), r.now.name)
 	}
 	c := &chain{name: printable(name, 64), place: at}
+	if strings.HasPrefix(policy, "[") { // files that people write have counters alone for chains of their own
+		policy = "-"
+	}
 	switch policy {
 	case "ACCEPT":
 		c.base = true

@@ -62,6 +62,7 @@ func TestIPTablesMatches(t *testing.T) {
 		{"! -s 192.0.2.0/24 -j DROP", "drop ipv4 not from 192.0.2.0/24"},
 		{"-s ! 192.0.2.0/24 -j DROP", "drop ipv4 not from 192.0.2.0/24"},
 		{"-s 0.0.0.0/0 -j DROP", "drop from 0.0.0.0/0"},
+		{"-s 0/0 -d 0/0 -p tcp -j DROP", "drop tcp from 0.0.0.0/0 to 0.0.0.0/0"},
 		{"-p tcp -j DROP", "drop ipv4 tcp"},
 		{"-p 47 -j DROP", "drop ipv4 gre"},
 		{"-p all -j DROP", "drop ipv4"},

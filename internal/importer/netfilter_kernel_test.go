@@ -271,7 +271,7 @@ func TestKernelAndPolicyAgree(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, round))
 		t.Run(fmt.Sprintf("nft-%d", round), func(t *testing.T) {
 			k.t = t
-			rules := randomNFT(rnd)
+			rules := randomNFT(rnd, nil)
 			k.run(rules, "nft", "-f", "-")
 			dump := k.run("", "nft", "-j", "list", "table", "inet", "filter")
 			k.run("delete table inet filter", "nft", "-f", "-") // loaded again below, to leave nothing behind on a failure
@@ -295,7 +295,7 @@ func TestKernelAndPolicyAgree(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 100+round))
 		t.Run(fmt.Sprintf("iptables-%d", round), func(t *testing.T) {
 			k.t = t
-			four, six := randomIPTables(rnd, false), randomIPTables(rnd, true)
+			four, six := randomIPTables(rnd, false, nil), randomIPTables(rnd, true, nil)
 			k.run(four, "iptables-restore")
 			k.run(six, "ip6tables-restore")
 			defer k.run("*filter\n:INPUT ACCEPT\nCOMMIT\n", "iptables-restore")
@@ -318,8 +318,12 @@ func TestKernelAndPolicyAgree(t *testing.T) {
 func pick[T any](rnd *rand.Rand, from ...T) T { return from[rnd.IntN(len(from))] }
 
 // randomNFT is a table with two chains under input and a verdict of each kind, about the packets above.
-func randomNFT(rnd *rand.Rand) string {
+// others are further terms.
+func randomNFT(rnd *rand.Rand, others []string) string {
 	term := func() string {
+		if len(others) > 0 && rnd.IntN(3) == 0 {
+			return pick(rnd, others...)
+		}
 		return pick(rnd, "ip saddr 192.0.2.0/29", "ip saddr != 10.0.0.0/8", "ip saddr { 192.0.2.3, 192.0.2.8-192.0.2.12 }", "ip saddr @nets", "ip6 saddr 2001:db8:aaaa::/64",
 			"ip6 saddr != 2001:db8:aaaa::/64", "tcp dport { 22, 80 }", "tcp dport != 22", "tcp sport > 1023", "udp dport 53", "udp dport < 1024", "th dport 80 meta l4proto { tcp, udp }",
 			"tcp dport @ports", "icmp type { echo-request, echo-reply }", "icmp type != echo-request", "icmpv6 type echo-request", "icmp type destination-unreachable icmp code 1",
@@ -367,13 +371,13 @@ func randomNFT(rnd *rand.Rand) string {
 // layers tells whether nft takes two terms in one rule: it refuses those of two protocols.
 func layers(a, b string) bool {
 	three := func(s string) string {
-		if _, elem, ok := strings.Cut(s, "{ "); ok && strings.Contains(s, "@seen") {
+		if _, elem, ok := strings.Cut(s, "{ "); ok && strings.HasPrefix(s, "add @") || strings.HasPrefix(s, "update @") {
 			s = elem
 		}
 		switch w, _, _ := strings.Cut(s, " "); {
 		case strings.Contains(s, "protocol ip6"):
 			return "ip6"
-		case strings.Contains(s, "ether type ip"):
+		case strings.Contains(s, "ether type ip"), strings.Contains(s, "set ip saddr"), strings.Contains(s, ". ip saddr {"):
 			return "ip"
 		case strings.HasPrefix(w, "icmpv6"), w == "ip6", strings.Contains(s, "nfproto ipv6"):
 			return "ip6"
@@ -406,7 +410,7 @@ func layers(a, b string) bool {
 }
 
 // randomIPTables is the same for iptables-restore.
-func randomIPTables(rnd *rand.Rand, six bool) string {
+func randomIPTables(rnd *rand.Rand, six bool, others []string) string {
 	terms := []string{"-p tcp -m tcp --dport 22", "-p tcp -m tcp ! --dport 80", "-p udp -m udp --sport 1024:65535", "-p tcp -m multiport --dports 22,80,443", "-p udp -m multiport ! --ports 53,80",
 		"-p udp -m multiport --ports 53,80", "-p tcp -m tcp --syn", "-p tcp -m tcp ! --tcp-flags SYN,ACK SYN", "-p tcp -m tcp --tcp-flags ALL NONE", "-m length --length 60:100", "-m length ! --length 0:60",
 		"-m dscp --dscp 46", "-m dscp ! --dscp 0", "-p tcp", "! -p udp", "-p gre", "-i eth0", "! -i eth0", "-i lo", "-p sctp -m sctp --dport 22", "-m mac --mac-source 02:00:00:00:00:01",
@@ -427,6 +431,9 @@ func randomIPTables(rnd *rand.Rand, six bool) string {
 	add := func(chain string, n int, verdicts ...string) {
 		for range n {
 			t := pick(rnd, terms...)
+			if len(others) > 0 && rnd.IntN(3) == 0 {
+				t = pick(rnd, others...)
+			}
 			if extra := pick(rnd, terms[9:]...); rnd.IntN(2) == 0 && !(strings.Contains(t, "-p ") && strings.Contains(extra, "-p ")) && !clash(t, extra) {
 				t += " " + extra
 			}

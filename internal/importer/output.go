@@ -28,6 +28,7 @@ type output struct {
 	tool    string // that printed them
 	clashes map[*chainRule]bool
 	written int // ranges of addresses that rules have in lists while they are read, see narrow
+	dhcp    dhcpFate
 }
 
 // namedSet is one set statement.
@@ -42,6 +43,7 @@ func newOutput(names, tool string) *output {
 
 func (o *output) rule(action string, m *match, label string) {
 	o.rules++
+	o.dhcp.meet(action, m)
 	fmt.Fprintf(&o.body, "%s%s as \"%s\"\n", action, m.text(), o.label(label))
 }
 
@@ -171,6 +173,11 @@ func (o *output) ending() string {
 		o.rep.Remarks = append([]Remark{{File: o.names, Kind: Changed, Text: text, Instead: instead}}, o.rep.Remarks...)
 	}
 	o.remarkOnFamilies(about)
+	defer func() { // by then the closing rules are written
+		if o.dhcp == dhcpCut {
+			about("answers to this machine's DHCP client are dropped: netfilter does not keep them from a client, which reads them before INPUT, and levee does", "where the machine has its address by DHCP, put `pass ipv4 udp from port 67 port 68` at the top")
+		}
+	}()
 	switch {
 	case drops == 0:
 		return "default pass\n"
@@ -206,5 +213,6 @@ func (o *output) remarkOnFamilies(about func(text, instead string)) {
 
 func (o *output) rule0(b *strings.Builder, action string, m *match, label string) {
 	o.rules++
+	o.dhcp.meet(action, m)
 	fmt.Fprintf(b, "%s%s as \"%s\"\n", action, m.text(), o.label(label))
 }

@@ -9,6 +9,8 @@ import (
 
 // protocolNumbers are the names that iptables, ipset and nft print for protocols (netdb, IANA).
 var protocolNumbers = map[string]uint8{
+	"ggp": 3, "st": 5, "pup": 12, "hmp": 20, "xns-idp": 22, "rdp": 27, "iso-tp4": 29, "xtp": 36, "ddp": 37, "idpr-cmtp": 38, "idrp": 45, "skip": 57,
+	"rspf": 73, "vmtp": 81, "ax.25": 93, "isis": 124, "fc": 133, "manet": 138, "ethernet": 143,
 	"icmp": 1, "igmp": 2, "ipencap": 4, "ipip": 4, "ipv4": 4, "tcp": 6, "egp": 8, "igp": 9, "udp": 17, "dccp": 33, "ipv6": 41,
 	"ipv6-route": 43, "ipv6-frag": 44, "rsvp": 46, "gre": 47, "esp": 50, "ah": 51, "icmpv6": 58, "ipv6-icmp": 58, "icmp6": 58,
 	"ipv6-nonxt": 59, "ipv6-opts": 60, "eigrp": 88, "ospf": 89, "ospfigp": 89, "etherip": 97, "encap": 98, "pim": 103,
@@ -105,6 +107,9 @@ func parseSpan(s string) (addrSpan, error) {
 
 // parseMaskedAddr reads an address with a mask in dots; contiguous tells whether it is a prefix.
 func parseMaskedAddr(s string) (a addrSpan, contiguous bool, err error) {
+	if s == "0" || s == "0/0" { // as people write it
+		s = "0.0.0.0/0"
+	}
 	addr, mask, has := strings.Cut(s, "/")
 	m, errM := netip.ParseAddr(mask)
 	if !has || errM != nil {
@@ -127,14 +132,17 @@ func parseMaskedAddr(s string) (a addrSpan, contiguous bool, err error) {
 	return prefixSpan(netip.PrefixFrom(ip, bits)), true, nil
 }
 
-// icmpTypeNames are the names that iptables and nft have for ICMP types; of iptables' names for codes only
-// those in wide use.
+// icmpTypeNames are the names that iptables and nft have for ICMP types, and those of iptables for codes.
 var icmpTypeNames = map[string]string{
 	"echo-reply": "0", "pong": "0", "destination-unreachable": "3", "network-unreachable": "3/0", "host-unreachable": "3/1",
 	"protocol-unreachable": "3/2", "port-unreachable": "3/3", "fragmentation-needed": "3/4", "source-quench": "4", "redirect": "5",
 	"echo-request": "8", "ping": "8", "router-advertisement": "9", "router-solicitation": "10", "time-exceeded": "11", "ttl-exceeded": "11",
 	"parameter-problem": "12", "timestamp-request": "13", "timestamp-reply": "14", "info-request": "15", "info-reply": "16",
 	"address-mask-request": "17", "address-mask-reply": "18",
+	"source-route-failed": "3/5", "network-unknown": "3/6", "host-unknown": "3/7", "network-prohibited": "3/9", "host-prohibited": "3/10", "TOS-network-unreachable": "3/11",
+	"TOS-host-unreachable": "3/12", "communication-prohibited": "3/13", "host-precedence-violation": "3/14", "precedence-cutoff": "3/15", "network-redirect": "5/0",
+	"host-redirect": "5/1", "TOS-network-redirect": "5/2", "TOS-host-redirect": "5/3", "ttl-zero-during-transit": "11/0", "ttl-zero-during-reassembly": "11/1",
+	"ip-header-bad": "12/0", "required-option-missing": "12/1",
 }
 
 var icmp6TypeNames = map[string]string{
@@ -144,7 +152,9 @@ var icmp6TypeNames = map[string]string{
 	"router-advertisement": "134", "nd-router-advert": "134", "neighbour-solicitation": "135", "neighbor-solicitation": "135",
 	"nd-neighbor-solicit": "135", "neighbour-advertisement": "136", "neighbor-advertisement": "136", "nd-neighbor-advert": "136",
 	"redirect": "137", "nd-redirect": "137", "router-renumbering": "138", "ind-neighbor-solicit": "141", "ind-neighbor-advert": "142",
-	"mld2-listener-report": "143",
+	"mld2-listener-report": "143", "no-route": "1/0", "communication-prohibited": "1/1", "beyond-scope": "1/2", "address-unreachable": "1/3", "port-unreachable": "1/4",
+	"failed-policy": "1/5", "reject-route": "1/6", "ttl-zero-during-transit": "3/0", "ttl-zero-during-reassembly": "3/1", "bad-header": "4/0", "unknown-header-type": "4/1",
+	"unknown-option": "4/2",
 }
 
 // parseICMPType reads a type, type/code or a name, as type<<8 | code.
