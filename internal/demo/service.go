@@ -114,6 +114,9 @@ type ServiceRun struct {
 	Missing     string // why it could not be measured
 	Requests    []Outcome
 	Sent        float64 // packets a second of the flood
+	// From and To are when the flood began and ended, in seconds from the beginning of the run: loading the generator takes
+	// a while, which is no flood.
+	From, To float64
 }
 
 // Outcome is one request: when it was due, in seconds from the beginning of the run, and how long it took, in
@@ -227,10 +230,21 @@ func (r *ServiceReport) one(ctx context.Context, s *stage, c *clerk, run *Servic
 	w := wave{name: run.Flood, share: 1, Config: gen.Config{
 		Namespace: s.world.Namespace, Device: out.Name, CPU: out.CPU, Rate: r.Rate, Seed: r.Seed, Flood: &f,
 	}}
+	began := int64(0)
+	w.Progress = func(p gen.Progress) {
+		if began == 0 {
+			began = monotonic() - p.Elapsed.Nanoseconds()
+		}
+	}
 	sent, err := w.send(ctx, r.During)
 	if err != nil {
 		return err
 	}
+	if began == 0 {
+		return errors.New("the generator did not say when it began")
+	}
+	run.From = float64(began-begin) / 1e9
+	run.To = run.From + r.During.Seconds()
 	run.Sent = float64(sent.Sent) / r.During.Seconds()
 	// The last visitors' patience ends a second after the run.
 	if err := sleep(ctx, r.After+patience); err != nil {

@@ -16,11 +16,12 @@ type phase struct {
 	from, to float64
 }
 
-func (r *ServiceReport) phases() []phase {
-	a, b, c := r.Before.Seconds(), r.During.Seconds(), r.After.Seconds()
-	// The requests due just before the flood begins, or while it drains, belong to the flood.
-	return []phase{{"before", 0, a}, {"during", a, a + b}, {"after", a + b, a + b + c}}
+func (r *ServiceReport) phases(run *ServiceRun) []phase {
+	return []phase{{"before", 0, run.From}, {"during", run.From, run.To}, {"after", run.To, r.end()}}
 }
+
+// end of each run.
+func (r *ServiceReport) end() float64 { return (r.Before + r.During + r.After).Seconds() }
 
 // within are the requests of a run that were due in a span of time.
 func (run *ServiceRun) within(from, to float64) (out []Outcome) {
@@ -81,7 +82,7 @@ const quietShare = 0.95
 
 // why there is no figure of a run; empty if there is one.
 func (r *ServiceReport) why(run *ServiceRun) string {
-	before := run.within(0, r.Before.Seconds())
+	before := run.within(0, run.From)
 	switch {
 	case run.Missing != "":
 		return run.Missing
@@ -115,7 +116,7 @@ func (r *ServiceReport) Text(w io.Writer) error {
 			fmt.Fprintf(t, "%s\t\n", why)
 			continue
 		}
-		for _, p := range r.phases() {
+		for _, p := range r.phases(run) {
 			q := run.within(p.from, p.to)
 			if len(q) == 0 {
 				fmt.Fprint(t, "-\t")
@@ -171,7 +172,7 @@ func (r *ServiceReport) Document() *report.Document {
 			charts[run.Flood] = pair
 		}
 		r.curves(run, pair)
-		for _, p := range r.phases() {
+		for _, p := range r.phases(run) {
 			q := run.within(p.from, p.to)
 			t.Row(report.Text(run.Flood), report.Text(run.Defence), report.Text(p.name), report.Number(100*answered(q)),
 				report.Number(1e3*percentile(q, 50)), report.Number(1e3*percentile(q, 99)), report.Number(float64(len(q))))
@@ -182,7 +183,7 @@ func (r *ServiceReport) Document() *report.Document {
 
 // charts makes the two pictures of a flood.
 func (r *ServiceReport) charts(d *report.Document, run *ServiceRun) [2]*report.Chart {
-	flood := []report.Mark{{From: r.Before.Seconds(), To: (r.Before + r.During).Seconds(), Label: run.What}}
+	flood := []report.Mark{{From: run.From, To: run.To, Label: run.What}}
 	time := report.Axis{Label: "time", Unit: "s"}
 	return [2]*report.Chart{
 		d.Chart(report.Chart{
@@ -198,7 +199,7 @@ func (r *ServiceReport) charts(d *report.Document, run *ServiceRun) [2]*report.C
 
 // curves draws a run, a point for each bucket.
 func (r *ServiceReport) curves(run *ServiceRun, pair [2]*report.Chart) {
-	end := (r.Before + r.During + r.After).Seconds()
+	end := r.end()
 	for from := 0.0; from < end; from += bucket.Seconds() {
 		to := min(from+bucket.Seconds(), end)
 		q, middle := run.within(from, to), (from+to)/2

@@ -12,7 +12,7 @@ import (
 
 func TestRequestsAreCountedByPhase(t *testing.T) {
 	r := &ServiceReport{ServiceOptions: ServiceOptions{Before: time.Second, During: 2 * time.Second, After: time.Second, Requests: 100, Rate: 1e6}}
-	run := &ServiceRun{Flood: "udp", What: "UDP", Defence: "none"}
+	run := &ServiceRun{Flood: "udp", What: "UDP", Defence: "none", From: 1, To: 3}
 	for i := range 400 { // four seconds of 100 a second; every second one fails under the flood
 		q := Outcome{Due: float64(i) / 100, Took: 0.001 * float64(1+i%10)}
 		if q.Due >= 1 && q.Due < 3 && i%2 == 0 {
@@ -22,7 +22,7 @@ func TestRequestsAreCountedByPhase(t *testing.T) {
 	}
 	r.Runs = []*ServiceRun{run, {Flood: "udp", Defence: "nft", Missing: "not installed"}}
 	for i, want := range []float64{1, 0.5, 1} {
-		p := r.phases()[i]
+		p := r.phases(run)[i]
 		if got := answered(run.within(p.from, p.to)); got != want {
 			t.Errorf("%s: %g answered, want %g", p.name, got, want)
 		}
@@ -88,6 +88,12 @@ func TestAServiceIsMeasuredUnderAFlood(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(r.Runs) != 1 || len(r.Runs[0].Requests) < 20 || r.Runs[0].Sent < 10_000 {
-		t.Errorf("%+v", r.Runs[0])
+		t.Fatalf("%+v", r.Runs)
 	}
+	// The time in which the generator was loaded counted as flood once, and the flood's last moments as the time after it.
+	run := r.Runs[0]
+	if run.From <= o.Before.Seconds() || math.Abs(run.To-run.From-o.During.Seconds()) > 1e-6 {
+		t.Errorf("a flood from %g to %g s, after %v of quiet and for %v", run.From, run.To, o.Before, o.During)
+	}
+	t.Logf("the generator began %.0f ms after it was told to", 1e3*(run.From-o.Before.Seconds()))
 }
