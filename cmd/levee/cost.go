@@ -19,8 +19,8 @@ const costLong = `Measure what a packet costs in the compiled program, in nanose
 rule that it reaches. Packets are made from the rules; the kernel runs both programs on them in turns (A B B A), and
 the difference is reported: the median of the rounds, and half the distance between their quartiles as spread.
 
-Each packet is repeated, so tables that it needs are in the cache: a flood of many sources costs more where sets are
-larger than the cache. About a second a rule; at most --rules of them are measured: the first that packets reach or, of
+Each packet is repeated, so tables that it needs are in the cache and its branches are predicted: the figures are lower bounds, and a
+flood of many sources costs more, most where sets are larger than the cache. About a second a rule; at most --rules of them are measured: the first that packets reach or, of
 more than 1,000 rules, a sample that is spread evenly over the policy, which the output says.`
 
 const costExample = `  sudo levee cost edge.levee

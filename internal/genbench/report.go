@@ -83,6 +83,7 @@ func caveats(quick bool) []string {
 	out := []string{
 		"veth has no DMA and no descriptors: ratios carry over to other machines, absolute figures do not",
 		"the device's own counts and one XDP program at the receiver measure all alike; no generator is believed about itself",
+		"offered is all that the device was handed, also what the receiver's ring had no room for; as fast as they go, received says what a generator can have delivered to this receiver",
 		"levee varies sources and ports, masscan destinations; trafgen and tcpreplay repeat what they have prepared",
 		"gaps are of arrivals: the receiver works in batches, so that packets behind one another come closer than they were sent",
 	}
@@ -162,7 +163,7 @@ func (r *Rate) valid() (offered, received []float64) {
 // Text prints the report for people.
 func (r *Report) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 2, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "GENERATOR\tASKED/S\tSENT/S\t95 % INTERVAL\tOFF\tRECEIVED/S\tGAP 50 %\t99 %\t99.9 %\t")
+	fmt.Fprintln(t, "GENERATOR\tASKED/S\tOFFERED/S\t95 % INTERVAL\tOFF\tRECEIVED/S\tGAP 50 %\t99 %\t99.9 %\t")
 	for _, e := range r.Generators {
 		if e.Missing != "" {
 			fmt.Fprintf(t, "%s\t%s\t\t\t\t\t\t\t\t\n", e.Name, e.Missing)
@@ -227,9 +228,10 @@ func (r *Report) Document() *report.Document {
 	d.Set("window", fmt.Sprintf("%d ms", r.WindowMS))
 	d.Set("seed", fmt.Sprint(r.Seed))
 	most := d.Chart(report.Chart{ID: "gen-most", Title: "As fast as it goes", Kind: report.Bar, Better: report.More,
-		Y: report.Axis{Label: "sent", Unit: "packets/s"}})
+		What: "Offered to the device, and what of it the receiver took: the rest found its ring full, which costs a generator less than a packet that is taken.",
+		Y:    report.Axis{Label: "packets", Unit: "packets/s"}})
 	rate := d.Chart(report.Chart{ID: "gen-rates", Title: "Achieved against requested", Kind: report.Line,
-		X: report.Axis{Label: "requested", Unit: "packets/s", Log: true}, Y: report.Axis{Label: "sent", Unit: "packets/s", Log: true}})
+		X: report.Axis{Label: "requested", Unit: "packets/s", Log: true}, Y: report.Axis{Label: "offered", Unit: "packets/s", Log: true}})
 	off := d.Chart(report.Chart{ID: "gen-error", Title: "How far off the requested rate", Kind: report.Line, Better: report.Less,
 		X: report.Axis{Label: "requested", Unit: "packets/s", Log: true}, Y: report.Axis{Label: "error, absolute", Unit: "%", Log: true}})
 	t := d.Table("gen-gaps", "Gaps between arrivals", report.Column{Name: "generator"}, report.Column{Name: "requested", Unit: "packets/s"},
@@ -240,12 +242,13 @@ func (r *Report) Document() *report.Document {
 			d.Refuse(e.Name, e.Missing)
 		}
 		for _, x := range e.Rates {
-			offered, _ := x.valid()
+			offered, received := x.valid()
 			switch {
 			case x.PPS == nil:
 				d.Refuse(fmt.Sprintf("%s at %.0f packets/s (0: as fast as it goes)", e.Name, x.Asked), strings.Join(x.Why, "; "))
 			case x.Asked == 0:
-				most.Add("sent", report.Measured(0, offered).Of(e.Name))
+				most.Add("offered", report.Measured(0, offered).Of(e.Name))
+				most.Add("received", report.Measured(0, received).Of(e.Name))
 			default:
 				rate.Add(e.Name, report.Measured(x.Asked, offered))
 				wrong := make([]float64, len(offered))

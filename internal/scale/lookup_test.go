@@ -26,3 +26,26 @@ func TestAChainGoesOnFromRoundToRound(t *testing.T) {
 		t.Errorf("the sum is loaded at %d and stored at %d: a round does not go on from the one before", loaded, stored)
 	}
 }
+
+func TestAMultipleOfNothingIsNotPrinted(t *testing.T) {
+	at := func(median, low, high float64) []*Lookup {
+		return []*Lookup{{Stream: &Figure{Median: median, Interval: [2]float64{low, high}}}}
+	}
+	for _, c := range []struct {
+		levee []*Lookup
+		times float64
+	}{
+		{at(2, 1, 4), 50},
+		{at(0.1, -0.3, 0.4), 0}, // 1,000 times as long, it said
+	} {
+		trie := &Structure{Lookups: at(100, 80, 120)}
+		compareToLevee([]*Structure{{Name: structures[0].name, Lookups: c.levee}, trie})
+		l := trie.Lookups[0]
+		if l.TimesLevee != c.times || (l.TimesLeveeInterval != nil) != (c.times != 0) {
+			t.Errorf("%+v times %+v: %g, %v", l.Stream, c.levee[0].Stream, l.TimesLevee, l.TimesLeveeInterval)
+		}
+		if i := l.TimesLeveeInterval; i != nil && *i != [2]float64{20, 120} {
+			t.Errorf("interval %v, want 20 to 120", *i)
+		}
+	}
+}

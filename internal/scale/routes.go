@@ -62,7 +62,7 @@ var routeCaveats = []string{
 	"mix is half hits and half misses; half of the misses lie beside a route; uniform and Zipf (exponent 1.1) say how often routes come by",
 	"kernel FIB: bpf_fib_lookup from a program of traffic control in a namespace of its own, all routes by one gateway; it finds a next hop and checks the MTU, the others say whether there is a route",
 	"insertion: FIB by rtnetlink, 1,000 routes a system call; LPM trie by batches of 4,096; levee static is built aside and loaded whole",
-	"memory of maps is what the kernel charges; of the FIB the growth of the kernel's own memory while routes are installed: none below 1 MB, and to some MB on a busy machine",
+	"memory of maps is what the kernel charges, of the LPM trie its entries without forks and the allocator's rounding; of the FIB the growth of the kernel's own memory while routes are installed: none below 1 MB, and to some MB on a busy machine",
 	"depth is of the hits; of the LPM trie and the IPv6 FIB it is counted in a copy of their shape, since the kernel does not tell; of the IPv4 FIB it is the kernel's own, over its leaves",
 }
 

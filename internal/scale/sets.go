@@ -67,8 +67,10 @@ type Lookup struct {
 	// Stream is of look-ups that the CPU may overlap, Chain of such that each wait for the one before.
 	Stream *Figure `json:"stream_ns"`
 	Chain  *Figure `json:"chain_ns"`
-	// TimesLevee is the stream's ns over that of levee static.
-	TimesLevee float64 `json:"times_levee_static,omitempty"`
+	// TimesLevee is the stream's ns over that of levee static, with what both intervals allow; there is none where levee's
+	// interval reaches down to the loop itself, of which nothing is a multiple.
+	TimesLevee         float64     `json:"times_levee_static,omitempty"`
+	TimesLeveeInterval *[2]float64 `json:"times_levee_static_interval,omitempty"`
 	// Raw values of the rounds.
 	StreamRounds []float64 `json:"stream_rounds"`
 	ChainRounds  []float64 `json:"chain_rounds"`
@@ -176,7 +178,7 @@ var setCaveats = []string{
 	"look-ups: ns above the same loop without a look-up; stream: independent look-ups, which the CPU overlaps; chain: each waits for the one before",
 	"mix is half hits and half misses; half of the misses lie beside an entry; uniform and Zipf (exponent 1.1) say how often entries come by",
 	loadCaveat,
-	"memory of maps is what the kernel charges; of tools in the lab the growth of the kernel's own memory while loading, to some 100 KB",
+	"memory of maps is what the kernel charges, of the LPM trie its entries without forks and the allocator's rounding; of tools in the lab the growth of the kernel's own memory while loading, to some 100 KB",
 	"veth has no DMA and no descriptors: ratios carry over to other machines, absolute packets a second do not",
 }
 
@@ -417,8 +419,9 @@ func compareToLevee(all []*Structure) {
 		}
 		for _, s := range all {
 			for _, l := range s.Lookups {
-				if b := base.Lookup(l.Kind, l.Skew); b != nil && b.Stream.Median > 0 {
+				if b := base.Lookup(l.Kind, l.Skew); b != nil && b.Stream.Interval[0] > 0 {
 					l.TimesLevee = l.Stream.Median / b.Stream.Median
+					l.TimesLeveeInterval = &[2]float64{l.Stream.Interval[0] / b.Stream.Interval[1], l.Stream.Interval[1] / b.Stream.Interval[0]}
 				}
 			}
 		}

@@ -57,7 +57,7 @@ func (c *SetCase) textLookups(w io.Writer) error {
 		}
 		for _, kind := range []workload.Kind{workload.Hits, workload.Mix} {
 			if l := s.Lookup(kind, workload.Uniform); l != nil && l.TimesLevee != 0 && s.Name != structures[0].name {
-				fmt.Fprintf(w, "  %s takes %.1f times as long as %s for a %s\n", s.Name, l.TimesLevee, structures[0].name, kind)
+				fmt.Fprintf(w, "  %s takes %.1f (%.1f-%.1f) times as long as %s for a %s of a stream\n", s.Name, l.TimesLevee, l.TimesLeveeInterval[0], l.TimesLeveeInterval[1], structures[0].name, kind)
 			}
 		}
 	}
