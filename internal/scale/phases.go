@@ -88,9 +88,17 @@ const (
 	triesMost = 3
 )
 
+// tries is how many times the rounds asked for are tried at most.
+func (o *Options) tries() int {
+	if o.Quick {
+		return 1
+	}
+	return triesMost
+}
+
 // calmRounds measures rounds, of which those count that had the least pressure: which these are is asked of the machine, and never
-// of how long a packet took. With once there are no further tries.
-func (x *observer) calmRounds(wanted int, once bool, round func() (above, empty float64, err error)) ([]TraceRound, error) {
+// of how long a packet took. There are so many times as many tries as wanted at most.
+func (x *observer) calmRounds(wanted, tries int, round func() (above, empty float64, err error)) ([]TraceRound, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if _, _, err := round(); err != nil { // warms up
@@ -113,7 +121,7 @@ func (x *observer) calmRounds(wanted int, once bool, round func() (above, empty 
 		if len(out) < wanted {
 			continue
 		}
-		if once || len(out) == triesMost*wanted || pressure(calmest(out, wanted)[wanted-1].Reading) <= calm*x.least {
+		if len(out) == tries*wanted || pressure(calmest(out, wanted)[wanted-1].Reading) <= calm*x.least {
 			break
 		}
 	}
@@ -163,7 +171,7 @@ func (o *Options) trace(ctx context.Context, runner *datapath.Runner, list [][]b
 	if err != nil {
 		return nil, err
 	}
-	return o.machine.calmRounds(o.Rounds, o.Quick, func() (float64, float64, error) {
+	return o.machine.calmRounds(o.Rounds, o.tries(), func() (float64, float64, error) {
 		if ctx.Err() != nil {
 			return 0, 0, ctx.Err()
 		}

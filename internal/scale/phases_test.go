@@ -27,7 +27,7 @@ func number() func() (float64, float64, error) {
 }
 
 func TestRoundsOfACalmMachineCountAndNoOthersAreTried(t *testing.T) {
-	rounds, err := quietAt(0, 1, 2, 3, 4, 5, 6).calmRounds(6, false, number())
+	rounds, err := quietAt(0, 1, 2, 3, 4, 5, 6).calmRounds(6, triesMost, number())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestRoundsOfACalmMachineCountAndNoOthersAreTried(t *testing.T) {
 
 func TestRoundsAreTriedAgainUntilEnoughAreCalm(t *testing.T) {
 	// Readings 3 to 9 are calm: between them lie rounds 4 to 9, by their numbers.
-	rounds, err := quietAt(3, 4, 5, 6, 7, 8, 9).calmRounds(6, false, number())
+	rounds, err := quietAt(3, 4, 5, 6, 7, 8, 9).calmRounds(6, triesMost, number())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestRoundsAreTriedAgainUntilEnoughAreCalm(t *testing.T) {
 
 func TestTriesAreBounded(t *testing.T) {
 	// One calm round, and none after it: of the others any do.
-	rounds, err := quietAt(0, 1).calmRounds(6, false, number())
+	rounds, err := quietAt(0, 1).calmRounds(6, triesMost, number())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestTriesAreBounded(t *testing.T) {
 	if len(rounds) != triesMost*6 || len(ns) != 6 || !slices.Contains(ns, 1) || c.LoadRange != [2]float64{20, 120} {
 		t.Errorf("%v of %d rounds count, %+v", ns, len(rounds), c)
 	}
-	rounds, err = quietAt(0, 1).calmRounds(6, true, number())
+	rounds, err = quietAt(0, 1).calmRounds(6, 1, number())
 	if err != nil || len(rounds) != 6 {
 		t.Errorf("%d rounds, %v: want six, for there are to be no further tries", len(rounds), err)
 	}
@@ -73,10 +73,10 @@ func TestTriesAreBounded(t *testing.T) {
 
 func TestTheCalmestRoundOfTheWholeMeasurementIsWhatOthersAreHeldAgainst(t *testing.T) {
 	x := quietAt(0, 1, 2, 3, 4, 5, 6)
-	if _, err := x.calmRounds(6, false, number()); err != nil {
+	if _, err := x.calmRounds(6, triesMost, number()); err != nil {
 		t.Fatal(err)
 	}
-	rounds, err := x.calmRounds(6, false, number()) // none of these is calm
+	rounds, err := x.calmRounds(6, triesMost, number()) // none of these is calm
 	if err != nil || len(rounds) != triesMost*6 {
 		t.Errorf("%d rounds, %v: want all tries", len(rounds), err)
 	}
@@ -86,7 +86,7 @@ func TestARoundThatFailsEndsTheMeasurement(t *testing.T) {
 	failed := errors.New("no")
 	for at := range 3 {
 		n := 0
-		_, err := quietAt().calmRounds(6, false, func() (float64, float64, error) {
+		_, err := quietAt().calmRounds(6, triesMost, func() (float64, float64, error) {
 			if n++; n > at {
 				return 0, 0, failed
 			}
@@ -100,7 +100,7 @@ func TestARoundThatFailsEndsTheMeasurement(t *testing.T) {
 
 func TestWhichRoundsCountIsNotAskedOfTheirTime(t *testing.T) {
 	slow := 1e6
-	rounds, err := quietAt(0, 1, 2, 3, 4, 5, 6).calmRounds(6, false, func() (float64, float64, error) { slow /= 2; return slow, 1, nil })
+	rounds, err := quietAt(0, 1, 2, 3, 4, 5, 6).calmRounds(6, triesMost, func() (float64, float64, error) { slow /= 2; return slow, 1, nil })
 	if err != nil || slices.ContainsFunc(rounds, func(r TraceRound) bool { return !r.Counts }) {
 		t.Errorf("%+v, %v: want all six, however far apart", rounds, err)
 	}

@@ -148,7 +148,7 @@ func (o *RuleOptions) estimates(cases []ruleWork) []time.Duration {
 	for i := range cases {
 		n := len(cases[i].rules)
 		if !o.SkipLookups {
-			out[i] = time.Duration(n)*estimateLoad + time.Duration(2*o.Rounds)*estimatePolicy
+			out[i] = time.Duration(n)*estimateLoad + time.Duration(2*o.tries()*o.Rounds)*estimatePolicy
 		}
 		out[i] += o.estimateLab(ruleToolsMade, n)
 	}

@@ -84,13 +84,21 @@ func TestAStructureThatAnswersWronglyHasNoFigure(t *testing.T) {
 
 func TestPoliciesAreTimedOnTraces(t *testing.T) {
 	needRoot(t)
-	r, err := Rules(t.Context(), RuleOptions{Options: Options{Sizes: []int{20}, Seed: 3, Rounds: minRounds, SkipLab: true}, Shapes: []string{"fw"}})
+	r, err := Rules(t.Context(), RuleOptions{Options: Options{Sizes: []int{20}, Seed: 3, Rounds: minRounds, SkipLab: true, Quick: true}, Shapes: []string{"fw"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := r.Cases[0].Levee
 	if p.Missing != "" || p.Uniform == nil || p.Zipf == nil || p.NsEmpty <= 0 || p.Bytes == 0 || p.CompileNs <= 0 || p.LoadNs <= 0 {
 		t.Errorf("%+v", p)
+	}
+	for _, skew := range []workload.Skew{workload.Uniform, workload.Zipf} {
+		if n := len(p.Phases[string(skew)]); n != minRounds {
+			t.Errorf("%s: %d rounds with what the machine gave, want %d", skew, n, minRounds)
+		}
+	}
+	if p.Conditions == nil || p.ZipfConditions == nil || p.Conditions.Load <= 0 || r.Conditions == nil || r.Conditions.Step <= 0 {
+		t.Errorf("%+v, %+v, %+v: want what the machine gave", p.Conditions, p.ZipfConditions, r.Conditions)
 	}
 	output(t, r)
 }
