@@ -2,12 +2,19 @@ package codegen_test
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
 // mac is an Ethernet address of its own for each n.
 func mac(n int) string {
 	return fmt.Sprintf("02:00:%02x:%02x:%02x:%02x", n>>24&255, n>>16&255, n>>8&255, n&255)
+}
+
+// wide is a prefix of any length up to 24.
+func (g *wallGenerator) wide() string {
+	a := netip.AddrFrom4([4]byte{byte(1 + g.IntN(200)), byte(g.IntN(256)), byte(g.IntN(256)), 0})
+	return netip.PrefixFrom(a, 1+g.IntN(24)).Masked().String()
 }
 
 // moreWalls are kinds that ask of fields one by one, that lists multiply, and that passes over rules have to get through: what
@@ -33,6 +40,15 @@ var moreWalls = []wall{
 	}},
 	{"sixteen boxes each", func(g *wallGenerator, i int) string {
 		return fmt.Sprintf("%s from %s to %s", []string{"drop", "pass"}[g.IntN(2)], list(4, func(int) string { return g.four() }), list(4, func(int) string { return g.four() }))
+	}},
+	{"sixteen boxes each, of one protocol or of all", func(g *wallGenerator, i int) string {
+		return fmt.Sprintf("%s %s from %s to %s", []string{"drop", "pass"}[g.IntN(2)], []string{"", "tcp", "udp", "proto 47"}[g.IntN(4)],
+			list(4, func(int) string { return g.four() }), list(4, func(int) string { return g.four() }))
+	}},
+	{"sixteen boxes each that cross", func(g *wallGenerator, i int) string {
+		return fmt.Sprintf("%s tcp from %s to %s from port %s port %s", []string{"drop", "pass"}[g.IntN(2)],
+			list(2, func(int) string { return g.wide() }), list(2, func(int) string { return g.wide() }),
+			list(2, func(int) string { return g.span(65000, 3000) }), list(2, func(int) string { return g.span(65000, 30000) }))
 	}},
 	{"tables that differ by protocol", func(g *wallGenerator, i int) string {
 		return fmt.Sprintf("%s %s from %s port %s", []string{"drop", "pass"}[g.IntN(2)], []string{"", "tcp", "udp", "sctp"}[g.IntN(4)],
