@@ -4,7 +4,6 @@ import (
 	"errors"
 	"iter"
 	"runtime"
-	"slices"
 	"time"
 
 	"levee/internal/phase"
@@ -57,11 +56,7 @@ func homeWork(windows iter.Seq[*Window]) float64 {
 			all = append(all, work)
 		}
 	}
-	if len(all) == 0 {
-		return 0
-	}
-	slices.Sort(all)
-	return all[(len(all)-1)/10]
+	return leastTenth(all)
 }
 
 // work is the mean of the readings before and behind the window, 0 if one is missing.

@@ -95,8 +95,9 @@ func coreDistance(a, b int) (float64, error) {
 	return least, nil
 }
 
-// homeDistance is the lower quartile of the readings, 0 of none: where the cores were in the nearest quarter of the time is
-// what figures are to be of. The median would be, in one run, of cores with a common cache, and in the next of cores without.
+// homeDistance is the least tenth of the readings, 0 of none: where the cores were in the nearest tenth of the time is
+// what figures are to be of. The median would be, in one run, of cores with a common cache, and in the next of cores without; so would
+// the quartile, where the cores are apart for most of a run.
 func homeDistance(windows iter.Seq[*Window]) float64 {
 	var all []float64
 	for w := range windows {
@@ -106,11 +107,17 @@ func homeDistance(windows iter.Seq[*Window]) float64 {
 			}
 		}
 	}
-	if len(all) == 0 {
+	return leastTenth(all)
+}
+
+// leastTenth is the greatest of the least tenth of values, which it sorts, 0 of none: one of them, for between two places there
+// is nobody.
+func leastTenth(values []float64) float64 {
+	if len(values) == 0 {
 		return 0
 	}
-	slices.Sort(all)
-	return all[(len(all)-1)/4] // one of them: between two places there is nobody
+	slices.Sort(values)
+	return values[(len(values)-1)/10]
 }
 
 // displaced tells whether the cores were elsewhere before or behind the window; what is not known does not.

@@ -27,7 +27,7 @@ type Report struct {
 	Path       []string     `json:"path"` // what all rungs have in common
 	Traffic    []Traffic    `json:"traffic"`
 	Machine    machine.Info `json:"machine"`
-	// CoreDistance is the lower quartile of the windows' distances, in ns, 0 where there is none: windows with another
+	// CoreDistance is the least tenth of the windows' distances, in ns, 0 where there is none: windows with another
 	// one count only where there are too few with this.
 	CoreDistance float64 `json:"core_distance_ns"`
 	// CoreWork is the least tenth of the windows' ns an operation, 0 where there is none: windows in which it took 1.15 times as
@@ -178,7 +178,7 @@ func (r *Report) summarise() {
 	home := r.home()
 	r.CoreDistance, r.CoreWork, r.CoreWorkMedian = home.distance, home.work, r.medianWork()
 	if n, total := r.count(func(w *Window) bool { return w.displaced(home.distance) }); n > 0 {
-		r.Caveats = append(r.Caveats, fmt.Sprintf("the hypervisor moved the cores: of %d windows %d had them elsewhere than in the nearest quarter, where a cache line takes %.0f ns from one to the other and back; "+
+		r.Caveats = append(r.Caveats, fmt.Sprintf("the hypervisor moved the cores: of %d windows %d had them elsewhere than in the nearest tenth, where a cache line takes %.0f ns from one to the other and back; "+
 			"their rounds count only where there are too few others", total, n, r.CoreDistance))
 	}
 	if n, total := r.count(func(w *Window) bool { return w.crowded(home) }); n > 0 {
