@@ -343,7 +343,7 @@ func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int
 		return
 	}
 	fl.used[r] = true
-	near := fl.nearest(r, c)
+	near := fl.nearest(r, c, base)
 	if fl.stateless && len(r.states) > 0 && len(r.unknown) == 1 && len(near) > 0 {
 		if !fl.told[r] {
 			fl.out.rep.add(r.stateRemark())

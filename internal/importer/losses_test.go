@@ -216,3 +216,17 @@ func TestAnswersOfDHCP(t *testing.T) {
 		}
 	}
 }
+
+// TestStatelessAcceptBehindAReturn has the layout that fail2ban makes: what comes back from a chain for one port meets a rule that
+// accepts new connections to that port. To it, those are all packets; the rule still passes them, before the policy of the chain drops them.
+func TestStatelessAcceptBehindAReturn(t *testing.T) {
+	text, _ := iptables(t, importer.Rulesets{Stateless: true}, "*filter\n:INPUT DROP [0:0]\n:f2b-sshd - [0:0]\n"+
+		"-A INPUT -p tcp -m multiport --dports 22 -j f2b-sshd\n"+
+		"-A INPUT -p tcp -m tcp --dport 22 -m conntrack --ctstate NEW -j ACCEPT\n"+
+		"-A f2b-sshd -s 203.0.113.7/32 -j DROP\n-A f2b-sshd -j RETURN\nCOMMIT\n")
+	rules := rulesOf(text)
+	pass, drop := strings.Index(rules, "pass ipv4 tcp port 22"), strings.Index(rules, "drop ipv4 tcp port 22")
+	if pass < 0 || drop >= 0 && drop < pass {
+		t.Errorf("port 22 is dropped before it is passed:\n%s", rules)
+	}
+}

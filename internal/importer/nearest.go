@@ -5,8 +5,11 @@ import "slices"
 // nearest is what a policy can say instead of a rule that passes something unknown, as statements
 // without labels: the rule without what is unknown, or the stateless form of a rule about
 // connections. It is never written as a rule unless the user asked for it. For a rule that drops there is
-// nothing near: without its limit or state it would drop what was meant to pass.
-func (fl *flattener) nearest(r *chainRule, c *match) (out []string) {
+// nothing near: without its limit or state it would drop what was meant to pass. Nor is there for a rule that asks for nothing
+// else and stands where all packets of base chain base come: that would be to pass everything. In a chain that only some packets
+// are sent to, or come back from, it is about these.
+func (fl *flattener) nearest(r *chainRule, c *match, base int) (out []string) {
+	all := fl.bases[base].family
 	if r.verb != doAccept {
 		return nil
 	}
@@ -16,7 +19,7 @@ func (fl *flattener) nearest(r *chainRule, c *match) (out []string) {
 			continue
 		}
 		switch {
-		case m.equal(c) && !slices.Contains(r.states, "ESTABLISHED"): // of all packets: no help
+		case m.equal(c) && m.equal(&all) && !slices.Contains(r.states, "ESTABLISHED"): // of all packets: no help
 		case len(r.states) == 0, slices.Contains(r.states, "NEW"):
 			out = append(out, "pass"+m.text())
 		default:
