@@ -125,3 +125,19 @@ func hasFlag(cmd *cobra.Command, name string) bool {
 	return cmd.Flag(name) != nil || cmd.InheritedFlags().Lookup(name) != nil ||
 		slices.ContainsFunc(cmd.Commands(), func(sub *cobra.Command) bool { return hasFlag(sub, name) })
 }
+
+// TestExamplesOfStreamsWork refuses two pipelines: one that adds nothing, as --from is read to its end, which never comes, and
+// one that empties a set, or cuts it short, when a download fails.
+func TestExamplesOfStreamsWork(t *testing.T) {
+	e, _, _, _ := testEnv(false)
+	texts := pages(t)
+	for _, cmd := range leaves(newRoot(e)) {
+		texts[cmd.CommandPath()+" --help"] = cmd.Example
+	}
+	wrong := regexp.MustCompile(`(tail -\w*[fF].*|(curl|wget) .*)\| *(sudo )?levee .*--from -`)
+	for where, text := range texts {
+		if m := wrong.FindString(text); m != "" {
+			t.Errorf("%s: %s", where, m)
+		}
+	}
+}

@@ -42,11 +42,14 @@ func newSetAdd(e *env) *cobra.Command {
 		Short: "Put entries into a dynamic set, or renew their lease",
 		Long: `Put entries into a dynamic set, all of them or, with an error, none. An entry is what the set is of: an address, a
 prefix or a range; a service such as tcp/443; or, in a set of endpoints, an address and a service behind it. An entry that is there
-already gets the new lease. Without --lease it is the set's own.`,
+already gets the new lease. Without --lease it is the set's own. --from is read to its end before anything is added.
+
+Sessions are not looked at, as "levee up" does: an entry that holds your own address shuts you out where a rule drops it,
+unless a protect rule names you.`,
 		Example: `  sudo levee set add abusers 203.0.113.9 2001:db8:bad::/48 --lease 10m
   sudo levee set add abusers --from feed.txt --lease 1d
   sudo levee set add frontends 192.0.2.10 tcp/443 192.0.2.11 udp/4000-4100
-  tail -f found.log | grep -o '[0-9.]*$' | sudo levee set add abusers --from -`,
+  tail -Fn0 found.log | while read -r address; do sudo levee set add abusers "$address"; done`,
 		Args: wantSome("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.setChange(cmd, args[0], args[1:], &f, "added", datapath.SetAdd)
@@ -66,9 +69,9 @@ func newSetReplace(e *env) *cobra.Command {
 		Long: `Make entries (see "levee set add") the whole contents of a dynamic set, all of them or, with an error, none. They
 are put together beside what is there and take its place in one step: packets are judged by the whole of the old contents
 or the whole of the new. The lease, that of --lease or the set's own, begins anew for each entry. An empty file empties
-the set.`,
+the set: a feed that did not arrive must not get here.`,
 		Example: `  sudo levee set replace feed --from feed.txt --lease 1d
-  curl -s https://feed.example/drop.txt | sudo levee set replace feed --from -`,
+  curl -sSfo drop.txt https://feed.example/drop.txt && sudo levee set replace feed --from drop.txt`,
 		Args: wantSome("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return e.setChange(cmd, args[0], args[1:], &f, "in it", datapath.SetReplace)
