@@ -44,7 +44,8 @@ type compiler struct {
 	statics      map[staticKey]static // prefix tables
 	pairs        map[pairKey]*classify.Table
 	ethernet     map[string]static // tables of Ethernet addresses, by their ranges
-	packed       []byte            // tables, see constant
+	packed       int               // bytes of tables, see constant
+	fills        []func([]byte)    // put them where they lie
 	packs        int               // maps of tables that are full
 	places       map[string]place  // of tables, by name
 	failed       error             // a table is too large

@@ -1,13 +1,10 @@
 package codegen
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
-	"hash/maphash"
 	"net/netip"
 	"slices"
-	"unsafe"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -106,13 +103,13 @@ func maskOf(n int) uint64 { return ^uint64(0) >> (64 - 8*n) }
 
 // machine collects the records of all chains. What is the same is there once.
 type machine struct {
-	records []record
-	lists   []uint64 // slot << 32 | first record of the rule; endOfList behind the last
-	bounds  []uint64 // where membership changes, ascending within each list of ranges
-	wide    []uint64 // the same for addresses of two words, upper word first
+	records table[record]
+	lists   table[uint64] // slot << 32 | first record of the rule; endOfList behind the last
+	bounds  table[uint64] // where membership changes, ascending within each list of ranges
+	wide    table[uint64] // the same for addresses of two words, upper word first
 
 	body    []record           // scratch: the rule that is being made
-	number  []uint64           // scratch: bounds
+	number  []uint64           // scratch: bounds, or a list
 	bodies  shared             // records of rules
 	sorted  shared             // bounds
 	sorted2 shared             // wide ones
@@ -121,7 +118,6 @@ type machine struct {
 	arms    []asm.Instructions // look-ups in long lists of endpoints, see emitArms
 	tables  map[staticKey]int  // of them, those of static sets
 	pairs   map[pairKey]int    // of them, those of endpoints
-	seed    maphash.Seed
 }
 
 // lookup is a function of an address or, with an arm, of struct key's and the arm's number in the function.
@@ -132,52 +128,13 @@ type lookup struct {
 	number asm.Register // in which it takes the number of the set, operand 2 of the record; R0: it takes none
 }
 
-// shared finds what is in a slice by its hash.
-type shared struct {
-	last  map[uint64]int // hashes to the last of parts
-	parts []sharedPart
-}
-
-// sharedPart is a part of a slice; before is the one with the same hash before it, or -1.
-type sharedPart struct{ at, n, before int }
-
 // endOfList is above every entry of a rule and above what stands for "not decided".
 const endOfList = ^uint64(0)
 
 func newMachine() *machine {
-	return &machine{
-		records: []record{{uint64(opEnd)}}, // number 0
-		bodies:  shared{last: map[uint64]int{}},
-		sorted:  shared{last: map[uint64]int{}},
-		sorted2: shared{last: map[uint64]int{}},
-		tables:  map[staticKey]int{},
-		pairs:   map[pairKey]int{},
-		seed:    maphash.MakeSeed(), // where things lie does not depend on it
-	}
-}
-
-// share finds words that are already in a slice of words, or appends them.
-func share[T record | uint64](m *machine, in []T, known *shared, words []T) ([]T, int) {
-	bytesOf := func(w []T) []byte {
-		if len(w) == 0 {
-			return nil
-		}
-		return unsafe.Slice((*byte)(unsafe.Pointer(&w[0])), len(w)*int(unsafe.Sizeof(w[0])))
-	}
-	want := bytesOf(words)
-	h := maphash.Bytes(m.seed, want)
-	before, ok := known.last[h]
-	if !ok {
-		before = -1
-	}
-	for i := before; i >= 0; i = known.parts[i].before {
-		if s := known.parts[i]; s.n == len(words) && bytes.Equal(bytesOf(in[s.at:s.at+s.n]), want) {
-			return in, s.at
-		}
-	}
-	known.last[h] = len(known.parts)
-	known.parts = append(known.parts, sharedPart{len(in), len(words), before})
-	return append(in, words...), len(in)
+	m := &machine{tables: map[staticKey]int{}, pairs: map[pairKey]int{}}
+	m.add(record{uint64(opEnd)}) // number 0
+	return m
 }
 
 // body makes the records of a rule and gives the number of the first.
@@ -193,9 +150,7 @@ func (c *compiler) body(ch *chain, r *ir.Rule) uint32 {
 		out = append(out, record{uint64(opDecide), uint64(r.Slot)<<32 | uint64(result(r))})
 	}
 	m.body = out
-	var at int
-	m.records, at = share(m, m.records, &m.bodies, out)
-	return uint32(at)
+	return uint32(share(&m.records, &m.bodies, out))
 }
 
 // question appends the records of a condition.
@@ -223,9 +178,7 @@ func (c *compiler) question(ch *chain, q *ir.Cond, out []record) []record {
 
 func (c *compiler) search(word, mask uint64, bounds []uint64) record {
 	m := c.machine
-	var first int
-	m.bounds, first = share(m, m.bounds, &m.sorted, bounds)
-	return record{word, mask, uint64(first), uint64(len(bounds))}
+	return record{word, mask, uint64(share(&m.bounds, &m.sorted, bounds)), uint64(len(bounds))}
 }
 
 // manyPrefixes is from how many prefixes on a set has a table of package prefix, and a function that searches it,
@@ -266,8 +219,7 @@ func (c *compiler) addressRecords(q *ir.Cond, at int16, ip4 bool, out []record) 
 	}
 	m := c.machine
 	m.number = bounds
-	var first int
-	m.wide, first = share(m, m.wide, &m.sorted2, bounds)
+	first := share(&m.wide, &m.sorted2, bounds)
 	return append(out, record{wordOf(opWide, at, 8, q.Not), ^uint64(0), uint64(first / 2), uint64(len(bounds) / 2)})
 }
 
@@ -492,29 +444,30 @@ const (
 
 // place gives the tables a place. They are never empty, so that there is something to point at.
 func (m *machine) place(c *compiler) {
-	if to := c.room(recordsTable, recordBytes*len(m.records)); to != nil {
-		for i := range m.records {
-			putWords(to[recordBytes*i:], m.records[i][:])
-		}
-	}
+	c.room(recordsTable, recordBytes*m.records.n, func(to []byte) {
+		m.records.drain(func(piece []record) {
+			for i := range piece {
+				to = putWords(to, piece[i][:])
+			}
+		})
+	})
 	for _, t := range []struct {
 		name  string
-		words []uint64
-	}{{listsTable, m.lists}, {boundsTable, m.bounds}, {wideTable, m.wide}} {
-		if to := c.room(t.name, max(16, 8*len(t.words))); to != nil {
-			putWords(to, t.words)
-		}
+		words *table[uint64]
+	}{{listsTable, &m.lists}, {boundsTable, &m.bounds}, {wideTable, &m.wide}} {
+		c.room(t.name, max(16, 8*t.words.n), func(to []byte) {
+			t.words.drain(func(piece []uint64) { to = putWords(to, piece) })
+		})
 	}
 }
 
-func putWords(to []byte, words []uint64) {
+// putWords writes words and gives what is behind them.
+func putWords(to []byte, words []uint64) []byte {
 	for i, w := range words {
 		binary.LittleEndian.PutUint64(to[8*i:], w)
 	}
+	return to[8*len(words):]
 }
 
 // add appends a record and gives its number.
-func (m *machine) add(r record) uint32 {
-	m.records = append(m.records, r)
-	return uint32(len(m.records) - 1)
-}
+func (m *machine) add(r record) uint32 { return uint32(m.records.add([]record{r})) }

@@ -42,8 +42,8 @@ func (c *compiler) emitMachine() {
 	defer func() { c.inFunction = false }()
 	c.emitInterpreter()
 	c.emitSteps()
-	c.emitSearch("machine_search", boundsTable, len(c.machine.bounds), false)
-	c.emitSearch("machine_search_wide", wideTable, len(c.machine.wide)/2, true)
+	c.emitSearch("machine_search", boundsTable, c.machine.bounds.n, false)
+	c.emitSearch("machine_search_wide", wideTable, c.machine.wide.n/2, true)
 }
 
 func (c *compiler) emitInterpreter() {
@@ -105,7 +105,7 @@ func (c *compiler) emitSteps() {
 	c.emit(
 		asm.JEq.Imm(mSteps, 0, "machine_pause"),
 		asm.Sub.Imm(mSteps, 1),
-		asm.JGE.Imm(mRecord, int32(len(c.machine.records)), "machine_end"), // never: for the verifier
+		asm.JGE.Imm(mRecord, int32(c.machine.records.n), "machine_end"), // never: for the verifier
 		asm.Mov.Reg(asm.R2, mRecord),
 		asm.LSh.Imm(asm.R2, 5),
 		asm.LoadMapValue(asm.R1, 0, 0).WithReference(recordsTable),
@@ -335,7 +335,7 @@ func (c *compiler) emitOthers() {
 	)
 	c.label("machine_next")
 	c.emit(
-		asm.JGE.Imm(mEntry, int32(max(1, len(c.machine.lists))), "machine_end"), // never: for the verifier
+		asm.JGE.Imm(mEntry, int32(max(1, c.machine.lists.n)), "machine_end"), // never: for the verifier
 		asm.Mov.Reg(asm.R2, mEntry),
 		asm.LSh.Imm(asm.R2, 3),
 		asm.LoadMapValue(asm.R1, 0, 0).WithReference(listsTable),

@@ -134,7 +134,7 @@ func (f *forest) extent(it item, k int) interval { return f.extents[it.at+k] }
 func (c *compiler) walk(part *chain) {
 	f := &forest{machine: c.machine, axes: axesOf(part), scratch: make([]item, len(part.rules))}
 	f.extents = make([]interval, 0, len(part.rules)*len(f.axes))
-	before := len(c.machine.records)
+	before := c.machine.records.n
 	for _, a := range f.axes {
 		f.cuts = append(f.cuts, c.cut(a, part.family() == ir.IPv4))
 	}
@@ -160,7 +160,7 @@ func (c *compiler) walk(part *chain) {
 // tellWalk says what was made of the rules, and what they cost: about as measured, see docs/decisions/0015-records.md.
 func (c *compiler) tellWalk(part *chain, worst, depth, before int) {
 	asked := weight(part.rules)
-	c.table(fmt.Sprintf("%d rules, %s", len(part.rules), part), "records in trees", recordBytes*(len(c.machine.records)-before)+8*len(part.rules),
+	c.table(fmt.Sprintf("%d rules, %s", len(part.rules), part), "records in trees", recordBytes*(c.machine.records.n-before)+8*len(part.rules),
 		fmt.Sprintf("more than %d compares that no table of rules takes; a packet passes up to %d cuts and meets %d rules at most, about %d ns",
 			maxStraight, depth, worst, 4*(depth+worst*max(1, asked/len(part.rules)))))
 }
@@ -275,10 +275,10 @@ func (f *forest) middle(items []item, k int) (bound uint64, ok bool) {
 
 // list makes the list of some rules.
 func (f *forest) list(items []item, then uint32) uint32 {
-	at := len(f.lists)
+	entries := f.number[:0]
 	for _, it := range items {
-		f.lists = append(f.lists, it.entry)
+		entries = append(entries, it.entry)
 	}
-	f.lists = append(f.lists, endOfList)
-	return f.add(record{uint64(opList), uint64(at), uint64(then)})
+	f.number = append(entries, endOfList)
+	return f.add(record{uint64(opList), uint64(f.lists.add(f.number)), uint64(then)})
 }

@@ -134,9 +134,7 @@ func (c *compiler) poolOf(f ir.Family) *pool {
 func (c *compiler) emitPools() {
 	for _, p := range c.pools {
 		if p != nil {
-			if value := c.room(p.memory(), p.Size()); value != nil {
-				p.Put(value)
-			}
+			c.room(p.memory(), p.Size(), p.Put)
 			c.emit(p.Following(p.memory(), p.label)...)
 		}
 	}

@@ -3,7 +3,6 @@ package codegen
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -24,25 +23,25 @@ type place struct {
 
 // constant gives a table a place under a name that code refers to like that of a map.
 func (c *compiler) constant(name string, contents []byte) {
-	copy(c.room(name, len(contents)), contents)
+	c.room(name, len(contents), func(to []byte) { copy(to, contents) })
 }
 
-// room gives a table of n bytes a place like constant, for the caller to fill at once. It is nil, and compiling fails in the end,
-// where the table is too large.
-func (c *compiler) room(name string, n int) []byte {
+// room gives a table of n bytes a place like constant. It is filled in the end, so that no table is there twice for long. Where it
+// is too large, compiling fails in the end.
+func (c *compiler) room(name string, n int, fill func(to []byte)) {
 	if n > prefix.MaxBytes {
 		c.failed = c.errorf("a table of %d bytes is above the %d that a program can address: split the set or the rules that it is for", n, prefix.MaxBytes)
-		return nil
+		return
 	}
 	const line = 64 // of the cache
-	at := (len(c.packed) + line - 1) &^ (line - 1)
+	at := (c.packed + line - 1) &^ (line - 1)
 	if at+n > prefix.MaxBytes {
 		c.flushTables()
 		at = 0
 	}
-	c.packed = slices.Grow(c.packed, at+n-len(c.packed))[:at+n]
+	c.packed = at + n
+	c.fills = append(c.fills, func(all []byte) { fill(all[at : at+n : at+n]) })
 	c.places[name] = place{c.tablesName(), at}
-	return c.packed[at:]
 }
 
 // tablesName is the name of the map that is being filled; the first has no number.
@@ -56,16 +55,21 @@ func (c *compiler) tablesName() string {
 // flushTables makes a map of the tables collected so far. It is not frozen: a frozen map would have
 // the verifier track its contents for constant offsets, to no use.
 func (c *compiler) flushTables() {
-	if len(c.packed) == 0 {
+	if c.packed == 0 {
 		return
+	}
+	contents := make([]byte, c.packed)
+	for i, fill := range c.fills {
+		fill(contents)
+		c.fills[i] = nil
 	}
 	name := c.tablesName()
 	c.maps[name] = &ebpf.MapSpec{
-		Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(c.packed)), MaxEntries: 1,
+		Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(contents)), MaxEntries: 1,
 		Flags:    unix.BPF_F_RDONLY_PROG,
-		Contents: []ebpf.MapKV{{Key: uint32(0), Value: c.packed}},
+		Contents: []ebpf.MapKV{{Key: uint32(0), Value: contents}},
 	}
-	c.packed, c.packs = nil, c.packs+1
+	c.packed, c.fills, c.packs = 0, nil, c.packs+1
 }
 
 // locate points the loads that name a table to where it lies.

@@ -14,38 +14,12 @@ type Pair struct {
 	Range  policy.Range
 }
 
-// memo keeps what terms on sets of endpoints that several rules name ask for in a class: equal questions share their lists,
-// which is how codegen knows them to be equal. A nil memo keeps nothing.
-type memo struct {
-	answers map[memoKey]answer
-	uses    map[*policy.Set]int // terms on each set of endpoints
-}
-
-func newMemo(p *policy.Policy) *memo {
-	m := &memo{map[memoKey]answer{}, map[*policy.Set]int{}}
-	for _, rules := range [][]*policy.Rule{p.Protect, p.Rules} {
-		for _, r := range rules {
-			for i := range r.Match {
-				if t := &r.Match[i]; t.Set != nil && (t.Field == policy.SrcEndpoint || t.Field == policy.DstEndpoint) {
-					m.uses[t.Set]++
-				}
-			}
-		}
-	}
-	return m
-}
-
-type memoKey struct {
+type answerKey struct {
 	set    *policy.Set
 	field  policy.Field
 	not    bool
 	family Family
-	proto  uint64 // of the class; of those without a transport what endpointKind says
-}
-
-type answer struct {
-	outcome outcome
-	conds   []Cond
+	proto  uint64 // of the class; of those without a transport what endpoint says
 }
 
 // Kinds of classes without a transport, behind the numbers of protocols.
@@ -57,13 +31,14 @@ const (
 // withoutPorts are the protocols that have none.
 var withoutPorts = subtract(span(0, 255), []policy.Range{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 33, Hi: 33}, {Lo: 132, Hi: 132}, {Lo: 136, Hi: 136}})
 
-// specialiseEndpoint reduces a term on endpoints. A packet has the field if it has a port or is of a protocol that has none.
-func specialiseEndpoint(t *policy.Term, c Class, m *memo) (outcome, []Cond) {
+// endpoint reduces a term on endpoints. A packet has the field if it has a port or is of a protocol that has none.
+func (a *across) endpoint(t *policy.Term, c Class, q *questions) {
 	if c.Family == NonIP {
-		return never, nil
+		q.answer(never)
+		return
 	}
-	keep := m != nil && t.Set != nil && m.uses[t.Set] > 1
-	key := memoKey{set: t.Set, field: t.Field, not: t.Not, family: c.Family, proto: whole}
+	keep := t.Set != nil && a.work.uses[t.Set] > 1
+	key := answerKey{set: t.Set, field: t.Field, not: t.Not, family: c.Family, proto: whole}
 	switch {
 	case c.Transport != Other:
 		key.proto = protoOf(c)
@@ -71,43 +46,33 @@ func specialiseEndpoint(t *policy.Term, c Class, m *memo) (outcome, []Cond) {
 		key.proto = fragment
 	}
 	if keep {
-		if a, ok := m.answers[key]; ok {
-			return a.outcome, a.conds
+		if known, ok := a.work.answers[key]; ok {
+			*q = known
+			return
 		}
 	}
-	a := lowerEndpoint(t, pairsOf(t.Endpoints(), c), c)
 	dynamic := t.Set != nil && t.Set.Kind == policy.Dynamic
 	if dynamic {
-		a = answer{depends, []Cond{dynamicService(t, c)}}
+		q.ask(dynamicService(t, c))
+	} else {
+		a.listedEndpoint(t, c, q)
 	}
-	if c.Transport == Other && c.Fragment && (t.Not || dynamic) && a.outcome != never {
+	if c.Transport == Other && c.Fragment && (t.Not || dynamic) && q.outcome != never {
 		// The protocols with ports are here as later fragments, which do not have the field.
-		a = answer{depends, append(a.conds, Cond{Field: policy.Proto, Ranges: withoutPorts})}
+		q.ask(Cond{Field: policy.Proto, Ranges: withoutPorts})
 	}
 	if keep {
-		m.answers[key] = a
+		a.work.answers[key] = *q
 	}
-	return a.outcome, a.conds
 }
 
-// pairsOf picks what endpoints are in a class.
-func pairsOf(all []policy.Element, c Class) []Pair {
-	here := func(e *policy.Element) bool {
-		return e.Prefix.Addr().Is4() == (c.Family == IPv4) && contains(endpointProtocols[c.Index()], uint64(e.Service.Proto))
-	}
-	n := 0
-	for i := range all {
-		if here(&all[i]) {
-			n++
-		}
-	}
-	if n == 0 {
-		return nil
-	}
-	out := make([]Pair, 0, n)
+// pairsOf picks what endpoints are in a class, into scratch memory.
+func (w *work) pairsOf(all []policy.Element, c Class) []Pair {
+	out := w.listed[:0]
+	protocols, four := &inClass[c.Index()], c.Family == IPv4
 	for i := range all {
 		e := &all[i]
-		if !here(e) {
+		if !protocols[e.Service.Proto] || e.Prefix.Addr().Is4() != four {
 			continue
 		}
 		p := Pair{e.Prefix, policy.Range{Lo: uint64(e.Service.Lo), Hi: uint64(e.Service.Hi)}}
@@ -116,15 +81,21 @@ func pairsOf(all []policy.Element, c Class) []Pair {
 		}
 		out = append(out, p)
 	}
+	w.listed = out
 	return out
 }
 
-// endpointProtocols are the protocols that endpoints can have in each class.
-var endpointProtocols = func() (out [NumClasses][]policy.Range) {
+// inClass are the protocols that endpoints can have in each class.
+var inClass = func() (out [NumClasses][256]bool) {
 	for _, c := range Classes() {
-		out[c.Index()] = domain(policy.Proto, c)
+		protocols := domain(policy.Proto, c)
 		if c.Transport == Other {
-			out[c.Index()] = intersect(out[c.Index()], withoutPorts)
+			protocols = intersect(protocols, withoutPorts)
+		}
+		for _, r := range protocols {
+			for p := r.Lo; p <= r.Hi; p++ {
+				out[c.Index()][p] = true
+			}
 		}
 	}
 	return out
@@ -145,8 +116,8 @@ func dynamicService(t *policy.Term, c Class) Cond {
 	return q
 }
 
-// lowerEndpoint asks for the address alone, the number alone, or both one after the other, where that is the same.
-func lowerEndpoint(t *policy.Term, pairs []Pair, c Class) answer {
+// listedEndpoint asks for the address alone, the number alone, or both one after the other, where that is the same.
+func (a *across) listedEndpoint(t *policy.Term, c Class, q *questions) {
 	addr, number := policy.SrcAddr, policy.SrcPort
 	if t.Field == policy.DstEndpoint {
 		addr, number = policy.DstAddr, policy.DstPort
@@ -154,63 +125,73 @@ func lowerEndpoint(t *policy.Term, pairs []Pair, c Class) answer {
 	if c.Transport == Other {
 		number = policy.Proto
 	}
+	pairs := a.work.pairsOf(t.Endpoints(), c)
 	if len(pairs) == 0 {
-		return answer{holds(t.Not), nil}
+		q.answer(holds(t.Not))
+		return
 	}
-	if prefixes, ranges, ok := factors(pairs); ok {
-		address, byAddr := depends, Cond{Field: addr, Not: t.Not, Prefixes: prefixes}
-		if prefixes[0].Bits() == 0 {
+	if n, ok := product(pairs); ok {
+		address := depends
+		if pairs[0].Prefix.Bits() == 0 {
 			address = always
 		}
 		numbers, byNumber := always, Cond{}
 		if hasPorts(c) || c.Transport == Other { // ICMP is a class of its own
-			numbers, byNumber = numeric(number, ranges, t.Not && address == always, c)
+			numbers, byNumber = numeric(number, a.work.rangesOf(pairs, n), t.Not && address == always, c)
 		}
-		switch {
-		case address == always && numbers == always:
-			return answer{holds(!t.Not), nil}
-		case address == always:
-			return answer{numbers, conds(numbers, byNumber)}
-		case numbers == always:
-			return answer{depends, []Cond{byAddr}}
-		case !t.Not:
-			return answer{depends, []Cond{byAddr, byNumber}}
+		if address == always || numbers == always || !t.Not {
+			switch {
+			case address == always && numbers == always:
+				q.answer(holds(!t.Not))
+			case address == always:
+				q.answer(numbers)
+			}
+			if address == depends {
+				q.ask(Cond{Field: addr, Not: t.Not, Prefixes: a.prefixesOf(pairs[:n])})
+			}
+			if numbers == depends {
+				q.ask(byNumber)
+			}
+			return
 		}
 	}
-	return answer{depends, []Cond{{Field: t.Field, Not: t.Not, Pairs: pairs, Number: number, Set: t.Set}}}
+	q.ask(Cond{Field: t.Field, Not: t.Not, Pairs: a.lists.pairs.keep(&a.work.pairs, pairs), Number: number, Set: t.Set})
 }
 
-func conds(o outcome, q Cond) []Cond {
-	if o != depends {
-		return nil
+// product tells whether endpoints, which are sorted by range and prefix, are all combinations of some prefixes, the first n of
+// them, with some ranges.
+func product(pairs []Pair) (n int, ok bool) {
+	for n = 1; n < len(pairs) && pairs[n].Range == pairs[0].Range; n++ {
 	}
-	return []Cond{q}
+	if len(pairs)%n != 0 {
+		return 0, false
+	}
+	for i := range pairs {
+		if pairs[i].Prefix != pairs[i%n].Prefix || pairs[i].Range != pairs[i-i%n].Range {
+			return 0, false
+		}
+	}
+	return n, true
 }
 
-// factors are prefixes and ranges of which pairs are all combinations; not ok if they are not. The prefixes of
-// each range are merged already.
-func factors(pairs []Pair) (prefixes []netip.Prefix, ranges []policy.Range, ok bool) {
-	seen := map[netip.Prefix]bool{}
-	asked := map[policy.Range]bool{}
-	for _, p := range pairs {
-		if !seen[p.Prefix] {
-			seen[p.Prefix] = true
-			prefixes = append(prefixes, p.Prefix)
-		}
-		if !asked[p.Range] {
-			asked[p.Range] = true
-			ranges = append(ranges, p.Range)
-		}
+// rangesOf are the ranges of all combinations with n prefixes, merged.
+func (w *work) rangesOf(pairs []Pair, n int) []policy.Range {
+	out := w.merged[:0]
+	for i := 0; i < len(pairs); i += n {
+		out = append(out, pairs[i].Range)
 	}
-	if len(prefixes)*len(ranges) != len(pairs) {
-		return nil, nil, false
+	w.merged = out
+	return w.ranges.Keep(mergeRanges(out))
+}
+
+// prefixesOf are the prefixes of endpoints.
+func (a *across) prefixesOf(pairs []Pair) []netip.Prefix {
+	out := a.work.gathered[:0]
+	for i := range pairs {
+		out = append(out, pairs[i].Prefix)
 	}
-	// The complement of the complement is sorted and merged, however the ranges overlap.
-	rest := span(0, 0xffff)
-	for _, r := range ranges {
-		rest = subtract(rest, []policy.Range{r})
-	}
-	return prefixes, subtract(span(0, 0xffff), rest), true
+	a.work.gathered = out
+	return a.lists.prefixes.keep(&a.work.prefixes, out)
 }
 
 // asks are the fields that a condition looks at, as bits.

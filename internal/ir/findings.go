@@ -14,12 +14,12 @@ type reach struct {
 	isAlive   []bool          // in some class, after it
 	shadowers [][]int         // slots of the rules that cover it, in the classes where it is covered
 	endedBy   [NumClasses]int // slot of the rule that decides all that is left, by class
-	memo      *memo
+	work      *work
 }
 
 func newReach(p *policy.Policy) *reach {
 	n := p.DefaultSlot() + 1
-	return &reach{p: p, canMatch: make([]bool, n), isAlive: make([]bool, n), shadowers: make([][]int, n), memo: newMemo(p)}
+	return &reach{p: p, canMatch: make([]bool, n), isAlive: make([]bool, n), shadowers: make([][]int, n), work: newWork(p)}
 }
 
 func (t *reach) matchable(rules []Rule) {
@@ -74,7 +74,7 @@ func (t *reach) explain(r *policy.Rule, slot int) Finding {
 		switch {
 		case first == nil:
 			f.Message = "this rule can never match: what it matches has been decided before"
-		case len(by) == 1 && sameMatch(first, r, t.memo):
+		case len(by) == 1 && sameMatch(first, r, t.work):
 			f.Message = fmt.Sprintf("this rule can never match: line %d matches the same packets and decides first", first.Pos.Line)
 		case len(by) == 1:
 			f.Message = fmt.Sprintf("this rule can never match: line %d decides all its packets first (%s)", first.Pos.Line, first.Text)
@@ -99,7 +99,7 @@ func (t *reach) explain(r *policy.Rule, slot int) Finding {
 // unconditional finds the first rule without a question that ended a list before r, which could have matched there; nil if
 // there is no packet for r.
 func (t *reach) unconditional(r *policy.Rule) *policy.Rule {
-	all := across{match: r.Match, aspects: aspectsOf(r.Match), memo: t.memo}
+	all := across{match: r.Match, aspects: aspectsOf(r.Match), work: t.work}
 	first := t.p.DefaultSlot()
 	for _, c := range Classes() {
 		if _, possible := all.in(c); possible {
@@ -140,9 +140,9 @@ func (t *reach) lines(slots []int) string {
 }
 
 // sameMatch compares two rules by what they ask in every class.
-func sameMatch(a, b *policy.Rule, m *memo) bool {
-	allA := across{match: a.Match, aspects: aspectsOf(a.Match), memo: m}
-	allB := across{match: b.Match, aspects: aspectsOf(b.Match), memo: m}
+func sameMatch(a, b *policy.Rule, w *work) bool {
+	allA := across{match: a.Match, aspects: aspectsOf(a.Match), work: w}
+	allB := across{match: b.Match, aspects: aspectsOf(b.Match), work: w}
 	for _, c := range Classes() {
 		ca, okA := allA.in(c)
 		cb, okB := allB.in(c)
@@ -179,15 +179,16 @@ func fragments(p *policy.Policy) []Finding {
 	for _, r := range p.Rules {
 		ports := false
 		udp := true
-		for _, t := range r.Match {
+		for i := range r.Match {
+			t := &r.Match[i]
 			switch t.Field {
 			case policy.Fragment:
 				return nil
 			case policy.SrcPort, policy.DstPort, policy.SrcService, policy.DstService:
 				ports = true
 			case policy.SrcEndpoint, policy.DstEndpoint:
-				ports = ports || asksPorts(&t)
-				udp = udp && mayBeUDP(&t)
+				ports = ports || asksPorts(t)
+				udp = udp && mayBeUDP(t)
 			case policy.Proto:
 				udp = udp && contains(t.Ranges, 17) != t.Not
 			}

@@ -103,14 +103,14 @@ type Rule struct {
 type Cond struct {
 	Field    policy.Field
 	Not      bool           // addresses, dynamic sets and flags
+	Number   policy.Field   // endpoints, and services of a dynamic set: SrcPort, DstPort or Proto, which the ranges of Pairs are of
+	Proto    uint8          // of these where Set is dynamic: the protocol of the class, unless Number is Proto
+	Mask     uint8          // TCPFlags
+	Value    uint8          // TCPFlags
+	Set      *policy.Set    // a named set of addresses or endpoints, static or dynamic, or nil
 	Ranges   []policy.Range // numeric fields
 	Prefixes []netip.Prefix // addresses, unless Set is dynamic
 	Pairs    []Pair         // endpoints, unless Set is dynamic
-	Number   policy.Field   // endpoints, and services of a dynamic set: SrcPort, DstPort or Proto, which the ranges of Pairs are of
-	Proto    uint8          // of these where Set is dynamic: the protocol of the class, unless Number is Proto
-	Set      *policy.Set    // a named set of addresses or endpoints, static or dynamic, or nil
-	Mask     uint8          // TCPFlags
-	Value    uint8
 }
 
 // Dynamic reports whether the elements are only known at run time.

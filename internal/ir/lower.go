@@ -16,7 +16,7 @@ const (
 	byFragment                      // whether it is a fragment
 )
 
-// aspectsOf follows what specialiseTerm looks at.
+// aspectsOf follows what specialise looks at.
 func aspectsOf(match []policy.Term) (a aspects) {
 	for i := range match {
 		switch match[i].Field {
@@ -53,8 +53,9 @@ func (a aspects) stand(c Class) Class {
 type across struct {
 	match []policy.Term
 	aspects
-	memo    *memo
+	work    *work
 	ordered bool
+	lists   lists
 	answers [NumClasses]struct {
 		known, possible bool
 		conds           []Cond
@@ -68,21 +69,28 @@ func (a *across) in(c Class) (conds []Cond, possible bool) {
 	if at.known {
 		return at.conds, at.possible
 	}
-	conds, possible = specialise(a.match, stand, a.memo)
-	if possible && a.ordered {
-		order(conds)
-	}
-	if possible && c.Family != NonIP {
-		first := Class{Family: c.Family}.Index()
-		for i := range a.answers[first : first+2*int(NumTransports)] {
-			if b := &a.answers[first+i]; b.possible && SameConds(b.conds, conds) {
-				conds = b.conds
-				break
-			}
+	asked, possible := a.specialise(stand)
+	if possible {
+		if a.ordered {
+			order(asked)
 		}
+		conds = a.shared(c.Family, asked)
 	}
 	at.known, at.possible, at.conds = true, possible, conds
 	return conds, possible
+}
+
+// shared gives conditions that lie in scratch memory a place, or that of the same ones of another class of the family.
+func (a *across) shared(f Family, asked []Cond) []Cond {
+	if f != NonIP {
+		first := Class{Family: f}.Index()
+		for i := range a.answers[first : first+2*int(NumTransports)] {
+			if b := &a.answers[first+i]; b.possible && SameConds(b.conds, asked) {
+				return b.conds
+			}
+		}
+	}
+	return a.work.conds.Keep(asked)
 }
 
 // list is the rules of classes of one family that do not differ.
@@ -133,7 +141,7 @@ type lowering struct {
 // add appends a rule to all lists in whose classes it can match, and parts those whose classes it tells apart.
 func (l *lowering) add(slot int, action policy.Action, match []policy.Term) {
 	all := &l.rule
-	*all = across{match: match, aspects: aspectsOf(match), memo: l.trace.memo, ordered: l.ordered}
+	*all = across{match: match, aspects: aspectsOf(match), work: l.trace.work, ordered: l.ordered}
 	for i := 0; i < len(l.lists); i++ {
 		to := l.lists[i]
 		if to.ended {

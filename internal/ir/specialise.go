@@ -27,8 +27,17 @@ func present(is bool, r []policy.Range) []policy.Range {
 	return nil
 }
 
-// domain is the values a numeric field can have in a class; nil where the class lacks the field.
-// A field with one value costs nothing; VLAN ids are the only ones that may be absent within a
+// domains are the values that numeric fields can have in each class; nil where the class lacks the field.
+var domains = func() (out [policy.NumFields][NumClasses][]policy.Range) {
+	for f := range policy.NumFields {
+		for _, c := range Classes() {
+			out[f][c.Index()] = domain(f, c)
+		}
+	}
+	return out
+}()
+
+// domain is one of domains. A field with one value costs nothing; VLAN ids are the only ones that may be absent within a
 // class.
 func domain(f policy.Field, c Class) []policy.Range {
 	ip := c.Family != NonIP
@@ -104,43 +113,30 @@ const (
 	depends
 )
 
-// specialiseTerm reduces a term to what has to be asked of a packet of class c; that of endpoints may take two
-// questions.
-func specialiseTerm(t *policy.Term, c Class, m *memo) (outcome, []Cond) {
-	if t.Field == policy.SrcEndpoint || t.Field == policy.DstEndpoint {
-		return specialiseEndpoint(t, c, m)
-	}
-	o, cond := specialiseOne(t, c)
-	return o, conds(o, cond)
-}
-
-func specialiseOne(t *policy.Term, c Class) (outcome, Cond) {
+// term reduces a term to what has to be asked of a packet of class c; that of endpoints may take more than one question.
+func (a *across) term(t *policy.Term, c Class, q *questions) {
+	q.n = 0
+	var cond Cond
 	switch t.Field {
+	case policy.SrcEndpoint, policy.DstEndpoint:
+		a.endpoint(t, c, q)
+		return
 	case policy.SrcAddr, policy.DstAddr:
-		return specialiseAddr(t, c)
+		q.outcome, cond = specialiseAddr(t, c)
 	case policy.TCPFlags:
-		if c.Transport != TCP {
-			return never, Cond{}
-		}
-		return specialiseFlags(t)
+		q.outcome, cond = specialiseFlags(t, c)
 	case policy.SrcService, policy.DstService:
-		if !hasPorts(c) {
-			return never, Cond{}
+		q.outcome, cond = a.work.service(t, c)
+	default:
+		ranges := t.Ranges
+		if t.Set != nil {
+			ranges = t.Set.Ports
 		}
-		if t.Set != nil && t.Set.Kind == policy.Dynamic {
-			return depends, dynamicService(t, c)
-		}
-		field := policy.SrcPort
-		if t.Field == policy.DstService {
-			field = policy.DstPort
-		}
-		return numeric(field, servicePorts(t, c), t.Not, c)
+		q.outcome, cond = numeric(t.Field, ranges, t.Not, c)
 	}
-	ranges := t.Ranges
-	if t.Set != nil {
-		ranges = t.Set.Ports
+	if q.outcome == depends {
+		q.ask(cond)
 	}
-	return numeric(t.Field, ranges, t.Not, c)
 }
 
 func specialiseAddr(t *policy.Term, c Class) (outcome, Cond) {
@@ -168,8 +164,10 @@ func holds(b bool) outcome {
 	return never
 }
 
-func specialiseFlags(t *policy.Term) (outcome, Cond) {
+func specialiseFlags(t *policy.Term, c Class) (outcome, Cond) {
 	switch {
+	case c.Transport != TCP:
+		return never, Cond{}
 	case t.Value&^t.Mask != 0:
 		return holds(t.Not), Cond{}
 	case t.Mask == 0:
@@ -178,24 +176,38 @@ func specialiseFlags(t *policy.Term) (outcome, Cond) {
 	return depends, Cond{Field: t.Field, Not: t.Not, Mask: t.Mask, Value: t.Value}
 }
 
-// servicePorts picks the ports of the class's protocol, merged.
-func servicePorts(t *policy.Term, c Class) []policy.Range {
-	// The complement of the complement is sorted and merged, however the services overlap.
-	rest := span(0, 0xffff)
+// service reduces a term on services to the ports of the class's protocol.
+func (w *work) service(t *policy.Term, c Class) (outcome, Cond) {
+	switch {
+	case !hasPorts(c):
+		return never, Cond{}
+	case t.Set != nil && t.Set.Kind == policy.Dynamic:
+		return depends, dynamicService(t, c)
+	}
+	field := policy.SrcPort
+	if t.Field == policy.DstService {
+		field = policy.DstPort
+	}
+	out := w.merged[:0]
 	for _, s := range t.Services() {
 		if uint64(s.Proto) == protoOf(c) {
-			rest = subtract(rest, span(uint64(s.Lo), uint64(s.Hi)))
+			out = append(out, policy.Range{Lo: uint64(s.Lo), Hi: uint64(s.Hi)})
 		}
 	}
-	return subtract(span(0, 0xffff), rest)
+	w.merged = out
+	return numeric(field, w.ranges.Keep(mergeRanges(out)), t.Not, c)
 }
 
+// numeric reduces a question for numbers. What it gives may share the memory of the ranges.
 func numeric(f policy.Field, ranges []policy.Range, not bool, c Class) (outcome, Cond) {
-	dom := domain(f, c)
+	dom := domains[f][c.Index()]
 	if dom == nil {
 		return never, Cond{}
 	}
-	r := intersect(dom, ranges)
+	r := ranges
+	if steps := 0; !within(ranges, dom, &steps) {
+		r = intersect(dom, ranges)
+	}
 	if not {
 		r = subtract(dom, r)
 	}
@@ -208,26 +220,34 @@ func numeric(f policy.Field, ranges []policy.Range, not bool, c Class) (outcome,
 	return depends, Cond{Field: f, Ranges: r}
 }
 
-// specialise reduces a match to its conditions in class c; false if it cannot match there.
-func specialise(match []policy.Term, c Class, m *memo) ([]Cond, bool) {
-	all := make([]Cond, 0, len(match))
-	for i := range match {
-		o, conds := specialiseTerm(&match[i], c, m)
-		if o == never {
+// specialise reduces the match to its conditions in class c, in scratch memory; false if it cannot match there.
+func (a *across) specialise(c Class) ([]Cond, bool) {
+	all, excluding := a.work.asked[:0], 0
+	var q questions
+	for i := range a.match {
+		a.term(&a.match[i], c, &q)
+		if q.outcome == never {
 			return nil, false
 		}
-		for _, cond := range conds {
+		for k := range q.conds[:q.n] {
 			var possible bool
-			if all, possible = narrow(all, cond); !possible {
+			if all, possible = narrow(all, &q.conds[k]); !possible {
 				return nil, false
 			}
+			if q.conds[k].excludes() {
+				excluding++
+			}
 		}
+	}
+	a.work.asked = all
+	if excluding > 1 {
+		return a.joinExcluded(all)
 	}
 	return all, true
 }
 
 // narrow adds a condition, to one on the same number if there is one; false if none can hold then.
-func narrow(all []Cond, cond Cond) ([]Cond, bool) {
+func narrow(all []Cond, cond *Cond) ([]Cond, bool) {
 	if cond.Ranges != nil {
 		for j := range all {
 			if all[j].Field == cond.Field {
@@ -236,5 +256,37 @@ func narrow(all []Cond, cond Cond) ([]Cond, bool) {
 			}
 		}
 	}
-	return append(all, cond), true
+	return append(all, *cond), true
+}
+
+// excludes tells whether a condition excludes addresses that stand in the rule.
+func (c *Cond) excludes() bool { return c.Not && c.Set == nil && c.Prefixes != nil }
+
+// joinExcluded makes one question of those that exclude addresses of one side, one after the other: `not from A not from B` is
+// `not from { A, B }`. It is false if they exclude all.
+func (a *across) joinExcluded(all []Cond) ([]Cond, bool) {
+	for _, side := range []policy.Field{policy.SrcAddr, policy.DstAddr} {
+		together := a.work.gathered[:0]
+		out, first := all[:0], -1
+		for _, q := range all {
+			if q.Field != side || !q.excludes() {
+				out = append(out, q)
+				continue
+			}
+			together = append(together, q.Prefixes...)
+			if first < 0 {
+				first = len(out)
+				out = append(out, q)
+			}
+		}
+		a.work.gathered = together
+		if len(out) < len(all) {
+			out[first].Prefixes = a.lists.prefixes.keep(&a.work.prefixes, policy.MergePrefixes(together))
+			if out[first].Prefixes[0].Bits() == 0 {
+				return nil, false
+			}
+		}
+		all = out
+	}
+	return all, true
 }

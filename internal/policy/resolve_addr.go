@@ -305,9 +305,9 @@ func setBits(b []byte, n int) {
 	}
 }
 
-// mergePrefixes sorts masked prefixes (IPv4 before IPv6), drops those inside others and joins
+// MergePrefixes sorts masked prefixes (IPv4 before IPv6), drops those inside others and joins
 // halves. It works in place.
-func mergePrefixes(ps []netip.Prefix) []netip.Prefix {
+func MergePrefixes(ps []netip.Prefix) []netip.Prefix {
 	if !slices.IsSortedFunc(ps, comparePrefixes) {
 		slices.SortFunc(ps, comparePrefixes)
 	}

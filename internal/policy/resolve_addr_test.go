@@ -46,7 +46,7 @@ func TestRangesBecomeTheFewestPrefixes(t *testing.T) {
 				t.Fatalf("seed %d: %v-%v: gap before %v", seed, lo, hi, ps[i])
 			}
 		}
-		if merged := mergePrefixes(append([]netip.Prefix(nil), ps...)); len(merged) != len(ps) {
+		if merged := MergePrefixes(append([]netip.Prefix(nil), ps...)); len(merged) != len(ps) {
 			t.Fatalf("seed %d: %v-%v: %v could be %v", seed, lo, hi, ps, merged)
 		}
 	}

@@ -51,7 +51,7 @@ func checkMerged(t *testing.T, ps []netip.Prefix) {
 	if len(ps) > 200 {
 		ps = ps[:200]
 	}
-	merged := mergePrefixes(append([]netip.Prefix(nil), ps...))
+	merged := MergePrefixes(append([]netip.Prefix(nil), ps...))
 	for i := 1; i < len(merged); i++ {
 		if comparePrefixes(merged[i-1], merged[i]) >= 0 || merged[i-1].Overlaps(merged[i]) {
 			t.Fatalf("%v before %v", merged[i-1], merged[i])

@@ -76,7 +76,7 @@ func TestLargeSetFile(t *testing.T) {
 	if len(ds) > 0 || len(ps) != lines {
 		t.Fatalf("%d prefixes, %v", len(ps), ds)
 	}
-	merged := mergePrefixes(ps)
+	merged := MergePrefixes(ps)
 	if len(merged) == 0 || len(merged) > lines {
 		t.Errorf("%d prefixes merged", len(merged))
 	}

@@ -353,7 +353,7 @@ func (r *resolver) addressList(t *Term, s *syntax.Term) bool {
 	t.Field = fieldOf(s.Kind, want)
 	l := r.newList(len(v.Elems))
 	ok := l.all(v, want, [...]string{"a list of addresses", "a list of ports", "a list of services", "a list of endpoints"}[want])
-	t.Prefixes = r.keptPrefixes.Keep(mergePrefixes(l.prefixes))
+	t.Prefixes = r.keptPrefixes.Keep(MergePrefixes(l.prefixes))
 	if len(l.services)+len(l.endpoints) > 0 {
 		t.given = r.keptGiven.One()
 		t.given.services = r.keptServices.Keep(mergeServices(l.services))
