@@ -117,7 +117,7 @@ type machine struct {
 	asked   []lookupKey        // dynamic sets of opEndpoint, by number
 	arms    []asm.Instructions // look-ups in long lists of endpoints, see emitArms
 	tables  map[staticKey]int  // of them, those of static sets
-	pairs   map[pairKey]int    // of them, those of endpoints
+	pairs   map[armKey]int     // of them, those of endpoints
 }
 
 // lookup is a function of an address or, with an arm, of struct key's and the arm's number in the function.
@@ -132,7 +132,7 @@ type lookup struct {
 const endOfList = ^uint64(0)
 
 func newMachine() *machine {
-	m := &machine{tables: map[staticKey]int{}, pairs: map[pairKey]int{}}
+	m := &machine{tables: map[staticKey]int{}, pairs: map[armKey]int{}}
 	m.add(record{uint64(opEnd)}) // number 0
 	return m
 }
@@ -328,7 +328,7 @@ func (c *compiler) endpointNumber(ch *chain, q *ir.Cond) (n int, ok bool) {
 	if len(q.Pairs) <= maxPairs {
 		return 0, false
 	}
-	key := pairKey{&q.Pairs[0], len(q.Pairs)}
+	key := armKey{pairKey{&q.Pairs[0], len(q.Pairs)}, q.Field, q.Number}
 	if n, ok := m.pairs[key]; ok {
 		return n, true
 	}
@@ -349,6 +349,12 @@ const (
 	maxArms  = 512
 	fewPairs = 32
 )
+
+// armKey finds the look-up in a list. One list may be asked for either side, and for ports as well as for protocols.
+type armKey struct {
+	pairKey
+	field, number policy.Field
+}
 
 // armsLabel is the function that has an arm.
 func armsLabel(arm int) string { return fmt.Sprintf("endpoints_%d", arm/armsEach) }
