@@ -257,29 +257,53 @@ func (c *compiler) endpointRecords(ch *chain, q *ir.Cond, out []record) []record
 	if n, ok := c.endpointNumber(ch, q); ok {
 		return append(out, record{wordOf(opLookup, keySrcHi, 8, q.Not), ^uint64(0), uint64(n), 0})
 	}
+	first := len(out)
+	for pairs := q.Pairs; len(pairs) > 0; {
+		n := 1
+		for n < len(pairs) && pairs[n].Range == pairs[0].Range {
+			n++
+		}
+		out = c.sameNumberRecords(q, pairs[:n], out)
+		pairs = pairs[n:]
+	}
+	if !q.Not {
+		out = append(out, skip(0)) // none was found
+	}
+	for i := first; i < len(out); i++ {
+		if out[i][0]>>32 != found {
+			continue
+		}
+		if out[i][0] &= 1<<32 - 1; !q.Not { // behind the question; else the rule ends
+			out[i][0] |= uint64(len(out)-i) << 32
+		}
+	}
+	return out
+}
+
+// found stands for how many records to go on where an endpoint of the list was found, until that is known.
+const found = 1<<32 - 1
+
+// sameNumberRecords appends the questions for endpoints that differ in the prefix only: first for the number, then prefix by
+// prefix. What is none of them goes behind.
+func (c *compiler) sameNumberRecords(q *ir.Cond, pairs []ir.Pair, out []record) []record {
 	at, _ := c.fieldAt(addressOf(q.Field))
 	numberAt, size := c.fieldAt(q.Number)
-	first := len(out)
-	for _, p := range q.Pairs {
-		begin := len(out)
-		if p.Prefix.Bits() > 0 {
-			out = onePrefixRecords(out, p.Prefix, at)
+	r, begin := pairs[0].Range, len(out)
+	out = append(out, record{wordOf(opTest, numberAt, size, false), maskOf(size), r.Lo, r.Hi - r.Lo})
+	for _, p := range pairs {
+		if p.Prefix.Bits() == 0 {
+			out = append(out, skip(found))
+			continue
 		}
-		out = append(out, record{wordOf(opTest, numberAt, size, false), maskOf(size), p.Range.Lo, p.Range.Hi - p.Range.Lo})
-		for i := begin; i < len(out); i++ {
-			out[i][0] |= uint64(len(out)+1-i) << 32 // to the next endpoint
+		i := len(out)
+		out = onePrefixRecords(out, p.Prefix, at)
+		last := len(out) - 1
+		if last > i {
+			out[i][0] |= 2 << 32 // to the next prefix
 		}
-		out = append(out, skip(0)) // one that is found ends the rule
+		out[last][0] |= 1<<24 | found<<32 // goes on if it is not in the prefix
 	}
-	if q.Not {
-		return out
-	}
-	out = append(out, skip(0))
-	for i := first; i < len(out)-1; i++ { // or else leads behind the question
-		if out[i] == skip(0) {
-			out[i] = skip(len(out) - i)
-		}
-	}
+	out[begin][0] |= uint64(len(out)-begin) << 32
 	return out
 }
 
