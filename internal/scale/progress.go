@@ -72,7 +72,7 @@ const (
 // Tools in a case of the lab.
 const (
 	mostSetTools  = 8 // with single addresses
-	ruleToolsMade = 4
+	ruleToolsMade = 5
 )
 
 // estimateLab is how long the lab takes for n tools with so many entries.

@@ -25,7 +25,7 @@ func (o *RuleOptions) floodRules(ctx context.Context, c *RuleCase, w *ruleWork) 
 
 // ruleTools are the tools that can hold the rules.
 func ruleTools(rules []workload.Rule) []*tool {
-	return []*tool{emptyXDP(), leveeRules(leveeText(rules), []byte("drop udp from 198.18.255.1\n")), nftRules(rules), iptablesRules(rules)}
+	return []*tool{emptyXDP(), leveeRules(leveeText(rules), []byte("drop udp from 198.18.255.1\n")), nftRules(rules), nftIPRules(rules), iptablesRules(rules)}
 }
 
 // protocols by the names that all tools know.
@@ -90,8 +90,26 @@ func nftRules(rules []workload.Rule) *tool {
 		b.WriteString("  counter name c drop\n }\n}\n")
 		return b.Bytes()
 	}
-	return nftTool(name, "nftables at netdev ingress, rule by rule, in order", input,
+	return nftTool(netdevIngress, name, "nftables at netdev ingress, rule by rule, in order", input,
 		"insert rule netdev "+table+" ingress ip saddr 198.18.255.1 udp dport 1 counter name c drop")
+}
+
+// nftIPRules is the same at the first hook of family ip: later on a packet's way, but there rules need not ask whether it
+// is IPv4, as nft lets each rule of netdev do. Of 1,000 rules this took less than half of the time.
+func nftIPRules(rules []workload.Rule) *tool {
+	const name = "nft ip rules"
+	table := nftTable(name)
+	input := func(string) []byte {
+		var b bytes.Buffer
+		fmt.Fprintf(&b, "table ip %s {\n counter c { }\n chain first { type filter hook prerouting priority raw; policy accept;\n", table)
+		for i := range rules {
+			writeNFT(&b, &rules[i])
+		}
+		b.WriteString("  counter name c drop\n }\n}\n")
+		return b.Bytes()
+	}
+	return nftTool(ipPrerouting, name, "nftables, table of family ip, prerouting at priority raw; rule by rule, in order", input,
+		"insert rule ip "+table+" first ip saddr 198.18.255.1 udp dport 1 counter name c drop")
 }
 
 func writeNFT(b *bytes.Buffer, r *workload.Rule) {

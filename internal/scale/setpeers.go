@@ -136,12 +136,24 @@ func nftSet(w *work, k nftKind, prefixes []netip.Prefix, fresh netip.Addr) *tool
 		return b.Bytes()
 	}
 	one := element(netip.PrefixFrom(fresh, fresh.BitLen()))
-	return nftTool(k.name, k.what, input, "add element netdev "+table+" s { "+one+" }")
+	return nftTool(netdevIngress, k.name, k.what, input, "add element netdev "+table+" s { "+one+" }")
 }
 
-// nftTool is a table of netdev, nftTable(name), with one named counter c of what is dropped. A dormant table keeps its rules and sets
+// nftPlace is where a table of nftables is.
+type nftPlace struct {
+	family string // as the command nft names it
+	code   nftables.TableFamily
+	hook   peer.Hook
+}
+
+var (
+	netdevIngress = nftPlace{"netdev", nftables.TableFamilyNetdev, peer.NetdevIn}
+	ipPrerouting  = nftPlace{"ip", nftables.TableFamilyIPv4, peer.LocalIn}
+)
+
+// nftTool is a table, nftTable(name), with one named counter c of what is dropped. A dormant table keeps its rules and sets
 // and sees no packet.
-func nftTool(name, what string, input func(device string) []byte, change string) *tool {
+func nftTool(at nftPlace, name, what string, input func(device string) []byte, change string) *tool {
 	table := nftTable(name)
 	nft := func(command string) func(context.Context, peer.Site) error {
 		return func(ctx context.Context, s peer.Site) error {
@@ -151,33 +163,33 @@ func nftTool(name, what string, input func(device string) []byte, change string)
 	}
 	var text []byte
 	return &tool{
-		name: name, what: what, hook: peer.NetdevIn, needs: [][2]string{{"nft", "nftables"}},
+		name: name, what: what, hook: at.hook, needs: [][2]string{{"nft", "nftables"}},
 		prepare: func(s peer.Site) { text = input(s.Device) },
 		install: func(ctx context.Context, s peer.Site) error {
 			_, err := run(ctx, s.Host, text, "nft", "-f", "-")
 			return err
 		},
-		off: nft("add table netdev " + table + " { flags dormant; }"),
-		on:  nft("add table netdev " + table),
+		off: nft("add table " + at.family + " " + table + " { flags dormant; }"),
+		on:  nft("add table " + at.family + " " + table),
 		change: func(ctx context.Context, s peer.Site) error {
 			_, err := run(ctx, s.Host, nil, "nft", change)
 			return err
 		},
-		dropped: func(_ context.Context, s peer.Site) (uint64, error) { return nftCounter(s, table) },
+		dropped: func(_ context.Context, s peer.Site) (uint64, error) { return nftCounter(s, at.code, table) },
 		// Declared first, so that deleting what is not there is no error.
-		remove: nft("table netdev " + table + " {}\ndelete table netdev " + table),
+		remove: nft("table " + at.family + " " + table + " {}\ndelete table " + at.family + " " + table),
 	}
 }
 
 // nftCounter asks the kernel for the packets of a table's counter. The command nft would list all sets and rules first,
 // which for a million entries takes longer than everything else here.
-func nftCounter(s peer.Site, name string) (packets uint64, err error) {
+func nftCounter(s peer.Site, family nftables.TableFamily, name string) (packets uint64, err error) {
 	err = s.Host.Do(func() error {
 		conn, err := nftables.New()
 		if err != nil {
 			return fmt.Errorf("ask nftables for its counter: %w", err)
 		}
-		table := &nftables.Table{Name: name, Family: nftables.TableFamilyNetdev}
+		table := &nftables.Table{Name: name, Family: family}
 		got, err := conn.GetObject(&nftables.CounterObj{Table: table, Name: "c"})
 		if err != nil {
 			return fmt.Errorf("ask nftables for its counter: %w", err)
