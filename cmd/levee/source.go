@@ -109,6 +109,9 @@ func replaceFile(path string, text []byte) (err error) {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
+	if !info.Mode().IsRegular() { // a pipe or a device, which a file would take the place of
+		return fmt.Errorf("write %s: it is no regular file", path)
+	}
 	tmp, err := os.CreateTemp(filepath.Dir(real), "."+filepath.Base(real)+".*")
 	if err != nil {
 		return fmt.Errorf("write %s: make a temporary file beside it: %w", path, err)
