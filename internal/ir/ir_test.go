@@ -43,6 +43,8 @@ func TestFindings(t *testing.T) {
 		{"count covers nothing", "count ttl 5\npass ttl 5\ndefault drop\n", nil},
 		{"negations", "drop not from 10.0.0.0/8\ndrop not from { 10.0.0.0/8, 11.0.0.0/8 }\npass from 192.0.2.1\ndefault pass\n",
 			[]string{"2: line 1 decides", "3: line 1 decides"}},
+		{"negations one after the other", "drop ipv4 not from 10.0.0.0/8 not from 11.0.0.0/8\npass ipv4 not from { 10.0.0.0/8, 11.0.0.0/8, 192.0.2.0/24 }\ndefault pass\n", []string{"2: line 1 decides"}},
+		{"negations that leave nothing", "drop ipv4 not from 0.0.0.0/1 not from 128.0.0.0/1\ndefault pass\n", []string{"1: no packet has all of this"}},
 		{"protect covers a drop", "protect from 10.0.0.0/8\ndrop from 10.0.0.0/9\ndefault pass\n", []string{"2: line 1 decides"}},
 		{"malformed behind malformed", "drop malformed\npass malformed\ndefault pass\n", []string{"2: line 1 decides every malformed"}},
 		{"drops by port let fragments by", "drop udp port 53\ndefault pass\n", []string{"1: fragments slip by"}},
