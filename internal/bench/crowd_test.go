@@ -121,3 +121,25 @@ func TestRoundsOnSharedCoresDoNotCountWhereOthersDo(t *testing.T) {
 		t.Errorf("the document says %q of the cores", got)
 	}
 }
+
+func TestRungsWithoutAFigureAreMadeUpForFirst(t *testing.T) {
+	r := moved(6, 5)
+	if g := r.Rungs[1]; r.noFigure(g, r.home()) || !r.lostRounds(g, r.home()) {
+		t.Error("five rounds at home and one elsewhere: there is a figure, and a round is missed")
+	}
+	r.Rungs[1].Windows[0].Invalid = []string{"steal"}
+	if g := r.Rungs[1]; !r.noFigure(g, r.home()) || !r.lostRounds(g, r.home()) {
+		t.Error("five rounds of six: there is no figure")
+	}
+}
+
+func TestTriesAtRoundsWithAFigureLeaveTimeForOthers(t *testing.T) {
+	b := bench{Options: &Options{Budget: 100 * time.Second}}
+	// Half done after 46 s: 92 s and a try are to be expected.
+	if b.late(46*time.Second, 49, 100, 1) || !b.late(46*time.Second, 49, 100, forComfort) {
+		t.Error("92 s of 100: there is time for a round without a figure, and none for one with")
+	}
+	if b.Budget = 0; b.late(time.Hour, 1, 100, forComfort) {
+		t.Error("late without a bound")
+	}
+}

@@ -119,7 +119,7 @@ func TestRoundsWithTheCoresElsewhereAreMadeUpFor(t *testing.T) {
 		{"all six", moved(6), false},
 		{"five of six", moved(6, 5), true},
 	} {
-		if got := c.r.lostRounds(c.r.Rungs[1]); got != c.want {
+		if got := c.r.lostRounds(c.r.Rungs[1], c.r.home()); got != c.want {
 			t.Errorf("%s: %v", c.what, got)
 		}
 	}

@@ -64,13 +64,13 @@ func (r *Report) figures(g *Rung, family string, home home) *Figures {
 			byTraffic[round][w.Traffic] = w.PPS
 		}
 	}
-	valid := len(f.rounds)
+	f.valid = len(f.rounds)
 	f.leaveOutAway(home)
 	f.GoodRuns = len(f.rounds)
 	if f.GoodRuns < r.Rounds {
 		f.Why = lost.list()
 	}
-	if g.Missing != "" || valid < r.needed() {
+	if g.Missing != "" || f.valid < r.needed() {
 		return f
 	}
 	f.medians()

@@ -211,7 +211,7 @@ func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) 
 			if r.Rungs[i].Missing != "" {
 				continue
 			}
-			late := func() bool { return b.late(time.Since(begun), done, total) }
+			late := func(share float64) bool { return b.late(time.Since(begun), done, total, share) }
 			if err := b.oneRung(ctx, defences[i], round, r.Rungs[i], late, r.home()); err != nil {
 				return err
 			}
@@ -225,7 +225,7 @@ func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) 
 }
 
 // oneRung measures one rung in one round; its errors are the rung's, except that ctx ended.
-func (b *bench) oneRung(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool, home home) error {
+func (b *bench) oneRung(ctx context.Context, d peer.Defence, round int, g *Rung, late func(share float64) bool, home home) error {
 	err := b.round(ctx, d, round, g, late, home)
 	if ctx.Err() != nil {
 		return fmt.Errorf("bench: interrupted: %w", ctx.Err())
@@ -241,14 +241,18 @@ func (b *bench) makeUp(ctx context.Context, defences []peer.Defence, r *Report, 
 	total := r.Rounds * len(defences)
 	pace := time.Since(begun) / time.Duration(max(total, 1))
 	for extra := range r.Rounds {
-		lacking := 0
+		lacking, home := 0, r.home()
+		lacks := r.lostRounds
+		if slices.ContainsFunc(r.Rungs, func(g *Rung) bool { return g.Missing == "" && r.noFigure(g, home) }) {
+			lacks = r.noFigure // these come first
+		}
 		for i, g := range r.Rungs {
-			if g.Missing != "" || !r.lostRounds(g) || time.Since(begun)+2*pace > b.Budget {
+			if g.Missing != "" || !lacks(g, home) || time.Since(begun)+2*pace > b.Budget {
 				continue
 			}
 			lacking++
 			b.Progress("a round more: "+g.Name, total, total)
-			if err := b.oneRung(ctx, defences[i], r.Rounds+extra, g, func() bool { return true }, r.home()); err != nil {
+			if err := b.oneRung(ctx, defences[i], r.Rounds+extra, g, func(float64) bool { return true }, r.home()); err != nil {
 				return err
 			}
 		}
@@ -262,10 +266,14 @@ func (b *bench) makeUp(ctx context.Context, defences []peer.Defence, r *Report, 
 
 // lostRounds tells whether a rung has fewer rounds, with the cores at home and not shared, than a figure of each family
 // needs, and an interval of its quartile.
-func (r *Report) lostRounds(g *Rung) bool {
-	home := r.home()
+func (r *Report) lostRounds(g *Rung, home home) bool {
 	wanted := max(r.needed(), min(r.Rounds, quartileRounds))
 	return slices.ContainsFunc(r.families(), func(f string) bool { return r.figures(g, f, home).placed < wanted })
+}
+
+// noFigure tells whether a rung has fewer rounds, wherever the cores were, than a figure of each family needs.
+func (r *Report) noFigure(g *Rung, home home) bool {
+	return slices.ContainsFunc(r.families(), func(f string) bool { return r.figures(g, f, home).valid < r.needed() })
 }
 
 // outOfTime tells whether one round more would exceed the budget, once there are enough for an interval.
@@ -273,26 +281,29 @@ func (b *bench) outOfTime(elapsed time.Duration, round int) bool {
 	return b.Budget > 0 && round >= minRounds && elapsed/time.Duration(round)*time.Duration(round+1) > b.Budget
 }
 
-// late tells whether a try more would exceed the budget, the rest going on at the pace seen.
-func (b *bench) late(elapsed time.Duration, done, total int) bool {
+// late tells whether a try more would exceed a share of the budget, the rest going on at the pace seen.
+func (b *bench) late(elapsed time.Duration, done, total int, share float64) bool {
 	if b.Budget == 0 {
 		return false
 	}
 	pace := elapsed / time.Duration(done+1)
-	return elapsed+pace*time.Duration(total-done) > b.Budget
+	return float64(elapsed+pace*time.Duration(total-done)) > share*float64(b.Budget)
 }
 
 // round measures one rung once; floods whose window has no figure are tried again, once also those with the cores elsewhere
 // or shared (which may last; makeUp tries later) and those that are not saturated because the generator paused. So is what failed,
 // unless a program is missing. What was measured before is kept.
-func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, late func() bool, home home) error {
+func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, late func(share float64) bool, home home) error {
 	done := map[string]bool{}
 	for attempt := range b.Attempts {
 		windows, err := b.visit(ctx, d, func(t traffic) bool { return !done[t.family] })
-		again := map[string]bool{}
+		again, share := map[string]bool{}, forComfort
 		for _, w := range windows {
 			w.Round, w.Attempt = round, attempt
 			g.Windows = append(g.Windows, w)
+			if len(w.Invalid) > 0 {
+				share = 1
+			}
 			again[w.Family] = again[w.Family] || len(w.Invalid) > 0 || attempt == 0 && (w.away(home) || w.paused())
 		}
 		if err != nil {
@@ -304,12 +315,15 @@ func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, l
 		for family, a := range again {
 			done[family] = !a
 		}
-		if !slices.ContainsFunc(b.mix, func(t traffic) bool { return !done[t.family] }) || late() {
+		if !slices.ContainsFunc(b.mix, func(t traffic) bool { return !done[t.family] }) || late(share) {
 			break
 		}
 	}
 	return nil
 }
+
+// forComfort is the share of the budget that tries at rounds with a figure may take: the rest is for those that have none.
+const forComfort = 0.9
 
 // retryPause is how long whatever made an installation fail may take to go away: other users of a tool that
 // locks itself, for the most part.

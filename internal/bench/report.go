@@ -109,7 +109,8 @@ type Figures struct {
 	Displaced string `json:"displaced,omitempty"`
 
 	rounds map[int]mixed // valid rounds only
-	placed int           // of all valid rounds, those with the cores at home
+	valid  int           // rounds with a figure, wherever the cores were, and
+	placed int           // of these, those with the cores at home and not shared
 }
 
 // Figure is a median with its 95 % interval.
