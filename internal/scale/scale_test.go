@@ -106,16 +106,7 @@ func TestPoliciesAreTimedOnTraces(t *testing.T) {
 // TestEveryToolDropsTheTrace sends a trace at each tool with its set or rules: all must load, drop every
 // packet and say so, change, and leave nothing in force.
 func TestEveryToolDropsTheTrace(t *testing.T) {
-	needRoot(t)
-	l, err := lab.New(t.Context(), lab.Standard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := standardLab(t)
 	for _, width := range []int{32, 128} {
 		for _, hosts := range []bool{true, false} {
 			w := &work{width: width, entries: "some", hosts: hosts, prefixes: workload.Hosts(width, 12, 5)}
@@ -146,8 +137,9 @@ func TestEveryToolDropsTheTrace(t *testing.T) {
 	}
 }
 
-// What takes long to load stays, switched off, while other tools are measured: none may be in the way of another.
-func TestToolsThatStayLoadedDoNotMeet(t *testing.T) {
+// standardLab makes a lab that goes with the test.
+func standardLab(t *testing.T) *lab.Lab {
+	t.Helper()
 	needRoot(t)
 	l, err := lab.New(t.Context(), lab.Standard())
 	if err != nil {
@@ -158,6 +150,12 @@ func TestToolsThatStayLoadedDoNotMeet(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return l
+}
+
+// What takes long to load stays, switched off, while other tools are measured: none may be in the way of another.
+func TestToolsThatStayLoadedDoNotMeet(t *testing.T) {
+	l := standardLab(t)
 	w := &work{width: 32, entries: "some", hosts: true, prefixes: workload.Hosts(32, 12, 5)}
 	trace, err := hitTrace(w, 5)
 	if err != nil {
@@ -259,16 +257,7 @@ func TestAnInterruptedMeasurementIsReported(t *testing.T) {
 
 // TestWhatIsSlowToLoadIsSwitched makes every tool keep what it has loaded; off and on again it must drop everything.
 func TestWhatIsSlowToLoadIsSwitched(t *testing.T) {
-	needRoot(t)
-	l, err := lab.New(t.Context(), lab.Standard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := standardLab(t)
 	w := &work{width: 32, entries: "hosts", hosts: true, prefixes: workload.Hosts(32, 12, 5)}
 	rules, err := workload.Rules("acl", 30, 5)
 	if err != nil {
