@@ -14,7 +14,7 @@ they are installed: packets a second as fast as each goes, how far each is off a
 lab, one receiver, interleaved rounds; the medians with their 95 % intervals.
 
 What counts is taken at the device and by the receiver, not from what a generator says of itself. All rates and generators
-take about ten minutes; choose with --only and --rates.`
+take about seven minutes; choose with --only and --rates.`
 
 const benchGenExample = `  sudo levee bench gen --quick
   sudo levee bench gen --only 'levee live,trafgen' --rates 1M,2M

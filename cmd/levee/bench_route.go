@@ -15,7 +15,7 @@ structures: ns a look-up for hits, misses and a mix, of routes that come by alik
 memory. Tables: Internet-like IPv4 and IPv6 up to a full view, /48s of several densities, random /128s in a /108; or
 --data: one prefix a line, .gz or not.
 
-Routes go into a network namespace that is made for it and removed. All tables at the default sizes take about ten minutes,
+Routes go into a network namespace that is made for it and removed. All tables at the default sizes take about four minutes,
 most of it the full view; choose with --sizes, --family, --table, --only.`
 
 const benchRouteExample = `  sudo levee bench route --quick

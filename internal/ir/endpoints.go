@@ -181,7 +181,7 @@ func (w *work) rangesOf(pairs []Pair, n int) []policy.Range {
 		out = append(out, pairs[i].Range)
 	}
 	w.merged = out
-	return w.ranges.Keep(mergeRanges(out))
+	return w.ranges.Keep(policy.MergeRanges(out))
 }
 
 // prefixesOf are the prefixes of endpoints.

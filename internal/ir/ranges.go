@@ -1,7 +1,6 @@
 package ir
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"sort"
@@ -48,20 +47,6 @@ func subtract(a, b []policy.Range) []policy.Range {
 		if !empty {
 			out = append(out, policy.Range{Lo: lo, Hi: r.Hi})
 		}
-	}
-	return out
-}
-
-// mergeRanges sorts ranges and joins those that overlap or touch, in place.
-func mergeRanges(rs []policy.Range) []policy.Range {
-	slices.SortFunc(rs, func(a, b policy.Range) int { return cmp.Compare(a.Lo, b.Lo) })
-	out := rs[:0]
-	for _, r := range rs {
-		if n := len(out); n > 0 && r.Lo <= out[n-1].Hi+1 {
-			out[n-1].Hi = max(out[n-1].Hi, r.Hi)
-			continue
-		}
-		out = append(out, r)
 	}
 	return out
 }

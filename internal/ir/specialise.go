@@ -195,7 +195,7 @@ func (w *work) service(t *policy.Term, c Class) (outcome, Cond) {
 		}
 	}
 	w.merged = out
-	return numeric(field, w.ranges.Keep(mergeRanges(out)), t.Not, c)
+	return numeric(field, w.ranges.Keep(policy.MergeRanges(out)), t.Not, c)
 }
 
 // numeric reduces a question for numbers. What it gives may share the memory of the ranges.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -187,17 +188,9 @@ func (n *number) compare(op syntax.Op, r Range) ([]Range, problem) {
 	return []Range{r}, problem{}
 }
 
-// mergeRanges sorts ranges and joins those that overlap or touch, in place.
-func mergeRanges(rs []Range) []Range {
-	slices.SortFunc(rs, func(a, b Range) int {
-		switch {
-		case a.Lo < b.Lo:
-			return -1
-		case a.Lo > b.Lo:
-			return 1
-		}
-		return 0
-	})
+// MergeRanges sorts ranges and joins those that overlap or touch, in place.
+func MergeRanges(rs []Range) []Range {
+	slices.SortFunc(rs, func(a, b Range) int { return cmp.Compare(a.Lo, b.Lo) })
 	out := rs[:0]
 	for _, r := range rs {
 		if n := len(out); n > 0 && r.Lo <= out[n-1].Hi+1 {

@@ -253,7 +253,7 @@ func (s *Set) size() int {
 // merge sorts the elements and joins those that one can stand for, in place.
 func (l *elements) merge() {
 	l.prefixes = MergePrefixes(l.prefixes)
-	l.ports = mergeRanges(l.ports)
+	l.ports = MergeRanges(l.ports)
 	l.services = mergeServices(l.services)
 	l.endpoints = mergeEndpoints(l.endpoints)
 }

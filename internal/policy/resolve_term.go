@@ -175,7 +175,7 @@ func (r *resolver) each(t *Term, s *syntax.Term, parse func(string) (Range, prob
 	}
 	r.scratch.ports = all
 	if ok {
-		t.Ranges = r.keptRanges.Keep(mergeRanges(all))
+		t.Ranges = r.keptRanges.Keep(MergeRanges(all))
 	}
 	return ok
 }
@@ -240,7 +240,7 @@ func (r *resolver) ports(t *Term, s *syntax.Term) bool {
 	}
 	l := r.newList(len(v.Elems))
 	ok := l.all(v, Ports, "a list of ports")
-	t.Ranges = r.keptRanges.Keep(mergeRanges(l.ports))
+	t.Ranges = r.keptRanges.Keep(MergeRanges(l.ports))
 	r.done(&l)
 	return ok
 }
