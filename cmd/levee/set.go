@@ -161,15 +161,17 @@ func endpointWords(words []string) []string {
 	return out
 }
 
-// setElements reads the entries of the command line and of --from.
-func (e *env) setElements(cmd *cobra.Command, words []string, from string) ([]policy.Element, error) {
-	var all []policy.Element
+// setEntries reads the entries of the command line and of --from into what of makes of each.
+func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, of func(policy.Element) T) ([]T, error) {
+	var all []T
 	for _, w := range endpointWords(words) {
 		elements, err := parseElements(w)
 		if err != nil {
 			return nil, usagef(cmd, "%q: %v", w, err)
 		}
-		all = append(all, elements...)
+		for _, el := range elements {
+			all = append(all, of(el))
+		}
 	}
 	if from == "" {
 		if len(all) == 0 {
@@ -188,12 +190,15 @@ func (e *env) setElements(cmd *cobra.Command, words []string, from string) ([]po
 	}
 	shown := e.progress()
 	defer shown.clear()
-	elements, ds := policy.ReadElements(&progressReader{r: r, name: name, progress: shown}, name)
+	more, ds := policy.ReadEntries(&progressReader{r: r, name: name, progress: shown}, name, of)
 	if ds.HasErrors() {
 		e.printDiagnostics(ds)
 		return nil, errNo
 	}
-	return append(all, elements...), nil
+	if len(all) == 0 {
+		return more, nil
+	}
+	return append(all, more...), nil
 }
 
 // setChange adds entries to sets or replaces what is in them.
@@ -210,13 +215,11 @@ func (e *env) setChange(cmd *cobra.Command, name string, words []string, f *setF
 			return usagef(cmd, "--lease: %v", err)
 		}
 	}
-	elements, err := e.setElements(cmd, words, f.from)
+	entries, err := setEntries(e, cmd, words, f.from, func(el policy.Element) datapath.SetEntry {
+		return datapath.SetEntry{Prefix: el.Prefix, Service: el.Service, Lease: lease}
+	})
 	if err != nil {
 		return err
-	}
-	entries := make([]datapath.SetEntry, len(elements))
-	for i, el := range elements {
-		entries[i] = datapath.SetEntry{Prefix: el.Prefix, Service: el.Service, Lease: lease}
 	}
 	shown := e.progress()
 	shown.printf("%s: %s on their way into the kernel", name, entryCount(len(entries)))
@@ -230,7 +233,7 @@ func (e *env) setChange(cmd *cobra.Command, name string, words []string, f *setF
 }
 
 func (e *env) setDel(cmd *cobra.Command, name string, words []string, f *setFlags) error {
-	elements, err := e.setElements(cmd, words, f.from)
+	elements, err := setEntries(e, cmd, words, f.from, func(el policy.Element) policy.Element { return el })
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,9 @@ const (
 
 	maxSetLine    = 4096 // bytes of a line of a set file
 	maxLineErrors = 20   // bad lines of a set file that are reported one by one
+
+	pieceSize = 1 << 15 // prefixes that lie in a row while entries are read
+	maxRange  = 2 * 127 // prefixes of a line: a range of IPv6 addresses
 )
 
 // ReadPrefixes reads a set file of addresses: one address, prefix or range a line; `#` and `;` start comments,
@@ -38,20 +41,32 @@ func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, syntax.Diagnostics)
 // ReadElements reads entries of dynamic sets, like ReadPrefixes: addresses, services or endpoints, whichever the first entry
 // is. Ranges of ports become blocks (see Element.Blocks), of which there may be MaxElements in all.
 func ReadElements(r io.Reader, name string) ([]Element, syntax.Diagnostics) {
+	return ReadEntries(r, name, func(e Element) Element { return e })
+}
+
+// ReadEntries is ReadElements into what of makes of each element: of a million there is one copy, and no more.
+func ReadEntries[T any](r io.Reader, name string, of func(Element) T) ([]T, syntax.Diagnostics) {
 	f := newSetFile(r, name)
 	f.entries = true
 	ds := f.read()
-	all := make([]Element, 0, f.out.size())
+	all := make([]T, 0, f.size())
+	for i, piece := range f.pieces {
+		for _, p := range piece {
+			all = append(all, of(Element{Prefix: p}))
+		}
+		f.pieces[i] = nil
+	}
 	for _, p := range f.out.prefixes {
-		all = append(all, Element{Prefix: p})
+		all = append(all, of(Element{Prefix: p}))
 	}
 	for _, s := range f.out.services {
-		if all = append(all, Element{Service: s}.Blocks()...); len(all) > MaxElements {
-			return nil, f.tooMany()
-		}
+		f.out.endpoints = append(f.out.endpoints, Element{Service: s})
 	}
 	for _, e := range f.out.endpoints {
-		if all = append(all, e.Blocks()...); len(all) > MaxElements {
+		for _, b := range e.Blocks() {
+			all = append(all, of(b))
+		}
+		if len(all) > MaxElements {
 			return nil, f.tooMany()
 		}
 	}
@@ -82,7 +97,12 @@ func newSetFile(r io.Reader, name string) *setFile {
 func (f *setFile) read() syntax.Diagnostics {
 	for f.next() {
 		f.parse()
-		if f.out.size() > MaxElements {
+		if f.entries && len(f.out.prefixes) >= pieceSize {
+			f.pieces = append(f.pieces, f.out.prefixes)
+			f.before += len(f.out.prefixes)
+			f.out.prefixes = make([]netip.Prefix, 0, pieceSize+maxRange)
+		}
+		if f.size() > MaxElements {
 			f.report(f.pos(1, 2), problemf("", "more than %d %s", MaxElements, f.typ.plural()))
 			break
 		}
@@ -92,11 +112,14 @@ func (f *setFile) read() syntax.Diagnostics {
 		f.say(syntax.Pos{}, problemf("", "and %d more bad %s", n, plural(n, "line", "lines")))
 	}
 	if f.bad > 0 {
-		f.out = elements{}
+		f.out, f.pieces, f.before = elements{}, nil, 0
 		return f.diags
 	}
 	return nil
 }
+
+// size is how many elements were read.
+func (f *setFile) size() int { return f.before + f.out.size() }
 
 func plural(n int, one, many string) string {
 	if n == 1 {
@@ -116,6 +139,8 @@ type setFile struct {
 	typ     SetType
 	first   string // the entry that gave the type, with its line
 	out     elements
+	pieces  [][]netip.Prefix // that stand before those of out, where entries are read: they need not lie in a row
+	before  int              // how many those are
 	bad     int
 	diags   syntax.Diagnostics
 }
