@@ -5,15 +5,18 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+
+	"levee/internal/kernel"
 )
 
 // ErrForeign says that a device belongs to no lab.
 var ErrForeign = errors.New("device belongs to no lab that levee made")
 
-// ErrNoDevice says that a network namespace has no such device, ErrNoNamespace that there is no such namespace.
+// ErrNoDevice says that a network namespace has no such device, ErrNoNamespace that there is no such namespace. Both match
+// kernel.ErrRefused.
 var (
-	ErrNoDevice    = errors.New("no device")
-	ErrNoNamespace = errors.New("no network namespace")
+	ErrNoDevice    = kernel.Refuse(nil, "no device")
+	ErrNoNamespace = kernel.Refuse(nil, "no network namespace")
 )
 
 // Owned returns the lab device called name in the calling thread's network namespace, so that
