@@ -41,7 +41,7 @@ type builder struct {
 const workPerRule = 300
 
 func newBuilder(p *Pool, t *Table, s *ruleSet) *builder {
-	return &builder{pool: p, table: t, leaves: newIndex(0), work: workPerRule * s.len(), chooser: chooser{ruleSet: s}}
+	return &builder{pool: p, table: t, leaves: newIndex(0), work: workPerRule * s.len(), chooser: chooser{ruleSet: s, costs: costsOf(s.len())}}
 }
 
 // take gives room for a list until b.lists is cut again to the length that it had before: regions are built one within the

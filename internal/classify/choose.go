@@ -53,44 +53,66 @@ type plan struct {
 	aside int   // rules that span more
 }
 
-// growth is how many entries a rule may become on average, in all.
-const growth = 6
-
-// Costs in ns, measured on hot memory; only their ratio matters.
-const (
-	levelCost = 6.0
-	entryCost = 2.5
-	leafCost  = 2.0
-	copyCost  = 0.3  // an entry of a rule in memory
-	childCost = 0.05 // a child in memory
-)
-
-// expected guesses the cost of n rules below a node.
-func expected(n int) float64 {
-	if n < len(guesses) {
-		return guesses[n]
-	}
-	return guess(n)
+// costs are what building weighs. Times are in ns; only their ratios matter.
+type costs struct {
+	level  float64 // a node on a packet's way
+	child  float64 // of a node in memory
+	bits   int     // of an index at most
+	growth float64 // how many entries a rule may become on average, in all
 }
 
-func guess(n int) float64 {
+// Further costs, the same for all tables.
+const (
+	entryCost = 2.5
+	leafCost  = 2.0
+	copyCost  = 0.3 // an entry of a rule in memory
+)
+
+// Up to fewRules a table is in the cache, where a level takes some ns and memory nothing; from manyRules on a
+// packet waits for most of what it meets, and the less memory all of it takes the less often.
+const (
+	fewRules  = 1 << 11
+	manyRules = 1 << 16
+)
+
+// costsOf gives the costs for a table of n rules.
+func costsOf(n int) costs {
+	x := math.Log2(float64(max(n, 1))/fewRules) / math.Log2(manyRules/fewRules)
+	x = min(max(x, 0), 1)
+	between := func(small, large float64) float64 { return small + x*(large-small) }
+	return costs{
+		level: between(6, 20), child: between(0.05, 0.6), bits: int(between(maxBits, 12)), growth: between(6, 2),
+	}
+}
+
+// expected guesses the cost of n rules below a node.
+func (c *costs) expected(n int) float64 {
 	const small = 4
 	if n <= small {
 		return leafCost + entryCost*float64(n)/2
 	}
-	return leafCost + entryCost*small/2 + levelCost*math.Log2(float64(n)/small)/4
+	return leafCost + entryCost*small/2 + c.level/4*levels(n)
 }
 
-var guesses = func() (g [1 << 10]float64) {
-	for n := range g {
-		g[n] = guess(n)
+// levels is the binary logarithm of a quarter.
+func levels(n int) float64 {
+	if n < len(logarithms) {
+		return logarithms[n]
 	}
-	return g
+	return math.Log2(float64(n) / 4)
+}
+
+var logarithms = func() (l [1 << 10]float64) {
+	for n := range l {
+		l[n] = math.Log2(float64(n) / 4)
+	}
+	return l
 }()
 
 // chooser picks plans by expected cost.
 type chooser struct {
 	*ruleSet
+	costs
 	counter
 	limit []int32 // scratch of limits
 }
@@ -112,12 +134,12 @@ func (c *chooser) choose(g *region, rules []int32, at place) (best plan, ok bool
 		}
 		last := base + (uint64(1)<<size - 1)
 		w := window{field: f, base: base, skipped: !interval{base, last}.contains(g.cut[f])}
-		finest := min(maxBits, size, bits.Len(uint(4*n+16))-1)
+		finest := min(c.bits, size, bits.Len(uint(4*n+16))-1)
 		w.bits, w.shift = finest, size-finest
 		c.spans(c.ruleSet, w, rules)
 		// Of many rules few children would each have many.
 		for w.bits = min(finest, max(1, bits.Len(uint(n))-8)); w.bits <= finest; w.bits++ {
-			if levelCost+expected(1)+copyCost+childCost*float64(int(1)<<w.bits)/float64(n) >= least {
+			if c.level+c.expected(1)+copyCost+c.child*float64(int(1)<<w.bits)/float64(n) >= least {
 				break // if each child had one rule, and more children cost more
 			}
 			w.shift = size - w.bits
@@ -188,13 +210,13 @@ func (c *chooser) cost(w window, n int, most int32) (cost float64, aside int) {
 	sum := int32(0)
 	for s, m := range middle {
 		if sum += total[s]; m != 0 {
-			cost += float64(m) * expected(int(sum))
+			cost += float64(m) * c.expected(int(sum))
 		}
 	}
 	in := n - aside
-	cost = levelCost + (cost+copyCost*float64(copies)+childCost*float64(int(1)<<w.bits))/float64(max(in, 1))
+	cost = c.level + (cost+copyCost*float64(copies)+c.child*float64(int(1)<<w.bits))/float64(max(in, 1))
 	if aside > 0 {
-		cost += levelCost + expected(aside)
+		cost += c.level + c.expected(aside)
 	}
 	return cost, aside
 }

@@ -100,7 +100,7 @@ func (p *Pool) Add(boxes []Box) *Table {
 	before := p.words.n
 	b := newBuilder(p, t, rules)
 	for _, group := range rules.split(rules.distinct()) {
-		d, steps := b.build(everything(p.bits), group, after{}, place{growth: growth})
+		d, steps := b.build(everything(p.bits), group, after{}, place{growth: b.growth})
 		t.trees = append(t.trees, tree{d, rules.result(group[0]), steps})
 		t.stats.steps = max(t.stats.steps, steps)
 	}

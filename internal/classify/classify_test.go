@@ -309,7 +309,7 @@ func TestGeneratedSetsAreAnsweredInFewSteps(t *testing.T) {
 			boxes := generatedBoxes(t, shape, *large)
 			table := NewPool(32, uint32(len(boxes))).Add(boxes)
 			t.Logf("%d boxes, %s, %d bytes", len(boxes), table.Kind(), table.Bytes())
-			if most := 1000 * len(boxes); table.Bytes() > most {
+			if most := 200 * len(boxes); table.Bytes() > most {
 				t.Errorf("%d bytes, want %d at most", table.Bytes(), most)
 			}
 			k := load(t, table)
