@@ -55,9 +55,9 @@ type plan struct {
 
 // costs are what building weighs. Times are in ns; only their ratios matter.
 type costs struct {
-	level  float64 // a node on a packet's way
-	child  float64 // of a node in memory
-	bits   int     // of an index at most
+	level  float64 // of a node on a packet's way
+	child  float64 // of a child in memory, shared by the rules of its node
+	bits   int     // of an index, at most
 	growth float64 // how many entries a rule may become on average, in all
 }
 
