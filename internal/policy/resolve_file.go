@@ -54,7 +54,7 @@ func ReadEntries[T any](r io.Reader, name string, of func(Element) T) ([]T, synt
 		for _, p := range piece {
 			all = append(all, of(Element{Prefix: p}))
 		}
-		f.pieces[i] = nil
+		f.pieces[i] = nil // its memory is free for what comes
 	}
 	for _, p := range f.out.prefixes {
 		all = append(all, of(Element{Prefix: p}))
