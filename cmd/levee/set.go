@@ -195,7 +195,7 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, 
 		e.printDiagnostics(ds)
 		return nil, errNo
 	}
-	if len(all) == 0 {
+	if len(all) == 0 { // nothing to copy a million entries for
 		return more, nil
 	}
 	return append(all, more...), nil

@@ -334,6 +334,17 @@ func TestGeneratedSetsAreAnsweredInFewSteps(t *testing.T) {
 	}
 }
 
+// The size of large tables decides what a packet takes (docs/decisions/0014-classifier.md).
+func TestLargeTablesAreSmall(t *testing.T) {
+	for _, shape := range workload.Shapes {
+		boxes := generatedBoxes(t, shape, 100_000)
+		table := NewPool(32, uint32(len(boxes))).Add(boxes)
+		if most := 100 * len(boxes); table.Bytes() > most {
+			t.Errorf("%s: %d bytes for %d boxes, want %d at most", shape, table.Bytes(), len(boxes), most)
+		}
+	}
+}
+
 // compared counts the entries that a look-up compares with the packet, but for what a better match spares.
 func (t *Table) compared(q *Packet) (n int) {
 	fields := [...]uint64{q.SrcHi, q.DstHi, uint64(q.Ports[0]), uint64(q.Ports[1]), q.SrcLo, q.DstLo}

@@ -50,14 +50,12 @@ func ReadEntries[T any](r io.Reader, name string, of func(Element) T) ([]T, synt
 	f.entries = true
 	ds := f.read()
 	all := make([]T, 0, f.size())
+	f.pieces = append(f.pieces, f.out.prefixes)
 	for i, piece := range f.pieces {
 		for _, p := range piece {
 			all = append(all, of(Element{Prefix: p}))
 		}
 		f.pieces[i] = nil // its memory is free for what comes
-	}
-	for _, p := range f.out.prefixes {
-		all = append(all, of(Element{Prefix: p}))
 	}
 	for _, s := range f.out.services {
 		f.out.endpoints = append(f.out.endpoints, Element{Service: s})
