@@ -21,6 +21,7 @@ package classify
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"net/netip"
@@ -54,13 +55,19 @@ type Pool struct {
 	bits  int // 32 or 128
 	scale int // a rank is a result shifted by so many bits, see layout.go
 	words words
+	left  run   // of a cache line, see reserve
+	pairs pairs // of ports, for IPv4
 }
+
+// run is a row of words.
+type run struct{ at, n int }
 
 // Table is a classifier in a pool.
 type Table struct {
 	pool  *Pool
 	trees []tree // in order of first
 	end   int    // no descriptor points beyond
+	pairs int    // nor does the number of a pair of ports
 	stats stats
 }
 
@@ -78,9 +85,13 @@ type stats struct {
 	steps          int // of the longest walk from a root
 }
 
-// NewPool makes an empty pool for a family, width 32 or 128, whose boxes have results of top at most.
+// MaxResult is the highest result that a box may have: what it leaves of an entry numbers as many pairs of ports as there are entries in
+// the largest value of a map that a program can address.
+const MaxResult = 1<<(64-resultShift) - 1
+
+// NewPool makes an empty pool for a family, width 32 or 128, whose boxes have results of top at most, which is MaxResult or less.
 func NewPool(width int, top uint32) *Pool {
-	p := &Pool{bits: width, scale: max(0, bits.Len32(top)-rankBits)}
+	p := &Pool{bits: width, scale: max(0, bits.Len32(top)-rankBits), pairs: pairs{of: map[uint64]int{}}}
 	p.words.grow(firstWord)
 	return p
 }
@@ -97,15 +108,15 @@ func (p *Pool) Add(boxes []Box) *Table {
 		rules.add(&boxes[i])
 	}
 	t := &Table{pool: p}
-	before := p.words.n
+	before := p.words.n + len(p.pairs.words)
 	b := newBuilder(p, t, rules)
 	for _, group := range rules.split(rules.distinct()) {
 		d, steps := b.build(everything(p.bits), group, after{}, place{growth: b.growth})
 		t.trees = append(t.trees, tree{d, rules.result(group[0]), steps})
 		t.stats.steps = max(t.stats.steps, steps)
 	}
-	t.end = p.words.n
-	t.stats.words = t.end - before
+	t.end, t.pairs = p.words.n, len(p.pairs.words)
+	t.stats.words = t.end + t.pairs - before
 	return t
 }
 
@@ -125,6 +136,16 @@ func (p *Pool) Size() int { return 8 * (p.words.n + p.room()) }
 func (p *Pool) Put(value []byte) {
 	p.words.put(value)
 	clear(value[8*p.words.n : p.Size()])
+}
+
+// PortsSize is how many bytes PutPorts writes; 0 if the function reads none of them.
+func (p *Pool) PortsSize() int { return 8 * len(p.pairs.words) }
+
+// PutPorts writes the ports that entries refer to, as Put writes the trees: PortsSize bytes.
+func (p *Pool) PutPorts(value []byte) {
+	for i, v := range p.pairs.words {
+		binary.LittleEndian.PutUint64(value[8*i:], v)
+	}
 }
 
 // split parts the rules by which of the addresses are wide, in order of the first. Small groups join the group of the rules

@@ -67,11 +67,14 @@ const cached = 1 << 20
 // of a tree that was put aside, so there are fewer.
 const maxRounds = 1 << 23
 
+// Maps are the names of those whose values are what Put and PutPorts write.
+type Maps struct{ Trees, Ports string }
+
 // Emit gives the look-up in a table. The packet's fields lie at offset at from R10, PacketBytes of them. R0 becomes the
-// lowest result of the boxes that match, or 0; R1 to R5 are overwritten. MapName is the map whose value is the pool's
-// memory, following the label of Following, and all symbols begin with label.
-func (t *Table) Emit(mapName, following, label string, at int16) asm.Instructions {
-	e := &emitter{pool: t.pool, mapName: mapName, words: t.end, packet: asm.R10, at: at, behind: asm.R5}
+// lowest result of the boxes that match, or 0; R1 to R5 are overwritten. Maps are where the pool lies, following the
+// label of Following, and all symbols begin with label.
+func (t *Table) Emit(maps Maps, following, label string, at int16) asm.Instructions {
+	e := &emitter{pool: t.pool, maps: maps, words: t.end, pairs: t.pairs, packet: asm.R10, at: at, behind: asm.R5}
 	best, unmatched := at+t.pool.bestAt(), none
 	e.add(asm.LoadImm(asm.R0, int64(unmatched), asm.DWord), asm.StoreMem(asm.R10, best, asm.R0, asm.DWord))
 	if t.pool.bits == 128 {
@@ -125,7 +128,7 @@ func (e *emitter) root(d uint64) {
 		asm.RSh.Imm(asm.R4, int32(d>>bitsShift&bitsMask)),
 		asm.And.Imm(asm.R4, int32(d>>48)),
 		asm.LSh.Imm(asm.R4, wordLog),
-		asm.LoadMapValue(asm.R1, 0, uint32(d)*wordBytes).WithReference(e.mapName),
+		asm.LoadMapValue(asm.R1, 0, uint32(d)*wordBytes).WithReference(e.maps.Trees),
 		asm.Add.Reg(asm.R1, asm.R4),
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 	)
@@ -133,8 +136,8 @@ func (e *emitter) root(d uint64) {
 
 // Following gives the functions that walk what follows a tree of any table of the pool. Label is the symbol of the
 // first, and that of the other begins with it. The first is a global function: the verifier walks it by itself, once.
-func (p *Pool) Following(mapName, label string) asm.Instructions {
-	e := &emitter{pool: p, mapName: mapName, words: p.words.n, packet: asm.R6, best: asm.R7, behind: asm.R9}
+func (p *Pool) Following(maps Maps, label string) asm.Instructions {
+	e := &emitter{pool: p, maps: maps, words: p.words.n, pairs: len(p.pairs.words), packet: asm.R6, best: asm.R7, behind: asm.R9}
 	e.following(label)
 	e.round(label + "_round")
 	return e.out
@@ -143,15 +146,16 @@ func (p *Pool) Following(mapName, label string) asm.Instructions {
 // emitter makes a walk that finds the packet at an offset from a register, and leaves the leaf in register
 // behind if something follows it, or 0. The best result so far is in a register, or at bestAt of the packet's memory if best is 0.
 type emitter struct {
-	pool    *Pool
-	mapName string
-	words   int // bound of indices
-	packet  asm.Register
-	at      int16
-	best    asm.Register
-	behind  asm.Register
-	out     asm.Instructions
-	symbol  string
+	pool   *Pool
+	maps   Maps
+	words  int // bound of indices
+	pairs  int // of numbers of pairs of ports
+	packet asm.Register
+	at     int16
+	best   asm.Register
+	behind asm.Register
+	out    asm.Instructions
+	symbol string
 }
 
 // State between rounds, as offsets from its address, which is R10 less its size.
@@ -256,7 +260,7 @@ type ask struct{ rank, gate bool }
 // in R1, or goes to done.
 func (e *emitter) walk(label, done string, steps int, ask ask) {
 	step, leaf, after := label+"_step", label+"_leaf", label+"_after"
-	e.add(asm.LoadMapValue(asm.R0, 0, 0).WithReference(e.mapName))
+	e.add(asm.LoadMapValue(asm.R0, 0, 0).WithReference(e.maps.Trees))
 	// Each of the first steps is a branch of its own for the CPU's predictor.
 	for range min(steps, firstSteps) {
 		e.step(leaf, done)
@@ -379,16 +383,7 @@ func (e *emitter) leaf(label, after, done string, gate bool) {
 	e.mark(compare)
 	e.add(asm.Add.Reg(asm.R1, asm.R0))
 	e.mark(loop)
-	if size == entry4 {
-		e.prefix(4, SrcAt, 16, other)
-		e.prefix(0, DstAt, 17, other)
-	} else {
-		for i, at := range []int16{SrcAt, SrcLoAt, DstAt, DstLoAt} {
-			e.masked(at, i, 4+i, other)
-		}
-	}
-	e.ports(int16(size-2)*wordBytes, other)
-	e.add(asm.LoadMem(asm.R0, asm.R1, int16(size-1)*wordBytes+4, asm.Word))
+	e.entry(size, done, other)
 	e.add(asm.JGE.Reg(asm.R0, e.bestIn(asm.R3), after))
 	if e.best != 0 {
 		e.add(asm.Mov.Reg(e.best, asm.R0))
@@ -404,14 +399,39 @@ func (e *emitter) leaf(label, after, done string, gate bool) {
 	)
 }
 
-// prefix goes to other unless an IPv4 address agrees with that of the entry but for as many bits as it leaves open.
-func (e *emitter) prefix(address, field, bits int16, other string) {
+// entry goes to other unless the entry at R1 matches, and else puts its result into R0.
+func (e *emitter) entry(size int, done, other string) {
+	last := int16(size-1) * wordBytes
+	if size == entry4 {
+		e.add(asm.LoadMem(asm.R0, asm.R1, last, asm.DWord))
+		e.prefix(4, SrcAt, other)
+		e.add(asm.RSh.Imm(asm.R0, openBits))
+		e.prefix(0, DstAt, other)
+		e.add(
+			asm.RSh.Imm(asm.R0, pairShift-openBits),
+			asm.And.Imm(asm.R0, 1<<pairBits-1),
+			asm.JGE.Imm(asm.R0, int32(e.pairs), done), // never: for the verifier
+			asm.LSh.Imm(asm.R0, wordLog),
+			asm.LoadMapValue(asm.R3, 0, 0).WithReference(e.maps.Ports),
+			asm.Add.Reg(asm.R0, asm.R3),
+		)
+		e.ports(asm.R0, 0, other)
+	} else {
+		for i, at := range []int16{SrcAt, SrcLoAt, DstAt, DstLoAt} {
+			e.masked(at, i, 4+i, other)
+		}
+		e.ports(asm.R1, last-wordBytes, other)
+	}
+	e.add(asm.LoadMem(asm.R0, asm.R1, last, asm.DWord), asm.RSh.Imm(asm.R0, resultShift))
+}
+
+// prefix goes to other unless an IPv4 address agrees with that of the entry but for as many bits as the lower six of R0 say.
+func (e *emitter) prefix(address, field int16, other string) {
 	e.add(
 		asm.LoadMem(asm.R3, asm.R1, address, asm.Word),
 		asm.LoadMem(asm.R4, e.packet, e.at+field, asm.DWord),
 		asm.Xor.Reg(asm.R3, asm.R4),
-		asm.LoadMem(asm.R4, asm.R1, bits, asm.Byte),
-		asm.RSh.Reg(asm.R3, asm.R4),
+		asm.RSh.Reg(asm.R3, asm.R0), // takes the lower six bits (RFC 9669 section 4.1)
 		asm.JNE.Imm(asm.R3, 0, other),
 	)
 }
@@ -428,15 +448,15 @@ func (e *emitter) masked(field int16, word, mask int, other string) {
 	)
 }
 
-// ports goes to other unless both numbers lie in their spans.
-func (e *emitter) ports(at int16, other string) {
+// ports goes to other unless both numbers lie in their spans, a word at an offset from a register.
+func (e *emitter) ports(from asm.Register, at int16, other string) {
 	for i, field := range []int16{Port0At, Port1At} {
 		lo := at + int16(4*i)
 		e.add(
-			asm.LoadMem(asm.R3, asm.R1, lo, asm.Half),
+			asm.LoadMem(asm.R3, from, lo, asm.Half),
 			asm.LoadMem(asm.R4, e.packet, e.at+field, asm.DWord),
 			asm.Sub.Reg(asm.R4, asm.R3),
-			asm.LoadMem(asm.R3, asm.R1, lo+2, asm.Half),
+			asm.LoadMem(asm.R3, from, lo+2, asm.Half),
 			asm.JGT.Reg(asm.R4, asm.R3, other),
 		)
 	}

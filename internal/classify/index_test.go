@@ -33,7 +33,7 @@ func TestWordsKeepTheirPlacesAcrossChunks(t *testing.T) {
 	const n = 3*chunkWords + 5
 	for i := range n / 5 {
 		if i%2 == 0 {
-			w.append(uint64(5*i), uint64(5*i+1), uint64(5*i+2), uint64(5*i+3), uint64(5*i+4))
+			w.write(w.grow(5), []uint64{uint64(5 * i), uint64(5*i + 1), uint64(5*i + 2), uint64(5*i + 3), uint64(5*i + 4)})
 			continue
 		}
 		for j, at := 0, w.grow(5); j < 5; j++ {

@@ -14,16 +14,17 @@ import (
 // its gate. Its rank is the upper bits of the lowest result in it and in what follows: with a better match
 // there is nothing in it. An entry of a leaf is, for IPv4,
 //
-//	source<<32 | destination, ports, result<<32 | open bits of the destination<<8 | of the source
+//	source<<32 | destination, result<<37 | pair<<12 | open bits of the destination<<6 | of the source
 //
 // and for IPv6 the four halves of the addresses (source upper, lower, destination upper, lower),
-// the four masks, ports, result<<32. ports is
-// lo0 | (hi0-lo0)<<16 | lo1<<32 | (hi1-lo1)<<48. Entries of a leaf are in order of their results.
+// the four masks, ports, result<<37. ports is
+// lo0 | (hi0-lo0)<<16 | lo1<<32 | (hi1-lo1)<<48, and pair the number of such a word in a table of its own: few are different. Entries of
+// a leaf are in order of their results.
 //
 // Where more is 1 two words stand before the first entry: the descriptor to go on with, and the
 // lowest result of what follows: a walk with a better match ends there.
 const (
-	entry4 = 3
+	entry4 = 2
 	entry6 = 10
 
 	header    = 2 // words before the first entry of a leaf that others follow
@@ -42,6 +43,12 @@ const (
 	codeMask   = 7
 	bitsShift  = 32 // of the shift
 	bitsMask   = 63
+
+	// the last word of an entry
+	openBits    = 6
+	pairShift   = 2 * openBits
+	pairBits    = 25
+	resultShift = pairShift + pairBits
 
 	// nothing is a leaf without entries that any match is better than.
 	nothing = leafFlag | (1<<rankBits-1)<<rankShift
@@ -64,15 +71,17 @@ func entryWords(width int) int {
 // check need look at the start of a leaf only.
 func (p *Pool) room() int { return maxLeaf * entryWords(p.bits) }
 
-// align begins a new cache line unless n words fit into this one.
-func (p *Pool) align(n int) {
-	if used := p.words.n % line; used != 0 && used+n > line {
-		p.words.grow(line - used)
-	}
-}
-
+// reserve gives n words: what an earlier one left of its cache line if they fit there, or new ones that begin on a line
+// of their own unless they fit into the one that has begun.
 func (p *Pool) reserve(n int) int {
-	p.align(n)
+	if n <= p.left.n {
+		at := p.left.at
+		p.left = run{at + n, p.left.n - n}
+		return at
+	}
+	if used := p.words.n % line; used != 0 && used+n > line {
+		p.left = run{p.words.grow(line - used), line - used}
+	}
 	return p.words.grow(n)
 }
 
@@ -150,9 +159,9 @@ func (b *builder) entries(rules []int32, then after) uint64 {
 	if ok {
 		return b.made[number]
 	}
-	p.align(len(b.entry))
-	d := kind | uint64(p.words.n+before)
-	p.words.append(b.entry...)
+	first := p.reserve(len(b.entry))
+	p.words.write(first, b.entry)
+	d := kind | uint64(first+before)
 	b.table.stats.entries += len(rules)
 	b.leaves.put(at, hash, uint32(len(b.made)))
 	b.made = append(b.made, d)
@@ -160,18 +169,37 @@ func (b *builder) entries(rules []int32, then after) uint64 {
 }
 
 // appendEntry appends the entry of a rule.
-func (s *ruleSet) appendEntry(words []uint64, rule int32) []uint64 {
-	from, to := s.field(rule, src), s.field(rule, dst)
-	last := s.result(rule) << 32
-	if s.width == 32 {
-		words = append(words, from.lo<<32|to.lo)
-		last |= uint64(bits.Len64(to.lo^to.hi))<<8 | uint64(bits.Len64(from.lo^from.hi))
-	} else {
-		fromLo, toLo := s.field(rule, srcLo), s.field(rule, dstLo)
-		words = append(words, from.lo, fromLo.lo, to.lo, toLo.lo, ^(from.lo ^ from.hi), ^(fromLo.lo ^ fromLo.hi), ^(to.lo ^ to.hi), ^(toLo.lo ^ toLo.hi))
+func (b *builder) appendEntry(words []uint64, rule int32) []uint64 {
+	from, to, last := b.field(rule, src), b.field(rule, dst), b.result(rule)<<resultShift
+	if b.width == 32 {
+		last |= uint64(bits.Len64(to.lo^to.hi))<<openBits | uint64(bits.Len64(from.lo^from.hi))
+		return append(words, from.lo<<32|to.lo, last|uint64(b.pool.pairs.number(b.ports(rule)))<<pairShift)
 	}
+	fromLo, toLo := b.field(rule, srcLo), b.field(rule, dstLo)
+	return append(words, from.lo, fromLo.lo, to.lo, toLo.lo, ^(from.lo ^ from.hi), ^(fromLo.lo ^ fromLo.hi), ^(to.lo ^ to.hi), ^(toLo.lo ^ toLo.hi),
+		b.ports(rule), last)
+}
+
+// ports packs the ports of a rule into a word.
+func (s *ruleSet) ports(rule int32) uint64 {
 	a, b := s.field(rule, port0), s.field(rule, port1)
-	return append(words, a.lo|(a.hi-a.lo)<<16|b.lo<<32|(b.hi-b.lo)<<48, last)
+	return a.lo | (a.hi-a.lo)<<16 | b.lo<<32 | (b.hi-b.lo)<<48
+}
+
+// pairs are the different words of ports.
+type pairs struct {
+	words []uint64
+	of    map[uint64]int
+}
+
+// number is that of a word, which becomes one of them.
+func (p *pairs) number(ports uint64) int {
+	n, ok := p.of[ports]
+	if !ok {
+		n = len(p.words)
+		p.of[ports], p.words = n, append(p.words, ports)
+	}
+	return n
 }
 
 // Packet is what a look-up asks about: addresses as the upper and lower half in host order, an
@@ -206,8 +234,8 @@ func (p *Pool) walk(d uint64, q *Packet, best uint64) uint64 {
 		}
 		if shifted()&valueMask == d>>valueShift&valueMask {
 			for i := range int(d >> countShift & countMask) {
-				if e := p.words.slice(int(uint32(d))+i*n, n); matches(e, q) {
-					best = min(best, e[n-1]>>32)
+				if e := p.words.slice(int(uint32(d))+i*n, n); p.matches(e, q) {
+					best = min(best, e[n-1]>>resultShift)
 					break
 				}
 			}
@@ -223,19 +251,20 @@ func (p *Pool) walk(d uint64, q *Packet, best uint64) uint64 {
 	}
 }
 
-func matches(e []uint64, p *Packet) bool {
-	n := len(e)
-	if n == entry4 {
-		if uint32(p.SrcHi^e[0]>>32)>>(e[2]&0xff) != 0 || uint32(p.DstHi^e[0])>>(e[2]>>8&0xff) != 0 {
+func (p *Pool) matches(e []uint64, q *Packet) bool {
+	var ports uint64
+	if last := e[len(e)-1]; len(e) == entry4 {
+		if uint32(q.SrcHi^e[0]>>32)>>(last&(1<<openBits-1)) != 0 || uint32(q.DstHi^e[0])>>(last>>openBits&(1<<openBits-1)) != 0 {
 			return false
 		}
+		ports = p.pairs.words[last>>pairShift&(1<<pairBits-1)]
 	} else {
-		for i, v := range [4]uint64{p.SrcHi, p.SrcLo, p.DstHi, p.DstLo} {
+		for i, v := range [4]uint64{q.SrcHi, q.SrcLo, q.DstHi, q.DstLo} {
 			if (v^e[i])&e[4+i] != 0 {
 				return false
 			}
 		}
+		ports = e[len(e)-2]
 	}
-	ports := e[n-2]
-	return p.Ports[0]-uint16(ports) <= uint16(ports>>16) && p.Ports[1]-uint16(ports>>32) <= uint16(ports>>48)
+	return q.Ports[0]-uint16(ports) <= uint16(ports>>16) && q.Ports[1]-uint16(ports>>32) <= uint16(ports>>48)
 }

@@ -91,3 +91,31 @@ func TestRanksAreThoseOfTheLowestResult(t *testing.T) {
 		t.Errorf("rank %d of nothing", rank(nothing))
 	}
 }
+
+// An entry for IPv4 has room for the highest result beside ports that have a number, which boxes with the same ports share.
+func TestEntriesHoldAnyResultAndShareTheirPorts(t *testing.T) {
+	boxes := []Box{
+		{Src: netip.MustParsePrefix("192.0.2.0/31"), Dst: any4, Ports: [2]Span{{1, 0xffff}, {53, 53}}, Result: 1},
+		{Src: netip.MustParsePrefix("192.0.2.9/32"), Dst: netip.MustParsePrefix("192.0.2.9/32"), Ports: [2]Span{{1, 0xffff}, {53, 53}}, Result: MaxResult - 1},
+		{Src: any4, Dst: any4, Ports: [2]Span{Any, Any}, Result: MaxResult},
+	}
+	table := NewPool(32, MaxResult).Add(boxes)
+	if n := table.pool.PortsSize() / 8; n != 2 {
+		t.Errorf("%d pairs of ports, want 2", n)
+	}
+	k := load(t, table)
+	for _, q := range []Packet{
+		{SrcHi: 0xc0000201, Ports: [2]uint16{1, 53}},
+		{SrcHi: 0xc0000209, DstHi: 0xc0000209, Ports: [2]uint16{0xffff, 53}},
+		{SrcHi: 0xc0000209, DstHi: 0xc0000209, Ports: [2]uint16{0, 53}},
+		{SrcHi: 0xffffffff},
+	} {
+		want := naive(boxes, &q)
+		if got := table.Lookup(q); got != want {
+			t.Errorf("%+v: table says %d, comparing all %d", q, got, want)
+		}
+		if got := k.lookup(t, &q); got != want {
+			t.Errorf("%+v: program says %d, comparing all %d", q, got, want)
+		}
+	}
+}

@@ -33,8 +33,7 @@ func (w *words) grow(n int) int {
 	return at
 }
 
-func (w *words) append(values ...uint64) {
-	at := w.grow(len(values))
+func (w *words) write(at int, values []uint64) {
 	for i, v := range values {
 		w.set(at+i, v)
 	}

@@ -11,6 +11,7 @@ import (
 	"levee/internal/classify"
 	"levee/internal/ir"
 	"levee/internal/policy"
+	"levee/internal/syntax"
 )
 
 // A run of at least minRun rules that ask for addresses and ports only is looked up in a table
@@ -107,6 +108,9 @@ func result(r *ir.Rule) uint32 {
 	return v
 }
 
+// A rule is a part of a text at least: where this compiles, no text has more of them than results tell apart.
+const _ = uint(classify.MaxResult - SlotBytes*syntax.MaxParts)
+
 // pool holds the tables of runs of one family, and is searched by one function.
 type pool struct {
 	*classify.Pool
@@ -114,8 +118,10 @@ type pool struct {
 	any   netip.Prefix // all addresses
 }
 
-// memory is the name of the pool's memory.
-func (p *pool) memory() string { return p.label + "_tables" }
+// maps are the names of the pool's memory.
+func (p *pool) maps() classify.Maps {
+	return classify.Maps{Trees: p.label + "_trees", Ports: p.label + "_ports"}
+}
 
 // poolOf gives the pool of a family, which is made when it is first asked for.
 func (c *compiler) poolOf(f ir.Family) *pool {
@@ -134,8 +140,10 @@ func (c *compiler) poolOf(f ir.Family) *pool {
 func (c *compiler) emitPools() {
 	for _, p := range c.pools {
 		if p != nil {
-			c.room(p.memory(), p.Size(), p.Put)
-			c.emit(p.Following(p.memory(), p.label)...)
+			maps := p.maps()
+			c.room(maps.Trees, p.Size(), p.Put)
+			c.room(maps.Ports, p.PortsSize(), p.PutPorts)
+			c.emit(p.Following(maps, p.label)...)
 		}
 	}
 }
@@ -176,7 +184,7 @@ func (c *compiler) many(ch *chain, rules []ir.Rule) {
 	p, t := c.poolOf(ch.family()), c.tableOfRun(ch, rules)
 	at := -p.PacketBytes()
 	c.storeBoxFields(ch, at)
-	c.emit(t.Emit(p.memory(), p.label, c.fresh("classify"), at)...)
+	c.emit(t.Emit(p.maps(), p.label, c.fresh("classify"), at)...)
 	none := c.fresh("none")
 	c.emit(asm.JEq.Imm(asm.R0, 0, none))
 	if c.separate {
