@@ -2,8 +2,8 @@
 // cost that hardly depends on how many rules there are.
 //
 // In go boxes (a source prefix, a destination prefix and two ranges of 16-bit numbers each, and the
-// result, of which the lowest wins), out come a piece of memory, the eBPF function that looks a packet
-// up in it, and a Go reference that reads the same bytes.
+// result, of which the lowest wins), out come two pieces of memory, the eBPF function that looks a packet
+// up in them, and a Go reference that reads the same words.
 //
 // The structure is a small forest of decision trees in the manner of HiCuts (Gupta and McKeown, Hot
 // Interconnects 1999): a node takes a window of bits of one field as index of its child, children
@@ -55,20 +55,17 @@ type Pool struct {
 	bits  int // 32 or 128
 	scale int // a rank is a result shifted by so many bits, see layout.go
 	words words
-	left  run   // of a cache line, see reserve
-	pairs pairs // of ports, for IPv4
+	rests [line][]int // where words of cache lines are free, by how many: see reserve
+	pairs pairs       // of ports, for IPv4
 }
-
-// run is a row of words.
-type run struct{ at, n int }
 
 // Table is a classifier in a pool.
 type Table struct {
-	pool  *Pool
-	trees []tree // in order of first
-	end   int    // no descriptor points beyond
-	pairs int    // nor does the number of a pair of ports
-	stats stats
+	pool    *Pool
+	trees   []tree // in order of first
+	end     int    // no descriptor points beyond
+	numbers int    // of pairs of ports are below
+	stats   stats
 }
 
 // tree is one of those that a table begins with.
@@ -85,13 +82,16 @@ type stats struct {
 	steps          int // of the longest walk from a root
 }
 
-// MaxResult is the highest result that a box may have: what it leaves of an entry numbers as many pairs of ports as there are entries in
-// the largest value of a map that a program can address.
-const MaxResult = 1<<(64-resultShift) - 1
+// Limits of an entry for IPv4: the highest result that a box may have, and in how large a pool pairs of ports never run out of numbers, as
+// each is of an entry.
+const (
+	MaxResult = 1<<(64-resultShift) - 1
+	MaxSize   = entry4 * wordBytes << pairBits
+)
 
 // NewPool makes an empty pool for a family, width 32 or 128, whose boxes have results of top at most, which is MaxResult or less.
 func NewPool(width int, top uint32) *Pool {
-	p := &Pool{bits: width, scale: max(0, bits.Len32(top)-rankBits), pairs: pairs{of: map[uint64]int{}}}
+	p := &Pool{bits: width, scale: max(0, bits.Len32(top)-rankBits), pairs: pairs{numbers: map[uint64]int{}}}
 	p.words.grow(firstWord)
 	return p
 }
@@ -115,12 +115,15 @@ func (p *Pool) Add(boxes []Box) *Table {
 		t.trees = append(t.trees, tree{d, rules.result(group[0]), steps})
 		t.stats.steps = max(t.stats.steps, steps)
 	}
-	t.end, t.pairs = p.words.n, len(p.pairs.words)
-	t.stats.words = t.end + t.pairs - before
+	t.end, t.numbers = p.words.n, len(p.pairs.words)
+	t.stats.words = t.end + t.numbers - before
 	return t
 }
 
-// Bytes is how much the table added to the pool.
+// Trees is how many trees the table begins with.
+func (t *Table) Trees() int { return len(t.trees) }
+
+// Bytes is how much the table added to the pool: what earlier ones have and it shares, or had left, is not in it.
 func (t *Table) Bytes() int { return 8 * t.stats.words }
 
 // Kind says what was built.
@@ -138,13 +141,23 @@ func (p *Pool) Put(value []byte) {
 	clear(value[8*p.words.n : p.Size()])
 }
 
-// PortsSize is how many bytes PutPorts writes; 0 if the function reads none of them.
-func (p *Pool) PortsSize() int { return 8 * len(p.pairs.words) }
+// PortsSize is how many bytes PutPorts writes, 0 if the function reads none of them. There are as many as a mask of numbers of pairs
+// lets through, so that an entry need not be asked for its bounds.
+func (p *Pool) PortsSize() int {
+	if len(p.pairs.words) == 0 {
+		return 0
+	}
+	return wordBytes * (int(pairMask(len(p.pairs.words))) + 1)
+}
+
+// pairMask is a mask of numbers below n.
+func pairMask(n int) int32 { return 1<<bits.Len(uint(n-1)) - 1 }
 
 // PutPorts writes the ports that entries refer to, as Put writes the trees: PortsSize bytes.
 func (p *Pool) PutPorts(value []byte) {
+	clear(value[wordBytes*len(p.pairs.words) : p.PortsSize()])
 	for i, v := range p.pairs.words {
-		binary.LittleEndian.PutUint64(value[8*i:], v)
+		binary.LittleEndian.PutUint64(value[wordBytes*i:], v)
 	}
 }
 

@@ -71,18 +71,28 @@ func entryWords(width int) int {
 // check need look at the start of a leaf only.
 func (p *Pool) room() int { return maxLeaf * entryWords(p.bits) }
 
-// reserve gives n words: what an earlier one left of its cache line if they fit there, or new ones that begin on a line
-// of their own unless they fit into the one that has begun.
+// reserve gives n words: of the shortest rest of a cache line that they fit into, or new ones that begin on a line
+// of their own unless they fit into the one that has begun, of which then a rest is left.
 func (p *Pool) reserve(n int) int {
-	if n <= p.left.n {
-		at := p.left.at
-		p.left = run{at + n, p.left.n - n}
-		return at
+	for size := n; size < line; size++ {
+		if k := len(p.rests[size]) - 1; k >= 0 {
+			at := p.rests[size][k]
+			p.rests[size] = p.rests[size][:k]
+			p.leave(at+n, size-n)
+			return at
+		}
 	}
 	if used := p.words.n % line; used != 0 && used+n > line {
-		p.left = run{p.words.grow(line - used), line - used}
+		p.leave(p.words.grow(line-used), line-used)
 	}
 	return p.words.grow(n)
+}
+
+// leave keeps n words as a rest.
+func (p *Pool) leave(at, n int) {
+	if n > 0 {
+		p.rests[n] = append(p.rests[n], at)
+	}
 }
 
 // code tells where a field lies in Fields, in words.
@@ -188,16 +198,16 @@ func (s *ruleSet) ports(rule int32) uint64 {
 
 // pairs are the different words of ports.
 type pairs struct {
-	words []uint64
-	of    map[uint64]int
+	words   []uint64
+	numbers map[uint64]int
 }
 
 // number is that of a word, which becomes one of them.
 func (p *pairs) number(ports uint64) int {
-	n, ok := p.of[ports]
+	n, ok := p.numbers[ports]
 	if !ok {
 		n = len(p.words)
-		p.of[ports], p.words = n, append(p.words, ports)
+		p.numbers[ports], p.words = n, append(p.words, ports)
 	}
 	return n
 }

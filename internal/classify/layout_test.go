@@ -92,30 +92,85 @@ func TestRanksAreThoseOfTheLowestResult(t *testing.T) {
 	}
 }
 
-// An entry for IPv4 has room for the highest result beside ports that have a number, which boxes with the same ports share.
+// Entries have room for the highest result and, for IPv4, for the number of any pair of ports beside it; boxes with the same ports share it.
 func TestEntriesHoldAnyResultAndShareTheirPorts(t *testing.T) {
-	boxes := []Box{
-		{Src: netip.MustParsePrefix("192.0.2.0/31"), Dst: any4, Ports: [2]Span{{1, 0xffff}, {53, 53}}, Result: 1},
-		{Src: netip.MustParsePrefix("192.0.2.9/32"), Dst: netip.MustParsePrefix("192.0.2.9/32"), Ports: [2]Span{{1, 0xffff}, {53, 53}}, Result: MaxResult - 1},
-		{Src: any4, Dst: any4, Ports: [2]Span{Any, Any}, Result: MaxResult},
-	}
-	table := NewPool(32, MaxResult).Add(boxes)
-	if n := table.pool.PortsSize() / 8; n != 2 {
-		t.Errorf("%d pairs of ports, want 2", n)
-	}
-	k := load(t, table)
-	for _, q := range []Packet{
-		{SrcHi: 0xc0000201, Ports: [2]uint16{1, 53}},
-		{SrcHi: 0xc0000209, DstHi: 0xc0000209, Ports: [2]uint16{0xffff, 53}},
-		{SrcHi: 0xc0000209, DstHi: 0xc0000209, Ports: [2]uint16{0, 53}},
-		{SrcHi: 0xffffffff},
-	} {
-		want := naive(boxes, &q)
-		if got := table.Lookup(q); got != want {
-			t.Errorf("%+v: table says %d, comparing all %d", q, got, want)
+	const used = 1 << 17 // numbers of pairs that other tables have
+	for _, width := range []int{32, 128} {
+		prefix := func(four, six string) netip.Prefix {
+			return netip.MustParsePrefix(map[int]string{32: four, 128: six}[width])
 		}
-		if got := k.lookup(t, &q); got != want {
-			t.Errorf("%+v: program says %d, comparing all %d", q, got, want)
+		every, hosts, host := prefix("0.0.0.0/0", "::/0"), prefix("192.0.2.0/31", "2001:db8::/127"), prefix("192.0.2.9/32", "2001:db8::9/128")
+		boxes := []Box{
+			{Src: hosts, Dst: every, Ports: [2]Span{{1, 0xffff}, {53, 53}}, Result: 1},
+			{Src: host, Dst: host, Ports: [2]Span{{1, 0xffff}, {53, 53}}, Result: MaxResult - 1},
+			{Src: every, Dst: every, Ports: [2]Span{Any, Any}, Result: MaxResult},
+		}
+		pool := NewPool(width, MaxResult)
+		for n := range uint64(used) {
+			pool.pairs.number(n)
+		}
+		before := pool.words.n
+		table := pool.Add(boxes)
+		added := map[int]int{32: 2, 128: 0}[width]
+		if n := len(pool.pairs.words) - used; n != added {
+			t.Errorf("%d pairs of ports, want %d", n, added)
+		}
+		if got, want := table.Bytes(), 8*(pool.words.n-before+added); got != want {
+			t.Errorf("%d bytes, want %d", got, want)
+		}
+		k := load(t, table)
+		for i := range boxes {
+			hi, lo, _, _ := halves(boxes[i].Src)
+			for _, port := range []uint16{0, 1, 0xffff} {
+				agree(t, boxes, table, k, &Packet{SrcHi: hi, SrcLo: lo, DstHi: hi, DstLo: lo, Ports: [2]uint16{port, 53}})
+			}
 		}
 	}
+}
+
+// What is left of a line is given once, to what fits, and nothing that a line has room for lies on two.
+func TestRestsOfLinesAreUsedOnce(t *testing.T) {
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 6))
+	p := NewPool(32, 1)
+	for _, tt := range []struct{ n, at int }{{1, firstWord}, {line, firstWord + line}, {2, firstWord + 1}, {5, firstWord + 3}, {1, firstWord + 2*line}} {
+		if at := p.reserve(tt.n); at != tt.at {
+			t.Fatalf("%d words begin at %d, want %d", tt.n, at, tt.at)
+		}
+	}
+	p = NewPool(32, 1)
+	owned := make(map[int]bool)
+	sum := 0
+	for range 4000 {
+		n := 1 + rng.IntN(2*line)
+		at := p.reserve(n)
+		if n <= line && at/line != (at+n-1)/line {
+			t.Fatalf("%d words from %d are on two lines", n, at)
+		}
+		for i := at; i < at+n; i++ {
+			if i < firstWord || i >= p.words.n || owned[i] {
+				t.Fatalf("word %d was given before, or is none", i)
+			}
+			owned[i] = true
+		}
+		sum += n
+	}
+	if lost := p.words.n - firstWord - sum; lost > sum/20 {
+		t.Errorf("%d words lost beside %d", lost, sum)
+	}
+}
+
+// A leaf without rules of its own leads on also where nothing lies behind it.
+func TestAnEmptyLeafAtTheEndLeadsOn(t *testing.T) {
+	boxes := []Box{{Src: any4, Dst: any4, Ports: [2]Span{Any, Any}, Result: 5}}
+	p := NewPool(32, 5)
+	s, rules := rulesOf(32, boxes)
+	table := &Table{pool: p}
+	b := newBuilder(p, table, s)
+	d := b.leaf(&region{}, nil, after{d: b.leaf(&region{}, rules, after{}), first: 5})
+	table.trees, table.end, table.numbers = []tree{{root: d, first: 5}}, p.words.n, len(p.pairs.words)
+	if first := int(uint32(d)); first != table.end {
+		t.Fatalf("the leaf's first entry would be word %d of %d", first, table.end)
+	}
+	agree(t, boxes, table, load(t, table), &Packet{})
 }

@@ -33,6 +33,7 @@ func (w *words) grow(n int) int {
 	return at
 }
 
+// write overwrites the words from one on.
 func (w *words) write(at int, values []uint64) {
 	for i, v := range values {
 		w.set(at+i, v)

@@ -59,6 +59,7 @@ type compiler struct {
 	separate     bool               // chains are functions
 	inFunction   bool               // in one of them now
 	pools        [ir.IPv6 + 1]*pool // tables of runs of rules
+	treesInPlace int                // of their look-ups
 	runs         []runTable
 	lookups      []asm.Instructions // functions that rules call, two each
 	tableLookups []asm.Instructions // functions that search a static set

@@ -11,6 +11,7 @@ import (
 	"levee/internal/classify"
 	"levee/internal/ir"
 	"levee/internal/policy"
+	"levee/internal/prefix"
 	"levee/internal/syntax"
 )
 
@@ -108,8 +109,12 @@ func result(r *ir.Rule) uint32 {
 	return v
 }
 
-// A rule is a part of a text at least: where this compiles, no text has more of them than results tell apart.
-const _ = uint(classify.MaxResult - SlotBytes*syntax.MaxParts)
+// Where these compile, no policy has more rules than results tell apart, with what is built in, and no pool that fits into a map more pairs of
+// ports than have numbers.
+const (
+	_ = uint(classify.MaxResult - SlotBytes*(syntax.MaxStatements+1000))
+	_ = uint(classify.MaxSize - prefix.MaxBytes)
+)
 
 // pool holds the tables of runs of one family, and is searched by one function.
 type pool struct {
@@ -184,7 +189,7 @@ func (c *compiler) many(ch *chain, rules []ir.Rule) {
 	p, t := c.poolOf(ch.family()), c.tableOfRun(ch, rules)
 	at := -p.PacketBytes()
 	c.storeBoxFields(ch, at)
-	c.emit(t.Emit(p.maps(), p.label, c.fresh("classify"), at)...)
+	c.lookUp(p, t, c.fresh("classify"), at)
 	none := c.fresh("none")
 	c.emit(asm.JEq.Imm(asm.R0, 0, none))
 	if c.separate {
@@ -193,6 +198,19 @@ func (c *compiler) many(ch *chain, rules []ir.Rule) {
 		c.leave()
 	}
 	c.label(none)
+}
+
+// maxTreesInPlace is how many trees, of all look-ups together, have their first walks in place: they have the verifier walk some 400,000
+// instructions at most, of the million that it takes. Further look-ups cost it next to nothing, and a packet some ns more.
+const maxTreesInPlace = 48
+
+// lookUp emits a look-up in a table of a pool, of the fields at an offset of the stack.
+func (c *compiler) lookUp(p *pool, t *classify.Table, label string, at int16) {
+	inPlace := c.treesInPlace+t.Trees() <= maxTreesInPlace
+	if inPlace {
+		c.treesInPlace += t.Trees()
+	}
+	c.emit(t.Emit(p.maps(), p.label, label, at, inPlace)...)
 }
 
 // storeBoxFields puts the fields of the packet where package classify looks for them, from offset at of

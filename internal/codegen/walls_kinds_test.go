@@ -17,6 +17,22 @@ func (g *wallGenerator) wide() string {
 	return netip.PrefixFrom(a, 1+g.IntN(24)).Masked().String()
 }
 
+// hostOrWide is a single address, or a network of eight bits where that bit of i is set.
+func (g *wallGenerator) hostOrWide(i, bit int) string {
+	if i>>bit&1 != 0 {
+		return fmt.Sprintf("%d.0.0.0/8", 1+g.IntN(200))
+	}
+	return fmt.Sprintf("%d.%d.%d.%d", 1+g.IntN(200), g.IntN(256), g.IntN(256), g.IntN(256))
+}
+
+// hostOrWide6 is the same with networks of 20 bits.
+func (g *wallGenerator) hostOrWide6(i, bit int) string {
+	if i>>bit&1 != 0 {
+		return fmt.Sprintf("2001:%x000::/20", g.IntN(16))
+	}
+	return fmt.Sprintf("2001:%x:%x::%x", g.IntN(0x10000), g.IntN(0x10000), 1+g.IntN(0xfffe))
+}
+
 // moreWalls are kinds that ask of fields one by one, that lists multiply, and that passes over rules have to get through: what
 // is the same, what covers nearly everything, what nothing reaches.
 var moreWalls = []wall{
@@ -79,6 +95,24 @@ var moreWalls = []wall{
 	}},
 	{"a list of endpoints each", func(g *wallGenerator, i int) string {
 		return fmt.Sprintf("%s to %s", g.action(), list(9, g.endpoint))
+	}},
+	{"runs of hosts and networks that differ by protocol", func(g *wallGenerator, i int) string {
+		if i%210 >= 200 {
+			return fmt.Sprintf("drop proto %d ttl %d len > %d", []int{6, 17, 33, 132, 136}[i%5], i/210%250, i%1500)
+		}
+		host := []func(i, bit int) string{g.hostOrWide, g.hostOrWide6}[i%2]
+		return fmt.Sprintf("drop from %s to %s port %s", host(i, 1), host(i, 2), g.span(60000, 500))
+	}},
+	{"sets of endpoints, hosts and networks, up to 240", func(g *wallGenerator, i int) string {
+		if i < 240 {
+			fmt.Fprintf(&g.sets, "set v%d = %s\n", i, list(60, func(k int) string {
+				if k%6 == 0 {
+					return fmt.Sprintf("%s tcp/%s", g.hostOrWide6(k, 1), g.span(60000, 500))
+				}
+				return fmt.Sprintf("%s tcp/%s", g.hostOrWide(k, 0), g.span(60000, 500))
+			}))
+		}
+		return fmt.Sprintf("%s to v%d len > %d", g.action(), i%min(g.n, 240), i%1400)
 	}},
 	{"many negated prefixes each", func(g *wallGenerator, i int) string {
 		return fmt.Sprintf("%s tcp %s", g.action(), strings.ReplaceAll(lines(25, func(k int) string { return fmt.Sprintf("not from %d.%d.0.0/16", k*9+g.IntN(9), g.IntN(256)) }), "\n", " "))
