@@ -251,6 +251,44 @@ func TestEveryKindOfRuleLoads(t *testing.T) {
 	}
 }
 
+// mixed are kinds whose sets have different names, so that one policy can be of several: those that cost the verifier most, and some that do
+// not.
+var mixed = []string{
+	"runs of hosts and networks that differ by protocol", "sets of endpoints, hosts and networks, up to 240",
+	"a dynamic set of endpoints or services each, up to 40", "a dynamic set of any type each, up to 1,000", "a static set each",
+	"runs of sixty fit tables", "every other one fits a table", "records that differ by protocol", "three questions", "not", "protect",
+	"thirty port ranges each", "no question", "lengths",
+}
+
+// What single kinds cost the verifier adds up in a policy of several.
+func TestMixturesOfKindsLoad(t *testing.T) {
+	needRoot(t)
+	rng := rand.New(rand.NewPCG(77, 1))
+	t.Log("seed 77")
+	for range 16 {
+		var sets, rules, names strings.Builder
+		for _, k := range rng.Perm(len(mixed))[:2+rng.IntN(5)] {
+			at := slices.IndexFunc(walls, func(w wall) bool { return w.name == mixed[k] })
+			if at < 0 {
+				t.Fatalf("no kind %q", mixed[k])
+			}
+			g := &wallGenerator{Rand: rng, n: []int{60, 200, 420, 840}[rng.IntN(4)]}
+			rules.WriteString(lines(g.n, func(i int) string { return walls[at].rule(g, i) }))
+			sets.WriteString(g.sets.String())
+			fmt.Fprintf(&names, "%d of %q; ", g.n, walls[at].name)
+		}
+		compiled, err := codegen.Compile(resolve(t, sets.String()+rules.String()+"default pass\n"), codegen.Target{CPUs: 2, Trace: true})
+		if err != nil {
+			t.Fatalf("%s%v", &names, err)
+		}
+		run, err := datapath.NewRunner(compiled)
+		if err != nil {
+			t.Fatalf("%s%v", &names, err)
+		}
+		run.Close()
+	}
+}
+
 // The same policy gives the same instructions and tables, whatever seeds the hashes of a process have.
 func TestEveryKindOfRuleCompilesToTheSame(t *testing.T) {
 	for _, w := range walls {
