@@ -200,8 +200,8 @@ func (c *compiler) many(ch *chain, rules []ir.Rule) {
 	c.label(none)
 }
 
-// maxTreesInPlace is how many trees, of all look-ups together, have their first walks in place: they have the verifier walk some 400,000
-// instructions at most, of the million that it takes. Further look-ups cost it next to nothing, and a packet some ns more.
+// maxTreesInPlace is how many trees, of all look-ups together, have their first walks in place: they have the verifier walk some
+// 400,000 instructions, of the million that it takes. Further look-ups cost it next to nothing, and a packet some ns more.
 const maxTreesInPlace = 48
 
 // lookUp emits a look-up in a table of a pool, of the fields at an offset of the stack.
