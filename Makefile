@@ -68,8 +68,8 @@ soak:
 # What the packet generator promises, at length: exact counts, permuted sources, replayed times, prompt ends.
 gen-proof:
 	@scripts/deps test
-	$(GO) vet -tags proof ./internal/genbench
-	$(GO) test -tags proof -count 1 -timeout 30m -v -run Proof ./internal/genbench
+	$(GO) vet -tags proof ./internal/bench/generators
+	$(GO) test -tags proof -count 1 -timeout 30m -v -run Proof ./internal/bench/generators
 
 bench:
 	@scripts/deps bench

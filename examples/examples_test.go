@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"levee/internal/ir"
-	"levee/internal/oracle"
-	"levee/internal/policy"
-	"levee/internal/syntax"
+	"levee/internal/filter/ir"
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
 )
 
 // TestExamples keeps the policies true: each one is laid out as `levee fmt` does, has no rule that can

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/genbench"
+	"levee/internal/bench/generators"
 )
 
 const benchGenLong = `Compare the paths of levee gen (live frames, AF_XDP, packet socket, UDP socket) with trafgen, masscan and tcpreplay, where
@@ -21,7 +21,7 @@ const benchGenExample = `  sudo levee bench gen --quick
   sudo levee bench gen --json > generators.json`
 
 func newBenchGen(e *env) *cobra.Command {
-	var o genbench.Options
+	var o generators.Options
 	var rates []string
 	var window string
 	var out benchOutput
@@ -47,7 +47,7 @@ func newBenchGen(e *env) *cobra.Command {
 			defer stop()
 			progress := e.timed()
 			o.Steps = progress.step
-			rep, err := genbench.Run(ctx, o)
+			rep, err := generators.Run(ctx, o)
 			progress.clear()
 			if rep == nil {
 				return err
@@ -55,7 +55,7 @@ func newBenchGen(e *env) *cobra.Command {
 			return e.printBench(rep, err, &out)
 		},
 	}
-	cmd.Flags().StringSliceVar(&o.Only, "only", nil, "only these: "+strings.Join(genbench.Names(), ", "))
+	cmd.Flags().StringSliceVar(&o.Only, "only", nil, "only these: "+strings.Join(generators.Names(), ", "))
 	cmd.Flags().StringSliceVar(&rates, "rates", nil, "requested packets a second: 1000, 50k, 2M (default 1k to 2M)")
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "rounds (default 6, the fewest that give an interval)")
 	cmd.Flags().StringVar(&window, "window", "", "length of a window (default 1s)")

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/hashing"
-	"levee/internal/syntax"
+	"levee/internal/bench/hash"
+	"levee/internal/lang/syntax"
 )
 
 const benchHashLong = `Measure what a hash of a flow's key costs in eBPF and in Go: SipHash-2-4 and 1-3, jhash (lookup3), XXH3, MurmurHash3 and
@@ -17,7 +17,7 @@ as a stream of independent hashes and as a chain in which each waits for the one
 random keys, or there is no figure. Also how well each spreads keys that differ by little. About ten seconds.`
 
 func newBenchHash(e *env) *cobra.Command {
-	var o hashing.Options
+	var o hash.Options
 	var quick bool
 	var out benchOutput
 	cmd := &cobra.Command{
@@ -41,7 +41,7 @@ func newBenchHash(e *env) *cobra.Command {
 			defer stop()
 			progress := e.timed()
 			o.Progress = progress.step
-			rep, err := hashing.Measure(ctx, o)
+			rep, err := hash.Measure(ctx, o)
 			progress.clear()
 			if rep == nil {
 				return err
@@ -49,7 +49,7 @@ func newBenchHash(e *env) *cobra.Command {
 			return e.printBench(rep, err, &out)
 		},
 	}
-	cmd.Flags().StringSliceVar(&o.Only, "only", nil, "only these functions: "+strings.Join(hashing.Names(), ", "))
+	cmd.Flags().StringSliceVar(&o.Only, "only", nil, "only these functions: "+strings.Join(hash.Names(), ", "))
 	cmd.Flags().IntSliceVar(&o.Lengths, "bytes", nil, "only keys of these lengths: 4, 8, 16, 36, 64")
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "rounds (default 15; 6 are the fewest that give an interval)")
 	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of keys and secret")

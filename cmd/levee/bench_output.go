@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/published"
+	"levee/internal/bench/published"
 	document "levee/internal/report"
 )
 

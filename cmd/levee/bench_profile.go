@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/profile"
+	"levee/internal/bench/profile"
 )
 
 const benchProfileLong = `Find out what the receiving core spends its time on while a flood meets a place to drop it: driver, eBPF program, helpers,

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/scale"
-	"levee/internal/workload"
+	"levee/internal/bench/scale"
+	"levee/internal/bench/workload"
 )
 
 const benchRouteLong = `Compare the kernel's routing table (asked by bpf_fib_lookup, as a forwarding program does), its LPM trie map and levee's

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/scale"
-	"levee/internal/syntax"
-	"levee/internal/workload"
+	"levee/internal/bench/scale"
+	"levee/internal/bench/workload"
+	"levee/internal/lang/syntax"
 )
 
 const benchSetsLong = `Measure sets of 10 to 1,000,000 entries: levee's structures, the kernel's LPM trie and hash map; and, by packets a

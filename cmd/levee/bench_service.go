@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/demo"
+	"levee/internal/lab/demo"
 )
 
 const benchServiceLong = `Measure what the visitors of a web service get before, during and after a flood, by time: requests answered in time and

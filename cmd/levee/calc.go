@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/linerate"
+	"levee/internal/bench/linerate"
 )
 
 const calcLong = `Convert link speed, frame size, packets a second, ns and cycles a packet into each other. Give two of them (or packets a

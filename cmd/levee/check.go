@@ -5,10 +5,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/codegen"
-	"levee/internal/ir"
-	"levee/internal/policy"
-	"levee/internal/syntax"
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/ir"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
 )
 
 const checkLong = `Parse, resolve and type-check policies, and compile them: all errors at once, each with file, line,

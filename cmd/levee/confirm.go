@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/datapath"
+	"levee/internal/dataplane"
 )
 
 func newConfirm(e *env) *cobra.Command {
@@ -31,12 +31,12 @@ func (e *env) confirm(cmd *cobra.Command, dev string) error {
 	ctx := context.Background()
 	if dev == "" {
 		var err error
-		onTrial := func(a *datapath.Attachment) bool { return a.Trial > 0 }
+		onTrial := func(a *dataplane.Attachment) bool { return a.Trial > 0 }
 		if dev, err = e.onlyDev(ctx, cmd, "a policy on trial", onTrial); err != nil {
 			return err
 		}
 	}
-	if err := datapath.Confirm(ctx, dev); err != nil {
+	if err := dataplane.Confirm(ctx, dev); err != nil {
 		return err
 	}
 	fmt.Fprintf(e.stdout, "confirmed: the policy stays on %s\n", dev)
@@ -49,8 +49,8 @@ func devFlag(cmd *cobra.Command, v *string, usage string) {
 
 // onlyDev is the interface of this network namespace for which want holds, if there is exactly one; what names
 // what it has.
-func (e *env) onlyDev(ctx context.Context, cmd *cobra.Command, what string, want func(*datapath.Attachment) bool) (string, error) {
-	all, notes, err := datapath.Status(ctx, false)
+func (e *env) onlyDev(ctx context.Context, cmd *cobra.Command, what string, want func(*dataplane.Attachment) bool) (string, error) {
+	all, notes, err := dataplane.Status(ctx, false)
 	if err != nil {
 		return "", err
 	}
@@ -91,11 +91,11 @@ func (e *env) down(cmd *cobra.Command, dev string) error {
 	ctx := context.Background()
 	if dev == "" {
 		var err error
-		if dev, err = e.onlyDev(ctx, cmd, "a policy", func(*datapath.Attachment) bool { return true }); err != nil {
+		if dev, err = e.onlyDev(ctx, cmd, "a policy", func(*dataplane.Attachment) bool { return true }); err != nil {
 			return err
 		}
 	}
-	notes, err := datapath.Down(ctx, dev)
+	notes, err := dataplane.Down(ctx, dev)
 	e.notes(notes)
 	if err != nil {
 		return err

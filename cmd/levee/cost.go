@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/codegen"
-	"levee/internal/datapath"
-	"levee/internal/oracle"
-	"levee/internal/policy"
+	"levee/internal/dataplane"
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/policy"
 )
 
 const costLong = `Measure what a packet costs in the compiled program, in nanoseconds above an empty program of the same kind, and by the
@@ -89,7 +89,7 @@ func (e *env) cost(file string, f *costFlags) error {
 	if err != nil {
 		return err
 	}
-	runner, err := datapath.NewRunner(prog)
+	runner, err := dataplane.NewRunner(prog)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func fillDynamic(p *policy.Policy, g *engines) error {
 	return nil
 }
 
-func (e *env) measure(ctx context.Context, p *policy.Policy, runner *datapath.Runner, frames [][]byte, every int, f *costFlags) (*costReport, error) {
+func (e *env) measure(ctx context.Context, p *policy.Policy, runner *dataplane.Runner, frames [][]byte, every int, f *costFlags) (*costReport, error) {
 	rep := &costReport{Rules: []costRule{}, NotReached: []string{}, Repeat: f.repeat}
 	if every > 1 {
 		rep.SampleEvery = every

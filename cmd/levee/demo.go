@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/demo"
+	"levee/internal/lab/demo"
 )
 
 const labDemoLong = `Show a web service under a flood: two network namespaces, a real HTTP service behind the interface, real

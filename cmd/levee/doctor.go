@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/datapath"
-	"levee/internal/doctor"
+	"levee/internal/dataplane"
+	"levee/internal/host/doctor"
 )
 
 const doctorLong = `Read what in this machine, network card or kernel costs packets, and say what it costs, how sure that is, and the
@@ -75,7 +75,7 @@ func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
 		}
 	}
 	if dev != nil && dev.Program != nil {
-		dev.Program.Policy = datapath.PolicyOf(dev.Name, dev.Program.ID)
+		dev.Program.Policy = dataplane.PolicyOf(dev.Name, dev.Program.ID)
 	}
 	host := doctor.ReadHost(ctx, sample)
 	if err := ctx.Err(); err != nil {

@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/codegen"
-	"levee/internal/datapath"
+	"levee/internal/dataplane"
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/oracle"
 	"levee/internal/kernel"
-	"levee/internal/oracle"
-	"levee/internal/policy"
+	"levee/internal/lang/policy"
 )
 
 // Engines that judge packets offline.
@@ -27,9 +27,9 @@ type engines struct {
 	slots  []policy.Slot
 	kind   string
 	oracle *oracle.Evaluator
-	bpf    *datapath.Runner // nil for oracle alone
-	large  *datapath.Runner // for frames of several buffers; made when the first one comes
-	added  []entry          // to the dynamic sets
+	bpf    *dataplane.Runner // nil for oracle alone
+	large  *dataplane.Runner // for frames of several buffers; made when the first one comes
+	added  []entry           // to the dynamic sets
 }
 
 // choice is what --engine asks for, or what the privileges allow.
@@ -90,12 +90,12 @@ func newEngines(p *policy.Policy, kind string) (*engines, error) {
 	return g, err
 }
 
-func newRunner(p *policy.Policy, frags bool) (*datapath.Runner, error) {
+func newRunner(p *policy.Policy, frags bool) (*dataplane.Runner, error) {
 	prog, err := codegen.Compile(p, codegen.Target{Trace: true, Frags: frags})
 	if err != nil {
 		return nil, err
 	}
-	return datapath.NewRunner(prog)
+	return dataplane.NewRunner(prog)
 }
 
 // oneBuffer is the longest frame that surely lies in the first buffer of a run: a page without the headroom and
@@ -103,7 +103,7 @@ func newRunner(p *policy.Policy, frags bool) (*datapath.Runner, error) {
 const oneBuffer = 3400
 
 // runnerFor is the compiled program for a frame of so many bytes.
-func (g *engines) runnerFor(length int) (*datapath.Runner, error) {
+func (g *engines) runnerFor(length int) (*dataplane.Runner, error) {
 	if length <= oneBuffer {
 		return g.bpf, nil
 	}
@@ -122,17 +122,17 @@ func (g *engines) runnerFor(length int) (*datapath.Runner, error) {
 	return g.large, nil
 }
 
-func addTo(r *datapath.Runner, en entry) error {
+func addTo(r *dataplane.Runner, en entry) error {
 	for _, b := range en.Blocks() {
-		if err := r.SetAdd(en.set.Name, datapath.SetEntry{Prefix: b.Prefix, Service: b.Service, Lease: datapath.Forever}); err != nil {
+		if err := r.SetAdd(en.set.Name, dataplane.SetEntry{Prefix: b.Prefix, Service: b.Service, Lease: dataplane.Forever}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (g *engines) runners() []*datapath.Runner {
-	return slices.DeleteFunc([]*datapath.Runner{g.bpf, g.large}, func(r *datapath.Runner) bool { return r == nil })
+func (g *engines) runners() []*dataplane.Runner {
+	return slices.DeleteFunc([]*dataplane.Runner{g.bpf, g.large}, func(r *dataplane.Runner) bool { return r == nil })
 }
 
 // add puts an entry into a dynamic set, without a lease.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/policy"
+	"levee/internal/lang/policy"
 )
 
 // entry is one SET=ENTRY of --entry: what a dynamic set holds while packets are judged offline.

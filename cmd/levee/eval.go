@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/policy"
+	"levee/internal/lang/policy"
 )
 
 const evalLong = `Print the verdict for each packet of a capture (pcap or pcapng), one a line, in order:

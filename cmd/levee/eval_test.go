@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"levee/internal/oracle"
-	"levee/internal/policy"
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/policy"
 )
 
 // twoRules is a policy, with engines that hold the oracle alone.

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"levee/internal/bench/option"
 	"levee/internal/kernel"
-	"levee/internal/option"
-	"levee/internal/syntax"
+	"levee/internal/lang/syntax"
 )
 
 // Exit statuses; once shipped they stay.

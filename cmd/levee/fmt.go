@@ -8,7 +8,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
-	"levee/internal/syntax"
+	"levee/internal/lang/syntax"
 )
 
 const fmtLong = `Print policies in their canonical layout: one statement a line, one blank between tokens, the terms

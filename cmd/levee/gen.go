@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/gen"
 	"levee/internal/lab"
-	"levee/internal/policy"
-	"levee/internal/template"
+	"levee/internal/lab/gen"
+	"levee/internal/lang/policy"
+	"levee/internal/packet/template"
 )
 
 const genLong = `Send packets into a lab: a flood with exact count, rate and duration, packets in words (--packet, --template) whose

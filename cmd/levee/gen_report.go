@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"levee/internal/gen"
+	"levee/internal/lab/gen"
 )
 
 // genReport is the object of `levee gen --json`.

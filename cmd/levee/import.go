@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/importer"
-	"levee/internal/syntax"
+	"levee/internal/lang/importer"
+	"levee/internal/lang/syntax"
 )
 
 func newImport(e *env) *cobra.Command {

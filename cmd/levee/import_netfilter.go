@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/importer"
-	"levee/internal/syntax"
+	"levee/internal/lang/importer"
+	"levee/internal/lang/syntax"
 )
 
 const importIPTablesLong = `Print a policy that judges packets as rules of iptables do. The files hold what iptables-save,

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"levee/internal/importer"
-	"levee/internal/linerate"
+	"levee/internal/bench/linerate"
+	"levee/internal/lang/importer"
 )
 
 // jsonDocuments are what commands print with --json, by the headings of docs/json.md. Reports of measurements stand in

@@ -6,8 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"levee/internal/policy"
-	"levee/internal/syntax"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
 )
 
 // parsed is a policy with what was said about it.

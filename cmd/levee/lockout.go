@@ -8,9 +8,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"levee/internal/oracle"
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/policy"
 	"levee/internal/packet"
-	"levee/internal/policy"
 )
 
 // session is one established TCP connection of this machine that must survive a new policy.

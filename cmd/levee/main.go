@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/option"
+	"levee/internal/bench/option"
 )
 
 func main() {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"levee/internal/gen"
+	"levee/internal/lab/gen"
 )
 
 // parseRate reads packets a second: 1000, 1.5k, 2M, with or without "/s".

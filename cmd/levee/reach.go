@@ -4,9 +4,9 @@ import (
 	"net/netip"
 	"slices"
 
-	"levee/internal/oracle"
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/policy"
 	"levee/internal/packet"
-	"levee/internal/policy"
 )
 
 // reacher makes packets that reach each rule of a policy: the oracle says whether they do.

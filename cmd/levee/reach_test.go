@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"levee/internal/oracle"
-	"levee/internal/policy"
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/policy"
 )
 
 func reachAll(t *testing.T, p *policy.Policy, ev *oracle.Evaluator) [][]byte {

@@ -17,7 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
-	"levee/internal/datapath"
+	"levee/internal/dataplane"
 	"levee/internal/kernel"
 	"levee/internal/packet"
 )
@@ -56,7 +56,7 @@ func setupScript(e *testscript.Env) error {
 	}
 	// A runtime directory of its own: a command also cleans up after others, and says so.
 	run := fmt.Sprintf("/run/levee-t%d-%d", os.Getpid(), netnsCount.Add(1))
-	e.Setenv(datapath.RunEnv, run)
+	e.Setenv(dataplane.RunEnv, run)
 	e.Defer(func() {
 		// What a story that failed has left; the policies go with their pins.
 		_ = unix.Unmount(filepath.Join(run, "bpf"), unix.MNT_DETACH)

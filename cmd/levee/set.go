@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/datapath"
-	"levee/internal/policy"
-	"levee/internal/syntax"
+	"levee/internal/dataplane"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
 )
 
 const setLong = `Change and show the dynamic sets of policies that are in force: entries with a lease, which leave by
@@ -52,7 +52,7 @@ unless a protect rule names you.`,
   tail -Fn0 found.log | while read -r address; do sudo levee set add abusers "$address"; done`,
 		Args: wantSome("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return e.setChange(cmd, args[0], args[1:], &f, "added", datapath.SetAdd)
+			return e.setChange(cmd, args[0], args[1:], &f, "added", dataplane.SetAdd)
 		},
 	}
 	devFlag(cmd, &f.dev, "only the policy on this interface")
@@ -74,7 +74,7 @@ the set: a feed that did not arrive must not get here.`,
   curl -sSfo drop.txt https://feed.example/drop.txt && sudo levee set replace feed --from drop.txt`,
 		Args: wantSome("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return e.setChange(cmd, args[0], args[1:], &f, "in it", datapath.SetReplace)
+			return e.setChange(cmd, args[0], args[1:], &f, "in it", dataplane.SetReplace)
 		},
 	}
 	devFlag(cmd, &f.dev, "only the policy on this interface")
@@ -140,7 +140,7 @@ address is in the set as long as any of them is. When none holds it, a line says
 			if err != nil || a.Zone() != "" {
 				return usagef(cmd, "%q is no address, such as 203.0.113.9 or 2001:db8::1", args[1])
 			}
-			return e.setList(args[0], dev, asJSON, func(all []datapath.SetEntry) []datapath.SetEntry { return datapath.Covering(all, a) })
+			return e.setList(args[0], dev, asJSON, func(all []dataplane.SetEntry) []dataplane.SetEntry { return dataplane.Covering(all, a) })
 		},
 	}
 	devFlag(cmd, &dev, "only the policy on this interface")
@@ -203,20 +203,20 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, 
 
 // setChange adds entries to sets or replaces what is in them.
 func (e *env) setChange(cmd *cobra.Command, name string, words []string, f *setFlags, done string,
-	change func(ctx context.Context, dev, name string, entries []datapath.SetEntry) ([]string, error)) error {
+	change func(ctx context.Context, dev, name string, entries []dataplane.SetEntry) ([]string, error)) error {
 	var lease time.Duration // 0: the set's own
 	switch f.lease {
 	case "":
 	case "forever":
-		lease = datapath.Forever
+		lease = dataplane.Forever
 	default:
 		var err error
 		if lease, err = parseDuration(f.lease); err != nil {
 			return usagef(cmd, "--lease: %v", err)
 		}
 	}
-	entries, err := setEntries(e, cmd, words, f.from, func(el policy.Element) datapath.SetEntry {
-		return datapath.SetEntry{Prefix: el.Prefix, Service: el.Service, Lease: lease}
+	entries, err := setEntries(e, cmd, words, f.from, func(el policy.Element) dataplane.SetEntry {
+		return dataplane.SetEntry{Prefix: el.Prefix, Service: el.Service, Lease: lease}
 	})
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (e *env) setDel(cmd *cobra.Command, name string, words []string, f *setFlag
 	if err != nil {
 		return err
 	}
-	n, devs, err := datapath.SetDel(context.Background(), f.dev, name, elements)
+	n, devs, err := dataplane.SetDel(context.Background(), f.dev, name, elements)
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ type setMember struct {
 	LeaseSeconds float64       `json:"lease_seconds"`     // left; 0: until deleted
 }
 
-func newSetMember(en datapath.SetEntry) setMember {
+func newSetMember(en dataplane.SetEntry) setMember {
 	var m setMember
 	if en.Prefix.IsValid() {
 		m.Prefix = &en.Prefix
@@ -272,15 +272,15 @@ func newSetMember(en datapath.SetEntry) setMember {
 	if en.Service != (policy.Service{}) {
 		m.Service = en.Service.String()
 	}
-	if en.Lease != datapath.Forever {
+	if en.Lease != dataplane.Forever {
 		m.LeaseSeconds = en.Lease.Seconds()
 	}
 	return m
 }
 
 // setList prints the entries of a set, or with find those that it leaves, of which there should be one.
-func (e *env) setList(name, dev string, asJSON bool, find func([]datapath.SetEntry) []datapath.SetEntry) error {
-	sets, err := datapath.SetList(context.Background(), dev, name)
+func (e *env) setList(name, dev string, asJSON bool, find func([]dataplane.SetEntry) []dataplane.SetEntry) error {
+	sets, err := dataplane.SetList(context.Background(), dev, name)
 	if err != nil {
 		return err
 	}
@@ -314,7 +314,7 @@ func (e *env) setList(name, dev string, asJSON bool, find func([]datapath.SetEnt
 		}
 		for _, en := range s.Entries {
 			left := "until deleted"
-			if en.Lease != datapath.Forever {
+			if en.Lease != dataplane.Forever {
 				left = formatLease(en.Lease) + " left"
 			}
 			fmt.Fprintf(out, "%-43s  %s\n", en.Element(), left)

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"levee/internal/syntax"
+	"levee/internal/lang/syntax"
 )
 
 // stdinName is the FILE that means standard input, and stdinTitle is what diagnostics call it.

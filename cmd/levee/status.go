@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/datapath"
+	"levee/internal/dataplane"
 )
 
 const statusLong = `Show what runs where: hook, policy, how long, packets and bytes by rule, dynamic sets. Without --dev all
@@ -52,21 +52,21 @@ type statusReport struct {
 }
 
 type statusInterface struct {
-	Dev          string               `json:"dev"`
-	Ifindex      int                  `json:"ifindex"`
-	Netns        uint64               `json:"netns"` // cookie of the network namespace
-	Policy       string               `json:"policy"`
-	Hash         string               `json:"hash"` // SHA-256 of its text
-	Hook         string               `json:"hook"`
-	Reason       string               `json:"reason"` // why this hook
-	Since        time.Time            `json:"since"`
-	Generation   int                  `json:"generation"`
-	TrialSeconds float64              `json:"trial_seconds"` // left to confirm; 0: not on trial
-	RolledBack   *datapath.RolledBack `json:"rolled_back,omitempty"`
-	OnError      string               `json:"on_error,omitempty"` // why only the fallback of the policy is in force
-	Program      datapath.ProgramInfo `json:"program"`
-	Rules        []statusRule         `json:"rules"`
-	Sets         []statusSet          `json:"sets"`
+	Dev          string                `json:"dev"`
+	Ifindex      int                   `json:"ifindex"`
+	Netns        uint64                `json:"netns"` // cookie of the network namespace
+	Policy       string                `json:"policy"`
+	Hash         string                `json:"hash"` // SHA-256 of its text
+	Hook         string                `json:"hook"`
+	Reason       string                `json:"reason"` // why this hook
+	Since        time.Time             `json:"since"`
+	Generation   int                   `json:"generation"`
+	TrialSeconds float64               `json:"trial_seconds"` // left to confirm; 0: not on trial
+	RolledBack   *dataplane.RolledBack `json:"rolled_back,omitempty"`
+	OnError      string                `json:"on_error,omitempty"` // why only the fallback of the policy is in force
+	Program      dataplane.ProgramInfo `json:"program"`
+	Rules        []statusRule          `json:"rules"`
+	Sets         []statusSet           `json:"sets"`
 }
 
 // statusRule is one counter; bytes are of whole frames without FCS.
@@ -98,7 +98,7 @@ type statusSet struct {
 }
 
 func (e *env) status(f *statusFlags) error {
-	all, notes, err := datapath.Status(context.Background(), f.all)
+	all, notes, err := dataplane.Status(context.Background(), f.all)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (e *env) status(f *statusFlags) error {
 		}
 	}
 	if f.dev != "" && len(rep.Interfaces) == 0 {
-		if err := datapath.Exists(f.dev); err != nil {
+		if err := dataplane.Exists(f.dev); err != nil {
 			return err
 		}
 		return fmt.Errorf("levee has no policy on %s in this network namespace", f.dev)
@@ -131,7 +131,7 @@ func (e *env) status(f *statusFlags) error {
 	return nil
 }
 
-func newStatusInterface(a *datapath.Attachment) statusInterface {
+func newStatusInterface(a *dataplane.Attachment) statusInterface {
 	s := statusInterface{
 		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: a.Policy, Hash: a.Hash,
 		Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,

@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/oracle"
-	"levee/internal/policy"
-	"levee/internal/syntax"
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
 )
 
 const testLong = `Run the tests that stand in policies: each packet is judged, and the verdict compared with what

@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/codegen"
-	"levee/internal/datapath"
-	"levee/internal/ir"
-	"levee/internal/policy"
-	"levee/internal/syntax"
+	"levee/internal/dataplane"
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/ir"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
 )
 
 const upLong = `Compile a policy and put it into force on an interface, or replace the one in force there in one step:
@@ -59,7 +59,7 @@ func newUp(e *env) *cobra.Command {
 		},
 	}
 	devFlag(cmd, &f.dev, "the interface (default: what the policy says after interface)")
-	cmd.Flags().StringVar(&f.mode, "mode", string(datapath.Auto), "auto, xdp-native, tcx or xdp-generic")
+	cmd.Flags().StringVar(&f.mode, "mode", string(dataplane.Auto), "auto, xdp-native, tcx or xdp-generic")
 	cmd.Flags().StringVar(&f.confirm, "confirm", "", "on trial for this time, 100ms to 7d: 30s, 5m; go back unless levee confirm comes")
 	cmd.Flags().BoolVar(&f.force, "force", false, "also if the policy drops an SSH session of this machine")
 	jsonFlag(cmd, &f.json)
@@ -67,7 +67,7 @@ func newUp(e *env) *cobra.Command {
 }
 
 func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
-	mode, err := datapath.ParseMode(f.mode)
+	mode, err := dataplane.ParseMode(f.mode)
 	if err != nil {
 		return usagef(cmd, "--mode: %v", err)
 	}
@@ -76,8 +76,8 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 		if trial, err = parseDuration(f.confirm); err != nil {
 			return usagef(cmd, "--confirm: %v", err)
 		}
-		if trial < datapath.MinTrial || trial > datapath.MaxTrial {
-			return usagef(cmd, "--confirm %s: a trial lasts %s to %s", f.confirm, formatLease(datapath.MinTrial), formatLease(datapath.MaxTrial))
+		if trial < dataplane.MinTrial || trial > dataplane.MaxTrial {
+			return usagef(cmd, "--confirm %s: a trial lasts %s to %s", f.confirm, formatLease(dataplane.MinTrial), formatLease(dataplane.MaxTrial))
 		}
 	}
 	pr, err := e.parse(file)
@@ -104,7 +104,7 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 			return err
 		}
 	}
-	opts := datapath.UpOptions{
+	opts := dataplane.UpOptions{
 		Dev: dev, Mode: mode, Confirm: trial,
 		PolicyPath: absolute(pr.src), Source: pr.src.text,
 	}
@@ -115,7 +115,7 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 // fallbacks are what `on error` asks for: first with all dynamic sets and what is in them, then with none but those of
 // protect rules, should their memory be what the machine lacks. What would cut a session is not used, and that is said
 // at once, while somebody is there to read it.
-func (e *env) fallbacks(p *policy.Policy, dev string, f *upFlags) (out []datapath.CompileFunc) {
+func (e *env) fallbacks(p *policy.Policy, dev string, f *upFlags) (out []dataplane.CompileFunc) {
 	if p.OnError == policy.KeepLast {
 		return nil
 	}
@@ -133,7 +133,7 @@ func (e *env) fallbacks(p *policy.Policy, dev string, f *upFlags) (out []datapat
 }
 
 // compiler compiles a policy for the hooks that are tried one after the other; what no hook matters to is done once.
-func compiler(p *policy.Policy) datapath.CompileFunc {
+func compiler(p *policy.Policy) dataplane.CompileFunc {
 	lowered := sync.OnceValue(func() *ir.Program { return ir.Build(p) })
 	return func(t codegen.Target) (*codegen.Program, error) { return codegen.CompileIR(lowered(), t) }
 }
@@ -148,10 +148,10 @@ func absolute(s *source) string {
 	return s.title()
 }
 
-func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, f *upFlags) error {
+func (e *env) bringUp(p *policy.Policy, opts dataplane.UpOptions, f *upFlags) error {
 	ctx, stop := e.signals()
 	defer stop()
-	rep, err := datapath.Up(ctx, opts, compiler(p))
+	rep, err := dataplane.Up(ctx, opts, compiler(p))
 	if rep == nil {
 		if err == nil {
 			err = errors.New("nothing was done")
@@ -170,7 +170,7 @@ func (e *env) bringUp(p *policy.Policy, opts datapath.UpOptions, f *upFlags) err
 	case rep.Fallback == nil:
 		e.printUp(p, rep, f.confirm)
 	}
-	if rep.Mode != datapath.TCX && asksForTags(p) && datapath.TakesTagsOff(rep.Dev) {
+	if rep.Mode != dataplane.TCX && asksForTags(p) && dataplane.TakesTagsOff(rep.Dev) {
 		e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)
 	}
 	if rep.Fallback != nil {
@@ -211,7 +211,7 @@ type upReport struct {
 	OnError      string  `json:"on_error,omitempty"` // why only the fallback of the policy is in force
 }
 
-func newUpReport(p *policy.Policy, r *datapath.Report) upReport {
+func newUpReport(p *policy.Policy, r *dataplane.Report) upReport {
 	onError := ""
 	if r.Fallback != nil {
 		onError = r.Fallback.Error()
@@ -224,7 +224,7 @@ func newUpReport(p *policy.Policy, r *datapath.Report) upReport {
 }
 
 // printUp says what was done; trial is --confirm as it was written.
-func (e *env) printUp(p *policy.Policy, rep *datapath.Report, trial string) {
+func (e *env) printUp(p *policy.Policy, rep *dataplane.Report, trial string) {
 	state := "in force"
 	if rep.Trial > 0 {
 		state = "on trial for " + trial
@@ -238,7 +238,7 @@ func (e *env) printUp(p *policy.Policy, rep *datapath.Report, trial string) {
 }
 
 // awaitConfirm waits for the end of a trial.
-func (e *env) awaitConfirm(ctx context.Context, rep *datapath.Report, trial string) error {
+func (e *env) awaitConfirm(ctx context.Context, rep *dataplane.Report, trial string) error {
 	e.sayf("to keep it: levee confirm --dev %s; Ctrl-C goes back at once", rep.Dev)
 	end := e.now().Add(rep.Trial)
 	progress := e.progress()
@@ -246,7 +246,7 @@ func (e *env) awaitConfirm(ctx context.Context, rep *datapath.Report, trial stri
 	for {
 		progress.printf("%s left to confirm", max(0, end.Sub(e.now())).Round(time.Second))
 		look, cancel := context.WithTimeout(ctx, confirmLook)
-		how, err := datapath.WaitTrial(look, rep, confirmLook/4)
+		how, err := dataplane.WaitTrial(look, rep, confirmLook/4)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -259,12 +259,12 @@ func (e *env) awaitConfirm(ctx context.Context, rep *datapath.Report, trial stri
 		}
 		progress.clear()
 		switch how {
-		case datapath.Confirmed:
+		case dataplane.Confirmed:
 			e.sayf("confirmed, the policy stays on %s", rep.Dev)
 			return nil
-		case datapath.Replaced:
+		case dataplane.Replaced:
 			return fmt.Errorf("not confirmed: another policy has been put on %s meanwhile", rep.Dev)
-		case datapath.TakenDown:
+		case dataplane.TakenDown:
 			return fmt.Errorf("not confirmed: the policy has been taken off %s meanwhile", rep.Dev)
 		}
 		return fmt.Errorf("not confirmed within %s: %s is as it was before", trial, rep.Dev)
@@ -275,8 +275,8 @@ func (e *env) awaitConfirm(ctx context.Context, rep *datapath.Report, trial stri
 const confirmLook = time.Second
 
 // rollBack ends the trial now, after a signal.
-func (e *env) rollBack(rep *datapath.Report) error {
-	notes, err := datapath.RollBack(context.Background(), rep.Dev, rep.Generation)
+func (e *env) rollBack(rep *dataplane.Report) error {
+	notes, err := dataplane.RollBack(context.Background(), rep.Dev, rep.Generation)
 	if err != nil {
 		return fmt.Errorf("interrupted, and going back at once failed; the kernel goes back by itself within %s: %w", rep.Trial, err)
 	}

@@ -5,8 +5,8 @@ import (
 	"io"
 	"strings"
 
-	"levee/internal/oracle"
-	"levee/internal/policy"
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/policy"
 )
 
 // verdict is one judged packet: the object of `levee eval --json`.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/lab"
-	"levee/internal/peer"
+	"levee/internal/lab/contender"
 )
 
 // facts are what decides whether a window may be compared with others.
@@ -29,7 +29,7 @@ type facts struct {
 
 // broken lists what is wrong for a rung at a hook, which asks for conntrack or not. after is the state after
 // the flood.
-func (f facts) broken(hook peer.Hook, tracks, after bool) []string {
+func (f facts) broken(hook contender.Hook, tracks, after bool) []string {
 	var out []string
 	say := func(bad bool, format string, args ...any) {
 		if bad {
@@ -42,9 +42,9 @@ func (f facts) broken(hook peer.Hook, tracks, after bool) []string {
 	say(f.qdisc != "noqueue", "the sender has a qdisc (%s)", f.qdisc)
 	want := "none"
 	switch hook {
-	case peer.XDP:
+	case contender.XDP:
 		want = "native"
-	case peer.XDPGeneric:
+	case contender.XDPGeneric:
 		want = "generic"
 	}
 	say(f.xdp != want, "wrong hook mode: XDP on the receiver is %s, not %s", f.xdp, want)

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"time"
 
-	"levee/internal/phase"
+	"levee/internal/bench/calibration"
 )
 
 // crowded is how many times as long as in the freest tenth of the readings work must take for a core to be shared: above the
@@ -31,7 +31,7 @@ func workOn(a, b int) (float64, error) {
 				done <- result{0, err}
 				return
 			}
-			done <- result{phase.Work(crowdTime), nil}
+			done <- result{calibration.Work(crowdTime), nil}
 		}()
 	}
 	one, other := <-done, <-done

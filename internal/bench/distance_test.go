@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"levee/internal/peer"
+	"levee/internal/lab/contender"
 )
 
 func TestTheDistanceOfTwoCoresIsReadAndBounded(t *testing.T) {
@@ -60,7 +60,7 @@ func TestWindowsWithTheCoresElsewhereAreTold(t *testing.T) {
 // moved is a report of two rungs; in some rounds of the second the cores were elsewhere, which tripled its time.
 func moved(rounds int, elsewhere ...int) *Report {
 	r := &Report{Rounds: rounds, Families: []string{IPv4}, Traffic: []Traffic{{Name: "udp", Family: IPv4}}}
-	for i, name := range []string{peer.XDPDrop().Name(), "tc ingress"} {
+	for i, name := range []string{contender.XDPDrop().Name(), "tc ingress"} {
 		g := &Rung{Name: name}
 		for round := range rounds {
 			ns := []float64{80, 400}[i] + float64(round)

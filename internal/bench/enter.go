@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"slices"
 
+	"levee/internal/bench/option"
 	"levee/internal/lab"
-	"levee/internal/option"
-	"levee/internal/peer"
+	"levee/internal/lab/contender"
 )
 
-func defenceNames(list []peer.Defence) (names []string) {
+func defenceNames(list []contender.Defence) (names []string) {
 	for _, d := range list {
 		names = append(names, d.Name())
 	}
@@ -19,11 +19,11 @@ func defenceNames(list []peer.Defence) (names []string) {
 }
 
 // chosen are the rungs with the given names, all for none.
-func chosen(list []peer.Defence, names []string) ([]peer.Defence, error) {
+func chosen(list []contender.Defence, names []string) ([]contender.Defence, error) {
 	if err := option.Known("rung", names, defenceNames(list)); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
-	return slices.DeleteFunc(list, func(d peer.Defence) bool { return len(names) > 0 && !slices.Contains(names, d.Name()) }), nil
+	return slices.DeleteFunc(list, func(d contender.Defence) bool { return len(names) > 0 && !slices.Contains(names, d.Name()) }), nil
 }
 
 // enter makes a lab for one IPv4 flood, with the application on a port; first lets it go before all else on its

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/lab"
-	"levee/internal/peer"
+	"levee/internal/lab/contender"
 )
 
 // The rules that make a window invalid, each broken on purpose in a real lab, and what the bench says then.
@@ -36,7 +36,7 @@ func sysctl(t *testing.T, b *bench, name, value string) {
 func TestWithoutGRONothingIsSent(t *testing.T) {
 	b := newTestBench(t)
 	inServer(t, b, func() error { return lab.SetGRO(b.device, false) })
-	w := wantInvalid(t, b, peer.NFTOneRule(floodPort), "GRO of the receiver is off")
+	w := wantInvalid(t, b, contender.NFTOneRule(floodPort), "GRO of the receiver is off")
 	if w.Offered > 0 {
 		t.Errorf("%d packets sent to a receiver that cannot take them", w.Offered)
 	}
@@ -45,7 +45,7 @@ func TestWithoutGRONothingIsSent(t *testing.T) {
 func TestASlowGeneratorIsALowerBound(t *testing.T) {
 	b := newTestBench(t)
 	b.rate = 20_000
-	w := oneWindow(t, b, peer.TCDrop())
+	w := oneWindow(t, b, contender.TCDrop())
 	if w.Saturated || w.Limit == "" {
 		t.Errorf("saturated %v by 20,000 packets a second, limit %q", w.Saturated, w.Limit)
 	}
@@ -65,12 +65,12 @@ func TestASlowGeneratorIsALowerBound(t *testing.T) {
 func TestARingThatNeverRefusesIsALowerBound(t *testing.T) {
 	b := newTestBench(t)
 	b.rate = 20_000
-	w := oneWindow(t, b, peer.TCDrop())
+	w := oneWindow(t, b, contender.TCDrop())
 	for try := 1; w.Refused > 0; try++ {
 		if try == 20 {
 			t.Fatalf("the ring refused %d of %d packets: the machine is too busy", w.Refused, w.Offered)
 		}
-		w = oneWindow(t, b, peer.TCDrop())
+		w = oneWindow(t, b, contender.TCDrop())
 	}
 	if want := "the ring never refused a packet"; w.Saturated || !strings.Contains(w.Limit, want) {
 		t.Errorf("saturated %v, limit %q, want %q", w.Saturated, w.Limit, want)
@@ -80,7 +80,7 @@ func TestARingThatNeverRefusesIsALowerBound(t *testing.T) {
 func TestAGeneratorThatHardlySendsGivesNoFigure(t *testing.T) {
 	b := newTestBench(t)
 	b.rate = 2000
-	wantInvalid(t, b, peer.TCDrop(), "the generator offered")
+	wantInvalid(t, b, contender.TCDrop(), "the generator offered")
 }
 
 func TestAFullConntrackTableIsNoticed(t *testing.T) {
@@ -91,7 +91,7 @@ func TestAFullConntrackTableIsNoticed(t *testing.T) {
 	}
 	for b.Window = 2 * time.Second; b.Window < 20*time.Second; b.Window *= 2 {
 		b.flows = 1 // as if there were room for any window
-		w := oneWindow(t, b, peer.RecvmmsgConntrack())
+		w := oneWindow(t, b, contender.RecvmmsgConntrack())
 		if got := strings.Join(w.Invalid, "; "); strings.Contains(got, "conntrack table is full") {
 			break
 		} else if w.Received > uint64(limit) {
@@ -109,27 +109,27 @@ func TestAFullConntrackTableIsNoticed(t *testing.T) {
 
 func TestConntrackWhereNobodyAskedForIt(t *testing.T) {
 	b := newTestBench(t)
-	tracker := peer.RecvmmsgConntrack()
+	tracker := contender.RecvmmsgConntrack()
 	defer install(t, b, tracker)()
-	wantInvalid(t, b, peer.Recvmmsg(), "conntrack follows the flood")
+	wantInvalid(t, b, contender.Recvmmsg(), "conntrack follows the flood")
 }
 
 // untracking says that it has conntrack in its path, and has not.
-type untracking struct{ peer.Defence }
+type untracking struct{ contender.Defence }
 
 func (untracking) Tracks() bool { return true }
 
 func TestConntrackThatIsNotInThePath(t *testing.T) {
-	wantInvalid(t, newTestBench(t), untracking{peer.RecvmmsgNotrack()}, "conntrack does not follow the flood")
+	wantInvalid(t, newTestBench(t), untracking{contender.RecvmmsgNotrack()}, "conntrack does not follow the flood")
 }
 
 // native says that it is in the driver.
-type native struct{ peer.Defence }
+type native struct{ contender.Defence }
 
-func (native) Hook() peer.Hook { return peer.XDP }
+func (native) Hook() contender.Hook { return contender.XDP }
 
 func TestGenericXDPIsNotTakenForNative(t *testing.T) {
-	wantInvalid(t, newTestBench(t), native{peer.XDPGenericDrop()}, "wrong hook mode: XDP on the receiver is generic, not native")
+	wantInvalid(t, newTestBench(t), native{contender.XDPGenericDrop()}, "wrong hook mode: XDP on the receiver is generic, not native")
 }
 
 func TestReversePathDropsAreNoticed(t *testing.T) {
@@ -139,7 +139,7 @@ func TestReversePathDropsAreNoticed(t *testing.T) {
 	inServer(t, b, func() error { // no way back to the flood's sources
 		return netlink.RouteDel(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}})
 	})
-	wantInvalid(t, b, peer.IPTablesInput(floodPort), "the kernel's address checks dropped")
+	wantInvalid(t, b, contender.IPTablesInput(floodPort), "the kernel's address checks dropped")
 }
 
 // martians is an address that no packet may come from.
@@ -148,7 +148,7 @@ var martians = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 func TestMartianSourcesAreNoticed(t *testing.T) {
 	b := newTestBench(t)
 	b.mix[0].flood.Sources = martians
-	wantInvalid(t, b, peer.IPTablesInput(floodPort), "the kernel's address checks dropped")
+	wantInvalid(t, b, contender.IPTablesInput(floodPort), "the kernel's address checks dropped")
 }
 
 func TestStolenTimeIsNoticed(t *testing.T) {
@@ -159,7 +159,7 @@ func TestStolenTimeIsNoticed(t *testing.T) {
 		times := fmt.Sprintf("%d 0 0 %d 0 0 0 %d 0 0", 700*reads, 1000*reads, 300*reads)
 		return fmt.Sprintf("cpu  %s\ncpu%d %s\n", times, b.receiverCPU, times), nil
 	}
-	wantInvalid(t, b, peer.TCDrop(), "the hypervisor took 15.0 % of the time (steal)")
+	wantInvalid(t, b, contender.TCDrop(), "the hypervisor took 15.0 % of the time (steal)")
 }
 
 func TestAQdiscAtTheSenderIsNoticed(t *testing.T) {
@@ -176,13 +176,13 @@ func TestAQdiscAtTheSenderIsNoticed(t *testing.T) {
 	if err != nil {
 		t.Skipf("this kernel has no such qdisc: %v", err)
 	}
-	wantInvalid(t, b, peer.TCDrop(), "the sender has a qdisc")
+	wantInvalid(t, b, contender.TCDrop(), "the sender has a qdisc")
 }
 
 // install puts a defence in place; the function that it returns removes it.
-func install(t *testing.T, b *bench, d peer.Defence) (remove func()) {
+func install(t *testing.T, b *bench, d contender.Defence) (remove func()) {
 	t.Helper()
-	if err := d.Install(t.Context(), peer.Site{Host: b.server, Device: b.device, Sink: b.sink}); err != nil {
+	if err := d.Install(t.Context(), contender.Site{Host: b.server, Device: b.device, Sink: b.sink}); err != nil {
 		t.Fatal(err)
 	}
 	return func() {
@@ -193,7 +193,7 @@ func install(t *testing.T, b *bench, d peer.Defence) (remove func()) {
 }
 
 // oneWindow installs a defence and takes one window of the first flood.
-func oneWindow(t *testing.T, b *bench, d peer.Defence) *Window {
+func oneWindow(t *testing.T, b *bench, d contender.Defence) *Window {
 	t.Helper()
 	defer install(t, b, d)()
 	var w *Window
@@ -208,7 +208,7 @@ func oneWindow(t *testing.T, b *bench, d peer.Defence) *Window {
 }
 
 // wantInvalid takes one window of a defence, which must give a reason.
-func wantInvalid(t *testing.T, b *bench, d peer.Defence, reason string) *Window {
+func wantInvalid(t *testing.T, b *bench, d contender.Defence, reason string) *Window {
 	t.Helper()
 	w := oneWindow(t, b, d)
 	if got := strings.Join(w.Invalid, "; "); !strings.Contains(got, reason) {

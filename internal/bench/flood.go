@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"levee/internal/gen"
 	"levee/internal/lab"
+	"levee/internal/lab/gen"
 )
 
 // Families of a report.

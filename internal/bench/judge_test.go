@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"levee/internal/peer"
+	"levee/internal/lab/contender"
 )
 
 // sound is a window that nothing is wrong with.
@@ -85,29 +85,29 @@ func TestSaturationNeedsABusyCoreAndARefusingRing(t *testing.T) {
 
 func TestConditionsAreFalsifiedOneByOne(t *testing.T) {
 	good := facts{gro: true, threaded: true, queues: 1, qdisc: "noqueue", xdp: "native"}
-	if got := good.broken(peer.XDP, false, true); len(got) > 0 {
+	if got := good.broken(contender.XDP, false, true); len(got) > 0 {
 		t.Fatalf("good conditions broken: %q", got)
 	}
 	for _, c := range []struct {
 		name   string
 		spoil  func(*facts)
-		hook   peer.Hook
+		hook   contender.Hook
 		want   string
 		tracks bool
 	}{
-		{"GRO off", func(f *facts) { f.gro = false }, peer.XDP, "GRO", false},
-		{"NAPI not threaded", func(f *facts) { f.threaded = false }, peer.XDP, "NAPI", false},
-		{"two queues", func(f *facts) { f.queues = 2 }, peer.XDP, "2 queues", false},
-		{"qdisc", func(f *facts) { f.qdisc = "fq" }, peer.XDP, "qdisc (fq)", false},
-		{"generic XDP", func(f *facts) { f.xdp = "generic" }, peer.XDP, "wrong hook mode: XDP on the receiver is generic, not native", false},
-		{"no XDP", func(f *facts) { f.xdp = "none" }, peer.XDP, "wrong hook mode", false},
-		{"XDP before nft", func(*facts) {}, peer.NetdevIn, "wrong hook mode: XDP on the receiver is native, not none", false},
-		{"packet socket", func(f *facts) { f.packetSockets = 1 }, peer.XDP, "1 packet sockets", false},
-		{"conntrack", func(f *facts) { f.tracked, f.trackedMax = 5, 10 }, peer.XDP, "conntrack follows", false},
-		{"conntrack full", func(f *facts) { f.tracked, f.trackedMax = 10, 10 }, peer.XDP, "conntrack table is full", false},
-		{"conntrack not in the path", func(f *facts) { f.xdp = "none" }, peer.Application, "conntrack does not follow", true},
-		{"conntrack full where it is wanted", func(f *facts) { f.xdp, f.tracked, f.trackedMax = "none", 10, 10 }, peer.Application, "conntrack table is full", true},
-		{"native XDP where it should be generic", func(*facts) {}, peer.XDPGeneric, "XDP on the receiver is native, not generic", false},
+		{"GRO off", func(f *facts) { f.gro = false }, contender.XDP, "GRO", false},
+		{"NAPI not threaded", func(f *facts) { f.threaded = false }, contender.XDP, "NAPI", false},
+		{"two queues", func(f *facts) { f.queues = 2 }, contender.XDP, "2 queues", false},
+		{"qdisc", func(f *facts) { f.qdisc = "fq" }, contender.XDP, "qdisc (fq)", false},
+		{"generic XDP", func(f *facts) { f.xdp = "generic" }, contender.XDP, "wrong hook mode: XDP on the receiver is generic, not native", false},
+		{"no XDP", func(f *facts) { f.xdp = "none" }, contender.XDP, "wrong hook mode", false},
+		{"XDP before nft", func(*facts) {}, contender.NetdevIn, "wrong hook mode: XDP on the receiver is native, not none", false},
+		{"packet socket", func(f *facts) { f.packetSockets = 1 }, contender.XDP, "1 packet sockets", false},
+		{"conntrack", func(f *facts) { f.tracked, f.trackedMax = 5, 10 }, contender.XDP, "conntrack follows", false},
+		{"conntrack full", func(f *facts) { f.tracked, f.trackedMax = 10, 10 }, contender.XDP, "conntrack table is full", false},
+		{"conntrack not in the path", func(f *facts) { f.xdp = "none" }, contender.Application, "conntrack does not follow", true},
+		{"conntrack full where it is wanted", func(f *facts) { f.xdp, f.tracked, f.trackedMax = "none", 10, 10 }, contender.Application, "conntrack table is full", true},
+		{"native XDP where it should be generic", func(*facts) {}, contender.XDPGeneric, "XDP on the receiver is native, not generic", false},
 	} {
 		f := good
 		c.spoil(&f)

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"levee/examples"
+	"levee/internal/bench/option"
 	"levee/internal/kernel"
 	"levee/internal/lab"
-	"levee/internal/option"
-	"levee/internal/peer"
+	"levee/internal/lab/contender"
 )
 
 // Options of a ladder. The zero value measures all rungs, both families, for about five minutes.
@@ -134,7 +134,7 @@ func Ladder(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
-	if _, err := peer.Resolve(o.PolicyName, o.Policy); err != nil {
+	if _, err := contender.Resolve(o.PolicyName, o.Policy); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	if os.Geteuid() != 0 {
@@ -146,12 +146,12 @@ func Ladder(ctx context.Context, o Options) (*Report, error) {
 			return nil, kernel.Refuse(nil, "this kernel runs without IPv6: measure --family 4")
 		}
 	}
-	return o.inLab(ctx, func(b *bench) (*Report, []peer.Defence, error) {
+	return o.inLab(ctx, func(b *bench) (*Report, []contender.Defence, error) {
 		if err := b.listen(floodPort, true); err != nil {
 			return nil, nil, err
 		}
 		r := newReport(&o, b)
-		var defences []peer.Defence
+		var defences []contender.Defence
 		for _, e := range entries {
 			g := &Rung{Name: e.Name(), Group: e.group, What: e.Describe(), Rules: e.Rules(), Windows: []Window{}}
 			if err := o.unfit(e); err != nil {
@@ -165,7 +165,7 @@ func Ladder(ctx context.Context, o Options) (*Report, error) {
 }
 
 // inLab measures in a lab of its own what prepare lists, and summarises it.
-func (o *Options) inLab(ctx context.Context, prepare func(*bench) (*Report, []peer.Defence, error)) (r *Report, err error) {
+func (o *Options) inLab(ctx context.Context, prepare func(*bench) (*Report, []contender.Defence, error)) (r *Report, err error) {
 	// The lab stays for the tidying up after an interrupted window; Close removes it.
 	l, err := lab.New(context.WithoutCancel(ctx), lab.Standard())
 	if err != nil {
@@ -192,7 +192,7 @@ func (o *Options) inLab(ctx context.Context, prepare func(*bench) (*Report, []pe
 
 // rounds goes through the rungs forwards and backwards in turn, so that a drift of the machine falls on
 // all alike. Where the first round gives no figure to any rung, there is no second.
-func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) error {
+func (b *bench) rounds(ctx context.Context, defences []contender.Defence, r *Report) error {
 	total := b.Rounds * len(defences)
 	begun := time.Now()
 	for round := range b.Rounds {
@@ -225,19 +225,19 @@ func (b *bench) rounds(ctx context.Context, defences []peer.Defence, r *Report) 
 }
 
 // oneRung measures one rung in one round; its errors are the rung's, except that ctx ended.
-func (b *bench) oneRung(ctx context.Context, d peer.Defence, round int, g *Rung, late func(share float64) bool, home home) error {
+func (b *bench) oneRung(ctx context.Context, d contender.Defence, round int, g *Rung, late func(share float64) bool, home home) error {
 	err := b.round(ctx, d, round, g, late, home)
 	if ctx.Err() != nil {
 		return fmt.Errorf("bench: interrupted: %w", ctx.Err())
 	}
 	if err != nil {
-		g.Missing, g.absent = oneLine(err), errors.Is(err, peer.ErrMissing)
+		g.Missing, g.absent = oneLine(err), errors.Is(err, contender.ErrMissing)
 	}
 	return nil
 }
 
 // makeUp gives rungs that lost rounds further ones, in what the budget has left.
-func (b *bench) makeUp(ctx context.Context, defences []peer.Defence, r *Report, begun time.Time) error {
+func (b *bench) makeUp(ctx context.Context, defences []contender.Defence, r *Report, begun time.Time) error {
 	total := r.Rounds * len(defences)
 	pace := time.Since(begun) / time.Duration(max(total, 1))
 	for extra := range r.Rounds {
@@ -293,7 +293,7 @@ func (b *bench) late(elapsed time.Duration, done, total int, share float64) bool
 // round measures one rung once; floods whose window has no figure are tried again, once also those with the cores elsewhere
 // or shared (which may last; makeUp tries later) and those that are not saturated because the generator paused. So is what failed,
 // unless a program is missing. What was measured before is kept.
-func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, late func(share float64) bool, home home) error {
+func (b *bench) round(ctx context.Context, d contender.Defence, round int, g *Rung, late func(share float64) bool, home home) error {
 	done := map[string]bool{}
 	for attempt := range b.Attempts {
 		windows, err := b.visit(ctx, d, func(t traffic) bool { return !done[t.family] })
@@ -307,7 +307,7 @@ func (b *bench) round(ctx context.Context, d peer.Defence, round int, g *Rung, l
 			again[w.Family] = again[w.Family] || len(w.Invalid) > 0 || attempt == 0 && (w.away(home) || w.paused())
 		}
 		if err != nil {
-			if attempt == b.Attempts-1 || errors.Is(err, peer.ErrMissing) || sleep(ctx, retryPause) != nil {
+			if attempt == b.Attempts-1 || errors.Is(err, contender.ErrMissing) || sleep(ctx, retryPause) != nil {
 				return err
 			}
 			continue

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"levee/internal/datapath"
+	"levee/internal/dataplane"
 	"levee/internal/lab"
-	"levee/internal/peer"
+	"levee/internal/lab/contender"
 )
 
 func needRoot(t *testing.T) {
@@ -108,24 +108,24 @@ func TestAPacketSocketIsNoticedWhileMeasuring(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	wantInvalid(t, b, peer.XDPDrop(), "1 packet sockets are open")
+	wantInvalid(t, b, contender.XDPDrop(), "1 packet sockets are open")
 }
 
 func TestARungThatDropsNothingGetsNoFigure(t *testing.T) {
-	wantInvalid(t, newTestBench(t), peer.Nothing(), "the rung let")
+	wantInvalid(t, newTestBench(t), contender.Nothing(), "the rung let")
 }
 
 // inWrongPlace says that it is an XDP program, and is none.
-type inWrongPlace struct{ peer.Defence }
+type inWrongPlace struct{ contender.Defence }
 
-func (inWrongPlace) Hook() peer.Hook { return peer.XDP }
+func (inWrongPlace) Hook() contender.Hook { return contender.XDP }
 
 func TestAWrongHookIsNoticed(t *testing.T) {
-	wantInvalid(t, newTestBench(t), inWrongPlace{peer.NFT()}, "wrong hook mode: XDP on the receiver is none, not native")
+	wantInvalid(t, newTestBench(t), inWrongPlace{contender.NFT()}, "wrong hook mode: XDP on the receiver is none, not native")
 }
 
 // miscounter tells half of what it dropped.
-type miscounter struct{ peer.Defence }
+type miscounter struct{ contender.Defence }
 
 func (m miscounter) Dropped(ctx context.Context) (uint64, error) {
 	n, err := m.Defence.Dropped(ctx)
@@ -133,13 +133,13 @@ func (m miscounter) Dropped(ctx context.Context) (uint64, error) {
 }
 
 func TestARungThatMiscountsGetsNoFigure(t *testing.T) {
-	wantInvalid(t, newTestBench(t), miscounter{peer.XDPDrop()}, "dropped by the rung's own counter")
+	wantInvalid(t, newTestBench(t), miscounter{contender.XDPDrop()}, "dropped by the rung's own counter")
 }
 
 func TestAnInterruptedLadderShowsWhatItHasAndLeavesNothing(t *testing.T) {
 	needRoot(t)
 	run := filepath.Join(t.TempDir(), "run")
-	t.Setenv(datapath.RunEnv, run)
+	t.Setenv(dataplane.RunEnv, run)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	visits := 0
@@ -209,7 +209,7 @@ func TestARungThatLostARoundGetsAnother(t *testing.T) {
 		w.judge()
 		g.Windows = append(g.Windows, w)
 	}
-	if err := b.makeUp(t.Context(), []peer.Defence{peer.TCDrop()}, r, time.Now()); err != nil {
+	if err := b.makeUp(t.Context(), []contender.Defence{contender.TCDrop()}, r, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if last := g.Windows[len(g.Windows)-1]; len(g.Windows) < minRounds || last.Round < minRounds || last.Received == 0 {

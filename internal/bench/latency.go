@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/bench/option"
+	"levee/internal/host"
 	"levee/internal/kernel"
-	"levee/internal/machine"
-	"levee/internal/option"
-	"levee/internal/peer"
+	"levee/internal/lab/contender"
 )
 
 // LatencyOptions of Latency. The zero value takes about eight minutes.
@@ -79,10 +79,10 @@ func (o *LatencyOptions) complete() error {
 var onePolicy = fmt.Appendf(nil, "drop udp port %d as \"flood\"\ndefault pass\n", floodPort)
 
 // latencyRungs are the places whose round trips are compared.
-func latencyRungs() []peer.Defence {
-	return []peer.Defence{
-		peer.Levee("one-rule", onePolicy),
-		peer.NFTOneRule(floodPort), peer.IPTablesRaw(floodPort), peer.IPTablesInput(floodPort), peer.Recvmmsg(),
+func latencyRungs() []contender.Defence {
+	return []contender.Defence{
+		contender.Levee("one-rule", onePolicy),
+		contender.NFTOneRule(floodPort), contender.IPTablesRaw(floodPort), contender.IPTablesInput(floodPort), contender.Recvmmsg(),
 	}
 }
 
@@ -94,7 +94,7 @@ type LatencyReport struct {
 	LatencyOptions
 	Started    time.Time
 	Incomplete bool
-	Machine    machine.Info
+	Machine    host.Info
 	Rungs      []*LatencyRung
 }
 
@@ -148,7 +148,7 @@ func Latency(ctx context.Context, o LatencyOptions) (r *LatencyReport, err error
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	r = &LatencyReport{LatencyOptions: o, Started: time.Now().UTC().Truncate(time.Second), Machine: machine.Fingerprint(b.receiverCPU)}
+	r = &LatencyReport{LatencyOptions: o, Started: time.Now().UTC().Truncate(time.Second), Machine: host.Fingerprint(b.receiverCPU)}
 	for _, d := range defences {
 		g := &LatencyRung{Name: d.Name(), What: d.Describe()}
 		for _, load := range o.Loads {
@@ -167,7 +167,7 @@ func Latency(ctx context.Context, o LatencyOptions) (r *LatencyReport, err error
 }
 
 // measure goes through rungs and loads forwards and backwards in turn.
-func (r *LatencyReport) measure(ctx context.Context, b *bench, p *prober, defences []peer.Defence) error {
+func (r *LatencyReport) measure(ctx context.Context, b *bench, p *prober, defences []contender.Defence) error {
 	total := r.Rounds * len(defences) * len(r.Loads)
 	done := 0
 	for round := range r.Rounds {
@@ -198,8 +198,8 @@ func (r *LatencyReport) measure(ctx context.Context, b *bench, p *prober, defenc
 }
 
 // visit measures a rung once under each load.
-func (r *LatencyReport) visit(ctx context.Context, b *bench, p *prober, d peer.Defence, g *LatencyRung, doing func(float64)) (err error) {
-	site := peer.Site{Host: b.server, Device: b.device, Sink: b.sink}
+func (r *LatencyReport) visit(ctx context.Context, b *bench, p *prober, d contender.Defence, g *LatencyRung, doing func(float64)) (err error) {
+	site := contender.Site{Host: b.server, Device: b.device, Sink: b.sink}
 	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx))) }()
 	if err := d.Install(ctx, site); err != nil {
 		return err
@@ -224,7 +224,7 @@ func (r *LatencyReport) visit(ctx context.Context, b *bench, p *prober, d peer.D
 const maxRateError = 0.02
 
 // latencyRound is one window: flood on, warm-up, probes, flood off.
-func (b *bench) latencyRound(ctx context.Context, d peer.Defence, p *prober, load float64) (w LatencyRound, err error) {
+func (b *bench) latencyRound(ctx context.Context, d contender.Defence, p *prober, load float64) (w LatencyRound, err error) {
 	before, err := b.inspect()
 	if err != nil {
 		return w, err

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 
-	"levee/internal/gen"
 	"levee/internal/kernel"
-	"levee/internal/peer"
+	"levee/internal/lab/contender"
+	"levee/internal/lab/gen"
 )
 
 // Trace is traffic of a measurement: frames that are sent in turn. Their Ethernet addresses become those
@@ -21,7 +21,7 @@ type Trace struct {
 // that every defence drops all of it. Of the options the policy and the names of rungs are
 // not used, nor are families and floods. The report has a rung for each defence, in their order; it
 // comes with an error as that of Ladder does.
-func Measure(ctx context.Context, o Options, defences []peer.Defence, traces []Trace) (*Report, error) {
+func Measure(ctx context.Context, o Options, defences []contender.Defence, traces []Trace) (*Report, error) {
 	d := long
 	if o.Quick {
 		d = longQuick
@@ -33,7 +33,7 @@ func Measure(ctx context.Context, o Options, defences []peer.Defence, traces []T
 	if os.Geteuid() != 0 {
 		return nil, kernel.Refuse(os.ErrPermission, "measuring needs root")
 	}
-	return o.inLab(ctx, func(b *bench) (*Report, []peer.Defence, error) {
+	return o.inLab(ctx, func(b *bench) (*Report, []contender.Defence, error) {
 		b.mix = nil
 		for _, t := range traces {
 			b.mix = append(b.mix, traffic{name: t.Name, what: t.What, frames: &gen.Frames{Frames: t.Frames}})

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/bench/option"
+	"levee/internal/host"
 	"levee/internal/kernel"
-	"levee/internal/machine"
-	"levee/internal/option"
-	"levee/internal/peer"
+	"levee/internal/lab/contender"
 )
 
 // mixPort takes what is not dropped.
@@ -74,9 +74,9 @@ func (o *MixOptions) complete() error {
 }
 
 // mixRungs are the places that are compared; the application is behind all of them.
-func mixRungs() []peer.Defence {
-	return []peer.Defence{
-		peer.Levee("one-rule", onePolicy), peer.NFTOneRule(floodPort), peer.IPTablesRaw(floodPort), peer.IPTablesInput(floodPort),
+func mixRungs() []contender.Defence {
+	return []contender.Defence{
+		contender.Levee("one-rule", onePolicy), contender.NFTOneRule(floodPort), contender.IPTablesRaw(floodPort), contender.IPTablesInput(floodPort),
 	}
 }
 
@@ -88,7 +88,7 @@ type MixReport struct {
 	MixOptions
 	Started    time.Time
 	Incomplete bool
-	Machine    machine.Info
+	Machine    host.Info
 	Rungs      []*MixRung
 }
 
@@ -134,7 +134,7 @@ func Mix(ctx context.Context, o MixOptions) (r *MixReport, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, leave()) }()
-	r = &MixReport{MixOptions: o, Started: time.Now().UTC().Truncate(time.Second), Machine: machine.Fingerprint(b.receiverCPU)}
+	r = &MixReport{MixOptions: o, Started: time.Now().UTC().Truncate(time.Second), Machine: host.Fingerprint(b.receiverCPU)}
 	for _, d := range defences {
 		g := &MixRung{Name: d.Name(), What: d.Describe()}
 		for _, s := range o.Shares {
@@ -171,7 +171,7 @@ func (b *bench) share(percent float64) traffic {
 }
 
 // measure goes through the rungs forwards and backwards in turn.
-func (r *MixReport) measure(ctx context.Context, b *bench, defences []peer.Defence) error {
+func (r *MixReport) measure(ctx context.Context, b *bench, defences []contender.Defence) error {
 	total := r.Rounds * len(defences)
 	for round := range r.Rounds {
 		for n := range defences {
@@ -198,8 +198,8 @@ func (r *MixReport) measure(ctx context.Context, b *bench, defences []peer.Defen
 }
 
 // visit measures a rung once under each traffic.
-func (r *MixReport) visit(ctx context.Context, b *bench, d peer.Defence, g *MixRung, round int) (err error) {
-	site := peer.Site{Host: b.server, Device: b.device, Sink: b.sink}
+func (r *MixReport) visit(ctx context.Context, b *bench, d contender.Defence, g *MixRung, round int) (err error) {
+	site := contender.Site{Host: b.server, Device: b.device, Sink: b.sink}
 	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx))) }()
 	if err := d.Install(ctx, site); err != nil {
 		return err
@@ -218,7 +218,7 @@ func (r *MixReport) visit(ctx context.Context, b *bench, d peer.Defence, g *MixR
 }
 
 // mixPoint takes one window; a disturbed one is tried again, and kept.
-func (b *bench) mixPoint(ctx context.Context, d peer.Defence, t traffic, rate float64, round int, p *MixPoint) error {
+func (b *bench) mixPoint(ctx context.Context, d contender.Defence, t traffic, rate float64, round int, p *MixPoint) error {
 	b.rate = rate
 	defer func() { b.rate = 0 }()
 	for attempt := range maxAttempts {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"levee/internal/lab"
-	"levee/internal/peer"
+	"levee/internal/lab/contender"
 )
 
 // sample is what is read at both ends of a window.
@@ -40,7 +40,7 @@ func (b *bench) take() (sample, error) {
 			return s, err
 		}
 		s.at = before
-		s.received = c[peer.Received]
+		s.received = c[contender.Received]
 		if s.schedule, err = readSchedule(b.napi); err != nil {
 			return s, err
 		}

@@ -6,27 +6,27 @@ import (
 	"slices"
 	"time"
 
-	"levee/internal/machine"
-	"levee/internal/peer"
+	"levee/internal/host"
+	"levee/internal/lab/contender"
 	"levee/internal/report"
 )
 
 // Report is the outcome of a ladder. Its JSON is what `levee bench ladder --json` prints; names of fields
 // stay once shipped.
 type Report struct {
-	Started    time.Time    `json:"started"`
-	Command    string       `json:"command"` // to repeat it
-	Quick      bool         `json:"quick"`   // short windows: not to be quoted
-	Incomplete bool         `json:"incomplete"`
-	Families   []string     `json:"families"`
-	Rounds     int          `json:"rounds"`
-	WindowMS   int64        `json:"window_ms"`
-	WarmupMS   int64        `json:"warmup_ms"`
-	Seed       uint64       `json:"seed"`
-	Policy     string       `json:"policy"`
-	Path       []string     `json:"path"` // what all rungs have in common
-	Traffic    []Traffic    `json:"traffic"`
-	Machine    machine.Info `json:"machine"`
+	Started    time.Time `json:"started"`
+	Command    string    `json:"command"` // to repeat it
+	Quick      bool      `json:"quick"`   // short windows: not to be quoted
+	Incomplete bool      `json:"incomplete"`
+	Families   []string  `json:"families"`
+	Rounds     int       `json:"rounds"`
+	WindowMS   int64     `json:"window_ms"`
+	WarmupMS   int64     `json:"warmup_ms"`
+	Seed       uint64    `json:"seed"`
+	Policy     string    `json:"policy"`
+	Path       []string  `json:"path"` // what all rungs have in common
+	Traffic    []Traffic `json:"traffic"`
+	Machine    host.Info `json:"machine"`
 	// CoreDistance is the least tenth of the windows' distances, in ns, 0 where there is none: windows with another
 	// one count only where there are too few with this.
 	CoreDistance float64 `json:"core_distance_ns"`
@@ -149,7 +149,7 @@ func newReport(o *Options, b *bench) *Report {
 			"generator: live frames on the other core, the same seed for all rungs",
 			"the device is reached by nothing else; reverse-path filter off, static neighbours",
 		},
-		Machine: machine.Fingerprint(b.receiverCPU),
+		Machine: host.Fingerprint(b.receiverCPU),
 		Caveats: []string{"veth has no DMA and no descriptors: ratios carry over to other machines, absolute figures do not"},
 	}
 	if b.sink != nil {
@@ -208,7 +208,7 @@ func (r *Report) summarise() {
 	for _, g := range r.Rungs {
 		for i, family := range families {
 			f := g.of(family)
-			f.ToXDPDrop = compare(f, r.Rung(peer.XDPDrop().Name()).of(family))
+			f.ToXDPDrop = compare(f, r.Rung(contender.XDPDrop().Name()).of(family))
 			f.ToLevee = compare(f, r.Rung("levee").of(family))
 			if i == 0 {
 				g.ToXDPDrop, g.ToLevee = f.ToXDPDrop, f.ToLevee

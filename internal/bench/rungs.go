@@ -4,13 +4,13 @@ import (
 	"errors"
 	"slices"
 
-	"levee/internal/option"
-	"levee/internal/peer"
+	"levee/internal/bench/option"
+	"levee/internal/lab/contender"
 )
 
 // entry is a rung that the ladder knows.
 type entry struct {
-	peer.Defence
+	contender.Defence
 	group string
 	udp   bool // it drops nothing but UDP to floodPort
 }
@@ -25,20 +25,20 @@ const (
 // was measured.
 func (o *Options) known() []entry {
 	return []entry{
-		{peer.XDPDrop(), groupPlace, false},
-		{peer.Levee(o.PolicyName, o.Policy), groupRules, false},
-		{peer.XDPFilter(), groupRules, false},
-		{peer.TCDrop(), groupPlace, false},
-		{peer.XDPGenericDrop(), groupPlace, false},
-		{peer.NFTOneRule(floodPort), groupPlace, true},
-		{peer.NFT(), groupRules, false},
-		{peer.IPTablesRaw(floodPort), groupPlace, true},
-		{peer.IPTablesInput(floodPort), groupPlace, true},
-		{peer.IPTables(), groupRules, false},
-		{peer.SocketFilter(), groupPlace, true},
-		{peer.RecvmmsgNotrack(), groupPlace, true},
-		{peer.Recvmmsg(), groupPlace, true},
-		{peer.RecvmmsgConntrack(), groupPlace, true},
+		{contender.XDPDrop(), groupPlace, false},
+		{contender.Levee(o.PolicyName, o.Policy), groupRules, false},
+		{contender.XDPFilter(), groupRules, false},
+		{contender.TCDrop(), groupPlace, false},
+		{contender.XDPGenericDrop(), groupPlace, false},
+		{contender.NFTOneRule(floodPort), groupPlace, true},
+		{contender.NFT(), groupRules, false},
+		{contender.IPTablesRaw(floodPort), groupPlace, true},
+		{contender.IPTablesInput(floodPort), groupPlace, true},
+		{contender.IPTables(), groupRules, false},
+		{contender.SocketFilter(), groupPlace, true},
+		{contender.RecvmmsgNotrack(), groupPlace, true},
+		{contender.Recvmmsg(), groupPlace, true},
+		{contender.RecvmmsgConntrack(), groupPlace, true},
 	}
 }
 
@@ -70,7 +70,7 @@ func (o *Options) unfit(e entry) error {
 }
 
 // tracks tells whether conntrack is in the path of a defence.
-func tracks(d peer.Defence) bool {
-	t, ok := d.(peer.Tracker)
+func tracks(d contender.Defence) bool {
+	t, ok := d.(contender.Tracker)
 	return ok && t.Tracks()
 }

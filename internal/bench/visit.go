@@ -9,11 +9,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"levee/internal/gen"
 	"levee/internal/kernel"
 	"levee/internal/lab"
-	"levee/internal/peer"
-	"levee/internal/sink"
+	"levee/internal/lab/app"
+	"levee/internal/lab/contender"
+	"levee/internal/lab/gen"
 )
 
 // bench is a lab that is ready to be measured in.
@@ -25,7 +25,7 @@ type bench struct {
 	receiverCPU   int
 	generatorCPU  int
 	mix           []traffic
-	sink          *sink.Sink // nil if no rung needs the application
+	sink          *app.Sink // nil if no rung needs the application
 	hardware      *hardware
 	threadTime    *stopwatch             // of the receiving thread
 	appTime       *stopwatch             // of the application; nil without it
@@ -60,7 +60,7 @@ func newBench(l *lab.Lab, o *Options) (*bench, error) {
 
 // listen starts the application on a port; first lets it go before all else on its core.
 func (b *bench) listen(port uint16, first bool) (err error) {
-	if b.sink, err = sink.Listen(b.server, port, b.receiverCPU, first); err != nil {
+	if b.sink, err = app.Listen(b.server, port, b.receiverCPU, first); err != nil {
 		return err
 	}
 	b.appTime = newStopwatch(b.sink.Threads()...)
@@ -80,8 +80,8 @@ func (b *bench) close() error {
 
 // visit installs a defence, measures one window for each traffic of the mix that is wanted, and removes it.
 // What was measured before an error is kept.
-func (b *bench) visit(ctx context.Context, d peer.Defence, wanted func(traffic) bool) (windows []Window, err error) {
-	site := peer.Site{Host: b.server, Device: b.device, Sink: b.sink}
+func (b *bench) visit(ctx context.Context, d contender.Defence, wanted func(traffic) bool) (windows []Window, err error) {
+	site := contender.Site{Host: b.server, Device: b.device, Sink: b.sink}
 	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx))) }()
 	if err := d.Install(ctx, site); err != nil {
 		return nil, err
@@ -106,13 +106,13 @@ type ends struct {
 	stack                               stack
 }
 
-func (b *bench) ends(ctx context.Context, d peer.Defence) (e ends, err error) {
+func (b *bench) ends(ctx context.Context, d contender.Defence) (e ends, err error) {
 	err = b.server.Do(func() error {
 		c, err := lab.Counters(b.device)
 		if err != nil {
 			return err
 		}
-		e.received = c[peer.Received]
+		e.received = c[contender.Received]
 		e.stack, err = readStack(b.receiverCPU)
 		return err
 	})
@@ -121,7 +121,7 @@ func (b *bench) ends(ctx context.Context, d peer.Defence) (e ends, err error) {
 	}
 	err = b.world.Do(func() error {
 		c, err := lab.Counters(b.device)
-		e.refused = c[peer.Refused]
+		e.refused = c[contender.Refused]
 		return err
 	})
 	if err != nil {
@@ -138,14 +138,14 @@ func (b *bench) ends(ctx context.Context, d peer.Defence) (e ends, err error) {
 
 // window measures: counts, flood on, warm-up, sample, window, sample, flood off, counts. Where a condition is
 // broken from the start nothing is sent.
-func (b *bench) window(ctx context.Context, d peer.Defence, t traffic) (*Window, error) {
+func (b *bench) window(ctx context.Context, d contender.Defence, t traffic) (*Window, error) {
 	if tracks(d) {
 		if err := b.server.Forget(); err != nil {
 			return nil, err
 		}
 	}
 	length := b.length(d)
-	w := &Window{ticks: float64(clockTick) / float64(length), application: d.Hook() == peer.Application, lets: t.lets}
+	w := &Window{ticks: float64(clockTick) / float64(length), application: d.Hook() == contender.Application, lets: t.lets}
 	before, err := b.inspect()
 	if err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ const (
 )
 
 // length is that of a window of a defence, shorter for one that fills the conntrack table.
-func (b *bench) length(d peer.Defence) time.Duration {
+func (b *bench) length(d contender.Defence) time.Duration {
 	room := number("nf_conntrack_max")
 	if !tracks(d) || room == 0 {
 		return b.Window
@@ -241,7 +241,7 @@ func (w *Window) fill(start, end sample) {
 	}
 }
 
-func (w *Window) balance(sent gen.Report, first, last ends, hook peer.Hook) {
+func (w *Window) balance(sent gen.Report, first, last ends, hook contender.Hook) {
 	w.Offered = sent.Sent
 	w.Refused = last.refused - first.refused
 	w.Received = last.received - first.received
@@ -249,11 +249,11 @@ func (w *Window) balance(sent gen.Report, first, last ends, hook peer.Hook) {
 	w.Martians = last.stack.martians - first.stack.martians
 	w.trackerDrops = last.stack.tracker - first.stack.tracker
 	switch hook {
-	case peer.Application:
+	case contender.Application:
 		w.Overflow = last.stack.overflow - first.stack.overflow
-	case peer.Socket:
+	case contender.Socket:
 		w.PassedOn = last.reached - first.reached + last.stack.overflow - first.stack.overflow
-	case peer.LocalIn, peer.Prerouting:
+	case contender.LocalIn, contender.Prerouting:
 		w.PassedOn = last.stack.delivered - first.stack.delivered
 	default:
 		w.PassedOn = last.stack.received - first.stack.received
@@ -362,7 +362,7 @@ func (b *bench) until(ctx context.Context, otherwise string, ok func(last, now u
 func (b *bench) received() (n uint64, err error) {
 	err = b.server.Do(func() error {
 		c, err := lab.Counters(b.device)
-		n = c[peer.Received]
+		n = c[contender.Received]
 		return err
 	})
 	if err != nil || b.sink == nil {

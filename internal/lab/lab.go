@@ -24,7 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"levee/internal/option"
+	"levee/internal/bench/option"
 )
 
 // Topology is what New makes. Use Standard for the usual one.

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/perf/benchmath"
 
-	"levee/internal/machine"
+	"levee/internal/host"
 )
 
 // Options of Compare. The zero value is what `levee bench compare` does.
@@ -417,10 +417,10 @@ func (s *Setting) near(o *Setting) bool {
 }
 
 // machineFacts leaves out the frequency at one moment, which is never the same twice.
-func machineFacts(m *machine.Info) map[string]string {
+func machineFacts(m *host.Info) map[string]string {
 	out := map[string]string{}
 	for _, f := range m.Facts() {
-		if f.Name != machine.Frequency {
+		if f.Name != host.Frequency {
 			out[f.Name] = f.Value
 		}
 	}

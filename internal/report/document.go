@@ -3,7 +3,7 @@ package report
 import (
 	"time"
 
-	"levee/internal/machine"
+	"levee/internal/host"
 )
 
 // Schema names the layout of a Document as JSON (docs/report.md). Fields are added without a new version;
@@ -22,12 +22,12 @@ type Document struct {
 	// Incomplete says why the measurement ended early; empty if it did not.
 	Incomplete string `json:"incomplete,omitempty"`
 	// Setup is what two runs must have in common to be compared: policy, seed, windows, rounds.
-	Setup    []Setting    `json:"setup"`
-	Machine  machine.Info `json:"machine"`
-	Notes    []string     `json:"notes"`    // caveats
-	Refusals []Refusal    `json:"refusals"` // what has no figure
-	Charts   []*Chart     `json:"charts"`
-	Tables   []*Table     `json:"tables"`
+	Setup    []Setting `json:"setup"`
+	Machine  host.Info `json:"machine"`
+	Notes    []string  `json:"notes"`    // caveats
+	Refusals []Refusal `json:"refusals"` // what has no figure
+	Charts   []*Chart  `json:"charts"`
+	Tables   []*Table  `json:"tables"`
 }
 
 // Setting is one choice that figures depend on.

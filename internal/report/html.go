@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"levee/internal/machine"
+	"levee/internal/host"
 	"levee/web"
 )
 
@@ -190,7 +190,7 @@ func count(list []bool) int {
 }
 
 // facts are what figures depend on, without what is not known.
-func facts(setup []Setting, m *machine.Info) []Setting {
+func facts(setup []Setting, m *host.Info) []Setting {
 	out := slices.Clone(setup)
 	for _, f := range m.Facts() {
 		out = append(out, Setting{Name: f.Name, Value: f.Value})

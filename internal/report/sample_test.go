@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"levee/internal/machine"
+	"levee/internal/host"
 )
 
 // sample is a document with everything that one can have: four kinds of charts, gaps, bounds, outliers,
@@ -24,7 +24,7 @@ func sample() *Document {
 		Bench: "sample", Title: "Places to drop a packet", Command: "levee bench sample --seed 1", Version: "test",
 		What:    "Packets a second that one core takes and drops, the same flood for all.",
 		Started: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
-		Machine: machine.Info{Kernel: "6.18.5 #1 SMP PREEMPT_DYNAMIC", Arch: "amd64", CPU: "Some CPU", Cores: 2, MHz: "2450.000",
+		Machine: host.Info{Kernel: "6.18.5 #1 SMP PREEMPT_DYNAMIC", Arch: "amd64", CPU: "Some CPU", Cores: 2, MHz: "2450.000",
 			Tools: map[string]string{"nft": "nftables v1.0.6"}, Mitigations: map[string]string{"retbleed": "Mitigation: untrained return thunk"}},
 		Notes: []string{"veth has no DMA: ratios carry over, absolutes do not"},
 	}
@@ -87,7 +87,7 @@ func sample() *Document {
 func hostile(text string) *Document {
 	d := &Document{Bench: text, Title: text, What: text, Command: text, Version: text, Incomplete: text, Notes: []string{text},
 		Setup: []Setting{{Name: text, Value: text}}, Refusals: []Refusal{{text, text}},
-		Machine: machine.Info{Kernel: text, CPU: text, MHz: text, Governor: text, Tools: map[string]string{text: text}, Mitigations: map[string]string{text: text}}}
+		Machine: host.Info{Kernel: text, CPU: text, MHz: text, Governor: text, Tools: map[string]string{text: text}, Mitigations: map[string]string{text: text}}}
 	for _, kind := range []Kind{Bar, Line, Time, Histogram} {
 		c := d.Chart(Chart{ID: "c-" + string(kind), Title: text, What: text, Kind: kind, X: Axis{Label: text, Unit: text}, Y: Axis{Label: text, Unit: text}, Marks: []Mark{{1, 2, text}}})
 		for i := range 2 {

@@ -1,0 +1,45 @@
+package calibration
+
+import "time"
+
+// Reading is how fast the machine is at the moment.
+type Reading struct {
+	// Load is the ns of a load that waits for the one before, over a chain of ChainBytes that has just been visited
+	// once: what the last level of cache gives, or memory behind it where neighbours have taken the cache.
+	Load float64 `json:"load_ns"`
+	// Step is the ns of an operation among many that do not wait for each other (Work).
+	Step float64 `json:"step_ns"`
+}
+
+// ChainBytes are those of a meter's chain: beyond the second level of cache of processors of these years (1 to 2 MB), well within the
+// last (16 MB and more).
+const ChainBytes = 6 << 20
+
+// A reading visits the chain once and times some of it again; the work between them is spread over the same ms.
+const (
+	timedLoads = 20_000
+	timedWork  = 2 * time.Millisecond // twice
+)
+
+// Meter reads. It is not for several goroutines at once.
+type Meter struct{ chain *Chain }
+
+// New makes a meter. Close gives its memory back.
+func New() (*Meter, error) {
+	c, err := NewChain(ChainBytes)
+	if err != nil {
+		return nil, err
+	}
+	return &Meter{c}, nil
+}
+
+// Close ends the use of the meter.
+func (m *Meter) Close() error { return m.chain.Close() }
+
+// Read takes 6 ms where memory is fast, 20 where it is not. The caller's thread must be locked to its goroutine.
+func (m *Meter) Read() Reading {
+	step := Work(timedWork)
+	m.chain.Warm()
+	load := m.chain.Time(timedLoads)
+	return Reading{load, (step + Work(timedWork)) / 2}
+}

@@ -1,0 +1,212 @@
+package generators
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"levee/internal/lab"
+	"levee/internal/lab/gen"
+	"levee/internal/packet"
+	"levee/internal/packet/template"
+)
+
+// generator is one of those that are compared.
+type generator struct {
+	name string
+	what string
+	// run sends at a rate, 0 for as fast as it goes, until ctx ends, which is no error.
+	run func(ctx context.Context, b *bench, rate float64) error
+	// needs is the program that must be installed, "" for levee's own.
+	needs string
+}
+
+// What all send: the shortest UDP packet that fills the least Ethernet frame, from one address. masscan sends bare SYNs, and
+// none of the peers but masscan varies what costs it something.
+const packetText = "ipv4 udp len 46"
+
+var generators = []generator{
+	levee("levee live", gen.Live, packetText+" from 16.0.0.0/4 permuted from port 1024-65535 port 1024-65535",
+		"an XDP program writes each packet into a live frame; sources permuted, ports vary"),
+	levee("levee afxdp", gen.AFXDP, packetText+" from 16.0.0.0/4 permuted from port 1024-65535 port 1024-65535",
+		"AF_XDP socket, copy mode on veth; sources permuted, ports vary"),
+	levee("levee packet", gen.Packet, packetText+" from 16.0.0.0/4 permuted from port 1024-65535 port 1024-65535",
+		"packet socket past the qdisc, sendmmsg; sources permuted, ports vary"),
+	levee("levee sendmmsg", gen.Sendmmsg, packetText+" port 1024-65535",
+		"UDP socket, sendmmsg: the kernel makes the headers; ports vary"),
+	{name: "trafgen", needs: "trafgen", run: runTrafgen, what: "PACKET_TX_RING past the qdisc, one process; one packet again and again"},
+	{name: "masscan", needs: "masscan", run: runMasscan, what: "libpcap's packet socket; bare SYNs, destinations permuted"},
+	{name: "tcpreplay", needs: "tcpreplay", run: runTcpreplay, what: "packet socket; a capture of 1,000 packets preloaded and looped"},
+}
+
+// Names are the generators, as they can be chosen.
+func Names() []string {
+	var out []string
+	for _, g := range generators {
+		out = append(out, g.name)
+	}
+	return out
+}
+
+func levee(name string, path gen.Path, text, what string) generator {
+	return generator{name: name, what: what, run: func(ctx context.Context, b *bench, rate float64) error {
+		packets, ds := template.Parse(name, []byte(text))
+		if err := ds.Err(); err != nil {
+			return err
+		}
+		d := b.lab.Host(lab.World)
+		r, err := gen.Run(ctx, gen.Config{
+			Namespace: d.Namespace, Device: d.Devices[0].Name, CPU: b.cpu, Template: packets, Path: path,
+			Rate: rate, Duration: time.Hour, Seed: b.Seed,
+		})
+		b.told = &r
+		return err
+	}}
+}
+
+// process runs a peer on the generator's core until ctx ends, and interrupts it then as a user would.
+func (b *bench) process(ctx context.Context, name string, args ...string) error {
+	program := name
+	if path, err := exec.LookPath("taskset"); err == nil {
+		args = append([]string{"-c", strconv.Itoa(b.cpu), name}, args...)
+		program = path
+	}
+	// Its own context: the end of ctx is a request to stop, and what does not listen is killed.
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	cmd := b.lab.Host(lab.World).Command(run, program, args...)
+	cmd.Dir = b.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	out, err := os.CreateTemp(b.dir, "output")
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting %s: %w", name, err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case err := <-done:
+		text, _ := os.ReadFile(out.Name())
+		return fmt.Errorf("%s ended by itself (%v): %s", name, err, lastLines(string(text)))
+	case <-ctx.Done():
+	}
+	// It may have forked: the whole group, which is ours.
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
+		_ = syscall.Kill(-cmd.Process.Pid, sig)
+		select {
+		case <-done:
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			return nil
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+	return <-done
+}
+
+// lastLines is the end of what a program said, in one line.
+func lastLines(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-3):], "; ")
+}
+
+func runTrafgen(ctx context.Context, b *bench, rate float64) error {
+	frame, err := b.frame(0)
+	if err != nil {
+		return err
+	}
+	var bytes []string
+	for _, c := range frame {
+		bytes = append(bytes, fmt.Sprintf("0x%02x", c))
+	}
+	path := filepath.Join(b.dir, "trafgen.cfg")
+	if err := os.WriteFile(path, []byte("{ "+strings.Join(bytes, ", ")+" }\n"), 0o600); err != nil {
+		return err
+	}
+	args := []string{"-i", path, "-o", b.device, "-P", "1", "-C", "-Q", "--no-sock-mem"}
+	if rate > 0 {
+		args = append(args, "-b", strconv.FormatFloat(math.Round(rate), 'f', 0, 64)+"pps")
+	}
+	return b.process(ctx, "trafgen", args...)
+}
+
+func runMasscan(ctx context.Context, b *bench, rate float64) error {
+	d := b.lab.Host(lab.World).Devices[0]
+	if rate == 0 {
+		rate = 1e8 // it has no other word for it
+	}
+	return b.process(ctx, "masscan", "10.0.0.0/8", "-p1024-65535", "--adapter", b.device, "--adapter-ip", d.IPv4.Addr().String(),
+		"--adapter-mac", mac(d.MAC), "--router-mac", mac(d.Peer.MAC), "--rate", strconv.FormatFloat(rate, 'f', 0, 64), "--wait", "0")
+}
+
+func mac(m [6]byte) string {
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
+}
+
+func runTcpreplay(ctx context.Context, b *bench, rate float64) error {
+	path := filepath.Join(b.dir, "capture.pcap")
+	if err := b.capture(path, 1000); err != nil {
+		return err
+	}
+	args := []string{"-q", "-K", "--loop=0", "-i", b.device}
+	if rate > 0 {
+		args = append(args, "--pps="+strconv.FormatFloat(rate, 'f', 0, 64))
+	} else {
+		args = append(args, "--topspeed")
+	}
+	return b.process(ctx, "tcpreplay", append(args, path)...)
+}
+
+// compiled is the packet that all send, into this lab.
+func (b *bench) compiled() (*template.Template, error) {
+	packets, ds := template.Parse("packet", []byte(packetText+" port 1024-65535"))
+	if err := ds.Err(); err != nil {
+		return nil, err
+	}
+	d := b.lab.Host(lab.World).Devices[0]
+	return template.Compile(packets, template.Defaults{EtherFrom: d.MAC, EtherTo: d.Peer.MAC, To4: d.Peer.IPv4}, b.Seed)
+}
+
+func (b *bench) frame(n uint64) ([]byte, error) {
+	t, err := b.compiled()
+	if err != nil {
+		return nil, err
+	}
+	return t.Frame(make([]byte, t.Longest()), n), nil
+}
+
+// capture writes a capture of n packets.
+func (b *bench) capture(path string, n int) (err error) {
+	t, err := b.compiled()
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w, err := packet.NewWriter(f)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, t.Longest())
+	for i := range n {
+		frame := t.Frame(buf, uint64(i))
+		if err := w.Write(frame, len(frame), time.Unix(1_700_000_000, int64(i)*1000)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

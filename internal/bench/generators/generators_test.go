@@ -1,0 +1,217 @@
+package generators
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/lab"
+	"levee/internal/lab/gen"
+	"levee/internal/packet/template"
+	"levee/internal/report"
+)
+
+func needRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes network namespaces")
+	}
+}
+
+func newLab(t testing.TB) *lab.Lab {
+	t.Helper()
+	needRoot(t)
+	l, err := lab.New(t.Context(), lab.Standard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// send sends a template into the lab and waits until what was not refused has arrived.
+func send(t testing.TB, l *lab.Lab, s *sink, text string, c gen.Config) (gen.Report, sinkSink) {
+	t.Helper()
+	packets, ds := template.Parse("test", []byte(text))
+	if err := ds.Err(); err != nil {
+		t.Fatal(err)
+	}
+	world := l.Host(lab.World)
+	c.Namespace, c.Device, c.Template, c.CPU = world.Namespace, world.Devices[0].Name, packets, max(world.Devices[0].CPU, 0)
+	before, err := s.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := gen.Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		v, err := s.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Packets-before.Packets >= r.Sent-r.Refused || time.Now().After(end) {
+			return r, v
+		}
+	}
+}
+
+func withSink(t testing.TB, l *lab.Lab, o sinkOptions) *sink {
+	t.Helper()
+	s, err := newSink(l, o)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(func() { _ = s.close() })
+	return s
+}
+
+func TestTheReceiverCountsAndFindsSourcesThatComeAgain(t *testing.T) {
+	l := newLab(t)
+	for _, c := range []struct {
+		name, text       string
+		count            uint64
+		repeats, outside bool
+	}{
+		{"permuted", "ipv4 udp from 10.0.0.0/16 permuted", 65536, false, false},
+		{"again", "ipv4 udp from 10.0.0.0/28 permuted", 20000, true, false},
+		{"random", "ipv4 udp from 10.0.0.0/16 random", 65536, true, false},
+		{"elsewhere", "ipv4 udp from 10.1.0.0/16", 1000, false, true},
+	} {
+		s := withSink(t, l, sinkOptions{stamp: true, base: 10 << 24, count: 1 << 16})
+		before, err := refused(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, v := send(t, l, s, c.text, gen.Config{Count: c.count, Rate: 200000})
+		after, err := refused(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The device may have refused a packet of the kernel's own too (neighbour discovery).
+		if more := after - before - r.Refused; r.Sent != c.count || v.Packets != r.Sent-r.Refused || more > 3 {
+			t.Errorf("%s: sent %d, refused %d (the device: %d), received %d", c.name, r.Sent, r.Refused, after-before, v.Packets)
+		}
+		if (v.Repeats > 0) != c.repeats || (v.Outside > 0) != c.outside {
+			t.Errorf("%s: %d sources came again, %d from outside", c.name, v.Repeats, v.Outside)
+		}
+		var gaps uint64
+		for _, n := range v.Gaps {
+			gaps += n
+		}
+		if gaps != v.Packets-1 || v.Last <= v.First {
+			t.Errorf("%s: %d gaps of %d packets, %d ns", c.name, gaps, v.Packets, v.Last-v.First)
+		}
+		if err := s.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAComparisonOfAllThatIsInstalled(t *testing.T) {
+	needRoot(t)
+	r, err := Run(t.Context(), Options{Rates: []float64{5000}, Rounds: 1, Window: 100 * time.Millisecond, Seed: 1, Command: "levee bench gen"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Generators) != len(Names()) {
+		t.Errorf("%d generators", len(r.Generators))
+	}
+	for _, e := range r.Generators {
+		for _, x := range e.Rates {
+			w := x.Windows[0]
+			t.Logf("%s at %g: %d offered, %d refused, %.0f/s %s", e.Name, x.Asked, w.Offered, w.Refused, w.PPS, w.Invalid)
+			if x.PPS != nil || len(x.Why) == 0 {
+				t.Errorf("%s: a figure from one window", e.Name)
+			}
+			if w.Invalid == "" && w.Offered == 0 {
+				t.Errorf("%s at %g: nothing in the window", e.Name, x.Asked)
+			}
+			if strings.HasPrefix(e.Name, "levee") && w.Invalid != "" {
+				t.Errorf("%s at %g: %s", e.Name, x.Asked, w.Invalid)
+			}
+		}
+	}
+	var b bytes.Buffer
+	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "levee live") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
+// figures is a report with windows that need no machine.
+func figures() *Report {
+	r := &Report{Started: time.Unix(1_700_000_000, 0).UTC(), Rounds: 6, WindowMS: 1000, Caveats: caveats(false)}
+	e := &Entry{Name: "levee live", What: "w"}
+	for i := range 6 {
+		w := Window{Round: i, Seconds: 1, Offered: 1000, Received: 990, Refused: 10, PPS: 1000 + float64(i), ReceivedPPS: 990, gaps: make([]uint64, 304)}
+		w.gaps[100] = 999
+		e.add(1000, w)
+		e.add(0, w)
+		w.Invalid = "packets do not balance"
+		e.add(5000, w)
+	}
+	r.Generators = []*Entry{e, {Name: "masscan", Missing: "masscan is not installed"}}
+	r.summarise()
+	return r
+}
+
+func TestFiguresComeFromValidWindowsOnly(t *testing.T) {
+	r := figures()
+	x := r.Generators[0].Rates
+	if len(x) != 3 || x[0].Asked != 0 || x[0].ErrorPercent != nil || x[0].Gaps != nil || x[0].PPS == nil {
+		t.Fatalf("%+v", x[0])
+	}
+	if *x[1].PPS != 1002.5 || *x[1].Low != 1000 || *x[1].High != 1005 || *x[1].Received != 990 || x[1].Gaps.P50 == 0 {
+		t.Errorf("%+v", x[1])
+	}
+	if off := *x[1].ErrorPercent; off < 0.24 || off > 0.26 {
+		t.Errorf("%g %% off", off)
+	}
+	if x[2].PPS != nil || len(x[2].Why) != 1 {
+		t.Errorf("%+v", x[2])
+	}
+	var b bytes.Buffer
+	if err := r.Document().JSON(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	d, err := report.Read(&b, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Refusals) != 2 || len(d.Charts) != 4 {
+		t.Errorf("%d refusals, %d charts", len(d.Refusals), len(d.Charts))
+	}
+}
+
+func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
+	for name, o := range map[string]Options{
+		"unknown":   {Only: []string{"pktgen"}},
+		"rate":      {Rates: []float64{1}},
+		"not a one": {Rates: []float64{-5}},
+		"rounds":    {Rounds: -1},
+		"window":    {Window: time.Millisecond},
+	} {
+		if _, err := Run(t.Context(), o); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestAnInterruptedComparisonLeavesNothing(t *testing.T) {
+	needRoot(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	r, err := Run(ctx, Options{Only: []string{"levee packet", "trafgen"}, Rates: []float64{1000}, Window: 10 * time.Second})
+	if !errors.Is(err, context.DeadlineExceeded) || r == nil || r.Incomplete == "" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

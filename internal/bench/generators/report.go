@@ -1,0 +1,284 @@
+package generators
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"levee/internal/host"
+	"levee/internal/lab/gen"
+	"levee/internal/report"
+)
+
+// Report is the outcome of a comparison.
+type Report struct {
+	Started    time.Time `json:"started"`
+	Command    string    `json:"command"` // to repeat it
+	Incomplete string    `json:"incomplete,omitempty"`
+	Quick      bool      `json:"quick"`
+	Rounds     int       `json:"rounds"`
+	WindowMS   int64     `json:"window_ms"`
+	Seed       uint64    `json:"seed"`
+	Machine    host.Info `json:"machine"`
+	Generators []*Entry  `json:"generators"`
+	Caveats    []string  `json:"caveats"`
+}
+
+// Entry is one generator.
+type Entry struct {
+	Name    string  `json:"name"`
+	What    string  `json:"what"`
+	Missing string  `json:"missing,omitempty"` // why it could not be measured at all
+	Rates   []*Rate `json:"rates"`
+}
+
+// Rate is a generator at one requested rate.
+type Rate struct {
+	Asked float64 `json:"asked_pps"` // 0 for as fast as it goes
+	// PPS is packets a second that the generator offered to the device, the median of the windows; Low and High
+	// bound it at 95 %. All are null when fewer than six windows are valid; Why says why not.
+	PPS      *float64 `json:"median_pps"`
+	Low      *float64 `json:"low_pps"`
+	High     *float64 `json:"high_pps"`
+	Received *float64 `json:"received_pps"` // median
+	// ErrorPercent is how far PPS is off what was asked; null where nothing was.
+	ErrorPercent *float64 `json:"error_percent"`
+	// Gaps are percentiles of the time between arrivals at the receiver, over all windows; null where the clock was not
+	// read: as fast as it goes, reading it would be what is measured.
+	Gaps    *Gaps    `json:"gaps"`
+	Why     []string `json:"why,omitempty"`
+	Windows []Window `json:"windows"`
+
+	hist gen.Gaps
+}
+
+// Gaps are percentiles in ns, each within an eighth of its value.
+type Gaps struct {
+	P50  int64 `json:"p50_ns"`
+	P90  int64 `json:"p90_ns"`
+	P99  int64 `json:"p99_ns"`
+	P999 int64 `json:"p99_9_ns"`
+	Max  int64 `json:"max_ns"` // the middle of the last bucket
+}
+
+// Window is one measurement.
+type Window struct {
+	Round       int     `json:"round"` // from 0
+	Seconds     float64 `json:"seconds"`
+	Offered     uint64  `json:"offered"`
+	Refused     uint64  `json:"refused"` // of offered, by the receiver's ring
+	Received    uint64  `json:"received"`
+	PPS         float64 `json:"pps"` // offered
+	ReceivedPPS float64 `json:"received_pps"`
+	Invalid     string  `json:"invalid,omitempty"`
+
+	gaps []uint64
+}
+
+func caveats(quick bool) []string {
+	out := []string{
+		"veth has no DMA and no descriptors: ratios carry over to other machines, absolute figures do not",
+		"the device's own counts and one XDP program at the receiver measure all alike; no generator is believed about itself",
+		"offered is all that the device was handed, also what the receiver's ring had no room for; as fast as they go, received says what a generator can have delivered to this receiver",
+		"levee varies sources and ports, masscan destinations; trafgen and tcpreplay repeat what they have prepared",
+		"gaps are of arrivals: the receiver works in batches, so that packets behind one another come closer than they were sent",
+	}
+	if quick {
+		out = append(out, "--quick: short windows, for a look; quote a run without it")
+	}
+	return out
+}
+
+func (e *Entry) add(rate float64, w Window) {
+	i := slices.IndexFunc(e.Rates, func(r *Rate) bool { return r.Asked == rate })
+	if i < 0 {
+		i = len(e.Rates)
+		e.Rates = append(e.Rates, &Rate{Asked: rate})
+	}
+	e.Rates[i].Windows = append(e.Rates[i].Windows, w)
+}
+
+// summarise draws the figures from the windows.
+func (r *Report) summarise() {
+	for _, e := range r.Generators {
+		slices.SortFunc(e.Rates, func(a, b *Rate) int { return int(a.Asked - b.Asked) })
+		for _, rate := range e.Rates {
+			rate.summarise()
+		}
+	}
+}
+
+func (r *Rate) summarise() {
+	offered, received := r.valid()
+	for _, w := range r.Windows {
+		if w.Invalid != "" && !slices.Contains(r.Why, w.Invalid) {
+			r.Why = append(r.Why, w.Invalid)
+		}
+	}
+	if len(offered) < minRounds {
+		if len(r.Why) == 0 {
+			r.Why = []string{fmt.Sprintf("%d windows: six are the fewest that give an interval", len(offered))}
+		}
+		return
+	}
+	m, lo, hi := report.Summary(offered)
+	got, _, _ := report.Summary(received)
+	r.PPS, r.Low, r.High, r.Received = &m, &lo, &hi, &got
+	if r.Asked == 0 {
+		return
+	}
+	off := (m/r.Asked - 1) * 100
+	r.ErrorPercent = &off
+	var all []uint64
+	for _, w := range r.Windows {
+		if w.Invalid != "" {
+			continue
+		}
+		if all == nil {
+			all = make([]uint64, len(w.gaps))
+		}
+		for i, n := range w.gaps {
+			all[i] += n
+		}
+	}
+	r.hist = gen.KernelGaps(all, math.MaxInt64)
+	at := func(q float64) int64 { return r.hist.Quantile(q).Nanoseconds() }
+	r.Gaps = &Gaps{at(.5), at(.9), at(.99), at(.999), at(1)}
+}
+
+// valid is the rates of the windows that count.
+func (r *Rate) valid() (offered, received []float64) {
+	for _, w := range r.Windows {
+		if w.Invalid == "" {
+			offered, received = append(offered, w.PPS), append(received, w.ReceivedPPS)
+		}
+	}
+	return offered, received
+}
+
+// Text prints the report for people.
+func (r *Report) Text(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 2, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "GENERATOR\tASKED/S\tOFFERED/S\t95 % INTERVAL\tOFF\tRECEIVED/S\tGAP 50 %\t99 %\t99.9 %\t")
+	for _, e := range r.Generators {
+		if e.Missing != "" {
+			fmt.Fprintf(t, "%s\t%s\t\t\t\t\t\t\t\t\n", e.Name, e.Missing)
+		}
+		for _, x := range e.Rates {
+			asked := "most"
+			if x.Asked > 0 {
+				asked = fmt.Sprintf("%.0f", x.Asked)
+			}
+			if x.PPS == nil {
+				fmt.Fprintf(t, "%s\t%s\tno figure\t\t\t\t\t\t\t\n", e.Name, asked)
+				continue
+			}
+			fmt.Fprintf(t, "%s\t%s\t%.0f\t%.0f to %.0f\t%s\t%.0f\t%s\t\n", e.Name, asked, *x.PPS, *x.Low, *x.High, x.off(), *x.Received, x.gapCells())
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	var b strings.Builder
+	b.WriteString("\n")
+	for _, e := range r.Generators {
+		fmt.Fprintf(&b, "%s: %s\n", e.Name, e.What)
+		for _, x := range e.Rates {
+			for _, why := range x.Why {
+				fmt.Fprintf(&b, "  at %.0f/s (0: as fast as it goes): %s\n", x.Asked, why)
+			}
+		}
+	}
+	fmt.Fprintf(&b, "\n%d rounds of %d ms each, interleaved; seed %d\n", r.Rounds, r.WindowMS, r.Seed)
+	for _, c := range r.Caveats {
+		fmt.Fprintf(&b, "note: %s\n", c)
+	}
+	fmt.Fprintf(&b, "%s\n", &r.Machine)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Rate) off() string {
+	if r.ErrorPercent == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%+.3f %%", *r.ErrorPercent)
+}
+
+func (r *Rate) gapCells() string {
+	if r.Gaps == nil {
+		return "-\t-\t-"
+	}
+	d := func(ns int64) time.Duration { return time.Duration(ns).Round(10) }
+	return fmt.Sprintf("%s\t%s\t%s", d(r.Gaps.P50), d(r.Gaps.P99), d(r.Gaps.P999))
+}
+
+// Document is the report for files.
+func (r *Report) Document() *report.Document {
+	d := &report.Document{
+		Schema: report.Schema, Bench: "gen", Title: "Packet generators",
+		What:    "Packets a second that generators offer to a veth device, as fast as they go and at requested rates, and how even the gaps are.",
+		Command: r.Command, Started: r.Started, Incomplete: r.Incomplete, Machine: r.Machine, Notes: r.Caveats,
+	}
+	d.Set("rounds", fmt.Sprint(r.Rounds))
+	d.Set("window", fmt.Sprintf("%d ms", r.WindowMS))
+	d.Set("seed", fmt.Sprint(r.Seed))
+	most := d.Chart(report.Chart{ID: "gen-most", Title: "As fast as it goes", Kind: report.Bar, Better: report.More,
+		What: "Offered to the device, and what of it the receiver took: the rest found its ring full, which costs a generator less than a packet that is taken.",
+		Y:    report.Axis{Label: "packets", Unit: "packets/s"}})
+	rate := d.Chart(report.Chart{ID: "gen-rates", Title: "Achieved against requested", Kind: report.Line,
+		X: report.Axis{Label: "requested", Unit: "packets/s", Log: true}, Y: report.Axis{Label: "offered", Unit: "packets/s", Log: true}})
+	off := d.Chart(report.Chart{ID: "gen-error", Title: "How far off the requested rate", Kind: report.Line, Better: report.Less,
+		X: report.Axis{Label: "requested", Unit: "packets/s", Log: true}, Y: report.Axis{Label: "error, absolute", Unit: "%", Log: true}})
+	t := d.Table("gen-gaps", "Gaps between arrivals", report.Column{Name: "generator"}, report.Column{Name: "requested", Unit: "packets/s"},
+		report.Column{Name: "50 %", Unit: "ns"}, report.Column{Name: "90 %", Unit: "ns"}, report.Column{Name: "99 %", Unit: "ns"},
+		report.Column{Name: "99.9 %", Unit: "ns"}, report.Column{Name: "longest", Unit: "ns"})
+	for _, e := range r.Generators {
+		if e.Missing != "" {
+			d.Refuse(e.Name, e.Missing)
+		}
+		for _, x := range e.Rates {
+			offered, received := x.valid()
+			switch {
+			case x.PPS == nil:
+				d.Refuse(fmt.Sprintf("%s at %.0f packets/s (0: as fast as it goes)", e.Name, x.Asked), strings.Join(x.Why, "; "))
+			case x.Asked == 0:
+				most.Add("offered", report.Measured(0, offered).Of(e.Name))
+				most.Add("received", report.Measured(0, received).Of(e.Name))
+			default:
+				rate.Add(e.Name, report.Measured(x.Asked, offered))
+				wrong := make([]float64, len(offered))
+				for i, v := range offered {
+					wrong[i] = math.Abs(v/x.Asked-1) * 100
+				}
+				off.Add(e.Name, report.Measured(x.Asked, wrong))
+				g := x.Gaps
+				t.Row(report.Text(e.Name), report.Number(x.Asked), report.Number(float64(g.P50)), report.Number(float64(g.P90)),
+					report.Number(float64(g.P99)), report.Number(float64(g.P999)), report.Number(float64(g.Max)))
+				x.histogram(d, e.Name)
+			}
+		}
+	}
+	return d
+}
+
+// histogram adds the chart of the gaps at one rate.
+func (r *Rate) histogram(d *report.Document, name string) {
+	c := d.Chart(report.Chart{
+		ID: fmt.Sprintf("gen-gaps-%s-%.0f", strings.ReplaceAll(name, " ", "-"), r.Asked), Kind: report.Histogram,
+		Title: fmt.Sprintf("%s: gaps at %s", name, report.Print(r.Asked, "packets/s")),
+		X:     report.Axis{Label: "gap", Unit: "ns", Log: true}, Y: report.Axis{Label: "packets"},
+	})
+	for i, n := range r.hist.Log2 {
+		if n > 0 {
+			c.Add(name, report.Bin(float64(uint64(1)<<i), float64(uint64(2)<<i), float64(n)))
+		}
+	}
+}
+
+// Raw is the report with all windows.
+func (r *Report) Raw() any { return r }

@@ -1,0 +1,231 @@
+package profile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"levee/internal/bench"
+	"levee/internal/bench/option"
+	"levee/internal/host"
+	"levee/internal/kernel"
+)
+
+// Options of a profile. The zero value, with a rung, takes about half a minute.
+type Options struct {
+	Rung       string // a name of bench.RungNames, or the beginning of one
+	Policy     []byte // of levee's own rung; nil for the demo policy
+	PolicyName string
+	Rounds     int           // 0 for 6
+	Window     time.Duration // 0 for 1 s
+	Frequency  int           // samples a second, 0 for 997: no multiple of the kernel's own ticks
+	Quick      bool          // windows of 250 ms
+	Seed       uint64        // of the floods
+	Command    string        // to repeat it, for the report
+	// Progress, if given, is told what is done, and how much of all.
+	Progress func(doing string, done, total int)
+}
+
+const (
+	minRounds    = 6
+	maxRounds    = 50
+	maxWindow    = 2 * time.Second
+	maxFrequency = 4000
+	labDriver    = "veth" // of the lab's devices
+)
+
+func (o *Options) complete() error {
+	if o.Rounds == 0 {
+		o.Rounds = minRounds
+	}
+	if o.Rounds < minRounds || o.Rounds > maxRounds {
+		return option.Wrongf("%d rounds: there must be %d to %d", o.Rounds, minRounds, maxRounds)
+	}
+	if o.Window == 0 {
+		o.Window = time.Second
+		if o.Quick {
+			o.Window = 250 * time.Millisecond
+		}
+	}
+	if err := option.Window(o.Window, 100*time.Millisecond, maxWindow); err != nil {
+		return err
+	}
+	if o.Frequency == 0 {
+		o.Frequency = 997
+	}
+	if o.Frequency < 50 || o.Frequency > maxFrequency {
+		return option.Wrongf("%d samples a second: there must be 50 to %d", o.Frequency, maxFrequency)
+	}
+	name, err := rung(o.Rung, bench.RungNames())
+	o.Rung = name
+	return err
+}
+
+// rung finds the only name that is or begins with what was asked for; of several, the only one without a
+// remark in parentheses: "nft" is the one with all rules, not the one with one rule.
+func rung(asked string, names []string) (string, error) {
+	var found, plain []string
+	for _, n := range names {
+		if n == asked {
+			return n, nil
+		}
+		if strings.HasPrefix(n, asked) {
+			found = append(found, n)
+			if !strings.HasSuffix(n, ")") {
+				plain = append(plain, n)
+			}
+		}
+	}
+	switch {
+	case asked == "":
+		return "", option.Wrongf("which rung? There are %s", option.Words(names))
+	case len(found) == 1:
+		return found[0], nil
+	case len(plain) == 1:
+		return plain[0], nil
+	case len(found) > 1:
+		return "", option.Wrongf("rung %q may be any of %s", asked, option.Words(found))
+	}
+	return "", option.Known("rung", []string{asked}, names)
+}
+
+// window is what was seen in one window.
+type window struct {
+	samples int     // of a core that was not idle
+	idle    float64 // share of the time, by /proc/stat: samples do not tell it (decision 0021)
+	stacks  map[string]*stack
+}
+
+// stack is one list of functions, outermost first.
+type stack struct {
+	functions []string
+	class     Class
+	count     int
+}
+
+// observer watches windows.
+type observer struct {
+	*Options
+	classifier classifier
+	sampler    *sampler
+	windows    []*window
+}
+
+// Run profiles a rung. It needs root and two cores. When ctx ends early the report has what was seen until then, says that
+// it is incomplete, and comes with the error.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if err := o.complete(); err != nil {
+		return nil, fmt.Errorf("bench profile: %w", err)
+	}
+	if os.Geteuid() != 0 {
+		return nil, kernel.Refuse(os.ErrPermission, "measuring needs root: sudo levee bench profile")
+	}
+	names, err := readKernel()
+	if err != nil {
+		return nil, err
+	}
+	// A machine that takes no samples says so before a lab is made.
+	probe, err := newSampler(0, o.Frequency)
+	if err != nil {
+		return nil, err
+	}
+	probe.close()
+	w := &observer{Options: &o, classifier: classifier{symbols: names, driver: labDriver}}
+	defer w.close()
+	r := &Report{
+		Started: time.Now().UTC().Truncate(time.Second), Command: o.Command, Rung: o.Rung, Event: probe.event, Frequency: o.Frequency,
+		Rounds: o.Rounds, WindowMS: o.Window.Milliseconds(), Seed: o.Seed, Quick: o.Quick,
+	}
+	ladder, err := bench.Ladder(ctx, bench.Options{
+		Policy: o.Policy, PolicyName: o.PolicyName, Rungs: []string{o.Rung}, Rounds: o.Rounds, Window: o.Window, Quick: o.Quick, Seed: o.Seed,
+		Command: o.Command, Progress: o.Progress, During: w.during,
+	})
+	r.Machine = host.Fingerprint(0)
+	if ladder == nil {
+		return nil, err
+	}
+	r.judge(w, ladder)
+	if err != nil {
+		r.Incomplete = "interrupted; these are the windows until then"
+		return r, fmt.Errorf("bench profile: %w", err)
+	}
+	return r, nil
+}
+
+func (w *observer) close() {
+	if w.sampler != nil {
+		w.sampler.close()
+	}
+}
+
+// during takes the samples of one window.
+func (w *observer) during(r bench.Receiver, wait func() error) error {
+	w.classifier.own = []uint32{uint32(r.Thread), uint32(os.Getpid())}
+	if w.sampler == nil {
+		var err error
+		if w.sampler, err = newSampler(r.CPU, w.Frequency); err != nil {
+			return err
+		}
+	}
+	// Each visit loads its programs anew.
+	if err := w.classifier.readPrograms(); err != nil {
+		return err
+	}
+	before, err := readTimes(r.CPU)
+	if err != nil {
+		return err
+	}
+	if err := w.sampler.on(); err != nil {
+		return err
+	}
+	waited := wait()
+	if err := errors.Join(waited, w.sampler.off()); err != nil {
+		return err
+	}
+	after, err := readTimes(r.CPU)
+	if err != nil {
+		return err
+	}
+	samples, err := w.sampler.take()
+	if err != nil {
+		return err
+	}
+	seen := &window{idle: after.idleSince(before), stacks: map[string]*stack{}}
+	for i := range samples {
+		w.classifier.count(&samples[i], seen)
+	}
+	w.windows = append(w.windows, seen)
+	return nil
+}
+
+// count adds a sample to its window, unless the core was idle.
+func (c *classifier) count(s *sample, to *window) {
+	symbols := c.resolve(s)
+	class := c.class(s, symbols)
+	if class == Idle {
+		return
+	}
+	to.samples++
+	functions := make([]string, 0, len(symbols)+1)
+	switch class {
+	case User:
+		functions = append(functions, "[user space]")
+	case Others: // nobody's business here
+		functions = append(functions, "[other tasks]")
+	default:
+		for i := len(symbols) - 1; i >= 0; i-- {
+			functions = append(functions, symbols[i].name)
+		}
+		if len(functions) == 0 {
+			functions = append(functions, "[unknown]")
+		}
+	}
+	key := strings.Join(functions, ";")
+	if to.stacks[key] == nil {
+		to.stacks[key] = &stack{functions: functions, class: class}
+	}
+	to.stacks[key].count++
+}

@@ -1,0 +1,277 @@
+package profile
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"levee/internal/bench"
+	"levee/internal/host"
+	"levee/internal/report"
+)
+
+// Report is the outcome.
+type Report struct {
+	Started    time.Time
+	Command    string // to repeat it
+	Incomplete string // why it ended early
+	Rung, What string
+	Event      string // what made the samples: cycles or cpu-clock
+	Frequency  int    // samples a second that were asked for
+	Samples    int    // of a core that was not idle
+	Lost       uint64 // samples that found no room
+	Rounds     int
+	WindowMS   int64
+	Seed       uint64
+	Quick      bool
+	Machine    host.Info
+	PPS        []float64 // packets a second in each window, with the samples being taken
+	Shares     []Share   // of each class, in their order; empty if no window is valid
+	Functions  []Function
+	Why        []string // why windows do not count
+
+	flame *Flame
+}
+
+// Share is one class's part of the core's time, in percent, a value for each window.
+type Share struct {
+	Class   Class
+	Windows []float64
+}
+
+// Function is one with its own time: what it calls is not in it.
+type Function struct {
+	Name  string
+	Class Class
+	Share float64 // percent of the time
+}
+
+// mostFunctions are listed.
+const mostFunctions = 25
+
+// judge takes the windows that keep the rules of the bench.
+func (r *Report) judge(w *observer, l *bench.Report) {
+	for _, g := range l.Rungs {
+		r.What = g.What
+		if g.Missing != "" {
+			r.Why = append(r.Why, g.Missing)
+		}
+		var valid []*window
+		var reasons []string
+		// Both lists are in the order of measuring; of the last window there may be samples only.
+		extra := len(w.windows) - len(g.Windows)
+		matched := extra == 0 || extra == 1
+		for i, x := range g.Windows {
+			reasons = append(reasons, x.Invalid...)
+			if len(x.Invalid) == 0 && matched {
+				valid = append(valid, w.windows[i])
+				r.PPS = append(r.PPS, x.PPS)
+			}
+		}
+		if !matched {
+			reasons = append(reasons, fmt.Sprintf("%d windows were watched and %d judged: they cannot be told apart", len(w.windows), len(g.Windows)))
+		}
+		r.Why = append(r.Why, grouped(reasons)...)
+		r.summarise(w, valid)
+	}
+}
+
+var number = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
+
+// grouped tells reasons that differ in their figures only once, and how often.
+func grouped(reasons []string) []string {
+	first, count := map[string]string{}, map[string]int{}
+	for _, why := range reasons {
+		key := number.ReplaceAllString(why, "#")
+		if count[key]++; count[key] == 1 {
+			first[key] = why
+		}
+	}
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(first)) {
+		why := first[key]
+		if n := count[key]; n > 1 {
+			why = fmt.Sprintf("%s (and %d more such)", why, n-1)
+		}
+		out = append(out, why)
+	}
+	return out
+}
+
+// summarise adds the windows up.
+func (r *Report) summarise(w *observer, windows []*window) {
+	r.flame = NewFlame()
+	if w.sampler != nil {
+		r.Event, r.Lost = w.sampler.event, w.sampler.lost
+	}
+	shares := map[Class][]float64{}
+	own := map[Function]float64{}
+	for _, x := range windows {
+		if x.samples == 0 {
+			continue
+		}
+		r.Samples += x.samples
+		counts := map[Class]int{}
+		for _, s := range x.stacks {
+			counts[s.class] += s.count
+			own[Function{Name: s.functions[len(s.functions)-1], Class: s.class}] += x.percent(s.count)
+			r.flame.Add(s.functions, s.class, s.count)
+		}
+		r.flame.Add([]string{"[idle]"}, Idle, x.idleSamples())
+		split := x.split(counts)
+		for _, c := range Classes {
+			shares[c] = append(shares[c], split[c])
+		}
+	}
+	for _, c := range Classes {
+		if len(shares[c]) > 0 {
+			r.Shares = append(r.Shares, Share{c, shares[c]})
+		}
+	}
+	for f, sum := range own {
+		f.Share = sum / float64(len(shares[f.Class]))
+		r.Functions = append(r.Functions, f)
+	}
+	slices.SortFunc(r.Functions, func(a, b Function) int {
+		return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.Name, b.Name))
+	})
+	r.Functions = r.Functions[:min(len(r.Functions), mostFunctions)]
+}
+
+// split is percent of the time by class, 100 together, of a window with samples.
+func (x *window) split(counts map[Class]int) map[Class]float64 {
+	out := map[Class]float64{Idle: 100 * x.idle}
+	for c, n := range counts {
+		out[c] = x.percent(n)
+	}
+	return out
+}
+
+// percent of the time that n samples stand for: they share what was not idle.
+func (x *window) percent(n int) float64 {
+	return 100 * (1 - x.idle) * float64(n) / float64(x.samples)
+}
+
+// idleSamples is how many samples idle time would have given, for the flame graph.
+func (x *window) idleSamples() int {
+	if x.idle == 1 { // the samples are of less than a tick
+		return 0
+	}
+	return int(math.Round(float64(x.samples) * x.idle / (1 - x.idle)))
+}
+
+func (r *Report) caveats() []string {
+	out := []string{
+		fmt.Sprintf("%d samples of the receiving core by %s, %d a second asked for; the flood is that of bench ladder, the windows keep its rules", r.Samples, r.Event, r.Frequency),
+		"driver: the innermost function is of the driver (" + labDriver + "); eBPF program: it is a program; helpers: called by a program; netfilter: a function of netfilter or called by one; kernel: any other, interrupts included; other tasks: processes that have nothing to do with the rung; unknown: code without a symbol",
+		"sampling itself takes time: packets a second are a little lower than those of bench ladder; veth has no DMA: on a network card the driver's share is another",
+	}
+	if r.Event == clockEvent {
+		out = append(out, "no hardware counter here: samples come from a timer, which sees code that runs with interrupts off only where it allows them again")
+	}
+	out = append(out, "idle time is from /proc/stat, in ticks of 10 ms: not every core gives samples while it sleeps")
+	if r.Lost > 0 {
+		out = append(out, fmt.Sprintf("%d samples were lost", r.Lost))
+	}
+	return out
+}
+
+// Text prints the report for a person.
+func (r *Report) Text(w io.Writer) error {
+	fmt.Fprintf(w, "%s, %s MHz, %d cores; Linux %s\n", r.Machine.CPU, r.Machine.MHz, r.Machine.Cores, r.Machine.Kernel)
+	fmt.Fprintf(w, "%s: %s\n", r.Rung, r.What)
+	if r.Incomplete != "" {
+		fmt.Fprintf(w, "INCOMPLETE: %s\n", r.Incomplete)
+	}
+	if len(r.PPS) > 0 {
+		m, lo, hi := report.Summary(r.PPS)
+		fmt.Fprintf(w, "%.2f Mpps%s while sampled, %d windows of %d ms\n", m/1e6, interval(len(r.PPS), lo/1e6, hi/1e6, " (%.2f-%.2f)"), len(r.PPS), r.WindowMS)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if len(r.Shares) > 0 {
+		fmt.Fprintln(t, "\nof the core's time\t%, mean\tmedian\t95 % interval")
+	} else {
+		fmt.Fprintln(t, "\nno figure")
+	}
+	for _, s := range r.Shares {
+		m, lo, hi := report.Summary(s.Windows)
+		fmt.Fprintf(t, "%s\t%.1f\t%.1f\t%s\n", s.Class, mean(s.Windows), m, interval(len(s.Windows), lo, hi, "%.1f-%.1f"))
+	}
+	if len(r.Functions) > 0 {
+		fmt.Fprintln(t, "\nfunction, without what it calls\t%\tclass")
+	}
+	for _, f := range r.Functions {
+		fmt.Fprintf(t, "%s\t%.1f\t%s\n", f.Name, f.Share, f.Class)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	for _, why := range r.Why {
+		fmt.Fprintf(w, "windows left out: %s\n", why)
+	}
+	for _, c := range r.caveats() {
+		fmt.Fprintln(w, c)
+	}
+	_, err := fmt.Fprintf(w, "repeat: %s\n", r.Command)
+	return err
+}
+
+// interval is printed if there were windows enough for one.
+func interval(n int, lo, hi float64, format string) string {
+	if n < minRounds {
+		return ""
+	}
+	return fmt.Sprintf(format, lo, hi)
+}
+
+// mean is of values that add up to 100 with those of the other classes, as medians need not.
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(max(len(values), 1))
+}
+
+// Document is the report for files.
+func (r *Report) Document() *report.Document {
+	d := &report.Document{
+		Schema: report.Schema, Bench: "profile", Title: "What the receiving core does: " + r.Rung, What: r.What,
+		Command: r.Command, Started: r.Started, Incomplete: r.Incomplete, Machine: r.Machine, Notes: r.caveats(),
+	}
+	d.Set("rung", r.Rung)
+	d.Set("rounds", fmt.Sprint(r.Rounds))
+	d.Set("window", fmt.Sprintf("%d ms", r.WindowMS))
+	d.Set("seed", fmt.Sprint(r.Seed))
+	d.Set("event", r.Event)
+	for _, why := range r.Why {
+		d.Refuse(r.Rung, why)
+	}
+	c := d.Chart(report.Chart{ID: "profile-classes", Title: "The receiving core's time", Kind: report.Bar, Y: report.Axis{Label: "share of the time", Unit: "%"}})
+	for _, s := range r.Shares {
+		c.Add(r.Rung, report.Measured(0, s.Windows).Of(string(s.Class)))
+	}
+	split := d.Table("profile-shares", "Time by class; the means add up to 100", report.Column{Name: "class"}, report.Column{Name: "mean", Unit: "%"}, report.Column{Name: "median", Unit: "%"})
+	for _, s := range r.Shares {
+		m, _, _ := report.Summary(s.Windows)
+		split.Row(report.Text(string(s.Class)), report.Number(mean(s.Windows)), report.Number(m))
+	}
+	t := d.Table("profile-functions", "Functions, without what they call", report.Column{Name: "function"}, report.Column{Name: "class"}, report.Column{Name: "share", Unit: "%"})
+	for _, f := range r.Functions {
+		t.Row(report.Text(f.Name), report.Text(string(f.Class)), report.Number(f.Share))
+	}
+	return d
+}
+
+// Flame writes the flame graph.
+func (r *Report) Flame(w io.Writer) error {
+	return r.flame.SVG(w, "What the receiving core does: "+r.Rung,
+		fmt.Sprintf("%d samples by %s; Linux %s, %s. Hover for shares, click to zoom, click the lowest row for all", r.Samples, r.Event, r.Machine.Kernel, r.Machine.CPU))
+}

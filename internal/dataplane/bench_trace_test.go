@@ -1,0 +1,68 @@
+package dataplane
+
+import (
+	"testing"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/lang/policy"
+)
+
+func TestEveryFrameOfATraceIsRun(t *testing.T) {
+	needRoot(t)
+	r, err := NewRunner(handProgram(handPolicy("odd", policy.Pass), codegen.Target{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	trace, err := NewTrace([][]byte{frame(64, 1), frame(60, 0), frame(62, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trace.Close()
+	const repeat, rounds = 3000, 2
+	x, err := r.OnTrace(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range rounds {
+		if _, empty, err := x.Round(repeat); err != nil || empty <= 0 {
+			t.Fatalf("%v ns of the empty program, %v", empty, err)
+		}
+	}
+	if _, _, err := x.Round(0); err == nil {
+		t.Error("a round of no packet was run")
+	}
+	// Two of three frames are odd, in each of the two runs of a round.
+	runs := uint64(2 * rounds * repeat)
+	got := r.Counters()
+	p := handPolicy("odd", policy.Pass)
+	if drops, passes := got[p.RuleSlot(0)].Packets, got[p.DefaultSlot()].Packets; drops != runs*2/3 || passes != runs/3 {
+		t.Errorf("%d dropped, %d passed of %d", drops, passes, runs)
+	}
+	if n, err := r.Memory(); err != nil || n == 0 {
+		t.Errorf("memory %d, %v", n, err)
+	}
+}
+
+func TestTracesThatCannotBeRunAreRefused(t *testing.T) {
+	needRoot(t)
+	for name, frames := range map[string][][]byte{"none": nil, "short": {make([]byte, 13)}, "long": {make([]byte, maxTraceFrame+1)}} {
+		if trace, err := NewTrace(frames); err == nil {
+			t.Errorf("%s: accepted", name)
+			trace.Close()
+		}
+	}
+	trace, err := NewTrace([][]byte{frame(64, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trace.Close()
+	r, err := NewRunner(handProgram(handPolicy("odd", policy.Pass), codegen.Target{Hook: codegen.TCX}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.OnTrace(trace); err == nil {
+		t.Error("a program of another hook was run")
+	}
+}

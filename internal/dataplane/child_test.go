@@ -1,0 +1,131 @@
+package dataplane
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+)
+
+// childEnv carries an order to this test binary, run as a command of its own.
+const childEnv = "LEVEE_TEST_CHILD"
+
+// order is one levee command, for this process or for a child.
+type order struct {
+	Do      string // up, wait (up and wait for its confirmation), confirm, status, down
+	Dev     string
+	File    string
+	Label   string
+	Text    string // of the policy; "": handPolicy
+	Confirm time.Duration
+	Kill    int // the step, counting from 1, at which the child kills itself; 0: none
+}
+
+func (o order) run() error {
+	ctx := context.Background()
+	switch o.Do {
+	case "up":
+		compile := compileHand(named(o.File, o.Label))
+		if o.Text != "" {
+			compile = compileText(o.Text)
+		}
+		_, err := Up(ctx, UpOptions{Dev: o.Dev, Confirm: o.Confirm, PolicyPath: o.File}, compile)
+		return err
+	case "wait":
+		r, err := Up(ctx, UpOptions{Dev: o.Dev, Confirm: o.Confirm, PolicyPath: o.File}, compileHand(named(o.File, o.Label)))
+		if err != nil {
+			return err
+		}
+		fmt.Println("waiting")
+		_, err = WaitTrial(ctx, r, time.Second)
+		return err
+	case "confirm":
+		return Confirm(ctx, o.Dev)
+	case "status":
+		all, _, err := Status(ctx, false)
+		for _, a := range all {
+			fmt.Println(a.Dev, a.Policy, a.packets(o.Label))
+		}
+		return err
+	case "down":
+		_, err := Down(ctx, o.Dev)
+		return err
+	}
+	return errors.New("no such order")
+}
+
+func TestMain(m *testing.M) {
+	if s := os.Getenv(childEnv); s != "" {
+		os.Exit(child(s))
+	}
+	os.Exit(m.Run())
+}
+
+func child(s string) int {
+	var o order
+	if err := json.Unmarshal([]byte(s), &o); err != nil {
+		panic(err)
+	}
+	n := 0
+	testHook = func(string) error {
+		if n++; n == o.Kill {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+		return nil
+	}
+	if err := o.run(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+// inChild runs an order in a process of its own, with a command before it such as `ip netns exec`.
+func inChild(t *testing.T, o order, wrapper ...string) (out string, killed bool) {
+	t.Helper()
+	cmd := command(t, o, wrapper...)
+	var buf bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &buf, &buf
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+		return buf.String(), true
+	}
+	if err != nil {
+		t.Fatalf("%+v: %v\n%s", o, err, buf.String())
+	}
+	return buf.String(), false
+}
+
+func command(t *testing.T, o order, wrapper ...string) *exec.Cmd {
+	t.Helper()
+	b, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append(wrapper, os.Args[0])
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), childEnv+"="+string(b))
+	return cmd
+}
+
+// inChildNet is inChild from any goroutine, in namespace here.
+func inChildNet(t *testing.T, n *testNet, o order) {
+	t.Helper()
+	runtime.LockOSThread() // the thread ends with the goroutine
+	if err := netns.Set(n.here); err != nil {
+		t.Error(err)
+		return
+	}
+	inChild(t, o)
+}

@@ -1,0 +1,108 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
+)
+
+// device is the interface that a policy is put on.
+type device struct {
+	name   string
+	index  int
+	mtu    int
+	driver string // "driver veth", or "interface lo" where the kernel does not tell
+	xdp    uint32 // id of the XDP program on it, 0 if none
+	xdpOff string // the word of ip-link(8) that takes it off
+	netns  uint64 // cookie of its network namespace
+}
+
+// findDevice looks an interface up in the network namespace of this thread.
+func findDevice(name string) (*device, error) {
+	netns, err := netnsCookie()
+	if err != nil {
+		return nil, err
+	}
+	l, err := netlink.LinkByName(name)
+	var notFound netlink.LinkNotFoundError
+	if errors.As(err, &notFound) {
+		return nil, kernel.Refuse(unix.ENODEV, "there is no interface %q in this network namespace; `ip link` lists what there is", name)
+	}
+	if err != nil {
+		return nil, kernel.Refuse(err, "look up interface %q", name)
+	}
+	attrs := l.Attrs()
+	d := &device{name: name, index: attrs.Index, mtu: attrs.MTU, driver: driver(name), netns: netns}
+	if attrs.Xdp != nil && attrs.Xdp.Attached {
+		d.xdp, d.xdpOff = attrs.Xdp.ProgId, "xdp"
+		switch attrs.Xdp.AttachMode { // what `xdp off` does not find
+		case nl.XDP_ATTACHED_SKB:
+			d.xdpOff = "xdpgeneric"
+		case nl.XDP_ATTACHED_HW:
+			d.xdpOff = "xdpoffload"
+		}
+	}
+	return d, nil
+}
+
+func (d *device) key() string { return fmt.Sprintf("%d-%d", d.netns, d.index) }
+
+// netnsCookie is SO_NETNS_COOKIE of this thread's network namespace: never used twice until the
+// next boot.
+func netnsCookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, kernel.Refuse(err, "open a socket")
+	}
+	defer unix.Close(fd)
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return 0, kernel.Refuse(err, "ask for the cookie of this network namespace (Linux 5.14 or newer)")
+	}
+	return cookie, nil
+}
+
+// driver names an interface's driver, for a sentence.
+func driver(name string) string {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "interface " + name
+	}
+	defer unix.Close(fd)
+	info, err := unix.IoctlGetEthtoolDrvinfo(fd, name)
+	if err != nil {
+		return "interface " + name
+	}
+	return "driver " + unix.ByteSliceToString(info.Driver[:])
+}
+
+// refuseForeign is an error if somebody else's XDP program is on the interface.
+func refuseForeign(d *device) error {
+	if err := step("foreign"); err != nil {
+		return err
+	}
+	if d.xdp == 0 {
+		return nil
+	}
+	return kernel.Refuse(unix.EBUSY, "%s already runs the XDP program %s (id %d), which is not levee's and stays; remove it first (`ip link set dev %s %s off`, or with the tool that attached it) or use --mode tcx",
+		d.name, programName(d.xdp), d.xdp, d.name, d.xdpOff)
+}
+
+func programName(id uint32) string {
+	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+	if err != nil {
+		return "of unknown name"
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil || info.Name == "" {
+		return "without a name"
+	}
+	return fmt.Sprintf("%q", info.Name)
+}

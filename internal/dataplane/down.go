@@ -1,0 +1,73 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/cilium/ebpf/link"
+
+	"levee/internal/kernel"
+)
+
+// Down takes the policy off dev and removes everything that was kept for it. It works whatever state
+// the attachment is in, and from either network namespace where the interface has been moved to another. notes tells what was found and mended on the way, one sentence each; a policy
+// whose interface has vanished, or whose trial had ended with nothing before it, is such a case.
+func Down(ctx context.Context, dev string) (notes []string, err error) {
+	err = transact(ctx, func(s *store) error {
+		defer func() { notes = s.notes }()
+		d, err := findDevice(dev)
+		if err != nil {
+			return s.downVanished(dev, err)
+		}
+		key, err := s.keyOn(d)
+		if err != nil {
+			return err
+		}
+		a, err := s.settle(key)
+		switch {
+		case err != nil:
+			return s.downBroken(key, err)
+		case a == nil && len(s.notes) > 0:
+			return nil
+		case a == nil:
+			return notAttached(dev)
+		}
+		defer a.Close()
+		return s.detach(a)
+	})
+	return notes, err
+}
+
+// downVanished cleans up after interfaces that are gone, or takes the policy off one that is in another network namespace
+// now; notFound is the answer if there is none.
+func (s *store) downVanished(dev string, notFound error) error {
+	if err := s.sweep("", func(*attachment) error { return nil }); err != nil {
+		return err
+	}
+	a, err := s.movedAway(dev)
+	switch {
+	case err != nil:
+		return err
+	case a != nil:
+		defer a.Close()
+		s.note("%s is in another network namespace now, and had kept its policy %s", dev, a.current().Policy)
+		return s.detach(a)
+	case len(s.notes) > 0:
+		return nil
+	}
+	return notFound
+}
+
+// downBroken detaches where the state cannot be read; why is the error that said so.
+func (s *store) downBroken(key string, why error) error {
+	l, err := link.LoadPinnedLink(s.bpf(key, pinLink), nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.remove(key)
+	}
+	if err != nil {
+		return kernel.Refuse(errors.Join(why, err), "open the pinned link of attachment %s", key)
+	}
+	defer l.Close()
+	return s.detach(&attachment{key: key, link: l})
+}

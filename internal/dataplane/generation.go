@@ -1,0 +1,223 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// Names of pins in a generation's directory, besides maps, which are pinned by their own name.
+const (
+	pinLink  = "link"       // in the attachment's directory
+	pinProg  = "prog"       // the program
+	pinTrial = "prog_trial" // its variant with a deadline
+)
+
+// description is what N.json keeps of a generation: all that Status tells and cannot ask the kernel.
+type description struct {
+	Generation int       `json:"generation"`
+	Dev        string    `json:"dev"`
+	Ifindex    int       `json:"ifindex"`
+	Netns      uint64    `json:"netns"`
+	Mode       Mode      `json:"mode"`
+	Reason     string    `json:"reason"`
+	Frags      bool      `json:"frags"`
+	Policy     string    `json:"policy"`
+	Hash       string    `json:"hash"`
+	Source     []byte    `json:"source,omitempty"`
+	Since      time.Time `json:"since"`
+	Program    uint32    `json:"program"`         // id
+	Trial      uint32    `json:"trial,omitempty"` // id of the variant with a deadline, if any
+	Fallback   int       `json:"fallback"`        // generation that the kernel returns to; 0 is none
+	Deadline   uint64    `json:"deadline"`        // of the trial, in jiffies
+	ConfirmBy  time.Time `json:"confirm_by"`      // the same by the clock on the wall
+	RowBytes   int       `json:"row_bytes"`
+	Slots      []slot    `json:"slots"`
+	Sets       []SetInfo `json:"sets"`
+
+	// Places are those of sets that share maps. Any other has a map of its own.
+	Places map[string]pinnedPlace `json:"places,omitempty"`
+
+	OnError string         `json:"on_error,omitempty"` // why this is the fallback of the policy, "" if it is the policy
+	Spared  []netip.Prefix `json:"spared,omitempty"`   // addresses of protect rules: sets are not rolled up over them
+}
+
+// slot describes one counter.
+type slot struct {
+	ID     string `json:"id"`
+	Reason string `json:"reason"`
+	Action string `json:"action"`
+	Where  string `json:"where"`
+	Label  string `json:"label,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Text   string `json:"text,omitempty"`
+}
+
+func describeSlots(slots []policy.Slot, file string) []slot {
+	out := make([]slot, len(slots))
+	p := &policy.Policy{File: file}
+	for i, s := range slots {
+		out[i] = slot{ID: s.ID, Reason: s.Reason.String(), Action: s.Action.String(), Where: p.Where(s), Label: p.LabelOf(s), Line: s.Line}
+		if s.Rule != nil {
+			out[i].Text = s.Rule.Text
+		}
+	}
+	return out
+}
+
+// attachment is one interface with levee on it, as found in the kernel and the runtime directory.
+type attachment struct {
+	key     string
+	link    link.Link            // nil: nothing is attached, what is there is rubbish
+	ifindex int                  // 0: the interface is gone
+	program uint32               // id of the program that the link runs
+	gens    map[int]*description // complete generations
+	carried carried
+}
+
+func (a *attachment) Close() {
+	if a.link != nil {
+		a.link.Close()
+	}
+}
+
+// current is the generation whose program the link runs, nil if there is none.
+func (a *attachment) current() *description {
+	if a.link == nil {
+		return nil
+	}
+	for _, g := range a.gens {
+		if g.Program == a.program || g.onTrial(a.program) {
+			return g
+		}
+	}
+	return nil
+}
+
+// onTrial reports whether program is g's variant with a deadline.
+func (g *description) onTrial(program uint32) bool { return g.Trial != 0 && g.Trial == program }
+
+// trial is the current generation if it is on trial.
+func (a *attachment) trial() *description {
+	if g := a.current(); g != nil && g.onTrial(a.program) {
+		return g
+	}
+	return nil
+}
+
+// needed lists the generations that may judge packets, the current one first.
+func (a *attachment) needed() []int {
+	g := a.current()
+	switch {
+	case g == nil:
+		return nil
+	case a.trial() != nil && g.Fallback != 0:
+		return []int{g.Generation, g.Fallback}
+	}
+	return []int{g.Generation}
+}
+
+func (a *attachment) sorted() []*description {
+	gens := make([]*description, 0, len(a.gens))
+	for _, g := range a.gens {
+		gens = append(gens, g)
+	}
+	slices.SortFunc(gens, func(x, y *description) int { return x.Generation - y.Generation })
+	return gens
+}
+
+// open reads what there is about an attachment. It changes nothing.
+func (s *store) open(key string) (*attachment, error) {
+	a := &attachment{key: key, gens: map[int]*description{}}
+	if err := readJSON(s.state(key, carriedFile), &a.carried); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	files, err := filepath.Glob(s.state(key, "*.json"))
+	if err != nil {
+		return nil, fmt.Errorf("list generations of %s: %w", key, err)
+	}
+	for _, file := range files {
+		n, err := strconv.Atoi(strings.TrimSuffix(filepath.Base(file), ".json"))
+		if err != nil {
+			continue
+		}
+		g := &description{}
+		if err := readJSON(file, g); err != nil {
+			return nil, err
+		}
+		a.gens[n] = g
+	}
+	a.link, err = link.LoadPinnedLink(s.bpf(key, pinLink), nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		a.link = nil
+		return a, nil
+	}
+	if err != nil {
+		return nil, kernel.Refuse(err, "open the pinned link of attachment %s", key)
+	}
+	info, err := a.link.Info()
+	if err != nil {
+		a.Close()
+		return nil, kernel.Refuse(err, "ask the kernel about the link of attachment %s", key)
+	}
+	a.program = uint32(info.Program)
+	if x := info.XDP(); x != nil {
+		a.ifindex = int(x.Ifindex)
+	}
+	if x := info.TCX(); x != nil {
+		a.ifindex = int(x.Ifindex)
+	}
+	return a, nil
+}
+
+// files lists the paths of a generation.
+func (s *store) describe(key string, n int) string { return s.state(key, strconv.Itoa(n)+".json") }
+func (s *store) pins(key string, n int) string     { return s.bpf(key, strconv.Itoa(n)) }
+
+// pinned lists the numbers of all generations that have pins, complete or not.
+func (s *store) pinned(key string) ([]int, error) {
+	entries, err := os.ReadDir(s.bpf(key))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, kernel.Refuse(err, "list the pins of attachment %s", key)
+	}
+	var out []int
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}
+
+// openProgram opens a pinned program.
+func openProgram(path string) (*ebpf.Program, error) {
+	p, err := ebpf.LoadPinnedProgram(path, nil)
+	if err != nil {
+		return nil, kernel.Refuse(err, "open the pinned program %s", path)
+	}
+	return p, nil
+}
+
+// counters reads the counters of a generation: [cpu][slot].
+func (s *store) counters(key string, g *description) ([][]Counter, error) {
+	m, err := ebpf.LoadPinnedMap(filepath.Join(s.pins(key, g.Generation), codegen.CountersMap), nil)
+	if err != nil {
+		return nil, fmt.Errorf("open the counters of generation %d: %w", g.Generation, err)
+	}
+	defer m.Close()
+	return readRows(m, g.RowBytes, len(g.Slots))
+}

@@ -1,0 +1,143 @@
+package dataplane
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/lang/policy"
+)
+
+func needRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+}
+
+// handPolicy has, besides the built-in slots, one rule: "drop" of frames whose payload starts with
+// an odd byte. Both labels are identities across replaces.
+func handPolicy(label string, def policy.Action) *policy.Policy {
+	return &policy.Policy{
+		File: "hand.levee",
+		Rules: []*policy.Rule{{
+			Action: policy.Drop, Label: label, ID: label, Text: `drop as "` + label + `"`, Pos: policy.Pos{Line: 3, Col: 1},
+		}},
+		Default:   policy.Default{Action: def, Pos: policy.Pos{Line: 4, Col: 1}},
+		Essential: true,
+	}
+}
+
+// handProgram is written by hand in the shape that the compiler produces: it judges by handPolicy.
+func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
+	rows := 1
+	for rows < t.CPUs {
+		rows *= 2
+	}
+	slots := p.Slots()
+	rowBytes := (len(slots)*codegen.SlotBytes + 63) / 64 * 64
+	spec := &ebpf.CollectionSpec{Maps: map[string]*ebpf.MapSpec{
+		codegen.CountersMap: mmapable(codegen.CountersMap, rows*rowBytes),
+	}, Programs: map[string]*ebpf.ProgramSpec{}}
+	ps := &ebpf.ProgramSpec{Name: handName(), Type: ebpf.XDP, License: "Dual BSD/GPL"}
+	pass, drop := int32(xdpPass), int32(xdpDrop)
+	length := asm.FnXdpGetBuffLen.Call()
+	data, end := int16(0), int16(4)
+	if t.Frags {
+		ps.Flags = 1 << 5 // BPF_F_XDP_HAS_FRAGS
+	}
+	if t.Hook == codegen.TCX {
+		ps.Type, pass, drop = ebpf.SchedCLS, -1, tcxDrop
+		length = asm.LoadMem(asm.R0, asm.R6, 0, asm.Word) // __sk_buff.len
+		data, end = 76, 80
+	}
+	if p.Default.Action == policy.Drop {
+		pass = drop
+	}
+	insns := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
+	if t.Trial {
+		spec.Maps[codegen.TrialMap] = mmapable(codegen.TrialMap, 8)
+		spec.Maps[codegen.PreviousMap] = &ebpf.MapSpec{Name: codegen.PreviousMap, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+		allow := int32(xdpPass)
+		if t.Hook == codegen.TCX {
+			allow = -1
+		}
+		insns = append(insns,
+			asm.FnJiffies64.Call(),
+			asm.LoadMapValue(asm.R1, 0, 0).WithReference(codegen.TrialMap),
+			asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
+			asm.JLT.Reg(asm.R0, asm.R1, "judge"),
+			asm.Mov.Reg(asm.R1, asm.R6),
+			asm.LoadMapPtr(asm.R2, 0).WithReference(codegen.PreviousMap),
+			asm.Mov.Imm(asm.R3, 0),
+			asm.FnTailCall.Call(),
+			asm.Mov.Imm(asm.R0, allow),
+			asm.Return(),
+			asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("judge"),
+		)
+	}
+	insns = append(insns,
+		asm.LoadMem(asm.R7, asm.R6, data, asm.Word),
+		asm.LoadMem(asm.R8, asm.R6, end, asm.Word),
+		length,
+		asm.Mov.Reg(asm.R9, asm.R0),
+		asm.Mov.Imm(asm.R6, int32(p.DefaultSlot())),
+		asm.Mov.Reg(asm.R1, asm.R7),
+		asm.Add.Imm(asm.R1, 15),
+		asm.JGT.Reg(asm.R1, asm.R8, "count"),
+		asm.LoadMem(asm.R1, asm.R7, 14, asm.Byte),
+		asm.And.Imm(asm.R1, 1),
+		asm.JEq.Imm(asm.R1, 0, "count"),
+		asm.Mov.Imm(asm.R6, int32(p.RuleSlot(0))),
+		asm.FnGetSmpProcessorId.Call().WithSymbol("count"),
+		asm.And.Imm(asm.R0, int32(rows-1)),
+		asm.Mul.Imm(asm.R0, int32(rowBytes)),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Mul.Imm(asm.R1, codegen.SlotBytes),
+		asm.Add.Reg(asm.R0, asm.R1),
+		asm.JGT.Imm(asm.R0, int32(rows*rowBytes-codegen.SlotBytes), "out"),
+		asm.LoadMapValue(asm.R2, 0, 0).WithReference(codegen.CountersMap),
+		asm.Add.Reg(asm.R2, asm.R0),
+		asm.LoadMem(asm.R1, asm.R2, 0, asm.DWord),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.R2, 0, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R2, 8, asm.DWord),
+		asm.Add.Reg(asm.R1, asm.R9),
+		asm.StoreMem(asm.R2, 8, asm.R1, asm.DWord),
+	)
+	if t.Trace {
+		spec.Maps[codegen.TraceMap] = mmapable(codegen.TraceMap, 4)
+		insns = append(insns,
+			asm.LoadMapValue(asm.R1, 0, 0).WithReference(codegen.TraceMap),
+			asm.StoreMem(asm.R1, 0, asm.R6, asm.Word),
+		)
+	}
+	insns = append(insns,
+		asm.Mov.Imm(asm.R0, drop).WithSymbol("out"),
+		asm.JEq.Imm(asm.R6, int32(p.RuleSlot(0)), "exit"),
+		asm.Mov.Imm(asm.R0, pass),
+		asm.Return().WithSymbol("exit"),
+	)
+	ps.Instructions = insns
+	spec.Programs[codegen.ProgramName] = ps
+	return &codegen.Program{Spec: spec, Slots: slots, RowBytes: rowBytes}
+}
+
+func mmapable(name string, size int) *ebpf.MapSpec {
+	return &ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1, Flags: 1 << 10}
+}
+
+// handName tells the programs of this test from those of others on the machine; child processes
+// inherit it.
+func handName() string {
+	if os.Getenv(nameEnv) == "" {
+		os.Setenv(nameEnv, fmt.Sprintf("levee_%d", os.Getpid()))
+	}
+	return os.Getenv(nameEnv)
+}
+
+const nameEnv = "LEVEE_TEST_NAME"

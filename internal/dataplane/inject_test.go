@@ -1,0 +1,266 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var errInjected = errors.New("injected")
+
+// eventually repeats a check that the kernel may satisfy a grace period later.
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	var err error
+	for range 100 {
+		if err = check(); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error(err)
+}
+
+// kept lists what lies in the runtime directory, generations' numbers left out.
+func kept(t *testing.T) string {
+	t.Helper()
+	var out []string
+	root := os.Getenv(RunEnv)
+	_ = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		name := filepath.Base(path)
+		switch {
+		case err != nil, path == root, name == carriedFile, strings.HasSuffix(name, ".debug"):
+		case strings.Trim(name, "0123456789") == "", strings.Trim(name, "0123456789") == ".json":
+			out = append(out, "N")
+		default:
+			out = append(out, strings.Trim(name, "0123456789"))
+		}
+		return nil
+	})
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// A command that fails or is killed at any step leaves the interface with the policy before or the
+// one after it, whole, with exact counters; and the next command leaves nothing else behind.
+func TestFailureOrDeathAtAnyStepLeavesAWholePolicy(t *testing.T) {
+	n := newTestNet(t)
+	const base = "old.levee"
+	steady := func(t *testing.T) { bring(t, "lv0", Auto, named(base, "one")) }
+	trial := func(d time.Duration) func(*testing.T) {
+		return func(t *testing.T) {
+			steady(t)
+			bringOnTrial(t, named("new.levee", "one"), d)
+			if d < time.Second {
+				time.Sleep(d + 50*time.Millisecond)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		prepare func(*testing.T)
+		do      order
+		after   string // policy after the order has done its work
+	}{
+		{"replace", steady, order{Do: "up", File: "new.levee"}, "new.levee"},
+		{"replace on trial", steady, order{Do: "up", File: "new.levee", Confirm: time.Hour}, "new.levee"},
+		{"replace during a trial", trial(time.Hour), order{Do: "up", File: "newer.levee"}, "newer.levee"},
+		{"confirm", trial(time.Hour), order{Do: "confirm"}, "new.levee"},
+		{"roll back", trial(300 * time.Millisecond), order{Do: "status"}, base},
+	} {
+		n.run(t, c.name, func(t *testing.T) {
+			c.do.Dev, c.do.Label = "lv0", "one"
+			c.prepare(t)
+			steps := record(t, c.do)
+			t.Log("steps:", steps)
+			for i, step := range steps {
+				for _, kill := range []bool{false, true} {
+					c.prepare(t)
+					before := status0(t)
+					n.send(t, 3, 1)
+					want := before.packets("one") + 3
+					eventually(t, func() error { return counted(t, "one", want) })
+					inject(t, c.do, i, kill)
+					n.send(t, 2, 1)
+					want += 2
+					what := fmt.Sprintf("step %d (%s), kill %v", i, step, kill)
+					after := status(t)
+					if after.Policy != before.Policy && filepath.Base(after.Policy) != c.after {
+						t.Errorf("%s: policy %s", what, after.Policy)
+					}
+					if i <= slices.Index(steps, "swap") && (after.Policy != before.Policy || after.Program.ID != before.Program.ID) {
+						t.Errorf("%s: program %d of %s, want %d of %s", what, after.Program.ID, after.Policy, before.Program.ID, before.Policy)
+					}
+					eventually(t, func() error { return counted(t, "one", want) })
+					eventually(t, func() error { return nothingElse(t, what) })
+					if t.Failed() {
+						return
+					}
+				}
+			}
+		})
+	}
+	n.run(t, "first up and down", func(t *testing.T) {
+		if _, err := Down(t.Context(), "lv0"); err != nil {
+			t.Fatal(err)
+		}
+		first := order{Do: "up", Dev: "lv0", File: "new.levee", Label: "one"}
+		ups := record(t, first)
+		downs := record(t, order{Do: "down", Dev: "lv0"})
+		for i := range ups {
+			inject(t, first, i, true)
+			_, _, _ = Status(t.Context(), true)
+			_, _ = Down(t.Context(), "lv0") // the last steps come after the swap
+			eventually(t, func() error { return nothingAtAll(t, fmt.Sprint("up killed at ", ups[i])) })
+			inject(t, first, i, false)
+			_, _ = Down(t.Context(), "lv0")
+			eventually(t, func() error { return nothingAtAll(t, fmt.Sprint("up failed at ", ups[i])) })
+		}
+		for i := range downs {
+			bring(t, "lv0", Auto, named("a.levee", "one"))
+			inject(t, order{Do: "down", Dev: "lv0"}, i, true)
+			_, _, _ = Status(t.Context(), true)
+			_, _ = Down(t.Context(), "lv0")
+			eventually(t, func() error { return nothingAtAll(t, fmt.Sprint("down killed at ", downs[i])) })
+		}
+	})
+}
+
+// The same for a replace in which a dynamic set changes its shape: whatever happens, the set that is
+// in force afterwards has all entries, and takes more.
+func TestFailureOrDeathWhileASetMovesLosesNoEntry(t *testing.T) {
+	newTestNet(t)
+	grow := order{Do: "up", Dev: "lv0", File: "new.levee", Text: abuserPolicy(2000)}
+	var want []string
+	prepare := func() {
+		if err := bringPolicy(t, "lv0", abuserPolicy(1000), 0); err != nil {
+			t.Fatal(err)
+		}
+		entry := netip.PrefixFrom(address(len(want)), 32)
+		want = append(want, entry.String())
+		if _, err := SetAdd(t.Context(), "lv0", "abusers", []SetEntry{{Prefix: entry}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prepare()
+	clean := len(kernelObjects(t))
+	steps := record(t, grow)
+	if !slices.Contains(steps, "sets") {
+		t.Fatal(steps)
+	}
+	for i, step := range steps {
+		for _, kill := range []bool{false, true} {
+			prepare()
+			inject(t, grow, i, kill)
+			if got := listed(t, "lv0"); got != strings.Join(want, " ") {
+				t.Fatalf("step %d (%s), kill %v: the set has %s, want %s", i, step, kill, got, want)
+			}
+			eventually(t, func() error {
+				_ = status(t)
+				if left := kernelObjects(t); len(left) != clean {
+					return fmt.Errorf("step %d (%s), kill %v: left %v", i, step, kill, left)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// status0 is status without a trial being ended on the way.
+func status0(t *testing.T) Attachment {
+	t.Helper()
+	var out Attachment
+	err := transact(t.Context(), func(s *store) error {
+		keys, err := s.keys()
+		if err != nil || len(keys) != 1 {
+			return fmt.Errorf("keys %v: %v", keys, err)
+		}
+		a, err := s.open(keys[0])
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		at, err := s.tell(a)
+		if err == nil {
+			out = *at
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// counted checks the total of a slot without ending a trial.
+func counted(t *testing.T, id string, want uint64) error {
+	a := status0(t)
+	if got := a.packets(id); got != want {
+		return fmt.Errorf("%s counted %d, want %d", id, got, want)
+	}
+	return nil
+}
+
+// record runs an order and lists its steps.
+func record(t *testing.T, o order) []string {
+	t.Helper()
+	var steps []string
+	testHook = func(step string) error { steps = append(steps, step); return nil }
+	defer func() { testHook = nil }()
+	if err := o.run(); err != nil {
+		t.Fatal(err)
+	}
+	return steps
+}
+
+// inject runs an order that fails or dies at a step.
+func inject(t *testing.T, o order, at int, kill bool) {
+	t.Helper()
+	if kill {
+		o.Kill = at + 1
+		if out, killed := inChild(t, o); !killed {
+			t.Fatalf("not killed at step %d: %s", at, out)
+		}
+		return
+	}
+	n := 0
+	testHook = func(string) error {
+		if n++; n == at+1 {
+			return errInjected
+		}
+		return nil
+	}
+	err := o.run()
+	testHook = nil
+	if !errors.Is(err, errInjected) {
+		t.Fatalf("step %d: %v, want the injected error", at, err)
+	}
+}
+
+// nothingElse checks that only the policies that status tells of are left.
+func nothingElse(t *testing.T, what string) error {
+	a := status(t)
+	objects, files := kernelObjects(t), kept(t)
+	want, wantFiles := 3, "- - N N bpf counters link lock prog state"
+	if a.Trial != 0 {
+		want, wantFiles = 8, "- - N N N N bpf counters counters link lock previous prog prog prog_trial state"
+	}
+	if len(objects) != want || files != wantFiles {
+		return fmt.Errorf("%s: left %v, want %d objects; files %q, want %q", what, objects, want, files, wantFiles)
+	}
+	return nil
+}
+
+func nothingAtAll(t *testing.T, what string) error {
+	objects, files := kernelObjects(t), kept(t)
+	if len(objects) != 0 || files != "" {
+		return fmt.Errorf("%s: left %v and files %q", what, objects, files)
+	}
+	return nil
+}

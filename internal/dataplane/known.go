@@ -1,0 +1,41 @@
+package dataplane
+
+import (
+	"path/filepath"
+)
+
+// PolicyOf is the file of the policy that levee has on an interface of this network namespace as the program with
+// the id, and "" when levee does not know that program, or this process may not look. It takes no lock and changes
+// nothing: descriptions are replaced by rename.
+func PolicyOf(dev string, program uint32) string {
+	d, err := findDevice(dev)
+	if err != nil {
+		return ""
+	}
+	dir, err := directory()
+	if err != nil {
+		return ""
+	}
+	s := &store{dir: dir}
+	of := d.key()
+	if program == d.xdp {
+		of = "*" // the interface may have been in another network namespace when the policy came
+	}
+	files, err := filepath.Glob(s.state(of, "[0-9]*.json"))
+	if err != nil {
+		return ""
+	}
+	for _, f := range files {
+		var g description
+		if readJSON(f, &g) == nil && program != 0 && (g.Program == program || g.Trial == program) {
+			return g.Policy
+		}
+	}
+	return ""
+}
+
+// Exists is an error, in words, if an interface is not in this network namespace.
+func Exists(dev string) error {
+	_, err := findDevice(dev)
+	return err
+}

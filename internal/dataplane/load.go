@@ -1,0 +1,76 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+)
+
+// loaded is a program with all its maps in the kernel, attached to nothing yet.
+type loaded struct {
+	prog *ebpf.Program
+	maps map[string]*ebpf.Map
+}
+
+// load puts a compiled program and its maps into the kernel. Maps named in replace are used
+// instead of new ones, and memories, by the names of dynamic sets, where a set would have a new one; the caller keeps its handles. Nothing
+// is left in the kernel on an error.
+func load(p *codegen.Program, replace, memories map[string]*ebpf.Map) (*loaded, error) {
+	if err := kernel.Privileged(); err != nil {
+		return nil, err
+	}
+	spec := withoutBTF(p.Spec)
+	if spec.Programs[codegen.ProgramName] == nil {
+		return nil, fmt.Errorf("load program: the compiled policy has no program %q", codegen.ProgramName)
+	}
+	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
+	if err != nil {
+		return nil, kernel.LoadError("load program", err)
+	}
+	l := &loaded{prog: c.DetachProgram(codegen.ProgramName), maps: c.Maps}
+	c.Maps = nil
+	c.Close()
+	if err := placeSets(p, l, replace, memories); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func (l *loaded) Close() error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(l.maps)) {
+		errs = append(errs, l.maps[name].Close())
+	}
+	return errors.Join(append(errs, l.prog.Close())...)
+}
+
+// withoutBTF copies a spec and removes the type information of its maps: a kernel built without BTF
+// then loads the same maps as any other. What the compiler says of its functions stays; it refers
+// to nothing of the kernel's own types.
+func withoutBTF(in *ebpf.CollectionSpec) *ebpf.CollectionSpec {
+	spec := in.Copy()
+	spec.Types = nil
+	spec.Variables = nil
+	for _, m := range spec.Maps {
+		m.Key, m.Value = nil, nil
+	}
+	return spec
+}
+
+// mapMemory maps the first n bytes of a BPF_F_MMAPABLE array's values.
+func mapMemory(m *ebpf.Map, n int) ([]byte, error) {
+	page := os.Getpagesize()
+	b, err := unix.Mmap(m.FD(), 0, (n+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map the memory of %s: %w", m, err)
+	}
+	return b, nil
+}

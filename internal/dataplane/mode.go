@@ -1,0 +1,141 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+)
+
+// Mode is where a policy runs.
+type Mode string
+
+const (
+	Auto       Mode = "auto"        // the first of the others that the interface takes
+	XDPNative  Mode = "xdp-native"  // in the driver
+	TCX        Mode = "tcx"         // at tc ingress, after the socket buffer is made
+	XDPGeneric Mode = "xdp-generic" // XDP in the network stack
+)
+
+// ParseMode reads the argument of --mode.
+func ParseMode(s string) (Mode, error) {
+	switch m := Mode(s); m {
+	case Auto, XDPNative, TCX, XDPGeneric:
+		return m, nil
+	}
+	return "", fmt.Errorf("unknown mode %q: it is %s, %s, %s or %s", s, Auto, XDPNative, TCX, XDPGeneric)
+}
+
+func (m Mode) hook() codegen.Hook {
+	if m == TCX {
+		return codegen.TCX
+	}
+	return codegen.XDP
+}
+
+// linearMTU is the largest MTU for which one buffer of a page holds the frame with the headroom that
+// XDP asks for (XDP_PACKET_HEADROOM 256, skb_shared_info 320, Ethernet header and tags). Above it
+// drivers take only programs that know fragments.
+const linearMTU = 4096 - 256 - 320 - 22
+
+// try is one way of attaching.
+type try struct {
+	mode  Mode
+	frags bool
+}
+
+// tries lists the ways in the order in which they are tried: native XDP costs least, TCX is
+// faster than generic XDP and sees what the driver's offloads made of the packet. Native XDP is
+// tried without xdp.frags first where the MTU allows, because the program is cheaper so.
+func tries(m Mode, mtu int) []try {
+	native := []try{{XDPNative, false}, {XDPNative, true}}
+	if mtu > linearMTU {
+		native[0], native[1] = native[1], native[0]
+	}
+	tcx, generic := []try{{TCX, false}}, []try{{XDPGeneric, false}, {XDPGeneric, true}}
+	switch m {
+	case XDPNative:
+		return native
+	case TCX:
+		return tcx
+	case XDPGeneric:
+		return generic
+	}
+	return append(append(native, tcx...), generic...)
+}
+
+// attach attaches a program for the first time.
+func attach(d *device, m Mode, p *ebpf.Program) (link.Link, error) {
+	if m == TCX {
+		// traffic changes here
+		return link.AttachTCX(link.TCXOptions{Interface: d.index, Program: p, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+	}
+	flags := link.XDPDriverMode
+	if m == XDPGeneric {
+		flags = link.XDPGenericMode
+	}
+	// traffic changes here
+	return link.AttachXDP(link.XDPOptions{Interface: d.index, Program: p, Flags: flags})
+}
+
+// notThisWay reports whether an attach error means that the interface does not take this kind of
+// program, so that another may be tried.
+func notThisWay(err error) bool {
+	for _, e := range []error{unix.EOPNOTSUPP, unix.EINVAL, unix.ERANGE, unix.E2BIG, unix.ENOSPC, unix.ENOMEM, ebpf.ErrNotSupported} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// whyNot is one clause for the report: why a way of attaching was not taken.
+func whyNot(d *device, t try, err error) string {
+	cause := flat(err)
+	switch {
+	case errors.Is(err, ebpf.ErrNotSupported) && t.mode == TCX:
+		return "this kernel has no TCX (Linux 6.6 or newer)"
+	case errors.Is(err, ebpf.ErrNotSupported) && t.frags:
+		return "this kernel has no XDP with fragments (Linux 5.18 or newer)"
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return "this kernel has no XDP links (Linux 5.9 or newer)"
+	case t.mode == TCX:
+		return "TCX: " + cause
+	case t.mode == XDPGeneric:
+		return "generic XDP: " + cause
+	case errors.Is(err, unix.EOPNOTSUPP) && d.mtu > linearMTU:
+		return fmt.Sprintf("%s has no native XDP, or none at MTU %d: %s", d.driver, d.mtu, cause)
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Sprintf("%s has no native XDP: %s", d.driver, cause)
+	case t.frags:
+		return fmt.Sprintf("%s takes no native XDP with fragments: %s", d.driver, cause)
+	}
+	return fmt.Sprintf("%s takes no native XDP at MTU %d without fragments: %s", d.driver, d.mtu, cause)
+}
+
+// flat is the innermost message of an error.
+func flat(err error) string {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno.Error()
+	}
+	return err.Error()
+}
+
+// attachError is the error for an attempt that no other may follow.
+func attachError(d *device, err error) error {
+	switch {
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENOLINK):
+		return kernel.Refuse(err, "interface %s vanished while the policy was being attached", d.name)
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
+		return kernel.Refuse(err, "%s got an XDP program of somebody else while levee was attaching; it stays", d.name)
+	case errors.Is(err, unix.EPERM):
+		return unable(kernel.LoadError("attach to "+d.name, err))
+	}
+	return unable(kernel.Refuse(err, "attach to %s", d.name))
+}

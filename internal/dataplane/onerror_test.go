@@ -1,0 +1,147 @@
+package dataplane
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/lang/policy"
+)
+
+const onErrorText = `on error drop
+set admins = { 192.0.2.0/24 }
+set abusers = dynamic(max 100)
+protect from admins udp as "admin"
+drop from abusers as "abuser"
+pass from 203.0.113.0/24 as "customer"
+default pass
+`
+
+// bringWithFallback is Up as `levee up` calls it, with failures before the swap while fail says so.
+func bringWithFallback(t *testing.T, text string, fail func(step string) bool) (*Report, error) {
+	t.Helper()
+	p, ds := policy.Parse("new.levee", []byte(text), nil)
+	if ds.HasErrors() {
+		t.Fatal(ds)
+	}
+	compile := func(p *policy.Policy) CompileFunc {
+		return func(target codegen.Target) (*codegen.Program, error) {
+			prog, err := codegen.Compile(p, target)
+			if err == nil {
+				prog.Spec.Programs[codegen.ProgramName].Name = handName()
+			}
+			return prog, err
+		}
+	}
+	o := UpOptions{Dev: "lv0", PolicyPath: "/etc/new.levee", Source: []byte(text)}
+	if p.OnError != policy.KeepLast {
+		o.Fallbacks = []CompileFunc{compile(p.Fallback(true)), compile(p.Fallback(false))}
+	}
+	testHook = func(step string) error {
+		if fail(step) {
+			return errInjected
+		}
+		return nil
+	}
+	defer func() { testHook = nil }()
+	return Up(t.Context(), o, compile(p))
+}
+
+// first fails a step the first so many times.
+func first(name string, times int) func(string) bool {
+	return func(step string) bool {
+		if step != name {
+			return false
+		}
+		times--
+		return times >= 0
+	}
+}
+
+func TestOnErrorPutsTheFallbackInForce(t *testing.T) {
+	n := newTestNet(t)
+	for _, c := range []struct {
+		name  string
+		fail  string
+		times int
+		sets  int
+		fresh bool
+	}{
+		{"load", "load", 1, 1, false},
+		{"attach", "swap", 1, 1, false},
+		{"first policy, load", "load", 1, 1, true},
+		{"first policy, attach", "swap", 1, 1, true},
+		{"with the sets it cannot be loaded either", "load", 2, 0, false},
+	} {
+		n.run(t, c.name, func(t *testing.T) {
+			if c.fresh {
+				_, _ = Down(t.Context(), "lv0")
+			} else if err := bringPolicy(t, "lv0", abuserPolicy(100), 0); err != nil {
+				t.Fatal(err)
+			} else if _, err := SetAdd(t.Context(), "", "abusers", entriesOf("198.51.100.1/32")); err != nil {
+				t.Fatal(err)
+			}
+			rep, err := bringWithFallback(t, onErrorText, first(c.fail, c.times))
+			if err != nil || rep == nil || !errors.Is(rep.Fallback, ErrUnable) || !errors.Is(rep.Fallback, errInjected) {
+				t.Fatalf("%+v, %v", rep, err)
+			}
+			a := status(t)
+			if !strings.Contains(a.OnError, "injected") || filepath.Base(a.Policy) != "new.levee" || len(a.Sets) != c.sets {
+				t.Errorf("%+v", a)
+			}
+			if c.sets == 1 && !c.fresh && a.Sets[0].Entries != 1 {
+				t.Errorf("sets %+v", a.Sets)
+			}
+			admin, other := a.packets("admin"), a.packets("default")
+			n.from(t, "192.0.2.1")
+			n.from(t, "203.0.113.1")
+			wantPackets(t, "admin", admin+1)
+			wantPackets(t, "default", other+1)
+			for _, s := range a.Counters {
+				if s.Reason == "rule" || s.Reason == "default" && (s.Action != "drop" || s.Line != 1) {
+					t.Errorf("counter %+v", s)
+				}
+			}
+			// The next policy that can be loaded ends it.
+			if rep, err = bringWithFallback(t, onErrorText, first("", 0)); err != nil || rep.Fallback != nil {
+				t.Fatal(rep, err)
+			}
+			if a := status(t); a.OnError != "" || len(a.Sets) != 1 {
+				t.Errorf("%+v", a)
+			}
+		})
+	}
+}
+
+func TestLastGoodPolicyStays(t *testing.T) {
+	n := newTestNet(t)
+	for _, c := range []struct {
+		name, text string
+		fail       func(string) bool
+	}{
+		{"without on error", strings.TrimPrefix(onErrorText, "on error drop\n"), first("load", 1)},
+		{"no error of the machine", onErrorText, first("compile", 1)},
+		{"on the way", onErrorText, first("pin", 1)},
+		{"the fallback fails too", onErrorText, first("load", 3)},
+		{"a set that does not fit", strings.Replace(onErrorText, "max 100", "max 1", 1), first("", 0)},
+	} {
+		n.run(t, c.name, func(t *testing.T) {
+			if err := bringPolicy(t, "lv0", abuserPolicy(100), 0); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := SetAdd(t.Context(), "", "abusers", entriesOf("198.51.100.1/32", "198.51.100.2/32")); err != nil {
+				t.Fatal(err)
+			}
+			before := status(t)
+			rep, err := bringWithFallback(t, c.text, c.fail)
+			if err == nil || rep != nil {
+				t.Errorf("%+v, %v", rep, err)
+			}
+			if after := status(t); after.Program.ID != before.Program.ID || after.OnError != "" {
+				t.Errorf("program %d of %s is in force: %v", after.Program.ID, after.Policy, err)
+			}
+		})
+	}
+}

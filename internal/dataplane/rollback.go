@@ -1,0 +1,40 @@
+package dataplane
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// endedByHand is the deadline, in jiffies, of a trial that RollBack ends: long ago; 0 is never.
+const endedByHand = 1
+
+// RollBack ends the trial of a generation on dev at once, as its deadline would: the policy that was
+// confirmed last is back in force, or nothing is attached if there was none. It is an error if that
+// generation is not on trial (any more). notes tells what was done.
+func RollBack(ctx context.Context, dev string, generation int) (notes []string, err error) {
+	err = transact(ctx, func(s *store) error {
+		defer func() { notes = s.notes }()
+		a, err := s.find(dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		g := a.trial()
+		if g == nil || g.Generation != generation {
+			return fmt.Errorf("no trial to end: that policy is not on trial on %s any more", dev)
+		}
+		// From here on it is a trial past its deadline, for this command as for any other that
+		// finishes what this one may leave.
+		g.Deadline, g.ConfirmBy = endedByHand, time.Now()
+		if err := writeJSON(s.describe(a.key, g.Generation), g); err != nil {
+			return err
+		}
+		after, err := s.settle(a.key)
+		if after != nil {
+			after.Close()
+		}
+		return err
+	})
+	return notes, err
+}

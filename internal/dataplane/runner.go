@@ -1,0 +1,208 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// Limits of BPF_PROG_RUN, net/bpf/test_run.c.
+const (
+	minFrame    = 14       // an Ethernet header
+	maxXDPFrame = 64 << 10 // 17 pages of fragments behind the first buffer; one IP packet
+	noSlot      = math.MaxUint32
+)
+
+// Return values of the two kinds of program, linux/bpf.h.
+const (
+	xdpDrop = 1
+	xdpPass = 2
+	tcxNext = math.MaxUint32 // TCX_NEXT, -1
+	tcxPass = 0
+	tcxDrop = 2
+)
+
+// Counter is what one slot of a policy has counted.
+type Counter struct {
+	Packets uint64
+	Bytes   uint64 // whole frames without FCS
+}
+
+// Runner runs a compiled policy on frames with BPF_PROG_RUN: the very program of the kernel, without
+// an interface. It is not safe for concurrent use.
+type Runner struct {
+	program  *codegen.Program
+	loaded   *loaded
+	hook     ebpf.ProgramType
+	trace    []byte // memory of map "trace", nil without one
+	counters []byte // memory of map "counters"
+	sets     map[string]*set
+}
+
+// NewRunner loads a program. Compile it with Target.Trace, or Eval cannot tell which slot decided.
+// It needs CAP_BPF and CAP_NET_ADMIN; errors of the machine match kernel.ErrRefused.
+func NewRunner(p *codegen.Program) (*Runner, error) {
+	l, err := load(p, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	r := &Runner{program: p, loaded: l, hook: l.prog.Type(), sets: map[string]*set{}}
+	if m := l.maps[codegen.TraceMap]; m != nil {
+		if r.trace, err = mapMemory(m, 4); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+	}
+	m := l.maps[codegen.CountersMap]
+	if m == nil {
+		return nil, errors.Join(errors.New("load program: it has no counters map"), r.Close())
+	}
+	if r.counters, err = mapMemory(m, int(m.ValueSize())); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	for _, ps := range p.Dynamic {
+		if r.sets[ps.Name], err = openSet(l.place(p, ps.Name), ps.Name, ps.Type, ps.Lease); err != nil {
+			delete(r.sets, ps.Name)
+			return nil, errors.Join(err, r.Close())
+		}
+	}
+	return r, nil
+}
+
+// Eval judges one frame (from the Ethernet header, without FCS, at most 64 KiB for XDP and about one
+// page for TCX) and returns the slot that decided, an index into Slots, and Pass or Drop. Packet
+// contents are not changed.
+//
+// The kernel refuses to run frames of less than 14 bytes. They cannot arrive on an Ethernet
+// interface either; Eval answers for them itself, as truncated-ethernet, by the policy's rules
+// for malformed frames, and counts them where the program would.
+func (r *Runner) Eval(frame []byte) (slot int, action policy.Action, err error) {
+	if r.trace == nil {
+		return 0, policy.Drop, errors.New("run program: it was not compiled with Target.Trace")
+	}
+	if len(frame) < minFrame {
+		slot, action = r.evalShort(len(frame))
+		return slot, action, nil
+	}
+	if len(frame) > maxXDPFrame {
+		return 0, policy.Drop, fmt.Errorf("run program: a frame of %d bytes is above the kernel's limit of %d", len(frame), maxXDPFrame)
+	}
+	word := (*uint32)(unsafe.Pointer(&r.trace[0]))
+	atomic.StoreUint32(word, noSlot)
+	ret, err := r.loaded.prog.Run(&ebpf.RunOptions{Data: frame, Repeat: 1})
+	if err != nil {
+		return 0, policy.Drop, runError(err, len(frame))
+	}
+	decided := atomic.LoadUint32(word)
+	if uint64(decided) >= uint64(len(r.program.Slots)) {
+		return 0, policy.Drop, fmt.Errorf("run program: it returned %d but reported no slot (%#x)", int32(ret), decided)
+	}
+	action, err = r.verdict(ret)
+	return int(decided), action, err
+}
+
+// evalShort does for a frame without a whole Ethernet header what the program does for every
+// malformed frame.
+func (r *Runner) evalShort(n int) (int, policy.Action) {
+	for i, s := range r.program.Slots {
+		if s.Reason != policy.ByRule || !s.Rule.Malformed {
+			continue
+		}
+		r.count(i, n)
+		if s.Action != policy.Count {
+			return i, s.Action
+		}
+	}
+	r.count(0, n) // policy.Malformed[0] is truncated-ethernet
+	return 0, policy.Drop
+}
+
+func (r *Runner) count(slot, n int) {
+	c := (*Counter)(unsafe.Pointer(&r.counters[slot*codegen.SlotBytes]))
+	c.Packets++
+	c.Bytes += uint64(n)
+}
+
+func (r *Runner) verdict(ret uint32) (policy.Action, error) {
+	pass := ret == xdpPass
+	drop := ret == xdpDrop
+	if r.hook == ebpf.SchedCLS {
+		pass = ret == tcxPass || ret == tcxNext
+		drop = ret == tcxDrop
+	}
+	switch {
+	case pass:
+		return policy.Pass, nil
+	case drop:
+		return policy.Drop, nil
+	}
+	return policy.Drop, fmt.Errorf("run program: it returned %d, neither pass nor drop", int32(ret))
+}
+
+func runError(err error, n int) error {
+	switch {
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return kernel.Refuse(err, "run program: this kernel cannot run programs on frames from memory")
+	case errors.Is(err, unix.EINVAL):
+		return kernel.Refuse(err, "run program: this kernel does not run it on a frame of %d bytes", n)
+	}
+	return kernel.Refuse(err, "run program on a frame of %d bytes", n)
+}
+
+// Slots is the meaning of each counter and of the slot that Eval returns.
+func (r *Runner) Slots() []policy.Slot { return r.program.Slots }
+
+// Counters is what each slot has counted since NewRunner, over all CPUs, in the order of Slots.
+func (r *Runner) Counters() []Counter {
+	out := make([]Counter, len(r.program.Slots))
+	for _, row := range rows(r.counters, r.program.RowBytes, len(out)) {
+		for i, c := range row {
+			out[i].Packets += c.Packets
+			out[i].Bytes += c.Bytes
+		}
+	}
+	return out
+}
+
+// SetAdd puts an entry into a dynamic set that the program looks up; lease 0 is the set's own. A set
+// that the program does not look up is no error: the compiler leaves out what no rule can reach.
+func (r *Runner) SetAdd(name string, e SetEntry) error {
+	s := r.sets[name]
+	if s == nil {
+		return nil
+	}
+	if err := checkEntries([]SetEntry{e}, s.typ); err != nil {
+		return err
+	}
+	return s.add(e)
+}
+
+// SetDel deletes an entry of a dynamic set, if it is there.
+func (r *Runner) SetDel(name string, e policy.Element) {
+	if s := r.sets[name]; s != nil {
+		s.Delete(e)
+	}
+}
+
+// Close removes the program and its maps from the kernel.
+func (r *Runner) Close() error {
+	var errs []error
+	for _, b := range [][]byte{r.trace, r.counters} {
+		if b != nil {
+			errs = append(errs, unix.Munmap(b))
+		}
+	}
+	for _, set := range r.sets {
+		errs = append(errs, set.Close())
+	}
+	r.trace, r.counters, r.sets = nil, nil, nil
+	return errors.Join(append(errs, r.loaded.Close())...)
+}

@@ -1,0 +1,122 @@
+package dataplane
+
+import (
+	"context"
+
+	"levee/internal/lang/policy"
+)
+
+// SetAdd adds entries to the dynamic set of that name of the policy on dev, or, if dev is "", of
+// every policy in this network namespace that has one. All entries are added everywhere, or, with an
+// error, none anywhere. devs are the interfaces.
+func SetAdd(ctx context.Context, dev, name string, entries []SetEntry) (devs []string, err error) {
+	return eachSet(ctx, dev, name, func(sets []*Set) error {
+		if err := checkAll(sets, entries); err != nil {
+			return err
+		}
+		return addAll(sets, entries)
+	})
+}
+
+// SetReplace makes dynamic sets, chosen as by SetAdd, hold exactly these entries (see Set.Replace): all of the sets, or,
+// with an error, none. devs are the interfaces.
+func SetReplace(ctx context.Context, dev, name string, entries []SetEntry) (devs []string, err error) {
+	return eachSet(ctx, dev, name, func(sets []*Set) error {
+		if err := checkAll(sets, entries); err != nil {
+			return err
+		}
+		return replaceAll(sets, entries)
+	})
+}
+
+// checkAll says what keeps entries from being those of one of the sets.
+func checkAll(sets []*Set, entries []SetEntry) error {
+	for _, s := range sets {
+		if err := s.check(entries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachSet runs fn with all sets of that name held at once, in the fixed order in which they are opened.
+func eachSet(ctx context.Context, dev, name string, fn func([]*Set) error) (devs []string, err error) {
+	for {
+		sets, err := openSets(ctx, dev, name)
+		if err != nil {
+			return nil, err
+		}
+		done, err := holdAll(ctx, sets, fn)
+		if err != nil {
+			return nil, err
+		}
+		if done {
+			for _, s := range sets {
+				devs = append(devs, s.dev)
+			}
+			return devs, nil
+		}
+	}
+}
+
+// holdAll holds the sets, runs fn, and closes them. If one is out of date nothing is done, and
+// all must be opened anew.
+func holdAll(ctx context.Context, sets []*Set, fn func([]*Set) error) (done bool, err error) {
+	for _, s := range sets {
+		defer s.Close()
+	}
+	for _, s := range sets {
+		held, err := s.tryHold(ctx)
+		if !held || err != nil {
+			return false, err
+		}
+		defer s.release()
+	}
+	return true, fn(sets)
+}
+
+// SetDel deletes entries from dynamic sets, chosen as by SetAdd, and says how many there
+// were. What is no entry is no error.
+func SetDel(ctx context.Context, dev, name string, elements []policy.Element) (deleted int, devs []string, err error) {
+	sets, err := openSets(ctx, dev, name)
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, s := range sets {
+		defer s.Close()
+	}
+	for _, s := range sets {
+		n, err := s.Remove(ctx, elements...)
+		if err != nil {
+			return deleted, devs, err
+		}
+		deleted += n
+		devs = append(devs, s.dev)
+	}
+	return deleted, devs, nil
+}
+
+// SetContents is a dynamic set with its entries.
+type SetContents struct {
+	Dev     string
+	Type    policy.SetType
+	Entries []SetEntry
+}
+
+// SetList lists dynamic sets, chosen as by SetAdd.
+func SetList(ctx context.Context, dev, name string) ([]SetContents, error) {
+	sets, err := openSets(ctx, dev, name)
+	if err != nil {
+		return nil, err
+	}
+	var out []SetContents
+	for _, s := range sets {
+		defer s.Close()
+		entries, err := s.List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, SetContents{s.dev, s.Type(), entries})
+	}
+	return out, nil
+}

@@ -1,0 +1,369 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// Set is a dynamic set of one attached policy, open for many changes: about a microsecond each. It
+// follows its policy through replaces by other commands. It may be used concurrently.
+type Set struct {
+	dev, name string
+
+	mu      sync.Mutex
+	writers *writers
+	serial  int64
+	maps    []inForce // of the policy in force and, during a trial, of the one to return to if it has other memory
+	typ     policy.SetType
+	rollUp  bool
+	spared  []netip.Prefix // never covered by rolling up
+	noRoom  time.Time      // when rolling up last made no room
+}
+
+// inForce is a set with the places in which programs find it: one, or, where during a trial the policy to return to has it in
+// another map, two.
+type inForce struct {
+	*set
+	places []place
+}
+
+func (m inForce) Close() error {
+	err := m.set.Close()
+	for _, at := range m.places {
+		err = errors.Join(err, at.outer.Close())
+	}
+	return err
+}
+
+// ErrNoSet is wrapped when no attached policy has a dynamic set of the name asked for.
+var ErrNoSet = errors.New("no such dynamic set")
+
+// OpenSet opens a dynamic set of the policy on dev.
+func OpenSet(ctx context.Context, dev, name string) (*Set, error) {
+	sets, err := openSets(ctx, dev, name)
+	if err != nil {
+		return nil, err
+	}
+	return sets[0], nil
+}
+
+// openSets opens the sets of that name on dev, or on every interface of this network namespace
+// that has one if dev is "".
+func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
+	var out []*Set
+	var known []string
+	err := transact(ctx, func(s *store) error {
+		visit := func(a *attachment) error {
+			l, err := a.here()
+			if l == nil || err != nil {
+				return err
+			}
+			for _, info := range a.current().Sets {
+				known = append(known, info.Name)
+			}
+			set, err := s.openSetOf(a, name)
+			if set != nil {
+				set.dev = l.Attrs().Name // it may have been renamed since
+				out = append(out, set)
+			}
+			return err
+		}
+		if dev == "" {
+			return s.sweep("", visit)
+		}
+		a, err := s.find(dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		return visit(a)
+	})
+	if err == nil && len(out) == 0 {
+		err = noSet(dev, name, known)
+	}
+	if err != nil {
+		for _, s := range out {
+			s.Close()
+		}
+		return nil, err
+	}
+	return out, nil
+}
+
+func noSet(dev, name string, known []string) error {
+	where := "in this network namespace"
+	if dev != "" {
+		where = "on " + dev
+	}
+	if len(known) == 0 {
+		return fmt.Errorf("%w: no policy %s has a dynamic set (%q was asked for)", ErrNoSet, where, name)
+	}
+	slices.Sort(known)
+	return fmt.Errorf("%w: %q; the policy %s has %s", ErrNoSet, name, where, strings.Join(slices.Compact(known), ", "))
+}
+
+// openSetOf opens the maps of a set of an attachment, nil if it has none of that name.
+func (s *store) openSetOf(a *attachment, name string) (_ *Set, err error) {
+	out := &Set{dev: a.current().Dev, name: name}
+	defer func() {
+		if err != nil {
+			out.Close()
+		}
+	}()
+	if !slices.ContainsFunc(a.current().Sets, func(info SetInfo) bool { return info.Name == name }) {
+		return nil, nil
+	}
+	if out.writers, err = s.openWriters(a.key); err != nil {
+		return nil, err
+	}
+	// A writer that puts other memory in place holds this lock meanwhile.
+	if err := out.writers.lock(s.ctx); err != nil {
+		return nil, err
+	}
+	defer out.writers.unlock()
+	out.serial = out.writers.serial()
+	for i, n := range a.needed() {
+		g := a.gens[n]
+		at := slices.IndexFunc(g.Sets, func(info SetInfo) bool { return info.Name == name })
+		if at < 0 || g.Sets[at].EntryType() != a.current().typeOf(name) { // the policy to return to may have another set of that name
+			continue
+		}
+		if err := out.openIn(s, a.key, g, g.Sets[at]); err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			out.typ = g.Sets[at].EntryType()
+			out.rollUp = g.Sets[at].RollUp
+			out.spared = g.Spared
+		}
+	}
+	return out, nil
+}
+
+// openIn opens the set where a generation has it.
+func (s *Set) openIn(st *store, key string, g *description, info SetInfo) error {
+	at, err := st.openPlace(key, g, info.Name)
+	if err != nil {
+		return err
+	}
+	if at.outer == nil {
+		return kernel.Refuse(nil, "the map of dynamic set %q on %s is gone; `levee up` makes it anew", info.Name, s.dev)
+	}
+	opened, err := openSet(at, info.Name, info.EntryType(), info.Lease)
+	if err != nil {
+		return errors.Join(err, at.outer.Close())
+	}
+	for i := range s.maps {
+		m := &s.maps[i]
+		same, err := sameMap(m.inner, opened.inner)
+		if err != nil {
+			return errors.Join(err, opened.Close(), at.outer.Close())
+		}
+		if !same {
+			continue
+		}
+		if err := opened.Close(); err != nil {
+			return errors.Join(err, at.outer.Close())
+		}
+		if same, err = sameMap(m.places[0].outer, at.outer); same || err != nil {
+			return errors.Join(err, at.outer.Close())
+		}
+		m.places = append(m.places, at)
+		return nil
+	}
+	s.maps = append(s.maps, inForce{opened, []place{at}})
+	return nil
+}
+
+// Close ends the use of the set; its entries stay.
+func (s *Set) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, m := range s.maps {
+		errs = append(errs, m.Close())
+	}
+	s.maps = nil
+	if s.writers != nil {
+		errs = append(errs, s.writers.f.Close())
+		s.writers = nil
+	}
+	return errors.Join(errs...)
+}
+
+// hold locks the set, at the maps that are in force now, or gives up when ctx ends while another writer has it. The caller releases.
+func (s *Set) hold(ctx context.Context) error {
+	for {
+		held, err := s.tryHold(ctx)
+		if held || err != nil {
+			return err
+		}
+		if err := s.reopen(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// tryHold locks the set unless other maps than those that it has open may be in force.
+func (s *Set) tryHold(ctx context.Context) (held bool, err error) {
+	s.mu.Lock()
+	defer func() {
+		if !held {
+			s.mu.Unlock()
+		}
+	}()
+	if s.writers == nil {
+		return false, fmt.Errorf("dynamic set %q is closed: %w", s.name, os.ErrClosed)
+	}
+	if err := s.writers.lock(ctx); err != nil {
+		return false, err
+	}
+	if s.writers.serial() != s.serial {
+		s.writers.unlock()
+		return false, nil
+	}
+	for _, m := range s.maps {
+		m.Mend() // after another process that was killed in the middle of a change
+	}
+	return true, nil
+}
+
+// reopen opens the maps that are in force now. It takes the lock of the runtime directory, which
+// comes before those of sets: the caller holds none of them.
+func (s *Set) reopen(ctx context.Context) error {
+	fresh, err := OpenSet(ctx, s.dev, s.name)
+	if err != nil {
+		return err
+	}
+	defer fresh.Close() // closes what s had open
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.maps, fresh.maps = fresh.maps, s.maps
+	s.typ, s.rollUp, s.spared = fresh.typ, fresh.rollUp, fresh.spared
+	s.writers, fresh.writers = fresh.writers, s.writers
+	s.serial = fresh.serial
+	return nil
+}
+
+func (s *Set) release() {
+	s.writers.unlock()
+	s.mu.Unlock()
+}
+
+// Add puts entries into the set, or renews those that are there: all of them, or, with an error,
+// none. A full set gives an error that matches prefix.ErrFull, and counts the entries as refused, unless its
+// policy says rollup (see prefix.Dynamic.RollUp). Many entries at once become visible to packets in one step.
+func (s *Set) Add(ctx context.Context, entries ...SetEntry) error {
+	if err := s.hold(ctx); err != nil {
+		return err
+	}
+	defer s.release()
+	if err := s.check(entries); err != nil {
+		return err
+	}
+	return addAll([]*Set{s}, entries)
+}
+
+// Replace makes the set hold exactly these entries, in one step for packets: each look-up sees the whole of
+// what was there before or the whole of what is there then. Of two entries for one prefix the later counts.
+// With an error nothing has changed.
+func (s *Set) Replace(ctx context.Context, entries []SetEntry) error {
+	if err := s.hold(ctx); err != nil {
+		return err
+	}
+	defer s.release()
+	if err := s.check(entries); err != nil {
+		return err
+	}
+	return replaceAll([]*Set{s}, entries)
+}
+
+// Delete takes prefixes out of a set of addresses and says how many were there.
+func (s *Set) Delete(ctx context.Context, prefixes ...netip.Prefix) (int, error) {
+	elements := make([]policy.Element, len(prefixes))
+	for i, p := range prefixes {
+		elements[i].Prefix = p
+	}
+	return s.Remove(ctx, elements...)
+}
+
+// Remove takes entries out of the set and says how many were there.
+func (s *Set) Remove(ctx context.Context, elements ...policy.Element) (int, error) {
+	if err := s.hold(ctx); err != nil {
+		return 0, err
+	}
+	defer s.release()
+	for i, e := range elements {
+		if err := checkEntry(e, s.typ); err != nil {
+			return 0, fmt.Errorf("dynamic set %q: entry %d: %w; nothing was changed", s.name, i+1, err)
+		}
+	}
+	n := 0
+	for i, m := range s.maps {
+		for _, e := range elements {
+			if m.Delete(e) && i == 0 {
+				n++
+			}
+		}
+	}
+	return n, nil
+}
+
+// List is the set's entries, IPv4 before IPv6, in order of address, protocol and port.
+func (s *Set) List(ctx context.Context) ([]SetEntry, error) {
+	if err := s.hold(ctx); err != nil {
+		return nil, err
+	}
+	m := s.maps[0]
+	m.Expire(m.clock.Now())
+	out := make([]SetEntry, 0, m.Len())
+	for e, expires := range m.All() {
+		out = append(out, SetEntry{e.Prefix, e.Service, m.left(expires)})
+	}
+	s.release() // before sorting, which takes longer
+	slices.SortFunc(out, func(a, b SetEntry) int {
+		if c := a.Prefix.Compare(b.Prefix); c != 0 {
+			return c
+		}
+		return a.Service.Compare(b.Service)
+	})
+	return out, nil
+}
+
+// Type is what the entries of the set are: addresses, services or endpoints.
+func (s *Set) Type() policy.SetType {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.typ
+}
+
+// check says what keeps entries from being those of the set, which is held.
+func (s *Set) check(entries []SetEntry) error {
+	if err := checkEntries(entries, s.typ); err != nil {
+		return fmt.Errorf("dynamic set %q: %w; nothing was changed", s.name, err)
+	}
+	return nil
+}
+
+func checkEntries(entries []SetEntry, t policy.SetType) error {
+	for i, e := range entries {
+		err := checkEntry(e.Element(), t)
+		if err == nil && e.Lease < 0 && e.Lease != Forever {
+			err = fmt.Errorf("%v: a lease of %v", e.Element(), e.Lease)
+		}
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", i+1, err)
+		}
+	}
+	return nil
+}

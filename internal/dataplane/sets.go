@@ -1,0 +1,239 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// Forever is the lease of an entry that stays until it is deleted.
+const Forever time.Duration = -1
+
+// SetEntry is an entry of a dynamic set: a prefix, a service or, with both, an endpoint. The ports of a service are a block, as those
+// that policy.Element.Blocks makes.
+type SetEntry struct {
+	Prefix  netip.Prefix
+	Service policy.Service
+	Lease   time.Duration // to add: 0 is the set's own, Forever none; listed: what is left, Forever none
+}
+
+// Element is the entry without its lease.
+func (e SetEntry) Element() policy.Element {
+	return policy.Element{Prefix: e.Prefix, Service: e.Service}
+}
+
+// Covering are the entries whose prefix holds an address, the longest first. An IPv4-mapped address is the IPv6
+// address that it is. Services have no prefix and hold none.
+func Covering(entries []SetEntry, a netip.Addr) (out []SetEntry) {
+	for _, e := range entries {
+		if e.Prefix.IsValid() && e.Prefix.Contains(a) {
+			out = append(out, e)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b SetEntry) int { return b.Prefix.Bits() - a.Prefix.Bits() })
+	return out
+}
+
+// set is a dynamic set in this process's memory.
+type set struct {
+	name   string
+	typ    policy.SetType
+	lease  time.Duration // default; 0: until deleted
+	clock  *kernel.Clock
+	frozen uint64    // jiffies for as long as time stands still; 0 if it does not
+	inner  *ebpf.Map // its memory
+	mem    []byte
+	table
+}
+
+// openSet gives access to what is in a place now. The place's map may be closed then.
+func openSet(at place, name string, typ policy.SetType, lease time.Duration) (*set, error) {
+	var inner *ebpf.Map
+	if err := at.outer.Lookup(at.key, &inner); err != nil {
+		return nil, kernel.Refuse(err, "open dynamic set %q", name)
+	}
+	return openMemory(inner, &set{name: name, typ: typ, lease: lease}, nil)
+}
+
+// newMemory makes a set that holds no entry, laid out for room of them, and that no program sees yet.
+func newMemory(name string, typ policy.SetType, max, room int, lease time.Duration) (*set, error) {
+	return makeMemory(&set{name: name, typ: typ, lease: lease}, room, func(mem []byte) error { return format(typ, mem, max, room) })
+}
+
+// aside makes a copy of a set that no program sees yet.
+func (s *set) aside() (*set, error) {
+	return makeMemory(&set{name: s.name, typ: s.typ, lease: s.lease}, s.Room(), s.CopyTo)
+}
+
+func makeMemory(s *set, room int, format func(mem []byte) error) (*set, error) {
+	name := s.name
+	spec, err := tableSpec(s.typ, codegen.SetPrefix+name, room)
+	if err != nil {
+		return nil, err
+	}
+	inner, err := ebpf.NewMap(spec.InnerMap)
+	if err != nil {
+		return nil, kernel.LoadError(fmt.Sprintf("make memory for dynamic set %q", name), err)
+	}
+	return openMemory(inner, s, format)
+}
+
+// openMemory maps the memory of a set, formats it if it is new, and closes it on an error.
+func openMemory(inner *ebpf.Map, s *set, format func(mem []byte) error) (*set, error) {
+	mem, err := mapMemory(inner, int(inner.ValueSize()))
+	if err != nil {
+		return nil, errors.Join(err, inner.Close())
+	}
+	s.inner, s.mem = inner, mem
+	if format != nil {
+		err = format(mem)
+	}
+	if err == nil {
+		s.clock, err = kernel.JiffiesClock()
+	}
+	if err == nil {
+		err = s.openTable()
+	}
+	if err != nil {
+		return nil, errors.Join(kernel.Refuse(err, "open dynamic set %q", s.name), s.Close())
+	}
+	return s, nil
+}
+
+// Close gives up the memory; if no map holds it either, it is freed.
+func (s *set) Close() error { return errors.Join(unix.Munmap(s.mem), s.inner.Close()) }
+
+// putInto makes the set what programs see in a place, in one step. The kernel waits until no program uses
+// what was there before.
+func (s *set) putInto(at place) error {
+	if err := at.outer.Put(at.key, s.inner); err != nil { // traffic changes here
+		return kernel.Refuse(err, "put the contents of dynamic set %q in place", s.name)
+	}
+	return nil
+}
+
+// expires is the end of a lease in jiffies, 0 for never.
+func (s *set) expires(lease time.Duration) uint64 {
+	if lease == 0 {
+		lease = s.lease
+	}
+	if lease <= 0 {
+		return 0
+	}
+	if s.frozen != 0 {
+		return s.frozen + s.clock.Ticks(lease)
+	}
+	return s.clock.Expiry(lease)
+}
+
+// now is the time in jiffies.
+func (s *set) now() uint64 {
+	if s.frozen != 0 {
+		return s.frozen
+	}
+	return s.clock.Now()
+}
+
+// left is the time until jiffies, Forever for 0.
+func (s *set) left(expires uint64) time.Duration {
+	if expires == 0 {
+		return Forever
+	}
+	return s.clock.Remaining(expires)
+}
+
+// copySet copies all entries, with what is left of their leases. The caller holds the lock of writers
+// until the new set is in force.
+func copySet(ps *policy.Set, from, to place) error {
+	old, err := openSet(from, ps.Name, ps.Type, ps.Lease)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	next, err := openSet(to, ps.Name, ps.Type, ps.Lease)
+	if err != nil {
+		return err
+	}
+	defer next.Close()
+	next.Refuse(old.Refused())
+	for e, expires := range old.All() {
+		if err := next.Add(e, expires); err != nil {
+			return fmt.Errorf("dynamic set %q holds %d entries, which do not fit into the new policy's max %d; delete some or raise max: %w", ps.Name, old.Len(), ps.Max, err)
+		}
+	}
+	return nil
+}
+
+// writers is the lock of those who change the dynamic sets of one attachment. Its file grows by a
+// byte whenever other maps may take the place of those that a writer has open.
+type writers struct{ f *os.File }
+
+func (s *store) openWriters(key string) (*writers, error) {
+	f, err := os.OpenFile(s.state(key, "sets"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, kernel.Refuse(err, "open the lock of dynamic sets")
+	}
+	return &writers{f}, nil
+}
+
+// lock waits for all other writers until ctx ends.
+func (w *writers) lock(ctx context.Context) error {
+	if err := flock(ctx, w.f); err != nil {
+		return fmt.Errorf("wait for another change of the dynamic sets to finish: %w", err)
+	}
+	return nil
+}
+
+func (w *writers) unlock() { _ = unix.Flock(int(w.f.Fd()), unix.LOCK_UN) }
+
+// serial tells generations of open maps apart; it is negative when the attachment is gone.
+func (w *writers) serial() int64 {
+	var st unix.Stat_t
+	if unix.Fstat(int(w.f.Fd()), &st) != nil || st.Nlink == 0 {
+		return -1
+	}
+	return st.Size
+}
+
+// bump makes every writer open its maps anew. It comes before they change: whoever is killed in
+// between has only cost the writers a look.
+func (w *writers) bump() error {
+	if err := w.f.Truncate(w.serial() + 1); err != nil {
+		return kernel.Refuse(err, "tell writers of dynamic sets of the change")
+	}
+	return nil
+}
+
+// exclude keeps writers out of an attachment's sets until the file is closed; nil when it has none
+// and next has none either.
+func (s *store) exclude(key string, next bool) (*os.File, error) {
+	_, err := os.Stat(s.state(key, "sets"))
+	if err != nil && !next {
+		return nil, nil
+	}
+	if err := os.MkdirAll(s.state(key), 0o700); err != nil {
+		return nil, kernel.Refuse(err, "create the runtime directory")
+	}
+	w, err := s.openWriters(key)
+	if err != nil {
+		return nil, err
+	}
+	if err = w.lock(s.ctx); err == nil {
+		err = w.bump()
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.f.Close())
+	}
+	return w.f, nil
+}

@@ -1,0 +1,151 @@
+package dataplane
+
+import (
+	"fmt"
+	"iter"
+	"math/bits"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/filter/endpoint"
+	"levee/internal/filter/prefix"
+	"levee/internal/lang/policy"
+)
+
+// table is the memory of a dynamic set, of one type of entries. Ends of leases are in jiffies, 0 for never.
+type table interface {
+	Add(e policy.Element, expires uint64) error
+	Touch(e policy.Element)
+	Delete(e policy.Element) bool
+	Get(e policy.Element) (expires uint64, ok bool)
+	All() iter.Seq2[policy.Element, uint64]
+	Expire(now uint64) int
+	Mend()
+	RollUp(spare func(netip.Prefix) bool) int
+	CopyTo(dst []byte) error
+	Len() int
+	Max() int
+	Room() int
+	Refused() uint64
+	Refuse(n uint64)
+}
+
+// tableSpec describes the map of a set laid out for room entries.
+func tableSpec(t policy.SetType, name string, room int) (*ebpf.MapSpec, error) {
+	if t == policy.Addresses {
+		return prefix.DynamicSpec(name, room)
+	}
+	return endpoint.Spec(name, room)
+}
+
+// format makes memory an empty set.
+func format(t policy.SetType, mem []byte, max, room int) error {
+	if t == policy.Addresses {
+		return prefix.FormatRoom(mem, max, room)
+	}
+	return endpoint.FormatRoom(mem, max, room)
+}
+
+// openTable opens the memory of the set, and mends what a writer left half-way.
+func (s *set) openTable() error {
+	if s.typ == policy.Addresses {
+		d, err := prefix.Open(s.mem, s.now)
+		s.table = prefixes{d}
+		return err
+	}
+	t, err := endpoint.Open(s.mem, s.now)
+	s.table = endpoints{t}
+	if s.typ == policy.Services {
+		s.table = services{endpoints{t}}
+	}
+	return err
+}
+
+// prefixes is a set of addresses.
+type prefixes struct{ *prefix.Dynamic }
+
+func (p prefixes) Add(e policy.Element, expires uint64) error {
+	return p.Dynamic.Add(e.Prefix, expires)
+}
+func (p prefixes) Touch(e policy.Element)       { p.Dynamic.Touch(e.Prefix) }
+func (p prefixes) Delete(e policy.Element) bool { return p.Dynamic.Delete(e.Prefix) }
+
+func (p prefixes) Get(e policy.Element) (expires uint64, ok bool) {
+	was, ok := p.Dynamic.Get(e.Prefix)
+	return was.Expires, ok
+}
+
+func (p prefixes) All() iter.Seq2[policy.Element, uint64] {
+	return func(yield func(policy.Element, uint64) bool) {
+		for e := range p.Dynamic.All() {
+			if !yield(policy.Element{Prefix: e.Prefix}, e.Expires) {
+				return
+			}
+		}
+	}
+}
+
+// endpoints is a set of endpoints, or of services, which are endpoints of 0.0.0.0/0 there.
+type endpoints struct{ *endpoint.Table }
+
+var everywhere = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+
+func entryOf(e policy.Element, expires uint64) endpoint.Entry {
+	out := endpoint.Entry{Prefix: e.Prefix, Proto: e.Service.Proto, Port: e.Service.Lo, Expires: expires}
+	if !out.Prefix.IsValid() {
+		out.Prefix = everywhere
+	}
+	out.Bits = uint8(16 - bits.TrailingZeros32(uint32(e.Service.Hi-e.Service.Lo)+1))
+	return out
+}
+
+func (t endpoints) Add(e policy.Element, expires uint64) error {
+	return t.Table.Add(entryOf(e, expires))
+}
+
+func (t endpoints) Touch(e policy.Element) { t.Table.Touch(entryOf(e, 0)) }
+
+func (t endpoints) Delete(e policy.Element) bool { return t.Table.Delete(entryOf(e, 0)) }
+
+func (t endpoints) Get(e policy.Element) (expires uint64, ok bool) {
+	return t.Table.Get(entryOf(e, 0))
+}
+
+func (t endpoints) All() iter.Seq2[policy.Element, uint64] {
+	return func(yield func(policy.Element, uint64) bool) {
+		for e := range t.Table.All() {
+			s := policy.Service{Proto: e.Proto, Lo: e.Port, Hi: e.Port | uint16(1<<(16-e.Bits)-1)}
+			if !yield(policy.Element{Prefix: e.Prefix, Service: s}, e.Expires) {
+				return
+			}
+		}
+	}
+}
+
+// RollUp covers nothing: only hosts are rolled up.
+func (t endpoints) RollUp(func(netip.Prefix) bool) int { return 0 }
+
+// services is a set of services.
+type services struct{ endpoints }
+
+func (t services) All() iter.Seq2[policy.Element, uint64] {
+	return func(yield func(policy.Element, uint64) bool) {
+		for e, expires := range t.endpoints.All() {
+			if !yield(policy.Element{Service: e.Service}, expires) {
+				return
+			}
+		}
+	}
+}
+
+// checkEntry says what keeps an element from being an entry of a set of the type.
+func checkEntry(e policy.Element, t policy.SetType) error {
+	if err := e.Check(t); err != nil || t == policy.Addresses {
+		return err
+	}
+	if blocks := e.Blocks(); len(blocks) != 1 {
+		return fmt.Errorf("%s: a range of ports that is not a block; give its %d blocks", e, len(blocks))
+	}
+	return nil
+}

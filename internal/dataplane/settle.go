@@ -1,0 +1,241 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+)
+
+// RolledBack tells of a policy that was not confirmed in time.
+type RolledBack struct {
+	Policy     string    `json:"policy"`
+	Generation int       `json:"generation"`
+	Deadline   time.Time `json:"deadline"`
+}
+
+// settle brings an attachment to a state in which nothing is left to do: a trial past its deadline,
+// which the kernel has ended already, is ended here too, counts of replaced generations are carried
+// over, and what a killed command left is removed. It can be killed at any step and begun again. The
+// attachment is closed and opened anew; nil means that nothing is attached.
+func (s *store) settle(key string) (*attachment, error) {
+	a, err := s.open(key)
+	if err != nil {
+		return nil, err
+	}
+	if a, err = s.rollBack(a); err != nil || a == nil {
+		return nil, err
+	}
+	if a.link == nil {
+		a.Close()
+		return nil, s.remove(key)
+	}
+	if a.ifindex == 0 {
+		defer a.Close()
+		return nil, s.removeVanished(a)
+	}
+	if err := s.clean(a); err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// rollBack ends a trial whose deadline has passed: the kernel judges by the fallback already (the
+// trial program hands over to it), so the link may be given to it at leisure.
+func (s *store) rollBack(a *attachment) (*attachment, error) {
+	g := a.trial()
+	if g == nil || a.ifindex == 0 {
+		return a, nil
+	}
+	left, err := timeLeft(g.Deadline)
+	if err != nil || left > 0 {
+		return a, err
+	}
+	defer a.Close()
+	why := "was not confirmed in time"
+	if g.Deadline == endedByHand {
+		why = "was given up before it was confirmed"
+	}
+	rb := RolledBack{Policy: g.Policy, Generation: g.Generation, Deadline: g.ConfirmBy}
+	if g.Fallback == 0 {
+		s.note("%s: %s %s; there was no policy before it, so nothing is attached now", g.Dev, g.Policy, why)
+		return nil, s.detach(a)
+	}
+	if err := step("roll back"); err != nil {
+		return nil, err
+	}
+	s.note("%s: %s %s; the policy before it is back", g.Dev, g.Policy, why)
+	a.carried.RolledBack = &rb
+	if err := writeJSON(s.state(a.key, carriedFile), a.carried); err != nil {
+		return nil, err
+	}
+	if err := s.give(a, g.Fallback); err != nil {
+		return nil, err
+	}
+	return s.open(a.key)
+}
+
+// give hands the link to the program of a generation that is staged, the one without a deadline.
+func (s *store) give(a *attachment, generation int) error {
+	prog, err := openProgram(filepath.Join(s.pins(a.key, generation), pinProg))
+	if err != nil {
+		return err
+	}
+	defer prog.Close()
+	writers, err := s.exclude(a.key, false)
+	if err != nil {
+		return err
+	}
+	defer writers.Close()
+	if err := a.link.Update(prog); err != nil { // traffic changes here
+		return kernel.Refuse(err, "replace the program")
+	}
+	return nil
+}
+
+// clean carries counts over and removes every generation that judges no packet any more.
+func (s *store) clean(a *attachment) error {
+	needed := a.needed()
+	if needed == nil {
+		return kernel.Refuse(nil, "interface %d runs program %d, which levee did not put there, on levee's link; `levee down` removes it", a.ifindex, a.program)
+	}
+	var keep, gone []*description
+	for _, g := range a.sorted() {
+		if slices.Contains(needed, g.Generation) {
+			keep = append(keep, g)
+		} else {
+			gone = append(gone, g)
+		}
+	}
+	if len(gone) > 0 {
+		if err := waitForPrograms(); err != nil {
+			return err
+		}
+		if err := s.fold(a, gone, keep); err != nil {
+			return err
+		}
+		if err := step("forget"); err != nil {
+			return err
+		}
+		for _, g := range gone {
+			if err := os.Remove(s.describe(a.key, g.Generation)); err != nil {
+				return kernel.Refuse(err, "remove a replaced generation")
+			}
+			delete(a.gens, g.Generation)
+		}
+	}
+	if a.trial() == nil {
+		if err := s.removeTrial(a.key, needed[0]); err != nil {
+			return err
+		}
+	}
+	return s.removePins(a.key, needed)
+}
+
+// removeTrial removes of a confirmed generation what only its trial needed: through the map "previous"
+// it would keep the policy before it in memory.
+func (s *store) removeTrial(key string, generation int) error {
+	for _, name := range []string{pinTrial, codegen.PreviousMap} {
+		err := os.Remove(filepath.Join(s.pins(key, generation), name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return kernel.Refuse(err, "remove what the trial needed")
+		}
+	}
+	return nil
+}
+
+// removePins removes the pins of all generations but those in keep, and files half written.
+func (s *store) removePins(key string, keep []int) error {
+	numbers, err := s.pinned(key)
+	if err != nil {
+		return err
+	}
+	numbers = slices.DeleteFunc(numbers, func(n int) bool { return slices.Contains(keep, n) })
+	if len(numbers) > 0 {
+		if err := step("unpin"); err != nil {
+			return err
+		}
+	}
+	for _, n := range numbers {
+		if err := os.RemoveAll(s.pins(key, n)); err != nil {
+			return kernel.Refuse(err, "remove the pins of a replaced generation")
+		}
+	}
+	half, err := filepath.Glob(s.state(key, "*.tmp"))
+	for _, file := range half {
+		err = errors.Join(err, os.Remove(file))
+	}
+	return err
+}
+
+// detach takes the program off the interface and removes everything that was kept for it.
+func (s *store) detach(a *attachment) error {
+	if err := step("detach"); err != nil {
+		return err
+	}
+	// traffic changes here
+	if err := a.link.Detach(); err != nil && a.ifindex != 0 {
+		return kernel.Refuse(err, "detach the program")
+	}
+	return s.remove(a.key)
+}
+
+// remove deletes all that is kept under a key; the link goes first, since it decides what the rest
+// means.
+func (s *store) remove(key string) error {
+	for i, path := range []string{s.bpf(key, pinLink), s.state(key), s.bpf(key)} {
+		if err := step(fmt.Sprint("remove ", i)); err != nil {
+			return err
+		}
+		if err := os.RemoveAll(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return kernel.Refuse(err, "remove what was kept for attachment %s", key)
+		}
+	}
+	return nil
+}
+
+// removeVanished cleans up after an interface, or its whole network namespace, that is gone, or after
+// somebody who has detached the link.
+func (s *store) removeVanished(a *attachment) error {
+	if gens := a.sorted(); len(gens) > 0 {
+		g := gens[len(gens)-1]
+		what := fmt.Sprintf("interface %s has vanished, and its policy %s with it", g.Dev, g.Policy)
+		if d, err := findDevice(g.Dev); err == nil && d.key() == a.key {
+			what = fmt.Sprintf("policy %s was detached from %s by something else than levee", g.Policy, g.Dev)
+		}
+		s.note("%s; what was kept for it is removed", what)
+	}
+	return s.remove(a.key)
+}
+
+// sweep settles every attachment but one, of this and of other network namespaces.
+func (s *store) sweep(except string, visit func(*attachment) error) error {
+	keys, err := s.keys()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, key := range keys {
+		if key == except {
+			continue
+		}
+		a, err := s.settle(key)
+		if err == nil && a != nil {
+			err = visit(a)
+			a.Close()
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *store) note(format string, args ...any) {
+	s.notes = append(s.notes, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,245 @@
+package dataplane
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+)
+
+// staged is a generation that lies ready beside the one in force.
+type staged struct {
+	key     string
+	desc    *description
+	plain   *loaded  // without deadline
+	trial   *loaded  // with, nil unless asked for; shares all maps with plain
+	writers *os.File // keeps writers of dynamic sets out until it is closed
+}
+
+func (st *staged) Close() {
+	if st.trial != nil {
+		st.trial.Close()
+	}
+	if st.plain != nil {
+		st.plain.Close()
+	}
+	st.writers.Close() // does nothing for nil but return an error
+}
+
+// stage compiles, loads, pins and describes a generation. On an error nothing of it is left.
+func (u *up) stage(t try, why string) (_ *staged, err error) {
+	st := &staged{key: u.key}
+	target := codegen.Target{Hook: t.mode.hook(), Frags: t.frags, CPUs: ebpf.MustPossibleCPU()}
+	plain, err := u.compiled(target)
+	if err != nil {
+		return nil, err
+	}
+	var trial *codegen.Program
+	if u.Confirm > 0 {
+		target.Trial = true
+		if trial, err = u.compiled(target); err != nil {
+			return nil, err
+		}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, u.unstage(st))
+			st.Close()
+		}
+	}()
+	if st.writers, err = u.exclude(st.key, len(plain.Dynamic) > 0); err != nil {
+		return nil, err
+	}
+	if st.plain, err = u.loadOverSets(plain); err != nil {
+		return nil, err
+	}
+	if trial != nil {
+		if err := u.stageTrial(st, trial); err != nil {
+			return nil, err
+		}
+	}
+	if err := u.newDescription(st, plain, t, why); err != nil {
+		return nil, err
+	}
+	if err := u.pin(st); err != nil {
+		return nil, err
+	}
+	if err := step("describe"); err != nil {
+		return nil, err
+	}
+	return st, writeJSON(u.describe(st.key, st.desc.Generation), st.desc)
+}
+
+func (u *up) compiled(t codegen.Target) (*codegen.Program, error) {
+	if err := step("compile"); err != nil {
+		return nil, err
+	}
+	return u.compile(t)
+}
+
+// stageTrial loads the variant with a deadline over the maps of the plain one, so that confirming is
+// nothing but another link update.
+func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
+	shared := map[string]*ebpf.Map{}
+	for name, m := range st.plain.maps {
+		if p.Spec.Maps[name] != nil {
+			shared[name] = m
+		}
+	}
+	if st.trial, err = load(p, shared, nil); err != nil {
+		return unable(err)
+	}
+	if u.fallback() == 0 {
+		return nil
+	}
+	prog, err := openProgram(filepath.Join(u.pins(st.key, u.fallback()), pinProg))
+	if err != nil {
+		return err
+	}
+	defer prog.Close()
+	if err := st.trial.maps[codegen.PreviousMap].Put(uint32(0), prog); err != nil {
+		return kernel.Refuse(err, "stage the policy to return to")
+	}
+	return nil
+}
+
+// newDescription says what the generation is, under a number that no generation had before.
+func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) error {
+	id, err := programID(st.plain.prog)
+	if err != nil {
+		return err
+	}
+	hash := sha256.Sum256(u.Source)
+	d := &description{
+		Generation: 1, Dev: u.Dev, Ifindex: u.dev.index, Netns: u.dev.netns,
+		Mode: t.mode, Reason: why, Frags: t.frags,
+		Policy: u.PolicyPath, Hash: hex.EncodeToString(hash[:]), Source: u.Source, Since: time.Now(),
+		Program: id, RowBytes: p.RowBytes,
+		Slots: describeSlots(p.Slots, filepath.Base(u.PolicyPath)), Spared: p.Spared,
+	}
+	if u.cause != nil {
+		d.OnError = u.cause.Error()
+	}
+	for _, set := range p.Dynamic {
+		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease, RollUp: set.RollUp, Type: typeName(set.Type)})
+	}
+	d.Places = sharedPlaces(p)
+	if st.trial != nil {
+		if d.Trial, err = programID(st.trial.prog); err != nil {
+			return err
+		}
+		d.Fallback = u.fallback()
+	}
+	numbers, err := u.pinned(st.key)
+	if err != nil {
+		return err
+	}
+	if u.at != nil {
+		numbers = append(numbers, u.at.carried.Folded...)
+		for n := range u.at.gens {
+			numbers = append(numbers, n)
+		}
+	}
+	if len(numbers) > 0 {
+		d.Generation = slices.Max(numbers) + 1
+	}
+	st.desc = d
+	return nil
+}
+
+func programID(p *ebpf.Program) (uint32, error) {
+	info, err := p.Info()
+	if err != nil {
+		return 0, kernel.Refuse(err, "ask the kernel about the program")
+	}
+	id, _ := info.ID()
+	return uint32(id), nil
+}
+
+// pin keeps everything that a later command needs to open. What only the program uses, it holds
+// itself. The map "previous" must be pinned: the kernel empties a map of programs when nothing in user
+// space refers to it any more.
+func (u *up) pin(st *staged) error {
+	if err := step("pin"); err != nil {
+		return err
+	}
+	dir := u.pins(st.key, st.desc.Generation)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return kernel.Refuse(err, "create the directory of pins")
+	}
+	pin := func(o interface{ Pin(string) error }, name string) error {
+		if err := o.Pin(filepath.Join(dir, name)); err != nil {
+			return kernel.Refuse(err, "pin %s of %s", name, u.Dev)
+		}
+		return nil
+	}
+	if err := pin(st.plain.prog, pinProg); err != nil {
+		return err
+	}
+	maps := st.plain.maps
+	if st.trial != nil {
+		maps = st.trial.maps
+		if err := pin(st.trial.prog, pinTrial); err != nil {
+			return err
+		}
+	}
+	for name, m := range maps {
+		switch {
+		case name == codegen.CountersMap, name == codegen.PreviousMap, strings.HasPrefix(name, codegen.SetPrefix), strings.HasPrefix(name, codegen.SharedPrefix):
+			if err := pin(m, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// arm is the program that takes over, with its deadline set when it is on trial.
+func (st *staged) arm(confirm time.Duration) (*ebpf.Program, error) {
+	if st.trial == nil {
+		return st.plain.prog, nil
+	}
+	deadline, err := deadlineAfter(confirm)
+	if err != nil {
+		return nil, err
+	}
+	mem, err := mapMemory(st.trial.maps[codegen.TrialMap], 8)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Munmap(mem)
+	binary.NativeEndian.PutUint64(mem, deadline)
+	st.desc.Deadline, st.desc.ConfirmBy = deadline, time.Now().Add(confirm)
+	return st.trial.prog, nil
+}
+
+// unstage removes a generation that has not taken over.
+func (u *up) unstage(st *staged) error {
+	var paths []string
+	if st.desc != nil {
+		paths = []string{u.describe(st.key, st.desc.Generation), u.pins(st.key, st.desc.Generation)}
+	}
+	if u.at == nil {
+		paths = []string{u.state(st.key), u.bpf(st.key)} // of this generation alone
+	}
+	var errs []error
+	for _, path := range paths {
+		errs = append(errs, os.RemoveAll(path))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove what was staged: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// Attachment is one interface with a policy, as Status tells it.
+type Attachment struct {
+	Dev        string        `json:"dev"`
+	Ifindex    int           `json:"ifindex"`
+	Netns      uint64        `json:"netns"` // cookie of the network namespace
+	Mode       Mode          `json:"mode"`
+	Reason     string        `json:"reason"` // why this mode
+	Policy     string        `json:"policy"`
+	Hash       string        `json:"hash"` // SHA-256 of the policy's text
+	Since      time.Time     `json:"since"`
+	Generation int           `json:"generation"`
+	Trial      time.Duration `json:"trial"` // time left to confirm; 0: not on trial
+	RolledBack *RolledBack   `json:"rolled_back,omitempty"`
+	OnError    string        `json:"on_error,omitempty"` // why only the fallback of the policy is in force
+	Program    ProgramInfo   `json:"program"`
+	Counters   []SlotCounter `json:"counters"`
+	Sets       []SetInfo     `json:"sets"`
+	Source     []byte        `json:"-"` // the policy's text
+}
+
+// ProgramInfo is what the kernel says about the program in force.
+type ProgramInfo struct {
+	ID        uint32 `json:"id"`
+	Name      string `json:"name"`
+	XlatedLen int    `json:"xlated_bytes"`
+	JitedLen  int    `json:"jited_bytes"` // 0 where the kernel hides it
+	Frags     bool   `json:"frags"`
+}
+
+// SlotCounter is the counter of one rule, or of a built-in one.
+type SlotCounter struct {
+	ID      string    `json:"id"`
+	Reason  string    `json:"reason"` // malformed, protect, rule, essential, default
+	Action  string    `json:"action"`
+	Rule    string    `json:"rule"` // "edge.levee:14", "essential:arp"
+	Label   string    `json:"label"`
+	Line    int       `json:"line"` // 0 for what is built in
+	Text    string    `json:"text"`
+	Packets uint64    `json:"packets"`
+	Bytes   uint64    `json:"bytes"`
+	CPUs    []Counter `json:"cpus,omitempty"` // by CPU, up to the last that counted anything
+}
+
+// SetInfo is a dynamic set.
+type SetInfo struct {
+	Name    string        `json:"name"`
+	Max     int           `json:"max"`
+	Lease   time.Duration `json:"lease"` // default; 0: until deleted
+	RollUp  bool          `json:"rollup,omitempty"`
+	Type    string        `json:"type,omitempty"` // of the entries: "services" or "endpoints"; addresses where it is not there
+	Entries int           `json:"entries"`
+	Refused uint64        `json:"refused"` // entries not taken because the set was full
+}
+
+// EntryType is the type of the set's entries.
+func (i SetInfo) EntryType() policy.SetType {
+	for _, t := range []policy.SetType{policy.Services, policy.Endpoints} {
+		if i.Type == t.String() {
+			return t
+		}
+	}
+	return policy.Addresses
+}
+
+// typeOf is the type of the set of that name, which the generation has.
+func (d *description) typeOf(name string) policy.SetType {
+	for _, info := range d.Sets {
+		if info.Name == name {
+			return info.EntryType()
+		}
+	}
+	return policy.Addresses
+}
+
+// typeName is how SetInfo names a type.
+func typeName(t policy.SetType) string {
+	if t == policy.Addresses {
+		return ""
+	}
+	return t.String()
+}
+
+// Status tells what is attached in this network namespace, or in all of them, ordered as the
+// runtime directory is. A trial past its deadline is ended on the way, and the remains of vanished
+// interfaces are removed; notes says so, one sentence each.
+func Status(ctx context.Context, all bool) (out []Attachment, notes []string, err error) {
+	err = transact(ctx, func(s *store) error {
+		defer func() { notes = s.notes }()
+		netns, err := netnsCookie()
+		if err != nil {
+			return err
+		}
+		return s.sweep("", func(a *attachment) error {
+			l, err := a.here()
+			if err != nil {
+				return err
+			}
+			if g := a.current(); l == nil && g.Netns == netns {
+				s.note("%s is in another network namespace now, and has kept its policy %s: `levee down --dev %[1]s` takes it off", g.Dev, g.Policy)
+			}
+			if l == nil && !all {
+				return nil
+			}
+			t, err := s.tell(a)
+			if err != nil {
+				return err
+			}
+			if l != nil { // it may have been renamed, or moved here
+				t.Dev, t.Netns = l.Attrs().Name, netns
+			}
+			out = append(out, *t)
+			return nil
+		})
+	})
+	return out, notes, err
+}
+
+func (s *store) tell(a *attachment) (*Attachment, error) {
+	g := a.current()
+	t := &Attachment{
+		Dev: g.Dev, Ifindex: a.ifindex, Netns: g.Netns, Mode: g.Mode, Reason: g.Reason,
+		Policy: g.Policy, Hash: g.Hash, Since: g.Since, Generation: g.Generation,
+		RolledBack: a.carried.RolledBack, Source: g.Source, OnError: g.OnError,
+	}
+	pin := pinProg
+	if a.trial() != nil {
+		pin = pinTrial
+		left, err := timeLeft(g.Deadline)
+		if err != nil {
+			return nil, err
+		}
+		t.Trial = max(left, 1) // 0 is for "not on trial"
+	}
+	prog, err := openProgram(filepath.Join(s.pins(a.key, g.Generation), pin))
+	if err != nil {
+		return nil, err
+	}
+	defer prog.Close()
+	if t.Program, err = programInfo(prog); err != nil {
+		return nil, err
+	}
+	t.Program.Frags = g.Frags
+	if t.Sets, err = s.tellSets(a); err != nil {
+		return nil, err
+	}
+	totals, err := s.totals(a)
+	if err != nil {
+		return nil, err
+	}
+	for _, sl := range g.Slots {
+		cpus := totals[sl.ID]
+		sum := sumCPUs(cpus)
+		t.Counters = append(t.Counters, SlotCounter{
+			ID: sl.ID, Reason: sl.Reason, Action: sl.Action, Rule: sl.Where, Label: sl.Label, Line: sl.Line, Text: sl.Text,
+			Packets: sum.Packets, Bytes: sum.Bytes, CPUs: cpus,
+		})
+	}
+	return t, nil
+}
+
+// tellSets counts the live entries of the dynamic sets.
+func (s *store) tellSets(a *attachment) ([]SetInfo, error) {
+	var out []SetInfo
+	for _, info := range a.current().Sets {
+		set, err := s.openSetOf(a, info.Name)
+		if err != nil {
+			return nil, err
+		}
+		if err := set.writers.lock(s.ctx); err != nil {
+			return nil, errors.Join(err, set.Close())
+		}
+		m := set.maps[0]
+		m.Expire(m.clock.Now())
+		info.Entries, info.Refused = m.Len(), m.Refused()
+		set.writers.unlock()
+		set.Close()
+		out = append(out, info)
+	}
+	return out, nil
+}
+
+func programInfo(p *ebpf.Program) (ProgramInfo, error) {
+	info, err := p.Info()
+	if err != nil {
+		return ProgramInfo{}, kernel.Refuse(err, "ask the kernel about the program")
+	}
+	id, _ := info.ID()
+	out := ProgramInfo{ID: uint32(id), Name: info.Name}
+	if n, err := info.TranslatedSize(); err == nil {
+		out.XlatedLen = n
+	}
+	if n, err := info.JitedSize(); err == nil {
+		out.JitedLen = int(n)
+	}
+	return out, nil
+}
+
+// find is the attachment on dev in this network namespace, settled.
+func (s *store) find(dev string) (*attachment, error) {
+	d, err := findDevice(dev)
+	if err != nil {
+		return nil, err
+	}
+	key, err := s.keyOn(d)
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.settle(key)
+	if err == nil && a == nil {
+		err = notAttached(dev)
+	}
+	return a, err
+}
+
+func notAttached(dev string) error {
+	return fmt.Errorf("levee has no policy on %s in this network namespace; `levee status --all` lists what there is", dev)
+}

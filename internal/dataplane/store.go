@@ -1,0 +1,208 @@
+package dataplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
+)
+
+// RunEnv names the environment variable that moves the runtime directory, for tests.
+const RunEnv = "LEVEE_RUN"
+
+// runDir is where levee keeps what it has attached: not a cache, but gone after a reboot, like the
+// attachments themselves.
+const runDir = "/run/levee"
+
+// bpfFSMagic is BPF_FS_MAGIC of linux/magic.h.
+const bpfFSMagic = 0xcafe4a11
+
+// store is the runtime directory while this process holds its lock:
+//
+//	lock             flock: one command at a time changes anything
+//	bpf/             a bpffs of levee's own, mounted while something is attached
+//	bpf/KEY/link     the bpf_link; its program decides which generation is in force
+//	bpf/KEY/N/...    programs and maps of generation N
+//	state/KEY/N.json what generation N is; written last, so a generation without it is rubbish
+//	state/KEY/carried.json  counts of generations that are gone
+//
+// KEY is the cookie of the network namespace and the index that the interface had when its first policy came (see keyOn):
+// interfaces of the same name in two namespaces do not meet.
+type store struct {
+	ctx   context.Context // of the transaction
+	dir   string
+	lock  *os.File
+	notes []string // what was found and mended on the way
+}
+
+// transact runs fn with the runtime directory locked, in the host's mount namespace, and removes
+// the directory afterwards if nothing is attached any more.
+func transact(ctx context.Context, fn func(*store) error) error {
+	if err := kernel.Privileged(); err != nil {
+		return err
+	}
+	dir, err := directory()
+	if err != nil {
+		return err
+	}
+	return onHost(func() error {
+		s := &store{ctx: ctx, dir: dir}
+		if err := s.acquire(); err != nil {
+			return err
+		}
+		defer s.lock.Close()
+		return errors.Join(fn(s), s.tidy())
+	})
+}
+
+// directory is the runtime directory: runDir, or what RunEnv says.
+func directory() (string, error) {
+	if os.Getenv(RunEnv) == "" {
+		return runDir, nil
+	}
+	dir, err := filepath.Abs(os.Getenv(RunEnv))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", RunEnv, err)
+	}
+	return dir, nil
+}
+
+// acquire takes the lock. The file is removed with the directory by the last command, under the
+// lock: whoever waited for a file that is gone takes the new one.
+func (s *store) acquire() error {
+	path := filepath.Join(s.dir, "lock")
+	for {
+		if err := os.MkdirAll(s.dir, 0o700); err != nil {
+			return kernel.Refuse(err, "create the runtime directory")
+		}
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed between the two calls
+		}
+		if err != nil {
+			return kernel.Refuse(err, "open the lock")
+		}
+		if err := flock(s.ctx, f); err != nil {
+			f.Close()
+			return fmt.Errorf("wait for another levee command to finish: %w", err)
+		}
+		mine, err1 := f.Stat()
+		there, err2 := os.Stat(path)
+		if err1 == nil && err2 == nil && os.SameFile(mine, there) {
+			s.lock = f
+			return nil
+		}
+		f.Close()
+	}
+}
+
+func (s *store) bpf(elem ...string) string {
+	return filepath.Join(append([]string{s.dir, "bpf"}, elem...)...)
+}
+
+func (s *store) state(elem ...string) string {
+	return filepath.Join(append([]string{s.dir, "state"}, elem...)...)
+}
+
+// mount makes the directories and mounts the bpffs.
+func (s *store) mount() error {
+	if err := step("mount"); err != nil {
+		return err
+	}
+	for _, dir := range []string{s.bpf(), s.state()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return kernel.Refuse(err, "create the runtime directory")
+		}
+	}
+	if s.mounted() {
+		return nil
+	}
+	err := unix.Mount("levee", s.bpf(), "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700")
+	if err != nil {
+		return kernel.Refuse(err, "mount a bpf file system at %s, which keeps the policy when this command ends (needs CAP_SYS_ADMIN and CONFIG_BPF_SYSCALL)", s.bpf())
+	}
+	return nil
+}
+
+func (s *store) mounted() bool {
+	var st unix.Statfs_t
+	return unix.Statfs(s.bpf(), &st) == nil && st.Type == bpfFSMagic
+}
+
+// keys lists the attachments that have left something behind, in a fixed order.
+func (s *store) keys() ([]string, error) {
+	seen := map[string]bool{}
+	var keys []string
+	for _, dir := range []string{s.bpf(), s.state()} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, kernel.Refuse(err, "list the runtime directory")
+		}
+		for _, e := range entries {
+			// The kernel may put files of its own into a bpffs (CONFIG_BPF_PRELOAD).
+			if e.IsDir() && !seen[e.Name()] {
+				seen[e.Name()] = true
+				keys = append(keys, e.Name())
+			}
+		}
+	}
+	return keys, nil
+}
+
+// tidy unmounts and removes the runtime directory when nothing is attached: an empty mount is
+// litter. What is busy stays for the next command.
+func (s *store) tidy() error {
+	keys, err := s.keys()
+	if err != nil || len(keys) > 0 {
+		return err
+	}
+	if s.mounted() {
+		if err := unix.Unmount(s.bpf(), 0); err != nil {
+			return nil
+		}
+	}
+	for _, path := range []string{s.bpf(), s.state(), filepath.Join(s.dir, "lock")} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	_ = os.Remove(s.dir) // fails if somebody else keeps something there
+	return nil
+}
+
+// writeJSON replaces a file in one step.
+func writeJSON(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return kernel.Refuse(err, "create the runtime directory")
+	}
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return kernel.Refuse(errors.Join(err, os.Remove(tmp)), "write the runtime state (is %s full?)", filepath.Dir(path))
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return kernel.Refuse(err, "write the runtime state")
+	}
+	return nil
+}
+
+func readJSON(path string, v any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package dataplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"levee/internal/kernel"
+)
+
+// MinTrial is the shortest trial: less is shorter than a few ticks of the slowest kernel clock.
+const MinTrial = 100 * time.Millisecond
+
+// MaxTrial bounds a trial, so that a slip of the keyboard does not leave one pending for years.
+const MaxTrial = 7 * 24 * time.Hour
+
+// deadlineAfter is the value of jiffies d from now.
+func deadlineAfter(d time.Duration) (uint64, error) {
+	c, err := kernel.JiffiesClock()
+	if err != nil {
+		return 0, kernel.Refuse(err, "read the clock that trials end by")
+	}
+	return c.Expiry(d), nil
+}
+
+// timeLeft is the time until a deadline in jiffies, 0 after it.
+func timeLeft(deadline uint64) (time.Duration, error) {
+	c, err := kernel.JiffiesClock()
+	if err != nil {
+		return 0, kernel.Refuse(err, "read the clock that trials end by")
+	}
+	return c.Remaining(deadline), nil
+}
+
+// Confirm puts the policy on trial on dev into force for good: one link update to the variant
+// without a deadline, which lies ready. It is an error if none is on trial (any more).
+func Confirm(ctx context.Context, dev string) error {
+	return transact(ctx, func(s *store) error {
+		a, err := s.find(dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		g := a.trial()
+		if g == nil {
+			if rb := a.carried.RolledBack; rb != nil {
+				return fmt.Errorf("too late: %s on %s was not confirmed by %s, and the policy before it is back",
+					rb.Policy, dev, rb.Deadline.Format(time.TimeOnly))
+			}
+			return fmt.Errorf("no policy is on trial on %s; there is nothing to confirm", dev)
+		}
+		if err := step("confirm"); err != nil {
+			return err
+		}
+		if err := s.give(a, g.Generation); err != nil {
+			return err
+		}
+		after, err := s.settle(a.key)
+		if err != nil {
+			return fmt.Errorf("%s is confirmed on %s, but cleaning up after the policy before it failed (any levee command does it): %w", g.Policy, dev, err)
+		}
+		after.Close()
+		return nil
+	})
+}
+
+// TrialEnd is how a trial ended.
+type TrialEnd uint8
+
+const (
+	NotConfirmed TrialEnd = iota // in time: what was before the policy is back
+	Confirmed
+	Replaced  // by a later policy
+	TakenDown // before the deadline, by Down or with its interface
+)
+
+// WaitTrial waits until the trial that Up reported ends, looking every interval. After the
+// deadline it tidies up what the kernel has done already. It ends early, with ctx's error, when ctx
+// ends; the trial goes on then.
+func WaitTrial(ctx context.Context, r *Report, interval time.Duration) (TrialEnd, error) {
+	for {
+		all, _, err := Status(ctx, false)
+		if err != nil {
+			return NotConfirmed, err
+		}
+		i := slices.IndexFunc(all, func(a Attachment) bool { return a.Dev == r.Dev })
+		switch {
+		case i < 0 || all[i].Generation < r.Generation:
+			if left, err := timeLeft(r.deadline); err != nil || left > 0 {
+				return TakenDown, err
+			}
+			return NotConfirmed, nil
+		case all[i].Generation > r.Generation:
+			return Replaced, nil
+		case all[i].Trial == 0:
+			return Confirmed, nil
+		}
+		select {
+		case <-ctx.Done():
+			return NotConfirmed, ctx.Err()
+		case <-time.After(min(interval, all[i].Trial)):
+		}
+	}
+}

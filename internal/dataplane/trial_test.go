@@ -1,0 +1,245 @@
+package dataplane
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/lang/policy"
+)
+
+// shortTrial is long enough to send a few frames on a busy machine.
+const shortTrial = 800 * time.Millisecond
+
+func bringOnTrial(t testing.TB, p *policy.Policy, d time.Duration) *Report {
+	t.Helper()
+	r, err := Up(context.Background(), UpOptions{Dev: "lv0", Confirm: d, PolicyPath: "/etc/" + p.File}, compileHand(p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// named is handPolicy in a file of that name.
+func named(file, label string) *policy.Policy {
+	p := handPolicy(label, policy.Pass)
+	p.File = file
+	return p
+}
+
+func TestTrialConfirmedStaysWithItsCounters(t *testing.T) {
+	n := newTestNet(t)
+	for _, before := range []bool{false, true} {
+		if before {
+			bring(t, "lv0", Auto, named("old.levee", "odd"))
+			n.send(t, 4, 1)
+			wantPackets(t, "odd", 4)
+		}
+		r := bringOnTrial(t, named("new.levee", "odd"), time.Minute)
+		if r.Trial != time.Minute {
+			t.Errorf("report %+v", r)
+		}
+		n.send(t, 6, 1)
+		want := uint64(6)
+		if before {
+			want = 10
+		}
+		wantPackets(t, "odd", want)
+		// The kernel's clock ticks: what is left is rounded up to its next tick, of at most 10 ms.
+		if a := status(t); a.Trial <= 50*time.Second || a.Trial > time.Minute+10*time.Millisecond || a.Policy != "/etc/new.levee" || a.Program.ID != r.Program {
+			t.Errorf("on trial: %+v", a)
+		}
+		if err := Confirm(context.Background(), "lv0"); err != nil {
+			t.Fatal(err)
+		}
+		n.send(t, 5, 1)
+		wantPackets(t, "odd", want+5)
+		if a := status(t); a.Trial != 0 || a.Policy != "/etc/new.levee" || a.Program.ID == r.Program {
+			t.Errorf("confirmed: %+v", a)
+		}
+		if err := Confirm(context.Background(), "lv0"); err == nil || !strings.Contains(err.Error(), "nothing to confirm") {
+			t.Errorf("confirmed twice: %v", err)
+		}
+		if _, err := Down(context.Background(), "lv0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runDirIsGone(t)
+}
+
+func TestTrialNotConfirmedIsRolledBackByTheKernel(t *testing.T) {
+	n := newTestNet(t)
+	bring(t, "lv0", Auto, named("old.levee", "old"))
+	old := status(t).Program.ID
+	n.send(t, 4, 1)
+	wantPackets(t, "old", 4)
+	bringOnTrial(t, named("new.levee", "new"), shortTrial)
+	n.send(t, 6, 1)
+	wantPackets(t, "new", 6)
+	time.Sleep(shortTrial + 50*time.Millisecond)
+	n.send(t, 3, 1) // no command has run since: the kernel alone judges these by the old policy
+	a := status(t)
+	if a.Policy != "/etc/old.levee" || a.Program.ID != old || a.Trial != 0 || a.RolledBack == nil || a.RolledBack.Policy != "/etc/new.levee" {
+		t.Errorf("rolled back: %+v", a)
+	}
+	wantPackets(t, "old", 7)
+	if err := Confirm(context.Background(), "lv0"); err == nil || !strings.Contains(err.Error(), "too late") {
+		t.Errorf("confirmed too late: %v", err)
+	}
+	bring(t, "lv0", Auto, named("newer.levee", "old"))
+	if a := status(t); a.RolledBack != nil {
+		t.Errorf("a new policy still tells of the old roll-back: %+v", a.RolledBack)
+	}
+	wantPackets(t, "old", 7)
+}
+
+func TestTrialOfTheFirstPolicyEndsInNone(t *testing.T) {
+	n := newTestNet(t)
+	before := kernelObjects(t)
+	p := named("new.levee", "new")
+	p.Default.Action = policy.Drop
+	bringOnTrial(t, p, shortTrial)
+	n.send(t, 6, 1)
+	wantPackets(t, "new", 6)
+	time.Sleep(shortTrial + 50*time.Millisecond)
+	all, notes, err := Status(context.Background(), true)
+	if err != nil || len(all) != 0 || len(notes) != 1 || !strings.Contains(notes[0], "was not confirmed in time") {
+		t.Errorf("%v %v %v", all, notes, err)
+	}
+	if after := kernelObjects(t); strings.Join(after, " ") != strings.Join(before, " ") {
+		t.Errorf("before: %v, after: %v", before, after)
+	}
+	runDirIsGone(t)
+}
+
+func TestSecondUpDuringATrial(t *testing.T) {
+	n := newTestNet(t)
+	bring(t, "lv0", Auto, named("confirmed.levee", "one"))
+	n.send(t, 2, 1)
+	wantPackets(t, "one", 2)
+	bringOnTrial(t, named("first.levee", "two"), time.Minute)
+	n.send(t, 3, 1)
+	wantPackets(t, "two", 3)
+	// A second trial returns to what was confirmed last, not to the first trial.
+	bringOnTrial(t, named("second.levee", "one"), shortTrial)
+	n.send(t, 4, 1)
+	wantPackets(t, "one", 6)
+	time.Sleep(shortTrial + 50*time.Millisecond)
+	n.send(t, 5, 1)
+	wantPackets(t, "one", 11)
+	if a := status(t); a.Policy != "/etc/confirmed.levee" {
+		t.Errorf("returned to %s", a.Policy)
+	}
+	// An up without a trial during a trial is final.
+	bringOnTrial(t, named("third.levee", "one"), 200*time.Millisecond)
+	bring(t, "lv0", Auto, named("final.levee", "one"))
+	time.Sleep(300 * time.Millisecond)
+	if a := status(t); a.Policy != "/etc/final.levee" || a.Trial != 0 {
+		t.Errorf("%+v", a)
+	}
+	wantPackets(t, "one", 11)
+}
+
+func TestWaitTrial(t *testing.T) {
+	newTestNet(t)
+	r := bringOnTrial(t, named("a.levee", "one"), 200*time.Millisecond)
+	wait := func(want TrialEnd) {
+		t.Helper()
+		if end, err := WaitTrial(context.Background(), r, 50*time.Millisecond); end != want || err != nil {
+			t.Errorf("%v %v, want %v", end, err, want)
+		}
+	}
+	wait(NotConfirmed)
+	r = bringOnTrial(t, named("a.levee", "one"), time.Minute)
+	if err := Confirm(context.Background(), "lv0"); err != nil {
+		t.Fatal(err)
+	}
+	wait(Confirmed)
+	r = bringOnTrial(t, named("a.levee", "one"), time.Minute)
+	bring(t, "lv0", Auto, named("b.levee", "one"))
+	wait(Replaced)
+	r = bringOnTrial(t, named("c.levee", "one"), time.Minute)
+	if _, err := Down(t.Context(), "lv0"); err != nil {
+		t.Fatal(err)
+	}
+	wait(TakenDown)
+}
+
+// The real compiler's programs, large enough to be split into functions, hand over to one another
+// in every mode.
+func TestTrialOfCompiledPoliciesInEveryMode(t *testing.T) {
+	n := newTestNet(t)
+	var rules strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&rules, "drop tcp from 10.%d.0.0/17 port %d\n", i%250, 1000+i)
+	}
+	text := func(src string) string {
+		return "drop from " + src + " as \"marked\"\n" + rules.String() + "default pass\n"
+	}
+	for _, mode := range []Mode{XDPNative, TCX, XDPGeneric} {
+		n.run(t, string(mode), func(t *testing.T) {
+			for i, src := range []string{"203.0.113.7", "198.51.100.7"} {
+				trial := time.Duration(i) * shortTrial
+				if err := bringPolicyAt(t, "lv0", mode, text(src), trial); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n.from(t, "198.51.100.7")
+			wantPackets(t, "marked", 1)
+			time.Sleep(shortTrial + 50*time.Millisecond)
+			n.from(t, "198.51.100.7")
+			n.from(t, "203.0.113.7")
+			n.from(t, "203.0.113.7")
+			wantPackets(t, "marked", 3)
+			if _, err := Down(t.Context(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// The process that waits for the confirmation is killed with SIGKILL: the old policy comes back
+// none the less, on time, with nobody there to bring it.
+func TestTrialEndsAlthoughTheWaitingProcessIsKilled(t *testing.T) {
+	n := newTestNet(t)
+	bring(t, "lv0", Auto, named("old.levee", "old"))
+	cmd := command(t, order{Do: "wait", Dev: "lv0", File: "new.levee", Label: "new", Confirm: 2 * time.Second})
+	out := must2(cmd.StdoutPipe())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	started := time.Now()
+	if kerr := cmd.Process.Kill(); kerr != nil || err != nil || line != "waiting\n" {
+		t.Fatal(line, err, kerr)
+	}
+	_ = cmd.Wait() // killed
+	n.send(t, 3, 1)
+	wantPackets(t, "new", 3)
+	time.Sleep(2*time.Second - time.Since(started) + 50*time.Millisecond)
+	n.send(t, 5, 1)
+	wantPackets(t, "old", 5)
+	if a := status(t); a.Policy != "/etc/old.levee" {
+		t.Errorf("%s is in force", a.Policy)
+	}
+}
+
+func TestRollBackEndsATrialAtOnce(t *testing.T) {
+	n := newTestNet(t)
+	bring(t, "lv0", Auto, named("old.levee", "old"))
+	r := bringOnTrial(t, named("new.levee", "new"), time.Hour)
+	if _, err := RollBack(t.Context(), "lv0", r.Generation-1); err == nil {
+		t.Error("rolled back a policy that is not on trial")
+	}
+	if notes, err := RollBack(t.Context(), "lv0", r.Generation); err != nil || len(notes) != 1 || !strings.Contains(notes[0], "given up before it was confirmed; the policy before it is back") {
+		t.Fatal(notes, err)
+	}
+	n.send(t, 3, 1)
+	wantPackets(t, "old", 3)
+	if a := status(t); a.Policy != "/etc/old.levee" || a.Trial != 0 {
+		t.Errorf("%+v", a)
+	}
+}

@@ -1,0 +1,306 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+)
+
+// UpOptions say where and how a policy is put into force.
+type UpOptions struct {
+	Dev        string
+	Mode       Mode          // "" is Auto
+	Confirm    time.Duration // 0: in force at once; else on trial for that long
+	PolicyPath string        // for status; its base name is in every rule's "edge.levee:14"
+	Source     []byte        // the policy's text, for status and its hash
+
+	// Fallbacks are put in force instead, the first that can be, when the machine cannot load or attach
+	// the policy (ErrUnable): what its `on error` asks for.
+	Fallbacks []CompileFunc
+}
+
+// ErrUnable is wrapped by errors that mean: the policy is right, but this machine cannot load it into its kernel or
+// attach it to the interface.
+var ErrUnable = errors.New("the policy cannot be put in force on this machine")
+
+// unableError marks an error as ErrUnable without changing what it says.
+type unableError struct{ error }
+
+func (e unableError) Unwrap() []error { return []error{e.error, ErrUnable} }
+
+func unable(err error) error { return unableError{err} }
+
+// CompileFunc compiles the policy for what the loader has chosen. It is called several times and must
+// give the same tables for targets that differ in Trial only.
+type CompileFunc func(codegen.Target) (*codegen.Program, error)
+
+// Report says what Up did.
+type Report struct {
+	Dev        string        `json:"dev"`
+	Ifindex    int           `json:"ifindex"`
+	Mode       Mode          `json:"mode"`
+	Reason     string        `json:"reason"`     // why this mode
+	Generation int           `json:"generation"` // 1 for the first since the interface was attached
+	Replaced   string        `json:"replaced,omitempty"`
+	Program    uint32        `json:"program"` // id
+	Trial      time.Duration `json:"-"`
+	TrialSecs  float64       `json:"trial_seconds,omitempty"` // Trial, for JSON
+	Notes      []string      `json:"notes,omitempty"`         // what was found and mended on the way
+	Fallback   error         `json:"-"`                       // not nil: one of Fallbacks is in force, because of this
+
+	deadline uint64 // of the trial, in jiffies
+}
+
+// Up puts a policy into force on an interface, or replaces the one in force there in one step. If it
+// returns an error and no report, what ran before runs on, with its counters. An error with a report
+// means that the new policy is in force and only cleaning up failed; the next command does it.
+//
+// With Confirm the policy is on trial: unless Confirm is called in time, the kernel itself hands
+// packets back to the last confirmed policy, or passes them if there was none. An Up during a
+// trial replaces the policy on trial; the one that was confirmed last stays the one to return to.
+//
+// Errors of the machine match kernel.ErrRefused; errors of compile are returned as they are.
+func Up(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, error) {
+	var rep *Report
+	err := transact(ctx, func(s *store) error {
+		if err := s.mount(); err != nil {
+			return err
+		}
+		u := &up{store: s, UpOptions: o, compile: compile}
+		err := u.run(ctx)
+		if u.report == nil && errors.Is(err, ErrUnable) && len(o.Fallbacks) > 0 {
+			u, err = fallBack(ctx, s, o, err)
+		}
+		rep = u.report
+		if rep != nil {
+			rep.Notes = s.notes
+		}
+		return err
+	})
+	return rep, err
+}
+
+// fallBack puts the first of the fallbacks in force that can be.
+func fallBack(ctx context.Context, s *store, o UpOptions, cause error) (u *up, err error) {
+	for _, compile := range o.Fallbacks {
+		u = &up{store: s, UpOptions: o, compile: compile, cause: cause}
+		if err = u.run(ctx); u.report != nil {
+			u.report.Fallback = cause
+			return u, err
+		}
+	}
+	return u, fmt.Errorf("%w; nor can what \"on error\" asks for: %w", cause, err)
+}
+
+// up is one Up on its way.
+type up struct {
+	*store
+	UpOptions
+	compile CompileFunc
+	cause   error // why this is a fallback; nil for the policy itself
+	dev     *device
+	key     string      // under which all of this interface is kept
+	at      *attachment // nil: first policy on this interface
+	report  *Report     // set once the new policy is in force
+}
+
+func (u *up) run(ctx context.Context) error {
+	if u.Confirm != 0 && (u.Confirm < MinTrial || u.Confirm > MaxTrial) {
+		return fmt.Errorf("a trial of %v is not possible: from %v to %v", u.Confirm, MinTrial, MaxTrial)
+	}
+	var err error
+	if u.dev, err = findDevice(u.Dev); err != nil {
+		return err
+	}
+	if u.key, err = u.keyOn(u.dev); err != nil {
+		return err
+	}
+	// What is wrong with another interface is no reason to leave this one without its policy.
+	if err := u.sweep(u.key, func(*attachment) error { return nil }); err != nil {
+		u.note("%v", err)
+	}
+	if u.at, err = u.settle(u.key); err != nil {
+		return err
+	}
+	if u.at != nil {
+		defer u.at.Close()
+	}
+	ways, err := u.ways()
+	if err != nil {
+		return err
+	}
+	var not []string
+	for _, t := range ways {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		unsupported, err := u.try(t, reason(u.Mode, u.at, t, not))
+		if err != nil {
+			return err
+		}
+		if unsupported == nil {
+			return u.finish()
+		}
+		if why := whyNot(u.dev, t, unsupported); !slices.Contains(not, why) {
+			not = append(not, why)
+		}
+	}
+	return unable(kernel.Refuse(unix.EOPNOTSUPP, "cannot attach to %s: %s", u.Dev, strings.Join(not, "; ")))
+}
+
+// ways lists how the policy may be attached. An interface that has a policy keeps its mode, or
+// packets would be judged twice or not at all while it changes.
+func (u *up) ways() ([]try, error) {
+	mode := u.Mode
+	if mode == "" {
+		mode = Auto
+	}
+	if u.at == nil {
+		if mode != TCX {
+			if err := refuseForeign(u.dev); err != nil {
+				return nil, err
+			}
+		}
+		return tries(mode, u.dev.mtu), nil
+	}
+	cur := u.at.current()
+	if mode != Auto && mode != cur.Mode {
+		return nil, fmt.Errorf("%s has a policy at %s already and a replace cannot change that to %s: `levee down --dev %s` first, or leave --mode out", u.Dev, cur.Mode, mode, u.Dev)
+	}
+	ways := tries(cur.Mode, u.dev.mtu)
+	if u.Confirm > 0 {
+		// A tail call joins only programs of which both or neither know fragments.
+		fallback := u.at.gens[u.fallback()]
+		ways = slices.DeleteFunc(ways, func(t try) bool { return fallback != nil && t.frags != fallback.Frags })
+	}
+	return ways, nil
+}
+
+// fallback is the generation that a trial returns to: the last confirmed one, 0 if there is none.
+func (u *up) fallback() int {
+	if u.at == nil {
+		return 0
+	}
+	if g := u.at.trial(); g != nil {
+		return g.Fallback
+	}
+	return u.at.current().Generation
+}
+
+// reason says why a policy is attached in this way.
+func reason(asked Mode, at *attachment, t try, not []string) string {
+	var s string
+	switch {
+	case at != nil:
+		s = "the mode of the policy before it"
+	case asked == t.mode:
+		s = "asked for by --mode"
+	case len(not) == 0:
+		return "costs least"
+	}
+	if len(not) > 0 {
+		s = strings.TrimPrefix(s+"; "+strings.Join(not, "; "), "; ")
+	}
+	if len(not) > 0 && at == nil && asked != t.mode {
+		s += fmt.Sprintf("; using %s", t.mode)
+		if t.frags {
+			s += " with fragments"
+		}
+	}
+	return s
+}
+
+// try stages the policy for one way of attaching and gives it the traffic. unsupported is set when
+// the interface does not take it this way; whatever was staged is removed then, as for an error.
+func (u *up) try(t try, why string) (unsupported, err error) {
+	if t.mode == TCX {
+		if err := kernel.TCX.Check(); err != nil {
+			return err, nil
+		}
+	}
+	if t.frags {
+		if err := kernel.Frags.Check(); err != nil {
+			return err, nil
+		}
+	}
+	st, err := u.stage(t, why)
+	if err != nil {
+		return nil, err
+	}
+	defer st.Close()
+	if err := u.swap(st); err != nil {
+		if rerr := u.unstage(st); rerr != nil {
+			return nil, errors.Join(err, rerr)
+		}
+		switch {
+		case errors.Is(err, kernel.ErrRefused):
+			return nil, err
+		case notThisWay(err):
+			return err, nil
+		}
+		return nil, attachError(u.dev, err)
+	}
+	u.report = &Report{
+		Dev: u.Dev, Ifindex: u.dev.index, Mode: t.mode, Reason: why,
+		Generation: st.desc.Generation, Program: st.desc.Program, Trial: u.Confirm, TrialSecs: u.Confirm.Seconds(),
+		deadline: st.desc.Deadline,
+	}
+	if st.desc.Trial != 0 {
+		u.report.Program = st.desc.Trial
+	}
+	if u.at != nil {
+		u.report.Replaced = u.at.current().Policy
+	}
+	return nil, nil
+}
+
+// swap is the moment at which the staged policy takes over.
+func (u *up) swap(st *staged) error {
+	prog, err := st.arm(u.Confirm)
+	if err != nil {
+		return err
+	}
+	if st.desc.Trial != 0 {
+		if err := writeJSON(u.describe(st.key, st.desc.Generation), st.desc); err != nil {
+			return err
+		}
+	}
+	if err := step("swap"); err != nil {
+		return err
+	}
+	if u.at != nil {
+		return u.at.link.Update(prog) // traffic changes here
+	}
+	l, err := attach(u.dev, st.desc.Mode, prog)
+	if err != nil {
+		return err
+	}
+	defer l.Close() // without a pin, this detaches
+	if err := step("keep"); err != nil {
+		return err
+	}
+	if err := l.Pin(u.bpf(st.key, pinLink)); err != nil {
+		return kernel.Refuse(err, "pin the link of %s", u.Dev)
+	}
+	return nil
+}
+
+// finish removes what the new policy replaced.
+func (u *up) finish() error {
+	at, err := u.settle(u.key)
+	if err != nil {
+		return fmt.Errorf("the new policy is in force on %s, but cleaning up after the one before it failed (any levee command does it): %w", u.Dev, err)
+	}
+	if at != nil {
+		at.Close()
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+func bring(t testing.TB, dev string, mode Mode, p *policy.Policy) *Report {
+	t.Helper()
+	r, err := Up(context.Background(), UpOptions{Dev: dev, Mode: mode, PolicyPath: "/etc/" + p.File, Source: []byte("x")}, compileHand(p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestUpAttachesInEveryModeAndDownLeavesNothing(t *testing.T) {
+	n := newTestNet(t)
+	for _, mode := range []Mode{Auto, XDPNative, TCX, XDPGeneric} {
+		n.run(t, string(mode), func(t *testing.T) {
+			before := kernelObjects(t)
+			r := bring(t, "lv0", mode, handPolicy("odd", policy.Pass))
+			want := mode
+			if mode == Auto {
+				want = XDPNative
+			}
+			if r.Mode != want || r.Generation != 1 {
+				t.Errorf("report %+v, want mode %s, generation 1", r, want)
+			}
+			n.send(t, 7, 1)
+			n.send(t, 5, 2)
+			wantPackets(t, "odd", 7)
+			a := status(t)
+			if a.packets("default") < 5 {
+				t.Errorf("default counted %d, want 5 or more", a.packets("default"))
+			}
+			if a.Dev != "lv0" || a.Mode != want || a.Program.Name != handName() || a.Program.XlatedLen == 0 || a.Trial != 0 {
+				t.Errorf("status %+v", a)
+			}
+			if _, err := Down(context.Background(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+			if after := kernelObjects(t); strings.Join(after, " ") != strings.Join(before, " ") {
+				t.Errorf("before: %v, after down: %v", before, after)
+			}
+			runDirIsGone(t)
+		})
+	}
+}
+
+func TestUpFallsBackWhereTheDriverHasNoNativeXDP(t *testing.T) {
+	newTestNet(t)
+	addIfb(t, "ifb0")
+	r := bring(t, "ifb0", Auto, handPolicy("odd", policy.Pass))
+	t.Log(r.Reason)
+	if r.Mode != TCX || !strings.Contains(r.Reason, "has no native XDP: operation not supported; using tcx") {
+		t.Errorf("mode %s, reason %q", r.Mode, r.Reason)
+	}
+	if _, err := Down(context.Background(), "ifb0"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Up(context.Background(), UpOptions{Dev: "ifb0", Mode: XDPNative}, compileHand(handPolicy("odd", policy.Pass)))
+	if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(err.Error(), "has no native XDP") {
+		t.Errorf("native XDP forced: %v", err)
+	}
+	runDirIsGone(t)
+}
+
+func TestReplaceKeepsCountersByIdentity(t *testing.T) {
+	n := newTestNet(t)
+	bring(t, "lv0", Auto, handPolicy("odd", policy.Pass))
+	n.send(t, 10, 1)
+	wantPackets(t, "odd", 10)
+	start := time.Now()
+	r := bring(t, "lv0", Auto, handPolicy("odd", policy.Drop))
+	t.Log("replaced in", time.Since(start))
+	if r.Generation != 2 || r.Replaced != "/etc/hand.levee" {
+		t.Errorf("report %+v", r)
+	}
+	wantPackets(t, "odd", 10)
+	n.send(t, 3, 1)
+	wantPackets(t, "odd", 13)
+	bring(t, "lv0", Auto, handPolicy("other", policy.Drop))
+	n.send(t, 2, 1)
+	wantPackets(t, "other", 2)
+	bring(t, "lv0", Auto, handPolicy("odd", policy.Drop))
+	wantPackets(t, "odd", 0)
+}

@@ -1,0 +1,122 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+
+	"levee/internal/kernel"
+)
+
+// Where an interface is kept: under the namespace and the index that it had when its first policy came. Neither stays. An
+// interface that is handed to a container keeps its program and gets another namespace, and its index may be used again for a new
+// one. What does not change, and no two interfaces share, is the program, or the kernel's link, that runs on it.
+
+// keyOn is the key of what levee keeps for a device, or, where nothing of levee's runs on it, the key that it would get.
+func (s *store) keyOn(d *device) (string, error) {
+	keys, err := s.keys()
+	if err != nil {
+		return "", err
+	}
+	own := d.key()
+	if slices.Contains(keys, own) {
+		if elsewhere, err := s.elsewhere(own, d); err != nil || !elsewhere {
+			return own, nil // what cannot be read is settled, or reported, by who opens it
+		}
+	}
+	running := slices.DeleteFunc(append(tcxPrograms(d.index), d.xdp), func(id uint32) bool { return id == 0 })
+	for _, key := range keys {
+		if len(running) == 0 {
+			break
+		}
+		if key == own {
+			continue
+		}
+		a, err := s.open(key)
+		if err != nil {
+			continue // not this command's business
+		}
+		a.Close()
+		if a.ifindex == d.index && slices.Contains(running, a.program) {
+			return key, nil
+		}
+	}
+	key := own
+	for n := 2; slices.Contains(keys, key); n++ {
+		key = fmt.Sprintf("%s-%d", own, n)
+	}
+	return key, nil
+}
+
+// elsewhere reports whether what is kept under a key is in force, and on another interface than d.
+func (s *store) elsewhere(key string, d *device) (bool, error) {
+	a, err := s.open(key)
+	if err != nil {
+		return false, err
+	}
+	defer a.Close()
+	return a.link != nil && a.ifindex != 0 && a.program != d.xdp && !slices.Contains(tcxPrograms(d.index), a.program), nil
+}
+
+// here is the interface of this network namespace that an attachment's program runs on, nil if it is in another namespace.
+func (a *attachment) here() (netlink.Link, error) {
+	l, err := netlink.LinkByIndex(a.ifindex)
+	var notFound netlink.LinkNotFoundError
+	if errors.As(err, &notFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, kernel.Refuse(err, "look up interface %d", a.ifindex)
+	}
+	if x := l.Attrs().Xdp; x != nil && x.Attached && x.ProgId == a.program {
+		return l, nil
+	}
+	if slices.Contains(tcxPrograms(a.ifindex), a.program) {
+		return l, nil
+	}
+	return nil, nil
+}
+
+// tcxPrograms are the ids of the programs at TCX ingress of an interface of this network namespace; none where the kernel has
+// no TCX.
+func tcxPrograms(index int) []uint32 {
+	res, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return nil
+	}
+	var ids []uint32
+	for _, p := range res.Programs {
+		ids = append(ids, uint32(p.ID))
+	}
+	return ids
+}
+
+// movedAway is the attachment of an interface that had that name in this network namespace and is in another one now, nil if
+// there is none. Who asks closes it.
+func (s *store) movedAway(name string) (found *attachment, err error) {
+	netns, err := netnsCookie()
+	if err != nil {
+		return nil, err
+	}
+	keys, err := s.keys()
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		a, err := s.open(key)
+		if err != nil {
+			continue // not this command's business
+		}
+		if g := a.current(); g != nil && a.ifindex != 0 && g.Netns == netns && g.Dev == name {
+			if l, err := a.here(); err == nil && l == nil {
+				return a, nil
+			}
+		}
+		a.Close()
+	}
+	return nil, nil
+}

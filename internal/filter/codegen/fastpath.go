@@ -1,0 +1,313 @@
+package codegen
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/ir"
+	"levee/internal/lang/policy"
+)
+
+// Offsets within an untagged frame.
+const (
+	ethType  = 12
+	ip4At    = 14
+	ip4L4At  = ip4At + 20
+	ip6At    = 14
+	ip6L4At  = ip6At + 40
+	ethBytes = 14
+)
+
+// be16 is a 16-bit value as a little-endian load of network bytes sees it.
+func be16(v uint16) int32 { return int32(bits.ReverseBytes16(v)) }
+
+// fastPath decodes the common packets: untagged, IPv4 without options or IPv6 without extension
+// headers, not a fragment, and nothing odd about any length. All others go to "slow". A frame
+// that it accepts is accepted by the careful decoder with the same result; the comments name the
+// reason of docs/language.md that each check rules out.
+func (c *compiler) fastPath() {
+	if c.target.Frags {
+		c.emit(asm.Mov.Reg(asm.R1, regCtx), asm.FnXdpGetBuffLen.Call(), asm.Mov.Reg32(regBytes, asm.R0))
+	}
+	if c.target.Hook == TCX {
+		c.emit(
+			asm.LoadMem(regData, regCtx, skbData, asm.Word),
+			asm.LoadMem(regEnd, regCtx, skbDataEnd, asm.Word),
+			asm.LoadMem(regBytes, regCtx, skbLen, asm.Word),
+			asm.LoadMem(asm.R1, regCtx, skbVLANPresent, asm.Word),
+			asm.JNE.Imm(asm.R1, 0, "slow"),
+		)
+	} else {
+		c.emit(
+			asm.LoadMem(regData, regCtx, 0, asm.Word),
+			asm.LoadMem(regEnd, regCtx, 4, asm.Word),
+		)
+		if !c.target.Frags {
+			c.emit(asm.Mov.Reg(regBytes, regEnd), asm.Sub.Reg(regBytes, regData))
+		}
+	}
+	c.need(ip4L4At)
+	c.emit(
+		asm.StoreMem(asm.R10, keyBytes, regBytes, asm.Word),
+		asm.LoadMem(asm.R3, regData, ethType, asm.Half),
+		asm.JNE.Imm(asm.R3, be16(0x0800), "not_ip4"),
+	)
+	c.fastIPv4()
+	c.label("not_ip4")
+	c.emit(asm.JNE.Imm(asm.R3, be16(0x86dd), "not_ip"))
+	c.fastIPv6()
+	c.label("not_ip")
+	c.emit(
+		asm.JEq.Imm(asm.R3, be16(0x8100), "slow"),
+		asm.JEq.Imm(asm.R3, be16(0x88a8), "slow"),
+	)
+	c.fastClass(ir.Class{}, 0)
+}
+
+// Offsets in struct __sk_buff, include/uapi/linux/bpf.h.
+const (
+	skbLen         = 0
+	skbVLANPresent = 20
+	skbData        = 76
+	skbDataEnd     = 80
+)
+
+// need goes to "slow" unless the first buffer holds n bytes.
+func (c *compiler) need(n int32) {
+	c.emit(
+		asm.Mov.Reg(asm.R2, regData),
+		asm.Add.Imm(asm.R2, n),
+		asm.JGT.Reg(asm.R2, regEnd, "slow"),
+	)
+}
+
+// loadBE16 loads a field in network order.
+func (c *compiler) loadBE16(to asm.Register, at int16) {
+	c.emit(asm.LoadMem(to, regData, at, asm.Half), asm.HostTo(asm.BE, to, asm.Half))
+}
+
+// fastIPv4 leaves the total length in R4 for the class's fields.
+func (c *compiler) fastIPv4() {
+	c.emit(
+		asm.LoadMem(asm.R4, regData, ip4At, asm.Byte),
+		asm.JNE.Imm(asm.R4, 0x45, "slow"), // ip-version, ip-header-length, options
+		asm.LoadMem(asm.R5, regData, ip4At+6, asm.Half),
+		asm.And.Imm(asm.R5, be16(0x3fff)),
+		asm.JNE.Imm(asm.R5, 0, "slow"), // fragment
+	)
+	c.loadBE16(asm.R4, ip4At+2)
+	c.emit(
+		asm.JLT.Imm(asm.R4, 20, "slow"), // ip-length
+		asm.Mov.Reg(asm.R5, asm.R4),
+		asm.Add.Imm(asm.R5, ethBytes),
+		asm.JGT.Reg(asm.R5, regBytes, "slow"), // ip-length
+		asm.LoadMem(asm.R3, regData, ip4At+9, asm.Byte),
+		asm.JEq.Imm(asm.R3, 6, "tcp4"),
+		asm.JEq.Imm(asm.R3, 17, "udp4"),
+		asm.JEq.Imm(asm.R3, 1, "icmp4"),
+		asm.JEq.Imm(asm.R3, 33, "slow"),
+		asm.JEq.Imm(asm.R3, 132, "slow"),
+		asm.JEq.Imm(asm.R3, 136, "slow"),
+	)
+	c.fastClass(ir.Class{Family: ir.IPv4, Transport: ir.Other}, ip4L4At)
+	c.fastTransports(ir.IPv4, "4", ip4L4At, 20)
+}
+
+// fastIPv6 leaves payload length + 40 in R4.
+func (c *compiler) fastIPv6() {
+	c.need(ip6L4At)
+	c.emit(
+		asm.LoadMem(asm.R4, regData, ip6At, asm.Byte),
+		asm.RSh.Imm(asm.R4, 4),
+		asm.JNE.Imm(asm.R4, 6, "slow"), // ip-version
+	)
+	c.loadBE16(asm.R4, ip6At+4)
+	c.emit(
+		asm.Add.Imm(asm.R4, 40),
+		asm.Mov.Reg(asm.R5, asm.R4),
+		asm.Add.Imm(asm.R5, ethBytes),
+		asm.JGT.Reg(asm.R5, regBytes, "slow"), // ip-length
+		asm.LoadMem(asm.R3, regData, ip6At+6, asm.Byte),
+		asm.JEq.Imm(asm.R3, 6, "tcp6"),
+		asm.JEq.Imm(asm.R3, 17, "udp6"),
+		asm.JEq.Imm(asm.R3, 58, "icmp6"),
+	)
+	for _, next := range []int32{0, 33, 43, 44, 51, 60, 132, 135, 136} {
+		c.emit(asm.JEq.Imm(asm.R3, next, "slow"))
+	}
+	c.fastClass(ir.Class{Family: ir.IPv6, Transport: ir.Other}, ip6L4At)
+	c.fastTransports(ir.IPv6, "6", ip6L4At, 40)
+}
+
+// fastTransports checks the headers of TCP, UDP and ICMP at l4; the IP packet has R4 bytes, its
+// header hlen.
+func (c *compiler) fastTransports(f ir.Family, suffix string, l4 int16, hlen int32) {
+	c.label("tcp" + suffix)
+	c.need(int32(l4) + 20)
+	c.emit(
+		asm.LoadMem(asm.R2, regData, l4+12, asm.Byte),
+		asm.And.Imm(asm.R2, 0xf0),
+		asm.RSh.Imm(asm.R2, 2),
+		asm.JLT.Imm(asm.R2, 20, "slow"), // l4-length
+		asm.Add.Imm(asm.R2, hlen),
+		asm.JGT.Reg(asm.R2, asm.R4, "slow"), // truncated-l4, l4-length
+	)
+	c.fastClass(ir.Class{Family: f, Transport: ir.TCP}, l4)
+
+	c.label("udp" + suffix)
+	c.need(int32(l4) + 8)
+	c.loadBE16(asm.R2, l4+4)
+	c.emit(
+		asm.JLT.Imm(asm.R2, 8, "slow"), // l4-length
+		asm.Add.Imm(asm.R2, hlen),
+		asm.JGT.Reg(asm.R2, asm.R4, "slow"), // truncated-l4, l4-length
+	)
+	c.fastClass(ir.Class{Family: f, Transport: ir.UDP}, l4)
+
+	c.label("icmp" + suffix)
+	c.need(int32(l4) + 8)
+	c.emit(asm.JLT.Imm(asm.R4, hlen+8, "slow")) // truncated-l4
+	c.fastClass(ir.Class{Family: f, Transport: ir.ICMP}, l4)
+}
+
+// fastClass loads what the class's rules ask for out of the frame and leaves for them. R3 is the
+// protocol or, without IP, the EtherType in network order, R4 the length of the IP packet.
+func (c *compiler) fastClass(class ir.Class, l4 int16) {
+	ch := c.chainOf[class.Index()]
+	ip := int16(ip4At)
+	store := func(f policy.Field, at int16, size asm.Size, load func()) {
+		if ch.uses[f] {
+			load()
+			c.emit(asm.StoreMem(asm.R10, at, asm.R2, size))
+		}
+	}
+	byteAt := func(at int16) func() {
+		return func() { c.emit(asm.LoadMem(asm.R2, regData, at, asm.Byte)) }
+	}
+	constant := func(v int32) func() { return func() { c.emit(asm.Mov.Imm(asm.R2, v)) } }
+
+	store(policy.VLAN, keyVLAN, asm.Half, constant(noVLAN))
+	store(policy.InnerVLAN, keyInnerVLAN, asm.Half, constant(noVLAN))
+	store(policy.Tags, keyTags, asm.Byte, constant(0))
+	store(policy.DstMAC, keyDstMAC, asm.DWord, func() { c.mac(0) })
+	store(policy.SrcMAC, keySrcMAC, asm.DWord, func() { c.mac(6) })
+	store(policy.Len, keyLen, asm.Word, func() {
+		if class.Family == ir.NonIP {
+			c.emit(asm.Mov.Reg(asm.R2, regBytes), asm.Sub.Imm(asm.R2, ethBytes))
+		} else {
+			c.emit(asm.Mov.Reg(asm.R2, asm.R4))
+		}
+	})
+	store(policy.EtherType, keyEtherType, asm.Half, func() {
+		c.emit(asm.Mov.Reg(asm.R2, asm.R3), asm.HostTo(asm.BE, asm.R2, asm.Half))
+	})
+	store(policy.Proto, keyProto, asm.Byte, func() { c.emit(asm.Mov.Reg(asm.R2, asm.R3)) })
+	store(policy.TCPFlags, keyTCPFlags, asm.Byte, byteAt(l4+13))
+	if class.Family == ir.IPv6 {
+		store(policy.TTL, keyTTL, asm.Byte, byteAt(ip+7))
+		store(policy.DSCP, keyDSCP, asm.Byte, func() {
+			c.loadBE16(asm.R2, ip)
+			c.emit(asm.RSh.Imm(asm.R2, 6), asm.And.Imm(asm.R2, 0x3f))
+		})
+	} else {
+		store(policy.TTL, keyTTL, asm.Byte, byteAt(ip+8))
+		store(policy.DSCP, keyDSCP, asm.Byte, func() {
+			byteAt(ip + 1)()
+			c.emit(asm.RSh.Imm(asm.R2, 2))
+		})
+	}
+	c.fastRegs(ch, class, l4)
+	c.enter(ch)
+}
+
+// fastRegs loads addresses and ports. The registers of the frame are overwritten last.
+func (c *compiler) fastRegs(ch *chain, class ir.Class, l4 int16) {
+	address := func(f policy.Field, reg asm.Register, at4, at6, keyHi, keyLo int16) {
+		if !ch.uses[f] {
+			return
+		}
+		if class.Family == ir.IPv4 {
+			c.emit(asm.LoadMem(reg, regData, at4, asm.Word), asm.HostTo(asm.BE, reg, asm.Word))
+		} else {
+			c.emit(
+				asm.LoadMem(asm.R2, regData, at6+8, asm.DWord), asm.HostTo(asm.BE, asm.R2, asm.DWord),
+				asm.StoreMem(asm.R10, keyLo, asm.R2, asm.DWord),
+				asm.LoadMem(reg, regData, at6, asm.DWord), asm.HostTo(asm.BE, reg, asm.DWord),
+			)
+		}
+		if c.separate {
+			c.emit(asm.StoreMem(asm.R10, keyHi, reg, asm.DWord))
+		}
+	}
+	half := func(reg asm.Register, at, key int16) {
+		c.loadBE16(reg, at)
+		if c.separate {
+			c.emit(asm.StoreMem(asm.R10, key, reg, asm.Half))
+		}
+	}
+	address(policy.SrcAddr, regSrc, ip4At+12, ip6At+8, keySrcHi, keySrcLo)
+	if ch.uses[policy.SrcPort] {
+		half(regSrcPort, l4, keySrcPort)
+	}
+	if ch.uses[policy.DstPort] {
+		half(regDstPort, l4+2, keyDstPort)
+	}
+	if ch.uses[policy.ICMPType] || ch.uses[policy.ICMP6Type] {
+		half(regDstPort, l4, keyICMP)
+	}
+	address(policy.DstAddr, regDst, ip4At+16, ip6At+24, keyDstHi, keyDstLo)
+}
+
+// mac loads the Ethernet address at an offset into R2, first octet highest.
+func (c *compiler) mac(at int16) {
+	c.emit(
+		asm.LoadMem(asm.R2, regData, at, asm.Word), asm.HostTo(asm.BE, asm.R2, asm.Word),
+		asm.LSh.Imm(asm.R2, 16),
+		asm.LoadMem(asm.R5, regData, at+4, asm.Half), asm.HostTo(asm.BE, asm.R5, asm.Half),
+		asm.Or.Reg(asm.R2, asm.R5),
+	)
+}
+
+// slowPath has the careful decoder fill struct key and goes to the rules of the class it found.
+func (c *compiler) slowPath() {
+	name, _ := decoderName(c.target)
+	c.label("slow")
+	c.emit(
+		asm.Mov.Reg(asm.R1, regCtx),
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, int32(keyAt)),
+		asm.Call.Label(name),
+		asm.JNE.Imm32(asm.R0, 0, "malformed"),
+		asm.LoadMem(asm.R1, asm.R10, keyClass, asm.Byte),
+	)
+	c.dispatch(0, ir.NumClasses-1)
+	for _, ch := range c.chains {
+		c.enterFromKey(ch)
+	}
+}
+
+// dispatch finds the chain of the class in R1, known to lie in lo to hi, by halving.
+func (c *compiler) dispatch(lo, hi int) {
+	same := true
+	for i := lo; i <= hi; i++ {
+		same = same && c.chainOf[i] == c.chainOf[lo]
+	}
+	if same {
+		c.emit(asm.Ja.Label("enter_" + c.chainOf[lo].label))
+		return
+	}
+	mid := (lo + hi + 1) / 2
+	upper := c.fresh("class")
+	c.emit(asm.JGE.Imm(asm.R1, int32(mid), upper))
+	c.dispatch(lo, mid-1)
+	c.label(upper)
+	c.dispatch(mid, hi)
+}
+
+// word32 is a 32-bit immediate; the compare must be a 32-bit one.
+func word32(v uint32) int32 { return int32(v) }
+
+// fourBytes is an IPv4 address in host order.
+func fourBytes(b [4]byte) uint32 { return binary.BigEndian.Uint32(b[:]) }

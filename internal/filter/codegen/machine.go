@@ -1,0 +1,503 @@
+package codegen
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/ir"
+	"levee/internal/lang/policy"
+)
+
+// Rules of which there are too many for code of their own become records in a table, which one loop
+// walks for each packet: the verifier sees the loop, whatever the number of rules. This file says what the records
+// are and makes them; machine_tree.go puts few of them in a packet's way, machine_emit.go is the loop.
+//
+// A record has four words: what to do, and up to three operands. Records are addressed by number.
+// The records of a rule stand one behind the other, each a question, the last what the rule does; a
+// question whose answer is no ends the rule, or goes to a later record of it. A list names rules by the number of their first record, in the order
+// of the policy. Between the lists stands a tree of records that compare a field with a bound.
+type op uint8
+
+const (
+	opTest     op = iota // goes on if (field & operand 0) - operand 1 <= operand 2, as unsigned numbers
+	opCut                // goes to the lower half of operand 2 if field & operand 0 < operand 1, else to the upper half
+	opSearch             // goes on if the field lies between bounds: operand 1 the first of them, operand 2 how many
+	opWide               // the same for a field of two words
+	opLookup             // goes on if function number operand 1 says so of the address, and of dynamic set operand 2 where sets share maps
+	opEndpoint           // goes on if address and service are in the dynamic set of function number operand 1; operand 2 see serviceOperand
+	opDecide             // the rule decides: operand 0 is its slot << 32 | result (see there); the list ends
+	opCount              // counts the packet at offset operand 0 of the row; the list goes on
+	opList               // tries the rules from entry operand 0 of the lists on, then goes to operand 1
+	opEnd                // no rule is left
+)
+
+// record as the table holds it, little-endian. The first word is the op, the byte of struct key where 8 bytes
+// with the field begin, by how many bits to shift these right, 1 for a question that is to be answered no, and in its upper half,
+// for opTest, by how many records to go on if the answer is the wrong one; 0 ends the rule.
+type record [4]uint64
+
+// skip is a record that always goes n records on, or ends the rule for 0.
+func skip(n int) record { return record{uint64(opTest) | uint64(n)<<32, 0, 1, 0} }
+
+const recordBytes = 32
+
+// wordOf gives the first word of a record that reads a field of n bytes at an offset of struct key. Reads have 8
+// bytes, and end where the struct does.
+func wordOf(o op, at int16, n int, not bool) uint64 {
+	off := int(at - keyAt)
+	shift := 0
+	if last := int(keySize) - 8; n < 8 && off > last {
+		off, shift = last, 8*(off-last)
+	}
+	w := uint64(o) | uint64(off)<<8 | uint64(shift)<<16
+	if not {
+		w |= 1 << 24
+	}
+	return w
+}
+
+// place of a field in struct key, and the mask of its bytes.
+func (c *compiler) fieldAt(f policy.Field) (at int16, n int) {
+	switch f {
+	case policy.SrcAddr:
+		return keySrcHi, 8
+	case policy.DstAddr:
+		return keyDstHi, 8
+	case policy.SrcPort:
+		return keySrcPort, 2
+	case policy.DstPort:
+		return keyDstPort, 2
+	case policy.ICMPType, policy.ICMP6Type:
+		return keyICMP, 2
+	case policy.TCPFlags:
+		return keyTCPFlags, 1
+	case policy.Proto:
+		return keyProto, 1
+	case policy.TTL:
+		return keyTTL, 1
+	case policy.DSCP:
+		return keyDSCP, 1
+	case policy.Tags:
+		return keyTags, 1
+	case policy.EtherType:
+		return keyEtherType, 2
+	case policy.VLAN:
+		return keyVLAN, 2
+	case policy.InnerVLAN:
+		return keyInnerVLAN, 2
+	case policy.Len:
+		return keyLen, 4
+	case policy.SrcMAC:
+		return keySrcMAC, 8
+	case policy.DstMAC:
+		return keyDstMAC, 8
+	}
+	panic(fmt.Sprintf("field %d is asked of no packet", f))
+}
+
+func maskOf(n int) uint64 { return ^uint64(0) >> (64 - 8*n) }
+
+// machine collects the records of all chains. What is the same is there once.
+type machine struct {
+	records table[record]
+	lists   table[uint64] // slot << 32 | first record of the rule; endOfList behind the last
+	bounds  table[uint64] // where membership changes, ascending within each list of ranges
+	wide    table[uint64] // the same for addresses of two words, upper word first
+
+	body    []record           // scratch: the rule that is being made
+	number  []uint64           // scratch: bounds, or a list
+	bodies  shared             // records of rules
+	sorted  shared             // bounds
+	sorted2 shared             // wide ones
+	lookups []lookup           // functions of opLookup, by number
+	asked   []lookupKey        // dynamic sets of opEndpoint, by number
+	arms    []asm.Instructions // look-ups in long lists of endpoints, see emitArms
+	tables  map[staticKey]int  // of them, those of static sets
+	pairs   map[armKey]int     // of them, those of endpoints
+}
+
+// lookup is a function of an address or, with an arm, of struct key's and the arm's number in the function.
+type lookup struct {
+	label  string
+	hasArm bool
+	arm    int
+	number asm.Register // in which it takes the number of the set, operand 2 of the record; R0: it takes none
+}
+
+// endOfList is above every entry of a rule and above what stands for "not decided".
+const endOfList = ^uint64(0)
+
+func newMachine() *machine {
+	m := &machine{tables: map[staticKey]int{}, pairs: map[armKey]int{}}
+	m.add(record{uint64(opEnd)}) // number 0
+	return m
+}
+
+// body makes the records of a rule and gives the number of the first.
+func (c *compiler) body(ch *chain, r *ir.Rule) uint32 {
+	m := c.machine
+	out := m.body[:0]
+	for i := range r.Conds {
+		out = c.question(ch, &r.Conds[i], out)
+	}
+	if r.Action == policy.Count {
+		out = append(out, record{uint64(opCount), uint64(r.Slot * SlotBytes)})
+	} else {
+		out = append(out, record{uint64(opDecide), uint64(r.Slot)<<32 | uint64(result(r))})
+	}
+	m.body = out
+	return uint32(share(&m.records, &m.bodies, out))
+}
+
+// question appends the records of a condition.
+func (c *compiler) question(ch *chain, q *ir.Cond, out []record) []record {
+	if q.Number != 0 {
+		return c.endpointRecords(ch, q, out)
+	}
+	at, n := c.fieldAt(q.Field)
+	switch {
+	case q.Field == policy.SrcAddr || q.Field == policy.DstAddr:
+		return c.addressRecords(q, at, ch.family() == ir.IPv4, out)
+	case q.Field == policy.TCPFlags:
+		return append(out, record{wordOf(opTest, at, n, q.Not), uint64(q.Mask), uint64(q.Value), 0})
+	case len(q.Ranges) == 1:
+		r := q.Ranges[0]
+		return append(out, record{wordOf(opTest, at, n, false), maskOf(n), r.Lo, r.Hi - r.Lo})
+	}
+	bounds := c.machine.number[:0]
+	for _, r := range q.Ranges {
+		bounds = append(bounds, r.Lo, r.Hi+1)
+	}
+	c.machine.number = bounds
+	return append(out, c.search(wordOf(opSearch, at, n, false), maskOf(n), bounds))
+}
+
+func (c *compiler) search(word, mask uint64, bounds []uint64) record {
+	m := c.machine
+	return record{word, mask, uint64(share(&m.bounds, &m.sorted, bounds)), uint64(len(bounds))}
+}
+
+// manyPrefixes is from how many prefixes on a set has a table of package prefix, and a function that searches it,
+// instead of bounds that are searched by halving. Of these functions there are at most maxTables.
+const (
+	manyPrefixes = 200
+	maxTables    = 32
+)
+
+// addressRecords appends the questions of a condition on an address.
+func (c *compiler) addressRecords(q *ir.Cond, at int16, ip4 bool, out []record) []record {
+	if n, ok := c.lookupNumber(q, ip4); ok {
+		return append(out, record{wordOf(opLookup, at, 8, q.Not), ^uint64(0), uint64(n), c.keyOf(q)})
+	}
+	if ip4 {
+		if len(q.Prefixes) == 1 {
+			lo, hi := bounds4(q.Prefixes[0])
+			return append(out, record{wordOf(opTest, at, 8, q.Not), maskOf(4), lo, hi - lo})
+		}
+		bounds := c.machine.number[:0]
+		for _, p := range q.Prefixes {
+			lo, hi := bounds4(p)
+			bounds = append(bounds, lo, hi+1)
+		}
+		c.machine.number = bounds
+		return append(out, c.search(wordOf(opSearch, at, 8, q.Not), maskOf(4), bounds))
+	}
+	if p := q.Prefixes[0]; len(q.Prefixes) == 1 && !q.Not {
+		return onePrefixRecords(out, p, at)
+	}
+	bounds := c.machine.number[:0]
+	for _, p := range q.Prefixes {
+		hi, lo := words6(p.Addr())
+		bounds = append(bounds, hi, lo)
+		if hi, lo, ok := behind6(hi, lo, p.Bits()); ok {
+			bounds = append(bounds, hi, lo)
+		}
+	}
+	m := c.machine
+	m.number = bounds
+	first := share(&m.wide, &m.sorted2, bounds)
+	return append(out, record{wordOf(opWide, at, 8, q.Not), ^uint64(0), uint64(first / 2), uint64(len(bounds) / 2)})
+}
+
+// onePrefixRecords appends the questions whether the address at a place is in a prefix that is not all of them.
+func onePrefixRecords(out []record, p netip.Prefix, at int16) []record {
+	if p.Addr().Is4() {
+		lo, hi := bounds4(p)
+		return append(out, record{wordOf(opTest, at, 8, false), maskOf(4), lo, hi - lo})
+	}
+	hi, lo := words6(p.Addr())
+	out = append(out, record{wordOf(opTest, at, 8, false), ^uint64(0) << (64 - min(p.Bits(), 64)), hi, 0})
+	if p.Bits() > 64 {
+		out = append(out, record{wordOf(opTest, at+8, 8, false), ^uint64(0) << (128 - p.Bits()), lo, 0})
+	}
+	return out
+}
+
+// addressOf is the address that an endpoint field asks for; any other field is itself.
+func addressOf(f policy.Field) policy.Field {
+	switch f {
+	case policy.SrcEndpoint:
+		return policy.SrcAddr
+	case policy.DstEndpoint:
+		return policy.DstAddr
+	}
+	return f
+}
+
+// endpointRecords appends the question whether address and number are one of the endpoints of a list: a look-up,
+// or one endpoint after the other.
+func (c *compiler) endpointRecords(ch *chain, q *ir.Cond, out []record) []record {
+	if q.Dynamic() {
+		return append(out, c.dynamicRecord(ch, q))
+	}
+	if n, ok := c.endpointNumber(ch, q); ok {
+		return append(out, record{wordOf(opLookup, keySrcHi, 8, q.Not), ^uint64(0), uint64(n), 0})
+	}
+	first := len(out)
+	for pairs := q.Pairs; len(pairs) > 0; {
+		n := 1
+		for n < len(pairs) && pairs[n].Range == pairs[0].Range {
+			n++
+		}
+		out = c.sameNumberRecords(q, pairs[:n], out)
+		pairs = pairs[n:]
+	}
+	if !q.Not {
+		out = append(out, skip(0)) // none was found
+	}
+	for i := first; i < len(out); i++ {
+		if out[i][0]>>32 != found {
+			continue
+		}
+		if out[i][0] &= 1<<32 - 1; !q.Not { // behind the question; else the rule ends
+			out[i][0] |= uint64(len(out)-i) << 32
+		}
+	}
+	return out
+}
+
+// found stands for how many records to go on where an endpoint of the list was found, until that is known.
+const found = 1<<32 - 1
+
+// sameNumberRecords appends the questions for endpoints that differ in the prefix only: first for the number, then prefix by
+// prefix. What is none of them goes behind.
+func (c *compiler) sameNumberRecords(q *ir.Cond, pairs []ir.Pair, out []record) []record {
+	at, _ := c.fieldAt(addressOf(q.Field))
+	numberAt, size := c.fieldAt(q.Number)
+	r, begin := pairs[0].Range, len(out)
+	out = append(out, record{wordOf(opTest, numberAt, size, false), maskOf(size), r.Lo, r.Hi - r.Lo})
+	for _, p := range pairs {
+		if p.Prefix.Bits() == 0 {
+			out = append(out, skip(found))
+			continue
+		}
+		i := len(out)
+		out = onePrefixRecords(out, p.Prefix, at)
+		last := len(out) - 1
+		if last > i {
+			out[i][0] |= 2 << 32 // to the next prefix
+		}
+		out[last][0] |= 1<<24 | found<<32 // goes on if it is not in the prefix
+	}
+	out[begin][0] |= uint64(len(out)-begin) << 32
+	return out
+}
+
+// keyOf is the number of a dynamic set that shares its map, 0 for all else.
+func (c *compiler) keyOf(q *ir.Cond) uint64 { return uint64(c.setPlaces[q.Set].Key) }
+
+// dynamicRecord asks a dynamic set of endpoints or services; of services no address is asked for. What a protocol and a
+// direction differ in stands in the record: a function for each would be more than the kernel takes.
+func (c *compiler) dynamicRecord(ch *chain, q *ir.Cond) record {
+	m, mask, ip4 := c.machine, ^uint64(0), ch.family() == ir.IPv4
+	if q.Field == policy.SrcService || q.Field == policy.DstService {
+		mask, ip4 = 0, true
+	}
+	c.endpointFunction(q.Set, ip4)
+	key := lookupKey{c.setPlaces[q.Set].Map, ip4}
+	n := slices.Index(m.asked, key)
+	if n < 0 {
+		n = len(m.asked)
+		m.asked = append(m.asked, key)
+	}
+	at := keySrcHi
+	if q.Field == policy.DstEndpoint {
+		at = keyDstHi
+	}
+	return record{wordOf(opEndpoint, at, 8, q.Not), mask, uint64(n), c.serviceOperand(q)}
+}
+
+// serviceOperand says how protocol<<16 | port is made of a packet: bits 0-23 are kept of 8 bytes of struct key, which begin
+// where bits 32-39 say and are shifted by bits 40-45; bits 24-31 are the protocol, 0 if it comes with them. Bits 48-63 are the number of a
+// set that shares its map.
+func (c *compiler) serviceOperand(q *ir.Cond) uint64 {
+	keep, place := uint64(0), uint64(0)
+	switch {
+	case q.Number == policy.Proto:
+		keep, place = 0xff<<16, wordOf(0, keyProto-2, 3, false)
+	case policy.HasPorts(q.Proto):
+		at, n := c.fieldAt(q.Number)
+		keep, place = 0xffff, wordOf(0, at, n, false)
+	}
+	return keep | uint64(q.Proto)<<24 | place>>8&0x3fff<<32 | c.keyOf(q)<<48
+}
+
+// endpointNumber is the number of the function that looks a packet up in a long list of endpoints.
+func (c *compiler) endpointNumber(ch *chain, q *ir.Cond) (n int, ok bool) {
+	m := c.machine
+	if len(q.Pairs) <= maxPairs {
+		return 0, false
+	}
+	key := armKey{pairKey{&q.Pairs[0], len(q.Pairs)}, q.Field, q.Number}
+	if n, ok := m.pairs[key]; ok {
+		return n, true
+	}
+	if k := len(m.arms); k >= maxArms || k >= maxTables && len(q.Pairs) <= fewPairs {
+		return 0, false
+	}
+	n = len(m.lookups)
+	m.pairs[key] = n
+	m.lookups = append(m.lookups, lookup{label: armsLabel(len(m.arms)), hasArm: true, arm: len(m.arms)})
+	c.arm(ch, q)
+	return n, true
+}
+
+// Look-ups in lists of endpoints are arms of functions, armsEach of one: functions of their own would soon be more than the kernel
+// takes. There are at most maxArms; a list of up to fewPairs endpoints gets none once many others have, but is compared one by one.
+const (
+	armsEach = 64
+	maxArms  = 512
+	fewPairs = 32
+)
+
+// armKey finds the look-up in a list. One list may be asked for either side, and for ports as well as for protocols.
+type armKey struct {
+	pairKey
+	field, number policy.Field
+}
+
+// armsLabel is the function that has an arm.
+func armsLabel(arm int) string { return fmt.Sprintf("endpoints_%d", arm/armsEach) }
+
+func armLabel(arm int) string { return fmt.Sprintf("endpoints_arm_%d", arm) }
+
+// arm makes the part of a function of struct key's address that looks a packet up in a list of endpoints.
+func (c *compiler) arm(ch *chain, q *ir.Cond) {
+	asks := &chain{classes: ch.classes}
+	asks.use(q)
+	label := armLabel(len(c.machine.arms))
+	outside := c.builder
+	c.builder, c.inFunction = &builder{alias: outside.alias, labels: outside.labels}, true
+	c.label(label)
+	c.loadRegs(asks)
+	positive := *q // the record says what the answer is to be
+	positive.Not = false
+	c.endpoint(asks, &positive, label+"_no")
+	c.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+	c.label(label + "_no")
+	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	c.machine.arms = append(c.machine.arms, c.ins)
+	outside.labels = c.labels
+	c.builder, c.inFunction = outside, false
+}
+
+// lookupNumber is the number of the function that asks a dynamic set or a large static one.
+func (c *compiler) lookupNumber(q *ir.Cond, ip4 bool) (n int, ok bool) {
+	m := c.machine
+	if q.Dynamic() {
+		label := c.dynamicFunction(q.Set, ip4)
+		for i, l := range m.lookups {
+			if l.label == label {
+				return i, true
+			}
+		}
+		f := lookup{label: label}
+		if c.shared() {
+			f.number = numberOf(ip4)
+		}
+		m.lookups = append(m.lookups, f)
+		return len(m.lookups) - 1, true
+	}
+	if len(q.Prefixes) < manyPrefixes {
+		return 0, false
+	}
+	key := staticKey{&q.Prefixes[0], len(q.Prefixes)}
+	if n, ok := m.tables[key]; ok {
+		return n, true
+	}
+	if len(m.tables) >= maxTables {
+		return 0, false
+	}
+	n = len(m.lookups)
+	m.tables[key] = n
+	m.lookups = append(m.lookups, lookup{label: c.tableFunction(q, ip4)})
+	return n, true
+}
+
+// bounds4 is the first and the last address of an IPv4 prefix.
+func bounds4(p netip.Prefix) (lo, hi uint64) {
+	lo = uint64(fourBytes(p.Addr().As4()))
+	return lo, lo | (1<<(32-p.Bits()) - 1)
+}
+
+func words6(a netip.Addr) (hi, lo uint64) {
+	b := a.As16()
+	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
+}
+
+// behind6 is the address behind the last one of a prefix that begins at (hi, lo); not ok if there is none.
+func behind6(hi, lo uint64, bits int) (uint64, uint64, bool) {
+	if bits > 64 {
+		if lo += 1 << (128 - bits); lo != 0 {
+			return hi, lo, true
+		}
+		return hi + 1, 0, hi+1 != 0
+	}
+	if bits == 0 {
+		return 0, 0, false
+	}
+	hi += 1 << (64 - bits)
+	return hi, 0, hi != 0
+}
+
+// Names of the machine's tables.
+const (
+	recordsTable = "machine_records"
+	listsTable   = "machine_lists"
+	boundsTable  = "machine_bounds"
+	wideTable    = "machine_wide"
+)
+
+// place gives the tables a place. They are never empty, so that there is something to point at.
+func (m *machine) place(c *compiler) {
+	c.room(recordsTable, recordBytes*m.records.n, func(to []byte) {
+		m.records.drain(func(piece []record) {
+			for i := range piece {
+				to = putWords(to, piece[i][:])
+			}
+		})
+	})
+	for _, t := range []struct {
+		name  string
+		words *table[uint64]
+	}{{listsTable, &m.lists}, {boundsTable, &m.bounds}, {wideTable, &m.wide}} {
+		c.room(t.name, max(16, 8*t.words.n), func(to []byte) {
+			t.words.drain(func(piece []uint64) { to = putWords(to, piece) })
+		})
+	}
+}
+
+// putWords writes words and gives what is behind them.
+func putWords(to []byte, words []uint64) []byte {
+	for i, w := range words {
+		binary.LittleEndian.PutUint64(to[8*i:], w)
+	}
+	return to[8*len(words):]
+}
+
+// add appends a record and gives its number.
+func (m *machine) add(r record) uint32 { return uint32(m.records.add([]record{r})) }

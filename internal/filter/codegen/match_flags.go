@@ -1,0 +1,20 @@
+package codegen
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/ir"
+)
+
+// flags asks for TCP flags by mask and value.
+func (c *compiler) flags(q *ir.Cond, no string) {
+	c.field(asm.R1, keyTCPFlags, asm.Byte)
+	if q.Mask != 0xff {
+		c.emit(asm.And.Imm(asm.R1, int32(q.Mask)))
+	}
+	if q.Not {
+		c.emit(asm.JEq.Imm(asm.R1, int32(q.Value), no))
+	} else {
+		c.emit(asm.JNE.Imm(asm.R1, int32(q.Value), no))
+	}
+}

@@ -1,0 +1,252 @@
+package codegen
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/ir"
+	"levee/internal/filter/prefix"
+	"levee/internal/filter/ruletree"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
+)
+
+// A run of at least minRun rules that ask for addresses and ports only is looked up in a table
+// (package classify) instead of being compared rule by rule.
+const minRun = 48
+
+// maxBoxes is how many boxes the lists of one rule may multiply to within a run.
+const maxBoxes = 16
+
+// run counts the rules from the start of the list that a table can hold.
+func run(ch *chain, rules []ir.Rule) int {
+	for i := range rules {
+		if !boxable(ch, &rules[i]) {
+			return i
+		}
+	}
+	return len(rules)
+}
+
+// boxable reports whether a table can hold a rule. What is built in is compared, so that classes whose other rules are
+// the same share their table.
+func boxable(ch *chain, r *ir.Rule) bool {
+	if r.Slot >= ch.builtIn || r.Action == policy.Count || len(r.Conds) == 0 || ch.family() == ir.NonIP {
+		return false
+	}
+	var seen [policy.NumFields]bool
+	for i := range r.Conds {
+		q := &r.Conds[i]
+		if seen[q.Field] || q.Dynamic() {
+			return false
+		}
+		seen[q.Field] = true
+		switch q.Field {
+		case policy.SrcAddr, policy.DstAddr:
+			if q.Not {
+				return false
+			}
+		case policy.SrcPort, policy.DstPort, policy.ICMPType, policy.ICMP6Type, policy.Proto:
+		default:
+			return false
+		}
+	}
+	return boxesOf(r) <= maxBoxes
+}
+
+// boxesOf is how many boxes the lists of a rule multiply to, or one more than maxBoxes if they are more.
+func boxesOf(r *ir.Rule) int {
+	n := 1
+	for i := range r.Conds {
+		n = min(n*max(len(r.Conds[i].Prefixes), len(r.Conds[i].Ranges)), maxBoxes+1)
+	}
+	return n
+}
+
+// boxes multiplies the lists of a rule out. The second number of a box is the destination port,
+// the ICMP type or the protocol, of which no class of packets has two to ask for.
+func boxes(r *ir.Rule, any netip.Prefix, out []ruletree.Box) []ruletree.Box {
+	first := len(out)
+	out = append(out, ruletree.Box{Src: any, Dst: any, Ports: [2]ruletree.Span{ruletree.Any, ruletree.Any}, Result: result(r)})
+	for i := range r.Conds {
+		q := &r.Conds[i]
+		var few [maxBoxes]ruletree.Box // see boxable
+		base := few[:copy(few[:], out[first:])]
+		out = out[:first]
+		for _, b := range base {
+			for _, p := range q.Prefixes {
+				if q.Field == policy.SrcAddr {
+					b.Src = p
+				} else {
+					b.Dst = p
+				}
+				out = append(out, b)
+			}
+			for _, v := range q.Ranges {
+				n := 1
+				if q.Field == policy.SrcPort {
+					n = 0
+				}
+				b.Ports[n] = ruletree.Span{Lo: uint16(v.Lo), Hi: uint16(min(v.Hi, math.MaxUint16))}
+				out = append(out, b)
+			}
+		}
+	}
+	return out
+}
+
+// result is the offset of the rule's counter, plus 1 for pass. Slots are in the order of rules, so the first of the rules that
+// match has the lowest.
+func result(r *ir.Rule) uint32 {
+	v := uint32(r.Slot * SlotBytes)
+	if r.Action == policy.Pass {
+		v++
+	}
+	return v
+}
+
+// Where these compile, no policy has more rules than results tell apart, with what is built in, and no pool that fits into a map more pairs of
+// ports than have numbers.
+const (
+	_ = uint(ruletree.MaxResult - SlotBytes*(syntax.MaxStatements+1000))
+	_ = uint(ruletree.MaxSize - prefix.MaxBytes)
+)
+
+// pool holds the tables of runs of one family, and is searched by one function.
+type pool struct {
+	*ruletree.Pool
+	label string       // of the function
+	any   netip.Prefix // all addresses
+}
+
+// maps are the names of the pool's memory.
+func (p *pool) maps() ruletree.Maps {
+	return ruletree.Maps{Trees: p.label + "_trees", Ports: p.label + "_ports"}
+}
+
+// poolOf gives the pool of a family, which is made when it is first asked for.
+func (c *compiler) poolOf(f ir.Family) *pool {
+	if c.pools[f] == nil {
+		top := uint32(c.rowBytes) // see result
+		if f == ir.IPv4 {
+			c.pools[f] = &pool{ruletree.NewPool(32, top), "classify4", netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
+		} else {
+			c.pools[f] = &pool{ruletree.NewPool(128, top), "classify6", netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+		}
+	}
+	return c.pools[f]
+}
+
+// emitPools emits the functions that search the pools, and gives their memory its place.
+func (c *compiler) emitPools() {
+	for _, p := range c.pools {
+		if p != nil {
+			maps := p.maps()
+			c.room(maps.Trees, p.Size(), p.Put)
+			c.room(maps.Ports, p.PortsSize(), p.PutPorts)
+			c.emit(p.Following(maps, p.label)...)
+		}
+	}
+}
+
+// runTable is the table of a run, which classes of packets share.
+type runTable struct {
+	family ir.Family
+	rules  []ir.Rule
+	table  *ruletree.Table
+	row    int // in compiler.tables
+}
+
+// tableOfRun makes the table of a run, or finds it.
+func (c *compiler) tableOfRun(ch *chain, rules []ir.Rule) *ruletree.Table {
+	for _, r := range c.runs {
+		if r.family == ch.family() && slices.EqualFunc(r.rules, rules, sameRule) {
+			c.tables[r.row].For += "; " + ch.String()
+			return r.table
+		}
+	}
+	p, n := c.poolOf(ch.family()), 0
+	for i := range rules {
+		n += boxesOf(&rules[i])
+	}
+	list := make([]ruletree.Box, 0, n)
+	for i := range rules {
+		list = boxes(&rules[i], p.any, list)
+	}
+	t := p.Add(list)
+	c.runs = append(c.runs, runTable{ch.family(), rules, t, len(c.tables)})
+	c.table(fmt.Sprintf("%d rules, %s", len(rules), ch), t.Kind(), t.Bytes(),
+		fmt.Sprintf("%d rules or more in a row on addresses and ports: the cost does not grow with their number", minRun))
+	return t
+}
+
+// many looks a run of rules up in one table; it falls through where none matches.
+func (c *compiler) many(ch *chain, rules []ir.Rule) {
+	p, t := c.poolOf(ch.family()), c.tableOfRun(ch, rules)
+	at := -p.PacketBytes()
+	c.storeBoxFields(ch, at)
+	c.lookUp(p, t, c.fresh("classify"), at)
+	none := c.fresh("none")
+	c.emit(asm.JEq.Imm(asm.R0, 0, none))
+	if c.separate {
+		c.emit(asm.Return())
+	} else {
+		c.leave()
+	}
+	c.label(none)
+}
+
+// maxTreesInPlace is how many trees, of all look-ups together, have their first walks in place: they have the verifier walk some
+// 400,000 instructions, of the million that it takes. Further look-ups cost it next to nothing, and a packet 10 to 40 ns more.
+const maxTreesInPlace = 48
+
+// lookUp emits a look-up in a table of a pool, of the fields at an offset of the stack.
+func (c *compiler) lookUp(p *pool, t *ruletree.Table, label string, at int16) {
+	inPlace := c.treesInPlace+t.Trees() <= maxTreesInPlace
+	if inPlace {
+		c.treesInPlace += t.Trees()
+	}
+	c.emit(t.Emit(p.maps(), p.label, label, at, inPlace)...)
+}
+
+// storeBoxFields puts the fields of the packet where package classify looks for them, from offset at of
+// the stack on.
+func (c *compiler) storeBoxFields(ch *chain, at int16) {
+	c.emit(asm.Mov.Imm(asm.R0, 0)) // for the fields that no rule asks for
+	store := func(field int16, reg asm.Register) {
+		c.emit(asm.StoreMem(asm.R10, at+field, reg, asm.DWord))
+	}
+	number := func(field int16, from ...policy.Field) {
+		for _, f := range from {
+			if ch.uses[f] {
+				reg, _ := c.value(f)
+				store(field, reg)
+				return
+			}
+		}
+		store(field, asm.R0)
+	}
+	address := func(f policy.Field, reg asm.Register, field, lower, key int16) {
+		six := ch.family() == ir.IPv6
+		if !ch.uses[f] {
+			store(field, asm.R0)
+			if six {
+				store(lower, asm.R0)
+			}
+			return
+		}
+		store(field, reg)
+		if six {
+			c.field(asm.R1, key, asm.DWord)
+			store(lower, asm.R1)
+		}
+	}
+	address(policy.SrcAddr, regSrc, ruletree.SrcAt, ruletree.SrcLoAt, keySrcLo)
+	address(policy.DstAddr, regDst, ruletree.DstAt, ruletree.DstLoAt, keyDstLo)
+	number(ruletree.Port0At, policy.SrcPort)
+	number(ruletree.Port1At, policy.DstPort, policy.ICMPType, policy.ICMP6Type, policy.Proto)
+}

@@ -1,0 +1,70 @@
+// Package codegen turns the IR of a policy into an eBPF program and its tables.
+//
+// Compiling is pure: the same policy and Target give the same instructions and tables on any
+// machine, without privileges. What depends on the kernel that runs it (which hook, map file
+// descriptors, where the counters are) is decided by package dataplane when it loads the result.
+package codegen
+
+import (
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/lang/policy"
+)
+
+// Hook is the kind of program to make.
+type Hook uint8
+
+const (
+	XDP Hook = iota // native and generic XDP
+	TCX             // tc ingress, sched_cls
+)
+
+// Target is what the loader chose before compiling. The zero value is plain XDP for one CPU.
+type Target struct {
+	Hook  Hook
+	Frags bool // multi-buffer XDP: a packet may not lie in its first buffer as a whole
+	CPUs  int  // possible CPUs of the machine; 0 counts as 1
+	Trace bool // write the deciding slot to map "trace", for eval and tests
+	// Records has all rules become records, which otherwise those do of which there are too many for
+	// instructions of their own. It is for tests: verdicts and counters are the same.
+	Records bool
+	Trial   bool // judge by the policy only until the deadline in map "trial"
+}
+
+// Names of the program and of the maps that the loader fills or replaces.
+const (
+	ProgramName = "levee"
+	CountersMap = "counters" // array, 1 entry, BPF_F_MMAPABLE: [CPUs rounded up to a power of two][RowBytes]
+	TraceMap    = "trace"    // array, 1 entry, BPF_F_MMAPABLE: u32 slot of the last decision (Target.Trace)
+	TrialMap    = "trial"    // array, 1 entry, BPF_F_MMAPABLE: u64 deadline in jiffies (Target.Trial)
+	PreviousMap = "previous" // prog array, 1 entry: judged by after the deadline; pass if empty (Target.Trial)
+	SetPrefix   = "set_"     // "set_NAME": a dynamic set, made by package prefix, replaced by the loader
+
+	// SharedPrefix begins the name of a map of many dynamic sets; Program.Places says which. No set's own map is called so.
+	SharedPrefix = "sets_"
+)
+
+// SlotBytes is the size of one counter: packets and bytes, u64 each, native order. Bytes are of
+// the whole frame without FCS. Row c of the counters map belongs to CPU c.
+const SlotBytes = 16
+
+// Program is a compiled policy.
+type Program struct {
+	Spec     *ebpf.CollectionSpec // one program, ProgramName, and its maps with their contents
+	Slots    []policy.Slot        // meaning of each counter, policy.Slots of the source
+	RowBytes int                  // bytes of one CPU's row of counters, a multiple of 64
+	Dynamic  []*policy.Set        // all dynamic sets of the policy, also those that no rule asks for
+	Places   map[string]SetPlace  // where they are, by name
+	Spared   []netip.Prefix       // addresses of protect rules, for sets that roll up; nil if none does
+	Tables   []Table              // what the compiler chose, for `check --explain-compile`
+}
+
+// Table says which structure was chosen for a part of the policy, and why.
+type Table struct {
+	For   string // "set bogons, IPv4", "rules, IPv4 TCP"
+	Kind  string // "compares", "leaf-bitmap trie", ...
+	Bytes int
+	Why   string
+}

@@ -1,0 +1,186 @@
+package difftest
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/dataplane"
+	"levee/internal/filter/codegen"
+	"levee/internal/lang/policy"
+)
+
+var (
+	bigPolicies = flag.Int("policies", 0, "TestBig: how many policies are generated")
+	bigPackets  = flag.Int("packets", 1_000_000, "TestBig: how many packets in all")
+	bigRecords  = flag.Bool("records", false, "TestBig: all rules become records, not instructions")
+	firstSeed   = flag.Uint64("seed", 0, "first seed; 0 is one of the time for TestBig, and 1 for the others")
+)
+
+// compiled is a policy as it runs in the kernel.
+type compiled struct {
+	*dataplane.Runner
+	hook codegen.Hook
+}
+
+// Eval leaves out what BPF_PROG_RUN does not make a socket buffer of: an IP packet that ends
+// within its header (net/bpf/test_run.c).
+func (c compiled) Eval(frame []byte) (int, policy.Action, error) {
+	slot, action, err := c.Runner.Eval(frame)
+	if c.hook == codegen.TCX && len(frame) < 14+40 && errors.Is(err, unix.EINVAL) {
+		return 0, policy.Drop, ErrNotRun
+	}
+	return slot, action, err
+}
+
+// Packets adapts the counters that every policy keeps.
+func (c compiled) Packets() []uint64 {
+	var sums []uint64
+	for _, n := range c.Counters() {
+		sums = append(sums, n.Packets)
+	}
+	return sums
+}
+
+// Put and Take change the dynamic sets of the program.
+func (c compiled) Put(set string, e policy.Element) error {
+	return c.SetAdd(set, dataplane.SetEntry{Prefix: e.Prefix, Service: e.Service, Lease: dataplane.Forever})
+}
+
+func (c compiled) Take(set string, e policy.Element) { c.SetDel(set, e) }
+
+// target takes turns with the kinds of program.
+func target(seed uint64, records bool) codegen.Target {
+	t := codegen.Target{CPUs: int(seed%3) + 1, Trace: true, Records: records}
+	switch seed % 4 {
+	case 2:
+		t.Frags = true
+	case 3:
+		t.Hook = codegen.TCX
+	}
+	return t
+}
+
+// compileCase compiles and loads the policy of c and fills its dynamic sets.
+func compileCase(c Case, records bool) (compiled, error) {
+	program, err := codegen.Compile(c.Policy, target(c.Seed, records))
+	if err != nil {
+		return compiled{}, fmt.Errorf("seed %d: compile: %w\n%s", c.Seed, err, c.Text)
+	}
+	r, err := dataplane.NewRunner(program)
+	if err != nil {
+		return compiled{}, fmt.Errorf("seed %d: load: %w\n%s", c.Seed, err, c.Text)
+	}
+	if err := fill(r, c); err != nil {
+		return compiled{}, errors.Join(fmt.Errorf("seed %d: %w", c.Seed, err), r.Close())
+	}
+	return compiled{r, target(c.Seed, records).Hook}, nil
+}
+
+// fill puts the entries of c into the dynamic sets of r, and waits until those whose lease is to
+// have ended are still there and hold no more.
+func fill(r *dataplane.Runner, c Case) error {
+	ended := false
+	for _, set := range c.Policy.Sets {
+		for _, e := range c.Entries(set) {
+			lease := [...]time.Duration{Forever: dataplane.Forever, Running: time.Hour, Ended: time.Millisecond}[e.Lease]
+			if err := r.SetAdd(set.Name, dataplane.SetEntry{Prefix: e.Prefix, Service: e.Service, Lease: lease}); err != nil {
+				return fmt.Errorf("set %s: %w", set.Name, err)
+			}
+			ended = ended || e.Lease == Ended
+		}
+	}
+	if ended {
+		time.Sleep(50 * time.Millisecond) // some jiffies, on every kernel
+	}
+	return nil
+}
+
+// run compares the compiled program of one seed with the oracle.
+func run(ctx context.Context, seed uint64, frames int, records bool) (Stats, error) {
+	p, text, err := Policy(seed)
+	if err != nil {
+		return Stats{}, err
+	}
+	c := Case{Policy: p, Text: text, Seed: seed, Frames: frames}
+	engine, err := compileCase(c, records)
+	if err != nil {
+		return Stats{}, err
+	}
+	stats, err := Compare(ctx, c, engine)
+	return stats, errors.Join(err, engine.Close())
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to load programs")
+	}
+}
+
+// TestCompiledPoliciesAgreeWithTheOracle is the fixed run, in two halves for two cores.
+func TestCompiledPoliciesAgreeWithTheOracle(t *testing.T) { fixedRun(t, 500, false) }
+
+// TestRecordsAgreeWithTheOracle judges the same policies by records, which rules become that are too many for
+// instructions of their own.
+func TestRecordsAgreeWithTheOracle(t *testing.T) { fixedRun(t, 300, true) }
+
+func fixedRun(t *testing.T, frames int, records bool) {
+	needRoot(t)
+	first := max(*firstSeed, 1)
+	for half := range uint64(2) {
+		t.Run(fmt.Sprint(half), func(t *testing.T) {
+			t.Parallel()
+			failed := 0
+			for seed := first + half; seed < first+200; seed += 2 {
+				if _, err := run(t.Context(), seed, frames, records); err != nil {
+					t.Error(err)
+					if failed++; failed == 3 {
+						t.Fatal("stopped after three")
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestBig is the long run: go test ./internal/filter/difftest -run Big -policies 200 -packets 1000000 [-records]
+func TestBig(t *testing.T) {
+	if *bigPolicies == 0 {
+		t.Skip("the long run is asked for with -policies N")
+	}
+	needRoot(t)
+	seed := *firstSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seeds from %d", seed)
+	var sum Stats
+	failed := 0
+	for i := range *bigPolicies {
+		frames := *bigPackets/(*bigPolicies) + btoi(i < *bigPackets%*bigPolicies)
+		stats, err := run(t.Context(), seed+uint64(i), frames, *bigRecords)
+		sum.Frames += stats.Frames
+		sum.Malformed += stats.Malformed
+		if err != nil {
+			t.Error(err)
+			if failed++; failed == 3 {
+				break
+			}
+		}
+	}
+	t.Logf("%d packets over %d policies, %d of them malformed: %d differences; seeds from %d", sum.Frames, *bigPolicies, sum.Malformed, failed, seed)
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,294 @@
+package difftest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// Engine is anything that judges frames by a policy: *dataplane.Runner, for one.
+type Engine interface {
+	// Eval returns what decided, as an index into policy.Slots, and Pass or Drop.
+	Eval(frame []byte) (slot int, action policy.Action, err error)
+}
+
+// Counter is an engine that also counts, for each slot, the packets that it decided or, for a
+// count rule, that it matched. Compare then holds the sums against the oracle's.
+type Counter interface {
+	Packets() []uint64
+}
+
+// ErrNotRun is what an engine's error wraps that cannot be given this frame at all; the frame is
+// then left out of its comparison.
+var ErrNotRun = errors.New("the engine cannot run this frame")
+
+// Case is one comparison: Frames frames, made of Seed for Policy. Its dynamic sets hold
+// c.Entries(), which whoever makes an engine has to put there.
+type Case struct {
+	Policy *policy.Policy
+	Text   []byte // of Policy, for the report
+	Seed   uint64
+	Frames int
+}
+
+// Entry is one entry of a dynamic set.
+type Entry struct {
+	policy.Element
+	Lease Lease
+}
+
+// Lease says how an entry stands while frames are judged.
+type Lease uint8
+
+const (
+	Forever Lease = iota // no lease
+	Running              // ends long after
+	Ended                // has ended, and the entry is still there
+)
+
+// now is what the oracle's clock shows; leases run around it.
+var now = time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC)
+
+func (l Lease) expires() time.Time {
+	return [...]time.Time{{}, now.Add(time.Hour), now.Add(-time.Second)}[l]
+}
+
+// Difference is a frame that an engine judged otherwise than the oracle, or a sum that differs.
+type Difference struct {
+	Case   Case
+	N      int    // of the frame, from 1; 0 when the sums differ
+	Frame  []byte // nil when the sums differ
+	Engine string // its type
+	Want   string
+	Got    string
+	Story  oracle.Trace
+}
+
+// Error shows all that is needed to see it again.
+func (d *Difference) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "difference: seed %d, frame %d\n  oracle: %s\n  %s: %s\n", d.Case.Seed, d.N, d.Want, d.Engine, d.Got)
+	if d.Frame != nil {
+		fmt.Fprintf(&b, "  packet: %x\n", d.Frame)
+		for _, l := range d.Story.Layers {
+			fmt.Fprintf(&b, "    %4d %s %v\n", l.Offset, l.Name, l.Fields)
+		}
+		tried := d.Story.Tried
+		for _, t := range tried[max(0, len(tried)-4):] {
+			fmt.Fprintf(&b, "    tried %s `%s`: %s %s\n", t.Where, t.Text, t.Term, t.Got)
+		}
+		fmt.Fprintf(&b, "    %s\n", d.Story.Why)
+	}
+	text := d.Case.Text
+	if len(text) > 8000 {
+		text = append(text[:8000:8000], "\n... (cut; Generate makes it again from the seed)"...)
+	}
+	fmt.Fprintf(&b, "  policy:\n%s", text)
+	return b.String()
+}
+
+// Stats says what a comparison has covered.
+type Stats struct {
+	Frames    int
+	Decided   map[int]int // frames by slot
+	Malformed int
+}
+
+// Compare judges the frames of c with the oracle and with each engine, and stops at the first
+// difference, which is a *Difference. Any other error is an engine's or ctx's.
+func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
+	o := oracle.New(c.Policy)
+	o.SetClock(func() time.Time { return now })
+	for _, set := range c.Policy.Sets {
+		for _, e := range c.Entries(set) {
+			if err := o.AddEntry(set.Name, e.Element, e.Lease.expires()); err != nil {
+				return Stats{}, fmt.Errorf("seed %d: %w", c.Seed, err)
+			}
+		}
+	}
+	r := &comparison{c: c, oracle: o, engines: engines, stats: Stats{Decided: map[int]int{}}, sums: make([][]uint64, len(engines))}
+	for i := range r.sums {
+		r.sums[i] = make([]uint64, len(c.Policy.Slots()))
+	}
+	r.prepareChanges()
+	size := blockFrames
+	if len(r.entries) > 0 {
+		size = changeFrames
+	}
+	block := make([][]byte, 0, size)
+	for f := range Packets(filled(c), c.Seed, c.Frames) {
+		if block = append(block, f); len(block) < size {
+			continue
+		}
+		if err := errors.Join(r.judge(ctx, block), r.change()); err != nil {
+			return r.stats, err
+		}
+		block = block[:0]
+	}
+	if err := r.judge(ctx, block); err != nil {
+		return r.stats, err
+	}
+	return r.stats, compareSums(c, r.sums, engines)
+}
+
+// blockFrames is how many frames the oracle judges at a time, on all cores.
+const blockFrames = 1024
+
+// comparison is one under way.
+type comparison struct {
+	c       Case
+	oracle  *oracle.Evaluator
+	engines []Engine
+	stats   Stats
+	sums    [][]uint64 // packets by slot, for each engine
+
+	rand    *rand.Rand
+	entries []setEntry // of dynamic sets, if all engines can change them
+}
+
+// judge compares the verdicts on some frames.
+func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for i, want := range verdicts(r.oracle, frames) {
+		r.stats.Frames++
+		r.stats.Decided[want.Slot]++
+		if want.Malformed != packet.WellFormed {
+			r.stats.Malformed++
+		}
+		for j := range r.engines {
+			if err := r.ask(j, frames[i], want); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ask compares the verdict of one engine on one frame with the oracle's.
+func (r *comparison) ask(engine int, f []byte, want oracle.Result) error {
+	c, e := r.c, r.engines[engine]
+	slot, action, err := e.Eval(f)
+	if errors.Is(err, ErrNotRun) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("seed %d, frame %d (%x): %T: %w", c.Seed, r.stats.Frames, f, e, err)
+	}
+	if slot != want.Slot || action != want.Action {
+		return &Difference{Case: c, N: r.stats.Frames, Frame: f, Engine: fmt.Sprintf("%T", e),
+			Want: verdict(c.Policy, want.Slot, want.Action), Got: verdict(c.Policy, slot, action), Story: r.oracle.Explain(f)}
+	}
+	r.sums[engine][want.Slot]++
+	for _, counted := range want.Counted {
+		r.sums[engine][counted]++
+	}
+	return nil
+}
+
+// verdicts are the oracle's, in the order of the frames.
+func verdicts(o *oracle.Evaluator, frames [][]byte) []oracle.Result {
+	out := make([]oracle.Result, len(frames))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(frames)); i = next.Add(1) - 1 {
+				out[i] = o.Eval(frames[i])
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+func compareSums(c Case, sums [][]uint64, engines []Engine) error {
+	for i, e := range engines {
+		want := sums[i]
+		counter, ok := e.(Counter)
+		if !ok {
+			continue
+		}
+		got := counter.Packets()
+		if len(got) != len(want) {
+			return fmt.Errorf("seed %d: %T counts %d slots, the policy has %d", c.Seed, e, len(got), len(want))
+		}
+		for slot := range want {
+			if got[slot] != want[slot] {
+				name := verdict(c.Policy, slot, c.Policy.Slots()[slot].Action)
+				return &Difference{Case: c, Engine: fmt.Sprintf("%T", e),
+					Want: fmt.Sprintf("%d packets: %s", want[slot], name), Got: fmt.Sprintf("%d packets", got[slot])}
+			}
+		}
+	}
+	return nil
+}
+
+func verdict(p *policy.Policy, slot int, action policy.Action) string {
+	slots := p.Slots()
+	if slot < 0 || slot >= len(slots) {
+		return fmt.Sprintf("%s by slot %d, which the policy does not have", action, slot)
+	}
+	return fmt.Sprintf("%s by slot %d: %s", action, slot, oracle.Decider(p, slots[slot]))
+}
+
+// Entries are what a set holds in this case if it is dynamic: no entries, few or many, each once,
+// of the addresses that the rest of the policy speaks of. A third has a lease, half of these one
+// that has ended.
+func (c Case) Entries(s *policy.Set) []Entry {
+	if s.Kind != policy.Dynamic {
+		return nil
+	}
+	g := &generator{r: newRand(c.Seed, streamPolicy), seed: c.Seed}
+	g.pools()
+	g.r = newRand(c.Seed+uint64(s.Pos.Line)<<32, streamEntries)
+	entry := map[policy.SetType]func() string{policy.Addresses: g.address, policy.Services: g.serviceElement, policy.Endpoints: g.endpointElement}[s.Type]
+	var all []Entry
+	seen := map[policy.Element]bool{}
+	for _, text := range g.some(min(g.size(), s.Max/2), entry) {
+		elements, _ := policy.ReadElements(strings.NewReader(text), "")
+		for _, e := range elements {
+			// Ranges become many; a set of endpoints takes so many sizes of prefixes and ports only.
+			if !seen[e] && len(elements) <= 4 && len(all) < s.Max/2 {
+				seen[e] = true
+				all = append(all, Entry{e, []Lease{Forever, Forever, Forever, Forever, Running, Ended}[g.r.IntN(6)]})
+			}
+		}
+	}
+	return all
+}
+
+// filled is the policy with the entries of its dynamic sets where Packets looks for prefixes.
+func filled(c Case) *policy.Policy {
+	p := *c.Policy
+	p.Sets = nil
+	for _, s := range c.Policy.Sets {
+		if s.Kind == policy.Dynamic {
+			with := *s
+			for _, e := range c.Entries(s) {
+				switch s.Type {
+				case policy.Addresses:
+					with.Prefixes = append(with.Prefixes, e.Prefix)
+				case policy.Services:
+					with.Services = append(with.Services, e.Service)
+				case policy.Endpoints:
+					with.Endpoints = append(with.Endpoints, e.Element)
+				}
+			}
+			s = &with
+		}
+		p.Sets = append(p.Sets, s)
+	}
+	return &p
+}

@@ -1,0 +1,185 @@
+package difftest
+
+import (
+	"encoding/binary"
+	"iter"
+	"math/rand/v2"
+
+	"levee/internal/lang/policy"
+)
+
+// Packets yields n frames that lie on the edges of p: ends of its prefixes and ranges and what is
+// beside them, the flags and types that its rules name, tags, options, chains of extension
+// headers, fragments, what the built-in rules look for, and all of these cut short, with wrong
+// lengths, or with bits turned over. The same arguments yield the same frames. A frame stays
+// valid after the next one. No frame is longer than 3,500 bytes, which every kernel's
+// BPF_PROG_RUN takes.
+func Packets(p *policy.Policy, seed uint64, n int) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		r := newRand(seed, streamPackets)
+		rules := append(append([]*policy.Rule(nil), p.Protect...), p.Rules...)
+		for range n {
+			if !yield(frame(r, p, rules)) {
+				return
+			}
+		}
+	}
+}
+
+func frame(r *rand.Rand, p *policy.Policy, rules []*policy.Rule) []byte {
+	if r.IntN(40) == 0 {
+		return random(r, r.IntN(120))
+	}
+	s := newShape(r)
+	if len(rules) > 0 && r.IntN(5) > 0 {
+		s.aimRule(r, rules[r.IntN(len(rules))])
+		if r.IntN(5) == 0 { // between two rules
+			s.aimRule(r, rules[r.IntN(len(rules))])
+		}
+	}
+	if r.IntN(6) == 0 || len(p.Sets) > 0 && r.IntN(3) == 0 {
+		s.aimSet(r, p)
+	}
+	l := s.layOut(r)
+	if r.IntN(6) == 0 {
+		l.mutate(r)
+	}
+	return l.b
+}
+
+// aimRule changes s towards every term of a rule, or all but one.
+func (s *shape) aimRule(r *rand.Rand, rule *policy.Rule) {
+	skip := -1
+	if n := len(rule.Match); n > 1 && r.IntN(4) == 0 {
+		skip = r.IntN(n)
+	}
+	for i := range rule.Match {
+		if i != skip && (!rule.Match[i].Not || r.IntN(3) == 0) {
+			s.aim(r, &rule.Match[i])
+		}
+	}
+}
+
+// aimSet takes an address of one of the sets, also of those that hold entries only at run time.
+func (s *shape) aimSet(r *rand.Rand, p *policy.Policy) {
+	if len(p.Sets) == 0 {
+		return
+	}
+	set := p.Sets[r.IntN(len(p.Sets))]
+	field := []policy.Field{policy.SrcAddr, policy.DstAddr}[r.IntN(2)]
+	if len(set.Prefixes) > 0 {
+		s.aimPrefix(r, field, set.Prefixes[r.IntN(len(set.Prefixes))])
+	}
+	if len(set.Services) > 0 {
+		v := set.Services[r.IntN(len(set.Services))]
+		s.proto = v.Proto
+		port := uint16(edge(r, policy.Range{Lo: uint64(v.Lo), Hi: uint64(v.Hi)}))
+		if r.IntN(2) == 0 {
+			s.src.port = port
+		} else {
+			s.dst.port = port
+		}
+	}
+	if len(set.Endpoints) > 0 {
+		field := []policy.Field{policy.SrcEndpoint, policy.DstEndpoint}[r.IntN(2)]
+		s.aimElement(r, field, set.Endpoints[r.IntN(len(set.Endpoints))])
+	}
+}
+
+// mutate breaks a frame: shorter, longer, or with a field that does not fit.
+func (l *laidOut) mutate(r *rand.Rand) {
+	switch r.IntN(8) {
+	case 0: // the frame ends early
+		l.b = l.b[:r.IntN(len(l.b)+1)]
+	case 1: // the packet ends early, and its length says so
+		l.shorten(r)
+	case 2: // padding
+		l.b = append(l.b, random(r, 1+r.IntN(60))...)
+	case 3: // the length field is wrong, often by one
+		l.bendLength(r)
+	case 4: // a header length, version or chain is wrong
+		l.bendHeader(r)
+	case 5: // a transport length is wrong
+		l.bendTransport(r)
+	default:
+		for range 1 + r.IntN(3) {
+			if len(l.b) > 0 {
+				// Mostly among the headers.
+				l.b[r.IntN(min(len(l.b), 14+80))] ^= 1 << r.IntN(8)
+			}
+		}
+	}
+}
+
+// shorten cuts bytes behind the IP header and makes the length field right again.
+func (l *laidOut) shorten(r *rand.Rand) {
+	if l.ip == 0 {
+		return
+	}
+	first := l.ip + 20
+	if l.b[l.ip]>>4 == 6 {
+		first = l.ip + 40
+	}
+	end := first + r.IntN(len(l.b)-first+1)
+	if r.IntN(2) == 0 { // near the end of the transport header
+		end = min(max(l.l4+r.IntN(24), first), len(l.b))
+	}
+	padding := l.b[end:]
+	l.b = l.b[:end]
+	l.setLength(end - l.ip)
+	if r.IntN(2) == 0 { // what was cut stays as padding
+		l.b = l.b[:end+len(padding)]
+	}
+}
+
+// setLength makes the length field say that the IP packet has n bytes.
+func (l *laidOut) setLength(n int) {
+	if l.b[l.ip]>>4 == 6 {
+		binary.BigEndian.PutUint16(l.b[l.ip+4:], uint16(n-40))
+	} else {
+		binary.BigEndian.PutUint16(l.b[l.ip+2:], uint16(n))
+	}
+}
+
+func (l *laidOut) bendLength(r *rand.Rand) {
+	if l.ip == 0 {
+		return
+	}
+	n := len(l.b) - l.ip
+	l.setLength([]int{n + 1, n - 1, n + r.IntN(100), n - r.IntN(100), 0, 19, 20, 39, 40, 0xffff, r.IntN(0x10000)}[r.IntN(11)])
+}
+
+func (l *laidOut) bendHeader(r *rand.Rand) {
+	switch {
+	case l.ip == 0:
+	case len(l.ext) > 0 && r.IntN(3) > 0:
+		at := l.ext[r.IntN(len(l.ext))]
+		switch r.IntN(3) {
+		case 0:
+			l.b[at] = []uint8{0, 43, 44, 50, 51, 59, 60, 135, 139, 6, 17}[r.IntN(11)]
+		case 1:
+			l.b[at+1] = uint8(r.Uint32())
+		case 2:
+			binary.BigEndian.PutUint16(l.b[at+2:], uint16(r.Uint32()))
+		}
+	case r.IntN(2) == 0:
+		l.b[l.ip] = l.b[l.ip]&0xf0 | uint8(r.IntN(16)) // IPv4 header length
+	case r.IntN(2) == 0:
+		l.b[l.ip] = uint8(r.IntN(16))<<4 | l.b[l.ip]&15 // version
+	default:
+		binary.BigEndian.PutUint16(l.b[l.ip+6:], uint16(r.Uint32())) // fragment field; next header
+	}
+}
+
+func (l *laidOut) bendTransport(r *rand.Rand) {
+	if l.l4 == 0 || len(l.b) < l.l4+14 {
+		return
+	}
+	n := len(l.b) - l.l4
+	switch r.IntN(2) {
+	case 0: // where UDP has its length
+		binary.BigEndian.PutUint16(l.b[l.l4+4:], uint16([]int{0, 7, 8, n - 1, n + 1, 0xffff, r.IntN(0x10000)}[r.IntN(7)]))
+	case 1: // where TCP has its data offset
+		l.b[l.l4+12] = uint8(r.IntN(16)) << 4
+	}
+}

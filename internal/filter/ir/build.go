@@ -1,0 +1,69 @@
+package ir
+
+import (
+	"cmp"
+	"slices"
+
+	"levee/internal/lang/policy"
+)
+
+// Pass names, in the order they run. Each can be left out in tests: a Program without it decides
+// the same, only slower.
+const (
+	PassShadow = "shadow" // drop rules that an earlier deciding rule covers
+	PassOrder  = "order"  // ask the cheapest question first
+)
+
+// Build lowers a policy. skip names passes to leave out. Classes with the same rules share the memory of their lists.
+func Build(p *policy.Policy, skip ...string) *Program {
+	prog := &Program{Policy: p}
+	trace := newReach(p)
+	for _, l := range lower(p, trace, !slices.Contains(skip, PassOrder)) {
+		trace.matchable(l.rules)
+		if !slices.Contains(skip, PassShadow) {
+			l.rules = shadow(l.rules, trace)
+		}
+		trace.alive(l.rules)
+		for _, c := range l.classes {
+			prog.Lists[c.Index()] = l.rules
+		}
+	}
+	prog.Malformed = malformed(p)
+	prog.Findings = trace.findings()
+	return prog
+}
+
+// malformed lists what decides a malformed frame besides the built-in drop.
+func malformed(p *policy.Policy) []Rule {
+	var out []Rule
+	for i, r := range p.Rules {
+		if r.Malformed {
+			out = append(out, Rule{Slot: p.RuleSlot(i), Action: r.Action})
+			if r.Action != policy.Count {
+				break
+			}
+		}
+	}
+	return out
+}
+
+// order sorts conditions by what they cost; conditions have no side effects, so any order gives the same answer.
+func order(conds []Cond) {
+	slices.SortStableFunc(conds, func(a, b Cond) int { return cmp.Compare(cost(&a), cost(&b)) })
+}
+
+// cost ranks a condition: compares by their number, table look-ups behind them, the growing
+// dynamic sets last.
+func cost(c *Cond) int {
+	switch {
+	case c.Dynamic():
+		return 1000
+	case c.Prefixes != nil:
+		return min(2*len(c.Prefixes), 500)
+	case c.Pairs != nil:
+		return min(3*len(c.Pairs), 600)
+	case c.Mask != 0:
+		return 1
+	}
+	return min(len(c.Ranges), 100)
+}

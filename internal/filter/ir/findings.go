@@ -1,0 +1,225 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+
+	"levee/internal/lang/policy"
+)
+
+// reach keeps, by slot, what the passes learned about each rule in all classes together.
+type reach struct {
+	p         *policy.Policy
+	canMatch  []bool          // in some class, before shadowing
+	isAlive   []bool          // in some class, after it
+	shadowers [][]int         // slots of the rules that cover it, in the classes where it is covered
+	endedBy   [NumClasses]int // slot of the rule that decides all that is left, by class
+	work      *work
+}
+
+func newReach(p *policy.Policy) *reach {
+	n := p.DefaultSlot() + 1
+	return &reach{p: p, canMatch: make([]bool, n), isAlive: make([]bool, n), shadowers: make([][]int, n), work: newWork(p)}
+}
+
+func (t *reach) matchable(rules []Rule) {
+	for i := range rules {
+		t.canMatch[rules[i].Slot] = true
+	}
+}
+
+func (t *reach) alive(rules []Rule) {
+	for i := range rules {
+		t.isAlive[rules[i].Slot] = true
+	}
+}
+
+func (t *reach) ended(classes []Class, by int) {
+	for _, c := range classes {
+		t.endedBy[c.Index()] = by
+	}
+}
+
+func (t *reach) shadowed(slot, by int) {
+	if !slices.Contains(t.shadowers[slot], by) {
+		t.shadowers[slot] = append(t.shadowers[slot], by)
+	}
+}
+
+// findings warns of rules that can never match, and of what fragments do to rules with ports.
+func (t *reach) findings() []Finding {
+	var out []Finding
+	check := func(r *policy.Rule, slot int) {
+		if r.Malformed || t.isAlive[slot] {
+			return
+		}
+		out = append(out, t.explain(r, slot))
+	}
+	for i, r := range t.p.Protect {
+		check(r, t.p.ProtectSlot(i))
+	}
+	for i, r := range t.p.Rules {
+		check(r, t.p.RuleSlot(i))
+	}
+	out = append(out, t.deadMalformed()...)
+	return append(out, fragments(t.p)...)
+}
+
+func (t *reach) explain(r *policy.Rule, slot int) Finding {
+	f := Finding{Pos: r.Pos}
+	by := t.shadowers[slot]
+	switch {
+	case len(by) > 0:
+		first := t.rule(by[0])
+		switch {
+		case first == nil:
+			f.Message = "this rule can never match: what it matches has been decided before"
+		case len(by) == 1 && sameMatch(first, r, t.work):
+			f.Message = fmt.Sprintf("this rule can never match: line %d matches the same packets and decides first", first.Pos.Line)
+		case len(by) == 1:
+			f.Message = fmt.Sprintf("this rule can never match: line %d decides all its packets first (%s)", first.Pos.Line, first.Text)
+		default:
+			f.Message = fmt.Sprintf("this rule can never match: %s decide all its packets first", t.lines(by))
+		}
+		f.Hint = "move it up, or remove it"
+	case t.canMatch[slot]:
+		f.Message = "this rule can never match"
+	default:
+		if by := t.unconditional(r); by != nil {
+			f.Message = fmt.Sprintf("this rule can never match: line %d decides every packet before it (%s)", by.Pos.Line, by.Text)
+			f.Hint = "move it up, or remove it"
+		} else {
+			f.Message = "this rule can never match: no packet has all of this"
+			f.Hint = "its terms exclude one another, or a set in it is empty"
+		}
+	}
+	return f
+}
+
+// unconditional finds the first rule without a question that ended a list before r, which could have matched there; nil if
+// there is no packet for r.
+func (t *reach) unconditional(r *policy.Rule) *policy.Rule {
+	all := across{match: r.Match, aspects: aspectsOf(r.Match), work: t.work}
+	first := t.p.DefaultSlot()
+	for _, c := range Classes() {
+		if _, possible := all.in(c); possible {
+			first = min(first, t.endedBy[c.Index()])
+		}
+	}
+	return t.rule(first)
+}
+
+func (t *reach) rule(slot int) *policy.Rule {
+	i := slot - t.p.ProtectSlot(0)
+	if i >= 0 && i < len(t.p.Protect) {
+		return t.p.Protect[i]
+	}
+	i -= len(t.p.Protect)
+	if i >= 0 && i < len(t.p.Rules) {
+		return t.p.Rules[i]
+	}
+	return nil
+}
+
+func (t *reach) lines(slots []int) string {
+	s := ""
+	for i, slot := range slots {
+		switch {
+		case i > 0 && i == len(slots)-1:
+			s += " and "
+		case i > 0:
+			s += ", "
+		}
+		if r := t.rule(slot); r != nil {
+			s += fmt.Sprintf("line %d", r.Pos.Line)
+		} else {
+			s += "a built-in rule"
+		}
+	}
+	return s
+}
+
+// sameMatch compares two rules by what they ask in every class.
+func sameMatch(a, b *policy.Rule, w *work) bool {
+	allA := across{match: a.Match, aspects: aspectsOf(a.Match), work: w}
+	allB := across{match: b.Match, aspects: aspectsOf(b.Match), work: w}
+	for _, c := range Classes() {
+		ca, okA := allA.in(c)
+		cb, okB := allB.in(c)
+		ra, rb := Rule{Conds: ca}, Rule{Conds: cb}
+		steps := 0 // which nothing bounds here
+		if okA != okB || okA && !(covers(&ra, &rb, &steps) && covers(&rb, &ra, &steps)) {
+			return false
+		}
+	}
+	return true
+}
+
+// deadMalformed finds `malformed` rules behind the one that decides.
+func (t *reach) deadMalformed() []Finding {
+	var out []Finding
+	var decided *policy.Rule
+	for _, r := range t.p.Rules {
+		if !r.Malformed {
+			continue
+		}
+		if decided != nil {
+			out = append(out, Finding{r.Pos, fmt.Sprintf("this rule can never match: line %d decides every malformed frame first", decided.Pos.Line), "remove it"})
+		} else if r.Action != policy.Count {
+			decided = r
+		}
+	}
+	return out
+}
+
+// fragments warns once of rules with ports in a policy that says nothing about fragments: a
+// non-first fragment has no ports, so it slips past a drop or is cut off a service.
+func fragments(p *policy.Policy) []Finding {
+	var drops, passes *policy.Rule
+	for _, r := range p.Rules {
+		ports := false
+		udp := true
+		for i := range r.Match {
+			t := &r.Match[i]
+			switch t.Field {
+			case policy.Fragment:
+				return nil
+			case policy.SrcPort, policy.DstPort, policy.SrcService, policy.DstService:
+				ports = true
+			case policy.SrcEndpoint, policy.DstEndpoint:
+				ports = ports || asksPorts(t)
+				udp = udp && mayBeUDP(t)
+			case policy.Proto:
+				udp = udp && contains(t.Ranges, 17) != t.Not
+			}
+		}
+		if ports && r.Action == policy.Drop && drops == nil {
+			drops = r
+		}
+		if ports && udp && r.Action == policy.Pass && passes == nil {
+			passes = r
+		}
+	}
+	switch {
+	case p.Default.Action == policy.Pass && drops != nil:
+		return []Finding{{drops.Pos, "fragments slip by: a non-first fragment has no ports, so this rule does not match it and it reaches `default pass`",
+			"add `drop fragments` before it, or `pass fragments` to say that this is meant"}}
+	case p.Default.Action == policy.Drop && passes != nil:
+		return []Finding{{passes.Pos, "large datagrams break: a non-first fragment has no ports, so this rule does not match it and it reaches `default drop`",
+			"add `pass fragments to ADDRESS` where the service needs them, or `drop fragments` to say that this is meant"}}
+	}
+	return nil
+}
+
+// asksPorts says whether an endpoint is of a protocol with ports; of a dynamic set that has to be assumed.
+func asksPorts(t *policy.Term) bool {
+	return t.Not || slices.ContainsFunc(t.Endpoints(), func(e policy.Element) bool { return policy.HasPorts(e.Service.Proto) }) || t.Set != nil && t.Set.Kind == policy.Dynamic
+}
+
+// mayBeUDP says whether datagrams, which are fragmented where they are large, may be among the packets.
+func mayBeUDP(t *policy.Term) bool {
+	return t.Not || slices.ContainsFunc(t.Endpoints(), func(e policy.Element) bool { return e.Service.Proto == 17 }) || t.Set != nil && t.Set.Kind == policy.Dynamic
+}
+
+// Check returns the findings of a policy.
+func Check(p *policy.Policy) []Finding { return Build(p).Findings }

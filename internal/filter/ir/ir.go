@@ -1,0 +1,132 @@
+// Package ir holds a policy as the compiler sees it: for each class of packets the list of rules
+// that can still match, every term reduced to what has to be asked of a packet of that class.
+//
+// In goes a policy.Policy, out comes a Program that package codegen turns into instructions. The
+// passes only remove work: a Program gives every packet the decision that the policy's rules give
+// it one by one. Nothing here knows of kernels or instructions.
+package ir
+
+import (
+	"net/netip"
+
+	"levee/internal/lang/policy"
+)
+
+// Family of a class.
+type Family uint8
+
+const (
+	NonIP Family = iota
+	IPv4
+	IPv6
+)
+
+// Transport is what is known of the transport header; Other has no fields beyond its number. The
+// values are those of enum transport in bpf/parse.h.
+type Transport uint8
+
+const (
+	Other Transport = iota
+	TCP
+	UDP
+	UDPLite
+	SCTP
+	DCCP
+	ICMP // ICMP in IPv4, ICMPv6 in IPv6
+	NumTransports
+)
+
+// NumClasses is the number of values of Class.Index.
+const NumClasses = 1 + 2*int(NumTransports)*2
+
+// Class is a kind of packet: which fields are present is the same for all packets of a class (but
+// for VLAN tags), so that presence costs nothing per packet.
+type Class struct {
+	Family    Family
+	Transport Transport
+	Fragment  bool // first or later; a later one is always Other
+}
+
+// Index numbers the classes as CLASS in bpf/parse.h does.
+func (c Class) Index() int {
+	if c.Family == NonIP {
+		return 0
+	}
+	i := (int(c.Family-IPv4)*int(NumTransports) + int(c.Transport)) * 2
+	if c.Fragment {
+		i++
+	}
+	return 1 + i
+}
+
+func (c Class) String() string {
+	if c.Family == NonIP {
+		return "not IP"
+	}
+	s := [...]string{"other protocols", "TCP", "UDP", "UDP-Lite", "SCTP", "DCCP", "ICMP"}[c.Transport]
+	if c.Fragment {
+		s += " fragments"
+	}
+	return [...]string{IPv4: "IPv4", IPv6: "IPv6"}[c.Family] + ", " + s
+}
+
+// Classes lists all classes, by index.
+func Classes() []Class {
+	cs := []Class{{}}
+	for _, f := range []Family{IPv4, IPv6} {
+		for t := range NumTransports {
+			cs = append(cs, Class{f, t, false}, Class{f, t, true})
+		}
+	}
+	return cs
+}
+
+// Bits of an address of the class's family.
+func (c Class) Bits() int {
+	if c.Family == IPv4 {
+		return 32
+	}
+	return 128
+}
+
+// Rule is a rule within one class. Its conditions all have to hold; the last rule of a class has
+// none.
+type Rule struct {
+	Slot   int           // index into policy.Slots
+	Action policy.Action // Pass, Drop or Count
+	Conds  []Cond
+}
+
+// Cond is one question. Numeric fields carry the ranges that hold, within the field's domain (a
+// negation has become the complement); address fields carry the prefixes of the class's family, endpoint fields
+// what is left of them there.
+type Cond struct {
+	Field    policy.Field
+	Not      bool           // addresses, dynamic sets and flags
+	Number   policy.Field   // endpoints, and services of a dynamic set: SrcPort, DstPort or Proto, which the ranges of Pairs are of
+	Proto    uint8          // of these where Set is dynamic: the protocol of the class, unless Number is Proto
+	Mask     uint8          // TCPFlags
+	Value    uint8          // TCPFlags
+	Set      *policy.Set    // a named set of addresses or endpoints, static or dynamic, or nil
+	Ranges   []policy.Range // numeric fields
+	Prefixes []netip.Prefix // addresses, unless Set is dynamic
+	Pairs    []Pair         // endpoints, unless Set is dynamic
+}
+
+// Dynamic reports whether the elements are only known at run time.
+func (c *Cond) Dynamic() bool { return c.Set != nil && c.Set.Kind == policy.Dynamic }
+
+// Program is the policy by class.
+type Program struct {
+	Policy    *policy.Policy
+	Lists     [NumClasses][]Rule // by Class.Index; each ends with a rule without conditions
+	Malformed []Rule             // `malformed` rules, no conditions; up to the first that decides
+	Findings  []Finding          // rules that can never match, in order of the file
+}
+
+// Finding is something that `levee check` warns of.
+type Finding struct {
+	Pos     policy.Pos
+	Message string
+	Hint    string
+}

@@ -1,0 +1,249 @@
+package ir
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
+)
+
+func resolve(t *testing.T, text string) *policy.Policy {
+	t.Helper()
+	f, diags := syntax.Parse("test.levee", []byte(text))
+	if diags.HasErrors() {
+		t.Fatalf("%s\n%v", text, diags)
+	}
+	p, diags := policy.Resolve(f, func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
+	if diags.HasErrors() {
+		t.Fatalf("%s\n%v", text, diags)
+	}
+	return p
+}
+
+func TestFindings(t *testing.T) {
+	for _, tt := range []struct {
+		name, policy string
+		want         []string // "line: part of the message", in order
+	}{
+		{"none", "drop from 10.0.0.0/8\npass tcp port 80\ndefault drop\n", nil},
+		{"same rule twice", "drop ttl 1\ndrop ttl 1\ndefault pass\n", []string{"2: line 1 matches the same packets"}},
+		{"same, written otherwise", "drop tcp flags syn/syn,ack\npass syn\ndefault pass\n", []string{"2: line 1 matches the same packets"}},
+		{"narrower behind wider", "drop from 10.0.0.0/8\ndrop from 10.1.0.0/16 ttl 5\ndefault pass\n", []string{"2: line 1 decides all its packets"}},
+		{"several prefixes in one", "drop from 10.0.0.0/8\npass from { 10.1.0.0/16, 10.9.0.1 }\ndefault pass\n", []string{"2: line 1 decides"}},
+		{"host behind its network", "drop from 2001:db8::/32\npass from 2001:db8::1\ndefault pass\n", []string{"2: line 1 decides"}},
+		{"wider behind narrower", "drop from 10.1.0.0/16\ndrop from 10.0.0.0/8\ndefault pass\n", nil},
+		{"behind a rule for all", "drop\npass ttl 5\ndefault pass\n", []string{"2: line 1 decides every packet before it"}},
+		{"two rules by family", "drop ipv4 ttl 5\ndrop ipv6 ttl 5\npass ttl 5\ndefault pass\n", []string{"3: line 1 and line 2 decide"}},
+		{"count covers nothing", "count ttl 5\npass ttl 5\ndefault drop\n", nil},
+		{"negations", "drop not from 10.0.0.0/8\ndrop not from { 10.0.0.0/8, 11.0.0.0/8 }\npass from 192.0.2.1\ndefault pass\n",
+			[]string{"2: line 1 decides", "3: line 1 decides"}},
+		{"negations one after the other", "drop ipv4 not from 10.0.0.0/8 not from 11.0.0.0/8\npass ipv4 not from { 10.0.0.0/8, 11.0.0.0/8, 192.0.2.0/24 }\ndefault pass\n", []string{"2: line 1 decides"}},
+		{"negations that leave nothing", "drop ipv4 not from 0.0.0.0/1 not from 128.0.0.0/1\ndefault pass\n", []string{"1: no packet has all of this"}},
+		{"protect covers a drop", "protect from 10.0.0.0/8\ndrop from 10.0.0.0/9\ndefault pass\n", []string{"2: line 1 decides"}},
+		{"malformed behind malformed", "drop malformed\npass malformed\ndefault pass\n", []string{"2: line 1 decides every malformed"}},
+		{"drops by port let fragments by", "drop udp port 53\ndefault pass\n", []string{"1: fragments slip by"}},
+		{"services break for large datagrams", "pass udp port 53\ndefault drop\n", []string{"1: large datagrams break"}},
+		{"tcp is not fragmented", "pass tcp port 53\ndefault drop\n", nil},
+		{"an endpoint twice", "drop from 192.0.2.1 tcp/80\ndrop from 192.0.2.1 tcp/80 ttl 3\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"endpoints within a prefix", "drop from 192.0.2.0/24\npass from { 192.0.2.1 tcp/80, 192.0.2.2 tcp/81 }\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"endpoints within ports", "drop tcp port < 1024\npass to { 192.0.2.1 tcp/80, 192.0.2.2 tcp/81 }\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"endpoints within endpoints", "drop to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to { 192.0.2.1 tcp/80, 192.0.2.2 tcp/81 }\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"address and port within endpoints", "drop to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to 192.0.2.7 tcp port 85\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"the other side's endpoints", "drop from { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\ndefault drop\n", nil},
+		{"endpoints beside endpoints", "drop to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to { 192.0.2.1 tcp/80, 192.0.2.2 tcp/91 }\ndefault drop\n", nil},
+		{"no endpoint of a family", "drop ipv6 not to { 192.0.2.1 tcp/80, 192.0.2.2 udp/9 }\npass ipv6 tcp port 443\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"endpoints let fragments by", "drop from { 192.0.2.1 tcp/80, 192.0.2.2 udp/9 }\ndefault pass\n", []string{"1: fragments slip by"}},
+		{"endpoints break large datagrams", "pass to { 192.0.2.1 tcp/80, 192.0.2.2 udp/9 }\ndefault drop\n", []string{"1: large datagrams break"}},
+		{"endpoints without udp do not", "pass to { 192.0.2.1 tcp/80, 192.0.2.2 gre }\ndefault drop\n", nil},
+		{"endpoints without ports do not", "drop from { 192.0.2.1 gre, 192.0.2.2 esp }\ndefault pass\n", nil},
+		{"fragments are spoken of", "drop fragments\npass udp port 53\ndefault drop\n", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := Check(resolve(t, tt.policy))
+			for i, f := range got {
+				if i >= len(tt.want) {
+					t.Fatalf("unexpected: line %d: %s", f.Pos.Line, f.Message)
+				}
+				line, part, _ := strings.Cut(tt.want[i], ": ")
+				if string(rune('0'+f.Pos.Line)) != line || !strings.Contains(f.Message, part) {
+					t.Errorf("got line %d: %s; want %s", f.Pos.Line, f.Message, tt.want[i])
+				}
+			}
+			if len(got) < len(tt.want) {
+				t.Errorf("missing: %s", tt.want[len(got)])
+			}
+		})
+	}
+}
+
+func TestListsHoldOnlyWhatCanMatch(t *testing.T) {
+	p := resolve(t, "essential off\npass tcp port 80\ndrop from 10.0.0.0/8\ndrop fragments\ndefault pass\n")
+	prog := Build(p)
+	for _, tt := range []struct {
+		class Class
+		rules int // with the default
+	}{
+		{Class{}, 1},
+		{Class{IPv4, TCP, false}, 3},
+		{Class{IPv4, UDP, false}, 2},
+		{Class{IPv6, UDP, false}, 1},
+		{Class{IPv4, Other, true}, 2},
+		{Class{IPv6, TCP, true}, 2},
+	} {
+		if got := len(prog.Lists[tt.class.Index()]); got != tt.rules {
+			t.Errorf("%v: %d rules, want %d", tt.class, got, tt.rules)
+		}
+	}
+}
+
+func TestClassIndexFollowsTheList(t *testing.T) {
+	cs := Classes()
+	if len(cs) != NumClasses {
+		t.Fatalf("%d classes, want %d", len(cs), NumClasses)
+	}
+	for i, c := range cs {
+		if c.Index() != i {
+			t.Errorf("%v has index %d, stands at %d", c, c.Index(), i)
+		}
+	}
+}
+
+// Set operations on ranges against the same on a small array.
+func TestRanges(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 0))
+	random := func() (rs []policy.Range) {
+		for v := uint64(rng.IntN(3)); v < 60; {
+			hi := v + uint64(rng.IntN(6))
+			rs = append(rs, policy.Range{Lo: v, Hi: hi})
+			v = hi + 2 + uint64(rng.IntN(5))
+		}
+		return rs
+	}
+	in := func(rs []policy.Range, v uint64) bool {
+		for _, r := range rs {
+			if v >= r.Lo && v <= r.Hi {
+				return true
+			}
+		}
+		return false
+	}
+	for range 2000 {
+		a, b := random(), random()
+		both, less, inside := intersect(a, b), subtract(a, b), true
+		for v := range uint64(80) {
+			if in(both, v) != (in(a, v) && in(b, v)) || in(less, v) != (in(a, v) && !in(b, v)) {
+				t.Fatalf("%v and %v at %d: both %v, less %v", a, b, v, both, less)
+			}
+			inside = inside && (!in(a, v) || in(b, v))
+		}
+		if within(a, b, new(int)) != inside {
+			t.Fatalf("within(%v, %v) = %v", a, b, !inside)
+		}
+	}
+}
+
+// Only comparing all pairs could tell which of many rules without addresses cover others: 10,000 took half a minute.
+func TestManyStraightRulesAreLoweredInTime(t *testing.T) {
+	var b strings.Builder
+	for i := range 10000 {
+		fmt.Fprintf(&b, "drop ttl %d len %d\n", i%250, 50+i)
+	}
+	b.WriteString("drop ttl 3 len 53\ndefault pass\n")
+	p := resolve(t, b.String())
+	one, two := Build(p), Build(p)
+	if !reflect.DeepEqual(one.Lists, two.Lists) {
+		t.Error("the same policy was lowered to different rules")
+	}
+}
+
+// What a match asks is worked out once for all classes in which that cannot differ: it must be what each class by itself asks.
+func TestClassesThatDoNotDifferAskTheSame(t *testing.T) {
+	p := resolve(t, `set hosts = { 10.0.0.0/8, 2001:db8::/32, 192.0.2.1 }
+set services = { tcp/80, udp/53, sctp/9 }
+set endpoints = { 192.0.2.1 tcp/80, 192.0.2.2 udp/53, 198.51.100.1 gre, 2001:db8::/48 icmp6 }
+set dyn = dynamic(max 9)
+set dynservices = dynamic(of services, max 9)
+set dynendpoints = dynamic(of endpoints, max 9)
+drop
+drop ipv4
+drop not ipv6
+drop ether 0x88cc
+drop vlan 5 inner-vlan 6
+drop untagged
+drop ether from 02:00:00:00:00:01 not ether to 02:00:00:00:00:02
+drop from hosts not to hosts
+drop from dyn
+drop not to dynservices
+drop from dynendpoints
+drop to services
+drop not from services
+drop to endpoints
+drop not from endpoints fragments
+drop port 80
+drop not from port 80-90 len > 100
+drop proto { tcp, 47, 255 }
+drop not proto udp
+drop tcp port 80 not fragments
+drop icmp type 8
+drop icmp6 type 128 ttl 255
+drop flags syn/syn,ack
+drop not flags syn
+drop fragments
+drop not fragments ttl 3 dscp 5
+drop udp from port 53 len > 468 fragments
+default pass
+`)
+	for _, r := range p.Rules {
+		all := across{match: r.Match, aspects: aspectsOf(r.Match), work: newWork(p)}
+		for _, c := range Classes() {
+			conds, possible := all.in(c)
+			alone := across{match: r.Match, work: newWork(p)}
+			want, wantPossible := alone.specialise(c)
+			if possible != wantPossible || possible && !reflect.DeepEqual(conds, append([]Cond(nil), want...)) {
+				t.Errorf("%s, in %v: %v %v, by itself %v %v", r.Text, c, possible, conds, wantPossible, want)
+			}
+		}
+	}
+}
+
+// Telling why rules can never match took minutes for some thousand behind one that decides everything.
+func TestManyRulesBehindOneForAllAreToldInTime(t *testing.T) {
+	var b strings.Builder
+	for i := range 20000 {
+		if i == 10000 {
+			b.WriteString("pass\n")
+		}
+		fmt.Fprintf(&b, "drop tcp port %d len > %d\n", 1+i, 100+i%7)
+	}
+	b.WriteString("default pass\n")
+	dead := 0
+	for _, f := range Check(resolve(t, b.String())) {
+		if strings.Contains(f.Message, "line 10001 decides every packet before it") {
+			dead++
+		}
+	}
+	if dead != 10000 {
+		t.Errorf("%d rules were found dead, want 10000", dead)
+	}
+}
+
+// Looking for covered rules among sets that differ in one element took minutes: each pair is as long as the sets.
+func TestSetsThatAreNearlyTheSameAreLoweredInTime(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("set common = { 10.0.0.0/25")
+	for i := range 1000 {
+		fmt.Fprintf(&b, ", 10.%d.%d.0/25", 1+i/256, i%256)
+	}
+	b.WriteString(" }\n")
+	for i := range 3000 {
+		fmt.Fprintf(&b, "set s%d = { common, 11.0.%d.%d }\ndrop from s%[1]d\n", i, i>>8, i&255)
+	}
+	b.WriteString("drop from s0 ttl 3\ndefault pass\n")
+	Build(resolve(t, b.String()))
+}

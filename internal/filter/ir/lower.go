@@ -1,0 +1,186 @@
+package ir
+
+import (
+	"cmp"
+	"slices"
+
+	"levee/internal/lang/policy"
+)
+
+// aspects are what of a class, besides its family, decides what a match asks there.
+type aspects uint8
+
+const (
+	byPorts     aspects = 1 << iota // whether the class has ports
+	byTransport                     // which transport it is, and if none is known whether it is a fragment
+	byFragment                      // whether it is a fragment
+)
+
+// aspectsOf follows what specialise looks at.
+func aspectsOf(match []policy.Term) (a aspects) {
+	for i := range match {
+		switch match[i].Field {
+		case policy.SrcPort, policy.DstPort:
+			a |= byPorts
+		case policy.Fragment:
+			a |= byFragment
+		case policy.SrcAddr, policy.DstAddr, policy.EtherType, policy.Len, policy.TTL, policy.DSCP,
+			policy.VLAN, policy.InnerVLAN, policy.Tags, policy.SrcMAC, policy.DstMAC:
+		default:
+			a |= byTransport
+		}
+	}
+	return a
+}
+
+// stand is the class that stands for c and all others that do not differ from it in these aspects.
+func (a aspects) stand(c Class) Class {
+	out := Class{Family: c.Family}
+	switch {
+	case a&byTransport != 0:
+		out.Transport, out.Fragment = c.Transport, c.Fragment && c.Transport == Other
+	case a&byPorts != 0 && hasPorts(c):
+		out.Transport = TCP
+	}
+	if a&byFragment != 0 {
+		out.Fragment = c.Fragment
+	}
+	return out
+}
+
+// across tells what a match asks in each class. It is worked out once for all classes that do not differ in what the match
+// looks at; where a family's classes ask the same, they share the conditions.
+type across struct {
+	match []policy.Term
+	aspects
+	work    *work
+	ordered bool
+	lists   lists
+	answers [NumClasses]struct {
+		known, possible bool
+		conds           []Cond
+	}
+}
+
+// in gives the conditions in class c; false if the match can hold for no packet of it.
+func (a *across) in(c Class) (conds []Cond, possible bool) {
+	stand := a.stand(c)
+	at := &a.answers[stand.Index()]
+	if at.known {
+		return at.conds, at.possible
+	}
+	asked, possible := a.specialise(stand)
+	if possible {
+		if a.ordered {
+			order(asked)
+		}
+		conds = a.shared(c.Family, asked)
+	}
+	at.known, at.possible, at.conds = true, possible, conds
+	return conds, possible
+}
+
+// shared gives conditions that lie in scratch memory a place, or that of the same ones of another class of the family.
+func (a *across) shared(f Family, asked []Cond) []Cond {
+	if f != NonIP {
+		first := Class{Family: f}.Index()
+		for i := range a.answers[first : first+2*int(NumTransports)] {
+			if b := &a.answers[first+i]; b.possible && SameConds(b.conds, asked) {
+				return b.conds
+			}
+		}
+	}
+	return a.work.conds.Keep(asked)
+}
+
+// list is the rules of classes of one family that do not differ.
+type list struct {
+	classes []Class
+	rules   []Rule
+	ended   bool // by a rule that decides without a question
+}
+
+// lower lists the rules that can match in each class, in the order they are tried, up to the first that decides without
+// a question. Lists come in the order of their first classes.
+func lower(p *policy.Policy, trace *reach, ordered bool) []*list {
+	l := &lowering{trace: trace, ordered: ordered}
+	for _, c := range Classes() {
+		if n := len(l.lists); n == 0 || l.lists[n-1].classes[0].Family != c.Family {
+			l.lists = append(l.lists, &list{})
+		}
+		last := l.lists[len(l.lists)-1]
+		last.classes = append(last.classes, c)
+	}
+	for i, r := range p.Protect {
+		l.add(p.ProtectSlot(i), policy.Pass, r.Match)
+	}
+	for i, r := range p.Rules {
+		if !r.Malformed {
+			l.add(p.RuleSlot(i), r.Action, r.Match)
+		}
+	}
+	if p.Essential {
+		for i, alternatives := range essentialTerms {
+			for _, match := range alternatives {
+				l.add(p.EssentialSlot(i), policy.Pass, match)
+			}
+		}
+	}
+	l.add(p.DefaultSlot(), p.Default.Action, nil)
+	slices.SortFunc(l.lists, func(a, b *list) int { return cmp.Compare(a.classes[0].Index(), b.classes[0].Index()) })
+	return l.lists
+}
+
+type lowering struct {
+	trace   *reach
+	ordered bool
+	lists   []*list
+	rule    across // of the rule that is being added
+}
+
+// add appends a rule to all lists in whose classes it can match, and parts those whose classes it tells apart.
+func (l *lowering) add(slot int, action policy.Action, match []policy.Term) {
+	all := &l.rule
+	*all = across{match: match, aspects: aspectsOf(match), work: l.trace.work, ordered: l.ordered}
+	for i := 0; i < len(l.lists); i++ {
+		to := l.lists[i]
+		if to.ended {
+			continue
+		}
+		if other := all.part(to); other != nil {
+			l.lists = append(l.lists, other)
+		}
+		conds, possible := all.in(to.classes[0])
+		if !possible {
+			continue
+		}
+		to.rules = append(to.rules, Rule{Slot: slot, Action: action, Conds: conds})
+		if len(conds) == 0 && action != policy.Count {
+			to.ended = true
+			l.trace.ended(to.classes, slot)
+		}
+	}
+}
+
+// part leaves to a list the classes in which the match asks the same as in the first, and gives a copy for the others, or nil.
+func (a *across) part(l *list) *list {
+	conds, possible := a.in(l.classes[0])
+	var same, others []Class
+	for i, c := range l.classes {
+		other, also := a.in(c)
+		switch {
+		case also != possible || possible && !SameConds(conds, other):
+			if others == nil {
+				same = slices.Clone(l.classes[:i])
+			}
+			others = append(others, c)
+		case others != nil:
+			same = append(same, c)
+		}
+	}
+	if others == nil {
+		return nil
+	}
+	l.classes = same
+	return &list{classes: others, rules: slices.Clone(l.rules)}
+}

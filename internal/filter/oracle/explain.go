@@ -1,0 +1,238 @@
+package oracle
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// Trace is the story of one frame: what was parsed, which rules were tried, what decided.
+type Trace struct {
+	Layers []Layer // from the outside in
+	Fault  string  // why the frame is malformed, as in policy.Malformed; "" if it is not
+	Tried  []Tried // in the order in which they were looked at; the last may be what decided
+	Result Result
+	Slot   policy.Slot // of the Result
+	Why    string      // the decision in a sentence
+}
+
+// Layer is one header of a frame.
+type Layer struct {
+	Name   string // "Ethernet", "802.1Q", "IPv4", "IPv6", "Hop-by-Hop", ..., "TCP", "payload"
+	Offset int    // in the frame, bytes
+	Length int    // bytes
+	Fields []NamedValue
+}
+
+// NamedValue is one field of a header, in the words of the language where it has one.
+type NamedValue struct{ Name, Value string }
+
+// Tried is one rule that was looked at.
+type Tried struct {
+	Slot    int
+	Where   string // policy.Where
+	Text    string // canonical text of the rule, or the name of a built-in
+	Matched bool
+	Term    string // if not Matched: the first term that does not hold
+	Got     string // if not Matched: what the packet has in its place
+}
+
+// Explain judges frame like Eval, and tells how.
+func (e *Evaluator) Explain(frame []byte) Trace {
+	var pkt packet.Packet
+	packet.Decode(frame, &pkt)
+	tr := Trace{Layers: layers(frame, &pkt)}
+	if pkt.Malformed != packet.WellFormed {
+		tr.Fault = policy.Malformed[pkt.Malformed-1]
+	}
+	slots := e.p.Slots()
+	tr.Result = e.judge(&pkt, func(t tried) {
+		s := slots[t.slot]
+		text := s.Name
+		if s.Rule != nil {
+			text = s.Rule.Text
+		}
+		one := Tried{Slot: t.slot, Where: e.p.Where(s), Text: text, Matched: t.failed == nil}
+		if t.failed != nil {
+			one.Term, one.Got = termText(t.failed), got(t.failed.Field, &pkt)
+		}
+		tr.Tried = append(tr.Tried, one)
+	})
+	tr.Slot = slots[tr.Result.Slot]
+	tr.Why = e.why(&tr)
+	return tr
+}
+
+func (e *Evaluator) why(tr *Trace) string {
+	by := Decider(e.p, tr.Slot)
+	switch {
+	case tr.Slot.Reason == policy.ByMalformed:
+		return fmt.Sprintf("%s: malformed (%s), and no rule says `pass malformed`", tr.Result.Action, tr.Fault)
+	case tr.Fault != "":
+		return fmt.Sprintf("%s: malformed (%s), decided by %s", tr.Result.Action, tr.Fault, by)
+	case tr.Slot.Reason == policy.ByDefault:
+		return fmt.Sprintf("%s: no rule decided, so %s", tr.Result.Action, by)
+	}
+	return fmt.Sprintf("%s: by %s", tr.Result.Action, by)
+}
+
+// got is what a packet has in the field of a term that failed.
+func got(f policy.Field, pkt *packet.Packet) string {
+	var vs values
+	vs.read(pkt)
+	if !vs[f].present {
+		return "the packet has no " + fieldNames[f]
+	}
+	return fieldNames[f] + " is " + valueText(f, pkt, vs[f].lo)
+}
+
+// valueText prints the field of a packet that has it; v is its number, where it is one.
+func valueText(f policy.Field, pkt *packet.Packet, v uint64) string {
+	switch f {
+	case policy.SrcAddr, policy.DstAddr:
+		return address(f, pkt).String()
+	case policy.SrcService:
+		return fmt.Sprintf("%s/%d", protoName(uint64(pkt.Proto)), pkt.SrcPort)
+	case policy.DstService:
+		return fmt.Sprintf("%s/%d", protoName(uint64(pkt.Proto)), pkt.DstPort)
+	case policy.SrcEndpoint:
+		return endpointText(pkt, pkt.Src, pkt.SrcPort)
+	case policy.DstEndpoint:
+		return endpointText(pkt, pkt.Dst, pkt.DstPort)
+	case policy.TCPFlags:
+		return flagNames(pkt.Flags)
+	}
+	return numberText(f, v)
+}
+
+func endpointText(pkt *packet.Packet, addr netip.Addr, port uint16) string {
+	if !pkt.HasPorts() {
+		return fmt.Sprintf("%s %s", addr, protoName(uint64(pkt.Proto)))
+	}
+	return fmt.Sprintf("%s %s/%d", addr, protoName(uint64(pkt.Proto)), port)
+}
+
+// layers lists the headers of a frame as far as the decoder went. It reads the bytes a second
+// time, but only those that the decoder has found to be there.
+func layers(frame []byte, p *packet.Packet) []Layer {
+	if len(frame) < 14 {
+		return []Layer{{Name: "bytes", Length: len(frame)}}
+	}
+	ls := []Layer{{Name: "Ethernet", Length: 14, Fields: []NamedValue{
+		{"from", numberText(policy.SrcMAC, p.SrcMAC)}, {"to", numberText(policy.DstMAC, p.DstMAC)},
+		{"type", fmt.Sprintf("0x%04x", binary.BigEndian.Uint16(frame[12:]))},
+	}}}
+	for i := range p.Tags {
+		off := 14 + 4*i
+		tci := binary.BigEndian.Uint16(frame[off:])
+		ls = append(ls, Layer{Name: "VLAN tag", Offset: off, Length: 4, Fields: []NamedValue{
+			{"id", fmt.Sprint(tci & 0xfff)}, {"priority", fmt.Sprint(tci >> 13)},
+			{"type", fmt.Sprintf("0x%04x", binary.BigEndian.Uint16(frame[off+2:]))},
+		}})
+	}
+	switch {
+	case p.Malformed == packet.TruncatedEthernet || p.Malformed == packet.VLANDepth:
+		return ls
+	case p.Family == packet.IPv4:
+		ls = append(ls, ipLayer("IPv4", p, p.TransportOffset-p.NetworkOffset))
+	case p.Family == packet.IPv6:
+		ls = append(ls, ipLayer("IPv6", p, 40))
+		ls = append(ls, extensionLayers(frame, p)...)
+	case p.Malformed != packet.WellFormed:
+		return append(ls, refusedIP(p, frame[p.NetworkOffset:]))
+	default:
+		return append(ls, Layer{Name: "payload", Offset: p.NetworkOffset, Length: len(frame) - p.NetworkOffset})
+	}
+	end := p.NetworkOffset + p.Len
+	if l, ok := transportLayer(p, end); ok {
+		ls = append(ls, l)
+	} else if end > p.TransportOffset {
+		ls = append(ls, Layer{Name: "payload", Offset: p.TransportOffset, Length: end - p.TransportOffset})
+	}
+	if end < len(frame) {
+		ls = append(ls, Layer{Name: "padding", Offset: end, Length: len(frame) - end})
+	}
+	return ls
+}
+
+// refusedIP is what stands in an IP header that the decoder refused; b starts with it.
+func refusedIP(p *packet.Packet, b []byte) Layer {
+	l := Layer{Name: "IPv4", Offset: p.NetworkOffset, Length: len(b)}
+	if p.EtherType == packet.EtherIPv6 {
+		l.Name = "IPv6"
+	}
+	l.Fields = []NamedValue{{"bytes here", fmt.Sprint(len(b))}}
+	switch {
+	case p.Malformed == packet.TruncatedIP:
+	case p.EtherType == packet.EtherIPv6:
+		l.Fields = append(l.Fields, NamedValue{"version", fmt.Sprint(b[0] >> 4)},
+			NamedValue{"payload length", fmt.Sprint(binary.BigEndian.Uint16(b[4:]))})
+	default:
+		l.Fields = append(l.Fields, NamedValue{"version", fmt.Sprint(b[0] >> 4)},
+			NamedValue{"header length", fmt.Sprint(int(b[0]&15) * 4)},
+			NamedValue{"total length", fmt.Sprint(binary.BigEndian.Uint16(b[2:]))},
+			NamedValue{"fragment offset", fmt.Sprint(int(binary.BigEndian.Uint16(b[6:])&0x1fff) * 8)})
+	}
+	return l
+}
+
+func ipLayer(name string, p *packet.Packet, length int) Layer {
+	fields := []NamedValue{
+		{"from", p.Src.String()}, {"to", p.Dst.String()}, {"len", fmt.Sprint(p.Len)},
+		{"ttl", fmt.Sprint(p.TTL)}, {"dscp", fmt.Sprint(p.DSCP)},
+	}
+	if p.Malformed == packet.WellFormed || p.Malformed >= packet.TruncatedL4 || p.Family == packet.IPv4 {
+		fields = append(fields, NamedValue{"proto", protoName(uint64(p.Proto))})
+	}
+	if p.LaterFragment {
+		fields = append(fields, NamedValue{"fragment", "later"})
+	} else if p.Fragment {
+		fields = append(fields, NamedValue{"fragment", "first"})
+	}
+	return Layer{Name: name, Offset: p.NetworkOffset, Length: length, Fields: fields}
+}
+
+var extensionNames = map[uint8]string{
+	packet.ProtoHopByHop: "Hop-by-Hop", packet.ProtoRouting: "Routing", packet.ProtoFragment: "Fragment",
+	packet.ProtoAH: "Authentication", packet.ProtoDestOpts: "Destination Options", packet.ProtoMobility: "Mobility",
+}
+
+func extensionLayers(frame []byte, p *packet.Packet) []Layer {
+	var ls []Layer
+	next, off := frame[p.NetworkOffset+6], p.NetworkOffset+40
+	for range p.ExtensionHeaders {
+		size := 8 + int(frame[off+1])*8
+		fields := []NamedValue{{"next", protoName(uint64(frame[off]))}}
+		switch next {
+		case packet.ProtoFragment:
+			size = 8
+			f := binary.BigEndian.Uint16(frame[off+2:])
+			fields = append(fields, NamedValue{"offset", fmt.Sprint(f &^ 7)}, NamedValue{"more", fmt.Sprint(f&1 == 1)})
+		case packet.ProtoAH:
+			size = 8 + int(frame[off+1])*4
+		}
+		ls = append(ls, Layer{Name: extensionNames[next], Offset: off, Length: size, Fields: fields})
+		next, off = frame[off], off+size
+	}
+	return ls
+}
+
+func transportLayer(p *packet.Packet, end int) (Layer, bool) {
+	l := Layer{Offset: p.TransportOffset, Length: end - p.TransportOffset, Name: strings.ToUpper(protoName(uint64(p.Proto)))}
+	switch {
+	case p.HasPorts():
+		l.Fields = []NamedValue{{"from port", fmt.Sprint(p.SrcPort)}, {"port", fmt.Sprint(p.DstPort)}}
+		if p.Transport == packet.TCPTransport {
+			l.Fields = append(l.Fields, NamedValue{"flags", flagNames(p.Flags)})
+		}
+	case p.Transport == packet.ICMPTransport || p.Transport == packet.ICMP6Transport:
+		l.Fields = []NamedValue{{"type", fmt.Sprintf("%d/%d", p.Type, p.Code)}}
+	default:
+		return l, false
+	}
+	return l, true
+}

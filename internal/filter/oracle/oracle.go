@@ -1,0 +1,224 @@
+// Package oracle judges packets by a policy, slowly and obviously. It is the reference: what it
+// says is what docs/language.md means, and every compiled program is compared with it.
+//
+// In go a resolved policy, entries of its dynamic sets and frames; out comes the slot (of
+// policy.Slots) that decided, or the whole story of how. It needs no privileges. It must never
+// share matching code with the compiler, nor be made faster at the price of being less plain.
+package oracle
+
+import (
+	"fmt"
+	"time"
+
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// Evaluator judges frames by one policy. Several goroutines may use Eval and Explain at the same time,
+// but not while entries change or the clock is set.
+type Evaluator struct {
+	p       *policy.Policy
+	protect []rule
+	rules   []rule
+	sets    map[*policy.Set]*addressSet
+	ends    map[*policy.Set]*endpointSet
+	now     func() time.Time
+}
+
+// Result is what happened to a frame.
+type Result struct {
+	Slot      int              // what decided: an index into policy.Slots
+	Action    policy.Action    // Pass or Drop
+	Malformed packet.Malformed // 0: well-formed
+	Counted   []int            // slots of the count rules that matched, in order
+}
+
+// New makes an evaluator of p with empty dynamic sets and the wall clock. p must not be changed
+// while the evaluator is in use.
+func New(p *policy.Policy) *Evaluator {
+	e := &Evaluator{p: p, sets: map[*policy.Set]*addressSet{}, ends: map[*policy.Set]*endpointSet{}, now: time.Now}
+	for _, s := range p.Sets {
+		switch {
+		case s.Type == policy.Addresses:
+			e.sets[s] = newAddressSet(s.Prefixes)
+		case s.Type == policy.Endpoints, s.Kind == policy.Dynamic:
+			e.ends[s] = newEndpointSet(s.Endpoints)
+		}
+	}
+	e.protect, e.rules = e.prepare(p.Protect), e.prepare(p.Rules)
+	return e
+}
+
+// SetClock makes now the time that leases are held against.
+func (e *Evaluator) SetClock(now func() time.Time) { e.now = now }
+
+// AddEntry puts an entry into the dynamic set of that name, until expires; the zero time is for
+// good. An entry that is there already gets the new time. It fails when the policy has no such
+// dynamic set, the entry is not of its type or has host bits, or the set is full.
+func (e *Evaluator) AddEntry(set string, entry policy.Element, expires time.Time) error {
+	s, err := e.dynamic(set)
+	if err != nil {
+		return err
+	}
+	if err := entry.Check(s.Type); err != nil {
+		return fmt.Errorf("add %s to set %s: %w", entry, set, err)
+	}
+	if s.Type == policy.Addresses {
+		return addTo(e.sets[s], entry.Prefix, expires, e.now(), s)
+	}
+	return addTo(e.ends[s], entry, expires, e.now(), s)
+}
+
+// holder is a set of entries with leases.
+type holder[E comparable] interface {
+	has(E) bool
+	add(E, time.Time)
+	live(time.Time) int
+}
+
+func addTo[E comparable](h holder[E], entry E, expires, now time.Time, s *policy.Set) error {
+	if !h.has(entry) && h.live(now) >= s.Max {
+		return fmt.Errorf("add %v to set %s: it is full, with %d entries", entry, s.Name, s.Max)
+	}
+	h.add(entry, expires)
+	return nil
+}
+
+// DelEntry takes an entry out of the dynamic set of that name. Taking out what is not there is no
+// error.
+func (e *Evaluator) DelEntry(set string, entry policy.Element) error {
+	s, err := e.dynamic(set)
+	if err != nil {
+		return err
+	}
+	if s.Type == policy.Addresses {
+		e.sets[s].del(entry.Prefix)
+	} else {
+		e.ends[s].del(entry)
+	}
+	return nil
+}
+
+func (e *Evaluator) dynamic(name string) (*policy.Set, error) {
+	for _, s := range e.p.Sets {
+		if s.Name == name {
+			if s.Kind != policy.Dynamic {
+				return nil, fmt.Errorf("set %s is not dynamic: its entries stand in the policy", name)
+			}
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("the policy has no set %s", name)
+}
+
+// Eval judges one Ethernet frame without FCS.
+func (e *Evaluator) Eval(frame []byte) Result {
+	var pkt packet.Packet
+	packet.Decode(frame, &pkt)
+	return e.judge(&pkt, nil)
+}
+
+// tried is told of each rule that was looked at, in order.
+type tried struct {
+	slot   int
+	failed *policy.Term // the first term that did not hold; nil: the rule matched
+}
+
+// judge walks the five steps of docs/language.md "How a packet is judged". watch, if there is one, is
+// told of each rule.
+func (e *Evaluator) judge(pkt *packet.Packet, watch func(tried)) Result {
+	res := Result{Malformed: pkt.Malformed}
+	if pkt.Malformed != packet.WellFormed {
+		e.judgeMalformed(pkt, &res, watch)
+		return res
+	}
+	var vs values
+	vs.read(pkt)
+	for i := range e.protect {
+		if e.matches(&e.protect[i], pkt, &vs, e.p.ProtectSlot(i), watch) {
+			res.Slot, res.Action = e.p.ProtectSlot(i), policy.Pass
+			return res
+		}
+	}
+	for i := range e.rules {
+		r := &e.rules[i]
+		if r.malformed || !e.matches(r, pkt, &vs, e.p.RuleSlot(i), watch) {
+			continue
+		}
+		if r.action == policy.Count {
+			res.Counted = append(res.Counted, e.p.RuleSlot(i))
+			continue
+		}
+		res.Slot, res.Action = e.p.RuleSlot(i), r.action
+		return res
+	}
+	if e.p.Essential {
+		for i, holds := range essential {
+			if holds(pkt) {
+				if watch != nil {
+					watch(tried{slot: e.p.EssentialSlot(i)})
+				}
+				res.Slot, res.Action = e.p.EssentialSlot(i), policy.Pass
+				return res
+			}
+		}
+	}
+	res.Slot, res.Action = e.p.DefaultSlot(), e.p.Default.Action
+	return res
+}
+
+// judgeMalformed looks at the rules that say `malformed`, and at no other.
+func (e *Evaluator) judgeMalformed(pkt *packet.Packet, res *Result, watch func(tried)) {
+	for i := range e.rules {
+		r := &e.rules[i]
+		if !r.malformed {
+			continue
+		}
+		if watch != nil {
+			watch(tried{slot: e.p.RuleSlot(i)})
+		}
+		if r.action == policy.Count {
+			res.Counted = append(res.Counted, e.p.RuleSlot(i))
+			continue
+		}
+		res.Slot, res.Action = e.p.RuleSlot(i), r.action
+		return
+	}
+	res.Slot, res.Action = int(pkt.Malformed)-1, policy.Drop
+}
+
+// matches says whether all terms of r hold for a well-formed packet.
+func (e *Evaluator) matches(r *rule, pkt *packet.Packet, vs *values, slot int, watch func(tried)) bool {
+	for i := range r.terms {
+		if !e.holds(&r.terms[i], pkt, vs) {
+			if watch != nil {
+				watch(tried{slot: slot, failed: r.terms[i].of})
+			}
+			return false
+		}
+	}
+	if watch != nil {
+		watch(tried{slot: slot})
+	}
+	return true
+}
+
+// essential are the built-in rules in the order of policy.Essential.
+var essential = [len(policy.Essential)]func(*packet.Packet) bool{
+	func(p *packet.Packet) bool { return p.EtherType == packet.EtherARP },
+	func(p *packet.Packet) bool { // RFC 4861: router and neighbour discovery, redirect
+		return p.Transport == packet.ICMP6Transport && p.Type >= 133 && p.Type <= 137 && p.Code == 0 &&
+			p.TTL == 255 && !p.Fragment
+	},
+	func(p *packet.Packet) bool { // RFC 1191, RFC 8201
+		return p.Transport == packet.ICMPTransport && p.Type == 3 && p.Code == 4 ||
+			p.Transport == packet.ICMP6Transport && p.Type == 2
+	},
+	func(p *packet.Packet) bool { // RFC 2131 section 4.1, RFC 8415 section 7.2
+		if p.Proto != packet.ProtoUDP || !p.HasPorts() {
+			return false
+		}
+		return p.Family == packet.IPv4 && p.SrcPort == 67 && p.DstPort == 68 ||
+			p.Family == packet.IPv6 && p.SrcPort == 547 && p.DstPort == 546
+	},
+}

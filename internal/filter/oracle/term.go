@@ -1,0 +1,211 @@
+package oracle
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// number is a value of any field, or an address, as 128 bits.
+type number struct{ hi, lo uint64 }
+
+func (n number) less(m number) bool { return n.hi < m.hi || n.hi == m.hi && n.lo < m.lo }
+
+// value is what a packet has in a field. The zero value says that it has no such field.
+type value struct {
+	present bool
+	family  packet.Family // of an address; AnyFamily for all else
+	number
+}
+
+// values are all fields of a packet, read once, so that rules have only to compare.
+type values [policy.NumFields]value
+
+// span is the values from first to last, both included. An IPv4 address is never in a span of IPv6
+// addresses, nor the other way round, mapped or not.
+type span struct {
+	family      packet.Family
+	first, last number
+}
+
+func (s *span) holds(v *value) bool {
+	return s.family == v.family && !v.less(s.first) && !s.last.less(v.number)
+}
+
+// term is one condition of a rule with its values as spans.
+type term struct {
+	field      policy.Field
+	not        bool
+	mask, want uint8        // TCP flags: flags & mask == want
+	spans      []span       // all other fields: one of them holds the value ...
+	set        *addressSet  // ... or this does ...
+	ends       *endpointSet // ... or this
+	of         *policy.Term
+}
+
+// rule is a rule whose terms must all hold.
+type rule struct {
+	terms     []term
+	action    policy.Action
+	malformed bool
+}
+
+// prepare turns rules into rows of comparisons. They lie behind each other in memory, in the order in
+// which they are looked at: for ten thousand rules most of the time goes into fetching them.
+func (e *Evaluator) prepare(list []*policy.Rule) []rule {
+	terms, spans := 0, 0
+	for _, r := range list {
+		for i := range r.Match {
+			terms++
+			spans += len(r.Match[i].Ranges) + len(r.Match[i].Prefixes) + len(r.Match[i].Services())
+		}
+	}
+	allTerms, allSpans := make([]term, 0, terms), make([]span, 0, spans)
+	out := make([]rule, len(list))
+	for i, r := range list {
+		first := len(allTerms)
+		for j := range r.Match {
+			from := len(allSpans)
+			allSpans = e.appendSpans(allSpans, &r.Match[j])
+			t := term{field: r.Match[j].Field, not: r.Match[j].Not, mask: r.Match[j].Mask, want: r.Match[j].Value,
+				spans: allSpans[from:len(allSpans):len(allSpans)], set: e.sets[r.Match[j].Set], ends: e.endpoints(&r.Match[j]), of: &r.Match[j]}
+			allTerms = append(allTerms, t)
+		}
+		out[i] = rule{terms: allTerms[first:len(allTerms):len(allTerms)], action: r.Action, malformed: r.Malformed}
+	}
+	return out
+}
+
+// appendSpans adds what t names, in the rule or in a set of ports or services, to spans. A set of addresses
+// is asked as it is, since its entries come and go.
+func (e *Evaluator) appendSpans(spans []span, t *policy.Term) []span {
+	ranges := t.Ranges
+	if t.Set != nil {
+		ranges = t.Set.Ports
+	}
+	for _, r := range ranges {
+		spans = append(spans, span{first: number{lo: r.Lo}, last: number{lo: r.Hi}})
+	}
+	for _, s := range t.Services() {
+		spans = append(spans, span{first: service(s.Proto, s.Lo), last: service(s.Proto, s.Hi)})
+	}
+	for _, p := range t.Prefixes {
+		spans = append(spans, prefixSpan(p))
+	}
+	return spans
+}
+
+// endpoints are those of a term, nil for a term on another field.
+func (e *Evaluator) endpoints(t *policy.Term) *endpointSet {
+	if all := t.Endpoints(); t.Set == nil && all != nil {
+		return newEndpointSet(all)
+	}
+	return e.ends[t.Set]
+}
+
+// service is a protocol with a port in one number.
+func service(proto uint8, port uint16) number { return number{lo: uint64(proto)<<16 | uint64(port)} }
+
+// addressValue is an address as a number, and its family.
+func addressValue(a netip.Addr) value {
+	if a.Is4() {
+		b := a.As4()
+		return value{true, packet.IPv4, number{lo: uint64(binary.BigEndian.Uint32(b[:]))}}
+	}
+	b := a.As16()
+	return value{true, packet.IPv6, number{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}}
+}
+
+// prefixSpan is the first to the last address of a prefix.
+func prefixSpan(p netip.Prefix) span {
+	v := addressValue(p.Masked().Addr())
+	s := span{v.family, v.number, v.number}
+	for bit := range p.Addr().BitLen() - p.Bits() {
+		if bit < 64 {
+			s.last.lo |= 1 << bit
+		} else {
+			s.last.hi |= 1 << (bit - 64)
+		}
+	}
+	return s
+}
+
+// holds is three-valued logic cut to two: a term whose field the packet does not have does not
+// hold, negated or not.
+func (e *Evaluator) holds(t *term, pkt *packet.Packet, vs *values) bool {
+	v := &vs[t.field]
+	return v.present && e.inside(t, pkt, v) != t.not
+}
+
+// inside says whether the value is among those of t.
+func (e *Evaluator) inside(t *term, pkt *packet.Packet, v *value) bool {
+	if t.field == policy.TCPFlags {
+		return uint8(v.lo)&t.mask == t.want
+	}
+	if t.set != nil {
+		return t.set.contains(address(t.field, pkt), e.now())
+	}
+	if t.ends != nil && (t.field == policy.SrcService || t.field == policy.DstService) {
+		return t.ends.offers(pkt.Proto, uint16(v.lo), e.now()) // the number of a service ends in its port
+	}
+	if t.ends != nil {
+		return t.ends.contains(address(t.field, pkt), pkt.Proto, uint16(v.lo), e.now())
+	}
+	for i := range t.spans {
+		if t.spans[i].holds(v) {
+			return true
+		}
+	}
+	return false
+}
+
+func address(f policy.Field, pkt *packet.Packet) netip.Addr {
+	if f == policy.SrcAddr || f == policy.SrcEndpoint {
+		return pkt.Src
+	}
+	return pkt.Dst
+}
+
+// read takes all fields out of a well-formed packet.
+func (vs *values) read(pkt *packet.Packet) {
+	has := func(f policy.Field, present bool, v uint64) {
+		vs[f] = value{present: present, number: number{lo: v}}
+	}
+	ip, ports := pkt.IsIP(), pkt.HasPorts()
+	*vs = values{}
+	if ip {
+		vs[policy.SrcAddr], vs[policy.DstAddr] = addressValue(pkt.Src), addressValue(pkt.Dst)
+	}
+	has(policy.SrcPort, ports, uint64(pkt.SrcPort))
+	has(policy.DstPort, ports, uint64(pkt.DstPort))
+	has(policy.SrcService, ports, service(pkt.Proto, pkt.SrcPort).lo)
+	has(policy.DstService, ports, service(pkt.Proto, pkt.DstPort).lo)
+	// A protocol that has ports has them here, but in a non-first fragment. The number of an endpoint is its port.
+	endpoint := ip && (ports || !policy.HasPorts(pkt.Proto))
+	srcPort, dstPort := uint64(0), uint64(0)
+	if ports {
+		srcPort, dstPort = uint64(pkt.SrcPort), uint64(pkt.DstPort)
+	}
+	has(policy.SrcEndpoint, endpoint, srcPort)
+	has(policy.DstEndpoint, endpoint, dstPort)
+	has(policy.Proto, ip, uint64(pkt.Proto))
+	has(policy.EtherType, true, uint64(pkt.EtherType))
+	has(policy.ICMPType, pkt.Transport == packet.ICMPTransport, uint64(pkt.Type)<<8|uint64(pkt.Code))
+	has(policy.ICMP6Type, pkt.Transport == packet.ICMP6Transport, uint64(pkt.Type)<<8|uint64(pkt.Code))
+	has(policy.TCPFlags, pkt.Transport == packet.TCPTransport, uint64(pkt.Flags))
+	has(policy.Len, true, uint64(pkt.Len))
+	has(policy.TTL, ip, uint64(pkt.TTL))
+	has(policy.DSCP, ip, uint64(pkt.DSCP))
+	has(policy.VLAN, pkt.Tags > 0, uint64(pkt.VLAN))
+	has(policy.InnerVLAN, pkt.Tags == 2, uint64(pkt.InnerVLAN))
+	has(policy.Tags, true, uint64(pkt.Tags))
+	has(policy.SrcMAC, true, pkt.SrcMAC)
+	has(policy.DstMAC, true, pkt.DstMAC)
+	fragment := uint64(0)
+	if pkt.Fragment {
+		fragment = 1
+	}
+	has(policy.Fragment, ip, fragment)
+}

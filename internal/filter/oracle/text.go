@@ -1,0 +1,147 @@
+package oracle
+
+import (
+	"fmt"
+	"strings"
+
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// fieldNames completes "the packet has no ...".
+var fieldNames = [policy.NumFields]string{
+	policy.SrcAddr: "source address", policy.DstAddr: "destination address",
+	policy.SrcPort: "source port", policy.DstPort: "destination port",
+	policy.SrcService: "source service", policy.DstService: "destination service",
+	policy.SrcEndpoint: "source endpoint", policy.DstEndpoint: "destination endpoint",
+	policy.Proto: "IP protocol", policy.EtherType: "EtherType",
+	policy.ICMPType: "ICMP type", policy.ICMP6Type: "ICMPv6 type", policy.TCPFlags: "TCP flags",
+	policy.Len: "length", policy.TTL: "TTL", policy.DSCP: "DSCP",
+	policy.VLAN: "VLAN id", policy.InnerVLAN: "inner VLAN id", policy.Tags: "number of tags",
+	policy.SrcMAC: "Ethernet source", policy.DstMAC: "Ethernet destination",
+	policy.Fragment: "fragmentation",
+}
+
+// words are how the language asks for each field.
+var words = [policy.NumFields]string{
+	policy.SrcAddr: "from", policy.DstAddr: "to", policy.SrcPort: "from port", policy.DstPort: "port",
+	policy.SrcService: "from", policy.DstService: "to", policy.SrcEndpoint: "from", policy.DstEndpoint: "to", policy.Proto: "proto", policy.EtherType: "ether",
+	policy.ICMPType: "icmp type", policy.ICMP6Type: "icmp6 type", policy.TCPFlags: "flags",
+	policy.Len: "len", policy.TTL: "ttl", policy.DSCP: "dscp",
+	policy.VLAN: "vlan", policy.InnerVLAN: "inner-vlan", policy.Tags: "untagged",
+	policy.SrcMAC: "ether from", policy.DstMAC: "ether to", policy.Fragment: "fragments",
+}
+
+// shown is how many elements of a list a trace prints.
+const shown = 4
+
+// termText prints a term in the words of the language. Long lists are cut: the trace shows the
+// whole rule beside it.
+func termText(t *policy.Term) string {
+	text := words[t.Field]
+	switch {
+	case t.Set != nil:
+		text += " " + t.Set.Name
+	case t.Field == policy.TCPFlags:
+		text += fmt.Sprintf(" %s/%s", flagNames(t.Value), flagNames(t.Mask))
+	case t.Field == policy.Fragment || t.Field == policy.Tags:
+	default:
+		text += " " + list(elements(t))
+	}
+	if t.Not {
+		return "not " + text
+	}
+	return text
+}
+
+func elements(t *policy.Term) []string {
+	var all []string
+	for _, p := range t.Prefixes {
+		if p.IsSingleIP() {
+			all = append(all, p.Addr().String())
+		} else {
+			all = append(all, p.String())
+		}
+	}
+	for _, s := range t.Services() {
+		all = append(all, fmt.Sprintf("%s/%s", protoName(uint64(s.Proto)), rangeText(policy.DstPort, policy.Range{Lo: uint64(s.Lo), Hi: uint64(s.Hi)})))
+	}
+	for _, e := range t.Endpoints() {
+		all = append(all, e.String())
+	}
+	for _, r := range t.Ranges {
+		all = append(all, rangeText(t.Field, r))
+	}
+	return all
+}
+
+func list(all []string) string {
+	if len(all) == 1 {
+		return all[0]
+	}
+	if len(all) > shown {
+		all = append(all[:shown:shown], fmt.Sprintf("... %d more", len(all)-shown))
+	}
+	return "{ " + strings.Join(all, ", ") + " }"
+}
+
+func rangeText(f policy.Field, r policy.Range) string {
+	if (f == policy.ICMPType || f == policy.ICMP6Type) && r.Lo&0xff == 0 && r.Hi&0xff == 0xff { // any code
+		f, r = policy.Len, policy.Range{Lo: r.Lo >> 8, Hi: r.Hi >> 8}
+	}
+	if r.Lo == r.Hi {
+		return numberText(f, r.Lo)
+	}
+	return numberText(f, r.Lo) + "-" + numberText(f, r.Hi)
+}
+
+// numberText prints one value of a numeric field.
+func numberText(f policy.Field, v uint64) string {
+	switch f {
+	case policy.Proto:
+		return protoName(v)
+	case policy.EtherType:
+		return fmt.Sprintf("0x%04x", v)
+	case policy.ICMPType, policy.ICMP6Type:
+		return fmt.Sprintf("%d/%d", v>>8, v&0xff)
+	case policy.SrcMAC, policy.DstMAC:
+		return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
+	case policy.Fragment:
+		return [...]string{"not a fragment", "a fragment"}[v&1]
+	}
+	return fmt.Sprint(v)
+}
+
+func protoName(v uint64) string {
+	switch v {
+	case packet.ProtoTCP:
+		return "tcp"
+	case packet.ProtoUDP:
+		return "udp"
+	case packet.ProtoUDPLite:
+		return "udplite"
+	case packet.ProtoSCTP:
+		return "sctp"
+	case packet.ProtoDCCP:
+		return "dccp"
+	case packet.ProtoICMP:
+		return "icmp"
+	case packet.ProtoICMP6:
+		return "icmp6"
+	}
+	return fmt.Sprint(v)
+}
+
+// flagNames prints TCP flags as the language does: names with commas, "none" for none.
+func flagNames(flags uint8) string {
+	var set []string
+	for i, name := range [...]string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"} {
+		if flags&(1<<i) != 0 {
+			set = append(set, name)
+		}
+	}
+	if set == nil {
+		return "none"
+	}
+	return strings.Join(set, ",")
+}

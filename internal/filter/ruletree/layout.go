@@ -1,0 +1,280 @@
+package ruletree
+
+import (
+	"math/bits"
+)
+
+// A pool is an array of 64-bit words. A descriptor is one of:
+//
+//	node  mask<<48 | code<<38 | shift<<32 | first child (mask = children - 1, below 1<<15)
+//	leaf  1<<63 | rank<<56 | more<<54 | count<<49 | value<<41 | code<<38 | shift<<32 | first entry
+//
+// The children of a node are descriptors; the index is the field that code stands for, shifted by shift,
+// under the mask. At a leaf the lowest eight bits of the field so shifted are value, or no entry matches:
+// its gate. Its rank is the upper bits of the lowest result in it and in what follows: with a better match
+// there is nothing in it. An entry of a leaf is, for IPv4,
+//
+//	source<<32 | destination, result<<37 | pair<<12 | open bits of the destination<<6 | of the source
+//
+// and for IPv6 the four halves of the addresses (source upper, lower, destination upper, lower),
+// the four masks, ports, result<<37. ports is
+// lo0 | (hi0-lo0)<<16 | lo1<<32 | (hi1-lo1)<<48, and pair the number of such a word in a table of its own: few are different. Entries of
+// a leaf are in order of their results.
+//
+// Where more is 1 two words stand before the first entry: the descriptor to go on with, and the
+// lowest result of what follows: a walk with a better match ends there.
+const (
+	entry4 = 2
+	entry6 = 10
+
+	header    = 2 // words before the first entry of a leaf that others follow
+	firstWord = 8 // no descriptor points below: there is room for a header before it
+	line      = 8 // words of a cache line
+
+	rankBits   = 7
+	leafFlag   = 1 << 63
+	rankShift  = 56
+	more       = 1 << 54
+	countShift = 49
+	countMask  = 0x1f
+	valueShift = 41
+	valueMask  = 0xff
+	codeShift  = 38
+	codeMask   = 7
+	bitsShift  = 32 // of the shift
+	bitsMask   = 63
+
+	// the last word of an entry
+	openBits    = 6
+	pairShift   = 2 * openBits
+	pairBits    = 25
+	resultShift = pairShift + pairBits
+
+	// nothing is a leaf without entries that any match is better than.
+	nothing = leafFlag | (1<<rankBits-1)<<rankShift
+
+	// open is the gate that all pass: a port has no bits beyond 16.
+	open = 3<<codeShift | 32<<bitsShift
+
+	// none is above all results, and none itself in its lower half.
+	none = uint64(1) << 32
+)
+
+func entryWords(width int) int {
+	if width == 32 {
+		return entry4
+	}
+	return entry6
+}
+
+// room is how many words the emitted code may read from the first entry of a leaf: so many are behind the last, so that its bounds
+// check need look at the start of a leaf only.
+func (p *Pool) room() int { return maxLeaf * entryWords(p.bits) }
+
+// reserve gives n words: of the shortest rest of a cache line that they fit into, or new ones that begin on a line
+// of their own unless they fit into the one that has begun, of which then a rest is left.
+func (p *Pool) reserve(n int) int {
+	for size := n; size < line; size++ {
+		if k := len(p.rests[size]) - 1; k >= 0 {
+			at := p.rests[size][k]
+			p.rests[size] = p.rests[size][:k]
+			p.leave(at+n, size-n)
+			return at
+		}
+	}
+	if used := p.words.n % line; used != 0 && used+n > line {
+		p.leave(p.words.grow(line-used), line-used)
+	}
+	return p.words.grow(n)
+}
+
+// leave keeps n words as a rest.
+func (p *Pool) leave(at, n int) {
+	if n > 0 {
+		p.rests[n] = append(p.rests[n], at)
+	}
+}
+
+// code tells where a field lies in Fields, in words.
+var code = [numFields]int{src: 0, dst: 1, port0: 2, port1: 3, srcLo: 4, dstLo: 5}
+
+func node(first int, w window) uint64 {
+	return uint64(1<<w.bits-1)<<48 | uint64(code[w.field])<<codeShift | uint64(w.shift)<<bitsShift | uint64(first)
+}
+
+// gate is the eight bits that all rules have in common and of which the region leaves most open, as a part of a leaf's descriptor.
+func (s *ruleSet) gate(g *region, rules []int32) uint64 {
+	best, most := uint64(open), 0
+	for f := range s.fields {
+		i := s.field(rules[0], f)
+		for _, r := range rules[1:] {
+			j := s.field(r, f)
+			i.lo, i.hi = min(i.lo, j.lo), max(i.hi, j.hi)
+		}
+		unknown := ^g.known[f] & (uint64(1)<<bits.Len64(g.hull[f].hi) - 1)
+		for shift := bits.Len64(i.lo ^ i.hi); unknown>>shift != 0; shift++ {
+			if n := bits.OnesCount8(uint8(unknown >> shift)); n > most {
+				most = n
+				best = i.lo>>shift&valueMask<<valueShift | uint64(code[f])<<codeShift | uint64(shift)<<bitsShift
+			}
+		}
+	}
+	return best
+}
+
+// after is what a walk goes on with when it has been through a leaf.
+type after struct {
+	d     uint64 // descriptor, 0 for nothing
+	first uint64 // lowest result of it and of what comes behind it
+	steps int    // nodes from d to the leaf
+}
+
+// leaf gives the descriptor of a leaf with the rules in a region, and writes their entries.
+func (b *builder) leaf(g *region, rules []int32, then after) uint64 {
+	if len(rules) > maxLeaf {
+		first := b.result(rules[maxLeaf])
+		if then.d != 0 {
+			first = min(first, then.first)
+		}
+		then = after{d: b.leaf(g, rules[maxLeaf:], then), first: first}
+		rules = rules[:maxLeaf]
+	}
+	lowest, gate := none-1, uint64(open)
+	if then.d != 0 {
+		lowest = then.first
+	}
+	if len(rules) > 0 {
+		lowest, gate = min(lowest, b.result(rules[0])), b.gate(g, rules)
+	}
+	return leafFlag | lowest>>b.pool.scale<<rankShift | gate | b.entries(rules, then)
+}
+
+// entries writes the entries of a leaf, and gives the rest of its descriptor; leaves with the same entries and the same
+// behind them share them.
+func (b *builder) entries(rules []int32, then after) uint64 {
+	kind, before := uint64(len(rules))<<countShift, 0
+	b.entry = b.entry[:0]
+	if then.d != 0 {
+		kind, before = kind|more, header
+		b.entry = append(b.entry, then.d, then.first)
+	}
+	for _, r := range rules {
+		b.entry = b.appendEntry(b.entry, r)
+	}
+	p, hash := b.pool, hashOf(b.entry)
+	number, at, ok := b.leaves.find(hash, func(number uint32) bool {
+		d := b.made[number]
+		return d>>countShift == kind>>countShift && p.words.have(int(uint32(d))-before, b.entry)
+	})
+	if ok {
+		return b.made[number]
+	}
+	first := p.reserve(len(b.entry))
+	p.words.write(first, b.entry)
+	d := kind | uint64(first+before)
+	b.table.stats.entries += len(rules)
+	b.leaves.put(at, hash, uint32(len(b.made)))
+	b.made = append(b.made, d)
+	return d
+}
+
+// appendEntry appends the entry of a rule.
+func (b *builder) appendEntry(words []uint64, rule int32) []uint64 {
+	from, to, last := b.field(rule, src), b.field(rule, dst), b.result(rule)<<resultShift
+	if b.width == 32 {
+		last |= uint64(bits.Len64(to.lo^to.hi))<<openBits | uint64(bits.Len64(from.lo^from.hi))
+		return append(words, from.lo<<32|to.lo, last|uint64(b.pool.pairs.number(b.ports(rule)))<<pairShift)
+	}
+	fromLo, toLo := b.field(rule, srcLo), b.field(rule, dstLo)
+	return append(words, from.lo, fromLo.lo, to.lo, toLo.lo, ^(from.lo ^ from.hi), ^(fromLo.lo ^ fromLo.hi), ^(to.lo ^ to.hi), ^(toLo.lo ^ toLo.hi),
+		b.ports(rule), last)
+}
+
+// ports packs the ports of a rule into a word.
+func (s *ruleSet) ports(rule int32) uint64 {
+	a, b := s.field(rule, port0), s.field(rule, port1)
+	return a.lo | (a.hi-a.lo)<<16 | b.lo<<32 | (b.hi-b.lo)<<48
+}
+
+// pairs are the different words of ports.
+type pairs struct {
+	words   []uint64
+	numbers map[uint64]int
+}
+
+// number is that of a word, which becomes one of them.
+func (p *pairs) number(ports uint64) int {
+	n, ok := p.numbers[ports]
+	if !ok {
+		n = len(p.words)
+		p.numbers[ports], p.words = n, append(p.words, ports)
+	}
+	return n
+}
+
+// Packet is what a look-up asks about: addresses as the upper and lower half in host order, an
+// IPv4 address in the upper half's low 32 bits.
+type Packet struct {
+	SrcHi, SrcLo, DstHi, DstLo uint64
+	Ports                      [2]uint16
+}
+
+// Lookup is the reference for the emitted code: the lowest result of the boxes that match, or 0.
+func (t *Table) Lookup(p Packet) uint32 {
+	best := none
+	for _, tr := range t.trees {
+		if tr.first < best {
+			best = t.pool.walk(tr.root, &p, best)
+		}
+	}
+	return uint32(best)
+}
+
+// walk goes from a descriptor through a leaf and through what follows it, and gives the lowest result there, or best if that is lower.
+func (p *Pool) walk(d uint64, q *Packet, best uint64) uint64 {
+	fields := [...]uint64{q.SrcHi, q.DstHi, uint64(q.Ports[0]), uint64(q.Ports[1]), q.SrcLo, q.DstLo}
+	shifted := func() uint64 { return fields[d>>codeShift&codeMask] >> (d >> bitsShift & bitsMask) }
+	n := entryWords(p.bits)
+	for {
+		for d&leafFlag == 0 {
+			d = p.words.at(int(uint64(uint32(d)) + shifted()&(d>>48)))
+		}
+		if d>>rankShift&(1<<rankBits-1) > best>>p.scale {
+			return best
+		}
+		if shifted()&valueMask == d>>valueShift&valueMask {
+			for i := range int(d >> countShift & countMask) {
+				if e := p.words.slice(int(uint32(d))+i*n, n); p.matches(e, q) {
+					best = min(best, e[n-1]>>resultShift)
+					break
+				}
+			}
+		}
+		if d&more == 0 {
+			return best
+		}
+		next := p.words.slice(int(uint32(d))-header, header)
+		if best <= next[1] {
+			return best
+		}
+		d = next[0]
+	}
+}
+
+func (p *Pool) matches(e []uint64, q *Packet) bool {
+	var ports uint64
+	if last := e[len(e)-1]; len(e) == entry4 {
+		if uint32(q.SrcHi^e[0]>>32)>>(last&(1<<openBits-1)) != 0 || uint32(q.DstHi^e[0])>>(last>>openBits&(1<<openBits-1)) != 0 {
+			return false
+		}
+		ports = p.pairs.words[last>>pairShift&(1<<pairBits-1)]
+	} else {
+		for i, v := range [4]uint64{q.SrcHi, q.SrcLo, q.DstHi, q.DstLo} {
+			if (v^e[i])&e[4+i] != 0 {
+				return false
+			}
+		}
+		ports = e[len(e)-2]
+	}
+	return q.Ports[0]-uint16(ports) <= uint16(ports>>16) && q.Ports[1]-uint16(ports>>32) <= uint16(ports>>48)
+}

@@ -1,0 +1,194 @@
+// Package ruletree finds the first of many rules that matches a packet's addresses and ports, at a
+// cost that hardly depends on how many rules there are.
+//
+// In go boxes (a source prefix, a destination prefix and two ranges of 16-bit numbers each, and the
+// result, of which the lowest wins), out come two pieces of memory, the eBPF function that looks a packet
+// up in them, and a Go reference that reads the same words.
+//
+// The structure is a small forest of decision trees in the manner of HiCuts (Gupta and McKeown, Hot
+// Interconnects 1999): a node takes a window of bits of one field as index of its child, children
+// with the same rules are one, and a leaf is a few rules that are compared one by one; it alone
+// decides, so a tree can be slow but never wrong. A rule that would be copied into too many children
+// is put aside instead, into a tree of its own that is walked after any leaf below the node. This is
+// the separation of EffiCuts (Vamanan et al., SIGCOMM 2010), made where it is needed
+// and no further up. What follows a leaf is written in the leaf: a walk needs no stack, and a list of
+// rules of any length can be a row of leaves. So every set of boxes can be held. What points to a leaf
+// tells a packet that cannot match there, or has a better match already, so that most leaves that have
+// nothing for a packet are not read: of a large table they are what the cache does not hold.
+//
+// Building is pure. It must never depend on the kernel or load anything.
+package ruletree
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+)
+
+// Box is a rule: it matches where all four fields lie inside.
+type Box struct {
+	Src, Dst netip.Prefix // masked, of the pool's family
+	Ports    [2]Span      // source and destination port, or any two 16-bit numbers
+	Result   uint32       // what a look-up answers, not 0; of boxes that match the lowest wins
+}
+
+// Span is inclusive.
+type Span struct{ Lo, Hi uint16 }
+
+// Any is the full span.
+var Any = Span{0, 0xffff}
+
+// Limits of the structure. They bound what the verifier walks.
+const (
+	maxTrees = 4  // that a table begins with
+	maxLeaf  = 16 // rules of one leaf; what is more is in leaves that follow it
+	maxDepth = 16 // nodes above a leaf
+	maxSteps = 40 // nodes from the beginning of a walk to its leaf, with those of trees that follow at once
+	maxBits  = 15 // bits of one index
+)
+
+// Pool holds the tables of one family.
+type Pool struct {
+	bits  int // 32 or 128
+	scale int // a rank is a result shifted by so many bits, see layout.go
+	words words
+	rests [line][]int // where words of cache lines are free, by how many: see reserve
+	pairs pairs       // of ports, for IPv4
+}
+
+// Table is a classifier in a pool.
+type Table struct {
+	pool    *Pool
+	trees   []tree // in order of first
+	end     int    // no descriptor points beyond
+	numbers int    // of pairs of ports are below
+	stats   stats
+}
+
+// tree is one of those that a table begins with.
+type tree struct {
+	root  uint64 // descriptor, see layout.go
+	first uint64 // lowest result in it
+	steps int    // nodes above the deepest leaf
+}
+
+// stats is what was built.
+type stats struct {
+	words, entries int
+	aside          int // trees that follow leaves
+	steps          int // of the longest walk from a root
+}
+
+// Limits of an entry for IPv4: the highest result that a box may have, and in how large a pool pairs of ports never run out of numbers, as
+// each is of an entry.
+const (
+	MaxResult = 1<<(64-resultShift) - 1
+	MaxSize   = entry4 * wordBytes << pairBits
+)
+
+// NewPool makes an empty pool for a family, width 32 or 128, whose boxes have results of top at most, which is MaxResult or less.
+func NewPool(width int, top uint32) *Pool {
+	p := &Pool{bits: width, scale: max(0, bits.Len32(top)-rankBits), pairs: pairs{numbers: map[uint64]int{}}}
+	p.words.grow(firstWord)
+	return p
+}
+
+// Add builds the classifier of boxes.
+func (p *Pool) Add(boxes []Box) *Table {
+	byResult := func(a, b Box) int { return cmp.Compare(a.Result, b.Result) }
+	if !slices.IsSortedFunc(boxes, byResult) {
+		boxes = slices.Clone(boxes)
+		slices.SortStableFunc(boxes, byResult)
+	}
+	rules := newRuleSet(p.bits, len(boxes))
+	for i := range boxes {
+		rules.add(&boxes[i])
+	}
+	t := &Table{pool: p}
+	before := p.words.n + len(p.pairs.words)
+	b := newBuilder(p, t, rules)
+	for _, group := range rules.split(rules.distinct()) {
+		d, steps := b.build(everything(p.bits), group, after{}, place{growth: b.growth})
+		t.trees = append(t.trees, tree{d, rules.result(group[0]), steps})
+		t.stats.steps = max(t.stats.steps, steps)
+	}
+	t.end, t.numbers = p.words.n, len(p.pairs.words)
+	t.stats.words = t.end + t.numbers - before
+	return t
+}
+
+// Trees is how many trees the table begins with.
+func (t *Table) Trees() int { return len(t.trees) }
+
+// Bytes is how much the table added to the pool: what earlier ones have and it shares, or had left, is not in it.
+func (t *Table) Bytes() int { return 8 * t.stats.words }
+
+// Kind says what was built.
+func (t *Table) Kind() string {
+	return fmt.Sprintf("decision trees: %d, depth %d at most, %d behind them, %d entries", len(t.trees), t.stats.steps, t.stats.aside, t.stats.entries)
+}
+
+// Size is how many bytes Put writes.
+func (p *Pool) Size() int { return 8 * (p.words.n + p.room()) }
+
+// Put writes the value of the map that the function reads, or a part of the value of one that holds
+// other things too: Size bytes. Add nothing to the pool afterwards.
+func (p *Pool) Put(value []byte) {
+	p.words.put(value)
+	clear(value[8*p.words.n : p.Size()])
+}
+
+// PortsSize is how many bytes PutPorts writes, 0 if the function reads none of them. There are as many as a mask of numbers of pairs
+// lets through, so that an entry need not be asked for its bounds.
+func (p *Pool) PortsSize() int {
+	if len(p.pairs.words) == 0 {
+		return 0
+	}
+	return wordBytes * (int(pairMask(len(p.pairs.words))) + 1)
+}
+
+// pairMask is a mask of numbers below n.
+func pairMask(n int) int32 { return 1<<bits.Len(uint(n-1)) - 1 }
+
+// PutPorts writes the ports that entries refer to, as Put writes the trees: PortsSize bytes.
+func (p *Pool) PutPorts(value []byte) {
+	clear(value[wordBytes*len(p.pairs.words) : p.PortsSize()])
+	for i, v := range p.pairs.words {
+		binary.LittleEndian.PutUint64(value[wordBytes*i:], v)
+	}
+}
+
+// split parts the rules by which of the addresses are wide, in order of the first. Small groups join the group of the rules
+// that are wide in both, so that a packet walks few trees.
+func (s *ruleSet) split(rules []int32) [][]int32 {
+	const few = 24
+	var groups [maxTrees][]int32
+	for _, r := range rules {
+		g := 0
+		if s.wide(r, src) {
+			g |= 1
+		}
+		if s.wide(r, dst) {
+			g |= 2
+		}
+		groups[g] = append(groups[g], r)
+	}
+	var out [][]int32
+	last := groups[3]
+	for _, g := range groups[:3] {
+		if len(g) < few {
+			last = append(last, g...)
+		} else {
+			out = append(out, g)
+		}
+	}
+	if len(last) > 0 {
+		slices.Sort(last)
+		out = append(out, last)
+	}
+	slices.SortFunc(out, func(a, b []int32) int { return cmp.Compare(a[0], b[0]) })
+	return out
+}

@@ -1,3 +1,0 @@
-package hashing
-
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package hashing -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" hash ../../bpf/hash.bpf.c

@@ -1,0 +1,150 @@
+package app
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/rlimit"
+
+	"levee/internal/lab"
+)
+
+// newSink is an application on a lab's server.
+func newSink(t *testing.T) (*Sink, *lab.Lab) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes network namespaces")
+	}
+	l, err := lab.New(t.Context(), lab.Standard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s, err := Listen(l.Host(lab.Server), 9999, -1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, l
+}
+
+// send sends datagrams of both families from the lab's world, n of each.
+func send(t *testing.T, l *lab.Lab, port uint16, n int) {
+	t.Helper()
+	in := l.Host(lab.Server).Devices[0]
+	for _, a := range []string{in.IPv4.Addr().String(), in.IPv6.Addr().String()} {
+		err := l.Host(lab.World).Do(func() error {
+			c, err := net.Dial("udp", net.JoinHostPort(a, fmt.Sprint(port)))
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for range n {
+				if _, err := c.Write([]byte("datagram")); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wait returns the count once it is want, or after five seconds what it is then.
+func wait(t *testing.T, s *Sink, want uint64) uint64 {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		n, err := s.Received()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n >= want || time.Now().After(deadline) {
+			return n
+		}
+	}
+}
+
+func TestItCountsEveryDatagramOfBothFamilies(t *testing.T) {
+	s, l := newSink(t)
+	send(t, l, s.Port(), 100)
+	if n := wait(t, s, 200); n != 200 {
+		t.Errorf("received %d, want 200", n)
+	}
+	if n := len(s.Threads()); n != 2 {
+		t.Errorf("%d threads, want one a family", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("closing it again: %v", err)
+	}
+}
+
+func TestAFilterKeepsEverythingOutUntilItIsTakenOff(t *testing.T) {
+	s, l := newSink(t)
+	if err := rlimit.RemoveMemlock(); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seen.Close()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SocketFilter, License: "GPL",
+		Instructions: asm.Instructions{
+			asm.LoadMapValue(asm.R1, seen.FD(), 0),
+			asm.Mov.Imm(asm.R2, 1),
+			asm.StoreXAdd(asm.R1, asm.R2, asm.DWord),
+			asm.Mov.Imm(asm.R0, 0), // keep 0 bytes
+			asm.Return(),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := s.Attach(p.FD()); err != nil {
+		t.Fatal(err)
+	}
+	send(t, l, s.Port(), 50)
+	var n uint64
+	for deadline := time.Now().Add(5 * time.Second); n < 100; time.Sleep(time.Millisecond) {
+		if err := seen.Lookup(uint32(0), &n); err != nil || time.Now().After(deadline) {
+			t.Fatalf("the filter saw %d of 100: %v", n, err)
+		}
+	}
+	if err := s.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Detach(); err != nil {
+		t.Errorf("taking off what is not there: %v", err)
+	}
+	send(t, l, s.Port(), 10)
+	if n := wait(t, s, 20); n != 20 {
+		t.Errorf("received %d, want the 20 that came without the filter", n)
+	}
+}
+
+func TestAPortThatIsTakenIsAnError(t *testing.T) {
+	s, l := newSink(t)
+	if _, err := Listen(l.Host(lab.Server), s.Port(), -1, false); err == nil {
+		t.Error("two applications on one port")
+	}
+}

@@ -1,0 +1,189 @@
+package contender
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/examples"
+	"levee/internal/lab"
+	"levee/internal/lab/app"
+)
+
+const testPort = 4000
+
+func newSite(t *testing.T) (Site, *lab.Lab) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes network namespaces")
+	}
+	l, err := lab.New(t.Context(), lab.Standard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	app, err := app.Listen(l.Host(lab.Server), testPort, -1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := app.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return Site{Host: l.Host(lab.Server), Device: "eth0", Sink: app}, l
+}
+
+func defences() []Defence {
+	return []Defence{
+		XDPDrop(), Levee(examples.DemoName, examples.Demo), XDPFilter(), NFT(), IPTables(),
+		TCDrop(), XDPGenericDrop(), NFTOneRule(testPort), IPTablesRaw(testPort), IPTablesInput(testPort), SocketFilter(),
+		Recvmmsg(), RecvmmsgConntrack(), RecvmmsgNotrack(),
+	}
+}
+
+func TestEachDefenceIsInstalledTwiceAndLeavesNothing(t *testing.T) {
+	s, _ := newSite(t)
+	for _, d := range defences() {
+		t.Run(d.Name(), func(t *testing.T) {
+			for range 2 {
+				err := d.Install(t.Context(), s)
+				if errors.Is(err, ErrMissing) {
+					t.Skip(err)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				n, err := d.Dropped(t.Context())
+				if err != nil || n > 10 { // the lab's own packets, of IPv6 for instance
+					t.Errorf("dropped %d, %v before any flood", n, err)
+				}
+				if err := d.Remove(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestEachPlaceDropsItsPortAndNothingElse sends datagrams of both families to the port of the application
+// and to another, and looks where they got.
+func TestEachPlaceDropsItsPortAndNothingElse(t *testing.T) {
+	s, l := newSite(t)
+	other, err := app.Listen(s.Host, testPort+1, -1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := other.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	const each = 20
+	send := func(port uint16) {
+		in := s.Host.Devices[0]
+		for _, a := range []netip.Addr{in.IPv4.Addr(), in.IPv6.Addr()} {
+			err := l.Host(lab.World).Do(func() error {
+				c, err := net.Dial("udp", netip.AddrPortFrom(a, port).String())
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				for range each {
+					if _, err := c.Write([]byte("datagram")); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, d := range []Defence{
+		NFTOneRule(testPort), IPTablesRaw(testPort), IPTablesInput(testPort), SocketFilter(),
+		Recvmmsg(), RecvmmsgConntrack(), RecvmmsgNotrack(), Nothing(),
+	} {
+		t.Run(d.Name(), func(t *testing.T) {
+			if err := d.Install(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := d.Remove(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}()
+			passes := d.Hook() == Application || d.Hook() == NoDefence
+			before, err := d.Dropped(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			reached, passed := count(t, s.Sink), count(t, other)
+			send(testPort)
+			send(testPort + 1)
+			// The other port comes last: once it has all, the first has what it gets.
+			for deadline := time.Now().Add(5 * time.Second); count(t, other)-passed < 2*each; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("%d of %d datagrams to another port came through", count(t, other)-passed, 2*each)
+				}
+			}
+			want := uint64(0)
+			if passes {
+				want = 2 * each
+			}
+			for deadline := time.Now().Add(time.Second); count(t, s.Sink)-reached < want && time.Now().Before(deadline); {
+				time.Sleep(time.Millisecond)
+			}
+			if got := count(t, s.Sink) - reached; got != want {
+				t.Errorf("%d datagrams reached the application, want %d", got, want)
+			}
+			after, err := d.Dropped(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := after - before; d.Hook() != NoDefence && got != 2*each {
+				t.Errorf("counted %d, want %d", got, 2*each)
+			}
+		})
+	}
+}
+
+func count(t *testing.T, s *app.Sink) uint64 {
+	t.Helper()
+	n, err := s.Received()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestNoHookIsLeftBehind: an empty chain is still a hook that each packet of the next rung would pass.
+func TestNoHookIsLeftBehind(t *testing.T) {
+	s, _ := newSite(t)
+	for _, d := range defences() {
+		if err := d.Install(t.Context(), s); errors.Is(err, ErrMissing) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		out, err := run(t.Context(), s.Host, "", "nft", "list", "ruleset")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(out), "hook") {
+			t.Errorf("%s left:\n%s", d.Name(), out)
+		}
+	}
+}

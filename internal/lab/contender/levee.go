@@ -1,0 +1,90 @@
+package contender
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"levee/internal/dataplane"
+	"levee/internal/filter/codegen"
+	"levee/internal/lang/policy"
+)
+
+// Levee is levee itself, put into force as `levee up` does. name and text are the policy's; it may not
+// read files.
+func Levee(name string, text []byte) Defence { return &levee{name: name, text: text} }
+
+type levee struct {
+	name string
+	text []byte
+	site Site
+}
+
+func (*levee) Name() string       { return "levee" }
+func (*levee) Hook() Hook         { return XDP }
+func (l *levee) Rules() string    { return string(l.text) }
+func (l *levee) Describe() string { return fmt.Sprintf("levee with %s, XDP in the driver", l.name) }
+
+func (l *levee) Install(ctx context.Context, s Site) error {
+	l.site = s
+	p, err := Resolve(l.name, l.text)
+	if err != nil {
+		return err
+	}
+	return s.Host.Do(func() error {
+		_, err := dataplane.Up(ctx, dataplane.UpOptions{Dev: s.Device, Mode: dataplane.XDPNative, PolicyPath: l.name, Source: l.text},
+			func(t codegen.Target) (*codegen.Program, error) { return codegen.Compile(p, t) })
+		if err != nil {
+			return fmt.Errorf("putting %s into force: %w", l.name, err)
+		}
+		return nil
+	})
+}
+
+// Resolve reads a policy that names no files. The error has all its diagnostics.
+func Resolve(name string, text []byte) (*policy.Policy, error) {
+	p, ds := policy.Parse(name, text, nil)
+	if ds.HasErrors() {
+		var b bytes.Buffer
+		if err := ds.Render(&b, false); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("policy %s has errors:\n%s", name, bytes.TrimSpace(b.Bytes()))
+	}
+	return p, nil
+}
+
+func (l *levee) Dropped(ctx context.Context) (uint64, error) {
+	var sum uint64
+	err := l.site.Host.Do(func() error {
+		all, _, err := dataplane.Status(ctx, false)
+		if err != nil {
+			return err
+		}
+		for _, a := range all {
+			if a.Dev != l.site.Device {
+				continue
+			}
+			for _, c := range a.Counters {
+				if c.Action == policy.Drop.String() {
+					sum += c.Packets
+				}
+			}
+			return nil
+		}
+		return errors.New("levee is not in force any more: somebody took it down")
+	})
+	return sum, err
+}
+
+func (l *levee) Remove(ctx context.Context) error {
+	return l.site.Host.Do(func() error {
+		all, _, err := dataplane.Status(ctx, false)
+		if err != nil || len(all) == 0 {
+			return err
+		}
+		_, err = dataplane.Down(ctx, l.site.Device)
+		return err
+	})
+}

@@ -1,0 +1,189 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/lab"
+	"levee/internal/lab/gen"
+	"levee/internal/packet"
+)
+
+// wave is one kind of flood and its share of an act.
+type wave struct {
+	name  string
+	share float64
+	gen.Config
+}
+
+// defaultCapture is looked for when no capture is named.
+const defaultCapture = "../shared/data/pcap/synflood-spoofed.pcap"
+
+// waves is what an act sends, one after the other: the generator has one core. replay is nil where
+// no capture is at hand.
+func waves(world *lab.Host, rate float64, seed uint64, replay *gen.Replay) []wave {
+	d := world.Devices[0]
+	base := gen.Config{Namespace: world.Namespace, Device: d.Name, CPU: d.CPU, Rate: rate, Seed: seed}
+	spoofed := []netip.Prefix{netip.MustParsePrefix("16.0.0.0/4")}
+	flood := func(f gen.Flood) gen.Config {
+		c := base
+		f.To, f.Sources, f.FromPorts = d.Peer.IPv4, spoofed, gen.PortRange(1024, 65535)
+		c.Flood = &f
+		return c
+	}
+	w := []wave{
+		{"UDP from 268 million spoofed sources", 1, flood(gen.Flood{Kind: gen.UDP, Ports: gen.PortRange(1, 65535)})},
+		{"SYN to port 80 from 268 million spoofed sources", 1, flood(gen.Flood{Kind: gen.SYN, Ports: []uint16{servicePort}})},
+	}
+	if replay != nil {
+		c := base
+		c.Replay, c.Rate = replay, 0
+		w = append(w, wave{"a captured SYN flood, replayed as fast as it goes", 0.5, c})
+	}
+	return w
+}
+
+// run sends the waves for a time in all.
+func run(ctx context.Context, ws []wave, total time.Duration, tell func(string)) error {
+	var shares float64
+	for _, w := range ws {
+		shares += w.share
+	}
+	var errs []error
+	for _, w := range ws {
+		if ctx.Err() != nil {
+			break
+		}
+		tell(w.name)
+		_, err := w.send(ctx, time.Duration(float64(total)*w.share/shares))
+		errs = append(errs, err)
+	}
+	tell("")
+	return errors.Join(errs...)
+}
+
+// send sends the wave for a time.
+func (w wave) send(ctx context.Context, length time.Duration) (gen.Report, error) {
+	w.Duration = length
+	type result struct {
+		gen.Report
+		error
+	}
+	done := make(chan result, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its niceness
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, floodNice)
+		r, err := gen.Run(ctx, w.Config)
+		done <- result{r, err}
+	}()
+	r := <-done
+	return r.Report, r.error
+}
+
+// maxCapture bounds what is read of a capture, in bytes.
+const maxCapture = 64 << 20
+
+// capture reads a capture of IPv4 TCP and aims it at the service; everything else about the packets
+// stays as it was recorded. A capture that nobody named need not be there.
+func capture(path string, to netip.AddrPort) (*gen.Replay, error) {
+	named := path != ""
+	if !named {
+		path = defaultCapture
+	}
+	f, err := os.Open(path)
+	if !named && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the capture: %w", err)
+	}
+	defer f.Close()
+	text, err := aim(io.LimitReader(f, maxCapture), to)
+	if err != nil {
+		return nil, fmt.Errorf("reading the capture %s: %w", path, err)
+	}
+	return &gen.Replay{
+		Open:   func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil },
+		Repeat: true, Fast: true, Rewrite: true,
+	}, nil
+}
+
+// aim copies a capture with the destination of its untagged IPv4 TCP frames changed.
+func aim(in io.Reader, to netip.AddrPort) ([]byte, error) {
+	r, err := packet.NewReader(in)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	w, err := packet.NewWriter(&out)
+	if err != nil {
+		return nil, err
+	}
+	frames := 0
+	for {
+		rec, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		frame, _ := rec.Whole(nil)
+		frame = bytes.Clone(frame)
+		if !retarget(frame, to) {
+			continue
+		}
+		frames++
+		if err := w.Write(frame, len(frame), rec.Time); err != nil {
+			return nil, err
+		}
+	}
+	if frames == 0 {
+		return nil, errors.New("it has no TCP packets over IPv4")
+	}
+	return out.Bytes(), nil
+}
+
+// retarget changes destination and port of a frame, and its checksums with them, right or wrong as
+// they were (RFC 1624). It refuses what is not whole TCP in untagged IPv4.
+func retarget(frame []byte, to netip.AddrPort) bool {
+	const eth, ipv4, tcp = 14, 20, 20
+	if len(frame) < eth+ipv4+tcp || binary.BigEndian.Uint16(frame[12:]) != 0x0800 {
+		return false
+	}
+	ip := frame[eth:]
+	header := int(ip[0]&15) * 4
+	if ip[0]>>4 != 4 || header < ipv4 || ip[9] != 6 || len(ip) < header+tcp || binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 {
+		return false
+	}
+	addr := to.Addr().As4()
+	t := ip[header:]
+	for i := 0; i < 4; i += 2 {
+		old, now := binary.BigEndian.Uint16(ip[16+i:]), binary.BigEndian.Uint16(addr[i:])
+		adjust(ip[10:], old, now)
+		adjust(t[16:], old, now)
+	}
+	copy(ip[16:], addr[:])
+	adjust(t[16:], binary.BigEndian.Uint16(t[2:]), to.Port())
+	binary.BigEndian.PutUint16(t[2:], to.Port())
+	return true
+}
+
+// adjust is equation 3 of RFC 1624: HC' = ~(~HC + ~m + m').
+func adjust(check []byte, old, now uint16) {
+	sum := uint32(^binary.BigEndian.Uint16(check)) + uint32(^old) + uint32(now)
+	sum = sum&0xffff + sum>>16
+	sum = sum&0xffff + sum>>16
+	binary.BigEndian.PutUint16(check, ^uint16(sum))
+}

@@ -1,0 +1,240 @@
+package gen
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	"levee/internal/bench/option"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// Kind is a kind of flood.
+type Kind uint8
+
+const (
+	UDP Kind = iota
+	SYN
+	ACK
+	ICMPEcho
+	Fragment // non-first fragments of UDP
+)
+
+func (k Kind) String() string {
+	return [...]string{"udp", "syn", "ack", "icmp", "fragment"}[k]
+}
+
+// Flood describes packets that differ in source, ports, length and what the protocol varies.
+type Flood struct {
+	Kind Kind
+	// Sources are walked in a seeded permutation: no address comes again before all have come.
+	// Prefixes of the destination's family, at most 64, not overlapping.
+	Sources []netip.Prefix
+	// To is the destination; it decides the family.
+	To netip.Addr
+	// FromPorts and Ports are walked in the order given, each by itself. Empty is 40000 and 9.
+	FromPorts, Ports []uint16
+	// Lengths in bytes of the IP packet are walked in the order given, at most 256. Empty is the headers
+	// with 18 (IPv4 UDP) or 0 bytes of payload.
+	Lengths []int
+	// Flags are the TCP flags of a SYN or ACK flood, 0 for those of its name.
+	Flags uint8
+	// NoFlags leaves a SYN or ACK flood without any, whatever Flags says.
+	NoFlags bool
+	// NoChecksum leaves the UDP checksum zero.
+	NoChecksum bool
+	// VLANs are the ids of tags, outermost first, at most two.
+	VLANs []uint16
+	// TTL or hop limit, 0 for 64.
+	TTL uint8
+	// FromMAC and ToMAC default to the device's and its lab peer's.
+	FromMAC, ToMAC [6]byte
+}
+
+// PortRange lists lo to hi, ascending.
+func PortRange(lo, hi uint16) []uint16 {
+	var ports []uint16
+	for p := int(lo); p <= int(hi); p++ {
+		ports = append(ports, uint16(p))
+	}
+	return ports
+}
+
+// Shuffled returns ports in an order chosen by seed.
+func Shuffled(ports []uint16, seed uint64) []uint16 {
+	out := append([]uint16(nil), ports...)
+	r := rand.New(rand.NewPCG(seed, 0))
+	r.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
+const (
+	maxSources = 64
+	maxShapes  = 256
+	// maxFrame is what a live frame holds: a page without the kernel's own head (up to 256
+	// bytes), XDP headroom (256) and skb_shared_info (up to 512) (net/bpf/test_run.c).
+	maxFrame = 4096 - 256 - 256 - 512
+)
+
+// complete checks a flood for a device and fills what was left out.
+func (f *Flood) complete(dev device) error {
+	if !f.To.IsValid() || f.To.Zone() != "" || f.To.Is4In6() {
+		return option.Wrongf("no destination address (IPv4 or IPv6, without zone)")
+	}
+	if f.Kind > Fragment {
+		return option.Wrongf("unknown kind of flood %d", f.Kind)
+	}
+	if len(f.Sources) == 0 || len(f.Sources) > maxSources {
+		return option.Wrongf("%d source prefixes: there must be 1 to %d", len(f.Sources), maxSources)
+	}
+	for i, p := range f.Sources {
+		if !p.IsValid() || p.Addr().BitLen() != f.To.BitLen() || p.Addr().Is4In6() {
+			return option.Wrongf("source %s and destination %s are of different families", p, f.To)
+		}
+		for _, q := range f.Sources[:i] {
+			if p.Overlaps(q) {
+				return option.Wrongf("sources %s and %s overlap: addresses would repeat", q, p)
+			}
+		}
+	}
+	if len(f.FromPorts) == 0 {
+		f.FromPorts = []uint16{40000}
+	}
+	if len(f.Ports) == 0 {
+		f.Ports = []uint16{9}
+	}
+	if len(f.FromPorts) > 65536 || len(f.Ports) > 65536 {
+		return option.Wrongf("more than 65536 ports in a list")
+	}
+	if len(f.VLANs) > 2 {
+		return option.Wrongf("%d VLAN tags: there may be two", len(f.VLANs))
+	}
+	for _, v := range f.VLANs {
+		if v > 4094 {
+			return option.Wrongf("VLAN id %d: must be 0 to 4094", v)
+		}
+	}
+	if f.NoFlags {
+		f.Flags = 0
+	} else if f.Flags == 0 {
+		f.Flags = [...]uint8{SYN: 0x02, ACK: 0x10, Fragment: 0}[f.Kind]
+	}
+	if f.TTL == 0 {
+		f.TTL = 64
+	}
+	if f.FromMAC == ([6]byte{}) {
+		f.FromMAC = dev.mac
+	}
+	if f.ToMAC == ([6]byte{}) {
+		if !dev.inLab {
+			return option.Wrongf("no destination Ethernet address: name one")
+		}
+		f.ToMAC = dev.dst
+	}
+	return f.completeLengths(dev)
+}
+
+func (f *Flood) completeLengths(dev device) error {
+	least := f.ipHeader() + f.l4Header()
+	if len(f.Lengths) == 0 {
+		n := least
+		if f.Kind == UDP && f.To.Is4() || f.Kind == Fragment {
+			n += 18 // fills the least Ethernet frame, 60 bytes without FCS
+		}
+		f.Lengths = []int{n}
+	}
+	if len(f.Lengths) > maxShapes {
+		return option.Wrongf("%d lengths: there may be %d", len(f.Lengths), maxShapes)
+	}
+	for _, n := range f.Lengths {
+		if n < least {
+			return option.Wrongf("length %d: a packet of this kind has at least %d bytes", n, least)
+		}
+		if n > dev.mtu || n+22 > maxFrame {
+			return option.Wrongf("length %d: the device takes %d bytes, a live frame %d", n, dev.mtu, maxFrame-22)
+		}
+	}
+	return nil
+}
+
+// ipHeader is the length of the IP header with extension headers.
+func (f *Flood) ipHeader() int {
+	switch {
+	case f.To.Is4():
+		return 20
+	case f.Kind == Fragment:
+		return 48
+	}
+	return 40
+}
+
+// l4Header is the length of the transport header.
+func (f *Flood) l4Header() int {
+	return [...]int{UDP: 8, SYN: 20, ACK: 20, ICMPEcho: 8, Fragment: 0}[f.Kind]
+}
+
+// fragmentOffset, in units of 8 bytes, is behind a full first fragment at MTU 1500.
+const fragmentOffset = 185
+
+// packet is a complete flood in the terms of templates.
+func (f *Flood) packet() policy.Packet {
+	p := policy.Packet{Spec: packet.Spec{
+		Family: packet.IPv4, To: f.To, From: f.Sources[0].Addr(), TTL: &f.TTL, EtherFrom: &f.FromMAC, EtherTo: &f.ToMAC,
+	}}
+	s := &p.Spec
+	if f.To.Is6() {
+		s.Family = packet.IPv6
+	}
+	for i, to := range []**uint16{&s.VLAN, &s.InnerVLAN} {
+		if i < len(f.VLANs) {
+			*to = &f.VLANs[i]
+		}
+	}
+	vary := func(word string, mode policy.Mode, ranges ...policy.Range) {
+		p.Vary = append(p.Vary, policy.Vary{Word: word, Mode: mode, Ranges: ranges, Step: 1, Every: 1})
+	}
+	p.Vary = append(p.Vary, policy.Vary{Word: "from", Mode: policy.Permuted, Prefixes: f.Sources, Step: 1, Every: 1})
+	if f.To.Is4() {
+		vary("id", policy.Counting, policy.Range{Lo: 0, Hi: 0xffff})
+	}
+	all32 := policy.Range{Lo: 0, Hi: 0xffffffff}
+	switch f.Kind {
+	case UDP:
+		s.Proto = new(uint8(packet.ProtoUDP))
+		if f.NoChecksum {
+			s.Fields = append(s.Fields, packet.FieldValue{Word: packet.WordChecksum})
+		}
+	case SYN, ACK:
+		s.Flags = &f.Flags
+		vary("seq", policy.Random, all32)
+	case ICMPEcho:
+		s.Proto = new(uint8(packet.ProtoICMP))
+		if f.To.Is6() {
+			s.Proto = new(uint8(packet.ProtoICMP6))
+		}
+		vary("icmp-rest", policy.Random, all32)
+	case Fragment:
+		s.Proto, s.Frag = new(uint8(packet.ProtoUDP)), new(uint16(fragmentOffset))
+		if f.To.Is6() {
+			vary("id", policy.Random, all32)
+		}
+	}
+	if f.Kind == UDP || f.Kind == SYN || f.Kind == ACK {
+		vary("from port", policy.Counting, values(f.FromPorts)...)
+		vary("port", policy.Counting, values(f.Ports)...)
+	}
+	longest := slices.Max(f.Lengths)
+	s.Len = &longest
+	vary(policy.WordLen, policy.Counting, values(f.Lengths)...)
+	return p
+}
+
+// values lists numbers as ranges.
+func values[N uint16 | int](list []N) []policy.Range {
+	out := make([]policy.Range, len(list))
+	for i, v := range list {
+		out[i] = policy.Range{Lo: uint64(v), Hi: uint64(v)}
+	}
+	return out
+}

@@ -1,0 +1,247 @@
+package gen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/lab"
+	"levee/internal/packet/template"
+)
+
+const (
+	liveFrames = 1 << 1 // BPF_F_TEST_XDP_LIVE_FRAMES
+	gapBatch   = 64     // packets between clock readings of an unpaced run; BATCH of bpf/gen.bpf.c
+	// Program runs between flushes to the device. The kernel keeps as many pages for reuse, so a
+	// small number costs page allocations; the largest it takes is 256. Paced runs flush more
+	// often, up to the rate from which waking the receiver each time costs more than it evens out.
+	fastBatch, pacedBatch = 256, 64
+	flushLess             = 1e6 // packets a second
+	// liveRuns is the program runs of one system call: about 10 ms, after which the context
+	// is looked at.
+	liveRuns = 1 << 17
+	// sleepBelow is the rate, in packets a second, below which waiting for the next packet is
+	// done asleep; above it the program itself waits, which keeps the gaps even.
+	sleepBelow = 5000
+	// wake is how long before a packet is due a sleeper is woken, against late timers.
+	wake = 100 * time.Microsecond
+)
+
+// live is a loaded generator program.
+type live struct {
+	objs  liveObjects
+	pace  livePace
+	prog  *template.Program
+	state liveRun
+}
+
+// runLive sends a template as live frames.
+func runLive(ctx context.Context, c Config, dev device, prog *template.Program) (Report, error) {
+	l := &live{prog: prog, pace: livePace{Ifindex: uint32(dev.index)}}
+	if c.Rate > 0 {
+		interval := 1e9 / c.Rate
+		l.pace.Interval = uint64(math.Round(interval * (1 << 16)))
+		if c.Rate >= sleepBelow {
+			// What a preempted run is behind is made up for at four times the rate, not in
+			// bursts that the ring cannot hold.
+			l.pace.Smooth = uint64(interval / 4)
+		}
+	}
+	if err := l.load(); err != nil {
+		return Report{}, err
+	}
+	defer l.objs.Close()
+	release, err := keepDispatched(l.objs.Gen)
+	if err != nil {
+		return Report{}, fmt.Errorf("keeping the generator program ready: %w", err)
+	}
+	defer release()
+	before, err := lab.Counters(dev.name)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := l.run(ctx, c, dev); err != nil {
+		return l.report(), err
+	}
+	r := l.report()
+	after, err := lab.Counters(dev.name)
+	if err != nil {
+		return r, err
+	}
+	return r, account(&r, before, after)
+}
+
+// load puts the generator program into the kernel, with the body that writes the packets.
+func (l *live) load() error {
+	spec, err := loadLive()
+	if err != nil {
+		return err
+	}
+	var vars liveVariableSpecs
+	if err := spec.Assign(&vars); err != nil {
+		return err
+	}
+	if err := vars.Plan.Set(l.pace); err != nil {
+		return fmt.Errorf("pacing the generator program: %w", err)
+	}
+	gen := spec.Programs["gen"]
+	if gen.Instructions, err = replaceFunction(gen.Instructions, "frame", l.prog.Instructions); err != nil {
+		return err
+	}
+	spec.Maps[template.TableMap] = &ebpf.MapSpec{
+		Name: template.TableMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(l.prog.Table)), MaxEntries: 1,
+		Contents: []ebpf.MapKV{{Key: uint32(0), Value: l.prog.Table}},
+	}
+	if err := spec.LoadAndAssign(&l.objs, nil); err != nil {
+		return fmt.Errorf("loading the generator program: %w", err)
+	}
+	return nil
+}
+
+// replaceFunction puts a body in place of that of a function, which keeps its name and type.
+func replaceFunction(ins asm.Instructions, name string, body asm.Instructions) (asm.Instructions, error) {
+	at := slices.IndexFunc(ins, func(i asm.Instruction) bool { return i.Symbol() == name })
+	if at < 0 || len(body) == 0 {
+		return nil, fmt.Errorf("the generator program has no function %s", name)
+	}
+	end := at + 1
+	for end < len(ins) && btf.FuncMetadata(&ins[end]) == nil {
+		end++
+	}
+	body = slices.Clone(body)
+	// The kernel wants the type and a line of the source at the start of a function.
+	body[0].Metadata = ins[at].Metadata
+	return slices.Concat(ins[:at], body, ins[end:]), nil
+}
+
+// run sends until the program says that it is done.
+func (l *live) run(ctx context.Context, c Config, dev device) error {
+	start := monotonic()
+	st := &l.state
+	st.Limit = c.Count
+	st.Start = start
+	st.Deadline = start + uint64(c.Duration)
+	if err := l.objs.State.Set(*st); err != nil {
+		return fmt.Errorf("starting the generator program: %w", err)
+	}
+	shown := time.Now()
+	for ctx.Err() == nil {
+		if st.Done != 0 || st.Sent >= st.Limit || monotonic() >= st.Deadline {
+			return nil
+		}
+		runs, batch := uint64(liveRuns), uint32(pacedBatch)
+		if c.Rate == 0 || c.Rate >= flushLess {
+			batch = fastBatch
+		}
+		if c.Rate == 0 {
+			runs = min(runs, st.Limit-st.Sent)
+		} else if c.Rate < sleepBelow {
+			runs = pacedBatch
+			due := min(st.Start+st.Due>>16, st.Deadline)
+			if now := monotonic(); due > now+uint64(wake) {
+				if !sleep(ctx, time.Duration(due-now)-wake) {
+					return nil
+				}
+			}
+		}
+		_, err := l.objs.Gen.Run(&ebpf.RunOptions{
+			Data:      l.prog.First,
+			Repeat:    uint32(runs),
+			Flags:     liveFrames,
+			BatchSize: batch,
+		})
+		if err != nil {
+			return fmt.Errorf("running the generator program over live frames (needs Linux 5.18): %w", err)
+		}
+		if err := l.objs.State.Get(st); err != nil {
+			return fmt.Errorf("reading the generator program's counts: %w", err)
+		}
+		if st.Errors > 0 {
+			return fmt.Errorf("the generator program could not write %d frames", st.Errors)
+		}
+		if time.Since(shown) < 100*time.Millisecond {
+			continue
+		}
+		shown = time.Now()
+		// A redirect to a device that is gone fails without a word.
+		if _, err := netlink.LinkByIndex(dev.index); err != nil {
+			return fmt.Errorf("the device went away while sending: %w", err)
+		}
+		if c.Progress != nil {
+			c.Progress(Progress{Sent: st.Sent, Elapsed: time.Duration(monotonic() - start)})
+		}
+	}
+	return nil
+}
+
+// report is what the program counted.
+func (l *live) report() Report {
+	st := &l.state
+	r := Report{Sent: st.Sent, Bytes: st.Bytes, Gaps: KernelGaps(st.Gaps[:], st.GapMax), Path: Live}
+	r.How = "live frames (BPF_F_TEST_XDP_LIVE_FRAMES): an XDP program writes each packet"
+	r.Gaps.Packets = gapBatch
+	r.Duration = time.Duration(min(monotonic(), st.Deadline) - st.Start)
+	span, paced := r.Duration, l.pace.Interval > 0
+	if paced {
+		r.Gaps.Packets = 1
+		if st.Sent > 1 {
+			span = time.Duration(st.Last - st.Start)
+		}
+	}
+	r.Achieved = achieved(st.Sent, span, paced)
+	return r
+}
+
+// account takes what the device says about redirected frames into a report.
+func account(r *Report, before, after map[string]uint64) error {
+	// Of drivers/net/veth.c; other drivers count elsewhere, and then nothing is known.
+	const sent, refused = "tx_queue_0_xdp_xmit", "tx_queue_0_xdp_xmit_errors"
+	if _, ok := after[sent]; !ok {
+		return nil
+	}
+	r.Refused = after[refused] - before[refused]
+	taken := after[sent] - before[sent]
+	if lost := int64(r.Sent) - int64(taken+r.Refused); lost > 0 {
+		r.Errors = uint64(lost)
+		r.Sent -= r.Errors
+	}
+	if r.Sent == 0 && r.Errors > 0 {
+		return errors.New("the device took no frame: its peer must receive by NAPI (`ethtool -K PEER gro on`, or an XDP program on it)")
+	}
+	return nil
+}
+
+// monotonic is the clock that the program reads, in ns.
+func monotonic() uint64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail for this clock
+	return uint64(ts.Nano())
+}
+
+// nap is how long a sleeper may take to see that its context has ended.
+const nap = 20 * time.Millisecond
+
+// sleep waits and says whether ctx is still going. The calling thread itself sleeps: by a timer of Go, the scheduler would have to
+// find the thread again, which takes ms on a busy machine.
+func sleep(ctx context.Context, d time.Duration) bool {
+	for end := monotonic() + uint64(max(d, 0)); ; {
+		if ctx.Err() != nil {
+			return false
+		}
+		now := monotonic()
+		if now >= end {
+			return true
+		}
+		until := unix.NsecToTimespec(int64(min(end, now+uint64(nap))))
+		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil) // a signal: look again
+	}
+}

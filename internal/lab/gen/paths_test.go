@@ -1,0 +1,272 @@
+package gen
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/lab"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+	"levee/internal/packet/template"
+)
+
+// packets parses a template.
+func packets(t testing.TB, src string) []policy.Packet {
+	t.Helper()
+	p, ds := template.Parse("test", []byte(src))
+	if err := ds.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestTheProgramMakesTheFramesOfTheTemplate compares the two back ends of package template over its samples.
+func TestTheProgramMakesTheFramesOfTheTemplate(t *testing.T) {
+	needRoot(t)
+	text, err := os.ReadFile(filepath.Join("..", "template", "testdata", "samples.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := strings.Split(strings.TrimSpace(string(text)), "\n")[1:]
+	sources = append(sources,
+		"ipv4 udp port 1-3 len 100 payload counting\nipv6 tcp syn from 2001:db8::/64 permuted\nipv4 icmp len 40 payload hex \"ff\"",
+		"ipv4 udp port 1-3 len 28-90\nipv6 udp from 2001:db8::/64 permuted len 60",
+		"ipv4 udp from { "+strings.Join(manyAddresses(40), ", ")+" }",          // by comparing
+		"ipv4 udp from { "+strings.Join(manyAddresses(200), ", ")+" } every 2", // by a table
+	)
+	made := 0
+	for _, src := range sources {
+		tmpl, err := template.Compile(packets(t, src), template.Defaults{}, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prog, err := tmpl.Program()
+		if err != nil {
+			if !strings.Contains(src, "sctp") {
+				t.Errorf("%s: %v", src, err)
+			}
+			continue
+		}
+		made++
+		l := &live{prog: prog, pace: livePace{Ifindex: 1}}
+		if err := l.load(); err != nil {
+			t.Fatalf("%s: %+v", src, err)
+		}
+		want := make([]byte, tmpl.Longest())
+		for i := range uint64(60) {
+			n := i
+			if i >= 40 {
+				n = i * 0x9e3779b97
+			}
+			if err := l.objs.State.Set(liveRun{Sent: n, Limit: math.MaxUint64, Deadline: math.MaxUint64}); err != nil {
+				t.Fatal(err)
+			}
+			opts := &ebpf.RunOptions{Data: prog.First, DataOut: make([]byte, len(prog.First)+256)}
+			if len(prog.First) < 14 {
+				t.Fatalf("%s: %d bytes", src, len(prog.First))
+			}
+			if verdict, err := l.objs.Gen.Run(opts); err != nil || verdict != 4 { // XDP_REDIRECT
+				t.Fatalf("%s: packet %d: verdict %d, %v", src, n, verdict, err)
+			}
+			if w := tmpl.Frame(want, n); !bytes.Equal(opts.DataOut, w) {
+				t.Fatalf("%s: packet %d: program and template differ:\n%x\n%x", src, n, opts.DataOut, w)
+			}
+		}
+		l.objs.Close()
+	}
+	t.Logf("%d templates", made)
+}
+
+// manyAddresses lists addresses no two of which follow each other.
+func manyAddresses(n int) []string {
+	var out []string
+	for i := range n {
+		out = append(out, netip.AddrFrom4([4]byte{10, byte(i * 7), byte(i), byte(255 - i)}).String())
+	}
+	return out
+}
+
+func TestEveryPathAccountsForEveryPacket(t *testing.T) {
+	l := newLab(t)
+	for _, c := range []struct {
+		path Path
+		src  string
+		at   int16
+	}{
+		{Live, "ipv4 udp from 10.0.0.0/8 permuted port 1024-65535 len 46-90 random", 23},
+		{AFXDP, "ipv4 udp from 10.0.0.0/8 permuted port 1024-65535 len 46-90 random", 23},
+		{Packet, "ipv4 udp from 10.0.0.0/8 permuted port 1024-65535 len 46-90 random", 23},
+		{Packet, "ipv6 udp from 2001:db8:9::/48 permuted port 1024-65535 payload random len 99", 20},
+		{Sendmmsg, "ipv4 udp port 1024-65535 len 46-90 random payload counting", 23},
+		{Sendmmsg, "ipv6 udp port 1024-65535 payload \"abc\" ttl 9", 20},
+	} {
+		for _, rate := range []float64{0, 50000} {
+			count := uint64(150001)
+			if rate > 0 {
+				count = 10001
+			}
+			rx := receive(t, l, c.at, packet.ProtoUDP, 26, 0)
+			r, err := Run(t.Context(), into(l, Config{Template: packets(t, c.src), Path: c.path, Count: count, Rate: rate, Seed: 1}))
+			if err != nil {
+				t.Fatalf("%s: %v", c.path, err)
+			}
+			if r.Path != c.path || r.Sent != count || r.Errors != 0 {
+				t.Errorf("%s: by %s: sent %d, errors %d, want %d and 0", c.path, r.Path, r.Sent, r.Errors, count)
+			}
+			if got := rx.received(t, r.Sent-r.Refused); got != r.Sent-r.Refused {
+				t.Errorf("%s: sent %d, refused %d, received %d", c.path, r.Sent, r.Refused, got)
+			}
+			if r.Gaps.Count() == 0 || r.Gaps.Quantile(1) > r.Gaps.Max {
+				t.Errorf("%s: %d gaps, %s above the longest, %s", c.path, r.Gaps.Count(), r.Gaps.Quantile(1), r.Gaps.Max)
+			}
+			rx.detach()
+		}
+	}
+}
+
+func TestPathsSendTheFramesOfTheTemplate(t *testing.T) {
+	l := newLab(t)
+	src := "ether 0x88b5 len 46-90 random payload counting ether from 02:00:00:00:01:00-02:00:00:00:01:ff"
+	const n = 300
+	d := l.Host(lab.World).Devices[0]
+	tmpl, err := template.Compile(packets(t, src), template.Defaults{EtherFrom: d.MAC, EtherTo: d.Peer.MAC}, 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []Path{Live, AFXDP, Packet} {
+		fd := listen(t, l)
+		r, err := Run(t.Context(), into(l, Config{Template: packets(t, src), Path: path, Count: n, Rate: 2000, Seed: 9}))
+		if err != nil || r.Refused > 0 {
+			t.Fatalf("%s: refused %d, %v", path, r.Refused, err)
+		}
+		want := make([]byte, tmpl.Longest())
+		for i, got := range hear(t, fd, n) {
+			if w := tmpl.Frame(want, uint64(i)); !bytes.Equal(got, w) {
+				t.Fatalf("%s: frame %d:\n%x\n%x", path, i, got, w)
+			}
+		}
+	}
+}
+
+// TestSignalsDoNotChangeTheCount runs the collector all the time: its signals (SIGURG) interrupt test runs, which are then
+// repeated from their beginning.
+func TestSignalsDoNotChangeTheCount(t *testing.T) {
+	l := newLab(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	idle := make(chan struct{})
+	go func() {
+		defer close(idle)
+		var keep [][]byte
+		for ctx.Err() == nil {
+			keep = append(keep[max(0, len(keep)-50):], make([]byte, 1<<16))
+			runtime.GC()
+		}
+	}()
+	frame, err := packet.Build(packet.Spec{To: server4, ToPort: new(uint16(9))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]Config{
+		"flood": {Flood: &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}},
+		"trace": {Frames: &Frames{Frames: [][]byte{frame}}},
+	} {
+		rx := receive(t, l, 23, packet.ProtoUDP, 26, 0)
+		c.Count = 777_777
+		r, err := Run(t.Context(), into(l, c))
+		if err != nil || r.Sent != c.Count || r.Errors != 0 {
+			t.Errorf("%s: sent %d of %d, errors %d, %v", name, r.Sent, c.Count, r.Errors, err)
+		}
+		if got := rx.received(t, r.Sent-r.Refused); got != r.Sent-r.Refused {
+			t.Errorf("%s: sent %d, refused %d, received %d", name, r.Sent, r.Refused, got)
+		}
+		rx.detach()
+	}
+	cancel()
+	<-idle
+}
+
+func TestEveryPathEndsWithItsContextAndDuration(t *testing.T) {
+	l := newLab(t)
+	for _, path := range Paths {
+		for _, rate := range []float64{0, 1} {
+			c := into(l, Config{Template: packets(t, "ipv4 udp port 9"), Path: path, Rate: rate})
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			r, err := Run(ctx, c)
+			cancel()
+			if err != nil || r.Sent == 0 || r.Duration > 3*time.Second {
+				t.Errorf("%s at %g, context: %d in %s, %v", path, rate, r.Sent, r.Duration, err)
+			}
+			c.Duration = 50 * time.Millisecond
+			r, err = Run(t.Context(), c)
+			if err != nil || r.Sent == 0 || r.Duration > 3*time.Second || rate > 0 && float64(r.Sent) > rate*0.05+1 {
+				t.Errorf("%s at %g, duration: %d in %s, %v", path, rate, r.Sent, r.Duration, err)
+			}
+		}
+	}
+}
+
+func TestADeviceThatVanishesEndsEveryPath(t *testing.T) {
+	for _, path := range Paths {
+		l := newLab(t)
+		once := false
+		_, err := Run(t.Context(), into(l, Config{
+			Template: packets(t, "ipv4 udp port 9"), Path: path, Rate: 20000, Duration: 20 * time.Second,
+			Progress: func(Progress) {
+				if once {
+					return
+				}
+				once = true
+				if out, err := l.Host(lab.Server).Command(t.Context(), "ip", "link", "del", "eth0").CombinedOutput(); err != nil {
+					t.Errorf("%v %s", err, out)
+				}
+			},
+		}))
+		if err == nil {
+			t.Errorf("%s: no error", path)
+		} else {
+			t.Logf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestPathsSayWhatTheyCannotSend(t *testing.T) {
+	l := newLab(t)
+	for _, c := range []struct {
+		src  string
+		path Path
+		want string
+	}{
+		{"ipv4 udp payload random len 60", Live, "the payload is drawn for each packet"},
+		{"ipv4 sctp", Live, "CRC"},
+		{"ipv4 udp from 10.0.0.0/8", Sendmmsg, `"from" cannot vary`},
+		{"ipv4 tcp syn", Sendmmsg, "no UDP"},
+		{"ipv4 udp id 7", Sendmmsg, "id"},
+		{"ipv4 udp from 192.0.2.77", Sendmmsg, "must be an address of this host"},
+		{"ipv4 udp\nipv4 udp", Sendmmsg, "several packets"},
+		{"ipv4 udp len 1600", Auto, "the device takes IP packets of 1500"},
+	} {
+		r, err := Run(t.Context(), into(l, Config{Template: packets(t, c.src), Path: c.path, Count: 1}))
+		if err == nil || r.Sent != 0 || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s by %s: sent %d, %v", c.src, c.path, r.Sent, err)
+		}
+	}
+	r, err := Run(t.Context(), into(l, Config{Template: packets(t, "ipv4 udp payload random len 60"), Count: 3}))
+	if err != nil || r.Path != Packet || r.Why == "" {
+		t.Errorf("by %s because %q, %v", r.Path, r.Why, err)
+	}
+	c := into(l, Config{Replay: &Replay{Open: Capture(os.DevNull)}, Path: AFXDP})
+	if _, err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "packet socket") {
+		t.Error(err)
+	}
+}

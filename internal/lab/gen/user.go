@@ -1,0 +1,198 @@
+package gen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"levee/internal/lang/policy"
+	"levee/internal/packet/template"
+)
+
+// runTemplate sends a flood or a template by the path that was asked for, or the best that can.
+func runTemplate(ctx context.Context, c Config, dev device) (Report, error) {
+	packets := c.Template
+	if c.Flood != nil {
+		f := *c.Flood
+		if err := f.complete(dev); err != nil {
+			return Report{}, err
+		}
+		packets = []policy.Packet{f.packet()}
+	}
+	d := template.Defaults{EtherFrom: dev.mac, EtherTo: dev.dst, To4: dev.to4, To6: dev.to6}
+	t, err := template.Compile(packets, d, c.Seed)
+	if err != nil {
+		return Report{}, err
+	}
+	if n := t.Longest(); n > dev.mtu+maxTags {
+		return Report{}, fmt.Errorf("a frame of %d bytes: the device takes IP packets of %d", n, dev.mtu)
+	}
+	if c.Path == Sendmmsg {
+		w, err := newUDPSender(dev, packets, t)
+		if err != nil {
+			return Report{}, err
+		}
+		return runUser(ctx, c, dev, t, w, Sendmmsg)
+	}
+	if !dev.inLab && !namesReceiver(packets) {
+		return Report{}, errors.New("no destination Ethernet address: name one")
+	}
+	why := ""
+	if c.Path == Auto || c.Path == Live {
+		prog, err := t.Program()
+		if err == nil {
+			return runLive(ctx, c, dev, prog)
+		}
+		if c.Path == Live {
+			return Report{}, fmt.Errorf("these packets cannot be live frames: %w", err)
+		}
+		why = err.Error()
+	}
+	var w wire
+	if c.Path == AFXDP {
+		w, err = newAFXDP(dev, t.Longest())
+	} else {
+		c.Path = Packet
+		w, err = newSender(dev, t.Longest(), false)
+	}
+	if err != nil {
+		return Report{}, err
+	}
+	r, err := runUser(ctx, c, dev, t, w, c.Path)
+	r.Why = why
+	return r, err
+}
+
+// namesReceiver tells whether all packets say which Ethernet address they are for.
+func namesReceiver(packets []policy.Packet) bool {
+	for i := range packets {
+		p := &packets[i]
+		named := p.Frame != nil || p.Spec.EtherTo != nil && *p.Spec.EtherTo != [6]byte{}
+		for _, v := range p.Vary {
+			named = named || v.Word == "ether to"
+		}
+		if !named {
+			return false
+		}
+	}
+	return true
+}
+
+// user is one run from user space.
+type user struct {
+	Config
+	dev      device
+	t        *template.Template
+	w        wire
+	report   Report
+	start    uint64 // ns of the monotonic clock
+	deadline uint64
+	n        uint64 // frames made
+	last     uint64 // when the last batch went
+	shown    uint64
+}
+
+// burst is how many times the rate a run that was held up catches up at.
+const burst = 4
+
+func runUser(ctx context.Context, c Config, dev device, t *template.Template, w wire, path Path) (Report, error) {
+	defer w.close()
+	u := &user{Config: c, dev: dev, t: t, w: w, start: monotonic()}
+	u.deadline = u.start + uint64(c.Duration)
+	err := u.run(ctx)
+	err = errors.Join(err, w.finish(&u.report))
+	r := &u.report
+	r.Path, r.How = path, w.what()
+	r.Duration = time.Duration(monotonic() - u.start)
+	span := r.Duration
+	if c.Rate > 0 && u.n > 1 {
+		span = time.Duration(u.last - u.start)
+	}
+	r.Achieved = achieved(r.Sent, span, c.Rate > 0)
+	return *r, err
+}
+
+func (u *user) run(ctx context.Context) error {
+	for u.n < u.Count && ctx.Err() == nil {
+		now := monotonic()
+		if now >= u.deadline {
+			return nil
+		}
+		k := u.due(now)
+		if k == 0 {
+			if !u.wait(ctx, now) {
+				return nil
+			}
+			continue
+		}
+		for range k {
+			b, err := u.w.slot()
+			if err != nil {
+				return err
+			}
+			u.w.push(len(u.t.Frame(b, u.n)))
+			u.n++
+		}
+		if now = monotonic(); u.last != 0 {
+			u.report.Gaps.between(now - u.last)
+		}
+		u.last = now
+		if err := u.w.flush(&u.report); err != nil {
+			return err
+		}
+		if err := u.show(now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// due is how many packets go now: packet n is due n intervals after the start.
+func (u *user) due(now uint64) uint64 {
+	most := min(uint64(u.w.batch()), u.Count-u.n)
+	if u.Rate == 0 {
+		return most
+	}
+	due := uint64(float64(now-u.start)*u.Rate/1e9) + 1
+	if due <= u.n {
+		return 0
+	}
+	k := min(due-u.n, most)
+	if k > 1 && u.last != 0 {
+		k = min(k, uint64(float64(now-u.last)*u.Rate*burst/1e9)+1)
+	}
+	return k
+}
+
+// wait waits until the next packet is due, or the run is over; it says whether it goes on.
+func (u *user) wait(ctx context.Context, now uint64) bool {
+	due := u.start + uint64(float64(u.n)/u.Rate*1e9)
+	if due >= u.deadline {
+		sleep(ctx, time.Duration(u.deadline-now))
+		return false
+	}
+	if due > now+2*uint64(wake) && !sleep(ctx, time.Duration(due-now)-wake) {
+		return false
+	}
+	for monotonic() < due { // at most a wake, or a late timer
+	}
+	return true
+}
+
+// show tells the progress, and looks whether the device is still there.
+func (u *user) show(now uint64) error {
+	if now-u.shown < uint64(100*time.Millisecond) {
+		return nil
+	}
+	u.shown = now
+	if _, err := netlink.LinkByIndex(u.dev.index); err != nil {
+		return fmt.Errorf("the device went away while sending: %w", err)
+	}
+	if u.Progress != nil {
+		u.Progress(Progress{Sent: u.report.Sent, Elapsed: time.Duration(now - u.start)})
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package importer_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"levee/internal/lang/importer"
+	"levee/internal/lang/policy"
+)
+
+var update = flag.Bool("update", false, "write the goldens of testdata/netfilter anew")
+
+// netfilterFiles are sources of testdata/netfilter, which make.sh there writes with the real tools.
+func netfilterFiles(t *testing.T, names ...string) (in []importer.Source) {
+	t.Helper()
+	for _, n := range names {
+		b, err := os.ReadFile(filepath.Join("testdata/netfilter", n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in = append(in, importer.Source{Name: n, R: bytes.NewReader(b)})
+	}
+	return in
+}
+
+type netfilterImport func(w *bytes.Buffer) (importer.Imported, error)
+
+// checkImported fails unless what an import wrote is a policy without mistakes in the layout of `levee fmt`.
+func checkImported(t *testing.T, text []byte, rep importer.Imported) *policy.Policy {
+	t.Helper()
+	checkLayout(t, text, rep.Rules)
+	p, diags := policy.Parse("imported.levee", text, nil)
+	if err := diags.Err(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return p
+}
+
+// TestDumpsOfTheRealTools holds whole dumps to goldens: the policy, and behind it every remark.
+func TestDumpsOfTheRealTools(t *testing.T) {
+	iptables := func(opts importer.Rulesets, files ...string) netfilterImport {
+		return func(w *bytes.Buffer) (importer.Imported, error) {
+			return importer.IPTables(netfilterFiles(t, files...), w, opts)
+		}
+	}
+	nft := func(opts importer.Rulesets, file string) netfilterImport {
+		return func(w *bytes.Buffer) (importer.Imported, error) {
+			return importer.NFT(netfilterFiles(t, file)[0], w, opts)
+		}
+	}
+	for name, run := range map[string]netfilterImport{
+		"iptables":           iptables(importer.Rulesets{}, "v4.save", "v6.save", "ipset.save"),
+		"iptables-stateless": iptables(importer.Rulesets{Stateless: true, Device: "eth0"}, "ipset.save", "v4.save"),
+		"iptables-two":       iptables(importer.Rulesets{Chains: []string{"raw/PREROUTING", "FORWARD"}}, "v4.save"),
+		"nft":                nft(importer.Rulesets{}, "ruleset.json"),
+		"nft-eth1":           nft(importer.Rulesets{Device: "eth1", Stateless: true}, "ruleset.json"),
+		"nft-ingress":        nft(importer.Rulesets{Chains: []string{"netdev/nd/ing"}}, "ruleset.json"),
+		"nft-matches":        nft(importer.Rulesets{}, "matches.json"),
+		"nft-matches-eth0":   nft(importer.Rulesets{Device: "eth0"}, "matches.json"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			rep, err := run(&out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkImported(t, out.Bytes(), rep)
+			for _, r := range rep.Remarks {
+				out.WriteString("\n" + r.String())
+			}
+			golden := filepath.Join("testdata/netfilter", name+".golden")
+			if *update {
+				if err := os.WriteFile(golden, out.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatalf("%v (go test ./internal/lang/importer -update writes it)", err)
+			}
+			if d := cmp.Diff(string(want), out.String()); d != "" {
+				t.Errorf("%s (-golden +got):\n%s", golden, d)
+			}
+		})
+	}
+}
+
+// rulesOf are the statements of a policy without its heading, comments and labels.
+func rulesOf(text string) string {
+	var out []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		if line == "" || strings.HasPrefix(line, "# Imported") {
+			continue
+		}
+		rule, _, _ := strings.Cut(line, ` as "`)
+		out = append(out, rule)
+	}
+	return strings.Join(out, "\n")
+}
+
+// remarksHave fails unless one remark has all the words.
+func remarksHave(t *testing.T, rep importer.Imported, want string) {
+	t.Helper()
+	var all strings.Builder
+	for _, r := range rep.Remarks {
+		all.WriteString(r.String() + "\n")
+		ok := true
+		for _, w := range strings.Split(want, "|") {
+			ok = ok && strings.Contains(r.String(), w)
+		}
+		if ok {
+			return
+		}
+	}
+	t.Errorf("no remark has %q:\n%s", want, all.String())
+}

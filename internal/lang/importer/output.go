@@ -1,0 +1,218 @@
+package importer
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
+)
+
+// output gathers the statements of a policy and the remarks about it.
+type output struct {
+	rep     *Imported
+	body    bytes.Buffer
+	rules   int
+	labels  map[string]int
+	closed  []*chain // base chains whose end is reached
+	sees    spans    // EtherTypes that the base chains see
+	sets    []*namedSet
+	device  string
+	names   string // of the inputs
+	tool    string // that printed them
+	clashes map[*chainRule]bool
+	written int // ranges of addresses that rules have in lists while they are read, see narrow
+	dhcp    dhcpFate
+}
+
+// namedSet is one set statement.
+type namedSet struct {
+	name string
+	text string // what stands behind the equals sign
+}
+
+func newOutput(names, tool string) *output {
+	return &output{rep: &Imported{}, labels: map[string]int{}, names: names, tool: tool, clashes: map[*chainRule]bool{}}
+}
+
+func (o *output) rule(action string, m *match, label string) {
+	o.rules++
+	o.dhcp.meet(action, m)
+	fmt.Fprintf(&o.body, "%s%s as \"%s\"\n", action, m.text(), o.label(label))
+}
+
+func (o *output) text(statement, label string) {
+	o.rules++
+	fmt.Fprintf(&o.body, "%s as \"%s\"\n", statement, o.label(label))
+}
+
+// tellClash says that a rule would ask for two dynamic sets at once.
+func (o *output) tellClash(r *chainRule) {
+	if !o.clashes[r] {
+		o.clashes[r] = true
+		o.rep.add(r.remark(LeftOut, "asks for two sets about one address of which one is filled at run time", "put both into one set"))
+	}
+}
+
+// near writes a rule as a comment.
+func (o *output) near(statement string) {
+	o.body.WriteString(nearPrefix + printable(strings.ReplaceAll(clip(statement, 800), "\n", " "), 400) + "\n")
+}
+
+func (o *output) comment(text string) {
+	o.body.WriteString("# " + printable(text, 400) + "\n")
+}
+
+// label makes a label of text, different from all others: counters are told apart by labels.
+func (o *output) label(text string) string {
+	const most = 64
+	text = strings.ReplaceAll(printable(text, most), `"`, "'")
+	if strings.TrimSpace(text) == "" {
+		text = "rule"
+	}
+	base := text
+	for {
+		n := o.labels[base] + 1
+		o.labels[base] = n
+		if n > 1 {
+			suffix := fmt.Sprintf(" (%d)", n)
+			text = clip(base, most-len(suffix)) + suffix
+		}
+		if text == base || o.labels[text] == 0 {
+			if text != base {
+				o.labels[text] = 1
+			}
+			return text
+		}
+	}
+}
+
+// printable is text of a source as it may stand in a label or a comment: one line, at most so many
+// characters.
+func printable(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case !unicode.IsPrint(r) || r == utf8.RuneError:
+			return '?'
+		}
+		return r
+	}, text)
+	return strings.TrimRight(clip(text, most), " ")
+}
+
+func clip(s string, most int) string {
+	if utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most])
+}
+
+func (o *output) close(b *chain) { o.closed = append(o.closed, b) }
+
+// write prints the policy, laid out as `levee fmt` does, after it was checked: a policy with a mistake
+// is never printed.
+func (o *output) write(w io.Writer) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Imported from %s (%s).\n\n", o.names, o.tool)
+	if o.device != "" {
+		fmt.Fprintf(&b, "interface %s\n\n", o.device)
+	}
+	ending := o.ending()
+	used := words(o.body.Bytes())
+	for _, s := range o.sets {
+		if used[s.name] {
+			fmt.Fprintf(&b, "set %s = %s\n", s.name, s.text)
+			o.rep.Sets++
+		}
+	}
+	if o.rep.Sets > 0 {
+		b.WriteByte('\n')
+	}
+	b.Write(o.body.Bytes())
+	b.WriteString(ending)
+	o.rep.Rules = o.rules
+	file, diags := syntax.Parse("imported", b.Bytes())
+	if err := diags.Err(); err != nil {
+		return fmt.Errorf("the rules would make a policy that levee does not take, which should not happen: %w", err)
+	}
+	if _, diags = policy.Resolve(file, noFiles); diags.Err() != nil {
+		return fmt.Errorf("the rules would make a policy that levee does not take, which should not happen: %w", diags.Err())
+	}
+	if _, err := w.Write(syntax.Format(file)); err != nil {
+		return fmt.Errorf("writing the policy: %w", err)
+	}
+	return nil
+}
+
+func noFiles(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist }
+
+// ending is what happens to packets that no rule decided: one default where the chains agree and
+// see all IP packets, else closing rules for those they see.
+func (o *output) ending() string {
+	var all spans
+	any, drops := false, 0
+	for _, c := range o.closed {
+		if e := c.family.f[fEther]; e == nil {
+			any = true
+		} else {
+			all = joinSpans(append(slices.Clone(all), e...))
+		}
+		if c.drop {
+			drops++
+		}
+	}
+	about := func(text, instead string) {
+		o.rep.Remarks = append([]Remark{{File: o.names, Kind: Changed, Text: text, Instead: instead}}, o.rep.Remarks...)
+	}
+	o.remarkOnFamilies(about)
+	defer func() { // by then the closing rules are written
+		if o.dhcp == dhcpCut {
+			about("answers to this machine's DHCP client are dropped: netfilter does not keep them from a client, which reads them before INPUT, and levee does", "where the machine has its address by DHCP, put `pass ipv4 udp from port 67 port 68` at the top")
+		}
+	}()
+	switch {
+	case drops == 0:
+		return "default pass\n"
+	case any && drops == len(o.closed):
+		about("the chain sees every frame, ARP too, and drops what no rule passes: `essential off` keeps it so, and a frame that levee cannot read is dropped as malformed", "take that line out unless the rules pass ARP and neighbour discovery")
+		return "essential off\ndefault drop\n"
+	case slices.Equal(all, bothIP) && drops == len(o.closed):
+		about("`default drop` drops frames that are neither IP nor ARP too; ARP, neighbour discovery, path-MTU errors and the answers of DHCP pass just before it",
+			"`levee status --json` counts them; `essential off` takes them away")
+		return "default drop\n"
+	}
+	var b strings.Builder
+	for _, c := range o.closed {
+		action := "pass"
+		if c.drop {
+			action = "drop"
+		}
+		m := c.family
+		o.rule0(&b, action, &m, c.name+" policy")
+	}
+	return b.String() + "default pass\n"
+}
+
+// remarkOnFamilies says so when the input has rules of one family only.
+func (o *output) remarkOnFamilies(about func(text, instead string)) {
+	switch four, six := len(o.sees.and(only4)) > 0, len(o.sees.and(only6)) > 0; {
+	case !six:
+		about("the input says nothing about IPv6: all of it passes", "import the rules for IPv6 too (ip6tables-save), or write `drop ipv6`")
+	case !four:
+		about("the input says nothing about IPv4: all of it passes", "import the rules for IPv4 too (iptables-save), or write `drop ipv4`")
+	}
+}
+
+func (o *output) rule0(b *strings.Builder, action string, m *match, label string) {
+	o.rules++
+	o.dhcp.meet(action, m)
+	fmt.Fprintf(b, "%s%s as \"%s\"\n", action, m.text(), o.label(label))
+}

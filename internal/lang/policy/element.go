@@ -1,0 +1,236 @@
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"levee/internal/lang/syntax"
+)
+
+// Element is one element of a set, or one entry of a dynamic one. In a set of addresses Service is the zero value,
+// in a set of services Prefix is; an endpoint has both.
+type Element struct {
+	Prefix  netip.Prefix // masked
+	Service Service
+}
+
+// Service is a protocol with a range of ports; of a protocol without ports, the whole range. The zero value is no service.
+type Service struct {
+	Proto  uint8
+	Lo, Hi uint16
+}
+
+// anyPort is the range of a protocol that is given alone.
+const anyPort = 0xffff
+
+// HasPorts says whether the packets of a protocol have ports: TCP, UDP, UDP-Lite, SCTP and DCCP.
+func HasPorts(proto uint8) bool {
+	switch proto {
+	case 6, 17, 136, 132, 33:
+		return true
+	}
+	return false
+}
+
+// String is the element as it stands in a set file: an address or a prefix, a service, or both.
+func (e Element) String() string {
+	switch {
+	case !e.Prefix.IsValid():
+		return e.Service.String()
+	case e.Service == Service{}:
+		return prefixText(e.Prefix)
+	case e.Service.Lo == 0 && e.Service.Hi == anyPort:
+		return prefixText(e.Prefix) + " " + e.Service.protocol()
+	}
+	return prefixText(e.Prefix) + " " + e.Service.String()
+}
+
+func prefixText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// String is the service as the language has it: "tcp/80", "udp/1000-2000", "gre".
+func (s Service) String() string {
+	switch {
+	case !HasPorts(s.Proto):
+		return s.protocol()
+	case s.Lo == s.Hi:
+		return fmt.Sprintf("%s/%d", s.protocol(), s.Lo)
+	}
+	return fmt.Sprintf("%s/%d-%d", s.protocol(), s.Lo, s.Hi)
+}
+
+// protocol is the name of the protocol, or its number.
+func (s Service) protocol() string {
+	for n, v := range protocols {
+		if v == s.Proto {
+			return n
+		}
+	}
+	return fmt.Sprint(s.Proto)
+}
+
+// Holds says whether a packet of that protocol and port, 0 where there is none, is of the service.
+func (s Service) Holds(proto uint8, port uint16) bool {
+	return s.Proto == proto && s.Lo <= port && port <= s.Hi
+}
+
+// parseEndpoint reads "192.0.2.0/24 tcp/443" and appends its elements, one for each prefix that a range takes, to dst.
+func parseEndpoint(dst []Element, text string) ([]Element, problem) {
+	where, what, _ := strings.Cut(text, " ")
+	var few [4]netip.Prefix
+	prefixes, p := parseAddresses(few[:0], where)
+	if p.found() {
+		return dst, p
+	}
+	service, p := parseProtocolOrService(what)
+	if p.found() {
+		return dst, p
+	}
+	for _, pfx := range prefixes {
+		dst = append(dst, Element{pfx, service})
+	}
+	return dst, problem{}
+}
+
+// parseProtocolOrService reads "tcp/443", or a protocol by its name, which is any port where there are any.
+func parseProtocolOrService(text string) (Service, problem) {
+	if strings.Contains(text, "/") {
+		return parseService(text)
+	}
+	if n, ok := protocols[text]; ok {
+		return Service{n, 0, anyPort}, problem{}
+	}
+	hint := "write a service such as tcp/443, or a protocol such as gre."
+	if r, p := portNumber.element(text); !p.found() {
+		hint = fmt.Sprintf("write the protocol before the port: tcp/%s.", text)
+		if r.Lo == r.Hi && r.Hi < 256 {
+			hint += " A protocol is given by its name."
+		}
+	} else if v, known := wellKnown[strings.ToLower(text)]; known {
+		hint = fmt.Sprintf("write the number: tcp/%d.", v)
+	} else if m := syntax.Nearest(text, sorted(protocolNames())); m != "" {
+		hint = didYouMean(m)
+	}
+	return Service{}, problemf(hint, "%q is not a service", short(text))
+}
+
+func protocolNames() (names []string) {
+	for n := range protocols {
+		names = append(names, n)
+	}
+	return names
+}
+
+// mergeEndpoints sorts endpoints by protocol, ports and prefix and joins those that one can stand for, in place. Some that
+// others cover together may be left.
+func mergeEndpoints(all []Element) []Element {
+	all = mergePorts(all)
+	slices.SortFunc(all, func(a, b Element) int {
+		if c := compareServices(a.Service, b.Service); c != 0 {
+			return c
+		}
+		return comparePrefixes(a.Prefix, b.Prefix)
+	})
+	out, first := all[:0], 0 // of the same service
+	for _, e := range all {
+		if n := len(out); n > 0 && out[n-1].Service != e.Service {
+			first = n
+		}
+		if n := len(out); n > first && out[n-1].Prefix.Overlaps(e.Prefix) { // sorted: then it holds it
+			continue
+		}
+		for len(out) > first {
+			parent, ok := joined(out[len(out)-1].Prefix, e.Prefix)
+			if !ok {
+				break
+			}
+			e.Prefix, out = parent, out[:len(out)-1]
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// mergePorts joins the ports of one prefix and protocol, in place.
+func mergePorts(all []Element) []Element {
+	slices.SortFunc(all, func(a, b Element) int {
+		if c := comparePrefixes(a.Prefix, b.Prefix); c != 0 {
+			return c
+		}
+		return compareServices(a.Service, b.Service)
+	})
+	out := all[:0]
+	for _, e := range all {
+		if n := len(out); n > 0 && out[n-1].Prefix == e.Prefix && out[n-1].Service.joins(e.Service) {
+			out[n-1].Service.Hi = max(out[n-1].Service.Hi, e.Service.Hi)
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// joins tells whether a service t that does not begin before s is of its protocol and overlaps or touches its ports.
+func (s Service) joins(t Service) bool { return s.Proto == t.Proto && int(t.Lo) <= int(s.Hi)+1 }
+
+func compareServices(a, b Service) int {
+	return cmp.Compare(a.order(), b.order())
+}
+
+// order is a number that orders services by protocol and ports.
+func (s Service) order() uint64 { return uint64(s.Proto)<<32 | uint64(s.Lo)<<16 | uint64(s.Hi) }
+
+// Check says what keeps an element from being an entry of a dynamic set of a type.
+func (e Element) Check(t SetType) error {
+	got := Addresses
+	switch {
+	case e.Service == Service{}:
+	case e.Prefix.IsValid():
+		got = Endpoints
+	default:
+		got = Services
+	}
+	switch {
+	case got == Addresses && !e.Prefix.IsValid():
+		return errors.New("not a prefix")
+	case got != t:
+		return fmt.Errorf("%s is %s, and the set is of %s; %s", e, got.one(), t.plural(), entryHint(t))
+	case got != Services && e.Prefix.Addr().Is4In6():
+		return fmt.Errorf("%s is an IPv4-mapped IPv6 address; write the IPv4 form", e.Prefix)
+	case got != Services && e.Prefix != e.Prefix.Masked():
+		return fmt.Errorf("%s has host bits set; did you mean %s?", e.Prefix, e.Prefix.Masked())
+	case got == Services && !HasPorts(e.Service.Proto), got != Addresses && e.Service.Lo > e.Service.Hi:
+		return fmt.Errorf("%s is not a service", e.Service)
+	case got == Endpoints && !HasPorts(e.Service.Proto) && (e.Service.Lo != 0 || e.Service.Hi != anyPort):
+		return fmt.Errorf("%s: the protocol has no ports", e.Service)
+	}
+	return nil
+}
+
+// Blocks are the elements that stand for e with ports that are blocks as prefixes are blocks of addresses: the fewest that
+// cover its range, at most 30. A prefix, and what is a block already, stays as it is.
+func (e Element) Blocks() []Element {
+	if e.Service.Lo == 0 && e.Service.Hi == anyPort || e.Service == (Service{}) {
+		return []Element{e}
+	}
+	var out []Element
+	for lo, hi := uint32(e.Service.Lo), uint32(e.Service.Hi); lo <= hi; {
+		n := min(bits.TrailingZeros32(lo|1<<16), bits.Len32(hi-lo+1)-1)
+		last := lo + 1<<n - 1
+		out = append(out, Element{e.Prefix, Service{e.Service.Proto, uint16(lo), uint16(last)}})
+		lo = last + 1
+	}
+	return out
+}
+
+// Compare orders services by protocol and ports.
+func (s Service) Compare(t Service) int { return compareServices(s, t) }

@@ -1,0 +1,338 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"levee/internal/lang/bump"
+	"levee/internal/lang/syntax"
+)
+
+// Load reads, parses and resolves the policy file at path; set files are looked for relative to
+// its directory. The error is about reading the policy itself. The Policy is nil when the
+// diagnostics have errors.
+func Load(path string) (*Policy, syntax.Diagnostics, error) {
+	src, err := readPolicy(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read policy: %w", err)
+	}
+	dir := filepath.Dir(path)
+	p, ds := Parse(filepath.Base(path), src, func(name string) (io.ReadCloser, error) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return openRegular(name)
+	})
+	return p, ds, nil
+}
+
+// Parse parses and resolves a policy; open reads its set files, as for Resolve.
+func Parse(name string, src []byte, open func(string) (io.ReadCloser, error)) (*Policy, syntax.Diagnostics) {
+	f, ds := syntax.Parse(name, src)
+	p, more := Consume(f, open)
+	if ds.HasErrors() {
+		p = nil
+	}
+	return p, syntax.Merge(ds, more)
+}
+
+func readPolicy(path string) ([]byte, error) {
+	f, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, syntax.MaxSource+1)) // one more: Parse says that it is too long
+}
+
+// openRegular opens a file, but no directory or device, whose reading could last for ever.
+func openRegular(path string) (io.ReadCloser, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if m := st.Mode(); m.IsDir() || m&(os.ModeDevice|os.ModeSocket) != 0 {
+		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("not a file")}
+	}
+	return os.Open(path)
+}
+
+// Resolve gives a parsed policy its meaning: names are bound, types checked, prefixes masked and
+// merged, comparisons turned into ranges, test packets built. open reads set files, by the path as
+// it is written in the policy; nil refuses them. All errors are reported at once; the Policy is nil
+// when there is one, or when f could not be parsed as a whole.
+func Resolve(f *syntax.File, open func(path string) (io.ReadCloser, error)) (*Policy, syntax.Diagnostics) {
+	return resolve(f, open, false)
+}
+
+// Consume is Resolve for a file whose statements nobody needs any more: each is let go as soon as it has its meaning, so
+// that a large policy is not in memory twice. What is left of f has its name and its source, for diagnostics.
+func Consume(f *syntax.File, open func(path string) (io.ReadCloser, error)) (*Policy, syntax.Diagnostics) {
+	p, ds := resolve(f, open, true)
+	f.Stmts, f.End = nil, nil
+	return p, ds
+}
+
+func resolve(f *syntax.File, open func(path string) (io.ReadCloser, error), consume bool) (*Policy, syntax.Diagnostics) {
+	r := &resolver{
+		file:    f,
+		consume: consume,
+		c:       &syntax.Collector{File: f.Name},
+		open:    open,
+		sets:    make(map[string]*setDef),
+		pol:     &Policy{File: filepath.Base(f.Name), Essential: true},
+	}
+	r.collectSets()
+	for i, s := range f.Stmts {
+		r.statement(s)
+		if consume {
+			f.Stmts[i] = nil
+		}
+	}
+	r.finish()
+	ds := syntax.Merge(f.Diagnostics(r.c), r.fileDiags)
+	if f.Failed() || ds.HasErrors() {
+		return nil, ds
+	}
+	return r.pol, ds
+}
+
+// resolver is one run of Resolve.
+type resolver struct {
+	file      *syntax.File
+	consume   bool // statements are let go
+	c         *syntax.Collector
+	fileDiags syntax.Diagnostics // about set files
+	open      func(string) (io.ReadCloser, error)
+	sets      map[string]*setDef
+	order     []*setDef
+	elements  int // spent of MaxElements
+	overspent bool
+	pol       *Policy
+
+	iface, essential, onError, def syntax.Stmt // the first of each, where there is one
+	broken                         bool        // a statement could not be parsed that may be the default
+	last                           syntax.Pos  // of the last statement, once there are rules of the last of these
+	behindRules                    bool        // there are; what could not be parsed counts as one
+	rules                          int         // statements
+	resolved                       []*Rule     // those without errors
+	labelled                       []labelled
+	tests                          []pendingTest
+	labels                         map[string]int // how many rules have each
+	frames                         int            // bytes of test packets, spent of maxFrames
+	protectSets                    []string       // file and dynamic look-ups of protect rules
+
+	memory
+}
+
+// labelled is the label of a rule, which is number rule of its kind of statements.
+type labelled struct {
+	text string
+	pos  syntax.Pos
+	line int32 // of the rule
+	rule int
+}
+
+// memory is where resolved terms and their values lie, and what is used again for each rule and list.
+type memory struct {
+	keptTerms     bump.Allocator[Term]
+	keptPrefixes  bump.Allocator[netip.Prefix]
+	keptRanges    bump.Allocator[Range]
+	keptServices  bump.Allocator[Service]
+	keptEndpoints bump.Allocator[Element]
+	keptGiven     bump.Allocator[given]
+
+	text    []byte         // scratch: canonical text
+	terms   []resolvedTerm // scratch: of the rule
+	scratch elements       // of the list; taken while one is read
+	doubles doubles        // likewise
+}
+
+func pos(p syntax.Pos) Pos { return Pos{Line: p.Line, Col: p.Col} }
+
+// problem reports p at a place.
+func (r *resolver) problem(at syntax.Pos, p problem) {
+	r.c.Errorf(at, p.hint, "%s", p.msg)
+}
+
+func (r *resolver) statement(s syntax.Stmt) {
+	switch s.(type) {
+	case *syntax.Rule, *syntax.Bad:
+		r.last, r.behindRules = s.Place(), true
+	default:
+		if !r.behindRules {
+			r.last = s.Place()
+		}
+	}
+	switch s := s.(type) {
+	case *syntax.Interface:
+		if r.once(&r.iface, s, "interface") {
+			r.checkInterface(s)
+		}
+	case *syntax.Essential:
+		if r.once(&r.essential, s, "essential off") {
+			r.pol.Essential = false
+		}
+	case *syntax.OnError:
+		if r.once(&r.onError, s, "on error") {
+			r.pol.OnError, r.pol.ErrorPos = ErrorDrop, pos(s.Pos)
+			if s.Action.Text == "pass" {
+				r.pol.OnError = ErrorPass
+			}
+		}
+	case *syntax.Default:
+		if r.once(&r.def, s, "default") {
+			r.pol.Default = Default{Action: verdict(s.Action.Text), Pos: pos(s.Pos)}
+		}
+	case *syntax.Rule:
+		r.rule(s)
+	case *syntax.Test:
+		r.test(s)
+	case *syntax.Bad:
+		r.broken = r.broken || s.Keyword == "default" || !syntax.IsKeyword(s.Keyword)
+	}
+}
+
+func verdict(word string) Action {
+	if word == "pass" {
+		return Pass
+	}
+	return Drop
+}
+
+// once keeps the first statement of a kind and reports any other.
+func (r *resolver) once(first *syntax.Stmt, s syntax.Stmt, what string) bool {
+	if *first != nil {
+		r.c.Errorf(s.Place(), "remove one of the two.", "%q stands in line %d already", what, (*first).Place().Line)
+		return false
+	}
+	*first = s
+	return true
+}
+
+// checkInterface applies the kernel's rule for names (dev_valid_name in net/core/dev.c).
+func (r *resolver) checkInterface(s *syntax.Interface) {
+	const most = 15 // IFNAMSIZ - 1
+	name := s.Name.Text
+	switch {
+	case len(name) > most:
+		r.c.Errorf(s.Name.Pos, "`ip link` shows the names.", "the name of an interface has at most %d bytes", most)
+	case name == "." || name == ".." || strings.ContainsAny(name, "/:"):
+		r.c.Errorf(s.Name.Pos, "`ip link` shows the names.", "%q cannot be the name of an interface", short(name))
+	}
+	r.pol.Interface = strings.Clone(name)
+}
+
+// rule resolves a protect, pass, drop or count statement.
+func (r *resolver) rule(s *syntax.Rule) {
+	r.rules++
+	errors := r.c.Errors()
+	if r.def != nil {
+		r.c.Errorf(s.Pos, fmt.Sprintf("move it above line %d.", r.def.Place().Line), "this rule stands after \"default\", which ends the rules")
+	}
+	rule := &Rule{Action: actionOf(s.Action), Pos: pos(s.Pos)}
+	r.name(rule, s)
+	r.match(s, rule)
+	if r.c.Errors() == errors {
+		r.resolved = append(r.resolved, rule)
+	}
+}
+
+// name gives a rule its texts. Its ID is that of the first of its text: see identify.
+func (r *resolver) name(rule *Rule, s *syntax.Rule) {
+	const before, behind = "text:", "#1"
+	r.text = append(s.AppendText(append(r.text[:0], before...)), behind...)
+	if s.Label == nil {
+		rule.ID = string(r.text)
+		rule.Text = rule.ID[len(before) : len(rule.ID)-len(behind)]
+		return
+	}
+	rule.Text = string(r.text[len(before) : len(r.text)-len(behind)])
+	rule.Label = strings.Clone(s.Label.Text) // the source may go
+	r.checkLabel(*s.Label)
+	r.labelled = append(r.labelled, labelled{rule.Label, s.Label.Pos, s.Pos.Line, r.rules - 1})
+}
+
+func actionOf(word string) Action {
+	for _, a := range []Action{Pass, Count, Protect} {
+		if a.String() == word {
+			return a
+		}
+	}
+	return Drop
+}
+
+func (r *resolver) checkLabel(w syntax.Word) {
+	const most = 64
+	switch n := utf8.RuneCountInString(w.Text); {
+	case n == 0:
+		r.c.Errorf(w.Pos, "write a name for the counter, or leave \"as\" out.", "a label has at least one character")
+	case n > most:
+		r.c.Errorf(w.Pos, "", "this label has %d characters; at most %d are allowed", n, most)
+	case strings.TrimSpace(w.Text) == "":
+		r.c.Errorf(w.Pos, "write a name for the counter, or leave \"as\" out.", "a label needs a visible character")
+	case strings.ContainsFunc(w.Text, func(c rune) bool { return !unicode.IsPrint(c) }):
+		r.c.Errorf(w.Pos, "", "a label has printable characters only")
+	}
+}
+
+// finish does what needs all statements.
+func (r *resolver) finish() {
+	if r.def == nil && !r.broken && !(r.file.Failed() && len(r.file.Stmts) == 0) {
+		r.c.Errorf(r.last, "end the rules with \"default drop\" or \"default pass\".", "the policy does not say what happens to packets that no rule decides")
+	}
+	r.identify()
+	r.checkRollUp()
+	for _, t := range r.tests {
+		r.resolveTest(t)
+	}
+	for _, d := range r.order {
+		r.pol.Sets = append(r.pol.Sets, d.set)
+		if !d.used && !d.bad && !r.file.Failed() { // the rule that uses it may be the one with the error
+			r.c.Warnf(d.stmt.Name.Pos, "use it in a rule, or remove it.", "set %q is not used by any rule", d.set.Name)
+		}
+	}
+}
+
+// identify gives the rules their identities: the label where it is the only one of its name, else
+// the text and its ordinal among equal ones.
+func (r *resolver) identify() {
+	first := make(map[string]int32, len(r.labelled))
+	count := make(map[string]int, len(r.labelled))
+	r.labels = count
+	for _, l := range r.labelled {
+		if count[l.text]++; count[l.text] == 1 {
+			first[l.text] = l.line
+			continue
+		}
+		r.c.Warnf(l.pos, "give each rule a label of its own, so that counters can be told apart.",
+			"label %q is used in line %d already", short(l.text), first[l.text])
+	}
+	texts := make(map[string]int, max(0, len(r.resolved)-len(r.labelled)))
+	for _, rule := range r.resolved {
+		if rule.Label != "" && count[rule.Label] == 1 {
+			rule.ID = "label:" + rule.Label
+		} else if texts[rule.Text]++; texts[rule.Text] > 1 || rule.ID == "" {
+			rule.ID = fmt.Sprintf("text:%s#%d", rule.Text, texts[rule.Text])
+		}
+		if rule.Action == Protect {
+			r.pol.Protect = append(r.pol.Protect, rule)
+		} else {
+			r.pol.Rules = append(r.pol.Rules, rule)
+		}
+	}
+}
+
+// sorted returns names in order, so that messages do not depend on the order of a map.
+func sorted(names []string) []string {
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,113 @@
+package policy
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"net/netip"
+
+	"levee/internal/lang/syntax"
+)
+
+var fieldNames = [NumFields]string{
+	"source address", "destination address", "source port", "destination port", "source service", "destination service",
+	"source endpoint", "destination endpoint",
+	"protocol", "EtherType", "ICMP type", "ICMPv6 type", "TCP flags", "length", "TTL", "DSCP", "VLAN", "inner VLAN", "tags",
+	"source MAC", "destination MAC", "fragment",
+}
+
+// describe prints a resolved policy for people, the counterpart of `pfctl -nv`.
+func describe(p *Policy) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "file %s, interface %q, default %s, essential %v, on error %d\n", p.File, p.Interface, p.Default.Action, p.Essential, p.OnError)
+	for _, s := range p.Sets {
+		fmt.Fprintf(&b, "set %s: kind %d, type %d, max %d, lease %s, path %q\n", s.Name, s.Kind, s.Type, s.Max, s.Lease, s.Path)
+		if s.RollUp {
+			b.WriteString("    rolls up\n")
+		}
+		fmt.Fprintf(&b, "    %s\n", values(s.Prefixes, s.Ports, s.Services, s.Endpoints))
+	}
+	for _, r := range append(append([]*Rule(nil), p.Protect...), p.Rules...) {
+		fmt.Fprintf(&b, "%d:%d %s, malformed %v, label %q\n    id %s\n", r.Pos.Line, r.Pos.Col, r.Action, r.Malformed, r.Label, r.ID)
+		for _, t := range r.Match {
+			not := ""
+			if t.Not {
+				not = "not "
+			}
+			v := values(t.Prefixes, t.Ranges, t.Services(), t.Endpoints())
+			switch {
+			case t.Set != nil:
+				v = "set " + t.Set.Name
+			case t.Field == TCPFlags:
+				v = fmt.Sprintf("flags & %#02x == %#02x", t.Mask, t.Value)
+			}
+			fmt.Fprintf(&b, "    %d:%d %s%s: %s\n", t.Pos.Line, t.Pos.Col, not, fieldNames[t.Field], v)
+		}
+	}
+	for _, t := range p.Tests {
+		fmt.Fprintf(&b, "%d:%d test %q\n", t.Pos.Line, t.Pos.Col, t.Name)
+		for _, s := range t.Steps {
+			if s.Set != nil {
+				fmt.Fprintf(&b, "    %d:%d %s: %s\n", s.Pos.Line, s.Pos.Col, s.Text, s.Entry)
+				continue
+			}
+			fmt.Fprintf(&b, "    %d:%d %s: %s, by %q, label %q\n        %x\n", s.Pos.Line, s.Pos.Col, s.Text, s.Expect, s.By, s.Label, s.Frame)
+		}
+	}
+	return b.String()
+}
+
+func values(ps []netip.Prefix, rs []Range, ss []Service, es []Element) string {
+	var out []string
+	for _, p := range ps {
+		out = append(out, p.String())
+	}
+	for _, r := range rs {
+		if r.Lo == r.Hi {
+			out = append(out, fmt.Sprint(r.Lo))
+		} else {
+			out = append(out, fmt.Sprintf("%d-%d", r.Lo, r.Hi))
+		}
+	}
+	for _, s := range ss {
+		out = append(out, fmt.Sprintf("%d/%d-%d", s.Proto, s.Lo, s.Hi))
+	}
+	for _, e := range es {
+		out = append(out, e.String())
+	}
+	return strings.Join(out, " ")
+}
+
+// sameMeaning compares policies without their positions.
+var sameMeaning = cmp.Options{
+	cmpopts.IgnoreTypes(Pos{}),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	cmpopts.EquateEmpty(),
+	cmp.AllowUnexported(Term{}, given{}),
+}
+
+// checkFixpoint shows that formatting again changes nothing, and that the formatted policy means
+// what p does. Set files are relative to dir.
+func checkFixpoint(t *testing.T, p *Policy, formatted []byte, dir string) {
+	t.Helper()
+	f, ds := syntax.Parse(p.File, formatted)
+	if err := ds.Err(); err != nil {
+		t.Fatalf("the formatted policy has errors: %v\n%s", err, formatted)
+	}
+	if diff := cmp.Diff(string(formatted), string(syntax.Format(f))); diff != "" {
+		t.Errorf("formatting twice changes (-once +twice):\n%s", diff)
+	}
+	again, ds := Resolve(f, func(name string) (io.ReadCloser, error) { return os.Open(filepath.Join(dir, name)) })
+	if err := ds.Err(); err != nil {
+		t.Fatalf("the formatted policy has errors: %v\n%s", err, formatted)
+	}
+	if diff := cmp.Diff(p, again, sameMeaning); diff != "" {
+		t.Errorf("formatting changes the meaning (-before +after):\n%s", diff)
+	}
+}

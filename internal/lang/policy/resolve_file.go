@@ -1,0 +1,386 @@
+package policy
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"levee/internal/lang/syntax"
+)
+
+// Bounds on set files.
+const (
+	// MaxElements is how many prefixes, ports, services and endpoints all sets and lists of a policy may
+	// have together, ranges of addresses counted as the prefixes they become.
+	MaxElements = 1 << 23
+
+	maxSetLine    = 4096 // bytes of a line of a set file
+	maxLineErrors = 20   // bad lines of a set file that are reported one by one
+
+	pieceSize = 1 << 15 // prefixes that lie in a row while entries are read
+	maxRange  = 2 * 127 // prefixes of a line: a range of IPv6 addresses
+)
+
+// ReadPrefixes reads a set file of addresses: one address, prefix or range a line; `#` and `;` start comments,
+// empty lines are skipped. The prefixes come in the order of the file, ranges as the fewest
+// prefixes that cover them; nothing is merged. The first bad lines are reported with their places
+// in a file called name, the others are counted; then no prefixes are returned. It reads as a
+// stream, and at most MaxElements prefixes.
+func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, syntax.Diagnostics) {
+	f, ds := readSet(r, name, new(Addresses))
+	return f.out.prefixes, ds
+}
+
+// ReadElements reads entries of dynamic sets, like ReadPrefixes: addresses, services or endpoints, whichever the first entry
+// is. Ranges of ports become blocks (see Element.Blocks), of which there may be MaxElements in all.
+func ReadElements(r io.Reader, name string) ([]Element, syntax.Diagnostics) {
+	return ReadEntries(r, name, func(e Element) Element { return e })
+}
+
+// ReadEntries is ReadElements into what of makes of each element: of a million there is one copy, and no more.
+func ReadEntries[T any](r io.Reader, name string, of func(Element) T) ([]T, syntax.Diagnostics) {
+	f := newSetFile(r, name)
+	f.entries = true
+	ds := f.read()
+	all := make([]T, 0, f.size())
+	f.pieces = append(f.pieces, f.out.prefixes)
+	for i, piece := range f.pieces {
+		for _, p := range piece {
+			all = append(all, of(Element{Prefix: p}))
+		}
+		f.pieces[i] = nil // its memory is free for what comes
+	}
+	for _, s := range f.out.services {
+		f.out.endpoints = append(f.out.endpoints, Element{Service: s})
+	}
+	for _, e := range f.out.endpoints {
+		for _, b := range e.Blocks() {
+			all = append(all, of(b))
+		}
+		if len(all) > MaxElements {
+			return nil, f.tooMany()
+		}
+	}
+	return all, ds
+}
+
+// tooMany says that the ranges of ports make more entries than there may be.
+func (f *setFile) tooMany() syntax.Diagnostics {
+	f.say(syntax.Pos{}, problemf("an entry is a block of ports, as a prefix is one of addresses: 1024-2047 is one, 1000-2047 is three",
+		"the ranges of ports make more than %d entries", MaxElements))
+	return f.diags
+}
+
+// readSet reads a set file of a type, or, with nil, of that of its first entry.
+func readSet(r io.Reader, name string, t *SetType) (*setFile, syntax.Diagnostics) {
+	f := newSetFile(r, name)
+	if t != nil {
+		f.typed, f.typ = true, *t
+	}
+	return f, f.read()
+}
+
+func newSetFile(r io.Reader, name string) *setFile {
+	return &setFile{r: bufio.NewReaderSize(r, 64<<10), name: name}
+}
+
+// read takes all lines; with an error there are no elements.
+func (f *setFile) read() syntax.Diagnostics {
+	for f.next() {
+		f.parse()
+		if f.entries && len(f.out.prefixes) >= pieceSize {
+			f.pieces = append(f.pieces, f.out.prefixes)
+			f.before += len(f.out.prefixes)
+			f.out.prefixes = make([]netip.Prefix, 0, pieceSize+maxRange)
+		}
+		if f.size() > MaxElements {
+			f.report(f.pos(1, 2), problemf("", "more than %d %s", MaxElements, f.typ.plural()))
+			break
+		}
+	}
+	if f.bad > maxLineErrors {
+		n := f.bad - maxLineErrors
+		f.say(syntax.Pos{}, problemf("", "and %d more bad %s", n, plural(n, "line", "lines")))
+	}
+	if f.bad > 0 {
+		f.out, f.pieces, f.before = elements{}, nil, 0
+		return f.diags
+	}
+	return nil
+}
+
+// size is how many elements were read.
+func (f *setFile) size() int { return f.before + f.out.size() }
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// setFile is a set file that is being read.
+type setFile struct {
+	r       *bufio.Reader
+	name    string
+	line    int
+	text    []byte // of the line, valid until the next one
+	entries bool   // of a dynamic set, which has no ports alone
+	typed   bool   // typ is known
+	typ     SetType
+	first   string // the entry that gave the type, with its line
+	out     elements
+	pieces  [][]netip.Prefix // that stand before those of out, where entries are read: they need not lie in a row
+	before  int              // how many those are
+	bad     int
+	diags   syntax.Diagnostics
+}
+
+// pos is a place in the current line. A stream may have more lines than can be told apart.
+func (f *setFile) pos(col, end int) syntax.Pos {
+	return syntax.Pos{Line: int32(min(f.line, math.MaxInt32)), Col: int32(col), EndCol: int32(end)}
+}
+
+func (f *setFile) say(pos syntax.Pos, p problem) {
+	d := syntax.Diagnostic{File: f.name, Pos: pos, Message: p.msg, Hint: p.hint}
+	if pos.Line > 0 {
+		d.Source = string(bytes.ToValidUTF8(f.text[:min(len(f.text), 160)], []byte("\uFFFD")))
+	}
+	f.diags = append(f.diags, d)
+}
+
+// report counts a bad line and says what is wrong with the first ones.
+func (f *setFile) report(pos syntax.Pos, p problem) {
+	if f.bad++; f.bad <= maxLineErrors {
+		f.say(pos, p)
+	}
+}
+
+// next reads a line. It returns false at the end, or when the file cannot be read.
+func (f *setFile) next() bool {
+	text, err := f.r.ReadSlice('\n')
+	f.line++
+	f.text = text
+	if len(text) > maxSetLine || errors.Is(err, bufio.ErrBufferFull) {
+		f.report(f.pos(1, 2), problemf("one address, prefix or range a line.", "this line is longer than %d bytes", maxSetLine))
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = f.r.ReadSlice('\n')
+		}
+		f.text = nil
+		return err == nil
+	}
+	if err != nil && err != io.EOF {
+		f.bad++
+		f.say(syntax.Pos{}, problemf("", "cannot be read: %v", err))
+		return false
+	}
+	if f.line == 1 {
+		f.text = bytes.TrimPrefix(f.text, []byte("\uFEFF"))
+	}
+	return len(text) > 0
+}
+
+// parse takes what stands in the current line.
+func (f *setFile) parse() {
+	if f.typed && f.typ == Addresses {
+		if p, ok := plainIPv4(f.text); ok {
+			if n := len(f.out.prefixes); n == cap(f.out.prefixes) {
+				f.out.prefixes = slices.Grow(f.out.prefixes, max(n, 4096)) // append alone grows long lists by a quarter
+			}
+			f.out.prefixes = append(f.out.prefixes, p)
+			return
+		}
+	}
+	text := bytes.TrimRight(f.text, "\r\n")
+	f.text = text
+	if i := bytes.IndexAny(text, "#;"); i >= 0 {
+		text = text[:i]
+	}
+	word := bytes.Trim(text, " \t")
+	if len(word) == 0 {
+		return
+	}
+	start := bytes.Index(text, word)
+	col := utf8.RuneCount(text[:start]) + 1
+	entry, end := oneEntry(word)
+	if end < len(word) {
+		col += utf8.RuneCount(word[:end])
+		hint := "put each entry into a line of its own; a comment starts with # or ;." + columnsHint(text)
+		f.report(f.pos(col, col+1), problemf(hint, "expected the end of the line after %q", short(entry)))
+		return
+	}
+	p := f.agree(entry)
+	if !p.found() {
+		p = f.out.parse(f.typ, entry)
+	}
+	if p.found() {
+		if strings.Contains(entry, " ") {
+			p.hint += columnsHint(text)
+		}
+		f.report(f.pos(col, col+utf8.RuneCount(word)), p)
+		return
+	}
+	if !f.typed {
+		f.typed, f.first = true, fmt.Sprintf("%s in line %d", short(entry), f.line)
+	}
+}
+
+// columnsHint says how to make a set file of a table, where a line is of one: it has an address in one column and something
+// else in the others.
+func columnsHint(line []byte) string {
+	cells, how := bytes.Split(line, []byte(",")), "cut -d, -f%d FILE"
+	if len(cells) < 2 {
+		cells, how = bytes.Fields(line), "awk '{print $%d}' FILE"
+	}
+	at := 0
+	for i, cell := range cells {
+		text := string(bytes.TrimSpace(cell))
+		_, errAddr := netip.ParseAddr(text)
+		_, errPrefix := netip.ParsePrefix(text)
+		switch {
+		case errAddr != nil && errPrefix != nil && strings.Contains(text, "/"): // a service, more likely than a column
+			return ""
+		case errAddr != nil && errPrefix != nil:
+		case at > 0:
+			return "" // several addresses
+		case errAddr == nil && i+1 < len(cells) && len(cells[i+1]) <= 3 && digits(cells[i+1]): // its length may stand there
+			return ""
+		default:
+			at = i + 1
+		}
+	}
+	if at == 0 || len(cells) < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" Of a table take the column with the addresses: "+how+".", at)
+}
+
+func digits(b []byte) bool {
+	return len(b) > 0 && bytes.IndexFunc(b, func(r rune) bool { return r < '0' || r > '9' }) < 0
+}
+
+// oneEntry cuts the first entry off a line: a word, or two of which the first is an address and the second names a protocol. It is
+// written with one blank; end is where in the line it ends.
+func oneEntry(line []byte) (entry string, end int) {
+	end = bytes.IndexAny(line, " \t,")
+	if end < 0 {
+		return string(line), len(line)
+	}
+	entry = string(line[:end])
+	if line[end] == ',' || !strings.ContainsAny(entry, ".:") {
+		return entry, end
+	}
+	rest := bytes.TrimLeft(line[end:], " \t")
+	second := rest
+	if i := bytes.IndexAny(rest, " \t,"); i >= 0 {
+		second = rest[:i]
+	}
+	if !syntax.IsService(string(second)) {
+		return entry, end
+	}
+	return entry + " " + string(second), len(line) - len(rest) + len(second)
+}
+
+// agree checks that an entry is of the type of those before it, and finds the type by the first.
+func (f *setFile) agree(entry string) problem {
+	t := classify(entry)
+	if t == Ports && f.entries && !f.typed {
+		return problemf(fmt.Sprintf("write the protocol too: tcp/%s.", short(entry)), "%q is not an address, and a port only with its protocol", short(entry))
+	}
+	if !f.typed {
+		f.typ = t
+		return problem{}
+	}
+	var other elements
+	if t == f.typ || t == Ports && f.typ == Addresses || other.parse(t, entry).found() {
+		return problem{} // the parser of the type says what is wrong with it
+	}
+	if f.first == "" { // the type was asked for
+		return problemf(entryHint(f.typ), "%s is %s, not %s", short(entry), t.one(), f.typ.one())
+	}
+	return problemf("make a file of its own for the "+t.plural()+".", "%s is %s, but the file began with %s, %s", short(entry), t.one(), f.first, f.typ.one())
+}
+
+// entryHint says how an entry of a type is written.
+func entryHint(t SetType) string {
+	switch t {
+	case Services:
+		return "write a service such as tcp/443."
+	case Endpoints:
+		return "write an address and a service: 192.0.2.10 tcp/443."
+	}
+	return "write 192.0.2.1, 192.0.2.0/24, 192.0.2.1-192.0.2.9 or 2001:db8::/32."
+}
+
+// plainIPv4 is the fast path: a line or an element that holds exactly one IPv4 address or prefix without host
+// bits. It says no to all else, also to what is wrong.
+func plainIPv4[T string | []byte](line T) (netip.Prefix, bool) {
+	var addr, num uint32
+	digits, dots, bits := 0, 0, -1
+	i := 0
+	for ; i < len(line); i++ {
+		c := line[i]
+		if c >= '0' && c <= '9' {
+			if digits > 0 && num == 0 { // leading zero
+				return netip.Prefix{}, false
+			}
+			num = num*10 + uint32(c-'0')
+			if digits++; digits > 3 {
+				return netip.Prefix{}, false
+			}
+			continue
+		}
+		if c != '.' && c != '/' && c != '\n' && c != '\r' {
+			return netip.Prefix{}, false
+		}
+		if c != '.' {
+			break
+		}
+		if digits == 0 || num > 255 || dots == 3 {
+			return netip.Prefix{}, false
+		}
+		addr, num, digits = addr<<8|num, 0, 0
+		dots++
+	}
+	if dots != 3 || digits == 0 || num > 255 {
+		return netip.Prefix{}, false
+	}
+	addr = addr<<8 | num
+	bits = 32
+	if i < len(line) && line[i] == '/' {
+		n, rest, ok := twoDigits(line[i+1:])
+		if !ok || n > 32 {
+			return netip.Prefix{}, false
+		}
+		bits, line, i = n, rest, 0
+	}
+	for ; i < len(line); i++ {
+		if line[i] != '\r' && line[i] != '\n' {
+			return netip.Prefix{}, false
+		}
+	}
+	if bits < 32 && addr<<bits != 0 {
+		return netip.Prefix{}, false
+	}
+	a := netip.AddrFrom4([4]byte{byte(addr >> 24), byte(addr >> 16), byte(addr >> 8), byte(addr)})
+	return netip.PrefixFrom(a, bits), true
+}
+
+// twoDigits reads a number of one or two digits without a leading zero.
+func twoDigits[T string | []byte](b T) (n int, rest T, ok bool) {
+	i := 0
+	for ; i < len(b) && b[i] >= '0' && b[i] <= '9'; i++ {
+		if i == 2 || i == 1 && b[0] == '0' {
+			return 0, rest, false
+		}
+		n = n*10 + int(b[i]-'0')
+	}
+	return n, b[i:], i > 0
+}

@@ -1,0 +1,241 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"levee/internal/lang/syntax"
+)
+
+// number is what a numeric field takes.
+type number struct {
+	what  string                                // "a port", for messages
+	max   uint64                                // highest value that can be written
+	top   uint64                                // upper end of open comparisons; max where 0
+	names func(string) (Range, bool)            // names of values, or nil
+	hint  func(string) string                   // for a word that is no value, or nil
+	check func(lo, hi uint64, s string) problem // further conditions, or nil
+}
+
+// maxIPLen is the length of the longest IPv6 packet without a jumbo payload.
+const maxIPLen = 65535 + 40
+
+var (
+	portNumber  = number{what: "a port", max: math.MaxUint16, hint: portHint}
+	protoNumber = number{what: "a protocol", max: math.MaxUint8, names: protoByName, hint: protoHint}
+	lenNumber   = number{what: "a length", max: maxIPLen, top: math.MaxUint32, hint: lenHint}
+	ttlNumber   = number{what: "a TTL", max: math.MaxUint8}
+	dscpNumber  = number{what: "a DSCP", max: 63, names: dscpByName, hint: dscpHint}
+	vlanNumber  = number{what: "a VLAN id", max: 4095}
+	etherNumber = number{what: "an EtherType", max: math.MaxUint16, names: etherByName, hint: etherHint, check: etherCheck}
+	fragNumber  = number{what: "a fragment offset", max: 8191}
+)
+
+// one reads a single value.
+func (n *number) one(text string) (Range, problem) {
+	if n.names != nil {
+		if r, ok := n.names(text); ok {
+			return r, problem{}
+		}
+	}
+	v, err := parseUint(text)
+	if err != nil {
+		return Range{}, n.notNumber(text, err)
+	}
+	if v > n.max {
+		return Range{}, n.tooLarge(text)
+	}
+	return Range{v, v}, problem{}
+}
+
+func (n *number) tooLarge(text string) problem {
+	_, noun, _ := strings.Cut(n.what, " ")
+	return problemf(fmt.Sprintf("write 0 to %d.", n.max), "%s is above %d, the highest %s", short(text), n.max, noun)
+}
+
+var errZeros = fmt.Errorf("leading zeros")
+
+// parseUint reads a decimal number without leading zeros, or a hexadecimal one with 0x.
+func parseUint(text string) (uint64, error) {
+	if len(text) > 2 && text[:2] == "0x" {
+		return strconv.ParseUint(text[2:], 16, 64)
+	}
+	v, err := strconv.ParseUint(text, 10, 64)
+	if err == nil && len(text) > 1 && text[0] == '0' {
+		err = errZeros
+	}
+	return v, err
+}
+
+func (n *number) notNumber(text string, err error) problem {
+	hint := ""
+	switch {
+	case err == errZeros:
+		hint = "write it without leading zeros: " + strings.TrimLeft(text[:len(text)-1], "0") + text[len(text)-1:] + "."
+	case strings.Trim(text, "0123456789") == "" && text != "":
+		return n.tooLarge(text)
+	case strings.Contains(text, ":") && rangeLike(text, ":"):
+		hint = didYouMean(strings.Replace(text, ":", "-", 1))
+	case rangeLike(text, ".."):
+		hint = didYouMean(strings.Replace(text, "..", "-", 1))
+	case n.hint != nil:
+		hint = n.hint(text)
+	}
+	return problemf(hint, "%q is not %s", short(text), n.what)
+}
+
+// rangeLike tells whether text is two numbers with sep between them.
+func rangeLike(text, sep string) bool {
+	lo, hi, ok := strings.Cut(text, sep)
+	return ok && allDigits(lo) && allDigits(hi)
+}
+
+func allDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+// plain is the fast path of element: decimal numbers in bounds.
+func (n *number) plain(text string) (Range, bool) {
+	a, rest, ok := decimal(text)
+	b := a
+	if ok && rest != "" && rest[0] == '-' {
+		b, rest, ok = decimal(rest[1:])
+	}
+	return Range{a, b}, ok && rest == "" && a <= b && b <= n.max
+}
+
+// decimal reads digits at the start of a text, not so many that they could be too large, without leading zeros.
+func decimal(text string) (v uint64, rest string, ok bool) {
+	i := 0
+	for ; i < len(text) && text[i] >= '0' && text[i] <= '9'; i++ {
+		v = v*10 + uint64(text[i]-'0')
+	}
+	return v, text[i:], i > 0 && i < 19 && (i == 1 || text[0] != '0')
+}
+
+// element reads a value or a range.
+func (n *number) element(text string) (Range, problem) {
+	if r, ok := n.plain(text); ok && n.check == nil {
+		return r, problem{}
+	}
+	r, p := n.one(text)
+	if p.found() {
+		lo, hi, isRange := strings.Cut(text, "-")
+		if !isRange || lo == "" && hi == "" {
+			return r, p
+		}
+		if lo == "" || hi == "" {
+			return r, problemf(openRangeHint(lo, hi), "the range %s has only one end", short(text))
+		}
+		a, pa := n.one(lo)
+		b, pb := n.one(hi)
+		switch {
+		case pa.found() && pb.found() && !allDigits(lo): // a word with a hyphen
+			return r, p
+		case pa.found():
+			return r, pa
+		case pb.found():
+			return r, pb
+		}
+		if b.Hi < a.Lo {
+			return r, problemf(didYouMean(hi+"-"+lo), "the range %s ends before it begins", short(text))
+		}
+		r = Range{a.Lo, b.Hi}
+	}
+	if n.check != nil {
+		return r, n.check(r.Lo, r.Hi, text)
+	}
+	return r, problem{}
+}
+
+func openRangeHint(lo, hi string) string {
+	if hi == "" {
+		return "write a comparison: >= " + short(lo) + "."
+	}
+	return "write a comparison: <= " + short(hi) + "."
+}
+
+// compare turns a comparison into ranges.
+func (n *number) compare(op syntax.Op, r Range) ([]Range, problem) {
+	top := max(n.max, n.top)
+	switch op {
+	case syntax.Less:
+		if r.Lo == 0 {
+			return nil, problemf("", "nothing is below 0, so this can never hold")
+		}
+		return []Range{{0, r.Lo - 1}}, problem{}
+	case syntax.LessEqual:
+		return []Range{{0, r.Hi}}, problem{}
+	case syntax.Greater:
+		if r.Hi >= top {
+			return nil, problemf("", "nothing is above %d, so this can never hold", top)
+		}
+		return []Range{{r.Hi + 1, top}}, problem{}
+	case syntax.GreaterEqual:
+		return []Range{{r.Lo, top}}, problem{}
+	case syntax.NotEqual:
+		var rs []Range
+		if r.Lo > 0 {
+			rs = append(rs, Range{0, r.Lo - 1})
+		}
+		if r.Hi < top {
+			rs = append(rs, Range{r.Hi + 1, top})
+		}
+		return rs, problem{}
+	}
+	return []Range{r}, problem{}
+}
+
+// MergeRanges sorts ranges and joins those that overlap or touch, in place.
+func MergeRanges(rs []Range) []Range {
+	slices.SortFunc(rs, func(a, b Range) int { return cmp.Compare(a.Lo, b.Lo) })
+	out := rs[:0]
+	for _, r := range rs {
+		if n := len(out); n > 0 && r.Lo <= out[n-1].Hi+1 {
+			out[n-1].Hi = max(out[n-1].Hi, r.Hi)
+			continue
+		}
+		out = append(out, r)
+	}
+	return slices.Clip(out)
+}
+
+func mergeServices(ss []Service) []Service {
+	slices.SortFunc(ss, func(a, b Service) int {
+		if a.Proto != b.Proto {
+			return int(a.Proto) - int(b.Proto)
+		}
+		return int(a.Lo) - int(b.Lo)
+	})
+	out := ss[:0]
+	for _, s := range ss {
+		if n := len(out); n > 0 && out[n-1].joins(s) {
+			out[n-1].Hi = max(out[n-1].Hi, s.Hi)
+			continue
+		}
+		out = append(out, s)
+	}
+	return slices.Clip(out)
+}
+
+// parseService reads "tcp/80" or "udp/1000-2000".
+func parseService(text string) (Service, problem) {
+	proto, ports, _ := strings.Cut(text, "/")
+	number, ok := portProtos[proto]
+	if !ok {
+		if allDigits(proto) || strings.Contains(proto, "-") { // 80/tcp
+			if _, ok := portProtos[ports]; ok {
+				return Service{}, problemf(didYouMean(ports+"/"+proto), "%q is not a service: the protocol comes first", short(text))
+			}
+		}
+		hint := "only tcp, udp, udplite, sctp and dccp have ports."
+		if m := syntax.Nearest(proto, []string{"tcp", "udp", "udplite", "sctp", "dccp"}); m != "" {
+			hint = didYouMean(m + "/" + short(ports))
+		}
+		return Service{}, problemf(hint, "%q is not a service", short(text))
+	}
+	r, p := portNumber.element(ports)
+	return Service{number, uint16(r.Lo), uint16(r.Hi)}, p
+}

@@ -1,0 +1,398 @@
+package policy
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"strings"
+	"unicode/utf8"
+
+	"levee/internal/lang/syntax"
+	"levee/internal/packet"
+)
+
+// pendingTest is a test whose steps are resolved when all rules are known.
+type pendingTest struct{ src *syntax.Test }
+
+func (r *resolver) test(s *syntax.Test) {
+	switch {
+	case strings.TrimSpace(s.Name.Text) == "":
+		r.c.Errorf(s.Name.Pos, "say what the test shows.", "the test has no name")
+	case len(s.Steps) == 0 && !r.file.Failed():
+		r.c.Warnf(s.Pos, "write: packet tcp port 22 expect pass.", "the test %q has no packets", short(s.Name.Text))
+	}
+	r.tests = append(r.tests, pendingTest{s})
+}
+
+func (r *resolver) resolveTest(p pendingTest) {
+	t := &Test{Name: p.src.Name.Text, Pos: pos(p.src.Pos)}
+	for i := range p.src.Steps {
+		s := &p.src.Steps[i]
+		step := Step{Text: s.String(), Pos: pos(s.Pos)}
+		if s.Set != nil {
+			r.entry(&step, s)
+		} else {
+			r.packet(&step, s)
+		}
+		t.Steps = append(t.Steps, step)
+	}
+	r.pol.Tests = append(r.pol.Tests, t)
+}
+
+// entry resolves `set NAME has ENTRY`.
+func (r *resolver) entry(step *Step, s *syntax.Step) {
+	d := r.sets[s.Set.Text]
+	switch {
+	case d == nil:
+		hint := r.nearestSet(s.Set.Text)
+		if strings.HasPrefix(hint, "define") {
+			hint = "define it: set " + short(s.Set.Text) + " = dynamic(max 1000)."
+		}
+		r.c.Errorf(s.Set.Pos, hint, "there is no set named %q", short(s.Set.Text))
+	case d.bad:
+	case d.set.Kind != Dynamic:
+		r.c.Errorf(s.Set.Pos, "the other sets have what the policy gives them.", "%q is not a dynamic set; only these can be filled in a test", short(s.Set.Text))
+	default:
+		step.Set = d.set
+	}
+	t := classify(s.Entry.Text)
+	if step.Set != nil {
+		t = step.Set.Type
+	}
+	e, p := parseEntry(t, s.Entry.Text)
+	if p.found() {
+		r.problem(s.Entry.Pos, p)
+	}
+	step.Entry = e
+}
+
+// parseEntry reads one entry of a dynamic set of a type.
+func parseEntry(t SetType, text string) (Element, problem) {
+	var all elements
+	if got := classify(text); got != t && got != Ports && !all.parse(got, text).found() {
+		return Element{}, problemf(entryHint(t), "%s is %s, and the set is of %s", short(text), got.one(), t.plural())
+	}
+	switch t {
+	case Services:
+		s, p := parseService(text)
+		return Element{Service: s}, p
+	case Endpoints:
+		list, p := parseEndpoint(nil, text)
+		if !p.found() && len(list) != 1 {
+			p = problemf("write one step for each.", "%s is %d entries", short(text), len(list))
+		}
+		if p.found() {
+			return Element{}, p
+		}
+		return list[0], p
+	}
+	pfx, p := parsePrefix(text)
+	return Element{Prefix: pfx}, p
+}
+
+// packet resolves a packet and what is expected of it.
+func (r *resolver) packet(step *Step, s *syntax.Step) {
+	step.Expect = verdict(s.Expect.Text)
+	if s.By != nil {
+		step.By = s.By.Text
+	}
+	if s.Label != nil {
+		step.Label = s.Label.Text
+		r.expectLabel(*s.Label)
+	}
+	if s.Hex != nil {
+		step.Frame = r.keepFrame(s.Pos, r.hexBytes(*s.Hex, frameHint))
+		return
+	}
+	if r.frames > maxFrames {
+		return
+	}
+	spec, ok := r.spec(s.Spec)
+	if !ok {
+		return
+	}
+	frame, err := packet.Build(spec)
+	if err != nil {
+		at := s.Pos
+		if n := len(s.Spec); n > 0 {
+			at = s.Spec[0].Pos
+			at.EndCol = max(at.EndCol, lastOnLine(s.Spec, at))
+		}
+		r.c.Errorf(at, "", "this packet cannot be built: %v", err)
+		return
+	}
+	step.Frame = r.keepFrame(s.Pos, frame)
+}
+
+// spec resolves the words of one packet; it returns false after an error.
+func (r *resolver) spec(words []syntax.Term) (spec packet.Spec, ok bool) {
+	first := make(map[specField]*syntax.Term)
+	ok = true
+	for i := range words {
+		t := &words[i]
+		f := fieldOfSpec(t)
+		if a := first[f]; a != nil {
+			r.c.Errorf(t.Pos, "remove one of the two.", "%q and %q say the same thing of one packet twice", a.Text(), t.Text())
+			ok = false
+			continue
+		}
+		if f.kind != specExtension {
+			first[f] = t
+		}
+		ok = r.specWord(&spec, t) && ok
+	}
+	if t := first[specField{kind: specType}]; ok && t != nil {
+		ok = r.specICMP(&spec, t)
+	}
+	return spec, ok
+}
+
+// maxFrames is how many bytes the packets of all tests may have together.
+const maxFrames = 64 << 20
+
+// keepFrame returns the frame, or nil when the tests have had too many bytes.
+func (r *resolver) keepFrame(at syntax.Pos, frame []byte) []byte {
+	before := r.frames
+	if r.frames += len(frame); r.frames <= maxFrames {
+		return frame
+	}
+	if before <= maxFrames {
+		r.c.Errorf(at, "shorter packets test the same; \"len\" makes them long.", "the packets of all tests have more than %d MiB together", maxFrames>>20)
+	}
+	return nil
+}
+
+// lastOnLine is the end of the last word that stands in the line of at.
+func lastOnLine(ts []syntax.Term, at syntax.Pos) int32 {
+	end := at.EndCol
+	for i := range ts {
+		if ts[i].Pos.Line == at.Line {
+			end = max(end, ts[i].Pos.EndCol)
+		}
+	}
+	return end
+}
+
+func (r *resolver) expectLabel(w syntax.Word) {
+	if r.labels[w.Text] > 0 || r.file.Failed() { // the rule with the label may be one that was not understood
+		return
+	}
+	var labels []string
+	for _, l := range r.labelled {
+		if l.rule < 1000 {
+			labels = append(labels, l.text)
+		}
+	}
+	hint := ""
+	if m := syntax.Nearest(w.Text, labels); m != "" {
+		hint = didYouMean(m)
+	} else if syntax.IsKeyword(w.Text) {
+		hint = fmt.Sprintf("without quotes: by %s.", w.Text)
+	}
+	r.c.Errorf(w.Pos, hint, "no rule has the label %q", short(w.Text))
+}
+
+// maxFrame is the longest frame of a test, in bytes: an IP packet of 65,575 with its tags.
+const maxFrame = 1 << 17
+
+const frameHint = "write the bytes of the frame, Ethernet header first: \"02 00 ...\"."
+
+// hexBytes reads hex digits; nil is an error that was reported, or no digits.
+func (r *resolver) hexBytes(w syntax.Word, hint string) []byte {
+	var digits []byte
+	for i, c := range w.Text {
+		switch {
+		case c == ' ' || c == '\t':
+			continue
+		case c >= '0' && c <= '9', c >= 'a' && c <= 'f', c >= 'A' && c <= 'F':
+			digits = append(digits, byte(c))
+		default:
+			col := w.Pos.Col + 1 + int32(utf8.RuneCountInString(w.Text[:i]))
+			r.c.Errorf(syntax.Pos{Line: w.Pos.Line, Col: col, EndCol: col + 1}, hint, "%q is not a hex digit", c)
+			return nil
+		}
+	}
+	frame, err := hex.DecodeString(string(digits))
+	switch {
+	case err != nil:
+		r.c.Errorf(w.Pos, "each byte has two digits.", "an odd number of hex digits")
+	case len(frame) > maxFrame:
+		r.c.Errorf(w.Pos, "", "a frame of %d bytes; at most %d are possible", len(frame), maxFrame)
+	}
+	return frame
+}
+
+// specField is what a word of a packet sets, to find doubles.
+type specField struct {
+	kind specKind
+	name string // of a specNamed
+	term syntax.TermKind
+}
+
+type specKind uint8
+
+const (
+	specFamily specKind = iota
+	specProto
+	specFlags
+	specType
+	specNamed
+	specExtension // may come again
+	specOther
+)
+
+func fieldOfSpec(t *syntax.Term) specField {
+	switch t.Kind {
+	case syntax.Family, syntax.Ether:
+		return specField{kind: specFamily}
+	case syntax.ProtoName, syntax.Proto:
+		return specField{kind: specProto}
+	case syntax.Syn, syntax.Flags:
+		return specField{kind: specFlags}
+	case syntax.PacketType:
+		return specField{kind: specType}
+	case syntax.PacketField, syntax.PacketBytes:
+		if _, ok := extensionWords[t.Name]; ok {
+			return specField{kind: specExtension}
+		}
+		return specField{kind: specNamed, name: t.Name}
+	}
+	return specField{kind: specOther, term: t.Kind}
+}
+
+// specWord puts one word into the packet; it returns false after an error.
+func (r *resolver) specWord(spec *packet.Spec, t *syntax.Term) bool {
+	var p problem
+	switch t.Kind {
+	case syntax.Family:
+		spec.Family = map[string]packet.Family{"ipv4": packet.IPv4, "ipv6": packet.IPv6, "arp": packet.ARP}[t.Name]
+	case syntax.ProtoName:
+		spec.Proto = new(protocols[t.Name])
+	case syntax.Syn:
+		spec.Flags = new(uint8(flagSYN))
+	case syntax.Options:
+		spec.Options = true
+	case syntax.PacketType: // when the family is known
+	case syntax.PacketBytes:
+		return r.specBytes(spec, t)
+	case syntax.PacketField:
+		p = specNamedField(spec, t.Name, t.Value.Elems[0].Text)
+	case syntax.Flags:
+		p = specFlagsOf(spec, t.Value.Elems[0].Text)
+	case syntax.From, syntax.To:
+		var a netip.Addr
+		a, p = specAddr(t)
+		if t.Kind == syntax.From {
+			spec.From = a
+		} else {
+			spec.To = a
+		}
+	case syntax.EtherFrom, syntax.EtherTo:
+		var v uint64
+		v, p = parseMAC(t.Value.Elems[0].Text)
+		mac := &[6]byte{byte(v >> 40), byte(v >> 32), byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)}
+		if t.Kind == syntax.EtherFrom {
+			spec.EtherFrom = mac
+		} else {
+			spec.EtherTo = mac
+		}
+	default:
+		p = specNumber(spec, t)
+	}
+	if p.found() {
+		r.problem(t.Value.Elems[0].Pos, p)
+	}
+	return !p.found()
+}
+
+func specNumber(spec *packet.Spec, t *syntax.Term) problem {
+	num := &fragNumber
+	if n := numberOf(t.Kind).num; n != nil {
+		num = n
+	}
+	rg, p := num.one(t.Value.Elems[0].Text)
+	if p.found() {
+		if _, q := num.element(t.Value.Elems[0].Text); !q.found() {
+			p = problemf("write one value; use several packets to try several.", "a packet has one value here")
+		}
+		return p
+	}
+	if rg.Lo != rg.Hi {
+		return problemf("write its number.", "%q is more than one value", t.Value.Elems[0].Text)
+	}
+	v := rg.Lo
+	switch t.Kind {
+	case syntax.Proto:
+		spec.Proto = new(uint8(v))
+	case syntax.FromPort:
+		spec.FromPort = new(uint16(v))
+	case syntax.Port:
+		spec.ToPort = new(uint16(v))
+	case syntax.Len:
+		spec.Len = new(int(v))
+	case syntax.TTL:
+		spec.TTL = new(uint8(v))
+	case syntax.DSCP:
+		spec.DSCP = uint8(v)
+	case syntax.VLAN:
+		spec.VLAN = new(uint16(v))
+	case syntax.InnerVLAN:
+		spec.InnerVLAN = new(uint16(v))
+	case syntax.Frag:
+		spec.Frag = new(uint16(v))
+	case syntax.Ether:
+		specEther(spec, uint16(v))
+	}
+	return problem{}
+}
+
+func specEther(spec *packet.Spec, v uint16) {
+	switch v {
+	case packet.EtherIPv4:
+		spec.Family = packet.IPv4
+	case packet.EtherIPv6:
+		spec.Family = packet.IPv6
+	case packet.EtherARP:
+		spec.Family = packet.ARP
+	default:
+		spec.Family, spec.EtherType = packet.OtherFamily, v
+	}
+}
+
+func specFlagsOf(spec *packet.Spec, text string) problem {
+	if strings.Contains(text, "/") {
+		return problemf("a packet has exactly these flags: flags "+short(text[:strings.IndexByte(text, '/')])+".", "a mask has no meaning in a packet")
+	}
+	bits, _, p := parseFlags(text)
+	spec.Flags = new(bits)
+	return p
+}
+
+func specAddr(t *syntax.Term) (netip.Addr, problem) {
+	text := t.Value.Elems[0].Text
+	if text == "any" || strings.Contains(text, "/") {
+		return netip.Addr{}, problemf("write one address, or leave it out.", "a packet has one address, not %s", short(text))
+	}
+	a, p := parseAddress(text)
+	if p.found() && isName(text) {
+		p.hint = "write one address, not the name of a set."
+	}
+	return a, p
+}
+
+// specICMP resolves `type`, whose names depend on the family of the packet.
+func (r *resolver) specICMP(spec *packet.Spec, t *syntax.Term) bool {
+	e := &t.Value.Elems[0]
+	six := spec.Proto != nil && *spec.Proto == protocols["icmp6"] ||
+		spec.Proto == nil && (spec.Family == packet.IPv6 || spec.From.Is6() || spec.To.Is6())
+	rg, p := parseICMP(e.Text, six)
+	if !p.found() && rg.Lo != rg.Hi && (strings.Contains(e.Text, "/") || rg.Lo>>8 != rg.Hi>>8) {
+		p = problemf("write one value; use several packets to try several.", "a packet has one value here")
+	}
+	if p.found() {
+		r.problem(e.Pos, p)
+		return false
+	}
+	spec.Type, spec.Code = new(uint8(rg.Lo>>8)), uint8(rg.Lo)
+	return true
+}

@@ -1,0 +1,371 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"levee/internal/lang/syntax"
+)
+
+// match resolves the terms of a rule.
+func (r *resolver) match(s *syntax.Rule, rule *Rule) {
+	for i := range s.Terms {
+		if t := &s.Terms[i]; t.Kind == syntax.Malformed {
+			r.malformed(s, t)
+			rule.Malformed = true
+			return
+		}
+	}
+	errors := r.c.Errors()
+	all := r.terms[:0]
+	for i := range s.Terms { // in the order of the source, for the diagnostics
+		all = append(all, resolvedTerm{src: &s.Terms[i]})
+		if t := &all[len(all)-1]; !r.term(&t.term, t.src) {
+			all = all[:len(all)-1]
+		}
+	}
+	r.terms = all
+	if s.Action == "protect" {
+		r.protectLimit(all)
+	}
+	if r.c.Errors() != errors {
+		return
+	}
+	r.checkTogether(all)
+	slices.SortStableFunc(all, func(a, b resolvedTerm) int { return a.src.Rank() - b.src.Rank() })
+	if len(all) > 0 {
+		rule.Match = r.keptTerms.Take(len(all))
+	}
+	for i := range all {
+		rule.Match[i] = all[i].term
+	}
+}
+
+// resolvedTerm is a term with its source.
+type resolvedTerm struct {
+	src  *syntax.Term
+	term Term
+}
+
+func (r *resolver) malformed(s *syntax.Rule, t *syntax.Term) {
+	switch {
+	case t.Not:
+		r.c.Errorf(t.Pos, "all other rules are for well-formed packets only; leave it out.", "\"malformed\" cannot be negated")
+	case s.Action == "protect":
+		r.c.Errorf(t.Pos, "use: pass malformed.", "\"protect\" cannot be given to malformed frames")
+	case len(s.Terms) > 1:
+		r.c.Errorf(t.Pos, "the fields of a malformed frame mean nothing; remove the other terms.", "\"malformed\" stands alone")
+	}
+}
+
+// protectLimit holds all protect rules to one look-up in a file or dynamic set.
+func (r *resolver) protectLimit(all []resolvedTerm) {
+	for _, t := range all {
+		if t.term.Set == nil {
+			continue
+		}
+		d := r.sets[t.term.Set.Name]
+		if d.set.Kind != Dynamic && !d.file {
+			continue
+		}
+		use := fmt.Sprintf("%s %s", t.src.Words(), d.set.Name)
+		switch {
+		case len(r.protectSets) == 0:
+			r.protectSets = append(r.protectSets, use)
+		case r.protectSets[0] != use:
+			r.c.Errorf(t.src.Pos, "write the few addresses that must never be locked out as an inline set: set admins = { ... }.",
+				"the protect rules use %q already; together they may look up one file or dynamic set", r.protectSets[0])
+		}
+	}
+}
+
+// numeric is what kinds of terms that take numbers look at, and which numbers.
+type numeric struct {
+	field Field
+	num   *number // nil for all other kinds
+}
+
+var numerics = [...]numeric{
+	syntax.Port:      {DstPort, &portNumber},
+	syntax.FromPort:  {SrcPort, &portNumber},
+	syntax.Proto:     {Proto, &protoNumber},
+	syntax.Len:       {Len, &lenNumber},
+	syntax.TTL:       {TTL, &ttlNumber},
+	syntax.DSCP:      {DSCP, &dscpNumber},
+	syntax.VLAN:      {VLAN, &vlanNumber},
+	syntax.InnerVLAN: {InnerVLAN, &vlanNumber},
+	syntax.Ether:     {EtherType, &etherNumber},
+}
+
+func numberOf(k syntax.TermKind) (n numeric) {
+	if int(k) < len(numerics) {
+		n = numerics[k]
+	}
+	return n
+}
+
+// term resolves one term into t, which is zero; it returns false after an error.
+func (r *resolver) term(t *Term, s *syntax.Term) bool {
+	t.Not, t.Pos = s.Not, pos(s.Pos)
+	if n := numberOf(s.Kind); n.num != nil {
+		t.Field = n.field
+		return r.numbers(t, s, n.num)
+	}
+	switch s.Kind {
+	case syntax.Family:
+		t.Field = EtherType
+		rg, _ := etherByName(s.Name)
+		t.Ranges = r.keptRanges.Keep([]Range{rg})
+	case syntax.ProtoName:
+		t.Field = Proto
+		rg, _ := protoByName(s.Name)
+		t.Ranges = r.keptRanges.Keep([]Range{rg})
+	case syntax.Untagged:
+		t.Field, t.Ranges = Tags, untagged
+	case syntax.Fragments:
+		t.Field, t.Ranges = Fragment, fragment
+	case syntax.Syn:
+		t.Field, t.Mask, t.Value = TCPFlags, flagSYN|flagACK, flagSYN
+	case syntax.Flags:
+		t.Field = TCPFlags
+		return r.flags(t, s)
+	case syntax.ICMPType:
+		t.Field = ICMPType
+		if s.Name == "icmp6" {
+			t.Field = ICMP6Type
+		}
+		return r.each(t, s, func(text string) (Range, problem) { return parseICMP(text, s.Name == "icmp6") })
+	case syntax.EtherFrom, syntax.EtherTo:
+		t.Field = SrcMAC
+		if s.Kind == syntax.EtherTo {
+			t.Field = DstMAC
+		}
+		return r.each(t, s, func(text string) (Range, problem) {
+			m, p := parseMAC(text)
+			return Range{m, m}, p
+		})
+	case syntax.From, syntax.To:
+		return r.address(t, s)
+	}
+	return true
+}
+
+// What terms without a value ask for.
+var (
+	untagged = []Range{{0, 0}}
+	fragment = []Range{{1, 1}}
+)
+
+// each parses every element of a value into ranges, and reports what is wrong and what is doubled.
+func (r *resolver) each(t *Term, s *syntax.Term, parse func(string) (Range, problem)) bool {
+	ok, all := true, r.scratch.ports[:0]
+	r.doubles.begin(len(s.Value.Elems))
+	for i := range s.Value.Elems {
+		e := &s.Value.Elems[i]
+		rg, p := parse(e.Text)
+		double := r.doubles.add(e.Text)
+		if p.found() {
+			r.problem(e.Pos, p)
+			ok = false
+		} else if double {
+			r.c.Warnf(e.Pos, "remove one of them.", "%s stands in the list already", short(e.Text))
+		}
+		all = append(all, rg)
+	}
+	r.scratch.ports = all
+	if ok {
+		t.Ranges = r.keptRanges.Keep(MergeRanges(all))
+	}
+	return ok
+}
+
+// numbers resolves the value of a numeric term.
+func (r *resolver) numbers(t *Term, s *syntax.Term, num *number) bool {
+	v := s.Value
+	isPort := s.Kind == syntax.Port || s.Kind == syntax.FromPort
+	if isPort && (v.List || v.Op == syntax.NoOp) && hasName(v) {
+		return r.ports(t, s)
+	}
+	if v.Op != syntax.NoOp {
+		e := &v.Elems[0]
+		rg, p := num.one(e.Text)
+		if !p.found() && rg.Lo != rg.Hi && v.Op != syntax.NotEqual && v.Op != syntax.Equal {
+			p = problemf("", "%q is more than one value", short(e.Text))
+		}
+		if !p.found() {
+			t.Ranges, p = num.compare(v.Op, rg)
+		}
+		if p.found() {
+			r.problem(e.Pos, p)
+			return false
+		}
+		return true
+	}
+	return r.each(t, s, num.element)
+}
+
+// hasName tells whether the name of a set stands in a value.
+func hasName(v *syntax.Value) bool {
+	for i := range v.Elems {
+		if isName(v.Elems[i].Text) {
+			return true
+		}
+	}
+	return false
+}
+
+// ports resolves ports with the name of a set among them.
+func (r *resolver) ports(t *Term, s *syntax.Term) bool {
+	v := s.Value
+	for i := range v.Elems { // names of services are no sets
+		e := &v.Elems[i]
+		if _, known := wellKnown[e.Text]; known && r.sets[e.Text] == nil || e.Text == "all" && r.sets["all"] == nil {
+			r.problem(e.Pos, problemf(portHint(e.Text), "%q is not a port", e.Text))
+			return false
+		}
+	}
+	if !v.List {
+		e := &v.Elems[0]
+		d := r.lookup(e)
+		if d == nil {
+			return false
+		}
+		if d.set.Type != Ports || d.set.Kind == Dynamic {
+			r.c.Errorf(e.Pos, useHint(d.set, e.Text), "%q is a set of %s, not of ports", short(e.Text), d.set.Type.plural())
+			return false
+		}
+		t.Set = d.set
+		return true
+	}
+	l := r.newList(len(v.Elems))
+	ok := l.all(v, Ports, "a list of ports")
+	t.Ranges = r.keptRanges.Keep(MergeRanges(l.ports))
+	r.done(&l)
+	return ok
+}
+
+// useHint says how a set of this type is used.
+func useHint(s *Set, name string) string {
+	switch s.Type {
+	case Ports:
+		return fmt.Sprintf("a set of ports is used as: port %s, or from port %s.", name, name)
+	case Services, Endpoints:
+		return fmt.Sprintf("a set of %s is used as: to %s, or from %s.", s.Type.plural(), name, name)
+	}
+	return fmt.Sprintf("a set of addresses is used as: from %s, or to %s.", name, name)
+}
+
+// all resolves a list in a rule whose elements are of type want; what says so.
+func (l *list) all(v *syntax.Value, want SetType, what string) bool {
+	errors := l.r.c.Errors()
+	l.typed, l.typ, l.what = true, want, what
+	for i := range v.Elems {
+		l.add(&v.Elems[i])
+	}
+	return l.r.c.Errors() == errors
+}
+
+// address resolves the value of from and to.
+func (r *resolver) address(t *Term, s *syntax.Term) bool {
+	t.Field = fieldOf(s.Kind, Addresses)
+	v, e := s.Value, &s.Value.Elems[0]
+	switch {
+	case v.List:
+		return r.addressList(t, s)
+	case e.Text == "any":
+		if s.Not {
+			r.c.Errorf(s.Pos, "remove the rule, or the \"not\".", "\"not %s any\" can never hold", s.Words()[len("not "):])
+			return false
+		}
+		t.Prefixes = []netip.Prefix{
+			netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
+		}
+		return true
+	case isName(e.Text):
+		if e.Text == "all" && r.sets["all"] == nil {
+			r.problem(e.Pos, problemf(didYouMean("any"), "there is no set named \"all\""))
+			return false
+		}
+		d := r.lookup(e)
+		if d == nil {
+			return false
+		}
+		if d.set.Type == Ports {
+			r.c.Errorf(e.Pos, fmt.Sprintf("write: %s.", portForm(s, e.Text)), "%q is a set of ports, not of addresses", short(e.Text))
+			return false
+		}
+		t.Field, t.Set = fieldOf(s.Kind, d.set.Type), d.set
+		return true
+	}
+	return r.addressList(t, s)
+}
+
+// fieldOf is what from or to looks at, by the type of what stands behind it.
+func fieldOf(k syntax.TermKind, t SetType) Field {
+	from := k == syntax.From
+	switch {
+	case t == Services && from:
+		return SrcService
+	case t == Services:
+		return DstService
+	case t == Endpoints && from:
+		return SrcEndpoint
+	case t == Endpoints:
+		return DstEndpoint
+	case from:
+		return SrcAddr
+	}
+	return DstAddr
+}
+
+// addressList resolves addresses, services or endpoints that stand in the rule itself.
+func (r *resolver) addressList(t *Term, s *syntax.Term) bool {
+	v := s.Value
+	if len(v.Elems) == 1 { // most of them
+		if p, ok := plainIPv4(v.Elems[0].Text); ok && r.elements < MaxElements {
+			r.elements++
+			t.Prefixes = r.keptPrefixes.Keep([]netip.Prefix{p})
+			return true
+		}
+	}
+	want := Addresses
+	for i := range v.Elems { // the first that shows its type
+		text := v.Elems[i].Text
+		if mayBeName(text) {
+			if d := r.sets[text]; d != nil {
+				want = d.set.Type
+				break
+			}
+		}
+		if c := classify(text); (c == Services || c == Endpoints) && !isName(text) {
+			want = c
+			break
+		}
+	}
+	for i := range v.Elems {
+		e := &v.Elems[i]
+		if want == Addresses && classify(e.Text) == Ports {
+			r.c.Errorf(e.Pos, fmt.Sprintf("for a port write: %s.", portForm(s, e.Text)), "%s is a number, not an address", short(e.Text))
+			return false
+		}
+	}
+	t.Field = fieldOf(s.Kind, want)
+	l := r.newList(len(v.Elems))
+	ok := l.all(v, want, [...]string{"a list of addresses", "a list of ports", "a list of services", "a list of endpoints"}[want])
+	t.Prefixes = r.keptPrefixes.Keep(MergePrefixes(l.prefixes))
+	if len(l.services)+len(l.endpoints) > 0 {
+		t.given = r.keptGiven.One()
+		t.given.services = r.keptServices.Keep(mergeServices(l.services))
+		t.given.endpoints = r.keptEndpoints.Keep(mergeEndpoints(l.endpoints))
+	}
+	r.done(&l)
+	return ok
+}
+
+func portForm(s *syntax.Term, text string) string {
+	if s.Kind == syntax.From {
+		return "from port " + short(text)
+	}
+	return "port " + short(text)
+}

@@ -1,0 +1,404 @@
+package syntax
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"levee/internal/lang/bump"
+)
+
+// Parse reads one policy. It always returns a File; when the diagnostics have errors, only with
+// those statements that could be understood. The source is copied.
+func Parse(file string, src []byte) (*File, Diagnostics) {
+	errs := &Collector{File: file}
+	f := &File{Name: file}
+	var ok bool
+	if f.src, ok = readSource(src, errs, "policy"); !ok {
+		f.failed = true
+		return f, errs.Diagnostics(f.src)
+	}
+	p := &parser{lx: newLexer(f.src, errs), file: f, errs: errs}
+	p.advance()
+	p.statements()
+	f.End = p.takeComments()
+	f.failed = errs.Errors() > 0
+	return f, errs.Diagnostics(f.src)
+}
+
+// readSource takes a copy of a source, unless it is none; what says what it should be. The copy is empty where there are
+// no lines to show.
+func readSource(src []byte, errs *Collector, what string) (text string, ok bool) {
+	if len(src) > MaxSource {
+		hint := ""
+		if what == "policy" {
+			hint = "put prefixes into a set file and use file(\"...\")."
+		}
+		errs.Errorf(Pos{}, hint, "the %s is longer than %d MiB; at most %[2]d MiB are read", what, MaxSource>>20)
+		return "", false
+	}
+	text = string(src)
+	if strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") {
+		errs.Errorf(Pos{}, "save the file as UTF-8.", "the %s is UTF-16 text", what)
+		return "", false
+	}
+	if i := strings.IndexByte(text, 0); i >= 0 {
+		line, col := place(text, i)
+		errs.Errorf(Pos{line, col, col + 1}, "a "+what+" is UTF-8 text; is this the right file?", "a NUL byte: this is no text file")
+		return text, false
+	}
+	return text, true
+}
+
+// place is the line and column of byte i.
+func place(src string, i int) (line, col int32) {
+	src = strings.TrimPrefix(src[:i], bom)
+	start := strings.LastIndexByte(src, '\n') + 1
+	return int32(strings.Count(src, "\n") + 1), int32(utf8.RuneCountInString(src[start:]) + 1)
+}
+
+// parser is a recursive-descent parser with one token of look-ahead. Its methods report what is
+// wrong themselves and return false where the rest of the statement cannot be understood.
+type parser struct {
+	lx       lexer
+	tok      token
+	last     token // the one before tok
+	depth    int   // > 0 inside braces or parentheses, where a line end is white space
+	pending  []Comment
+	file     *File
+	errs     *Collector
+	setName  string // of the set statement that is being parsed, once it was read
+	parts    int    // of MaxParts
+	template bool   // values of packets may vary
+	stopped  bool   // the policy is too large; the rest of it is not read
+
+	values bump.Allocator[Value]
+	elems  bump.Allocator[Elem]
+	terms  bump.Allocator[Term]
+	list   []Elem // scratch: the list that is being parsed
+	match  []Term // scratch: the terms of the rule that is being parsed
+}
+
+// part counts one more part of the tree. Beyond the bound it says so, and the source ends there.
+func (p *parser) part() {
+	if p.parts++; p.parts > MaxParts && !p.stopped {
+		p.stop(p.lx.pos(), "put prefixes into a set file and use file(\"...\").",
+			"the policy has more than %d statements, terms, elements and comments", MaxParts)
+	}
+}
+
+// stop reports that the policy is too large and ends the source here.
+func (p *parser) stop(at Pos, hint, format string, args ...any) {
+	p.errs.Errorf(at, hint, format, args...)
+	p.stopped = true
+	p.lx.src = p.lx.src[:p.lx.off]
+}
+
+// advance goes to the next token; comments on the way are kept in pending.
+func (p *parser) advance() {
+	p.last = p.tok
+	for {
+		t := p.lx.next()
+		switch {
+		case t.kind == tComment:
+			p.pending = append(p.pending, Comment{Text: t.text, Blank: t.blank, Pos: t.pos, own: t.first})
+			p.part()
+		case t.kind == tNewline && p.depth > 0:
+		default:
+			p.tok = t
+			return
+		}
+	}
+}
+
+func (p *parser) takeComments() []Comment {
+	c := p.pending
+	p.pending = nil
+	return c
+}
+
+// is tells whether the current token is this word.
+func (p *parser) is(word string) bool { return p.tok.kind == tWord && p.tok.text == word }
+
+// read goes on as if word stood where the current token does.
+func (p *parser) read(word string) { p.tok.text, p.tok.class = word, classOf(word) }
+
+// accept steps over this word if it is the current token.
+func (p *parser) accept(word string) bool {
+	if p.is(word) {
+		p.advance()
+		return true
+	}
+	return false
+}
+
+func (p *parser) atEnd() bool { return p.tok.kind == tNewline || p.tok.kind == tEOF }
+
+// fail reports that the current token is not what was expected.
+func (p *parser) fail(hint, format string, args ...any) bool {
+	if p.tok.kind == tBad || p.stopped { // reported already
+		return false
+	}
+	p.errs.Errorf(p.here(), hint, "%s, found %s", fmt.Sprintf(format, args...), p.tok)
+	return false
+}
+
+// here is the place of the current token; of a line end, just behind the last word.
+func (p *parser) here() Pos {
+	if p.atEnd() && p.last.pos.Line > 0 {
+		pos := p.last.pos
+		pos.Col = pos.EndCol
+		pos.EndCol++
+		return pos
+	}
+	return p.tok.pos
+}
+
+func (t token) String() string {
+	switch t.kind {
+	case tEOF:
+		return "the end of the file"
+	case tNewline:
+		return "the end of the line"
+	case tString:
+		return fmt.Sprintf("the text %q", clip(t.text))
+	}
+	return quote(t.text)
+}
+
+// quote puts a piece of source into a message.
+func quote(s string) string { return `"` + clip(s) + `"` }
+
+// clip shortens what a message repeats of the source.
+func clip(s string) string {
+	const most = 60
+	if n := 0; len(s) > most {
+		for i := range s {
+			if n++; n > most {
+				return s[:i] + "..."
+			}
+		}
+	}
+	return s
+}
+
+// statements parses the whole file.
+func (p *parser) statements() {
+	for {
+		for p.tok.kind == tNewline {
+			p.advance()
+		}
+		if p.tok.kind == tEOF {
+			return
+		}
+		if len(p.file.Stmts) >= MaxStatements {
+			p.stop(p.tok.pos, "put prefixes that are treated alike into one set.", "a policy has at most %d statements", MaxStatements)
+			return
+		}
+		p.part()
+		p.statement()
+	}
+}
+
+// statement parses one statement and the end of its line; after an error it goes to the next.
+func (p *parser) statement() {
+	base := stmt{Pos: p.tok.pos, Comments: Comments{Lead: p.takeComments(), Blank: p.tok.blank}}
+	word := ""
+	if p.tok.kind == tWord {
+		word = p.tok.text
+	}
+	keyword := word
+	p.setName = ""
+	if c := p.tok.class; c&statementWord == 0 || c&laterWord != 0 {
+		assigned := p.tok.kind == tWord && p.ahead().text == "="
+		if word = p.unknownStatement(assigned); assigned {
+			p.namedSet(base)
+		}
+	}
+	s, ok := p.parseStatement(word, base)
+	if ok {
+		ok = p.endOfStatement(word)
+	}
+	if !ok {
+		p.sync()
+		s = &Bad{stmt: base, Keyword: keyword, Name: p.setName}
+	}
+	p.depth = 0
+	p.attach(s.comments())
+	p.file.Stmts = append(p.file.Stmts, s)
+}
+
+// parseStatement parses a statement by its first word.
+func (p *parser) parseStatement(word string, base stmt) (Stmt, bool) {
+	switch p.read(word); word {
+	case "interface":
+		return p.interfaceStmt(base)
+	case "set":
+		return p.setStmt(base)
+	case "pass", "drop", "count", "protect":
+		return p.ruleStmt(base)
+	case "default":
+		return p.defaultStmt(base)
+	case "essential":
+		return p.essentialStmt(base)
+	case "on":
+		return p.onErrorStmt(base)
+	case "test":
+		return p.testStmt(base)
+	}
+	return nil, false
+}
+
+// attach gives the comments that were met inside a statement, and belong to no part of it, to the
+// statement as a whole.
+func (p *parser) attach(c *Comments) {
+	for _, m := range p.takeComments() {
+		if m.own || c.Trail != "" {
+			c.Lead = append(c.Lead, Comment{Text: m.Text, Pos: m.Pos})
+		} else {
+			c.Trail = m.Text
+		}
+	}
+}
+
+// endOfStatement checks that nothing follows in the line.
+func (p *parser) endOfStatement(keyword string) bool {
+	switch p.tok.kind {
+	case tNewline, tEOF:
+		return true
+	case tSemi:
+		return p.fail("write one statement a line, without \";\".", "expected the end of the line")
+	case tRBrace:
+		return p.fail("there is no { that it closes.", "expected the end of the line")
+	}
+	return p.fail(hintStray(p.tok, keyword), "expected the end of the line after %s", quote(p.last.text))
+}
+
+// sync goes to where the next statement probably begins: the next line, or, when the error was
+// inside braces that may lack their end, the next line that starts like a statement.
+func (p *parser) sync() {
+	for {
+		switch p.tok.kind {
+		case tEOF:
+			return
+		case tNewline:
+			return
+		case tLBrace, tLParen:
+			p.depth++
+		case tRBrace, tRParen:
+			if p.depth > 0 {
+				p.depth--
+			}
+		case tWord:
+			if p.depth > 0 && p.startsStatement() {
+				p.depth = 0
+				return
+			}
+		}
+		p.advance()
+	}
+}
+
+// startsStatement tells whether the current token begins a line with the word of a statement.
+func (p *parser) startsStatement() bool {
+	return p.tok.first && p.tok.class&statementWord != 0
+}
+
+var isStatement = wordSet("interface set protect pass drop count default essential on test limit cookie log")
+
+func wordSet(words string) map[string]bool {
+	m := make(map[string]bool)
+	for _, w := range strings.Fields(words) {
+		m[w] = true
+	}
+	return m
+}
+
+// ahead is the token behind the current one.
+func (p *parser) ahead() token {
+	lx := p.lx
+	lx.errs = &Collector{}
+	return lx.next()
+}
+
+// word steps over a bare word and returns it.
+func (p *parser) word() Word {
+	w := Word{Text: p.tok.text, Pos: p.tok.pos}
+	p.advance()
+	return w
+}
+
+// text parses a quoted text; what says what it is for.
+func (p *parser) text(what string) (Word, bool) {
+	if p.tok.kind == tString {
+		return p.word(), true
+	}
+	hint := "write it in quotes: \"...\"."
+	if p.tok.kind == tWord {
+		hint = fmt.Sprintf("write \"%s\" in quotes.", strings.Trim(clip(p.tok.text), "'"))
+	}
+	return Word{}, p.fail(hint, "expected %s in quotes", what)
+}
+
+// ruleStmt parses pass, drop, count and protect.
+func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
+	r := &Rule{stmt: base, Action: p.tok.text}
+	p.advance()
+	match := p.match[:0]
+	for !p.atEnd() && !p.is("as") {
+		t, ok := p.term()
+		if !ok || p.tooMany(len(match), t.Pos) {
+			return nil, false
+		}
+		if t.Kind != noTerm {
+			match = append(match, t)
+		}
+	}
+	r.Terms, p.match = p.terms.Keep(match), match
+	if p.accept("as") {
+		label, ok := p.text("a label")
+		if !ok {
+			return nil, false
+		}
+		r.Label = &label
+	}
+	return r, true
+}
+
+// tooMany counts a term, and reports one more than a rule or packet may have.
+func (p *parser) tooMany(have int, at Pos) bool {
+	p.part()
+	if have < maxTerms {
+		return false
+	}
+	p.errs.Errorf(at, "", "more than %d terms in one statement", maxTerms)
+	return true
+}
+
+// unknownStatement reports a line that does not start with the word of a statement. Where it is
+// clear what was meant, that word is returned, so that the rest of the line can be looked at.
+// assigned is for NAME = ..., a set without its first word.
+func (p *parser) unknownStatement(assigned bool) string {
+	switch {
+	case p.errs.Full():
+		p.fail("", "expected a statement")
+	case p.tok.kind == tWord:
+		msg, r := statementRemedy(p.tok.text)
+		if assigned {
+			msg, r = "", advice("write: set "+clip(p.tok.text)+" = ...")
+		}
+		if msg != "" {
+			p.errs.Errorf(p.tok.pos, r.hint, "%s", msg)
+		} else {
+			p.fail(r.hint, "expected a statement (pass, drop, count, protect, set, default, ...)")
+		}
+		return r.term
+	case p.tok.kind == tRBrace:
+		p.fail("there is no { that it closes; remove it.", "expected a statement")
+	case p.tok.kind == tSemi:
+		p.fail("write one statement a line, without \";\".", "expected a statement")
+	default:
+		p.fail("a line starts with pass, drop, count, protect, set, default, interface, essential, on or test.", "expected a statement")
+	}
+	return ""
+}

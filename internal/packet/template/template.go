@@ -1,0 +1,134 @@
+// Package template turns packets that are written down, with values that vary, into frames by number.
+//
+// In goes the text of a template (docs/templates.md): packets in the words that `test` statements of policies have, and
+// how their values vary; or the same as policy.Packet. Out comes a Template. Its Frame makes the frame of any
+// number in user space; its Program is the same as an eBPF function. Both give the same bytes, which tests compare.
+//
+// A frame depends on its number, the seed and the template alone: nothing is remembered from one to the next. The
+// package compiles without privileges, and must never send or load anything.
+package template
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"net/netip"
+
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
+	"levee/internal/packet"
+)
+
+// MaxSource is how many bytes of text a template may have.
+const MaxSource = 1 << 20
+
+// Parse reads a template; without packets, the diagnostics say why.
+func Parse(name string, src []byte) ([]policy.Packet, syntax.Diagnostics) {
+	if len(src) > MaxSource {
+		c := &syntax.Collector{File: name}
+		c.Errorf(syntax.Pos{}, "ranges and lists make many packets of one line.", "a template has at most %d KiB", MaxSource>>10)
+		return nil, c.Diagnostics("")
+	}
+	t, ds := syntax.ParsePackets(name, src)
+	packets, more := policy.Packets(t)
+	if ds.HasErrors() {
+		packets = nil
+	}
+	return packets, syntax.Merge(ds, more)
+}
+
+// Read is Parse of what a reader gives.
+func Read(name string, r io.Reader) ([]policy.Packet, syntax.Diagnostics, error) {
+	src, err := io.ReadAll(io.LimitReader(r, MaxSource+1)) // one more: Parse says that it is too long
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the template: %w", err)
+	}
+	packets, ds := Parse(name, src)
+	return packets, ds, nil
+}
+
+// Defaults are what packets get that the template does not say, from the network that they are sent into. What is zero
+// is left to packet.Build.
+type Defaults struct {
+	EtherFrom, EtherTo [6]byte
+	To4, To6           netip.Addr
+}
+
+// fill completes a packet.
+func (d *Defaults) fill(p *policy.Packet) {
+	vary := map[string]bool{}
+	for _, v := range p.Vary {
+		vary[v.Word] = true
+	}
+	s := &p.Spec
+	if s.EtherFrom == nil && !vary["ether from"] && d.EtherFrom != ([6]byte{}) {
+		s.EtherFrom = &d.EtherFrom
+	}
+	if s.EtherTo == nil && !vary["ether to"] && d.EtherTo != ([6]byte{}) {
+		s.EtherTo = &d.EtherTo
+	}
+	if s.To.IsValid() || s.Family == packet.OtherFamily {
+		return
+	}
+	to := d.To4
+	if s.Resolved() == packet.IPv6 {
+		to = d.To6
+	}
+	s.To = to
+}
+
+// Template is compiled packets, sent in turn.
+type Template struct {
+	plans []*plan
+}
+
+// Compile lays the packets out. The same seed gives the same frames.
+func Compile(packets []policy.Packet, d Defaults, seed uint64) (*Template, error) {
+	if len(packets) == 0 {
+		return nil, errors.New("the template has no packet")
+	}
+	t := new(Template)
+	for i := range packets {
+		p := packets[i]
+		if p.Frame == nil {
+			d.fill(&p)
+		}
+		plan, err := newPlan(&p, seed+uint64(i)*golden)
+		if err != nil {
+			if len(packets) > 1 && p.Line > 0 {
+				err = fmt.Errorf("line %d of the template: %w", p.Line, err)
+			}
+			return nil, err
+		}
+		t.plans = append(t.plans, plan)
+	}
+	return t, nil
+}
+
+// fieldSeed is the seed of one field: fields vary independently of each other.
+func fieldSeed(seed uint64, word string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(word))
+	return draw(seed, h.Sum64())
+}
+
+// Longest is the length of the longest frame, in bytes.
+func (t *Template) Longest() int {
+	n := 0
+	for _, p := range t.plans {
+		n = max(n, len(p.frame))
+	}
+	return n
+}
+
+// Packets is how many lines of the template take turns.
+func (t *Template) Packets() int { return len(t.plans) }
+
+// Frame writes frame n over buf, which has Longest bytes at least, and returns it. It allocates nothing.
+func (t *Template) Frame(buf []byte, n uint64) []byte {
+	if k := uint64(len(t.plans)); k > 1 {
+		return t.plans[n%k].write(buf, n/k)
+	}
+	return t.plans[0].write(buf, n)
+}
