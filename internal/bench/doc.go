@@ -18,7 +18,7 @@
 //     that differ from the others in that are tried again, and count only where too few others are left.
 //   - Open packet sockets, stolen time, another program on the receiving core, the wrong hook mode,
 //     conntrack (full, or not where it should be) and martian drops make a window invalid.
-//   - The application shares the receiving core and goes first there (package sink).
+//   - The application shares the receiving core and goes first there (package app).
 //
 // veth has no DMA and no descriptors: ratios carry over to other machines, absolute figures do not.
 // The package must never send outside its lab, and leaves nothing behind, also when its context ends.

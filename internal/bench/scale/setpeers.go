@@ -81,7 +81,7 @@ func hitTrace(w *work, seed uint64) (bench.Trace, error) {
 	return t, nil
 }
 
-// emptyXDP drops all packets by the empty program of package peer: the fastest that can be.
+// emptyXDP drops all packets by the empty program of package contender: the fastest that can be.
 func emptyXDP() *tool {
 	drop := contender.XDPDrop()
 	return &tool{

@@ -38,10 +38,10 @@ type Tool struct {
 	Windows     []bench.Window `json:"windows"`
 }
 
-// tool is a peer.Defence that says how long it took.
+// tool is a contender.Defence that says how long it took.
 type tool struct {
 	name, what string
-	hook       contender.Hook // where what was let through is seen next: peer.LocalIn for the first hook of iptables, behind IP's own count
+	hook       contender.Hook // where what was let through is seen next: contender.LocalIn for the first hook of iptables, behind IP's own count
 	needs      [][2]string    // programs, and the Debian packages that have them
 	most       int            // entries or rules beyond which it is not tried, 0 for any
 	mostWhy    string

@@ -16,7 +16,7 @@ import (
 )
 
 // A run of at least minRun rules that ask for addresses and ports only is looked up in a table
-// (package classify) instead of being compared rule by rule.
+// (package ruletree) instead of being compared rule by rule.
 const minRun = 48
 
 // maxBoxes is how many boxes the lists of one rule may multiply to within a run.
@@ -213,7 +213,7 @@ func (c *compiler) lookUp(p *pool, t *ruletree.Table, label string, at int16) {
 	c.emit(t.Emit(p.maps(), p.label, label, at, inPlace)...)
 }
 
-// storeBoxFields puts the fields of the packet where package classify looks for them, from offset at of
+// storeBoxFields puts the fields of the packet where package ruletree looks for them, from offset at of
 // the stack on.
 func (c *compiler) storeBoxFields(ch *chain, at int16) {
 	c.emit(asm.Mov.Imm(asm.R0, 0)) // for the fields that no rule asks for

@@ -10,7 +10,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Up to maxPairs endpoints are compared one by one; more are looked up in a table of package classify, whose cost
+// Up to maxPairs endpoints are compared one by one; more are looked up in a table of package ruletree, whose cost
 // hardly depends on their number.
 const maxPairs = 6
 
@@ -147,7 +147,7 @@ func (c *compiler) tableOf(ch *chain, q *ir.Cond) *ruletree.Table {
 	return t
 }
 
-// storePair puts the address and the number of the packet where package classify looks for them, as those of the
+// storePair puts the address and the number of the packet where package ruletree looks for them, as those of the
 // destination, from offset at of the stack on.
 func (c *compiler) storePair(ch *chain, q *ir.Cond, at int16) {
 	hi, lo := endpointAddress(q)

@@ -14,7 +14,7 @@ const stackNumber = hashtable.StackFree
 // ports. R0 is 1 if an entry of the set, of the given family and max, covers it, else 0.
 //
 // There are two functions, one that loops over the shapes in use and one, symbol_one, that looks for the
-// entry of one shape; see lease.Code.
+// entry of one shape; see hashtable.Code.
 func Function(mapName, symbol string, max int, ip4 bool) asm.Instructions {
 	return functions(mapName, symbol, max, ip4, false)
 }

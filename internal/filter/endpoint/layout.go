@@ -9,7 +9,7 @@ import (
 	"levee/internal/filter/hashtable"
 )
 
-// The value of the map, besides what package lease keeps there:
+// The value of the map, besides what package hashtable keeps there:
 //
 //	128    number of shapes in use of each family, then the shapes
 //	4096   the mask of each length, by its code
@@ -72,7 +72,7 @@ func sizeFor(room int) int {
 	return (l.At + l.Buckets*l.Bytes + 4095) &^ 4095
 }
 
-// Spec describes the map of a set for max entries; see lease.Kind.Spec. The error is for a max outside 1 to MaxEntries.
+// Spec describes the map of a set for max entries; see hashtable.Kind.Spec. The error is for a max outside 1 to MaxEntries.
 func Spec(name string, max int) (*ebpf.MapSpec, error) { return kind.Spec(name, max) }
 
 // shapeIndex is where the count of a shape stands.

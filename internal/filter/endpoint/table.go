@@ -10,7 +10,7 @@ import (
 )
 
 // Table is a dynamic set of endpoints in memory that eBPF programs read at the same time. What holds between writers and
-// readers is said in package lease; of a Table only Lookup may run beside a writer.
+// readers is said in package hashtable; of a Table only Lookup may run beside a writer.
 type Table struct {
 	*hashtable.Set
 	table *hashtable.Table // the only one

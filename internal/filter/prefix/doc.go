@@ -5,7 +5,7 @@
 // its structure is chosen from the prefixes (see [Static.Why]). A [Dynamic] lives in a memory
 // mapped array map and is changed in place, entry by entry, while programs on other CPUs read it
 // without locks, or replaced as a whole by another such memory; each entry has a lease that the eBPF side itself checks. Its tables, one
-// for each family, are those of package lease.
+// for each family, are those of package hashtable.
 //
 // In go prefixes, out come bytes (the value of an array map with one entry), instructions that
 // read them, and a Go reference that reads the same bytes. Building is pure: the same prefixes

@@ -15,7 +15,7 @@ type Entry struct {
 }
 
 // Dynamic is a set of prefixes with leases in memory that eBPF programs read at the same time. What holds between writers and
-// readers is said in package lease; of a Dynamic only Lookup and Probes may run beside a writer.
+// readers is said in package hashtable; of a Dynamic only Lookup and Probes may run beside a writer.
 type Dynamic struct {
 	*hashtable.Set
 	geometry
@@ -183,7 +183,7 @@ func (d *Dynamic) tries(a netip.Addr) iter.Seq2[int, bool] {
 	}
 }
 
-// index is what package lease tells of a set's entries.
+// index is what package hashtable tells of a set's entries.
 type index struct{ *Dynamic }
 
 // Admit takes every prefix.

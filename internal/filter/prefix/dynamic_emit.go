@@ -20,7 +20,7 @@ const (
 // clock is read only when an entry is found.
 //
 // There are two functions, one that loops over the lengths and one that looks for a prefix of one
-// length, called symbol_one; see lease.Code. As one function the loop took 15,000 instructions of the
+// length, called symbol_one; see hashtable.Code. As one function the loop took 15,000 instructions of the
 // verifier's million, and 70,000 for IPv6.
 func DynamicFunction4(mapName, symbol string, max int) asm.Instructions {
 	g := geometryOf(max)

@@ -8,7 +8,7 @@ import (
 	"levee/internal/filter/hashtable"
 )
 
-// The value of a dynamic set's map, besides what package lease keeps there:
+// The value of a dynamic set's map, besides what package hashtable keeps there:
 //
 //	104    entries removed since the filters were built
 //	128    lengths in use of each family, and how many entries have each
@@ -109,6 +109,6 @@ func geometryOf(max int) geometry {
 	return g
 }
 
-// DynamicSpec describes the map of a dynamic set for max entries over both families; see lease.Kind.Spec.
+// DynamicSpec describes the map of a dynamic set for max entries over both families; see hashtable.Kind.Spec.
 // The error is for a max outside 1 to MaxEntries.
 func DynamicSpec(name string, max int) (*ebpf.MapSpec, error) { return kind.Spec(name, max) }
