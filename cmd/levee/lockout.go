@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/filter/oracle"
+	"levee/internal/host/linklayer"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -28,7 +29,7 @@ type session struct {
 func (e *env) refuseLockout(p *policy.Policy, dev string) error {
 	sessions, err := sessionsOn(dev)
 	var noDev netlink.LinkNotFoundError
-	if errors.As(err, &noDev) {
+	if errors.As(err, &noDev) || errors.As(err, new(*linklayer.NotEthernet)) {
 		return nil // for the one who attaches to say
 	}
 	if err != nil {
@@ -103,6 +104,9 @@ func interfacesAbove(dev string) (map[int][]uint16, error) {
 	l, err := netlink.LinkByName(dev)
 	if err != nil {
 		return nil, fmt.Errorf("look up interface %q: %w", dev, err)
+	}
+	if err := linklayer.Ethernet(l); err != nil {
+		return nil, err
 	}
 	links, err := netlink.LinkList()
 	if err != nil {

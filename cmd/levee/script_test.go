@@ -74,6 +74,8 @@ func scriptCondition(cond string) (bool, error) {
 	switch cond {
 	case "root":
 		return os.Getuid() == 0 && kernel.Privileged() == nil, nil
+	case "tun":
+		return exec.Command("unshare", "-n", "ip", "tuntap", "add", "dev", "t", "mode", "tun").Run() == nil, nil
 	case "vlan":
 		return exec.Command("unshare", "-n", "ip", "link", "add", "link", "lo", "name", "v", "type", "vlan", "id", "7").Run() == nil, nil
 	}

@@ -23,7 +23,8 @@ no packet is judged by half a policy, counters survive by rule, dynamic sets kee
 program stays when this command ends.
 
 The hook is native XDP where the driver has it, else TCX, else generic XDP; --mode forces one. The choice and its
-reason are printed. Another XDP program on the interface is never replaced.
+reason are printed. Another XDP program on the interface is never replaced. An interface whose packets have no Ethernet
+header (WireGuard, tun, GRE, IPIP, PPP) is refused, in every mode and with --force too.
 
 A policy that would drop an established SSH session of this machine, or the TCP connection over which the command is
 being run, is refused, with the rule that would do it; --force overrides.

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/host/linklayer"
 	"levee/internal/kernel"
 )
 
@@ -21,6 +22,7 @@ type device struct {
 	xdp    uint32 // id of the XDP program on it, 0 if none
 	xdpOff string // the word of ip-link(8) that takes it off
 	netns  uint64 // cookie of its network namespace
+	layer  error  // why its packets cannot be judged, nil if they have an Ethernet header
 }
 
 // findDevice looks an interface up in the network namespace of this thread.
@@ -38,7 +40,7 @@ func findDevice(name string) (*device, error) {
 		return nil, kernel.Refuse(err, "look up interface %q", name)
 	}
 	attrs := l.Attrs()
-	d := &device{name: name, index: attrs.Index, mtu: attrs.MTU, driver: driver(name), netns: netns}
+	d := &device{name: name, index: attrs.Index, mtu: attrs.MTU, driver: driver(name), netns: netns, layer: linklayer.Ethernet(l)}
 	if attrs.Xdp != nil && attrs.Xdp.Attached {
 		d.xdp, d.xdpOff = attrs.Xdp.ProgId, "xdp"
 		switch attrs.Xdp.AttachMode { // what `xdp off` does not find
@@ -80,6 +82,14 @@ func driver(name string) string {
 		return "interface " + name
 	}
 	return "driver " + unix.ByteSliceToString(info.Driver[:])
+}
+
+// refuseLayer is an error if packets of the interface do not begin as programs expect them to.
+func refuseLayer(d *device) error {
+	if d.layer == nil {
+		return nil
+	}
+	return fmt.Errorf("%w, and levee judges Ethernet frames only; put the policy on the Ethernet interface that carries them, or filter here with nftables", d.layer)
 }
 
 // refuseForeign is an error if somebody else's XDP program is on the interface.

@@ -120,6 +120,9 @@ func (u *up) run(ctx context.Context) error {
 	if u.dev, err = findDevice(u.Dev); err != nil {
 		return err
 	}
+	if err := refuseLayer(u.dev); err != nil {
+		return err
+	}
 	if u.key, err = u.keyOn(u.dev); err != nil {
 		return err
 	}

@@ -8,11 +8,12 @@ import (
 
 // device judges the interface.
 func device(d *Device, h *Host) []Finding {
-	out := []Finding{
-		identity(d), attaching(d), d.program(), d.mtu(h),
-		d.merging("lro", "rx-lro", "lro"), d.merging("gro_hw", "rx-gro-hw", "rx-gro-hw"),
-		d.tags(), d.bigTCP(), d.queues(h), d.affinity(h), d.node(), d.ring(), d.coalesce(), d.pause(), d.steering(),
+	out := []Finding{identity(d), d.linkLayer()}
+	if d.NotEthernet == "" { // what follows is about policies on the device
+		out = append(out, attaching(d), d.program(), d.mtu(h),
+			d.merging("lro", "rx-lro", "lro"), d.merging("gro_hw", "rx-gro-hw", "rx-gro-hw"), d.tags(), d.bigTCP())
 	}
+	out = append(out, d.queues(h), d.affinity(h), d.node(), d.ring(), d.coalesce(), d.pause(), d.steering())
 	for i := range out {
 		out[i].About = "device"
 	}
@@ -32,6 +33,8 @@ func identity(d *Device) Finding {
 	}
 	f := Finding{Name: "driver", State: OK, Value: v + ", native XDP"}
 	switch {
+	case d.NotEthernet != "":
+		f.Value = v
 	case d.XDP == nil:
 		f.State, f.Value = Unknown, v
 		f.Cost = "the kernel does not say whether the driver has native XDP (it does from 6.3 on); `levee up` tries, and says what it took"
@@ -41,6 +44,23 @@ func identity(d *Device) Finding {
 		f.Where = "Documentation/netlink/specs/netdev.yaml, xdp-features"
 	case d.XDP.Fragments:
 		f.Value += " with fragments"
+	}
+	return f
+}
+
+func (d *Device) linkLayer() Finding {
+	if d.NotEthernet == "" {
+		return Finding{Name: "link_layer", State: OK, Value: "Ethernet"}
+	}
+	f := Finding{
+		Name: "link_layer", State: Breaks, Value: d.NotEthernet, Sure: Documents,
+		Cost:  "packets have no Ethernet header, which programs begin with: `levee up` refuses the device",
+		Mend:  "levee up FILE --dev IF   # IF: the Ethernet interface that carries the packets; here nftables filters",
+		Where: "ARPHRD_* in linux/if_arp.h",
+	}
+	if d.Program != nil && d.Program.Policy != "" {
+		f.Cost = fmt.Sprintf("packets have no Ethernet header, which programs begin with: the verdicts of %s are wrong", d.Program.Policy)
+		f.Mend = "levee down --dev " + d.Name
 	}
 	return f
 }

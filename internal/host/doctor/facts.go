@@ -18,6 +18,8 @@ type Device struct {
 	XDP      *XDPFeatures
 	Program  *Program // an XDP program that is attached
 
+	NotEthernet string // what it is, in words, if its packets have no Ethernet header; else ""
+
 	IRQs []IRQ    // of its queues; none for virtual devices
 	RPS  []string // receive queues that are steered to other CPUs, with their masks
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"levee/internal/host/linklayer"
 )
 
 // ErrNoDevice is returned for an interface that is not in this network namespace.
@@ -33,6 +35,9 @@ func ReadDevice(name string) (*Device, error) {
 	d := &Device{
 		Name: a.Name, Index: a.Index, MTU: a.MTU, Up: a.OperState == netlink.OperUp,
 		GROMaxSize: int(a.GROMaxSize), NUMANode: -1, Driver: link.Type(),
+	}
+	if not := (*linklayer.NotEthernet)(nil); errors.As(linklayer.Ethernet(link), &not) {
+		d.NotEthernet = not.What()
 	}
 	if x := a.Xdp; x != nil && x.Attached {
 		d.Program = &Program{ID: x.ProgId, Generic: x.AttachMode == nl.XDP_ATTACHED_SKB}

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -22,9 +21,11 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/rlimit"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/bench/option"
+	"levee/internal/host/linklayer"
 	"levee/internal/lab"
 	"levee/internal/lang/policy"
 )
@@ -242,12 +243,16 @@ func findDevice(c Config) (device, error) {
 	if !c.OwnNetwork {
 		return device{}, fmt.Errorf("%w: %w", err, ErrNotOurs)
 	}
-	iface, err := net.InterfaceByName(c.Device)
+	link, err := netlink.LinkByName(c.Device)
 	if err != nil {
 		return device{}, err
 	}
-	dev := device{name: c.Device, index: iface.Index, mtu: iface.MTU}
-	copy(dev.mac[:], iface.HardwareAddr)
+	if err := linklayer.Ethernet(link); err != nil && c.Path != Sendmmsg {
+		return device{}, fmt.Errorf("%w, and all paths but %s send Ethernet frames; use --path %[2]s, or the Ethernet interface that carries them", err, Sendmmsg)
+	}
+	attrs := link.Attrs()
+	dev := device{name: c.Device, index: attrs.Index, mtu: attrs.MTU}
+	copy(dev.mac[:], attrs.HardwareAddr)
 	return dev, nil
 }
 
