@@ -33,7 +33,7 @@ func packets(t testing.TB, src string) []policy.Packet {
 // TestTheProgramMakesTheFramesOfTheTemplate compares the two back ends of package template over its samples.
 func TestTheProgramMakesTheFramesOfTheTemplate(t *testing.T) {
 	needRoot(t)
-	text, err := os.ReadFile(filepath.Join("..", "template", "testdata", "samples.txt"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "packet", "template", "testdata", "samples.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
