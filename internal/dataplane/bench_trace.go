@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 )
@@ -99,7 +100,8 @@ func (t *Trace) feed(to *ebpf.Program, attach ebpf.AttachType) (*feeder, error) 
 	if err := jump.Put(uint32(0), to); err != nil {
 		return nil, kernel.LoadError("put the program behind a trace", err)
 	}
-	ins := asm.Instructions{
+	b := assembler.New()
+	b.Emit(
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LoadMem(asm.R7, asm.R1, 0, asm.Word), // xdp_md.data
 		asm.LoadMem(asm.R8, asm.R1, 4, asm.Word), // xdp_md.data_end
@@ -110,26 +112,29 @@ func (t *Trace) feed(to *ebpf.Program, attach ebpf.AttachType) (*feeder, error) 
 		asm.LoadMem(asm.R1, asm.R9, 0, asm.DWord),
 		asm.JLT.Imm(asm.R1, int32(t.count), "copy"),
 		asm.Mov.Imm(asm.R1, 0),
-		asm.Mov.Reg(asm.R2, asm.R1).WithSymbol("copy"),
+	)
+	b.Label("copy")
+	b.Emit(
+		asm.Mov.Reg(asm.R2, asm.R1),
 		asm.Mul.Imm(asm.R2, int32(t.stride)),
 		asm.Add.Imm(asm.R1, 1),
 		asm.StoreMem(asm.R9, 0, asm.R1, asm.DWord),
 		asm.LoadMapValue(asm.R3, t.frames.FD(), 0),
 		asm.Add.Reg(asm.R3, asm.R2),
-	}
+	)
 	for i := int16(0); i < int16(t.stride); i += 8 {
-		ins = append(ins, asm.LoadMem(asm.R4, asm.R3, i, asm.DWord), asm.StoreMem(asm.R7, i, asm.R4, asm.DWord))
+		b.Emit(asm.LoadMem(asm.R4, asm.R3, i, asm.DWord), asm.StoreMem(asm.R7, i, asm.R4, asm.DWord))
 	}
-	ins = append(ins,
+	b.Emit(
 		asm.Mov.Reg(asm.R1, asm.R6),
 		asm.LoadMapPtr(asm.R2, jump.FD()),
 		asm.Mov.Imm(asm.R3, 0),
 		asm.FnTailCall.Call(),
-		asm.Mov.Imm(asm.R0, 0).WithSymbol("end"), // XDP_ABORTED: never
-		asm.Return(),
 	)
+	b.Label("end")
+	b.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return()) // XDP_ABORTED: never
 	f.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "levee_trace", Type: ebpf.XDP, AttachType: attach, Instructions: ins, License: "Dual BSD/GPL",
+		Name: "levee_trace", Type: ebpf.XDP, AttachType: attach, Instructions: b.MustFinish(), License: "Dual BSD/GPL",
 	})
 	return f, kernel.LoadError("load the program that runs a trace", err)
 }

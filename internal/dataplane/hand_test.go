@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
 )
@@ -58,7 +59,8 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 	if p.Default.Action == policy.Drop {
 		pass = drop
 	}
-	insns := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
+	b := assembler.New()
+	b.Emit(asm.Mov.Reg(asm.R6, asm.R1))
 	if t.Trial {
 		spec.Maps[codegen.TrialMap] = mmapable(codegen.TrialMap, 8)
 		spec.Maps[codegen.PreviousMap] = &ebpf.MapSpec{Name: codegen.PreviousMap, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}
@@ -66,7 +68,7 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 		if t.Hook == codegen.TCX {
 			allow = -1
 		}
-		insns = append(insns,
+		b.Emit(
 			asm.FnJiffies64.Call(),
 			asm.LoadMapValue(asm.R1, 0, 0).WithReference(codegen.TrialMap),
 			asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
@@ -77,10 +79,11 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 			asm.FnTailCall.Call(),
 			asm.Mov.Imm(asm.R0, allow),
 			asm.Return(),
-			asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("judge"),
 		)
+		b.Label("judge")
+		b.Emit(asm.Mov.Reg(asm.R1, asm.R6))
 	}
-	insns = append(insns,
+	b.Emit(
 		asm.LoadMem(asm.R7, asm.R6, data, asm.Word),
 		asm.LoadMem(asm.R8, asm.R6, end, asm.Word),
 		length,
@@ -93,7 +96,10 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 		asm.And.Imm(asm.R1, 1),
 		asm.JEq.Imm(asm.R1, 0, "count"),
 		asm.Mov.Imm(asm.R6, int32(p.RuleSlot(0))),
-		asm.FnGetSmpProcessorId.Call().WithSymbol("count"),
+	)
+	b.Label("count")
+	b.Emit(
+		asm.FnGetSmpProcessorId.Call(),
 		asm.And.Imm(asm.R0, int32(rows-1)),
 		asm.Mul.Imm(asm.R0, int32(rowBytes)),
 		asm.Mov.Reg(asm.R1, asm.R6),
@@ -111,18 +117,20 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 	)
 	if t.Trace {
 		spec.Maps[codegen.TraceMap] = mmapable(codegen.TraceMap, 4)
-		insns = append(insns,
+		b.Emit(
 			asm.LoadMapValue(asm.R1, 0, 0).WithReference(codegen.TraceMap),
 			asm.StoreMem(asm.R1, 0, asm.R6, asm.Word),
 		)
 	}
-	insns = append(insns,
-		asm.Mov.Imm(asm.R0, drop).WithSymbol("out"),
+	b.Label("out")
+	b.Emit(
+		asm.Mov.Imm(asm.R0, drop),
 		asm.JEq.Imm(asm.R6, int32(p.RuleSlot(0)), "exit"),
 		asm.Mov.Imm(asm.R0, pass),
-		asm.Return().WithSymbol("exit"),
 	)
-	ps.Instructions = insns
+	b.Label("exit")
+	b.Emit(asm.Return())
+	ps.Instructions = b.MustFinish()
 	spec.Programs[codegen.ProgramName] = ps
 	return &codegen.Program{Spec: spec, Slots: slots, RowBytes: rowBytes}
 }

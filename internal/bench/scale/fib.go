@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/kernel"
 	"levee/internal/lab"
 )
@@ -93,7 +94,7 @@ func buildFIB(ctx context.Context, prefixes []netip.Prefix, width int) (_ *built
 		b.memory = uint64(grown)
 	}
 	b.update = r.replace
-	b.code = func(label string) asm.Instructions { return askFIB(d.Index, width, label) }
+	b.code = func(to *assembler.Builder) { askFIB(to, d.Index, width) }
 	b.depth = func(addrs []netip.Addr) (*Depth, string) {
 		if width == 32 {
 			return b.triestat()
@@ -147,22 +148,23 @@ const (
 
 // askFIB looks the address in R1 and R2 up, from a device of the router; R9 is the context. The helper
 // writes over what it is asked, so all of it is set each time.
-func askFIB(ifindex, width int, label string) asm.Instructions {
+func askFIB(b *assembler.Builder, ifindex, width int) {
 	family := int64(unix.AF_INET)
 	if width == 128 {
 		family = unix.AF_INET6
 	}
-	out := asm.Instructions{asm.Mov.Imm(asm.R3, 0)}
+	b.Emit(asm.Mov.Imm(asm.R3, 0))
 	for at := int16(0); at < 64; at += 8 {
-		out = append(out, asm.StoreMem(asm.R10, fibParams+at, asm.R3, asm.DWord))
+		b.Emit(asm.StoreMem(asm.R10, fibParams+at, asm.R3, asm.DWord))
 	}
-	out = append(out,
+	b.Emit(
 		asm.StoreImm(asm.R10, fibParams, family, asm.Byte),
 		asm.StoreImm(asm.R10, fibParams+fibLength, 64, asm.Half),
 		asm.StoreImm(asm.R10, fibParams+fibIfindex, int64(ifindex), asm.Word),
 	)
-	out = append(out, storeAddress(width, fibParams+fibDst)...)
-	return append(out,
+	storeAddress(b, width, fibParams+fibDst)
+	end := b.Fresh("end")
+	b.Emit(
 		asm.Mov.Reg(asm.R1, asm.R9),
 		asm.Mov.Reg(asm.R2, asm.R10),
 		asm.Add.Imm(asm.R2, fibParams),
@@ -171,12 +173,12 @@ func askFIB(ifindex, width int, label string) asm.Instructions {
 		asm.FnFibLookup.Call(),
 		asm.Mov.Reg(asm.R1, asm.R0),
 		asm.Mov.Imm(asm.R0, 1),
-		asm.JEq.Imm(asm.R1, 0, label+"_end"),
+		asm.JEq.Imm(asm.R1, 0, end),
 		asm.Mov.Imm(asm.R0, 0),
-		asm.JEq.Imm(asm.R1, noRoute, label+"_end"),
+		asm.JEq.Imm(asm.R1, noRoute, end),
 		asm.Mov.Imm(asm.R0, strange),
-		asm.Mov.Reg(asm.R0, asm.R0).WithSymbol(label+"_end"),
 	)
+	b.Label(end)
 }
 
 // triestat is what the kernel says of its IPv4 trie: the depth of its leaves, all alike.

@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/kernel"
 )
 
@@ -37,28 +36,17 @@ type timer struct {
 // overlaps them. The addresses and their order are the same. An answer that is given by a branch the CPU may
 // predict, and go on with the next look-up meanwhile, as it does between packets.
 func newTimer(b *built, addrs *ebpf.Map, chained bool) (*timer, error) {
-	num := &btf.Int{Name: "u64", Size: 8}
-	proto := func(params ...btf.FuncParam) *btf.FuncProto {
-		return &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}, Params: params}
+	code := assembler.New()
+	code.Global("entry", assembler.Pointer("ctx"))
+	// The callback finds the program's context through the stack: it may be given a pointer to that only.
+	code.Emit(asm.StoreMem(asm.R10, -8, asm.R1, asm.DWord))
+	code.Loop(traceLength/unroll, "each", -8)
+	code.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	code.Static("each", assembler.Number("round"), assembler.Pointer("ctx"))
+	lookups(code, b, chained)
+	if b != nil && b.functions != nil {
+		b.functions(code)
 	}
-	entry := &btf.Func{Name: "entry", Type: proto(btf.FuncParam{Name: "ctx", Type: &btf.Pointer{Target: num}}), Linkage: btf.GlobalFunc}
-	each := &btf.Func{Name: "each", Type: proto(btf.FuncParam{Name: "i", Type: num}, btf.FuncParam{Name: "ctx", Type: &btf.Pointer{Target: num}}), Linkage: btf.StaticFunc}
-	callback := asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R2, Src: asm.PseudoFunc, Constant: -1}
-	ins := asm.Instructions{
-		// The callback finds the program's context through the stack: it may be given a pointer to that only.
-		btf.WithFuncMetadata(asm.StoreMem(asm.R10, -8, asm.R1, asm.DWord).WithSymbol("entry"), entry),
-		asm.Mov.Imm(asm.R1, traceLength/unroll),
-		callback.WithReference("each"),
-		asm.Mov.Reg(asm.R3, asm.R10),
-		asm.Add.Imm(asm.R3, -8),
-		asm.Mov.Imm(asm.R4, 0),
-		asm.FnLoop.Call(),
-		asm.Mov.Imm(asm.R0, 0),
-		asm.Return(),
-	}
-	body := lookups(b, chained)
-	body[0] = btf.WithFuncMetadata(body[0].WithSymbol("each"), each)
-	ins = append(ins, body...)
 	spec := &ebpf.CollectionSpec{
 		Maps: map[string]*ebpf.MapSpec{
 			"addrs":  {Name: "addrs", Type: ebpf.Array, KeySize: 4, ValueSize: 16 * traceLength, MaxEntries: 1},
@@ -67,7 +55,6 @@ func newTimer(b *built, addrs *ebpf.Map, chained bool) (*timer, error) {
 	}
 	replace := map[string]*ebpf.Map{"addrs": addrs}
 	if b != nil {
-		ins = append(ins, b.functions...)
 		for name, m := range b.maps {
 			info, err := m.Info()
 			if err != nil {
@@ -84,7 +71,7 @@ func newTimer(b *built, addrs *ebpf.Map, chained bool) (*timer, error) {
 		}
 	}
 	spec.Programs = map[string]*ebpf.ProgramSpec{
-		"entry": {Name: "levee_lookups", Type: ebpf.SchedCLS, Instructions: ins, License: "Dual BSD/GPL"},
+		"entry": {Name: "levee_lookups", Type: ebpf.SchedCLS, Instructions: code.MustFinish(), License: "Dual BSD/GPL"},
 	}
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
 	if err != nil {
@@ -104,10 +91,10 @@ func shape(name string, info *ebpf.MapInfo) *ebpf.MapSpec {
 	}
 }
 
-// lookups is a round of the loop, whose number is in R1; R2 points to the program's context, which is
+// lookups writes a round of the loop, whose number is in R1; R2 points to the program's context, which is
 // in R9 from then on.
-func lookups(b *built, chained bool) asm.Instructions {
-	out := asm.Instructions{
+func lookups(to *assembler.Builder, b *built, chained bool) {
+	to.Emit(
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LSh.Imm(asm.R6, 3), // times unroll
 		asm.And.Imm(asm.R6, traceLength-unroll),
@@ -115,14 +102,14 @@ func lookups(b *built, chained bool) asm.Instructions {
 		// The sum goes on from the round before: one that began with zero would not wait for it.
 		asm.LoadMapValue(asm.R3, 0, 0).WithReference("result"),
 		asm.LoadMem(asm.R7, asm.R3, 0, asm.DWord),
-	}
+	)
 	for i := range unroll {
-		out = append(out, asm.Mov.Reg(asm.R1, asm.R6), asm.Or.Imm(asm.R1, int32(i)))
+		to.Emit(asm.Mov.Reg(asm.R1, asm.R6), asm.Or.Imm(asm.R1, int32(i)))
 		if chained {
 			// Always 0, which neither the kernel's compiler nor the CPU knows: an "and" waits for its register.
-			out = append(out, asm.Mov.Reg(asm.R2, asm.R7), asm.And.Imm(asm.R2, 0), asm.Or.Reg(asm.R1, asm.R2))
+			to.Emit(asm.Mov.Reg(asm.R2, asm.R7), asm.And.Imm(asm.R2, 0), asm.Or.Reg(asm.R1, asm.R2))
 		}
-		out = append(out,
+		to.Emit(
 			asm.LSh.Imm(asm.R1, 4),
 			asm.LoadMapValue(asm.R3, 0, 0).WithReference("addrs"),
 			asm.Add.Reg(asm.R3, asm.R1),
@@ -130,13 +117,13 @@ func lookups(b *built, chained bool) asm.Instructions {
 			asm.LoadMem(asm.R2, asm.R3, 8, asm.DWord),
 		)
 		if b != nil {
-			out = append(out, b.code("x"+strconv.Itoa(i))...)
+			b.code(to)
 		} else { // the address itself is the answer, so that the chain is the same
-			out = append(out, asm.Mov.Reg(asm.R0, asm.R1))
+			to.Emit(asm.Mov.Reg(asm.R0, asm.R1))
 		}
-		out = append(out, asm.Add.Reg(asm.R7, asm.R0))
+		to.Emit(asm.Add.Reg(asm.R7, asm.R0))
 	}
-	return append(out,
+	to.Emit(
 		asm.LoadMapValue(asm.R3, 0, 0).WithReference("result"),
 		asm.StoreMem(asm.R3, 0, asm.R7, asm.DWord),
 		asm.Mov.Imm(asm.R0, 0),

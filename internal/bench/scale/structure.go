@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/prefix"
 	"levee/internal/kernel"
 )
@@ -28,8 +29,8 @@ type structure struct {
 // built is one that is filled. code looks the address in R1 and R2 up (package prefix says how) and
 // answers in R0; R6 to R9 are kept.
 type built struct {
-	code      func(label string) asm.Instructions
-	functions asm.Instructions
+	code      func(*assembler.Builder)
+	functions func(*assembler.Builder) // that it calls, nil if it calls none
 	maps      map[string]*ebpf.Map
 	inner     *ebpf.Map // of a map of maps, for its memory and its shape
 	memory    uint64
@@ -96,7 +97,7 @@ func buildStatic(prefixes []netip.Prefix, width int) (*built, error) {
 	}
 	s := make(prefixes)
 	b := &built{buildTime: time.Since(start), updateAll: true, maps: map[string]*ebpf.Map{}}
-	b.code = func(label string) asm.Instructions { return s.Emit(setMap, label) }
+	b.code = func(to *assembler.Builder) { s.Emit(to, setMap) }
 	b.depth = func(addrs []netip.Addr) (*Depth, string) {
 		return depthOf(addrs, "tables probed, of "+s.Why(), s.Probes), ""
 	}
@@ -161,11 +162,11 @@ func buildDynamic(prefixes []netip.Prefix, width int) (*built, error) {
 	if width == 128 {
 		function = prefix.DynamicFunction6
 	}
-	b.functions = function(setMap, symbol, len(prefixes)+1)
+	b.functions = func(to *assembler.Builder) { function(to, setMap, symbol, len(prefixes)+1) }
 	b.depth = func(addrs []netip.Addr) (*Depth, string) {
 		return depthOf(addrs, "prefix lengths tried, of those that the filter names", d.Probes), ""
 	}
-	b.code = func(string) asm.Instructions { return asm.Instructions{asm.Call.Label(symbol)} }
+	b.code = func(to *assembler.Builder) { to.Emit(asm.Call.Label(symbol)) }
 	return b, b.charge()
 }
 
@@ -177,9 +178,9 @@ func buildLPM(prefixes []netip.Prefix, width int) (*built, error) {
 		Name: setMap, Type: ebpf.LPMTrie, KeySize: uint32(4 + width/8), ValueSize: 1,
 		MaxEntries: uint32(len(prefixes) + 1), Flags: unix.BPF_F_NO_PREALLOC,
 	}
-	ask := func() asm.Instructions {
-		out := asm.Instructions{asm.StoreImm(asm.R10, -24, int64(width), asm.Word)}
-		return append(out, storeAddress(width, -20)...)
+	ask := func(b *assembler.Builder) {
+		b.Emit(asm.StoreImm(asm.R10, -24, int64(width), asm.Word))
+		storeAddress(b, width, -20)
 	}
 	b, err := buildMap(spec, prefixes, key, ask)
 	if b != nil {
@@ -194,24 +195,23 @@ func buildLPM(prefixes []netip.Prefix, width int) (*built, error) {
 func buildHash(prefixes []netip.Prefix, width int) (*built, error) {
 	key := func(p netip.Prefix) []byte { return p.Addr().AsSlice() }
 	spec := &ebpf.MapSpec{Name: setMap, Type: ebpf.Hash, KeySize: uint32(width / 8), ValueSize: 1, MaxEntries: uint32(len(prefixes) + 1)}
-	return buildMap(spec, prefixes, key, func() asm.Instructions { return storeAddress(width, -24) })
+	return buildMap(spec, prefixes, key, func(b *assembler.Builder) { storeAddress(b, width, -24) })
 }
 
 // storeAddress writes the address as a key's bytes; -20 is not a multiple of 8, so halves are written.
-func storeAddress(width int, at int16) asm.Instructions {
+func storeAddress(b *assembler.Builder, width int, at int16) {
 	if width == 32 {
-		return asm.Instructions{asm.HostTo(asm.BE, asm.R1, asm.Word), asm.StoreMem(asm.R10, at, asm.R1, asm.Word)}
+		b.Emit(asm.HostTo(asm.BE, asm.R1, asm.Word), asm.StoreMem(asm.R10, at, asm.R1, asm.Word))
+		return
 	}
-	var out asm.Instructions
 	for i, r := range []asm.Register{asm.R1, asm.R2} {
-		out = append(out, asm.HostTo(asm.BE, r, asm.DWord), asm.StoreMem(asm.R10, at+int16(8*i), r, asm.Word),
+		b.Emit(asm.HostTo(asm.BE, r, asm.DWord), asm.StoreMem(asm.R10, at+int16(8*i), r, asm.Word),
 			asm.RSh.Imm(r, 32), asm.StoreMem(asm.R10, at+int16(8*i)+4, r, asm.Word))
 	}
-	return out
 }
 
 // buildMap fills a map of the kernel's, many entries a system call. The key lies at R10-24.
-func buildMap(spec *ebpf.MapSpec, prefixes []netip.Prefix, key func(netip.Prefix) []byte, store func() asm.Instructions) (*built, error) {
+func buildMap(spec *ebpf.MapSpec, prefixes []netip.Prefix, key func(netip.Prefix) []byte, store func(*assembler.Builder)) (*built, error) {
 	const batch = 4096
 	var batches []any // made before the clock starts: the library wants keys of a fixed size, arrays
 	for i := 0; i < len(prefixes); i += batch {
@@ -235,16 +235,18 @@ func buildMap(spec *ebpf.MapSpec, prefixes []netip.Prefix, key func(netip.Prefix
 	}
 	b.loadTime = time.Since(start)
 	b.update = func(p netip.Prefix) error { return m.Put(key(p), byte(1)) }
-	b.code = func(label string) asm.Instructions {
-		return append(store(),
+	b.code = func(to *assembler.Builder) {
+		store(to)
+		miss := to.Fresh("miss")
+		to.Emit(
 			asm.LoadMapPtr(asm.R1, 0).WithReference(setMap),
 			asm.Mov.Reg(asm.R2, asm.R10),
 			asm.Add.Imm(asm.R2, -24),
 			asm.FnMapLookupElem.Call(),
-			asm.JEq.Imm(asm.R0, 0, label+"_miss"),
+			asm.JEq.Imm(asm.R0, 0, miss),
 			asm.Mov.Imm(asm.R0, 1),
-			asm.Mov.Reg(asm.R0, asm.R0).WithSymbol(label+"_miss"),
 		)
+		to.Label(miss)
 	}
 	return b, b.charge()
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/ir"
 	"levee/internal/lang/policy"
 )
@@ -199,6 +199,9 @@ func (c *compiler) loadRegs(ch *chain) {
 	}
 }
 
+// paramKey is struct key of a function of rules.
+var paramKey = assembler.Memory("key", int(keySize))
+
 // keyPointer is where a chain that is a function keeps the address of struct key.
 const keyPointer = -72
 
@@ -220,7 +223,7 @@ func (c *compiler) emitChain(ch *chain) {
 	c.beginCounts(ch.rules)
 	c.emitRules(ch, ch.rules)
 	// The last rule has no conditions: nothing jumps behind it.
-	c.pending = c.pending[:0]
+	c.End()
 }
 
 // emitRules emits rules in order, in long runs as look-ups.
@@ -302,22 +305,24 @@ func (c *compiler) emitFunction(part *chain) {
 	c.loadRegs(part)
 	c.emitRules(part, part.rules)
 	if last := part.rules[len(part.rules)-1]; len(last.Conds) == 0 && last.Action != policy.Count {
-		c.pending = c.pending[:0] // nothing jumps behind it
+		c.End() // nothing jumps behind it
 		return
 	}
 	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
 // beginFunction begins a global function of struct key's address and more.
-func (c *compiler) beginFunction(label string, more ...btf.Type) {
-	given := label + "_key"
+func (c *compiler) beginFunction(label string, more ...assembler.Param) {
+	given := c.fresh("given")
+	c.Global(label, append([]assembler.Param{paramKey}, more...)...)
 	c.emit(
 		// A global function has to reckon with no memory at all.
-		signature(asm.JNE.Imm(asm.R1, 0, given).WithSymbol(label), btf.GlobalFunc, append([]btf.Type{typeKey}, more...)...),
+		asm.JNE.Imm(asm.R1, 0, given),
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
-		asm.StoreMem(asm.R10, keyPointer, asm.R1, asm.DWord).WithSymbol(given),
 	)
+	c.label(given)
+	c.emit(asm.StoreMem(asm.R10, keyPointer, asm.R1, asm.DWord))
 }
 
 // rule emits one rule: its questions, then what it does.

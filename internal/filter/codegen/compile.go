@@ -8,8 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/prefix"
 	"levee/internal/filter/ruletree"
@@ -33,7 +33,7 @@ const (
 
 // compiler holds what the pieces of one program share.
 type compiler struct {
-	*builder
+	builder
 	target       Target
 	prog         *ir.Program
 	cpus         int
@@ -61,8 +61,8 @@ type compiler struct {
 	pools        [ir.IPv6 + 1]*pool // tables of runs of rules
 	treesInPlace int                // of their look-ups
 	runs         []runTable
-	lookups      []asm.Instructions // functions that rules call, two each
-	tableLookups []asm.Instructions // functions that search a static set
+	lookups      []*assembler.Builder // functions that rules call, two each
+	tableLookups []*assembler.Builder // functions that search a static set
 	lookupOf     map[lookupKey]string
 	setPlaces    map[*policy.Set]SetPlace // of all dynamic sets
 }
@@ -119,13 +119,16 @@ func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instruction
 			return nil, nil, c.failed
 		}
 		c.flushTables()
-		ins := c.finish()
+		ins, err := c.Finish()
+		if err != nil {
+			return nil, nil, err
+		}
 		switch n := len(c.parts) + 2*len(c.lookups) + len(c.tableLookups) + (len(c.machine.arms)+armsEach-1)/armsEach; {
-		case n <= maxFunctions && rawLength(ins) <= maxInstructions && !farJump(ins):
+		case n <= maxFunctions && assembler.Length(ins) <= maxInstructions && !assembler.FarJump(ins):
 			return c, ins, c.locate(ins)
 		case c.all:
-			return nil, nil, c.errorf("the rules take %d functions and %d instructions, the kernel takes %d and %d: put what they share into sets", n, rawLength(ins), maxFunctions, maxInstructions)
-		case c.separate || n > maxFunctions || rawLength(ins) > maxInstructions:
+			return nil, nil, c.errorf("the rules take %d functions and %d instructions, the kernel takes %d and %d: put what they share into sets", n, assembler.Length(ins), maxFunctions, maxInstructions)
+		case c.separate || n > maxFunctions || assembler.Length(ins) > maxInstructions:
 			c = newCompiler(prog, t, slots, true)
 		default:
 			c = newCompiler(prog, t, slots, false)
@@ -141,18 +144,10 @@ const maxFunctions = 246
 // maxInstructions is BPF_COMPLEXITY_LIMIT_INSNS of include/linux/bpf.h.
 const maxInstructions = 1_000_000
 
-// rawLength counts instructions as the kernel does.
-func rawLength(ins asm.Instructions) (n int) {
-	for i := range ins {
-		n += int(ins[i].Size() / asm.InstructionSize)
-	}
-	return n
-}
-
 // newCompiler begins a compilation; all makes records of all rules.
 func newCompiler(prog *ir.Program, t Target, slots int, all bool) *compiler {
 	c := &compiler{
-		builder:  newBuilder(),
+		builder:  builder{assembler.New()},
 		target:   t,
 		prog:     prog,
 		cpus:     1 << bits.Len(uint(max(t.CPUs, 1)-1)),
@@ -200,7 +195,8 @@ func (c *compiler) generate() error {
 	if err != nil {
 		return err
 	}
-	c.emit(signature(asm.Mov.Reg(regCtx, asm.R1).WithSymbol(ProgramName), btf.GlobalFunc, typePtr))
+	c.Global(ProgramName, assembler.Pointer("ctx"))
+	c.emit(asm.Mov.Reg(regCtx, asm.R1))
 	if c.target.Trial {
 		c.trial()
 	}
@@ -220,13 +216,13 @@ func (c *compiler) generate() error {
 
 // generateFunctions is generate where chains are functions: they are made first, for their number.
 func (c *compiler) generateFunctions(careful asm.Instructions) error {
-	begin, pending := c.ins, c.pending
-	c.ins, c.pending = nil, nil
+	main := c.builder
+	functions := main.Aside()
+	c.builder = builder{functions}
 	for _, ch := range c.chains {
 		c.emitFunctions(ch)
 	}
-	functions := c.ins
-	c.ins, c.pending = begin, pending
+	c.builder = main
 	c.clearKey()
 	c.fastPath()
 	c.slowPath()
@@ -234,7 +230,7 @@ func (c *compiler) generateFunctions(careful asm.Instructions) error {
 	c.label("decided")
 	c.leave()
 	c.verdict()
-	c.emit(functions...)
+	c.Append(functions)
 	c.emitRest(careful)
 	return nil
 }
@@ -242,14 +238,16 @@ func (c *compiler) generateFunctions(careful asm.Instructions) error {
 // emitRest emits the functions that rules and the slow path call.
 func (c *compiler) emitRest(careful asm.Instructions) {
 	for _, code := range c.lookups {
-		c.emit(code...)
+		c.Append(code)
 	}
 	for _, code := range c.tableLookups {
-		c.emit(code...)
+		c.Append(code)
 	}
 	c.emitArms()
 	c.emitMachine()
 	c.emitPools()
+	name, _ := decoderName(c.target)
+	c.Static(name, assembler.Pointer("ctx"), assembler.Pointer("key"))
 	c.emit(careful...)
 }
 
@@ -350,15 +348,15 @@ func (c *compiler) leave() {
 // the program.
 func (c *compiler) verdict() {
 	// The verifier refuses code that nothing leads to: a policy may pass all, or drop all.
-	if c.referenced("impossible") {
+	if c.Referenced("impossible") {
 		c.label("impossible")
 		c.emit(asm.Mov.Imm(asm.R0, 0), asm.Ja.Label("drop"))
 	}
-	if c.referenced("pass") {
+	if c.Referenced("pass") {
 		c.label("pass")
 		c.emit(asm.Mov.Imm32(asm.R7, c.passCode()), asm.Ja.Label("count"))
 	}
-	if c.referenced("drop") {
+	if c.Referenced("drop") {
 		c.label("drop")
 		c.emit(asm.Mov.Imm32(asm.R7, c.dropCode()))
 	}

@@ -1,12 +1,12 @@
 package codegen
 
 import (
-	"fmt"
 	"sync"
 	"unsafe"
 
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
+
+	"levee/internal/filter/assembler"
 )
 
 // Where the decoded packet (struct key of bpf/parse.h) lies on the stack. The 64 bytes above it
@@ -57,28 +57,12 @@ func decoderName(t Target) (function, entry string) {
 	return "parse_xdp", parseProgEntryXdp
 }
 
-// decoder takes the careful decoder for a target out of the object that clang made: the
-// instructions of one function. Its own BTF is left behind: line information of one function among
-// generated ones is refused.
+// decoder takes the careful decoder for a target out of the object that clang made.
 func decoder(t Target) (asm.Instructions, error) {
 	function, entry := decoderName(t)
 	spec, err := loadDecoders()
 	if err != nil {
 		return nil, err
 	}
-	var out asm.Instructions
-	for _, in := range spec.Programs[entry].Instructions {
-		symbol := in.Symbol()
-		if symbol == function || len(out) > 0 && symbol == "" {
-			in.Metadata = asm.Metadata{}
-			out = append(out, in.WithSymbol(symbol))
-		} else if len(out) > 0 {
-			break
-		}
-	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("decoder %s is missing from the embedded object: run make generate", function)
-	}
-	out[0] = signature(out[0], btf.StaticFunc, typePtr, typePtr)
-	return out, nil
+	return assembler.Take(spec.Programs[entry].Instructions, function)
 }

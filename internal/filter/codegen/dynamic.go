@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/endpoint"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
@@ -149,37 +150,41 @@ func numberOf(ip4 bool) asm.Register {
 // dynamicFunction is the label of the function that looks an address up in a dynamic set.
 func (c *compiler) dynamicFunction(s *policy.Set, ip4 bool) string {
 	place := c.setPlaces[s]
-	return c.lookupFunction(lookupKey{place.Map, ip4}, func(label string) asm.Instructions {
+	return c.lookupFunction(lookupKey{place.Map, ip4}, func(b *assembler.Builder, label string) {
 		switch {
 		case c.shared() && ip4:
-			return prefix.NumberedFunction4(place.Map, label, place.Room)
+			prefix.NumberedFunction4(b, place.Map, label, place.Room)
 		case c.shared():
-			return prefix.NumberedFunction6(place.Map, label, place.Room)
+			prefix.NumberedFunction6(b, place.Map, label, place.Room)
 		case ip4:
-			return prefix.DynamicFunction4(place.Map, label, place.Room)
+			prefix.DynamicFunction4(b, place.Map, label, place.Room)
+		default:
+			prefix.DynamicFunction6(b, place.Map, label, place.Room)
 		}
-		return prefix.DynamicFunction6(place.Map, label, place.Room)
 	})
 }
 
 // endpointFunction is the label of the function that looks an endpoint up in a dynamic set.
 func (c *compiler) endpointFunction(s *policy.Set, ip4 bool) string {
 	place := c.setPlaces[s]
-	return c.lookupFunction(lookupKey{place.Map, ip4}, func(label string) asm.Instructions {
+	return c.lookupFunction(lookupKey{place.Map, ip4}, func(b *assembler.Builder, label string) {
 		if c.shared() {
-			return endpoint.NumberedFunction(place.Map, label, place.Room, ip4)
+			endpoint.NumberedFunction(b, place.Map, label, place.Room, ip4)
+		} else {
+			endpoint.Function(b, place.Map, label, place.Room, ip4)
 		}
-		return endpoint.Function(place.Map, label, place.Room, ip4)
 	})
 }
 
 // lookupFunction gives the label of a function, which is made when it is first asked for.
-func (c *compiler) lookupFunction(key lookupKey, function func(label string) asm.Instructions) string {
+func (c *compiler) lookupFunction(key lookupKey, function func(b *assembler.Builder, label string)) string {
 	label, ok := c.lookupOf[key]
 	if !ok {
 		label = fmt.Sprintf("lookup_%d", len(c.lookupOf))
 		c.lookupOf[key] = label
-		c.lookups = append(c.lookups, function(label))
+		code := c.Aside()
+		function(code, label)
+		c.lookups = append(c.lookups, code)
 	}
 	return label
 }

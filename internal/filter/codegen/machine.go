@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/ir"
 	"levee/internal/lang/policy"
 )
@@ -108,16 +109,16 @@ type machine struct {
 	bounds  table[uint64] // where membership changes, ascending within each list of ranges
 	wide    table[uint64] // the same for addresses of two words, upper word first
 
-	body    []record           // scratch: the rule that is being made
-	number  []uint64           // scratch: bounds, or a list
-	bodies  shared             // records of rules
-	sorted  shared             // bounds
-	sorted2 shared             // wide ones
-	lookups []lookup           // functions of opLookup, by number
-	asked   []lookupKey        // dynamic sets of opEndpoint, by number
-	arms    []asm.Instructions // look-ups in long lists of endpoints, see emitArms
-	tables  map[staticKey]int  // of them, those of static sets
-	pairs   map[armKey]int     // of them, those of endpoints
+	body    []record             // scratch: the rule that is being made
+	number  []uint64             // scratch: bounds, or a list
+	bodies  shared               // records of rules
+	sorted  shared               // bounds
+	sorted2 shared               // wide ones
+	lookups []lookup             // functions of opLookup, by number
+	asked   []lookupKey          // dynamic sets of opEndpoint, by number
+	arms    []*assembler.Builder // look-ups in long lists of endpoints, see emitArms
+	tables  map[staticKey]int    // of them, those of static sets
+	pairs   map[armKey]int       // of them, those of endpoints
 }
 
 // lookup is a function of an address or, with an arm, of struct key's and the arm's number in the function.
@@ -391,7 +392,7 @@ func (c *compiler) arm(ch *chain, q *ir.Cond) {
 	asks.use(q)
 	label := armLabel(len(c.machine.arms))
 	outside := c.builder
-	c.builder, c.inFunction = &builder{alias: outside.alias, labels: outside.labels}, true
+	c.builder, c.inFunction = builder{outside.Aside()}, true
 	c.label(label)
 	c.loadRegs(asks)
 	positive := *q // the record says what the answer is to be
@@ -400,8 +401,7 @@ func (c *compiler) arm(ch *chain, q *ir.Cond) {
 	c.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 	c.label(label + "_no")
 	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-	c.machine.arms = append(c.machine.arms, c.ins)
-	outside.labels = c.labels
+	c.machine.arms = append(c.machine.arms, c.Builder)
 	c.builder, c.inFunction = outside, false
 }
 

@@ -2,7 +2,8 @@ package codegen
 
 import (
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
+
+	"levee/internal/filter/assembler"
 )
 
 // interpreter is the function of struct key's address and the number of a record that walks the records from
@@ -47,11 +48,15 @@ func (c *compiler) emitMachine() {
 }
 
 func (c *compiler) emitInterpreter() {
+	c.Global(interpreter, paramKey, assembler.Number("record"))
 	c.emit(
-		signature(asm.JNE.Imm(asm.R1, 0, "machine_key").WithSymbol(interpreter), btf.GlobalFunc, typeKey, typeNumber),
+		asm.JNE.Imm(asm.R1, 0, "machine_key"),
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
-		asm.StoreMem(asm.R10, stAt+stKey, asm.R1, asm.DWord).WithSymbol("machine_key"),
+	)
+	c.label("machine_key")
+	c.emit(
+		asm.StoreMem(asm.R10, stAt+stKey, asm.R1, asm.DWord),
 		asm.StoreMem(asm.R10, stAt+stRecord, asm.R2, asm.Word),
 		asm.StoreMem(asm.R10, stAt+stEntry, asm.R2, asm.Word),
 		asm.StoreMem(asm.R10, stAt+stThen, asm.R2, asm.Word),
@@ -59,23 +64,16 @@ func (c *compiler) emitInterpreter() {
 		asm.StoreMem(asm.R10, stAt+stBest, asm.R1, asm.DWord),
 	)
 	c.row()
-	loop := asm.LoadImm(asm.R2, -1, asm.DWord).WithReference("machine_steps")
-	loop.Src = asm.PseudoFunc
+	c.emit(asm.StoreMem(asm.R10, stAt+stRow, asm.R1, asm.DWord))
+	c.Loop(maxCalls, "machine_steps", stAt)
 	c.emit(
-		asm.StoreMem(asm.R10, stAt+stRow, asm.R1, asm.DWord),
-		asm.Mov.Imm(asm.R1, maxCalls),
-		loop,
-		asm.Mov.Reg(asm.R3, asm.R10),
-		asm.Add.Imm(asm.R3, stAt),
-		asm.Mov.Imm(asm.R4, 0),
-		asm.FnLoop.Call(),
 		asm.LoadMem(asm.R0, asm.R10, stAt+stBest, asm.DWord),
 		asm.JEq.Imm(asm.R0, undecided, "machine_undecided"),
 		asm.Mov.Reg32(asm.R0, asm.R0),
 		asm.Return(),
-		asm.Mov.Imm(asm.R0, 0).WithSymbol("machine_undecided"),
-		asm.Return(),
 	)
+	c.label("machine_undecided")
+	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
 // maxNumber has all bits of any number of a record, an entry or a bound. Numbers that grow are cut to it: the verifier then
@@ -94,8 +92,9 @@ const (
 
 // emitSteps emits the function that walks some records. It is static, as bpf_loop wants it.
 func (c *compiler) emitSteps() {
+	c.Static("machine_steps", assembler.Number("call"), assembler.Pointer("state"))
 	c.emit(
-		signature(asm.StoreMem(asm.R10, mState, asm.R2, asm.DWord).WithSymbol("machine_steps"), btf.StaticFunc, typePtr, typePtr),
+		asm.StoreMem(asm.R10, mState, asm.R2, asm.DWord),
 		asm.LoadMem(mKey, asm.R2, stKey, asm.DWord),
 		asm.LoadMem(mRecord, asm.R2, stRecord, asm.Word),
 		asm.LoadMem(mEntry, asm.R2, stEntry, asm.Word),
@@ -259,10 +258,10 @@ func (c *compiler) emitArms() {
 	arms := c.machine.arms
 	for first := 0; first < len(arms); first += armsEach {
 		last := min(first+armsEach, len(arms))
-		c.beginFunction(armsLabel(first), typeNumber)
+		c.beginFunction(armsLabel(first), assembler.Number("arm"))
 		c.oneOf(asm.R2, first, last, "", func(arm int) { c.emit(asm.Ja.Label(armLabel(arm))) })
 		for _, code := range arms[first:last] {
-			c.emit(code...)
+			c.Append(code)
 		}
 	}
 }
@@ -361,13 +360,14 @@ const maxHalvings = 27
 // verifier finds two rounds of one place the same where it cannot for rounds of a loop.
 func (c *compiler) emitSearch(label, table string, total int, wide bool) {
 	s := search{c, label, table, total, asm.R2, asm.R3, asm.R4, wide}
-	params := []btf.Type{typeNumber, typeNumber, typeNumber}
+	params := []assembler.Param{assembler.Number("value")}
 	if wide {
-		params = append(params, typeNumber)
+		params = []assembler.Param{assembler.Number("upper"), assembler.Number("lower")}
 		s.at, s.n, s.half = asm.R3, asm.R4, asm.R0
 	}
+	c.Global(label, append(params, assembler.Number("at"), assembler.Number("n"))...)
 	c.emit(
-		signature(asm.Mov.Reg32(s.n, s.n).WithSymbol(label), btf.GlobalFunc, params...),
+		asm.Mov.Reg32(s.n, s.n),
 		asm.Mov.Reg32(s.at, s.at),
 		asm.Mov.Reg(asm.R6, s.at),
 	)

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
@@ -54,7 +54,7 @@ func (c *compiler) address(ch *chain, q *ir.Cond, no string) {
 // static looks the address in R1 (and R2) up in a table of prefixes; R0 is the answer.
 func (c *compiler) static(q *ir.Cond, ip4 bool) {
 	t := c.staticTable(q, ip4)
-	c.emit(t.Emit(t.name, c.fresh("prefix"))...)
+	t.Emit(c.Builder, t.name)
 }
 
 // staticTable is the table of a static set, made where it is asked for first.
@@ -72,13 +72,15 @@ func (c *compiler) staticTable(q *ir.Cond, ip4 bool) static {
 func (c *compiler) tableFunction(q *ir.Cond, ip4 bool) string {
 	t := c.staticTable(q, ip4)
 	label := t.name + "_lookup"
-	params := []btf.Type{typeNumber, typeNumber}
+	params := []assembler.Param{assembler.Number("high"), assembler.Number("low")}
 	if ip4 {
-		params = params[:1]
+		params = []assembler.Param{assembler.Number("address")}
 	}
-	code := t.Emit(t.name, c.fresh("prefix"))
-	code[0] = signature(code[0].WithSymbol(label), btf.GlobalFunc, params...)
-	c.tableLookups = append(c.tableLookups, append(code, asm.Return()))
+	code := c.Aside()
+	code.Global(label, params...)
+	t.Emit(code, t.name)
+	code.Emit(asm.Return())
+	c.tableLookups = append(c.tableLookups, code)
 	return label
 }
 

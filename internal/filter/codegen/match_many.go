@@ -148,7 +148,7 @@ func (c *compiler) emitPools() {
 			maps := p.maps()
 			c.room(maps.Trees, p.Size(), p.Put)
 			c.room(maps.Ports, p.PortsSize(), p.PutPorts)
-			c.emit(p.Following(maps, p.label)...)
+			p.Following(c.Builder, maps, p.label)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func (c *compiler) many(ch *chain, rules []ir.Rule) {
 	p, t := c.poolOf(ch.family()), c.tableOfRun(ch, rules)
 	at := -p.PacketBytes()
 	c.storeBoxFields(ch, at)
-	c.lookUp(p, t, c.fresh("classify"), at)
+	c.lookUp(p, t, at)
 	none := c.fresh("none")
 	c.emit(asm.JEq.Imm(asm.R0, 0, none))
 	if c.separate {
@@ -205,12 +205,12 @@ func (c *compiler) many(ch *chain, rules []ir.Rule) {
 const maxTreesInPlace = 48
 
 // lookUp emits a look-up in a table of a pool, of the fields at an offset of the stack.
-func (c *compiler) lookUp(p *pool, t *ruletree.Table, label string, at int16) {
+func (c *compiler) lookUp(p *pool, t *ruletree.Table, at int16) {
 	inPlace := c.treesInPlace+t.Trees() <= maxTreesInPlace
 	if inPlace {
 		c.treesInPlace += t.Trees()
 	}
-	c.emit(t.Emit(p.maps(), p.label, label, at, inPlace)...)
+	t.Emit(c.Builder, p.maps(), p.label, at, inPlace)
 }
 
 // storeBoxFields puts the fields of the packet where package ruletree looks for them, from offset at of

@@ -192,7 +192,7 @@ func (c *compiler) macs(reg asm.Register, rs []policy.Range, no string) {
 		c.emit(asm.Mov.Reg(asm.R1, reg))
 	}
 	c.emit(asm.LSh.Imm(asm.R1, 16), asm.Mov.Imm(asm.R2, 0))
-	c.emit(t.Emit(t.name, c.fresh("macs"))...)
+	t.Emit(c.Builder, t.name)
 	c.emit(asm.JEq.Imm(asm.R0, 0, no))
 }
 

@@ -121,7 +121,7 @@ func (c *compiler) pairTable(ch *chain, q *ir.Cond, found string) {
 	p, t := c.poolOf(ch.family()), c.tableOf(ch, q)
 	at := -p.PacketBytes()
 	c.storePair(ch, q, at)
-	c.lookUp(p, t, c.fresh("endpoints"), at)
+	c.lookUp(p, t, at)
 	c.emit(asm.JNE.Imm(asm.R0, 0, found))
 }
 

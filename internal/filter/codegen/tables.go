@@ -2,7 +2,6 @@ package codegen
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -86,28 +85,4 @@ func (c *compiler) locate(ins asm.Instructions) error {
 		ins[i] = ins[i].WithReference(p.in)
 	}
 	return nil
-}
-
-// farJump reports whether a jump does not reach its target: an offset has 16 bits.
-func farJump(ins asm.Instructions) bool {
-	at := map[string]int64{}
-	var offset int64 // in units of 8 bytes, as jumps count
-	for i := range ins {
-		if s := ins[i].Symbol(); s != "" {
-			at[s] = offset
-		}
-		offset += int64(ins[i].Size() / asm.InstructionSize)
-	}
-	offset = 0
-	for i := range ins {
-		offset += int64(ins[i].Size() / asm.InstructionSize)
-		// What has no label is code of clang's, within one function.
-		if op := ins[i].OpCode; !op.Class().IsJump() || op.JumpOp() == asm.Call || ins[i].Reference() == "" {
-			continue
-		}
-		if d := at[ins[i].Reference()] - offset; d > math.MaxInt16 || d < math.MinInt16 {
-			return true
-		}
-	}
-	return false
 }

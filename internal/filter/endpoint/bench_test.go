@@ -9,7 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
+
+	"levee/internal/filter/assembler"
 )
 
 // questions is how many look-ups one run of the benchmark's program makes, a power of two.
@@ -22,38 +23,31 @@ func loop(b *testing.B, max int, ip4, empty bool) *ebpf.Collection {
 	if err != nil {
 		b.Fatal(err)
 	}
-	ptr := &btf.Pointer{Target: number}
-	result := &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}
-	entry := &btf.Func{Name: "entry", Linkage: btf.GlobalFunc, Type: &btf.FuncProto{Return: result, Params: []btf.FuncParam{{Name: "ctx", Type: ptr}}}}
-	each := &btf.Func{Name: "each", Linkage: btf.StaticFunc, Type: &btf.FuncProto{Return: result, Params: []btf.FuncParam{{Name: "i", Type: number}, {Name: "ctx", Type: ptr}}}}
-	fn := asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R2, Src: asm.PseudoFunc, Constant: -1}
-	code := asm.Instructions{
-		btf.WithFuncMetadata(asm.Mov.Imm(asm.R1, questions).WithSymbol("entry"), entry),
-		fn.WithReference("each"),
-		asm.Mov.Imm(asm.R3, 0),
-		asm.Mov.Imm(asm.R4, 0),
-		asm.FnLoop.Call(),
-		asm.Mov.Imm(asm.R0, 2),
-		asm.Return(),
-		btf.WithFuncMetadata(asm.And.Imm(asm.R1, questions-1).WithSymbol("each"), each),
+	code := assembler.New()
+	code.Global("entry", assembler.Pointer("ctx"))
+	code.Loop(questions, "each", 0)
+	code.Emit(asm.Mov.Imm(asm.R0, 2), asm.Return())
+	code.Static("each", assembler.Number("i"), assembler.Pointer("ctx"))
+	code.Emit(
+		asm.And.Imm(asm.R1, questions-1),
 		asm.Mul.Imm(asm.R1, 24),
 		asm.LoadMapValue(asm.R4, 0, 0).WithReference("ask"),
 		asm.Add.Reg(asm.R4, asm.R1),
 		asm.LoadMem(asm.R1, asm.R4, 0, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R4, 8, asm.DWord),
 		asm.LoadMem(asm.R3, asm.R4, 16, asm.DWord),
-	}
+	)
 	maps := map[string]*ebpf.MapSpec{"ask": {Name: "ask", Type: ebpf.Array, KeySize: 4, ValueSize: 24 * questions, MaxEntries: 1}}
 	if !empty {
 		maps["set"] = spec
-		code = append(code, asm.Call.Label("ask_set"))
+		code.Emit(asm.Call.Label("ask_set"))
 	}
-	code = append(code, asm.Mov.Imm(asm.R0, 0), asm.Return())
+	code.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 	if !empty {
-		code = append(code, Function("set", "ask_set", max, ip4)...)
+		Function(code, "set", "ask_set", max, ip4)
 	}
 	coll, err := ebpf.NewCollection(&ebpf.CollectionSpec{Maps: maps, Programs: map[string]*ebpf.ProgramSpec{
-		"entry": {Name: "entry", Type: ebpf.XDP, Instructions: code, License: "Dual BSD/GPL"}}})
+		"entry": {Name: "entry", Type: ebpf.XDP, Instructions: code.MustFinish(), License: "Dual BSD/GPL"}}})
 	if err != nil {
 		b.Fatal(err)
 	}

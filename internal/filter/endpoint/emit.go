@@ -3,42 +3,42 @@ package endpoint
 import (
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/hashtable"
 )
 
 // stackNumber is the place of the service below R10, in the function that goes through the shapes.
 const stackNumber = hashtable.StackFree
 
-// Function gives the look-up of an endpoint as a function `u64 symbol(u64 high, u64 low, u64 service)`: the address left-aligned
+// Function writes the look-up of an endpoint as a function `u64 symbol(u64 high, u64 low, u64 service)`: the address left-aligned
 // in 128 bits, an IPv4 address in the upper half of high, and protocol<<16 | port, with port 0 for protocols without
 // ports. R0 is 1 if an entry of the set, of the given family and max, covers it, else 0.
 //
 // There are two functions, one that loops over the shapes in use and one, symbol_one, that looks for the
 // entry of one shape; see hashtable.Code.
-func Function(mapName, symbol string, max int, ip4 bool) asm.Instructions {
-	return functions(mapName, symbol, max, ip4, false)
+func Function(b *assembler.Builder, mapName, symbol string, max int, ip4 bool) {
+	functions(b, mapName, symbol, max, ip4, false)
 }
 
 // NumberedFunction is Function for all sets of one room (see FormatRoom), whose memories one array of maps holds: `u64 symbol(u64
 // high, u64 low, u64 service, u64 number)`, where number is the key of the set's memory. Where the map has none the answer is 0.
-func NumberedFunction(mapName, symbol string, room int, ip4 bool) asm.Instructions {
-	return functions(mapName, symbol, room, ip4, true)
+func NumberedFunction(b *assembler.Builder, mapName, symbol string, room int, ip4 bool) {
+	functions(b, mapName, symbol, room, ip4, true)
 }
 
-func functions(mapName, symbol string, room int, ip4, numbered bool) asm.Instructions {
+func functions(b *assembler.Builder, mapName, symbol string, room int, ip4, numbered bool) {
+	e := &emitter{hashtable.Code{Builder: b, Layout: layoutOf(room), Map: mapName}}
 	one := symbol + "_one"
-	code := func(label string) *emitter {
-		return &emitter{hashtable.Code{Layout: layoutOf(room), Map: mapName, Label: label}}
-	}
-	all, single := code(symbol+"_in"), code(one+"_in")
-	asked := []string{"high", "low", "service"}
-	key := append(asked[:3:3], "shape")
+	high, low, service := assembler.Number("high"), assembler.Number("low"), assembler.Number("service")
 	if numbered {
-		all.Number, asked = asm.R4, append(asked, "number")
+		e.Number = asm.R4
+		b.Global(symbol, high, low, service, assembler.Number("number"))
+	} else {
+		b.Global(symbol, high, low, service)
 	}
-	all.shapes(one, ip4)
-	single.one()
-	return append(all.Function(symbol, 0, asked...), single.Function(one, sizeFor(room), key...)...)
+	e.shapes(one, ip4)
+	b.Global(one, high, low, service, assembler.Number("shape"), assembler.Memory("set", sizeFor(room)))
+	e.one()
 }
 
 type emitter struct{ hashtable.Code }
@@ -46,26 +46,27 @@ type emitter struct{ hashtable.Code }
 // shapes calls the function one for each shape in use, from the end of the list (see count), until it says yes.
 func (e *emitter) shapes(one string, ip4 bool) {
 	number, list := shapesOf(ip4)
-	e.Add(
+	loop, miss := e.Fresh("loop"), e.Fresh("miss")
+	e.Emit(
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.Mov.Reg(asm.R7, asm.R2),
 		asm.StoreMem(asm.R10, stackNumber, asm.R3, asm.DWord),
 	)
-	e.Open()
+	e.Open(miss)
 	e.Pointer(asm.R5, number)
-	e.Add(
+	e.Emit(
 		asm.LoadMem(asm.R8, asm.R5, 0, asm.Word),
-		asm.JGT.Imm(asm.R8, MaxShapes, e.To("_miss")), // the verifier's bound
+		asm.JGT.Imm(asm.R8, MaxShapes, miss), // the verifier's bound
 	)
-	e.Mark("_loop")
-	e.Add(
-		asm.JEq.Imm(asm.R8, 0, e.To("_miss")),
+	e.Label(loop)
+	e.Emit(
+		asm.JEq.Imm(asm.R8, 0, miss),
 		asm.Sub.Imm(asm.R8, 1),
 		asm.Mov.Reg(asm.R3, asm.R8),
 		asm.LSh.Imm(asm.R3, 2),
 	)
 	e.Pointer(asm.R5, list)
-	e.Add(
+	e.Emit(
 		asm.Add.Reg(asm.R5, asm.R3),
 		asm.Mov.Reg(asm.R1, asm.R6),
 		asm.Mov.Reg(asm.R2, asm.R7),
@@ -73,30 +74,31 @@ func (e *emitter) shapes(one string, ip4 bool) {
 		asm.LoadMem(asm.R4, asm.R5, 0, asm.Word),
 		asm.Mov.Reg(asm.R5, asm.R9),
 		asm.Call.Label(one),
-		asm.JEq.Imm(asm.R0, 0, e.To("_loop")),
+		asm.JEq.Imm(asm.R0, 0, loop),
 		asm.Mov.Imm(asm.R0, 1),
 		asm.Return(),
 	)
-	e.Mark("_miss")
-	e.Add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	e.Label(miss)
+	e.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
 // one looks for the entry of one shape that covers address and service: 1 if it is there and its lease has not ended, else 0.
 func (e *emitter) one() {
-	e.Add(
+	no := e.Fresh("no")
+	e.Emit(
 		asm.Mov.Reg(asm.R9, asm.R5),
-		asm.JEq.Imm(asm.R9, 0, e.To("_no")), // for the verifier: a pointer given to a function may be none
+		asm.JEq.Imm(asm.R9, 0, no), // for the verifier: a pointer given to a function may be none
 		asm.StoreMem(asm.R10, hashtable.StackHi, asm.R1, asm.DWord),
 		asm.StoreMem(asm.R10, hashtable.StackLo, asm.R2, asm.DWord),
 	)
 	e.service()
-	e.Search()
+	e.Search(no)
 }
 
 // service turns protocol<<16 | port in R3 and the shape in R4 into the service that the key has, in R8; the code of the length is the low byte of
 // R4.
 func (e *emitter) service() {
-	e.Add(
+	e.Emit(
 		asm.Mov.Reg(asm.R0, asm.R4),
 		asm.RSh.Imm(asm.R0, 8),
 		asm.And.Imm(asm.R0, 31), // bits of the port that count

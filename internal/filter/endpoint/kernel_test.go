@@ -9,14 +9,11 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/kernel"
 )
-
-// number is a word of the frame.
-var number = &btf.Int{Name: "u64", Size: 8}
 
 // program is an XDP program around the look-ups of both families: it takes address and service from the frame and returns the answer.
 type program struct {
@@ -33,11 +30,10 @@ func loadProgram(t testing.TB, max int) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ptr := &btf.Pointer{Target: number}
-	main := &btf.Func{Name: "entry", Linkage: btf.GlobalFunc, Type: &btf.FuncProto{
-		Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}, Params: []btf.FuncParam{{Name: "ctx", Type: ptr}}}}
-	code := asm.Instructions{
-		btf.WithFuncMetadata(asm.LoadMem(asm.R6, asm.R1, 0, asm.Word).WithSymbol("entry"), main),
+	code := assembler.New()
+	code.Global("entry", assembler.Pointer("ctx"))
+	code.Emit(
+		asm.LoadMem(asm.R6, asm.R1, 0, asm.Word),
 		asm.LoadMem(asm.R7, asm.R1, 4, asm.Word),
 		asm.Mov.Reg(asm.R0, asm.R6),
 		asm.Add.Imm(asm.R0, 32),
@@ -49,16 +45,16 @@ func loadProgram(t testing.TB, max int) *program {
 		asm.JEq.Imm(asm.R4, 4, "four"),
 		asm.Call.Label("six"),
 		asm.Return(),
-		asm.Call.Label("four_is").WithSymbol("four"),
-		asm.Return(),
-		asm.Mov.Imm(asm.R0, 9).WithSymbol("short"),
-		asm.Return(),
-	}
-	code = append(code, Function("set", "six", max, false)...)
-	code = append(code, Function("set", "four_is", max, true)...)
+	)
+	code.Label("four")
+	code.Emit(asm.Call.Label("four_is"), asm.Return())
+	code.Label("short")
+	code.Emit(asm.Mov.Imm(asm.R0, 9), asm.Return())
+	Function(code, "set", "six", max, false)
+	Function(code, "set", "four_is", max, true)
 	coll, err := ebpf.NewCollection(&ebpf.CollectionSpec{
 		Maps:     map[string]*ebpf.MapSpec{"set": spec},
-		Programs: map[string]*ebpf.ProgramSpec{"entry": {Name: "entry", Type: ebpf.XDP, Instructions: code, License: "Dual BSD/GPL"}},
+		Programs: map[string]*ebpf.ProgramSpec{"entry": {Name: "entry", Type: ebpf.XDP, Instructions: code.MustFinish(), License: "Dual BSD/GPL"}},
 	})
 	if err != nil {
 		var ve *ebpf.VerifierError

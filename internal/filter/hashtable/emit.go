@@ -2,7 +2,8 @@ package hashtable
 
 import (
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
+
+	"levee/internal/filter/assembler"
 )
 
 // Stack bytes of the emitted code, below R10. In the function that looks one key up (Code.Search):
@@ -25,95 +26,79 @@ const (
 // often it is called and whatever the number of keys; the second takes the set's memory as a pointer (5.12). They carry BTF, so
 // every function of the program must (btf.WithFuncMetadata).
 type Code struct {
-	Layout                  // of the table
-	Map    string           // name of the array of maps
-	Number asm.Register     // has the key of the set's memory in it; R0: it holds one set only
-	Label  string           // begins every symbol
-	Out    asm.Instructions // what was added
-
-	symbol string // to be put on the next instruction
+	*assembler.Builder
+	Layout              // of the table
+	Map    string       // name of the array of maps
+	Number asm.Register // has the key of the set's memory in it; R0: it holds one set only
 }
-
-// Add appends instructions.
-func (c *Code) Add(ins ...asm.Instruction) {
-	if c.symbol != "" {
-		ins[0] = ins[0].WithSymbol(c.symbol)
-		c.symbol = ""
-	}
-	c.Out = append(c.Out, ins...)
-}
-
-// Mark gives the next instruction a symbol, the function's label with a suffix; To is its name.
-func (c *Code) Mark(suffix string) { c.symbol = c.To(suffix) }
-
-// To is the symbol that Mark gives.
-func (c *Code) To(suffix string) string { return c.Label + suffix }
 
 // Pointer sets dst to a place in the set, whose memory is in R9.
 func (c *Code) Pointer(dst asm.Register, offset int) {
-	c.Add(asm.Mov.Reg(dst, asm.R9), asm.Add.Imm(dst, int32(offset)))
+	c.Emit(asm.Mov.Reg(dst, asm.R9), asm.Add.Imm(dst, int32(offset)))
 }
 
-// Open leaves the memory of the set that is in force in R9, or goes to _miss if there is none. A look-up opens the set
+// Open leaves the memory of the set that is in force in R9, or goes to miss if there is none. A look-up opens the set
 // once, so that all its steps see the same contents while a replace swaps them.
-func (c *Code) Open() {
+func (c *Code) Open(miss string) {
 	if c.Number == asm.R0 {
-		c.Add(asm.StoreImm(asm.R10, stackKey, 0, asm.Word))
+		c.Emit(asm.StoreImm(asm.R10, stackKey, 0, asm.Word))
 	} else {
-		c.Add(asm.StoreMem(asm.R10, stackKey, c.Number, asm.Word))
+		c.Emit(asm.StoreMem(asm.R10, stackKey, c.Number, asm.Word))
 	}
-	c.Add(asm.LoadMapPtr(asm.R1, 0).WithReference(c.Map))
-	c.element()
-	c.Add(asm.Mov.Reg(asm.R1, asm.R0))
+	c.Emit(asm.LoadMapPtr(asm.R1, 0).WithReference(c.Map))
+	c.element(miss)
+	c.Emit(asm.Mov.Reg(asm.R1, asm.R0))
 	if c.Number != asm.R0 {
-		c.Add(asm.StoreImm(asm.R10, stackKey, 0, asm.Word))
+		c.Emit(asm.StoreImm(asm.R10, stackKey, 0, asm.Word))
 	}
-	c.element()
-	c.Add(asm.Mov.Reg(asm.R9, asm.R0))
+	c.element(miss)
+	c.Emit(asm.Mov.Reg(asm.R9, asm.R0))
 }
 
-// element looks the key on the stack up in the map in R1.
-func (c *Code) element() {
-	c.Add(
+// element looks the key on the stack up in the map in R1, or goes to miss.
+func (c *Code) element(miss string) {
+	c.Emit(
 		asm.Mov.Reg(asm.R2, asm.R10),
 		asm.Add.Imm(asm.R2, stackKey),
 		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, c.To("_miss")),
+		asm.JEq.Imm(asm.R0, 0, miss),
 	)
 }
 
 // Search looks for the entry of one key in the memory in R9 and returns 1 if it is there and its lease has not ended, else
 // 0. The address, with bits behind the prefix, is on the stack, the code of the length in the low byte of R4, and the service, where
-// keys have one, in R8. The clock is read only when an entry is found. _no returns 0 as well.
-func (c *Code) Search() {
+// keys have one, in R8. The clock is read only when an entry is found. At the label no, 0 is returned as well.
+func (c *Code) Search(no string) {
+	look, found := c.Fresh("look"), c.Fresh("found")
 	if c.Narrow {
 		c.narrowKey()
 	} else {
 		c.wideKey()
 	}
 	c.bucket()
-	c.glance()
-	c.Mark("_no")
-	c.Add(asm.Mov.Imm(asm.R0, 0), asm.Return())
-	c.Mark("_look")
-	c.Add(asm.StoreMem(asm.R10, stackTag, asm.R4, asm.DWord))
-	c.probe()
-	c.Add(
+	c.glance(look)
+	c.Label(no)
+	c.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	c.Label(look)
+	c.Emit(asm.StoreMem(asm.R10, stackTag, asm.R4, asm.DWord))
+	c.probe(found)
+	c.Emit(
 		asm.LoadMem(asm.R0, asm.R5, int16(c.Spilled), asm.Word),
-		asm.JEq.Imm(asm.R0, 0, c.To("_no")),
+		asm.JEq.Imm(asm.R0, 0, no),
 		asm.LoadMem(asm.R3, asm.R10, stackSecond, asm.DWord),
 	)
 	c.bucket()
-	c.probe()
-	c.Add(asm.Ja.Label(c.To("_no")))
-	c.found()
+	c.probe(found)
+	c.Emit(asm.Ja.Label(no))
+	c.Label(found)
+	c.lease(no)
 }
 
 // narrowKey leaves the masked address in R1, the tag in R4, and the hash for the first bucket in R3; see Table.hash.
 // Both are cut to the bits that they are compared with: else the verifier would learn from each
 // compare that they are small, and walk what follows once more for not having known.
 func (c *Code) narrowKey() {
-	c.Add(
+	c.Emit(
 		asm.And.Imm(asm.R4, metaCode),
 		asm.Mov.Imm(asm.R0, 33), // code of 32 bits
 		asm.Sub.Reg(asm.R0, asm.R4),
@@ -127,7 +112,7 @@ func (c *Code) narrowKey() {
 		asm.Or.Reg(asm.R3, asm.R1),
 	)
 	c.Pointer(asm.R5, AtSeeds)
-	c.Add(asm.LoadMem(asm.R0, asm.R5, 0, asm.DWord), asm.Xor.Reg(asm.R3, asm.R0))
+	c.Emit(asm.LoadMem(asm.R0, asm.R5, 0, asm.DWord), asm.Xor.Reg(asm.R3, asm.R0))
 	c.times(8)
 	c.fold()
 	c.times(16)
@@ -136,13 +121,13 @@ func (c *Code) narrowKey() {
 
 // wideKey leaves the masked address in R1 and R2, the tag in R4, and the hash for the first bucket in R3.
 func (c *Code) wideKey() {
-	c.Add(
+	c.Emit(
 		asm.And.Imm(asm.R4, metaCode),
 		asm.Mov.Reg(asm.R0, asm.R4),
 		asm.LSh.Imm(asm.R0, 4),
 	)
 	c.Pointer(asm.R5, AtMasks)
-	c.Add(
+	c.Emit(
 		asm.Add.Reg(asm.R5, asm.R0),
 		asm.LoadMem(asm.R1, asm.R10, StackHi, asm.DWord),
 		asm.LoadMem(asm.R0, asm.R5, 0, asm.DWord),
@@ -153,20 +138,20 @@ func (c *Code) wideKey() {
 		asm.Mov.Reg(asm.R3, asm.R1),
 	)
 	c.Pointer(asm.R5, AtSeeds)
-	c.Add(asm.LoadMem(asm.R0, asm.R5, 0, asm.DWord), asm.Xor.Reg(asm.R3, asm.R0))
+	c.Emit(asm.LoadMem(asm.R0, asm.R5, 0, asm.DWord), asm.Xor.Reg(asm.R3, asm.R0))
 	c.times(8)
 	c.fold()
-	c.Add(asm.Xor.Reg(asm.R3, asm.R2))
+	c.Emit(asm.Xor.Reg(asm.R3, asm.R2))
 	rest := asm.R4
 	if c.Services != 0 {
 		rest = asm.R0
-		c.Add(asm.Mov.Reg(rest, asm.R8), asm.LSh.Imm(rest, 8), asm.Or.Reg(rest, asm.R4))
+		c.Emit(asm.Mov.Reg(rest, asm.R8), asm.LSh.Imm(rest, 8), asm.Or.Reg(rest, asm.R4))
 	}
-	c.Add(asm.Add.Reg(asm.R3, rest))
+	c.Emit(asm.Add.Reg(asm.R3, rest))
 	c.times(16)
 	c.fold()
 	c.times(24)
-	c.Add(
+	c.Emit(
 		asm.Mov.Reg(asm.R0, asm.R3),
 		asm.And.Imm(asm.R0, 0xff),
 		asm.LSh.Imm(asm.R0, 8),
@@ -178,16 +163,16 @@ func (c *Code) wideKey() {
 
 // times multiplies R3 by a seed; R5 points to the seeds.
 func (c *Code) times(seed int16) {
-	c.Add(asm.LoadMem(asm.R0, asm.R5, seed, asm.DWord), asm.Mul.Reg(asm.R3, asm.R0))
+	c.Emit(asm.LoadMem(asm.R0, asm.R5, seed, asm.DWord), asm.Mul.Reg(asm.R3, asm.R0))
 }
 
 func (c *Code) fold() {
-	c.Add(asm.Mov.Reg(asm.R0, asm.R3), asm.RSh.Imm(asm.R0, 32), asm.Xor.Reg(asm.R3, asm.R0))
+	c.Emit(asm.Mov.Reg(asm.R0, asm.R3), asm.RSh.Imm(asm.R0, 32), asm.Xor.Reg(asm.R3, asm.R0))
 }
 
 // halves keeps the lower half of the hash for the second bucket and leaves the upper in R3.
 func (c *Code) halves() {
-	c.Add(
+	c.Emit(
 		asm.Mov.Reg32(asm.R0, asm.R3),
 		asm.StoreMem(asm.R10, stackSecond, asm.R0, asm.DWord),
 		asm.RSh.Imm(asm.R3, 32),
@@ -197,49 +182,49 @@ func (c *Code) halves() {
 // bucket turns half a hash in R3 into the address of the bucket, in R5. The move tells the verifier, after
 // a spill, that the number has 32 bits.
 func (c *Code) bucket() {
-	c.Add(
+	c.Emit(
 		asm.Mov.Reg32(asm.R3, asm.R3),
 		asm.Mul.Imm(asm.R3, int32(c.Buckets)),
 		asm.RSh.Imm(asm.R3, 32),
 		asm.Mul.Imm(asm.R3, int32(c.Bytes)),
 	)
 	c.Pointer(asm.R5, c.At)
-	c.Add(asm.Add.Reg(asm.R5, asm.R3))
+	c.Emit(asm.Add.Reg(asm.R5, asm.R3))
 }
 
-// glance goes to _look if any slot of the bucket at R5 may hold the key, or if entries have spilled
+// glance goes to look if any slot of the bucket at R5 may hold the key, or if entries have spilled
 // from it, without branches but for the last. Only for equal numbers does x ^ y - 1 have the sign. Whether entries have spilled is
 // read last: one that leaves its slot meanwhile has been counted before.
-func (c *Code) glance() {
-	c.Add(asm.Mov.Imm(asm.R3, 0))
+func (c *Code) glance(look string) {
+	c.Emit(asm.Mov.Imm(asm.R3, 0))
 	for i := range c.Slots {
 		load, with := asm.LoadMem(asm.R0, asm.R5, int16(c.Metas+8*i), asm.Half), asm.R4
 		if c.Narrow {
 			load, with = asm.LoadMem(asm.R0, asm.R5, int16(c.Keys+4*i), asm.Word), asm.R1
 		}
-		c.Add(load, asm.Xor.Reg(asm.R0, with), asm.Sub.Imm(asm.R0, 1), asm.Or.Reg(asm.R3, asm.R0))
+		c.Emit(load, asm.Xor.Reg(asm.R0, with), asm.Sub.Imm(asm.R0, 1), asm.Or.Reg(asm.R3, asm.R0))
 	}
-	c.Add(
+	c.Emit(
 		asm.LoadMem(asm.R0, asm.R5, int16(c.Spilled), asm.Word),
 		asm.Neg.Imm(asm.R0, 0),
 		asm.Or.Reg(asm.R3, asm.R0),
-		asm.JSLT.Imm(asm.R3, 0, c.To("_look")),
+		asm.JSLT.Imm(asm.R3, 0, look),
 	)
 }
 
-// probe looks for the key in the slots of the bucket at R5, as Table.findIn does, and goes to _found with its
+// probe looks for the key in the slots of the bucket at R5, as Table.findIn does, and goes to found with its
 // meta in R0. One branch a slot: all that has to be equal is gathered in R4.
-func (c *Code) probe() {
+func (c *Code) probe(found string) {
 	for i := range c.Slots {
 		gather := func(size asm.Size, offset int, with asm.Register) {
-			c.Add(
+			c.Emit(
 				asm.LoadMem(asm.R3, asm.R5, int16(offset), size),
 				asm.Xor.Reg(asm.R3, with),
 				asm.Or.Reg(asm.R4, asm.R3),
 			)
 		}
 		meta := asm.LoadMem(asm.R0, asm.R5, int16(c.Metas+8*i), asm.DWord)
-		c.Add(
+		c.Emit(
 			meta,
 			asm.LoadMem(asm.R4, asm.R10, stackTag, asm.DWord),
 			asm.Xor.Reg(asm.R4, asm.R0),
@@ -255,47 +240,27 @@ func (c *Code) probe() {
 			gather(asm.Word, c.Services+4*i, asm.R8)
 		}
 		meta.Dst = asm.R3
-		c.Add(
+		c.Emit(
 			meta,
 			asm.Xor.Reg(asm.R3, asm.R0),
 			asm.And.Imm(asm.R3, metaIdentity),
 			asm.Or.Reg(asm.R4, asm.R3),
-			asm.JEq.Imm(asm.R4, 0, c.To("_found")),
+			asm.JEq.Imm(asm.R4, 0, found),
 		)
 	}
 }
 
-// found decides by the lease in the meta in R0.
-func (c *Code) found() {
-	c.Mark("_found")
-	c.Add(
+// lease returns whether the lease in the meta in R0 has not ended; if it has, it goes to no.
+func (c *Code) lease(no string) {
+	yes := c.Fresh("yes")
+	c.Emit(
 		asm.RSh.Imm(asm.R0, metaExpires),
-		asm.JEq.Imm(asm.R0, 0, c.To("_yes")),
+		asm.JEq.Imm(asm.R0, 0, yes),
 		asm.StoreMem(asm.R10, stackLease, asm.R0, asm.DWord),
 		asm.FnJiffies64.Call(),
 		asm.LoadMem(asm.R1, asm.R10, stackLease, asm.DWord),
-		asm.JGE.Reg(asm.R0, asm.R1, c.To("_no")),
+		asm.JGE.Reg(asm.R0, asm.R1, no),
 	)
-	c.Mark("_yes")
-	c.Add(asm.Mov.Imm(asm.R0, 1), asm.Return())
-}
-
-// number is the type of what the functions take and give.
-var number = &btf.Int{Name: "unsigned long long", Size: 8}
-
-// Function makes the code a global function of this name that takes numbers and, behind them, if memory is not 0, a pointer to
-// that many bytes: the memory of a set. The type tells the verifier how much that is.
-func (c *Code) Function(name string, memory int, params ...string) asm.Instructions {
-	proto := &btf.FuncProto{Return: number}
-	for _, p := range params {
-		proto.Params = append(proto.Params, btf.FuncParam{Name: p, Type: number})
-	}
-	if memory != 0 {
-		index := &btf.Int{Name: "unsigned int", Size: 4}
-		words := &btf.Array{Index: index, Type: number, Nelems: uint32(memory / 8)}
-		proto.Params = append(proto.Params, btf.FuncParam{Name: "set", Type: &btf.Pointer{Target: words}})
-	}
-	fn := &btf.Func{Name: name, Type: proto, Linkage: btf.GlobalFunc}
-	c.Out[0] = btf.WithFuncMetadata(c.Out[0].WithSymbol(name), fn)
-	return c.Out
+	c.Label(yes)
+	c.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 }

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/assembler"
 )
 
 // atCount is where the tests' sets count their entries besides.
@@ -397,10 +399,10 @@ func TestMaxAndRoomAreBounded(t *testing.T) {
 func TestSlotsAreReadBeforeWhatHasSpilled(t *testing.T) {
 	for name, l := range layouts {
 		l.At, l.Buckets = AtRest, 100
-		c := &Code{Layout: l, Label: "x"}
-		c.Search()
+		c := &Code{Builder: assembler.New(), Layout: l}
+		c.Search("no")
 		slotsRead, bucket := 0, false
-		for _, in := range c.Out {
+		for _, in := range c.MustFinish() {
 			switch {
 			case in.OpCode.Class() == asm.ALU64Class && in.OpCode.ALUOp() == asm.Add && in.Dst == asm.R5 && in.Src == asm.R3:
 				slotsRead, bucket = 0, true

@@ -8,10 +8,11 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/assembler"
 )
 
 // fullView is the file of a real routing table, if it is at hand; else a table drawn by internet.
@@ -120,32 +121,31 @@ func traffic(r *rand.Rand, prefixes []netip.Prefix, width, n int, kind string) [
 	return out
 }
 
-// lookup emits one look-up whose symbols begin with label.
-type lookup func(label string) asm.Instructions
-
 // timer is a program that makes eight look-ups in each round of its loop, so that the loop costs
 // little. Chained, each address is chosen by the answer before, so that a look-up begins only when the last has ended.
-func timer(b *testing.B, code lookup, sets map[string]any, chained bool, functions ...asm.Instruction) *runner {
+func timer(b *testing.B, code write, sets map[string]any, chained bool, functions ...write) *runner {
 	const unroll = 8
-	each := asm.Instructions{
-		asm.Mov.Reg(asm.R6, asm.R1),
-		asm.LSh.Imm(asm.R6, 3),
-		asm.And.Imm(asm.R6, benchAddrs-unroll),
-		asm.Mov.Imm(asm.R7, 0),
-	}
-	for i := range unroll {
-		each = append(each, asm.Mov.Reg(asm.R1, asm.R6), asm.Or.Imm(asm.R1, int32(i)))
-		if chained {
-			each = append(each, asm.And.Imm(asm.R7, 1), asm.Xor.Reg(asm.R1, asm.R7))
+	each := func(to *assembler.Builder) {
+		to.Emit(
+			asm.Mov.Reg(asm.R6, asm.R1),
+			asm.LSh.Imm(asm.R6, 3),
+			asm.And.Imm(asm.R6, benchAddrs-unroll),
+			asm.Mov.Imm(asm.R7, 0),
+		)
+		for i := range unroll {
+			to.Emit(asm.Mov.Reg(asm.R1, asm.R6), asm.Or.Imm(asm.R1, int32(i)))
+			if chained {
+				to.Emit(asm.And.Imm(asm.R7, 1), asm.Xor.Reg(asm.R1, asm.R7))
+			}
+			to.Emit(loadAddress()...)
+			code(to)
+			to.Emit(asm.Add.Reg(asm.R7, asm.R0))
 		}
-		each = append(each, loadAddress()...)
-		each = append(each, code("x"+strconv.Itoa(i))...)
-		each = append(each, asm.Add.Reg(asm.R7, asm.R0))
+		to.Emit(
+			asm.LoadMapValue(asm.R3, 0, 0).WithReference("result"),
+			asm.StoreMem(asm.R3, 0, asm.R7, asm.DWord),
+		)
 	}
-	each = append(each,
-		asm.LoadMapValue(asm.R3, 0, 0).WithReference("result"),
-		asm.StoreMem(asm.R3, 0, asm.R7, asm.DWord),
-	)
 	return loadRunner(b, each, sets, benchAddrs, benchLookups/unroll, functions...)
 }
 
@@ -158,10 +158,10 @@ const (
 
 // measure times code over the addresses, above the same loop without code: once as a stream of
 // independent look-ups, which the CPU overlaps, once each waiting for the one before. Medians.
-func measure(b *testing.B, code lookup, sets map[string]any, addrs []netip.Addr, functions ...asm.Instruction) {
+func measure(b *testing.B, code write, sets map[string]any, addrs []netip.Addr, functions ...write) {
 	b.Helper()
 	// Without a look-up the address itself is the answer, so that the chain is the same.
-	nothing := func(string) asm.Instructions { return asm.Instructions{asm.Mov.Reg(asm.R0, asm.R1)} }
+	nothing := func(to *assembler.Builder) { to.Emit(asm.Mov.Reg(asm.R0, asm.R1)) }
 	var runs [2][2]*runner
 	for i, chained := range []bool{false, true} {
 		runs[i] = [2]*runner{timer(b, code, sets, chained, functions...), timer(b, nothing, nil, chained)}
@@ -215,7 +215,7 @@ func BenchmarkStatic(b *testing.B) {
 		for _, kind := range kinds {
 			b.Run(name+"/"+kind, func(b *testing.B) {
 				addrs := traffic(rand.New(rand.NewPCG(5, 5)), prefixes, width, benchAddrs, kind)
-				measure(b, func(label string) asm.Instructions { return s.Emit("set", label) }, map[string]any{"set": s.MapSpec("set")}, addrs)
+				measure(b, func(to *assembler.Builder) { s.Emit(to, "set") }, map[string]any{"set": s.MapSpec("set")}, addrs)
 				b.ReportMetric(float64(len(s.Bytes()))/float64(len(prefixes)), "B/prefix")
 				if os.Getenv("WHY") != "" {
 					b.Log(s.Kind(), s.Why())

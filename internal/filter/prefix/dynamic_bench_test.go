@@ -8,6 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/assembler"
 )
 
 // BenchmarkDynamic measures look-ups of a dynamic set with entries of a few lengths, and of those of a
@@ -58,7 +60,8 @@ func benchDynamic(b *testing.B, what string, prefixes []netip.Prefix) {
 	for _, kind := range kinds {
 		b.Run(fmt.Sprintf("v%d/%s/%07d/%s", 4+width/64, what, n, kind), func(b *testing.B) {
 			addrs := traffic(rand.New(rand.NewPCG(5, 5)), prefixes, width, benchAddrs, kind)
-			measure(b, callLookup, map[string]any{"set_x": d.m}, addrs, function("set_x", "lookup", n)...)
+			lookup := func(to *assembler.Builder) { function(to, "set_x", "lookup", n) }
+			measure(b, callLookup, map[string]any{"set_x": d.m}, addrs, lookup)
 			b.ReportMetric(float64(len(d.mem))/float64(n), "B/entry")
 		})
 	}
@@ -100,25 +103,26 @@ func BenchmarkKernelLPM(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		lookup := func(label string) asm.Instructions {
-			out := asm.Instructions{asm.StoreImm(asm.R10, -24, int64(width), asm.Word)}
+		lookup := func(to *assembler.Builder) {
+			to.Emit(asm.StoreImm(asm.R10, -24, int64(width), asm.Word))
 			if width == 32 {
-				out = append(out, asm.HostTo(asm.BE, asm.R1, asm.Word), asm.StoreMem(asm.R10, -20, asm.R1, asm.Word))
+				to.Emit(asm.HostTo(asm.BE, asm.R1, asm.Word), asm.StoreMem(asm.R10, -20, asm.R1, asm.Word))
 			} else {
 				for i, r := range []asm.Register{asm.R1, asm.R2} { // the key is 4 bytes off a multiple of 8
-					out = append(out, asm.HostTo(asm.BE, r, asm.DWord), asm.StoreMem(asm.R10, int16(-20+8*i), r, asm.Word),
+					to.Emit(asm.HostTo(asm.BE, r, asm.DWord), asm.StoreMem(asm.R10, int16(-20+8*i), r, asm.Word),
 						asm.RSh.Imm(r, 32), asm.StoreMem(asm.R10, int16(-16+8*i), r, asm.Word))
 				}
 			}
-			return append(out,
+			miss := to.Fresh("miss")
+			to.Emit(
 				asm.LoadMapPtr(asm.R1, 0).WithReference("lpm"),
 				asm.Mov.Reg(asm.R2, asm.R10),
 				asm.Add.Imm(asm.R2, -24),
 				asm.FnMapLookupElem.Call(),
-				asm.JEq.Imm(asm.R0, 0, label+"_miss"),
+				asm.JEq.Imm(asm.R0, 0, miss),
 				asm.Mov.Imm(asm.R0, 1),
-				asm.Mov.Reg(asm.R0, asm.R0).WithSymbol(label+"_miss"),
 			)
+			to.Label(miss)
 		}
 		for _, kind := range kinds {
 			b.Run(name+"/"+kind, func(b *testing.B) {

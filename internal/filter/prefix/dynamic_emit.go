@@ -5,6 +5,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/hashtable"
 )
 
@@ -14,49 +15,55 @@ const (
 	stackLater = hashtable.StackFree - 8 // IPv6: the lengths up to 64
 )
 
-// DynamicFunction4 gives the look-up of an IPv4 address in a dynamic set with the given max, as a
-// function `u64 symbol(u64 address)` to be appended to a program and called with
-// asm.Call.Label(symbol). For each prefix length in use it reads one bucket, sometimes two; the
-// clock is read only when an entry is found.
+// DynamicFunction4 writes the look-up of an IPv4 address in a dynamic set with the given max, as a
+// function `u64 symbol(u64 address)`, called with asm.Call.Label(symbol). For each prefix length in
+// use it reads one bucket, sometimes two; the clock is read only when an entry is found.
 //
 // There are two functions, one that loops over the lengths and one that looks for a prefix of one
 // length, called symbol_one; see hashtable.Code. As one function the loop took 15,000 instructions of the
 // verifier's million, and 70,000 for IPv6.
-func DynamicFunction4(mapName, symbol string, max int) asm.Instructions {
+func DynamicFunction4(b *assembler.Builder, mapName, symbol string, max int) {
 	g := geometryOf(max)
-	return dynamicFunctions(mapName, symbol, g, g.v4, asm.R0, "address")
+	dynamicFunctions(b, mapName, symbol, g, g.v4, asm.R0, "address")
 }
 
 // DynamicFunction6 does the same for IPv6: `u64 symbol(u64 high, u64 low)`.
-func DynamicFunction6(mapName, symbol string, max int) asm.Instructions {
+func DynamicFunction6(b *assembler.Builder, mapName, symbol string, max int) {
 	g := geometryOf(max)
-	return dynamicFunctions(mapName, symbol, g, g.v6, asm.R0, "high", "low")
+	dynamicFunctions(b, mapName, symbol, g, g.v6, asm.R0, "high", "low")
 }
 
 // NumberedFunction4 is DynamicFunction4 for all sets of one room (see FormatRoom), whose memories one array of maps holds: `u64
 // symbol(u64 address, u64 number)`, where number is the key of the set's memory. Where the map has none the answer is 0.
-func NumberedFunction4(mapName, symbol string, room int) asm.Instructions {
+func NumberedFunction4(b *assembler.Builder, mapName, symbol string, room int) {
 	g := geometryOf(room)
-	return dynamicFunctions(mapName, symbol, g, g.v4, asm.R2, "address", "number")
+	dynamicFunctions(b, mapName, symbol, g, g.v4, asm.R2, "address")
 }
 
 // NumberedFunction6 does the same for IPv6: `u64 symbol(u64 high, u64 low, u64 number)`.
-func NumberedFunction6(mapName, symbol string, room int) asm.Instructions {
+func NumberedFunction6(b *assembler.Builder, mapName, symbol string, room int) {
 	g := geometryOf(room)
-	return dynamicFunctions(mapName, symbol, g, g.v6, asm.R3, "high", "low", "number")
+	dynamicFunctions(b, mapName, symbol, g, g.v6, asm.R3, "high", "low")
 }
 
-// dynamicFunctions makes both functions. The key of the set's memory is in register number, 0 for R0.
-func dynamicFunctions(mapName, symbol string, g geometry, f family, number asm.Register, names ...string) asm.Instructions {
-	one := symbol + "_one"
-	emitter := func(label string) *dynamicEmitter {
-		return &dynamicEmitter{hashtable.Code{Layout: f.Layout, Map: mapName, Number: number, Label: label}, f}
+// dynamicFunctions writes both functions of the words of an address. The key of the set's memory is in
+// register number, R0: there is none.
+func dynamicFunctions(b *assembler.Builder, mapName, symbol string, g geometry, f family, number asm.Register, words ...string) {
+	e := &dynamicEmitter{hashtable.Code{Builder: b, Layout: f.Layout, Map: mapName, Number: number}, f}
+	var address []assembler.Param
+	for _, name := range words {
+		address = append(address, assembler.Number(name))
 	}
-	all, single := emitter(symbol+"_in"), emitter(one+"_in")
-	all.all(one)
-	single.one()
-	asked := append(slices.Clone(names[:f.words]), "length")
-	return append(all.Function(symbol, 0, names...), single.Function(one, g.size, asked...)...)
+	address = slices.Clip(address)
+	one := symbol + "_one"
+	if number == asm.R0 {
+		b.Global(symbol, address...)
+	} else {
+		b.Global(symbol, append(address, assembler.Number("number"))...)
+	}
+	e.all(one)
+	b.Global(one, append(address, assembler.Number("length"), assembler.Memory("set", g.size))...)
+	e.one()
 }
 
 type dynamicEmitter struct {
@@ -66,81 +73,82 @@ type dynamicEmitter struct {
 
 // all calls the function one for each length that the filter names, until it says yes.
 func (e *dynamicEmitter) all(one string) {
-	e.Add(asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Reg(asm.R7, asm.R1))
+	miss := e.Fresh("miss")
+	e.Emit(asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Reg(asm.R7, asm.R1))
 	if !e.Narrow {
-		e.Add(asm.Mov.Reg(asm.R7, asm.R2))
+		e.Emit(asm.Mov.Reg(asm.R7, asm.R2))
 	}
-	e.Open()
+	e.Open(miss)
 	e.wanted()
 	if e.Narrow {
-		e.try(one, "_each", "_miss", 32, 33)
-		e.Mark("_miss")
-		e.Add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+		e.try(one, 32, 33)
+		e.Label(miss)
+		e.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 		return
 	}
-	e.Add(asm.StoreMem(asm.R10, stackLater, asm.R2, asm.DWord))
-	e.try(one, "_long", "_then", 128, 64)
-	e.Mark("_then")
-	e.Add(asm.LoadMem(asm.R8, asm.R10, stackLater, asm.DWord))
-	e.try(one, "_short", "_last", 64, 64)
-	e.Mark("_last")
+	e.Emit(asm.StoreMem(asm.R10, stackLater, asm.R2, asm.DWord))
+	e.try(one, 128, 64)
+	e.Emit(asm.LoadMem(asm.R8, asm.R10, stackLater, asm.DWord))
+	e.try(one, 64, 64)
 	e.Pointer(asm.R5, e.f.counts) // of length 0
-	e.Add(
+	e.Emit(
 		asm.LoadMem(asm.R0, asm.R5, 0, asm.Word),
-		asm.JEq.Imm(asm.R0, 0, e.To("_miss")),
+		asm.JEq.Imm(asm.R0, 0, miss),
 		asm.Mov.Imm(asm.R3, 1),
 	)
 	e.call(one)
-	e.Add(asm.Return())
-	e.Mark("_miss")
-	e.Add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	e.Emit(asm.Return())
+	e.Label(miss)
+	e.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
 // wanted leaves the set of lengths to try in R8, for IPv6 those up to 64 in R2; see Dynamic.wanted.
 func (e *dynamicEmitter) wanted() {
 	word := func(dst asm.Register, offset int) {
 		e.Pointer(asm.R5, offset)
-		e.Add(asm.LoadMem(dst, asm.R5, 0, asm.DWord))
+		e.Emit(asm.LoadMem(dst, asm.R5, 0, asm.DWord))
 	}
+	end := e.Fresh("wanted")
 	word(asm.R8, e.f.lengths+lengthsUsed)
 	if !e.Narrow {
 		word(asm.R2, e.f.lengths+lengthsUsed+8)
 	}
 	word(asm.R0, e.f.lengths)
-	e.Add(asm.JLE.Imm(asm.R0, few, e.To("_go")))
+	e.Emit(asm.JLE.Imm(asm.R0, few, end))
 	if e.Narrow {
-		e.Add(asm.Mov.Reg32(asm.R3, asm.R6), asm.RSh.Imm(asm.R3, int32(32-e.f.bits)), asm.LSh.Imm(asm.R3, 3))
+		e.Emit(asm.Mov.Reg32(asm.R3, asm.R6), asm.RSh.Imm(asm.R3, int32(32-e.f.bits)), asm.LSh.Imm(asm.R3, 3))
 	} else {
-		e.Add(asm.Mov.Reg(asm.R3, asm.R6), asm.RSh.Imm(asm.R3, 64-hashed6))
+		e.Emit(asm.Mov.Reg(asm.R3, asm.R6), asm.RSh.Imm(asm.R3, 64-hashed6))
 		word(asm.R0, hashtable.AtSeeds+8)
-		e.Add(asm.Mul.Reg(asm.R3, asm.R0), asm.RSh.Imm(asm.R3, int32(64-e.f.bits)), asm.LSh.Imm(asm.R3, 4))
+		e.Emit(asm.Mul.Reg(asm.R3, asm.R0), asm.RSh.Imm(asm.R3, int32(64-e.f.bits)), asm.LSh.Imm(asm.R3, 4))
 	}
 	e.Pointer(asm.R4, e.f.filter)
-	e.Add(asm.Add.Reg(asm.R4, asm.R3))
+	e.Emit(asm.Add.Reg(asm.R4, asm.R3))
 	for w, set := range []asm.Register{asm.R8, asm.R2}[:e.f.words] {
-		e.Add(asm.LoadMem(asm.R3, asm.R4, int16(8*w), asm.DWord))
+		e.Emit(asm.LoadMem(asm.R3, asm.R4, int16(8*w), asm.DWord))
 		if !e.Narrow {
 			word(asm.R0, e.f.lengths+lengthsShort+8*w)
-			e.Add(asm.Or.Reg(asm.R3, asm.R0))
+			e.Emit(asm.Or.Reg(asm.R3, asm.R0))
 		}
-		e.Add(asm.And.Reg(set, asm.R3))
+		e.Emit(asm.And.Reg(set, asm.R3))
 	}
-	e.Mark("_go")
+	e.Label(end)
 }
 
-// try calls the function one, from symbol each on, for each length of the set in R8, whose lowest bit is the length top, and goes
-// to symbol done if none said yes. most is how many bits can be set.
-func (e *dynamicEmitter) try(one, each, done string, top, most int) {
-	e.Add(asm.Mov.Imm(asm.R1, int32(most)), asm.StoreMem(asm.R10, stackTries, asm.R1, asm.DWord))
-	e.Mark(each)
+// try calls the function one for each length of the set in R8, whose lowest bit is the length top, and
+// returns 1 if it says yes. most is how many bits can be set.
+func (e *dynamicEmitter) try(one string, top, most int) {
+	each, done := e.Fresh("each"), e.Fresh("tried")
+	e.Emit(asm.Mov.Imm(asm.R1, int32(most)), asm.StoreMem(asm.R10, stackTries, asm.R1, asm.DWord))
+	e.Label(each)
 	length := asm.R2
 	if !e.Narrow {
 		length = asm.R3
 	}
-	e.Add(
-		asm.JEq.Imm(asm.R8, 0, e.To(done)),
+	e.Emit(
+		asm.JEq.Imm(asm.R8, 0, done),
 		asm.LoadMem(asm.R1, asm.R10, stackTries, asm.DWord),
-		asm.JEq.Imm(asm.R1, 0, e.To(done)),
+		asm.JEq.Imm(asm.R1, 0, done),
 		asm.Sub.Imm(asm.R1, 1),
 		asm.StoreMem(asm.R10, stackTries, asm.R1, asm.DWord),
 		asm.Mov.Reg(asm.R1, asm.R8),
@@ -152,18 +160,19 @@ func (e *dynamicEmitter) try(one, each, done string, top, most int) {
 		asm.RSh.Imm(asm.R1, 58),
 	)
 	e.Pointer(asm.R5, offLowest)
-	e.Add(
+	e.Emit(
 		asm.Add.Reg(asm.R5, asm.R1),
 		asm.LoadMem(asm.R1, asm.R5, 0, asm.Byte),
 		asm.Mov.Imm(length, int32(top+1)),
 		asm.Sub.Reg(length, asm.R1),
 	)
 	e.call(one)
-	e.Add(
-		asm.JEq.Imm(asm.R0, 0, e.To(each)),
+	e.Emit(
+		asm.JEq.Imm(asm.R0, 0, each),
 		asm.Mov.Imm(asm.R0, 1),
 		asm.Return(),
 	)
+	e.Label(done)
 }
 
 // call asks for the address and the length that is in its register already.
@@ -172,24 +181,25 @@ func (e *dynamicEmitter) call(one string) {
 	if !e.Narrow {
 		memory = asm.R4
 	}
-	e.Add(asm.Mov.Reg(asm.R1, asm.R6))
+	e.Emit(asm.Mov.Reg(asm.R1, asm.R6))
 	if !e.Narrow {
-		e.Add(asm.Mov.Reg(asm.R2, asm.R7))
+		e.Emit(asm.Mov.Reg(asm.R2, asm.R7))
 	}
-	e.Add(asm.Mov.Reg(memory, asm.R9), asm.Call.Label(one))
+	e.Emit(asm.Mov.Reg(memory, asm.R9), asm.Call.Label(one))
 }
 
 // one looks for the prefix of one length, given + 1 behind the address, that holds the address: 1 if it
 // is there and its lease has not ended, else 0.
 func (e *dynamicEmitter) one() {
+	no := e.Fresh("no")
 	if e.Narrow {
-		e.Add(asm.Mov.Reg(asm.R9, asm.R3), asm.Mov.Reg(asm.R4, asm.R2), asm.Mov.Reg32(asm.R1, asm.R1))
+		e.Emit(asm.Mov.Reg(asm.R9, asm.R3), asm.Mov.Reg(asm.R4, asm.R2), asm.Mov.Reg32(asm.R1, asm.R1))
 	} else {
-		e.Add(asm.Mov.Reg(asm.R9, asm.R4), asm.Mov.Reg(asm.R4, asm.R3), asm.StoreMem(asm.R10, hashtable.StackLo, asm.R2, asm.DWord))
+		e.Emit(asm.Mov.Reg(asm.R9, asm.R4), asm.Mov.Reg(asm.R4, asm.R3), asm.StoreMem(asm.R10, hashtable.StackLo, asm.R2, asm.DWord))
 	}
-	e.Add(
-		asm.JEq.Imm(asm.R9, 0, e.To("_no")), // for the verifier: a pointer given to a function may be none
+	e.Emit(
+		asm.JEq.Imm(asm.R9, 0, no), // for the verifier: a pointer given to a function may be none
 		asm.StoreMem(asm.R10, hashtable.StackHi, asm.R1, asm.DWord),
 	)
-	e.Search()
+	e.Search(no)
 }

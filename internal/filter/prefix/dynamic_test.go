@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/hashtable"
 	"levee/internal/kernel"
 )
@@ -41,7 +42,15 @@ type mapped struct {
 }
 
 // callLookup calls the function lookup, at any place.
-func callLookup(string) asm.Instructions { return asm.Instructions{asm.Call.Label("lookup")} }
+func callLookup(b *assembler.Builder) { b.Emit(asm.Call.Label("lookup")) }
+
+// lookups write that function, by the width of addresses.
+func lookups(max int) map[int]write {
+	return map[int]write{
+		32:  func(b *assembler.Builder) { DynamicFunction4(b, "set_x", "lookup", max) },
+		128: func(b *assembler.Builder) { DynamicFunction6(b, "set_x", "lookup", max) },
+	}
+}
 
 // inKernel makes a set whose map programs can read, and one program for each family.
 func inKernel(t testing.TB, max int, c *clock) (mapped, map[int]*runner) {
@@ -60,8 +69,8 @@ func inKernel(t testing.TB, max int, c *clock) (mapped, map[int]*runner) {
 	in := mapped{m: outer}
 	in.swap(t, max, c, nil)
 	return in, map[int]*runner{
-		32:  newRunner(t, callLookup(""), sets, 1024, DynamicFunction4("set_x", "lookup", max)...),
-		128: newRunner(t, callLookup(""), sets, 1024, DynamicFunction6("set_x", "lookup", max)...),
+		32:  newRunner(t, callLookup, sets, 1024, lookups(max)[32]),
+		128: newRunner(t, callLookup, sets, 1024, lookups(max)[128]),
 	}
 }
 
@@ -404,26 +413,26 @@ func TestVerifierWalksTheFunctionOnce(t *testing.T) {
 	needRoot(t)
 	const max, calls = 1000, 40
 	c := &clock{now: 1}
-	for width, fn := range map[int]asm.Instructions{
-		32: DynamicFunction4("set_x", "lookup", max), 128: DynamicFunction6("set_x", "lookup", max),
-	} {
+	for width, fn := range lookups(max) {
 		d, _ := inKernel(t, max, c)
 		in := netip.PrefixFrom(join(0x0a01<<48, 0, width), 16)
 		if err := d.Add(in, 0); err != nil {
 			t.Fatal(err)
 		}
-		body := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1), asm.And.Imm(asm.R6, 1023), asm.Mov.Imm(asm.R7, 0)}
-		for range calls {
-			body = append(body, asm.Mov.Reg(asm.R1, asm.R6))
-			body = append(body, loadAddress()...)
-			body = append(body, asm.Call.Label("lookup"), asm.Add.Reg(asm.R7, asm.R0))
+		body := func(b *assembler.Builder) {
+			b.Emit(asm.Mov.Reg(asm.R6, asm.R1), asm.And.Imm(asm.R6, 1023), asm.Mov.Imm(asm.R7, 0))
+			for range calls {
+				b.Emit(asm.Mov.Reg(asm.R1, asm.R6))
+				b.Emit(loadAddress()...)
+				b.Emit(asm.Call.Label("lookup"), asm.Add.Reg(asm.R7, asm.R0))
+			}
+			b.Emit(
+				asm.LoadMapValue(asm.R3, 0, 0).WithReference("result"),
+				asm.Add.Reg(asm.R3, asm.R6),
+				asm.StoreMem(asm.R3, 0, asm.R7, asm.Byte),
+			)
 		}
-		body = append(body,
-			asm.LoadMapValue(asm.R3, 0, 0).WithReference("result"),
-			asm.Add.Reg(asm.R3, asm.R6),
-			asm.StoreMem(asm.R3, 0, asm.R7, asm.Byte),
-		)
-		r := loadRunner(t, body, map[string]any{"set_x": d.m}, 1024, 1024, fn...)
+		r := loadRunner(t, body, map[string]any{"set_x": d.m}, 1024, 1024, fn)
 		r.fill(t, []netip.Addr{in.Addr(), join(0x0a02<<48, 0, width)})
 		if got := r.run(t); got[0] != calls || got[1] != 0 {
 			t.Errorf("%d bits: %d calls say yes to a member, %d to another", width, got[0], got[1])

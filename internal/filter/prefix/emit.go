@@ -1,60 +1,48 @@
 package prefix
 
 import (
-	"strconv"
-
 	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/assembler"
 )
 
-// Emit gives the look-up as straight code under the package's register contract. mapName is the
-// name under which the map of MapSpec is loaded; label begins every symbol and must be unique in the
-// program.
-func (s *Static) Emit(mapName, label string) asm.Instructions {
-	e := &emitter{mapName: mapName, end: label + "_end", v4: s.width == 32}
+// Emit writes the look-up as straight code under the package's register contract. mapName is the
+// name under which the map of MapSpec is loaded.
+func (s *Static) Emit(b *assembler.Builder, mapName string) {
+	e := &emitter{Builder: b, mapName: mapName, end: b.Fresh("prefix_end"), v4: s.width == 32}
 	switch {
 	case s.all:
-		return asm.Instructions{asm.Mov.Imm(asm.R0, 1)}
+		b.Emit(asm.Mov.Imm(asm.R0, 1))
+		return
 	case s.levels != nil:
 		for i := range s.levels {
 			next := e.end
 			if last := i == len(s.levels)-1; !last {
-				next = label + "_" + strconv.Itoa(i+1)
+				next = b.Fresh("prefix_level")
 			}
 			e.level(&s.levels[i], next, next == e.end)
 		}
 	case len(s.bounds) == 0:
-		return asm.Instructions{asm.Mov.Imm(asm.R0, 0)}
+		b.Emit(asm.Mov.Imm(asm.R0, 0))
+		return
 	default:
-		e.tree(s.bounds, label+"_t")
+		e.tree(s.bounds)
 	}
-	// The end is an instruction of its own, so that there is something to jump to.
-	e.mark(e.end)
-	e.add(asm.And.Imm(asm.R0, 1))
-	return e.out
+	b.Label(e.end)
+	b.Emit(asm.And.Imm(asm.R0, 1)) // tells the verifier what the answer can be
 }
 
-// emitter collects instructions; a pending symbol is put on the next one.
+// emitter writes one look-up.
 type emitter struct {
-	out     asm.Instructions
-	symbol  string
+	*assembler.Builder
 	mapName string
 	end     string // leave with R0 as it is
 	v4      bool
 }
 
-func (e *emitter) add(ins ...asm.Instruction) {
-	if e.symbol != "" {
-		ins[0] = ins[0].WithSymbol(e.symbol)
-		e.symbol = ""
-	}
-	e.out = append(e.out, ins...)
-}
-
-func (e *emitter) mark(symbol string) { e.symbol = symbol }
-
 // pointer sets dst to a place in the map.
 func (e *emitter) pointer(dst asm.Register, offset int) {
-	e.add(asm.LoadMapValue(dst, 0, uint32(offset)).WithReference(e.mapName))
+	e.Emit(asm.LoadMapValue(dst, 0, uint32(offset)).WithReference(e.mapName))
 }
 
 // bitsOf sets dst to the bits [from, to) of the address, right-aligned; to-from is at most 64, and
@@ -62,19 +50,19 @@ func (e *emitter) pointer(dst asm.Register, offset int) {
 func (e *emitter) bitsOf(dst asm.Register, from, to int) {
 	src, width := asm.R1, 64
 	if e.v4 {
-		e.add(asm.Mov.Reg32(dst, asm.R1))
+		e.Emit(asm.Mov.Reg32(dst, asm.R1))
 		width = 32
 	} else {
 		if to > 64 {
 			src, from, to = asm.R2, max(from-64, 0), to-64
 		}
-		e.add(asm.Mov.Reg(dst, src))
+		e.Emit(asm.Mov.Reg(dst, src))
 	}
 	if to < width {
-		e.add(asm.RSh.Imm(dst, int32(width-to)))
+		e.Emit(asm.RSh.Imm(dst, int32(width-to)))
 	}
 	if from > 0 {
-		e.add(asm.And.Imm(dst, int32(1<<(to-from)-1)))
+		e.Emit(asm.And.Imm(dst, int32(1<<(to-from)-1)))
 	}
 }
 
@@ -83,9 +71,9 @@ func (e *emitter) bitsOf(dst asm.Register, from, to int) {
 func (e *emitter) level(l *level, next string, last bool) {
 	if l.direct {
 		e.bitsOf(asm.R3, 0, l.key())
-		e.add(asm.LSh.Imm(asm.R3, 3))
+		e.Emit(asm.LSh.Imm(asm.R3, 3))
 		e.pointer(asm.R5, l.data)
-		e.add(
+		e.Emit(
 			asm.Add.Reg(asm.R5, asm.R3),
 			asm.LoadMem(asm.R0, asm.R5, 0, asm.DWord),
 		)
@@ -97,11 +85,11 @@ func (e *emitter) level(l *level, next string, last bool) {
 	}
 	if l.span > 0 {
 		e.bitsOf(asm.R3, l.key(), l.top)
-		e.add(asm.RSh.Reg(asm.R0, asm.R3), asm.And.Imm(asm.R0, 1))
+		e.Emit(asm.RSh.Reg(asm.R0, asm.R3), asm.And.Imm(asm.R0, 1))
 	}
 	if !last {
-		e.add(asm.JNE.Imm(asm.R0, 0, e.end))
-		e.mark(next)
+		e.Emit(asm.JNE.Imm(asm.R0, 0, e.end))
+		e.Label(next)
 	}
 }
 
@@ -114,31 +102,31 @@ func (e *emitter) hash(l *level) {
 		asm.Xor.Reg(asm.R4, asm.R0),
 	}
 	times := func(m uint64) {
-		e.add(asm.LoadImm(asm.R0, int64(m), asm.DWord), asm.Mul.Reg(asm.R4, asm.R0))
+		e.Emit(asm.LoadImm(asm.R0, int64(m), asm.DWord), asm.Mul.Reg(asm.R4, asm.R0))
 	}
-	e.add(asm.Mov.Reg(asm.R4, asm.R3))
+	e.Emit(asm.Mov.Reg(asm.R4, asm.R3))
 	times(m)
 	if l.wide {
-		e.add(fold...)
+		e.Emit(fold...)
 		e.bitsOf(asm.R0, 64, l.key())
-		e.add(asm.Add.Reg(asm.R4, asm.R0))
+		e.Emit(asm.Add.Reg(asm.R4, asm.R0))
 		times(mul3)
 	}
-	e.add(fold...)
+	e.Emit(fold...)
 	times(mul2)
 }
 
 // slot turns the hash in R4 into the address of its slot in R5. The verifier follows the bounds: a
 // number of 32 bits times slots, shifted right by 32, is below slots.
 func (e *emitter) slot(l *level) {
-	e.add(
+	e.Emit(
 		asm.Mov.Reg(asm.R0, asm.R4),
 		asm.RSh.Imm(asm.R0, int32(64-l.logDisp)),
 		asm.LSh.Imm(asm.R0, 1),
 	)
 	e.pointer(asm.R5, l.disp)
 	d := uint32(mulD)
-	e.add(
+	e.Emit(
 		asm.Add.Reg(asm.R5, asm.R0),
 		asm.LoadMem(asm.R0, asm.R5, 0, asm.Half),
 		asm.Mul.Imm32(asm.R0, int32(d)),
@@ -148,17 +136,17 @@ func (e *emitter) slot(l *level) {
 		asm.Mul.Imm(asm.R4, int32(l.size)),
 	)
 	e.pointer(asm.R5, l.data)
-	e.add(asm.Add.Reg(asm.R5, asm.R4))
+	e.Emit(asm.Add.Reg(asm.R5, asm.R4))
 }
 
 // compare goes to next unless the slot at R5 holds the key (first word in R3); then R0 is the
 // bitmap, or 1 where there is none.
 func (e *emitter) compare(l *level, next string, last bool) {
 	if last {
-		e.add(asm.Mov.Imm(asm.R0, 0)) // for the way out
+		e.Emit(asm.Mov.Imm(asm.R0, 0)) // for the way out
 	}
 	if l.span > 0 && l.size == 8 { // key over bitmap in one word
-		e.add(
+		e.Emit(
 			asm.LoadMem(asm.R4, asm.R5, 0, asm.DWord),
 			asm.Mov.Reg(asm.R5, asm.R4),
 			asm.RSh.Imm(asm.R5, 32),
@@ -171,28 +159,28 @@ func (e *emitter) compare(l *level, next string, last bool) {
 	if l.size == 4 {
 		word = asm.Word
 	}
-	e.add(
+	e.Emit(
 		asm.LoadMem(asm.R4, asm.R5, 0, word),
 		asm.JNE.Reg(asm.R4, asm.R3, next),
 	)
 	if l.wide {
 		e.bitsOf(asm.R3, 64, l.key())
-		e.add(
+		e.Emit(
 			asm.LoadMem(asm.R4, asm.R5, 8, asm.DWord),
 			asm.JNE.Reg(asm.R4, asm.R3, next),
 		)
 	}
 	if l.span == 0 {
-		e.add(asm.Mov.Imm(asm.R0, 1))
+		e.Emit(asm.Mov.Imm(asm.R0, 1))
 		return
 	}
-	e.add(asm.LoadMem(asm.R0, asm.R5, int16(l.size-8), asm.DWord))
+	e.Emit(asm.LoadMem(asm.R0, asm.R5, int16(l.size-8), asm.DWord))
 }
 
 // tree searches the bounds by halves with immediate operands. An address with an odd number of
 // bounds at or before it is a member.
-func (e *emitter) tree(bounds []bound, label string) {
-	in := label + "_in"
+func (e *emitter) tree(bounds []bound) {
+	in := e.Fresh("prefix_in")
 	leaf := func(n int) string {
 		if n%2 == 1 {
 			return in
@@ -202,43 +190,44 @@ func (e *emitter) tree(bounds []bound, label string) {
 	var search func(lo, hi int)
 	search = func(lo, hi int) { // between lo and hi bounds are at or before the address
 		if lo == hi {
-			e.add(asm.Ja.Label(leaf(lo)))
+			e.Emit(asm.Ja.Label(leaf(lo)))
 			return
 		}
 		mid := (lo + hi) / 2
-		right := label + "_" + strconv.Itoa(mid)
-		if mid+1 == hi {
-			right = leaf(hi)
+		right := leaf(hi)
+		if mid+1 < hi {
+			right = e.Fresh("prefix_right")
 		}
-		e.atLeast(bounds[mid], right, label+"_b"+strconv.Itoa(mid))
+		e.atLeast(bounds[mid], right)
 		search(lo, mid)
 		if mid+1 < hi {
-			e.mark(right)
+			e.Label(right)
 			search(mid+1, hi)
 		}
 	}
-	e.add(asm.Mov.Imm(asm.R0, 0))
+	e.Emit(asm.Mov.Imm(asm.R0, 0))
 	search(0, len(bounds))
-	e.mark(in)
-	e.add(asm.Mov.Imm(asm.R0, 1))
+	e.Label(in)
+	e.Emit(asm.Mov.Imm(asm.R0, 1))
 }
 
-// atLeast jumps if the address is at or behind b; below is a label for its own use.
-func (e *emitter) atLeast(b bound, to, below string) {
+// atLeast jumps if the address is at or behind b.
+func (e *emitter) atLeast(b bound, to string) {
 	if e.v4 {
-		e.add(asm.JGE.Imm32(asm.R1, int32(uint32(b.hi>>32)), to))
+		e.Emit(asm.JGE.Imm32(asm.R1, int32(uint32(b.hi>>32)), to))
 		return
 	}
-	e.add(asm.LoadImm(asm.R3, int64(b.hi), asm.DWord))
+	e.Emit(asm.LoadImm(asm.R3, int64(b.hi), asm.DWord))
 	if b.lo == 0 {
-		e.add(asm.JGE.Reg(asm.R1, asm.R3, to))
+		e.Emit(asm.JGE.Reg(asm.R1, asm.R3, to))
 		return
 	}
-	e.add(
+	below := e.Fresh("prefix_below")
+	e.Emit(
 		asm.JGT.Reg(asm.R1, asm.R3, to),
 		asm.JLT.Reg(asm.R1, asm.R3, below),
 		asm.LoadImm(asm.R3, int64(b.lo), asm.DWord),
 		asm.JGE.Reg(asm.R2, asm.R3, to),
 	)
-	e.mark(below)
+	e.Label(below)
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/hashtable"
 )
 
@@ -23,7 +24,7 @@ func FuzzStatic(f *testing.F) {
 			prefixes = append(prefixes, netip.PrefixFrom(a, int(data[size])%(width+1)))
 		}
 		s := newStatic(prefixes, width)
-		s.Emit("set", "x")
+		s.Emit(assembler.New(), "set")
 		for i, p := range prefixes {
 			prefixes[i] = p.Masked()
 		}

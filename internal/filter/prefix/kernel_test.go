@@ -9,7 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
+
+	"levee/internal/filter/assembler"
 )
 
 // runner is an XDP program around one look-up: it takes addresses from one map and writes the answers to
@@ -35,22 +36,27 @@ func array(name string, size int) *ebpf.MapSpec {
 
 // newRunner loads code, which reads sets and calls functions, into a program that answers for size addresses a run.
 // A set given as *ebpf.Map is used as it is.
-func newRunner(t testing.TB, code asm.Instructions, sets map[string]any, size int, functions ...asm.Instruction) *runner {
+func newRunner(t testing.TB, code write, sets map[string]any, size int, functions ...write) *runner {
 	t.Helper()
-	each := asm.Instructions{
-		asm.Mov.Reg(asm.R6, asm.R1),
-		asm.And.Imm(asm.R6, int32(size-1)),
-		asm.Mov.Reg(asm.R1, asm.R6),
+	each := func(b *assembler.Builder) {
+		b.Emit(
+			asm.Mov.Reg(asm.R6, asm.R1),
+			asm.And.Imm(asm.R6, int32(size-1)),
+			asm.Mov.Reg(asm.R1, asm.R6),
+		)
+		b.Emit(loadAddress()...)
+		code(b)
+		b.Emit(
+			asm.LoadMapValue(asm.R3, 0, 0).WithReference("result"),
+			asm.Add.Reg(asm.R3, asm.R6),
+			asm.StoreMem(asm.R3, 0, asm.R0, asm.Byte),
+		)
 	}
-	each = append(each, loadAddress()...)
-	each = append(each, code...)
-	each = append(each,
-		asm.LoadMapValue(asm.R3, 0, 0).WithReference("result"),
-		asm.Add.Reg(asm.R3, asm.R6),
-		asm.StoreMem(asm.R3, 0, asm.R0, asm.Byte),
-	)
 	return loadRunner(t, each, sets, size, size, functions...)
 }
+
+// write writes a part of a program.
+type write func(*assembler.Builder)
 
 // loadAddress puts address number R1 into R1 and R2.
 func loadAddress() asm.Instructions {
@@ -65,34 +71,23 @@ func loadAddress() asm.Instructions {
 
 // loadRunner loads a program that runs the body a number of times, with the index in R1, and contains
 // the functions that it calls.
-func loadRunner(t testing.TB, body asm.Instructions, sets map[string]any, size, times int, functions ...asm.Instruction) *runner {
+func loadRunner(t testing.TB, body write, sets map[string]any, size, times int, functions ...write) *runner {
 	t.Helper()
 	needRoot(t)
-	num := &btf.Int{Name: "u64", Size: 8}
-	proto := func(params ...btf.FuncParam) *btf.FuncProto {
-		return &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}, Params: params}
+	prog := assembler.New()
+	prog.Global("entry", assembler.Pointer("ctx"))
+	prog.Loop(int32(times), "each", 0)
+	prog.Emit(asm.Mov.Imm(asm.R0, 2), asm.Return())
+	prog.Static("each", assembler.Number("i"), assembler.Pointer("ctx"))
+	body(prog)
+	prog.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	for _, function := range functions {
+		function(prog)
 	}
-	entry := &btf.Func{Name: "entry", Type: proto(btf.FuncParam{Name: "ctx", Type: &btf.Pointer{Target: num}}), Linkage: btf.GlobalFunc}
-	each := &btf.Func{Name: "each", Type: proto(btf.FuncParam{Name: "i", Type: num}, btf.FuncParam{Name: "ctx", Type: &btf.Pointer{Target: num}}), Linkage: btf.StaticFunc}
-
-	fn := asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R2, Src: asm.PseudoFunc, Constant: -1}
-	prog := asm.Instructions{
-		btf.WithFuncMetadata(asm.Mov.Imm(asm.R1, int32(times)).WithSymbol("entry"), entry),
-		fn.WithReference("each"),
-		asm.Mov.Imm(asm.R3, 0),
-		asm.Mov.Imm(asm.R4, 0),
-		asm.FnLoop.Call(),
-		asm.Mov.Imm(asm.R0, 2),
-		asm.Return(),
-	}
-	body[0] = btf.WithFuncMetadata(body[0].WithSymbol("each"), each)
-	prog = append(prog, body...)
-	prog = append(prog, asm.Mov.Imm(asm.R0, 0), asm.Return())
-	prog = append(prog, functions...)
 	spec := &ebpf.CollectionSpec{
 		Maps: map[string]*ebpf.MapSpec{"addrs": array("addrs", 16*size), "result": array("result", size)},
 		Programs: map[string]*ebpf.ProgramSpec{
-			"entry": {Name: "entry", Type: ebpf.XDP, Instructions: prog, License: "Dual BSD/GPL"},
+			"entry": {Name: "entry", Type: ebpf.XDP, Instructions: prog.MustFinish(), License: "Dual BSD/GPL"},
 		},
 	}
 	opts := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 	"github.com/gaissmai/bart"
+
+	"levee/internal/filter/assembler"
 )
 
 // randomPrefix draws a prefix with one of the lengths, from a part of the space small enough for
@@ -132,7 +134,7 @@ func TestStaticAgreesWithNaiveList(t *testing.T) {
 				addrs := probes(r, own, width, 500)
 				var answers []bool
 				if os.Geteuid() == 0 {
-					answers = newRunner(t, s.Emit("set", "x"), map[string]any{"set": s.MapSpec("set")}, 4096).judge(t, addrs)
+					answers = newRunner(t, emit(s), map[string]any{"set": s.MapSpec("set")}, 4096).judge(t, addrs)
 				}
 				for i, a := range addrs {
 					want := naive(own, a)
@@ -171,7 +173,7 @@ func TestRoutingTable(t *testing.T) {
 		hits := 0
 		var answers []bool
 		if os.Geteuid() == 0 {
-			answers = newRunner(t, s.Emit("set", "x"), map[string]any{"set": s.MapSpec("set")}, 1<<16).judge(t, addrs)
+			answers = newRunner(t, emit(s), map[string]any{"set": s.MapSpec("set")}, 1<<16).judge(t, addrs)
 		}
 		for i, a := range addrs {
 			want := lite.Contains(a)
@@ -189,6 +191,9 @@ func TestRoutingTable(t *testing.T) {
 	}
 }
 
+// emit writes the look-up in a set whose map is called set.
+func emit(s *Static) write { return func(b *assembler.Builder) { s.Emit(b, "set") } }
+
 // TestSamePrefixesGiveTheSameBytes, whatever their order and repetition: compiling is pure.
 func TestSamePrefixesGiveTheSameBytes(t *testing.T) {
 	r := newRand(t)
@@ -200,7 +205,12 @@ func TestSamePrefixesGiveTheSameBytes(t *testing.T) {
 		if !bytes.Equal(first.Bytes(), second.Bytes()) {
 			t.Errorf("%d bits: different bytes", width)
 		}
-		if a, b := fmt.Sprint(first.Emit("m", "x")), fmt.Sprint(second.Emit("m", "x")); a != b {
+		code := func(s *Static) string {
+			b := assembler.New()
+			s.Emit(b, "m")
+			return fmt.Sprint(b.MustFinish())
+		}
+		if code(first) != code(second) {
 			t.Errorf("%d bits: different code", width)
 		}
 	}
@@ -219,23 +229,25 @@ func TestManyLookupsInOneProgram(t *testing.T) {
 	if err := d.Add(few[0], 0); err != nil {
 		t.Fatal(err)
 	}
-	code := asm.Instructions{asm.Mov.Reg(asm.R8, asm.R1), asm.Mov.Imm(asm.R7, 0)}
-	for i := range 3 {
-		for j, part := range []asm.Instructions{
-			NewStatic4(prefixes).Emit("set", fmt.Sprint("levels", i)),
-			NewStatic4(few).Emit("none", fmt.Sprint("tree", i)),
-			callLookup(""),
-		} {
-			code = append(code, asm.Mov.Reg(asm.R1, asm.R8))
-			code = append(code, part...)
-			code = append(code, asm.LSh.Imm(asm.R0, int32(j)), asm.Or.Reg(asm.R7, asm.R0))
+	code := func(b *assembler.Builder) {
+		b.Emit(asm.Mov.Reg(asm.R8, asm.R1), asm.Mov.Imm(asm.R7, 0))
+		for range 3 {
+			for i, part := range []write{
+				func(b *assembler.Builder) { NewStatic4(prefixes).Emit(b, "set") },
+				func(b *assembler.Builder) { NewStatic4(few).Emit(b, "none") },
+				callLookup,
+			} {
+				b.Emit(asm.Mov.Reg(asm.R1, asm.R8))
+				part(b)
+				b.Emit(asm.LSh.Imm(asm.R0, int32(i)), asm.Or.Reg(asm.R7, asm.R0))
+			}
 		}
+		// The answer is whether any look-up said yes.
+		b.Emit(asm.Mov.Imm(asm.R0, 0), asm.JEq.Imm(asm.R7, 0, "none"), asm.Mov.Imm(asm.R0, 1))
+		b.Label("none")
 	}
-	// The answer is whether any look-up said yes.
-	code = append(code, asm.Mov.Imm(asm.R0, 0), asm.JEq.Imm(asm.R7, 0, "none"), asm.Mov.Imm(asm.R0, 1),
-		asm.Mov.Reg(asm.R7, asm.R0).WithSymbol("none"))
 	addrs := probes(r, append(prefixes, few...), 32, 100)
-	run := newRunner(t, code, map[string]any{"set": NewStatic4(prefixes).MapSpec("set"), "set_x": d.m}, 1024, DynamicFunction4("set_x", "lookup", 10)...)
+	run := newRunner(t, code, map[string]any{"set": NewStatic4(prefixes).MapSpec("set"), "set_x": d.m}, 1024, lookups(10)[32])
 	for i, got := range run.judge(t, addrs) {
 		if want := naive(append(prefixes, few...), addrs[i]); got != want {
 			t.Fatalf("%v: %v, want %v", addrs[i], got, want)

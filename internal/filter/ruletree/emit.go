@@ -1,10 +1,9 @@
 package ruletree
 
 import (
-	"strconv"
-
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
+
+	"levee/internal/filter/assembler"
 )
 
 // PacketBytes is the size of the memory on the stack that a look-up takes a packet from: its fields as 64-bit
@@ -70,16 +69,16 @@ const maxRounds = 1 << 23
 // Maps are the names of those whose values are what Put and PutPorts write.
 type Maps struct{ Trees, Ports string }
 
-// Emit gives the look-up in a table. The packet's fields lie at offset at from R10, PacketBytes of them. R0 becomes the
+// Emit writes the look-up in a table. The packet's fields lie at offset at from R10, PacketBytes of them. R0 becomes the
 // lowest result of the boxes that match, or 0; R1 to R5 are overwritten. Maps are where the pool lies, following the
-// label of Following, and all symbols begin with label. In place, the first walk in each tree is code of its own, 3,000 to 9,000 instructions
+// label of Following. In place, the first walk in each tree is code of its own, 3,000 to 9,000 instructions
 // to the verifier; else the function makes all walks, which takes a packet 10 to 40 ns more.
-func (t *Table) Emit(maps Maps, following, label string, at int16, inPlace bool) asm.Instructions {
-	e := &emitter{pool: t.pool, maps: maps, words: t.end, numbers: t.numbers, packet: asm.R10, at: at, behind: asm.R5}
+func (t *Table) Emit(b *assembler.Builder, maps Maps, following string, at int16, inPlace bool) {
+	e := &emitter{Builder: b, pool: t.pool, maps: maps, words: t.end, numbers: t.numbers, packet: asm.R10, at: at, behind: asm.R5}
 	best, unmatched := at+t.pool.bestAt(), none
-	e.add(asm.LoadImm(asm.R0, int64(unmatched), asm.DWord), asm.StoreMem(asm.R10, best, asm.R0, asm.DWord))
+	e.Emit(asm.LoadImm(asm.R0, int64(unmatched), asm.DWord), asm.StoreMem(asm.R10, best, asm.R0, asm.DWord))
 	if t.pool.bits == 128 {
-		e.add(asm.StoreMem(asm.R10, best+wordBytes, asm.R0, asm.DWord)) // see bestAt
+		e.Emit(asm.StoreMem(asm.R10, best+wordBytes, asm.R0, asm.DWord)) // see bestAt
 	}
 	large := t.Bytes() > cached
 	if large && inPlace {
@@ -87,16 +86,15 @@ func (t *Table) Emit(maps Maps, following, label string, at int16, inPlace bool)
 			e.root(t.trees[i].root) // only to have it brought near
 		}
 	}
-	found := label + "_found"
+	found := e.Fresh("found")
 	for i := range t.trees {
 		tr := &t.trees[i]
-		label := label + "_" + strconv.Itoa(i)
-		done := label + "_done"
-		if i == len(t.trees)-1 {
-			done = found
+		done := found
+		if i < len(t.trees)-1 {
+			done = e.Fresh("walked")
 		}
 		if i > 0 {
-			e.add(
+			e.Emit(
 				asm.LoadMem(asm.R1, asm.R10, best, asm.DWord),
 				asm.LoadImm(asm.R2, int64(tr.first), asm.DWord),
 				asm.JLE.Reg(asm.R1, asm.R2, found),
@@ -104,31 +102,33 @@ func (t *Table) Emit(maps Maps, following, label string, at int16, inPlace bool)
 		}
 		if inPlace {
 			e.root(tr.root)
-			e.walk(label, done, tr.steps-1, ask{rank: large && i > 0, gate: large})
-			e.add(asm.Mov.Reg(asm.R2, asm.R1))
+			e.walk(done, tr.steps-1, ask{rank: large && i > 0, gate: large})
+			e.Emit(asm.Mov.Reg(asm.R2, asm.R1))
 		} else {
-			e.add(asm.LoadImm(asm.R2, int64(tr.root), asm.DWord))
+			e.Emit(asm.LoadImm(asm.R2, int64(tr.root), asm.DWord))
 		}
-		e.add(
+		e.Emit(
 			asm.Mov.Reg(asm.R1, asm.R10),
 			asm.Add.Imm(asm.R1, int32(at)),
 			asm.LoadMem(asm.R3, asm.R10, best, asm.DWord),
 			asm.Call.Label(following),
 			asm.StoreMem(asm.R10, best, asm.R0, asm.DWord),
 		)
-		e.mark(done)
+		if done != found {
+			e.Label(done)
+		}
 	}
-	e.add(asm.LoadMem(asm.R0, asm.R10, best, asm.DWord), asm.Mov.Reg32(asm.R0, asm.R0)) // of none, 0
-	return e.out
+	e.Label(found)
+	e.Emit(asm.LoadMem(asm.R0, asm.R10, best, asm.DWord), asm.Mov.Reg32(asm.R0, asm.R0)) // of none, 0
 }
 
 // root takes the first step, all of whose numbers are known here.
 func (e *emitter) root(d uint64) {
 	if d&leafFlag != 0 {
-		e.add(asm.LoadImm(asm.R1, int64(d), asm.DWord))
+		e.Emit(asm.LoadImm(asm.R1, int64(d), asm.DWord))
 		return
 	}
-	e.add(
+	e.Emit(
 		asm.LoadMem(asm.R4, asm.R10, e.at+int16(d>>codeShift&codeMask*wordBytes), asm.DWord),
 		asm.RSh.Imm(asm.R4, int32(d>>bitsShift&bitsMask)),
 		asm.And.Imm(asm.R4, int32(d>>48)),
@@ -139,18 +139,18 @@ func (e *emitter) root(d uint64) {
 	)
 }
 
-// Following gives the functions that walk what follows a tree of any table of the pool. Label is the symbol of the
+// Following writes the functions that walk what follows a tree of any table of the pool. Label is the symbol of the
 // first, and that of the other begins with it. The first is a global function: the verifier walks it by itself, once.
-func (p *Pool) Following(maps Maps, label string) asm.Instructions {
-	e := &emitter{pool: p, maps: maps, words: p.words.n, numbers: len(p.pairs.words), packet: asm.R6, best: asm.R7, behind: asm.R9}
+func (p *Pool) Following(b *assembler.Builder, maps Maps, label string) {
+	e := &emitter{Builder: b, pool: p, maps: maps, words: p.words.n, numbers: len(p.pairs.words), packet: asm.R6, best: asm.R7, behind: asm.R9}
 	e.following(label)
 	e.round(label + "_round")
-	return e.out
 }
 
 // emitter makes a walk that finds the packet at an offset from a register, and leaves the leaf in register
 // behind if something follows it, or 0. The best result so far is in a register, or at bestAt of the packet's memory if best is 0.
 type emitter struct {
+	*assembler.Builder
 	pool    *Pool
 	maps    Maps
 	words   int // bound of indices
@@ -159,8 +159,6 @@ type emitter struct {
 	at      int16
 	best    asm.Register
 	behind  asm.Register
-	out     asm.Instructions
-	symbol  string
 }
 
 // State between rounds, as offsets from its address, which is R10 less its size.
@@ -171,87 +169,54 @@ const (
 	stateBytes  = 24
 )
 
-var (
-	number  = &btf.Int{Name: "unsigned long long", Size: wordBytes}
-	pointer = &btf.Pointer{Target: &btf.Void{}}
-)
-
-// memory is the type of the fields' address.
-func memory(size int16) btf.Type {
-	index := &btf.Int{Name: "unsigned int", Size: 4}
-	return &btf.Pointer{Target: &btf.Array{Index: index, Type: number, Nelems: uint32(size / wordBytes)}}
-}
-
-func param(name string, t btf.Type) btf.FuncParam { return btf.FuncParam{Name: name, Type: t} }
-
-// begin marks the first instruction of a function.
-func begin(in asm.Instruction, symbol string, linkage btf.FuncLinkage, params ...btf.FuncParam) asm.Instruction {
-	proto := &btf.FuncProto{Return: number, Params: params}
-	return btf.WithFuncMetadata(in.WithSymbol(symbol), &btf.Func{Name: symbol, Type: proto, Linkage: linkage})
-}
-
-func (e *emitter) add(ins ...asm.Instruction) {
-	if e.symbol != "" {
-		ins[0] = ins[0].WithSymbol(e.symbol)
-		e.symbol = ""
-	}
-	e.out = append(e.out, ins...)
-}
-
-func (e *emitter) mark(symbol string) { e.symbol = symbol }
-
 // following walks from the descriptor in R2 on, with the best result so far in R3, and returns the
 // best one.
 func (e *emitter) following(label string) {
-	walk, done, none := label+"_walk", label+"_done", label+"_none"
-	e.add(
-		begin(asm.JEq.Imm(asm.R1, 0, none), label, btf.GlobalFunc, param("packet", memory(e.pool.PacketBytes())),
-			param("next", number), param("best", number)),
+	walk, done, none := e.Fresh("walk"), e.Fresh("done"), e.Fresh("none")
+	e.Global(label, assembler.Memory("packet", int(e.pool.PacketBytes())), assembler.Number("next"), assembler.Number("best"))
+	e.Emit(
+		asm.JEq.Imm(asm.R1, 0, none),
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.Mov.Reg(asm.R1, asm.R2),
 		asm.Mov.Reg(asm.R7, asm.R3),
 		asm.Mov.Imm(asm.R8, 0),
 	)
-	e.mark(walk)
-	e.walk(label, done, maxSteps, ask{rank: true, gate: true})
-	e.add(
+	e.Label(walk)
+	e.walk(done, maxSteps, ask{rank: true, gate: true})
+	e.Emit(
 		asm.Add.Imm(asm.R8, 1),
 		asm.JLT.Imm(asm.R8, straight, walk),
 		asm.StoreMem(asm.R10, stateNext-stateBytes, asm.R1, asm.DWord),
 		asm.StoreMem(asm.R10, stateBest-stateBytes, asm.R7, asm.DWord),
 		asm.StoreMem(asm.R10, stateFields-stateBytes, asm.R6, asm.DWord),
-		asm.Mov.Imm(asm.R1, maxRounds),
-		asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R2, Src: asm.PseudoFunc, Constant: -1}.WithReference(label+"_round"),
-		asm.Mov.Reg(asm.R3, asm.R10),
-		asm.Add.Imm(asm.R3, -stateBytes),
-		asm.Mov.Imm(asm.R4, 0),
-		asm.FnLoop.Call(),
-		asm.LoadMem(asm.R7, asm.R10, stateBest-stateBytes, asm.DWord),
 	)
-	e.mark(done)
-	e.add(asm.Mov.Reg(asm.R0, asm.R7), asm.Return())
-	e.mark(none)
-	e.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	e.Loop(maxRounds, label+"_round", -stateBytes)
+	e.Emit(asm.LoadMem(asm.R7, asm.R10, stateBest-stateBytes, asm.DWord))
+	e.Label(done)
+	e.Emit(asm.Mov.Reg(asm.R0, asm.R7), asm.Return())
+	e.Label(none)
+	e.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
 // round is a walk as bpf_loop calls it, with the number of the round in R1 and the state in R2.
 func (e *emitter) round(label string) {
-	done := label + "_done"
-	e.add(
-		begin(asm.Mov.Reg(asm.R8, asm.R2), label, btf.StaticFunc, param("round", number), param("state", pointer)),
+	done := e.Fresh("done")
+	e.Static(label, assembler.Number("round"), assembler.Pointer("state"))
+	e.Emit(
+		asm.Mov.Reg(asm.R8, asm.R2),
 		asm.LoadMem(asm.R6, asm.R8, stateFields, asm.DWord),
 		asm.LoadMem(asm.R7, asm.R8, stateBest, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R8, stateNext, asm.DWord),
 	)
-	e.walk(label, done, maxSteps, ask{rank: true, gate: true})
-	e.add(
+	e.walk(done, maxSteps, ask{rank: true, gate: true})
+	e.Emit(
 		asm.StoreMem(asm.R8, stateNext, asm.R1, asm.DWord),
 		asm.StoreMem(asm.R8, stateBest, asm.R7, asm.DWord),
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
 	)
-	e.mark(done)
-	e.add(
+	e.Label(done)
+	e.Emit(
 		asm.StoreMem(asm.R8, stateBest, asm.R7, asm.DWord),
 		asm.Mov.Imm(asm.R0, 1),
 		asm.Return(),
@@ -263,27 +228,28 @@ type ask struct{ rank, gate bool }
 
 // walk goes from the descriptor in R1 through a leaf, in at most so many steps. It falls through with what follows
 // in R1, or goes to done.
-func (e *emitter) walk(label, done string, steps int, ask ask) {
-	step, leaf, after := label+"_step", label+"_leaf", label+"_after"
-	e.add(asm.LoadMapValue(asm.R0, 0, 0).WithReference(e.maps.Trees))
+func (e *emitter) walk(done string, steps int, ask ask) {
+	leaf, after := e.Fresh("leaf"), e.Fresh("after")
+	e.Emit(asm.LoadMapValue(asm.R0, 0, 0).WithReference(e.maps.Trees))
 	// Each of the first steps is a branch of its own for the CPU's predictor.
 	for range min(steps, firstSteps) {
 		e.step(leaf, done)
 	}
 	if steps > firstSteps {
-		e.add(asm.Mov.Imm(asm.R5, maxSteps))
-		e.mark(step)
+		step := e.Fresh("step")
+		e.Emit(asm.Mov.Imm(asm.R5, maxSteps))
+		e.Label(step)
 		e.step(leaf, done)
-		e.add(asm.Sub.Imm(asm.R5, 1), asm.JNE.Imm(asm.R5, 0, step), asm.Ja.Label(done)) // never done
+		e.Emit(asm.Sub.Imm(asm.R5, 1), asm.JNE.Imm(asm.R5, 0, step), asm.Ja.Label(done)) // never done
 	}
-	e.mark(leaf)
+	e.Label(leaf)
 	if ask.rank {
 		e.rank(done)
 	}
-	e.leaf(label, after, done, ask.gate)
-	e.mark(after)
-	e.add(asm.JEq.Imm(e.behind, 0, done), asm.LoadMem(asm.R3, e.behind, -wordBytes, asm.DWord))
-	e.add(asm.JLE.Reg(e.bestIn(asm.R4), asm.R3, done), asm.LoadMem(asm.R1, e.behind, -2*wordBytes, asm.DWord))
+	e.leaf(after, done, ask.gate)
+	e.Label(after)
+	e.Emit(asm.JEq.Imm(e.behind, 0, done), asm.LoadMem(asm.R3, e.behind, -wordBytes, asm.DWord))
+	e.Emit(asm.JLE.Reg(e.bestIn(asm.R4), asm.R3, done), asm.LoadMem(asm.R1, e.behind, -2*wordBytes, asm.DWord))
 }
 
 // bestIn gives the register that holds the best result, which becomes to if it is not in one.
@@ -291,13 +257,13 @@ func (e *emitter) bestIn(to asm.Register) asm.Register {
 	if e.best != 0 {
 		return e.best
 	}
-	e.add(asm.LoadMem(to, asm.R10, e.at+e.pool.bestAt(), asm.DWord))
+	e.Emit(asm.LoadMem(to, asm.R10, e.at+e.pool.bestAt(), asm.DWord))
 	return to
 }
 
 // shifted puts the field that the descriptor in R1 names, shifted, into R4, and the descriptor shifted by bitsShift into R3.
 func (e *emitter) shifted() {
-	e.add(
+	e.Emit(
 		asm.Mov.Reg(asm.R3, asm.R1),
 		asm.RSh.Imm(asm.R3, codeShift-wordLog),
 		asm.And.Imm(asm.R3, e.pool.fieldMask()),
@@ -312,9 +278,9 @@ func (e *emitter) shifted() {
 
 // step goes down from the node whose descriptor is in R1, or to leaf. R0 is the pool.
 func (e *emitter) step(leaf, done string) {
-	e.add(asm.JSLT.Imm(asm.R1, 0, leaf))
+	e.Emit(asm.JSLT.Imm(asm.R1, 0, leaf))
 	e.shifted()
-	e.add(
+	e.Emit(
 		asm.Mov.Reg(asm.R2, asm.R1),
 		asm.RSh.Imm(asm.R2, 48),
 		asm.And.Reg(asm.R4, asm.R2),
@@ -332,9 +298,9 @@ func (e *emitter) rank(done string) {
 	if e.best == 0 {
 		e.bestIn(asm.R3)
 	} else {
-		e.add(asm.Mov.Reg(asm.R3, e.best))
+		e.Emit(asm.Mov.Reg(asm.R3, e.best))
 	}
-	e.add(
+	e.Emit(
 		asm.RSh.Imm(asm.R3, int32(e.pool.scale)),
 		asm.Add.Imm(asm.R3, 1<<rankBits), // as leafFlag is
 		asm.Mov.Reg(asm.R2, asm.R1),
@@ -344,10 +310,10 @@ func (e *emitter) rank(done string) {
 }
 
 // leaf compares the entries of the leaf whose descriptor is in R1, if its gate is open or not asked, and goes to after.
-func (e *emitter) leaf(label, after, done string, gate bool) {
+func (e *emitter) leaf(after, done string, gate bool) {
 	size := entryWords(e.pool.bits)
-	loop, other, compare, last := label+"_entry", label+"_other", label+"_compare", label+"_last"
-	e.add(
+	loop, other, compare, last := e.Fresh("entry"), e.Fresh("other"), e.Fresh("compare"), e.Fresh("last")
+	e.Emit(
 		asm.Mov.Reg(asm.R2, asm.R1),
 		asm.RSh.Imm(asm.R2, countShift),
 		asm.And.Imm(asm.R2, more>>countShift|countMask),
@@ -355,13 +321,13 @@ func (e *emitter) leaf(label, after, done string, gate bool) {
 	)
 	if gate {
 		e.shifted()
-		e.add(
+		e.Emit(
 			asm.RSh.Imm(asm.R3, valueShift-bitsShift),
 			asm.Xor.Reg(asm.R4, asm.R3),
 			asm.And.Imm(asm.R4, valueMask), // 0 if it is open
 		)
 	}
-	e.add(
+	e.Emit(
 		asm.Mov.Reg32(asm.R1, asm.R1),
 		asm.JGT.Imm(asm.R1, int32(e.words), done), // never: for the verifier. A leaf without entries may lie at the very end
 		asm.LSh.Imm(asm.R1, wordLog),
@@ -374,30 +340,30 @@ func (e *emitter) leaf(label, after, done string, gate bool) {
 		asm.JEq.Imm(asm.R2, 0, after),
 	)
 	if gate {
-		e.add(asm.JNE.Imm(asm.R4, 0, after))
+		e.Emit(asm.JNE.Imm(asm.R4, 0, after))
 	}
-	e.add(asm.Ja.Label(compare))
-	e.mark(last)
+	e.Emit(asm.Ja.Label(compare))
+	e.Label(last)
 	if gate {
-		e.add(asm.JNE.Imm(asm.R4, 0, done))
+		e.Emit(asm.JNE.Imm(asm.R4, 0, done))
 	}
-	e.add(
+	e.Emit(
 		asm.JGT.Imm(asm.R2, maxLeaf, done), // never
 		asm.Mov.Imm(e.behind, 0),
 	)
-	e.mark(compare)
-	e.add(asm.Add.Reg(asm.R1, asm.R0))
-	e.mark(loop)
+	e.Label(compare)
+	e.Emit(asm.Add.Reg(asm.R1, asm.R0))
+	e.Label(loop)
 	e.entry(size, other)
-	e.add(asm.JGE.Reg(asm.R0, e.bestIn(asm.R3), after))
+	e.Emit(asm.JGE.Reg(asm.R0, e.bestIn(asm.R3), after))
 	if e.best != 0 {
-		e.add(asm.Mov.Reg(e.best, asm.R0))
+		e.Emit(asm.Mov.Reg(e.best, asm.R0))
 	} else {
-		e.add(asm.StoreMem(asm.R10, e.at+e.pool.bestAt(), asm.R0, asm.DWord))
+		e.Emit(asm.StoreMem(asm.R10, e.at+e.pool.bestAt(), asm.R0, asm.DWord))
 	}
-	e.add(asm.Ja.Label(after))
-	e.mark(other)
-	e.add(
+	e.Emit(asm.Ja.Label(after))
+	e.Label(other)
+	e.Emit(
 		asm.Add.Imm(asm.R1, int32(size)*wordBytes),
 		asm.Sub.Imm(asm.R2, 1),
 		asm.JNE.Imm(asm.R2, 0, loop),
@@ -408,11 +374,11 @@ func (e *emitter) leaf(label, after, done string, gate bool) {
 func (e *emitter) entry(size int, other string) {
 	last := int16(size-1) * wordBytes
 	if size == entry4 {
-		e.add(asm.LoadMem(asm.R0, asm.R1, last, asm.DWord))
+		e.Emit(asm.LoadMem(asm.R0, asm.R1, last, asm.DWord))
 		e.prefix(4, SrcAt, other)
-		e.add(asm.RSh.Imm(asm.R0, openBits))
+		e.Emit(asm.RSh.Imm(asm.R0, openBits))
 		e.prefix(0, DstAt, other)
-		e.add(
+		e.Emit(
 			asm.RSh.Imm(asm.R0, pairShift-openBits),
 			asm.And.Imm(asm.R0, pairMask(e.numbers)),
 			asm.LSh.Imm(asm.R0, wordLog),
@@ -426,12 +392,12 @@ func (e *emitter) entry(size int, other string) {
 		}
 		e.ports(asm.R1, last-wordBytes, other)
 	}
-	e.add(asm.LoadMem(asm.R0, asm.R1, last, asm.DWord), asm.RSh.Imm(asm.R0, resultShift))
+	e.Emit(asm.LoadMem(asm.R0, asm.R1, last, asm.DWord), asm.RSh.Imm(asm.R0, resultShift))
 }
 
 // prefix goes to other unless an IPv4 address agrees with that of the entry but for as many bits as the lower six of R0 say.
 func (e *emitter) prefix(address, field int16, other string) {
-	e.add(
+	e.Emit(
 		asm.LoadMem(asm.R3, asm.R1, address, asm.Word),
 		asm.LoadMem(asm.R4, e.packet, e.at+field, asm.DWord),
 		asm.Xor.Reg(asm.R3, asm.R4),
@@ -442,7 +408,7 @@ func (e *emitter) prefix(address, field int16, other string) {
 
 // masked goes to other unless half of an IPv6 address agrees with a word of the entry under a mask.
 func (e *emitter) masked(field int16, word, mask int, other string) {
-	e.add(
+	e.Emit(
 		asm.LoadMem(asm.R0, e.packet, e.at+field, asm.DWord),
 		asm.LoadMem(asm.R3, asm.R1, int16(word)*wordBytes, asm.DWord),
 		asm.Xor.Reg(asm.R3, asm.R0),
@@ -456,7 +422,7 @@ func (e *emitter) masked(field int16, word, mask int, other string) {
 func (e *emitter) ports(from asm.Register, at int16, other string) {
 	for i, field := range []int16{Port0At, Port1At} {
 		lo := at + int16(4*i)
-		e.add(
+		e.Emit(
 			asm.LoadMem(asm.R3, from, lo, asm.Half),
 			asm.LoadMem(asm.R4, e.packet, e.at+field, asm.DWord),
 			asm.Sub.Reg(asm.R4, asm.R3),

@@ -12,10 +12,10 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/bench/workload"
+	"levee/internal/filter/assembler"
 )
 
 const seed = 7
@@ -167,8 +167,10 @@ func load(t testing.TB, table *Table) *kernel {
 	}
 	k := &kernel{}
 	for i, inPlace := range []bool{false, true} {
-		ins := asm.Instructions{
-			begin(asm.LoadMem(asm.R7, asm.R1, 0, asm.Word), "main", btf.GlobalFunc, param("ctx", pointer)),
+		b := assembler.New()
+		b.Global("main", assembler.Pointer("ctx"))
+		b.Emit(
+			asm.LoadMem(asm.R7, asm.R1, 0, asm.Word),
 			asm.LoadMem(asm.R8, asm.R1, 4, asm.Word),
 			asm.Mov.Reg(asm.R2, asm.R7),
 			asm.Add.Imm(asm.R2, 64),
@@ -176,13 +178,16 @@ func load(t testing.TB, table *Table) *kernel {
 			asm.Mov.Imm(asm.R2, 0),
 			asm.StoreMem(asm.R10, -8, asm.R2, asm.DWord),
 			asm.StoreMem(asm.R10, -16, asm.R2, asm.DWord),
-		}
+		)
 		for at := int16(0); at < table.pool.bestAt(); at += 8 {
-			ins = append(ins, asm.LoadMem(asm.R2, asm.R7, 16+at, asm.DWord), asm.StoreMem(asm.R10, at-64, asm.R2, asm.DWord))
+			b.Emit(asm.LoadMem(asm.R2, asm.R7, 16+at, asm.DWord), asm.StoreMem(asm.R10, at-64, asm.R2, asm.DWord))
 		}
-		ins = append(ins, table.Emit(maps, "following", "look", -64, inPlace)...)
-		ins = append(ins, asm.Return(), asm.Mov.Imm(asm.R0, -1).WithSymbol("out"), asm.Return())
-		ins = append(ins, table.pool.Following(maps, "following")...)
+		table.Emit(b, maps, "following", -64, inPlace)
+		b.Emit(asm.Return())
+		b.Label("out")
+		b.Emit(asm.Mov.Imm(asm.R0, -1), asm.Return())
+		table.pool.Following(b, maps, "following")
+		ins := b.MustFinish()
 		for name, m := range memory {
 			if err := ins.AssociateMap(name, m); err != nil && !errors.Is(err, asm.ErrUnreferencedSymbol) {
 				t.Fatal(err)

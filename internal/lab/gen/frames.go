@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/lab"
 )
 
@@ -86,7 +87,8 @@ func (f *Frames) memory(dev device) []byte {
 // It sends no more than limit: a test run that a signal interrupts starts again with its full count.
 func (f *Frames) program(dev device, limit uint64) asm.Instructions {
 	stride := f.stride()
-	out := asm.Instructions{
+	b := assembler.New()
+	b.Emit(
 		asm.LoadMem(asm.R7, asm.R1, 0, asm.Word), // xdp_md.data
 		asm.LoadMem(asm.R8, asm.R1, 4, asm.Word), // xdp_md.data_end
 		asm.LoadMapValue(asm.R9, 0, 0).WithReference(tallyMap),
@@ -99,17 +101,20 @@ func (f *Frames) program(dev device, limit uint64) asm.Instructions {
 		asm.LoadMem(asm.R1, asm.R9, tallyNext, asm.DWord),
 		asm.JLT.Imm(asm.R1, int32(len(f.Frames)), "copy"),
 		asm.Mov.Imm(asm.R1, 0),
-		asm.Mov.Reg(asm.R2, asm.R1).WithSymbol("copy"),
+	)
+	b.Label("copy")
+	b.Emit(
+		asm.Mov.Reg(asm.R2, asm.R1),
 		asm.Mul.Imm(asm.R2, int32(stride)),
 		asm.Add.Imm(asm.R1, 1),
 		asm.StoreMem(asm.R9, tallyNext, asm.R1, asm.DWord),
 		asm.LoadMapValue(asm.R3, 0, 0).WithReference(traceMap),
 		asm.Add.Reg(asm.R3, asm.R2),
-	}
+	)
 	for i := int16(0); i < int16(stride); i += 8 {
-		out = append(out, asm.LoadMem(asm.R4, asm.R3, i, asm.DWord), asm.StoreMem(asm.R7, i, asm.R4, asm.DWord))
+		b.Emit(asm.LoadMem(asm.R4, asm.R3, i, asm.DWord), asm.StoreMem(asm.R7, i, asm.R4, asm.DWord))
 	}
-	return append(out,
+	b.Emit(
 		asm.LoadMem(asm.R1, asm.R9, tallySent, asm.DWord),
 		asm.Add.Imm(asm.R1, 1),
 		asm.StoreMem(asm.R9, tallySent, asm.R1, asm.DWord),
@@ -117,12 +122,16 @@ func (f *Frames) program(dev device, limit uint64) asm.Instructions {
 		asm.Mov.Imm(asm.R2, 0),
 		asm.FnRedirect.Call(),
 		asm.Return(),
-		asm.LoadMem(asm.R1, asm.R9, tallyErrors, asm.DWord).WithSymbol("short"),
+	)
+	b.Label("short")
+	b.Emit(
+		asm.LoadMem(asm.R1, asm.R9, tallyErrors, asm.DWord),
 		asm.Add.Imm(asm.R1, 1),
 		asm.StoreMem(asm.R9, tallyErrors, asm.R1, asm.DWord),
-		asm.Mov.Imm(asm.R0, 1).WithSymbol("drop"), // XDP_DROP
-		asm.Return(),
 	)
+	b.Label("drop")
+	b.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return()) // XDP_DROP
+	return b.MustFinish()
 }
 
 // load puts the program with its trace into the kernel.

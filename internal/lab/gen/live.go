@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/lab"
 	"levee/internal/packet/template"
 )
@@ -94,7 +92,7 @@ func (l *live) load() error {
 		return fmt.Errorf("pacing the generator program: %w", err)
 	}
 	gen := spec.Programs["gen"]
-	if gen.Instructions, err = replaceFunction(gen.Instructions, "frame", l.prog.Instructions); err != nil {
+	if gen.Instructions, err = assembler.Replace(gen.Instructions, "frame", l.prog.Instructions); err != nil {
 		return err
 	}
 	spec.Maps[template.TableMap] = &ebpf.MapSpec{
@@ -105,22 +103,6 @@ func (l *live) load() error {
 		return fmt.Errorf("loading the generator program: %w", err)
 	}
 	return nil
-}
-
-// replaceFunction puts a body in place of that of a function, which keeps its name and type.
-func replaceFunction(ins asm.Instructions, name string, body asm.Instructions) (asm.Instructions, error) {
-	at := slices.IndexFunc(ins, func(i asm.Instruction) bool { return i.Symbol() == name })
-	if at < 0 || len(body) == 0 {
-		return nil, fmt.Errorf("the generator program has no function %s", name)
-	}
-	end := at + 1
-	for end < len(ins) && btf.FuncMetadata(&ins[end]) == nil {
-		end++
-	}
-	body = slices.Clone(body)
-	// The kernel wants the type and a line of the source at the start of a function.
-	body[0].Metadata = ins[at].Metadata
-	return slices.Concat(ins[:at], body, ins[end:]), nil
 }
 
 // run sends until the program says that it is done.

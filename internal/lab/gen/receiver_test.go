@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/lab"
 )
 
@@ -36,41 +37,39 @@ func receive(t testing.TB, l *lab.Lab, at int16, proto int32, note int16, room u
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { notes.Close() })
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type:    ebpf.XDP,
-		License: "MIT",
-		Instructions: asm.Instructions{
-			asm.LoadMem(asm.R6, asm.R1, 0, asm.Word),
-			asm.LoadMem(asm.R2, asm.R1, 4, asm.Word),
-			asm.Mov.Reg(asm.R1, asm.R6),
-			asm.Add.Imm(asm.R1, 40),
-			asm.JGT.Reg(asm.R1, asm.R2, "pass"),
-			asm.LoadMem(asm.R1, asm.R6, at, asm.Byte),
-			asm.JNE.Imm(asm.R1, proto, "pass"),
-			asm.StoreImm(asm.RFP, -4, 0, asm.Word),
-			asm.LoadMapPtr(asm.R1, count.FD()),
-			asm.Mov.Reg(asm.R2, asm.RFP),
-			asm.Add.Imm(asm.R2, -4),
-			asm.FnMapLookupElem.Call(),
-			asm.JEq.Imm(asm.R0, 0, "pass"),
-			asm.LoadMem(asm.R7, asm.R0, 0, asm.DWord),
-			asm.Mov.Reg(asm.R1, asm.R7),
-			asm.Add.Imm(asm.R1, 1),
-			asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord), // one NAPI thread: nobody else writes
-			asm.StoreMem(asm.RFP, -4, asm.R7, asm.Word),
-			asm.LoadMapPtr(asm.R1, notes.FD()),
-			asm.Mov.Reg(asm.R2, asm.RFP),
-			asm.Add.Imm(asm.R2, -4),
-			asm.FnMapLookupElem.Call(),
-			asm.JEq.Imm(asm.R0, 0, "drop"),
-			asm.LoadMem(asm.R1, asm.R6, note, asm.Word),
-			asm.StoreMem(asm.R0, 0, asm.R1, asm.Word),
-			asm.Mov.Imm(asm.R0, 1).WithSymbol("drop"),
-			asm.Return(),
-			asm.Mov.Imm(asm.R0, 2).WithSymbol("pass"),
-			asm.Return(),
-		},
-	})
+	b := assembler.New()
+	b.Emit(
+		asm.LoadMem(asm.R6, asm.R1, 0, asm.Word),
+		asm.LoadMem(asm.R2, asm.R1, 4, asm.Word),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Add.Imm(asm.R1, 40),
+		asm.JGT.Reg(asm.R1, asm.R2, "pass"),
+		asm.LoadMem(asm.R1, asm.R6, at, asm.Byte),
+		asm.JNE.Imm(asm.R1, proto, "pass"),
+		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
+		asm.LoadMapPtr(asm.R1, count.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "pass"),
+		asm.LoadMem(asm.R7, asm.R0, 0, asm.DWord),
+		asm.Mov.Reg(asm.R1, asm.R7),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord), // one NAPI thread: nobody else writes
+		asm.StoreMem(asm.RFP, -4, asm.R7, asm.Word),
+		asm.LoadMapPtr(asm.R1, notes.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "drop"),
+		asm.LoadMem(asm.R1, asm.R6, note, asm.Word),
+		asm.StoreMem(asm.R0, 0, asm.R1, asm.Word),
+	)
+	b.Label("drop")
+	b.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+	b.Label("pass")
+	b.Emit(asm.Mov.Imm(asm.R0, 2), asm.Return())
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "MIT", Instructions: b.MustFinish()})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/lang/policy"
 )
 
@@ -39,7 +40,7 @@ func (t *Template) Program() (*Program, error) {
 	if len(t.plans) > maxLivePlans {
 		return nil, fmt.Errorf("%d packets take turns: the program has room for %d", len(t.plans), maxLivePlans)
 	}
-	c := &compiler{longest: t.Longest(), turns: len(t.plans) > 1}
+	c := &compiler{Builder: assembler.New(), longest: t.Longest(), turns: len(t.plans) > 1}
 	for _, k := range t.plans {
 		c.whole = c.whole || c.turns && !zero(k.frame[k.layout.Payload:])
 	}
@@ -48,21 +49,21 @@ func (t *Template) Program() (*Program, error) {
 			return nil, err
 		}
 	}
-	c.emit(asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Reg(asm.R7, asm.R2))
+	c.Emit(asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Reg(asm.R7, asm.R2))
 	if c.turns {
-		c.emit(asm.Mov.Reg(asm.R0, asm.R7), asm.Mod.Imm(asm.R0, int32(len(t.plans))), asm.Div.Imm(asm.R7, int32(len(t.plans))))
+		c.Emit(asm.Mov.Reg(asm.R0, asm.R7), asm.Mod.Imm(asm.R0, int32(len(t.plans))), asm.Div.Imm(asm.R7, int32(len(t.plans))))
 		for i := 1; i < len(t.plans); i++ {
-			c.emit(asm.JEq.Imm(asm.R0, int32(i), fmt.Sprintf("plan%d", i)))
+			c.Emit(asm.JEq.Imm(asm.R0, int32(i), fmt.Sprintf("plan%d", i)))
 		}
 	}
 	for i, k := range t.plans {
 		if i > 0 {
-			c.label(fmt.Sprintf("plan%d", i))
+			c.Label(fmt.Sprintf("plan%d", i))
 		}
 		c.plan(k)
 	}
-	c.label("fail")
-	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	c.Label("fail")
+	c.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 	if len(c.table) > maxTable*8 {
 		return nil, fmt.Errorf("the values take %d KiB in tables: there is room for %d", len(c.table)>>10, maxTable*8>>10)
 	}
@@ -71,19 +72,21 @@ func (t *Template) Program() (*Program, error) {
 	}
 	first := make([]byte, c.longest)
 	copy(first, t.plans[0].frame)
-	return &Program{Instructions: c.out, Table: c.table, First: first}, nil
+	ins, err := c.Finish()
+	if err != nil {
+		return nil, err
+	}
+	return &Program{Instructions: ins, Table: c.table, First: first}, nil
 }
 
 // compiler holds one function that is being written. Registers: R6 context, then packet; R7 number; R8 sum of the
 // transport; R9 sum of the IP header; the others are free between steps, R0 carries values.
 type compiler struct {
-	out     asm.Instructions
+	*assembler.Builder
 	table   []byte
 	longest int
 	turns   bool
 	whole   bool // packets take turns, and what lies behind the headers differs
-	labels  int
-	pending string
 }
 
 // can says why a packet cannot be made by a program.
@@ -117,48 +120,27 @@ func zero(b []byte) bool {
 	return true
 }
 
-func (c *compiler) emit(ins ...asm.Instruction) {
-	if c.pending != "" && len(ins) > 0 {
-		ins[0] = ins[0].WithSymbol(c.pending)
-		c.pending = ""
-	}
-	c.out = append(c.out, ins...)
-}
-
-// label names the next instruction, which nothing else may have named.
-func (c *compiler) label(name string) {
-	if c.pending != "" { // two names for one place: give the first an instruction of its own
-		c.emit(asm.Mov.Reg(asm.R7, asm.R7))
-	}
-	c.pending = name
-}
-
-func (c *compiler) fresh() string {
-	c.labels++
-	return fmt.Sprintf("l%d", c.labels)
-}
-
 // constant loads v.
 func (c *compiler) constant(r asm.Register, v uint64) {
 	if v <= math.MaxInt32 {
-		c.emit(asm.Mov.Imm(r, int32(v)))
+		c.Emit(asm.Mov.Imm(r, int32(v)))
 		return
 	}
-	c.emit(asm.LoadImm(r, int64(v), asm.DWord))
+	c.Emit(asm.LoadImm(r, int64(v), asm.DWord))
 }
 
 // with does r = r op v; R5 is lost where v is large.
 func (c *compiler) with(op asm.ALUOp, r asm.Register, v uint64) {
 	if v <= math.MaxInt32 {
-		c.emit(op.Imm(r, int32(v)))
+		c.Emit(op.Imm(r, int32(v)))
 		return
 	}
 	c.constant(asm.R5, v)
-	c.emit(op.Reg(r, asm.R5))
+	c.Emit(op.Reg(r, asm.R5))
 }
 
 // below leaves the function unless R0 < v, so that the verifier knows it.
-func (c *compiler) below(v uint64) { c.emit(asm.JGE.Imm(asm.R0, int32(v), "fail")) }
+func (c *compiler) below(v uint64) { c.Emit(asm.JGE.Imm(asm.R0, int32(v), "fail")) }
 
 // plan writes one packet.
 func (c *compiler) plan(k *plan) {
@@ -166,16 +148,16 @@ func (c *compiler) plan(k *plan) {
 	if varied {
 		c.shape(k)
 	} else if s := &k.shapes[0]; s.frame != c.longest {
-		c.emit(asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(s.frame-c.longest)), asm.FnXdpAdjustTail.Call(),
+		c.Emit(asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(s.frame-c.longest)), asm.FnXdpAdjustTail.Call(),
 			asm.JNE.Imm(asm.R0, 0, "fail"))
 	}
 	n := c.written(k)
-	c.emit(
+	c.Emit(
 		asm.LoadMem(asm.R1, asm.R6, 4, asm.Word), // xdp_md.data_end
 		asm.LoadMem(asm.R6, asm.R6, 0, asm.Word), // xdp_md.data
 		asm.Mov.Reg(asm.R2, asm.R6), asm.Add.Imm(asm.R2, int32(n)), asm.JGT.Reg(asm.R2, asm.R1, "fail"))
 	if varied {
-		c.emit(
+		c.Emit(
 			asm.LoadMem(asm.R0, asm.R8, shapeFrame, asm.Word), asm.StoreMem(asm.RFP, -8, asm.R0, asm.DWord),
 			asm.LoadMem(asm.R0, asm.R8, shapeLengths, asm.Word), asm.StoreMem(asm.RFP, -16, asm.R0, asm.DWord),
 			asm.LoadMem(asm.R9, asm.R8, shapeIP, asm.Word), asm.LoadMem(asm.R8, asm.R8, shapeL4, asm.Word))
@@ -191,10 +173,10 @@ func (c *compiler) plan(k *plan) {
 	c.finish(asm.R9, k.ipSum)
 	c.finish(asm.R8, k.l4Sum)
 	if varied {
-		c.emit(asm.LoadMem(asm.R0, asm.RFP, -8, asm.DWord), asm.Return())
+		c.Emit(asm.LoadMem(asm.R0, asm.RFP, -8, asm.DWord), asm.Return())
 		return
 	}
-	c.emit(asm.Mov.Imm(asm.R0, int32(k.shapes[0].frame)), asm.Return())
+	c.Emit(asm.Mov.Imm(asm.R0, int32(k.shapes[0].frame)), asm.Return())
 }
 
 // written is how much of the frame is written each time: the headers, and the rest too where it is not the same in all
@@ -226,7 +208,7 @@ func (c *compiler) shape(k *plan) {
 	}
 	c.index(k.length)
 	c.below(uint64(len(k.shapes)))
-	c.emit(
+	c.Emit(
 		asm.Mul.Imm(asm.R0, shapeSize),
 		asm.LoadMapValue(asm.R8, 0, uint32(at)).WithReference(TableMap),
 		asm.Add.Reg(asm.R8, asm.R0),
@@ -250,7 +232,7 @@ func (c *compiler) header(b []byte) {
 			v = uint64(b[0])
 		}
 		c.constant(asm.R0, v)
-		c.emit(asm.StoreMem(asm.R6, int16(off), asm.R0, size))
+		c.Emit(asm.StoreMem(asm.R6, int16(off), asm.R0, size))
 		b, off = b[n:], off+n
 	}
 }
@@ -264,7 +246,7 @@ func (c *compiler) field(f *field) {
 
 // index sets R0 to walk.index(R7). R1 to R5 are lost.
 func (c *compiler) index(w *walk) {
-	c.emit(asm.Mov.Reg(asm.R0, asm.R7))
+	c.Emit(asm.Mov.Reg(asm.R0, asm.R7))
 	if w.every > 1 {
 		c.with(asm.Div, asm.R0, w.every)
 	}
@@ -281,7 +263,7 @@ func (c *compiler) index(w *walk) {
 		}
 		if w.down {
 			c.constant(asm.R1, w.size-1)
-			c.emit(asm.Sub.Reg(asm.R1, asm.R0), asm.Mov.Reg(asm.R0, asm.R1))
+			c.Emit(asm.Sub.Reg(asm.R1, asm.R0), asm.Mov.Reg(asm.R0, asm.R1))
 		}
 	}
 }
@@ -294,10 +276,10 @@ func (c *compiler) modulo(n uint64) {
 	switch k, ok := powerOfTwo(n); {
 	case n >= manyPackets:
 	case ok && k <= 31:
-		c.emit(asm.And.Imm(asm.R0, int32(n-1)))
+		c.Emit(asm.And.Imm(asm.R0, int32(n-1)))
 	case ok:
 		c.constant(asm.R5, n-1)
-		c.emit(asm.And.Reg(asm.R0, asm.R5))
+		c.Emit(asm.And.Reg(asm.R0, asm.R5))
 	default:
 		c.with(asm.Mod, asm.R0, n)
 	}
@@ -306,27 +288,27 @@ func (c *compiler) modulo(n uint64) {
 // draw is the function of that name.
 func (c *compiler) draw(w *walk) {
 	c.constant(asm.R1, golden)
-	c.emit(asm.Mul.Reg(asm.R0, asm.R1))
+	c.Emit(asm.Mul.Reg(asm.R0, asm.R1))
 	c.constant(asm.R1, w.seed)
-	c.emit(asm.Add.Reg(asm.R0, asm.R1))
+	c.Emit(asm.Add.Reg(asm.R0, asm.R1))
 	for _, step := range []struct {
 		shift int32
 		mul   uint64
 	}{{30, mix1}, {27, mix2}, {31, 0}} {
-		c.emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, step.shift), asm.Xor.Reg(asm.R0, asm.R1))
+		c.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, step.shift), asm.Xor.Reg(asm.R0, asm.R1))
 		if step.mul != 0 {
 			c.constant(asm.R1, step.mul)
-			c.emit(asm.Mul.Reg(asm.R0, asm.R1))
+			c.Emit(asm.Mul.Reg(asm.R0, asm.R1))
 		}
 	}
 	switch _, ok := powerOfTwo(w.size); {
 	case ok:
 		c.constant(asm.R1, w.size-1)
-		c.emit(asm.And.Reg(asm.R0, asm.R1))
+		c.Emit(asm.And.Reg(asm.R0, asm.R1))
 	case w.size <= 1<<32:
-		c.emit(asm.RSh.Imm(asm.R0, 32))
+		c.Emit(asm.RSh.Imm(asm.R0, 32))
 		c.with(asm.Mul, asm.R0, w.size)
-		c.emit(asm.RSh.Imm(asm.R0, 32))
+		c.Emit(asm.RSh.Imm(asm.R0, 32))
 	default:
 		c.with(asm.Mod, asm.R0, w.size)
 	}
@@ -337,26 +319,26 @@ const maxCycle = 64
 
 // permute is permutation.at.
 func (c *compiler) permute(p *permutation) {
-	again, done := c.fresh(), c.fresh()
+	again, done := c.Fresh("again"), c.Fresh("done")
 	walks := p.space != p.mask+1
 	if walks {
-		c.emit(asm.Mov.Imm(asm.R4, maxCycle))
-		c.label(again)
+		c.Emit(asm.Mov.Imm(asm.R4, maxCycle))
+		c.Label(again)
 	}
 	c.constant(asm.R2, p.mask)
 	for i := range p.mul {
 		c.constant(asm.R1, p.add[i])
-		c.emit(asm.Add.Reg(asm.R0, asm.R1))
+		c.Emit(asm.Add.Reg(asm.R0, asm.R1))
 		c.constant(asm.R1, p.mul[i])
-		c.emit(asm.Mul.Reg(asm.R0, asm.R1), asm.And.Reg(asm.R0, asm.R2),
+		c.Emit(asm.Mul.Reg(asm.R0, asm.R1), asm.And.Reg(asm.R0, asm.R2),
 			asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, int32(p.shift)), asm.Xor.Reg(asm.R0, asm.R1))
 	}
 	if !walks {
 		return
 	}
 	c.constant(asm.R1, p.space)
-	c.emit(asm.JLT.Reg(asm.R0, asm.R1, done), asm.Sub.Imm(asm.R4, 1), asm.JNE.Imm(asm.R4, 0, again), asm.Ja.Label("fail"))
-	c.label(done)
+	c.Emit(asm.JLT.Reg(asm.R0, asm.R1, done), asm.Sub.Imm(asm.R4, 1), asm.JNE.Imm(asm.R4, 0, again), asm.Ja.Label("fail"))
+	c.Label(done)
 }
 
 // value turns the index in R0 into the value in R0, of an IPv6 address with its upper half in R1.
@@ -365,17 +347,17 @@ func (c *compiler) value(f *field) {
 	case n == 1:
 		c.span(f, &f.spans[0])
 	case n <= maxChain:
-		done := c.fresh()
+		done := c.Fresh("done")
 		for i := n - 1; i > 0; i-- {
 			c.constant(asm.R1, f.spans[i].start)
-			next := c.fresh()
-			c.emit(asm.JLT.Reg(asm.R0, asm.R1, next))
+			next := c.Fresh("next")
+			c.Emit(asm.JLT.Reg(asm.R0, asm.R1, next))
 			c.span(f, &f.spans[i])
-			c.emit(asm.Ja.Label(done))
-			c.label(next)
+			c.Emit(asm.Ja.Label(done))
+			c.Label(next)
 		}
 		c.span(f, &f.spans[0])
-		c.label(done)
+		c.Label(done)
 	default:
 		at := len(c.table)
 		for i := range f.size {
@@ -383,7 +365,7 @@ func (c *compiler) value(f *field) {
 			c.table = binary.NativeEndian.AppendUint64(c.table, v)
 		}
 		c.below(f.size)
-		c.emit(asm.LSh.Imm(asm.R0, 3), asm.LoadMapValue(asm.R1, 0, uint32(at)).WithReference(TableMap),
+		c.Emit(asm.LSh.Imm(asm.R0, 3), asm.LoadMapValue(asm.R1, 0, uint32(at)).WithReference(TableMap),
 			asm.Add.Reg(asm.R1, asm.R0), asm.LoadMem(asm.R0, asm.R1, 0, asm.DWord))
 	}
 }
@@ -400,15 +382,15 @@ func (c *compiler) span(f *field, s *span) {
 		return
 	}
 	// scatter
-	c.emit(asm.Mov.Reg(asm.R2, asm.R0))
+	c.Emit(asm.Mov.Reg(asm.R2, asm.R0))
 	c.with(asm.Add, asm.R2, golden)
 	c.with(asm.Mul, asm.R2, mix1)
-	c.emit(asm.Mov.Reg(asm.R3, asm.R2), asm.RSh.Imm(asm.R3, 29), asm.Xor.Reg(asm.R2, asm.R3), asm.Mov.Reg(asm.R1, asm.R2))
+	c.Emit(asm.Mov.Reg(asm.R3, asm.R2), asm.RSh.Imm(asm.R3, 29), asm.Xor.Reg(asm.R2, asm.R3), asm.Mov.Reg(asm.R1, asm.R2))
 	c.with(asm.And, asm.R1, s.fillHi)
 	c.with(asm.Or, asm.R1, s.hi)
 	c.with(asm.And, asm.R2, s.fillLo)
 	c.with(asm.Or, asm.R2, s.lo)
-	c.emit(asm.Add.Reg(asm.R0, asm.R2))
+	c.Emit(asm.Add.Reg(asm.R0, asm.R2))
 	if s.start != 0 {
 		c.with(asm.Sub, asm.R0, s.start)
 	}
@@ -420,24 +402,24 @@ func (c *compiler) put(f *field) {
 	if f.bits == 128 {
 		c.add(f, asm.R1)
 		c.add(f, asm.R0)
-		c.emit(asm.HostTo(asm.BE, asm.R1, asm.DWord), asm.HostTo(asm.BE, asm.R0, asm.DWord),
+		c.Emit(asm.HostTo(asm.BE, asm.R1, asm.DWord), asm.HostTo(asm.BE, asm.R0, asm.DWord),
 			asm.StoreMem(asm.R6, off, asm.R1, asm.DWord), asm.StoreMem(asm.R6, off+8, asm.R0, asm.DWord))
 		return
 	}
 	if s := f.shift(); f.inIP || f.inL4 {
-		c.emit(asm.Mov.Reg(asm.R1, asm.R0))
+		c.Emit(asm.Mov.Reg(asm.R1, asm.R0))
 		if s > 0 {
-			c.emit(asm.LSh.Imm(asm.R1, int32(s)))
+			c.Emit(asm.LSh.Imm(asm.R1, int32(s)))
 		}
 		if f.inIP {
-			c.emit(asm.Add.Reg(asm.R9, asm.R1))
+			c.Emit(asm.Add.Reg(asm.R9, asm.R1))
 		}
 		if f.inL4 {
-			c.emit(asm.Add.Reg(asm.R8, asm.R1))
+			c.Emit(asm.Add.Reg(asm.R8, asm.R1))
 		}
 	}
 	if f.bits == 48 {
-		c.emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32), asm.HostTo(asm.BE, asm.R1, asm.Half),
+		c.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32), asm.HostTo(asm.BE, asm.R1, asm.Half),
 			asm.HostTo(asm.BE, asm.R0, asm.Word), asm.StoreMem(asm.R6, off, asm.R1, asm.Half),
 			asm.StoreMem(asm.R6, off+2, asm.R0, asm.Word))
 		return
@@ -451,19 +433,19 @@ func (c *compiler) put(f *field) {
 	}
 	off = int16(f.to - bytes) // a field of three bytes has the one before it for company
 	if low := f.to*8 - f.bit - f.bits; low > 0 {
-		c.emit(asm.LSh.Imm(asm.R0, int32(low)))
+		c.Emit(asm.LSh.Imm(asm.R0, int32(low)))
 	}
 	if f.bits != bytes*8 { // others share the bytes
-		c.emit(asm.LoadMem(asm.R1, asm.R6, off, size))
+		c.Emit(asm.LoadMem(asm.R1, asm.R6, off, size))
 		if bytes > 1 {
-			c.emit(asm.HostTo(asm.BE, asm.R1, size))
+			c.Emit(asm.HostTo(asm.BE, asm.R1, size))
 		}
-		c.emit(asm.Or.Reg(asm.R0, asm.R1))
+		c.Emit(asm.Or.Reg(asm.R0, asm.R1))
 	}
 	if bytes > 1 {
-		c.emit(asm.HostTo(asm.BE, asm.R0, size))
+		c.Emit(asm.HostTo(asm.BE, asm.R0, size))
 	}
-	c.emit(asm.StoreMem(asm.R6, off, asm.R0, size))
+	c.Emit(asm.StoreMem(asm.R6, off, asm.R0, size))
 }
 
 // add adds 64 bits to the sums of an IPv6 address.
@@ -471,7 +453,7 @@ func (c *compiler) add(f *field, r asm.Register) {
 	if !f.inL4 {
 		return
 	}
-	c.emit(asm.Mov.Reg(asm.R2, r), asm.RSh.Imm(asm.R2, 32), asm.Add.Reg(asm.R8, asm.R2),
+	c.Emit(asm.Mov.Reg(asm.R2, r), asm.RSh.Imm(asm.R2, 32), asm.Add.Reg(asm.R8, asm.R2),
 		asm.Mov.Reg32(asm.R2, r), asm.Add.Reg(asm.R8, asm.R2))
 }
 
@@ -486,11 +468,11 @@ func (c *compiler) lengths(k *plan) {
 		case l.at == 0:
 			continue
 		case k.length == nil:
-			c.emit(asm.Mov.Imm(asm.R0, int32(l.value)))
+			c.Emit(asm.Mov.Imm(asm.R0, int32(l.value)))
 		default:
-			c.emit(asm.LoadMem(asm.R0, asm.RFP, -16, asm.DWord), asm.RSh.Imm(asm.R0, l.shift))
+			c.Emit(asm.LoadMem(asm.R0, asm.RFP, -16, asm.DWord), asm.RSh.Imm(asm.R0, l.shift))
 		}
-		c.emit(asm.HostTo(asm.BE, asm.R0, asm.Half), asm.StoreMem(asm.R6, int16(l.at), asm.R0, asm.Half))
+		c.Emit(asm.HostTo(asm.BE, asm.R0, asm.Half), asm.StoreMem(asm.R6, int16(l.at), asm.R0, asm.Half))
 	}
 }
 
@@ -499,11 +481,11 @@ func (c *compiler) finish(r asm.Register, s *sum) {
 	if s == nil {
 		return
 	}
-	c.emit(asm.Mov.Reg(asm.R1, r), asm.RSh.Imm(asm.R1, 32), asm.Mov.Reg32(r, r), asm.Add.Reg(r, asm.R1))
+	c.Emit(asm.Mov.Reg(asm.R1, r), asm.RSh.Imm(asm.R1, 32), asm.Mov.Reg32(r, r), asm.Add.Reg(r, asm.R1))
 	for range 4 { // 33, 18, 17 and 16 bits
-		c.emit(asm.Mov.Reg(asm.R1, r), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(r, 0xffff), asm.Add.Reg(r, asm.R1))
+		c.Emit(asm.Mov.Reg(asm.R1, r), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(r, 0xffff), asm.Add.Reg(r, asm.R1))
 	}
-	c.emit(asm.Xor.Imm(r, 0xffff))
+	c.Emit(asm.Xor.Imm(r, 0xffff))
 	for _, zero := range []struct {
 		when  bool
 		flip  int32
@@ -513,11 +495,11 @@ func (c *compiler) finish(r asm.Register, s *sum) {
 			continue
 		}
 		if zero.flip != 0 {
-			c.emit(asm.Xor.Imm(r, zero.flip))
+			c.Emit(asm.Xor.Imm(r, zero.flip))
 		}
-		done := c.fresh()
-		c.emit(asm.JNE.Imm(r, 0, done), asm.Mov.Imm(r, zero.value))
-		c.label(done)
+		done := c.Fresh("done")
+		c.Emit(asm.JNE.Imm(r, 0, done), asm.Mov.Imm(r, zero.value))
+		c.Label(done)
 	}
-	c.emit(asm.HostTo(asm.BE, r, asm.Half), asm.StoreMem(asm.R6, int16(s.at), r, asm.Half))
+	c.Emit(asm.HostTo(asm.BE, r, asm.Half), asm.StoreMem(asm.R6, int16(s.at), r, asm.Half))
 }
