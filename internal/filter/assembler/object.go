@@ -20,7 +20,7 @@ func Take(object asm.Instructions, function string) (asm.Instructions, error) {
 	for i := range body {
 		body[i].Metadata = asm.Metadata{}
 	}
-	return body, nil
+	return jumpIntoLoops(body), nil
 }
 
 // Replace gives the instructions of an object with another body for one function, which keeps its

@@ -102,7 +102,7 @@ func (c *compiler) emitSteps() {
 	)
 	c.label("machine_step")
 	c.emit(
-		asm.JEq.Imm(mSteps, 0, "machine_pause"),
+		asm.JLT.Imm(mSteps, 1, "machine_pause"),
 		asm.Sub.Imm(mSteps, 1),
 		asm.JGE.Imm(mRecord, int32(c.machine.records.n), "machine_end"), // never: for the verifier
 		asm.Mov.Reg(asm.R2, mRecord),
@@ -401,7 +401,7 @@ func (s *search) halve() {
 		shift = 4
 	}
 	s.emit(
-		asm.JEq.Imm(s.n, 0, s.label+"_done"),
+		asm.JLT.Imm(s.n, 1, s.label+"_done"),
 		asm.Mov.Reg(s.half, s.n),
 		asm.RSh.Imm(s.half, 1),
 		asm.Mov.Reg(asm.R7, s.at),

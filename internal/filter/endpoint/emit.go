@@ -60,7 +60,7 @@ func (e *emitter) shapes(one string, ip4 bool) {
 	)
 	e.Label(loop)
 	e.Emit(
-		asm.JEq.Imm(asm.R8, 0, miss),
+		asm.JLT.Imm(asm.R8, 1, miss), // by order, see leaf of package ruletree
 		asm.Sub.Imm(asm.R8, 1),
 		asm.Mov.Reg(asm.R3, asm.R8),
 		asm.LSh.Imm(asm.R3, 2),

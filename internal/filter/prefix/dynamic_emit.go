@@ -148,7 +148,7 @@ func (e *dynamicEmitter) try(one string, top, most int) {
 	e.Emit(
 		asm.JEq.Imm(asm.R8, 0, done),
 		asm.LoadMem(asm.R1, asm.R10, stackTries, asm.DWord),
-		asm.JEq.Imm(asm.R1, 0, done),
+		asm.JLT.Imm(asm.R1, 1, done),
 		asm.Sub.Imm(asm.R1, 1),
 		asm.StoreMem(asm.R10, stackTries, asm.R1, asm.DWord),
 		asm.Mov.Reg(asm.R1, asm.R8),

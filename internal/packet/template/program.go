@@ -337,7 +337,7 @@ func (c *compiler) permute(p *permutation) {
 		return
 	}
 	c.constant(asm.R1, p.space)
-	c.Emit(asm.JLT.Reg(asm.R0, asm.R1, done), asm.Sub.Imm(asm.R4, 1), asm.JNE.Imm(asm.R4, 0, again), asm.Ja.Label("fail"))
+	c.Emit(asm.JLT.Reg(asm.R0, asm.R1, done), asm.Sub.Imm(asm.R4, 1), asm.JGT.Imm(asm.R4, 0, again), asm.Ja.Label("fail"))
 	c.Label(done)
 }
 

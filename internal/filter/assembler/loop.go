@@ -1,0 +1,71 @@
+package assembler
+
+import (
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// jumpIntoLoops puts a jump to the next instruction in front of each loop that an instruction of its own falls into, as clang lays loops
+// out. Verifiers before Linux 6.6 take only jumps for the way back ("back-edge from insn", push_insn of kernel/bpf/verifier.c). The kernel
+// removes the jump once it has verified the program (opt_remove_nops). Jumps of the function are numbers, and it loads no 64 bit constants.
+func jumpIntoLoops(function asm.Instructions) asm.Instructions {
+	for {
+		head := fallenInto(function)
+		if head < 0 {
+			return function
+		}
+		for i := range function {
+			if !leads(&function[i]) {
+				continue
+			}
+			switch to := i + 1 + int(function[i].Offset); {
+			case i < head && to >= head:
+				function[i].Offset++
+			case i >= head && to < head:
+				function[i].Offset--
+			}
+		}
+		jump := asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Ja)}
+		function = slices.Insert(function, head, jump)
+	}
+}
+
+// leads reports whether an instruction may go somewhere else within its function.
+func leads(in *asm.Instruction) bool {
+	class, op := in.OpCode.Class(), in.OpCode.JumpOp()
+	return (class == asm.JumpClass || class == asm.Jump32Class) && op != asm.Call && op != asm.Exit
+}
+
+// fallenInto gives the first instruction of a loop that one of the loop falls into without a jump, or -1.
+func fallenInto(function asm.Instructions) int {
+	const open, done = 1, 2 // being walked from, or walked from wholly
+	state := make([]byte, len(function))
+	found := -1
+	var walk func(i int)
+	walk = func(i int) {
+		state[i] = open
+		in := &function[i]
+		op := in.OpCode.JumpOp()
+		next := []int{i + 1}
+		switch {
+		case op == asm.Exit:
+			next = nil
+		case leads(in) && op == asm.Ja:
+			next = []int{i + 1 + int(in.Offset)}
+		case leads(in):
+			next = append(next, i+1+int(in.Offset))
+		}
+		for _, to := range next {
+			switch {
+			case state[to] == 0:
+				walk(to)
+			case state[to] == open && !leads(in):
+				found = to
+			}
+		}
+		state[i] = done
+	}
+	walk(0)
+	return found
+}

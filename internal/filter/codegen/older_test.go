@@ -1,0 +1,164 @@
+package codegen_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+
+	"levee/internal/filter/codegen"
+)
+
+// flow is what follows each instruction of a program within its function.
+type flow struct {
+	ins   asm.Instructions
+	next  [][]int
+	first []int // of each function
+	falls []bool
+}
+
+func flowOf(t *testing.T, ins asm.Instructions) *flow {
+	t.Helper()
+	symbols, err := ins.SymbolOffsets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &flow{ins: ins, next: make([][]int, len(ins)), falls: make([]bool, len(ins))}
+	places := map[int]int{} // instructions of 64 bit constants are two to a jump by number
+	at := make([]int, len(ins))
+	for i, n := 0, 0; i < len(ins); i++ {
+		places[n], at[i] = i, n
+		n += int(ins[i].Size() / asm.InstructionSize)
+	}
+	for i := range ins {
+		if btf.FuncMetadata(&ins[i]) != nil || i == 0 {
+			f.first = append(f.first, i)
+		}
+		op := ins[i].OpCode.JumpOp()
+		to, ok := symbols[ins[i].Reference()]
+		if !ok {
+			to = places[at[i]+1+int(ins[i].Offset)]
+		}
+		switch {
+		case op == asm.Exit:
+		case !ins[i].OpCode.Class().IsJump() || op == asm.Call:
+			f.next[i], f.falls[i] = []int{i + 1}, true
+		case op == asm.Ja:
+			f.next[i] = []int{to}
+		default:
+			f.next[i] = []int{i + 1, to}
+		}
+	}
+	return f
+}
+
+// loops calls back for each way back: to the instruction that a loop begins with, from the one that closes it.
+func (f *flow) loops(back func(from, to int)) {
+	const open, done = 1, 2
+	state := make([]byte, len(f.ins))
+	var walk func(i int)
+	walk = func(i int) {
+		state[i] = open
+		for _, to := range f.next[i] {
+			if state[to] == 0 {
+				walk(to)
+			} else if state[to] == open {
+				back(i, to)
+			}
+		}
+		state[i] = done
+	}
+	for _, i := range f.first {
+		if state[i] == 0 {
+			walk(i)
+		}
+	}
+}
+
+// body gives the instructions of the loop that the way back from one instruction to another closes.
+func (f *flow) body(from, to int) map[int]bool {
+	before := map[int][]int{}
+	for i, next := range f.next {
+		for _, n := range next {
+			before[n] = append(before[n], i)
+		}
+	}
+	in := map[int]bool{to: true}
+	for todo := []int{from}; len(todo) > 0; {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if !in[i] {
+			in[i] = true
+			todo = append(todo, before[i]...)
+		}
+	}
+	return in
+}
+
+// olderFaults says what verifiers that levee supports refuse, or would not learn from, in the loops of a program.
+func olderFaults(t *testing.T, ins asm.Instructions) []string {
+	t.Helper()
+	var faults []string
+	f := flowOf(t, ins)
+	f.loops(func(from, to int) {
+		// push_insn of kernel/bpf/verifier.c before Linux 6.6: only jumps may lead back.
+		if f.falls[from] {
+			faults = append(faults, fmt.Sprintf("instruction %d, %v, falls into the loop that it is part of", from, ins[from]))
+		}
+		// reg_set_min_max before Linux 6.8 learns nothing from "not equal".
+		counted := map[asm.Register]bool{}
+		body := f.body(from, to)
+		for i := range body {
+			if op := ins[i].OpCode; op.Class().IsALU() && op.ALUOp() == asm.Sub && op.Source() == asm.ImmSource {
+				counted[ins[i].Dst] = true
+			}
+		}
+		for i := range body {
+			op := ins[i].OpCode
+			if j := op.JumpOp(); (j == asm.JEq || j == asm.JNE) && op.Source() == asm.ImmSource && counted[ins[i].Dst] {
+				faults = append(faults, fmt.Sprintf("instruction %d, %v, bounds what the loop counts down by equality", i, ins[i]))
+			}
+		}
+	})
+	return faults
+}
+
+// Linux 6.1 refused every policy: clang had laid out a loop of the decoder so that an instruction fell into it, and leaves of
+// trees and shapes of endpoints were counted down to "not 0".
+func TestLoopsAreThoseThatOlderVerifiersTake(t *testing.T) {
+	loops := 0
+	for name, p := range manyPolicies(t) {
+		for _, target := range []codegen.Target{{CPUs: 4, Frags: true}, {CPUs: 4, Hook: codegen.TCX}, {CPUs: 4, Records: true}} {
+			prog, err := codegen.Compile(p, target)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			ins := prog.Spec.Programs[codegen.ProgramName].Instructions
+			for _, fault := range olderFaults(t, ins) {
+				t.Errorf("%s, %+v: %s", name, target, fault)
+			}
+			flowOf(t, ins).loops(func(int, int) { loops++ })
+		}
+	}
+	if loops == 0 {
+		t.Error("no program has a loop: the policies do not cover what they should")
+	}
+}
+
+// TestFaultsOfLoopsAreSeen shows that the test above would say so.
+func TestFaultsOfLoopsAreSeen(t *testing.T) {
+	for name, c := range map[string]struct {
+		ins  asm.Instructions
+		want int
+	}{
+		"by order":    {asm.Instructions{asm.Mov.Imm(asm.R1, 3), asm.Sub.Imm(asm.R1, 1).WithSymbol("a"), asm.JGT.Imm(asm.R1, 0, "a"), asm.Return()}, 0},
+		"by equality": {asm.Instructions{asm.Mov.Imm(asm.R1, 3), asm.Sub.Imm(asm.R1, 1).WithSymbol("a"), asm.JNE.Imm(asm.R1, 0, "a"), asm.Return()}, 1},
+		"fallen into": {asm.Instructions{asm.Ja.Label("b"), asm.Sub.Imm(asm.R1, 1).WithSymbol("a"), asm.JLT.Imm(asm.R1, 1, "c").WithSymbol("b"),
+			asm.Ja.Label("a"), asm.Return().WithSymbol("c")}, 1},
+	} {
+		if got := olderFaults(t, c.ins); len(got) != c.want {
+			t.Errorf("%s: %q, want %d", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+#!/bin/sh
+# The first process of the guest: runs each file of /levee/checks, says how it ended in a line that begins with
+# "@", with what it printed if that was not well, and turns the machine off.
+export PATH=/levee/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/tmp LEVEE_DATA=/levee/data
+mkdir -p /proc /sys /dev
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev
+for dir in /tmp /run /dev/shm; do
+	mkdir -p $dir
+	mount -t tmpfs -o mode=1777 tmpfs $dir
+done
+mkdir -p /dev/pts /root /etc
+mount -t devpts devpts /dev/pts
+ln -sf /proc/self/fd /dev/fd
+echo 'root:x:0:0::/root:/bin/sh
+nobody:x:65534:65534::/:/bin/sh' >/etc/passwd
+ip link set lo up
+echo "@ linux $(uname -r)"
+cd /levee
+for script in checks/*; do
+	begin=$(date +%s)
+	name=$(sed -n "1s/^# //p" "$script")
+	if timeout 900 sh -eu -c '. /levee/prelude; . "$1"' sh "/levee/$script" >/tmp/said 2>&1 </dev/null; then
+		echo "@ pass $(($(date +%s) - begin)) $name"
+	else
+		echo "@ fail $(($(date +%s) - begin)) $name"
+		tail -c 8000 /tmp/said
+	fi
+done
+echo "@ done"
+echo o >/proc/sysrq-trigger
+sleep 60
