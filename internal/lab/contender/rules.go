@@ -2,8 +2,8 @@ package contender
 
 // The rules of examples/demo.levee, written as an administrator of each tool would. What they leave
 // out makes the other tools' work easier, never harder: nothing here looks for malformed packets beyond
-// what the kernel itself refuses, and DHCP answers are not let through. Rules count their packets,
-// as levee's do. TestRulesAgreeWithThePolicy compares the verdicts.
+// what the kernel itself refuses, and only levee asks which protocol a forged source uses. Rules count their
+// packets, as levee's do. TestRulesAgreeWithThePolicy compares the verdicts.
 
 // nftRules are the same rules for both families at netdev ingress, the first hook that nftables has.
 // `%s` is the device.
@@ -11,7 +11,7 @@ const nftRules = `
 table netdev levee_demo {
 	set admins4    { type ipv4_addr; elements = { 198.18.0.2 } }
 	set admins6    { type ipv6_addr; elements = { 2001:db8::2 } }
-	set resolvers4 { type ipv4_addr; elements = { 198.18.0.53 } }
+	set resolvers4 { type ipv4_addr; elements = { 198.18.0.53, 169.254.169.253 } }
 	set resolvers6 { type ipv6_addr; elements = { 2001:db8::53 } }
 	set bogons4 {
 		type ipv4_addr; flags interval
@@ -29,6 +29,7 @@ table netdev levee_demo {
 		ip6 length < 24 tcp flags & (syn | ack) == syn counter drop comment "bare-syn6"
 		udp sport 53 udp dport 1024-65535 ip saddr @resolvers4 counter accept comment "dns-reply"
 		udp sport 53 udp dport 1024-65535 ip6 saddr @resolvers6 counter accept comment "dns-reply"
+		udp sport { 67, 547 } udp dport { 68, 546 } counter accept comment "dhcp"
 		meta l4proto udp counter drop comment "udp"
 		ip frag-off & 0x3fff != 0 counter drop comment "fragment"
 		exthdr frag exists counter drop comment "fragment"
@@ -72,6 +73,8 @@ const iptablesRules = `*filter
 -A INPUT -s 198.18.0.2 -p tcp --dport 22 -m comment --comment admin -j ACCEPT
 -A INPUT -p tcp --tcp-flags SYN,ACK SYN -m length --length 0:43 -m comment --comment bare-syn -j DROP
 -A INPUT -s 198.18.0.53 -p udp --sport 53 --dport 1024:65535 -m comment --comment dns-reply -j ACCEPT
+-A INPUT -s 169.254.169.253 -p udp --sport 53 --dport 1024:65535 -m comment --comment dns-reply -j ACCEPT
+-A INPUT -p udp --sport 67 --dport 68 -m comment --comment dhcp -j ACCEPT
 -A INPUT -p udp -m comment --comment udp -j DROP
 -A INPUT -f -m comment --comment fragment -j DROP
 -A INPUT -m set --match-set levee_bogons4 src -m comment --comment bogon -j DROP
@@ -89,6 +92,7 @@ const ip6tablesRules = `*filter
 -A INPUT -s 2001:db8::2 -p tcp --dport 22 -m comment --comment admin -j ACCEPT
 -A INPUT -p tcp --tcp-flags SYN,ACK SYN -m length --length 0:63 -m comment --comment bare-syn6 -j DROP
 -A INPUT -s 2001:db8::53 -p udp --sport 53 --dport 1024:65535 -m comment --comment dns-reply -j ACCEPT
+-A INPUT -p udp --sport 547 --dport 546 -m comment --comment dhcp -j ACCEPT
 -A INPUT -p udp -m comment --comment udp -j DROP
 -A INPUT -m frag --fragid 0:4294967295 -m comment --comment fragment -j DROP
 -A INPUT -m set --match-set levee_bogons6 src -m comment --comment bogon -j DROP
@@ -118,5 +122,6 @@ var xdpFilterRules = [][]string{
 	{"ip", "198.18.0.2", "--mode", "src"},
 	{"ip", "2001:db8::2", "--mode", "src"},
 	{"ip", "198.18.0.53", "--mode", "src"},
+	{"ip", "169.254.169.253", "--mode", "src"},
 	{"ip", "2001:db8::53", "--mode", "src"},
 }
