@@ -114,9 +114,13 @@ var later = map[string]string{
 	"log":    "use a rule such as `count tcp port 23 as \"telnet\"` and read its counter with `levee status`.",
 }
 
+// noState is for rules about connections. It never leads to a rule that lets everything in.
+const noState = "levee keeps no connections yet; say what may come in: services by port (pass tcp port 443), " +
+	"answers by where they come from (pass tcp flags ack from port 443 port 32768-60999)."
+
 // laterMatch are the matches that are reserved.
 var laterMatch = map[string]string{
-	"established": "for TCP, \"not syn\" matches all but the first packet of a connection.",
+	"established": noState,
 	"payload":     "use ports and \"len\" where they tell the traffic apart.",
 	"limit":       later["limit"],
 	"cookie":      later["cookie"],
@@ -144,6 +148,8 @@ func statementRemedy(word string) (msg string, r remedy) {
 		return "", advice("it belongs to a set: set NAME = dynamic(max 100000, lease 10m, rollup).")
 	case "established", "payload":
 		return reserved(word), advice(laterMatch[word])
+	case "ct", "keep", "state", "related":
+		return "", advice(noState)
 	case "policy":
 		return "", advice("write \"default drop\" or \"default pass\".")
 	case "iptables", "ip6tables", "nft", "-a", "-i", "-p", "-s", "-j", "*filter", "table", "chain", "add":

@@ -1,6 +1,7 @@
 package syntax
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -104,5 +105,25 @@ func TestCanonicalText(t *testing.T) {
 	}
 	if got, want := f.Stmts[1].(*Test).Steps[0].String(), "packet tcp port 22"; got != want {
 		t.Errorf("packet %q, want %q", got, want)
+	}
+}
+
+// The hint for `pass ct state established` was followed to a bare `pass`. What it shows now are rules that say what they pass.
+func TestHintsAboutConnectionsShowRulesThatWork(t *testing.T) {
+	rules := regexp.MustCompile(`\(([^)]*)\)`).FindAllStringSubmatch(noState, -1)
+	if len(rules) != 2 {
+		t.Fatalf("%q", rules)
+	}
+	for _, m := range rules {
+		f, diags := Parse("test.levee", []byte(m[1]+"\ndefault drop\n"))
+		if len(diags) > 0 || len(f.Stmts[0].(*Rule).Terms) < 2 {
+			t.Errorf("%s: %v", m[1], diags)
+		}
+	}
+	for _, line := range []string{"pass ct state established", "pass keep state", "pass established", "ct state established accept", "pass -m conntrack --ctstate ESTABLISHED"} {
+		_, diags := Parse("test.levee", []byte(line+"\ndefault drop\n"))
+		if n := len(diags); n == 0 || diags[n-1].Hint != noState {
+			t.Errorf("%s: %v", line, diags)
+		}
 	}
 }
