@@ -12,8 +12,11 @@ import (
 )
 
 const checkLong = `Parse, resolve and type-check policies, and compile them: all errors at once, each with file, line,
-column, the line itself and a hint. Warns of rules that can never match, of empty set files, and of
-rules with ports that fragments walk past. Nothing is loaded, no privileges are needed.
+column, the line itself and a hint. Warns of rules that can never match, of a default that no packet
+reaches, of empty set files, of rules with ports that fragments walk past, and of rules that take what
+essential rules would let through: ARP, neighbour discovery, path-MTU messages, DHCP answers. A rule
+that is about such traffic alone ("drop arp") is taken as meant. Nothing is loaded, no privileges are
+needed.
 
 --explain-compile also prints what the compiler made of the policy: which structure was
 chosen for each set and list of rules, why, and its size.`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,6 +10,10 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"levee/internal/filter/ir"
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/policy"
 )
 
 // pages are the texts that tell people what to type and where to read on.
@@ -124,6 +129,41 @@ func wantCommand(t *testing.T, root *cobra.Command, where, line string) int {
 func hasFlag(cmd *cobra.Command, name string) bool {
 	return cmd.Flag(name) != nil || cmd.InheritedFlags().Lookup(name) != nil ||
 		slices.ContainsFunc(cmd.Commands(), func(sub *cobra.Command) bool { return hasFlag(sub, name) })
+}
+
+// TestPoliciesInDocsKeepWhatIsEssential checks the policies that pages show whole, and runs their tests. Their set files hold
+// what a list of bogons does.
+func TestPoliciesInDocsKeepWhatIsEssential(t *testing.T) {
+	block := regexp.MustCompile("(?ms)^```\n(.*?)^```$")
+	whole := regexp.MustCompile(`(?m)^default (drop|pass)$`)
+	n := 0
+	for page, text := range pages(t) {
+		for _, m := range block.FindAllStringSubmatch(text, -1) {
+			if !whole.MatchString(m[1]) {
+				continue
+			}
+			n++
+			p, diags := policy.Parse(filepath.Base(page), []byte(m[1]), func(string) (io.ReadCloser, error) {
+				return io.NopCloser(strings.NewReader("10.0.0.0/8\n169.254.0.0/16\nfc00::/7\n")), nil
+			})
+			if len(diags) > 0 {
+				t.Fatalf("%s: %v", page, diags)
+			}
+			for _, f := range ir.Check(p) {
+				t.Errorf("%s: line %d of its policy: %s", page, f.Pos.Line, f.Message)
+			}
+			for _, res := range oracle.RunTests(p) {
+				for _, s := range res.Steps {
+					if s.Fault != "" {
+						t.Errorf("%s: %s: %s", page, res.Test.Name, s.Fault)
+					}
+				}
+			}
+		}
+	}
+	if n < 2 {
+		t.Errorf("only %d policies found", n)
+	}
 }
 
 // TestExamplesOfStreamsWork refuses two pipelines: one that adds nothing, as --from is read to its end, which never comes, and

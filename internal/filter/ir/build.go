@@ -29,7 +29,7 @@ func Build(p *policy.Policy, skip ...string) *Program {
 		}
 	}
 	prog.Malformed = malformed(p)
-	prog.Findings = trace.findings()
+	prog.Findings = append(taken(prog), trace.findings()...) // of many, the first are shown
 	return prog
 }
 

@@ -46,7 +46,7 @@ func (t *reach) shadowed(slot, by int) {
 	}
 }
 
-// findings warns of rules that can never match, and of what fragments do to rules with ports.
+// findings warns of rules that can never match, of a default that nothing reaches, and of what fragments do to rules with ports.
 func (t *reach) findings() []Finding {
 	var out []Finding
 	check := func(r *policy.Rule, slot int) {
@@ -62,7 +62,8 @@ func (t *reach) findings() []Finding {
 		check(r, t.p.RuleSlot(i))
 	}
 	out = append(out, t.deadMalformed()...)
-	return append(out, fragments(t.p)...)
+	out = append(out, fragments(t.p)...)
+	return append(out, t.unreached()...)
 }
 
 func (t *reach) explain(r *policy.Rule, slot int) Finding {
@@ -109,16 +110,49 @@ func (t *reach) unconditional(r *policy.Rule) *policy.Rule {
 	return t.rule(first)
 }
 
-func (t *reach) rule(slot int) *policy.Rule {
-	i := slot - t.p.ProtectSlot(0)
-	if i >= 0 && i < len(t.p.Protect) {
-		return t.p.Protect[i]
+func (t *reach) rule(slot int) *policy.Rule { return ruleAt(t.p, slot) }
+
+// ruleAt gives the rule of a slot, nil of what is built in.
+func ruleAt(p *policy.Policy, slot int) *policy.Rule {
+	i := slot - p.ProtectSlot(0)
+	if i >= 0 && i < len(p.Protect) {
+		return p.Protect[i]
 	}
-	i -= len(t.p.Protect)
-	if i >= 0 && i < len(t.p.Rules) {
-		return t.p.Rules[i]
+	i -= len(p.Protect)
+	if i >= 0 && i < len(p.Rules) {
+		return p.Rules[i]
 	}
 	return nil
+}
+
+// unreached warns of a default that no packet comes to, as rules decide all packets of each class.
+func (t *reach) unreached() []Finding {
+	var by []int
+	for _, slot := range t.endedBy {
+		if slot == t.p.DefaultSlot() {
+			return nil
+		}
+		if !slices.Contains(by, slot) {
+			by = append(by, slot)
+		}
+	}
+	slices.Sort(by)
+	last := t.rule(by[len(by)-1])
+	if len(by) > 1 && !t.takesAll(last) {
+		return []Finding{{t.p.Default.Pos, fmt.Sprintf("the default can never be reached: %s decide every packet before it", t.lines(by)),
+			"let one of them decide less, or remove those that decide as the default does"}}
+	}
+	return []Finding{{t.p.Default.Pos, fmt.Sprintf("the default can never be reached: line %d decides every packet before it (%s)", last.Pos.Line, last.Text),
+		"say in the rule which packets it is for, or remove it and let the default decide the rest"}}
+}
+
+// takesAll says whether a rule matches every packet.
+func (t *reach) takesAll(r *policy.Rule) bool {
+	all := across{match: r.Match, aspects: aspectsOf(r.Match), work: t.work}
+	return !slices.ContainsFunc(Classes(), func(c Class) bool {
+		conds, possible := all.in(c)
+		return !possible || len(conds) > 0
+	})
 }
 
 func (t *reach) lines(slots []int) string {

@@ -121,7 +121,7 @@ type Program struct {
 	Policy    *policy.Policy
 	Lists     [NumClasses][]Rule // by Class.Index; each ends with a rule without conditions
 	Malformed []Rule             // `malformed` rules, no conditions; up to the first that decides
-	Findings  []Finding          // rules that can never match, in order of the file
+	Findings  []Finding          // what `levee check` warns of
 }
 
 // Finding is something that `levee check` warns of.
