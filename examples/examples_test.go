@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"levee/internal/dataplane/judge"
 	"levee/internal/filter/ir"
-	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -56,12 +56,21 @@ func checkLayout(t *testing.T, file string) {
 func checkTests(t *testing.T, p *policy.Policy) {
 	t.Helper()
 	shown := map[int]bool{}
-	for _, res := range oracle.RunTests(p) {
-		for _, s := range res.Steps {
-			if s.Fault != "" {
-				t.Errorf("line %d: test %q: %s", s.Step.Pos.Line, res.Test.Name, s.Fault)
+	j, err := judge.New(p, judge.Oracle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	for _, test := range p.Tests {
+		res, err := j.Test(p.File, test)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range res.Packets {
+			if r.Fault != "" {
+				t.Errorf("line %d: test %q: %s", r.Step.Pos.Line, test.Name, r.Fault)
 			}
-			shown[s.Result.Slot] = true
+			shown[r.Verdict.Slot] = true
 		}
 	}
 	for i, slot := range p.Slots() {

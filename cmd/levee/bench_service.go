@@ -50,7 +50,7 @@ func newBenchService(e *env) *cobra.Command {
 			if o.Rate, err = parseRate(rate); err != nil {
 				return usagef(cmd, "--rate: %v", err)
 			}
-			if o.Self, err = demoSelf(); err != nil {
+			if o.Self, err = e.demoSelf(); err != nil {
 				return err
 			}
 			o.Command = e.command()

@@ -1,17 +1,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/dataplane"
-	"levee/internal/filter/codegen"
-	"levee/internal/filter/oracle"
+	"levee/internal/dataplane/cost"
 	"levee/internal/lang/policy"
 )
 
@@ -85,60 +80,67 @@ func (e *env) cost(file string, f *costFlags) error {
 	if err != nil {
 		return err
 	}
-	prog, err := codegen.Compile(p, codegen.Target{})
-	if err != nil {
-		return err
-	}
-	runner, err := dataplane.NewRunner(prog)
-	if err != nil {
-		return err
-	}
-	defer runner.Close()
-	ev := oracle.New(p)
-	if err := fillDynamic(p, &engines{oracle: ev, bpf: runner}); err != nil {
-		return err
-	}
 	ctx, stop := e.signals()
 	defer stop()
-	every := sampleEvery(len(p.Protect)+len(p.Rules), f.rules)
-	frames, err := e.findPackets(ctx, p, ev, every)
+	shown := e.costProgress()
+	rep, err := cost.Measure(ctx, p, cost.Options{Repeat: f.repeat, Rules: f.rules, Progress: shown.report})
+	shown.clear()
 	if err != nil {
 		return err
 	}
-	rep, err := e.measure(ctx, p, runner, frames, every, f)
-	if err != nil {
-		return err
-	}
+	out := newCostReport(p, rep, f.repeat)
 	if f.json {
-		return e.printJSON(rep)
+		return e.printJSON(out)
 	}
-	e.printCost(p, rep)
+	e.printCost(p, out)
 	return nil
 }
 
-// manyRules is from how many rules on only a sample is looked at: for each packet that is tried the oracle walks all rules.
-const manyRules = 1000
-
-// sampleEvery is 1 to look at all rules, or n to look at each n-th of them.
-func sampleEvery(rules, most int) int {
-	if rules <= max(manyRules, most) {
-		return 1
+func newCostReport(p *policy.Policy, m *cost.Report, repeat int) *costReport {
+	rep := &costReport{
+		NsPerPacket: m.Ns, NsEmpty: m.NsEmpty, Spread: m.Spread, Rules: []costRule{}, NotReached: []string{},
+		NotMeasured: m.NotMeasured, Repeat: repeat,
 	}
-	return (rules + most - 1) / most
+	if m.Every > 1 {
+		rep.SampleEvery = m.Every
+	}
+	for _, r := range m.Rules {
+		rule := costRule{
+			Rule: p.Where(r.Slot), Label: p.LabelOf(r.Slot), Verdict: r.Slot.Action.String(),
+			NsPerPacket: r.Ns, Spread: r.Spread, Packet: fmt.Sprintf("%x", r.Frame),
+		}
+		if r.Slot.Rule != nil {
+			rule.Text = r.Slot.Rule.Text
+		}
+		rep.Rules = append(rep.Rules, rule)
+	}
+	for _, s := range m.NotReached {
+		rep.NotReached = append(rep.NotReached, p.Where(s))
+	}
+	return rep
 }
 
-// findPackets finds a packet for each rule that is looked at.
-func (e *env) findPackets(ctx context.Context, p *policy.Policy, ev *oracle.Evaluator, every int) ([][]byte, error) {
-	progress := e.progress()
-	defer progress.clear()
-	begin := e.now()
-	return reach(p, ev, every, func(rule, of int) error {
-		if ctx.Err() != nil {
-			return fmt.Errorf("interrupted while packets were sought, at rule %d of %d", rule, of)
-		}
-		progress.printf("finding packets: rule %d of %d%s", rule, of, left(e.now().Sub(begin), rule, of))
-		return nil
-	})
+// costProgress shows how far a measurement is, and how long the rest may take.
+type costProgress struct {
+	*progress
+	measuring bool
+	begin     time.Time // of what is being done
+}
+
+func (e *env) costProgress() *costProgress {
+	return &costProgress{progress: e.progress(), begin: e.now()}
+}
+
+func (c *costProgress) report(p cost.Progress) {
+	if measuring := p.Measuring != ""; measuring && !c.measuring {
+		c.measuring, c.begin = true, c.e.now()
+	}
+	rest := left(c.e.now().Sub(c.begin), p.Done, p.All)
+	if p.Measuring == "" {
+		c.printf("finding packets: rule %d of %d%s", p.Done, p.All, rest)
+	} else {
+		c.printf("measuring %s, %d of %d%s", p.Measuring, p.Done+1, p.All, rest)
+	}
 }
 
 // left says about how long the rest takes when done of all took so long; nothing at the beginning.
@@ -148,100 +150,6 @@ func left(took time.Duration, done, all int) string {
 	}
 	rest := time.Duration(float64(took) / float64(done) * float64(all-done))
 	return fmt.Sprintf(", about %v left", rest.Round(time.Second))
-}
-
-// fillDynamic puts one entry of each family into every dynamic set, so that rules about them can be reached.
-func fillDynamic(p *policy.Policy, g *engines) error {
-	for _, s := range p.Sets {
-		if s.Kind != policy.Dynamic {
-			continue
-		}
-		for i, a := range []netip.Addr{reachEntry4, reachEntry6} {
-			if i < s.Max {
-				if err := g.add(entry{s, reachElement(s, a)}); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func (e *env) measure(ctx context.Context, p *policy.Policy, runner *dataplane.Runner, frames [][]byte, every int, f *costFlags) (*costReport, error) {
-	rep := &costReport{Rules: []costRule{}, NotReached: []string{}, Repeat: f.repeat}
-	if every > 1 {
-		rep.SampleEvery = every
-	}
-	slots := p.Slots()
-	progress := e.progress()
-	defer progress.clear()
-	var rounds [][]float64
-	begin, user, all := e.now(), 0, 0
-	for _, frame := range frames {
-		if frame != nil {
-			all++
-		}
-	}
-	if every == 1 {
-		all = min(all, f.rules+1) // and the default
-	}
-	for i, s := range slots {
-		switch {
-		case frames[i] == nil:
-			switch {
-			case s.Rule == nil:
-			case user%every == 0:
-				rep.NotReached = append(rep.NotReached, p.Where(s))
-			default:
-				rep.NotMeasured++
-			}
-			if s.Rule != nil {
-				user++
-			}
-			continue
-		case every == 1 && len(rep.Rules) >= f.rules && s.Reason != policy.ByDefault:
-			rep.NotMeasured++
-			continue
-		}
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("interrupted after %s", plural(len(rep.Rules), "rule"))
-		}
-		progress.printf("measuring %s, %d of %d%s", p.Where(s), len(rep.Rules)+1, all, left(e.now().Sub(begin), len(rep.Rules), all))
-		c, err := runner.Bench([][]byte{frames[i]}, f.repeat)
-		if err != nil {
-			return nil, err
-		}
-		rounds = append(rounds, c.Rounds)
-		rep.NsEmpty += c.NsEmpty
-		r := costRule{
-			Rule: p.Where(s), Label: p.LabelOf(s), Verdict: s.Action.String(),
-			NsPerPacket: c.NsPerPacket, Spread: c.Spread, Packet: fmt.Sprintf("%x", frames[i]),
-		}
-		if s.Rule != nil {
-			r.Text = s.Rule.Text
-			user++
-		}
-		rep.Rules = append(rep.Rules, r)
-	}
-	rep.NsEmpty /= float64(max(1, len(rounds)))
-	rep.NsPerPacket, rep.Spread = overall(rounds)
-	return rep, nil
-}
-
-// overall is the median, over the rounds, of the mean over the packets, and half the distance of its quartiles.
-func overall(rounds [][]float64) (median, spread float64) {
-	if len(rounds) == 0 {
-		return 0, 0
-	}
-	means := make([]float64, len(rounds[0]))
-	for _, packet := range rounds {
-		for i := range means {
-			means[i] += packet[i] / float64(len(rounds))
-		}
-	}
-	slices.Sort(means)
-	n := len(means)
-	return means[n/2], (means[n*3/4] - means[n/4]) / 2
 }
 
 func (e *env) printCost(p *policy.Policy, rep *costReport) {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -90,13 +89,13 @@ func (e *env) demoOptions(cmd *cobra.Command, f *demoFlags) (o demo.Options, err
 		}
 		o.Policy, o.Name = src.text, src.title()
 	}
-	o.Self, err = demoSelf()
+	o.Self, err = e.demoSelf()
 	return o, err
 }
 
 // demoSelf is the command line of a role of the demo, without its arguments.
-func demoSelf() ([]string, error) {
-	self, err := os.Executable()
+func (e *env) demoSelf() ([]string, error) {
+	self, err := e.executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program, of which the demo starts more: %w", err)
 	}

@@ -8,22 +8,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/dataplane/judge"
 	"levee/internal/lang/policy"
 )
-
-// entry is one SET=ENTRY of --entry: what a dynamic set holds while packets are judged offline.
-type entry struct {
-	set *policy.Set
-	policy.Element
-}
 
 func entryFlag(cmd *cobra.Command, v *[]string) {
 	cmd.Flags().StringArrayVar(v, "entry", nil, "SET=ENTRY, an address, prefix, service or both: put an entry into a dynamic set first; may be repeated")
 }
 
-// parseEntries checks the values of --entry against the policy.
-func parseEntries(cmd *cobra.Command, p *policy.Policy, values []string) ([]entry, error) {
-	var all []entry
+// parseEntries checks the values of --entry, each SET=ENTRY, against the policy.
+func parseEntries(cmd *cobra.Command, p *policy.Policy, values []string) ([]judge.Entry, error) {
+	var all []judge.Entry
 	for _, v := range values {
 		name, addr, ok := strings.Cut(v, "=")
 		if !ok {
@@ -41,7 +36,7 @@ func parseEntries(cmd *cobra.Command, p *policy.Policy, values []string) ([]entr
 			return nil, usagef(cmd, "--entry %q: %v", v, err)
 		}
 		for _, el := range elements {
-			all = append(all, entry{set, el})
+			all = append(all, judge.Entry{Set: set, Element: el})
 		}
 	}
 	return all, nil
@@ -84,14 +79,4 @@ func parsePrefixes(s string) ([]netip.Prefix, error) {
 		prefixes[i] = e.Prefix
 	}
 	return prefixes, nil
-}
-
-// addAll puts entries into the dynamic sets of the engines.
-func (g *engines) addAll(entries []entry) error {
-	for _, en := range entries {
-		if err := g.add(en); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -9,12 +9,14 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/term"
+	"golang.org/x/sys/unix"
 
+	"levee/internal/host/session"
 	"levee/internal/kernel"
 )
 
-// env is all that a command knows of the world outside the packages of internal/.
+// env is all that a command knows of the world outside the packages of internal/. A test makes one
+// without a process.
 type env struct {
 	args    []string // without the program's name
 	stdin   io.Reader
@@ -30,6 +32,10 @@ type env struct {
 	signals func() (context.Context, context.CancelFunc)
 	// privileged is nil when the process may load eBPF programs, else says in one line what it lacks.
 	privileged func() error
+	root       bool                   // the process is that of the superuser
+	executable func() (string, error) // the file of this program
+	// sessions are those whose packets arrive on an interface.
+	sessions func(dev string) ([]session.Session, error)
 }
 
 // output is a stream that knows whether a person looks at it and that remembers its first error,
@@ -59,8 +65,8 @@ func systemEnv() *env {
 	return &env{
 		args:    os.Args[1:],
 		stdin:   os.Stdin,
-		stdout:  &output{w: os.Stdout, terminal: term.IsTerminal(int(os.Stdout.Fd()))},
-		stderr:  &output{w: os.Stderr, terminal: term.IsTerminal(int(os.Stderr.Fd()))},
+		stdout:  &output{w: os.Stdout, terminal: isTerminal(os.Stdout)},
+		stderr:  &output{w: os.Stderr, terminal: isTerminal(os.Stderr)},
 		noColor: os.Getenv("NO_COLOR") != "",
 		now:     time.Now,
 		wait:    waitReal,
@@ -68,7 +74,16 @@ func systemEnv() *env {
 			return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 		},
 		privileged: kernel.Privileged,
+		root:       os.Geteuid() == 0,
+		executable: os.Executable,
+		sessions:   session.On,
 	}
+}
+
+// isTerminal reports whether a file is a terminal: only these have settings of a line (tcgetattr(3)).
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }
 
 func waitReal(ctx context.Context, d time.Duration) error {

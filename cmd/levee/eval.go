@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/dataplane/judge"
 	"levee/internal/lang/policy"
 )
 
@@ -58,6 +59,25 @@ func newEval(e *env) *cobra.Command {
 	return cmd
 }
 
+// chooseEngine checks --engine; "" becomes both where the process may load programs.
+func (e *env) chooseEngine(cmd *cobra.Command, want string) (judge.Choice, error) {
+	switch engine := judge.Engine(want); engine {
+	case judge.Oracle:
+		return judge.Choice{Engine: engine}, nil
+	case judge.Compiled, judge.Both:
+		if err := e.privileged(); err != nil {
+			return judge.Choice{}, refusedf("the compiled program cannot be run here: %w; or use --engine oracle", err)
+		}
+		return judge.Choice{Engine: engine}, nil
+	case "":
+		if err := e.privileged(); err != nil {
+			return judge.Choice{Engine: judge.Oracle, Auto: true, Why: err.Error()}, nil
+		}
+		return judge.Choice{Engine: judge.Both, Auto: true}, nil
+	}
+	return judge.Choice{}, usagef(cmd, "--engine %q: use oracle, bpf or both", want)
+}
+
 func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {
 	if f.pcap == "" {
 		return usagef(cmd, "--pcap is missing")
@@ -82,18 +102,18 @@ func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {
 		return err
 	}
 	defer c.Close()
-	g, err := choice.engines(p)
+	j, err := choice.New(p)
 	if err != nil {
 		return err
 	}
-	defer g.close()
-	if err := g.addAll(entries); err != nil {
+	defer j.Close()
+	if err := j.Add(entries...); err != nil {
 		return err
 	}
-	if choice.why != "" {
-		e.sayf("judged by the oracle alone: %s", choice.why)
+	if choice.Why != "" {
+		e.sayf("judged by the oracle alone: %s", choice.Why)
 	}
-	run := &evalRun{e: e, p: p, g: g, c: c, json: f.json, brief: f.summary, count: make([]tally, len(g.slots))}
+	run := &evalRun{e: e, p: p, j: j, c: c, json: f.json, brief: f.summary, count: make([]tally, len(j.Slots()))}
 	err = run.all()
 	if !f.summary {
 		return err
@@ -109,7 +129,7 @@ func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {
 type evalRun struct {
 	e     *env
 	p     *policy.Policy
-	g     *engines
+	j     *judge.Judge
 	c     *capture
 	json  bool
 	brief bool // no line for each packet
@@ -164,7 +184,7 @@ func (r *evalRun) all() error {
 }
 
 func (r *evalRun) one(enc *json.Encoder, frame []byte, cut bool) error {
-	j, err := r.g.judge(frame)
+	v, err := r.j.Frame(frame)
 	if err != nil {
 		return fmt.Errorf("packet %d: %w", r.n+1, err)
 	}
@@ -172,35 +192,40 @@ func (r *evalRun) one(enc *json.Encoder, frame []byte, cut bool) error {
 	if cut {
 		r.cut++
 	}
-	r.count[j.slot].packets++
-	r.count[j.slot].bytes += uint64(len(frame))
-	v := newVerdict(r.p, r.g.slots[j.slot], j.action, r.n, r.g.kind)
+	r.count[v.Slot].packets++
+	r.count[v.Slot].bytes += uint64(len(frame))
+	line := r.verdict(v.Decision, r.j.Engine())
 	switch {
 	case r.brief:
 	case r.json:
-		if err := enc.Encode(v); err != nil && r.e.stdout.err == nil {
+		if err := enc.Encode(line); err != nil && r.e.stdout.err == nil {
 			return fmt.Errorf("packet %d: make JSON: %w", r.n, err)
 		}
 	default:
-		fmt.Fprintln(r.out, v)
+		fmt.Fprintln(r.out, line)
 	}
-	if j.differs {
+	if v.Differs {
 		if r.diffs++; r.diffs <= maxStories {
-			r.difference(frame, v, j)
+			r.difference(frame, v)
 		}
 	}
 	return nil
 }
 
+// verdict is a decision about the packet that was judged last.
+func (r *evalRun) verdict(d judge.Decision, by judge.Engine) verdict {
+	return newVerdict(r.p, r.j.Slots()[d.Slot], d.Action, r.n, by)
+}
+
 // difference shows a packet that the engines judge differently.
-func (r *evalRun) difference(frame []byte, v verdict, j judgement) {
+func (r *evalRun) difference(frame []byte, v judge.Verdict) {
 	r.out.Flush()
 	w := r.e.stderr
-	got := newVerdict(r.p, r.g.slots[j.bpfSlot], j.bpfAct, r.n, engineBPF)
+	want, got := r.verdict(v.Decision, judge.Oracle), r.verdict(v.Compiled, judge.Compiled)
 	fmt.Fprintf(w, "packet %d is judged differently:\n  oracle            %s %s%s\n  compiled program  %s %s%s\n",
-		r.n, v.Verdict, v.Rule, v.note(), got.Verdict, got.Rule, got.note())
+		r.n, want.Verdict, want.Rule, want.note(), got.Verdict, got.Rule, got.note())
 	fmt.Fprintf(w, "  packet            %x\n\n", frame)
-	tr := r.g.oracle.Explain(frame)
+	tr := r.j.Explain(frame)
 	printTrace(w, &tr, "  ")
 	fmt.Fprintln(w)
 }
@@ -222,12 +247,12 @@ type evalRule struct {
 }
 
 func (r *evalRun) summary() evalSummary {
-	sum := evalSummary{Packets: r.n, Engine: string(r.g.kind), Rules: []evalRule{}}
+	sum := evalSummary{Packets: r.n, Engine: string(r.j.Engine()), Rules: []evalRule{}}
 	for i, c := range r.count {
 		if c.packets == 0 {
 			continue
 		}
-		s := r.g.slots[i]
+		s := r.j.Slots()[i]
 		sum.Rules = append(sum.Rules, evalRule{c.packets, c.bytes, s.Action.String(), r.p.Where(s), r.p.LabelOf(s), s.Reason.String()})
 	}
 	return sum
@@ -240,5 +265,5 @@ func (r *evalRun) printSummary() {
 		t.row(d.Packets, d.Bytes, d.Verdict, d.Rule, d.Label)
 	}
 	t.print(r.e.stdout, "")
-	fmt.Fprintf(r.e.stdout, "%s (%s)\n", plural(r.n, "packet"), r.g.kind)
+	fmt.Fprintf(r.e.stdout, "%s (%s)\n", plural(r.n, "packet"), r.j.Engine())
 }

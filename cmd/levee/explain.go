@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/dataplane/judge"
 	"levee/internal/packet"
 )
 
@@ -70,14 +71,14 @@ func (e *env) explain(cmd *cobra.Command, file string, f *explainFlags) error {
 	if err != nil {
 		return err
 	}
-	g, err := newEngines(p, engineOracle)
+	j, err := judge.New(p, judge.Oracle)
 	if err != nil {
 		return err
 	}
-	if err := g.addAll(entries); err != nil {
+	if err := j.Add(entries...); err != nil {
 		return err
 	}
-	tr := g.oracle.Explain(frame)
+	tr := j.Explain(frame)
 	if f.json {
 		return e.printJSON(newStory(p, &tr, f.n))
 	}

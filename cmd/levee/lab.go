@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -56,7 +55,7 @@ func newLabDown(e *env) *cobra.Command {
 		Example: "  sudo levee lab down",
 		Args:    labName,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := needRoot("removing network namespaces"); err != nil {
+			if err := e.needRoot("removing network namespaces"); err != nil {
 				return err
 			}
 			if err := lab.Down(context.Background(), nameOf(args)); err != nil {
@@ -106,8 +105,8 @@ func nameOf(args []string) string {
 	return defaultLab
 }
 
-func needRoot(doing string) error {
-	if os.Geteuid() != 0 {
+func (e *env) needRoot(doing string) error {
+	if !e.root {
 		return refusedf("%s needs root; run it with sudo", doing)
 	}
 	return nil
@@ -139,7 +138,7 @@ func newLabReport(name string, hosts []*lab.Host) labReport {
 }
 
 func (e *env) labUp(name string, asJSON bool) error {
-	if err := needRoot("making network namespaces"); err != nil {
+	if err := e.needRoot("making network namespaces"); err != nil {
 		return err
 	}
 	ctx, stop := e.signals()
@@ -183,7 +182,7 @@ func (e *env) sweepLabs(left []lab.Info) error {
 		return nil
 	}
 	how := "it is removed now"
-	if os.Geteuid() != 0 {
+	if !e.root {
 		how = "`sudo levee lab list` removes it"
 	} else if err := lab.Sweep(context.Background()); err != nil {
 		return err

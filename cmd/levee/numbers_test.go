@@ -80,13 +80,3 @@ func TestEditDistance(t *testing.T) {
 		}
 	}
 }
-
-func TestOverallIsTheMedianRoundOfTheMeanPacket(t *testing.T) {
-	median, spread := overall([][]float64{{1, 2, 9, 2}, {3, 4, 11, 4}})
-	if median != 3 || spread != 3.5 {
-		t.Errorf("overall = %v ± %v, want 3 ± 3.5", median, spread)
-	}
-	if median, spread = overall(nil); median != 0 || spread != 0 {
-		t.Errorf("overall of nothing = %v ± %v", median, spread)
-	}
-}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/dataplane/judge"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -91,7 +92,7 @@ func (e *env) test(cmd *cobra.Command, files []string, f *testFlags) error {
 		}
 		return nil
 	})
-	rep.Engine = choice.kind
+	rep.Engine = string(choice.Engine)
 	if f.json {
 		if jerr := e.printJSON(rep); jerr != nil {
 			return jerr
@@ -138,17 +139,18 @@ func (e *env) testSuites(file string, beside []string) ([]suite, error) {
 }
 
 // runSuite runs tests and adds them to rep.
-func (e *env) runSuite(s suite, c *choice, f *testFlags, rep *testReport) error {
-	g, err := c.engines(s.p)
+func (e *env) runSuite(s suite, c *judge.Choice, f *testFlags, rep *testReport) error {
+	j, err := c.New(s.p)
 	if err != nil {
 		return err
 	}
-	defer g.close()
+	defer j.Close()
 	for _, t := range s.p.Tests {
-		res, err := runTest(s, t, g)
+		done, err := j.Test(s.file, t)
 		if err != nil {
 			return err
 		}
+		res := newTestResult(s, done, j)
 		if res.Passed {
 			rep.Passed++
 		} else {
@@ -162,55 +164,17 @@ func (e *env) runSuite(s suite, c *choice, f *testFlags, rep *testReport) error 
 	return nil
 }
 
-// runTest judges each packet of a test. Every test begins with empty dynamic sets.
-func runTest(s suite, t *policy.Test, g *engines) (*testResult, error) {
-	res := &testResult{File: s.file, Line: int(t.Pos.Line), Name: t.Name, Passed: true, Packets: []testPacket{}}
-	if err := g.empty(); err != nil {
-		return nil, err
+func newTestResult(s suite, r *judge.TestResult, j *judge.Judge) *testResult {
+	res := &testResult{
+		File: s.file, Line: int(r.Test.Pos.Line), Name: r.Test.Name, Passed: r.Passed(), Packets: []testPacket{},
 	}
-	for i := range t.Steps {
-		step := &t.Steps[i]
-		if step.Set != nil {
-			if err := g.add(entry{step.Set, step.Entry}); err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", s.file, step.Pos.Line, err)
-			}
-			continue
-		}
-		j, err := g.judge(step.Frame)
-		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", s.file, step.Pos.Line, err)
-		}
-		one := testPacket{
-			Line: int(step.Pos.Line), Packet: step.Text,
-			verdict: newVerdict(s.p, g.slots[j.slot], j.action, len(res.Packets)+1, g.kind),
-			Fault:   g.fault(step, j),
-		}
-		if one.Fault != "" {
-			tr := g.oracle.Explain(step.Frame)
-			one.trace = &tr
-			res.Passed = false
-		}
-		res.Packets = append(res.Packets, one)
+	for i, p := range r.Packets {
+		res.Packets = append(res.Packets, testPacket{
+			Line: int(p.Step.Pos.Line), Packet: p.Step.Text, Fault: p.Fault, trace: p.Trace,
+			verdict: newVerdict(s.p, j.Slots()[p.Verdict.Slot], p.Verdict.Action, i+1, j.Engine()),
+		})
 	}
-	return res, nil
-}
-
-// fault says how a judgement differs from what the test expects; "" if it does not.
-func (g *engines) fault(step *policy.Step, j judgement) string {
-	slot := g.slots[j.slot]
-	got := fmt.Sprintf("got %s by %s", j.action, oracle.Decider(g.p, slot))
-	switch {
-	case j.action != step.Expect:
-		return fmt.Sprintf("expected %s, %s", step.Expect, got)
-	case step.By != "" && slot.Reason.String() != step.By:
-		return fmt.Sprintf("expected %s by %s, %s", step.Expect, step.By, got)
-	case step.Label != "" && (slot.Rule == nil || slot.Rule.Label != step.Label):
-		return fmt.Sprintf("expected %s by %q, %s", step.Expect, step.Label, got)
-	case j.differs:
-		return fmt.Sprintf("%s from the oracle, but %s by %s from the compiled program: please report it with the policy",
-			got, j.bpfAct, oracle.Decider(g.p, g.slots[j.bpfSlot]))
-	}
-	return ""
+	return res
 }
 
 // printTest shows one test; of one that failed also each packet that differs, with its story.

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"levee/internal/dataplane"
-	"levee/internal/filter/codegen"
-	"levee/internal/filter/ir"
+	"levee/internal/dataplane/guard"
+	"levee/internal/host/session"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -100,43 +98,27 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	if err := e.privileged(); err != nil {
 		return err
 	}
-	if !f.force {
-		if err := e.refuseLockout(p, dev); err != nil {
-			return err
-		}
-	}
 	opts := dataplane.UpOptions{
 		Dev: dev, Mode: mode, Confirm: trial,
 		PolicyPath: absolute(pr.src), Source: pr.src.text,
 	}
-	opts.Fallbacks = e.fallbacks(p, dev, f)
-	return e.bringUp(p, opts, f)
-}
-
-// fallbacks are what `on error` asks for: first with all dynamic sets and what is in them, then with none but those of
-// protect rules, should their memory be what the machine lacks. What would cut a session is not used, and that is said
-// at once, while somebody is there to read it.
-func (e *env) fallbacks(p *policy.Policy, dev string, f *upFlags) (out []dataplane.CompileFunc) {
-	if p.OnError == policy.KeepLast {
-		return nil
-	}
-	for _, keepSets := range []bool{true, false} {
-		fallback := p.Fallback(keepSets)
-		if !f.force {
-			if err := e.refuseLockout(fallback, dev); err != nil {
-				e.sayf("what \"on error\" asks for will not be used: %v", err)
-				return nil
-			}
+	var sessions []session.Session
+	if !f.force {
+		if sessions, err = e.sessions(dev); err != nil {
+			e.sayf("cannot look for SSH sessions that the policy might cut: %v", err)
 		}
-		out = append(out, compiler(fallback))
 	}
-	return out
-}
-
-// compiler compiles a policy for the hooks that are tried one after the other; what no hook matters to is done once.
-func compiler(p *policy.Policy) dataplane.CompileFunc {
-	lowered := sync.OnceValue(func() *ir.Program { return ir.Build(p) })
-	return func(t codegen.Target) (*codegen.Program, error) { return codegen.CompileIR(lowered(), t) }
+	if err := guard.Check(p, sessions); err != nil {
+		return fmt.Errorf("refused: %w, or use --force", err)
+	}
+	fallbacks, err := guard.Fallbacks(p, sessions)
+	if err != nil { // said at once, while somebody is there to read it
+		e.sayf("what \"on error\" asks for will not be used: refused: %v, or use --force", err)
+	}
+	for _, fallback := range fallbacks {
+		opts.Fallbacks = append(opts.Fallbacks, dataplane.Compiler(fallback))
+	}
+	return e.bringUp(p, opts, f)
 }
 
 // absolute is the policy's path as status shows it, whatever directory that is asked from.
@@ -152,7 +134,7 @@ func absolute(s *source) string {
 func (e *env) bringUp(p *policy.Policy, opts dataplane.UpOptions, f *upFlags) error {
 	ctx, stop := e.signals()
 	defer stop()
-	rep, err := dataplane.Up(ctx, opts, compiler(p))
+	rep, err := dataplane.Up(ctx, opts, dataplane.Compiler(p))
 	if rep == nil {
 		if err == nil {
 			err = errors.New("nothing was done")
@@ -171,7 +153,7 @@ func (e *env) bringUp(p *policy.Policy, opts dataplane.UpOptions, f *upFlags) er
 	case rep.Fallback == nil:
 		e.printUp(p, rep, f.confirm)
 	}
-	if rep.Mode != dataplane.TCX && asksForTags(p) && dataplane.TakesTagsOff(rep.Dev) {
+	if rep.Mode != dataplane.TCX && p.Asks(policy.VLAN, policy.InnerVLAN, policy.Tags) && dataplane.TakesTagsOff(rep.Dev) {
 		e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)
 	}
 	if rep.Fallback != nil {
@@ -182,19 +164,6 @@ func (e *env) bringUp(p *policy.Policy, opts dataplane.UpOptions, f *upFlags) er
 		return nil
 	}
 	return e.awaitConfirm(ctx, rep, f.confirm)
-}
-
-// asksForTags reports whether some rule looks at VLAN tags.
-func asksForTags(p *policy.Policy) bool {
-	for _, r := range slices.Concat(p.Protect, p.Rules) {
-		for _, t := range r.Match {
-			switch t.Field {
-			case policy.VLAN, policy.InnerVLAN, policy.Tags:
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // upReport is the object of `levee up --json`. It is printed when the policy is in force, before a trial's end is waited

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"levee/internal/dataplane/judge"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
 )
@@ -20,8 +21,8 @@ type verdict struct {
 }
 
 // newVerdict puts the decision of a slot into words.
-func newVerdict(p *policy.Policy, s policy.Slot, a policy.Action, n int, engine string) verdict {
-	return verdict{N: n, Verdict: a.String(), Rule: p.Where(s), Label: p.LabelOf(s), Reason: s.Reason.String(), Engine: engine}
+func newVerdict(p *policy.Policy, s policy.Slot, a policy.Action, n int, by judge.Engine) verdict {
+	return verdict{N: n, Verdict: a.String(), Rule: p.Where(s), Label: p.LabelOf(s), Reason: s.Reason.String(), Engine: string(by)}
 }
 
 // String is the line of `levee eval`: `1 drop edge.levee:14 "abuser"`.
@@ -68,7 +69,7 @@ type storyRule struct {
 
 func newStory(p *policy.Policy, tr *oracle.Trace, n int) story {
 	s := story{
-		verdict: newVerdict(p, tr.Slot, tr.Result.Action, n, "oracle"),
+		verdict: newVerdict(p, tr.Slot, tr.Result.Action, n, judge.Oracle),
 		Fault:   tr.Fault,
 		Layers:  []storyLayer{}, Tried: []storyRule{},
 		Why: tr.Why,

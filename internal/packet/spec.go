@@ -84,6 +84,26 @@ const (
 	maxPayload     = 0xffff
 )
 
+// SetEtherType makes s a packet of the family that the number stands for, or of no family that Build
+// knows.
+func (s *Spec) SetEtherType(v uint16) {
+	switch v {
+	case EtherIPv4:
+		s.Family = IPv4
+	case EtherIPv6:
+		s.Family = IPv6
+	case EtherARP:
+		s.Family = ARP
+	default:
+		s.Family, s.EtherType = OtherFamily, v
+	}
+}
+
+// MAC is the Ethernet address of a number, the first octet highest.
+func MAC(v uint64) *[6]byte {
+	return &[6]byte{byte(v >> 40), byte(v >> 32), byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)}
+}
+
 // Protocol is the protocol that Build gives the packet: Proto if set, else TCP where flags, UDP
 // where a port and ICMP or ICMPv6 where a type is given, else 253 (RFC 3692).
 func (s Spec) Protocol() uint8 {

@@ -126,7 +126,7 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 		size = changeFrames
 	}
 	block := make([][]byte, 0, size)
-	for f := range Packets(filled(c), c.Seed, c.Frames) {
+	for f := range packets(c.Policy, c.elements(), c.Seed, c.Frames) {
 		if block = append(block, f); len(block) < size {
 			continue
 		}
@@ -269,26 +269,13 @@ func (c Case) Entries(s *policy.Set) []Entry {
 	return all
 }
 
-// filled is the policy with the entries of its dynamic sets where Packets looks for prefixes.
-func filled(c Case) *policy.Policy {
-	p := *c.Policy
-	p.Sets = nil
+// elements are what each dynamic set holds, whatever the leases.
+func (c Case) elements() func(*policy.Set) []policy.Element {
+	all := map[*policy.Set][]policy.Element{}
 	for _, s := range c.Policy.Sets {
-		if s.Kind == policy.Dynamic {
-			with := *s
-			for _, e := range c.Entries(s) {
-				switch s.Type {
-				case policy.Addresses:
-					with.Prefixes = append(with.Prefixes, e.Prefix)
-				case policy.Services:
-					with.Services = append(with.Services, e.Service)
-				case policy.Endpoints:
-					with.Endpoints = append(with.Endpoints, e.Element)
-				}
-			}
-			s = &with
+		for _, e := range c.Entries(s) {
+			all[s] = append(all[s], e.Element)
 		}
-		p.Sets = append(p.Sets, s)
 	}
-	return &p
+	return func(s *policy.Set) []policy.Element { return all[s] }
 }

@@ -6,33 +6,73 @@ import (
 
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
+	"levee/internal/packet/craft"
 )
 
-// aim changes a shape so that a term, as far as one value can, holds for it, or only just does
-// not: the values are the ends of what the term names, and their neighbours outside.
-func (s *shape) aim(r *rand.Rand, t *policy.Term) {
-	switch t.Field {
-	case policy.SrcAddr, policy.DstAddr:
-		s.aimAddress(r, t)
-	case policy.SrcService, policy.DstService:
-		s.aimService(r, t)
-	case policy.SrcEndpoint, policy.DstEndpoint:
-		s.aimEndpoint(r, t)
-	case policy.TCPFlags:
-		s.proto = packet.ProtoTCP
-		s.flags = t.Value | uint8(r.Uint32())&^t.Mask
-		if r.IntN(4) == 0 {
-			s.flags ^= 1 << r.IntN(8)
-		}
-	default:
-		ranges := t.Ranges
-		if t.Set != nil {
-			ranges = t.Set.Ports
-		}
-		if len(ranges) > 0 {
-			s.setNumber(r, t.Field, edge(r, ranges[r.IntN(len(ranges))]))
-		}
+// corners chooses values at the ends of what a term names, and their neighbours outside.
+type corners struct {
+	r       *rand.Rand
+	entries func(*policy.Set) []policy.Element // of dynamic sets
+}
+
+func (c *corners) Index(n int) int { return c.r.IntN(n) }
+
+func (c *corners) Number(ranges []policy.Range) uint64 {
+	return edge(c.r, ranges[c.Index(len(ranges))])
+}
+
+func (c *corners) Prefix(all []netip.Prefix, _ packet.Family) (netip.Prefix, bool) {
+	return all[c.Index(len(all))], true
+}
+
+func (c *corners) Address(p netip.Prefix) netip.Addr { return nearPrefix(c.r, p) }
+
+// Flags are those that a term asks for and any others, in a quarter of packets with one wrong.
+func (c *corners) Flags(value, mask uint8) uint8 {
+	flags := value | uint8(c.r.Uint32())&^mask
+	if c.r.IntN(4) == 0 {
+		flags ^= 1 << c.r.IntN(8)
 	}
+	return flags
+}
+
+func (c *corners) Entries(s *policy.Set) []policy.Element { return c.entries(s) }
+
+// aim changes a shape so that a term, as far as one value can, holds for it, or only just does not.
+func (s *shape) aim(c *corners, t *policy.Term) {
+	craft.Term(&s.Spec, t, c)
+	r := c.r
+	switch t.Field {
+	case policy.SrcService, policy.DstService:
+		if r.IntN(8) == 0 {
+			s.Proto = new(portProtocol(r))
+		}
+	case policy.SrcEndpoint, policy.DstEndpoint:
+		s.missEndpoint(r)
+	case policy.Fragment:
+		if s.Frag != nil {
+			s.fragment(r, firstFragment+fragment(r.IntN(2)))
+		}
+	case policy.Tags:
+		s.third = r.IntN(4) == 0
+	}
+}
+
+// missEndpoint often changes the protocol or takes the ports away.
+func (s *shape) missEndpoint(r *rand.Rand) {
+	switch r.IntN(16) {
+	case 0:
+		s.Proto = new(portProtocol(r))
+	case 1:
+		s.Proto = new([]uint8{1, 2, 47, 50, 58, 89, uint8(r.Uint32())}[r.IntN(7)])
+	case 2:
+		s.fragment(r, firstFragment+fragment(r.IntN(2)))
+	}
+}
+
+// portProtocol is one of the protocols with ports.
+func portProtocol(r *rand.Rand) uint8 {
+	return craft.PortProtocols[r.IntN(len(craft.PortProtocols))]
 }
 
 // edge is an end of a range, its neighbour outside, or something inside.
@@ -53,85 +93,6 @@ func edge(r *rand.Rand, in policy.Range) uint64 {
 	return in.Hi
 }
 
-func (s *shape) setNumber(r *rand.Rand, f policy.Field, v uint64) {
-	switch f {
-	case policy.SrcPort, policy.DstPort:
-		if !packet.HasPorts(s.proto) {
-			s.proto = portProtos[r.IntN(len(portProtos))]
-		}
-		if f == policy.SrcPort {
-			s.src.port = uint16(v)
-		} else {
-			s.dst.port = uint16(v)
-		}
-	case policy.Proto:
-		s.proto = uint8(v)
-	case policy.EtherType:
-		s.setEtherType(uint16(v))
-	case policy.ICMPType:
-		s.setEtherType(packet.EtherIPv4)
-		s.proto, s.icmp = packet.ProtoICMP, uint16(v)
-	case policy.ICMP6Type:
-		s.setEtherType(packet.EtherIPv6)
-		s.proto, s.icmp = packet.ProtoICMP6, uint16(v)
-	case policy.Len:
-		s.length = int(uint16(v))
-	case policy.TTL:
-		s.ttl = uint8(v)
-	case policy.DSCP:
-		s.dscp = uint8(v)
-	case policy.VLAN:
-		if len(s.tags) == 0 {
-			s.tags = append(s.tags, tag{tpid: packet.EtherCTag})
-		}
-		s.tags[0].tci = s.tags[0].tci&0xf000 | uint16(v)&0xfff
-	case policy.InnerVLAN:
-		for len(s.tags) < 2 {
-			s.tags = append(s.tags, tag{tpid: packet.EtherCTag})
-		}
-		s.tags[1].tci = s.tags[1].tci&0xf000 | uint16(v)&0xfff
-	case policy.Tags:
-		for len(s.tags) < int(v&3) {
-			s.tags = append(s.tags, tag{tpid: packet.EtherSTag, tci: uint16(r.Uint32())})
-		}
-		s.tags = s.tags[:min(len(s.tags), int(v&3))]
-	case policy.SrcMAC:
-		s.src.mac = v
-	case policy.DstMAC:
-		s.dst.mac = v
-	case policy.Fragment:
-		s.frag = notFragment
-		if v&1 == 1 {
-			s.frag = firstFragment + fragment(r.IntN(2))
-		}
-	}
-}
-
-func (s *shape) aimAddress(r *rand.Rand, t *policy.Term) {
-	prefixes := t.Prefixes
-	if t.Set != nil {
-		prefixes = t.Set.Prefixes
-	}
-	if len(prefixes) == 0 {
-		return
-	}
-	p := prefixes[r.IntN(len(prefixes))]
-	s.aimPrefix(r, t.Field, p)
-}
-
-// aimPrefix makes an address the first or last of p, one beside them, or one inside.
-func (s *shape) aimPrefix(r *rand.Rand, f policy.Field, p netip.Prefix) {
-	a := nearPrefix(r, p)
-	if a.Is4() != (s.etherType == packet.EtherIPv4) {
-		s.setEtherType(map[bool]uint16{true: packet.EtherIPv4, false: packet.EtherIPv6}[a.Is4()])
-	}
-	if f == policy.SrcAddr {
-		s.src.setAddr(a)
-	} else {
-		s.dst.setAddr(a)
-	}
-}
-
 // ends are the first and the last address of a prefix.
 func ends(p netip.Prefix) (first, last netip.Addr) {
 	first = p.Masked().Addr()
@@ -143,6 +104,7 @@ func ends(p netip.Prefix) (first, last netip.Addr) {
 	return first, last
 }
 
+// nearPrefix is the first or the last address of p, one beside them, or one inside.
 func nearPrefix(r *rand.Rand, p netip.Prefix) netip.Addr {
 	first, last := ends(p)
 	a := first
@@ -165,50 +127,3 @@ func nearPrefix(r *rand.Rand, p netip.Prefix) netip.Addr {
 	}
 	return a
 }
-
-func (s *shape) aimService(r *rand.Rand, t *policy.Term) {
-	services := t.Services()
-	if len(services) == 0 {
-		return
-	}
-	v := services[r.IntN(len(services))]
-	s.proto = v.Proto
-	if r.IntN(8) == 0 {
-		s.proto = portProtos[r.IntN(len(portProtos))]
-	}
-	port := uint16(edge(r, policy.Range{Lo: uint64(v.Lo), Hi: uint64(v.Hi)}))
-	if t.Field == policy.SrcService {
-		s.src.port = port
-	} else {
-		s.dst.port = port
-	}
-}
-
-// aimEndpoint takes one entry, and often misses it by a little in one of its three parts.
-func (s *shape) aimEndpoint(r *rand.Rand, t *policy.Term) {
-	all := t.Endpoints()
-	if len(all) > 0 {
-		s.aimElement(r, t.Field, all[r.IntN(len(all))])
-	}
-}
-
-func (s *shape) aimElement(r *rand.Rand, f policy.Field, e policy.Element) {
-	addr, end := policy.DstAddr, &s.dst
-	if f == policy.SrcEndpoint {
-		addr, end = policy.SrcAddr, &s.src
-	}
-	s.aimPrefix(r, addr, e.Prefix)
-	s.proto = e.Service.Proto
-	end.port = uint16(edge(r, policy.Range{Lo: uint64(e.Service.Lo), Hi: uint64(e.Service.Hi)}))
-	switch r.IntN(16) {
-	case 0:
-		s.proto = portProtos[r.IntN(len(portProtos))]
-	case 1:
-		s.proto = []uint8{1, 2, 47, 50, 58, 89, uint8(r.Uint32())}[r.IntN(7)]
-	case 2:
-		s.frag = firstFragment + fragment(r.IntN(2))
-		s.offset = 1 + uint16(r.IntN(200))
-	}
-}
-
-var portProtos = []uint8{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite, packet.ProtoSCTP, packet.ProtoDCCP}

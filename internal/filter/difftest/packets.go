@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"iter"
 	"math/rand/v2"
+	"slices"
 
 	"levee/internal/lang/policy"
 )
@@ -11,34 +12,40 @@ import (
 // Packets yields n frames that lie on the edges of p: ends of its prefixes and ranges and what is
 // beside them, the flags and types that its rules name, tags, options, chains of extension
 // headers, fragments, what the built-in rules look for, and all of these cut short, with wrong
-// lengths, or with bits turned over. The same arguments yield the same frames. A frame stays
-// valid after the next one. No frame is longer than 3,500 bytes, which every kernel's
-// BPF_PROG_RUN takes.
+// lengths, or with bits turned over. Dynamic sets are taken for empty. The same arguments yield the
+// same frames. A frame stays valid after the next one. No frame is longer than 3,500 bytes, which
+// every kernel's BPF_PROG_RUN takes.
 func Packets(p *policy.Policy, seed uint64, n int) iter.Seq[[]byte] {
+	return packets(p, func(*policy.Set) []policy.Element { return nil }, seed, n)
+}
+
+// packets is Packets with entries in dynamic sets.
+func packets(p *policy.Policy, entries func(*policy.Set) []policy.Element, seed uint64, n int) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		r := newRand(seed, streamPackets)
-		rules := append(append([]*policy.Rule(nil), p.Protect...), p.Rules...)
+		c := &corners{newRand(seed, streamPackets), entries}
+		rules := slices.Concat(p.Protect, p.Rules)
 		for range n {
-			if !yield(frame(r, p, rules)) {
+			if !yield(c.frame(p, rules)) {
 				return
 			}
 		}
 	}
 }
 
-func frame(r *rand.Rand, p *policy.Policy, rules []*policy.Rule) []byte {
+func (c *corners) frame(p *policy.Policy, rules []*policy.Rule) []byte {
+	r := c.r
 	if r.IntN(40) == 0 {
 		return random(r, r.IntN(120))
 	}
 	s := newShape(r)
 	if len(rules) > 0 && r.IntN(5) > 0 {
-		s.aimRule(r, rules[r.IntN(len(rules))])
+		s.aimRule(c, rules[r.IntN(len(rules))])
 		if r.IntN(5) == 0 { // between two rules
-			s.aimRule(r, rules[r.IntN(len(rules))])
+			s.aimRule(c, rules[r.IntN(len(rules))])
 		}
 	}
-	if r.IntN(6) == 0 || len(p.Sets) > 0 && r.IntN(3) == 0 {
-		s.aimSet(r, p)
+	if len(p.Sets) > 0 && r.IntN(3) == 0 {
+		s.aimSet(c, p.Sets[r.IntN(len(p.Sets))])
 	}
 	l := s.layOut(r)
 	if r.IntN(6) == 0 {
@@ -48,42 +55,27 @@ func frame(r *rand.Rand, p *policy.Policy, rules []*policy.Rule) []byte {
 }
 
 // aimRule changes s towards every term of a rule, or all but one.
-func (s *shape) aimRule(r *rand.Rand, rule *policy.Rule) {
+func (s *shape) aimRule(c *corners, rule *policy.Rule) {
 	skip := -1
-	if n := len(rule.Match); n > 1 && r.IntN(4) == 0 {
-		skip = r.IntN(n)
+	if n := len(rule.Match); n > 1 && c.r.IntN(4) == 0 {
+		skip = c.r.IntN(n)
 	}
 	for i := range rule.Match {
-		if i != skip && (!rule.Match[i].Not || r.IntN(3) == 0) {
-			s.aim(r, &rule.Match[i])
+		if i != skip && (!rule.Match[i].Not || c.r.IntN(3) == 0) {
+			s.aim(c, &rule.Match[i])
 		}
 	}
 }
 
-// aimSet takes an address of one of the sets, also of those that hold entries only at run time.
-func (s *shape) aimSet(r *rand.Rand, p *policy.Policy) {
-	if len(p.Sets) == 0 {
-		return
-	}
-	set := p.Sets[r.IntN(len(p.Sets))]
-	field := []policy.Field{policy.SrcAddr, policy.DstAddr}[r.IntN(2)]
-	if len(set.Prefixes) > 0 {
-		s.aimPrefix(r, field, set.Prefixes[r.IntN(len(set.Prefixes))])
-	}
-	if len(set.Services) > 0 {
-		v := set.Services[r.IntN(len(set.Services))]
-		s.proto = v.Proto
-		port := uint16(edge(r, policy.Range{Lo: uint64(v.Lo), Hi: uint64(v.Hi)}))
-		if r.IntN(2) == 0 {
-			s.src.port = port
-		} else {
-			s.dst.port = port
-		}
-	}
-	if len(set.Endpoints) > 0 {
-		field := []policy.Field{policy.SrcEndpoint, policy.DstEndpoint}[r.IntN(2)]
-		s.aimElement(r, field, set.Endpoints[r.IntN(len(set.Endpoints))])
-	}
+// aimSet takes an element of a set, also of one that no rule asks.
+func (s *shape) aimSet(c *corners, set *policy.Set) {
+	sides := map[policy.SetType][2]policy.Field{
+		policy.Addresses: {policy.SrcAddr, policy.DstAddr},
+		policy.Ports:     {policy.SrcPort, policy.DstPort},
+		policy.Services:  {policy.SrcService, policy.DstService},
+		policy.Endpoints: {policy.SrcEndpoint, policy.DstEndpoint},
+	}[set.Type]
+	s.aim(c, &policy.Term{Field: sides[c.r.IntN(2)], Set: set})
 }
 
 // mutate breaks a frame: shorter, longer, or with a field that does not fit.

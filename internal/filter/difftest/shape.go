@@ -11,46 +11,37 @@ import (
 // shape is a packet before it is bytes. It can be any: what does not fit together is laid out as
 // it is asked for.
 type shape struct {
-	src, dst  endpoint
-	tags      []tag
-	etherType uint16
-	proto     uint8
-	ttl, dscp uint8
-	options   int     // IPv4: words of options, 0 to 10
-	ext       []uint8 // IPv6: kinds of extension headers
-	frag      fragment
-	offset    uint16 // of a later fragment, units of 8 bytes
-	flags     uint8
-	icmp      uint16 // type<<8 | code
-	length    int    // of the IP packet; 0 as it comes
-	payload   int    // bytes, unless length says otherwise
+	// Spec is what terms ask for. Numbers are set from the beginning, addresses, tags and Frag where a
+	// packet has them, Len where the length is not that of the parts.
+	packet.Spec
+	v4, v6  [2]netip.Addr // source and destination of a packet whose Spec has none of its family
+	outside [3]uint16     // of each tag, what stands beside its id
+	tpid    [3]uint16
+	third   bool    // a third tag, with the id of the second
+	options int     // IPv4: words of options, 0 to 10
+	ext     []uint8 // IPv6: kinds of extension headers
+	atomic  bool    // IPv6: a Fragment header around a whole packet
+	payload int     // bytes, unless Len says otherwise
 }
-
-type endpoint struct {
-	mac  uint64
-	v4   [4]byte
-	v6   [16]byte
-	port uint16
-}
-
-func (e *endpoint) setAddr(a netip.Addr) {
-	if a.Is4() {
-		e.v4 = a.As4()
-	} else {
-		e.v6 = a.As16()
-	}
-}
-
-type tag struct{ tpid, tci uint16 }
 
 type fragment uint8
 
 const (
-	notFragment fragment = iota
-	firstFragment
+	firstFragment fragment = iota
 	laterFragment
 	atomicFragment // IPv6; in IPv4 none
 )
+
+// fragment makes s a fragment of a kind.
+func (s *shape) fragment(r *rand.Rand, kind fragment) {
+	s.Frag, s.atomic = nil, kind == atomicFragment
+	switch kind {
+	case firstFragment:
+		s.Frag = new(uint16(0))
+	case laterFragment:
+		s.Frag = new([]uint16{1, 2, 185, 8000, 8184, 8188, 8190, 8191, 1 + uint16(r.IntN(8191))}[r.IntN(9)])
+	}
+}
 
 // maxLength bounds the IP packet: BPF_PROG_RUN gives a program that does not know fragmented
 // buffers the first 3,520 bytes of a frame (a page without headroom and trailer), and a mutation
@@ -59,27 +50,35 @@ const maxLength = 3400
 
 // newShape is a random packet of the kinds that networks carry.
 func newShape(r *rand.Rand) *shape {
+	icmp := []uint16{8 << 8, 3<<8 | 4, 3 << 8, 128 << 8, 2 << 8, 135 << 8, uint16(r.Uint32())}[r.IntN(7)]
 	s := &shape{
-		src:       endpoint{mac: 0x020000000001, port: uint16(r.Uint32())},
-		dst:       endpoint{mac: 0x020000000002, port: uint16(r.Uint32())},
-		etherType: packet.EtherIPv4,
-		ttl:       []uint8{64, 64, 128, 255, 1, uint8(r.Uint32())}[r.IntN(6)],
-		flags:     []uint8{packet.SYN, packet.ACK, packet.SYN | packet.ACK, uint8(r.Uint32())}[r.IntN(4)],
-		icmp:      []uint16{8 << 8, 3<<8 | 4, 3 << 8, 128 << 8, 2 << 8, 135 << 8, uint16(r.Uint32())}[r.IntN(7)],
-		payload:   []int{0, 0, 1, 8, 100, r.IntN(1500)}[r.IntN(6)],
-		proto:     []uint8{6, 6, 6, 17, 17, 17, 136, 132, 33, 1, 58, 2, 47, 50, 51, 89, 4, 59, uint8(r.Uint32())}[r.IntN(19)],
+		Spec: packet.Spec{
+			Family:    packet.IPv4,
+			FromPort:  new(uint16(r.Uint32())),
+			ToPort:    new(uint16(r.Uint32())),
+			TTL:       new([]uint8{64, 64, 128, 255, 1, uint8(r.Uint32())}[r.IntN(6)]),
+			Flags:     new([]uint8{packet.SYN, packet.ACK, packet.SYN | packet.ACK, uint8(r.Uint32())}[r.IntN(4)]),
+			Type:      new(uint8(icmp >> 8)),
+			Code:      uint8(icmp),
+			Proto:     new([]uint8{6, 6, 6, 17, 17, 17, 136, 132, 33, 1, 58, 2, 47, 50, 51, 89, 4, 59, uint8(r.Uint32())}[r.IntN(19)]),
+			EtherFrom: packet.MAC(0x020000000001),
+			EtherTo:   packet.MAC(0x020000000002),
+		},
+		payload: []int{0, 0, 1, 8, 100, r.IntN(1500)}[r.IntN(6)],
 	}
-	binary.BigEndian.PutUint32(s.src.v4[:], r.Uint32())
-	binary.BigEndian.PutUint32(s.dst.v4[:], r.Uint32())
-	for _, v6 := range []*[16]byte{&s.src.v6, &s.dst.v6} {
-		binary.BigEndian.PutUint64(v6[:8], 0x20010db8<<32|uint64(r.Uint32()))
-		binary.BigEndian.PutUint64(v6[8:], r.Uint64())
+	for side := range 2 {
+		var b [16]byte
+		binary.BigEndian.PutUint32(b[:], r.Uint32())
+		s.v4[side] = netip.AddrFrom4([4]byte(b[:4]))
+		binary.BigEndian.PutUint64(b[:], 0x20010db8<<32|uint64(r.Uint32()))
+		binary.BigEndian.PutUint64(b[8:], r.Uint64())
+		s.v6[side] = netip.AddrFrom16(b)
 	}
 	if r.IntN(5) < 2 {
-		s.etherType = packet.EtherIPv6
+		s.Family = packet.IPv6
 	}
 	if r.IntN(4) == 0 {
-		s.dscp = uint8(r.IntN(64))
+		s.DSCP = uint8(r.IntN(64))
 	}
 	s.decorate(r)
 	return s
@@ -87,12 +86,18 @@ func newShape(r *rand.Rand) *shape {
 
 // decorate adds tags, options, extension headers and fragmentation to some packets.
 func (s *shape) decorate(r *rand.Rand) {
-	if n := []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3}[r.IntN(20)]; n > 0 {
-		for range n {
-			tpid := []uint16{packet.EtherCTag, packet.EtherSTag}[r.IntN(2)]
-			s.tags = append(s.tags, tag{tpid, uint16(r.Uint32())})
-		}
+	n := []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3}[r.IntN(20)]
+	for i := range s.tpid {
+		s.tpid[i] = []uint16{packet.EtherCTag, packet.EtherSTag}[r.IntN(2)]
+		s.outside[i] = uint16(r.Uint32()) & 0xf000
 	}
+	if n > 0 {
+		s.VLAN = new(uint16(r.IntN(1 << 12)))
+	}
+	if n > 1 {
+		s.InnerVLAN = new(uint16(r.IntN(1 << 12)))
+	}
+	s.third = n > 2
 	if r.IntN(6) == 0 {
 		s.options = 1 + r.IntN(10)
 	}
@@ -102,11 +107,10 @@ func (s *shape) decorate(r *rand.Rand) {
 		}
 	}
 	if r.IntN(6) == 0 {
-		s.frag = firstFragment + fragment(r.IntN(3))
-		s.offset = []uint16{1, 2, 185, 8000, 8184, 8188, 8190, 8191, 1 + uint16(r.IntN(8191))}[r.IntN(9)]
+		s.fragment(r, firstFragment+fragment(r.IntN(3)))
 	}
 	if r.IntN(20) == 0 {
-		s.etherType = []uint16{packet.EtherARP, 0x88cc, 0x0026, 0x05ff, 0x0600, 0x8863, uint16(r.Uint32())}[r.IntN(7)]
+		s.SetEtherType([]uint16{packet.EtherARP, 0x88cc, 0x0026, 0x05ff, 0x0600, 0x8863, uint16(r.Uint32())}[r.IntN(7)])
 	}
 	if r.IntN(10) == 0 {
 		s.essential(r)
@@ -115,33 +119,47 @@ func (s *shape) decorate(r *rand.Rand) {
 
 // essential makes what the built-in rules look for, or nearly.
 func (s *shape) essential(r *rand.Rand) {
+	icmp := func(f packet.Family, proto uint8, typ, code int) {
+		s.Family, s.Proto, s.Type, s.Code = f, new(proto), new(uint8(typ)), uint8(code)
+	}
 	switch r.IntN(5) {
 	case 0:
-		s.etherType = packet.EtherARP
+		s.Family = packet.ARP
 	case 1:
-		s.etherType, s.proto = packet.EtherIPv6, packet.ProtoICMP6
-		s.icmp = uint16(132+r.IntN(7))<<8 | uint16(r.IntN(8)/7)
-		s.ttl = 255 - uint8(r.IntN(5)/4)
+		icmp(packet.IPv6, packet.ProtoICMP6, 132+r.IntN(7), r.IntN(8)/7)
+		s.TTL = new(255 - uint8(r.IntN(5)/4))
 	case 2:
-		s.etherType, s.proto = packet.EtherIPv4, packet.ProtoICMP
-		s.icmp = 3<<8 | uint16(3+r.IntN(3))
+		icmp(packet.IPv4, packet.ProtoICMP, 3, 3+r.IntN(3))
 	case 3:
-		s.etherType, s.proto = packet.EtherIPv6, packet.ProtoICMP6
-		s.icmp = uint16(1+r.IntN(3))<<8 | uint16(r.IntN(2))
+		icmp(packet.IPv6, packet.ProtoICMP6, 1+r.IntN(3), r.IntN(2))
 	case 4:
-		s.proto = packet.ProtoUDP
-		s.src.port, s.dst.port = 67, 68
+		s.Proto = new(uint8(packet.ProtoUDP))
+		from, to := uint16(67), uint16(68)
 		if r.IntN(2) == 0 {
-			s.src.port, s.dst.port = 547, 546
+			from, to = 547, 546
 		}
 		if r.IntN(4) == 0 {
-			s.src.port, s.dst.port = s.dst.port, s.src.port
+			from, to = to, from
 		}
+		s.FromPort, s.ToPort = new(from), new(to)
 	}
 }
 
-// setEtherType changes the family of the packet.
-func (s *shape) setEtherType(v uint16) { s.etherType = v }
+// addresses are the source and the destination in the family of the packet.
+func (s *shape) addresses() (from, to netip.Addr) {
+	all, six := s.v4, s.Family == packet.IPv6
+	if six {
+		all = s.v6
+	}
+	from, to = all[0], all[1]
+	if s.From.IsValid() && s.From.Is6() == six {
+		from = s.From
+	}
+	if s.To.IsValid() && s.To.Is6() == six {
+		to = s.To
+	}
+	return from, to
+}
 
 // laidOut is a frame with the places that mutations aim at; 0: there is none.
 type laidOut struct {
@@ -152,26 +170,38 @@ type laidOut struct {
 
 func (s *shape) layOut(r *rand.Rand) laidOut {
 	b := make([]byte, 0, 128)
-	b = append(appendMAC(b, s.dst.mac), appendMAC(nil, s.src.mac)...)
-	for _, t := range s.tags {
-		b = binary.BigEndian.AppendUint16(b, t.tpid)
-		b = binary.BigEndian.AppendUint16(b, t.tci)
+	b = append(append(b, s.EtherTo[:]...), s.EtherFrom[:]...)
+	tags := []*uint16{s.VLAN, s.InnerVLAN, nil}
+	if s.third {
+		tags[2] = s.InnerVLAN
 	}
-	b = binary.BigEndian.AppendUint16(b, s.etherType)
-	l := laidOut{b: b}
-	switch s.etherType {
-	case packet.EtherIPv4:
+	for i, id := range tags {
+		if id != nil {
+			b = binary.BigEndian.AppendUint16(b, s.tpid[i])
+			b = binary.BigEndian.AppendUint16(b, s.outside[i]|*id)
+		}
+	}
+	l := laidOut{}
+	switch s.Family {
+	case packet.IPv4:
+		l.b = binary.BigEndian.AppendUint16(b, packet.EtherIPv4)
 		s.ipv4(r, &l)
-	case packet.EtherIPv6:
+		return l
+	case packet.IPv6:
+		l.b = binary.BigEndian.AppendUint16(b, packet.EtherIPv6)
 		s.ipv6(r, &l)
+		return l
+	case packet.ARP:
+		b = binary.BigEndian.AppendUint16(b, packet.EtherARP)
 	default:
-		l.b = append(l.b, random(r, min(max(s.length, s.payload), maxLength))...)
+		b = binary.BigEndian.AppendUint16(b, s.EtherType)
 	}
+	n := s.payload
+	if s.Len != nil {
+		n = *s.Len
+	}
+	l.b = append(b, random(r, min(n, maxLength))...)
 	return l
-}
-
-func appendMAC(b []byte, v uint64) []byte {
-	return append(b, byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
 }
 
 func (s *shape) ipv4(r *rand.Rand, l *laidOut) {
@@ -182,19 +212,21 @@ func (s *shape) ipv4(r *rand.Rand, l *laidOut) {
 	}
 	body := s.body(r, len(h))
 	h[0] = 0x40 | byte(len(h)/4)
-	h[1] = s.dscp<<2 | uint8(r.IntN(4))
+	h[1] = s.DSCP<<2 | uint8(r.IntN(4))
 	binary.BigEndian.PutUint16(h[2:], uint16(len(h)+len(body)))
 	field := uint16(r.IntN(4)) << 14 & 0xc000 // reserved and don't-fragment mean nothing here
-	switch s.frag {
-	case firstFragment:
+	switch {
+	case s.Frag == nil:
+	case *s.Frag == 0:
 		field |= 0x2000
-	case laterFragment:
-		field |= s.offset&0x1fff | uint16(r.IntN(2))<<13
+	default:
+		field |= *s.Frag | uint16(r.IntN(2))<<13
 	}
 	binary.BigEndian.PutUint16(h[6:], field)
-	h[8], h[9] = s.ttl, s.proto
-	copy(h[12:], s.src.v4[:])
-	copy(h[16:], s.dst.v4[:])
+	h[8], h[9] = *s.TTL, *s.Proto
+	from, to := s.addresses()
+	copy(h[12:], from.AsSlice())
+	copy(h[16:], to.AsSlice())
 	l.l4 = l.ip + len(h)
 	l.b = append(append(l.b, h...), body...)
 }
@@ -202,22 +234,23 @@ func (s *shape) ipv4(r *rand.Rand, l *laidOut) {
 func (s *shape) ipv6(r *rand.Rand, l *laidOut) {
 	l.ip = len(l.b)
 	kinds := append([]uint8(nil), s.ext...)
-	at := -1 // of the Fragment header that frag asks for
-	if s.frag != notFragment {
+	at := -1 // of the Fragment header that Frag asks for
+	if s.Frag != nil || s.atomic {
 		at = r.IntN(len(kinds) + 1)
 		kinds = append(kinds[:at], append([]uint8{packet.ProtoFragment}, kinds[at:]...)...)
 	}
 	chain := s.chain(r, kinds, at, l)
 	h := make([]byte, 40)
 	body := s.body(r, len(h)+len(chain))
-	binary.BigEndian.PutUint32(h, 6<<28|uint32(s.dscp)<<22|r.Uint32()&0x3fffff)
+	binary.BigEndian.PutUint32(h, 6<<28|uint32(s.DSCP)<<22|r.Uint32()&0x3fffff)
 	binary.BigEndian.PutUint16(h[4:], uint16(len(chain)+len(body)))
-	h[6], h[7] = s.proto, s.ttl
+	h[6], h[7] = *s.Proto, *s.TTL
 	if len(kinds) > 0 {
 		h[6] = kinds[0]
 	}
-	copy(h[8:], s.src.v6[:])
-	copy(h[24:], s.dst.v6[:])
+	from, to := s.addresses()
+	copy(h[8:], from.AsSlice())
+	copy(h[24:], to.AsSlice())
 	l.l4 = l.ip + len(h) + len(chain)
 	l.b = append(append(append(l.b, h...), chain...), body...)
 }
@@ -235,18 +268,19 @@ func (s *shape) chain(r *rand.Rand, kinds []uint8, at int, l *laidOut) []byte {
 			size = 8
 		}
 		h := random(r, size)
-		h[0], h[1] = s.proto, uint8(units)
+		h[0], h[1] = *s.Proto, uint8(units)
 		if i+1 < len(kinds) {
 			h[0] = kinds[i+1]
 		}
 		if k == packet.ProtoFragment {
 			h[1] = uint8(r.Uint32()) // reserved
 			field := uint16(r.IntN(4)) << 1
-			if i == at && s.frag == firstFragment {
+			switch {
+			case i != at || s.Frag == nil:
+			case *s.Frag == 0:
 				field |= 1
-			}
-			if i == at && s.frag == laterFragment {
-				field |= s.offset<<3 | uint16(r.IntN(2))
+			default:
+				field |= *s.Frag<<3 | uint16(r.IntN(2))
 			}
 			binary.BigEndian.PutUint16(h[2:], field)
 		}
@@ -259,35 +293,35 @@ func (s *shape) chain(r *rand.Rand, kinds []uint8, at int, l *laidOut) []byte {
 // body is the transport header and payload behind headers bytes.
 func (s *shape) body(r *rand.Rand, headers int) []byte {
 	var h []byte
-	switch s.proto {
+	switch *s.Proto {
 	case packet.ProtoTCP:
 		words := 5 + []int{0, 0, 1, 10}[r.IntN(4)]
 		h = s.withPorts(random(r, words*4))
 		h[12] = byte(words<<4) | h[12]&15
-		h[13] = s.flags
+		h[13] = *s.Flags
 	case packet.ProtoUDP, packet.ProtoUDPLite:
 		h = s.withPorts(random(r, 8))
 	case packet.ProtoSCTP, packet.ProtoDCCP:
 		h = s.withPorts(random(r, 12))
 	case packet.ProtoICMP, packet.ProtoICMP6:
 		h = random(r, 8)
-		binary.BigEndian.PutUint16(h, s.icmp)
+		h[0], h[1] = *s.Type, s.Code
 	}
 	n := len(h) + s.payload
-	if s.length > 0 {
-		n = s.length - headers
+	if s.Len != nil {
+		n = *s.Len - headers
 	}
 	n = max(min(n, maxLength-headers), len(h))
 	b := append(h, random(r, n-len(h))...)
-	if s.proto == packet.ProtoUDP {
+	if *s.Proto == packet.ProtoUDP {
 		binary.BigEndian.PutUint16(b[4:], uint16(len(b)))
 	}
 	return b
 }
 
 func (s *shape) withPorts(h []byte) []byte {
-	binary.BigEndian.PutUint16(h, s.src.port)
-	binary.BigEndian.PutUint16(h[2:], s.dst.port)
+	binary.BigEndian.PutUint16(h, *s.FromPort)
+	binary.BigEndian.PutUint16(h[2:], *s.ToPort)
 	return h
 }
 

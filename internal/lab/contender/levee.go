@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"levee/internal/dataplane"
-	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
 )
 
@@ -34,7 +33,7 @@ func (l *levee) Install(ctx context.Context, s Site) error {
 	}
 	return s.Host.Do(func() error {
 		_, err := dataplane.Up(ctx, dataplane.UpOptions{Dev: s.Device, Mode: dataplane.XDPNative, PolicyPath: l.name, Source: l.text},
-			func(t codegen.Target) (*codegen.Program, error) { return codegen.Compile(p, t) })
+			dataplane.Compiler(p))
 		if err != nil {
 			return fmt.Errorf("putting %s into force: %w", l.name, err)
 		}

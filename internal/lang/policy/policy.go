@@ -336,6 +336,17 @@ func (r *Rule) asks(s *Set) bool {
 	return slices.ContainsFunc(r.Match, func(t Term) bool { return t.Set == s })
 }
 
+// Asks reports whether some rule looks at one of the fields.
+func (p *Policy) Asks(fields ...Field) bool {
+	looks := func(t Term) bool { return slices.Contains(fields, t.Field) }
+	for _, r := range slices.Concat(p.Protect, p.Rules) {
+		if slices.ContainsFunc(r.Match, looks) {
+			return true
+		}
+	}
+	return false
+}
+
 // Protected lists the addresses that protect rules name, on either side: those of their prefixes and endpoints, and of
 // inline and file sets. What they exclude by `not` is not among them.
 func (p *Policy) Protected() []netip.Prefix {

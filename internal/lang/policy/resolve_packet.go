@@ -290,11 +290,10 @@ func (r *resolver) specWord(spec *packet.Spec, t *syntax.Term) bool {
 	case syntax.EtherFrom, syntax.EtherTo:
 		var v uint64
 		v, p = parseMAC(t.Value.Elems[0].Text)
-		mac := &[6]byte{byte(v >> 40), byte(v >> 32), byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)}
 		if t.Kind == syntax.EtherFrom {
-			spec.EtherFrom = mac
+			spec.EtherFrom = packet.MAC(v)
 		} else {
-			spec.EtherTo = mac
+			spec.EtherTo = packet.MAC(v)
 		}
 	default:
 		p = specNumber(spec, t)
@@ -341,22 +340,9 @@ func specNumber(spec *packet.Spec, t *syntax.Term) problem {
 	case syntax.Frag:
 		spec.Frag = new(uint16(v))
 	case syntax.Ether:
-		specEther(spec, uint16(v))
+		spec.SetEtherType(uint16(v))
 	}
 	return problem{}
-}
-
-func specEther(spec *packet.Spec, v uint16) {
-	switch v {
-	case packet.EtherIPv4:
-		spec.Family = packet.IPv4
-	case packet.EtherIPv6:
-		spec.Family = packet.IPv6
-	case packet.EtherARP:
-		spec.Family = packet.ARP
-	default:
-		spec.Family, spec.EtherType = packet.OtherFamily, v
-	}
 }
 
 func specFlagsOf(spec *packet.Spec, text string) problem {

@@ -1,4 +1,9 @@
-package main
+// Package session lists the established TCP connections of this machine over which somebody works on
+// it: SSH sessions, and the connection that this process is being run over.
+//
+// It reads sockets, addresses, routes and interfaces by netlink, and the owners of sockets from
+// /proc. It changes nothing.
+package session
 
 import (
 	"bytes"
@@ -14,6 +19,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
+
+// Session is one established TCP connection of this machine.
+type Session struct {
+	Local, Remote netip.AddrPort
+	What          string   // in words: "an SSH session"
+	Tags          []uint16 // VLAN ids with which its packets arrive, outermost first
+}
 
 // What a session is to the person at the other end.
 const (
@@ -34,7 +46,7 @@ const (
 
 // sessions lists the established TCP connections of this network namespace that belong to an ancestor of this
 // process, and those to an SSH server.
-func sessions() ([]session, error) {
+func sessions() ([]Session, error) {
 	socks, err := tcpSockets()
 	if err != nil {
 		return nil, err
@@ -46,7 +58,7 @@ func sessions() ([]session, error) {
 		}
 	}
 	owners := socketOwners()
-	var out []session
+	var out []Session
 	for _, s := range socks {
 		what := owners[s.INode]
 		local, remote := addrPort(s.ID.Source, s.ID.SourcePort), addrPort(s.ID.Destination, s.ID.DestinationPort)
@@ -54,7 +66,7 @@ func sessions() ([]session, error) {
 		case s.State != tcpEstablished, what == "", !local.IsValid(), !remote.IsValid(), remote.Addr().IsLoopback():
 		case what == sshSession && !listens[local.Port()]: // a connection that it forwards
 		default:
-			out = append(out, session{local: local, remote: remote, what: what})
+			out = append(out, Session{Local: local, Remote: remote, What: what})
 		}
 	}
 	return out, nil

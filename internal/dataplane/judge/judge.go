@@ -1,0 +1,223 @@
+// Package judge judges single frames offline: by the reference, by the compiled program in the
+// kernel, or by both, whose verdicts it compares. It also runs the tests of a policy.
+//
+// In go a policy, entries of its dynamic sets and frames. Out come verdicts as slots of the policy,
+// and the results of tests. Nothing is attached to an interface.
+package judge
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"levee/internal/dataplane"
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/oracle"
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// Engine is who judges.
+type Engine string
+
+const (
+	Oracle   Engine = "oracle" // the reference in Go
+	Compiled Engine = "bpf"    // the compiled program, in the kernel
+	Both     Engine = "both"   // both, compared
+)
+
+// Choice is the engine that was asked for, or that the privileges allow.
+type Choice struct {
+	Engine Engine
+	Auto   bool   // not asked for: less will do
+	Why    string // of an automatic choice: why not Both
+}
+
+// New makes a judge for a policy. Where nothing was asked for and the kernel lacks what the compiled
+// program needs, the oracle judges alone, and the choice says why. A program that the verifier
+// refuses is an error in any case.
+func (c *Choice) New(p *policy.Policy) (*Judge, error) {
+	j, err := New(p, c.Engine)
+	var verifier *kernel.Verifier
+	if c.Auto && errors.Is(err, kernel.ErrRefused) && !errors.As(err, &verifier) {
+		c.Engine, c.Why = Oracle, err.Error()
+		return New(p, c.Engine)
+	}
+	return j, err
+}
+
+// String says who judges, for a person.
+func (c *Choice) String() string {
+	s := map[Engine]string{
+		Oracle: "oracle", Compiled: "compiled program", Both: "oracle and compiled program",
+	}[c.Engine]
+	if c.Why != "" {
+		s += "; the compiled program was not run: " + c.Why
+	}
+	return s
+}
+
+// Entry is an entry of a dynamic set.
+type Entry struct {
+	Set *policy.Set
+	policy.Element
+}
+
+// Judge judges frames by one policy. It is not safe for concurrent use.
+type Judge struct {
+	policy *policy.Policy
+	slots  []policy.Slot
+	engine Engine
+	oracle *oracle.Evaluator
+	short  *dataplane.Runner // nil for Oracle
+	long   *dataplane.Runner // for frames of several buffers; made when the first one comes
+	added  []Entry
+}
+
+// New makes a judge with empty dynamic sets; close it.
+func New(p *policy.Policy, e Engine) (*Judge, error) {
+	j := &Judge{policy: p, slots: p.Slots(), engine: e, oracle: oracle.New(p)}
+	if e == Oracle {
+		return j, nil
+	}
+	var err error
+	j.short, err = newRunner(p, false)
+	return j, err
+}
+
+func newRunner(p *policy.Policy, frags bool) (*dataplane.Runner, error) {
+	prog, err := codegen.Compile(p, codegen.Target{Trace: true, Frags: frags})
+	if err != nil {
+		return nil, err
+	}
+	return dataplane.NewRunner(prog)
+}
+
+// Engine is who judges.
+func (j *Judge) Engine() Engine { return j.engine }
+
+// Slots are the slots of the policy, which verdicts are indices of.
+func (j *Judge) Slots() []policy.Slot { return j.slots }
+
+// Explain is the oracle's story of a frame.
+func (j *Judge) Explain(frame []byte) oracle.Trace { return j.oracle.Explain(frame) }
+
+// oneBuffer is the longest frame that surely lies in the first buffer of a run: a page without the
+// headroom and skb_shared_info (net/bpf/test_run.c). Longer ones are for the program that is
+// attached where the MTU is large.
+const oneBuffer = 3400
+
+// runnerFor is the compiled program for a frame of so many bytes.
+func (j *Judge) runnerFor(length int) (*dataplane.Runner, error) {
+	if length <= oneBuffer {
+		return j.short, nil
+	}
+	if j.long == nil {
+		r, err := newRunner(j.policy, true)
+		if err != nil {
+			return nil, err
+		}
+		j.long = r
+		for _, e := range j.added {
+			if err := addTo(r, e); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return j.long, nil
+}
+
+func addTo(r *dataplane.Runner, e Entry) error {
+	for _, b := range e.Blocks() {
+		entry := dataplane.SetEntry{Prefix: b.Prefix, Service: b.Service, Lease: dataplane.Forever}
+		if err := r.SetAdd(e.Set.Name, entry); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (j *Judge) runners() []*dataplane.Runner {
+	return slices.DeleteFunc([]*dataplane.Runner{j.short, j.long}, func(r *dataplane.Runner) bool {
+		return r == nil
+	})
+}
+
+// Add puts entries into dynamic sets, without a lease.
+func (j *Judge) Add(entries ...Entry) error {
+	for _, e := range entries {
+		if err := j.oracle.AddEntry(e.Set.Name, e.Element, time.Time{}); err != nil {
+			return err
+		}
+		for _, r := range j.runners() {
+			if err := addTo(r, e); err != nil {
+				return err
+			}
+		}
+		j.added = append(j.added, e)
+	}
+	return nil
+}
+
+// Empty takes out again what was added.
+func (j *Judge) Empty() error {
+	for _, e := range j.added {
+		if err := j.oracle.DelEntry(e.Set.Name, e.Element); err != nil {
+			return err
+		}
+		for _, r := range j.runners() {
+			for _, b := range e.Blocks() {
+				r.SetDel(e.Set.Name, b)
+			}
+		}
+	}
+	j.added = nil
+	return nil
+}
+
+// Decision is a verdict and the slot that gave it.
+type Decision struct {
+	Slot   int // of Slots
+	Action policy.Action
+}
+
+// Verdict is what the engine says of one frame.
+type Verdict struct {
+	Decision          // the oracle's, or that of the compiled program alone
+	Differs  bool     // with Both: the compiled program says something else
+	Compiled Decision // which is this
+}
+
+// Frame judges one frame.
+func (j *Judge) Frame(frame []byte) (Verdict, error) {
+	var v Verdict
+	if j.engine != Compiled {
+		r := j.oracle.Eval(frame)
+		v.Decision = Decision{r.Slot, r.Action}
+	}
+	if j.engine == Oracle {
+		return v, nil
+	}
+	r, err := j.runnerFor(len(frame))
+	if err != nil {
+		return v, err
+	}
+	var d Decision
+	d.Slot, d.Action, err = r.Eval(frame)
+	switch {
+	case err != nil:
+		return v, err
+	case j.engine == Compiled:
+		v.Decision = d
+	case d != v.Decision:
+		v.Differs, v.Compiled = true, d
+	}
+	return v, nil
+}
+
+// Close unloads the compiled program.
+func (j *Judge) Close() {
+	for _, r := range j.runners() {
+		r.Close()
+	}
+}

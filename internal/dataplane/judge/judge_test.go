@@ -1,0 +1,85 @@
+package judge
+
+import (
+	"strings"
+	"testing"
+
+	"levee/internal/lang/policy"
+)
+
+// newJudge makes a judge that asks the oracle.
+func newJudge(t *testing.T, src string) (*Judge, *policy.Policy) {
+	t.Helper()
+	p, ds := policy.Parse("test.levee", []byte(src), nil)
+	if ds.HasErrors() {
+		t.Fatal(ds.Err())
+	}
+	j, err := New(p, Oracle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	return j, p
+}
+
+func TestPolicyTestsAreRun(t *testing.T) {
+	j, p := newJudge(t, `set bad = dynamic(max 10)
+drop from bad as "bad"
+pass tcp port 80 as "web"
+drop malformed as "broken"
+protect udp port 53
+default drop
+test "right" {
+    packet tcp port 80 expect pass by "web"
+    packet tcp port 81 expect drop by default
+    packet arp expect pass by essential
+    packet udp port 53 expect pass by protect
+    packet hex "00" expect drop by "broken"
+    set bad has 192.0.2.1
+    packet tcp port 80 expect drop by "bad"
+}
+test "sets are empty again" { packet tcp port 80 expect pass }
+test "wrong verdict" { packet tcp port 80 expect drop }
+test "wrong label" { packet tcp port 80 expect pass by "bad" }
+test "wrong reason" { packet tcp port 81 expect drop by malformed }
+`)
+	want := map[string]string{
+		"right": "", "sets are empty again": "",
+		"wrong verdict": `expected drop, got pass by "web" (test.levee:3)`,
+		"wrong label":   `expected pass by "bad", got pass by "web" (test.levee:3)`,
+		"wrong reason":  `expected drop by malformed, got drop by the default (test.levee:6)`,
+	}
+	if len(p.Tests) != len(want) {
+		t.Fatalf("%d tests, want %d", len(p.Tests), len(want))
+	}
+	for i, test := range p.Tests {
+		r, err := j.Test("test.levee", test)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var faults []string
+		for _, s := range r.Packets {
+			if s.Fault != "" {
+				faults = append(faults, s.Fault)
+			}
+			if (s.Trace != nil) != (s.Fault != "") {
+				t.Errorf("%s: %q with the story %v", test.Name, s.Fault, s.Trace)
+			}
+		}
+		if got := strings.Join(faults, "; "); got != want[test.Name] || r.Passed() != (got == "") {
+			t.Errorf("%s: %q, want %q", test.Name, got, want[test.Name])
+		}
+		if n := len(r.Packets); i == 0 && n != 6 {
+			t.Errorf("%d results of the first test, want one for each of 6 packets", n)
+		}
+	}
+}
+
+func TestEnginesThatDifferFailATest(t *testing.T) {
+	j, p := newJudge(t, "drop arp as \"a\"\ndefault drop\ntest \"t\" { packet arp expect drop by \"a\" }\n")
+	v := Verdict{Decision: Decision{p.RuleSlot(0), policy.Drop}, Differs: true, Compiled: Decision{p.DefaultSlot(), policy.Pass}}
+	want := "but pass by the default (test.levee:2) from the compiled program"
+	if got := j.fault(&p.Tests[0].Steps[0], v); !strings.Contains(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,87 @@
+package judge
+
+import (
+	"fmt"
+
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/policy"
+)
+
+// TestResult is one test of a policy after it was run.
+type TestResult struct {
+	Test    *policy.Test
+	Packets []PacketResult // in order; steps that fill a set have none
+}
+
+// PacketResult is one packet of a test.
+type PacketResult struct {
+	Step    *policy.Step
+	Verdict Verdict
+	Fault   string        // how the verdict differs from what the test expects; "" if it does not
+	Trace   *oracle.Trace // of a packet with a fault: its story
+}
+
+// Passed reports whether each packet met its expectation.
+func (r *TestResult) Passed() bool {
+	for i := range r.Packets {
+		if r.Packets[i].Fault != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// Test runs one test of the policy. Dynamic sets hold what the test itself puts there and nothing
+// else. An error is that of the first step that could not be taken; it names the line in file.
+func (j *Judge) Test(file string, t *policy.Test) (*TestResult, error) {
+	res := &TestResult{Test: t}
+	if err := j.Empty(); err != nil {
+		return nil, err
+	}
+	for i := range t.Steps {
+		step := &t.Steps[i]
+		one, err := j.step(step)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", file, step.Pos.Line, err)
+		}
+		if one != nil {
+			res.Packets = append(res.Packets, *one)
+		}
+	}
+	return res, nil
+}
+
+// step judges a packet, or fills a set, which has no result.
+func (j *Judge) step(step *policy.Step) (*PacketResult, error) {
+	if step.Set != nil {
+		return nil, j.Add(Entry{step.Set, step.Entry})
+	}
+	v, err := j.Frame(step.Frame)
+	if err != nil {
+		return nil, err
+	}
+	one := &PacketResult{Step: step, Verdict: v, Fault: j.fault(step, v)}
+	if one.Fault != "" {
+		tr := j.Explain(step.Frame)
+		one.Trace = &tr
+	}
+	return one, nil
+}
+
+// fault says how a verdict differs from what a test expects, and the engines from one another.
+func (j *Judge) fault(step *policy.Step, v Verdict) string {
+	slot := j.slots[v.Slot]
+	got := fmt.Sprintf("got %s by %s", v.Action, oracle.Decider(j.policy, slot))
+	switch {
+	case v.Action != step.Expect:
+		return fmt.Sprintf("expected %s, %s", step.Expect, got)
+	case step.By != "" && slot.Reason.String() != step.By:
+		return fmt.Sprintf("expected %s by %s, %s", step.Expect, step.By, got)
+	case step.Label != "" && (slot.Rule == nil || slot.Rule.Label != step.Label):
+		return fmt.Sprintf("expected %s by %q, %s", step.Expect, step.Label, got)
+	case v.Differs:
+		return fmt.Sprintf("%s from the oracle, but %s by %s from the compiled program: please report it with the policy",
+			got, v.Compiled.Action, oracle.Decider(j.policy, j.slots[v.Compiled.Slot]))
+	}
+	return ""
+}

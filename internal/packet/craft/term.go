@@ -1,0 +1,233 @@
+package craft
+
+import (
+	"net/netip"
+
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// A Chooser decides which of the values that a term names a packet gets. It may also choose a value
+// beside them, for a packet that only just misses the term.
+type Chooser interface {
+	// Index is one of n alternatives, from 0; n is at least 1.
+	Index(n int) int
+	// Number is a value for a field of which a term asks that it lie in one of the ranges, of which
+	// there is at least one.
+	Number(ranges []policy.Range) uint64
+	// Prefix is one of the prefixes, of which there is at least one, for a packet of a family; false
+	// leaves the address as it is.
+	Prefix(all []netip.Prefix, f packet.Family) (netip.Prefix, bool)
+	// Address is an address for a term that names a prefix.
+	Address(p netip.Prefix) netip.Addr
+	// Flags are TCP flags for a term that asks for value in the bits of mask.
+	Flags(value, mask uint8) uint8
+	// Entries are what a dynamic set holds when the packet is judged.
+	Entries(s *policy.Set) []policy.Element
+}
+
+// Rule changes s so that each term of a rule holds, as far as one value can make it; terms with
+// "not" are left alone.
+func Rule(s *packet.Spec, r *policy.Rule, c Chooser) {
+	for i := range r.Match {
+		if t := &r.Match[i]; !t.Not {
+			Term(s, t, c)
+		}
+	}
+}
+
+// Term changes s so that one term holds without its "not". A term that names no value changes
+// nothing.
+func Term(s *packet.Spec, t *policy.Term, c Chooser) {
+	switch t.Field {
+	case policy.SrcAddr, policy.DstAddr:
+		Address(s, t.Field == policy.SrcAddr, prefixes(t, c), c)
+	case policy.SrcService, policy.DstService:
+		Service(s, t.Field == policy.SrcService, services(t, c), c)
+	case policy.SrcEndpoint, policy.DstEndpoint:
+		Endpoint(s, t.Field == policy.SrcEndpoint, endpoints(t, c), c)
+	case policy.TCPFlags:
+		s.Flags = new(c.Flags(t.Value, t.Mask))
+		if s.Proto != nil {
+			s.Proto = new(uint8(packet.ProtoTCP))
+		}
+	default:
+		ranges := t.Ranges
+		if t.Set != nil {
+			ranges = t.Set.Ports
+		}
+		if len(ranges) > 0 {
+			Number(s, t.Field, c.Number(ranges), c)
+		}
+	}
+}
+
+// isDynamic reports whether a term asks a set that is filled at run time.
+func isDynamic(t *policy.Term) bool { return t.Set != nil && t.Set.Kind == policy.Dynamic }
+
+func prefixes(t *policy.Term, c Chooser) []netip.Prefix {
+	if !isDynamic(t) {
+		return t.Addresses()
+	}
+	entries := c.Entries(t.Set)
+	all := make([]netip.Prefix, len(entries))
+	for i, e := range entries {
+		all[i] = e.Prefix
+	}
+	return all
+}
+
+func services(t *policy.Term, c Chooser) []policy.Service {
+	if !isDynamic(t) {
+		return t.Services()
+	}
+	entries := c.Entries(t.Set)
+	all := make([]policy.Service, len(entries))
+	for i, e := range entries {
+		all[i] = e.Service
+	}
+	return all
+}
+
+func endpoints(t *policy.Term, c Chooser) []policy.Element {
+	if isDynamic(t) {
+		return c.Entries(t.Set)
+	}
+	return t.Endpoints()
+}
+
+// Address gives s an address that one of the prefixes asks for, as source or as destination. The
+// packet takes the family of the address.
+func Address(s *packet.Spec, source bool, prefixes []netip.Prefix, c Chooser) {
+	if len(prefixes) == 0 {
+		return
+	}
+	if p, ok := c.Prefix(prefixes, s.Family); ok {
+		setAddress(s, source, c.Address(p))
+	}
+}
+
+func setAddress(s *packet.Spec, source bool, a netip.Addr) {
+	s.Family = packet.IPv6
+	if a.Is4() {
+		s.Family = packet.IPv4
+	}
+	if source {
+		s.From = a
+	} else {
+		s.To = a
+	}
+}
+
+// Service gives s the protocol of one of the services and, where it has ports, a port.
+func Service(s *packet.Spec, source bool, services []policy.Service, c Chooser) {
+	if len(services) > 0 {
+		setService(s, source, services[c.Index(len(services))], c)
+	}
+}
+
+func setService(s *packet.Spec, source bool, v policy.Service, c Chooser) {
+	s.Proto = new(v.Proto)
+	if !packet.HasPorts(v.Proto) {
+		return
+	}
+	port := new(uint16(c.Number([]policy.Range{{Lo: uint64(v.Lo), Hi: uint64(v.Hi)}})))
+	if source {
+		s.FromPort = port
+	} else {
+		s.ToPort = port
+	}
+}
+
+// Endpoint gives s the address, the protocol and the port of one of the endpoints.
+func Endpoint(s *packet.Spec, source bool, endpoints []policy.Element, c Chooser) {
+	if len(endpoints) == 0 {
+		return
+	}
+	e := endpoints[c.Index(len(endpoints))]
+	setAddress(s, source, c.Address(e.Prefix))
+	setService(s, source, e.Service, c)
+}
+
+// PortProtocols are the protocols that have ports.
+var PortProtocols = [...]uint8{
+	packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite, packet.ProtoSCTP, packet.ProtoDCCP,
+}
+
+// Number sets a numeric field to the low bits of v. What the packet needs to have the field is
+// changed too: its family, its protocol, a tag around the tag.
+func Number(s *packet.Spec, f policy.Field, v uint64, c Chooser) {
+	switch f {
+	case policy.SrcPort, policy.DstPort:
+		if s.Proto != nil && !packet.HasPorts(*s.Proto) {
+			s.Proto = new(PortProtocols[c.Index(len(PortProtocols))])
+		}
+		if f == policy.SrcPort {
+			s.FromPort = new(uint16(v))
+		} else {
+			s.ToPort = new(uint16(v))
+		}
+	case policy.Proto:
+		s.Proto = new(uint8(v))
+	case policy.EtherType:
+		s.SetEtherType(uint16(v))
+	case policy.ICMPType:
+		setICMP(s, packet.IPv4, packet.ProtoICMP, uint16(v))
+	case policy.ICMP6Type:
+		setICMP(s, packet.IPv6, packet.ProtoICMP6, uint16(v))
+	case policy.Len:
+		s.Len = new(int(uint16(v)))
+	case policy.TTL:
+		s.TTL = new(uint8(v))
+	case policy.DSCP:
+		s.DSCP = uint8(v) & 63
+	case policy.VLAN:
+		s.VLAN = new(uint16(v) & 0xfff)
+	case policy.InnerVLAN:
+		setTags(s, 2)
+		s.InnerVLAN = new(uint16(v) & 0xfff)
+	case policy.Tags:
+		setTags(s, v&3)
+	case policy.SrcMAC:
+		s.EtherFrom = packet.MAC(v)
+	case policy.DstMAC:
+		s.EtherTo = packet.MAC(v)
+	case policy.Fragment:
+		setFragment(s, v&1 == 1)
+	}
+}
+
+func setICMP(s *packet.Spec, f packet.Family, proto uint8, v uint16) {
+	s.Family, s.Proto, s.Type, s.Code = f, new(proto), new(uint8(v>>8)), uint8(v)
+}
+
+// setTags gives s so many VLAN tags, at most two. Tags that it has keep their ids.
+func setTags(s *packet.Spec, n uint64) {
+	if n == 0 {
+		s.VLAN = nil
+	} else if s.VLAN == nil {
+		s.VLAN = new(uint16(1))
+	}
+	if n < 2 {
+		s.InnerVLAN = nil
+	} else if s.InnerVLAN == nil {
+		s.InnerVLAN = new(uint16(1))
+	}
+}
+
+// laterFragment is the offset of the second fragment of a packet that was cut at 1,500 bytes, in
+// units of 8 bytes.
+const laterFragment = 185
+
+// setFragment makes s a fragment: the first if it has something to say in a transport header, else
+// a later one.
+func setFragment(s *packet.Spec, is bool) {
+	switch {
+	case !is:
+		s.Frag = nil
+	case s.FromPort != nil || s.ToPort != nil || s.Flags != nil || s.Type != nil:
+		s.Frag = new(uint16(0))
+	default:
+		s.Frag = new(uint16(laterFragment))
+	}
+}
