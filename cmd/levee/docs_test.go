@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/dataplane/judge"
 	"levee/internal/filter/ir"
-	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
 )
 
@@ -152,13 +152,22 @@ func TestPoliciesInDocsKeepWhatIsEssential(t *testing.T) {
 			for _, f := range ir.Check(p) {
 				t.Errorf("%s: line %d of its policy: %s", page, f.Pos.Line, f.Message)
 			}
-			for _, res := range oracle.RunTests(p) {
-				for _, s := range res.Steps {
-					if s.Fault != "" {
-						t.Errorf("%s: %s: %s", page, res.Test.Name, s.Fault)
+			j, err := judge.New(p, judge.Oracle)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, test := range p.Tests {
+				res, err := j.Test(page, test)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range res.Packets {
+					if r.Fault != "" {
+						t.Errorf("%s: %s: %s", page, test.Name, r.Fault)
 					}
 				}
 			}
+			j.Close()
 		}
 	}
 	if n < 2 {

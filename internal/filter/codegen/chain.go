@@ -159,7 +159,7 @@ func (c *compiler) newChain(label string, rules []ir.Rule, classes ...ir.Class) 
 	return ch
 }
 
-func sameRule(a, b ir.Rule) bool { return a.Slot == b.Slot && ir.SameConds(a.Conds, b.Conds) }
+func sameRule(a, b ir.Rule) bool { return a.Same(&b) }
 
 // chainLength estimates the instructions of all chains.
 func (c *compiler) chainLength() int {

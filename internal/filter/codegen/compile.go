@@ -41,8 +41,8 @@ type compiler struct {
 	maps         map[string]*ebpf.MapSpec
 	tables       []Table
 	bitmaps      map[string]string    // contents of a port bitmap to its map's name
-	statics      map[staticKey]static // prefix tables
-	pairs        map[pairKey]*ruletree.Table
+	statics      map[ir.ListID]static // prefix tables
+	pairs        map[ir.ListID]*ruletree.Table
 	ethernet     map[string]static // tables of Ethernet addresses, by their ranges
 	packed       int               // bytes of tables, see constant
 	fills        []func([]byte)    // put them where they lie
@@ -154,9 +154,9 @@ func newCompiler(prog *ir.Program, t Target, slots int, all bool) *compiler {
 		rowBytes: (slots*SlotBytes + 63) &^ 63,
 		maps:     map[string]*ebpf.MapSpec{},
 		bitmaps:  map[string]string{},
-		statics:  map[staticKey]static{},
+		statics:  map[ir.ListID]static{},
 		ethernet: map[string]static{},
-		pairs:    map[pairKey]*ruletree.Table{},
+		pairs:    map[ir.ListID]*ruletree.Table{},
 		places:   map[string]place{},
 		lookupOf: map[lookupKey]string{},
 

@@ -117,7 +117,7 @@ type machine struct {
 	lookups []lookup             // functions of opLookup, by number
 	asked   []lookupKey          // dynamic sets of opEndpoint, by number
 	arms    []*assembler.Builder // look-ups in long lists of endpoints, see emitArms
-	tables  map[staticKey]int    // of them, those of static sets
+	tables  map[ir.ListID]int    // of them, those of static sets
 	pairs   map[armKey]int       // of them, those of endpoints
 }
 
@@ -133,7 +133,7 @@ type lookup struct {
 const endOfList = ^uint64(0)
 
 func newMachine() *machine {
-	m := &machine{tables: map[staticKey]int{}, pairs: map[armKey]int{}}
+	m := &machine{tables: map[ir.ListID]int{}, pairs: map[armKey]int{}}
 	m.add(record{uint64(opEnd)}) // number 0
 	return m
 }
@@ -353,7 +353,7 @@ func (c *compiler) endpointNumber(ch *chain, q *ir.Cond) (n int, ok bool) {
 	if len(q.Pairs) <= maxPairs {
 		return 0, false
 	}
-	key := armKey{pairKey{&q.Pairs[0], len(q.Pairs)}, q.Field, q.Number}
+	key := armKey{q.List, q.Field, q.Number}
 	if n, ok := m.pairs[key]; ok {
 		return n, true
 	}
@@ -377,7 +377,7 @@ const (
 
 // armKey finds the look-up in a list. One list may be asked for either side, and for ports as well as for protocols.
 type armKey struct {
-	pairKey
+	list          ir.ListID
 	field, number policy.Field
 }
 
@@ -425,15 +425,14 @@ func (c *compiler) lookupNumber(q *ir.Cond, ip4 bool) (n int, ok bool) {
 	if len(q.Prefixes) < manyPrefixes {
 		return 0, false
 	}
-	key := staticKey{&q.Prefixes[0], len(q.Prefixes)}
-	if n, ok := m.tables[key]; ok {
+	if n, ok := m.tables[q.List]; ok {
 		return n, true
 	}
 	if len(m.tables) >= maxTables {
 		return 0, false
 	}
 	n = len(m.lookups)
-	m.tables[key] = n
+	m.tables[q.List] = n
 	m.lookups = append(m.lookups, lookup{label: c.tableFunction(q, ip4)})
 	return n, true
 }

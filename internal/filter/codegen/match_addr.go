@@ -17,12 +17,6 @@ import (
 // prefix, which chooses a structure by size.
 const maxPrefixes = 4
 
-// staticKey finds a prefix table by its elements: all terms on a set share the set's memory.
-type staticKey struct {
-	first *netip.Prefix
-	n     int
-}
-
 // address asks whether the source or destination lies in prefixes or in a dynamic set.
 func (c *compiler) address(ch *chain, q *ir.Cond, no string) {
 	hi, lo := regSrc, keySrcLo
@@ -59,11 +53,10 @@ func (c *compiler) static(q *ir.Cond, ip4 bool) {
 
 // staticTable is the table of a static set, made where it is asked for first.
 func (c *compiler) staticTable(q *ir.Cond, ip4 bool) static {
-	key := staticKey{&q.Prefixes[0], len(q.Prefixes)}
-	t, ok := c.statics[key]
+	t, ok := c.statics[q.List]
 	if !ok {
 		t = c.newStatic(q, ip4)
-		c.statics[key] = t
+		c.statics[q.List] = t
 	}
 	return t
 }

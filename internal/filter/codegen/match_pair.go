@@ -17,12 +17,6 @@ const maxPairs = 6
 // tableQuestions is what a look-up in such a table counts for where a function of rules may ask so many questions.
 const tableQuestions = 64
 
-// pairKey finds the table of a list of endpoints: equal questions share the list (package ir).
-type pairKey struct {
-	first *ir.Pair
-	n     int
-}
-
 // use notes the fields that a condition asks for.
 func (ch *chain) use(q *ir.Cond) {
 	if q.Dynamic() && q.Number != policy.Proto && q.Proto != 0 && !policy.HasPorts(q.Proto) { // ICMP: no port is asked for
@@ -127,8 +121,7 @@ func (c *compiler) pairTable(ch *chain, q *ir.Cond, found string) {
 
 // tableOf makes the table of a list, or finds it.
 func (c *compiler) tableOf(ch *chain, q *ir.Cond) *ruletree.Table {
-	key := pairKey{&q.Pairs[0], len(q.Pairs)}
-	if t, ok := c.pairs[key]; ok {
+	if t, ok := c.pairs[q.List]; ok {
 		return t
 	}
 	pool := c.poolOf(ch.family())
@@ -143,7 +136,7 @@ func (c *compiler) tableOf(ch *chain, q *ir.Cond) *ruletree.Table {
 		what = "set " + q.Set.Name
 	}
 	c.table(fmt.Sprintf("%s, %s", what, ch), t.Kind(), t.Bytes(), fmt.Sprintf("more than %d endpoints: the cost does not grow with their number", maxPairs))
-	c.pairs[key] = t
+	c.pairs[q.List] = t
 	return t
 }
 

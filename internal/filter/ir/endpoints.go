@@ -147,7 +147,8 @@ func (a *across) listedEndpoint(t *policy.Term, c Class, q *questions) {
 				q.answer(numbers)
 			}
 			if address == depends {
-				q.ask(Cond{Field: addr, Not: t.Not, Prefixes: a.prefixesOf(pairs[:n])})
+				prefixes, list := a.prefixesOf(pairs[:n])
+				q.ask(Cond{Field: addr, Not: t.Not, Prefixes: prefixes, List: list})
 			}
 			if numbers == depends {
 				q.ask(byNumber)
@@ -155,7 +156,8 @@ func (a *across) listedEndpoint(t *policy.Term, c Class, q *questions) {
 			return
 		}
 	}
-	q.ask(Cond{Field: t.Field, Not: t.Not, Pairs: a.lists.pairs.keep(&a.work.pairs, pairs), Number: number, Set: t.Set})
+	kept, list := a.lists.pairs.keep(a.work, &a.work.pairs, pairs)
+	q.ask(Cond{Field: t.Field, Not: t.Not, Pairs: kept, List: list, Number: number, Set: t.Set})
 }
 
 // product tells whether endpoints, which are sorted by range and prefix, are all combinations of some prefixes, the first n of
@@ -185,13 +187,13 @@ func (w *work) rangesOf(pairs []Pair, n int) []policy.Range {
 }
 
 // prefixesOf are the prefixes of endpoints.
-func (a *across) prefixesOf(pairs []Pair) []netip.Prefix {
+func (a *across) prefixesOf(pairs []Pair) ([]netip.Prefix, ListID) {
 	out := a.work.gathered[:0]
 	for i := range pairs {
 		out = append(out, pairs[i].Prefix)
 	}
 	a.work.gathered = out
-	return a.lists.prefixes.keep(&a.work.prefixes, out)
+	return a.lists.prefixes.keep(a.work, &a.work.prefixes, out)
 }
 
 // asks are the fields that a condition looks at, as bits.
@@ -219,8 +221,8 @@ func (c *Cond) address() policy.Field {
 // equal ones are known to cover each other: a finding may be missed, and a rule kept that can never match.
 const maxCompared = 1024
 
-func samePairs(a, b []Pair) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || len(a) <= maxCompared && slices.Equal(a, b))
+func samePairs(a, b *Cond) bool {
+	return a.List == b.List || len(a.Pairs) <= maxCompared && slices.Equal(a.Pairs, b.Pairs)
 }
 
 // pairsImply reports whether a packet with one of the endpoints of b always has a hold too.
@@ -230,7 +232,7 @@ func pairsImply(b, a *Cond, steps *int) bool {
 	}
 	switch {
 	case a.Pairs != nil && a.Field == b.Field && !a.Not:
-		return samePairs(a.Pairs, b.Pairs) || len(a.Pairs)*len(b.Pairs) <= maxCompared && every(func(p Pair) bool { return p.within(a.Pairs, steps) })
+		return samePairs(a, b) || len(a.Pairs)*len(b.Pairs) <= maxCompared && every(func(p Pair) bool { return p.within(a.Pairs, steps) })
 	case a.Prefixes != nil && a.Field == b.address() && len(b.Pairs) <= maxCompared:
 		if a.Not {
 			return every(func(p Pair) bool { return prefixesDisjoint([]netip.Prefix{p.Prefix}, a.Prefixes, steps) })

@@ -100,10 +100,10 @@ func (t *reach) explain(r *policy.Rule, slot int) Finding {
 // unconditional finds the first rule without a question that ended a list before r, which could have matched there; nil if
 // there is no packet for r.
 func (t *reach) unconditional(r *policy.Rule) *policy.Rule {
-	all := across{match: r.Match, aspects: aspectsOf(r.Match), work: t.work}
+	all := newAcross(r.Match, t.work)
 	first := t.p.DefaultSlot()
 	for _, c := range Classes() {
-		if _, possible := all.in(c); possible {
+		if all.in(c).possible {
 			first = min(first, t.endedBy[c.Index()])
 		}
 	}
@@ -148,10 +148,10 @@ func (t *reach) unreached() []Finding {
 
 // takesAll says whether a rule matches every packet.
 func (t *reach) takesAll(r *policy.Rule) bool {
-	all := across{match: r.Match, aspects: aspectsOf(r.Match), work: t.work}
+	all := newAcross(r.Match, t.work)
 	return !slices.ContainsFunc(Classes(), func(c Class) bool {
-		conds, possible := all.in(c)
-		return !possible || len(conds) > 0
+		asks := all.in(c)
+		return !asks.possible || len(asks.conds) > 0
 	})
 }
 
@@ -175,14 +175,12 @@ func (t *reach) lines(slots []int) string {
 
 // sameMatch compares two rules by what they ask in every class.
 func sameMatch(a, b *policy.Rule, w *work) bool {
-	allA := across{match: a.Match, aspects: aspectsOf(a.Match), work: w}
-	allB := across{match: b.Match, aspects: aspectsOf(b.Match), work: w}
+	allA, allB := newAcross(a.Match, w), newAcross(b.Match, w)
 	for _, c := range Classes() {
-		ca, okA := allA.in(c)
-		cb, okB := allB.in(c)
-		ra, rb := Rule{Conds: ca}, Rule{Conds: cb}
+		inA, inB := allA.in(c), allB.in(c)
+		ra, rb := Rule{Conds: inA.conds}, Rule{Conds: inB.conds}
 		steps := 0 // which nothing bounds here
-		if okA != okB || okA && !(covers(&ra, &rb, &steps) && covers(&rb, &ra, &steps)) {
+		if inA.possible != inB.possible || inA.possible && !(covers(&ra, &rb, &steps) && covers(&rb, &ra, &steps)) {
 			return false
 		}
 	}

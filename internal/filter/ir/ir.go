@@ -94,8 +94,20 @@ func (c Class) Bits() int {
 type Rule struct {
 	Slot   int           // index into policy.Slots
 	Action policy.Action // Pass, Drop or Count
+	Asks   QuestionsID   // of Conds, 0 of none
 	Conds  []Cond
 }
+
+// Same reports whether two rules of classes of one family are one rule that asks the same in both.
+func (r *Rule) Same(s *Rule) bool { return r.Slot == s.Slot && r.Asks == s.Asks }
+
+// QuestionsID is the number of a list of conditions. Rules of a program with the same number ask the
+// same questions in the same order.
+type QuestionsID uint32
+
+// ListID is the number of a list of prefixes or pairs. Lists of a program with the same number are
+// the same; a list that stands in the policy twice has two numbers.
+type ListID uint32
 
 // Cond is one question. Numeric fields carry the ranges that hold, within the field's domain (a
 // negation has become the complement); address fields carry the prefixes of the class's family, endpoint fields
@@ -111,6 +123,7 @@ type Cond struct {
 	Ranges   []policy.Range // numeric fields
 	Prefixes []netip.Prefix // addresses, unless Set is dynamic
 	Pairs    []Pair         // endpoints, unless Set is dynamic
+	List     ListID         // of Prefixes or Pairs, 0 where there are none
 }
 
 // Dynamic reports whether the elements are only known at run time.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -205,15 +206,59 @@ drop udp from port 53 len > 468 fragments
 default pass
 `)
 	for _, r := range p.Rules {
-		all := across{match: r.Match, aspects: aspectsOf(r.Match), work: newWork(p)}
+		all := newAcross(r.Match, newWork(p))
 		for _, c := range Classes() {
-			conds, possible := all.in(c)
-			alone := across{match: r.Match, work: newWork(p)}
-			want, wantPossible := alone.specialise(c)
-			if possible != wantPossible || possible && !reflect.DeepEqual(conds, append([]Cond(nil), want...)) {
-				t.Errorf("%s, in %v: %v %v, by itself %v %v", r.Text, c, possible, conds, wantPossible, want)
+			got := all.in(c)
+			want, possible := newAcross(r.Match, newWork(p)).specialise(c)
+			if got.possible != possible || possible && !reflect.DeepEqual(unnumbered(got.conds), unnumbered(want)) {
+				t.Errorf("%s, in %v: %v %v, by itself %v %v", r.Text, c, got.possible, got.conds, possible, want)
 			}
 		}
+	}
+}
+
+// unnumbered gives conditions without the numbers of their lists.
+func unnumbered(conds []Cond) []Cond {
+	var out []Cond
+	for _, q := range conds {
+		q.List = 0
+		out = append(out, q)
+	}
+	return out
+}
+
+// A list has one number wherever it is asked for, and no other list has it: what is made of lists is found by it.
+func TestListsAreTheSameWhereTheirNumbersAre(t *testing.T) {
+	p := resolve(t, `set ends = { 192.0.2.0/26 tcp/80, 192.0.2.0/24 udp/53, 198.51.100.1 tcp/80, 2001:db8::1 tcp/80 }
+set nets = { 192.0.2.0/24, 198.51.100.0/24, 2001:db8::/32, 2001:db8:8000::/33, 10.0.0.0/9 }
+drop from nets not to nets ttl 3
+drop udp to { 192.0.2.0/24, 2001:db8::/32 } not from 10.0.0.0/9 not from 10.128.0.0/9
+drop not from ends to ends
+pass to { 192.0.2.0/26 tcp/80, 192.0.2.0/26 udp/53, 198.51.100.0/24 tcp/80, 198.51.100.0/24 udp/53 } dscp 3
+pass from nets
+default drop
+`)
+	type list struct {
+		prefixes []netip.Prefix
+		pairs    []Pair
+	}
+	known := map[ListID]list{}
+	for class, rules := range Build(p).Lists {
+		for _, r := range rules {
+			for _, q := range r.Conds {
+				has := list{q.Prefixes, q.Pairs}
+				if (q.List != 0) != (len(q.Prefixes)+len(q.Pairs) > 0) {
+					t.Errorf("class %d, slot %d: list %d has %d elements", class, r.Slot, q.List, len(q.Prefixes)+len(q.Pairs))
+				}
+				if before, ok := known[q.List]; ok && !reflect.DeepEqual(before, has) {
+					t.Errorf("class %d, slot %d: list %d is %v, was %v", class, r.Slot, q.List, has, before)
+				}
+				known[q.List] = has
+			}
+		}
+	}
+	if len(known) < 9 {
+		t.Errorf("only %d lists", len(known))
 	}
 }
 

@@ -56,41 +56,53 @@ type across struct {
 	work    *work
 	ordered bool
 	lists   lists
-	answers [NumClasses]struct {
-		known, possible bool
-		conds           []Cond
-	}
+	answers [NumClasses]answer
 }
 
-// in gives the conditions in class c; false if the match can hold for no packet of it.
-func (a *across) in(c Class) (conds []Cond, possible bool) {
+// answer is what a match asks in a class.
+type answer struct {
+	known    bool
+	possible bool // for some packet of the class
+	id       QuestionsID
+	conds    []Cond
+}
+
+// newAcross is for questions about a match besides lowering it.
+func newAcross(match []policy.Term, w *work) *across {
+	return &across{match: match, aspects: aspectsOf(match), work: w, lists: lists{given: make([]byFamily, len(match))}}
+}
+
+// in gives what the match asks in class c.
+func (a *across) in(c Class) *answer {
 	stand := a.stand(c)
 	at := &a.answers[stand.Index()]
 	if at.known {
-		return at.conds, at.possible
+		return at
 	}
 	asked, possible := a.specialise(stand)
-	if possible {
+	if possible && len(asked) > 0 {
 		if a.ordered {
 			order(asked)
 		}
-		conds = a.shared(c.Family, asked)
+		at.id, at.conds = a.shared(c.Family, asked)
 	}
-	at.known, at.possible, at.conds = true, possible, conds
-	return conds, possible
+	at.known, at.possible = true, possible
+	return at
 }
 
-// shared gives conditions that lie in scratch memory a place, or that of the same ones of another class of the family.
-func (a *across) shared(f Family, asked []Cond) []Cond {
+// shared gives conditions that lie in scratch memory a place and a number, or those of the same ones
+// of another class of the family.
+func (a *across) shared(f Family, asked []Cond) (QuestionsID, []Cond) {
 	if f != NonIP {
 		first := Class{Family: f}.Index()
 		for i := range a.answers[first : first+2*int(NumTransports)] {
-			if b := &a.answers[first+i]; b.possible && SameConds(b.conds, asked) {
-				return b.conds
+			if b := &a.answers[first+i]; b.possible && sameConds(b.conds, asked) {
+				return b.id, b.conds
 			}
 		}
 	}
-	return a.work.conds.Keep(asked)
+	a.work.questions++
+	return a.work.questions, a.work.conds.Keep(asked)
 }
 
 // list is the rules of classes of one family that do not differ.
@@ -142,6 +154,7 @@ type lowering struct {
 func (l *lowering) add(slot int, action policy.Action, match []policy.Term) {
 	all := &l.rule
 	*all = across{match: match, aspects: aspectsOf(match), work: l.trace.work, ordered: l.ordered}
+	all.lists.given = l.trace.work.givenBy(len(match)) // one match is lowered at a time
 	for i := 0; i < len(l.lists); i++ {
 		to := l.lists[i]
 		if to.ended {
@@ -150,12 +163,12 @@ func (l *lowering) add(slot int, action policy.Action, match []policy.Term) {
 		if other := all.part(to); other != nil {
 			l.lists = append(l.lists, other)
 		}
-		conds, possible := all.in(to.classes[0])
-		if !possible {
+		asks := all.in(to.classes[0])
+		if !asks.possible {
 			continue
 		}
-		to.rules = append(to.rules, Rule{Slot: slot, Action: action, Conds: conds})
-		if len(conds) == 0 && action != policy.Count {
+		to.rules = append(to.rules, Rule{Slot: slot, Action: action, Asks: asks.id, Conds: asks.conds})
+		if len(asks.conds) == 0 && action != policy.Count {
 			to.ended = true
 			l.trace.ended(to.classes, slot)
 		}
@@ -164,12 +177,12 @@ func (l *lowering) add(slot int, action policy.Action, match []policy.Term) {
 
 // part leaves to a list the classes in which the match asks the same as in the first, and gives a copy for the others, or nil.
 func (a *across) part(l *list) *list {
-	conds, possible := a.in(l.classes[0])
+	first := a.in(l.classes[0])
 	var same, others []Class
 	for i, c := range l.classes {
-		other, also := a.in(c)
+		other := a.in(c)
 		switch {
-		case also != possible || possible && !SameConds(conds, other):
+		case first.possible != other.possible || first.id != other.id:
 			if others == nil {
 				same = slices.Clone(l.classes[:i])
 			}

@@ -96,9 +96,6 @@ func ofFamily(ps []netip.Prefix, f Family) []netip.Prefix {
 // prefixesWithin reports whether b covers all of a. The lists are merged, so a prefix that is
 // covered at all lies in one element. The prefixes of a that were looked for are added to steps.
 func prefixesWithin(a, b []netip.Prefix, steps *int) bool {
-	if len(a) > 0 && len(a) == len(b) && &a[0] == &b[0] {
-		return true
-	}
 	for _, p := range a {
 		*steps++
 		i := sort.Search(len(b), func(i int) bool { return b[i].Addr().Compare(p.Addr()) > 0 })

@@ -57,7 +57,7 @@ func implies(b, a *Cond, steps *int) bool {
 	}
 	switch {
 	case a.Number != 0: // of endpoints
-		return a.Set == b.Set && a.Not == b.Not && samePairs(a.Pairs, b.Pairs)
+		return a.Set == b.Set && a.Not == b.Not && samePairs(a, b)
 	case a.Field == policy.TCPFlags:
 		return flagsImply(b, a)
 	case a.Dynamic() || b.Dynamic():
@@ -65,11 +65,11 @@ func implies(b, a *Cond, steps *int) bool {
 	case a.Prefixes != nil:
 		switch {
 		case !a.Not && !b.Not:
-			return prefixesWithin(b.Prefixes, a.Prefixes, steps)
+			return a.List == b.List || prefixesWithin(b.Prefixes, a.Prefixes, steps)
 		case a.Not && !b.Not:
 			return prefixesDisjoint(a.Prefixes, b.Prefixes, steps)
 		case a.Not && b.Not:
-			return prefixesWithin(a.Prefixes, b.Prefixes, steps)
+			return a.List == b.List || prefixesWithin(a.Prefixes, b.Prefixes, steps)
 		}
 		return false
 	}

@@ -113,8 +113,10 @@ const (
 	depends
 )
 
-// term reduces a term to what has to be asked of a packet of class c; that of endpoints may take more than one question.
-func (a *across) term(t *policy.Term, c Class, q *questions) {
+// term reduces a term, number i of the match, to what has to be asked of a packet of class c; that of endpoints may take more
+// than one question.
+func (a *across) term(i int, c Class, q *questions) {
+	t := &a.match[i]
 	q.n = 0
 	var cond Cond
 	switch t.Field {
@@ -122,7 +124,9 @@ func (a *across) term(t *policy.Term, c Class, q *questions) {
 		a.endpoint(t, c, q)
 		return
 	case policy.SrcAddr, policy.DstAddr:
-		q.outcome, cond = specialiseAddr(t, c)
+		if q.outcome, cond = specialiseAddr(t, c); q.outcome == depends && !cond.Dynamic() {
+			cond.List = a.listOf(i, c.Family)
+		}
 	case policy.TCPFlags:
 		q.outcome, cond = specialiseFlags(t, c)
 	case policy.SrcService, policy.DstService:
@@ -225,7 +229,7 @@ func (a *across) specialise(c Class) ([]Cond, bool) {
 	all, excluding := a.work.asked[:0], 0
 	var q questions
 	for i := range a.match {
-		a.term(&a.match[i], c, &q)
+		a.term(i, c, &q)
 		if q.outcome == never {
 			return nil, false
 		}
@@ -281,7 +285,7 @@ func (a *across) joinExcluded(all []Cond) ([]Cond, bool) {
 		}
 		a.work.gathered = together
 		if len(out) < len(all) {
-			out[first].Prefixes = a.lists.prefixes.keep(&a.work.prefixes, policy.MergePrefixes(together))
+			out[first].Prefixes, out[first].List = a.lists.prefixes.keep(a.work, &a.work.prefixes, policy.MergePrefixes(together))
 			if out[first].Prefixes[0].Bits() == 0 {
 				return nil, false
 			}

@@ -293,8 +293,7 @@ const absent = 0x1000
 // boxes are the packets of a vital, with and without a tag: from near sources, from public ones, and to a group of machines.
 func (v *vital) boxes(w *work) (out []*box) {
 	match := essentialTerms[v.essential][v.alternative]
-	all := across{match: match, aspects: aspectsOf(match), work: w}
-	conds, _ := all.in(v.class)
+	conds := newAcross(match, w).in(v.class).conds
 	for tags := range uint64(2) {
 		b := &box{}
 		for f := range policy.NumFields {
