@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -72,16 +73,11 @@ func netnsCookie() (uint64, error) {
 
 // driver names an interface's driver, for a sentence.
 func driver(name string) string {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	driver, err := ethtool.DriverName(name)
 	if err != nil {
 		return "interface " + name
 	}
-	defer unix.Close(fd)
-	info, err := unix.IoctlGetEthtoolDrvinfo(fd, name)
-	if err != nil {
-		return "interface " + name
-	}
-	return "driver " + unix.ByteSliceToString(info.Driver[:])
+	return "driver " + driver
 }
 
 // refuseLayer is an error if packets of the interface do not begin as programs expect them to.

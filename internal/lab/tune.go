@@ -55,15 +55,8 @@ func tune(h *Host, t Topology) error {
 	for i := range h.Devices {
 		d := &h.Devices[i]
 		if !t.Offload {
-			// Transmit checksum off takes segmentation offload with it.
-			for _, cmd := range []uint32{unix.ETHTOOL_STXCSUM, unix.ETHTOOL_STSO, unix.ETHTOOL_SGSO} {
-				if err := ethtoolSet(d.Name, cmd, 0); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
-					return fmt.Errorf("%s: turning offloads off: %w", d.Name, err)
-				}
-			}
-			// A tag that is only in the packet's metadata is one that XDP does not see.
-			if err := ethtoolSet(d.Name, unix.ETHTOOL_SFLAGS, flagRxVLAN); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
-				return fmt.Errorf("%s: turning VLAN offload off: %w", d.Name, err)
+			if err := sendPlain(d.Name); err != nil {
+				return err
 			}
 		}
 		// GRO is what makes veth receive by NAPI, hence take XDP frames from its peer
