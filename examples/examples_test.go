@@ -56,19 +56,14 @@ func checkLayout(t *testing.T, file string) {
 func checkTests(t *testing.T, p *policy.Policy) {
 	t.Helper()
 	shown := map[int]bool{}
-	j, err := judge.New(p, judge.Oracle)
+	results, err := judge.Tests(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer j.Close()
-	for _, test := range p.Tests {
-		res, err := j.Test(p.File, test)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, res := range results {
 		for _, r := range res.Packets {
 			if r.Fault != "" {
-				t.Errorf("line %d: test %q: %s", r.Step.Pos.Line, test.Name, r.Fault)
+				t.Errorf("line %d: test %q: %s", r.Step.Pos.Line, res.Test.Name, r.Fault)
 			}
 			shown[r.Verdict.Slot] = true
 		}

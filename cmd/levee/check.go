@@ -120,13 +120,13 @@ func (e *env) checkOne(file string, explain bool) (*checked, error) {
 func findings(tree *syntax.File, found []ir.Finding) syntax.Diagnostics {
 	c := &syntax.Collector{File: tree.Name}
 	for _, f := range found {
-		c.Warnf(place(f.Pos), f.Hint, "%s", f.Message)
+		c.Warnf(mark(f.Pos), f.Hint, "%s", f.Message)
 	}
 	return tree.Diagnostics(c)
 }
 
-// place is a policy's position as diagnostics have it; one character is marked.
-func place(p policy.Pos) syntax.Pos {
+// mark is a policy's position as diagnostics have it: one character is marked.
+func mark(p policy.Pos) syntax.Pos {
 	return syntax.Pos{Line: p.Line, Col: p.Col, EndCol: p.Col + 1}
 }
 

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"net/netip"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,7 +25,7 @@ func parseEntries(cmd *cobra.Command, p *policy.Policy, values []string) ([]judg
 		if set == nil {
 			return nil, usagef(cmd, "--entry %q: the policy has no dynamic set %q", v, name)
 		}
-		elements, err := parseElements(addr)
+		elements, err := policy.ParseElements(addr)
 		if err == nil {
 			err = elements[0].Check(set.Type)
 		}
@@ -49,34 +46,4 @@ func dynamicSet(p *policy.Policy, name string) *policy.Set {
 		}
 	}
 	return nil
-}
-
-// parseElements reads one entry as a set file has it; a range may become several.
-func parseElements(s string) ([]policy.Element, error) {
-	elements, ds := policy.ReadElements(strings.NewReader(s), "")
-	switch {
-	case len(ds) > 0 && ds[0].Hint != "":
-		return nil, fmt.Errorf("%s; %s", ds[0].Message, ds[0].Hint)
-	case len(ds) > 0:
-		return nil, errors.New(ds[0].Message)
-	case len(elements) == 0:
-		return nil, errors.New("there is no entry in it")
-	}
-	return elements, nil
-}
-
-// parsePrefixes reads one address, prefix or range as a set file has it; a range may become several prefixes.
-func parsePrefixes(s string) ([]netip.Prefix, error) {
-	elements, err := parseElements(s)
-	if err != nil {
-		return nil, err
-	}
-	prefixes := make([]netip.Prefix, len(elements))
-	for i, e := range elements {
-		if err := e.Check(policy.Addresses); err != nil {
-			return nil, err
-		}
-		prefixes[i] = e.Prefix
-	}
-	return prefixes, nil
 }

@@ -167,7 +167,7 @@ func typeOf(v pflag.Value) string {
 func suggestFlag(cmd *cobra.Command, name string) string {
 	best, dist := "", 3
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		d := editDistance(name, f.Name)
+		d := syntax.Distance(name, f.Name)
 		if strings.HasPrefix(f.Name, name) && len(name) > 1 {
 			d = 1
 		}
@@ -179,27 +179,6 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 		return ""
 	}
 	return "; did you mean --" + best + "?"
-}
-
-// editDistance is the Levenshtein distance of two short ASCII words.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diag := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			subst := diag
-			if a[i] != b[j] {
-				subst++
-			}
-			diag = row[j+1]
-			row[j+1] = min(subst, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // wantArgs checks the number of positional arguments and names what is missing.

@@ -211,7 +211,7 @@ func flood(cmd *cobra.Command, f *genFlags) (*gen.Flood, error) {
 		}
 	}
 	for _, s := range from {
-		prefixes, err := parsePrefixes(s)
+		prefixes, err := policy.ParsePrefixes(s)
 		if err != nil {
 			return nil, usagef(cmd, "--from %q: %v", s, err)
 		}

@@ -1,11 +1,6 @@
 package main
 
 import (
-	"errors"
-	"io"
-	"os"
-	"path/filepath"
-
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -26,7 +21,7 @@ func (e *env) parse(path string) (*parsed, error) {
 	}
 	pr := &parsed{src: src}
 	tree, ds := syntax.Parse(src.title(), src.text)
-	p, more := policy.Consume(tree, setFiles(src.dir()))
+	p, more := policy.Consume(tree, policy.Files(src.dir()))
 	pr.tree, pr.diags = tree, syntax.Merge(ds, more)
 	if !pr.diags.HasErrors() {
 		pr.policy = p
@@ -42,51 +37,14 @@ func (e *env) testsBeside(pr *parsed, path string) (*policy.Policy, error) {
 		return nil, err
 	}
 	tests, ds := syntax.Parse(src.title(), src.text)
-	c := &syntax.Collector{File: tests.Name}
-	for _, s := range tests.Stmts {
-		switch s.(type) {
-		case *syntax.Test, *syntax.Bad:
-		default:
-			c.Errorf(s.Place(), "", "a file of tests has test statements and nothing else")
-		}
-	}
-	ds = syntax.Merge(ds, tests.Diagnostics(c))
-	var p *policy.Policy
-	if !ds.HasErrors() {
-		var rules []syntax.Stmt
-		tree, _ := syntax.Parse(pr.src.title(), pr.src.text)
-		for _, s := range tree.Stmts {
-			if _, own := s.(*syntax.Test); !own {
-				rules = append(rules, s)
-			}
-		}
-		tests.Stmts = append(rules, tests.Stmts...)
-		p, ds = policy.Consume(tests, setFiles(pr.src.dir()))
-	}
+	tree, _ := syntax.Parse(pr.src.title(), pr.src.text)
+	p, more := policy.ConsumeTests(tree, tests, policy.Files(pr.src.dir()))
+	ds = syntax.Merge(ds, more)
 	if ds.HasErrors() {
 		e.printDiagnostics(ds)
 		return nil, errNo
 	}
-	p.File = pr.policy.File
 	return p, nil
-}
-
-// setFiles opens the files that a policy names, relative to its directory. A device is refused: reading it might
-// never end.
-func setFiles(dir string) func(string) (io.ReadCloser, error) {
-	return func(path string) (io.ReadCloser, error) {
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
-		}
-		info, err := os.Stat(path)
-		if err != nil {
-			return nil, err
-		}
-		if m := info.Mode(); m.IsDir() || m&(os.ModeDevice|os.ModeSocket) != 0 {
-			return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("not a file")}
-		}
-		return os.Open(path)
-	}
 }
 
 // loadPolicy is parse for commands that need a policy without errors: it prints the errors, and leaves warnings

@@ -165,7 +165,7 @@ func endpointWords(words []string) []string {
 func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, of func(policy.Element) T) ([]T, error) {
 	var all []T
 	for _, w := range endpointWords(words) {
-		elements, err := parseElements(w)
+		elements, err := policy.ParseElements(w)
 		if err != nil {
 			return nil, usagef(cmd, "%q: %v", w, err)
 		}

@@ -23,7 +23,7 @@ func newJudge(t *testing.T, src string) (*Judge, *policy.Policy) {
 }
 
 func TestPolicyTestsAreRun(t *testing.T) {
-	j, p := newJudge(t, `set bad = dynamic(max 10)
+	_, p := newJudge(t, `set bad = dynamic(max 10)
 drop from bad as "bad"
 pass tcp port 80 as "web"
 drop malformed as "broken"
@@ -49,25 +49,23 @@ test "wrong reason" { packet tcp port 81 expect drop by malformed }
 		"wrong label":   `expected pass by "bad", got pass by "web" (test.levee:3)`,
 		"wrong reason":  `expected drop by malformed, got drop by the default (test.levee:6)`,
 	}
-	if len(p.Tests) != len(want) {
-		t.Fatalf("%d tests, want %d", len(p.Tests), len(want))
+	results, err := Tests(p)
+	if err != nil || len(results) != len(want) {
+		t.Fatalf("%d results, want %d: %v", len(results), len(want), err)
 	}
-	for i, test := range p.Tests {
-		r, err := j.Test("test.levee", test)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for i, r := range results {
+		name := r.Test.Name
 		var faults []string
 		for _, s := range r.Packets {
 			if s.Fault != "" {
 				faults = append(faults, s.Fault)
 			}
 			if (s.Trace != nil) != (s.Fault != "") {
-				t.Errorf("%s: %q with the story %v", test.Name, s.Fault, s.Trace)
+				t.Errorf("%s: %q with the story %v", name, s.Fault, s.Trace)
 			}
 		}
-		if got := strings.Join(faults, "; "); got != want[test.Name] || r.Passed() != (got == "") {
-			t.Errorf("%s: %q, want %q", test.Name, got, want[test.Name])
+		if got := strings.Join(faults, "; "); got != want[name] || r.Passed() != (got == "") {
+			t.Errorf("%s: %q, want %q", name, got, want[name])
 		}
 		if n := len(r.Packets); i == 0 && n != 6 {
 			t.Errorf("%d results of the first test, want one for each of 6 packets", n)

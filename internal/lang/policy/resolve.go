@@ -24,14 +24,19 @@ func Load(path string) (*Policy, syntax.Diagnostics, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("read policy: %w", err)
 	}
-	dir := filepath.Dir(path)
-	p, ds := Parse(filepath.Base(path), src, func(name string) (io.ReadCloser, error) {
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(dir, name)
-		}
-		return openRegular(name)
-	})
+	p, ds := Parse(filepath.Base(path), src, Files(filepath.Dir(path)))
 	return p, ds, nil
+}
+
+// Files opens the set files of a policy that lies in a directory. A directory or a device is refused:
+// reading it could last for ever.
+func Files(dir string) func(path string) (io.ReadCloser, error) {
+	return func(path string) (io.ReadCloser, error) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		return openRegular(path)
+	}
 }
 
 // Parse parses and resolves a policy; open reads its set files, as for Resolve.
@@ -88,7 +93,7 @@ func resolve(f *syntax.File, open func(path string) (io.ReadCloser, error), cons
 		c:       &syntax.Collector{File: f.Name},
 		open:    open,
 		sets:    make(map[string]*setDef),
-		pol:     &Policy{File: filepath.Base(f.Name), Essential: true},
+		pol:     &Policy{File: fileName(f), Essential: true},
 	}
 	r.collectSets()
 	for i, s := range f.Stmts {
@@ -104,6 +109,9 @@ func resolve(f *syntax.File, open func(path string) (io.ReadCloser, error), cons
 	}
 	return r.pol, ds
 }
+
+// fileName is what verdicts call the file of a policy.
+func fileName(f *syntax.File) string { return filepath.Base(f.Name) }
 
 // resolver is one run of Resolve.
 type resolver struct {

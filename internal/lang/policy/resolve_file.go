@@ -71,6 +71,37 @@ func ReadEntries[T any](r io.Reader, name string, of func(Element) T) ([]T, synt
 	return all, ds
 }
 
+// ParseElements reads one entry as a file of ReadElements has it; a range may become several elements.
+func ParseElements(text string) ([]Element, error) {
+	all, ds := ReadElements(strings.NewReader(text), "")
+	switch {
+	case len(ds) > 0 && ds[0].Hint != "":
+		return nil, fmt.Errorf("%s; %s", ds[0].Message, ds[0].Hint)
+	case len(ds) > 0:
+		return nil, errors.New(ds[0].Message)
+	case len(all) == 0:
+		return nil, errors.New("there is no entry in it")
+	}
+	return all, nil
+}
+
+// ParsePrefixes reads one address, prefix or range as a set file has it; a range may become several
+// prefixes.
+func ParsePrefixes(text string) ([]netip.Prefix, error) {
+	elements, err := ParseElements(text)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]netip.Prefix, len(elements))
+	for i, e := range elements {
+		if err := e.Check(Addresses); err != nil {
+			return nil, err
+		}
+		all[i] = e.Prefix
+	}
+	return all, nil
+}
+
 // tooMany says that the ranges of ports make more entries than there may be.
 func (f *setFile) tooMany() syntax.Diagnostics {
 	f.say(syntax.Pos{}, problemf("an entry is a block of ports, as a prefix is one of addresses: 1024-2047 is one, 1000-2047 is three",

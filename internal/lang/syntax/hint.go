@@ -61,16 +61,16 @@ func Nearest(word string, candidates []string) string {
 		if len(c) < 3 && c != word {
 			continue
 		}
-		if d := distance(word, c); d <= most && d < at {
+		if d := Distance(word, c); d <= most && d < at {
 			best, at = c, d
 		}
 	}
 	return best
 }
 
-// distance is the number of inserted, deleted, changed and swapped characters between a and b
+// Distance is the number of inserted, deleted, changed and swapped characters between a and b
 // (optimal string alignment).
-func distance(a, b string) int {
+func Distance(a, b string) int {
 	var prev2 []int
 	prev := make([]int, len(b)+1)
 	for j := range prev {
