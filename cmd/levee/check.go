@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/ir"
+	"levee/internal/filter/plan"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -18,8 +19,10 @@ essential rules would let through: ARP, neighbour discovery, path-MTU messages, 
 that is about such traffic alone ("drop arp") is taken as meant. Nothing is loaded, no privileges are
 needed.
 
---explain-compile also prints what the compiler made of the policy: which structure was
-chosen for each set and list of rules, why, and its size.`
+--explain-compile also prints what the compiler made of the policy: the tables, and the plan of the
+program as a tree of blocks. Each block has the ns that it costs a packet, of packets that are spread
+evenly over the rules: in no order, and at least, where the CPU predicts all; its instructions and
+bytes; and why it was chosen.`
 
 const checkExample = `  levee check edge.levee
   levee check --explain-compile edge.levee
@@ -58,6 +61,9 @@ type compiled struct {
 	Instructions int             `json:"instructions"` // 8 bytes each
 	TableBytes   int             `json:"table_bytes"`
 	Tables       []compiledTable `json:"tables"`
+	Plan         *planned        `json:"plan"`
+
+	plan *plan.Plan
 }
 
 type compiledTable struct {
@@ -76,8 +82,8 @@ func (e *env) check(files []string, asJSON, explain bool) error {
 		}
 		if asJSON {
 			all = append(all, *c)
-		} else {
-			e.printChecked(c)
+		} else if err := e.printChecked(c); err != nil {
+			return err
 		}
 		if !c.OK {
 			return errNo
@@ -107,7 +113,9 @@ func (e *env) checkOne(file string, explain bool) (*checked, error) {
 			return nil, err
 		}
 		if explain {
-			c.Program = describe(prog)
+			if c.Program, err = describe(prog, lowered); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if c.Diagnostics == nil {
@@ -130,8 +138,12 @@ func mark(p policy.Pos) syntax.Pos {
 	return syntax.Pos{Line: p.Line, Col: p.Col, EndCol: p.Col + 1}
 }
 
-func describe(prog *codegen.Program) *compiled {
-	c := &compiled{Tables: []compiledTable{}}
+func describe(prog *codegen.Program, lowered *ir.Program) (*compiled, error) {
+	made, err := plan.New(lowered, plan.Target{})
+	if err != nil {
+		return nil, err
+	}
+	c := &compiled{Tables: []compiledTable{}, Plan: planOf(made), plan: made}
 	for _, p := range prog.Spec.Programs {
 		c.Instructions += len(p.Instructions)
 	}
@@ -139,13 +151,13 @@ func describe(prog *codegen.Program) *compiled {
 		c.Tables = append(c.Tables, compiledTable(t))
 		c.TableBytes += t.Bytes
 	}
-	return c
+	return c, nil
 }
 
-func (e *env) printChecked(c *checked) {
+func (e *env) printChecked(c *checked) error {
 	e.printDiagnostics(c.Diagnostics)
 	if !c.OK {
-		return
+		return nil
 	}
 	warnings := ""
 	if n := len(c.Diagnostics); n > 0 {
@@ -153,7 +165,7 @@ func (e *env) printChecked(c *checked) {
 	}
 	fmt.Fprintf(e.stdout, "%s: ok, %s, %s%s\n", c.File, plural(c.Rules, "rule"), plural(c.Sets, "set"), warnings)
 	if c.Program == nil {
-		return
+		return nil
 	}
 	fmt.Fprintf(e.stdout, "program: %s; tables: %s\n", plural(c.Program.Instructions, "instruction"), plural(c.Program.TableBytes, "byte"))
 	t := newTable("FOR KIND BYTES WHY", "<", "<", ">", "<")
@@ -163,4 +175,5 @@ func (e *env) printChecked(c *checked) {
 	if len(c.Program.Tables) > 0 {
 		t.print(e.stdout, "  ")
 	}
+	return c.Program.plan.Print(e.stdout)
 }

@@ -147,3 +147,12 @@ func (l *level) String() string {
 	}
 	return fmt.Sprintf("%s in a perfect hash of %d bitmaps of /%d", lengths, l.blocks, l.top)
 }
+
+// Levels is how many levels are looked into, 0 for compares.
+func (s *Static) Levels() int { return len(s.levels) }
+
+// Instructions of what Emit gives, at most, as the kernel counts them.
+func (s *Static) Instructions() int {
+	const level, bound, rest = 64, 10, 6
+	return level*len(s.levels) + bound*len(s.bounds) + rest
+}

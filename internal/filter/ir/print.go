@@ -1,0 +1,163 @@
+package ir
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"levee/internal/lang/policy"
+)
+
+// Print writes the rules of each class as text, for people and goldens. Classes of one family whose
+// rules are the same stand together.
+func (p *Program) Print(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	slots := p.Policy.Slots()
+	for _, classes := range p.Alike() {
+		names := make([]string, len(classes))
+		for i, c := range classes {
+			names[i] = c.String()
+		}
+		fmt.Fprintln(out, strings.Join(names, "; "))
+		for _, r := range p.Lists[classes[0].Index()] {
+			r.print(out, p.Policy, slots)
+		}
+	}
+	for i := range p.Malformed {
+		if i == 0 {
+			fmt.Fprintln(out, "malformed frames")
+		}
+		p.Malformed[i].print(out, p.Policy, slots)
+	}
+	return out.Flush()
+}
+
+// Alike groups the classes of each family whose rules are the same, in order of the first.
+func (p *Program) Alike() [][]Class {
+	var out [][]Class
+	for _, c := range Classes() {
+		rules := p.Lists[c.Index()]
+		same := func(r, s Rule) bool { return r.Same(&s) }
+		i := slices.IndexFunc(out, func(known []Class) bool {
+			return known[0].Family == c.Family && slices.EqualFunc(p.Lists[known[0].Index()], rules, same)
+		})
+		if i < 0 {
+			i = len(out)
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], c)
+	}
+	return out
+}
+
+func (r *Rule) print(w io.Writer, p *policy.Policy, slots []policy.Slot) {
+	name := p.Where(slots[r.Slot])
+	if label := p.LabelOf(slots[r.Slot]); label != "" && slots[r.Slot].Reason == policy.ByRule {
+		name += " " + strconv.Quote(label)
+	}
+	questions := make([]string, len(r.Conds))
+	for i := range r.Conds {
+		questions[i] = r.Conds[i].String()
+	}
+	line := fmt.Sprintf("  %s: %s", name, r.Action)
+	if len(questions) > 0 {
+		line += " if " + strings.Join(questions, ", ")
+	}
+	fmt.Fprintln(w, line)
+}
+
+// words are how a condition names its field.
+var words = [policy.NumFields]string{
+	policy.SrcAddr: "from", policy.DstAddr: "to",
+	policy.SrcPort: "from port", policy.DstPort: "to port",
+	policy.SrcService: "from", policy.DstService: "to",
+	policy.SrcEndpoint: "from", policy.DstEndpoint: "to",
+	policy.Proto: "proto", policy.EtherType: "ether",
+	policy.ICMPType: "icmp", policy.ICMP6Type: "icmp6", policy.TCPFlags: "flags",
+	policy.Len: "len", policy.TTL: "ttl", policy.DSCP: "dscp",
+	policy.VLAN: "vlan", policy.InnerVLAN: "inner-vlan", policy.Tags: "tags",
+	policy.SrcMAC: "ether from", policy.DstMAC: "ether to", policy.Fragment: "fragment",
+}
+
+// shown is how many elements of a list are printed.
+const shown = 8
+
+// String is the condition in about the words of the language.
+func (c *Cond) String() string {
+	text := words[c.Field]
+	if c.Not {
+		text = "not " + text
+	}
+	switch {
+	case c.Field == policy.TCPFlags:
+		return text + fmt.Sprintf(" %#02x/%#02x", c.Value, c.Mask)
+	case c.Set != nil:
+		text += " set " + c.Set.Name
+		if c.Dynamic() {
+			return text
+		}
+	}
+	switch {
+	case c.Pairs != nil:
+		return text + " " + abridged(c.Pairs, func(p Pair) string {
+			return bare(p.Prefix) + " " + words[c.Number] + " " + numbers(c.Number, p.Range)
+		})
+	case c.Prefixes != nil:
+		return text + " " + abridged(c.Prefixes, bare)
+	}
+	return text + " " + abridged(c.Ranges, func(r policy.Range) string { return numbers(c.Field, r) })
+}
+
+// abridged lists the first elements, and says how many there are of a longer list.
+func abridged[T any](list []T, text func(T) string) string {
+	var b strings.Builder
+	if len(list) > 1 {
+		b.WriteString("{ ")
+	}
+	for i, v := range list {
+		if i == shown {
+			fmt.Fprintf(&b, ", %d in all", len(list))
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(text(v))
+	}
+	if len(list) > 1 {
+		b.WriteString(" }")
+	}
+	return b.String()
+}
+
+// bare is a prefix, or the address of one host.
+func bare(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// numbers is a range of a field's values, types of ICMP with their codes, Ethernet addresses and types
+// in hexadecimal.
+func numbers(f policy.Field, r policy.Range) string {
+	one := func(v uint64) string {
+		switch f {
+		case policy.ICMPType, policy.ICMP6Type:
+			return fmt.Sprintf("%d/%d", v>>8, v&255)
+		case policy.EtherType:
+			return fmt.Sprintf("%#04x", v)
+		case policy.SrcMAC, policy.DstMAC:
+			return fmt.Sprintf("%012x", v)
+		}
+		return strconv.FormatUint(v, 10)
+	}
+	if r.Lo == r.Hi {
+		return one(r.Lo)
+	}
+	return one(r.Lo) + "-" + one(r.Hi)
+}

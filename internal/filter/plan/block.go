@@ -1,0 +1,45 @@
+package plan
+
+// ID is the number of a block: its chain's, and behind dots its place in each block that it is in. What
+// several chains share has the number of the first.
+type ID string
+
+// Block is a node of a plan: *Chain, *Straight, *Rule, *Lookup, *RuleTree, *Bytecode, *Function,
+// *Effect or *Verdict.
+type Block interface {
+	// About is what is known of every block.
+	About() *Node
+	// Kind is the word for it.
+	Kind() string
+	// Blocks are those that it consists of, in the order in which a packet meets them.
+	Blocks() []Block
+}
+
+// Node is what is known of every block.
+type Node struct {
+	ID   ID
+	What string // in a line: rules, a set
+	Why  string // it is made so and not otherwise; empty where there is no choice
+	Cost Cost
+}
+
+// About makes every type that begins with one a Block's head.
+func (n *Node) About() *Node { return n }
+
+// Cost is what a block costs, with all blocks in it. What several blocks share is in the cost of the
+// first that has it, but for the time.
+type Cost struct {
+	// Time of a packet: of one like those before it (the CPU predicts all, the caches have all),
+	// and of one in no order. Packets are spread evenly over the rules that decide; those that do
+	// not come to a block, or not to its end, count with the part that they meet.
+	Least, Ns    float64
+	Instructions int // at most
+	Bytes        int // of tables; of bytecode at most
+}
+
+func (c *Cost) add(d Cost) {
+	c.Least += d.Least
+	c.Ns += d.Ns
+	c.Instructions += d.Instructions
+	c.Bytes += d.Bytes
+}

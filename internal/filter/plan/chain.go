@@ -1,0 +1,58 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"levee/internal/filter/ir"
+)
+
+// Chain is the rules of a class of packets, or of several of one family whose rules are the same.
+type Chain struct {
+	Node
+	Classes []ir.Class
+	Rules   []ir.Rule
+	Do      []Block // in the order in which they are tried; the last decides
+
+	Asks      Fields // what any block asks for
+	Registers Fields // what blocks in the main function ask for
+	Calls     bool   // a block is a function or bytecode, which are given the decoded packet's address
+	groups    []*group
+}
+
+func (*Chain) Kind() string      { return "chain" }
+func (c *Chain) Blocks() []Block { return c.Do }
+
+// Family of the classes.
+func (c *Chain) Family() ir.Family { return c.Classes[0].Family }
+
+// shareChains gives each class its chain.
+func (p *planner) shareChains() {
+	for _, classes := range p.Program.Alike() {
+		c := &Chain{Classes: classes, Rules: p.Program.Lists[classes[0].Index()]}
+		names := make([]string, len(classes))
+		for i, class := range classes {
+			p.ChainOf[class.Index()] = c
+			names[i] = class.String()
+		}
+		c.What = strings.Join(names, "; ")
+		c.Asks.askAll(c.Rules)
+		p.Chains = append(p.Chains, c)
+	}
+}
+
+// own is how many rules from the start of the chain on are the policy's. What is built in is never
+// in a rule tree or bytecode, so that chains whose other rules are the same share these.
+func (p *planner) own(rules []ir.Rule) int {
+	builtIn := p.Program.Policy.EssentialSlot(0)
+	n := slices.IndexFunc(rules, func(r ir.Rule) bool { return r.Slot >= builtIn })
+	if n < 0 {
+		return len(rules)
+	}
+	return n
+}
+
+// sameRules reports whether two lists of one family are the same.
+func sameRules(a, b []ir.Rule) bool {
+	return slices.EqualFunc(a, b, func(r, s ir.Rule) bool { return r.Same(&s) })
+}

@@ -1,0 +1,127 @@
+package plan
+
+import (
+	"fmt"
+
+	"levee/internal/filter/ir"
+)
+
+// group is what follows one another in a chain and is made in the same place: bytecode, or straight
+// code and rule trees, which are in the main function or in functions of their own.
+type group struct {
+	chain    *Chain
+	bytecode *Bytecode
+	do       []Block // straight code and rule trees
+	bound    int     // of their instructions
+	asks     int     // questions, as maxQuestions counts them
+}
+
+// divide says of all rules of a chain which are straight, in rule trees or bytecode. all has all rules
+// of the policy become bytecode, for the reason why.
+func (p *planner) divide(c *Chain, all bool, why string) {
+	c.groups = nil
+	n := p.own(c.Rules)
+	own, builtIn := c.Rules[:n], c.Rules[n:]
+	if trees := p.ruleTrees(c, own); !all && trees > maxRuleTrees {
+		all, why = true, fmt.Sprintf("%d rule trees with other rules between them: more than %d", trees, maxRuleTrees)
+	}
+	if all && len(own) > 0 {
+		p.addBytecode(c, own, why)
+		own = nil
+	}
+	for len(own) > 0 {
+		n, tree := p.stretch(c, own)
+		switch rules := own[:n]; {
+		case tree:
+			p.addTree(c, rules)
+		default:
+			if why := p.tooMany(c, rules); why != "" {
+				p.addBytecode(c, rules, why)
+			} else {
+				p.addStraight(c, rules)
+			}
+		}
+		own = own[n:]
+	}
+	p.addStraight(c, builtIn)
+}
+
+// stretch returns the length of the leading block of rules, and whether it becomes a rule tree.
+func (p *planner) stretch(c *Chain, rules []ir.Rule) (n int, tree bool) {
+	for i := 0; i < len(rules); {
+		k := p.fits(c, rules[i:])
+		if k >= minTree {
+			if i == 0 {
+				return k, true
+			}
+			return i, false
+		}
+		i += max(k, 1)
+	}
+	return len(rules), false
+}
+
+// ruleTrees counts the rule trees that a list of rules becomes.
+func (p *planner) ruleTrees(c *Chain, rules []ir.Rule) (n int) {
+	for len(rules) > 0 {
+		k, tree := p.stretch(c, rules)
+		if tree {
+			n++
+		}
+		rules = rules[k:]
+	}
+	return n
+}
+
+// tooMany says why rules in a row do not stay straight; "" if they do.
+func (p *planner) tooMany(c *Chain, rules []ir.Rule) string {
+	if n := weight(rules); n > maxStraight {
+		return fmt.Sprintf("%d compares that no rule tree takes: more than %d", n, maxStraight)
+	}
+	for i := range rules {
+		if n := p.ruleSize(c, &rules[i]); n > maxFunction {
+			return fmt.Sprintf("a rule of %d instructions: a function has %d at most", n, maxFunction)
+		}
+	}
+	return ""
+}
+
+// last gives the group that more code of a chain joins.
+func (p *planner) last(c *Chain) *group {
+	if n := len(c.groups); n > 0 && c.groups[n-1].bytecode == nil {
+		return c.groups[n-1]
+	}
+	g := &group{chain: c}
+	c.groups = append(c.groups, g)
+	return g
+}
+
+func (p *planner) addStraight(c *Chain, rules []ir.Rule) {
+	if len(rules) == 0 {
+		return
+	}
+	g := p.last(c)
+	if n := len(g.do); n > 0 {
+		if before, ok := g.do[n-1].(*Straight); ok { // they follow one another
+			rules = before.rules[:len(before.rules)+len(rules)]
+			g.do = g.do[:n-1]
+			g.bound -= before.bound
+			g.asks -= before.asks
+		}
+	}
+	s := p.straight(c, rules)
+	g.do = append(g.do, s)
+	g.bound += s.bound
+	g.asks += s.asks
+}
+
+func (p *planner) addTree(c *Chain, rules []ir.Rule) {
+	g := p.last(c)
+	g.do = append(g.do, p.ruleTree(c.Family(), rules))
+	g.bound += sizeTree
+	g.asks += tableQuestions
+}
+
+func (p *planner) addBytecode(c *Chain, rules []ir.Rule, why string) {
+	c.groups = append(c.groups, &group{chain: c, bytecode: p.bytecode(c, rules, why)})
+}

@@ -1,0 +1,220 @@
+package plan
+
+import (
+	"fmt"
+	"math/bits"
+
+	"levee/internal/filter/ir"
+	"levee/internal/lang/policy"
+)
+
+// Plan is what a program will consist of.
+type Plan struct {
+	Program  *ir.Program
+	Target   Target
+	CPUs     int // rows of counters, a power of two
+	RowBytes int
+	Slots    []policy.Slot // of the policy
+
+	Chains  []*Chain
+	ChainOf [ir.NumClasses]*Chain
+	Cost    Cost
+	Ledger  Ledger
+
+	// What chains share, each in order of the first that has it.
+	Functions     []*Function
+	Bytecodes     []*Bytecode
+	Interpreter   Interpreter
+	Tables        []*Table
+	Trees         []*Tree
+	Pools         [ir.IPv6 + 1]*Pool
+	SetFunctions  []SetFunction
+	SetFunctionOf map[SetKey]int
+	Places        map[*policy.Set]SetPlace // of all dynamic sets
+}
+
+// New plans the program of a lowered policy. The error is a limit of the kernel's that the policy does
+// not keep.
+func New(prog *ir.Program, t Target) (*Plan, error) {
+	slots := prog.Policy.Slots()
+	p := &planner{
+		Plan: &Plan{
+			Program: prog, Target: t, Slots: slots,
+			CPUs:     1 << bits.Len(uint(max(t.CPUs, 1)-1)),
+			RowBytes: RowBytes(len(slots)),
+			Places:   placesOf(prog.Policy),
+		},
+		prefixes: map[ir.ListID]*Table{}, ethernet: map[string]*Table{}, bits: map[string]*Table{},
+		endpoints: map[ir.ListID]*Tree{},
+	}
+	if err := p.checkCounters(); err != nil {
+		return nil, err
+	}
+	p.shareChains()
+	if err := p.shape(); err != nil {
+		return nil, err
+	}
+	p.fill()
+	p.price()
+	p.number()
+	return p.Plan, p.enter()
+}
+
+// planner makes a plan.
+type planner struct {
+	*Plan
+	prefixes  map[ir.ListID]*Table // that are built, also those that no block looks into in the end
+	ethernet  map[string]*Table    // by ranges
+	bits      map[string]*Table    // by contents
+	endpoints map[ir.ListID]*Tree
+
+	mainSize     int // instructions of the main function
+	treesInPlace int
+}
+
+// restart forgets what blocks asked for that are made anew.
+func (p *planner) restart() {
+	p.Functions, p.Bytecodes = nil, nil
+	p.SetFunctions, p.SetFunctionOf = nil, map[SetKey]int{}
+	p.Interpreter = Interpreter{Tables: map[ir.ListID]int{}, Sets: map[SetKey]int{}, Arms: map[ArmKey]int{}}
+}
+
+// count counts functions and instructions of the whole, at most.
+func (p *planner) count() (functions, size int) {
+	functions, size = 2, p.mainSize+decoderSize(p.Target)
+	for _, f := range p.Functions {
+		functions++
+		size += f.bound
+	}
+	functions += 2 * len(p.SetFunctions)
+	size += sizeLookup * len(p.SetFunctions)
+	for _, walked := range p.walked() {
+		if walked {
+			functions += 2
+			size += sizeFollow
+		}
+	}
+	if len(p.Bytecodes) == 0 {
+		return functions, size
+	}
+	x := &p.Interpreter
+	functions += 4
+	size += sizeEngine + sizeAsked*(len(x.Lookups)+len(x.Endpoints))
+	for _, l := range x.Lookups {
+		if l.Table != nil {
+			functions++
+			size += sizeAddress + l.Table.Prefixes.Instructions()
+		}
+		if l.Arm != nil {
+			size += sizeArm + sizeTree
+		}
+	}
+	functions += (x.ArmCount + ArmsEach - 1) / ArmsEach
+	return functions, size
+}
+
+// walked says of which families rule trees are looked up.
+func (p *planner) walked() (families [ir.IPv6 + 1]bool) {
+	note := func(b Block) {
+		switch b := b.(type) {
+		case *RuleTree:
+			families[b.Family] = true
+		case *Lookup:
+			if b.endpoints() {
+				families[b.Family] = true
+			}
+		}
+	}
+	for _, c := range p.Chains {
+		for _, b := range c.Do {
+			walk(b, note)
+		}
+	}
+	for _, l := range p.Interpreter.Lookups {
+		if l.Arm != nil {
+			note(l.Arm.Lookup)
+		}
+	}
+	return families
+}
+
+// walk goes through a block and all in it.
+func walk(b Block, do func(Block)) {
+	do(b)
+	for _, in := range b.Blocks() {
+		walk(in, do)
+	}
+}
+
+// fill builds the trees of rules and endpoints, lists the tables that are used, and says how packets
+// find their way through bytecode.
+func (p *planner) fill() {
+	table := map[*Table]bool{}
+	use := func(t *Table) {
+		if t != nil && !table[t] {
+			table[t] = true
+			p.Tables = append(p.Tables, t)
+		}
+	}
+	done := map[Block]bool{}
+	var fill func(c *Chain, b Block)
+	look := func(class ir.Class, l *Lookup) {
+		use(l.Table)
+		if l.endpoints() {
+			p.growEndpoints(l, class)
+			l.InPlace = p.inPlace(l.Tree)
+		}
+	}
+	fill = func(c *Chain, b Block) {
+		if done[b] {
+			return
+		}
+		switch b := b.(type) {
+		case *Lookup:
+			look(c.Classes[0], b)
+		case *RuleTree:
+			p.growTree(c, b)
+			b.InPlace = p.inPlace(b.Tree)
+		case *Function:
+			done[b] = true
+		case *Bytecode:
+			done[b] = true
+			p.lay(b)
+		}
+		for _, in := range b.Blocks() {
+			fill(c, in)
+		}
+	}
+	for _, c := range p.Chains {
+		for _, b := range c.Do {
+			fill(c, b)
+		}
+	}
+	for _, l := range p.Interpreter.Lookups {
+		use(l.Table)
+		if l.Arm != nil {
+			look(l.Arm.Class, l.Arm.Lookup)
+		}
+	}
+	for i, t := range p.Tables {
+		t.Name = t.label(i)
+	}
+}
+
+// number gives all blocks their numbers.
+func (p *planner) number() {
+	var number func(b Block, id string)
+	number = func(b Block, id string) {
+		n := b.About()
+		if n.ID != "" {
+			return
+		}
+		n.ID = ID(id)
+		for i, in := range b.Blocks() {
+			number(in, fmt.Sprintf("%s.%d", id, i+1))
+		}
+	}
+	for i, c := range p.Chains {
+		number(c, fmt.Sprint(i+1))
+	}
+}

@@ -1,0 +1,52 @@
+package plan
+
+import (
+	"levee/internal/filter/ir"
+	"levee/internal/lang/policy"
+)
+
+// Response is what is known of a packet that has been decided: the verdict and the slot of the rule
+// that gave it, which says the reason.
+type Response struct {
+	Verdict policy.Action // Pass or Drop
+	Slot    int           // index into policy.Slots
+}
+
+func responseOf(r *ir.Rule) Response { return Response{r.Action.Verdict(), r.Slot} }
+
+// A response is carried in programs as a word: the slot above the number of the verdict. 0 is none: no
+// rule has decided yet. The response of an earlier rule is less than that of a later one.
+const (
+	VerdictBits = 4 // of the word, from the lowest on
+
+	Undecided = 0 // the word of no response
+	DropWord  = 1 // the number of a verdict
+	PassWord  = 2
+)
+
+// Word is the response as programs carry it.
+func (r Response) Word() uint32 {
+	verdict := uint32(DropWord)
+	if r.Verdict == policy.Pass {
+		verdict = PassWord
+	}
+	return uint32(r.Slot)<<VerdictBits | verdict
+}
+
+// Verdict ends the judging of a packet.
+type Verdict struct {
+	Node
+	Response
+}
+
+func (*Verdict) Kind() string    { return "verdict" }
+func (*Verdict) Blocks() []Block { return nil }
+
+// Effect does something for a packet that comes to it, and goes on: it counts.
+type Effect struct {
+	Node
+	Slot int // where it counts
+}
+
+func (*Effect) Kind() string    { return "effect" }
+func (*Effect) Blocks() []Block { return nil }

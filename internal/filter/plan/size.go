@@ -1,0 +1,91 @@
+package plan
+
+import (
+	"levee/internal/filter/ir"
+	"levee/internal/lang/policy"
+)
+
+// Instructions of what package codegen emits, at most, as the kernel counts them: a load of 64 bits
+// is two. TestPlansAreNoShorterThanPrograms holds them against programs.
+const (
+	sizeValue    = 3     // a number of the packet into a register
+	sizeAddress  = 5     // both halves of an address
+	sizeVerdict  = 2     // a response, and the way to where it is acted on
+	sizeCount    = 10    // an effect: a counter
+	sizeRow      = 7     // finding this CPU's row of counters
+	sizeCall     = 6     // of a function of rules or of bytecode, with the question whether it decided
+	sizeFunction = 32    // of rules: its begin and end, registers
+	sizeTree     = 960   // a look-up in a rule tree: its fields, four trees in place
+	sizeDynamic  = 16    // a look-up in a dynamic set, but for its function
+	sizeBits     = 18    // a look-up in a bitmap
+	sizeLookup   = 380   // the functions of a dynamic set, for addresses or endpoints
+	sizeMain     = 1_200 // of the main function: the fast path, what is malformed, trials, the verdict
+	sizeChain    = 30    // and of each chain in it: registers and jumps
+	sizeFollow   = 1_200 // functions that walk what follows rule trees, of a family
+	sizeArm      = 40    // of a list of endpoints that bytecode looks up, besides the rule tree
+	sizeEngine   = 2_400 // the interpreter
+	sizeAsked    = 8     // of it for each function that it may call
+)
+
+// decoderSize is the careful decoder of a target, which clang makes.
+func decoderSize(t Target) int {
+	if t.Hook == XDP && !t.Frags {
+		return 1_000
+	}
+	return 1_800
+}
+
+// prefixSize is what it takes to compare an address with a prefix.
+func prefixSize(f ir.Family, bits int) int {
+	switch {
+	case f == ir.IPv4:
+		return 3
+	case bits <= 64:
+		return 5
+	}
+	return 12
+}
+
+// sizeOf counts the instructions of a condition of straight code.
+func (p *planner) sizeOf(f ir.Family, c *ir.Cond) (n int) {
+	each := 3 // a range: two compares and a jump
+	if wide(c.Field) {
+		each = 7
+	}
+	switch how(c) {
+	case InTable:
+		return p.lookupSize(f, c)
+	case Halving:
+		return sizeValue + (each+1)*len(c.Ranges) + 1
+	}
+	switch {
+	case c.Field == policy.TCPFlags:
+		return sizeValue + 1
+	case c.Pairs != nil:
+		for _, pair := range c.Pairs {
+			n += prefixSize(f, pair.Prefix.Bits()) + sizeValue + each
+		}
+		return n
+	case c.Prefixes != nil:
+		for _, prefix := range c.Prefixes {
+			n += prefixSize(f, prefix.Bits()) + 1
+		}
+		return n
+	}
+	return sizeValue + each*len(c.Ranges)
+}
+
+// lookupSize counts the instructions of a look-up, but for functions that look-ups share.
+func (p *planner) lookupSize(f ir.Family, c *ir.Cond) int {
+	switch {
+	case c.Dynamic():
+		return sizeDynamic
+	case c.Pairs != nil:
+		return sizeTree
+	case c.Prefixes != nil:
+		return sizeAddress + p.prefixTable(f, c).Prefixes.Instructions() + 1
+	case wide(c.Field):
+		return sizeValue + 4 + p.ethernetTable(c).Prefixes.Instructions()
+	}
+	return sizeValue + sizeBits + 4*beyondBits(c.Ranges)
+}

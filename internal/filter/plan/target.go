@@ -1,0 +1,32 @@
+package plan
+
+// Hook is the kind of program to make.
+type Hook uint8
+
+const (
+	XDP Hook = iota // native and generic XDP
+	TCX             // tc ingress, sched_cls
+)
+
+// Target is what the loader chose before compiling. The zero value is plain XDP for one CPU.
+type Target struct {
+	Hook  Hook
+	Frags bool // multi-buffer XDP: a packet may not lie in its first buffer as a whole
+	CPUs  int  // possible CPUs of the machine; 0 counts as 1
+	Trace bool // write the deciding slot to map "trace", for eval and tests
+	// Bytecode has all rules become bytecode, which otherwise those do of which there are too many
+	// for instructions of their own. It is for tests: verdicts and counters are the same.
+	Bytecode bool
+	Trial    bool // judge by the policy only until the deadline in map "trial"
+}
+
+// String names the hook for people.
+func (t Target) String() string {
+	switch {
+	case t.Hook == TCX:
+		return "tcx"
+	case t.Frags:
+		return "xdp, several buffers"
+	}
+	return "xdp"
+}
