@@ -66,6 +66,39 @@ type FieldValue struct {
 	Wrong bool
 }
 
+// Set sets what a word of the packet language says together with a number. Words that Spec has no member for are those of
+// header fields.
+func (s *Spec) Set(word string, v uint64) {
+	switch word {
+	case "proto":
+		s.Proto = new(uint8(v))
+	case "ether":
+		s.SetEtherType(uint16(v))
+	case "from port":
+		s.FromPort = new(uint16(v))
+	case "port":
+		s.ToPort = new(uint16(v))
+	case "len":
+		s.Len = new(int(v))
+	case "ttl":
+		s.TTL = new(uint8(v))
+	case "dscp":
+		s.DSCP = uint8(v)
+	case "vlan":
+		s.VLAN = new(uint16(v))
+	case "inner-vlan":
+		s.InnerVLAN = new(uint16(v))
+	case "frag":
+		s.Frag = new(uint16(v))
+	case "ether from":
+		s.EtherFrom = MAC(v)
+	case "ether to":
+		s.EtherTo = MAC(v)
+	default:
+		s.Fields = append(s.Fields, FieldValue{Word: word, Value: v})
+	}
+}
+
 // Defaults of docs/language.md "Tests in a policy".
 var (
 	defaultFrom4   = netip.MustParseAddr("192.0.2.1")

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -72,6 +73,15 @@ func (b *box) split(c *Cond) (in, out *box) {
 		return nil, b
 	}
 	return b.address(side, addrs), b.address(side, others(had, listed))
+}
+
+// inBoxes says whether boxes have a side that a condition asks for.
+func (c *Cond) inBoxes() bool {
+	switch compares[c.Field] {
+	case field.ByRange, field.ByPrefix, field.ByPair:
+		return true
+	}
+	return false
 }
 
 // sideOf is the side of a box that a condition on addresses asks for.

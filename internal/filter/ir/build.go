@@ -47,8 +47,12 @@ func malformed(p *policy.Policy) []Rule {
 	return out
 }
 
-// order sorts conditions by what they cost; conditions have no side effects, so any order gives the same answer.
+// order sorts conditions by what they cost; conditions have no side effects, so any order gives the same answer. One of a
+// field that the table says nothing of may need those in front of it.
 func order(conds []Cond) {
+	if slices.ContainsFunc(conds, func(q Cond) bool { return !lawsOf[q.Field].Reorder }) {
+		return
+	}
 	slices.SortStableFunc(conds, func(a, b Cond) int { return cmp.Compare(cost(&a), cost(&b)) })
 }
 

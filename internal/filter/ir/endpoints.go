@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -16,7 +17,7 @@ type Pair struct {
 
 type answerKey struct {
 	set    *policy.Set
-	field  policy.Field
+	field  field.Field
 	not    bool
 	family Family
 	proto  uint64 // of the class; of those without a transport what endpoint says
@@ -104,10 +105,7 @@ var inClass = func() (out [NumClasses][256]bool) {
 // dynamicService asks a dynamic set of services or endpoints. What the class knows of the protocol is part of the question, so
 // that classes with the same rules do not take each other's.
 func dynamicService(t *policy.Term, c Class) Cond {
-	q := Cond{Field: t.Field, Not: t.Not, Set: t.Set, Number: policy.DstPort}
-	if t.Field == policy.SrcService || t.Field == policy.SrcEndpoint {
-		q.Number = policy.SrcPort
-	}
+	q := Cond{Field: t.Field, Not: t.Not, Set: t.Set, Number: t.Field.Info().Port}
 	if c.Transport == Other {
 		q.Number = policy.Proto
 	} else {
@@ -118,10 +116,7 @@ func dynamicService(t *policy.Term, c Class) Cond {
 
 // listedEndpoint asks for the address alone, the number alone, or both one after the other, where that is the same.
 func (a *across) listedEndpoint(t *policy.Term, c Class, q *questions) {
-	addr, number := policy.SrcAddr, policy.SrcPort
-	if t.Field == policy.DstEndpoint {
-		addr, number = policy.DstAddr, policy.DstPort
-	}
+	addr, number := t.Field.Info().Address, t.Field.Info().Port
 	if c.Transport == Other {
 		number = policy.Proto
 	}
@@ -198,24 +193,17 @@ func (a *across) prefixesOf(pairs []Pair) ([]netip.Prefix, ListID) {
 
 // asks are the fields that a condition looks at, as bits.
 func (c *Cond) asks() uint32 {
-	switch c.Field {
-	case policy.SrcEndpoint:
-		return 1<<policy.SrcAddr | 1<<c.Number
-	case policy.DstEndpoint:
-		return 1<<policy.DstAddr | 1<<c.Number
-	case policy.SrcService, policy.DstService:
-		return 1 << c.Number
+	switch {
+	case compares[c.Field] != field.ByPair:
+		return 1 << c.Field
+	case isEndpoint(c.Field):
+		return 1<<c.address() | 1<<c.Number
 	}
-	return 1 << c.Field
+	return 1 << c.Number
 }
 
 // address is the address field of a condition on endpoints.
-func (c *Cond) address() policy.Field {
-	if c.Field == policy.SrcEndpoint {
-		return policy.SrcAddr
-	}
-	return policy.DstAddr
-}
+func (c *Cond) address() field.Field { return c.Field.Info().Address }
 
 // maxCompared bounds what looking for covered endpoints costs, as a product of two lists. Of longer lists only
 // equal ones are known to cover each other: a finding may be missed, and a rule kept that can never match.
@@ -254,7 +242,7 @@ func (p Pair) within(all []Pair, steps *int) bool {
 
 // impliesPairs reports whether the address and the number that b asks for are always among the endpoints of a.
 func impliesPairs(b *Rule, a *Cond, steps *int) bool {
-	if a.Not || a.Pairs == nil {
+	if a.Not || a.Pairs == nil || !lawsOf[a.Field].Cover {
 		return false
 	}
 	var prefixes []netip.Prefix

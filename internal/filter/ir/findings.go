@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -213,15 +214,15 @@ func fragments(p *policy.Policy) []Finding {
 		udp := true
 		for i := range r.Match {
 			t := &r.Match[i]
-			switch t.Field {
-			case policy.Fragment:
+			switch {
+			case t.Field == field.Fragment:
 				return nil
-			case policy.SrcPort, policy.DstPort, policy.SrcService, policy.DstService:
+			case t.Field.Info().Header == field.InPorts:
 				ports = true
-			case policy.SrcEndpoint, policy.DstEndpoint:
+			case isEndpoint(t.Field):
 				ports = ports || asksPorts(t)
 				udp = udp && mayBeUDP(t)
-			case policy.Proto:
+			case t.Field == field.Proto:
 				udp = udp && contains(t.Ranges, 17) != t.Not
 			}
 		}

@@ -19,16 +19,7 @@ const (
 // aspectsOf follows what specialise looks at.
 func aspectsOf(match []policy.Term) (a aspects) {
 	for i := range match {
-		switch match[i].Field {
-		case policy.SrcPort, policy.DstPort:
-			a |= byPorts
-		case policy.Fragment:
-			a |= byFragment
-		case policy.SrcAddr, policy.DstAddr, policy.EtherType, policy.Len, policy.TTL, policy.DSCP,
-			policy.VLAN, policy.InnerVLAN, policy.Tags, policy.SrcMAC, policy.DstMAC:
-		default:
-			a |= byTransport
-		}
+		a |= aspectOf[match[i].Field]
 	}
 	return a
 }

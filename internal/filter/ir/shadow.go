@@ -3,6 +3,7 @@ package ir
 import (
 	"net/netip"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -47,33 +48,40 @@ func answered(r *Rule, q *Cond, steps *int) bool {
 	return false
 }
 
-// implies reports whether a packet for which b holds always has a hold too.
+// implies reports whether a packet for which b holds always has a hold too. Of a field for which the table of fields does
+// not allow that, nothing does.
 func implies(b, a *Cond, steps *int) bool {
-	if b.Pairs != nil && !b.Not {
+	if b.Pairs != nil && !b.Not && lawsOf[b.Field].Cover {
 		return pairsImply(b, a, steps)
 	}
-	if a.Field != b.Field {
+	if a.Field != b.Field || !lawsOf[a.Field].Cover {
 		return false
 	}
-	switch {
-	case a.Number != 0: // of endpoints
-		return a.Set == b.Set && a.Not == b.Not && samePairs(a, b)
-	case a.Field == policy.TCPFlags:
+	switch compares[a.Field] {
+	case field.ByRange:
+		return within(b.Ranges, a.Ranges, steps)
+	case field.ByMask:
 		return flagsImply(b, a)
+	case field.ByPrefix:
+		return prefixesImply(b, a, steps)
+	case field.ByPair:
+		return a.Set == b.Set && a.Not == b.Not && samePairs(a, b)
+	}
+	return false
+}
+
+func prefixesImply(b, a *Cond, steps *int) bool {
+	switch {
 	case a.Dynamic() || b.Dynamic():
 		return a.Set == b.Set && a.Not == b.Not
-	case a.Prefixes != nil:
-		switch {
-		case !a.Not && !b.Not:
-			return a.List == b.List || prefixesWithin(b.Prefixes, a.Prefixes, steps)
-		case a.Not && !b.Not:
-			return prefixesDisjoint(a.Prefixes, b.Prefixes, steps)
-		case a.Not && b.Not:
-			return a.List == b.List || prefixesWithin(a.Prefixes, b.Prefixes, steps)
-		}
-		return false
+	case !a.Not && !b.Not:
+		return a.List == b.List || prefixesWithin(b.Prefixes, a.Prefixes, steps)
+	case a.Not && !b.Not:
+		return prefixesDisjoint(a.Prefixes, b.Prefixes, steps)
+	case a.Not && b.Not:
+		return a.List == b.List || prefixesWithin(a.Prefixes, b.Prefixes, steps)
 	}
-	return within(b.Ranges, a.Ranges, steps)
+	return false
 }
 
 func flagsImply(b, a *Cond) bool {
@@ -110,6 +118,9 @@ type group struct {
 	at  map[place][]int
 	all []int
 }
+
+// A tuple has a bit for each field.
+const _ = uint(32 - field.NumFields)
 
 // tuple is what the rules of a group have in common.
 type tuple struct {

@@ -1,6 +1,9 @@
 package ir
 
-import "levee/internal/lang/policy"
+import (
+	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
+)
 
 // protocol numbers of the transports, by Transport; Other has none.
 var protocol = [NumTransports]uint64{TCP: 6, UDP: 17, UDPLite: 136, SCTP: 132, DCCP: 33}
@@ -20,89 +23,6 @@ func hasPorts(c Class) bool { return c.Transport >= TCP && c.Transport <= DCCP }
 
 func one(v uint64) []policy.Range       { return []policy.Range{{Lo: v, Hi: v}} }
 func span(lo, hi uint64) []policy.Range { return []policy.Range{{Lo: lo, Hi: hi}} }
-func present(is bool, r []policy.Range) []policy.Range {
-	if is {
-		return r
-	}
-	return nil
-}
-
-// domains are the values that numeric fields can have in each class; nil where the class lacks the field.
-var domains = func() (out [policy.NumFields][NumClasses][]policy.Range) {
-	for f := range policy.NumFields {
-		for _, c := range Classes() {
-			out[f][c.Index()] = domain(f, c)
-		}
-	}
-	return out
-}()
-
-// domain is one of domains. A field with one value costs nothing; VLAN ids are the only ones that may be absent within a
-// class.
-func domain(f policy.Field, c Class) []policy.Range {
-	ip := c.Family != NonIP
-	switch f {
-	case policy.SrcPort, policy.DstPort:
-		return present(hasPorts(c), span(0, 0xffff))
-	case policy.Proto:
-		switch {
-		case !ip:
-			return nil
-		case c.Transport != Other:
-			return one(protoOf(c))
-		case c.Fragment: // a later fragment, whatever its protocol
-			return span(0, 255)
-		}
-		rest := span(0, 255)
-		for t := TCP; t < NumTransports; t++ {
-			rest = subtract(rest, one(protoOf(Class{c.Family, t, false})))
-		}
-		return rest
-	case policy.EtherType:
-		switch c.Family {
-		case IPv4:
-			return one(0x0800)
-		case IPv6:
-			return one(0x86dd)
-		}
-		rest := span(0, 0xffff)
-		for _, t := range []uint64{0x0800, 0x8100, 0x86dd, 0x88a8} {
-			rest = subtract(rest, one(t))
-		}
-		return rest
-	case policy.ICMPType:
-		return present(c.Family == IPv4 && c.Transport == ICMP, span(0, 0xffff))
-	case policy.ICMP6Type:
-		return present(c.Family == IPv6 && c.Transport == ICMP, span(0, 0xffff))
-	case policy.Len:
-		switch c.Family {
-		case IPv4:
-			return span(20, 0xffff)
-		case IPv6:
-			return span(40, 0xffff+40)
-		}
-		return span(0, 0xffffffff)
-	case policy.TTL:
-		return present(ip, span(0, 255))
-	case policy.DSCP:
-		return present(ip, span(0, 63))
-	case policy.VLAN, policy.InnerVLAN:
-		return span(0, 0xfff)
-	case policy.Tags:
-		return span(0, 2)
-	case policy.SrcMAC, policy.DstMAC:
-		return span(0, 1<<48-1)
-	case policy.Fragment:
-		if !ip {
-			return nil
-		}
-		if c.Fragment {
-			return one(1)
-		}
-		return one(0)
-	}
-	return nil
-}
 
 // outcome of asking a term about a class.
 type outcome uint8
@@ -119,24 +39,29 @@ func (a *across) term(i int, c Class, q *questions) {
 	t := &a.match[i]
 	q.n = 0
 	var cond Cond
-	switch t.Field {
-	case policy.SrcEndpoint, policy.DstEndpoint:
-		a.endpoint(t, c, q)
-		return
-	case policy.SrcAddr, policy.DstAddr:
+	switch compares[t.Field] {
+	case field.ByPair:
+		if isEndpoint(t.Field) {
+			a.endpoint(t, c, q)
+			return
+		}
+		q.outcome, cond = a.work.service(t, c)
+	case field.ByPrefix:
 		if q.outcome, cond = specialiseAddr(t, c); q.outcome == depends && !cond.Dynamic() {
 			cond.List = a.listOf(i, c.Family)
 		}
-	case policy.TCPFlags:
+	case field.ByMask:
 		q.outcome, cond = specialiseFlags(t, c)
-	case policy.SrcService, policy.DstService:
-		q.outcome, cond = a.work.service(t, c)
-	default:
+	case field.ByRange:
 		ranges := t.Ranges
 		if t.Set != nil {
 			ranges = t.Set.Ports
 		}
 		q.outcome, cond = numeric(t.Field, ranges, t.Not, c)
+	default: // of which nothing is known but that it has to be asked
+		q.outcome, cond = depends, Cond{
+			Field: t.Field, Not: t.Not, Set: t.Set, Mask: t.Mask, Value: t.Value, Ranges: t.Ranges, Prefixes: t.Prefixes,
+		}
 	}
 	if q.outcome == depends {
 		q.ask(cond)
@@ -144,7 +69,7 @@ func (a *across) term(i int, c Class, q *questions) {
 }
 
 func specialiseAddr(t *policy.Term, c Class) (outcome, Cond) {
-	if c.Family == NonIP {
+	if !presentIn[t.Field][c.Index()] {
 		return never, Cond{}
 	}
 	cond := Cond{Field: t.Field, Not: t.Not, Set: t.Set}
@@ -170,7 +95,7 @@ func holds(b bool) outcome {
 
 func specialiseFlags(t *policy.Term, c Class) (outcome, Cond) {
 	switch {
-	case c.Transport != TCP:
+	case !presentIn[t.Field][c.Index()]:
 		return never, Cond{}
 	case t.Value&^t.Mask != 0:
 		return holds(t.Not), Cond{}
@@ -188,10 +113,6 @@ func (w *work) service(t *policy.Term, c Class) (outcome, Cond) {
 	case t.Set != nil && t.Set.Kind == policy.Dynamic:
 		return depends, dynamicService(t, c)
 	}
-	field := policy.SrcPort
-	if t.Field == policy.DstService {
-		field = policy.DstPort
-	}
 	out := w.merged[:0]
 	for _, s := range t.Services() {
 		if uint64(s.Proto) == protoOf(c) {
@@ -199,7 +120,7 @@ func (w *work) service(t *policy.Term, c Class) (outcome, Cond) {
 		}
 	}
 	w.merged = out
-	return numeric(field, w.ranges.Keep(policy.MergeRanges(out)), t.Not, c)
+	return numeric(t.Field.Info().Port, w.ranges.Keep(policy.MergeRanges(out)), t.Not, c)
 }
 
 // numeric reduces a question for numbers. What it gives may share the memory of the ranges.
@@ -218,7 +139,7 @@ func numeric(f policy.Field, ranges []policy.Range, not bool, c Class) (outcome,
 	switch {
 	case len(r) == 0:
 		return never, Cond{}
-	case sameRanges(r, dom) && f != policy.VLAN && f != policy.InnerVLAN:
+	case sameRanges(r, dom) && f.Info().Absent == 0:
 		return always, Cond{}
 	}
 	return depends, Cond{Field: f, Ranges: r}
@@ -252,7 +173,7 @@ func (a *across) specialise(c Class) ([]Cond, bool) {
 
 // narrow adds a condition, to one on the same number if there is one; false if none can hold then.
 func narrow(all []Cond, cond *Cond) ([]Cond, bool) {
-	if cond.Ranges != nil {
+	if cond.Ranges != nil && lawsOf[cond.Field].Join {
 		for j := range all {
 			if all[j].Field == cond.Field {
 				all[j].Ranges = intersect(all[j].Ranges, cond.Ranges)

@@ -116,14 +116,16 @@ func (t *takings) follow(v *vital, rules []Rule, boxes []*box) {
 
 // certain gives the questions whose answers are known without the contents of dynamic sets, and whether these are all. A
 // drop rule for what is in a dynamic set takes nothing for certain, so that it gives none. One for what is not in it takes
-// what the set does not have, and mostly that is nearly all.
+// what the set does not have, and mostly that is nearly all. What boxes have no side for is never certain.
 func certain(r *Rule) (conds []Cond, sure bool) {
-	if !slices.ContainsFunc(r.Conds, func(c Cond) bool { return c.Dynamic() }) {
+	if !slices.ContainsFunc(r.Conds, func(c Cond) bool { return c.Dynamic() || !c.inBoxes() }) {
 		return r.Conds, true
 	}
 	conds = []Cond{}
 	for i := range r.Conds {
 		switch c := &r.Conds[i]; {
+		case !c.inBoxes():
+			return nil, false
 		case !c.Dynamic():
 			conds = append(conds, *c)
 		case !c.Not:

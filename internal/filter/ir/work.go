@@ -52,7 +52,7 @@ func newWork(p *policy.Policy) *work {
 	for _, rules := range [][]*policy.Rule{p.Protect, p.Rules} {
 		for _, r := range rules {
 			for i := range r.Match {
-				if t := &r.Match[i]; t.Set != nil && (t.Field == policy.SrcEndpoint || t.Field == policy.DstEndpoint) {
+				if t := &r.Match[i]; t.Set != nil && isEndpoint(t.Field) {
 					w.uses[t.Set]++
 				}
 			}

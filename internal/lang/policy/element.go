@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
 
@@ -70,9 +71,9 @@ func (s Service) String() string {
 
 // protocol is the name of the protocol, or its number.
 func (s Service) protocol() string {
-	for n, v := range protocols {
-		if v == s.Proto {
-			return n
+	for _, n := range field.Proto.Info().Names {
+		if n.Lo == uint64(s.Proto) {
+			return n.Word
 		}
 	}
 	return fmt.Sprint(s.Proto)
@@ -106,7 +107,7 @@ func parseProtocolOrService(text string) (Service, problem) {
 	if strings.Contains(text, "/") {
 		return parseService(text)
 	}
-	if n, ok := protocols[text]; ok {
+	if n, ok := protocol(text); ok {
 		return Service{n, 0, anyPort}, problem{}
 	}
 	hint := "write a service such as tcp/443, or a protocol such as gre."
@@ -117,17 +118,10 @@ func parseProtocolOrService(text string) (Service, problem) {
 		}
 	} else if v, known := wellKnown[strings.ToLower(text)]; known {
 		hint = fmt.Sprintf("write the number: tcp/%d.", v)
-	} else if m := syntax.Nearest(text, sorted(protocolNames())); m != "" {
+	} else if m := syntax.Nearest(text, sorted(namesOf(field.Proto))); m != "" {
 		hint = didYouMean(m)
 	}
 	return Service{}, problemf(hint, "%q is not a service", short(text))
-}
-
-func protocolNames() (names []string) {
-	for n := range protocols {
-		names = append(names, n)
-	}
-	return names
 }
 
 // mergeEndpoints sorts endpoints by protocol, ports and prefix and joins those that one can stand for, in place. Some that

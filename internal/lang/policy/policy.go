@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"levee/internal/lang/field"
 )
 
 // Policy is one resolved policy file.
@@ -80,32 +82,32 @@ type Rule struct {
 
 // Field is what a term looks at. Presence: a term on a field that a packet does not have never
 // holds, negated or not.
-type Field uint8
+type Field = field.Field
 
 const (
-	SrcAddr     Field = iota // IP source; Prefixes or Set of Addresses
-	DstAddr                  // IP destination
-	SrcPort                  // Ranges; present for the five port protocols, not on non-first fragments
-	DstPort                  // Ranges
-	SrcService               // Services or Set: protocol and source port together
-	DstService               // Services or Set: protocol and destination port together
-	SrcEndpoint              // Endpoints or Set: source address, protocol and source port; absent where a port protocol has no port
-	DstEndpoint              // Endpoints or Set: destination address, protocol and destination port
-	Proto                    // Ranges; protocol, or last next header; present for IPv4 and IPv6
-	EtherType                // Ranges; after tags; always present
-	ICMPType                 // Ranges over type<<8|code; ICMP in IPv4
-	ICMP6Type                // Ranges over type<<8|code; ICMPv6 in IPv6
-	TCPFlags                 // Mask, Value; TCP
-	Len                      // Ranges; bytes of the IP packet, or of what follows Ethernet and tags; always present
-	TTL                      // Ranges; IP
-	DSCP                     // Ranges; IP
-	VLAN                     // Ranges; id of the outermost tag; present when tagged
-	InnerVLAN                // Ranges; id of the second tag; present when there are two
-	Tags                     // Ranges; number of tags, 0 to 2; always present
-	SrcMAC                   // Ranges over 48 bits, first octet highest; always present
-	DstMAC                   // Ranges
-	Fragment                 // Ranges over {0,1}: 1 for a fragment, first or not; IP
-	NumFields
+	SrcAddr     = field.SrcAddr     // Prefixes or Set of Addresses
+	DstAddr     = field.DstAddr     //
+	SrcPort     = field.SrcPort     // Ranges, as all of which nothing else is said
+	DstPort     = field.DstPort     //
+	SrcService  = field.SrcService  // Services or Set
+	DstService  = field.DstService  //
+	SrcEndpoint = field.SrcEndpoint // Endpoints or Set
+	DstEndpoint = field.DstEndpoint //
+	Proto       = field.Proto
+	EtherType   = field.EtherType
+	ICMPType    = field.ICMPType
+	ICMP6Type   = field.ICMP6Type
+	TCPFlags    = field.TCPFlags // Mask, Value
+	Len         = field.Len
+	TTL         = field.TTL
+	DSCP        = field.DSCP
+	VLAN        = field.VLAN
+	InnerVLAN   = field.InnerVLAN
+	Tags        = field.Tags
+	SrcMAC      = field.SrcMAC
+	DstMAC      = field.DstMAC
+	Fragment    = field.Fragment
+	NumFields   = field.NumFields
 )
 
 // Term is one condition on one field.
@@ -158,7 +160,7 @@ func (t *Term) Addresses() []netip.Prefix {
 }
 
 // Range is inclusive at both ends.
-type Range struct{ Lo, Hi uint64 }
+type Range = field.Range
 
 // SetKind is where the elements of a set come from.
 type SetKind uint8

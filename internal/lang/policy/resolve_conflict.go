@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
 
@@ -63,68 +64,71 @@ func (r *resolver) scopeOf(t *Term) scope {
 	return *d.scope
 }
 
-// scopeOf is the scope of a term.
+// scopeOf is the scope of a term: the packets that have its field, or of fields that tell packets apart those that have
+// what it asks for.
 func scopeOf(t *Term) scope {
-	s := everything
-	switch t.Field {
-	case SrcAddr, DstAddr:
-		s.eth = ethIP
-		if ps := t.Addresses(); !t.Not && len(ps) > 0 {
-			s.eth = 0
-			if ps[0].Addr().Is4() { // sorted: IPv4 first
-				s.eth |= ethIPv4
-			}
-			if !ps[len(ps)-1].Addr().Is4() {
-				s.eth |= ethIPv6
-			}
-		}
-	case SrcPort, DstPort:
-		s.eth, s.protos = ethIP, protoSet(6, 17, 136, 132, 33)
-	case SrcService, DstService:
-		s.eth, s.protos = ethIP, protoSet(6, 17, 136, 132, 33)
-		if !t.Not && len(t.Services()) > 0 {
-			s.protos = [4]uint64{}
-			for _, sv := range t.Services() {
-				s.protos[sv.Proto/64] |= 1 << (sv.Proto % 64)
-			}
-		}
-	case SrcEndpoint, DstEndpoint:
-		s.eth = ethIP
-		if all := t.Endpoints(); !t.Not && len(all) > 0 {
-			s = endpointScope(all)
-		}
-	case Proto:
-		s.eth = ethIP
+	s := headerScopes[t.Field.Info().Header]
+	switch {
+	case t.Field == Proto:
 		s.protos = [4]uint64{}
 		for v := range uint64(256) {
 			if holds(t.Ranges, v) != t.Not {
 				s.protos[v/64] |= 1 << (v % 64)
 			}
 		}
-	case EtherType:
+	case t.Field == EtherType:
 		s.eth = etherScope(t)
-	case ICMPType:
-		s.eth, s.protos = ethIPv4, protoSet(1)
-	case ICMP6Type:
-		s.eth, s.protos = ethIPv6, protoSet(58)
-	case TCPFlags:
-		s.eth, s.protos = ethIP, protoSet(6)
-	case TTL, DSCP, Fragment:
-		s.eth = ethIP
-	case VLAN:
-		s.tags = 1<<1 | 1<<2
-	case InnerVLAN:
-		s.tags = 1 << 2
-	case Tags:
+	case t.Field == Tags:
 		s.tags = 0
 		for n := range uint64(3) {
 			if holds(t.Ranges, n) != t.Not {
 				s.tags |= 1 << n
 			}
 		}
+	case t.Not:
+	case len(t.Addresses()) > 0:
+		ps := t.Addresses()
+		s.eth = 0
+		if ps[0].Addr().Is4() { // sorted: IPv4 first
+			s.eth |= ethIPv4
+		}
+		if !ps[len(ps)-1].Addr().Is4() {
+			s.eth |= ethIPv6
+		}
+	case len(t.Endpoints()) > 0:
+		s = endpointScope(t.Endpoints())
+	case len(t.Services()) > 0:
+		s.protos = [4]uint64{}
+		for _, sv := range t.Services() {
+			s.protos[sv.Proto/64] |= 1 << (sv.Proto % 64)
+		}
 	}
 	return s
 }
+
+// headerScopes are the packets that have each header.
+var headerScopes = func() (out [field.NumHeaders]scope) {
+	for h := range out {
+		p := field.Header(h).Presence()
+		s := everything
+		s.eth = 0
+		if p.NotIP {
+			s.eth |= ethARP | ethOther
+		}
+		if p.IPv4 {
+			s.eth |= ethIPv4
+		}
+		if p.IPv6 {
+			s.eth |= ethIPv6
+		}
+		if p.Protos != nil {
+			s.protos = protoSet(p.Protos...)
+		}
+		s.tags &^= 1<<p.Tags - 1
+		out[h] = s
+	}
+	return out
+}()
 
 func endpointScope(all []Element) scope {
 	s := scope{tags: allTags}
@@ -148,7 +152,7 @@ func etherScope(t *Term) (eth uint8) {
 			eth |= e.bit
 		}
 	}
-	named := []Range{{0x0800, 0x0800}, {0x0806, 0x0806}, {0x86dd, 0x86dd}}
+	named := []Range{{Lo: 0x0800, Hi: 0x0800}, {Lo: 0x0806, Hi: 0x0806}, {Lo: 0x86dd, Hi: 0x86dd}}
 	other := t.Not
 	for _, r := range t.Ranges {
 		other = other || !slices.Contains(named, r)
@@ -236,13 +240,13 @@ func twiceHint(first, second *resolvedTerm) string {
 	switch {
 	case b.Kind == syntax.Family && a.Kind == syntax.Family:
 		return "a rule without a family matches IPv4 and IPv6; otherwise write one rule for each."
-	case b.Kind == syntax.Ether || b.Kind == syntax.Family:
+	case b.Field == EtherType:
 		return "for either of them write a list: ether { ipv4, arp }."
 	case b.Kind == syntax.ProtoName && a.Kind == syntax.ProtoName:
 		return fmt.Sprintf("for either of them write: proto { %s, %s }.", a.Name, b.Name)
-	case b.Kind == syntax.ProtoName || b.Kind == syntax.Proto:
+	case b.Field == Proto:
 		return "for either of them write a list: proto { tcp, udp }."
-	case b.Kind == syntax.Syn || b.Kind == syntax.Flags:
+	case b.Field == TCPFlags:
 		return "write all flags in one term: flags syn/syn,ack,rst."
 	case a.Value != nil && a.Value.Op != syntax.NoOp && b.Value != nil && b.Value.Op != syntax.NoOp:
 		x, y := first.term.Ranges, second.term.Ranges
@@ -264,7 +268,7 @@ func (r *resolver) conflict(a, b *resolvedTerm) {
 	}
 	hint := because(b)
 	isICMP := b.term.Field == ICMPType || b.term.Field == ICMP6Type
-	isAddr := func(f Field) bool { return f == SrcAddr || f == DstAddr }
+	isAddr := func(f Field) bool { return f.Info().Compare == field.ByPrefix }
 	switch {
 	case isICMP && a.term.Field == Proto:
 		hint = fmt.Sprintf("\"%s type\" names the protocol; leave %q out.", b.src.Name, a.src.Text())
@@ -272,7 +276,7 @@ func (r *resolver) conflict(a, b *resolvedTerm) {
 		hint = "source and destination of a packet are of one family; write a rule for each."
 	case isAddr(b.term.Field) && scopeOf(&a.term).eth&ethIP == 0:
 		hint = "only ipv4 and ipv6 packets have IP addresses."
-	case len(b.term.Services()) > 0 && a.term.Field == Proto && (a.src.Kind != syntax.ProtoName || portProtos[a.src.Name] != 0):
+	case len(b.term.Services()) > 0 && a.term.Field == Proto && (a.src.Kind != syntax.ProtoName || holdsPorts(&a.term)):
 		hint = fmt.Sprintf("%q has services of other protocols only.", b.src.Text())
 	case len(b.term.Endpoints()) > 0:
 		hint = fmt.Sprintf("%q has endpoints of other families or protocols only.", b.src.Text())
@@ -280,16 +284,21 @@ func (r *resolver) conflict(a, b *resolvedTerm) {
 	r.c.Errorf(at, hint, "%q and %q contradict each other: no packet can match", first, second)
 }
 
+// holdsPorts says whether a term names a protocol with ports.
+func holdsPorts(t *Term) bool {
+	return slices.ContainsFunc(field.InPorts.Presence().Protos, func(p uint8) bool { return holds(t.Ranges, uint64(p)) })
+}
+
 // weight orders reasons: the more particular one is given.
 func weight(t *resolvedTerm) int {
-	switch t.term.Field {
-	case SrcEndpoint, DstEndpoint:
+	info := t.term.Field.Info()
+	p := info.Header.Presence()
+	switch {
+	case info.Compare == field.ByPair && info.Address != field.None:
 		return 4
-	case ICMPType, ICMP6Type, TCPFlags, SrcPort, DstPort, SrcService, DstService:
+	case p.Protos != nil || p.Tags > 0:
 		return 3
-	case InnerVLAN, VLAN:
-		return 3
-	case SrcAddr, DstAddr:
+	case info.Compare == field.ByPrefix:
 		return 2
 	}
 	return 1
@@ -297,27 +306,17 @@ func weight(t *resolvedTerm) int {
 
 // because says what a term needs.
 func because(t *resolvedTerm) string {
-	switch t.term.Field {
-	case SrcPort, DstPort, SrcService, DstService:
-		return "only tcp, udp, udplite, sctp and dccp have ports."
-	case ICMPType:
-		return "\"icmp type\" is for ICMP in IPv4; for IPv6 write icmp6 type."
-	case ICMP6Type:
-		return "\"icmp6 type\" is for ICMPv6 in IPv6; for IPv4 write icmp type."
-	case TCPFlags:
-		return "only tcp has flags."
-	case SrcAddr, DstAddr:
+	info := t.term.Field.Info()
+	if info.Compare == field.ByPrefix {
 		switch scopeOf(&t.term).eth {
 		case ethIPv4:
 			return fmt.Sprintf("%q has IPv4 addresses only.", t.src.Text())
 		case ethIPv6:
 			return fmt.Sprintf("%q has IPv6 addresses only.", t.src.Text())
 		}
-		return "only ipv4 and ipv6 packets have IP addresses."
-	case VLAN, InnerVLAN:
-		return "an untagged packet has no VLAN id, and only one with two tags has an inner one."
-	case TTL, DSCP, Fragment, Proto, SrcEndpoint, DstEndpoint:
+	}
+	if info.Needs == "" && info.Header == field.InIP {
 		return fmt.Sprintf("only ipv4 and ipv6 packets have what %q looks at.", t.src.Words())
 	}
-	return ""
+	return info.Needs
 }

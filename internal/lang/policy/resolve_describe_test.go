@@ -15,11 +15,17 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-var fieldNames = [NumFields]string{
-	"source address", "destination address", "source port", "destination port", "source service", "destination service",
-	"source endpoint", "destination endpoint",
-	"protocol", "EtherType", "ICMP type", "ICMPv6 type", "TCP flags", "length", "TTL", "DSCP", "VLAN", "inner VLAN", "tags",
-	"source MAC", "destination MAC", "fragment",
+// shortNames are what goldens call some fields; the others have the names of the table.
+var shortNames = map[Field]string{
+	Proto: "protocol", InnerVLAN: "inner VLAN", VLAN: "VLAN", Tags: "tags", SrcMAC: "source MAC", DstMAC: "destination MAC",
+	Fragment: "fragment",
+}
+
+func fieldName(f Field) string {
+	if n := shortNames[f]; n != "" {
+		return n
+	}
+	return f.Info().Name
 }
 
 // describe prints a resolved policy for people, the counterpart of `pfctl -nv`.
@@ -47,7 +53,7 @@ func describe(p *Policy) string {
 			case t.Field == TCPFlags:
 				v = fmt.Sprintf("flags & %#02x == %#02x", t.Mask, t.Value)
 			}
-			fmt.Fprintf(&b, "    %d:%d %s%s: %s\n", t.Pos.Line, t.Pos.Col, not, fieldNames[t.Field], v)
+			fmt.Fprintf(&b, "    %d:%d %s%s: %s\n", t.Pos.Line, t.Pos.Col, not, fieldName(t.Field), v)
 		}
 	}
 	for _, t := range p.Tests {

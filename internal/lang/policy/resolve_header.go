@@ -4,18 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
-
-// TCP flags (RFC 9293 section 3.1, RFC 3168).
-const (
-	flagSYN = 0x02
-	flagACK = 0x10
-)
-
-var flagBits = map[string]uint8{
-	"fin": 0x01, "syn": flagSYN, "rst": 0x04, "psh": 0x08, "ack": flagACK, "urg": 0x20, "ece": 0x40, "cwr": 0x80,
-}
 
 // flags resolves `flags F` and `flags F/M`.
 func (r *resolver) flags(t *Term, s *syntax.Term) bool {
@@ -58,7 +49,7 @@ func pfFlags(letters string) string {
 	var names []string
 	for _, c := range letters {
 		name, ok := map[rune]string{'F': "fin", 'S': "syn", 'R': "rst", 'P': "psh", 'A': "ack", 'U': "urg", 'E': "ece", 'W': "cwr"}[c]
-		if !ok || len(letters) > len(flagBits) || letters == "PUSH" {
+		if !ok || len(letters) > 8 || letters == "PUSH" {
 			return ""
 		}
 		names = append(names, name)
@@ -72,11 +63,11 @@ func parseFlags(text string) (bits uint8, none bool, p problem) {
 		return 0, true, problem{}
 	}
 	for name := range strings.SplitSeq(text, ",") {
-		b, ok := flagBits[name]
+		b, ok := field.TCPFlags.Named(name)
 		if !ok {
 			return 0, false, flagProblem(name)
 		}
-		bits |= b
+		bits |= uint8(b.Lo)
 	}
 	return bits, false, problem{}
 }
@@ -87,7 +78,7 @@ func flagProblem(name string) problem {
 	}
 	hint := "flags are fin, syn, rst, psh, ack, urg, ece, cwr and none."
 	lower := strings.ToLower(name)
-	if _, ok := flagBits[lower]; ok {
+	if _, ok := field.TCPFlags.Named(lower); ok {
 		hint = didYouMean(lower)
 	} else if long, ok := map[string]string{"push": "psh", "reset": "rst", "urgent": "urg"}[lower]; ok {
 		hint = didYouMean(long)
@@ -96,25 +87,22 @@ func flagProblem(name string) problem {
 }
 
 // parseICMP reads a type, a range of types, a name, or either with a code: 8, 3/4, echo-request.
-func parseICMP(text string, six bool) (Range, problem) {
-	types := number{what: "an ICMP type", max: 255, hint: func(s string) string { return icmpHint(s, six) }, names: func(s string) (Range, bool) {
-		v, ok := icmpNames(six)[s]
-		return Range{uint64(v), uint64(v)}, ok
-	}}
+func parseICMP(text string, f Field) (Range, problem) {
+	types := number{what: "an ICMP type", max: 255, hint: func(s string) string { return icmpHint(s, f) }, names: f.Named}
 	typ, code, slash := strings.Cut(text, "/")
 	rg, p := types.element(typ)
 	if p.found() {
 		return rg, p
 	}
 	if !slash {
-		return Range{rg.Lo << 8, rg.Hi<<8 | 255}, problem{}
+		return Range{Lo: rg.Lo << 8, Hi: rg.Hi<<8 | 255}, problem{}
 	}
 	if rg.Lo != rg.Hi {
 		return rg, problemf("write each type with its code: { 3/4, 11/0 }.", "a code belongs to one type, not to a range")
 	}
 	codes := number{what: "an ICMP code", max: 255}
 	c, p := codes.element(code)
-	return Range{rg.Lo<<8 | c.Lo, rg.Lo<<8 | c.Hi}, p
+	return Range{Lo: rg.Lo<<8 | c.Lo, Hi: rg.Lo<<8 | c.Hi}, p
 }
 
 // parseMAC reads six pairs of hex digits with colons between them.

@@ -4,21 +4,28 @@ import (
 	"fmt"
 	"strings"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
 
-// protocols are the names of IP protocols (IANA protocol numbers).
-var protocols = map[string]uint8{
-	"tcp": 6, "udp": 17, "udplite": 136, "sctp": 132, "dccp": 33, "icmp": 1, "icmp6": 58,
-	"igmp": 2, "gre": 47, "esp": 50, "ah": 51, "ospf": 89, "ipip": 4,
+// protocol is the number of a protocol that has a name.
+func protocol(name string) (uint8, bool) {
+	r, ok := field.Proto.Named(name)
+	return uint8(r.Lo), ok
 }
 
-// portProtos are those of them that have ports.
-var portProtos = map[string]uint8{"tcp": 6, "udp": 17, "udplite": 136, "sctp": 132, "dccp": 33}
+// portProtocol is the number of one that has ports.
+func portProtocol(name string) (uint8, bool) {
+	v, ok := protocol(name)
+	return v, ok && HasPorts(v)
+}
 
-func protoByName(s string) (Range, bool) {
-	v, ok := protocols[s]
-	return Range{uint64(v), uint64(v)}, ok
+// namesOf are the names of values of a field.
+func namesOf(f Field) (words []string) {
+	for _, n := range f.Info().Names {
+		words = append(words, n.Word)
+	}
+	return words
 }
 
 func protoHint(s string) string {
@@ -34,11 +41,7 @@ func protoHint(s string) string {
 	case "any", "all", "ip":
 		return "without this term any protocol matches; leave it out."
 	}
-	var names []string
-	for n := range protocols {
-		names = append(names, n)
-	}
-	if m := syntax.Nearest(s, sorted(names)); m != "" {
+	if m := syntax.Nearest(s, sorted(namesOf(field.Proto))); m != "" {
 		return didYouMean(m)
 	}
 	return "write its number, such as 47 (see /etc/protocols)."
@@ -60,10 +63,10 @@ func portHint(s string) string {
 		return "without this term any port matches; leave it out."
 	}
 	if proto, port, ok := strings.Cut(s, "/"); ok {
-		if _, has := portProtos[proto]; has {
+		if _, has := portProtocol(proto); has {
 			return fmt.Sprintf("write the protocol as a term: %s port %s.", proto, short(port))
 		}
-		if _, has := portProtos[port]; has {
+		if _, has := portProtocol(port); has {
 			return fmt.Sprintf("write the protocol as a term: %s port %s.", port, short(proto))
 		}
 	}
@@ -79,40 +82,13 @@ func lenHint(s string) string {
 	return ""
 }
 
-// dscpByName knows the code points of RFC 2474, 2597, 3246, 5865 and 8622.
-func dscpByName(s string) (Range, bool) {
-	v := -1
-	switch {
-	case s == "ef":
-		v = 46
-	case s == "va":
-		v = 44
-	case s == "le":
-		v = 1
-	case len(s) == 3 && s[:2] == "cs" && s[2] >= '0' && s[2] <= '7':
-		v = int(s[2]-'0') * 8
-	case len(s) == 4 && s[:2] == "af" && s[2] >= '1' && s[2] <= '4' && s[3] >= '1' && s[3] <= '3':
-		v = int(s[2]-'0')*8 + int(s[3]-'0')*2
-	}
-	return Range{uint64(v), uint64(v)}, v >= 0
-}
-
 func dscpHint(s string) string {
 	if l := strings.ToLower(s); l != s {
-		if _, ok := dscpByName(l); ok {
+		if _, ok := field.DSCP.Named(l); ok {
 			return didYouMean(l)
 		}
 	}
 	return "write 0 to 63, cs0 to cs7, af11 to af43, ef, va or le."
-}
-
-// etherByName knows EtherTypes (IANA ieee-802-numbers); pppoe and mpls are two each.
-func etherByName(s string) (Range, bool) {
-	r, ok := map[string]Range{
-		"ipv4": {0x0800, 0x0800}, "arp": {0x0806, 0x0806}, "ipv6": {0x86dd, 0x86dd},
-		"mpls": {0x8847, 0x8848}, "pppoe": {0x8863, 0x8864}, "lldp": {0x88cc, 0x88cc},
-	}[s]
-	return r, ok
 }
 
 func etherHint(s string) string {
@@ -127,7 +103,7 @@ func etherHint(s string) string {
 	case "vlan", "802.1q", "8021q":
 		return "use \"vlan\" with an id, or \"not untagged\"."
 	}
-	if m := syntax.Nearest(s, []string{"arp", "ipv4", "ipv6", "lldp", "pppoe", "mpls"}); m != "" {
+	if m := syntax.Nearest(s, namesOf(field.EtherType)); m != "" {
 		return didYouMean(m)
 	}
 	return "write a number such as 0x88cc, or arp, ipv4, ipv6, lldp, pppoe, mpls."
@@ -141,30 +117,11 @@ func etherCheck(lo, hi uint64, s string) problem {
 	return problem{}
 }
 
-// icmpTypes are names of ICMP types (RFC 792, RFC 1256; IANA icmp-parameters).
-var icmpTypes = map[string]uint8{
-	"echo-reply": 0, "destination-unreachable": 3, "redirect": 5, "echo-request": 8,
-	"router-advertisement": 9, "router-solicitation": 10, "time-exceeded": 11, "parameter-problem": 12,
-	"timestamp-request": 13, "timestamp-reply": 14,
-}
-
-// icmp6Types are names of ICMPv6 types (RFC 4443, 4861, 2710, 3810; IANA icmpv6-parameters).
-var icmp6Types = map[string]uint8{
-	"destination-unreachable": 1, "packet-too-big": 2, "time-exceeded": 3, "parameter-problem": 4,
-	"echo-request": 128, "echo-reply": 129,
-	"mld-query": 130, "mld-report": 131, "mld-done": 132, "mld2-report": 143,
-	"router-solicitation": 133, "router-advertisement": 134, "neighbor-solicitation": 135, "neighbor-advertisement": 136, "redirect": 137,
-}
-
-func icmpNames(six bool) map[string]uint8 {
+func icmpHint(s string, f Field) string {
+	six, other := f == field.ICMP6Type, field.ICMP6Type
 	if six {
-		return icmp6Types
+		other = field.ICMPType
 	}
-	return icmpTypes
-}
-
-func icmpHint(s string, six bool) string {
-	names := icmpNames(six)
 	switch strings.ToLower(s) {
 	case "ping", "echo":
 		return didYouMean("echo-request")
@@ -190,16 +147,12 @@ func icmpHint(s string, six bool) string {
 	case "any", "all":
 		return "without \"type\" any type matches; leave \"type " + s + "\" out."
 	}
-	if _, ok := icmpNames(!six)[s]; ok && six {
+	if _, ok := other.Named(s); ok && six {
 		return "that is a type of ICMP in IPv4: icmp type " + s + "."
 	} else if ok {
 		return "that is a type of ICMPv6: icmp6 type " + s + "."
 	}
-	var all []string
-	for n := range names {
-		all = append(all, n)
-	}
-	if m := syntax.Nearest(s, sorted(all)); m != "" {
+	if m := syntax.Nearest(s, sorted(namesOf(f))); m != "" {
 		return didYouMean(m)
 	}
 	return "write a number, type/code such as 3/4, or a name such as echo-request."

@@ -3,11 +3,11 @@ package policy
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
 
@@ -15,24 +15,41 @@ import (
 type number struct {
 	what  string                                // "a port", for messages
 	max   uint64                                // highest value that can be written
-	top   uint64                                // upper end of open comparisons; max where 0
+	top   uint64                                // upper end of open comparisons, max or above
 	names func(string) (Range, bool)            // names of values, or nil
 	hint  func(string) string                   // for a word that is no value, or nil
 	check func(lo, hi uint64, s string) problem // further conditions, or nil
 }
 
-// maxIPLen is the length of the longest IPv6 packet without a jumbo payload.
-const maxIPLen = 65535 + 40
+// numbers are what the numeric fields take, as the table of fields says.
+var numbers = func() (out [field.NumFields]*number) {
+	for i := range field.Phrases {
+		ph := &field.Phrases[i]
+		if ph.Form != field.FormNumber {
+			continue
+		}
+		info := ph.Field.Info()
+		n := &number{what: ph.What, max: info.Max, top: info.Values.Highest(), hint: hints[ph.Field]}
+		if len(info.Names) > 0 {
+			n.names = ph.Field.Named
+		}
+		if ph.Field == field.EtherType {
+			n.check = etherCheck
+		}
+		out[ph.Field] = n
+	}
+	return out
+}()
+
+// hints are for words that people write for values of a field, and that are none.
+var hints = map[Field]func(string) string{
+	field.SrcPort: portHint, field.DstPort: portHint, field.Proto: protoHint, field.Len: lenHint,
+	field.DSCP: dscpHint, field.EtherType: etherHint,
+}
 
 var (
-	portNumber  = number{what: "a port", max: math.MaxUint16, hint: portHint}
-	protoNumber = number{what: "a protocol", max: math.MaxUint8, names: protoByName, hint: protoHint}
-	lenNumber   = number{what: "a length", max: maxIPLen, top: math.MaxUint32, hint: lenHint}
-	ttlNumber   = number{what: "a TTL", max: math.MaxUint8}
-	dscpNumber  = number{what: "a DSCP", max: 63, names: dscpByName, hint: dscpHint}
-	vlanNumber  = number{what: "a VLAN id", max: 4095}
-	etherNumber = number{what: "an EtherType", max: math.MaxUint16, names: etherByName, hint: etherHint, check: etherCheck}
-	fragNumber  = number{what: "a fragment offset", max: 8191}
+	portNumber = numbers[field.DstPort]
+	fragNumber = number{what: "a fragment offset", max: 8191} // of packets only
 )
 
 // one reads a single value.
@@ -49,7 +66,7 @@ func (n *number) one(text string) (Range, problem) {
 	if v > n.max {
 		return Range{}, n.tooLarge(text)
 	}
-	return Range{v, v}, problem{}
+	return Range{Lo: v, Hi: v}, problem{}
 }
 
 func (n *number) tooLarge(text string) problem {
@@ -103,7 +120,7 @@ func (n *number) plain(text string) (Range, bool) {
 	if ok && rest != "" && rest[0] == '-' {
 		b, rest, ok = decimal(rest[1:])
 	}
-	return Range{a, b}, ok && rest == "" && a <= b && b <= n.max
+	return Range{Lo: a, Hi: b}, ok && rest == "" && a <= b && b <= n.max
 }
 
 // decimal reads digits at the start of a text, not so many that they could be too large, without leading zeros.
@@ -142,7 +159,7 @@ func (n *number) element(text string) (Range, problem) {
 		if b.Hi < a.Lo {
 			return r, problemf(didYouMean(hi+"-"+lo), "the range %s ends before it begins", short(text))
 		}
-		r = Range{a.Lo, b.Hi}
+		r = Range{Lo: a.Lo, Hi: b.Hi}
 	}
 	if n.check != nil {
 		return r, n.check(r.Lo, r.Hi, text)
@@ -159,29 +176,29 @@ func openRangeHint(lo, hi string) string {
 
 // compare turns a comparison into ranges.
 func (n *number) compare(op syntax.Op, r Range) ([]Range, problem) {
-	top := max(n.max, n.top)
+	top := n.top
 	switch op {
 	case syntax.Less:
 		if r.Lo == 0 {
 			return nil, problemf("", "nothing is below 0, so this can never hold")
 		}
-		return []Range{{0, r.Lo - 1}}, problem{}
+		return []Range{{Lo: 0, Hi: r.Lo - 1}}, problem{}
 	case syntax.LessEqual:
-		return []Range{{0, r.Hi}}, problem{}
+		return []Range{{Lo: 0, Hi: r.Hi}}, problem{}
 	case syntax.Greater:
 		if r.Hi >= top {
 			return nil, problemf("", "nothing is above %d, so this can never hold", top)
 		}
-		return []Range{{r.Hi + 1, top}}, problem{}
+		return []Range{{Lo: r.Hi + 1, Hi: top}}, problem{}
 	case syntax.GreaterEqual:
-		return []Range{{r.Lo, top}}, problem{}
+		return []Range{{Lo: r.Lo, Hi: top}}, problem{}
 	case syntax.NotEqual:
 		var rs []Range
 		if r.Lo > 0 {
-			rs = append(rs, Range{0, r.Lo - 1})
+			rs = append(rs, Range{Lo: 0, Hi: r.Lo - 1})
 		}
 		if r.Hi < top {
-			rs = append(rs, Range{r.Hi + 1, top})
+			rs = append(rs, Range{Lo: r.Hi + 1, Hi: top})
 		}
 		return rs, problem{}
 	}
@@ -223,10 +240,10 @@ func mergeServices(ss []Service) []Service {
 // parseService reads "tcp/80" or "udp/1000-2000".
 func parseService(text string) (Service, problem) {
 	proto, ports, _ := strings.Cut(text, "/")
-	number, ok := portProtos[proto]
+	number, ok := portProtocol(proto)
 	if !ok {
 		if allDigits(proto) || strings.Contains(proto, "-") { // 80/tcp
-			if _, ok := portProtos[ports]; ok {
+			if _, ok := portProtocol(ports); ok {
 				return Service{}, problemf(didYouMean(ports+"/"+proto), "%q is not a service: the protocol comes first", short(text))
 			}
 		}

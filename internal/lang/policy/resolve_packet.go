@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
@@ -227,6 +228,7 @@ type specField struct {
 	kind specKind
 	name string // of a specNamed
 	term syntax.TermKind
+	of   Field
 }
 
 type specKind uint8
@@ -242,13 +244,15 @@ const (
 )
 
 func fieldOfSpec(t *syntax.Term) specField {
-	switch t.Kind {
-	case syntax.Family, syntax.Ether:
+	switch t.Field {
+	case field.EtherType:
 		return specField{kind: specFamily}
-	case syntax.ProtoName, syntax.Proto:
+	case field.Proto:
 		return specField{kind: specProto}
-	case syntax.Syn, syntax.Flags:
+	case field.TCPFlags:
 		return specField{kind: specFlags}
+	}
+	switch t.Kind {
 	case syntax.PacketType:
 		return specField{kind: specType}
 	case syntax.PacketField, syntax.PacketBytes:
@@ -257,7 +261,7 @@ func fieldOfSpec(t *syntax.Term) specField {
 		}
 		return specField{kind: specNamed, name: t.Name}
 	}
-	return specField{kind: specOther, term: t.Kind}
+	return specField{kind: specOther, term: t.Kind, of: t.Field}
 }
 
 // specWord puts one word into the packet; it returns false after an error.
@@ -267,9 +271,10 @@ func (r *resolver) specWord(spec *packet.Spec, t *syntax.Term) bool {
 	case syntax.Family:
 		spec.Family = map[string]packet.Family{"ipv4": packet.IPv4, "ipv6": packet.IPv6, "arp": packet.ARP}[t.Name]
 	case syntax.ProtoName:
-		spec.Proto = new(protocols[t.Name])
-	case syntax.Syn:
-		spec.Flags = new(uint8(flagSYN))
+		proto, _ := protocol(t.Name)
+		spec.Proto = &proto
+	case syntax.Alone: // syn
+		spec.Flags = new(t.Phrase().Value)
 	case syntax.Options:
 		spec.Options = true
 	case syntax.PacketType: // when the family is known
@@ -287,14 +292,10 @@ func (r *resolver) specWord(spec *packet.Spec, t *syntax.Term) bool {
 		} else {
 			spec.To = a
 		}
-	case syntax.EtherFrom, syntax.EtherTo:
+	case syntax.EtherAddr:
 		var v uint64
 		v, p = parseMAC(t.Value.Elems[0].Text)
-		if t.Kind == syntax.EtherFrom {
-			spec.EtherFrom = packet.MAC(v)
-		} else {
-			spec.EtherTo = packet.MAC(v)
-		}
+		spec.Set(t.Field.Info().Packet, v)
 	default:
 		p = specNumber(spec, t)
 	}
@@ -306,8 +307,8 @@ func (r *resolver) specWord(spec *packet.Spec, t *syntax.Term) bool {
 
 func specNumber(spec *packet.Spec, t *syntax.Term) problem {
 	num := &fragNumber
-	if n := numberOf(t.Kind).num; n != nil {
-		num = n
+	if t.Kind == syntax.Number {
+		num = numbers[t.Field]
 	}
 	rg, p := num.one(t.Value.Elems[0].Text)
 	if p.found() {
@@ -319,28 +320,10 @@ func specNumber(spec *packet.Spec, t *syntax.Term) problem {
 	if rg.Lo != rg.Hi {
 		return problemf("write its number.", "%q is more than one value", t.Value.Elems[0].Text)
 	}
-	v := rg.Lo
-	switch t.Kind {
-	case syntax.Proto:
-		spec.Proto = new(uint8(v))
-	case syntax.FromPort:
-		spec.FromPort = new(uint16(v))
-	case syntax.Port:
-		spec.ToPort = new(uint16(v))
-	case syntax.Len:
-		spec.Len = new(int(v))
-	case syntax.TTL:
-		spec.TTL = new(uint8(v))
-	case syntax.DSCP:
-		spec.DSCP = uint8(v)
-	case syntax.VLAN:
-		spec.VLAN = new(uint16(v))
-	case syntax.InnerVLAN:
-		spec.InnerVLAN = new(uint16(v))
-	case syntax.Frag:
-		spec.Frag = new(uint16(v))
-	case syntax.Ether:
-		spec.SetEtherType(uint16(v))
+	if t.Kind == syntax.Frag {
+		spec.Set(t.Phrase().Word, rg.Lo)
+	} else {
+		spec.Set(t.Field.Info().Packet, rg.Lo)
 	}
 	return problem{}
 }
@@ -369,9 +352,12 @@ func specAddr(t *syntax.Term) (netip.Addr, problem) {
 // specICMP resolves `type`, whose names depend on the family of the packet.
 func (r *resolver) specICMP(spec *packet.Spec, t *syntax.Term) bool {
 	e := &t.Value.Elems[0]
-	six := spec.Proto != nil && *spec.Proto == protocols["icmp6"] ||
-		spec.Proto == nil && (spec.Family == packet.IPv6 || spec.From.Is6() || spec.To.Is6())
-	rg, p := parseICMP(e.Text, six)
+	of := field.ICMPType
+	if spec.Proto != nil && *spec.Proto == packet.ProtoICMP6 ||
+		spec.Proto == nil && (spec.Family == packet.IPv6 || spec.From.Is6() || spec.To.Is6()) {
+		of = field.ICMP6Type
+	}
+	rg, p := parseICMP(e.Text, of)
 	if !p.found() && rg.Lo != rg.Hi && (strings.Contains(e.Text, "/") || rg.Lo>>8 != rg.Hi>>8) {
 		p = problemf("write one value; use several packets to try several.", "a packet has one value here")
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
 
@@ -80,82 +81,34 @@ func (r *resolver) protectLimit(all []resolvedTerm) {
 	}
 }
 
-// numeric is what kinds of terms that take numbers look at, and which numbers.
-type numeric struct {
-	field Field
-	num   *number // nil for all other kinds
-}
-
-var numerics = [...]numeric{
-	syntax.Port:      {DstPort, &portNumber},
-	syntax.FromPort:  {SrcPort, &portNumber},
-	syntax.Proto:     {Proto, &protoNumber},
-	syntax.Len:       {Len, &lenNumber},
-	syntax.TTL:       {TTL, &ttlNumber},
-	syntax.DSCP:      {DSCP, &dscpNumber},
-	syntax.VLAN:      {VLAN, &vlanNumber},
-	syntax.InnerVLAN: {InnerVLAN, &vlanNumber},
-	syntax.Ether:     {EtherType, &etherNumber},
-}
-
-func numberOf(k syntax.TermKind) (n numeric) {
-	if int(k) < len(numerics) {
-		n = numerics[k]
-	}
-	return n
-}
-
 // term resolves one term into t, which is zero; it returns false after an error.
 func (r *resolver) term(t *Term, s *syntax.Term) bool {
-	t.Not, t.Pos = s.Not, pos(s.Pos)
-	if n := numberOf(s.Kind); n.num != nil {
-		t.Field = n.field
-		return r.numbers(t, s, n.num)
-	}
+	t.Not, t.Pos, t.Field = s.Not, pos(s.Pos), s.Field
 	switch s.Kind {
-	case syntax.Family:
-		t.Field = EtherType
-		rg, _ := etherByName(s.Name)
+	case syntax.Number:
+		return r.numbers(t, s)
+	case syntax.Family, syntax.ProtoName:
+		rg, _ := s.Field.Named(s.Name)
 		t.Ranges = r.keptRanges.Keep([]Range{rg})
-	case syntax.ProtoName:
-		t.Field = Proto
-		rg, _ := protoByName(s.Name)
-		t.Ranges = r.keptRanges.Keep([]Range{rg})
-	case syntax.Untagged:
-		t.Field, t.Ranges = Tags, untagged
-	case syntax.Fragments:
-		t.Field, t.Ranges = Fragment, fragment
-	case syntax.Syn:
-		t.Field, t.Mask, t.Value = TCPFlags, flagSYN|flagACK, flagSYN
+	case syntax.Alone:
+		ph := s.Phrase()
+		if t.Mask, t.Value = ph.Mask, ph.Value; t.Mask == 0 {
+			t.Ranges = r.keptRanges.Keep([]Range{ph.Range})
+		}
 	case syntax.Flags:
-		t.Field = TCPFlags
 		return r.flags(t, s)
 	case syntax.ICMPType:
-		t.Field = ICMPType
-		if s.Name == "icmp6" {
-			t.Field = ICMP6Type
-		}
-		return r.each(t, s, func(text string) (Range, problem) { return parseICMP(text, s.Name == "icmp6") })
-	case syntax.EtherFrom, syntax.EtherTo:
-		t.Field = SrcMAC
-		if s.Kind == syntax.EtherTo {
-			t.Field = DstMAC
-		}
+		return r.each(t, s, func(text string) (Range, problem) { return parseICMP(text, s.Field) })
+	case syntax.EtherAddr:
 		return r.each(t, s, func(text string) (Range, problem) {
 			m, p := parseMAC(text)
-			return Range{m, m}, p
+			return Range{Lo: m, Hi: m}, p
 		})
 	case syntax.From, syntax.To:
 		return r.address(t, s)
 	}
 	return true
 }
-
-// What terms without a value ask for.
-var (
-	untagged = []Range{{0, 0}}
-	fragment = []Range{{1, 1}}
-)
 
 // each parses every element of a value into ranges, and reports what is wrong and what is doubled.
 func (r *resolver) each(t *Term, s *syntax.Term, parse func(string) (Range, problem)) bool {
@@ -181,10 +134,9 @@ func (r *resolver) each(t *Term, s *syntax.Term, parse func(string) (Range, prob
 }
 
 // numbers resolves the value of a numeric term.
-func (r *resolver) numbers(t *Term, s *syntax.Term, num *number) bool {
-	v := s.Value
-	isPort := s.Kind == syntax.Port || s.Kind == syntax.FromPort
-	if isPort && (v.List || v.Op == syntax.NoOp) && hasName(v) {
+func (r *resolver) numbers(t *Term, s *syntax.Term) bool {
+	v, num := s.Value, numbers[s.Field]
+	if s.Field.Info().Header == field.InPorts && (v.List || v.Op == syntax.NoOp) && hasName(v) {
 		return r.ports(t, s)
 	}
 	if v.Op != syntax.NoOp {

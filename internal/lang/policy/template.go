@@ -117,7 +117,7 @@ func (v *Vary) fit(bits int) error {
 	}
 	most := uint64(1)<<bits - 1
 	if v.all {
-		v.Ranges = []Range{{0, most}}
+		v.Ranges = []Range{{Hi: most}}
 	}
 	for _, r := range v.Ranges {
 		if r.Hi > most {
@@ -139,11 +139,16 @@ func ParseFlags(text string) (uint8, error) {
 // WordLen is the word of the length, which is no field at one place.
 const WordLen = "len"
 
-// wordOf are the words of the fields that terms of policies have too and that may vary.
-var wordOf = map[syntax.TermKind]string{
-	syntax.From: "from", syntax.To: "to", syntax.FromPort: "from port", syntax.Port: "port",
-	syntax.EtherFrom: "ether from", syntax.EtherTo: "ether to", syntax.VLAN: "vlan", syntax.InnerVLAN: "inner-vlan",
-	syntax.TTL: "ttl", syntax.DSCP: "dscp", syntax.Len: WordLen,
+// wordOf is the word of a field that may vary, or "": that of a header field, or of the length.
+func wordOf(t *syntax.Term) string {
+	word := t.Field.Info().Packet
+	switch {
+	case t.Kind == syntax.PacketField:
+		return t.Name
+	case t.Kind == syntax.Flags || t.Kind == syntax.Alone || packet.FieldBits(word) == 0 && word != WordLen:
+		return ""
+	}
+	return word
 }
 
 // template resolves one line; it returns false after an error.
@@ -190,26 +195,21 @@ func varies(t *syntax.Term) bool {
 	if v == nil || v.Hex || v.Text || t.Kind == syntax.PacketBytes || t.Kind == syntax.Flags {
 		return false
 	}
-	if v.List || v.Walk != nil || t.Kind != syntax.PacketField && wordOf[t.Kind] == "" {
+	if v.List || v.Walk != nil || wordOf(t) == "" {
 		return v.List || v.Walk != nil
 	}
 	text := v.Elems[0].Text
 	switch {
 	case t.Kind == syntax.From, t.Kind == syntax.To:
 		return strings.ContainsAny(text, "/-")
-	case t.Kind == syntax.DSCP: // names have hyphens
-		_, named := dscpByName(text)
-		return !named && strings.Contains(text, "-")
 	}
-	return strings.Contains(text, "-")
+	_, named := t.Field.Named(text) // names may have hyphens
+	return !named && strings.Contains(text, "-")
 }
 
 // vary resolves a term with several values.
 func (r *resolver) vary(t *syntax.Term) (Vary, bool) {
-	v := Vary{Word: wordOf[t.Kind], Step: 1, Every: 1}
-	if t.Kind == syntax.PacketField {
-		v.Word = t.Name
-	}
+	v := Vary{Word: wordOf(t), Step: 1, Every: 1}
 	if v.Word == "" {
 		r.c.Errorf(t.Pos, "write a packet for each, in lines of their own.", "%q decides what the packet is made of, so it cannot vary", t.Words())
 		return v, false
@@ -229,10 +229,10 @@ func (v *Vary) add(t *syntax.Term, text string) (p problem) {
 	var rg Range
 	all := text == syntax.AllValues
 	switch {
-	case all && t.Kind == syntax.Len:
+	case all && v.Word == WordLen:
 		return problemf("write the lengths: len 60-1500 random.", "a packet cannot have all lengths")
 	case all && isMAC(v.Word):
-		rg, v.all = Range{0, 1<<48 - 1}, true
+		rg, v.all = Range{Lo: 0, Hi: 1<<48 - 1}, true
 	case t.Kind == syntax.From, t.Kind == syntax.To:
 		if all || text == "any" {
 			return problemf("write 0.0.0.0/0 or ::/0.", "all addresses, but of which family?")
@@ -250,10 +250,10 @@ func (v *Vary) add(t *syntax.Term, text string) (p problem) {
 		return problemf("write a packet with wrong and one without, in lines of their own.", "\"wrong\" is no number that can vary")
 	default:
 		num := fieldNumber(v.Word)
-		if n := numberOf(t.Kind); n.num != nil {
-			num = n.num
+		if t.Kind == syntax.Number {
+			num = numbers[t.Field]
 		}
-		if rg, v.all = (Range{0, num.max}), all; !all {
+		if rg, v.all = (Range{Lo: 0, Hi: num.max}), all; !all {
 			rg, p = num.element(text)
 		}
 	}
@@ -275,7 +275,7 @@ func parseMACs(text string) (Range, problem) {
 	if !p.found() && b < a {
 		p = problemf(didYouMean(hi+"-"+lo), "the range %s ends before it begins", short(text))
 	}
-	return Range{a, b}, p
+	return Range{Lo: a, Hi: b}, p
 }
 
 // walk resolves the order; it returns false after an error.

@@ -8,6 +8,8 @@
 // machine, or changes what a policy means: Format prints the same statements in one layout.
 package syntax
 
+import "levee/internal/lang/field"
+
 // Pos is a place in one line of the source. All three count from 1, columns in characters (Unicode
 // code points); EndCol is the column after the last character. The zero Pos is "no place".
 type Pos struct {
@@ -152,45 +154,36 @@ type Step struct {
 	Label  *Word  // by "LABEL"
 }
 
-// TermKind is what a term of a match, or a word of a test packet, is about. Terms are printed in
-// the order of the kinds.
+// TermKind is what a term of a match, or a word of a test packet, looks like. What those kinds are about that are
+// of several fields, their Field says.
 type TermKind uint8
 
 const (
 	Family      TermKind = iota // ipv4, ipv6, arp: Name
-	VLAN                        // vlan Value
-	InnerVLAN                   // inner-vlan Value
-	Untagged                    // untagged
-	Ether                       // ether Value
-	EtherFrom                   // ether from Value
-	EtherTo                     // ether to Value
 	ProtoName                   // tcp, udp, ...: Name
-	Proto                       // proto Value
+	Alone                       // a word that asks for some values of its Field: syn, fragments, ...
+	Number                      // a word for its Field, and Value: ttl, port, ...
+	EtherAddr                   // ether from Value, ether to Value, by Field
 	ICMPType                    // icmp type Value, icmp6 type Value: Name is the protocol
-	PacketType                  // type Value, in test packets only
-	Syn                         // syn
 	Flags                       // flags Value: one element, such as "syn,ack/syn,ack,rst"
 	From                        // from Value
-	FromPort                    // from port Value
 	To                          // to Value
-	Port                        // port Value, to port Value
-	Len                         // len Value
-	TTL                         // ttl Value
-	DSCP                        // dscp Value
-	Frag                        // frag Value, in test packets only
-	Options                     // options, in test packets only
-	PacketField                 // a header field by its Name, Value, in test packets only
-	PacketBytes                 // payload, ip-options, ...: Name and Value, in test packets only
-	Fragments                   // fragments
 	Malformed                   // malformed
+	PacketType                  // type Value, in test packets only, as all that follow
+	Frag                        // frag Value
+	Options                     // options
+	PacketField                 // a header field by its Name, Value
+	PacketBytes                 // payload, ip-options, ...: Name and Value
+	numKinds
 )
 
 // Term is one condition of a match.
 type Term struct {
-	Name  string // the word of a Family, ProtoName or ICMPType
+	Name  string // the word of a Family, ProtoName, ICMPType, PacketField or PacketBytes
 	Value *Value // nil where the kind has none
 	Pos   Pos    // from the first word to the last one in the same line
 	Kind  TermKind
+	Field field.Field // what it asks for, addresses where from or to stands before anything else; None in packets only
 	Not   bool
 }
 

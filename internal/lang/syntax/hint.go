@@ -3,14 +3,22 @@ package syntax
 import (
 	"fmt"
 	"strings"
+
+	"levee/internal/lang/field"
 )
 
 // isKeyword are all the words of the language, which can be neither set names nor, in most places,
 // values.
-var isKeyword = wordSet("interface set protect pass drop count default essential off on error test packet expect hex by has as " +
-	"file dynamic max lease from to port any proto type syn flags none len ttl dscp vlan inner-vlan untagged ether fragments malformed not " +
-	"frag options limit cookie log established payload rollup rate burst above sample " +
-	"tcp udp udplite sctp dccp icmp icmp6 igmp gre esp ah ospf ipip ipv4 ipv6 arp")
+var isKeyword = func() map[string]bool {
+	m := wordSet("interface set protect pass drop count default essential off on error test packet expect hex by has as " +
+		"file dynamic max lease any none not limit cookie log established payload rollup rate burst above sample")
+	for _, w := range phraseWords(func(*field.Phrase) bool { return true }) {
+		if !isFieldWord[w] { // those that only packets had once name sets
+			m[w] = true
+		}
+	}
+	return m
+}()
 
 // IsKeyword tells whether s is a word of the language.
 func IsKeyword(s string) bool { return isKeyword[s] }
@@ -170,7 +178,7 @@ func statementRemedy(word string) (msg string, r remedy) {
 	if strings.HasPrefix(word, "//") || strings.HasPrefix(word, "/*") {
 		return "", advice("a comment starts with #.")
 	}
-	if simple[word].kind != 0 || isFamily[word] || isProto[word] || oneOf("from to flags ether not as", word) {
+	if _, ok := simple[word]; ok || isFamily[word] || isProto[word] || oneOf("from to flags ether not as", word) {
 		return "", advice(fmt.Sprintf("a rule starts with pass, drop, count or protect: drop %s ...", word))
 	}
 	if m := Nearest(word, strings.Fields("interface set protect pass drop count default essential on test")); m != "" {
@@ -231,8 +239,8 @@ func hintCompareList(op, word string) string {
 }
 
 // hintValue is for a missing value.
-func (p *parser) hintValue(k TermKind, word string) string {
-	t := p.tok
+func (p *parser) hintValue(of *Term, word string) string {
+	t, k := p.tok, of.Kind
 	switch {
 	case t.kind == tString && (k == From || k == To):
 		return "write a set's name or an address without quotes; for a file: set NAME = file(" + quote(t.text) + ")."
@@ -242,7 +250,7 @@ func (p *parser) hintValue(k TermKind, word string) string {
 		return "a list stands in braces: " + word + " { ... }."
 	case t.kind == tWord && t.text == "any" && k != From && k != To:
 		return "without this term any value matches; leave out \"" + word + " any\"."
-	case k == Port && oneOf("from to", t.text) && isDigits(p.ahead().text):
+	case of.Field == field.DstPort && oneOf("from to", t.text) && isDigits(p.ahead().text):
 		return didYouMean(t.text + " port")
 	case t.kind == tWord && t.text == "not":
 		return "\"not\" stands before the term: not " + word + " ..."
@@ -251,10 +259,10 @@ func (p *parser) hintValue(k TermKind, word string) string {
 	case (k == From || k == To) && t.kind == tWord && laterMatch[t.text] == "":
 		return "write the address or the set directly behind " + quote(word) + ": " + word + " 192.0.2.0/24 " + clip(t.text) + " ..."
 	}
-	switch k {
-	case From, To:
+	switch {
+	case k == From, k == To:
 		return "write an address, a prefix, a range, a list in braces, the name of a set, or any."
-	case Port, FromPort:
+	case of.Field.Info().Header == field.InPorts:
 		return "write a number, a range such as 1000-2000, a list in braces, a comparison such as > 1023, or the name of a set."
 	}
 	return ""

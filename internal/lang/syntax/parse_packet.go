@@ -1,6 +1,10 @@
 package syntax
 
-import "strings"
+import (
+	"strings"
+
+	"levee/internal/lang/field"
+)
 
 // testStmt parses `test "NAME" { steps }`. An error in a step does not spoil the other steps.
 func (p *parser) testStmt(base stmt) (Stmt, bool) {
@@ -216,7 +220,7 @@ func (p *parser) packetWord() (Term, bool) {
 	case oneOf("not untagged fragments malformed packet", word):
 		return t, p.fail(hintPacket(word), "expected a word of a packet%s", p.orExpect())
 	case word == "icmp", word == "icmp6": // `type` is a word of its own here
-		t.Kind, t.Name = ProtoName, word
+		t.Kind, t.Field, t.Name = ProtoName, field.Proto, word
 		p.advance()
 	default:
 		if p.tok.class&(familyWord|protoWord) == 0 && simple[word].what == "" && !oneOf("flags from to ether syn", word) {

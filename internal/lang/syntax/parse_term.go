@@ -1,20 +1,54 @@
 package syntax
 
-import "strings"
+import (
+	"strings"
+
+	"levee/internal/lang/field"
+)
 
 // Words that are terms by themselves.
 var (
-	isFamily = wordSet("ipv4 ipv6 arp")
-	isProto  = wordSet("tcp udp udplite sctp dccp icmp icmp6 igmp gre esp ah ospf ipip")
+	isFamily = alone(field.EtherType)
+	isProto  = alone(field.Proto)
 )
 
-// terms a match may have, for hints.
-const (
-	termWords = "from to port tcp udp udplite sctp dccp icmp icmp6 igmp gre esp ah ospf ipip proto ipv4 ipv6 arp " +
-		"syn flags len ttl dscp vlan inner-vlan untagged ether fragments malformed not as"
-	packetWords = "port ipv4 ipv6 arp ether tcp udp udplite sctp dccp icmp icmp6 igmp gre esp ah ospf ipip proto from to port " +
-		"syn flags type len ttl dscp vlan inner-vlan frag options hex expect"
+// alone are the words that are terms by themselves, as names of values of a field.
+func alone(f field.Field) map[string]bool {
+	for i := range field.Phrases {
+		if ph := &field.Phrases[i]; ph.Form == field.FormWord && ph.Field == f {
+			return wordSet(strings.Join(ph.Words, " "))
+		}
+	}
+	return nil
+}
+
+// What a match and a packet may have, for hints. Of two that are as near to what was written, the first was meant.
+var (
+	termWords = "from to port " + strings.Join(phraseWords(func(ph *field.Phrase) bool {
+		return ph.Form != field.FormPacket && ph.Form != field.FormICMP
+	}), " ") + " not as"
+	packetWords = "port " + strings.Join(phraseWords(func(ph *field.Phrase) bool {
+		return ph.Form != field.FormAlone || ph.Mask != 0 // a packet is something definite, such as syn
+	}), " ") + " hex expect"
 )
+
+// phraseWords are the single words of some rows of the table of fields, each once.
+func phraseWords(of func(ph *field.Phrase) bool) (words []string) {
+	seen := make(map[string]bool)
+	for i := range field.Phrases {
+		ph := &field.Phrases[i]
+		if !of(ph) {
+			continue
+		}
+		for _, w := range append(strings.Fields(ph.Word), ph.Words...) {
+			if !seen[w] {
+				seen[w] = true
+				words = append(words, w)
+			}
+		}
+	}
+	return words
+}
 
 // term parses one term of a match.
 func (p *parser) term() (Term, bool) {
@@ -38,23 +72,24 @@ func (p *parser) term() (Term, bool) {
 	return t, ok
 }
 
-// simple are the terms that are one word, or one word and a value.
-var simple = map[string]struct {
-	kind TermKind
-	what string // of the value, "" for none
-}{
-	"untagged":   {Untagged, ""},
-	"syn":        {Syn, ""},
-	"fragments":  {Fragments, ""},
-	"malformed":  {Malformed, ""},
-	"vlan":       {VLAN, "a VLAN id"},
-	"inner-vlan": {InnerVLAN, "a VLAN id"},
-	"proto":      {Proto, "a protocol"},
-	"port":       {Port, "a port"},
-	"len":        {Len, "a length"},
-	"ttl":        {TTL, "a TTL"},
-	"dscp":       {DSCP, "a DSCP"},
+// simpleTerm is a term that is one word, or one word and a number.
+type simpleTerm struct {
+	kind  TermKind
+	field field.Field
+	what  string // of the value, "" for none
 }
+
+// simple are these terms: those of the table of fields with whose word no other begins.
+var simple = func() map[string]simpleTerm {
+	m := make(map[string]simpleTerm)
+	for i := range field.Phrases {
+		ph := &field.Phrases[i]
+		if (ph.Form == field.FormAlone || ph.Form == field.FormNumber) && !strings.Contains(ph.Word, " ") && ph.Word != "ether" {
+			m[ph.Word] = simpleTerm{kindsOf(ph)[0], ph.Field, ph.What}
+		}
+	}
+	return m
+}()
 
 // termWord parses a term from its word on.
 func (p *parser) termWord(t *Term) bool {
@@ -62,22 +97,25 @@ func (p *parser) termWord(t *Term) bool {
 	switch class := p.tok.class; {
 	case class&simpleWord != 0:
 		s := simple[word]
-		t.Kind = s.kind
+		t.Kind, t.Field = s.kind, s.field
 		p.advance()
 		return s.what == "" || p.value(t, word, s.what, true)
 	case class&familyWord != 0:
-		t.Kind, t.Name = Family, word
+		t.Kind, t.Field, t.Name = Family, field.EtherType, word
 		p.advance()
 	case class&protoWord != 0:
-		t.Kind, t.Name = ProtoName, word
+		t.Kind, t.Field, t.Name = ProtoName, field.Proto, word
 		p.advance()
 		if p.is("type") && (word == "icmp" || word == "icmp6") {
-			t.Kind = ICMPType
+			t.Kind, t.Field = ICMPType, field.ICMPType
+			if word == "icmp6" {
+				t.Field = field.ICMP6Type
+			}
 			p.advance()
 			return p.value(t, "type", "an ICMP type", false)
 		}
 	case word == "flags":
-		t.Kind = Flags
+		t.Kind, t.Field = Flags, field.TCPFlags
 		p.advance()
 		return p.flags(t)
 	case word == "from", word == "to":
@@ -85,14 +123,14 @@ func (p *parser) termWord(t *Term) bool {
 	case word == "ether":
 		p.advance()
 		if p.is("from") || p.is("to") {
-			t.Kind = EtherFrom
+			t.Kind, t.Field = EtherAddr, field.SrcMAC
 			if p.is("to") {
-				t.Kind = EtherTo
+				t.Field = field.DstMAC
 			}
 			side := p.word().Text
 			return p.value(t, "ether "+side, "an Ethernet address", false)
 		}
-		t.Kind = Ether
+		t.Kind, t.Field = Number, field.EtherType
 		return p.value(t, word, "an EtherType", true)
 	case p.errs.Full():
 		return p.fail("", "expected a term")
@@ -117,7 +155,7 @@ func (p *parser) unknownTerm(t *Term) bool {
 		p.advance()
 		return true
 	case r.term == "from port":
-		t.Kind = FromPort
+		t.Kind, t.Field = Number, field.SrcPort
 		p.advance()
 		return p.value(t, r.term, "a port", true)
 	case r.term == "as", r.term == "not":
@@ -137,15 +175,17 @@ const noTerm TermKind = 255
 // direction parses from or to, with an address or a port.
 func (p *parser) direction(t *Term, word string) bool {
 	p.advance()
-	addr, port := From, FromPort
+	addr, port := field.SrcAddr, field.SrcPort
+	t.Kind = From
 	if word == "to" {
-		addr, port = To, Port
+		addr, port = field.DstAddr, field.DstPort
+		t.Kind = To
 	}
 	if p.accept("port") {
-		t.Kind = port
+		t.Kind, t.Field = Number, port
 		return p.value(t, word+" port", "a port", true)
 	}
-	t.Kind = addr
+	t.Field = addr
 	if p.is("not") {
 		return p.fail("\"not\" stands before the term: not "+word+" ...", "expected an address, a list or a set after %s", quote(word))
 	}
@@ -191,7 +231,7 @@ func (p *parser) value(t *Term, word, what string, compare bool) bool {
 		v.Pos = v.Pos.to(p.last.pos)
 		return p.afterValue(word)
 	}
-	return p.fail(p.hintValue(t.Kind, word), "expected %s after %s", what, quote(word))
+	return p.fail(p.hintValue(t, word), "expected %s after %s", what, quote(word))
 }
 
 // valueWord tells whether the current token, a word of the language, may be the value of t.
@@ -199,10 +239,9 @@ func (p *parser) valueWord(t *Term) bool {
 	switch t.Kind {
 	case From, To:
 		return p.is("any")
-	case Proto:
-		return p.tok.class&protoWord != 0
-	case Ether:
-		return p.tok.class&familyWord != 0
+	case Number:
+		_, named := t.Field.Named(p.tok.text)
+		return named
 	}
 	return false
 }

@@ -1,6 +1,10 @@
 package syntax
 
-import "slices"
+import (
+	"slices"
+
+	"levee/internal/lang/field"
+)
 
 // printer prints statements without what stands around them. The zero value prints everything
 // into one line.
@@ -78,7 +82,7 @@ func (p *printer) rule(r *Rule) {
 	}
 }
 
-// terms prints terms in the order of their kinds, negated ones behind the others of their kind.
+// terms prints terms in the order of the table of fields, negated ones behind the others of their kind.
 func (p *printer) terms(ts []Term) {
 	var few [maxTerms]*Term
 	for _, t := range appendOrdered(few[:0], ts) {
@@ -97,27 +101,60 @@ func appendOrdered(order []*Term, ts []Term) []*Term {
 	return order
 }
 
-// Rank orders terms as they are printed: by kind, negated ones behind the others. Fields and bytes of a packet are one
-// kind: options lie in the packet in the order of their words.
+// Rank orders terms as they are printed: by the rows of the table of fields, negated ones behind the others. Fields and
+// bytes of a packet are one row: options lie in the packet in the order of their words.
 func (t *Term) Rank() int {
-	k := t.Kind
-	if k == PacketBytes {
-		k = PacketField
-	}
+	n := 2 * int(rows[t.Kind][t.Field])
 	if t.Not {
-		return 2*int(k) + 1
+		n++
 	}
-	return 2 * int(k)
+	return n
 }
 
-// kindWords are the words a term starts with; those with a Name are printed by it.
-var kindWords = [...]string{
-	VLAN: "vlan", InnerVLAN: "inner-vlan", Untagged: "untagged",
-	Ether: "ether", EtherFrom: "ether from", EtherTo: "ether to",
-	Proto: "proto", PacketType: "type", Syn: "syn", Flags: "flags",
-	From: "from", FromPort: "from port", To: "to", Port: "port",
-	Len: "len", TTL: "ttl", DSCP: "dscp", Frag: "frag", Options: "options",
-	Fragments: "fragments", Malformed: "malformed", // PacketField and PacketBytes have a Name
+// Phrase is the row of the table of fields that the term is written by.
+func (t *Term) Phrase() *field.Phrase { return &field.Phrases[rows[t.Kind][t.Field]] }
+
+// rows are the rows of the table of fields, by kind and field of a term.
+var rows = func() (out [numKinds][field.NumFields]uint8) {
+	for i := range field.Phrases {
+		for _, k := range kindsOf(&field.Phrases[i]) {
+			out[k][field.Phrases[i].Field] = uint8(i)
+		}
+	}
+	return out
+}()
+
+// kindsOf are the kinds of terms that a row is about: of several, only those of packets.
+func kindsOf(ph *field.Phrase) []TermKind {
+	switch ph.Form {
+	case field.FormAlone:
+		if ph.Field == field.None {
+			return []TermKind{Malformed}
+		}
+		return []TermKind{Alone}
+	case field.FormWord:
+		if ph.Field == field.Proto {
+			return []TermKind{ProtoName}
+		}
+		return []TermKind{Family}
+	case field.FormNumber:
+		return []TermKind{Number}
+	case field.FormMAC:
+		return []TermKind{EtherAddr}
+	case field.FormICMP:
+		return []TermKind{ICMPType}
+	case field.FormFlags:
+		return []TermKind{Flags}
+	case field.FormAddress:
+		if ph.Field == field.SrcAddr {
+			return []TermKind{From}
+		}
+		return []TermKind{To}
+	}
+	if only, ok := packetOnly[ph.Word]; ok {
+		return []TermKind{only.kind}
+	}
+	return []TermKind{PacketField, PacketBytes}
 }
 
 func (p *printer) term(t *Term) {
@@ -127,7 +164,7 @@ func (p *printer) term(t *Term) {
 	if t.Name != "" {
 		p.words(t.Name)
 	} else {
-		p.words(kindWords[t.Kind])
+		p.words(t.Phrase().Word)
 	}
 	if t.Kind == ICMPType {
 		p.words("type")

@@ -1,0 +1,201 @@
+// Package field is the registry of fields: all that levee knows of what a rule can ask of a packet.
+//
+// One row of a table (table.go) says of a field which packets have it, where it lies in the decoded
+// key of bpf/parse.h, which values it can have, how rules compare it, what the compiler may conclude
+// from that, how it is written in a policy, and how a packet is made that has it. Every stage of the
+// compiler asks the table; what a row does not say may not be done. The oracle and the decoders read
+// packets with eyes of their own, so that a mistake in the table shows.
+//
+// Nothing here reads packets, or knows of policies, classes or instructions.
+package field
+
+// Field is what a rule can ask of a packet. The zero value is no field: all that the table says of
+// it is "unknown".
+type Field uint8
+
+// Info is one row of the table. A member that is left out is unknown, or "no".
+type Info struct {
+	Name   string // completes "the packet has no ..."
+	Header Header // what a packet must have to have the field
+	// Compare is how rules ask for values, which decides what may be concluded: see Laws.
+	Compare Compare
+	// Key is the member of struct key (bpf/parse.h) with the value. Pairs have none of their own.
+	Key string
+	// Absent is the value of that member in packets without the field, where the class of a packet
+	// does not tell. No rule asks for it: it is beyond Values.
+	Absent uint64
+	Max    uint64 // the highest value that can be written in a policy
+	Values Values // what a packet can have
+	// ByClass says that classes of packets are told apart by the field: within a class it has only
+	// some of the values, which package ir knows.
+	ByClass bool
+	// Address and Port are the fields that a pair consists of, besides the protocol. A service has no
+	// Address.
+	Address, Port Field
+	// Box says which side of a box of rules (package ruletree) asks for the field.
+	Box Box
+	// Hot says that generated code keeps the field in a register, from the frame on.
+	Hot bool
+	// Packet is the word by which packets of tests and templates set the field.
+	Packet string
+	Names  []Name // words for values
+	Needs  string // why a rule contradicts itself that asks packets for the field which lack it
+}
+
+// Info is the row of a field; of what is no field, that of None.
+func (f Field) Info() *Info {
+	if f >= NumFields {
+		f = None
+	}
+	return &table[f]
+}
+
+// Range is inclusive at both ends.
+type Range struct{ Lo, Hi uint64 }
+
+// Values are those that packets can have, sorted and disjoint, by the family of the packet.
+type Values struct{ Other, IPv4, IPv6 []Range }
+
+// upTo are the values from 0 to the highest, whatever the family.
+func upTo(highest uint64) Values {
+	r := []Range{{0, highest}}
+	return Values{r, r, r}
+}
+
+// Highest is the greatest of the values.
+func (v *Values) Highest() (highest uint64) {
+	for _, rs := range [][]Range{v.Other, v.IPv4, v.IPv6} {
+		for _, r := range rs {
+			highest = max(highest, r.Hi)
+		}
+	}
+	return highest
+}
+
+// Name is a word for values of a field.
+type Name struct {
+	Word string
+	Range
+}
+
+// Named gives the values that a word means.
+func (f Field) Named(word string) (Range, bool) {
+	if f >= NumFields {
+		f = None
+	}
+	r, ok := named[f][word]
+	return r, ok
+}
+
+// named are the names of all fields.
+var named = func() (all [NumFields]map[string]Range) {
+	for f := range table {
+		all[f] = make(map[string]Range)
+		for _, n := range table[f].Names {
+			all[f][n.Word] = n.Range
+		}
+	}
+	return all
+}()
+
+// Header is what a packet must have for a field to be there.
+type Header uint8
+
+// Presence is which packets have a header, as far as family, protocol and tags tell. ARP is NotIP.
+type Presence struct {
+	NotIP, IPv4, IPv6 bool
+	// Protos are the protocols whose headers it is; a later fragment has none of them. Of a header
+	// that does not depend on the protocol they are nil.
+	Protos []uint8
+	Tags   int // how many VLAN tags at least
+}
+
+// Presence is which packets have the header: none of a header that is not known.
+func (h Header) Presence() *Presence {
+	if int(h) >= len(headers) {
+		h = NoHeader
+	}
+	return &headers[h]
+}
+
+// Compare is how rules ask for the values of a field.
+type Compare uint8
+
+const (
+	Unknown  Compare = iota // of which nothing may be concluded
+	ByRange                 // numbers, in ranges
+	ByMask                  // bits under a mask that have one value
+	ByPrefix                // addresses, in prefixes or in a set
+	ByPair                  // a protocol and a port, with an address or without
+)
+
+// Laws are what may be done with the questions that rules ask for a field.
+type Laws struct {
+	// Cover: package ir may find that one question is answered whenever another of the field is. Of two
+	// rules, the later one may then be removed.
+	Cover bool
+	// Join: two questions of a rule may become one.
+	Join bool
+	// Reorder: the question may be asked before others of its rule that stand in front of it.
+	Reorder bool
+	// Cut: the values are numbers in order, and a question holds for none outside of the least interval
+	// around what it names. A tree of rules may cut there.
+	Cut bool
+}
+
+// laws of each way to compare. What is not listed may not be done.
+var laws = [...]Laws{
+	Unknown:  {},
+	ByRange:  {Cover: true, Join: true, Reorder: true, Cut: true},
+	ByMask:   {Cover: true, Reorder: true},
+	ByPrefix: {Cover: true, Join: true, Reorder: true, Cut: true},
+	ByPair:   {Cover: true, Reorder: true},
+}
+
+// Laws of a field.
+func (f Field) Laws() Laws { return f.Info().Compare.Laws() }
+
+// Laws of a way to compare.
+func (c Compare) Laws() Laws {
+	if int(c) >= len(laws) {
+		return Laws{}
+	}
+	return laws[c]
+}
+
+// Box is a side of a box of rules: two addresses and two numbers.
+type Box uint8
+
+const (
+	NoBox      Box = iota // rules that ask for the field are in no box
+	BoxSrc                // the source address
+	BoxDst                // the destination address
+	BoxNumber0            // the first number
+	BoxNumber1            // the second; of the fields that ask for it no class of packets has two
+)
+
+// Form is what a phrase looks like.
+type Form uint8
+
+const (
+	FormAlone   Form = iota // a word alone, which asks for Lo to Hi, or for Mask and Value
+	FormWord                // each of Words alone, which is a name of a value
+	FormNumber              // a word, and a value, range, list or comparison
+	FormMAC                 // a word, and Ethernet addresses
+	FormICMP                // a protocol, "type", and types with or without code
+	FormFlags               // a word, and TCP flags
+	FormAddress             // a word, and addresses, services, endpoints or a set
+	FormPacket              // in packets only: no field of rules
+)
+
+// Phrase is one way to ask for a field in a policy.
+type Phrase struct {
+	Word  string
+	Words []string // of FormWord, instead
+	Field Field    // of FormAddress: what addresses behind it are; pairs have the same words
+	Form  Form
+	What  string // what stands behind the word, for messages; "" if nothing does
+	Range        // FormAlone
+	Mask  uint8  // FormAlone, of flags
+	Value uint8
+}

@@ -1,0 +1,200 @@
+package field
+
+import "levee/internal/packet"
+
+// All fields. The order means nothing.
+const (
+	None Field = iota
+
+	SrcAddr     // IP source
+	DstAddr     // IP destination
+	SrcPort     // of the five protocols with ports, not on later fragments
+	DstPort     //
+	SrcService  // protocol and source port together
+	DstService  // protocol and destination port together
+	SrcEndpoint // source address, protocol and source port; absent where a port protocol has no port
+	DstEndpoint // destination address, protocol and destination port
+	Proto       // protocol, or last next header
+	EtherType   // after tags
+	ICMPType    // type<<8|code; ICMP in IPv4
+	ICMP6Type   // type<<8|code; ICMPv6 in IPv6
+	TCPFlags    //
+	Len         // bytes of the IP packet, or of what follows Ethernet and tags
+	TTL         // time to live, or hop limit
+	DSCP        //
+	VLAN        // id of the outermost tag
+	InnerVLAN   // id of the second tag
+	Tags        // number of tags, 0 to 2
+	SrcMAC      // first octet highest
+	DstMAC      //
+	Fragment    // 1 for a fragment, first or not
+
+	NumFields
+)
+
+// All headers.
+const (
+	NoHeader   Header = iota
+	InFrame           // Ethernet
+	InTag             // a VLAN tag
+	InInnerTag        // the second VLAN tag, of two
+	InIP              // IPv4 or IPv6
+	InPorts           // TCP, UDP, UDP-Lite, SCTP or DCCP
+	InTCP
+	InICMP  // in IPv4
+	InICMP6 // in IPv6
+	NumHeaders
+)
+
+// portProtos are the protocols with ports.
+var portProtos = []uint8{
+	packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite, packet.ProtoSCTP, packet.ProtoDCCP,
+}
+
+var headers = [NumHeaders]Presence{
+	InFrame:    {NotIP: true, IPv4: true, IPv6: true},
+	InTag:      {NotIP: true, IPv4: true, IPv6: true, Tags: 1},
+	InInnerTag: {NotIP: true, IPv4: true, IPv6: true, Tags: 2},
+	InIP:       {IPv4: true, IPv6: true},
+	InPorts:    {IPv4: true, IPv6: true, Protos: portProtos},
+	InTCP:      {IPv4: true, IPv6: true, Protos: []uint8{packet.ProtoTCP}},
+	InICMP:     {IPv4: true, Protos: []uint8{packet.ProtoICMP}},
+	InICMP6:    {IPv6: true, Protos: []uint8{packet.ProtoICMP6}},
+}
+
+// What packets lack that a rule asks for by several fields.
+const (
+	needsPorts = "only tcp, udp, udplite, sctp and dccp have ports."
+	needsIP    = "only ipv4 and ipv6 packets have IP addresses."
+	needsTag   = "an untagged packet has no VLAN id, and only one with two tags has an inner one."
+)
+
+// noVLAN is NO_VLAN of bpf/parse.h.
+const noVLAN = 0xffff
+
+var table = [NumFields]Info{
+	SrcAddr: {
+		Name: "source address", Header: InIP, Compare: ByPrefix, Key: "src_hi", Hot: true,
+		Box: BoxSrc, Packet: "from", Needs: needsIP,
+	},
+	DstAddr: {
+		Name: "destination address", Header: InIP, Compare: ByPrefix, Key: "dst_hi", Hot: true,
+		Box: BoxDst, Packet: "to", Needs: needsIP,
+	},
+	SrcPort: {
+		Name: "source port", Header: InPorts, Compare: ByRange, Key: "src_port", Hot: true,
+		Max: 65535, Values: upTo(65535), Box: BoxNumber0, Packet: "from port", Needs: needsPorts,
+	},
+	DstPort: {
+		Name: "destination port", Header: InPorts, Compare: ByRange, Key: "dst_port", Hot: true,
+		Max: 65535, Values: upTo(65535), Box: BoxNumber1, Packet: "port", Needs: needsPorts,
+	},
+	SrcService: {
+		Name: "source service", Header: InPorts, Compare: ByPair, Port: SrcPort, Needs: needsPorts,
+	},
+	DstService: {
+		Name: "destination service", Header: InPorts, Compare: ByPair, Port: DstPort, Needs: needsPorts,
+	},
+	SrcEndpoint: {
+		Name: "source endpoint", Header: InIP, Compare: ByPair, Address: SrcAddr, Port: SrcPort,
+	},
+	DstEndpoint: {
+		Name: "destination endpoint", Header: InIP, Compare: ByPair, Address: DstAddr, Port: DstPort,
+	},
+	Proto: {
+		Name: "IP protocol", Header: InIP, Compare: ByRange, Key: "proto", ByClass: true,
+		Max: 255, Values: upTo(255), Box: BoxNumber1, Packet: "proto", Names: protocols,
+	},
+	EtherType: {
+		Name: "EtherType", Header: InFrame, Compare: ByRange, Key: "ether_type", Max: 0xffff,
+		Values: Values{
+			// Neither IPv4 nor IPv6, nor a tag, which is looked through.
+			Other: []Range{{0, 0x07ff}, {0x0801, 0x80ff}, {0x8101, 0x86dc}, {0x86de, 0x88a7}, {0x88a9, 0xffff}},
+			IPv4:  []Range{{packet.EtherIPv4, packet.EtherIPv4}},
+			IPv6:  []Range{{packet.EtherIPv6, packet.EtherIPv6}},
+		},
+		Packet: "ether", Names: etherTypes,
+	},
+	ICMPType: {
+		Name: "ICMP type", Header: InICMP, Compare: ByRange, Key: "icmp", Hot: true, Max: 0xffff,
+		Values: upTo(0xffff), Box: BoxNumber1, Packet: "type", Names: icmpTypes,
+		Needs: "\"icmp type\" is for ICMP in IPv4; for IPv6 write icmp6 type.",
+	},
+	ICMP6Type: {
+		Name: "ICMPv6 type", Header: InICMP6, Compare: ByRange, Key: "icmp", Hot: true, Max: 0xffff,
+		Values: upTo(0xffff), Box: BoxNumber1, Packet: "type", Names: icmp6Types,
+		Needs: "\"icmp6 type\" is for ICMPv6 in IPv6; for IPv4 write icmp type.",
+	},
+	TCPFlags: {
+		Name: "TCP flags", Header: InTCP, Compare: ByMask, Key: "tcp_flags", Max: 0xff,
+		Values: upTo(0xff), Packet: "tcp-flags", Names: tcpFlags, Needs: "only tcp has flags.",
+	},
+	Len: {
+		Name: "length", Header: InFrame, Compare: ByRange, Key: "len", Max: 65535 + 40,
+		Values: Values{
+			Other: []Range{{0, 1<<32 - 1}}, IPv4: []Range{{20, 65535}}, IPv6: []Range{{40, 65535 + 40}},
+		},
+		Packet: "len",
+	},
+	TTL: {
+		Name: "TTL", Header: InIP, Compare: ByRange, Key: "ttl", Max: 255, Values: upTo(255), Packet: "ttl",
+	},
+	DSCP: {
+		Name: "DSCP", Header: InIP, Compare: ByRange, Key: "dscp", Max: 63, Values: upTo(63), Packet: "dscp",
+		Names: codePoints,
+	},
+	VLAN: {
+		Name: "VLAN id", Header: InTag, Compare: ByRange, Key: "vlan", Absent: noVLAN,
+		Max: 4095, Values: upTo(4095), Packet: "vlan", Needs: needsTag,
+	},
+	InnerVLAN: {
+		Name: "inner VLAN id", Header: InInnerTag, Compare: ByRange, Key: "inner_vlan", Absent: noVLAN,
+		Max: 4095, Values: upTo(4095), Packet: "inner-vlan", Needs: needsTag,
+	},
+	Tags: {
+		Name: "number of tags", Header: InFrame, Compare: ByRange, Key: "tags", Max: 2, Values: upTo(2),
+	},
+	SrcMAC: {
+		Name: "Ethernet source", Header: InFrame, Compare: ByRange, Key: "src_mac",
+		Max: 1<<48 - 1, Values: upTo(1<<48 - 1), Packet: "ether from",
+	},
+	DstMAC: {
+		Name: "Ethernet destination", Header: InFrame, Compare: ByRange, Key: "dst_mac",
+		Max: 1<<48 - 1, Values: upTo(1<<48 - 1), Packet: "ether to",
+	},
+	Fragment: {
+		Name: "fragmentation", Header: InIP, Compare: ByRange, ByClass: true, Max: 1, Values: upTo(1),
+		Packet: "frag",
+	},
+}
+
+// Phrases are the words of rules and packets, in the order in which they are printed. A word that names
+// a header field of packets too (packet.FieldBits) may also be the name of a set; all others may not.
+var Phrases = [...]Phrase{
+	{Words: []string{"ipv4", "ipv6", "arp"}, Field: EtherType, Form: FormWord},
+	{Word: "vlan", Field: VLAN, Form: FormNumber, What: "a VLAN id"},
+	{Word: "inner-vlan", Field: InnerVLAN, Form: FormNumber, What: "a VLAN id"},
+	{Word: "untagged", Field: Tags, Form: FormAlone, Range: Range{0, 0}},
+	{Word: "ether", Field: EtherType, Form: FormNumber, What: "an EtherType"},
+	{Word: "ether from", Field: SrcMAC, Form: FormMAC, What: "an Ethernet address"},
+	{Word: "ether to", Field: DstMAC, Form: FormMAC, What: "an Ethernet address"},
+	{Words: words(protocols), Field: Proto, Form: FormWord},
+	{Word: "proto", Field: Proto, Form: FormNumber, What: "a protocol"},
+	{Word: "icmp type", Field: ICMPType, Form: FormICMP, What: "an ICMP type"},
+	{Word: "icmp6 type", Field: ICMP6Type, Form: FormICMP, What: "an ICMP type"},
+	{Word: "type", Form: FormPacket, What: "an ICMP type"},
+	{Word: "syn", Field: TCPFlags, Form: FormAlone, Mask: packet.SYN | packet.ACK, Value: packet.SYN},
+	{Word: "flags", Field: TCPFlags, Form: FormFlags, What: "TCP flags"},
+	{Word: "from", Field: SrcAddr, Form: FormAddress, What: "an address"},
+	{Word: "from port", Field: SrcPort, Form: FormNumber, What: "a port"},
+	{Word: "to", Field: DstAddr, Form: FormAddress, What: "an address"},
+	{Word: "port", Field: DstPort, Form: FormNumber, What: "a port"},
+	{Word: "len", Field: Len, Form: FormNumber, What: "a length"},
+	{Word: "ttl", Field: TTL, Form: FormNumber, What: "a TTL"},
+	{Word: "dscp", Field: DSCP, Form: FormNumber, What: "a DSCP"},
+	{Word: "frag", Form: FormPacket, What: "an offset in units of 8 bytes"},
+	{Word: "options", Form: FormPacket},
+	{Form: FormPacket}, // header fields and bytes of a packet, by words of their own
+	{Word: "fragments", Field: Fragment, Form: FormAlone, Range: Range{1, 1}},
+	{Word: "malformed", Form: FormAlone}, // about the frame, not about a field
+}
