@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/bench/published"
+	"levee/internal/host/atomicfile"
 	document "levee/internal/report"
 )
 
@@ -129,7 +130,7 @@ func (o *benchOutput) write(d *document.Document) error {
 			errs = append(errs, err)
 			return
 		}
-		errs = append(errs, putFile(path, b.Bytes()))
+		errs = append(errs, atomicfile.Write(path, b.Bytes(), 0o644))
 	}
 	if o.csv != "" {
 		file(o.csv, d.CSV)
@@ -158,26 +159,4 @@ func (o *benchOutput) write(d *document.Document) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// putFile puts text into a file in one step, whether it is there or not: what reads it sees the old text or the
-// new one.
-func putFile(path string, text []byte) error {
-	if _, err := os.Stat(path); err == nil {
-		return replaceFile(path, text)
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".levee-*")
-	if err != nil {
-		return fmt.Errorf("write %s: make a temporary file beside it: %w", path, err)
-	}
-	defer os.Remove(f.Name()) // what is left when a step failed
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
 }

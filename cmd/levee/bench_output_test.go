@@ -60,22 +60,3 @@ func TestOneFileThatFailsDoesNotKeepTheOthersBack(t *testing.T) {
 		t.Errorf("%v, printed %q: want the page and the table all the same", err, out)
 	}
 }
-
-func TestAReportReplacesAnOlderOneInOneStep(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a.csv")
-	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	link := path + ".link"
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
-	if err := putFile(link, []byte("new")); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(path)
-	info, errInfo := os.Stat(path)
-	if err != nil || errInfo != nil || string(text) != "new" || info.Mode().Perm() != 0o600 {
-		t.Errorf("%q, %v, %v: want the new text behind the link, with the old mode", text, info.Mode(), errors.Join(err, errInfo))
-	}
-}

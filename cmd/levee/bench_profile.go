@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/bench/profile"
+	"levee/internal/host/atomicfile"
 )
 
 const benchProfileLong = `Find out what the receiving core spends its time on while a flood meets a place to drop it: driver, eBPF program, helpers,
@@ -62,7 +63,7 @@ func newBenchProfile(e *env) *cobra.Command {
 			}
 			if flame != "" {
 				var b bytes.Buffer
-				if flameErr := errors.Join(rep.Flame(&b), putFile(flame, b.Bytes())); flameErr != nil {
+				if flameErr := errors.Join(rep.Flame(&b), atomicfile.Write(flame, b.Bytes(), 0o644)); flameErr != nil {
 					return flameErr
 				}
 			}

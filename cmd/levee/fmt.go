@@ -8,6 +8,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
+	"levee/internal/host/atomicfile"
 	"levee/internal/lang/syntax"
 )
 
@@ -70,7 +71,7 @@ func (e *env) fmtOne(file string, f fmtFlags) error {
 		}
 		return errNo
 	case f.write && changed:
-		return replaceFile(file, text)
+		return atomicfile.Write(file, text, 0o644)
 	case !f.write && !f.check && !f.diff:
 		e.stdout.Write(text)
 	}

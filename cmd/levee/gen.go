@@ -186,7 +186,7 @@ func (e *env) genConfig(cmd *cobra.Command, f *genFlags) (c gen.Config, err erro
 // flood reads the flags that describe a flood.
 func flood(cmd *cobra.Command, f *genFlags) (*gen.Flood, error) {
 	fl := &gen.Flood{Lengths: f.lengths, NoChecksum: f.noChecksum, TTL: f.ttl}
-	kind, err := parseKind(f.kind)
+	kind, err := gen.ParseKind(f.kind)
 	if err != nil {
 		return nil, usagef(cmd, "--kind: %v", err)
 	}
@@ -203,19 +203,15 @@ func flood(cmd *cobra.Command, f *genFlags) (*gen.Flood, error) {
 	if fl.To, err = floodTarget(cmd, f); err != nil {
 		return nil, err
 	}
-	from := f.from
-	if len(from) == 0 {
-		from = []string{"16.0.0.0/4"}
-		if fl.To.Is6() {
-			from = []string{"2a00::/12"}
-		}
-	}
-	for _, s := range from {
+	for _, s := range f.from {
 		prefixes, err := policy.ParsePrefixes(s)
 		if err != nil {
 			return nil, usagef(cmd, "--from %q: %v", s, err)
 		}
 		fl.Sources = append(fl.Sources, prefixes...)
+	}
+	if len(f.from) == 0 {
+		fl.Sources = gen.DefaultSources(fl.To)
 	}
 	for _, p := range []struct {
 		name  string
@@ -257,14 +253,7 @@ func floodTarget(cmd *cobra.Command, f *genFlags) (netip.Addr, error) {
 		}
 		return to, nil
 	}
-	var to netip.Addr
-	err := lab.Inside(f.netns, func() error {
-		d, err := lab.Owned(f.dev)
-		if err == nil {
-			to = d.Peer.IPv4
-		}
-		return err
-	})
+	to, err := gen.DefaultTo(f.netns, f.dev)
 	if errors.Is(err, lab.ErrForeign) {
 		return to, fmt.Errorf("%w, and there is no --to: make a lab with `levee lab up`, or name an address", err)
 	}
@@ -311,17 +300,6 @@ func (e *env) gen(c gen.Config, asJSON bool) error {
 	}
 	fmt.Fprintf(e.stdout, "seed     %d\n", rep.Seed)
 	return nil
-}
-
-func parseKind(s string) (gen.Kind, error) {
-	var names []string
-	for k := gen.UDP; k <= gen.Fragment; k++ {
-		if k.String() == s {
-			return k, nil
-		}
-		names = append(names, k.String())
-	}
-	return 0, fmt.Errorf("no kind %q: it is one of %s", s, strings.Join(names, ", "))
 }
 
 // openTemplate reads the packets of a file.

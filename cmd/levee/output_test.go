@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/host/session"
 	"levee/internal/kernel"
 )
 
@@ -22,6 +23,8 @@ func testEnv(terminal bool, args ...string) (e *env, out, errs *bytes.Buffer, cl
 		stdout: &output{w: out, terminal: terminal}, stderr: &output{w: errs, terminal: terminal},
 		now:        func() time.Time { return now },
 		privileged: func() error { return kernel.Refuse(syscall.EPERM, "no privileges in this test") },
+		executable: func() (string, error) { return "/usr/bin/levee", nil },
+		sessions:   func(string) ([]session.Session, error) { return nil, nil },
 	}, out, errs, &now
 }
 

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"levee/internal/lang/syntax"
 )
@@ -96,58 +94,4 @@ func openError(err error) error {
 		return refusedf("%s: not allowed to read it; run as its owner or as root", syntax.Quoted(pe.Path))
 	}
 	return err
-}
-
-// replaceFile writes text to path in one step: whoever reads it sees the old text or the new. The file's mode and
-// owner stay; a symbolic link is followed, not replaced.
-func replaceFile(path string, text []byte) (err error) {
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	info, err := os.Stat(real)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if !info.Mode().IsRegular() { // a pipe or a device, which a file would take the place of
-		return fmt.Errorf("write %s: it is no regular file", path)
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(real), "."+filepath.Base(real)+".*")
-	if err != nil {
-		return fmt.Errorf("write %s: make a temporary file beside it: %w", path, err)
-	}
-	defer func() {
-		if err != nil {
-			tmp.Close()
-			os.Remove(tmp.Name())
-			err = fmt.Errorf("write %s: %w", path, err)
-		}
-	}()
-	if _, err = io.Copy(tmp, bytes.NewReader(text)); err != nil {
-		return err
-	}
-	if err = keepOwner(tmp, info); err != nil {
-		return err
-	}
-	if err = tmp.Chmod(info.Mode().Perm()); err != nil {
-		return err
-	}
-	// Without the sync a crash may leave the new name with no text.
-	if err = tmp.Sync(); err != nil {
-		return err
-	}
-	if err = tmp.Close(); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), real)
-}
-
-// keepOwner gives tmp the owner of the file that it replaces: root formatting a user's file leaves it the
-// user's.
-func keepOwner(tmp *os.File, old fs.FileInfo) error {
-	was, ok := old.Sys().(*syscall.Stat_t)
-	if !ok || int(was.Uid) == os.Geteuid() && int(was.Gid) == os.Getegid() {
-		return nil
-	}
-	return tmp.Chown(int(was.Uid), int(was.Gid))
 }

@@ -1,11 +1,14 @@
 package gen
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"levee/internal/bench/option"
+	"levee/internal/lab"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -23,6 +26,39 @@ const (
 
 func (k Kind) String() string {
 	return [...]string{"udp", "syn", "ack", "icmp", "fragment"}[k]
+}
+
+// ParseKind reads what String prints.
+func ParseKind(s string) (Kind, error) {
+	var names []string
+	for k := UDP; k <= Fragment; k++ {
+		if k.String() == s {
+			return k, nil
+		}
+		names = append(names, k.String())
+	}
+	return 0, fmt.Errorf("no kind %q: it is one of %s", s, strings.Join(names, ", "))
+}
+
+// DefaultTo is where a flood from a device of a lab goes if nothing else is asked for: the IPv4
+// address of the device's other end. The error wraps lab.ErrForeign for a device of no lab.
+func DefaultTo(namespace, device string) (to netip.Addr, err error) {
+	err = lab.Inside(namespace, func() error {
+		d, err := lab.Owned(device)
+		if err == nil {
+			to = d.Peer.IPv4
+		}
+		return err
+	})
+	return to, err
+}
+
+// DefaultSources are large blocks of the destination's family.
+func DefaultSources(to netip.Addr) []netip.Prefix {
+	if to.Is6() {
+		return []netip.Prefix{netip.MustParsePrefix("2a00::/12")}
+	}
+	return []netip.Prefix{netip.MustParsePrefix("16.0.0.0/4")}
 }
 
 // Flood describes packets that differ in source, ports, length and what the protocol varies.

@@ -1,0 +1,81 @@
+// Package atomicfile writes files in one step: whoever reads a file sees the old text or the new.
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Write puts text into a file. A file that is there keeps its mode and owner, and a symbolic link is
+// followed, not replaced; a new file has the permissions perm. What is no regular file, as a pipe or a
+// device, is left alone.
+func Write(path string, text []byte, perm fs.FileMode) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write %s: %w", path, err)
+		}
+	}()
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return put(path, text, perm, nil)
+	}
+	if err != nil {
+		return err
+	}
+	old, err := os.Stat(real)
+	switch {
+	case err != nil:
+		return err
+	case !old.Mode().IsRegular():
+		return errors.New("it is no regular file")
+	}
+	return put(real, text, old.Mode().Perm(), old)
+}
+
+// put makes a file beside path and renames it.
+func put(path string, text []byte, perm fs.FileMode, old fs.FileInfo) (err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("make a temporary file beside it: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			tmp.Close()
+			os.Remove(tmp.Name())
+		}
+	}()
+	if _, err = tmp.Write(text); err != nil {
+		return err
+	}
+	if err = keepOwner(tmp, old); err != nil {
+		return err
+	}
+	if err = tmp.Chmod(perm); err != nil {
+		return err
+	}
+	// Without the sync a crash may leave the new name with no text.
+	if err = tmp.Sync(); err != nil {
+		return err
+	}
+	if err = tmp.Close(); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}
+
+// keepOwner gives tmp the owner of the file that it replaces, if there is one: root formatting a
+// user's file leaves it the user's.
+func keepOwner(tmp *os.File, old fs.FileInfo) error {
+	if old == nil {
+		return nil
+	}
+	was, ok := old.Sys().(*syscall.Stat_t)
+	if !ok || int(was.Uid) == os.Geteuid() && int(was.Gid) == os.Getegid() {
+		return nil
+	}
+	return tmp.Chown(int(was.Uid), int(was.Gid))
+}
