@@ -22,7 +22,7 @@ const maxQuestions = 500
 
 // maxStraight is up to how many compares rules in a row are instructions of their own. Beyond it they become
 // records (machine.go): a packet passes some hundred rules of instructions in the time that it takes to find the few
-// records that it meets (0.2 ns a rule, docs/decisions/0015-records.md), and records cost the verifier nothing.
+// records that it meets (0.2 ns a rule, docs/decisions/0015-bytecode.md), and records cost the verifier nothing.
 const maxStraight = 1000
 
 // maxRuns is how many tables of rules (see many) a class may have with other rules between them; where there

@@ -157,7 +157,7 @@ func (c *compiler) walk(part *chain) {
 	c.tellWalk(part, counting+deciding, f.depth, before)
 }
 
-// tellWalk says what was made of the rules, and what they cost: about as measured, see docs/decisions/0015-records.md.
+// tellWalk says what was made of the rules, and what they cost: about as measured, see docs/decisions/0015-bytecode.md.
 func (c *compiler) tellWalk(part *chain, worst, depth, before int) {
 	asked := weight(part.rules)
 	c.table(fmt.Sprintf("%d rules, %s", len(part.rules), part), "records in trees", recordBytes*(c.machine.records.n-before)+8*len(part.rules),
