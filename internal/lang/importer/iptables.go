@@ -41,15 +41,21 @@ func IPTables(in []Source, w io.Writer, opts Rulesets) (Imported, error) {
 	if err != nil {
 		return Imported{}, err
 	}
-	fl := &flattener{bases: bases, given: t.rules, out: out, stateless: opts.Stateless}
+	return out.policy(w, bases, t.rules, opts, t.remarkOnRest)
+}
+
+// policy writes the policy of the base chains of a ruleset of so many rules; rest adds what is to be said
+// of the other chains.
+func (o *output) policy(w io.Writer, bases []*chain, rules int, opts Rulesets, rest func([]*chain)) (Imported, error) {
+	fl := &flattener{bases: bases, given: rules, out: o, stateless: opts.Stateless}
 	if err := fl.run(); err != nil {
 		return Imported{}, err
 	}
-	t.remarkOnRest(bases)
-	if err := out.write(w); err != nil {
+	rest(bases)
+	if err := o.write(w); err != nil {
 		return Imported{}, err
 	}
-	return *out.rep, nil
+	return *o.rep, nil
 }
 
 func sourceNames(in []Source) string {

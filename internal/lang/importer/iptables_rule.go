@@ -8,9 +8,9 @@ import (
 
 // ipRule reads the options of one rule.
 type ipRule struct {
+	ruleReader
 	t      *ipTables
 	tab    *ipTable
-	r      *chainRule
 	w      []word // options not read yet
 	not    bool   // a ! stands before the option
 	module string // the last -m
@@ -23,11 +23,11 @@ type ipRule struct {
 // rule makes a chainRule of a line. It fails on values that iptables would refuse; what a policy has no
 // words for is remembered in the rule.
 func (t *ipTables) rule(tab *ipTable, l ipLine, number int) (*chainRule, error) {
-	p := &ipRule{t: t, tab: tab, w: l.words, r: &chainRule{
+	p := &ipRule{t: t, tab: tab, w: l.words, ruleReader: ruleReader{t.out, &chainRule{
 		place: place{tab.file, l.line, l.text},
 		label: fmt.Sprintf("%s:%d", l.chain.name, number),
 		alts:  []match{{}},
-	}}
+	}}}
 	for len(p.w) > 0 {
 		if err := p.option(); err != nil {
 			return nil, err
@@ -56,53 +56,6 @@ func (p *ipRule) value() string {
 		p.not = true
 	}
 	return p.next()
-}
-
-func (p *ipRule) unknown(what, instead string) {
-	for _, u := range p.r.unknown {
-		if u.what == what {
-			return
-		}
-	}
-	p.r.unknown = append(p.r.unknown, reason{what, instead})
-}
-
-func (p *ipRule) remark(k Kind, text, instead string) {
-	p.r.remarks = append(p.r.remarks, p.r.place.remark(k, text, instead))
-}
-
-// both narrows the rule by alternatives of which one must hold.
-func (p *ipRule) both(alts ...match) {
-	out, err := narrow(p.r.alts, alts, &p.t.out.written)
-	if err != nil {
-		p.unknown(err.Error(), "split the rule")
-		return
-	}
-	p.r.alts = out
-}
-
-// narrow is what holds for one of a and one of b. written counts the ranges of addresses in lists of all rules.
-func narrow(a, b []match, written *int) (out []match, err error) {
-	if len(a)*len(b) > maxAlternatives {
-		return nil, fmt.Errorf("it would become more than %d rules", maxAlternatives)
-	}
-	for i := range a {
-		for j := range b {
-			if !a[i].compatible(&b[j]) {
-				return nil, fmt.Errorf("it asks for two sets about one address of which one is filled at run time")
-			}
-			if m := a[i].and(&b[j]); !m.never {
-				if n := m.weight(); n > 64 {
-					*written += n // short lists are bounded by the input
-				}
-				if *written > maxWritten {
-					return nil, fmt.Errorf("it asks for large sets and other addresses at once, more than a rule can list")
-				}
-				out = append(out, m)
-			}
-		}
-	}
-	return out, nil
 }
 
 // number narrows a field, or its complement.

@@ -260,6 +260,16 @@ func number(b []byte, six bool, n uint16) {
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
 }
 
+// rounds runs a test some times, each with random numbers of its own.
+func (k *kernelSide) rounds(t *testing.T, name string, n int, seed, stream uint64, one func(*testing.T, *rand.Rand)) {
+	for round := range n {
+		t.Run(fmt.Sprintf("%s-%d", name, round), func(t *testing.T) {
+			k.t = t
+			one(t, rand.New(rand.NewPCG(seed, stream+uint64(round))))
+		})
+	}
+}
+
 // TestKernelAndPolicyAgree loads random rulesets into the kernel by the real tools, imports what the tools dump, and
 // compares the verdicts for packets that are sent over a wire.
 func TestKernelAndPolicyAgree(t *testing.T) {
@@ -267,23 +277,19 @@ func TestKernelAndPolicyAgree(t *testing.T) {
 	t.Logf("seed %d", seed)
 	k := newKernelSide(t)
 	k.run(observer, "nft", "-f", "-")
-	for round := range uint64(6) {
-		rnd := rand.New(rand.NewPCG(seed, round))
-		t.Run(fmt.Sprintf("nft-%d", round), func(t *testing.T) {
-			k.t = t
-			rules := randomNFT(rnd, nil)
-			k.run(rules, "nft", "-f", "-")
-			dump := k.run("", "nft", "-j", "list", "table", "inet", "filter")
-			k.run("delete table inet filter", "nft", "-f", "-") // loaded again below, to leave nothing behind on a failure
-			var out bytes.Buffer
-			if _, err := importer.NFT(importer.Source{Name: "dump", R: strings.NewReader(dump)}, &out, importer.Rulesets{Device: "eth0"}); err != nil {
-				t.Fatalf("%v\n%s", err, rules)
-			}
-			k.run(rules, "nft", "-f", "-")
-			defer k.run("delete table inet filter", "nft", "-f", "-")
-			k.compare(rnd, out.Bytes(), rules)
-		})
-	}
+	k.rounds(t, "nft", 6, seed, 0, func(t *testing.T, rnd *rand.Rand) {
+		rules := randomNFT(rnd, nil)
+		k.run(rules, "nft", "-f", "-")
+		dump := k.run("", "nft", "-j", "list", "table", "inet", "filter")
+		k.run("delete table inet filter", "nft", "-f", "-") // loaded again below, to leave nothing behind on a failure
+		var out bytes.Buffer
+		if _, err := importer.NFT(importer.Source{Name: "dump", R: strings.NewReader(dump)}, &out, importer.Rulesets{Device: "eth0"}); err != nil {
+			t.Fatalf("%v\n%s", err, rules)
+		}
+		k.run(rules, "nft", "-f", "-")
+		defer k.run("delete table inet filter", "nft", "-f", "-")
+		k.compare(rnd, out.Bytes(), rules)
+	})
 	k.t = t
 	k.run("create nets hash:net\nadd nets 10.0.0.0/8\nadd nets 10.200.0.0/16 nomatch\ncreate svc hash:ip,port\nadd svc 192.0.2.1,tcp:80\nadd svc 192.0.2.2,udp:53\nadd svc 192.0.2.3,tcp:80\ncreate low bitmap:port range 0-1023\nadd low 22\nadd low 80-81\n"+
 		"create pn hash:net,port comment\nadd pn 192.0.2.0/29,udp:53 comment nomatch\nadd pn 10.0.0.0/8,tcp:0-1023\nadd pn 192.0.2.8/29,icmp:8/0\nadd pn 10.0.0.0/9,gre:0\n"+
@@ -291,28 +297,24 @@ func TestKernelAndPolicyAgree(t *testing.T) {
 		"create masked hash:ip netmask 30\nadd masked 192.0.2.9\ncreate three hash:ip,port,net\nadd three 192.0.2.1,tcp:80,0.0.0.0/1\nadd three 10.1.2.3,udp:53,128.0.0.0/1\n"+
 		"create both list:set\nadd both said\nadd both bits\nadd both nets\n", "ipset", "restore")
 	sets := k.run("", "ipset", "save")
-	for round := range uint64(6) {
-		rnd := rand.New(rand.NewPCG(seed, 100+round))
-		t.Run(fmt.Sprintf("iptables-%d", round), func(t *testing.T) {
-			k.t = t
-			four, six := randomIPTables(rnd, false, nil), randomIPTables(rnd, true, nil)
-			k.run(four, "iptables-restore")
-			k.run(six, "ip6tables-restore")
-			defer k.run("*filter\n:INPUT ACCEPT\nCOMMIT\n", "iptables-restore")
-			defer k.run("*filter\n:INPUT ACCEPT\nCOMMIT\n", "ip6tables-restore")
-			in := []importer.Source{{Name: "v4", R: strings.NewReader(k.run("", "iptables-save"))}, {Name: "v6", R: strings.NewReader(k.run("", "ip6tables-save"))}, {Name: "sets", R: strings.NewReader(sets)}}
-			var out bytes.Buffer
-			_, err := importer.IPTables(in, &out, importer.Rulesets{Device: "eth0"})
-			if err != nil && strings.Contains(err.Error(), "chains copied into one another") {
-				t.Log(err) // random returns are worse than those of people; TestCopiesAreBounded is about this
-				return
-			}
-			if err != nil {
-				t.Fatalf("%v\n%s\n%s", err, four, six)
-			}
-			k.compare(rnd, out.Bytes(), four+six)
-		})
-	}
+	k.rounds(t, "iptables", 6, seed, 100, func(t *testing.T, rnd *rand.Rand) {
+		four, six := randomIPTables(rnd, false, nil), randomIPTables(rnd, true, nil)
+		k.run(four, "iptables-restore")
+		k.run(six, "ip6tables-restore")
+		defer k.run("*filter\n:INPUT ACCEPT\nCOMMIT\n", "iptables-restore")
+		defer k.run("*filter\n:INPUT ACCEPT\nCOMMIT\n", "ip6tables-restore")
+		in := []importer.Source{{Name: "v4", R: strings.NewReader(k.run("", "iptables-save"))}, {Name: "v6", R: strings.NewReader(k.run("", "ip6tables-save"))}, {Name: "sets", R: strings.NewReader(sets)}}
+		var out bytes.Buffer
+		_, err := importer.IPTables(in, &out, importer.Rulesets{Device: "eth0"})
+		if err != nil && strings.Contains(err.Error(), "chains copied into one another") {
+			t.Log(err) // random returns are worse than those of people; TestCopiesAreBounded is about this
+			return
+		}
+		if err != nil {
+			t.Fatalf("%v\n%s\n%s", err, four, six)
+		}
+		k.compare(rnd, out.Bytes(), four+six)
+	})
 }
 
 func pick[T any](rnd *rand.Rand, from ...T) T { return from[rnd.IntN(len(from))] }

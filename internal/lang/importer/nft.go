@@ -35,15 +35,7 @@ func NFT(in Source, w io.Writer, opts Rulesets) (Imported, error) {
 	if err := n.parseRules(); err != nil {
 		return Imported{}, err
 	}
-	fl := &flattener{bases: bases, given: n.rules, out: out, stateless: opts.Stateless}
-	if err := fl.run(); err != nil {
-		return Imported{}, err
-	}
-	n.remarkOnRest(bases)
-	if err := out.write(w); err != nil {
-		return Imported{}, err
-	}
-	return *out.rep, nil
+	return out.policy(w, bases, n.rules, opts, n.remarkOnRest)
 }
 
 // nftables is a ruleset that was read.

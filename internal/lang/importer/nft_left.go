@@ -40,54 +40,39 @@ func left(raw json.RawMessage) dim {
 	return noWord("has an expression that levee does not know", "")
 }
 
+// payloads are fields of headers.
+var payloads = func() map[string]dim {
+	v4, v6 := match{}.with(fEther, only4), match{}.with(fEther, only6)
+	return map[string]dim{
+		"ip saddr":     {dir: "src", dep: v4},
+		"ip daddr":     {dir: "dst", dep: v4},
+		"ip6 saddr":    {dir: "src", dep: v6},
+		"ip6 daddr":    {dir: "dst", dep: v6},
+		"ip protocol":  {num: fProto, dep: v4, parse: parseProtocolName},
+		"ip6 nexthdr":  {num: fProto, dep: v6, parse: parseProtocolName},
+		"ip ttl":       {num: fTTL, dep: v4},
+		"ip6 hoplimit": {num: fTTL, dep: v6},
+		"ip dscp":      {num: fDSCP, dep: v4, parse: parseDSCPName},
+		"ip6 dscp":     {num: fDSCP, dep: v6, parse: parseDSCPName},
+		"ip length":    {num: fLen, dep: v4},
+		"ip6 length":   {num: fLen, dep: v6, after: payloadOf},
+		"icmp type":    {num: fICMP, parse: icmpName(false), after: typesOf},
+		"icmp code":    {num: fICMP, parse: icmpCode, after: codesOf},
+		"icmpv6 type":  {num: fICMP6, parse: icmpName(true), after: typesOf},
+		"icmpv6 code":  {num: fICMP6, parse: icmp6Code, after: codesOf},
+		"ether saddr":  {num: fEtherFrom, parse: parseMACName},
+		"ether daddr":  {num: fEtherTo, parse: parseMACName},
+		"ether type":   {num: fEther, parse: parseEtherName},
+		"vlan id":      {num: fVLAN},
+		"th sport":     {num: fFromPort},
+		"th dport":     {num: fPort},
+	}
+}()
+
 // payload is a field of a header.
 func payload(proto, name string) dim {
-	v4, v6 := match{}.with(fEther, only4), match{}.with(fEther, only6)
-	switch proto + " " + name {
-	case "ip saddr":
-		return dim{dir: "src", dep: v4}
-	case "ip daddr":
-		return dim{dir: "dst", dep: v4}
-	case "ip6 saddr":
-		return dim{dir: "src", dep: v6}
-	case "ip6 daddr":
-		return dim{dir: "dst", dep: v6}
-	case "ip protocol":
-		return dim{num: fProto, dep: v4, parse: parseProtocolName}
-	case "ip6 nexthdr":
-		return dim{num: fProto, dep: v6, parse: parseProtocolName}
-	case "ip ttl":
-		return dim{num: fTTL, dep: v4}
-	case "ip6 hoplimit":
-		return dim{num: fTTL, dep: v6}
-	case "ip dscp":
-		return dim{num: fDSCP, dep: v4, parse: parseDSCPName}
-	case "ip6 dscp":
-		return dim{num: fDSCP, dep: v6, parse: parseDSCPName}
-	case "ip length":
-		return dim{num: fLen, dep: v4}
-	case "ip6 length":
-		return dim{num: fLen, dep: v6, after: payloadOf}
-	case "icmp type":
-		return dim{num: fICMP, parse: icmpName(false), after: typesOf}
-	case "icmp code":
-		return dim{num: fICMP, parse: icmpCode, after: codesOf}
-	case "icmpv6 type":
-		return dim{num: fICMP6, parse: icmpName(true), after: typesOf}
-	case "icmpv6 code":
-		return dim{num: fICMP6, parse: icmp6Code, after: codesOf}
-	case "ether saddr":
-		return dim{num: fEtherFrom, parse: parseMACName}
-	case "ether daddr":
-		return dim{num: fEtherTo, parse: parseMACName}
-	case "ether type":
-		return dim{num: fEther, parse: parseEtherName}
-	case "vlan id":
-		return dim{num: fVLAN}
-	case "th sport":
-		return dim{num: fFromPort}
-	case "th dport":
-		return dim{num: fPort}
+	if d, ok := payloads[proto+" "+name]; ok {
+		return d
 	}
 	if n, err := protocolNumber(proto); err == nil && (name == "sport" || name == "dport") && withPorts.and(just(uint64(n))).within(withPorts) && len(withPorts.and(just(uint64(n)))) == 1 {
 		d := dim{num: fPort, dep: match{}.with(fProto, just(uint64(n)))}

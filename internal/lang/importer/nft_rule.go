@@ -12,9 +12,9 @@ var errPktType = errors.New("asks for a type of frame that a policy has no word 
 
 // nftRule reads the statements of one rule.
 type nftRule struct {
+	ruleReader
 	n       *nftables
 	c       *nftChain
-	r       *chainRule
 	done    bool // a verdict was read
 	counts  bool
 	quiet   []reason // statements that decide nothing
@@ -27,9 +27,9 @@ type nftRule struct {
 // is no rule; what a policy has no words for is remembered.
 func (n *nftables) parseRule(c *nftChain, raw nftRaw, number int) ([]*chainRule, error) {
 	text := fmt.Sprintf("%s %s %s handle %d:%s", c.table.family, c.table.name, c.name, raw.handle, ruleText(raw.expr))
-	p := &nftRule{n: n, c: c, r: &chainRule{
+	p := &nftRule{n: n, c: c, ruleReader: ruleReader{n.out, &chainRule{
 		place: place{n.name, raw.line, printable(text, 160)}, label: raw.comment, alts: []match{{}},
-	}}
+	}}}
 	if p.r.label == "" {
 		p.r.label = fmt.Sprintf("%s:%d", c.name, number)
 	}
@@ -56,28 +56,6 @@ func (n *nftables) parseRule(c *nftChain, raw nftRaw, number int) ([]*chainRule,
 		return p.split, nil
 	}
 	return []*chainRule{p.r}, nil
-}
-
-func (p *nftRule) unknown(what, instead string) {
-	for _, u := range p.r.unknown {
-		if u.what == what {
-			return
-		}
-	}
-	p.r.unknown = append(p.r.unknown, reason{what, instead})
-}
-
-func (p *nftRule) remark(k Kind, text, instead string) {
-	p.r.remarks = append(p.r.remarks, p.r.place.remark(k, text, instead))
-}
-
-func (p *nftRule) both(alts ...match) {
-	out, err := narrow(p.r.alts, alts, &p.n.out.written)
-	if err != nil {
-		p.unknown(err.Error(), "split the rule")
-		return
-	}
-	p.r.alts = out
 }
 
 // statement reads one statement.

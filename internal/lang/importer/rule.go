@@ -1,0 +1,57 @@
+package importer
+
+import "fmt"
+
+// ruleReader is what reading a rule takes, whichever tool has printed it.
+type ruleReader struct {
+	out *output
+	r   *chainRule
+}
+
+// unknown remembers what a policy has no words for, once.
+func (p *ruleReader) unknown(what, instead string) {
+	for _, u := range p.r.unknown {
+		if u.what == what {
+			return
+		}
+	}
+	p.r.unknown = append(p.r.unknown, reason{what, instead})
+}
+
+func (p *ruleReader) remark(k Kind, text, instead string) {
+	p.r.remarks = append(p.r.remarks, p.r.place.remark(k, text, instead))
+}
+
+// both narrows the rule by alternatives of which one must hold.
+func (p *ruleReader) both(alts ...match) {
+	out, err := narrow(p.r.alts, alts, &p.out.written)
+	if err != nil {
+		p.unknown(err.Error(), "split the rule")
+		return
+	}
+	p.r.alts = out
+}
+
+// narrow is what holds for one of a and one of b. written counts the ranges of addresses in lists of all rules.
+func narrow(a, b []match, written *int) (out []match, err error) {
+	if len(a)*len(b) > maxAlternatives {
+		return nil, fmt.Errorf("it would become more than %d rules", maxAlternatives)
+	}
+	for i := range a {
+		for j := range b {
+			if !a[i].compatible(&b[j]) {
+				return nil, fmt.Errorf("it asks for two sets about one address of which one is filled at run time")
+			}
+			if m := a[i].and(&b[j]); !m.never {
+				if n := m.weight(); n > 64 {
+					*written += n // short lists are bounded by the input
+				}
+				if *written > maxWritten {
+					return nil, fmt.Errorf("it asks for large sets and other addresses at once, more than a rule can list")
+				}
+				out = append(out, m)
+			}
+		}
+	}
+	return out, nil
+}
