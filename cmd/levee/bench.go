@@ -1,15 +1,15 @@
 package main
 
 import (
-	"errors"
-	"fmt"
+	"context"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/bench"
+	floods "levee/internal/bench/flood"
+	"levee/internal/bench/ladder"
 )
 
 func newBench(e *env) *cobra.Command {
@@ -50,112 +50,41 @@ const (
 	ladderQuickBudget = 85 * time.Second
 )
 
-type benchFlags struct {
-	policy, window           string
-	rungs, families, traffic []string
-	rounds                   int
-	seed                     uint64
-	quick                    bool
-	out                      benchOutput
-}
-
 func newBenchLadder(e *env) *cobra.Command {
-	var f benchFlags
-	cmd := &cobra.Command{
-		Use:     "ladder",
-		Short:   "Packets a second of the places to drop them, against each other",
-		Long:    benchLadderLong,
-		Example: benchLadderExample,
-		Args:    wantArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return e.benchLadder(cmd, &f)
-		},
-	}
-	cmd.Flags().StringVar(&f.policy, "policy", "", "a policy of your own for levee (default: the demo policy)")
-	cmd.Flags().StringSliceVar(&f.rungs, "rung", nil, "only these places, by their names in the report")
-	cmd.Flags().StringSliceVar(&f.families, "family", nil, "4 or 6 (default both)")
-	cmd.Flags().StringSliceVar(&f.traffic, "traffic", nil, "floods of the mix: udp, syn, bogon, ack (default udp; the others are for the filters alone)")
-	cmd.Flags().IntVar(&f.rounds, "rounds", 0, "rounds (default 16, quick 6, the fewest that give an interval)")
-	cmd.Flags().StringVar(&f.window, "window", "", "length of a window (default 400ms, quick 150ms)")
-	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the floods")
-	cmd.Flags().BoolVar(&f.quick, "quick", false, "short windows: a look, not a figure to quote")
-	f.out.register(cmd)
-	f.out.registerAgainst(cmd)
-	return cmd
-}
-
-// options turns the flags into those of a ladder.
-func (f *benchFlags) options(cmd *cobra.Command) (bench.Options, error) {
-	o := bench.Options{Rungs: f.rungs, Traffic: f.traffic, Rounds: f.rounds, Quick: f.quick, Seed: f.seed}
-	for _, v := range f.families {
-		family, ok := map[string]string{"4": bench.IPv4, "6": bench.IPv6}[v]
-		if !ok {
-			return o, usagef(cmd, "--family %s: it is 4 or 6", v)
-		}
-		o.Families = append(o.Families, family)
-	}
-	for _, t := range f.traffic {
-		if !slices.Contains(bench.TrafficNames, t) {
-			return o, usagef(cmd, "--traffic %s: it is one or more of %s", t, strings.Join(bench.TrafficNames, ", "))
-		}
-	}
-	if err := errors.Join(roundsFlag(cmd, f.rounds), durationFlag(cmd, "window", f.window, &o.Window)); err != nil {
-		return o, err
-	}
-	if f.window == "" && f.rounds == 0 {
-		o.Budget = ladderBudget
-		if f.quick {
-			o.Budget = ladderQuickBudget
-		}
-	}
-	return o, nil
-}
-
-func (e *env) benchLadder(cmd *cobra.Command, f *benchFlags) error {
-	o, err := f.options(cmd)
-	if err != nil {
-		return err
-	}
-	o.Command = e.command()
-	if f.policy != "" {
-		src, err := e.readSource(f.policy)
-		if err != nil {
+	var o ladder.Options
+	var policy string
+	var families []string
+	cmd := newMeasurement(e, benchCommand{
+		use:   "ladder",
+		short: "Packets a second of the places to drop them, against each other",
+		long:  benchLadderLong, example: benchLadderExample,
+		options: &o.Options.Options,
+		rounds:  "rounds (default 16, quick 6, the fewest that give an interval)",
+		window:  "length of a window (default 400ms, quick 150ms)",
+		seed:    "seed of the floods", quick: shortWindows, against: true,
+	}, func(cmd *cobra.Command) error {
+		if err := oneOf(cmd, "family", families, "4", "6"); err != nil {
 			return err
 		}
-		o.Policy, o.PolicyName = src.text, src.title()
-	}
-	if err := f.out.check(cmd); err != nil {
-		return err
-	}
-	ctx, stop := e.signals()
-	defer stop()
-	progress, start := e.progress(), e.now()
-	o.Progress = func(doing string, done, total int) {
-		progress.printf("%d of %d: %s%s", min(done+1, total), total, doing, timeLeft(e.now().Sub(start), done, total))
-	}
-	rep, err := bench.Ladder(ctx, o)
-	progress.clear()
-	if rep == nil {
-		return err
-	}
-	interrupted := err
-	if err := e.printBench(rep, nil, &f.out); err != nil {
-		return err
-	}
-	if interrupted != nil {
-		return interrupted
-	}
-	if none := rep.Lacking(); len(none) > 0 {
-		return &exitError{code: exitNo, err: fmt.Errorf("no figure for %s: the report says why", strings.Join(none, ", "))}
-	}
-	return nil
-}
-
-// timeLeft extrapolates the time of what is done to what is not.
-func timeLeft(elapsed time.Duration, done, total int) string {
-	if done == 0 {
-		return ""
-	}
-	left := elapsed / time.Duration(done) * time.Duration(total-done)
-	return fmt.Sprintf(" (%s, %s left)", elapsed.Round(time.Second), left.Round(time.Second))
+		for _, v := range families {
+			o.Families = append(o.Families, map[string]string{"4": floods.IPv4, "6": floods.IPv6}[v])
+		}
+		for _, t := range o.Traffic {
+			if !slices.Contains(floods.TrafficNames, t) {
+				return usagef(cmd, "--traffic %s: it is one or more of %s", t, strings.Join(floods.TrafficNames, ", "))
+			}
+		}
+		if o.Window == 0 && o.Rounds == 0 {
+			o.Budget = ladderBudget
+			if o.Quick {
+				o.Budget = ladderQuickBudget
+			}
+		}
+		return e.policyFlag(policy, &o.Policy, &o.PolicyName)
+	}, func(ctx context.Context) (*ladder.Report, error) { return ladder.Run(ctx, o) })
+	cmd.Flags().StringVar(&policy, "policy", "", "a policy of your own for levee (default: the demo policy)")
+	cmd.Flags().StringSliceVar(&o.Rungs, "rung", nil, "only these places, by their names in the report")
+	cmd.Flags().StringSliceVar(&families, "family", nil, "4 or 6 (default both)")
+	cmd.Flags().StringSliceVar(&o.Traffic, "traffic", nil, "floods of the mix: udp, syn, bogon, ack (default udp; the others are for the filters alone)")
+	return cmd
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,44 +23,19 @@ const benchGenExample = `  sudo levee bench gen --quick
 func newBenchGen(e *env) *cobra.Command {
 	var o generators.Options
 	var rates []string
-	var window string
-	var out benchOutput
-	cmd := &cobra.Command{
-		Use:     "gen",
-		Short:   "Packet generators: rate, exactness and gaps, against trafgen, masscan and tcpreplay",
-		Long:    benchGenLong,
-		Example: benchGenExample,
-		Args:    wantArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
-			if o.Rates, err = ratesFlag(cmd, "rates", rates); err != nil {
-				return err
-			}
-			if err := errors.Join(roundsFlag(cmd, o.Rounds), durationFlag(cmd, "window", window, &o.Window)); err != nil {
-				return err
-			}
-			if err := out.check(cmd); err != nil {
-				return err
-			}
-			o.Command = e.command()
-			ctx, stop := e.signals()
-			defer stop()
-			progress := e.timed()
-			o.Steps = progress.step
-			rep, err := generators.Run(ctx, o)
-			progress.clear()
-			if rep == nil {
-				return err
-			}
-			return e.printBench(rep, err, &out)
-		},
-	}
+	cmd := newMeasurement(e, benchCommand{
+		use:   "gen",
+		short: "Packet generators: rate, exactness and gaps, against trafgen, masscan and tcpreplay",
+		long:  benchGenLong, example: benchGenExample,
+		options: &o.Options,
+		rounds:  "rounds (default 6, the fewest that give an interval)",
+		window:  "length of a window (default 1s)",
+		seed:    "seed of what varies", quick: "short windows and three rates: a look, not a figure to quote",
+	}, func(cmd *cobra.Command) (err error) {
+		o.Rates, err = numbersFlag(cmd, "rates", rates, parseRate)
+		return err
+	}, func(ctx context.Context) (*generators.Report, error) { return generators.Run(ctx, o) })
 	cmd.Flags().StringSliceVar(&o.Only, "only", nil, "only these: "+strings.Join(generators.Names(), ", "))
 	cmd.Flags().StringSliceVar(&rates, "rates", nil, "requested packets a second: 1000, 50k, 2M (default 1k to 2M)")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "rounds (default 6, the fewest that give an interval)")
-	cmd.Flags().StringVar(&window, "window", "", "length of a window (default 1s)")
-	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of what varies")
-	cmd.Flags().BoolVar(&o.Quick, "quick", false, "short windows and three rates: a look, not a figure to quote")
-	out.register(cmd)
 	return cmd
 }

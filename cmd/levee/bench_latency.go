@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/bench"
+	"levee/internal/bench/latency"
 )
 
 const benchLatencyLong = `Time round trips of UDP probes to an echo service while a flood of a fixed rate is dropped in front of it: by levee, by
@@ -23,50 +22,32 @@ const benchLatencyExample = `  sudo levee bench latency
   sudo levee bench latency --load 0,1M --rung levee,'iptables INPUT (one rule)' --html latency.html`
 
 func newBenchLatency(e *env) *cobra.Command {
-	var (
-		o      bench.LatencyOptions
-		loads  []string
-		window string
-		out    benchOutput
-	)
-	cmd := &cobra.Command{
-		Use:     "latency",
-		Short:   "Round trips beside a flood that is dropped, by the place where it is",
-		Long:    benchLatencyLong,
-		Example: benchLatencyExample,
-		Args:    wantArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := out.check(cmd); err != nil {
-				return err
-			}
-			quiet := slices.Contains(loads, "0")
-			some, err := ratesFlag(cmd, "load", slices.DeleteFunc(loads, func(l string) bool { return l == "0" }))
-			if err != nil {
-				return err
-			}
-			if o.Loads = some; quiet {
-				o.Loads = append(o.Loads, 0)
-			}
-			if cmd.Flags().Changed("probes") && !(o.Probes > 0) {
-				return usagef(cmd, "--probes %g: a number above 0", o.Probes)
-			}
-			if err := errors.Join(roundsFlag(cmd, o.Rounds), durationFlag(cmd, "window", window, &o.Window)); err != nil {
-				return err
-			}
-			o.Command = e.command()
-			return measured(e, &out, func(ctx context.Context, progress func(string, int, int)) (*bench.LatencyReport, error) {
-				o.Progress = progress
-				return bench.Latency(ctx, o)
-			})
-		},
-	}
-	cmd.Flags().StringSliceVar(&o.Rungs, "rung", nil, "only these places: "+strings.Join(bench.LatencyNames(), ", "))
+	var o latency.Options
+	var loads []string
+	cmd := newMeasurement(e, benchCommand{
+		use:   "latency",
+		short: "Round trips beside a flood that is dropped, by the place where it is",
+		long:  benchLatencyLong, example: benchLatencyExample,
+		options: &o.Options.Options,
+		rounds:  "rounds (default 6, the fewest that give an interval)",
+		window:  "length of a window (default 2s, quick 400ms)",
+		seed:    "seed of flood and probes", quick: shortWindows,
+	}, func(cmd *cobra.Command) (err error) {
+		quiet := slices.Contains(loads, "0")
+		loads = slices.DeleteFunc(loads, func(l string) bool { return l == "0" })
+		if o.Loads, err = numbersFlag(cmd, "load", loads, parseRate); err != nil {
+			return err
+		}
+		if quiet {
+			o.Loads = append(o.Loads, 0)
+		}
+		if cmd.Flags().Changed("probes") && !(o.Probes > 0) {
+			return usagef(cmd, "--probes %g: a number above 0", o.Probes)
+		}
+		return nil
+	}, func(ctx context.Context) (*latency.Report, error) { return latency.Run(ctx, o) })
+	cmd.Flags().StringSliceVar(&o.Rungs, "rung", nil, "only these places: "+strings.Join(latency.Names(), ", "))
 	cmd.Flags().StringSliceVar(&loads, "load", nil, "packets a second of the flood (default 0,100k,500k,1M,2M)")
 	cmd.Flags().Float64Var(&o.Probes, "probes", 10_000, "probes a second")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "rounds (default 6, the fewest that give an interval)")
-	cmd.Flags().StringVar(&window, "window", "", "length of a window (default 2s, quick 400ms)")
-	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of flood and probes")
-	cmd.Flags().BoolVar(&o.Quick, "quick", false, "short windows: a look, not a figure to quote")
-	out.register(cmd)
 	return cmd
 }

@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/bench"
+	"levee/internal/bench/mix"
 )
 
 const benchMixLong = `Measure how many packets a second a place takes, by the share of them that it drops while the rest reaches an application;
@@ -21,47 +20,25 @@ const benchMixExample = `  sudo levee bench mix
   sudo levee bench mix --share 0,50,100 --rate 1M,4M --svg plots`
 
 func newBenchMix(e *env) *cobra.Command {
-	var (
-		o      bench.MixOptions
-		rates  []string
-		shares []string
-		window string
-		out    benchOutput
-	)
-	cmd := &cobra.Command{
-		Use:     "mix",
-		Short:   "Packets a second by the share that is dropped, and by how many are offered",
-		Long:    benchMixLong,
-		Example: benchMixExample,
-		Args:    wantArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := out.check(cmd); err != nil {
-				return err
-			}
-			var err error
-			if o.Rates, err = ratesFlag(cmd, "rate", rates); err != nil {
-				return err
-			}
-			if o.Shares, err = percentsFlag(cmd, "share", shares); err != nil {
-				return err
-			}
-			if err := errors.Join(roundsFlag(cmd, o.Rounds), durationFlag(cmd, "window", window, &o.Window)); err != nil {
-				return err
-			}
-			o.Command = e.command()
-			return measured(e, &out, func(ctx context.Context, progress func(string, int, int)) (*bench.MixReport, error) {
-				o.Progress = progress
-				return bench.Mix(ctx, o)
-			})
-		},
-	}
-	cmd.Flags().StringSliceVar(&o.Rungs, "rung", nil, "only these places: "+strings.Join(bench.MixNames(), ", "))
+	var o mix.Options
+	var rates, shares []string
+	cmd := newMeasurement(e, benchCommand{
+		use:   "mix",
+		short: "Packets a second by the share that is dropped, and by how many are offered",
+		long:  benchMixLong, example: benchMixExample,
+		options: &o.Options.Options,
+		rounds:  "rounds (default 6, the fewest that give an interval)",
+		window:  "length of a window (default 400ms, quick 100ms)",
+		seed:    "seed of the floods", quick: shortWindows,
+	}, func(cmd *cobra.Command) (err error) {
+		if o.Rates, err = numbersFlag(cmd, "rate", rates, parseRate); err != nil {
+			return err
+		}
+		o.Shares, err = numbersFlag(cmd, "share", shares, parsePercent)
+		return err
+	}, func(ctx context.Context) (*mix.Report, error) { return mix.Run(ctx, o) })
+	cmd.Flags().StringSliceVar(&o.Rungs, "rung", nil, "only these places: "+strings.Join(mix.Names(), ", "))
 	cmd.Flags().StringSliceVar(&shares, "share", nil, "percent of the packets that are dropped, in steps of 5 (default 0,25,50,75,90,95,100)")
 	cmd.Flags().StringSliceVar(&rates, "rate", nil, "packets a second offered (default 250k,500k,1M,2M,4M)")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "rounds (default 6, the fewest that give an interval)")
-	cmd.Flags().StringVar(&window, "window", "", "length of a window (default 400ms, quick 100ms)")
-	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the floods")
-	cmd.Flags().BoolVar(&o.Quick, "quick", false, "short windows: a look, not a figure to quote")
-	out.register(cmd)
 	return cmd
 }

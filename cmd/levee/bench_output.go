@@ -10,17 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/bench"
 	"levee/internal/bench/published"
 	"levee/internal/host/atomicfile"
 	document "levee/internal/report"
 )
-
-// measurement is a report of one of the measurements. One that has fields of its own as JSON has a method
-// Raw() any, too.
-type measurement interface {
-	Text(io.Writer) error
-	Document() *document.Document
-}
 
 // benchOutput is where a report goes, the same for all measurements.
 type benchOutput struct {
@@ -89,7 +83,7 @@ func isDirectory(flag, path string) error {
 
 // printBench prints a report and writes its files, also of what an interrupted measurement has until then;
 // that error comes back.
-func (e *env) printBench(m measurement, err error, o *benchOutput) error {
+func (e *env) printBench(m bench.Report, err error, o *benchOutput) error {
 	d := m.Document()
 	d.Version = versionLine()
 	var laid *published.Comparison
@@ -101,7 +95,7 @@ func (e *env) printBench(m measurement, err error, o *benchOutput) error {
 }
 
 // showBench prints the report to standard output.
-func (e *env) showBench(m measurement, d *document.Document, laid *published.Comparison, o *benchOutput) error {
+func (e *env) showBench(m bench.Report, d *document.Document, laid *published.Comparison, o *benchOutput) error {
 	var showErr error
 	if o.json {
 		var raw any

@@ -2,8 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -21,69 +21,36 @@ window did.`
 
 func newBenchProfile(e *env) *cobra.Command {
 	var o profile.Options
-	var window, policy, flame string
-	var out benchOutput
-	cmd := &cobra.Command{
-		Use:     "profile",
-		Short:   "What the receiving core does under a flood, with a flame graph",
-		Long:    benchProfileLong,
-		Example: "  sudo levee bench profile --rung levee --flame levee.svg\n  sudo levee bench profile --rung nft --html nft.html",
-		Args:    wantArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := errors.Join(roundsFlag(cmd, o.Rounds), durationFlag(cmd, "window", window, &o.Window)); err != nil {
+	var policy, flame string
+	cmd := newMeasurement(e, benchCommand{
+		use:   "profile",
+		short: "What the receiving core does under a flood, with a flame graph",
+		long:  benchProfileLong, example: "  sudo levee bench profile --rung levee --flame levee.svg\n  sudo levee bench profile --rung nft --html nft.html",
+		options: &o.Options,
+		rounds:  "rounds (default 6, the fewest that give an interval)",
+		window:  "length of a window (default 1s)",
+		seed:    "seed of the floods", quick: shortWindows,
+	}, func(cmd *cobra.Command) error {
+		if cmd.Flags().Changed("frequency") && o.Frequency < 1 {
+			return usagef(cmd, "--frequency %d: a number above 0", o.Frequency)
+		}
+		if flame != "" {
+			if err := isFile("flame", flame); err != nil {
 				return err
 			}
-			if cmd.Flags().Changed("frequency") && o.Frequency < 1 {
-				return usagef(cmd, "--frequency %d: a number above 0", o.Frequency)
-			}
-			if policy != "" {
-				src, err := e.readSource(policy)
-				if err != nil {
-					return err
-				}
-				o.Policy, o.PolicyName = src.text, src.title()
-			}
-			if err := out.check(cmd); err != nil {
-				return err
-			}
-			if flame != "" {
-				if err := isFile("flame", flame); err != nil {
-					return err
-				}
-			}
-			o.Command = e.command()
-			ctx, stop := e.signals()
-			defer stop()
-			progress := e.timed()
-			o.Progress = progress.step
-			rep, err := profile.Run(ctx, o)
-			progress.clear()
-			if rep == nil {
-				return err
-			}
-			if flame != "" {
-				var b bytes.Buffer
-				if flameErr := errors.Join(rep.Flame(&b), atomicfile.Write(flame, b.Bytes(), 0o644)); flameErr != nil {
-					return flameErr
-				}
-			}
-			if err := e.printBench(rep, err, &out); err != nil {
-				return err
-			}
-			if len(rep.Shares) == 0 {
-				return &exitError{code: exitNo, err: fmt.Errorf("no figure for %s: the report says why", rep.Rung)}
-			}
-			return nil
-		},
-	}
+		}
+		return e.policyFlag(policy, &o.Policy, &o.PolicyName)
+	}, func(ctx context.Context) (*profile.Report, error) {
+		r, err := profile.Run(ctx, o)
+		if r != nil && flame != "" {
+			var b bytes.Buffer
+			err = errors.Join(err, r.Flame(&b), atomicfile.Write(flame, b.Bytes(), 0o644))
+		}
+		return r, err
+	})
 	cmd.Flags().StringVar(&o.Rung, "rung", "levee", "the place, by its name in bench ladder or the beginning of it")
 	cmd.Flags().StringVar(&policy, "policy", "", "a policy of your own for levee (default: the demo policy)")
 	cmd.Flags().StringVar(&flame, "flame", "", "write a flame graph into this SVG file")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "rounds (default 6, the fewest that give an interval)")
-	cmd.Flags().StringVar(&window, "window", "", "length of a window (default 1s)")
 	cmd.Flags().IntVar(&o.Frequency, "frequency", 0, "samples a second (default 997)")
-	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the floods")
-	cmd.Flags().BoolVar(&o.Quick, "quick", false, "short windows: a look, not a figure to quote")
-	out.register(cmd)
 	return cmd
 }

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"io"
+	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/bench/scale"
+	"levee/internal/bench/route"
 	"levee/internal/bench/workload"
 )
 
@@ -23,61 +23,28 @@ const benchRouteExample = `  sudo levee bench route --quick
   sudo levee bench route --table 48s,128s --sizes 1000,100000 --json > routes.json`
 
 func newBenchRoute(e *env) *cobra.Command {
-	var o scale.RouteOptions
+	var o route.Options
 	var data string
-	var out benchOutput
-	cmd := &cobra.Command{
-		Use:     "route",
-		Short:   "Routing tables: the kernel's FIB and LPM trie against levee's structures",
-		Long:    benchRouteLong,
-		Example: benchRouteExample,
-		Args:    wantArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, v := range o.Families {
-				if v != "4" && v != "6" {
-					return usagef(cmd, "--family %s: it is 4 or 6", v)
-				}
-			}
-			if data != "" && len(o.Tables) > 0 {
-				return usagef(cmd, "--data and --table name different tables")
-			}
-			if err := out.check(cmd); err != nil {
-				return err
-			}
-			if err := roundsFlag(cmd, o.Rounds); err != nil {
-				return err
-			}
-			if data != "" {
-				err := e.readData(data, func(r io.Reader, name string) (err error) {
-					o.DataName = name
-					o.Data, err = workload.ReadPrefixes(r, name)
-					return err
-				})
-				if err != nil {
-					return err
-				}
-			}
-			o.Command = e.command()
-			ctx, stop := e.signals()
-			defer stop()
-			progress := e.timed()
-			o.Steps = progress.step
-			rep, err := scale.Routes(ctx, o)
-			progress.clear()
-			if rep == nil {
-				return err
-			}
-			return e.printBench(rep, err, &out)
-		},
-	}
+	cmd := newMeasurement(e, benchCommand{
+		use:   "route",
+		short: "Routing tables: the kernel's FIB and LPM trie against levee's structures",
+		long:  benchRouteLong, example: benchRouteExample,
+		options: &o.Options,
+		rounds:  "rounds (default 7; 6 are the fewest that give an interval)",
+		seed:    "seed of what is drawn", quick: "1,000 and 10,000 routes, 6 rounds: a look, not a figure to quote",
+	}, func(cmd *cobra.Command) error {
+		if err := oneOf(cmd, "family", o.Families, "4", "6"); err != nil {
+			return err
+		}
+		if data != "" && len(o.Tables) > 0 {
+			return usagef(cmd, "--data and --table name different tables")
+		}
+		return readData(e, data, &o.Data, &o.DataName, workload.ReadPrefixes)
+	}, func(ctx context.Context) (*route.Report, error) { return route.Run(ctx, o) })
 	cmd.Flags().IntSliceVar(&o.Sizes, "sizes", nil, "numbers of routes (default 1000, 100000 and a full view)")
 	cmd.Flags().StringVar(&data, "data", "", "measure a file instead of what is drawn, in samples of --sizes and as a whole")
 	cmd.Flags().StringSliceVar(&o.Families, "family", nil, "4 or 6 (default both)")
-	cmd.Flags().StringSliceVar(&o.Tables, "table", nil, "only these: "+strings.Join(scale.Tables, ", "))
+	cmd.Flags().StringSliceVar(&o.Tables, "table", nil, "only these: "+strings.Join(route.Tables, ", "))
 	cmd.Flags().StringSliceVar(&o.Only, "only", nil, "only these structures, by their names in the report")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "rounds (default 7; 6 are the fewest that give an interval)")
-	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of what is drawn")
-	cmd.Flags().BoolVar(&o.Quick, "quick", false, "1,000 and 10,000 routes, 6 rounds: a look, not a figure to quote")
-	out.register(cmd)
 	return cmd
 }

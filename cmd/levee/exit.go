@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"levee/internal/bench/option"
 	"levee/internal/kernel"
 	"levee/internal/lang/syntax"
+	"levee/internal/usage"
 )
 
 // Exit statuses; once shipped they stay.
@@ -104,7 +104,7 @@ func statusOf(err error) int {
 	switch {
 	case errors.As(err, &ee):
 		return ee.code
-	case errors.Is(err, option.ErrWrong):
+	case errors.Is(err, usage.ErrWrong):
 		return exitUsage
 	case isRefusal(err):
 		return exitRefused

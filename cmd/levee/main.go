@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"levee/internal/bench/option"
+	"levee/internal/usage"
 )
 
 func main() {
@@ -154,7 +154,7 @@ func run(e *env) int {
 		c.Args, c.RunE = cobra.ArbitraryArgs, groupRun // cobra's own answers a shell that it does not know with its help
 	}
 	cmd, err := root.ExecuteC()
-	if errors.Is(err, option.ErrWrong) {
+	if errors.Is(err, usage.ErrWrong) {
 		err = usagef(cmd, "%w", err)
 	}
 	if werr := e.stdout.err; werr != nil && !errors.Is(werr, errBrokenPipe) && !errors.Is(err, werr) {

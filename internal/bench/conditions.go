@@ -1,144 +1,120 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
-	"levee/internal/lab"
-	"levee/internal/lab/contender"
+	"levee/internal/bench/calibration"
+	"levee/internal/report"
 )
 
-// facts are what decides whether a window may be compared with others.
-type facts struct {
-	gro           bool
-	threaded      bool // NAPI thread exists and is pinned to the receiving core alone
-	queues        int
-	qdisc         string // of the sender
-	xdp           string // hook mode of the XDP program on the receiver: "none", "native", "generic", "offload"
-	packetSockets int    // open in the lab or in this process's namespace
-	tracked       int    // conntrack entries of the receiver, and
-	trackedMax    int    // how many there may be
+// Conditions are how fast the machine was while something was measured: a figure taken while neighbours
+// had the cache is of another machine.
+type Conditions struct {
+	// Load is the ns of a load over a chain of 6 MB that was just visited, Step that of an operation
+	// among many (package calibration): medians over the readings, and the least and most of them.
+	Load      float64    `json:"load_ns"`
+	LoadRange [2]float64 `json:"load_range_ns"`
+	Step      float64    `json:"step_ns"`
+	StepRange [2]float64 `json:"step_range_ns"`
 }
 
-// broken lists what is wrong for a rung at a hook, which asks for conntrack or not. after is the state after
-// the flood.
-func (f facts) broken(hook contender.Hook, tracks, after bool) []string {
-	var out []string
-	say := func(bad bool, format string, args ...any) {
-		if bad {
-			out = append(out, fmt.Sprintf(format, args...))
-		}
+// ConditionsOf sums readings up, nil of none.
+func ConditionsOf(readings []calibration.Reading) *Conditions {
+	if len(readings) == 0 {
+		return nil
 	}
-	say(!f.gro, "GRO of the receiver is off: veth does not receive by NAPI then")
-	say(!f.threaded, "the receiver's NAPI is not in a thread pinned to its own core")
-	say(f.queues != 1, "the receiver has %d queues, not one", f.queues)
-	say(f.qdisc != "noqueue", "the sender has a qdisc (%s)", f.qdisc)
-	want := "none"
-	switch hook {
-	case contender.XDP:
-		want = "native"
-	case contender.XDPGeneric:
-		want = "generic"
+	var load, step []float64
+	for _, r := range readings {
+		load, step = append(load, r.Load), append(step, r.Step)
 	}
-	say(f.xdp != want, "wrong hook mode: XDP on the receiver is %s, not %s", f.xdp, want)
-	say(f.packetSockets > 0, "%d packet sockets are open (tcpdump?): each packet is copied for them", f.packetSockets)
-	full := f.trackedMax > 0 && f.tracked >= f.trackedMax
-	say(full, "the conntrack table is full (%d entries)", f.tracked)
-	say(f.tracked > 0 && !full && !tracks, "conntrack follows the flood (%d entries): this rung does not ask for it", f.tracked)
-	say(f.tracked == 0 && tracks && after, "conntrack does not follow the flood: it is not in the path")
-	return out
+	c := &Conditions{LoadRange: [2]float64{slices.Min(load), slices.Max(load)}, StepRange: [2]float64{slices.Min(step), slices.Max(step)}}
+	c.Load, _, _ = report.Summary(load)
+	c.Step, _, _ = report.Summary(step)
+	return c
 }
 
-// inspect looks at the lab.
-func (b *bench) inspect() (facts, error) {
-	var f facts
-	err := b.server.Do(func() (err error) {
-		if f.gro, err = lab.GRO(b.device); err != nil {
-			return err
-		}
-		link, err := netlink.LinkByName(b.device)
-		if err != nil {
-			return fmt.Errorf("looking at the receiver: %w", err)
-		}
-		f.queues = link.Attrs().NumRxQueues
-		f.xdp = xdpMode(link.Attrs().Xdp)
-		f.tracked, f.trackedMax = number("nf_conntrack_count"), number("nf_conntrack_max")
-		f.packetSockets, err = packetSockets()
-		return err
-	})
+// Observer reads the machine between rounds, and keeps what it read. The caller's thread must be locked
+// to its goroutine.
+type Observer struct {
+	Take func() calibration.Reading
+	All  []calibration.Reading
+}
+
+// Observe begins. end gives the memory of it back.
+func Observe() (x *Observer, end func() error, err error) {
+	m, err := calibration.New()
 	if err != nil {
-		return f, err
+		return nil, nil, err
 	}
-	f.threaded = pinnedTo(b.napi, b.receiverCPU)
-	err = b.world.Do(func() error {
-		link, err := netlink.LinkByName(b.device)
-		if err != nil {
-			return fmt.Errorf("looking at the sender: %w", err)
-		}
-		qdiscs, err := netlink.QdiscList(link)
-		if err != nil {
-			return fmt.Errorf("listing the sender's qdiscs: %w", err)
-		}
-		f.qdisc = "noqueue"
-		for _, q := range qdiscs {
-			f.qdisc = q.Type()
-		}
-		n, err := packetSockets()
-		f.packetSockets += n
-		return err
-	})
+	return &Observer{Take: m.Read}, m.Close, nil
+}
+
+// Read takes a reading.
+func (x *Observer) Read() calibration.Reading {
+	r := x.Take()
+	x.All = append(x.All, r)
+	return r
+}
+
+// Conditions are those of all readings.
+func (x *Observer) Conditions() *Conditions { return ConditionsOf(x.All) }
+
+// Text says how the machine was, for a person; nothing where that is not known.
+func (c *Conditions) Text(t *Text) {
+	if c != nil {
+		t.Printf("memory: a chain over 6 MB took %.0f ns a load (%.0f to %.0f), the core %.3f ns an operation (%.3f to %.3f): compare with runs of which these are the same\n",
+			c.Load, c.LoadRange[0], c.LoadRange[1], c.Step, c.StepRange[0], c.StepRange[1])
+	}
+}
+
+// Cell is the load in a table.
+func (c *Conditions) Cell() string {
+	if c == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f (%.0f-%.0f)", c.Load, c.LoadRange[0], c.LoadRange[1])
+}
+
+// Factors within which two readings are of the same machine.
+const (
+	SameLoad = 1.5
+	SameStep = 1.15 // above the scatter, and below what a neighbour on a core's other thread costs
+)
+
+// Set adds the conditions to what two documents must have in common.
+func (c *Conditions) Set(d *report.Document) {
+	if c != nil {
+		d.Setup = append(d.Setup,
+			report.Setting{Name: "ns of a load, chain over 6 MB", Value: fmt.Sprintf("%.1f", c.Load), Within: SameLoad},
+			report.Setting{Name: "ns of an operation", Value: fmt.Sprintf("%.4f", c.Step), Within: SameStep})
+	}
+}
+
+// KernelMemory is what the kernel uses for itself, in bytes: unreclaimable slabs, virtual mappings and
+// data of each CPU (/proc/meminfo). What maps, sets and rules are made of is in one of them.
+func KernelMemory() (int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return f, err
+		return 0, err
 	}
-	n, err := packetSockets()
-	f.packetSockets += n
-	return f, err
-}
-
-// xdpMode names IFLA_XDP_ATTACHED (include/uapi/linux/if_link.h).
-func xdpMode(x *netlink.LinkXdp) string {
-	if x == nil || !x.Attached {
-		return "none"
+	var sum int64
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		switch f[0] {
+		case "SUnreclaim:", "VmallocUsed:", "Percpu:":
+			kb, err := strconv.ParseInt(f[1], 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("reading /proc/meminfo: %w", err)
+			}
+			sum += kb << 10
+		}
 	}
-	switch x.AttachMode {
-	case 1:
-		return "native"
-	case 2:
-		return "generic"
-	case 3:
-		return "offload"
-	}
-	return "mixed"
-}
-
-// packetSockets counts the packet sockets of the calling thread's namespace: a line each, below a heading.
-func packetSockets() (int, error) {
-	text, err := os.ReadFile("/proc/thread-self/net/packet")
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil // the kernel has none
-	}
-	return max(strings.Count(string(text), "\n")-1, 0), err
-}
-
-// number reads a sysctl of conntrack, 0 where there is none.
-func number(name string) int {
-	text, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
-	if err != nil {
-		return 0
-	}
-	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-	return n
-}
-
-// pinnedTo tells whether a thread exists and may run on that core only.
-func pinnedTo(pid, cpu int) bool {
-	var set unix.CPUSet
-	return pid > 0 && unix.SchedGetaffinity(pid, &set) == nil && set.Count() == 1 && set.IsSet(cpu)
+	return sum, nil
 }

@@ -1,25 +1,15 @@
-// Package bench measures places to drop packets against each other, on the machine at hand and in a
-// lab of its own, and reports only what it can stand behind.
+// Package bench is what all measurements of levee have in common: options and their bounds, rounds in
+// turn, conditions of the machine, progress, and the parts of a report that are the same in each.
 //
-// In go Options, out comes a Report: for each rung of the ladder and each IP family packets a second with a
-// 95 % interval, the time that a packet costs, every raw window, and what the machine is. A window
-// that breaks one of the rules below gives a reason instead of a number; a rung that loses a third
-// of its rounds has none.
+// Each folder beside this one is a measurement (ladder, mix, latency, service, sets, rules, route,
+// hash, profile, generators), and says only what is its own: what is compared, how one round of it is
+// taken, and which charts and tables show it. Helpers have a folder too: flood (windows of a flood in a
+// lab, and the rules that make a figure), load (contenders that hold a set or rules), lookup
+// (structures in the kernel), workload (what is measured with), calibration (how fast the machine is),
+// published (figures of others), linerate.
 //
-//   - All rungs take the same path (conditions.go): GRO on, NAPI in a thread that owns one core,
-//     generator on another, one queue, no qdisc, the same live frames from the same seed.
-//   - Packets balance (judge.go): offered = refused by the ring + received, and received = the rung's
-//     own counter + what went on to the next layer + what found the application's queue full, to 0.1 %.
-//   - Saturation: the receiver always had something to do and the ring refused packets, or the figure is a
-//     lower bound and is marked "at least".
-//   - Warm-up is discarded; rounds go through the rungs forwards and backwards in turn, both families in
-//     each visit.
-//   - Beside each window stands where the cores are (distance.go), and whether a neighbour of a guest shares them (crowd.go); windows
-//     that differ from the others in that are tried again, and count only where too few others are left.
-//   - Open packet sockets, stolen time, another program on the receiving core, the wrong hook mode,
-//     conntrack (full, or not where it should be) and martian drops make a window invalid.
-//   - The application shares the receiving core and goes first there (package app).
-//
-// veth has no DMA and no descriptors: ratios carry over to other machines, absolute figures do not.
-// The package must never send outside its lab, and leaves nothing behind, also when its context ends.
+// In go Options, out comes a Report. A figure is the median of rounds that go through what is compared
+// forwards and backwards in turn, with its 95 % interval; what has no figure says why. An interrupted
+// measurement returns what it has, marked as incomplete, and an error. The package imports none of the
+// measurements.
 package bench

@@ -8,7 +8,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"golang.org/x/sys/unix"
 )
 
 // Clock is the kernel's jiffies, the clock that eBPF programs compare leases with: reading it costs them 2 ns,
@@ -43,7 +42,7 @@ var shared = sync.OnceValues(func() (*Clock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newClock(read, monotonic)
+	return newClock(read, Monotonic)
 })
 
 // JiffiesClock is the clock of this machine. It needs the right to load eBPF programs.
@@ -178,13 +177,6 @@ func nextTick(read func() (sample, error)) (sample, error) {
 	return s, err
 }
 
-func monotonic() time.Duration {
-	var ts unix.Timespec
-	// Cannot fail: the clock exists and ts is ours.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return time.Duration(ts.Nano())
-}
-
 // jiffiesReader loads a program that writes jiffies into its map; running it takes a few microseconds.
 // Program and map stay open as long as the process.
 func jiffiesReader() (func() (sample, error), error) {
@@ -213,7 +205,7 @@ func jiffiesReader() (func() (sample, error), error) {
 		if _, err := prog.Run(&ebpf.RunOptions{Data: frame}); err != nil {
 			return sample{}, fmt.Errorf("read jiffies: run an eBPF program: %w", err)
 		}
-		s := sample{mono: monotonic()}
+		s := sample{mono: Monotonic()}
 		if err := now.Lookup(uint32(0), &s.ticks); err != nil {
 			return sample{}, fmt.Errorf("read jiffies: %w", err)
 		}

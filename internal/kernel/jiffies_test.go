@@ -15,7 +15,7 @@ func TestClockFollowsTheKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := newClock(read, monotonic)
+	c, err := newClock(read, Monotonic)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"levee/internal/bench/option"
+	"levee/internal/usage"
 )
 
 // Topology is what New makes. Use Standard for the usual one.
@@ -185,7 +185,7 @@ func (t *Topology) complete() error {
 		t.Name = fmt.Sprintf("%d-%d", os.Getpid(), serial.Add(1))
 	}
 	if !nameRule.MatchString(t.Name) {
-		return option.Wrongf("name %q: use at most 20 lower-case letters, digits and inner hyphens", t.Name)
+		return usage.Wrongf("name %q: use at most 20 lower-case letters, digits and inner hyphens", t.Name)
 	}
 	if t.MTU == 0 {
 		t.MTU = 1500

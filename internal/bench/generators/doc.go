@@ -4,7 +4,7 @@
 // In go Options, out comes a Report: for each generator, as fast as it goes and at requested rates, the packets a second
 // that it offered to the device, with 95 % intervals over interleaved rounds; what of these arrived; how far the
 // rate was off; and how even the gaps were. All of it is taken at the device and by one XDP program at the
-// receiver (bpf/sink.bpf.c), the same for all: no generator is believed about itself, but those of levee must
+// receiver (bpf/receiver.bpf.c), the same for all: no generator is believed about itself, but those of levee must
 // balance with what was counted there.
 //
 // The receiver's NAPI thread has one core, the generators another. A generator that is not installed, or cannot send

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"levee/internal/bench"
 	"levee/internal/lab"
 	"levee/internal/lab/gen"
 	"levee/internal/packet"
@@ -24,7 +26,7 @@ type generator struct {
 	name string
 	what string
 	// run sends at a rate, 0 for as fast as it goes, until ctx ends, which is no error.
-	run func(ctx context.Context, b *bench, rate float64) error
+	run func(ctx context.Context, c *comparison, rate float64) error
 	// needs is the program that must be installed, "" for levee's own.
 	needs string
 }
@@ -47,45 +49,41 @@ var generators = []generator{
 	{name: "tcpreplay", needs: "tcpreplay", run: runTcpreplay, what: "packet socket; a capture of 1,000 packets preloaded and looped"},
 }
 
+func nameOf(g generator) string { return g.name }
+
 // Names are the generators, as they can be chosen.
-func Names() []string {
-	var out []string
-	for _, g := range generators {
-		out = append(out, g.name)
-	}
-	return out
-}
+func Names() []string { return bench.Names(generators, nameOf) }
 
 func levee(name string, path gen.Path, text, what string) generator {
-	return generator{name: name, what: what, run: func(ctx context.Context, b *bench, rate float64) error {
+	return generator{name: name, what: what, run: func(ctx context.Context, c *comparison, rate float64) error {
 		packets, ds := template.Parse(name, []byte(text))
 		if err := ds.Err(); err != nil {
 			return err
 		}
-		d := b.lab.Host(lab.World)
+		d := c.lab.Host(lab.World)
 		r, err := gen.Run(ctx, gen.Config{
-			Namespace: d.Namespace, Device: d.Devices[0].Name, CPU: b.cpu, Template: packets, Path: path,
-			Rate: rate, Duration: time.Hour, Seed: b.Seed,
+			Namespace: d.Namespace, Device: d.Devices[0].Name, CPU: c.cpu, Template: packets, Path: path,
+			Rate: rate, Duration: time.Hour, Seed: c.Seed,
 		})
-		b.told = &r
+		c.told = &r
 		return err
 	}}
 }
 
 // process runs a peer on the generator's core until ctx ends, and interrupts it then as a user would.
-func (b *bench) process(ctx context.Context, name string, args ...string) error {
+func (c *comparison) process(ctx context.Context, name string, args ...string) error {
 	program := name
 	if path, err := exec.LookPath("taskset"); err == nil {
-		args = append([]string{"-c", strconv.Itoa(b.cpu), name}, args...)
+		args = append([]string{"-c", strconv.Itoa(c.cpu), name}, args...)
 		program = path
 	}
 	// Its own context: the end of ctx is a request to stop, and what does not listen is killed.
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	cmd := b.lab.Host(lab.World).Command(run, program, args...)
-	cmd.Dir = b.dir
+	cmd := c.lab.Host(lab.World).Command(run, program, args...)
+	cmd.Dir = c.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	out, err := os.CreateTemp(b.dir, "output")
+	out, err := os.CreateTemp(c.dir, "output")
 	if err != nil {
 		return err
 	}
@@ -121,65 +119,61 @@ func lastLines(text string) string {
 	return strings.Join(lines[max(0, len(lines)-3):], "; ")
 }
 
-func runTrafgen(ctx context.Context, b *bench, rate float64) error {
-	frame, err := b.frame(0)
+func runTrafgen(ctx context.Context, c *comparison, rate float64) error {
+	frame, err := c.frame(0)
 	if err != nil {
 		return err
 	}
 	var bytes []string
-	for _, c := range frame {
-		bytes = append(bytes, fmt.Sprintf("0x%02x", c))
+	for _, b := range frame {
+		bytes = append(bytes, fmt.Sprintf("0x%02x", b))
 	}
-	path := filepath.Join(b.dir, "trafgen.cfg")
+	path := filepath.Join(c.dir, "trafgen.cfg")
 	if err := os.WriteFile(path, []byte("{ "+strings.Join(bytes, ", ")+" }\n"), 0o600); err != nil {
 		return err
 	}
-	args := []string{"-i", path, "-o", b.device, "-P", "1", "-C", "-Q", "--no-sock-mem"}
+	args := []string{"-i", path, "-o", c.device, "-P", "1", "-C", "-Q", "--no-sock-mem"}
 	if rate > 0 {
 		args = append(args, "-b", strconv.FormatFloat(math.Round(rate), 'f', 0, 64)+"pps")
 	}
-	return b.process(ctx, "trafgen", args...)
+	return c.process(ctx, "trafgen", args...)
 }
 
-func runMasscan(ctx context.Context, b *bench, rate float64) error {
-	d := b.lab.Host(lab.World).Devices[0]
+func runMasscan(ctx context.Context, c *comparison, rate float64) error {
+	d := c.lab.Host(lab.World).Devices[0]
 	if rate == 0 {
 		rate = 1e8 // it has no other word for it
 	}
-	return b.process(ctx, "masscan", "10.0.0.0/8", "-p1024-65535", "--adapter", b.device, "--adapter-ip", d.IPv4.Addr().String(),
-		"--adapter-mac", mac(d.MAC), "--router-mac", mac(d.Peer.MAC), "--rate", strconv.FormatFloat(rate, 'f', 0, 64), "--wait", "0")
+	return c.process(ctx, "masscan", "10.0.0.0/8", "-p1024-65535", "--adapter", c.device, "--adapter-ip", d.IPv4.Addr().String(),
+		"--adapter-mac", net.HardwareAddr(d.MAC[:]).String(), "--router-mac", net.HardwareAddr(d.Peer.MAC[:]).String(), "--rate", strconv.FormatFloat(rate, 'f', 0, 64), "--wait", "0")
 }
 
-func mac(m [6]byte) string {
-	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
-}
-
-func runTcpreplay(ctx context.Context, b *bench, rate float64) error {
-	path := filepath.Join(b.dir, "capture.pcap")
-	if err := b.capture(path, 1000); err != nil {
+func runTcpreplay(ctx context.Context, c *comparison, rate float64) error {
+	path := filepath.Join(c.dir, "capture.pcap")
+	if err := c.capture(path, 1000); err != nil {
 		return err
 	}
-	args := []string{"-q", "-K", "--loop=0", "-i", b.device}
+	args := []string{"-q", "-K", "--loop=0", "-i", c.device}
 	if rate > 0 {
 		args = append(args, "--pps="+strconv.FormatFloat(rate, 'f', 0, 64))
 	} else {
 		args = append(args, "--topspeed")
 	}
-	return b.process(ctx, "tcpreplay", append(args, path)...)
+	return c.process(ctx, "tcpreplay", append(args, path)...)
 }
 
 // compiled is the packet that all send, into this lab.
-func (b *bench) compiled() (*template.Template, error) {
+func (c *comparison) compiled() (*template.Template, error) {
 	packets, ds := template.Parse("packet", []byte(packetText+" port 1024-65535"))
 	if err := ds.Err(); err != nil {
 		return nil, err
 	}
-	d := b.lab.Host(lab.World).Devices[0]
-	return template.Compile(packets, template.Defaults{EtherFrom: d.MAC, EtherTo: d.Peer.MAC, To4: d.Peer.IPv4}, b.Seed)
+	d := c.lab.Host(lab.World).Devices[0]
+	return template.Compile(packets, template.Defaults{EtherFrom: d.MAC, EtherTo: d.Peer.MAC, To4: d.Peer.IPv4}, c.Seed)
 }
 
-func (b *bench) frame(n uint64) ([]byte, error) {
-	t, err := b.compiled()
+func (c *comparison) frame(n uint64) ([]byte, error) {
+	t, err := c.compiled()
 	if err != nil {
 		return nil, err
 	}
@@ -187,8 +181,8 @@ func (b *bench) frame(n uint64) ([]byte, error) {
 }
 
 // capture writes a capture of n packets.
-func (b *bench) capture(path string, n int) (err error) {
-	t, err := b.compiled()
+func (c *comparison) capture(path string, n int) (err error) {
+	t, err := c.compiled()
 	if err != nil {
 		return err
 	}

@@ -4,41 +4,20 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"levee/internal/bench"
 	"levee/internal/lab"
 	"levee/internal/lab/gen"
+	"levee/internal/lab/labtest"
 	"levee/internal/packet/template"
 	"levee/internal/report"
 )
 
-func needRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: makes network namespaces")
-	}
-}
-
-func newLab(t testing.TB) *lab.Lab {
-	t.Helper()
-	needRoot(t)
-	l, err := lab.New(t.Context(), lab.Standard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
-}
-
 // send sends a template into the lab and waits until what was not refused has arrived.
-func send(t testing.TB, l *lab.Lab, s *sink, text string, c gen.Config) (gen.Report, sinkSink) {
+func send(t testing.TB, l *lab.Lab, s *receiver, text string, c gen.Config) (gen.Report, receiverSeen) {
 	t.Helper()
 	packets, ds := template.Parse("test", []byte(text))
 	if err := ds.Err(); err != nil {
@@ -65,9 +44,9 @@ func send(t testing.TB, l *lab.Lab, s *sink, text string, c gen.Config) (gen.Rep
 	}
 }
 
-func withSink(t testing.TB, l *lab.Lab, o sinkOptions) *sink {
+func withReceiver(t testing.TB, l *lab.Lab, o receiverOptions) *receiver {
 	t.Helper()
-	s, err := newSink(l, o)
+	s, err := newReceiver(l, o)
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -76,7 +55,7 @@ func withSink(t testing.TB, l *lab.Lab, o sinkOptions) *sink {
 }
 
 func TestTheReceiverCountsAndFindsSourcesThatComeAgain(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	for _, c := range []struct {
 		name, text       string
 		count            uint64
@@ -87,7 +66,7 @@ func TestTheReceiverCountsAndFindsSourcesThatComeAgain(t *testing.T) {
 		{"random", "ipv4 udp from 10.0.0.0/16 random", 65536, true, false},
 		{"elsewhere", "ipv4 udp from 10.1.0.0/16", 1000, false, true},
 	} {
-		s := withSink(t, l, sinkOptions{stamp: true, base: 10 << 24, count: 1 << 16})
+		s := withReceiver(t, l, receiverOptions{stamp: true, base: 10 << 24, count: 1 << 16})
 		before, err := refused(l)
 		if err != nil {
 			t.Fatal(err)
@@ -118,8 +97,10 @@ func TestTheReceiverCountsAndFindsSourcesThatComeAgain(t *testing.T) {
 }
 
 func TestAComparisonOfAllThatIsInstalled(t *testing.T) {
-	needRoot(t)
-	r, err := Run(t.Context(), Options{Rates: []float64{5000}, Rounds: 1, Window: 100 * time.Millisecond, Seed: 1, Command: "levee bench gen"})
+	labtest.NeedRoot(t)
+	r, err := Run(t.Context(), Options{
+		Options: bench.Options{Rounds: 1, Window: 100 * time.Millisecond, Seed: 1, Command: "levee bench gen"}, Rates: []float64{5000},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +130,7 @@ func TestAComparisonOfAllThatIsInstalled(t *testing.T) {
 
 // figures is a report with windows that need no machine.
 func figures() *Report {
-	r := &Report{Started: time.Unix(1_700_000_000, 0).UTC(), Rounds: 6, WindowMS: 1000, Caveats: caveats(false)}
+	r := &Report{Head: bench.Head{Started: time.Unix(1_700_000_000, 0).UTC(), Rounds: 6, Caveats: caveats}, WindowMS: 1000}
 	e := &Entry{Name: "levee live", What: "w"}
 	for i := range 6 {
 		w := Window{Round: i, Seconds: 1, Offered: 1000, Received: 990, Refused: 10, PPS: 1000 + float64(i), ReceivedPPS: 990, gaps: make([]uint64, 304)}
@@ -197,8 +178,8 @@ func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 		"unknown":   {Only: []string{"pktgen"}},
 		"rate":      {Rates: []float64{1}},
 		"not a one": {Rates: []float64{-5}},
-		"rounds":    {Rounds: -1},
-		"window":    {Window: time.Millisecond},
+		"rounds":    {Options: bench.Options{Rounds: -1}},
+		"window":    {Options: bench.Options{Window: time.Millisecond}},
 	} {
 		if _, err := Run(t.Context(), o); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -207,10 +188,10 @@ func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 }
 
 func TestAnInterruptedComparisonLeavesNothing(t *testing.T) {
-	needRoot(t)
+	labtest.NeedRoot(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	r, err := Run(ctx, Options{Only: []string{"levee packet", "trafgen"}, Rates: []float64{1000}, Window: 10 * time.Second})
+	r, err := Run(ctx, Options{Options: bench.Options{Window: 10 * time.Second}, Only: []string{"levee packet", "trafgen"}, Rates: []float64{1000}})
 	if !errors.Is(err, context.DeadlineExceeded) || r == nil || r.Incomplete == "" {
 		t.Errorf("%+v, %v", r, err)
 	}

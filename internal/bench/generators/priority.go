@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	rules "levee/internal/bench"
+	"levee/internal/bench/flood"
 )
 
 // niceness of the receiving thread, and of this process with the generators that it starts: what else runs on
@@ -18,7 +18,7 @@ const niceness = -20
 // first puts the receiving thread and all threads of this process before others, until lower. Threads and
 // processes to come inherit it.
 func first(napi int) (lower func(), err error) {
-	session, err := rules.RaiseSession()
+	session, err := flood.RaiseSession()
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"levee/internal/lab"
 	"levee/internal/lab/gen"
+	"levee/internal/lab/labtest"
 	"levee/internal/packet"
 )
 
@@ -24,7 +25,7 @@ import (
 
 // proofLab is a lab whose receiver, and all that this process does, comes before others on the machine.
 func proofLab(t *testing.T) *lab.Lab {
-	l := newLab(t)
+	l := labtest.New(t)
 	lower, err := first(l.Host(lab.Server).Devices[0].NAPI)
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +39,7 @@ func TestProofCountsAreExact(t *testing.T) {
 	const count = 10_000_000
 	l := proofLab(t)
 	for run := range 10 {
-		s := withSink(t, l, sinkOptions{})
+		s := withReceiver(t, l, receiverOptions{})
 		ctx, cancel := context.WithCancel(t.Context())
 		idle := make(chan struct{})
 		go func() {
@@ -65,9 +66,9 @@ func TestProofCountsAreExact(t *testing.T) {
 func TestProofSourcesDoNotRepeat(t *testing.T) {
 	const count = 10_000_000
 	l := proofLab(t)
-	s := withSink(t, l, sinkOptions{base: 16 << 24, count: 1 << 28})
+	s := withReceiver(t, l, receiverOptions{base: 16 << 24, count: 1 << 28})
 	var arrived uint64
-	var v sinkSink
+	var v receiverSeen
 	var r gen.Report
 	// As many as are needed for that number to arrive: all are of one permutation.
 	r, v = send(t, l, s, "ipv4 udp from 16.0.0.0/4 permuted", gen.Config{Count: 4 * count, Rate: 700_000, Seed: 3})
@@ -159,22 +160,22 @@ func TestProofReplaysKeepTheirTimes(t *testing.T) {
 // TestProofInterruptsEndARun measures from the interrupt to the report.
 func TestProofInterruptsEndARun(t *testing.T) {
 	l := proofLab(t)
-	withSink(t, l, sinkOptions{})
+	withReceiver(t, l, receiverOptions{})
 	world := l.Host(lab.World)
 	for _, g := range generators[:4] {
 		for _, rate := range []float64{0, 1, 1000, 100_000, 1e6} {
-			b := &bench{lab: l, cpu: max(world.Devices[0].CPU, 0)}
+			c := &comparison{lab: l, cpu: max(world.Devices[0].CPU, 0)}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
-			go func() { done <- g.run(ctx, b, rate) }()
+			go func() { done <- g.run(ctx, c, rate) }()
 			time.Sleep(300 * time.Millisecond)
 			began := time.Now()
 			cancel()
 			err := <-done
 			took := time.Since(began)
-			t.Logf("%s at %g/s: %s, %d sent", g.name, rate, took.Round(time.Microsecond), b.told.Sent)
-			if err != nil || took > 100*time.Millisecond || b.told.Sent == 0 {
-				t.Errorf("%s at %g/s: %s, sent %d, %v", g.name, rate, took, b.told.Sent, err)
+			t.Logf("%s at %g/s: %s, %d sent", g.name, rate, took.Round(time.Microsecond), c.told.Sent)
+			if err != nil || took > 100*time.Millisecond || c.told.Sent == 0 {
+				t.Errorf("%s at %g/s: %s, sent %d, %v", g.name, rate, took, c.told.Sent, err)
 			}
 		}
 	}
@@ -186,7 +187,7 @@ func TestProofRatesAreKept(t *testing.T) {
 	l := proofLab(t)
 	const text = "ipv4 udp len 46 port 1024-65535"
 	for _, path := range gen.Paths {
-		s := withSink(t, l, sinkOptions{})
+		s := withReceiver(t, l, receiverOptions{})
 		r, _ := send(t, l, s, text, gen.Config{Path: path, Duration: time.Second})
 		most := r.Achieved
 		t.Logf("%s: %.0f/s at most", path, most)

@@ -9,23 +9,16 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"levee/internal/host"
+	"levee/internal/bench"
 	"levee/internal/lab/gen"
 	"levee/internal/report"
 )
 
 // Report is the outcome of a comparison.
 type Report struct {
-	Started    time.Time `json:"started"`
-	Command    string    `json:"command"` // to repeat it
-	Incomplete string    `json:"incomplete,omitempty"`
-	Quick      bool      `json:"quick"`
-	Rounds     int       `json:"rounds"`
-	WindowMS   int64     `json:"window_ms"`
-	Seed       uint64    `json:"seed"`
-	Machine    host.Info `json:"machine"`
-	Generators []*Entry  `json:"generators"`
-	Caveats    []string  `json:"caveats"`
+	bench.Head
+	WindowMS   int64    `json:"window_ms"`
+	Generators []*Entry `json:"generators"`
 }
 
 // Entry is one generator.
@@ -79,18 +72,12 @@ type Window struct {
 	gaps []uint64
 }
 
-func caveats(quick bool) []string {
-	out := []string{
-		"veth has no DMA and no descriptors: ratios carry over to other machines, absolute figures do not",
-		"the device's own counts and one XDP program at the receiver measure all alike; no generator is believed about itself",
-		"offered is all that the device was handed, also what the receiver's ring had no room for; as fast as they go, received says what a generator can have delivered to this receiver",
-		"levee varies sources and ports, masscan destinations; trafgen and tcpreplay repeat what they have prepared",
-		"gaps are of arrivals: the receiver works in batches, so that packets behind one another come closer than they were sent",
-	}
-	if quick {
-		out = append(out, "--quick: short windows, for a look; quote a run without it")
-	}
-	return out
+var caveats = []string{
+	bench.VethCaveat,
+	"the device's own counts and one XDP program at the receiver measure all alike; no generator is believed about itself",
+	"offered is all that the device was handed, also what the receiver's ring had no room for; as fast as they go, received says what a generator can have delivered to this receiver",
+	"levee varies sources and ports, masscan destinations; trafgen and tcpreplay repeat what they have prepared",
+	"gaps are of arrivals: the receiver works in batches, so that packets behind one another come closer than they were sent",
 }
 
 func (e *Entry) add(rate float64, w Window) {
@@ -119,7 +106,7 @@ func (r *Rate) summarise() {
 			r.Why = append(r.Why, w.Invalid)
 		}
 	}
-	if len(offered) < minRounds {
+	if len(offered) < bench.MinRounds {
 		if len(r.Why) == 0 {
 			r.Why = []string{fmt.Sprintf("%d windows: six are the fewest that give an interval", len(offered))}
 		}
@@ -162,11 +149,32 @@ func (r *Rate) valid() (offered, received []float64) {
 
 // Text prints the report for people.
 func (r *Report) Text(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 2, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "GENERATOR\tASKED/S\tOFFERED/S\t95 % INTERVAL\tOFF\tRECEIVED/S\tGAP 50 %\t99 %\t99.9 %\t")
+	t := new(bench.Text)
+	t.Table(tabwriter.AlignRight, r.rows)
+	t.Printf("\n")
+	for _, e := range r.Generators {
+		t.Printf("%s: %s\n", e.Name, e.What)
+		for _, x := range e.Rates {
+			for _, why := range x.Why {
+				t.Printf("  at %.0f/s (0: as fast as it goes): %s\n", x.Asked, why)
+			}
+		}
+	}
+	t.Printf("\n%d rounds of %d ms each, interleaved; seed %d\n", r.Rounds, r.WindowMS, r.Seed)
+	for _, c := range r.Caveats {
+		t.Printf("note: %s\n", c)
+	}
+	t.Printf("%s\n", &r.Machine)
+	_, err := io.WriteString(w, t.String())
+	return err
+}
+
+// rows is the table of all generators and rates.
+func (r *Report) rows(w io.Writer) {
+	fmt.Fprintln(w, "GENERATOR\tASKED/S\tOFFERED/S\t95 % INTERVAL\tOFF\tRECEIVED/S\tGAP 50 %\t99 %\t99.9 %\t")
 	for _, e := range r.Generators {
 		if e.Missing != "" {
-			fmt.Fprintf(t, "%s\t%s\t\t\t\t\t\t\t\t\n", e.Name, e.Missing)
+			fmt.Fprintf(w, "%s\t%s\t\t\t\t\t\t\t\t\n", e.Name, e.Missing)
 		}
 		for _, x := range e.Rates {
 			asked := "most"
@@ -174,32 +182,12 @@ func (r *Report) Text(w io.Writer) error {
 				asked = fmt.Sprintf("%.0f", x.Asked)
 			}
 			if x.PPS == nil {
-				fmt.Fprintf(t, "%s\t%s\tno figure\t\t\t\t\t\t\t\n", e.Name, asked)
+				fmt.Fprintf(w, "%s\t%s\tno figure\t\t\t\t\t\t\t\n", e.Name, asked)
 				continue
 			}
-			fmt.Fprintf(t, "%s\t%s\t%.0f\t%.0f to %.0f\t%s\t%.0f\t%s\t\n", e.Name, asked, *x.PPS, *x.Low, *x.High, x.off(), *x.Received, x.gapCells())
+			fmt.Fprintf(w, "%s\t%s\t%.0f\t%.0f to %.0f\t%s\t%.0f\t%s\t\n", e.Name, asked, *x.PPS, *x.Low, *x.High, x.off(), *x.Received, x.gapCells())
 		}
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	var b strings.Builder
-	b.WriteString("\n")
-	for _, e := range r.Generators {
-		fmt.Fprintf(&b, "%s: %s\n", e.Name, e.What)
-		for _, x := range e.Rates {
-			for _, why := range x.Why {
-				fmt.Fprintf(&b, "  at %.0f/s (0: as fast as it goes): %s\n", x.Asked, why)
-			}
-		}
-	}
-	fmt.Fprintf(&b, "\n%d rounds of %d ms each, interleaved; seed %d\n", r.Rounds, r.WindowMS, r.Seed)
-	for _, c := range r.Caveats {
-		fmt.Fprintf(&b, "note: %s\n", c)
-	}
-	fmt.Fprintf(&b, "%s\n", &r.Machine)
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 func (r *Rate) off() string {
@@ -219,14 +207,9 @@ func (r *Rate) gapCells() string {
 
 // Document is the report for files.
 func (r *Report) Document() *report.Document {
-	d := &report.Document{
-		Schema: report.Schema, Bench: "gen", Title: "Packet generators",
-		What:    "Packets a second that generators offer to a veth device, as fast as they go and at requested rates, and how even the gaps are.",
-		Command: r.Command, Started: r.Started, Incomplete: r.Incomplete, Machine: r.Machine, Notes: r.Caveats,
-	}
-	d.Set("rounds", fmt.Sprint(r.Rounds))
+	d := r.Head.Document("gen", "Packet generators",
+		"Packets a second that generators offer to a veth device, as fast as they go and at requested rates, and how even the gaps are.")
 	d.Set("window", fmt.Sprintf("%d ms", r.WindowMS))
-	d.Set("seed", fmt.Sprint(r.Seed))
 	most := d.Chart(report.Chart{ID: "gen-most", Title: "As fast as it goes", Kind: report.Bar, Better: report.More,
 		What: "Offered to the device, and what of it the receiver took: the rest found its ring full, which costs a generator less than a packet that is taken.",
 		Y:    report.Axis{Label: "packets", Unit: "packets/s"}})

@@ -48,7 +48,7 @@ func load32(b []byte) uint32 {
 }
 
 // jhash is lookup3 (Bob Jenkins, burtleburtle.net/bob/c/lookup3.c, public domain, function hashlittle), for
-// any length; Linux has it in include/linux/jhash.h.
+// any length; Linux has it in include/linux/jhash.h. No Go module that is kept up has it with a seed.
 func jhash(key []byte, seed uint32) uint32 {
 	a := 0xdeadbeef + uint32(len(key)) + seed
 	b, c := a, a
@@ -81,14 +81,13 @@ func jhash(key []byte, seed uint32) uint32 {
 	return c
 }
 
-// crcTables are those of slicing by eight, of the reversed polynomial of CRC-32C (RFC 3720, appendix B.4).
+// crcTables are those of slicing by eight, of the reversed polynomial of CRC-32C (RFC 3720, appendix B.4):
+// the k-th has what each byte with k bytes of zero behind it makes of an empty register. The library turns the
+// register's bits at both ends.
 func crcTables() (t [8][256]uint32) {
-	for i := range t[0] {
-		t[0][i] = castagnoli[i]
-	}
-	for k := 1; k < len(t); k++ {
-		for i, before := range t[k-1] {
-			t[k][i] = before>>8 ^ t[0][before&0xff]
+	for k := range t {
+		for i := range t[k] {
+			t[k][i] = ^crc32.Update(^uint32(0), castagnoli, append([]byte{byte(i)}, make([]byte, k)...))
 		}
 	}
 	return t

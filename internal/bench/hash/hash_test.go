@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/bench"
 	"levee/internal/kernel"
 )
 
@@ -126,21 +127,21 @@ func TestProgramsAndLibrariesAgree(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 3 {
-		b := &bench{Options: &Options{Seed: r.Uint64(), Lengths: Lengths}}
-		b.draw()
+		m := &measurement{Options: &Options{Options: bench.Options{Seed: r.Uint64()}, Lengths: Lengths}}
+		m.draw()
 		for i := range 8 { // corners
-			b.keys[i] = [longest]byte{}
-			for j := range b.keys[i] {
-				b.keys[i][j] = byte(-(i & 1)) // 0 and 0xff
+			m.keys[i] = [longest]byte{}
+			for j := range m.keys[i] {
+				m.keys[i][j] = byte(-(i & 1)) // 0 and 0xff
 			}
-			b.keys[i][r.IntN(longest)] ^= byte(i)
+			m.keys[i][r.IntN(longest)] ^= byte(i)
 		}
-		rep := b.newReport()
+		rep := m.newReport()
 		var names []string
-		for _, it := range b.items {
+		for _, it := range m.items {
 			names = append(names, programName(it.f, it.Bytes))
 		}
-		if err := b.compare(names); err != nil {
+		if err := m.compare(names); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range rep.Functions {
@@ -158,7 +159,7 @@ func TestAWrongHashIsNoticed(t *testing.T) {
 	right := functions[0].hash
 	defer func() { functions[0].hash = right }()
 	functions[0].hash = func(k []byte, s *Secret) uint64 { return right(k, s) ^ uint64(k[0]>>7) }
-	r, err := Measure(t.Context(), Options{Only: []string{functions[0].name}, Lengths: []int{16}, Rounds: minRounds})
+	r, err := Run(t.Context(), Options{Options: bench.Options{Rounds: bench.MinRounds}, Only: []string{functions[0].name}, Lengths: []int{16}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,14 +173,17 @@ func TestAWrongHashIsNoticed(t *testing.T) {
 
 func TestMeasureReports(t *testing.T) {
 	needRoot(t)
-	r, err := Measure(t.Context(), Options{Only: []string{"siphash24", "jhash"}, Lengths: []int{4, 64}, Rounds: minRounds, Seed: 1, Command: "levee bench hash"})
+	r, err := Run(t.Context(), Options{
+		Options: bench.Options{Rounds: bench.MinRounds, Seed: 1, Command: "levee bench hash"},
+		Only:    []string{"siphash24", "jhash"}, Lengths: []int{4, 64},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range r.Functions {
 		for _, c := range f.Costs {
 			for _, way := range ways {
-				if len(way.of(c)) != minRounds {
+				if len(way.of(c)) != bench.MinRounds {
 					t.Errorf("%s of %d bytes: %d rounds of %s", f.Name, c.Bytes, len(way.of(c)), way.name)
 				}
 			}
@@ -189,7 +193,7 @@ func TestMeasureReports(t *testing.T) {
 	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "repeat: levee bench hash") || strings.Contains(b.String(), "INCOMPLETE") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
-	if p := r.Document().Charts[0].Series[0].Points[0]; p.Y == nil || p.Low == nil || len(p.Rounds) != minRounds {
+	if p := r.Document().Charts[0].Series[0].Points[0]; p.Y == nil || p.Low == nil || len(p.Rounds) != bench.MinRounds {
 		t.Errorf("first point %+v", p)
 	}
 }
@@ -197,12 +201,12 @@ func TestMeasureReports(t *testing.T) {
 func TestAnInterruptedMeasurementSaysSo(t *testing.T) {
 	needRoot(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	o := Options{Only: []string{"jhash"}, Lengths: []int{4}, Rounds: 1000, Progress: func(_ string, done, _ int) {
-		if done == 5 {
+	o := Options{Only: []string{"jhash"}, Lengths: []int{4}, Options: bench.Options{Rounds: 1000, Progress: func(p bench.Progress) {
+		if p.Step == 6 {
 			cancel()
 		}
-	}}
-	r, err := Measure(ctx, o)
+	}}}
+	r, err := Run(ctx, o)
 	if !errors.Is(err, context.Canceled) || r == nil || r.Incomplete == "" || len(r.Functions[0].Costs[0].Go.Chain) == 0 {
 		t.Fatalf("%v, %+v", err, r)
 	}
@@ -210,14 +214,16 @@ func TestAnInterruptedMeasurementSaysSo(t *testing.T) {
 	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "INCOMPLETE") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
-	if r, err := Measure(ctx, o); r != nil || err == nil {
+	if r, err := Run(ctx, o); r != nil || err == nil {
 		t.Errorf("before the first round: %+v, %v", r, err)
 	}
 }
 
+func rounds(n int) bench.Options { return bench.Options{Rounds: n} }
+
 func TestOptionsThatCannotBeMeasuredAreRefused(t *testing.T) {
-	for _, o := range []Options{{Rounds: 5}, {Rounds: 5000}, {Only: []string{"md5"}}, {Lengths: []int{5}}, {Rounds: -1}} {
-		if _, err := Measure(t.Context(), o); err == nil {
+	for _, o := range []Options{{Options: rounds(5)}, {Options: rounds(5000)}, {Only: []string{"md5"}}, {Lengths: []int{5}}, {Options: rounds(-1)}} {
+		if _, err := Run(t.Context(), o); err == nil {
 			t.Errorf("%+v: no error", o)
 		}
 	}

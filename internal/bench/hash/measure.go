@@ -3,39 +3,27 @@ package hash
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
-	"time"
 
-	"levee/internal/bench/option"
-	"levee/internal/host"
-	"levee/internal/kernel"
+	"levee/internal/bench"
+	"levee/internal/usage"
 )
 
 // Options of a measurement. The zero value measures everything in under half a minute.
 type Options struct {
+	bench.Options
 	Only    []string // functions by name, nil for all
 	Lengths []int    // of keys, nil for all of Lengths
-	Rounds  int      // 0 for 15; fewer than 6 have no interval
-	Seed    uint64   // of keys and secret
-	Command string   // to repeat it, for the report
-	// Progress, if given, is told what is done, and how much of all.
-	Progress func(doing string, done, total int)
 }
 
-const minRounds = option.MinRounds
+var usual = bench.Usual{Rounds: 15, QuickRounds: bench.MinRounds}
 
 func (o *Options) complete() error {
-	if o.Rounds == 0 {
-		o.Rounds = 15
-	}
-	if err := option.Rounds(o.Rounds); err != nil {
-		return err
-	}
-	if err := option.Known("function", o.Only, Names()); err != nil {
+	if err := errors.Join(o.Options.Complete(usual), usage.Known("function", o.Only, Names())); err != nil {
 		return err
 	}
 	if o.Lengths == nil {
@@ -43,23 +31,14 @@ func (o *Options) complete() error {
 	}
 	for _, n := range o.Lengths {
 		if !slices.Contains(Lengths, n) {
-			return option.Wrongf("keys of %d bytes: they are measured with %s", n, option.Numbers(Lengths))
+			return usage.Wrongf("keys of %d bytes: they are measured with %s", n, usage.Numbers(Lengths))
 		}
-	}
-	if o.Progress == nil {
-		o.Progress = func(string, int, int) {}
 	}
 	return nil
 }
 
 // Names are the functions.
-func Names() []string {
-	var out []string
-	for _, f := range functions {
-		out = append(out, f.name)
-	}
-	return out
-}
+func Names() []string { return bench.Names(functions, func(f function) string { return f.name }) }
 
 // item is one function with one length.
 type item struct {
@@ -67,8 +46,8 @@ type item struct {
 	*Cost
 }
 
-// bench is a measurement under way.
-type bench struct {
+// measurement is one under way.
+type measurement struct {
 	*Options
 	keys    keyTable
 	secret  Secret
@@ -78,36 +57,36 @@ type bench struct {
 	discard uint64 // of the loops in Go, so that the compiler keeps them
 }
 
-// Measure compares the functions. It needs root. When ctx ends early the report has what was measured
+// Run compares the functions. It needs root. When ctx ends early the report has what was measured
 // until then, says that it is incomplete, and comes with the error; without any round there is no report.
-func Measure(ctx context.Context, o Options) (*Report, error) {
+func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("bench hash: %w", err)
 	}
-	if os.Geteuid() != 0 {
-		return nil, kernel.Refuse(os.ErrPermission, "measuring needs root: sudo levee bench hash")
+	if err := bench.NeedRoot("levee bench hash"); err != nil {
+		return nil, err
 	}
-	b := &bench{Options: &o}
-	b.draw()
-	r := b.newReport()
+	m := &measurement{Options: &o}
+	m.draw()
+	r := m.newReport()
 	var names []string
-	for _, it := range b.items {
+	for _, it := range m.items {
 		names = append(names, programName(it.f, it.Bytes))
 	}
-	o.Progress("loading and comparing", 0, o.Rounds)
-	if err := b.compare(names); err != nil {
+	o.Tell("loading and comparing", 0, o.Rounds)
+	if err := m.compare(names); err != nil {
 		return nil, err
 	}
 	var err error
-	if b.stream, err = load(mode{}, &b.keys, b.secret, names); err != nil {
+	if m.stream, err = load(mode{}, &m.keys, m.secret, names); err != nil {
 		return nil, err
 	}
-	defer b.stream.close()
-	if b.chain, err = load(mode{chained: true}, &b.keys, b.secret, names); err != nil {
+	defer m.stream.close()
+	if m.chain, err = load(mode{chained: true}, &m.keys, m.secret, names); err != nil {
 		return nil, err
 	}
-	defer b.chain.close()
-	err = b.rounds(ctx)
+	defer m.chain.close()
+	err = m.rounds(ctx)
 	if ctx.Err() != nil {
 		r.Incomplete = "interrupted"
 	} else if err != nil {
@@ -120,31 +99,28 @@ func Measure(ctx context.Context, o Options) (*Report, error) {
 }
 
 // draw makes keys and secret.
-func (b *bench) draw() {
-	r := rand.New(rand.NewPCG(b.Seed, 1))
-	b.secret = Secret{r.Uint64(), r.Uint64()}
-	for i := range b.keys {
+func (m *measurement) draw() {
+	r := rand.New(rand.NewPCG(m.Seed, 1))
+	m.secret = Secret{r.Uint64(), r.Uint64()}
+	for i := range m.keys {
 		for j := 0; j < longest; j += 8 {
-			binary.NativeEndian.PutUint64(b.keys[i][j:], r.Uint64())
+			binary.NativeEndian.PutUint64(m.keys[i][j:], r.Uint64())
 		}
 	}
 }
 
-func (b *bench) newReport() *Report {
-	r := &Report{
-		Started: time.Now().UTC().Truncate(time.Second), Command: b.Command, Rounds: b.Rounds, Seed: b.Seed,
-		Machine: host.Fingerprint(0), Caveats: caveats,
-	}
+func (m *measurement) newReport() *Report {
+	r := &Report{Head: m.Head(0, caveats...)}
 	for i := range functions {
 		f := &functions[i]
-		if len(b.Only) > 0 && !slices.Contains(b.Only, f.name) {
+		if !bench.Wanted(m.Only, f.name) {
 			continue
 		}
-		res := &Result{Name: f.name, What: f.what, Bits: f.bits, Quality: f.quality(&b.secret, b.Seed)}
-		for _, n := range b.Lengths {
+		res := &Result{Name: f.name, What: f.what, Bits: f.bits, Quality: f.quality(&m.secret, m.Seed)}
+		for _, n := range m.Lengths {
 			c := &Cost{Bytes: n}
 			res.Costs = append(res.Costs, c)
-			b.items = append(b.items, item{f, c})
+			m.items = append(m.items, item{f, c})
 		}
 		r.Functions = append(r.Functions, res)
 	}
@@ -152,19 +128,19 @@ func (b *bench) newReport() *Report {
 }
 
 // compare lets program and library hash the same random keys.
-func (b *bench) compare(names []string) error {
-	p, err := load(mode{keep: true}, &b.keys, b.secret, names)
+func (m *measurement) compare(names []string) error {
+	p, err := load(mode{keep: true}, &m.keys, m.secret, names)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	for _, it := range b.items {
+	for _, it := range m.items {
 		got, err := p.hashes(programName(it.f, it.Bytes))
 		if err != nil {
 			return err
 		}
 		for i := range got {
-			if want := it.f.hash(b.keys[i][:it.Bytes], &b.secret); got[i] != want {
+			if want := it.f.hash(m.keys[i][:it.Bytes], &m.secret); got[i] != want {
 				it.Missing = fmt.Sprintf("wrong hash: the program says %#x, the library %#x", got[i], want)
 				break
 			}
@@ -174,23 +150,20 @@ func (b *bench) compare(names []string) error {
 }
 
 // rounds goes through the items forwards and backwards in turn; the first round warms up.
-func (b *bench) rounds(ctx context.Context) error {
+func (m *measurement) rounds(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	for round := range b.Rounds + 1 {
-		for n := range b.items {
-			it := b.items[n]
-			if round%2 == 1 {
-				it = b.items[len(b.items)-1-n]
+	for round := range m.Rounds + 1 {
+		for n, i := range bench.InTurn(round, len(m.items)) {
+			it := m.items[i]
+			if err := bench.Interrupted(ctx); err != nil {
+				return fmt.Errorf("bench hash: %w", err)
 			}
-			if ctx.Err() != nil {
-				return fmt.Errorf("bench hash: interrupted: %w", ctx.Err())
-			}
-			b.Progress(fmt.Sprintf("%s of %d bytes", it.f.name, it.Bytes), round*len(b.items)+n, (b.Rounds+1)*len(b.items))
+			m.Tell(fmt.Sprintf("%s of %d bytes", it.f.name, it.Bytes), round*len(m.items)+n, (m.Rounds+1)*len(m.items))
 			if it.Missing != "" {
 				continue
 			}
-			if err := b.item(it, round > 0); err != nil {
+			if err := m.item(it, round > 0); err != nil {
 				return err
 			}
 		}
@@ -199,32 +172,29 @@ func (b *bench) rounds(ctx context.Context) error {
 }
 
 // item measures one item once, in eBPF and in Go, each above its own base.
-func (b *bench) item(it item, counts bool) error {
+func (m *measurement) item(it item, counts bool) error {
 	name := programName(it.f, it.Bytes)
 	for _, way := range []struct {
 		to      *[]float64
 		measure func(hash bool) (float64, error)
 	}{
-		{&it.EBPF.Stream, b.inKernel(b.stream, name)},
-		{&it.EBPF.Chain, b.inKernel(b.chain, name)},
-		{&it.Go.Stream, b.inGo(it, false)},
-		{&it.Go.Chain, b.inGo(it, true)},
+		{&it.EBPF.Stream, m.inKernel(m.stream, name)},
+		{&it.EBPF.Chain, m.inKernel(m.chain, name)},
+		{&it.Go.Stream, m.inGo(it, false)},
+		{&it.Go.Chain, m.inGo(it, true)},
 	} {
-		var took [4]float64
-		for i, hash := range []bool{false, true, true, false} {
-			var err error
-			if took[i], err = way.measure(hash); err != nil {
-				return err
-			}
+		ns, err := bench.Above(way.measure)
+		if err != nil {
+			return err
 		}
 		if counts {
-			*way.to = append(*way.to, (took[1]+took[2]-took[0]-took[3])/2)
+			*way.to = append(*way.to, ns)
 		}
 	}
 	return nil
 }
 
-func (b *bench) inKernel(p *programs, name string) func(bool) (float64, error) {
+func (m *measurement) inKernel(p *programs, name string) func(bool) (float64, error) {
 	return func(hash bool) (float64, error) {
 		if hash {
 			return p.run(name)
@@ -233,14 +203,14 @@ func (b *bench) inKernel(p *programs, name string) func(bool) (float64, error) {
 	}
 }
 
-func (b *bench) inGo(it item, chained bool) func(bool) (float64, error) {
+func (m *measurement) inGo(it item, chained bool) func(bool) (float64, error) {
 	return func(hash bool) (float64, error) {
 		f := base
 		if hash {
 			f = it.f.hash
 		}
-		ns, sum := b.keys.loop(f, &b.secret, it.Bytes, chained)
-		b.discard += sum
+		ns, sum := m.keys.loop(f, &m.secret, it.Bytes, chained)
+		m.discard += sum
 		return ns, nil
 	}
 }

@@ -3,23 +3,15 @@ package hash
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
-	"time"
 
-	"levee/internal/host"
+	"levee/internal/bench"
 	"levee/internal/report"
 )
 
 // Report is the outcome.
 type Report struct {
-	Started    time.Time
-	Command    string // to repeat it
-	Incomplete string // why it ended early
-	Rounds     int
-	Seed       uint64
-	Machine    host.Info
-	Functions  []*Result
-	Caveats    []string
+	bench.Head
+	Functions []*Result
 }
 
 // Result is one function.
@@ -76,46 +68,41 @@ var ways = []struct {
 
 // Text prints the report for a person.
 func (r *Report) Text(w io.Writer) error {
-	fmt.Fprintf(w, "%s, %s MHz; Linux %s; %d rounds, medians with 95 %% intervals\n", r.Machine.CPU, r.Machine.MHz, r.Machine.Kernel, r.Rounds)
+	t := new(bench.Text)
+	t.Printf("%s, %s MHz; Linux %s; %d rounds, medians with 95 %% intervals\n", r.Machine.CPU, r.Machine.MHz, r.Machine.Kernel, r.Rounds)
 	if r.Incomplete != "" {
-		fmt.Fprintf(w, "INCOMPLETE: %s; these are the rounds until then\n", r.Incomplete)
+		t.Printf("INCOMPLETE: %s; these are the rounds until then\n", r.Incomplete)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprint(t, "\nns a hash\tbytes")
-	for _, way := range ways {
-		fmt.Fprintf(t, "\t%s", way.name)
-	}
-	fmt.Fprintln(t)
-	for _, f := range r.Functions {
-		for _, c := range f.Costs {
-			fmt.Fprintf(t, "%s\t%d", f.Name, c.Bytes)
-			for _, way := range ways {
-				fmt.Fprintf(t, "\t%s", cell(way.of(c)))
-			}
-			fmt.Fprintln(t)
+	t.Table(0, func(w io.Writer) {
+		fmt.Fprint(w, "\nns a hash\tbytes")
+		for _, way := range ways {
+			fmt.Fprintf(w, "\t%s", way.name)
 		}
-	}
-	fmt.Fprintln(t, "\nkeys of 16 bytes\tbits\tchi-square, low bits\thigh bits\tavalanche, worst")
+		fmt.Fprintln(w)
+		for _, f := range r.Functions {
+			for _, c := range f.Costs {
+				fmt.Fprintf(w, "%s\t%d", f.Name, c.Bytes)
+				for _, way := range ways {
+					fmt.Fprintf(w, "\t%s", cell(way.of(c)))
+				}
+				fmt.Fprintln(w)
+			}
+		}
+		fmt.Fprintln(w, "\nkeys of 16 bytes\tbits\tchi-square, low bits\thigh bits\tavalanche, worst")
+		for _, f := range r.Functions {
+			fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.0f %%\n", f.Name, f.Bits, f.Quality.Low, f.Quality.High, f.Quality.Avalanche*100)
+		}
+	})
+	t.Printf("\n")
 	for _, f := range r.Functions {
-		fmt.Fprintf(t, "%s\t%d\t%.2f\t%.2f\t%.0f %%\n", f.Name, f.Bits, f.Quality.Low, f.Quality.High, f.Quality.Avalanche*100)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintln(w)
-	for _, f := range r.Functions {
-		fmt.Fprintf(w, "%s: %s\n", f.Name, f.What)
+		t.Printf("%s: %s\n", f.Name, f.What)
 		for _, c := range f.Costs {
 			if c.Missing != "" {
-				fmt.Fprintf(w, "  %d bytes: no figure: %s\n", c.Bytes, c.Missing)
+				t.Printf("  %d bytes: no figure: %s\n", c.Bytes, c.Missing)
 			}
 		}
 	}
-	for _, c := range r.Caveats {
-		fmt.Fprintln(w, c)
-	}
-	_, err := fmt.Fprintf(w, "repeat: %s\n", r.Command)
-	return err
+	return t.End(w, &r.Head)
 }
 
 // cell is a median with its interval, of six rounds or more.
@@ -124,7 +111,7 @@ func cell(rounds []float64) string {
 		return "-"
 	}
 	m, lo, hi := report.Summary(rounds)
-	if len(rounds) < minRounds {
+	if len(rounds) < bench.MinRounds {
 		return fmt.Sprintf("%.1f (no interval)", m)
 	}
 	return fmt.Sprintf("%.1f (%.1f-%.1f)", m, lo, hi)
@@ -132,13 +119,7 @@ func cell(rounds []float64) string {
 
 // Document is the report for files: a chart for each way of timing, and a table of all figures.
 func (r *Report) Document() *report.Document {
-	d := &report.Document{
-		Schema: report.Schema, Bench: "hash", Title: "What a hash of a flow's key costs",
-		What:    "ns a hash in eBPF and in Go, above the same loop without one, by the length of the key.",
-		Command: r.Command, Started: r.Started, Incomplete: r.Incomplete, Machine: r.Machine, Notes: r.Caveats,
-	}
-	d.Set("rounds", fmt.Sprint(r.Rounds))
-	d.Set("seed", fmt.Sprint(r.Seed))
+	d := r.Head.Document("hash", "What a hash of a flow's key costs", "ns a hash in eBPF and in Go, above the same loop without one, by the length of the key.")
 	for _, way := range ways {
 		c := d.Chart(report.Chart{
 			ID: "hash-" + way.id, Title: "A hash: " + way.name, X: report.Axis{Label: "length of the key", Unit: "bytes"},

@@ -9,57 +9,41 @@ import (
 	"time"
 
 	"levee/internal/bench"
-	"levee/internal/bench/option"
-	"levee/internal/host"
-	"levee/internal/kernel"
+	"levee/internal/bench/flood"
+	"levee/internal/bench/ladder"
+	"levee/internal/usage"
 )
 
 // Options of a profile. The zero value, with a rung, takes about half a minute.
 type Options struct {
-	Rung       string // a name of bench.RungNames, or the beginning of one
+	bench.Options
+	Rung       string // a name of ladder.RungNames, or the beginning of one
 	Policy     []byte // of levee's own rung; nil for the demo policy
 	PolicyName string
-	Rounds     int           // 0 for 6
-	Window     time.Duration // 0 for 1 s
-	Frequency  int           // samples a second, 0 for 997: no multiple of the kernel's own ticks
-	Quick      bool          // windows of 250 ms
-	Seed       uint64        // of the floods
-	Command    string        // to repeat it, for the report
-	// Progress, if given, is told what is done, and how much of all.
-	Progress func(doing string, done, total int)
+	Frequency  int // samples a second, 0 for 997: no multiple of the kernel's own ticks
 }
 
 const (
-	minRounds    = 6
-	maxRounds    = 50
-	maxWindow    = 2 * time.Second
 	maxFrequency = 4000
 	labDriver    = "veth" // of the lab's devices
 )
 
+var usual = bench.Usual{
+	Rounds: 6, FewestRounds: bench.MinRounds, MostRounds: 50,
+	Window: time.Second, QuickWindow: 250 * time.Millisecond, Shortest: 100 * time.Millisecond, Longest: 2 * time.Second,
+}
+
 func (o *Options) complete() error {
-	if o.Rounds == 0 {
-		o.Rounds = minRounds
-	}
-	if o.Rounds < minRounds || o.Rounds > maxRounds {
-		return option.Wrongf("%d rounds: there must be %d to %d", o.Rounds, minRounds, maxRounds)
-	}
-	if o.Window == 0 {
-		o.Window = time.Second
-		if o.Quick {
-			o.Window = 250 * time.Millisecond
-		}
-	}
-	if err := option.Window(o.Window, 100*time.Millisecond, maxWindow); err != nil {
+	if err := o.Options.Complete(usual); err != nil {
 		return err
 	}
 	if o.Frequency == 0 {
 		o.Frequency = 997
 	}
 	if o.Frequency < 50 || o.Frequency > maxFrequency {
-		return option.Wrongf("%d samples a second: there must be 50 to %d", o.Frequency, maxFrequency)
+		return usage.Wrongf("%d samples a second: there must be 50 to %d", o.Frequency, maxFrequency)
 	}
-	name, err := rung(o.Rung, bench.RungNames())
+	name, err := rung(o.Rung, ladder.RungNames())
 	o.Rung = name
 	return err
 }
@@ -81,15 +65,15 @@ func rung(asked string, names []string) (string, error) {
 	}
 	switch {
 	case asked == "":
-		return "", option.Wrongf("which rung? There are %s", option.Words(names))
+		return "", usage.Wrongf("which rung? There are %s", usage.Words(names))
 	case len(found) == 1:
 		return found[0], nil
 	case len(plain) == 1:
 		return plain[0], nil
 	case len(found) > 1:
-		return "", option.Wrongf("rung %q may be any of %s", asked, option.Words(found))
+		return "", usage.Wrongf("rung %q may be any of %s", asked, usage.Words(found))
 	}
-	return "", option.Known("rung", []string{asked}, names)
+	return "", usage.Known("rung", []string{asked}, names)
 }
 
 // window is what was seen in one window.
@@ -120,8 +104,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("bench profile: %w", err)
 	}
-	if os.Geteuid() != 0 {
-		return nil, kernel.Refuse(os.ErrPermission, "measuring needs root: sudo levee bench profile")
+	if err := bench.NeedRoot("levee bench profile"); err != nil {
+		return nil, err
 	}
 	names, err := readKernel()
 	if err != nil {
@@ -135,19 +119,15 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	probe.close()
 	w := &observer{Options: &o, classifier: classifier{symbols: names, driver: labDriver}}
 	defer w.close()
-	r := &Report{
-		Started: time.Now().UTC().Truncate(time.Second), Command: o.Command, Rung: o.Rung, Event: probe.event, Frequency: o.Frequency,
-		Rounds: o.Rounds, WindowMS: o.Window.Milliseconds(), Seed: o.Seed, Quick: o.Quick,
-	}
-	ladder, err := bench.Ladder(ctx, bench.Options{
-		Policy: o.Policy, PolicyName: o.PolicyName, Rungs: []string{o.Rung}, Rounds: o.Rounds, Window: o.Window, Quick: o.Quick, Seed: o.Seed,
-		Command: o.Command, Progress: o.Progress, During: w.during,
+	r := &Report{Head: o.Head(0), Rung: o.Rung, Event: probe.event, Frequency: o.Frequency, WindowMS: o.Window.Milliseconds()}
+	l, err := ladder.Run(ctx, ladder.Options{
+		Options: flood.Options{Options: o.Options, Watch: w.watch},
+		Policy:  o.Policy, PolicyName: o.PolicyName, Rungs: []string{o.Rung},
 	})
-	r.Machine = host.Fingerprint(0)
-	if ladder == nil {
+	if l == nil {
 		return nil, err
 	}
-	r.judge(w, ladder)
+	r.judge(w, l.Rungs[0].Rung)
 	if err != nil {
 		r.Incomplete = "interrupted; these are the windows until then"
 		return r, fmt.Errorf("bench profile: %w", err)
@@ -161,8 +141,8 @@ func (w *observer) close() {
 	}
 }
 
-// during takes the samples of one window.
-func (w *observer) during(r bench.Receiver, wait func() error) error {
+// watch takes the samples of one window.
+func (w *observer) watch(r flood.Receiver, wait func() error) error {
 	w.classifier.own = []uint32{uint32(r.Thread), uint32(os.Getpid())}
 	if w.sampler == nil {
 		var err error
@@ -170,7 +150,7 @@ func (w *observer) during(r bench.Receiver, wait func() error) error {
 			return err
 		}
 	}
-	// Each visit loads its programs anew.
+	// Each round loads its programs anew.
 	if err := w.classifier.readPrograms(); err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/bench"
+	"levee/internal/bench/flood"
 	"levee/internal/kernel"
 )
 
@@ -265,14 +266,14 @@ func seen(samples, idle int) *window {
 
 func TestSharesAreOfValidWindowsOnly(t *testing.T) {
 	w := &observer{Options: &Options{}}
-	rung := &bench.Rung{Name: "levee", What: "it"}
+	rung := &flood.Rung{Name: "levee", What: "it"}
 	for i := range 6 {
 		w.windows = append(w.windows, seen(90-i, 10+i), seen(1000, 0))
-		rung.Windows = append(rung.Windows, bench.Window{PPS: 1e6}, bench.Window{Invalid: []string{fmt.Sprintf("steal of %d %%", i)}})
+		rung.Windows = append(rung.Windows, flood.Window{PPS: 1e6}, flood.Window{Invalid: []string{fmt.Sprintf("steal of %d %%", i)}})
 	}
 	w.windows = append(w.windows, seen(5, 0)) // interrupted after its samples were taken
-	r := &Report{Rung: "levee", Event: clockEvent, Command: "levee bench profile"}
-	r.judge(w, &bench.Report{Rungs: []*bench.Rung{rung}})
+	r := &Report{Rung: "levee", Event: clockEvent}
+	r.judge(w, rung)
 	if r.Samples != 525 || len(r.PPS) != 6 || len(r.Shares) != len(Classes) || !slices.Equal(r.Why, []string{"steal of 0 % (and 5 more such)"}) {
 		t.Errorf("%d samples, %d windows, shares %v, why %q", r.Samples, len(r.PPS), r.Shares, r.Why)
 	}
@@ -297,7 +298,7 @@ func TestSharesAreOfValidWindowsOnly(t *testing.T) {
 
 	w.windows = w.windows[:3] // no longer told apart
 	r = &Report{Rung: "levee"}
-	r.judge(w, &bench.Report{Rungs: []*bench.Rung{rung}})
+	r.judge(w, rung)
 	if len(r.Shares) != 0 || !strings.Contains(strings.Join(r.Why, "; "), "cannot be told apart") {
 		t.Errorf("shares %v, why %q", r.Shares, r.Why)
 	}
@@ -413,11 +414,12 @@ func TestAnInterruptedProfileSaysSoAndLeavesNothing(t *testing.T) {
 	defer cancel()
 	after := time.AfterFunc(time.Hour, cancel)
 	defer after.Stop()
-	r, err := Run(ctx, Options{Rung: "xdp drop", Quick: true, Command: "levee bench profile", Progress: func(_ string, done, _ int) {
-		if done == 0 {
+	progress := func(p bench.Progress) {
+		if p.Step == 1 {
 			after.Reset(2 * time.Second) // of eight or more
 		}
-	}})
+	}
+	r, err := Run(ctx, Options{Options: bench.Options{Quick: true, Command: "levee bench profile", Progress: progress}, Rung: "xdp drop"})
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v, want that it was interrupted", err)
 	}
@@ -461,7 +463,8 @@ func TestAnInterruptedProfileSaysSoAndLeavesNothing(t *testing.T) {
 
 func TestOptionsThatCannotBeMeasuredAreRefused(t *testing.T) {
 	for _, o := range []Options{
-		{Rung: "ipfw"}, {}, {Rung: "levee", Rounds: 5}, {Rung: "levee", Rounds: 51}, {Rung: "levee", Window: time.Minute},
+		{Rung: "ipfw"}, {}, {Rung: "levee", Options: bench.Options{Rounds: 5}}, {Rung: "levee", Options: bench.Options{Rounds: 51}},
+		{Rung: "levee", Options: bench.Options{Window: time.Minute}},
 		{Rung: "levee", Frequency: 5}, {Rung: "levee", Frequency: 1e6}, {Rung: "levee", Policy: []byte("drop everything"), PolicyName: "bad.levee"},
 	} {
 		if _, err := Run(t.Context(), o); err == nil {

@@ -8,29 +8,21 @@ import (
 	"math"
 	"regexp"
 	"slices"
-	"text/tabwriter"
-	"time"
 
 	"levee/internal/bench"
-	"levee/internal/host"
+	"levee/internal/bench/flood"
 	"levee/internal/report"
 )
 
 // Report is the outcome.
 type Report struct {
-	Started    time.Time
-	Command    string // to repeat it
-	Incomplete string // why it ended early
+	bench.Head
 	Rung, What string
 	Event      string // what made the samples: cycles or cpu-clock
 	Frequency  int    // samples a second that were asked for
 	Samples    int    // of a core that was not idle
 	Lost       uint64 // samples that found no room
-	Rounds     int
 	WindowMS   int64
-	Seed       uint64
-	Quick      bool
-	Machine    host.Info
 	PPS        []float64 // packets a second in each window, with the samples being taken
 	Shares     []Share   // of each class, in their order; empty if no window is valid
 	Functions  []Function
@@ -55,31 +47,29 @@ type Function struct {
 // mostFunctions are listed.
 const mostFunctions = 25
 
-// judge takes the windows that keep the rules of the bench.
-func (r *Report) judge(w *observer, l *bench.Report) {
-	for _, g := range l.Rungs {
-		r.What = g.What
-		if g.Missing != "" {
-			r.Why = append(r.Why, g.Missing)
-		}
-		var valid []*window
-		var reasons []string
-		// Both lists are in the order of measuring; of the last window there may be samples only.
-		extra := len(w.windows) - len(g.Windows)
-		matched := extra == 0 || extra == 1
-		for i, x := range g.Windows {
-			reasons = append(reasons, x.Invalid...)
-			if len(x.Invalid) == 0 && matched {
-				valid = append(valid, w.windows[i])
-				r.PPS = append(r.PPS, x.PPS)
-			}
-		}
-		if !matched {
-			reasons = append(reasons, fmt.Sprintf("%d windows were watched and %d judged: they cannot be told apart", len(w.windows), len(g.Windows)))
-		}
-		r.Why = append(r.Why, grouped(reasons)...)
-		r.summarise(w, valid)
+// judge takes the windows that keep the rules of package flood.
+func (r *Report) judge(w *observer, g *flood.Rung) {
+	if r.What = g.What; g.Missing != "" {
+		r.Why = append(r.Why, g.Missing)
 	}
+	var valid []*window
+	var reasons []string
+	// Both lists are in the order of measuring; of the last window there may be samples only.
+	extra := len(w.windows) - len(g.Windows)
+	matched := extra == 0 || extra == 1
+	for i, x := range g.Windows {
+		reasons = append(reasons, x.Invalid...)
+		if len(x.Invalid) == 0 && matched {
+			valid = append(valid, w.windows[i])
+			r.PPS = append(r.PPS, x.PPS)
+		}
+	}
+	if !matched {
+		reasons = append(reasons, fmt.Sprintf("%d windows were watched and %d judged: they cannot be told apart", len(w.windows), len(g.Windows)))
+	}
+	r.Why = append(r.Why, grouped(reasons)...)
+	r.summarise(w, valid)
+	r.Caveats = r.caveats()
 }
 
 var number = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
@@ -184,48 +174,44 @@ func (r *Report) caveats() []string {
 
 // Text prints the report for a person.
 func (r *Report) Text(w io.Writer) error {
-	fmt.Fprintf(w, "%s, %s MHz, %d cores; Linux %s\n", r.Machine.CPU, r.Machine.MHz, r.Machine.Cores, r.Machine.Kernel)
-	fmt.Fprintf(w, "%s: %s\n", r.Rung, r.What)
+	complete := r.Head
+	complete.Incomplete = "" // said behind the rung
+	t := complete.Text("", "")
+	t.Printf("%s: %s\n", r.Rung, r.What)
 	if r.Incomplete != "" {
-		fmt.Fprintf(w, "INCOMPLETE: %s\n", r.Incomplete)
+		t.Printf("INCOMPLETE: %s\n", r.Incomplete)
 	}
 	if len(r.PPS) > 0 {
 		m, lo, hi := report.Summary(r.PPS)
-		fmt.Fprintf(w, "%.2f Mpps%s while sampled, %d windows of %d ms\n", m/1e6, interval(len(r.PPS), lo/1e6, hi/1e6, " (%.2f-%.2f)"), len(r.PPS), r.WindowMS)
+		t.Printf("%.2f Mpps%s while sampled, %d windows of %d ms\n", m/1e6, interval(len(r.PPS), lo/1e6, hi/1e6, " (%.2f-%.2f)"), len(r.PPS), r.WindowMS)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if len(r.Shares) > 0 {
-		fmt.Fprintln(t, "\nof the core's time\t%, mean\tmedian\t95 % interval")
-	} else {
-		fmt.Fprintln(t, "\nno figure")
-	}
-	for _, s := range r.Shares {
-		m, lo, hi := report.Summary(s.Windows)
-		fmt.Fprintf(t, "%s\t%.1f\t%.1f\t%s\n", s.Class, mean(s.Windows), m, interval(len(s.Windows), lo, hi, "%.1f-%.1f"))
-	}
-	if len(r.Functions) > 0 {
-		fmt.Fprintln(t, "\nfunction, without what it calls\t%\tclass")
-	}
-	for _, f := range r.Functions {
-		fmt.Fprintf(t, "%s\t%.1f\t%s\n", f.Name, f.Share, f.Class)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintln(w)
+	t.Table(0, func(w io.Writer) {
+		if len(r.Shares) > 0 {
+			fmt.Fprintln(w, "\nof the core's time\t%, mean\tmedian\t95 % interval")
+		} else {
+			fmt.Fprintln(w, "\nno figure")
+		}
+		for _, s := range r.Shares {
+			m, lo, hi := report.Summary(s.Windows)
+			fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%s\n", s.Class, mean(s.Windows), m, interval(len(s.Windows), lo, hi, "%.1f-%.1f"))
+		}
+		if len(r.Functions) > 0 {
+			fmt.Fprintln(w, "\nfunction, without what it calls\t%\tclass")
+		}
+		for _, f := range r.Functions {
+			fmt.Fprintf(w, "%s\t%.1f\t%s\n", f.Name, f.Share, f.Class)
+		}
+	})
+	t.Printf("\n")
 	for _, why := range r.Why {
-		fmt.Fprintf(w, "windows left out: %s\n", why)
+		t.Printf("windows left out: %s\n", why)
 	}
-	for _, c := range r.caveats() {
-		fmt.Fprintln(w, c)
-	}
-	_, err := fmt.Fprintf(w, "repeat: %s\n", r.Command)
-	return err
+	return t.End(w, &r.Head)
 }
 
 // interval is printed if there were windows enough for one.
 func interval(n int, lo, hi float64, format string) string {
-	if n < minRounds {
+	if n < bench.MinRounds {
 		return ""
 	}
 	return fmt.Sprintf(format, lo, hi)
@@ -242,14 +228,9 @@ func mean(values []float64) float64 {
 
 // Document is the report for files.
 func (r *Report) Document() *report.Document {
-	d := &report.Document{
-		Schema: report.Schema, Bench: "profile", Title: "What the receiving core does: " + r.Rung, What: r.What,
-		Command: r.Command, Started: r.Started, Incomplete: r.Incomplete, Machine: r.Machine, Notes: r.caveats(),
-	}
+	d := r.Head.Document("profile", "What the receiving core does: "+r.Rung, r.What)
 	d.Set("rung", r.Rung)
-	d.Set("rounds", fmt.Sprint(r.Rounds))
 	d.Set("window", fmt.Sprintf("%d ms", r.WindowMS))
-	d.Set("seed", fmt.Sprint(r.Seed))
 	d.Set("event", r.Event)
 	for _, why := range r.Why {
 		d.Refuse(r.Rung, why)
@@ -274,4 +255,12 @@ func (r *Report) Document() *report.Document {
 func (r *Report) Flame(w io.Writer) error {
 	return r.flame.SVG(w, "What the receiving core does: "+r.Rung,
 		fmt.Sprintf("%d samples by %s; Linux %s, %s. Hover for shares, click to zoom, click the lowest row for all", r.Samples, r.Event, r.Machine.Kernel, r.Machine.CPU))
+}
+
+// Lacking names the rung if it has no figure.
+func (r *Report) Lacking() []string {
+	if len(r.Shares) == 0 {
+		return []string{r.Rung}
+	}
+	return nil
 }

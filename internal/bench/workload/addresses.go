@@ -79,7 +79,7 @@ func Addresses(prefixes []netip.Prefix, n int, kind Kind, skew Skew, seed uint64
 
 // within draws an address of a prefix.
 func within(r *rand.Rand, p netip.Prefix) netip.Addr {
-	hi, lo := split(p.Addr())
+	hi, lo := Split(p.Addr())
 	mhi, mlo := mask(p.Bits())
 	return join(hi|r.Uint64()&^mhi, lo|r.Uint64()&^mlo, p.Addr().BitLen())
 }
@@ -122,7 +122,7 @@ func beside(r *rand.Rand, p netip.Prefix) (netip.Addr, bool) {
 	if p.Bits() == 0 {
 		return netip.Addr{}, false
 	}
-	hi, lo := split(within(r, p))
+	hi, lo := Split(within(r, p))
 	bit := max(0, p.Bits()-1-r.IntN(8))
 	if bit < 64 {
 		hi ^= 1 << (63 - bit)

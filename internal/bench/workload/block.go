@@ -43,7 +43,7 @@ func Block(base netip.Addr, length, n int, span, seed uint64) ([]netip.Prefix, e
 
 // nth is the n-th prefix behind p, of its length; it wraps around at the end of the address space.
 func nth(p netip.Prefix, n uint64) netip.Prefix {
-	hi, lo := split(p.Addr())
+	hi, lo := Split(p.Addr())
 	if b := p.Bits(); b <= 64 {
 		hi += n << (64 - b)
 	} else {

@@ -66,7 +66,7 @@ func headerOf(r *rand.Rand, rule *Rule) Header {
 // point is the first or last address of a prefix, or one between; of wide prefixes one that a host may have.
 func point(r *rand.Rand, p netip.Prefix) netip.Addr {
 	if p.Bits() >= 8 {
-		hi, _ := split(p.Addr())
+		hi, _ := Split(p.Addr())
 		switch r.IntN(4) {
 		case 0:
 			return p.Addr()

@@ -85,7 +85,7 @@ func shorter(r *rand.Rand, from []netip.Prefix, length int) (netip.Prefix, bool)
 
 // inside draws a prefix of that length in p.
 func inside(r *rand.Rand, p netip.Prefix, length int) netip.Prefix {
-	hi, lo := split(p.Addr())
+	hi, lo := Split(p.Addr())
 	rhi, rlo := r.Uint64(), r.Uint64()
 	if p.Addr().Is6() && r.IntN(4) > 0 {
 		rhi = rhi & (^uint64(0) << max(0, min(63, 64-p.Bits()-r.IntN(9)))) // the first of the block
@@ -96,7 +96,7 @@ func inside(r *rand.Rand, p netip.Prefix, length int) netip.Prefix {
 
 // next is the n-th prefix behind p, of its length.
 func next(p netip.Prefix, n int) netip.Prefix {
-	hi, lo := split(p.Addr())
+	hi, lo := Split(p.Addr())
 	if b := p.Bits(); b <= 64 {
 		hi += uint64(n) << (64 - b)
 	} else {
@@ -219,25 +219,24 @@ func Outermost(prefixes []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// split is an address as two host-order halves; an IPv4 address fills the upper 32 bits of the first.
-func split(a netip.Addr) (hi, lo uint64) {
+// Split is an address as two host-order halves; an IPv4 address fills the upper 32 bits of the first.
+func Split(a netip.Addr) (hi, lo uint64) {
+	b := a.As16() // an IPv4 address is the last four bytes
+	hi, lo = binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
 	if a.Is4() {
-		b := a.As4()
-		return uint64(binary.BigEndian.Uint32(b[:])) << 32, 0
+		return lo << 32, 0
 	}
-	b := a.As16()
-	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
+	return hi, lo
 }
 
+// join is the inverse of Split, for a width of 32 or 128 bits.
 func join(hi, lo uint64, width int) netip.Addr {
-	if width == 32 {
-		var b [4]byte
-		binary.BigEndian.PutUint32(b[:], uint32(hi>>32))
-		return netip.AddrFrom4(b)
-	}
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], hi)
 	binary.BigEndian.PutUint64(b[8:], lo)
+	if width == 32 {
+		return netip.AddrFrom4([4]byte(b[:]))
+	}
 	return netip.AddrFrom16(b)
 }
 
@@ -247,4 +246,12 @@ func mask(length int) (hi, lo uint64) {
 		return ^uint64(0) << (64 - length), 0
 	}
 	return ^uint64(0), ^uint64(0) << (128 - length)
+}
+
+// Internet draws n prefixes as an Internet routing table has them, of addresses of 32 or of 128 bits.
+func Internet(width, n int, seed uint64) []netip.Prefix {
+	if width == 32 {
+		return Internet4(n, seed)
+	}
+	return Internet6(n, seed)
 }

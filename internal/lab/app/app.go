@@ -1,9 +1,10 @@
 // Package app is an application that takes UDP datagrams as fast as it can and throws them away: the last
 // place where a flood can be dropped, and the witness of what every earlier place lets through.
 //
-// In go a host of a lab, a port and a core, out comes the count of datagrams. It receives by recvmmsg(2), which is what a fast service uses, one thread and one
-// socket a family. The package must never answer a packet or listen outside a lab, and leaves no
-// thread and no socket behind once Close has returned.
+// In go a host of a lab, a port and a core, out comes the count of datagrams. It receives by
+// recvmmsg(2), as a fast service does, with one thread and one socket a family. The package must never
+// answer a packet or listen outside a lab, and leaves no thread and no socket behind once Close has
+// returned.
 package app
 
 import (
@@ -17,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/kernel"
 	"levee/internal/lab"
 )
 
@@ -31,8 +33,8 @@ const (
 	wakeUp = 50 * time.Millisecond
 )
 
-// Sink is a running application.
-type Sink struct {
+// Application is a running application.
+type Application struct {
 	port    uint16
 	workers []*worker
 	stop    atomic.Bool
@@ -51,8 +53,8 @@ type worker struct {
 // Listen starts the application on all addresses of a host, pinned to a core (negative for any). first lets
 // it go before all else on that core, where the kernel allows it (SCHED_FIFO): a full queue then never
 // makes the receiver's work vain. A kernel without IPv6 gets IPv4 alone.
-func Listen(h *lab.Host, port uint16, cpu int, first bool) (*Sink, error) {
-	s := &Sink{port: port}
+func Listen(h *lab.Host, port uint16, cpu int, first bool) (*Application, error) {
+	a := &Application{port: port}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		w := &worker{family: family, fd: -1}
 		err := h.Do(func() (err error) {
@@ -64,16 +66,16 @@ func Listen(h *lab.Host, port uint16, cpu int, first bool) (*Sink, error) {
 		}
 		if err == nil {
 			started := make(chan error, 1)
-			s.done.Add(1)
-			go s.work(w, cpu, first, started)
-			s.workers = append(s.workers, w)
+			a.done.Add(1)
+			go a.work(w, cpu, first, started)
+			a.workers = append(a.workers, w)
 			err = <-started
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("starting the application on UDP port %d: %w", port, err), s.Close())
+			return nil, errors.Join(fmt.Errorf("starting the application on UDP port %d: %w", port, err), a.Close())
 		}
 	}
-	return s, nil
+	return a, nil
 }
 
 // open makes a socket in the calling thread's namespace.
@@ -111,9 +113,9 @@ type mmsghdr struct {
 	_   [4]byte
 }
 
-// work receives until the sink is closed.
-func (s *Sink) work(w *worker, cpu int, first bool, started chan<- error) {
-	defer s.done.Done()
+// work receives until the application is closed.
+func (a *Application) work(w *worker, cpu int, first bool, started chan<- error) {
+	defer a.done.Done()
 	runtime.LockOSThread() // never unlocked: the thread, its core and its priority end with the goroutine
 	w.tid = unix.Gettid()
 	if err := settle(cpu, first); err != nil {
@@ -136,7 +138,7 @@ func (s *Sink) work(w *worker, cpu int, first bool, started chan<- error) {
 		msgs[i].hdr.Iov = &iov[i]
 		msgs[i].hdr.SetIovlen(1)
 	}
-	for !s.stop.Load() {
+	for !a.stop.Load() {
 		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(w.fd), uintptr(unsafe.Pointer(&msgs[0])), batch, unix.MSG_WAITFORONE, 0, 0)
 		switch errno {
 		case 0:
@@ -153,31 +155,28 @@ func (s *Sink) work(w *worker, cpu int, first bool, started chan<- error) {
 // settle pins the calling thread and sets its priority.
 func settle(cpu int, first bool) error {
 	if cpu >= 0 {
-		var set unix.CPUSet
-		set.Set(cpu)
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			return fmt.Errorf("running on core %d: %w", cpu, err)
+		if err := kernel.RunOn(cpu); err != nil {
+			return err
 		}
 	}
 	if !first {
 		return nil
 	}
-	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
-	// A control group may have no real-time budget; the application is then one program of many.
-	if err := unix.SchedSetAttr(0, &attr, 0); err != nil && !errors.Is(err, unix.EPERM) {
+	// Without a budget for real-time priority the application is one program of many.
+	if err := kernel.GoFirst(0, 1); err != nil && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("setting its priority: %w", err)
 	}
 	return nil
 }
 
 // Port is the port that it listens on.
-func (s *Sink) Port() uint16 { return s.port }
+func (a *Application) Port() uint16 { return a.port }
 
 // Received is the number of datagrams that the application has taken, both families together. An error
 // says why it takes no more.
-func (s *Sink) Received() (uint64, error) {
+func (a *Application) Received() (uint64, error) {
 	var sum uint64
-	for _, w := range s.workers {
+	for _, w := range a.workers {
 		if err := w.err.Load(); err != nil {
 			return 0, fmt.Errorf("the application ended: %w", *err)
 		}
@@ -187,28 +186,28 @@ func (s *Sink) Received() (uint64, error) {
 }
 
 // Threads are the ids of the application's threads.
-func (s *Sink) Threads() []int {
+func (a *Application) Threads() []int {
 	var tids []int
-	for _, w := range s.workers {
+	for _, w := range a.workers {
 		tids = append(tids, w.tid)
 	}
 	return tids
 }
 
 // Attach puts an eBPF program of type socket filter in front of all sockets; Detach takes it off.
-func (s *Sink) Attach(program int) error {
-	for _, w := range s.workers {
+func (a *Application) Attach(program int) error {
+	for _, w := range a.workers {
 		if err := unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, program); err != nil {
-			return errors.Join(fmt.Errorf("attaching a filter to the application's socket: %w", err), s.Detach())
+			return errors.Join(fmt.Errorf("attaching a filter to the application's socket: %w", err), a.Detach())
 		}
 	}
 	return nil
 }
 
 // Detach takes the filter off; where there is none, nothing happens.
-func (s *Sink) Detach() error {
+func (a *Application) Detach() error {
 	var errs []error
-	for _, w := range s.workers {
+	for _, w := range a.workers {
 		if err := unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_DETACH_BPF, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, fmt.Errorf("taking the filter off the application's socket: %w", err))
 		}
@@ -217,11 +216,11 @@ func (s *Sink) Detach() error {
 }
 
 // Close ends the application. It returns once its threads are gone, and may be called again.
-func (s *Sink) Close() error {
-	s.stop.Store(true)
-	s.done.Wait()
+func (a *Application) Close() error {
+	a.stop.Store(true)
+	a.done.Wait()
 	var errs []error
-	for _, w := range s.workers {
+	for _, w := range a.workers {
 		if w.fd >= 0 {
 			errs = append(errs, unix.Close(w.fd))
 			w.fd = -1

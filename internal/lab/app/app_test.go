@@ -3,7 +3,6 @@ package app
 import (
 	"fmt"
 	"net"
-	"os"
 	"testing"
 	"time"
 
@@ -12,23 +11,13 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 
 	"levee/internal/lab"
+	"levee/internal/lab/labtest"
 )
 
-// newSink is an application on a lab's server.
-func newSink(t *testing.T) (*Sink, *lab.Lab) {
+// newApplication is an application on a lab's server.
+func newApplication(t *testing.T) (*Application, *lab.Lab) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: makes network namespaces")
-	}
-	l, err := lab.New(t.Context(), lab.Standard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := labtest.New(t)
 	s, err := Listen(l.Host(lab.Server), 9999, -1, false)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +55,7 @@ func send(t *testing.T, l *lab.Lab, port uint16, n int) {
 }
 
 // wait returns the count once it is want, or after five seconds what it is then.
-func wait(t *testing.T, s *Sink, want uint64) uint64 {
+func wait(t *testing.T, s *Application, want uint64) uint64 {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
 		n, err := s.Received()
@@ -80,7 +69,7 @@ func wait(t *testing.T, s *Sink, want uint64) uint64 {
 }
 
 func TestItCountsEveryDatagramOfBothFamilies(t *testing.T) {
-	s, l := newSink(t)
+	s, l := newApplication(t)
 	send(t, l, s.Port(), 100)
 	if n := wait(t, s, 200); n != 200 {
 		t.Errorf("received %d, want 200", n)
@@ -97,7 +86,7 @@ func TestItCountsEveryDatagramOfBothFamilies(t *testing.T) {
 }
 
 func TestAFilterKeepsEverythingOutUntilItIsTakenOff(t *testing.T) {
-	s, l := newSink(t)
+	s, l := newApplication(t)
 	if err := rlimit.RemoveMemlock(); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +132,7 @@ func TestAFilterKeepsEverythingOutUntilItIsTakenOff(t *testing.T) {
 }
 
 func TestAPortThatIsTakenIsAnError(t *testing.T) {
-	s, l := newSink(t)
+	s, l := newApplication(t)
 	if _, err := Listen(l.Host(lab.Server), s.Port(), -1, false); err == nil {
 		t.Error("two applications on one port")
 	}

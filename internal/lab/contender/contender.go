@@ -9,6 +9,7 @@
 package contender
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,9 +22,9 @@ import (
 
 // Site is the device that a defence protects, and the application behind it.
 type Site struct {
-	Host   *lab.Host
-	Device string
-	Sink   *app.Sink // nil if nobody asked for one; Application and SocketFilter need it
+	Host        *lab.Host
+	Device      string
+	Application *app.Application // nil if nobody asked for one; Application and SocketFilter need it
 }
 
 // Hook is the place in the kernel where a defence drops. It decides where a packet that was let
@@ -66,25 +67,31 @@ type Tracker interface{ Tracks() bool }
 // ErrMissing is wrapped by errors about a program that is not installed.
 var ErrMissing = errors.New("not installed")
 
-// need looks a program up.
-func need(program, debianPackage string) error {
+// Need looks a program up.
+func Need(program, debianPackage string) error {
 	if _, err := exec.LookPath(program); err != nil {
 		return fmt.Errorf("%s is %w: apt-get install %s", program, ErrMissing, debianPackage)
 	}
 	return nil
 }
 
-// run runs a program inside a host of the lab with input, and returns what it wrote.
-func run(ctx context.Context, h *lab.Host, input, name string, args ...string) ([]byte, error) {
+// maxSaid is how much of what a program says is told, in bytes.
+const maxSaid = 200
+
+// Run runs a program inside a host of the lab with input, and returns what it wrote.
+func Run(ctx context.Context, h *lab.Host, input []byte, name string, args ...string) ([]byte, error) {
 	cmd := h.Command(ctx, name, args...)
-	if input != "" {
-		cmd.Stdin = strings.NewReader(input)
+	if input != nil {
+		cmd.Stdin = bytes.NewReader(input)
 	}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		said, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
+		if len(said) > maxSaid {
+			said = said[:maxSaid] + "..."
+		}
 		return nil, fmt.Errorf("%s %s on %s: %w: %s", name, strings.Join(args, " "), h.Name, err, said)
 	}
 	return out, nil

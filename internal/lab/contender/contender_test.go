@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,24 +11,14 @@ import (
 	"levee/examples"
 	"levee/internal/lab"
 	"levee/internal/lab/app"
+	"levee/internal/lab/labtest"
 )
 
 const testPort = 4000
 
 func newSite(t *testing.T) (Site, *lab.Lab) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: makes network namespaces")
-	}
-	l, err := lab.New(t.Context(), lab.Standard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := labtest.New(t)
 	app, err := app.Listen(l.Host(lab.Server), testPort, -1, false)
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +28,7 @@ func newSite(t *testing.T) (Site, *lab.Lab) {
 			t.Error(err)
 		}
 	})
-	return Site{Host: l.Host(lab.Server), Device: "eth0", Sink: app}, l
+	return Site{Host: l.Host(lab.Server), Device: "eth0", Application: app}, l
 }
 
 func defences() []Defence {
@@ -127,7 +116,7 @@ func TestEachPlaceDropsItsPortAndNothingElse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			reached, passed := count(t, s.Sink), count(t, other)
+			reached, passed := count(t, s.Application), count(t, other)
 			send(testPort)
 			send(testPort + 1)
 			// The other port comes last: once it has all, the first has what it gets.
@@ -140,10 +129,10 @@ func TestEachPlaceDropsItsPortAndNothingElse(t *testing.T) {
 			if passes {
 				want = 2 * each
 			}
-			for deadline := time.Now().Add(time.Second); count(t, s.Sink)-reached < want && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(time.Second); count(t, s.Application)-reached < want && time.Now().Before(deadline); {
 				time.Sleep(time.Millisecond)
 			}
-			if got := count(t, s.Sink) - reached; got != want {
+			if got := count(t, s.Application) - reached; got != want {
 				t.Errorf("%d datagrams reached the application, want %d", got, want)
 			}
 			after, err := d.Dropped(t.Context())
@@ -157,7 +146,7 @@ func TestEachPlaceDropsItsPortAndNothingElse(t *testing.T) {
 	}
 }
 
-func count(t *testing.T, s *app.Sink) uint64 {
+func count(t *testing.T, s *app.Application) uint64 {
 	t.Helper()
 	n, err := s.Received()
 	if err != nil {
@@ -178,7 +167,7 @@ func TestNoHookIsLeftBehind(t *testing.T) {
 		if err := d.Remove(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		out, err := run(t.Context(), s.Host, "", "nft", "list", "ruleset")
+		out, err := Run(t.Context(), s.Host, nil, "nft", "list", "ruleset")
 		if err != nil {
 			t.Fatal(err)
 		}

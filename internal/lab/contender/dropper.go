@@ -78,13 +78,13 @@ func SocketFilter() Defence {
 		name: "socket filter", hook: Socket, typ: ebpf.SocketFilter, verdict: socketDropped,
 		what: "an eBPF program that counts and drops on the application's socket, before its queue",
 		attach: func(p *ebpf.Program, s Site) (func() error, error) {
-			if s.Sink == nil {
+			if s.Application == nil {
 				return nil, errNoApplication
 			}
-			if err := s.Sink.Attach(p.FD()); err != nil {
+			if err := s.Application.Attach(p.FD()); err != nil {
 				return nil, err
 			}
-			return s.Sink.Detach, nil
+			return s.Application.Detach, nil
 		},
 	}
 }

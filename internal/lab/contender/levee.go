@@ -31,14 +31,7 @@ func (l *levee) Install(ctx context.Context, s Site) error {
 	if err != nil {
 		return err
 	}
-	return s.Host.Do(func() error {
-		_, err := dataplane.Up(ctx, dataplane.UpOptions{Dev: s.Device, Mode: dataplane.XDPNative, PolicyPath: l.name, Source: l.text},
-			dataplane.Compiler(p))
-		if err != nil {
-			return fmt.Errorf("putting %s into force: %w", l.name, err)
-		}
-		return nil
-	})
+	return LeveeUp(ctx, s, l.name, l.text, dataplane.Compiler(p))
 }
 
 // Resolve reads a policy that names no files. The error has all its diagnostics.
@@ -54,15 +47,19 @@ func Resolve(name string, text []byte) (*policy.Policy, error) {
 	return p, nil
 }
 
-func (l *levee) Dropped(ctx context.Context) (uint64, error) {
-	var sum uint64
-	err := l.site.Host.Do(func() error {
+func (l *levee) Dropped(ctx context.Context) (uint64, error) { return LeveeDropped(ctx, l.site) }
+
+func (l *levee) Remove(ctx context.Context) error { return LeveeDown(ctx, l.site) }
+
+// LeveeDropped adds up levee's counters of rules that drop.
+func LeveeDropped(ctx context.Context, s Site) (sum uint64, err error) {
+	err = s.Host.Do(func() error {
 		all, _, err := dataplane.Status(ctx, false)
 		if err != nil {
 			return err
 		}
 		for _, a := range all {
-			if a.Dev != l.site.Device {
+			if a.Dev != s.Device {
 				continue
 			}
 			for _, c := range a.Counters {
@@ -77,13 +74,25 @@ func (l *levee) Dropped(ctx context.Context) (uint64, error) {
 	return sum, err
 }
 
-func (l *levee) Remove(ctx context.Context) error {
-	return l.site.Host.Do(func() error {
+// LeveeUp puts a policy into force as `levee up` does; compile gives its program for a target.
+func LeveeUp(ctx context.Context, s Site, name string, text []byte, compile dataplane.CompileFunc) error {
+	return s.Host.Do(func() error {
+		o := dataplane.UpOptions{Dev: s.Device, Mode: dataplane.XDPNative, PolicyPath: name, Source: text}
+		if _, err := dataplane.Up(ctx, o, compile); err != nil {
+			return fmt.Errorf("putting %s into force: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// LeveeDown takes levee down, where it is up.
+func LeveeDown(ctx context.Context, s Site) error {
+	return s.Host.Do(func() error {
 		all, _, err := dataplane.Status(ctx, false)
 		if err != nil || len(all) == 0 {
 			return err
 		}
-		_, err = dataplane.Down(ctx, l.site.Device)
+		_, err = dataplane.Down(ctx, s.Device)
 		return err
 	})
 }

@@ -33,10 +33,10 @@ func (n *nft) Describe() string { return n.what }
 
 func (n *nft) Install(ctx context.Context, s Site) error {
 	n.site = s
-	if err := need("nft", "nftables"); err != nil {
+	if err := Need("nft", "nftables"); err != nil {
 		return err
 	}
-	_, err := run(ctx, s.Host, fmt.Sprintf(n.rules, s.Device), "nft", "-f", "-")
+	_, err := Run(ctx, s.Host, fmt.Appendf(nil, n.rules, s.Device), "nft", "-f", "-")
 	return err
 }
 
@@ -55,7 +55,7 @@ type nftListing struct {
 }
 
 func (n *nft) Dropped(ctx context.Context) (uint64, error) {
-	out, err := run(ctx, n.site.Host, "", "nft", "--json", "list", "table", "netdev", n.table)
+	out, err := Run(ctx, n.site.Host, nil, "nft", "--json", "list", "table", "netdev", n.table)
 	if err != nil {
 		return 0, err
 	}
@@ -98,7 +98,7 @@ func (n *nft) Remove(ctx context.Context) error {
 		return nil // never installed
 	}
 	// Declared first, so that deleting what is not there is no error.
-	_, err := run(ctx, n.site.Host, fmt.Sprintf("table netdev %[1]s {}\ndelete table netdev %[1]s\n", n.table), "nft", "-f", "-")
+	_, err := Run(ctx, n.site.Host, fmt.Appendf(nil, "table netdev %[1]s {}\ndelete table netdev %[1]s\n", n.table), "nft", "-f", "-")
 	return err
 }
 
@@ -147,19 +147,19 @@ func (t *iptables) families() []struct{ list, restore, rules string } {
 
 func (t *iptables) Install(ctx context.Context, s Site) error {
 	t.site = s
-	if err := need("iptables-restore", "iptables"); err != nil {
+	if err := Need("iptables-restore", "iptables"); err != nil {
 		return err
 	}
 	if t.sets != "" {
-		if err := need("ipset", "ipset"); err != nil {
+		if err := Need("ipset", "ipset"); err != nil {
 			return err
 		}
-		if _, err := run(ctx, s.Host, t.sets, "ipset", "restore"); err != nil {
+		if _, err := Run(ctx, s.Host, []byte(t.sets), "ipset", "restore"); err != nil {
 			return err
 		}
 	}
 	for _, f := range t.families() {
-		if _, err := run(ctx, s.Host, f.rules, f.restore); err != nil {
+		if _, err := Run(ctx, s.Host, []byte(f.rules), f.restore); err != nil {
 			return err
 		}
 	}
@@ -169,7 +169,7 @@ func (t *iptables) Install(ctx context.Context, s Site) error {
 func (t *iptables) Dropped(ctx context.Context) (uint64, error) {
 	var sum uint64
 	for _, f := range t.families() {
-		out, err := run(ctx, t.site.Host, "", f.list, "-w", "-t", t.counts.table, "-nvxL", t.counts.name)
+		out, err := Run(ctx, t.site.Host, nil, f.list, "-w", "-t", t.counts.table, "-nvxL", t.counts.name)
 		if err != nil {
 			return 0, err
 		}
@@ -213,14 +213,14 @@ func (t *iptables) Remove(ctx context.Context) error {
 	var errs []error
 	for _, f := range t.families() {
 		for _, c := range append([]chain{t.counts}, t.further...) {
-			_, err := run(ctx, t.site.Host, "", f.list, "-w", "-t", c.table, "-F", c.name)
+			_, err := Run(ctx, t.site.Host, nil, f.list, "-w", "-t", c.table, "-F", c.name)
 			errs = append(errs, err)
 			// An older iptables refuses to delete what is built in, which changes nothing.
-			_, _ = run(ctx, t.site.Host, "", f.list, "-w", "-t", c.table, "-X")
+			_, _ = Run(ctx, t.site.Host, nil, f.list, "-w", "-t", c.table, "-X")
 		}
 	}
 	if t.sets != "" {
-		_, err := run(ctx, t.site.Host, "", "ipset", "destroy")
+		_, err := Run(ctx, t.site.Host, nil, "ipset", "destroy")
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

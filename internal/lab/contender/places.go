@@ -96,7 +96,7 @@ func (a *application) Rules() string {
 }
 
 func (a *application) Install(ctx context.Context, s Site) error {
-	if s.Sink == nil {
+	if s.Application == nil {
 		return errNoApplication
 	}
 	a.site = s
@@ -107,14 +107,14 @@ func (a *application) Install(ctx context.Context, s Site) error {
 }
 
 func (a *application) Dropped(context.Context) (uint64, error) {
-	if a.site.Sink == nil {
+	if a.site.Application == nil {
 		return 0, errNoApplication
 	}
-	return a.site.Sink.Received()
+	return a.site.Application.Received()
 }
 
 func (a *application) Remove(ctx context.Context) error {
-	if a.rules == nil || a.site.Sink == nil {
+	if a.rules == nil || a.site.Application == nil {
 		return nil
 	}
 	var errs []error

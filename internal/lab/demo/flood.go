@@ -30,21 +30,29 @@ type wave struct {
 // defaultCapture is looked for when no capture is named.
 const defaultCapture = "../shared/data/pcap/synflood-spoofed.pcap"
 
+// Spoofed aims a flood at the peer of a device, from 268 million sources and all ports that clients have.
+func Spoofed(f gen.Flood, d lab.Device) gen.Flood {
+	f.To, f.Sources = d.Peer.IPv4, []netip.Prefix{netip.MustParsePrefix("16.0.0.0/4")}
+	if f.Kind != gen.ICMPEcho && f.Kind != gen.Fragment {
+		f.FromPorts = gen.PortRange(1024, 65535)
+	}
+	return f
+}
+
 // waves is what an act sends, one after the other: the generator has one core. replay is nil where
 // no capture is at hand.
 func waves(world *lab.Host, rate float64, seed uint64, replay *gen.Replay) []wave {
 	d := world.Devices[0]
 	base := gen.Config{Namespace: world.Namespace, Device: d.Name, CPU: d.CPU, Rate: rate, Seed: seed}
-	spoofed := []netip.Prefix{netip.MustParsePrefix("16.0.0.0/4")}
 	flood := func(f gen.Flood) gen.Config {
 		c := base
-		f.To, f.Sources, f.FromPorts = d.Peer.IPv4, spoofed, gen.PortRange(1024, 65535)
+		f = Spoofed(f, d)
 		c.Flood = &f
 		return c
 	}
 	w := []wave{
 		{"UDP from 268 million spoofed sources", 1, flood(gen.Flood{Kind: gen.UDP, Ports: gen.PortRange(1, 65535)})},
-		{"SYN to port 80 from 268 million spoofed sources", 1, flood(gen.Flood{Kind: gen.SYN, Ports: []uint16{servicePort}})},
+		{"SYN to port 80 from 268 million spoofed sources", 1, flood(gen.Flood{Kind: gen.SYN, Ports: []uint16{ServicePort}})},
 	}
 	if replay != nil {
 		c := base
@@ -54,8 +62,8 @@ func waves(world *lab.Host, rate float64, seed uint64, replay *gen.Replay) []wav
 	return w
 }
 
-// run sends the waves for a time in all.
-func run(ctx context.Context, ws []wave, total time.Duration, tell func(string)) error {
+// sendAll sends the waves for a time in all.
+func sendAll(ctx context.Context, ws []wave, total time.Duration, tell func(string)) error {
 	var shares float64
 	for _, w := range ws {
 		shares += w.share
@@ -66,29 +74,25 @@ func run(ctx context.Context, ws []wave, total time.Duration, tell func(string))
 			break
 		}
 		tell(w.name)
-		_, err := w.send(ctx, time.Duration(float64(total)*w.share/shares))
+		w.Duration = time.Duration(float64(total) * w.share / shares)
+		_, err := Send(ctx, w.Config)
 		errs = append(errs, err)
 	}
 	tell("")
 	return errors.Join(errs...)
 }
 
-// send sends the wave for a time.
-func (w wave) send(ctx context.Context, length time.Duration) (gen.Report, error) {
-	w.Duration = length
-	type result struct {
-		gen.Report
-		error
-	}
-	done := make(chan result, 1)
+// Send sends a flood, after the visitors, with whom it shares the world's core.
+func Send(ctx context.Context, c gen.Config) (r gen.Report, err error) {
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its niceness
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, floodNice)
-		r, err := gen.Run(ctx, w.Config)
-		done <- result{r, err}
+		r, err = gen.Run(ctx, c)
 	}()
-	r := <-done
-	return r.Report, r.error
+	<-done
+	return r, err
 }
 
 // maxCapture bounds what is read of a capture, in bytes.

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/kernel"
 	"levee/internal/lab"
 )
 
@@ -56,7 +57,7 @@ func Role(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer)
 			}
 			from = append(from, a)
 		}
-		return visit(ctx, args[1], from, rate, stdout)
+		return visitors(ctx, args[1], from, rate, stdout)
 	}
 	return fmt.Errorf("the demo has no role %q", args[0])
 }
@@ -97,14 +98,12 @@ func onCore(cpu, nice int, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends, and its niceness with it
-		var set unix.CPUSet
-		set.Set(cpu)
-		err := unix.SchedSetaffinity(0, &set)
+		err := kernel.RunOn(cpu)
 		if err == nil {
 			err = unix.Setpriority(unix.PRIO_PROCESS, 0, nice) // of this thread alone
 		}
 		if err != nil {
-			done <- fmt.Errorf("running on core %d with niceness %d: %w", cpu, nice, err)
+			done <- fmt.Errorf("running with niceness %d: %w", nice, err)
 			return
 		}
 		done <- f()
@@ -131,10 +130,10 @@ func (c *child) ready() error {
 }
 
 // requests hands each outcome that the visitors tell to f, until they end.
-func (c *child) requests(f func(request)) {
+func (c *child) requests(f func(Request)) {
 	lines := bufio.NewScanner(c.stdout)
 	for lines.Scan() {
-		var r request
+		var r Request
 		if json.Unmarshal(lines.Bytes(), &r) == nil {
 			f(r)
 		}

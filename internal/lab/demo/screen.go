@@ -84,7 +84,7 @@ func (s *screen) wave(what string) {
 }
 
 // request takes the outcome of one request into the column that was open when it was due.
-func (s *screen) request(r request) {
+func (s *screen) request(r Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.columns {
@@ -232,7 +232,7 @@ func (c *column) goodput() string {
 	if !ok {
 		return "-"
 	}
-	return fmt.Sprintf("%.0f", v*perSecond)
+	return fmt.Sprintf("%.0f", v*PerSecond)
 }
 
 // percentile is of all requests: those that were not answered took longer than any that was. failed
@@ -255,7 +255,7 @@ func (c *column) p(p float64) string {
 	case !ok:
 		return "-"
 	case failed:
-		return fmt.Sprintf("> %d ms", patience.Milliseconds())
+		return fmt.Sprintf("> %d ms", Patience.Milliseconds())
 	case ms < 10:
 		return fmt.Sprintf("%.1f ms", ms)
 	}
@@ -274,14 +274,14 @@ func (c *column) flood(v []float64) string {
 	for _, x := range v {
 		sum += x
 	}
-	return si(sum / float64(len(v)))
+	return SI(sum / float64(len(v)))
 }
 
 func last(v []float64) string {
 	if len(v) == 0 {
 		return "-"
 	}
-	return si(v[len(v)-1])
+	return SI(v[len(v)-1])
 }
 
 // bars shows the share of answered requests over the time of the act.
@@ -296,8 +296,8 @@ func (c *column) bars() string {
 	return b.String()
 }
 
-// si is a number with three digits and k, M or G.
-func si(v float64) string {
+// SI is a number with three digits and k, M or G.
+func SI(v float64) string {
 	for _, u := range []struct {
 		unit string
 		size float64

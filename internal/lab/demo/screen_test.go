@@ -13,7 +13,7 @@ func played(s *screen, title string, n, failed int, ms float64) *column {
 	from := int64(len(s.columns)) * int64(time.Minute)
 	s.count(c, from, from+int64(time.Second))
 	for i := range n {
-		r := request{Due: from + int64(i)*int64(time.Second)/int64(n), NS: int64(ms * 1e6)}
+		r := Request{Due: from + int64(i)*int64(time.Second)/int64(n), NS: int64(ms * 1e6)}
 		if i < failed {
 			r.NS = 0
 		}
@@ -74,7 +74,7 @@ func TestRequestsCountForTheActInWhichTheyWereDue(t *testing.T) {
 	c := s.column("act")
 	s.count(c, 100, 200)
 	for _, due := range []int64{99, 100, 199, 200} {
-		s.request(request{Due: due, NS: 1e6})
+		s.request(Request{Due: due, NS: 1e6})
 	}
 	if len(c.latency) != 2 {
 		t.Errorf("%d requests counted, want 2", len(c.latency))

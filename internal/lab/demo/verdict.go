@@ -5,8 +5,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-
-	"github.com/vishvananda/netlink"
 )
 
 // The service is held if this share of the requests was answered within a time that is this much above the
@@ -65,7 +63,7 @@ func (c *column) within(ms float64) float64 {
 }
 
 // end prints the table for the last time, the sentence, and the picture.
-func (s *stage) end() error {
+func (s *play) end() error {
 	held, sentence := s.screen.held()
 	s.screen.mu.Lock()
 	lines := s.screen.table()
@@ -96,17 +94,4 @@ func (s *stage) end() error {
 		return ErrNotHeld
 	}
 	return nil
-}
-
-// sentButDropped is what the world's end dropped for want of room at the server's end: of live frames
-// and of what sockets sent (veth_get_stats64, drivers/net/veth.c).
-func sentButDropped(device string) (uint64, error) {
-	link, err := netlink.LinkByName(device)
-	if err != nil {
-		return 0, fmt.Errorf("reading the counters of %s: %w", device, err)
-	}
-	if st := link.Attrs().Statistics; st != nil {
-		return st.TxDropped, nil
-	}
-	return 0, nil
 }

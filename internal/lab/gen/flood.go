@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"levee/internal/bench/option"
 	"levee/internal/lab"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
+	"levee/internal/usage"
 )
 
 // Kind is a kind of flood.
@@ -116,21 +116,21 @@ const (
 // complete checks a flood for a device and fills what was left out.
 func (f *Flood) complete(dev device) error {
 	if !f.To.IsValid() || f.To.Zone() != "" || f.To.Is4In6() {
-		return option.Wrongf("no destination address (IPv4 or IPv6, without zone)")
+		return usage.Wrongf("no destination address (IPv4 or IPv6, without zone)")
 	}
 	if f.Kind > Fragment {
-		return option.Wrongf("unknown kind of flood %d", f.Kind)
+		return usage.Wrongf("unknown kind of flood %d", f.Kind)
 	}
 	if len(f.Sources) == 0 || len(f.Sources) > maxSources {
-		return option.Wrongf("%d source prefixes: there must be 1 to %d", len(f.Sources), maxSources)
+		return usage.Wrongf("%d source prefixes: there must be 1 to %d", len(f.Sources), maxSources)
 	}
 	for i, p := range f.Sources {
 		if !p.IsValid() || p.Addr().BitLen() != f.To.BitLen() || p.Addr().Is4In6() {
-			return option.Wrongf("source %s and destination %s are of different families", p, f.To)
+			return usage.Wrongf("source %s and destination %s are of different families", p, f.To)
 		}
 		for _, q := range f.Sources[:i] {
 			if p.Overlaps(q) {
-				return option.Wrongf("sources %s and %s overlap: addresses would repeat", q, p)
+				return usage.Wrongf("sources %s and %s overlap: addresses would repeat", q, p)
 			}
 		}
 	}
@@ -141,14 +141,14 @@ func (f *Flood) complete(dev device) error {
 		f.Ports = []uint16{9}
 	}
 	if len(f.FromPorts) > 65536 || len(f.Ports) > 65536 {
-		return option.Wrongf("more than 65536 ports in a list")
+		return usage.Wrongf("more than 65536 ports in a list")
 	}
 	if len(f.VLANs) > 2 {
-		return option.Wrongf("%d VLAN tags: there may be two", len(f.VLANs))
+		return usage.Wrongf("%d VLAN tags: there may be two", len(f.VLANs))
 	}
 	for _, v := range f.VLANs {
 		if v > 4094 {
-			return option.Wrongf("VLAN id %d: must be 0 to 4094", v)
+			return usage.Wrongf("VLAN id %d: must be 0 to 4094", v)
 		}
 	}
 	if f.NoFlags {
@@ -164,7 +164,7 @@ func (f *Flood) complete(dev device) error {
 	}
 	if f.ToMAC == ([6]byte{}) {
 		if !dev.inLab {
-			return option.Wrongf("no destination Ethernet address: name one")
+			return usage.Wrongf("no destination Ethernet address: name one")
 		}
 		f.ToMAC = dev.dst
 	}
@@ -181,14 +181,14 @@ func (f *Flood) completeLengths(dev device) error {
 		f.Lengths = []int{n}
 	}
 	if len(f.Lengths) > maxShapes {
-		return option.Wrongf("%d lengths: there may be %d", len(f.Lengths), maxShapes)
+		return usage.Wrongf("%d lengths: there may be %d", len(f.Lengths), maxShapes)
 	}
 	for _, n := range f.Lengths {
 		if n < least {
-			return option.Wrongf("length %d: a packet of this kind has at least %d bytes", n, least)
+			return usage.Wrongf("length %d: a packet of this kind has at least %d bytes", n, least)
 		}
 		if n > dev.mtu || n+22 > maxFrame {
-			return option.Wrongf("length %d: the device takes %d bytes, a live frame %d", n, dev.mtu, maxFrame-22)
+			return usage.Wrongf("length %d: the device takes %d bytes, a live frame %d", n, dev.mtu, maxFrame-22)
 		}
 	}
 	return nil

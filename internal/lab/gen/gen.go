@@ -24,10 +24,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"levee/internal/bench/option"
 	"levee/internal/host/linklayer"
 	"levee/internal/lab"
 	"levee/internal/lang/policy"
+	"levee/internal/usage"
 )
 
 // DefaultDuration bounds a run that is bounded by nothing else.
@@ -177,23 +177,23 @@ func achieved(n uint64, span time.Duration, paced bool) float64 {
 func (c *Config) check() error {
 	switch {
 	case c.Device == "":
-		return option.Wrongf("no device is named")
+		return usage.Wrongf("no device is named")
 	case !one(c.Flood != nil, c.Template != nil, c.Frames != nil, c.Replay != nil):
-		return option.Wrongf("name either a flood, a template, a trace or a capture to replay")
+		return usage.Wrongf("name either a flood, a template, a trace or a capture to replay")
 	case c.Path != Auto && !slices.Contains(Paths, c.Path):
-		return option.Wrongf("unknown path %q", c.Path)
+		return usage.Wrongf("unknown path %q", c.Path)
 	case c.Frames != nil && c.Path != Auto && c.Path != Live:
-		return option.Wrongf("a trace is sent as live frames, not by %s", c.Path)
+		return usage.Wrongf("a trace is sent as live frames, not by %s", c.Path)
 	case c.Replay != nil && c.Path != Auto && c.Path != Packet:
-		return option.Wrongf("a capture is replayed by a packet socket, not by %s: its frames are as many as it has, and all different", c.Path)
+		return usage.Wrongf("a capture is replayed by a packet socket, not by %s: its frames are as many as it has, and all different", c.Path)
 	case c.Rate < 0 || math.IsNaN(c.Rate) || c.Rate > 1e9:
-		return option.Wrongf("rate %g: must be 0 to 1e9 packets a second", c.Rate)
+		return usage.Wrongf("rate %g: must be 0 to 1e9 packets a second", c.Rate)
 	case c.Rate > 0 && c.Rate < 1e-3:
-		return option.Wrongf("rate %g: the lowest is 0.001 packets a second", c.Rate)
+		return usage.Wrongf("rate %g: the lowest is 0.001 packets a second", c.Rate)
 	case c.CPU < -1:
-		return option.Wrongf("core %d: 0 and up, or -1 for any", c.CPU)
+		return usage.Wrongf("core %d: 0 and up, or -1 for any", c.CPU)
 	case c.Duration < 0 || c.Duration > noDeadline:
-		return option.Wrongf("duration %s: must be 0 to 24h", c.Duration)
+		return usage.Wrongf("duration %s: must be 0 to 24h", c.Duration)
 	}
 	if c.Duration == 0 {
 		c.Duration = noDeadline
@@ -267,7 +267,7 @@ func pin(cpu int) (restore func(), err error) {
 	}
 	set.Set(cpu)
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return nil, option.Wrongf("core %d: this process cannot run there (%v)", cpu, err)
+		return nil, usage.Wrongf("core %d: this process cannot run there (%v)", cpu, err)
 	}
 	return func() { _ = unix.SchedSetaffinity(0, &old) }, nil
 }

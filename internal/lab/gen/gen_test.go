@@ -10,33 +10,12 @@ import (
 	"time"
 
 	"levee/internal/lab"
+	"levee/internal/lab/labtest"
 	"levee/internal/lang/policy"
 	"levee/internal/packet/template"
 )
 
-func needRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: makes network namespaces")
-	}
-}
-
 // newLab makes a standard lab, server eth0 to world eth0, that ends with the test.
-func newLab(t testing.TB) *lab.Lab {
-	t.Helper()
-	needRoot(t)
-	l, err := lab.New(t.Context(), lab.Standard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
-}
-
 // into completes a config to send from the world's device.
 func into(l *lab.Lab, c Config) Config {
 	c.Namespace, c.Device = l.Host(lab.World).Namespace, "eth0"
@@ -57,7 +36,7 @@ var (
 )
 
 func TestEveryPacketIsAccountedFor(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	v4 := Flood{To: server4, Sources: prefixes("10.0.0.0/8")}
 	v6 := Flood{To: server6, Sources: prefixes("2001:db8:5::/48")}
 	for _, c := range []struct {
@@ -111,7 +90,7 @@ func TestEveryPacketIsAccountedFor(t *testing.T) {
 
 func TestSourcesDoNotRepeatAndFollowTheSeed(t *testing.T) {
 	const n = 100000
-	l := newLab(t)
+	l := labtest.New(t)
 	f := Flood{To: server4, Sources: prefixes("10.1.0.0/16", "192.0.2.7/32", "172.16.0.0/17", "203.0.113.0/29")}
 	space := uint64(1<<16 + 1 + 1<<15 + 8)
 	rx := receive(t, l, 23, 17, 26, n)
@@ -155,7 +134,7 @@ func TestSourcesDoNotRepeatAndFollowTheSeed(t *testing.T) {
 }
 
 func TestDurationEndsARun(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	f := Flood{To: server4, Sources: prefixes("10.0.0.0/8")}
 	for _, rate := range []float64{0, 100, 20000} {
 		calls := 0
@@ -179,7 +158,7 @@ func TestDurationEndsARun(t *testing.T) {
 }
 
 func TestContextEndsARun(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	for _, rate := range []float64{0, 0.01, 10000} {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		began := time.Now()
@@ -195,7 +174,7 @@ func TestContextEndsARun(t *testing.T) {
 }
 
 func TestNothingLeavesForOtherNetworks(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	flood := &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}
 	for name, c := range map[string]Config{
 		"loopback here":       {Device: "lo", Flood: flood, Count: 1},
@@ -211,7 +190,7 @@ func TestNothingLeavesForOtherNetworks(t *testing.T) {
 }
 
 func TestOwnNetworkSendsOnAnyDevice(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	rx := receive(t, l, 23, 17, 26, 0)
 	t.Setenv("LEVEE_RUN", t.TempDir()) // now nobody knows that this is a lab
 	c := into(l, Config{Flood: &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}, Count: 10})
@@ -229,7 +208,7 @@ func TestOwnNetworkSendsOnAnyDevice(t *testing.T) {
 }
 
 func TestLengthsArriveAsTheyWereAsked(t *testing.T) {
-	needRoot(t)
+	labtest.NeedRoot(t)
 	top := lab.Standard()
 	top.MTU = 3400 // about the most that XDP without fragments takes
 	l, err := lab.New(t.Context(), top)
@@ -255,7 +234,7 @@ func TestLengthsArriveAsTheyWereAsked(t *testing.T) {
 }
 
 func TestADeviceThatVanishesEndsTheRun(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	once := false
 	_, err := Run(t.Context(), into(l, Config{
 		Flood: &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}, Duration: 20 * time.Second,
@@ -275,7 +254,7 @@ func TestADeviceThatVanishesEndsTheRun(t *testing.T) {
 }
 
 func TestFramesThatThePeerDoesNotTakeAreAnError(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	out, err := l.Host(lab.Server).Command(t.Context(), "ethtool", "-K", "eth0", "gro", "off").CombinedOutput()
 	if err != nil {
 		t.Skipf("needs ethtool: %v %s", err, out)

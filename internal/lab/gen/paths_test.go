@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/lab"
+	"levee/internal/lab/labtest"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 	"levee/internal/packet/template"
@@ -32,7 +33,7 @@ func packets(t testing.TB, src string) []policy.Packet {
 
 // TestTheProgramMakesTheFramesOfTheTemplate compares the two back ends of package template over its samples.
 func TestTheProgramMakesTheFramesOfTheTemplate(t *testing.T) {
-	needRoot(t)
+	labtest.NeedRoot(t)
 	text, err := os.ReadFile(filepath.Join("..", "..", "packet", "template", "testdata", "samples.txt"))
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +98,7 @@ func manyAddresses(n int) []string {
 }
 
 func TestEveryPathAccountsForEveryPacket(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	for _, c := range []struct {
 		path Path
 		src  string
@@ -135,7 +136,7 @@ func TestEveryPathAccountsForEveryPacket(t *testing.T) {
 }
 
 func TestPathsSendTheFramesOfTheTemplate(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	src := "ether 0x88b5 len 46-90 random payload counting ether from 02:00:00:00:01:00-02:00:00:00:01:ff"
 	const n = 300
 	d := l.Host(lab.World).Devices[0]
@@ -161,7 +162,7 @@ func TestPathsSendTheFramesOfTheTemplate(t *testing.T) {
 // TestSignalsDoNotChangeTheCount runs the collector all the time: its signals (SIGURG) interrupt test runs, which are then
 // repeated from their beginning.
 func TestSignalsDoNotChangeTheCount(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	idle := make(chan struct{})
@@ -197,7 +198,7 @@ func TestSignalsDoNotChangeTheCount(t *testing.T) {
 }
 
 func TestEveryPathEndsWithItsContextAndDuration(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	for _, path := range Paths {
 		for _, rate := range []float64{0, 1} {
 			c := into(l, Config{Template: packets(t, "ipv4 udp port 9"), Path: path, Rate: rate})
@@ -218,7 +219,7 @@ func TestEveryPathEndsWithItsContextAndDuration(t *testing.T) {
 
 func TestADeviceThatVanishesEndsEveryPath(t *testing.T) {
 	for _, path := range Paths {
-		l := newLab(t)
+		l := labtest.New(t)
 		once := false
 		_, err := Run(t.Context(), into(l, Config{
 			Template: packets(t, "ipv4 udp port 9"), Path: path, Rate: 20000, Duration: 20 * time.Second,
@@ -241,7 +242,7 @@ func TestADeviceThatVanishesEndsEveryPath(t *testing.T) {
 }
 
 func TestPathsSayWhatTheyCannotSend(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	for _, c := range []struct {
 		src  string
 		path Path

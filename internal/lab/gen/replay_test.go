@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/lab"
+	"levee/internal/lab/labtest"
 	"levee/internal/packet"
 )
 
@@ -101,7 +102,7 @@ func hear(t *testing.T, fd, n int) [][]byte {
 }
 
 func TestReplayArrivesByteForByte(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	const seed = 11
 	r := rand.New(rand.NewPCG(seed, 0))
 	for _, c := range []struct {
@@ -150,7 +151,7 @@ func TestReplayArrivesByteForByte(t *testing.T) {
 }
 
 func TestReplayRepeatsUntilItsCount(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	frames := someFrames(rand.New(rand.NewPCG(5, 0)), 7)
 	fd := listen(t, l)
 	rep, err := Run(t.Context(), into(l, Config{
@@ -167,7 +168,7 @@ func TestReplayRepeatsUntilItsCount(t *testing.T) {
 }
 
 func TestReplayEndsInTime(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	open := capture(t, someFrames(rand.New(rand.NewPCG(6, 0)), 3), time.Hour)
 	began := time.Now()
 	rep, err := Run(t.Context(), into(l, Config{Replay: &Replay{Open: open}, Duration: 50 * time.Millisecond}))
@@ -186,7 +187,7 @@ func TestReplayEndsInTime(t *testing.T) {
 }
 
 func TestReplayCountsWhatTheDeviceCannotSend(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	frames := someFrames(rand.New(rand.NewPCG(7, 0)), 5)
 	frames[1] = append(frames[1][:14:14], make([]byte, 1501)...)
 	frames[2] = append(frames[2][:14:14], make([]byte, 9000)...)
@@ -201,7 +202,7 @@ func TestReplayCountsWhatTheDeviceCannotSend(t *testing.T) {
 }
 
 func TestDamagedCapturesAreErrors(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	whole := capture(t, someFrames(rand.New(rand.NewPCG(8, 0)), 3), 0)
 	f, _ := whole()
 	b, _ := io.ReadAll(f)

@@ -5,11 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/lab/labtest"
 	"levee/internal/packet"
 )
 
 func TestFramesOfATraceArriveInTurn(t *testing.T) {
-	l := newLab(t)
+	l := labtest.New(t)
 	var frames [][]byte
 	for i := range 5 {
 		port := uint16(1000 + i)
@@ -68,7 +69,7 @@ func TestTracesThatMakeNoSenseAreRefused(t *testing.T) {
 	if err := c.check(); err != nil || c.Duration != DefaultDuration {
 		t.Errorf("%v, %v", c.Duration, err)
 	}
-	l := newLab(t)
+	l := labtest.New(t)
 	if _, err := Run(t.Context(), into(l, Config{Frames: &Frames{Frames: [][]byte{frame}}, Rate: 10, Count: 1})); err == nil {
 		t.Error("a rate was accepted")
 	}

@@ -1,0 +1,144 @@
+package flood
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/lab"
+	"levee/internal/lab/contender"
+)
+
+// facts are what decides whether a window may be compared with others.
+type facts struct {
+	gro           bool
+	threaded      bool // NAPI thread exists and is pinned to the receiving core alone
+	queues        int
+	qdisc         string // of the sender
+	xdp           string // hook mode of the XDP program on the receiver: "none", "native", "generic", "offload"
+	packetSockets int    // open in the lab or in this process's namespace
+	tracked       int    // conntrack entries of the receiver, and
+	trackedMax    int    // how many there may be
+}
+
+// broken lists what is wrong for a rung at a hook, which asks for conntrack or not. after is the state after
+// the flood.
+func (f facts) broken(hook contender.Hook, tracks, after bool) []string {
+	var out []string
+	say := func(bad bool, format string, args ...any) {
+		if bad {
+			out = append(out, fmt.Sprintf(format, args...))
+		}
+	}
+	say(!f.gro, "GRO of the receiver is off: veth does not receive by NAPI then")
+	say(!f.threaded, "the receiver's NAPI is not in a thread pinned to its own core")
+	say(f.queues != 1, "the receiver has %d queues, not one", f.queues)
+	say(f.qdisc != "noqueue", "the sender has a qdisc (%s)", f.qdisc)
+	want := "none"
+	switch hook {
+	case contender.XDP:
+		want = "native"
+	case contender.XDPGeneric:
+		want = "generic"
+	}
+	say(f.xdp != want, "wrong hook mode: XDP on the receiver is %s, not %s", f.xdp, want)
+	say(f.packetSockets > 0, "%d packet sockets are open (tcpdump?): each packet is copied for them", f.packetSockets)
+	full := f.trackedMax > 0 && f.tracked >= f.trackedMax
+	say(full, "the conntrack table is full (%d entries)", f.tracked)
+	say(f.tracked > 0 && !full && !tracks, "conntrack follows the flood (%d entries): this rung does not ask for it", f.tracked)
+	say(f.tracked == 0 && tracks && after, "conntrack does not follow the flood: it is not in the path")
+	return out
+}
+
+// inspect looks at the lab.
+func (l *Lab) inspect() (facts, error) {
+	var f facts
+	err := l.Server.Do(func() (err error) {
+		if f.gro, err = lab.GRO(l.device); err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName(l.device)
+		if err != nil {
+			return fmt.Errorf("looking at the receiver: %w", err)
+		}
+		f.queues = link.Attrs().NumRxQueues
+		f.xdp = xdpMode(link.Attrs().Xdp)
+		f.tracked, f.trackedMax = number("nf_conntrack_count"), number("nf_conntrack_max")
+		f.packetSockets, err = packetSockets()
+		return err
+	})
+	if err != nil {
+		return f, err
+	}
+	f.threaded = pinnedTo(l.napi, l.ReceiverCPU)
+	err = l.World.Do(func() error {
+		link, err := netlink.LinkByName(l.device)
+		if err != nil {
+			return fmt.Errorf("looking at the sender: %w", err)
+		}
+		qdiscs, err := netlink.QdiscList(link)
+		if err != nil {
+			return fmt.Errorf("listing the sender's qdiscs: %w", err)
+		}
+		f.qdisc = "noqueue"
+		for _, q := range qdiscs {
+			f.qdisc = q.Type()
+		}
+		n, err := packetSockets()
+		f.packetSockets += n
+		return err
+	})
+	if err != nil {
+		return f, err
+	}
+	n, err := packetSockets()
+	f.packetSockets += n
+	return f, err
+}
+
+// xdpMode names IFLA_XDP_ATTACHED (include/uapi/linux/if_link.h).
+func xdpMode(x *netlink.LinkXdp) string {
+	if x == nil || !x.Attached {
+		return "none"
+	}
+	switch x.AttachMode {
+	case 1:
+		return "native"
+	case 2:
+		return "generic"
+	case 3:
+		return "offload"
+	}
+	return "mixed"
+}
+
+// packetSockets counts the packet sockets of the calling thread's namespace: a line each, below a heading.
+func packetSockets() (int, error) {
+	text, err := os.ReadFile("/proc/thread-self/net/packet")
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil // the kernel has none
+	}
+	return max(strings.Count(string(text), "\n")-1, 0), err
+}
+
+// number reads a sysctl of conntrack, 0 where there is none.
+func number(name string) int {
+	text, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return n
+}
+
+// pinnedTo tells whether a thread exists and may run on that core only.
+func pinnedTo(pid, cpu int) bool {
+	var set unix.CPUSet
+	return pid > 0 && unix.SchedGetaffinity(pid, &set) == nil && set.Count() == 1 && set.IsSet(cpu)
+}

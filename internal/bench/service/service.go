@@ -1,0 +1,234 @@
+// Package service measures what the visitors of a web service get before, during and after a flood, under each kind of
+// flood and behind each defence.
+//
+// In go Options, out comes a Report with the requests of each run. Service, visitors and their lab are those of
+// package demo; each request counts from when it was due.
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"levee/examples"
+	"levee/internal/bench"
+	"levee/internal/bench/flood"
+	"levee/internal/kernel"
+	"levee/internal/lab"
+	"levee/internal/lab/contender"
+	"levee/internal/lab/demo"
+	"levee/internal/lab/gen"
+	"levee/internal/usage"
+)
+
+// Options of a measurement, of which there are no rounds and windows. Self is required; the zero value of the rest
+// takes three minutes.
+type Options struct {
+	bench.Options
+	Self                  []string // the command line that calls demo.Role, to which its arguments are added
+	Floods                []string // kinds, empty for all of FloodNames
+	Defences              []string // names, empty for all of DefenceNames
+	Before, During, After time.Duration
+	Rate                  float64 // of the flood in packets a second, 0 for 2.5 million
+	Requests              float64 // of the visitors a second, 0 for 200
+}
+
+// kind is one of the floods that a service is measured under.
+type kind struct {
+	name, what string
+	flood      gen.Flood
+}
+
+var kinds = []kind{
+	{"udp", "UDP to all ports", gen.Flood{Kind: gen.UDP, Ports: gen.PortRange(1, 65535)}},
+	{"syn", "bare TCP SYN to the service", gen.Flood{Kind: gen.SYN, Ports: []uint16{demo.ServicePort}}},
+	{"ack", "TCP ACK to the service", gen.Flood{Kind: gen.ACK, Ports: []uint16{demo.ServicePort}}},
+	{"icmp", "ICMP echo requests", gen.Flood{Kind: gen.ICMPEcho}},
+	{"fragment", "IP fragments that are not the first", gen.Flood{Kind: gen.Fragment}},
+}
+
+func nameOf(k kind) string { return k.name }
+
+// FloodNames are the kinds of floods.
+func FloodNames() []string { return bench.Names(kinds, nameOf) }
+
+func defences() []contender.Defence {
+	return []contender.Defence{contender.Nothing(), contender.IPTables(), contender.NFT(), contender.Levee(examples.DemoName, examples.Demo)}
+}
+
+// DefenceNames are the names of the defences.
+func DefenceNames() []string { return bench.Names(defences(), contender.Defence.Name) }
+
+func (o *Options) complete() error {
+	for _, p := range []struct {
+		d     *time.Duration
+		usual time.Duration
+	}{{&o.Before, 2 * time.Second}, {&o.During, 4 * time.Second}, {&o.After, 3 * time.Second}} {
+		if *p.d == 0 {
+			*p.d = p.usual
+		}
+		if *p.d < bucket || *p.d > time.Minute {
+			return usage.Wrongf("%v before, during or after the flood: each lasts %v to 1m", *p.d, bucket)
+		}
+	}
+	if o.Rate == 0 {
+		o.Rate = demo.DefaultRate
+	}
+	if o.Requests == 0 {
+		o.Requests = demo.PerSecond
+	}
+	if !flood.SaneRate(o.Rate) {
+		return usage.Wrongf("a flood of %.0f packets a second: 1000 to 20 million", o.Rate)
+	}
+	if !(o.Requests >= 1 && o.Requests <= 5000) {
+		return usage.Wrongf("%.0f requests a second: 1 to 5000", o.Requests)
+	}
+	return o.Options.Complete(bench.Usual{MostRounds: 1}) // each is measured once
+}
+
+// bucket is the time over which requests are gathered in a curve.
+const bucket = 500 * time.Millisecond
+
+// Report is the outcome.
+type Report struct {
+	bench.Head
+	Before, During, After time.Duration
+	Rate, Requests        float64
+	Runs                  []*Once
+}
+
+// Once is the service under one flood behind one defence.
+type Once struct {
+	Flood, What string
+	Defence     string
+	Missing     string // why it could not be measured
+	Requests    []Outcome
+	Sent        float64 // packets a second of the flood
+	// From and To are when the flood began and ended, in seconds from the beginning of the run: loading the generator takes
+	// a while, which is no flood.
+	From, To float64
+}
+
+// Outcome is one request: when it was due, in seconds from the beginning of the run, and how long it took, in
+// seconds from then to the last byte; 0 for none within the visitor's patience.
+type Outcome struct{ Due, Took float64 }
+
+// Run measures. It needs root and two cores. An error means that there is no report, except when ctx ends: then the
+// report has what was measured until then.
+func Run(ctx context.Context, o Options) (r *Report, err error) {
+	if err := o.complete(); err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	floods, wrongFlood := bench.Choose("flood", o.Floods, kinds, nameOf)
+	chosen, wrongDefence := bench.Choose("defence", o.Defences, defences(), contender.Defence.Name)
+	if err := errors.Join(wrongFlood, wrongDefence); err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	if err := bench.NeedRoot("levee bench service"); err != nil {
+		return nil, err
+	}
+	s, err := demo.Open(ctx, o.Self)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	r = &Report{
+		Head:   o.Head(demo.Core(s.Server.Devices[0]), caveats...),
+		Before: o.Before, During: o.During, After: o.After, Rate: o.Rate, Requests: o.Requests,
+	}
+	c := &clerk{}
+	err = s.Populated(ctx, o.Requests, c.enter, func() error { return r.measure(ctx, &o, s, c, floods, chosen) })
+	if stopped := bench.Interrupted(ctx); stopped != nil {
+		r.Incomplete = "interrupted"
+		return r, errors.Join(fmt.Errorf("bench: %w", stopped), err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// clerk enters requests into the run within which they are due.
+type clerk struct {
+	mu       sync.Mutex
+	run      *Once
+	from, to time.Duration // of the monotonic clock
+}
+
+func (c *clerk) open(run *Once, from, to time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.run, c.from, c.to = run, from, to
+}
+
+func (c *clerk) enter(r demo.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	due := time.Duration(r.Due)
+	if c.run == nil || due < c.from || due >= c.to {
+		return
+	}
+	c.run.Requests = append(c.run.Requests, Outcome{(due - c.from).Seconds(), time.Duration(r.NS).Seconds()})
+}
+
+func (r *Report) measure(ctx context.Context, o *Options, s *demo.Stage, c *clerk, floods []kind, chosen []contender.Defence) error {
+	for i, k := range floods {
+		for j, d := range chosen {
+			o.Tell(fmt.Sprintf("%s flood, %s", k.name, d.Name()), i*len(chosen)+j, len(floods)*len(chosen))
+			run := &Once{Flood: k.name, What: k.what, Defence: d.Name()}
+			r.Runs = append(r.Runs, run)
+			err := r.once(ctx, o, s, c, run, d, k.flood)
+			if ctx.Err() != nil {
+				return nil // said by Run
+			}
+			if errors.Is(err, contender.ErrMissing) {
+				run.Missing = err.Error()
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// once is a run: defence up, quiet, flood, quiet, defence down.
+func (r *Report) once(ctx context.Context, o *Options, s *demo.Stage, c *clerk, run *Once, d contender.Defence, f gen.Flood) (err error) {
+	site := contender.Site{Host: s.Server, Device: s.Server.Devices[0].Name}
+	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx))) }()
+	if err := d.Install(ctx, site); err != nil {
+		return err
+	}
+	out := s.World.Devices[0]
+	f = demo.Spoofed(f, out)
+	begin := kernel.Monotonic()
+	c.open(run, begin, begin+r.Before+r.During+r.After)
+	if err := lab.Sleep(ctx, r.Before); err != nil {
+		return err
+	}
+	began := time.Duration(0)
+	sent, err := demo.Send(ctx, gen.Config{
+		Namespace: s.World.Namespace, Device: out.Name, CPU: out.CPU, Rate: r.Rate, Seed: o.Seed, Flood: &f, Duration: r.During,
+		Progress: func(p gen.Progress) {
+			if began == 0 {
+				began = kernel.Monotonic() - p.Elapsed
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if began == 0 {
+		return errors.New("the generator did not say when it began")
+	}
+	run.From = (began - begin).Seconds()
+	run.To = run.From + r.During.Seconds()
+	run.Sent = float64(sent.Sent) / r.During.Seconds()
+	// The last visitors' patience ends a second after the run.
+	if err := lab.Sleep(ctx, r.After+demo.Patience); err != nil {
+		return err
+	}
+	c.open(nil, 0, 0)
+	return nil
+}

@@ -1,0 +1,106 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
+	"levee/internal/lab"
+	"levee/internal/lab/contender"
+)
+
+// Stage is a lab with a web service on its server, to which visitors come from its world.
+type Stage struct {
+	Server, World *lab.Host
+	self          []string // the command line that calls Role, to which its arguments are added
+	lab           *lab.Lab
+}
+
+// Open makes the lab. It stays for the tidying up after an interruption; Close removes it.
+func Open(ctx context.Context, self []string) (*Stage, error) {
+	l, err := lab.New(context.WithoutCancel(ctx), lab.Standard())
+	if err != nil {
+		return nil, err
+	}
+	return &Stage{l.Host(lab.Server), l.Host(lab.World), self, l}, nil
+}
+
+// Close removes the lab.
+func (s *Stage) Close() error { return s.lab.Close() }
+
+// awayPolicy throws the server's answers to spoofed addresses away where they arrive. In the world they
+// go elsewhere; here they would take time from the flood, the more the less the server drops.
+const awayPolicy = `
+pass to { 198.18.0.0/15, 2001:db8::/32 }
+default drop
+`
+
+// Service is where the web service is.
+func (s *Stage) Service() netip.AddrPort {
+	return netip.AddrPortFrom(s.Server.Devices[0].IPv4.Addr(), ServicePort)
+}
+
+// Populated runs f while the service serves and visitors come to it, so many requests a second; each outcome is
+// told to tell, which is not called any more once Populated has returned.
+func (s *Stage) Populated(ctx context.Context, perSecond float64, tell func(Request), f func() error) (err error) {
+	in, out := s.Server.Devices[0], s.World.Devices[0]
+	if err := s.priorities(in.NAPI, out.NAPI); err != nil {
+		return err
+	}
+	away := contender.Levee("away", []byte(awayPolicy))
+	if err := away.Install(ctx, contender.Site{Host: s.World, Device: out.Name}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, away.Remove(context.WithoutCancel(ctx))) }()
+	server, err := start(ctx, s.self, s.Server, Core(in), serviceNice, roleService, s.Service().String())
+	if err != nil {
+		return err
+	}
+	if err := server.ready(); err != nil {
+		return err
+	}
+	args := []string{roleVisitors, s.Service().String(), fmt.Sprint(perSecond)}
+	for _, a := range out.Clients4 {
+		args = append(args, a.String())
+	}
+	visitors, err := start(ctx, s.self, s.World, Core(out), visitorsNice, args...)
+	if err != nil {
+		return errors.Join(err, server.stop())
+	}
+	told := make(chan struct{})
+	go func() { defer close(told); visitors.requests(tell) }()
+	err = f()
+	ended := errors.Join(visitors.stop(), server.stop())
+	<-told
+	if ctx.Err() != nil {
+		return err // what was interrupted did not end well
+	}
+	return errors.Join(err, ended)
+}
+
+// priorities of the kernel threads that receive for server and world. The server's comes before all programs,
+// as the soft interrupt does in which most drivers receive: the ring is full 0.1 ms after it was
+// told to wait.
+func (s *Stage) priorities(server, world int) error {
+	if runtime.NumCPU() < 2 {
+		return kernel.Refuse(nil, "the demo needs two cores: one for the server, one for the world")
+	}
+	if server == 0 || world == 0 {
+		return kernel.Refuse(nil, "this kernel does not say which threads receive (needs Linux 6.8)")
+	}
+	if err := kernel.GoFirst(server, 1); err != nil {
+		return fmt.Errorf("raising the priority of the server's receiving thread: %w", err)
+	}
+	if err := unix.Setpriority(unix.PRIO_PROCESS, world, visitorsNice); err != nil {
+		return fmt.Errorf("raising the priority of the world's receiving thread: %w", err)
+	}
+	return nil
+}
+
+// Core is the core that a device receives on; with one core only, it is that one.
+func Core(d lab.Device) int { return max(d.CPU, 0) }
