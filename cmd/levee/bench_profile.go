@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 
@@ -43,8 +42,7 @@ func newBenchProfile(e *env) *cobra.Command {
 	}, func(ctx context.Context) (*profile.Report, error) {
 		r, err := profile.Run(ctx, o)
 		if r != nil && flame != "" {
-			var b bytes.Buffer
-			err = errors.Join(err, r.Flame(&b), atomicfile.Write(flame, b.Bytes(), 0o644))
+			err = errors.Join(err, atomicfile.Write(flame, r.Flame(), 0o644))
 		}
 		return r, err
 	})

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"image/color"
 	"math"
 	"slices"
@@ -272,15 +273,7 @@ func (g *drawing) fits(p *Point) bool {
 
 func (g *drawing) line(c draw.Canvas, x, y func(float64) vg.Length, s *Series, i int) {
 	points := slices.Clone(s.Points)
-	slices.SortStableFunc(points, func(a, b Point) int {
-		switch {
-		case a.X < b.X:
-			return -1
-		case a.X > b.X:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(points, func(a, b Point) int { return cmp.Compare(a.X, b.X) })
 	style := draw.LineStyle{Color: colourOf(i), Width: 1.6}
 	if i >= len(palette) {
 		style.Dashes = []vg.Length{5, 3}

@@ -34,6 +34,24 @@ type browser struct {
 // open writes the document as a page and opens it; width is that of the window in CSS pixels.
 func open(t *testing.T, d *Document, width int64, scheme string) *browser {
 	t.Helper()
+	page := filepath.Join(t.TempDir(), "report.html")
+	var text strings.Builder
+	if err := d.HTML(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(page, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, page, width, scheme)
+	if err := chromedp.Do(b, chromedp.Navigate("file://"+page), chromedp.WaitReady(chromedp.CSS(`html[data-ready="true"]`))); err != nil {
+		t.Fatalf("opening the page: %v; %q", err, b.wrong)
+	}
+	return b
+}
+
+// start starts a browser that is to open one file.
+func start(t *testing.T, page string, width int64, scheme string) *browser {
+	t.Helper()
 	var bin string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -43,14 +61,6 @@ func open(t *testing.T, d *Document, width int64, scheme string) *browser {
 	}
 	if bin == "" {
 		t.Skip("needs chromium (scripts/deps test installs it)")
-	}
-	page := filepath.Join(t.TempDir(), "report.html")
-	var text strings.Builder
-	if err := d.HTML(&text); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(page, []byte(text.String()), 0o644); err != nil {
-		t.Fatal(err)
 	}
 	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(bin), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
@@ -75,9 +85,6 @@ func open(t *testing.T, d *Document, width int64, scheme string) *browser {
 	_, errLog := chromedp.Call(tab, log.Enable, cdp.Empty{})
 	if err := errors.Join(errMedia, errNetwork, errLog); err != nil {
 		t.Fatal(err)
-	}
-	if err := chromedp.Do(tab, chromedp.Navigate("file://"+page), chromedp.WaitReady(chromedp.CSS(`html[data-ready="true"]`))); err != nil {
-		t.Fatalf("opening the page: %v; %q", err, b.wrong)
 	}
 	return b
 }

@@ -28,7 +28,7 @@ type Report struct {
 	Functions  []Function
 	Why        []string // why windows do not count
 
-	flame *Flame
+	flame *report.Flame
 }
 
 // Share is one class's part of the core's time, in percent, a value for each window.
@@ -96,7 +96,7 @@ func grouped(reasons []string) []string {
 
 // summarise adds the windows up.
 func (r *Report) summarise(w *observer, windows []*window) {
-	r.flame = NewFlame()
+	r.flame = newFlame()
 	if w.sampler != nil {
 		r.Event, r.Lost = w.sampler.event, w.sampler.lost
 	}
@@ -111,9 +111,9 @@ func (r *Report) summarise(w *observer, windows []*window) {
 		for _, s := range x.stacks {
 			counts[s.class] += s.count
 			own[Function{Name: s.functions[len(s.functions)-1], Class: s.class}] += x.percent(s.count)
-			r.flame.Add(s.functions, s.class, s.count)
+			r.flame.Add(s.functions, string(s.class), string(Kernel), s.count)
 		}
-		r.flame.Add([]string{"[idle]"}, Idle, x.idleSamples())
+		r.flame.Add([]string{"[idle]"}, string(Idle), string(Kernel), x.idleSamples())
 		split := x.split(counts)
 		for _, c := range Classes {
 			shares[c] = append(shares[c], split[c])
@@ -251,9 +251,22 @@ func (r *Report) Document() *report.Document {
 	return d
 }
 
-// Flame writes the flame graph.
-func (r *Report) Flame(w io.Writer) error {
-	return r.flame.SVG(w, "What the receiving core does: "+r.Rung,
+// colours of the classes in a flame graph.
+var colours = map[Class]string{
+	Driver: "#8fb8de", Program: "#7cc47f", Helper: "#c9e19f", Netfilter: "#f2a65e", Kernel: "#e9d38d", User: "#c9a5d6", Idle: "#d7d7d7", Others: "#b8a99a", Unknown: "#e28a8a",
+}
+
+func newFlame() *report.Flame {
+	var classes []report.FlameClass
+	for _, c := range Classes {
+		classes = append(classes, report.FlameClass{Name: string(c), Colour: colours[c]})
+	}
+	return report.NewFlame(classes...)
+}
+
+// Flame draws the flame graph.
+func (r *Report) Flame() []byte {
+	return r.flame.SVG("What the receiving core does: "+r.Rung,
 		fmt.Sprintf("%d samples by %s; Linux %s, %s. Hover for shares, click to zoom, click the lowest row for all", r.Samples, r.Event, r.Machine.Kernel, r.Machine.CPU))
 }
 

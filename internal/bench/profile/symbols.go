@@ -2,6 +2,7 @@ package profile
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -91,15 +92,7 @@ func parseKallsyms(r io.Reader) (*symbols, error) {
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("reading /proc/kallsyms: %w", err)
 	}
-	slices.SortStableFunc(all, func(a, b entry) int {
-		switch {
-		case a.at < b.at:
-			return -1
-		case a.at > b.at:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(all, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
 	s := &symbols{}
 	for _, e := range all {
 		if strings.HasPrefix(e.name, "__pfx_") { // padding in front of a function
@@ -132,12 +125,7 @@ func (s *symbols) readPrograms() error {
 		}
 		s.add(info)
 	}
-	slices.SortFunc(s.programs, func(a, b program) int {
-		if a.from < b.from {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(s.programs, func(a, b program) int { return cmp.Compare(a.from, b.from) })
 	return nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"levee/internal/report"
 )
 
 // The service is held if this share of the requests was answered within a time that is this much above the
@@ -86,7 +88,7 @@ func (s *play) end() error {
 	if s.Picture != "" {
 		all := append([]string{"$ sudo make demo"}, s.screen.intro...)
 		all = append(append(all, ""), lines...)
-		if err := os.WriteFile(s.Picture, picture(all), 0o644); err != nil {
+		if err := os.WriteFile(s.Picture, report.Terminal(all), 0o644); err != nil {
 			return fmt.Errorf("writing the picture: %w", err)
 		}
 	}
