@@ -193,8 +193,9 @@ func (x *TraceRun) Round(packets int) (above, empty float64, err error) {
 // are of one row for each CPU.
 func (r *Runner) Memory() (uint64, error) {
 	var sum uint64
+	last, _ := r.program.MapOf(codegen.LastSlot)
 	for name, m := range r.loaded.maps {
-		if name == codegen.TraceMap {
+		if name == last {
 			continue
 		}
 		info, err := m.Info()

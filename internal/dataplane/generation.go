@@ -49,8 +49,10 @@ type description struct {
 	Slots      []slot    `json:"slots"`
 	Sets       []SetInfo `json:"sets"`
 
-	// Places are those of sets that share maps. Any other has a map of its own.
-	Places map[string]pinnedPlace `json:"places,omitempty"`
+	// Maps are those that are pinned. TrialMaps are pinned only for the trial.
+	Maps      []codegen.MapUse       `json:"maps"`
+	TrialMaps []codegen.MapUse       `json:"trial_maps,omitempty"`
+	Places    map[string]pinnedPlace `json:"places,omitempty"` // of dynamic sets, by name
 
 	OnError string         `json:"on_error,omitempty"` // why this is the fallback of the policy, "" if it is the policy
 	Spared  []netip.Prefix `json:"spared,omitempty"`   // addresses of protect rules: sets are not rolled up over them
@@ -65,6 +67,30 @@ type slot struct {
 	Label  string `json:"label,omitempty"`
 	Line   int    `json:"line,omitempty"`
 	Text   string `json:"text,omitempty"`
+}
+
+// listMaps lists the maps of a generation that levee described before it listed them: a policy stays
+// in force while levee is upgraded.
+func (d *description) listMaps() {
+	if d.Maps != nil {
+		return
+	}
+	d.Maps = []codegen.MapUse{{Name: "counters", Holds: codegen.Identity{What: codegen.Counters}, Lifetime: codegen.Pinned}}
+	if d.Places == nil {
+		d.Places = map[string]pinnedPlace{}
+	}
+	for _, set := range d.Sets {
+		if _, shared := d.Places[set.Name]; shared {
+			continue
+		}
+		own := "set_" + set.Name
+		holds := codegen.Identity{What: codegen.DynamicSet, Name: set.Name, Kind: set.EntryType().String()}
+		d.Places[set.Name] = pinnedPlace{Map: own}
+		d.Maps = append(d.Maps, codegen.MapUse{Name: own, Holds: holds, Lifetime: codegen.Carried})
+	}
+	if d.Trial != 0 {
+		d.TrialMaps = []codegen.MapUse{{Name: "previous", Holds: codegen.Identity{What: codegen.Previous}, Lifetime: codegen.Pinned}}
+	}
 }
 
 func describeSlots(slots []policy.Slot, file string) []slot {
@@ -159,6 +185,7 @@ func (s *store) open(key string) (*attachment, error) {
 		if err := readJSON(file, g); err != nil {
 			return nil, err
 		}
+		g.listMaps()
 		a.gens[n] = g
 	}
 	a.link, err = link.LoadPinnedLink(s.bpf(key, pinLink), nil)
@@ -214,7 +241,8 @@ func openProgram(path string) (*ebpf.Program, error) {
 
 // counters reads the counters of a generation: [cpu][slot].
 func (s *store) counters(key string, g *description) ([][]Counter, error) {
-	m, err := ebpf.LoadPinnedMap(filepath.Join(s.pins(key, g.Generation), codegen.CountersMap), nil)
+	name, _ := codegen.MapOf(g.Maps, codegen.Counters)
+	m, err := ebpf.LoadPinnedMap(filepath.Join(s.pins(key, g.Generation), name), nil)
 	if err != nil {
 		return nil, fmt.Errorf("open the counters of generation %d: %w", g.Generation, err)
 	}

@@ -33,6 +33,14 @@ func handPolicy(label string, def policy.Action) *policy.Policy {
 	}
 }
 
+// Names of the maps of handProgram. The compiler has others: what a map is says the ledger alone.
+const (
+	handCounters = "tally"
+	handTrace    = "said"
+	handTrial    = "until"
+	handPrevious = "then"
+)
+
 // handProgram is written by hand in the shape that the compiler produces: it judges by handPolicy.
 func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 	rows := 1
@@ -42,8 +50,9 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 	slots := p.Slots()
 	rowBytes := (len(slots)*codegen.SlotBytes + 63) / 64 * 64
 	spec := &ebpf.CollectionSpec{Maps: map[string]*ebpf.MapSpec{
-		codegen.CountersMap: mmapable(codegen.CountersMap, rows*rowBytes),
+		handCounters: mmapable(handCounters, rows*rowBytes),
 	}, Programs: map[string]*ebpf.ProgramSpec{}}
+	ledger := []codegen.MapUse{{Name: handCounters, Holds: codegen.Identity{What: codegen.Counters}, Lifetime: codegen.Pinned}}
 	ps := &ebpf.ProgramSpec{Name: handName(), Type: ebpf.XDP, License: "Dual BSD/GPL"}
 	pass, drop := int32(xdpPass), int32(xdpDrop)
 	length := asm.FnXdpGetBuffLen.Call()
@@ -62,19 +71,22 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 	b := assembler.New()
 	b.Emit(asm.Mov.Reg(asm.R6, asm.R1))
 	if t.Trial {
-		spec.Maps[codegen.TrialMap] = mmapable(codegen.TrialMap, 8)
-		spec.Maps[codegen.PreviousMap] = &ebpf.MapSpec{Name: codegen.PreviousMap, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+		spec.Maps[handTrial] = mmapable(handTrial, 8)
+		spec.Maps[handPrevious] = &ebpf.MapSpec{Name: handPrevious, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+		ledger = append(ledger,
+			codegen.MapUse{Name: handTrial, Holds: codegen.Identity{What: codegen.Deadline}},
+			codegen.MapUse{Name: handPrevious, Holds: codegen.Identity{What: codegen.Previous}, Lifetime: codegen.Pinned})
 		allow := int32(xdpPass)
 		if t.Hook == codegen.TCX {
 			allow = -1
 		}
 		b.Emit(
 			asm.FnJiffies64.Call(),
-			asm.LoadMapValue(asm.R1, 0, 0).WithReference(codegen.TrialMap),
+			asm.LoadMapValue(asm.R1, 0, 0).WithReference(handTrial),
 			asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 			asm.JLT.Reg(asm.R0, asm.R1, "judge"),
 			asm.Mov.Reg(asm.R1, asm.R6),
-			asm.LoadMapPtr(asm.R2, 0).WithReference(codegen.PreviousMap),
+			asm.LoadMapPtr(asm.R2, 0).WithReference(handPrevious),
 			asm.Mov.Imm(asm.R3, 0),
 			asm.FnTailCall.Call(),
 			asm.Mov.Imm(asm.R0, allow),
@@ -106,7 +118,7 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 		asm.Mul.Imm(asm.R1, codegen.SlotBytes),
 		asm.Add.Reg(asm.R0, asm.R1),
 		asm.JGT.Imm(asm.R0, int32(rows*rowBytes-codegen.SlotBytes), "out"),
-		asm.LoadMapValue(asm.R2, 0, 0).WithReference(codegen.CountersMap),
+		asm.LoadMapValue(asm.R2, 0, 0).WithReference(handCounters),
 		asm.Add.Reg(asm.R2, asm.R0),
 		asm.LoadMem(asm.R1, asm.R2, 0, asm.DWord),
 		asm.Add.Imm(asm.R1, 1),
@@ -116,9 +128,10 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 		asm.StoreMem(asm.R2, 8, asm.R1, asm.DWord),
 	)
 	if t.Trace {
-		spec.Maps[codegen.TraceMap] = mmapable(codegen.TraceMap, 4)
+		spec.Maps[handTrace] = mmapable(handTrace, 4)
+		ledger = append(ledger, codegen.MapUse{Name: handTrace, Holds: codegen.Identity{What: codegen.LastSlot}})
 		b.Emit(
-			asm.LoadMapValue(asm.R1, 0, 0).WithReference(codegen.TraceMap),
+			asm.LoadMapValue(asm.R1, 0, 0).WithReference(handTrace),
 			asm.StoreMem(asm.R1, 0, asm.R6, asm.Word),
 		)
 	}
@@ -132,7 +145,7 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 	b.Emit(asm.Return())
 	ps.Instructions = b.MustFinish()
 	spec.Programs[codegen.ProgramName] = ps
-	return &codegen.Program{Spec: spec, Slots: slots, RowBytes: rowBytes}
+	return &codegen.Program{Spec: spec, Maps: ledger, Slots: slots, RowBytes: rowBytes}
 }
 
 func mmapable(name string, size int) *ebpf.MapSpec {

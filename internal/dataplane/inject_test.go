@@ -247,9 +247,9 @@ func inject(t *testing.T, o order, at int, kill bool) {
 func nothingElse(t *testing.T, what string) error {
 	a := status(t)
 	objects, files := kernelObjects(t), kept(t)
-	want, wantFiles := 3, "- - N N bpf counters link lock prog state"
+	want, wantFiles := 3, "- - N N bpf link lock prog state tally"
 	if a.Trial != 0 {
-		want, wantFiles = 8, "- - N N N N bpf counters counters link lock previous prog prog prog_trial state"
+		want, wantFiles = 8, "- - N N N N bpf link lock prog prog prog_trial state tally tally then"
 	}
 	if len(objects) != want || files != wantFiles {
 		return fmt.Errorf("%s: left %v, want %d objects; files %q, want %q", what, objects, want, files, wantFiles)

@@ -16,13 +16,20 @@ import (
 
 // loaded is a program with all its maps in the kernel, attached to nothing yet.
 type loaded struct {
-	prog *ebpf.Program
-	maps map[string]*ebpf.Map
+	prog   *ebpf.Program
+	maps   map[string]*ebpf.Map
+	ledger []codegen.MapUse // of maps
 }
 
-// load puts a compiled program and its maps into the kernel. Maps named in replace are used
-// instead of new ones, and memories, by the names of dynamic sets, where a set would have a new one; the caller keeps its handles. Nothing
-// is left in the kernel on an error.
+// holding is the map that holds something of which a program has one, nil if it has none.
+func (l *loaded) holding(what codegen.Contents) *ebpf.Map {
+	name, _ := codegen.MapOf(l.ledger, what)
+	return l.maps[name]
+}
+
+// load puts a compiled program and its maps into the kernel. Maps named in replace are used instead
+// of new ones, and memories, by the names of dynamic sets, where a set would have a new one; the
+// caller keeps its handles. Nothing is left in the kernel on an error.
 func load(p *codegen.Program, replace, memories map[string]*ebpf.Map) (*loaded, error) {
 	if err := kernel.Privileged(); err != nil {
 		return nil, err
@@ -31,17 +38,37 @@ func load(p *codegen.Program, replace, memories map[string]*ebpf.Map) (*loaded, 
 	if spec.Programs[codegen.ProgramName] == nil {
 		return nil, fmt.Errorf("load program: the compiled policy has no program %q", codegen.ProgramName)
 	}
+	if err := checkLedger(p); err != nil {
+		return nil, err
+	}
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
 	if err != nil {
 		return nil, kernel.LoadError("load program", err)
 	}
-	l := &loaded{prog: c.DetachProgram(codegen.ProgramName), maps: c.Maps}
+	l := &loaded{prog: c.DetachProgram(codegen.ProgramName), maps: c.Maps, ledger: p.Maps}
 	c.Maps = nil
 	c.Close()
 	if err := placeSets(p, l, replace, memories); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// checkLedger is an error if a program does not say of each of its maps, once, what it is.
+func checkLedger(p *codegen.Program) error {
+	listed := map[string]bool{}
+	for _, m := range p.Maps {
+		if p.Spec.Maps[m.Name] == nil || listed[m.Name] {
+			return fmt.Errorf("load program: its ledger has map %q twice, or it has no such map", m.Name)
+		}
+		listed[m.Name] = true
+	}
+	for name := range p.Spec.Maps {
+		if !listed[name] {
+			return fmt.Errorf("load program: map %q is not in its ledger", name)
+		}
+	}
+	return nil
 }
 
 func (l *loaded) Close() error {

@@ -43,8 +43,8 @@ type Runner struct {
 	program  *codegen.Program
 	loaded   *loaded
 	hook     ebpf.ProgramType
-	trace    []byte // memory of map "trace", nil without one
-	counters []byte // memory of map "counters"
+	trace    []byte // memory of the map LastSlot, nil without one
+	counters []byte // memory of the map Counters
 	sets     map[string]*set
 }
 
@@ -56,12 +56,12 @@ func NewRunner(p *codegen.Program) (*Runner, error) {
 		return nil, err
 	}
 	r := &Runner{program: p, loaded: l, hook: l.prog.Type(), sets: map[string]*set{}}
-	if m := l.maps[codegen.TraceMap]; m != nil {
+	if m := l.holding(codegen.LastSlot); m != nil {
 		if r.trace, err = mapMemory(m, 4); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 	}
-	m := l.maps[codegen.CountersMap]
+	m := l.holding(codegen.Counters)
 	if m == nil {
 		return nil, errors.Join(errors.New("load program: it has no counters map"), r.Close())
 	}

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/cilium/ebpf"
 
@@ -27,27 +26,13 @@ type pinnedPlace struct {
 	Key uint32 `json:"key"`
 }
 
-// sharedPlaces are the places of a program's sets that share maps, by name; nil if none do.
-func sharedPlaces(p *codegen.Program) map[string]pinnedPlace {
-	var out map[string]pinnedPlace
+// pinnedPlaces are the places of a program's sets, by name.
+func pinnedPlaces(p *codegen.Program) map[string]pinnedPlace {
+	out := make(map[string]pinnedPlace, len(p.Places))
 	for name, at := range p.Places {
-		if !strings.HasPrefix(at.Map, codegen.SharedPrefix) {
-			continue
-		}
-		if out == nil {
-			out = map[string]pinnedPlace{}
-		}
 		out[name] = pinnedPlace{at.Map, at.Key}
 	}
 	return out
-}
-
-// placeOf says where a generation has a set.
-func (d *description) placeOf(name string) pinnedPlace {
-	if at, ok := d.Places[name]; ok {
-		return at
-	}
-	return pinnedPlace{Map: codegen.SetPrefix + name}
 }
 
 // place is where the loaded program has a set.
@@ -58,7 +43,7 @@ func (l *loaded) place(p *codegen.Program, name string) place {
 
 // openPlace opens the map in which a generation has a set; that of the place is nil if it is gone.
 func (s *store) openPlace(key string, g *description, name string) (place, error) {
-	at := g.placeOf(name)
+	at := g.Places[name]
 	m, err := s.openPinned(key, g.Generation, at.Map)
 	return place{m, at.Key}, err
 }
@@ -145,99 +130,4 @@ func putSets(p *codegen.Program, l *loaded, sets []*policy.Set, memories map[str
 		return kernel.Refuse(err, "put the memory of %d dynamic sets, %q the first, in place", len(sets), sets[0].Name)
 	}
 	return nil
-}
-
-// keptSets are the sets of the policy in force, for the one that takes its place.
-type keptSets struct {
-	maps     map[string]*ebpf.Map // of their own, which stay the maps they are
-	memories map[string]*ebpf.Map // by name of the set: where its map does not stay, but its shape does
-	other    map[*policy.Set]place
-	opened   map[string]*ebpf.Map // maps of the generation in force
-}
-
-func (k *keptSets) Close() {
-	for _, maps := range []map[string]*ebpf.Map{k.opened, k.memories} {
-		for _, m := range maps {
-			m.Close()
-		}
-	}
-}
-
-// loadOverSets loads a program over the dynamic sets of the policy in force: a set of the same name and
-// shape stays in the memory that it is in; of another shape, it gets the old entries.
-func (u *up) loadOverSets(p *codegen.Program) (*loaded, error) {
-	if err := step("load"); err != nil {
-		return nil, unable(err)
-	}
-	k := &keptSets{map[string]*ebpf.Map{}, map[string]*ebpf.Map{}, map[*policy.Set]place{}, map[string]*ebpf.Map{}}
-	defer k.Close()
-	for _, ps := range p.Dynamic {
-		if err := u.keepSet(k, p, ps); err != nil {
-			return nil, err
-		}
-	}
-	l, err := load(p, k.maps, k.memories)
-	if err != nil {
-		return nil, unable(err)
-	}
-	if err := step("sets"); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	for ps, old := range k.other {
-		if err := copySet(ps, old, l.place(p, ps.Name)); err != nil {
-			return nil, errors.Join(err, l.Close())
-		}
-	}
-	return l, nil
-}
-
-// keepSet finds the set of the policy in force that a new one continues, and decides how it is continued.
-func (u *up) keepSet(k *keptSets, p *codegen.Program, ps *policy.Set) error {
-	old, err := u.setInForce(k, ps)
-	if err != nil || old.outer == nil {
-		return err
-	}
-	s, err := openSet(old, ps.Name, ps.Type, ps.Lease)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	to := p.Places[ps.Name]
-	spec := p.Spec.Maps[to.Map]
-	// Where entries lie depends on the room itself; sizes may agree by chance.
-	same := s.Max() == ps.Max && s.Room() == to.Room && s.inner.ValueSize() == spec.InnerMap.ValueSize
-	own := to.Map == codegen.SetPrefix+ps.Name && k.opened[to.Map] == old.outer
-	switch {
-	case same && own && spec.Compatible(old.outer) == nil:
-		k.maps[to.Map] = old.outer
-	case same:
-		if k.memories[ps.Name], err = s.inner.Clone(); err != nil {
-			delete(k.memories, ps.Name)
-			return kernel.Refuse(err, "keep the memory of dynamic set %q", ps.Name)
-		}
-	default:
-		k.other[ps] = old
-	}
-	return nil
-}
-
-// setInForce is where the dynamic set of the policy in force is that a new one continues; its map is nil if there is none of that name and
-// type: entries of another type are those of another set.
-func (u *up) setInForce(k *keptSets, ps *policy.Set) (place, error) {
-	if u.at == nil {
-		return place{}, nil
-	}
-	g := u.at.current()
-	if slices.ContainsFunc(g.Sets, func(info SetInfo) bool { return info.Name == ps.Name && info.EntryType() != ps.Type }) {
-		return place{}, nil
-	}
-	at := g.placeOf(ps.Name)
-	if m := k.opened[at.Map]; m != nil {
-		return place{m, at.Key}, nil
-	}
-	m, err := u.openPinned(u.at.key, g.Generation, at.Map)
-	if m != nil {
-		k.opened[at.Map] = m
-	}
-	return place{m, at.Key}, err
 }

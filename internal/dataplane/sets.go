@@ -12,7 +12,6 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -78,7 +77,7 @@ func (s *set) aside() (*set, error) {
 
 func makeMemory(s *set, room int, format func(mem []byte) error) (*set, error) {
 	name := s.name
-	spec, err := tableSpec(s.typ, codegen.SetPrefix+name, room)
+	spec, err := tableSpec(s.typ, "set_"+name, room)
 	if err != nil {
 		return nil, err
 	}

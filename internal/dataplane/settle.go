@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 )
 
@@ -132,18 +131,22 @@ func (s *store) clean(a *attachment) error {
 		}
 	}
 	if a.trial() == nil {
-		if err := s.removeTrial(a.key, needed[0]); err != nil {
+		if err := s.removeTrial(a.key, a.gens[needed[0]]); err != nil {
 			return err
 		}
 	}
 	return s.removePins(a.key, needed)
 }
 
-// removeTrial removes of a confirmed generation what only its trial needed: through the map "previous"
-// it would keep the policy before it in memory.
-func (s *store) removeTrial(key string, generation int) error {
-	for _, name := range []string{pinTrial, codegen.PreviousMap} {
-		err := os.Remove(filepath.Join(s.pins(key, generation), name))
+// removeTrial removes of a confirmed generation what only its trial needed: its map of the previous
+// program would keep the policy before it in memory.
+func (s *store) removeTrial(key string, g *description) error {
+	names := []string{pinTrial}
+	for _, m := range g.TrialMaps {
+		names = append(names, m.Name)
+	}
+	for _, name := range names {
+		err := os.Remove(filepath.Join(s.pins(key, g.Generation), name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return kernel.Refuse(err, "remove what the trial needed")
 		}

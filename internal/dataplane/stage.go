@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -62,7 +61,7 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	if st.writers, err = u.exclude(st.key, len(plain.Dynamic) > 0); err != nil {
 		return nil, err
 	}
-	if st.plain, err = u.loadOverSets(plain); err != nil {
+	if st.plain, err = u.loadOver(plain); err != nil {
 		return nil, err
 	}
 	if trial != nil {
@@ -109,7 +108,7 @@ func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 		return err
 	}
 	defer prog.Close()
-	if err := st.trial.maps[codegen.PreviousMap].Put(uint32(0), prog); err != nil {
+	if err := st.trial.holding(codegen.Previous).Put(uint32(0), prog); err != nil {
 		return kernel.Refuse(err, "stage the policy to return to")
 	}
 	return nil
@@ -135,7 +134,8 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 	for _, set := range p.Dynamic {
 		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease, RollUp: set.RollUp, Type: typeName(set.Type)})
 	}
-	d.Places = sharedPlaces(p)
+	d.Places = pinnedPlaces(p)
+	d.Maps, d.TrialMaps = st.pinned()
 	if st.trial != nil {
 		if d.Trial, err = programID(st.trial.prog); err != nil {
 			return err
@@ -168,9 +168,27 @@ func programID(p *ebpf.Program) (uint32, error) {
 	return uint32(id), nil
 }
 
+// pinned lists the maps of a generation to pin: those of the program, and those that only the variant
+// with a deadline has.
+func (st *staged) pinned() (plain, trial []codegen.MapUse) {
+	for _, m := range st.plain.ledger {
+		if m.Lifetime.IsPinned() {
+			plain = append(plain, m)
+		}
+	}
+	if st.trial == nil {
+		return plain, nil
+	}
+	for _, m := range st.trial.ledger {
+		if m.Lifetime.IsPinned() && st.plain.maps[m.Name] == nil {
+			trial = append(trial, m)
+		}
+	}
+	return plain, trial
+}
+
 // pin keeps everything that a later command needs to open. What only the program uses, it holds
-// itself. The map "previous" must be pinned: the kernel empties a map of programs when nothing in user
-// space refers to it any more.
+// itself.
 func (u *up) pin(st *staged) error {
 	if err := step("pin"); err != nil {
 		return err
@@ -188,22 +206,20 @@ func (u *up) pin(st *staged) error {
 	if err := pin(st.plain.prog, pinProg); err != nil {
 		return err
 	}
-	maps := st.plain.maps
-	if st.trial != nil {
-		maps = st.trial.maps
-		if err := pin(st.trial.prog, pinTrial); err != nil {
+	for _, m := range st.desc.Maps {
+		if err := pin(st.plain.maps[m.Name], m.Name); err != nil {
 			return err
 		}
 	}
-	for name, m := range maps {
-		switch {
-		case name == codegen.CountersMap, name == codegen.PreviousMap, strings.HasPrefix(name, codegen.SetPrefix), strings.HasPrefix(name, codegen.SharedPrefix):
-			if err := pin(m, name); err != nil {
-				return err
-			}
+	if st.trial == nil {
+		return nil
+	}
+	for _, m := range st.desc.TrialMaps {
+		if err := pin(st.trial.maps[m.Name], m.Name); err != nil {
+			return err
 		}
 	}
-	return nil
+	return pin(st.trial.prog, pinTrial)
 }
 
 // arm is the program that takes over, with its deadline set when it is on trial.
@@ -215,7 +231,7 @@ func (st *staged) arm(confirm time.Duration) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	mem, err := mapMemory(st.trial.maps[codegen.TrialMap], 8)
+	mem, err := mapMemory(st.trial.holding(codegen.Deadline), 8)
 	if err != nil {
 		return nil, err
 	}

@@ -39,6 +39,7 @@ type compiler struct {
 	cpus         int
 	rowBytes     int
 	maps         map[string]*ebpf.MapSpec
+	ledger       []MapUse // of maps
 	tables       []Table
 	bitmaps      map[string]string    // contents of a port bitmap to its map's name
 	statics      map[ir.ListID]static // prefix tables
@@ -101,7 +102,11 @@ func CompileIR(prog *ir.Program, t Target) (*Program, error) {
 		RowBytes: c.rowBytes,
 		Tables:   c.tables,
 	}
-	return out, c.dynamicSets(out)
+	if err := c.dynamicSets(out); err != nil {
+		return nil, err
+	}
+	out.Maps = c.ledger
+	return out, nil
 }
 
 // assemble generates the program with the rules of all classes in one function or, where that would be
@@ -165,7 +170,7 @@ func newCompiler(prog *ir.Program, t Target, slots int, all bool) *compiler {
 		all:     all,
 		machine: newMachine(),
 	}
-	c.maps[CountersMap] = memory(CountersMap, c.cpus*c.rowBytes)
+	c.addMap(memory(countersMap, c.cpus*c.rowBytes), Identity{What: Counters}, Pinned)
 	c.shareChains()
 	for _, ch := range c.chains {
 		ch.pieces = c.pieces(ch)
@@ -263,15 +268,16 @@ func (c *compiler) clearKey() {
 // trial judges by the policy only until the deadline; then by the program that ran before, or, if
 // there was none, not at all. The kernel does this by itself, so that a rollback needs no process.
 func (c *compiler) trial() {
-	c.maps[TrialMap] = memory(TrialMap, 8)
-	c.maps[PreviousMap] = &ebpf.MapSpec{Name: PreviousMap, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	c.addMap(memory(trialMap, 8), Identity{What: Deadline}, Private)
+	previous := &ebpf.MapSpec{Name: previousMap, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	c.addMap(previous, Identity{What: Previous}, Pinned) // the kernel empties it when no user holds it
 	c.emit(
 		asm.FnJiffies64.Call(),
-		asm.LoadMapValue(asm.R1, 0, 0).WithReference(TrialMap),
+		asm.LoadMapValue(asm.R1, 0, 0).WithReference(trialMap),
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 		asm.JLT.Reg(asm.R0, asm.R1, "judge"),
 		asm.Mov.Reg(asm.R1, regCtx),
-		asm.LoadMapPtr(asm.R2, 0).WithReference(PreviousMap),
+		asm.LoadMapPtr(asm.R2, 0).WithReference(previousMap),
 		asm.Mov.Imm(asm.R3, 0),
 		asm.FnTailCall.Call(),
 		asm.Mov.Imm32(asm.R0, c.passCode()),
@@ -366,9 +372,9 @@ func (c *compiler) verdict() {
 	c.emit(asm.Add.Reg(asm.R1, asm.R6))
 	c.bump(0)
 	if c.target.Trace {
-		c.maps[TraceMap] = memory(TraceMap, 8)
+		c.addMap(memory(traceMap, 8), Identity{What: LastSlot}, Private)
 		c.emit(
-			asm.LoadMapValue(asm.R1, 0, 0).WithReference(TraceMap),
+			asm.LoadMapValue(asm.R1, 0, 0).WithReference(traceMap),
 			asm.RSh.Imm(asm.R6, 4),
 			asm.StoreMem(asm.R1, 0, asm.R6, asm.Word),
 		)
@@ -407,14 +413,14 @@ func (c *compiler) rowPointer() int16 {
 // row leaves the address of this CPU's row of counters in R1.
 func (c *compiler) row() {
 	if c.cpus == 1 {
-		c.emit(asm.LoadMapValue(asm.R1, 0, 0).WithReference(CountersMap))
+		c.emit(asm.LoadMapValue(asm.R1, 0, 0).WithReference(countersMap))
 		return
 	}
 	c.emit(
 		asm.FnGetSmpProcessorId.Call(),
 		asm.And.Imm(asm.R0, int32(c.cpus-1)),
 		asm.Mul.Imm(asm.R0, int32(c.rowBytes)),
-		asm.LoadMapValue(asm.R1, 0, 0).WithReference(CountersMap),
+		asm.LoadMapValue(asm.R1, 0, 0).WithReference(countersMap),
 		asm.Add.Reg(asm.R1, asm.R0),
 	)
 }

@@ -47,7 +47,7 @@ func placesOf(p *policy.Policy) map[*policy.Set]SetPlace {
 	used := map[string]uint32{} // keys, by map
 	for _, s := range sets {
 		if len(sets) <= maxOwn {
-			places[s] = SetPlace{Map: SetPrefix + s.Name, Room: s.Max}
+			places[s] = SetPlace{Map: setPrefix + s.Name, Room: s.Max}
 			continue
 		}
 		room := max(minRoom, 1<<bits.Len(uint(s.Max-1)))
@@ -55,7 +55,7 @@ func placesOf(p *policy.Policy) map[*policy.Set]SetPlace {
 		if s.Type != policy.Addresses {
 			kind = endpointMemory
 		}
-		name := fmt.Sprintf("%s%s_%d", SharedPrefix, kind, room)
+		name := fmt.Sprintf("%s%s_%d", sharedPrefix, kind, room)
 		places[s] = SetPlace{Map: name, Key: used[name], Room: room}
 		used[name]++
 	}
@@ -79,7 +79,12 @@ func (c *compiler) dynamicSets(out *Program) error {
 			if err != nil {
 				return c.errorf("set %s: %w", s.Name, err)
 			}
-			c.maps[place.Map] = spec
+			if c.shared() {
+				// The next program may have other sets, at other numbers: what it continues is each set.
+				c.addMap(spec, Identity{What: DynamicSets, Name: place.Map}, Pinned)
+			} else {
+				c.addMap(spec, Identity{DynamicSet, s.Name, s.Type.String()}, Carried)
+			}
 		}
 		spec := c.maps[place.Map]
 		spec.MaxEntries = max(spec.MaxEntries, place.Key+1)

@@ -26,24 +26,24 @@ type Target struct {
 	Hook  Hook
 	Frags bool // multi-buffer XDP: a packet may not lie in its first buffer as a whole
 	CPUs  int  // possible CPUs of the machine; 0 counts as 1
-	Trace bool // write the deciding slot to map "trace", for eval and tests
+	Trace bool // write the deciding slot to the map LastSlot, for eval and tests
 	// Records has all rules become records, which otherwise those do of which there are too many for
 	// instructions of their own. It is for tests: verdicts and counters are the same.
 	Records bool
-	Trial   bool // judge by the policy only until the deadline in map "trial"
+	Trial   bool // judge by the policy only until the deadline in the map Deadline
 }
 
-// Names of the program and of the maps that the loader fills or replaces.
-const (
-	ProgramName = "levee"
-	CountersMap = "counters" // array, 1 entry, BPF_F_MMAPABLE: [CPUs rounded up to a power of two][RowBytes]
-	TraceMap    = "trace"    // array, 1 entry, BPF_F_MMAPABLE: u32 slot of the last decision (Target.Trace)
-	TrialMap    = "trial"    // array, 1 entry, BPF_F_MMAPABLE: u64 deadline in jiffies (Target.Trial)
-	PreviousMap = "previous" // prog array, 1 entry: judged by after the deadline; pass if empty (Target.Trial)
-	SetPrefix   = "set_"     // "set_NAME": a dynamic set, made by package prefix, replaced by the loader
+// ProgramName is the program in a Spec.
+const ProgramName = "levee"
 
-	// SharedPrefix begins the name of a map of many dynamic sets; Program.Places says which. No set's own map is called so.
-	SharedPrefix = "sets_"
+// Names of maps. What a map is says Program.Maps.
+const (
+	countersMap  = "counters"
+	traceMap     = "trace"
+	trialMap     = "trial"
+	previousMap  = "previous"
+	setPrefix    = "set_"  // of the map of one dynamic set
+	sharedPrefix = "sets_" // of a map of many; no set's own map is called so
 )
 
 // SlotBytes is the size of one counter: packets and bytes, u64 each, native order. Bytes are of
@@ -53,6 +53,7 @@ const SlotBytes = 16
 // Program is a compiled policy.
 type Program struct {
 	Spec     *ebpf.CollectionSpec // one program, ProgramName, and its maps with their contents
+	Maps     []MapUse             // all maps of Spec, each once
 	Slots    []policy.Slot        // meaning of each counter, policy.Slots of the source
 	RowBytes int                  // bytes of one CPU's row of counters, a multiple of 64
 	Dynamic  []*policy.Set        // all dynamic sets of the policy, also those that no rule asks for

@@ -63,11 +63,11 @@ func (c *compiler) flushTables() {
 		c.fills[i] = nil
 	}
 	name := c.tablesName()
-	c.maps[name] = &ebpf.MapSpec{
+	c.addMap(&ebpf.MapSpec{
 		Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(contents)), MaxEntries: 1,
 		Flags:    unix.BPF_F_RDONLY_PROG,
 		Contents: []ebpf.MapKV{{Key: uint32(0), Value: contents}},
-	}
+	}, Identity{What: Tables, Name: name}, Private)
 	c.packed, c.fills, c.packs = 0, nil, c.packs+1
 }
 

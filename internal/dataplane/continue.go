@@ -1,0 +1,175 @@
+package dataplane
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// keptMaps are what goes on of the policy in force in the one that takes its place.
+type keptMaps struct {
+	maps     map[string]*ebpf.Map // by name in the new program: they stay the maps they are
+	memories map[string]*ebpf.Map // by name of the set: its map does not stay, but its shape does
+	copied   map[*policy.Set]place
+	idle     []codegen.MapUse     // of the interface, and not of the new program
+	opened   map[string]*ebpf.Map // maps of the generation in force
+}
+
+func (k *keptMaps) Close() {
+	for _, maps := range []map[string]*ebpf.Map{k.opened, k.memories} {
+		for _, m := range maps {
+			m.Close()
+		}
+	}
+}
+
+// loadOver loads a program over what the policy in force has in maps that the program continues. A
+// map of the same identity and shape stays the map it is. A dynamic set of another shape gets the
+// entries; anything else of another shape begins empty.
+func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
+	if err := step("load"); err != nil {
+		return nil, unable(err)
+	}
+	k := &keptMaps{
+		maps: map[string]*ebpf.Map{}, memories: map[string]*ebpf.Map{},
+		copied: map[*policy.Set]place{}, opened: map[string]*ebpf.Map{},
+	}
+	defer k.Close()
+	if err := u.keepMaps(k, p); err != nil {
+		return nil, err
+	}
+	for _, ps := range p.Dynamic {
+		if err := u.keepSet(k, p, ps); err != nil {
+			return nil, err
+		}
+	}
+	l, err := load(p, k.maps, k.memories)
+	if err != nil {
+		return nil, unable(err)
+	}
+	if err := l.hold(k); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	if err := step("sets"); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	for ps, old := range k.copied {
+		if err := copySet(ps, old, l.place(p, ps.Name)); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+	}
+	return l, nil
+}
+
+// keepMaps finds the maps that the program continues, but for those of dynamic sets, and those of the
+// interface that it does not use.
+func (u *up) keepMaps(k *keptMaps, p *codegen.Program) error {
+	if u.at == nil {
+		return nil
+	}
+	g := u.at.current()
+	for _, old := range g.Maps {
+		i := slices.IndexFunc(p.Maps, func(m codegen.MapUse) bool { return m.Holds == old.Holds })
+		switch {
+		case old.Holds.What == codegen.DynamicSet: // see keepSet
+		case i < 0 && old.Lifetime == codegen.Attached:
+			m, err := u.openInForce(k, old.Name)
+			if err != nil {
+				return err
+			}
+			if m != nil {
+				k.idle = append(k.idle, old)
+			}
+		case i >= 0 && p.Maps[i].Lifetime.Continues():
+			m, err := u.openInForce(k, old.Name)
+			if err != nil {
+				return err
+			}
+			if m != nil && p.Spec.Maps[p.Maps[i].Name].Compatible(m) == nil {
+				k.maps[p.Maps[i].Name] = m
+			}
+		}
+	}
+	return nil
+}
+
+// openInForce opens a map of the generation in force, nil if it is gone.
+func (u *up) openInForce(k *keptMaps, name string) (*ebpf.Map, error) {
+	if m := k.opened[name]; m != nil {
+		return m, nil
+	}
+	m, err := u.openPinned(u.at.key, u.at.current().Generation, name)
+	if m != nil {
+		k.opened[name] = m
+	}
+	return m, err
+}
+
+// hold keeps idle maps with a program that does not use them, for the next that does. A map of the
+// program may have the name.
+func (l *loaded) hold(k *keptMaps) error {
+	for _, use := range k.idle {
+		m, err := k.opened[use.Name].Clone()
+		if err != nil {
+			return kernel.Refuse(err, "keep the map %s", use.Name)
+		}
+		for l.maps[use.Name] != nil {
+			use.Name += "_"
+		}
+		l.maps[use.Name] = m
+		l.ledger = append(l.ledger, use)
+	}
+	return nil
+}
+
+// keepSet finds the set of the policy in force that a new one continues, and decides how.
+func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
+	if u.at == nil || !u.at.current().hasSet(ps) {
+		return nil
+	}
+	from, to := u.at.current().Places[ps.Name], p.Places[ps.Name]
+	outer, err := u.openInForce(k, from.Map)
+	if err != nil || outer == nil {
+		return err
+	}
+	old := place{outer, from.Key}
+	s, err := openSet(old, ps.Name, ps.Type, ps.Lease)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	spec := p.Spec.Maps[to.Map]
+	// Where entries lie depends on the room itself; sizes may agree by chance.
+	same := s.Max() == ps.Max && s.Room() == to.Room && s.inner.ValueSize() == spec.InnerMap.ValueSize
+	own := sameSet(u.at.current().Maps, from.Map, p.Maps, to.Map)
+	switch {
+	case same && own && spec.Compatible(outer) == nil:
+		k.maps[to.Map] = outer
+	case same:
+		if k.memories[ps.Name], err = s.inner.Clone(); err != nil {
+			delete(k.memories, ps.Name)
+			return kernel.Refuse(err, "keep the memory of dynamic set %q", ps.Name)
+		}
+	default:
+		k.copied[ps] = old
+	}
+	return nil
+}
+
+// hasSet reports whether a generation has a set of that name and type: entries of another type are
+// those of another set.
+func (d *description) hasSet(ps *policy.Set) bool {
+	return slices.ContainsFunc(d.Sets, func(info SetInfo) bool { return info.Name == ps.Name && info.EntryType() == ps.Type })
+}
+
+// sameSet reports whether two maps hold one and the same dynamic set, and nothing besides it.
+func sameSet(old []codegen.MapUse, from string, next []codegen.MapUse, to string) bool {
+	i := slices.IndexFunc(old, func(m codegen.MapUse) bool { return m.Name == from })
+	j := slices.IndexFunc(next, func(m codegen.MapUse) bool { return m.Name == to })
+	return i >= 0 && j >= 0 && old[i].Holds == next[j].Holds && next[j].Holds.What == codegen.DynamicSet
+}
