@@ -132,7 +132,7 @@ type generator struct {
 	macs  []string
 	vlans []int
 
-	enabled [numKinds]int // weight of each kind of term; 0: this policy has none
+	enabled []int // weight of each kind of term; 0: this policy has none
 
 	addressSets  []string // static: inline or file
 	tableSet     string   // the one file or dynamic set that protect rules may use
@@ -181,9 +181,10 @@ func (g *generator) long() bool { return g.seed%32 == 31 }
 
 // weights decides which kinds of terms the policy has: all, some, or a single one.
 func (g *generator) weights() {
+	g.enabled = make([]int, int(numKinds)+len(moreNumbers))
 	only := -1
 	if g.chance(6) {
-		only = g.r.IntN(int(numKinds))
+		only = g.r.IntN(len(g.enabled))
 	}
 	sparse := g.chance(2)
 	for k := range g.enabled {

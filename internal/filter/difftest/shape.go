@@ -186,10 +186,12 @@ func (s *shape) layOut(r *rand.Rand) laidOut {
 	case packet.IPv4:
 		l.b = binary.BigEndian.AppendUint16(b, packet.EtherIPv4)
 		s.ipv4(r, &l)
+		s.setFields(&l)
 		return l
 	case packet.IPv6:
 		l.b = binary.BigEndian.AppendUint16(b, packet.EtherIPv6)
 		s.ipv6(r, &l)
+		s.setFields(&l)
 		return l
 	case packet.ARP:
 		b = binary.BigEndian.AppendUint16(b, packet.EtherARP)
@@ -202,6 +204,16 @@ func (s *shape) layOut(r *rand.Rand) laidOut {
 	}
 	l.b = append(b, random(r, min(n, maxLength))...)
 	return l
+}
+
+// setFields sets header fields by their words, where the packet has them.
+func (s *shape) setFields(l *laidOut) {
+	where := packet.Layout{IP: l.ip, L4: l.l4, Six: s.Family == packet.IPv6, Proto: *s.Proto, Payload: len(l.b)}
+	for _, f := range s.Fields {
+		if bit, bits, ok := where.Locate(l.b, f.Word); ok {
+			packet.Put(l.b, bit, bits, f.Value)
+		}
+	}
 }
 
 func (s *shape) ipv4(r *rand.Rand, l *laidOut) {

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"levee/internal/lang/field"
 )
 
 // kind is a kind of term. A match has each at most once with each sign.
@@ -36,6 +38,28 @@ const (
 	numKinds
 )
 
+// moreNumbers are the numeric fields that no kind above is about: kinds from numKinds on, with their words and values from the
+// table of fields.
+var moreNumbers = func() (more []*field.Phrase) {
+	drawn := []field.Field{field.SrcPort, field.DstPort, field.Proto, field.EtherType, field.Len, field.TTL, field.DSCP, field.VLAN, field.InnerVLAN}
+	for i := range field.Phrases {
+		if ph := &field.Phrases[i]; ph.Form == field.FormNumber && !slices.Contains(drawn, ph.Field) {
+			more = append(more, ph)
+		}
+	}
+	return more
+}()
+
+// anyNumber is a term on a field that nothing but the table is known of.
+func (g *generator) anyNumber(ph *field.Phrase) string {
+	highest := int(ph.Field.Info().Max)
+	pool := []int{0, highest / 2, highest}
+	for v := 1; v < highest; v *= 4 {
+		pool = append(pool, v)
+	}
+	return ph.Word + " " + g.numbers(0, highest, pool, 1)
+}
+
 // match is the terms of one rule; broad says that none of them narrows it down much. With protect
 // it keeps to the one looked-up set that protect rules share.
 func (g *generator) match(protect bool) (text string, broad bool) {
@@ -51,7 +75,7 @@ func (g *generator) match(protect bool) (text string, broad bool) {
 		k := g.kind()
 		not := g.chance(5)
 		if t := g.term(k, protect); t != "" && g.fits(used, k, not) {
-			broad = broad && (not || k >= kProto && k != kICMP && k != kVLAN && k != kInner || strings.ContainsAny(t, "<>!"))
+			broad = broad && (not || k >= kProto && k < numKinds && k != kICMP && k != kVLAN && k != kInner || strings.ContainsAny(t, "<>!"))
 			if not {
 				t = "not " + t
 			}
@@ -147,6 +171,9 @@ func (g *generator) term(k kind, protect bool) string {
 
 // linkTerm is a term about what is below IP, or about fragments.
 func (g *generator) linkTerm(k kind) string {
+	if k >= numKinds {
+		return g.anyNumber(moreNumbers[k-numKinds])
+	}
 	switch k {
 	case kVLAN:
 		return "vlan " + g.numbers(0, 4095, g.vlans, 1)

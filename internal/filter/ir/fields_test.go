@@ -1,7 +1,6 @@
 package ir
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
@@ -279,31 +278,4 @@ func TestOnlyFieldsByClassDifferWithinAFamily(t *testing.T) {
 			t.Errorf("%s: values differ by class: %v, the table says %v", f.Info().Name, differs, f.Info().ByClass)
 		}
 	}
-}
-
-// text of a term that asks for a field in some way, of every way there is.
-func phrases() (terms []string) {
-	for i := range field.Phrases {
-		ph := &field.Phrases[i]
-		switch ph.Form {
-		case field.FormAlone:
-			if ph.Field != field.None {
-				terms = append(terms, ph.Word)
-			}
-		case field.FormWord:
-			terms = append(terms, ph.Words...)
-		case field.FormNumber:
-			terms = append(terms, fmt.Sprintf("%s %d", ph.Word, ph.Field.Info().Max/2))
-		case field.FormMAC:
-			terms = append(terms, ph.Word+" 02:00:00:00:00:01")
-		case field.FormICMP:
-			terms = append(terms, ph.Word+" 8/0")
-		case field.FormFlags:
-			terms = append(terms, ph.Word+" syn/syn,ack")
-		case field.FormAddress:
-			terms = append(terms, ph.Word+" 192.0.2.1", ph.Word+" hosts", ph.Word+" services", ph.Word+" endpoints",
-				ph.Word+" dyn", ph.Word+" dynservices", ph.Word+" dynendpoints")
-		}
-	}
-	return terms
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/lang/field"
+	"levee/internal/lang/field/fieldtest"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -170,7 +172,7 @@ func TestManyStraightRulesAreLoweredInTime(t *testing.T) {
 
 // What a match asks is worked out once for all classes in which that cannot differ: it must be what each class by itself asks.
 func TestClassesThatDoNotDifferAskTheSame(t *testing.T) {
-	text := `set hosts = { 10.0.0.0/8, 2001:db8::/32, 192.0.2.1 }
+	written := `set hosts = { 10.0.0.0/8, 2001:db8::/32, 192.0.2.1 }
 set services = { tcp/80, udp/53, sctp/9 }
 set endpoints = { 192.0.2.1 tcp/80, 192.0.2.2 udp/53, 198.51.100.1 gre, 2001:db8::/48 icmp6 }
 set dyn = dynamic(max 9)
@@ -203,18 +205,27 @@ drop not flags syn
 drop fragments
 drop not fragments ttl 3 dscp 5
 drop udp from port 53 len > 468 fragments
+default pass
 `
-	for _, term := range phrases() {
-		text += "drop " + term + "\ndrop not " + term + "\n"
+	text := fieldtest.Sets
+	for _, s := range fieldtest.Samples() {
+		if s.Field == field.None {
+			continue
+		}
+		if text += "drop " + s.Text + "\n"; !strings.HasSuffix(s.Text, " any") {
+			text += "drop not " + s.Text + "\n"
+		}
 	}
-	p := resolve(t, text+"default pass\n")
-	for _, r := range p.Rules {
-		all := newAcross(r.Match, newWork(p))
-		for _, c := range Classes() {
-			got := all.in(c)
-			want, possible := newAcross(r.Match, newWork(p)).specialise(c)
-			if got.possible != possible || possible && !reflect.DeepEqual(unnumbered(got.conds), unnumbered(want)) {
-				t.Errorf("%s, in %v: %v %v, by itself %v %v", r.Text, c, got.possible, got.conds, possible, want)
+	for _, text := range []string{written, text + "default pass\n"} {
+		p := resolve(t, text)
+		for _, r := range p.Rules {
+			all := newAcross(r.Match, newWork(p))
+			for _, c := range Classes() {
+				got := all.in(c)
+				want, possible := newAcross(r.Match, newWork(p)).specialise(c)
+				if got.possible != possible || possible && !reflect.DeepEqual(unnumbered(got.conds), unnumbered(want)) {
+					t.Errorf("%s, in %v: %v %v, by itself %v %v", r.Text, c, got.possible, got.conds, possible, want)
+				}
 			}
 		}
 	}

@@ -85,9 +85,9 @@ func got(f policy.Field, pkt *packet.Packet) string {
 	var vs values
 	vs.read(pkt)
 	if !vs[f].present {
-		return "the packet has no " + fieldNames[f]
+		return "the packet has no " + f.Info().Name
 	}
-	return fieldNames[f] + " is " + valueText(f, pkt, vs[f].lo)
+	return f.Info().Name + " is " + valueText(f, pkt, vs[f].lo)
 }
 
 // valueText prints the field of a packet that has it; v is its number, where it is one.

@@ -4,33 +4,26 @@ import (
 	"fmt"
 	"strings"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
 
-// fieldNames completes "the packet has no ...".
-var fieldNames = [policy.NumFields]string{
-	policy.SrcAddr: "source address", policy.DstAddr: "destination address",
-	policy.SrcPort: "source port", policy.DstPort: "destination port",
-	policy.SrcService: "source service", policy.DstService: "destination service",
-	policy.SrcEndpoint: "source endpoint", policy.DstEndpoint: "destination endpoint",
-	policy.Proto: "IP protocol", policy.EtherType: "EtherType",
-	policy.ICMPType: "ICMP type", policy.ICMP6Type: "ICMPv6 type", policy.TCPFlags: "TCP flags",
-	policy.Len: "length", policy.TTL: "TTL", policy.DSCP: "DSCP",
-	policy.VLAN: "VLAN id", policy.InnerVLAN: "inner VLAN id", policy.Tags: "number of tags",
-	policy.SrcMAC: "Ethernet source", policy.DstMAC: "Ethernet destination",
-	policy.Fragment: "fragmentation",
-}
-
 // words are how the language asks for each field.
-var words = [policy.NumFields]string{
-	policy.SrcAddr: "from", policy.DstAddr: "to", policy.SrcPort: "from port", policy.DstPort: "port",
-	policy.SrcService: "from", policy.DstService: "to", policy.SrcEndpoint: "from", policy.DstEndpoint: "to", policy.Proto: "proto", policy.EtherType: "ether",
-	policy.ICMPType: "icmp type", policy.ICMP6Type: "icmp6 type", policy.TCPFlags: "flags",
-	policy.Len: "len", policy.TTL: "ttl", policy.DSCP: "dscp",
-	policy.VLAN: "vlan", policy.InnerVLAN: "inner-vlan", policy.Tags: "untagged",
-	policy.SrcMAC: "ether from", policy.DstMAC: "ether to", policy.Fragment: "fragments",
-}
+var words = func() (out [policy.NumFields]string) {
+	for i := range field.Phrases {
+		ph := &field.Phrases[i]
+		if out[ph.Field] == "" || ph.Form != field.FormAlone { // syn is flags
+			out[ph.Field] = ph.Word
+		}
+	}
+	for f := range out {
+		if info := field.Field(f).Info(); info.Compare == field.ByPair {
+			out[f] = map[field.Field]string{field.SrcPort: "from", field.DstPort: "to"}[info.Port]
+		}
+	}
+	return out
+}()
 
 // shown is how many elements of a list a trace prints.
 const shown = 4

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"levee/internal/filter/oracle"
+	"levee/internal/lang/field/fieldtest"
 	"levee/internal/lang/policy"
 )
 
@@ -58,13 +59,18 @@ func TestEveryKindOfTermIsReached(t *testing.T) {
 		"tcp", "proto 47", "proto { 200-210 }", "ipv4", "ipv6", "arp", "icmp type 3/4", "icmp6 type 135",
 		"tcp syn", "flags syn/syn,ack,rst", "flags none/syn,ack", "len 1000-1200", "len > 900", "ttl 1", "ttl < 5", "dscp ef",
 		"vlan 7", "inner-vlan 9", "untagged", "ether 0x88cc", "ether from 02:00:00:00:00:99", "ether to 02:00:00:00:00:98",
-		"fragments", "fragments port 53", "malformed", "from bad", "ipv6 from bad", "from offers", "to offers", "to hosts", "not port 53", "not ipv4 udp",
+		"fragments", "fragments port 53", "malformed", "from bad", "ipv6 from bad", "from offers", "to offers", "to places", "not port 53", "not ipv4 udp",
 		"udp from 203.0.113.0/24 to 198.51.100.0/24 from port 1 port 2 len 100 ttl 3 dscp 4 vlan 5",
+	}
+	for _, s := range fieldtest.Samples() {
+		if s.Text != "len < 1" { // which no IP packet has
+			matches = append(matches, s.Text)
+		}
 	}
 	for _, m := range matches {
 		for _, action := range []string{"drop", "count"} {
-			src := fmt.Sprintf("set web = { tcp/80, udp/443 }\nset high = { 50000-50001 }\nset bad = dynamic(max 10)\n"+
-				"set offers = dynamic(of services, max 10)\nset hosts = dynamic(of endpoints, max 10)\n%s %s\ndefault pass\n", action, m)
+			src := fieldtest.Sets + fmt.Sprintf("set web = { tcp/80, udp/443 }\nset high = { 50000-50001 }\nset bad = dynamic(max 10)\n"+
+				"set offers = dynamic(of services, max 10)\nset places = dynamic(of endpoints, max 10)\n%s %s\ndefault pass\n", action, m)
 			if p, frames := search(t, src); frames[p.RuleSlot(0)] == nil {
 				t.Errorf("%s %s: no packet reaches it", action, m)
 			}

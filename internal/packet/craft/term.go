@@ -2,7 +2,9 @@ package craft
 
 import (
 	"net/netip"
+	"slices"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -39,19 +41,22 @@ func Rule(s *packet.Spec, r *policy.Rule, c Chooser) {
 // Term changes s so that one term holds without its "not". A term that names no value changes
 // nothing.
 func Term(s *packet.Spec, t *policy.Term, c Chooser) {
-	switch t.Field {
-	case policy.SrcAddr, policy.DstAddr:
-		Address(s, t.Field == policy.SrcAddr, prefixes(t, c), c)
-	case policy.SrcService, policy.DstService:
-		Service(s, t.Field == policy.SrcService, services(t, c), c)
-	case policy.SrcEndpoint, policy.DstEndpoint:
-		Endpoint(s, t.Field == policy.SrcEndpoint, endpoints(t, c), c)
-	case policy.TCPFlags:
+	info := t.Field.Info()
+	switch info.Compare {
+	case field.ByPrefix:
+		Address(s, t.Field == field.SrcAddr, prefixes(t, c), c)
+	case field.ByPair:
+		if source := info.Port == field.SrcPort; info.Address != field.None {
+			Endpoint(s, source, endpoints(t, c), c)
+		} else {
+			Service(s, source, services(t, c), c)
+		}
+	case field.ByMask:
 		s.Flags = new(c.Flags(t.Value, t.Mask))
 		if s.Proto != nil {
 			s.Proto = new(uint8(packet.ProtoTCP))
 		}
-	default:
+	case field.ByRange:
 		ranges := t.Ranges
 		if t.Set != nil {
 			ranges = t.Set.Ports
@@ -150,51 +155,54 @@ func Endpoint(s *packet.Spec, source bool, endpoints []policy.Element, c Chooser
 }
 
 // PortProtocols are the protocols that have ports.
-var PortProtocols = [...]uint8{
-	packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite, packet.ProtoSCTP, packet.ProtoDCCP,
-}
+var PortProtocols = field.InPorts.Presence().Protos
 
 // Number sets a numeric field to the low bits of v. What the packet needs to have the field is
 // changed too: its family, its protocol, a tag around the tag.
-func Number(s *packet.Spec, f policy.Field, v uint64, c Chooser) {
+func Number(s *packet.Spec, f field.Field, v uint64, c Chooser) {
+	info := f.Info()
 	switch f {
-	case policy.SrcPort, policy.DstPort:
-		if s.Proto != nil && !packet.HasPorts(*s.Proto) {
-			s.Proto = new(PortProtocols[c.Index(len(PortProtocols))])
-		}
-		if f == policy.SrcPort {
-			s.FromPort = new(uint16(v))
-		} else {
-			s.ToPort = new(uint16(v))
-		}
-	case policy.Proto:
-		s.Proto = new(uint8(v))
-	case policy.EtherType:
-		s.SetEtherType(uint16(v))
-	case policy.ICMPType:
+	case field.ICMPType:
 		setICMP(s, packet.IPv4, packet.ProtoICMP, uint16(v))
-	case policy.ICMP6Type:
+	case field.ICMP6Type:
 		setICMP(s, packet.IPv6, packet.ProtoICMP6, uint16(v))
-	case policy.Len:
-		s.Len = new(int(uint16(v)))
-	case policy.TTL:
-		s.TTL = new(uint8(v))
-	case policy.DSCP:
-		s.DSCP = uint8(v) & 63
-	case policy.VLAN:
-		s.VLAN = new(uint16(v) & 0xfff)
-	case policy.InnerVLAN:
-		setTags(s, 2)
-		s.InnerVLAN = new(uint16(v) & 0xfff)
-	case policy.Tags:
+	case field.Len:
+		if v > info.Max {
+			v = uint64(uint16(v))
+		}
+		s.Set(info.Packet, v)
+	case field.Tags:
 		setTags(s, v&3)
-	case policy.SrcMAC:
-		s.EtherFrom = packet.MAC(v)
-	case policy.DstMAC:
-		s.EtherTo = packet.MAC(v)
-	case policy.Fragment:
+	case field.Fragment:
 		setFragment(s, v&1 == 1)
+	default:
+		setProtocol(s, info.Header, c)
+		setTags(s, uint64(max(tagsOf(s), info.Header.Presence().Tags)))
+		s.Set(info.Packet, v&info.Max)
 	}
+}
+
+// setProtocol makes s a packet of a protocol that has a header. One without a protocol becomes what
+// it is asked for: UDP for ports.
+func setProtocol(s *packet.Spec, h field.Header, c Chooser) {
+	all := h.Presence().Protos
+	switch {
+	case len(all) == 0:
+	case s.Proto == nil && h == field.InPorts:
+	case s.Proto == nil || !slices.Contains(all, *s.Proto):
+		s.Proto = new(all[c.Index(len(all))])
+	}
+}
+
+// tagsOf counts the tags.
+func tagsOf(s *packet.Spec) int {
+	switch {
+	case s.InnerVLAN != nil:
+		return 2
+	case s.VLAN != nil:
+		return 1
+	}
+	return 0
 }
 
 func setICMP(s *packet.Spec, f packet.Family, proto uint8, v uint16) {

@@ -1,0 +1,72 @@
+// Package fieldtest is for tests that walk the table of fields: a field that is in the table and not
+// handled in some stage fails the test of that stage.
+package fieldtest
+
+import (
+	"fmt"
+
+	"levee/internal/lang/field"
+)
+
+// Sample is a term of a policy that stands for itself, beside Sets.
+type Sample struct {
+	Text  string
+	Field field.Field // that it asks for; None of `malformed`
+}
+
+// Sets are the sets that samples name.
+const Sets = `set hosts = { 192.0.2.0/24, 2001:db8::/32 }
+set services = { tcp/80, udp/53 }
+set endpoints = { 192.0.2.1 tcp/80, 192.0.2.1 gre, 2001:db8::1 icmp6 }
+set leased = dynamic(max 9)
+set openings = dynamic(of services, max 9)
+set partners = dynamic(of endpoints, max 9)
+`
+
+// Samples are terms of each form of each row of the table, as they are printed.
+func Samples() (all []Sample) {
+	for i := range field.Phrases {
+		all = append(all, of(&field.Phrases[i])...)
+	}
+	return all
+}
+
+func of(ph *field.Phrase) (all []Sample) {
+	info := ph.Field.Info()
+	add := func(f field.Field, values ...string) {
+		for _, v := range values {
+			all = append(all, Sample{ph.Word + " " + v, f})
+		}
+	}
+	switch ph.Form {
+	case field.FormAlone:
+		return []Sample{{ph.Word, ph.Field}}
+	case field.FormWord:
+		for _, w := range ph.Words {
+			all = append(all, Sample{w, ph.Field})
+		}
+	case field.FormNumber:
+		most := info.Max
+		add(ph.Field, fmt.Sprint(most), fmt.Sprint(most/2), fmt.Sprintf("0-%d", most/2), fmt.Sprintf("{ 0, 2, %d }", most), "< 1", "!= 1")
+	case field.FormMAC:
+		add(ph.Field, "02:00:00:00:00:99", "{ 02:00:00:00:00:03, ff:ff:ff:ff:ff:ff }")
+	case field.FormICMP:
+		add(ph.Field, "8", "3/4", "133-137", "{ 3/4, 11 }")
+	case field.FormFlags:
+		add(ph.Field, "none/syn,ack", "syn/syn,ack,rst")
+	case field.FormAddress:
+		service, endpoint := field.SrcService, field.SrcEndpoint
+		if ph.Field == field.DstAddr {
+			service, endpoint = field.DstService, field.DstEndpoint
+		}
+		add(ph.Field, "any", "192.0.2.1", "2001:db8::/32", "{ 10.0.0.0/8, 192.0.2.1-192.0.2.9 }", "hosts", "leased")
+		add(service, "tcp/80", "{ tcp/80, udp/53 }", "services", "openings")
+		add(endpoint, "192.0.2.1 tcp/80", "{ 192.0.2.1 gre, 2001:db8::1 icmp6 }", "endpoints", "partners")
+	}
+	if ph.Form == field.FormNumber || ph.Form == field.FormICMP || ph.Form == field.FormFlags {
+		for _, n := range info.Names {
+			add(ph.Field, n.Word)
+		}
+	}
+	return all
+}
