@@ -2,8 +2,8 @@
 //
 // What a hash of a flow's key costs in eBPF: a program for each function and each length, since a
 // length that is known when compiling is what a real program has. Each hashes the keys of a table
-// CALLS times; a program that reads the first word of each key instead is the base to subtract. Package hashing
-// loads these, and compares each hash with an implementation in Go.
+// CALLS times; a program that reads the first word of each key instead is the base to subtract.
+// Package hash loads these, and compares each hash with an implementation in Go.
 //
 // Written from the specifications that stand beside each function.
 #include <linux/bpf.h>
