@@ -13,6 +13,16 @@ func entryFlag(cmd *cobra.Command, v *[]string) {
 	cmd.Flags().StringArrayVar(v, "entry", nil, "SET=ENTRY, an address, prefix, service or both: put an entry into a dynamic set first; may be repeated")
 }
 
+// policyWith reads a policy, and the entries that its dynamic sets hold while packets are judged.
+func (e *env) policyWith(cmd *cobra.Command, file string, values []string) (*policy.Policy, []judge.Entry, error) {
+	p, err := e.loadPolicy(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	entries, err := parseEntries(cmd, p, values)
+	return p, entries, err
+}
+
 // parseEntries checks the values of --entry, each SET=ENTRY, against the policy.
 func parseEntries(cmd *cobra.Command, p *policy.Policy, values []string) ([]judge.Entry, error) {
 	var all []judge.Entry

@@ -25,8 +25,6 @@ type env struct {
 	noColor bool // https://no-color.org
 	verbose bool // --verbose
 	now     func() time.Time
-	// wait pauses for d, or until ctx is done, which it then returns as an error.
-	wait func(ctx context.Context, d time.Duration) error
 	// signals returns a context that is cancelled by SIGINT, SIGTERM and SIGHUP. A command that has
 	// something to undo asks for it; the others die of the signal as programs do.
 	signals func() (context.Context, context.CancelFunc)
@@ -69,7 +67,6 @@ func systemEnv() *env {
 		stderr:  &output{w: os.Stderr, terminal: isTerminal(os.Stderr)},
 		noColor: os.Getenv("NO_COLOR") != "",
 		now:     time.Now,
-		wait:    waitReal,
 		signals: func() (context.Context, context.CancelFunc) {
 			return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 		},
@@ -84,15 +81,4 @@ func systemEnv() *env {
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
-}
-
-func waitReal(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

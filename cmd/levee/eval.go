@@ -89,11 +89,7 @@ func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {
 	if err != nil {
 		return err
 	}
-	p, err := e.loadPolicy(file)
-	if err != nil {
-		return err
-	}
-	entries, err := parseEntries(cmd, p, f.entries)
+	p, entries, err := e.policyWith(cmd, file, f.entries)
 	if err != nil {
 		return err
 	}

@@ -59,11 +59,7 @@ func (e *env) explain(cmd *cobra.Command, file string, f *explainFlags) error {
 	case (file == stdinName) && (f.packet == stdinName || f.pcap == stdinName):
 		return usagef(cmd, "only one of FILE and packet can be standard input")
 	}
-	p, err := e.loadPolicy(file)
-	if err != nil {
-		return err
-	}
-	entries, err := parseEntries(cmd, p, f.entries)
+	p, entries, err := e.policyWith(cmd, file, f.entries)
 	if err != nil {
 		return err
 	}

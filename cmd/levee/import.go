@@ -13,18 +13,15 @@ import (
 	"levee/internal/lang/syntax"
 )
 
+const importLong = `Print a policy made from the rules of another tool. What cannot be carried over is said on
+standard error, line by line. Formats: classbench, iptables, nft.`
+
+const importExample = `  levee import iptables rules.v4 rules.v6 > edge.levee
+  levee import classbench acl1_1k > acl1.levee`
+
 func newImport(e *env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "import FORMAT FILE",
-		Short: "Turn rules of another tool into a policy",
-		Long: `Print a policy made from the rules of another tool. What cannot be carried over is said on
-standard error, line by line. Formats: classbench, iptables, nft.`,
-		Example: "  levee import iptables rules.v4 rules.v6 > edge.levee\n  levee import classbench acl1_1k > acl1.levee",
-		Args:    cobra.ArbitraryArgs,
-		RunE:    groupRun,
-	}
-	cmd.AddCommand(newImportClassBench(e), newImportIPTables(e), newImportNFT(e))
-	return cmd
+	return noun("import FORMAT FILE", "Turn rules of another tool into a policy", importLong, importExample,
+		newImportClassBench(e), newImportIPTables(e), newImportNFT(e))
 }
 
 const classBenchLong = `Print a policy made from a ClassBench filter set: the order of the rules stays, they are labelled

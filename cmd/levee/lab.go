@@ -18,17 +18,13 @@ documentation; nothing leaves the machine.`
 // defaultLab is the lab that is meant where no name is given.
 const defaultLab = "lab"
 
+const labExample = `  sudo levee lab up
+  sudo ip netns exec levee-lab-server levee up edge.levee --dev eth0
+  sudo levee lab down`
+
 func newLab(e *env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "lab COMMAND",
-		Short:   "Network namespaces to try all of it in",
-		Long:    labLong,
-		Example: "  sudo levee lab up\n  sudo ip netns exec levee-lab-server levee up edge.levee --dev eth0\n  sudo levee lab down",
-		Args:    cobra.ArbitraryArgs,
-		RunE:    groupRun,
-	}
-	cmd.AddCommand(newLabUp(e), newLabDown(e), newLabList(e), newLabDemo(e), newLabDemoRole(e))
-	return cmd
+	return noun("lab COMMAND", "Network namespaces to try all of it in", labLong, labExample,
+		newLabUp(e), newLabDown(e), newLabList(e), newLabDemo(e), newLabDemoRole(e))
 }
 
 func newLabUp(e *env) *cobra.Command {

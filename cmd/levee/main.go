@@ -126,6 +126,15 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
+// noun is a command that has others below it, and does nothing by itself.
+func noun(use, short, long, example string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Example: example, Args: cobra.ArbitraryArgs, RunE: groupRun,
+	}
+	cmd.AddCommand(verbs...)
+	return cmd
+}
+
 // groupRun answers a noun without its verb (`levee`, `levee set`), or with a word that is none.
 func groupRun(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {

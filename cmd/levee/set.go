@@ -19,21 +19,36 @@ const setLong = `Change and show the dynamic sets of policies that are in force:
 themselves when it ends; the kernel side itself honours it. Without --dev a command is about
 every policy of this network namespace that has a set of that name.`
 
+const setExample = `  sudo levee set add abusers 203.0.113.9 --lease 1h
+  sudo levee set list abusers`
+
 func newSet(e *env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "set COMMAND",
-		Short:   "Change and show entries of dynamic sets",
-		Long:    setLong,
-		Example: "  sudo levee set add abusers 203.0.113.9 --lease 1h\n  sudo levee set list abusers",
-		Args:    cobra.ArbitraryArgs,
-		RunE:    groupRun,
-	}
-	cmd.AddCommand(newSetAdd(e), newSetReplace(e), newSetDel(e), newSetFind(e), newSetList(e))
-	return cmd
+	return noun("set COMMAND", "Change and show entries of dynamic sets", setLong, setExample,
+		newSetAdd(e), newSetReplace(e), newSetDel(e), newSetFind(e), newSetList(e))
 }
 
 // setFlags are those of add, replace and del.
 type setFlags struct{ dev, from, lease string }
+
+// add gives a command that changes sets its flags; those that only take entries out have no --lease.
+func (f *setFlags) add(cmd *cobra.Command, lease bool) {
+	devFlag(cmd, &f.dev, "only the policy on this interface")
+	cmd.Flags().StringVar(&f.from, "from", "", "also the entries of this file, one a line, or - for standard input")
+	if lease {
+		cmd.Flags().StringVar(&f.lease, "lease", "", "30s, 10m, 12h, 7d, 2w, or forever (default: the set's)")
+	}
+}
+
+// listFlags are those of find and list.
+type listFlags struct {
+	dev  string
+	json bool
+}
+
+func (f *listFlags) add(cmd *cobra.Command) {
+	devFlag(cmd, &f.dev, "only the policy on this interface")
+	jsonFlag(cmd, &f.json)
+}
 
 func newSetAdd(e *env) *cobra.Command {
 	var f setFlags
@@ -55,9 +70,7 @@ unless a protect rule names you.`,
 			return e.setChange(cmd, args[0], args[1:], &f, "added", dataplane.SetAdd)
 		},
 	}
-	devFlag(cmd, &f.dev, "only the policy on this interface")
-	leaseFlag(cmd, &f.lease)
-	fromFlag(cmd, &f.from)
+	f.add(cmd, true)
 	return cmd
 }
 
@@ -77,18 +90,8 @@ the set: a feed that did not arrive must not get here.`,
 			return e.setChange(cmd, args[0], args[1:], &f, "in it", dataplane.SetReplace)
 		},
 	}
-	devFlag(cmd, &f.dev, "only the policy on this interface")
-	leaseFlag(cmd, &f.lease)
-	fromFlag(cmd, &f.from)
+	f.add(cmd, true)
 	return cmd
-}
-
-func leaseFlag(cmd *cobra.Command, v *string) {
-	cmd.Flags().StringVar(v, "lease", "", "30s, 10m, 12h, 7d, 2w, or forever (default: the set's)")
-}
-
-func fromFlag(cmd *cobra.Command, v *string) {
-	cmd.Flags().StringVar(v, "from", "", "also the entries of this file, one a line, or - for standard input")
 }
 
 func newSetDel(e *env) *cobra.Command {
@@ -103,31 +106,27 @@ func newSetDel(e *env) *cobra.Command {
 			return e.setDel(cmd, args[0], args[1:], &f)
 		},
 	}
-	devFlag(cmd, &f.dev, "only the policy on this interface")
-	fromFlag(cmd, &f.from)
+	f.add(cmd, false)
 	return cmd
 }
 
 func newSetList(e *env) *cobra.Command {
-	var dev string
-	var asJSON bool
+	var f listFlags
 	cmd := &cobra.Command{
 		Use:     "list NAME",
 		Short:   "List the entries of a dynamic set with the time they have left",
 		Example: "  sudo levee set list abusers --json | jq -r '.sets[].entries[].prefix'",
 		Args:    wantArgs("NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return e.setList(args[0], dev, asJSON, nil)
+			return e.setList(args[0], &f, nil)
 		},
 	}
-	devFlag(cmd, &dev, "only the policy on this interface")
-	jsonFlag(cmd, &asJSON)
+	f.add(cmd)
 	return cmd
 }
 
 func newSetFind(e *env) *cobra.Command {
-	var dev string
-	var asJSON bool
+	var f listFlags
 	cmd := &cobra.Command{
 		Use:   "find NAME ADDRESS",
 		Short: "Show the entries of a dynamic set that hold an address",
@@ -140,11 +139,10 @@ address is in the set as long as any of them is. When none holds it, a line says
 			if err != nil || a.Zone() != "" {
 				return usagef(cmd, "%q is no address, such as 203.0.113.9 or 2001:db8::1", args[1])
 			}
-			return e.setList(args[0], dev, asJSON, func(all []dataplane.SetEntry) []dataplane.SetEntry { return dataplane.Covering(all, a) })
+			return e.setList(args[0], &f, func(all []dataplane.SetEntry) []dataplane.SetEntry { return dataplane.Covering(all, a) })
 		},
 	}
-	devFlag(cmd, &dev, "only the policy on this interface")
-	jsonFlag(cmd, &asJSON)
+	f.add(cmd)
 	return cmd
 }
 
@@ -279,8 +277,8 @@ func newSetMember(en dataplane.SetEntry) setMember {
 }
 
 // setList prints the entries of a set, or with find those that it leaves, of which there should be one.
-func (e *env) setList(name, dev string, asJSON bool, find func([]dataplane.SetEntry) []dataplane.SetEntry) error {
-	sets, err := dataplane.SetList(context.Background(), dev, name)
+func (e *env) setList(name string, f *listFlags, find func([]dataplane.SetEntry) []dataplane.SetEntry) error {
+	sets, err := dataplane.SetList(context.Background(), f.dev, name)
 	if err != nil {
 		return err
 	}
@@ -296,7 +294,7 @@ func (e *env) setList(name, dev string, asJSON bool, find func([]dataplane.SetEn
 			}
 		}
 	}
-	if asJSON {
+	if f.json {
 		rep := setReport{Sets: []setContents{}}
 		for _, s := range sets {
 			c := setContents{Name: name, Dev: s.Dev, Entries: make([]setMember, len(s.Entries))}

@@ -67,6 +67,22 @@ func target(seed uint64, records bool) codegen.Target {
 	return t
 }
 
+// load compiles a policy and loads it until the test ends.
+func load(t *testing.T, p *policy.Policy, target codegen.Target) *dataplane.Runner {
+	t.Helper()
+	target.Trace = true
+	program, err := codegen.Compile(p, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := dataplane.NewRunner(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
 // compileCase compiles and loads the policy of c and fills its dynamic sets.
 func compileCase(c Case, records bool) (compiled, error) {
 	program, err := codegen.Compile(c.Policy, target(c.Seed, records))

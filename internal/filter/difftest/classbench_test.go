@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"levee/internal/bench/workload"
-	"levee/internal/dataplane"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/policy"
@@ -90,16 +89,7 @@ func compareSet(t *testing.T, name string, set []byte, packets int) {
 	if p == nil {
 		t.Fatal(diags.Err())
 	}
-	program, err := codegen.Compile(p, codegen.Target{Trace: true, CPUs: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := dataplane.NewRunner(program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	stats, err := Compare(t.Context(), Case{Policy: p, Text: text.Bytes(), Seed: 1, Frames: packets}, compiled{r, codegen.XDP})
+	stats, err := Compare(t.Context(), Case{Policy: p, Text: text.Bytes(), Seed: 1, Frames: packets}, compiled{load(t, p, codegen.Target{CPUs: 1}), codegen.XDP})
 	if err != nil {
 		t.Fatal(err)
 	}

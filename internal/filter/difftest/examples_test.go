@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"levee/internal/dataplane"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
@@ -33,25 +32,13 @@ func TestExamplesAgreeWithTheOracle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			program, err := codegen.Compile(p, codegen.Target{Trace: true, Frags: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := dataplane.NewRunner(program)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer r.Close()
+			r := load(t, p, codegen.Target{Frags: true})
 			o := oracle.New(p)
 			for _, name := range captures {
 				compareCapture(t, name, o, r)
 			}
 			// A second program, whose counters start at nothing and whose sets are filled.
-			full, err := dataplane.NewRunner(program)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer full.Close()
+			full := load(t, p, codegen.Target{Frags: true})
 			c := Case{Policy: p, Text: text, Seed: 1, Frames: 5000}
 			if err := fill(full, c); err != nil {
 				t.Fatal(err)

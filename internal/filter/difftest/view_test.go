@@ -54,7 +54,6 @@ func TestView(t *testing.T) {
 		text := fmt.Appendf(nil, "set view = %s\ndrop from view as \"view\"\ndefault pass\n", kind.set)
 		t.Run(kind.name, func(t *testing.T) {
 			r := viewProgram(t, text, table)
-			defer r.Close()
 			for _, width := range []int{32, 128} {
 				own := workload.Family(table, width)
 				n := compareView(t, r, &reference, own, width)
@@ -74,14 +73,7 @@ func viewProgram(t *testing.T, text []byte, table []netip.Prefix) *dataplane.Run
 	if p == nil {
 		t.Fatal(diags.Err())
 	}
-	program, err := codegen.Compile(p, codegen.Target{Trace: true, CPUs: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := dataplane.NewRunner(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := load(t, p, codegen.Target{CPUs: 1})
 	if p.Sets[0].Kind == policy.Dynamic {
 		for _, prefix := range table {
 			if err := r.SetAdd("view", dataplane.SetEntry{Prefix: prefix}); err != nil {

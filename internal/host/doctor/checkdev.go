@@ -158,28 +158,22 @@ func (d *Device) merging(name, feature, flag string) Finding {
 }
 
 func (d *Device) tags() Finding {
-	if !d.Features["rx-vlan-hw-parse"] {
-		return Finding{Name: "vlan", State: OK, Value: "tags stay in the frame"}
-	}
-	return Finding{
+	return unless(!d.Features["rx-vlan-hw-parse"], "tags stay in the frame", Finding{
 		Name: "vlan", State: Note, Value: "tags are taken off",
 		Cost: "the outer VLAN tag is not in the frame when XDP sees it: what a policy says about `vlan` does not match",
 		Sure: Documents, Mend: fmt.Sprintf("ethtool -K %s rxvlan off", d.Name),
 		Where: "https://docs.ebpf.io/linux/program-type/BPF_PROG_TYPE_XDP/ (VLAN offload)",
-	}
+	})
 }
 
 func (d *Device) bigTCP() Finding {
 	const most = 1 << 16
-	if d.GROMaxSize <= most {
-		return Finding{Name: "big_tcp", State: OK, Value: "off"}
-	}
-	return Finding{
+	return unless(d.GROMaxSize <= most, "off", Finding{
 		Name: "big_tcp", State: Note, Value: fmt.Sprintf("frames of up to %d bytes", d.GROMaxSize),
 		Cost: "IPv4 frames of more than 64 KiB have no length in their header; a policy at TCX drops them as malformed (XDP runs before frames are merged)",
 		Sure: Documents, Mend: fmt.Sprintf("ip link set dev %s gro_max_size %d", d.Name, most),
 		Where: "net/core/gro.c, skb_gro_receive",
-	}
+	})
 }
 
 func (d *Device) queues(h *Host) Finding {
@@ -316,13 +310,10 @@ func (d *Device) pause() Finding {
 }
 
 func (d *Device) steering() Finding {
-	if len(d.RPS) == 0 {
-		return Finding{Name: "rps", State: OK, Value: "off"}
-	}
-	return Finding{
+	return unless(len(d.RPS) == 0, "off", Finding{
 		Name: "rps", State: Note, Value: strings.Join(d.RPS, "; "),
 		Cost: "packets that pass are handed to other CPUs, with an interrupt between them",
 		Sure: Documents, Mend: fmt.Sprintf("echo 0 > /sys/class/net/%s/queues/rx-0/rps_cpus", d.Name),
 		Where: "Documentation/networking/scaling.rst",
-	}
+	})
 }

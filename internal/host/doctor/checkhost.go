@@ -72,14 +72,11 @@ func (h *Host) idle() Finding {
 }
 
 func (h *Host) threads() Finding {
-	if !h.Threads {
-		return Finding{Name: "smt", State: OK, Value: "one thread a core, or not told"}
-	}
-	return Finding{
+	return unless(!h.Threads, "one thread a core, or not told", Finding{
 		Name: "smt", State: Note, Value: "several threads a core",
 		Cost: "two queues on the threads of one core share it: they get far less than twice as far",
 		Sure: Expected, Mend: "cat /sys/devices/system/cpu/cpu0/topology/thread_siblings_list   # and give queues cores of their own",
-	}
+	})
 }
 
 // muchSteal is the share above which no figure is taken.
@@ -102,14 +99,11 @@ func (h *Host) steal() Finding {
 }
 
 func (h *Host) mitigations() Finding {
-	if len(h.Mitigations) == 0 {
-		return Finding{Name: "mitigations", State: OK, Value: "none that apply"}
-	}
-	return Finding{
+	return unless(len(h.Mitigations) == 0, "none that apply", Finding{
 		Name: "mitigations", State: Note, Value: strings.Join(slices.Sorted(maps.Keys(h.Mitigations)), ", "),
 		Cost: "they slow indirect calls and the way into the kernel: the network stack pays more than an XDP program; compare figures only with the same ones",
 		Sure: Expected, Where: "/sys/devices/system/cpu/vulnerabilities",
-	}
+	})
 }
 
 // system judges the kernel's settings and what else watches the packets.
@@ -198,14 +192,11 @@ func (h *Host) sockets(d *Device) Finding {
 }
 
 func (h *Host) irqbalance() Finding {
-	if !h.IRQBalance {
-		return Finding{Name: "irqbalance", State: OK, Value: "not running"}
-	}
-	return Finding{
+	return unless(!h.IRQBalance, "not running", Finding{
 		Name: "irqbalance", State: Note, Value: "running",
 		Cost: "it moves the queues' interrupts between CPUs while a flood runs; what was pinned by hand does not stay",
 		Sure: Documents, Mend: "systemctl stop irqbalance   # or ban the queues: --banirq", Where: "irqbalance(1)",
-	}
+	})
 }
 
 func (h *Host) softnet() Finding {

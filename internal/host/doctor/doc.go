@@ -41,6 +41,14 @@ type Finding struct {
 	Where string `json:"where,omitempty"` // where the statement can be checked
 }
 
+// unless is the finding, or all is well and the value says why.
+func unless(well bool, value string, f Finding) Finding {
+	if well {
+		return Finding{Name: f.Name, State: OK, Value: value}
+	}
+	return f
+}
+
 // Examine judges the facts: first the device, then the CPUs, then the kernel. dev may be nil.
 func Examine(h *Host, dev *Device) []Finding {
 	var out []Finding

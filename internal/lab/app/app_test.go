@@ -1,8 +1,6 @@
 package app
 
 import (
-	"fmt"
-	"net"
 	"testing"
 	"time"
 
@@ -30,30 +28,6 @@ func newApplication(t *testing.T) (*Application, *lab.Lab) {
 	return s, l
 }
 
-// send sends datagrams of both families from the lab's world, n of each.
-func send(t *testing.T, l *lab.Lab, port uint16, n int) {
-	t.Helper()
-	in := l.Host(lab.Server).Devices[0]
-	for _, a := range []string{in.IPv4.Addr().String(), in.IPv6.Addr().String()} {
-		err := l.Host(lab.World).Do(func() error {
-			c, err := net.Dial("udp", net.JoinHostPort(a, fmt.Sprint(port)))
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			for range n {
-				if _, err := c.Write([]byte("datagram")); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // wait returns the count once it is want, or after five seconds what it is then.
 func wait(t *testing.T, s *Application, want uint64) uint64 {
 	t.Helper()
@@ -70,7 +44,7 @@ func wait(t *testing.T, s *Application, want uint64) uint64 {
 
 func TestItCountsEveryDatagramOfBothFamilies(t *testing.T) {
 	s, l := newApplication(t)
-	send(t, l, s.Port(), 100)
+	labtest.Send(t, l, s.Port(), 100)
 	if n := wait(t, s, 200); n != 200 {
 		t.Errorf("received %d, want 200", n)
 	}
@@ -112,7 +86,7 @@ func TestAFilterKeepsEverythingOutUntilItIsTakenOff(t *testing.T) {
 	if err := s.Attach(p.FD()); err != nil {
 		t.Fatal(err)
 	}
-	send(t, l, s.Port(), 50)
+	labtest.Send(t, l, s.Port(), 50)
 	var n uint64
 	for deadline := time.Now().Add(5 * time.Second); n < 100; time.Sleep(time.Millisecond) {
 		if err := seen.Lookup(uint32(0), &n); err != nil || time.Now().After(deadline) {
@@ -125,7 +99,7 @@ func TestAFilterKeepsEverythingOutUntilItIsTakenOff(t *testing.T) {
 	if err := s.Detach(); err != nil {
 		t.Errorf("taking off what is not there: %v", err)
 	}
-	send(t, l, s.Port(), 10)
+	labtest.Send(t, l, s.Port(), 10)
 	if n := wait(t, s, 20); n != 20 {
 		t.Errorf("received %d, want the 20 that came without the filter", n)
 	}

@@ -2,8 +2,6 @@ package contender
 
 import (
 	"errors"
-	"net"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -77,27 +75,6 @@ func TestEachPlaceDropsItsPortAndNothingElse(t *testing.T) {
 		}
 	}()
 	const each = 20
-	send := func(port uint16) {
-		in := s.Host.Devices[0]
-		for _, a := range []netip.Addr{in.IPv4.Addr(), in.IPv6.Addr()} {
-			err := l.Host(lab.World).Do(func() error {
-				c, err := net.Dial("udp", netip.AddrPortFrom(a, port).String())
-				if err != nil {
-					return err
-				}
-				defer c.Close()
-				for range each {
-					if _, err := c.Write([]byte("datagram")); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	for _, d := range []Defence{
 		NFTOneRule(testPort), IPTablesRaw(testPort), IPTablesInput(testPort), SocketFilter(),
 		Recvmmsg(), RecvmmsgConntrack(), RecvmmsgNotrack(), Nothing(),
@@ -117,8 +94,8 @@ func TestEachPlaceDropsItsPortAndNothingElse(t *testing.T) {
 				t.Fatal(err)
 			}
 			reached, passed := count(t, s.Application), count(t, other)
-			send(testPort)
-			send(testPort + 1)
+			labtest.Send(t, l, testPort, each)
+			labtest.Send(t, l, testPort+1, each)
 			// The other port comes last: once it has all, the first has what it gets.
 			for deadline := time.Now().Add(5 * time.Second); count(t, other)-passed < 2*each; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"levee/internal/lab"
+	"levee/internal/lab/labtest"
 )
 
 // TestMain lets the test's own binary play the roles of the demo, and the demo itself.
@@ -45,13 +46,6 @@ func testOptions(out io.Writer) Options {
 		panic(err)
 	}
 	return Options{Self: []string{self, "role"}, Out: out, Act: 300 * time.Millisecond, Rate: 50_000}
-}
-
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: makes network namespaces")
-	}
 }
 
 // watcher is an output that closes seen once it holds a text.
@@ -113,7 +107,7 @@ func rolesOf(t *testing.T, role string) []string {
 }
 
 func TestAnInterruptedDemoLeavesNothing(t *testing.T) {
-	needRoot(t)
+	labtest.NeedRoot(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	out := watch("no defence")
@@ -141,7 +135,7 @@ func TestAnInterruptedDemoLeavesNothing(t *testing.T) {
 }
 
 func TestWhatAKilledDemoLeftIsSweptByTheNextLab(t *testing.T) {
-	needRoot(t)
+	labtest.NeedRoot(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -170,21 +170,16 @@ func runFrames(ctx context.Context, c Config, dev device) (Report, error) {
 		return Report{}, err
 	}
 	defer objs.Close()
-	prog := objs.Programs["trace"]
-	release, err := keepDispatched(prog)
-	if err != nil {
-		return Report{}, fmt.Errorf("keeping the generator program ready: %w", err)
-	}
-	defer release()
-	before, err := lab.Counters(dev.name)
-	if err != nil {
-		return Report{}, err
-	}
+	return counted(dev, objs.Programs["trace"], func() (Report, error) { return f.run(ctx, c, objs) })
+}
+
+// run copies the frames to the device until the count or the time is reached.
+func (f *Frames) run(ctx context.Context, c Config, objs *ebpf.Collection) (Report, error) {
 	start := monotonic()
 	deadline := start + uint64(c.Duration)
 	var count tally
 	for ctx.Err() == nil && count.sent < c.Count && monotonic() < deadline {
-		_, err := prog.Run(&ebpf.RunOptions{
+		_, err := objs.Programs["trace"].Run(&ebpf.RunOptions{
 			Data: make([]byte, f.stride()), Flags: liveFrames, BatchSize: fastBatch,
 			Repeat: uint32(min(liveRuns, c.Count-count.sent)),
 		})
@@ -204,11 +199,7 @@ func runFrames(ctx context.Context, c Config, dev device) (Report, error) {
 	r := Report{Sent: count.sent, Bytes: count.sent * uint64(f.stride()), Duration: time.Duration(monotonic() - start)}
 	r.Path, r.How = Live, "live frames (BPF_F_TEST_XDP_LIVE_FRAMES): an XDP program copies each packet from a map"
 	r.Achieved = achieved(r.Sent, r.Duration, false)
-	after, err := lab.Counters(dev.name)
-	if err != nil {
-		return r, err
-	}
-	return r, account(&r, before, after)
+	return r, nil
 }
 
 func readTally(m *ebpf.Map) (tally, error) {

@@ -233,22 +233,26 @@ func TestLengthsArriveAsTheyWereAsked(t *testing.T) {
 	}
 }
 
-func TestADeviceThatVanishesEndsTheRun(t *testing.T) {
+// vanishing is a run whose receiver goes away once it has begun.
+func vanishing(t *testing.T, c Config) (Report, error) {
+	t.Helper()
 	l := labtest.New(t)
 	once := false
-	_, err := Run(t.Context(), into(l, Config{
-		Flood: &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}, Duration: 20 * time.Second,
-		Progress: func(Progress) {
-			if once {
-				return
-			}
-			once = true
-			if out, err := l.Host(lab.Server).Command(t.Context(), "ip", "link", "del", "eth0").CombinedOutput(); err != nil {
-				t.Errorf("%v %s", err, out)
-			}
-		},
-	}))
-	if err == nil {
+	c.Duration = 20 * time.Second
+	c.Progress = func(Progress) {
+		if once {
+			return
+		}
+		once = true
+		if out, err := l.Host(lab.Server).Command(t.Context(), "ip", "link", "del", "eth0").CombinedOutput(); err != nil {
+			t.Errorf("%v %s", err, out)
+		}
+	}
+	return Run(t.Context(), into(l, c))
+}
+
+func TestADeviceThatVanishesEndsTheRun(t *testing.T) {
+	if _, err := vanishing(t, Config{Flood: &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}}); err == nil {
 		t.Error("no error")
 	}
 }

@@ -58,7 +58,16 @@ func runLive(ctx context.Context, c Config, dev device, prog *template.Program) 
 		return Report{}, err
 	}
 	defer l.objs.Close()
-	release, err := keepDispatched(l.objs.Gen)
+	return counted(dev, l.objs.Gen, func() (Report, error) {
+		err := l.run(ctx, c, dev)
+		return l.report(), err
+	})
+}
+
+// counted runs a program that redirects to a device, and takes what the device says about it into the
+// report.
+func counted(dev device, prog *ebpf.Program, run func() (Report, error)) (Report, error) {
+	release, err := keepDispatched(prog)
 	if err != nil {
 		return Report{}, fmt.Errorf("keeping the generator program ready: %w", err)
 	}
@@ -67,10 +76,10 @@ func runLive(ctx context.Context, c Config, dev device, prog *template.Program) 
 	if err != nil {
 		return Report{}, err
 	}
-	if err := l.run(ctx, c, dev); err != nil {
-		return l.report(), err
+	r, err := run()
+	if err != nil {
+		return r, err
 	}
-	r := l.report()
 	after, err := lab.Counters(dev.name)
 	if err != nil {
 		return r, err

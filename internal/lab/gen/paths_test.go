@@ -219,20 +219,7 @@ func TestEveryPathEndsWithItsContextAndDuration(t *testing.T) {
 
 func TestADeviceThatVanishesEndsEveryPath(t *testing.T) {
 	for _, path := range Paths {
-		l := labtest.New(t)
-		once := false
-		_, err := Run(t.Context(), into(l, Config{
-			Template: packets(t, "ipv4 udp port 9"), Path: path, Rate: 20000, Duration: 20 * time.Second,
-			Progress: func(Progress) {
-				if once {
-					return
-				}
-				once = true
-				if out, err := l.Host(lab.Server).Command(t.Context(), "ip", "link", "del", "eth0").CombinedOutput(); err != nil {
-					t.Errorf("%v %s", err, out)
-				}
-			},
-		}))
+		_, err := vanishing(t, Config{Template: packets(t, "ipv4 udp port 9"), Path: path, Rate: 20000})
 		if err == nil {
 			t.Errorf("%s: no error", path)
 		} else {

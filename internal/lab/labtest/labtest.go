@@ -2,6 +2,8 @@
 package labtest
 
 import (
+	"net"
+	"net/netip"
 	"os"
 	"testing"
 
@@ -30,4 +32,28 @@ func New(t testing.TB) *lab.Lab {
 		}
 	})
 	return l
+}
+
+// Send sends so many datagrams from the lab's world to a port of its server, by each family.
+func Send(t testing.TB, l *lab.Lab, port uint16, n int) {
+	t.Helper()
+	in := l.Host(lab.Server).Devices[0]
+	for _, a := range []netip.Addr{in.IPv4.Addr(), in.IPv6.Addr()} {
+		err := l.Host(lab.World).Do(func() error {
+			c, err := net.Dial("udp", netip.AddrPortFrom(a, port).String())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for range n {
+				if _, err := c.Write([]byte("datagram")); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }

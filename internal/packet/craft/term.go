@@ -70,35 +70,28 @@ func Term(s *packet.Spec, t *policy.Term, c Chooser) {
 // isDynamic reports whether a term asks a set that is filled at run time.
 func isDynamic(t *policy.Term) bool { return t.Set != nil && t.Set.Kind == policy.Dynamic }
 
-func prefixes(t *policy.Term, c Chooser) []netip.Prefix {
+// valuesOf are what a term asks for: given, or of a dynamic set a part of each entry.
+func valuesOf[T any](t *policy.Term, c Chooser, given []T, part func(policy.Element) T) []T {
 	if !isDynamic(t) {
-		return t.Addresses()
+		return given
 	}
-	entries := c.Entries(t.Set)
-	all := make([]netip.Prefix, len(entries))
-	for i, e := range entries {
-		all[i] = e.Prefix
+	var all []T
+	for _, e := range c.Entries(t.Set) {
+		all = append(all, part(e))
 	}
 	return all
+}
+
+func prefixes(t *policy.Term, c Chooser) []netip.Prefix {
+	return valuesOf(t, c, t.Addresses(), func(e policy.Element) netip.Prefix { return e.Prefix })
 }
 
 func services(t *policy.Term, c Chooser) []policy.Service {
-	if !isDynamic(t) {
-		return t.Services()
-	}
-	entries := c.Entries(t.Set)
-	all := make([]policy.Service, len(entries))
-	for i, e := range entries {
-		all[i] = e.Service
-	}
-	return all
+	return valuesOf(t, c, t.Services(), func(e policy.Element) policy.Service { return e.Service })
 }
 
 func endpoints(t *policy.Term, c Chooser) []policy.Element {
-	if isDynamic(t) {
-		return c.Entries(t.Set)
-	}
-	return t.Endpoints()
+	return valuesOf(t, c, t.Endpoints(), func(e policy.Element) policy.Element { return e })
 }
 
 // Address gives s an address that one of the prefixes asks for, as source or as destination. The
