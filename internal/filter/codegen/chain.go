@@ -8,6 +8,7 @@ import (
 
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/ir"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -34,8 +35,8 @@ type chain struct {
 	label   string
 	classes []ir.Class
 	rules   []ir.Rule
-	builtIn int                    // slot of the first built-in rule
-	uses    [policy.NumFields]bool // fields that the list asks for
+	builtIn int                   // slot of the first built-in rule
+	uses    [field.NumFields]bool // fields that the list asks for
 	pieces  []piece
 	parts   []*chain // functions or records, tried in order until one decides
 	records bool     // a part that is records, from number start on
@@ -182,20 +183,11 @@ func (c *compiler) chainLength() int {
 
 // loadRegs fills the registers that a chain expects from struct key.
 func (c *compiler) loadRegs(ch *chain) {
-	if ch.uses[policy.DstPort] {
-		c.field(regDstPort, keyDstPort, asm.Half)
-	}
-	if ch.uses[policy.ICMPType] || ch.uses[policy.ICMP6Type] {
-		c.field(regDstPort, keyICMP, asm.Half)
-	}
-	if ch.uses[policy.SrcPort] {
-		c.field(regSrcPort, keySrcPort, asm.Half)
-	}
-	if ch.uses[policy.SrcAddr] {
-		c.field(regSrc, keySrcHi, asm.DWord)
-	}
-	if ch.uses[policy.DstAddr] {
-		c.field(regDst, keyDstHi, asm.DWord)
+	for f, uses := range ch.uses {
+		if reg, hot := hotRegister(field.Field(f)); uses && hot {
+			at, n := c.fieldAt(field.Field(f))
+			c.field(reg, at, sizeOf(n))
+		}
 	}
 }
 
@@ -381,14 +373,16 @@ func (c *compiler) enterFromKey(ch *chain) {
 
 // cond emits one question; it falls through where the answer is yes.
 func (c *compiler) cond(ch *chain, q *ir.Cond, no string) {
-	switch q.Field {
-	case policy.SrcAddr, policy.DstAddr:
+	switch q.Field.Info().Compare {
+	case field.ByPrefix:
 		c.address(ch, q, no)
-	case policy.SrcEndpoint, policy.DstEndpoint, policy.SrcService, policy.DstService:
+	case field.ByPair:
 		c.endpoint(ch, q, no)
-	case policy.TCPFlags:
+	case field.ByMask:
 		c.flags(q, no)
-	default:
+	case field.ByRange:
 		c.number(q, no)
+	default:
+		panic(unknown(q.Field))
 	}
 }

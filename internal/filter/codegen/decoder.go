@@ -19,30 +19,17 @@ const (
 
 // Offsets from R10 of the fields of struct key.
 const (
-	keyBytes     = keyAt + int16(unsafe.Offsetof(parseKey{}.Bytes))
-	keyLen       = keyAt + int16(unsafe.Offsetof(parseKey{}.Len))
-	keySrcHi     = keyAt + int16(unsafe.Offsetof(parseKey{}.SrcHi))
-	keySrcLo     = keyAt + int16(unsafe.Offsetof(parseKey{}.SrcLo))
-	keyDstHi     = keyAt + int16(unsafe.Offsetof(parseKey{}.DstHi))
-	keyDstLo     = keyAt + int16(unsafe.Offsetof(parseKey{}.DstLo))
-	keySrcMAC    = keyAt + int16(unsafe.Offsetof(parseKey{}.SrcMac))
-	keyDstMAC    = keyAt + int16(unsafe.Offsetof(parseKey{}.DstMac))
-	keySrcPort   = keyAt + int16(unsafe.Offsetof(parseKey{}.SrcPort))
-	keyDstPort   = keyAt + int16(unsafe.Offsetof(parseKey{}.DstPort))
-	keyICMP      = keyAt + int16(unsafe.Offsetof(parseKey{}.Icmp))
-	keyEtherType = keyAt + int16(unsafe.Offsetof(parseKey{}.EtherType))
-	keyVLAN      = keyAt + int16(unsafe.Offsetof(parseKey{}.Vlan))
-	keyInnerVLAN = keyAt + int16(unsafe.Offsetof(parseKey{}.InnerVlan))
-	keyProto     = keyAt + int16(unsafe.Offsetof(parseKey{}.Proto))
-	keyTTL       = keyAt + int16(unsafe.Offsetof(parseKey{}.Ttl))
-	keyDSCP      = keyAt + int16(unsafe.Offsetof(parseKey{}.Dscp))
-	keyTCPFlags  = keyAt + int16(unsafe.Offsetof(parseKey{}.TcpFlags))
-	keyTags      = keyAt + int16(unsafe.Offsetof(parseKey{}.Tags))
-	keyClass     = keyAt + int16(unsafe.Offsetof(parseKey{}.Class))
+	keyBytes   = keyAt + int16(unsafe.Offsetof(parseKey{}.Bytes))
+	keySrcHi   = keyAt + int16(unsafe.Offsetof(parseKey{}.SrcHi))
+	keySrcLo   = keyAt + int16(unsafe.Offsetof(parseKey{}.SrcLo))
+	keyDstHi   = keyAt + int16(unsafe.Offsetof(parseKey{}.DstHi))
+	keyDstLo   = keyAt + int16(unsafe.Offsetof(parseKey{}.DstLo))
+	keySrcPort = keyAt + int16(unsafe.Offsetof(parseKey{}.SrcPort))
+	keyDstPort = keyAt + int16(unsafe.Offsetof(parseKey{}.DstPort))
+	keyICMP    = keyAt + int16(unsafe.Offsetof(parseKey{}.Icmp))
+	keyProto   = keyAt + int16(unsafe.Offsetof(parseKey{}.Proto))
+	keyClass   = keyAt + int16(unsafe.Offsetof(parseKey{}.Class))
 )
-
-// noVLAN is NO_VLAN of bpf/parse.h: outside the domain of VLAN ids, so that no range holds.
-const noVLAN = 0xffff
 
 var loadDecoders = sync.OnceValues(loadParse)
 

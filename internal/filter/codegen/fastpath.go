@@ -2,12 +2,14 @@ package codegen
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/bits"
 
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/ir"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/field"
+	"levee/internal/packet"
 )
 
 // Offsets within an untagged frame.
@@ -176,55 +178,72 @@ func (c *compiler) fastTransports(f ir.Family, suffix string, l4 int16, hlen int
 // protocol or, without IP, the EtherType in network order, R4 the length of the IP packet.
 func (c *compiler) fastClass(class ir.Class, l4 int16) {
 	ch := c.chainOf[class.Index()]
-	ip := int16(ip4At)
-	store := func(f policy.Field, at int16, size asm.Size, load func()) {
-		if ch.uses[f] {
-			load()
-			c.emit(asm.StoreMem(asm.R10, at, asm.R2, size))
+	for i, uses := range ch.uses {
+		if f := field.Field(i); uses && !f.Info().Hot {
+			c.fastField(f, class, l4)
+			at, n := c.fieldAt(f)
+			c.emit(asm.StoreMem(asm.R10, at, asm.R2, sizeOf(n)))
 		}
-	}
-	byteAt := func(at int16) func() {
-		return func() { c.emit(asm.LoadMem(asm.R2, regData, at, asm.Byte)) }
-	}
-	constant := func(v int32) func() { return func() { c.emit(asm.Mov.Imm(asm.R2, v)) } }
-
-	store(policy.VLAN, keyVLAN, asm.Half, constant(noVLAN))
-	store(policy.InnerVLAN, keyInnerVLAN, asm.Half, constant(noVLAN))
-	store(policy.Tags, keyTags, asm.Byte, constant(0))
-	store(policy.DstMAC, keyDstMAC, asm.DWord, func() { c.mac(0) })
-	store(policy.SrcMAC, keySrcMAC, asm.DWord, func() { c.mac(6) })
-	store(policy.Len, keyLen, asm.Word, func() {
-		if class.Family == ir.NonIP {
-			c.emit(asm.Mov.Reg(asm.R2, regBytes), asm.Sub.Imm(asm.R2, ethBytes))
-		} else {
-			c.emit(asm.Mov.Reg(asm.R2, asm.R4))
-		}
-	})
-	store(policy.EtherType, keyEtherType, asm.Half, func() {
-		c.emit(asm.Mov.Reg(asm.R2, asm.R3), asm.HostTo(asm.BE, asm.R2, asm.Half))
-	})
-	store(policy.Proto, keyProto, asm.Byte, func() { c.emit(asm.Mov.Reg(asm.R2, asm.R3)) })
-	store(policy.TCPFlags, keyTCPFlags, asm.Byte, byteAt(l4+13))
-	if class.Family == ir.IPv6 {
-		store(policy.TTL, keyTTL, asm.Byte, byteAt(ip+7))
-		store(policy.DSCP, keyDSCP, asm.Byte, func() {
-			c.loadBE16(asm.R2, ip)
-			c.emit(asm.RSh.Imm(asm.R2, 6), asm.And.Imm(asm.R2, 0x3f))
-		})
-	} else {
-		store(policy.TTL, keyTTL, asm.Byte, byteAt(ip+8))
-		store(policy.DSCP, keyDSCP, asm.Byte, func() {
-			byteAt(ip + 1)()
-			c.emit(asm.RSh.Imm(asm.R2, 2))
-		})
 	}
 	c.fastRegs(ch, class, l4)
 	c.enter(ch)
 }
 
+// fastField loads a field out of the frame into R2. Frames with tags do not come here.
+func (c *compiler) fastField(f field.Field, class ir.Class, l4 int16) {
+	info := f.Info()
+	switch {
+	case info.Header.Presence().Tags > 0:
+		c.emit(asm.Mov.Imm(asm.R2, int32(info.Absent)))
+	case f == field.Tags:
+		c.emit(asm.Mov.Imm(asm.R2, 0))
+	case f == field.Len && class.Family == ir.NonIP:
+		c.emit(asm.Mov.Reg(asm.R2, regBytes), asm.Sub.Imm(asm.R2, ethBytes))
+	case f == field.Len:
+		c.emit(asm.Mov.Reg(asm.R2, asm.R4))
+	case f == field.EtherType:
+		c.emit(asm.Mov.Reg(asm.R2, asm.R3), asm.HostTo(asm.BE, asm.R2, asm.Half))
+	case f == field.Proto:
+		c.emit(asm.Mov.Reg(asm.R2, asm.R3))
+	default:
+		frame := packet.Layout{IP: ip4At, Six: class.Family == ir.IPv6, L4: int(l4), Proto: class.Proto()}
+		bit, bits, ok := frame.Locate(nil, info.Packet)
+		if !ok {
+			panic(unknown(f))
+		}
+		c.bits(bit, bits)
+	}
+}
+
+// bits loads bits of the frame, up to 32 of at most four bytes, or an Ethernet address, into R2.
+func (c *compiler) bits(bit, bits int) {
+	first, end := bit/8, (bit+bits+7)/8
+	n := end - first
+	switch {
+	case bits == 48 && bit%8 == 0:
+		c.mac(int16(first))
+		return
+	case n == 3: // with the byte before: there is one before each header
+		first, n = first-1, 4
+	case n > 4:
+		panic(fmt.Sprintf("%d bits at %d are more than one load", bits, bit))
+	}
+	c.emit(asm.LoadMem(asm.R2, regData, int16(first), sizeOf(n)))
+	if n > 1 {
+		c.emit(asm.HostTo(asm.BE, asm.R2, sizeOf(n)))
+	}
+	behind := 8*end - bit - bits
+	if behind > 0 {
+		c.emit(asm.RSh.Imm(asm.R2, int32(behind)))
+	}
+	if bits < 8*n-behind {
+		c.emit(asm.And.Imm(asm.R2, int32(1<<bits-1)))
+	}
+}
+
 // fastRegs loads addresses and ports. The registers of the frame are overwritten last.
 func (c *compiler) fastRegs(ch *chain, class ir.Class, l4 int16) {
-	address := func(f policy.Field, reg asm.Register, at4, at6, keyHi, keyLo int16) {
+	address := func(f field.Field, reg asm.Register, at4, at6, keyHi, keyLo int16) {
 		if !ch.uses[f] {
 			return
 		}
@@ -247,17 +266,17 @@ func (c *compiler) fastRegs(ch *chain, class ir.Class, l4 int16) {
 			c.emit(asm.StoreMem(asm.R10, key, reg, asm.Half))
 		}
 	}
-	address(policy.SrcAddr, regSrc, ip4At+12, ip6At+8, keySrcHi, keySrcLo)
-	if ch.uses[policy.SrcPort] {
+	address(field.SrcAddr, regSrc, ip4At+12, ip6At+8, keySrcHi, keySrcLo)
+	if ch.uses[field.SrcPort] {
 		half(regSrcPort, l4, keySrcPort)
 	}
-	if ch.uses[policy.DstPort] {
+	if ch.uses[field.DstPort] {
 		half(regDstPort, l4+2, keyDstPort)
 	}
-	if ch.uses[policy.ICMPType] || ch.uses[policy.ICMP6Type] {
+	if ch.uses[field.ICMPType] || ch.uses[field.ICMP6Type] {
 		half(regDstPort, l4, keyICMP)
 	}
-	address(policy.DstAddr, regDst, ip4At+16, ip6At+24, keyDstHi, keyDstLo)
+	address(field.DstAddr, regDst, ip4At+16, ip6At+24, keyDstHi, keyDstLo)
 }
 
 // mac loads the Ethernet address at an offset into R2, first octet highest.

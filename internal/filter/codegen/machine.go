@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/ir"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -59,45 +60,6 @@ func wordOf(o op, at int16, n int, not bool) uint64 {
 		w |= 1 << 24
 	}
 	return w
-}
-
-// place of a field in struct key, and the mask of its bytes.
-func (c *compiler) fieldAt(f policy.Field) (at int16, n int) {
-	switch f {
-	case policy.SrcAddr:
-		return keySrcHi, 8
-	case policy.DstAddr:
-		return keyDstHi, 8
-	case policy.SrcPort:
-		return keySrcPort, 2
-	case policy.DstPort:
-		return keyDstPort, 2
-	case policy.ICMPType, policy.ICMP6Type:
-		return keyICMP, 2
-	case policy.TCPFlags:
-		return keyTCPFlags, 1
-	case policy.Proto:
-		return keyProto, 1
-	case policy.TTL:
-		return keyTTL, 1
-	case policy.DSCP:
-		return keyDSCP, 1
-	case policy.Tags:
-		return keyTags, 1
-	case policy.EtherType:
-		return keyEtherType, 2
-	case policy.VLAN:
-		return keyVLAN, 2
-	case policy.InnerVLAN:
-		return keyInnerVLAN, 2
-	case policy.Len:
-		return keyLen, 4
-	case policy.SrcMAC:
-		return keySrcMAC, 8
-	case policy.DstMAC:
-		return keyDstMAC, 8
-	}
-	panic(fmt.Sprintf("field %d is asked of no packet", f))
 }
 
 func maskOf(n int) uint64 { return ^uint64(0) >> (64 - 8*n) }
@@ -160,11 +122,13 @@ func (c *compiler) question(ch *chain, q *ir.Cond, out []record) []record {
 		return c.endpointRecords(ch, q, out)
 	}
 	at, n := c.fieldAt(q.Field)
-	switch {
-	case q.Field == policy.SrcAddr || q.Field == policy.DstAddr:
+	switch how := q.Field.Info().Compare; {
+	case how == field.ByPrefix:
 		return c.addressRecords(q, at, ch.family() == ir.IPv4, out)
-	case q.Field == policy.TCPFlags:
+	case how == field.ByMask:
 		return append(out, record{wordOf(opTest, at, n, q.Not), uint64(q.Mask), uint64(q.Value), 0})
+	case how != field.ByRange:
+		panic(unknown(q.Field))
 	case len(q.Ranges) == 1:
 		r := q.Ranges[0]
 		return append(out, record{wordOf(opTest, at, n, false), maskOf(n), r.Lo, r.Hi - r.Lo})
@@ -239,12 +203,9 @@ func onePrefixRecords(out []record, p netip.Prefix, at int16) []record {
 }
 
 // addressOf is the address that an endpoint field asks for; any other field is itself.
-func addressOf(f policy.Field) policy.Field {
-	switch f {
-	case policy.SrcEndpoint:
-		return policy.SrcAddr
-	case policy.DstEndpoint:
-		return policy.DstAddr
+func addressOf(f field.Field) field.Field {
+	if a := f.Info().Address; a != field.None {
+		return a
 	}
 	return f
 }
@@ -315,7 +276,7 @@ func (c *compiler) keyOf(q *ir.Cond) uint64 { return uint64(c.setPlaces[q.Set].K
 // direction differ in stands in the record: a function for each would be more than the kernel takes.
 func (c *compiler) dynamicRecord(ch *chain, q *ir.Cond) record {
 	m, mask, ip4 := c.machine, ^uint64(0), ch.family() == ir.IPv4
-	if q.Field == policy.SrcService || q.Field == policy.DstService {
+	if q.Field.Info().Address == field.None {
 		mask, ip4 = 0, true
 	}
 	c.endpointFunction(q.Set, ip4)
@@ -326,7 +287,7 @@ func (c *compiler) dynamicRecord(ch *chain, q *ir.Cond) record {
 		m.asked = append(m.asked, key)
 	}
 	at := keySrcHi
-	if q.Field == policy.DstEndpoint {
+	if q.Field.Info().Address == field.DstAddr {
 		at = keyDstHi
 	}
 	return record{wordOf(opEndpoint, at, 8, q.Not), mask, uint64(n), c.serviceOperand(q)}
@@ -338,7 +299,7 @@ func (c *compiler) dynamicRecord(ch *chain, q *ir.Cond) record {
 func (c *compiler) serviceOperand(q *ir.Cond) uint64 {
 	keep, place := uint64(0), uint64(0)
 	switch {
-	case q.Number == policy.Proto:
+	case q.Number == field.Proto:
 		keep, place = 0xff<<16, wordOf(0, keyProto-2, 3, false)
 	case policy.HasPorts(q.Proto):
 		at, n := c.fieldAt(q.Number)
@@ -378,7 +339,7 @@ const (
 // armKey finds the look-up in a list. One list may be asked for either side, and for ports as well as for protocols.
 type armKey struct {
 	list          ir.ListID
-	field, number policy.Field
+	field, number field.Field
 }
 
 // armsLabel is the function that has an arm.

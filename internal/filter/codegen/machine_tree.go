@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"levee/internal/filter/ir"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -33,19 +34,19 @@ type item struct {
 
 // axis is what a tree can cut on: a field, or half of an IPv6 address.
 type axis struct {
-	field policy.Field
+	field field.Field
 	low   bool // the lower half of an IPv6 address
 }
 
 // axesOf lists what rules of a list ask for and trees can cut on.
 func axesOf(part *chain) []axis {
 	var out []axis
-	for f := range policy.NumFields {
-		if !part.uses[f] || f == policy.TCPFlags {
+	for f := range field.NumFields {
+		if !part.uses[f] || !f.Laws().Cut {
 			continue
 		}
 		out = append(out, axis{f, false})
-		if part.family() == ir.IPv6 && (f == policy.SrcAddr || f == policy.DstAddr) {
+		if part.family() == ir.IPv6 && f.Info().Compare == field.ByPrefix {
 			out = append(out, axis{f, true})
 		}
 	}
@@ -169,7 +170,7 @@ func (c *compiler) tellWalk(part *chain, worst, depth, before int) {
 func (c *compiler) cut(a axis, ip4 bool) record {
 	at, n := c.fieldAt(a.field)
 	mask := maskOf(n)
-	if ip4 && (a.field == policy.SrcAddr || a.field == policy.DstAddr) {
+	if ip4 && a.field.Info().Compare == field.ByPrefix {
 		mask = maskOf(4)
 	}
 	if a.low {

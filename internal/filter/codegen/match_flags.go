@@ -8,7 +8,8 @@ import (
 
 // flags asks for TCP flags by mask and value.
 func (c *compiler) flags(q *ir.Cond, no string) {
-	c.field(asm.R1, keyTCPFlags, asm.Byte)
+	at, n := c.fieldAt(q.Field)
+	c.field(asm.R1, at, sizeOf(n))
 	if q.Mask != 0xff {
 		c.emit(asm.And.Imm(asm.R1, int32(q.Mask)))
 	}

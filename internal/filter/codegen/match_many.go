@@ -11,6 +11,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/prefix"
 	"levee/internal/filter/ruletree"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -38,20 +39,14 @@ func boxable(ch *chain, r *ir.Rule) bool {
 	if r.Slot >= ch.builtIn || r.Action == policy.Count || len(r.Conds) == 0 || ch.family() == ir.NonIP {
 		return false
 	}
-	var seen [policy.NumFields]bool
+	var seen [field.NumFields]bool
 	for i := range r.Conds {
 		q := &r.Conds[i]
 		if seen[q.Field] || q.Dynamic() {
 			return false
 		}
 		seen[q.Field] = true
-		switch q.Field {
-		case policy.SrcAddr, policy.DstAddr:
-			if q.Not {
-				return false
-			}
-		case policy.SrcPort, policy.DstPort, policy.ICMPType, policy.ICMP6Type, policy.Proto:
-		default:
+		if q.Field.Info().Box == field.NoBox || q.Not {
 			return false
 		}
 	}
@@ -75,11 +70,11 @@ func boxes(r *ir.Rule, any netip.Prefix, out []ruletree.Box) []ruletree.Box {
 	for i := range r.Conds {
 		q := &r.Conds[i]
 		var few [maxBoxes]ruletree.Box // see boxable
-		base := few[:copy(few[:], out[first:])]
+		base, side := few[:copy(few[:], out[first:])], q.Field.Info().Box
 		out = out[:first]
 		for _, b := range base {
 			for _, p := range q.Prefixes {
-				if q.Field == policy.SrcAddr {
+				if side == field.BoxSrc {
 					b.Src = p
 				} else {
 					b.Dst = p
@@ -88,7 +83,7 @@ func boxes(r *ir.Rule, any netip.Prefix, out []ruletree.Box) []ruletree.Box {
 			}
 			for _, v := range q.Ranges {
 				n := 1
-				if q.Field == policy.SrcPort {
+				if side == field.BoxNumber0 {
 					n = 0
 				}
 				b.Ports[n] = ruletree.Span{Lo: uint16(v.Lo), Hi: uint16(min(v.Hi, math.MaxUint16))}
@@ -217,36 +212,36 @@ func (c *compiler) lookUp(p *pool, t *ruletree.Table, at int16) {
 // the stack on.
 func (c *compiler) storeBoxFields(ch *chain, at int16) {
 	c.emit(asm.Mov.Imm(asm.R0, 0)) // for the fields that no rule asks for
-	store := func(field int16, reg asm.Register) {
-		c.emit(asm.StoreMem(asm.R10, at+field, reg, asm.DWord))
+	store := func(side int16, reg asm.Register) {
+		c.emit(asm.StoreMem(asm.R10, at+side, reg, asm.DWord))
 	}
-	number := func(field int16, from ...policy.Field) {
-		for _, f := range from {
-			if ch.uses[f] {
+	number := func(at int16, side field.Box) {
+		for f := range field.NumFields {
+			if ch.uses[f] && f.Info().Box == side {
 				reg, _ := c.value(f)
-				store(field, reg)
+				store(at, reg)
 				return
 			}
 		}
-		store(field, asm.R0)
+		store(at, asm.R0)
 	}
-	address := func(f policy.Field, reg asm.Register, field, lower, key int16) {
+	address := func(f field.Field, reg asm.Register, at, lower, key int16) {
 		six := ch.family() == ir.IPv6
 		if !ch.uses[f] {
-			store(field, asm.R0)
+			store(at, asm.R0)
 			if six {
 				store(lower, asm.R0)
 			}
 			return
 		}
-		store(field, reg)
+		store(at, reg)
 		if six {
 			c.field(asm.R1, key, asm.DWord)
 			store(lower, asm.R1)
 		}
 	}
-	address(policy.SrcAddr, regSrc, ruletree.SrcAt, ruletree.SrcLoAt, keySrcLo)
-	address(policy.DstAddr, regDst, ruletree.DstAt, ruletree.DstLoAt, keyDstLo)
-	number(ruletree.Port0At, policy.SrcPort)
-	number(ruletree.Port1At, policy.DstPort, policy.ICMPType, policy.ICMP6Type, policy.Proto)
+	address(field.SrcAddr, regSrc, ruletree.SrcAt, ruletree.SrcLoAt, keySrcLo)
+	address(field.DstAddr, regDst, ruletree.DstAt, ruletree.DstLoAt, keyDstLo)
+	number(ruletree.Port0At, field.BoxNumber0)
+	number(ruletree.Port1At, field.BoxNumber1)
 }

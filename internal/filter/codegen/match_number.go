@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/filter/ir"
 	"levee/internal/filter/prefix"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -54,40 +55,14 @@ func (c *compiler) number(q *ir.Cond, no string) {
 }
 
 // value gives a scratch register that holds a field; wide says that it has more than 32 bits.
-func (c *compiler) value(f policy.Field) (reg asm.Register, wide bool) {
-	at, size := int16(0), asm.Byte
-	switch f {
-	case policy.DstPort, policy.ICMPType, policy.ICMP6Type:
-		c.copy(asm.R1, regDstPort)
+func (c *compiler) value(f field.Field) (reg asm.Register, wide bool) {
+	if reg, hot := hotRegister(f); hot {
+		c.copy(asm.R1, reg)
 		return asm.R1, false
-	case policy.SrcPort:
-		c.copy(asm.R1, regSrcPort)
-		return asm.R1, false
-	case policy.Proto:
-		at = keyProto
-	case policy.TTL:
-		at = keyTTL
-	case policy.DSCP:
-		at = keyDSCP
-	case policy.Tags:
-		at = keyTags
-	case policy.EtherType:
-		at, size = keyEtherType, asm.Half
-	case policy.VLAN:
-		at, size = keyVLAN, asm.Half
-	case policy.InnerVLAN:
-		at, size = keyInnerVLAN, asm.Half
-	case policy.Len:
-		at, size = keyLen, asm.Word
-	case policy.SrcMAC:
-		at, size, wide = keySrcMAC, asm.DWord, true
-	case policy.DstMAC:
-		at, size, wide = keyDstMAC, asm.DWord, true
-	default:
-		panic(fmt.Sprintf("field %d is not a number", f))
 	}
-	c.field(asm.R1, at, size)
-	if wide {
+	at, n := c.fieldAt(f)
+	c.field(asm.R1, at, sizeOf(n))
+	if wide = n > 4; wide {
 		c.copy(asm.R1, asm.R1)
 	}
 	return asm.R1, wide

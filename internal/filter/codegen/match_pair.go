@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/filter/ir"
 	"levee/internal/filter/ruletree"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -19,24 +20,18 @@ const tableQuestions = 64
 
 // use notes the fields that a condition asks for.
 func (ch *chain) use(q *ir.Cond) {
-	if q.Dynamic() && q.Number != policy.Proto && q.Proto != 0 && !policy.HasPorts(q.Proto) { // ICMP: no port is asked for
-		if q.Field == policy.SrcEndpoint {
-			ch.uses[policy.SrcAddr] = true
-		} else {
-			ch.uses[policy.DstAddr] = true
-		}
+	info := q.Field.Info()
+	if info.Compare != field.ByPair {
+		ch.uses[q.Field] = true
 		return
 	}
-	switch q.Field {
-	case policy.SrcEndpoint:
-		ch.uses[policy.SrcAddr], ch.uses[q.Number] = true, true
-	case policy.DstEndpoint:
-		ch.uses[policy.DstAddr], ch.uses[q.Number] = true, true
-	case policy.SrcService, policy.DstService:
-		ch.uses[q.Number] = true
-	default:
-		ch.uses[q.Field] = true
+	if info.Address != field.None {
+		ch.uses[info.Address] = true
 	}
+	if q.Dynamic() && q.Number != field.Proto && q.Proto != 0 && !policy.HasPorts(q.Proto) {
+		return // ICMP: no port is asked for
+	}
+	ch.uses[q.Number] = true
 }
 
 // questions is what a rule asks, for the bound of a function.
@@ -104,7 +99,7 @@ func (c *compiler) comparePairs(ch *chain, q *ir.Cond, found, missing string) {
 
 // endpointAddress says where the address lies that a condition on endpoints asks for.
 func endpointAddress(q *ir.Cond) (hi asm.Register, lo int16) {
-	if q.Field == policy.DstEndpoint {
+	if q.Field.Info().Address == field.DstAddr {
 		return regDst, keyDstLo
 	}
 	return regSrc, keySrcLo
@@ -166,7 +161,7 @@ func (c *compiler) storePair(ch *chain, q *ir.Cond, at int16) {
 func (c *compiler) dynamicEndpoint(ch *chain, q *ir.Cond, no string) {
 	c.serviceNumber(q)
 	ip4 := true
-	if q.Field == policy.SrcService || q.Field == policy.DstService {
+	if q.Field.Info().Address == field.None {
 		c.emit(asm.Mov.Imm(asm.R1, 0), asm.Mov.Imm(asm.R2, 0))
 	} else {
 		hi, lo := endpointAddress(q)
@@ -193,13 +188,13 @@ func (c *compiler) dynamicEndpoint(ch *chain, q *ir.Cond, no string) {
 
 // serviceNumber leaves protocol<<16 | port in R3. Of a protocol without ports there is no port.
 func (c *compiler) serviceNumber(q *ir.Cond) {
-	if q.Number != policy.Proto && !policy.HasPorts(q.Proto) {
+	if q.Number != field.Proto && !policy.HasPorts(q.Proto) {
 		c.emit(asm.Mov.Imm(asm.R3, int32(q.Proto)<<16))
 		return
 	}
 	reg, _ := c.value(q.Number)
 	c.emit(asm.Mov.Reg(asm.R3, reg))
-	if q.Number == policy.Proto {
+	if q.Number == field.Proto {
 		c.emit(asm.LSh.Imm(asm.R3, 16))
 	} else {
 		c.emit(asm.Or.Imm(asm.R3, int32(q.Proto)<<16))

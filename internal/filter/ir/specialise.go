@@ -19,6 +19,14 @@ func protoOf(c Class) uint64 {
 	return 58
 }
 
+// Proto is the protocol of a class whose transport is known, 0 of the others.
+func (c Class) Proto() uint8 {
+	if c.Transport == Other {
+		return 0
+	}
+	return uint8(protoOf(c))
+}
+
 func hasPorts(c Class) bool { return c.Transport >= TCP && c.Transport <= DCCP }
 
 func one(v uint64) []policy.Range       { return []policy.Range{{Lo: v, Hi: v}} }

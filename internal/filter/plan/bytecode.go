@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"levee/internal/filter/ir"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -57,7 +58,7 @@ type Arm struct {
 // ArmKey finds an arm. One list may be asked for either side, and for ports as well as for protocols.
 type ArmKey struct {
 	List          ir.ListID
-	Field, Number policy.Field
+	Field, Number field.Field
 }
 
 // Bounds of what bytecode calls.
@@ -149,7 +150,8 @@ func (p *planner) asked(b *Bytecode, c *ir.Cond) {
 
 // ofServices reports whether a condition asks for no address.
 func ofServices(c *ir.Cond) bool {
-	return c.Field == policy.SrcService || c.Field == policy.DstService
+	info := c.Field.Info()
+	return info.Compare == field.ByPair && info.Address == field.None
 }
 
 // Endpoint is the number of the function of a map of endpoints or services, -1 if there is none.

@@ -2,7 +2,7 @@ package plan
 
 import (
 	"levee/internal/filter/ir"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/field"
 )
 
 // The cost model: what things cost a packet, in ns, measured on a core of an AMD EPYC guest at some
@@ -135,7 +135,7 @@ func (p *planner) priceQuestion(q *Question) (least, ns float64) {
 		}
 		n := nsLevel * float64(l.Table.Prefixes.Levels())
 		return n, n
-	case q.Field == policy.TCPFlags:
+	case q.Field.Info().Compare == field.ByMask:
 		return nsCompare, nsCompare
 	}
 	n := nsCompare * float64(1+len(q.Ranges)+len(q.Prefixes)+2*len(q.Pairs))

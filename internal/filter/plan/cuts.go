@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"levee/internal/filter/ir"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/field"
 )
 
 // Cuts are a tree that says which rules of bytecode a packet meets. A node cuts one field at a bound.
@@ -37,19 +37,19 @@ const fewRules = 6
 
 // Axis is what a tree can cut on: a field, or half of an IPv6 address.
 type Axis struct {
-	Field policy.Field
+	Field field.Field
 	Low   bool // the lower half of an IPv6 address
 }
 
 // axesOf lists what rules of bytecode ask for and trees can cut on.
 func axesOf(b *Bytecode) []Axis {
 	var out []Axis
-	for f := range policy.NumFields {
-		if !b.Asks[f] || f == policy.TCPFlags {
+	for f := range field.NumFields {
+		if !b.Asks[f] || !f.Laws().Cut {
 			continue
 		}
 		out = append(out, Axis{f, false})
-		if b.Family == ir.IPv6 && (f == policy.SrcAddr || f == policy.DstAddr) {
+		if b.Family == ir.IPv6 && f.Info().Compare == field.ByPrefix {
 			out = append(out, Axis{f, true})
 		}
 	}

@@ -2,32 +2,27 @@ package plan
 
 import (
 	"levee/internal/filter/ir"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
 // Fields is a set of fields of the decoded packet.
-type Fields [policy.NumFields]bool
+type Fields [field.NumFields]bool
 
-// Ask notes the fields that a condition asks for.
+// Ask notes the fields that a condition asks for: those of a pair, or itself.
 func (f *Fields) Ask(q *ir.Cond) {
-	if q.Dynamic() && q.Number != policy.Proto && q.Proto != 0 && !policy.HasPorts(q.Proto) { // ICMP: no port is asked for
-		if q.Field == policy.SrcEndpoint {
-			f[policy.SrcAddr] = true
-		} else {
-			f[policy.DstAddr] = true
-		}
+	info := q.Field.Info()
+	if info.Compare != field.ByPair {
+		f[q.Field] = true
 		return
 	}
-	switch q.Field {
-	case policy.SrcEndpoint:
-		f[policy.SrcAddr], f[q.Number] = true, true
-	case policy.DstEndpoint:
-		f[policy.DstAddr], f[q.Number] = true, true
-	case policy.SrcService, policy.DstService:
-		f[q.Number] = true
-	default:
-		f[q.Field] = true
+	if info.Address != field.None {
+		f[info.Address] = true
 	}
+	if q.Dynamic() && q.Number != field.Proto && q.Proto != 0 && !policy.HasPorts(q.Proto) {
+		return // ICMP: no port is asked for
+	}
+	f[q.Number] = true
 }
 
 // askAll notes the fields that rules ask for.

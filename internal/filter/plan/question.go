@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"levee/internal/filter/ir"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/field"
 )
 
 // By is how straight code asks a question.
@@ -60,7 +60,7 @@ func how(c *ir.Cond) By {
 }
 
 // wide reports whether a field has more than 32 bits.
-func wide(f policy.Field) bool { return f == policy.SrcMAC || f == policy.DstMAC }
+func wide(f field.Field) bool { return f.Info().Max > math.MaxUint32 }
 
 // asks is what the question counts for where a function may ask so many.
 func (q *Question) asks() int {

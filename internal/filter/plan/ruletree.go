@@ -8,6 +8,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/prefix"
 	"levee/internal/filter/ruletree"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -75,20 +76,14 @@ func boxable(f ir.Family, r *ir.Rule) bool {
 	if r.Action == policy.Count || len(r.Conds) == 0 || f == ir.NonIP {
 		return false
 	}
-	var seen [policy.NumFields]bool
+	var seen [field.NumFields]bool
 	for i := range r.Conds {
 		q := &r.Conds[i]
 		if seen[q.Field] || q.Dynamic() {
 			return false
 		}
 		seen[q.Field] = true
-		switch q.Field {
-		case policy.SrcAddr, policy.DstAddr:
-			if q.Not {
-				return false
-			}
-		case policy.SrcPort, policy.DstPort, policy.ICMPType, policy.ICMP6Type, policy.Proto:
-		default:
+		if q.Field.Info().Box == field.NoBox || q.Not {
 			return false
 		}
 	}
@@ -115,11 +110,11 @@ func boxes(r *ir.Rule, any netip.Prefix, out []ruletree.Box) []ruletree.Box {
 	for i := range r.Conds {
 		q := &r.Conds[i]
 		var few [maxBoxes]ruletree.Box // see boxable
-		base := few[:copy(few[:], out[first:])]
+		base, side := few[:copy(few[:], out[first:])], q.Field.Info().Box
 		out = out[:first]
 		for _, b := range base {
 			for _, p := range q.Prefixes {
-				if q.Field == policy.SrcAddr {
+				if side == field.BoxSrc {
 					b.Src = p
 				} else {
 					b.Dst = p
@@ -128,7 +123,7 @@ func boxes(r *ir.Rule, any netip.Prefix, out []ruletree.Box) []ruletree.Box {
 			}
 			for _, v := range q.Ranges {
 				n := 1
-				if q.Field == policy.SrcPort {
+				if side == field.BoxNumber0 {
 					n = 0
 				}
 				b.Ports[n] = ruletree.Span{Lo: uint16(v.Lo), Hi: uint16(min(v.Hi, math.MaxUint16))}

@@ -2,7 +2,7 @@ package plan
 
 import (
 	"levee/internal/filter/ir"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/field"
 )
 
 // Instructions of what package codegen emits, at most, as the kernel counts them: a load of 64 bits
@@ -59,7 +59,7 @@ func (p *planner) sizeOf(f ir.Family, c *ir.Cond) (n int) {
 		return sizeValue + (each+1)*len(c.Ranges) + 1
 	}
 	switch {
-	case c.Field == policy.TCPFlags:
+	case c.Field.Info().Compare == field.ByMask:
 		return sizeValue + 1
 	case c.Pairs != nil:
 		for _, pair := range c.Pairs {

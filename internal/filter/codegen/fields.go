@@ -1,0 +1,66 @@
+package codegen
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/lang/field"
+)
+
+// places are where struct key has the fields, by the names of its members in the table of fields.
+var places = func() (out [field.NumFields]struct {
+	at    int16 // from R10 in the main function
+	bytes int
+}) {
+	key := reflect.TypeFor[parseKey]()
+	for f := range out {
+		name := strings.ReplaceAll(field.Field(f).Info().Key, "_", "")
+		m, ok := key.FieldByNameFunc(func(member string) bool { return strings.EqualFold(member, name) })
+		if ok {
+			out[f].at, out[f].bytes = keyAt+int16(m.Offset), int(m.Type.Size())
+		}
+	}
+	return out
+}()
+
+// fieldAt is the place of a field in struct key, from R10 in the main function, and its bytes.
+func (c *compiler) fieldAt(f field.Field) (at int16, n int) {
+	if f >= field.NumFields || places[f].bytes == 0 {
+		panic(unknown(f))
+	}
+	return places[f].at, places[f].bytes
+}
+
+func unknown(f field.Field) string {
+	return fmt.Sprintf("there is no code that asks for field %d (%q)", f, f.Info().Name)
+}
+
+// sizeOf is a load or store of n bytes.
+func sizeOf(n int) asm.Size {
+	switch n {
+	case 1:
+		return asm.Byte
+	case 2:
+		return asm.Half
+	case 4:
+		return asm.Word
+	}
+	return asm.DWord
+}
+
+// hotRegisters hold fields while rules are tried. No packet has two of those that share one.
+var hotRegisters = map[field.Field]asm.Register{
+	field.SrcAddr: regSrc, field.DstAddr: regDst, field.SrcPort: regSrcPort,
+	field.DstPort: regDstPort, field.ICMPType: regDstPort, field.ICMP6Type: regDstPort,
+}
+
+// hotRegister is the register of a field that has one.
+func hotRegister(f field.Field) (asm.Register, bool) {
+	if !f.Info().Hot {
+		return 0, false
+	}
+	return hotRegisters[f], true
+}
