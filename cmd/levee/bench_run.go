@@ -41,7 +41,7 @@ func newMeasurement[R bench.Report](e *env, c benchCommand, prepare func(*cobra.
 			if err := errors.Join(f.check(cmd), prepare(cmd)); err != nil {
 				return err
 			}
-			return measure(e, f, run)
+			return measure(e, cmd, f, run)
 		},
 	}
 	if c.rounds != "" {
@@ -74,7 +74,7 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 
 // measure runs a measurement until it ends or a signal comes, and prints what there is. Figures that are missing
 // make the exit status 1.
-func measure[R bench.Report](e *env, f *benchFlags, run func(context.Context) (R, error)) error {
+func measure[R bench.Report](e *env, cmd *cobra.Command, f *benchFlags, run func(context.Context) (R, error)) error {
 	f.options.Command = e.command()
 	ctx, stop := e.signals()
 	defer stop()
@@ -82,6 +82,9 @@ func measure[R bench.Report](e *env, f *benchFlags, run func(context.Context) (R
 	f.options.Progress = progress.measuring
 	rep, err := run(ctx)
 	progress.clear()
+	if err != nil && statusOf(err) != exitRefused {
+		err = fmt.Errorf("bench %s: %w", cmd.Name(), err)
+	}
 	var none R
 	if any(rep) == any(none) {
 		return err

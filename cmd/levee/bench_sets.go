@@ -37,22 +37,24 @@ command prints what it has measured, says that it is incomplete, and ends with s
 const benchRulesExample = `  sudo levee bench rules --sizes 1000,10000 --skip-lab
   sudo levee bench rules --data acl1_10k --svg .`
 
-// newGrowing makes the command of a measurement of sizes.
-func newGrowing[R bench.Report](e *env, c benchCommand, o *load.Options, prepare func(*cobra.Command) error, run func(context.Context) (R, error)) *cobra.Command {
+// newGrowing makes the command of a measurement of sizes; prepare is told what --data names.
+func newGrowing[R bench.Report](e *env, c benchCommand, o *load.Options, prepare func(cmd *cobra.Command, data string) error, run func(context.Context) (R, error)) *cobra.Command {
 	c.options, c.against = &o.Options, true
 	c.rounds = "rounds (default 7; 6 are the fewest that give an interval)"
 	c.window = "length of a window of a flood (default 1s)"
 	c.seed, c.quick = "seed of what is drawn", shortWindows
+	var data string
 	cmd := newMeasurement(e, c, func(cmd *cobra.Command) error {
 		if o.SkipLab && o.SkipLookups {
 			return usagef(cmd, "--skip-lab and --only-lab leave nothing to measure")
 		}
-		return prepare(cmd)
+		return prepare(cmd, data)
 	}, run)
 	cmd.Flags().IntSliceVar(&o.Sizes, "sizes", nil, "numbers of entries or rules (default the powers of ten)")
 	cmd.Flags().StringSliceVar(&o.Only, "only", nil, "only these, by their names in the report")
 	cmd.Flags().BoolVar(&o.SkipLab, "skip-lab", false, "no floods: what is measured inside the kernel only")
 	cmd.Flags().BoolVar(&o.SkipLookups, "only-lab", false, "floods only")
+	cmd.Flags().StringVar(&data, "data", "", dataHelp)
 	return cmd
 }
 
@@ -61,11 +63,10 @@ const dataHelp = "measure a file instead of what is drawn"
 
 func newBenchSets(e *env) *cobra.Command {
 	var o sets.Options
-	var data string
 	cmd := newGrowing(e, benchCommand{
 		use: "sets", short: "What an entry more costs: sets of 10 to 1,000,000, against the kernel's, nft's and ipset's",
 		long: benchSetsLong, example: benchSetsExample,
-	}, &o.Options, func(cmd *cobra.Command) error {
+	}, &o.Options, func(cmd *cobra.Command, data string) error {
 		if err := oneOf(cmd, "family", o.Families, "4", "6"); err != nil {
 			return err
 		}
@@ -74,7 +75,6 @@ func newBenchSets(e *env) *cobra.Command {
 		}
 		return readData(e, data, &o.Data, &o.DataName, workload.ReadPrefixes)
 	}, func(ctx context.Context) (*sets.Report, error) { return sets.Run(ctx, o) })
-	cmd.Flags().StringVar(&data, "data", "", dataHelp)
 	cmd.Flags().StringSliceVar(&o.Families, "family", nil, "4 or 6 (default both)")
 	cmd.Flags().StringSliceVar(&o.Entries, "entries", nil, "prefixes as in Internet routing, or hosts: single addresses (default both)")
 	return cmd
@@ -82,17 +82,15 @@ func newBenchSets(e *env) *cobra.Command {
 
 func newBenchRules(e *env) *cobra.Command {
 	var o rules.Options
-	var data string
 	cmd := newGrowing(e, benchCommand{
 		use: "rules", short: "What a rule more costs: 10 to 100,000 rules, against nftables and iptables",
 		long: benchRulesLong, example: benchRulesExample,
-	}, &o.Options, func(*cobra.Command) error {
+	}, &o.Options, func(_ *cobra.Command, data string) error {
 		return readData(e, data, &o.Data, &o.DataName, func(r io.Reader, name string) (list []workload.Rule, err error) {
 			list, o.Left, err = workload.ReadClassBench(r, name)
 			return list, err
 		})
 	}, func(ctx context.Context) (*rules.Report, error) { return rules.Run(ctx, o) })
-	cmd.Flags().StringVar(&data, "data", "", dataHelp)
 	cmd.Flags().StringSliceVar(&o.Shapes, "shape", nil, "acl, fw, ipc (default all)")
 	return cmd
 }

@@ -81,8 +81,11 @@ func TestOptionsHaveBounds(t *testing.T) {
 
 func TestConditionsAreSaidAndCompared(t *testing.T) {
 	c := ConditionsOf([]calibration.Reading{{Load: 20, Step: 0.12}, {Load: 30, Step: 0.13}, {Load: 100, Step: 0.2}})
-	var said Text
-	c.Text(&said)
+	var said, silent strings.Builder
+	nothing := func(*Text) {}
+	if err := c.Write(&said, new(Head), nothing); err != nil {
+		t.Fatal(err)
+	}
 	if want := "took 30 ns a load (20 to 100), the core 0.130 ns an operation (0.120 to 0.200)"; !strings.Contains(said.String(), want) {
 		t.Errorf("%q lacks %q", said.String(), want)
 	}
@@ -91,7 +94,9 @@ func TestConditionsAreSaidAndCompared(t *testing.T) {
 		t.Errorf("%+v", d.Setup)
 	}
 	var none *Conditions
-	none.Text(&said)
+	if err := none.Write(&silent, new(Head), nothing); err != nil || strings.Contains(silent.String(), "memory") {
+		t.Errorf("%v: %q", err, silent.String())
+	}
 	if none.Set(&d); ConditionsOf(nil) != nil || len(d.Setup) != 2 || none.Cell() != "-" {
 		t.Error("no readings, and yet conditions")
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -63,12 +64,16 @@ func (x *Observer) Read() calibration.Reading {
 // Conditions are those of all readings.
 func (x *Observer) Conditions() *Conditions { return ConditionsOf(x.All) }
 
-// Text says how the machine was, for a person; nothing where that is not known.
-func (c *Conditions) Text(t *Text) {
+// Write writes the report of rounds for a person: the conditions, if there are any, and what print adds.
+func (c *Conditions) Write(w io.Writer, h *Head, print func(*Text)) error {
+	t := h.Text(fmt.Sprintf("; %d rounds, medians with 95 %% intervals", h.Rounds), "; these are the figures until then")
 	if c != nil {
 		t.Printf("memory: a chain over 6 MB took %.0f ns a load (%.0f to %.0f), the core %.3f ns an operation (%.3f to %.3f): compare with runs of which these are the same\n",
 			c.Load, c.LoadRange[0], c.LoadRange[1], c.Step, c.StepRange[0], c.StepRange[1])
 	}
+	print(t)
+	t.Printf("\n")
+	return t.End(w, h)
 }
 
 // Cell is the load in a table.

@@ -2,10 +2,13 @@ package bench
 
 import (
 	"cmp"
+	"errors"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/cilium/ebpf/rlimit"
 
 	"levee/internal/kernel"
 	"levee/internal/usage"
@@ -70,10 +73,17 @@ func short(d time.Duration) string {
 	return s
 }
 
-// NeedRoot refuses a measurement to who may not make it. command is what to run instead.
-func NeedRoot(command string) error {
+// Ready says what is wrong with what was asked for, refuses the measurement of that name to who may not make it, and lifts
+// the limit of locked memory.
+func Ready(name string, wrong ...error) error {
+	if err := errors.Join(wrong...); err != nil {
+		return err
+	}
 	if os.Geteuid() != 0 {
-		return kernel.Refuse(os.ErrPermission, "measuring needs root: sudo %s", command)
+		return kernel.Refuse(os.ErrPermission, "measuring needs root: sudo levee bench %s", name)
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return kernel.LoadError("raise the limit of locked memory", err)
 	}
 	return nil
 }

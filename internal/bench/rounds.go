@@ -30,6 +30,19 @@ func Interrupted(ctx context.Context) error {
 	return nil
 }
 
+// Ended is how a measurement ends that has come to err: the report of one that ctx has ended says so and is handed over
+// with the error, another error leaves none.
+func Ended[R any](ctx context.Context, r *R, h *Head, err error) (*R, error) {
+	if err == nil {
+		return r, nil
+	}
+	if ctx.Err() == nil {
+		return nil, err
+	}
+	h.Incomplete = "interrupted"
+	return r, err
+}
+
 // Figure is a median with its 95 % interval.
 type Figure struct {
 	Median   float64    `json:"median"`

@@ -30,13 +30,11 @@ func NewRung(d contender.Defence) *Rung {
 	return &Rung{Name: d.Name(), What: d.Describe(), Windows: []Window{}, Defence: d}
 }
 
-// OpenFor makes a lab and the rungs that are chosen of some defences, all if none is; command measures them.
-func OpenFor(ctx context.Context, command string, o *Options, chosen []string, all []contender.Defence) (*Lab, []*Rung, error) {
-	defences, err := bench.Choose("rung", chosen, all, contender.Defence.Name)
-	if err != nil {
-		return nil, nil, fmt.Errorf("bench: %w", err)
-	}
-	if err := bench.NeedRoot(command); err != nil {
+// OpenFor makes a lab for the measurement of that name, and the rungs that are chosen of some defences, all if none is.
+// wrong is what is wrong with the options.
+func OpenFor(ctx context.Context, name string, o *Options, wrong error, chosen []string, all []contender.Defence) (*Lab, []*Rung, error) {
+	defences, unknown := bench.Choose("rung", chosen, all, contender.Defence.Name)
+	if err := bench.Ready(name, wrong, unknown); err != nil {
 		return nil, nil, err
 	}
 	var rungs []*Rung
@@ -119,7 +117,7 @@ func EachRung(ctx context.Context, rungs []*Rung, round int, measure func(i, don
 		}
 		err := measure(i, round*len(rungs)+n, g)
 		if stopped := bench.Interrupted(ctx); stopped != nil {
-			return fmt.Errorf("bench: %w", stopped)
+			return stopped
 		}
 		if err != nil {
 			g.Missing, _, _ = strings.Cut(err.Error(), "\n")

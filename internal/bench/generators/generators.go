@@ -67,14 +67,8 @@ type comparison struct {
 // Run compares. A generator that has no figure says why in the report; the report of an interrupted run has
 // what was measured until then.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
-	if err := o.complete(); err != nil {
-		return nil, fmt.Errorf("bench gen: %w", err)
-	}
-	chosen, err := bench.Choose("generator", o.Only, generators, nameOf)
-	if err != nil {
-		return nil, fmt.Errorf("bench gen: %w", err)
-	}
-	if err := bench.NeedRoot("levee bench gen"); err != nil {
+	chosen, wrong := bench.Choose("generator", o.Only, generators, nameOf)
+	if err := bench.Ready("gen", o.complete(), wrong); err != nil {
 		return nil, err
 	}
 	l, err := lab.New(context.WithoutCancel(ctx), lab.Standard())
@@ -105,11 +99,9 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 			}
 		}
 	}
-	if err := c.rounds(ctx, chosen, r); err != nil {
-		r.Incomplete = "interrupted"
-	}
+	err = c.rounds(ctx, chosen, r)
 	r.summarise()
-	return r, ctx.Err()
+	return bench.Ended(ctx, r, &r.Head, err)
 }
 
 // rounds goes through generators and rates. It ends early only if ctx does.

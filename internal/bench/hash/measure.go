@@ -60,10 +60,7 @@ type measurement struct {
 // Run compares the functions. It needs root. When ctx ends early the report has what was measured
 // until then, says that it is incomplete, and comes with the error; without any round there is no report.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	if err := o.complete(); err != nil {
-		return nil, fmt.Errorf("bench hash: %w", err)
-	}
-	if err := bench.NeedRoot("levee bench hash"); err != nil {
+	if err := bench.Ready("hash", o.complete()); err != nil {
 		return nil, err
 	}
 	m := &measurement{Options: &o}
@@ -86,16 +83,10 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer m.chain.close()
-	err = m.rounds(ctx)
-	if ctx.Err() != nil {
-		r.Incomplete = "interrupted"
-	} else if err != nil {
-		return nil, err
+	if err = m.rounds(ctx); err != nil && ctx.Err() != nil && r.measured() == 0 {
+		return nil, fmt.Errorf("interrupted before the first figure: %w", ctx.Err())
 	}
-	if err != nil && r.measured() == 0 {
-		return nil, fmt.Errorf("bench hash: interrupted before the first figure: %w", ctx.Err())
-	}
-	return r, err
+	return bench.Ended(ctx, r, &r.Head, err)
 }
 
 // draw makes keys and secret.
@@ -157,7 +148,7 @@ func (m *measurement) rounds(ctx context.Context) error {
 		for n, i := range bench.InTurn(round, len(m.items)) {
 			it := m.items[i]
 			if err := bench.Interrupted(ctx); err != nil {
-				return fmt.Errorf("bench hash: %w", err)
+				return err
 			}
 			m.Tell(fmt.Sprintf("%s of %d bytes", it.f.name, it.Bytes), round*len(m.items)+n, (m.Rounds+1)*len(m.items))
 			if it.Missing != "" {

@@ -57,17 +57,10 @@ func (o *Options) complete() error {
 // when ctx ends: then the report, which is marked incomplete, has what was measured until then, and
 // the error matches ctx's. A rung that could not be measured says so in the report instead.
 func Run(ctx context.Context, o Options) (r *Report, err error) {
-	if err := o.complete(); err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
-	}
-	rungs, err := o.rungs()
-	if err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
-	}
-	if _, err := contender.Resolve(o.PolicyName, o.Policy); err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
-	}
-	if err := bench.NeedRoot("levee bench ladder"); err != nil {
+	wrong := o.complete()
+	rungs, unknown := o.rungs()
+	_, refused := contender.Resolve(o.PolicyName, o.Policy)
+	if err := bench.Ready("ladder", wrong, unknown, refused); err != nil {
 		return nil, err
 	}
 	if !lab.HaveIPv6() {

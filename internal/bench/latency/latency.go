@@ -109,10 +109,7 @@ type Round struct {
 // needs root and two cores. An error means that there is no report, except when ctx ends: then the
 // report has what was measured until then.
 func Run(ctx context.Context, o Options) (r *Report, err error) {
-	if err := o.complete(); err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
-	}
-	l, rungs, err := flood.OpenFor(ctx, "levee bench latency", &o.Options, o.Rungs, defences())
+	l, rungs, err := flood.OpenFor(ctx, "latency", &o.Options, o.complete(), o.Rungs, defences())
 	if err != nil {
 		return nil, err
 	}
@@ -137,13 +134,7 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	// The collector would stop the threads that time, and there is hardly anything for it to do.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	err = l.Pinned(func() error { return r.measure(ctx, l, p, rungs) })
-	if err != nil && ctx.Err() == nil {
-		return nil, err
-	}
-	if err != nil {
-		r.Incomplete = "interrupted"
-	}
-	return r, err
+	return bench.Ended(ctx, r, &r.Head, err)
 }
 
 // measure goes through rungs and, behind each, loads.

@@ -15,11 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cilium/ebpf/rlimit"
-
 	"levee/internal/bench"
 	"levee/internal/bench/flood"
-	"levee/internal/kernel"
 	"levee/internal/lab/contender"
 )
 
@@ -52,15 +49,12 @@ func (o *Options) Complete(most int) error {
 // Each measures cases one after the other; estimates are what each may take. What ends it early stands in the
 // report, unless it is the first case that cannot be measured here: then there is no report.
 func (o *Options) Each(ctx context.Context, name string, h *bench.Head, estimates []time.Duration, measure func(i int) error) (c *bench.Conditions, err error) {
-	if err := bench.NeedRoot("levee " + name); err != nil {
+	if err := bench.Ready(name); err != nil {
 		return nil, err
-	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, kernel.LoadError("raise the limit of locked memory", err)
 	}
 	machine, end, err := bench.Observe()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	defer func() { c, err = machine.Conditions(), errors.Join(err, end()) }()
 	o.Machine, o.meter = machine, o.Meter(estimates)
@@ -78,7 +72,7 @@ func (o *Options) Each(ctx context.Context, name string, h *bench.Head, estimate
 		if stopped := bench.Interrupted(ctx); stopped != nil {
 			h.Incomplete, err = after+": interrupted", stopped
 		}
-		return nil, fmt.Errorf("%s: the report is incomplete: %w", name, err)
+		return nil, fmt.Errorf("the report is incomplete: %w", err)
 	}
 	return nil, nil
 }

@@ -101,10 +101,7 @@ type Point struct {
 // Run measures. It needs root and two cores. An error means that there is no report, except when ctx ends:
 // then the report has what was measured until then.
 func Run(ctx context.Context, o Options) (r *Report, err error) {
-	if err := o.complete(); err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
-	}
-	l, rungs, err := flood.OpenFor(ctx, "levee bench mix", &o.Options, o.Rungs, defences())
+	l, rungs, err := flood.OpenFor(ctx, "mix", &o.Options, o.complete(), o.Rungs, defences())
 	if err != nil {
 		return nil, err
 	}
@@ -135,12 +132,7 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 		}
 		r.Rungs = append(r.Rungs, g)
 	}
-	if err = l.Compare(ctx, c); c.Incomplete {
-		r.Incomplete = "interrupted"
-	} else if err != nil {
-		return nil, err
-	}
-	return r, err
+	return bench.Ended(ctx, r, &r.Head, l.Compare(ctx, c))
 }
 
 // share is a flood of which a share is dropped, in percent.

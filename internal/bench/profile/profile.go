@@ -3,7 +3,6 @@ package profile
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -101,10 +100,7 @@ type observer struct {
 // Run profiles a rung. It needs root and two cores. When ctx ends early the report has what was seen until then, says that
 // it is incomplete, and comes with the error.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	if err := o.complete(); err != nil {
-		return nil, fmt.Errorf("bench profile: %w", err)
-	}
-	if err := bench.NeedRoot("levee bench profile"); err != nil {
+	if err := bench.Ready("profile", o.complete()); err != nil {
 		return nil, err
 	}
 	names, err := readKernel()
@@ -130,9 +126,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	r.judge(w, l.Rungs[0].Rung)
 	if err != nil {
 		r.Incomplete = "interrupted; these are the windows until then"
-		return r, fmt.Errorf("bench profile: %w", err)
 	}
-	return r, nil
+	return r, err
 }
 
 func (w *observer) close() {

@@ -12,14 +12,12 @@ import (
 
 // Text prints the report for a person.
 func (r *Report) Text(w io.Writer) error {
-	t := r.Head.Text(fmt.Sprintf("; %d rounds, medians with 95 %% intervals", r.Rounds), "; these are the figures until then")
-	r.Conditions.Text(t)
-	for _, c := range r.Cases {
-		t.Printf("\n%d %s routes, %s\n", len(c.Prefixes), c.Family(), c.Entries)
-		c.print(t)
-	}
-	t.Printf("\n")
-	return t.End(w, &r.Head)
+	return r.Conditions.Write(w, &r.Head, func(t *bench.Text) {
+		for _, c := range r.Cases {
+			t.Printf("\n%d %s routes, %s\n", len(c.Prefixes), c.Family(), c.Entries)
+			c.print(t)
+		}
+	})
 }
 
 func (c *Case) print(t *bench.Text) {

@@ -13,12 +13,9 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/cilium/ebpf/rlimit"
-
 	"levee/internal/bench"
 	"levee/internal/bench/lookup"
 	"levee/internal/bench/workload"
-	"levee/internal/kernel"
 	"levee/internal/usage"
 )
 
@@ -84,24 +81,15 @@ func (o *Options) complete() error {
 // Run compares routing tables. It needs root. When ctx ends early the report has the cases and traffics that
 // were complete, says that it is incomplete, and comes with the error.
 func Run(ctx context.Context, o Options) (r *Report, failed error) {
-	if err := o.complete(); err != nil {
-		return nil, fmt.Errorf("bench route: %w", err)
-	}
 	from := slices.DeleteFunc(slices.Clone(lookup.Structures), func(s lookup.Structure) bool { return s.HostsOnly })
 	from = append(from, fib(ctx))
-	used, err := bench.Choose("structure", o.Only, from, func(s lookup.Structure) string { return s.Name })
-	if err != nil {
-		return nil, fmt.Errorf("bench route: %w", err)
-	}
-	if err := bench.NeedRoot("levee bench route"); err != nil {
+	used, wrong := bench.Choose("structure", o.Only, from, func(s lookup.Structure) string { return s.Name })
+	if err := bench.Ready("route", o.complete(), wrong); err != nil {
 		return nil, err
-	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, kernel.LoadError("raise the limit of locked memory", err)
 	}
 	machine, end, err := bench.Observe()
 	if err != nil {
-		return nil, fmt.Errorf("bench route: %w", err)
+		return nil, err
 	}
 	report := &Report{Head: o.Head(0, caveats...)}
 	defer func() { report.Conditions, failed = machine.Conditions(), errors.Join(failed, end()) }()
@@ -114,18 +102,13 @@ func Run(ctx context.Context, o Options) (r *Report, failed error) {
 	for _, draw := range plans {
 		set, err := draw()
 		if err != nil {
-			return nil, fmt.Errorf("bench route: %w", err)
+			return nil, err
 		}
 		c := &Case{Set: set}
 		report.Cases = append(report.Cases, c)
 		l := lookup.Options{Rounds: o.Rounds, Seed: o.Seed, Depths: true, Tell: tell, Machine: machine}
 		if c.Structures, err = l.Compare(ctx, set, used); err != nil {
-			err = fmt.Errorf("bench route: %w", err)
-			if ctx.Err() != nil {
-				report.Incomplete = "interrupted"
-				return report, err
-			}
-			return nil, err
+			return bench.Ended(ctx, report, &report.Head, err)
 		}
 	}
 	return report, nil

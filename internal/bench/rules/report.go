@@ -59,26 +59,24 @@ func rounds(p *Policy, skew workload.Skew, at float64, f *bench.Figure) report.P
 
 // Text prints the report for a person.
 func (r *Report) Text(w io.Writer) error {
-	t := r.Head.Text(fmt.Sprintf("; %d rounds, medians with 95 %% intervals", r.Rounds), "; these are the figures until then")
-	r.Conditions.Text(t)
-	t.Table(0, func(w io.Writer) {
-		fmt.Fprintf(w, "\nlevee, %d different packets\tns a packet\t95 %% interval\tchain, ns a load\tZipf\tchain\tresolve\tcompile\tload\tmemory\n", r.Frames)
+	return r.Conditions.Write(w, &r.Head, func(t *bench.Text) {
+		t.Table(0, func(w io.Writer) {
+			fmt.Fprintf(w, "\nlevee, %d different packets\tns a packet\t95 %% interval\tchain, ns a load\tZipf\tchain\tresolve\tcompile\tload\tmemory\n", r.Frames)
+			for _, c := range r.Cases {
+				if p := c.Levee; p != nil && p.Missing == "" {
+					fmt.Fprintf(w, "%d %s\t%.1f\t%.1f-%.1f\t%s\t%.1f\t%s\t%s\t%s\t%s\t%s\n", c.Size, c.Shape, p.Uniform.Median, p.Uniform.Interval[0], p.Uniform.Interval[1], p.Conditions.Cell(),
+						p.Zipf.Median, p.ZipfConditions.Cell(), bench.Nanos(float64(p.ResolveNs)), bench.Nanos(float64(p.CompileNs)), bench.Nanos(float64(p.LoadNs)), bench.Size(int64(p.Bytes)))
+				}
+			}
+		})
 		for _, c := range r.Cases {
-			if p := c.Levee; p != nil && p.Missing == "" {
-				fmt.Fprintf(w, "%d %s\t%.1f\t%.1f-%.1f\t%s\t%.1f\t%s\t%s\t%s\t%s\t%s\n", c.Size, c.Shape, p.Uniform.Median, p.Uniform.Interval[0], p.Uniform.Interval[1], p.Conditions.Cell(),
-					p.Zipf.Median, p.ZipfConditions.Cell(), bench.Nanos(float64(p.ResolveNs)), bench.Nanos(float64(p.CompileNs)), bench.Nanos(float64(p.LoadNs)), bench.Size(int64(p.Bytes)))
+			if c.Levee != nil && c.Levee.Missing != "" {
+				t.Printf("%d %s: no figure: %s\n", c.Size, c.Shape, c.Levee.Missing)
+			}
+			if len(c.Lab) > 0 {
+				t.Printf("\n%d %s rules\n", c.Size, c.Shape)
+				load.Print(t, c.Lab)
 			}
 		}
 	})
-	for _, c := range r.Cases {
-		if c.Levee != nil && c.Levee.Missing != "" {
-			t.Printf("%d %s: no figure: %s\n", c.Size, c.Shape, c.Levee.Missing)
-		}
-		if len(c.Lab) > 0 {
-			t.Printf("\n%d %s rules\n", c.Size, c.Shape)
-			load.Print(t, c.Lab)
-		}
-	}
-	t.Printf("\n")
-	return t.End(w, &r.Head)
 }

@@ -80,14 +80,14 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	err := errors.Join(o.Complete(workload.MaxRules), usage.Known("shape of rules", o.Shapes, workload.Shapes),
 		usage.Known("tool", o.Only, load.WithNames(nil, contenders(nil))))
 	if err != nil {
-		return nil, fmt.Errorf("bench rules: %w", err)
+		return nil, err
 	}
 	cases, err := o.cases()
 	if err != nil {
-		return nil, fmt.Errorf("bench rules: %w", err)
+		return nil, err
 	}
 	r := &Report{Head: o.Head(0, caveats...), Frames: frames}
-	r.Conditions, err = o.Each(ctx, "bench rules", &r.Head, o.estimates(cases), func(i int) error {
+	r.Conditions, err = o.Each(ctx, "rules", &r.Head, o.estimates(cases), func(i int) error {
 		w := &cases[i]
 		c := &Case{Shape: w.shape, Size: len(w.rules), Left: o.Left, Lab: []*load.Result{}}
 		r.Cases = append(r.Cases, c)

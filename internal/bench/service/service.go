@@ -118,15 +118,10 @@ type Outcome struct{ Due, Took float64 }
 // Run measures. It needs root and two cores. An error means that there is no report, except when ctx ends: then the
 // report has what was measured until then.
 func Run(ctx context.Context, o Options) (r *Report, err error) {
-	if err := o.complete(); err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
-	}
+	wrong := o.complete()
 	floods, wrongFlood := bench.Choose("flood", o.Floods, kinds, nameOf)
 	chosen, wrongDefence := bench.Choose("defence", o.Defences, defences(), contender.Defence.Name)
-	if err := errors.Join(wrongFlood, wrongDefence); err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
-	}
-	if err := bench.NeedRoot("levee bench service"); err != nil {
+	if err := bench.Ready("service", wrong, wrongFlood, wrongDefence); err != nil {
 		return nil, err
 	}
 	s, err := demo.Open(ctx, o.Self)
@@ -140,14 +135,7 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	}
 	c := &clerk{}
 	err = s.Populated(ctx, o.Requests, c.enter, func() error { return r.measure(ctx, &o, s, c, floods, chosen) })
-	if stopped := bench.Interrupted(ctx); stopped != nil {
-		r.Incomplete = "interrupted"
-		return r, errors.Join(fmt.Errorf("bench: %w", stopped), err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
+	return bench.Ended(ctx, r, &r.Head, errors.Join(bench.Interrupted(ctx), err))
 }
 
 // clerk enters requests into the run within which they are due.

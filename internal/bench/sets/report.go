@@ -75,17 +75,15 @@ func lookupCharts(d *report.Document, kind, what string, k workload.Kind, skew w
 
 // Text prints the report for a person.
 func (r *Report) Text(w io.Writer) error {
-	t := r.Head.Text(fmt.Sprintf("; %d rounds, medians with 95 %% intervals", r.Rounds), "; these are the figures until then")
-	r.Conditions.Text(t)
-	for _, c := range r.Cases {
-		t.Printf("\n%d %s %s\n", c.Size, c.Family, c.Entries)
-		if len(c.Structures) > 0 {
-			c.print(t)
+	return r.Conditions.Write(w, &r.Head, func(t *bench.Text) {
+		for _, c := range r.Cases {
+			t.Printf("\n%d %s %s\n", c.Size, c.Family, c.Entries)
+			if len(c.Structures) > 0 {
+				c.print(t)
+			}
+			load.Print(t, c.Lab)
 		}
-		load.Print(t, c.Lab)
-	}
-	t.Printf("\n")
-	return t.End(w, &r.Head)
+	})
 }
 
 // print prints the look-ups.

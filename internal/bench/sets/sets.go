@@ -5,7 +5,6 @@ package sets
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -47,12 +46,12 @@ type Options struct {
 // measured.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := errors.Join(o.Complete(workload.MaxPrefixes), usage.Known("structure or tool", o.Only, names())); err != nil {
-		return nil, fmt.Errorf("bench sets: %w", err)
+		return nil, err
 	}
 	cases := o.cases()
 	r := &Report{Head: o.Head(0, caveats...)}
 	var err error
-	r.Conditions, err = o.Each(ctx, "bench sets", &r.Head, o.estimates(cases), func(i int) error {
+	r.Conditions, err = o.Each(ctx, "sets", &r.Head, o.estimates(cases), func(i int) error {
 		s := cases[i]
 		c := &Case{Family: s.Family(), Entries: s.Entries, Size: len(s.Prefixes), Structures: []*lookup.Result{}, Lab: []*load.Result{}}
 		r.Cases = append(r.Cases, c)

@@ -1,6 +1,7 @@
 package contender
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -27,6 +28,19 @@ func newSite(t *testing.T) (Site, *lab.Lab) {
 		}
 	})
 	return Site{Host: l.Host(lab.Server), Device: "eth0", Application: app}, l
+}
+
+// install puts a defence in place until the test ends.
+func install(t *testing.T, d Defence, s Site) {
+	t.Helper()
+	if err := d.Install(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Remove(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func defences() []Defence {
@@ -80,14 +94,7 @@ func TestEachPlaceDropsItsPortAndNothingElse(t *testing.T) {
 		Recvmmsg(), RecvmmsgConntrack(), RecvmmsgNotrack(), Nothing(),
 	} {
 		t.Run(d.Name(), func(t *testing.T) {
-			if err := d.Install(t.Context(), s); err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := d.Remove(t.Context()); err != nil {
-					t.Error(err)
-				}
-			}()
+			install(t, d, s)
 			passes := d.Hook() == Application || d.Hook() == NoDefence
 			before, err := d.Dropped(t.Context())
 			if err != nil {

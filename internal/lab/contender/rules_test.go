@@ -45,14 +45,7 @@ func TestRulesAgreeWithThePolicy(t *testing.T) {
 	send := newWire(t, s, l.Host(lab.World))
 	for _, d := range []Defence{NFT(), IPTables()} {
 		t.Run(d.Name(), func(t *testing.T) {
-			if err := d.Install(t.Context(), s); err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := d.Remove(t.Context()); err != nil {
-					t.Error(err)
-				}
-			}()
+			install(t, d, s)
 			for _, c := range p.Tests {
 				if slices.ContainsFunc(c.Steps, func(s policy.Step) bool { return s.Set != nil }) {
 					continue // entries of a dynamic set
