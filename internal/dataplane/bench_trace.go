@@ -160,7 +160,7 @@ func (r *Runner) OnTrace(t *Trace) (*TraceRun, error) {
 	if r.hook != ebpf.XDP {
 		return nil, errors.New("measure program: a trace runs XDP programs")
 	}
-	feeder, err := t.feed(r.loaded.prog, r.program.Spec.Programs[codegen.ProgramName].AttachType)
+	feeder, err := t.feed(r.loaded.prog, r.program.Spec.Programs[r.program.Judge()].AttachType)
 	if err != nil {
 		return nil, err
 	}

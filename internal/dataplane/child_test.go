@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netns"
+
+	"levee/internal/filter/codegen"
 )
 
 // childEnv carries an order to this test binary, run as a command of its own.
@@ -27,7 +29,8 @@ type order struct {
 	Label   string
 	Text    string // of the policy; "": handPolicy
 	Confirm time.Duration
-	Kill    int // the step, counting from 1, at which the child kills itself; 0: none
+	Pair    codegen.Lifetime // not "": pairProgram, with a map of that lifetime
+	Kill    int              // the step, counting from 1, at which the child kills itself; 0: none
 }
 
 func (o order) run() error {
@@ -35,6 +38,9 @@ func (o order) run() error {
 	switch o.Do {
 	case "up":
 		compile := compileHand(named(o.File, o.Label))
+		if o.Pair != "" {
+			compile = compilePair(o.File, o.Pair)
+		}
 		if o.Text != "" {
 			compile = compileText(o.Text)
 		}

@@ -25,6 +25,7 @@ const (
 	pinLink  = "link"       // in the attachment's directory
 	pinProg  = "prog"       // the program
 	pinTrial = "prog_trial" // its variant with a deadline
+	pinLinks = "links"      // directory of the links of programs that do not judge
 )
 
 // description is what N.json keeps of a generation: all that Status tells and cannot ask the kernel.

@@ -43,6 +43,21 @@ const (
 
 // handProgram is written by hand in the shape that the compiler produces: it judges by handPolicy.
 func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
+	return handProgramOf(p, t, func(b *assembler.Builder) {
+		b.Emit(
+			asm.Mov.Reg(asm.R1, asm.R7),
+			asm.Add.Imm(asm.R1, 15),
+			asm.JGT.Reg(asm.R1, asm.R8, "count"),
+			asm.LoadMem(asm.R1, asm.R7, 14, asm.Byte),
+			asm.And.Imm(asm.R1, 1),
+			asm.JEq.Imm(asm.R1, 0, "count"),
+		)
+	})
+}
+
+// handProgramOf is handProgram with another match for the rule. It goes to "count" where the frame
+// from R7 to R8 does not match.
+func handProgramOf(p *policy.Policy, t codegen.Target, match func(*assembler.Builder)) *codegen.Program {
 	rows := 1
 	for rows < t.CPUs {
 		rows *= 2
@@ -101,14 +116,9 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 		length,
 		asm.Mov.Reg(asm.R9, asm.R0),
 		asm.Mov.Imm(asm.R6, int32(p.DefaultSlot())),
-		asm.Mov.Reg(asm.R1, asm.R7),
-		asm.Add.Imm(asm.R1, 15),
-		asm.JGT.Reg(asm.R1, asm.R8, "count"),
-		asm.LoadMem(asm.R1, asm.R7, 14, asm.Byte),
-		asm.And.Imm(asm.R1, 1),
-		asm.JEq.Imm(asm.R1, 0, "count"),
-		asm.Mov.Imm(asm.R6, int32(p.RuleSlot(0))),
 	)
+	match(b)
+	b.Emit(asm.Mov.Imm(asm.R6, int32(p.RuleSlot(0))))
 	b.Label("count")
 	b.Emit(
 		asm.FnGetSmpProcessorId.Call(),
@@ -145,7 +155,8 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 	b.Emit(asm.Return())
 	ps.Instructions = b.MustFinish()
 	spec.Programs[codegen.ProgramName] = ps
-	return &codegen.Program{Spec: spec, Maps: ledger, Slots: slots, RowBytes: rowBytes}
+	links := []codegen.Link{{Program: codegen.ProgramName, At: codegen.Ingress}}
+	return &codegen.Program{Spec: spec, Links: links, Maps: ledger, Slots: slots, RowBytes: rowBytes}
 }
 
 func mmapable(name string, size int) *ebpf.MapSpec {

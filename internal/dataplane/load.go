@@ -14,9 +14,10 @@ import (
 	"levee/internal/kernel"
 )
 
-// loaded is a program with all its maps in the kernel, attached to nothing yet.
+// loaded is a policy's programs with all their maps in the kernel, attached to nothing yet.
 type loaded struct {
-	prog   *ebpf.Program
+	prog   *ebpf.Program // the one that judges
+	others map[string]*ebpf.Program
 	maps   map[string]*ebpf.Map
 	ledger []codegen.MapUse // of maps
 }
@@ -34,24 +35,38 @@ func load(p *codegen.Program, replace, memories map[string]*ebpf.Map) (*loaded, 
 	if err := kernel.Privileged(); err != nil {
 		return nil, err
 	}
-	spec := withoutBTF(p.Spec)
-	if spec.Programs[codegen.ProgramName] == nil {
-		return nil, fmt.Errorf("load program: the compiled policy has no program %q", codegen.ProgramName)
-	}
-	if err := checkLedger(p); err != nil {
+	if err := errors.Join(checkLinks(p), checkLedger(p)); err != nil {
 		return nil, err
 	}
-	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
+	c, err := ebpf.NewCollectionWithOptions(withoutBTF(p.Spec), ebpf.CollectionOptions{MapReplacements: replace})
 	if err != nil {
 		return nil, kernel.LoadError("load program", err)
 	}
-	l := &loaded{prog: c.DetachProgram(codegen.ProgramName), maps: c.Maps, ledger: p.Maps}
-	c.Maps = nil
+	l := &loaded{prog: c.DetachProgram(p.Judge()), others: c.Programs, maps: c.Maps, ledger: p.Maps}
+	c.Maps, c.Programs = nil, nil
 	c.Close()
 	if err := placeSets(p, l, replace, memories); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// checkLinks is an error if a policy does not say of each of its programs, once, where it is attached.
+func checkLinks(p *codegen.Program) error {
+	listed := map[string]bool{}
+	for _, l := range p.Links {
+		if p.Spec.Programs[l.Program] == nil || listed[l.Program] {
+			return fmt.Errorf("load program: program %q is linked twice, or there is none", l.Program)
+		}
+		listed[l.Program] = true
+	}
+	if len(listed) != len(p.Spec.Programs) {
+		return fmt.Errorf("load program: %d of %d programs are linked", len(listed), len(p.Spec.Programs))
+	}
+	if p.Judge() == "" {
+		return errors.New("load program: not exactly one program judges")
+	}
+	return nil
 }
 
 // checkLedger is an error if a program does not say of each of its maps, once, what it is.
@@ -75,6 +90,9 @@ func (l *loaded) Close() error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(l.maps)) {
 		errs = append(errs, l.maps[name].Close())
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.others)) {
+		errs = append(errs, l.others[name].Close())
 	}
 	return errors.Join(append(errs, l.prog.Close())...)
 }

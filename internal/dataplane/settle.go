@@ -113,6 +113,9 @@ func (s *store) clean(a *attachment) error {
 			gone = append(gone, g)
 		}
 	}
+	if err := s.unlink(a.key, needed); err != nil {
+		return err
+	}
 	if len(gone) > 0 {
 		if err := waitForPrograms(); err != nil {
 			return err
@@ -196,6 +199,11 @@ func (s *store) remove(key string) error {
 	for i, path := range []string{s.bpf(key, pinLink), s.state(key), s.bpf(key)} {
 		if err := step(fmt.Sprint("remove ", i)); err != nil {
 			return err
+		}
+		if path == s.bpf(key) {
+			if err := s.unlink(key, nil); err != nil {
+				return err
+			}
 		}
 		if err := os.RemoveAll(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return kernel.Refuse(err, "remove what was kept for attachment %s", key)

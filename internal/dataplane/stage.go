@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
@@ -22,12 +23,16 @@ import (
 type staged struct {
 	key     string
 	desc    *description
-	plain   *loaded  // without deadline
-	trial   *loaded  // with, nil unless asked for; shares all maps with plain
-	writers *os.File // keeps writers of dynamic sets out until it is closed
+	plain   *loaded     // without deadline
+	trial   *loaded     // with, nil unless asked for; shares all maps with plain
+	links   []link.Link // of the programs that do not judge
+	writers *os.File    // keeps writers of dynamic sets out until it is closed
 }
 
 func (st *staged) Close() {
+	for _, l := range st.links {
+		l.Close()
+	}
 	if st.trial != nil {
 		st.trial.Close()
 	}
@@ -78,7 +83,10 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	if err := step("describe"); err != nil {
 		return nil, err
 	}
-	return st, writeJSON(u.describe(st.key, st.desc.Generation), st.desc)
+	if err := writeJSON(u.describe(st.key, st.desc.Generation), st.desc); err != nil {
+		return nil, err
+	}
+	return st, u.linkOthers(st, plain)
 }
 
 func (u *up) compiled(t codegen.Target) (*codegen.Program, error) {
@@ -97,7 +105,7 @@ func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 			shared[name] = m
 		}
 	}
-	if st.trial, err = load(p, shared, nil); err != nil {
+	if st.trial, err = load(judgeOf(p), shared, nil); err != nil {
 		return unable(err)
 	}
 	if u.fallback() == 0 {

@@ -81,10 +81,12 @@ func (a *attachment) here() (netlink.Link, error) {
 	return nil, nil
 }
 
-// tcxPrograms are the ids of the programs at TCX ingress of an interface of this network namespace; none where the kernel has
-// no TCX.
-func tcxPrograms(index int) []uint32 {
-	res, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
+// tcxPrograms are the ids of the programs at TCX ingress of an interface of this network namespace;
+// none where the kernel has no TCX.
+func tcxPrograms(index int) []uint32 { return tcxProgramsAt(index, ebpf.AttachTCXIngress) }
+
+func tcxProgramsAt(index int, at ebpf.AttachType) []uint32 {
+	res, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: at})
 	if err != nil {
 		return nil
 	}

@@ -98,6 +98,7 @@ func CompileIR(prog *ir.Program, t Target) (*Program, error) {
 			Maps:     c.maps,
 			Programs: map[string]*ebpf.ProgramSpec{ProgramName: spec},
 		},
+		Links:    []Link{{ProgramName, Ingress}},
 		Slots:    slots,
 		RowBytes: c.rowBytes,
 		Tables:   c.tables,

@@ -33,7 +33,7 @@ type Target struct {
 	Trial   bool // judge by the policy only until the deadline in the map Deadline
 }
 
-// ProgramName is the program in a Spec.
+// ProgramName is the name of the program that judges packets.
 const ProgramName = "levee"
 
 // Names of maps. What a map is says Program.Maps.
@@ -52,7 +52,8 @@ const SlotBytes = 16
 
 // Program is a compiled policy.
 type Program struct {
-	Spec     *ebpf.CollectionSpec // one program, ProgramName, and its maps with their contents
+	Spec     *ebpf.CollectionSpec // programs, and their maps with their contents
+	Links    []Link               // all programs of Spec, each once
 	Maps     []MapUse             // all maps of Spec, each once
 	Slots    []policy.Slot        // meaning of each counter, policy.Slots of the source
 	RowBytes int                  // bytes of one CPU's row of counters, a multiple of 64

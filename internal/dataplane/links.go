@@ -1,0 +1,127 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+)
+
+// An attachment has one link whose program judges packets. It is pinned with the attachment, and a
+// replace changes its program. All other links belong to a generation and are pinned with it. They are
+// attached before its program may judge a packet, and taken away when it cannot judge any more. So no
+// two links have to change at once: whichever generation judges, its other programs have been there
+// since before it did (docs/decisions/0032-links.md).
+
+// linkOthers attaches the programs of a staged generation that do not judge.
+func (u *up) linkOthers(st *staged, p *codegen.Program) error {
+	dir := filepath.Join(u.pins(st.key, st.desc.Generation), pinLinks)
+	for _, l := range p.Links {
+		if l.At == codegen.Ingress {
+			continue
+		}
+		if err := step("link"); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return kernel.Refuse(err, "create the directory of links")
+		}
+		lk, err := attachOther(u.dev, l.At, st.plain.others[l.Program])
+		if err != nil {
+			return unable(err)
+		}
+		st.links = append(st.links, lk)
+		if err := step("keep link"); err != nil {
+			return err
+		}
+		if err := lk.Pin(filepath.Join(dir, l.Program)); err != nil {
+			return kernel.Refuse(err, "pin the link of %s at %s", l.Program, l.At)
+		}
+	}
+	return nil
+}
+
+func attachOther(d *device, at codegen.Point, p *ebpf.Program) (link.Link, error) {
+	if at != codegen.Egress {
+		return nil, fmt.Errorf("attach to %s: levee knows no point %q", d.name, at)
+	}
+	if err := kernel.TCX.Check(); err != nil {
+		return nil, err
+	}
+	// Behind all others: it sees what they let go.
+	lk, err := link.AttachTCX(link.TCXOptions{Interface: d.index, Program: p, Attach: ebpf.AttachTCXEgress, Anchor: link.Tail()})
+	if err != nil {
+		return nil, kernel.Refuse(err, "attach to %s of %s", at, d.name)
+	}
+	return lk, nil
+}
+
+// judgeOf is a compiled policy without the programs that do not judge: its variant with a deadline has
+// those of the plain one beside it.
+func judgeOf(p *codegen.Program) *codegen.Program {
+	judge := *p
+	judge.Spec = p.Spec.Copy()
+	judge.Links = []codegen.Link{{Program: p.Judge(), At: codegen.Ingress}}
+	for name := range p.Spec.Programs {
+		if name != p.Judge() {
+			delete(judge.Spec.Programs, name)
+		}
+	}
+	return &judge
+}
+
+// unlink takes the links away that belong to generations other than those in keep. It comes before
+// their maps are read for the last time.
+func (s *store) unlink(key string, keep []int) error {
+	numbers, err := s.pinned(key)
+	if err != nil {
+		return err
+	}
+	for _, n := range numbers {
+		if slices.Contains(keep, n) {
+			continue
+		}
+		dir := filepath.Join(s.pins(key, n), pinLinks)
+		entries, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return kernel.Refuse(err, "list the links of a replaced generation")
+		}
+		if err := step("unlink"); err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := removeLink(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+		if err := os.Remove(dir); err != nil {
+			return kernel.Refuse(err, "remove the links of a replaced generation")
+		}
+	}
+	return nil
+}
+
+// removeLink detaches at once what would be detached some time after its pin is gone.
+func removeLink(path string) error {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return kernel.Refuse(err, "open the pinned link %s", path)
+	}
+	defer l.Close()
+	_ = l.Detach() // fails where the interface is gone
+	if err := os.Remove(path); err != nil {
+		return kernel.Refuse(err, "remove the pinned link %s", path)
+	}
+	return nil
+}
