@@ -66,7 +66,7 @@ func netnsCookie() (uint64, error) {
 	defer unix.Close(fd)
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if err != nil {
-		return 0, kernel.Refuse(err, "ask for the cookie of this network namespace (Linux 5.14 or newer)")
+		return 0, kernel.LoadError("ask for the cookie of this network namespace", err)
 	}
 	return cookie, nil
 }

@@ -156,6 +156,9 @@ func (u *up) run(ctx context.Context) error {
 			not = append(not, why)
 		}
 	}
+	if u.Mode == TCX {
+		not = append(not, "--mode auto tries XDP")
+	}
 	return unable(kernel.Refuse(unix.EOPNOTSUPP, "cannot attach to %s: %s", u.Dev, strings.Join(not, "; ")))
 }
 

@@ -46,12 +46,16 @@ func Refuse(err error, format string, args ...any) error {
 // that the verifier said.
 type Verifier struct {
 	Doing string
+	Old   string // why none but a refusal was to be expected, or ""
 	Cause error
 	Last  string // the line of the log that says why
 	Log   []string
 }
 
 func (v *Verifier) Error() string {
+	if v.Old != "" {
+		return fmt.Sprintf("%s: %s (%v: %s)", v.Doing, v.Old, v.Cause, v.Last)
+	}
 	s := fmt.Sprintf("%s: the kernel's verifier refused it (%v)", v.Doing, v.Cause)
 	if v.Last != "" {
 		s += ": " + v.Last
@@ -73,11 +77,18 @@ func Log(err error) string {
 
 // LoadError turns an error of loading a program or creating a map into one line that says what
 // to do. doing is what was being done: "load program".
-func LoadError(doing string, err error) error {
+func LoadError(doing string, err error) error { return loadError(doing, err, Release()) }
+
+func loadError(doing string, err error, release string) error {
 	var ve *ebpf.VerifierError
+	old := TooOld(release)
 	switch {
 	case err == nil:
 		return nil
+	case old != "" && errors.As(err, &ve) && len(ve.Log) > 0:
+		return &Verifier{Doing: doing, Old: old, Cause: ve.Cause, Last: reason(ve.Log), Log: ve.Log}
+	case old != "" && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOMEM):
+		return Refuse(err, "%s: %s", doing, old)
 	case errors.Is(err, unix.E2BIG), errors.Is(err, unix.EFAULT):
 		// What the verifier walks and the ways it keeps open are bounded (kernel/bpf/verifier.c).
 		return Refuse(err, "%s: the policy has more rules than the kernel's verifier takes; rules on addresses, ports, ICMP types and protocols that follow one another become tables, and sets cost one rule: use those instead of many others", doing)
@@ -91,9 +102,9 @@ func LoadError(doing string, err error) error {
 	case errors.Is(err, unix.ENOMEM):
 		return Refuse(err, "%s: the kernel has not enough memory for the policy's tables; use smaller sets or free memory", doing)
 	case errors.Is(err, ebpf.ErrNotSupported):
-		return Refuse(err, "%s: this kernel lacks something the program needs; levee needs Linux 6.1 or newer", doing)
+		return Refuse(err, "%s: this kernel lacks something the program needs; levee needs Linux %s or newer", doing, Oldest)
 	case errors.Is(err, unix.EINVAL):
-		return Refuse(err, "%s: the kernel does not know what it was asked for; levee needs Linux 6.1 or newer", doing)
+		return Refuse(err, "%s: the kernel does not know what it was asked for; levee needs Linux %s or newer", doing, Oldest)
 	}
 	return Refuse(err, "%s", doing)
 }

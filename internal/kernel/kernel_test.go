@@ -95,7 +95,7 @@ func TestLoadErrorsSayWhatToDo(t *testing.T) {
 		{ebpf.ErrNotSupported, "6.1 or newer"},
 		{unix.EIO, "load program: input/output error"},
 	} {
-		err := LoadError("load program", fmt.Errorf("x: %w", c.err))
+		err := loadError("load program", fmt.Errorf("x: %w", c.err), "6.1.0-56-amd64")
 		if !errors.Is(err, ErrRefused) || !errors.Is(err, c.err) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v", err)
 		}
@@ -105,5 +105,31 @@ func TestLoadErrorsSayWhatToDo(t *testing.T) {
 	}
 	if LoadError("x", nil) != nil {
 		t.Error("an error out of nothing")
+	}
+}
+
+// On 5.15 policies were said to have more rules than the verifier takes.
+func TestRefusalsOfOldKernelsNameTheOldestThatServes(t *testing.T) {
+	for _, cause := range []error{
+		unix.E2BIG, unix.EINVAL, unix.ENOPROTOOPT, ebpf.ErrNotSupported,
+		&ebpf.VerifierError{Cause: unix.EINVAL, Log: []string{"0: (bf) r1 = r10", "back-edge from insn 7 to 5"}},
+	} {
+		err := loadError("load program", cause, "5.15.0-91-generic")
+		if want := "this machine runs Linux 5.15, and levee needs 6.1 or newer"; !strings.HasPrefix(err.Error(), "load program: "+want) || !errors.Is(err, ErrRefused) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if strings.Contains(err.Error(), "\n") {
+			t.Errorf("more than a line: %v", err)
+		}
+	}
+	for _, cause := range []error{unix.EPERM, unix.ENOMEM} { // of no kernel's age
+		if err := loadError("load program", cause, "5.15.0"); strings.Contains(err.Error(), Oldest) {
+			t.Error(err)
+		}
+	}
+	for release, old := range map[string]bool{"5.10.0-46-cloud-amd64": true, "6.0": true, "6.1": false, "6.12.1": false, "7.0-rc1": false, "": false, "x": false} {
+		if got := TooOld(release); (got != "") != old {
+			t.Errorf("%q: %q", release, got)
+		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"levee/internal/kernel"
 )
 
 // cpu judges what the processors do.
@@ -108,11 +110,22 @@ func (h *Host) mitigations() Finding {
 
 // system judges the kernel's settings and what else watches the packets.
 func system(h *Host, d *Device) []Finding {
-	out := []Finding{h.jit(), h.harden(), h.conntrack(), h.sockets(d), h.irqbalance(), h.softnet()}
+	out := []Finding{h.linux(), h.jit(), h.harden(), h.conntrack(), h.sockets(d), h.irqbalance(), h.softnet()}
 	for i := range out {
 		out[i].About = "kernel"
 	}
 	return out
+}
+
+func (h *Host) linux() Finding {
+	old := kernel.TooOld(h.Linux)
+	if old == "" {
+		return Finding{Name: "linux", State: OK, Value: h.Linux}
+	}
+	return Finding{
+		Name: "linux", State: Breaks, Value: h.Linux, Cost: old + ": the verifier refuses its programs, and nothing is filtered", Sure: Expected,
+		Mend: "apt install linux-image-amd64   # or whatever brings a newer kernel here; then reboot",
+	}
 }
 
 // otherNamespace is why some settings of the kernel have no file.

@@ -82,6 +82,8 @@ func TestEachSettingIsJudged(t *testing.T) {
 		{"deep sleep disabled", Host{IdleStates: []IdleState{{"C1", 2, false}, {"C6", 133, true}}}, Device{}, "c_states", OK, "C1"},
 		{"steal", Host{Steal: &steal}, Device{}, "steal", Costs, "2.0 %"},
 		{"mitigations", Host{Mitigations: map[string]string{"spectre_v2": "Mitigation: IBRS"}}, Device{}, "mitigations", Note, "spectre_v2"},
+		{"an old kernel", Host{Linux: "5.10.0-46-cloud-amd64"}, Device{}, "linux", Breaks, "levee needs 6.1 or newer"},
+		{"the oldest kernel", Host{Linux: "6.1.0-56-cloud-amd64"}, Device{}, "linux", OK, "6.1.0"},
 		{"no JIT", Host{JIT: "0"}, Device{}, "jit", Costs, "bpf_jit_enable=1"},
 		{"hardened JIT", Host{Harden: "2"}, Device{}, "jit_harden", Costs, "bpf_jit_harden=1"},
 		{"full conntrack", Host{Conntrack: &Conntrack{Count: 95, Max: 100}}, Device{}, "conntrack", Costs, "nf_conntrack_max=400"},
@@ -145,6 +147,7 @@ func (t tree) write(tb testing.TB, path, text string) {
 func TestAMachineIsRead(t *testing.T) {
 	m := tree(t.TempDir())
 	for path, text := range map[string]string{
+		"/proc/sys/kernel/osrelease":                            "6.12.1\n",
 		"/proc/sys/net/core/bpf_jit_enable":                     "1\n",
 		"/proc/sys/net/core/bpf_jit_harden":                     "2\n",
 		"/proc/sys/net/netfilter/nf_conntrack_count":            "17\n",
@@ -180,7 +183,7 @@ func TestAMachineIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := m.host(context.Background(), 0)
-	if h.JIT != "1" || h.Harden != "2" || *h.Conntrack != (Conntrack{17, 100, 12}) || *h.Softnet != (Softnet{0x11, 2}) {
+	if h.Linux != "6.12.1" || h.JIT != "1" || h.Harden != "2" || *h.Conntrack != (Conntrack{17, 100, 12}) || *h.Softnet != (Softnet{0x11, 2}) {
 		t.Errorf("kernel: %+v %+v %+v", h, h.Conntrack, h.Softnet)
 	}
 	if len(h.Sockets) != 1 || h.Sockets[0] != (PacketSocket{2, "irqbalance (12)"}) || !h.IRQBalance {

@@ -69,6 +69,7 @@ type Host struct {
 	Mitigations map[string]string
 	Threads     bool // more than one hardware thread a core
 
+	Linux       string // its release
 	JIT, Harden string
 	Conntrack   *Conntrack
 	Sockets     []PacketSocket

@@ -53,6 +53,7 @@ func (t tree) host(ctx context.Context, sample time.Duration) *Host {
 	h := &Host{
 		CPUs: runtime.NumCPU(), Page: os.Getpagesize(),
 		Governors: map[string]int{}, Mitigations: map[string]string{},
+		Linux:  t.line("/proc/sys/kernel/osrelease"),
 		JIT:    t.line("/proc/sys/net/core/bpf_jit_enable"),
 		Harden: t.line("/proc/sys/net/core/bpf_jit_harden"),
 	}
