@@ -16,7 +16,7 @@ export GOFLAGS := -buildvcs=false $(filter-out -buildvcs=%,$(GOFLAGS))
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help build demo generate test lint bench bench-scale soak gen-proof
+.PHONY: help build demo generate test lint bench bench-scale soak gen-proof kernels
 
 help:
 	@echo 'make build       bin/levee, a static binary (needs only Go)'
@@ -25,6 +25,7 @@ help:
 	@echo 'make lint        gofmt, go vet, staticcheck'
 	@echo 'make generate    rebuild the BPF objects and generated Go, format (clang-19)'
 	@echo 'make soak        the long comparisons with published data, writes docs/soak.md: make soak DATA=DIR (root)'
+	@echo 'make kernels     boot Debian kernels in qemu and check each, writes docs/kernels.md; ARGS="-kernels 6.1" for some'
 	@echo 'make bench-scale all of bench rules and bench sets, into docs/plots: idle machine, two hours (root)'
 	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
@@ -64,6 +65,11 @@ bench-scale:
 soak:
 	@scripts/deps test
 	GO=$(GO) scripts/soak docs/soak.md
+
+# Kernels that levee supports, and one that it refuses, each in a machine of its own. With ARGS nothing is written. DATA is as for soak.
+kernels:
+	@scripts/deps kernels
+	GO=$(GO) $(GO) run ./scripts/kernels $(if $(DATA),-data $(DATA)) $(or $(ARGS),-page docs/kernels.md)
 
 # What the packet generator promises, at length: exact counts, permuted sources, replayed times, prompt ends.
 gen-proof:

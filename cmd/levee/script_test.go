@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -76,10 +77,31 @@ func scriptCondition(cond string) (bool, error) {
 		return os.Getuid() == 0 && kernel.Privileged() == nil, nil
 	case "tun":
 		return exec.Command("unshare", "-n", "ip", "tuntap", "add", "dev", "t", "mode", "tun").Run() == nil, nil
+	case "two-cores":
+		return runtime.NumCPU() >= 2, nil
 	case "vlan":
 		return exec.Command("unshare", "-n", "ip", "link", "add", "link", "lo", "name", "v", "type", "vlan", "id", "7").Run() == nil, nil
 	}
+	if want, ok := strings.CutPrefix(cond, "linux-"); ok {
+		return linuxIsAtLeast(want)
+	}
 	return false, fmt.Errorf("unknown condition %q", cond)
+}
+
+// linuxIsAtLeast answers condition linux-MAJOR.MINOR.
+func linuxIsAtLeast(want string) (bool, error) {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return false, err
+	}
+	var major, minor, runs, of int
+	if _, err := fmt.Sscanf(want, "%d.%d", &major, &minor); err != nil {
+		return false, fmt.Errorf("condition linux-%s: %w", want, err)
+	}
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &runs, &of); err != nil {
+		return false, err
+	}
+	return runs > major || runs == major && of >= minor, nil
 }
 
 // cmdExits is `exits STATUS PROGRAM ARGS...`: the exact exit status, where exec knows only two.

@@ -17,12 +17,12 @@ func table(all []check, results []*result) string {
 		fmt.Fprintf(&b, "| %s |", c.name)
 		for _, r := range results {
 			n := numbers(r.linux)
-			seconds, passed := r.passed[c.name]
+			took, passed := r.passed[c.name]
 			switch {
 			case !c.isFor(version{n[0], n[1]}):
 				b.WriteString(" |")
 			case passed:
-				fmt.Fprintf(&b, " %s |", seconds)
+				fmt.Fprintf(&b, " %.0f s |", took.Seconds())
 			default:
 				b.WriteString(" **fails** |")
 			}
