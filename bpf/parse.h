@@ -55,6 +55,9 @@ struct key {
 	__u8 tcp_flags;
 	__u8 tags;
 	__u16 off, left; // while decoding, see forget
+	__u16 unused2;
+	__u16 tcp_window; // not scaled
+	__u32 unused4;
 };
 
 #define NO_VLAN 0xffff
@@ -113,6 +116,7 @@ static __always_inline int parse_transport(const struct frame *f, struct key *k,
 		if (hlen < 20 || hlen > left)
 			return L4_LENGTH;
 		k->tcp_flags = b[13];
+		k->tcp_window = b[14] << 8 | b[15];
 		transport = TCP;
 		break;
 	}

@@ -65,6 +65,7 @@ type Packet struct {
 	Transport        Transport
 	SrcPort, DstPort uint16 // PortTransport, TCPTransport
 	Flags            uint8  // TCPTransport
+	Window           uint16 // TCPTransport
 	Type, Code       uint8  // ICMPTransport, ICMP6Transport
 
 	NetworkOffset    int // in the frame: what follows Ethernet and tags
@@ -274,6 +275,7 @@ func (p *Packet) tcp(b []byte) Malformed {
 	}
 	p.ports(TCPTransport, b)
 	p.Flags = b[13]
+	p.Window = binary.BigEndian.Uint16(b[14:])
 	return WellFormed
 }
 

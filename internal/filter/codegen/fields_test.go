@@ -12,7 +12,7 @@ import (
 )
 
 // decodersOwn are the members of struct key that no rule asks for by themselves: lower halves of addresses, and what decoding needs.
-var decodersOwn = []string{"SrcLo", "DstLo", "Bytes", "Fragment", "Class", "Unused", "Off", "Left", "_"}
+var decodersOwn = []string{"SrcLo", "DstLo", "Bytes", "Fragment", "Class", "Unused", "Unused2", "Unused4", "Off", "Left"}
 
 func TestEveryMemberOfTheKeyIsAField(t *testing.T) {
 	named := map[uintptr]bool{}

@@ -39,6 +39,9 @@ type parseKey struct {
 	Tags      uint8
 	Off       uint16
 	Left      uint16
+	Unused2   uint16
+	TcpWindow uint16
+	Unused4   uint32
 }
 
 type parseMalformed uint32

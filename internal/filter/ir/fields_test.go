@@ -279,3 +279,11 @@ func TestOnlyFieldsByClassDifferWithinAFamily(t *testing.T) {
 		}
 	}
 }
+
+func TestEveryFieldIsPrinted(t *testing.T) {
+	for f := field.None + 1; f < field.NumFields; f++ {
+		if words[f] == "" {
+			t.Errorf("%s: no words", f.Info().Name)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -70,18 +71,22 @@ func (r *Rule) print(w io.Writer, p *policy.Policy, slots []policy.Slot) {
 	fmt.Fprintln(w, line)
 }
 
-// words are how a condition names its field.
-var words = [policy.NumFields]string{
-	policy.SrcAddr: "from", policy.DstAddr: "to",
-	policy.SrcPort: "from port", policy.DstPort: "to port",
-	policy.SrcService: "from", policy.DstService: "to",
-	policy.SrcEndpoint: "from", policy.DstEndpoint: "to",
-	policy.Proto: "proto", policy.EtherType: "ether",
-	policy.ICMPType: "icmp", policy.ICMP6Type: "icmp6", policy.TCPFlags: "flags",
-	policy.Len: "len", policy.TTL: "ttl", policy.DSCP: "dscp",
-	policy.VLAN: "vlan", policy.InnerVLAN: "inner-vlan", policy.Tags: "tags",
-	policy.SrcMAC: "ether from", policy.DstMAC: "ether to", policy.Fragment: "fragment",
-}
+// words are how a condition names its field: about as the language does.
+var words = func() (out [field.NumFields]string) {
+	for i := range field.Phrases {
+		if ph := &field.Phrases[i]; ph.Form != field.FormAlone {
+			out[ph.Field] = ph.Word
+		}
+	}
+	for f := range out {
+		if info := field.Field(f).Info(); info.Compare == field.ByPair {
+			out[f] = map[field.Field]string{field.SrcPort: "from", field.DstPort: "to"}[info.Port]
+		}
+	}
+	out[field.DstPort], out[field.Tags], out[field.Fragment] = "to port", "tags", "fragment"
+	out[field.ICMPType], out[field.ICMP6Type] = "icmp", "icmp6"
+	return out
+}()
 
 // shown is how many elements of a list are printed.
 const shown = 8
@@ -93,7 +98,7 @@ func (c *Cond) String() string {
 		text = "not " + text
 	}
 	switch {
-	case c.Field == policy.TCPFlags:
+	case c.Field.Info().Compare == field.ByMask:
 		return text + fmt.Sprintf(" %#02x/%#02x", c.Value, c.Mask)
 	case c.Set != nil:
 		text += " set " + c.Set.Name

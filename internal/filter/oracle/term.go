@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -195,6 +196,7 @@ func (vs *values) read(pkt *packet.Packet) {
 	has(policy.ICMPType, pkt.Transport == packet.ICMPTransport, uint64(pkt.Type)<<8|uint64(pkt.Code))
 	has(policy.ICMP6Type, pkt.Transport == packet.ICMP6Transport, uint64(pkt.Type)<<8|uint64(pkt.Code))
 	has(policy.TCPFlags, pkt.Transport == packet.TCPTransport, uint64(pkt.Flags))
+	has(field.TCPWindow, pkt.Transport == packet.TCPTransport, uint64(pkt.Window))
 	has(policy.Len, true, uint64(pkt.Len))
 	has(policy.TTL, ip, uint64(pkt.TTL))
 	has(policy.DSCP, ip, uint64(pkt.DSCP))

@@ -19,6 +19,7 @@ const (
 	ICMPType    // type<<8|code; ICMP in IPv4
 	ICMP6Type   // type<<8|code; ICMPv6 in IPv6
 	TCPFlags    //
+	TCPWindow   // as it stands in the header, not scaled
 	Len         // bytes of the IP packet, or of what follows Ethernet and tags
 	TTL         // time to live, or hop limit
 	DSCP        //
@@ -129,6 +130,10 @@ var table = [NumFields]Info{
 		Name: "TCP flags", Header: InTCP, Compare: ByMask, Key: "tcp_flags", Max: 0xff,
 		Values: upTo(0xff), Packet: "tcp-flags", Names: tcpFlags, Needs: "only tcp has flags.",
 	},
+	TCPWindow: {
+		Name: "TCP window", Header: InTCP, Compare: ByRange, Key: "tcp_window", Max: 65535,
+		Values: upTo(65535), Packet: "window", Needs: "only tcp has a window.",
+	},
 	Len: {
 		Name: "length", Header: InFrame, Compare: ByRange, Key: "len", Max: 65535 + 40,
 		Values: Values{
@@ -192,6 +197,7 @@ var Phrases = [...]Phrase{
 	{Word: "len", Field: Len, Form: FormNumber, What: "a length"},
 	{Word: "ttl", Field: TTL, Form: FormNumber, What: "a TTL"},
 	{Word: "dscp", Field: DSCP, Form: FormNumber, What: "a DSCP"},
+	{Word: "window", Field: TCPWindow, Form: FormNumber, What: "a TCP window"},
 	{Word: "frag", Form: FormPacket, What: "an offset in units of 8 bytes"},
 	{Word: "options", Form: FormPacket},
 	{Form: FormPacket}, // header fields and bytes of a packet, by words of their own
