@@ -30,13 +30,17 @@ func newSet(e *env) *cobra.Command {
 // setFlags are those of add, replace and del.
 type setFlags struct{ dev, from, lease string }
 
-// add gives a command that changes sets its flags; those that only take entries out have no --lease.
-func (f *setFlags) add(cmd *cobra.Command, lease bool) {
+// changing makes a command that changes sets; one that only takes entries out has no --lease.
+func changing(cmd *cobra.Command, lease bool, change func(cmd *cobra.Command, name string, words []string, f *setFlags) error) *cobra.Command {
+	var f setFlags
+	cmd.Args = wantSome("NAME")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return change(cmd, args[0], args[1:], &f) }
 	devFlag(cmd, &f.dev, "only the policy on this interface")
 	cmd.Flags().StringVar(&f.from, "from", "", "also the entries of this file, one a line, or - for standard input")
 	if lease {
 		cmd.Flags().StringVar(&f.lease, "lease", "", "30s, 10m, 12h, 7d, 2w, or forever (default: the set's)")
 	}
+	return cmd
 }
 
 // listFlags are those of find and list.
@@ -51,8 +55,7 @@ func (f *listFlags) add(cmd *cobra.Command) {
 }
 
 func newSetAdd(e *env) *cobra.Command {
-	var f setFlags
-	cmd := &cobra.Command{
+	return changing(&cobra.Command{
 		Use:   "add NAME ENTRY...",
 		Short: "Put entries into a dynamic set, or renew their lease",
 		Long: `Put entries into a dynamic set, all of them or, with an error, none. An entry is what the set is of: an address, a
@@ -65,18 +68,11 @@ unless a protect rule names you.`,
   sudo levee set add abusers --from feed.txt --lease 1d
   sudo levee set add frontends 192.0.2.10 tcp/443 192.0.2.11 udp/4000-4100
   tail -Fn0 found.log | while read -r address; do sudo levee set add abusers "$address"; done`,
-		Args: wantSome("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return e.setChange(cmd, args[0], args[1:], &f, "added", dataplane.SetAdd)
-		},
-	}
-	f.add(cmd, true)
-	return cmd
+	}, true, e.setChange("added", dataplane.SetAdd))
 }
 
 func newSetReplace(e *env) *cobra.Command {
-	var f setFlags
-	cmd := &cobra.Command{
+	return changing(&cobra.Command{
 		Use:   "replace NAME ENTRY...",
 		Short: "Make these the whole contents of a dynamic set, in one step",
 		Long: `Make entries (see "levee set add") the whole contents of a dynamic set, all of them or, with an error, none. They
@@ -85,29 +81,16 @@ or the whole of the new. The lease, that of --lease or the set's own, begins ane
 the set: a feed that did not arrive must not get here.`,
 		Example: `  sudo levee set replace feed --from feed.txt --lease 1d
   curl -sSfo drop.txt https://feed.example/drop.txt && sudo levee set replace feed --from drop.txt`,
-		Args: wantSome("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return e.setChange(cmd, args[0], args[1:], &f, "in it", dataplane.SetReplace)
-		},
-	}
-	f.add(cmd, true)
-	return cmd
+	}, true, e.setChange("in it", dataplane.SetReplace))
 }
 
 func newSetDel(e *env) *cobra.Command {
-	var f setFlags
-	cmd := &cobra.Command{
+	return changing(&cobra.Command{
 		Use:     "del NAME ENTRY...",
 		Short:   "Take entries out of a dynamic set",
 		Long:    "Take entries out of a dynamic set. What is no entry is not missed; how many there were is printed.",
 		Example: "  sudo levee set del abusers 203.0.113.9",
-		Args:    wantSome("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return e.setDel(cmd, args[0], args[1:], &f)
-		},
-	}
-	f.add(cmd, false)
-	return cmd
+	}, false, e.setDel)
 }
 
 func newSetList(e *env) *cobra.Command {
@@ -199,35 +182,37 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, 
 	return append(all, more...), nil
 }
 
-// setChange adds entries to sets or replaces what is in them.
-func (e *env) setChange(cmd *cobra.Command, name string, words []string, f *setFlags, done string,
-	change func(ctx context.Context, dev, name string, entries []dataplane.SetEntry) ([]string, error)) error {
-	var lease time.Duration // 0: the set's own
-	switch f.lease {
-	case "":
-	case "forever":
-		lease = dataplane.Forever
-	default:
-		var err error
-		if lease, err = parseDuration(f.lease); err != nil {
-			return usagef(cmd, "--lease: %v", err)
+// setChange adds entries to sets or replaces what is in them; done says which.
+func (e *env) setChange(done string, change func(ctx context.Context, dev, name string, entries []dataplane.SetEntry) ([]string, error),
+) func(*cobra.Command, string, []string, *setFlags) error {
+	return func(cmd *cobra.Command, name string, words []string, f *setFlags) error {
+		var lease time.Duration // 0: the set's own
+		switch f.lease {
+		case "":
+		case "forever":
+			lease = dataplane.Forever
+		default:
+			var err error
+			if lease, err = parseDuration(f.lease); err != nil {
+				return usagef(cmd, "--lease: %v", err)
+			}
 		}
+		entries, err := setEntries(e, cmd, words, f.from, func(el policy.Element) dataplane.SetEntry {
+			return dataplane.SetEntry{Prefix: el.Prefix, Service: el.Service, Lease: lease}
+		})
+		if err != nil {
+			return err
+		}
+		shown := e.progress()
+		shown.printf("%s: %s on their way into the kernel", name, entryCount(len(entries)))
+		devs, err := change(context.Background(), f.dev, name, entries)
+		shown.clear()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(e.stdout, "%s: %s %s on %s\n", name, entryCount(len(entries)), done, strings.Join(devs, ", "))
+		return nil
 	}
-	entries, err := setEntries(e, cmd, words, f.from, func(el policy.Element) dataplane.SetEntry {
-		return dataplane.SetEntry{Prefix: el.Prefix, Service: el.Service, Lease: lease}
-	})
-	if err != nil {
-		return err
-	}
-	shown := e.progress()
-	shown.printf("%s: %s on their way into the kernel", name, entryCount(len(entries)))
-	devs, err := change(context.Background(), f.dev, name, entries)
-	shown.clear()
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(e.stdout, "%s: %s %s on %s\n", name, entryCount(len(entries)), done, strings.Join(devs, ", "))
-	return nil
 }
 
 func (e *env) setDel(cmd *cobra.Command, name string, words []string, f *setFlags) error {

@@ -3,20 +3,15 @@ package plan_test
 import (
 	"bytes"
 	"errors"
-	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
+	"levee/internal/lang/goldentest"
 	"levee/internal/lang/policy"
 )
-
-var update = flag.Bool("update", false, "write the goldens of plans anew")
 
 // planOf plans the program of a policy file.
 func planOf(t *testing.T, file string, target plan.Target) *plan.Plan {
@@ -45,18 +40,7 @@ func TestPlans(t *testing.T) {
 				t.Fatal(err)
 			}
 			golden := strings.TrimSuffix(file, ".levee") + ".plan"
-			if *update {
-				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatalf("%v (go test ./internal/filter/plan -update writes it)", err)
-			}
-			if d := cmp.Diff(string(want), got.String()); d != "" {
-				t.Errorf("%s (-golden +got):\n%s", golden, d)
-			}
+			goldentest.Compare(t, golden, got.Bytes())
 		})
 	}
 }

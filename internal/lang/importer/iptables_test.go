@@ -320,13 +320,20 @@ func TestCopiesAreBounded(t *testing.T) {
 	}
 }
 
+// longSet is a set of so many addresses, no two of which follow each other.
+func longSet(n int) string {
+	var b strings.Builder
+	b.WriteString("create long hash:ip family inet maxelem 1000000\n")
+	for i := range n {
+		fmt.Fprintf(&b, "add long 10.%d.%d.%d\n", i>>15, i>>7&255, i<<1&255)
+	}
+	return b.String()
+}
+
 // TestLongSetsFit shows that a set far above the longest line of a policy is written, and quickly.
 func TestLongSetsFit(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("create long hash:ip family inet maxelem 1000000\ncreate ports bitmap:port range 0-65535\n")
-	for i := range 100_000 {
-		fmt.Fprintf(&b, "add long 10.%d.%d.%d\n", i>>15, i>>7&255, i<<1&255)
-	}
+	b.WriteString(longSet(100_000) + "create ports bitmap:port range 0-65535\n")
 	for p := range 300 {
 		fmt.Fprintf(&b, "add ports %d\n", p*2)
 	}
@@ -340,22 +347,18 @@ func TestLongSetsFit(t *testing.T) {
 // TestLargeSetsInManyRules shows that a large set that meets other addresses in every rule is left out at last and does not take all
 // the memory there is, and that a chain behind a large set is imported quickly.
 func TestLargeSetsInManyRules(t *testing.T) {
-	var set strings.Builder
-	set.WriteString("create long hash:ip family inet\n")
-	for i := range 60_000 {
-		fmt.Fprintf(&set, "add long 10.%d.%d.%d\n", i>>15, i>>7&255, i<<1&255)
-	}
+	set := longSet(60_000)
 	rules := []string{":c - [0:0]", "-m set --match-set long src -j c"}
 	for i := range 5000 {
 		rules = append(rules, fmt.Sprintf("-A c -s 10.0.%d.%d/32 -j DROP", i>>7&255, i<<1&255))
 	}
-	if _, rep := iptables(t, importer.Rulesets{}, set.String(), save("ACCEPT", rules...)); rep.Rules != 5000 {
+	if _, rep := iptables(t, importer.Rulesets{}, set, save("ACCEPT", rules...)); rep.Rules != 5000 {
 		t.Errorf("%d rules", rep.Rules)
 	}
 	rules = nil
 	for i := range 100 {
 		rules = append(rules, fmt.Sprintf("-s 10.0.0.0/8 -p tcp -m tcp --dport %d -m set --match-set long src -j DROP", i))
 	}
-	_, rep := iptables(t, importer.Rulesets{}, set.String(), save("ACCEPT", rules...))
+	_, rep := iptables(t, importer.Rulesets{}, set, save("ACCEPT", rules...))
 	remarksHave(t, rep, "left out|more than a rule can list")
 }

@@ -2,19 +2,15 @@ package importer_test
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"levee/internal/lang/goldentest"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/policy"
 )
-
-var update = flag.Bool("update", false, "write the goldens of testdata/netfilter anew")
 
 // netfilterFiles are sources of testdata/netfilter, which make.sh there writes with the real tools.
 func netfilterFiles(t *testing.T, names ...string) (in []importer.Source) {
@@ -75,18 +71,7 @@ func TestDumpsOfTheRealTools(t *testing.T) {
 				out.WriteString("\n" + r.String())
 			}
 			golden := filepath.Join("testdata/netfilter", name+".golden")
-			if *update {
-				if err := os.WriteFile(golden, out.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatalf("%v (go test ./internal/lang/importer -update writes it)", err)
-			}
-			if d := cmp.Diff(string(want), out.String()); d != "" {
-				t.Errorf("%s (-golden +got):\n%s", golden, d)
-			}
+			goldentest.Compare(t, golden, out.Bytes())
 		})
 	}
 }

@@ -2,38 +2,16 @@ package policy
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"levee/internal/lang/goldentest"
 	"levee/internal/lang/syntax"
 )
 
-var update = flag.Bool("update", false, "write the goldens of test/policy anew")
-
 const goldens = "../../../test/policy"
-
-// compareGolden checks got against a golden file, or writes it with -update.
-func compareGolden(t *testing.T, path string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v (go test ./internal/lang/policy -update writes it)", err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-golden +got):\n%s", path, diff)
-	}
-}
 
 func policiesIn(t *testing.T, dir string) []string {
 	t.Helper()
@@ -68,7 +46,7 @@ func TestMistakes(t *testing.T) {
 			if err := ds.Render(&out, false); err != nil {
 				t.Fatal(err)
 			}
-			compareGolden(t, strings.TrimSuffix(path, ".levee")+".golden", out.Bytes())
+			goldentest.Compare(t, strings.TrimSuffix(path, ".levee")+".golden", out.Bytes())
 		})
 	}
 }
@@ -88,7 +66,7 @@ func TestLayout(t *testing.T) {
 				t.Fatal(err)
 			}
 			formatted := syntax.Format(f)
-			compareGolden(t, base+".fmt", formatted)
+			goldentest.Compare(t, base+".fmt", formatted)
 			p, ds, err := Load(path)
 			if err != nil {
 				t.Fatal(err)
@@ -96,7 +74,7 @@ func TestLayout(t *testing.T) {
 			if len(ds) > 0 {
 				t.Fatalf("%v", ds)
 			}
-			compareGolden(t, base+".policy", []byte(describe(p)))
+			goldentest.Compare(t, base+".policy", []byte(describe(p)))
 			checkFixpoint(t, p, formatted, filepath.Dir(path))
 		})
 	}

@@ -138,21 +138,15 @@ func (l *lexer) tooLong() {
 	l.start = l.off - 1 // not the start of a line any more
 }
 
+// single are the tokens of one character.
+var single = [256]kind{'{': tLBrace, '}': tRBrace, '(': tLParen, ')': tRParen, ',': tComma, ';': tSemi}
+
 // scan steps over one token that starts with c.
 func (l *lexer) scan(c byte) kind {
+	if k := single[c]; k != tEOF {
+		return l.one(k)
+	}
 	switch c {
-	case '{':
-		return l.one(tLBrace)
-	case '}':
-		return l.one(tRBrace)
-	case '(':
-		return l.one(tLParen)
-	case ')':
-		return l.one(tRParen)
-	case ',':
-		return l.one(tComma)
-	case ';':
-		return l.one(tSemi)
 	case '=', '<', '>', '!':
 		l.one(tOp)
 		if l.peek(0) == '=' {

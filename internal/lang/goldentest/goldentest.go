@@ -1,0 +1,30 @@
+// Package goldentest compares what tests get with files, and writes these with -update.
+package goldentest
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write goldens anew instead of comparing with them")
+
+// Compare fails the test unless a file has what was got.
+func Compare(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v (go test with -update writes it)", err)
+	}
+	if d := cmp.Diff(string(want), string(got)); d != "" {
+		t.Errorf("%s (-golden +got; go test with -update writes it anew):\n%s", path, d)
+	}
+}
