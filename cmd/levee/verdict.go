@@ -30,7 +30,7 @@ func (v verdict) String() string {
 	return fmt.Sprintf("%d %s %s%s", v.N, v.Verdict, v.Rule, v.note())
 }
 
-// note is what stands behind the place: the label that the operator gave, or what else decided.
+// note is what stands behind the rule: the label that the operator gave, or what else decided.
 func (v verdict) note() string {
 	switch {
 	case v.Reason == policy.ByProtect.String() && v.Label != "":

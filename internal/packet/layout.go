@@ -73,8 +73,8 @@ func (l *Layout) base(at layer) int {
 	return 0
 }
 
-// place is one layer that has a field.
-type place struct {
+// location is where a field lies in one layer that has it.
+type location struct {
 	in   layer
 	bit  int // from the start of the layer; of a TCP option, behind its kind and length
 	bits int
@@ -83,7 +83,7 @@ type place struct {
 
 // fields are the fields of headers by the words of the packet language. Bit offsets are those of the
 // RFCs' figures: IEEE 802.1Q, RFC 826, 791, 8200, 9293, 768, 3828, 792, 4443, 9260, 4340, 7323.
-var fields = map[string][]place{
+var fields = map[string][]location{
 	"ether to":   {{in: inEther, bit: 0, bits: 48}},
 	"ether from": {{in: inEther, bit: 48, bits: 48}},
 	"tpid":       {{in: inTag, bit: 0, bits: 16}},
@@ -186,7 +186,7 @@ func (l *Layout) tcpOption(frame []byte, kind uint8) int {
 	return 0
 }
 
-// Put writes the low bits of value at a place that Locate gave; bits is at most 64.
+// Put writes the low bits of value into a field that Locate found; bits is at most 64.
 func Put(frame []byte, bit, bits int, value uint64) {
 	for end := bit + bits; bits > 0; {
 		last := (end - 1) / 8 // the byte that takes the lowest bits left

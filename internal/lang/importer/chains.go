@@ -19,20 +19,20 @@ const (
 	doReturn
 )
 
-// place is where a rule stands in its source.
-type place struct {
+// origin is where a rule stands in its source.
+type origin struct {
 	file string
 	line int
 	text string // the rule as its tool writes it, cut short, printable
 }
 
-func (p place) remark(k Kind, text, instead string) Remark {
-	return Remark{File: p.file, Line: p.line, Rule: p.text, Kind: k, Text: text, Instead: instead}
+func (o origin) remark(k Kind, text, instead string) Remark {
+	return Remark{File: o.file, Line: o.line, Rule: o.text, Kind: k, Text: text, Instead: instead}
 }
 
 // chainRule is one rule of a netfilter chain, of any front end.
 type chainRule struct {
-	place
+	origin
 	label   string
 	alts    []match // it holds where one of them does; none: for no packet
 	verb    verb
@@ -52,7 +52,7 @@ type chain struct {
 	base   bool
 	drop   bool  // the policy of a base chain
 	family match // of a base chain: the frames it sees
-	place        // where it is defined
+	origin       // where it is defined
 	met    bool  // rules were looked at
 
 	flushes int // -F so far, while a file is read

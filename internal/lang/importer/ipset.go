@@ -10,7 +10,7 @@ import (
 
 // ipSet is a set of ipset(8), as `ipset save` prints it.
 type ipSet struct {
-	place
+	origin
 	name    string
 	kind    string   // hash:ip,port
 	dims    []string // ip, port; nil for what no policy has
@@ -38,11 +38,11 @@ type ipMore struct {
 }
 
 // createSet reads `create NAME TYPE OPTIONS`.
-func createSet(w []string, at place) (*ipSet, error) {
+func createSet(w []string, at origin) (*ipSet, error) {
 	if len(w) < 3 {
 		return nil, fmt.Errorf("create needs a name and a type")
 	}
-	s := &ipSet{place: at, name: w[1], kind: w[2], timeout: -1, maxelem: 65536}
+	s := &ipSet{origin: at, name: w[1], kind: w[2], timeout: -1, maxelem: 65536}
 	_, dims, _ := strings.Cut(w[2], ":")
 	switch w[2] {
 	case "hash:ip", "hash:net", "hash:ip,port", "hash:net,port", "hash:net,net", "hash:ip,port,ip", "hash:ip,port,net",

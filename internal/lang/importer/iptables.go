@@ -81,7 +81,7 @@ type ipTables struct {
 
 // ipTable is one table of one family.
 type ipTable struct {
-	place
+	origin
 	name   string
 	six    bool
 	known  bool // six is known

@@ -123,7 +123,7 @@ func (r *ipReader) missing(n int, line string) {
 
 // words reads a line of several words.
 func (r *ipReader) words(n int, text string, all []word) error {
-	at := place{r.name, n, printable(text, 160)}
+	at := origin{r.name, n, printable(text, 160)}
 	w := texts(all)
 	switch {
 	case strings.HasPrefix(text, ":"):
@@ -214,17 +214,17 @@ func (r *ipReader) table(n int, name string, bare bool) error {
 	default:
 		return fmt.Errorf("%s is not a table of iptables", quote(name))
 	}
-	r.now = &ipTable{place: place{r.name, n, "*" + name}, name: name, byName: map[string]*chain{}, bare: bare}
+	r.now = &ipTable{origin: origin{r.name, n, "*" + name}, name: name, byName: map[string]*chain{}, bare: bare}
 	r.now.six, r.now.known = r.family == "ip6tables", r.family != ""
 	r.t.tables = append(r.t.tables, r.now)
 	return nil
 }
 
-func (r *ipReader) chain(at place, name, policy string) error {
+func (r *ipReader) chain(at origin, name, policy string) error {
 	if r.now.byName[name] != nil {
 		return fmt.Errorf("chain %s of table %s is defined twice", quote(name), r.now.name)
 	}
-	c := &chain{name: printable(name, 64), place: at}
+	c := &chain{name: printable(name, 64), origin: at}
 	if strings.HasPrefix(policy, "[") { // files that people write have counters alone for chains of their own
 		policy = "-"
 	}
@@ -242,7 +242,7 @@ func (r *ipReader) chain(at place, name, policy string) error {
 	return nil
 }
 
-func (r *ipReader) create(at place, w []string) error {
+func (r *ipReader) create(at origin, w []string) error {
 	s, err := createSet(w, at)
 	if err != nil {
 		return err

@@ -24,9 +24,9 @@ type ipRule struct {
 // words for is remembered in the rule.
 func (t *ipTables) rule(tab *ipTable, l ipLine, number int) (*chainRule, error) {
 	p := &ipRule{t: t, tab: tab, w: l.words, ruleReader: ruleReader{t.out, &chainRule{
-		place: place{tab.file, l.line, l.text},
-		label: fmt.Sprintf("%s:%d", l.chain.name, number),
-		alts:  []match{{}},
+		origin: origin{tab.file, l.line, l.text},
+		label:  fmt.Sprintf("%s:%d", l.chain.name, number),
+		alts:   []match{{}},
 	}}}
 	for len(p.w) > 0 {
 		if err := p.option(); err != nil {
@@ -273,7 +273,7 @@ func (p *ipRule) extraTarget() error {
 	}
 	if q, ok := quiet[p.target]; ok {
 		r.verb, r.unknown = doNothing, nil
-		r.remarks = []Remark{r.place.remark(LeftOut, q.what+", and decides nothing", q.instead)}
+		r.remarks = []Remark{r.origin.remark(LeftOut, q.what+", and decides nothing", q.instead)}
 		return nil
 	}
 	r.verb = doNothing

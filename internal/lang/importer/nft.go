@@ -180,7 +180,7 @@ func (n *nftables) chain(j *jsonChain, line int) error {
 	c := &nftChain{table: t, kind: j.Type, hook: j.Hook, prio: j.Prio, dev: devices(j.Dev)}
 	c.chain = chain{
 		name: printable(j.Name, 64), base: j.Hook != "", drop: j.Policy == "drop", family: familyMatch(j.Family, j.Hook),
-		place: place{n.name, line, printable("chain "+j.Family+" "+j.Table+" "+j.Name, 160)},
+		origin: origin{n.name, line, printable("chain "+j.Family+" "+j.Table+" "+j.Name, 160)},
 	}
 	t.chains[j.Name] = c
 	n.chains = append(n.chains, c)

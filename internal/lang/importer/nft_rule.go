@@ -28,7 +28,7 @@ type nftRule struct {
 func (n *nftables) parseRule(c *nftChain, raw nftRaw, number int) ([]*chainRule, error) {
 	text := fmt.Sprintf("%s %s %s handle %d:%s", c.table.family, c.table.name, c.name, raw.handle, ruleText(raw.expr))
 	p := &nftRule{n: n, c: c, ruleReader: ruleReader{n.out, &chainRule{
-		place: place{n.name, raw.line, printable(text, 160)}, label: raw.comment, alts: []match{{}},
+		origin: origin{n.name, raw.line, printable(text, 160)}, label: raw.comment, alts: []match{{}},
 	}}}
 	if p.r.label == "" {
 		p.r.label = fmt.Sprintf("%s:%d", c.name, number)

@@ -19,7 +19,7 @@ func (p *ruleReader) unknown(what, instead string) {
 }
 
 func (p *ruleReader) remark(k Kind, text, instead string) {
-	p.r.remarks = append(p.r.remarks, p.r.place.remark(k, text, instead))
+	p.r.remarks = append(p.r.remarks, p.r.origin.remark(k, text, instead))
 }
 
 // both narrows the rule by alternatives of which one must hold.
