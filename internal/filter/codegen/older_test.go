@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
 )
 
@@ -148,16 +149,36 @@ func TestLoopsAreThoseThatOlderVerifiersTake(t *testing.T) {
 
 // TestFaultsOfLoopsAreSeen shows that the test above would say so.
 func TestFaultsOfLoopsAreSeen(t *testing.T) {
+	decrement := asm.Sub.Imm(asm.R1, 1)
 	for name, c := range map[string]struct {
-		ins  asm.Instructions
+		code []any // labels and instructions
 		want int
 	}{
-		"by order":    {asm.Instructions{asm.Mov.Imm(asm.R1, 3), asm.Sub.Imm(asm.R1, 1).WithSymbol("a"), asm.JGT.Imm(asm.R1, 0, "a"), asm.Return()}, 0},
-		"by equality": {asm.Instructions{asm.Mov.Imm(asm.R1, 3), asm.Sub.Imm(asm.R1, 1).WithSymbol("a"), asm.JNE.Imm(asm.R1, 0, "a"), asm.Return()}, 1},
-		"fallen into": {asm.Instructions{asm.Ja.Label("b"), asm.Sub.Imm(asm.R1, 1).WithSymbol("a"), asm.JLT.Imm(asm.R1, 1, "c").WithSymbol("b"),
-			asm.Ja.Label("a"), asm.Return().WithSymbol("c")}, 1},
+		"by order": {[]any{
+			asm.Mov.Imm(asm.R1, 3),
+			"again", decrement, asm.JGT.Imm(asm.R1, 0, "again"), asm.Return(),
+		}, 0},
+		"by equality": {[]any{
+			asm.Mov.Imm(asm.R1, 3),
+			"again", decrement, asm.JNE.Imm(asm.R1, 0, "again"), asm.Return(),
+		}, 1},
+		"fallen into": {[]any{
+			asm.Ja.Label("ask"),
+			"again", decrement,
+			"ask", asm.JLT.Imm(asm.R1, 1, "done"), asm.Ja.Label("again"),
+			"done", asm.Return(),
+		}, 1},
 	} {
-		if got := olderFaults(t, c.ins); len(got) != c.want {
+		b := assembler.New()
+		for _, part := range c.code {
+			switch x := part.(type) {
+			case string:
+				b.Label(x)
+			case asm.Instruction:
+				b.Emit(x)
+			}
+		}
+		if got := olderFaults(t, b.MustFinish()); len(got) != c.want {
 			t.Errorf("%s: %q, want %d", name, got, c.want)
 		}
 	}
