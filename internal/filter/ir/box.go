@@ -53,11 +53,11 @@ func (b *box) cut(conds []Cond) (part *box, rest []*box) {
 func (b *box) split(c *Cond) (in, out *box) {
 	if c.Ranges != nil {
 		had := b.numbers[c.Field]
-		held := intersect(had, c.Ranges)
+		held := field.Intersect(had, c.Ranges)
 		if held == nil {
 			return nil, b
 		}
-		return b.number(c.Field, held), b.number(c.Field, subtract(had, c.Ranges))
+		return b.number(c.Field, held), b.number(c.Field, field.Subtract(had, c.Ranges))
 	}
 	side, listed := sideOf(c), c.Prefixes
 	if c.Pairs != nil {
@@ -113,7 +113,7 @@ func (b *box) address(side int, values []netip.Prefix) *box {
 // paired lists the addresses of endpoints that have the port of the box, which has only one.
 func (b *box) paired(c *Cond) (out []netip.Prefix) {
 	for _, p := range c.Pairs {
-		if len(intersect(b.numbers[c.Number], []policy.Range{p.Range})) > 0 {
+		if len(field.Intersect(b.numbers[c.Number], []policy.Range{p.Range})) > 0 {
 			out = append(out, p.Prefix)
 		}
 	}

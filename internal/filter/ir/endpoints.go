@@ -30,7 +30,7 @@ const (
 )
 
 // withoutPorts are the protocols that have none.
-var withoutPorts = subtract(span(0, 255), []policy.Range{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 33, Hi: 33}, {Lo: 132, Hi: 132}, {Lo: 136, Hi: 136}})
+var withoutPorts = field.Subtract(span(0, 255), []policy.Range{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 33, Hi: 33}, {Lo: 132, Hi: 132}, {Lo: 136, Hi: 136}})
 
 // endpoint reduces a term on endpoints. A packet has the field if it has a port or is of a protocol that has none.
 func (a *across) endpoint(t *policy.Term, c Class, q *questions) {
@@ -91,7 +91,7 @@ var inClass = func() (out [NumClasses][256]bool) {
 	for _, c := range Classes() {
 		protocols := domain(policy.Proto, c)
 		if c.Transport == Other {
-			protocols = intersect(protocols, withoutPorts)
+			protocols = field.Intersect(protocols, withoutPorts)
 		}
 		for _, r := range protocols {
 			for p := r.Lo; p <= r.Hi; p++ {
@@ -178,7 +178,7 @@ func (w *work) rangesOf(pairs []Pair, n int) []policy.Range {
 		out = append(out, pairs[i].Range)
 	}
 	w.merged = out
-	return w.ranges.Keep(policy.MergeRanges(out))
+	return w.ranges.Keep(field.Join(out))
 }
 
 // prefixesOf are the prefixes of endpoints.

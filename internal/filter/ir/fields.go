@@ -60,7 +60,7 @@ func domain(f field.Field, c Class) []policy.Range {
 		values = info.Values.IPv6
 	}
 	if info.ByClass {
-		return intersect(values, byClass(f, c))
+		return field.Intersect(values, byClass(f, c))
 	}
 	return values
 }
@@ -81,7 +81,7 @@ func byClass(f field.Field, c Class) []policy.Range {
 	}
 	rest := span(0, 255)
 	for t := TCP; t < NumTransports; t++ {
-		rest = subtract(rest, one(protoOf(Class{c.Family, t, false})))
+		rest = field.Subtract(rest, one(protoOf(Class{c.Family, t, false})))
 	}
 	return rest
 }

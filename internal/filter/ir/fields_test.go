@@ -234,7 +234,7 @@ func TestClassesHaveWhatTheTableSays(t *testing.T) {
 			t.Errorf("%s: no class has it", info.Name)
 			continue
 		}
-		all = policy.MergeRanges(all)
+		all = field.Join(all)
 		var want []policy.Range
 		p := info.Header.Presence()
 		for _, v := range []struct {
@@ -245,7 +245,7 @@ func TestClassesHaveWhatTheTableSays(t *testing.T) {
 				want = append(want, v.values...)
 			}
 		}
-		if want = policy.MergeRanges(want); !sameRanges(all, want) {
+		if want = field.Join(want); !sameRanges(all, want) {
 			t.Errorf("%s: the classes together have %v, packets %v", info.Name, all, want)
 		}
 		if info.Absent != 0 && contains(all, info.Absent) {

@@ -143,7 +143,7 @@ func TestRanges(t *testing.T) {
 	}
 	for range 2000 {
 		a, b := random(), random()
-		both, less, inside := intersect(a, b), subtract(a, b), true
+		both, less, inside := field.Intersect(a, b), field.Subtract(a, b), true
 		for v := range uint64(80) {
 			if in(both, v) != (in(a, v) && in(b, v)) || in(less, v) != (in(a, v) && !in(b, v)) {
 				t.Fatalf("%v and %v at %d: both %v, less %v", a, b, v, both, less)

@@ -8,49 +8,6 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// intersect of two sorted, disjoint lists.
-func intersect(a, b []policy.Range) []policy.Range {
-	var out []policy.Range
-	for i, j := 0, 0; i < len(a) && j < len(b); {
-		lo, hi := max(a[i].Lo, b[j].Lo), min(a[i].Hi, b[j].Hi)
-		if lo <= hi {
-			out = append(out, policy.Range{Lo: lo, Hi: hi})
-		}
-		if a[i].Hi < b[j].Hi {
-			i++
-		} else {
-			j++
-		}
-	}
-	return out
-}
-
-// subtract b from a; both sorted and disjoint.
-func subtract(a, b []policy.Range) []policy.Range {
-	var out []policy.Range
-	j := 0
-	for _, r := range a {
-		lo, empty := r.Lo, false
-		for j < len(b) && b[j].Hi < lo {
-			j++
-		}
-		for k := j; k < len(b) && b[k].Lo <= r.Hi; k++ {
-			if b[k].Lo > lo {
-				out = append(out, policy.Range{Lo: lo, Hi: b[k].Lo - 1})
-			}
-			if b[k].Hi >= r.Hi {
-				empty = true
-				break
-			}
-			lo = b[k].Hi + 1
-		}
-		if !empty {
-			out = append(out, policy.Range{Lo: lo, Hi: r.Hi})
-		}
-	}
-	return out
-}
-
 // within reports whether every value of a is in b; both sorted, disjoint and not adjacent. The ranges looked at are added to steps.
 func within(a, b []policy.Range, steps *int) bool {
 	j := 0

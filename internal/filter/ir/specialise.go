@@ -128,7 +128,7 @@ func (w *work) service(t *policy.Term, c Class) (outcome, Cond) {
 		}
 	}
 	w.merged = out
-	return numeric(t.Field.Info().Port, w.ranges.Keep(policy.MergeRanges(out)), t.Not, c)
+	return numeric(t.Field.Info().Port, w.ranges.Keep(field.Join(out)), t.Not, c)
 }
 
 // numeric reduces a question for numbers. What it gives may share the memory of the ranges.
@@ -139,10 +139,10 @@ func numeric(f policy.Field, ranges []policy.Range, not bool, c Class) (outcome,
 	}
 	r := ranges
 	if steps := 0; !within(ranges, dom, &steps) {
-		r = intersect(dom, ranges)
+		r = field.Intersect(dom, ranges)
 	}
 	if not {
-		r = subtract(dom, r)
+		r = field.Subtract(dom, r)
 	}
 	switch {
 	case len(r) == 0:
@@ -184,7 +184,7 @@ func narrow(all []Cond, cond *Cond) ([]Cond, bool) {
 	if cond.Ranges != nil && lawsOf[cond.Field].Join {
 		for j := range all {
 			if all[j].Field == cond.Field {
-				all[j].Ranges = intersect(all[j].Ranges, cond.Ranges)
+				all[j].Ranges = field.Intersect(all[j].Ranges, cond.Ranges)
 				return all, len(all[j].Ranges) > 0
 			}
 		}

@@ -30,7 +30,7 @@ func (d *dhcpFate) meet(action string, m *match) {
 func (m *match) takesDHCP() bool {
 	for f, v := range [numFields]uint64{fEther: etherIPv4, fProto: 17, fFromPort: 67, fPort: 68, fFragment: whole} {
 		s := m.f[f]
-		switch field(f) {
+		switch numField(f) {
 		case fEther, fProto, fFromPort, fPort, fFragment:
 			if s != nil && len(s.and(just(v))) == 0 {
 				return false

@@ -168,14 +168,14 @@ func setPort(text string, bare bool) (proto, port spans, err error) {
 	}
 	proto = just(uint64(n))
 	if bare {
-		proto = spans{{6, 6}, {17, 17}}
+		proto = spans{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}}
 	}
 	switch n {
 	case 6, 17, 132, 136: // those whose ports ip_set_getport.c of the kernel reads
 		port, err = parseSpansOf(servicePorts(p), "-", 0xffff)
 	case 1, 58:
-		if port, err = parseICMPType(p, n == 58); err == nil && len(port) == 1 && port[0].lo != port[0].hi {
-			port = just(port[0].lo) // an element has one type and one code, which is 0 where a name has none
+		if port, err = parseICMPType(p, n == 58); err == nil && len(port) == 1 && port[0].Lo != port[0].Hi {
+			port = just(port[0].Lo) // an element has one type and one code, which is 0 where a name has none
 		}
 	}
 	return proto, port, err
@@ -251,7 +251,7 @@ func side(m *match, dir string) *addrMatch {
 	return &m.from
 }
 
-func portField(dir string) field {
+func portField(dir string) numField {
 	if dir == "dst" {
 		return fPort
 	}
@@ -331,7 +331,7 @@ func (t *ipSets) portMatch(s *ipSet, dir string) []match {
 	for _, e := range s.elems {
 		in = append(in, e.more.port...)
 	}
-	m := match{}.with(fProto, spans{{6, 6}, {17, 17}}).with(portField(dir), joinSpans(in))
+	m := match{}.with(fProto, spans{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}}).with(portField(dir), joinSpans(in))
 	if !m.never && len(m.f[portField(dir)]) > 4 {
 		if s.ports == nil {
 			s.ports = t.out.addSet(t.policyName(s.name), portsText(joinSpans(in)))
@@ -373,7 +373,7 @@ func (s *ipSet) joined(dirs []string) ([]match, *reason) {
 			switch {
 			case d == "port":
 				m = m.with(fProto, e.more.proto)
-				switch p := e.more.proto[0].lo; {
+				switch p := e.more.proto[0].Lo; {
 				case p == 1 && e.more.port != nil:
 					m = m.with(fICMP, e.more.port)
 				case p == 58 && e.more.port != nil:

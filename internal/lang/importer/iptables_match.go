@@ -13,15 +13,15 @@ import (
 func (p *ipRule) transport(o string) (bool, error) {
 	switch o {
 	case "--dport", "--destination-port":
-		return true, p.ports([]field{fPort}, strings.ReplaceAll(p.value(), ",", "?"))
+		return true, p.ports([]numField{fPort}, strings.ReplaceAll(p.value(), ",", "?"))
 	case "--sport", "--source-port":
-		return true, p.ports([]field{fFromPort}, strings.ReplaceAll(p.value(), ",", "?"))
+		return true, p.ports([]numField{fFromPort}, strings.ReplaceAll(p.value(), ",", "?"))
 	case "--dports", "--destination-ports":
-		return true, p.ports([]field{fPort}, p.value())
+		return true, p.ports([]numField{fPort}, p.value())
 	case "--sports", "--source-ports":
-		return true, p.ports([]field{fFromPort}, p.value())
+		return true, p.ports([]numField{fFromPort}, p.value())
 	case "--ports":
-		return true, p.ports([]field{fFromPort, fPort}, p.value())
+		return true, p.ports([]numField{fFromPort, fPort}, p.value())
 	case "--syn":
 		p.flags(flagMatch{0x17, 0x02})
 	case "--tcp-flags":
@@ -45,7 +45,7 @@ func (p *ipRule) transport(o string) (bool, error) {
 }
 
 // ports reads a list of ports for one field, or for either of two.
-func (p *ipRule) ports(fields []field, v string) error {
+func (p *ipRule) ports(fields []numField, v string) error {
 	var in []span
 	for _, s := range strings.Split(v, ",") {
 		r, err := parseSpansOf(servicePorts(s), ":", 0xffff)
@@ -89,7 +89,7 @@ func (p *ipRule) flags(f flagMatch) {
 	}
 }
 
-func (p *ipRule) icmp(f field, v string) error {
+func (p *ipRule) icmp(f numField, v string) error {
 	if f == fICMP && (v == "any" || v == "255" || v == "255/255") {
 		if p.not {
 			p.r.alts = nil
@@ -111,7 +111,7 @@ func (p *ipRule) settle() { p.both(match{}) }
 // header reads options about other fields.
 func (p *ipRule) header(o string) (bool, error) {
 	numbers := map[string]struct {
-		f          field
+		f          numField
 		below, off int // the values below or above the given one; off for equal: 0
 	}{
 		"--ttl-eq": {fTTL, 0, 0}, "--ttl-lt": {fTTL, 1, 0}, "--ttl-gt": {fTTL, 0, 1},
@@ -195,7 +195,7 @@ func (p *ipRule) tos(s string) error {
 	var in []span
 	for d := range uint64(64) {
 		if d<<2&mask == value&mask {
-			in = append(in, span{d, d})
+			in = append(in, span{Lo: d, Hi: d})
 		}
 	}
 	p.number(fDSCP, joinSpans(in))
@@ -253,7 +253,7 @@ func (p *ipRule) notPorts(m *match) {
 	if m.f[f] == nil {
 		f = fFromPort
 	}
-	ports := spans{{6, 6}, {17, 17}}
+	ports := spans{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}}
 	p.both(match{}.with(fProto, ports).with(f, m.f[f].not(0xffff)).settle(), match{}.with(fProto, ports.not(255)).settle())
 	p.remark(Changed, "the set has no ports for a fragment that is not the first, so netfilter takes it as not in the set; here no rule about ports matches it", "")
 }

@@ -59,7 +59,7 @@ func (p *ipRule) value() string {
 }
 
 // number narrows a field, or its complement.
-func (p *ipRule) number(f field, s spans) {
+func (p *ipRule) number(f numField, s spans) {
 	if p.not {
 		s = s.not(fieldTop[f])
 	}
@@ -232,7 +232,7 @@ func (r *chainRule) checkFragment() {
 		m := &r.alts[i]
 		switch {
 		case !m.vague():
-		case r.verb == doDrop && m.f[fFragment][0].lo == later:
+		case r.verb == doDrop && m.f[fFragment][0].Lo == later:
 			r.remarks = append(r.remarks, r.remark(Changed, "asks for second and later fragments, `fragments` is the first one too; where netfilter reassembles (INPUT, or with conntrack) it never sees any",
 				"look whether fragments are expected at all"))
 			return

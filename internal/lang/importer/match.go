@@ -2,11 +2,11 @@ package importer
 
 import "slices"
 
-// field is a numeric field of a packet, as docs/language.md "Matches" has it.
-type field uint8
+// numField is a numeric field of a packet, as docs/language.md "Matches" has it.
+type numField uint8
 
 const (
-	fEther field = iota
+	fEther numField = iota
 	fVLAN
 	fEtherFrom
 	fEtherTo
@@ -45,8 +45,8 @@ const (
 var (
 	only4     = just(etherIPv4)
 	only6     = just(etherIPv6)
-	bothIP    = spans{{etherIPv4, etherIPv4}, {etherIPv6, etherIPv6}}
-	withPorts = spans{{6, 6}, {17, 17}, {33, 33}, {132, 132}, {136, 136}}
+	bothIP    = spans{{Lo: etherIPv4, Hi: etherIPv4}, {Lo: etherIPv6, Hi: etherIPv6}}
+	withPorts = spans{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 33, Hi: 33}, {Lo: 132, Hi: 132}, {Lo: 136, Hi: 136}}
 	allPorts  = between(0, 0xffff)
 )
 
@@ -79,7 +79,7 @@ type match struct {
 }
 
 // with restricts one field further.
-func (m match) with(f field, s spans) match {
+func (m match) with(f numField, s spans) match {
 	if m.f[f] == nil {
 		m.f[f] = s
 	} else if !slices.Equal(m.f[f], s) {
@@ -218,7 +218,7 @@ func (m match) settle() match {
 	if m.hasTransport() {
 		m = m.with(fFragment, between(whole, first))
 	}
-	for _, f := range [...]field{fProto, fTTL, fDSCP, fFragment} {
+	for _, f := range [...]numField{fProto, fTTL, fDSCP, fFragment} {
 		if m.f[f] != nil {
 			m = m.with(fEther, bothIP)
 		}

@@ -24,7 +24,7 @@ func (m *match) text() string {
 	m.to.write(&b, "to")
 	m.writePorts(&b, "port", fPort)
 	for _, n := range [...]struct {
-		f    field
+		f    numField
 		word string
 	}{{fLen, "len"}, {fTTL, "ttl"}, {fDSCP, "dscp"}} {
 		if m.f[n.f] != nil {
@@ -33,7 +33,7 @@ func (m *match) text() string {
 	}
 	switch f := m.f[fFragment]; {
 	case f == nil || slices.Equal(f, between(whole, first)) || slices.Equal(f, between(whole, later)):
-	case f[0].lo == whole:
+	case f[0].Lo == whole:
 		b.WriteString(" not fragments")
 	default:
 		b.WriteString(" fragments")
@@ -71,10 +71,10 @@ func (m *match) writeEther(b *strings.Builder) {
 		}
 	default:
 		writeList(b, "ether", e, fieldTop[fEther], func(s span) string {
-			if s.lo == s.hi {
-				return fmt.Sprintf("0x%04x", s.lo)
+			if s.Lo == s.Hi {
+				return fmt.Sprintf("0x%04x", s.Lo)
 			}
-			return fmt.Sprintf("0x%04x-0x%04x", s.lo, s.hi)
+			return fmt.Sprintf("0x%04x-0x%04x", s.Lo, s.Hi)
 		})
 	}
 }
@@ -88,21 +88,21 @@ func (m *match) writeProto(b *strings.Builder) {
 		return
 	}
 	name := func(s span) string {
-		if n := protoNames[uint8(s.lo)]; s.lo == s.hi && n != "" {
+		if n := protoNames[uint8(s.Lo)]; s.Lo == s.Hi && n != "" {
 			return n
 		}
 		return numberText(s)
 	}
-	if not := p.not(255); len(p) == 1 && p[0].lo == p[0].hi && protoNames[uint8(p[0].lo)] != "" {
+	if not := p.not(255); len(p) == 1 && p[0].Lo == p[0].Hi && protoNames[uint8(p[0].Lo)] != "" {
 		b.WriteString(" " + name(p[0]))
-	} else if len(not) == 1 && not[0].lo == not[0].hi && protoNames[uint8(not[0].lo)] != "" {
+	} else if len(not) == 1 && not[0].Lo == not[0].Hi && protoNames[uint8(not[0].Lo)] != "" {
 		b.WriteString(" not " + name(not[0]))
 	} else {
 		writeList(b, "proto", p, 255, name)
 	}
 }
 
-func (m *match) writePorts(b *strings.Builder, word string, f field) {
+func (m *match) writePorts(b *strings.Builder, word string, f numField) {
 	switch {
 	case m.f[f] == nil:
 	case m.name[f] != "":
@@ -185,13 +185,13 @@ func writeAddrs(b *strings.Builder, in addrSpans) {
 }
 
 func numberText(s span) string {
-	if s.lo == s.hi {
-		return fmt.Sprint(s.lo)
+	if s.Lo == s.Hi {
+		return fmt.Sprint(s.Lo)
 	}
-	return fmt.Sprintf("%d-%d", s.lo, s.hi)
+	return fmt.Sprintf("%d-%d", s.Lo, s.Hi)
 }
 
-func writeNumbers(b *strings.Builder, word string, f field, s spans) {
+func writeNumbers(b *strings.Builder, word string, f numField, s spans) {
 	writeList(b, word, s, fieldTop[f], numberText)
 }
 
@@ -220,9 +220,9 @@ func writeICMP(b *strings.Builder, word string, s spans) {
 	}
 	elems := func(s spans) (out []string) {
 		for _, r := range s {
-			for v := r.lo; v <= r.hi; {
-				if first, last := v>>8, (r.hi+1)>>8; v&0xff == 0 && last > first {
-					out = append(out, numberText(span{first, last - 1}))
+			for v := r.Lo; v <= r.Hi; {
+				if first, last := v>>8, (r.Hi+1)>>8; v&0xff == 0 && last > first {
+					out = append(out, numberText(span{Lo: first, Hi: last - 1}))
 					v = last << 8
 					continue
 				}
@@ -256,10 +256,10 @@ func writeMACs(b *strings.Builder, word string, s spans) {
 // word.
 func macs(s spans) (out []string, ok bool) {
 	for _, r := range s {
-		if r.hi-r.lo > 1<<10 {
+		if r.Hi-r.Lo > 1<<10 {
 			return nil, false
 		}
-		for v := r.lo; v <= r.hi; v++ {
+		for v := r.Lo; v <= r.Hi; v++ {
 			out = append(out, fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v)))
 		}
 	}

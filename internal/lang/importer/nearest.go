@@ -45,12 +45,12 @@ func established(states []string, m match) (out []string) {
 	if slices.Contains(states, "ESTABLISHED") {
 		add(tcp.withFlags(flagMatch{0x10, 0x10}))
 		add(tcp.withFlags(flagMatch{0x04, 0x04}))
-		add(m.with(fProto, just(17)).with(fFromPort, spans{{53, 53}, {123, 123}}).with(fPort, between(1024, 65535)))
+		add(m.with(fProto, just(17)).with(fFromPort, spans{{Lo: 53, Hi: 53}, {Lo: 123, Hi: 123}}).with(fPort, between(1024, 65535)))
 		add(m.with(fICMP, between(0, 0xff)))
 		add(m.with(fICMP6, between(129<<8, 129<<8|0xff)))
 	}
 	if slices.Contains(states, "RELATED") {
-		add(m.with(fICMP, spans{{3 << 8, 3<<8 | 0xff}, {11 << 8, 12<<8 | 0xff}}))
+		add(m.with(fICMP, spans{{Lo: 3 << 8, Hi: 3<<8 | 0xff}, {Lo: 11 << 8, Hi: 12<<8 | 0xff}}))
 		add(m.with(fICMP6, between(1<<8, 4<<8|0xff)))
 	}
 	return out

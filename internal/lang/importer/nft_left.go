@@ -108,9 +108,9 @@ func meta(key string) dim {
 	case "nfproto":
 		return dim{num: fEther, parse: parseEtherName, after: func(s spans) spans { // NFPROTO_IPV4, NFPROTO_IPV6
 			switch {
-			case len(s) == 1 && s[0] == span{2, 2}:
+			case len(s) == 1 && s[0] == span{Lo: 2, Hi: 2}:
 				return only4
-			case len(s) == 1 && s[0] == span{10, 10}:
+			case len(s) == 1 && s[0] == span{Lo: 10, Hi: 10}:
 				return only6
 			}
 			return s
@@ -160,5 +160,5 @@ func fragmentOffset(raw json.RawMessage) (mask uint64, ok bool) {
 	if !ok || err != nil || strings.Contains(s, "-") {
 		return 0, false
 	}
-	return m[0].lo, true
+	return m[0].Lo, true
 }

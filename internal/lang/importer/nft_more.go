@@ -97,7 +97,7 @@ func flagsLeft(raw json.RawMessage) (mask json.RawMessage, ok bool) {
 func flagValue(raw json.RawMessage, depth int) (v uint8, err error) {
 	if s, ok := scalar(raw); ok {
 		if n, err := parseSpansOf(s, ":", 255); err == nil {
-			return uint8(n[0].lo), nil
+			return uint8(n[0].Lo), nil
 		}
 		return parseFlags(s)
 	}

@@ -279,7 +279,7 @@ func (p *nftRule) compareValue(r *chainRule, d *dim, op string, v value) ([]matc
 
 // ordered is what is below or above a value.
 func ordered(op string, s spans, top uint64) spans {
-	lo, hi := s[0].lo, s[len(s)-1].hi
+	lo, hi := s[0].Lo, s[len(s)-1].Hi
 	switch op {
 	case "<":
 		return between(0, lo).and(just(lo).not(top))

@@ -10,7 +10,7 @@ import (
 
 // dim is one thing that an expression of nft looks at, as a field of a policy.
 type dim struct {
-	num   field
+	num   numField
 	dir   string // src or dst: an address, and num is not used
 	iface bool   // the name of the incoming interface
 	state bool   // of the connection
@@ -177,10 +177,10 @@ func (d *dim) span(ends []json.RawMessage, depth int) (value, error) {
 	if err != nil {
 		return value{}, err
 	}
-	if a[0].lo > b[0].hi {
+	if a[0].Lo > b[0].Hi {
 		return value{}, fmt.Errorf("the range %s-%s runs backwards", quote(lo), quote(hi))
 	}
-	return value{nums: d.adapt(between(a[0].lo, b[0].hi))}, nil
+	return value{nums: d.adapt(between(a[0].Lo, b[0].Hi))}, nil
 }
 
 func parseProtocolName(s string) (spans, error) {
@@ -214,15 +214,15 @@ func icmpName(six bool) func(string) (spans, error) {
 		if err != nil {
 			return nil, err
 		}
-		return just(t[0].lo >> 8), nil
+		return just(t[0].Lo >> 8), nil
 	}
 }
 
 // typesOf turns types into types with any code.
 func typesOf(s spans) (out spans) {
 	for _, r := range s {
-		if r.hi <= 255 {
-			out = append(out, span{r.lo << 8, r.hi<<8 | 0xff})
+		if r.Hi <= 255 {
+			out = append(out, span{Lo: r.Lo << 8, Hi: r.Hi<<8 | 0xff})
 		}
 	}
 	return out
@@ -232,8 +232,8 @@ func typesOf(s spans) (out spans) {
 func codesOf(s spans) (out spans) {
 	for _, r := range s {
 		for t := range uint64(256) {
-			if r.hi <= 255 {
-				out = append(out, span{t<<8 | r.lo, t<<8 | r.hi})
+			if r.Hi <= 255 {
+				out = append(out, span{Lo: t<<8 | r.Lo, Hi: t<<8 | r.Hi})
 			}
 		}
 	}
@@ -243,8 +243,8 @@ func codesOf(s spans) (out spans) {
 // payloadOf turns lengths of the payload of IPv6 into those of the packet.
 func payloadOf(s spans) (out spans) {
 	for _, r := range s {
-		if r.hi <= 0xffff {
-			out = append(out, span{r.lo + 40, r.hi + 40})
+		if r.Hi <= 0xffff {
+			out = append(out, span{Lo: r.Lo + 40, Hi: r.Hi + 40})
 		}
 	}
 	return out

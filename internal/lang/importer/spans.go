@@ -4,62 +4,28 @@ import (
 	"net/netip"
 	"slices"
 	"sort"
+
+	"levee/internal/lang/field"
 )
 
 // span is a range of values of one numeric field, inclusive at both ends.
-type span struct{ lo, hi uint64 }
+type span = field.Range
 
 // spans is a set of values: sorted, disjoint, not adjacent. nil, where a field may have one, means
 // that nothing is asked of the field; the empty set that is not nil holds for no packet.
 type spans []span
 
-func just(v uint64) spans       { return spans{{v, v}} }
-func between(a, b uint64) spans { return spans{{a, b}} }
+func just(v uint64) spans       { return spans{{Lo: v, Hi: v}} }
+func between(a, b uint64) spans { return spans{{Lo: a, Hi: b}} }
 
 // joinSpans makes a set of ranges in any order.
-func joinSpans(in []span) spans {
-	in = slices.Clone(in)
-	sort.Slice(in, func(i, j int) bool { return in[i].lo < in[j].lo })
-	out := spans{}
-	for _, s := range in {
-		if n := len(out); n > 0 && s.lo <= out[n-1].hi+1 {
-			out[n-1].hi = max(out[n-1].hi, s.hi)
-			continue
-		}
-		out = append(out, s)
-	}
-	return out
-}
+func joinSpans(in []span) spans { return append(spans{}, field.Join(slices.Clone(in))...) }
 
-func (s spans) and(o spans) spans {
-	out := spans{}
-	for i, j := 0, 0; i < len(s) && j < len(o); {
-		if lo, hi := max(s[i].lo, o[j].lo), min(s[i].hi, o[j].hi); lo <= hi {
-			out = append(out, span{lo, hi})
-		}
-		if s[i].hi < o[j].hi {
-			i++
-		} else {
-			j++
-		}
-	}
-	return out
-}
+func (s spans) and(o spans) spans { return append(spans{}, field.Intersect(s, o)...) }
 
 // not is the complement within 0 to top.
 func (s spans) not(top uint64) spans {
-	out := spans{}
-	next := uint64(0)
-	for _, r := range s {
-		if r.lo > next {
-			out = append(out, span{next, r.lo - 1})
-		}
-		next = r.hi + 1
-	}
-	if next <= top {
-		out = append(out, span{next, top})
-	}
-	return out
+	return append(spans{}, field.Subtract(between(0, top), s)...)
 }
 
 func (s spans) within(o spans) bool { return slices.Equal(s.and(o), s) }

@@ -32,25 +32,25 @@ func protocolNumber(s string) (uint8, error) {
 // parseSpansOf reads a number, or a range with sep between its ends, of which one may be missing.
 func parseSpansOf(s, sep string, top uint64) (spans, error) {
 	lo, hi, isRange := strings.Cut(s, sep)
-	r := span{0, top}
+	r := span{Lo: 0, Hi: top}
 	var err error
 	if lo != "" || !isRange {
-		if r.lo, err = strconv.ParseUint(lo, 0, 64); err != nil {
+		if r.Lo, err = strconv.ParseUint(lo, 0, 64); err != nil {
 			return nil, fmt.Errorf("%s is not a number or a range", quote(s))
 		}
 	}
 	switch {
 	case !isRange:
-		r.hi = r.lo
+		r.Hi = r.Lo
 	case hi != "":
-		if r.hi, err = strconv.ParseUint(hi, 0, 64); err != nil {
+		if r.Hi, err = strconv.ParseUint(hi, 0, 64); err != nil {
 			return nil, fmt.Errorf("%s is not a number or a range", quote(s))
 		}
 	}
-	if r.hi > top {
+	if r.Hi > top {
 		return nil, fmt.Errorf("%s is above %d", quote(s), top)
 	}
-	if r.lo > r.hi {
+	if r.Lo > r.Hi {
 		return nil, fmt.Errorf("the range %s runs backwards", quote(s))
 	}
 	return spans{r}, nil

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -203,20 +202,6 @@ func (n *number) compare(op syntax.Op, r Range) ([]Range, problem) {
 		return rs, problem{}
 	}
 	return []Range{r}, problem{}
-}
-
-// MergeRanges sorts ranges and joins those that overlap or touch, in place.
-func MergeRanges(rs []Range) []Range {
-	slices.SortFunc(rs, func(a, b Range) int { return cmp.Compare(a.Lo, b.Lo) })
-	out := rs[:0]
-	for _, r := range rs {
-		if n := len(out); n > 0 && r.Lo <= out[n-1].Hi+1 {
-			out[n-1].Hi = max(out[n-1].Hi, r.Hi)
-			continue
-		}
-		out = append(out, r)
-	}
-	return slices.Clip(out)
 }
 
 func mergeServices(ss []Service) []Service {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"levee/internal/lang/bump"
+	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
 
@@ -253,7 +254,7 @@ func (s *Set) size() int {
 // merge sorts the elements and joins those that one can stand for, in place.
 func (l *elements) merge() {
 	l.prefixes = MergePrefixes(l.prefixes)
-	l.ports = MergeRanges(l.ports)
+	l.ports = field.Join(l.ports)
 	l.services = mergeServices(l.services)
 	l.endpoints = mergeEndpoints(l.endpoints)
 }

@@ -128,7 +128,7 @@ func (r *resolver) each(t *Term, s *syntax.Term, parse func(string) (Range, prob
 	}
 	r.scratch.ports = all
 	if ok {
-		t.Ranges = r.keptRanges.Keep(MergeRanges(all))
+		t.Ranges = r.keptRanges.Keep(field.Join(all))
 	}
 	return ok
 }
@@ -192,7 +192,7 @@ func (r *resolver) ports(t *Term, s *syntax.Term) bool {
 	}
 	l := r.newList(len(v.Elems))
 	ok := l.all(v, Ports, "a list of ports")
-	t.Ranges = r.keptRanges.Keep(MergeRanges(l.ports))
+	t.Ranges = r.keptRanges.Keep(field.Join(l.ports))
 	r.done(&l)
 	return ok
 }
