@@ -13,26 +13,27 @@ static __always_inline void begin(struct key *k, __u32 bytes)
 	k->inner_vlan = NO_VLAN;
 }
 
-static __noinline int parse_xdp(struct xdp_md *ctx, struct key *k)
+static __noinline int parse_xdp(struct env *env, struct xdp_md *ctx)
 {
 	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
 
 	f.len = f.data_end - f.data;
-	begin(k, f.len);
-	return parse_ethernet(&f, k, HOOK_XDP);
+	begin(&env->key, f.len);
+	return parse_ethernet(&f, &env->key, HOOK_XDP);
 }
 
-static __noinline int parse_xdp_frags(struct xdp_md *ctx, struct key *k)
+static __noinline int parse_xdp_frags(struct env *env, struct xdp_md *ctx)
 {
 	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
 
 	f.len = bpf_xdp_get_buff_len(ctx);
-	begin(k, f.len);
-	return parse_ethernet(&f, k, HOOK_XDP_FRAGS);
+	begin(&env->key, f.len);
+	return parse_ethernet(&f, &env->key, HOOK_XDP_FRAGS);
 }
 
-static __noinline int parse_tcx(struct __sk_buff *ctx, struct key *k)
+static __noinline int parse_tcx(struct env *env, struct __sk_buff *ctx)
 {
+	struct key *k = &env->key;
 	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
 
 	begin(k, f.len);
@@ -48,25 +49,25 @@ static __noinline int parse_tcx(struct __sk_buff *ctx, struct key *k)
 SEC("xdp")
 int entry_xdp(struct xdp_md *ctx)
 {
-	struct key k;
+	struct env env;
 
-	return parse_xdp(ctx, &k) ? XDP_DROP : k.class;
+	return parse_xdp(&env, ctx) ? XDP_DROP : env.key.class;
 }
 
 SEC("xdp.frags")
 int entry_xdp_frags(struct xdp_md *ctx)
 {
-	struct key k;
+	struct env env;
 
-	return parse_xdp_frags(ctx, &k) ? XDP_DROP : k.class;
+	return parse_xdp_frags(&env, ctx) ? XDP_DROP : env.key.class;
 }
 
 SEC("tc")
 int entry_tcx(struct __sk_buff *ctx)
 {
-	struct key k;
+	struct env env;
 
-	return parse_tcx(ctx, &k) ? 2 : k.class;
+	return parse_tcx(&env, ctx) ? 2 : env.key.class;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -54,13 +54,26 @@ struct key {
 	__u8 dscp;
 	__u8 tcp_flags;
 	__u8 tags;
-	__u16 off, left; // while decoding, see forget
+	__u16 off, left; // what follows the IP headers: where it begins, and how much there is
 	__u16 unused2;
 	__u16 tcp_window; // not scaled
 	__u32 unused4;
 };
 
 #define NO_VLAN 0xffff
+
+// The environment is what generated code and C share while they judge one packet. Functions of
+// either kind are given it; those that look at the packet are given the context behind it. It
+// holds numbers only. The verifier takes for a number what a global function reads from memory,
+// whatever was written there, and it forgets pointers in memory that it has given to one. So the
+// context is an argument of its own, and who wants the packet takes its bounds from the context.
+struct env {
+	struct key key;
+	__u32 row;     // where this CPU's row of counters begins; only there if a function counts
+	__u32 unused;
+	__u64 effects; // what rules leave for the program's end; only there if a rule does
+};
+
 #define MAX_EXT 8
 
 // Where the frame comes from; a constant in each instance of the decoder.
@@ -193,12 +206,12 @@ static __always_inline int parse_ipv4(const struct frame *f, struct key *k, __u3
 	k->ttl = ip.ttl;
 	k->dscp = ip.tos >> 2;
 	k->proto = ip.proto;
+	off = forget(&k->off, off + hlen);
+	__u32 left = forget(&k->left, total - hlen);
 	if (at) {
 		k->class = CLASS(0, OTHER, 1);
 		return WELL_FORMED;
 	}
-	off = forget(&k->off, off + hlen);
-	__u32 left = forget(&k->left, total - hlen);
 	return parse_transport(f, k, off, left, 0, frag >> 13 & 1, hook);
 }
 
@@ -266,6 +279,8 @@ static __always_inline int parse_ipv6(const struct frame *f, struct key *k, __u3
 			if (at + left > 0xffff)
 				return IP_LENGTH;
 			if (at) {
+				k->off = off;
+				k->left = left;
 				k->proto = ext.next;
 				k->class = CLASS(1, OTHER, 1);
 				return WELL_FORMED;

@@ -1,14 +1,14 @@
 // Package assembler writes eBPF functions: instructions in order, labels, and the types that the
-// kernel wants of functions. Everybody who writes instructions by hand writes them here, so that a
-// label means the same everywhere.
+// kernel wants of functions. Everybody who writes instructions by hand writes them here, so that
+// a label means the same everywhere.
 //
 // In go instructions and labels; out comes a program that a loader takes. The package knows no
 // policies, no packets and no tables, and opens and loads nothing.
 //
-// A label names the next instruction. Any number of labels may name the same one. A label is there
-// once in a program: Fresh makes names that nobody else has, and functions that are called keep
-// the names that their callers know. Jumps, calls and addresses of functions refer to labels;
-// loads of maps refer to maps, whose names are apart.
+// A label names the next instruction. Any number of labels may name the same one. A label is
+// there once in a program: Fresh makes names that nobody else has, and functions that are called
+// keep the names that their callers know. Jumps, calls and addresses of functions refer to
+// labels; loads of maps refer to maps, whose names are apart.
 package assembler
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Builder collects the instructions of a program or of a part of one. The zero value is not ready:
-// use New.
+// Builder collects the instructions of a program or of a part of one. The zero value is not
+// ready: use New.
 type Builder struct {
 	ins     asm.Instructions
 	at      map[string]int // label to the instruction that it names
@@ -85,8 +85,8 @@ func (b *Builder) place(label string, at int) {
 	b.at[label] = at
 }
 
-// Fresh makes the name of a label that the program does not have yet. Names given to Label have no
-// dot.
+// Fresh makes the name of a label that the program does not have yet. Names given to Label have
+// no dot.
 func (b *Builder) Fresh(what string) string {
 	b.program.labels++
 	return what + "." + strconv.Itoa(b.program.labels)
@@ -107,8 +107,8 @@ func (b *Builder) Referenced(label string) bool {
 }
 
 // Forget gives a register's value without what the verifier knows of it. A compare teaches the
-// verifier about the register, about all copies of it and about the stack slot it was loaded from;
-// after a rule that did not match it would walk all later rules once for each thing it has
+// verifier about the register, about all copies of it and about the stack slot it was loaded
+// from; after a rule that did not match it would walk all later rules once for each thing it has
 // learned. The operation that changes nothing cuts the tie.
 func (b *Builder) Forget(to, from asm.Register) {
 	if to != from {
@@ -146,7 +146,8 @@ func (b *Builder) Finish() (asm.Instructions, error) {
 	return ins, nil
 }
 
-// MustFinish is Finish for a program whose labels depend on nothing that is known at run time only.
+// MustFinish is Finish for a program whose labels depend on nothing that is known at run time
+// only.
 func (b *Builder) MustFinish() asm.Instructions {
 	ins, err := b.Finish()
 	if err != nil {

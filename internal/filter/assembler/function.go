@@ -5,10 +5,11 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// A program with several functions tells the kernel their types. What it gains: a function that is
-// global is verified once, by itself, and not again at each call (Linux 5.6). Only such types as
-// need nothing of the kernel's own BTF are used, so that the program loads where the kernel has
-// none. Where one function of a program has a type, every function must.
+// A program with several functions tells the kernel their types. What it gains: a function that
+// is global is verified once, by itself, and not again at each call (Linux 5.6). But for
+// Context, only such types are used as need nothing of the kernel's own BTF, so that the program
+// loads where the kernel has none. Where one function of a program has a type, every function
+// must.
 
 // Param is a parameter of a function.
 type Param struct {
@@ -24,23 +25,27 @@ var (
 // Number is a parameter of 64 bits.
 func Number(name string) Param { return Param{name, number} }
 
-// Pointer is a parameter whose type the verifier knows from the caller: the context of the program,
-// or the stack of a function that calls a static one.
+// Pointer is a parameter whose type the verifier knows from the caller: the context of the
+// program, or the stack of a function that calls a static one.
 func Pointer(name string) Param { return Param{name, &btf.Pointer{Target: &btf.Void{}}} }
 
-// Memory is a pointer to so many bytes, a multiple of 8, that a global function may read and write
-// (Linux 5.12). The function must reckon with none: it compares the pointer with 0 first.
+// Context is the context of the program as an argument of a global function. The verifier finds
+// it by the name of its struct in the kernel, and needs the kernel's own BTF for that.
+func Context(of string) Param { return Param{"ctx", &btf.Pointer{Target: &btf.Struct{Name: of}}} }
+
+// Memory is a pointer to so many bytes, a multiple of 8, that a global function may read and
+// write (Linux 5.12). The function must reckon with none: it compares the pointer with 0 first.
 func Memory(name string, size int) Param {
 	words := &btf.Array{Index: index, Type: number, Nelems: uint32(size / 8)}
 	return Param{name, &btf.Pointer{Target: words}}
 }
 
-// Global begins a function that the verifier walks by itself, once, however often it is called. It
-// returns a number in R0.
+// Global begins a function that the verifier walks by itself, once, however often it is called.
+// It returns a number in R0.
 func (b *Builder) Global(name string, params ...Param) { b.function(name, btf.GlobalFunc, params) }
 
-// Static begins a function that the verifier walks at each call, with what it knows there: one that
-// takes pointers to the caller's stack, or that bpf_loop calls.
+// Static begins a function that the verifier walks at each call, with what it knows there: one
+// that takes pointers to the caller's stack, or that bpf_loop calls.
 func (b *Builder) Static(name string, params ...Param) { b.function(name, btf.StaticFunc, params) }
 
 func (b *Builder) function(name string, linkage btf.FuncLinkage, params []Param) {
@@ -52,9 +57,9 @@ func (b *Builder) function(name string, linkage btf.FuncLinkage, params []Param)
 	b.begins = &btf.Func{Name: name, Type: proto, Linkage: linkage}
 }
 
-// Loop calls a static function for each round, at most so many, until it returns 1: bpf_loop, Linux
-// 5.17. The function gets the number of the round and the address of state, an offset from R10, or
-// 0 where that is 0. R0 becomes the number of rounds.
+// Loop calls a static function for each round, at most so many, until it returns 1: bpf_loop,
+// Linux 5.17. The function gets the number of the round and the address of state, an offset from
+// R10, or 0 where that is 0. R0 becomes the number of rounds.
 func (b *Builder) Loop(rounds int32, function string, state int16) {
 	address := asm.LoadImm(asm.R2, -1, asm.DWord)
 	address.Src = asm.PseudoFunc

@@ -6,7 +6,6 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
-	"levee/internal/filter/assembler"
 	"levee/internal/filter/ir"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
@@ -32,15 +31,17 @@ const maxRuns = 8
 
 // chain is the rule list of one class, or of several with the same list.
 type chain struct {
-	label   string
-	classes []ir.Class
-	rules   []ir.Rule
-	builtIn int                   // slot of the first built-in rule
-	uses    [field.NumFields]bool // fields that the list asks for
-	pieces  []piece
-	parts   []*chain // functions or records, tried in order until one decides
-	records bool     // a part that is records, from number start on
-	start   uint32
+	label     string
+	classes   []ir.Class
+	rules     []ir.Rule
+	builtIn   int                   // slot of the first built-in rule
+	uses      [field.NumFields]bool // fields that the list asks for
+	looks     bool                  // a rule looks at the packet
+	extension *extension
+	pieces    []piece
+	parts     []*chain // functions or records, tried in order until one decides
+	records   bool     // a part that is records, from number start on
+	start     uint32
 }
 
 // piece is rules in a row of a chain that are made in the same way.
@@ -151,7 +152,7 @@ func (c *compiler) shareChains() {
 }
 
 func (c *compiler) newChain(label string, rules []ir.Rule, classes ...ir.Class) *chain {
-	ch := &chain{label: label, classes: classes, rules: rules, builtIn: c.prog.Policy.EssentialSlot(0)}
+	ch := &chain{label: label, classes: classes, rules: rules, builtIn: c.prog.Policy.EssentialSlot(0), looks: c.extension.any(rules, looks), extension: c.extension}
 	for i := range rules {
 		for j := range rules[i].Conds {
 			ch.use(&rules[i].Conds[j])
@@ -189,24 +190,6 @@ func (c *compiler) loadRegs(ch *chain) {
 			c.field(reg, at, sizeOf(n))
 		}
 	}
-}
-
-// paramKey is struct key of a function of rules.
-var paramKey = assembler.Memory("key", int(keySize))
-
-// keyPointer is where a chain that is a function keeps the address of struct key.
-const keyPointer = -72
-
-// field loads a field of struct key, given by its offset from R10 in the main function.
-func (c *compiler) field(to asm.Register, at int16, size asm.Size) {
-	if c.inFunction {
-		c.emit(
-			asm.LoadMem(to, asm.R10, keyPointer, asm.DWord),
-			asm.LoadMem(to, to, at-keyAt, size),
-		)
-		return
-	}
-	c.emit(asm.LoadMem(to, asm.R10, at, size))
 }
 
 // emitChain emits a rule list inline; it ends in a jump to the verdict.
@@ -292,29 +275,16 @@ func (c *compiler) part(ch *chain, rules []ir.Rule, records bool) *chain {
 func (c *compiler) emitFunction(part *chain) {
 	c.inFunction = true
 	defer func() { c.inFunction = false }()
-	c.beginFunction(part.label)
+	c.beginFunction(part.label, part.looks)
 	c.beginCounts(part.rules)
 	c.loadRegs(part)
 	c.emitRules(part, part.rules)
-	if last := part.rules[len(part.rules)-1]; len(last.Conds) == 0 && last.Action != policy.Count {
+	last := &part.rules[len(part.rules)-1]
+	if len(last.Conds) == 0 && !slices.ContainsFunc(c.extension.of(last), asks) && last.Action != policy.Count {
 		c.End() // nothing jumps behind it
 		return
 	}
 	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-}
-
-// beginFunction begins a global function of struct key's address and more.
-func (c *compiler) beginFunction(label string, more ...assembler.Param) {
-	given := c.fresh("given")
-	c.Global(label, append([]assembler.Param{paramKey}, more...)...)
-	c.emit(
-		// A global function has to reckon with no memory at all.
-		asm.JNE.Imm(asm.R1, 0, given),
-		asm.Mov.Imm(asm.R0, 0),
-		asm.Return(),
-	)
-	c.label(given)
-	c.emit(asm.StoreMem(asm.R10, keyPointer, asm.R1, asm.DWord))
 }
 
 // rule emits one rule: its questions, then what it does.
@@ -323,6 +293,7 @@ func (c *compiler) rule(ch *chain, r *ir.Rule) {
 	for i := range r.Conds {
 		c.cond(ch, &r.Conds[i], next)
 	}
+	c.emitBlocks(r, next)
 	switch {
 	case r.Action == policy.Count:
 		c.count(r.Slot)
@@ -356,11 +327,17 @@ func (c *compiler) enterFromKey(ch *chain) {
 	for i, part := range ch.parts {
 		c.emit(
 			asm.Mov.Reg(asm.R1, asm.R10),
-			asm.Add.Imm(asm.R1, int32(keyAt)),
+			asm.Add.Imm(asm.R1, int32(envAt)),
 		)
 		if part.records {
+			if c.anyLooks {
+				c.context(asm.R3)
+			}
 			c.emit(asm.Mov.Imm32(asm.R2, int32(part.start)), asm.Call.Label(interpreter))
 		} else {
+			if part.looks {
+				c.context(asm.R2)
+			}
 			c.emit(asm.Call.Label(part.label))
 		}
 		if i == len(ch.parts)-1 {

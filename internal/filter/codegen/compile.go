@@ -35,6 +35,10 @@ const (
 type compiler struct {
 	builder
 	target       Target
+	extension    *extension
+	anyLooks     bool // a rule looks at the packet
+	anyEffects   bool // a rule leaves effects
+	anyCounts    bool // a rule of a list counts and goes on
 	prog         *ir.Program
 	cpus         int
 	rowBytes     int
@@ -74,9 +78,12 @@ func Compile(p *policy.Policy, t Target) (*Program, error) {
 }
 
 // CompileIR makes the program of an already lowered policy.
-func CompileIR(prog *ir.Program, t Target) (*Program, error) {
+func CompileIR(prog *ir.Program, t Target) (*Program, error) { return compile(prog, t, &extension{}) }
+
+// compile makes the program of an already lowered policy whose rules have blocks.
+func compile(prog *ir.Program, t Target, x *extension) (*Program, error) {
 	slots := prog.Policy.Slots()
-	c, instructions, err := assemble(prog, t, len(slots))
+	c, instructions, err := assemble(prog, t, x, len(slots))
 	if err != nil {
 		return nil, err
 	}
@@ -113,8 +120,8 @@ func CompileIR(prog *ir.Program, t Target) (*Program, error) {
 // assemble generates the program with the rules of all classes in one function or, where that would be
 // too long for the 16 bits of a jump, in functions. Where these are too many, or one too long, all rules become records
 // (see machine.go).
-func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instructions, error) {
-	for c := newCompiler(prog, t, slots, t.Records); ; {
+func assemble(prog *ir.Program, t Target, x *extension, slots int) (*compiler, asm.Instructions, error) {
+	for c := newCompiler(prog, t, x, slots, t.Records); ; {
 		if size := c.cpus * c.rowBytes; size >= prefix.MaxBytes {
 			return nil, nil, c.errorf("counters for %d CPUs take %d bytes, a program can address %d: use sets instead of many rules", c.cpus, size, prefix.MaxBytes)
 		}
@@ -135,9 +142,9 @@ func assemble(prog *ir.Program, t Target, slots int) (*compiler, asm.Instruction
 		case c.all:
 			return nil, nil, c.errorf("the rules take %d functions and %d instructions, the kernel takes %d and %d: put what they share into sets", n, assembler.Length(ins), maxFunctions, maxInstructions)
 		case c.separate || n > maxFunctions || assembler.Length(ins) > maxInstructions:
-			c = newCompiler(prog, t, slots, true)
+			c = newCompiler(prog, t, x, slots, true)
 		default:
-			c = newCompiler(prog, t, slots, false)
+			c = newCompiler(prog, t, x, slots, false)
 			c.separate = true
 		}
 	}
@@ -151,11 +158,14 @@ const maxFunctions = 246
 const maxInstructions = 1_000_000
 
 // newCompiler begins a compilation; all makes records of all rules.
-func newCompiler(prog *ir.Program, t Target, slots int, all bool) *compiler {
+func newCompiler(prog *ir.Program, t Target, x *extension, slots int, all bool) *compiler {
 	c := &compiler{
-		builder:  builder{assembler.New()},
-		target:   t,
-		prog:     prog,
+		builder: builder{assembler.New()},
+		target:  t,
+		prog:    prog,
+
+		extension: x,
+
 		cpus:     1 << bits.Len(uint(max(t.CPUs, 1)-1)),
 		rowBytes: (slots*SlotBytes + 63) &^ 63,
 		maps:     map[string]*ebpf.MapSpec{},
@@ -172,6 +182,13 @@ func newCompiler(prog *ir.Program, t Target, slots int, all bool) *compiler {
 		machine: newMachine(),
 	}
 	c.addMap(memory(countersMap, c.cpus*c.rowBytes), Identity{What: Counters}, Pinned)
+	for _, rules := range append(prog.Lists[:], prog.Malformed) {
+		c.anyLooks = c.anyLooks || x.any(rules, looks)
+		c.anyEffects = c.anyEffects || x.any(rules, hasEffects)
+	}
+	for _, rules := range prog.Lists {
+		c.anyCounts = c.anyCounts || slices.ContainsFunc(rules, counts)
+	}
 	c.shareChains()
 	for _, ch := range c.chains {
 		ch.pieces = c.pieces(ch)
@@ -206,8 +223,14 @@ func (c *compiler) generate() error {
 	if c.target.Trial {
 		c.trial()
 	}
+	if c.anyLooks {
+		c.emit(asm.StoreMem(asm.R10, mainCtx, regCtx, asm.DWord))
+	}
 	if c.separate {
 		return c.generateFunctions(careful)
+	}
+	if c.anyEffects {
+		c.emit(asm.Mov.Imm(asm.R0, 0), asm.StoreMem(asm.R10, effectsAt, asm.R0, asm.DWord))
 	}
 	c.fastPath()
 	c.slowPath()
@@ -229,7 +252,11 @@ func (c *compiler) generateFunctions(careful asm.Instructions) error {
 		c.emitFunctions(ch)
 	}
 	c.builder = main
-	c.clearKey()
+	c.clearEnv()
+	if c.rowInEnv() {
+		c.rowOffset()
+		c.emit(asm.StoreMem(asm.R10, rowAt, asm.R0, asm.Word))
+	}
 	c.fastPath()
 	c.slowPath()
 	c.malformed()
@@ -253,17 +280,8 @@ func (c *compiler) emitRest(careful asm.Instructions) {
 	c.emitMachine()
 	c.emitPools()
 	name, _ := decoderName(c.target)
-	c.Static(name, assembler.Pointer("ctx"), assembler.Pointer("key"))
+	c.Static(name, assembler.Pointer("env"), assembler.Pointer("ctx"))
 	c.emit(careful...)
-}
-
-// clearKey fills struct key, of which the fast path stores what rules ask for: functions may be given
-// memory only that is all written (before Linux 6.3, also by privileged programs).
-func (c *compiler) clearKey() {
-	c.emit(asm.Mov.Imm(asm.R0, 0))
-	for at := keyAt; at < keyEnd; at += 8 {
-		c.emit(asm.StoreMem(asm.R10, at, asm.R0, asm.DWord))
-	}
 }
 
 // trial judges by the policy only until the deadline; then by the program that ran before, or, if
@@ -309,12 +327,17 @@ func (c *compiler) malformed() {
 	c.beginCounts(c.prog.Malformed)
 	for i := range c.prog.Malformed {
 		r := &c.prog.Malformed[i]
+		next := c.fresh("next")
+		c.emitBlocks(r, next)
 		if r.Action == policy.Count {
 			c.count(r.Slot)
-			continue
+		} else {
+			c.decide(r)
+			if !slices.ContainsFunc(c.extension.of(r), asks) {
+				return
+			}
 		}
-		c.decide(r)
-		return
+		c.label(next)
 	}
 	c.emit(
 		asm.Sub.Imm(asm.R6, 1),
@@ -380,13 +403,16 @@ func (c *compiler) verdict() {
 			asm.StoreMem(asm.R1, 0, asm.R6, asm.Word),
 		)
 	}
+	if c.extension.end != nil {
+		c.extension.end(c)
+	}
 	c.emit(asm.Mov.Reg32(asm.R0, asm.R7), asm.Return())
 }
 
 // count counts the packet for a rule that decides nothing, in the row that beginCounts found.
 func (c *compiler) count(slot int) {
 	at := slot * SlotBytes
-	c.emit(asm.LoadMem(asm.R1, asm.R10, c.rowPointer(), asm.DWord))
+	c.emit(asm.LoadMem(asm.R1, asm.R10, c.rowSlot(), asm.DWord))
 	if at > math.MaxInt16-SlotBytes {
 		c.emit(asm.Add.Imm(asm.R1, int32(at)))
 		at = 0
@@ -397,18 +423,10 @@ func (c *compiler) count(slot int) {
 // beginCounts keeps the address of this CPU's row of counters for the rules that only count: finding it
 // takes a call, and the kernel rewrites the whole program for each of them while it loads.
 func (c *compiler) beginCounts(rules []ir.Rule) {
-	if slices.ContainsFunc(rules, func(r ir.Rule) bool { return r.Action == policy.Count }) {
+	if slices.ContainsFunc(rules, counts) {
 		c.row()
-		c.emit(asm.StoreMem(asm.R10, c.rowPointer(), asm.R1, asm.DWord))
+		c.emit(asm.StoreMem(asm.R10, c.rowSlot(), asm.R1, asm.DWord))
 	}
-}
-
-// rowPointer is where on the stack the address of the row is kept.
-func (c *compiler) rowPointer() int16 {
-	if c.inFunction {
-		return keyPointer - 8
-	}
-	return keyAt - 8
 }
 
 // row leaves the address of this CPU's row of counters in R1.
@@ -417,14 +435,36 @@ func (c *compiler) row() {
 		c.emit(asm.LoadMapValue(asm.R1, 0, 0).WithReference(countersMap))
 		return
 	}
+	if c.rowInEnv() {
+		there := c.fresh("row")
+		c.field(asm.R0, rowAt, asm.Word)
+		c.emit(
+			asm.JLE.Imm(asm.R0, int32((c.cpus-1)*c.rowBytes), there),
+			asm.Mov.Imm(asm.R0, 0), // never: for the verifier
+		)
+		c.label(there)
+	} else {
+		c.rowOffset()
+	}
 	c.emit(
-		asm.FnGetSmpProcessorId.Call(),
-		asm.And.Imm(asm.R0, int32(c.cpus-1)),
-		asm.Mul.Imm(asm.R0, int32(c.rowBytes)),
 		asm.LoadMapValue(asm.R1, 0, 0).WithReference(countersMap),
 		asm.Add.Reg(asm.R1, asm.R0),
 	)
 }
+
+// rowOffset leaves where this CPU's row of counters begins in R0.
+func (c *compiler) rowOffset() {
+	c.emit(
+		asm.FnGetSmpProcessorId.Call(),
+		asm.And.Imm(asm.R0, int32(c.cpus-1)),
+		asm.Mul.Imm(asm.R0, int32(c.rowBytes)),
+	)
+}
+
+// rowInEnv reports whether the main function finds the row of counters for all functions.
+func (c *compiler) rowInEnv() bool { return c.separate && c.anyCounts && c.cpus > 1 }
+
+func counts(r ir.Rule) bool { return r.Action == policy.Count }
 
 // bump adds the packet to the counter at R1 plus at. Programs of this hook do not interrupt each
 // other on a CPU, so plain additions are exact.

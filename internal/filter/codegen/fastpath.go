@@ -33,22 +33,15 @@ func (c *compiler) fastPath() {
 	if c.target.Frags {
 		c.emit(asm.Mov.Reg(asm.R1, regCtx), asm.FnXdpGetBuffLen.Call(), asm.Mov.Reg32(regBytes, asm.R0))
 	}
+	c.bounds(regCtx, regData, regEnd)
 	if c.target.Hook == TCX {
 		c.emit(
-			asm.LoadMem(regData, regCtx, skbData, asm.Word),
-			asm.LoadMem(regEnd, regCtx, skbDataEnd, asm.Word),
 			asm.LoadMem(regBytes, regCtx, skbLen, asm.Word),
 			asm.LoadMem(asm.R1, regCtx, skbVLANPresent, asm.Word),
 			asm.JNE.Imm(asm.R1, 0, "slow"),
 		)
-	} else {
-		c.emit(
-			asm.LoadMem(regData, regCtx, 0, asm.Word),
-			asm.LoadMem(regEnd, regCtx, 4, asm.Word),
-		)
-		if !c.target.Frags {
-			c.emit(asm.Mov.Reg(regBytes, regEnd), asm.Sub.Reg(regBytes, regData))
-		}
+	} else if !c.target.Frags {
+		c.emit(asm.Mov.Reg(regBytes, regEnd), asm.Sub.Reg(regBytes, regData))
 	}
 	c.need(ip4L4At)
 	c.emit(
@@ -67,14 +60,6 @@ func (c *compiler) fastPath() {
 	)
 	c.fastClass(ir.Class{}, 0)
 }
-
-// Offsets in struct __sk_buff, include/uapi/linux/bpf.h.
-const (
-	skbLen         = 0
-	skbVLANPresent = 20
-	skbData        = 76
-	skbDataEnd     = 80
-)
 
 // need goes to "slow" unless the first buffer holds n bytes.
 func (c *compiler) need(n int32) {
@@ -185,6 +170,9 @@ func (c *compiler) fastClass(class ir.Class, l4 int16) {
 			c.emit(asm.StoreMem(asm.R10, at, asm.R2, sizeOf(n)))
 		}
 	}
+	if ch.looks {
+		c.fastPlace(class, l4)
+	}
 	c.fastRegs(ch, class, l4)
 	c.enter(ch)
 }
@@ -241,6 +229,23 @@ func (c *compiler) bits(bit, bits int) {
 	}
 }
 
+// fastPlace says where what follows the IP headers lies, at l4 of the frame.
+func (c *compiler) fastPlace(class ir.Class, l4 int16) {
+	if class.Family == ir.NonIP {
+		c.emit(asm.Mov.Imm(asm.R2, ethBytes), asm.Mov.Imm(asm.R5, 0))
+	} else {
+		c.emit(
+			asm.Mov.Imm(asm.R2, int32(l4)),
+			asm.Mov.Reg(asm.R5, asm.R4),
+			asm.Sub.Imm(asm.R5, int32(l4)-ethBytes),
+		)
+	}
+	c.emit(
+		asm.StoreMem(asm.R10, keyOff, asm.R2, asm.Half),
+		asm.StoreMem(asm.R10, keyLeft, asm.R5, asm.Half),
+	)
+}
+
 // fastRegs loads addresses and ports. The registers of the frame are overwritten last.
 func (c *compiler) fastRegs(ch *chain, class ir.Class, l4 int16) {
 	address := func(f field.Field, reg asm.Register, at4, at6, keyHi, keyLo int16) {
@@ -294,9 +299,9 @@ func (c *compiler) slowPath() {
 	name, _ := decoderName(c.target)
 	c.label("slow")
 	c.emit(
-		asm.Mov.Reg(asm.R1, regCtx),
-		asm.Mov.Reg(asm.R2, asm.R10),
-		asm.Add.Imm(asm.R2, int32(keyAt)),
+		asm.Mov.Reg(asm.R1, asm.R10),
+		asm.Add.Imm(asm.R1, int32(envAt)),
+		asm.Mov.Reg(asm.R2, regCtx),
 		asm.Call.Label(name),
 		asm.JNE.Imm32(asm.R0, 0, "malformed"),
 		asm.LoadMem(asm.R1, asm.R10, keyClass, asm.Byte),

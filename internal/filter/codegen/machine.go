@@ -29,7 +29,7 @@ const (
 	opCut                // goes to the lower half of operand 2 if field & operand 0 < operand 1, else to the upper half
 	opSearch             // goes on if the field lies between bounds: operand 1 the first of them, operand 2 how many
 	opWide               // the same for a field of two words
-	opLookup             // goes on if function number operand 1 says so of the address, and of dynamic set operand 2 where sets share maps
+	opLookup             // goes on if function number operand 1 says so of the address and of the dynamic set, or of arm, operand 2
 	opEndpoint           // goes on if address and service are in the dynamic set of function number operand 1; operand 2 see serviceOperand
 	opDecide             // the rule decides: operand 0 is its slot << 32 | result (see there); the list ends
 	opCount              // counts the packet at offset operand 0 of the row; the list goes on
@@ -71,24 +71,24 @@ type machine struct {
 	bounds  table[uint64] // where membership changes, ascending within each list of ranges
 	wide    table[uint64] // the same for addresses of two words, upper word first
 
-	body    []record             // scratch: the rule that is being made
-	number  []uint64             // scratch: bounds, or a list
-	bodies  shared               // records of rules
-	sorted  shared               // bounds
-	sorted2 shared               // wide ones
-	lookups []lookup             // functions of opLookup, by number
-	asked   []lookupKey          // dynamic sets of opEndpoint, by number
-	arms    []*assembler.Builder // look-ups in long lists of endpoints, see emitArms
-	tables  map[ir.ListID]int    // of them, those of static sets
-	pairs   map[armKey]int       // of them, those of endpoints
+	body       []record             // scratch: the rule that is being made
+	number     []uint64             // scratch: bounds, or a list
+	bodies     shared               // records of rules
+	sorted     shared               // bounds
+	sorted2    shared               // wide ones
+	lookups    []lookup             // functions of opLookup, by number
+	asked      []lookupKey          // dynamic sets of opEndpoint, by number
+	arms       []*assembler.Builder // code of records' own, see emitArms
+	armLookups []int                // the functions that have it, armsEach of one
+	tables     map[ir.ListID]int    // of them, those of static sets
+	pairs      map[armKey]int       // arms that look endpoints up
 }
 
-// lookup is a function of an address or, with an arm, of struct key's and the arm's number in the function.
+// lookup is a function of an address or, if it has arms, of the environment.
 type lookup struct {
-	label  string
-	hasArm bool
-	arm    int
-	number asm.Register // in which it takes the number of the set, operand 2 of the record; R0: it takes none
+	label   string
+	hasArms bool
+	number  asm.Register // in which it takes operand 2 of the record, the number of a set or an arm; R0: it takes none
 }
 
 // endOfList is above every entry of a rule and above what stands for "not decided".
@@ -107,6 +107,7 @@ func (c *compiler) body(ch *chain, r *ir.Rule) uint32 {
 	for i := range r.Conds {
 		out = c.question(ch, &r.Conds[i], out)
 	}
+	out = c.blockRecords(r, out)
 	if r.Action == policy.Count {
 		out = append(out, record{uint64(opCount), uint64(r.Slot * SlotBytes)})
 	} else {
@@ -216,8 +217,8 @@ func (c *compiler) endpointRecords(ch *chain, q *ir.Cond, out []record) []record
 	if q.Dynamic() {
 		return append(out, c.dynamicRecord(ch, q))
 	}
-	if n, ok := c.endpointNumber(ch, q); ok {
-		return append(out, record{wordOf(opLookup, keySrcHi, 8, q.Not), ^uint64(0), uint64(n), 0})
+	if arm, ok := c.endpointArm(ch, q); ok {
+		return append(out, c.armRecord(arm, q.Not))
 	}
 	first := len(out)
 	for pairs := q.Pairs; len(pairs) > 0; {
@@ -308,28 +309,33 @@ func (c *compiler) serviceOperand(q *ir.Cond) uint64 {
 	return keep | uint64(q.Proto)<<24 | place>>8&0x3fff<<32 | c.keyOf(q)<<48
 }
 
-// endpointNumber is the number of the function that looks a packet up in a long list of endpoints.
-func (c *compiler) endpointNumber(ch *chain, q *ir.Cond) (n int, ok bool) {
+// endpointArm is the arm that looks a packet up in a long list of endpoints.
+func (c *compiler) endpointArm(ch *chain, q *ir.Cond) (arm int, ok bool) {
 	m := c.machine
 	if len(q.Pairs) <= maxPairs {
 		return 0, false
 	}
 	key := armKey{q.List, q.Field, q.Number}
-	if n, ok := m.pairs[key]; ok {
-		return n, true
+	if arm, ok := m.pairs[key]; ok {
+		return arm, true
 	}
-	if k := len(m.arms); k >= maxArms || k >= maxTables && len(q.Pairs) <= fewPairs {
+	if k := len(m.pairs); k >= maxArms || k >= maxTables && len(q.Pairs) <= fewPairs {
 		return 0, false
 	}
-	n = len(m.lookups)
-	m.pairs[key] = n
-	m.lookups = append(m.lookups, lookup{label: armsLabel(len(m.arms)), hasArm: true, arm: len(m.arms)})
-	c.arm(ch, q)
-	return n, true
+	asks := &chain{classes: ch.classes}
+	asks.use(q)
+	positive := *q // the record says what the answer is to be
+	positive.Not = false
+	arm = c.newArm(func(no string) {
+		c.loadRegs(asks)
+		c.endpoint(asks, &positive, no)
+	})
+	m.pairs[key] = arm
+	return arm, true
 }
 
-// Look-ups in lists of endpoints are arms of functions, armsEach of one: functions of their own would soon be more than the kernel
-// takes. There are at most maxArms; a list of up to fewPairs endpoints gets none once many others have, but is compared one by one.
+// Look-ups in lists of endpoints, and blocks of rules, are arms of functions, armsEach of one: functions of their own would soon be more than the kernel
+// takes. Of look-ups there are at most maxArms; a list of up to fewPairs endpoints gets none once many others have, but is compared one by one.
 const (
 	armsEach = 64
 	maxArms  = 512
@@ -343,27 +349,37 @@ type armKey struct {
 }
 
 // armsLabel is the function that has an arm.
-func armsLabel(arm int) string { return fmt.Sprintf("endpoints_%d", arm/armsEach) }
+func armsLabel(arm int) string { return fmt.Sprintf("arms_%d", arm/armsEach) }
 
-func armLabel(arm int) string { return fmt.Sprintf("endpoints_arm_%d", arm) }
+func armLabel(arm int) string { return fmt.Sprintf("arm_%d", arm) }
 
-// arm makes the part of a function of struct key's address that looks a packet up in a list of endpoints.
-func (c *compiler) arm(ch *chain, q *ir.Cond) {
-	asks := &chain{classes: ch.classes}
-	asks.use(q)
-	label := armLabel(len(c.machine.arms))
+// newArm makes code of its own for a record: an arm of a function of the environment, which answers no
+// where the code goes to no, and yes where it falls through.
+func (c *compiler) newArm(emit func(no string)) (arm int) {
+	m := c.machine
+	arm = len(m.arms)
+	if arm%armsEach == 0 {
+		m.armLookups = append(m.armLookups, len(m.lookups))
+		m.lookups = append(m.lookups, lookup{label: armsLabel(arm), hasArms: true, number: asm.R2})
+	}
 	outside := c.builder
 	c.builder, c.inFunction = builder{outside.Aside()}, true
-	c.label(label)
-	c.loadRegs(asks)
-	positive := *q // the record says what the answer is to be
-	positive.Not = false
-	c.endpoint(asks, &positive, label+"_no")
+	no := c.fresh("no")
+	c.label(armLabel(arm))
+	emit(no)
 	c.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
-	c.label(label + "_no")
-	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-	c.machine.arms = append(c.machine.arms, c.Builder)
+	if c.Referenced(no) { // the verifier refuses code that nothing leads to
+		c.label(no)
+		c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	}
+	m.arms = append(m.arms, c.Builder)
 	c.builder, c.inFunction = outside, false
+	return arm
+}
+
+// armRecord asks an arm.
+func (c *compiler) armRecord(arm int, not bool) record {
+	return record{wordOf(opLookup, keySrcHi, 8, not), ^uint64(0), uint64(c.machine.armLookups[arm/armsEach]), uint64(arm)}
 }
 
 // lookupNumber is the number of the function that asks a dynamic set or a large static one.

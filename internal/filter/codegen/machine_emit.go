@@ -6,7 +6,7 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-// interpreter is the function of struct key's address and the number of a record that walks the records from
+// interpreter is the function of the environment and the number of a record that walks the records from
 // there on. It returns the result (see there) of the rule that decided, or 0.
 const interpreter = "machine"
 
@@ -14,13 +14,14 @@ const interpreter = "machine"
 // do not lie on multiples of 8 bytes, where the verifier would remember what was stored and see a
 // new state of the loop in each round.
 const (
-	stKey    = 0  // u64: address of struct key
+	stEnv    = 0  // u64: address of the environment
 	stRecord = 12 // u32: number of the next record
 	stEntry  = 20 // u32: of the next entry of the list
 	stThen   = 28 // u32: number of the record behind the list
 	stBest   = 32 // u64: slot << 32 | result of the rule that has decided
 	stRow    = 40 // u64: address of this CPU's row of counters
-	stAt     = -48
+	stCtx    = 48 // u64: context, if a rule looks at the packet
+	stAt     = envPointer
 )
 
 // undecided is above what stands for any rule, and below endOfList.
@@ -48,23 +49,32 @@ func (c *compiler) emitMachine() {
 }
 
 func (c *compiler) emitInterpreter() {
-	c.Global(interpreter, paramKey, assembler.Number("record"))
+	params := []assembler.Param{assembler.Memory("env", c.envBytes()), assembler.Number("record")}
+	if c.anyLooks {
+		params = append(params, c.contextParam())
+	}
+	c.Global(interpreter, params...)
 	c.emit(
-		asm.JNE.Imm(asm.R1, 0, "machine_key"),
+		asm.JNE.Imm(asm.R1, 0, "machine_env"),
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
 	)
-	c.label("machine_key")
+	c.label("machine_env")
 	c.emit(
-		asm.StoreMem(asm.R10, stAt+stKey, asm.R1, asm.DWord),
+		asm.StoreMem(asm.R10, stAt+stEnv, asm.R1, asm.DWord),
 		asm.StoreMem(asm.R10, stAt+stRecord, asm.R2, asm.Word),
 		asm.StoreMem(asm.R10, stAt+stEntry, asm.R2, asm.Word),
 		asm.StoreMem(asm.R10, stAt+stThen, asm.R2, asm.Word),
 		asm.Mov.Imm(asm.R1, undecided),
 		asm.StoreMem(asm.R10, stAt+stBest, asm.R1, asm.DWord),
 	)
-	c.row()
-	c.emit(asm.StoreMem(asm.R10, stAt+stRow, asm.R1, asm.DWord))
+	if c.anyLooks {
+		c.emit(asm.StoreMem(asm.R10, stAt+stCtx, asm.R3, asm.DWord))
+	}
+	if c.anyCounts {
+		c.row()
+		c.emit(asm.StoreMem(asm.R10, stAt+stRow, asm.R1, asm.DWord))
+	}
 	c.Loop(maxCalls, "machine_steps", stAt)
 	c.emit(
 		asm.LoadMem(asm.R0, asm.R10, stAt+stBest, asm.DWord),
@@ -82,7 +92,7 @@ const maxNumber = 1<<30 - 1
 
 // Registers of the function that bpf_loop calls, and where it keeps what outlives calls.
 const (
-	mKey    = asm.R6
+	mEnv    = asm.R6
 	mRecord = asm.R7
 	mSteps  = asm.R8
 	mEntry  = asm.R9
@@ -95,7 +105,7 @@ func (c *compiler) emitSteps() {
 	c.Static("machine_steps", assembler.Number("call"), assembler.Pointer("state"))
 	c.emit(
 		asm.StoreMem(asm.R10, mState, asm.R2, asm.DWord),
-		asm.LoadMem(mKey, asm.R2, stKey, asm.DWord),
+		asm.LoadMem(mEnv, asm.R2, stEnv, asm.DWord),
 		asm.LoadMem(mRecord, asm.R2, stRecord, asm.Word),
 		asm.LoadMem(mEntry, asm.R2, stEntry, asm.Word),
 		asm.Mov.Imm(mSteps, stepsPerCall),
@@ -135,7 +145,7 @@ func (c *compiler) emitQuestion() {
 		asm.RSh.Imm(asm.R3, 8),
 		asm.And.Imm(asm.R3, 0xff),
 		asm.JGT.Imm(asm.R3, int32(keySize)-8, "machine_end"), // never: for the verifier
-		asm.Mov.Reg(asm.R4, mKey),
+		asm.Mov.Reg(asm.R4, mEnv),
 		asm.Add.Reg(asm.R4, asm.R3),
 		asm.LoadMem(asm.R4, asm.R4, 0, asm.DWord),
 		asm.Mov.Reg(asm.R0, asm.R2),
@@ -198,7 +208,7 @@ func (c *compiler) emitCalls() {
 		asm.RSh.Imm(asm.R3, 8),
 		asm.And.Imm(asm.R3, 0xff),
 		asm.JGT.Imm(asm.R3, int32(keySize)-16, "machine_end"), // never: for the verifier
-		asm.Add.Reg(asm.R3, mKey),
+		asm.Add.Reg(asm.R3, mEnv),
 		asm.LoadMem(asm.R2, asm.R3, 8, asm.DWord),
 		asm.Mov.Reg(asm.R3, asm.R0),
 		asm.Mov.Reg(asm.R0, asm.R1),
@@ -240,12 +250,15 @@ func (c *compiler) oneOf(number asm.Register, lo, hi int, none string, do func(i
 	c.oneOf(number, mid, hi, none, do)
 }
 
-// lookup calls function i of opLookup with the address in R1 and R2, or with struct key's and the number of an arm, and the
-// number of the set in R4 if it takes one.
+// lookup calls function i of opLookup with the address in R1 and R2, or with the environment and the context, and
+// with the number in R4 if it takes one.
 func (c *compiler) lookup(i int) {
 	l := c.machine.lookups[i]
-	if l.hasArm {
-		c.emit(asm.Mov.Reg(asm.R1, mKey), asm.Mov.Imm(asm.R2, int32(l.arm)))
+	if l.hasArms {
+		c.emit(asm.Mov.Reg(asm.R1, mEnv))
+		if c.anyLooks {
+			c.emit(asm.LoadMem(asm.R3, asm.R10, mState, asm.DWord), asm.LoadMem(asm.R3, asm.R3, stCtx, asm.DWord))
+		}
 	}
 	if l.number != asm.R0 {
 		c.emit(asm.Mov.Reg(l.number, asm.R4))
@@ -253,12 +266,12 @@ func (c *compiler) lookup(i int) {
 	c.emit(asm.Call.Label(l.label), asm.Ja.Label("machine_answer"))
 }
 
-// emitArms emits the functions of struct key's address and the number of an arm.
+// emitArms emits the functions of the environment and the number of an arm.
 func (c *compiler) emitArms() {
 	arms := c.machine.arms
 	for first := 0; first < len(arms); first += armsEach {
 		last := min(first+armsEach, len(arms))
-		c.beginFunction(armsLabel(first), assembler.Number("arm"))
+		c.beginFunction(armsLabel(first), c.anyLooks, assembler.Number("arm"))
 		c.oneOf(asm.R2, first, last, "", func(arm int) { c.emit(asm.Ja.Label(armLabel(arm))) })
 		for _, code := range arms[first:last] {
 			c.Append(code)
@@ -284,7 +297,7 @@ func (c *compiler) emitService() {
 		asm.RSh.Imm(asm.R5, 32),
 		asm.And.Imm(asm.R5, 0xff),
 		asm.JGT.Imm(asm.R5, int32(keySize)-8, "machine_end"), // never: for the verifier
-		asm.Add.Reg(asm.R5, mKey),
+		asm.Add.Reg(asm.R5, mEnv),
 		asm.LoadMem(asm.R5, asm.R5, 0, asm.DWord),
 		asm.Mov.Reg(asm.R0, asm.R4),
 		asm.RSh.Imm(asm.R0, 40),
@@ -311,21 +324,27 @@ func (c *compiler) emitOthers() {
 		asm.LoadMem(asm.R3, asm.R1, 8, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R10, mState, asm.DWord),
 		asm.JEq.Imm(asm.R5, int32(opList), "machine_list"),
-		asm.JEq.Imm(asm.R5, int32(opCount), "machine_count"),
+	)
+	if c.anyCounts {
+		c.emit(asm.JEq.Imm(asm.R5, int32(opCount), "machine_count"))
+	}
+	c.emit(
 		asm.JNE.Imm(asm.R5, int32(opDecide), "machine_end"),
 		asm.StoreMem(asm.R2, stBest, asm.R3, asm.DWord),
 		asm.LoadMem(mRecord, asm.R2, stThen, asm.Word),
 		asm.Ja.Label("machine_step"),
 	)
-	c.label("machine_count")
-	c.emit(
-		asm.JGT.Imm(asm.R3, int32(c.rowBytes-SlotBytes), "machine_end"), // never: for the verifier
-		asm.LoadMem(asm.R1, asm.R2, stRow, asm.DWord),
-		asm.Add.Reg(asm.R1, asm.R3),
-		asm.LoadMem(asm.R2, mKey, keyBytes-keyAt, asm.Word),
-	)
-	c.bumpBy(0)
-	c.emit(asm.Ja.Label("machine_next"))
+	if c.anyCounts {
+		c.label("machine_count")
+		c.emit(
+			asm.JGT.Imm(asm.R3, int32(c.rowBytes-SlotBytes), "machine_end"), // never: for the verifier
+			asm.LoadMem(asm.R1, asm.R2, stRow, asm.DWord),
+			asm.Add.Reg(asm.R1, asm.R3),
+			asm.LoadMem(asm.R2, mEnv, keyBytes-envAt, asm.Word),
+		)
+		c.bumpBy(0)
+		c.emit(asm.Ja.Label("machine_next"))
+	}
 	c.label("machine_list")
 	c.emit(
 		asm.LoadMem(asm.R4, asm.R1, 16, asm.DWord),

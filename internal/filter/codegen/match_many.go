@@ -36,7 +36,7 @@ func run(ch *chain, rules []ir.Rule) int {
 // boxable reports whether a table can hold a rule. What is built in is compared, so that classes whose other rules are
 // the same share their table.
 func boxable(ch *chain, r *ir.Rule) bool {
-	if r.Slot >= ch.builtIn || r.Action == policy.Count || len(r.Conds) == 0 || ch.family() == ir.NonIP {
+	if len(ch.extension.of(r)) > 0 || r.Slot >= ch.builtIn || r.Action == policy.Count || len(r.Conds) == 0 || ch.family() == ir.NonIP {
 		return false
 	}
 	var seen [field.NumFields]bool

@@ -13,6 +13,14 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type parseEnv struct {
+	_       structs.HostLayout
+	Key     parseKey
+	Row     uint32
+	Unused  uint32
+	Effects uint64
+}
+
 type parseKey struct {
 	_         structs.HostLayout
 	SrcHi     uint64

@@ -1,0 +1,319 @@
+package codegen
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+
+	"levee/internal/filter/ir"
+	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// TestGoAndCAgreeOnTheEnvironment compares where and how wide generated code reads with what
+// clang wrote into the object of the decoder.
+func TestGoAndCAgreeOnTheEnvironment(t *testing.T) {
+	spec, err := loadDecoders()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var env, key *btf.Struct
+	for name, to := range map[string]**btf.Struct{"env": &env, "key": &key} {
+		if err := spec.Types.TypeByName(name, to); err != nil {
+			t.Fatalf("struct %s: %v", name, err)
+		}
+	}
+	if n := int16(env.Size); n != -64-envAt || n%8 != 0 {
+		t.Errorf("struct env has %d bytes, generated code reckons with %d", n, -64-envAt)
+	}
+	if key.Size != keySize {
+		t.Errorf("struct key has %d bytes, generated code reckons with %d", key.Size, keySize)
+	}
+	type place struct{ at, size int16 }
+	there := map[string]place{}
+	add := func(s *btf.Struct, base int16) {
+		for _, m := range s.Members {
+			size, err := btf.Sizeof(m.Type)
+			if err != nil {
+				t.Fatal(err)
+			}
+			there[m.Name] = place{base + int16(m.Offset.Bytes()), int16(size)}
+		}
+	}
+	add(env, envAt)
+	add(key, there["key"].at)
+	compared := map[string]bool{"fragment": true} // the decoder's own
+	compare := func(name string, at int16, size int) {
+		if got, ok := there[name]; !ok || got != (place{at, int16(size)}) {
+			t.Errorf("%s: %d bytes at %d, generated code reads %d at %d", name, got.size, got.at, size, at)
+		}
+		compared[name] = true
+	}
+	for f, p := range places {
+		if p.bytes == 0 {
+			continue
+		}
+		info := field.Field(f).Info()
+		compare(info.Key, p.at, p.bytes)
+		if !info.Hot && p.bytes < 8 && (p.at-envAt)%8 == 0 {
+			t.Errorf("%s lies at %d, where the verifier remembers what compares have shown", info.Key, p.at-envAt)
+		}
+	}
+	for name, p := range map[string]place{
+		"key": {keyAt, int16(keySize)}, "row": {rowAt, 4}, "effects": {effectsAt, 8},
+		"bytes": {keyBytes, 4}, "class": {keyClass, 1}, "off": {keyOff, 2}, "left": {keyLeft, 2},
+		"src_hi": {keySrcHi, 8}, "src_lo": {keySrcLo, 8}, "dst_hi": {keyDstHi, 8}, "dst_lo": {keyDstLo, 8},
+		"src_port": {keySrcPort, 2}, "dst_port": {keyDstPort, 2}, "icmp": {keyICMP, 2}, "proto": {keyProto, 1},
+	} {
+		compare(name, p.at, int(p.size))
+	}
+	for name := range there {
+		if !compared[name] && !strings.HasPrefix(name, "unused") {
+			t.Errorf("%s is in struct env and nothing here compares it", name)
+		}
+	}
+}
+
+// mark leaves a mark in the place for effects. It is the last of those that were left before,
+// seven at most.
+func mark(n int32) block {
+	return block{effects: true, emit: func(c *compiler, _ string) {
+		c.effects(asm.R1)
+		c.emit(
+			asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord),
+			asm.LSh.Imm(asm.R2, 8),
+			asm.Or.Imm(asm.R2, n),
+			asm.StoreMem(asm.R1, 0, asm.R2, asm.DWord),
+		)
+	}}
+}
+
+// peek holds if a byte of what follows the IP headers has a value.
+func peek(at int16, value byte) block {
+	return block{looks: true, asks: true, emit: func(c *compiler, no string) {
+		c.context(asm.R1)
+		c.bounds(asm.R1, asm.R1, asm.R2)
+		c.field(asm.R3, keyOff, asm.Half)
+		c.emit(
+			asm.And.Imm(asm.R3, 0x7fff), // the verifier's bound
+			asm.Add.Reg(asm.R1, asm.R3),
+			asm.Mov.Reg(asm.R3, asm.R1),
+			asm.Add.Imm(asm.R3, int32(at)+1),
+			asm.JGT.Reg(asm.R3, asm.R2, no),
+			asm.LoadMem(asm.R3, asm.R1, at, asm.Byte),
+			asm.JNE.Imm(asm.R3, int32(value), no),
+		)
+	}}
+}
+
+// seenMap holds the effects of the last packet.
+const seenMap = "seen"
+
+func keepEffects(c *compiler) {
+	c.addMap(memory(seenMap, 8), Identity{What: "effects"}, Private)
+	c.effects(asm.R1)
+	c.emit(
+		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
+		asm.LoadMapValue(asm.R2, 0, 0).WithReference(seenMap),
+		asm.StoreMem(asm.R2, 0, asm.R1, asm.DWord),
+	)
+}
+
+// looking is a policy whose rules look at the payload of UDP and leave marks, by their labels.
+const looking = `count udp port 7 as "a"
+drop udp port 7 as "b"
+count malformed as "m"
+pass udp as "c"
+default drop
+`
+
+func lookingBlocks(p *policy.Policy) func(r *ir.Rule) []block {
+	slots := p.Slots()
+	return func(r *ir.Rule) []block {
+		rule := slots[r.Slot].Rule
+		if rule == nil {
+			return nil
+		}
+		switch rule.Label {
+		case "a":
+			return []block{peek(8, 'a'), mark(1)}
+		case "b":
+			return []block{peek(9, 'b'), mark(2)}
+		case "c":
+			return []block{mark(3)}
+		case "m":
+			return []block{mark(4)}
+		}
+		return nil
+	}
+}
+
+// TestRulesLookAtThePacketAndLeaveEffects judges packets by rules that read a byte of the
+// payload and write to the environment, as instructions of the main function, of functions, and
+// as records.
+func TestRulesLookAtThePacketAndLeaveEffects(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to load programs")
+	}
+	var many strings.Builder // rules that nothing takes for a table, too many for one function
+	for i := range 450 {
+		fmt.Fprintf(&many, "count len %d\n", 3000+i)
+	}
+	for form, c := range map[string]struct {
+		text    string
+		records bool
+		has     string // a function that the program has in this form only
+	}{
+		"in the main function": {looking, false, ""},
+		"in functions":         {many.String() + looking, false, "part_0"},
+		"as records":           {looking, true, interpreter},
+	} {
+		p, diags := policy.Parse("test", []byte(c.text), func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
+		if p == nil {
+			t.Fatal(diags.Err())
+		}
+		for _, target := range []Target{{CPUs: 1}, {CPUs: 2, Frags: true}, {CPUs: 1, Hook: TCX}} {
+			target.Trace, target.Records = true, c.records
+			t.Run(fmt.Sprintf("%s, %+v", form, target), func(t *testing.T) {
+				prog, err := compile(ir.Build(p), target, &extension{lookingBlocks(p), keepEffects})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range []string{"part_0", interpreter} {
+					if has(prog, f) != (f == c.has || f == "part_0" && c.records) {
+						t.Errorf("function %s: %v", f, has(prog, f))
+					}
+				}
+				judgeLooking(t, p, prog, c.records)
+			})
+		}
+	}
+}
+
+func has(p *Program, function string) bool {
+	for i := range p.Spec.Programs[ProgramName].Instructions {
+		if p.Spec.Programs[ProgramName].Instructions[i].Symbol() == function {
+			return true
+		}
+	}
+	return false
+}
+
+func judgeLooking(t *testing.T, p *policy.Policy, prog *Program, records bool) {
+	coll, err := ebpf.NewCollection(prog.Spec)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer coll.Close()
+	slots := map[string]int{}
+	for i, s := range prog.Slots {
+		if s.Rule != nil && s.Reason == policy.ByRule {
+			slots[s.Rule.Label] = i
+		}
+	}
+	for name, frame := range lookingFrames(t) {
+		var want []byte // marks
+		slot := -1
+		var d packet.Packet
+		packet.Decode(frame, &d)
+		at := func(i int) byte {
+			if d.TransportOffset+i < len(frame) {
+				return frame[d.TransportOffset+i]
+			}
+			return 0
+		}
+		port7 := d.Transport == packet.PortTransport && (d.SrcPort == 7 || d.DstPort == 7)
+		switch {
+		case d.Malformed != 0:
+			want = []byte{4}
+		case d.Proto != packet.ProtoUDP:
+		case port7 && at(9) == 'b':
+			want, slot = []byte{2}, slots["b"]
+		default:
+			want, slot = []byte{3}, slots["c"]
+		}
+		if port7 && at(8) == 'a' {
+			if records { // what decides is found before what counts
+				want = append(want, 1)
+			} else {
+				want = append([]byte{1}, want...)
+			}
+		}
+		if _, err := coll.Programs[ProgramName].Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got, decided := value(t, coll, seenMap), value(t, coll, traceMap)
+		var wanted [8]byte
+		for i, m := range want {
+			wanted[len(want)-1-i] = m
+		}
+		if got != binary.LittleEndian.Uint64(wanted[:]) {
+			t.Errorf("%s: effects %x, want the marks %v", name, got, want)
+		}
+		if slot >= 0 && uint32(decided) != uint32(slot) {
+			t.Errorf("%s: slot %d decided, want %d", name, uint32(decided), slot)
+		}
+	}
+}
+
+func value(t *testing.T, coll *ebpf.Collection, name string) (v uint64) {
+	t.Helper()
+	if err := coll.Maps[name].Lookup(uint32(0), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// lookingFrames are packets that the fast path decodes, and others.
+func lookingFrames(t *testing.T) map[string][]byte {
+	t.Helper()
+	out := map[string][]byte{}
+	for _, payload := range []string{"", "a", "ab", "xb", "xx", "abcdefgh"} {
+		for name, s := range map[string]packet.Spec{
+			"IPv4":                 {Family: packet.IPv4},
+			"IPv6":                 {Family: packet.IPv6},
+			"IPv4, tagged":         {Family: packet.IPv4, VLAN: new(uint16(5)), InnerVLAN: new(uint16(6))},
+			"IPv4 with options":    {Family: packet.IPv4, Options: true},
+			"IPv6 with extensions": {Family: packet.IPv6, Options: true},
+			"first fragment":       {Family: packet.IPv6, Frag: new(uint16(0))},
+			"later fragment":       {Family: packet.IPv4, Frag: new(uint16(9))},
+			"another port":         {Family: packet.IPv4, ToPort: new(uint16(8))},
+			"TCP":                  {Family: packet.IPv4, Flags: new(uint8(2))},
+		} {
+			if s.ToPort == nil {
+				s.ToPort = new(uint16(7))
+			}
+			if s.Flags == nil {
+				s.Proto = new(uint8(packet.ProtoUDP))
+			}
+			if s.Frag != nil && *s.Frag > 0 {
+				s.ToPort = nil
+			}
+			s.Payload = []byte(payload)
+			frame, err := packet.Build(s)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			out[fmt.Sprintf("%s, payload %q", name, payload)] = frame
+		}
+	}
+	arp, err := packet.Build(packet.Spec{Family: packet.ARP})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out["ARP"] = arp
+	malformed := bytes.Clone(out[`IPv4, payload "ab"`])
+	malformed[14] = 0x41 // a header of four bytes
+	out["malformed"] = malformed
+	return out
+}
