@@ -182,9 +182,8 @@ func (c *compiler) tableOfRun(ch *chain, rules []ir.Rule) *ruletree.Table {
 // many looks a run of rules up in one table; it falls through where none matches.
 func (c *compiler) many(ch *chain, rules []ir.Rule) {
 	p, t := c.poolOf(ch.family()), c.tableOfRun(ch, rules)
-	at := -p.PacketBytes()
-	c.storeBoxFields(ch, at)
-	c.lookUp(p, t, at)
+	c.givePacket(ch)
+	c.lookUp(p, t)
 	none := c.fresh("none")
 	c.emit(asm.JEq.Imm(asm.R0, 0, none))
 	if c.separate {
@@ -193,55 +192,134 @@ func (c *compiler) many(ch *chain, rules []ir.Rule) {
 		c.leave()
 	}
 	c.label(none)
+	c.takeBack(ch)
 }
 
 // maxTreesInPlace is how many trees, of all look-ups together, have their first walks in place: they have the verifier walk some
 // 400,000 instructions, of the million that it takes. Further look-ups cost it next to nothing, and a packet 10 to 40 ns more.
 const maxTreesInPlace = 48
 
-// lookUp emits a look-up in a table of a pool, of the fields at an offset of the stack.
-func (c *compiler) lookUp(p *pool, t *ruletree.Table, at int16) {
+// lookUp emits a look-up in a table of a pool, of the packet that was put where package ruletree wants it.
+func (c *compiler) lookUp(p *pool, t *ruletree.Table) {
 	inPlace := c.treesInPlace+t.Trees() <= maxTreesInPlace
 	if inPlace {
 		c.treesInPlace += t.Trees()
 	}
-	t.Emit(c.Builder, p.maps(), p.label, at, inPlace)
+	t.Emit(c.Builder, p.maps(), p.label, packetAt, inPlace)
 }
 
-// storeBoxFields puts the fields of the packet where package ruletree looks for them, from offset at of
-// the stack on.
-func (c *compiler) storeBoxFields(ch *chain, at int16) {
-	c.emit(asm.Mov.Imm(asm.R0, 0)) // for the fields that no rule asks for
-	store := func(side int16, reg asm.Register) {
-		c.emit(asm.StoreMem(asm.R10, at+side, reg, asm.DWord))
+// packetAt is where on the stack package ruletree is given IPv6 packets, and the last word of them, which keeps a
+// register.
+const (
+	packetAt = -ruletree.PacketBytes
+	keptAt   = packetAt + ruletree.PacketBytes - 8
+)
+
+// givePacket puts the fields that rules of a chain ask for where package ruletree looks for them; 0 for those
+// that none does.
+func (c *compiler) givePacket(ch *chain) {
+	if ch.family() == ir.IPv6 {
+		c.give6(ch)
+		return
 	}
-	number := func(at int16, side field.Box) {
-		for f := range field.NumFields {
-			if ch.uses[f] && f.Info().Box == side {
-				reg, _ := c.value(f)
-				store(at, reg)
-				return
-			}
+	if ch.uses[field.SrcAddr] {
+		c.emit(asm.LSh.Imm(ruletree.RegAddresses, 32))
+	} else {
+		c.emit(asm.Mov.Imm(ruletree.RegAddresses, 0))
+	}
+	if ch.uses[field.DstAddr] {
+		c.emit(asm.Or.Reg(ruletree.RegAddresses, regDst))
+	}
+	c.giveNumber(ch, field.BoxNumber0, ruletree.RegPort0)
+	c.giveNumber(ch, field.BoxNumber1, ruletree.RegPort1)
+}
+
+// giveNumber puts the field that the rules ask for on a side of boxes into a register, in which it may be.
+func (c *compiler) giveNumber(ch *chain, side field.Box, to asm.Register) {
+	f, ok := ch.side(side)
+	if !ok {
+		c.emit(asm.Mov.Imm(to, 0))
+		return
+	}
+	if reg, hot := hotRegister(f); hot && reg == to {
+		return
+	}
+	reg, _ := c.value(f)
+	c.emit(asm.Mov.Reg(to, reg))
+}
+
+// side gives the field that the rules of a chain ask for on a side of boxes, if there is one.
+func (ch *chain) side(side field.Box) (f field.Field, ok bool) {
+	for f := range field.NumFields {
+		if ch.uses[f] && f.Info().Box == side {
+			return f, true
 		}
-		store(at, asm.R0)
 	}
-	address := func(f field.Field, reg asm.Register, at, lower, key int16) {
-		six := ch.family() == ir.IPv6
+	return 0, false
+}
+
+// Where these compile, registers of the rules are those of a look-up: givePacket and givePair change the
+// others only.
+const (
+	_ = uint8(regSrc - ruletree.RegAddresses)
+	_ = uint8(regDstPort - ruletree.RegPort1)
+	_ = uint8(regSrcPort - ruletree.RegPort0)
+)
+
+// takeBack undoes givePacket and what the look-up has overwritten.
+func (c *compiler) takeBack(ch *chain) {
+	dst := ch.uses[field.DstAddr]
+	if ch.family() == ir.IPv6 {
+		if dst {
+			c.emit(asm.LoadMem(regDst, asm.R10, keptAt, asm.DWord))
+		}
+		return
+	}
+	if dst {
+		c.emit(asm.Mov.Reg32(regDst, ruletree.RegAddresses))
+	}
+	if ch.uses[field.SrcAddr] {
+		c.emit(asm.RSh.Imm(regSrc, 32))
+	}
+}
+
+// give6 is givePacket for IPv6.
+func (c *compiler) give6(ch *chain) {
+	c.emit(asm.Mov.Imm(asm.R0, 0))
+	c.keepDst(ch)
+	address := func(f field.Field, reg asm.Register, upper, lower, key int16) {
 		if !ch.uses[f] {
-			store(at, asm.R0)
-			if six {
-				store(lower, asm.R0)
-			}
+			c.storePacket(upper, asm.R0)
+			c.storePacket(lower, asm.R0)
 			return
 		}
-		store(at, reg)
-		if six {
-			c.field(asm.R1, key, asm.DWord)
-			store(lower, asm.R1)
-		}
+		c.storePacket(upper, reg)
+		c.field(asm.R1, key, asm.DWord)
+		c.storePacket(lower, asm.R1)
 	}
 	address(field.SrcAddr, regSrc, ruletree.SrcAt, ruletree.SrcLoAt, keySrcLo)
 	address(field.DstAddr, regDst, ruletree.DstAt, ruletree.DstLoAt, keyDstLo)
-	number(ruletree.Port0At, field.BoxNumber0)
-	number(ruletree.Port1At, field.BoxNumber1)
+	c.emit(asm.Mov.Imm(asm.R2, 0))
+	if f, ok := ch.side(field.BoxNumber0); ok {
+		reg, _ := c.value(f)
+		c.emit(asm.Mov.Reg(asm.R2, reg), asm.LSh.Imm(asm.R2, 16))
+	}
+	if f, ok := ch.side(field.BoxNumber1); ok {
+		reg, _ := c.value(f)
+		c.emit(asm.Or.Reg(asm.R2, reg))
+	}
+	c.storePacket(ruletree.PortsAt, asm.R2)
+}
+
+// keepDst keeps the register that a look-up of an IPv6 packet overwrites; R0 is 0.
+func (c *compiler) keepDst(ch *chain) {
+	reg := asm.R0
+	if ch.uses[field.DstAddr] {
+		reg = regDst
+	}
+	c.emit(asm.StoreMem(asm.R10, keptAt, reg, asm.DWord))
+}
+
+func (c *compiler) storePacket(field int16, reg asm.Register) {
+	c.emit(asm.StoreMem(asm.R10, packetAt+field, reg, asm.DWord))
 }

@@ -108,9 +108,15 @@ func endpointAddress(q *ir.Cond) (hi asm.Register, lo int16) {
 // pairTable goes to found if the table of a list has the address and number.
 func (c *compiler) pairTable(ch *chain, q *ir.Cond, found string) {
 	p, t := c.poolOf(ch.family()), c.tableOf(ch, q)
-	at := -p.PacketBytes()
-	c.storePair(ch, q, at)
-	c.lookUp(p, t, at)
+	if ch.family() == ir.IPv6 {
+		c.givePair6(ch, q)
+		c.lookUp(p, t)
+		c.takeBack(ch)
+	} else {
+		back := c.givePair4(ch, q)
+		c.lookUp(p, t)
+		c.emit(back...)
+	}
 	c.emit(asm.JNE.Imm(asm.R0, 0, found))
 }
 
@@ -135,25 +141,43 @@ func (c *compiler) tableOf(ch *chain, q *ir.Cond) *ruletree.Table {
 	return t
 }
 
-// storePair puts the address and the number of the packet where package ruletree looks for them, as those of the
-// destination, from offset at of the stack on.
-func (c *compiler) storePair(ch *chain, q *ir.Cond, at int16) {
+// givePair6 puts the address and the number of an IPv6 packet where package ruletree looks for them, as those of
+// the destination.
+func (c *compiler) givePair6(ch *chain, q *ir.Cond) {
 	hi, lo := endpointAddress(q)
-	c.emit(
-		asm.Mov.Imm(asm.R0, 0),
-		asm.StoreMem(asm.R10, at+ruletree.SrcAt, asm.R0, asm.DWord),
-		asm.StoreMem(asm.R10, at+ruletree.Port0At, asm.R0, asm.DWord),
-		asm.StoreMem(asm.R10, at+ruletree.DstAt, hi, asm.DWord),
-	)
-	if ch.family() == ir.IPv6 {
-		c.field(asm.R1, lo, asm.DWord)
-		c.emit(
-			asm.StoreMem(asm.R10, at+ruletree.SrcLoAt, asm.R0, asm.DWord),
-			asm.StoreMem(asm.R10, at+ruletree.DstLoAt, asm.R1, asm.DWord),
-		)
+	c.emit(asm.Mov.Imm(asm.R0, 0))
+	c.keepDst(ch)
+	c.storePacket(ruletree.SrcAt, asm.R0)
+	c.storePacket(ruletree.SrcLoAt, asm.R0)
+	c.storePacket(ruletree.DstAt, hi)
+	c.field(asm.R1, lo, asm.DWord)
+	c.storePacket(ruletree.DstLoAt, asm.R1)
+	reg, _ := c.value(q.Number)
+	c.storePacket(ruletree.PortsAt, reg)
+}
+
+// givePair4 does the same for IPv4, and gives what brings the registers of the chain back.
+func (c *compiler) givePair4(ch *chain, q *ir.Cond) (back []asm.Instruction) {
+	at := int16(0)
+	var kept [asm.R10]bool
+	for f := range field.NumFields {
+		reg, hot := hotRegister(f)
+		if !hot || !ch.uses[f] || kept[reg] {
+			continue
+		}
+		kept[reg] = true
+		at -= 8
+		c.emit(asm.StoreMem(asm.R10, at, reg, asm.DWord))
+		back = append(back, asm.LoadMem(reg, asm.R10, at, asm.DWord))
 	}
 	reg, _ := c.value(q.Number)
-	c.emit(asm.StoreMem(asm.R10, at+ruletree.Port1At, reg, asm.DWord))
+	hi, _ := endpointAddress(q)
+	c.emit(
+		asm.Mov.Reg(ruletree.RegAddresses, hi),
+		asm.Mov.Reg(ruletree.RegPort1, reg),
+		asm.Mov.Imm(ruletree.RegPort0, 0),
+	)
+	return back
 }
 
 // dynamicEndpoint asks a set of endpoints or services that is filled at run time. A service is an endpoint of every address: 0.0.0.0/0,

@@ -138,7 +138,7 @@ func (b *builder) divide(g region, w window, rules []int32, then after, at place
 			b.pool.words.set(first+k, d)
 		}
 	}
-	return node(first, w), steps
+	return node(b.width, first, w), steps
 }
 
 // parted lists for each segment of a window the child that it ends before, and the rules in it: those of segment s are from

@@ -134,7 +134,7 @@ func (c *chooser) choose(g *region, rules []int32, at place) (best plan, ok bool
 		}
 		last := base + (uint64(1)<<size - 1)
 		w := window{field: f, base: base, skipped: !interval{base, last}.contains(g.cut[f])}
-		finest := min(c.bits, size, bits.Len(uint(4*n+16))-1)
+		finest := min(c.bits, maxBitsOf(f), size, bits.Len(uint(4*n+16))-1)
 		w.bits, w.shift = finest, size-finest
 		c.spans(c.ruleSet, w, rules)
 		// Of many rules few children would each have many.

@@ -4,13 +4,17 @@ import (
 	"math/bits"
 )
 
-// A pool is an array of 64-bit words. A descriptor is one of:
+// A pool is an array of 64-bit words. What trees look at of a packet are keys, words of the packet: those of
+// IPv4 are source<<32 | destination and ports, those of IPv6 the upper and lower half of the source and of
+// the destination, and ports; ports are the first number<<16 | the second. A descriptor is one of:
 //
-//	node  mask<<48 | code<<38 | shift<<32 | first child (mask = children - 1, below 1<<15)
-//	leaf  1<<63 | rank<<56 | more<<54 | count<<49 | value<<41 | code<<38 | shift<<32 | first entry
+//	node  mask<<48 | code<<38 | shift<<32 | first child (mask = children - 1)
+//	leaf  3<<62 | rank<<55 | more<<54 | count<<49 | value<<41 | code<<38 | shift<<32 | first entry
 //
-// The children of a node are descriptors; the index is the field that code stands for, shifted by shift,
-// under the mask. At a leaf the lowest eight bits of the field so shifted are value, or no entry matches:
+// The children of a node are descriptors; the index is the key that code is the number of, shifted by shift,
+// under the mask, which is below 1<<15. A node on the ports of an IPv4 packet has bit 63 too, so that the
+// way of addresses asks for leaves and ports at once, and a mask below 1<<14.
+// At a leaf the lowest eight bits of the key so shifted are value, or no entry matches:
 // its gate. Its rank is the upper bits of the lowest result in it and in what follows: with a better match
 // there is nothing in it. An entry of a leaf is, for IPv4,
 //
@@ -31,9 +35,11 @@ const (
 	firstWord = 8 // no descriptor points below: there is room for a header before it
 	line      = 8 // words of a cache line
 
+	leafKind   = 3 << 62
+	portKind   = 1 << 63
+	maskShift  = 48
 	rankBits   = 7
-	leafFlag   = 1 << 63
-	rankShift  = 56
+	rankShift  = 55
 	more       = 1 << 54
 	countShift = 49
 	countMask  = 0x1f
@@ -51,14 +57,32 @@ const (
 	resultShift = pairShift + pairBits
 
 	// nothing is a leaf without entries that any match is better than.
-	nothing = leafFlag | (1<<rankBits-1)<<rankShift
-
-	// open is the gate that all pass: a port has no bits beyond 16.
-	open = 3<<codeShift | 32<<bitsShift
+	nothing = leafKind | (1<<rankBits-1)<<rankShift
 
 	// none is above all results, and none itself in its lower half.
 	none = uint64(1) << 32
 )
+
+func isLeaf(d uint64) bool { return d>>62 == leafKind>>62 }
+
+// key is where a field lies in the keys of a packet, for a width of addresses: the number of the key, by
+// how many bits it is shifted there, and how many it has.
+func key(width, field int) (code, shift, bits int) {
+	if width == 32 {
+		return [...]int{src: 0, dst: 0, port0: 1, port1: 1}[field],
+			[...]int{src: 32, dst: 0, port0: 16, port1: 0}[field],
+			[...]int{src: 32, dst: 32, port0: 16, port1: 16}[field]
+	}
+	return [...]int{src: 0, srcLo: 1, dst: 2, dstLo: 3, port0: 4, port1: 4}[field],
+		[...]int{port0: 16, dstLo: 0}[field],
+		[...]int{src: 64, srcLo: 64, dst: 64, dstLo: 64, port0: 16, port1: 16}[field]
+}
+
+// portCode is the number of the key of ports.
+func portCode(width int) int { code, _, _ := key(width, port1); return code }
+
+// open is the gate that all pass: the ports have no bits beyond 32.
+func open(width int) uint64 { return uint64(portCode(width))<<codeShift | 32<<bitsShift }
 
 func entryWords(width int) int {
 	if width == 32 {
@@ -95,31 +119,53 @@ func (p *Pool) leave(at, n int) {
 	}
 }
 
-// code tells where a field lies in Fields, in words.
-var code = [numFields]int{src: 0, dst: 1, port0: 2, port1: 3, srcLo: 4, dstLo: 5}
+func node(width, first int, w window) uint64 {
+	code, shift, _ := key(width, w.field)
+	d := uint64(1<<w.bits-1)<<maskShift | uint64(code)<<codeShift | uint64(w.shift+shift)<<bitsShift | uint64(first)
+	if width == 32 && code == portCode(width) {
+		d |= portKind
+	}
+	return d
+}
 
-func node(first int, w window) uint64 {
-	return uint64(1<<w.bits-1)<<48 | uint64(code[w.field])<<codeShift | uint64(w.shift)<<bitsShift | uint64(first)
+// maxBitsOf is the most bits that the index of a node on a field has.
+func maxBitsOf(field int) int {
+	if field == port0 || field == port1 {
+		return maxBits - 1
+	}
+	return maxBits
 }
 
 // gate is the eight bits that all rules have in common and of which the region leaves most open, as a part of a leaf's descriptor.
 func (s *ruleSet) gate(g *region, rules []int32) uint64 {
-	best, most := uint64(open), 0
+	best, most := open(s.width), 0
 	for f := range s.fields {
 		i := s.field(rules[0], f)
 		for _, r := range rules[1:] {
 			j := s.field(r, f)
 			i.lo, i.hi = min(i.lo, j.lo), max(i.hi, j.hi)
 		}
+		code, at, wide := key(s.width, f)
 		unknown := ^g.known[f] & (uint64(1)<<bits.Len64(g.hull[f].hi) - 1)
 		for shift := bits.Len64(i.lo ^ i.hi); unknown>>shift != 0; shift++ {
+			if at+wide < keyBits(s.width, code) && shift+8 > wide {
+				break // the next field of the key is not this one's
+			}
 			if n := bits.OnesCount8(uint8(unknown >> shift)); n > most {
 				most = n
-				best = i.lo>>shift&valueMask<<valueShift | uint64(code[f])<<codeShift | uint64(shift)<<bitsShift
+				best = i.lo>>shift&valueMask<<valueShift | uint64(code)<<codeShift | uint64(shift+at)<<bitsShift
 			}
 		}
 	}
 	return best
+}
+
+// keyBits is how many bits of a key are not always 0.
+func keyBits(width, code int) int {
+	if code == portCode(width) {
+		return 32
+	}
+	return 64
 }
 
 // after is what a walk goes on with when it has been through a leaf.
@@ -139,14 +185,14 @@ func (b *builder) leaf(g *region, rules []int32, then after) uint64 {
 		then = after{d: b.leaf(g, rules[maxLeaf:], then), first: first}
 		rules = rules[:maxLeaf]
 	}
-	lowest, gate := none-1, uint64(open)
+	lowest, gate := none-1, open(b.pool.bits)
 	if then.d != 0 {
 		lowest = then.first
 	}
 	if len(rules) > 0 {
 		lowest, gate = min(lowest, b.result(rules[0])), b.gate(g, rules)
 	}
-	return leafFlag | lowest>>b.pool.scale<<rankShift | gate | b.entries(rules, then)
+	return leafKind | lowest>>b.pool.scale<<rankShift | gate | b.entries(rules, then)
 }
 
 // entries writes the entries of a leaf, and gives the rest of its descriptor; leaves with the same entries and the same
@@ -230,14 +276,31 @@ func (t *Table) Lookup(p Packet) uint32 {
 	return uint32(best)
 }
 
+// keys are what trees look at.
+func (q *Packet) keys(width int) (k [5]uint64) {
+	ports := uint64(q.Ports[0])<<16 | uint64(q.Ports[1])
+	if width == 32 {
+		return [5]uint64{q.SrcHi<<32 | q.DstHi, ports}
+	}
+	return [5]uint64{q.SrcHi, q.SrcLo, q.DstHi, q.DstLo, ports}
+}
+
+// mask is that of a node.
+func (p *Pool) mask(d uint64) uint64 {
+	if p.bits == 32 && d&portKind != 0 {
+		d &^= leafKind
+	}
+	return d >> maskShift
+}
+
 // walk goes from a descriptor through a leaf and through what follows it, and gives the lowest result there, or best if that is lower.
 func (p *Pool) walk(d uint64, q *Packet, best uint64) uint64 {
-	fields := [...]uint64{q.SrcHi, q.DstHi, uint64(q.Ports[0]), uint64(q.Ports[1]), q.SrcLo, q.DstLo}
-	shifted := func() uint64 { return fields[d>>codeShift&codeMask] >> (d >> bitsShift & bitsMask) }
+	keys := q.keys(p.bits)
+	shifted := func() uint64 { return keys[d>>codeShift&codeMask] >> (d >> bitsShift & bitsMask) }
 	n := entryWords(p.bits)
 	for {
-		for d&leafFlag == 0 {
-			d = p.words.at(int(uint64(uint32(d)) + shifted()&(d>>48)))
+		for !isLeaf(d) {
+			d = p.words.at(int(uint64(uint32(d)) + shifted()&p.mask(d)))
 		}
 		if d>>rankShift&(1<<rankBits-1) > best>>p.scale {
 			return best

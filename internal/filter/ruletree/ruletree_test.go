@@ -142,6 +142,7 @@ func rulesOf(width int, boxes []Box) (s *ruleSet, all []int32) {
 
 // kernel is programs that look up the fields of their frame, in the order of the stack: one with walks in place, one without.
 type kernel struct {
+	width int
 	progs [2]*ebpf.Program
 }
 
@@ -165,7 +166,7 @@ func load(t testing.TB, table *Table) *kernel {
 		t.Cleanup(func() { m.Close() })
 		memory[name] = m
 	}
-	k := &kernel{}
+	k := &kernel{width: table.pool.bits}
 	for i, inPlace := range []bool{false, true} {
 		b := assembler.New()
 		b.Global("main", assembler.Pointer("ctx"))
@@ -173,16 +174,24 @@ func load(t testing.TB, table *Table) *kernel {
 			asm.LoadMem(asm.R7, asm.R1, 0, asm.Word),
 			asm.LoadMem(asm.R8, asm.R1, 4, asm.Word),
 			asm.Mov.Reg(asm.R2, asm.R7),
-			asm.Add.Imm(asm.R2, 64),
+			asm.Add.Imm(asm.R2, 16+PacketBytes),
 			asm.JGT.Reg(asm.R2, asm.R8, "out"),
-			asm.Mov.Imm(asm.R2, 0),
-			asm.StoreMem(asm.R10, -8, asm.R2, asm.DWord),
-			asm.StoreMem(asm.R10, -16, asm.R2, asm.DWord),
 		)
-		for at := int16(0); at < table.pool.bestAt(); at += 8 {
-			b.Emit(asm.LoadMem(asm.R2, asm.R7, 16+at, asm.DWord), asm.StoreMem(asm.R10, at-64, asm.R2, asm.DWord))
+		if table.pool.bits == 32 {
+			b.Emit(
+				asm.LoadMem(RegAddresses, asm.R7, 16, asm.DWord),
+				asm.LoadMem(asm.R2, asm.R7, 24, asm.DWord),
+				asm.Mov.Reg(RegPort0, asm.R2),
+				asm.RSh.Imm(RegPort0, 16),
+				asm.Mov.Reg(RegPort1, asm.R2),
+				asm.And.Imm(RegPort1, 0xffff),
+			)
+		} else {
+			for at := int16(0); at < PacketBytes; at += 8 {
+				b.Emit(asm.LoadMem(asm.R2, asm.R7, 16+at, asm.DWord), asm.StoreMem(asm.R10, at-PacketBytes, asm.R2, asm.DWord))
+			}
 		}
-		table.Emit(b, maps, "following", -64, inPlace)
+		table.Emit(b, maps, "following", -PacketBytes, inPlace)
 		b.Emit(asm.Return())
 		b.Label("out")
 		b.Emit(asm.Mov.Imm(asm.R0, -1), asm.Return())
@@ -209,8 +218,8 @@ func load(t testing.TB, table *Table) *kernel {
 
 func (k *kernel) lookup(t testing.TB, p *Packet) (answers [2]uint32) {
 	t.Helper()
-	frame := make([]byte, 64)
-	for i, v := range []uint64{p.SrcHi, p.DstHi, uint64(p.Ports[0]), uint64(p.Ports[1]), p.SrcLo, p.DstLo} {
+	frame := make([]byte, 16+PacketBytes)
+	for i, v := range p.keys(k.width) {
 		binary.LittleEndian.PutUint64(frame[16+8*i:], v)
 	}
 	for i, prog := range k.progs {
@@ -368,11 +377,11 @@ func TestLargeTablesAreSmall(t *testing.T) {
 
 // compared counts the entries that a look-up compares with the packet, but for what a better match spares.
 func (t *Table) compared(q *Packet) (n int) {
-	fields := [...]uint64{q.SrcHi, q.DstHi, uint64(q.Ports[0]), uint64(q.Ports[1]), q.SrcLo, q.DstLo}
+	keys := q.keys(t.pool.bits)
 	for _, tr := range t.trees {
 		for d := tr.root; ; {
-			for d&leafFlag == 0 {
-				d = t.pool.words.at(int(uint64(uint32(d)) + fields[d>>codeShift&codeMask]>>(d>>bitsShift&bitsMask)&(d>>48)))
+			for !isLeaf(d) {
+				d = t.pool.words.at(int(uint64(uint32(d)) + keys[d>>codeShift&codeMask]>>(d>>bitsShift&bitsMask)&t.pool.mask(d)))
 			}
 			n += int(d >> countShift & countMask)
 			if d&more == 0 {
