@@ -43,6 +43,7 @@ var checks = []check{
 		tests internal/filter/difftest 'GeneratedRules|ClassBench/filters'
 		[ -z "$(ls data)" ] || tests internal/filter/difftest 'ClassBench/^[a-z]' -classbench '/levee/data/classbench/*'`},
 	{name: "every kind of rule loads", script: `tests internal/filter/codegen 'EveryKindOfRuleLoads|MixturesOfKinds' -wall-rules 400 -wall-quick`},
+	{name: "rules that look at the packet", script: `tests internal/filter/codegen 'RulesLookAtThePacket'`},
 	{name: "limits of the kernel are kept", script: `tests internal/filter/codegen 'Limits|WhatCannotLoad|EveryTarget'`},
 	{name: "look-ups in tables of rules", script: `tests internal/filter/ruletree 'TableAndProgram|SmallWorlds|PriorityHolds'`},
 	{name: "look-ups of endpoints", script: `tests internal/filter/endpoint 'Program'`},
