@@ -12,8 +12,8 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// TestExamples keeps the policies true: each one is laid out as `levee fmt` does, has no rule that can
-// never match, and passes its own tests, which show every rule at work.
+// TestExamples keeps the policies true: each one is laid out as `levee fmt` does, has no rule that
+// can never match, and passes its own tests, which show every rule at work.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("*.levee")
 	if err != nil || len(files) < 6 {

@@ -102,18 +102,21 @@ func sources(t *testing.T) []goFile {
 	t.Helper()
 	var all []goFile
 	for _, root := range []string{"internal", "cmd"} {
-		err := filepath.WalkDir(filepath.Join(repository, root), func(name string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+		err := filepath.WalkDir(filepath.Join(repository, root),
+			func(name string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") ||
+					strings.HasSuffix(name, "_test.go") {
+					return err
+				}
+				tree, err := parser.ParseFile(token.NewFileSet(), name, nil,
+					parser.ParseComments|parser.SkipObjectResolution)
+				if err != nil {
+					return err
+				}
+				dir, err := filepath.Rel(repository, filepath.Dir(name))
+				all = append(all, goFile{filepath.ToSlash(dir), name, tree, ast.IsGenerated(tree)})
 				return err
-			}
-			tree, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments|parser.SkipObjectResolution)
-			if err != nil {
-				return err
-			}
-			dir, err := filepath.Rel(repository, filepath.Dir(name))
-			all = append(all, goFile{filepath.ToSlash(dir), name, tree, ast.IsGenerated(tree)})
-			return err
-		})
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +138,8 @@ func (f *goFile) imports() map[string]string {
 	return all
 }
 
-// TestImportsPointDown: a package imports packages of lower layers and no others, so there is no circle.
+// TestImportsPointDown: a package imports packages of lower layers and no others, so there is no
+// circle.
 func TestImportsPointDown(t *testing.T) {
 	l := readLayers(t)
 	seen := map[string]bool{}
@@ -180,8 +184,8 @@ func TestEveryPackageIsDescribed(t *testing.T) {
 	}
 }
 
-// TestOnlyLoadersCallBPF: of the packages that know eBPF programs, those that ARCHITECTURE.md names load
-// them or hold them open, and no others do.
+// TestOnlyLoadersCallBPF: of the packages that know eBPF programs, those that ARCHITECTURE.md names
+// load them or hold them open, and no others do.
 func TestOnlyLoadersCallBPF(t *testing.T) {
 	l := readLayers(t)
 	calls := map[string]bool{}
@@ -189,7 +193,8 @@ func TestOnlyLoadersCallBPF(t *testing.T) {
 		for _, use := range f.bpfCalls() {
 			calls[f.pkg] = true
 			if !l.callers[f.pkg] {
-				t.Errorf("%s: %s, and ARCHITECTURE.md does not say that %s calls bpf(2)", f.name, use, f.pkg)
+				t.Errorf("%s: %s, and ARCHITECTURE.md does not say that %s calls bpf(2)", f.name,
+					use, f.pkg)
 			}
 		}
 	}
@@ -202,12 +207,14 @@ func TestOnlyLoadersCallBPF(t *testing.T) {
 
 const library = "github.com/cilium/ebpf"
 
-// live are the packages of the library that talk to the kernel with all that they have, but for types and
-// errors of their own.
-var live = []string{library + "/link", library + "/features", library + "/perf", library + "/ringbuf"}
+// live are the packages of the library that talk to the kernel with all that they have, but for
+// types and errors of their own.
+var live = []string{library + "/link", library + "/features", library + "/perf",
+	library + "/ringbuf"}
 
-// bpfCalls are the places of a file that call bpf(2), or hold what a call has made. What bpf2go generates
-// for whoever may load does nothing by itself; its functions are looked for where they are called.
+// bpfCalls are the places of a file that call bpf(2), or hold what a call has made. What bpf2go
+// generates for whoever may load does nothing by itself; its functions are looked for where they
+// are called.
 func (f *goFile) bpfCalls() []string {
 	if f.generated {
 		return nil
@@ -243,7 +250,8 @@ func (f *goFile) bpfCalls() []string {
 	return all
 }
 
-// generatedLoader is a function of bpf2go that loads maps and programs; loadX reads the object only.
+// generatedLoader is a function of bpf2go that loads maps and programs; loadX reads the object
+// only.
 var generatedLoader = regexp.MustCompile(`^load[A-Z]\w*Objects$`)
 
 // callsBPF tells whether a name of a package makes a call, or is the type of what a call has made.

@@ -7,19 +7,28 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// argNames are what help calls the values of flags, by the flag. A number is called so without being listed.
+// argNames are what help calls the values of flags, by the flag. A number is called so without
+// being listed.
 var argNames = map[string]string{
-	"act": "time", "action": "action", "after": "time", "against": "published", "before": "time", "capture": "file", "chain": "chain",
-	"confirm": "time", "csv": "file", "data": "file", "defence": "name", "dev": "interface", "duration": "time", "during": "time",
-	"engine": "engine", "entries": "kind", "entry": "set=entry", "family": "4|6", "flags": "flags", "flame": "file", "flood": "kind",
-	"from": "file", "from-mac": "mac", "from-port": "port", "html": "file", "kind": "kind", "lease": "time", "least": "percent",
-	"load": "rate", "mode": "mode", "netns": "name", "only": "name", "packet": "packet", "path": "path", "pcap": "file",
-	"picture": "file", "png": "directory", "policy": "file", "port": "port", "rate": "rate", "rates": "rate", "rung": "name",
-	"sample": "time", "shape": "shape", "share": "percent", "svg": "directory", "table": "kind", "template": "file",
-	"tests": "file", "to": "address", "to-mac": "mac", "traffic": "kind", "window": "time",
+	"act": "time", "action": "action", "after": "time", "against": "published", "before": "time",
+	"capture": "file", "chain": "chain",
+	"confirm": "time", "csv": "file", "data": "file", "defence": "name", "dev": "interface",
+	"duration": "time", "during": "time",
+	"engine": "engine", "entries": "kind", "entry": "set=entry", "family": "4|6", "flags": "flags",
+	"flame": "file", "flood": "kind",
+	"from": "file", "from-mac": "mac", "from-port": "port", "html": "file", "kind": "kind",
+	"lease": "time", "least": "percent",
+	"load": "rate", "mode": "mode", "netns": "name", "only": "name", "packet": "packet",
+	"path": "path", "pcap": "file",
+	"picture": "file", "png": "directory", "policy": "file", "port": "port", "rate": "rate",
+	"rates": "rate", "rung": "name",
+	"sample": "time", "shape": "shape", "share": "percent", "svg": "directory", "table": "kind",
+	"template": "file",
+	"tests":    "file", "to": "address", "to-mac": "mac", "traffic": "kind", "window": "time",
 }
 
-// namedValue is a flag's value that help calls by a name of its own, where pflag would show a type of Go.
+// namedValue is a flag's value that help calls by a name of its own, where pflag would show a type
+// of Go.
 type namedValue struct {
 	pflag.Value
 	name string

@@ -29,11 +29,12 @@ func newBenchCompare(e *env) *cobra.Command {
 	var least string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "compare A.json B.json",
-		Short:   "Say which differences between two reports are real",
-		Long:    benchCompareLong,
-		Example: "  sudo levee bench ladder --json > before.json\n  sudo levee bench ladder --json > after.json\n  levee bench compare before.json after.json",
-		Args:    wantArgs("A.json", "B.json"),
+		Use:   "compare A.json B.json",
+		Short: "Say which differences between two reports are real",
+		Long:  benchCompareLong,
+		Example: "  sudo levee bench ladder --json > before.json\n  sudo levee bench ladder " +
+			"--json > after.json\n  levee bench compare before.json after.json",
+		Args: wantArgs("A.json", "B.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			share, err := parseLeast(least)
 			if err != nil {
@@ -68,7 +69,8 @@ func newBenchCompare(e *env) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&least, "least", "5%", "the smallest percentage by which a median must change to matter, 5 or 5%")
+	cmd.Flags().StringVar(&least, "least", "5%",
+		"the smallest percentage by which a median must change to matter, 5 or 5%")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
@@ -76,7 +78,8 @@ func newBenchCompare(e *env) *cobra.Command {
 // maxLeast is the largest --least: more than any change that is worth a comparison.
 const maxLeast = 10_000
 
-// parseLeast reads --least into a share. A bare number below one is refused: it may be meant as a share.
+// parseLeast reads --least into a share. A bare number below one is refused: it may be meant as a
+// share.
 func parseLeast(s string) (float64, error) {
 	v, err := parsePercent(s)
 	switch {

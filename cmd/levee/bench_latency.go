@@ -10,13 +10,16 @@ import (
 	"levee/internal/bench/latency"
 )
 
-const benchLatencyLong = `Time round trips of UDP probes to an echo service while a flood of a fixed rate is dropped in front of it: by levee, by
-nftables at netdev ingress, by iptables in raw PREROUTING and in INPUT, and by the application itself. Percentiles to 99.99
-as far as there are probes enough, histograms, how many probes returned, how much of the flood found the ring full.
+const benchLatencyLong = `Time round trips of UDP probes to an echo service while a flood of a
+fixed rate is dropped in front of it: by levee, by nftables at netdev ingress, by iptables in
+raw PREROUTING and in INPUT, and by the application itself. Percentiles to 99.99 as far as there
+are probes enough, histograms, how many probes returned, how much of the flood found the ring
+full.
 
-Probes are sent at times drawn beforehand, whether or not the ones before returned, and each counts from the time at which
-it should have been sent; so a system that stands still shows. Eight minutes; --quick three. Exit status 1 means that a place
-has no figure under a load, or that the run was interrupted: it prints what it has, marked as incomplete.`
+Probes are sent at times drawn beforehand, whether or not the ones before returned, and each
+counts from the time at which it should have been sent; so a system that stands still shows.
+Eight minutes; --quick three. Exit status 1 means that a place has no figure under a load, or
+that the run was interrupted: it prints what it has, marked as incomplete.`
 
 const benchLatencyExample = `  sudo levee bench latency
   sudo levee bench latency --load 0,1M --rung levee,'iptables INPUT (one rule)' --html latency.html`
@@ -46,8 +49,10 @@ func newBenchLatency(e *env) *cobra.Command {
 		}
 		return nil
 	}, func(ctx context.Context) (*latency.Report, error) { return latency.Run(ctx, o) })
-	cmd.Flags().StringSliceVar(&o.Rungs, "rung", nil, "only these places: "+strings.Join(latency.Names(), ", "))
-	cmd.Flags().StringSliceVar(&loads, "load", nil, "packets a second of the flood (default 0,100k,500k,1M,2M)")
+	cmd.Flags().StringSliceVar(&o.Rungs, "rung", nil,
+		"only these places: "+strings.Join(latency.Names(), ", "))
+	cmd.Flags().StringSliceVar(&loads, "load", nil,
+		"packets a second of the flood (default 0,100k,500k,1M,2M)")
 	cmd.Flags().Float64Var(&o.Probes, "probes", 10_000, "probes a second")
 	return cmd
 }

@@ -26,20 +26,23 @@ type benchOutput struct {
 func (o *benchOutput) register(cmd *cobra.Command) {
 	jsonFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.csv, "csv", "", "write the figures to this file, one a line")
-	cmd.Flags().StringVar(&o.html, "html", "", "write a page with interactive charts to this file; it needs no network")
+	cmd.Flags().StringVar(&o.html, "html", "",
+		"write a page with interactive charts to this file; it needs no network")
 	cmd.Flags().StringVar(&o.svg, "svg", "", "write each chart as SVG into this directory")
 	cmd.Flags().StringVar(&o.png, "png", "", "write each chart as PNG into this directory")
 }
 
 // registerAgainst is for measurements of which there are published figures.
 func (o *benchOutput) registerAgainst(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.against, "against", "", "\"published\": lay the published ratios of the field beside the measured ones")
+	cmd.Flags().StringVar(&o.against, "against", "",
+		"\"published\": lay the published ratios of the field beside the measured ones")
 }
 
 // check refuses what could not be written, before anything is measured.
 func (o *benchOutput) check(cmd *cobra.Command) error {
 	if o.against != "" && o.against != "published" {
-		return usagef(cmd, "--against %s: it is published; to compare two reports of your own: levee bench compare A.json B.json", o.against)
+		return usagef(cmd, "--against %s: it is published; to compare two reports of your own: "+
+			"levee bench compare A.json B.json", o.against)
 	}
 	for _, f := range []struct{ flag, path string }{{"csv", o.csv}, {"html", o.html}} {
 		if f.path == "" {
@@ -62,8 +65,10 @@ func (o *benchOutput) check(cmd *cobra.Command) error {
 
 // isFile refuses what cannot become a file that a flag names.
 func isFile(flag, path string) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // renaming would put a file in the place of a device
-		return fmt.Errorf("--%s %s: that is there and is no file: name one in a directory", flag, path)
+	// renaming would put a file in the place of a device
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("--%s %s: that is there and is no file: name one in a directory", flag,
+			path)
 	}
 	return isDirectory(flag, filepath.Dir(path))
 }
@@ -81,8 +86,8 @@ func isDirectory(flag, path string) error {
 	return nil
 }
 
-// printBench prints a report and writes its files, also of what an interrupted measurement has until then;
-// that error comes back.
+// printBench prints a report and writes its files, also of what an interrupted measurement has
+// until then; that error comes back.
 func (e *env) printBench(m bench.Report, err error, o *benchOutput) error {
 	d := m.Document()
 	d.Version = versionLine()
@@ -95,7 +100,8 @@ func (e *env) printBench(m bench.Report, err error, o *benchOutput) error {
 }
 
 // showBench prints the report to standard output.
-func (e *env) showBench(m bench.Report, d *document.Document, laid *published.Comparison, o *benchOutput) error {
+func (e *env) showBench(m bench.Report, d *document.Document, laid *published.Comparison,
+	o *benchOutput) error {
 	var showErr error
 	if o.json {
 		var raw any

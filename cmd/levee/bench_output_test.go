@@ -31,16 +31,21 @@ func (half) Document() *document.Document {
 func TestAnInterruptedMeasurementIsWrittenAndMarked(t *testing.T) {
 	dir := t.TempDir()
 	e, out, _, _ := testEnv(false)
-	o := &benchOutput{json: true, csv: filepath.Join(dir, "a.csv"), html: filepath.Join(dir, "a.html"), svg: dir, png: dir}
+	o := &benchOutput{json: true, csv: filepath.Join(dir, "a.csv"),
+		html: filepath.Join(dir, "a.html"), svg: dir, png: dir}
 	stopped := errors.New("interrupted")
 	if err := e.printBench(half{}, stopped, o); !errors.Is(err, stopped) {
 		t.Errorf("error %v, want that it was interrupted", err)
 	}
-	if d, err := document.Read(strings.NewReader(out.String()), "stdout"); err != nil || d.Incomplete != "interrupted" || !strings.Contains(out.String(), `"windows"`) {
+	if d, err := document.Read(strings.NewReader(out.String()), "stdout"); err != nil ||
+		d.Incomplete != "interrupted" || !strings.Contains(out.String(), `"windows"`) {
 		t.Errorf("%v: %s", err, out)
 	}
-	for name, want := range map[string]string{"a.csv": "chart,a,b", "a.html": "<strong>Incomplete.</strong> interrupted", "chart.svg": "INCOMPLETE: interrupted", "chart.png": "\x89PNG"} {
-		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), want) {
+	for name, want := range map[string]string{"a.csv": "chart,a,b",
+		"a.html":    "<strong>Incomplete.</strong> interrupted",
+		"chart.svg": "INCOMPLETE: interrupted", "chart.png": "\x89PNG"} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil ||
+			!strings.Contains(string(text), want) {
 			t.Errorf("%s: %v, want one with %q", name, err, want)
 		}
 	}

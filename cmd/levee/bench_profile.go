@@ -10,13 +10,14 @@ import (
 	"levee/internal/host/atomicfile"
 )
 
-const benchProfileLong = `Find out what the receiving core spends its time on while a flood meets a place to drop it: driver, eBPF program, helpers,
-netfilter, kernel, user space, idle, other tasks, unknown; and the functions that take most. --flame writes a flame graph, one SVG that
-opens offline: shares on hover, a click zooms. Samples are taken with perf_event_open, by CPU cycles where the machine counts
-them and by a timer else; nothing needs to be installed.
+const benchProfileLong = `Find out what the receiving core spends its time on while a flood
+meets a place to drop it: driver, eBPF program, helpers, netfilter, kernel, user space, idle,
+other tasks, unknown; and the functions that take most. --flame writes a flame graph, one SVG
+that opens offline: shares on hover, a click zooms. Samples are taken with perf_event_open, by
+CPU cycles where the machine counts them and by a timer else; nothing needs to be installed.
 
-The flood and its windows are those of bench ladder, and keep its rules. About half a minute. Exit status 1 means that no
-window did.`
+The flood and its windows are those of bench ladder, and keep its rules. About half a minute.
+Exit status 1 means that no window did.`
 
 func newBenchProfile(e *env) *cobra.Command {
 	var o profile.Options
@@ -24,7 +25,8 @@ func newBenchProfile(e *env) *cobra.Command {
 	cmd := newMeasurement(e, benchCommand{
 		use:   "profile",
 		short: "What the receiving core does under a flood, with a flame graph",
-		long:  benchProfileLong, example: "  sudo levee bench profile --rung levee --flame levee.svg\n  sudo levee bench profile --rung nft --html nft.html",
+		long:  benchProfileLong, example: "  sudo levee bench profile --rung levee --flame " +
+			"levee.svg\n  sudo levee bench profile --rung nft --html nft.html",
 		options: &o.Options,
 		rounds:  "rounds (default 6, the fewest that give an interval)",
 		window:  "length of a window (default 1s)",
@@ -46,8 +48,10 @@ func newBenchProfile(e *env) *cobra.Command {
 		}
 		return r, err
 	})
-	cmd.Flags().StringVar(&o.Rung, "rung", "levee", "the place, by its name in bench ladder or the beginning of it")
-	cmd.Flags().StringVar(&policy, "policy", "", "a policy of your own for levee (default: the demo policy)")
+	cmd.Flags().StringVar(&o.Rung, "rung", "levee",
+		"the place, by its name in bench ladder or the beginning of it")
+	cmd.Flags().StringVar(&policy, "policy", "",
+		"a policy of your own for levee (default: the demo policy)")
 	cmd.Flags().StringVar(&flame, "flame", "", "write a flame graph into this SVG file")
 	cmd.Flags().IntVar(&o.Frequency, "frequency", 0, "samples a second (default 997)")
 	return cmd

@@ -32,8 +32,10 @@ type benchFlags struct {
 	out     benchOutput
 }
 
-// newMeasurement makes a command. prepare reads the flags that are its own into the options; run measures.
-func newMeasurement[R bench.Report](e *env, c benchCommand, prepare func(*cobra.Command) error, run func(context.Context) (R, error)) *cobra.Command {
+// newMeasurement makes a command. prepare reads the flags that are its own into the options; run
+// measures.
+func newMeasurement[R bench.Report](e *env, c benchCommand, prepare func(*cobra.Command) error,
+	run func(context.Context) (R, error)) *cobra.Command {
 	f := &benchFlags{options: c.options}
 	cmd := &cobra.Command{
 		Use: c.use, Short: c.short, Long: c.long, Example: c.example, Args: wantArgs(),
@@ -66,15 +68,17 @@ const shortWindows = "short windows: a look, not a figure to quote"
 
 // check reads the common flags, and refuses what could not be written, before anything is measured.
 func (f *benchFlags) check(cmd *cobra.Command) error {
-	if cmd.Flags().Changed("rounds") && f.options.Rounds < 1 { // 0 means the usual number to the measurements
+	// 0 means the usual number to the measurements
+	if cmd.Flags().Changed("rounds") && f.options.Rounds < 1 {
 		return usagef(cmd, "--rounds %d: a number above 0", f.options.Rounds)
 	}
 	return errors.Join(durationFlag(cmd, "window", f.window, &f.options.Window), f.out.check(cmd))
 }
 
-// measure runs a measurement until it ends or a signal comes, and prints what there is. Figures that are missing
-// make the exit status 1.
-func measure[R bench.Report](e *env, cmd *cobra.Command, f *benchFlags, run func(context.Context) (R, error)) error {
+// measure runs a measurement until it ends or a signal comes, and prints what there is. Figures
+// that are missing make the exit status 1.
+func measure[R bench.Report](e *env, cmd *cobra.Command, f *benchFlags,
+	run func(context.Context) (R, error)) error {
 	f.options.Command = e.command()
 	ctx, stop := e.signals()
 	defer stop()
@@ -95,7 +99,8 @@ func measure[R bench.Report](e *env, cmd *cobra.Command, f *benchFlags, run func
 	switch r := any(rep).(type) {
 	case interface{ Lacking() []string }:
 		if names := r.Lacking(); len(names) > 0 {
-			return &exitError{code: exitNo, err: fmt.Errorf("no figure for %s: the report says why", strings.Join(names, ", "))}
+			return &exitError{code: exitNo,
+				err: fmt.Errorf("no figure for %s: the report says why", strings.Join(names, ", "))}
 		}
 	case interface{ Complete() bool }:
 		if !r.Complete() {
@@ -119,7 +124,8 @@ func (e *env) command() string {
 	words := []string{"levee"}
 	for _, a := range e.args {
 		if syntax.Escaped(a) != a || strings.Contains(a, "\n") {
-			a = "$'" + strings.Trim(strings.ReplaceAll(strconv.Quote(a), "'", `\'`), `"`) + "'" // bash knows Go's escapes
+			// bash knows Go's escapes
+			a = "$'" + strings.Trim(strings.ReplaceAll(strconv.Quote(a), "'", `\'`), `"`) + "'"
 		} else if a == "" || strings.ContainsAny(a, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
 			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 		}
@@ -142,7 +148,8 @@ func durationFlag(cmd *cobra.Command, name, text string, to *time.Duration) erro
 }
 
 // numbersFlag reads the numbers of a flag.
-func numbersFlag(cmd *cobra.Command, name string, words []string, parse func(string) (float64, error)) ([]float64, error) {
+func numbersFlag(cmd *cobra.Command, name string, words []string,
+	parse func(string) (float64, error)) ([]float64, error) {
 	var numbers []float64
 	for _, w := range words {
 		v, err := parse(w)
@@ -177,7 +184,8 @@ func (e *env) policyFlag(path string, text *[]byte, name *string) error {
 }
 
 // readData reads what --data names, if it names something.
-func readData[T any](e *env, path string, to *T, name *string, read func(io.Reader, string) (T, error)) error {
+func readData[T any](e *env, path string, to *T, name *string,
+	read func(io.Reader, string) (T, error)) error {
 	if path == "" {
 		return nil
 	}

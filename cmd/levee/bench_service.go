@@ -10,9 +10,10 @@ import (
 	"levee/internal/bench/service"
 )
 
-const benchServiceLong = `Measure what the visitors of a web service get before, during and after a flood, by time: requests answered in time and
-latency, under each kind of flood (UDP, SYN, ACK, ICMP echo, fragments), without a defence and behind iptables, nftables and
-levee with the rules of the demo policy.
+const benchServiceLong = `Measure what the visitors of a web service get before, during and
+after a flood, by time: requests answered in time and latency, under each kind of flood (UDP,
+SYN, ACK, ICMP echo, fragments), without a defence and behind iptables, nftables and levee with
+the rules of the demo policy.
 
 Each request counts from when it was due, and fails after a second. Three and a half minutes.`
 
@@ -28,7 +29,8 @@ func newBenchService(e *env) *cobra.Command {
 		long:  benchServiceLong, example: benchServiceExample,
 		options: &o.Options, seed: "seed of the floods",
 	}, func(cmd *cobra.Command) (err error) {
-		err = errors.Join(durationFlag(cmd, "before", before, &o.Before), durationFlag(cmd, "during", during, &o.During),
+		err = errors.Join(durationFlag(cmd, "before", before, &o.Before),
+			durationFlag(cmd, "during", during, &o.During),
 			durationFlag(cmd, "after", after, &o.After))
 		if err != nil {
 			return err
@@ -42,8 +44,10 @@ func newBenchService(e *env) *cobra.Command {
 		o.Self, err = e.demoSelf()
 		return err
 	}, func(ctx context.Context) (*service.Report, error) { return service.Run(ctx, o) })
-	cmd.Flags().StringSliceVar(&o.Floods, "flood", nil, "only these: "+strings.Join(service.FloodNames(), ", "))
-	cmd.Flags().StringSliceVar(&o.Defences, "defence", nil, "only these: "+strings.Join(service.DefenceNames(), ", "))
+	cmd.Flags().StringSliceVar(&o.Floods, "flood", nil,
+		"only these: "+strings.Join(service.FloodNames(), ", "))
+	cmd.Flags().StringSliceVar(&o.Defences, "defence", nil,
+		"only these: "+strings.Join(service.DefenceNames(), ", "))
 	cmd.Flags().StringVar(&before, "before", "", "time before the flood (default 2s)")
 	cmd.Flags().StringVar(&during, "during", "", "time of the flood (default 4s)")
 	cmd.Flags().StringVar(&after, "after", "", "time after the flood (default 3s)")

@@ -9,8 +9,9 @@ import (
 	"levee/internal/bench/linerate"
 )
 
-const calcLong = `Convert link speed, frame size, packets a second, ns and cycles a packet into each other. Give two of them (or packets a
-second, ns or cycles alone, for the others of these three); the unit says which is which:
+const calcLong = `Convert link speed, frame size, packets a second, ns and cycles a packet into
+each other. Give two of them (or packets a second, ns or cycles alone, for the others of these
+three); the unit says which is which:
 
   10G  100Mbit/s     link speed, in bits a second; k, M, G, T are powers of 1000
   64   1518B         frame size in bytes
@@ -18,9 +19,10 @@ second, ns or cycles alone, for the others of these three); the unit says which 
   67.2ns  1us        time a packet
   336cycles          CPU cycles a packet, of all cores together
 
-A frame is counted as in IEEE 802.3 and RFC 2544: with its check sequence (FCS, 4 bytes), 64 to 1518 bytes, a VLAN tag 4
-more. Linux and tcpdump leave the FCS out (60 to 1514): --no-fcs. --ip counts from the IP header on, as an MTU does. Each frame
-takes 20 bytes more on the wire: preamble and start delimiter 8, gap 12.`
+A frame is counted as in IEEE 802.3 and RFC 2544: with its check sequence (FCS, 4 bytes), 64 to
+1518 bytes, a VLAN tag 4 more. Linux and tcpdump leave the FCS out (60 to 1514): --no-fcs. --ip
+counts from the IP header on, as an MTU does. Each frame takes 20 bytes more on the wire:
+preamble and start delimiter 8, gap 12.`
 
 const calcExample = `  levee calc 10G 64
   levee calc 100G 1500 --ip --ghz 2.6 --cores 8
@@ -69,7 +71,8 @@ func newCalc(e *env) *cobra.Command {
 	}
 	cmd.Flags().Float64Var(&q.Clock, "ghz", 0, "clock of a core, for cycles")
 	cmd.Flags().IntVar(&q.Cores, "cores", 0, "cores that share the packets (default 1)")
-	cmd.Flags().BoolVar(&noFCS, "no-fcs", false, "frame sizes do not count the check sequence, as in Linux: 60 to 1514")
+	cmd.Flags().BoolVar(&noFCS, "no-fcs", false,
+		"frame sizes do not count the check sequence, as in Linux: 60 to 1514")
 	cmd.Flags().BoolVar(&ip, "ip", false, "sizes are of the IP packet: 20 to 1500")
 	jsonFlag(cmd, &asJSON)
 	return cmd
@@ -82,7 +85,8 @@ func (e *env) printQuantities(q *linerate.Quantities) {
 		t.row("link", metric(q.Speed, "bit/s"))
 	}
 	if q.Frame > 0 {
-		t.row("frame", fmt.Sprintf("%s bytes with FCS, %s without, %s on the wire", digits(q.Frame), digits(q.Frame-linerate.FCS), digits(q.Frame+linerate.Overhead)))
+		t.row("frame", fmt.Sprintf("%s bytes with FCS, %s without, %s on the wire", digits(q.Frame),
+			digits(q.Frame-linerate.FCS), digits(q.Frame+linerate.Overhead)))
 	}
 	if q.Rate > 0 {
 		t.row("packets", metric(q.Rate, "pps"))
@@ -95,7 +99,8 @@ func (e *env) printQuantities(q *linerate.Quantities) {
 		if q.Cores > 1 {
 			cores = plural(q.Cores, "core")
 		}
-		t.row("cycles", fmt.Sprintf("%s a packet, on %s of %s GHz", digits(q.Cycles), cores, digits(q.Clock)))
+		t.row("cycles", fmt.Sprintf("%s a packet, on %s of %s GHz", digits(q.Cycles), cores,
+			digits(q.Clock)))
 	}
 	if q.Payload > 0 {
 		t.row("payload", metric(q.Payload, "bit/s")+" from the IP header on")

@@ -52,7 +52,8 @@ func (c *capture) next() (frame []byte, cut bool, err error) {
 	return frame, missing > 0, nil
 }
 
-// idle says that the reader has to wait for the next packet, or is at the end: time to let the output go.
+// idle says that the reader has to wait for the next packet, or is at the end: time to let the
+// output go.
 func (c *capture) idle() bool { return c.input.Buffered() == 0 }
 
 func (c *capture) Close() error { return c.file.Close() }
@@ -68,7 +69,8 @@ func (e *env) nthFrame(path string, n int) ([]byte, error) {
 		frame, _, err := c.next()
 		switch {
 		case err == io.EOF:
-			return nil, fmt.Errorf("%s has only %s, no packet %d", c.title, plural(i-1, "packet"), n)
+			return nil, fmt.Errorf("%s has only %s, no packet %d", c.title, plural(i-1, "packet"),
+				n)
 		case err != nil:
 			return nil, err
 		case i == n:

@@ -12,17 +12,17 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-const checkLong = `Parse, resolve and type-check policies, and compile them: all errors at once, each with file, line,
-column, the line itself and a hint. Warns of rules that can never match, of a default that no packet
-reaches, of empty set files, of rules with ports that fragments walk past, and of rules that take what
-essential rules would let through: ARP, neighbour discovery, path-MTU messages, DHCP answers. A rule
-that is about such traffic alone ("drop arp") is taken as meant. Nothing is loaded, no privileges are
-needed.
+const checkLong = `Parse, resolve and type-check policies, and compile them: all errors at once,
+each with file, line, column, the line itself and a hint. Warns of rules that can never match,
+of a default that no packet reaches, of empty set files, of rules with ports that fragments walk
+past, and of rules that take what essential rules would let through: ARP, neighbour discovery,
+path-MTU messages, DHCP answers. A rule that is about such traffic alone ("drop arp") is taken
+as meant. Nothing is loaded, no privileges are needed.
 
---explain-compile also prints what the compiler made of the policy: the tables, and the plan of the
-program as a tree of blocks. Each block has the ns that it costs a packet, of packets that are spread
-evenly over the rules: in no order, and at least, where the CPU predicts all; its instructions and
-bytes; and why it was chosen.`
+--explain-compile also prints what the compiler made of the policy: the tables, and the plan of
+the program as a tree of blocks. Each block has the ns that it costs a packet, of packets that
+are spread evenly over the rules: in no order, and at least, where the CPU predicts all; its
+instructions and bytes; and why it was chosen.`
 
 const checkExample = `  levee check edge.levee
   levee check --explain-compile edge.levee
@@ -40,7 +40,8 @@ func newCheck(e *env) *cobra.Command {
 			return e.check(args, asJSON, explain)
 		},
 	}
-	cmd.Flags().BoolVar(&explain, "explain-compile", false, "print what the compiler chose, and why")
+	cmd.Flags().BoolVar(&explain, "explain-compile", false,
+		"print what the compiler chose, and why")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
@@ -163,11 +164,13 @@ func (e *env) printChecked(c *checked) error {
 	if n := len(c.Diagnostics); n > 0 {
 		warnings = ", " + plural(n, "warning")
 	}
-	fmt.Fprintf(e.stdout, "%s: ok, %s, %s%s\n", c.File, plural(c.Rules, "rule"), plural(c.Sets, "set"), warnings)
+	fmt.Fprintf(e.stdout, "%s: ok, %s, %s%s\n", c.File, plural(c.Rules, "rule"),
+		plural(c.Sets, "set"), warnings)
 	if c.Program == nil {
 		return nil
 	}
-	fmt.Fprintf(e.stdout, "program: %s; tables: %s\n", plural(c.Program.Instructions, "instruction"), plural(c.Program.TableBytes, "byte"))
+	fmt.Fprintf(e.stdout, "program: %s; tables: %s\n",
+		plural(c.Program.Instructions, "instruction"), plural(c.Program.TableBytes, "byte"))
 	t := newTable("FOR KIND BYTES WHY", "<", "<", ">", "<")
 	for _, row := range c.Program.Tables {
 		t.row(row.For, row.Kind, row.Bytes, row.Why)

@@ -43,10 +43,11 @@ func costOf(c plan.Cost) planCost {
 	return planCost{tenths(c.Ns), tenths(c.Least), c.Instructions, c.Bytes}
 }
 
-// planOf is a plan as the command prints it: its blocks in the order of the tree. A block that was there
-// before is not taken apart again.
+// planOf is a plan as the command prints it: its blocks in the order of the tree. A block that was
+// there before is not taken apart again.
 func planOf(p *plan.Plan) *planned {
-	out := &planned{planCost: costOf(p.Cost), Functions: p.Ledger.Functions, Maps: []plannedMap{}, Blocks: []plannedBlock{}}
+	out := &planned{planCost: costOf(p.Cost), Functions: p.Ledger.Functions, Maps: []plannedMap{},
+		Blocks: []plannedBlock{}}
 	for _, m := range p.Ledger.Maps {
 		out.Maps = append(out.Maps, plannedMap(m))
 	}
@@ -54,7 +55,8 @@ func planOf(p *plan.Plan) *planned {
 	var add func(b plan.Block, in plan.ID)
 	add = func(b plan.Block, in plan.ID) {
 		n := b.About()
-		out.Blocks = append(out.Blocks, plannedBlock{string(in), string(n.ID), b.Kind(), n.What, n.Why, costOf(n.Cost)})
+		out.Blocks = append(out.Blocks,
+			plannedBlock{string(in), string(n.ID), b.Kind(), n.What, n.Why, costOf(n.Cost)})
 		if seen[n.ID] {
 			return
 		}

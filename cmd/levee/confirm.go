@@ -15,8 +15,8 @@ func newConfirm(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "confirm [--dev IF]",
 		Short: "Keep the policy that `levee up --confirm` put on trial",
-		Long: `Keep the policy that is on trial on an interface. Without --dev it is the only interface
-of this network namespace that has one.`,
+		Long: `Keep the policy that is on trial on an interface. Without --dev it is the only
+interface of this network namespace that has one.`,
 		Example: "  sudo levee confirm --dev eth0",
 		Args:    wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,9 +47,10 @@ func devFlag(cmd *cobra.Command, v *string, usage string) {
 	cmd.Flags().StringVar(v, "dev", "", usage)
 }
 
-// onlyDev is the interface of this network namespace for which want holds, if there is exactly one; what names
-// what it has.
-func (e *env) onlyDev(ctx context.Context, cmd *cobra.Command, what string, want func(*dataplane.Attachment) bool) (string, error) {
+// onlyDev is the interface of this network namespace for which want holds, if there is exactly one;
+// what names what it has.
+func (e *env) onlyDev(ctx context.Context, cmd *cobra.Command, what string,
+	want func(*dataplane.Attachment) bool) (string, error) {
 	all, notes, err := dataplane.Status(ctx, false)
 	if err != nil {
 		return "", err
@@ -67,7 +68,8 @@ func (e *env) onlyDev(ctx context.Context, cmd *cobra.Command, what string, want
 	case 1:
 		return devs[0], nil
 	}
-	return "", usagef(cmd, "several interfaces have %s: choose one with --dev, of %s", what, strings.Join(devs, ", "))
+	return "", usagef(cmd, "several interfaces have %s: choose one with --dev, of %s", what,
+		strings.Join(devs, ", "))
 }
 
 func newDown(e *env) *cobra.Command {
@@ -75,8 +77,9 @@ func newDown(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down [--dev IF]",
 		Short: "Take the policy off an interface",
-		Long: `Take levee's program off an interface and remove everything that was kept for it: counters, dynamic
-sets, pins. Without --dev it is the only interface of this network namespace that has a policy.`,
+		Long: `Take levee's program off an interface and remove everything that was kept for it:
+counters, dynamic sets, pins. Without --dev it is the only interface of this network namespace
+that has a policy.`,
 		Example: "  sudo levee down --dev eth0",
 		Args:    wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -91,7 +94,8 @@ func (e *env) down(cmd *cobra.Command, dev string) error {
 	ctx := context.Background()
 	if dev == "" {
 		var err error
-		if dev, err = e.onlyDev(ctx, cmd, "a policy", func(*dataplane.Attachment) bool { return true }); err != nil {
+		if dev, err = e.onlyDev(ctx, cmd, "a policy",
+			func(*dataplane.Attachment) bool { return true }); err != nil {
 			return err
 		}
 	}

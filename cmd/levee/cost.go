@@ -10,13 +10,16 @@ import (
 	"levee/internal/lang/policy"
 )
 
-const costLong = `Measure what a packet costs in the compiled program, in nanoseconds above an empty program of the same kind, and by the
-rule that it reaches. Packets are made from the rules; the kernel runs both programs on them in turns (A B B A), and
-the difference is reported: the median of the rounds, and half the distance between their quartiles as spread.
+const costLong = `Measure what a packet costs in the compiled program, in nanoseconds above an
+empty program of the same kind, and by the rule that it reaches. Packets are made from the
+rules; the kernel runs both programs on them in turns (A B B A), and the difference is reported:
+the median of the rounds, and half the distance between their quartiles as spread.
 
-Each packet is repeated, so tables that it needs are in the cache and its branches are predicted: the figures are lower bounds, and a
-flood of many sources costs more, most where sets are larger than the cache. About a second a rule; at most --rules of them are measured: the first that packets reach or, of
-more than 1,000 rules, a sample that is spread evenly over the policy, which the output says.`
+Each packet is repeated, so tables that it needs are in the cache and its branches are
+predicted: the figures are lower bounds, and a flood of many sources costs more, most where sets
+are larger than the cache. About a second a rule; at most --rules of them are measured: the
+first that packets reach or, of more than 1,000 rules, a sample that is spread evenly over the
+policy, which the output says.`
 
 const costExample = `  sudo levee cost edge.levee
   sudo levee cost edge.levee --json | jq .ns_per_packet`
@@ -52,14 +55,17 @@ func newCost(e *env) *cobra.Command {
 
 // costReport is the object of `levee cost --json`; times are nanoseconds a packet.
 type costReport struct {
-	NsPerPacket float64    `json:"ns_per_packet"` // above the empty program, over all packets below alike
-	NsEmpty     float64    `json:"ns_empty"`      // the empty program with the kernel's test loop
-	Spread      float64    `json:"spread"`        // half the distance between the quartiles of ns_per_packet
+	// above the empty program, over all packets below alike
+	NsPerPacket float64 `json:"ns_per_packet"`
+	NsEmpty     float64 `json:"ns_empty"` // the empty program with the kernel's test loop
+	// half the distance between the quartiles of ns_per_packet
+	Spread      float64    `json:"spread"`
 	Rules       []costRule `json:"rules"`
 	NotReached  []string   `json:"not_reached"` // rules that no packet was found for
 	NotMeasured int        `json:"not_measured"`
-	SampleEvery int        `json:"sample_every,omitempty"` // one rule in so many was looked at; not there: all were
-	Repeat      int        `json:"repeat"`
+	// one rule in so many was looked at; not there: all were
+	SampleEvery int `json:"sample_every,omitempty"`
+	Repeat      int `json:"repeat"`
 }
 
 type costRule struct {
@@ -83,7 +89,8 @@ func (e *env) cost(file string, f *costFlags) error {
 	ctx, stop := e.signals()
 	defer stop()
 	shown := e.costProgress()
-	rep, err := cost.Measure(ctx, p, cost.Options{Repeat: f.repeat, Rules: f.rules, Progress: shown.report})
+	rep, err := cost.Measure(ctx, p, cost.Options{Repeat: f.repeat, Rules: f.rules,
+		Progress: shown.report})
 	shown.clear()
 	if err != nil {
 		return err
@@ -98,7 +105,8 @@ func (e *env) cost(file string, f *costFlags) error {
 
 func newCostReport(p *policy.Policy, m *cost.Report, repeat int) *costReport {
 	rep := &costReport{
-		NsPerPacket: m.Ns, NsEmpty: m.NsEmpty, Spread: m.Spread, Rules: []costRule{}, NotReached: []string{},
+		NsPerPacket: m.Ns, NsEmpty: m.NsEmpty, Spread: m.Spread, Rules: []costRule{},
+		NotReached:  []string{},
 		NotMeasured: m.NotMeasured, Repeat: repeat,
 	}
 	if m.Every > 1 {
@@ -155,18 +163,23 @@ func left(took time.Duration, done, all int) string {
 func (e *env) printCost(p *policy.Policy, rep *costReport) {
 	t := newTable("NS ± VERDICT RULE LABEL MATCH", ">", ">", "<", "<", "<", "<")
 	for _, r := range rep.Rules {
-		t.row(fmt.Sprintf("%.1f", r.NsPerPacket), fmt.Sprintf("%.1f", r.Spread), r.Verdict, r.Rule, r.Label, r.Text)
+		t.row(fmt.Sprintf("%.1f", r.NsPerPacket), fmt.Sprintf("%.1f", r.Spread), r.Verdict, r.Rule,
+			r.Label, r.Text)
 	}
 	t.print(e.stdout, "")
-	fmt.Fprintf(e.stdout, "\n%s: %.1f ns a packet above an empty program (± %.1f; the empty one takes %.1f), mean over the packets above\n",
+	fmt.Fprintf(e.stdout, "\n%s: %.1f ns a packet above an empty program (± %.1f; the empty one "+
+		"takes %.1f), mean over the packets above\n",
 		p.File, rep.NsPerPacket, rep.Spread, rep.NsEmpty)
 	if rep.SampleEvery > 1 {
-		fmt.Fprintf(e.stdout, "a sample: one rule in %d was looked at; --rules looks at more\n", rep.SampleEvery)
+		fmt.Fprintf(e.stdout, "a sample: one rule in %d was looked at; --rules looks at more\n",
+			rep.SampleEvery)
 	}
 	if len(rep.NotReached) > 0 {
-		fmt.Fprintf(e.stdout, "no packet was found for %s: %s\n", plural(len(rep.NotReached), "rule"), abridged(rep.NotReached))
+		fmt.Fprintf(e.stdout, "no packet was found for %s: %s\n",
+			plural(len(rep.NotReached), "rule"), abridged(rep.NotReached))
 	}
 	if rep.NotMeasured > 0 {
-		fmt.Fprintf(e.stdout, "not measured: %s more; --rules measures them\n", plural(rep.NotMeasured, "rule"))
+		fmt.Fprintf(e.stdout, "not measured: %s more; --rules measures them\n",
+			plural(rep.NotMeasured, "rule"))
 	}
 }

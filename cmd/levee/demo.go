@@ -11,12 +11,14 @@ import (
 	"levee/internal/lab/demo"
 )
 
-const labDemoLong = `Show a web service under a flood: two network namespaces, a real HTTP service behind the interface, real
-visitors, and millions of spoofed UDP and SYN packets a second; first without a defence, then with the same rules in
-nftables, then with levee. Goodput and latency of the visitors and packets dropped are shown while it runs, a table at the
-end. A SYN-flood capture is replayed into it where one is at hand.
+const labDemoLong = `Show a web service under a flood: two network namespaces, a real HTTP
+service behind the interface, real visitors, and millions of spoofed UDP and SYN packets a
+second; first without a defence, then with the same rules in nftables, then with levee. Goodput
+and latency of the visitors and packets dropped are shown while it runs, a table at the end. A
+SYN-flood capture is replayed into it where one is at hand.
 
-Nothing leaves the machine and nothing is left behind, also after Ctrl-C. Exit status 0 means that the service was held.`
+Nothing leaves the machine and nothing is left behind, also after Ctrl-C. Exit status 0 means
+that the service was held.`
 
 type demoFlags struct {
 	policy, capture, rate, act, picture string
@@ -39,11 +41,14 @@ func newLabDemo(e *env) *cobra.Command {
 			return e.labDemo(o)
 		},
 	}
-	cmd.Flags().StringVar(&f.policy, "policy", "", "a policy of your own for the last act (default: the demo policy)")
-	cmd.Flags().StringVar(&f.capture, "capture", "", "a SYN flood to replay (default: the one of the demo, if it is at hand)")
+	cmd.Flags().StringVar(&f.policy, "policy", "",
+		"a policy of your own for the last act (default: the demo policy)")
+	cmd.Flags().StringVar(&f.capture, "capture", "",
+		"a SYN flood to replay (default: the one of the demo, if it is at hand)")
 	cmd.Flags().StringVar(&f.rate, "rate", "", "packets a second of the flood (default 2.5M)")
 	cmd.Flags().StringVar(&f.act, "act", "", "how long each act counts (default 8s)")
-	cmd.Flags().StringVar(&f.picture, "picture", "", "also write the final screen to this file, as SVG")
+	cmd.Flags().StringVar(&f.picture, "picture", "",
+		"also write the final screen to this file, as SVG")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the flood")
 	return cmd
 }
@@ -66,14 +71,16 @@ func newLabDemoRole(e *env) *cobra.Command {
 }
 
 func (e *env) demoOptions(cmd *cobra.Command, f *demoFlags) (o demo.Options, err error) {
-	o = demo.Options{Out: e.stdout, Terminal: e.stdout.terminal, Capture: f.capture, Seed: f.seed, Picture: f.picture}
+	o = demo.Options{Out: e.stdout, Terminal: e.stdout.terminal, Capture: f.capture, Seed: f.seed,
+		Picture: f.picture}
 	if f.rate != "" {
 		if o.Rate, err = parseRate(f.rate); err != nil {
 			return o, usagef(cmd, "--rate: %v", err)
 		}
 	}
 	if f.act != "" {
-		if o.Act, err = parseDuration(f.act); err != nil || o.Act < time.Second || o.Act > time.Minute {
+		if o.Act, err = parseDuration(f.act); err != nil || o.Act < time.Second ||
+			o.Act > time.Minute {
 			return o, usagef(cmd, "--act %q: use 1s to 1m", f.act)
 		}
 	}

@@ -75,8 +75,8 @@ func anchorOf(heading string) string {
 	return strings.ReplaceAll(strings.TrimSpace(kept), " ", "-")
 }
 
-// TestCommandsInDocsExist looks up each command that pages and help texts show, with its flags: in blocks, and in words set
-// like them.
+// TestCommandsInDocsExist looks up each command that pages and help texts show, with its flags: in
+// blocks, and in words set like them.
 func TestCommandsInDocsExist(t *testing.T) {
 	e, _, _, _ := testEnv(false)
 	root := newRoot(e)
@@ -84,7 +84,8 @@ func TestCommandsInDocsExist(t *testing.T) {
 	for _, cmd := range leaves(root) {
 		texts[cmd.CommandPath()+" --help"] = cmd.Example
 	}
-	shown := regexp.MustCompile("(?m)(?:`|^ *(?:\\$ )?|\\| |exec [\\w$-]+ )(?:sudo )?levee ([^`\n|>#]*)")
+	shown := regexp.MustCompile("(?m)(?:`|^ *(?:\\$ )?|\\| |exec [\\w$-]+ )(?:sudo )?levee " +
+		"([^`\n|>#]*)")
 	n := 0
 	for where, text := range texts {
 		// A command in words set like code may be broken over two lines.
@@ -107,7 +108,8 @@ func wantCommand(t *testing.T, root *cobra.Command, where, line string) int {
 	}
 	cmd, _, err := root.Find(words[:1])
 	if err != nil {
-		if strings.HasPrefix(where, "levee ") || len(words) > 1 && strings.HasPrefix(words[len(words)-1], "--") {
+		if strings.HasPrefix(where, "levee ") || len(words) > 1 &&
+			strings.HasPrefix(words[len(words)-1], "--") {
 			t.Errorf("%s: levee %s: there is no such command", where, line)
 		}
 		return 0 // prose: "levee compiles ..."
@@ -125,14 +127,16 @@ func wantCommand(t *testing.T, root *cobra.Command, where, line string) int {
 	return 1
 }
 
-// hasFlag reports whether a command has a flag, or, of a noun such as `levee bench`, one of its verbs.
+// hasFlag reports whether a command has a flag, or, of a noun such as `levee bench`, one of its
+// verbs.
 func hasFlag(cmd *cobra.Command, name string) bool {
 	return cmd.Flag(name) != nil || cmd.InheritedFlags().Lookup(name) != nil ||
-		slices.ContainsFunc(cmd.Commands(), func(sub *cobra.Command) bool { return hasFlag(sub, name) })
+		slices.ContainsFunc(cmd.Commands(),
+			func(sub *cobra.Command) bool { return hasFlag(sub, name) })
 }
 
-// TestPoliciesInDocsKeepWhatIsEssential checks the policies that pages show whole, and runs their tests. Their set files hold
-// what a list of bogons does.
+// TestPoliciesInDocsKeepWhatIsEssential checks the policies that pages show whole, and runs their
+// tests. Their set files hold what a list of bogons does.
 func TestPoliciesInDocsKeepWhatIsEssential(t *testing.T) {
 	block := regexp.MustCompile("(?ms)^```\n(.*?)^```$")
 	whole := regexp.MustCompile(`(?m)^default (drop|pass)$`)
@@ -143,9 +147,12 @@ func TestPoliciesInDocsKeepWhatIsEssential(t *testing.T) {
 				continue
 			}
 			n++
-			p, diags := policy.Parse(filepath.Base(page), []byte(m[1]), func(string) (io.ReadCloser, error) {
-				return io.NopCloser(strings.NewReader("10.0.0.0/8\n169.254.0.0/16\nfc00::/7\n")), nil
-			})
+			p, diags := policy.Parse(filepath.Base(page), []byte(m[1]),
+				func(string) (io.ReadCloser, error) {
+					return io.NopCloser(
+							strings.NewReader("10.0.0.0/8\n169.254.0.0/16\nfc00::/7\n")),
+						nil
+				})
 			if len(diags) > 0 {
 				t.Fatalf("%s: %v", page, diags)
 			}
@@ -170,8 +177,8 @@ func TestPoliciesInDocsKeepWhatIsEssential(t *testing.T) {
 	}
 }
 
-// TestExamplesOfStreamsWork refuses two pipelines: one that adds nothing, as --from is read to its end, which never comes, and
-// one that empties a set, or cuts it short, when a download fails.
+// TestExamplesOfStreamsWork refuses two pipelines: one that adds nothing, as --from is read to its
+// end, which never comes, and one that empties a set, or cuts it short, when a download fails.
 func TestExamplesOfStreamsWork(t *testing.T) {
 	e, _, _, _ := testEnv(false)
 	texts := pages(t)

@@ -11,15 +11,17 @@ import (
 	"levee/internal/host/doctor"
 )
 
-const doctorLong = `Read what in this machine, network card or kernel costs packets, and say what it costs, how sure that is, and the
-command that mends it: driver and XDP support, queues and their interrupts, rings, coalescing, flow control, offloads that
-break XDP, MTU, C-states, governor, turbo, mitigations, JIT, conntrack table, open packet sockets, steal. It says what
+const doctorLong = `Read what in this machine, network card or kernel costs packets, and say
+what it costs, how sure that is, and the command that mends it: driver and XDP support, queues
+and their interrupts, rings, coalescing, flow control, offloads that break XDP, MTU, C-states,
+governor, turbo, mitigations, JIT, conntrack table, open packet sockets, steal. It says what
 attaching a policy for the first time interrupts. Nothing is changed.
 
-Findings are ok, unknown (the machine does not tell), note, costs (packets or time are lost) or breaks (no native XDP, or
-wrong verdicts). Exit status 1 means that one breaks. Without --dev only the machine is read. What was read is said;
-what follows from it is read (a counter of this machine says so), documented (the kernel's source or manual says so) or
-expected (usual; measure).`
+Findings are ok, unknown (the machine does not tell), note, costs (packets or time are lost) or
+breaks (no native XDP, or wrong verdicts). Exit status 1 means that one breaks. Without --dev
+only the machine is read. What was read is said; what follows from it is read (a counter of this
+machine says so), documented (the kernel's source or manual says so) or expected (usual;
+measure).`
 
 const doctorExample = `  levee doctor --dev eth0
   levee doctor --dev eth0 --json | jq -r '.findings[] | select(.mend) | .mend'`
@@ -43,7 +45,8 @@ func newDoctor(e *env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sample, err := time.ParseDuration(f.sample)
 			if err != nil || sample < 0 || sample > maxSample {
-				return usagef(cmd, "--sample %s: a time from 0s to %v, such as 1s", f.sample, maxSample)
+				return usagef(cmd, "--sample %s: a time from 0s to %v, such as 1s", f.sample,
+					maxSample)
 			}
 			return e.doctor(&f, sample)
 		},

@@ -7,9 +7,11 @@ import (
 	"time"
 )
 
-// parseDuration reads a duration as policies have it, 500ms, 30s, 10m, 12h, 7d, 2w, or as Go prints it, 1h30m.
+// parseDuration reads a duration as policies have it, 500ms, 30s, 10m, 12h, 7d, 2w, or as Go prints
+// it, 1h30m.
 func parseDuration(s string) (time.Duration, error) {
-	for unit, length := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
+	for unit, length := range map[string]time.Duration{"d": 24 * time.Hour,
+		"w": 7 * 24 * time.Hour} {
 		if digits, ok := strings.CutSuffix(s, unit); ok {
 			n, err := strconv.ParseUint(digits, 10, 16)
 			if err != nil || n == 0 {

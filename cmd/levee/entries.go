@@ -10,11 +10,14 @@ import (
 )
 
 func entryFlag(cmd *cobra.Command, v *[]string) {
-	cmd.Flags().StringArrayVar(v, "entry", nil, "SET=ENTRY, an address, prefix, service or both: put an entry into a dynamic set first; may be repeated")
+	cmd.Flags().StringArrayVar(v, "entry", nil,
+		"SET=ENTRY, an address, prefix, service or both: put an entry into a dynamic set first; "+
+			"may be repeated")
 }
 
 // policyWith reads a policy, and the entries that its dynamic sets hold while packets are judged.
-func (e *env) policyWith(cmd *cobra.Command, file string, values []string) (*policy.Policy, []judge.Entry, error) {
+func (e *env) policyWith(cmd *cobra.Command, file string, values []string) (*policy.Policy,
+	[]judge.Entry, error) {
 	p, err := e.loadPolicy(file)
 	if err != nil {
 		return nil, nil, err

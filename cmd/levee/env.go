@@ -28,7 +28,8 @@ type env struct {
 	// signals returns a context that is cancelled by SIGINT, SIGTERM and SIGHUP. A command that has
 	// something to undo asks for it; the others die of the signal as programs do.
 	signals func() (context.Context, context.CancelFunc)
-	// privileged is nil when the process may load eBPF programs, else says in one line what it lacks.
+	// privileged is nil when the process may load eBPF programs, else says in one line what it
+	// lacks.
 	privileged func() error
 	root       bool                   // the process is that of the superuser
 	executable func() (string, error) // the file of this program
@@ -68,7 +69,8 @@ func systemEnv() *env {
 		noColor: os.Getenv("NO_COLOR") != "",
 		now:     time.Now,
 		signals: func() (context.Context, context.CancelFunc) {
-			return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM,
+				syscall.SIGHUP)
 		},
 		privileged: kernel.Privileged,
 		root:       os.Geteuid() == 0,
@@ -77,7 +79,8 @@ func systemEnv() *env {
 	}
 }
 
-// isTerminal reports whether a file is a terminal: only these have settings of a line (tcgetattr(3)).
+// isTerminal reports whether a file is a terminal: only these have settings of a line
+// (tcgetattr(3)).
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil

@@ -10,7 +10,8 @@ import (
 func TestLabsNeedTheSuperuser(t *testing.T) {
 	for _, verb := range []string{"up", "down"} {
 		e, out, errs, _ := testEnv(false, "lab", verb, "nosuchlab")
-		if got := run(e); got != exitRefused || out.Len() > 0 || !strings.Contains(errs.String(), "needs root; run it with sudo") {
+		if got := run(e); got != exitRefused || out.Len() > 0 ||
+			!strings.Contains(errs.String(), "needs root; run it with sudo") {
 			t.Errorf("lab %s: exit status %d, %q%q", verb, got, out, errs)
 		}
 	}
@@ -20,7 +21,9 @@ func TestLabsNeedTheSuperuser(t *testing.T) {
 func TestTheDemoNamesItsOwnProgram(t *testing.T) {
 	e, _, errs, _ := testEnv(false, "lab", "demo")
 	e.executable = func() (string, error) { return "", errors.New("no /proc") }
-	if got := run(e); got != exitNo || !strings.Contains(errs.String(), "find this program, of which the demo starts more: no /proc") {
+	if got := run(e); got != exitNo ||
+		!strings.Contains(errs.String(),
+			"find this program, of which the demo starts more: no /proc") {
 		t.Errorf("exit status %d, %q", got, errs)
 	}
 }

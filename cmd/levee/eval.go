@@ -13,7 +13,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-const evalLong = `Print the verdict for each packet of a capture (pcap or pcapng), one a line, in order:
+const evalLong = `Print the verdict for each packet of a capture (pcap or pcapng), one a line,
+in order:
 
   1 drop edge.levee:14 "abuser"
   2 pass edge.levee:20 (default)
@@ -23,9 +24,9 @@ compiled program in the kernel. --engine both, the default where it is allowed, 
 both and compares: a packet that they judge differently is shown in hexadecimal with its story,
 and the exit status is 1.
 
-Frames that the capture has cut are judged at their length on the wire. Dynamic sets are empty, unless
---entry puts something into them. --json prints an object a line: n, verdict, rule, label,
-reason (rule, protect, malformed, essential or default) and engine.
+Frames that the capture has cut are judged at their length on the wire. Dynamic sets are empty,
+unless --entry puts something into them. --json prints an object a line: n, verdict, rule,
+label, reason (rule, protect, malformed, essential or default) and engine.
 
 --summary prints packets and bytes by rule instead, and with --json one object.`
 
@@ -52,8 +53,10 @@ func newEval(e *env) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.pcap, "pcap", "", "the capture, or - for standard input")
-	cmd.Flags().StringVar(&f.engine, "engine", "", "oracle, bpf or both (default: both with privileges, else oracle)")
-	cmd.Flags().BoolVar(&f.summary, "summary", false, "print packets and bytes by rule instead of a line for each packet")
+	cmd.Flags().StringVar(&f.engine, "engine", "",
+		"oracle, bpf or both (default: both with privileges, else oracle)")
+	cmd.Flags().BoolVar(&f.summary, "summary", false,
+		"print packets and bytes by rule instead of a line for each packet")
 	entryFlag(cmd, &f.entries)
 	jsonFlag(cmd, &f.json)
 	return cmd
@@ -66,7 +69,8 @@ func (e *env) chooseEngine(cmd *cobra.Command, want string) (judge.Choice, error
 		return judge.Choice{Engine: engine}, nil
 	case judge.Compiled, judge.Both:
 		if err := e.privileged(); err != nil {
-			return judge.Choice{}, refusedf("the compiled program cannot be run here: %w; or use --engine oracle", err)
+			return judge.Choice{}, refusedf("the compiled program cannot be run here: %w; or use "+
+				"--engine oracle", err)
 		}
 		return judge.Choice{Engine: engine}, nil
 	case "":
@@ -109,7 +113,8 @@ func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {
 	if choice.Why != "" {
 		e.sayf("judged by the oracle alone: %s", choice.Why)
 	}
-	run := &evalRun{e: e, p: p, j: j, c: c, json: f.json, brief: f.summary, count: make([]tally, len(j.Slots()))}
+	run := &evalRun{e: e, p: p, j: j, c: c, json: f.json, brief: f.summary,
+		count: make([]tally, len(j.Slots()))}
 	err = run.all()
 	if !f.summary {
 		return err
@@ -173,7 +178,8 @@ func (r *evalRun) all() error {
 		r.e.sayf("%s cut by the capture, judged at the length on the wire", plural(r.cut, "packet"))
 	}
 	if r.diffs > 0 {
-		return fmt.Errorf("the oracle and the compiled program judge %d of %s differently: please report it with the policy and the packets",
+		return fmt.Errorf("the oracle and the compiled program judge %d of %s differently: "+
+			"please report it with the policy and the packets",
 			r.diffs, plural(r.n, "packet"))
 	}
 	return nil
@@ -218,7 +224,8 @@ func (r *evalRun) difference(frame []byte, v judge.Verdict) {
 	r.out.Flush()
 	w := r.e.stderr
 	want, got := r.verdict(v.Decision, judge.Oracle), r.verdict(v.Compiled, judge.Compiled)
-	fmt.Fprintf(w, "packet %d is judged differently:\n  oracle            %s %s%s\n  compiled program  %s %s%s\n",
+	fmt.Fprintf(w, "packet %d is judged differently:\n  oracle            %s %s%s\n  compiled "+
+		"program  %s %s%s\n",
 		r.n, want.Verdict, want.Rule, want.note(), got.Verdict, got.Rule, got.note())
 	fmt.Fprintf(w, "  packet            %x\n\n", frame)
 	tr := r.j.Explain(frame)
@@ -249,7 +256,8 @@ func (r *evalRun) summary() evalSummary {
 			continue
 		}
 		s := r.j.Slots()[i]
-		sum.Rules = append(sum.Rules, evalRule{c.packets, c.bytes, s.Action.String(), r.p.Where(s), r.p.LabelOf(s), s.Reason.String()})
+		sum.Rules = append(sum.Rules, evalRule{c.packets, c.bytes, s.Action.String(), r.p.Where(s),
+			r.p.LabelOf(s), s.Reason.String()})
 	}
 	return sum
 }

@@ -12,7 +12,8 @@ import (
 )
 
 func TestDifferenceShowsBothVerdictsThePacketAndItsStory(t *testing.T) {
-	src := "drop arp as \"a\"\npass ipv4\ndefault drop\ntest \"t\" { packet arp expect drop by \"a\" }\n"
+	src := "drop arp as \"a\"\npass ipv4\ndefault drop\ntest \"t\" { packet arp expect drop by " +
+		"\"a\" }\n"
 	p, ds := policy.Parse("two.levee", []byte(src), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
@@ -47,11 +48,15 @@ func TestVerdictLines(t *testing.T) {
 		v    verdict
 		want string
 	}{
-		{verdict{N: 1, Verdict: "drop", Rule: "e:14", Label: "x", Reason: "rule"}, `1 drop e:14 "x"`},
+		{verdict{N: 1, Verdict: "drop", Rule: "e:14", Label: "x", Reason: "rule"},
+			`1 drop e:14 "x"`},
 		{verdict{N: 2, Verdict: "pass", Rule: "e:3", Reason: "rule"}, `2 pass e:3`},
-		{verdict{N: 3, Verdict: "pass", Rule: "e:2", Label: "adm", Reason: "protect"}, `3 pass e:2 "adm" (protect)`},
-		{verdict{N: 4, Verdict: "drop", Rule: "malformed:ip-length", Label: "ip-length", Reason: "malformed"}, `4 drop malformed:ip-length`},
-		{verdict{N: 5, Verdict: "pass", Rule: "e:9", Label: "default", Reason: "default"}, `5 pass e:9 (default)`},
+		{verdict{N: 3, Verdict: "pass", Rule: "e:2", Label: "adm", Reason: "protect"},
+			`3 pass e:2 "adm" (protect)`},
+		{verdict{N: 4, Verdict: "drop", Rule: "malformed:ip-length", Label: "ip-length",
+			Reason: "malformed"}, `4 drop malformed:ip-length`},
+		{verdict{N: 5, Verdict: "pass", Rule: "e:9", Label: "default", Reason: "default"},
+			`5 pass e:9 (default)`},
 	} {
 		if got := c.v.String(); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.v, got, c.want)
@@ -62,7 +67,8 @@ func TestVerdictLines(t *testing.T) {
 // TestFieldNamesStay holds the names and the order of what `levee eval --json` prints.
 func TestFieldNamesStay(t *testing.T) {
 	var b bytes.Buffer
-	if err := json.NewEncoder(&b).Encode(verdict{N: 1, Verdict: "drop", Rule: "edge.levee:14", Label: "abuser", Reason: "rule", Engine: "bpf"}); err != nil {
+	if err := json.NewEncoder(&b).Encode(verdict{N: 1, Verdict: "drop", Rule: "edge.levee:14",
+		Label: "abuser", Reason: "rule", Engine: "bpf"}); err != nil {
 		t.Fatal(err)
 	}
 	want := `{"n":1,"verdict":"drop","rule":"edge.levee:14","label":"abuser","reason":"rule","engine":"bpf"}` + "\n"

@@ -51,7 +51,8 @@ var errNo = &exitError{code: exitNo}
 
 // usagef is wrong usage of cmd: exit status 2, with the way to the help.
 func usagef(cmd *cobra.Command, format string, args ...any) error {
-	return &exitError{code: exitUsage, err: fmt.Errorf(format+" (see `%s --help`)", append(args, cmd.CommandPath())...)}
+	return &exitError{code: exitUsage,
+		err: fmt.Errorf(format+" (see `%s --help`)", append(args, cmd.CommandPath())...)}
 }
 
 // refusedf is a refusal by the machine: exit status 3. The message says what to do.
@@ -76,8 +77,8 @@ func report(e *env, err error) int {
 	return code
 }
 
-// sayf is a line, or some, on standard error. All that commands say there of their own goes through it: names and
-// texts from outside never reach a terminal as they are.
+// sayf is a line, or some, on standard error. All that commands say there of their own goes through
+// it: names and texts from outside never reach a terminal as they are.
 func (e *env) sayf(format string, args ...any) {
 	fmt.Fprintf(e.stderr, "levee: %s\n", syntax.Escaped(fmt.Sprintf(format, args...)))
 }
@@ -114,7 +115,8 @@ func statusOf(err error) int {
 
 // isRefusal tells a machine that does not let levee work from work that failed.
 func isRefusal(err error) bool {
-	return errors.Is(err, kernel.ErrRefused) || errors.Is(err, fs.ErrPermission) || errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, exec.ErrNotFound)
+	return errors.Is(err, kernel.ErrRefused) || errors.Is(err, fs.ErrPermission) ||
+		errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, exec.ErrNotFound)
 }
 
 // flagError makes one line with a suggestion of what pflag says about a flag.
@@ -138,12 +140,14 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usagef(cmd, "%s", err)
 }
 
-// wrongValue is a value that a flag does not take, and what it takes: pflag's own text is that of strconv.
+// wrongValue is a value that a flag does not take, and what it takes: pflag's own text is that of
+// strconv.
 func wrongValue(e *pflag.InvalidValueError) string {
 	wanted := map[string]string{
 		"bool": "true or false",
 		"int":  "a whole number", "intSlice": "whole numbers with commas between",
-		"uint": "a whole number from 0", "uint8": "a whole number from 0 to 255", "uint64": "a whole number from 0",
+		"uint": "a whole number from 0", "uint8": "a whole number from 0 to 255",
+		"uint64":  "a whole number from 0",
 		"float64": "a number", "stringSlice": "words with commas between",
 	}[typeOf(e.GetFlag().Value)]
 	switch {

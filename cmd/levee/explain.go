@@ -10,10 +10,10 @@ import (
 	"levee/internal/packet"
 )
 
-const explainLong = `Tell the story of one packet: the headers that were found in it, each rule that was looked at
-with the first term that does not hold, and what decided. The packet is an Ethernet frame
-without frame check sequence, in hexadecimal (blanks, line ends and colons are ignored; "-" reads it from
-standard input), or packet --n of a capture.
+const explainLong = `Tell the story of one packet: the headers that were found in it, each rule
+that was looked at with the first term that does not hold, and what decided. The packet is an
+Ethernet frame without frame check sequence, in hexadecimal (blanks, line ends and colons are
+ignored; "-" reads it from standard input), or packet --n of a capture.
 
 Dynamic sets are empty, unless --entry puts something into them.`
 
@@ -40,7 +40,8 @@ func newExplain(e *env) *cobra.Command {
 			return e.explain(cmd, args[0], &f)
 		},
 	}
-	cmd.Flags().StringVar(&f.packet, "packet", "", "the frame in hexadecimal, or - for standard input")
+	cmd.Flags().StringVar(&f.packet, "packet", "",
+		"the frame in hexadecimal, or - for standard input")
 	cmd.Flags().StringVar(&f.pcap, "pcap", "", "a capture, or - for standard input")
 	cmd.Flags().IntVar(&f.n, "n", 1, "which packet of --pcap, counted from 1")
 	entryFlag(cmd, &f.entries)
@@ -82,8 +83,8 @@ func (e *env) explain(cmd *cobra.Command, file string, f *explainFlags) error {
 	return nil
 }
 
-// maxHex bounds the text of one packet on standard input; a frame has at most 65,549 bytes, and a dump with
-// offsets takes about four characters for each.
+// maxHex bounds the text of one packet on standard input; a frame has at most 65,549 bytes, and a
+// dump with offsets takes about four characters for each.
 const maxHex = 1 << 20
 
 func (e *env) explainFrame(cmd *cobra.Command, f *explainFlags) ([]byte, error) {
@@ -99,7 +100,8 @@ func (e *env) explainFrame(cmd *cobra.Command, f *explainFlags) ([]byte, error) 
 		text = string(b)
 	}
 	if len(text) > maxHex {
-		return nil, fmt.Errorf("the packet has more than %d characters, no frame is that long", maxHex)
+		return nil, fmt.Errorf("the packet has more than %d characters, no frame is that long",
+			maxHex)
 	}
 	frame, err := packet.ParseHex(text)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-const fmtLong = `Print policies in their canonical layout: one statement a line, one blank between tokens, the terms
-of a rule in one order. Comments stay where they are, the meaning never changes, and formatting twice
-changes nothing. A file with syntax errors is left alone.
+const fmtLong = `Print policies in their canonical layout: one statement a line, one blank
+between tokens, the terms of a rule in one order. Comments stay where they are, the meaning
+never changes, and formatting twice changes nothing. A file with syntax errors is left alone.
 
 With -w a file is replaced in one step (mode and owner stay), and only if it changes.`
 
@@ -43,9 +43,11 @@ func newFmt(e *env) *cobra.Command {
 			return e.eachFile(args, func(file string) error { return e.fmtOne(file, f) })
 		},
 	}
-	cmd.Flags().BoolVarP(&f.write, "write", "w", false, "write the result to the file instead of printing it")
+	cmd.Flags().BoolVarP(&f.write, "write", "w", false,
+		"write the result to the file instead of printing it")
 	cmd.Flags().BoolVarP(&f.diff, "diff", "d", false, "print what would change, as a unified diff")
-	cmd.Flags().BoolVar(&f.check, "check", false, "print the names of files that are not formatted; exit status 1 if there are any")
+	cmd.Flags().BoolVar(&f.check, "check", false,
+		"print the names of files that are not formatted; exit status 1 if there are any")
 	return cmd
 }
 

@@ -17,19 +17,23 @@ import (
 	"levee/internal/packet/template"
 )
 
-const genLong = `Send packets into a lab: a flood with exact count, rate and duration, packets in words (--packet, --template) whose
-values vary, or a capture. A flood's sources are a seeded permutation of the given prefixes, so that no address comes twice
-before all have come; the same --seed sends the same packets. Without --rate it sends as fast as one core can.
+const genLong = `Send packets into a lab: a flood with exact count, rate and duration, packets
+in words (--packet, --template) whose values vary, or a capture. A flood's sources are a seeded
+permutation of the given prefixes, so that no address comes twice before all have come; the same
+--seed sends the same packets. Without --rate it sends as fast as one core can.
 
---packet takes the words of packets in a policy's tests, with ranges, prefixes and lists, and how to walk them: counting
-[down] [step N], random, permuted, each with [every N]; docs/templates.md has all. --template reads such packets from a
-file, one a line, and sends them in turn.
+--packet takes the words of packets in a policy's tests, with ranges, prefixes and lists, and
+how to walk them: counting [down] [step N], random, permuted, each with [every N];
+docs/templates.md has all. --template reads such packets from a file, one a line, and sends them
+in turn.
 
---path is how they reach the device: live (an XDP program writes them, millions a second), afxdp, packet (a packet socket past
-the qdisc) or sendmmsg (a UDP socket). auto takes live where a program can write these packets, packet otherwise, and says why.
+--path is how they reach the device: live (an XDP program writes them, millions a second),
+afxdp, packet (a packet socket past the qdisc) or sendmmsg (a UDP socket). auto takes live where
+a program can write these packets, packet otherwise, and says why.
 
-It transmits only on a device of a lab (levee lab up), and for at most --duration, by default 10 s. On
-a network that is your own, --own-network sends from any device; never use it on one that is not.`
+It transmits only on a device of a lab (levee lab up), and for at most --duration, by default 10
+s. On a network that is your own, --own-network sends from any device; never use it on one that
+is not.`
 
 const genExample = `  sudo levee gen --netns levee-lab-world --dev eth0 --kind syn --port 80 --rate 2M --duration 5s
   sudo levee gen --netns levee-lab-world --dev eth0 --packet 'ipv4 udp from 203.0.113.0/24 random port 1024-65535 ttl { 64, 128 }'
@@ -71,39 +75,51 @@ func newGen(e *env) *cobra.Command {
 	}
 	fl := cmd.Flags()
 	devFlag(cmd, &f.dev, "the device to send on")
-	fl.StringVar(&f.netns, "netns", "", "network namespace of the device, by the name that ip netns lists (default: this one)")
+	fl.StringVar(&f.netns, "netns", "",
+		"network namespace of the device, by the name that ip netns lists (default: this one)")
 	fl.StringVar(&f.kind, "kind", "udp", "udp, syn, ack, icmp or fragment")
 	fl.StringSliceVar(&f.from, "from", nil, "source prefixes (default 16.0.0.0/4 or 2a00::/12)")
-	fl.StringVar(&f.to, "to", "", "destination address (default: IPv4 address of the lab's other end)")
-	fl.StringSliceVar(&f.ports, "port", nil, "destination ports and ranges, walked in this order: 53,1000-2000 (default 9)")
+	fl.StringVar(&f.to, "to", "", "destination address (default: IPv4 address of the lab's "+
+		"other end)")
+	fl.StringSliceVar(&f.ports, "port", nil,
+		"destination ports and ranges, walked in this order: 53,1000-2000 (default 9)")
 	fl.StringSliceVar(&f.fromPorts, "from-port", nil, "source ports and ranges (default 40000)")
-	fl.IntSliceVar(&f.lengths, "len", nil, "bytes of the IP packet, walked in this order (default: the shortest)")
+	fl.IntSliceVar(&f.lengths, "len", nil,
+		"bytes of the IP packet, walked in this order (default: the shortest)")
 	fl.IntSliceVar(&f.vlans, "vlan", nil, "VLAN ids, outermost first, at most two")
 	fl.Uint8Var(&f.ttl, "ttl", 64, "TTL or hop limit")
-	fl.StringVar(&f.flags, "flags", "", "TCP flags of --kind syn or ack: fin,syn,... or none (default: those of the kind)")
+	fl.StringVar(&f.flags, "flags", "",
+		"TCP flags of --kind syn or ack: fin,syn,... or none (default: those of the kind)")
 	fl.BoolVar(&f.noChecksum, "no-checksum", false, "leave the UDP checksum zero")
 	fl.StringVar(&f.fromMAC, "from-mac", "", "Ethernet source (default: the device's)")
 	fl.StringVar(&f.toMAC, "to-mac", "", "Ethernet destination (default: the lab's other end)")
-	fl.StringVar(&f.packet, "packet", "", "send this packet instead, in the words of docs/templates.md")
-	fl.StringVar(&f.template, "template", "", "send the packets of this file instead, one a line; - is standard input")
+	fl.StringVar(&f.packet, "packet", "",
+		"send this packet instead, in the words of docs/templates.md")
+	fl.StringVar(&f.template, "template", "",
+		"send the packets of this file instead, one a line; - is standard input")
 	fl.StringVar(&f.path, "path", "auto", "auto, live, afxdp, packet or sendmmsg")
-	fl.StringVar(&f.pcap, "pcap", "", "replay this capture instead, at its own times unless --rate or --fast")
+	fl.StringVar(&f.pcap, "pcap", "",
+		"replay this capture instead, at its own times unless --rate or --fast")
 	fl.BoolVar(&f.fast, "fast", false, "with --pcap: as fast as possible")
 	fl.BoolVar(&f.loop, "loop", false, "with --pcap: start again at the end")
 	fl.BoolVar(&f.rewrite, "rewrite", true, "with --pcap: use the lab's Ethernet addresses")
 	fl.Uint64Var(&f.count, "count", 0, "stop after so many packets")
-	fl.StringVar(&f.rate, "rate", "", "packets a second: 1000, 50k, 2M (default: as fast as possible)")
-	fl.StringVar(&f.duration, "duration", "", "stop after this time (default 10s, unless --count is given)")
+	fl.StringVar(&f.rate, "rate", "",
+		"packets a second: 1000, 50k, 2M (default: as fast as possible)")
+	fl.StringVar(&f.duration, "duration", "",
+		"stop after this time (default 10s, unless --count is given)")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of everything that varies")
 	fl.IntVar(&f.cpu, "cpu", 0, "the core to send from; -1 for any")
-	fl.BoolVar(&f.ownNetwork, "own-network", false, "the device is not of a lab, and the network behind it is mine to flood")
+	fl.BoolVar(&f.ownNetwork, "own-network", false,
+		"the device is not of a lab, and the network behind it is mine to flood")
 	jsonFlag(cmd, &f.json)
 	return cmd
 }
 
 // floodOnly are the flags that describe a flood, replayOnly those of --pcap.
 var (
-	floodOnly  = []string{"kind", "from", "to", "port", "from-port", "len", "vlan", "ttl", "flags", "no-checksum", "from-mac", "to-mac"}
+	floodOnly = []string{"kind", "from", "to", "port", "from-port", "len", "vlan", "ttl", "flags",
+		"no-checksum", "from-mac", "to-mac"}
 	replayOnly = []string{"fast", "loop", "rewrite"}
 )
 
@@ -147,7 +163,8 @@ func (e *env) genConfig(cmd *cobra.Command, f *genFlags) (c gen.Config, err erro
 	if err != nil {
 		return c, err
 	}
-	c = gen.Config{Namespace: f.netns, Device: f.dev, OwnNetwork: f.ownNetwork, CPU: f.cpu, Count: f.count, Seed: f.seed}
+	c = gen.Config{Namespace: f.netns, Device: f.dev, OwnNetwork: f.ownNetwork, CPU: f.cpu,
+		Count: f.count, Seed: f.seed}
 	if cmd.Flags().Changed("count") && f.count == 0 {
 		return c, usagef(cmd, "--count 0: at least one packet is needed")
 	}
@@ -255,7 +272,8 @@ func floodTarget(cmd *cobra.Command, f *genFlags) (netip.Addr, error) {
 	}
 	to, err := gen.DefaultTo(f.netns, f.dev)
 	if errors.Is(err, lab.ErrForeign) {
-		return to, fmt.Errorf("%w, and there is no --to: make a lab with `levee lab up`, or name an address", err)
+		return to, fmt.Errorf("%w, and there is no --to: make a lab with `levee lab up`, or name "+
+			"an address", err)
 	}
 	return to, err
 }
@@ -278,21 +296,25 @@ func (e *env) gen(c gen.Config, asJSON bool) error {
 	if asJSON {
 		return e.printJSON(newGenReport(&rep))
 	}
-	fmt.Fprintf(e.stdout, "sent     %s, %s, in %s\n", plural64(rep.Sent, "packet"), plural64(rep.Bytes, "byte"), rep.Duration.Round(time.Microsecond))
+	fmt.Fprintf(e.stdout, "sent     %s, %s, in %s\n", plural64(rep.Sent, "packet"),
+		plural64(rep.Bytes, "byte"), rep.Duration.Round(time.Microsecond))
 	asked := "as fast as possible"
 	if rep.Rate > 0 {
 		asked = fmt.Sprintf("%.0f/s, %+.3f %%", rep.Rate, (rep.Achieved/rep.Rate-1)*100)
 	}
 	fmt.Fprintf(e.stdout, "rate     %.0f/s (asked: %s)\n", rep.Achieved, asked)
-	fmt.Fprintf(e.stdout, "refused  %d by the receiver's ring, %d not sent for errors\n", rep.Refused, rep.Errors)
+	fmt.Fprintf(e.stdout, "refused  %d by the receiver's ring, %d not sent for errors\n",
+		rep.Refused, rep.Errors)
 	for _, why := range rep.Unsent() {
 		fmt.Fprintf(e.stdout, "         not sent: %s\n", why)
 	}
 	if rep.Filled > 0 {
-		fmt.Fprintf(e.stdout, "         filled with zeros: %s that the capture has cut\n", plural64(rep.Filled, "packet"))
+		fmt.Fprintf(e.stdout, "         filled with zeros: %s that the capture has cut\n",
+			plural64(rep.Filled, "packet"))
 	}
 	if g := &rep.Gaps; g.Count() > 0 {
-		fmt.Fprintf(e.stdout, "gaps     %s median, %s 99 %%, %s longest%s\n", g.Quantile(0.5), g.Quantile(0.99), g.Max, spanned(g.Packets))
+		fmt.Fprintf(e.stdout, "gaps     %s median, %s 99 %%, %s longest%s\n", g.Quantile(0.5),
+			g.Quantile(0.99), g.Max, spanned(g.Packets))
 	}
 	fmt.Fprintf(e.stdout, "path     %s\n", rep.How)
 	if rep.Why != "" {

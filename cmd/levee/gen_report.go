@@ -45,7 +45,8 @@ func newGapTable(g *gen.Gaps) gapTable {
 
 func newGenReport(r *gen.Report) genReport {
 	return genReport{
-		Sent: r.Sent, Bytes: r.Bytes, Refused: r.Refused, Errors: r.Errors, TooShort: r.TooShort, TooLong: r.TooLong, Filled: r.Filled, Seconds: r.Duration.Seconds(),
+		Sent: r.Sent, Bytes: r.Bytes, Refused: r.Refused, Errors: r.Errors, TooShort: r.TooShort,
+		TooLong: r.TooLong, Filled: r.Filled, Seconds: r.Duration.Seconds(),
 		Rate: r.Rate, Achieved: r.Achieved, Seed: r.Seed,
 		Path: string(r.Path), How: r.How, Why: r.Why, Gaps: newGapTable(&r.Gaps),
 		MaxGapNs: r.Gaps.Max.Nanoseconds(), GapsLog2: r.Gaps.Log2[:],

@@ -13,20 +13,21 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-const importLong = `Print a policy made from the rules of another tool. What cannot be carried over is said on
-standard error, line by line. Formats: classbench, iptables, nft.`
+const importLong = `Print a policy made from the rules of another tool. What cannot be carried
+over is said on standard error, line by line. Formats: classbench, iptables, nft.`
 
 const importExample = `  levee import iptables rules.v4 rules.v6 > edge.levee
   levee import classbench acl1_1k > acl1.levee`
 
 func newImport(e *env) *cobra.Command {
-	return noun("import FORMAT FILE", "Turn rules of another tool into a policy", importLong, importExample,
+	return noun("import FORMAT FILE", "Turn rules of another tool into a policy", importLong,
+		importExample,
 		newImportClassBench(e), newImportIPTables(e), newImportNFT(e))
 }
 
-const classBenchLong = `Print a policy made from a ClassBench filter set: the order of the rules stays, they are labelled
-r0, r1, ..., and the policy's default is pass. The flags column is ignored, as all users of these sets do.
-ClassBench sets have no actions; --action chooses them.`
+const classBenchLong = `Print a policy made from a ClassBench filter set: the order of the rules
+stays, they are labelled r0, r1, ..., and the policy's default is pass. The flags column is
+ignored, as all users of these sets do. ClassBench sets have no actions; --action chooses them.`
 
 func newImportClassBench(e *env) *cobra.Command {
 	var action string
@@ -59,7 +60,8 @@ func (e *env) importClassBench(path string, action importer.Action) error {
 		name = syntax.Quoted(filepath.Base(path))
 	}
 	out := e.stdout.buffered()
-	rep, err := importer.ClassBench(bufio.NewReader(f), out, importer.Options{Action: action, Name: name})
+	rep, err := importer.ClassBench(bufio.NewReader(f), out,
+		importer.Options{Action: action, Name: name})
 	var bad *importer.Errors
 	if errors.As(err, &bad) {
 		for line := range strings.Lines(bad.Error()) {

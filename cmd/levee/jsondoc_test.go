@@ -15,8 +15,8 @@ import (
 	"levee/internal/lang/importer"
 )
 
-// jsonDocuments are what commands print with --json, by the headings of docs/json.md. Reports of measurements stand in
-// docs/report.md.
+// jsonDocuments are what commands print with --json, by the headings of docs/json.md. Reports of
+// measurements stand in docs/report.md.
 var jsonDocuments = map[string]any{
 	"levee check": struct {
 		Files []checked `json:"files"`
@@ -40,8 +40,9 @@ var jsonDocuments = map[string]any{
 	"levee version": versionInfo{},
 }
 
-// TestJSONIsDocumented compares docs/json.md with what is printed: each field with its type, whether it may be missing, and no
-// other. The paths of rows are given once for several documents where these share a heading.
+// TestJSONIsDocumented compares docs/json.md with what is printed: each field with its type,
+// whether it may be missing, and no other. The paths of rows are given once for several documents
+// where these share a heading.
 func TestJSONIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/json.md")
 	if err != nil {
@@ -64,7 +65,8 @@ func TestJSONIsDocumented(t *testing.T) {
 		jsonFields(fields, "", reflect.TypeOf(jsonDocuments[title]), false)
 		for _, path := range slices.Sorted(maps.Keys(fields)) {
 			if got := said[title][path]; got != fields[path] {
-				t.Errorf("## %s: the row of `%s` has the type %q, it is %q", title, path, got, fields[path])
+				t.Errorf("## %s: the row of `%s` has the type %q, it is %q", title, path, got,
+					fields[path])
 			}
 			delete(said[title], path)
 		}
@@ -85,7 +87,8 @@ func jsonFields(out map[string]string, path string, typ reflect.Type, optional b
 	}
 	text := reflect.TypeFor[encoding.TextMarshaler]()
 	switch {
-	case typ.Implements(text) || reflect.PointerTo(typ).Implements(text) || typ.Kind() == reflect.String:
+	case typ.Implements(text) || reflect.PointerTo(typ).Implements(text) ||
+		typ.Kind() == reflect.String:
 		out[path] = "string" + mark
 	case typ.Kind() == reflect.Bool:
 		out[path] = "boolean" + mark
@@ -113,7 +116,8 @@ func jsonFields(out map[string]string, path string, typ reflect.Type, optional b
 			case f.Anonymous && name == "":
 				jsonFields(out, path, f.Type, false)
 			default:
-				jsonFields(out, strings.TrimPrefix(path+"."+name, "."), f.Type, strings.Contains(opts, "omitempty"))
+				jsonFields(out, strings.TrimPrefix(path+"."+name, "."), f.Type,
+					strings.Contains(opts, "omitempty"))
 			}
 		}
 	default:

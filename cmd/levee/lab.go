@@ -11,9 +11,9 @@ import (
 	"levee/internal/lab"
 )
 
-const labLong = `Namespaces joined by veth pairs, to try levee in and to measure it: a server, whose eth0 is the interface to
-protect, and the world beyond it. Addresses come from the ranges set aside for benchmarks and
-documentation; nothing leaves the machine.`
+const labLong = `Namespaces joined by veth pairs, to try levee in and to measure it: a server,
+whose eth0 is the interface to protect, and the world beyond it. Addresses come from the ranges
+set aside for benchmarks and documentation; nothing leaves the machine.`
 
 // defaultLab is the lab that is meant where no name is given.
 const defaultLab = "lab"
@@ -45,9 +45,10 @@ func newLabUp(e *env) *cobra.Command {
 
 func newLabDown(e *env) *cobra.Command {
 	return &cobra.Command{
-		Use:     "down [NAME]",
-		Short:   "Remove a lab with everything in it",
-		Long:    "Remove a lab: its namespaces, their devices, the policies on them, and every process that still runs in them.",
+		Use:   "down [NAME]",
+		Short: "Remove a lab with everything in it",
+		Long: "Remove a lab: its namespaces, their devices, the policies on them, and every " +
+			"process that still runs in them.",
 		Example: "  sudo levee lab down",
 		Args:    labName,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -70,9 +71,10 @@ func newLabDown(e *env) *cobra.Command {
 func newLabList(e *env) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the labs of this machine",
-		Long:    "List the labs of this machine. What a command that was killed has left of one is removed, and that is said.",
+		Use:   "list",
+		Short: "List the labs of this machine",
+		Long: "List the labs of this machine. What a command that was killed has left of one " +
+			"is removed, and that is said.",
 		Example: "  sudo levee lab list --json",
 		Args:    wantArgs(),
 		RunE: func(*cobra.Command, []string) error {
@@ -127,7 +129,8 @@ func newLabReport(name string, hosts []*lab.Host) labReport {
 	r := labReport{Name: name, Devices: []labDevice{}}
 	for _, h := range hosts {
 		for _, d := range h.Devices {
-			r.Devices = append(r.Devices, labDevice{h.Name, h.Namespace, d.Name, d.MAC.String(), d.IPv4.String(), d.IPv6.String()})
+			r.Devices = append(r.Devices, labDevice{h.Name, h.Namespace, d.Name, d.MAC.String(),
+				d.IPv4.String(), d.IPv6.String()})
 		}
 	}
 	return r
@@ -143,7 +146,8 @@ func (e *env) labUp(name string, asJSON bool) error {
 	t.Name, t.Persistent = name, true
 	l, err := lab.New(ctx, t)
 	if errors.Is(err, lab.ErrExists) {
-		return fmt.Errorf("lab %s exists already; remove it with `levee lab down %s`, or name another", name, name)
+		return fmt.Errorf("lab %s exists already; remove it with `levee lab down %s`, or name "+
+			"another", name, name)
 	}
 	if err != nil {
 		return err

@@ -13,7 +13,8 @@ type parsed struct {
 	diags  syntax.Diagnostics
 }
 
-// parse reads and resolves a policy. The error is about reading; what is wrong with the policy is in diags.
+// parse reads and resolves a policy. The error is about reading; what is wrong with the policy is
+// in diags.
 func (e *env) parse(path string) (*parsed, error) {
 	src, err := e.readSource(path)
 	if err != nil {
@@ -29,8 +30,8 @@ func (e *env) parse(path string) (*parsed, error) {
 	return pr, nil
 }
 
-// testsBeside gives the tests of another file the policy that they are about: the policy of pr with those tests in the place
-// of its own.
+// testsBeside gives the tests of another file the policy that they are about: the policy of pr with
+// those tests in the place of its own.
 func (e *env) testsBeside(pr *parsed, path string) (*policy.Policy, error) {
 	src, err := e.readSource(path)
 	if err != nil {
@@ -47,8 +48,8 @@ func (e *env) testsBeside(pr *parsed, path string) (*policy.Policy, error) {
 	return p, nil
 }
 
-// loadPolicy is parse for commands that need a policy without errors: it prints the errors, and leaves warnings
-// to `levee check`.
+// loadPolicy is parse for commands that need a policy without errors: it prints the errors, and
+// leaves warnings to `levee check`.
 func (e *env) loadPolicy(path string) (*policy.Policy, error) {
 	pr, err := e.parse(path)
 	if err != nil {

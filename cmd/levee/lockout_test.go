@@ -20,16 +20,21 @@ func upEnv(t *testing.T, text string, args ...string) (e *env, errs func() strin
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e, _, out, _ := testEnv(false, append([]string{"up", file, "--dev", "nosuchdevice"}, args...)...)
+	e, _, out, _ := testEnv(false, append([]string{"up", file, "--dev", "nosuchdevice"},
+		args...)...)
 	e.privileged = func() error { return nil }
-	e.signals = func() (context.Context, context.CancelFunc) { return context.WithCancel(t.Context()) }
+	e.signals = func() (context.Context,
+		context.CancelFunc) {
+		return context.WithCancel(t.Context())
+	}
 	t.Setenv(dataplane.RunEnv, t.TempDir())
 	e.sessions = func(dev string) ([]session.Session, error) {
 		if dev != "nosuchdevice" {
 			t.Errorf("sessions of %s were looked for", dev)
 		}
 		return []session.Session{{
-			Local: netip.MustParseAddrPort("198.51.100.1:22"), Remote: netip.MustParseAddrPort("192.0.2.7:50000"), What: "an SSH session",
+			Local:  netip.MustParseAddrPort("198.51.100.1:22"),
+			Remote: netip.MustParseAddrPort("192.0.2.7:50000"), What: "an SSH session",
 		}}, nil
 	}
 	return e, out.String
@@ -38,7 +43,8 @@ func upEnv(t *testing.T, text string, args ...string) (e *env, errs func() strin
 // TestUpRefusesToCutASession: before the machine is touched, with the rule and the way out.
 func TestUpRefusesToCutASession(t *testing.T) {
 	e, errs := upEnv(t, "default drop\n")
-	want := "levee: refused: an SSH session, from 192.0.2.7:50000 to 198.51.100.1:22, would be dropped by the default (edge.levee:1); " +
+	want := "levee: refused: an SSH session, from 192.0.2.7:50000 to 198.51.100.1:22, would be " +
+		"dropped by the default (edge.levee:1); " +
 		"let it pass (`protect from 192.0.2.7 tcp port 22`), or use --force\n"
 	if got := run(e); got != exitNo || errs() != want {
 		t.Errorf("exit status %d, %q\nwant %q", got, errs(), want)
@@ -50,7 +56,8 @@ func TestUpGoesOnWhereSessionsAreNotKnown(t *testing.T) {
 	e, errs := upEnv(t, "default drop\n")
 	e.sessions = func(string) ([]session.Session, error) { return nil, errors.New("no sock_diag") }
 	run(e)
-	if got := errs(); !strings.HasPrefix(got, "levee: cannot look for SSH sessions that the policy might cut: no sock_diag\n") ||
+	if got := errs(); !strings.HasPrefix(got,
+		"levee: cannot look for SSH sessions that the policy might cut: no sock_diag\n") ||
 		strings.Contains(got, "refused") || strings.Count(got, "sock_diag") != 1 {
 		t.Errorf("%q", got)
 	}

@@ -3,8 +3,8 @@
 // The command line is a table of commands over an injected environment: arguments, streams, clock
 // and signals come from outside, so that a test runs the same code as a shell. In go policy files
 // and packets, out come text or JSON on standard output, diagnostics on standard error and one of
-// four exit statuses (exit.go). It holds no packet or policy logic of its own: every command is a thin
-// layer over the packages of internal/. It must never leave an interface between two policies:
+// four exit statuses (exit.go). It holds no packet or policy logic of its own: every command is a
+// thin layer over the packages of internal/. It must never leave an interface between two policies:
 // what a command cannot finish, it undoes and says so.
 package main
 
@@ -56,9 +56,9 @@ const (
 	groupOther     = "other"
 )
 
-const rootLong = `levee compiles a policy, one readable text file that says what traffic a machine takes,
-into an eBPF program made for exactly that policy, and runs it where a packet costs
-least: XDP, in the driver.
+const rootLong = `levee compiles a policy, one readable text file that says what traffic a
+machine takes, into an eBPF program made for exactly that policy, and runs it where a packet
+costs least: XDP, in the driver.
 
 Exit status
   0  done
@@ -92,7 +92,8 @@ func newRoot(e *env) *cobra.Command {
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	root.SetFlagErrorFunc(flagError)
-	root.PersistentFlags().BoolVar(&e.verbose, "verbose", false, "say more: tests that pass, all that the kernel's verifier said")
+	root.PersistentFlags().BoolVar(&e.verbose, "verbose", false,
+		"say more: tests that pass, all that the kernel's verifier said")
 	root.AddGroup(
 		&cobra.Group{ID: groupPolicy, Title: "Policies (no privileges needed):"},
 		&cobra.Group{ID: groupInterface, Title: "Interfaces (root):"},
@@ -111,7 +112,8 @@ func newRoot(e *env) *cobra.Command {
 	return root
 }
 
-// newHelp is `levee help COMMAND...`; unlike cobra's own it takes an unknown command for the mistake that it is.
+// newHelp is `levee help COMMAND...`; unlike cobra's own it takes an unknown command for the
+// mistake that it is.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND...]",
@@ -129,7 +131,8 @@ func newHelp(root *cobra.Command) *cobra.Command {
 // noun is a command that has others below it, and does nothing by itself.
 func noun(use, short, long, example string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use, Short: short, Long: long, Example: example, Args: cobra.ArbitraryArgs, RunE: groupRun,
+		Use: use, Short: short, Long: long, Example: example, Args: cobra.ArbitraryArgs,
+		RunE: groupRun,
 	}
 	cmd.AddCommand(verbs...)
 	return cmd
@@ -160,14 +163,17 @@ func run(e *env) int {
 	root.SetArgs(e.args)
 	root.InitDefaultCompletionCmd(e.args...)
 	if c, _, err := root.Find([]string{"completion"}); err == nil && c != root {
-		c.Args, c.RunE = cobra.ArbitraryArgs, groupRun // cobra's own answers a shell that it does not know with its help
+		// cobra's own answers a shell that it does not know with its help
+		c.Args, c.RunE = cobra.ArbitraryArgs, groupRun
 	}
 	cmd, err := root.ExecuteC()
 	if errors.Is(err, usage.ErrWrong) {
 		err = usagef(cmd, "%w", err)
 	}
-	if werr := e.stdout.err; werr != nil && !errors.Is(werr, errBrokenPipe) && !errors.Is(err, werr) {
-		err = errors.Join(err, &exitError{code: exitNo, err: errors.New("write standard output: " + werr.Error())})
+	if werr := e.stdout.err; werr != nil && !errors.Is(werr, errBrokenPipe) &&
+		!errors.Is(err, werr) {
+		err = errors.Join(err, &exitError{code: exitNo,
+			err: errors.New("write standard output: " + werr.Error())})
 	}
 	return report(e, err)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestManPageHasEveryCommandAndFlag compares the synopsis of the manual page with the commands. Flags that say where
-// a report goes are the same for all measurements and stand in the page once.
+// TestManPageHasEveryCommandAndFlag compares the synopsis of the manual page with the commands.
+// Flags that say where a report goes are the same for all measurements and stand in the page once.
 func TestManPageHasEveryCommandAndFlag(t *testing.T) {
 	text, err := os.ReadFile("../../docs/man/levee.8")
 	if err != nil {

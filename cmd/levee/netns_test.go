@@ -14,7 +14,8 @@ import (
 	"levee/internal/lab"
 )
 
-// netnsCount makes the names of namespaces unique within the process; the pid does between processes.
+// netnsCount makes the names of namespaces unique within the process; the pid does between
+// processes.
 var netnsCount atomic.Int32
 
 // cmdNetns is `netns`: two fresh network namespaces joined by a veth pair, as $NS (interface lv0,
@@ -44,7 +45,8 @@ func cmdNetns(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdLabname is `labname`: a name for a lab, as $LAB, that nobody else has; the lab is removed when the story ends.
+// cmdLabname is `labname`: a name for a lab, as $LAB, that nobody else has; the lab is removed when
+// the story ends.
 func cmdLabname(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: labname")
@@ -52,7 +54,8 @@ func cmdLabname(ts *testscript.TestScript, neg bool, args []string) {
 	name := fmt.Sprintf("t%d-%d", os.Getpid(), netnsCount.Add(1))
 	ts.Setenv("LAB", name)
 	ts.Defer(func() {
-		if err := lab.Down(context.Background(), name); err != nil && !errors.Is(err, lab.ErrNoLab) {
+		if err := lab.Down(context.Background(), name); err != nil &&
+			!errors.Is(err, lab.ErrNoLab) {
 			ts.Logf("remove lab %s: %v", name, err)
 		}
 	})
@@ -64,8 +67,9 @@ func mustIP(ts *testscript.TestScript, args ...string) {
 	}
 }
 
-// cmdAwait is `await PROGRAM ARGS...`: repeats the program until it succeeds, for about ten seconds, and shows the output
-// of the last time. It is for what a background command has to reach first. `! await` waits for it to fail.
+// cmdAwait is `await PROGRAM ARGS...`: repeats the program until it succeeds, for about ten
+// seconds, and shows the output of the last time. It is for what a background command has to reach
+// first. `! await` waits for it to fail.
 func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 {
 		ts.Fatalf("usage: [!] await PROGRAM [ARG...]")

@@ -11,9 +11,11 @@ func TestParseDuration(t *testing.T) {
 		in   string
 		want time.Duration // 0: an error
 	}{
-		{"500ms", 500 * time.Millisecond}, {"30s", 30 * time.Second}, {"10m", 10 * time.Minute}, {"12h", 12 * time.Hour},
+		{"500ms", 500 * time.Millisecond}, {"30s", 30 * time.Second}, {"10m", 10 * time.Minute},
+		{"12h", 12 * time.Hour},
 		{"7d", 7 * 24 * time.Hour}, {"2w", 14 * 24 * time.Hour}, {"1h30m", 90 * time.Minute},
-		{"", 0}, {"0s", 0}, {"0d", 0}, {"-1s", 0}, {"-1d", 0}, {"10", 0}, {"d", 0}, {"1.5d", 0}, {"99999w", 0}, {"forever", 0},
+		{"", 0}, {"0s", 0}, {"0d", 0}, {"-1s", 0}, {"-1d", 0}, {"10", 0}, {"d", 0}, {"1.5d", 0},
+		{"99999w", 0}, {"forever", 0},
 	} {
 		got, err := parseDuration(c.in)
 		if got != c.want || (err == nil) != (c.want > 0) {
@@ -27,7 +29,8 @@ func TestFormatLease(t *testing.T) {
 		in   time.Duration
 		want string
 	}{
-		{0, "0s"}, {123 * time.Millisecond, "123ms"}, {time.Second, "1s"}, {599999 * time.Millisecond, "10m"},
+		{0, "0s"}, {123 * time.Millisecond, "123ms"}, {time.Second, "1s"},
+		{599999 * time.Millisecond, "10m"},
 		{90 * time.Minute, "1h30m"}, {7*24*time.Hour + time.Second, "7d1s"},
 	} {
 		if got := formatLease(c.in); got != c.want {
@@ -60,7 +63,8 @@ func TestParsePorts(t *testing.T) {
 		{nil, nil, false},
 		{[]string{"53", "1000-1002", "53"}, []uint16{53, 1000, 1001, 1002, 53}, false},
 		{[]string{"65535-65535"}, []uint16{65535}, false},
-		{[]string{"65536"}, nil, true}, {[]string{"2-1"}, nil, true}, {[]string{"-1"}, nil, true}, {[]string{"a"}, nil, true},
+		{[]string{"65536"}, nil, true}, {[]string{"2-1"}, nil, true}, {[]string{"-1"}, nil, true},
+		{[]string{"a"}, nil, true},
 		{[]string{"0-65535", "1"}, nil, true},
 	} {
 		got, err := parsePorts(c.in)

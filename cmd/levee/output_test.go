@@ -14,15 +14,19 @@ import (
 	"levee/internal/kernel"
 )
 
-// testEnv is an environment without a world: what is written to it can be read, its clock is set by hand.
+// testEnv is an environment without a world: what is written to it can be read, its clock is set by
+// hand.
 func testEnv(terminal bool, args ...string) (e *env, out, errs *bytes.Buffer, clock *time.Time) {
 	out, errs = new(bytes.Buffer), new(bytes.Buffer)
 	now := time.Unix(1_000_000_000, 0)
 	return &env{
 		args: args, stdin: strings.NewReader(""),
 		stdout: &output{w: out, terminal: terminal}, stderr: &output{w: errs, terminal: terminal},
-		now:        func() time.Time { return now },
-		privileged: func() error { return kernel.Refuse(syscall.EPERM, "no privileges in this test") },
+		now: func() time.Time { return now },
+		privileged: func() error {
+			return kernel.Refuse(syscall.EPERM,
+				"no privileges in this test")
+		},
 		executable: func() (string, error) { return "/usr/bin/levee", nil },
 		sessions:   func(string) ([]session.Session, error) { return nil, nil },
 	}, out, errs, &now
@@ -72,7 +76,8 @@ func TestFailedOutputIsAnError(t *testing.T) {
 	}{{syscall.ENOSPC, exitNo}, {syscall.EPIPE, exitDone}} {
 		e, _, errs, _ := testEnv(false, "version")
 		e.stdout.w = failingWriter{c.err}
-		if got := run(e); got != c.want || strings.Contains(errs.String(), "write standard output") != (c.want != 0) {
+		if got := run(e); got != c.want ||
+			strings.Contains(errs.String(), "write standard output") != (c.want != 0) {
 			t.Errorf("%v: exit status %d, %q; want %d", c.err, got, errs, c.want)
 		}
 	}
@@ -102,7 +107,8 @@ func TestACanceledContextWasASignal(t *testing.T) {
 	}{
 		{context.Canceled, "interrupted"},
 		{fmt.Errorf("bench: %w", context.Canceled), "bench: interrupted"},
-		{fmt.Errorf("interrupted; the lab is removed: %w", context.Canceled), "interrupted; the lab is removed"},
+		{fmt.Errorf("interrupted; the lab is removed: %w", context.Canceled),
+			"interrupted; the lab is removed"},
 		{errors.New("a file called context canceled"), "a file called context canceled"},
 	} {
 		if got := message(c.err); got != c.want {
@@ -112,7 +118,8 @@ func TestACanceledContextWasASignal(t *testing.T) {
 }
 
 func TestColoursOnATerminalUnlessUnwanted(t *testing.T) {
-	for _, c := range []struct{ terminal, noColor, want bool }{{false, false, false}, {true, true, false}, {true, false, true}} {
+	for _, c := range []struct{ terminal, noColor, want bool }{{false, false, false},
+		{true, true, false}, {true, false, true}} {
 		e, _, errs, _ := testEnv(c.terminal, "check", "-")
 		e.noColor = c.noColor
 		e.stdin = strings.NewReader("dorp\n")

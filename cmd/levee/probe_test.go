@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probe is the command `probe [-n N] [-len BYTES] [-wait D] ADDRESS` of the stories: it sends N echo requests of BYTES
-// of payload, one after the other, and succeeds if each is answered within D. It stands in for ping(8), which
-// not every machine has.
+// probe is the command `probe [-n N] [-len BYTES] [-wait D] ADDRESS` of the stories: it sends N
+// echo requests of BYTES of payload, one after the other, and succeeds if each is answered within
+// D. It stands in for ping(8), which not every machine has.
 func probe() {
 	n := flag.Int("n", 1, "")
 	size := flag.Int("len", 56, "")
@@ -63,7 +63,8 @@ func echo(to netip.Addr, size int, seq uint16, wait time.Duration) error {
 		if err != nil || got < 28 {
 			continue
 		}
-		if b := buf[20:got]; b[0] == 0 && binary.BigEndian.Uint16(b[4:]) == id && binary.BigEndian.Uint16(b[6:]) == seq {
+		if b := buf[20:got]; b[0] == 0 && binary.BigEndian.Uint16(b[4:]) == id &&
+			binary.BigEndian.Uint16(b[6:]) == seq {
 			return nil
 		}
 	}

@@ -63,7 +63,8 @@ func setupScript(e *testscript.Env) error {
 		_ = unix.Unmount(filepath.Join(run, "bpf"), unix.MNT_DETACH)
 		_ = os.RemoveAll(run)
 	})
-	for _, dir := range []string{filepath.Dir(filepath.Dir(bin)), e.WorkDir, filepath.Dir(e.WorkDir)} {
+	for _, dir := range []string{filepath.Dir(filepath.Dir(bin)), e.WorkDir,
+		filepath.Dir(e.WorkDir)} {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			return err
 		}
@@ -76,11 +77,13 @@ func scriptCondition(cond string) (bool, error) {
 	case "root":
 		return os.Getuid() == 0 && kernel.Privileged() == nil, nil
 	case "tun":
-		return exec.Command("unshare", "-n", "ip", "tuntap", "add", "dev", "t", "mode", "tun").Run() == nil, nil
+		return exec.Command("unshare", "-n", "ip", "tuntap", "add", "dev", "t", "mode",
+			"tun").Run() == nil, nil
 	case "two-cores":
 		return runtime.NumCPU() >= 2, nil
 	case "vlan":
-		return exec.Command("unshare", "-n", "ip", "link", "add", "link", "lo", "name", "v", "type", "vlan", "id", "7").Run() == nil, nil
+		return exec.Command("unshare", "-n", "ip", "link", "add", "link", "lo", "name", "v", "type",
+			"vlan", "id", "7").Run() == nil, nil
 	}
 	if want, ok := strings.CutPrefix(cond, "linux-"); ok {
 		return linuxIsAtLeast(want)
@@ -98,7 +101,8 @@ func linuxIsAtLeast(want string) (bool, error) {
 	if _, err := fmt.Sscanf(want, "%d.%d", &major, &minor); err != nil {
 		return false, fmt.Errorf("condition linux-%s: %w", want, err)
 	}
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &runs, &of); err != nil {
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &runs,
+		&of); err != nil {
 		return false, err
 	}
 	return runs > major || runs == major && of >= minor, nil
@@ -131,14 +135,15 @@ func cmdUnpriv(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	as := []string{args[0], "env", "-u", "GOCOVERDIR"}
 	if os.Getuid() == 0 {
-		as = append(as, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")
+		as = append(as, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+			"--inh-caps=-all", "--bounding-set=-all")
 	}
 	cmdExits(ts, false, append(as, args[1:]...))
 }
 
-// cmdJSON is `json PATH REGEXP`: the whole field of the last standard output, PATH being keys and indices (count is the
-// number of elements) joined by dots; `! json PATH` says that there is no such field. A line number in front, `2:verdict`, chooses one line
-// of a stream.
+// cmdJSON is `json PATH REGEXP`: the whole field of the last standard output, PATH being keys and
+// indices (count is the number of elements) joined by dots; `! json PATH` says that there is no
+// such field. A line number in front, `2:verdict`, chooses one line of a stream.
 func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 || len(args) > 2 || neg != (len(args) == 1) {
 		ts.Fatalf("usage: json PATH REGEXP, ! json PATH")

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// sshd is the command `sshd ADDRESS:PORT` of the stories: a process of the name of an SSH server that accepts
-// connections and holds them until it is killed, or for a minute.
+// sshd is the command `sshd ADDRESS:PORT` of the stories: a process of the name of an SSH server
+// that accepts connections and holds them until it is killed, or for a minute.
 func sshd() {
 	l, err := net.Listen("tcp", os.Args[1])
 	if err != nil {
@@ -28,9 +28,9 @@ func sshd() {
 	}
 }
 
-// over is the command `over ADDRESS:PORT [PROGRAM [ARG...]]` of the stories: it runs the program while it holds a TCP
-// connection to the address, as the session of somebody who is logged in does. Without a program it holds it until
-// it is killed, or for a minute.
+// over is the command `over ADDRESS:PORT [PROGRAM [ARG...]]` of the stories: it runs the program
+// while it holds a TCP connection to the address, as the session of somebody who is logged in does.
+// Without a program it holds it until it is killed, or for a minute.
 func over() {
 	c, err := net.DialTimeout("tcp", os.Args[1], 5*time.Second)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-const setLong = `Change and show the dynamic sets of policies that are in force: entries with a lease, which leave by
-themselves when it ends; the kernel side itself honours it. Without --dev a command is about
-every policy of this network namespace that has a set of that name.`
+const setLong = `Change and show the dynamic sets of policies that are in force: entries with a
+lease, which leave by themselves when it ends; the kernel side itself honours it. Without --dev
+a command is about every policy of this network namespace that has a set of that name.`
 
 const setExample = `  sudo levee set add abusers 203.0.113.9 --lease 1h
   sudo levee set list abusers`
@@ -31,14 +31,21 @@ func newSet(e *env) *cobra.Command {
 type setFlags struct{ dev, from, lease string }
 
 // changing makes a command that changes sets; one that only takes entries out has no --lease.
-func changing(cmd *cobra.Command, lease bool, change func(cmd *cobra.Command, name string, words []string, f *setFlags) error) *cobra.Command {
+func changing(cmd *cobra.Command, lease bool,
+	change func(cmd *cobra.Command, name string, words []string,
+		f *setFlags) error) *cobra.Command {
 	var f setFlags
 	cmd.Args = wantSome("NAME")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return change(cmd, args[0], args[1:], &f) }
+	cmd.RunE = func(cmd *cobra.Command,
+		args []string) error {
+		return change(cmd, args[0], args[1:], &f)
+	}
 	devFlag(cmd, &f.dev, "only the policy on this interface")
-	cmd.Flags().StringVar(&f.from, "from", "", "also the entries of this file, one a line, or - for standard input")
+	cmd.Flags().StringVar(&f.from, "from", "",
+		"also the entries of this file, one a line, or - for standard input")
 	if lease {
-		cmd.Flags().StringVar(&f.lease, "lease", "", "30s, 10m, 12h, 7d, 2w, or forever (default: the set's)")
+		cmd.Flags().StringVar(&f.lease, "lease", "",
+			"30s, 10m, 12h, 7d, 2w, or forever (default: the set's)")
 	}
 	return cmd
 }
@@ -58,12 +65,13 @@ func newSetAdd(e *env) *cobra.Command {
 	return changing(&cobra.Command{
 		Use:   "add NAME ENTRY...",
 		Short: "Put entries into a dynamic set, or renew their lease",
-		Long: `Put entries into a dynamic set, all of them or, with an error, none. An entry is what the set is of: an address, a
-prefix or a range; a service such as tcp/443; or, in a set of endpoints, an address and a service behind it. An entry that is there
-already gets the new lease. Without --lease it is the set's own. --from is read to its end before anything is added.
+		Long: `Put entries into a dynamic set, all of them or, with an error, none. An entry is
+what the set is of: an address, a prefix or a range; a service such as tcp/443; or, in a set of
+endpoints, an address and a service behind it. An entry that is there already gets the new
+lease. Without --lease it is the set's own. --from is read to its end before anything is added.
 
-Sessions are not looked at, as "levee up" does: an entry that holds your own address shuts you out where a rule drops it,
-unless a protect rule names you.`,
+Sessions are not looked at, as "levee up" does: an entry that holds your own address shuts you
+out where a rule drops it, unless a protect rule names you.`,
 		Example: `  sudo levee set add abusers 203.0.113.9 2001:db8:bad::/48 --lease 10m
   sudo levee set add abusers --from feed.txt --lease 1d
   sudo levee set add frontends 192.0.2.10 tcp/443 192.0.2.11 udp/4000-4100
@@ -75,10 +83,11 @@ func newSetReplace(e *env) *cobra.Command {
 	return changing(&cobra.Command{
 		Use:   "replace NAME ENTRY...",
 		Short: "Make these the whole contents of a dynamic set, in one step",
-		Long: `Make entries (see "levee set add") the whole contents of a dynamic set, all of them or, with an error, none. They
-are put together beside what is there and take its place in one step: packets are judged by the whole of the old contents
-or the whole of the new. The lease, that of --lease or the set's own, begins anew for each entry. An empty file empties
-the set: a feed that did not arrive must not get here.`,
+		Long: `Make entries (see "levee set add") the whole contents of a dynamic set, all of
+them or, with an error, none. They are put together beside what is there and take its place in
+one step: packets are judged by the whole of the old contents or the whole of the new. The
+lease, that of --lease or the set's own, begins anew for each entry. An empty file empties the
+set: a feed that did not arrive must not get here.`,
 		Example: `  sudo levee set replace feed --from feed.txt --lease 1d
   curl -sSfo drop.txt https://feed.example/drop.txt && sudo levee set replace feed --from drop.txt`,
 	}, true, e.setChange("in it", dataplane.SetReplace))
@@ -86,9 +95,10 @@ the set: a feed that did not arrive must not get here.`,
 
 func newSetDel(e *env) *cobra.Command {
 	return changing(&cobra.Command{
-		Use:     "del NAME ENTRY...",
-		Short:   "Take entries out of a dynamic set",
-		Long:    "Take entries out of a dynamic set. What is no entry is not missed; how many there were is printed.",
+		Use:   "del NAME ENTRY...",
+		Short: "Take entries out of a dynamic set",
+		Long: "Take entries out of a dynamic set. What is no entry is not missed; how many " +
+			"there were is printed.",
 		Example: "  sudo levee set del abusers 203.0.113.9",
 	}, false, e.setDel)
 }
@@ -113,8 +123,9 @@ func newSetFind(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "find NAME ADDRESS",
 		Short: "Show the entries of a dynamic set that hold an address",
-		Long: `Show the entries of a dynamic set that hold an address, the longest prefix first, with the time they have left. The
-address is in the set as long as any of them is. When none holds it, a line says so and the exit status is 1.`,
+		Long: `Show the entries of a dynamic set that hold an address, the longest prefix first,
+with the time they have left. The address is in the set as long as any of them is. When none
+holds it, a line says so and the exit status is 1.`,
 		Example: "  sudo levee set find abusers 203.0.113.9",
 		Args:    wantArgs("NAME", "ADDRESS"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -122,7 +133,11 @@ address is in the set as long as any of them is. When none holds it, a line says
 			if err != nil || a.Zone() != "" {
 				return usagef(cmd, "%q is no address, such as 203.0.113.9 or 2001:db8::1", args[1])
 			}
-			return e.setList(args[0], &f, func(all []dataplane.SetEntry) []dataplane.SetEntry { return dataplane.Covering(all, a) })
+			return e.setList(
+				args[0], &f, func(
+					all []dataplane.SetEntry) []dataplane.SetEntry {
+					return dataplane.Covering(all, a)
+				})
 		},
 	}
 	f.add(cmd)
@@ -133,7 +148,8 @@ address is in the set as long as any of them is. When none holds it, a line says
 func endpointWords(words []string) []string {
 	var out []string
 	for _, w := range words {
-		if n := len(out); n > 0 && syntax.IsService(w) && !strings.Contains(out[n-1], " ") && strings.ContainsAny(out[n-1], ".:") {
+		if n := len(out); n > 0 && syntax.IsService(w) && !strings.Contains(out[n-1], " ") &&
+			strings.ContainsAny(out[n-1], ".:") {
 			out[n-1] += " " + w
 			continue
 		}
@@ -143,7 +159,8 @@ func endpointWords(words []string) []string {
 }
 
 // setEntries reads the entries of the command line and of --from into what of makes of each.
-func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, of func(policy.Element) T) ([]T, error) {
+func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string,
+	of func(policy.Element) T) ([]T, error) {
 	var all []T
 	for _, w := range endpointWords(words) {
 		elements, err := policy.ParseElements(w)
@@ -183,7 +200,9 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, 
 }
 
 // setChange adds entries to sets or replaces what is in them; done says which.
-func (e *env) setChange(done string, change func(ctx context.Context, dev, name string, entries []dataplane.SetEntry) ([]string, error),
+func (e *env) setChange(done string,
+	change func(ctx context.Context, dev, name string, entries []dataplane.SetEntry) ([]string,
+		error),
 ) func(*cobra.Command, string, []string, *setFlags) error {
 	return func(cmd *cobra.Command, name string, words []string, f *setFlags) error {
 		var lease time.Duration // 0: the set's own
@@ -197,9 +216,10 @@ func (e *env) setChange(done string, change func(ctx context.Context, dev, name 
 				return usagef(cmd, "--lease: %v", err)
 			}
 		}
-		entries, err := setEntries(e, cmd, words, f.from, func(el policy.Element) dataplane.SetEntry {
-			return dataplane.SetEntry{Prefix: el.Prefix, Service: el.Service, Lease: lease}
-		})
+		entries, err := setEntries(e, cmd, words, f.from,
+			func(el policy.Element) dataplane.SetEntry {
+				return dataplane.SetEntry{Prefix: el.Prefix, Service: el.Service, Lease: lease}
+			})
 		if err != nil {
 			return err
 		}
@@ -210,13 +230,15 @@ func (e *env) setChange(done string, change func(ctx context.Context, dev, name 
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(e.stdout, "%s: %s %s on %s\n", name, entryCount(len(entries)), done, strings.Join(devs, ", "))
+		fmt.Fprintf(e.stdout, "%s: %s %s on %s\n", name, entryCount(len(entries)), done,
+			strings.Join(devs, ", "))
 		return nil
 	}
 }
 
 func (e *env) setDel(cmd *cobra.Command, name string, words []string, f *setFlags) error {
-	elements, err := setEntries(e, cmd, words, f.from, func(el policy.Element) policy.Element { return el })
+	elements, err := setEntries(e, cmd, words, f.from,
+		func(el policy.Element) policy.Element { return el })
 	if err != nil {
 		return err
 	}
@@ -242,9 +264,10 @@ type setContents struct {
 }
 
 type setMember struct {
-	Prefix       *netip.Prefix `json:"prefix,omitempty"`  // of an address or an endpoint
-	Service      string        `json:"service,omitempty"` // of a service or an endpoint: "tcp/443", "gre"
-	LeaseSeconds float64       `json:"lease_seconds"`     // left; 0: until deleted
+	Prefix *netip.Prefix `json:"prefix,omitempty"` // of an address or an endpoint
+	// of a service or an endpoint: "tcp/443", "gre"
+	Service      string  `json:"service,omitempty"`
+	LeaseSeconds float64 `json:"lease_seconds"` // left; 0: until deleted
 }
 
 func newSetMember(en dataplane.SetEntry) setMember {
@@ -261,8 +284,10 @@ func newSetMember(en dataplane.SetEntry) setMember {
 	return m
 }
 
-// setList prints the entries of a set, or with find those that it leaves, of which there should be one.
-func (e *env) setList(name string, f *listFlags, find func([]dataplane.SetEntry) []dataplane.SetEntry) error {
+// setList prints the entries of a set, or with find those that it leaves, of which there should be
+// one.
+func (e *env) setList(name string, f *listFlags,
+	find func([]dataplane.SetEntry) []dataplane.SetEntry) error {
 	sets, err := dataplane.SetList(context.Background(), f.dev, name)
 	if err != nil {
 		return err
@@ -272,7 +297,8 @@ func (e *env) setList(name string, f *listFlags, find func([]dataplane.SetEntry)
 		none = errNo
 		for i := range sets {
 			if sets[i].Type == policy.Services {
-				return fmt.Errorf("the set %s holds services, which have no address: levee set list %[1]s", name)
+				return fmt.Errorf("the set %s holds services, which have no address: levee set "+
+					"list %[1]s", name)
 			}
 			if sets[i].Entries = find(sets[i].Entries); len(sets[i].Entries) > 0 {
 				none = nil

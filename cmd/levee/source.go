@@ -54,8 +54,8 @@ func (e *env) readSource(path string) (*source, error) {
 	return &source{path: path, text: text}, nil
 }
 
-// eachFile runs fn for each FILE argument, reports an error at once and goes on with the next; the worst exit status
-// is returned.
+// eachFile runs fn for each FILE argument, reports an error at once and goes on with the next; the
+// worst exit status is returned.
 func (e *env) eachFile(files []string, fn func(file string) error) error {
 	worst := exitDone
 	for _, file := range files {
@@ -69,7 +69,8 @@ func (e *env) eachFile(files []string, fn func(file string) error) error {
 	return nil
 }
 
-// open opens a file for reading, "-" being standard input, and refuses what cannot be read with a sentence.
+// open opens a file for reading, "-" being standard input, and refuses what cannot be read with a
+// sentence.
 func (e *env) open(path string) (io.ReadCloser, error) {
 	if path == stdinName {
 		return io.NopCloser(e.stdin), nil
@@ -91,7 +92,8 @@ func openError(err error) error {
 	case errors.Is(err, fs.ErrNotExist) && errors.As(err, &pe):
 		return fmt.Errorf("%s: no such file", syntax.Quoted(pe.Path))
 	case errors.Is(err, fs.ErrPermission) && errors.As(err, &pe):
-		return refusedf("%s: not allowed to read it; run as its owner or as root", syntax.Quoted(pe.Path))
+		return refusedf("%s: not allowed to read it; run as its owner or as root",
+			syntax.Quoted(pe.Path))
 	}
 	return err
 }

@@ -11,11 +11,12 @@ import (
 	"levee/internal/dataplane"
 )
 
-const statusLong = `Show what runs where: hook, policy, how long, packets and bytes by rule, dynamic sets. Without --dev all
-interfaces of this network namespace are shown, with --all those of every namespace of this machine.
+const statusLong = `Show what runs where: hook, policy, how long, packets and bytes by rule,
+dynamic sets. Without --dev all interfaces of this network namespace are shown, with --all those
+of every namespace of this machine.
 
-Rules that have not seen a packet are shown too; of what is built in (malformed frames, ARP, neighbour discovery,
-path MTU, DHCP) only what has. --json shows everything.`
+Rules that have not seen a packet are shown too; of what is built in (malformed frames, ARP,
+neighbour discovery, path MTU, DHCP) only what has. --json shows everything.`
 
 const statusExample = `  sudo levee status
   sudo levee status --dev eth0 --json | jq '.interfaces[].rules[] | select(.packets > 0)'`
@@ -63,10 +64,11 @@ type statusInterface struct {
 	Generation   int                   `json:"generation"`
 	TrialSeconds float64               `json:"trial_seconds"` // left to confirm; 0: not on trial
 	RolledBack   *dataplane.RolledBack `json:"rolled_back,omitempty"`
-	OnError      string                `json:"on_error,omitempty"` // why only the fallback of the policy is in force
-	Program      dataplane.ProgramInfo `json:"program"`
-	Rules        []statusRule          `json:"rules"`
-	Sets         []statusSet           `json:"sets"`
+	// why only the fallback of the policy is in force
+	OnError string                `json:"on_error,omitempty"`
+	Program dataplane.ProgramInfo `json:"program"`
+	Rules   []statusRule          `json:"rules"`
+	Sets    []statusSet           `json:"sets"`
 }
 
 // statusRule is one counter; bytes are of whole frames without FCS.
@@ -135,8 +137,9 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 	s := statusInterface{
 		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: a.Policy, Hash: a.Hash,
 		Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,
-		TrialSeconds: a.Trial.Seconds(), RolledBack: a.RolledBack, OnError: a.OnError, Program: a.Program,
-		Rules: []statusRule{}, Sets: []statusSet{},
+		TrialSeconds: a.Trial.Seconds(), RolledBack: a.RolledBack, OnError: a.OnError,
+		Program: a.Program,
+		Rules:   []statusRule{}, Sets: []statusSet{},
 	}
 	for _, c := range a.Counters {
 		r := statusRule{
@@ -149,7 +152,8 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 		s.Rules = append(s.Rules, r)
 	}
 	for _, set := range a.Sets {
-		s.Sets = append(s.Sets, statusSet{set.Name, set.Entries, set.Max, set.Lease.Seconds(), set.Refused, set.RollUp, set.EntryType().String()})
+		s.Sets = append(s.Sets, statusSet{set.Name, set.Entries, set.Max, set.Lease.Seconds(),
+			set.Refused, set.RollUp, set.EntryType().String()})
 	}
 	return s
 }
@@ -160,19 +164,24 @@ func (e *env) printStatus(s *statusInterface, netns bool) {
 	if netns {
 		where += fmt.Sprintf(" (network namespace %d)", s.Netns)
 	}
-	fmt.Fprintf(w, "%s: %s, %s, for %s\n", where, filepath.Base(s.Policy), s.Hook, max(0, e.now().Sub(s.Since)).Round(time.Second)) // the clock may have been set back
+	// the clock may have been set back
+	fmt.Fprintf(w, "%s: %s, %s, for %s\n", where, filepath.Base(s.Policy), s.Hook,
+		max(0, e.now().Sub(s.Since)).Round(time.Second))
 	fmt.Fprintf(w, "  policy   %s, sha256 %.12s\n", s.Policy, s.Hash)
 	fmt.Fprintf(w, "  hook     %s\n", s.Reason)
-	fmt.Fprintf(w, "  program  id %d, %s of machine code\n", s.Program.ID, plural(s.Program.JitedLen, "byte"))
+	fmt.Fprintf(w, "  program  id %d, %s of machine code\n", s.Program.ID,
+		plural(s.Program.JitedLen, "byte"))
 	if s.TrialSeconds > 0 {
 		left := time.Duration(s.TrialSeconds * float64(time.Second)).Round(time.Second)
 		fmt.Fprintf(w, "  trial    %s left; to keep it: levee confirm --dev %s\n", left, s.Dev)
 	}
 	if rb := s.RolledBack; rb != nil {
-		fmt.Fprintf(w, "  note     %s was not confirmed by %s\n", rb.Policy, rb.Deadline.Format(time.DateTime))
+		fmt.Fprintf(w, "  note     %s was not confirmed by %s\n", rb.Policy,
+			rb.Deadline.Format(time.DateTime))
 	}
 	if s.OnError != "" {
-		fmt.Fprintf(w, "  error    the policy could not be put in force, this is what \"on error\" asks for: %s\n", s.OnError)
+		fmt.Fprintf(w, "  error    the policy could not be put in force, this is what \"on "+
+			"error\" asks for: %s\n", s.OnError)
 	}
 	fmt.Fprintln(w)
 	rules := newTable("PACKETS BYTES VERDICT RULE LABEL MATCH", ">", ">", "<", "<", "<", "<")

@@ -12,12 +12,13 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-const testLong = `Run the tests that stand in policies: each packet is judged, and the verdict compared with what
-the test expects. The reference evaluator judges always; with privileges the compiled program
-judges too, in the kernel. A test that fails is shown with what was expected, what came, and
-the story of the packet; --verbose names those that pass, too.
+const testLong = `Run the tests that stand in policies: each packet is judged, and the verdict
+compared with what the test expects. The reference evaluator judges always; with privileges the
+compiled program judges too, in the kernel. A test that fails is shown with what was expected,
+what came, and the story of the packet; --verbose names those that pass, too.
 
-Tests may also be kept beside the policy: --tests names a file of test statements, which are run against each FILE.`
+Tests may also be kept beside the policy: --tests names a file of test statements, which are run
+against each FILE.`
 
 const testExample = `  levee test edge.levee
   levee test --json *.levee
@@ -42,8 +43,10 @@ func newTest(e *env) *cobra.Command {
 			return e.test(cmd, args, &f)
 		},
 	}
-	cmd.Flags().StringVar(&f.engine, "engine", "", "oracle, bpf or both (default: both with privileges, else oracle)")
-	cmd.Flags().StringArrayVar(&f.beside, "tests", nil, "also run the tests of this file; may be repeated")
+	cmd.Flags().StringVar(&f.engine, "engine", "",
+		"oracle, bpf or both (default: both with privileges, else oracle)")
+	cmd.Flags().StringArrayVar(&f.beside, "tests", nil,
+		"also run the tests of this file; may be repeated")
 	jsonFlag(cmd, &f.json)
 	return cmd
 }
@@ -166,7 +169,8 @@ func (e *env) runSuite(s suite, c *judge.Choice, f *testFlags, rep *testReport) 
 
 func newTestResult(s suite, r *judge.TestResult, j *judge.Judge) *testResult {
 	res := &testResult{
-		File: s.file, Line: int(r.Test.Pos.Line), Name: r.Test.Name, Passed: r.Passed(), Packets: []testPacket{},
+		File: s.file, Line: int(r.Test.Pos.Line), Name: r.Test.Name, Passed: r.Passed(),
+		Packets: []testPacket{},
 	}
 	for i, p := range r.Packets {
 		res.Packets = append(res.Packets, testPacket{

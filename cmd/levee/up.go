@@ -16,21 +16,23 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-const upLong = `Compile a policy and put it into force on an interface, or replace the one in force there in one step:
-no packet is judged by half a policy, counters survive by rule, dynamic sets keep their entries. The
-program stays when this command ends.
+const upLong = `Compile a policy and put it into force on an interface, or replace the one in
+force there in one step: no packet is judged by half a policy, counters survive by rule, dynamic
+sets keep their entries. The program stays when this command ends.
 
-The hook is native XDP where the driver has it, else TCX, else generic XDP; --mode forces one. The choice and its
-reason are printed. Another XDP program on the interface is never replaced. An interface whose packets have no Ethernet
-header (WireGuard, tun, GRE, IPIP, PPP) is refused, in every mode and with --force too.
+The hook is native XDP where the driver has it, else TCX, else generic XDP; --mode forces one.
+The choice and its reason are printed. Another XDP program on the interface is never replaced.
+An interface whose packets have no Ethernet header (WireGuard, tun, GRE, IPIP, PPP) is refused,
+in every mode and with --force too.
 
-A policy that would drop an established SSH session of this machine, or the TCP connection over which the command is
-being run, is refused, with the rule that would do it; --force overrides.
+A policy that would drop an established SSH session of this machine, or the TCP connection over
+which the command is being run, is refused, with the rule that would do it; --force overrides.
 
 If the machine cannot load or attach a policy that says "on error pass" or "on error drop", its protect rules, the essential
 rules and that default are put in force instead, in the same way, and the exit status is 3. Without it the policy before stays.
 
-With --confirm the policy is on trial: the command waits, and unless ` + "`levee confirm`" + ` comes in time, from
+With --confirm the policy is on trial: the command waits, and unless ` + "`levee confirm`" +
+	` comes in time, from
 wherever you can still reach the machine, the kernel itself goes back to the policy before, also if this command is
 killed. Ctrl-C goes back at once. Exit status 0 means confirmed, 1 means that the old policy is back.`
 
@@ -58,9 +60,12 @@ func newUp(e *env) *cobra.Command {
 		},
 	}
 	devFlag(cmd, &f.dev, "the interface (default: what the policy says after interface)")
-	cmd.Flags().StringVar(&f.mode, "mode", string(dataplane.Auto), "auto, xdp-native, tcx or xdp-generic")
-	cmd.Flags().StringVar(&f.confirm, "confirm", "", "on trial for this time, 100ms to 7d: 30s, 5m; go back unless levee confirm comes")
-	cmd.Flags().BoolVar(&f.force, "force", false, "also if the policy drops an SSH session of this machine")
+	cmd.Flags().StringVar(&f.mode, "mode", string(dataplane.Auto),
+		"auto, xdp-native, tcx or xdp-generic")
+	cmd.Flags().StringVar(&f.confirm, "confirm", "",
+		"on trial for this time, 100ms to 7d: 30s, 5m; go back unless levee confirm comes")
+	cmd.Flags().BoolVar(&f.force, "force", false,
+		"also if the policy drops an SSH session of this machine")
 	jsonFlag(cmd, &f.json)
 	return cmd
 }
@@ -76,7 +81,8 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 			return usagef(cmd, "--confirm: %v", err)
 		}
 		if trial < dataplane.MinTrial || trial > dataplane.MaxTrial {
-			return usagef(cmd, "--confirm %s: a trial lasts %s to %s", f.confirm, formatLease(dataplane.MinTrial), formatLease(dataplane.MaxTrial))
+			return usagef(cmd, "--confirm %s: a trial lasts %s to %s", f.confirm,
+				formatLease(dataplane.MinTrial), formatLease(dataplane.MaxTrial))
 		}
 	}
 	pr, err := e.parse(file)
@@ -143,7 +149,8 @@ func (e *env) bringUp(p *policy.Policy, opts dataplane.UpOptions, f *upFlags) er
 	}
 	e.notes(rep.Notes)
 	if err != nil {
-		e.sayf("the policy is in force, but cleaning up failed: %v; the next levee command does it", err)
+		e.sayf("the policy is in force, but cleaning up failed: %v; the next levee command does it",
+			err)
 	}
 	switch {
 	case f.json:
@@ -153,11 +160,14 @@ func (e *env) bringUp(p *policy.Policy, opts dataplane.UpOptions, f *upFlags) er
 	case rep.Fallback == nil:
 		e.printUp(p, rep, f.confirm)
 	}
-	if rep.Mode != dataplane.TCX && p.Asks(policy.VLAN, policy.InnerVLAN, policy.Tags) && dataplane.TakesTagsOff(rep.Dev) {
-		e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)
+	if rep.Mode != dataplane.TCX && p.Asks(policy.VLAN, policy.InnerVLAN, policy.Tags) &&
+		dataplane.TakesTagsOff(rep.Dev) {
+		e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and "+
+			"untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)
 	}
 	if rep.Fallback != nil {
-		return refusedf("%s could not be put in force on %s (%w); its protect rules, the essential rules and %q are, by \"on error\"",
+		return refusedf("%s could not be put in force on %s (%w); its protect rules, the "+
+			"essential rules and %q are, by \"on error\"",
 			p.File, rep.Dev, rep.Fallback, "default "+p.Fallback(true).Default.Action.String())
 	}
 	if rep.Trial == 0 {
@@ -166,19 +176,21 @@ func (e *env) bringUp(p *policy.Policy, opts dataplane.UpOptions, f *upFlags) er
 	return e.awaitConfirm(ctx, rep, f.confirm)
 }
 
-// upReport is the object of `levee up --json`. It is printed when the policy is in force, before a trial's end is waited
-// for; the exit status tells how that ended.
+// upReport is the object of `levee up --json`. It is printed when the policy is in force, before a
+// trial's end is waited for; the exit status tells how that ended.
 type upReport struct {
-	Dev          string  `json:"dev"`
-	Ifindex      int     `json:"ifindex"`
-	Policy       string  `json:"policy"`
-	Hook         string  `json:"hook"`
-	Reason       string  `json:"reason"`             // why this hook
-	Generation   int     `json:"generation"`         // 1 for the first since the interface was attached
+	Dev     string `json:"dev"`
+	Ifindex int    `json:"ifindex"`
+	Policy  string `json:"policy"`
+	Hook    string `json:"hook"`
+	Reason  string `json:"reason"` // why this hook
+	// 1 for the first since the interface was attached
+	Generation   int     `json:"generation"`
 	Replaced     string  `json:"replaced,omitempty"` // the policy before
 	Program      uint32  `json:"program"`            // id
 	TrialSeconds float64 `json:"trial_seconds"`      // 0: in force at once
-	OnError      string  `json:"on_error,omitempty"` // why only the fallback of the policy is in force
+	// why only the fallback of the policy is in force
+	OnError string `json:"on_error,omitempty"`
 }
 
 func newUpReport(p *policy.Policy, r *dataplane.Report) upReport {
@@ -189,7 +201,8 @@ func newUpReport(p *policy.Policy, r *dataplane.Report) upReport {
 	return upReport{
 		OnError: onError,
 		Dev:     r.Dev, Ifindex: r.Ifindex, Policy: p.File, Hook: string(r.Mode), Reason: r.Reason,
-		Generation: r.Generation, Replaced: r.Replaced, Program: r.Program, TrialSeconds: r.Trial.Seconds(),
+		Generation: r.Generation, Replaced: r.Replaced, Program: r.Program,
+		TrialSeconds: r.Trial.Seconds(),
 	}
 }
 
@@ -248,7 +261,8 @@ const confirmLook = time.Second
 func (e *env) rollBack(rep *dataplane.Report) error {
 	notes, err := dataplane.RollBack(context.Background(), rep.Dev, rep.Generation)
 	if err != nil {
-		return fmt.Errorf("interrupted, and going back at once failed; the kernel goes back by itself within %s: %w", rep.Trial, err)
+		return fmt.Errorf("interrupted, and going back at once failed; the kernel goes back by "+
+			"itself within %s: %w", rep.Trial, err)
 	}
 	e.notes(notes)
 	return fmt.Errorf("interrupted: %s is as it was before", rep.Dev)

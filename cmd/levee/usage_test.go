@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestWrongValuesAreWrongUsage gives flags values that they do not take: the exit status is 2, before anything is
-// measured, with or without privileges, and the text is for people.
+// TestWrongValuesAreWrongUsage gives flags values that they do not take: the exit status is 2,
+// before anything is measured, with or without privileges, and the text is for people.
 func TestWrongValuesAreWrongUsage(t *testing.T) {
 	benches := "ladder sets rules mix latency profile route hash service gen"
 	numbers := []string{"x", "-1", "1.5", "99999999999999999999", ""}
@@ -20,9 +20,11 @@ func TestWrongValuesAreWrongUsage(t *testing.T) {
 		{benches, "json", []string{"3"}},
 		{benches, "against", []string{"mine.json"}},
 		{"ladder sets rules mix latency profile route hash gen", "quick", []string{"maybe"}},
-		{"ladder sets rules mix latency profile route hash gen", "rounds", append(numbers, "0", "1000000")},
+		{"ladder sets rules mix latency profile route hash gen", "rounds",
+			append(numbers, "0", "1000000")},
 		{"ladder sets rules mix latency profile route hash", "rounds", []string{"1", "5"}},
-		{"ladder sets rules mix latency profile gen", "window", []string{"0", "x", "1", "-1s", "1ns", "100h", ""}},
+		{"ladder sets rules mix latency profile gen", "window",
+			[]string{"0", "x", "1", "-1s", "1ns", "100h", ""}},
 		{"sets rules route", "sizes", append(numbers, "0", "1,2x", "99999999")},
 		{"sets rules route hash gen", "only", []string{"nosuch"}},
 		{"ladder mix latency profile", "rung", []string{"nosuch"}},
@@ -51,11 +53,14 @@ func TestWrongValuesAreWrongUsage(t *testing.T) {
 		}
 	}
 	for _, args := range []string{
-		"bench rules --skip-lab --only-lab", "bench route --data x --table 48s", "bench ladder extra", "bench compare - -",
+		"bench rules --skip-lab --only-lab", "bench route --data x --table 48s",
+		"bench ladder extra", "bench compare - -",
 		"calc 10G 64 --ghz x", "calc 10G 64 --ghz inf", "calc 10G 64 --cores 0", "calc NaN 64",
 		"cost f --repeat x", "cost f --repeat 0", "cost f --rules 0", "explain f --pcap p --n x",
-		"gen --dev d --to 192.0.2.1 --ttl 300", "gen --dev d --to 192.0.2.1 --len x", "gen --dev d --to 192.0.2.1 --vlan 5000",
-		"gen --dev d --to 192.0.2.1 --cpu x", "gen --dev d --to 192.0.2.1 --count -1", "gen --dev d --to 192.0.2.1 --port 70000",
+		"gen --dev d --to 192.0.2.1 --ttl 300", "gen --dev d --to 192.0.2.1 --len x",
+		"gen --dev d --to 192.0.2.1 --vlan 5000",
+		"gen --dev d --to 192.0.2.1 --cpu x", "gen --dev d --to 192.0.2.1 --count -1",
+		"gen --dev d --to 192.0.2.1 --port 70000",
 		"gen --dev d --to nowhere", "gen --dev d --to 192.0.2.1 --from x",
 	} {
 		wantUsage(t, strings.Fields(args)...)
@@ -63,7 +68,8 @@ func TestWrongValuesAreWrongUsage(t *testing.T) {
 }
 
 // notForPeople is what Go says and users should not see.
-var notForPeople = regexp.MustCompile(`strconv|\["|\[[0-9]|context canceled|unexpected EOF|invalid argument|%!`)
+var notForPeople = regexp.MustCompile(
+	`strconv|\["|\[[0-9]|context canceled|unexpected EOF|invalid argument|%!`)
 
 func wantUsage(t *testing.T, args ...string) {
 	t.Helper()
@@ -77,7 +83,8 @@ func wantUsage(t *testing.T, args ...string) {
 	if got := run(e); got != exitUsage || out.Len() > 0 {
 		t.Errorf("%q: exit status %d, want %d: %s%s", args, got, exitUsage, out, errs)
 	}
-	if bad := notForPeople.FindString(errs.String()); bad != "" || !strings.Contains(errs.String(), "--help`)") {
+	if bad := notForPeople.FindString(errs.String()); bad != "" ||
+		!strings.Contains(errs.String(), "--help`)") {
 		t.Errorf("%q: %q in %q", args, bad, errs)
 	}
 }

@@ -22,7 +22,8 @@ type verdict struct {
 
 // newVerdict puts the decision of a slot into words.
 func newVerdict(p *policy.Policy, s policy.Slot, a policy.Action, n int, by judge.Engine) verdict {
-	return verdict{N: n, Verdict: a.String(), Rule: p.Where(s), Label: p.LabelOf(s), Reason: s.Reason.String(), Engine: string(by)}
+	return verdict{N: n, Verdict: a.String(), Rule: p.Where(s), Label: p.LabelOf(s),
+		Reason: s.Reason.String(), Engine: string(by)}
 }
 
 // String is the line of `levee eval`: `1 drop edge.levee:14 "abuser"`.
@@ -87,8 +88,8 @@ func newStory(p *policy.Policy, tr *oracle.Trace, n int) story {
 	return s
 }
 
-// printTrace tells the story of one packet, each line behind indent: headers, rules that were looked at,
-// the decision.
+// printTrace tells the story of one packet, each line behind indent: headers, rules that were
+// looked at, the decision.
 func printTrace(w io.Writer, tr *oracle.Trace, indent string) {
 	headers := newTable("", "<", "<", "<")
 	for _, l := range tr.Layers {
@@ -96,7 +97,8 @@ func printTrace(w io.Writer, tr *oracle.Trace, indent string) {
 		for _, f := range l.Fields {
 			fields = append(fields, f.Name+" "+f.Value)
 		}
-		headers.row(l.Name, fmt.Sprintf("at %d, %s", l.Offset, plural(l.Length, "byte")), strings.Join(fields, ", "))
+		headers.row(l.Name, fmt.Sprintf("at %d, %s", l.Offset, plural(l.Length, "byte")),
+			strings.Join(fields, ", "))
 	}
 	headers.print(w, indent)
 	fmt.Fprintln(w)

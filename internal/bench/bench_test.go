@@ -14,7 +14,8 @@ import (
 
 func TestTimeLeft(t *testing.T) {
 	now := time.Unix(1000, 0)
-	m := &Meter{clock: func() time.Time { return now }, cases: []time.Duration{20 * time.Second, 40 * time.Second}, start: now}
+	m := &Meter{clock: func() time.Time { return now },
+		cases: []time.Duration{20 * time.Second, 40 * time.Second}, start: now}
 	m.tell = func(Progress) {}
 	m.Tell("", 0.25)
 	if got := m.left(); got != 55*time.Second {
@@ -47,7 +48,8 @@ func TestRoundsGoForwardsAndBackwardsInTurn(t *testing.T) {
 
 func TestOptionsHaveBounds(t *testing.T) {
 	few := Usual{Rounds: 6, FewestRounds: 1, MostRounds: 50}
-	windows := Usual{Rounds: 6, Window: time.Second, Shortest: 50 * time.Millisecond, Longest: time.Minute}
+	windows := Usual{Rounds: 6, Window: time.Second, Shortest: 50 * time.Millisecond,
+		Longest: time.Minute}
 	for _, c := range []struct {
 		o    Options
 		u    Usual
@@ -56,12 +58,16 @@ func TestOptionsHaveBounds(t *testing.T) {
 		{Options{}, windows, ""},
 		{Options{Rounds: MinRounds}, windows, ""},
 		{Options{Rounds: MaxRounds}, windows, ""},
-		{Options{Rounds: 5}, windows, "5 rounds: a 95 % interval of a median needs 6 or more (and 1000 are enough)"},
-		{Options{Rounds: 1001}, windows, "1001 rounds: a 95 % interval of a median needs 6 or more (and 1000 are enough)"},
+		{Options{Rounds: 5}, windows, "5 rounds: a 95 % interval of a median needs 6 or more " +
+			"(and 1000 are enough)"},
+		{Options{Rounds: 1001}, windows,
+			"1001 rounds: a 95 % interval of a median needs 6 or more (and 1000 are enough)"},
 		{Options{Rounds: 1}, few, ""},
 		{Options{Rounds: 51}, few, "51 rounds: there must be 1 to 50"},
 		{Options{Window: 1}, windows, "windows of 1ns: they last 50ms to 1m"},
-		{Options{Window: 90 * time.Minute}, Usual{Rounds: 6, Shortest: time.Second, Longest: time.Hour}, "windows of 1h30m0s: they last 1s to 1h"},
+		{Options{Window: 90 * time.Minute},
+			Usual{Rounds: 6, Shortest: time.Second, Longest: time.Hour},
+			"windows of 1h30m0s: they last 1s to 1h"},
 	} {
 		got := ""
 		if err := c.o.Complete(c.u); err != nil {
@@ -74,13 +80,15 @@ func TestOptionsHaveBounds(t *testing.T) {
 		}
 	}
 	o := Options{Quick: true}
-	if err := o.Complete(Usual{Rounds: 16, QuickRounds: 7, Window: time.Second, Longest: time.Minute}); err != nil || o.Rounds != 7 || o.Window != time.Second {
+	if err := o.Complete(Usual{Rounds: 16, QuickRounds: 7, Window: time.Second,
+		Longest: time.Minute}); err != nil || o.Rounds != 7 || o.Window != time.Second {
 		t.Errorf("%+v, %v: want the rounds of a quick run, and windows as ever", o, err)
 	}
 }
 
 func TestConditionsAreSaidAndCompared(t *testing.T) {
-	c := ConditionsOf([]calibration.Reading{{Load: 20, Step: 0.12}, {Load: 30, Step: 0.13}, {Load: 100, Step: 0.2}})
+	c := ConditionsOf([]calibration.Reading{{Load: 20, Step: 0.12}, {Load: 30, Step: 0.13},
+		{Load: 100, Step: 0.2}})
 	var said, silent strings.Builder
 	nothing := func(*Text) {}
 	if err := c.Write(&said, new(Head), nothing); err != nil {
@@ -90,11 +98,13 @@ func TestConditionsAreSaidAndCompared(t *testing.T) {
 		t.Errorf("%q lacks %q", said.String(), want)
 	}
 	var d report.Document
-	if c.Set(&d); len(d.Setup) != 2 || d.Setup[0].Value != "30.0" || d.Setup[0].Within != SameLoad || d.Setup[1].Value != "0.1300" {
+	if c.Set(&d); len(d.Setup) != 2 || d.Setup[0].Value != "30.0" ||
+		d.Setup[0].Within != SameLoad || d.Setup[1].Value != "0.1300" {
 		t.Errorf("%+v", d.Setup)
 	}
 	var none *Conditions
-	if err := none.Write(&silent, new(Head), nothing); err != nil || strings.Contains(silent.String(), "memory") {
+	if err := none.Write(&silent, new(Head), nothing); err != nil ||
+		strings.Contains(silent.String(), "memory") {
 		t.Errorf("%v: %q", err, silent.String())
 	}
 	if none.Set(&d); ConditionsOf(nil) != nil || len(d.Setup) != 2 || none.Cell() != "-" {

@@ -12,11 +12,12 @@ import (
 	"levee/internal/report"
 )
 
-// Conditions are how fast the machine was while something was measured: a figure taken while neighbours
-// had the cache is of another machine.
+// Conditions are how fast the machine was while something was measured: a figure taken while
+// neighbours had the cache is of another machine.
 type Conditions struct {
-	// Load is the ns of a load over a chain of 6 MB that was just visited, Step that of an operation
-	// among many (package calibration): medians over the readings, and the least and most of them.
+	// Load is the ns of a load over a chain of 6 MB that was just visited, Step that of an
+	// operation among many (package calibration): medians over the readings, and the least and most
+	// of them.
 	Load      float64    `json:"load_ns"`
 	LoadRange [2]float64 `json:"load_range_ns"`
 	Step      float64    `json:"step_ns"`
@@ -32,14 +33,15 @@ func ConditionsOf(readings []calibration.Reading) *Conditions {
 	for _, r := range readings {
 		load, step = append(load, r.Load), append(step, r.Step)
 	}
-	c := &Conditions{LoadRange: [2]float64{slices.Min(load), slices.Max(load)}, StepRange: [2]float64{slices.Min(step), slices.Max(step)}}
+	c := &Conditions{LoadRange: [2]float64{slices.Min(load), slices.Max(load)},
+		StepRange: [2]float64{slices.Min(step), slices.Max(step)}}
 	c.Load, _, _ = report.Summary(load)
 	c.Step, _, _ = report.Summary(step)
 	return c
 }
 
-// Observer reads the machine between rounds, and keeps what it read. The caller's thread must be locked
-// to its goroutine.
+// Observer reads the machine between rounds, and keeps what it read. The caller's thread must be
+// locked to its goroutine.
 type Observer struct {
 	Take func() calibration.Reading
 	All  []calibration.Reading
@@ -64,11 +66,14 @@ func (x *Observer) Read() calibration.Reading {
 // Conditions are those of all readings.
 func (x *Observer) Conditions() *Conditions { return ConditionsOf(x.All) }
 
-// Write writes the report of rounds for a person: the conditions, if there are any, and what print adds.
+// Write writes the report of rounds for a person: the conditions, if there are any, and what print
+// adds.
 func (c *Conditions) Write(w io.Writer, h *Head, print func(*Text)) error {
-	t := h.Text(fmt.Sprintf("; %d rounds, medians with 95 %% intervals", h.Rounds), "; these are the figures until then")
+	t := h.Text(fmt.Sprintf("; %d rounds, medians with 95 %% intervals", h.Rounds),
+		"; these are the figures until then")
 	if c != nil {
-		t.Printf("memory: a chain over 6 MB took %.0f ns a load (%.0f to %.0f), the core %.3f ns an operation (%.3f to %.3f): compare with runs of which these are the same\n",
+		t.Printf("memory: a chain over 6 MB took %.0f ns a load (%.0f to %.0f), the core %.3f ns "+
+			"an operation (%.3f to %.3f): compare with runs of which these are the same\n",
 			c.Load, c.LoadRange[0], c.LoadRange[1], c.Step, c.StepRange[0], c.StepRange[1])
 	}
 	print(t)
@@ -94,13 +99,15 @@ const (
 func (c *Conditions) Set(d *report.Document) {
 	if c != nil {
 		d.Setup = append(d.Setup,
-			report.Setting{Name: "ns of a load, chain over 6 MB", Value: fmt.Sprintf("%.1f", c.Load), Within: SameLoad},
-			report.Setting{Name: "ns of an operation", Value: fmt.Sprintf("%.4f", c.Step), Within: SameStep})
+			report.Setting{Name: "ns of a load, chain over 6 MB",
+				Value: fmt.Sprintf("%.1f", c.Load), Within: SameLoad},
+			report.Setting{Name: "ns of an operation", Value: fmt.Sprintf("%.4f", c.Step),
+				Within: SameStep})
 	}
 }
 
-// KernelMemory is what the kernel uses for itself, in bytes: unreclaimable slabs, virtual mappings and
-// data of each CPU (/proc/meminfo). What maps, sets and rules are made of is in one of them.
+// KernelMemory is what the kernel uses for itself, in bytes: unreclaimable slabs, virtual mappings
+// and data of each CPU (/proc/meminfo). What maps, sets and rules are made of is in one of them.
 func KernelMemory() (int64, error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

@@ -42,7 +42,8 @@ type Usual struct {
 	Shortest, Longest        time.Duration // of a window
 }
 
-// Complete fills in what is usual and refuses what cannot be measured. The error matches usage.ErrWrong.
+// Complete fills in what is usual and refuses what cannot be measured. The error matches
+// usage.ErrWrong.
 func (o *Options) Complete(u Usual) error {
 	o.begun = time.Now()
 	if o.Quick {
@@ -51,12 +52,14 @@ func (o *Options) Complete(u Usual) error {
 	o.Rounds, o.Window = cmp.Or(o.Rounds, u.Rounds), cmp.Or(o.Window, u.Window)
 	switch fewest, most := u.FewestRounds, u.MostRounds; {
 	case most == 0 && (o.Rounds < MinRounds || o.Rounds > MaxRounds):
-		return usage.Wrongf("%d rounds: a 95 %% interval of a median needs %d or more (and %d are enough)", o.Rounds, MinRounds, MaxRounds)
+		return usage.Wrongf("%d rounds: a 95 %% interval of a median needs %d or more (and %d "+
+			"are enough)", o.Rounds, MinRounds, MaxRounds)
 	case most > 0 && (o.Rounds < fewest || o.Rounds > most):
 		return usage.Wrongf("%d rounds: there must be %d to %d", o.Rounds, fewest, most)
 	}
 	if o.Window != 0 && (o.Window < u.Shortest || o.Window > u.Longest) {
-		return usage.Wrongf("windows of %v: they last %v to %v", o.Window, short(u.Shortest), short(u.Longest))
+		return usage.Wrongf("windows of %v: they last %v to %v", o.Window, short(u.Shortest),
+			short(u.Longest))
 	}
 	return nil
 }
@@ -73,8 +76,8 @@ func short(d time.Duration) string {
 	return s
 }
 
-// Ready says what is wrong with what was asked for, refuses the measurement of that name to who may not make it, and lifts
-// the limit of locked memory.
+// Ready says what is wrong with what was asked for, refuses the measurement of that name to who may
+// not make it, and lifts the limit of locked memory.
 func Ready(name string, wrong ...error) error {
 	if err := errors.Join(wrong...); err != nil {
 		return err
@@ -99,7 +102,8 @@ func Choose[T any](what string, chosen []string, list []T, name func(T) string) 
 	if err := usage.Known(what, chosen, Names(list, name)); err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !Wanted(chosen, name(x)) }), nil
+	return slices.DeleteFunc(slices.Clone(list),
+		func(x T) bool { return !Wanted(chosen, name(x)) }), nil
 }
 
 // Names lists the names of things.

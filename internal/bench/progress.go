@@ -21,8 +21,8 @@ func (o *Options) Tell(doing string, done, total int) {
 	o.Progress(p)
 }
 
-// Meter estimates how long the rest of a measurement takes, from what its cases should take and what
-// those before took.
+// Meter estimates how long the rest of a measurement takes, from what its cases should take and
+// what those before took.
 type Meter struct {
 	tell   func(Progress)
 	clock  func() time.Time
@@ -50,8 +50,8 @@ func (m *Meter) Tell(doing string, share float64) {
 	m.tell(Progress{Doing: doing, Step: m.at + 1, Steps: len(m.cases), Left: m.left()})
 }
 
-// sure is how much of the estimate must be done before what it took says more about the rest than the
-// estimate.
+// sure is how much of the estimate must be done before what it took says more about the rest than
+// the estimate.
 const sure = 10 * time.Second
 
 func (m *Meter) left() time.Duration {

@@ -19,8 +19,8 @@ type Report interface {
 	Document() *report.Document
 }
 
-// Head is what every report says besides its figures. As JSON it is a part of those reports that have
-// fields of their own; names of fields stay once shipped.
+// Head is what every report says besides its figures. As JSON it is a part of those reports that
+// have fields of their own; names of fields stay once shipped.
 type Head struct {
 	Started time.Time `json:"started"`
 	Command string    `json:"command"` // to repeat it
@@ -35,14 +35,16 @@ type Head struct {
 
 // Caveats of several measurements.
 const (
-	VethCaveat  = "veth has no DMA and no descriptors: ratios carry over to other machines, absolute figures do not"
+	VethCaveat = "veth has no DMA and no descriptors: ratios carry over to other machines, " +
+		"absolute figures do not"
 	quickCaveat = "--quick: short windows, for a look; quote a run without it"
 )
 
 // Head begins a report. Frequency and governor of the machine are those of a core.
 func (o *Options) Head(cpu int, caveats ...string) Head {
 	return Head{
-		Started: time.Now().UTC().Truncate(time.Second), Command: o.Command, Quick: o.Quick, Rounds: o.Rounds, Seed: o.Seed,
+		Started: time.Now().UTC().Truncate(time.Second), Command: o.Command, Quick: o.Quick,
+		Rounds: o.Rounds, Seed: o.Seed,
 		Machine: host.Fingerprint(cpu), Caveats: slices.Clone(caveats),
 	}
 }
@@ -54,8 +56,8 @@ func (h *Head) WarnOfQuick() {
 	}
 }
 
-// Document begins the report for files. Rounds, of a measurement that has some, and seed are set: what
-// two runs must have in common. The measurement adds the rest.
+// Document begins the report for files. Rounds, of a measurement that has some, and seed are set:
+// what two runs must have in common. The measurement adds the rest.
 func (h *Head) Document(name, title, what string) *report.Document {
 	d := &report.Document{
 		Bench: name, Title: title, What: what, Command: h.Command, Started: h.Started,

@@ -9,8 +9,8 @@ import (
 	"levee/internal/report"
 )
 
-// InTurn lists 0 to n-1, backwards in odd rounds (A B B A), so that a drift of the machine falls on all
-// alike.
+// InTurn lists 0 to n-1, backwards in odd rounds (A B B A), so that a drift of the machine falls on
+// all alike.
 func InTurn(round, n int) []int {
 	out := make([]int, n)
 	for i := range out {
@@ -30,8 +30,8 @@ func Interrupted(ctx context.Context) error {
 	return nil
 }
 
-// Ended is how a measurement ends that has come to err: the report of one that ctx has ended says so and is handed over
-// with the error, another error leaves none.
+// Ended is how a measurement ends that has come to err: the report of one that ctx has ended says
+// so and is handed over with the error, another error leaves none.
 func Ended[R any](ctx context.Context, r *R, h *Head, err error) (*R, error) {
 	if err == nil {
 		return r, nil
@@ -49,8 +49,8 @@ type Figure struct {
 	Interval [2]float64 `json:"interval"`
 }
 
-// FigureOf is the figure of rounds, nil of none. Of fewer than MinRounds the interval is from the least
-// to the most, for JSON has no infinity.
+// FigureOf is the figure of rounds, nil of none. Of fewer than MinRounds the interval is from the
+// least to the most, for JSON has no infinity.
 func FigureOf(values []float64) *Figure {
 	if len(values) == 0 {
 		return nil
@@ -62,8 +62,8 @@ func FigureOf(values []float64) *Figure {
 	return &Figure{m, [2]float64{lo, hi}}
 }
 
-// Above measures a loop without what is asked for, twice with it, and once more without: what it takes
-// above the loop, without a drift that lasts.
+// Above measures a loop without what is asked for, twice with it, and once more without: what it
+// takes above the loop, without a drift that lasts.
 func Above(measure func(with bool) (ns float64, err error)) (float64, error) {
 	var took [4]float64
 	for i, with := range []bool{false, true, true, false} {

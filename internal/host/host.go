@@ -1,8 +1,9 @@
-// Package host reads what figures depend on: kernel, processor, mitigations, and the versions of the
-// tools that levee is compared with.
+// Package host reads what figures depend on: kernel, processor, mitigations, and the versions of
+// the tools that levee is compared with.
 //
-// Nothing goes in but the number of a core; out comes an Info, with empty fields where the machine does
-// not tell. It must never change anything, and never fail: a report without a governor is still a report.
+// Nothing goes in but the number of a core; out comes an Info, with empty fields where the machine
+// does not tell. It must never change anything, and never fail: a report without a governor is
+// still a report.
 package host
 
 import (
@@ -18,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Info is what figures depend on. What the machine does not tell is empty. Names of JSON fields stay
-// once shipped.
+// Info is what figures depend on. What the machine does not tell is empty. Names of JSON fields
+// stay once shipped.
 type Info struct {
 	Kernel      string            `json:"kernel"`
 	Arch        string            `json:"arch"`
@@ -39,7 +40,8 @@ type Info struct {
 func Fingerprint(cpu int) Info {
 	m := Info{
 		Arch: runtime.GOARCH, Cores: runtime.NumCPU(),
-		Governor:    line(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpu)),
+		Governor: line(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor",
+			cpu)),
 		JIT:         line("/proc/sys/net/core/bpf_jit_enable"),
 		JITHarden:   line("/proc/sys/net/core/bpf_jit_harden"),
 		Mitigations: map[string]string{},
@@ -62,7 +64,8 @@ func Fingerprint(cpu int) Info {
 		}
 	}
 	for name, args := range map[string][]string{
-		"nft": {"--version"}, "iptables": {"--version"}, "ipset": {"--version"}, "xdp-filter": {"load", "--version"},
+		"nft": {"--version"}, "iptables": {"--version"}, "ipset": {"--version"},
+		"xdp-filter": {"load", "--version"},
 	} {
 		if v := version(name, args); v != "" {
 			m.Tools[name] = v

@@ -1,6 +1,6 @@
 // Package kernel knows what the running kernel can do, and says in one line what it cannot.
 //
 // It probes features by trying them, never by version alone; the version that first had a feature
-// is only told to the reader. It must never change anything that outlives the probe, but for the core
-// and the priority of a thread, where a caller asks for that (thread.go).
+// is only told to the reader. It must never change anything that outlives the probe, but for the
+// core and the priority of a thread, where a caller asks for that (thread.go).
 package kernel

@@ -60,7 +60,8 @@ func (v *Verifier) Error() string {
 	if v.Last != "" {
 		s += ": " + v.Last
 	}
-	return fmt.Sprintf("%s; the whole log has %d lines, add --verbose to see it, and please report it with the policy", s, len(v.Log))
+	return fmt.Sprintf("%s; the whole log has %d lines, add --verbose to see it, and please "+
+		"report it with the policy", s, len(v.Log))
 }
 
 // Unwrap gives the cause and ErrRefused.
@@ -91,20 +92,27 @@ func loadError(doing string, err error, release string) error {
 		return Refuse(err, "%s: %s", doing, old)
 	case errors.Is(err, unix.E2BIG), errors.Is(err, unix.EFAULT):
 		// What the verifier walks and the ways it keeps open are bounded (kernel/bpf/verifier.c).
-		return Refuse(err, "%s: the policy has more rules than the kernel's verifier takes; rules on addresses, ports, ICMP types and protocols that follow one another become tables, and sets cost one rule: use those instead of many others", doing)
+		return Refuse(err, "%s: the policy has more rules than the kernel's verifier takes; "+
+			"rules on addresses, ports, ICMP types and protocols that follow one another become "+
+			"tables, and sets cost one rule: use those instead of many others", doing)
 	case errors.As(err, &ve) && len(ve.Log) > 0:
 		return &Verifier{Doing: doing, Cause: ve.Cause, Last: reason(ve.Log), Log: ve.Log}
 	case errors.Is(err, unix.EPERM):
 		if perr := Privileged(); perr != nil {
 			return perr
 		}
-		return Refuse(err, "%s: not permitted although CAP_BPF and CAP_NET_ADMIN are there; a security module (lockdown, SELinux) or a low RLIMIT_MEMLOCK (kernels before 5.11: ulimit -l unlimited) forbids it", doing)
+		return Refuse(err, "%s: not permitted although CAP_BPF and CAP_NET_ADMIN are there; a "+
+			"security module (lockdown, SELinux) or a low RLIMIT_MEMLOCK (kernels before 5.11: "+
+			"ulimit -l unlimited) forbids it", doing)
 	case errors.Is(err, unix.ENOMEM):
-		return Refuse(err, "%s: the kernel has not enough memory for the policy's tables; use smaller sets or free memory", doing)
+		return Refuse(err, "%s: the kernel has not enough memory for the policy's tables; use "+
+			"smaller sets or free memory", doing)
 	case errors.Is(err, ebpf.ErrNotSupported):
-		return Refuse(err, "%s: this kernel lacks something the program needs; levee needs Linux %s or newer", doing, Oldest)
+		return Refuse(err, "%s: this kernel lacks something the program needs; levee needs Linux "+
+			"%s or newer", doing, Oldest)
 	case errors.Is(err, unix.EINVAL):
-		return Refuse(err, "%s: the kernel does not know what it was asked for; levee needs Linux %s or newer", doing, Oldest)
+		return Refuse(err, "%s: the kernel does not know what it was asked for; levee needs "+
+			"Linux %s or newer", doing, Oldest)
 	}
 	return Refuse(err, "%s", doing)
 }
@@ -124,7 +132,8 @@ func reason(log []string) string {
 }
 
 func summary(line string) bool {
-	for _, prefix := range []string{"processed ", "verification time", "stack depth", "mark_precise", "from "} {
+	for _, prefix := range []string{"processed ", "verification time", "stack depth",
+		"mark_precise", "from "} {
 		if strings.HasPrefix(line, prefix) {
 			return true
 		}
@@ -165,7 +174,8 @@ func Privileged() error {
 	if missing == nil {
 		return nil
 	}
-	return Refuse(unix.EPERM, "this needs %s; run it as root (sudo)", strings.Join(missing, " and "))
+	return Refuse(unix.EPERM, "this needs %s; run it as root (sudo)",
+		strings.Join(missing, " and "))
 }
 
 func capabilities() (uint64, error) {

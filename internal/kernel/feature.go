@@ -23,13 +23,17 @@ type Feature struct {
 
 // Features of the kernel that levee uses. Each Check tries the feature itself.
 var (
-	MappedArrays = Feature{"arrays in user memory", "5.5", "counters and dynamic sets", true, probeMapped}
-	Jiffies64    = Feature{"bpf_jiffies64", "5.6", "leases and --confirm", true, probeJiffies}
-	XDPLink      = Feature{"XDP links", "5.9", "replacing a policy in one step", true, probeXDPLink}
-	ProgRun      = Feature{"test runs of XDP programs", "4.12", "eval, test and cost with the compiled program", false, probeRun}
-	Frags        = Feature{"XDP with fragments", "5.18", "MTUs above a page", false, probeFrags}
-	TCX          = Feature{"TCX", "6.6", "interfaces without native XDP; generic XDP instead", false, probeTCX}
-	BPFFS        = Feature{"bpf file system", "4.4", "policies that outlive the command", true, probeBPFFS}
+	MappedArrays = Feature{"arrays in user memory", "5.5", "counters and dynamic sets", true,
+		probeMapped}
+	Jiffies64 = Feature{"bpf_jiffies64", "5.6", "leases and --confirm", true, probeJiffies}
+	XDPLink   = Feature{"XDP links", "5.9", "replacing a policy in one step", true, probeXDPLink}
+	ProgRun   = Feature{"test runs of XDP programs", "4.12",
+		"eval, test and cost with the compiled program", false, probeRun}
+	Frags = Feature{"XDP with fragments", "5.18", "MTUs above a page", false, probeFrags}
+	TCX   = Feature{"TCX", "6.6", "interfaces without native XDP; generic XDP instead",
+		false, probeTCX}
+	BPFFS = Feature{"bpf file system", "4.4", "policies that outlive the command", true,
+		probeBPFFS}
 )
 
 // Features lists them all, oldest need first.
@@ -50,7 +54,8 @@ func (f Feature) Check() error {
 	case errors.Is(err, unix.EPERM):
 		return LoadError("try "+f.Name, err)
 	}
-	return Refuse(fmt.Errorf("%w (%v)", ebpf.ErrNotSupported, err), "this kernel has no %s (Linux %s or newer)", f.Name, f.Since)
+	return Refuse(fmt.Errorf("%w (%v)", ebpf.ErrNotSupported, err),
+		"this kernel has no %s (Linux %s or newer)", f.Name, f.Since)
 }
 
 // tryProgram loads a program that returns ret after the given instructions.
@@ -69,7 +74,8 @@ func probeProgram(spec ebpf.ProgramSpec, insns ...asm.Instruction) (*ebpf.Progra
 }
 
 func probeMapped() error {
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "levee_probe", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "levee_probe", Type: ebpf.Array, KeySize: 4,
+		ValueSize: 8, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
 	if err != nil {
 		return err
 	}
@@ -94,8 +100,8 @@ func probeRun() error {
 	return err
 }
 
-// noInterface is an interface index that none has: the kernel looks for it after it has found that it
-// knows the kind of link.
+// noInterface is an interface index that none has: the kernel looks for it after it has found that
+// it knows the kind of link.
 const noInterface = 1<<31 - 1
 
 func probeXDPLink() error {
@@ -114,7 +120,8 @@ func probeTCX() error {
 		return err
 	}
 	defer p.Close()
-	l, err := link.AttachTCX(link.TCXOptions{Program: p, Interface: noInterface, Attach: ebpf.AttachTCXIngress})
+	l, err := link.AttachTCX(link.TCXOptions{Program: p, Interface: noInterface,
+		Attach: ebpf.AttachTCXIngress})
 	return linkProbe(l, err)
 }
 

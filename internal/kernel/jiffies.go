@@ -10,9 +10,10 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Clock is the kernel's jiffies, the clock that eBPF programs compare leases with: reading it costs them 2 ns,
-// where any clock in nanoseconds costs a helper call. Jiffies advance with CLOCK_MONOTONIC, so once
-// both have been read together the one follows from the other without asking the kernel again.
+// Clock is the kernel's jiffies, the clock that eBPF programs compare leases with: reading it costs
+// them 2 ns, where any clock in nanoseconds costs a helper call. Jiffies advance with
+// CLOCK_MONOTONIC, so once both have been read together the one follows from the other without
+// asking the kernel again.
 type Clock struct {
 	hz uint64
 
@@ -93,7 +94,8 @@ func (c *Clock) Now() uint64 {
 // lease does not end.
 func (c *Clock) Expiry(d time.Duration) uint64 { return c.Now() + c.Ticks(d) }
 
-// Ticks is how many jiffies after now, whatever part of the present one has passed, d has passed too.
+// Ticks is how many jiffies after now, whatever part of the present one has passed, d has passed
+// too.
 func (c *Clock) Ticks(d time.Duration) uint64 {
 	d = max(d, 0)
 	seconds, rest := uint64(d/time.Second), uint64(d%time.Second)
@@ -114,7 +116,8 @@ func (c *Clock) Remaining(expires uint64) time.Duration {
 	if left/c.hz >= uint64(math.MaxInt64/time.Second) {
 		return math.MaxInt64
 	}
-	return time.Duration(left/c.hz)*time.Second + time.Duration(left%c.hz)*time.Second/time.Duration(c.hz)
+	return time.Duration(left/c.hz)*time.Second +
+		time.Duration(left%c.hz)*time.Second/time.Duration(c.hz)
 }
 
 // rateSinceBoot finds HZ from one sample: jiffies begin 300 s before 1<<32 (INITIAL_JIFFIES,
@@ -139,8 +142,8 @@ func rateSinceBoot(s sample) uint64 {
 // measuring is how long it may take to find HZ.
 const measuring = 3 * time.Second
 
-// rateMeasured finds HZ from the time between two ticks at least 60 jiffies apart, further apart where a tick comes late: under a
-// hypervisor that lets the core wait.
+// rateMeasured finds HZ from the time between two ticks at least 60 jiffies apart, further apart
+// where a tick comes late: under a hypervisor that lets the core wait.
 func rateMeasured(read func() (sample, error)) (uint64, error) {
 	first, err := nextTick(read)
 	if err != nil {
@@ -162,7 +165,8 @@ func rateMeasured(read func() (sample, error)) (uint64, error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("find the rate of jiffies: %.1f a second is no CONFIG_HZ; is the clock of this machine being stopped?", measured)
+	return 0, fmt.Errorf("find the rate of jiffies: %.1f a second is no CONFIG_HZ; is the clock "+
+		"of this machine being stopped?", measured)
 }
 
 // nextTick waits until jiffies change.
@@ -177,26 +181,28 @@ func nextTick(read func() (sample, error)) (sample, error) {
 	return s, err
 }
 
-// jiffiesReader loads a program that writes jiffies into its map; running it takes a few microseconds.
-// Program and map stay open as long as the process.
+// jiffiesReader loads a program that writes jiffies into its map; running it takes a few
+// microseconds. Program and map stay open as long as the process.
 func jiffiesReader() (func() (sample, error), error) {
 	spec := &ebpf.CollectionSpec{
 		Maps: map[string]*ebpf.MapSpec{
 			"now": {Name: "now", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1},
 		},
 		Programs: map[string]*ebpf.ProgramSpec{
-			"jiffies": {Name: "jiffies", Type: ebpf.XDP, License: "Dual BSD/GPL", Instructions: asm.Instructions{
-				asm.FnJiffies64.Call(),
-				asm.LoadMapValue(asm.R1, 0, 0).WithReference("now"),
-				asm.StoreMem(asm.R1, 0, asm.R0, asm.DWord),
-				asm.Mov.Imm(asm.R0, 1),
-				asm.Return(),
-			}},
+			"jiffies": {Name: "jiffies", Type: ebpf.XDP, License: "Dual BSD/GPL",
+				Instructions: asm.Instructions{
+					asm.FnJiffies64.Call(),
+					asm.LoadMapValue(asm.R1, 0, 0).WithReference("now"),
+					asm.StoreMem(asm.R1, 0, asm.R0, asm.DWord),
+					asm.Mov.Imm(asm.R0, 1),
+					asm.Return(),
+				}},
 		},
 	}
 	coll, err := ebpf.NewCollection(spec)
 	if err != nil {
-		return nil, fmt.Errorf("read jiffies: load an eBPF program (needs root and Linux 5.6): %w", err)
+		return nil, fmt.Errorf("read jiffies: load an eBPF program (needs root and Linux 5.6): %w",
+			err)
 	}
 	prog, now := coll.DetachProgram("jiffies"), coll.DetachMap("now")
 	coll.Close()

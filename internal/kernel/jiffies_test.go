@@ -44,13 +44,17 @@ func TestClockFollowsTheKernel(t *testing.T) {
 func still(hz uint64) (*Clock, *time.Duration) {
 	at := 1000 * time.Second
 	c := &Clock{hz: hz, at: at, ticks: 1 << 32, mono: func() time.Duration { return at }}
-	c.sample = func() (sample, error) { return sample{c.ticks + uint64((at-c.at).Seconds()*float64(hz)), at}, nil }
+	c.sample = func() (sample, error) {
+		return sample{c.ticks +
+			uint64((at-c.at).Seconds()*float64(hz)), at}, nil
+	}
 	return c, &at
 }
 
 func TestLeaseEndsNotBeforeItsTimeAndSoonAfter(t *testing.T) {
 	for _, hz := range []uint64{100, 250, 300, 1000} {
-		for _, d := range []time.Duration{0, 1, time.Millisecond, 500 * time.Millisecond, 10 * time.Minute, 14 * 24 * time.Hour} {
+		for _, d := range []time.Duration{0, 1, time.Millisecond, 500 * time.Millisecond,
+			10 * time.Minute, 14 * 24 * time.Hour} {
 			c, at := still(hz)
 			*at += 700 * time.Microsecond
 			end := c.Expiry(d)
@@ -71,7 +75,8 @@ func TestClockNeverGoesBack(t *testing.T) {
 	c, at := still(250)
 	*at += 900 * time.Millisecond
 	before := c.Now()
-	c.sample = func() (sample, error) { return sample{before - 3, *at}, nil } // the kernel's tick was late
+	// the kernel's tick was late
+	c.sample = func() (sample, error) { return sample{before - 3, *at}, nil }
 	*at += 200 * time.Millisecond
 	if now := c.Now(); now < before {
 		t.Errorf("%d after %d", now, before)

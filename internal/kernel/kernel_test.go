@@ -21,7 +21,8 @@ func TestFeaturesOfThisKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	var have, need [2]int
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(uts.Release[:]), "%d.%d", &have[0], &have[1]); err != nil {
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(uts.Release[:]), "%d.%d", &have[0],
+		&have[1]); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range Features() {
@@ -40,7 +41,8 @@ func TestMissingFeatureSaysWhichVersionHasIt(t *testing.T) {
 		t.Skip("needs root")
 	}
 	err := Feature{Name: "TCX", Since: "6.6", probe: func() error { return unix.EINVAL }}.Check()
-	if !errors.Is(err, ErrRefused) || !errors.Is(err, ebpf.ErrNotSupported) || !strings.HasPrefix(err.Error(), "this kernel has no TCX (Linux 6.6 or newer)") {
+	if !errors.Is(err, ErrRefused) || !errors.Is(err, ebpf.ErrNotSupported) ||
+		!strings.HasPrefix(err.Error(), "this kernel has no TCX (Linux 6.6 or newer)") {
 		t.Error(err)
 	}
 }
@@ -49,17 +51,19 @@ func TestVerifierErrorIsOneLineWithTheReason(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	_, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{
-		asm.LoadMem(asm.R1, asm.R1, 0, asm.Word),
-		asm.LoadMem(asm.R0, asm.R1, 14, asm.Byte), // without a check of the bounds
-		asm.Return(),
-	}})
+	_, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL",
+		Instructions: asm.Instructions{
+			asm.LoadMem(asm.R1, asm.R1, 0, asm.Word),
+			asm.LoadMem(asm.R0, asm.R1, 14, asm.Byte), // without a check of the bounds
+			asm.Return(),
+		}})
 	err = LoadError("load program", err)
 	var v *Verifier
 	if !errors.As(err, &v) || !errors.Is(err, ErrRefused) || !errors.Is(err, unix.EACCES) {
 		t.Fatalf("%T: %v", err, err)
 	}
-	if s := err.Error(); strings.Contains(s, "\n") || !strings.Contains(s, "outside of the packet") {
+	if s := err.Error(); strings.Contains(s, "\n") ||
+		!strings.Contains(s, "outside of the packet") {
 		t.Error(s)
 	}
 	if log := Log(err); strings.Count(log, "\n") < 3 {
@@ -96,7 +100,8 @@ func TestLoadErrorsSayWhatToDo(t *testing.T) {
 		{unix.EIO, "load program: input/output error"},
 	} {
 		err := loadError("load program", fmt.Errorf("x: %w", c.err), "6.1.0-56-amd64")
-		if !errors.Is(err, ErrRefused) || !errors.Is(err, c.err) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, ErrRefused) || !errors.Is(err, c.err) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v", err)
 		}
 		if !strings.Contains(strings.Replace(err.Error(), "x: ", "", 1), c.want) {
@@ -112,10 +117,12 @@ func TestLoadErrorsSayWhatToDo(t *testing.T) {
 func TestRefusalsOfOldKernelsNameTheOldestThatServes(t *testing.T) {
 	for _, cause := range []error{
 		unix.E2BIG, unix.EINVAL, unix.ENOPROTOOPT, ebpf.ErrNotSupported,
-		&ebpf.VerifierError{Cause: unix.EINVAL, Log: []string{"0: (bf) r1 = r10", "back-edge from insn 7 to 5"}},
+		&ebpf.VerifierError{Cause: unix.EINVAL,
+			Log: []string{"0: (bf) r1 = r10", "back-edge from insn 7 to 5"}},
 	} {
 		err := loadError("load program", cause, "5.15.0-91-generic")
-		if want := "this machine runs Linux 5.15, and levee needs 6.1 or newer"; !strings.HasPrefix(err.Error(), "load program: "+want) || !errors.Is(err, ErrRefused) {
+		if want := "this machine runs Linux 5.15, and levee needs 6.1 or newer"; !strings.HasPrefix(
+			err.Error(), "load program: "+want) || !errors.Is(err, ErrRefused) {
 			t.Errorf("%v, want %s", err, want)
 		}
 		if strings.Contains(err.Error(), "\n") {
@@ -123,11 +130,13 @@ func TestRefusalsOfOldKernelsNameTheOldestThatServes(t *testing.T) {
 		}
 	}
 	for _, cause := range []error{unix.EPERM, unix.ENOMEM} { // of no kernel's age
-		if err := loadError("load program", cause, "5.15.0"); strings.Contains(err.Error(), Oldest) {
+		if err := loadError("load program", cause, "5.15.0"); strings.Contains(err.Error(),
+			Oldest) {
 			t.Error(err)
 		}
 	}
-	for release, old := range map[string]bool{"5.10.0-46-cloud-amd64": true, "6.0": true, "6.1": false, "6.12.1": false, "7.0-rc1": false, "": false, "x": false} {
+	for release, old := range map[string]bool{"5.10.0-46-cloud-amd64": true, "6.0": true,
+		"6.1": false, "6.12.1": false, "7.0-rc1": false, "": false, "x": false} {
 		if got := TooOld(release); (got != "") != old {
 			t.Errorf("%q: %q", release, got)
 		}

@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Oldest is the oldest Linux that levee is tried on (`make kernels`). Older ones are not refused by their number, since distributors bring
-// what is newer to them; but what they do refuse is no surprise.
+// Oldest is the oldest Linux that levee is tried on (`make kernels`). Older ones are not refused by
+// their number, since distributors bring what is newer to them; but what they do refuse is no
+// surprise.
 const Oldest = "6.1"
 
 // Release is the running kernel's, such as "6.1.0-56-amd64".
@@ -19,7 +20,8 @@ func Release() string {
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-// TooOld says of a kernel older than Oldest that it is, and nothing of others, or if the release is none.
+// TooOld says of a kernel older than Oldest that it is, and nothing of others, or if the release is
+// none.
 func TooOld(release string) string {
 	var has, needs [2]int
 	if _, err := fmt.Sscanf(release, "%d.%d", &has[0], &has[1]); err != nil {
@@ -31,5 +33,6 @@ func TooOld(release string) string {
 	if has[0] > needs[0] || has[0] == needs[0] && has[1] >= needs[1] {
 		return ""
 	}
-	return fmt.Sprintf("this machine runs Linux %d.%d, and levee needs %s or newer", has[0], has[1], Oldest)
+	return fmt.Sprintf("this machine runs Linux %d.%d, and levee needs %s or newer", has[0], has[1],
+		Oldest)
 }

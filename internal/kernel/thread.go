@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RunOn gives the calling thread one core. The thread should be locked to its goroutine, and end with it.
+// RunOn gives the calling thread one core. The thread should be locked to its goroutine, and end
+// with it.
 func RunOn(cpu int) error {
 	var set unix.CPUSet
 	set.Set(cpu)
@@ -17,8 +18,8 @@ func RunOn(cpu int) error {
 	return nil
 }
 
-// GoFirst lets a thread, 0 for the calling one, go before all that have no real-time priority (SCHED_FIFO). A
-// control group may have no budget for that: EPERM.
+// GoFirst lets a thread, 0 for the calling one, go before all that have no real-time priority
+// (SCHED_FIFO). A control group may have no budget for that: EPERM.
 func GoFirst(tid int, priority uint32) error {
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: priority}
 	return unix.SchedSetAttr(tid, &attr, 0)

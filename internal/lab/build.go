@@ -61,7 +61,10 @@ func build(ctx context.Context, rec *record, t Topology) error {
 
 // ends describes both ends of link i.
 func ends(i int, k Link, nInner, nOuter, mtu int) (inner, outer Device) {
-	v4 := func(host int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, byte(i), byte(host)}) }
+	v4 := func(host int) netip.Addr {
+		return netip.AddrFrom4([4]byte{198, 18, byte(i),
+			byte(host)})
+	}
 	v6 := func(host int) netip.Addr {
 		return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0, byte(i), 15: byte(host)})
 	}
@@ -97,7 +100,8 @@ func join(inner, outer *Host) error {
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = a.Name, a.MTU, net.HardwareAddr(a.MAC[:])
 	attrs.NumTxQueues, attrs.NumRxQueues = 1, 1
 	veth := netlink.NewVeth(attrs)
-	veth.PeerName, veth.PeerMTU, veth.PeerHardwareAddr = b.Name, uint32(b.MTU), net.HardwareAddr(b.MAC[:])
+	veth.PeerName, veth.PeerMTU, veth.PeerHardwareAddr = b.Name, uint32(b.MTU),
+		net.HardwareAddr(b.MAC[:])
 	veth.PeerNumTxQueues, veth.PeerNumRxQueues = 1, 1
 	veth.PeerNamespace = netlink.NsFd(fd)
 	return inner.Do(func() error {
@@ -160,11 +164,13 @@ func address(nl *netlink.Handle, d, peer *Device) error {
 	if err := nl.LinkSetUp(link); err != nil {
 		return fmt.Errorf("setting the device up: %w", err)
 	}
-	for _, a := range slices.Concat([]netip.Addr{peer.IPv4.Addr(), peer.IPv6.Addr()}, peer.Clients4, peer.Clients6) {
+	for _, a := range slices.Concat([]netip.Addr{peer.IPv4.Addr(), peer.IPv6.Addr()}, peer.Clients4,
+		peer.Clients6) {
 		if a.Is6() && !HaveIPv6() {
 			continue
 		}
-		n := &netlink.Neigh{LinkIndex: d.Index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: net.HardwareAddr(peer.MAC[:])}
+		n := &netlink.Neigh{LinkIndex: d.Index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(),
+			HardwareAddr: net.HardwareAddr(peer.MAC[:])}
 		if err := nl.NeighSet(n); err != nil {
 			return fmt.Errorf("adding neighbour %s: %w", a, err)
 		}
@@ -181,10 +187,12 @@ func routes(nl *netlink.Handle, h *Host, t Topology, host func(string) *Host) er
 		inner := d.IPv4.Addr().As4()[3] == 1
 		if inner && !haveDefault {
 			haveDefault = true
-			if err := route(nl, d, netip.PrefixFrom(netip.IPv4Unspecified(), 0), d.Peer.IPv4); err != nil {
+			if err := route(nl, d, netip.PrefixFrom(netip.IPv4Unspecified(), 0),
+				d.Peer.IPv4); err != nil {
 				return err
 			}
-			if err := route(nl, d, netip.PrefixFrom(netip.IPv6Unspecified(), 0), d.Peer.IPv6); err != nil {
+			if err := route(nl, d, netip.PrefixFrom(netip.IPv6Unspecified(), 0),
+				d.Peer.IPv6); err != nil {
 				return err
 			}
 		}

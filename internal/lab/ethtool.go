@@ -39,8 +39,8 @@ const (
 	prefixTSO      = "tx-tcp"
 )
 
-// GRO tells whether generic receive offload of a device of the calling thread's namespace is on. For veth
-// that also means that it receives by NAPI.
+// GRO tells whether generic receive offload of a device of the calling thread's namespace is on.
+// For veth that also means that it receives by NAPI.
 func GRO(device string) (on bool, err error) {
 	err = withEthtool(func(e *ethtool.Ethtool) error {
 		features, err := e.Features(device)
@@ -59,13 +59,14 @@ func SetGRO(device string, on bool) error {
 		return e.Change(device, map[string]bool{featureGRO: on})
 	})
 	if err != nil {
-		return fmt.Errorf("%s: turning GRO %s: %w", device, map[bool]string{true: "on", false: "off"}[on], err)
+		return fmt.Errorf("%s: turning GRO %s: %w", device,
+			map[bool]string{true: "on", false: "off"}[on], err)
 	}
 	return nil
 }
 
-// sendPlain turns off what a device leaves to hardware when it sends: checksums, segmentation, and VLAN
-// tags that lie in a packet's metadata only, where XDP does not see them.
+// sendPlain turns off what a device leaves to hardware when it sends: checksums, segmentation, and
+// VLAN tags that lie in a packet's metadata only, where XDP does not see them.
 func sendPlain(device string) error {
 	err := withEthtool(func(e *ethtool.Ethtool) error {
 		names, err := e.FeatureNames(device)
@@ -74,7 +75,8 @@ func sendPlain(device string) error {
 		}
 		off := map[string]bool{}
 		for name := range names {
-			if name == featureGSO || name == featureVLAN || strings.HasPrefix(name, prefixChecksum) || strings.HasPrefix(name, prefixTSO) {
+			if name == featureGSO || name == featureVLAN ||
+				strings.HasPrefix(name, prefixChecksum) || strings.HasPrefix(name, prefixTSO) {
 				off[name] = false
 			}
 		}

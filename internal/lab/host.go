@@ -112,5 +112,6 @@ func Inside(namespace string, f func() error) error {
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	both, cancel := context.WithCancel(ctx)
 	context.AfterFunc(h.ctx, cancel)
-	return exec.CommandContext(both, "nsenter", append([]string{"--net=" + netnsDir + "/" + h.Namespace, "--", name}, args...)...)
+	return exec.CommandContext(both, "nsenter",
+		append([]string{"--net=" + netnsDir + "/" + h.Namespace, "--", name}, args...)...)
 }

@@ -102,7 +102,8 @@ func New(ctx context.Context, t Topology) (*Lab, error) {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
 	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("lab %s: making network namespaces needs root: %w", t.Name, os.ErrPermission)
+		return nil, fmt.Errorf("lab %s: making network namespaces needs root: %w", t.Name,
+			os.ErrPermission)
 	}
 	unlock, err := lock(ctx)
 	if err != nil {
@@ -185,7 +186,8 @@ func (t *Topology) complete() error {
 		t.Name = fmt.Sprintf("%d-%d", os.Getpid(), serial.Add(1))
 	}
 	if !nameRule.MatchString(t.Name) {
-		return usage.Wrongf("name %q: use at most 20 lower-case letters, digits and inner hyphens", t.Name)
+		return usage.Wrongf("name %q: use at most 20 lower-case letters, digits and inner hyphens",
+			t.Name)
 	}
 	if t.MTU == 0 {
 		t.MTU = 1500
@@ -199,7 +201,8 @@ func (t *Topology) complete() error {
 	for i, k := range t.Links {
 		for _, h := range []string{k.Inner, k.Outer} {
 			if !nameRule.MatchString(h) {
-				return fmt.Errorf("link %d: host name %q: use at most 20 lower-case letters, digits and inner hyphens", i, h)
+				return fmt.Errorf("link %d: host name %q: use at most 20 lower-case letters, "+
+					"digits and inner hyphens", i, h)
 			}
 		}
 		if k.Inner == k.Outer {

@@ -70,13 +70,15 @@ func TestStandardIsTuned(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		for _, want := range []string{"qdisc noqueue", "numrxqueues 1", d.MAC.String(), "mtu 1500"} {
+		for _, want := range []string{"qdisc noqueue", "numrxqueues 1", d.MAC.String(),
+			"mtu 1500"} {
 			if !strings.Contains(string(out), want) {
 				t.Errorf("%s: no %q in\n%s", h.Name, want, out)
 			}
 		}
 		out, _ = h.Command(t.Context(), "ethtool", "-k", d.Name).CombinedOutput()
-		for _, want := range []string{"tx-checksumming: off", "tx-tcp-segmentation: off", "tx-vlan-offload: off", "generic-receive-offload: on"} {
+		for _, want := range []string{"tx-checksumming: off", "tx-tcp-segmentation: off",
+			"tx-vlan-offload: off", "generic-receive-offload: on"} {
 			if !strings.Contains(string(out), want) {
 				t.Errorf("%s: no %q in\n%s", h.Name, want, out)
 			}

@@ -32,7 +32,8 @@ func enter(name string) error {
 	path := filepath.Join(netnsDir, name)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("there is %w %q; `ip netns list` lists what there is", ErrNoNamespace, name)
+		return fmt.Errorf("there is %w %q; `ip netns list` lists what there is", ErrNoNamespace,
+			name)
 	}
 	if err != nil {
 		return fmt.Errorf("opening network namespace %s: %w", name, err)
@@ -84,7 +85,8 @@ func makeNetns(name string, announce func(ino uint64) error, setup func() error)
 			}
 			path := filepath.Join(netnsDir, name)
 			if _, err := os.Lstat(path); err == nil {
-				return fmt.Errorf("%s is there already and was not made by a lab on record: remove it, or use another lab name", path)
+				return fmt.Errorf("%s is there already and was not made by a lab on record: "+
+					"remove it, or use another lab name", path)
 			}
 			if err := announce(ino); err != nil {
 				return err
@@ -111,7 +113,8 @@ func dropNetns(name string, ino uint64) error {
 	if err := unix.Lstat(path, &st); err != nil {
 		return nil // gone
 	}
-	half := st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size == 0 && st.Mode&0o777 == 0o444 && !isNSFS(path)
+	half := st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size == 0 && st.Mode&0o777 == 0o444 &&
+		!isNSFS(path)
 	if st.Ino != ino && !half {
 		return nil // someone else's by now
 	}

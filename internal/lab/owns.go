@@ -12,8 +12,8 @@ import (
 // ErrForeign says that a device belongs to no lab.
 var ErrForeign = errors.New("device belongs to no lab that levee made")
 
-// ErrNoDevice says that a network namespace has no such device, ErrNoNamespace that there is no such namespace. Both match
-// kernel.ErrRefused.
+// ErrNoDevice says that a network namespace has no such device, ErrNoNamespace that there is no
+// such namespace. Both match kernel.ErrRefused.
 var (
 	ErrNoDevice    = kernel.Refuse(nil, "no device")
 	ErrNoNamespace = kernel.Refuse(nil, "no network namespace")
@@ -45,7 +45,8 @@ func Owned(name string) (*Device, error) {
 		}
 	}
 	if _, err := netlink.LinkByName(name); errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil, fmt.Errorf("there is %w %q in this network namespace; `ip link` lists what there is", ErrNoDevice, name)
+		return nil, fmt.Errorf("there is %w %q in this network namespace; `ip link` lists what "+
+			"there is", ErrNoDevice, name)
 	}
 	return nil, fmt.Errorf("%s: %w", name, ErrForeign)
 }

@@ -108,7 +108,8 @@ func load(name string) (*record, error) {
 	}
 	rec := new(record)
 	if err := json.Unmarshal(b, rec); err != nil || rec.Name != name || !rec.sound() {
-		return nil, fmt.Errorf("the record of lab %s in %s is damaged: remove the file and its namespaces (ip netns del)", name, recordPath(name))
+		return nil, fmt.Errorf("the record of lab %s in %s is damaged: remove the file and its "+
+			"namespaces (ip netns del)", name, recordPath(name))
 	}
 	return rec, nil
 }
@@ -116,7 +117,8 @@ func load(name string) (*record, error) {
 // sound tells whether a record names only namespaces that levee could have made.
 func (r *record) sound() bool {
 	for _, h := range r.Hosts {
-		if h == nil || !strings.HasPrefix(h.Namespace, prefix) || strings.ContainsRune(h.Namespace, '/') {
+		if h == nil || !strings.HasPrefix(h.Namespace, prefix) ||
+			strings.ContainsRune(h.Namespace, '/') {
 			return false
 		}
 	}

@@ -21,7 +21,8 @@ type Info struct {
 	Hosts      []*Host
 }
 
-// List returns the labs that exist, and those whose owners died without removing them: the next Sweep does.
+// List returns the labs that exist, and those whose owners died without removing them: the next
+// Sweep does.
 func List() (all, left []Info, err error) {
 	recs, err := records()
 	if err != nil {

@@ -202,7 +202,11 @@ func TestPersistentLabsStayUntilDown(t *testing.T) {
 		t.Errorf("List: %+v, %v", infos, err)
 	}
 	again, err := Open(top.Name)
-	if err != nil || again.Host(Server).Do(func() error { _, err := Owned("eth0"); return err }) != nil {
+	if err != nil || again.Host(Server).Do(func() error {
+		_,
+			err := Owned("eth0")
+		return err
+	}) != nil {
 		t.Errorf("Open: %v", err)
 	}
 	if err := Down(t.Context(), top.Name); err != nil || countThere(l) != 0 {
@@ -220,7 +224,8 @@ func TestNamespacesOfOthersAreLeftAlone(t *testing.T) {
 	top.Name = fmt.Sprintf("f%d", os.Getpid())
 	foreign := prefix + top.Name + "-" + World
 	var ino uint64
-	err := makeNetns(foreign, func(n uint64) error { ino = n; return nil }, func() error { return nil })
+	err := makeNetns(foreign, func(n uint64) error { ino = n; return nil },
+		func() error { return nil })
 	defer dropNetns(foreign, ino)
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +238,8 @@ func TestNamespacesOfOthersAreLeftAlone(t *testing.T) {
 		t.Error("a half-made lab was left")
 	}
 	// Neither does a record help that names it with another inode.
-	rec := &record{Name: top.Name, Owner: 1 << 30, Hosts: []*Host{{Namespace: foreign, Inode: ino + 1}}}
+	rec := &record{Name: top.Name, Owner: 1 << 30,
+		Hosts: []*Host{{Namespace: foreign, Inode: ino + 1}}}
 	if err := errors.Join(rec.save(), Sweep(t.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +277,8 @@ func TestOnlyLabDevicesAreOwned(t *testing.T) {
 	if _, err := Owned("nowhere0"); !errors.Is(err, ErrNoDevice) || errors.Is(err, ErrForeign) {
 		t.Errorf("a device that there is not: %v", err)
 	}
-	if err := Inside("levee-nowhere", func() error { return nil }); !errors.Is(err, ErrNoNamespace) {
+	if err := Inside("levee-nowhere", func() error { return nil }); !errors.Is(err,
+		ErrNoNamespace) {
 		t.Errorf("a namespace that there is not: %v", err)
 	}
 	err := l.Host(World).Do(func() error {
@@ -294,7 +301,8 @@ func TestDamagedRecordsAreSkipped(t *testing.T) {
 	if err := os.MkdirAll(dir(), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{"a": "", "b": "{", "c": `{"Name":"d"}`, "e": `[1]`, "f": `{"Name":"f","Owner":1073741824,"Hosts":[null]}`,
+	for name, content := range map[string]string{"a": "", "b": "{", "c": `{"Name":"d"}`, "e": `[1]`,
+		"f": `{"Name":"f","Owner":1073741824,"Hosts":[null]}`,
 		"g": `{"Name":"g","Owner":1073741824,"Hosts":[{"Namespace":"levee-/../../etc/passwd"}]}`} {
 		if err := os.WriteFile(recordPath(name), []byte(content), 0o644); err != nil {
 			t.Fatal(err)

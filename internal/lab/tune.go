@@ -42,7 +42,8 @@ func sysctls(forward bool) error {
 		}
 	}
 	for _, s := range settings {
-		if err := os.WriteFile(filepath.Join("/proc/sys/net", s.path), []byte(s.value), 0); err != nil {
+		if err := os.WriteFile(filepath.Join("/proc/sys/net", s.path), []byte(s.value),
+			0); err != nil {
 			return fmt.Errorf("setting net/%s: %w", s.path, err)
 		}
 	}
@@ -190,7 +191,8 @@ func namedNAPIThreads(device string) map[int]bool {
 		if !strings.HasPrefix(string(comm), "napi/"+device+"-") {
 			continue
 		}
-		if args, err := os.ReadFile(filepath.Join("/proc", p.Name(), "cmdline")); err == nil && len(args) == 0 {
+		if args, err := os.ReadFile(filepath.Join("/proc", p.Name(), "cmdline")); err == nil &&
+			len(args) == 0 {
 			pids[pid] = true
 		}
 	}

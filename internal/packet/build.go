@@ -175,7 +175,8 @@ func (s Spec) appendIPv6(frame []byte, l *Layout) ([]byte, error) {
 }
 
 // header is the extension header with what follows it. Without a body it has eight bytes: a PadN
-// (RFC 8200 section 4.2), or a routing header of the experimental type 253 (RFC 4727) with no segments left.
+// (RFC 8200 section 4.2), or a routing header of the experimental type 253 (RFC 4727) with no
+// segments left.
 func (e Extension) header(next uint8) ([]byte, error) {
 	body := e.Body
 	if len(body) == 0 {
@@ -227,7 +228,8 @@ func (s Spec) fill(b []byte, n int) []byte {
 }
 
 // payload is the transport header and what follows, which bring the packet to Len; headers is the
-// number of bytes of IP in front of it, most the longest packet. It notes in l where they will be behind frame.
+// number of bytes of IP in front of it, most the longest packet. It notes in l where they will be
+// behind frame.
 func (s Spec) payload(frame []byte, l *Layout, headers, most int) ([]byte, error) {
 	l.IP, l.Proto = len(frame), s.Protocol()
 	var h []byte
@@ -336,8 +338,9 @@ const (
 // IsChecksum tells whether a field is a checksum.
 func IsChecksum(word string) bool { return word == WordIPChecksum || word == WordChecksum }
 
-// Spoil turns bits of a computed checksum over, so that it is wrong, and not the zero that means none. The two forms
-// of zero (RFC 1071) differ in all bits, so that no single bit makes one the other.
+// Spoil turns bits of a computed checksum over, so that it is wrong, and not the zero that means
+// none. The two forms of zero (RFC 1071) differ in all bits, so that no single bit makes one the
+// other.
 func (l *Layout) Spoil(frame []byte, word string) {
 	bit, bits, ok := l.Locate(frame, word)
 	if !ok {

@@ -25,33 +25,37 @@ func must(t testing.TB, s Spec) []byte {
 // specs are one of each kind of packet, in both families.
 func specs() map[string]Spec {
 	all := map[string]Spec{
-		"arp":             {Family: ARP},
-		"arp-addresses":   {Family: ARP, From: addr("10.0.0.1"), To: addr("10.0.0.2")},
-		"lldp":            {Family: OtherFamily, EtherType: 0x88cc, Len: new(46)},
-		"icmp-unreach":    {Type: new(uint8(3)), Code: 4},
-		"icmp6-too-big":   {Family: IPv6, Type: new(uint8(2))},
-		"icmp6-by-proto":  {Proto: new(uint8(ProtoICMP6))},
-		"vlan":            {VLAN: new(uint16(7)), ToPort: new(uint16(53))},
-		"qinq":            {VLAN: new(uint16(7)), InnerVLAN: new(uint16(4095)), ToPort: new(uint16(53))},
-		"ether-addresses": {EtherFrom: &[6]byte{2, 1, 2, 3, 4, 5}, EtherTo: &[6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}},
-		"4-default":       {},
+		"arp":            {Family: ARP},
+		"arp-addresses":  {Family: ARP, From: addr("10.0.0.1"), To: addr("10.0.0.2")},
+		"lldp":           {Family: OtherFamily, EtherType: 0x88cc, Len: new(46)},
+		"icmp-unreach":   {Type: new(uint8(3)), Code: 4},
+		"icmp6-too-big":  {Family: IPv6, Type: new(uint8(2))},
+		"icmp6-by-proto": {Proto: new(uint8(ProtoICMP6))},
+		"vlan":           {VLAN: new(uint16(7)), ToPort: new(uint16(53))},
+		"qinq": {VLAN: new(uint16(7)), InnerVLAN: new(uint16(4095)),
+			ToPort: new(uint16(53))},
+		"ether-addresses": {EtherFrom: &[6]byte{2, 1, 2, 3, 4, 5},
+			EtherTo: &[6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}},
+		"4-default": {},
 	}
 	for _, f := range []Family{IPv4, IPv6} {
 		for name, s := range map[string]Spec{
-			"tcp":          {Proto: new(uint8(ProtoTCP)), FromPort: new(uint16(1)), ToPort: new(uint16(65535))},
-			"tcp-syn":      {Flags: new(uint8(SYN)), TTL: new(uint8(1)), DSCP: 46},
-			"tcp-all":      {Flags: new(uint8(0xff)), Len: new(1400)},
-			"udp":          {ToPort: new(uint16(53)), Len: new(1500)},
-			"udp-odd":      {ToPort: new(uint16(53)), Len: new(77)},
-			"udplite":      {Proto: new(uint8(ProtoUDPLite)), Len: new(101)},
-			"sctp":         {Proto: new(uint8(ProtoSCTP)), ToPort: new(uint16(9))},
-			"dccp":         {Proto: new(uint8(ProtoDCCP)), ToPort: new(uint16(9))},
-			"esp":          {Proto: new(uint8(50)), Len: new(200)},
-			"no-protocol":  {Proto: new(uint8(ProtoNoNext))},
-			"options-tcp":  {Flags: new(uint8(ACK)), Options: true},
-			"options-frag": {Flags: new(uint8(ACK)), Options: true, Frag: new(uint16(185)), Len: new(200)},
-			"frag-first":   {ToPort: new(uint16(53)), Frag: new(uint16(0)), Len: new(1480)},
-			"frag-later":   {ToPort: new(uint16(53)), Frag: new(uint16(185)), Len: new(900)},
+			"tcp": {Proto: new(uint8(ProtoTCP)), FromPort: new(uint16(1)),
+				ToPort: new(uint16(65535))},
+			"tcp-syn":     {Flags: new(uint8(SYN)), TTL: new(uint8(1)), DSCP: 46},
+			"tcp-all":     {Flags: new(uint8(0xff)), Len: new(1400)},
+			"udp":         {ToPort: new(uint16(53)), Len: new(1500)},
+			"udp-odd":     {ToPort: new(uint16(53)), Len: new(77)},
+			"udplite":     {Proto: new(uint8(ProtoUDPLite)), Len: new(101)},
+			"sctp":        {Proto: new(uint8(ProtoSCTP)), ToPort: new(uint16(9))},
+			"dccp":        {Proto: new(uint8(ProtoDCCP)), ToPort: new(uint16(9))},
+			"esp":         {Proto: new(uint8(50)), Len: new(200)},
+			"no-protocol": {Proto: new(uint8(ProtoNoNext))},
+			"options-tcp": {Flags: new(uint8(ACK)), Options: true},
+			"options-frag": {Flags: new(uint8(ACK)), Options: true, Frag: new(uint16(185)),
+				Len: new(200)},
+			"frag-first": {ToPort: new(uint16(53)), Frag: new(uint16(0)), Len: new(1480)},
+			"frag-later": {ToPort: new(uint16(53)), Frag: new(uint16(185)), Len: new(900)},
 		} {
 			s.Family = f
 			all[f.String()+"-"+name] = s
@@ -85,7 +89,8 @@ func TestBuiltPacketsDecodeToWhatWasAskedFor(t *testing.T) {
 				return
 			}
 			if p.Proto != s.Protocol() || p.DSCP != s.DSCP || p.TTL != s.ttl() {
-				t.Errorf("proto %d dscp %d ttl %d, want %d %d %d", p.Proto, p.DSCP, p.TTL, s.Protocol(), s.DSCP, s.ttl())
+				t.Errorf("proto %d dscp %d ttl %d, want %d %d %d", p.Proto, p.DSCP, p.TTL,
+					s.Protocol(), s.DSCP, s.ttl())
 			}
 			from, to := s.addresses()
 			if p.Src != from || p.Dst != to {
@@ -132,19 +137,22 @@ func TestDecodeAgreesWithGopacket(t *testing.T) {
 				t.Errorf("checksums: %v %v", err, bad)
 			}
 			if ip, ok := gp.NetworkLayer().(*layers.IPv4); ok {
-				if src, _ := netip.AddrFromSlice(ip.SrcIP); src != p.Src || uint8(ip.Protocol) != p.Proto ||
+				if src, _ := netip.AddrFromSlice(ip.SrcIP); src != p.Src ||
+					uint8(ip.Protocol) != p.Proto ||
 					int(ip.Length) != p.Len || ip.TTL != p.TTL || ip.TOS>>2 != p.DSCP {
 					t.Errorf("gopacket: %+v, Decode: %+v", ip, p)
 				}
 			}
 			if ip, ok := gp.NetworkLayer().(*layers.IPv6); ok {
-				if dst, _ := netip.AddrFromSlice(ip.DstIP); dst != p.Dst || int(ip.Length)+40 != p.Len ||
+				if dst, _ := netip.AddrFromSlice(ip.DstIP); dst != p.Dst ||
+					int(ip.Length)+40 != p.Len ||
 					ip.HopLimit != p.TTL || ip.TrafficClass>>2 != p.DSCP {
 					t.Errorf("gopacket: %+v, Decode: %+v", ip, p)
 				}
 			}
 			if tcp, ok := gp.TransportLayer().(*layers.TCP); ok && s.Frag == nil {
-				if uint16(tcp.SrcPort) != p.SrcPort || uint16(tcp.DstPort) != p.DstPort || tcp.SYN != (p.Flags&SYN != 0) {
+				if uint16(tcp.SrcPort) != p.SrcPort || uint16(tcp.DstPort) != p.DstPort ||
+					tcp.SYN != (p.Flags&SYN != 0) {
 					t.Errorf("gopacket: %+v, Decode: %+v", tcp, p)
 				}
 			}
@@ -162,7 +170,8 @@ func gopacketKnows(s Spec, p *Packet) bool {
 	switch {
 	case s.Frag != nil, !p.IsIP(): // it has no fragments in IPv6, and wants more of LLDP than zeros
 		return false
-	case p.Proto == 50 || p.Proto == ProtoDCCP || p.Proto == ProtoSCTP: // it wants chunks, or has no decoder
+	case p.Proto == 50 || p.Proto == ProtoDCCP ||
+		p.Proto == ProtoSCTP: // it wants chunks, or has no decoder
 		return false
 	}
 	return p.Len > 40 // it takes an IPv6 payload length of 0 for a jumbogram
@@ -191,11 +200,16 @@ func TestBuildRefusesWhatNoPacketCanBe(t *testing.T) {
 		name, want string
 		s          Spec
 	}{
-		{"families mixed", "2001:db8::1 in an ipv4 packet", Spec{From: addr("192.0.2.1"), To: addr("2001:db8::1")}},
-		{"port of icmp", "protocol 1 has no ports", Spec{Proto: new(uint8(ProtoICMP)), ToPort: new(uint16(80))}},
-		{"flags of udp", "protocol 17 is not TCP", Spec{Proto: new(uint8(ProtoUDP)), Flags: new(uint8(SYN))}},
-		{"icmp type in IPv6", "ICMPv6 in IPv6", Spec{Family: IPv6, Proto: new(uint8(ProtoICMP)), Type: new(uint8(8))}},
-		{"extension as protocol", "extension header", Spec{Family: IPv6, Proto: new(uint8(ProtoAH))}},
+		{"families mixed", "2001:db8::1 in an ipv4 packet",
+			Spec{From: addr("192.0.2.1"), To: addr("2001:db8::1")}},
+		{"port of icmp", "protocol 1 has no ports",
+			Spec{Proto: new(uint8(ProtoICMP)), ToPort: new(uint16(80))}},
+		{"flags of udp", "protocol 17 is not TCP",
+			Spec{Proto: new(uint8(ProtoUDP)), Flags: new(uint8(SYN))}},
+		{"icmp type in IPv6", "ICMPv6 in IPv6",
+			Spec{Family: IPv6, Proto: new(uint8(ProtoICMP)), Type: new(uint8(8))}},
+		{"extension as protocol", "extension header",
+			Spec{Family: IPv6, Proto: new(uint8(ProtoAH))}},
 		{"len below headers", "has 40 to 65535 bytes", Spec{Flags: new(uint8(SYN)), Len: new(39)}},
 		{"len above IPv4", "has 20 to 65535 bytes", Spec{Len: new(65536)}},
 		{"len above IPv6", "has 40 to 65575 bytes", Spec{Family: IPv6, Len: new(65576)}},
@@ -203,11 +217,13 @@ func TestBuildRefusesWhatNoPacketCanBe(t *testing.T) {
 		{"frag too far", "at most 8191", Spec{Frag: new(uint16(8192))}},
 		{"vlan too high", "at most 4095", Spec{VLAN: new(uint16(4096))}},
 		{"inner-vlan alone", "give the outer tag", Spec{InnerVLAN: new(uint16(1))}},
-		{"inner-vlan too high", "at most 4095", Spec{VLAN: new(uint16(1)), InnerVLAN: new(uint16(4096))}},
+		{"inner-vlan too high", "at most 4095",
+			Spec{VLAN: new(uint16(1)), InnerVLAN: new(uint16(4096))}},
 		{"dscp too high", "at most 63", Spec{DSCP: 64}},
 		{"ttl of arp", "not IP", Spec{Family: ARP, TTL: new(uint8(1))}},
 		{"IPv6 in arp", "IPv4 addresses", Spec{Family: ARP, From: addr("::1")}},
-		{"address of lldp", "without one", Spec{Family: OtherFamily, EtherType: 0x88cc, From: addr("192.0.2.1")}},
+		{"address of lldp", "without one",
+			Spec{Family: OtherFamily, EtherType: 0x88cc, From: addr("192.0.2.1")}},
 		{"ether of IPv4", "write ipv4", Spec{Family: OtherFamily, EtherType: EtherIPv4}},
 		{"options of lldp", "not IP", Spec{Family: OtherFamily, EtherType: 0x88cc, Options: true}},
 	}
@@ -219,7 +235,8 @@ func TestBuildRefusesWhatNoPacketCanBe(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Build(Spec{Proto: new(uint8(ProtoICMP)), ToPort: new(uint16(80))}); !errors.Is(err, errNoSuchField) {
+	if _, err := Build(Spec{Proto: new(uint8(ProtoICMP)), ToPort: new(uint16(80))}); !errors.Is(err,
+		errNoSuchField) {
 		t.Error("the error of a field that is not there cannot be told from others")
 	}
 }
@@ -227,7 +244,8 @@ func TestBuildRefusesWhatNoPacketCanBe(t *testing.T) {
 func TestBuildReachesTheLongestPackets(t *testing.T) {
 	for f, n := range map[Family]int{IPv4: 65535, IPv6: 65575} {
 		var p Packet
-		Decode(must(t, Spec{Family: f, ToPort: new(uint16(1)), Proto: new(uint8(ProtoTCP)), Len: &n}), &p)
+		Decode(must(t, Spec{Family: f, ToPort: new(uint16(1)), Proto: new(uint8(ProtoTCP)),
+			Len: &n}), &p)
 		if p.Malformed != WellFormed || p.Len != n {
 			t.Errorf("%s: malformed %d, len %d, want %d", f, p.Malformed, p.Len, n)
 		}

@@ -51,7 +51,8 @@ func (e *CaptureError) Error() string {
 	case e.Packet == 0:
 		return fmt.Sprintf("capture file, byte %d: %v", e.Offset, e.Err)
 	case errors.Is(e.Err, io.ErrUnexpectedEOF):
-		return fmt.Sprintf("capture file, packet %d, byte %d: %v; whole packets before it: %d", e.Packet, e.Offset, e.Err, e.Packet-1)
+		return fmt.Sprintf("capture file, packet %d, byte %d: %v; whole packets before it: %d",
+			e.Packet, e.Offset, e.Err, e.Packet-1)
 	}
 	return fmt.Sprintf("capture file, packet %d, byte %d: %v", e.Packet, e.Offset, e.Err)
 }
@@ -116,7 +117,8 @@ func NewReader(r io.Reader) (*Reader, error) {
 			c.scan = c.nextClassic
 			return c.begin(c.classicHeader)
 		case magicModified:
-			return nil, c.fail(errors.New("a pcap file of the modified kind of 1999 (magic a1b2cd34); convert it with `editcap -F pcap`"))
+			return nil, c.fail(errors.New("a pcap file of the modified kind of 1999 (magic " +
+				"a1b2cd34); convert it with `editcap -F pcap`"))
 		}
 	}
 	if head[0] == 0x1f && head[1] == 0x8b {
@@ -191,7 +193,8 @@ func (c *Reader) atEnd() (bool, error) {
 // record reads captured bytes of the link type and makes the frame of them; Next numbers it.
 func (c *Reader) record(link uint16, captured, original uint32, at time.Time) (Record, error) {
 	if captured > maxCaptured {
-		return Record{}, c.fail(fmt.Errorf("the record claims %d captured bytes, above the %d that any capture holds", captured, maxCaptured))
+		return Record{}, c.fail(fmt.Errorf("the record claims %d captured bytes, above the %d "+
+			"that any capture holds", captured, maxCaptured))
 	}
 	if need := linkRoom + int(captured); cap(c.buf) < need {
 		c.buf = make([]byte, need, max(need, 4096))

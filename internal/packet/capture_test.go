@@ -71,12 +71,14 @@ func sectionBlock(order binary.AppendByteOrder) []byte {
 	return block(order, blockSection, append(b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff))
 }
 
-func interfaceOf(order binary.AppendByteOrder, link uint16, snaplen uint32, options ...byte) []byte {
+func interfaceOf(order binary.AppendByteOrder, link uint16, snaplen uint32,
+	options ...byte) []byte {
 	b := order.AppendUint32(order.AppendUint16(order.AppendUint16(nil, link), 0), snaplen)
 	return block(order, blockInterface, append(b, options...))
 }
 
-func enhanced(order binary.AppendByteOrder, id uint32, stamp uint64, data []byte, length int) []byte {
+func enhanced(order binary.AppendByteOrder, id uint32, stamp uint64, data []byte,
+	length int) []byte {
 	b := order.AppendUint32(nil, id)
 	b = order.AppendUint32(b, uint32(stamp>>32))
 	b = order.AppendUint32(b, uint32(stamp))
@@ -106,7 +108,8 @@ func TestPcapInBothByteOrdersAndResolutions(t *testing.T) {
 		if err != nil || len(all) != 2 {
 			t.Fatalf("%s: %d records, %v", name, len(all), err)
 		}
-		if !bytes.Equal(all[0].Data, one) || !bytes.Equal(all[1].Data, two) || all[1].Number != 2 || all[1].Length != len(two) {
+		if !bytes.Equal(all[0].Data, one) || !bytes.Equal(all[1].Data, two) || all[1].Number != 2 ||
+			all[1].Length != len(two) {
 			t.Errorf("%s: %+v", name, all)
 		}
 		if want := time.Unix(1001, int64(tt.nanos)).UTC(); !all[1].Time.Equal(want) {
@@ -124,17 +127,22 @@ func TestPcapngBlocks(t *testing.T) {
 		shift := o.AppendUint64(o.AppendUint16(o.AppendUint16(nil, 14), 8), 100)
 		simple := block(o, blockSimple, append(o.AppendUint32(nil, uint32(len(one))), one[:40]...))
 		old := append(o.AppendUint16(o.AppendUint16(nil, 0), 0), make([]byte, 8)...)
-		old = append(o.AppendUint32(o.AppendUint32(old, uint32(len(one))), uint32(len(one))), one...)
-		file := join(sectionBlock(o), interfaceOf(o, linkEthernet, 40), interfaceOf(o, linkEthernet, 0, nano...),
+		old = append(o.AppendUint32(o.AppendUint32(old, uint32(len(one))), uint32(len(one))),
+			one...)
+		file := join(sectionBlock(o), interfaceOf(o, linkEthernet, 40),
+			interfaceOf(o, linkEthernet, 0, nano...),
 			interfaceOf(o, linkEthernet, 0, append(binaryUnits, shift...)...),
 			enhanced(o, 0, 1_000_001, one, 1500), block(o, 0x0bad, []byte("skipped")),
-			enhanced(o, 1, 1_000_000_001, one, len(one)), enhanced(o, 2, 1024+512, one, len(one)), simple,
-			block(o, blockPacketOld, old), sectionBlock(o), interfaceOf(o, linkRaw, 0), enhanced(o, 0, 0, one[14:], len(one)-14))
+			enhanced(o, 1, 1_000_000_001, one, len(one)), enhanced(o, 2, 1024+512, one, len(one)),
+			simple,
+			block(o, blockPacketOld, old), sectionBlock(o), interfaceOf(o, linkRaw, 0),
+			enhanced(o, 0, 0, one[14:], len(one)-14))
 		all, err := readAll(file)
 		if err != nil || len(all) != 6 {
 			t.Fatalf("%s: %d records, %v", name, len(all), err)
 		}
-		for i, want := range []time.Time{time.Unix(1, 1000), time.Unix(1, 1), time.Unix(101, 500_000_000), {}, time.Unix(0, 0), time.Unix(0, 0)} {
+		for i, want := range []time.Time{time.Unix(1, 1000), time.Unix(1, 1),
+			time.Unix(101, 500_000_000), {}, time.Unix(0, 0), time.Unix(0, 0)} {
 			if !all[i].Time.Equal(want) {
 				t.Errorf("%s: record %d: time %s, want %s", name, i, all[i].Time, want)
 			}
@@ -143,7 +151,8 @@ func TestPcapngBlocks(t *testing.T) {
 			t.Errorf("%s: %+v", name, all[0])
 		}
 		if len(all[3].Data) != 40 || all[3].Length != len(one) {
-			t.Errorf("%s: simple packet block: %d of %d bytes", name, len(all[3].Data), all[3].Length)
+			t.Errorf("%s: simple packet block: %d of %d bytes", name, len(all[3].Data),
+				all[3].Length)
 		}
 		if got := all[5].Data; !bytes.Equal(got[12:], one[12:]) || all[5].Length != len(one) {
 			t.Errorf("%s: raw IP in the second section: % x", name, got)
@@ -170,13 +179,18 @@ func TestLinkTypesBecomeEthernet(t *testing.T) {
 		{"raw of OpenBSD", linkRawOBSD, six[14:], "000000000000", six},
 		{"IPv4", linkIPv4, four[14:], "000000000000", four},
 		{"IPv6", linkIPv6, six[14:], "000000000000", six},
-		{"loopback of a BSD", linkNull, append([]byte{2, 0, 0, 0}, four[14:]...), "000000000000", four},
-		{"loopback of a BSD of the other byte order", linkNull, append([]byte{0, 0, 0, 30}, six[14:]...), "000000000000", six},
-		{"loopback of OpenBSD", linkLoop, append([]byte{0, 0, 0, 24}, six[14:]...), "000000000000", six},
+		{"loopback of a BSD", linkNull, append([]byte{2, 0, 0, 0}, four[14:]...), "000000000000",
+			four},
+		{"loopback of a BSD of the other byte order", linkNull,
+			append([]byte{0, 0, 0, 30}, six[14:]...), "000000000000", six},
+		{"loopback of OpenBSD", linkLoop, append([]byte{0, 0, 0, 24}, six[14:]...), "000000000000",
+			six},
 		{"cooked", linkSLL, append(sll(6, EtherIPv4), four[14:]...), "020102030405", four},
-		{"cooked without an Ethernet address", linkSLL, append(sll(8, EtherIPv4), four[14:]...), "000000000000", four},
+		{"cooked without an Ethernet address", linkSLL, append(sll(8, EtherIPv4), four[14:]...),
+			"000000000000", four},
 		{"cooked 2", linkSLL2, append(sll2, six[14:]...), "020102030405", six},
-		{"cooked, tagged", linkSLL, append(sll(6, EtherCTag), 0, 7, 8, 0), "020102030405", bytesOf(t, ethernetHex+"8100 0007 0800")},
+		{"cooked, tagged", linkSLL, append(sll(6, EtherCTag), 0, 7, 8, 0), "020102030405",
+			bytesOf(t, ethernetHex+"8100 0007 0800")},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -218,36 +232,58 @@ func TestHostileCapturesGiveAnErrorThatSaysWhere(t *testing.T) {
 		{"version 3", "pcap version 3.4", bend(good, 4, 4<<16|3), 0},
 		{"802.11", "link type 105 (IEEE 802.11)", bend(good, 20, 105), 0},
 		{"unknown link type", "link type 4660;", bend(good, 20, 0x1234), 0},
-		{"record header cut", "packet 2, byte 74: the file ends after 15 of 16 bytes of the record header; whole packets before it: 1", good[:74+15], 1},
+		{"record header cut", "packet 2, byte 74: the file ends after 15 of 16 bytes of the " +
+			"record header; whole packets before it: 1", good[:74+15], 1},
 		{"record cut", "ends after 33 of 34 bytes of the packet", good[:len(good)-1], 1},
 		{"a record of 4 GiB", "claims 4294967295 captured bytes", bend(good, 74+8, 0xffffffff), 1},
-		{"a record one above the limit", "claims 262145 captured bytes", bend(good, 24+8, maxCaptured+1), 0},
-		{"cooked of 15 bytes", "15 bytes are less than the 16", classic(big, magicMicro, linkSLL, make([]byte, 15)), 0},
-		{"loopback of 3 bytes", "3 bytes are less than the 4", classic(big, magicMicro, linkNull, make([]byte, 3)), 0},
-		{"loopback of AppleTalk", "address family 16", classic(big, magicMicro, linkLoop, []byte{0, 0, 0, 16, 0}), 0},
-		{"cooked 2 of 19 bytes", "19 bytes are less than the 20", classic(big, magicMicro, linkSLL2, make([]byte, 19)), 0},
+		{"a record one above the limit", "claims 262145 captured bytes",
+			bend(good, 24+8, maxCaptured+1), 0},
+		{"cooked of 15 bytes", "15 bytes are less than the 16",
+			classic(big, magicMicro, linkSLL, make([]byte, 15)), 0},
+		{"loopback of 3 bytes", "3 bytes are less than the 4",
+			classic(big, magicMicro, linkNull, make([]byte, 3)), 0},
+		{"loopback of AppleTalk", "address family 16",
+			classic(big, magicMicro, linkLoop, []byte{0, 0, 0, 16, 0}), 0},
+		{"cooked 2 of 19 bytes", "19 bytes are less than the 20",
+			classic(big, magicMicro, linkSLL2, make([]byte, 19)), 0},
 
 		{"section cut", "ends after 15 of 16", ng[:15], 0},
 		{"section of no byte order", "byte-order magic", bend(ng, 8, 0), 0},
 		{"section of version 2", "pcapng version 2.0", bend(ng, 12, 2), 0},
 		{"section of 16 bytes", "a block of 16 bytes", bend(ng, 4, 16), 0},
-		{"section whose lengths differ", "28 bytes long by its start and 32 by its end", bend(ng, 24, 32), 0},
+		{"section whose lengths differ", "28 bytes long by its start and 32 by its end",
+			bend(ng, 24, 32), 0},
 		{"block of 0 bytes", "a block of 0 bytes", bend(ng, 32, 0), 0},
 		{"block of 13 bytes", "a block of 13 bytes", bend(ng, 32, 13), 0},
 		{"block of 4 GiB", "a block of 4294967292 bytes", bend(ng, 32, 0xfffffffc), 0},
-		{"packet before an interface", "interface 0; the section has described 0", join(sectionBlock(little), enhanced(little, 0, 0, one, 34)), 0},
-		{"packet of interface 7", "interface 7; the section has described 1", join(packets, enhanced(little, 7, 0, one, 34)), 1},
-		{"packet longer than its block", "a packet of 99 captured bytes in a block", bend(packets, 28+20+8+12, 99), 0},
-		{"simple packet longer than its block", "captured bytes in a block of 20", join(ng, block(little, blockSimple, append(little.AppendUint32(nil, 100), 0, 0, 0, 0))), 0},
-		{"packet of 802.11", "link type 127 (IEEE 802.11 radiotap)", join(sectionBlock(little), interfaceOf(little, 127, 0), enhanced(little, 0, 0, one, 34)), 0},
-		{"option longer than its block", "option of 200 bytes", join(sectionBlock(little), interfaceOf(little, 1, 0, 2, 0, 200, 0)), 0},
-		{"resolution of 10^-20", "finer than 64 bits", join(sectionBlock(little), interfaceOf(little, 1, 0, 9, 0, 1, 0, 20, 0, 0, 0)), 0},
-		{"resolution of 2^-64", "finer than 64 bits", join(sectionBlock(little), interfaceOf(little, 1, 0, 9, 0, 1, 0, 0xc0, 0, 0, 0)), 0},
-		{"time beyond reason", "a thousand years", join(sectionBlock(little), interfaceOf(little, 1, 0, 9, 0, 1, 0, 0, 0, 0, 0), enhanced(little, 0, 1<<63, one, 34)), 0},
+		{"packet before an interface", "interface 0; the section has described 0",
+			join(sectionBlock(little), enhanced(little, 0, 0, one, 34)), 0},
+		{"packet of interface 7", "interface 7; the section has described 1",
+			join(packets, enhanced(little, 7, 0, one, 34)), 1},
+		{"packet longer than its block", "a packet of 99 captured bytes in a block",
+			bend(packets, 28+20+8+12, 99), 0},
+		{"simple packet longer than its block", "captured bytes in a block of 20",
+			join(ng, block(little, blockSimple, append(little.AppendUint32(nil, 100), 0, 0, 0, 0))),
+			0},
+		{"packet of 802.11", "link type 127 (IEEE 802.11 radiotap)",
+			join(sectionBlock(little), interfaceOf(little, 127, 0),
+				enhanced(little, 0, 0, one, 34)), 0},
+		{"option longer than its block", "option of 200 bytes",
+			join(sectionBlock(little), interfaceOf(little, 1, 0, 2, 0, 200, 0)), 0},
+		{"resolution of 10^-20", "finer than 64 bits",
+			join(sectionBlock(little), interfaceOf(little, 1, 0, 9, 0, 1, 0, 20, 0, 0, 0)), 0},
+		{"resolution of 2^-64", "finer than 64 bits",
+			join(sectionBlock(little), interfaceOf(little, 1, 0, 9, 0, 1, 0, 0xc0, 0, 0, 0)), 0},
+		{"time beyond reason", "a thousand years",
+			join(sectionBlock(little), interfaceOf(little, 1, 0, 9, 0, 1, 0, 0, 0, 0, 0),
+				enhanced(little, 0, 1<<63, one, 34)), 0},
 		{"packet block cut", "of 34 bytes of the packet", packets[:len(packets)-20], 0},
-		{"packet block cut in its padding", "the length behind a block", packets[:len(packets)-4], 0},
+		{"packet block cut in its padding", "the length behind a block", packets[:len(packets)-4],
+			0},
 		{"packet block whose lengths differ", "by its end", bend(packets, len(packets)-4, 8), 0},
-		{"too many interfaces", "more than 4096 interfaces", join(sectionBlock(little), bytes.Repeat(interfaceOf(little, 1, 0), maxInterfaces+1)), 0},
+		{"too many interfaces", "more than 4096 interfaces",
+			join(sectionBlock(little), bytes.Repeat(interfaceOf(little, 1, 0), maxInterfaces+1)),
+			0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -311,10 +347,12 @@ func TestWholeFillsWhatTheSnapLengthHasCut(t *testing.T) {
 			t.Errorf("%d bytes, %d missing", len(whole), missing)
 		}
 	}
-	if whole, missing := (Record{Data: frame[:96], Length: maxCaptured + 1}).Whole(nil); len(whole) != 96 || missing != 0 {
+	if whole, missing := (Record{Data: frame[:96],
+		Length: maxCaptured + 1}).Whole(nil); len(whole) != 96 || missing != 0 {
 		t.Errorf("a length that is not believed: %d bytes, %d missing", len(whole), missing)
 	}
-	if whole, missing := (Record{Data: frame, Length: len(frame)}).Whole(nil); &whole[0] != &frame[0] || missing != 0 {
+	if whole, missing := (Record{Data: frame,
+		Length: len(frame)}).Whole(nil); &whole[0] != &frame[0] || missing != 0 {
 		t.Error("a whole frame was copied")
 	}
 }
@@ -327,14 +365,16 @@ func TestWriterIsReadBackAndByGopacket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Write(frame, 0, at), w.Write(frame[:20], 1500, at.Add(time.Nanosecond)), w.Write(nil, 0, time.Time{})); err != nil {
+	if err := errors.Join(w.Write(frame, 0, at), w.Write(frame[:20], 1500, at.Add(time.Nanosecond)),
+		w.Write(nil, 0, time.Time{})); err != nil {
 		t.Fatal(err)
 	}
 	all, err := readAll(b.Bytes())
 	if err != nil || len(all) != 3 {
 		t.Fatalf("%d records, %v", len(all), err)
 	}
-	if !all[0].Time.Equal(at) || !bytes.Equal(all[0].Data, frame) || all[1].Length != 1500 || len(all[1].Data) != 20 || all[2].Time.Unix() != 0 {
+	if !all[0].Time.Equal(at) || !bytes.Equal(all[0].Data, frame) || all[1].Length != 1500 ||
+		len(all[1].Data) != 20 || all[2].Time.Unix() != 0 {
 		t.Errorf("%+v", all)
 	}
 	other, err := pcapgo.NewReader(bytes.NewReader(b.Bytes()))
@@ -342,7 +382,8 @@ func TestWriterIsReadBackAndByGopacket(t *testing.T) {
 		t.Fatal(err)
 	}
 	data, info, err := other.ReadPacketData()
-	if err != nil || !bytes.Equal(data, frame) || !info.Timestamp.Equal(at) || other.LinkType() != layers.LinkTypeEthernet {
+	if err != nil || !bytes.Equal(data, frame) || !info.Timestamp.Equal(at) ||
+		other.LinkType() != layers.LinkTypeEthernet {
 		t.Errorf("gopacket: % x %+v %v", data, info, err)
 	}
 	if err := w.Write(frame, 0, time.Date(2107, 1, 1, 0, 0, 0, 0, time.UTC)); err == nil {
@@ -363,7 +404,8 @@ func TestReaderReadsPcapngOfGopacket(t *testing.T) {
 		t.Fatal(err)
 	}
 	info := gopacket.CaptureInfo{Timestamp: at, CaptureLength: len(frame), Length: len(frame)}
-	if err := errors.Join(w.WritePacket(info, frame), w.WritePacket(info, frame), w.Flush()); err != nil {
+	if err := errors.Join(w.WritePacket(info, frame), w.WritePacket(info, frame),
+		w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	all, err := readAll(b.Bytes())
@@ -423,8 +465,10 @@ func FuzzPcap(f *testing.F) {
 	f.Add(classic(big, magicNano, linkSLL, append(make([]byte, 16), one...)))
 	f.Add(classic(little, magicNano, linkRaw, one[14:]))
 	for _, o := range []binary.AppendByteOrder{little, big} {
-		f.Add(join(sectionBlock(o), interfaceOf(o, linkEthernet, 40, 9, 0, 1, 0, 9, 0, 0, 0), enhanced(o, 0, 5, one, 99), block(o, 99, nil),
-			block(o, blockSimple, append(o.AppendUint32(nil, 8), one[:8]...)), sectionBlock(o), interfaceOf(o, linkSLL2, 0), enhanced(o, 0, 0, one, 34)))
+		f.Add(join(sectionBlock(o), interfaceOf(o, linkEthernet, 40, 9, 0, 1, 0, 9, 0, 0, 0),
+			enhanced(o, 0, 5, one, 99), block(o, 99, nil),
+			block(o, blockSimple, append(o.AppendUint32(nil, 8), one[:8]...)), sectionBlock(o),
+			interfaceOf(o, linkSLL2, 0), enhanced(o, 0, 0, one, 34)))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		r, err := NewReader(bytes.NewReader(file))
@@ -434,7 +478,8 @@ func FuzzPcap(f *testing.F) {
 		for n := 1; ; n++ {
 			rec, err := r.Next()
 			if err != nil {
-				if ce, ok := errors.AsType[*CaptureError](err); err != io.EOF && (!ok || ce.Packet != n) {
+				if ce, ok := errors.AsType[*CaptureError](err); err != io.EOF &&
+					(!ok || ce.Packet != n) {
 					t.Fatalf("record %d: %v", n, err)
 				}
 				break

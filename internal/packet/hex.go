@@ -26,7 +26,8 @@ func ParseHex(s string) ([]byte, error) {
 			}
 			d := strings.IndexByte("0123456789abcdef", c|0x20)
 			if d < 0 || c < '0' {
-				return nil, fmt.Errorf("packet in hex: %q in line %d, column %d, is no hex digit", rune(c), n+1, start+i+1)
+				return nil, fmt.Errorf("packet in hex: %q in line %d, column %d, is no hex digit",
+					rune(c), n+1, start+i+1)
 			}
 			if half < 0 {
 				half = d
@@ -40,7 +41,8 @@ func ParseHex(s string) ([]byte, error) {
 		}
 	}
 	if half >= 0 {
-		return nil, fmt.Errorf("packet in hex: an odd number of digits, one is missing behind byte %d", len(b))
+		return nil, fmt.Errorf("packet in hex: an odd number of digits, one is missing behind "+
+			"byte %d", len(b))
 	}
 	if len(b) == 0 {
 		return nil, errors.New("packet in hex: no digits")

@@ -5,8 +5,8 @@ import (
 	"hash/crc32"
 )
 
-// Layout says where the parts of a frame begin that Build made, in bytes from its start; 0 is a part that it
-// lacks.
+// Layout says where the parts of a frame begin that Build made, in bytes from its start; 0 is a
+// part that it lacks.
 type Layout struct {
 	Tag, Inner int // the tags, from their TPID
 	ARP        int
@@ -81,8 +81,8 @@ type location struct {
 	kind uint8 // of a TCP option
 }
 
-// fields are the fields of headers by the words of the packet language. Bit offsets are those of the
-// RFCs' figures: IEEE 802.1Q, RFC 826, 791, 8200, 9293, 768, 3828, 792, 4443, 9260, 4340, 7323.
+// fields are the fields of headers by the words of the packet language. Bit offsets are those of
+// the RFCs' figures: IEEE 802.1Q, RFC 826, 791, 8200, 9293, 768, 3828, 792, 4443, 9260, 4340, 7323.
 var fields = map[string][]location{
 	"ether to":   {{in: inEther, bit: 0, bits: 48}},
 	"ether from": {{in: inEther, bit: 48, bits: 48}},
@@ -113,8 +113,10 @@ var fields = map[string][]location{
 	"ttl":         {{in: inIPv4, bit: 64, bits: 8}, {in: inIPv6, bit: 56, bits: 8}},
 	"ip-proto":    {{in: inIPv4, bit: 72, bits: 8}, {in: inIPv6, bit: 48, bits: 8}},
 	"ip-checksum": {{in: inIPv4, bit: 80, bits: 16}},
-	"from":        {{in: inIPv4, bit: 96, bits: 32}, {in: inIPv6, bit: 64, bits: 128}, {in: inARP, bit: 112, bits: 32}},
-	"to":          {{in: inIPv4, bit: 128, bits: 32}, {in: inIPv6, bit: 192, bits: 128}, {in: inARP, bit: 192, bits: 32}},
+	"from": {{in: inIPv4, bit: 96, bits: 32}, {in: inIPv6, bit: 64, bits: 128},
+		{in: inARP, bit: 112, bits: 32}},
+	"to": {{in: inIPv4, bit: 128, bits: 32}, {in: inIPv6, bit: 192, bits: 128},
+		{in: inARP, bit: 192, bits: 32}},
 
 	"from port":      {{in: inPorts, bit: 0, bits: 16}},
 	"port":           {{in: inPorts, bit: 16, bits: 16}},
@@ -133,11 +135,13 @@ var fields = map[string][]location{
 	"icmp-id":        {{in: inICMP, bit: 32, bits: 16}},
 	"icmp-seq":       {{in: inICMP, bit: 48, bits: 16}},
 	"icmp-rest":      {{in: inICMP, bit: 32, bits: 32}},
-	"checksum": {{in: inTCP, bit: 128, bits: 16}, {in: inUDP, bit: 48, bits: 16}, {in: inICMP, bit: 16, bits: 16},
+	"checksum": {{in: inTCP, bit: 128, bits: 16}, {in: inUDP, bit: 48, bits: 16},
+		{in: inICMP, bit: 16, bits: 16},
 		{in: inDCCP, bit: 48, bits: 16}, {in: inSCTP, bit: 64, bits: 32}},
 }
 
-// FieldBits is the width of a field in bits, the widest where headers differ; 0 for a word that is none.
+// FieldBits is the width of a field in bits, the widest where headers differ; 0 for a word that is
+// none.
 func FieldBits(word string) int {
 	n := 0
 	for _, p := range fields[word] {

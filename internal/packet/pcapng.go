@@ -50,7 +50,8 @@ func (c *Reader) section() error {
 		return c.fail(fmt.Errorf("a section header whose byte-order magic is %x", h[8:12]))
 	}
 	if major := c.order.Uint16(h[12:]); major != 1 {
-		return c.fail(fmt.Errorf("pcapng version %d.%d; 1.0 is known", major, c.order.Uint16(h[14:])))
+		return c.fail(fmt.Errorf("pcapng version %d.%d; 1.0 is known", major,
+			c.order.Uint16(h[14:])))
 	}
 	length := c.order.Uint32(h[4:])
 	if err := c.checkLength(length, 28); err != nil {
@@ -62,7 +63,8 @@ func (c *Reader) section() error {
 
 func (c *Reader) checkLength(length, least uint32) error {
 	if length < least || length%4 != 0 || length > maxBlock {
-		return c.fail(fmt.Errorf("a block of %d bytes; lengths are multiples of 4 from %d to %d", length, least, maxBlock))
+		return c.fail(fmt.Errorf("a block of %d bytes; lengths are multiples of 4 from %d to %d",
+			length, least, maxBlock))
 	}
 	return nil
 }
@@ -78,7 +80,8 @@ func (c *Reader) finishBlock(length, used uint32) error {
 		return err
 	}
 	if again := c.order.Uint32(b[:]); again != length {
-		return c.fail(fmt.Errorf("a block that is %d bytes long by its start and %d by its end", length, again))
+		return c.fail(fmt.Errorf("a block that is %d bytes long by its start and %d by its end",
+			length, again))
 	}
 	return nil
 }
@@ -145,7 +148,8 @@ func (c *Reader) interfaceBlock(length uint32) error {
 		code, size := c.order.Uint16(o[:]), c.order.Uint16(o[2:])
 		padded := (uint32(size) + 3) &^ 3
 		if padded > length-4-used {
-			return c.fail(fmt.Errorf("an interface option of %d bytes, longer than its block", size))
+			return c.fail(fmt.Errorf("an interface option of %d bytes, longer than its block",
+				size))
 		}
 		if code == 0 {
 			break
@@ -169,7 +173,8 @@ func (c *Reader) interfaceOption(in *captureInterface, code, size uint16, padded
 		}
 		in.resol = v[0]
 		if limit := map[bool]uint8{false: 19, true: 63}[v[0]&0x80 != 0]; v[0]&0x7f > limit {
-			return c.fail(fmt.Errorf("a time resolution of %#02x, finer than 64 bits can count", v[0]))
+			return c.fail(fmt.Errorf("a time resolution of %#02x, finer than 64 bits can count",
+				v[0]))
 		}
 		return nil
 	case code == 14 && size == 8: // if_tsoffset
@@ -205,7 +210,8 @@ func (c *Reader) packetBlock(typ, length uint32) (Record, error) {
 		id = c.order.Uint32(h[:])
 	}
 	if uint64(id) >= uint64(len(c.interfaces)) {
-		return Record{}, c.fail(fmt.Errorf("interface %d; the section has described %d so far", id, len(c.interfaces)))
+		return Record{}, c.fail(fmt.Errorf("interface %d; the section has described %d so far", id,
+			len(c.interfaces)))
 	}
 	in := c.interfaces[id]
 	var at time.Time
@@ -216,13 +222,15 @@ func (c *Reader) packetBlock(typ, length uint32) (Record, error) {
 		}
 	} else {
 		var err error
-		if at, err = in.time(uint64(c.order.Uint32(h[4:]))<<32 | uint64(c.order.Uint32(h[8:]))); err != nil {
+		if at, err = in.time(
+			uint64(c.order.Uint32(h[4:]))<<32 | uint64(c.order.Uint32(h[8:]))); err != nil {
 			return Record{}, c.fail(err)
 		}
 		captured, original = c.order.Uint32(h[12:]), c.order.Uint32(h[16:])
 	}
 	if captured > length-12-fixed {
-		return Record{}, c.fail(fmt.Errorf("a packet of %d captured bytes in a block of %d", captured, length))
+		return Record{}, c.fail(fmt.Errorf("a packet of %d captured bytes in a block of %d",
+			captured, length))
 	}
 	rec, err := c.record(in.link, captured, original, at)
 	if err != nil {

@@ -47,18 +47,20 @@ type Spec struct {
 	Extensions []Extension // of IPv6, outermost first, in front of a Fragment header
 	TCPOptions []byte      // zero-filled to a multiple of 4, at most 40
 	Payload    []byte      // behind the headers; Len may cut nothing of it
-	Counting   bool        // what Len asks for behind Payload counts 0, 1, 2, ... instead of being zero
-	Fields     []FieldValue
+	// what Len asks for behind Payload counts 0, 1, 2, ... instead of being zero
+	Counting bool
+	Fields   []FieldValue
 }
 
 // Extension is an extension header of IPv6. Its length is computed.
 type Extension struct {
-	Proto uint8  // ProtoHopByHop, ProtoRouting or ProtoDestOpts
-	Body  []byte // behind the length byte, zero-filled to a multiple of 8 (with Pad1, RFC 8200 section 4.2)
+	Proto uint8 // ProtoHopByHop, ProtoRouting or ProtoDestOpts
+	// behind the length byte, zero-filled to a multiple of 8 (with Pad1, RFC 8200 section 4.2)
+	Body []byte
 }
 
-// FieldValue is a header field that is set by hand, whatever it would be otherwise (layout.go). Checksums
-// are computed over what is there then, unless they are set themselves.
+// FieldValue is a header field that is set by hand, whatever it would be otherwise (layout.go).
+// Checksums are computed over what is there then, unless they are set themselves.
 type FieldValue struct {
 	Word  string
 	Value uint64
@@ -66,8 +68,8 @@ type FieldValue struct {
 	Wrong bool
 }
 
-// Set sets what a word of the packet language says together with a number. Words that Spec has no member for are those of
-// header fields.
+// Set sets what a word of the packet language says together with a number. Words that Spec has no
+// member for are those of header fields.
 func (s *Spec) Set(word string, v uint64) {
 	switch word {
 	case "proto":
@@ -117,8 +119,8 @@ const (
 	maxPayload     = 0xffff
 )
 
-// SetEtherType makes s a packet of the family that the number stands for, or of no family that Build
-// knows.
+// SetEtherType makes s a packet of the family that the number stands for, or of no family that
+// Build knows.
 func (s *Spec) SetEtherType(v uint16) {
 	switch v {
 	case EtherIPv4:
@@ -134,7 +136,8 @@ func (s *Spec) SetEtherType(v uint16) {
 
 // MAC is the Ethernet address of a number, the first octet highest.
 func MAC(v uint64) *[6]byte {
-	return &[6]byte{byte(v >> 40), byte(v >> 32), byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)}
+	return &[6]byte{byte(v >> 40), byte(v >> 32), byte(v >> 24), byte(v >> 16), byte(v >> 8),
+		byte(v)}
 }
 
 // Protocol is the protocol that Build gives the packet: Proto if set, else TCP where flags, UDP
@@ -227,7 +230,8 @@ func (s Spec) checkIP() error {
 	case len(s.Extensions) > 0 && f != IPv6:
 		return errors.New("extension headers belong to ipv6 packets")
 	case f == IPv6 && isExtension(proto) && (s.Frag == nil || *s.Frag == 0):
-		return fmt.Errorf("proto %d is an extension header of IPv6, which is never the last: use `options` or `hex`", proto)
+		return fmt.Errorf("proto %d is an extension header of IPv6, which is never the last: use "+
+			"`options` or `hex`", proto)
 	}
 	return nil
 }
@@ -243,7 +247,8 @@ func (s Spec) checkARP() error {
 
 func (s Spec) checkOther() error {
 	if s.From.IsValid() || s.To.IsValid() {
-		return fmt.Errorf("address: %w: EtherType 0x%04x is built without one", errNoSuchField, s.EtherType)
+		return fmt.Errorf("address: %w: EtherType 0x%04x is built without one", errNoSuchField,
+			s.EtherType)
 	}
 	switch s.EtherType {
 	case EtherIPv4, EtherIPv6, EtherARP, EtherCTag, EtherSTag:
@@ -259,7 +264,8 @@ func (s Spec) checkNoIP(what string) error {
 	}{
 		{"proto", s.Proto != nil}, {"from port", s.FromPort != nil}, {"to port", s.ToPort != nil},
 		{"flags", s.Flags != nil}, {"type", s.Type != nil}, {"ttl", s.TTL != nil},
-		{"dscp", s.DSCP != 0}, {"frag", s.Frag != nil}, {"options", s.Options}, {"ip-options", len(s.IPOptions) > 0},
+		{"dscp", s.DSCP != 0}, {"frag", s.Frag != nil}, {"options", s.Options},
+		{"ip-options", len(s.IPOptions) > 0},
 		{"TCP options", len(s.TCPOptions) > 0}, {"extension headers", len(s.Extensions) > 0},
 	} {
 		if f.given {

@@ -39,7 +39,8 @@ func (w *Writer) Write(frame []byte, length int, at time.Time) error {
 		return fmt.Errorf("write a packet of %s: a pcap file holds 1970 to 2106", at)
 	}
 	if len(frame) > maxCaptured || length > 1<<32-1 {
-		return fmt.Errorf("write a packet of %d bytes: a pcap file holds up to %d", len(frame), maxCaptured)
+		return fmt.Errorf("write a packet of %d bytes: a pcap file holds up to %d", len(frame),
+			maxCaptured)
 	}
 	b := make([]byte, 0, 16+len(frame))
 	b = binary.LittleEndian.AppendUint32(b, uint32(sec))

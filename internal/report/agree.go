@@ -9,16 +9,18 @@ import (
 // maxRanked is how many points of a series are put into an order: pairs are its square.
 const maxRanked = 500
 
-// Order says whether two reports agree in the order of a chart whose order is a result (Chart.Ranked). A report tells two
-// figures of a series apart if their intervals do not overlap.
+// Order says whether two reports agree in the order of a chart whose order is a result
+// (Chart.Ranked). A report tells two figures of a series apart if their intervals do not overlap.
 type Order struct {
-	Chart    string   `json:"chart"`    // its id
-	Pairs    int      `json:"pairs"`    // of figures of one series that both reports have
-	Told     int      `json:"told"`     // of these, that both reports tell apart
-	Opposite []string `json:"opposite"` // of these, the ones that are the other way round in the second
+	Chart string `json:"chart"` // its id
+	Pairs int    `json:"pairs"` // of figures of one series that both reports have
+	Told  int    `json:"told"`  // of these, that both reports tell apart
+	// of these, the ones that are the other way round in the second
+	Opposite []string `json:"opposite"`
 }
 
-// Steadiness says which figures of a chart that asks for it (Chart.Steady) moved by more than its share.
+// Steadiness says which figures of a chart that asks for it (Chart.Steady) moved by more than its
+// share.
 type Steadiness struct {
 	Chart   string  `json:"chart"` // its id
 	Label   string  `json:"label"` // of its axis
@@ -35,8 +37,8 @@ type Moved struct {
 	Second float64 `json:"second"`
 }
 
-// agree compares orders and steadiness of the charts that both documents have; what is asked of a chart is what the
-// first asks.
+// agree compares orders and steadiness of the charts that both documents have; what is asked of a
+// chart is what the first asks.
 func (c *Comparison) agree(a, b *Document) {
 	for _, chart := range a.Charts {
 		other := chartOf(b, chart.ID)
@@ -72,7 +74,8 @@ func both(a, b *Chart, f func(series string, p, q *Point)) {
 	for _, s := range a.Series {
 		for i := range s.Points {
 			p := &s.Points[i]
-			if q := second[key(a, s, p)]; q != nil && p.Y != nil && q.Y != nil && !p.Invalid && !q.Invalid {
+			if q := second[key(a, s, p)]; q != nil && p.Y != nil && q.Y != nil && !p.Invalid &&
+				!q.Invalid {
 				f(s.Name, p, q)
 			}
 		}
@@ -93,7 +96,8 @@ func (c *Comparison) order(a, b *Chart) Order {
 	for _, name := range names {
 		all := series[name]
 		if len(all) > maxRanked {
-			c.Notes = append(c.Notes, fmt.Sprintf("the order of %s, %s is not compared: %d figures are too many (%d)", a.ID, name, len(all), maxRanked))
+			c.Notes = append(c.Notes, fmt.Sprintf("the order of %s, %s is not compared: %d "+
+				"figures are too many (%d)", a.ID, name, len(all), maxRanked))
 			continue
 		}
 		for i := range all {
@@ -105,7 +109,8 @@ func (c *Comparison) order(a, b *Chart) Order {
 				}
 				o.Told++
 				if first != second {
-					o.Opposite = append(o.Opposite, fmt.Sprintf("%s: %s and %s", name, all[j].p.place(a), all[i].p.place(a)))
+					o.Opposite = append(o.Opposite,
+						fmt.Sprintf("%s: %s and %s", name, all[j].p.place(a), all[i].p.place(a)))
 				}
 			}
 		}
@@ -113,7 +118,8 @@ func (c *Comparison) order(a, b *Chart) Order {
 	return o
 }
 
-// told is -1 if p is certainly below q, 1 if above, 0 if nobody can tell. A bound says nothing of the side to which it is open.
+// told is -1 if p is certainly below q, 1 if above, 0 if nobody can tell. A bound says nothing of
+// the side to which it is open.
 func told(p, q *Point) int {
 	switch {
 	case p.Low == nil || q.Low == nil:
@@ -146,16 +152,20 @@ func (c *Comparison) agreement() string {
 		case o.Told == 0:
 			fmt.Fprintf(&b, "cannot be told, both reports tell none of %d pairs apart\n", o.Pairs)
 		case len(o.Opposite) == 0:
-			fmt.Fprintf(&b, "the same; both reports tell %d of %d pairs apart, none of these the other way round\n", o.Told, o.Pairs)
+			fmt.Fprintf(&b, "the same; both reports tell %d of %d pairs apart, none of these the "+
+				"other way round\n", o.Told, o.Pairs)
 		default:
-			fmt.Fprintf(&b, "NOT the same; both reports tell %d of %d pairs apart, %d of these the other way round: %s\n",
+			fmt.Fprintf(&b, "NOT the same; both reports tell %d of %d pairs apart, %d of these "+
+				"the other way round: %s\n",
 				o.Told, o.Pairs, len(o.Opposite), printable(strings.Join(o.Opposite, "; ")))
 		}
 	}
 	for _, s := range c.Steadiness {
-		fmt.Fprintf(&b, "%s: %d of %d figures moved by more than %g %%", printable(s.Chart), len(s.Moved), s.Figures, s.Within*100)
+		fmt.Fprintf(&b, "%s: %d of %d figures moved by more than %g %%", printable(s.Chart),
+			len(s.Moved), s.Figures, s.Within*100)
 		for i, m := range s.Moved {
-			fmt.Fprintf(&b, "%s %s %s %.3g -> %.3g%s", []string{":", ";"}[min(i, 1)], printable(m.Series), printable(m.At), m.First, m.Second, percent(m.First, m.Second))
+			fmt.Fprintf(&b, "%s %s %s %.3g -> %.3g%s", []string{":", ";"}[min(i, 1)],
+				printable(m.Series), printable(m.At), m.First, m.Second, percent(m.First, m.Second))
 		}
 		b.WriteByte('\n')
 	}

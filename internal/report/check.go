@@ -22,7 +22,8 @@ func (d *Document) check() error {
 		return fmt.Errorf("it does not say which measurement it is (\"bench\" is empty)")
 	}
 	if len(d.Charts) > maxCharts || len(d.Tables) > maxTables {
-		return fmt.Errorf("%d charts and %d tables are too many (%d each)", len(d.Charts), len(d.Tables), maxCharts)
+		return fmt.Errorf("%d charts and %d tables are too many (%d each)", len(d.Charts),
+			len(d.Tables), maxCharts)
 	}
 	seen := map[string]bool{}
 	once := func(id string) error {
@@ -60,7 +61,8 @@ func (d *Document) check() error {
 		}
 		for n, row := range t.Rows {
 			if len(row) != len(t.Columns) {
-				return fmt.Errorf("table %q: row %d has %d cells for %d columns", t.ID, n, len(row), len(t.Columns))
+				return fmt.Errorf("table %q: row %d has %d cells for %d columns", t.ID, n, len(row),
+					len(t.Columns))
 			}
 			cells += len(row)
 		}
@@ -102,10 +104,12 @@ func (c *Chart) check() (int, error) {
 				return 0, fmt.Errorf("series %q, point %d: a bar needs a label", s.Name, j)
 			}
 			if p.Y == nil && p.Why == "" {
-				return 0, fmt.Errorf("series %q, point %d: neither a figure nor the reason why not", s.Name, j)
+				return 0, fmt.Errorf("series %q, point %d: neither a figure nor the reason why not",
+					s.Name, j)
 			}
 			if p.Low != nil && p.High != nil && *p.Low > *p.High {
-				return 0, fmt.Errorf("series %q, point %d: the interval ends before it begins", s.Name, j)
+				return 0, fmt.Errorf("series %q, point %d: the interval ends before it begins",
+					s.Name, j)
 			}
 		}
 	}
@@ -115,7 +119,8 @@ func (c *Chart) check() (int, error) {
 // checkID: an id becomes the name of a file and of an anchor.
 func checkID(id string) error {
 	if id == "" || len(id) > maxID || id[0] == '.' || id[0] == '-' || FileName(id) != id {
-		return fmt.Errorf("the id %q is not 1 to %d of a-z, 0-9, \"-\" and \".\", with a letter or digit first", id, maxID)
+		return fmt.Errorf("the id %q is not 1 to %d of a-z, 0-9, \"-\" and \".\", with a letter "+
+			"or digit first", id, maxID)
 	}
 	return nil
 }
@@ -133,9 +138,9 @@ func FileName(s string) string {
 	}, s)
 }
 
-// settle makes what measurements hand over fit for all writers: lists instead of null, and gaps in place of
-// what is no number (JSON has none of these), so that a division by zero at the end of an hour does not
-// cost the hour.
+// settle makes what measurements hand over fit for all writers: lists instead of null, and gaps in
+// place of what is no number (JSON has none of these), so that a division by zero at the end of an
+// hour does not cost the hour.
 func (d *Document) settle() {
 	d.Schema = Schema
 	orEmpty(&d.Setup)
@@ -148,7 +153,8 @@ func (d *Document) settle() {
 			c.Kind = Line
 		}
 		orEmpty(&c.Series)
-		c.Marks = slices.DeleteFunc(c.Marks, func(m Mark) bool { return !drawable(m.From) || !drawable(m.To) })
+		c.Marks = slices.DeleteFunc(c.Marks,
+			func(m Mark) bool { return !drawable(m.From) || !drawable(m.To) })
 		for _, s := range c.Series {
 			orEmpty(&s.Points)
 			for i := range s.Points {
@@ -195,8 +201,8 @@ func (p *Point) settle() {
 	}
 }
 
-// drawable is what axes hold, with room for any unit: sixty powers of ten. An axis over more would have no
-// end of ticks.
+// drawable is what axes hold, with room for any unit: sixty powers of ten. An axis over more would
+// have no end of ticks.
 func drawable(v float64) bool {
 	size := math.Abs(v)
 	return v == 0 || size >= 1e-30 && size <= 1e30 // false for what is no number

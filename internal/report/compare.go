@@ -32,7 +32,8 @@ const (
 	Gained  Verdict = "better"  // really, and in the good direction
 	Changed Verdict = "changed" // really, in a chart that calls no direction good
 	Same    Verdict = "no difference shown"
-	Unknown Verdict = "unknown" // one side is a bound, or has no figure, or there is nothing to test
+	// one side is a bound, or has no figure, or there is nothing to test
+	Unknown Verdict = "unknown"
 )
 
 // Comparison is what two documents of the same measurement say about each other.
@@ -46,10 +47,11 @@ type Comparison struct {
 	Warnings []string `json:"warnings"` // what else differs than what is measured
 	Notes    []string `json:"notes"`
 	// Count is how many figures got each verdict.
-	Count       map[Verdict]int `json:"count"`
-	Differences []Difference    `json:"differences"` // of all figures that both have, real ones first
-	Orders      []Order         `json:"orders"`
-	Steadiness  []Steadiness    `json:"steadiness"`
+	Count map[Verdict]int `json:"count"`
+	// of all figures that both have, real ones first
+	Differences []Difference `json:"differences"`
+	Orders      []Order      `json:"orders"`
+	Steadiness  []Steadiness `json:"steadiness"`
 }
 
 // ComparisonSchema names the layout of a Comparison as JSON.
@@ -92,16 +94,18 @@ type Figure struct {
 // ErrIncomparable is what Compare refuses with.
 var ErrIncomparable = errors.New("these two reports cannot be compared")
 
-// Compare says which differences of two documents of the same measurement are real. A figure that has its
-// rounds in both is tested by ranks (Mann and Whitney, 1947: nothing is assumed of the distribution), and the
-// many tests are corrected by the false discovery rate (Benjamini and Hochberg, 1995). Real is what passes
-// and moved by Least or more. What has intervals but no rounds is real if they do not overlap.
+// Compare says which differences of two documents of the same measurement are real. A figure that
+// has its rounds in both is tested by ranks (Mann and Whitney, 1947: nothing is assumed of the
+// distribution), and the many tests are corrected by the false discovery rate (Benjamini and
+// Hochberg, 1995). Real is what passes and moved by Least or more. What has intervals but no rounds
+// is real if they do not overlap.
 //
-// The rounds of a run tell how it varied within its minutes. Whether another run on the same machine would
-// differ as much, only another run tells.
+// The rounds of a run tell how it varied within its minutes. Whether another run on the same
+// machine would differ as much, only another run tells.
 func Compare(a, b *Document, o Options) (*Comparison, error) {
 	if a.Bench != b.Bench {
-		return nil, fmt.Errorf("%w: one is of `levee bench %s`, the other of `levee bench %s`", ErrIncomparable, printable(a.Bench), printable(b.Bench))
+		return nil, fmt.Errorf("%w: one is of `levee bench %s`, the other of `levee bench %s`",
+			ErrIncomparable, printable(a.Bench), printable(b.Bench))
 	}
 	if o.Least == 0 {
 		o.Least = 0.05
@@ -112,8 +116,10 @@ func Compare(a, b *Document, o Options) (*Comparison, error) {
 	a.settle()
 	b.settle()
 	c := &Comparison{
-		Schema: ComparisonSchema, Bench: a.Bench, First: side(a), Second: side(b), Least: o.Least, Alpha: o.Alpha,
-		Warnings: warnings(a, b), Notes: []string{}, Differences: []Difference{}, Count: map[Verdict]int{}, Orders: []Order{}, Steadiness: []Steadiness{},
+		Schema: ComparisonSchema, Bench: a.Bench, First: side(a), Second: side(b), Least: o.Least,
+		Alpha:    o.Alpha,
+		Warnings: warnings(a, b), Notes: []string{}, Differences: []Difference{},
+		Count: map[Verdict]int{}, Orders: []Order{}, Steadiness: []Steadiness{},
 	}
 	c.collect(a, b)
 	c.correct()
@@ -127,13 +133,15 @@ func Compare(a, b *Document, o Options) (*Comparison, error) {
 	c.noteRounds(a, b)
 	c.agree(a, b)
 	slices.SortStableFunc(c.Differences, func(x, y Difference) int {
-		return cmp.Or(cmp.Compare(order(x.Verdict), order(y.Verdict)), -cmp.Compare(x.moved(), y.moved()))
+		return cmp.Or(cmp.Compare(order(x.Verdict), order(y.Verdict)),
+			-cmp.Compare(x.moved(), y.moved()))
 	})
 	return c, nil
 }
 
 func side(d *Document) Side {
-	return Side{d.Title, d.Command, d.Version, d.Started.UTC().Format("2006-01-02T15:04:05Z"), d.Machine.String()}
+	return Side{d.Title, d.Command, d.Version, d.Started.UTC().Format("2006-01-02T15:04:05Z"),
+		d.Machine.String()}
 }
 
 // place of a figure in a document.
@@ -189,10 +197,12 @@ func (c *Comparison) collect(a, b *Document) {
 		}
 	}
 	if firstOnly+secondOnly > 0 {
-		c.Notes = append(c.Notes, fmt.Sprintf("%d figures are in the first report only, %d in the second only", firstOnly, secondOnly))
+		c.Notes = append(c.Notes, fmt.Sprintf("%d figures are in the first report only, %d in "+
+			"the second only", firstOnly, secondOnly))
 	}
 	if left > 0 {
-		c.Notes = append(c.Notes, fmt.Sprintf("%d histograms and time series are not compared point by point: look at them", left))
+		c.Notes = append(c.Notes, fmt.Sprintf("%d histograms and time series are not compared "+
+			"point by point: look at them", left))
 	}
 }
 
@@ -204,7 +214,8 @@ func key(c *Chart, s *Series, p *Point) place {
 }
 
 func newDifference(c *Chart, series string, p, q *Point) Difference {
-	d := Difference{Chart: c.ID, Series: series, At: p.place(c), Unit: c.Y.Unit, First: figureOf(p), Second: figureOf(q), better: c.Better}
+	d := Difference{Chart: c.ID, Series: series, At: p.place(c), Unit: c.Y.Unit, First: figureOf(p),
+		Second: figureOf(q), better: c.Better}
 	switch {
 	case p.Y == nil && q.Y == nil:
 		d.Verdict, d.Why = Unknown, "neither has a figure"
@@ -243,7 +254,8 @@ func figureOf(p *Point) *Figure {
 	return f
 }
 
-// correct fills Q: the smallest false discovery rate at which a figure would still be called different.
+// correct fills Q: the smallest false discovery rate at which a figure would still be called
+// different.
 func (c *Comparison) correct() {
 	var tested []*Difference
 	for i := range c.Differences {
@@ -275,7 +287,8 @@ func (d *Difference) judge(o Options) {
 	case !d.tested && (d.First.Interval == nil || d.Second.Interval == nil):
 		d.Verdict, d.Why = Unknown, "single values: nothing tells chance from difference"
 		return
-	case !d.tested && d.First.Interval[0] <= d.Second.Interval[1] && d.Second.Interval[0] <= d.First.Interval[1]:
+	case !d.tested && d.First.Interval[0] <= d.Second.Interval[1] &&
+		d.Second.Interval[0] <= d.First.Interval[1]:
 		d.Verdict, d.Why = Same, "the intervals overlap"
 		return
 	case d.moved() < math.Log1p(o.Least):
@@ -293,7 +306,8 @@ func (d *Difference) judge(o Options) {
 	}
 }
 
-// hidden says why bounds hide the difference: of a figure that is at least something, only a value below tells.
+// hidden says why bounds hide the difference: of a figure that is at least something, only a value
+// below tells.
 func (d *Difference) hidden() string {
 	a, b := d.First, d.Second
 	switch {
@@ -319,7 +333,10 @@ func (d *Difference) moved() float64 {
 	return 0
 }
 
-func order(v Verdict) int { return slices.Index([]Verdict{Worse, Gained, Changed, Unknown, Same}, v) }
+func order(v Verdict) int {
+	return slices.Index([]Verdict{Worse, Gained, Changed, Unknown, Same},
+		v)
+}
 
 // noteRounds says when there are too few rounds for the number of figures.
 func (c *Comparison) noteRounds(a, b *Document) {
@@ -347,10 +364,12 @@ func (c *Comparison) noteRounds(a, b *Document) {
 	for smallestP(need)*float64(tested) > c.Alpha {
 		need++
 	}
-	c.Notes = append(c.Notes, fmt.Sprintf("with %d rounds a difference in one figure alone cannot be told among %d; %d rounds can", few, tested, need))
+	c.Notes = append(c.Notes, fmt.Sprintf("with %d rounds a difference in one figure alone "+
+		"cannot be told among %d; %d rounds can", few, tested, need))
 }
 
-// smallestP is what the rank test says of n against n values that do not overlap at all: 2 / (2n over n).
+// smallestP is what the rank test says of n against n values that do not overlap at all: 2 / (2n
+// over n).
 func smallestP(n int) float64 {
 	ways, _ := new(big.Float).SetInt(new(big.Int).Binomial(int64(2*n), int64(n))).Float64()
 	return 2 / ways
@@ -366,7 +385,8 @@ func warnings(a, b *Document) []string {
 	}
 	for i, d := range []*Document{a, b} {
 		if d.Incomplete != "" {
-			out = append(out, fmt.Sprintf("the %s report is incomplete: %s", []string{"first", "second"}[i], d.Incomplete))
+			out = append(out, fmt.Sprintf("the %s report is incomplete: %s",
+				[]string{"first", "second"}[i], d.Incomplete))
 		}
 	}
 	differs("levee", a.Version, b.Version)
@@ -395,7 +415,8 @@ func compareNamed(a, b map[string]string, differs func(what, x, y string)) {
 	}
 }
 
-// settings are those of a list by name; a number that is near enough to the other report's is given that one's value.
+// settings are those of a list by name; a number that is near enough to the other report's is given
+// that one's value.
 func settings(list, other []Setting) map[string]string {
 	out := map[string]string{}
 	for _, s := range list {
@@ -409,7 +430,8 @@ func settings(list, other []Setting) map[string]string {
 	return out
 }
 
-// near tells whether two settings are numbers that differ by no more than the factor that the first allows.
+// near tells whether two settings are numbers that differ by no more than the factor that the first
+// allows.
 func (s *Setting) near(o *Setting) bool {
 	a, err := strconv.ParseFloat(s.Value, 64)
 	b, otherErr := strconv.ParseFloat(o.Value, 64)
@@ -431,7 +453,8 @@ func machineFacts(m *host.Info) map[string]string {
 func (c *Comparison) Text() string {
 	var b strings.Builder
 	for i, s := range []Side{c.First, c.Second} {
-		fmt.Fprintf(&b, "%s  %s, %s: %s\n", []string{"first ", "second"}[i], s.Started, printable(s.Machine), printable(s.Command))
+		fmt.Fprintf(&b, "%s  %s, %s: %s\n", []string{"first ", "second"}[i], s.Started,
+			printable(s.Machine), printable(s.Command))
 	}
 	for _, w := range c.Warnings {
 		fmt.Fprintf(&b, "careful: %s\n", printable(w))
@@ -441,7 +464,9 @@ func (c *Comparison) Text() string {
 		if d.Verdict == Same || d.Verdict == Unknown {
 			continue
 		}
-		fmt.Fprintf(&b, "%-7s  %s, %s, %s: %s -> %s (%s)\n", d.Verdict, printable(d.Chart), printable(d.Series), printable(d.At), d.First.text(d.Unit), d.Second.text(d.Unit), d.evidence())
+		fmt.Fprintf(&b, "%-7s  %s, %s, %s: %s -> %s (%s)\n", d.Verdict, printable(d.Chart),
+			printable(d.Series), printable(d.At), d.First.text(d.Unit), d.Second.text(d.Unit),
+			d.evidence())
 	}
 	real := c.Count[Worse] + c.Count[Gained] + c.Count[Changed]
 	switch {
@@ -451,13 +476,16 @@ func (c *Comparison) Text() string {
 	default:
 		b.WriteString("no real difference\n")
 	}
-	fmt.Fprintf(&b, "\n%d figures: %d worse, %d better, %d changed, %d with no difference shown, %d that cannot be told\n",
-		len(c.Differences), c.Count[Worse], c.Count[Gained], c.Count[Changed], c.Count[Same], c.Count[Unknown])
+	fmt.Fprintf(&b, "\n%d figures: %d worse, %d better, %d changed, %d with no difference shown, "+
+		"%d that cannot be told\n",
+		len(c.Differences), c.Count[Worse], c.Count[Gained], c.Count[Changed], c.Count[Same],
+		c.Count[Unknown])
 	b.WriteString(c.agreement())
 	for _, n := range c.Notes {
 		fmt.Fprintln(&b, n)
 	}
-	fmt.Fprintf(&b, "real: rank test of the rounds with a false discovery rate of %g %%, and medians %g %% apart or more\n", c.Alpha*100, c.Least*100)
+	fmt.Fprintf(&b, "real: rank test of the rounds with a false discovery rate of %g %%, and "+
+		"medians %g %% apart or more\n", c.Alpha*100, c.Least*100)
 	return b.String()
 }
 

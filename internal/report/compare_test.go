@@ -32,15 +32,21 @@ func TestVerdictsOnOneFigure(t *testing.T) {
 		{"more packets", More, Measured(1, low), Measured(1, high), Gained, ""},
 		{"no direction", "", Measured(1, low), Measured(1, high), Changed, ""},
 		{"the same", Less, Measured(1, low), Measured(1, low), Same, ""},
-		{"scatter", Less, Measured(1, low), Measured(1, []float64{10.1, 11.2, 12.3, 10, 11, 14}), Same, "scatter"},
-		{"real but small", Less, Measured(1, []float64{100, 100.1, 100.2, 100.3, 100.4, 100.5}), Measured(1, []float64{101, 101.1, 101.2, 101.3, 101.4, 101.5}), Same, "smaller than 5 %"},
+		{"scatter", Less, Measured(1, low), Measured(1, []float64{10.1, 11.2, 12.3, 10, 11, 14}),
+			Same, "scatter"},
+		{"real but small", Less, Measured(1, []float64{100, 100.1, 100.2, 100.3, 100.4, 100.5}),
+			Measured(1, []float64{101, 101.1, 101.2, 101.3, 101.4, 101.5}), Same,
+			"smaller than 5 %"},
 		{"single values", Less, Value(1, 1), Value(1, 9), Unknown, "single values"},
-		{"intervals apart", Less, Value(1, 10).Between(9, 11), Value(1, 20).Between(19, 21), Worse, ""},
-		{"intervals that overlap", Less, Value(1, 10).Between(9, 15), Value(1, 20).Between(14, 21), Same, "overlap"},
+		{"intervals apart", Less, Value(1, 10).Between(9, 11), Value(1, 20).Between(19, 21), Worse,
+			""},
+		{"intervals that overlap", Less, Value(1, 10).Between(9, 15), Value(1, 20).Between(14, 21),
+			Same, "overlap"},
 		{"no figure", Less, Measured(1, low), Gap(1, "it broke"), Unknown, "it broke"},
 		{"at least 11, now 21", More, bound(Measured(1, low)), Measured(1, high), Unknown, "bound"},
 		{"at least 21, now 11", More, bound(Measured(1, high)), Measured(1, low), Worse, ""},
-		{"two bounds", More, bound(Measured(1, high)), bound(Measured(1, low)), Unknown, "both are bounds"},
+		{"two bounds", More, bound(Measured(1, high)), bound(Measured(1, low)), Unknown,
+			"both are bounds"},
 		{"to zero", Less, Measured(1, low), Measured(1, make([]float64, 6)), Gained, ""},
 		{"from zero", Less, Measured(1, make([]float64, 6)), Measured(1, low), Worse, ""},
 	} {
@@ -59,8 +65,8 @@ func TestVerdictsOnOneFigure(t *testing.T) {
 	}
 }
 
-// TestEqualRunsRarelyDiffer draws both runs from the same distribution, many times: of all comparisons, few may
-// find anything, although each makes a hundred tests.
+// TestEqualRunsRarelyDiffer draws both runs from the same distribution, many times: of all
+// comparisons, few may find anything, although each makes a hundred tests.
 func TestEqualRunsRarelyDiffer(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	run := func(slower float64) *Document {
@@ -103,14 +109,16 @@ func TestEqualRunsRarelyDiffer(t *testing.T) {
 
 func TestOtherMachinesAndSettingsAreNamed(t *testing.T) {
 	a, b := sample(), sample()
-	b.Machine.Kernel, b.Version, b.Setup[0].Value, b.Incomplete = "6.1.0", "other", "mine.levee", "interrupted"
+	b.Machine.Kernel, b.Version, b.Setup[0].Value, b.Incomplete = "6.1.0", "other", "mine.levee",
+		"interrupted"
 	b.Machine.MHz = "1"
 	r, err := Compare(a, b, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := strings.Join(r.Warnings, "\n")
-	for _, want := range []string{"Kernel: 6.18.5", "levee: test, then other", "policy: demo.levee, then mine.levee", "second report is incomplete"} {
+	for _, want := range []string{"Kernel: 6.18.5", "levee: test, then other",
+		"policy: demo.levee, then mine.levee", "second report is incomplete"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("warnings %q, want %q", got, want)
 		}
@@ -139,7 +147,8 @@ func TestMeasuredSettingsMayDifferByTheirFactor(t *testing.T) {
 		{"52", "52", 0, ""},
 	} {
 		a, b := pair(Less, Value(1, 1), Value(1, 1))
-		a.Setup, b.Setup = []Setting{{"distance", c.a, c.within}}, []Setting{{"distance", c.b, c.within}}
+		a.Setup, b.Setup = []Setting{{"distance", c.a, c.within}},
+			[]Setting{{"distance", c.b, c.within}}
 		r, err := Compare(a, b, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -160,7 +169,8 @@ func TestTooFewRoundsAreSaid(t *testing.T) {
 		return d
 	}
 	r, err := Compare(d(), d(), Options{})
-	if err != nil || !strings.Contains(strings.Join(r.Notes, "\n"), "with 6 rounds a difference in one figure alone cannot be told among 100; 8 rounds can") {
+	if err != nil || !strings.Contains(strings.Join(r.Notes, "\n"),
+		"with 6 rounds a difference in one figure alone cannot be told among 100; 8 rounds can") {
 		t.Errorf("notes %q, %v", r.Notes, err)
 	}
 }

@@ -10,12 +10,13 @@ import (
 
 // csvColumns are those of CSV; new ones are added behind them.
 var csvColumns = []string{
-	"chart", "series", "label", "x", "x_to", "x_unit", "y", "y_unit", "low", "high", "bound", "valid", "why", "outlier", "round",
+	"chart", "series", "label", "x", "x_to", "x_unit", "y", "y_unit", "low", "high", "bound",
+	"valid", "why", "outlier", "round",
 }
 
-// CSV writes one line a figure: the median of each point, with round empty, then each of its rounds by its
-// number from 1. What is not known is empty, with why saying why; bound is "", "at least", "at most" or
-// "unknown".
+// CSV writes one line a figure: the median of each point, with round empty, then each of its rounds
+// by its number from 1. What is not known is empty, with why saying why; bound is "", "at least",
+// "at most" or "unknown".
 func (d *Document) CSV(w io.Writer) error {
 	d.settle()
 	if err := d.check(); err != nil {
@@ -45,7 +46,8 @@ func writePoint(out *csv.Writer, c *Chart, s *Series, p *Point) error {
 	}
 	line := func(y *float64, low, high *float64, bound string, outlier bool, round string) error {
 		return out.Write([]string{
-			c.ID, words(s.Name), words(p.Label), x, number(p.XTo), c.X.Unit, number(y), c.Y.Unit, number(low), number(high),
+			c.ID, words(s.Name), words(p.Label), x, number(p.XTo), c.X.Unit, number(y), c.Y.Unit,
+			number(low), number(high),
 			bound, strconv.FormatBool(!p.Invalid), words(p.Why), strconv.FormatBool(outlier), round,
 		})
 	}
@@ -81,7 +83,8 @@ func number(v *float64) string {
 	return strconv.FormatFloat(*v, 'g', -1, 64)
 }
 
-// words keeps a spreadsheet from taking a name for a formula: names come from files and other programs.
+// words keeps a spreadsheet from taking a name for a formula: names come from files and other
+// programs.
 func words(s string) string {
 	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
 		return "'" + s

@@ -6,14 +6,15 @@ import (
 	"levee/internal/host"
 )
 
-// Schema names the layout of a Document as JSON (docs/report.md). Fields are added without a new version;
-// one that goes or changes its meaning makes a new one.
+// Schema names the layout of a Document as JSON (docs/report.md). Fields are added without a new
+// version; one that goes or changes its meaning makes a new one.
 const Schema = "levee.report/1"
 
 // Document is a measurement, ready to be shown.
 type Document struct {
-	Schema  string    `json:"schema"`  // Schema; set by whoever writes it
-	Bench   string    `json:"bench"`   // which measurement, as in `levee bench NAME`; only equal ones are compared
+	Schema string `json:"schema"` // Schema; set by whoever writes it
+	// which measurement, as in `levee bench NAME`; only equal ones are compared
+	Bench   string    `json:"bench"`
 	Title   string    `json:"title"`   // a few words
 	What    string    `json:"what"`    // what was measured, and how, in a few sentences
 	Command string    `json:"command"` // to repeat it
@@ -34,7 +35,8 @@ type Document struct {
 type Setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Within, if above 1, is for a number that was measured: the factor by which two of them may differ.
+	// Within, if above 1, is for a number that was measured: the factor by which two of them may
+	// differ.
 	Within float64 `json:"within,omitempty"`
 }
 
@@ -58,8 +60,8 @@ const (
 	Time Kind = "time"
 )
 
-// Better is the direction in which a chart's values are good. `levee bench compare` calls nothing worse in
-// a chart that has none.
+// Better is the direction in which a chart's values are good. `levee bench compare` calls nothing
+// worse in a chart that has none.
 type Better string
 
 const (
@@ -69,16 +71,19 @@ const (
 
 // Chart is one picture.
 type Chart struct {
-	ID     string `json:"id"` // unique in the document, also the name of its files: a-z, 0-9, "-", "."
+	// unique in the document, also the name of its files: a-z, 0-9, "-", "."
+	ID     string `json:"id"`
 	Title  string `json:"title"`
 	What   string `json:"what,omitempty"` // how to read it
 	Kind   Kind   `json:"kind"`
 	X      Axis   `json:"x"`
 	Y      Axis   `json:"y"`
 	Better Better `json:"better,omitempty"` // of Y
-	// Ranked: the order of Y is a result, and `levee bench compare` says whether two reports agree in it.
+	// Ranked: the order of Y is a result, and `levee bench compare` says whether two reports agree
+	// in it.
 	Ranked bool `json:"ranked,omitempty"`
-	// Steady, if above 0, is by which share of itself Y may differ in two reports: more is counted and named.
+	// Steady, if above 0, is by which share of itself Y may differ in two reports: more is counted
+	// and named.
 	Steady float64   `json:"steady,omitempty"`
 	Series []*Series `json:"series"`
 	Marks  []Mark    `json:"marks,omitempty"`
@@ -87,8 +92,8 @@ type Chart struct {
 // Axis names what is drawn along it.
 type Axis struct {
 	Label string `json:"label"`
-	// Unit is in words or symbols as people write them behind a number: "ns", "packets/s", "bytes", "%", or
-	// empty for a count. ns, us, ms and s are scaled to one another, others get K, M, G.
+	// Unit is in words or symbols as people write them behind a number: "ns", "packets/s", "bytes",
+	// "%", or empty for a count. ns, us, ms and s are scaled to one another, others get K, M, G.
 	Unit string `json:"unit,omitempty"`
 	Log  bool   `json:"log,omitempty"` // logarithmic at first; the page can switch
 }
@@ -117,13 +122,14 @@ type Point struct {
 	High    *float64 `json:"high,omitempty"`
 	AtLeast bool     `json:"at_least,omitempty"` // a lower bound: what measures was the limit
 	AtMost  bool     `json:"at_most,omitempty"`  // an upper bound
-	// Invalid: Y breaks a rule of the measurement and is shown for what it is, or missing; Why says why.
+	// Invalid: Y breaks a rule of the measurement and is shown for what it is, or missing; Why says
+	// why.
 	Invalid bool   `json:"invalid,omitempty"`
 	Why     string `json:"why,omitempty"`
 	// Outlier marks a single value far from the others of its kind (see Outliers); it is kept.
 	Outlier bool `json:"outlier,omitempty"`
-	// Rounds are the values that Y is the median of, in the order in which they were measured. Two documents
-	// are compared by them.
+	// Rounds are the values that Y is the median of, in the order in which they were measured. Two
+	// documents are compared by them.
 	Rounds []float64 `json:"rounds,omitempty"`
 }
 

@@ -246,12 +246,15 @@ func (g *drawing) axes(c, area draw.Canvas, style draw.TextStyle) {
 		}
 		c.FillText(right, vg.Point{X: area.Min.X - 6, Y: at}, t.label)
 	}
-	area.StrokeLine2(draw.LineStyle{Color: softColour, Width: 0.7}, area.Min.X, area.Min.Y, area.Max.X, area.Min.Y)
+	area.StrokeLine2(draw.LineStyle{Color: softColour, Width: 0.7}, area.Min.X, area.Min.Y,
+		area.Max.X, area.Min.Y)
 	title := textStyle(10, softColour)
 	title.XAlign = text.XCenter
-	c.FillText(title, vg.Point{X: (area.Min.X + area.Max.X) / 2, Y: c.Min.Y + 2}, fitText(title, g.x.title, area.Max.X-area.Min.X))
+	c.FillText(title, vg.Point{X: (area.Min.X + area.Max.X) / 2, Y: c.Min.Y + 2},
+		fitText(title, g.x.title, area.Max.X-area.Min.X))
 	title.Rotation = math.Pi / 2
-	c.FillText(title, vg.Point{X: c.Min.X + 9, Y: (area.Min.Y + area.Max.Y) / 2}, fitText(title, g.y.title, area.Max.Y-area.Min.Y))
+	c.FillText(title, vg.Point{X: c.Min.X + 9, Y: (area.Min.Y + area.Max.Y) / 2},
+		fitText(title, g.y.title, area.Max.Y-area.Min.Y))
 }
 
 func (g *drawing) marks(c draw.Canvas, x func(float64) vg.Length) {
@@ -260,9 +263,12 @@ func (g *drawing) marks(c draw.Canvas, x func(float64) vg.Length) {
 			continue
 		}
 		from, to := x(m.From), max(x(m.To), x(m.From)+1)
-		c.FillPolygon(color.NRGBA{R: 0x1b, G: 0x1f, B: 0x24, A: 16}, []vg.Point{{X: from, Y: c.Min.Y}, {X: to, Y: c.Min.Y}, {X: to, Y: c.Max.Y}, {X: from, Y: c.Max.Y}})
+		c.FillPolygon(color.NRGBA{R: 0x1b, G: 0x1f, B: 0x24, A: 16},
+			[]vg.Point{{X: from, Y: c.Min.Y}, {X: to, Y: c.Min.Y}, {X: to, Y: c.Max.Y},
+				{X: from, Y: c.Max.Y}})
 		style := textStyle(9, softColour)
-		c.FillText(style, vg.Point{X: from + 4, Y: c.Max.Y - 11}, fitText(style, m.Label, c.Max.X-from-4))
+		c.FillText(style, vg.Point{X: from + 4, Y: c.Max.Y - 11},
+			fitText(style, m.Label, c.Max.X-from-4))
 	}
 }
 
@@ -290,7 +296,8 @@ func (g *drawing) line(c draw.Canvas, x, y func(float64) vg.Length, s *Series, i
 		if !g.fits(p) {
 			flush()
 			if !g.logX || p.X > 0 {
-				c.DrawGlyph(draw.GlyphStyle{Color: colourOf(i), Radius: 3, Shape: draw.CrossGlyph{}}, vg.Point{X: x(p.X), Y: c.Min.Y + 6})
+				c.DrawGlyph(draw.GlyphStyle{Color: colourOf(i), Radius: 3,
+					Shape: draw.CrossGlyph{}}, vg.Point{X: x(p.X), Y: c.Min.Y + 6})
 			}
 			continue
 		}
@@ -307,7 +314,8 @@ func (g *drawing) line(c draw.Canvas, x, y func(float64) vg.Length, s *Series, i
 			c.DrawGlyph(draw.GlyphStyle{Color: colourOf(i), Radius: 5, Shape: draw.RingGlyph{}}, at)
 		}
 		if p.AtLeast {
-			c.DrawGlyph(draw.GlyphStyle{Color: colourOf(i), Radius: 3.5, Shape: draw.PyramidGlyph{}}, vg.Point{X: at.X, Y: at.Y + 8})
+			c.DrawGlyph(draw.GlyphStyle{Color: colourOf(i), Radius: 3.5,
+				Shape: draw.PyramidGlyph{}}, vg.Point{X: at.X, Y: at.Y + 8})
 		}
 	}
 	flush()
@@ -348,7 +356,8 @@ func (g *drawing) columns(c draw.Canvas, x, y func(float64) vg.Length, s *Series
 			from = x(p.X)
 		}
 		foot, top := y(g.above(0)), y(*p.Y)
-		c.FillPolygon(fill, []vg.Point{{X: from, Y: foot}, {X: x(*p.XTo), Y: foot}, {X: x(*p.XTo), Y: top}, {X: from, Y: top}})
+		c.FillPolygon(fill, []vg.Point{{X: from, Y: foot}, {X: x(*p.XTo), Y: foot},
+			{X: x(*p.XTo), Y: top}, {X: from, Y: top}})
 	}
 }
 
@@ -361,22 +370,26 @@ func (g *drawing) bars(c draw.Canvas, x, y func(float64) vg.Length) {
 			if row < 0 {
 				continue
 			}
-			g.bar(c, x, p, y(-float64(row))-(vg.Length(i)-vg.Length(len(g.Series)-1)/2)*thick, thick, i)
+			g.bar(c, x, p, y(-float64(row))-(vg.Length(i)-vg.Length(len(g.Series)-1)/2)*thick,
+				thick, i)
 		}
 	}
 }
 
-func (g *drawing) bar(c draw.Canvas, x func(float64) vg.Length, p *Point, middle, thick vg.Length, i int) {
+func (g *drawing) bar(c draw.Canvas, x func(float64) vg.Length, p *Point, middle, thick vg.Length,
+	i int) {
 	foot := x(g.above(0))
 	if !g.fits(p) {
 		style := textStyle(9, softColour)
-		c.FillText(style, vg.Point{X: foot + 4, Y: middle - 3}, fitText(style, "no figure: "+p.Why, c.Max.X-foot-4))
+		c.FillText(style, vg.Point{X: foot + 4, Y: middle - 3},
+			fitText(style, "no figure: "+p.Why, c.Max.X-foot-4))
 		return
 	}
 	end, half := x(*p.Y), thick/2-1
 	fill := colourOf(i)
 	fill.A = 217
-	c.FillPolygon(fill, []vg.Point{{X: foot, Y: middle - half}, {X: end, Y: middle - half}, {X: end, Y: middle + half}, {X: foot, Y: middle + half}})
+	c.FillPolygon(fill, []vg.Point{{X: foot, Y: middle - half}, {X: end, Y: middle - half},
+		{X: end, Y: middle + half}, {X: foot, Y: middle + half}})
 	if p.Low != nil {
 		g.whisker(c, inkColour, middle, x(g.above(*p.Low)), x(*p.High), true)
 		end = max(end, x(*p.High))

@@ -6,13 +6,15 @@ import (
 	"slices"
 )
 
-// Flame is a flame graph: a tree of calls, each as wide as the share of samples that have it on their stack.
+// Flame is a flame graph: a tree of calls, each as wide as the share of samples that have it on
+// their stack.
 type Flame struct {
 	classes []FlameClass
 	root    *frame
 }
 
-// FlameClass is a kind of function, and the colour of its frames (#rrggbb); the titles tell them apart without colour.
+// FlameClass is a kind of function, and the colour of its frames (#rrggbb); the titles tell them
+// apart without colour.
 type FlameClass struct{ Name, Colour string }
 
 // frame is one function as it was called by those above it.
@@ -34,8 +36,8 @@ func (f *Flame) colour(class string) string {
 	return f.classes[i].Colour
 }
 
-// Add counts samples with these functions, outermost first: the innermost is of one class, those that only call of
-// another.
+// Add counts samples with these functions, outermost first: the innermost is of one class, those
+// that only call of another.
 func (f *Flame) Add(stack []string, class, callers string, n int) {
 	f.root.count += n
 	at := f.root
@@ -62,11 +64,13 @@ const (
 	leastFrame = 0.2
 )
 
-// SVG writes the graph as a document of its own. Frames show their share on hover; a click shows one frame and what
-// it calls in full width, a click on the lowest row all again. Without scripts it is the same picture.
+// SVG writes the graph as a document of its own. Frames show their share on hover; a click shows
+// one frame and what it calls in full width, a click on the lowest row all again. Without scripts
+// it is the same picture.
 func (f *Flame) SVG(title, subtitle string) []byte {
 	height := flameTop + f.root.depth(1, f.scale())*rowHeight + 2*flameEdge
-	m := newMarkup(flameWidth, height, title, `fill="#fff"`, ` font-family="sans-serif" font-size="12"`)
+	m := newMarkup(flameWidth, height, title, `fill="#fff"`,
+		` font-family="sans-serif" font-size="12"`)
 	m.text(flameEdge, 20, ` font-size="15"`, title)
 	m.text(flameEdge, 38, ` fill="#555"`, subtitle)
 	x := flameEdge
@@ -99,8 +103,8 @@ func (n *frame) depth(rows int, scale float64) int {
 	return deepest
 }
 
-// write draws a frame and, on top of it, what it called, in the order of their names, so that two graphs
-// can be compared.
+// write draws a frame and, on top of it, what it called, in the order of their names, so that two
+// graphs can be compared.
 func (n *frame) write(m *markup, x, y, scale float64, all int) {
 	width := float64(n.count) * scale
 	if width < leastFrame {
@@ -130,7 +134,8 @@ func shortened(name string, width float64) string {
 	return name[:fits-2] + ".."
 }
 
-// flameScript shows one frame in full width. The names are read from the titles, which are text already.
+// flameScript shows one frame in full width. The names are read from the titles, which are text
+// already.
 const flameScript = `(function () {
 	"use strict";
 	var left = 10, full = 1180, frames = Array.prototype.map.call(document.querySelectorAll("#frames .f"), function (g) {

@@ -20,7 +20,8 @@ const shown = `[...document.querySelectorAll("#frames .f")].filter(g => g.style.
 const clickOn = `(() => { const g = [...document.querySelectorAll("#frames .f")].find(g => g.querySelector("title").textContent.startsWith("NAME:"));
 	g.querySelector("rect").dispatchEvent(new MouseEvent("click", {bubbles: true})); return true; })()`
 
-var classes = []FlameClass{{"driver", "#8fb8de"}, {"program", "#7cc47f"}, {"kernel", "#e9d38d"}, {"idle", "#d7d7d7"}}
+var classes = []FlameClass{{"driver", "#8fb8de"}, {"program", "#7cc47f"}, {"kernel", "#e9d38d"},
+	{"idle", "#d7d7d7"}}
 
 // TestFlameGraphZoomsOffline opens a graph from a file in Chromium and clicks.
 func TestFlameGraphZoomsOffline(t *testing.T) {
@@ -89,16 +90,19 @@ func drawn(t *testing.T, f *Flame) (text string, titles []string) {
 func TestFlameGraphIsOneSafeDocument(t *testing.T) {
 	f := NewFlame(classes...)
 	f.Add([]string{"thread", "veth_poll"}, "driver", "kernel", 30)
-	f.Add([]string{"thread", "veth_poll", "</title><script>alert(1)</script>"}, "program", "kernel", 60)
+	f.Add([]string{"thread", "veth_poll", "</title><script>alert(1)</script>"}, "program", "kernel",
+		60)
 	f.Add([]string{"thread"}, "kernel", "kernel", 10)
 	f.Add([]string{"narrow"}, "kernel", "kernel", 0)
 	text, titles := drawn(t, f)
-	want := []string{"a <b> & \"c\"", "all: 100.00 %, 100 samples", "thread: 100.00 %, 100 samples", "veth_poll: 90.00 %, 90 samples",
+	want := []string{"a <b> & \"c\"", "all: 100.00 %, 100 samples", "thread: 100.00 %, 100 samples",
+		"veth_poll: 90.00 %, 90 samples",
 		"</title><script>alert(1)</script>: 60.00 %, 60 samples"}
 	if !slices.Equal(titles, want) {
 		t.Errorf("titles %q, want %q", titles, want)
 	}
-	if strings.Count(text, "<script>") != 1 || strings.Contains(text, "http") && strings.Count(text, "http") != 1 {
+	if strings.Count(text, "<script>") != 1 || strings.Contains(text, "http") &&
+		strings.Count(text, "http") != 1 {
 		t.Errorf("more than one script, or an address:\n%s", text)
 	}
 	if _, titles := drawn(t, NewFlame(classes...)); len(titles) != 1 {
@@ -107,7 +111,8 @@ func TestFlameGraphIsOneSafeDocument(t *testing.T) {
 }
 
 func TestATerminalIsWellFormed(t *testing.T) {
-	d := xml.NewDecoder(bytes.NewReader(Terminal([]string{"$ make demo", "", `<a> & "b"`, "▁█ end"})))
+	d := xml.NewDecoder(bytes.NewReader(Terminal([]string{"$ make demo", "", `<a> & "b"`,
+		"▁█ end"})))
 	text := ""
 	for {
 		tok, err := d.Token()

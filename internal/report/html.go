@@ -42,9 +42,9 @@ type pageHead struct {
 
 type pagePoint struct{ Series, X, Y, Interval, Remarks string }
 
-// HTML writes one page that needs nothing else: charts, their figures as tables, what has no figure and why,
-// and the machine. It works from a file, with no network, and a policy in the page (CSP) lets the browser
-// run and load nothing but what is in it.
+// HTML writes one page that needs nothing else: charts, their figures as tables, what has no figure
+// and why, and the machine. It works from a file, with no network, and a policy in the page (CSP)
+// lets the browser run and load nothing but what is in it.
 func (d *Document) HTML(w io.Writer) error {
 	d.settle()
 	if err := d.check(); err != nil {
@@ -54,7 +54,8 @@ func (d *Document) HTML(w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("writing the page: %w", err)
 	}
-	data, err := json.Marshal(d) // escapes <, > and &, so that no name ends the script that holds it
+	// escapes <, > and &, so that no name ends the script that holds it
+	data, err := json.Marshal(d)
 	if err != nil {
 		return fmt.Errorf("writing the page: %w", err)
 	}
@@ -69,9 +70,11 @@ func (d *Document) HTML(w io.Writer) error {
 		Data                           template.JS
 		License                        string
 	}{
-		Doc: d, Policy: contentPolicy(), Started: d.Started.UTC().Format("2006-01-02T15:04:05Z"), Date: d.Started.UTC().Format("2 January 2006, 15:04 UTC"),
+		Doc: d, Policy: contentPolicy(), Started: d.Started.UTC().Format("2006-01-02T15:04:05Z"),
+		Date:    d.Started.UTC().Format("2 January 2006, 15:04 UTC"),
 		Machine: d.Machine.String(), Facts: facts(d.Setup, &d.Machine),
-		UPlotStyle: template.CSS(web.UPlotStyle), Style: template.CSS(web.ReportStyle), UPlot: template.JS(web.UPlot), Script: template.JS(web.ReportScript),
+		UPlotStyle: template.CSS(web.UPlotStyle), Style: template.CSS(web.ReportStyle),
+		UPlot: template.JS(web.UPlot), Script: template.JS(web.ReportScript),
 		Data: template.JS(data), License: web.UPlotLicense,
 	}
 	for _, c := range d.Charts {
@@ -102,7 +105,8 @@ func contentPolicy() string {
 		}
 		return strings.Join(out, " ")
 	}
-	return "default-src 'none'; script-src " + hash(web.UPlot, web.ReportScript) + "; style-src " + hash(web.UPlotStyle, web.ReportStyle) +
+	return "default-src 'none'; script-src " + hash(web.UPlot,
+		web.ReportScript) + "; style-src " + hash(web.UPlotStyle, web.ReportStyle) +
 		"; img-src data:; base-uri 'none'; form-action 'none'"
 }
 

@@ -12,9 +12,9 @@ import (
 // maxFile is how much of a file Read looks at, in bytes.
 const maxFile = 256 << 20
 
-// JSON writes the document. A measurement that has a report of its own, raw windows and all, hands it over
-// as raw, which must become a JSON object: its fields come first, and the document behind them under the
-// key "document".
+// JSON writes the document. A measurement that has a report of its own, raw windows and all, hands
+// it over as raw, which must become a JSON object: its fields come first, and the document behind
+// them under the key "document".
 func (d *Document) JSON(w io.Writer, raw any) error {
 	d.settle()
 	if err := d.check(); err != nil {
@@ -33,10 +33,12 @@ func (d *Document) JSON(w io.Writer, raw any) error {
 	}
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(body, &keys); err != nil {
-		return fmt.Errorf("writing the report: a measurement's own report must be a JSON object: %w", err)
+		return fmt.Errorf(
+			"writing the report: a measurement's own report must be a JSON object: %w", err)
 	}
 	if _, taken := keys["document"]; taken {
-		return errors.New(`writing the report: the measurement's own report has a "document" already`)
+		return errors.New(
+			`writing the report: the measurement's own report has a "document" already`)
 	}
 	joined := body[:len(body)-1]
 	if len(keys) > 0 {
@@ -67,8 +69,8 @@ func indented(w io.Writer, text []byte) error {
 	return err
 }
 
-// Read reads what JSON wrote. name is for messages; every error says what is wrong with the file and what
-// would be right.
+// Read reads what JSON wrote. name is for messages; every error says what is wrong with the file
+// and what would be right.
 func Read(r io.Reader, name string) (*Document, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {
@@ -95,12 +97,15 @@ func Read(r io.Reader, name string) (*Document, error) {
 	switch {
 	case head.Schema == Schema:
 	case head.Schema == "":
-		return nil, fmt.Errorf("%s is no report: it has no \"schema\"; make one with `levee bench COMMAND --json`", name)
+		return nil, fmt.Errorf("%s is no report: it has no \"schema\"; make one with `levee "+
+			"bench COMMAND --json`", name)
 	default:
 		if strings.HasPrefix(head.Schema, "levee.report/") {
-			return nil, fmt.Errorf("%s has the schema %.40q and this levee reads %q: read it with the levee that made it, or a newer one", name, head.Schema, Schema)
+			return nil, fmt.Errorf("%s has the schema %.40q and this levee reads %q: read it "+
+				"with the levee that made it, or a newer one", name, head.Schema, Schema)
 		}
-		return nil, fmt.Errorf("%s is no report: its schema is %.40q, not %q", name, head.Schema, Schema)
+		return nil, fmt.Errorf("%s is no report: its schema is %.40q, not %q", name, head.Schema,
+			Schema)
 	}
 	d := &Document{}
 	if err := decode(file.Document, d); err != nil {
@@ -122,7 +127,8 @@ func decode(text []byte, into any) error {
 		return nil
 	case len(bytes.TrimSpace(text)) == 0:
 		return errors.New("it is empty")
-	case errors.As(err, &syntax) && syntax.Offset >= int64(len(text)) && strings.Contains(err.Error(), "unexpected end"):
+	case errors.As(err, &syntax) && syntax.Offset >= int64(len(text)) &&
+		strings.Contains(err.Error(), "unexpected end"):
 		return fmt.Errorf("it is cut off after %d bytes", len(text))
 	case errors.As(err, &syntax):
 		return fmt.Errorf("it is not JSON: %v at byte %d", err, syntax.Offset)

@@ -15,7 +15,8 @@ func TestDocumentsAreReadBack(t *testing.T) {
 	type own struct {
 		Rungs []string `json:"rungs"`
 	}
-	for what, raw := range map[string]any{"alone": nil, "with fields of its own": own{[]string{"a<b"}}, "with none": struct{}{}} {
+	for what, raw := range map[string]any{"alone": nil,
+		"with fields of its own": own{[]string{"a<b"}}, "with none": struct{}{}} {
 		d := sample()
 		var b bytes.Buffer
 		if err := d.JSON(&b, raw); err != nil {
@@ -59,21 +60,27 @@ func TestFilesThatAreNoReportsSaySo(t *testing.T) {
 		{"a list", "[1]", "no report"},
 		{"another program's", `{"rungs": []}`, `it has no "schema"`},
 		{"null", `{"document": null}`, `it has no "schema"`},
-		{"a later schema", change(Schema, "levee.report/2"), "read it with the levee that made it, or a newer one"},
+		{"a later schema", change(Schema, "levee.report/2"),
+			"read it with the levee that made it, or a newer one"},
 		{"another schema", change(Schema, "x"), `its schema is "x"`},
-		{"a word for a number", change(`"cores": 2`, `"cores": "two"`), `"machine.cores" is of the JSON type string`},
+		{"a word for a number", change(`"cores": 2`, `"cores": "two"`),
+			`"machine.cores" is of the JSON type string`},
 		{"no bench", change(`"bench": "sample"`, `"bench": ""`), "which measurement"},
-		{"a path for an id", change(`"id": "ladder-pps"`, `"id": "../../etc/passwd"`), "is not 1 to 120 of"},
-		{"the same id twice", change(`"id": "ladder-pps"`, `"id": "latency"`), "two charts or tables"},
+		{"a path for an id", change(`"id": "ladder-pps"`, `"id": "../../etc/passwd"`),
+			"is not 1 to 120 of"},
+		{"the same id twice", change(`"id": "ladder-pps"`, `"id": "latency"`),
+			"two charts or tables"},
 		{"an unknown kind", change(`"kind": "bar"`, `"kind": "pie"`), `there is no kind "pie"`},
-		{"an unknown direction", change(`"better": "more"`, `"better": "blue"`), `better is "blue"`},
+		{"an unknown direction", change(`"better": "more"`, `"better": "blue"`),
+			`better is "blue"`},
 		{"the same series twice", change(`"name": "IPv4"`, `"name": "IPv6"`), "two series"},
 		{"a bar without a label", change(`"label": "xdp native",`, ``), "a bar needs a label"},
 		{"a null chart", change(`"charts": [`, `"charts": [null,`), "chart 0 is null"},
 		{"a short row", change(`"columns": [`, `"columns": [{"name":"more"},`), "cells for"},
 	} {
 		_, err := Read(strings.NewReader(c.text), "a.json")
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "a.json ") {
+		if err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.HasPrefix(err.Error(), "a.json ") {
 			t.Errorf("%s: %v, want %q", c.what, err, c.want)
 		}
 	}
@@ -82,7 +89,8 @@ func TestFilesThatAreNoReportsSaySo(t *testing.T) {
 func TestWhatIsNoNumberBecomesAGap(t *testing.T) {
 	d := &Document{Bench: "odd"}
 	c := d.Chart(Chart{ID: "c"})
-	c.Add("a", Value(1, math.NaN()), Value(2, math.Inf(1)), Value(math.NaN(), 1), Point{X: 4}, Measured(5, []float64{1, math.NaN(), 2, 3, 4, 5}))
+	c.Add("a", Value(1, math.NaN()), Value(2, math.Inf(1)), Value(math.NaN(), 1), Point{X: 4},
+		Measured(5, []float64{1, math.NaN(), 2, 3, 4, 5}))
 	d.Table("t", "t", Column{Name: "n"}).Row(Number(math.NaN()))
 	var b bytes.Buffer
 	if err := d.JSON(&b, nil); err != nil {
@@ -122,12 +130,14 @@ func TestCSVHasALineForEachFigure(t *testing.T) {
 	}
 	var gap, formula, outlier bool
 	for _, l := range lines[1:] {
-		gap = gap || l[2] == "socket filter" && l[6] == "" && l[11] == "false" && strings.HasPrefix(l[12], "packets do not balance")
+		gap = gap || l[2] == "socket filter" && l[6] == "" && l[11] == "false" &&
+			strings.HasPrefix(l[12], "packets do not balance")
 		formula = formula || l[1] == "'=cmd|' /C calc'!A0"
 		outlier = outlier || l[13] == "true" && l[14] == "5"
 	}
 	if !gap || !formula || !outlier {
-		t.Errorf("a gap with its reason %v, a name that is no formula %v, an outlier %v: want all", gap, formula, outlier)
+		t.Errorf("a gap with its reason %v, a name that is no formula %v, an outlier %v: want all",
+			gap, formula, outlier)
 	}
 }
 
@@ -137,8 +147,10 @@ func FuzzRead(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
-	f.Add([]byte(`{"schema":"levee.report/1","bench":"x","charts":[{"id":"a","kind":"histogram","series":[{"points":[{"x":1,"x_to":2,"y":3}]}]}]}`))
-	f.Add([]byte(`{"schema":"levee.report/1","bench":"x","charts":[{"id":"a","kind":"line","y":{"log":true},"series":[{"points":[{"y":1e-300},{"x":1e300,"y":1e300}]}]}]}`))
+	f.Add([]byte(
+		`{"schema":"levee.report/1","bench":"x","charts":[{"id":"a","kind":"histogram","series":[{"points":[{"x":1,"x_to":2,"y":3}]}]}]}`))
+	f.Add([]byte(
+		`{"schema":"levee.report/1","bench":"x","charts":[{"id":"a","kind":"line","y":{"log":true},"series":[{"points":[{"y":1e-300},{"x":1e300,"y":1e300}]}]}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		d, err := Read(bytes.NewReader(text), "fuzz")
 		if err != nil {

@@ -32,7 +32,8 @@ func TestTheLeastThirdIsAMeanOfWholeValues(t *testing.T) {
 }
 
 func TestTheLeastThirdMovesWithTheShareOfTwoLevelsAndDoesNotFall(t *testing.T) {
-	// Sixteen values of 80 or 100: one more of the lower ones moves it by a sixth of the distance at most.
+	// Sixteen values of 80 or 100: one more of the lower ones moves it by a sixth of the distance
+	// at most.
 	last := 100.0
 	for low := range 17 {
 		values := slices.Repeat([]float64{100}, 16)

@@ -2,10 +2,11 @@ package report
 
 // Rank is a place in an order that the data may not wholly tell.
 type Rank struct {
-	// Rank is one more than how many are certainly before: those whose interval ends below this one's. 0: there is
-	// no interval to tell by.
+	// Rank is one more than how many are certainly before: those whose interval ends below this
+	// one's. 0: there is no interval to tell by.
 	Rank int
-	// Shared: the interval of another overlaps, so that the data do not say which of them is before.
+	// Shared: the interval of another overlaps, so that the data do not say which of them is
+	// before.
 	Shared bool
 }
 

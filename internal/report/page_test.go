@@ -43,7 +43,8 @@ func open(t *testing.T, d *Document, width int64, scheme string) *browser {
 		t.Fatal(err)
 	}
 	b := start(t, page, width, scheme)
-	if err := chromedp.Do(b, chromedp.Navigate("file://"+page), chromedp.WaitReady(chromedp.CSS(`html[data-ready="true"]`))); err != nil {
+	if err := chromedp.Do(b, chromedp.Navigate("file://"+page),
+		chromedp.WaitReady(chromedp.CSS(`html[data-ready="true"]`))); err != nil {
 		t.Fatalf("opening the page: %v; %q", err, b.wrong)
 	}
 	return b
@@ -63,17 +64,21 @@ func start(t *testing.T, page string, width int64, scheme string) *browser {
 		t.Skip("needs chromium (scripts/deps test installs it)")
 	}
 	options := []chromedp.ExecAllocatorOption{
-		chromedp.ExecPath(bin), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
+		chromedp.ExecPath(bin), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
 		chromedp.UserDataDir(filepath.Join(t.TempDir(), "profile")),
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("force-color-profile", "srgb"),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("force-color-profile", "srgb"),
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	ctx, stop := chromedp.NewExecAllocator(ctx, options...)
 	tab, closeTab := chromedp.NewContext(ctx)
 	t.Cleanup(func() { closeTab(); stop(); cancel() })
 	b := &browser{Context: tab}
-	if err := chromedp.Do(tab, chromedp.EmulateViewport(width, 900)); err != nil { // the first step starts the browser
+	// the first step starts the browser
+	if err := chromedp.Do(tab, chromedp.EmulateViewport(width, 900)); err != nil {
 		t.Fatalf("starting %s: %v", bin, err)
 	}
 	if err := chromedp.Listen(tab, func(event any) { b.note(event, "file://"+page) }); err != nil {
@@ -147,7 +152,8 @@ func (b *browser) shot(t *testing.T, name string) {
 	if err := os.WriteFile(filepath.Join(*shots, name+".png"), png, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range eval[[]string](t, b, `[...document.querySelectorAll('section.chart')].map(s => s.id)`) {
+	for _, id := range eval[[]string](t, b,
+		`[...document.querySelectorAll('section.chart')].map(s => s.id)`) {
 		png, err := chromedp.Run(b, chromedp.Screenshot(chromedp.CSS("#"+id)))
 		if err != nil {
 			t.Fatal(err)
@@ -158,8 +164,8 @@ func (b *browser) shot(t *testing.T, name string) {
 	}
 }
 
-// ink counts the pixels of a chart that are not transparent: what is drawn differs when it does. It reads a
-// copy, for a canvas that is read often says so on the console.
+// ink counts the pixels of a chart that are not transparent: what is drawn differs when it does. It
+// reads a copy, for a canvas that is read often says so on the console.
 const ink = `(() => { const c = document.querySelector('%s canvas'), copy = new OffscreenCanvas(c.width, c.height).getContext('2d', {willReadFrequently: true});
 copy.drawImage(c, 0, 0); const d = copy.getImageData(0, 0, c.width, c.height).data; let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; })()`
 
@@ -171,7 +177,9 @@ func TestThePageWorksOfflineInChromium(t *testing.T) {
 	b := open(t, sample(), 1100, "light")
 	b.shot(t, "light")
 	d := sample()
-	if n := eval[int](t, b, `document.querySelectorAll('section.chart .uplot canvas').length`); n != len(d.Charts) {
+	if n := eval[int](
+		t, b, `document.querySelectorAll('section.chart .uplot canvas').length`); n != len(
+		d.Charts) {
 		t.Errorf("%d charts are drawn, want %d", n, len(d.Charts))
 	}
 	for _, c := range d.Charts {
@@ -193,7 +201,8 @@ func toggles(t *testing.T, b *browser) {
 	before := inkOf(t, b, "sets-lookup")
 	b.run(t, chromedp.Click(chromedp.CSS(button)))
 	off := inkOf(t, b, "sets-lookup")
-	if pressed := eval[string](t, b, `document.querySelector('`+button+`').getAttribute('aria-pressed')`); pressed != "false" || off >= before {
+	if pressed := eval[string](t, b, `document.querySelector('`+button+
+		`').getAttribute('aria-pressed')`); pressed != "false" || off >= before {
 		t.Errorf("pressed %s, %d pixels after %d: want less", pressed, off, before)
 	}
 	b.run(t, chromedp.Click(chromedp.CSS(button)))
@@ -207,9 +216,12 @@ func hoverAt(t *testing.T, b *browser, id string, x, y float64) string {
 	t.Helper()
 	over := `section[data-chart="` + id + `"] .u-over`
 	b.run(t, chromedp.ScrollIntoView(chromedp.CSS(over)))
-	box := eval[map[string]float64](t, b, `(() => { const r = document.querySelector('`+over+`').getBoundingClientRect(); return {x: r.x, y: r.y, w: r.width, h: r.height}; })()`)
+	box := eval[map[string]float64](t, b,
+		`(() => { const r = document.querySelector('`+over+
+			`').getBoundingClientRect(); return {x: r.x, y: r.y, w: r.width, h: r.height}; })()`)
 	b.run(t, chromedp.MouseEvent("mouseMoved", box["x"]+x*box["w"], box["y"]+y*box["h"]))
-	return eval[string](t, b, `(() => { const e = document.querySelector('section[data-chart="`+id+`"] .tip'); return e.hidden ? '' : e.innerText; })()`)
+	return eval[string](t, b, `(() => { const e = document.querySelector('section[data-chart="`+id+
+		`"] .tip'); return e.hidden ? '' : e.innerText; })()`)
 }
 
 func hovers(t *testing.T, b *browser) {
@@ -218,7 +230,8 @@ func hovers(t *testing.T, b *browser) {
 		y    float64
 		want []string
 	}{
-		{"ladder-pps", 0.04, []string{"IPv4", "xdp native", "at least", "M packets/s", "95 % interval", "7 rounds"}},
+		{"ladder-pps", 0.04, []string{"IPv4", "xdp native", "at least", "M packets/s",
+			"95 % interval", "7 rounds"}},
 		{"ladder-pps", 0.42, []string{"nft netdev ingress", "1 of them an outlier, kept"}},
 		{"ladder-pps", 0.835, []string{"IPv6", "no figure", "packets do not balance"}},
 	} {
@@ -231,13 +244,16 @@ func hovers(t *testing.T, b *browser) {
 
 func reads(t *testing.T, b *browser) {
 	const plot = `section[data-chart="sets-lookup"] .plot`
-	b.run(t, chromedp.Focus(chromedp.CSS(plot)), chromedp.SendKeys(chromedp.CSS(plot), kb.ArrowRight+kb.ArrowRight))
+	b.run(t, chromedp.Focus(chromedp.CSS(plot)),
+		chromedp.SendKeys(chromedp.CSS(plot), kb.ArrowRight+kb.ArrowRight))
 	const reader = `document.querySelector('section[data-chart="sets-lookup"] .reader').textContent`
-	if got := eval[string](t, b, reader); !containsAll(got, []string{"levee static", "entries 100", " ns", "95 % interval"}) {
+	if got := eval[string](t, b, reader); !containsAll(got,
+		[]string{"levee static", "entries 100", " ns", "95 % interval"}) {
 		t.Errorf("the second key reads %q", got)
 	}
 	b.run(t, chromedp.SendKeys(chromedp.CSS(plot), kb.End+kb.ArrowLeft+kb.ArrowLeft))
-	if got := eval[string](t, b, reader); !containsAll(got, []string{"kernel hash map", "no figure", "wrong answers: 12 of 131072"}) {
+	if got := eval[string](t, b, reader); !containsAll(got,
+		[]string{"kernel hash map", "no figure", "wrong answers: 12 of 131072"}) {
 		t.Errorf("the gap reads %q", got)
 	}
 }
@@ -245,7 +261,9 @@ func reads(t *testing.T, b *browser) {
 // choose takes a value in a list of a chart as a person does.
 func choose(t *testing.T, b *browser, id, value string) {
 	t.Helper()
-	eval[bool](t, b, `(() => { const s = document.querySelector('section[data-chart="`+id+`"] select'); s.value = '`+value+`'; s.dispatchEvent(new Event('change')); return true; })()`)
+	eval[bool](t, b, `(() => { const s = document.querySelector('section[data-chart="`+id+
+		`"] select'); s.value = '`+value+
+		`'; s.dispatchEvent(new Event('change')); return true; })()`)
 }
 
 func compares(t *testing.T, b *browser) {
@@ -253,7 +271,8 @@ func compares(t *testing.T, b *browser) {
 	if got := hoverAt(t, b, "ladder-pps", 0.1, 0.16); !containsAll(got, []string{"levee", "1×"}) {
 		t.Errorf("levee relative to itself is %q", got)
 	}
-	if got := hoverAt(t, b, "ladder-pps", 0.1, 0.04); !containsAll(got, []string{"xdp native", "at least 1.", "×"}) {
+	if got := hoverAt(t, b, "ladder-pps", 0.1, 0.04); !containsAll(got,
+		[]string{"xdp native", "at least 1.", "×"}) {
 		t.Errorf("the fastest relative to levee is %q", got)
 	}
 	b.shot(t, "relative")
@@ -264,7 +283,8 @@ func compares(t *testing.T, b *browser) {
 }
 
 func logs(t *testing.T, b *browser) {
-	for _, c := range []struct{ id, key string }{{"sets-lookup", "logY"}, {"sets-lookup", "logX"}, {"ladder-pps", "logY"}, {"latency", "logX"}, {"service", "logY"}} {
+	for _, c := range []struct{ id, key string }{{"sets-lookup", "logY"}, {"sets-lookup", "logX"},
+		{"ladder-pps", "logY"}, {"latency", "logX"}, {"service", "logY"}} {
 		box := `section[data-chart="` + c.id + `"] input[data-switch="` + c.key + `"]`
 		picture := `document.querySelector('section[data-chart="` + c.id + `"] canvas').toDataURL()`
 		before := eval[string](t, b, picture)
@@ -294,14 +314,16 @@ func TestThePageFitsAPhoneInTheDark(t *testing.T) {
 	if wide := eval[int](t, b, `document.documentElement.scrollWidth`); wide > 390 {
 		t.Errorf("the page is %d pixels wide on a phone of 390", wide)
 	}
-	if back := eval[string](t, b, `getComputedStyle(document.documentElement).backgroundColor`); back == "rgb(255, 255, 255)" {
+	if back := eval[string](
+		t, b, `getComputedStyle(document.documentElement).backgroundColor`); back == "rgb(255, 255, 255)" {
 		t.Error("the page is white although dark is preferred")
 	}
 	b.close(t)
 }
 
 func TestHostileNamesStayText(t *testing.T) {
-	text := "</script><script>window.pwned=1</script><img src=x onerror=\"window.pwned=1\">'\"`${alert(1)}{{.}}<!--\u2028"
+	text := "</script><script>window.pwned=1</script><img src=x " +
+		"onerror=\"window.pwned=1\">'\"`${alert(1)}{{.}}<!--\u2028"
 	b := open(t, hostile(text), 1000, "light")
 	b.shot(t, "hostile")
 	if eval[bool](t, b, `!!window.pwned`) {
@@ -313,7 +335,8 @@ func TestHostileNamesStayText(t *testing.T) {
 	if got := hoverAt(t, b, "c-line", 0.03, 0.1); !strings.Contains(got, "<img src=x onerror=") {
 		t.Errorf("hovering shows %q, want the name as it is", got)
 	}
-	if got := eval[string](t, b, `document.querySelector('h1').textContent`); !strings.HasPrefix(got, "</script><script>window.pwned=1") {
+	if got := eval[string](t, b, `document.querySelector('h1').textContent`); !strings.HasPrefix(
+		got, "</script><script>window.pwned=1") {
 		t.Errorf("the title is %q, want the name as it is", got)
 	}
 	b.close(t)

@@ -20,7 +20,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Size of a picture in points, and of its PNG: three pixels for two points are sharp on a wide page.
+// Size of a picture in points, and of its PNG: three pixels for two points are sharp on a wide
+// page.
 const (
 	pictureWidth  = 640 * vg.Length(1)
 	pictureHeight = 340 * vg.Length(1)
@@ -31,7 +32,8 @@ const (
 // Colours are those of the page, on white (web/report/report.js).
 var (
 	palette = []color.NRGBA{
-		hex(0x0072b2), hex(0xd55e00), hex(0x009e73), hex(0xb8528d), hex(0xa87400), hex(0x2f8fcf), hex(0x444a52), hex(0x7d7d1c), hex(0x882255),
+		hex(0x0072b2), hex(0xd55e00), hex(0x009e73), hex(0xb8528d), hex(0xa87400), hex(0x2f8fcf),
+		hex(0x444a52), hex(0x7d7d1c), hex(0x882255),
 	}
 	inkColour, softColour, gridColour = hex(0x1b1f24), hex(0x57606a), hex(0xe8ebef)
 )
@@ -73,7 +75,8 @@ func (d *Document) PNG(c *Chart) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(pictureWidth, height), vgimg.UseDPI(pngDPI))}
+	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(pictureWidth, height),
+		vgimg.UseDPI(pngDPI))}
 	if err := d.draw(c, draw.New(canvas)); err != nil {
 		return nil, err
 	}
@@ -110,9 +113,11 @@ func (d *Document) draw(c *Chart, canvas draw.Canvas) (err error) {
 	in := draw.Crop(canvas, 14, -14, 10, -12)
 	title := textStyle(14, inkColour)
 	title.Font.Weight = xfont.WeightBold
-	in.FillText(title, vg.Point{X: in.Min.X, Y: in.Max.Y - 12}, fitText(title, c.Title, in.Max.X-in.Min.X))
+	in.FillText(title, vg.Point{X: in.Min.X, Y: in.Max.Y - 12},
+		fitText(title, c.Title, in.Max.X-in.Min.X))
 	small := textStyle(8, softColour)
-	in.FillText(small, vg.Point{X: in.Min.X, Y: in.Min.Y}, fitText(small, d.origin(), in.Max.X-in.Min.X))
+	in.FillText(small, vg.Point{X: in.Min.X, Y: in.Min.Y},
+		fitText(small, d.origin(), in.Max.X-in.Min.X))
 	top := in.Max.Y - 34
 	for _, row := range c.legendRows() {
 		at := in.Min.X
@@ -125,7 +130,9 @@ func (d *Document) draw(c *Chart, canvas draw.Canvas) (err error) {
 		}
 		top -= legendLine
 	}
-	newDrawing(c).draw(draw.Canvas{Canvas: in.Canvas, Rectangle: vg.Rectangle{Min: vg.Point{X: in.Min.X, Y: in.Min.Y + 14}, Max: vg.Point{X: in.Max.X - 12, Y: top + 6}}})
+	newDrawing(c).draw(draw.Canvas{Canvas: in.Canvas,
+		Rectangle: vg.Rectangle{Min: vg.Point{X: in.Min.X, Y: in.Min.Y + 14},
+			Max: vg.Point{X: in.Max.X - 12, Y: top + 6}}})
 	return nil
 }
 
@@ -165,11 +172,12 @@ func (c *Chart) legendRows() [][]int {
 }
 
 func square(x, y, side vg.Length) []vg.Point {
-	return []vg.Point{{X: x, Y: y}, {X: x + side, Y: y}, {X: x + side, Y: y + side}, {X: x, Y: y + side}}
+	return []vg.Point{{X: x, Y: y}, {X: x + side, Y: y}, {X: x + side, Y: y + side},
+		{X: x, Y: y + side}}
 }
 
-// fonts are read when they are first needed: that takes milliseconds, which no other command should pay. For
-// the same reason gonum's own plots are not used, whose package reads them at every start.
+// fonts are read when they are first needed: that takes milliseconds, which no other command should
+// pay. For the same reason gonum's own plots are not used, whose package reads them at every start.
 var fonts = sync.OnceValue(func() text.Handler {
 	var faces font.Collection
 	for _, f := range []struct {
@@ -180,14 +188,16 @@ var fonts = sync.OnceValue(func() text.Handler {
 		if err != nil {
 			panic("report: an embedded font: " + err.Error()) // a test draws with both
 		}
-		faces = append(faces, font.Face{Font: font.Font{Typeface: "Liberation", Variant: "Sans", Weight: f.weight}, Face: face})
+		faces = append(faces, font.Face{Font: font.Font{Typeface: "Liberation", Variant: "Sans",
+			Weight: f.weight}, Face: face})
 	}
 	return text.Plain{Fonts: font.NewCache(faces)}
 })
 
 func textStyle(size vg.Length, c color.Color) draw.TextStyle {
 	return draw.TextStyle{
-		Color: c, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}, Handler: fonts(),
+		Color: c, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: size},
+		Handler: fonts(),
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 )
 
 func TestPicturesOfEveryKind(t *testing.T) {
-	for name, d := range map[string]*Document{"sample": sample(), "hostile": hostile("</text><script>x</script> &\"' \x01 \u4e16")} {
+	for name, d := range map[string]*Document{"sample": sample(),
+		"hostile": hostile("</text><script>x</script> &\"' \x01 \u4e16")} {
 		for _, c := range d.Charts {
 			svg, err := d.SVG(c)
 			if err != nil {
@@ -30,12 +31,14 @@ func TestPicturesOfEveryKind(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s, %s: %v", name, c.ID, err)
 			}
-			if img, err := png.Decode(bytes.NewReader(picture)); err != nil || img.Bounds().Dx() < 1000 {
+			if img, err := png.Decode(bytes.NewReader(picture)); err != nil ||
+				img.Bounds().Dx() < 1000 {
 				t.Errorf("%s, %s: %v, %v", name, c.ID, img.Bounds(), err)
 			}
 			if *shots != "" {
 				for ext, b := range map[string][]byte{".svg": svg, ".png": picture} {
-					if err := os.WriteFile(filepath.Join(*shots, "picture-"+name+"-"+c.ID+ext), b, 0o644); err != nil {
+					if err := os.WriteFile(filepath.Join(*shots, "picture-"+name+"-"+c.ID+ext), b,
+						0o644); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -72,19 +75,27 @@ func TestPicturesOfOddCharts(t *testing.T) {
 	}{
 		{"gaps only", Chart{Kind: Line}, []Point{Gap(1, "no"), Gap(2, "no")}},
 		{"gaps only, log", Chart{Kind: Bar, Y: Axis{Log: true}}, []Point{Gap(0, "no").Of("a")}},
-		{"one point", Chart{Kind: Line, X: Axis{Log: true}, Y: Axis{Log: true}}, []Point{Value(10, 3)}},
-		{"zero and less on log axes", Chart{Kind: Line, X: Axis{Log: true}, Y: Axis{Log: true}}, []Point{Value(0, 1), Value(-1, 2), {X: 3, Y: &zero}, {X: 4, Y: &negative}}},
-		{"nothing above zero", Chart{Kind: Bar}, []Point{Value(0, 0).Of("a"), Value(0, -3).Of("b")}},
-		{"tiny and huge", Chart{Kind: Line, Y: Axis{Log: true}}, []Point{{X: 1, Y: &tiny}, Value(2, 1e300)}},
+		{"one point", Chart{Kind: Line, X: Axis{Log: true}, Y: Axis{Log: true}},
+			[]Point{Value(10, 3)}},
+		{"zero and less on log axes", Chart{Kind: Line, X: Axis{Log: true}, Y: Axis{Log: true}},
+			[]Point{Value(0, 1), Value(-1, 2), {X: 3, Y: &zero}, {X: 4, Y: &negative}}},
+		{"nothing above zero", Chart{Kind: Bar},
+			[]Point{Value(0, 0).Of("a"), Value(0, -3).Of("b")}},
+		{"tiny and huge", Chart{Kind: Line, Y: Axis{Log: true}},
+			[]Point{{X: 1, Y: &tiny}, Value(2, 1e300)}},
 		{"huge, linear", Chart{Kind: Line}, []Point{Value(-1e308, -1e308), Value(1e308, 1e308)}},
-		{"an interval below zero on a log axis", Chart{Kind: Bar, Y: Axis{Log: true, Unit: "ns"}}, []Point{Value(0, 2).Between(-1, 5).Of("a")}},
-		{"columns from zero on a log axis", Chart{Kind: Histogram, X: Axis{Log: true}, Y: Axis{Log: true}}, []Point{Bin(0, 1, 5), Bin(1, 10, 0)}},
+		{"an interval below zero on a log axis", Chart{Kind: Bar, Y: Axis{Log: true, Unit: "ns"}},
+			[]Point{Value(0, 2).Between(-1, 5).Of("a")}},
+		{"columns from zero on a log axis",
+			Chart{Kind: Histogram, X: Axis{Log: true}, Y: Axis{Log: true}},
+			[]Point{Bin(0, 1, 5), Bin(1, 10, 0)}},
 	} {
 		d := &Document{Bench: "odd"}
 		c.chart.ID = "odd"
 		chart := d.Chart(c.chart)
 		chart.Add("a", c.points...)
-		for what, make := range map[string]func(*Chart) ([]byte, error){"SVG": d.SVG, "PNG": d.PNG} {
+		for what, make := range map[string]func(*Chart) ([]byte, error){"SVG": d.SVG,
+			"PNG": d.PNG} {
 			if b, err := make(chart); err != nil || len(b) == 0 {
 				t.Errorf("%s: %s: %v", c.what, what, err)
 			}

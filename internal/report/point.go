@@ -9,8 +9,8 @@ import (
 // Value is a single figure without an interval.
 func Value(x, y float64) Point { return Point{X: x, Y: &y} }
 
-// Measured is the median of rounds with its 95 % interval; fewer than six rounds have no interval, none at all
-// is a Gap.
+// Measured is the median of rounds with its 95 % interval; fewer than six rounds have no interval,
+// none at all is a Gap.
 func Measured(x float64, rounds []float64) Point {
 	if len(rounds) == 0 {
 		return Gap(x, "not measured")
@@ -58,7 +58,8 @@ func Quantity(v float64, format string, args ...any) Cell {
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// round keeps so many significant digits: the number nearest to the decimal, so that printing it gives no more.
+// round keeps so many significant digits: the number nearest to the decimal, so that printing it
+// gives no more.
 func round(v float64, digits int) float64 {
 	if v == 0 || !finite(v) {
 		return v

@@ -18,7 +18,8 @@ var (
 	siSteps   = []step{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "K"}, {1, ""}}
 )
 
-// Print is a value with its unit as people write it, four digits of it: 1.23 µs, 4.5 M packets/s, 12 MiB.
+// Print is a value with its unit as people write it, four digits of it: 1.23 µs, 4.5 M packets/s,
+// 12 MiB.
 func Print(v float64, unit string) string {
 	text := short(v, unit)
 	if _, isTime := secondsOf[unit]; isTime || unit == "" || unit == "bytes" {

@@ -21,7 +21,8 @@ func TestQuantilesOfKnownSamples(t *testing.T) {
 		q, confidence   float64
 		want, low, high float64
 	}{
-		// Ranks as in tables of the binomial distribution: of twelve the third to the tenth hold the median at 96.1 %.
+		// Ranks as in tables of the binomial distribution: of twelve the third to the tenth hold
+		// the median at 96.1 %.
 		{"median of twelve", to(12), 0.5, 0.95, 6.5, 3, 10},
 		{"median of six", to(6), 0.5, 0.95, 3.5, 1, 6},
 		{"median of five", to(5), 0.5, 0.95, 3, -inf, inf},
@@ -35,18 +36,21 @@ func TestQuantilesOfKnownSamples(t *testing.T) {
 		before := slices.Clone(c.values)
 		v, low, high := Quantile(c.values, c.q, c.confidence)
 		if v != c.want || low != c.low || high != c.high {
-			t.Errorf("%s: %v from %v to %v, want %v from %v to %v", c.what, v, low, high, c.want, c.low, c.high)
+			t.Errorf("%s: %v from %v to %v, want %v from %v to %v", c.what, v, low, high, c.want,
+				c.low, c.high)
 		}
 		if !slices.Equal(c.values, before) {
 			t.Errorf("%s: the values were changed", c.what)
 		}
 	}
-	if v, low, high := Quantile(nil, 0.25, 0.95); !math.IsNaN(v) || !math.IsInf(low, -1) || !math.IsInf(high, 1) {
+	if v, low, high := Quantile(nil, 0.25, 0.95); !math.IsNaN(v) || !math.IsInf(low, -1) ||
+		!math.IsInf(high, 1) {
 		t.Errorf("of nothing: %v from %v to %v", v, low, high)
 	}
 }
 
-// TestIntervalsOfQuantilesHoldThem draws from a distribution with a long tail on one side, as that of disturbed windows.
+// TestIntervalsOfQuantilesHoldThem draws from a distribution with a long tail on one side, as that
+// of disturbed windows.
 func TestIntervalsOfQuantilesHoldThem(t *testing.T) {
 	const seed, times = 11, 4000
 	random := rand.New(rand.NewPCG(seed, seed))
@@ -63,7 +67,8 @@ func TestIntervalsOfQuantilesHoldThem(t *testing.T) {
 			}
 		}
 		if share := float64(held) / times; share < 0.94 {
-			t.Errorf("seed %d: of %d values the interval holds the quartile in %.3f of all cases, want 0.95", seed, n, share)
+			t.Errorf("seed %d: of %d values the interval holds the quartile in %.3f of all "+
+				"cases, want 0.95", seed, n, share)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"levee/internal/host"
 )
 
-// sample is a document with everything that one can have: four kinds of charts, gaps, bounds, outliers,
-// refusals. Its figures are made up, from a fixed seed.
+// sample is a document with everything that one can have: four kinds of charts, gaps, bounds,
+// outliers, refusals. Its figures are made up, from a fixed seed.
 func sample() *Document {
 	random := rand.New(rand.NewPCG(1, 2))
 	noisy := func(v float64) []float64 {
@@ -21,17 +21,22 @@ func sample() *Document {
 		return out
 	}
 	d := &Document{
-		Bench: "sample", Title: "Places to drop a packet", Command: "levee bench sample --seed 1", Version: "test",
+		Bench: "sample", Title: "Places to drop a packet", Command: "levee bench sample --seed 1",
+		Version: "test",
 		What:    "Packets a second that one core takes and drops, the same flood for all.",
 		Started: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
-		Machine: host.Info{Kernel: "6.18.5 #1 SMP PREEMPT_DYNAMIC", Arch: "amd64", CPU: "Some CPU", Cores: 2, MHz: "2450.000",
-			Tools: map[string]string{"nft": "nftables v1.0.6"}, Mitigations: map[string]string{"retbleed": "Mitigation: untrained return thunk"}},
+		Machine: host.Info{Kernel: "6.18.5 #1 SMP PREEMPT_DYNAMIC", Arch: "amd64", CPU: "Some CPU",
+			Cores: 2, MHz: "2450.000",
+			Tools:       map[string]string{"nft": "nftables v1.0.6"},
+			Mitigations: map[string]string{"retbleed": "Mitigation: untrained return thunk"}},
 		Notes: []string{"veth has no DMA: ratios carry over, absolutes do not"},
 	}
 	d.Set("policy", "demo.levee")
 	d.Set("window", "1s")
-	ladder := d.Chart(Chart{ID: "ladder-pps", Title: "Packets a second", Kind: Bar, Better: More, Y: Axis{Label: "dropped", Unit: "packets/s"}})
-	for i, rung := range []string{"xdp native", "levee", "tc ingress", "nft netdev ingress", "iptables raw", "iptables INPUT", "socket filter", "recvmmsg"} {
+	ladder := d.Chart(Chart{ID: "ladder-pps", Title: "Packets a second", Kind: Bar, Better: More,
+		Y: Axis{Label: "dropped", Unit: "packets/s"}})
+	for i, rung := range []string{"xdp native", "levee", "tc ingress", "nft netdev ingress",
+		"iptables raw", "iptables INPUT", "socket filter", "recvmmsg"} {
 		pps := 11e6 / math.Pow(1.6, float64(i))
 		for f, family := range []string{"IPv4", "IPv6"} {
 			rounds := noisy(pps * (1 - 0.15*float64(f)))
@@ -46,9 +51,11 @@ func sample() *Document {
 			ladder.Add(family, p)
 		}
 	}
-	sets := d.Chart(Chart{ID: "sets-lookup", Title: "A look-up in a set", What: "Above the same loop without one.", Kind: Line, Better: Less,
+	sets := d.Chart(Chart{ID: "sets-lookup", Title: "A look-up in a set",
+		What: "Above the same loop without one.", Kind: Line, Better: Less,
 		X: Axis{Label: "entries", Log: true}, Y: Axis{Label: "time", Unit: "ns", Log: true}})
-	for i, name := range []string{"levee static", "levee dynamic", "kernel LPM trie", "kernel hash map"} {
+	for i, name := range []string{"levee static", "levee dynamic", "kernel LPM trie",
+		"kernel hash map"} {
 		for n := 10.0; n <= 1e6; n *= 10 {
 			if i == 3 && n == 1e4 {
 				sets.Add(name, Gap(n, "wrong answers: 12 of 131072"))
@@ -57,7 +64,8 @@ func sample() *Document {
 			sets.Add(name, Measured(n, noisy(float64(4*(i+1))*math.Pow(n, 0.12*float64(i+1)))))
 		}
 	}
-	goodput := d.Chart(Chart{ID: "service", Title: "Answers under flood", Kind: Time, X: Axis{Label: "time", Unit: "s"}, Y: Axis{Label: "answers a second", Unit: "answers/s"},
+	goodput := d.Chart(Chart{ID: "service", Title: "Answers under flood", Kind: Time,
+		X: Axis{Label: "time", Unit: "s"}, Y: Axis{Label: "answers a second", Unit: "answers/s"},
 		Marks: []Mark{{10, 20, "flood"}}})
 	for _, name := range []string{"with levee", "without"} {
 		for s := range 30 {
@@ -70,26 +78,34 @@ func sample() *Document {
 			goodput.Add(name, p)
 		}
 	}
-	latency := d.Chart(Chart{ID: "latency", Title: "Round trips", Kind: Histogram, X: Axis{Label: "round trip", Unit: "us", Log: true}, Y: Axis{Label: "probes"}})
+	latency := d.Chart(Chart{ID: "latency", Title: "Round trips", Kind: Histogram,
+		X: Axis{Label: "round trip", Unit: "us", Log: true}, Y: Axis{Label: "probes"}})
 	for b := range 24 {
 		from, to := 10*math.Pow(1.25, float64(b)), 10*math.Pow(1.25, float64(b+1))
 		latency.Add("levee", Bin(from, to, math.Round(4000*math.Exp(-math.Pow(float64(b)-6, 2)/8))))
 		latency.Add("nft", Bin(from, to, math.Round(2500*math.Exp(-math.Pow(float64(b)-12, 2)/14))))
 	}
-	t := d.Table("certificate", "Saturation and balance", Column{Name: "rung"}, Column{Name: "windows"}, Column{Name: "core busy", Unit: "%"}, Column{Name: "off balance", Unit: "%"})
+	t := d.Table("certificate", "Saturation and balance", Column{Name: "rung"},
+		Column{Name: "windows"}, Column{Name: "core busy", Unit: "%"},
+		Column{Name: "off balance", Unit: "%"})
 	for i, rung := range []string{"xdp native", "levee", "tc ingress"} {
-		t.Row(Text(rung), Number(float64(48-i)), Quantity(99.1+float64(i)/10, "%.1f", 99.1+float64(i)/10), Number(0.002*float64(i)))
+		t.Row(Text(rung), Number(float64(48-i)),
+			Quantity(99.1+float64(i)/10, "%.1f", 99.1+float64(i)/10), Number(0.002*float64(i)))
 	}
 	return d
 }
 
 // hostile puts the same text wherever a document holds text.
 func hostile(text string) *Document {
-	d := &Document{Bench: text, Title: text, What: text, Command: text, Version: text, Incomplete: text, Notes: []string{text},
+	d := &Document{Bench: text, Title: text, What: text, Command: text, Version: text,
+		Incomplete: text, Notes: []string{text},
 		Setup: []Setting{{Name: text, Value: text}}, Refusals: []Refusal{{text, text}},
-		Machine: host.Info{Kernel: text, CPU: text, MHz: text, Governor: text, Tools: map[string]string{text: text}, Mitigations: map[string]string{text: text}}}
+		Machine: host.Info{Kernel: text, CPU: text, MHz: text, Governor: text,
+			Tools: map[string]string{text: text}, Mitigations: map[string]string{text: text}}}
 	for _, kind := range []Kind{Bar, Line, Time, Histogram} {
-		c := d.Chart(Chart{ID: "c-" + string(kind), Title: text, What: text, Kind: kind, X: Axis{Label: text, Unit: text}, Y: Axis{Label: text, Unit: text}, Marks: []Mark{{1, 2, text}}})
+		c := d.Chart(Chart{ID: "c-" + string(kind), Title: text, What: text, Kind: kind,
+			X: Axis{Label: text, Unit: text}, Y: Axis{Label: text, Unit: text},
+			Marks: []Mark{{1, 2, text}}})
 		for i := range 2 {
 			p := Bin(float64(i+1), float64(i+2), 3).Of(text + fmt.Sprint(i))
 			p.Why = text

@@ -11,19 +11,20 @@ import (
 const Confidence = 0.95
 
 // Summary is the median of values, of which there are one or more, with the interval that order
-// statistics give it at 95 %: nothing is assumed of the distribution. Of fewer than six values the interval is
-// unbounded.
+// statistics give it at 95 %: nothing is assumed of the distribution. Of fewer than six values the
+// interval is unbounded.
 func Summary(values []float64) (median, low, high float64) {
 	if len(values) == 0 {
 		return math.NaN(), math.Inf(-1), math.Inf(1)
 	}
-	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds), Confidence)
+	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values),
+		&benchmath.DefaultThresholds), Confidence)
 	return s.Center, s.Lo, s.Hi
 }
 
-// Outliers marks the values that lie more than one and a half interquartile ranges outside the quartiles
-// (Tukey, "Exploratory Data Analysis", 1977). They are shown as such and stay in every median: a window
-// that the machine disturbed is a fact about the machine.
+// Outliers marks the values that lie more than one and a half interquartile ranges outside the
+// quartiles (Tukey, "Exploratory Data Analysis", 1977). They are shown as such and stay in every
+// median: a window that the machine disturbed is a fact about the machine.
 func Outliers(values []float64) []bool {
 	out := make([]bool, len(values))
 	if len(values) < 4 { // quartiles of fewer mean nothing

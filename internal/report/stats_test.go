@@ -14,8 +14,10 @@ func TestOutliersAreMarkedAndKept(t *testing.T) {
 		want   []bool
 	}{
 		{"none", []float64{10, 11, 12, 13, 14, 15}, make([]bool, 6)},
-		{"one far above", []float64{10, 11, 12, 13, 14, 40}, []bool{false, false, false, false, false, true}},
-		{"one far below, in the midst", []float64{10, 11, -30, 13, 14, 12}, []bool{false, false, true, false, false, false}},
+		{"one far above", []float64{10, 11, 12, 13, 14, 40},
+			[]bool{false, false, false, false, false, true}},
+		{"one far below, in the midst", []float64{10, 11, -30, 13, 14, 12},
+			[]bool{false, false, true, false, false, false}},
 		{"all the same", []float64{7, 7, 7, 7}, make([]bool, 4)},
 		{"too few to tell", []float64{1, 1, 100}, make([]bool, 3)},
 	} {
@@ -47,7 +49,9 @@ func TestIntervalsNeedSixRounds(t *testing.T) {
 }
 
 func TestNumbersArePrintedShort(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 1234567: "1235000", 0.00123456: "0.001235", -12.3456: "-12.35", 7: "7", 105_400_012: "105400000", math.MaxFloat64: strconv.FormatFloat(math.MaxFloat64, 'f', -1, 64)} {
+	for v, want := range map[float64]string{0: "0", 1234567: "1235000", 0.00123456: "0.001235",
+		-12.3456: "-12.35", 7: "7", 105_400_012: "105400000",
+		math.MaxFloat64: strconv.FormatFloat(math.MaxFloat64, 'f', -1, 64)} {
 		if got := Number(v).Text; got != want {
 			t.Errorf("%v is printed %q, want %q", v, got, want)
 		}

@@ -1,7 +1,8 @@
 // Package usage says which option is wrong, in words for the person who wrote it.
 //
-// In go what was asked for and what there is. Out come errors that match ErrWrong, so that a command
-// tells wrong usage from work that failed. It must never decide what an option means, nor print.
+// In go what was asked for and what there is. Out come errors that match ErrWrong, so that a
+// command tells wrong usage from work that failed. It must never decide what an option means, nor
+// print.
 package usage
 
 import (
@@ -26,7 +27,8 @@ func Wrongf(format string, args ...any) error {
 	return &wrong{fmt.Sprintf(format, args...)}
 }
 
-// Known refuses the first of the chosen names that is not in the list. What is what such a name is called.
+// Known refuses the first of the chosen names that is not in the list. What is what such a name is
+// called.
 func Known(what string, chosen, list []string) error {
 	for _, c := range chosen {
 		if !slices.Contains(list, c) {
@@ -36,8 +38,8 @@ func Known(what string, chosen, list []string) error {
 	return nil
 }
 
-// Words lists names for a sentence. Names with a space or a comma of their own are quoted, so that one sees
-// where each ends.
+// Words lists names for a sentence. Names with a space or a comma of their own are quoted, so that
+// one sees where each ends.
 func Words(names []string) string {
 	out := make([]string, len(names))
 	for i, n := range names {

@@ -14,7 +14,8 @@ func TestWrongOptionsAreToldInWords(t *testing.T) {
 	}{
 		{Known("rung", nil, list), ""},
 		{Known("rung", list, list), ""},
-		{Known("rung", []string{"levee", "a\x1bb"}, list), `there is no rung "a\x1bb": choose from levee, "nft netdev ingress"`},
+		{Known("rung", []string{"levee", "a\x1bb"}, list),
+			`there is no rung "a\x1bb": choose from levee, "nft netdev ingress"`},
 		{Wrongf("keys of %d bytes: %s", 5, Numbers([]int{4, 8})), "keys of 5 bytes: 4, 8"},
 	} {
 		got := ""

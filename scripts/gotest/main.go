@@ -4,8 +4,9 @@
 // Its arguments are those of `go test`. A skip that says "needs root" is a failure when it runs as
 // root, since then the test can never have run. With LEVEE_NO_SKIP=1 in the environment every skip
 // is a failure, except those that say that something is not "at hand" (recorded inputs that are not
-// part of the repository, kinds of device that this kernel refuses to make) or that the run has to be
-// "asked for" (because it is long). GO names the go command. It exits 0 only if everything passed.
+// part of the repository, kinds of device that this kernel refuses to make) or that the run has to
+// be "asked for" (because it is long). GO names the go command. It exits 0 only if everything
+// passed.
 package main
 
 import (
@@ -20,7 +21,8 @@ import (
 )
 
 func main() {
-	cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"), append([]string{"test", "-json"}, os.Args[1:]...)...)
+	cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"),
+		append([]string{"test", "-json"}, os.Args[1:]...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {

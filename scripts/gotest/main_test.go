@@ -31,12 +31,14 @@ func TestReport(t *testing.T) {
 			in: head + `{"Action":"output","Package":"p","Test":"TestA","Output":"panic: boom\n"}
 {"Action":"fail","Package":"p"}
 `},
-		{name: "a skip shows its reason", ok: true, in: skip, has: "skipped: p TestA: a_test.go:7: needs root\n"},
+		{name: "a skip shows its reason", ok: true, in: skip,
+			has: "skipped: p TestA: a_test.go:7: needs root\n"},
 		{name: "a skip that must run fails", mustRun: true, in: skip, has: "counts as failed"},
 		{name: "what the compiler says is printed", ok: true, has: "x.go:1: oops",
 			in: `{"ImportPath":"p","Action":"build-output","Output":"x.go:1: oops\n"}
 `},
-		{name: "a line that is no event is printed", ok: true, in: "go: downloading x\n", has: "go: downloading x\n"},
+		{name: "a line that is no event is printed", ok: true, in: "go: downloading x\n",
+			has: "go: downloading x\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out strings.Builder

@@ -13,8 +13,9 @@ import (
 	"strings"
 )
 
-// sources are the releases that have the kernels; bookworm, whose programs the guest runs, comes first. They
-// are kept in a directory of their own: the machine's lists and packages stay as they are.
+// sources are the releases that have the kernels; bookworm, whose programs the guest runs, comes
+// first. They are kept in a directory of their own: the machine's lists and packages stay as they
+// are.
 const sources = `Types: deb
 URIs: http://deb.debian.org/debian
 Suites: bookworm bullseye sid
@@ -29,19 +30,22 @@ Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 `
 
 // programs are what the guest runs besides levee and its tests.
-var programs = []string{"dash", "coreutils", "util-linux", "mount", "iproute2", "kmod", "ethtool", "jq", "grep", "sed", "findutils", "procps"}
+var programs = []string{"dash", "coreutils", "util-linux", "mount", "iproute2", "kmod", "ethtool",
+	"jq", "grep", "sed", "findutils", "procps"}
 
 // debian is an apt of its own, for one architecture.
 type debian struct{ dir, arch string }
 
 func newDebian(dir, arch string) (debian, error) {
 	d := debian{filepath.Join(dir, arch), arch}
-	for _, sub := range []string{"etc/sources.list.d", "etc/preferences.d", "state/lists/partial", "cache/archives/partial"} {
+	for _, sub := range []string{"etc/sources.list.d", "etc/preferences.d", "state/lists/partial",
+		"cache/archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(d.dir, sub), 0o755); err != nil {
 			return d, err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(d.dir, "etc/sources.list.d/debian.sources"), []byte(sources), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(d.dir, "etc/sources.list.d/debian.sources"),
+		[]byte(sources), 0o644); err != nil {
 		return d, err
 	}
 	_, err := d.run("apt-get", "update")
@@ -51,8 +55,10 @@ func newDebian(dir, arch string) (debian, error) {
 func (d debian) run(command string, args ...string) (string, error) {
 	all := []string{"-q"}
 	for _, o := range []string{
-		"Dir::Etc=" + d.dir + "/etc", "Dir::State=" + d.dir + "/state", "Dir::Cache=" + d.dir + "/cache", "Dir::State::status=/dev/null",
-		"APT::Architecture=" + d.arch, "APT::Architectures=" + d.arch, "APT::Default-Release=bookworm", "APT::Sandbox::User=root",
+		"Dir::Etc=" + d.dir + "/etc", "Dir::State=" + d.dir + "/state",
+		"Dir::Cache=" + d.dir + "/cache", "Dir::State::status=/dev/null",
+		"APT::Architecture=" + d.arch, "APT::Architectures=" + d.arch,
+		"APT::Default-Release=bookworm", "APT::Sandbox::User=root",
 		"APT::Keep-Downloaded-Packages=true",
 	} {
 		all = append(all, "-o", o)
@@ -63,24 +69,31 @@ func (d debian) run(command string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// kernel gives the directory of the newest cloud kernel of a version such as "6.1", or of all if that is "newest".
+// kernel gives the directory of the newest cloud kernel of a version such as "6.1", or of all if
+// that is "newest".
 func (d debian) kernel(version string) (dir string, err error) {
 	names, err := d.run("apt-cache", "pkgnames", "linux-")
 	if err != nil {
 		return "", err
 	}
-	images := regexp.MustCompile(`(?m)^linux-image-((\d+\.\d+)\.[^-\n]*(-\d+)?-cloud-`+d.arch+`)$`).FindAllStringSubmatch(names, -1)
-	images = slices.DeleteFunc(images, func(p []string) bool { return version != "newest" && p[2] != version })
+	images := regexp.MustCompile(`(?m)^linux-image-((\d+\.\d+)\.[^-\n]*(-\d+)?-cloud-`+d.arch+
+		`)$`).FindAllStringSubmatch(names, -1)
+	images = slices.DeleteFunc(images,
+		func(p []string) bool { return version != "newest" && p[2] != version })
 	if len(images) == 0 {
 		return "", fmt.Errorf("the registry has no cloud kernel %s for %s", version, d.arch)
 	}
-	name := slices.MaxFunc(images, func(a, b []string) int { return slices.Compare(numbers(a[1]), numbers(b[1])) })[1]
+	name := slices.MaxFunc(images, func(a,
+		b []string) int {
+		return slices.Compare(numbers(a[1]), numbers(b[1]))
+	})[1]
 	dir = filepath.Join(d.dir, name)
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
 	get := []string{"download"}
-	for _, part := range []string{"linux-image-", "linux-binary-", "linux-modules-"} { // newer releases have three packages
+	// newer releases have three packages
+	for _, part := range []string{"linux-image-", "linux-binary-", "linux-modules-"} {
 		if strings.Contains("\n"+names+"\n", "\n"+part+name+"\n") {
 			get = append(get, part+name)
 		}
@@ -107,7 +120,8 @@ func (d debian) root() (string, error) {
 	if _, err := os.Stat(root); err == nil {
 		return root, nil
 	}
-	if _, err := d.run("apt-get", append([]string{"install", "-y", "--no-install-recommends", "--download-only"}, programs...)...); err != nil {
+	if _, err := d.run("apt-get", append([]string{"install", "-y", "--no-install-recommends",
+		"--download-only"}, programs...)...); err != nil {
 		return "", err
 	}
 	partial := root + ".whole"

@@ -1,6 +1,7 @@
-// Command kernels boots kernels of Debian in qemu, one after the other, and runs the checks of checks.go on each: levee and the
-// tests of its packages, as static binaries, in an initramfs with a few Debian programs and the kernel's own modules. What the
-// checks print goes through the serial console. Nothing of it is installed; downloads are kept in bin/kernels.
+// Command kernels boots kernels of Debian in qemu, one after the other, and runs the checks of
+// checks.go on each: levee and the tests of its packages, as static binaries, in an initramfs with
+// a few Debian programs and the kernel's own modules. What the checks print goes through the serial
+// console. Nothing of it is installed; downloads are kept in bin/kernels.
 //
 //	kernels [-kernels 6.1,6.12] [-run REGEXP] [-data DIR] [-page FILE]
 //
@@ -29,7 +30,8 @@ type machine struct{ kernel, arch string }
 
 func (m machine) String() string { return m.kernel + "/" + m.arch }
 
-var machines = []machine{{"5.10", "amd64"}, {"6.1", "amd64"}, {"6.12", "amd64"}, {"newest", "amd64"}, {"6.1", "arm64"}}
+var machines = []machine{{"5.10", "amd64"}, {"6.1", "amd64"}, {"6.12", "amd64"},
+	{"newest", "amd64"}, {"6.1", "arm64"}}
 
 // version is that of a kernel.
 type version [2]int
@@ -49,9 +51,11 @@ var (
 )
 
 func main() {
-	only := flag.String("kernels", "", "kernels to boot, as 6.1 or 6.1/arm64, separated by commas (default all)")
+	only := flag.String("kernels", "",
+		"kernels to boot, as 6.1 or 6.1/arm64, separated by commas (default all)")
 	run := flag.String("run", "", "only checks whose name matches")
-	data := flag.String("data", "", "a directory with classbench/: also these published filter sets")
+	data := flag.String(
+		"data", "", "a directory with classbench/: also these published filter sets")
 	page := flag.String("page", "", "write the table to this file")
 	flag.Parse()
 	ok, err := kernels(*only, *run, *data, *page)
@@ -72,11 +76,13 @@ func kernels(only, run, data, page string) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	chosen := slices.DeleteFunc(slices.Clone(checks), func(c check) bool { return !named.MatchString(c.name) })
+	chosen := slices.DeleteFunc(slices.Clone(checks),
+		func(c check) bool { return !named.MatchString(c.name) })
 	var results []*result
 	ok = true
 	for _, m := range machines {
-		if only != "" && !slices.ContainsFunc(strings.Split(only, ","), func(s string) bool { return s == m.kernel || s == m.String() }) {
+		if only != "" && !slices.ContainsFunc(strings.Split(only, ","),
+			func(s string) bool { return s == m.kernel || s == m.String() }) {
 			continue
 		}
 		r, err := try(m, dir, data, chosen)
@@ -121,7 +127,8 @@ func try(m machine, dir, data string, all []check) (*result, error) {
 		return nil, err
 	}
 	initrd := filepath.Join(d.dir, "initrd")
-	if err := pack(initrd, [][2]string{{root, "."}, {tree, "."}, {modules, "lib/modules"}}); err != nil {
+	if err := pack(initrd, [][2]string{{root, "."}, {tree, "."},
+		{modules, "lib/modules"}}); err != nil {
 		return nil, err
 	}
 	image, err := one(kernel+"/boot/vmlinuz-*", kernel+"/usr/lib/modules/*/vmlinuz")
@@ -132,7 +139,8 @@ func try(m machine, dir, data string, all []check) (*result, error) {
 	return boot(m, image, initrd, mine)
 }
 
-// indexed gives the directory that lib/modules of a kernel's package lies in, with the list of dependencies that modprobe asks for.
+// indexed gives the directory that lib/modules of a kernel's package lies in, with the list of
+// dependencies that modprobe asks for.
 func indexed(kernel string) (string, error) {
 	modules, err := one(kernel+"/lib/modules/*", kernel+"/usr/lib/modules/*")
 	if err != nil {
@@ -152,7 +160,8 @@ func one(patterns ...string) (string, error) {
 	return "", fmt.Errorf("not exactly one file is %s", strings.Join(patterns, " or "))
 }
 
-// plant makes what the guest has besides Debian's programs: the files of the repository, levee, tests, checks and the first process.
+// plant makes what the guest has besides Debian's programs: the files of the repository, levee,
+// tests, checks and the first process.
 func plant(tree, arch, data string, mine []check) error {
 	repo := filepath.Join(tree, "levee")
 	if err := os.RemoveAll(repo); err != nil {
@@ -173,16 +182,21 @@ func plant(tree, arch, data string, mine []check) error {
 		return err
 	}
 	if data != "" {
-		if _, err := output(exec.Command("cp", "-rL", filepath.Join(data, "classbench"), filepath.Join(repo, "data"))); err != nil {
+		if _, err := output(exec.Command("cp", "-rL", filepath.Join(data, "classbench"),
+			filepath.Join(repo, "data"))); err != nil {
 			return err
 		}
 	}
-	write := func(name, text string) error { return os.WriteFile(filepath.Join(tree, name), []byte(text), 0o755) }
+	write := func(name, text string) error {
+		return os.WriteFile(filepath.Join(tree, name),
+			[]byte(text), 0o755)
+	}
 	if err := errors.Join(write("init", guest), write("levee/prelude", prelude)); err != nil {
 		return err
 	}
 	for i, c := range mine {
-		if err := write(fmt.Sprintf("levee/checks/%03d", i), "# "+c.name+"\n"+c.script+"\n"); err != nil {
+		if err := write(fmt.Sprintf("levee/checks/%03d", i),
+			"# "+c.name+"\n"+c.script+"\n"); err != nil {
 			return err
 		}
 	}
@@ -197,12 +211,14 @@ func build(repo, arch string, mine []check) error {
 		_, err := output(cmd)
 		return err
 	}
-	if err := goTool("build", "-ldflags", "-s -w", "-o", filepath.Join(repo, "bin/levee"), "./cmd/levee"); err != nil {
+	if err := goTool("build", "-ldflags", "-s -w", "-o", filepath.Join(repo, "bin/levee"),
+		"./cmd/levee"); err != nil {
 		return err
 	}
 	packages := map[string]bool{}
 	for _, c := range mine {
-		for _, p := range regexp.MustCompile(`(?m)\btests ([a-z/]+)`).FindAllStringSubmatch(c.script, -1) {
+		for _, p := range regexp.MustCompile(`(?m)\btests ([a-z/]+)`).FindAllStringSubmatch(
+			c.script, -1) {
 			packages[p[1]] = true
 		}
 		if strings.Contains(c.script, "stories ") {
@@ -210,14 +226,16 @@ func build(repo, arch string, mine []check) error {
 		}
 	}
 	for p := range packages {
-		if err := goTool("test", "-c", "-ldflags", "-s -w", "-o", filepath.Join(repo, p, "guest.test"), "./"+p); err != nil {
+		if err := goTool("test", "-c", "-ldflags", "-s -w", "-o",
+			filepath.Join(repo, p, "guest.test"), "./"+p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// pack writes an initramfs: archives of parts of directories, one after the other (Documentation/driver-api/early-userspace).
+// pack writes an initramfs: archives of parts of directories, one after the other
+// (Documentation/driver-api/early-userspace).
 func pack(to string, parts [][2]string) error {
 	f, err := os.Create(to)
 	if err != nil {
@@ -225,7 +243,8 @@ func pack(to string, parts [][2]string) error {
 	}
 	defer f.Close()
 	for _, p := range parts {
-		cmd := exec.Command("sh", "-c", `find "$1" -print0 | cpio -0 -o -H newc --quiet -R 0:0`, "sh", p[1])
+		cmd := exec.Command("sh", "-c", `find "$1" -print0 | cpio -0 -o -H newc --quiet -R 0:0`,
+			"sh", p[1])
 		cmd.Dir, cmd.Stdout, cmd.Stderr = p[0], f, os.Stderr
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("pack %s: %w", p[0], err)
@@ -249,9 +268,12 @@ const patience = time.Hour
 // boot runs a machine until it is off.
 func boot(m machine, image, initrd string, mine []check) (*result, error) {
 	e := emulators[m.arch]
-	// The guest's time goes by the instructions that it runs, 1 ns each, and jumps where it waits: a busy host changes nothing.
-	args := append(slices.Clone(e.command[1:]), "-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-m", "4096", "-smp", "1", "-nographic",
-		"-no-reboot", "-nic", "none", "-kernel", image, "-initrd", initrd, "-append", "console="+e.console+" quiet panic=-1")
+	// The guest's time goes by the instructions that it runs, 1 ns each, and jumps where it waits:
+	// a busy host changes nothing.
+	args := append(slices.Clone(e.command[1:]), "-accel", "tcg,thread=single", "-icount",
+		"shift=0,sleep=off", "-m", "4096", "-smp", "1", "-nographic",
+		"-no-reboot", "-nic", "none", "-kernel", image, "-initrd", initrd, "-append",
+		"console="+e.console+" quiet panic=-1")
 	cmd := exec.Command(e.command[0], args...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

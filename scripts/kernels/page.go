@@ -8,7 +8,9 @@ import (
 // table is docs/kernels.md.
 func table(all []check, results []*result) string {
 	var b strings.Builder
-	b.WriteString("# Kernels\n\nWritten by `sudo make kernels`, which boots each of these kernels in qemu and runs each check on it: seconds of an emulated core. A\ncell is empty where a check is for other kernels.\n\n| check |")
+	b.WriteString("# Kernels\n\nWritten by `sudo make kernels`, which boots each of these " +
+		"kernels in qemu and runs each check on it: seconds of an emulated core. A\ncell is " +
+		"empty where a check is for other kernels.\n\n| check |")
 	for _, r := range results {
 		fmt.Fprintf(&b, " %s |", r.linux)
 	}

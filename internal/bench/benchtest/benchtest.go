@@ -11,8 +11,8 @@ import (
 	"levee/internal/bench"
 )
 
-// Output holds a report against its forms: text, which must have what is wanted, JSON, and the document with all
-// that is made of it. It returns the text.
+// Output holds a report against its forms: text, which must have what is wanted, JSON, and the
+// document with all that is made of it. It returns the text.
 func Output(t *testing.T, r bench.Report, wanted ...string) string {
 	t.Helper()
 	var text bytes.Buffer

@@ -45,7 +45,8 @@ func TestTheOrderOfAChainIsNotThatOfMemory(t *testing.T) {
 		}
 	}
 	if neighbours > 20 {
-		t.Errorf("%d lines of %d are followed by their neighbours: a prefetcher finds them", neighbours, len(c.lines))
+		t.Errorf("%d lines of %d are followed by their neighbours: a prefetcher finds them",
+			neighbours, len(c.lines))
 	}
 }
 
@@ -69,7 +70,8 @@ func TestReadingsArePositiveAndBounded(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	begun := time.Now()
 	r := m.Read()
-	// Of light and not of schedulers, on a busy machine as well: a load is no second, an operation no microsecond.
+	// Of light and not of schedulers, on a busy machine as well: a load is no second, an operation
+	// no microsecond.
 	if r.Load <= 0 || r.Load > 1e6 || r.Step <= 0 || r.Step > 1e3 {
 		t.Errorf("%+v", r)
 	}

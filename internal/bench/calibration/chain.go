@@ -8,15 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Chain is memory whose every line of cache says which is next: each is visited once in a round, in an order that no prefetcher
-// can foresee, and none before the one before it has come.
+// Chain is memory whose every line of cache says which is next: each is visited once in a round, in
+// an order that no prefetcher can foresee, and none before the one before it has come.
 type Chain struct {
 	memory []byte
 	lines  []line
 	at     uint32 // where the last walk ended
 }
 
-// line is one of the cache. Larger ones (128 bytes) would halve the loads that miss, on every reading alike.
+// line is one of the cache. Larger ones (128 bytes) would halve the loads that miss, on every
+// reading alike.
 type line struct {
 	next uint32
 	_    [60]byte
@@ -32,13 +33,16 @@ const MaxChain = 1 << 30
 func NewChain(bytes int) (*Chain, error) {
 	const size = int(unsafe.Sizeof(line{}))
 	if bytes < 2*size || bytes > MaxChain || bytes%size != 0 {
-		return nil, fmt.Errorf("a chain of loads over %d bytes: it has %d to %d, whole lines of %d", bytes, 2*size, MaxChain, size)
+		return nil, fmt.Errorf("a chain of loads over %d bytes: it has %d to %d, whole lines of %d",
+			bytes, 2*size, MaxChain, size)
 	}
-	m, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	m, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		return nil, fmt.Errorf("getting %d bytes for a chain of loads: %w", bytes, err)
 	}
-	// Without large pages a reading is also of the translation of addresses: higher, and still a reading.
+	// Without large pages a reading is also of the translation of addresses: higher, and still a
+	// reading.
 	_ = unix.Madvise(m, unix.MADV_HUGEPAGE)
 	c := &Chain{memory: m, lines: unsafe.Slice((*line)(unsafe.Pointer(&m[0])), bytes/size)}
 	order := rand.New(rand.NewPCG(chainSeed, uint64(bytes))).Perm(len(c.lines))
@@ -60,8 +64,9 @@ func (c *Chain) Close() error {
 // Warm visits every line once.
 func (c *Chain) Warm() { c.walk(len(c.lines)) }
 
-// Time is the ns that a load takes, over so many from where the last walk ended, in the calling thread's own run time: what else
-// runs on the core does not count, but for what it leaves in the caches. The caller's thread must be locked to its goroutine.
+// Time is the ns that a load takes, over so many from where the last walk ended, in the calling
+// thread's own run time: what else runs on the core does not count, but for what it leaves in the
+// caches. The caller's thread must be locked to its goroutine.
 func (c *Chain) Time(loads int) float64 {
 	begun := ran()
 	c.walk(loads)

@@ -15,8 +15,8 @@ func TestTwoCoresAreReadAndBounded(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("needs two cores")
 	}
-	// On a busy machine both cores may never run at once: 0. A reading that is there is of light and not of
-	// schedulers.
+	// On a busy machine both cores may never run at once: 0. A reading that is there is of light
+	// and not of schedulers.
 	for what, r := range map[string]struct {
 		read  func(a, b int) (float64, error)
 		least float64
@@ -33,7 +33,8 @@ func TestTwoCoresAreReadAndBounded(t *testing.T) {
 		if took := time.Since(begun); took > 10*time.Second {
 			t.Errorf("reading took %v", took)
 		}
-		if _, err := r.read(0, 1000); err == nil || !strings.Contains(err.Error(), "running on core 1000") {
+		if _, err := r.read(0, 1000); err == nil ||
+			!strings.Contains(err.Error(), "running on core 1000") {
 			t.Errorf("a core that is not there: %v", err)
 		}
 	}

@@ -4,18 +4,20 @@ import "time"
 
 // Reading is how fast the machine is at the moment.
 type Reading struct {
-	// Load is the ns of a load that waits for the one before, over a chain of ChainBytes that has just been visited
-	// once: what the last level of cache gives, or memory behind it where neighbours have taken the cache.
+	// Load is the ns of a load that waits for the one before, over a chain of ChainBytes that has
+	// just been visited once: what the last level of cache gives, or memory behind it where
+	// neighbours have taken the cache.
 	Load float64 `json:"load_ns"`
 	// Step is the ns of an operation among many that do not wait for each other (Work).
 	Step float64 `json:"step_ns"`
 }
 
-// ChainBytes are those of a meter's chain: beyond the second level of cache of processors of these years (1 to 2 MB), well within the
-// last (16 MB and more).
+// ChainBytes are those of a meter's chain: beyond the second level of cache of processors of these
+// years (1 to 2 MB), well within the last (16 MB and more).
 const ChainBytes = 6 << 20
 
-// A reading visits the chain once and times some of it again; the work between them is spread over the same ms.
+// A reading visits the chain once and times some of it again; the work between them is spread over
+// the same ms.
 const (
 	timedLoads = 20_000
 	timedWork  = 2 * time.Millisecond // twice
@@ -36,7 +38,8 @@ func New() (*Meter, error) {
 // Close ends the use of the meter.
 func (m *Meter) Close() error { return m.chain.Close() }
 
-// Read takes 6 ms where memory is fast, 20 where it is not. The caller's thread must be locked to its goroutine.
+// Read takes 6 ms where memory is fast, 20 where it is not. The caller's thread must be locked to
+// its goroutine.
 func (m *Meter) Read() Reading {
 	step := Work(timedWork)
 	m.chain.Warm()

@@ -6,18 +6,21 @@ import (
 	"time"
 )
 
-// A block is some 15 µs of arithmetic: short against what shares a core, and long against two readings of the clock.
+// A block is some 15 µs of arithmetic: short against what shares a core, and long against two
+// readings of the clock.
 const (
 	blockRounds = 10_000
 	blockWidth  = 12 // operations of a round
-	// interrupted is how many times the least of the blocks one takes that was interrupted, by the host too, which the guest's
-	// clocks need not know: two threads of one core get half of it each at the worst.
+	// interrupted is how many times the least of the blocks one takes that was interrupted, by the
+	// host too, which the guest's clocks need not know: two threads of one core get half of it each
+	// at the worst.
 	interrupted = 2.5
 )
 
-// Work is the ns that an operation takes among many that do not wait for each other, over so much of the calling thread's run time, and
-// over one block at least. Such work fills what executes in a core; so it takes longer, by a third or more, while the core's
-// other thread works, and no longer whatever caches and memory are given. The caller's thread must be locked to its goroutine.
+// Work is the ns that an operation takes among many that do not wait for each other, over so much
+// of the calling thread's run time, and over one block at least. Such work fills what executes in a
+// core; so it takes longer, by a third or more, while the core's other thread works, and no longer
+// whatever caches and memory are given. The caller's thread must be locked to its goroutine.
 func Work(d time.Duration) float64 {
 	var blocks []float64
 	var result uint64

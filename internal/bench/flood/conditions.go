@@ -17,18 +17,19 @@ import (
 
 // facts are what decides whether a window may be compared with others.
 type facts struct {
-	gro           bool
-	threaded      bool // NAPI thread exists and is pinned to the receiving core alone
-	queues        int
-	qdisc         string // of the sender
-	xdp           string // hook mode of the XDP program on the receiver: "none", "native", "generic", "offload"
-	packetSockets int    // open in the lab or in this process's namespace
-	tracked       int    // conntrack entries of the receiver, and
-	trackedMax    int    // how many there may be
+	gro      bool
+	threaded bool // NAPI thread exists and is pinned to the receiving core alone
+	queues   int
+	qdisc    string // of the sender
+	// hook mode of the XDP program on the receiver: "none", "native", "generic", "offload"
+	xdp           string
+	packetSockets int // open in the lab or in this process's namespace
+	tracked       int // conntrack entries of the receiver, and
+	trackedMax    int // how many there may be
 }
 
-// broken lists what is wrong for a rung at a hook, which asks for conntrack or not. after is the state after
-// the flood.
+// broken lists what is wrong for a rung at a hook, which asks for conntrack or not. after is the
+// state after the flood.
 func (f facts) broken(hook contender.Hook, tracks, after bool) []string {
 	var out []string
 	say := func(bad bool, format string, args ...any) {
@@ -48,11 +49,14 @@ func (f facts) broken(hook contender.Hook, tracks, after bool) []string {
 		want = "generic"
 	}
 	say(f.xdp != want, "wrong hook mode: XDP on the receiver is %s, not %s", f.xdp, want)
-	say(f.packetSockets > 0, "%d packet sockets are open (tcpdump?): each packet is copied for them", f.packetSockets)
+	say(f.packetSockets > 0,
+		"%d packet sockets are open (tcpdump?): each packet is copied for them", f.packetSockets)
 	full := f.trackedMax > 0 && f.tracked >= f.trackedMax
 	say(full, "the conntrack table is full (%d entries)", f.tracked)
-	say(f.tracked > 0 && !full && !tracks, "conntrack follows the flood (%d entries): this rung does not ask for it", f.tracked)
-	say(f.tracked == 0 && tracks && after, "conntrack does not follow the flood: it is not in the path")
+	say(f.tracked > 0 && !full && !tracks,
+		"conntrack follows the flood (%d entries): this rung does not ask for it", f.tracked)
+	say(f.tracked == 0 && tracks && after,
+		"conntrack does not follow the flood: it is not in the path")
 	return out
 }
 
@@ -118,7 +122,8 @@ func xdpMode(x *netlink.LinkXdp) string {
 	return "mixed"
 }
 
-// packetSockets counts the packet sockets of the calling thread's namespace: a line each, below a heading.
+// packetSockets counts the packet sockets of the calling thread's namespace: a line each, below a
+// heading.
 func packetSockets() (int, error) {
 	text, err := os.ReadFile("/proc/thread-self/net/packet")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -75,8 +75,8 @@ func (l *Lab) cpuTimes() (cpuTimes, error) {
 	return parseCPU(text, l.ReceiverCPU)
 }
 
-// schedule is what the scheduler says of a thread: the time that it ran, and that it could have run while
-// something else did.
+// schedule is what the scheduler says of a thread: the time that it ran, and that it could have run
+// while something else did.
 type schedule struct{ ran, waited time.Duration }
 
 // readSchedule reads the first two fields of /proc/PID/schedstat, in ns.
@@ -102,8 +102,8 @@ func readProcStat() (string, error) {
 	return string(text), err
 }
 
-// parseCPU reads the lines "cpu" and "cpuN": user nice system idle iowait irq softirq steal; guest times
-// are in user already (proc_stat(5)).
+// parseCPU reads the lines "cpu" and "cpuN": user nice system idle iowait irq softirq steal; guest
+// times are in user already (proc_stat(5)).
 func parseCPU(text string, cpu int) (cpuTimes, error) {
 	var c cpuTimes
 	found := 0
@@ -164,7 +164,8 @@ func readStack(cpu int) (stack, error) {
 		s.received += c["Ip.InReceives"]
 		s.delivered += c["Ip.InDelivers"]
 		s.overflow += c["Udp.RcvbufErrors"] + c["Udp.MemErrors"]
-		s.martians += c["Ip.InHdrErrors"] + c["Ip.InAddrErrors"] + c["IpExt.InNoRoutes"] + c["TcpExt.IPReversePathFilter"]
+		s.martians += c["Ip.InHdrErrors"] + c["Ip.InAddrErrors"] + c["IpExt.InNoRoutes"] +
+			c["TcpExt.IPReversePathFilter"]
 	}
 	six, err := readPairs("/proc/thread-self/net/snmp6")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // no IPv6
@@ -189,8 +190,8 @@ func readStack(cpu int) (stack, error) {
 	return s, err
 }
 
-// readPerCPU reads a line of names, and below it one of hexadecimal values for each core; nothing where there
-// is no such file.
+// readPerCPU reads a line of names, and below it one of hexadecimal values for each core; nothing
+// where there is no such file.
 func readPerCPU(path string) ([]map[string]uint64, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

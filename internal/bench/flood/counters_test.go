@@ -10,8 +10,10 @@ import (
 )
 
 func TestCoreTimesComeFromTheRightLines(t *testing.T) {
-	const before = "cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 90 0 90 20 0 0 0 0 0 0\ncpu1 10 0 10 780 0 0 0 0 0 0\nintr 1\n"
-	const after = "cpu  200 0 200 980 10 0 0 10 0 0\ncpu0 100 0 100 110 0 0 0 0 0 0\ncpu1 100 0 100 780 10 0 0 10 0 0\nintr 1\n"
+	const before = "cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 90 0 90 20 0 0 0 0 0 0\ncpu1 10 0 10 " +
+		"780 0 0 0 0 0 0\nintr 1\n"
+	const after = "cpu  200 0 200 980 10 0 0 10 0 0\ncpu0 100 0 100 110 0 0 0 0 0 0\ncpu1 100 0 " +
+		"100 780 10 0 0 10 0 0\nintr 1\n"
 	a, err := parseCPU(before, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +102,8 @@ func TestCountersOfACore(t *testing.T) {
 
 func TestRowsPerCore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "stat")
-	if err := os.WriteFile(path, []byte("entries  drop early_drop\n00000001  0000000a 00000000\n00000001  00000001 000000ff\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("entries  drop early_drop\n00000001  0000000a "+
+		"00000000\n00000001  00000001 000000ff\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := readPerCPU(path)

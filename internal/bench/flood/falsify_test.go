@@ -17,8 +17,8 @@ import (
 	"levee/internal/lab/contender"
 )
 
-// The rules that make a window invalid, each broken on purpose in a real lab, and what the bench says then.
-// Those that need no kernel are in judge_test.go.
+// The rules that make a window invalid, each broken on purpose in a real lab, and what the bench
+// says then. Those that need no kernel are in judge_test.go.
 
 // inServer runs f in the receiver's namespace.
 func inServer(t *testing.T, l *Lab, f func() error) {
@@ -66,7 +66,8 @@ func TestARingThatNeverRefusesIsALowerBound(t *testing.T) {
 	w := oneWindow(t, l, contender.TCDrop(), slow)
 	for try := 1; w.Refused > 0; try++ {
 		if try == 20 {
-			t.Fatalf("the ring refused %d of %d packets: the machine is too busy", w.Refused, w.Offered)
+			t.Fatalf("the ring refused %d of %d packets: the machine is too busy", w.Refused,
+				w.Offered)
 		}
 		w = oneWindow(t, l, contender.TCDrop(), slow)
 	}
@@ -77,7 +78,8 @@ func TestARingThatNeverRefusesIsALowerBound(t *testing.T) {
 
 func TestAGeneratorThatHardlySendsGivesNoFigure(t *testing.T) {
 	l := newTestLab(t)
-	wantInvalid(t, l, contender.TCDrop(), "the generator offered", func(t *Traffic) { t.Rate = 2000 })
+	wantInvalid(t, l, contender.TCDrop(), "the generator offered",
+		func(t *Traffic) { t.Rate = 2000 })
 }
 
 func TestAFullConntrackTableIsNoticed(t *testing.T) {
@@ -117,7 +119,8 @@ type untracking struct{ contender.Defence }
 func (untracking) Tracks() bool { return true }
 
 func TestConntrackThatIsNotInThePath(t *testing.T) {
-	wantInvalid(t, newTestLab(t), untracking{contender.RecvmmsgNotrack()}, "conntrack does not follow the flood")
+	wantInvalid(t, newTestLab(t), untracking{contender.RecvmmsgNotrack()},
+		"conntrack does not follow the flood")
 }
 
 // native says that it is in the driver.
@@ -126,7 +129,8 @@ type native struct{ contender.Defence }
 func (native) Hook() contender.Hook { return contender.XDP }
 
 func TestGenericXDPIsNotTakenForNative(t *testing.T) {
-	wantInvalid(t, newTestLab(t), native{contender.XDPGenericDrop()}, "wrong hook mode: XDP on the receiver is generic, not native")
+	wantInvalid(t, newTestLab(t), native{contender.XDPGenericDrop()},
+		"wrong hook mode: XDP on the receiver is generic, not native")
 }
 
 func TestReversePathDropsAreNoticed(t *testing.T) {
@@ -134,7 +138,8 @@ func TestReversePathDropsAreNoticed(t *testing.T) {
 	sysctl(t, l, "ipv4/conf/all/rp_filter", "1")
 	sysctl(t, l, "ipv4/conf/"+l.device+"/rp_filter", "1")
 	inServer(t, l, func() error { // no way back to the flood's sources
-		return netlink.RouteDel(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}})
+		return netlink.RouteDel(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero,
+			Mask: net.CIDRMask(0, 32)}})
 	})
 	wantInvalid(t, l, contender.IPTablesInput(Port), "the kernel's address checks dropped")
 }
@@ -144,7 +149,8 @@ var martians = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
 func TestMartianSourcesAreNoticed(t *testing.T) {
 	l := newTestLab(t)
-	wantInvalid(t, l, contender.IPTablesInput(Port), "the kernel's address checks dropped", func(t *Traffic) { t.Flood.Sources = martians })
+	wantInvalid(t, l, contender.IPTablesInput(Port), "the kernel's address checks dropped",
+		func(t *Traffic) { t.Flood.Sources = martians })
 }
 
 func TestStolenTimeIsNoticed(t *testing.T) {
@@ -165,9 +171,11 @@ func TestAQdiscAtTheSenderIsNoticed(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return netlink.QdiscAdd(&netlink.GenericQdisc{QdiscType: "pfifo", QdiscAttrs: netlink.QdiscAttrs{
-			LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
-		}})
+		return netlink.QdiscAdd(&netlink.GenericQdisc{QdiscType: "pfifo",
+			QdiscAttrs: netlink.QdiscAttrs{
+				LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0),
+				Parent: netlink.HANDLE_ROOT,
+			}})
 	})
 	if err != nil {
 		t.Skipf("this kernel has no such qdisc: %v", err)
@@ -178,7 +186,8 @@ func TestAQdiscAtTheSenderIsNoticed(t *testing.T) {
 // install puts a defence in place; the function that it returns removes it.
 func install(t *testing.T, l *Lab, d contender.Defence) (remove func()) {
 	t.Helper()
-	if err := d.Install(t.Context(), contender.Site{Host: l.Server, Device: l.device, Application: l.app}); err != nil {
+	if err := d.Install(t.Context(), contender.Site{Host: l.Server, Device: l.device,
+		Application: l.app}); err != nil {
 		t.Fatal(err)
 	}
 	return func() {
@@ -210,7 +219,8 @@ func oneWindow(t *testing.T, l *Lab, d contender.Defence, change ...func(*Traffi
 }
 
 // wantInvalid takes one window of a defence, which must give a reason.
-func wantInvalid(t *testing.T, l *Lab, d contender.Defence, reason string, change ...func(*Traffic)) *Window {
+func wantInvalid(t *testing.T, l *Lab, d contender.Defence, reason string,
+	change ...func(*Traffic)) *Window {
 	t.Helper()
 	w := oneWindow(t, l, d, change...)
 	if got := strings.Join(w.Invalid, "; "); !strings.Contains(got, reason) {

@@ -13,40 +13,44 @@ import (
 
 // Figures are what was found of one rung and family.
 type Figures struct {
-	// MedianPPS is packets a second of the mix, as many of each flood, over the rounds; Interval bounds it
-	// at 95 %. Both are null when there is no figure; Why then says why. In an incomplete report the
-	// interval alone may be missing.
+	// MedianPPS is packets a second of the mix, as many of each flood, over the rounds; Interval
+	// bounds it at 95 %. Both are null when there is no figure; Why then says why. In an incomplete
+	// report the interval alone may be missing.
 	MedianPPS *float64    `json:"median_pps"`
 	Interval  *[2]float64 `json:"interval"`
-	// AtLeast: the generator was the limit, not the rung, in so many rounds that the true median may be
-	// higher. Limits says how that showed.
+	// AtLeast: the generator was the limit, not the rung, in so many rounds that the true median
+	// may be higher. Limits says how that showed.
 	AtLeast bool     `json:"at_least"`
 	Limits  []string `json:"limits,omitempty"`
-	// NsPerPacket is the run time of the receiving thread, and of the application, for each packet of
-	// the mix. It tells rungs apart that the generator cannot saturate, a little too high for them: they
-	// work in smaller batches.
+	// NsPerPacket is the run time of the receiving thread, and of the application, for each packet
+	// of the mix. It tells rungs apart that the generator cannot saturate, a little too high for
+	// them: they work in smaller batches.
 	NsPerPacket *float64    `json:"ns_per_packet"`
 	NsInterval  *[2]float64 `json:"ns_interval"`
-	// NsQuartile is the lower quartile of the same over the rounds: what a packet takes in the quarter of them that
-	// was least disturbed. Its interval, null of fewer than thirteen rounds, holds it at 97.5 %, so that the quotient
-	// of two such intervals holds that of the quartiles at 95 %.
+	// NsQuartile is the lower quartile of the same over the rounds: what a packet takes in the
+	// quarter of them that was least disturbed. Its interval, null of fewer than thirteen rounds,
+	// holds it at 97.5 %, so that the quotient of two such intervals holds that of the quartiles at
+	// 95 %.
 	NsQuartile         *float64    `json:"ns_quartile"`
 	NsQuartileInterval *[2]float64 `json:"ns_quartile_interval"`
-	// NsLeast is the mean of the third of the rounds in which it was least: what a packet takes while nothing disturbs. Its
-	// interval is as that of the quartile.
+	// NsLeast is the mean of the third of the rounds in which it was least: what a packet takes
+	// while nothing disturbs. Its interval is as that of the quartile.
 	NsLeast         *float64    `json:"ns_least_third"`
 	NsLeastInterval *[2]float64 `json:"ns_least_third_interval"`
-	// Medians over the rounds. Cycles and instructions are null where the machine has no counters for
-	// them; the shares of the receiving core are of driver, stack and rung, and of the application.
+	// Medians over the rounds. Cycles and instructions are null where the machine has no counters
+	// for them; the shares of the receiving core are of driver, stack and rung, and of the
+	// application.
 	CyclesPerPacket       *float64          `json:"cycles_per_packet"`
 	InstructionsPerPacket *float64          `json:"instructions_per_packet"`
 	ReceivingCPU          *float64          `json:"receiving_cpu"`
 	ApplicationCPU        *float64          `json:"application_cpu"`
 	ReachedPPS            *float64          `json:"reached_application_pps"`
 	ByTraffic             map[string]Figure `json:"by_traffic,omitempty"`
-	Why                   []string          `json:"why,omitempty"` // why there is no figure, or rounds were lost
-	GoodRuns              int               `json:"good_rounds"`   // that count
-	// Displaced says how many rounds were measured with the cores elsewhere, and whether they count.
+	// why there is no figure, or rounds were lost
+	Why      []string `json:"why,omitempty"`
+	GoodRuns int      `json:"good_rounds"` // that count
+	// Displaced says how many rounds were measured with the cores elsewhere, and whether they
+	// count.
 	Displaced string `json:"displaced,omitempty"`
 
 	// Placed is how many rounds had the cores as in the reference.
@@ -64,9 +68,10 @@ type Figure struct {
 
 // Ratio compares two rungs of the same rounds. Bound is empty, or what is known of the true ratio
 // when the generator limited one of them: "at least", "at most", "unknown" when it limited both.
-// Median is that of the packets a second, round by round; Busy the same for packets a second of run time of receiver and
-// application. Least, which is printed and drawn, is the quotient of run times in the least third of the rounds (NsLeast), the
-// other rung's over this one's; its interval is null where one of the rungs has none. Quartile is the same of lower quartiles.
+// Median is that of the packets a second, round by round; Busy the same for packets a second of run
+// time of receiver and application. Least, which is printed and drawn, is the quotient of run times
+// in the least third of the rounds (NsLeast), the other rung's over this one's; its interval is
+// null where one of the rungs has none. Quartile is the same of lower quartiles.
 type Ratio struct {
 	Median           float64     `json:"median"`
 	Interval         [2]float64  `json:"interval"`
@@ -107,8 +112,8 @@ type mixed struct {
 // unlike tells whether the round is of other circumstances than the reference.
 func (m mixed) unlike() bool { return m.moved || m.shared }
 
-// before tells whether a try at a round counts rather than another: with the cores as in the reference, then if
-// it is no bound, and else the earlier.
+// before tells whether a try at a round counts rather than another: with the cores as in the
+// reference, then if it is no bound, and else the earlier.
 func (m mixed) before(later mixed) bool {
 	if m.unlike() != later.unlike() {
 		return later.unlike()
@@ -133,7 +138,8 @@ func (c *Comparison) figures(g *Rung, family string, r Reference) *Figures {
 	lost := reasons{}
 	byTraffic := map[int]map[string]float64{} // by round
 	for _, windows := range g.attempts(family) {
-		if bad := slices.IndexFunc(windows, func(w Window) bool { return len(w.Invalid) > 0 }); bad >= 0 {
+		if bad := slices.IndexFunc(windows,
+			func(w Window) bool { return len(w.Invalid) > 0 }); bad >= 0 {
 			lost.add(windows[bad].Invalid[0])
 			continue
 		}
@@ -177,8 +183,8 @@ func (c *Comparison) figures(g *Rung, family string, r Reference) *Figures {
 	return f
 }
 
-// leaveOutUnlike removes the rounds that were measured with the cores elsewhere or shared, where enough others for
-// an interval remain.
+// leaveOutUnlike removes the rounds that were measured with the cores elsewhere or shared, where
+// enough others for an interval remain.
 func (f *Figures) leaveOutUnlike(r Reference) {
 	total, moved, shared := len(f.rounds), 0, 0
 	for _, m := range f.rounds {
@@ -194,10 +200,12 @@ func (f *Figures) leaveOutUnlike(r Reference) {
 	}
 	var why []string
 	if moved > 0 {
-		why = append(why, fmt.Sprintf("%d rounds of %d were measured with the cores elsewhere (a cache line did not take about %.0f ns there and back)", moved, total, r.Distance))
+		why = append(why, fmt.Sprintf("%d rounds of %d were measured with the cores elsewhere (a "+
+			"cache line did not take about %.0f ns there and back)", moved, total, r.Distance))
 	}
 	if shared > 0 {
-		why = append(why, fmt.Sprintf("%d rounds of %d with cores that were shared (an operation took more than %.3f ns)", shared, total, r.Work*bench.SameStep))
+		why = append(why, fmt.Sprintf("%d rounds of %d with cores that were shared (an operation "+
+			"took more than %.3f ns)", shared, total, r.Work*bench.SameStep))
 	}
 	f.Displaced = strings.Join(why, ", ")
 	if f.Placed < bench.MinRounds {
@@ -242,8 +250,8 @@ func (r reasons) list() []string {
 	return out
 }
 
-// needed is how many rounds must have a figure: two of three, and as many as an interval needs. What a
-// run that was interrupted has measured is shown in any case.
+// needed is how many rounds must have a figure: two of three, and as many as an interval needs.
+// What a run that was interrupted has measured is shown in any case.
 func (c *Comparison) needed() int {
 	if c.Incomplete {
 		return 1
@@ -258,7 +266,8 @@ func (g *Rung) attempts(family string) [][]Window {
 		if w.Family != family {
 			continue
 		}
-		if n := len(out); n == 0 || w.Round != out[n-1][0].Round || w.Attempt != out[n-1][0].Attempt {
+		if n := len(out); n == 0 || w.Round != out[n-1][0].Round ||
+			w.Attempt != out[n-1][0].Attempt {
 			out = append(out, nil)
 		}
 		out[len(out)-1] = append(out[len(out)-1], w)
@@ -318,7 +327,8 @@ func (f *Figures) medians() {
 	f.Limits = slices.Sorted(maps.Keys(limits))
 }
 
-// over is the median of something over the rounds, with its interval where there are enough of them.
+// over is the median of something over the rounds, with its interval where there are enough of
+// them.
 func (f *Figures) over(of func(mixed) *float64) (*float64, *[2]float64) {
 	var values []float64
 	for _, m := range f.rounds {
@@ -336,21 +346,23 @@ func (f *Figures) over(of func(mixed) *float64) (*float64, *[2]float64) {
 	return &s.MedianPPS, &s.Interval
 }
 
-// Of the intervals of a quartile and of the least third: quotients of two at this confidence hold at 95 % (Bonferroni), and of
-// fewer rounds there is none.
+// Of the intervals of a quartile and of the least third: quotients of two at this confidence hold
+// at 95 % (Bonferroni), and of fewer rounds there is none.
 const (
 	confidence     = 1 - (1-report.Confidence)/2
 	quartileRounds = 13
 )
 
-// fewestLike rounds with the cores as in the reference do for both: these scatter by some percent, and where the
-// cores are makes half as much again, so that a few are better than a mixture that differs from rung to rung.
+// fewestLike rounds with the cores as in the reference do for both: these scatter by some percent,
+// and where the cores are makes half as much again, so that a few are better than a mixture that
+// differs from rung to rung.
 const fewestLike = 3
 
 // undisturbed fills what a packet takes in the rounds that were least disturbed.
 func (f *Figures) undisturbed() {
 	var ns, alike []float64
-	for _, round := range slices.Sorted(maps.Keys(f.rounds)) { // in their order, from which intervals are drawn
+	// in their order, from which intervals are drawn
+	for _, round := range slices.Sorted(maps.Keys(f.rounds)) {
 		m := f.rounds[round]
 		ns = append(ns, m.ns)
 		if !m.unlike() {
@@ -390,7 +402,9 @@ func (f *Figures) Over(base *Figures) *Ratio {
 		return nil
 	}
 	p, s := figure(ratios), figure(busy)
-	r := &Ratio{Median: p.MedianPPS, Interval: p.Interval, Busy: s.MedianPPS, BusyInterval: s.Interval, Quartile: *base.NsQuartile / *f.NsQuartile, Least: *base.NsLeast / *f.NsLeast}
+	r := &Ratio{Median: p.MedianPPS, Interval: p.Interval, Busy: s.MedianPPS,
+		BusyInterval: s.Interval, Quartile: *base.NsQuartile / *f.NsQuartile,
+		Least: *base.NsLeast / *f.NsLeast}
 	r.QuartileInterval = quotient(base.NsQuartileInterval, f.NsQuartileInterval)
 	r.LeastInterval = quotient(base.NsLeastInterval, f.NsLeastInterval)
 	if f == base {

@@ -16,7 +16,8 @@ import (
 func newTestLab(t *testing.T) *Lab {
 	t.Helper()
 	labtest.NeedRoot(t)
-	o := &Options{Options: bench.Options{Window: 50 * time.Millisecond, Rounds: bench.MinRounds}, Warmup: 20 * time.Millisecond}
+	o := &Options{Options: bench.Options{Window: 50 * time.Millisecond, Rounds: bench.MinRounds},
+		Warmup: 20 * time.Millisecond}
 	if err := o.Complete(Many); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,8 @@ func newTestLab(t *testing.T) *Lab {
 
 // comparison is of six rounds of UDP, with a rung for each name; it also gives the first.
 func comparison(names ...string) (*Comparison, *Rung) {
-	c := &Comparison{Rounds: bench.MinRounds, Families: []string{IPv4}, Traffic: []Traffic{{Name: "udp", Family: IPv4}}}
+	c := &Comparison{Rounds: bench.MinRounds, Families: []string{IPv4},
+		Traffic: []Traffic{{Name: "udp", Family: IPv4}}}
 	for _, name := range names {
 		c.Rungs = append(c.Rungs, &Rung{Name: name})
 	}
@@ -68,7 +70,8 @@ type inWrongPlace struct{ contender.Defence }
 func (inWrongPlace) Hook() contender.Hook { return contender.XDP }
 
 func TestAWrongHookIsNoticed(t *testing.T) {
-	wantInvalid(t, newTestLab(t), inWrongPlace{contender.NFT()}, "wrong hook mode: XDP on the receiver is none, not native")
+	wantInvalid(t, newTestLab(t), inWrongPlace{contender.NFT()},
+		"wrong hook mode: XDP on the receiver is none, not native")
 }
 
 // miscounter tells half of what it dropped.
@@ -80,7 +83,8 @@ func (m miscounter) Dropped(ctx context.Context) (uint64, error) {
 }
 
 func TestARungThatMiscountsGetsNoFigure(t *testing.T) {
-	wantInvalid(t, newTestLab(t), miscounter{contender.XDPDrop()}, "dropped by the rung's own counter")
+	wantInvalid(t, newTestLab(t), miscounter{contender.XDPDrop()},
+		"dropped by the rung's own counter")
 }
 
 func TestARungThatLostARoundGetsAnother(t *testing.T) {
@@ -97,7 +101,9 @@ func TestARungThatLostARoundGetsAnother(t *testing.T) {
 	if err := l.makeUp(t.Context(), c, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if last := g.Windows[len(g.Windows)-1]; len(g.Windows) < bench.MinRounds || last.Round < bench.MinRounds || last.Received == 0 {
-		t.Errorf("%d windows, the last of round %d with %d packets", len(g.Windows), last.Round, last.Received)
+	if last := g.Windows[len(g.Windows)-1]; len(g.Windows) < bench.MinRounds ||
+		last.Round < bench.MinRounds || last.Received == 0 {
+		t.Errorf("%d windows, the last of round %d with %d packets", len(g.Windows), last.Round,
+			last.Received)
 	}
 }

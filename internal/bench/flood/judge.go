@@ -9,7 +9,10 @@ import (
 func (w *Window) judge() {
 	w.figures()
 	w.Invalid = append([]string(nil), w.conditions...)
-	say := func(format string, args ...any) { w.Invalid = append(w.Invalid, fmt.Sprintf(format, args...)) }
+	say := func(format string, args ...any) {
+		w.Invalid = append(w.Invalid,
+			fmt.Sprintf(format, args...))
+	}
 	if w.Offered < minPackets {
 		say("the generator offered %d packets only", w.Offered)
 		return
@@ -21,7 +24,8 @@ func (w *Window) judge() {
 		say("packets do not balance: %d offered, %d refused by the ring + %d received (%.2f %% off)", w.Offered, w.Refused, w.Received, d*100)
 	}
 	if d := imbalance(w.Received, w.Dropped+w.PassedOn+w.Overflow); d > maxImbalance {
-		say("packets do not balance: %d received, %d dropped by the rung's own counter + %d passed on + %d without room in the application's queue (%.2f %% off)",
+		say("packets do not balance: %d received, %d dropped by the rung's own counter + %d "+
+			"passed on + %d without room in the application's queue (%.2f %% off)",
 			w.Received, w.Dropped, w.PassedOn, w.Overflow, d*100)
 	}
 	switch share := ratio(w.PassedOn, w.Received); {
@@ -31,7 +35,8 @@ func (w *Window) judge() {
 		say("the rung let %.2f %% of the packets pass, not %.2f %%", share*100, w.passes*100)
 	}
 	if share := ratio(w.Martians, w.Received); share > maxImbalance {
-		say("the kernel's address checks dropped %.2f %% of the flood before the rung saw it", share*100)
+		say("the kernel's address checks dropped %.2f %% of the flood before the rung saw it",
+			share*100)
 	}
 	if w.trackerDrops > 0 {
 		say("the conntrack table is full: %d flows were thrown out or refused", w.trackerDrops)
@@ -45,8 +50,9 @@ func (w *Window) judge() {
 	w.saturation()
 }
 
-// other is the share of the core that something else than the rung took from it: while the receiving thread
-// wanted it, or, where that also waits for the application behind it, what neither of both had.
+// other is the share of the core that something else than the rung took from it: while the
+// receiving thread wanted it, or, where that also waits for the application behind it, what neither
+// of both had.
 func (w *Window) other() float64 {
 	if !w.application && w.passes == 0 {
 		return w.ThreadWaited
@@ -82,9 +88,11 @@ func (w *Window) saturation() {
 	case w.CoreBusy+w.ticks < minBusy: // the kernel counts whole ticks
 		w.Limit = "the receiving core had time left: the generator was the limit"
 	case w.other() > maxOther+w.ticks:
-		w.Limit = "something else took a part of the receiving core: the rung had less than all of it"
+		w.Limit = "something else took a part of the receiving core: the rung had less than " +
+			"all of it"
 	case w.ThreadRunnable < minBusy:
-		w.Limit = "the receiver had time left, which something else used: the generator was the limit"
+		w.Limit = "the receiver had time left, which something else used: the generator was " +
+			"the limit"
 	default:
 		w.Saturated = true
 	}
@@ -105,5 +113,6 @@ func (w *Window) RefusedShare() float64 { return ratio(w.Refused, w.Offered) }
 
 // OffBalance is the share of the packets offered, or of those received, that nobody accounts for.
 func (w *Window) OffBalance() float64 {
-	return max(imbalance(w.Offered, w.Refused+w.Received), imbalance(w.Received, w.Dropped+w.PassedOn+w.Overflow))
+	return max(imbalance(w.Offered, w.Refused+w.Received),
+		imbalance(w.Received, w.Dropped+w.PassedOn+w.Overflow))
 }

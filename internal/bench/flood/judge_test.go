@@ -24,14 +24,20 @@ func TestEachBrokenRuleCostsTheFigure(t *testing.T) {
 	}{
 		{"a sound window", func(*Window) {}, ""},
 		{"one packet in ten thousand lost", func(w *Window) { w.Dropped -= 130 }, ""},
-		{"packets between generator and ring lost", func(w *Window) { w.Refused -= 4000 }, "packets do not balance: 3000000 offered"},
-		{"packets counted twice by the ring", func(w *Window) { w.Refused += 4000 }, "packets do not balance: 3000000 offered"},
-		{"the rung counts less than it got", func(w *Window) { w.Dropped -= 2000 }, "packets do not balance: 1300000 received"},
-		{"the rung counts more than it got", func(w *Window) { w.Dropped += 2000 }, "packets do not balance: 1300000 received"},
-		{"the rung lets packets pass", func(w *Window) { w.Dropped -= 2000; w.PassedOn = 2000 }, "the rung let 0.15 % of the flood pass"},
+		{"packets between generator and ring lost", func(w *Window) { w.Refused -= 4000 },
+			"packets do not balance: 3000000 offered"},
+		{"packets counted twice by the ring", func(w *Window) { w.Refused += 4000 },
+			"packets do not balance: 3000000 offered"},
+		{"the rung counts less than it got", func(w *Window) { w.Dropped -= 2000 },
+			"packets do not balance: 1300000 received"},
+		{"the rung counts more than it got", func(w *Window) { w.Dropped += 2000 },
+			"packets do not balance: 1300000 received"},
+		{"the rung lets packets pass", func(w *Window) { w.Dropped -= 2000; w.PassedOn = 2000 },
+			"the rung let 0.15 % of the flood pass"},
 		{"martians", func(w *Window) { w.Martians = 1400 }, "address checks dropped 0.11 %"},
 		{"stolen time", func(w *Window) { w.Steal = 0.02 }, "the hypervisor took 2.0 %"},
-		{"another program on the core", func(w *Window) { w.ThreadBusy, w.ThreadWaited = 0.7, 0.3 }, "something else than receiving took 30.0 %"},
+		{"another program on the core", func(w *Window) { w.ThreadBusy, w.ThreadWaited = 0.7, 0.3 },
+			"something else than receiving took 30.0 %"},
 		{"half let to the application, which has its part of the core", func(w *Window) {
 			w.passes, w.Dropped, w.PassedOn, w.Reached = 0.5, 650_000, 650_000, 650_000
 			w.ThreadBusy, w.ThreadWaited, w.ApplicationBusy = 0.4, 0.6, 0.59
@@ -40,9 +46,13 @@ func TestEachBrokenRuleCostsTheFigure(t *testing.T) {
 			w.passes, w.Dropped, w.PassedOn, w.Reached = 0.5, 650_000, 650_000, 650_000
 			w.ThreadBusy, w.ThreadWaited, w.ApplicationBusy = 0.4, 0.6, 0.3
 		}, "something else than receiving took 30.0 %"},
-		{"no traffic", func(w *Window) { w.Offered, w.Refused, w.Received, w.Dropped = 0, 0, 0, 0 }, "offered 0 packets only"},
+		{"no traffic", func(w *Window) { w.Offered, w.Refused, w.Received, w.Dropped = 0, 0, 0, 0 },
+			"offered 0 packets only"},
 		{"no packet in the window", func(w *Window) { w.Packets = 0 }, "took no packet"},
-		{"a condition broken", func(w *Window) { w.conditions = []string{"GRO of the receiver is off"} }, "GRO of the receiver is off"},
+		{"a condition broken", func(
+			w *Window) {
+			w.conditions = []string{"GRO of the receiver is off"}
+		}, "GRO of the receiver is off"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := sound()
@@ -66,7 +76,8 @@ func TestWindowThatPassesAnotherShareIsInvalid(t *testing.T) {
 	}
 	w.Dropped, w.PassedOn = 600_000, 400_000
 	w.judge()
-	if len(w.Invalid) != 1 || !strings.Contains(w.Invalid[0], "let 40.00 % of the packets pass, not 50.00 %") {
+	if len(w.Invalid) != 1 || !strings.Contains(w.Invalid[0],
+		"let 40.00 % of the packets pass, not 50.00 %") {
 		t.Errorf("another share: %q", w.Invalid)
 	}
 }
@@ -90,8 +101,10 @@ func TestSaturationNeedsABusyCoreAndARefusingRing(t *testing.T) {
 		w.ThreadWaited, w.ThreadRunnable = c.waited, c.runnable
 		w.Offered = w.Refused + w.Received
 		w.judge()
-		if w.Saturated != c.wantSaturated || (w.Limit == "") != c.wantSaturated || len(w.Invalid) > 0 {
-			t.Errorf("%s: saturated %v, limit %q, invalid %q", c.name, w.Saturated, w.Limit, w.Invalid)
+		if w.Saturated != c.wantSaturated || (w.Limit == "") != c.wantSaturated ||
+			len(w.Invalid) > 0 {
+			t.Errorf("%s: saturated %v, limit %q, invalid %q", c.name, w.Saturated, w.Limit,
+				w.Invalid)
 		}
 	}
 }
@@ -112,15 +125,24 @@ func TestConditionsAreFalsifiedOneByOne(t *testing.T) {
 		{"NAPI not threaded", func(f *facts) { f.threaded = false }, contender.XDP, "NAPI", false},
 		{"two queues", func(f *facts) { f.queues = 2 }, contender.XDP, "2 queues", false},
 		{"qdisc", func(f *facts) { f.qdisc = "fq" }, contender.XDP, "qdisc (fq)", false},
-		{"generic XDP", func(f *facts) { f.xdp = "generic" }, contender.XDP, "wrong hook mode: XDP on the receiver is generic, not native", false},
+		{"generic XDP", func(f *facts) { f.xdp = "generic" }, contender.XDP,
+			"wrong hook mode: XDP on the receiver is generic, not native", false},
 		{"no XDP", func(f *facts) { f.xdp = "none" }, contender.XDP, "wrong hook mode", false},
-		{"XDP before nft", func(*facts) {}, contender.NetdevIn, "wrong hook mode: XDP on the receiver is native, not none", false},
-		{"packet socket", func(f *facts) { f.packetSockets = 1 }, contender.XDP, "1 packet sockets", false},
-		{"conntrack", func(f *facts) { f.tracked, f.trackedMax = 5, 10 }, contender.XDP, "conntrack follows", false},
-		{"conntrack full", func(f *facts) { f.tracked, f.trackedMax = 10, 10 }, contender.XDP, "conntrack table is full", false},
-		{"conntrack not in the path", func(f *facts) { f.xdp = "none" }, contender.Application, "conntrack does not follow", true},
-		{"conntrack full where it is wanted", func(f *facts) { f.xdp, f.tracked, f.trackedMax = "none", 10, 10 }, contender.Application, "conntrack table is full", true},
-		{"native XDP where it should be generic", func(*facts) {}, contender.XDPGeneric, "XDP on the receiver is native, not generic", false},
+		{"XDP before nft", func(*facts) {}, contender.NetdevIn,
+			"wrong hook mode: XDP on the receiver is native, not none", false},
+		{"packet socket", func(f *facts) { f.packetSockets = 1 }, contender.XDP, "1 packet sockets",
+			false},
+		{"conntrack", func(f *facts) { f.tracked, f.trackedMax = 5, 10 }, contender.XDP,
+			"conntrack follows", false},
+		{"conntrack full", func(f *facts) { f.tracked, f.trackedMax = 10, 10 }, contender.XDP,
+			"conntrack table is full", false},
+		{"conntrack not in the path", func(f *facts) { f.xdp = "none" }, contender.Application,
+			"conntrack does not follow", true},
+		{"conntrack full where it is wanted",
+			func(f *facts) { f.xdp, f.tracked, f.trackedMax = "none", 10, 10 },
+			contender.Application, "conntrack table is full", true},
+		{"native XDP where it should be generic", func(*facts) {}, contender.XDPGeneric,
+			"XDP on the receiver is native, not generic", false},
 	} {
 		f := good
 		c.spoil(&f)

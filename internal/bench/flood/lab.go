@@ -22,11 +22,12 @@ type Options struct {
 	bench.Options
 	Warmup   time.Duration
 	Attempts int // at a round that is disturbed, 0 for 3
-	// Budget is the time after which no round is tried again, and none begun beyond the sixth; 0 for no bound.
+	// Budget is the time after which no round is tried again, and none begun beyond the sixth; 0
+	// for no bound.
 	Budget time.Duration
-	// Watch, if given, is called for each window, while the flood arrives, warmed up. It must call wait, which
-	// returns when the window is over, and return what that returns. What it does besides runs on the
-	// generator's core.
+	// Watch, if given, is called for each window, while the flood arrives, warmed up. It must call
+	// wait, which returns when the window is over, and return what that returns. What it does
+	// besides runs on the generator's core.
 	Watch func(r Receiver, wait func() error) error
 }
 
@@ -36,8 +37,8 @@ type Receiver struct {
 	Thread int // process id
 }
 
-// Usual is what is measured if nothing else is said. Windows last MinWindow to MaxWindow unless it says
-// otherwise.
+// Usual is what is measured if nothing else is said. Windows last MinWindow to MaxWindow unless it
+// says otherwise.
 type Usual struct {
 	bench.Usual
 	Warmup, QuickWarmup time.Duration
@@ -49,12 +50,13 @@ const (
 	MaxWindow = time.Minute
 )
 
-// Many is usual for many rungs: as long windows as six minutes have room for, and rather more rounds than
-// longer windows, because what disturbs this kind of machine comes and goes within seconds (decision
-// 0018). Few is for comparisons of few rungs, which have the time for long ones.
+// Many is usual for many rungs: as long windows as six minutes have room for, and rather more
+// rounds than longer windows, because what disturbs this kind of machine comes and goes within
+// seconds (decision 0018). Few is for comparisons of few rungs, which have the time for long ones.
 var (
 	Many = Usual{
-		bench.Usual{Rounds: 16, QuickRounds: 6, Window: 400 * time.Millisecond, QuickWindow: 150 * time.Millisecond},
+		bench.Usual{Rounds: 16, QuickRounds: 6, Window: 400 * time.Millisecond,
+			QuickWindow: 150 * time.Millisecond},
 		100 * time.Millisecond, 50 * time.Millisecond,
 	}
 	Few = Usual{
@@ -74,7 +76,8 @@ func (o *Options) Complete(u Usual) error {
 	o.Warmup, o.Attempts = cmp.Or(o.Warmup, u.Warmup), cmp.Or(o.Attempts, maxAttempts)
 	switch {
 	case o.Attempts < 1 || o.Attempts > bench.MaxRounds:
-		return usage.Wrongf("%d attempts at a round: there must be 1 to %d", o.Attempts, bench.MaxRounds)
+		return usage.Wrongf("%d attempts at a round: there must be 1 to %d", o.Attempts,
+			bench.MaxRounds)
 	case o.Warmup < 0 || o.Warmup > MaxWindow:
 		return usage.Wrongf("%v of warm-up: it lasts %v at most", o.Warmup, MaxWindow)
 	}
@@ -121,12 +124,13 @@ func (l *Lab) prepare() error {
 	l.ReceiverCPU, l.GeneratorCPU = in.CPU, out.CPU
 	switch {
 	case in.NAPI == 0:
-		return kernel.Refuse(nil, "this kernel does not say which thread receives (needs Linux 6.8)")
+		return kernel.Refuse(
+			nil, "this kernel does not say which thread receives (needs Linux 6.8)")
 	case in.CPU < 0 || in.CPU == out.CPU:
 		return kernel.Refuse(nil, "measuring needs two cores: one receives, one generates")
 	}
-	// What else runs on this machine shall wait for the receiver, as it does for the soft interrupt in
-	// which most drivers receive.
+	// What else runs on this machine shall wait for the receiver, as it does for the soft interrupt
+	// in which most drivers receive.
 	if err := unix.Setpriority(unix.PRIO_PROCESS, l.napi, receiverNice); err != nil {
 		return fmt.Errorf("raising the priority of the receiving thread: %w", err)
 	}

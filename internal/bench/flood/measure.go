@@ -51,8 +51,8 @@ func (l *Lab) ends(ctx context.Context, d contender.Defence) (e ends, err error)
 	return e, err
 }
 
-// Window measures: counts, flood on, warm-up, sample, window, sample, flood off, counts. The defence is in
-// place. Where a condition is broken from the start nothing is sent.
+// Window measures: counts, flood on, warm-up, sample, window, sample, flood off, counts. The
+// defence is in place. Where a condition is broken from the start nothing is sent.
 func (l *Lab) Window(ctx context.Context, d contender.Defence, t *Traffic) (*Window, error) {
 	if tracks(d) {
 		if err := l.Server.Forget(); err != nil {
@@ -99,7 +99,8 @@ func (l *Lab) Window(ctx context.Context, d contender.Defence, t *Traffic) (*Win
 	}
 	w.conditions = after.broken(d.Hook(), tracks(d), true)
 	if skew := start.skew + end.skew; skew > length/200 {
-		w.conditions = append(w.conditions, fmt.Sprintf("reading the counters took %v, too long for a window of %v", skew, length))
+		w.conditions = append(w.conditions,
+			fmt.Sprintf("reading the counters took %v, too long for a window of %v", skew, length))
 	}
 	w.fill(start, end)
 	w.balance(sent, first, last, d.Hook())
@@ -119,8 +120,8 @@ func (l *Lab) read(w *Window, at int) (err error) {
 	return err
 }
 
-// Where conntrack follows the flood, its table has to hold a flow for each packet of a run: its size is
-// one for the whole machine, and not levee's to change.
+// Where conntrack follows the flood, its table has to hold a flow for each packet of a run: its
+// size is one for the whole machine, and not levee's to change.
 const (
 	tableShare = 0.8 // of the table that a run may fill
 	firstFlows = 1e6 // flows a second, before any was measured
@@ -134,7 +135,8 @@ func (l *Lab) length(d contender.Defence) time.Duration {
 		return l.Options.Window
 	}
 	seconds := tableShare * float64(room) / l.flows
-	return min(l.Options.Window, max(leastTrack, time.Duration(seconds*float64(time.Second))-l.Warmup))
+	return min(l.Options.Window, max(leastTrack,
+		time.Duration(seconds*float64(time.Second))-l.Warmup))
 }
 
 func (w *Window) fill(start, end sample) {
@@ -176,9 +178,10 @@ func (w *Window) balance(sent gen.Report, first, last ends, hook contender.Hook)
 	}
 }
 
-// flood sends, and runs f once the traffic has arrived and the warm-up is over. The end of f ends it too; f
-// returns how long the receiver may go on without counting (batch).
-func (l *Lab) flood(ctx context.Context, t *Traffic, f func() (time.Duration, error)) (gen.Report, error) {
+// flood sends, and runs f once the traffic has arrived and the warm-up is over. The end of f ends
+// it too; f returns how long the receiver may go on without counting (batch).
+func (l *Lab) flood(ctx context.Context, t *Traffic, f func() (time.Duration, error)) (gen.Report,
+	error) {
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	var sent gen.Report
@@ -187,8 +190,10 @@ func (l *Lab) flood(ctx context.Context, t *Traffic, f func() (time.Duration, er
 		runtime.LockOSThread() // never unlocked: the thread and its priority end with the goroutine
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, generatorNice)
 		c := gen.Config{
-			Namespace: l.World.Namespace, Device: l.device, CPU: l.GeneratorCPU, Frames: t.Frames, Seed: l.Seed, Rate: t.Rate,
-			Duration: 2*(l.Warmup+l.Options.Window) + 10*time.Second, // bounded, should nobody stop it
+			Namespace: l.World.Namespace, Device: l.device, CPU: l.GeneratorCPU, Frames: t.Frames,
+			Seed: l.Seed, Rate: t.Rate,
+			// bounded, should nobody stop it
+			Duration: 2*(l.Warmup+l.Options.Window) + 10*time.Second,
 		}
 		if t.Frames == nil {
 			c.Flood = &t.Flood
@@ -233,10 +238,11 @@ func (l *Lab) samples(ctx context.Context, length time.Duration) (start, end sam
 	return start, end, err
 }
 
-// Beside runs f while traffic, nil for none, meets a defence that is in place and whose application is none.
-// It tells what the generator sent, which part of the time the hypervisor took, and what makes the run
-// invalid; f is not called where a condition is broken from the start.
-func (l *Lab) Beside(ctx context.Context, d contender.Defence, t *Traffic, f func() error) (sent gen.Report, steal float64, invalid []string, err error) {
+// Beside runs f while traffic, nil for none, meets a defence that is in place and whose application
+// is none. It tells what the generator sent, which part of the time the hypervisor took, and what
+// makes the run invalid; f is not called where a condition is broken from the start.
+func (l *Lab) Beside(ctx context.Context, d contender.Defence, t *Traffic,
+	f func() error) (sent gen.Report, steal float64, invalid []string, err error) {
 	conditions, err := l.inspect()
 	if err != nil {
 		return sent, 0, nil, err
@@ -250,7 +256,9 @@ func (l *Lab) Beside(ctx context.Context, d contender.Defence, t *Traffic, f fun
 	}
 	if t != nil {
 		sent, err = l.flood(ctx, t, func() (time.Duration, error) { return 0, f() })
-	} else if err = lab.Sleep(ctx, l.Warmup); err == nil { // packets are lost for some ms after an XDP program has come to a veth device
+	} else if err = lab.Sleep(
+		// packets are lost for some ms after an XDP program has come to a veth device
+		ctx, l.Warmup); err == nil {
 		err = f()
 	}
 	if err != nil {
@@ -273,26 +281,29 @@ func (l *Lab) flowing(ctx context.Context) error {
 		return err
 	}
 	// Counted from the start: a slow rung takes few packets in 10 ms.
-	return l.until(ctx, "no packet of the generator arrived", func(_, now uint64) bool { return now-first > minPackets/10 })
+	return l.until(ctx, "no packet of the generator arrived",
+		func(_, now uint64) bool { return now-first > minPackets/10 })
 }
 
-// batch is how long the receiver works between two updates of its counters: it counts when it has taken as many packets
-// as it may at a time (NAPI_POLL_WEIGHT), which is 64 ms where each takes one.
+// batch is how long the receiver works between two updates of its counters: it counts when it has
+// taken as many packets as it may at a time (NAPI_POLL_WEIGHT), which is 64 ms where each takes
+// one.
 func batch(start, end sample) time.Duration {
 	const weight = 64
 	return weight * end.at.Sub(start.at) / time.Duration(max(end.received-start.received, 1))
 }
 
-// drained waits until neither the receiver nor the application counts any more, for the time of a batch: ring and queue
-// are empty.
+// drained waits until neither the receiver nor the application counts any more, for the time of a
+// batch: ring and queue are empty.
 func (l *Lab) drained(ctx context.Context, batch time.Duration) error {
 	changed := time.Now()
-	return l.until(ctx, "packets still arrive after the generator ended", func(last, now uint64) bool {
-		if now != last {
-			changed = time.Now()
-		}
-		return now == last && time.Since(changed) >= min(2*batch, settleTime/4)
-	})
+	return l.until(ctx, "packets still arrive after the generator ended",
+		func(last, now uint64) bool {
+			if now != last {
+				changed = time.Now()
+			}
+			return now == last && time.Since(changed) >= min(2*batch, settleTime/4)
+		})
 }
 
 // until compares the count of packets with that 5 ms before.

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hardware counts cycles and instructions of one core, whoever uses it, kernel and user. Guests often have no
-// such counters; why says so then.
+// hardware counts cycles and instructions of one core, whoever uses it, kernel and user. Guests
+// often have no such counters; why says so then.
 type hardware struct {
 	fds []int
 	why string
@@ -50,8 +50,8 @@ func openEvent(tid, cpu int, typ uint32, event uint64) (int, error) {
 	return unix.PerfEventOpen(&attr, tid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 }
 
-// counts reads the counters; nil where there are none. A counter that shared its register with others
-// is extrapolated to the whole time.
+// counts reads the counters; nil where there are none. A counter that shared its register with
+// others is extrapolated to the whole time.
 func (h *hardware) counts() ([]float64, error) {
 	if len(h.fds) == 0 {
 		return nil, nil
@@ -90,10 +90,10 @@ func (h *hardware) close() {
 	h.fds = nil
 }
 
-// stopwatch is the run time of a few threads. The scheduler's own count is wrong here: a thread that is woken
-// while the receiver works through a batch is charged from that moment on (wakeup_preempt skips the
-// next update of the clock, kernel/sched/core.c), so that most of the receiver's time would be the
-// application's. The sum of both is right, and what perf counts is.
+// stopwatch is the run time of a few threads. The scheduler's own count is wrong here: a thread
+// that is woken while the receiver works through a batch is charged from that moment on
+// (wakeup_preempt skips the next update of the clock, kernel/sched/core.c), so that most of the
+// receiver's time would be the application's. The sum of both is right, and what perf counts is.
 type stopwatch struct {
 	tids []int
 	fds  []int // of task clocks; none where the kernel has no perf

@@ -48,9 +48,9 @@ func (l *Lab) Pinned(f func() error) error {
 	return f()
 }
 
-// autogroup is where the scheduler shows the group that this process's session forms (sched(7)). Where there
-// are such groups, the priority of a thread counts within its own only, and every other session gets as
-// much of the generator's core as the generator.
+// autogroup is where the scheduler shows the group that this process's session forms (sched(7)).
+// Where there are such groups, the priority of a thread counts within its own only, and every other
+// session gets as much of the generator's core as the generator.
 const autogroup = "/proc/self/autogroup"
 
 // RaiseSession gives the session of this process the priority of the receiving thread, until lower.

@@ -7,21 +7,23 @@ import (
 	"levee/internal/bench"
 )
 
-// FarFactor is how many times as far, or as near, as in the reference the cores must be to be in another
-// place: above the scatter of readings, and below the factor of two and six that was seen between places.
+// FarFactor is how many times as far, or as near, as in the reference the cores must be to be in
+// another place: above the scatter of readings, and below the factor of two and six that was seen
+// between places.
 const FarFactor = 1.8
 
-// Reference is what windows are to have in common: where the cores were, and that they were levee's own.
-// Zero is what is not known.
+// Reference is what windows are to have in common: where the cores were, and that they were levee's
+// own. Zero is what is not known.
 type Reference struct {
 	Distance float64 // ns of a cache line from one core to the other and back
 	Work     float64 // ns of an operation
 }
 
-// ReferenceOf finds it in windows: the least tenth of each reading. For the distance the median would be,
-// in one run, of cores with a common cache, and in the next of cores without; so would the quartile, where
-// the cores are apart for most of a run. A core of one's own has one speed, and all else is slower; where
-// neighbours work for most of a run the quartile would be of a core that is shared.
+// ReferenceOf finds it in windows: the least tenth of each reading. For the distance the median
+// would be, in one run, of cores with a common cache, and in the next of cores without; so would
+// the quartile, where the cores are apart for most of a run. A core of one's own has one speed, and
+// all else is slower; where neighbours work for most of a run the quartile would be of a core that
+// is shared.
 func ReferenceOf(windows iter.Seq[*Window]) Reference {
 	var distance, work []float64
 	for w := range windows {
@@ -37,8 +39,8 @@ func ReferenceOf(windows iter.Seq[*Window]) Reference {
 	return Reference{leastTenth(distance), leastTenth(work)}
 }
 
-// leastTenth is the greatest of the least tenth of values, which it sorts, 0 of none: one of them, for
-// between two places there is nobody.
+// leastTenth is the greatest of the least tenth of values, which it sorts, 0 of none: one of them,
+// for between two places there is nobody.
 func leastTenth(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -55,7 +57,8 @@ func (w *Window) OperationNs() float64 {
 	return (w.Work[0] + w.Work[1]) / 2
 }
 
-// Moved tells whether the cores were elsewhere before or behind the window; what is not known does not.
+// Moved tells whether the cores were elsewhere before or behind the window; what is not known does
+// not.
 func (w *Window) Moved(r Reference) bool {
 	return slices.ContainsFunc(w.Distance[:], func(d float64) bool {
 		return d > 0 && r.Distance > 0 && (d > r.Distance*FarFactor || d < r.Distance/FarFactor)
@@ -67,6 +70,6 @@ func (w *Window) Shared(r Reference) bool {
 	return r.Work > 0 && w.OperationNs() > r.Work*bench.SameStep
 }
 
-// unlike tells whether the window is of other circumstances than the reference. It asks the machine, and
-// never how long a packet took.
+// unlike tells whether the window is of other circumstances than the reference. It asks the
+// machine, and never how long a packet took.
 func (w *Window) unlike(r Reference) bool { return w.Moved(r) || w.Shared(r) }

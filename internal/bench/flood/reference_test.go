@@ -11,9 +11,12 @@ func refOf(windows []Window) Reference {
 }
 
 func TestWindowsWithTheCoresElsewhereAreTold(t *testing.T) {
-	windows := []Window{{Distance: [2]float64{52, 50}}, {Distance: [2]float64{55, 310}}, {Distance: [2]float64{0, 0}}, {Distance: [2]float64{24, 51}}, {Distance: [2]float64{60, 48}}}
+	windows := []Window{{Distance: [2]float64{52, 50}}, {Distance: [2]float64{55, 310}},
+		{Distance: [2]float64{0, 0}}, {Distance: [2]float64{24, 51}},
+		{Distance: [2]float64{60, 48}}}
 	if got := refOf(windows).Distance; got != 24 {
-		t.Errorf("the reference is %v ns, want the least tenth of the readings, of eight the least, 24", got)
+		t.Errorf("the reference is %v ns, want the least tenth of the readings, of eight the "+
+			"least, 24", got)
 	}
 	for i, want := range []bool{false, true, false, true, false} {
 		if got := windows[i].Moved(Reference{Distance: 48}); got != want {
@@ -21,7 +24,8 @@ func TestWindowsWithTheCoresElsewhereAreTold(t *testing.T) {
 		}
 	}
 	if got := leastTenth([]float64{310, 310, 310, 310, 310, 310, 310, 310, 24, 52, 50}); got != 50 {
-		t.Errorf("the reference is %v ns, want that of the second of eleven readings, 50, though the cores were elsewhere most of the time", got)
+		t.Errorf("the reference is %v ns, want that of the second of eleven readings, 50, though "+
+			"the cores were elsewhere most of the time", got)
 	}
 	if windows[1].Moved(Reference{}) || refOf(nil) != (Reference{}) {
 		t.Error("nothing is known, and yet the cores are elsewhere")
@@ -39,7 +43,8 @@ func TestWindowsOnSharedCoresAreTold(t *testing.T) {
 	}
 	r := refOf(windows)
 	if r.Work != 0.12 || r.Distance != 0 {
-		t.Errorf("the reference is %+v, want the least tenth of what is known, 0.12 ns, and no distance", r)
+		t.Errorf("the reference is %+v, want the least tenth of what is known, 0.12 ns, and no "+
+			"distance", r)
 	}
 	for i, want := range []bool{false, true, true, false, false, false} {
 		if got := windows[i].Shared(r); got != want || windows[i].unlike(r) != want {
@@ -71,7 +76,8 @@ func moved(rounds int, elsewhere ...int) (*Comparison, *Rung) {
 	c.Rounds = rounds
 	for round := range rounds {
 		ns := 400 + float64(round)
-		g.Windows = append(g.Windows, Window{Round: round, Family: IPv4, Traffic: "udp", Seconds: 1, PPS: 1e9 / ns, NsPerPacket: ns, Saturated: true, Distance: [2]float64{50, 50}})
+		g.Windows = append(g.Windows, Window{Round: round, Family: IPv4, Traffic: "udp", Seconds: 1,
+			PPS: 1e9 / ns, NsPerPacket: ns, Saturated: true, Distance: [2]float64{50, 50}})
 	}
 	for _, round := range elsewhere {
 		g.Windows[round].Distance[1] = 310
@@ -102,7 +108,8 @@ func TestRoundsWithTheCoresElsewhereAreMadeUpFor(t *testing.T) {
 func TestRungsWithoutAFigureAreMadeUpForFirst(t *testing.T) {
 	c, g := moved(6, 5)
 	if c.noFigure(g, c.Reference()) || !c.lostRounds(g, c.Reference()) {
-		t.Error("five rounds like the reference and one elsewhere: there is a figure, and a round is missed")
+		t.Error("five rounds like the reference and one elsewhere: there is a figure, and a " +
+			"round is missed")
 	}
 	g.Windows[0].Invalid = []string{"steal"}
 	if !c.noFigure(g, c.Reference()) || !c.lostRounds(g, c.Reference()) {
@@ -111,7 +118,8 @@ func TestRungsWithoutAFigureAreMadeUpForFirst(t *testing.T) {
 }
 
 func TestATryWithTheCoresInPlaceCountsRatherThanOneWithout(t *testing.T) {
-	in, out, shared, bound := mixed{}, mixed{moved: true}, mixed{shared: true}, mixed{limit: "the generator was the limit"}
+	in, out, shared, bound := mixed{}, mixed{moved: true}, mixed{shared: true},
+		mixed{limit: "the generator was the limit"}
 	for _, c := range []struct {
 		what         string
 		first, later mixed

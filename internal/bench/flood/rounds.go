@@ -17,11 +17,13 @@ import (
 
 // Rung is one place to drop packets, or one filter, and what was measured of it.
 type Rung struct {
-	Name    string            `json:"name"`
-	What    string            `json:"what"`
-	Missing string            `json:"missing,omitempty"` // why the rung could not be measured at all
-	Windows []Window          `json:"-"`
-	Absent  bool              `json:"-"` // its program is not installed, or it is not for this flood
+	Name string `json:"name"`
+	What string `json:"what"`
+	// why the rung could not be measured at all
+	Missing string   `json:"missing,omitempty"`
+	Windows []Window `json:"-"`
+	// its program is not installed, or it is not for this flood
+	Absent  bool              `json:"-"`
 	Defence contender.Defence `json:"-"`
 }
 
@@ -30,9 +32,10 @@ func NewRung(d contender.Defence) *Rung {
 	return &Rung{Name: d.Name(), What: d.Describe(), Windows: []Window{}, Defence: d}
 }
 
-// OpenFor makes a lab for the measurement of that name, and the rungs that are chosen of some defences, all if none is.
-// wrong is what is wrong with the options.
-func OpenFor(ctx context.Context, name string, o *Options, wrong error, chosen []string, all []contender.Defence) (*Lab, []*Rung, error) {
+// OpenFor makes a lab for the measurement of that name, and the rungs that are chosen of some
+// defences, all if none is. wrong is what is wrong with the options.
+func OpenFor(ctx context.Context, name string, o *Options, wrong error, chosen []string,
+	all []contender.Defence) (*Lab, []*Rung, error) {
 	defences, unknown := bench.Choose("rung", chosen, all, contender.Defence.Name)
 	if err := bench.Ready(name, wrong, unknown); err != nil {
 		return nil, nil, err
@@ -51,16 +54,17 @@ type Comparison struct {
 	Traffic  []Traffic
 	Families []string // of the traffic; empty where traces are measured
 	Rounds   int      // asked for, and once measured those that there were time for
-	// Each: the windows of one traffic stand by themselves, and a disturbed one is tried again wherever the
-	// cores are. Else those of a family belong together.
+	// Each: the windows of one traffic stand by themselves, and a disturbed one is tried again
+	// wherever the cores are. Else those of a family belong together.
 	Each       bool
 	Incomplete bool // interrupted
 }
 
-// Measure compares defences under a trace, of which every one drops all: frames that are sent in turn, and
-// whose Ethernet addresses become those of the lab. An error means that there is nothing, except when ctx
-// ends: then there is what was measured until then. It needs root and two cores.
-func Measure(ctx context.Context, o Options, defences []contender.Defence, name, what string, frames [][]byte) (c *Comparison, err error) {
+// Measure compares defences under a trace, of which every one drops all: frames that are sent in
+// turn, and whose Ethernet addresses become those of the lab. An error means that there is nothing,
+// except when ctx ends: then there is what was measured until then. It needs root and two cores.
+func Measure(ctx context.Context, o Options, defences []contender.Defence, name, what string,
+	frames [][]byte) (c *Comparison, err error) {
 	if err := o.Complete(Few); err != nil {
 		return nil, err
 	}
@@ -69,15 +73,16 @@ func Measure(ctx context.Context, o Options, defences []contender.Defence, name,
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	c = &Comparison{Rounds: o.Rounds, Traffic: []Traffic{{Name: name, What: what, Frames: &gen.Frames{Frames: frames}}}}
+	c = &Comparison{Rounds: o.Rounds,
+		Traffic: []Traffic{{Name: name, What: what, Frames: &gen.Frames{Frames: frames}}}}
 	for _, d := range defences {
 		c.Rungs = append(c.Rungs, NewRung(d))
 	}
 	return c, l.Compare(ctx, c)
 }
 
-// Compare measures all rungs in rounds. Where the first round gives no figure to any rung, there is no
-// second. An error leaves what was measured; it is of ctx if c is incomplete.
+// Compare measures all rungs in rounds. Where the first round gives no figure to any rung, there is
+// no second. An error leaves what was measured; it is of ctx if c is incomplete.
 func (l *Lab) Compare(ctx context.Context, c *Comparison) error {
 	err := l.Pinned(func() error { return l.compare(ctx, c) })
 	c.Incomplete = err != nil && ctx.Err() != nil
@@ -93,7 +98,10 @@ func (l *Lab) compare(ctx context.Context, c *Comparison) error {
 		}
 		err := EachRung(ctx, c.Rungs, round, func(_, done int, g *Rung) error {
 			l.Tell(fmt.Sprintf("round %d of %d: %s", round+1, l.Rounds, g.Name), done, total)
-			late := func(share float64) bool { return l.late(time.Since(begun), done, total, share) }
+			late := func(share float64) bool {
+				return l.late(time.Since(begun), done, total,
+					share)
+			}
 			return l.round(ctx, c, g, round, late)
 		})
 		if err != nil {
@@ -107,9 +115,11 @@ func (l *Lab) compare(ctx context.Context, c *Comparison) error {
 	return l.makeUp(ctx, c, begun)
 }
 
-// EachRung measures all rungs once, forwards and backwards in turn. done is how many of all rounds' rungs
-// are. What goes wrong with a rung is the rung's, which is not measured any more; the end of ctx is an error.
-func EachRung(ctx context.Context, rungs []*Rung, round int, measure func(i, done int, g *Rung) error) error {
+// EachRung measures all rungs once, forwards and backwards in turn. done is how many of all rounds'
+// rungs are. What goes wrong with a rung is the rung's, which is not measured any more; the end of
+// ctx is an error.
+func EachRung(ctx context.Context, rungs []*Rung, round int,
+	measure func(i, done int, g *Rung) error) error {
 	for n, i := range bench.InTurn(round, len(rungs)) {
 		g := rungs[i]
 		if g.Missing != "" {
@@ -134,7 +144,8 @@ func (l *Lab) makeUp(ctx context.Context, c *Comparison, begun time.Time) error 
 	for extra := range c.Rounds {
 		lacking := 0
 		r, lacks := c.Reference(), c.lostRounds
-		if slices.ContainsFunc(c.Rungs, func(g *Rung) bool { return g.Missing == "" && c.noFigure(g, r) }) {
+		if slices.ContainsFunc(c.Rungs,
+			func(g *Rung) bool { return g.Missing == "" && c.noFigure(g, r) }) {
 			lacks = c.noFigure // these come first
 		}
 		for i, g := range c.Rungs {
@@ -158,24 +169,30 @@ func (l *Lab) makeUp(ctx context.Context, c *Comparison, begun time.Time) error 
 	return nil
 }
 
-// lostRounds tells whether a rung has fewer rounds, with the cores as in the reference, than a figure of each
-// family needs, and an interval of its quartile.
+// lostRounds tells whether a rung has fewer rounds, with the cores as in the reference, than a
+// figure of each family needs, and an interval of its quartile.
 func (c *Comparison) lostRounds(g *Rung, r Reference) bool {
 	wanted := max(c.needed(), min(c.Rounds, quartileRounds))
-	return slices.ContainsFunc(c.families(), func(f string) bool { return c.figures(g, f, r).Placed < wanted })
+	return slices.ContainsFunc(c.families(),
+		func(f string) bool { return c.figures(g, f, r).Placed < wanted })
 }
 
-// noFigure tells whether a rung has fewer rounds, wherever the cores were, than a figure of each family needs.
+// noFigure tells whether a rung has fewer rounds, wherever the cores were, than a figure of each
+// family needs.
 func (c *Comparison) noFigure(g *Rung, r Reference) bool {
-	return slices.ContainsFunc(c.families(), func(f string) bool { return c.figures(g, f, r).valid < c.needed() })
+	return slices.ContainsFunc(c.families(),
+		func(f string) bool { return c.figures(g, f, r).valid < c.needed() })
 }
 
-// outOfTime tells whether one round more would exceed the budget, once there are enough for an interval.
+// outOfTime tells whether one round more would exceed the budget, once there are enough for an
+// interval.
 func (l *Lab) outOfTime(elapsed time.Duration, round int) bool {
-	return l.Budget > 0 && round >= bench.MinRounds && elapsed/time.Duration(round)*time.Duration(round+1) > l.Budget
+	return l.Budget > 0 && round >= bench.MinRounds &&
+		elapsed/time.Duration(round)*time.Duration(round+1) > l.Budget
 }
 
-// late tells whether a try more would exceed a share of the budget, the rest going on at the pace seen.
+// late tells whether a try more would exceed a share of the budget, the rest going on at the pace
+// seen.
 func (l *Lab) late(elapsed time.Duration, done, total int, share float64) bool {
 	if l.Budget == 0 {
 		return false
@@ -184,10 +201,12 @@ func (l *Lab) late(elapsed time.Duration, done, total int, share float64) bool {
 	return float64(elapsed+pace*time.Duration(total-done)) > share*float64(l.Budget)
 }
 
-// round measures one rung once. Floods whose window has no figure are tried again; once also those with the
-// cores unlike the reference (which may last; makeUp tries later) and those that are not saturated because the
-// generator paused. So is what failed, unless a program is missing. What was measured before is kept.
-func (l *Lab) round(ctx context.Context, c *Comparison, g *Rung, round int, late func(share float64) bool) error {
+// round measures one rung once. Floods whose window has no figure are tried again; once also those
+// with the cores unlike the reference (which may last; makeUp tries later) and those that are not
+// saturated because the generator paused. So is what failed, unless a program is missing. What was
+// measured before is kept.
+func (l *Lab) round(ctx context.Context, c *Comparison, g *Rung, round int,
+	late func(share float64) bool) error {
 	reference, done := c.Reference(), map[string]bool{}
 	for attempt := range l.Attempts {
 		again, share := map[string]bool{}, forComfort
@@ -216,7 +235,8 @@ func (l *Lab) round(ctx context.Context, c *Comparison, g *Rung, round int, late
 			return nil
 		})
 		if err != nil {
-			if attempt == l.Attempts-1 || errors.Is(err, contender.ErrMissing) || lab.Sleep(ctx, retryPause) != nil {
+			if attempt == l.Attempts-1 || errors.Is(err, contender.ErrMissing) ||
+				lab.Sleep(ctx, retryPause) != nil {
 				return err
 			}
 			continue
@@ -232,12 +252,12 @@ func (l *Lab) round(ctx context.Context, c *Comparison, g *Rung, round int, late
 	return nil
 }
 
-// forComfort is the share of the budget that tries at rounds with a figure may take: the rest is for those that
-// have none.
+// forComfort is the share of the budget that tries at rounds with a figure may take: the rest is
+// for those that have none.
 const forComfort = 0.9
 
-// retryPause is how long whatever made an installation fail may take to go away: other users of a tool that locks
-// itself, for the most part.
+// retryPause is how long whatever made an installation fail may take to go away: other users of a
+// tool that locks itself, for the most part.
 const retryPause = 200 * time.Millisecond
 
 // Reference is that of the windows until now.

@@ -20,13 +20,15 @@ const (
 
 // Traffic is one flood. Rungs that are compared have all of them, in turn.
 type Traffic struct {
-	Name   string      `json:"name"`
-	Family string      `json:"family,omitempty"` // empty where traces are measured, which may have both
+	Name string `json:"name"`
+	// empty where traces are measured, which may have both
+	Family string      `json:"family,omitempty"`
 	What   string      `json:"what"`
 	Flood  gen.Flood   `json:"-"`
 	Frames *gen.Frames `json:"-"` // instead of Flood: sent in turn
 	Rate   float64     `json:"-"` // packets a second, 0 for as fast as it goes
-	Passes float64     `json:"-"` // share of the packets that are to pass, and reach the application
+	// share of the packets that are to pass, and reach the application
+	Passes float64 `json:"-"`
 }
 
 // Port is where the UDP flood goes, and the application listens.
@@ -35,9 +37,10 @@ const Port = 4000
 // payload is what a UDP datagram carries, in bytes: with IPv4 it fills the shortest Ethernet frame.
 const payload = 18
 
-// Sources: sources are none that a rule names, and none that the kernel's own checks would drop before a
-// rule at INPUT sees them. With 2^28 addresses and more, none comes twice in a window. Bogons are
-// among those that the policy names, and such that the kernel itself lets pass up to INPUT.
+// Sources: sources are none that a rule names, and none that the kernel's own checks would drop
+// before a rule at INPUT sees them. With 2^28 addresses and more, none comes twice in a window.
+// Bogons are among those that the policy names, and such that the kernel itself lets pass up to
+// INPUT.
 var (
 	sources = map[string][]netip.Prefix{
 		IPv4: {netip.MustParsePrefix("16.0.0.0/4")},
@@ -61,7 +64,8 @@ func Floods(names []string, family string, d *lab.Device) []Traffic {
 	wide := gen.PortRange(1024, 65535)
 	all := map[string]Traffic{
 		"udp": {What: fmt.Sprintf("UDP to port %d", Port), Flood: gen.Flood{
-			Kind: gen.UDP, Sources: sources[family], Ports: []uint16{Port}, Lengths: []int{header + 8 + payload}}},
+			Kind: gen.UDP, Sources: sources[family], Ports: []uint16{Port},
+			Lengths: []int{header + 8 + payload}}},
 		"syn": {What: "bare TCP SYN to ports 1024-65535", Flood: gen.Flood{
 			Kind: gen.SYN, Sources: sources[family], Ports: wide, Lengths: []int{header + 20}}},
 		"bogon": {What: "ACK to ports 1024-65535", Flood: gen.Flood{
@@ -103,7 +107,9 @@ func Rate(pps float64) string {
 	return fmt.Sprint(pps)
 }
 
-// OneRule is levee with a policy that drops the UDP flood by one rule, as the rungs of other tools do.
+// OneRule is levee with a policy that drops the UDP flood by one rule, as the rungs of other tools
+// do.
 func OneRule() contender.Defence {
-	return contender.Levee("one-rule", fmt.Appendf(nil, "drop udp port %d as \"flood\"\ndefault pass\n", Port))
+	return contender.Levee("one-rule",
+		fmt.Appendf(nil, "drop udp port %d as \"flood\"\ndefault pass\n", Port))
 }

@@ -11,12 +11,14 @@ type Window struct {
 	Seconds float64 `json:"seconds"`          // of the window itself
 	// Packets that the receiver took from its ring within the window.
 	Packets uint64 `json:"packets"`
-	// PPS is the packets a second that were dropped where the rung drops: Packets a second, or for the
-	// rungs of the application what it took.
+	// PPS is the packets a second that were dropped where the rung drops: Packets a second, or for
+	// the rungs of the application what it took.
 	PPS float64 `json:"pps"`
-	// NsPerPacket is the run time of the receiving thread, and of the application, over those packets.
+	// NsPerPacket is the run time of the receiving thread, and of the application, over those
+	// packets.
 	NsPerPacket float64 `json:"ns_per_packet"`
-	// Cycles and Instructions of the receiving core for each of them; null without hardware counters.
+	// Cycles and Instructions of the receiving core for each of them; null without hardware
+	// counters.
 	CyclesPerPacket       *float64 `json:"cycles_per_packet"`
 	InstructionsPerPacket *float64 `json:"instructions_per_packet"`
 	// Reached is what the application took within the window.
@@ -31,17 +33,19 @@ type Window struct {
 	Martians uint64 `json:"martians"` // dropped by the kernel's address checks
 	Tracked  int    `json:"tracked"`  // flows in the conntrack table at the end
 	// Shares of the window, 0 to 1.
-	CoreBusy        float64 `json:"core_busy"`        // the receiving core did anything
-	ThreadBusy      float64 `json:"thread_busy"`      // it did receive: driver, stack and rung
-	ThreadWaited    float64 `json:"thread_waited"`    // there was something to receive, and it did something else
+	CoreBusy   float64 `json:"core_busy"`   // the receiving core did anything
+	ThreadBusy float64 `json:"thread_busy"` // it did receive: driver, stack and rung
+	// there was something to receive, and it did something else
+	ThreadWaited    float64 `json:"thread_waited"`
 	ThreadRunnable  float64 `json:"thread_runnable"`  // there was something to receive
 	ApplicationBusy float64 `json:"application_busy"` // it ran the application
 	Steal           float64 `json:"steal"`            // over all cores
-	// Distance is how long a cache line takes from one core to the other and back, in ns, before and behind the
-	// run; 0 where that was not to be found out.
+	// Distance is how long a cache line takes from one core to the other and back, in ns, before
+	// and behind the run; 0 where that was not to be found out.
 	Distance [2]float64 `json:"core_distance_ns"`
-	// Work is the ns that an operation takes on these cores among many that do not wait for each other, before and behind the
-	// run: about a third more while a neighbour works on the cores' other threads.
+	// Work is the ns that an operation takes on these cores among many that do not wait for each
+	// other, before and behind the run: about a third more while a neighbour works on the cores'
+	// other threads.
 	Work      [2]float64 `json:"core_work_ns"`
 	Saturated bool       `json:"saturated"`
 	// Limit says why the window is not saturated.
@@ -63,16 +67,17 @@ const (
 	maxUneven    = 0.02 // of a share that is to pass: the ring refuses packets in batches
 	minBusy      = 0.99
 	maxSteal     = 0.01
-	// Of the receiving core, by something else than receiving: what is left of a figure then is a lower bound,
-	// and finally none.
+	// Of the receiving core, by something else than receiving: what is left of a figure then is a
+	// lower bound, and finally none.
 	maxOther        = 0.03
 	farTooMuchOther = 0.25
-	// unaccounted is what interrupts and the scheduler itself take of a core whose threads want all of it.
+	// unaccounted is what interrupts and the scheduler itself take of a core whose threads want all
+	// of it.
 	unaccounted = 0.02
 	minPackets  = 1000 // fewer in a run are noise of the lab, not a measurement
 	maxAttempts = 3    // at a round
-	// enough is how much more than was received the generator offered if it was not the limit: what then
-	// leaves the core idle is a pause of the generator.
+	// enough is how much more than was received the generator offered if it was not the limit: what
+	// then leaves the core idle is a pause of the generator.
 	enough = 1.25
 )
 

@@ -31,22 +31,28 @@ type generator struct {
 	needs string
 }
 
-// What all send: the shortest UDP packet that fills the least Ethernet frame, from one address. masscan sends bare SYNs, and
-// none of the peers but masscan varies what costs it something.
+// What all send: the shortest UDP packet that fills the least Ethernet frame, from one address.
+// masscan sends bare SYNs, and none of the peers but masscan varies what costs it something.
 const packetText = "ipv4 udp len 46"
 
 var generators = []generator{
-	levee("levee live", gen.Live, packetText+" from 16.0.0.0/4 permuted from port 1024-65535 port 1024-65535",
+	levee("levee live", gen.Live, packetText+
+		" from 16.0.0.0/4 permuted from port 1024-65535 port 1024-65535",
 		"an XDP program writes each packet into a live frame; sources permuted, ports vary"),
-	levee("levee afxdp", gen.AFXDP, packetText+" from 16.0.0.0/4 permuted from port 1024-65535 port 1024-65535",
+	levee("levee afxdp", gen.AFXDP, packetText+
+		" from 16.0.0.0/4 permuted from port 1024-65535 port 1024-65535",
 		"AF_XDP socket, copy mode on veth; sources permuted, ports vary"),
-	levee("levee packet", gen.Packet, packetText+" from 16.0.0.0/4 permuted from port 1024-65535 port 1024-65535",
+	levee("levee packet", gen.Packet,
+		packetText+" from 16.0.0.0/4 permuted from port 1024-65535 port 1024-65535",
 		"packet socket past the qdisc, sendmmsg; sources permuted, ports vary"),
 	levee("levee sendmmsg", gen.Sendmmsg, packetText+" port 1024-65535",
 		"UDP socket, sendmmsg: the kernel makes the headers; ports vary"),
-	{name: "trafgen", needs: "trafgen", run: runTrafgen, what: "PACKET_TX_RING past the qdisc, one process; one packet again and again"},
-	{name: "masscan", needs: "masscan", run: runMasscan, what: "libpcap's packet socket; bare SYNs, destinations permuted"},
-	{name: "tcpreplay", needs: "tcpreplay", run: runTcpreplay, what: "packet socket; a capture of 1,000 packets preloaded and looped"},
+	{name: "trafgen", needs: "trafgen", run: runTrafgen,
+		what: "PACKET_TX_RING past the qdisc, one process; one packet again and again"},
+	{name: "masscan", needs: "masscan", run: runMasscan,
+		what: "libpcap's packet socket; bare SYNs, destinations permuted"},
+	{name: "tcpreplay", needs: "tcpreplay", run: runTcpreplay,
+		what: "packet socket; a capture of 1,000 packets preloaded and looped"},
 }
 
 func nameOf(g generator) string { return g.name }
@@ -55,22 +61,25 @@ func nameOf(g generator) string { return g.name }
 func Names() []string { return bench.Names(generators, nameOf) }
 
 func levee(name string, path gen.Path, text, what string) generator {
-	return generator{name: name, what: what, run: func(ctx context.Context, c *comparison, rate float64) error {
-		packets, ds := template.Parse(name, []byte(text))
-		if err := ds.Err(); err != nil {
+	return generator{name: name, what: what,
+		run: func(ctx context.Context, c *comparison, rate float64) error {
+			packets, ds := template.Parse(name, []byte(text))
+			if err := ds.Err(); err != nil {
+				return err
+			}
+			d := c.lab.Host(lab.World)
+			r, err := gen.Run(ctx, gen.Config{
+				Namespace: d.Namespace, Device: d.Devices[0].Name, CPU: c.cpu, Template: packets,
+				Path: path,
+				Rate: rate, Duration: time.Hour, Seed: c.Seed,
+			})
+			c.told = &r
 			return err
-		}
-		d := c.lab.Host(lab.World)
-		r, err := gen.Run(ctx, gen.Config{
-			Namespace: d.Namespace, Device: d.Devices[0].Name, CPU: c.cpu, Template: packets, Path: path,
-			Rate: rate, Duration: time.Hour, Seed: c.Seed,
-		})
-		c.told = &r
-		return err
-	}}
+		}}
 }
 
-// process runs a peer on the generator's core until ctx ends, and interrupts it then as a user would.
+// process runs a peer on the generator's core until ctx ends, and interrupts it then as a user
+// would.
 func (c *comparison) process(ctx context.Context, name string, args ...string) error {
 	program := name
 	if path, err := exec.LookPath("taskset"); err == nil {
@@ -144,8 +153,11 @@ func runMasscan(ctx context.Context, c *comparison, rate float64) error {
 	if rate == 0 {
 		rate = 1e8 // it has no other word for it
 	}
-	return c.process(ctx, "masscan", "10.0.0.0/8", "-p1024-65535", "--adapter", c.device, "--adapter-ip", d.IPv4.Addr().String(),
-		"--adapter-mac", net.HardwareAddr(d.MAC[:]).String(), "--router-mac", net.HardwareAddr(d.Peer.MAC[:]).String(), "--rate", strconv.FormatFloat(rate, 'f', 0, 64), "--wait", "0")
+	return c.process(ctx, "masscan", "10.0.0.0/8", "-p1024-65535", "--adapter", c.device,
+		"--adapter-ip", d.IPv4.Addr().String(),
+		"--adapter-mac", net.HardwareAddr(d.MAC[:]).String(), "--router-mac",
+		net.HardwareAddr(d.Peer.MAC[:]).String(), "--rate", strconv.FormatFloat(rate, 'f', 0, 64),
+		"--wait", "0")
 }
 
 func runTcpreplay(ctx context.Context, c *comparison, rate float64) error {
@@ -169,7 +181,8 @@ func (c *comparison) compiled() (*template.Template, error) {
 		return nil, err
 	}
 	d := c.lab.Host(lab.World).Devices[0]
-	return template.Compile(packets, template.Defaults{EtherFrom: d.MAC, EtherTo: d.Peer.MAC, To4: d.Peer.IPv4}, c.Seed)
+	return template.Compile(packets, template.Defaults{EtherFrom: d.MAC, EtherTo: d.Peer.MAC,
+		To4: d.Peer.IPv4}, c.Seed)
 }
 
 func (c *comparison) frame(n uint64) ([]byte, error) {

@@ -36,7 +36,8 @@ const (
 // One round gives no figure, but tells whether the generators run.
 var usual = bench.Usual{
 	Rounds: 6, FewestRounds: 1, MostRounds: 100,
-	Window: time.Second, QuickWindow: 300 * time.Millisecond, Shortest: 100 * time.Millisecond, Longest: time.Minute,
+	Window: time.Second, QuickWindow: 300 * time.Millisecond, Shortest: 100 * time.Millisecond,
+	Longest: time.Minute,
 }
 
 func (o *Options) complete() error {
@@ -64,8 +65,8 @@ type comparison struct {
 	told   *gen.Report
 }
 
-// Run compares. A generator that has no figure says why in the report; the report of an interrupted run has
-// what was measured until then.
+// Run compares. A generator that has no figure says why in the report; the report of an interrupted
+// run has what was measured until then.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	chosen, wrong := bench.Choose("generator", o.Only, generators, nameOf)
 	if err := bench.Ready("gen", o.complete(), wrong); err != nil {
@@ -254,7 +255,8 @@ func (c *comparison) take(s *receiver) (v sampled, err error) {
 	return v, nil
 }
 
-// balance compares what a path of levee reports with what was counted at the device and by the receiver.
+// balance compares what a path of levee reports with what was counted at the device and by the
+// receiver.
 func (c *comparison) balance(s *receiver, base uint64) error {
 	if c.told == nil {
 		return nil
@@ -275,11 +277,14 @@ func (c *comparison) balance(s *receiver, base uint64) error {
 		return err
 	}
 	if d := diff(got, want); float64(d) > maxImbalance*float64(want) {
-		return fmt.Errorf("packets do not balance: %d sent, %d refused, %d received", c.told.Sent, c.told.Refused, got)
+		return fmt.Errorf("packets do not balance: %d sent, %d refused, %d received", c.told.Sent,
+			c.told.Refused, got)
 	}
 	// The device also counts what the kernel itself had no room for, such as its reports of groups.
-	if float64(diff(n-base, c.told.Refused)) > maxImbalance*float64(c.told.Sent) && c.told.Path == gen.Live {
-		return fmt.Errorf("the device refused %d packets, the generator reports %d", n-base, c.told.Refused)
+	if float64(diff(n-base, c.told.Refused)) > maxImbalance*float64(c.told.Sent) &&
+		c.told.Path == gen.Live {
+		return fmt.Errorf("the device refused %d packets, the generator reports %d", n-base,
+			c.told.Refused)
 	}
 	return nil
 }

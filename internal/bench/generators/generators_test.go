@@ -17,14 +17,16 @@ import (
 )
 
 // send sends a template into the lab and waits until what was not refused has arrived.
-func send(t testing.TB, l *lab.Lab, s *receiver, text string, c gen.Config) (gen.Report, receiverSeen) {
+func send(t testing.TB, l *lab.Lab, s *receiver, text string, c gen.Config) (gen.Report,
+	receiverSeen) {
 	t.Helper()
 	packets, ds := template.Parse("test", []byte(text))
 	if err := ds.Err(); err != nil {
 		t.Fatal(err)
 	}
 	world := l.Host(lab.World)
-	c.Namespace, c.Device, c.Template, c.CPU = world.Namespace, world.Devices[0].Name, packets, max(world.Devices[0].CPU, 0)
+	c.Namespace, c.Device, c.Template, c.CPU = world.Namespace, world.Devices[0].Name, packets,
+		max(world.Devices[0].CPU, 0)
 	before, err := s.read()
 	if err != nil {
 		t.Fatal(err)
@@ -77,8 +79,10 @@ func TestTheReceiverCountsAndFindsSourcesThatComeAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The device may have refused a packet of the kernel's own too (neighbour discovery).
-		if more := after - before - r.Refused; r.Sent != c.count || v.Packets != r.Sent-r.Refused || more > 3 {
-			t.Errorf("%s: sent %d, refused %d (the device: %d), received %d", c.name, r.Sent, r.Refused, after-before, v.Packets)
+		if more := after - before - r.Refused; r.Sent != c.count || v.Packets != r.Sent-r.Refused ||
+			more > 3 {
+			t.Errorf("%s: sent %d, refused %d (the device: %d), received %d", c.name, r.Sent,
+				r.Refused, after-before, v.Packets)
 		}
 		if (v.Repeats > 0) != c.repeats || (v.Outside > 0) != c.outside {
 			t.Errorf("%s: %d sources came again, %d from outside", c.name, v.Repeats, v.Outside)
@@ -99,7 +103,8 @@ func TestTheReceiverCountsAndFindsSourcesThatComeAgain(t *testing.T) {
 func TestAComparisonOfAllThatIsInstalled(t *testing.T) {
 	labtest.NeedRoot(t)
 	r, err := Run(t.Context(), Options{
-		Options: bench.Options{Rounds: 1, Window: 100 * time.Millisecond, Seed: 1, Command: "levee bench gen"}, Rates: []float64{5000},
+		Options: bench.Options{Rounds: 1, Window: 100 * time.Millisecond, Seed: 1,
+			Command: "levee bench gen"}, Rates: []float64{5000},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +115,8 @@ func TestAComparisonOfAllThatIsInstalled(t *testing.T) {
 	for _, e := range r.Generators {
 		for _, x := range e.Rates {
 			w := x.Windows[0]
-			t.Logf("%s at %g: %d offered, %d refused, %.0f/s %s", e.Name, x.Asked, w.Offered, w.Refused, w.PPS, w.Invalid)
+			t.Logf("%s at %g: %d offered, %d refused, %.0f/s %s", e.Name, x.Asked, w.Offered,
+				w.Refused, w.PPS, w.Invalid)
 			if x.PPS != nil || len(x.Why) == 0 {
 				t.Errorf("%s: a figure from one window", e.Name)
 			}
@@ -130,10 +136,12 @@ func TestAComparisonOfAllThatIsInstalled(t *testing.T) {
 
 // figures is a report with windows that need no machine.
 func figures() *Report {
-	r := &Report{Head: bench.Head{Started: time.Unix(1_700_000_000, 0).UTC(), Rounds: 6, Caveats: caveats}, WindowMS: 1000}
+	r := &Report{Head: bench.Head{Started: time.Unix(1_700_000_000, 0).UTC(), Rounds: 6,
+		Caveats: caveats}, WindowMS: 1000}
 	e := &Entry{Name: "levee live", What: "w"}
 	for i := range 6 {
-		w := Window{Round: i, Seconds: 1, Offered: 1000, Received: 990, Refused: 10, PPS: 1000 + float64(i), ReceivedPPS: 990, gaps: make([]uint64, 304)}
+		w := Window{Round: i, Seconds: 1, Offered: 1000, Received: 990, Refused: 10,
+			PPS: 1000 + float64(i), ReceivedPPS: 990, gaps: make([]uint64, 304)}
 		w.gaps[100] = 999
 		e.add(1000, w)
 		e.add(0, w)
@@ -148,10 +156,12 @@ func figures() *Report {
 func TestFiguresComeFromValidWindowsOnly(t *testing.T) {
 	r := figures()
 	x := r.Generators[0].Rates
-	if len(x) != 3 || x[0].Asked != 0 || x[0].ErrorPercent != nil || x[0].Gaps != nil || x[0].PPS == nil {
+	if len(x) != 3 || x[0].Asked != 0 || x[0].ErrorPercent != nil || x[0].Gaps != nil ||
+		x[0].PPS == nil {
 		t.Fatalf("%+v", x[0])
 	}
-	if *x[1].PPS != 1002.5 || *x[1].Low != 1000 || *x[1].High != 1005 || *x[1].Received != 990 || x[1].Gaps.P50 == 0 {
+	if *x[1].PPS != 1002.5 || *x[1].Low != 1000 || *x[1].High != 1005 || *x[1].Received != 990 ||
+		x[1].Gaps.P50 == 0 {
 		t.Errorf("%+v", x[1])
 	}
 	if off := *x[1].ErrorPercent; off < 0.24 || off > 0.26 {
@@ -191,7 +201,8 @@ func TestAnInterruptedComparisonLeavesNothing(t *testing.T) {
 	labtest.NeedRoot(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	r, err := Run(ctx, Options{Options: bench.Options{Window: 10 * time.Second}, Only: []string{"levee packet", "trafgen"}, Rates: []float64{1000}})
+	r, err := Run(ctx, Options{Options: bench.Options{Window: 10 * time.Second},
+		Only: []string{"levee packet", "trafgen"}, Rates: []float64{1000}})
 	if !errors.Is(err, context.DeadlineExceeded) || r == nil || r.Incomplete == "" {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -11,12 +11,12 @@ import (
 	"levee/internal/bench/flood"
 )
 
-// niceness of the receiving thread, and of this process with the generators that it starts: what else runs on
-// the machine shall not be what is measured.
+// niceness of the receiving thread, and of this process with the generators that it starts: what
+// else runs on the machine shall not be what is measured.
 const niceness = -20
 
-// first puts the receiving thread and all threads of this process before others, until lower. Threads and
-// processes to come inherit it.
+// first puts the receiving thread and all threads of this process before others, until lower.
+// Threads and processes to come inherit it.
 func first(napi int) (lower func(), err error) {
 	session, err := flood.RaiseSession()
 	if err != nil {
@@ -48,7 +48,8 @@ func renice(nice int) error {
 			if err != nil {
 				continue
 			}
-			if err := unix.Setpriority(unix.PRIO_PROCESS, id, nice); err != nil && !errors.Is(err, unix.ESRCH) {
+			if err := unix.Setpriority(unix.PRIO_PROCESS, id, nice); err != nil &&
+				!errors.Is(err, unix.ESRCH) {
 				return err
 			}
 		}

@@ -23,7 +23,8 @@ import (
 
 // The tests of this file take minutes, or measure time: `make gen-proof` runs them.
 
-// proofLab is a lab whose receiver, and all that this process does, comes before others on the machine.
+// proofLab is a lab whose receiver, and all that this process does, comes before others on the
+// machine.
 func proofLab(t *testing.T) *lab.Lab {
 	l := labtest.New(t)
 	lower, err := first(l.Host(lab.Server).Devices[0].NAPI)
@@ -34,7 +35,8 @@ func proofLab(t *testing.T) *lab.Lab {
 	return l
 }
 
-// TestProofCountsAreExact sends 10,000,000 packets ten times, every other time while the collector runs all the time.
+// TestProofCountsAreExact sends 10,000,000 packets ten times, every other time while the collector
+// runs all the time.
 func TestProofCountsAreExact(t *testing.T) {
 	const count = 10_000_000
 	l := proofLab(t)
@@ -49,10 +51,12 @@ func TestProofCountsAreExact(t *testing.T) {
 				runtime.GC()
 			}
 		}()
-		r, v := send(t, l, s, "ipv4 udp from 16.0.0.0/4 permuted port 1024-65535", gen.Config{Count: count, Seed: uint64(run)})
+		r, v := send(t, l, s, "ipv4 udp from 16.0.0.0/4 permuted port 1024-65535",
+			gen.Config{Count: count, Seed: uint64(run)})
 		cancel()
 		<-idle
-		t.Logf("run %d: sent %d, refused %d, received %d, %.2f Mpps, collector %v", run, r.Sent, r.Refused, v.Packets, r.Achieved/1e6, run%2 == 1)
+		t.Logf("run %d: sent %d, refused %d, received %d, %.2f Mpps, collector %v", run, r.Sent,
+			r.Refused, v.Packets, r.Achieved/1e6, run%2 == 1)
 		if r.Sent != count || r.Errors != 0 || v.Packets != count-r.Refused {
 			t.Errorf("run %d: not exact", run)
 		}
@@ -71,16 +75,18 @@ func TestProofSourcesDoNotRepeat(t *testing.T) {
 	var v receiverSeen
 	var r gen.Report
 	// As many as are needed for that number to arrive: all are of one permutation.
-	r, v = send(t, l, s, "ipv4 udp from 16.0.0.0/4 permuted", gen.Config{Count: 4 * count, Rate: 700_000, Seed: 3})
+	r, v = send(t, l, s, "ipv4 udp from 16.0.0.0/4 permuted",
+		gen.Config{Count: 4 * count, Rate: 700_000, Seed: 3})
 	arrived = v.Packets
-	t.Logf("sent %d, refused %d, received %d: %d sources came again, %d from elsewhere", r.Sent, r.Refused, arrived, v.Repeats, v.Outside)
+	t.Logf("sent %d, refused %d, received %d: %d sources came again, %d from elsewhere", r.Sent,
+		r.Refused, arrived, v.Repeats, v.Outside)
 	if arrived != r.Sent-r.Refused || arrived < count || v.Repeats != 0 || v.Outside != 0 {
 		t.Error("not a permutation, or too few arrived")
 	}
 }
 
-// TestProofReplaysKeepTheirTimes compares the capture with what arrives: bytes, and the time from each packet to the next as
-// the receiving kernel notes it (SO_TIMESTAMPNS).
+// TestProofReplaysKeepTheirTimes compares the capture with what arrives: bytes, and the time from
+// each packet to the next as the receiving kernel notes it (SO_TIMESTAMPNS).
 func TestProofReplaysKeepTheirTimes(t *testing.T) {
 	const n, seed = 5000, 21
 	l := proofLab(t)
@@ -108,7 +114,9 @@ func TestProofReplaysKeepTheirTimes(t *testing.T) {
 	server, world := l.Host(lab.Server), l.Host(lab.World)
 	fd := -1
 	err = server.Do(func() (err error) {
-		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0xb588); err != nil { // 0x88b5 in the order of the network
+		// 0x88b5 in the order of the network
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC,
+			0xb588); err != nil {
 			return err
 		}
 		if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20); err != nil {
@@ -121,8 +129,12 @@ func TestProofReplaysKeepTheirTimes(t *testing.T) {
 	}
 	defer unix.Close(fd)
 	rep, err := gen.Run(t.Context(), gen.Config{
-		Namespace: world.Namespace, Device: world.Devices[0].Name, CPU: max(world.Devices[0].CPU, 0),
-		Replay: &gen.Replay{Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(file.Bytes())), nil }},
+		Namespace: world.Namespace, Device: world.Devices[0].Name,
+		CPU: max(world.Devices[0].CPU, 0),
+		Replay: &gen.Replay{Open: func() (io.ReadCloser,
+			error) {
+			return io.NopCloser(bytes.NewReader(file.Bytes())), nil
+		}},
 	})
 	if err != nil || rep.Sent != n || rep.Refused+rep.Errors > 0 {
 		t.Fatalf("%+v, %v", rep, err)
@@ -150,7 +162,8 @@ func TestProofReplaysKeepTheirTimes(t *testing.T) {
 		last = now
 	}
 	slices.Sort(off)
-	t.Logf("%d frames over %s (seed %d): gaps off by %s at the median, %s at 90 %%, %s at 99 %%, %s at most", n, times[n-1].Sub(times[0]),
+	t.Logf("%d frames over %s (seed %d): gaps off by %s at the median, %s at 90 %%, %s at 99 %%, "+
+		"%s at most", n, times[n-1].Sub(times[0]),
 		seed, off[len(off)/2], off[len(off)*9/10], off[len(off)*99/100], off[len(off)-1])
 	if off[len(off)/2] > 100*time.Microsecond {
 		t.Error("more than 100 µs at the median")
@@ -173,7 +186,8 @@ func TestProofInterruptsEndARun(t *testing.T) {
 			cancel()
 			err := <-done
 			took := time.Since(began)
-			t.Logf("%s at %g/s: %s, %d sent", g.name, rate, took.Round(time.Microsecond), c.told.Sent)
+			t.Logf("%s at %g/s: %s, %d sent", g.name, rate, took.Round(time.Microsecond),
+				c.told.Sent)
 			if err != nil || took > 100*time.Millisecond || c.told.Sent == 0 {
 				t.Errorf("%s at %g/s: %s, sent %d, %v", g.name, rate, took, c.told.Sent, err)
 			}
@@ -181,8 +195,9 @@ func TestProofInterruptsEndARun(t *testing.T) {
 	}
 }
 
-// TestProofRatesAreKept holds each path to half a per cent of the rates that are well below what it reaches here. The rate
-// is that of the packets that the device was offered, over the time from the first to the last.
+// TestProofRatesAreKept holds each path to half a per cent of the rates that are well below what it
+// reaches here. The rate is that of the packets that the device was offered, over the time from the
+// first to the last.
 func TestProofRatesAreKept(t *testing.T) {
 	l := proofLab(t)
 	const text = "ipv4 udp len 46 port 1024-65535"
@@ -192,9 +207,11 @@ func TestProofRatesAreKept(t *testing.T) {
 		most := r.Achieved
 		t.Logf("%s: %.0f/s at most", path, most)
 		for _, rate := range []float64{1e3, 1e4, 1e5, 5e5, 1e6, 2e6} {
-			r, _ := send(t, l, s, text, gen.Config{Path: path, Rate: rate, Duration: 2 * time.Second})
+			r, _ := send(t, l, s, text, gen.Config{Path: path, Rate: rate,
+				Duration: 2 * time.Second})
 			off := (r.Achieved/rate - 1) * 100
-			t.Logf("%s at %.0f/s: %.1f/s, %+.3f %%; gaps %s median, %s 99 %%, %s longest; %d refused of %d", path, rate, r.Achieved, off,
+			t.Logf("%s at %.0f/s: %.1f/s, %+.3f %%; gaps %s median, %s 99 %%, %s longest; %d "+
+				"refused of %d", path, rate, r.Achieved, off,
 				r.Gaps.Quantile(.5), r.Gaps.Quantile(.99), r.Gaps.Max, r.Refused, r.Sent)
 			if rate < most*0.8 && (off > 0.5 || off < -0.5) {
 				t.Errorf("%s at %.0f/s: %+.3f %% off", path, rate, off)

@@ -36,7 +36,8 @@ func newReceiver(l *lab.Lab, o receiverOptions) (*receiver, error) {
 	if o.stamp {
 		stamp = 1
 	}
-	if err := errors.Join(vars.Stamp.Set(stamp), vars.SourceBase.Set(o.base), vars.SourceCount.Set(o.count)); err != nil {
+	if err := errors.Join(vars.Stamp.Set(stamp), vars.SourceBase.Set(o.base),
+		vars.SourceCount.Set(o.count)); err != nil {
 		return nil, fmt.Errorf("preparing the receiver: %w", err)
 	}
 	spec.Maps["sources"].MaxEntries = o.count/64 + 1
@@ -47,7 +48,8 @@ func newReceiver(l *lab.Lab, o receiverOptions) (*receiver, error) {
 		return nil, fmt.Errorf("loading the receiver: %w", err)
 	}
 	err = r.host.Do(func() (err error) {
-		r.link, err = link.AttachXDP(link.XDPOptions{Program: r.objs.Receiver, Interface: d.Index, Flags: link.XDPDriverMode})
+		r.link, err = link.AttachXDP(link.XDPOptions{Program: r.objs.Receiver, Interface: d.Index,
+			Flags: link.XDPDriverMode})
 		return err
 	})
 	if err != nil {

@@ -32,16 +32,17 @@ type Entry struct {
 // Rate is a generator at one requested rate.
 type Rate struct {
 	Asked float64 `json:"asked_pps"` // 0 for as fast as it goes
-	// PPS is packets a second that the generator offered to the device, the median of the windows; Low and High
-	// bound it at 95 %. All are null when fewer than six windows are valid; Why says why not.
+	// PPS is packets a second that the generator offered to the device, the median of the windows;
+	// Low and High bound it at 95 %. All are null when fewer than six windows are valid; Why says
+	// why not.
 	PPS      *float64 `json:"median_pps"`
 	Low      *float64 `json:"low_pps"`
 	High     *float64 `json:"high_pps"`
 	Received *float64 `json:"received_pps"` // median
 	// ErrorPercent is how far PPS is off what was asked; null where nothing was.
 	ErrorPercent *float64 `json:"error_percent"`
-	// Gaps are percentiles of the time between arrivals at the receiver, over all windows; null where the clock was not
-	// read: as fast as it goes, reading it would be what is measured.
+	// Gaps are percentiles of the time between arrivals at the receiver, over all windows; null
+	// where the clock was not read: as fast as it goes, reading it would be what is measured.
 	Gaps    *Gaps    `json:"gaps"`
 	Why     []string `json:"why,omitempty"`
 	Windows []Window `json:"windows"`
@@ -74,10 +75,14 @@ type Window struct {
 
 var caveats = []string{
 	bench.VethCaveat,
-	"the device's own counts and one XDP program at the receiver measure all alike; no generator is believed about itself",
-	"offered is all that the device was handed, also what the receiver's ring had no room for; as fast as they go, received says what a generator can have delivered to this receiver",
-	"levee varies sources and ports, masscan destinations; trafgen and tcpreplay repeat what they have prepared",
-	"gaps are of arrivals: the receiver works in batches, so that packets behind one another come closer than they were sent",
+	"the device's own counts and one XDP program at the receiver measure all alike; no generator " +
+		"is believed about itself",
+	"offered is all that the device was handed, also what the receiver's ring had no room for; " +
+		"as fast as they go, received says what a generator can have delivered to this receiver",
+	"levee varies sources and ports, masscan destinations; trafgen and tcpreplay repeat what " +
+		"they have prepared",
+	"gaps are of arrivals: the receiver works in batches, so that packets behind one another " +
+		"come closer than they were sent",
 }
 
 func (e *Entry) add(rate float64, w Window) {
@@ -108,7 +113,8 @@ func (r *Rate) summarise() {
 	}
 	if len(offered) < bench.MinRounds {
 		if len(r.Why) == 0 {
-			r.Why = []string{fmt.Sprintf("%d windows: six are the fewest that give an interval", len(offered))}
+			r.Why = []string{fmt.Sprintf("%d windows: six are the fewest that give an interval",
+				len(offered))}
 		}
 		return
 	}
@@ -171,7 +177,8 @@ func (r *Report) Text(w io.Writer) error {
 
 // rows is the table of all generators and rates.
 func (r *Report) rows(w io.Writer) {
-	fmt.Fprintln(w, "GENERATOR\tASKED/S\tOFFERED/S\t95 % INTERVAL\tOFF\tRECEIVED/S\tGAP 50 %\t99 %\t99.9 %\t")
+	fmt.Fprintln(w, "GENERATOR\tASKED/S\tOFFERED/S\t95 % INTERVAL\tOFF\tRECEIVED/S\tGAP 50 %\t99 "+
+		"%\t99.9 %\t")
 	for _, e := range r.Generators {
 		if e.Missing != "" {
 			fmt.Fprintf(w, "%s\t%s\t\t\t\t\t\t\t\t\n", e.Name, e.Missing)
@@ -185,7 +192,8 @@ func (r *Report) rows(w io.Writer) {
 				fmt.Fprintf(w, "%s\t%s\tno figure\t\t\t\t\t\t\t\n", e.Name, asked)
 				continue
 			}
-			fmt.Fprintf(w, "%s\t%s\t%.0f\t%.0f to %.0f\t%s\t%.0f\t%s\t\n", e.Name, asked, *x.PPS, *x.Low, *x.High, x.off(), *x.Received, x.gapCells())
+			fmt.Fprintf(w, "%s\t%s\t%.0f\t%.0f to %.0f\t%s\t%.0f\t%s\t\n", e.Name, asked, *x.PPS,
+				*x.Low, *x.High, x.off(), *x.Received, x.gapCells())
 		}
 	}
 }
@@ -208,17 +216,26 @@ func (r *Rate) gapCells() string {
 // Document is the report for files.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("gen", "Packet generators",
-		"Packets a second that generators offer to a veth device, as fast as they go and at requested rates, and how even the gaps are.")
+		"Packets a second that generators offer to a veth device, as fast as they go and at "+
+			"requested rates, and how even the gaps are.")
 	d.Set("window", fmt.Sprintf("%d ms", r.WindowMS))
-	most := d.Chart(report.Chart{ID: "gen-most", Title: "As fast as it goes", Kind: report.Bar, Better: report.More,
-		What: "Offered to the device, and what of it the receiver took: the rest found its ring full, which costs a generator less than a packet that is taken.",
-		Y:    report.Axis{Label: "packets", Unit: "packets/s"}})
-	rate := d.Chart(report.Chart{ID: "gen-rates", Title: "Achieved against requested", Kind: report.Line,
-		X: report.Axis{Label: "requested", Unit: "packets/s", Log: true}, Y: report.Axis{Label: "offered", Unit: "packets/s", Log: true}})
-	off := d.Chart(report.Chart{ID: "gen-error", Title: "How far off the requested rate", Kind: report.Line, Better: report.Less,
-		X: report.Axis{Label: "requested", Unit: "packets/s", Log: true}, Y: report.Axis{Label: "error, absolute", Unit: "%", Log: true}})
-	t := d.Table("gen-gaps", "Gaps between arrivals", report.Column{Name: "generator"}, report.Column{Name: "requested", Unit: "packets/s"},
-		report.Column{Name: "50 %", Unit: "ns"}, report.Column{Name: "90 %", Unit: "ns"}, report.Column{Name: "99 %", Unit: "ns"},
+	most := d.Chart(report.Chart{ID: "gen-most", Title: "As fast as it goes", Kind: report.Bar,
+		Better: report.More,
+		What: "Offered to the device, and what of it the receiver took: the rest found its ring " +
+			"full, which costs a generator less than a packet that is taken.",
+		Y: report.Axis{Label: "packets", Unit: "packets/s"}})
+	rate := d.Chart(report.Chart{ID: "gen-rates", Title: "Achieved against requested",
+		Kind: report.Line,
+		X:    report.Axis{Label: "requested", Unit: "packets/s", Log: true},
+		Y:    report.Axis{Label: "offered", Unit: "packets/s", Log: true}})
+	off := d.Chart(report.Chart{ID: "gen-error", Title: "How far off the requested rate",
+		Kind: report.Line, Better: report.Less,
+		X: report.Axis{Label: "requested", Unit: "packets/s", Log: true},
+		Y: report.Axis{Label: "error, absolute", Unit: "%", Log: true}})
+	t := d.Table("gen-gaps", "Gaps between arrivals", report.Column{Name: "generator"},
+		report.Column{Name: "requested", Unit: "packets/s"},
+		report.Column{Name: "50 %", Unit: "ns"}, report.Column{Name: "90 %", Unit: "ns"},
+		report.Column{Name: "99 %", Unit: "ns"},
 		report.Column{Name: "99.9 %", Unit: "ns"}, report.Column{Name: "longest", Unit: "ns"})
 	for _, e := range r.Generators {
 		if e.Missing != "" {
@@ -228,7 +245,8 @@ func (r *Report) Document() *report.Document {
 			offered, received := x.valid()
 			switch {
 			case x.PPS == nil:
-				d.Refuse(fmt.Sprintf("%s at %.0f packets/s (0: as fast as it goes)", e.Name, x.Asked), strings.Join(x.Why, "; "))
+				d.Refuse(fmt.Sprintf("%s at %.0f packets/s (0: as fast as it goes)", e.Name,
+					x.Asked), strings.Join(x.Why, "; "))
 			case x.Asked == 0:
 				most.Add("offered", report.Measured(0, offered).Of(e.Name))
 				most.Add("received", report.Measured(0, received).Of(e.Name))
@@ -240,8 +258,10 @@ func (r *Report) Document() *report.Document {
 				}
 				off.Add(e.Name, report.Measured(x.Asked, wrong))
 				g := x.Gaps
-				t.Row(report.Text(e.Name), report.Number(x.Asked), report.Number(float64(g.P50)), report.Number(float64(g.P90)),
-					report.Number(float64(g.P99)), report.Number(float64(g.P999)), report.Number(float64(g.Max)))
+				t.Row(report.Text(e.Name), report.Number(x.Asked), report.Number(float64(g.P50)),
+					report.Number(float64(g.P90)),
+					report.Number(float64(g.P99)), report.Number(float64(g.P999)),
+					report.Number(float64(g.Max)))
 				x.histogram(d, e.Name)
 			}
 		}
@@ -252,7 +272,8 @@ func (r *Report) Document() *report.Document {
 // histogram adds the chart of the gaps at one rate.
 func (r *Rate) histogram(d *report.Document, name string) {
 	c := d.Chart(report.Chart{
-		ID: fmt.Sprintf("gen-gaps-%s-%.0f", strings.ReplaceAll(name, " ", "-"), r.Asked), Kind: report.Histogram,
+		ID:    fmt.Sprintf("gen-gaps-%s-%.0f", strings.ReplaceAll(name, " ", "-"), r.Asked),
+		Kind:  report.Histogram,
 		Title: fmt.Sprintf("%s: gaps at %s", name, report.Print(r.Asked, "packets/s")),
 		X:     report.Axis{Label: "gap", Unit: "ns", Log: true}, Y: report.Axis{Label: "packets"},
 	})

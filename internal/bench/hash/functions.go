@@ -10,7 +10,8 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Secret is the key of keyed functions; the others take the first word, or its lower half, as their seed.
+// Secret is the key of keyed functions; the others take the first word, or its lower half, as their
+// seed.
 type Secret [2]uint64
 
 // function is one hash.
@@ -36,7 +37,8 @@ var functions = []function{
 		func(k []byte, s *Secret) uint64 { return xxh3.HashSeed(k, s[0]) }},
 	{"murmur3", "MurmurHash3_x86_32; seeded, not keyed", 32,
 		func(k []byte, s *Secret) uint64 { return uint64(murmur3.SeedSum32(uint32(s[0]), k)) }},
-	{"crc32c", "CRC-32C; a checksum: linear, no seed. Eight tables in eBPF, which has no instruction for it", 32,
+	{"crc32c", "CRC-32C; a checksum: linear, no seed. Eight tables in eBPF, which has no " +
+		"instruction for it", 32,
 		func(k []byte, _ *Secret) uint64 { return uint64(crc32.Checksum(k, castagnoli)) }},
 }
 
@@ -47,8 +49,9 @@ func load32(b []byte) uint32 {
 	return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
 }
 
-// jhash is lookup3 (Bob Jenkins, burtleburtle.net/bob/c/lookup3.c, public domain, function hashlittle), for
-// any length; Linux has it in include/linux/jhash.h. No Go module that is kept up has it with a seed.
+// jhash is lookup3 (Bob Jenkins, burtleburtle.net/bob/c/lookup3.c, public domain, function
+// hashlittle), for any length; Linux has it in include/linux/jhash.h. No Go module that is kept up
+// has it with a seed.
 func jhash(key []byte, seed uint32) uint32 {
 	a := 0xdeadbeef + uint32(len(key)) + seed
 	b, c := a, a
@@ -81,13 +84,14 @@ func jhash(key []byte, seed uint32) uint32 {
 	return c
 }
 
-// crcTables are those of slicing by eight, of the reversed polynomial of CRC-32C (RFC 3720, appendix B.4):
-// the k-th has what each byte with k bytes of zero behind it makes of an empty register. The library turns the
-// register's bits at both ends.
+// crcTables are those of slicing by eight, of the reversed polynomial of CRC-32C (RFC 3720,
+// appendix B.4): the k-th has what each byte with k bytes of zero behind it makes of an empty
+// register. The library turns the register's bits at both ends.
 func crcTables() (t [8][256]uint32) {
 	for k := range t {
 		for i := range t[k] {
-			t[k][i] = ^crc32.Update(^uint32(0), castagnoli, append([]byte{byte(i)}, make([]byte, k)...))
+			t[k][i] = ^crc32.Update(^uint32(0), castagnoli,
+				append([]byte{byte(i)}, make([]byte, k)...))
 		}
 	}
 	return t

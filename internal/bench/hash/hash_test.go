@@ -41,14 +41,21 @@ var vectors = []struct {
 	bits     int // of the hash that are published
 	want     uint64
 }{
-	{"siphash24", "the paper, appendix A", counting(15), Secret{0x0706050403020100, 0x0f0e0d0c0b0a0908}, 64, 0xa129ca6149be45e5},
+	{"siphash24", "the paper, appendix A", counting(15),
+		Secret{0x0706050403020100, 0x0f0e0d0c0b0a0908}, 64, 0xa129ca6149be45e5},
 	// The reference implementation's table vectors_sip64, little-endian.
-	{"siphash24", "the reference implementation", counting(4), Secret{0x0706050403020100, 0x0f0e0d0c0b0a0908}, 64, 0xcf2794e0277187b7},
-	{"siphash24", "the reference implementation", counting(8), Secret{0x0706050403020100, 0x0f0e0d0c0b0a0908}, 64, 0x93f5f5799a932462},
-	{"siphash24", "the reference implementation", counting(16), Secret{0x0706050403020100, 0x0f0e0d0c0b0a0908}, 64, 0x3f2acc7f57c29bdb},
-	// Linux, lib/tests/siphash_kunit.c: hsiphash of a 64-bit kernel is the lower half of SipHash-1-3.
-	{"siphash13", "Linux", counting(4), Secret{0x0706050403020100, 0x0f0e0d0c0b0a0908}, 32, 0x88d38328},
-	{"siphash13", "Linux", counting(8), Secret{0x0706050403020100, 0x0f0e0d0c0b0a0908}, 32, 0x8d299a8e},
+	{"siphash24", "the reference implementation", counting(4),
+		Secret{0x0706050403020100, 0x0f0e0d0c0b0a0908}, 64, 0xcf2794e0277187b7},
+	{"siphash24", "the reference implementation", counting(8),
+		Secret{0x0706050403020100, 0x0f0e0d0c0b0a0908}, 64, 0x93f5f5799a932462},
+	{"siphash24", "the reference implementation", counting(16),
+		Secret{0x0706050403020100, 0x0f0e0d0c0b0a0908}, 64, 0x3f2acc7f57c29bdb},
+	// Linux, lib/tests/siphash_kunit.c: hsiphash of a 64-bit kernel is the lower half of
+	// SipHash-1-3.
+	{"siphash13", "Linux", counting(4), Secret{0x0706050403020100, 0x0f0e0d0c0b0a0908}, 32,
+		0x88d38328},
+	{"siphash13", "Linux", counting(8), Secret{0x0706050403020100, 0x0f0e0d0c0b0a0908}, 32,
+		0x8d299a8e},
 	// lookup3.c, driver5.
 	{"jhash", "lookup3.c", "", Secret{}, 32, 0xdeadbeef},
 	{"jhash", "lookup3.c", "", Secret{0xdeadbeef}, 32, 0xbd5b7dde},
@@ -59,7 +66,8 @@ var vectors = []struct {
 	{"xxh3", "xxhsum", prime(48), Secret{}, 64, 0x397da259ecba1f11},
 	{"xxh3", "xxhsum", prime(80), Secret{}, 64, 0xbcdefbbb2c47c90a},
 	{"murmur3", "smhasher's implementation", "\xff\xff\xff\xff", Secret{}, 32, 0x76293b50},
-	{"murmur3", "smhasher's implementation", "\x21\x43\x65\x87", Secret{0x5082edee}, 32, 0x2362f9de},
+	{"murmur3", "smhasher's implementation", "\x21\x43\x65\x87", Secret{0x5082edee}, 32,
+		0x2362f9de},
 	{"murmur3", "smhasher's implementation", "aaaa", Secret{0x9747b28c}, 32, 0x5a97808a},
 	{"murmur3", "smhasher's implementation", "Hello, world!", Secret{0x9747b28c}, 32, 0x24884cba},
 	{"crc32c", "RFC 3720, B.4", strings.Repeat("\x00", 32), Secret{}, 32, 0x8a9136aa},
@@ -127,7 +135,8 @@ func TestProgramsAndLibrariesAgree(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 3 {
-		m := &measurement{Options: &Options{Options: bench.Options{Seed: r.Uint64()}, Lengths: Lengths}}
+		m := &measurement{Options: &Options{Options: bench.Options{Seed: r.Uint64()},
+			Lengths: Lengths}}
 		m.draw()
 		for i := range 8 { // corners
 			m.keys[i] = [longest]byte{}
@@ -159,11 +168,13 @@ func TestAWrongHashIsNoticed(t *testing.T) {
 	right := functions[0].hash
 	defer func() { functions[0].hash = right }()
 	functions[0].hash = func(k []byte, s *Secret) uint64 { return right(k, s) ^ uint64(k[0]>>7) }
-	r, err := Run(t.Context(), Options{Options: bench.Options{Rounds: bench.MinRounds}, Only: []string{functions[0].name}, Lengths: []int{16}})
+	r, err := Run(t.Context(), Options{Options: bench.Options{Rounds: bench.MinRounds},
+		Only: []string{functions[0].name}, Lengths: []int{16}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := r.Functions[0].Costs[0]; !strings.Contains(c.Missing, "wrong hash") || c.EBPF.Chain != nil {
+	if c := r.Functions[0].Costs[0]; !strings.Contains(c.Missing, "wrong hash") ||
+		c.EBPF.Chain != nil {
 		t.Errorf("%+v", c)
 	}
 	if d := r.Document(); len(d.Refusals) != 1 || d.Charts[0].Series[0].Points[0].Y != nil {
@@ -184,16 +195,19 @@ func TestMeasureReports(t *testing.T) {
 		for _, c := range f.Costs {
 			for _, way := range ways {
 				if len(way.of(c)) != bench.MinRounds {
-					t.Errorf("%s of %d bytes: %d rounds of %s", f.Name, c.Bytes, len(way.of(c)), way.name)
+					t.Errorf("%s of %d bytes: %d rounds of %s", f.Name, c.Bytes, len(way.of(c)),
+						way.name)
 				}
 			}
 		}
 	}
 	var b strings.Builder
-	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "repeat: levee bench hash") || strings.Contains(b.String(), "INCOMPLETE") {
+	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "repeat: levee bench hash") ||
+		strings.Contains(b.String(), "INCOMPLETE") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
-	if p := r.Document().Charts[0].Series[0].Points[0]; p.Y == nil || p.Low == nil || len(p.Rounds) != bench.MinRounds {
+	if p := r.Document().Charts[0].Series[0].Points[0]; p.Y == nil || p.Low == nil ||
+		len(p.Rounds) != bench.MinRounds {
 		t.Errorf("first point %+v", p)
 	}
 }
@@ -201,13 +215,15 @@ func TestMeasureReports(t *testing.T) {
 func TestAnInterruptedMeasurementSaysSo(t *testing.T) {
 	needRoot(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	o := Options{Only: []string{"jhash"}, Lengths: []int{4}, Options: bench.Options{Rounds: 1000, Progress: func(p bench.Progress) {
-		if p.Step == 6 {
-			cancel()
-		}
-	}}}
+	o := Options{Only: []string{"jhash"}, Lengths: []int{4},
+		Options: bench.Options{Rounds: 1000, Progress: func(p bench.Progress) {
+			if p.Step == 6 {
+				cancel()
+			}
+		}}}
 	r, err := Run(ctx, o)
-	if !errors.Is(err, context.Canceled) || r == nil || r.Incomplete == "" || len(r.Functions[0].Costs[0].Go.Chain) == 0 {
+	if !errors.Is(err, context.Canceled) || r == nil || r.Incomplete == "" ||
+		len(r.Functions[0].Costs[0].Go.Chain) == 0 {
 		t.Fatalf("%v, %+v", err, r)
 	}
 	var b strings.Builder
@@ -222,7 +238,8 @@ func TestAnInterruptedMeasurementSaysSo(t *testing.T) {
 func rounds(n int) bench.Options { return bench.Options{Rounds: n} }
 
 func TestOptionsThatCannotBeMeasuredAreRefused(t *testing.T) {
-	for _, o := range []Options{{Options: rounds(5)}, {Options: rounds(5000)}, {Only: []string{"md5"}}, {Lengths: []int{5}}, {Options: rounds(-1)}} {
+	for _, o := range []Options{{Options: rounds(5)}, {Options: rounds(5000)},
+		{Only: []string{"md5"}}, {Lengths: []int{5}}, {Options: rounds(-1)}} {
 		if _, err := Run(t.Context(), o); err == nil {
 			t.Errorf("%+v: no error", o)
 		}
@@ -232,10 +249,14 @@ func TestOptionsThatCannotBeMeasuredAreRefused(t *testing.T) {
 func TestQualityTellsGoodFromBad(t *testing.T) {
 	secret := Secret{1, 2}
 	good := named(t, "siphash24").quality(&secret, 1)
-	if good.Low < 0.9 || good.Low > 1.1 || good.High < 0.9 || good.High > 1.1 || good.Avalanche > 0.05 {
+	if good.Low < 0.9 || good.Low > 1.1 || good.High < 0.9 || good.High > 1.1 ||
+		good.Avalanche > 0.05 {
 		t.Errorf("SipHash: %+v", good)
 	}
-	bad := function{"sum", "", 32, func(k []byte, _ *Secret) uint64 { return uint64(k[3]) + uint64(k[9]) }}
+	bad := function{"sum", "", 32, func(k []byte,
+		_ *Secret) uint64 {
+		return uint64(k[3]) + uint64(k[9])
+	}}
 	if q := bad.quality(&secret, 1); q.Low < 2 || q.Avalanche < 0.45 {
 		t.Errorf("a sum of bytes: %+v", q)
 	}

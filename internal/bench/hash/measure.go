@@ -23,7 +23,8 @@ type Options struct {
 var usual = bench.Usual{Rounds: 15, QuickRounds: bench.MinRounds}
 
 func (o *Options) complete() error {
-	if err := errors.Join(o.Options.Complete(usual), usage.Known("function", o.Only, Names())); err != nil {
+	if err := errors.Join(o.Options.Complete(usual),
+		usage.Known("function", o.Only, Names())); err != nil {
 		return err
 	}
 	if o.Lengths == nil {
@@ -31,7 +32,8 @@ func (o *Options) complete() error {
 	}
 	for _, n := range o.Lengths {
 		if !slices.Contains(Lengths, n) {
-			return usage.Wrongf("keys of %d bytes: they are measured with %s", n, usage.Numbers(Lengths))
+			return usage.Wrongf("keys of %d bytes: they are measured with %s", n,
+				usage.Numbers(Lengths))
 		}
 	}
 	return nil
@@ -58,7 +60,8 @@ type measurement struct {
 }
 
 // Run compares the functions. It needs root. When ctx ends early the report has what was measured
-// until then, says that it is incomplete, and comes with the error; without any round there is no report.
+// until then, says that it is incomplete, and comes with the error; without any round there is no
+// report.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := bench.Ready("hash", o.complete()); err != nil {
 		return nil, err
@@ -107,7 +110,8 @@ func (m *measurement) newReport() *Report {
 		if !bench.Wanted(m.Only, f.name) {
 			continue
 		}
-		res := &Result{Name: f.name, What: f.what, Bits: f.bits, Quality: f.quality(&m.secret, m.Seed)}
+		res := &Result{Name: f.name, What: f.what, Bits: f.bits,
+			Quality: f.quality(&m.secret, m.Seed)}
 		for _, n := range m.Lengths {
 			c := &Cost{Bytes: n}
 			res.Costs = append(res.Costs, c)
@@ -132,7 +136,8 @@ func (m *measurement) compare(names []string) error {
 		}
 		for i := range got {
 			if want := it.f.hash(m.keys[i][:it.Bytes], &m.secret); got[i] != want {
-				it.Missing = fmt.Sprintf("wrong hash: the program says %#x, the library %#x", got[i], want)
+				it.Missing = fmt.Sprintf("wrong hash: the program says %#x, the library %#x",
+					got[i], want)
 				break
 			}
 		}
@@ -150,7 +155,8 @@ func (m *measurement) rounds(ctx context.Context) error {
 			if err := bench.Interrupted(ctx); err != nil {
 				return err
 			}
-			m.Tell(fmt.Sprintf("%s of %d bytes", it.f.name, it.Bytes), round*len(m.items)+n, (m.Rounds+1)*len(m.items))
+			m.Tell(fmt.Sprintf("%s of %d bytes", it.f.name, it.Bytes), round*len(m.items)+n,
+				(m.Rounds+1)*len(m.items))
 			if it.Missing != "" {
 				continue
 			}

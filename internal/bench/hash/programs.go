@@ -18,8 +18,8 @@ const (
 	calls   = 1 << 16 // hashes of one run
 )
 
-// Lengths of keys in bytes: an address or a port pair, two of them, the addresses and ports of an IPv4
-// flow with its protocol rounded up (16) and of an IPv6 flow (36), and a cache line.
+// Lengths of keys in bytes: an address or a port pair, two of them, the addresses and ports of an
+// IPv4 flow with its protocol rounded up (16) and of an IPv6 flow (36), and a cache line.
 var Lengths = []int{4, 8, 16, 36, 64}
 
 // keys of random bytes; each row has one.
@@ -62,7 +62,8 @@ func load(m mode, keys *keyTable, secret Secret, names []string) (*programs, err
 		wanted[name] = p
 	}
 	spec.Programs = wanted
-	for name, value := range map[string]any{"chained": m.chained, "keep": m.keep, "secret": secret, "crc_table": crcTables()} {
+	for name, value := range map[string]any{"chained": m.chained, "keep": m.keep, "secret": secret,
+		"crc_table": crcTables()} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("setting %s: %w", name, err)
 		}
@@ -112,7 +113,8 @@ func (p *programs) hashes(name string) (*[numKeys]uint64, error) {
 }
 
 // loop is the same loop in Go: ns a hash, the loop included.
-func (t *keyTable) loop(hash func([]byte, *Secret) uint64, secret *Secret, length int, chained bool) (ns float64, sum uint64) {
+func (t *keyTable) loop(hash func([]byte, *Secret) uint64, secret *Secret, length int,
+	chained bool) (ns float64, sum uint64) {
 	mask := uint64(0)
 	if chained {
 		mask = 1

@@ -8,14 +8,15 @@ import (
 
 // Quality is how well a function spreads keys of 16 bytes.
 type Quality struct {
-	// Low and High are chi-square over its degrees of freedom of 65,536 keys in 4,096 buckets, by the lowest and
-	// by the highest 12 bits of 32: one source port and address after the other, the rest the same, as a
-	// flood has them. Random numbers give 0.93 to 1.07 in 99.7 % of all draws; far more is clustering, far less
-	// a pattern that happens to be even.
+	// Low and High are chi-square over its degrees of freedom of 65,536 keys in 4,096 buckets, by
+	// the lowest and by the highest 12 bits of 32: one source port and address after the other, the
+	// rest the same, as a flood has them. Random numbers give 0.93 to 1.07 in 99.7 % of all draws;
+	// far more is clustering, far less a pattern that happens to be even.
 	Low  float64 `json:"chi_square_low"`
 	High float64 `json:"chi_square_high"`
-	// Avalanche is how far, at worst, the share of keys is from a half for which an input bit turns a bit of
-	// the hash. Random functions give up to about 0.04 in a sample of this size; 0.5 means that one decides the other.
+	// Avalanche is how far, at worst, the share of keys is from a half for which an input bit turns
+	// a bit of the hash. Random functions give up to about 0.04 in a sample of this size; 0.5 means
+	// that one decides the other.
 	Avalanche float64 `json:"avalanche_worst"`
 }
 
@@ -41,7 +42,8 @@ func (f *function) chiSquare(secret *Secret, bucket func(uint32) uint32) float64
 	binary.BigEndian.PutUint16(key[10:], 53)              // its port
 	key[12] = 17                                          // UDP
 	for i := range qualityKeys {
-		binary.BigEndian.PutUint32(key[:], 10<<24|uint32(i>>4)) // 4,096 addresses one after the other,
+		// 4,096 addresses one after the other,
+		binary.BigEndian.PutUint32(key[:], 10<<24|uint32(i>>4))
 		binary.BigEndian.PutUint16(key[8:], uint16(40000+i&15)) // of 16 ports each
 		counts[bucket(uint32(f.hash(key[:], secret)))]++
 	}

@@ -38,9 +38,14 @@ type Times struct {
 
 var caveats = []string{
 	"ns above the same loop without a hash; keys and tables stay in the first-level cache",
-	"stream: independent hashes, which the CPU overlaps; chain: each key is chosen by the hash before. One hash a packet is nearer to the chain",
-	"eBPF: levee's own code, the length known when compiled; Go: dchest/siphash, dgryski/go-sip13, zeebo/xxh3, twmb/murmur3, hash/crc32 and levee's own jhash, called through a function value. Both sides gave the same hash for the same random keys",
-	"chi-square over its degrees of freedom of 65,536 neighbouring flows in 4,096 buckets: 0.93 to 1.07 is what random numbers give; avalanche: the worst distance from 50 % of any input bit turning any output bit, 4 % is random",
+	"stream: independent hashes, which the CPU overlaps; chain: each key is chosen by the hash " +
+		"before. One hash a packet is nearer to the chain",
+	"eBPF: levee's own code, the length known when compiled; Go: dchest/siphash, " +
+		"dgryski/go-sip13, zeebo/xxh3, twmb/murmur3, hash/crc32 and levee's own jhash, called " +
+		"through a function value. Both sides gave the same hash for the same random keys",
+	"chi-square over its degrees of freedom of 65,536 neighbouring flows in 4,096 buckets: 0.93 " +
+		"to 1.07 is what random numbers give; avalanche: the worst distance from 50 % of any " +
+		"input bit turning any output bit, 4 % is random",
 }
 
 // measured is how many figures there are.
@@ -69,7 +74,8 @@ var ways = []struct {
 // Text prints the report for a person.
 func (r *Report) Text(w io.Writer) error {
 	t := new(bench.Text)
-	t.Printf("%s, %s MHz; Linux %s; %d rounds, medians with 95 %% intervals\n", r.Machine.CPU, r.Machine.MHz, r.Machine.Kernel, r.Rounds)
+	t.Printf("%s, %s MHz; Linux %s; %d rounds, medians with 95 %% intervals\n", r.Machine.CPU,
+		r.Machine.MHz, r.Machine.Kernel, r.Rounds)
 	if r.Incomplete != "" {
 		t.Printf("INCOMPLETE: %s; these are the rounds until then\n", r.Incomplete)
 	}
@@ -88,9 +94,11 @@ func (r *Report) Text(w io.Writer) error {
 				fmt.Fprintln(w)
 			}
 		}
-		fmt.Fprintln(w, "\nkeys of 16 bytes\tbits\tchi-square, low bits\thigh bits\tavalanche, worst")
+		fmt.Fprintln(w, "\nkeys of 16 bytes\tbits\tchi-square, low bits\thigh "+
+			"bits\tavalanche, worst")
 		for _, f := range r.Functions {
-			fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.0f %%\n", f.Name, f.Bits, f.Quality.Low, f.Quality.High, f.Quality.Avalanche*100)
+			fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.0f %%\n", f.Name, f.Bits, f.Quality.Low,
+				f.Quality.High, f.Quality.Avalanche*100)
 		}
 	})
 	t.Printf("\n")
@@ -119,10 +127,12 @@ func cell(rounds []float64) string {
 
 // Document is the report for files: a chart for each way of timing, and a table of all figures.
 func (r *Report) Document() *report.Document {
-	d := r.Head.Document("hash", "What a hash of a flow's key costs", "ns a hash in eBPF and in Go, above the same loop without one, by the length of the key.")
+	d := r.Head.Document("hash", "What a hash of a flow's key costs",
+		"ns a hash in eBPF and in Go, above the same loop without one, by the length of the key.")
 	for _, way := range ways {
 		c := d.Chart(report.Chart{
-			ID: "hash-" + way.id, Title: "A hash: " + way.name, X: report.Axis{Label: "length of the key", Unit: "bytes"},
+			ID: "hash-" + way.id, Title: "A hash: " + way.name,
+			X: report.Axis{Label: "length of the key", Unit: "bytes"},
 			Y: report.Axis{Label: "a hash, above the loop", Unit: "ns"}, Better: report.Less,
 		})
 		for _, f := range r.Functions {
@@ -135,11 +145,14 @@ func (r *Report) Document() *report.Document {
 			}
 		}
 	}
-	t := d.Table("hash-quality", "How well they spread keys of 16 bytes", report.Column{Name: "function"}, report.Column{Name: "what"},
-		report.Column{Name: "bits"}, report.Column{Name: "chi-square over degrees of freedom, low bits"},
+	t := d.Table("hash-quality", "How well they spread keys of 16 bytes",
+		report.Column{Name: "function"}, report.Column{Name: "what"},
+		report.Column{Name: "bits"}, report.Column{Name: "chi-square over degrees of freedom, " +
+			"low bits"},
 		report.Column{Name: "high bits"}, report.Column{Name: "avalanche, worst", Unit: "%"})
 	for _, f := range r.Functions {
-		t.Row(report.Text(f.Name), report.Text(f.What), report.Number(float64(f.Bits)), report.Number(f.Quality.Low),
+		t.Row(report.Text(f.Name), report.Text(f.What), report.Number(float64(f.Bits)),
+			report.Number(f.Quality.Low),
 			report.Number(f.Quality.High), report.Number(f.Quality.Avalanche*100))
 		for _, c := range f.Costs {
 			if c.Missing != "" {

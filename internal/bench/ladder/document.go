@@ -18,7 +18,8 @@ func (r *Report) Raw() any { return r }
 // Document draws the report up for the writers of package report.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("ladder", "Places to drop a packet",
-		"How many packets a second one core takes and drops, by where they are dropped: the same flood on the same path for all, as many packets of each kind.")
+		"How many packets a second one core takes and drops, by where they are dropped: the same "+
+			"flood on the same path for all, as many packets of each kind.")
 	d.Notes = slices.Concat(d.Notes, r.Path)
 	d.Set("policy", r.Policy)
 	d.Set("window", fmt.Sprintf("%d ms after %d ms of warm-up", r.WindowMS, r.WarmupMS))
@@ -27,12 +28,15 @@ func (r *Report) Document() *report.Document {
 		d.Set(strings.TrimSpace("flood "+t.Family+" "+t.Name), t.What)
 	}
 	if r.CoreDistance > 0 {
-		d.Setup = append(d.Setup, report.Setting{Name: "ns of a cache line from core to core and back", Value: fmt.Sprintf("%.0f", r.CoreDistance), Within: flood.FarFactor})
+		d.Setup = append(d.Setup, report.Setting{Name: "ns of a cache line from core to core " +
+			"and back", Value: fmt.Sprintf("%.0f", r.CoreDistance), Within: flood.FarFactor})
 	}
 	if r.CoreWork > 0 {
 		d.Setup = append(d.Setup,
-			report.Setting{Name: "ns of an operation on cores that nobody shares", Value: fmt.Sprintf("%.4f", r.CoreWork), Within: bench.SameStep},
-			report.Setting{Name: "ns of an operation in the median window", Value: fmt.Sprintf("%.4f", r.CoreWorkMedian), Within: bench.SameStep})
+			report.Setting{Name: "ns of an operation on cores that nobody shares",
+				Value: fmt.Sprintf("%.4f", r.CoreWork), Within: bench.SameStep},
+			report.Setting{Name: "ns of an operation in the median window",
+				Value: fmt.Sprintf("%.4f", r.CoreWorkMedian), Within: bench.SameStep})
 	}
 	g := newDrawing(d, len(r.Traffic) > max(len(r.Families), 1))
 	for _, rung := range r.fastestFirst() {
@@ -44,7 +48,8 @@ func (r *Report) Document() *report.Document {
 	return d
 }
 
-// fastestFirst are the rungs from the fastest to the slowest of the first family, those without a figure last.
+// fastestFirst are the rungs from the fastest to the slowest of the first family, those without a
+// figure last.
 func (r *Report) fastestFirst() []*Rung {
 	rate := func(g *Rung) float64 {
 		if g.MedianPPS == nil {
@@ -52,7 +57,8 @@ func (r *Report) fastestFirst() []*Rung {
 		}
 		return *g.MedianPPS
 	}
-	return slices.SortedStableFunc(slices.Values(r.Rungs), func(a, b *Rung) int { return cmp.Compare(rate(b), rate(a)) })
+	return slices.SortedStableFunc(slices.Values(r.Rungs),
+		func(a, b *Rung) int { return cmp.Compare(rate(b), rate(a)) })
 }
 
 // drawing are the charts and the table of a ladder.
@@ -66,26 +72,41 @@ type drawing struct {
 func newDrawing(d *report.Document, floods bool) *drawing {
 	g := &drawing{Document: d}
 	g.pps = d.Chart(report.Chart{
-		ID: "ladder-pps", Title: "Packets a second by the place where they are dropped", Kind: report.Bar, Better: report.More, Y: report.Axis{Label: "dropped", Unit: "packets/s"},
-		What: "The mix: as many packets of each flood. At least (≥): the generator was the limit in some windows, not the place.",
+		ID: "ladder-pps", Title: "Packets a second by the place where they are dropped",
+		Kind: report.Bar, Better: report.More, Y: report.Axis{Label: "dropped", Unit: "packets/s"},
+		What: "The mix: as many packets of each flood. At least (≥): the generator was the limit " +
+			"in some windows, not the place.",
 	})
 	g.ns = d.Chart(report.Chart{
-		ID: "ladder-ns", Title: "Time of the receiving core by the place", Kind: report.Bar, Better: report.Less, Ranked: true, Y: report.Axis{Label: "run time a packet", Unit: "ns"},
-		What: "Receiving thread and application. Tells places apart that the generator cannot saturate; a little too high for those.",
+		ID: "ladder-ns", Title: "Time of the receiving core by the place", Kind: report.Bar,
+		Better: report.Less, Ranked: true, Y: report.Axis{Label: "run time a packet", Unit: "ns"},
+		What: "Receiving thread and application. Tells places apart that the generator cannot " +
+			"saturate; a little too high for those.",
 	})
 	g.ratio = d.Chart(report.Chart{
-		ID: "ladder-ratio", Title: "Speed as a share of the empty XDP program's", Kind: report.Bar, Better: report.More, Steady: steady, Y: report.Axis{Label: "of xdp drop, least third of rounds", Log: true},
-		What: "Of the mean time a packet in the third of each place's rounds in which it was least, and least was disturbed: xdp drop's over this one's. The interval is the one that those of both means allow, 95 %.",
+		ID: "ladder-ratio", Title: "Speed as a share of the empty XDP program's", Kind: report.Bar,
+		Better: report.More, Steady: steady,
+		Y: report.Axis{Label: "of xdp drop, least third of rounds", Log: true},
+		What: "Of the mean time a packet in the third of each place's rounds in which it was " +
+			"least, and least was disturbed: xdp drop's over this one's. The interval is the one " +
+			"that those of both means allow, 95 %.",
 	})
 	if floods {
-		g.floods = d.Chart(report.Chart{ID: "ladder-floods", Title: "Packets a second, flood by flood", Kind: report.Bar, Better: report.More, Y: report.Axis{Label: "dropped", Unit: "packets/s"}})
+		g.floods = d.Chart(report.Chart{ID: "ladder-floods",
+			Title: "Packets a second, flood by flood", Kind: report.Bar, Better: report.More,
+			Y: report.Axis{Label: "dropped", Unit: "packets/s"}})
 	}
 	g.proof = d.Table("ladder-certificate", "Saturation and balance",
-		report.Column{Name: "place"}, report.Column{Name: "family"}, report.Column{Name: "windows"}, report.Column{Name: "valid"}, report.Column{Name: "saturated"},
-		report.Column{Name: "core busy", Unit: "%, median"}, report.Column{Name: "refused by the ring", Unit: "%, median"},
-		report.Column{Name: "off balance", Unit: "%, worst"}, report.Column{Name: "steal", Unit: "%, worst"})
-	g.proof.What = "Valid windows only, but for their number. Saturated: the core was busy and the ring refused packets, so that the place was the limit. " +
-		"Off balance: packets offered and not accounted for, by the ring or by the place's own counter."
+		report.Column{Name: "place"}, report.Column{Name: "family"}, report.Column{Name: "windows"},
+		report.Column{Name: "valid"}, report.Column{Name: "saturated"},
+		report.Column{Name: "core busy", Unit: "%, median"},
+		report.Column{Name: "refused by the ring", Unit: "%, median"},
+		report.Column{Name: "off balance", Unit: "%, worst"},
+		report.Column{Name: "steal", Unit: "%, worst"})
+	g.proof.What = "Valid windows only, but for their number. Saturated: the core was busy and " +
+		"the ring refused packets, so that the place was the limit. " +
+		"Off balance: packets offered and not accounted for, by the ring or by the place's own " +
+		"counter."
 	return g
 }
 
@@ -128,7 +149,8 @@ func (g *drawing) draw(r *Rung, family string) {
 				rounds, atLeast = append(rounds, w.PPS), atLeast || !w.Saturated
 			}
 		}
-		g.floods.Add(strings.TrimSpace(family+" "+flood), report.Measured(0, rounds).Of(r.Name).Bound(atLeast))
+		g.floods.Add(strings.TrimSpace(family+" "+flood),
+			report.Measured(0, rounds).Of(r.Name).Bound(atLeast))
 	}
 }
 
@@ -163,7 +185,8 @@ func (g *drawing) certify(r *Rung, family string) {
 		worst = max(worst, 100*w.OffBalance())
 		steal = max(steal, 100*w.Steal)
 	}
-	row := []report.Cell{report.Text(r.Name), report.Text(family), report.Number(float64(windows)), report.Number(float64(len(busy)))}
+	row := []report.Cell{report.Text(r.Name), report.Text(family), report.Number(float64(windows)),
+		report.Number(float64(len(busy)))}
 	if len(busy) == 0 {
 		for range 5 {
 			row = append(row, report.Text("-"))

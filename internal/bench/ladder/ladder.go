@@ -1,8 +1,8 @@
-// Package ladder measures places to drop packets against each other, by the rules of package flood: an
-// application, filters of the kernel from its socket up to the driver, and levee.
+// Package ladder measures places to drop packets against each other, by the rules of package flood:
+// an application, filters of the kernel from its socket up to the driver, and levee.
 //
-// In go Options, out comes a Report: for each rung and each IP family packets a second and the time that
-// a packet costs, against the empty XDP program and against levee, with every raw window.
+// In go Options, out comes a Report: for each rung and each IP family packets a second and the time
+// that a packet costs, against the empty XDP program and against levee, with every raw window.
 package ladder
 
 import (
@@ -22,14 +22,15 @@ import (
 // Options of a ladder. The zero value measures all rungs, both families, for about five minutes.
 type Options struct {
 	flood.Options
-	Policy     []byte // text of levee's policy; nil for the demo policy, whose rules the others have
+	// text of levee's policy; nil for the demo policy, whose rules the others have
+	Policy     []byte
 	PolicyName string
 	Rungs      []string // names, empty for all
 	// Families that are measured, IPv4 and IPv6; empty for both. The figures of a rung are those of
 	// the first, and by_family has all.
 	Families []string
-	// Traffic names the floods of the mix (flood.TrafficNames); empty for udp alone, which is the only
-	// one that the application's rungs can take.
+	// Traffic names the floods of the mix (flood.TrafficNames); empty for udp alone, which is the
+	// only one that the application's rungs can take.
 	Traffic []string
 }
 
@@ -46,16 +47,18 @@ func (o *Options) complete() error {
 		what   string
 		chosen *[]string
 		list   []string
-	}{{"family", &o.Families, []string{flood.IPv4, flood.IPv6}}, {"flood", &o.Traffic, flood.TrafficNames}} {
+	}{{"family", &o.Families, []string{flood.IPv4, flood.IPv6}},
+		{"flood", &o.Traffic, flood.TrafficNames}} {
 		list, wrong := bench.Choose(c.what, *c.chosen, c.list, itself)
 		*c.chosen, err = list, errors.Join(err, wrong)
 	}
 	return err
 }
 
-// Run measures the rungs. It needs root and two cores. An error means that there is no report, except
-// when ctx ends: then the report, which is marked incomplete, has what was measured until then, and
-// the error matches ctx's. A rung that could not be measured says so in the report instead.
+// Run measures the rungs. It needs root and two cores. An error means that there is no report,
+// except when ctx ends: then the report, which is marked incomplete, has what was measured until
+// then, and the error matches ctx's. A rung that could not be measured says so in the report
+// instead.
 func Run(ctx context.Context, o Options) (r *Report, err error) {
 	wrong := o.complete()
 	rungs, unknown := o.rungs()
@@ -89,7 +92,8 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 		return nil, err
 	}
 	if c.Rounds < r.Rounds {
-		r.Caveats = append(r.Caveats, fmt.Sprintf("%d rounds of %d: the time was up", c.Rounds, r.Rounds))
+		r.Caveats = append(r.Caveats, fmt.Sprintf("%d rounds of %d: the time was up", c.Rounds,
+			r.Rounds))
 		r.Rounds = c.Rounds
 	}
 	r.summarise()

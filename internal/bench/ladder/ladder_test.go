@@ -19,10 +19,12 @@ import (
 
 func TestSmallLadder(t *testing.T) {
 	labtest.NeedRoot(t)
-	r, err := Run(t.Context(), Options{Rungs: []string{"xdp drop", "nft netdev ingress"}, Options: flood.Options{
-		Options: bench.Options{Rounds: bench.MinRounds, Window: 50 * time.Millisecond, Command: "levee bench ladder"},
-		Warmup:  20 * time.Millisecond, Attempts: 1,
-	}})
+	r, err := Run(t.Context(), Options{Rungs: []string{"xdp drop", "nft netdev ingress"},
+		Options: flood.Options{
+			Options: bench.Options{Rounds: bench.MinRounds, Window: 50 * time.Millisecond,
+				Command: "levee bench ladder"},
+			Warmup: 20 * time.Millisecond, Attempts: 1,
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,11 +37,13 @@ func TestSmallLadder(t *testing.T) {
 			t.Errorf("%s: neither a figure nor a reason", g.Name)
 		}
 		for _, w := range g.Windows {
-			if why := strings.Join(w.Invalid, "; "); strings.Contains(why, "balance") || strings.Contains(why, "pass") || strings.Contains(why, "hook") {
+			if why := strings.Join(w.Invalid, "; "); strings.Contains(why, "balance") ||
+				strings.Contains(why, "pass") || strings.Contains(why, "hook") {
 				t.Errorf("%s, %s: %s", g.Name, w.Traffic, why)
 			}
 			if w.Received == 0 || w.Dropped == 0 {
-				t.Errorf("%s, %s: %d received, %d dropped", g.Name, w.Traffic, w.Received, w.Dropped)
+				t.Errorf("%s, %s: %d received, %d dropped", g.Name, w.Traffic, w.Received,
+					w.Dropped)
 			}
 		}
 	}
@@ -47,13 +51,15 @@ func TestSmallLadder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{`"name":"xdp drop"`, `"median_pps":`, `"interval":`, `"windows":[{`, `"kernel":"`, `"command":"levee bench ladder"`} {
+	for _, key := range []string{`"name":"xdp drop"`, `"median_pps":`, `"interval":`,
+		`"windows":[{`, `"kernel":"`, `"command":"levee bench ladder"`} {
 		if !strings.Contains(string(text), key) {
 			t.Errorf("JSON without %s", key)
 		}
 	}
 	var b strings.Builder
-	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "repeat: levee bench ladder") {
+	if err := r.Text(&b); err != nil ||
+		!strings.Contains(b.String(), "repeat: levee bench ladder") {
 		t.Errorf("text %v:\n%s", err, b.String())
 	}
 }
@@ -70,8 +76,9 @@ func TestAnInterruptedLadderShowsWhatItHasAndLeavesNothing(t *testing.T) {
 		}
 	}
 	r, err := Run(ctx, Options{
-		Options: flood.Options{Options: bench.Options{Progress: progress, Window: time.Second}, Attempts: 1},
-		Rungs:   []string{"levee", "recvmmsg"}, Families: []string{flood.IPv4},
+		Options: flood.Options{Options: bench.Options{Progress: progress, Window: time.Second},
+			Attempts: 1},
+		Rungs: []string{"levee", "recvmmsg"}, Families: []string{flood.IPv4},
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v, want that it was interrupted", err)
@@ -85,7 +92,8 @@ func TestAnInterruptedLadderShowsWhatItHasAndLeavesNothing(t *testing.T) {
 		}
 	}
 	var text strings.Builder
-	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "INCOMPLETE: the run was interrupted") {
+	if err := r.Text(&text); err != nil ||
+		!strings.Contains(text.String(), "INCOMPLETE: the run was interrupted") {
 		t.Errorf("text %v:\n%s", err, text.String())
 	}
 	if _, err := json.Marshal(r); err != nil {

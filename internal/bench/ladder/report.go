@@ -9,8 +9,8 @@ import (
 	"levee/internal/report"
 )
 
-// Report is the outcome of a ladder. Its JSON is what `levee bench ladder --json` prints; names of fields
-// stay once shipped.
+// Report is the outcome of a ladder. Its JSON is what `levee bench ladder --json` prints; names of
+// fields stay once shipped.
 type Report struct {
 	bench.Head
 	Interrupted bool            `json:"incomplete"`
@@ -20,12 +20,12 @@ type Report struct {
 	Policy      string          `json:"policy"`
 	Path        []string        `json:"path"` // what all rungs have in common
 	Traffic     []flood.Traffic `json:"traffic"`
-	// CoreDistance is the least tenth of the windows' distances, in ns, 0 where there is none: windows with
-	// another one count only where there are too few with this.
+	// CoreDistance is the least tenth of the windows' distances, in ns, 0 where there is none:
+	// windows with another one count only where there are too few with this.
 	CoreDistance float64 `json:"core_distance_ns"`
-	// CoreWork is the least tenth of the windows' ns an operation, 0 where there is none: windows in which
-	// it took 1.15 times as long count only where there are too few others. CoreWorkMedian is what most
-	// windows had.
+	// CoreWork is the least tenth of the windows' ns an operation, 0 where there is none: windows
+	// in which it took 1.15 times as long count only where there are too few others. CoreWorkMedian
+	// is what most windows had.
 	CoreWork       float64 `json:"core_work_ns"`
 	CoreWorkMedian float64 `json:"core_work_median_ns"`
 	Rungs          []*Rung `json:"rungs"`
@@ -36,8 +36,8 @@ type Report struct {
 // Rung is one place to drop packets.
 type Rung struct {
 	*flood.Rung
-	// Group is "place" for one rule, an empty program or the application itself, "filter" for the rules of
-	// the policy.
+	// Group is "place" for one rule, an empty program or the application itself, "filter" for the
+	// rules of the policy.
 	Group string `json:"group,omitempty"`
 	// Rules are the rung's rules in its own language.
 	Rules string `json:"rules,omitempty"`
@@ -53,9 +53,9 @@ type Rung struct {
 // Figures are those of one rung and family, and how they compare.
 type Figures struct {
 	flood.Figures
-	// Rank is the rung's place by NsPerPacket: one more than the number of rungs whose interval ends below
-	// this one's; 0 without an interval. RankShared: another rung's interval overlaps, and the data do not
-	// say which is faster.
+	// Rank is the rung's place by NsPerPacket: one more than the number of rungs whose interval
+	// ends below this one's; 0 without an interval. RankShared: another rung's interval overlaps,
+	// and the data do not say which is faster.
 	Rank       int          `json:"rank,omitempty"`
 	RankShared bool         `json:"rank_shared,omitempty"`
 	ToXDPDrop  *flood.Ratio `json:"to_xdp_drop"`
@@ -63,20 +63,25 @@ type Figures struct {
 }
 
 // leastCaveat says what the printed ratios are.
-const leastCaveat = "ratios compare the mean ns of the least third of each place's rounds, which were least disturbed; the medians of the ratios stand beside them"
+const leastCaveat = "ratios compare the mean ns of the least third of each place's rounds, which " +
+	"were least disturbed; the medians of the ratios stand beside them"
 
 func newReport(o *Options, l *flood.Lab, c *flood.Comparison) *Report {
 	r := &Report{
 		Head: o.Head(l.ReceiverCPU, bench.VethCaveat, leastCaveat,
-			"recvmmsg: receiver and application share the one core, and the figure is what the application took",
-			"recvmmsg with conntrack: each packet is a new flow; its windows are short enough for the machine's conntrack table"),
-		Families: o.Families, WindowMS: o.Window.Milliseconds(), WarmupMS: o.Warmup.Milliseconds(), Policy: o.PolicyName,
+			"recvmmsg: receiver and application share the one core, and the figure is what the "+
+				"application took",
+			"recvmmsg with conntrack: each packet is a new flow; its windows are short enough "+
+				"for the machine's conntrack table"),
+		Families: o.Families, WindowMS: o.Window.Milliseconds(), WarmupMS: o.Warmup.Milliseconds(),
+		Policy: o.PolicyName,
 		Path: []string{
 			"one veth pair in a lab of its own, one queue, GRO on, no qdisc at the sender",
 			"receiver: NAPI in a thread that has one core; it does all the work of every rung",
 			"generator: live frames on the other core, the same seed for all rungs",
 			"the device is reached by nothing else; reverse-path filter off, static neighbours",
-			"the application runs on the receiving core too, at the same priority, in all rungs; it sleeps where nothing reaches it",
+			"the application runs on the receiving core too, at the same priority, in all rungs; " +
+				"it sleeps where nothing reaches it",
 		},
 		Traffic: c.Traffic, all: c,
 	}
@@ -96,16 +101,20 @@ func (r *Report) add(g *Rung) {
 func (r *Report) summarise() {
 	if r.Interrupted = r.all.Incomplete; r.Interrupted {
 		r.Incomplete = "interrupted; these are the rounds until then"
-		r.Caveats = append(r.Caveats, "incomplete: the run was interrupted; medians of fewer than six rounds have no interval")
+		r.Caveats = append(r.Caveats, "incomplete: the run was interrupted; medians of fewer "+
+			"than six rounds have no interval")
 	}
 	home := r.all.Reference()
 	r.CoreDistance, r.CoreWork, r.CoreWorkMedian = home.Distance, home.Work, r.medianWork()
 	if n, total := r.count(func(w *flood.Window) bool { return w.Moved(home) }); n > 0 {
-		r.Caveats = append(r.Caveats, fmt.Sprintf("the hypervisor moved the cores: of %d windows %d had them elsewhere than in the nearest tenth, where a cache line takes %.0f ns from one to the other and back; "+
+		r.Caveats = append(r.Caveats, fmt.Sprintf("the hypervisor moved the cores: of %d windows "+
+			"%d had them elsewhere than in the nearest tenth, where a cache line takes %.0f ns "+
+			"from one to the other and back; "+
 			"their rounds count only where there are too few others", total, n, r.CoreDistance))
 	}
 	if n, total := r.count(func(w *flood.Window) bool { return w.Shared(home) }); n > 0 {
-		r.Caveats = append(r.Caveats, fmt.Sprintf("neighbours shared the cores: around %d windows of %d an operation took %.2f times as long as in the freest tenth, or longer; "+
+		r.Caveats = append(r.Caveats, fmt.Sprintf("neighbours shared the cores: around %d "+
+			"windows of %d an operation took %.2f times as long as in the freest tenth, or longer; "+
 			"their rounds count only where there are too few others", n, total, bench.SameStep))
 	}
 	families := r.families()

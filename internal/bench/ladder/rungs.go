@@ -43,12 +43,14 @@ func nameOf(g *Rung) string { return g.Name }
 // RungNames are the names of all rungs.
 func RungNames() []string { return bench.Names(new(Options).known(), nameOf) }
 
-// rungs are those that the options ask for. One that cannot be measured under the floods asked for says so.
+// rungs are those that the options ask for. One that cannot be measured under the floods asked for
+// says so.
 func (o *Options) rungs() ([]*Rung, error) {
 	chosen, err := bench.Choose("rung", o.Rungs, o.known(), nameOf)
 	for _, g := range chosen {
 		if g.udp && slices.ContainsFunc(o.Traffic, func(t string) bool { return t != "udp" }) {
-			g.Missing, g.Absent = "it stands for UDP to one port only, and the flood has other packets", true
+			g.Missing, g.Absent = "it stands for UDP to one port only, and the flood has other "+
+				"packets", true
 		}
 	}
 	return chosen, err

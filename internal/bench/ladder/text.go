@@ -19,14 +19,19 @@ func (r *Report) Text(w io.Writer) error {
 	if r.Interrupted {
 		rest := t.String()
 		t.Reset()
-		t.Printf("INCOMPLETE: the run was interrupted; this is what was measured until then\n%s", rest)
+		t.Printf("INCOMPLETE: the run was interrupted; this is what was measured until then\n%s",
+			rest)
 	}
-	t.Printf("%d rounds of %d ms a flood after %d ms of warm-up; one core receives; as many packets of each flood\n", r.Rounds, r.WindowMS, r.WarmupMS)
+	t.Printf("%d rounds of %d ms a flood after %d ms of warm-up; one core receives; as many "+
+		"packets of each flood\n", r.Rounds, r.WindowMS, r.WarmupMS)
 	if r.CoreDistance > 0 {
-		t.Printf("a cache line takes %.0f ns from one core to the other and back: compare with runs of which this is the same\n", r.CoreDistance)
+		t.Printf("a cache line takes %.0f ns from one core to the other and back: compare with "+
+			"runs of which this is the same\n", r.CoreDistance)
 	}
 	if r.CoreWork > 0 {
-		t.Printf("an operation takes %.3f ns on these cores while nobody shares them, %.3f in the median window: compare with runs of which both are the same\n", r.CoreWork, r.CoreWorkMedian)
+		t.Printf("an operation takes %.3f ns on these cores while nobody shares them, %.3f in "+
+			"the median window: compare with runs of which both are the same\n", r.CoreWork,
+			r.CoreWorkMedian)
 	}
 	families := r.families()
 	for _, family := range families {
@@ -36,8 +41,10 @@ func (r *Report) Text(w io.Writer) error {
 	for _, g := range r.Rungs {
 		g.remarks(t, families)
 	}
-	t.Printf("ns, cycles, and what is compared by them: run time of receiver and application for a packet; >= at least, the generator was the limit\n")
-	t.Printf("places: one more than those that are certainly faster; = the interval of ns overlaps that of another, and their order is not known\n")
+	t.Printf("ns, cycles, and what is compared by them: run time of receiver and application for " +
+		"a packet; >= at least, the generator was the limit\n")
+	t.Printf("places: one more than those that are certainly faster; = the interval of ns " +
+		"overlaps that of another, and their order is not known\n")
 	return t.End(w, &r.Head)
 }
 
@@ -50,7 +57,8 @@ func (r *Report) table(t *bench.Text, family string) {
 		}
 	}
 	t.Table(0, func(w io.Writer) {
-		fmt.Fprintln(w, "\trung\tMpps\t95 % interval\tns\tof xdp drop\t95 % interval\tby medians\tlevee does\tcycles\tCPU\tapplication")
+		fmt.Fprintln(w, "\trung\tMpps\t95 % interval\tns\tof xdp drop\t95 % interval\tby "+
+			"medians\tlevee does\tcycles\tCPU\tapplication")
 		for _, g := range r.sorted(family) {
 			f := g.of(family)
 			fmt.Fprintln(w, f.place()+"\t"+g.Name+"\t"+f.row())
@@ -58,8 +66,9 @@ func (r *Report) table(t *bench.Text, family string) {
 	})
 }
 
-// sorted is the rungs by the time that a packet costs, as the ratios are (least third of rounds), which also tells those apart that the
-// generator could not saturate; those without a figure come last.
+// sorted is the rungs by the time that a packet costs, as the ratios are (least third of rounds),
+// which also tells those apart that the generator could not saturate; those without a figure come
+// last.
 func (r *Report) sorted(family string) []*Rung {
 	key := func(g *Rung) float64 {
 		if f := g.of(family); f != nil && f.NsLeast != nil {
@@ -72,7 +81,8 @@ func (r *Report) sorted(family string) []*Rung {
 	return out
 }
 
-// place is the rung's place in the order, with "=" where another may have it as well; empty if there is none.
+// place is the rung's place in the order, with "=" where another may have it as well; empty if
+// there is none.
 func (f *Figures) place() string {
 	switch {
 	case f == nil || f.Rank == 0:
@@ -92,7 +102,8 @@ func (f *Figures) row() string {
 	if f.AtLeast {
 		atLeast = ">="
 	}
-	cells := []string{atLeast + mpps(*f.MedianPPS), "-", fmt.Sprintf("%.0f", *f.NsPerPacket), "-", "-", "-", "-", "-", "-", "-"}
+	cells := []string{atLeast + mpps(*f.MedianPPS), "-", fmt.Sprintf("%.0f", *f.NsPerPacket), "-",
+		"-", "-", "-", "-", "-", "-"}
 	if f.Interval != nil {
 		cells[1] = mpps(f.Interval[0]) + "-" + mpps(f.Interval[1])
 	}

@@ -1,8 +1,8 @@
 // Package latency times round trips of probes through places that drop a flood, beside the flood.
 //
-// In go Options, out comes a Report with percentiles, histograms and the share of probes that returned, for
-// each rung and load. Probes are an open loop: each counts from the time at which it should have been sent.
-// The flood and its conditions are those of package flood.
+// In go Options, out comes a Report with percentiles, histograms and the share of probes that
+// returned, for each rung and load. Probes are an open loop: each counts from the time at which it
+// should have been sent. The flood and its conditions are those of package flood.
 package latency
 
 import (
@@ -35,7 +35,8 @@ const (
 )
 
 var usual = flood.Usual{
-	Usual:  bench.Usual{Rounds: 6, Window: 2 * time.Second, QuickWindow: 400 * time.Millisecond, Shortest: 100 * time.Millisecond, Longest: flood.MaxWindow},
+	Usual: bench.Usual{Rounds: 6, Window: 2 * time.Second, QuickWindow: 400 * time.Millisecond,
+		Shortest: 100 * time.Millisecond, Longest: flood.MaxWindow},
 	Warmup: flood.Many.Warmup,
 }
 
@@ -52,14 +53,16 @@ func (o *Options) complete() error {
 		return err
 	}
 	if !(o.Probes >= 10 && o.Probes <= maxProbes) {
-		return usage.Wrongf("%.0f probes a second: 10 to %d; more would be a load of their own", o.Probes, maxProbes)
+		return usage.Wrongf("%.0f probes a second: 10 to %d; more would be a load of their own",
+			o.Probes, maxProbes)
 	}
 	if len(o.Loads) > maxLoads {
 		return usage.Wrongf("%d loads: %d are enough", len(o.Loads), maxLoads)
 	}
 	for _, l := range o.Loads {
 		if l != 0 && !flood.SaneRate(l) {
-			return usage.Wrongf("a load of %.0f packets a second: 0, or %d to %d million", l, flood.MinRate, flood.MaxRate/1_000_000)
+			return usage.Wrongf("a load of %.0f packets a second: 0, or %d to %d million", l,
+				flood.MinRate, flood.MaxRate/1_000_000)
 		}
 	}
 	return nil
@@ -68,7 +71,8 @@ func (o *Options) complete() error {
 // defences are the places whose round trips are compared.
 func defences() []contender.Defence {
 	return []contender.Defence{
-		flood.OneRule(), contender.NFTOneRule(flood.Port), contender.IPTablesRaw(flood.Port), contender.IPTablesInput(flood.Port), contender.Recvmmsg(),
+		flood.OneRule(), contender.NFTOneRule(flood.Port), contender.IPTablesRaw(flood.Port),
+		contender.IPTablesInput(flood.Port), contender.Recvmmsg(),
 	}
 }
 
@@ -105,9 +109,9 @@ type Round struct {
 	Invalid []string // why it does not count
 }
 
-// Run times the round trips of probes through each rung while a flood is dropped there, at each load. It
-// needs root and two cores. An error means that there is no report, except when ctx ends: then the
-// report has what was measured until then.
+// Run times the round trips of probes through each rung while a flood is dropped there, at each
+// load. It needs root and two cores. An error means that there is no report, except when ctx ends:
+// then the report has what was measured until then.
 func Run(ctx context.Context, o Options) (r *Report, err error) {
 	l, rungs, err := flood.OpenFor(ctx, "latency", &o.Options, o.complete(), o.Rungs, defences())
 	if err != nil {
@@ -122,7 +126,8 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	r = &Report{Head: o.Head(l.ReceiverCPU, caveats...), Window: o.Window, Probes: o.Probes, Loads: o.Loads}
+	r = &Report{Head: o.Head(l.ReceiverCPU, caveats...), Window: o.Window, Probes: o.Probes,
+		Loads: o.Loads}
 	r.WarnOfQuick()
 	for _, d := range rungs {
 		g := &Rung{Rung: d}
@@ -145,7 +150,8 @@ func (r *Report) measure(ctx context.Context, l *flood.Lab, p *prober, rungs []*
 		err := flood.EachRung(ctx, rungs, round, func(i, done int, g *flood.Rung) error {
 			return l.Behind(ctx, g.Defence, func() error {
 				for n, c := range r.Rungs[i].Cells {
-					l.Tell(fmt.Sprintf("round %d of %d: %s, flood of %g packets/s", round+1, r.Rounds, g.Name, c.Load), done*len(r.Loads)+n, total)
+					l.Tell(fmt.Sprintf("round %d of %d: %s, flood of %g packets/s", round+1,
+						r.Rounds, g.Name, c.Load), done*len(r.Loads)+n, total)
 					if err := c.round(ctx, l, g.Defence, p, udp); err != nil {
 						return err
 					}
@@ -161,11 +167,13 @@ func (r *Report) measure(ctx context.Context, l *flood.Lab, p *prober, rungs []*
 	return nil
 }
 
-// A generator that misses its rate by more than this did not offer the load that the figure would stand for.
+// A generator that misses its rate by more than this did not offer the load that the figure would
+// stand for.
 const maxRateError = 0.02
 
 // round takes one window; a disturbed one is tried again.
-func (c *Cell) round(ctx context.Context, l *flood.Lab, d contender.Defence, p *prober, t flood.Traffic) (err error) {
+func (c *Cell) round(ctx context.Context, l *flood.Lab, d contender.Defence, p *prober,
+	t flood.Traffic) (err error) {
 	traffic := &t
 	if t.Rate = c.Load; c.Load == 0 {
 		traffic = nil
@@ -199,6 +207,7 @@ func (w *Round) flood(load, achieved float64, sent, refused uint64) {
 		w.Refused = float64(refused) / float64(sent)
 	}
 	if achieved < (1-maxRateError)*load || achieved > (1+maxRateError)*load {
-		w.Invalid = append(w.Invalid, fmt.Sprintf("the generator sent %.0f packets/s instead of %.0f", achieved, load))
+		w.Invalid = append(w.Invalid, fmt.Sprintf("the generator sent %.0f packets/s instead "+
+			"of %.0f", achieved, load))
 	}
 }

@@ -34,7 +34,8 @@ func TestPercentilesCountWhatDidNotReturn(t *testing.T) {
 	} {
 		us, why := percentile(took, c.lost, c.percent)
 		if us != c.us || (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
-			t.Errorf("p%g with %d lost: %g us, %q; want %g, %q", c.percent, c.lost, us, why, c.us, c.why)
+			t.Errorf("p%g with %d lost: %g us, %q; want %g, %q", c.percent, c.lost, us, why, c.us,
+				c.why)
 		}
 	}
 	if _, why := percentile(nil, 0, 50); why != "no probes" {
@@ -74,7 +75,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		"0, or 1000 to 20 million":  {Loads: []float64{1e9}},
 		`there is no rung "router"`: {Rungs: []string{"router"}},
 	} {
-		if _, err := Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Run(context.Background(), o); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

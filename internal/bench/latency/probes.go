@@ -19,23 +19,26 @@ import (
 	"levee/internal/lab"
 )
 
-// Probes are UDP datagrams whose round trips are timed while a flood is on. They are sent at times that were
-// drawn before (an open loop): a probe that is late because the one before was, or because the sender was not
-// given its core, counts from the time when it should have been sent. Else a system that stands still
-// would delay one probe, and hide those that would have followed (Tene, "coordinated omission").
+// Probes are UDP datagrams whose round trips are timed while a flood is on. They are sent at times
+// that were drawn before (an open loop): a probe that is late because the one before was, or
+// because the sender was not given its core, counts from the time when it should have been sent.
+// Else a system that stands still would delay one probe, and hide those that would have followed
+// (Tene, "coordinated omission").
 
 const (
 	echoPort  = 7     // RFC 862
 	fromPort  = 40007 // none that the flood comes from matters: the flood has other addresses
 	probeSize = 16    // bytes: a number that tells runs apart, and the number of the probe
-	// patience is how long the last probes are waited for, or twice the window; what has not returned by then is lost.
+	// patience is how long the last probes are waited for, or twice the window; what has not
+	// returned by then is lost.
 	patience = 500 * time.Millisecond
 	// pollEvery bounds how long a thread sleeps without looking whether it should end.
 	pollEvery = 50 * time.Millisecond
 )
 
-// Priorities. The threads that probe come first on the core that they share with the generator (SCHED_FIFO), so that
-// what is timed is the receiver. The echo service comes after the receiver and before what else runs on this machine.
+// Priorities. The threads that probe come first on the core that they share with the generator
+// (SCHED_FIFO), so that what is timed is the receiver. The echo service comes after the receiver
+// and before what else runs on this machine.
 const (
 	probePriority = 2
 	topNice       = -20 // where there is no budget for real-time priority
@@ -55,7 +58,8 @@ type prober struct {
 
 // newProber starts the echo service on the receiver's core, as one program of many.
 func newProber(l *flood.Lab, rate float64) (*prober, error) {
-	p := &prober{echo: -1, client: -1, rate: rate, generatorCPU: l.GeneratorCPU, rng: rand.New(rand.NewPCG(l.Seed, 0x70726f6265))}
+	p := &prober{echo: -1, client: -1, rate: rate, generatorCPU: l.GeneratorCPU,
+		rng: rand.New(rand.NewPCG(l.Seed, 0x70726f6265))}
 	in, out := &l.Server.Devices[0], &l.World.Devices[0]
 	if len(out.Clients4) == 0 {
 		return nil, errors.New("the lab has no client")
@@ -66,7 +70,8 @@ func newProber(l *flood.Lab, rate float64) (*prober, error) {
 	})
 	if err == nil {
 		err = l.World.Do(func() (err error) {
-			if p.client, err = udpSocket(netip.AddrPortFrom(out.Clients4[0], fromPort)); err != nil {
+			if p.client, err = udpSocket(netip.AddrPortFrom(out.Clients4[0],
+				fromPort)); err != nil {
 				return err
 			}
 			to := in.IPv4.Addr().As4()
@@ -110,8 +115,8 @@ func (p *prober) close() error {
 	return errors.Join(errs...)
 }
 
-// again tells an error of a receiving call after which it is called again: nothing came; a signal; an ICMP
-// error about a datagram that was sent.
+// again tells an error of a receiving call after which it is called again: nothing came; a signal;
+// an ICMP error about a datagram that was sent.
 func again(err error) bool {
 	return err == unix.EAGAIN || err == unix.EINTR || err == unix.ECONNREFUSED
 }
@@ -120,8 +125,13 @@ func again(err error) bool {
 func (p *prober) answer(cpu int) {
 	defer p.threads.Done()
 	runtime.LockOSThread() // never unlocked: the thread and its core end with the goroutine
-	fail := func(err error) { err = fmt.Errorf("the echo service ended: %w", err); p.echoErr.Store(&err) }
-	if err := errors.Join(kernel.RunOn(cpu), unix.Setpriority(unix.PRIO_PROCESS, 0, serviceNice)); err != nil {
+	fail := func(err error) {
+		err = fmt.Errorf("the echo service ended: %w",
+			err)
+		p.echoErr.Store(&err)
+	}
+	if err := errors.Join(kernel.RunOn(cpu),
+		unix.Setpriority(unix.PRIO_PROCESS, 0, serviceNice)); err != nil {
 		fail(err)
 		return
 	}
@@ -139,7 +149,8 @@ func (p *prober) answer(cpu int) {
 	}
 }
 
-// round sends probes for a time and returns the round trip of each in ns, lost for those that did not return.
+// round sends probes for a time and returns the round trip of each in ns, lost for those that did
+// not return.
 func (p *prober) round(ctx context.Context, length time.Duration) ([]int64, error) {
 	at := poisson(p.rng, p.rate, length)
 	r := &roundTrips{prober: p, id: p.rng.Uint64(), at: at, took: make([]int64, len(at))}
@@ -166,8 +177,8 @@ func (p *prober) round(ctx context.Context, length time.Duration) ([]int64, erro
 // lost stands for a probe that did not return.
 const lost = -1
 
-// poisson draws the times of a Poisson process, in ns from its start: probes at equal distances could
-// fall into step with the generator's batches.
+// poisson draws the times of a Poisson process, in ns from its start: probes at equal distances
+// could fall into step with the generator's batches.
 func poisson(rng *rand.Rand, rate float64, length time.Duration) []int64 {
 	var at []int64
 	for t := 0.0; ; {
@@ -224,7 +235,8 @@ func (r *roundTrips) receive() error {
 			return fmt.Errorf("receiving a probe: %w", err)
 		}
 		i := binary.NativeEndian.Uint64(buf[8:])
-		if n != probeSize || binary.NativeEndian.Uint64(buf) != r.id || i >= uint64(len(r.took)) || r.took[i] != lost {
+		if n != probeSize || binary.NativeEndian.Uint64(buf) != r.id || i >= uint64(len(r.took)) ||
+			r.took[i] != lost {
 			continue // of a round before, or a stranger's
 		}
 		r.took[i] = max(now-r.begin-r.at[i], 0)
@@ -234,15 +246,16 @@ func (r *roundTrips) receive() error {
 
 // realTime gives the calling goroutine a thread of its own on a core, before all programs there.
 func realTime(cpu int) error {
-	runtime.LockOSThread() // never unlocked: the thread, its core and its priority end with the goroutine
+	// never unlocked: the thread, its core and its priority end with the goroutine
+	runtime.LockOSThread()
 	if err := kernel.RunOn(cpu); err != nil {
 		return err
 	}
 	return firstOf(0)
 }
 
-// firstOf lets a thread come before all programs. A control group may have no real-time budget; the thread then
-// has the highest priority of the others.
+// firstOf lets a thread come before all programs. A control group may have no real-time budget; the
+// thread then has the highest priority of the others.
 func firstOf(tid int) error {
 	err := kernel.GoFirst(tid, probePriority)
 	if errors.Is(err, unix.EPERM) {
@@ -254,7 +267,8 @@ func firstOf(tid int) error {
 	return nil
 }
 
-// firstInWorld lets what receives in the world come before the generator, too: answers arrive there.
+// firstInWorld lets what receives in the world come before the generator, too: answers arrive
+// there.
 func firstInWorld(h *lab.Host) error {
 	if napi := h.Devices[0].NAPI; napi != 0 {
 		return firstOf(napi)

@@ -18,12 +18,12 @@ import (
 // percents are those that are reported, as far as there are probes enough.
 var percents = []float64{50, 75, 90, 95, 99, 99.9, 99.99}
 
-// behind is how many probes must have taken longer than a percentile for it to be given: of fewer the next
-// run has others.
+// behind is how many probes must have taken longer than a percentile for it to be given: of fewer
+// the next run has others.
 const behind = 10
 
-// percentile of sorted round trips, in microseconds; probes that did not return took forever. The reason is empty
-// if there is a figure.
+// percentile of sorted round trips, in microseconds; probes that did not return took forever. The
+// reason is empty if there is a figure.
 func percentile(sorted []int64, lost int, percent float64) (us float64, why string) {
 	n := len(sorted) + lost
 	rank := int(math.Ceil(percent / 100 * float64(n)))
@@ -63,8 +63,8 @@ func sorted(rounds ...Round) (took []int64, missing int) {
 	return took, missing
 }
 
-// point is a percentile over all rounds, with the interval of its median over the rounds where each of them
-// has it.
+// point is a percentile over all rounds, with the interval of its median over the rounds where each
+// of them has it.
 func (c *Cell) point(x, percent float64, label string) report.Point {
 	rounds := c.valid()
 	if len(rounds) < bench.MinRounds {
@@ -122,15 +122,19 @@ func (c *Cell) refused() float64 {
 }
 
 var caveats = []string{
-	"an open loop: each probe counts from the time when it should have been sent, also if something held its sender up; probes that did not return took forever",
-	"probes, generator and what receives their answers share one core, the receiver and the echo service the other; what the flood of 0 takes is the lab's own",
-	"veth has no DMA, no interrupt and no wire: differences carry over to other machines, absolute times do not",
+	"an open loop: each probe counts from the time when it should have been sent, also if " +
+		"something held its sender up; probes that did not return took forever",
+	"probes, generator and what receives their answers share one core, the receiver and the echo " +
+		"service the other; what the flood of 0 takes is the lab's own",
+	"veth has no DMA, no interrupt and no wire: differences carry over to other machines, " +
+		"absolute times do not",
 }
 
 // Text prints the report for a person.
 func (r *Report) Text(w io.Writer) error {
 	t := r.Head.Text("", "")
-	t.Printf("round trips of %g probes a second beside a flood that is dropped, %d rounds of %v; microseconds\n", r.Probes, r.Rounds, r.Window)
+	t.Printf("round trips of %g probes a second beside a flood that is dropped, %d rounds of %v; "+
+		"microseconds\n", r.Probes, r.Rounds, r.Window)
 	for i, load := range r.Loads {
 		t.Printf("\nflood of %s packets/s\n", flood.Rate(load))
 		t.Table(tabwriter.AlignRight, func(w io.Writer) {
@@ -176,7 +180,8 @@ func (r *Report) refusals() (out []report.Refusal) {
 		}
 		for _, c := range g.Cells {
 			if len(c.valid()) < bench.MinRounds {
-				out = append(out, report.Refusal{What: fmt.Sprintf("%s, flood of %s packets/s", g.Name, flood.Rate(c.Load)), Why: c.why()})
+				out = append(out, report.Refusal{What: fmt.Sprintf("%s, flood of %s packets/s",
+					g.Name, flood.Rate(c.Load)), Why: c.why()})
 			}
 		}
 	}
@@ -186,18 +191,23 @@ func (r *Report) refusals() (out []report.Refusal) {
 // Complete tells whether each rung has a figure under each load.
 func (r *Report) Complete() bool { return r.Incomplete == "" && len(r.refusals()) == 0 }
 
-// Document is the report to be drawn: percentiles by load, percentiles against the load, and histograms.
+// Document is the report to be drawn: percentiles by load, percentiles against the load, and
+// histograms.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("latency", "Round trips beside a flood",
-		fmt.Sprintf("Round trips of %g UDP probes a second to an echo service, while a flood of a fixed rate is dropped in front of it at different places. "+
-			"%d rounds of %v; percentiles are over all probes, intervals over the rounds.", r.Probes, r.Rounds, r.Window))
+		fmt.Sprintf("Round trips of %g UDP probes a second to an echo service, while a flood of "+
+			"a fixed rate is dropped in front of it at different places. "+
+			"%d rounds of %v; percentiles are over all probes, intervals over the rounds.",
+			r.Probes, r.Rounds, r.Window))
 	d.Refusals = r.refusals()
 	d.Set("window", r.Window.String())
 	d.Set("probes a second", fmt.Sprint(r.Probes))
 	for _, percent := range []float64{50, 99, 99.9} {
 		c := d.Chart(report.Chart{
-			ID: report.FileName(fmt.Sprintf("p%g", percent)), Title: fmt.Sprintf("p%g against the rate of the flood", percent), Better: report.Less,
-			X: report.Axis{Label: "flood", Unit: "packets/s"}, Y: report.Axis{Label: "round trip", Unit: "ns", Log: true},
+			ID:    report.FileName(fmt.Sprintf("p%g", percent)),
+			Title: fmt.Sprintf("p%g against the rate of the flood", percent), Better: report.Less,
+			X: report.Axis{Label: "flood", Unit: "packets/s"},
+			Y: report.Axis{Label: "round trip", Unit: "ns", Log: true},
 		})
 		for _, g := range r.Rungs {
 			for _, cell := range g.Cells {
@@ -215,21 +225,28 @@ func (r *Report) Document() *report.Document {
 func (r *Report) byLoad(d *report.Document, i int, load float64) {
 	id := "flood-" + report.FileName(flood.Rate(load))
 	percentiles := d.Chart(report.Chart{
-		ID: id, Title: fmt.Sprintf("Percentiles, flood of %s packets/s", flood.Rate(load)), Better: report.Less,
-		What: "Along the axis: one probe in how many took longer.",
-		X:    report.Axis{Label: "one in", Log: true}, Y: report.Axis{Label: "round trip", Unit: "ns", Log: true},
+		ID: id, Title: fmt.Sprintf("Percentiles, flood of %s packets/s", flood.Rate(load)),
+		Better: report.Less,
+		What:   "Along the axis: one probe in how many took longer.",
+		X:      report.Axis{Label: "one in", Log: true},
+		Y:      report.Axis{Label: "round trip", Unit: "ns", Log: true},
 	})
 	histogram := d.Chart(report.Chart{
-		ID: id + "-histogram", Title: fmt.Sprintf("Histogram, flood of %s packets/s", flood.Rate(load)), Kind: report.Histogram,
-		X: report.Axis{Label: "round trip", Unit: "ns", Log: true}, Y: report.Axis{Label: "probes", Log: true},
+		ID: id + "-histogram", Title: fmt.Sprintf("Histogram, flood of %s packets/s",
+			flood.Rate(load)), Kind: report.Histogram,
+		X: report.Axis{Label: "round trip", Unit: "ns", Log: true},
+		Y: report.Axis{Label: "probes", Log: true},
 	})
 	t := d.Table(id+"-table", fmt.Sprintf("Flood of %s packets/s", flood.Rate(load)),
-		report.Column{Name: "place"}, report.Column{Name: "p50", Unit: "us"}, report.Column{Name: "p99", Unit: "us"}, report.Column{Name: "p99.9", Unit: "us"},
-		report.Column{Name: "p99.99", Unit: "us"}, report.Column{Name: "answered", Unit: "%"}, report.Column{Name: "refused by the ring", Unit: "%"})
+		report.Column{Name: "place"}, report.Column{Name: "p50", Unit: "us"},
+		report.Column{Name: "p99", Unit: "us"}, report.Column{Name: "p99.9", Unit: "us"},
+		report.Column{Name: "p99.99", Unit: "us"}, report.Column{Name: "answered", Unit: "%"},
+		report.Column{Name: "refused by the ring", Unit: "%"})
 	for _, g := range r.Rungs {
 		c := g.Cells[i]
 		for _, percent := range percents {
-			percentiles.Add(g.Name, c.point(100/(100-percent), percent, fmt.Sprintf("p%g", percent)))
+			percentiles.Add(g.Name, c.point(100/(100-percent), percent,
+				fmt.Sprintf("p%g", percent)))
 		}
 		c.columns(histogram, g.Name)
 		share, probes := c.answered()

@@ -1,13 +1,14 @@
-// Package linerate converts link speed, frame size, packets a second, time and CPU cycles a packet into
-// each other.
+// Package linerate converts link speed, frame size, packets a second, time and CPU cycles a packet
+// into each other.
 //
-// In go any two independent quantities, out come all of them. A frame is counted as Ethernet standards do
-// (IEEE 802.3, RFC 2544): from the destination address to the end of the frame check sequence, 64 to
-// 1518 bytes without a tag. On the wire come 8 bytes of preamble and start delimiter in front of it
-// and 12 bytes of gap behind it, so 64 bytes occupy the link for as long as 84.
+// In go any two independent quantities, out come all of them. A frame is counted as Ethernet
+// standards do (IEEE 802.3, RFC 2544): from the destination address to the end of the frame check
+// sequence, 64 to 1518 bytes without a tag. On the wire come 8 bytes of preamble and start
+// delimiter in front of it and 12 bytes of gap behind it, so 64 bytes occupy the link for as long
+// as 84.
 //
-// The package is arithmetic alone: it must never touch the machine, and it refuses what no link can do
-// rather than rounding it away.
+// The package is arithmetic alone: it must never touch the machine, and it refuses what no link can
+// do rather than rounding it away.
 package linerate
 
 import (
@@ -18,7 +19,8 @@ import (
 
 // Bytes of Ethernet that stand between one packet and the next.
 const (
-	Overhead = 20 // 7 preamble, 1 start delimiter, 12 inter-packet gap (IEEE 802.3, 4.2.3.2.2 and 4.4.2)
+	// 7 preamble, 1 start delimiter, 12 inter-packet gap (IEEE 802.3, 4.2.3.2.2 and 4.4.2)
+	Overhead = 20
 	FCS      = 4  // frame check sequence, counted in a frame here, and not by Linux
 	Header   = 14 // addresses and EtherType
 
@@ -37,14 +39,17 @@ const (
 
 // Quantities of packets that follow one another without a pause. Zero is unknown.
 type Quantities struct {
-	Speed  float64 `json:"bits_per_second,omitempty"`    // of the link, preamble and gap included
-	Frame  float64 `json:"frame_bytes,omitempty"`        // with FCS; a fraction where it was computed
-	Rate   float64 `json:"packets_per_second,omitempty"` // of the link
-	Time   float64 `json:"ns_per_packet,omitempty"`      // between two packets of the link
-	Cycles float64 `json:"cycles_per_packet,omitempty"`  // that all cores together have for a packet
-	Clock  float64 `json:"ghz,omitempty"`                // of a core
-	Cores  int     `json:"cores,omitempty"`              // that share the packets, 0 for 1
-	// Payload is what of Speed is left for the bytes from IP on, Wire the share of Speed that frames have.
+	Speed float64 `json:"bits_per_second,omitempty"` // of the link, preamble and gap included
+	// with FCS; a fraction where it was computed
+	Frame float64 `json:"frame_bytes,omitempty"`
+	Rate  float64 `json:"packets_per_second,omitempty"` // of the link
+	Time  float64 `json:"ns_per_packet,omitempty"`      // between two packets of the link
+	// that all cores together have for a packet
+	Cycles float64 `json:"cycles_per_packet,omitempty"`
+	Clock  float64 `json:"ghz,omitempty"`   // of a core
+	Cores  int     `json:"cores,omitempty"` // that share the packets, 0 for 1
+	// Payload is what of Speed is left for the bytes from IP on, Wire the share of Speed that
+	// frames have.
 	Payload float64 `json:"payload_bits_per_second,omitempty"`
 	Wire    float64 `json:"frame_share,omitempty"`
 }
@@ -52,8 +57,8 @@ type Quantities struct {
 // ErrTooFew says that the quantities given determine nothing else.
 var ErrTooFew = errors.New("too few quantities")
 
-// Solve fills in what follows from what is given. The error names quantities that are out of range, that
-// contradict each other, or that are missing (ErrTooFew).
+// Solve fills in what follows from what is given. The error names quantities that are out of range,
+// that contradict each other, or that are missing (ErrTooFew).
 func Solve(q Quantities) (Quantities, error) {
 	if err := q.check(); err != nil {
 		return q, err
@@ -72,7 +77,8 @@ func Solve(q Quantities) (Quantities, error) {
 		return q, err
 	}
 	if q.count() == given {
-		return q, fmt.Errorf("%w: give two of link speed, frame size and packets a second (or ns, or cycles with the clock)", ErrTooFew)
+		return q, fmt.Errorf("%w: give two of link speed, frame size and packets a second (or "+
+			"ns, or cycles with the clock)", ErrTooFew)
 	}
 	if q.Frame > 0 {
 		q.Wire = q.Frame / (q.Frame + Overhead)
@@ -104,7 +110,8 @@ func (q *Quantities) check() error {
 		}
 	}
 	if q.Frame != 0 && !(q.Frame >= MinFrame && q.Frame <= MaxFrame) {
-		return fmt.Errorf("a frame of %g bytes: an Ethernet frame has %d to %d with its check sequence of %d, which Linux does not count", q.Frame, MinFrame, MaxFrame, FCS)
+		return fmt.Errorf("a frame of %g bytes: an Ethernet frame has %d to %d with its check "+
+			"sequence of %d, which Linux does not count", q.Frame, MinFrame, MaxFrame, FCS)
 	}
 	return nil
 }
@@ -139,7 +146,8 @@ func (q *Quantities) pace() error {
 	case q.Time != 0 && q.Cycles != 0:
 		q.Clock = q.Cycles / (q.Time * cores)
 		if q.Clock > maxClock {
-			return fmt.Errorf("%g cycles in %g ns are %.4g GHz: no core has more than %d", q.Cycles, q.Time, q.Clock, maxClock)
+			return fmt.Errorf("%g cycles in %g ns are %.4g GHz: no core has more than %d", q.Cycles,
+				q.Time, q.Clock, maxClock)
 		}
 	}
 	return nil
@@ -155,11 +163,13 @@ func (q *Quantities) link() error {
 	case q.Speed != 0 && q.Rate != 0:
 		q.Frame = q.Speed/(8*q.Rate) - Overhead
 		if q.Frame < MinFrame*(1-tolerance) {
-			return fmt.Errorf("%.6g packets a second are more than a link of %.4g bit/s carries: at %d bytes, the smallest frame, it is %.6g",
+			return fmt.Errorf("%.6g packets a second are more than a link of %.4g bit/s carries: "+
+				"at %d bytes, the smallest frame, it is %.6g",
 				q.Rate, q.Speed, MinFrame, q.Speed/(8*(MinFrame+Overhead)))
 		}
 		if q.Frame > MaxFrame {
-			return fmt.Errorf("%.6g packets a second do not fill a link of %.4g bit/s at any frame size: at %d bytes, the largest, %.6g do",
+			return fmt.Errorf("%.6g packets a second do not fill a link of %.4g bit/s at any "+
+				"frame size: at %d bytes, the largest, %.6g do",
 				q.Rate, q.Speed, MaxFrame, q.Speed/(8*(MaxFrame+Overhead)))
 		}
 		q.Frame = math.Max(q.Frame, MinFrame)
@@ -173,7 +183,8 @@ const tolerance = 0.01
 // agree sets a quantity, or checks what was given for it.
 func agree(name string, v *float64, computed float64) error {
 	if *v != 0 && math.Abs(*v-computed) > tolerance*computed {
-		return fmt.Errorf("%s: %.6g was given, but from the other quantities it is %.6g", name, *v, computed)
+		return fmt.Errorf("%s: %.6g was given, but from the other quantities it is %.6g", name, *v,
+			computed)
 	}
 	if *v == 0 {
 		*v = computed

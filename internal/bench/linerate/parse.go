@@ -17,12 +17,15 @@ type unit struct {
 }
 
 var units = []unit{
-	{[]string{"bit/s", "bits/s", "bps", "b/s", "bit", "b"}, true, func(q *Quantities) *float64 { return &q.Speed }, 1},
-	{[]string{"pps", "packets/s", "p/s", "pkt/s"}, true, func(q *Quantities) *float64 { return &q.Rate }, 1},
+	{[]string{"bit/s", "bits/s", "bps", "b/s", "bit", "b"}, true,
+		func(q *Quantities) *float64 { return &q.Speed }, 1},
+	{[]string{"pps", "packets/s", "p/s", "pkt/s"}, true,
+		func(q *Quantities) *float64 { return &q.Rate }, 1},
 	{[]string{"ns"}, false, func(q *Quantities) *float64 { return &q.Time }, 1},
 	{[]string{"us", "µs"}, false, func(q *Quantities) *float64 { return &q.Time }, 1e3},
 	{[]string{"ms"}, false, func(q *Quantities) *float64 { return &q.Time }, 1e6},
-	{[]string{"cycles", "cycle", "cyc"}, false, func(q *Quantities) *float64 { return &q.Cycles }, 1},
+	{[]string{"cycles", "cycle", "cyc"}, false, func(q *Quantities) *float64 { return &q.Cycles },
+		1},
 	{[]string{"bytes", "byte"}, false, func(q *Quantities) *float64 { return &q.Frame }, 1},
 }
 
@@ -33,22 +36,25 @@ type Counting int
 const (
 	WithFCS    Counting = iota // as standards and test equipment count: 64 to 1518
 	WithoutFCS                 // as Linux and tcpdump do: 60 to 1514
-	IPPacket                   // from the IP header on, as an MTU does; short ones are padded on the wire
+	// from the IP header on, as an MTU does; short ones are padded on the wire
+	IPPacket
 )
 
-// Add reads one quantity into q: "10G" (a link), "64" (a frame), "14.88Mpps", "67.2ns", "200cycles". The
-// unit decides what it is; a number with k, M, G or T alone is a link speed, one without anything a
-// frame size in bytes, counted as c says.
+// Add reads one quantity into q: "10G" (a link), "64" (a frame), "14.88Mpps", "67.2ns",
+// "200cycles". The unit decides what it is; a number with k, M, G or T alone is a link speed, one
+// without anything a frame size in bytes, counted as c says.
 func (q *Quantities) Add(word string, c Counting) error {
 	digits := strings.TrimRight(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ/µ")
 	name := word[len(digits):]
 	value, err := strconv.ParseFloat(digits, 64)
 	if err != nil || math.IsInf(value, 0) || math.IsNaN(value) || value <= 0 {
-		return fmt.Errorf("%q is no quantity: write a link speed (10G), a frame size (64), packets a second (14.88Mpps), 67.2ns or 200cycles", word)
+		return fmt.Errorf("%q is no quantity: write a link speed (10G), a frame size (64), "+
+			"packets a second (14.88Mpps), 67.2ns or 200cycles", word)
 	}
 	target, factor, ok := find(name)
 	if !ok {
-		return fmt.Errorf("%q: there is no unit %q: use bit/s, pps, ns, us, ms, cycles, bytes", word, name)
+		return fmt.Errorf("%q: there is no unit %q: use bit/s, pps, ns, us, ms, cycles, bytes",
+			word, name)
 	}
 	v := target(q)
 	if *v != 0 {
@@ -100,7 +106,8 @@ func (c Counting) frame(bytes float64) (float64, error) {
 	switch c {
 	case WithoutFCS:
 		if bytes < MinFrame-FCS {
-			return 0, fmt.Errorf("a frame of %g bytes: the smallest has %d without its check sequence", bytes, MinFrame-FCS)
+			return 0, fmt.Errorf("a frame of %g bytes: the smallest has %d without its check "+
+				"sequence", bytes, MinFrame-FCS)
 		}
 		return bytes + FCS, nil
 	case IPPacket:

@@ -11,8 +11,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Levee is a policy that is put into force as `levee up` does. The programs of the last load are kept, so that
-// it can be switched off and on without compiling it again.
+// Levee is a policy that is put into force as `levee up` does. The programs of the last load are
+// kept, so that it can be switched off and on without compiling it again.
 type Levee struct {
 	Text     []byte
 	Files    map[string][]byte // that it may read
@@ -38,23 +38,25 @@ func (p *Levee) Load(ctx context.Context, s contender.Site) error {
 		return err
 	}
 	p.programs = map[codegen.Target]*codegen.Program{}
-	return contender.LeveeUp(ctx, s, policyName, p.Text, func(t codegen.Target) (*codegen.Program, error) {
-		prog, err := codegen.Compile(resolved, t)
-		if err == nil {
-			p.programs[t] = prog
-		}
-		return prog, err
-	})
+	return contender.LeveeUp(ctx, s, policyName, p.Text,
+		func(t codegen.Target) (*codegen.Program, error) {
+			prog, err := codegen.Compile(resolved, t)
+			if err == nil {
+				p.programs[t] = prog
+			}
+			return prog, err
+		})
 }
 
 // again puts it into force once more.
 func (p *Levee) again(ctx context.Context, s contender.Site) error {
-	return contender.LeveeUp(ctx, s, policyName, p.Text, func(t codegen.Target) (*codegen.Program, error) {
-		if prog := p.programs[t]; prog != nil {
-			return prog, nil
-		}
-		return nil, fmt.Errorf("the policy was compiled for another target than %+v", t)
-	})
+	return contender.LeveeUp(ctx, s, policyName, p.Text,
+		func(t codegen.Target) (*codegen.Program, error) {
+			if prog := p.programs[t]; prog != nil {
+				return prog, nil
+			}
+			return nil, fmt.Errorf("the policy was compiled for another target than %+v", t)
+		})
 }
 
 const policyName = "scale.levee"

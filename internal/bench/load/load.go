@@ -1,9 +1,9 @@
-// Package load compares contenders that hold a set or rules: how long they take to load and to change, and
-// packets a second of one core through a lab, by the rules of package flood.
+// Package load compares contenders that hold a set or rules: how long they take to load and to
+// change, and packets a second of one core through a lab, by the rules of package flood.
 //
-// In go contenders, which say how each is loaded, switched off and on, changed and asked for its counter, and
-// a trace of which every one drops all. Out come Results, with the charts and the text that show them. What
-// takes long to load is loaded once and then switched off and on.
+// In go contenders, which say how each is loaded, switched off and on, changed and asked for its
+// counter, and a trace of which every one drops all. Out come Results, with the charts and the text
+// that show them. What takes long to load is loaded once and then switched off and on.
 package load
 
 import (
@@ -31,7 +31,8 @@ type Options struct {
 
 	Machine *bench.Observer // once Each has begun
 	meter   *bench.Meter
-	slow    map[string]int // of kinds of sets and rules, with a contender: the size that it did not load in time
+	// of kinds of sets and rules, with a contender: the size that it did not load in time
+	slow map[string]int
 }
 
 // Complete fills in what is usual and refuses what cannot be measured. most is the largest size.
@@ -42,13 +43,16 @@ func (o *Options) Complete(most int) error {
 		}
 	}
 	o.slow = map[string]int{}
-	err := o.Options.Complete(bench.Usual{Rounds: bench.MinRounds + 1, Shortest: flood.MinWindow, Longest: flood.MaxWindow})
+	err := o.Options.Complete(bench.Usual{Rounds: bench.MinRounds + 1, Shortest: flood.MinWindow,
+		Longest: flood.MaxWindow})
 	return errors.Join(err, bench.CheckSizes(o.Sizes, most))
 }
 
-// Each measures cases one after the other; estimates are what each may take. What ends it early stands in the
-// report, unless it is the first case that cannot be measured here: then there is no report.
-func (o *Options) Each(ctx context.Context, name string, h *bench.Head, estimates []time.Duration, measure func(i int) error) (c *bench.Conditions, err error) {
+// Each measures cases one after the other; estimates are what each may take. What ends it early
+// stands in the report, unless it is the first case that cannot be measured here: then there is no
+// report.
+func (o *Options) Each(ctx context.Context, name string, h *bench.Head, estimates []time.Duration,
+	measure func(i int) error) (c *bench.Conditions, err error) {
 	if err := bench.Ready(name); err != nil {
 		return nil, err
 	}
@@ -77,13 +81,18 @@ func (o *Options) Each(ctx context.Context, name string, h *bench.Head, estimate
 	return nil, nil
 }
 
-// lookupShare is the part of a case that is done, by estimate, when its look-ups are and the lab begins.
+// lookupShare is the part of a case that is done, by estimate, when its look-ups are and the lab
+// begins.
 const lookupShare = 0.3
 
 // TellLookups says what is measured besides floods, and how much of that is done.
-func (o *Options) TellLookups(doing string, share float64) { o.meter.Tell(doing, lookupShare*share) }
+func (o *Options) TellLookups(doing string,
+	share float64) {
+	o.meter.Tell(doing, lookupShare*share)
+}
 
-// Rough times, for estimates: of a rung in a round besides its window, and of loading an entry or a rule.
+// Rough times, for estimates: of a rung in a round besides its window, and of loading an entry or a
+// rule.
 const (
 	estimateRung  = 500 * time.Millisecond
 	EstimateEntry = 20 * time.Microsecond
@@ -102,41 +111,48 @@ func (o *Options) Estimate(n, size int) time.Duration {
 	return time.Duration(n) * (time.Duration(o.Rounds)*(window+estimateRung) + load)
 }
 
-// Result is one contender with the set or the rules, under a flood of which it drops everything. Names of
-// JSON fields stay once shipped.
+// Result is one contender with the set or the rules, under a flood of which it drops everything.
+// Names of JSON fields stay once shipped.
 type Result struct {
 	Name string `json:"name"`
 	What string `json:"what"`
-	// MedianPPS is packets a second of one core, NsPerPacket that core's run time for each; both with
-	// 95 % intervals, null where there is no figure, and then Missing or Why says why.
-	MedianPPS   *float64       `json:"median_pps"`
-	Interval    *[2]float64    `json:"interval"`
-	AtLeast     bool           `json:"at_least"` // the generator was the limit
-	NsPerPacket *float64       `json:"ns_per_packet"`
-	NsInterval  *[2]float64    `json:"ns_interval"`
-	LoadNs      *bench.Figure  `json:"load_ns"`   // from nothing to everything in force
-	Loads       int            `json:"loads"`     // that LoadNs comes from; in other rounds it was switched on and off
-	UpdateNs    *bench.Figure  `json:"update_ns"` // one change: by the contender's own command, of levee by its library
-	AddsPerSec  *bench.Figure  `json:"adds_per_second,omitempty"`
-	Bytes       int64          `json:"bytes"` // growth of kernel memory while loading, median; below 100 KB it is noise
-	Missing     string         `json:"missing,omitempty"`
-	Why         []string       `json:"why,omitempty"`
-	Windows     []flood.Window `json:"windows"`
+	// MedianPPS is packets a second of one core, NsPerPacket that core's run time for each; both
+	// with 95 % intervals, null where there is no figure, and then Missing or Why says why.
+	MedianPPS   *float64      `json:"median_pps"`
+	Interval    *[2]float64   `json:"interval"`
+	AtLeast     bool          `json:"at_least"` // the generator was the limit
+	NsPerPacket *float64      `json:"ns_per_packet"`
+	NsInterval  *[2]float64   `json:"ns_interval"`
+	LoadNs      *bench.Figure `json:"load_ns"` // from nothing to everything in force
+	// that LoadNs comes from; in other rounds it was switched on and off
+	Loads int `json:"loads"`
+	// one change: by the contender's own command, of levee by its library
+	UpdateNs   *bench.Figure `json:"update_ns"`
+	AddsPerSec *bench.Figure `json:"adds_per_second,omitempty"`
+	// growth of kernel memory while loading, median; below 100 KB it is noise
+	Bytes   int64          `json:"bytes"`
+	Missing string         `json:"missing,omitempty"`
+	Why     []string       `json:"why,omitempty"`
+	Windows []flood.Window `json:"windows"`
 }
 
 // Spec is a contender with a set or rules.
 type Spec struct {
 	Name, What string
-	Hook       contender.Hook // where what was let through is seen next: contender.LocalIn for the first hook of iptables, behind IP's own count
-	Needs      [][2]string    // programs, and the Debian packages that have them
-	Most       int            // entries or rules beyond which it is not tried, 0 for any
-	MostWhy    string
-	// Budget is how long it may load, and change, over all rounds, 0 for loadBudget: what is loaded when it would
-	// take longer than that stays, and is only switched off and on.
-	Budget  time.Duration
-	Prepare func(s contender.Site) // writes what Install hands to the contender, which is not part of loading; nil for nothing
+	// where what was let through is seen next: contender.LocalIn for the first hook of iptables,
+	// behind IP's own count
+	Hook    contender.Hook
+	Needs   [][2]string // programs, and the Debian packages that have them
+	Most    int         // entries or rules beyond which it is not tried, 0 for any
+	MostWhy string
+	// Budget is how long it may load, and change, over all rounds, 0 for loadBudget: what is loaded
+	// when it would take longer than that stays, and is only switched off and on.
+	Budget time.Duration
+	// writes what Install hands to the contender, which is not part of loading; nil for nothing
+	Prepare func(s contender.Site)
 	Install func(ctx context.Context, s contender.Site) error
-	// Off and On take what is loaded out of force and put it back: both, or none if each round loads anew.
+	// Off and On take what is loaded out of force and put it back: both, or none if each round
+	// loads anew.
 	Off, On func(ctx context.Context, s contender.Site) error
 	Change  func(ctx context.Context, s contender.Site) error // one single change; nil for none
 	Rate    func(ctx context.Context, s contender.Site) (perSecond float64, err error)
@@ -164,8 +180,11 @@ func Plain(d contender.Defence) Spec {
 	return Spec{
 		Name: d.Name(), What: d.Describe(), Hook: d.Hook(),
 		Install: d.Install,
-		Dropped: func(ctx context.Context, _ contender.Site) (uint64, error) { return d.Dropped(ctx) },
-		Remove:  func(ctx context.Context, _ contender.Site) error { return d.Remove(ctx) },
+		Dropped: func(ctx context.Context, _ contender.Site) (uint64,
+			error) {
+			return d.Dropped(ctx)
+		},
+		Remove: func(ctx context.Context, _ contender.Site) error { return d.Remove(ctx) },
 	}
 }
 
@@ -191,7 +210,8 @@ func WithNames(names []string, list []*Contender) []string {
 }
 
 // Caveat says what times to load and to change are made of.
-const Caveat = "loading in the lab begins with the text in memory, and reading it is part of it; other tools are programs that are started for a load or a change " +
+const Caveat = "loading in the lab begins with the text in memory, and reading it is part of it; " +
+	"other tools are programs that are started for a load or a change " +
 	"(some ms each), levee's library is called within this program"
 
 // loadBudget is the usual budget.
@@ -200,7 +220,8 @@ const loadBudget = 10 * time.Second
 // sane is the longest that putting rules or entries into force may take.
 const sane = time.Minute
 
-// Install puts the rules into force: loads them, times it, and makes one change; or switches on what is there.
+// Install puts the rules into force: loads them, times it, and makes one change; or switches on
+// what is there.
 func (c *Contender) Install(ctx context.Context, s contender.Site) error {
 	for _, n := range c.Needs {
 		if err := contender.Need(n[0], n[1]); err != nil {
@@ -303,10 +324,13 @@ func (c *Contender) Remove(ctx context.Context) error {
 // result joins what the lab measured with what Install did.
 func (c *Contender) result(g *flood.Rung, f *flood.Figures) *Result {
 	out := &Result{
-		Name: g.Name, What: g.What, MedianPPS: f.MedianPPS, Interval: f.Interval, AtLeast: f.AtLeast,
-		NsPerPacket: f.NsPerPacket, NsInterval: f.NsInterval, Missing: g.Missing, Why: f.Why, Windows: g.Windows,
+		Name: g.Name, What: g.What, MedianPPS: f.MedianPPS, Interval: f.Interval,
+		AtLeast:     f.AtLeast,
+		NsPerPacket: f.NsPerPacket, NsInterval: f.NsInterval, Missing: g.Missing, Why: f.Why,
+		Windows: g.Windows,
 	}
-	out.LoadNs, out.UpdateNs, out.AddsPerSec = bench.FigureOf(c.loads), bench.FigureOf(c.changes), bench.FigureOf(c.adds)
+	out.LoadNs, out.UpdateNs, out.AddsPerSec = bench.FigureOf(c.loads), bench.FigureOf(c.changes),
+		bench.FigureOf(c.adds)
 	out.Loads = len(c.loads)
 	if n := len(c.memory); n > 0 {
 		slices.Sort(c.memory)
@@ -315,10 +339,11 @@ func (c *Contender) result(g *flood.Rung, f *flood.Figures) *Result {
 	return out
 }
 
-// Flood measures contenders against each other under one trace. group tells sets and rules apart by what they
-// are made of: a contender that could not load one in time is not tried with more of the same. With an error
-// there may still be results: what was measured before.
-func (o *Options) Flood(ctx context.Context, group, what string, size int, list []*Contender, traffic string, frames [][]byte) ([]*Result, error) {
+// Flood measures contenders against each other under one trace. group tells sets and rules apart by
+// what they are made of: a contender that could not load one in time is not tried with more of the
+// same. With an error there may still be results: what was measured before.
+func (o *Options) Flood(ctx context.Context, group, what string, size int, list []*Contender,
+	traffic string, frames [][]byte) ([]*Result, error) {
 	var defences []contender.Defence
 	var left []*Result
 	var used []*Contender
@@ -327,12 +352,14 @@ func (o *Options) Flood(ctx context.Context, group, what string, size int, list 
 		if slow := o.slow[group+", "+name]; c.Most > 0 && size > c.Most {
 			why = c.MostWhy
 		} else if slow > 0 && size >= slow {
-			why = fmt.Sprintf("%v within %v: %d of the same kind took longer", errNotLoaded, sane, slow)
+			why = fmt.Sprintf("%v within %v: %d of the same kind took longer", errNotLoaded, sane,
+				slow)
 		}
 		switch {
 		case !bench.Wanted(o.Only, name):
 		case why != "":
-			left = append(left, &Result{Name: name, What: c.What, Missing: why, Windows: []flood.Window{}})
+			left = append(left, &Result{Name: name, What: c.What, Missing: why,
+				Windows: []flood.Window{}})
 		default:
 			defences, used = append(defences, c), append(used, c)
 		}
@@ -348,7 +375,8 @@ func (o *Options) Flood(ctx context.Context, group, what string, size int, list 
 		}
 		o.meter.Tell(what+", "+p.Doing, share+(1-share)*float64(p.Step-1)/float64(max(p.Steps, 1)))
 	}
-	m, err := flood.Measure(ctx, inLab, defences, traffic, fmt.Sprintf("%d packets", len(frames)), frames)
+	m, err := flood.Measure(ctx, inLab, defences, traffic, fmt.Sprintf("%d packets", len(frames)),
+		frames)
 	if m == nil {
 		return nil, err
 	}

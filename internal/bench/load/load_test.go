@@ -8,7 +8,8 @@ import (
 	"levee/internal/lab/contender"
 )
 
-// The text that nftables, ipset and iptables read was written by this program while their clock ran.
+// The text that nftables, ipset and iptables read was written by this program while their clock
+// ran.
 func TestWritingAContendersInputIsNoPartOfItsLoading(t *testing.T) {
 	const writing = 200 * time.Millisecond
 	x := New(Spec{
@@ -25,10 +26,14 @@ func TestWritingAContendersInputIsNoPartOfItsLoading(t *testing.T) {
 }
 
 func TestCountersOfTheOthersAreRead(t *testing.T) {
-	head := "Chain PREROUTING (policy ACCEPT 0 packets, 0 bytes)\n    pkts      bytes target     prot opt in     out     source               destination\n"
+	head := "Chain PREROUTING (policy ACCEPT 0 packets, 0 bytes)\n    pkts      bytes target     " +
+		"prot opt in     out     source               destination\n"
 	for listing, want := range map[string]uint64{
-		head + "      10      100 RULES      0    --  *      *       0.0.0.0/0            0.0.0.0/0\n       3      30            0    --  *      *       0.0.0.0/0            0.0.0.0/0\n": 7,
-		head + "      10      100 DROP       0    --  *      *       0.0.0.0/0            0.0.0.0/0\n":                                                                                     10,
+		head + "      10      100 RULES      0    --  *      *       0.0.0.0/0            " +
+			"0.0.0.0/0\n       3      30            0    --  *      *       0.0.0.0/0            " +
+			"0.0.0.0/0\n": 7,
+		head + "      10      100 DROP       0    --  *      *       0.0.0.0/0            " +
+			"0.0.0.0/0\n": 10,
 	} {
 		if n, err := firstLessSecond(listing); n != want || err != nil {
 			t.Errorf("%d, %v, want %d", n, err, want)

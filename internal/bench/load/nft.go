@@ -26,12 +26,13 @@ var (
 	IPPrerouting  = Place{"ip", unix.NFPROTO_IPV4, contender.LocalIn}
 )
 
-// NFTTable is the name of a contender's table. Each has its own: a table that took long to load stays, dormant,
-// while the others are measured.
+// NFTTable is the name of a contender's table. Each has its own: a table that took long to load
+// stays, dormant, while the others are measured.
 func NFTTable(name string) string { return "levee_" + strings.ReplaceAll(name, " ", "_") }
 
-// NFT is a table, NFTTable(name), with one named counter c of what is dropped. A dormant table keeps its rules and
-// sets and sees no packet. input writes what nft loads, change is a command of nft.
+// NFT is a table, NFTTable(name), with one named counter c of what is dropped. A dormant table
+// keeps its rules and sets and sees no packet. input writes what nft loads, change is a command of
+// nft.
 func NFT(at Place, name, what string, input func(device string) []byte, change string) Spec {
 	table := NFTTable(name)
 	nft := func(command string) func(context.Context, contender.Site) error {
@@ -55,22 +56,28 @@ func NFT(at Place, name, what string, input func(device string) []byte, change s
 			return err
 		},
 		Dropped: func(_ context.Context, s contender.Site) (packets uint64, err error) {
-			err = s.Host.Do(func() error { packets, err = nftCounter(at.code, table, "c"); return err })
+			err = s.Host.Do(func() error {
+				packets,
+					err = nftCounter(at.code, table, "c")
+				return err
+			})
 			return packets, err
 		},
 		// Declared first, so that deleting what is not there is no error.
-		Remove: nft("table " + at.family + " " + table + " {}\ndelete table " + at.family + " " + table),
+		Remove: nft("table " + at.family + " " + table + " {}\ndelete table " + at.family + " " +
+			table),
 	}
 }
 
-// nftCounter asks the kernel for the packets of a named counter. The command nft would list all sets and rules
-// first, which for a million entries takes longer than everything else here.
+// nftCounter asks the kernel for the packets of a named counter. The command nft would list all
+// sets and rules first, which for a million entries takes longer than everything else here.
 func nftCounter(family uint8, table, name string) (uint64, error) {
 	r := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETOBJ, 0)
 	r.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
 	r.AddData(nl.NewRtAttr(unix.NFTA_OBJ_TABLE, nl.ZeroTerminated(table)))
 	r.AddData(nl.NewRtAttr(unix.NFTA_OBJ_NAME, nl.ZeroTerminated(name)))
-	r.AddData(nl.NewRtAttr(unix.NFTA_OBJ_TYPE, binary.BigEndian.AppendUint32(nil, unix.NFT_OBJECT_COUNTER)))
+	r.AddData(nl.NewRtAttr(unix.NFTA_OBJ_TYPE,
+		binary.BigEndian.AppendUint32(nil, unix.NFT_OBJECT_COUNTER)))
 	answers, err := r.Execute(unix.NETLINK_NETFILTER, 0)
 	if err != nil {
 		return 0, fmt.Errorf("ask nftables for its counter: %w", err)

@@ -21,18 +21,22 @@ func chart(d *report.Document, c report.Chart) *report.Chart {
 }
 
 // Grown is a chart over a number of things, both axes logarithmic.
-func Grown(d *report.Document, id, title, over string, y report.Axis, better report.Better, what string) *report.Chart {
+func Grown(d *report.Document, id, title, over string, y report.Axis, better report.Better,
+	what string) *report.Chart {
 	y.Log = true
-	return chart(d, report.Chart{ID: id, Title: title, What: what, Kind: report.Line, X: report.Axis{Label: over, Log: true}, Y: y, Better: better})
+	return chart(d, report.Chart{ID: id, Title: title, What: what, Kind: report.Line,
+		X: report.Axis{Label: over, Log: true}, Y: y, Better: better})
 }
 
 // Draw adds what the lab measured: packets a second and times to load over a size.
 func Draw(d *report.Document, bench, kind, what, over string, size int, results []*Result) {
 	at := float64(size)
 	for _, t := range results {
-		pps := Grown(d, bench+"-pps-"+kind, what+": packets a second of one core", over, report.Axis{Label: "dropped", Unit: "packets/s"}, report.More,
+		pps := Grown(d, bench+"-pps-"+kind, what+": packets a second of one core", over,
+			report.Axis{Label: "dropped", Unit: "packets/s"}, report.More,
 			"All packets are dropped. At least: the generator was the limit in some windows.")
-		load := Grown(d, bench+"-load-"+kind, what+": time to load", over, report.Axis{Label: "time", Unit: "ns"}, report.Less, "")
+		load := Grown(d, bench+"-load-"+kind, what+": time to load", over,
+			report.Axis{Label: "time", Unit: "ns"}, report.Less, "")
 		if t.MedianPPS == nil {
 			why := t.Missing
 			if why == "" {
@@ -52,7 +56,8 @@ func Draw(d *report.Document, bench, kind, what, over string, size int, results 
 			pps.Add(t.Name, p)
 		}
 		if t.LoadNs != nil {
-			load.Add(t.Name, report.Value(at, t.LoadNs.Median).Between(t.LoadNs.Interval[0], t.LoadNs.Interval[1]))
+			load.Add(t.Name, report.Value(at, t.LoadNs.Median).Between(t.LoadNs.Interval[0],
+				t.LoadNs.Interval[1]))
 		}
 		proof := proofTable(d, bench)
 		proof.Row(certificate(t, size, what)...)
@@ -79,9 +84,13 @@ func proofTable(d *report.Document, bench string) *report.Table {
 		}
 	}
 	t := d.Table(id, "Saturation and balance",
-		report.Column{Name: "tool"}, report.Column{Name: "of"}, report.Column{Name: "size"}, report.Column{Name: "windows"}, report.Column{Name: "valid"},
-		report.Column{Name: "saturated"}, report.Column{Name: "core busy", Unit: "%, least"}, report.Column{Name: "off balance", Unit: "%, worst"})
-	t.What = "Saturated: the core was busy and the ring refused packets, so that the tool was the limit and not the generator. Off balance: packets offered that neither the ring nor the tool's own counter accounts for."
+		report.Column{Name: "tool"}, report.Column{Name: "of"}, report.Column{Name: "size"},
+		report.Column{Name: "windows"}, report.Column{Name: "valid"},
+		report.Column{Name: "saturated"}, report.Column{Name: "core busy", Unit: "%, least"},
+		report.Column{Name: "off balance", Unit: "%, worst"})
+	t.What = "Saturated: the core was busy and the ring refused packets, so that the tool was " +
+		"the limit and not the generator. Off balance: packets offered that neither the ring nor " +
+		"the tool's own counter accounts for."
 	return t
 }
 
@@ -98,11 +107,13 @@ func certificate(t *Result, size int, what string) []report.Cell {
 		busy = min(busy, 100*w.CoreBusy)
 		off = max(off, 100*w.OffBalance())
 	}
-	row := []report.Cell{report.Text(t.Name), report.Text(what), report.Number(float64(size)), report.Number(float64(len(t.Windows))), report.Number(float64(valid))}
+	row := []report.Cell{report.Text(t.Name), report.Text(what), report.Number(float64(size)),
+		report.Number(float64(len(t.Windows))), report.Number(float64(valid))}
 	if valid == 0 {
 		return append(row, report.Text("-"), report.Text("-"), report.Text("-"))
 	}
-	return append(row, report.Number(float64(saturated)), report.Quantity(busy, "%.1f", busy), report.Quantity(off, "%.4f", off))
+	return append(row, report.Number(float64(saturated)), report.Quantity(busy, "%.1f", busy),
+		report.Quantity(off, "%.4f", off))
 }
 
 // Prune takes charts away that nothing went into.
@@ -116,7 +127,8 @@ func Print(t *bench.Text, results []*Result) {
 		return
 	}
 	t.Table(0, func(w io.Writer) {
-		fmt.Fprintln(w, "  in the lab\tMpps\t95 % interval\tns/packet\tload\tone change\tadds/s\tmemory")
+		fmt.Fprintln(w, "  in the lab\tMpps\t95 % interval\tns/packet\tload\tone "+
+			"change\tadds/s\tmemory")
 		for _, x := range results {
 			if x.MedianPPS != nil {
 				x.row(w)
@@ -147,7 +159,8 @@ func (x *Result) row(w io.Writer) {
 	if x.Interval != nil {
 		interval = fmt.Sprintf("%.3g-%.3g", x.Interval[0]/1e6, x.Interval[1]/1e6)
 	}
-	fmt.Fprintf(w, "  %s\t%s%.3g\t%s\t%.0f\t%s\t%s\t%s\t%s\n", x.Name, atLeast, *x.MedianPPS/1e6, interval,
+	fmt.Fprintf(w, "  %s\t%s%.3g\t%s\t%.0f\t%s\t%s\t%s\t%s\n", x.Name, atLeast, *x.MedianPPS/1e6,
+		interval,
 		*x.NsPerPacket, median(x.LoadNs), median(x.UpdateNs), adds, bench.Size(x.Bytes))
 }
 

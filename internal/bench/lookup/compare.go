@@ -1,9 +1,10 @@
-// Package lookup times look-ups inside the kernel: an eBPF program asks a structure for addresses that lie in a
-// map, and the same loop without the question is measured in turns with it and subtracted.
+// Package lookup times look-ups inside the kernel: an eBPF program asks a structure for addresses
+// that lie in a map, and the same loop without the question is measured in turns with it and
+// subtracted.
 //
-// In go a set of prefixes and structures, out come for each the time of a look-up, to build, load and change
-// it, and its memory. A structure that answers wrongly, or that the kernel refuses, has no figure but a
-// reason. The package leaves nothing behind in the kernel.
+// In go a set of prefixes and structures, out come for each the time of a look-up, to build, load
+// and change it, and its memory. A structure that answers wrongly, or that the kernel refuses, has
+// no figure but a reason. The package leaves nothing behind in the kernel.
 package lookup
 
 import (
@@ -42,11 +43,13 @@ type Result struct {
 type Timing struct {
 	Kind workload.Kind `json:"kind"` // hit, miss, mix (half of each)
 	Skew workload.Skew `json:"skew"` // of which entries are asked for
-	// Stream is of look-ups that the CPU may overlap, Chain of such that each wait for the one before.
+	// Stream is of look-ups that the CPU may overlap, Chain of such that each wait for the one
+	// before.
 	Stream *bench.Figure `json:"stream_ns"`
 	Chain  *bench.Figure `json:"chain_ns"`
-	// TimesLevee is the stream's ns over that of levee static, with what both intervals allow; there is none where levee's
-	// interval reaches down to the loop itself, of which nothing is a multiple.
+	// TimesLevee is the stream's ns over that of levee static, with what both intervals allow;
+	// there is none where levee's interval reaches down to the loop itself, of which nothing is a
+	// multiple.
 	TimesLevee         float64     `json:"times_levee_static,omitempty"`
 	TimesLeveeInterval *[2]float64 `json:"times_levee_static_interval,omitempty"`
 	// Raw values of the rounds.
@@ -84,12 +87,15 @@ func (s *Set) String() string {
 	return fmt.Sprintf("%d %s %s", len(s.Prefixes), s.Family(), s.Entries)
 }
 
-// Samples are sets of the sizes that are smaller than a table, drawn from its prefixes of one family, and all of these.
+// Samples are sets of the sizes that are smaller than a table, drawn from its prefixes of one
+// family, and all of these.
 func Samples(table []netip.Prefix, name string, width int, sizes []int, seed uint64) (out []*Set) {
 	of := workload.Family(table, width)
-	for _, n := range append(slices.DeleteFunc(slices.Clone(sizes), func(n int) bool { return n >= len(of) }), len(of)) {
+	for _, n := range append(slices.DeleteFunc(slices.Clone(sizes),
+		func(n int) bool { return n >= len(of) }), len(of)) {
 		if n > 0 {
-			out = append(out, &Set{Width: width, Entries: name, Prefixes: workload.Sample(of, n, seed)})
+			out = append(out, &Set{Width: width, Entries: name,
+				Prefixes: workload.Sample(of, n, seed)})
 		}
 	}
 	return out
@@ -100,7 +106,8 @@ var Traffics = []struct {
 	Kind workload.Kind
 	Skew workload.Skew
 }{
-	{workload.Hits, workload.Uniform}, {workload.Misses, workload.Uniform}, {workload.Mix, workload.Uniform}, {workload.Mix, workload.Zipf},
+	{workload.Hits, workload.Uniform}, {workload.Misses, workload.Uniform},
+	{workload.Mix, workload.Uniform}, {workload.Mix, workload.Zipf},
 }
 
 // candidate is a structure under measurement.
@@ -126,8 +133,10 @@ func Names(from []Structure) []string {
 	return bench.Names(from, func(s Structure) string { return s.Name })
 }
 
-// Compare fills all structures and times look-ups in turns. If ctx ends early there is what is complete.
-func (o *Options) Compare(ctx context.Context, set *Set, from []Structure) (results []*Result, err error) {
+// Compare fills all structures and times look-ups in turns. If ctx ends early there is what is
+// complete.
+func (o *Options) Compare(ctx context.Context, set *Set, from []Structure) (results []*Result,
+	err error) {
 	addrs, err := newAddresses()
 	if err != nil {
 		return nil, err
@@ -213,7 +222,8 @@ func measureDepths(cands []*candidate, trace []netip.Addr) {
 }
 
 // timeAll measures one kind of traffic. A structure that answers wrongly has no figure.
-func (o *Options) timeAll(ctx context.Context, cands []*candidate, base pair, kind workload.Kind, skew workload.Skew) error {
+func (o *Options) timeAll(ctx context.Context, cands []*candidate, base pair, kind workload.Kind,
+	skew workload.Skew) error {
 	results := make([]*Timing, len(cands))
 	for i := range results {
 		results[i] = &Timing{Kind: kind, Skew: skew}
@@ -235,11 +245,15 @@ func (o *Options) timeAll(ctx context.Context, cands []*candidate, base pair, ki
 				return err
 			}
 			if !same {
-				x.Missing = "wrong answers: the same addresses are not always found, or not always missed"
+				x.Missing = "wrong answers: the same addresses are not always found, or not " +
+					"always missed"
 				continue
 			}
-			if kind == workload.Hits && hits != traceLength || kind == workload.Misses && hits != 0 {
-				x.Missing = fmt.Sprintf("wrong answers: %d of %d addresses found that are each a %s", hits, traceLength, kind)
+			if kind == workload.Hits && hits != traceLength || kind == workload.Misses &&
+				hits != 0 {
+				x.Missing = fmt.Sprintf(
+					"wrong answers: %d of %d addresses found that are each a %s", hits, traceLength,
+					kind)
 				continue
 			}
 			if round > 0 {
@@ -269,7 +283,8 @@ func compareToLevee(all []*Result) {
 			for _, l := range s.Lookups {
 				if b := base.Lookup(l.Kind, l.Skew); b != nil && b.Stream.Interval[0] > 0 {
 					l.TimesLevee = l.Stream.Median / b.Stream.Median
-					l.TimesLeveeInterval = &[2]float64{l.Stream.Interval[0] / b.Stream.Interval[1], l.Stream.Interval[1] / b.Stream.Interval[0]}
+					l.TimesLeveeInterval = &[2]float64{l.Stream.Interval[0] / b.Stream.Interval[1],
+						l.Stream.Interval[1] / b.Stream.Interval[0]}
 				}
 			}
 		}
@@ -289,5 +304,6 @@ func (l *Timing) cell() string {
 	if l == nil || l.Stream == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%.1f (%.1f-%.1f)/%.1f", l.Stream.Median, l.Stream.Interval[0], l.Stream.Interval[1], l.Chain.Median)
+	return fmt.Sprintf("%.1f (%.1f-%.1f)/%.1f", l.Stream.Median, l.Stream.Interval[0],
+		l.Stream.Interval[1], l.Chain.Median)
 }

@@ -22,7 +22,8 @@ const traceLength = 1 << 17
 const unroll = 8
 
 // timer is a program that looks all addresses of a map up. It is of the traffic control kind, which
-// the kernel starts without the RCU grace periods of XDP test runs; the code of a look-up is the same.
+// the kernel starts without the RCU grace periods of XDP test runs; the code of a look-up is the
+// same.
 type timer struct {
 	coll   *ebpf.Collection
 	addrs  *ebpf.Map
@@ -31,14 +32,16 @@ type timer struct {
 	within func(func() error) error // where the program must run, nil for anywhere
 }
 
-// newTimer loads the program around a structure, nil for the empty loop. Chained, where each address lies is
-// worked out from the answer before, so that a look-up begins only when the last has ended; else the CPU
-// overlaps them. The addresses and their order are the same. An answer that is given by a branch the CPU may
-// predict, and go on with the next look-up meanwhile, as it does between packets.
+// newTimer loads the program around a structure, nil for the empty loop. Chained, where each
+// address lies is worked out from the answer before, so that a look-up begins only when the last
+// has ended; else the CPU overlaps them. The addresses and their order are the same. An answer that
+// is given by a branch the CPU may predict, and go on with the next look-up meanwhile, as it does
+// between packets.
 func newTimer(b *Built, addrs *ebpf.Map, chained bool) (*timer, error) {
 	code := assembler.New()
 	code.Global("entry", assembler.Pointer("ctx"))
-	// The callback finds the program's context through the stack: it may be given a pointer to that only.
+	// The callback finds the program's context through the stack: it may be given a pointer to that
+	// only.
 	code.Emit(asm.StoreMem(asm.R10, -8, asm.R1, asm.DWord))
 	code.Loop(traceLength/unroll, "each", -8)
 	code.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
@@ -49,7 +52,8 @@ func newTimer(b *Built, addrs *ebpf.Map, chained bool) (*timer, error) {
 	}
 	spec := &ebpf.CollectionSpec{
 		Maps: map[string]*ebpf.MapSpec{
-			"addrs":  {Name: "addrs", Type: ebpf.Array, KeySize: 4, ValueSize: 16 * traceLength, MaxEntries: 1},
+			"addrs": {Name: "addrs", Type: ebpf.Array, KeySize: 4, ValueSize: 16 * traceLength,
+				MaxEntries: 1},
 			"result": {Name: "result", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1},
 		},
 	}
@@ -71,13 +75,15 @@ func newTimer(b *Built, addrs *ebpf.Map, chained bool) (*timer, error) {
 		}
 	}
 	spec.Programs = map[string]*ebpf.ProgramSpec{
-		"entry": {Name: "levee_lookups", Type: ebpf.SchedCLS, Instructions: code.MustFinish(), License: "Dual BSD/GPL"},
+		"entry": {Name: "levee_lookups", Type: ebpf.SchedCLS, Instructions: code.MustFinish(),
+			License: "Dual BSD/GPL"},
 	}
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
 	if err != nil {
 		return nil, kernel.LoadError("load the program that times look-ups", err)
 	}
-	t := &timer{coll: c, addrs: c.Maps["addrs"], prog: c.Programs["entry"], result: c.Maps["result"]}
+	t := &timer{coll: c, addrs: c.Maps["addrs"], prog: c.Programs["entry"],
+		result: c.Maps["result"]}
 	if b != nil {
 		t.within = b.Within
 	}
@@ -87,12 +93,13 @@ func newTimer(b *Built, addrs *ebpf.Map, chained bool) (*timer, error) {
 // shape describes a map that is there.
 func shape(name string, info *ebpf.MapInfo) *ebpf.MapSpec {
 	return &ebpf.MapSpec{
-		Name: name, Type: info.Type, KeySize: info.KeySize, ValueSize: info.ValueSize, MaxEntries: info.MaxEntries, Flags: info.Flags,
+		Name: name, Type: info.Type, KeySize: info.KeySize, ValueSize: info.ValueSize,
+		MaxEntries: info.MaxEntries, Flags: info.Flags,
 	}
 }
 
-// lookups writes a round of the loop, whose number is in R1; R2 points to the program's context, which is
-// in R9 from then on.
+// lookups writes a round of the loop, whose number is in R1; R2 points to the program's context,
+// which is in R9 from then on.
 func lookups(to *assembler.Builder, b *Built, chained bool) {
 	to.Emit(
 		asm.Mov.Reg(asm.R6, asm.R1),
@@ -106,7 +113,8 @@ func lookups(to *assembler.Builder, b *Built, chained bool) {
 	for i := range unroll {
 		to.Emit(asm.Mov.Reg(asm.R1, asm.R6), asm.Or.Imm(asm.R1, int32(i)))
 		if chained {
-			// Always 0, which neither the kernel's compiler nor the CPU knows: an "and" waits for its register.
+			// Always 0, which neither the kernel's compiler nor the CPU knows: an "and" waits for
+			// its register.
 			to.Emit(asm.Mov.Reg(asm.R2, asm.R7), asm.And.Imm(asm.R2, 0), asm.Or.Reg(asm.R1, asm.R2))
 		}
 		to.Emit(
@@ -159,7 +167,8 @@ func (t *timer) run() (ns float64, hits uint64, err error) {
 
 // newAddresses makes the map that the programs take addresses from.
 func newAddresses() (*ebpf.Map, error) {
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "addrs", Type: ebpf.Array, KeySize: 4, ValueSize: 16 * traceLength, MaxEntries: 1})
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "addrs", Type: ebpf.Array, KeySize: 4,
+		ValueSize: 16 * traceLength, MaxEntries: 1})
 	return m, kernel.LoadError("make the map of addresses", err)
 }
 
@@ -205,8 +214,9 @@ func (p pair) close() {
 	}
 }
 
-// round measures base, structure, structure, base; the result is ns above the base, of stream and chain, and
-// the sum of the answers; the same addresses have the same sum unless the structure errs.
+// round measures base, structure, structure, base; the result is ns above the base, of stream and
+// chain, and the sum of the answers; the same addresses have the same sum unless the structure
+// errs.
 func (p pair) round(base pair) (ns [2]float64, hits uint64, same bool, err error) {
 	same = true
 	for i := range p {

@@ -10,8 +10,9 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-// A round of the loop began its sum with zero once: a look-up in eight waited for nothing, and rounds overlapped. A load
-// from 2 MB seemed to take 6.6 ns instead of 17.6, one from 64 MB 74 instead of 181.
+// A round of the loop began its sum with zero once: a look-up in eight waited for nothing, and
+// rounds overlapped. A load from 2 MB seemed to take 6.6 ns instead of 17.6, one from 64 MB 74
+// instead of 181.
 func TestAChainGoesOnFromRoundToRound(t *testing.T) {
 	b := assembler.New()
 	lookups(b, nil, true)
@@ -29,7 +30,8 @@ func TestAChainGoesOnFromRoundToRound(t *testing.T) {
 		}
 	}
 	if loaded < 0 || stored <= loaded {
-		t.Errorf("the sum is loaded at %d and stored at %d: a round does not go on from the one before", loaded, stored)
+		t.Errorf("the sum is loaded at %d and stored at %d: a round does not go on from the "+
+			"one before", loaded, stored)
 	}
 }
 
@@ -48,7 +50,8 @@ func TestAMultipleOfNothingIsNotPrinted(t *testing.T) {
 		compareToLevee([]*Result{{Name: Structures[0].Name, Lookups: c.levee}, trie})
 		l := trie.Lookups[0]
 		if l.TimesLevee != c.times || (l.TimesLeveeInterval != nil) != (c.times != 0) {
-			t.Errorf("%+v times %+v: %g, %v", l.Stream, c.levee[0].Stream, l.TimesLevee, l.TimesLeveeInterval)
+			t.Errorf("%+v times %+v: %g, %v", l.Stream, c.levee[0].Stream, l.TimesLevee,
+				l.TimesLeveeInterval)
 		}
 		if i := l.TimesLeveeInterval; i != nil && *i != [2]float64{20, 120} {
 			t.Errorf("interval %v, want 20 to 120", *i)

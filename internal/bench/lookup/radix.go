@@ -9,9 +9,10 @@ import (
 	"levee/internal/bench/workload"
 )
 
-// Radix is a binary tree with path compression over prefixes of one family: the shape that the kernel's
-// LPM trie (kernel/bpf/lpm_trie.c) and its IPv6 routing table (net/ipv6/ip6_fib.c) both have, whatever the
-// order of insertion. The kernel does not tell how deep a look-up goes there; this copy of the shape does.
+// Radix is a binary tree with path compression over prefixes of one family: the shape that the
+// kernel's LPM trie (kernel/bpf/lpm_trie.c) and its IPv6 routing table (net/ipv6/ip6_fib.c) both
+// have, whatever the order of insertion. The kernel does not tell how deep a look-up goes there;
+// this copy of the shape does.
 type Radix struct {
 	nodes []radixNode
 }
@@ -23,7 +24,8 @@ type radixNode struct {
 	child  [2]int32 // 0 for none: the root is nobody's child
 }
 
-// NewRadix builds the tree. Its first node is the root, of length 0, which may be no prefix and no fork.
+// NewRadix builds the tree. Its first node is the root, of length 0, which may be no prefix and no
+// fork.
 func NewRadix(prefixes []netip.Prefix) *Radix {
 	sorted := slices.Clone(prefixes)
 	slices.SortFunc(sorted, func(a, b netip.Prefix) int {
@@ -116,8 +118,8 @@ func (t *Radix) lpmDepth(a netip.Addr) int {
 	}
 }
 
-// FIBDepth is how many nodes fib6_node_lookup_1 visits on its way down: it looks at the branching bits
-// only, and compares when it comes back up.
+// FIBDepth is how many nodes fib6_node_lookup_1 visits on its way down: it looks at the branching
+// bits only, and compares when it comes back up.
 func (t *Radix) FIBDepth(a netip.Addr) int {
 	hi, lo := workload.Split(a)
 	key := radixNode{hi: hi, lo: lo, len: a.BitLen()}

@@ -25,7 +25,8 @@ func naiveNodes(prefixes []netip.Prefix) []radixNode {
 	}
 	for _, p := range prefixes {
 		for _, q := range prefixes {
-			if p.Contains(q.Addr()) && p.Bits() <= q.Bits() || q.Contains(p.Addr()) && q.Bits() <= p.Bits() {
+			if p.Contains(q.Addr()) && p.Bits() <= q.Bits() || q.Contains(p.Addr()) &&
+				q.Bits() <= p.Bits() {
 				continue
 			}
 			n := 0
@@ -46,7 +47,8 @@ func naiveDepths(nodes []radixNode, a netip.Addr) (lpm, fib int) {
 		var best *radixNode
 		for i := range nodes {
 			n := &nodes[i]
-			if n.len > above.len && above.covers(n) && n.bit(above.len) == key.bit(above.len) && (best == nil || n.len < best.len) {
+			if n.len > above.len && above.covers(n) && n.bit(above.len) == key.bit(above.len) &&
+				(best == nil || n.len < best.len) {
 				best = n
 			}
 		}
@@ -88,7 +90,9 @@ func TestRadixHasTheShapeOfItsDefinition(t *testing.T) {
 			prefixes = workload.Internet6(n, r.Uint64())
 		default: // few bits: much nesting, and /0
 			for range n {
-				prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(r.Uint32())}), r.IntN(9)).Masked())
+				prefixes = append(
+					prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(r.Uint32())}),
+						r.IntN(9)).Masked())
 			}
 		}
 		nodes := naiveNodes(prefixes)
@@ -101,12 +105,14 @@ func TestRadixHasTheShapeOfItsDefinition(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 20 {
-			addrs = append(addrs, workload.Hosts(prefixes[0].Addr().BitLen(), 1, r.Uint64())[0].Addr())
+			addrs = append(addrs, workload.Hosts(prefixes[0].Addr().BitLen(), 1,
+				r.Uint64())[0].Addr())
 		}
 		for _, a := range addrs {
 			lpm, fib := naiveDepths(nodes, a)
 			if tree.lpmDepth(a) != lpm || tree.FIBDepth(a) != fib {
-				t.Fatalf("seed %d, round %d: depth of %s is %d and %d, want %d and %d", seed, round, a, tree.lpmDepth(a), tree.FIBDepth(a), lpm, fib)
+				t.Fatalf("seed %d, round %d: depth of %s is %d and %d, want %d and %d", seed, round,
+					a, tree.lpmDepth(a), tree.FIBDepth(a), lpm, fib)
 			}
 		}
 	}

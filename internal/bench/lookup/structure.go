@@ -34,8 +34,9 @@ type Built struct {
 	LoadTime time.Duration // into the kernel
 	Update   func(netip.Prefix) error
 	Closers  []func() error
-	Within   func(func() error) error                        // where a program must run to ask it, nil for anywhere
-	Depth    func(addrs []netip.Addr) (d *Depth, why string) // nil if it is not known, and why not
+	// where a program must run to ask it, nil for anywhere
+	Within func(func() error) error
+	Depth  func(addrs []netip.Addr) (d *Depth, why string) // nil if it is not known, and why not
 
 	functions func(*assembler.Builder) // that Code calls, nil if it calls none
 	maps      map[string]*ebpf.Map
@@ -59,7 +60,8 @@ func (b *Built) Close() error {
 // Structures are levee's, and what the kernel has.
 var Structures = []Structure{
 	{"levee static", "levee's structure for a set in the policy or a file", false, buildStatic},
-	{"levee dynamic", "levee's structure for entries that come and go, each with a lease", false, buildDynamic},
+	{"levee dynamic", "levee's structure for entries that come and go, each with a lease", false,
+		buildDynamic},
 	{"kernel LPM trie", "BPF_MAP_TYPE_LPM_TRIE", false, buildLPM},
 	{"kernel hash map", "BPF_MAP_TYPE_HASH, preallocated; single addresses only", true, buildHash},
 }
@@ -135,7 +137,8 @@ func buildDynamic(prefixes []netip.Prefix, width int) (*Built, error) {
 		}
 		m = b.inner
 	}
-	mem, err := unix.Mmap(m.FD(), 0, int(m.ValueSize()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(m.FD(), 0, int(m.ValueSize()), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED)
 	if err != nil {
 		return b, kernel.Refuse(err, "map the memory of a dynamic set")
 	}
@@ -188,7 +191,8 @@ func buildLPM(prefixes []netip.Prefix, width int) (*Built, error) {
 	if b != nil {
 		b.Depth = func(addrs []netip.Addr) (*Depth, string) {
 			t := NewRadix(prefixes)
-			return DepthOf(addrs, fmt.Sprintf("nodes visited, of %d in a copy of the trie's shape", t.Count()), t.lpmDepth), ""
+			return DepthOf(addrs, fmt.Sprintf("nodes visited, of %d in a copy of the trie's shape",
+				t.Count()), t.lpmDepth), ""
 		}
 	}
 	return b, err
@@ -196,11 +200,13 @@ func buildLPM(prefixes []netip.Prefix, width int) (*Built, error) {
 
 func buildHash(prefixes []netip.Prefix, width int) (*Built, error) {
 	key := func(p netip.Prefix) []byte { return p.Addr().AsSlice() }
-	spec := &ebpf.MapSpec{Name: setMap, Type: ebpf.Hash, KeySize: uint32(width / 8), ValueSize: 1, MaxEntries: uint32(len(prefixes) + 1)}
+	spec := &ebpf.MapSpec{Name: setMap, Type: ebpf.Hash, KeySize: uint32(width / 8), ValueSize: 1,
+		MaxEntries: uint32(len(prefixes) + 1)}
 	return buildMap(spec, prefixes, key, func(b *assembler.Builder) { StoreAddress(b, width, -24) })
 }
 
-// StoreAddress writes the address as a key's bytes; -20 is not a multiple of 8, so halves are written.
+// StoreAddress writes the address as a key's bytes; -20 is not a multiple of 8, so halves are
+// written.
 func StoreAddress(b *assembler.Builder, width int, at int16) {
 	if width == 32 {
 		b.Emit(asm.HostTo(asm.BE, asm.R1, asm.Word), asm.StoreMem(asm.R10, at, asm.R1, asm.Word))
@@ -213,12 +219,15 @@ func StoreAddress(b *assembler.Builder, width int, at int16) {
 }
 
 // buildMap fills a map of the kernel's, many entries a system call. The key lies at R10-24.
-func buildMap(spec *ebpf.MapSpec, prefixes []netip.Prefix, key func(netip.Prefix) []byte, store func(*assembler.Builder)) (*Built, error) {
+func buildMap(spec *ebpf.MapSpec, prefixes []netip.Prefix, key func(netip.Prefix) []byte,
+	store func(*assembler.Builder)) (*Built, error) {
 	const batch = 4096
-	var batches []any // made before the clock starts: the library wants keys of a fixed size, arrays
+	// made before the clock starts: the library wants keys of a fixed size, arrays
+	var batches []any
 	for i := 0; i < len(prefixes); i += batch {
 		n := min(batch, len(prefixes)-i)
-		keys := reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(int(spec.KeySize), reflect.TypeFor[byte]())), n, n)
+		keys := reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(int(spec.KeySize),
+			reflect.TypeFor[byte]())), n, n)
 		for j := range n {
 			reflect.Copy(keys.Index(j), reflect.ValueOf(key(prefixes[i+j])))
 		}
@@ -231,7 +240,8 @@ func buildMap(spec *ebpf.MapSpec, prefixes []netip.Prefix, key func(netip.Prefix
 	}
 	b := &Built{maps: map[string]*ebpf.Map{setMap: m}}
 	for i, keys := range batches {
-		if _, err := m.BatchUpdate(keys, make([]byte, min(batch, len(prefixes)-i*batch)), nil); err != nil {
+		if _, err := m.BatchUpdate(keys, make([]byte, min(batch, len(prefixes)-i*batch)),
+			nil); err != nil {
 			return b, kernel.Refuse(err, "fill a %s", spec.Type)
 		}
 	}

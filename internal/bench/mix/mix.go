@@ -1,8 +1,8 @@
-// Package mix measures how many packets a second a place to drop them takes, by the share of them that it
-// drops while the rest reaches an application, and how many it takes of what is offered.
+// Package mix measures how many packets a second a place to drop them takes, by the share of them
+// that it drops while the rest reaches an application, and how many it takes of what is offered.
 //
-// In go Options, out comes a Report with a figure for each rung and traffic. The windows are those of
-// package flood and keep its rules.
+// In go Options, out comes a Report with a figure for each rung and traffic. The windows are those
+// of package flood and keep its rules.
 package mix
 
 import (
@@ -21,22 +21,27 @@ import (
 // port takes what is not dropped.
 const port = flood.Port + 1
 
-// steps is how finely the share of dropped packets can be chosen: a flood walks through so many ports.
+// steps is how finely the share of dropped packets can be chosen: a flood walks through so many
+// ports.
 const steps = 20
 
 // Options of a measurement. The zero value takes about four minutes.
 type Options struct {
 	flood.Options
-	Rungs  []string  // names, empty for all
-	Shares []float64 // of packets that are dropped, in percent: multiples of 5; empty for 0, 25, 50, 75, 90, 95 and 100
-	Rates  []float64 // of a flood that is dropped whole, in packets a second; empty for 250 k to 4 M
+	Rungs []string // names, empty for all
+	// of packets that are dropped, in percent: multiples of 5; empty for 0, 25, 50, 75, 90, 95 and
+	// 100
+	Shares []float64
+	// of a flood that is dropped whole, in packets a second; empty for 250 k to 4 M
+	Rates []float64
 }
 
 // maxPoints is how many shares and rates may be asked for.
 const maxPoints = 40
 
 var usual = flood.Usual{
-	Usual:  bench.Usual{Rounds: 6, Window: 400 * time.Millisecond, QuickWindow: 100 * time.Millisecond},
+	Usual: bench.Usual{Rounds: 6, Window: 400 * time.Millisecond,
+		QuickWindow: 100 * time.Millisecond},
 	Warmup: flood.Many.Warmup, QuickWarmup: flood.Many.QuickWarmup,
 }
 
@@ -58,7 +63,8 @@ func (o *Options) complete() error {
 	}
 	for _, r := range o.Rates {
 		if !flood.SaneRate(r) {
-			return usage.Wrongf("a rate of %.0f packets a second: %d to %d million", r, flood.MinRate, flood.MaxRate/1_000_000)
+			return usage.Wrongf("a rate of %.0f packets a second: %d to %d million", r,
+				flood.MinRate, flood.MaxRate/1_000_000)
 		}
 	}
 	if n := len(o.Shares) + len(o.Rates); n > maxPoints {
@@ -70,7 +76,8 @@ func (o *Options) complete() error {
 // defences are the places that are compared; the application is behind all of them.
 func defences() []contender.Defence {
 	return []contender.Defence{
-		flood.OneRule(), contender.NFTOneRule(flood.Port), contender.IPTablesRaw(flood.Port), contender.IPTablesInput(flood.Port),
+		flood.OneRule(), contender.NFTOneRule(flood.Port), contender.IPTablesRaw(flood.Port),
+		contender.IPTablesInput(flood.Port),
 	}
 }
 
@@ -98,8 +105,8 @@ type Point struct {
 	inLab *flood.Rung
 }
 
-// Run measures. It needs root and two cores. An error means that there is no report, except when ctx ends:
-// then the report has what was measured until then.
+// Run measures. It needs root and two cores. An error means that there is no report, except when
+// ctx ends: then the report has what was measured until then.
 func Run(ctx context.Context, o Options) (r *Report, err error) {
 	l, rungs, err := flood.OpenFor(ctx, "mix", &o.Options, o.complete(), o.Rungs, defences())
 	if err != nil {

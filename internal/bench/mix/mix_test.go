@@ -47,7 +47,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		"windows of 1ms":            {Options: windows(time.Millisecond)},
 		`there is no rung "router"`: {Rungs: []string{"router"}},
 	} {
-		if _, err := Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Run(context.Background(), o); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
@@ -55,7 +56,8 @@ func TestOptionsAreChecked(t *testing.T) {
 
 func TestSharesAndRatesAreMeasured(t *testing.T) {
 	labtest.NeedRoot(t)
-	o := Options{Options: windows(50 * time.Millisecond), Rungs: []string{"levee"}, Shares: []float64{50}, Rates: []float64{20_000}}
+	o := Options{Options: windows(50 * time.Millisecond), Rungs: []string{"levee"},
+		Shares: []float64{50}, Rates: []float64{20_000}}
 	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +68,8 @@ func TestSharesAndRatesAreMeasured(t *testing.T) {
 	}
 	for _, w := range g.Windows {
 		if w.Received == 0 || w.OffBalance() > 0.001 {
-			t.Errorf("%s: %d received, %d dropped, %d passed on", w.Traffic, w.Received, w.Dropped, w.PassedOn)
+			t.Errorf("%s: %d received, %d dropped, %d passed on", w.Traffic, w.Received, w.Dropped,
+				w.PassedOn)
 		}
 	}
 	for _, p := range append(g.Shares, g.Rates...) {

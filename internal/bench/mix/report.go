@@ -34,7 +34,8 @@ func offered(w *flood.Window) float64 {
 }
 
 var caveats = []string{
-	"what is not dropped goes to an application that takes it by recvmmsg and discards it; it runs on the receiving core, before the receiver",
+	"what is not dropped goes to an application that takes it by recvmmsg and discards it; it " +
+		"runs on the receiving core, before the receiver",
 	"at least: the generator was the limit, in one window or more",
 	bench.VethCaveat,
 }
@@ -81,7 +82,8 @@ func millions(p report.Point) string {
 func (r *Report) Text(w io.Writer) error {
 	t := r.Head.Text("", "")
 	t.Printf("million packets a second, %d rounds of %v, 95 %% interval\n", r.Rounds, r.Window)
-	print := func(head string, points func(*Rung) []*Point, label func(float64) string, of func(*flood.Window) float64) {
+	print := func(head string, points func(*Rung) []*Point, label func(float64) string,
+		of func(*flood.Window) float64) {
 		t.Printf("\n%s\n", head)
 		t.Table(tabwriter.AlignRight, func(w io.Writer) {
 			for i, g := range r.Rungs {
@@ -104,7 +106,8 @@ func (r *Report) Text(w io.Writer) error {
 	percent := func(v float64) string { return fmt.Sprintf("%g %%", v) }
 	print("taken from the ring, by the share that is dropped", shares, percent, processed)
 	print("of these, reached the application", shares, percent, reached)
-	print("taken of what was offered, all of it dropped", func(g *Rung) []*Point { return g.Rates }, flood.Rate, processed)
+	print("taken of what was offered, all of it dropped", func(g *Rung) []*Point { return g.Rates },
+		flood.Rate, processed)
 	t.Printf("\n")
 	t.Refusals(r.refusals())
 	return t.End(w, &r.Head)
@@ -113,20 +116,27 @@ func (r *Report) Text(w io.Writer) error {
 // Document is the report to be drawn.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("mix", "Packets a second by the share that is dropped",
-		fmt.Sprintf("A flood of which a share is dropped by one rule at different places, and the rest reaches an application; "+
+		fmt.Sprintf("A flood of which a share is dropped by one rule at different places, and "+
+			"the rest reaches an application; "+
 			"and a flood of a fixed rate, all of it dropped. %d rounds of %v.", r.Rounds, r.Window))
 	d.Refusals = r.refusals()
 	d.Set("window", r.Window.String())
 	dropped := report.Axis{Label: "dropped", Unit: "%"}
 	pps := report.Axis{Label: "packets", Unit: "packets/s"}
-	taken := d.Chart(report.Chart{ID: "mix", Title: "Packets taken, by the share that is dropped", X: dropped, Y: pps, Better: report.More})
-	app := d.Chart(report.Chart{ID: "application", Title: "Packets that reach the application", X: dropped, Y: pps, Better: report.More})
+	taken := d.Chart(report.Chart{ID: "mix", Title: "Packets taken, by the share that is dropped",
+		X: dropped, Y: pps, Better: report.More})
+	app := d.Chart(report.Chart{ID: "application", Title: "Packets that reach the application",
+		X: dropped, Y: pps, Better: report.More})
 	load := d.Chart(report.Chart{
 		ID: "offered", Title: "Packets taken, by how many are offered", Better: report.More,
-		X: report.Axis{Label: "offered", Unit: "packets/s"}, Y: pps, What: "All of the flood is dropped. A place that keeps up lies on the diagonal.",
+		X: report.Axis{Label: "offered", Unit: "packets/s"}, Y: pps,
+		What: "All of the flood is dropped. A place that keeps up lies on the diagonal.",
 	})
-	table := d.Table("figures", "Packets a second", report.Column{Name: "place"}, report.Column{Name: "traffic"},
-		report.Column{Name: "taken", Unit: "Mpps"}, report.Column{Name: "reached the application", Unit: "Mpps"}, report.Column{Name: "offered", Unit: "Mpps"})
+	table := d.Table("figures", "Packets a second", report.Column{Name: "place"},
+		report.Column{Name: "traffic"},
+		report.Column{Name: "taken", Unit: "Mpps"},
+		report.Column{Name: "reached the application", Unit: "Mpps"},
+		report.Column{Name: "offered", Unit: "Mpps"})
 	for _, g := range r.Rungs {
 		for _, p := range g.Shares {
 			taken.Add(g.Name, p.figure(p.At, processed))

@@ -10,15 +10,16 @@ type Class string
 
 // The classes, in the order of reports.
 const (
-	Driver    Class = "driver"       // the innermost function is the network driver's
-	Program   Class = "eBPF program" // the innermost function is a program
-	Helper    Class = "helpers"      // called by a program, at any depth
-	Netfilter Class = "netfilter"    // a function of netfilter, nftables, iptables or ipset, or called by one
-	Kernel    Class = "kernel"       // any other function of the kernel, interrupts included
-	User      Class = "user"         // the application of a rung that has one, outside the kernel
-	Idle      Class = "idle"         // the idle task, not interrupted
-	Others    Class = "other tasks"  // processes that have nothing to do with the rung
-	Unknown   Class = "unknown"      // the innermost function has no name
+	Driver  Class = "driver"       // the innermost function is the network driver's
+	Program Class = "eBPF program" // the innermost function is a program
+	Helper  Class = "helpers"      // called by a program, at any depth
+	// a function of netfilter, nftables, iptables or ipset, or called by one
+	Netfilter Class = "netfilter"
+	Kernel    Class = "kernel"      // any other function of the kernel, interrupts included
+	User      Class = "user"        // the application of a rung that has one, outside the kernel
+	Idle      Class = "idle"        // the idle task, not interrupted
+	Others    Class = "other tasks" // processes that have nothing to do with the rung
+	Unknown   Class = "unknown"     // the innermost function has no name
 )
 
 // Classes lists all of them.
@@ -26,10 +27,13 @@ var Classes = []Class{Driver, Program, Helper, Netfilter, Kernel, User, Idle, Ot
 
 // Rules are how a sample is classed, in the order of asking; the table of the documentation.
 //
-//  1. The task is neither the thread that receives nor levee itself (the application of some rungs), nor the
-//     idle one, nor the kernel's for soft interrupts, and no interrupt is on the stack: other tasks.
+//  1. The task is neither the thread that receives nor levee itself (the application of some
+//     rungs), nor the
+//     idle one, nor the kernel's for soft interrupts, and no interrupt is on the stack: other
+//     tasks.
 //  2. Taken in user mode: user.
-//  3. From the innermost function outwards, up to the entry of an interrupt: a program that is innermost is
+//  3. From the innermost function outwards, up to the entry of an interrupt: a program that is
+//     innermost is
 //     "eBPF program", a program further out makes it "helpers", a function that begins with one of
 //     netfilterPrefixes "netfilter".
 //  4. The innermost function has no symbol: unknown.
@@ -37,10 +41,13 @@ var Classes = []Class{Driver, Program, Helper, Netfilter, Kernel, User, Idle, Ot
 //  6. The task is the idle one and no interrupt or soft interrupt is on the stack: idle.
 //  7. kernel.
 var (
-	netfilterPrefixes = []string{"nf_", "__nf_", "nft_", "ipt_", "ip6t_", "xt_", "ip_set_", "hash_ip", "hash_net", "nfnetlink_", "ipv4_conntrack_", "ipv6_conntrack_"}
-	// interruptPrefixes begin the functions between what was interrupted and what the interrupt does. Exceptions,
-	// as page faults, are a task's own.
-	interruptPrefixes = []string{"asm_sysvec_", "asm_common_interrupt", "sysvec_", "common_interrupt", "irq_exit", "__irq_exit", "do_softirq", "__do_softirq", "handle_softirqs", "el1h_64_irq", "el1_interrupt"}
+	netfilterPrefixes = []string{"nf_", "__nf_", "nft_", "ipt_", "ip6t_", "xt_", "ip_set_",
+		"hash_ip", "hash_net", "nfnetlink_", "ipv4_conntrack_", "ipv6_conntrack_"}
+	// interruptPrefixes begin the functions between what was interrupted and what the interrupt
+	// does. Exceptions, as page faults, are a task's own.
+	interruptPrefixes = []string{"asm_sysvec_", "asm_common_interrupt", "sysvec_",
+		"common_interrupt", "irq_exit", "__irq_exit", "do_softirq", "__do_softirq",
+		"handle_softirqs", "el1h_64_irq", "el1_interrupt"}
 	// softInterruptThread is the root of the thread that runs soft interrupts when there are many.
 	softInterruptThread = "run_ksoftirqd"
 )
@@ -77,7 +84,8 @@ func (c *classifier) class(s *sample, stack []symbol) Class {
 	switch {
 	case len(stack) == 0 || !stack[0].known:
 		return Unknown
-	case c.driver != "" && (stack[0].module == c.driver || strings.HasPrefix(stack[0].name, c.driver+"_")):
+	case c.driver != "" && (stack[0].module == c.driver ||
+		strings.HasPrefix(stack[0].name, c.driver+"_")):
 		return Driver
 	case s.pid == 0 && !interrupted:
 		return Idle
@@ -87,9 +95,10 @@ func (c *classifier) class(s *sample, stack []symbol) Class {
 
 // other tells whether a task has nothing to do with the rung, and nothing else interrupted it.
 func (c *classifier) other(s *sample, stack []symbol) bool {
-	return s.pid != 0 && !slices.Contains(c.own, s.pid) && !slices.ContainsFunc(stack, func(f symbol) bool {
-		return f.name == softInterruptThread || hasPrefix(f.name, interruptPrefixes)
-	})
+	return s.pid != 0 && !slices.Contains(c.own, s.pid) &&
+		!slices.ContainsFunc(stack, func(f symbol) bool {
+			return f.name == softInterruptThread || hasPrefix(f.name, interruptPrefixes)
+		})
 }
 
 func hasPrefix(name string, prefixes []string) bool {

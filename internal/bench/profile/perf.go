@@ -38,9 +38,9 @@ type sampler struct {
 
 const clockEvent = "cpu-clock"
 
-// events that may make a sample, best first: cycles are counted by the hardware and interrupt what cannot be
-// interrupted otherwise; the clock is a timer, so that code which runs with interrupts off is
-// seen where it allows them again.
+// events that may make a sample, best first: cycles are counted by the hardware and interrupt what
+// cannot be interrupted otherwise; the clock is a timer, so that code which runs with interrupts
+// off is seen where it allows them again.
 var events = []struct {
 	name   string
 	typ    uint32
@@ -55,7 +55,8 @@ func newSampler(cpu, frequency int) (*sampler, error) {
 	var err error
 	for _, e := range events {
 		attr := unix.PerfEventAttr{
-			Type: e.typ, Config: e.config, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Sample: uint64(frequency),
+			Type: e.typ, Config: e.config, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+			Sample:      uint64(frequency),
 			Sample_type: unix.PERF_SAMPLE_IP | unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_CALLCHAIN,
 			Bits:        unix.PerfBitDisabled | unix.PerfBitFreq | unix.PerfBitExcludeCallchainUser,
 		}
@@ -67,7 +68,8 @@ func newSampler(cpu, frequency int) (*sampler, error) {
 			continue // not counted here
 		}
 		s := &sampler{fd: fd, event: e.name}
-		if s.ring, err = unix.Mmap(fd, 0, (1+ringPages)*pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		if s.ring, err = unix.Mmap(fd, 0, (1+ringPages)*pageSize, unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_SHARED); err != nil {
 			unix.Close(fd)
 			return nil, kernel.Refuse(err, "map the memory for samples")
 		}
@@ -81,9 +83,12 @@ func refusal(err error) error {
 	level, readErr := os.ReadFile("/proc/sys/kernel/perf_event_paranoid")
 	switch {
 	case os.IsNotExist(readErr):
-		return kernel.Refuse(unix.ENOTSUP, "take samples: this kernel has no perf events (CONFIG_PERF_EVENTS)")
+		return kernel.Refuse(unix.ENOTSUP,
+			"take samples: this kernel has no perf events (CONFIG_PERF_EVENTS)")
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return kernel.Refuse(err, "take samples: kernel.perf_event_paranoid is %s and this process lacks CAP_PERFMON: run it as root, outside a container that forbids perf_event_open",
+		return kernel.Refuse(err, "take samples: kernel.perf_event_paranoid is %s and this "+
+			"process lacks CAP_PERFMON: run it as root, outside a container that forbids "+
+			"perf_event_open",
 			strings.TrimSpace(string(level)))
 	}
 	return kernel.Refuse(err, "take samples of a core (perf_event_open)")
@@ -124,15 +129,18 @@ func (s *sampler) take() ([]sample, error) {
 	return out, err
 }
 
-// parseRecords reads struct perf_event_header and what follows it; records of other kinds are skipped.
+// parseRecords reads struct perf_event_header and what follows it; records of other kinds are
+// skipped.
 func parseRecords(b []byte) (out []sample, lost uint64, err error) {
 	for len(b) > 0 {
 		if len(b) < 8 {
 			return out, lost, errors.New("the kernel's ring of samples ends within a record")
 		}
-		kind, misc, size := binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint16(b[4:]), int(binary.NativeEndian.Uint16(b[6:]))
+		kind, misc, size := binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint16(b[4:]),
+			int(binary.NativeEndian.Uint16(b[6:]))
 		if size < 8 || size > len(b) {
-			return out, lost, fmt.Errorf("a record of %d bytes in the kernel's ring of samples", size)
+			return out, lost, fmt.Errorf("a record of %d bytes in the kernel's ring of samples",
+				size)
 		}
 		body := b[8:size]
 		b = b[size:]
@@ -157,7 +165,8 @@ func parseSample(b []byte, misc uint16) (sample, bool) {
 	if len(b) < 24 {
 		return sample{}, false
 	}
-	s := sample{pid: binary.NativeEndian.Uint32(b[8:]), user: misc&unix.PERF_RECORD_MISC_CPUMODE_MASK == unix.PERF_RECORD_MISC_USER}
+	s := sample{pid: binary.NativeEndian.Uint32(b[8:]),
+		user: misc&unix.PERF_RECORD_MISC_CPUMODE_MASK == unix.PERF_RECORD_MISC_USER}
 	n := binary.NativeEndian.Uint64(b[16:])
 	if b = b[24:]; n > uint64(len(b)/8) {
 		return sample{}, false

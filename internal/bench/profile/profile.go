@@ -29,7 +29,8 @@ const (
 
 var usual = bench.Usual{
 	Rounds: 6, FewestRounds: bench.MinRounds, MostRounds: 50,
-	Window: time.Second, QuickWindow: 250 * time.Millisecond, Shortest: 100 * time.Millisecond, Longest: 2 * time.Second,
+	Window: time.Second, QuickWindow: 250 * time.Millisecond, Shortest: 100 * time.Millisecond,
+	Longest: 2 * time.Second,
 }
 
 func (o *Options) complete() error {
@@ -40,15 +41,16 @@ func (o *Options) complete() error {
 		o.Frequency = 997
 	}
 	if o.Frequency < 50 || o.Frequency > maxFrequency {
-		return usage.Wrongf("%d samples a second: there must be 50 to %d", o.Frequency, maxFrequency)
+		return usage.Wrongf("%d samples a second: there must be 50 to %d", o.Frequency,
+			maxFrequency)
 	}
 	name, err := rung(o.Rung, ladder.RungNames())
 	o.Rung = name
 	return err
 }
 
-// rung finds the only name that is or begins with what was asked for; of several, the only one without a
-// remark in parentheses: "nft" is the one with all rules, not the one with one rule.
+// rung finds the only name that is or begins with what was asked for; of several, the only one
+// without a remark in parentheses: "nft" is the one with all rules, not the one with one rule.
 func rung(asked string, names []string) (string, error) {
 	var found, plain []string
 	for _, n := range names {
@@ -97,8 +99,8 @@ type observer struct {
 	windows    []*window
 }
 
-// Run profiles a rung. It needs root and two cores. When ctx ends early the report has what was seen until then, says that
-// it is incomplete, and comes with the error.
+// Run profiles a rung. It needs root and two cores. When ctx ends early the report has what was
+// seen until then, says that it is incomplete, and comes with the error.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := bench.Ready("profile", o.complete()); err != nil {
 		return nil, err
@@ -115,7 +117,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	probe.close()
 	w := &observer{Options: &o, classifier: classifier{symbols: names, driver: labDriver}}
 	defer w.close()
-	r := &Report{Head: o.Head(0), Rung: o.Rung, Event: probe.event, Frequency: o.Frequency, WindowMS: o.Window.Milliseconds()}
+	r := &Report{Head: o.Head(0), Rung: o.Rung, Event: probe.event, Frequency: o.Frequency,
+		WindowMS: o.Window.Milliseconds()}
 	l, err := ladder.Run(ctx, ladder.Options{
 		Options: flood.Options{Options: o.Options, Watch: w.watch},
 		Policy:  o.Policy, PolicyName: o.PolicyName, Rungs: []string{o.Rung},

@@ -109,9 +109,12 @@ func TestFunctionsAreFoundByAddress(t *testing.T) {
 	}
 	s.programs = []program{{0xffffffffc0200000, 0xffffffffc0200100, "bpf_prog_x"}}
 	for ip, want := range map[uint64]string{
-		0: "[unknown]", 0xffffffff80ffffff: "[unknown]", 0xffffffff81000000: "_stext", 0xffffffff81000105: "_stext",
-		0xffffffff810002ff: "do_idle", 0xffffffff81000300: "nft_do_chain", 0xffffffffc0000050: "veth_poll", 0xffffffffc02000ff: "bpf_prog_x",
-		0xffffffffc0200100: "[unknown]", 0xffffffff81010601: "[unknown]", math.MaxUint64: "[unknown]",
+		0: "[unknown]", 0xffffffff80ffffff: "[unknown]", 0xffffffff81000000: "_stext",
+		0xffffffff81000105: "_stext",
+		0xffffffff810002ff: "do_idle", 0xffffffff81000300: "nft_do_chain",
+		0xffffffffc0000050: "veth_poll", 0xffffffffc02000ff: "bpf_prog_x",
+		0xffffffffc0200100: "[unknown]", 0xffffffff81010601: "[unknown]",
+		math.MaxUint64: "[unknown]",
 	} {
 		if got := s.at(ip); got.name != want {
 			t.Errorf("%#x is in %s, want %s", ip, got.name, want)
@@ -120,7 +123,8 @@ func TestFunctionsAreFoundByAddress(t *testing.T) {
 	if s.hidden() {
 		t.Error("addresses that are there are called hidden")
 	}
-	if s, err := parseKallsyms(strings.NewReader("0000000000000000 T _stext\n0000000000000000 T do_idle\n")); err != nil || !s.hidden() {
+	if s, err := parseKallsyms(strings.NewReader("0000000000000000 T _stext\n0000000000000000 T " +
+		"do_idle\n")); err != nil || !s.hidden() {
 		t.Errorf("addresses that are all zero are not called hidden: %v", err)
 	}
 	if _, err := parseKallsyms(strings.NewReader("zz T x\n")); err == nil {
@@ -136,9 +140,11 @@ func TestSamplesAreClassed(t *testing.T) {
 	s.programs = []program{{0xffffffffc0200000, 0xffffffffc0200100, "bpf_prog_x"}}
 	c := classifier{symbols: s, driver: "veth", own: []uint32{5, 6}}
 	const (
-		stext, idle, nft, irq, memcpy = 0xffffffff81000001, 0xffffffff81000120, 0xffffffff81000310, 0xffffffff81000410, 0xffffffff81000510
-		softirqd                      = 0xffffffff81000610
-		veth, inVeth, prog, nowhere   = 0xffffffffc0000010, 0xffffffffc0000110, 0xffffffffc0200010, 0xffffffffd0000000
+		stext, idle, nft, irq, memcpy = 0xffffffff81000001, 0xffffffff81000120, 0xffffffff81000310,
+			0xffffffff81000410, 0xffffffff81000510
+		softirqd                    = 0xffffffff81000610
+		veth, inVeth, prog, nowhere = 0xffffffffc0000010, 0xffffffffc0000110, 0xffffffffc0200010,
+			0xffffffffd0000000
 	)
 	for _, v := range []struct {
 		name string
@@ -147,8 +153,10 @@ func TestSamplesAreClassed(t *testing.T) {
 	}{
 		{"user space", sample{pid: 5, user: true}, User},
 		{"a program", sample{pid: 5, stack: []uint64{prog, veth}}, Program},
-		{"what a program calls", sample{pid: 5, stack: []uint64{memcpy, stext, prog, veth}}, Helper},
-		{"an interrupt of a program", sample{pid: 5, stack: []uint64{memcpy, irq, prog, veth}}, Kernel},
+		{"what a program calls", sample{pid: 5, stack: []uint64{memcpy, stext, prog, veth}},
+			Helper},
+		{"an interrupt of a program", sample{pid: 5, stack: []uint64{memcpy, irq, prog, veth}},
+			Kernel},
 		{"netfilter", sample{pid: 5, stack: []uint64{nft, stext, veth}}, Netfilter},
 		{"what netfilter calls", sample{pid: 5, stack: []uint64{memcpy, nft, veth}}, Netfilter},
 		{"a program within netfilter", sample{pid: 5, stack: []uint64{prog, nft}}, Program},
@@ -158,15 +166,18 @@ func TestSamplesAreClassed(t *testing.T) {
 		{"idle", sample{stack: []uint64{idle, stext}}, Idle},
 		{"an interrupt of idle", sample{stack: []uint64{memcpy, irq, idle}}, Kernel},
 		{"the driver in an interrupt of idle", sample{stack: []uint64{veth, irq, idle}}, Driver},
-		{"a program in an interrupt of idle", sample{stack: []uint64{prog, veth, irq, idle}}, Program},
+		{"a program in an interrupt of idle", sample{stack: []uint64{prog, veth, irq, idle}},
+			Program},
 		{"nowhere", sample{pid: 5, stack: []uint64{nowhere, stext}}, Unknown},
 		{"no stack", sample{pid: 5}, Unknown},
 		{"another task in user space", sample{pid: 7, user: true}, Others},
 		{"another task's netfilter", sample{pid: 7, stack: []uint64{nft, stext}}, Others},
 		{"another task's program", sample{pid: 7, stack: []uint64{prog, stext}}, Others},
 		{"an interrupt of another task", sample{pid: 7, stack: []uint64{memcpy, irq, nft}}, Kernel},
-		{"the driver in an interrupt of another task", sample{pid: 7, stack: []uint64{veth, irq, stext}}, Driver},
-		{"the thread of soft interrupts", sample{pid: 8, stack: []uint64{prog, veth, softirqd}}, Program},
+		{"the driver in an interrupt of another task",
+			sample{pid: 7, stack: []uint64{veth, irq, stext}}, Driver},
+		{"the thread of soft interrupts", sample{pid: 8, stack: []uint64{prog, veth, softirqd}},
+			Program},
 	} {
 		if got := c.class(&v.s, c.resolve(&v.s)); got != v.want {
 			t.Errorf("%s is %s, want %s", v.name, got, v.want)
@@ -192,7 +203,8 @@ func TestIdleTimeInTheFlameGraph(t *testing.T) {
 	for _, v := range []struct {
 		w    window
 		want int
-	}{{window{samples: 75, idle: 0.25}, 25}, {window{samples: 75}, 0}, {window{samples: 1, idle: 1}, 0}} {
+	}{{window{samples: 75, idle: 0.25}, 25}, {window{samples: 75}, 0},
+		{window{samples: 1, idle: 1}, 0}} {
 		if got := v.w.idleSamples(); got != v.want {
 			t.Errorf("%+v: %d, want %d", v.w, got, v.want)
 		}
@@ -218,13 +230,17 @@ func TestIdleTimeIsRead(t *testing.T) {
 }
 
 func TestRungsAreFoundByTheirBeginning(t *testing.T) {
-	names := []string{"xdp drop", "xdp-filter", "levee", "nft netdev ingress (one rule)", "nft netdev ingress", "tc (one)", "tc (two)"}
-	for asked, want := range map[string]string{"levee": "levee", "lev": "levee", "nft": "nft netdev ingress", "nft netdev ingress (": "nft netdev ingress (one rule)", "xdp d": "xdp drop"} {
+	names := []string{"xdp drop", "xdp-filter", "levee", "nft netdev ingress (one rule)",
+		"nft netdev ingress", "tc (one)", "tc (two)"}
+	for asked, want := range map[string]string{"levee": "levee", "lev": "levee",
+		"nft": "nft netdev ingress", "nft netdev ingress (": "nft netdev ingress (one rule)",
+		"xdp d": "xdp drop"} {
 		if got, err := rung(asked, names); err != nil || got != want {
 			t.Errorf("%s: %q, %v", asked, got, err)
 		}
 	}
-	for asked, want := range map[string]string{"": "which rung", "xdp": "any of", "tc": "any of", "ipfw": "there is no rung"} {
+	for asked, want := range map[string]string{"": "which rung", "xdp": "any of", "tc": "any of",
+		"ipfw": "there is no rung"} {
 		if _, err := rung(asked, names); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", asked, err)
 		}
@@ -259,7 +275,8 @@ func keepBusy(t *testing.T, cpu int, d time.Duration) {
 // seen is a window with samples of a program, idle for some percent of it.
 func seen(samples, idle int) *window {
 	w := &window{samples: samples, idle: float64(idle) / 100, stacks: map[string]*stack{}}
-	w.stacks["p"] = &stack{functions: []string{"napi_poll", "bpf_prog_x"}, class: Program, count: samples}
+	w.stacks["p"] = &stack{functions: []string{"napi_poll", "bpf_prog_x"}, class: Program,
+		count: samples}
 	return w
 }
 
@@ -268,27 +285,34 @@ func TestSharesAreOfValidWindowsOnly(t *testing.T) {
 	rung := &flood.Rung{Name: "levee", What: "it"}
 	for i := range 6 {
 		w.windows = append(w.windows, seen(90-i, 10+i), seen(1000, 0))
-		rung.Windows = append(rung.Windows, flood.Window{PPS: 1e6}, flood.Window{Invalid: []string{fmt.Sprintf("steal of %d %%", i)}})
+		rung.Windows = append(rung.Windows, flood.Window{PPS: 1e6},
+			flood.Window{Invalid: []string{fmt.Sprintf("steal of %d %%", i)}})
 	}
 	w.windows = append(w.windows, seen(5, 0)) // interrupted after its samples were taken
 	r := &Report{Rung: "levee", Event: clockEvent}
 	r.judge(w, rung)
-	if r.Samples != 525 || len(r.PPS) != 6 || len(r.Shares) != len(Classes) || !slices.Equal(r.Why, []string{"steal of 0 % (and 5 more such)"}) {
-		t.Errorf("%d samples, %d windows, shares %v, why %q", r.Samples, len(r.PPS), r.Shares, r.Why)
+	if r.Samples != 525 || len(r.PPS) != 6 || len(r.Shares) != len(Classes) ||
+		!slices.Equal(r.Why, []string{"steal of 0 % (and 5 more such)"}) {
+		t.Errorf("%d samples, %d windows, shares %v, why %q", r.Samples, len(r.PPS), r.Shares,
+			r.Why)
 	}
 	for _, s := range r.Shares {
-		if want := map[Class]float64{Program: 87.5, Idle: 12.5}[s.Class]; math.Abs(mean(s.Windows)-want) > 1e-9 {
+		if want := map[Class]float64{Program: 87.5,
+			Idle: 12.5}[s.Class]; math.Abs(mean(s.Windows)-want) > 1e-9 {
 			t.Errorf("%s: %g %%, want %g", s.Class, mean(s.Windows), want)
 		}
 	}
 	if f := r.Functions[0]; f.Name != "bpf_prog_x" || f.Share != 87.5 {
 		t.Errorf("first function %+v", f)
 	}
-	if svg := string(r.Flame()); !strings.Contains(svg, "<title>napi_poll: 87.50 %, 525 samples</title>") {
+	if svg := string(r.Flame()); !strings.Contains(svg,
+		"<title>napi_poll: 87.50 %, 525 samples</title>") {
 		t.Errorf("no such frame in\n%s", svg)
 	}
 	var b strings.Builder
-	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "1.00 Mpps (1.00-1.00) while sampled, 6 windows") || !strings.Contains(b.String(), "85.0-90.0") {
+	if err := r.Text(&b); err != nil ||
+		!strings.Contains(b.String(), "1.00 Mpps (1.00-1.00) while sampled, 6 windows") ||
+		!strings.Contains(b.String(), "85.0-90.0") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
 	if err := r.Document().JSON(io.Discard, nil); err != nil {
@@ -363,18 +387,21 @@ func TestAnInterruptedProfileSaysSoAndLeavesNothing(t *testing.T) {
 			after.Reset(2 * time.Second) // of eight or more
 		}
 	}
-	r, err := Run(ctx, Options{Options: bench.Options{Quick: true, Command: "levee bench profile", Progress: progress}, Rung: "xdp drop"})
+	r, err := Run(ctx, Options{Options: bench.Options{Quick: true, Command: "levee bench profile",
+		Progress: progress}, Rung: "xdp drop"})
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v, want that it was interrupted", err)
 	}
-	if names, err := filepath.Glob(fmt.Sprintf("/run/netns/levee-%d-*", os.Getpid())); err != nil || len(names) > 0 {
+	if names, err := filepath.Glob(fmt.Sprintf("/run/netns/levee-%d-*", os.Getpid())); err != nil ||
+		len(names) > 0 {
 		t.Errorf("left namespaces %q, %v", names, err)
 	}
 	if r == nil {
 		t.Fatal("no report")
 	}
 	var b strings.Builder
-	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "INCOMPLETE: interrupted") || !strings.Contains(b.String(), "repeat: levee bench profile") {
+	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "INCOMPLETE: interrupted") ||
+		!strings.Contains(b.String(), "repeat: levee bench profile") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
 	svg := string(r.Flame())
@@ -404,9 +431,11 @@ func TestAnInterruptedProfileSaysSoAndLeavesNothing(t *testing.T) {
 
 func TestOptionsThatCannotBeMeasuredAreRefused(t *testing.T) {
 	for _, o := range []Options{
-		{Rung: "ipfw"}, {}, {Rung: "levee", Options: bench.Options{Rounds: 5}}, {Rung: "levee", Options: bench.Options{Rounds: 51}},
+		{Rung: "ipfw"}, {}, {Rung: "levee", Options: bench.Options{Rounds: 5}},
+		{Rung: "levee", Options: bench.Options{Rounds: 51}},
 		{Rung: "levee", Options: bench.Options{Window: time.Minute}},
-		{Rung: "levee", Frequency: 5}, {Rung: "levee", Frequency: 1e6}, {Rung: "levee", Policy: []byte("drop everything"), PolicyName: "bad.levee"},
+		{Rung: "levee", Frequency: 5}, {Rung: "levee", Frequency: 1e6},
+		{Rung: "levee", Policy: []byte("drop everything"), PolicyName: "bad.levee"},
 	} {
 		if _, err := Run(t.Context(), o); err == nil {
 			t.Errorf("%+v: no error", o)
@@ -416,7 +445,9 @@ func TestOptionsThatCannotBeMeasuredAreRefused(t *testing.T) {
 
 func TestRefusalsSayWhatToDo(t *testing.T) {
 	err := refusal(unix.EACCES)
-	if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(err.Error(), "kernel.perf_event_paranoid is") || !strings.Contains(err.Error(), "run it as root") {
+	if !errors.Is(err, kernel.ErrRefused) ||
+		!strings.Contains(err.Error(), "kernel.perf_event_paranoid is") ||
+		!strings.Contains(err.Error(), "run it as root") {
 		t.Errorf("%v", err)
 	}
 }

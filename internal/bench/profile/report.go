@@ -65,7 +65,8 @@ func (r *Report) judge(w *observer, g *flood.Rung) {
 		}
 	}
 	if !matched {
-		reasons = append(reasons, fmt.Sprintf("%d windows were watched and %d judged: they cannot be told apart", len(w.windows), len(g.Windows)))
+		reasons = append(reasons, fmt.Sprintf("%d windows were watched and %d judged: they "+
+			"cannot be told apart", len(w.windows), len(g.Windows)))
 	}
 	r.Why = append(r.Why, grouped(reasons)...)
 	r.summarise(w, valid)
@@ -110,7 +111,8 @@ func (r *Report) summarise(w *observer, windows []*window) {
 		counts := map[Class]int{}
 		for _, s := range x.stacks {
 			counts[s.class] += s.count
-			own[Function{Name: s.functions[len(s.functions)-1], Class: s.class}] += x.percent(s.count)
+			own[Function{Name: s.functions[len(s.functions)-1],
+				Class: s.class}] += x.percent(s.count)
 			r.flame.Add(s.functions, string(s.class), string(Kernel), s.count)
 		}
 		r.flame.Add([]string{"[idle]"}, string(Idle), string(Kernel), x.idleSamples())
@@ -158,14 +160,22 @@ func (x *window) idleSamples() int {
 
 func (r *Report) caveats() []string {
 	out := []string{
-		fmt.Sprintf("%d samples of the receiving core by %s, %d a second asked for; the flood is that of bench ladder, the windows keep its rules", r.Samples, r.Event, r.Frequency),
-		"driver: the innermost function is of the driver (" + labDriver + "); eBPF program: it is a program; helpers: called by a program; netfilter: a function of netfilter or called by one; kernel: any other, interrupts included; other tasks: processes that have nothing to do with the rung; unknown: code without a symbol",
-		"sampling itself takes time: packets a second are a little lower than those of bench ladder; veth has no DMA: on a network card the driver's share is another",
+		fmt.Sprintf("%d samples of the receiving core by %s, %d a second asked for; the flood is "+
+			"that of bench ladder, the windows keep its rules", r.Samples, r.Event, r.Frequency),
+		"driver: the innermost function is of the driver (" + labDriver +
+			"); eBPF program: it is a program; helpers: called by a program; netfilter: a " +
+			"function of netfilter or called by one; kernel: any other, interrupts included; " +
+			"other tasks: processes that have nothing to do with the rung; unknown: code without " +
+			"a symbol",
+		"sampling itself takes time: packets a second are a little lower than those of bench " +
+			"ladder; veth has no DMA: on a network card the driver's share is another",
 	}
 	if r.Event == clockEvent {
-		out = append(out, "no hardware counter here: samples come from a timer, which sees code that runs with interrupts off only where it allows them again")
+		out = append(out, "no hardware counter here: samples come from a timer, which sees code "+
+			"that runs with interrupts off only where it allows them again")
 	}
-	out = append(out, "idle time is from /proc/stat, in ticks of 10 ms: not every core gives samples while it sleeps")
+	out = append(out, "idle time is from /proc/stat, in ticks of 10 ms: not every core gives "+
+		"samples while it sleeps")
 	if r.Lost > 0 {
 		out = append(out, fmt.Sprintf("%d samples were lost", r.Lost))
 	}
@@ -183,7 +193,8 @@ func (r *Report) Text(w io.Writer) error {
 	}
 	if len(r.PPS) > 0 {
 		m, lo, hi := report.Summary(r.PPS)
-		t.Printf("%.2f Mpps%s while sampled, %d windows of %d ms\n", m/1e6, interval(len(r.PPS), lo/1e6, hi/1e6, " (%.2f-%.2f)"), len(r.PPS), r.WindowMS)
+		t.Printf("%.2f Mpps%s while sampled, %d windows of %d ms\n", m/1e6,
+			interval(len(r.PPS), lo/1e6, hi/1e6, " (%.2f-%.2f)"), len(r.PPS), r.WindowMS)
 	}
 	t.Table(0, func(w io.Writer) {
 		if len(r.Shares) > 0 {
@@ -193,7 +204,8 @@ func (r *Report) Text(w io.Writer) error {
 		}
 		for _, s := range r.Shares {
 			m, lo, hi := report.Summary(s.Windows)
-			fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%s\n", s.Class, mean(s.Windows), m, interval(len(s.Windows), lo, hi, "%.1f-%.1f"))
+			fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%s\n", s.Class, mean(s.Windows), m,
+				interval(len(s.Windows), lo, hi, "%.1f-%.1f"))
 		}
 		if len(r.Functions) > 0 {
 			fmt.Fprintln(w, "\nfunction, without what it calls\t%\tclass")
@@ -235,16 +247,21 @@ func (r *Report) Document() *report.Document {
 	for _, why := range r.Why {
 		d.Refuse(r.Rung, why)
 	}
-	c := d.Chart(report.Chart{ID: "profile-classes", Title: "The receiving core's time", Kind: report.Bar, Y: report.Axis{Label: "share of the time", Unit: "%"}})
+	c := d.Chart(report.Chart{ID: "profile-classes", Title: "The receiving core's time",
+		Kind: report.Bar, Y: report.Axis{Label: "share of the time", Unit: "%"}})
 	for _, s := range r.Shares {
 		c.Add(r.Rung, report.Measured(0, s.Windows).Of(string(s.Class)))
 	}
-	split := d.Table("profile-shares", "Time by class; the means add up to 100", report.Column{Name: "class"}, report.Column{Name: "mean", Unit: "%"}, report.Column{Name: "median", Unit: "%"})
+	split := d.Table("profile-shares", "Time by class; the means add up to 100",
+		report.Column{Name: "class"}, report.Column{Name: "mean", Unit: "%"},
+		report.Column{Name: "median", Unit: "%"})
 	for _, s := range r.Shares {
 		m, _, _ := report.Summary(s.Windows)
 		split.Row(report.Text(string(s.Class)), report.Number(mean(s.Windows)), report.Number(m))
 	}
-	t := d.Table("profile-functions", "Functions, without what they call", report.Column{Name: "function"}, report.Column{Name: "class"}, report.Column{Name: "share", Unit: "%"})
+	t := d.Table("profile-functions", "Functions, without what they call",
+		report.Column{Name: "function"}, report.Column{Name: "class"},
+		report.Column{Name: "share", Unit: "%"})
 	for _, f := range r.Functions {
 		t.Row(report.Text(f.Name), report.Text(string(f.Class)), report.Number(f.Share))
 	}
@@ -253,7 +270,8 @@ func (r *Report) Document() *report.Document {
 
 // colours of the classes in a flame graph.
 var colours = map[Class]string{
-	Driver: "#8fb8de", Program: "#7cc47f", Helper: "#c9e19f", Netfilter: "#f2a65e", Kernel: "#e9d38d", User: "#c9a5d6", Idle: "#d7d7d7", Others: "#b8a99a", Unknown: "#e28a8a",
+	Driver: "#8fb8de", Program: "#7cc47f", Helper: "#c9e19f", Netfilter: "#f2a65e",
+	Kernel: "#e9d38d", User: "#c9a5d6", Idle: "#d7d7d7", Others: "#b8a99a", Unknown: "#e28a8a",
 }
 
 func newFlame() *report.Flame {
@@ -267,7 +285,8 @@ func newFlame() *report.Flame {
 // Flame draws the flame graph.
 func (r *Report) Flame() []byte {
 	return r.flame.SVG("What the receiving core does: "+r.Rung,
-		fmt.Sprintf("%d samples by %s; Linux %s, %s. Hover for shares, click to zoom, click the lowest row for all", r.Samples, r.Event, r.Machine.Kernel, r.Machine.CPU))
+		fmt.Sprintf("%d samples by %s; Linux %s, %s. Hover for shares, click to zoom, click the "+
+			"lowest row for all", r.Samples, r.Event, r.Machine.Kernel, r.Machine.CPU))
 }
 
 // Lacking names the rung if it has no figure.

@@ -38,8 +38,8 @@ type program struct {
 	name     string
 }
 
-// farthest is the longest that a function is taken to be: beyond it an address belongs to code that has no
-// symbol. The kernel's own functions are shorter.
+// farthest is the longest that a function is taken to be: beyond it an address belongs to code that
+// has no symbol. The kernel's own functions are shorter.
 const farthest = 64 << 10
 
 // readKernel reads the kernel's list of functions.
@@ -54,7 +54,9 @@ func readKernel() (*symbols, error) {
 		return nil, err
 	}
 	if s.hidden() {
-		return nil, kernel.Refuse(os.ErrPermission, "read the addresses of the kernel's functions: kernel.kptr_restrict hides them; sysctl kernel.kptr_restrict=1, and run this as root")
+		return nil, kernel.Refuse(os.ErrPermission,
+			"read the addresses of the kernel's functions: kernel.kptr_restrict hides them; "+
+				"sysctl kernel.kptr_restrict=1, and run this as root")
 	}
 	return s, nil
 }
@@ -62,8 +64,8 @@ func readKernel() (*symbols, error) {
 // hidden tells that the kernel names its functions without their addresses: all are zero.
 func (s *symbols) hidden() bool { return len(s.starts) == 0 || s.starts[len(s.starts)-1] == 0 }
 
-// parseKallsyms reads lines of address, type, name and perhaps a module in brackets; functions only. Programs are left out:
-// they come and go, and are listed by readPrograms.
+// parseKallsyms reads lines of address, type, name and perhaps a module in brackets; functions
+// only. Programs are left out: they come and go, and are listed by readPrograms.
 func parseKallsyms(r io.Reader) (*symbols, error) {
 	type entry struct {
 		at uint64

@@ -1,10 +1,10 @@
-// Package published holds what the field has published about the speed of packet filters, with the sources,
-// and lays it beside what was measured here.
+// Package published holds what the field has published about the speed of packet filters, with the
+// sources, and lays it beside what was measured here.
 //
-// In goes a measured document, out come ratios: of two figures of the same source, and of the two figures
-// measured here that stand for them. Never is a figure of one machine compared with a figure of another;
-// absolutes are shown only to say that they do not carry over. A source is in figures.json only if its
-// figures were looked up, and it says where.
+// In goes a measured document, out come ratios: of two figures of the same source, and of the two
+// figures measured here that stand for them. Never is a figure of one machine compared with a
+// figure of another; absolutes are shown only to say that they do not carry over. A source is in
+// figures.json only if its figures were looked up, and it says where.
 package published
 
 import (
@@ -32,7 +32,8 @@ type Source struct {
 	Checked  string `json:"checked"`  // what was looked up
 	Bench    string `json:"bench"`    // the measurement that it is like
 	Unit     string `json:"unit"`
-	// Figures in the order from slow to fast; Says is what it found where there is no figure to compare.
+	// Figures in the order from slow to fast; Says is what it found where there is no figure to
+	// compare.
 	Figures []Figure `json:"figures"`
 	Says    string   `json:"says"`
 }
@@ -59,11 +60,14 @@ type Comparison struct {
 	Sources []Source // of that measurement, with figures or without
 	Missing []string // figures that have no counterpart in the document
 
-	least bool // the measured ratios are of time in the least third of rounds, not of medians of packets a second
+	// the measured ratios are of time in the least third of rounds, not of medians of packets a
+	// second
+	least bool
 }
 
 // ofLeast says what such ratios are.
-const ofLeast = "The measured ratios are of the mean time a packet in the third of each place's rounds in which it was least, and least was disturbed."
+const ofLeast = "The measured ratios are of the mean time a packet in the third of each place's " +
+	"rounds in which it was least, and least was disturbed."
 
 // Ratio is how many times as fast the first of two things is, twice.
 type Ratio struct {
@@ -75,12 +79,15 @@ type Ratio struct {
 	PublishedRate [2]float64   // the absolutes of the source
 }
 
-// Against finds the ratios of a document's chart of ratios, where it has one, or of its packets a second. In each source
-// the slowest figure that is measured too is the base.
+// Against finds the ratios of a document's chart of ratios, where it has one, or of its packets a
+// second. In each source the slowest figure that is measured too is the base.
 func Against(d *report.Document) *Comparison {
 	c := &Comparison{}
 	id := d.Bench + "-pps"
-	if slices.ContainsFunc(d.Charts, func(c *report.Chart) bool { return c.ID == d.Bench+"-ratio" }) {
+	if slices.ContainsFunc(d.Charts, func(c *report.Chart) bool {
+		return c.ID == d.Bench+
+			"-ratio"
+	}) {
 		id, c.least = d.Bench+"-ratio", true
 	}
 	all := Sources()
@@ -121,8 +128,9 @@ func (c *Comparison) compare(s *Source, series *report.Series, missing map[strin
 			base, baseFigure = p, f
 		default:
 			c.Ratios = append(c.Ratios, Ratio{
-				Source: s, Series: series.Name, What: f.What, Base: baseFigure.What, Published: f.Value / baseFigure.Value,
-				Measured: over(p, base), PublishedRate: [2]float64{f.Value, baseFigure.Value},
+				Source: s, Series: series.Name, What: f.What, Base: baseFigure.What,
+				Published: f.Value / baseFigure.Value,
+				Measured:  over(p, base), PublishedRate: [2]float64{f.Value, baseFigure.Value},
 			})
 		}
 	}
@@ -150,33 +158,42 @@ func over(p, base *report.Point) report.Point {
 	return out
 }
 
-// Draw adds the comparison to a document: a chart of ratios, a table with the absolutes of the sources, and the
-// note that these do not carry over.
+// Draw adds the comparison to a document: a chart of ratios, a table with the absolutes of the
+// sources, and the note that these do not carry over.
 func (c *Comparison) Draw(d *report.Document) {
 	if len(c.Ratios) > 0 {
 		chart := d.Chart(report.Chart{
-			ID: d.Bench + "-published", Title: "Ratios: published and measured", Kind: report.Bar, Y: report.Axis{Label: "times the slowest of the same source", Log: true},
-			What: "Each bar is a ratio within one source, or within this measurement. Absolute figures of other machines do not carry over and are not drawn.",
+			ID: d.Bench + "-published", Title: "Ratios: published and measured", Kind: report.Bar,
+			Y: report.Axis{Label: "times the slowest of the same source", Log: true},
+			What: "Each bar is a ratio within one source, or within this measurement. Absolute " +
+				"figures of other machines do not carry over and are not drawn.",
 		})
 		table := d.Table(d.Bench+"-published-table", "Published figures and these",
-			report.Column{Name: "source"}, report.Column{Name: "what"}, report.Column{Name: "over"}, report.Column{Name: "series"}, report.Column{Name: "published ratio"}, report.Column{Name: "measured ratio"},
+			report.Column{Name: "source"}, report.Column{Name: "what"}, report.Column{Name: "over"},
+			report.Column{Name: "series"}, report.Column{Name: "published ratio"},
+			report.Column{Name: "measured ratio"},
 			report.Column{Name: "published", Unit: "packets/s, does not carry over"})
 		if c.least {
 			chart.What += " " + ofLeast
 		}
 		for _, r := range c.Ratios {
 			label := fmt.Sprintf("%s (%s)", r.What, r.Source.ID)
-			if base := fmt.Sprintf(" %s is over %s.", r.Source.ID, r.Base); !strings.Contains(chart.What, base) {
+			if base := fmt.Sprintf(" %s is over %s.", r.Source.ID,
+				r.Base); !strings.Contains(chart.What, base) {
 				chart.What += base
 			}
 			if !slices.ContainsFunc(chart.Series, func(s *report.Series) bool {
-				return s.Name == "published" && slices.ContainsFunc(s.Points, func(p report.Point) bool { return p.Label == label })
+				return s.Name == "published" &&
+					slices.ContainsFunc(s.Points,
+						func(p report.Point) bool { return p.Label == label })
 			}) {
 				chart.Add("published", report.Value(0, r.Published).Of(label))
 			}
 			chart.Add("measured here, "+r.Series, r.Measured.Of(label))
-			table.Row(report.Text(r.Source.ID), report.Text(r.What), report.Text(r.Base), report.Text(r.Series), report.Number(r.Published),
-				report.Quantity(*r.Measured.Y, "%s", r.measured()), report.Number(r.PublishedRate[0]))
+			table.Row(report.Text(r.Source.ID), report.Text(r.What), report.Text(r.Base),
+				report.Text(r.Series), report.Number(r.Published),
+				report.Quantity(*r.Measured.Y, "%s", r.measured()),
+				report.Number(r.PublishedRate[0]))
 		}
 	}
 	for _, s := range c.Sources {
@@ -205,7 +222,8 @@ func (r *Ratio) measured() string {
 
 // cite is a source in one line.
 func (s *Source) cite() string {
-	out := fmt.Sprintf("%s: %s, %q, %d, %s; %s (looked up: %s)", s.ID, s.By, s.Title, s.Year, s.Where, s.Hardware, s.Checked)
+	out := fmt.Sprintf("%s: %s, %q, %d, %s; %s (looked up: %s)", s.ID, s.By, s.Title, s.Year,
+		s.Where, s.Hardware, s.Checked)
 	if s.Says != "" {
 		out += ". " + s.Says
 	}
@@ -217,7 +235,8 @@ func (c *Comparison) Text() string {
 	var b strings.Builder
 	b.WriteString("published ratios beside these; a ratio is of two figures of one source\n")
 	for _, r := range c.Ratios {
-		fmt.Fprintf(&b, "  %s, %s: %s over %s: published %.3g, measured %s\n", r.Source.ID, r.Series, r.What, r.Base, r.Published, r.measured())
+		fmt.Fprintf(&b, "  %s, %s: %s over %s: published %.3g, measured %s\n", r.Source.ID,
+			r.Series, r.What, r.Base, r.Published, r.measured())
 	}
 	if c.least && len(c.Ratios) > 0 {
 		b.WriteString("  " + ofLeast + "\n")
@@ -231,6 +250,7 @@ func (c *Comparison) Text() string {
 	for _, s := range c.Sources {
 		fmt.Fprintf(&b, "  %s\n", s.cite())
 	}
-	b.WriteString("absolute figures of other machines, cards and kernels do not carry over: none is compared\n")
+	b.WriteString("absolute figures of other machines, cards and kernels do not carry over: none " +
+		"is compared\n")
 	return b.String()
 }

@@ -12,14 +12,17 @@ import (
 func TestSourcesAreComplete(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range Sources() {
-		if seen[s.ID] || s.Title == "" || s.By == "" || s.Year < 1990 || !strings.HasPrefix(s.Where, "https://") || s.Hardware == "" || s.Checked == "" || s.Bench == "" {
+		if seen[s.ID] || s.Title == "" || s.By == "" || s.Year < 1990 ||
+			!strings.HasPrefix(s.Where, "https://") || s.Hardware == "" || s.Checked == "" ||
+			s.Bench == "" {
 			t.Errorf("%+v", s)
 		}
 		seen[s.ID] = true
 		if (len(s.Figures) > 1) == (s.Says != "") {
 			t.Errorf("%s: two figures or more, or what it says, and not both", s.ID)
 		}
-		if !slices.IsSortedFunc(s.Figures, func(a, b Figure) int { return int(a.Value - b.Value) }) {
+		if !slices.IsSortedFunc(s.Figures,
+			func(a, b Figure) int { return int(a.Value - b.Value) }) {
 			t.Errorf("%s: the figures do not go from slow to fast", s.ID)
 		}
 		for _, f := range s.Figures {
@@ -42,14 +45,16 @@ func TestRatiosStayWithinTheirSource(t *testing.T) {
 		t.Fatalf("%d ratios, want XDP over iptables INPUT alone: %+v", len(got.Ratios), got.Ratios)
 	}
 	r := got.Ratios[0]
-	if r.Source.ID != "cloudflare-2018" || *r.Measured.Y != 5 || !r.Measured.AtLeast || *r.Measured.Low != 4e6/1.25e6 || *r.Measured.High != 7.5 {
+	if r.Source.ID != "cloudflare-2018" || *r.Measured.Y != 5 || !r.Measured.AtLeast ||
+		*r.Measured.Low != 4e6/1.25e6 || *r.Measured.High != 7.5 {
 		t.Errorf("%+v", r)
 	}
 	if want := 10e6 / 608e3; r.Published != want {
 		t.Errorf("published %v, want %v", r.Published, want)
 	}
 	text := got.Text()
-	for _, want := range []string{"published 16.4, measured >=5 (3.2-7.5)", "nftables netdev ingress: no figure here", "do not carry over", "Majkowski"} {
+	for _, want := range []string{"published 16.4, measured >=5 (3.2-7.5)",
+		"nftables netdev ingress: no figure here", "do not carry over", "Majkowski"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -66,14 +71,18 @@ func TestRatiosStayWithinTheirSource(t *testing.T) {
 
 func TestRatiosOfAMeasurementThatHasThemAreTaken(t *testing.T) {
 	d := &report.Document{Bench: "ladder"}
-	d.Chart(report.Chart{ID: "ladder-pps", Kind: report.Bar}).Add("ipv4", report.Value(0, 5e6).Bound(true).Of("xdp drop"), report.Value(0, 1e6).Of("iptables INPUT"))
+	d.Chart(report.Chart{ID: "ladder-pps", Kind: report.Bar}).Add("ipv4",
+		report.Value(0, 5e6).Bound(true).Of("xdp drop"), report.Value(0, 1e6).Of("iptables INPUT"))
 	d.Chart(report.Chart{ID: "ladder-ratio", Kind: report.Bar}).Add("ipv4",
-		report.Value(0, 1).Between(1, 1).Of("xdp drop"), report.Value(0, 0.125).Between(0.1, 0.2).Of("iptables INPUT"))
+		report.Value(0, 1).Between(1, 1).Of("xdp drop"),
+		report.Value(0, 0.125).Between(0.1, 0.2).Of("iptables INPUT"))
 	got := Against(d)
-	if len(got.Ratios) != 1 || *got.Ratios[0].Measured.Y != 8 || got.Ratios[0].Measured.AtLeast || *got.Ratios[0].Measured.Low != 5 || *got.Ratios[0].Measured.High != 10 {
+	if len(got.Ratios) != 1 || *got.Ratios[0].Measured.Y != 8 || got.Ratios[0].Measured.AtLeast ||
+		*got.Ratios[0].Measured.Low != 5 || *got.Ratios[0].Measured.High != 10 {
 		t.Fatalf("%+v, want XDP over iptables INPUT by the ratios, 8 from 5 to 10", got.Ratios)
 	}
-	if text := got.Text(); !strings.Contains(text, "measured 8 (5-10)") || !strings.Contains(text, "least was disturbed") {
+	if text := got.Text(); !strings.Contains(text, "measured 8 (5-10)") ||
+		!strings.Contains(text, "least was disturbed") {
 		t.Error(text)
 	}
 	got.Draw(d)
@@ -83,7 +92,8 @@ func TestRatiosOfAMeasurementThatHasThemAreTaken(t *testing.T) {
 }
 
 func TestAMeasurementWithoutFiguresSaysWhatIsKnown(t *testing.T) {
-	for bench, want := range map[string]string{"sets": "Poptrie", "rules": "nftables is slower than iptables", "hash": "no source"} {
+	for bench, want := range map[string]string{"sets": "Poptrie",
+		"rules": "nftables is slower than iptables", "hash": "no source"} {
 		d := &report.Document{Bench: bench}
 		if text := Against(d).Text(); !strings.Contains(text, want) {
 			t.Errorf("%s: no %q in\n%s", bench, want, text)

@@ -23,30 +23,37 @@ import (
 	"levee/internal/lab"
 )
 
-// fib is the kernel's routing table, in a namespace of its own, asked by bpf_fib_lookup as a forwarding
-// program asks it.
+// fib is the kernel's routing table, in a namespace of its own, asked by bpf_fib_lookup as a
+// forwarding program asks it.
 func fib(ctx context.Context) lookup.Structure {
 	return lookup.Structure{
-		Name:  "kernel FIB",
-		What:  "the routing table, asked by bpf_fib_lookup without resolving the neighbour; it gives the next hop, where the others say yes or no",
-		Build: func(prefixes []netip.Prefix, width int) (*lookup.Built, error) { return buildFIB(ctx, prefixes, width) },
+		Name: "kernel FIB",
+		What: "the routing table, asked by bpf_fib_lookup without resolving the neighbour; it " +
+			"gives the next hop, where the others say yes or no",
+		Build: func(prefixes []netip.Prefix, width int) (*lookup.Built,
+			error) {
+			return buildFIB(ctx, prefixes, width)
+		},
 	}
 }
 
-// Bounds of what a route takes, in bytes, to refuse what does not fit before the machine is short of
-// memory. Measured: IPv4 160, IPv6 760 to 810 on two cores, more on more: next hops have a part for each.
+// Bounds of what a route takes, in bytes, to refuse what does not fit before the machine is short
+// of memory. Measured: IPv4 160, IPv6 760 to 810 on two cores, more on more: next hops have a part
+// for each.
 const (
 	perRoute4 = 256
 	perRoute6 = 1024
 )
 
-// leastGrowth is the least growth of the kernel's memory that says something about what was just done.
+// leastGrowth is the least growth of the kernel's memory that says something about what was just
+// done.
 const leastGrowth = 1 << 20
 
 // routerHost is the outer end of the lab's link: the one that has no default route.
 const routerHost = "router"
 
-func buildFIB(ctx context.Context, prefixes []netip.Prefix, width int) (_ *lookup.Built, err error) {
+func buildFIB(ctx context.Context, prefixes []netip.Prefix, width int) (_ *lookup.Built,
+	err error) {
 	need := int64(len(prefixes)) * perRoute4
 	if width == 128 {
 		need = int64(len(prefixes)) * (perRoute6 + 8*int64(runtime.NumCPU()))
@@ -54,17 +61,24 @@ func buildFIB(ctx context.Context, prefixes []netip.Prefix, width int) (_ *looku
 	if free, err := available(); err != nil {
 		return nil, err
 	} else if need > free/2 {
-		return nil, fmt.Errorf("%d routes may take %d MB, more than half of the %d MB that this machine has free", len(prefixes), need>>20, free>>20)
+		return nil, fmt.Errorf("%d routes may take %d MB, more than half of the %d MB that this "+
+			"machine has free", len(prefixes), need>>20, free>>20)
 	}
 	// The lab outlives ctx: close takes the routes out first.
-	l, err := lab.New(context.WithoutCancel(ctx), lab.Topology{Links: []lab.Link{{Inner: "stub", Outer: routerHost}}, Forward: []string{routerHost}})
+	l, err := lab.New(context.WithoutCancel(ctx),
+		lab.Topology{Links: []lab.Link{{Inner: "stub", Outer: routerHost}},
+			Forward: []string{routerHost}})
 	if err != nil {
 		return nil, err
 	}
 	h := l.Host(routerHost)
 	d := &h.Devices[0]
 	b := &lookup.Built{Within: h.Do}
-	b.Closers = append(b.Closers, func() error { return errors.Join(h.Do(func() error { return flush(d.Name) }), l.Close()) })
+	b.Closers = append(
+		b.Closers, func() error {
+			return errors.Join(h.Do(func() error { return flush(d.Name) }),
+				l.Close())
+		})
 	before, err := bench.KernelMemory()
 	if err != nil {
 		return b, err
@@ -74,7 +88,11 @@ func buildFIB(ctx context.Context, prefixes []netip.Prefix, width int) (_ *looku
 		gateway = d.Peer.IPv6
 	}
 	var r *router
-	if err := h.Do(func() (err error) { r, err = newRouter(d.Index, gateway); return err }); err != nil {
+	if err := h.Do(func() (err error) {
+		r,
+			err = newRouter(d.Index, gateway)
+		return err
+	}); err != nil {
 		return b, err
 	}
 	b.Closers = append(b.Closers, func() error { r.close(); return nil })
@@ -102,13 +120,14 @@ func buildFIB(ctx context.Context, prefixes []netip.Prefix, width int) (_ *looku
 			return triestat(b.Within)
 		}
 		t := lookup.NewRadix(prefixes)
-		return lookup.DepthOf(addrs, fmt.Sprintf("nodes on the way down, of %d in a copy of the tree's shape", t.Count()), t.FIBDepth), ""
+		return lookup.DepthOf(addrs, fmt.Sprintf("nodes on the way down, of %d in a copy of the "+
+			"tree's shape", t.Count()), t.FIBDepth), ""
 	}
 	return b, nil
 }
 
-// flush takes the device's routes out before the namespace goes: the kernel would do it later, in the
-// background, at the expense of what is measured next.
+// flush takes the device's routes out before the namespace goes: the kernel would do it later, in
+// the background, at the expense of what is measured next.
 func flush(device string) error {
 	link, err := netlink.LinkByName(device)
 	if err != nil {
@@ -135,8 +154,8 @@ func available() (int64, error) {
 	return 0, errors.New("/proc/meminfo does not say how much memory is available")
 }
 
-// Offsets in struct bpf_fib_lookup (linux/bpf.h), which lies at the bottom of the stack's first 64 bytes,
-// and what its helper is asked and answers.
+// Offsets in struct bpf_fib_lookup (linux/bpf.h), which lies at the bottom of the stack's first 64
+// bytes, and what its helper is asked and answers.
 const (
 	fibParams     = -64
 	fibLength     = 6 // of the packet, for the MTU
@@ -148,8 +167,8 @@ const (
 	strange = 1 << 20
 )
 
-// askFIB looks the address in R1 and R2 up, from a device of the router; R9 is the context. The helper
-// writes over what it is asked, so all of it is set each time.
+// askFIB looks the address in R1 and R2 up, from a device of the router; R9 is the context. The
+// helper writes over what it is asked, so all of it is set each time.
 func askFIB(b *assembler.Builder, ifindex, width int) {
 	family := int64(unix.AF_INET)
 	if width == 128 {
@@ -225,6 +244,7 @@ func parseTriestat(lines *bufio.Scanner) (*lookup.Depth, error) {
 		return nil, fmt.Errorf("fib_triestat has an unknown form: %w", err)
 	}
 	of := fmt.Sprintf("depth of the leaves by fib_triestat: %s leaves, %s inner nodes, %s",
-		values["Leaves"], values["Internal nodes"], strings.Join(strings.Fields(values["Total size"]), " "))
+		values["Leaves"], values["Internal nodes"],
+		strings.Join(strings.Fields(values["Total size"]), " "))
 	return &lookup.Depth{Mean: mean, Max: most, Of: of}, nil
 }

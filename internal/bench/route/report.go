@@ -22,7 +22,8 @@ func (r *Report) Text(w io.Writer) error {
 
 func (c *Case) print(t *bench.Text) {
 	t.Table(0, func(w io.Writer) {
-		fmt.Fprintln(w, "  ns a look-up: stream/chain\thit\tmiss\tmix\tmix, Zipf\tdepth, mean/max\tinsertion\ta route\tone change\tmemory\ta route")
+		fmt.Fprintln(w, "  ns a look-up: stream/chain\thit\tmiss\tmix\tmix, Zipf\tdepth, "+
+			"mean/max\tinsertion\ta route\tone change\tmemory\ta route")
 		for _, s := range c.Structures {
 			if s.Missing != "" {
 				continue
@@ -35,7 +36,8 @@ func (c *Case) print(t *bench.Text) {
 			if s.Bytes > 0 {
 				memory = fmt.Sprintf("%s\t%.1f bytes", bytesOf(s.Bytes), s.PerEntry)
 			}
-			fmt.Fprintf(w, "  %s%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, s.Cells(), depth, bench.Nanos(s.BuildNs+s.LoadNs),
+			fmt.Fprintf(w, "  %s%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, s.Cells(), depth,
+				bench.Nanos(s.BuildNs+s.LoadNs),
 				bench.Nanos(insertion(s, len(c.Prefixes))), bench.Nanos(s.UpdateNs), memory)
 		}
 	})
@@ -50,21 +52,26 @@ func (c *Case) print(t *bench.Text) {
 	}
 }
 
-// Document is the report for files: look-ups, insertion and memory over the number of routes, and a table.
+// Document is the report for files: look-ups, insertion and memory over the number of routes, and a
+// table.
 func (r *Report) Document() *report.Document {
-	d := r.Head.Document("route", "Routing tables", "Look-ups, insertion, memory and depth of the kernel's routing table, its LPM trie and levee's sets.")
+	d := r.Head.Document("route", "Routing tables",
+		"Look-ups, insertion, memory and depth of the kernel's routing table, its LPM trie and "+
+			"levee's sets.")
 	r.Conditions.Set(d)
 	charts := map[string]*report.Chart{}
 	chart := func(id, title, label, unit string) *report.Chart {
 		if charts[id] == nil {
 			charts[id] = d.Chart(report.Chart{
-				ID: id, Title: title, X: report.Axis{Label: "routes", Log: true}, Y: report.Axis{Label: label, Unit: unit, Log: true}, Better: report.Less,
+				ID: id, Title: title, X: report.Axis{Label: "routes", Log: true},
+				Y: report.Axis{Label: label, Unit: unit, Log: true}, Better: report.Less,
 			})
 		}
 		return charts[id]
 	}
 	for _, c := range r.Cases {
-		what, id, x := c.Family()+" "+c.Entries, report.FileName(c.Family()+"-"+c.Entries), float64(len(c.Prefixes))
+		what, id, x := c.Family()+" "+c.Entries, report.FileName(c.Family()+"-"+c.Entries),
+			float64(len(c.Prefixes))
 		for _, s := range c.Structures {
 			if s.Missing != "" {
 				d.Refuse(fmt.Sprintf("%s, %d routes, %s", s.Name, len(c.Prefixes), what), s.Missing)
@@ -73,11 +80,14 @@ func (r *Report) Document() *report.Document {
 			for _, k := range lookup.Traffics {
 				if l := s.Lookup(k.Kind, k.Skew); l != nil {
 					name := trafficName(k.Kind, k.Skew)
-					chart("route-stream-"+id+"-"+report.FileName(name), what+": "+name, "a look-up, stream", "ns").Add(s.Name, report.Measured(x, l.StreamRounds))
-					chart("route-chain-"+id+"-"+report.FileName(name), what+": "+name+", chained", "a look-up, chain", "ns").Add(s.Name, report.Measured(x, l.ChainRounds))
+					chart("route-stream-"+id+"-"+report.FileName(name), what+": "+name,
+						"a look-up, stream", "ns").Add(s.Name, report.Measured(x, l.StreamRounds))
+					chart("route-chain-"+id+"-"+report.FileName(name), what+": "+name+", chained",
+						"a look-up, chain", "ns").Add(s.Name, report.Measured(x, l.ChainRounds))
 				}
 			}
-			chart("route-insertion-"+id, what+": insertion", "a route", "ns").Add(s.Name, report.Value(x, insertion(s, len(c.Prefixes))))
+			chart("route-insertion-"+id, what+": insertion", "a route", "ns").Add(s.Name,
+				report.Value(x, insertion(s, len(c.Prefixes))))
 			memory := report.Gap(x, "too little to be told from what else the kernel does")
 			if s.Bytes > 0 {
 				memory = report.Value(x, s.PerEntry)
@@ -98,15 +108,19 @@ func trafficName(k workload.Kind, s workload.Skew) string {
 
 // table has what no chart shows.
 func (r *Report) table(d *report.Document) {
-	t := d.Table("route-shape", "Insertion, memory and depth", report.Column{Name: "table"}, report.Column{Name: "routes"}, report.Column{Name: "structure"},
-		report.Column{Name: "insertion", Unit: "ns"}, report.Column{Name: "one change", Unit: "ns"}, report.Column{Name: "memory", Unit: "bytes"},
-		report.Column{Name: "depth, mean"}, report.Column{Name: "depth, max"}, report.Column{Name: "what a step is"})
+	t := d.Table("route-shape", "Insertion, memory and depth", report.Column{Name: "table"},
+		report.Column{Name: "routes"}, report.Column{Name: "structure"},
+		report.Column{Name: "insertion", Unit: "ns"}, report.Column{Name: "one change", Unit: "ns"},
+		report.Column{Name: "memory", Unit: "bytes"},
+		report.Column{Name: "depth, mean"}, report.Column{Name: "depth, max"},
+		report.Column{Name: "what a step is"})
 	for _, c := range r.Cases {
 		for _, s := range c.Structures {
 			if s.Missing != "" {
 				continue
 			}
-			row := []report.Cell{report.Text(c.Family() + " " + c.Entries), report.Number(float64(len(c.Prefixes))), report.Text(s.Name),
+			row := []report.Cell{report.Text(c.Family() + " " + c.Entries),
+				report.Number(float64(len(c.Prefixes))), report.Text(s.Name),
 				report.Number(s.BuildNs + s.LoadNs), report.Number(s.UpdateNs)}
 			if s.Bytes > 0 {
 				row = append(row, report.Number(float64(s.Bytes)))
@@ -114,9 +128,11 @@ func (r *Report) table(d *report.Document) {
 				row = append(row, report.Text("-"))
 			}
 			if s.Depth != nil {
-				row = append(row, report.Number(s.Depth.Mean), report.Number(float64(s.Depth.Max)), report.Text(s.Depth.Of))
+				row = append(row, report.Number(s.Depth.Mean), report.Number(float64(s.Depth.Max)),
+					report.Text(s.Depth.Of))
 			} else {
-				row = append(row, report.Text("unknown"), report.Text("unknown"), report.Text(s.DepthUnknown))
+				row = append(row, report.Text("unknown"), report.Text("unknown"),
+					report.Text(s.DepthUnknown))
 			}
 			t.Row(row...)
 		}

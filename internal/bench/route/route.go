@@ -1,8 +1,9 @@
-// Package route compares the kernel's routing table and LPM trie with levee's structures, by look-ups inside the
-// kernel (package lookup): hits, misses and a mix, depth, time to insert and memory.
+// Package route compares the kernel's routing table and LPM trie with levee's structures, by
+// look-ups inside the kernel (package lookup): hits, misses and a mix, depth, time to insert and
+// memory.
 //
-// In go sizes and kinds of tables, or a table of one's own; out comes a Report. Routes go into a network
-// namespace that is made for it and removed.
+// In go sizes and kinds of tables, or a table of one's own; out comes a Report. Routes go into a
+// network namespace that is made for it and removed.
 package route
 
 import (
@@ -48,7 +49,8 @@ type Options struct {
 // Tables are the kinds of table.
 var Tables = []string{"internet", "48s", "128s"}
 
-// fullView is how many routes an Internet full view has, as of the distributions of package workload.
+// fullView is how many routes an Internet full view has, as of the distributions of package
+// workload.
 var fullView = map[int]int{32: 901_899, 128: 160_147}
 
 // densities are how many /48s there are for one that is routed.
@@ -58,12 +60,21 @@ var densities = []uint64{1, 16, 4096}
 const hostsBlock = 1 << 20
 
 var caveats = []string{
-	"ns above the same loop without a look-up; stream: independent look-ups, which the CPU overlaps; chain: each waits for the one before",
-	"mix is half hits and half misses; half of the misses lie beside a route; uniform and Zipf (exponent 1.1) say how often routes come by",
-	"kernel FIB: bpf_fib_lookup from a program of traffic control in a namespace of its own, all routes by one gateway; it finds a next hop and checks the MTU, the others say whether there is a route",
-	"insertion: FIB by rtnetlink, 1,000 routes a system call; LPM trie by batches of 4,096; levee static is built aside and loaded whole",
-	"memory of maps is what the kernel charges, of the LPM trie its entries without forks and the allocator's rounding; of the FIB the growth of the kernel's own memory while routes are installed: none below 1 MB, and to some MB on a busy machine",
-	"depth is of the hits; of the LPM trie and the IPv6 FIB it is counted in a copy of their shape, since the kernel does not tell; of the IPv4 FIB it is the kernel's own, over its leaves",
+	"ns above the same loop without a look-up; stream: independent look-ups, which the CPU " +
+		"overlaps; chain: each waits for the one before",
+	"mix is half hits and half misses; half of the misses lie beside a route; uniform and Zipf " +
+		"(exponent 1.1) say how often routes come by",
+	"kernel FIB: bpf_fib_lookup from a program of traffic control in a namespace of its own, all " +
+		"routes by one gateway; it finds a next hop and checks the MTU, the others say whether " +
+		"there is a route",
+	"insertion: FIB by rtnetlink, 1,000 routes a system call; LPM trie by batches of 4,096; " +
+		"levee static is built aside and loaded whole",
+	"memory of maps is what the kernel charges, of the LPM trie its entries without forks and " +
+		"the allocator's rounding; of the FIB the growth of the kernel's own memory while routes " +
+		"are installed: none below 1 MB, and to some MB on a busy machine",
+	"depth is of the hits; of the LPM trie and the IPv6 FIB it is counted in a copy of their " +
+		"shape, since the kernel does not tell; of the IPv4 FIB it is the kernel's own, over " +
+		"its leaves",
 }
 
 func (o *Options) complete() error {
@@ -74,16 +85,20 @@ func (o *Options) complete() error {
 		}
 		o.full = !o.Quick
 	}
-	err := o.Options.Complete(bench.Usual{Rounds: bench.MinRounds + 1, QuickRounds: bench.MinRounds})
-	return errors.Join(err, bench.CheckSizes(o.Sizes, workload.MaxPrefixes), usage.Known("kind of table", o.Tables, Tables))
+	err := o.Options.Complete(bench.Usual{Rounds: bench.MinRounds + 1,
+		QuickRounds: bench.MinRounds})
+	return errors.Join(err, bench.CheckSizes(o.Sizes, workload.MaxPrefixes),
+		usage.Known("kind of table", o.Tables, Tables))
 }
 
-// Run compares routing tables. It needs root. When ctx ends early the report has the cases and traffics that
-// were complete, says that it is incomplete, and comes with the error.
+// Run compares routing tables. It needs root. When ctx ends early the report has the cases and
+// traffics that were complete, says that it is incomplete, and comes with the error.
 func Run(ctx context.Context, o Options) (r *Report, failed error) {
-	from := slices.DeleteFunc(slices.Clone(lookup.Structures), func(s lookup.Structure) bool { return s.HostsOnly })
+	from := slices.DeleteFunc(slices.Clone(lookup.Structures),
+		func(s lookup.Structure) bool { return s.HostsOnly })
 	from = append(from, fib(ctx))
-	used, wrong := bench.Choose("structure", o.Only, from, func(s lookup.Structure) string { return s.Name })
+	used, wrong := bench.Choose("structure", o.Only, from,
+		func(s lookup.Structure) string { return s.Name })
 	if err := bench.Ready("route", o.complete(), wrong); err != nil {
 		return nil, err
 	}
@@ -106,7 +121,8 @@ func Run(ctx context.Context, o Options) (r *Report, failed error) {
 		}
 		c := &Case{Set: set}
 		report.Cases = append(report.Cases, c)
-		l := lookup.Options{Rounds: o.Rounds, Seed: o.Seed, Depths: true, Tell: tell, Machine: machine}
+		l := lookup.Options{Rounds: o.Rounds, Seed: o.Seed, Depths: true, Tell: tell,
+			Machine: machine}
 		if c.Structures, err = l.Compare(ctx, set, used); err != nil {
 			return bench.Ended(ctx, report, &report.Head, err)
 		}
@@ -147,7 +163,8 @@ func (o *Options) internet(width int) []plan {
 	var out []plan
 	for _, n := range sizes {
 		out = append(out, func() (*lookup.Set, error) {
-			return &lookup.Set{Width: width, Entries: "Internet-like", Prefixes: workload.Internet(width, n, o.Seed)}, nil
+			return &lookup.Set{Width: width, Entries: "Internet-like",
+				Prefixes: workload.Internet(width, n, o.Seed)}, nil
 		})
 	}
 	return out
@@ -181,7 +198,8 @@ func (o *Options) blocks() []plan {
 	return out
 }
 
-// insertion is the time from a list of routes in memory to all of them in force, for each route, in ns.
+// insertion is the time from a list of routes in memory to all of them in force, for each route, in
+// ns.
 func insertion(s *lookup.Result, size int) float64 {
 	return (s.BuildNs + s.LoadNs) / math.Max(float64(size), 1)
 }

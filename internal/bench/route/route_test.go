@@ -19,13 +19,17 @@ import (
 )
 
 func TestTriestatIsRead(t *testing.T) {
-	const text = "Basic info: size of leaf: 48 bytes, size of tnode: 40 bytes.\nMain:\n\tAver depth:     3.31\n\tMax depth:      6\n\tLeaves:         873\n" +
-		"\tPrefixes:       1005\n\tInternal nodes: 349\n\t  1: 200  2: 100\n\tPointers: 1854\nNull ptrs: 633\nTotal size: 129  kB\nLocal:\n\tAver depth:     9.99\n\tMax depth:      9\n"
+	const text = "Basic info: size of leaf: 48 bytes, size of tnode: 40 bytes.\nMain:\n\tAver " +
+		"depth:     3.31\n\tMax depth:      6\n\tLeaves:         873\n" +
+		"\tPrefixes:       1005\n\tInternal nodes: 349\n\t  1: 200  2: 100\n\tPointers: " +
+		"1854\nNull ptrs: 633\nTotal size: 129  kB\nLocal:\n\tAver depth:     9.99\n\tMax depth: " +
+		"     9\n"
 	d, err := parseTriestat(bufio.NewScanner(strings.NewReader(text)))
 	if err != nil || d.Mean != 3.31 || d.Max != 6 || !strings.Contains(d.Of, "873 leaves") {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if _, err := parseTriestat(bufio.NewScanner(strings.NewReader("Local:\n\tAver depth: 1\n"))); err == nil {
+	if _, err := parseTriestat(
+		bufio.NewScanner(strings.NewReader("Local:\n\tAver depth: 1\n"))); err == nil {
 		t.Error("no main table gave no error")
 	}
 }
@@ -91,11 +95,14 @@ func TestRoutesComparesWithRightAnswers(t *testing.T) {
 	}
 	for _, c := range r.Cases {
 		for _, s := range c.Structures {
-			if s.Missing != "" || len(s.Lookups) != len(lookup.Traffics) || s.LoadNs <= 0 && s.BuildNs <= 0 || s.UpdateNs <= 0 {
+			if s.Missing != "" || len(s.Lookups) != len(lookup.Traffics) || s.LoadNs <= 0 &&
+				s.BuildNs <= 0 || s.UpdateNs <= 0 {
 				t.Errorf("%s %s: %s: %+v", c.Family(), c.Entries, s.Name, s)
 			}
-			if s.Depth == nil && s.DepthUnknown == "" || s.Depth != nil && (s.Depth.Mean <= 0 || s.Depth.Max < 1) {
-				t.Errorf("%s %s: depth of %s: %+v %q", c.Family(), c.Entries, s.Name, s.Depth, s.DepthUnknown)
+			if s.Depth == nil && s.DepthUnknown == "" || s.Depth != nil &&
+				(s.Depth.Mean <= 0 || s.Depth.Max < 1) {
+				t.Errorf("%s %s: depth of %s: %+v %q", c.Family(), c.Entries, s.Name, s.Depth,
+					s.DepthUnknown)
 			}
 		}
 		if len(c.Structures) != 2 {
@@ -103,7 +110,8 @@ func TestRoutesComparesWithRightAnswers(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "kernel FIB") || strings.Contains(b.String(), "no figure") {
+	if err := r.Text(&b); err != nil || !strings.Contains(b.String(), "kernel FIB") ||
+		strings.Contains(b.String(), "no figure") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
 	d := r.Document()
@@ -155,7 +163,8 @@ func TestRoutesThatTheKernelRefusesAreNamed(t *testing.T) {
 
 func TestRouteOptionsThatCannotBeMeasuredAreRefused(t *testing.T) {
 	for _, o := range []Options{
-		{Options: bench.Options{Rounds: 5}}, {Sizes: []int{0}}, {Sizes: []int{workload.MaxPrefixes + 1}},
+		{Options: bench.Options{Rounds: 5}}, {Sizes: []int{0}},
+		{Sizes: []int{workload.MaxPrefixes + 1}},
 		{Only: []string{"trie"}}, {Tables: []string{"47s"}},
 	} {
 		if _, err := Run(t.Context(), o); err == nil {

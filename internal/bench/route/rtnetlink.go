@@ -13,13 +13,13 @@ import (
 	"levee/internal/kernel"
 )
 
-// routeBatch is how many routes go to the kernel in one message: 76 bytes each for IPv6, so that all fit
-// into a socket's buffer of 212,992, the default.
+// routeBatch is how many routes go to the kernel in one message: 76 bytes each for IPv6, so that
+// all fit into a socket's buffer of 212,992, the default.
 const routeBatch = 1000
 
-// router installs routes into the main table of the calling thread's network namespace, many a system call
-// (rtnetlink(7)): the way of routing daemons. All routes have one gateway, so that the tree is measured
-// and not the next hops.
+// router installs routes into the main table of the calling thread's network namespace, many a
+// system call (rtnetlink(7)): the way of routing daemons. All routes have one gateway, so that the
+// tree is measured and not the next hops.
 type router struct {
 	fd      int
 	device  uint32
@@ -69,7 +69,8 @@ func (r *router) replace(p netip.Prefix) error {
 	return r.send([]netip.Prefix{p}, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
 }
 
-// send makes one system call of many messages. The kernel answers the last, and each that it refuses.
+// send makes one system call of many messages. The kernel answers the last, and each that it
+// refuses.
 func (r *router) send(prefixes []netip.Prefix, flags uint16) error {
 	r.buf = r.buf[:0]
 	for i, p := range prefixes {
@@ -80,7 +81,8 @@ func (r *router) send(prefixes []netip.Prefix, flags uint16) error {
 		r.message(p, f)
 	}
 	last := r.seq - 1
-	if err := unix.Sendto(r.fd, r.buf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(r.fd, r.buf, 0,
+		&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("installing %d routes: %w", len(prefixes), err)
 	}
 	first := last + 1 - uint32(len(prefixes))
@@ -99,11 +101,13 @@ func (r *router) send(prefixes []netip.Prefix, flags uint16) error {
 			return fmt.Errorf("reading the routing table's answer: %w", err)
 		}
 		for _, m := range messages {
-			if m.Header.Type != unix.NLMSG_ERROR || len(m.Data) < 4 || m.Header.Seq < first || m.Header.Seq > last {
+			if m.Header.Type != unix.NLMSG_ERROR || len(m.Data) < 4 || m.Header.Seq < first ||
+				m.Header.Seq > last {
 				continue
 			}
 			if code := -int32(binary.NativeEndian.Uint32(m.Data)); code != 0 && refused == nil {
-				refused = fmt.Errorf("the kernel refuses route %s: %w", prefixes[m.Header.Seq-first], unix.Errno(code))
+				refused = fmt.Errorf("the kernel refuses route %s: %w",
+					prefixes[m.Header.Seq-first], unix.Errno(code))
 			}
 			if m.Header.Seq == last {
 				return refused
@@ -121,7 +125,8 @@ func (r *router) message(p netip.Prefix, flags uint16) {
 	}
 	r.buf = append(r.buf, make([]byte, unix.SizeofNlMsghdr)...)
 	r.buf = append(r.buf, family, byte(p.Bits()), 0, 0, // source length, TOS
-		unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST, 0, 0, 0, 0)
+		unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST, 0, 0, 0,
+		0)
 	r.attribute(unix.RTA_DST, p.Addr().AsSlice())
 	r.attribute(unix.RTA_GATEWAY, r.gateway.AsSlice())
 	r.attribute(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, r.device))

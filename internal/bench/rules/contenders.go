@@ -17,7 +17,8 @@ func contenders(rules []workload.Rule) (out []*load.Contender) {
 	p := &load.Levee{Text: leveeText(rules)}
 	changed := &load.Levee{Text: append([]byte("drop udp from 198.18.255.1\n"), p.Text...)}
 	for _, spec := range []load.Spec{
-		load.Plain(contender.XDPDrop()), p.Spec("levee", "levee, all rules compiled; a change is the whole policy anew", changed),
+		load.Plain(contender.XDPDrop()),
+		p.Spec("levee", "levee, all rules compiled; a change is the whole policy anew", changed),
 		nftRules(rules), nftIPRules(rules), iptablesRules(rules),
 	} {
 		out = append(out, load.New(spec))
@@ -26,7 +27,8 @@ func contenders(rules []workload.Rule) (out []*load.Contender) {
 }
 
 // protocols by the names that all tools know.
-var protocols = map[uint8]string{1: "icmp", 6: "tcp", 17: "udp", 33: "dccp", 132: "sctp", 136: "udplite"}
+var protocols = map[uint8]string{1: "icmp", 6: "tcp", 17: "udp", 33: "dccp", 132: "sctp",
+	136: "udplite"}
 
 func protocol(p uint8) string {
 	if name := protocols[p]; name != "" {
@@ -73,28 +75,38 @@ func leveeText(rules []workload.Rule) []byte {
 	return b.Bytes()
 }
 
-// nftRules is the rules one by one in a chain at netdev ingress, its first hook. They share one counter,
-// which makes their work less than levee's, who counts by rule.
+// nftRules is the rules one by one in a chain at netdev ingress, its first hook. They share one
+// counter, which makes their work less than levee's, who counts by rule.
 func nftRules(rules []workload.Rule) load.Spec {
 	const name = "nft rules"
-	return load.NFT(load.NetdevIngress, name, "nftables at netdev ingress, rule by rule, in order", func(device string) []byte {
-		return nftText(rules, "netdev", name, fmt.Sprintf("chain ingress { type filter hook ingress device \"%s\" priority 0;", device))
-	}, "insert rule netdev "+load.NFTTable(name)+" ingress ip saddr 198.18.255.1 udp dport 1 counter name c drop")
+	return load.NFT(load.NetdevIngress, name, "nftables at netdev ingress, rule by rule, in order",
+		func(device string) []byte {
+			return nftText(rules, "netdev", name,
+				fmt.Sprintf("chain ingress { type filter hook ingress device \"%s\" priority 0;",
+					device))
+		}, "insert rule netdev "+load.NFTTable(name)+
+			" ingress ip saddr 198.18.255.1 udp dport 1 counter name c drop")
 }
 
-// nftIPRules is the same at the first hook of family ip: later on a packet's way, but there rules need not ask whether it
-// is IPv4, as nft lets each rule of netdev do. Of 1,000 rules this took less than half of the time.
+// nftIPRules is the same at the first hook of family ip: later on a packet's way, but there rules
+// need not ask whether it is IPv4, as nft lets each rule of netdev do. Of 1,000 rules this took
+// less than half of the time.
 func nftIPRules(rules []workload.Rule) load.Spec {
 	const name = "nft ip rules"
-	return load.NFT(load.IPPrerouting, name, "nftables, table of family ip, prerouting at priority raw; rule by rule, in order", func(string) []byte {
-		return nftText(rules, "ip", name, "chain first { type filter hook prerouting priority raw;")
-	}, "insert rule ip "+load.NFTTable(name)+" first ip saddr 198.18.255.1 udp dport 1 counter name c drop")
+	return load.NFT(load.IPPrerouting, name,
+		"nftables, table of family ip, prerouting at priority raw; rule by rule, in order",
+		func(string) []byte {
+			return nftText(rules, "ip", name,
+				"chain first { type filter hook prerouting priority raw;")
+		}, "insert rule ip "+load.NFTTable(name)+
+			" first ip saddr 198.18.255.1 udp dport 1 counter name c drop")
 }
 
 // nftText is the table of a contender with one chain.
 func nftText(rules []workload.Rule, family, name, chain string) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "table %s %s {\n counter c { }\n %s policy accept;\n", family, load.NFTTable(name), chain)
+	fmt.Fprintf(&b, "table %s %s {\n counter c { }\n %s policy accept;\n", family,
+		load.NFTTable(name), chain)
 	for i := range rules {
 		writeNFT(&b, &rules[i])
 	}
@@ -141,8 +153,9 @@ func writeNFT(b *bytes.Buffer, r *workload.Rule) {
 // firstRules call the chain RULES, and count what it lets through.
 const firstRules = "-A PREROUTING -j RULES\n-A PREROUTING\n"
 
-// iptablesRules is the rules in a chain of their own, called from the first hook of iptables. A rule
-// about ports without a protocol becomes two, for TCP and UDP, since iptables has no other way.
+// iptablesRules is the rules in a chain of their own, called from the first hook of iptables. A
+// rule about ports without a protocol becomes two, for TCP and UDP, since iptables has no other
+// way.
 func iptablesRules(rules []workload.Rule) load.Spec {
 	input := func() []byte {
 		var b bytes.Buffer
@@ -163,20 +176,26 @@ func iptablesRules(rules []workload.Rule) load.Spec {
 	}
 	var text []byte
 	return load.Spec{
-		Name: "iptables rules", What: "iptables, table raw, chain PREROUTING: its first hook; rule by rule, in order", Hook: contender.LocalIn,
+		Name: "iptables rules", What: "iptables, table raw, chain PREROUTING: its first hook; " +
+			"rule by rule, in order", Hook: contender.LocalIn,
 		Needs:   [][2]string{{"iptables-restore", "iptables"}},
 		Prepare: func(contender.Site) { text = input() },
 		Install: func(ctx context.Context, s contender.Site) error {
 			_, err := contender.Run(ctx, s.Host, text, "iptables-restore", "-w")
 			return err
 		},
-		Off: func(ctx context.Context, s contender.Site) error { return load.FlushFirst(ctx, s, "iptables") },
+		Off: func(ctx context.Context, s contender.Site) error {
+			return load.FlushFirst(ctx, s,
+				"iptables")
+		},
 		On: func(ctx context.Context, s contender.Site) error {
-			_, err := contender.Run(ctx, s.Host, []byte("*raw\n"+firstRules+"COMMIT\n"), "iptables-restore", "-w", "--noflush")
+			_, err := contender.Run(ctx, s.Host, []byte("*raw\n"+firstRules+"COMMIT\n"),
+				"iptables-restore", "-w", "--noflush")
 			return err
 		},
 		Change: func(ctx context.Context, s contender.Site) error {
-			_, err := contender.Run(ctx, s.Host, nil, "iptables", "-w", "-t", "raw", "-I", "RULES", "-s", "198.18.255.1", "-p", "udp", "-j", "DROP")
+			_, err := contender.Run(ctx, s.Host, nil, "iptables", "-w", "-t", "raw", "-I", "RULES",
+				"-s", "198.18.255.1", "-p", "udp", "-j", "DROP")
 			return err
 		},
 		Dropped: func(ctx context.Context, s contender.Site) (uint64, error) {

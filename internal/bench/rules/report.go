@@ -10,11 +10,12 @@ import (
 	"levee/internal/report"
 )
 
-// Document draws the report up for the writers of package report: ns a packet, packets a second and times to
-// load over the number of rules.
+// Document draws the report up for the writers of package report: ns a packet, packets a second and
+// times to load over the number of rules.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("rules", "Policies as they grow",
-		fmt.Sprintf("What a rule more costs: levee's compiled policy on %d different packets, above an empty program, and packets a second of one core through a lab.", r.Frames))
+		fmt.Sprintf("What a rule more costs: levee's compiled policy on %d different packets, "+
+			"above an empty program, and packets a second of one core through a lab.", r.Frames))
 	d.Set("quick", fmt.Sprint(r.Quick))
 	r.Conditions.Set(d)
 	for _, c := range r.Cases {
@@ -26,10 +27,16 @@ func (r *Report) Document() *report.Document {
 
 func (c *Case) draw(d *report.Document) {
 	at := float64(c.Size)
-	uniform := load.Grown(d, "rules-ns", "levee: a packet, above an empty program", "rules", report.Axis{Label: "above an empty program", Unit: "ns"}, report.Less, "Packets made from all rules alike.")
-	zipf := load.Grown(d, "rules-ns-zipf", "levee: a packet, frequent rules", "rules", report.Axis{Label: "above an empty program", Unit: "ns"}, report.Less, "Packets made from rules by Zipf's law.")
-	loading := load.Grown(d, "rules-prepare", "levee: from text to the kernel", "rules", report.Axis{Label: "resolve, compile and load", Unit: "ns"}, report.Less, "Single values.")
-	memory := load.Grown(d, "rules-bytes", "levee: memory", "rules", report.Axis{Label: "program and maps", Unit: "bytes"}, report.Less, "")
+	uniform := load.Grown(d, "rules-ns", "levee: a packet, above an empty program", "rules",
+		report.Axis{Label: "above an empty program", Unit: "ns"}, report.Less,
+		"Packets made from all rules alike.")
+	zipf := load.Grown(d, "rules-ns-zipf", "levee: a packet, frequent rules", "rules",
+		report.Axis{Label: "above an empty program", Unit: "ns"}, report.Less,
+		"Packets made from rules by Zipf's law.")
+	loading := load.Grown(d, "rules-prepare", "levee: from text to the kernel", "rules",
+		report.Axis{Label: "resolve, compile and load", Unit: "ns"}, report.Less, "Single values.")
+	memory := load.Grown(d, "rules-bytes", "levee: memory", "rules",
+		report.Axis{Label: "program and maps", Unit: "bytes"}, report.Less, "")
 	if p := c.Levee; p != nil {
 		if p.Missing != "" {
 			d.Refuse(fmt.Sprintf("levee, %d %s rules", c.Size, c.Shape), p.Missing)
@@ -61,11 +68,16 @@ func rounds(p *Policy, skew workload.Skew, at float64, f *bench.Figure) report.P
 func (r *Report) Text(w io.Writer) error {
 	return r.Conditions.Write(w, &r.Head, func(t *bench.Text) {
 		t.Table(0, func(w io.Writer) {
-			fmt.Fprintf(w, "\nlevee, %d different packets\tns a packet\t95 %% interval\tchain, ns a load\tZipf\tchain\tresolve\tcompile\tload\tmemory\n", r.Frames)
+			fmt.Fprintf(w, "\nlevee, %d different packets\tns a packet\t95 %% interval\tchain, "+
+				"ns a load\tZipf\tchain\tresolve\tcompile\tload\tmemory\n", r.Frames)
 			for _, c := range r.Cases {
 				if p := c.Levee; p != nil && p.Missing == "" {
-					fmt.Fprintf(w, "%d %s\t%.1f\t%.1f-%.1f\t%s\t%.1f\t%s\t%s\t%s\t%s\t%s\n", c.Size, c.Shape, p.Uniform.Median, p.Uniform.Interval[0], p.Uniform.Interval[1], p.Conditions.Cell(),
-						p.Zipf.Median, p.ZipfConditions.Cell(), bench.Nanos(float64(p.ResolveNs)), bench.Nanos(float64(p.CompileNs)), bench.Nanos(float64(p.LoadNs)), bench.Size(int64(p.Bytes)))
+					fmt.Fprintf(w, "%d %s\t%.1f\t%.1f-%.1f\t%s\t%.1f\t%s\t%s\t%s\t%s\t%s\n", c.Size,
+						c.Shape, p.Uniform.Median, p.Uniform.Interval[0], p.Uniform.Interval[1],
+						p.Conditions.Cell(),
+						p.Zipf.Median, p.ZipfConditions.Cell(), bench.Nanos(float64(p.ResolveNs)),
+						bench.Nanos(float64(p.CompileNs)), bench.Nanos(float64(p.LoadNs)),
+						bench.Size(int64(p.Bytes)))
 				}
 			}
 		})

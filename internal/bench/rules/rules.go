@@ -1,6 +1,7 @@
-// Package rules measures policies as they grow, from ten rules to a hundred thousand in the shapes of ClassBench:
-// levee's compiled program on a trace of different packets, above an empty program (trace.go), and packets a
-// second of levee, nftables and iptables with the same rules (package load).
+// Package rules measures policies as they grow, from ten rules to a hundred thousand in the shapes
+// of ClassBench: levee's compiled program on a trace of different packets, above an empty program
+// (trace.go), and packets a second of levee, nftables and iptables with the same rules (package
+// load).
 package rules
 
 import (
@@ -48,8 +49,8 @@ type Policy struct {
 	Zipf    *bench.Figure  `json:"zipf_ns"`
 	NsEmpty float64        `json:"ns_empty"` // the empty program with test loop and copying
 	Raw     map[string]any `json:"rounds"`   // by skew, those that count
-	// Phases are all rounds by skew, also those that do not count, each with what the machine gave beside it; Conditions and
-	// ZipfConditions are that of the rounds that count.
+	// Phases are all rounds by skew, also those that do not count, each with what the machine gave
+	// beside it; Conditions and ZipfConditions are that of the rounds that count.
 	Phases         map[string][]TraceRound `json:"phases"`
 	Conditions     *bench.Conditions       `json:"uniform_conditions"`
 	ZipfConditions *bench.Conditions       `json:"zipf_conditions"`
@@ -67,17 +68,20 @@ type Options struct {
 	calmest float64 // the least pressure of a round, 0 before the first
 }
 
-// frames is how many different packets a trace of rules has: too many for branch predictors to learn, and more than there are
-// rules at most, so that the caches hold no more of the tables than under a flood. Of 8,192 packets, which meet a twelfth of
-// 100,000 rules, a packet seemed to take two thirds of the time or half of it.
+// frames is how many different packets a trace of rules has: too many for branch predictors to
+// learn, and more than there are rules at most, so that the caches hold no more of the tables than
+// under a flood. Of 8,192 packets, which meet a twelfth of 100,000 rules, a packet seemed to take
+// two thirds of the time or half of it.
 const frames = 1 << 17
 
-const _ = uint(frames - workload.MaxRules) // does not compile if there may be more rules than packets
+// does not compile if there may be more rules than packets
+const _ = uint(frames - workload.MaxRules)
 
-// Run measures rule sets of all sizes. It needs root, and for the lab two cores. An interrupted measurement
-// returns an error and what it has measured.
+// Run measures rule sets of all sizes. It needs root, and for the lab two cores. An interrupted
+// measurement returns an error and what it has measured.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	err := errors.Join(o.Complete(workload.MaxRules), usage.Known("shape of rules", o.Shapes, workload.Shapes),
+	err := errors.Join(o.Complete(workload.MaxRules),
+		usage.Known("shape of rules", o.Shapes, workload.Shapes),
 		usage.Known("tool", o.Only, load.WithNames(nil, contenders(nil))))
 	if err != nil {
 		return nil, err
@@ -129,7 +133,8 @@ func (o *Options) estimates(cases []ruleSet) []time.Duration {
 	for i := range cases {
 		n := len(cases[i].rules)
 		if !o.SkipLookups {
-			out[i] = time.Duration(n)*load.EstimateEntry + time.Duration(2*o.tries()*o.Rounds)*estimateRound
+			out[i] = time.Duration(n)*load.EstimateEntry +
+				time.Duration(2*o.tries()*o.Rounds)*estimateRound
 		}
 		out[i] += o.Estimate(len(contenders(nil)), n)
 	}
@@ -137,12 +142,17 @@ func (o *Options) estimates(cases []ruleSet) []time.Duration {
 }
 
 var caveats = []string{
-	"ns: the compiled policy on a trace of different packets, above an empty program on the same trace; nine of ten packets are made from the rules",
-	"its rounds are those beside which neighbours took least of memory and core, of up to three times as many; which, the machine is asked, never how long a packet took",
-	"in the lab every rule drops, so that all packets are dropped; ns there include the path that all rules share",
+	"ns: the compiled policy on a trace of different packets, above an empty program on the same " +
+		"trace; nine of ten packets are made from the rules",
+	"its rounds are those beside which neighbours took least of memory and core, of up to three " +
+		"times as many; which, the machine is asked, never how long a packet took",
+	"in the lab every rule drops, so that all packets are dropped; ns there include the path " +
+		"that all rules share",
 	load.Caveat,
-	"memory of tools in the lab is the growth of the kernel's own memory while loading, to some 100 KB",
-	"veth has no DMA and no descriptors: ratios carry over to other machines, absolute packets a second do not",
+	"memory of tools in the lab is the growth of the kernel's own memory while loading, to " +
+		"some 100 KB",
+	"veth has no DMA and no descriptors: ratios carry over to other machines, absolute packets a " +
+		"second do not",
 }
 
 type ruleSet struct {
@@ -173,8 +183,8 @@ func (o *Options) cases() ([]ruleSet, error) {
 	return out, nil
 }
 
-// policy compiles, loads and times levee's program. What the compiler or the kernel refuses is in the
-// report.
+// policy compiles, loads and times levee's program. What the compiler or the kernel refuses is in
+// the report.
 func (o *Options) policy(ctx context.Context, w *ruleSet) (*Policy, error) {
 	out := &Policy{Raw: map[string]any{}, Phases: map[string][]TraceRound{}}
 	refused := func(err error) (*Policy, error) {
@@ -196,7 +206,8 @@ func (o *Options) policy(ctx context.Context, w *ruleSet) (*Policy, error) {
 	}
 	out.CompileNs = int64(time.Since(start))
 	for _, t := range prog.Tables {
-		out.Tables = append(out.Tables, fmt.Sprintf("%s: %s, %d bytes: %s", t.For, t.Kind, t.Bytes, t.Why))
+		out.Tables = append(out.Tables,
+			fmt.Sprintf("%s: %s, %d bytes: %s", t.For, t.Kind, t.Bytes, t.Why))
 	}
 	start = time.Now()
 	runner, err := dataplane.NewRunner(prog)
@@ -224,7 +235,8 @@ func (o *Options) policy(ctx context.Context, w *ruleSet) (*Policy, error) {
 const repeats = 4 * frames
 
 // onTrace measures packets of one skew.
-func (o *Options) onTrace(ctx context.Context, out *Policy, runner *dataplane.Runner, rules []workload.Rule, skew workload.Skew) error {
+func (o *Options) onTrace(ctx context.Context, out *Policy, runner *dataplane.Runner,
+	rules []workload.Rule, skew workload.Skew) error {
 	list, err := packets(rules, frames, skew, o.Seed)
 	if err != nil {
 		return err
@@ -234,7 +246,8 @@ func (o *Options) onTrace(ctx context.Context, out *Policy, runner *dataplane.Ru
 		return err
 	}
 	ns, empty, conditions := counted(rounds)
-	out.Raw[string(skew)], out.Phases[string(skew)], out.NsEmpty = ns, rounds, bench.FigureOf(empty).Median
+	out.Raw[string(skew)], out.Phases[string(skew)], out.NsEmpty = ns, rounds,
+		bench.FigureOf(empty).Median
 	if skew == workload.Uniform {
 		out.Uniform, out.Conditions = bench.FigureOf(ns), conditions
 	} else {

@@ -21,7 +21,8 @@ import (
 
 // onTraces are options without a lab.
 func onTraces(sizes ...int) load.Options {
-	return load.Options{Options: bench.Options{Seed: 3, Rounds: bench.MinRounds, Quick: true}, Sizes: sizes, SkipLab: true}
+	return load.Options{Options: bench.Options{Seed: 3, Rounds: bench.MinRounds, Quick: true},
+		Sizes: sizes, SkipLab: true}
 }
 
 func TestPoliciesAreTimedOnTraces(t *testing.T) {
@@ -31,7 +32,8 @@ func TestPoliciesAreTimedOnTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := r.Cases[0].Levee
-	if p.Missing != "" || p.Uniform == nil || p.Zipf == nil || p.NsEmpty <= 0 || p.Bytes == 0 || p.CompileNs <= 0 || p.LoadNs <= 0 {
+	if p.Missing != "" || p.Uniform == nil || p.Zipf == nil || p.NsEmpty <= 0 || p.Bytes == 0 ||
+		p.CompileNs <= 0 || p.LoadNs <= 0 {
 		t.Errorf("%+v", p)
 	}
 	for _, skew := range []workload.Skew{workload.Uniform, workload.Zipf} {
@@ -39,14 +41,17 @@ func TestPoliciesAreTimedOnTraces(t *testing.T) {
 			t.Errorf("%s: %d rounds with what the machine gave, want %d", skew, n, bench.MinRounds)
 		}
 	}
-	if p.Conditions == nil || p.ZipfConditions == nil || p.Conditions.Load <= 0 || r.Conditions == nil || r.Conditions.Step <= 0 {
-		t.Errorf("%+v, %+v, %+v: want what the machine gave", p.Conditions, p.ZipfConditions, r.Conditions)
+	if p.Conditions == nil || p.ZipfConditions == nil || p.Conditions.Load <= 0 ||
+		r.Conditions == nil || r.Conditions.Step <= 0 {
+		t.Errorf("%+v, %+v, %+v: want what the machine gave", p.Conditions, p.ZipfConditions,
+			r.Conditions)
 	}
 	benchtest.Output(t, r)
 }
 
-// TestEveryContenderDropsTheTrace sends a trace at each contender with its rules: all must load, drop every packet and
-// say so, change, and leave nothing in force; and again, switched off and on, what can be.
+// TestEveryContenderDropsTheTrace sends a trace at each contender with its rules: all must load,
+// drop every packet and say so, change, and leave nothing in force; and again, switched off and on,
+// what can be.
 func TestEveryContenderDropsTheTrace(t *testing.T) {
 	l := labtest.New(t)
 	for _, shape := range workload.Shapes {
@@ -62,7 +67,8 @@ func TestEveryContenderDropsTheTrace(t *testing.T) {
 	}
 }
 
-// TestRulesAsAPolicyMeanTheSame compares the text for levee with the rules themselves, rule by rule.
+// TestRulesAsAPolicyMeanTheSame compares the text for levee with the rules themselves, rule by
+// rule.
 func TestRulesAsAPolicyMeanTheSame(t *testing.T) {
 	for _, shape := range workload.Shapes {
 		rules, err := workload.Rules(shape, 200, 9)
@@ -87,10 +93,12 @@ func TestRulesAsAPolicyMeanTheSame(t *testing.T) {
 		ev := oracle.New(p)
 		slots := p.Slots()
 		for i := range headers {
-			want := slices.IndexFunc(rules, func(r workload.Rule) bool { return r.Matches(&headers[i]) })
+			want := slices.IndexFunc(rules,
+				func(r workload.Rule) bool { return r.Matches(&headers[i]) })
 			got := slots[ev.Eval(list[i]).Slot]
 			if want < 0 && got.Reason == policy.ByRule || want >= 0 && got.Line != want+1 {
-				t.Errorf("%s: %+v is decided by %s, want rule %d", shape, headers[i], p.Where(got), want)
+				t.Errorf("%s: %+v is decided by %s, want rule %d", shape, headers[i], p.Where(got),
+					want)
 			}
 		}
 	}
@@ -102,13 +110,19 @@ func TestTheOthersRulesAsText(t *testing.T) {
 		rule          workload.Rule
 		nft, iptables string
 	}{
-		{workload.Rule{Src: p("192.0.2.0/24"), Dst: p("0.0.0.0/0"), SrcPort: workload.AllPorts, DstPort: workload.Ports{Lo: 80, Hi: 80}, Proto: 6},
-			" ip saddr 192.0.2.0/24 tcp dport 80 counter name c drop\n", "-A RULES -s 192.0.2.0/24 -p tcp --dport 80:80 -j DROP\n"},
-		{workload.Rule{Src: p("0.0.0.0/0"), Dst: p("192.0.2.1/32"), SrcPort: workload.AllPorts, DstPort: workload.AllPorts, Proto: 47},
-			" ip daddr 192.0.2.1/32 meta l4proto 47 counter name c drop\n", "-A RULES -d 192.0.2.1/32 -p 47 -j DROP\n"},
-		{workload.Rule{Src: p("0.0.0.0/0"), Dst: p("0.0.0.0/0"), SrcPort: workload.AllPorts, DstPort: workload.AllPorts},
+		{workload.Rule{Src: p("192.0.2.0/24"), Dst: p("0.0.0.0/0"), SrcPort: workload.AllPorts,
+			DstPort: workload.Ports{Lo: 80, Hi: 80}, Proto: 6},
+			" ip saddr 192.0.2.0/24 tcp dport 80 counter name c drop\n",
+			"-A RULES -s 192.0.2.0/24 -p tcp --dport 80:80 -j DROP\n"},
+		{workload.Rule{Src: p("0.0.0.0/0"), Dst: p("192.0.2.1/32"), SrcPort: workload.AllPorts,
+			DstPort: workload.AllPorts, Proto: 47},
+			" ip daddr 192.0.2.1/32 meta l4proto 47 counter name c drop\n",
+			"-A RULES -d 192.0.2.1/32 -p 47 -j DROP\n"},
+		{workload.Rule{Src: p("0.0.0.0/0"), Dst: p("0.0.0.0/0"), SrcPort: workload.AllPorts,
+			DstPort: workload.AllPorts},
 			" meta protocol ip counter name c drop\n", "-A RULES -j DROP\n"},
-		{workload.Rule{Src: p("0.0.0.0/0"), Dst: p("0.0.0.0/0"), SrcPort: workload.Ports{Lo: 1, Hi: 9}, DstPort: workload.AllPorts},
+		{workload.Rule{Src: p("0.0.0.0/0"), Dst: p("0.0.0.0/0"),
+			SrcPort: workload.Ports{Lo: 1, Hi: 9}, DstPort: workload.AllPorts},
 			" meta l4proto { 6, 17, 33, 132, 136 } th sport 1-9 counter name c drop\n", ""},
 	} {
 		var nft, ipt bytes.Buffer
@@ -125,7 +139,8 @@ func TestAnInterruptedMeasurementIsReported(t *testing.T) {
 	labtest.NeedRoot(t)
 	ctx, o := loadtest.Interrupt(t, onTraces(10, 20))
 	r, err := Run(ctx, Options{Options: o, Shapes: []string{"acl"}})
-	if !errors.Is(err, context.Canceled) || r == nil || len(r.Cases) != 2 || r.Cases[0].Levee == nil {
+	if !errors.Is(err, context.Canceled) || r == nil || len(r.Cases) != 2 ||
+		r.Cases[0].Levee == nil {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	loadtest.Incomplete(t, r)
@@ -133,5 +148,6 @@ func TestAnInterruptedMeasurementIsReported(t *testing.T) {
 
 // An interrupted run has contenders with a median and too few rounds for its interval.
 func TestAMedianWithoutAnIntervalIsReported(t *testing.T) {
-	benchtest.Output(t, &Report{Head: bench.Head{Incomplete: "interrupted"}, Cases: []*Case{{Shape: "acl", Size: 10, Lab: loadtest.NoInterval()}}})
+	benchtest.Output(t, &Report{Head: bench.Head{Incomplete: "interrupted"},
+		Cases: []*Case{{Shape: "acl", Size: 10, Lab: loadtest.NoInterval()}}})
 }

@@ -10,7 +10,8 @@ import (
 	"levee/internal/bench/load"
 )
 
-// quietAt are options on a machine whose loads take 20 ns at the given readings, counted from 0, and 120 at others.
+// quietAt are options on a machine whose loads take 20 ns at the given readings, counted from 0,
+// and 120 at others.
 func quietAt(quiet ...int) *Options {
 	n := -1
 	return &Options{Options: load.Options{Machine: &bench.Observer{Take: func() calibration.Reading {
@@ -33,7 +34,8 @@ func TestRoundsOfACalmMachineCountAndNoOthersAreTried(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns, empty, c := counted(rounds)
-	if want := []float64{1, 2, 3, 4, 5, 6}; !slices.Equal(ns, want) || len(rounds) != 6 || len(empty) != 6 {
+	if want := []float64{1, 2, 3, 4, 5, 6}; !slices.Equal(ns, want) || len(rounds) != 6 ||
+		len(empty) != 6 {
 		t.Errorf("%v of %d rounds count, want %v", ns, len(rounds), want)
 	}
 	if c.Load != 20 || c.LoadRange != [2]float64{20, 20} || c.Step != 0.12 {
@@ -63,7 +65,8 @@ func TestTriesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns, _, c := counted(rounds)
-	if len(rounds) != triesMost*6 || len(ns) != 6 || !slices.Contains(ns, 1) || c.LoadRange != [2]float64{20, 120} {
+	if len(rounds) != triesMost*6 || len(ns) != 6 || !slices.Contains(ns, 1) ||
+		c.LoadRange != [2]float64{20, 120} {
 		t.Errorf("%v of %d rounds count, %+v", ns, len(rounds), c)
 	}
 	rounds, err = quietAt(0, 1).calmRounds(6, 1, number())
@@ -101,7 +104,8 @@ func TestARoundThatFailsEndsTheMeasurement(t *testing.T) {
 
 func TestWhichRoundsCountIsNotAskedOfTheirTime(t *testing.T) {
 	slow := 1e6
-	rounds, err := quietAt(0, 1, 2, 3, 4, 5, 6).calmRounds(6, triesMost, func() (float64, float64, error) { slow /= 2; return slow, 1, nil })
+	rounds, err := quietAt(0, 1, 2, 3, 4, 5, 6).calmRounds(6, triesMost,
+		func() (float64, float64, error) { slow /= 2; return slow, 1, nil })
 	if err != nil || slices.ContainsFunc(rounds, func(r TraceRound) bool { return !r.Counts }) {
 		t.Errorf("%+v, %v: want all six, however far apart", rounds, err)
 	}

@@ -17,7 +17,8 @@ type phase struct {
 }
 
 func (r *Report) phases(run *Once) []phase {
-	return []phase{{"before", 0, run.From}, {"during", run.From, run.To}, {"after", run.To, r.end()}}
+	return []phase{{"before", 0, run.From}, {"during", run.From, run.To},
+		{"after", run.To, r.end()}}
 }
 
 // end of each run.
@@ -61,9 +62,12 @@ func percentile(requests []Outcome, percent float64) float64 {
 }
 
 var caveats = []string{
-	fmt.Sprintf("each request counts from when it was due (an open loop), and fails after %v; levee, nftables and iptables have the rules of the demo policy", demo.Patience),
-	"the demo policy has no limits and no state: it lets ACK to the service's port and echo requests pass, as stateless rules of the others do",
-	"receiving comes before the service on the server's core, visitors before the generator on the world's",
+	fmt.Sprintf("each request counts from when it was due (an open loop), and fails after %v; "+
+		"levee, nftables and iptables have the rules of the demo policy", demo.Patience),
+	"the demo policy has no limits and no state: it lets ACK to the service's port and echo " +
+		"requests pass, as stateless rules of the others do",
+	"receiving comes before the service on the server's core, visitors before the generator on " +
+		"the world's",
 	"one run each: the curves show what happens, not how exactly",
 }
 
@@ -75,7 +79,8 @@ func milliseconds(requests []Outcome, percent float64) string {
 	return "-"
 }
 
-// quietShare is the share of requests that must be answered before the flood for the rest to say anything.
+// quietShare is the share of requests that must be answered before the flood for the rest to say
+// anything.
 const quietShare = 0.95
 
 // why there is no figure of a run; empty if there is one.
@@ -87,7 +92,8 @@ func (r *Report) why(run *Once) string {
 	case len(before) == 0:
 		return "interrupted"
 	case answered(before) < quietShare:
-		return fmt.Sprintf("only %.0f %% of the requests were answered before the flood: something else kept this machine busy", 100*answered(before))
+		return fmt.Sprintf("only %.0f %% of the requests were answered before the flood: "+
+			"something else kept this machine busy", 100*answered(before))
 	}
 	return ""
 }
@@ -95,7 +101,8 @@ func (r *Report) why(run *Once) string {
 // Text prints the report for a person.
 func (r *Report) Text(w io.Writer) error {
 	t := r.Head.Text("", "")
-	t.Printf("a web service, %g requests a second, floods of %s packets/s; %v before, %v of flood, %v after\n",
+	t.Printf("a web service, %g requests a second, floods of %s packets/s; %v before, %v of "+
+		"flood, %v after\n",
 		r.Requests, demo.SI(r.Rate), r.Before, r.During, r.After)
 	t.Printf("answered in time, p50 and p99 in ms\n")
 	t.Table(0, func(w io.Writer) {
@@ -117,7 +124,8 @@ func (r *Report) Text(w io.Writer) error {
 					fmt.Fprint(w, "-\t")
 					continue
 				}
-				fmt.Fprintf(w, "%.1f %% (%s, %s)\t", 100*answered(q), milliseconds(q, 50), milliseconds(q, 99))
+				fmt.Fprintf(w, "%.1f %% (%s, %s)\t", 100*answered(q), milliseconds(q, 50),
+					milliseconds(q, 99))
 			}
 			fmt.Fprintln(w)
 		}
@@ -128,19 +136,23 @@ func (r *Report) Text(w io.Writer) error {
 
 // Complete tells whether each defence that is installed has a figure under each flood.
 func (r *Report) Complete() bool {
-	return r.Incomplete == "" && !slices.ContainsFunc(r.Runs, func(run *Once) bool { return run.Missing == "" && r.why(run) != "" })
+	return r.Incomplete == "" && !slices.ContainsFunc(r.Runs,
+		func(run *Once) bool { return run.Missing == "" && r.why(run) != "" })
 }
 
 // Document is the report to be drawn: answers and latency by time, for each flood.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("service", "A web service under floods",
-		fmt.Sprintf("%g requests a second to a web service, before, during and after floods of %s packets/s, behind each defence.", r.Requests, demo.SI(r.Rate)))
+		fmt.Sprintf("%g requests a second to a web service, before, during and after floods of "+
+			"%s packets/s, behind each defence.", r.Requests, demo.SI(r.Rate)))
 	d.Set("requests a second", fmt.Sprint(r.Requests))
 	d.Set("flood", demo.SI(r.Rate)+" packets/s")
 	d.Set("before, during, after", fmt.Sprintf("%v, %v, %v", r.Before, r.During, r.After))
 	t := d.Table("phases", "Before, during, after",
-		report.Column{Name: "flood"}, report.Column{Name: "defence"}, report.Column{Name: "phase"}, report.Column{Name: "answered", Unit: "%"},
-		report.Column{Name: "p50", Unit: "ms"}, report.Column{Name: "p99", Unit: "ms"}, report.Column{Name: "requests"})
+		report.Column{Name: "flood"}, report.Column{Name: "defence"}, report.Column{Name: "phase"},
+		report.Column{Name: "answered", Unit: "%"},
+		report.Column{Name: "p50", Unit: "ms"}, report.Column{Name: "p99", Unit: "ms"},
+		report.Column{Name: "requests"})
 	charts := map[string][2]*report.Chart{}
 	for _, run := range r.Runs {
 		if why := r.why(run); why != "" {
@@ -155,8 +167,10 @@ func (r *Report) Document() *report.Document {
 		r.curves(run, pair)
 		for _, p := range r.phases(run) {
 			q := run.within(p.from, p.to)
-			t.Row(report.Text(run.Flood), report.Text(run.Defence), report.Text(p.name), report.Number(100*answered(q)),
-				report.Number(1e3*percentile(q, 50)), report.Number(1e3*percentile(q, 99)), report.Number(float64(len(q))))
+			t.Row(report.Text(run.Flood), report.Text(run.Defence), report.Text(p.name),
+				report.Number(100*answered(q)),
+				report.Number(1e3*percentile(q, 50)), report.Number(1e3*percentile(q, 99)),
+				report.Number(float64(len(q))))
 		}
 	}
 	return d
@@ -168,11 +182,13 @@ func (r *Report) charts(d *report.Document, run *Once) [2]*report.Chart {
 	time := report.Axis{Label: "time", Unit: "s"}
 	return [2]*report.Chart{
 		d.Chart(report.Chart{
-			ID: run.Flood + "-goodput", Title: "Answered, " + run.Flood + " flood", Kind: report.Time, X: time, Marks: flood,
+			ID: run.Flood + "-goodput", Title: "Answered, " + run.Flood + " flood",
+			Kind: report.Time, X: time, Marks: flood,
 			Y: report.Axis{Label: "answered requests", Unit: "requests/s"}, Better: report.More,
 		}),
 		d.Chart(report.Chart{
-			ID: run.Flood + "-latency", Title: "Latency (p99), " + run.Flood + " flood", Kind: report.Time, X: time, Marks: flood,
+			ID: run.Flood + "-latency", Title: "Latency (p99), " + run.Flood + " flood",
+			Kind: report.Time, X: time, Marks: flood,
 			Y: report.Axis{Label: "latency", Unit: "ms", Log: true}, Better: report.Less,
 		}),
 	}
@@ -191,7 +207,9 @@ func (r *Report) curves(run *Once, pair [2]*report.Chart) {
 		}
 		pair[0].Add(run.Defence, report.Value(middle, answered(q)*float64(len(q))/(to-from)))
 		if v := percentile(q, 99); math.IsInf(v, 0) {
-			pair[1].Add(run.Defence, report.Gap(middle, fmt.Sprintf("more than 1 %% of the requests had no answer within %v", demo.Patience)))
+			pair[1].Add(run.Defence, report.Gap(middle,
+				fmt.Sprintf("more than 1 %% of the requests had no answer within %v",
+					demo.Patience)))
 		} else {
 			pair[1].Add(run.Defence, report.Value(middle, v*1e3))
 		}

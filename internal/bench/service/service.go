@@ -1,8 +1,8 @@
-// Package service measures what the visitors of a web service get before, during and after a flood, under each kind of
-// flood and behind each defence.
+// Package service measures what the visitors of a web service get before, during and after a flood,
+// under each kind of flood and behind each defence.
 //
-// In go Options, out comes a Report with the requests of each run. Service, visitors and their lab are those of
-// package demo; each request counts from when it was due.
+// In go Options, out comes a Report with the requests of each run. Service, visitors and their lab
+// are those of package demo; each request counts from when it was due.
 package service
 
 import (
@@ -23,11 +23,12 @@ import (
 	"levee/internal/usage"
 )
 
-// Options of a measurement, of which there are no rounds and windows. Self is required; the zero value of the rest
-// takes three minutes.
+// Options of a measurement, of which there are no rounds and windows. Self is required; the zero
+// value of the rest takes three minutes.
 type Options struct {
 	bench.Options
-	Self                  []string // the command line that calls demo.Role, to which its arguments are added
+	// the command line that calls demo.Role, to which its arguments are added
+	Self                  []string
 	Floods                []string // kinds, empty for all of FloodNames
 	Defences              []string // names, empty for all of DefenceNames
 	Before, During, After time.Duration
@@ -43,7 +44,8 @@ type kind struct {
 
 var kinds = []kind{
 	{"udp", "UDP to all ports", gen.Flood{Kind: gen.UDP, Ports: gen.PortRange(1, 65535)}},
-	{"syn", "bare TCP SYN to the service", gen.Flood{Kind: gen.SYN, Ports: []uint16{demo.ServicePort}}},
+	{"syn", "bare TCP SYN to the service",
+		gen.Flood{Kind: gen.SYN, Ports: []uint16{demo.ServicePort}}},
 	{"ack", "TCP ACK to the service", gen.Flood{Kind: gen.ACK, Ports: []uint16{demo.ServicePort}}},
 	{"icmp", "ICMP echo requests", gen.Flood{Kind: gen.ICMPEcho}},
 	{"fragment", "IP fragments that are not the first", gen.Flood{Kind: gen.Fragment}},
@@ -55,7 +57,8 @@ func nameOf(k kind) string { return k.name }
 func FloodNames() []string { return bench.Names(kinds, nameOf) }
 
 func defences() []contender.Defence {
-	return []contender.Defence{contender.Nothing(), contender.IPTables(), contender.NFT(), contender.Levee(examples.DemoName, examples.Demo)}
+	return []contender.Defence{contender.Nothing(), contender.IPTables(), contender.NFT(),
+		contender.Levee(examples.DemoName, examples.Demo)}
 }
 
 // DefenceNames are the names of the defences.
@@ -70,7 +73,8 @@ func (o *Options) complete() error {
 			*p.d = p.usual
 		}
 		if *p.d < bucket || *p.d > time.Minute {
-			return usage.Wrongf("%v before, during or after the flood: each lasts %v to 1m", *p.d, bucket)
+			return usage.Wrongf("%v before, during or after the flood: each lasts %v to 1m", *p.d,
+				bucket)
 		}
 	}
 	if o.Rate == 0 {
@@ -106,17 +110,17 @@ type Once struct {
 	Missing     string // why it could not be measured
 	Requests    []Outcome
 	Sent        float64 // packets a second of the flood
-	// From and To are when the flood began and ended, in seconds from the beginning of the run: loading the generator takes
-	// a while, which is no flood.
+	// From and To are when the flood began and ended, in seconds from the beginning of the run:
+	// loading the generator takes a while, which is no flood.
 	From, To float64
 }
 
-// Outcome is one request: when it was due, in seconds from the beginning of the run, and how long it took, in
-// seconds from then to the last byte; 0 for none within the visitor's patience.
+// Outcome is one request: when it was due, in seconds from the beginning of the run, and how long
+// it took, in seconds from then to the last byte; 0 for none within the visitor's patience.
 type Outcome struct{ Due, Took float64 }
 
-// Run measures. It needs root and two cores. An error means that there is no report, except when ctx ends: then the
-// report has what was measured until then.
+// Run measures. It needs root and two cores. An error means that there is no report, except when
+// ctx ends: then the report has what was measured until then.
 func Run(ctx context.Context, o Options) (r *Report, err error) {
 	wrong := o.complete()
 	floods, wrongFlood := bench.Choose("flood", o.Floods, kinds, nameOf)
@@ -134,7 +138,8 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 		Before: o.Before, During: o.During, After: o.After, Rate: o.Rate, Requests: o.Requests,
 	}
 	c := &clerk{}
-	err = s.Populated(ctx, o.Requests, c.enter, func() error { return r.measure(ctx, &o, s, c, floods, chosen) })
+	err = s.Populated(ctx, o.Requests, c.enter,
+		func() error { return r.measure(ctx, &o, s, c, floods, chosen) })
 	return bench.Ended(ctx, r, &r.Head, errors.Join(bench.Interrupted(ctx), err))
 }
 
@@ -158,13 +163,16 @@ func (c *clerk) enter(r demo.Request) {
 	if c.run == nil || due < c.from || due >= c.to {
 		return
 	}
-	c.run.Requests = append(c.run.Requests, Outcome{(due - c.from).Seconds(), time.Duration(r.NS).Seconds()})
+	c.run.Requests = append(c.run.Requests,
+		Outcome{(due - c.from).Seconds(), time.Duration(r.NS).Seconds()})
 }
 
-func (r *Report) measure(ctx context.Context, o *Options, s *demo.Stage, c *clerk, floods []kind, chosen []contender.Defence) error {
+func (r *Report) measure(ctx context.Context, o *Options, s *demo.Stage, c *clerk, floods []kind,
+	chosen []contender.Defence) error {
 	for i, k := range floods {
 		for j, d := range chosen {
-			o.Tell(fmt.Sprintf("%s flood, %s", k.name, d.Name()), i*len(chosen)+j, len(floods)*len(chosen))
+			o.Tell(fmt.Sprintf("%s flood, %s", k.name, d.Name()), i*len(chosen)+j,
+				len(floods)*len(chosen))
 			run := &Once{Flood: k.name, What: k.what, Defence: d.Name()}
 			r.Runs = append(r.Runs, run)
 			err := r.once(ctx, o, s, c, run, d, k.flood)
@@ -182,7 +190,8 @@ func (r *Report) measure(ctx context.Context, o *Options, s *demo.Stage, c *cler
 }
 
 // once is a run: defence up, quiet, flood, quiet, defence down.
-func (r *Report) once(ctx context.Context, o *Options, s *demo.Stage, c *clerk, run *Once, d contender.Defence, f gen.Flood) (err error) {
+func (r *Report) once(ctx context.Context, o *Options, s *demo.Stage, c *clerk, run *Once,
+	d contender.Defence, f gen.Flood) (err error) {
 	site := contender.Site{Host: s.Server, Device: s.Server.Devices[0].Name}
 	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx))) }()
 	if err := d.Install(ctx, site); err != nil {
@@ -197,7 +206,8 @@ func (r *Report) once(ctx context.Context, o *Options, s *demo.Stage, c *clerk, 
 	}
 	began := time.Duration(0)
 	sent, err := demo.Send(ctx, gen.Config{
-		Namespace: s.World.Namespace, Device: out.Name, CPU: out.CPU, Rate: r.Rate, Seed: o.Seed, Flood: &f, Duration: r.During,
+		Namespace: s.World.Namespace, Device: out.Name, CPU: out.CPU, Rate: r.Rate, Seed: o.Seed,
+		Flood: &f, Duration: r.During,
 		Progress: func(p gen.Progress) {
 			if began == 0 {
 				began = kernel.Monotonic() - p.Elapsed

@@ -20,11 +20,13 @@ const mostXDPFilter = 1000
 // contenders are those that can hold the set.
 func contenders(s *lookup.Set) (out []*load.Contender) {
 	outer, fresh := workload.Outermost(s.Prefixes), freshAddress(s)
-	specs := []load.Spec{load.Plain(contender.XDPDrop()), leveeStatic(s.Prefixes), leveeDynamic(s.Prefixes, fresh)}
+	specs := []load.Spec{load.Plain(contender.XDPDrop()), leveeStatic(s.Prefixes),
+		leveeDynamic(s.Prefixes, fresh)}
 	if s.Hosts {
 		specs = append(specs, xdpFilter(s), nftSet(s, nftHash, s.Prefixes, fresh))
 	}
-	specs = append(specs, nftSet(s, nftInterval, outer, fresh), nftSet(s, nftConcat, outer, fresh), ipset(s, fresh))
+	specs = append(specs, nftSet(s, nftInterval, outer, fresh), nftSet(s, nftConcat, outer, fresh),
+		ipset(s, fresh))
 	for _, spec := range specs {
 		out = append(out, load.New(spec))
 	}
@@ -35,14 +37,16 @@ func contenders(s *lookup.Set) (out []*load.Contender) {
 func xdpFilter(s *lookup.Set) load.Spec {
 	spec := load.Plain(contender.XDPFilterAddresses(s.Prefixes, s.Width))
 	spec.Most = mostXDPFilter
-	spec.MostWhy = fmt.Sprintf("not tried beyond %d entries: each is a process of its own, and its tables end at 10,000", mostXDPFilter)
+	spec.MostWhy = fmt.Sprintf("not tried beyond %d entries: each is a process of its own, and "+
+		"its tables end at 10,000", mostXDPFilter)
 	return spec
 }
 
-// freshAddress is the address that a single change adds, the same for all tools: one that is not in the set already, nor
-// within a prefix of it, which nftables would refuse.
+// freshAddress is the address that a single change adds, the same for all tools: one that is not in
+// the set already, nor within a prefix of it, which nftables would refuse.
 func freshAddress(s *lookup.Set) netip.Addr {
-	if found, err := workload.Addresses(s.Prefixes, 1, workload.Misses, workload.Uniform, 1); err == nil {
+	if found, err := workload.Addresses(s.Prefixes, 1, workload.Misses, workload.Uniform,
+		1); err == nil {
 		return found[0]
 	}
 	// No prefixes, or they hold all addresses.
@@ -80,9 +84,12 @@ func hits(s *lookup.Set, seed uint64) (frames [][]byte, err error) {
 type nftKind struct{ name, what, key, flags, match string }
 
 var (
-	nftHash     = nftKind{"nft hash set", "nftables at netdev ingress, a set of single addresses", "%s", "", "%s saddr @s"}
-	nftInterval = nftKind{"nft interval set", "nftables at netdev ingress, a set of intervals", "%s", "flags interval; ", "%s saddr @s"}
-	nftConcat   = nftKind{"nft concatenated set", "nftables at netdev ingress, a set of intervals and ports (pipapo)", "%s . inet_service",
+	nftHash = nftKind{"nft hash set", "nftables at netdev ingress, a set of single addresses",
+		"%s", "", "%s saddr @s"}
+	nftInterval = nftKind{"nft interval set", "nftables at netdev ingress, a set of intervals",
+		"%s", "flags interval; ", "%s saddr @s"}
+	nftConcat = nftKind{"nft concatenated set",
+		"nftables at netdev ingress, a set of intervals and ports (pipapo)", "%s . inet_service",
 		"flags interval; ", "%s saddr . udp dport @s"}
 )
 
@@ -104,19 +111,22 @@ func nftSet(s *lookup.Set, k nftKind, prefixes []netip.Prefix, fresh netip.Addr)
 	table := load.NFTTable(k.name)
 	input := func(device string) []byte {
 		var b bytes.Buffer
-		fmt.Fprintf(&b, "table netdev %s {\n set s { type %s; %selements = {", table, fmt.Sprintf(k.key, typ), k.flags)
+		fmt.Fprintf(&b, "table netdev %s {\n set s { type %s; %selements = {", table,
+			fmt.Sprintf(k.key, typ), k.flags)
 		for i, p := range prefixes {
 			if i > 0 {
 				b.WriteString(",\n")
 			}
 			b.WriteString(element(p))
 		}
-		fmt.Fprintf(&b, "} }\n counter c { }\n chain ingress { type filter hook ingress device \"%s\" priority 0; policy accept;\n", device)
+		fmt.Fprintf(&b, "} }\n counter c { }\n chain ingress { type filter hook ingress device "+
+			"\"%s\" priority 0; policy accept;\n", device)
 		fmt.Fprintf(&b, "  %s counter name c drop\n }\n}\n", fmt.Sprintf(k.match, proto))
 		return b.Bytes()
 	}
 	one := element(netip.PrefixFrom(fresh, fresh.BitLen()))
-	return load.NFT(load.NetdevIngress, k.name, k.what, input, "add element netdev "+table+" s { "+one+" }")
+	return load.NFT(load.NetdevIngress, k.name, k.what, input,
+		"add element netdev "+table+" s { "+one+" }")
 }
 
 // ipset is a set of ipset that a rule of iptables asks at its first hook.
@@ -130,7 +140,8 @@ func ipset(s *lookup.Set, fresh netip.Addr) load.Spec {
 	}
 	input := func() []byte {
 		var b bytes.Buffer
-		fmt.Fprintf(&b, "create levee_scale %s family %s hashsize %d maxelem %d\n", typ, family, max(1024, len(s.Prefixes)/4), len(s.Prefixes)+1)
+		fmt.Fprintf(&b, "create levee_scale %s family %s hashsize %d maxelem %d\n", typ, family,
+			max(1024, len(s.Prefixes)/4), len(s.Prefixes)+1)
 		for _, p := range s.Prefixes {
 			b.WriteString("add levee_scale ")
 			if s.Hosts {
@@ -144,11 +155,13 @@ func ipset(s *lookup.Set, fresh netip.Addr) load.Spec {
 	}
 	var text []byte
 	ask := func(ctx context.Context, at contender.Site) error {
-		_, err := contender.Run(ctx, at.Host, nil, iptables, "-w", "-t", "raw", "-A", "PREROUTING", "-m", "set", "--match-set", "levee_scale", "src", "-j", "DROP")
+		_, err := contender.Run(ctx, at.Host, nil, iptables, "-w", "-t", "raw", "-A", "PREROUTING",
+			"-m", "set", "--match-set", "levee_scale", "src", "-j", "DROP")
 		return err
 	}
 	return load.Spec{
-		Name: "ipset", What: "ipset (" + typ + ") with " + iptables + ", table raw, chain PREROUTING: its first hook", Hook: contender.LocalIn,
+		Name: "ipset", What: "ipset (" + typ + ") with " + iptables +
+			", table raw, chain PREROUTING: its first hook", Hook: contender.LocalIn,
 		Needs:   [][2]string{{"ipset", "ipset"}, {iptables, "iptables"}},
 		Prepare: func(contender.Site) { text = input() },
 		Install: func(ctx context.Context, at contender.Site) error {
@@ -157,10 +170,14 @@ func ipset(s *lookup.Set, fresh netip.Addr) load.Spec {
 			}
 			return ask(ctx, at)
 		},
-		Off: func(ctx context.Context, at contender.Site) error { return load.FlushFirst(ctx, at, iptables) },
-		On:  ask,
+		Off: func(ctx context.Context, at contender.Site) error {
+			return load.FlushFirst(ctx, at,
+				iptables)
+		},
+		On: ask,
 		Change: func(ctx context.Context, at contender.Site) error {
-			_, err := contender.Run(ctx, at.Host, nil, "ipset", "add", "levee_scale", fresh.String())
+			_, err := contender.Run(ctx, at.Host, nil, "ipset", "add", "levee_scale",
+				fresh.String())
 			return err
 		},
 		Dropped: func(ctx context.Context, at contender.Site) (uint64, error) {

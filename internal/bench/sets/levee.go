@@ -25,8 +25,10 @@ func list(prefixes []netip.Prefix) []byte {
 
 // leveeStatic is a set that the policy reads from a file.
 func leveeStatic(prefixes []netip.Prefix) load.Spec {
-	p := &load.Levee{Text: []byte("set s = file(\"s\")\ndrop from s as \"s\"\ndefault pass\n"), Files: map[string][]byte{"s": list(prefixes)}}
-	return p.Spec(lookup.Structures[0].Name, "levee, the set read from a file; a change is the whole policy anew", nil)
+	p := &load.Levee{Text: []byte("set s = file(\"s\")\ndrop from s as \"s\"\ndefault pass\n"),
+		Files: map[string][]byte{"s": list(prefixes)}}
+	return p.Spec(lookup.Structures[0].Name,
+		"levee, the set read from a file; a change is the whole policy anew", nil)
 }
 
 // addsTimed is at most how many entries are taken out and put in again, one by one, for the rate.
@@ -48,9 +50,11 @@ func readEntries(file []byte) ([]dataplane.SetEntry, error) {
 // leveeDynamic is a dynamic set with leases.
 func leveeDynamic(prefixes []netip.Prefix, fresh netip.Addr) load.Spec {
 	one := dataplane.SetEntry{Prefix: netip.PrefixFrom(fresh, fresh.BitLen())}
-	text := fmt.Appendf(nil, "set s = dynamic(max %d, lease 1h)\ndrop from s as \"s\"\ndefault pass\n", len(prefixes)+1)
+	text := fmt.Appendf(nil, "set s = dynamic(max %d, lease 1h)\ndrop from s as "+
+		"\"s\"\ndefault pass\n", len(prefixes)+1)
 	file := list(prefixes)
-	spec := (&load.Levee{Text: text}).Spec(lookup.Structures[1].Name, "levee, a dynamic set filled from a file; a change is one entry through the library", nil)
+	spec := (&load.Levee{Text: text}).Spec(lookup.Structures[1].Name,
+		"levee, a dynamic set filled from a file; a change is one entry through the library", nil)
 	fill := spec.Install
 	spec.Off, spec.On = nil, nil // what is taken down loses its entries
 	spec.Install = func(ctx context.Context, s contender.Site) error {

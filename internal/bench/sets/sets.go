@@ -1,5 +1,6 @@
-// Package sets measures sets as they grow, from ten entries to a million: look-ups inside the kernel (package
-// lookup), and packets a second of levee, xdp-filter, nftables and ipset with the same entries (package load).
+// Package sets measures sets as they grow, from ten entries to a million: look-ups inside the
+// kernel (package lookup), and packets a second of levee, xdp-filter, nftables and ipset with the
+// same entries (package load).
 package sets
 
 import (
@@ -25,11 +26,13 @@ type Report struct {
 
 // Case is one set.
 type Case struct {
-	Family     string           `json:"family"`  // "IPv4", "IPv6"
-	Entries    string           `json:"entries"` // "prefixes" as in Internet routing, "hosts" (single addresses), or the name of a file
+	Family string `json:"family"` // "IPv4", "IPv6"
+	// "prefixes" as in Internet routing, "hosts" (single addresses), or the name of a file
+	Entries    string           `json:"entries"`
 	Size       int              `json:"size"`
 	Structures []*lookup.Result `json:"structures"` // asked inside the kernel
-	Lab        []*load.Result   `json:"lab"`        // packets a second through the lab, all of them hits
+	// packets a second through the lab, all of them hits
+	Lab []*load.Result `json:"lab"`
 }
 
 // Options of sets. The zero value measures everything at the default sizes, which takes hours.
@@ -41,11 +44,12 @@ type Options struct {
 	DataName string
 }
 
-// Run measures sets of all sizes. It needs root, and for the lab two cores. With data, sizes above that of the
-// table are left out and the whole table is added. An interrupted measurement returns an error and what it has
-// measured.
+// Run measures sets of all sizes. It needs root, and for the lab two cores. With data, sizes above
+// that of the table are left out and the whole table is added. An interrupted measurement returns
+// an error and what it has measured.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	if err := errors.Join(o.Complete(workload.MaxPrefixes), usage.Known("structure or tool", o.Only, names())); err != nil {
+	if err := errors.Join(o.Complete(workload.MaxPrefixes),
+		usage.Known("structure or tool", o.Only, names())); err != nil {
 		return nil, err
 	}
 	cases := o.cases()
@@ -53,7 +57,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	var err error
 	r.Conditions, err = o.Each(ctx, "sets", &r.Head, o.estimates(cases), func(i int) error {
 		s := cases[i]
-		c := &Case{Family: s.Family(), Entries: s.Entries, Size: len(s.Prefixes), Structures: []*lookup.Result{}, Lab: []*load.Result{}}
+		c := &Case{Family: s.Family(), Entries: s.Entries, Size: len(s.Prefixes),
+			Structures: []*lookup.Result{}, Lab: []*load.Result{}}
 		r.Cases = append(r.Cases, c)
 		return o.measure(ctx, c, s)
 	})
@@ -65,13 +70,15 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 
 // names are all structures and tools that hold sets.
 func names() []string {
-	return load.WithNames(lookup.Names(lookup.Structures), contenders(&lookup.Set{Width: 32, Hosts: true}))
+	return load.WithNames(lookup.Names(lookup.Structures),
+		contenders(&lookup.Set{Width: 32, Hosts: true}))
 }
 
 // measure fills one case.
 func (o *Options) measure(ctx context.Context, c *Case, s *lookup.Set) (err error) {
 	if !o.SkipLookups {
-		l := lookup.Options{Rounds: o.Rounds, Seed: o.Seed, Only: o.Only, Tell: o.TellLookups, Machine: o.Machine}
+		l := lookup.Options{Rounds: o.Rounds, Seed: o.Seed, Only: o.Only, Tell: o.TellLookups,
+			Machine: o.Machine}
 		found, err := l.Compare(ctx, s, lookup.Structures)
 		c.Structures = append(c.Structures, found...)
 		if err != nil {
@@ -85,7 +92,8 @@ func (o *Options) measure(ctx context.Context, c *Case, s *lookup.Set) (err erro
 	if err != nil {
 		return err
 	}
-	c.Lab, err = o.Flood(ctx, s.Family()+" "+s.Entries, s.String(), len(s.Prefixes), contenders(s), "hits", frames)
+	c.Lab, err = o.Flood(ctx, s.Family()+" "+s.Entries, s.String(), len(s.Prefixes), contenders(s),
+		"hits", frames)
 	return err
 }
 
@@ -103,7 +111,8 @@ func (o *Options) estimates(cases []*lookup.Set) []time.Duration {
 	for i, s := range cases {
 		n := len(s.Prefixes)
 		if !o.SkipLookups {
-			out[i] = time.Duration(structures*n)*estimateBuild + time.Duration(structures*len(lookup.Traffics)*(o.Rounds+1))*estimateStructure
+			out[i] = time.Duration(structures*n)*estimateBuild +
+				time.Duration(structures*len(lookup.Traffics)*(o.Rounds+1))*estimateStructure
 		}
 		out[i] += o.Estimate(mostContenders, n)
 	}
@@ -111,11 +120,16 @@ func (o *Options) estimates(cases []*lookup.Set) []time.Duration {
 }
 
 var caveats = []string{
-	"look-ups: ns above the same loop without a look-up; stream: independent look-ups, which the CPU overlaps; chain: each waits for the one before",
-	"mix is half hits and half misses; half of the misses lie beside an entry; uniform and Zipf (exponent 1.1) say how often entries come by",
+	"look-ups: ns above the same loop without a look-up; stream: independent look-ups, which the " +
+		"CPU overlaps; chain: each waits for the one before",
+	"mix is half hits and half misses; half of the misses lie beside an entry; uniform and Zipf " +
+		"(exponent 1.1) say how often entries come by",
 	load.Caveat,
-	"memory of maps is what the kernel charges, of the LPM trie its entries without forks and the allocator's rounding; of tools in the lab the growth of the kernel's own memory while loading, to some 100 KB",
-	"veth has no DMA and no descriptors: ratios carry over to other machines, absolute packets a second do not",
+	"memory of maps is what the kernel charges, of the LPM trie its entries without forks and " +
+		"the allocator's rounding; of tools in the lab the growth of the kernel's own memory " +
+		"while loading, to some 100 KB",
+	"veth has no DMA and no descriptors: ratios carry over to other machines, absolute packets a " +
+		"second do not",
 }
 
 func (o *Options) cases() (out []*lookup.Set) {

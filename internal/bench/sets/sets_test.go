@@ -34,10 +34,12 @@ func TestLookupsOfEveryStructureAreRightAndTimed(t *testing.T) {
 	}
 	for _, c := range r.Cases {
 		if len(c.Structures) != len(lookup.Structures) {
-			t.Errorf("%s: %d structures, want all %d", c.Family, len(c.Structures), len(lookup.Structures))
+			t.Errorf("%s: %d structures, want all %d", c.Family, len(c.Structures),
+				len(lookup.Structures))
 		}
 		for _, s := range c.Structures {
-			if s.Missing != "" || len(s.Lookups) != len(lookup.Traffics) || s.Bytes == 0 || s.UpdateNs <= 0 {
+			if s.Missing != "" || len(s.Lookups) != len(lookup.Traffics) || s.Bytes == 0 ||
+				s.UpdateNs <= 0 {
 				t.Errorf("%s, %s: %+v", c.Family, s.Name, s)
 			}
 		}
@@ -47,7 +49,8 @@ func TestLookupsOfEveryStructureAreRightAndTimed(t *testing.T) {
 
 // lookups are options without a lab.
 func lookups(sizes ...int) load.Options {
-	return load.Options{Options: bench.Options{Seed: 3, Rounds: bench.MinRounds, Quick: true}, Sizes: sizes, SkipLab: true}
+	return load.Options{Options: bench.Options{Seed: 3, Rounds: bench.MinRounds, Quick: true},
+		Sizes: sizes, SkipLab: true}
 }
 
 func TestAStructureThatAnswersWronglyHasNoFigure(t *testing.T) {
@@ -55,12 +58,17 @@ func TestAStructureThatAnswersWronglyHasNoFigure(t *testing.T) {
 	old := lookup.Structures
 	t.Cleanup(func() { lookup.Structures = old })
 	lookup.Structures = []lookup.Structure{
-		{Name: "forgetful", What: "a static set that lost an entry", Build: func(p []netip.Prefix, width int) (*lookup.Built, error) {
-			return old[0].Build(p[1:], width)
+		{Name: "forgetful", What: "a static set that lost an entry",
+			Build: func(p []netip.Prefix, width int) (*lookup.Built, error) {
+				return old[0].Build(p[1:], width)
+			}},
+		{Name: "refused", Build: func([]netip.Prefix, int) (*lookup.Built, error) {
+			return nil,
+				errors.New("the kernel said no")
 		}},
-		{Name: "refused", Build: func([]netip.Prefix, int) (*lookup.Built, error) { return nil, errors.New("the kernel said no") }},
 	}
-	r, err := Run(t.Context(), Options{Options: lookups(20), Families: []string{"4"}, Entries: []string{"hosts"}})
+	r, err := Run(t.Context(), Options{Options: lookups(20), Families: []string{"4"},
+		Entries: []string{"hosts"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +83,10 @@ func TestAStructureThatAnswersWronglyHasNoFigure(t *testing.T) {
 func TestFloodsAreMeasuredByTheRulesOfFlood(t *testing.T) {
 	labtest.NeedRoot(t)
 	o := lookups(12)
-	o.SkipLab, o.SkipLookups, o.Attempts, o.Window, o.Only = false, true, 1, 50*time.Millisecond, []string{"levee static"}
-	r, err := Run(t.Context(), Options{Options: o, Families: []string{"4"}, Entries: []string{"hosts"}})
+	o.SkipLab, o.SkipLookups, o.Attempts, o.Window, o.Only = false, true, 1, 50*time.Millisecond,
+		[]string{"levee static"}
+	r, err := Run(t.Context(), Options{Options: o, Families: []string{"4"},
+		Entries: []string{"hosts"}})
 	if errors.Is(err, kernel.ErrRefused) {
 		t.Skip(err) // one core
 	}
@@ -85,7 +95,8 @@ func TestFloodsAreMeasuredByTheRulesOfFlood(t *testing.T) {
 	}
 	// On a busy machine windows have reasons instead of figures.
 	for _, x := range r.Cases[0].Lab {
-		if x.Missing != "" || x.LoadNs == nil || len(x.Windows) == 0 || x.MedianPPS == nil && len(x.Why) == 0 {
+		if x.Missing != "" || x.LoadNs == nil || len(x.Windows) == 0 || x.MedianPPS == nil &&
+			len(x.Why) == 0 {
 			t.Errorf("%s: %q, %q, %d windows", x.Name, x.Missing, x.Why, len(x.Windows))
 		}
 	}
@@ -113,7 +124,8 @@ func TestChangeIsNotInTheSet(t *testing.T) {
 			t.Errorf("%v is in a prefix of the set", got)
 		}
 	}
-	for _, w := range []*lookup.Set{{Width: 32}, {Width: 32, Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}} {
+	for _, w := range []*lookup.Set{{Width: 32},
+		{Width: 32, Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}} {
 		if got := freshAddress(w); !got.Is4() {
 			t.Errorf("%v: %v", w.Prefixes, got)
 		}
@@ -125,7 +137,8 @@ func TestChangeIsNotInTheSet(t *testing.T) {
 
 func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 	for _, o := range []load.Options{
-		{Options: bench.Options{Rounds: 5}}, {Options: bench.Options{Rounds: 2000}}, {Options: bench.Options{Window: 1}},
+		{Options: bench.Options{Rounds: 5}}, {Options: bench.Options{Rounds: 2000}},
+		{Options: bench.Options{Window: 1}},
 		{Sizes: []int{0}}, {Sizes: []int{workload.MaxPrefixes + 1}}, {Only: []string{"nosuch"}},
 	} {
 		if _, err := Run(t.Context(), Options{Options: o}); !errors.Is(err, usage.ErrWrong) {
@@ -133,22 +146,25 @@ func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 		}
 	}
 	o := load.Options{}
-	if err := o.Complete(100_000); err != nil || !slices.Equal(o.Sizes, []int{10, 100, 1000, 10_000, 100_000}) {
+	if err := o.Complete(100_000); err != nil ||
+		!slices.Equal(o.Sizes, []int{10, 100, 1000, 10_000, 100_000}) {
 		t.Errorf("%v, %v", o.Sizes, err)
 	}
 }
 
 // set is a few addresses, or prefixes.
 func set(width int, hosts bool) *lookup.Set {
-	s := &lookup.Set{Width: width, Entries: "some", Hosts: hosts, Prefixes: workload.Hosts(width, 12, 5)}
+	s := &lookup.Set{Width: width, Entries: "some", Hosts: hosts,
+		Prefixes: workload.Hosts(width, 12, 5)}
 	if !hosts {
 		s.Prefixes = workload.Internet(width, 200, 5)
 	}
 	return s
 }
 
-// TestEveryContenderDropsTheTrace sends a trace at each contender with its set: all must load, drop every packet and
-// say so, change, and leave nothing in force; and again, switched off and on, what can be.
+// TestEveryContenderDropsTheTrace sends a trace at each contender with its set: all must load, drop
+// every packet and say so, change, and leave nothing in force; and again, switched off and on, what
+// can be.
 func TestEveryContenderDropsTheTrace(t *testing.T) {
 	l := labtest.New(t)
 	for _, width := range []int{32, 128} {
@@ -163,7 +179,8 @@ func TestEveryContenderDropsTheTrace(t *testing.T) {
 	}
 }
 
-// What takes long to load stays, switched off, while others are measured: none may be in the way of another.
+// What takes long to load stays, switched off, while others are measured: none may be in the way of
+// another.
 func TestContendersThatStayLoadedDoNotMeet(t *testing.T) {
 	l := labtest.New(t)
 	s := set(32, true)
@@ -179,7 +196,8 @@ func TestAnInterruptedMeasurementIsReported(t *testing.T) {
 	labtest.NeedRoot(t)
 	ctx, o := loadtest.Interrupt(t, lookups(10, 20))
 	r, err := Run(ctx, Options{Options: o, Families: []string{"4"}, Entries: []string{"hosts"}})
-	if !errors.Is(err, context.Canceled) || r == nil || len(r.Cases) != 2 || len(r.Cases[0].Structures) == 0 {
+	if !errors.Is(err, context.Canceled) || r == nil || len(r.Cases) != 2 ||
+		len(r.Cases[0].Structures) == 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	loadtest.Incomplete(t, r)
@@ -187,5 +205,6 @@ func TestAnInterruptedMeasurementIsReported(t *testing.T) {
 
 // An interrupted run has contenders with a median and too few rounds for its interval.
 func TestAMedianWithoutAnIntervalIsReported(t *testing.T) {
-	benchtest.Output(t, &Report{Head: bench.Head{Incomplete: "interrupted"}, Cases: []*Case{{Family: "IPv4", Entries: "hosts", Size: 10, Lab: loadtest.NoInterval()}}})
+	benchtest.Output(t, &Report{Head: bench.Head{Incomplete: "interrupted"},
+		Cases: []*Case{{Family: "IPv4", Entries: "hosts", Size: 10, Lab: loadtest.NoInterval()}}})
 }

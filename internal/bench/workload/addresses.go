@@ -45,7 +45,8 @@ func (s Skew) picker(r *rand.Rand, n int) (func() int, error) {
 var ErrNoMiss = errors.New("the prefixes cover nearly every address")
 
 // Addresses draws n addresses of the family of the prefixes, which are of one and not none.
-func Addresses(prefixes []netip.Prefix, n int, kind Kind, skew Skew, seed uint64) ([]netip.Addr, error) {
+func Addresses(prefixes []netip.Prefix, n int, kind Kind, skew Skew, seed uint64) ([]netip.Addr,
+	error) {
 	if len(prefixes) == 0 {
 		return nil, errors.New("no prefix to draw addresses from")
 	}
@@ -90,10 +91,12 @@ const (
 	triesAtMiss = 1000
 )
 
-// outside draws an address in none of the outermost prefixes: beside one that is picked, or, one time in two, anywhere. Which
-// of both is settled before the first try, because beside prefixes there is more often another one. Only where there is
-// no room beside any of those picked is it an address anywhere after all.
-func outside(r *rand.Rand, pick func() netip.Prefix, outer []netip.Prefix, width int) (netip.Addr, bool) {
+// outside draws an address in none of the outermost prefixes: beside one that is picked, or, one
+// time in two, anywhere. Which of both is settled before the first try, because beside prefixes
+// there is more often another one. Only where there is no room beside any of those picked is it an
+// address anywhere after all.
+func outside(r *rand.Rand, pick func() netip.Prefix, outer []netip.Prefix, width int) (netip.Addr,
+	bool) {
 	free := func(a netip.Addr) bool {
 		i := sort.Search(len(outer), func(i int) bool { return a.Less(outer[i].Addr()) })
 		return i == 0 || !outer[i-1].Contains(a)
@@ -117,7 +120,8 @@ func outside(r *rand.Rand, pick func() netip.Prefix, outer []netip.Prefix, width
 	return netip.Addr{}, false
 }
 
-// beside draws an address of a prefix and turns one of the prefix's last eight bits; there is none beside all addresses.
+// beside draws an address of a prefix and turns one of the prefix's last eight bits; there is none
+// beside all addresses.
 func beside(r *rand.Rand, p netip.Prefix) (netip.Addr, bool) {
 	if p.Bits() == 0 {
 		return netip.Addr{}, false

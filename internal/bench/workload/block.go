@@ -5,9 +5,9 @@ import (
 	"net/netip"
 )
 
-// Block draws n different prefixes of one length among the first span of that length from base on, in no
-// order: span over n is how thinly they lie. n may be at most MaxPrefixes and span, and all must be in the
-// address space.
+// Block draws n different prefixes of one length among the first span of that length from base on,
+// in no order: span over n is how thinly they lie. n may be at most MaxPrefixes and span, and all
+// must be in the address space.
 func Block(base netip.Addr, length, n int, span, seed uint64) ([]netip.Prefix, error) {
 	width := base.BitLen()
 	if length < 1 || length > width || length > 64 && width-length > 63 {
@@ -25,7 +25,8 @@ func Block(base netip.Addr, length, n int, span, seed uint64) ([]netip.Prefix, e
 	}
 	r := stream(seed, 48)
 	out := make([]netip.Prefix, 0, n)
-	if span <= 4*uint64(n) { // dense: of a shuffled list; the draws below would meet the same ones again and again
+	// dense: of a shuffled list; the draws below would meet the same ones again and again
+	if span <= 4*uint64(n) {
 		for _, i := range r.Perm(int(span))[:n] {
 			out = append(out, nth(first, uint64(i)))
 		}

@@ -1,8 +1,8 @@
 // Package workload draws what levee is measured with: tables of prefixes as they are in Internet
 // routing, rule sets as they are in access lists and firewalls, and the packets that go with them.
 //
-// In go a size and a seed, out come prefixes, rules, addresses and packet headers; the same seed gives the
-// same output on every machine. Distributions are published ones (tables.go says whose).
+// In go a size and a seed, out come prefixes, rules, addresses and packet headers; the same seed
+// gives the same output on every machine. Distributions are published ones (tables.go says whose).
 // Real tables and rule sets are read from files in the forms that they are published in.
 //
 // The package is pure: it must never touch the machine, and its output depends on its input alone.

@@ -28,8 +28,8 @@ func hasPorts(proto uint8) bool {
 const strangers = 10
 
 // Headers draws n headers for the rules: most inside a rule, at its corners half of the time, as
-// ClassBench's trace generator does; a tenth from nowhere. A header that is made from a rule may match an
-// earlier one.
+// ClassBench's trace generator does; a tenth from nowhere. A header that is made from a rule may
+// match an earlier one.
 func Headers(rules []Rule, n int, skew Skew, seed uint64) ([]Header, error) {
 	if len(rules) == 0 {
 		return nil, errors.New("no rule to draw packets from")
@@ -63,7 +63,8 @@ func headerOf(r *rand.Rand, rule *Rule) Header {
 	return h
 }
 
-// point is the first or last address of a prefix, or one between; of wide prefixes one that a host may have.
+// point is the first or last address of a prefix, or one between; of wide prefixes one that a host
+// may have.
 func point(r *rand.Rand, p netip.Prefix) netip.Addr {
 	if p.Bits() >= 8 {
 		hi, _ := Split(p.Addr())

@@ -33,16 +33,21 @@ func Internet4(n int, seed uint64) []netip.Prefix {
 func Internet6(n int, seed uint64) []netip.Prefix {
 	r := stream(seed, 6)
 	return internet(r, n, 128, newWeighted(lengths6[:]), func() (uint64, uint64) {
-		// Registries number /32s from the start of what they have; their customers number from zero.
+		// Registries number /32s from the start of what they have; their customers number from
+		// zero.
 		block := uint64(tops6[r.IntN(len(tops6))])<<48 | uint64(r.IntN(1<<13))<<35
 		return block | sparse(r), 0
 	})
 }
 
 // sparse is 32 bits as in numbering plans: mostly zero but for a few leading digits.
-func sparse(r *rand.Rand) uint64 { return r.Uint64() >> 32 & (0xffff0000 << r.IntN(16)) & 0xffffffff }
+func sparse(
+	r *rand.Rand) uint64 {
+	return r.Uint64() >> 32 & (0xffff0000 << r.IntN(16)) & 0xffffffff
+}
 
-func internet(r *rand.Rand, n, width int, lengths weighted, fresh func() (hi, lo uint64)) []netip.Prefix {
+func internet(r *rand.Rand, n, width int, lengths weighted,
+	fresh func() (hi, lo uint64)) []netip.Prefix {
 	out := make([]netip.Prefix, 0, n)
 	seen := make(map[netip.Prefix]bool, n)
 	last := map[int]netip.Prefix{}
@@ -105,7 +110,8 @@ func next(p netip.Prefix, n int) netip.Prefix {
 	return netip.PrefixFrom(join(hi, lo, p.Addr().BitLen()), p.Bits()).Masked()
 }
 
-// usable tells whether a prefix is in the space that is routed: not 0/8, 10/8, 127/8 nor beyond 223/8; 2000::/3.
+// usable tells whether a prefix is in the space that is routed: not 0/8, 10/8, 127/8 nor beyond
+// 223/8; 2000::/3.
 func usable(p netip.Prefix) bool {
 	if p.Addr().Is4() {
 		top := p.Addr().As4()[0]
@@ -142,8 +148,8 @@ func anywhere(r *rand.Rand, width int) netip.Addr {
 	}
 }
 
-// ReadPrefixes reads a table, one prefix or address a line, packed with gzip or not. It returns both
-// families, as the file has them.
+// ReadPrefixes reads a table, one prefix or address a line, packed with gzip or not. It returns
+// both families, as the file has them.
 func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, error) {
 	in, err := unpack(r)
 	if err != nil {
@@ -154,7 +160,8 @@ func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, error) {
 		return nil, diags.Err()
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("%s holds no prefixes: one a line, as 192.0.2.0/24 or 2001:db8::/32", name)
+		return nil, fmt.Errorf("%s holds no prefixes: one a line, as 192.0.2.0/24 or 2001:db8::/32",
+			name)
 	}
 	return out, nil
 }
@@ -219,7 +226,8 @@ func Outermost(prefixes []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// Split is an address as two host-order halves; an IPv4 address fills the upper 32 bits of the first.
+// Split is an address as two host-order halves; an IPv4 address fills the upper 32 bits of the
+// first.
 func Split(a netip.Addr) (hi, lo uint64) {
 	b := a.As16() // an IPv4 address is the last four bytes
 	hi, lo = binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
@@ -248,7 +256,8 @@ func mask(length int) (hi, lo uint64) {
 	return ^uint64(0), ^uint64(0) << (128 - length)
 }
 
-// Internet draws n prefixes as an Internet routing table has them, of addresses of 32 or of 128 bits.
+// Internet draws n prefixes as an Internet routing table has them, of addresses of 32 or of 128
+// bits.
 func Internet(width, n int, seed uint64) []netip.Prefix {
 	if width == 32 {
 		return Internet4(n, seed)

@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-// Rule is one rule of a set: IPv4 prefixes, ports and a protocol. Of two that match, the earlier decides.
+// Rule is one rule of a set: IPv4 prefixes, ports and a protocol. Of two that match, the earlier
+// decides.
 type Rule struct {
 	Src, Dst         netip.Prefix
 	SrcPort, DstPort Ports
@@ -33,7 +34,8 @@ func (r *Rule) HasPorts() bool { return r.SrcPort != AllPorts || r.DstPort != Al
 func (r *Rule) Matches(h *Header) bool {
 	return r.Src.Contains(h.Src) && r.Dst.Contains(h.Dst) && (r.Proto == 0 || r.Proto == h.Proto) &&
 		(!r.HasPorts() || h.hasPorts() &&
-			r.SrcPort.Lo <= h.SrcPort && h.SrcPort <= r.SrcPort.Hi && r.DstPort.Lo <= h.DstPort && h.DstPort <= r.DstPort.Hi)
+			r.SrcPort.Lo <= h.SrcPort && h.SrcPort <= r.SrcPort.Hi && r.DstPort.Lo <= h.DstPort &&
+			h.DstPort <= r.DstPort.Hi)
 }
 
 // Rules draws n different rules of a shape, one of Shapes. As in ClassBench no rule is hidden by an
@@ -41,7 +43,8 @@ func (r *Rule) Matches(h *Header) bool {
 func Rules(name string, n int, seed uint64) ([]Rule, error) {
 	s := shapes[name]
 	if s == nil {
-		return nil, fmt.Errorf("no shape of rules %q: the shapes are %s", name, strings.Join(Shapes, ", "))
+		return nil, fmt.Errorf("no shape of rules %q: the shapes are %s", name,
+			strings.Join(Shapes, ", "))
 	}
 	if n < 1 || n > MaxRules {
 		return nil, fmt.Errorf("%d rules: there must be 1 to %d", n, MaxRules)
@@ -66,7 +69,8 @@ func (r *Rule) scope() float64 {
 		for size := int(p.Hi-p.Lo) + 1; size < 65536; size *= 2 {
 			n++
 		}
-		n -= float64(p.Hi-p.Lo) / (1 << 20) // of two ranges that double to the same, the smaller first
+		// of two ranges that double to the same, the smaller first
+		n -= float64(p.Hi-p.Lo) / (1 << 20)
 	}
 	if r.Proto != 0 {
 		n += 8
@@ -77,8 +81,8 @@ func (r *Rule) scope() float64 {
 	return n
 }
 
-// pool is addresses, all and by the length that they were drawn for: prefixes of real sets are nested a few
-// levels deep, so that an address hardly comes again at another length.
+// pool is addresses, all and by the length that they were drawn for: prefixes of real sets are
+// nested a few levels deep, so that an address hardly comes again at another length.
 type pool struct {
 	all    []uint32
 	length [33][]uint32
@@ -91,11 +95,12 @@ func (p *pool) add(a uint32, length int) {
 
 type drawer struct {
 	*shape
-	r             *rand.Rand
-	pair, class   weighted
-	proto         weighted
-	src, dst      pool
-	partners      map[uint32]*pool // destinations by the first 16 bits of the sources that have rules with them
+	r           *rand.Rand
+	pair, class weighted
+	proto       weighted
+	src, dst    pool
+	// destinations by the first 16 bits of the sources that have rules with them
+	partners      map[uint32]*pool
 	ports, ranges []Ports
 }
 
@@ -142,8 +147,8 @@ func (d *drawer) rule() Rule {
 	return r
 }
 
-// address draws one of that length that is there, or a new one that shares leading bits, so many at least,
-// with any, as networks of one site do.
+// address draws one of that length that is there, or a new one that shares leading bits, so many at
+// least, with any, as networks of one site do.
 func (d *drawer) address(p *pool, fresh, keep, length int) uint32 {
 	var a uint32
 	switch same := p.length[length]; {
@@ -161,8 +166,9 @@ func (d *drawer) address(p *pool, fresh, keep, length int) uint32 {
 	return a
 }
 
-// loyal is how often, in percent, a source has its next rule with a network it has rules with already:
-// in the filter sets sources of one /16 have rules with three to seven /16 of destinations.
+// loyal is how often, in percent, a source has its next rule with a network it has rules with
+// already: in the filter sets sources of one /16 have rules with three to seven /16 of
+// destinations.
 const loyal = 90
 
 // partner draws a destination for a source, given the lengths of both.
@@ -248,8 +254,10 @@ func ReadClassBench(in io.Reader, name string) (rules []Rule, left int, err erro
 
 // parseFilter reads @SRC/LEN DST/LEN LO : HI LO : HI 0xPROTO/0xMASK [FLAGS/MASK].
 func parseFilter(col []string) (r Rule, ok bool, err error) {
-	if len(col) < 9 || len(col) > 10 || !strings.HasPrefix(col[0], "@") || col[3] != ":" || col[6] != ":" {
-		return r, false, fmt.Errorf("not a ClassBench filter: @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK is expected")
+	if len(col) < 9 || len(col) > 10 || !strings.HasPrefix(col[0], "@") || col[3] != ":" ||
+		col[6] != ":" {
+		return r, false, fmt.Errorf("not a ClassBench filter: @SRC/LEN DST/LEN LO : HI LO : HI " +
+			"PROTO/MASK is expected")
 	}
 	if r.Src, err = netip.ParsePrefix(col[0][1:]); err != nil {
 		return r, false, err

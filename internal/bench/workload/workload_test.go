@@ -94,12 +94,15 @@ func TestAboutHalfOfATableLiesInsideAnotherPrefix(t *testing.T) {
 
 func TestAddressesHitAndMissAsAsked(t *testing.T) {
 	for _, width := range []int{32, 128} {
-		for name, prefixes := range map[string][]netip.Prefix{"hosts": Hosts(width, 500, 1), "table": Family(append(Internet4(500, 1), Internet6(500, 1)...), width)} {
+		for name, prefixes := range map[string][]netip.Prefix{"hosts": Hosts(width, 500, 1),
+			"table": Family(append(Internet4(500, 1), Internet6(500, 1)...), width)} {
 			in := func(a netip.Addr) bool {
-				return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+				return slices.ContainsFunc(prefixes,
+					func(p netip.Prefix) bool { return p.Contains(a) })
 			}
 			for _, skew := range []Skew{Uniform, Zipf} {
-				for kind, want := range map[Kind][2]float64{Hits: {1, 1}, Misses: {0, 0}, Mix: {0.4, 0.6}} {
+				for kind, want := range map[Kind][2]float64{Hits: {1, 1}, Misses: {0, 0},
+					Mix: {0.4, 0.6}} {
 					addrs, err := Addresses(prefixes, 1000, kind, skew, 9)
 					if err != nil {
 						t.Fatal(err)
@@ -111,7 +114,8 @@ func TestAddressesHitAndMissAsAsked(t *testing.T) {
 						}
 					}
 					if share := float64(hits) / 1000; share < want[0] || share > want[1] {
-						t.Errorf("%d bits, %s, %s, %s: %.2f are hits, want %v", width, name, kind, skew, share, want)
+						t.Errorf("%d bits, %s, %s, %s: %.2f are hits, want %v", width, name, kind,
+							skew, share, want)
 					}
 				}
 			}
@@ -119,11 +123,12 @@ func TestAddressesHitAndMissAsAsked(t *testing.T) {
 	}
 }
 
-// Of misses beside a prefix more lie in another prefix, and are drawn again: where such a draw may turn to one anywhere, a full
-// view has a fifth of its misses beside prefixes instead of half.
+// Of misses beside a prefix more lie in another prefix, and are drawn again: where such a draw may
+// turn to one anywhere, a full view has a fifth of its misses beside prefixes instead of half.
 func TestHalfOfTheMissesLieBesideAPrefix(t *testing.T) {
 	table := Internet6(20_000, 7)
-	starts := map[netip.Prefix]bool{} // what has them beside it: all but the last eight bits of each
+	// what has them beside it: all but the last eight bits of each
+	starts := map[netip.Prefix]bool{}
 	for _, p := range table {
 		if p.Bits() >= 32 { // of shorter ones an address may be beside by chance
 			starts[netip.PrefixFrom(p.Addr(), p.Bits()-8).Masked()] = true
@@ -167,7 +172,8 @@ func TestZipfFavoursAFewEntries(t *testing.T) {
 
 func TestMissesOfEverythingAreAnError(t *testing.T) {
 	for _, p := range []string{"0.0.0.0/0", "::/0"} {
-		if _, err := Addresses([]netip.Prefix{netip.MustParsePrefix(p)}, 10, Misses, Uniform, 1); !errors.Is(err, ErrNoMiss) {
+		if _, err := Addresses([]netip.Prefix{netip.MustParsePrefix(p)}, 10, Misses, Uniform,
+			1); !errors.Is(err, ErrNoMiss) {
 			t.Errorf("%s: %v", p, err)
 		}
 	}
@@ -205,7 +211,8 @@ func TestRulesAreDifferentAndNoneIsHidden(t *testing.T) {
 func covers(a, b *Rule) bool {
 	prefix := func(a, b netip.Prefix) bool { return a.Bits() <= b.Bits() && a.Contains(b.Addr()) }
 	ports := func(a, b Ports) bool { return a.Lo <= b.Lo && a.Hi >= b.Hi }
-	return prefix(a.Src, b.Src) && prefix(a.Dst, b.Dst) && ports(a.SrcPort, b.SrcPort) && ports(a.DstPort, b.DstPort) &&
+	return prefix(a.Src, b.Src) && prefix(a.Dst, b.Dst) && ports(a.SrcPort, b.SrcPort) &&
+		ports(a.DstPort, b.DstPort) &&
 		(a.Proto == 0 || a.Proto == b.Proto) && (!a.HasPorts() || b.HasPorts())
 }
 
@@ -235,7 +242,8 @@ func TestShapesDifferAsTheirFilterSetsDo(t *testing.T) {
 		for name, v := range map[string]struct {
 			got  float64
 			want [2]float64
-		}{"wide sources": {wide, want.wideSrc}, "one destination port": {exact, want.exactDst}, "TCP": {tcp, want.tcp}} {
+		}{"wide sources": {wide, want.wideSrc}, "one destination port": {exact, want.exactDst},
+			"TCP": {tcp, want.tcp}} {
 			if v.got < v.want[0] || v.got > v.want[1] {
 				t.Errorf("%s: %.2f have %s, want %v", shape, v.got, name, v.want)
 			}
@@ -256,7 +264,8 @@ func TestMostHeadersMatchARule(t *testing.T) {
 		used := map[int]bool{}
 		hits := 0
 		for i := range headers {
-			if at := slices.IndexFunc(rules, func(r Rule) bool { return r.Matches(&headers[i]) }); at >= 0 {
+			if at := slices.IndexFunc(rules,
+				func(r Rule) bool { return r.Matches(&headers[i]) }); at >= 0 {
 				hits++
 				used[at] = true
 			}
@@ -278,7 +287,8 @@ func TestReadingFilterSets(t *testing.T) {
 	for _, in := range []string{set, packed.String()} {
 		rules, left, err := ReadClassBench(strings.NewReader(in), "set")
 		want := []Rule{
-			{netip.MustParsePrefix("10.1.2.0/24"), netip.MustParsePrefix("1.2.3.4/32"), AllPorts, Ports{80, 80}, 6},
+			{netip.MustParsePrefix("10.1.2.0/24"), netip.MustParsePrefix("1.2.3.4/32"), AllPorts,
+				Ports{80, 80}, 6},
 			{any4, any4, AllPorts, AllPorts, 0},
 		}
 		if err != nil || left != 1 || !slices.Equal(rules, want) {
@@ -286,11 +296,15 @@ func TestReadingFilterSets(t *testing.T) {
 		}
 	}
 	for name, bad := range map[string]string{
-		"no filters": "\n", "short": "@1.2.3.4/32 1.2.3.4/32", "IPv6": "@::/0 ::/0 0 : 1 0 : 1 0x06/0xFF",
-		"ports backwards": "@0.0.0.0/0 0.0.0.0/0 9 : 1 0 : 1 0x06/0xFF", "port": "@0.0.0.0/0 0.0.0.0/0 9 : 65536 0 : 1 0x06/0xFF",
-		"protocol": "@0.0.0.0/0 0.0.0.0/0 0 : 1 0 : 1 tcp", "prefix": "@0.0.0.0/33 0.0.0.0/0 0 : 1 0 : 1 0x06/0xFF",
+		"no filters": "\n", "short": "@1.2.3.4/32 1.2.3.4/32",
+		"IPv6":            "@::/0 ::/0 0 : 1 0 : 1 0x06/0xFF",
+		"ports backwards": "@0.0.0.0/0 0.0.0.0/0 9 : 1 0 : 1 0x06/0xFF",
+		"port":            "@0.0.0.0/0 0.0.0.0/0 9 : 65536 0 : 1 0x06/0xFF",
+		"protocol":        "@0.0.0.0/0 0.0.0.0/0 0 : 1 0 : 1 tcp",
+		"prefix":          "@0.0.0.0/33 0.0.0.0/0 0 : 1 0 : 1 0x06/0xFF",
 	} {
-		if _, _, err := ReadClassBench(strings.NewReader(bad), "set"); err == nil || !strings.Contains(err.Error(), "set") {
+		if _, _, err := ReadClassBench(strings.NewReader(bad), "set"); err == nil ||
+			!strings.Contains(err.Error(), "set") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -308,7 +322,8 @@ func TestReadingTables(t *testing.T) {
 		"\x1f\x8b":    "the gzip data is cut off",
 		"\x1f\x8b\b\x00\x00\x00\x00\x00\x00\x03\x33": "the gzip data is cut off",
 	} {
-		if _, err := ReadPrefixes(strings.NewReader(text), "table"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadPrefixes(strings.NewReader(text), "table"); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}

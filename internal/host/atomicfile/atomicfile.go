@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// Write puts text into a file. A file that is there keeps its mode and owner, and a symbolic link is
-// followed, not replaced; a new file has the permissions perm. What is no regular file, as a pipe or a
-// device, is left alone.
+// Write puts text into a file. A file that is there keeps its mode and owner, and a symbolic link
+// is followed, not replaced; a new file has the permissions perm. What is no regular file, as a
+// pipe or a device, is left alone.
 func Write(path string, text []byte, perm fs.FileMode) (err error) {
 	defer func() {
 		if err != nil {

@@ -11,9 +11,11 @@ func device(d *Device, h *Host) []Finding {
 	out := []Finding{identity(d), d.linkLayer()}
 	if d.NotEthernet == "" { // what follows is about policies on the device
 		out = append(out, attaching(d), d.program(), d.mtu(h),
-			d.merging("lro", "rx-lro", "lro"), d.merging("gro_hw", "rx-gro-hw", "rx-gro-hw"), d.tags(), d.bigTCP())
+			d.merging("lro", "rx-lro", "lro"), d.merging("gro_hw", "rx-gro-hw", "rx-gro-hw"),
+			d.tags(), d.bigTCP())
 	}
-	out = append(out, d.queues(h), d.affinity(h), d.node(), d.ring(), d.coalesce(), d.pause(), d.steering())
+	out = append(out, d.queues(h), d.affinity(h), d.node(), d.ring(), d.coalesce(), d.pause(),
+		d.steering())
 	for i := range out {
 		out[i].About = "device"
 	}
@@ -37,10 +39,12 @@ func identity(d *Device) Finding {
 		f.Value = v
 	case d.XDP == nil:
 		f.State, f.Value = Unknown, v
-		f.Cost = "the kernel does not say whether the driver has native XDP (it does from 6.3 on); `levee up` tries, and says what it took"
+		f.Cost = "the kernel does not say whether the driver has native XDP (it does from 6.3 " +
+			"on); `levee up` tries, and says what it took"
 	case !d.XDP.Basic:
 		f.State, f.Value = Costs, v+", no native XDP"
-		f.Cost, f.Sure = "policies run at TCX instead, behind the allocation of a socket buffer: a packet costs several times as much", Documents
+		f.Cost, f.Sure = "policies run at TCX instead, behind the allocation of a socket buffer: "+
+			"a packet costs several times as much", Documents
 		f.Where = "Documentation/netlink/specs/netdev.yaml, xdp-features"
 	case d.XDP.Fragments:
 		f.Value += " with fragments"
@@ -54,12 +58,15 @@ func (d *Device) linkLayer() Finding {
 	}
 	f := Finding{
 		Name: "link_layer", State: Breaks, Value: d.NotEthernet, Sure: Documents,
-		Cost:  "packets have no Ethernet header, which programs begin with: `levee up` refuses the device",
-		Mend:  "levee up FILE --dev IF   # IF: the Ethernet interface that carries the packets; here nftables filters",
+		Cost: "packets have no Ethernet header, which programs begin with: `levee up` refuses " +
+			"the device",
+		Mend: "levee up FILE --dev IF   # IF: the Ethernet interface that carries the packets; " +
+			"here nftables filters",
 		Where: "ARPHRD_* in linux/if_arp.h",
 	}
 	if d.Program != nil && d.Program.Policy != "" {
-		f.Cost = fmt.Sprintf("packets have no Ethernet header, which programs begin with: the verdicts of %s are wrong", d.Program.Policy)
+		f.Cost = fmt.Sprintf("packets have no Ethernet header, which programs begin with: the "+
+			"verdicts of %s are wrong", d.Program.Policy)
 		f.Mend = "levee down --dev " + d.Name
 	}
 	return f
@@ -77,14 +84,17 @@ func attaching(d *Device) Finding {
 		f.Value = "nothing is interrupted: the device has a program already"
 	case !ok || known.source == "":
 		f.State, f.Value = Unknown, "not known for this driver"
-		f.Cost, f.Sure = "some drivers restart the device when the first program comes: attach it for the first time when a pause does no harm", Expected
+		f.Cost, f.Sure = "some drivers restart the device when the first program comes: attach "+
+			"it for the first time when a pause does no harm", Expected
 	case known.bounces:
 		f.State, f.Value = Note, "the link goes down and comes back"
 		f.Cost, f.Sure = known.attach+"; replacing a policy by another does not", Documents
-		f.Mend = fmt.Sprintf("levee up FILE --dev %s --confirm 60s   # from a console, or when a pause does no harm", d.Name)
+		f.Mend = fmt.Sprintf("levee up FILE --dev %s --confirm 60s   # from a console, or when a "+
+			"pause does no harm", d.Name)
 	case known.attach != "":
 		f.State, f.Value = Note, "a short pause"
-		f.Cost, f.Sure = known.attach+"; replacing a policy by another does nothing of this", Documents
+		f.Cost, f.Sure = known.attach+"; replacing a policy by another does nothing of this",
+			Documents
 	}
 	return f
 }
@@ -93,16 +103,19 @@ func (d *Device) program() Finding {
 	if d.Program == nil {
 		return Finding{Name: "program", State: OK, Value: "no XDP program"}
 	}
-	f := Finding{Name: "program", State: Note, Value: fmt.Sprintf("XDP program %d", d.Program.ID), Sure: Documents}
+	f := Finding{Name: "program", State: Note, Value: fmt.Sprintf("XDP program %d", d.Program.ID),
+		Sure: Documents}
 	if d.Program.Policy != "" {
-		f.State, f.Value, f.Sure = OK, fmt.Sprintf("levee's, for %s (program %d)", d.Program.Policy, d.Program.ID), ""
+		f.State, f.Value, f.Sure = OK, fmt.Sprintf("levee's, for %s (program %d)", d.Program.Policy,
+			d.Program.ID), ""
 	} else {
 		f.Cost = "it is not one that levee knows of: `levee up` leaves it alone and stops"
 		f.Mend = "bpftool prog show id " + fmt.Sprint(d.Program.ID)
 	}
 	if d.Program.Generic {
 		f.State, f.Value, f.Sure = Costs, f.Value+", generic", Documents
-		f.Cost = strings.TrimSuffix("generic XDP runs behind the allocation of a socket buffer: a packet costs several times as much; "+f.Cost, "; ")
+		f.Cost = strings.TrimSuffix("generic XDP runs behind the allocation of a socket buffer: "+
+			"a packet costs several times as much; "+f.Cost, "; ")
 		if d.Program.Policy != "" {
 			f.Mend = "levee status --dev " + d.Name + "   # says why it is at this hook"
 		}
@@ -110,8 +123,8 @@ func (d *Device) program() Finding {
 	return f
 }
 
-// singleBuffer is about the largest MTU whose frames fit one page beside XDP's headroom of 256 bytes and
-// the kernel's own data of 320.
+// singleBuffer is about the largest MTU whose frames fit one page beside XDP's headroom of 256
+// bytes and the kernel's own data of 320.
 func singleBuffer(page int) int { return page - 256 - 320 - 22 }
 
 func (d *Device) mtu(h *Host) Finding {
@@ -126,7 +139,8 @@ func (d *Device) mtu(h *Host) Finding {
 	}
 	f.State, f.Sure = Breaks, Documents
 	f.Value += fmt.Sprintf(", native XDP takes %s%d", about, limit)
-	f.Cost = "the driver takes no program at this MTU: a policy runs at TCX instead, and a packet costs several times as much"
+	f.Cost = "the driver takes no program at this MTU: a policy runs at TCX instead, and a " +
+		"packet costs several times as much"
 	f.Mend = fmt.Sprintf("ip link set dev %s mtu %d", d.Name, min(limit, 1500))
 	if d.XDP == nil {
 		f.State, f.Sure = Note, Expected
@@ -135,8 +149,8 @@ func (d *Device) mtu(h *Host) Finding {
 	return f
 }
 
-// merging judges an offload of the card that makes one frame of several; feature is the kernel's name of
-// it, flag that of ethtool -K.
+// merging judges an offload of the card that makes one frame of several; feature is the kernel's
+// name of it, flag that of ethtool -K.
 func (d *Device) merging(name, feature, flag string) Finding {
 	switch {
 	case d.Features == nil:
@@ -146,7 +160,8 @@ func (d *Device) merging(name, feature, flag string) Finding {
 	}
 	f := Finding{
 		Name: name, State: Note, Value: "on", Sure: Documents,
-		Cost:  "merged frames do not go through native XDP: some drivers refuse a program while it is on, others turn it off when one comes",
+		Cost: "merged frames do not go through native XDP: some drivers refuse a program while " +
+			"it is on, others turn it off when one comes",
 		Mend:  fmt.Sprintf("ethtool -K %s %s off", d.Name, flag),
 		Where: "the drivers' ndo_bpf; net/core/dev.c, generic_xdp_install",
 	}
@@ -160,7 +175,8 @@ func (d *Device) merging(name, feature, flag string) Finding {
 func (d *Device) tags() Finding {
 	return unless(!d.Features["rx-vlan-hw-parse"], "tags stay in the frame", Finding{
 		Name: "vlan", State: Note, Value: "tags are taken off",
-		Cost: "the outer VLAN tag is not in the frame when XDP sees it: what a policy says about `vlan` does not match",
+		Cost: "the outer VLAN tag is not in the frame when XDP sees it: what a policy says about " +
+			"`vlan` does not match",
 		Sure: Documents, Mend: fmt.Sprintf("ethtool -K %s rxvlan off", d.Name),
 		Where: "https://docs.ebpf.io/linux/program-type/BPF_PROG_TYPE_XDP/ (VLAN offload)",
 	})
@@ -170,7 +186,8 @@ func (d *Device) bigTCP() Finding {
 	const most = 1 << 16
 	return unless(d.GROMaxSize <= most, "off", Finding{
 		Name: "big_tcp", State: Note, Value: fmt.Sprintf("frames of up to %d bytes", d.GROMaxSize),
-		Cost: "IPv4 frames of more than 64 KiB have no length in their header; a policy at TCX drops them as malformed (XDP runs before frames are merged)",
+		Cost: "IPv4 frames of more than 64 KiB have no length in their header; a policy at TCX " +
+			"drops them as malformed (XDP runs before frames are merged)",
 		Sure: Documents, Mend: fmt.Sprintf("ip link set dev %s gro_max_size %d", d.Name, most),
 		Where: "net/core/gro.c, skb_gro_receive",
 	})
@@ -215,7 +232,8 @@ func (d *Device) affinity(h *Host) Finding {
 	}
 	f.State, f.Sure = Costs, Expected
 	f.Cost = "several queues share a CPU while others have none"
-	f.Mend = fmt.Sprintf("echo CPU > /proc/irq/%d/smp_affinity_list   # one CPU for each of the %d", d.IRQs[0].Number, len(d.IRQs))
+	f.Mend = fmt.Sprintf("echo CPU > /proc/irq/%d/smp_affinity_list   # one CPU for each of the %d",
+		d.IRQs[0].Number, len(d.IRQs))
 	return f
 }
 
@@ -226,7 +244,8 @@ func (d *Device) node() Finding {
 	f := Finding{Name: "numa", State: OK, Value: fmt.Sprintf("node %d", d.NUMANode)}
 	far := 0
 	for _, irq := range d.IRQs {
-		if len(irq.CPUs) > 0 && !slices.ContainsFunc(irq.CPUs, func(c int) bool { return slices.Contains(d.NodeCPUs, c) }) {
+		if len(irq.CPUs) > 0 && !slices.ContainsFunc(irq.CPUs,
+			func(c int) bool { return slices.Contains(d.NodeCPUs, c) }) {
 			far++
 		}
 	}
@@ -271,7 +290,8 @@ func (d *Device) ring() Finding {
 		return f
 	}
 	f.State, f.Sure = Costs, Expected
-	f.Cost = fmt.Sprintf("a burst of more than %d packets is lost while the CPU is late; very large rings cost cache instead", d.Ring.RX)
+	f.Cost = fmt.Sprintf("a burst of more than %d packets is lost while the CPU is late; very "+
+		"large rings cost cache instead", d.Ring.RX)
 	f.Mend = fmt.Sprintf("ethtool -G %s rx %d", d.Name, min(d.Ring.MaxRX, 2*smallRing))
 	return f
 }
@@ -302,7 +322,8 @@ func (d *Device) pause() Finding {
 		f.State, f.Value = Unknown, "the driver does not tell"
 	case p.RX || p.TX:
 		f.State, f.Value, f.Sure = Costs, "on", Documents
-		f.Cost = "under a flood the card asks the switch to wait, and the switch holds back, or drops, everybody's packets; none of it is counted here"
+		f.Cost = "under a flood the card asks the switch to wait, and the switch holds back, or " +
+			"drops, everybody's packets; none of it is counted here"
 		f.Mend = fmt.Sprintf("ethtool -A %s autoneg off rx off tx off", d.Name)
 		f.Where = "IEEE 802.3 annex 31B"
 	}
@@ -313,7 +334,8 @@ func (d *Device) steering() Finding {
 	return unless(len(d.RPS) == 0, "off", Finding{
 		Name: "rps", State: Note, Value: strings.Join(d.RPS, "; "),
 		Cost: "packets that pass are handed to other CPUs, with an interrupt between them",
-		Sure: Documents, Mend: fmt.Sprintf("echo 0 > /sys/class/net/%s/queues/rx-0/rps_cpus", d.Name),
+		Sure: Documents, Mend: fmt.Sprintf("echo 0 > /sys/class/net/%s/queues/rx-0/rps_cpus",
+			d.Name),
 		Where: "Documentation/networking/scaling.rst",
 	})
 }

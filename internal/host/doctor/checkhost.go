@@ -21,7 +21,8 @@ func cpu(h *Host, _ *Device) []Finding {
 func (h *Host) governor() Finding {
 	f := Finding{Name: "governor", State: OK}
 	if len(h.Governors) == 0 {
-		f.State, f.Value = Unknown, "the machine does not tell (a guest's frequency is its host's matter)"
+		f.State, f.Value = Unknown, "the machine does not tell (a guest's frequency is its "+
+			"host's matter)"
 		return f
 	}
 	var values []string
@@ -31,7 +32,8 @@ func (h *Host) governor() Finding {
 	f.Value = strings.Join(values, ", ")
 	if len(h.Governors) > 1 || h.Governors["performance"] == 0 {
 		f.State, f.Sure = Costs, Expected
-		f.Cost = "cores begin a flood at a low frequency and take milliseconds to leave it; figures vary"
+		f.Cost = "cores begin a flood at a low frequency and take milliseconds to leave it; " +
+			"figures vary"
 		f.Mend = "cpupower frequency-set -g performance"
 	}
 	return f
@@ -44,8 +46,10 @@ func (h *Host) turbo() Finding {
 		f.State, f.Value = Unknown, "the machine does not tell"
 	case *h.Turbo:
 		f.State, f.Value, f.Sure = Note, "on", Expected
-		f.Cost = "good for serving; but figures depend on temperature and on what the other cores do"
-		f.Mend = "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo   # or 0 > cpufreq/boost, while measuring"
+		f.Cost = "good for serving; but figures depend on temperature and on what the other " +
+			"cores do"
+		f.Mend = "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo   # or 0 > " +
+			"cpufreq/boost, while measuring"
 	}
 	return f
 }
@@ -66,7 +70,8 @@ func (h *Host) idle() Finding {
 	f.Value = fmt.Sprintf("deepest %s, %d us to leave", deepest.Name, deepest.ExitMicros)
 	if deepest.ExitMicros > long {
 		f.State, f.Sure = Costs, Counted
-		f.Cost = fmt.Sprintf("the first packet after a pause waits up to %d us, and the ring fills meanwhile", deepest.ExitMicros)
+		f.Cost = fmt.Sprintf("the first packet after a pause waits up to %d us, and the ring "+
+			"fills meanwhile", deepest.ExitMicros)
 		f.Mend = fmt.Sprintf("cpupower idle-set -D %d", long)
 		f.Where = "/sys/devices/system/cpu/cpu0/cpuidle"
 	}
@@ -77,7 +82,8 @@ func (h *Host) threads() Finding {
 	return unless(!h.Threads, "one thread a core, or not told", Finding{
 		Name: "smt", State: Note, Value: "several threads a core",
 		Cost: "two queues on the threads of one core share it: they get far less than twice as far",
-		Sure: Expected, Mend: "cat /sys/devices/system/cpu/cpu0/topology/thread_siblings_list   # and give queues cores of their own",
+		Sure: Expected, Mend: "cat /sys/devices/system/cpu/cpu0/topology/thread_siblings_list   " +
+			"# and give queues cores of their own",
 	})
 }
 
@@ -93,7 +99,8 @@ func (h *Host) steal() Finding {
 	f.Value = fmt.Sprintf("%.1f %%", 100**h.Steal)
 	if *h.Steal > muchSteal {
 		f.State, f.Sure = Costs, Counted
-		f.Cost = "the hypervisor gives these cores to others: packets wait, and no figure measured now is to be trusted"
+		f.Cost = "the hypervisor gives these cores to others: packets wait, and no figure " +
+			"measured now is to be trusted"
 		f.Mend = "move the machine, or ask for cores of its own"
 		f.Where = "/proc/stat"
 	}
@@ -102,15 +109,18 @@ func (h *Host) steal() Finding {
 
 func (h *Host) mitigations() Finding {
 	return unless(len(h.Mitigations) == 0, "none that apply", Finding{
-		Name: "mitigations", State: Note, Value: strings.Join(slices.Sorted(maps.Keys(h.Mitigations)), ", "),
-		Cost: "they slow indirect calls and the way into the kernel: the network stack pays more than an XDP program; compare figures only with the same ones",
+		Name: "mitigations", State: Note,
+		Value: strings.Join(slices.Sorted(maps.Keys(h.Mitigations)), ", "),
+		Cost: "they slow indirect calls and the way into the kernel: the network stack pays more " +
+			"than an XDP program; compare figures only with the same ones",
 		Sure: Expected, Where: "/sys/devices/system/cpu/vulnerabilities",
 	})
 }
 
 // system judges the kernel's settings and what else watches the packets.
 func system(h *Host, d *Device) []Finding {
-	out := []Finding{h.linux(), h.jit(), h.harden(), h.conntrack(), h.sockets(d), h.irqbalance(), h.softnet()}
+	out := []Finding{h.linux(), h.jit(), h.harden(), h.conntrack(), h.sockets(d), h.irqbalance(),
+		h.softnet()}
 	for i := range out {
 		out[i].About = "kernel"
 	}
@@ -123,8 +133,10 @@ func (h *Host) linux() Finding {
 		return Finding{Name: "linux", State: OK, Value: h.Linux}
 	}
 	return Finding{
-		Name: "linux", State: Breaks, Value: h.Linux, Cost: old + ": the verifier refuses its programs, and nothing is filtered", Sure: Expected,
-		Mend: "apt install linux-image-amd64   # or whatever brings a newer kernel here; then reboot",
+		Name: "linux", State: Breaks, Value: h.Linux,
+		Cost: old + ": the verifier refuses its programs, and nothing is filtered", Sure: Expected,
+		Mend: "apt install linux-image-amd64   # or whatever brings a newer kernel here; " +
+			"then reboot",
 	}
 }
 
@@ -137,8 +149,11 @@ func (h *Host) jit() Finding {
 		return Finding{Name: "jit", State: Unknown, Value: otherNamespace}
 	case "0":
 		return Finding{
-			Name: "jit", State: Costs, Value: "off", Cost: "programs are interpreted: each instruction costs several times as much", Sure: Expected,
-			Mend: "sysctl -w net.core.bpf_jit_enable=1", Where: "Documentation/admin-guide/sysctl/net.rst",
+			Name: "jit", State: Costs, Value: "off",
+			Cost:  "programs are interpreted: each instruction costs several times as much",
+			Sure:  Expected,
+			Mend:  "sysctl -w net.core.bpf_jit_enable=1",
+			Where: "Documentation/admin-guide/sysctl/net.rst",
 		}
 	}
 	return Finding{Name: "jit", State: OK, Value: "on"}
@@ -151,8 +166,10 @@ func (h *Host) harden() Finding {
 		f.State, f.Value = Unknown, otherNamespace
 	case "2":
 		f.State, f.Sure = Costs, Documents
-		f.Cost = "constants in the programs of all users are blinded: two instructions more for each"
-		f.Mend, f.Where = "sysctl -w net.core.bpf_jit_harden=1", "Documentation/admin-guide/sysctl/net.rst"
+		f.Cost = "constants in the programs of all users are blinded: two instructions more " +
+			"for each"
+		f.Mend, f.Where = "sysctl -w net.core.bpf_jit_harden=1",
+			"Documentation/admin-guide/sysctl/net.rst"
 	}
 	return f
 }
@@ -162,18 +179,21 @@ func (h *Host) conntrack() Finding {
 	if c == nil {
 		return Finding{Name: "conntrack", State: OK, Value: "not in use here"}
 	}
-	f := Finding{Name: "conntrack", State: OK, Value: fmt.Sprintf("%d of %d entries", c.Count, c.Max)}
+	f := Finding{Name: "conntrack", State: OK,
+		Value: fmt.Sprintf("%d of %d entries", c.Count, c.Max)}
 	switch {
 	case c.Max > 0 && c.Count >= c.Max-c.Max/10:
 		f.State, f.Sure = Costs, Counted
 		f.Cost = "once the table is full, packets of new connections are dropped, wanted ones too"
 	case c.Dropped > 0:
 		f.State, f.Sure = Costs, Counted
-		f.Cost = fmt.Sprintf("the table was full: %d packets were dropped, or connections pushed out, since boot", c.Dropped)
+		f.Cost = fmt.Sprintf("the table was full: %d packets were dropped, or connections pushed "+
+			"out, since boot", c.Dropped)
 	default:
 		return f
 	}
-	f.Mend = fmt.Sprintf("sysctl -w net.netfilter.nf_conntrack_max=%d   # or drop the flood before it, with levee", 4*max(c.Max, 1))
+	f.Mend = fmt.Sprintf("sysctl -w net.netfilter.nf_conntrack_max=%d   # or drop the flood "+
+		"before it, with levee", 4*max(c.Max, 1))
 	f.Where = "/proc/net/stat/nf_conntrack"
 	return f
 }
@@ -195,7 +215,8 @@ func (h *Host) sockets(d *Device) Finding {
 	}
 	f := Finding{
 		Name: "packet_sockets", State: Costs, Value: fmt.Sprint(n),
-		Cost: "every frame that passes is handed to each of them, through a filter if it has one (tcpdump, DHCP clients, LLDP); nothing that XDP drops is",
+		Cost: "every frame that passes is handed to each of them, through a filter if it has one " +
+			"(tcpdump, DHCP clients, LLDP); nothing that XDP drops is",
 		Sure: Documents, Mend: "ss -0 -p", Where: "net/core/dev.c, deliver_skb",
 	}
 	if len(who) > 0 {
@@ -207,8 +228,10 @@ func (h *Host) sockets(d *Device) Finding {
 func (h *Host) irqbalance() Finding {
 	return unless(!h.IRQBalance, "not running", Finding{
 		Name: "irqbalance", State: Note, Value: "running",
-		Cost: "it moves the queues' interrupts between CPUs while a flood runs; what was pinned by hand does not stay",
-		Sure: Documents, Mend: "systemctl stop irqbalance   # or ban the queues: --banirq", Where: "irqbalance(1)",
+		Cost: "it moves the queues' interrupts between CPUs while a flood runs; what was pinned " +
+			"by hand does not stay",
+		Sure: Documents, Mend: "systemctl stop irqbalance   # or ban the queues: --banirq",
+		Where: "irqbalance(1)",
 	})
 }
 
@@ -219,10 +242,13 @@ func (h *Host) softnet() Finding {
 		return Finding{Name: "softnet", State: Unknown, Value: "the machine does not tell"}
 	case s.Dropped > 0:
 		return Finding{
-			Name: "softnet", State: Costs, Value: fmt.Sprintf("%d dropped, %d rounds cut short", s.Dropped, s.Squeezed),
-			Cost: "packets found the backlog of a CPU full (RPS, virtual devices) since boot", Sure: Counted,
-			Mend: "sysctl -w net.core.netdev_max_backlog=10000", Where: "/proc/net/softnet_stat",
+			Name: "softnet", State: Costs,
+			Value: fmt.Sprintf("%d dropped, %d rounds cut short", s.Dropped, s.Squeezed),
+			Cost:  "packets found the backlog of a CPU full (RPS, virtual devices) since boot",
+			Sure:  Counted,
+			Mend:  "sysctl -w net.core.netdev_max_backlog=10000", Where: "/proc/net/softnet_stat",
 		}
 	}
-	return Finding{Name: "softnet", State: OK, Value: fmt.Sprintf("0 dropped, %d rounds cut short", s.Squeezed)}
+	return Finding{Name: "softnet", State: OK,
+		Value: fmt.Sprintf("0 dropped, %d rounds cut short", s.Squeezed)}
 }

@@ -1,10 +1,11 @@
-// Package doctor says what in a machine, a network card or a kernel costs packets, how much, how sure that
-// is, and which command mends it.
+// Package doctor says what in a machine, a network card or a kernel costs packets, how much, how
+// sure that is, and which command mends it.
 //
-// In go files of /proc and /sys, answers of the driver (ethtool) and of the kernel (netlink); out comes a
-// list of findings, the same for the same facts. Reading and judging are apart: Read collects Facts, Examine
-// judges them and touches nothing. The package must never change a setting, attach a program, or fail because a
-// machine does not tell something: what is not known is said to be unknown.
+// In go files of /proc and /sys, answers of the driver (ethtool) and of the kernel (netlink); out
+// comes a list of findings, the same for the same facts. Reading and judging are apart: Read
+// collects Facts, Examine judges them and touches nothing. The package must never change a setting,
+// attach a program, or fail because a machine does not tell something: what is not known is said to
+// be unknown.
 package doctor
 
 // State is the outcome of one check.
@@ -16,7 +17,8 @@ const (
 	Unknown State = "unknown" // the machine does not tell
 	Note    State = "note"    // no fault, but worth knowing before attaching or measuring
 	Costs   State = "costs"   // packets or time are lost
-	Breaks  State = "breaks"  // a policy cannot be attached natively, or would judge packets wrongly
+	// a policy cannot be attached natively, or would judge packets wrongly
+	Breaks State = "breaks"
 )
 
 // Sure says where the statement about the cost comes from.

@@ -37,61 +37,118 @@ func TestEachSettingIsJudged(t *testing.T) {
 		state  State
 		saying string // a part of value, cost and command
 	}{
-		{"a driver without XDP", Host{}, Device{Driver: "e1000", XDP: &XDPFeatures{}}, "driver", Costs, "TCX"},
+		{"a driver without XDP", Host{}, Device{Driver: "e1000", XDP: &XDPFeatures{}}, "driver",
+			Costs, "TCX"},
 		{"a kernel that does not say", Host{}, Device{Driver: "e1000"}, "driver", Unknown, "6.3"},
-		{"a driver with fragments", Host{}, Device{Driver: "veth", XDP: &XDPFeatures{true, true}}, "driver", OK, "with fragments"},
-		{"an Ethernet device", Host{}, Device{Driver: "igb", XDP: native}, "link_layer", OK, "Ethernet"},
-		{"a tunnel", Host{}, Device{Driver: "wireguard", XDP: &XDPFeatures{}, NotEthernet: "a WireGuard device (link type none)"}, "link_layer", Breaks, "refuses the device"},
-		{"a tunnel has no hook", Host{}, Device{Driver: "wireguard", XDP: &XDPFeatures{}, NotEthernet: "a WireGuard device (link type none)"}, "driver", OK, "wireguard"},
-		{"a tunnel with a policy from before", Host{}, Device{Name: "wg0", NotEthernet: "a WireGuard device (link type none)", Program: &Program{ID: 7, Policy: "/etc/edge.levee"}}, "link_layer", Breaks, "levee down --dev wg0"},
-		{"a link that bounces", Host{}, Device{Driver: "igb", XDP: native}, "attach", Note, "link goes down"},
-		{"a driver nobody has read", Host{}, Device{Driver: "novel", XDP: native}, "attach", Unknown, "not known"},
-		{"nothing bounces at TCX", Host{}, Device{Driver: "igb", XDP: &XDPFeatures{}}, "attach", OK, "TCX"},
-		{"nothing bounces twice", Host{}, Device{Driver: "igb", XDP: native, Program: &Program{ID: 7}}, "attach", OK, "already"},
-		{"a program is there", Host{}, Device{Program: &Program{ID: 7}}, "program", Note, "bpftool prog show id 7"},
-		{"levee's own is there", Host{}, Device{Program: &Program{ID: 7, Policy: "/etc/edge.levee"}}, "program", OK, ""},
-		{"levee's own is generic", Host{}, Device{Name: "eth0", Program: &Program{ID: 7, Policy: "/etc/edge.levee", Generic: true}}, "program", Costs, "levee status --dev eth0"},
-		{"a generic program is there", Host{}, Device{Program: &Program{ID: 7, Generic: true}}, "program", Costs, "generic"},
-		{"jumbo frames without fragments", Host{Page: 4096}, Device{Name: "e", Driver: "ena", MTU: 9001, XDP: native}, "mtu", Breaks, "ip link set dev e mtu 1500"},
-		{"jumbo frames with fragments", Host{Page: 4096}, Device{Driver: "mlx5_core", MTU: 9000, XDP: &XDPFeatures{true, true}}, "mtu", OK, "9000"},
-		{"jumbo frames, kernel does not say", Host{Page: 4096}, Device{Driver: "novel", MTU: 9000}, "mtu", Note, "about 3498"},
-		{"the largest MTU", Host{Page: 4096}, Device{Driver: "veth", MTU: 3520, XDP: native}, "mtu", OK, "3520"},
-		{"LRO", Host{}, Device{Name: "e", Features: map[string]bool{"rx-lro": true}}, "lro", Note, "ethtool -K e lro off"},
-		{"LRO where it is refused", Host{}, Device{Driver: "hv_netvsc", Features: map[string]bool{"rx-lro": true}}, "lro", Breaks, "lro off"},
-		{"GRO in hardware", Host{}, Device{Name: "e", Features: map[string]bool{"rx-gro-hw": true}}, "gro_hw", Note, "rx-gro-hw off"},
+		{"a driver with fragments", Host{}, Device{Driver: "veth", XDP: &XDPFeatures{true, true}},
+			"driver", OK, "with fragments"},
+		{"an Ethernet device", Host{}, Device{Driver: "igb", XDP: native}, "link_layer", OK,
+			"Ethernet"},
+		{"a tunnel", Host{}, Device{Driver: "wireguard", XDP: &XDPFeatures{},
+			NotEthernet: "a WireGuard device (link type none)"}, "link_layer", Breaks,
+			"refuses the device"},
+		{"a tunnel has no hook", Host{},
+			Device{Driver: "wireguard", XDP: &XDPFeatures{},
+				NotEthernet: "a WireGuard device (link type none)"}, "driver", OK, "wireguard"},
+		{"a tunnel with a policy from before", Host{},
+			Device{Name: "wg0", NotEthernet: "a WireGuard device (link type none)",
+				Program: &Program{ID: 7, Policy: "/etc/edge.levee"}}, "link_layer", Breaks,
+			"levee down --dev wg0"},
+		{"a link that bounces", Host{}, Device{Driver: "igb", XDP: native}, "attach", Note,
+			"link goes down"},
+		{"a driver nobody has read", Host{}, Device{Driver: "novel", XDP: native}, "attach",
+			Unknown, "not known"},
+		{"nothing bounces at TCX", Host{}, Device{Driver: "igb", XDP: &XDPFeatures{}}, "attach", OK,
+			"TCX"},
+		{"nothing bounces twice", Host{},
+			Device{Driver: "igb", XDP: native, Program: &Program{ID: 7}}, "attach", OK, "already"},
+		{"a program is there", Host{}, Device{Program: &Program{ID: 7}}, "program", Note,
+			"bpftool prog show id 7"},
+		{"levee's own is there", Host{},
+			Device{Program: &Program{ID: 7, Policy: "/etc/edge.levee"}}, "program", OK, ""},
+		{"levee's own is generic", Host{},
+			Device{Name: "eth0", Program: &Program{ID: 7, Policy: "/etc/edge.levee",
+				Generic: true}}, "program", Costs, "levee status --dev eth0"},
+		{"a generic program is there", Host{}, Device{Program: &Program{ID: 7, Generic: true}},
+			"program", Costs, "generic"},
+		{"jumbo frames without fragments", Host{Page: 4096},
+			Device{Name: "e", Driver: "ena", MTU: 9001, XDP: native}, "mtu", Breaks,
+			"ip link set dev e mtu 1500"},
+		{"jumbo frames with fragments", Host{Page: 4096},
+			Device{Driver: "mlx5_core", MTU: 9000, XDP: &XDPFeatures{true, true}}, "mtu", OK,
+			"9000"},
+		{"jumbo frames, kernel does not say", Host{Page: 4096}, Device{Driver: "novel", MTU: 9000},
+			"mtu", Note, "about 3498"},
+		{"the largest MTU", Host{Page: 4096}, Device{Driver: "veth", MTU: 3520, XDP: native}, "mtu",
+			OK, "3520"},
+		{"LRO", Host{}, Device{Name: "e", Features: map[string]bool{"rx-lro": true}}, "lro", Note,
+			"ethtool -K e lro off"},
+		{"LRO where it is refused", Host{},
+			Device{Driver: "hv_netvsc", Features: map[string]bool{"rx-lro": true}}, "lro", Breaks,
+			"lro off"},
+		{"GRO in hardware", Host{}, Device{Name: "e", Features: map[string]bool{"rx-gro-hw": true}},
+			"gro_hw", Note, "rx-gro-hw off"},
 		{"no answer about offloads", Host{}, Device{}, "lro", Unknown, ""},
-		{"tags taken off", Host{}, Device{Name: "e", Features: map[string]bool{"rx-vlan-hw-parse": true}}, "vlan", Note, "rxvlan off"},
-		{"BIG TCP", Host{}, Device{Name: "e", GROMaxSize: 185000}, "big_tcp", Note, "gro_max_size 65536"},
-		{"few queues", Host{CPUs: 8}, Device{Name: "e", Channels: &Channels{Combined: 2, MaxCombined: 16}}, "queues", Costs, "ethtool -L e combined 8"},
-		{"few queues of receiving only", Host{CPUs: 8}, Device{Name: "e", Channels: &Channels{RX: 1, MaxRX: 4}}, "queues", Costs, "ethtool -L e rx 4"},
-		{"as many queues as there can be", Host{CPUs: 8}, Device{Channels: &Channels{Combined: 1, MaxCombined: 1}}, "queues", OK, ""},
-		{"queues on one CPU", Host{CPUs: 4}, Device{IRQs: []IRQ{{Number: 30, CPUs: []int{0}}, {Number: 31, CPUs: []int{0}}}}, "irq_affinity", Costs, "/proc/irq/30/"},
-		{"a CPU for each queue", Host{CPUs: 4}, Device{IRQs: []IRQ{{CPUs: []int{0}}, {CPUs: []int{1}}}}, "irq_affinity", OK, ""},
-		{"the wrong node", Host{CPUs: 4}, Device{NUMANode: 1, NodeCPUs: []int{2, 3}, IRQs: []IRQ{{CPUs: []int{0}}}}, "numa", Costs, "2-3"},
-		{"a small ring", Host{}, Device{Name: "e", Ring: &Ring{256, 4096}}, "ring", Costs, "ethtool -G e rx 1024"},
+		{"tags taken off", Host{}, Device{Name: "e",
+			Features: map[string]bool{"rx-vlan-hw-parse": true}}, "vlan", Note, "rxvlan off"},
+		{"BIG TCP", Host{}, Device{Name: "e", GROMaxSize: 185000}, "big_tcp", Note,
+			"gro_max_size 65536"},
+		{"few queues", Host{CPUs: 8}, Device{Name: "e",
+			Channels: &Channels{Combined: 2, MaxCombined: 16}}, "queues", Costs,
+			"ethtool -L e combined 8"},
+		{"few queues of receiving only", Host{CPUs: 8},
+			Device{Name: "e", Channels: &Channels{RX: 1, MaxRX: 4}}, "queues", Costs,
+			"ethtool -L e rx 4"},
+		{"as many queues as there can be", Host{CPUs: 8},
+			Device{Channels: &Channels{Combined: 1, MaxCombined: 1}}, "queues", OK, ""},
+		{"queues on one CPU", Host{CPUs: 4},
+			Device{IRQs: []IRQ{{Number: 30, CPUs: []int{0}}, {Number: 31, CPUs: []int{0}}}},
+			"irq_affinity", Costs, "/proc/irq/30/"},
+		{"a CPU for each queue", Host{CPUs: 4},
+			Device{IRQs: []IRQ{{CPUs: []int{0}}, {CPUs: []int{1}}}}, "irq_affinity", OK, ""},
+		{"the wrong node", Host{CPUs: 4},
+			Device{NUMANode: 1, NodeCPUs: []int{2, 3}, IRQs: []IRQ{{CPUs: []int{0}}}}, "numa",
+			Costs, "2-3"},
+		{"a small ring", Host{}, Device{Name: "e", Ring: &Ring{256, 4096}}, "ring", Costs,
+			"ethtool -G e rx 1024"},
 		{"the largest ring is small", Host{}, Device{Ring: &Ring{256, 256}}, "ring", OK, ""},
-		{"late interrupts", Host{}, Device{Name: "e", Coalesce: &Coalesce{RXMicros: 250}}, "coalescing", Costs, "250 us"},
-		{"flow control", Host{}, Device{Name: "e", Pause: &Pause{RX: true}}, "flow_control", Costs, "ethtool -A e"},
+		{"late interrupts", Host{}, Device{Name: "e", Coalesce: &Coalesce{RXMicros: 250}},
+			"coalescing", Costs, "250 us"},
+		{"flow control", Host{}, Device{Name: "e", Pause: &Pause{RX: true}}, "flow_control", Costs,
+			"ethtool -A e"},
 		{"steering", Host{}, Device{Name: "e", RPS: []string{"rx-0 3"}}, "rps", Note, "rx-0 3"},
 
-		{"powersave", Host{Governors: map[string]int{"powersave": 4}}, Device{}, "governor", Costs, "performance"},
-		{"one core is slow", Host{Governors: map[string]int{"performance": 3, "powersave": 1}}, Device{}, "governor", Costs, "performance on 3, powersave on 1"},
-		{"performance", Host{Governors: map[string]int{"performance": 4}}, Device{}, "governor", OK, ""},
+		{"powersave", Host{Governors: map[string]int{"powersave": 4}}, Device{}, "governor", Costs,
+			"performance"},
+		{"one core is slow", Host{Governors: map[string]int{"performance": 3, "powersave": 1}},
+			Device{}, "governor", Costs, "performance on 3, powersave on 1"},
+		{"performance", Host{Governors: map[string]int{"performance": 4}}, Device{}, "governor", OK,
+			""},
 		{"turbo", Host{Turbo: yes()}, Device{}, "turbo", Note, "temperature"},
-		{"deep sleep", Host{IdleStates: []IdleState{{"C1", 2, false}, {"C6", 133, false}}}, Device{}, "c_states", Costs, "133 us"},
-		{"deep sleep disabled", Host{IdleStates: []IdleState{{"C1", 2, false}, {"C6", 133, true}}}, Device{}, "c_states", OK, "C1"},
+		{"deep sleep", Host{IdleStates: []IdleState{{"C1", 2, false}, {"C6", 133, false}}},
+			Device{}, "c_states", Costs, "133 us"},
+		{"deep sleep disabled", Host{IdleStates: []IdleState{{"C1", 2, false}, {"C6", 133, true}}},
+			Device{}, "c_states", OK, "C1"},
 		{"steal", Host{Steal: &steal}, Device{}, "steal", Costs, "2.0 %"},
-		{"mitigations", Host{Mitigations: map[string]string{"spectre_v2": "Mitigation: IBRS"}}, Device{}, "mitigations", Note, "spectre_v2"},
-		{"an old kernel", Host{Linux: "5.10.0-46-cloud-amd64"}, Device{}, "linux", Breaks, "levee needs 6.1 or newer"},
+		{"mitigations", Host{Mitigations: map[string]string{"spectre_v2": "Mitigation: IBRS"}},
+			Device{}, "mitigations", Note, "spectre_v2"},
+		{"an old kernel", Host{Linux: "5.10.0-46-cloud-amd64"}, Device{}, "linux", Breaks,
+			"levee needs 6.1 or newer"},
 		{"the oldest kernel", Host{Linux: "6.1.0-56-cloud-amd64"}, Device{}, "linux", OK, "6.1.0"},
 		{"no JIT", Host{JIT: "0"}, Device{}, "jit", Costs, "bpf_jit_enable=1"},
 		{"hardened JIT", Host{Harden: "2"}, Device{}, "jit_harden", Costs, "bpf_jit_harden=1"},
-		{"full conntrack", Host{Conntrack: &Conntrack{Count: 95, Max: 100}}, Device{}, "conntrack", Costs, "nf_conntrack_max=400"},
-		{"conntrack was full", Host{Conntrack: &Conntrack{Count: 5, Max: 100, Dropped: 9}}, Device{}, "conntrack", Costs, "9 packets"},
-		{"a sniffer", Host{Sockets: []PacketSocket{{0, "tcpdump (12)"}}}, Device{Index: 3}, "packet_sockets", Costs, "tcpdump (12)"},
-		{"a sniffer elsewhere", Host{Sockets: []PacketSocket{{4, "tcpdump (12)"}}}, Device{Index: 3}, "packet_sockets", OK, "none"},
-		{"irqbalance", Host{IRQBalance: true}, Device{}, "irqbalance", Note, "systemctl stop irqbalance"},
-		{"a full backlog", Host{Softnet: &Softnet{Dropped: 3}}, Device{}, "softnet", Costs, "netdev_max_backlog"},
+		{"full conntrack", Host{Conntrack: &Conntrack{Count: 95, Max: 100}}, Device{}, "conntrack",
+			Costs, "nf_conntrack_max=400"},
+		{"conntrack was full", Host{Conntrack: &Conntrack{Count: 5, Max: 100, Dropped: 9}},
+			Device{}, "conntrack", Costs, "9 packets"},
+		{"a sniffer", Host{Sockets: []PacketSocket{{0, "tcpdump (12)"}}}, Device{Index: 3},
+			"packet_sockets", Costs, "tcpdump (12)"},
+		{"a sniffer elsewhere", Host{Sockets: []PacketSocket{{4, "tcpdump (12)"}}},
+			Device{Index: 3}, "packet_sockets", OK, "none"},
+		{"irqbalance", Host{IRQBalance: true}, Device{}, "irqbalance", Note,
+			"systemctl stop irqbalance"},
+		{"a full backlog", Host{Softnet: &Softnet{Dropped: 3}}, Device{}, "softnet", Costs,
+			"netdev_max_backlog"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -108,20 +165,26 @@ func TestEachSettingIsJudged(t *testing.T) {
 func TestWhatCostsIsExplained(t *testing.T) {
 	bad := 0.5
 	h := &Host{
-		CPUs: 4, Page: 4096, Governors: map[string]int{"powersave": 4}, JIT: "0", Harden: "2", Steal: &bad,
-		IdleStates: []IdleState{{"C6", 133, false}}, Conntrack: &Conntrack{100, 100, 3}, Sockets: []PacketSocket{{}}, Softnet: &Softnet{1, 1},
+		CPUs: 4, Page: 4096, Governors: map[string]int{"powersave": 4}, JIT: "0", Harden: "2",
+		Steal:      &bad,
+		IdleStates: []IdleState{{"C6", 133, false}}, Conntrack: &Conntrack{100, 100, 3},
+		Sockets: []PacketSocket{{}}, Softnet: &Softnet{1, 1},
 	}
 	d := &Device{
-		Driver: "ena", MTU: 9001, XDP: &XDPFeatures{Basic: true}, Program: &Program{Generic: true}, Channels: &Channels{Combined: 1, MaxCombined: 4},
-		Ring: &Ring{64, 4096}, Coalesce: &Coalesce{RXMicros: 500}, Pause: &Pause{TX: true}, NodeCPUs: []int{9},
-		IRQs: []IRQ{{CPUs: []int{0}}, {CPUs: []int{0}}}, Features: map[string]bool{"rx-lro": true},
+		Driver: "ena", MTU: 9001, XDP: &XDPFeatures{Basic: true}, Program: &Program{Generic: true},
+		Channels: &Channels{Combined: 1, MaxCombined: 4},
+		Ring:     &Ring{64, 4096}, Coalesce: &Coalesce{RXMicros: 500}, Pause: &Pause{TX: true},
+		NodeCPUs: []int{9},
+		IRQs:     []IRQ{{CPUs: []int{0}}, {CPUs: []int{0}}},
+		Features: map[string]bool{"rx-lro": true},
 	}
 	n := 0
 	for _, f := range Examine(h, d) {
 		if f.State == Costs || f.State == Breaks {
 			n++
 			if f.Cost == "" || f.Sure == "" || f.Mend == "" {
-				t.Errorf("%s does not say what it costs, how sure that is, or what mends it: %+v", f.Name, f)
+				t.Errorf("%s does not say what it costs, how sure that is, or what mends it: %+v",
+					f.Name, f)
 			}
 		}
 	}
@@ -147,16 +210,19 @@ func (t tree) write(tb testing.TB, path, text string) {
 func TestAMachineIsRead(t *testing.T) {
 	m := tree(t.TempDir())
 	for path, text := range map[string]string{
-		"/proc/sys/kernel/osrelease":                            "6.12.1\n",
-		"/proc/sys/net/core/bpf_jit_enable":                     "1\n",
-		"/proc/sys/net/core/bpf_jit_harden":                     "2\n",
-		"/proc/sys/net/netfilter/nf_conntrack_count":            "17\n",
-		"/proc/sys/net/netfilter/nf_conntrack_max":              "100\n",
-		"/proc/net/stat/nf_conntrack":                           "entries found drop early_drop\n11 0 000a 1\n11 0 00000001 0\n",
-		"/proc/net/softnet_stat":                                "00000001 00000010 00000002\n00000001 00000001 00000000\n",
-		"/proc/net/packet":                                      "sk RefCnt Type Proto Iface R Rmem User Inode\n0 3 3 0003 2 1 0 0 77\n0 3 3 0000 2 1 0 0 78\n",
-		"/proc/12/comm":                                         "irqbalance\n",
-		"/proc/stat":                                            "cpu 1 2 3 4 5 6 7 8 9 10\n",
+		"/proc/sys/kernel/osrelease":                 "6.12.1\n",
+		"/proc/sys/net/core/bpf_jit_enable":          "1\n",
+		"/proc/sys/net/core/bpf_jit_harden":          "2\n",
+		"/proc/sys/net/netfilter/nf_conntrack_count": "17\n",
+		"/proc/sys/net/netfilter/nf_conntrack_max":   "100\n",
+		"/proc/net/stat/nf_conntrack": "entries found drop " +
+			"early_drop\n11 0 000a 1\n11 0 00000001 0\n",
+		"/proc/net/softnet_stat": "00000001 00000010 " +
+			"00000002\n00000001 00000001 00000000\n",
+		"/proc/net/packet": "sk RefCnt Type Proto Iface R " +
+			"Rmem User Inode\n0 3 3 0003 2 1 0 0 77\n0 3 3 0000 2 1 0 0 78\n",
+		"/proc/12/comm": "irqbalance\n",
+		"/proc/stat":    "cpu 1 2 3 4 5 6 7 8 9 10\n",
 		"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n",
 		"/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": "performance\n",
 		"/sys/devices/system/cpu/cpu0/cpuidle/state1/name":      "C6\n",
@@ -183,19 +249,23 @@ func TestAMachineIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := m.host(context.Background(), 0)
-	if h.Linux != "6.12.1" || h.JIT != "1" || h.Harden != "2" || *h.Conntrack != (Conntrack{17, 100, 12}) || *h.Softnet != (Softnet{0x11, 2}) {
+	if h.Linux != "6.12.1" || h.JIT != "1" || h.Harden != "2" ||
+		*h.Conntrack != (Conntrack{17, 100, 12}) || *h.Softnet != (Softnet{0x11, 2}) {
 		t.Errorf("kernel: %+v %+v %+v", h, h.Conntrack, h.Softnet)
 	}
-	if len(h.Sockets) != 1 || h.Sockets[0] != (PacketSocket{2, "irqbalance (12)"}) || !h.IRQBalance {
+	if len(h.Sockets) != 1 || h.Sockets[0] != (PacketSocket{2, "irqbalance (12)"}) ||
+		!h.IRQBalance {
 		t.Errorf("sockets: %+v, irqbalance %v", h.Sockets, h.IRQBalance)
 	}
-	if h.Governors["powersave"] != 1 || h.Governors["performance"] != 1 || !*h.Turbo || !h.Threads || len(h.Mitigations) != 1 ||
+	if h.Governors["powersave"] != 1 || h.Governors["performance"] != 1 || !*h.Turbo ||
+		!h.Threads || len(h.Mitigations) != 1 ||
 		len(h.IdleStates) != 1 || h.IdleStates[0] != (IdleState{"C6", 133, true}) {
 		t.Errorf("cpu: %+v", h)
 	}
 	d := &Device{Name: "e0", NUMANode: -1}
 	m.sysfs(d)
-	if d.NUMANode != 1 || !slices.Equal(d.NodeCPUs, []int{4, 5, 9}) || len(d.RPS) != 1 || len(d.IRQs) != 1 ||
+	if d.NUMANode != 1 || !slices.Equal(d.NodeCPUs, []int{4, 5, 9}) || len(d.RPS) != 1 ||
+		len(d.IRQs) != 1 ||
 		d.IRQs[0].Name != "e0-TxRx-0" || !slices.Equal(d.IRQs[0].CPUs, []int{4, 5}) {
 		t.Errorf("device: %+v", d)
 	}
@@ -231,20 +301,23 @@ func TestARealInterfaceIsRead(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to make a network namespace")
 	}
-	runtime.LockOSThread() // never unlocked: the thread ends with the test, and its namespace with it
+	// never unlocked: the thread ends with the test, and its namespace with it
+	runtime.LockOSThread()
 	ns, err := netns.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ns.Close()
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "d0", MTU: 9000}, PeerName: "d1"}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "d0", MTU: 9000},
+		PeerName: "d1"}); err != nil {
 		t.Fatal(err)
 	}
 	d, err := ReadDevice("d0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Driver != "veth" || d.MTU != 9000 || d.Features == nil || d.Channels == nil || d.Program != nil {
+	if d.Driver != "veth" || d.MTU != 9000 || d.Features == nil || d.Channels == nil ||
+		d.Program != nil {
 		t.Errorf("%+v", d)
 	}
 	if d.XDP != nil && !d.XDP.Basic { // nil before Linux 6.3

@@ -8,7 +8,8 @@ type Device struct {
 	SpeedMbps                        int   // 0: unknown
 	NUMANode                         int   // -1: none
 	NodeCPUs                         []int // CPUs of that node
-	GROMaxSize                       int   // largest frame that receive offload may build, bytes; 0: unknown
+	// largest frame that receive offload may build, bytes; 0: unknown
+	GROMaxSize int
 
 	Channels *Channels
 	Ring     *Ring
@@ -39,7 +40,8 @@ type Coalesce struct {
 // Pause is flow control (ethtool -a).
 type Pause struct{ RX, TX bool }
 
-// XDPFeatures are those that the driver declares (Documentation/netlink/specs/netdev.yaml, Linux 6.3).
+// XDPFeatures are those that the driver declares (Documentation/netlink/specs/netdev.yaml, Linux
+// 6.3).
 type XDPFeatures struct {
 	Basic     bool // drop, pass and send back
 	Fragments bool // frames of more than one buffer
@@ -59,7 +61,8 @@ type IRQ struct {
 	CPUs   []int // that may handle it
 }
 
-// Host is what is known of the machine. Strings are empty, and pointers nil, where it does not tell.
+// Host is what is known of the machine. Strings are empty, and pointers nil, where it does not
+// tell.
 type Host struct {
 	CPUs        int
 	Governors   map[string]int // how many CPUs have each
@@ -97,6 +100,6 @@ type PacketSocket struct {
 	Process string // name and id of one that has it open; empty if it could not be found
 }
 
-// Softnet counts, since boot and over all CPUs, packets that found the backlog full, and receive rounds that
-// ended for want of time or budget.
+// Softnet counts, since boot and over all CPUs, packets that found the backlog full, and receive
+// rounds that ended for want of time or budget.
 type Softnet struct{ Dropped, Squeezed uint64 }

@@ -45,8 +45,8 @@ func (t tree) glob(pattern string) []string {
 	return files
 }
 
-// ReadHost reads the machine, as the calling thread's network namespace sees it. Steal is taken over the
-// time given; ctx ends that wait early, and steal is then unknown.
+// ReadHost reads the machine, as the calling thread's network namespace sees it. Steal is taken
+// over the time given; ctx ends that wait early, and steal is then unknown.
 func ReadHost(ctx context.Context, sample time.Duration) *Host { return tree("").host(ctx, sample) }
 
 func (t tree) host(ctx context.Context, sample time.Duration) *Host {
@@ -61,7 +61,8 @@ func (t tree) host(ctx context.Context, sample time.Duration) *Host {
 		h.Governors[t.line(f)]++
 	}
 	for _, f := range t.glob("/sys/devices/system/cpu/vulnerabilities/*") {
-		if v := t.line(f); strings.HasPrefix(v, "Mitigation") || strings.HasPrefix(v, "Vulnerable") {
+		if v := t.line(f); strings.HasPrefix(v, "Mitigation") ||
+			strings.HasPrefix(v, "Vulnerable") {
 			h.Mitigations[filepath.Base(f)] = v
 		}
 	}
@@ -91,7 +92,8 @@ func (t tree) idleStates() (out []IdleState) {
 			continue
 		}
 		out = append(out, IdleState{
-			Name: t.line(dir + "/name"), ExitMicros: latency, Disabled: t.line(dir+"/disable") == "1",
+			Name: t.line(dir + "/name"), ExitMicros: latency,
+			Disabled: t.line(dir+"/disable") == "1",
 		})
 	}
 	return out
@@ -144,7 +146,8 @@ func hex(s string) uint64 {
 	return n
 }
 
-// packetSockets reads /proc/net/packet (net/packet/af_packet.c, packet_seq_show) and finds who has each.
+// packetSockets reads /proc/net/packet (net/packet/af_packet.c, packet_seq_show) and finds who has
+// each.
 func (t tree) packetSockets() (out []PacketSocket) {
 	inode := map[string]int{}
 	for _, row := range t.rows("/proc/net/packet") {
@@ -173,11 +176,12 @@ func (t tree) packetSockets() (out []PacketSocket) {
 
 // running tells whether a process has this name.
 func (t tree) running(name string) bool {
-	return slices.ContainsFunc(t.glob("/proc/[0-9]*/comm"), func(f string) bool { return t.line(f) == name })
+	return slices.ContainsFunc(t.glob("/proc/[0-9]*/comm"),
+		func(f string) bool { return t.line(f) == name })
 }
 
-// softnet adds up /proc/net/softnet_stat: one line a CPU, of which the second and the third column are used
-// (net/core/net-procfs.c, softnet_seq_show).
+// softnet adds up /proc/net/softnet_stat: one line a CPU, of which the second and the third column
+// are used (net/core/net-procfs.c, softnet_seq_show).
 func (t tree) softnet() *Softnet {
 	var s *Softnet
 	t.lines("/proc/net/softnet_stat", func(line string) {
@@ -213,7 +217,8 @@ func (t tree) steal(ctx context.Context, sample time.Duration) *float64 {
 	return &share
 }
 
-// cpuTimes reads the line "cpu" of /proc/stat: user nice system idle iowait irq softirq steal (proc_stat(5)).
+// cpuTimes reads the line "cpu" of /proc/stat: user nice system idle iowait irq softirq steal
+// (proc_stat(5)).
 func (t tree) cpuTimes() (stolen, all uint64, ok bool) {
 	f := strings.Fields(t.line("/proc/stat"))
 	if len(f) < 9 || f[0] != "cpu" {

@@ -22,7 +22,8 @@ import (
 // ErrNoDevice is returned for an interface that is not in this network namespace.
 var ErrNoDevice = errors.New("no such interface in this network namespace")
 
-// ReadDevice reads an interface of the calling thread's network namespace. It fails only if there is none.
+// ReadDevice reads an interface of the calling thread's network namespace. It fails only if there
+// is none.
 func ReadDevice(name string) (*Device, error) {
 	link, err := netlink.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -68,7 +69,8 @@ func (d *Device) askDriver() {
 		d.Ring = &Ring{RX: int(r.RxPending), MaxRX: int(r.RxMaxPending)}
 	}
 	if c, err := e.GetCoalesce(d.Name); err == nil {
-		d.Coalesce = &Coalesce{AdaptiveRX: c.UseAdaptiveRxCoalesce != 0, RXMicros: int(c.RxCoalesceUsecs)}
+		d.Coalesce = &Coalesce{AdaptiveRX: c.UseAdaptiveRxCoalesce != 0,
+			RXMicros: int(c.RxCoalesceUsecs)}
 	}
 	if p, err := e.GetPause(d.Name); err == nil {
 		d.Pause = &Pause{RX: p.RxPause != 0, TX: p.TxPause != 0}
@@ -92,8 +94,8 @@ const (
 	xdpRXSG         = 1 << 5
 )
 
-// genlHeader is struct genlmsghdr: command, version, and two bytes that must be zero. The library's own type has
-// only the first two and sends what lies behind it in memory.
+// genlHeader is struct genlmsghdr: command, version, and two bytes that must be zero. The library's
+// own type has only the first two and sends what lies behind it in memory.
 type genlHeader [nl.SizeofGenlmsg]byte
 
 func (h genlHeader) Len() int          { return len(h) }
@@ -138,7 +140,8 @@ func (t tree) sysfs(d *Device) {
 		}
 	}
 	irqs := t.glob(base + "/device/msi_irqs/*")
-	if device, err := filepath.EvalSymlinks(t.path(base + "/device")); err == nil && len(irqs) == 0 {
+	if device, err := filepath.EvalSymlinks(t.path(base + "/device")); err == nil &&
+		len(irqs) == 0 {
 		// A virtio device's interrupts are those of the PCI device that it stands on.
 		irqs = t.glob(strings.TrimPrefix(filepath.Dir(device), string(t)) + "/msi_irqs/*")
 	}
@@ -147,7 +150,8 @@ func (t tree) sysfs(d *Device) {
 		if err != nil {
 			continue
 		}
-		irq := IRQ{Number: n, CPUs: cpuList(t.line(fmt.Sprintf("/proc/irq/%d/smp_affinity_list", n)))}
+		irq := IRQ{Number: n, CPUs: cpuList(t.line(fmt.Sprintf("/proc/irq/%d/smp_affinity_list",
+			n)))}
 		entries, err := os.ReadDir(t.path(fmt.Sprintf("/proc/irq/%d", n)))
 		if err != nil {
 			continue // it has just gone

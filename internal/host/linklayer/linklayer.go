@@ -1,8 +1,8 @@
 // Package linklayer says whether frames of a network device begin with an Ethernet header.
 //
-// In goes what netlink tells of a device; out comes nil, or a sentence that names the device and its
-// link type. The package must never let a device through that it does not know: whoever judges or sends
-// Ethernet frames there would read, or write, other things in their place.
+// In goes what netlink tells of a device; out comes nil, or a sentence that names the device and
+// its link type. The package must never let a device through that it does not know: whoever judges
+// or sends Ethernet frames there would read, or write, other things in their place.
 package linklayer
 
 import (
@@ -34,9 +34,10 @@ func (e *NotEthernet) Unwrap() error { return kernel.ErrRefused }
 
 // Ethernet is nil for a device whose frames begin with an Ethernet header, else a *NotEthernet.
 //
-// The link type decides (ARPHRD_*, linux/if_arp.h), not the kind: the same driver makes both, as for
-// vxlan and vxlan with gpe, and a bond takes over the type of its slaves. lo has the type loopback and an
-// Ethernet header (drivers/net/loopback.c). A tun device has no header, whatever type TUNSETLINK gave it.
+// The link type decides (ARPHRD_*, linux/if_arp.h), not the kind: the same driver makes both, as
+// for vxlan and vxlan with gpe, and a bond takes over the type of its slaves. lo has the type
+// loopback and an Ethernet header (drivers/net/loopback.c). A tun device has no header, whatever
+// type TUNSETLINK gave it.
 func Ethernet(l netlink.Link) error {
 	tuntap, _ := l.(*netlink.Tuntap)
 	tun := tuntap != nil && tuntap.Mode == netlink.TUNTAP_MODE_TUN
@@ -104,7 +105,8 @@ var types = map[string]string{
 	"rawip":               "a mobile broadband device",
 }
 
-// typeName is a link type as `ip link` calls it. The netlink library does not know the younger ones.
+// typeName is a link type as `ip link` calls it. The netlink library does not know the younger
+// ones.
 func typeName(encap string) string {
 	number, unknown := strings.CutPrefix(encap, "unknown")
 	if !unknown {

@@ -50,7 +50,8 @@ func TestOnlyLinkTypesWithEthernetHeadersAreTaken(t *testing.T) {
 		{generic("novel"), "none", `a device of kind "novel" (link type none)`},
 		{generic("novel"), "unknown999", `a device of kind "novel" (link type 999)`},
 		{&netlink.Device{}, "none", "a device without Ethernet (link type none)"},
-		{&netlink.Device{}, "ieee802.11/radiotap", "a Wi-Fi monitor (link type ieee802.11/radiotap)"},
+		{&netlink.Device{}, "ieee802.11/radiotap",
+			"a Wi-Fi monitor (link type ieee802.11/radiotap)"},
 	} {
 		c.link.Attrs().Name, c.link.Attrs().EncapType = "dev0", c.encap
 		err := Ethernet(c.link)
@@ -61,7 +62,8 @@ func TestOnlyLinkTypesWithEthernetHeadersAreTaken(t *testing.T) {
 		case c.what == "":
 		case !errors.As(err, &not) || !errors.Is(err, kernel.ErrRefused):
 			t.Errorf("%s, %s: %v, want a refusal", c.link.Type(), c.encap, err)
-		case not.What() != c.what || err.Error() != "dev0 is "+c.what+": its packets have no Ethernet header":
+		case not.What() != c.what || err.Error() != "dev0 is "+c.what+
+			": its packets have no Ethernet header":
 			t.Errorf("%s, %s: %v", c.link.Type(), c.encap, err)
 		}
 	}

@@ -11,18 +11,19 @@ import (
 	"levee/internal/host/linklayer"
 )
 
-// On lists the sessions of this network namespace whose packets arrive on dev, or on an interface on
-// top of it (VLAN, bridge, bond): the local address stands there, or the way back leads there. They
-// belong to an SSH server, or to one of the processes that this one descends from. An interface that
-// does not exist, or whose packets have no Ethernet header, has none: no policy is put there. The error is of a kernel that does not tell, as one
-// without sock_diag.
+// On lists the sessions of this network namespace whose packets arrive on dev, or on an interface
+// on top of it (VLAN, bridge, bond): the local address stands there, or the way back leads there.
+// They belong to an SSH server, or to one of the processes that this one descends from. An
+// interface that does not exist, or whose packets have no Ethernet header, has none: no policy is
+// put there. The error is of a kernel that does not tell, as one without sock_diag.
 func On(dev string) ([]Session, error) {
 	all, err := sessions()
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
 	above, err := interfacesAbove(dev)
-	if errors.As(err, new(netlink.LinkNotFoundError)) || errors.As(err, new(*linklayer.NotEthernet)) {
+	if errors.As(err, new(netlink.LinkNotFoundError)) ||
+		errors.As(err, new(*linklayer.NotEthernet)) {
 		return nil, nil
 	}
 	if err != nil {
@@ -38,7 +39,8 @@ func On(dev string) ([]Session, error) {
 	return out, nil
 }
 
-// interfacesAbove maps the indices of dev and of what is built on it to the VLAN ids that their packets carry on dev.
+// interfacesAbove maps the indices of dev and of what is built on it to the VLAN ids that their
+// packets carry on dev.
 func interfacesAbove(dev string) (map[int][]uint16, error) {
 	l, err := netlink.LinkByName(dev)
 	if err != nil {

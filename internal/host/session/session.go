@@ -1,5 +1,5 @@
-// Package session lists the established TCP connections of this machine over which somebody works on
-// it: SSH sessions, and the connection that this process is being run over.
+// Package session lists the established TCP connections of this machine over which somebody works
+// on it: SSH sessions, and the connection that this process is being run over.
 //
 // It reads sockets, addresses, routes and interfaces by netlink, and the owners of sockets from
 // /proc. It changes nothing.
@@ -33,8 +33,10 @@ const (
 	sshSession     = "an SSH session"
 )
 
-// sshServers are the names of the processes that hold SSH sessions: OpenSSH before and from 9.8, dropbear.
-var sshServers = map[string]bool{"sshd": true, "sshd-session": true, "sshd-auth": true, "dropbear": true}
+// sshServers are the names of the processes that hold SSH sessions: OpenSSH before and from 9.8,
+// dropbear.
+var sshServers = map[string]bool{"sshd": true, "sshd-session": true, "sshd-auth": true,
+	"dropbear": true}
 
 const sshPort = 22
 
@@ -44,8 +46,8 @@ const (
 	tcpListen      = 10
 )
 
-// sessions lists the established TCP connections of this network namespace that belong to an ancestor of this
-// process, and those to an SSH server.
+// sessions lists the established TCP connections of this network namespace that belong to an
+// ancestor of this process, and those to an SSH server.
 func sessions() ([]Session, error) {
 	socks, err := tcpSockets()
 	if err != nil {
@@ -61,9 +63,11 @@ func sessions() ([]Session, error) {
 	var out []Session
 	for _, s := range socks {
 		what := owners[s.INode]
-		local, remote := addrPort(s.ID.Source, s.ID.SourcePort), addrPort(s.ID.Destination, s.ID.DestinationPort)
+		local, remote := addrPort(s.ID.Source, s.ID.SourcePort),
+			addrPort(s.ID.Destination, s.ID.DestinationPort)
 		switch {
-		case s.State != tcpEstablished, what == "", !local.IsValid(), !remote.IsValid(), remote.Addr().IsLoopback():
+		case s.State != tcpEstablished, what == "", !local.IsValid(), !remote.IsValid(),
+			remote.Addr().IsLoopback():
 		case what == sshSession && !listens[local.Port()]: // a connection that it forwards
 		default:
 			out = append(out, Session{Local: local, Remote: remote, What: what})
@@ -92,8 +96,8 @@ func addrPort(ip net.IP, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(addr.Unmap(), port)
 }
 
-// socketOwners maps the inodes of sockets to what their sessions are. A process that ends meanwhile, or hides its
-// files, is left out.
+// socketOwners maps the inodes of sockets to what their sessions are. A process that ends
+// meanwhile, or hides its files, is left out.
 func socketOwners() map[uint32]string {
 	owners := map[uint32]string{}
 	own := ancestors()
@@ -137,8 +141,8 @@ func ancestors() map[int]bool {
 	return all
 }
 
-// parentOf reads field 4 of /proc/PID/stat, counted from behind the name, which may hold anything; 0 if the
-// process has ended.
+// parentOf reads field 4 of /proc/PID/stat, counted from behind the name, which may hold anything;
+// 0 if the process has ended.
 func parentOf(pid int) int {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))

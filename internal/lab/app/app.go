@@ -1,10 +1,11 @@
-// Package app is an application that takes UDP datagrams as fast as it can and throws them away: the last
-// place where a flood can be dropped, and the witness of what every earlier place lets through.
+// Package app is an application that takes UDP datagrams as fast as it can and throws them away:
+// the last place where a flood can be dropped, and the witness of what every earlier place lets
+// through.
 //
 // In go a host of a lab, a port and a core, out comes the count of datagrams. It receives by
-// recvmmsg(2), as a fast service does, with one thread and one socket a family. The package must never
-// answer a packet or listen outside a lab, and leaves no thread and no socket behind once Close has
-// returned.
+// recvmmsg(2), as a fast service does, with one thread and one socket a family. The package must
+// never answer a packet or listen outside a lab, and leaves no thread and no socket behind once
+// Close has returned.
 package app
 
 import (
@@ -25,9 +26,9 @@ import (
 const (
 	batch    = 64   // datagrams a system call
 	datagram = 2048 // room for each, in bytes; an MTU of 1500 fits
-	// queueBytes is the receive buffer of a socket. A live frame counts as the page that it lies in, so this
-	// holds some 8,000 datagrams: what arrives in the few milliseconds between two turns of the
-	// application on a core that it shares with the receiver.
+	// queueBytes is the receive buffer of a socket. A live frame counts as the page that it lies
+	// in, so this holds some 8,000 datagrams: what arrives in the few milliseconds between two
+	// turns of the application on a core that it shares with the receiver.
 	queueBytes = 32 << 20
 	// wakeUp bounds how long a thread sleeps without looking whether it should end.
 	wakeUp = 50 * time.Millisecond
@@ -50,9 +51,9 @@ type worker struct {
 	err      atomic.Pointer[error]
 }
 
-// Listen starts the application on all addresses of a host, pinned to a core (negative for any). first lets
-// it go before all else on that core, where the kernel allows it (SCHED_FIFO): a full queue then never
-// makes the receiver's work vain. A kernel without IPv6 gets IPv4 alone.
+// Listen starts the application on all addresses of a host, pinned to a core (negative for any).
+// first lets it go before all else on that core, where the kernel allows it (SCHED_FIFO): a full
+// queue then never makes the receiver's work vain. A kernel without IPv6 gets IPv4 alone.
 func Listen(h *lab.Host, port uint16, cpu int, first bool) (*Application, error) {
 	a := &Application{port: port}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -72,7 +73,8 @@ func Listen(h *lab.Host, port uint16, cpu int, first bool) (*Application, error)
 			err = <-started
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("starting the application on UDP port %d: %w", port, err), a.Close())
+			return nil, errors.Join(fmt.Errorf("starting the application on UDP port %d: %w", port,
+				err), a.Close())
 		}
 	}
 	return a, nil
@@ -90,7 +92,8 @@ func open(family int, port uint16) (int, error) {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 	}
 	if err == nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, queueBytes/2) // the kernel doubles it
+		// the kernel doubles it
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, queueBytes/2)
 	}
 	if err == nil {
 		t := unix.NsecToTimeval(int64(wakeUp))
@@ -116,7 +119,8 @@ type mmsghdr struct {
 // work receives until the application is closed.
 func (a *Application) work(w *worker, cpu int, first bool, started chan<- error) {
 	defer a.done.Done()
-	runtime.LockOSThread() // never unlocked: the thread, its core and its priority end with the goroutine
+	// never unlocked: the thread, its core and its priority end with the goroutine
+	runtime.LockOSThread()
 	w.tid = unix.Gettid()
 	if err := settle(cpu, first); err != nil {
 		started <- err
@@ -139,11 +143,13 @@ func (a *Application) work(w *worker, cpu int, first bool, started chan<- error)
 		msgs[i].hdr.SetIovlen(1)
 	}
 	for !a.stop.Load() {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(w.fd), uintptr(unsafe.Pointer(&msgs[0])), batch, unix.MSG_WAITFORONE, 0, 0)
+		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(w.fd),
+			uintptr(unsafe.Pointer(&msgs[0])), batch, unix.MSG_WAITFORONE, 0, 0)
 		switch errno {
 		case 0:
 			w.received.Add(uint64(n))
-		case unix.EAGAIN, unix.EINTR, unix.ECONNREFUSED: // nothing came; a signal; an ICMP error about nothing it sent
+		case unix.EAGAIN, unix.EINTR,
+			unix.ECONNREFUSED: // nothing came; a signal; an ICMP error about nothing it sent
 		default:
 			err := fmt.Errorf("receiving: %w", errno)
 			w.err.Store(&err)
@@ -172,8 +178,8 @@ func settle(cpu int, first bool) error {
 // Port is the port that it listens on.
 func (a *Application) Port() uint16 { return a.port }
 
-// Received is the number of datagrams that the application has taken, both families together. An error
-// says why it takes no more.
+// Received is the number of datagrams that the application has taken, both families together. An
+// error says why it takes no more.
 func (a *Application) Received() (uint64, error) {
 	var sum uint64
 	for _, w := range a.workers {
@@ -197,8 +203,10 @@ func (a *Application) Threads() []int {
 // Attach puts an eBPF program of type socket filter in front of all sockets; Detach takes it off.
 func (a *Application) Attach(program int) error {
 	for _, w := range a.workers {
-		if err := unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, program); err != nil {
-			return errors.Join(fmt.Errorf("attaching a filter to the application's socket: %w", err), a.Detach())
+		if err := unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF,
+			program); err != nil {
+			return errors.Join(fmt.Errorf("attaching a filter to the application's socket: %w",
+				err), a.Detach())
 		}
 	}
 	return nil
@@ -208,8 +216,10 @@ func (a *Application) Attach(program int) error {
 func (a *Application) Detach() error {
 	var errs []error
 	for _, w := range a.workers {
-		if err := unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_DETACH_BPF, 0); err != nil && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, fmt.Errorf("taking the filter off the application's socket: %w", err))
+		if err := unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_DETACH_BPF, 0); err != nil &&
+			!errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("taking the filter off the application's socket: %w",
+				err))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,6 +1,7 @@
-// Package contender puts levee and the tools that people use instead of it in front of a host of a lab, so that
-// they can be compared: as filters, each with the rules of the demo policy, and as places to drop a
-// packet, each with the one rule or the empty program that drops the flood there (places.go).
+// Package contender puts levee and the tools that people use instead of it in front of a host of a
+// lab, so that they can be compared: as filters, each with the rules of the demo policy, and as
+// places to drop a packet, each with the one rule or the empty program that drops the flood there
+// (places.go).
 //
 // In goes a device of a lab, out come counts: what the defence says it has dropped, by its own
 // counter. The rules of the other tools are written by hand (rules.go) and say what they leave
@@ -22,9 +23,10 @@ import (
 
 // Site is the device that a defence protects, and the application behind it.
 type Site struct {
-	Host        *lab.Host
-	Device      string
-	Application *app.Application // nil if nobody asked for one; Application and SocketFilter need it
+	Host   *lab.Host
+	Device string
+	// nil if nobody asked for one; Application and SocketFilter need it
+	Application *app.Application
 }
 
 // Hook is the place in the kernel where a defence drops. It decides where a packet that was let
@@ -32,14 +34,15 @@ type Site struct {
 type Hook string
 
 const (
-	XDP         Hook = "xdp"            // before the kernel makes a socket buffer of the packet
-	XDPGeneric  Hook = "xdp generic"    // the same program, behind that
-	TC          Hook = "tc ingress"     // behind XDP
-	NetdevIn    Hook = "netdev ingress" // behind tc, before IP
-	Prerouting  Hook = "PREROUTING"     // before IP has looked up where the packet goes, behind its count
-	LocalIn     Hook = "INPUT"          // after IP has found out that the packet is for this host
-	Socket      Hook = "socket"         // the socket is found, the packet not yet in its queue
-	Application Hook = "application"    // taken from the socket by a process
+	XDP        Hook = "xdp"            // before the kernel makes a socket buffer of the packet
+	XDPGeneric Hook = "xdp generic"    // the same program, behind that
+	TC         Hook = "tc ingress"     // behind XDP
+	NetdevIn   Hook = "netdev ingress" // behind tc, before IP
+	// before IP has looked up where the packet goes, behind its count
+	Prerouting  Hook = "PREROUTING"
+	LocalIn     Hook = "INPUT"       // after IP has found out that the packet is for this host
+	Socket      Hook = "socket"      // the socket is found, the packet not yet in its queue
+	Application Hook = "application" // taken from the socket by a process
 	NoDefence   Hook = "none"
 )
 
@@ -60,8 +63,8 @@ type Defence interface {
 	Remove(ctx context.Context) error
 }
 
-// Tracker is a Defence that has conntrack in its path, for which the kernel remembers each flow of the
-// flood until Remove.
+// Tracker is a Defence that has conntrack in its path, for which the kernel remembers each flow of
+// the flood until Remove.
 type Tracker interface{ Tracks() bool }
 
 // ErrMissing is wrapped by errors about a program that is not installed.
@@ -79,7 +82,8 @@ func Need(program, debianPackage string) error {
 const maxSaid = 200
 
 // Run runs a program inside a host of the lab with input, and returns what it wrote.
-func Run(ctx context.Context, h *lab.Host, input []byte, name string, args ...string) ([]byte, error) {
+func Run(ctx context.Context, h *lab.Host, input []byte, name string, args ...string) ([]byte,
+	error) {
 	cmd := h.Command(ctx, name, args...)
 	if input != nil {
 		cmd.Stdin = bytes.NewReader(input)
@@ -92,7 +96,8 @@ func Run(ctx context.Context, h *lab.Host, input []byte, name string, args ...st
 		if len(said) > maxSaid {
 			said = said[:maxSaid] + "..."
 		}
-		return nil, fmt.Errorf("%s %s on %s: %w: %s", name, strings.Join(args, " "), h.Name, err, said)
+		return nil, fmt.Errorf("%s %s on %s: %w: %s", name, strings.Join(args, " "), h.Name, err,
+			said)
 	}
 	return out, nil
 }

@@ -46,7 +46,8 @@ func install(t *testing.T, d Defence, s Site) {
 func defences() []Defence {
 	return []Defence{
 		XDPDrop(), Levee(examples.DemoName, examples.Demo), XDPFilter(), NFT(), IPTables(),
-		TCDrop(), XDPGenericDrop(), NFTOneRule(testPort), IPTablesRaw(testPort), IPTablesInput(testPort), SocketFilter(),
+		TCDrop(), XDPGenericDrop(), NFTOneRule(testPort), IPTablesRaw(testPort),
+		IPTablesInput(testPort), SocketFilter(),
 		Recvmmsg(), RecvmmsgConntrack(), RecvmmsgNotrack(),
 	}
 }
@@ -75,8 +76,8 @@ func TestEachDefenceIsInstalledTwiceAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestEachPlaceDropsItsPortAndNothingElse sends datagrams of both families to the port of the application
-// and to another, and looks where they got.
+// TestEachPlaceDropsItsPortAndNothingElse sends datagrams of both families to the port of the
+// application and to another, and looks where they got.
 func TestEachPlaceDropsItsPortAndNothingElse(t *testing.T) {
 	s, l := newSite(t)
 	other, err := app.Listen(s.Host, testPort+1, -1, false)
@@ -104,16 +105,19 @@ func TestEachPlaceDropsItsPortAndNothingElse(t *testing.T) {
 			labtest.Send(t, l, testPort, each)
 			labtest.Send(t, l, testPort+1, each)
 			// The other port comes last: once it has all, the first has what it gets.
-			for deadline := time.Now().Add(5 * time.Second); count(t, other)-passed < 2*each; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(5 * time.Second); count(t,
+				other)-passed < 2*each; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
-					t.Fatalf("%d of %d datagrams to another port came through", count(t, other)-passed, 2*each)
+					t.Fatalf("%d of %d datagrams to another port came through",
+						count(t, other)-passed, 2*each)
 				}
 			}
 			want := uint64(0)
 			if passes {
 				want = 2 * each
 			}
-			for deadline := time.Now().Add(time.Second); count(t, s.Application)-reached < want && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(time.Second); count(t, s.Application)-reached < want &&
+				time.Now().Before(deadline); {
 				time.Sleep(time.Millisecond)
 			}
 			if got := count(t, s.Application) - reached; got != want {
@@ -139,7 +143,8 @@ func count(t *testing.T, s *app.Application) uint64 {
 	return n
 }
 
-// TestNoHookIsLeftBehind: an empty chain is still a hook that each packet of the next rung would pass.
+// TestNoHookIsLeftBehind: an empty chain is still a hook that each packet of the next rung would
+// pass.
 func TestNoHookIsLeftBehind(t *testing.T) {
 	s, _ := newSite(t)
 	for _, d := range defences() {

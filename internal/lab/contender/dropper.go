@@ -20,7 +20,8 @@ const (
 	socketDropped = 0 // bytes to keep of the packet: sk_filter(9)
 )
 
-// dropper is an eBPF program that counts a packet and drops it, at one of the places where such programs run.
+// dropper is an eBPF program that counts a packet and drops it, at one of the places where such
+// programs run.
 type dropper struct {
 	name, what string
 	hook       Hook
@@ -36,7 +37,8 @@ type dropper struct {
 func XDPGenericDrop() Defence {
 	return &dropper{
 		name: "xdp generic", hook: XDPGeneric, typ: ebpf.XDP, verdict: xdpDropped,
-		what: "an XDP program that counts and drops, in generic mode: behind the driver, as for drivers without XDP",
+		what: "an XDP program that counts and drops, in generic mode: behind the driver, as for " +
+			"drivers without XDP",
 		attach: func(p *ebpf.Program, s Site) (func() error, error) {
 			l, err := attachXDP(p, s, link.XDPGenericMode)
 			if err != nil {
@@ -63,11 +65,13 @@ func attachTCX(p *ebpf.Program, s Site) (func() error, error) {
 	}
 	var l link.Link
 	err = s.Host.Do(func() error {
-		l, err = link.AttachTCX(link.TCXOptions{Program: p, Interface: index, Attach: ebpf.AttachTCXIngress})
+		l, err = link.AttachTCX(link.TCXOptions{Program: p, Interface: index,
+			Attach: ebpf.AttachTCXIngress})
 		return err
 	})
 	if err != nil {
-		return nil, kernel.Refuse(err, "attach a program at tc ingress of %s (TCX needs Linux 6.6)", s.Device)
+		return nil, kernel.Refuse(err, "attach a program at tc ingress of %s (TCX needs Linux 6.6)",
+			s.Device)
 	}
 	return l.Close, nil
 }
@@ -100,7 +104,8 @@ func (d *dropper) Install(_ context.Context, s Site) error {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return kernel.LoadError("raise the limit of locked memory", err)
 	}
-	counter, err := ebpf.NewMap(&ebpf.MapSpec{Name: "levee_drops", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	counter, err := ebpf.NewMap(&ebpf.MapSpec{Name: "levee_drops", Type: ebpf.Array, KeySize: 4,
+		ValueSize: 8, MaxEntries: 1})
 	if err != nil {
 		return kernel.LoadError("make the counter of "+d.name, err)
 	}

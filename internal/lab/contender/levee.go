@@ -10,8 +10,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Levee is levee itself, put into force as `levee up` does. name and text are the policy's; it may not
-// read files.
+// Levee is levee itself, put into force as `levee up` does. name and text are the policy's; it may
+// not read files.
 func Levee(name string, text []byte) Defence { return &levee{name: name, text: text} }
 
 type levee struct {
@@ -75,9 +75,11 @@ func LeveeDropped(ctx context.Context, s Site) (sum uint64, err error) {
 }
 
 // LeveeUp puts a policy into force as `levee up` does; compile gives its program for a target.
-func LeveeUp(ctx context.Context, s Site, name string, text []byte, compile dataplane.CompileFunc) error {
+func LeveeUp(ctx context.Context, s Site, name string, text []byte,
+	compile dataplane.CompileFunc) error {
 	return s.Host.Do(func() error {
-		o := dataplane.UpOptions{Dev: s.Device, Mode: dataplane.XDPNative, PolicyPath: name, Source: text}
+		o := dataplane.UpOptions{Dev: s.Device, Mode: dataplane.XDPNative, PolicyPath: name,
+			Source: text}
 		if _, err := dataplane.Up(ctx, o, compile); err != nil {
 			return fmt.Errorf("putting %s into force: %w", name, err)
 		}

@@ -98,7 +98,8 @@ func (n *nft) Remove(ctx context.Context) error {
 		return nil // never installed
 	}
 	// Declared first, so that deleting what is not there is no error.
-	_, err := Run(ctx, n.site.Host, fmt.Appendf(nil, "table netdev %[1]s {}\ndelete table netdev %[1]s\n", n.table), "nft", "-f", "-")
+	_, err := Run(ctx, n.site.Host, fmt.Appendf(nil,
+		"table netdev %[1]s {}\ndelete table netdev %[1]s\n", n.table), "nft", "-f", "-")
 	return err
 }
 
@@ -107,7 +108,8 @@ func IPTables() Defence {
 	return &iptables{
 		name: "iptables INPUT", hook: LocalIn, counts: chain{"filter", "INPUT"},
 		sets: ipsetRules, rules4: iptablesRules, rules6: ip6tablesRules,
-		what: "iptables and ip6tables, chain INPUT, as Debian ships them; the same rules, sets by ipset",
+		what: "iptables and ip6tables, chain INPUT, as Debian ships them; the same rules, sets " +
+			"by ipset",
 	}
 }
 
@@ -140,7 +142,8 @@ func (t *iptables) Rules() string {
 func (t *iptables) families() []struct{ list, restore, rules string } {
 	all := []struct{ list, restore, rules string }{{"iptables", "iptables-restore", t.rules4}}
 	if lab.HaveIPv6() {
-		all = append(all, struct{ list, restore, rules string }{"ip6tables", "ip6tables-restore", t.rules6})
+		all = append(all, struct{ list, restore, rules string }{"ip6tables", "ip6tables-restore",
+			t.rules6})
 	}
 	return all
 }
@@ -169,7 +172,8 @@ func (t *iptables) Install(ctx context.Context, s Site) error {
 func (t *iptables) Dropped(ctx context.Context) (uint64, error) {
 	var sum uint64
 	for _, f := range t.families() {
-		out, err := Run(ctx, t.site.Host, nil, f.list, "-w", "-t", t.counts.table, "-nvxL", t.counts.name)
+		out, err := Run(ctx, t.site.Host, nil, f.list, "-w", "-t", t.counts.table, "-nvxL",
+			t.counts.name)
 		if err != nil {
 			return 0, err
 		}
@@ -204,8 +208,8 @@ func iptablesDropped(listing string) (uint64, error) {
 	return sum, nil
 }
 
-// Remove also takes the chains themselves away, where iptables can (1.8.8 and later): an empty one is still
-// a hook that each packet passes.
+// Remove also takes the chains themselves away, where iptables can (1.8.8 and later): an empty one
+// is still a hook that each packet passes.
 func (t *iptables) Remove(ctx context.Context) error {
 	if t.site.Host == nil {
 		return nil // never installed

@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// Places to drop UDP datagrams to one port, each by the one rule that an administrator would write there.
+// Places to drop UDP datagrams to one port, each by the one rule that an administrator would write
+// there.
 
 // NFTOneRule is one rule at netdev ingress.
 func NFTOneRule(port uint16) Defence {
@@ -23,9 +24,11 @@ func NFTOneRule(port uint16) Defence {
 	}
 }
 
-// IPTablesRaw is one rule in iptables' and ip6tables' first chain, which has no conntrack in front of it.
+// IPTablesRaw is one rule in iptables' and ip6tables' first chain, which has no conntrack in front
+// of it.
 func IPTablesRaw(port uint16) Defence {
-	return oneRule("iptables raw PREROUTING (one rule)", Prerouting, chain{"raw", "PREROUTING"}, port,
+	return oneRule("iptables raw PREROUTING (one rule)", Prerouting, chain{"raw", "PREROUTING"},
+		port,
 		"iptables and ip6tables, table raw, chain PREROUTING, one rule for the port")
 }
 
@@ -40,8 +43,8 @@ func oneRule(name string, hook Hook, c chain, port uint16, what string) Defence 
 	return &iptables{name: name, what: what, hook: hook, counts: c, rules4: rules, rules6: rules}
 }
 
-// The rule that a host with a firewall has conntrack for; the flood never matches it. Without such a rule
-// the kernel does not hook conntrack into the namespace at all.
+// The rule that a host with a firewall has conntrack for; the flood never matches it. Without such
+// a rule the kernel does not hook conntrack into the namespace at all.
 const (
 	trackRules = "*filter\n-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\nCOMMIT\n"
 	rawRules   = "*raw\n-A PREROUTING -p udp -j CT --notrack\nCOMMIT\n"
@@ -49,14 +52,16 @@ const (
 
 // Recvmmsg is no defence but the application itself: it takes each packet and throws it away.
 func Recvmmsg() Defence {
-	return &application{name: "recvmmsg", what: "no filter: the application takes each packet by recvmmsg and discards it"}
+	return &application{name: "recvmmsg",
+		what: "no filter: the application takes each packet by recvmmsg and discards it"}
 }
 
 // RecvmmsgConntrack is the application behind a firewall that follows connections.
 func RecvmmsgConntrack() Defence {
 	return &application{
 		name: "recvmmsg with conntrack", tracks: true,
-		what: "the application, with conntrack in the path: a rule that accepts established connections",
+		what: "the application, with conntrack in the path: a rule that accepts established " +
+			"connections",
 		rules: &iptables{
 			rules4: trackRules, rules6: trackRules, counts: chain{"filter", "INPUT"},
 		},
@@ -67,7 +72,8 @@ func RecvmmsgConntrack() Defence {
 func RecvmmsgNotrack() Defence {
 	return &application{
 		name: "recvmmsg with NOTRACK",
-		what: "the application, with the same rule, and conntrack turned off for UDP in table raw (NOTRACK)",
+		what: "the application, with the same rule, and conntrack turned off for UDP in table " +
+			"raw (NOTRACK)",
 		rules: &iptables{
 			rules4: rawRules + trackRules, rules6: rawRules + trackRules,
 			counts: chain{"filter", "INPUT"}, further: []chain{{"raw", "PREROUTING"}},

@@ -1,12 +1,12 @@
 package contender
 
 // The rules of examples/demo.levee, written as an administrator of each tool would. What they leave
-// out makes the other tools' work easier, never harder: nothing here looks for malformed packets beyond
-// what the kernel itself refuses, and only levee asks which protocol a forged source uses. Rules count their
-// packets, as levee's do. TestRulesAgreeWithThePolicy compares the verdicts.
+// out makes the other tools' work easier, never harder: nothing here looks for malformed packets
+// beyond what the kernel itself refuses, and only levee asks which protocol a forged source uses.
+// Rules count their packets, as levee's do. TestRulesAgreeWithThePolicy compares the verdicts.
 
-// nftRules are the same rules for both families at netdev ingress, the first hook that nftables has.
-// `%s` is the device.
+// nftRules are the same rules for both families at netdev ingress, the first hook that nftables
+// has. `%s` is the device.
 const nftRules = `
 table netdev levee_demo {
 	set admins4    { type ipv4_addr; elements = { 198.18.0.2 } }
@@ -66,8 +66,8 @@ create levee_abusers4 hash:ip family inet maxelem 100000 timeout 600
 create levee_abusers6 hash:ip family inet6 maxelem 100000 timeout 600
 `
 
-// iptablesRules and ip6tablesRules are the chain INPUT of each family. ARP does not come by there. A
-// packet is whole again by then, so that the rule about fragments can only match first parts.
+// iptablesRules and ip6tablesRules are the chain INPUT of each family. ARP does not come by there.
+// A packet is whole again by then, so that the rule about fragments can only match first parts.
 const iptablesRules = `*filter
 :INPUT ACCEPT [0:0]
 -A INPUT -s 198.18.0.2 -p tcp --dport 22 -m comment --comment admin -j ACCEPT
@@ -112,10 +112,10 @@ const ip6tablesRules = `*filter
 COMMIT
 `
 
-// xdpFilterRules are command lines of xdp-filter. It knows exact addresses and ports, and lets a packet
-// pass (policy deny) if any of them matches: of the demo policy it can express "pass tcp port { 80, 443 }",
-// wider forms of "protect" and "dns-reply", and the default. It cannot tell a bare SYN to port 80 from
-// a visitor's.
+// xdpFilterRules are command lines of xdp-filter. It knows exact addresses and ports, and lets a
+// packet pass (policy deny) if any of them matches: of the demo policy it can express "pass tcp
+// port { 80, 443 }", wider forms of "protect" and "dns-reply", and the default. It cannot tell a
+// bare SYN to port 80 from a visitor's.
 var xdpFilterRules = [][]string{
 	{"port", "80", "--proto", "tcp", "--mode", "dst"},
 	{"port", "443", "--proto", "tcp", "--mode", "dst"},

@@ -14,8 +14,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// TestRulesAgreeWithThePolicy sends the packets of the policy's own tests and compares what each tool
-// counts as dropped with what the policy expects.
+// TestRulesAgreeWithThePolicy sends the packets of the policy's own tests and compares what each
+// tool counts as dropped with what the policy expects.
 func TestRulesAgreeWithThePolicy(t *testing.T) {
 	s, l := newSite(t)
 	p, err := Resolve(examples.DemoName, examples.Demo)
@@ -64,8 +64,10 @@ func TestRulesAgreeWithThePolicy(t *testing.T) {
 						t.Fatal(err)
 					}
 					// A few packets more are the lab's own, of IPv6 for instance.
-					if n := after - before; (n >= copies) != (step.Expect == policy.Drop) || n > copies+10 {
-						t.Errorf("%s: %s: dropped %d of %d, want %s", c.Name, step.Text, n, copies, step.Expect)
+					if n := after - before; (n >= copies) != (step.Expect == policy.Drop) ||
+						n > copies+10 {
+						t.Errorf("%s: %s: dropped %d of %d, want %s", c.Name, step.Text, n, copies,
+							step.Expect)
 					}
 				}
 			}
@@ -124,7 +126,8 @@ func newWire(t *testing.T, s Site, world *lab.Host) func(frame []byte) {
 	}
 }
 
-// received is how many packets the server's device has handed on; veth counts them behind the rules.
+// received is how many packets the server's device has handed on; veth counts them behind the
+// rules.
 func received(t *testing.T, s Site) (n uint64) {
 	t.Helper()
 	err := s.Host.Do(func() error {

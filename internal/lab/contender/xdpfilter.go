@@ -14,13 +14,14 @@ import (
 // XDPFilter is xdp-filter of xdp-tools with what it can express of the demo policy.
 func XDPFilter() Defence {
 	return &xdpFilter{
-		what:  "xdp-filter, policy deny, in the driver; the rules that it can express: ports 80 and 443, exact addresses, default; counted by the driver",
+		what: "xdp-filter, policy deny, in the driver; the rules that it can express: ports 80 " +
+			"and 443, exact addresses, default; counted by the driver",
 		flags: "--policy deny --features tcp,udp,ipv4,ipv6", rules: xdpFilterRules,
 	}
 }
 
-// XDPFilterAddresses is xdp-filter with a deny list of addresses of one family, each added by a process: it
-// has no other way.
+// XDPFilterAddresses is xdp-filter with a deny list of addresses of one family, each added by a
+// process: it has no other way.
 func XDPFilterAddresses(prefixes []netip.Prefix, width int) Defence {
 	f := &xdpFilter{
 		what:  "xdp-filter of xdp-tools, a deny list of single addresses, in the driver",
@@ -52,10 +53,10 @@ func (f *xdpFilter) Rules() string {
 	return b.String()
 }
 
-// xdpFilterScript keeps what xdp-filter pins in a bpffs of its own: the tables of xdp-filter are one
-// for the whole machine, and those that its owner may use are not to be touched. The filter is in force
-// until the shell, which holds the mount namespace, reads the end of its input, which begins with the
-// arguments for each rule; or until one is refused.
+// xdpFilterScript keeps what xdp-filter pins in a bpffs of its own: the tables of xdp-filter are
+// one for the whole machine, and those that its owner may use are not to be touched. The filter is
+// in force until the shell, which holds the mount namespace, reads the end of its input, which
+// begins with the arguments for each rule; or until one is refused.
 const xdpFilterScript = `set -e
 mount -t bpf bpf /sys/fs/bpf
 xdp-filter load %[1]s --mode native %[2]s
@@ -70,7 +71,8 @@ func (f *xdpFilter) Install(ctx context.Context, s Site) error {
 	}
 	f.stderr.Reset()
 	// Not ended with ctx: Remove lets it unload.
-	sh := s.Host.Command(context.WithoutCancel(ctx), "unshare", "--mount", "sh", "-c", fmt.Sprintf(xdpFilterScript, s.Device, f.flags))
+	sh := s.Host.Command(context.WithoutCancel(ctx), "unshare", "--mount", "sh", "-c",
+		fmt.Sprintf(xdpFilterScript, s.Device, f.flags))
 	sh.Stderr = &f.stderr
 	stdin, err := sh.StdinPipe()
 	if err != nil {

@@ -42,19 +42,21 @@ const (
 	defaultAct  = 8 * time.Second
 	redrawEvery = 250 * time.Millisecond
 
-	// Visitors, and what receives for them, come before the flood, with which they share the world's core:
-	// in the world they have machines of their own. All are above what else runs on this machine.
+	// Visitors, and what receives for them, come before the flood, with which they share the
+	// world's core: in the world they have machines of their own. All are above what else runs on
+	// this machine.
 	visitorsNice, floodNice, serviceNice = -15, -10, -15
 )
 
 // ErrNotHeld says that the service was not held with levee: the answer of the demo is no.
 var ErrNotHeld = errors.New("the service was not held with levee")
 
-// Run plays the demo. It needs root. It returns ErrNotHeld after the table if levee did not hold the
-// service, and an error of ctx, having removed everything, if it was interrupted.
+// Run plays the demo. It needs root. It returns ErrNotHeld after the table if levee did not hold
+// the service, and an error of ctx, having removed everything, if it was interrupted.
 func Run(ctx context.Context, o Options) (err error) {
 	if os.Geteuid() != 0 {
-		return kernel.Refuse(os.ErrPermission, "the demo needs root for its network namespaces: sudo levee lab demo")
+		return kernel.Refuse(os.ErrPermission,
+			"the demo needs root for its network namespaces: sudo levee lab demo")
 	}
 	o.complete()
 	if _, err := contender.Resolve(o.Name, o.Policy); err != nil {
@@ -194,8 +196,8 @@ func (m *meter) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// run reads the counters about once a second until ctx ends; for nftables that starts a program, which
-// costs the machine something.
+// run reads the counters about once a second until ctx ends; for nftables that starts a program,
+// which costs the machine something.
 func (m *meter) run(ctx context.Context) error {
 	for lab.Sleep(ctx, time.Second) == nil {
 		now, err := m.read(ctx)
@@ -236,14 +238,18 @@ func (m *meter) read(ctx context.Context) (c counts, err error) {
 func (s *play) intro(replay *gen.Replay) []string {
 	in, out := s.Server.Devices[0], s.World.Devices[0]
 	lines := []string{
-		fmt.Sprintf("A web service at %s, %d requests a second by %d visitors, each waits %v at most.", in.IPv4.Addr(), PerSecond, len(out.Clients4), Patience),
-		"Each page is rendered anew, about 0.7 ms of work; lighter pages survive without a defence, more slowly.",
+		fmt.Sprintf("A web service at %s, %d requests a second by %d visitors, each waits %v "+
+			"at most.", in.IPv4.Addr(), PerSecond, len(out.Clients4), Patience),
+		"Each page is rendered anew, about 0.7 ms of work; lighter pages survive without a " +
+			"defence, more slowly.",
 		fmt.Sprintf("The flood comes in by the same device, %s packets a second:", SI(s.Rate)),
 	}
 	for _, w := range s.waves {
 		lines = append(lines, "  "+w.name)
 	}
 	return append(lines,
-		fmt.Sprintf("Core %d is the server's: receiving, which comes first as soft interrupts do, and the service. Core %d is the world's.", Core(in), Core(out)),
-		fmt.Sprintf("nftables: the rules of %s at netdev ingress, its fastest hook. levee: %[1]s, XDP in the driver.", s.Name))
+		fmt.Sprintf("Core %d is the server's: receiving, which comes first as soft interrupts "+
+			"do, and the service. Core %d is the world's.", Core(in), Core(out)),
+		fmt.Sprintf("nftables: the rules of %s at netdev ingress, its fastest hook. levee: "+
+			"%[1]s, XDP in the driver.", s.Name))
 }

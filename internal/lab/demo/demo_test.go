@@ -45,7 +45,8 @@ func testOptions(out io.Writer) Options {
 	if err != nil {
 		panic(err)
 	}
-	return Options{Self: []string{self, "role"}, Out: out, Act: 300 * time.Millisecond, Rate: 50_000}
+	return Options{Self: []string{self, "role"}, Out: out, Act: 300 * time.Millisecond,
+		Rate: 50_000}
 }
 
 // watcher is an output that closes seen once it holds a text.
@@ -157,9 +158,11 @@ func TestWhatAKilledDemoLeftIsSweptByTheNextLab(t *testing.T) {
 	}
 	_ = cmd.Wait() // killed
 	// Its processes end by themselves, for their input has ended.
-	for deadline := time.Now().Add(5 * time.Second); len(rolesOf(t, roleService))+len(rolesOf(t, roleVisitors)) > 0; {
+	for deadline := time.Now().Add(5 * time.Second); len(rolesOf(t, roleService))+len(rolesOf(t,
+		roleVisitors)) > 0; {
 		if time.Now().After(deadline) {
-			t.Errorf("processes of a killed demo run on: %q", append(rolesOf(t, roleService), rolesOf(t, roleVisitors)...))
+			t.Errorf("processes of a killed demo run on: %q",
+				append(rolesOf(t, roleService), rolesOf(t, roleVisitors)...))
 			break
 		}
 		time.Sleep(10 * time.Millisecond)

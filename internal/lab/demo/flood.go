@@ -30,7 +30,8 @@ type wave struct {
 // defaultCapture is looked for when no capture is named.
 const defaultCapture = "../shared/data/pcap/synflood-spoofed.pcap"
 
-// Spoofed aims a flood at the peer of a device, from 268 million sources and all ports that clients have.
+// Spoofed aims a flood at the peer of a device, from 268 million sources and all ports that clients
+// have.
 func Spoofed(f gen.Flood, d lab.Device) gen.Flood {
 	f.To, f.Sources = d.Peer.IPv4, []netip.Prefix{netip.MustParsePrefix("16.0.0.0/4")}
 	if f.Kind != gen.ICMPEcho && f.Kind != gen.Fragment {
@@ -43,7 +44,8 @@ func Spoofed(f gen.Flood, d lab.Device) gen.Flood {
 // no capture is at hand.
 func waves(world *lab.Host, rate float64, seed uint64, replay *gen.Replay) []wave {
 	d := world.Devices[0]
-	base := gen.Config{Namespace: world.Namespace, Device: d.Name, CPU: d.CPU, Rate: rate, Seed: seed}
+	base := gen.Config{Namespace: world.Namespace, Device: d.Name, CPU: d.CPU, Rate: rate,
+		Seed: seed}
 	flood := func(f gen.Flood) gen.Config {
 		c := base
 		f = Spoofed(f, d)
@@ -51,8 +53,10 @@ func waves(world *lab.Host, rate float64, seed uint64, replay *gen.Replay) []wav
 		return c
 	}
 	w := []wave{
-		{"UDP from 268 million spoofed sources", 1, flood(gen.Flood{Kind: gen.UDP, Ports: gen.PortRange(1, 65535)})},
-		{"SYN to port 80 from 268 million spoofed sources", 1, flood(gen.Flood{Kind: gen.SYN, Ports: []uint16{ServicePort}})},
+		{"UDP from 268 million spoofed sources", 1,
+			flood(gen.Flood{Kind: gen.UDP, Ports: gen.PortRange(1, 65535)})},
+		{"SYN to port 80 from 268 million spoofed sources", 1,
+			flood(gen.Flood{Kind: gen.SYN, Ports: []uint16{ServicePort}})},
 	}
 	if replay != nil {
 		c := base
@@ -87,7 +91,8 @@ func Send(ctx context.Context, c gen.Config) (r gen.Report, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its niceness
+		// never unlocked: the thread ends with the goroutine, and its niceness
+		runtime.LockOSThread()
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, floodNice)
 		r, err = gen.Run(ctx, c)
 	}()
@@ -168,7 +173,8 @@ func retarget(frame []byte, to netip.AddrPort) bool {
 	}
 	ip := frame[eth:]
 	header := int(ip[0]&15) * 4
-	if ip[0]>>4 != 4 || header < ipv4 || ip[9] != 6 || len(ip) < header+tcp || binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 {
+	if ip[0]>>4 != 4 || header < ipv4 || ip[9] != 6 || len(ip) < header+tcp ||
+		binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 {
 		return false
 	}
 	addr := to.Addr().As4()

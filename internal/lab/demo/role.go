@@ -20,14 +20,15 @@ import (
 	"levee/internal/lab"
 )
 
-// Roles that the demo starts as processes of their own, so that each has its core and its namespace.
+// Roles that the demo starts as processes of their own, so that each has its core and its
+// namespace.
 const (
 	roleService  = "service"  // ADDRESS
 	roleVisitors = "visitors" // ADDRESS REQUESTS-A-SECOND SOURCE...
 )
 
-// Role is what such a process does. It ends when stdin does, which is when its parent has ended, however
-// it did.
+// Role is what such a process does. It ends when stdin does, which is when its parent has ended,
+// however it did.
 func Role(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) < 2 {
 		return errors.New("a role of the demo is started by `levee lab demo`, not by hand")
@@ -72,7 +73,8 @@ type child struct {
 }
 
 // start starts a role on a host of the lab, on one core, with a niceness.
-func start(ctx context.Context, self []string, h *lab.Host, cpu, nice int, role ...string) (*child, error) {
+func start(ctx context.Context, self []string, h *lab.Host, cpu, nice int, role ...string) (*child,
+	error) {
 	args := append(append([]string(nil), self[1:]...), role...)
 	c := &child{role: role[0], cmd: h.Command(ctx, self[0], args...), stderr: new(strings.Builder)}
 	// One core each: more threads would only take turns.

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// screen is the table: a column for each act, redrawn in place on a terminal, a line now and then in
-// a pipe. Its methods may be called from several goroutines.
+// screen is the table: a column for each act, redrawn in place on a terminal, a line now and then
+// in a pipe. Its methods may be called from several goroutines.
 type screen struct {
 	out      io.Writer
 	terminal bool
@@ -113,7 +113,8 @@ func (s *screen) rates(c *column, before, now counts) {
 	}
 	per := func(a, b uint64) float64 { return float64(a-b) / seconds }
 	c.refused = append(c.refused, per(now.refused, before.refused))
-	c.offered = append(c.offered, per(now.received, before.received)+per(now.refused, before.refused))
+	c.offered = append(c.offered, per(now.received, before.received)+per(now.refused,
+		before.refused))
 	c.dropped = append(c.dropped, per(now.dropped, before.dropped))
 }
 
@@ -168,7 +169,8 @@ func (s *screen) plain() {
 	defer s.mu.Unlock()
 	for _, c := range s.columns {
 		if c.open {
-			fmt.Fprintf(s.out, "%-10s  answered %s, p99 %s, offered %s/s, dropped by rules %s/s, lost before them %s/s\n",
+			fmt.Fprintf(s.out, "%-10s  answered %s, p99 %s, offered %s/s, dropped by rules %s/s, "+
+				"lost before them %s/s\n",
 				c.title, c.answered(), c.p(99), last(c.offered), last(c.dropped), last(c.refused))
 		}
 	}

@@ -89,7 +89,8 @@ func TestTableOnATerminalIsRedrawnInPlace(t *testing.T) {
 	n := s.drawn
 	out.Reset()
 	s.draw()
-	if got := strings.Count(out.String(), "\n"); got != n || !strings.HasPrefix(out.String(), "\x1b[") {
+	if got := strings.Count(out.String(), "\n"); got != n ||
+		!strings.HasPrefix(out.String(), "\x1b[") {
 		t.Errorf("%d lines redrawn of %d: %q", got, n, out.String())
 	}
 }

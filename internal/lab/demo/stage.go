@@ -33,8 +33,8 @@ func Open(ctx context.Context, self []string) (*Stage, error) {
 // Close removes the lab.
 func (s *Stage) Close() error { return s.lab.Close() }
 
-// awayPolicy throws the server's answers to spoofed addresses away where they arrive. In the world they
-// go elsewhere; here they would take time from the flood, the more the less the server drops.
+// awayPolicy throws the server's answers to spoofed addresses away where they arrive. In the world
+// they go elsewhere; here they would take time from the flood, the more the less the server drops.
 const awayPolicy = `
 pass to { 198.18.0.0/15, 2001:db8::/32 }
 default drop
@@ -45,9 +45,10 @@ func (s *Stage) Service() netip.AddrPort {
 	return netip.AddrPortFrom(s.Server.Devices[0].IPv4.Addr(), ServicePort)
 }
 
-// Populated runs f while the service serves and visitors come to it, so many requests a second; each outcome is
-// told to tell, which is not called any more once Populated has returned.
-func (s *Stage) Populated(ctx context.Context, perSecond float64, tell func(Request), f func() error) (err error) {
+// Populated runs f while the service serves and visitors come to it, so many requests a second;
+// each outcome is told to tell, which is not called any more once Populated has returned.
+func (s *Stage) Populated(ctx context.Context, perSecond float64, tell func(Request),
+	f func() error) (err error) {
 	in, out := s.Server.Devices[0], s.World.Devices[0]
 	if err := s.priorities(in.NAPI, out.NAPI); err != nil {
 		return err
@@ -57,7 +58,8 @@ func (s *Stage) Populated(ctx context.Context, perSecond float64, tell func(Requ
 		return err
 	}
 	defer func() { err = errors.Join(err, away.Remove(context.WithoutCancel(ctx))) }()
-	server, err := start(ctx, s.self, s.Server, Core(in), serviceNice, roleService, s.Service().String())
+	server, err := start(ctx, s.self, s.Server, Core(in), serviceNice, roleService,
+		s.Service().String())
 	if err != nil {
 		return err
 	}
@@ -83,15 +85,16 @@ func (s *Stage) Populated(ctx context.Context, perSecond float64, tell func(Requ
 	return errors.Join(err, ended)
 }
 
-// priorities of the kernel threads that receive for server and world. The server's comes before all programs,
-// as the soft interrupt does in which most drivers receive: the ring is full 0.1 ms after it was
-// told to wait.
+// priorities of the kernel threads that receive for server and world. The server's comes before all
+// programs, as the soft interrupt does in which most drivers receive: the ring is full 0.1 ms after
+// it was told to wait.
 func (s *Stage) priorities(server, world int) error {
 	if runtime.NumCPU() < 2 {
 		return kernel.Refuse(nil, "the demo needs two cores: one for the server, one for the world")
 	}
 	if server == 0 || world == 0 {
-		return kernel.Refuse(nil, "this kernel does not say which threads receive (needs Linux 6.8)")
+		return kernel.Refuse(
+			nil, "this kernel does not say which threads receive (needs Linux 6.8)")
 	}
 	if err := kernel.GoFirst(server, 1); err != nil {
 		return fmt.Errorf("raising the priority of the server's receiving thread: %w", err)

@@ -9,14 +9,15 @@ import (
 	"levee/internal/report"
 )
 
-// The service is held if this share of the requests was answered within a time that is this much above the
-// p99 of the quiet beginning: a page that takes longer feels slow.
+// The service is held if this share of the requests was answered within a time that is this much
+// above the p99 of the quiet beginning: a page that takes longer feels slow.
 const (
 	heldShare   = 0.95
 	heldExtraMS = 200
 )
 
-// busyLoad is the load average from which other programs take so much of two cores that a failure says little.
+// busyLoad is the load average from which other programs take so much of two cores that a failure
+// says little.
 const busyLoad = 1.0
 
 // loadAverage is the machine's, of the last minute; 0 where it does not tell (proc_loadavg(5)).
@@ -37,7 +38,8 @@ func (s *screen) held() (bool, string) {
 	quiet, levee := s.columns[0], s.columns[len(s.columns)-1]
 	base, failed, ok := quiet.percentile(99)
 	if !ok || failed {
-		return false, "Even without a flood the service did not answer 99 % of the requests in time: this machine is too busy for the demo."
+		return false, "Even without a flood the service did not answer 99 % of the requests in " +
+			"time: this machine is too busy for the demo."
 	}
 	bound := base + heldExtraMS
 	within := levee.within(bound)
@@ -45,10 +47,12 @@ func (s *screen) held() (bool, string) {
 	if within < heldShare {
 		verb = "did not hold"
 	}
-	sentence := fmt.Sprintf("levee %s the service: %.1f %% of the requests were answered within %.0f ms (asked for: %.0f %%, %d ms above the quiet p99).",
+	sentence := fmt.Sprintf("levee %s the service: %.1f %% of the requests were answered within "+
+		"%.0f ms (asked for: %.0f %%, %d ms above the quiet p99).",
 		verb, within*100, bound, heldShare*100, heldExtraMS)
 	if within < heldShare && s.load >= busyLoad {
-		sentence += fmt.Sprintf(" But other programs kept this machine busy from the start (load %.1f), and the demo wants both cores: try again when it is idle.", s.load)
+		sentence += fmt.Sprintf(" But other programs kept this machine busy from the start (load "+
+			"%.1f), and the demo wants both cores: try again when it is idle.", s.load)
 	}
 	return within >= heldShare, sentence
 }

@@ -18,16 +18,18 @@ import (
 	"levee/internal/kernel"
 )
 
-// Patience is how long a visitor waits for the whole answer, from the moment at which the request was due.
+// Patience is how long a visitor waits for the whole answer, from the moment at which the request
+// was due.
 const Patience = time.Second
 
-// page writes what the service answers with: rendered and compressed anew for each visitor, half a millisecond or
-// so of work, as much as a shop does that has its data at hand.
+// page writes what the service answers with: rendered and compressed anew for each visitor, half a
+// millisecond or so of work, as much as a shop does that has its data at hand.
 func page(w io.Writer, visit int64) error {
 	z := gzip.NewWriter(w)
 	fmt.Fprintf(z, "<!doctype html><title>A small shop</title><p>Visit %d<ul>\n", visit)
 	for i := range int64(articles) {
-		fmt.Fprintf(z, "<li>article %d, %d in stock, sent the same day</li>\n", i, (visit*7919+i*104729)%997)
+		fmt.Fprintf(z, "<li>article %d, %d in stock, sent the same day</li>\n", i,
+			(visit*7919+i*104729)%997)
 	}
 	return z.Close()
 }
@@ -71,13 +73,16 @@ type Request struct {
 	NS  int64 `json:"ns"`  // from Due to the last byte of the answer; 0: none within Patience
 }
 
-// visitors sends requests to addr at a fixed rate, whatever becomes of those before (an open loop), and
-// writes each outcome to out as a line of JSON.
-func visitors(ctx context.Context, addr string, from []netip.Addr, perSecond float64, out io.Writer) error {
+// visitors sends requests to addr at a fixed rate, whatever becomes of those before (an open loop),
+// and writes each outcome to out as a line of JSON.
+func visitors(ctx context.Context, addr string, from []netip.Addr, perSecond float64,
+	out io.Writer) error {
 	var clients []*http.Client
 	for _, a := range from {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: a.AsSlice()}}
-		clients = append(clients, &http.Client{Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true, DisableCompression: true}})
+		clients = append(
+			clients, &http.Client{Transport: &http.Transport{DialContext: d.DialContext,
+				DisableKeepAlives: true, DisableCompression: true}})
 	}
 	var mu sync.Mutex
 	enc := json.NewEncoder(out)

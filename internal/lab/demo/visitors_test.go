@@ -19,8 +19,8 @@ import (
 )
 
 func TestVisitorsDoNotWaitForEachOther(t *testing.T) {
-	// The service stalls for a while: requests that are due meanwhile must show it, though a visitor that
-	// waited for the answer before would never have sent them.
+	// The service stalls for a while: requests that are due meanwhile must show it, though a
+	// visitor that waited for the answer before would never have sent them.
 	const rate, stall = 100, 400 * time.Millisecond
 	var n atomic.Int32
 	var until atomic.Int64
@@ -37,7 +37,8 @@ func TestVisitorsDoNotWaitForEachOther(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		err := visitors(ctx, strings.TrimPrefix(s.URL, "http://"), []netip.Addr{netip.MustParseAddr("127.0.0.1")}, rate, w)
+		err := visitors(ctx, strings.TrimPrefix(s.URL, "http://"),
+			[]netip.Addr{netip.MustParseAddr("127.0.0.1")}, rate, w)
 		w.Close()
 		done <- err
 	}()
@@ -64,7 +65,10 @@ func TestVisitorsDoNotWaitForEachOther(t *testing.T) {
 }
 
 func TestAnAnswerAfterPatienceIsAFailure(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "page") }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		io.WriteString(w, "page")
+	}))
 	defer s.Close()
 	addr := strings.TrimPrefix(s.URL, "http://")
 	if err := ask(t.Context(), http.DefaultClient, addr, time.Now()); err != nil {
@@ -109,7 +113,8 @@ func TestRetargetKeepsChecksumsRight(t *testing.T) {
 	if got := fold(append(pseudo, tcp...)); got != 0 {
 		t.Errorf("TCP checksum is off by %#x", got)
 	}
-	if netip.AddrFrom4([4]byte(ip[16:20])) != to.Addr() || binary.BigEndian.Uint16(tcp[2:]) != to.Port() {
+	if netip.AddrFrom4([4]byte(ip[16:20])) != to.Addr() ||
+		binary.BigEndian.Uint16(tcp[2:]) != to.Port() {
 		t.Errorf("destination of % x", frame)
 	}
 	for name, spoil := range map[string]func([]byte) []byte{

@@ -33,11 +33,11 @@ type ring struct {
 }
 
 // afxdp sends by an AF_XDP socket that has no receiving side, so that no XDP program is needed
-// (Documentation/networking/af_xdp.rst). Where the driver has no zero copy, or for veth, the kernel copies
-// each frame into an skb and hands it to the driver past the qdisc.
+// (Documentation/networking/af_xdp.rst). Where the driver has no zero copy, or for veth, the kernel
+// copies each frame into an skb and hands it to the driver past the qdisc.
 //
-// In that mode the kernel takes frames from the ring in order and returns EBUSY for each that the driver dropped, at
-// once (xsk_generic_xmit of net/xdp/xsk.c), which makes the counts exact.
+// In that mode the kernel takes frames from the ring in order and returns EBUSY for each that the
+// driver dropped, at once (xsk_generic_xmit of net/xdp/xsk.c), which makes the counts exact.
 type afxdp struct {
 	fd       int
 	memory   []byte
@@ -53,7 +53,8 @@ type afxdp struct {
 func newAFXDP(dev device, longest int) (*afxdp, error) {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("opening an AF_XDP socket (needs Linux 4.18 with CONFIG_XDP_SOCKETS): %w", err)
+		return nil, fmt.Errorf("opening an AF_XDP socket (needs Linux 4.18 with "+
+			"CONFIG_XDP_SOCKETS): %w", err)
 	}
 	x := &afxdp{fd: fd, size: 2048}
 	if longest > 2048 {
@@ -72,20 +73,23 @@ func newAFXDP(dev device, longest int) (*afxdp, error) {
 
 // prepare registers the memory, makes the rings and binds the socket to the device's first queue.
 func (x *afxdp) prepare(dev device) (err error) {
-	if x.memory, err = unix.Mmap(-1, 0, xskChunks*int(x.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE); err != nil {
+	if x.memory, err = unix.Mmap(-1, 0, xskChunks*int(x.size), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE); err != nil {
 		return fmt.Errorf("allocating the memory of an AF_XDP socket: %w", err)
 	}
 	for i := range uint64(xskChunks) {
 		x.free = append(x.free, i*x.size)
 	}
-	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&x.memory[0]))), Len: uint64(len(x.memory)), Size: uint32(x.size)}
+	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&x.memory[0]))),
+		Len: uint64(len(x.memory)), Size: uint32(x.size)}
 	if err := x.option(unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg)); err != nil {
 		return fmt.Errorf("registering the memory of an AF_XDP socket: %w", err)
 	}
 	for _, r := range []struct {
 		option int
 		what   string
-	}{{unix.XDP_UMEM_FILL_RING, "fill"}, {unix.XDP_UMEM_COMPLETION_RING, "completion"}, {unix.XDP_TX_RING, "transmit"}} {
+	}{{unix.XDP_UMEM_FILL_RING, "fill"}, {unix.XDP_UMEM_COMPLETION_RING, "completion"},
+		{unix.XDP_TX_RING, "transmit"}} {
 		if err := unix.SetsockoptInt(x.fd, unix.SOL_XDP, r.option, xskRing); err != nil {
 			return fmt.Errorf("making the %s ring of an AF_XDP socket: %w", r.what, err)
 		}
@@ -105,8 +109,8 @@ func (x *afxdp) prepare(dev device) (err error) {
 	return nil
 }
 
-// bind takes the device's first queue, with zero copy where the driver has it. The kernel lets go of a socket that was
-// closed some time later (xp_put_pool), so it is worth waiting.
+// bind takes the device's first queue, with zero copy where the driver has it. The kernel lets go
+// of a socket that was closed some time later (xp_put_pool), so it is worth waiting.
 func (x *afxdp) bind(dev device) error {
 	for end := monotonic() + uint64(xskStall); ; time.Sleep(time.Millisecond) {
 		err := unix.Bind(x.fd, &unix.SockaddrXDP{Ifindex: uint32(dev.index)})
@@ -120,7 +124,8 @@ func (x *afxdp) bind(dev device) error {
 }
 
 func (x *afxdp) option(name int, value unsafe.Pointer, size uintptr) error {
-	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(x.fd), unix.SOL_XDP, uintptr(name), uintptr(value), size, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(x.fd), unix.SOL_XDP, uintptr(name),
+		uintptr(value), size, 0)
 	if errno != 0 {
 		return errno
 	}
@@ -130,10 +135,12 @@ func (x *afxdp) option(name int, value unsafe.Pointer, size uintptr) error {
 func (x *afxdp) mapRings() error {
 	var off unix.XDPMmapOffsets
 	size := uint32(unsafe.Sizeof(off))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(x.fd), unix.SOL_XDP, unix.XDP_MMAP_OFFSETS,
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(x.fd), unix.SOL_XDP,
+		unix.XDP_MMAP_OFFSETS,
 		uintptr(unsafe.Pointer(&off)), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 || uintptr(size) != unsafe.Sizeof(off) {
-		return fmt.Errorf("asking for the layout of AF_XDP rings (%d bytes; needs Linux 5.4): %w", size, errno)
+		return fmt.Errorf("asking for the layout of AF_XDP rings (%d bytes; needs Linux 5.4): %w",
+			size, errno)
 	}
 	for _, r := range []struct {
 		to    *ring
@@ -144,13 +151,15 @@ func (x *afxdp) mapRings() error {
 		{&x.tx, off.Tx, unsafe.Sizeof(xskDesc{}), unix.XDP_PGOFF_TX_RING},
 		{&x.comp, off.Cr, 8, unix.XDP_UMEM_PGOFF_COMPLETION_RING},
 	} {
-		m, err := unix.Mmap(x.fd, r.page, int(r.off.Desc)+xskRing*int(r.entry), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+		m, err := unix.Mmap(x.fd, r.page, int(r.off.Desc)+xskRing*int(r.entry),
+			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 		if err != nil {
 			return fmt.Errorf("mapping a ring of an AF_XDP socket: %w", err)
 		}
 		*r.to = ring{
-			memory: m, producer: (*uint32)(unsafe.Pointer(&m[r.off.Producer])), consumer: (*uint32)(unsafe.Pointer(&m[r.off.Consumer])),
-			entries: unsafe.Pointer(&m[r.off.Desc]),
+			memory: m, producer: (*uint32)(unsafe.Pointer(&m[r.off.Producer])),
+			consumer: (*uint32)(unsafe.Pointer(&m[r.off.Consumer])),
+			entries:  unsafe.Pointer(&m[r.off.Desc]),
 		}
 	}
 	return nil
@@ -169,7 +178,8 @@ func (x *afxdp) reap() {
 	atomic.StoreUint32(x.comp.consumer, at)
 }
 
-// slot is a free chunk. Chunks come back when the receiver has freed the packet, so that it may take a while.
+// slot is a free chunk. Chunks come back when the receiver has freed the packet, so that it may
+// take a while.
 func (x *afxdp) slot() ([]byte, error) {
 	for began := uint64(0); len(x.free) == 0; {
 		x.reap()
@@ -181,7 +191,8 @@ func (x *afxdp) slot() ([]byte, error) {
 			began = now
 		}
 		if now-began > uint64(xskStall) {
-			return nil, fmt.Errorf("the device has not sent %d frames of the AF_XDP socket for %s", xskChunks, xskStall)
+			return nil, fmt.Errorf("the device has not sent %d frames of the AF_XDP socket for %s",
+				xskChunks, xskStall)
 		}
 		time.Sleep(roomPoll)
 	}
@@ -191,7 +202,9 @@ func (x *afxdp) slot() ([]byte, error) {
 
 func (x *afxdp) push(n int) {
 	last := len(x.free) - 1
-	*(*xskDesc)(unsafe.Add(x.tx.entries, uintptr(x.next%xskRing)*unsafe.Sizeof(xskDesc{}))) = xskDesc{addr: x.free[last], len: uint32(n)}
+	*(*xskDesc)(unsafe.Add(x.tx.entries,
+		uintptr(x.next%xskRing)*unsafe.Sizeof(xskDesc{}))) = xskDesc{addr: x.free[last],
+		len: uint32(n)}
 	x.free = x.free[:last]
 	x.next++
 	x.queued[x.n] = n
@@ -218,7 +231,8 @@ func (x *afxdp) flush(r *Report) error {
 		}
 		x.reap()
 		switch {
-		case errno != 0 && errno != unix.EBUSY && errno != unix.EAGAIN && errno != unix.ENOBUFS && errno != unix.EINTR:
+		case errno != 0 && errno != unix.EBUSY && errno != unix.EAGAIN && errno != unix.ENOBUFS &&
+			errno != unix.EINTR:
 			return fmt.Errorf("sending by an AF_XDP socket: %w", gone(errno))
 		case taken == x.next:
 			return nil
@@ -231,7 +245,8 @@ func (x *afxdp) flush(r *Report) error {
 			began = t
 		}
 		if t-began > uint64(xskStall) {
-			return fmt.Errorf("the device has taken nothing from the AF_XDP socket for %s: %w", xskStall, errno)
+			return fmt.Errorf("the device has taken nothing from the AF_XDP socket for %s: %w",
+				xskStall, errno)
 		}
 		time.Sleep(roomPoll)
 	}
@@ -250,7 +265,8 @@ func (x *afxdp) finish(*Report) error {
 	if !x.zeroCopy {
 		return nil
 	}
-	for end := monotonic() + uint64(xskStall); len(x.free) < xskChunks && monotonic() < end; time.Sleep(roomPoll) {
+	for end := monotonic() + uint64(xskStall); len(x.free) < xskChunks &&
+		monotonic() < end; time.Sleep(roomPoll) {
 		x.reap()
 	}
 	if n := xskChunks - len(x.free); n > 0 {

@@ -53,5 +53,6 @@ func attachAside(prog *ebpf.Program) (link.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the veth: %w", err)
 	}
-	return link.AttachXDP(link.XDPOptions{Program: prog, Interface: dev.Attrs().Index, Flags: link.XDPDriverMode})
+	return link.AttachXDP(link.XDPOptions{Program: prog, Interface: dev.Attrs().Index,
+		Flags: link.XDPDriverMode})
 }

@@ -71,8 +71,8 @@ type Flood struct {
 	To netip.Addr
 	// FromPorts and Ports are walked in the order given, each by itself. Empty is 40000 and 9.
 	FromPorts, Ports []uint16
-	// Lengths in bytes of the IP packet are walked in the order given, at most 256. Empty is the headers
-	// with 18 (IPv4 UDP) or 0 bytes of payload.
+	// Lengths in bytes of the IP packet are walked in the order given, at most 256. Empty is the
+	// headers with 18 (IPv4 UDP) or 0 bytes of payload.
 	Lengths []int
 	// Flags are the TCP flags of a SYN or ACK flood, 0 for those of its name.
 	Flags uint8
@@ -188,7 +188,8 @@ func (f *Flood) completeLengths(dev device) error {
 			return usage.Wrongf("length %d: a packet of this kind has at least %d bytes", n, least)
 		}
 		if n > dev.mtu || n+22 > maxFrame {
-			return usage.Wrongf("length %d: the device takes %d bytes, a live frame %d", n, dev.mtu, maxFrame-22)
+			return usage.Wrongf("length %d: the device takes %d bytes, a live frame %d", n, dev.mtu,
+				maxFrame-22)
 		}
 	}
 	return nil
@@ -216,7 +217,8 @@ const fragmentOffset = 185
 // packet is a complete flood in the terms of templates.
 func (f *Flood) packet() policy.Packet {
 	p := policy.Packet{Spec: packet.Spec{
-		Family: packet.IPv4, To: f.To, From: f.Sources[0].Addr(), TTL: &f.TTL, EtherFrom: &f.FromMAC, EtherTo: &f.ToMAC,
+		Family: packet.IPv4, To: f.To, From: f.Sources[0].Addr(), TTL: &f.TTL,
+		EtherFrom: &f.FromMAC, EtherTo: &f.ToMAC,
 	}}
 	s := &p.Spec
 	if f.To.Is6() {
@@ -228,9 +230,11 @@ func (f *Flood) packet() policy.Packet {
 		}
 	}
 	vary := func(word string, mode policy.Mode, ranges ...policy.Range) {
-		p.Vary = append(p.Vary, policy.Vary{Word: word, Mode: mode, Ranges: ranges, Step: 1, Every: 1})
+		p.Vary = append(p.Vary, policy.Vary{Word: word, Mode: mode, Ranges: ranges, Step: 1,
+			Every: 1})
 	}
-	p.Vary = append(p.Vary, policy.Vary{Word: "from", Mode: policy.Permuted, Prefixes: f.Sources, Step: 1, Every: 1})
+	p.Vary = append(p.Vary, policy.Vary{Word: "from", Mode: policy.Permuted, Prefixes: f.Sources,
+		Step: 1, Every: 1})
 	if f.To.Is4() {
 		vary("id", policy.Counting, policy.Range{Lo: 0, Hi: 0xffff})
 	}

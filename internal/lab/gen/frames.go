@@ -17,11 +17,11 @@ import (
 	"levee/internal/lab"
 )
 
-// Frames are packets that are sent as they are, one after the other and again from the first, as live
-// frames and as fast as it goes: a trace of many different packets at the rate of a flood.
+// Frames are packets that are sent as they are, one after the other and again from the first, as
+// live frames and as fast as it goes: a trace of many different packets at the rate of a flood.
 type Frames struct {
-	// Frames are whole Ethernet frames, at most MaxFrame bytes each. All are sent at the length of the
-	// longest, or 64 bytes, zero-filled behind their end, which Ethernet allows. Their Ethernet
+	// Frames are whole Ethernet frames, at most MaxFrame bytes each. All are sent at the length of
+	// the longest, or 64 bytes, zero-filled behind their end, which Ethernet allows. Their Ethernet
 	// addresses are replaced by those of the lab.
 	Frames [][]byte
 }
@@ -55,7 +55,8 @@ func (f *Frames) check() error {
 	}
 	for i, b := range f.Frames {
 		if len(b) < 14 || len(b) > MaxFrame {
-			return fmt.Errorf("frame %d of the trace has %d bytes: must be 14 to %d", i, len(b), MaxFrame)
+			return fmt.Errorf("frame %d of the trace has %d bytes: must be 14 to %d", i, len(b),
+				MaxFrame)
 		}
 	}
 	if n := len(f.Frames) * f.stride(); n > MaxTrace {
@@ -83,8 +84,8 @@ func (f *Frames) memory(dev device) []byte {
 	return b
 }
 
-// program writes the next frame of the trace over the packet and sends it to the device.
-// It sends no more than limit: a test run that a signal interrupts starts again with its full count.
+// program writes the next frame of the trace over the packet and sends it to the device. It sends
+// no more than limit: a test run that a signal interrupts starts again with its full count.
 func (f *Frames) program(dev device, limit uint64) asm.Instructions {
 	stride := f.stride()
 	b := assembler.New()
@@ -112,7 +113,8 @@ func (f *Frames) program(dev device, limit uint64) asm.Instructions {
 		asm.Add.Reg(asm.R3, asm.R2),
 	)
 	for i := int16(0); i < int16(stride); i += 8 {
-		b.Emit(asm.LoadMem(asm.R4, asm.R3, i, asm.DWord), asm.StoreMem(asm.R7, i, asm.R4, asm.DWord))
+		b.Emit(asm.LoadMem(asm.R4, asm.R3, i, asm.DWord),
+			asm.StoreMem(asm.R7, i, asm.R4, asm.DWord))
 	}
 	b.Emit(
 		asm.LoadMem(asm.R1, asm.R9, tallySent, asm.DWord),
@@ -138,7 +140,8 @@ func (f *Frames) program(dev device, limit uint64) asm.Instructions {
 func (f *Frames) load(dev device, limit uint64) (*ebpf.Collection, error) {
 	trace := f.memory(dev)
 	array := func(name string, size int, contents ...ebpf.MapKV) *ebpf.MapSpec {
-		return &ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1, Contents: contents}
+		return &ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size),
+			MaxEntries: 1, Contents: contents}
 	}
 	c, err := ebpf.NewCollection(&ebpf.CollectionSpec{
 		Maps: map[string]*ebpf.MapSpec{
@@ -146,7 +149,8 @@ func (f *Frames) load(dev device, limit uint64) (*ebpf.Collection, error) {
 			tallyMap: array(tallyMap, tallyBytes),
 		},
 		Programs: map[string]*ebpf.ProgramSpec{
-			"trace": {Name: "levee_trace", Type: ebpf.XDP, Instructions: f.program(dev, limit), License: "Dual BSD/GPL"},
+			"trace": {Name: "levee_trace", Type: ebpf.XDP, Instructions: f.program(dev, limit),
+				License: "Dual BSD/GPL"},
 		},
 	})
 	if err != nil {
@@ -170,7 +174,8 @@ func runFrames(ctx context.Context, c Config, dev device) (Report, error) {
 		return Report{}, err
 	}
 	defer objs.Close()
-	return counted(dev, objs.Programs["trace"], func() (Report, error) { return f.run(ctx, c, objs) })
+	return counted(dev, objs.Programs["trace"],
+		func() (Report, error) { return f.run(ctx, c, objs) })
 }
 
 // run copies the frames to the device until the count or the time is reached.
@@ -184,7 +189,8 @@ func (f *Frames) run(ctx context.Context, c Config, objs *ebpf.Collection) (Repo
 			Repeat: uint32(min(liveRuns, c.Count-count.sent)),
 		})
 		if err != nil {
-			return Report{}, fmt.Errorf("running the program over live frames (needs Linux 5.18): %w", err)
+			return Report{}, fmt.Errorf("running the program over live frames (needs Linux "+
+				"5.18): %w", err)
 		}
 		if count, err = readTally(objs.Maps[tallyMap]); err != nil {
 			return Report{}, err
@@ -196,8 +202,10 @@ func (f *Frames) run(ctx context.Context, c Config, objs *ebpf.Collection) (Repo
 			c.Progress(Progress{Sent: count.sent, Elapsed: time.Duration(monotonic() - start)})
 		}
 	}
-	r := Report{Sent: count.sent, Bytes: count.sent * uint64(f.stride()), Duration: time.Duration(monotonic() - start)}
-	r.Path, r.How = Live, "live frames (BPF_F_TEST_XDP_LIVE_FRAMES): an XDP program copies each packet from a map"
+	r := Report{Sent: count.sent, Bytes: count.sent * uint64(f.stride()),
+		Duration: time.Duration(monotonic() - start)}
+	r.Path, r.How = Live, "live frames (BPF_F_TEST_XDP_LIVE_FRAMES): an XDP program copies each "+
+		"packet from a map"
 	r.Achieved = achieved(r.Sent, r.Duration, false)
 	return r, nil
 }

@@ -26,7 +26,8 @@ func write(t *testing.T, f Flood, n int) [][]byte {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: loads an eBPF program")
 	}
-	dev := device{name: "eth0", index: 1, mtu: 1500, mac: [6]byte{2, 0, 0, 0, 0, 2}, dst: [6]byte{2, 0, 0, 0, 0, 1}, inLab: true}
+	dev := device{name: "eth0", index: 1, mtu: 1500, mac: [6]byte{2, 0, 0, 0, 0, 2},
+		dst: [6]byte{2, 0, 0, 0, 0, 1}, inLab: true}
 	if err := f.complete(dev); err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +59,10 @@ func write(t *testing.T, f Flood, n int) [][]byte {
 			t.Fatalf("verdict %d, %v", verdict, err)
 		}
 		frames = append(frames, opts.DataOut)
-		if want := tmpl.Frame(make([]byte, len(page)), uint64(len(frames)-1)); !bytes.Equal(opts.DataOut, want) {
-			t.Fatalf("frame %d: program and user space differ:\n%x\n%x", len(frames)-1, opts.DataOut, want)
+		if want := tmpl.Frame(make([]byte, len(page)),
+			uint64(len(frames)-1)); !bytes.Equal(opts.DataOut, want) {
+			t.Fatalf("frame %d: program and user space differ:\n%x\n%x", len(frames)-1,
+				opts.DataOut, want)
 		}
 	}
 	if verdict, err := l.objs.Gen.Run(&ebpf.RunOptions{Data: page}); err != nil || verdict != 1 {
@@ -82,8 +85,10 @@ func TestFramesAreValidWhateverTheirKind(t *testing.T) {
 			for _, vlans := range [][]uint16{nil, {7}, {100, 4094}} {
 				for _, lengths := range [][]int{nil, {1500, 61, 90, 1200, 100}} {
 					f := Flood{
-						Kind: kind, To: fam.to, Sources: fam.sources, VLANs: vlans, Lengths: lengths,
-						FromPorts: Shuffled(PortRange(1024, 1033), 3), Ports: []uint16{9, 10}, TTL: 99,
+						Kind: kind, To: fam.to, Sources: fam.sources, VLANs: vlans,
+						Lengths:   lengths,
+						FromPorts: Shuffled(PortRange(1024, 1033), 3), Ports: []uint16{9, 10},
+						TTL: 99,
 					}
 					name := fmt.Sprintf("%v %v vlan %v len %v", kind, fam.to, vlans, lengths)
 					t.Run(name, func(t *testing.T) { checkFrames(t, &f, write(t, f, 40)) })
@@ -124,12 +129,14 @@ func checkFrames(t *testing.T, f *Flood, frames [][]byte) {
 		src, dst := p.NetworkLayer().NetworkFlow().Endpoints()
 		from, _ := netip.AddrFromSlice(src.Raw())
 		to, _ := netip.AddrFromSlice(dst.Raw())
-		inside := slices.ContainsFunc(f.Sources, func(q netip.Prefix) bool { return q.Contains(from) })
+		inside := slices.ContainsFunc(f.Sources,
+			func(q netip.Prefix) bool { return q.Contains(from) })
 		if to != f.To || !inside || sources[from] {
 			t.Errorf("frame %d: from %s (seen before: %v) to %s", i, from, sources[from], to)
 		}
 		sources[from] = true
-		if n := len(b) - 14 - 4*len(f.VLANs); len(f.Lengths) > 0 && n != f.Lengths[i%len(f.Lengths)] {
+		if n := len(b) - 14 - 4*len(f.VLANs); len(f.Lengths) > 0 &&
+			n != f.Lengths[i%len(f.Lengths)] {
 			t.Errorf("frame %d: IP length %d", i, n)
 		}
 		checkTransport(t, f, i, p)
@@ -142,10 +149,12 @@ func checkTransport(t *testing.T, f *Flood, i int, p gopacket.Packet) {
 	switch f.Kind {
 	case UDP:
 		u, is := p.TransportLayer().(*layers.UDP)
-		ok = is && uint16(u.SrcPort) == from && uint16(u.DstPort) == to && int(u.Length) == 8+len(u.Payload)
+		ok = is && uint16(u.SrcPort) == from && uint16(u.DstPort) == to &&
+			int(u.Length) == 8+len(u.Payload)
 	case SYN, ACK:
 		u, is := p.TransportLayer().(*layers.TCP)
-		ok = is && uint16(u.SrcPort) == from && uint16(u.DstPort) == to && u.SYN == (f.Kind == SYN) && u.ACK == (f.Kind == ACK) && !u.RST && !u.FIN
+		ok = is && uint16(u.SrcPort) == from && uint16(u.DstPort) == to &&
+			u.SYN == (f.Kind == SYN) && u.ACK == (f.Kind == ACK) && !u.RST && !u.FIN
 	case ICMPEcho:
 		if f.To.Is4() {
 			u, is := p.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4)
@@ -157,7 +166,8 @@ func checkTransport(t *testing.T, f *Flood, i int, p gopacket.Packet) {
 	case Fragment:
 		if f.To.Is4() {
 			u, is := p.NetworkLayer().(*layers.IPv4)
-			ok = is && u.FragOffset == fragmentOffset && u.Protocol == layers.IPProtocolUDP && u.Flags == 0
+			ok = is && u.FragOffset == fragmentOffset && u.Protocol == layers.IPProtocolUDP &&
+				u.Flags == 0
 		} else {
 			u, is := p.Layer(layers.LayerTypeIPv6Fragment).(*layers.IPv6Fragment)
 			ok = is && u.FragmentOffset == fragmentOffset && u.NextHeader == layers.IPProtocolUDP
@@ -171,7 +181,8 @@ func checkTransport(t *testing.T, f *Flood, i int, p gopacket.Packet) {
 func TestFragmentHeadersHaveRightIPv4Checksums(t *testing.T) {
 	f := Flood{Kind: Fragment, To: server4, Sources: families[0].sources}
 	for i, b := range write(t, f, 20) {
-		ip := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.Default).NetworkLayer().(*layers.IPv4)
+		ip := gopacket.NewPacket(b, layers.LayerTypeEthernet,
+			gopacket.Default).NetworkLayer().(*layers.IPv4)
 		if err, r := ip.VerifyChecksum(); err != nil || !r.Valid {
 			t.Errorf("frame %d: %v %+v", i, err, r)
 		}
@@ -199,7 +210,8 @@ func TestUDPChecksumMayBeLeftOut(t *testing.T) {
 	for _, fam := range families {
 		f := Flood{To: fam.to, Sources: fam.sources, NoChecksum: true}
 		for i, b := range write(t, f, 5) {
-			u := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.Default).TransportLayer().(*layers.UDP)
+			u := gopacket.NewPacket(b, layers.LayerTypeEthernet,
+				gopacket.Default).TransportLayer().(*layers.UDP)
 			if u.Checksum != 0 {
 				t.Errorf("frame %d: checksum %#x", i, u.Checksum)
 			}
@@ -227,7 +239,8 @@ func TestSmallSpacesComeAroundAgain(t *testing.T) {
 			if i < c.space {
 				first = append(first, src...)
 			} else if k := i % c.space * 4; !bytes.Equal(src, first[k:k+4]) {
-				t.Errorf("%s: packet %d is from %v, its first turn was from %v", c.prefix, i, src, first[k:k+4])
+				t.Errorf("%s: packet %d is from %v, its first turn was from %v", c.prefix, i, src,
+					first[k:k+4])
 			}
 		}
 	}

@@ -9,11 +9,13 @@ import (
 
 // Gaps is a histogram of the time between clock readings while sending.
 //
-// User space reads the clock before each batch that it hands to the kernel. The live path reads it in the
-// program that writes the packets: before each packet of a paced run; a run that is as fast as possible reads it
-// before every 64th only, as reading it costs more than writing a packet. Packets says what a gap spans.
+// User space reads the clock before each batch that it hands to the kernel. The live path reads it
+// in the program that writes the packets: before each packet of a paced run; a run that is as fast
+// as possible reads it before every 64th only, as reading it costs more than writing a packet.
+// Packets says what a gap spans.
 type Gaps struct {
-	// Packets sent between two readings: 1 in paced floods, 64 in others, 0 (as many as were due) from user space.
+	// Packets sent between two readings: 1 in paced floods, 64 in others, 0 (as many as were due)
+	// from user space.
 	Packets int
 	Log2    [40]uint64 // Log2[i] counts gaps of 2^i up to 2^(i+1) ns
 	Max     time.Duration
@@ -55,8 +57,8 @@ func (g *Gaps) Count() uint64 {
 	return uint64(g.hist.TotalCount())
 }
 
-// Quantile is the gap that a share q, 0 to 1, of the gaps do not exceed; within an eighth of it for live frames, and
-// within a hundredth for what user space sent.
+// Quantile is the gap that a share q, 0 to 1, of the gaps do not exceed; within an eighth of it for
+// live frames, and within a hundredth for what user space sent.
 func (g *Gaps) Quantile(q float64) time.Duration {
 	if g.hist == nil {
 		return 0
@@ -66,8 +68,8 @@ func (g *Gaps) Quantile(q float64) time.Duration {
 
 const gapBits = 3 // GAP_BITS of bpf/gaps.h
 
-// KernelGaps reads the buckets of a program (bpf/gaps.h): up to 2^gapBits each is a number of ns, then there are
-// 2^gapBits for each power of two. A gap is taken for the middle of its bucket.
+// KernelGaps reads the buckets of a program (bpf/gaps.h): up to 2^gapBits each is a number of ns,
+// then there are 2^gapBits for each power of two. A gap is taken for the middle of its bucket.
 func KernelGaps(buckets []uint64, longest uint64) Gaps {
 	g := Gaps{Max: time.Duration(longest)}
 	for i, n := range buckets {

@@ -1,9 +1,10 @@
 // Package gen sends packets, as many and as fast as it is told, into a lab.
 //
-// In goes a Config: a flood that is described, a template, a trace of frames, or a capture to replay. Out comes a
-// Report with exact counts, the rate reached, the gaps between packets, and what the receiver's ring refused, so
-// that sent = refused + received can be checked. There are four paths to the device (path.go): live frames, where an
-// XDP program writes each packet and redirects it to the device without a system call, and three from user space.
+// In goes a Config: a flood that is described, a template, a trace of frames, or a capture to
+// replay. Out comes a Report with exact counts, the rate reached, the gaps between packets, and
+// what the receiver's ring refused, so that sent = refused + received can be checked. There are
+// four paths to the device (path.go): live frames, where an XDP program writes each packet and
+// redirects it to the device without a system call, and three from user space.
 //
 // Runs are always bounded, by default to 10 s. The package must never transmit on a device that
 // is not part of a lab on record, unless the caller says that the network is his own.
@@ -39,7 +40,8 @@ const (
 	noDeadline = 24 * time.Hour
 )
 
-// Config says what to send, where and how fast. Exactly one of Flood, Template, Frames and Replay is given.
+// Config says what to send, where and how fast. Exactly one of Flood, Template, Frames and Replay
+// is given.
 type Config struct {
 	Namespace  string // of the device, as `ip netns` lists it; "" is the current one
 	Device     string
@@ -76,16 +78,19 @@ type Progress struct {
 
 // Report is what a run did.
 type Report struct {
-	Sent     uint64 // packets handed to the device
-	Bytes    uint64 // of their frames, without FCS
-	Refused  uint64 // of Sent, those for which the receiver had no room; known for veth
-	Errors   uint64 // packets that the device cannot send (its peer takes no XDP frames, too long); not in Sent
+	Sent    uint64 // packets handed to the device
+	Bytes   uint64 // of their frames, without FCS
+	Refused uint64 // of Sent, those for which the receiver had no room; known for veth
+	// packets that the device cannot send (its peer takes no XDP frames, too long); not in Sent
+	Errors   uint64
 	TooShort uint64 // of Errors: a frame of a capture that is shorter than an Ethernet header
 	TooLong  uint64 // of Errors: longer than the device's MTU allows
-	Filled   uint64 // of Sent: cut by the capture, sent at the length on the wire with zeros at the end
+	// of Sent: cut by the capture, sent at the length on the wire with zeros at the end
+	Filled   uint64
 	Duration time.Duration
 	Rate     float64 // requested, packets a second; 0 for as fast as possible
-	Achieved float64 // packets a second: Sent over Duration; in a paced run, over the time to the last packet
+	// packets a second: Sent over Duration; in a paced run, over the time to the last packet
+	Achieved float64
 	Seed     uint64
 	Gaps     Gaps
 	Path     Path   // that was taken,
@@ -102,7 +107,8 @@ func (r *Report) Unsent() []string {
 	}{
 		{r.TooShort, "shorter than an Ethernet header"},
 		{r.TooLong, "longer than the MTU of the device allows"},
-		{r.Errors - r.TooShort - r.TooLong, "not taken by the device: not a frame for it, or its peer does not receive by NAPI"},
+		{r.Errors - r.TooShort - r.TooLong,
+			"not taken by the device: not a frame for it, or its peer does not receive by NAPI"},
 	} {
 		if w.n > 0 {
 			why = append(why, fmt.Sprintf("%d %s", w.n, w.text))
@@ -112,7 +118,8 @@ func (r *Report) Unsent() []string {
 }
 
 // ErrNotOurs wraps lab.ErrForeign with what to do about it.
-var ErrNotOurs = errors.New("transmits only into a lab (`levee lab up`), or with --own-network on a network of your own")
+var ErrNotOurs = errors.New("transmits only into a lab (`levee lab up`), or with --own-network " +
+	"on a network of your own")
 
 // Run sends until the count, the duration or ctx ends the run, and reports what was sent; being
 // ended by ctx is no error. It needs root.
@@ -185,7 +192,8 @@ func (c *Config) check() error {
 	case c.Frames != nil && c.Path != Auto && c.Path != Live:
 		return usage.Wrongf("a trace is sent as live frames, not by %s", c.Path)
 	case c.Replay != nil && c.Path != Auto && c.Path != Packet:
-		return usage.Wrongf("a capture is replayed by a packet socket, not by %s: its frames are as many as it has, and all different", c.Path)
+		return usage.Wrongf("a capture is replayed by a packet socket, not by %s: its frames are "+
+			"as many as it has, and all different", c.Path)
 	case c.Rate < 0 || math.IsNaN(c.Rate) || c.Rate > 1e9:
 		return usage.Wrongf("rate %g: must be 0 to 1e9 packets a second", c.Rate)
 	case c.Rate > 0 && c.Rate < 1e-3:
@@ -235,7 +243,8 @@ type device struct {
 func findDevice(c Config) (device, error) {
 	d, err := lab.Owned(c.Device)
 	if err == nil {
-		return device{d.Name, d.Index, d.MTU, d.MAC, d.Peer.MAC, d.Peer.IPv4, d.Peer.IPv6, true}, nil
+		return device{d.Name, d.Index, d.MTU, d.MAC, d.Peer.MAC, d.Peer.IPv4, d.Peer.IPv6, true},
+			nil
 	}
 	if errors.Is(err, lab.ErrNoDevice) {
 		return device{}, err
@@ -248,7 +257,8 @@ func findDevice(c Config) (device, error) {
 		return device{}, err
 	}
 	if err := linklayer.Ethernet(link); err != nil && c.Path != Sendmmsg {
-		return device{}, fmt.Errorf("%w, and all paths but %s send Ethernet frames; use --path %[2]s, or the Ethernet interface that carries them", err, Sendmmsg)
+		return device{}, fmt.Errorf("%w, and all paths but %s send Ethernet frames; use --path "+
+			"%[2]s, or the Ethernet interface that carries them", err, Sendmmsg)
 	}
 	attrs := link.Attrs()
 	dev := device{name: c.Device, index: attrs.Index, mtu: attrs.MTU}

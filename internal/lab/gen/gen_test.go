@@ -61,7 +61,8 @@ func TestEveryPacketIsAccountedFor(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			rx := receive(t, l, c.at, c.proto, 26, 0)
 			c.flood.Kind = c.kind
-			r, err := Run(t.Context(), into(l, Config{Flood: &c.flood, Count: c.count, Rate: c.rate, Seed: 1}))
+			r, err := Run(t.Context(), into(l,
+				Config{Flood: &c.flood, Count: c.count, Rate: c.rate, Seed: 1}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,14 +75,16 @@ func TestEveryPacketIsAccountedFor(t *testing.T) {
 			if c.rate > 0 {
 				least := time.Duration(float64(c.count-1) / c.rate * 1e9)
 				if r.Duration < least || r.Achieved > c.rate*1.005 {
-					t.Errorf("%d packets took %s (%.0f/s), faster than %.0f/s", c.count, r.Duration, r.Achieved, c.rate)
+					t.Errorf("%d packets took %s (%.0f/s), faster than %.0f/s", c.count, r.Duration,
+						r.Achieved, c.rate)
 				}
 			}
 			var gaps uint64
 			for _, n := range r.Gaps.Log2 {
 				gaps += n
 			}
-			if want := (c.count - 1) / uint64(r.Gaps.Packets); gaps > want || c.rate > 0 && gaps != want {
+			if want := (c.count - 1) / uint64(r.Gaps.Packets); gaps > want || c.rate > 0 &&
+				gaps != want {
 				t.Errorf("%d gaps of %d packets, want %d", gaps, r.Gaps.Packets, want)
 			}
 		})
@@ -91,7 +94,8 @@ func TestEveryPacketIsAccountedFor(t *testing.T) {
 func TestSourcesDoNotRepeatAndFollowTheSeed(t *testing.T) {
 	const n = 100000
 	l := labtest.New(t)
-	f := Flood{To: server4, Sources: prefixes("10.1.0.0/16", "192.0.2.7/32", "172.16.0.0/17", "203.0.113.0/29")}
+	f := Flood{To: server4, Sources: prefixes("10.1.0.0/16", "192.0.2.7/32", "172.16.0.0/17",
+		"203.0.113.0/29")}
 	space := uint64(1<<16 + 1 + 1<<15 + 8)
 	rx := receive(t, l, 23, 17, 26, n)
 	// Slow enough that nothing is refused on a quiet machine; a refused packet is a hole in the
@@ -117,7 +121,8 @@ func TestSourcesDoNotRepeatAndFollowTheSeed(t *testing.T) {
 			i, holes = i+1, holes+1
 		}
 		if i == n {
-			t.Fatalf("packet %d has source %x, which the permutation does not give in this order", k, a)
+			t.Fatalf("packet %d has source %x, which the permutation does not give in this order",
+				k, a)
 		}
 		i++
 	}
@@ -162,7 +167,8 @@ func TestContextEndsARun(t *testing.T) {
 	for _, rate := range []float64{0, 0.01, 10000} {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		began := time.Now()
-		_, err := Run(ctx, into(l, Config{Flood: &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}, Rate: rate}))
+		_, err := Run(ctx, into(l, Config{Flood: &Flood{To: server4,
+			Sources: prefixes("10.0.0.0/8")}, Rate: rate}))
 		cancel()
 		if err != nil {
 			t.Fatal(err)
@@ -177,8 +183,9 @@ func TestNothingLeavesForOtherNetworks(t *testing.T) {
 	l := labtest.New(t)
 	flood := &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}
 	for name, c := range map[string]Config{
-		"loopback here":       {Device: "lo", Flood: flood, Count: 1},
-		"loopback in the lab": {Namespace: l.Host(lab.World).Namespace, Device: "lo", Flood: flood, Count: 1},
+		"loopback here": {Device: "lo", Flood: flood, Count: 1},
+		"loopback in the lab": {Namespace: l.Host(lab.World).Namespace, Device: "lo", Flood: flood,
+			Count: 1},
 		"a lab device's name": {Device: "eth0", Flood: flood, Count: 1},
 		"replay":              {Device: "lo", Replay: &Replay{Open: Capture(os.DevNull)}, Count: 1},
 	} {
@@ -216,7 +223,8 @@ func TestLengthsArriveAsTheyWereAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	f := Flood{To: server4, Sources: prefixes("10.0.0.0/8"), Lengths: []int{3000, 28, 29, 1500, 700}}
+	f := Flood{To: server4, Sources: prefixes("10.0.0.0/8"),
+		Lengths: []int{3000, 28, 29, 1500, 700}}
 	const n = 1000
 	rx := receive(t, l, 23, 17, 16, n) // total length and id
 	r, err := Run(t.Context(), into(l, Config{Flood: &f, Count: n, Rate: 20000}))
@@ -244,7 +252,8 @@ func vanishing(t *testing.T, c Config) (Report, error) {
 			return
 		}
 		once = true
-		if out, err := l.Host(lab.Server).Command(t.Context(), "ip", "link", "del", "eth0").CombinedOutput(); err != nil {
+		if out, err := l.Host(lab.Server).Command(t.Context(), "ip", "link", "del",
+			"eth0").CombinedOutput(); err != nil {
 			t.Errorf("%v %s", err, out)
 		}
 	}
@@ -252,18 +261,21 @@ func vanishing(t *testing.T, c Config) (Report, error) {
 }
 
 func TestADeviceThatVanishesEndsTheRun(t *testing.T) {
-	if _, err := vanishing(t, Config{Flood: &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}}); err == nil {
+	if _, err := vanishing(t, Config{Flood: &Flood{To: server4,
+		Sources: prefixes("10.0.0.0/8")}}); err == nil {
 		t.Error("no error")
 	}
 }
 
 func TestFramesThatThePeerDoesNotTakeAreAnError(t *testing.T) {
 	l := labtest.New(t)
-	out, err := l.Host(lab.Server).Command(t.Context(), "ethtool", "-K", "eth0", "gro", "off").CombinedOutput()
+	out, err := l.Host(lab.Server).Command(t.Context(), "ethtool", "-K", "eth0", "gro",
+		"off").CombinedOutput()
 	if err != nil {
 		t.Skipf("needs ethtool: %v %s", err, out)
 	}
-	r, err := Run(t.Context(), into(l, Config{Flood: &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}, Count: 1000}))
+	r, err := Run(t.Context(), into(l,
+		Config{Flood: &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}, Count: 1000}))
 	if err == nil || r.Sent != 0 || r.Errors != 1000 {
 		t.Errorf("sent %d, errors %d, %v", r.Sent, r.Errors, err)
 	}
@@ -281,13 +293,16 @@ func TestConfigsThatMakeNoSenseAreRefused(t *testing.T) {
 		"mapped destination": f(func(f *Flood) { f.To = netip.MustParseAddr("::ffff:192.0.2.1") }),
 		"no source":          f(func(f *Flood) { f.Sources = nil }),
 		"mixed families":     f(func(f *Flood) { f.Sources = prefixes("2001:db8::/32") }),
-		"overlap":            f(func(f *Flood) { f.Sources = prefixes("10.0.0.0/8", "10.1.0.0/16") }),
-		"65 sources":         f(func(f *Flood) { f.Sources = make([]netip.Prefix, 65) }),
-		"three tags":         f(func(f *Flood) { f.VLANs = []uint16{1, 2, 3} }),
-		"tag 4095":           f(func(f *Flood) { f.VLANs = []uint16{4095} }),
-		"too short":          f(func(f *Flood) { f.Lengths = []int{27} }),
-		"above the MTU":      f(func(f *Flood) { f.Lengths = []int{100, 1501} }),
-		"unknown kind":       f(func(f *Flood) { f.Kind = 9 }),
+		"overlap": f(func(f *Flood) {
+			f.Sources = prefixes("10.0.0.0/8",
+				"10.1.0.0/16")
+		}),
+		"65 sources":    f(func(f *Flood) { f.Sources = make([]netip.Prefix, 65) }),
+		"three tags":    f(func(f *Flood) { f.VLANs = []uint16{1, 2, 3} }),
+		"tag 4095":      f(func(f *Flood) { f.VLANs = []uint16{4095} }),
+		"too short":     f(func(f *Flood) { f.Lengths = []int{27} }),
+		"above the MTU": f(func(f *Flood) { f.Lengths = []int{100, 1501} }),
+		"unknown kind":  f(func(f *Flood) { f.Kind = 9 }),
 	} {
 		if err := flood.complete(dev); err == nil {
 			t.Errorf("%s: accepted", name)

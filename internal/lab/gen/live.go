@@ -64,8 +64,8 @@ func runLive(ctx context.Context, c Config, dev device, prog *template.Program) 
 	})
 }
 
-// counted runs a program that redirects to a device, and takes what the device says about it into the
-// report.
+// counted runs a program that redirects to a device, and takes what the device says about it into
+// the report.
 func counted(dev device, prog *ebpf.Program, run func() (Report, error)) (Report, error) {
 	release, err := keepDispatched(prog)
 	if err != nil {
@@ -101,12 +101,14 @@ func (l *live) load() error {
 		return fmt.Errorf("pacing the generator program: %w", err)
 	}
 	gen := spec.Programs["gen"]
-	if gen.Instructions, err = assembler.Replace(gen.Instructions, "frame", l.prog.Instructions); err != nil {
+	if gen.Instructions, err = assembler.Replace(gen.Instructions, "frame",
+		l.prog.Instructions); err != nil {
 		return err
 	}
 	spec.Maps[template.TableMap] = &ebpf.MapSpec{
-		Name: template.TableMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(l.prog.Table)), MaxEntries: 1,
-		Contents: []ebpf.MapKV{{Key: uint32(0), Value: l.prog.Table}},
+		Name: template.TableMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(l.prog.Table)),
+		MaxEntries: 1,
+		Contents:   []ebpf.MapKV{{Key: uint32(0), Value: l.prog.Table}},
 	}
 	if err := spec.LoadAndAssign(&l.objs, nil); err != nil {
 		return fmt.Errorf("loading the generator program: %w", err)
@@ -151,7 +153,8 @@ func (l *live) run(ctx context.Context, c Config, dev device) error {
 			BatchSize: batch,
 		})
 		if err != nil {
-			return fmt.Errorf("running the generator program over live frames (needs Linux 5.18): %w", err)
+			return fmt.Errorf("running the generator program over live frames (needs Linux "+
+				"5.18): %w", err)
 		}
 		if err := l.objs.State.Get(st); err != nil {
 			return fmt.Errorf("reading the generator program's counts: %w", err)
@@ -206,7 +209,8 @@ func account(r *Report, before, after map[string]uint64) error {
 		r.Sent -= r.Errors
 	}
 	if r.Sent == 0 && r.Errors > 0 {
-		return errors.New("the device took no frame: its peer must receive by NAPI (`ethtool -K PEER gro on`, or an XDP program on it)")
+		return errors.New("the device took no frame: its peer must receive by NAPI (`ethtool -K " +
+			"PEER gro on`, or an XDP program on it)")
 	}
 	return nil
 }
@@ -221,8 +225,8 @@ func monotonic() uint64 {
 // nap is how long a sleeper may take to see that its context has ended.
 const nap = 20 * time.Millisecond
 
-// sleep waits and says whether ctx is still going. The calling thread itself sleeps: by a timer of Go, the scheduler would have to
-// find the thread again, which takes ms on a busy machine.
+// sleep waits and says whether ctx is still going. The calling thread itself sleeps: by a timer of
+// Go, the scheduler would have to find the thread again, which takes ms on a busy machine.
 func sleep(ctx context.Context, d time.Duration) bool {
 	for end := monotonic() + uint64(max(d, 0)); ; {
 		if ctx.Err() != nil {
@@ -233,6 +237,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 			return true
 		}
 		until := unix.NsecToTimespec(int64(min(end, now+uint64(nap))))
-		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil) // a signal: look again
+		// a signal: look again
+		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil)
 	}
 }

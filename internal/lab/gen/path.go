@@ -12,7 +12,8 @@ type Path string
 const (
 	// Auto is Live where a program can write the packets, and Packet otherwise.
 	Auto Path = ""
-	// Live has an XDP program write packets into pages that go to the device without a system call each.
+	// Live has an XDP program write packets into pages that go to the device without a system call
+	// each.
 	Live Path = "live"
 	// AFXDP sends from memory shared with the kernel, without copies where the driver can.
 	AFXDP Path = "afxdp"

@@ -31,16 +31,19 @@ func packets(t testing.TB, src string) []policy.Packet {
 	return p
 }
 
-// TestTheProgramMakesTheFramesOfTheTemplate compares the two back ends of package template over its samples.
+// TestTheProgramMakesTheFramesOfTheTemplate compares the two back ends of package template over its
+// samples.
 func TestTheProgramMakesTheFramesOfTheTemplate(t *testing.T) {
 	labtest.NeedRoot(t)
-	text, err := os.ReadFile(filepath.Join("..", "..", "packet", "template", "testdata", "samples.txt"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "packet", "template", "testdata",
+		"samples.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	sources := strings.Split(strings.TrimSpace(string(text)), "\n")[1:]
 	sources = append(sources,
-		"ipv4 udp port 1-3 len 100 payload counting\nipv6 tcp syn from 2001:db8::/64 permuted\nipv4 icmp len 40 payload hex \"ff\"",
+		"ipv4 udp port 1-3 len 100 payload counting\nipv6 tcp syn from 2001:db8::/64 "+
+			"permuted\nipv4 icmp len 40 payload hex \"ff\"",
 		"ipv4 udp port 1-3 len 28-90\nipv6 udp from 2001:db8::/64 permuted len 60",
 		"ipv4 udp from { "+strings.Join(manyAddresses(40), ", ")+" }",          // by comparing
 		"ipv4 udp from { "+strings.Join(manyAddresses(200), ", ")+" } every 2", // by a table
@@ -69,7 +72,8 @@ func TestTheProgramMakesTheFramesOfTheTemplate(t *testing.T) {
 			if i >= 40 {
 				n = i * 0x9e3779b97
 			}
-			if err := l.objs.State.Set(liveRun{Sent: n, Limit: math.MaxUint64, Deadline: math.MaxUint64}); err != nil {
+			if err := l.objs.State.Set(liveRun{Sent: n, Limit: math.MaxUint64,
+				Deadline: math.MaxUint64}); err != nil {
 				t.Fatal(err)
 			}
 			opts := &ebpf.RunOptions{Data: prog.First, DataOut: make([]byte, len(prog.First)+256)}
@@ -80,7 +84,8 @@ func TestTheProgramMakesTheFramesOfTheTemplate(t *testing.T) {
 				t.Fatalf("%s: packet %d: verdict %d, %v", src, n, verdict, err)
 			}
 			if w := tmpl.Frame(want, n); !bytes.Equal(opts.DataOut, w) {
-				t.Fatalf("%s: packet %d: program and template differ:\n%x\n%x", src, n, opts.DataOut, w)
+				t.Fatalf("%s: packet %d: program and template differ:\n%x\n%x", src, n,
+					opts.DataOut, w)
 			}
 		}
 		l.objs.Close()
@@ -92,7 +97,8 @@ func TestTheProgramMakesTheFramesOfTheTemplate(t *testing.T) {
 func manyAddresses(n int) []string {
 	var out []string
 	for i := range n {
-		out = append(out, netip.AddrFrom4([4]byte{10, byte(i * 7), byte(i), byte(255 - i)}).String())
+		out = append(out, netip.AddrFrom4([4]byte{10, byte(i * 7), byte(i),
+			byte(255 - i)}).String())
 	}
 	return out
 }
@@ -107,7 +113,8 @@ func TestEveryPathAccountsForEveryPacket(t *testing.T) {
 		{Live, "ipv4 udp from 10.0.0.0/8 permuted port 1024-65535 len 46-90 random", 23},
 		{AFXDP, "ipv4 udp from 10.0.0.0/8 permuted port 1024-65535 len 46-90 random", 23},
 		{Packet, "ipv4 udp from 10.0.0.0/8 permuted port 1024-65535 len 46-90 random", 23},
-		{Packet, "ipv6 udp from 2001:db8:9::/48 permuted port 1024-65535 payload random len 99", 20},
+		{Packet, "ipv6 udp from 2001:db8:9::/48 permuted port 1024-65535 payload random len 99",
+			20},
 		{Sendmmsg, "ipv4 udp port 1024-65535 len 46-90 random payload counting", 23},
 		{Sendmmsg, "ipv6 udp port 1024-65535 payload \"abc\" ttl 9", 20},
 	} {
@@ -117,18 +124,22 @@ func TestEveryPathAccountsForEveryPacket(t *testing.T) {
 				count = 10001
 			}
 			rx := receive(t, l, c.at, packet.ProtoUDP, 26, 0)
-			r, err := Run(t.Context(), into(l, Config{Template: packets(t, c.src), Path: c.path, Count: count, Rate: rate, Seed: 1}))
+			r, err := Run(t.Context(), into(l,
+				Config{Template: packets(t, c.src), Path: c.path, Count: count, Rate: rate,
+					Seed: 1}))
 			if err != nil {
 				t.Fatalf("%s: %v", c.path, err)
 			}
 			if r.Path != c.path || r.Sent != count || r.Errors != 0 {
-				t.Errorf("%s: by %s: sent %d, errors %d, want %d and 0", c.path, r.Path, r.Sent, r.Errors, count)
+				t.Errorf("%s: by %s: sent %d, errors %d, want %d and 0", c.path, r.Path, r.Sent,
+					r.Errors, count)
 			}
 			if got := rx.received(t, r.Sent-r.Refused); got != r.Sent-r.Refused {
 				t.Errorf("%s: sent %d, refused %d, received %d", c.path, r.Sent, r.Refused, got)
 			}
 			if r.Gaps.Count() == 0 || r.Gaps.Quantile(1) > r.Gaps.Max {
-				t.Errorf("%s: %d gaps, %s above the longest, %s", c.path, r.Gaps.Count(), r.Gaps.Quantile(1), r.Gaps.Max)
+				t.Errorf("%s: %d gaps, %s above the longest, %s", c.path, r.Gaps.Count(),
+					r.Gaps.Quantile(1), r.Gaps.Max)
 			}
 			rx.detach()
 		}
@@ -137,16 +148,19 @@ func TestEveryPathAccountsForEveryPacket(t *testing.T) {
 
 func TestPathsSendTheFramesOfTheTemplate(t *testing.T) {
 	l := labtest.New(t)
-	src := "ether 0x88b5 len 46-90 random payload counting ether from 02:00:00:00:01:00-02:00:00:00:01:ff"
+	src := "ether 0x88b5 len 46-90 random payload counting ether from " +
+		"02:00:00:00:01:00-02:00:00:00:01:ff"
 	const n = 300
 	d := l.Host(lab.World).Devices[0]
-	tmpl, err := template.Compile(packets(t, src), template.Defaults{EtherFrom: d.MAC, EtherTo: d.Peer.MAC}, 9)
+	tmpl, err := template.Compile(packets(t, src),
+		template.Defaults{EtherFrom: d.MAC, EtherTo: d.Peer.MAC}, 9)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []Path{Live, AFXDP, Packet} {
 		fd := listen(t, l)
-		r, err := Run(t.Context(), into(l, Config{Template: packets(t, src), Path: path, Count: n, Rate: 2000, Seed: 9}))
+		r, err := Run(t.Context(), into(l,
+			Config{Template: packets(t, src), Path: path, Count: n, Rate: 2000, Seed: 9}))
 		if err != nil || r.Refused > 0 {
 			t.Fatalf("%s: refused %d, %v", path, r.Refused, err)
 		}
@@ -159,8 +173,8 @@ func TestPathsSendTheFramesOfTheTemplate(t *testing.T) {
 	}
 }
 
-// TestSignalsDoNotChangeTheCount runs the collector all the time: its signals (SIGURG) interrupt test runs, which are then
-// repeated from their beginning.
+// TestSignalsDoNotChangeTheCount runs the collector all the time: its signals (SIGURG) interrupt
+// test runs, which are then repeated from their beginning.
 func TestSignalsDoNotChangeTheCount(t *testing.T) {
 	l := labtest.New(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -210,7 +224,8 @@ func TestEveryPathEndsWithItsContextAndDuration(t *testing.T) {
 			}
 			c.Duration = 50 * time.Millisecond
 			r, err = Run(t.Context(), c)
-			if err != nil || r.Sent == 0 || r.Duration > 3*time.Second || rate > 0 && float64(r.Sent) > rate*0.05+1 {
+			if err != nil || r.Sent == 0 || r.Duration > 3*time.Second || rate > 0 &&
+				float64(r.Sent) > rate*0.05+1 {
 				t.Errorf("%s at %g, duration: %d in %s, %v", path, rate, r.Sent, r.Duration, err)
 			}
 		}
@@ -219,7 +234,8 @@ func TestEveryPathEndsWithItsContextAndDuration(t *testing.T) {
 
 func TestADeviceThatVanishesEndsEveryPath(t *testing.T) {
 	for _, path := range Paths {
-		_, err := vanishing(t, Config{Template: packets(t, "ipv4 udp port 9"), Path: path, Rate: 20000})
+		_, err := vanishing(t, Config{Template: packets(t, "ipv4 udp port 9"), Path: path,
+			Rate: 20000})
 		if err == nil {
 			t.Errorf("%s: no error", path)
 		} else {
@@ -244,17 +260,20 @@ func TestPathsSayWhatTheyCannotSend(t *testing.T) {
 		{"ipv4 udp\nipv4 udp", Sendmmsg, "several packets"},
 		{"ipv4 udp len 1600", Auto, "the device takes IP packets of 1500"},
 	} {
-		r, err := Run(t.Context(), into(l, Config{Template: packets(t, c.src), Path: c.path, Count: 1}))
+		r, err := Run(t.Context(), into(l,
+			Config{Template: packets(t, c.src), Path: c.path, Count: 1}))
 		if err == nil || r.Sent != 0 || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s by %s: sent %d, %v", c.src, c.path, r.Sent, err)
 		}
 	}
-	r, err := Run(t.Context(), into(l, Config{Template: packets(t, "ipv4 udp payload random len 60"), Count: 3}))
+	r, err := Run(t.Context(), into(l,
+		Config{Template: packets(t, "ipv4 udp payload random len 60"), Count: 3}))
 	if err != nil || r.Path != Packet || r.Why == "" {
 		t.Errorf("by %s because %q, %v", r.Path, r.Why, err)
 	}
 	c := into(l, Config{Replay: &Replay{Open: Capture(os.DevNull)}, Path: AFXDP})
-	if _, err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "packet socket") {
+	if _, err := Run(t.Context(), c); err == nil ||
+		!strings.Contains(err.Error(), "packet socket") {
 		t.Error(err)
 	}
 }

@@ -27,12 +27,14 @@ func (r *receiver) detach() { r.link.Close() }
 // at is proto; the 4 bytes at offset note are kept of the first room frames.
 func receive(t testing.TB, l *lab.Lab, at int16, proto int32, note int16, room uint32) *receiver {
 	t.Helper()
-	count, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	count, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8,
+		MaxEntries: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { count.Close() })
-	notes, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: max(room, 1)})
+	notes, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4,
+		MaxEntries: max(room, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +71,8 @@ func receive(t testing.TB, l *lab.Lab, at int16, proto int32, note int16, room u
 	b.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 	b.Label("pass")
 	b.Emit(asm.Mov.Imm(asm.R0, 2), asm.Return())
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "MIT", Instructions: b.MustFinish()})
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "MIT",
+		Instructions: b.MustFinish()})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -77,7 +80,8 @@ func receive(t testing.TB, l *lab.Lab, at int16, proto int32, note int16, room u
 	server := l.Host(lab.Server)
 	var lk link.Link
 	err = server.Do(func() (err error) {
-		lk, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: server.Devices[0].Index, Flags: link.XDPDriverMode})
+		lk, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: server.Devices[0].Index,
+			Flags: link.XDPDriverMode})
 		if err == nil {
 			t.Cleanup(func() { lk.Close() })
 		}

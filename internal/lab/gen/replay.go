@@ -63,7 +63,8 @@ type replayer struct {
 
 func runReplay(ctx context.Context, c Config, dev device) (Report, error) {
 	if c.Replay.Rewrite && !dev.inLab {
-		return Report{}, errors.New("there are no lab addresses to rewrite the Ethernet addresses to")
+		return Report{}, errors.New("there are no lab addresses to rewrite the Ethernet " +
+			"addresses to")
 	}
 	if c.Replay.Open == nil {
 		return Report{}, errors.New("no capture is named")

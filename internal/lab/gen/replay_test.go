@@ -62,17 +62,20 @@ func listen(t *testing.T, l *lab.Lab) int {
 	server := l.Host(lab.Server)
 	fd := -1
 	err := server.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(htons(testEtherType)))
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC,
+			int(htons(testEtherType)))
 		if err != nil {
 			return err
 		}
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20); err != nil {
 			return err
 		}
-		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+			&unix.Timeval{Sec: 10}); err != nil {
 			return err
 		}
-		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(testEtherType), Ifindex: server.Devices[0].Index})
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(testEtherType),
+			Ifindex: server.Devices[0].Index})
 	})
 	if fd >= 0 {
 		t.Cleanup(func() { unix.Close(fd) })
@@ -171,7 +174,8 @@ func TestReplayEndsInTime(t *testing.T) {
 	l := labtest.New(t)
 	open := capture(t, someFrames(rand.New(rand.NewPCG(6, 0)), 3), time.Hour)
 	began := time.Now()
-	rep, err := Run(t.Context(), into(l, Config{Replay: &Replay{Open: open}, Duration: 50 * time.Millisecond}))
+	rep, err := Run(t.Context(), into(l,
+		Config{Replay: &Replay{Open: open}, Duration: 50 * time.Millisecond}))
 	if err != nil || rep.Sent != 1 {
 		t.Errorf("duration: sent %d, %v", rep.Sent, err)
 	}
@@ -194,9 +198,12 @@ func TestReplayCountsWhatTheDeviceCannotSend(t *testing.T) {
 	frames[3] = frames[3][:13]
 	rep, err := Run(t.Context(), into(l, Config{Replay: &Replay{Open: capture(t, frames, 0)}}))
 	if err != nil || rep.Sent != 2 || rep.Errors != 3 || rep.TooLong != 2 || rep.TooShort != 1 {
-		t.Errorf("sent %d, errors %d, %d too long, %d too short, %v", rep.Sent, rep.Errors, rep.TooLong, rep.TooShort, err)
+		t.Errorf("sent %d, errors %d, %d too long, %d too short, %v", rep.Sent, rep.Errors,
+			rep.TooLong, rep.TooShort, err)
 	}
-	if why := strings.Join(rep.Unsent(), "; "); why != "1 shorter than an Ethernet header; 2 longer than the MTU of the device allows" {
+	if why := strings.Join(rep.Unsent(),
+		"; "); why != "1 shorter than an Ethernet header; 2 longer than the MTU of the "+
+		"device allows" {
 		t.Error(why)
 	}
 }
@@ -220,7 +227,8 @@ func TestDamagedCapturesAreErrors(t *testing.T) {
 			t.Errorf("%s: sent %d, %v", name, rep.Sent, err)
 		}
 	}
-	_, err := Run(t.Context(), into(l, Config{Replay: &Replay{Open: Capture("does-not-exist.pcap")}}))
+	_, err := Run(t.Context(), into(l,
+		Config{Replay: &Replay{Open: Capture("does-not-exist.pcap")}}))
 	if err == nil {
 		t.Error("a missing file gave no error")
 	}
@@ -232,4 +240,7 @@ func TestDamagedCapturesAreErrors(t *testing.T) {
 }
 
 // htons is a number in the order of the network.
-func htons(v uint16) uint16 { return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v)) }
+func htons(v uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil,
+		v))
+}

@@ -31,7 +31,8 @@ type messages struct {
 	msgs    [sendBatch]mmsghdr
 }
 
-// add puts a message into the batch, which must not be full. Its memory must stay until the batch has been sent.
+// add puts a message into the batch, which must not be full. Its memory must stay until the batch
+// has been sent.
 func (m *messages) add(b []byte) *mmsghdr {
 	m.iov[m.n] = unix.Iovec{}
 	if len(b) > 0 {
@@ -48,16 +49,18 @@ func (m *messages) add(b []byte) *mmsghdr {
 // maxAnswers is how many errors in a row are taken for answers of the network to earlier messages.
 const maxAnswers = 16
 
-// send sends the batch and adds what became of it to the report; extra is what the kernel puts in front of each message.
-// A message that is refused in the middle of a call is tried again in the next, because sendmmsg(2) does not tell why it
-// stopped: one that counts as refused was so at the start of a call.
+// send sends the batch and adds what became of it to the report; extra is what the kernel puts in
+// front of each message. A message that is refused in the middle of a call is tried again in the
+// next, because sendmmsg(2) does not tell why it stopped: one that counts as refused was so at the
+// start of a call.
 func (m *messages) send(r *Report, extra int) error {
 	end, i := m.n, 0
 	m.n = 0
 	waiting := uint64(0) // since when there is no room
 	answers := 0         // errors of ICMP in a row
 	for i < end {
-		sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(m.fd), uintptr(unsafe.Pointer(&m.msgs[i])), uintptr(end-i), uintptr(m.flags), 0, 0)
+		sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(m.fd),
+			uintptr(unsafe.Pointer(&m.msgs[i])), uintptr(end-i), uintptr(m.flags), 0, 0)
 		runtime.KeepAlive(m)
 		if errno == 0 {
 			for k := range int(sent) {
@@ -70,7 +73,8 @@ func (m *messages) send(r *Report, extra int) error {
 		}
 		switch {
 		case errno == unix.EINTR || errno == unix.EAGAIN:
-		case (errno == unix.ECONNREFUSED || errno == unix.EHOSTUNREACH || errno == unix.ENETUNREACH) && answers < maxAnswers:
+		case (errno == unix.ECONNREFUSED || errno == unix.EHOSTUNREACH ||
+			errno == unix.ENETUNREACH) && answers < maxAnswers:
 			answers++ // to an earlier message; this one has not been sent
 		case errno == unix.ENOBUFS:
 			if m.patient {
@@ -93,7 +97,8 @@ func (m *messages) send(r *Report, extra int) error {
 				r.TooLong++
 			}
 			i++
-		case errors.Is(errno, unix.ENETDOWN) || errors.Is(errno, unix.ENXIO) || errors.Is(errno, unix.ENODEV):
+		case errors.Is(errno, unix.ENETDOWN) || errors.Is(errno, unix.ENXIO) ||
+			errors.Is(errno, unix.ENODEV):
 			return fmt.Errorf("the device is down or gone: %w", errno)
 		default:
 			return fmt.Errorf("sending: %w", errno)
@@ -104,9 +109,9 @@ func (m *messages) send(r *Report, extra int) error {
 
 // sender is a packet socket that sends batches of frames past the qdisc. It receives nothing.
 //
-// The kernel reports a frame that the driver drops, and only that, as ENOBUFS to the call that sent it
-// (packet_direct_xmit of net/packet/af_packet.c), which makes the counts exact. PACKET_TX_RING saves a copy of the frame,
-// but tells nothing of such frames but that they were sent.
+// The kernel reports a frame that the driver drops, and only that, as ENOBUFS to the call that sent
+// it (packet_direct_xmit of net/packet/af_packet.c), which makes the counts exact. PACKET_TX_RING
+// saves a copy of the frame, but tells nothing of such frames but that they were sent.
 type sender struct {
 	messages
 	bufs [sendBatch][]byte

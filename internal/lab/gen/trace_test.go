@@ -14,7 +14,8 @@ func TestFramesOfATraceArriveInTurn(t *testing.T) {
 	var frames [][]byte
 	for i := range 5 {
 		port := uint16(1000 + i)
-		f, err := packet.Build(packet.Spec{From: prefixes("10.0.0.0/8")[0].Addr(), To: server4, FromPort: &port})
+		f, err := packet.Build(packet.Spec{From: prefixes("10.0.0.0/8")[0].Addr(), To: server4,
+			FromPort: &port})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,10 +71,12 @@ func TestTracesThatMakeNoSenseAreRefused(t *testing.T) {
 		t.Errorf("%v, %v", c.Duration, err)
 	}
 	l := labtest.New(t)
-	if _, err := Run(t.Context(), into(l, Config{Frames: &Frames{Frames: [][]byte{frame}}, Rate: 10, Count: 1})); err == nil {
+	if _, err := Run(t.Context(), into(l,
+		Config{Frames: &Frames{Frames: [][]byte{frame}}, Rate: 10, Count: 1})); err == nil {
 		t.Error("a rate was accepted")
 	}
-	if _, err := Run(t.Context(), Config{Device: "lo", OwnNetwork: true, Frames: &Frames{Frames: [][]byte{frame}}, Duration: time.Second}); err == nil {
+	if _, err := Run(t.Context(), Config{Device: "lo", OwnNetwork: true,
+		Frames: &Frames{Frames: [][]byte{frame}}, Duration: time.Second}); err == nil {
 		t.Error("a device outside labs was accepted")
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"levee/internal/packet/template"
 )
 
-// udpSender sends the payloads of a template's frames from a UDP socket. The kernel makes the headers; of the template it
-// takes destination, ports and payload.
+// udpSender sends the payloads of a template's frames from a UDP socket. The kernel makes the
+// headers; of the template it takes destination, ports and payload.
 type udpSender struct {
 	messages
 	bufs    [sendBatch][]byte
@@ -27,11 +27,13 @@ type udpSender struct {
 // newUDPSender opens the socket; it refuses what a socket cannot vary.
 func newUDPSender(dev device, packets []policy.Packet, t *template.Template) (*udpSender, error) {
 	if len(packets) != 1 {
-		return nil, errors.New("a socket sends one packet's payload: the template has several packets")
+		return nil, errors.New("a socket sends one packet's payload: the template has several " +
+			"packets")
 	}
 	p := &packets[0]
 	if err := socketCan(p); err != nil {
-		return nil, fmt.Errorf("the kernel makes the headers of a socket's packets: %w; take --path packet", err)
+		return nil, fmt.Errorf("the kernel makes the headers of a socket's packets: %w; take "+
+			"--path packet", err)
 	}
 	s := &udpSender{six: p.Spec.Resolved() == packet.IPv6, headers: 14 + 20 + 8}
 	family := unix.AF_INET
@@ -59,7 +61,8 @@ func socketCan(p *policy.Packet) error {
 	switch {
 	case p.Frame != nil:
 		return errors.New("the frame is given in hex")
-	case s.Protocol() != packet.ProtoUDP || s.Resolved() != packet.IPv4 && s.Resolved() != packet.IPv6:
+	case s.Protocol() != packet.ProtoUDP || s.Resolved() != packet.IPv4 &&
+		s.Resolved() != packet.IPv6:
 		return errors.New("it is no UDP")
 	case s.VLAN != nil:
 		return errors.New("vlan")
@@ -85,7 +88,8 @@ func socketCan(p *policy.Packet) error {
 func (s *udpSender) prepare(dev device, spec *packet.Spec) error {
 	level, ttl, tos, recvErr := unix.IPPROTO_IP, unix.IP_TTL, unix.IP_TOS, unix.IP_RECVERR
 	if s.six {
-		level, ttl, tos, recvErr = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_TCLASS, unix.IPV6_RECVERR
+		level, ttl, tos, recvErr = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_TCLASS,
+			unix.IPV6_RECVERR
 	}
 	hops := 64
 	if spec.TTL != nil {
@@ -95,7 +99,8 @@ func (s *udpSender) prepare(dev device, spec *packet.Spec) error {
 		unix.BindToDevice(s.fd, dev.name),
 		unix.SetsockoptInt(s.fd, level, ttl, hops),
 		unix.SetsockoptInt(s.fd, level, tos, int(spec.DSCP)<<2),
-		// Without it the kernel keeps to itself that the device refused a packet (udp_send_skb of net/ipv4/udp.c).
+		// Without it the kernel keeps to itself that the device refused a packet (udp_send_skb of
+		// net/ipv4/udp.c).
 		unix.SetsockoptInt(s.fd, level, recvErr, 1),
 		unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1),
 		unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 8<<20),
@@ -125,7 +130,8 @@ func (s *udpSender) prepare(dev device, spec *packet.Spec) error {
 		err = unix.Bind(s.fd, &a)
 	}
 	if err != nil {
-		return fmt.Errorf("sending from %s: it must be an address of this host: %w", netip.AddrPortFrom(from, uint16(port)), err)
+		return fmt.Errorf("sending from %s: it must be an address of this host: %w",
+			netip.AddrPortFrom(from, uint16(port)), err)
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ func runTemplate(ctx context.Context, c Config, dev device) (Report, error) {
 		return Report{}, err
 	}
 	if n := t.Longest(); n > dev.mtu+maxTags {
-		return Report{}, fmt.Errorf("a frame of %d bytes: the device takes IP packets of %d", n, dev.mtu)
+		return Report{}, fmt.Errorf("a frame of %d bytes: the device takes IP packets of %d", n,
+			dev.mtu)
 	}
 	if c.Path == Sendmmsg {
 		w, err := newUDPSender(dev, packets, t)
@@ -98,7 +99,8 @@ type user struct {
 // burst is how many times the rate a run that was held up catches up at.
 const burst = 4
 
-func runUser(ctx context.Context, c Config, dev device, t *template.Template, w wire, path Path) (Report, error) {
+func runUser(ctx context.Context, c Config, dev device, t *template.Template, w wire,
+	path Path) (Report, error) {
 	defer w.close()
 	u := &user{Config: c, dev: dev, t: t, w: w, start: monotonic()}
 	u.deadline = u.start + uint64(c.Duration)

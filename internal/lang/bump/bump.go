@@ -1,8 +1,9 @@
-// Package bump gives the nodes of trees and the elements of short lists memory, many from one allocation: a policy may
-// have millions of them, and an allocation each would cost more time and memory than they do themselves.
+// Package bump gives the nodes of trees and the elements of short lists memory, many from one
+// allocation: a policy may have millions of them, and an allocation each would cost more time and
+// memory than they do themselves.
 //
-// In goes how many are wanted, out come that many zeroed ones. What is given is never taken back: the garbage
-// collector frees an allocation when nothing in it is in use any more.
+// In goes how many are wanted, out come that many zeroed ones. What is given is never taken back:
+// the garbage collector frees an allocation when nothing in it is in use any more.
 package bump
 
 // Allocator gives memory for values of one type. The zero value is ready to use, by one goroutine.
@@ -11,8 +12,8 @@ type Allocator[T any] struct {
 	next int // how many the last allocation had
 }
 
-// Smallest and largest number of values of one allocation. Most policies are small, and a tree that is let go piece by
-// piece keeps what its last pieces share.
+// Smallest and largest number of values of one allocation. Most policies are small, and a tree that
+// is let go piece by piece keeps what its last pieces share.
 const (
 	least = 8
 	most  = 512

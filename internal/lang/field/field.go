@@ -1,10 +1,10 @@
 // Package field is the registry of fields: all that levee knows of what a rule can ask of a packet.
 //
 // One row of a table (table.go) says of a field which packets have it, where it lies in the decoded
-// key of bpf/parse.h, which values it can have, how rules compare it, what the compiler may conclude
-// from that, how it is written in a policy, and how a packet is made that has it. Every stage of the
-// compiler asks the table; what a row does not say may not be done. The oracle and the decoders read
-// packets with eyes of their own, so that a mistake in the table shows.
+// key of bpf/parse.h, which values it can have, how rules compare it, what the compiler may
+// conclude from that, how it is written in a policy, and how a packet is made that has it. Every
+// stage of the compiler asks the table; what a row does not say may not be done. The oracle and the
+// decoders read packets with eyes of their own, so that a mistake in the table shows.
 //
 // Nothing here reads packets, or knows of policies, classes or instructions.
 package field
@@ -29,8 +29,8 @@ type Info struct {
 	// ByClass says that classes of packets are told apart by the field: within a class it has only
 	// some of the values, which package ir knows.
 	ByClass bool
-	// Address and Port are the fields that a pair consists of, besides the protocol. A service has no
-	// Address.
+	// Address and Port are the fields that a pair consists of, besides the protocol. A service has
+	// no Address.
 	Address, Port Field
 	// Box says which side of a box of rules (package ruletree) asks for the field.
 	Box Box
@@ -131,15 +131,15 @@ const (
 
 // Laws are what may be done with the questions that rules ask for a field.
 type Laws struct {
-	// Cover: package ir may find that one question is answered whenever another of the field is. Of two
-	// rules, the later one may then be removed.
+	// Cover: package ir may find that one question is answered whenever another of the field is. Of
+	// two rules, the later one may then be removed.
 	Cover bool
 	// Join: two questions of a rule may become one.
 	Join bool
 	// Reorder: the question may be asked before others of its rule that stand in front of it.
 	Reorder bool
-	// Cut: the values are numbers in order, and a question holds for none outside of the least interval
-	// around what it names. A tree of rules may cut there.
+	// Cut: the values are numbers in order, and a question holds for none outside of the least
+	// interval around what it names. A tree of rules may cut there.
 	Cut bool
 }
 

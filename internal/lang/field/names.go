@@ -46,7 +46,8 @@ var codePoints = func() (names []Name) {
 
 // icmpTypes are names of ICMP types, without the code (RFC 792, RFC 1256; IANA icmp-parameters).
 var icmpTypes = []Name{
-	one("echo-reply", 0), one("destination-unreachable", 3), one("redirect", 5), one("echo-request", 8),
+	one("echo-reply", 0), one("destination-unreachable", 3), one("redirect", 5),
+	one("echo-request", 8),
 	one("router-advertisement", 9), one("router-solicitation", 10), one("time-exceeded", 11),
 	one("parameter-problem", 12), one("timestamp-request", 13), one("timestamp-reply", 14),
 }

@@ -6,13 +6,14 @@ import "levee/internal/packet"
 const (
 	None Field = iota
 
-	SrcAddr     // IP source
-	DstAddr     // IP destination
-	SrcPort     // of the five protocols with ports, not on later fragments
-	DstPort     //
-	SrcService  // protocol and source port together
-	DstService  // protocol and destination port together
-	SrcEndpoint // source address, protocol and source port; absent where a port protocol has no port
+	SrcAddr    // IP source
+	DstAddr    // IP destination
+	SrcPort    // of the five protocols with ports, not on later fragments
+	DstPort    //
+	SrcService // protocol and source port together
+	DstService // protocol and destination port together
+	// source address, protocol and source port; absent where a port protocol has no port
+	SrcEndpoint
 	DstEndpoint // destination address, protocol and destination port
 	Proto       // protocol, or last next header
 	EtherType   // after tags
@@ -94,13 +95,15 @@ var table = [NumFields]Info{
 		Name: "source service", Header: InPorts, Compare: ByPair, Port: SrcPort, Needs: needsPorts,
 	},
 	DstService: {
-		Name: "destination service", Header: InPorts, Compare: ByPair, Port: DstPort, Needs: needsPorts,
+		Name: "destination service", Header: InPorts, Compare: ByPair, Port: DstPort,
+		Needs: needsPorts,
 	},
 	SrcEndpoint: {
 		Name: "source endpoint", Header: InIP, Compare: ByPair, Address: SrcAddr, Port: SrcPort,
 	},
 	DstEndpoint: {
-		Name: "destination endpoint", Header: InIP, Compare: ByPair, Address: DstAddr, Port: DstPort,
+		Name: "destination endpoint", Header: InIP, Compare: ByPair, Address: DstAddr,
+		Port: DstPort,
 	},
 	Proto: {
 		Name: "IP protocol", Header: InIP, Compare: ByRange, Key: "proto", ByClass: true,
@@ -110,9 +113,10 @@ var table = [NumFields]Info{
 		Name: "EtherType", Header: InFrame, Compare: ByRange, Key: "ether_type", Max: 0xffff,
 		Values: Values{
 			// Neither IPv4 nor IPv6, nor a tag, which is looked through.
-			Other: []Range{{0, 0x07ff}, {0x0801, 0x80ff}, {0x8101, 0x86dc}, {0x86de, 0x88a7}, {0x88a9, 0xffff}},
-			IPv4:  []Range{{packet.EtherIPv4, packet.EtherIPv4}},
-			IPv6:  []Range{{packet.EtherIPv6, packet.EtherIPv6}},
+			Other: []Range{{0, 0x07ff}, {0x0801, 0x80ff}, {0x8101, 0x86dc}, {0x86de, 0x88a7},
+				{0x88a9, 0xffff}},
+			IPv4: []Range{{packet.EtherIPv4, packet.EtherIPv4}},
+			IPv6: []Range{{packet.EtherIPv6, packet.EtherIPv6}},
 		},
 		Packet: "ether", Names: etherTypes,
 	},
@@ -137,27 +141,32 @@ var table = [NumFields]Info{
 	Len: {
 		Name: "length", Header: InFrame, Compare: ByRange, Key: "len", Max: 65535 + 40,
 		Values: Values{
-			Other: []Range{{0, 1<<32 - 1}}, IPv4: []Range{{20, 65535}}, IPv6: []Range{{40, 65535 + 40}},
+			Other: []Range{{0, 1<<32 - 1}}, IPv4: []Range{{20, 65535}},
+			IPv6: []Range{{40, 65535 + 40}},
 		},
 		Packet: "len",
 	},
 	TTL: {
-		Name: "TTL", Header: InIP, Compare: ByRange, Key: "ttl", Max: 255, Values: upTo(255), Packet: "ttl",
+		Name: "TTL", Header: InIP, Compare: ByRange, Key: "ttl", Max: 255, Values: upTo(255),
+		Packet: "ttl",
 	},
 	DSCP: {
-		Name: "DSCP", Header: InIP, Compare: ByRange, Key: "dscp", Max: 63, Values: upTo(63), Packet: "dscp",
-		Names: codePoints,
+		Name: "DSCP", Header: InIP, Compare: ByRange, Key: "dscp", Max: 63, Values: upTo(63),
+		Packet: "dscp",
+		Names:  codePoints,
 	},
 	VLAN: {
 		Name: "VLAN id", Header: InTag, Compare: ByRange, Key: "vlan", Absent: noVLAN,
 		Max: 4095, Values: upTo(4095), Packet: "vlan", Needs: needsTag,
 	},
 	InnerVLAN: {
-		Name: "inner VLAN id", Header: InInnerTag, Compare: ByRange, Key: "inner_vlan", Absent: noVLAN,
-		Max: 4095, Values: upTo(4095), Packet: "inner-vlan", Needs: needsTag,
+		Name: "inner VLAN id", Header: InInnerTag, Compare: ByRange, Key: "inner_vlan",
+		Absent: noVLAN,
+		Max:    4095, Values: upTo(4095), Packet: "inner-vlan", Needs: needsTag,
 	},
 	Tags: {
-		Name: "number of tags", Header: InFrame, Compare: ByRange, Key: "tags", Max: 2, Values: upTo(2),
+		Name: "number of tags", Header: InFrame, Compare: ByRange, Key: "tags", Max: 2,
+		Values: upTo(2),
 	},
 	SrcMAC: {
 		Name: "Ethernet source", Header: InFrame, Compare: ByRange, Key: "src_mac",
@@ -168,13 +177,15 @@ var table = [NumFields]Info{
 		Max: 1<<48 - 1, Values: upTo(1<<48 - 1), Packet: "ether to",
 	},
 	Fragment: {
-		Name: "fragmentation", Header: InIP, Compare: ByRange, ByClass: true, Max: 1, Values: upTo(1),
+		Name: "fragmentation", Header: InIP, Compare: ByRange, ByClass: true, Max: 1,
+		Values: upTo(1),
 		Packet: "frag",
 	},
 }
 
-// Phrases are the words of rules and packets, in the order in which they are printed. A word that names
-// a header field of packets too (packet.FieldBits) may also be the name of a set; all others may not.
+// Phrases are the words of rules and packets, in the order in which they are printed. A word that
+// names a header field of packets too (packet.FieldBits) may also be the name of a set; all others
+// may not.
 var Phrases = [...]Phrase{
 	{Words: []string{"ipv4", "ipv6", "arp"}, Field: EtherType, Form: FormWord},
 	{Word: "vlan", Field: VLAN, Form: FormNumber, What: "a VLAN id"},
@@ -188,7 +199,8 @@ var Phrases = [...]Phrase{
 	{Word: "icmp type", Field: ICMPType, Form: FormICMP, What: "an ICMP type"},
 	{Word: "icmp6 type", Field: ICMP6Type, Form: FormICMP, What: "an ICMP type"},
 	{Word: "type", Form: FormPacket, What: "an ICMP type"},
-	{Word: "syn", Field: TCPFlags, Form: FormAlone, Mask: packet.SYN | packet.ACK, Value: packet.SYN},
+	{Word: "syn", Field: TCPFlags, Form: FormAlone, Mask: packet.SYN | packet.ACK,
+		Value: packet.SYN},
 	{Word: "flags", Field: TCPFlags, Form: FormFlags, What: "TCP flags"},
 	{Word: "from", Field: SrcAddr, Form: FormAddress, What: "an address"},
 	{Word: "from port", Field: SrcPort, Form: FormNumber, What: "a port"},

@@ -48,7 +48,8 @@ func TestEveryFieldIsSomewhere(t *testing.T) {
 		info := f.Info()
 		pair := info.Compare == ByPair
 		if decides := f == Fragment; (info.Key == "") != (pair || decides) {
-			t.Errorf("%s: member %q of struct key; pairs have none, nor what the class says alone", info.Name, info.Key)
+			t.Errorf("%s: member %q of struct key; pairs have none, nor what the class says alone",
+				info.Name, info.Key)
 		}
 		if pair != (info.Port != None) || !pair && info.Address != None {
 			t.Errorf("%s: consists of fields %d and %d", info.Name, info.Address, info.Port)
@@ -57,7 +58,8 @@ func TestEveryFieldIsSomewhere(t *testing.T) {
 			t.Errorf("%s: no word of packets sets it", info.Name)
 		}
 		if (info.Absent != 0) != (info.Header.Presence().Tags > 0) {
-			t.Errorf("%s: what stands for a field that is absent in some packets of a class: %d", info.Name, info.Absent)
+			t.Errorf("%s: what stands for a field that is absent in some packets of a class: %d",
+				info.Name, info.Absent)
 		}
 	}
 }
@@ -74,12 +76,14 @@ func TestValuesAreSortedAndCanBeWritten(t *testing.T) {
 			if v.has && numbers != (len(v.values) > 0) {
 				t.Errorf("%s: %d ranges of values", info.Name, len(v.values))
 			}
-			if !slices.IsSortedFunc(v.values, func(a, b Range) int { return int(a.Lo) - int(b.Lo) }) {
+			if !slices.IsSortedFunc(v.values,
+				func(a, b Range) int { return int(a.Lo) - int(b.Lo) }) {
 				t.Errorf("%s: values are not sorted", info.Name)
 			}
 		}
 		if highest := info.Values.Highest(); highest < info.Max {
-			t.Errorf("%s: %d can be written, and no packet has more than %d", info.Name, info.Max, highest)
+			t.Errorf("%s: %d can be written, and no packet has more than %d", info.Name, info.Max,
+				highest)
 		}
 		for _, n := range info.Names {
 			if got, ok := f.Named(n.Word); !ok || got != n.Range || n.Hi > info.Max {
@@ -98,7 +102,8 @@ func TestWordsOfPacketsHaveTheBitsOfTheField(t *testing.T) {
 			continue
 		}
 		if most := uint64(1)<<bits - 1; most != info.Values.Highest() || most != info.Max {
-			t.Errorf("%s: %q goes to %d, values to %d, %d can be written", info.Name, info.Packet, most, info.Values.Highest(), info.Max)
+			t.Errorf("%s: %q goes to %d, values to %d, %d can be written", info.Name, info.Packet,
+				most, info.Values.Highest(), info.Max)
 		}
 	}
 }
@@ -120,19 +125,21 @@ func TestEveryFieldCanBeWritten(t *testing.T) {
 				t.Errorf("%q is no name of a value of %s", w, ph.Field.Info().Name)
 			}
 		}
-		if alone := ph.Form == FormAlone || ph.Form == FormWord; alone && ph.What != "" || !alone && ph.Form != FormPacket && ph.What == "" {
+		if alone := ph.Form == FormAlone || ph.Form == FormWord; alone && ph.What != "" || !alone &&
+			ph.Form != FormPacket && ph.What == "" {
 			t.Errorf("%q: what stands behind it is %q", ph.Word, ph.What)
 		}
 	}
 	for _, f := range all() {
-		if info := f.Info(); info.Compare != ByPair && !asked[f] { // pairs have the words of addresses
+		// pairs have the words of addresses
+		if info := f.Info(); info.Compare != ByPair && !asked[f] {
 			t.Errorf("no phrase asks for %s", info.Name)
 		}
 	}
 }
 
-// Of the fields that ask for the second number of a box no class of packets has two to ask for; the others have a side of
-// their own.
+// Of the fields that ask for the second number of a box no class of packets has two to ask for; the
+// others have a side of their own.
 func TestSidesOfBoxesDoNotMeet(t *testing.T) {
 	for _, f := range all() {
 		for _, g := range all() {

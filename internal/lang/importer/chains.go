@@ -67,9 +67,12 @@ type frame struct {
 }
 
 const (
-	maxDepth = 64 // of chains; the kernel's own bound is 16 for nf_tables, that of ip_tables grows with the chains
-	// A ruleset may grow by copies to so many times its rules, and some: chains that are jumped to from a few places
-	// stay far below it, while returns in chains that are jumped to often double with each jump.
+	// of chains; the kernel's own bound is 16 for nf_tables, that of ip_tables grows with the
+	// chains
+	maxDepth = 64
+	// A ruleset may grow by copies to so many times its rules, and some: chains that are jumped to
+	// from a few places stay far below it, while returns in chains that are jumped to often double
+	// with each jump.
 	growth    = 20
 	growthMin = 20_000
 )
@@ -78,8 +81,8 @@ const (
 //
 // A packet walks chains as a program walks functions; a policy is one list. A jump becomes the
 // rules of the chain, each with the condition of the jump. A return leaves a chain early: a copy of
-// what would follow, under the condition of the return, is put in its place, so that no packet of it reaches what
-// stands behind. What one base chain accepts goes on to the next one.
+// what would follow, under the condition of the return, is put in its place, so that no packet of
+// it reaches what stands behind. What one base chain accepts goes on to the next one.
 type flattener struct {
 	bases     []*chain
 	out       *output
@@ -106,7 +109,9 @@ func (fl *flattener) spend(r *chainRule) bool {
 	}
 	most := min(MaxRules, growthMin+growth*fl.given)
 	if fl.steps++; fl.steps > 8*most || fl.out.rules > most {
-		fl.err = fmt.Errorf("%s:%d: with chains copied into one another the policy would have more than %d rules; import fewer chains (--chain), or take returns out of chains that are jumped to often", r.file, r.line, most)
+		fl.err = fmt.Errorf("%s:%d: with chains copied into one another the policy would have "+
+			"more than %d rules; import fewer chains (--chain), or take returns out of chains "+
+			"that are jumped to often", r.file, r.line, most)
 	}
 	return fl.err == nil
 }
@@ -225,11 +230,15 @@ func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool 
 				continue
 			}
 			if fl.written += m.weight(); fl.written > maxWritten {
-				fl.err = fmt.Errorf("%s:%d: rules that ask for large sets and other addresses at once would need more than %d addresses in lists; leave the other condition out, or split the set", r.file, r.line, maxWritten)
+				fl.err = fmt.Errorf("%s:%d: rules that ask for large sets and other addresses at "+
+					"once would need more than %d addresses in lists; leave the other condition "+
+					"out, or split the set", r.file, r.line, maxWritten)
 				return true
 			}
 			if m.terms() > maxTerms {
-				fl.err = fmt.Errorf("%s:%d: with the conditions of the jumps that lead here the rule asks for more than %d things, more than a policy's rule can; import fewer chains (--chain), or split the rule", r.file, r.line, maxTerms)
+				fl.err = fmt.Errorf("%s:%d: with the conditions of the jumps that lead here the "+
+					"rule asks for more than %d things, more than a policy's rule can; import "+
+					"fewer chains (--chain), or split the rule", r.file, r.line, maxTerms)
 				return true
 			}
 			fl.used[r] = true
@@ -263,7 +272,8 @@ func (fl *flattener) apply(r *chainRule, ch *chain, n int, m match, up *frame, b
 		depth = up.depth + 1
 	}
 	if depth > maxDepth || onPath(r.target, ch, up) {
-		fl.err = fmt.Errorf("%s:%d: chain %s is jumped to from itself, or chains are nested deeper than %d: no kernel loads this", r.file, r.line, r.target.name, maxDepth)
+		fl.err = fmt.Errorf("%s:%d: chain %s is jumped to from itself, or chains are nested "+
+			"deeper than %d: no kernel loads this", r.file, r.line, r.target.name, maxDepth)
 		return true
 	}
 	if r.verb == doJump {
@@ -311,10 +321,11 @@ func (fl *flattener) tell(r *chainRule) {
 	}
 }
 
-// jumpsForNew tells whether r is a jump for new connections, which the stateless approximation makes
-// a jump for all packets.
+// jumpsForNew tells whether r is a jump for new connections, which the stateless approximation
+// makes a jump for all packets.
 func (fl *flattener) jumpsForNew(r *chainRule) bool {
-	if !fl.stateless || r.verb != doJump && r.verb != doGoto || len(r.unknown) > 1 || !slices.Contains(r.states, "NEW") {
+	if !fl.stateless || r.verb != doJump && r.verb != doGoto || len(r.unknown) > 1 ||
+		!slices.Contains(r.states, "NEW") {
 		return false
 	}
 	if !fl.told[r] {
@@ -325,8 +336,10 @@ func (fl *flattener) jumpsForNew(r *chainRule) bool {
 
 // stateRemark says that the state is not asked for.
 func (r *chainRule) stateRemark() Remark {
-	return r.remark(Changed, "asks for the connection state "+printable(strings.Join(r.states, ","), 60)+
-		", which levee does not keep yet: the stateless approximation stands in its place", "read it, and compare with `levee eval --pcap`")
+	return r.remark(Changed, "asks for the connection state "+printable(strings.Join(r.states, ","),
+		60)+
+		", which levee does not keep yet: the stateless approximation stands in its place",
+		"read it, and compare with `levee eval --pcap`")
 }
 
 // leaveOut says what is lost with a rule that no policy can have, and writes it as a comment,
@@ -385,7 +398,9 @@ func (fl *flattener) list(r *chainRule) {
 func (fl *flattener) tellEnd(r *chainRule, m *match, ch *chain, n int) {
 	if rest := len(ch.rules) - n - 1; rest > 0 && !fl.ended[r] && m.equal(&match{}) {
 		fl.ended[r] = true
-		fl.out.rep.add(r.remark(Noticed, fmt.Sprintf("decides all packets of chain %s: the %d rules behind it are not in the policy, as nothing reaches them", ch.name, rest), ""))
+		fl.out.rep.add(r.remark(Noticed,
+			fmt.Sprintf("decides all packets of chain %s: the %d rules behind it are not in the "+
+				"policy, as nothing reaches them", ch.name, rest), ""))
 	}
 }
 
@@ -393,7 +408,8 @@ func (fl *flattener) tellEnd(r *chainRule, m *match, ch *chain, n int) {
 func (fl *flattener) tellUnused() {
 	for _, r := range fl.order {
 		if !fl.used[r] && len(r.remarks) == 0 && (r.verb != doNothing || len(r.unknown) > 0) {
-			fl.out.rep.add(r.remark(Noticed, "is not in the policy: no packet that comes there can match it", ""))
+			fl.out.rep.add(r.remark(Noticed,
+				"is not in the policy: no packet that comes there can match it", ""))
 		}
 	}
 }
@@ -401,7 +417,8 @@ func (fl *flattener) tellUnused() {
 // dropsRest tells whether a rule behind n drops all that comes to it.
 func dropsRest(ch *chain, n int) bool {
 	return slices.ContainsFunc(ch.rules[n+1:], func(r *chainRule) bool {
-		return r.verb == doDrop && len(r.unknown) == 0 && len(r.alts) == 1 && r.alts[0].equal(&match{})
+		return r.verb == doDrop && len(r.unknown) == 0 && len(r.alts) == 1 &&
+			r.alts[0].equal(&match{})
 	})
 }
 
@@ -428,18 +445,26 @@ func (fl *flattener) consequence(r *chainRule, ch *chain, n, base int) string {
 		return text + ": it only counts, so that no verdict changes"
 	case doAccept:
 		if slices.Contains(r.states, "ESTABLISHED") && (fl.bases[base].drop || dropsRest(ch, n)) {
-			return text + ": the chain drops what no rule passes, so that WITHOUT IT THE ANSWERS TO THIS MACHINE'S OWN CONNECTIONS, AND ALL THAT NO OTHER RULE PASSES, ARE DROPPED"
+			return text + ": the chain drops what no rule passes, so that WITHOUT IT THE ANSWERS " +
+				"TO THIS MACHINE'S OWN CONNECTIONS, AND ALL THAT NO OTHER RULE PASSES, ARE DROPPED"
 		}
-		return text + fmt.Sprintf(": what it passes is judged by the %d rules behind it and the policy of the chain, and dropped where these drop", rest)
+		return text + fmt.Sprintf(": what it passes is judged by the %d rules behind it and the "+
+			"policy of the chain, and dropped where these drop", rest)
 	case doDrop:
-		return text + fmt.Sprintf(": what it drops is judged by the %d rules behind it and the policy of the chain, and passed where these pass", rest)
+		return text + fmt.Sprintf(": what it drops is judged by the %d rules behind it and the "+
+			"policy of the chain, and passed where these pass", rest)
 	case doReturn:
 		if dropsRest(ch, n) {
-			return text + fmt.Sprintf(": the %d rules behind it in chain %s also judge what would have returned, and one of them drops all that comes to it: WITHOUT THE RETURN THEY DROP WHAT WAS MEANT TO GO ON", rest, ch.name)
+			return text + fmt.Sprintf(": the %d rules behind it in chain %s also judge what "+
+				"would have returned, and one of them drops all that comes to it: WITHOUT THE "+
+				"RETURN THEY DROP WHAT WAS MEANT TO GO ON", rest, ch.name)
 		}
-		return text + fmt.Sprintf(": the %d rules behind it in chain %s are uncertain, as they now also judge what would have returned", rest, ch.name)
+		return text + fmt.Sprintf(": the %d rules behind it in chain %s are uncertain, as they "+
+			"now also judge what would have returned", rest, ch.name)
 	case doJump, doGoto:
-		return text + fmt.Sprintf(": the %d rules of chain %s are not reached by this way, and the rules behind it judge what they would have decided", len(r.target.rules), r.target.name)
+		return text + fmt.Sprintf(": the %d rules of chain %s are not reached by this way, and "+
+			"the rules behind it judge what they would have decided", len(r.target.rules),
+			r.target.name)
 	}
 	return text + ": what it decides is unknown, so that everything behind it is uncertain"
 }

@@ -16,11 +16,11 @@ import (
 //
 //	@SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK [FLAGS/MASK]
 //
-// with source and destination ports, numbers in hexadecimal for the last two. Both addresses are of one family; sets of IPv6 are
-// what ClassBench-ng (2017) makes. Empty lines and those that begin with # are passed over. The flags column is ignored, as
-// all users of these sets do. A filter that no packet can match, since it asks for ports of a protocol
-// without ports, becomes a comment, and its label is left out. Where the policy and the filter
-// differ, the Report says so.
+// with source and destination ports, numbers in hexadecimal for the last two. Both addresses are of
+// one family; sets of IPv6 are what ClassBench-ng (2017) makes. Empty lines and those that begin
+// with # are passed over. The flags column is ignored, as all users of these sets do. A filter that
+// no packet can match, since it asks for ports of a protocol without ports, becomes a comment, and
+// its label is left out. Where the policy and the filter differ, the Report says so.
 //
 // When lines cannot be read it returns *Errors with all of them (bounded), and has written nothing.
 func ClassBench(r io.Reader, w io.Writer, opts Options) (Report, error) {
@@ -84,13 +84,16 @@ func ClassBench(r io.Reader, w io.Writer, opts Options) (Report, error) {
 		return Report{}, &errs
 	}
 	if filters == 0 {
-		return Report{}, fmt.Errorf("%s holds no filters: a ClassBench line is @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK", name)
+		return Report{}, fmt.Errorf("%s holds no filters: a ClassBench line is @SRC/LEN DST/LEN "+
+			"LO : HI LO : HI PROTO/MASK", name)
 	}
 	if flags {
-		rep.Notes = append(rep.Notes, Note{0, "the flags column is ignored, as all users of these sets do"})
+		rep.Notes = append(rep.Notes, Note{0,
+			"the flags column is ignored, as all users of these sets do"})
 	}
 	if ports {
-		rep.Notes = append(rep.Notes, Note{0, "a non-first fragment has no ports: rules with ports do not match it"})
+		rep.Notes = append(rep.Notes, Note{0,
+			"a non-first fragment has no ports: rules with ports do not match it"})
 	}
 	rep.Notes = append(rep.Notes, notes...)
 	families := "IPv4"
@@ -100,7 +103,8 @@ func ClassBench(r io.Reader, w io.Writer, opts Options) (Report, error) {
 	case six:
 		families = "IPv6"
 	}
-	_, err = fmt.Fprintf(w, "# Imported from the ClassBench filter set %s: %d rules, %s.\n\n%sdefault pass\n", name, rep.Rules, families, body.Bytes())
+	_, err = fmt.Fprintf(w, "# Imported from the ClassBench filter set %s: %d rules, "+
+		"%s.\n\n%sdefault pass\n", name, rep.Rules, families, body.Bytes())
 	if err != nil {
 		return Report{}, fmt.Errorf("writing the policy: %w", err)
 	}
@@ -131,8 +135,10 @@ func (p portRange) isRestricted() bool { return p.lo != 0 || p.hi != 0xffff }
 // parseFilter reads one line. Its errors say which column is wrong and what was expected there.
 func parseFilter(line string) (f filter, err error) {
 	col := columns(line)
-	if len(col) != 9 && len(col) != 10 || !strings.HasPrefix(col[0], "@") || col[3] != ":" || col[6] != ":" {
-		return f, fmt.Errorf("%s is not @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK FLAGS/MASK%s", quote(line), whatInstead(line))
+	if len(col) != 9 && len(col) != 10 || !strings.HasPrefix(col[0], "@") || col[3] != ":" ||
+		col[6] != ":" {
+		return f, fmt.Errorf("%s is not @SRC/LEN DST/LEN LO : HI LO : HI PROTO/MASK FLAGS/MASK%s",
+			quote(line), whatInstead(line))
 	}
 	if f.from, err = parseAddress(col[0][1:]); err != nil {
 		return f, fmt.Errorf("source %w", err)
@@ -141,7 +147,8 @@ func parseFilter(line string) (f filter, err error) {
 		return f, fmt.Errorf("destination %w", err)
 	}
 	if f.to.prefix.Addr().Is4() == f.six() {
-		return f, fmt.Errorf("source %s and destination %s are of two families", f.from.prefix, f.to.prefix)
+		return f, fmt.Errorf("source %s and destination %s are of two families", f.from.prefix,
+			f.to.prefix)
 	}
 	if f.src, err = parsePorts(col[2], col[4]); err != nil {
 		return f, fmt.Errorf("source %w", err)
@@ -156,7 +163,8 @@ func parseFilter(line string) (f filter, err error) {
 	for f.protoBits = 0; f.protoBits < 8 && mask&(0x80>>f.protoBits) != 0; f.protoBits++ {
 	}
 	if uint8(mask) != ^uint8(0xff>>f.protoBits) {
-		return f, fmt.Errorf("protocol mask of %s is not leading bits: a policy has no such match", quote(col[8]))
+		return f, fmt.Errorf("protocol mask of %s is not leading bits: a policy has no such match",
+			quote(col[8]))
 	}
 	f.proto = uint8(value & mask)
 	if len(col) == 10 {
@@ -181,10 +189,16 @@ func columns(line string) []string {
 // whatInstead says of a line that is no filter what else it looks like.
 func whatInstead(line string) string {
 	switch {
-	case strings.Contains(line, "nw_src=") || strings.Contains(line, "nw_dst=") || strings.Contains(line, "dl_type="):
-		return ": it is an OpenFlow rule; have ClassBench-ng write the filters of five fields instead"
-	case strings.IndexFunc(line, func(r rune) bool { return (r < '0' || r > '9') && r != ' ' && r != '\t' }) < 0:
-		return ": it looks like the header of a packet from a trace, which goes with a filter set and is none"
+	case strings.Contains(line, "nw_src=") || strings.Contains(line, "nw_dst=") ||
+		strings.Contains(line, "dl_type="):
+		return ": it is an OpenFlow rule; have ClassBench-ng write the filters of five fields " +
+			"instead"
+	case strings.IndexFunc(line, func(r rune) bool {
+		return (r < '0' || r > '9') && r != ' ' &&
+			r != '\t'
+	}) < 0:
+		return ": it looks like the header of a packet from a trace, which goes with a filter " +
+			"set and is none"
 	}
 	return ""
 }
@@ -209,7 +223,8 @@ func parsePorts(lo, hi string) (portRange, error) {
 	l, errLo := strconv.ParseUint(lo, 10, 16)
 	h, errHi := strconv.ParseUint(hi, 10, 16)
 	if errLo != nil || errHi != nil {
-		return portRange{}, fmt.Errorf("ports %s are not two numbers up to 65535", quote(lo+" : "+hi))
+		return portRange{}, fmt.Errorf("ports %s are not two numbers up to 65535",
+			quote(lo+" : "+hi))
 	}
 	if l > h {
 		return portRange{}, fmt.Errorf("ports %d : %d run backwards", l, h)
@@ -222,7 +237,8 @@ func parseMasked(s string, bits int) (value, mask uint64, err error) {
 	v, m, found := strings.Cut(s, "/")
 	value, errV := strconv.ParseUint(strings.TrimPrefix(v, "0x"), 16, bits)
 	mask, errM := strconv.ParseUint(strings.TrimPrefix(m, "0x"), 16, bits)
-	if !found || errV != nil || errM != nil || !strings.HasPrefix(v, "0x") || !strings.HasPrefix(m, "0x") {
+	if !found || errV != nil || errM != nil || !strings.HasPrefix(v, "0x") ||
+		!strings.HasPrefix(m, "0x") {
 		return 0, 0, fmt.Errorf("%s is not 0xVALUE/0xMASK of %d bits", quote(s), bits)
 	}
 	return value, mask, nil
@@ -267,9 +283,11 @@ func (f *filter) notes() (notes []string) {
 	if f.hasPorts() {
 		switch {
 		case f.impossible():
-			notes = append(notes, "asks for ports of a protocol without ports: no packet can match, so it is left out")
+			notes = append(notes, "asks for ports of a protocol without ports: no packet can "+
+				"match, so it is left out")
 		case f.protoBits < 8:
-			notes = append(notes, "has ports and more than one protocol: the rule matches those that have ports (TCP, UDP, UDP-Lite, SCTP, DCCP)")
+			notes = append(notes, "has ports and more than one protocol: the rule matches those "+
+				"that have ports (TCP, UDP, UDP-Lite, SCTP, DCCP)")
 		}
 	}
 	return notes

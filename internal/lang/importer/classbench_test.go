@@ -37,13 +37,17 @@ func TestClassBenchRule(t *testing.T) {
 		name, in, want string
 		notes          []string
 	}{
-		{"hosts and one port", "@192.0.2.1/32\t198.51.100.7/32\t0 : 65535\t80 : 80\t0x06/0xFF\t0x0000/0x0200\t",
+		{"hosts and one port", "@192.0.2.1/32\t198.51.100.7/32\t0 : 65535\t80 : " +
+			"80\t0x06/0xFF\t0x0000/0x0200\t",
 			`drop tcp from 192.0.2.1 to 198.51.100.7 port 80 as "r0"`, nil},
-		{"prefixes and ranges at both ends", "@192.0.2.0/24 198.51.100.0/25 1024 : 65535 0 : 1023 0x11/0xFF 0x0000/0x0000",
+		{"prefixes and ranges at both ends",
+			"@192.0.2.0/24 198.51.100.0/25 1024 : 65535 0 : 1023 0x11/0xFF 0x0000/0x0000",
 			`drop udp from 192.0.2.0/24 from port 1024-65535 to 198.51.100.0/25 port 0-1023 as "r0"`, nil},
-		{"wildcards alone are still IPv4", "@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x00/0x00 0x0000/0x0000",
+		{"wildcards alone are still IPv4",
+			"@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x00/0x00 0x0000/0x0000",
 			`drop ipv4 as "r0"`, nil},
-		{"wildcard addresses with a protocol are still IPv4", "@0.0.0.0/0 0.0.0.0/0 0 : 65535 53 : 53 0x11/0xFF",
+		{"wildcard addresses with a protocol are still IPv4",
+			"@0.0.0.0/0 0.0.0.0/0 0 : 65535 53 : 53 0x11/0xFF",
 			`drop ipv4 udp port 53 as "r0"`, nil},
 		{"one address says the family", "@0.0.0.0/0 198.51.100.0/24 0 : 65535 0 : 65535 0x00/0x00",
 			`drop to 198.51.100.0/24 as "r0"`, nil},
@@ -57,15 +61,19 @@ func TestClassBenchRule(t *testing.T) {
 			`drop tcp from 192.0.2.1 from port 0 as "r0"`, nil},
 		{"all but port 0 is a condition", "@192.0.2.1/32 0.0.0.0/0 0 : 65535 1 : 65535 0x06/0xFF",
 			`drop tcp from 192.0.2.1 port 1-65535 as "r0"`, nil},
-		{"host bits are cleared and said", "@192.0.2.77/24 198.51.100.0/25 0 : 65535 0 : 65535 0x06/0xFF",
+		{"host bits are cleared and said",
+			"@192.0.2.77/24 198.51.100.0/25 0 : 65535 0 : 65535 0x06/0xFF",
 			`drop tcp from 192.0.2.0/24 to 198.51.100.0/25 as "r0"`,
 			[]string{"1: r0: 192.0.2.77/24 has host bits, 192.0.2.0/24 is meant"}},
 		{"ports with any protocol are said", "@192.0.2.1/32 0.0.0.0/0 0 : 65535 80 : 80 0x00/0x00",
 			`drop from 192.0.2.1 port 80 as "r0"`,
-			[]string{"1: r0: has ports and more than one protocol: the rule matches those that have ports (TCP, UDP, UDP-Lite, SCTP, DCCP)"}},
-		{"ports of a protocol without are said", "@192.0.2.1/32 0.0.0.0/0 80 : 80 0 : 65535 0x01/0xFF",
+			[]string{"1: r0: has ports and more than one protocol: the rule matches those that " +
+				"have ports (TCP, UDP, UDP-Lite, SCTP, DCCP)"}},
+		{"ports of a protocol without are said",
+			"@192.0.2.1/32 0.0.0.0/0 80 : 80 0 : 65535 0x01/0xFF",
 			`# no packet can match: drop icmp from 192.0.2.1 from port 80 as "r0"`,
-			[]string{"1: r0: asks for ports of a protocol without ports: no packet can match, so it is left out"}},
+			[]string{"1: r0: asks for ports of a protocol without ports: no packet can match, so " +
+				"it is left out"}},
 		{"IPv6", "@2001:db8::/32 2001:db8:1::1/128 0 : 65535 53 : 53 0x11/0xFF",
 			`drop udp from 2001:db8::/32 to 2001:db8:1::1 port 53 as "r0"`, nil},
 		{"wildcards of IPv6", "@::/0 ::/0 0 : 65535 0 : 65535 0x3a/0xFF",
@@ -74,7 +82,8 @@ func TestClassBenchRule(t *testing.T) {
 			`drop tcp from 192.0.2.1 port 80-81 as "r0"`, nil},
 		{"a heading", "\ufeff# scale 10\n\n@192.0.2.1/32 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xFF",
 			`drop tcp from 192.0.2.1 as "r0"`, nil},
-		{"ends of lines do not matter", "@192.0.2.1/32 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xFF \t\r\n\r\n",
+		{"ends of lines do not matter",
+			"@192.0.2.1/32 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xFF \t\r\n\r\n",
 			`drop tcp from 192.0.2.1 as "r0"`, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -94,7 +103,8 @@ const anyFilter = "@0.0.0.0/0 192.0.2.0/24 0 : 65535 0 : 65535 0x06/0xFF 0x0000/
 func TestClassBenchPolicyAsAWhole(t *testing.T) {
 	in := anyFilter + strings.Replace(anyFilter, "65535 0x06", "1 0x06", 1) + anyFilter
 	for action, want := range map[Action][3]string{
-		Drop: {"drop", "drop", "drop"}, Pass: {"pass", "pass", "pass"}, Alternate: {"drop", "pass", "drop"},
+		Drop: {"drop", "drop", "drop"}, Pass: {"pass", "pass", "pass"},
+		Alternate: {"drop", "pass", "drop"},
 	} {
 		var out bytes.Buffer
 		rep, err := ClassBench(strings.NewReader(in), &out, Options{Action: action, Name: "three"})
@@ -164,24 +174,29 @@ bad?set:13: "2180469525\t2013454209\t1024\t80\t6\t0" is not @SRC/LEN DST/LEN LO 
 }
 
 func TestClassBenchBoundsWhatItTells(t *testing.T) {
-	_, err := ClassBench(strings.NewReader(strings.Repeat("x\n", 3*maxErrors)), new(bytes.Buffer), Options{})
+	_, err := ClassBench(strings.NewReader(strings.Repeat("x\n", 3*maxErrors)), new(bytes.Buffer),
+		Options{})
 	var errs *Errors
 	if !errors.As(err, &errs) || len(errs.Lines) != maxErrors || errs.More != 2*maxErrors {
 		t.Fatalf("got %v", err)
 	}
-	if last := "input: and 200 more lines that could not be read"; !strings.HasSuffix(err.Error(), last) {
+	if last := "input: and 200 more lines that could not be read"; !strings.HasSuffix(err.Error(),
+		last) {
 		t.Errorf("ends with %q", err.Error()[len(err.Error())-80:])
 	}
 }
 
 func TestClassBenchRefusesTooManyFilters(t *testing.T) {
 	in := iotest.OneByteReader(strings.NewReader("")) // an empty reader of another kind
-	if _, err := ClassBench(in, new(bytes.Buffer), Options{Name: "empty"}); err == nil || !strings.Contains(err.Error(), "empty holds no filters") {
+	if _, err := ClassBench(in, new(bytes.Buffer), Options{Name: "empty"}); err == nil ||
+		!strings.Contains(err.Error(), "empty holds no filters") {
 		t.Errorf("empty: %v", err)
 	}
 	var out bytes.Buffer
-	_, err := ClassBench(strings.NewReader(strings.Repeat(anyFilter, MaxRules+1)), &out, Options{Name: "huge"})
-	if want := fmt.Sprintf("huge:%d: more than %d filters", MaxRules+1, MaxRules); err == nil || err.Error() != want {
+	_, err := ClassBench(strings.NewReader(strings.Repeat(anyFilter, MaxRules+1)), &out,
+		Options{Name: "huge"})
+	if want := fmt.Sprintf("huge:%d: more than %d filters", MaxRules+1, MaxRules); err == nil ||
+		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if out.Len() != 0 {
@@ -191,10 +206,12 @@ func TestClassBenchRefusesTooManyFilters(t *testing.T) {
 
 func TestClassBenchPassesErrorsOn(t *testing.T) {
 	boom := errors.New("boom")
-	if _, err := ClassBench(iotest.ErrReader(boom), new(bytes.Buffer), Options{Name: "x"}); !errors.Is(err, boom) {
+	if _, err := ClassBench(iotest.ErrReader(boom), new(bytes.Buffer),
+		Options{Name: "x"}); !errors.Is(err, boom) {
 		t.Errorf("reading: %v", err)
 	}
-	if _, err := ClassBench(strings.NewReader(anyFilter), failingWriter{boom}, Options{}); !errors.Is(err, boom) {
+	if _, err := ClassBench(strings.NewReader(anyFilter), failingWriter{boom},
+		Options{}); !errors.Is(err, boom) {
 		t.Errorf("writing: %v", err)
 	}
 }

@@ -1,8 +1,8 @@
 package importer
 
-// dhcpFate is what the rules so far do with the answers of a DHCP server in IPv4: UDP from port 67 to port 68. A DHCP client reads
-// them from the device, before netfilter's INPUT, so that a ruleset that drops all it does not know never dropped
-// these; levee stands before both.
+// dhcpFate is what the rules so far do with the answers of a DHCP server in IPv4: UDP from port 67
+// to port 68. A DHCP client reads them from the device, before netfilter's INPUT, so that a ruleset
+// that drops all it does not know never dropped these; levee stands before both.
 type dhcpFate uint8
 
 const (
@@ -26,9 +26,11 @@ func (d *dhcpFate) meet(action string, m *match) {
 	}
 }
 
-// takesDHCP tells whether the match holds for answers of DHCP from and to any address, but those that are taken out.
+// takesDHCP tells whether the match holds for answers of DHCP from and to any address, but those
+// that are taken out.
 func (m *match) takesDHCP() bool {
-	for f, v := range [numFields]uint64{fEther: etherIPv4, fProto: 17, fFromPort: 67, fPort: 68, fFragment: whole} {
+	for f, v := range [numFields]uint64{fEther: etherIPv4, fProto: 17, fFromPort: 67, fPort: 68,
+		fFragment: whole} {
 		s := m.f[f]
 		switch numField(f) {
 		case fEther, fProto, fFromPort, fPort, fFragment:
@@ -41,5 +43,6 @@ func (m *match) takesDHCP() bool {
 			}
 		}
 	}
-	return m.from.pos == nil && m.to.pos == nil && m.flags == nil && len(m.notFlags) == 0 && !m.never
+	return m.from.pos == nil && m.to.pos == nil && m.flags == nil && len(m.notFlags) == 0 &&
+		!m.never
 }

@@ -19,13 +19,17 @@ func FuzzIPTables(f *testing.F) {
 		}
 		f.Add(b, "", false)
 	}
-	f.Add([]byte(save("DROP", ":c - [0:0]", "-j c", "-A c -p tcp ! --syn -j RETURN", "-A c -g c")), "eth0", true)
-	f.Add([]byte("create a hash:net,port\nadd a 10.0.0.0/8,tcp:80\n"+save("ACCEPT", "-m set --match-set a src,dst -j DROP", "-f -j DROP")), "", false)
-	f.Add([]byte("-P INPUT DROP\n-N x\n-A INPUT -s ::ffff:1.2.3.4/128 -j x\n-A x -j RETURN\n"), "lo", true)
+	f.Add([]byte(save("DROP", ":c - [0:0]", "-j c", "-A c -p tcp ! --syn -j RETURN", "-A c -g c")),
+		"eth0", true)
+	f.Add([]byte("create a hash:net,port\nadd a 10.0.0.0/8,tcp:80\n"+save("ACCEPT",
+		"-m set --match-set a src,dst -j DROP", "-f -j DROP")), "", false)
+	f.Add([]byte("-P INPUT DROP\n-N x\n-A INPUT -s ::ffff:1.2.3.4/128 -j x\n-A x -j RETURN\n"),
+		"lo", true)
 	f.Fuzz(func(t *testing.T, in []byte, dev string, stateless bool) {
 		opts := importer.Rulesets{Stateless: stateless, Device: device(dev)}
 		var out bytes.Buffer
-		rep, err := importer.IPTables([]importer.Source{{Name: "a", R: bytes.NewReader(in)}}, &out, opts)
+		rep, err := importer.IPTables([]importer.Source{{Name: "a", R: bytes.NewReader(in)}}, &out,
+			opts)
 		checkOutcome(t, &out, rep, err)
 	})
 }
@@ -51,7 +55,10 @@ func FuzzNFT(f *testing.F) {
 
 // device is a name that `levee import` lets through.
 func device(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }) {
+	if strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') &&
+			(r < '0' || r > '9')
+	}) {
 		return ""
 	}
 	return s[:min(len(s), 15)]

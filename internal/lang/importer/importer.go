@@ -1,11 +1,12 @@
 // Package importer turns rule sets of other tools into levee policies.
 //
-// In goes the text of a rule set, out comes the text of a policy in the layout of `levee fmt`, and a
-// Report of what was changed or could not be carried over, line by line. Each format is one
-// function: ClassBench for filter sets, IPTables and NFT for the rulesets of netfilter, whose chains are
-// flattened into one list (docs/import.md). An importer must never print half a policy, drop a rule or its
-// place in the order without saying so, or let text of its input become anything but what it was
-// meant as: input is hostile, so its size, its lines and the errors about it are bounded.
+// In goes the text of a rule set, out comes the text of a policy in the layout of `levee fmt`, and
+// a Report of what was changed or could not be carried over, line by line. Each format is one
+// function: ClassBench for filter sets, IPTables and NFT for the rulesets of netfilter, whose
+// chains are flattened into one list (docs/import.md). An importer must never print half a policy,
+// drop a rule or its place in the order without saying so, or let text of its input become anything
+// but what it was meant as: input is hostile, so its size, its lines and the errors about it are
+// bounded.
 package importer
 
 import (

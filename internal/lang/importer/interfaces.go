@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// vlanOf is the VLAN id of an interface named as DEV.ID, which receives the tagged frames of dev; nil for
-// any other name.
+// vlanOf is the VLAN id of an interface named as DEV.ID, which receives the tagged frames of dev;
+// nil for any other name.
 func vlanOf(name, dev string) spans {
 	id, ok := strings.CutPrefix(name, dev+".")
 	n, err := strconv.ParseUint(id, 10, 12)
@@ -17,5 +17,6 @@ func vlanOf(name, dev string) spans {
 }
 
 func vlanRemark(name, dev string) string {
-	return "interface " + quote(name) + " is taken for VLAN " + name[len(dev)+1:] + " of " + dev + ", by its name; rules about " + dev + " itself judge tagged frames too"
+	return "interface " + quote(name) + " is taken for VLAN " + name[len(dev)+1:] + " of " + dev +
+		", by its name; rules about " + dev + " itself judge tagged frames too"
 }

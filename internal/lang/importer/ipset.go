@@ -45,7 +45,8 @@ func createSet(w []string, at origin) (*ipSet, error) {
 	s := &ipSet{origin: at, name: w[1], kind: w[2], timeout: -1, maxelem: 65536}
 	_, dims, _ := strings.Cut(w[2], ":")
 	switch w[2] {
-	case "hash:ip", "hash:net", "hash:ip,port", "hash:net,port", "hash:net,net", "hash:ip,port,ip", "hash:ip,port,net",
+	case "hash:ip", "hash:net", "hash:ip,port", "hash:net,port", "hash:net,net", "hash:ip,port,ip",
+		"hash:ip,port,net",
 		"hash:net,port,net", "bitmap:ip", "bitmap:port", "hash:mac", "list:set":
 		s.dims = strings.Split(dims, ",")
 	}
@@ -93,7 +94,8 @@ func (s *ipSet) add(w []word) error {
 		case "comment", "packets", "bytes", "skbmark", "skbprio", "skbqueue":
 			i++ // the value is no option, whatever it says
 		default:
-			return fmt.Errorf("the element %s has the option %s, which levee does not know", quote(w[0].text), quote(w[i].text))
+			return fmt.Errorf("the element %s has the option %s, which levee does not know",
+				quote(w[0].text), quote(w[i].text))
 		}
 	}
 	parts := strings.Split(w[0].text, ",")
@@ -112,8 +114,8 @@ func (s *ipSet) add(w []word) error {
 	return nil
 }
 
-// member reads an element of a list:set. Before and after only say where it stands: a packet is in the list if it is in any
-// member.
+// member reads an element of a list:set. Before and after only say where it stands: a packet is in
+// the list if it is in any member.
 func (s *ipSet) member(w []word) error {
 	s.list = append(s.list, w[0].text)
 	for i := 1; i < len(w); i++ {
@@ -124,7 +126,8 @@ func (s *ipSet) member(w []word) error {
 		case "comment", "packets", "bytes", "skbmark", "skbprio", "skbqueue", "before", "after":
 			i++
 		default:
-			return fmt.Errorf("the member %s has the option %s, which levee does not know", quote(w[0].text), quote(w[i].text))
+			return fmt.Errorf("the member %s has the option %s, which levee does not know",
+				quote(w[0].text), quote(w[i].text))
 		}
 	}
 	return nil
@@ -156,7 +159,8 @@ func (s *ipSet) dim(e *ipElem, i int, text string) (err error) {
 	return nil
 }
 
-// setPort reads "tcp:80", "80", "udp:1000-2000", "icmp:8/0" or, for a protocol without ports, "gre:0".
+// setPort reads "tcp:80", "80", "udp:1000-2000", "icmp:8/0" or, for a protocol without ports,
+// "gre:0".
 func setPort(text string, bare bool) (proto, port spans, err error) {
 	name, p, has := strings.Cut(text, ":")
 	if !has {
@@ -174,8 +178,10 @@ func setPort(text string, bare bool) (proto, port spans, err error) {
 	case 6, 17, 132, 136: // those whose ports ip_set_getport.c of the kernel reads
 		port, err = parseSpansOf(servicePorts(p), "-", 0xffff)
 	case 1, 58:
-		if port, err = parseICMPType(p, n == 58); err == nil && len(port) == 1 && port[0].Lo != port[0].Hi {
-			port = just(port[0].Lo) // an element has one type and one code, which is 0 where a name has none
+		if port, err = parseICMPType(p, n == 58); err == nil && len(port) == 1 &&
+			port[0].Lo != port[0].Hi {
+			// an element has one type and one code, which is 0 where a name has none
+			port = just(port[0].Lo)
 		}
 	}
 	return proto, port, err
@@ -197,14 +203,17 @@ func (t *ipSets) match(name string, dirs []string) (alts []match, remarks []stri
 	s := t.byName[name]
 	switch {
 	case s == nil:
-		return nil, nil, &reason{"set " + quote(name) + " is not in the input", "give the output of `ipset save` too"}
+		return nil, nil, &reason{"set " + quote(name) + " is not in the input",
+			"give the output of `ipset save` too"}
 	case s.dims == nil:
-		return nil, nil, &reason{"set " + quote(name) + " is a " + s.kind + ", which no policy has", ""}
+		return nil, nil, &reason{"set " + quote(name) + " is a " + s.kind + ", which no policy has",
+			""}
 	case s.kind == "list:set":
 		for _, member := range s.list {
 			m := t.byName[member]
 			if m == nil || m.kind == "list:set" {
-				return nil, nil, &reason{"set " + quote(name) + " has the member " + quote(member) + ", which is not in the input", "give the output of `ipset save` of all sets"}
+				return nil, nil, &reason{"set " + quote(name) + " has the member " + quote(member) +
+					", which is not in the input", "give the output of `ipset save` of all sets"}
 			}
 			a, r, why := t.match(member, dirs)
 			if why != nil {
@@ -213,14 +222,17 @@ func (t *ipSets) match(name string, dirs []string) (alts []match, remarks []stri
 			alts, remarks = append(alts, a...), append(remarks, r...)
 		}
 		if s.mixed || s.timeout >= 0 {
-			remarks = append(remarks, "members of set "+quote(name)+" have timeouts, which are not carried over: they stay until the policy is changed")
+			remarks = append(remarks, "members of set "+quote(name)+
+				" have timeouts, which are not carried over: they stay until the policy is changed")
 		}
 		return alts, remarks, nil
 	case len(dirs) < len(s.dims):
-		return nil, nil, &reason{fmt.Sprintf("set %s is a %s and needs %d directions", quote(name), s.kind, len(s.dims)), ""}
+		return nil, nil, &reason{fmt.Sprintf("set %s is a %s and needs %d directions", quote(name),
+			s.kind, len(s.dims)), ""}
 	}
 	if s.timeout >= 0 || s.mixed {
-		remarks = append(remarks, "entries of set "+quote(name)+" have timeouts, which are not carried over: they stay until the policy is changed")
+		remarks = append(remarks, "entries of set "+quote(name)+
+			" have timeouts, which are not carried over: they stay until the policy is changed")
 	}
 	switch s.kind {
 	case "bitmap:port":
@@ -230,10 +242,12 @@ func (t *ipSets) match(name string, dirs []string) (alts []match, remarks []stri
 	case "hash:ip", "hash:net", "bitmap:ip":
 		a := t.addresses(s)
 		if a == nil {
-			return nil, nil, &reason{"set " + quote(name) + " has IPv4-mapped IPv6 addresses, which no policy has", "give them as IPv4"}
+			return nil, nil, &reason{"set " + quote(name) +
+				" has IPv4-mapped IPv6 addresses, which no policy has", "give them as IPv4"}
 		}
 		if a.dynamic {
-			remarks = []string{fmt.Sprintf("set %s is empty: it becomes the dynamic set %s", quote(name), a.name)}
+			remarks = []string{fmt.Sprintf("set %s is empty: it becomes the dynamic set %s",
+				quote(name), a.name)}
 		}
 		var m match
 		side(&m, dirs[0]).pos = a
@@ -331,7 +345,8 @@ func (t *ipSets) portMatch(s *ipSet, dir string) []match {
 	for _, e := range s.elems {
 		in = append(in, e.more.port...)
 	}
-	m := match{}.with(fProto, spans{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}}).with(portField(dir), joinSpans(in))
+	m := match{}.with(fProto, spans{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}}).with(portField(dir),
+		joinSpans(in))
 	if !m.never && len(m.f[portField(dir)]) > 4 {
 		if s.ports == nil {
 			s.ports = t.out.addSet(t.policyName(s.name), portsText(joinSpans(in)))
@@ -390,7 +405,8 @@ func (s *ipSet) joined(dirs []string) ([]match, *reason) {
 		g := groups[key]
 		if g == nil {
 			if len(order) == maxAlternatives {
-				return nil, &reason{fmt.Sprintf("set %s would become more than %d rules", quote(s.name), maxAlternatives), "split it by port into sets of addresses"}
+				return nil, &reason{fmt.Sprintf("set %s would become more than %d rules",
+					quote(s.name), maxAlternatives), "split it by port into sets of addresses"}
 			}
 			g = &group{rest: m}
 			groups[key] = g
@@ -402,7 +418,8 @@ func (s *ipSet) joined(dirs []string) ([]match, *reason) {
 	for _, g := range order {
 		in := joinAddrs(g.in)
 		if in.mapped() {
-			return nil, &reason{"set " + quote(s.name) + " has IPv4-mapped IPv6 addresses, which no policy has", ""}
+			return nil, &reason{"set " + quote(s.name) +
+				" has IPv4-mapped IPv6 addresses, which no policy has", ""}
 		}
 		m := g.rest
 		a := side(&m, dirs[0])

@@ -15,23 +15,26 @@ type Source struct {
 
 // Rulesets say how the rules of netfilter are imported. The zero value takes the chain INPUT.
 type Rulesets struct {
-	Chains    []string // NAME or TABLE/NAME, one behind the other; none: what judges packets to this machine
-	Device    string   // the interface that the policy is for, or ""
-	Stateless bool     // write the stateless approximation of rules about connections as rules
+	// NAME or TABLE/NAME, one behind the other; none: what judges packets to this machine
+	Chains    []string
+	Device    string // the interface that the policy is for, or ""
+	Stateless bool   // write the stateless approximation of rules about connections as rules
 }
 
-// maxRuleLine is the longest line of iptables-save: 64 KiB hold all options of a rule, a comment of 256 bytes and
-// 15 ports a multiport many times over.
+// maxRuleLine is the longest line of iptables-save: 64 KiB hold all options of a rule, a comment of
+// 256 bytes and 15 ports a multiport many times over.
 const maxRuleLine = 64 << 10
 
 // IPTables reads what iptables-save, ip6tables-save, `iptables -S` and `ipset save` print, in any
-// number of inputs and in any mixture, and writes one policy that judges the packets of a chain as these rules do.
+// number of inputs and in any mixture, and writes one policy that judges the packets of a chain as
+// these rules do.
 //
 // It returns *Errors when lines cannot be read, and has then written nothing.
 func IPTables(in []Source, w io.Writer, opts Rulesets) (Imported, error) {
 	out := newOutput(sourceNames(in), "iptables")
 	out.device = opts.Device
-	t := &ipTables{opts: opts, out: out, sets: ipSets{byName: map[string]*ipSet{}, out: out, names: map[string]bool{}}}
+	t := &ipTables{opts: opts, out: out,
+		sets: ipSets{byName: map[string]*ipSet{}, out: out, names: map[string]bool{}}}
 	for _, s := range in {
 		if err := t.read(s); err != nil {
 			return Imported{}, err
@@ -44,9 +47,10 @@ func IPTables(in []Source, w io.Writer, opts Rulesets) (Imported, error) {
 	return out.policy(w, bases, t.rules, opts, t.remarkOnRest)
 }
 
-// policy writes the policy of the base chains of a ruleset of so many rules; rest adds what is to be said
-// of the other chains.
-func (o *output) policy(w io.Writer, bases []*chain, rules int, opts Rulesets, rest func([]*chain)) (Imported, error) {
+// policy writes the policy of the base chains of a ruleset of so many rules; rest adds what is to
+// be said of the other chains.
+func (o *output) policy(w io.Writer, bases []*chain, rules int, opts Rulesets,
+	rest func([]*chain)) (Imported, error) {
 	fl := &flattener{bases: bases, given: rules, out: o, stateless: opts.Stateless}
 	if err := fl.run(); err != nil {
 		return Imported{}, err
@@ -109,7 +113,10 @@ type word struct {
 }
 
 // option tells whether the word may be an option or the exclamation mark before one.
-func (w word) option() bool { return !w.quoted && (w.text == "!" || strings.HasPrefix(w.text, "-")) }
+func (w word) option() bool {
+	return !w.quoted &&
+		(w.text == "!" || strings.HasPrefix(w.text, "-"))
+}
 
 // texts are the words without their quotes.
 func texts(in []word) (out []string) {
@@ -122,7 +129,8 @@ func texts(in []word) (out []string) {
 // bases are the chains to import, in the order in which packets meet them.
 func (t *ipTables) bases() ([]*chain, error) {
 	if len(t.tables) == 0 {
-		return nil, fmt.Errorf("no rules: this is not the output of iptables-save, ip6tables-save or iptables -S")
+		return nil, fmt.Errorf("no rules: this is not the output of iptables-save, " +
+			"ip6tables-save or iptables -S")
 	}
 	want := t.opts.Chains
 	if len(want) == 0 {
@@ -138,7 +146,8 @@ func (t *ipTables) bases() ([]*chain, error) {
 	}
 	for _, w := range want {
 		if t.find(w, false) == nil && t.find(w, true) == nil {
-			return nil, fmt.Errorf("there is no chain %s with a policy; there are: %s", quote(w), strings.Join(t.baseNames(), ", "))
+			return nil, fmt.Errorf("there is no chain %s with a policy; there are: %s", quote(w),
+				strings.Join(t.baseNames(), ", "))
 		}
 	}
 	return out, t.parseRules()
@@ -182,7 +191,8 @@ func (t *ipTables) find(want string, six bool) *chain {
 	}
 	for _, order := range []string{"filter", "raw", "mangle", "security"} {
 		for _, tab := range t.tables {
-			if c := tab.byName[name]; tab.name == order && (table == "" || table == order) && tab.six == six && c != nil && c.base {
+			if c := tab.byName[name]; tab.name == order && (table == "" || table == order) &&
+				tab.six == six && c != nil && c.base {
 				return c
 			}
 		}
@@ -193,7 +203,8 @@ func (t *ipTables) find(want string, six bool) *chain {
 func (t *ipTables) baseNames() (names []string) {
 	for _, tab := range t.tables {
 		for _, c := range tab.chains {
-			if n := tab.name + "/" + c.name; c.base && tab.name != "nat" && !slices.Contains(names, n) {
+			if n := tab.name + "/" + c.name; c.base && tab.name != "nat" &&
+				!slices.Contains(names, n) {
 				names = append(names, n)
 			}
 		}

@@ -49,7 +49,8 @@ func (p *ipRule) ports(fields []numField, v string) error {
 	var in []span
 	for _, s := range strings.Split(v, ",") {
 		r, err := parseSpansOf(servicePorts(s), ":", 0xffff)
-		if err != nil && strings.IndexFunc(s, func(c rune) bool { return c >= 'a' && c <= 'z' }) >= 0 && !strings.Contains(s, "?") {
+		if err != nil && strings.IndexFunc(s,
+			func(c rune) bool { return c >= 'a' && c <= 'z' }) >= 0 && !strings.Contains(s, "?") {
 			p.unknown("names the service "+quote(s), "write its number, as iptables-save does")
 			return nil
 		}
@@ -165,7 +166,8 @@ func (p *ipRule) header(o string) (bool, error) {
 	case "--match-set", "--set":
 		p.matchSet(p.next(), p.next())
 	case "--return-nomatch":
-		p.unknown("asks for the elements of a set that are marked nomatch", "put them into a set of their own")
+		p.unknown("asks for the elements of a set that are marked nomatch",
+			"put them into a set of their own")
 	case "--update-counters", "--update-subcounters": // of the set, not of the packet
 	case "--src-type", "--dst-type":
 		p.addrType(o[2:5], p.value())
@@ -189,7 +191,8 @@ func (p *ipRule) tos(s string) error {
 		return fmt.Errorf("%s is not a TOS", quote(s))
 	}
 	if mask&3 != 0 {
-		p.unknown("asks for the whole TOS byte, ECN included, and a policy has its DSCP", "write dscp with the upper six bits")
+		p.unknown("asks for the whole TOS byte, ECN included, and a policy has its DSCP",
+			"write dscp with the upper six bits")
 		return nil
 	}
 	var in []span
@@ -211,7 +214,8 @@ func (p *ipRule) matchSet(name, dirs string) {
 		return
 	}
 	for _, text := range remarks {
-		k, hint := Changed, "use a dynamic set: `set "+printable(name, 31)+" = dynamic(max ..., lease ...)` and `levee set add`"
+		k, hint := Changed, "use a dynamic set: `set "+printable(name,
+			31)+" = dynamic(max ..., lease ...)` and `levee set add`"
 		if strings.Contains(text, "is empty") {
 			k, hint = Noticed, "fill it with `levee set add`"
 		}
@@ -222,7 +226,8 @@ func (p *ipRule) matchSet(name, dirs string) {
 		return
 	}
 	if len(alts) != 1 {
-		p.unknown("asks for what is not in set "+quote(name)+", which holds several fields", "pass what is in it by a rule before")
+		p.unknown("asks for what is not in set "+quote(name)+", which holds several fields",
+			"pass what is in it by a rule before")
 		return
 	}
 	m := alts[0]
@@ -237,7 +242,8 @@ func (p *ipRule) matchSet(name, dirs string) {
 	case m.from.pos == nil && m.to.pos == nil && ports:
 		p.notPorts(&m)
 	default:
-		p.unknown("asks for what is not in set "+quote(name)+", which holds several fields", "pass what is in it by a rule before")
+		p.unknown("asks for what is not in set "+quote(name)+", which holds several fields",
+			"pass what is in it by a rule before")
 	}
 }
 
@@ -247,15 +253,18 @@ func (p *ipRule) notIn(dir string, s *addrSet) {
 	p.both(m.settle())
 }
 
-// notPorts is `! --match-set` of a bitmap:port: for TCP and UDP the other ports, for the rest always.
+// notPorts is `! --match-set` of a bitmap:port: for TCP and UDP the other ports, for the rest
+// always.
 func (p *ipRule) notPorts(m *match) {
 	f := fPort
 	if m.f[f] == nil {
 		f = fFromPort
 	}
 	ports := spans{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}}
-	p.both(match{}.with(fProto, ports).with(f, m.f[f].not(0xffff)).settle(), match{}.with(fProto, ports.not(255)).settle())
-	p.remark(Changed, "the set has no ports for a fragment that is not the first, so netfilter takes it as not in the set; here no rule about ports matches it", "")
+	p.both(match{}.with(fProto, ports).with(f, m.f[f].not(0xffff)).settle(),
+		match{}.with(fProto, ports.not(255)).settle())
+	p.remark(Changed, "the set has no ports for a fragment that is not the first, so netfilter "+
+		"takes it as not in the set; here no rule about ports matches it", "")
 }
 
 func (p *ipRule) addrType(dir, v string) {
@@ -270,7 +279,8 @@ func (p *ipRule) addrType(dir, v string) {
 		}
 	}
 	if v != "MULTICAST" {
-		p.unknown("asks for addresses of type "+quote(v)+", which the routing table of the machine knows", "write the addresses")
+		p.unknown("asks for addresses of type "+quote(v)+
+			", which the routing table of the machine knows", "write the addresses")
 		return
 	}
 	s := "224.0.0.0/4"
@@ -281,16 +291,20 @@ func (p *ipRule) addrType(dir, v string) {
 	p.address(dir, &addrSet{addrs: addrSpans{a}})
 }
 
-// toThisMachine is --dst-type LOCAL in INPUT, where a packet that is not for an address of the machine is for a group or for all.
+// toThisMachine is --dst-type LOCAL in INPUT, where a packet that is not for an address of the
+// machine is for a group or for all.
 func (p *ipRule) toThisMachine() {
-	in := []addrSpan{prefixSpan(netip.MustParsePrefix("224.0.0.0/4")), prefixSpan(netip.MustParsePrefix("255.255.255.255/32"))}
+	in := []addrSpan{prefixSpan(netip.MustParsePrefix("224.0.0.0/4")),
+		prefixSpan(netip.MustParsePrefix("255.255.255.255/32"))}
 	text := "multicast and 255.255.255.255"
 	if p.tab.six {
 		in, text = []addrSpan{prefixSpan(netip.MustParsePrefix("ff00::/8"))}, "multicast"
 	}
 	p.not = !p.not
 	p.address("dst", &addrSet{addrs: joinAddrs(in)})
-	p.remark(Changed, "which addresses are LOCAL the routing table knows: in INPUT it is all but "+text+", and so it stands in the policy; the broadcast addresses of networks count as local there", "write the machine's addresses in their place")
+	p.remark(Changed, "which addresses are LOCAL the routing table knows: in INPUT it is all but "+
+		text+", and so it stands in the policy; the broadcast addresses of networks count as "+
+		"local there", "write the machine's addresses in their place")
 }
 
 // toAll is --dst-type BROADCAST: of the broadcast addresses a policy knows the one of all networks.
@@ -301,13 +315,17 @@ func (p *ipRule) toAll() {
 		}
 		return
 	}
-	p.address("dst", &addrSet{addrs: addrSpans{prefixSpan(netip.MustParsePrefix("255.255.255.255/32"))}})
-	p.remark(Changed, "the broadcast addresses of networks the routing table knows: 255.255.255.255 alone is in the policy", "add the broadcast addresses of the machine's networks")
+	p.address(
+		"dst", &addrSet{addrs: addrSpans{prefixSpan(netip.MustParsePrefix("255.255.255.255/32"))}})
+	p.remark(Changed, "the broadcast addresses of networks the routing table knows: "+
+		"255.255.255.255 alone is in the policy",
+		"add the broadcast addresses of the machine's networks")
 }
 
 // onlyInput tells whether all imported chains see packets to this machine alone.
 func (t *ipTables) onlyInput() bool {
-	return !slices.ContainsFunc(t.opts.Chains, func(c string) bool { return path.Base(c) != "INPUT" })
+	return !slices.ContainsFunc(t.opts.Chains,
+		func(c string) bool { return path.Base(c) != "INPUT" })
 }
 
 func (p *ipRule) pktType(v string) {
@@ -330,8 +348,13 @@ func (p *ipRule) state(o string) (bool, error) {
 		} else {
 			p.r.states = states
 		}
-		p.unknown(text+printable(v, 60)+"; levee keeps no connections yet (`established` is a word of a later version)", "the comments in the policy are the stateless approximation; --stateless writes them as rules")
-	case "--ctproto", "--ctorigsrc", "--ctorigdst", "--ctreplsrc", "--ctrepldst", "--ctorigsrcport", "--ctorigdstport", "--ctreplsrcport", "--ctrepldstport", "--ctstatus", "--ctexpire", "--ctdir":
+		p.unknown(text+printable(v, 60)+
+			"; levee keeps no connections yet (`established` is a word of a later version)",
+			"the comments in the policy are the stateless approximation; --stateless writes them "+
+				"as rules")
+	case "--ctproto", "--ctorigsrc", "--ctorigdst", "--ctreplsrc", "--ctrepldst", "--ctorigsrcport",
+		"--ctorigdstport", "--ctreplsrcport", "--ctrepldstport", "--ctstatus", "--ctexpire",
+		"--ctdir":
 		p.value()
 		p.unknown("asks for "+o+" of the connection; levee keeps no connections yet", "")
 	default:
@@ -342,22 +365,39 @@ func (p *ipRule) state(o string) (bool, error) {
 
 // modules are the matches that no policy has, with what to do instead.
 var modules = map[string]reason{
-	"limit":     {"limits a rate", "`limit` is a word of a later version; a rule without the limit stands in the comment"},
+	"limit": {"limits a rate", "`limit` is a word of a later version; a rule without the " +
+		"limit stands in the comment"},
 	"hashlimit": {"limits a rate by address", "`limit` is a word of a later version"},
-	"connlimit": {"counts connections", "let the service limit them"}, "connbytes": {"counts bytes of a connection", ""}, "connmark": {"asks for a mark of the connection", ""},
-	"recent": {"keeps addresses seen lately", "fill a dynamic set with `levee set add`, which has leases"},
-	"mark":   {"asks for a mark that other rules set", ""}, "owner": {"asks for the local process", ""}, "string": {"looks into the payload", "`payload` is a word of a later version"},
-	"u32": {"looks at bytes anywhere in the packet", ""}, "bpf": {"runs a program", ""}, "time": {"asks for the time", "replace the policy by a timer"},
-	"statistic": {"matches at random", ""}, "quota": {"counts down a quota", ""}, "geoip": {"asks for a country", "use a file set of its prefixes"}, "rpfilter": {"asks the routing table", "use net.ipv4.conf.*.rp_filter"},
-	"policy": {"asks for IPsec", ""}, "socket": {"asks for a local socket", ""}, "physdev": {"asks for a port of a bridge", "put levee onto that port"}, "helper": {"asks for a helper of connection tracking", ""},
-	"tcpmss": {"asks for an option of TCP", ""}, "ecn": {"asks for ECN bits", ""}, "frag": {"asks for fields of the fragment header", "write `fragments`"},
-	"osf": {"guesses the operating system", ""}, "cluster": {"divides work among machines", ""}, "realm": {"asks the routing table", ""}, "devgroup": {"asks for a group of interfaces", "choose one with --dev"},
+	"connlimit": {"counts connections", "let the service limit them"},
+	"connbytes": {"counts bytes of a connection", ""},
+	"connmark":  {"asks for a mark of the connection", ""},
+	"recent": {"keeps addresses seen lately",
+		"fill a dynamic set with `levee set add`, which has leases"},
+	"mark":   {"asks for a mark that other rules set", ""},
+	"owner":  {"asks for the local process", ""},
+	"string": {"looks into the payload", "`payload` is a word of a later version"},
+	"u32":    {"looks at bytes anywhere in the packet", ""}, "bpf": {"runs a program", ""},
+	"time":      {"asks for the time", "replace the policy by a timer"},
+	"statistic": {"matches at random", ""}, "quota": {"counts down a quota", ""},
+	"geoip":    {"asks for a country", "use a file set of its prefixes"},
+	"rpfilter": {"asks the routing table", "use net.ipv4.conf.*.rp_filter"},
+	"policy":   {"asks for IPsec", ""}, "socket": {"asks for a local socket", ""},
+	"physdev": {"asks for a port of a bridge", "put levee onto that port"},
+	"helper":  {"asks for a helper of connection tracking", ""},
+	"tcpmss":  {"asks for an option of TCP", ""}, "ecn": {"asks for ECN bits", ""},
+	"frag": {"asks for fields of the fragment header", "write `fragments`"},
+	"osf":  {"guesses the operating system", ""}, "cluster": {"divides work among machines", ""},
+	"realm":    {"asks the routing table", ""},
+	"devgroup": {"asks for a group of interfaces", "choose one with --dev"},
 }
 
 // plain are modules whose options are all known here.
 var plain = map[string]bool{
-	"tcp": true, "udp": true, "udplite": true, "sctp": true, "dccp": true, "icmp": true, "icmp6": true, "icmpv6": true, "multiport": true, "iprange": true, "length": true, "ttl": true, "hl": true,
-	"dscp": true, "tos": true, "set": true, "mac": true, "comment": true, "addrtype": true, "pkttype": true, "state": true, "conntrack": true,
+	"tcp": true, "udp": true, "udplite": true, "sctp": true, "dccp": true, "icmp": true,
+	"icmp6": true, "icmpv6": true, "multiport": true, "iprange": true, "length": true, "ttl": true,
+	"hl":   true,
+	"dscp": true, "tos": true, "set": true, "mac": true, "comment": true, "addrtype": true,
+	"pkttype": true, "state": true, "conntrack": true,
 }
 
 // useModule notes a module without which the rule does not mean the same.

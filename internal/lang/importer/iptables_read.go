@@ -54,7 +54,8 @@ func (t *ipTables) read(s Source) error {
 		return fmt.Errorf("reading %s: %w", name, err)
 	}
 	if r.now != nil && !r.now.done && !r.now.bare && len(r.errs.Lines) == 0 {
-		r.errs.add(last, fmt.Sprintf("table %s of line %d has no COMMIT: the input ends too early", r.now.name, r.now.line))
+		r.errs.add(last, fmt.Sprintf("table %s of line %d has no COMMIT: the input ends too early",
+			r.now.name, r.now.line))
 	}
 	for _, tab := range t.tables {
 		if tab.file == name && len(r.errs.Lines) == 0 {
@@ -83,7 +84,8 @@ func (r *ipReader) line(n int, line string) error {
 		return nil
 	case line[0] == '*':
 		return r.table(n, strings.TrimSpace(line[1:]), false)
-	case line == "COMMIT" && (r.now == nil || r.now.done) && len(r.t.sets.byName) > 0: // of ipset restore
+	case line == "COMMIT" && (r.now == nil || r.now.done) &&
+		len(r.t.sets.byName) > 0: // of ipset restore
 		return nil
 	case line == "COMMIT":
 		if r.now == nil || r.now.done || r.now.bare {
@@ -112,13 +114,17 @@ func (r *ipReader) missing(n int, line string) {
 	what, instead := "", ""
 	switch {
 	case strings.Contains(line, "legacy tables present"):
-		what, instead = "the machine has rules of the other iptables too, which are not in this file", "give the output of iptables-legacy-save and ip6tables-legacy-save as well, with --chain for one of the tables"
+		what, instead = "the machine has rules of the other iptables too, which are not in "+
+			"this file", "give the output of iptables-legacy-save and ip6tables-legacy-save as "+
+			"well, with --chain for one of the tables"
 	case strings.Contains(line, "is incompatible, use 'nft' tool"):
-		what, instead = "iptables-save cannot show this table, and its rules are not in this file", "import the output of `nft -j list ruleset`: levee import nft"
+		what, instead = "iptables-save cannot show this table, and its rules are not in this file",
+			"import the output of `nft -j list ruleset`: levee import nft"
 	default:
 		return
 	}
-	r.t.out.rep.add(Remark{File: r.name, Line: n, Rule: printable(line, 160), Kind: LeftOut, Text: what, Instead: instead})
+	r.t.out.rep.add(Remark{File: r.name, Line: n, Rule: printable(line, 160), Kind: LeftOut,
+		Text: what, Instead: instead})
 }
 
 // words reads a line of several words.
@@ -139,8 +145,10 @@ func (r *ipReader) words(n int, text string, all []word) error {
 		s := r.t.sets.byName[w[1]]
 		s.elems, s.list, s.mixed = nil, nil, false
 		return nil
-	case w[0] == "swap", w[0] == "destroy", w[0] == "rename", w[0] == "del", w[0] == "test", w[0] == "flush":
-		return fmt.Errorf("%s changes sets: restore the file where it does no harm, and give what is saved: unshare -n sh -c 'ipset restore < FILE; ipset save'", quote(text))
+	case w[0] == "swap", w[0] == "destroy", w[0] == "rename", w[0] == "del", w[0] == "test",
+		w[0] == "flush":
+		return fmt.Errorf("%s changes sets: restore the file where it does no harm, and give "+
+			"what is saved: unshare -n sh -c 'ipset restore < FILE; ipset save'", quote(text))
 	case len(w) >= 3 && w[0] == "-P", len(w) >= 2 && (w[0] == "-N" || w[0] == "-A"):
 		if r.now == nil || r.now.done {
 			if err := r.table(n, "filter", true); err != nil {
@@ -161,24 +169,31 @@ func (r *ipReader) words(n int, text string, all []word) error {
 			return fmt.Errorf("there is no chain %s in table %s", quote(w[1]), r.now.name)
 		}
 		r.t.rules++
-		r.now.lines = append(r.now.lines, ipLine{line: n, chain: c, words: all[2:], text: at.text, flushes: c.flushes})
+		r.now.lines = append(r.now.lines,
+			ipLine{line: n, chain: c, words: all[2:], text: at.text, flushes: c.flushes})
 		return nil
 	}
-	return fmt.Errorf("%s is nothing that iptables-save or ipset save print%s", quote(text), loadFirst(w))
+	return fmt.Errorf("%s is nothing that iptables-save or ipset save print%s", quote(text),
+		loadFirst(w))
 }
 
-// withoutExist leaves out the option of files for ipset restore that says what to do about sets and elements that are there already.
+// withoutExist leaves out the option of files for ipset restore that says what to do about sets and
+// elements that are there already.
 func withoutExist(w []word) []word {
-	return slices.DeleteFunc(slices.Clone(w), func(x word) bool { return x == word{text: "-exist"} || x == word{text: "-!"} })
+	return slices.DeleteFunc(slices.Clone(w),
+		func(x word) bool { return x == word{text: "-exist"} || x == word{text: "-!"} })
 }
 
 // loadFirst says how to have a file of commands as iptables-save prints it.
 func loadFirst(w []string) string {
 	switch w[0] {
 	case "-I", "-D", "-R", "-X", "-Z", "-E":
-		return ": load the file where it does no harm, and give what is saved: unshare -n sh -c 'iptables-restore FILE; iptables-save'"
-	case "iptables", "ip6tables", "sudo", "ipset", "/sbin/iptables", "/usr/sbin/iptables", "/sbin/ip6tables", "/usr/sbin/ip6tables":
-		return ": run the commands where they do no harm, and give what is saved: unshare -n sh -c 'sh FILE; iptables-save'"
+		return ": load the file where it does no harm, and give what is saved: unshare -n sh -c " +
+			"'iptables-restore FILE; iptables-save'"
+	case "iptables", "ip6tables", "sudo", "ipset", "/sbin/iptables", "/usr/sbin/iptables",
+		"/sbin/ip6tables", "/usr/sbin/ip6tables":
+		return ": run the commands where they do no harm, and give what is saved: unshare -n sh " +
+			"-c 'sh FILE; iptables-save'"
 	case "Chain", "target", "num", "pkts":
 		return ": it is of iptables -L, which leaves things out; give the output of iptables-save"
 	case "Name:", "Type:", "Members:":
@@ -214,7 +229,8 @@ func (r *ipReader) table(n int, name string, bare bool) error {
 	default:
 		return fmt.Errorf("%s is not a table of iptables", quote(name))
 	}
-	r.now = &ipTable{origin: origin{r.name, n, "*" + name}, name: name, byName: map[string]*chain{}, bare: bare}
+	r.now = &ipTable{origin: origin{r.name, n, "*" + name}, name: name, byName: map[string]*chain{},
+		bare: bare}
 	r.now.six, r.now.known = r.family == "ip6tables", r.family != ""
 	r.t.tables = append(r.t.tables, r.now)
 	return nil
@@ -225,7 +241,8 @@ func (r *ipReader) chain(at origin, name, policy string) error {
 		return fmt.Errorf("chain %s of table %s is defined twice", quote(name), r.now.name)
 	}
 	c := &chain{name: printable(name, 64), origin: at}
-	if strings.HasPrefix(policy, "[") { // files that people write have counters alone for chains of their own
+	// files that people write have counters alone for chains of their own
+	if strings.HasPrefix(policy, "[") {
 		policy = "-"
 	}
 	switch policy {
@@ -309,18 +326,22 @@ func (r *ipReader) understand(tab *ipTable) {
 		case !tab.known:
 			tab.six, tab.known = six, true
 		case tab.six != six:
-			r.errs.add(l.line, fmt.Sprintf("%s is of the other family than table %s of line %d", quote(l.text), tab.name, tab.line))
+			r.errs.add(l.line, fmt.Sprintf("%s is of the other family than table %s of line %d",
+				quote(l.text), tab.name, tab.line))
 		}
 	}
 	if !tab.known {
 		tab.six = strings.Contains(path.Base(r.name), "6")
 		family := [...]string{"IPv4", "IPv6"}[b2i(tab.six)]
-		r.t.out.rep.add(tab.remark(Noticed, "nothing says whether the table is of iptables or ip6tables: "+family+" is assumed",
+		r.t.out.rep.add(tab.remark(Noticed,
+			"nothing says whether the table is of iptables or ip6tables: "+family+" is assumed",
 			"put the first line of iptables-save or ip6tables-save back, which says so"))
 	}
 	for _, o := range r.t.tables {
-		if o != tab && o.name == tab.name && o.six == tab.six && o.known && o.line > 0 && (o.file != tab.file || o.line < tab.line) {
-			r.errs.add(tab.line, fmt.Sprintf("table %s of the same family is in %s:%d already", tab.name, o.file, o.line))
+		if o != tab && o.name == tab.name && o.six == tab.six && o.known && o.line > 0 &&
+			(o.file != tab.file || o.line < tab.line) {
+			r.errs.add(tab.line, fmt.Sprintf("table %s of the same family is in %s:%d already",
+				tab.name, o.file, o.line))
 		}
 	}
 	tab.known = true
@@ -353,8 +374,10 @@ func familyOf(w []word) (six, known bool) {
 			continue
 		}
 		switch option {
-		case "-s", "-d", "--src-range", "--dst-range", "--source", "--destination", "--src", "--dst":
-			if six = strings.Contains(s.text, ":"); six || strings.Contains(s.text, "/") || !isHostName(s.text) {
+		case "-s", "-d", "--src-range", "--dst-range", "--source", "--destination", "--src",
+			"--dst":
+			if six = strings.Contains(s.text, ":"); six || strings.Contains(s.text, "/") ||
+				!isHostName(s.text) {
 				return six, true
 			}
 		case "-p", "--protocol", "--proto":

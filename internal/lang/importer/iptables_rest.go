@@ -18,7 +18,10 @@ func (t *ipTables) remarkOnRest(bases []*chain) {
 	}
 	for _, c := range bases {
 		if c.name == "FORWARD" {
-			t.out.rep.add(c.remark(Changed, "levee judges packets before they are routed: the rules of FORWARD also judge those to this machine itself", "pass these by a rule at the top: pass to ADDRESSES"))
+			t.out.rep.add(c.remark(Changed,
+				"levee judges packets before they are routed: the rules of FORWARD also judge "+
+					"those to this machine itself",
+				"pass these by a rule at the top: pass to ADDRESSES"))
 		}
 	}
 	remarkOnFragments(t.out, bases)
@@ -26,15 +29,21 @@ func (t *ipTables) remarkOnRest(bases []*chain) {
 
 // What is said of a chain for packets that are routed through, when another one is imported.
 const (
-	forwardWhy  = "levee judges packets before they are routed, so that those which this machine forwards are judged by the imported rules, and dropped where these drop"
-	forwardHint = "where it forwards (containers, virtual machines, a router), pass these by a rule at the top: pass to NETWORKS"
+	forwardWhy = "levee judges packets before they are routed, so that those which this machine " +
+		"forwards are judged by the imported rules, and dropped where these drop"
+	forwardHint = "where it forwards (containers, virtual machines, a router), pass these by a " +
+		"rule at the top: pass to NETWORKS"
 )
 
 // remarkOnFragments says that netfilter may see packets whole that levee sees in fragments.
 func remarkOnFragments(o *output, bases []*chain) {
 	if usesTransport(bases) {
-		o.rep.add(Remark{File: bases[0].file, Kind: Changed, Text: "netfilter reassembles IPv4 fragments before INPUT, and everywhere once connections are tracked; levee judges each fragment, and one that is not the first has no ports, flags or ICMP type",
-			Instead: "where large UDP or IPsec packets are expected, look at `levee check`'s warnings and pass fragments"})
+		o.rep.add(Remark{File: bases[0].file, Kind: Changed,
+			Text: "netfilter reassembles IPv4 fragments before INPUT, and everywhere once " +
+				"connections are tracked; levee judges each fragment, and one that is not the " +
+				"first has no ports, flags or ICMP type",
+			Instead: "where large UDP or IPsec packets are expected, look at `levee check`'s " +
+				"warnings and pass fragments"})
 	}
 }
 
@@ -64,11 +73,14 @@ func usesTransport(bases []*chain) bool {
 
 // restRemark is about one chain that is not imported.
 func (t *ipTables) restRemark(tab *ipTable, c *chain) Remark {
-	what := fmt.Sprintf("chain %s of table %s (%d rules) is not imported: ", c.name, tab.name, len(c.rules))
+	what := fmt.Sprintf("chain %s of table %s (%d rules) is not imported: ", c.name, tab.name,
+		len(c.rules))
 	k, why, hint := LeftOut, "", ""
 	switch {
 	case tab.name == "nat" && c.name == "PREROUTING":
-		k, why, hint = Changed, "it rewrites destinations before the other tables look at packets, and levee sees them as they arrive", "write rules with the addresses and ports before the rewriting"
+		k, why, hint = Changed, "it rewrites destinations before the other tables look at "+
+			"packets, and levee sees them as they arrive",
+			"write rules with the addresses and ports before the rewriting"
 	case tab.name == "nat":
 		why = "levee does not rewrite packets"
 	case c.name == "OUTPUT", c.name == "POSTROUTING":
@@ -78,7 +90,9 @@ func (t *ipTables) restRemark(tab *ipTable, c *chain) Remark {
 	case !c.base:
 		why = "no imported rule jumps to it"
 	case c.name == "PREROUTING":
-		k, why, hint = Changed, "what it drops never reaches the chains behind it, and is judged by those alone now", fmt.Sprintf("--chain %s/PREROUTING --chain INPUT imports both, one behind the other", tab.name)
+		k, why, hint = Changed, "what it drops never reaches the chains behind it, and is judged "+
+			"by those alone now", fmt.Sprintf("--chain %s/PREROUTING --chain INPUT imports both, "+
+			"one behind the other", tab.name)
 	default:
 		why, hint = "another chain was asked for", "--chain "+tab.name+"/"+c.name+" imports it"
 	}

@@ -20,8 +20,8 @@ type ipRule struct {
 	badAll bool
 }
 
-// rule makes a chainRule of a line. It fails on values that iptables would refuse; what a policy has no
-// words for is remembered in the rule.
+// rule makes a chainRule of a line. It fails on values that iptables would refuse; what a policy
+// has no words for is remembered in the rule.
 func (t *ipTables) rule(tab *ipTable, l ipLine, number int) (*chainRule, error) {
 	p := &ipRule{t: t, tab: tab, w: l.words, ruleReader: ruleReader{t.out, &chainRule{
 		origin: origin{tab.file, l.line, l.text},
@@ -103,7 +103,9 @@ func (p *ipRule) basic(o string) (bool, error) {
 	case "-i", "--in-interface":
 		p.in(p.value())
 	case "-o", "--out-interface":
-		p.unknown("asks for the outgoing interface "+quote(p.value())+", which is chosen after levee has judged the packet", "match the destination addresses behind that interface")
+		p.unknown("asks for the outgoing interface "+quote(p.value())+
+			", which is chosen after levee has judged the packet",
+			"match the destination addresses behind that interface")
 	case "-f", "--fragment":
 		p.fragment()
 	case "-m", "--match":
@@ -138,7 +140,8 @@ func (p *ipRule) addresses(o, v string) error {
 			return err
 		}
 		if !contiguous {
-			p.unknown("asks for an address with the mask "+quote(s)+", which is not a prefix", "list the prefixes")
+			p.unknown("asks for an address with the mask "+quote(s)+", which is not a prefix",
+				"list the prefixes")
 			return nil
 		}
 		in = append(in, a)
@@ -181,7 +184,8 @@ func (p *ipRule) in(name string) {
 		}
 	case name == "lo" && !p.not && dev != "lo":
 		p.r.alts = nil
-		p.remark(Noticed, "is about the loopback interface: packets of the machine to itself never reach levee, so nothing is lost", "")
+		p.remark(Noticed, "is about the loopback interface: packets of the machine to itself "+
+			"never reach levee, so nothing is lost", "")
 	case name == "lo" && dev == "":
 	case !p.not && vlanOf(name, dev) != nil:
 		p.both(match{}.with(fVLAN, vlanOf(name, dev)))
@@ -190,10 +194,12 @@ func (p *ipRule) in(name string) {
 		hit := name == dev || wild && strings.HasPrefix(dev, stem)
 		if hit == p.not {
 			p.r.alts = nil
-			p.remark(LeftOut, "is about interface "+quote(name)+", by which nothing comes to "+dev, "import it with --dev "+name+" for that interface")
+			p.remark(LeftOut, "is about interface "+quote(name)+", by which nothing comes to "+dev,
+				"import it with --dev "+name+" for that interface")
 		}
 	default:
-		p.unknown("asks for interface "+quote(name)+", and a policy protects one interface", "choose one with --dev "+name)
+		p.unknown("asks for interface "+quote(name)+", and a policy protects one interface",
+			"choose one with --dev "+name)
 	}
 }
 
@@ -213,7 +219,9 @@ func (p *ipRule) finish() error {
 		}
 	case "REJECT", "TARPIT":
 		r.verb = doDrop
-		p.remark(Changed, p.target+" becomes a drop: levee sends no answer", "clients wait for a timeout; let the packets pass to the kernel where they should be refused")
+		p.remark(Changed, p.target+" becomes a drop: levee sends no answer",
+			"clients wait for a timeout; let the packets pass to the kernel where they should be "+
+				"refused")
 	case "RETURN":
 		r.verb = doReturn
 	default:
@@ -223,8 +231,8 @@ func (p *ipRule) finish() error {
 	return nil
 }
 
-// checkFragment looks whether a policy has words for the fragments that the rule asks for. A drop or a
-// count may be of some more.
+// checkFragment looks whether a policy has words for the fragments that the rule asks for. A drop
+// or a count may be of some more.
 func (p *ipRule) checkFragment() { p.r.checkFragment() }
 
 func (r *chainRule) checkFragment() {
@@ -233,11 +241,14 @@ func (r *chainRule) checkFragment() {
 		switch {
 		case !m.vague():
 		case r.verb == doDrop && m.f[fFragment][0].Lo == later:
-			r.remarks = append(r.remarks, r.remark(Changed, "asks for second and later fragments, `fragments` is the first one too; where netfilter reassembles (INPUT, or with conntrack) it never sees any",
+			r.remarks = append(r.remarks, r.remark(Changed,
+				"asks for second and later fragments, `fragments` is the first one too; where "+
+					"netfilter reassembles (INPUT, or with conntrack) it never sees any",
 				"look whether fragments are expected at all"))
 			return
 		default:
-			r.unknown = append(r.unknown, reason{"tells first fragments from later ones, which no policy does", "write `fragments` or `not fragments` if that is meant"})
+			r.unknown = append(r.unknown, reason{"tells first fragments from later ones, which " +
+				"no policy does", "write `fragments` or `not fragments` if that is meant"})
 			return
 		}
 	}
@@ -245,15 +256,26 @@ func (r *chainRule) checkFragment() {
 
 // quiet are targets that decide nothing.
 var quiet = map[string]reason{
-	"LOG": {"LOG writes to the kernel's log", "use `as` labels and counters, and `levee eval`; `log` is a word of a later version"}, "NFLOG": {"NFLOG copies the packet to a program", "`log` is a word of a later version"},
-	"ULOG": {"ULOG copies the packet to a program", ""}, "TRACE": {"TRACE is for debugging", "use `levee explain`"}, "AUDIT": {"AUDIT writes a record", ""},
-	"MARK": {"MARK sets a mark", "rules that ask for the mark are left out"}, "CONNMARK": {"CONNMARK sets a mark", "rules that ask for the mark are left out"},
-	"CT": {"CT sets up connection tracking", ""}, "NOTRACK": {"NOTRACK keeps packets out of connection tracking", ""},
-	"TCPMSS": {"TCPMSS changes the packet", ""}, "DSCP": {"DSCP changes the packet", ""}, "TOS": {"TOS changes the packet", ""},
-	"TTL": {"TTL changes the packet", ""}, "HL": {"HL changes the packet", ""}, "ECN": {"ECN changes the packet", ""},
-	"CLASSIFY": {"CLASSIFY sets a priority", ""}, "CHECKSUM": {"CHECKSUM changes the packet", ""}, "SECMARK": {"SECMARK sets a label", ""},
-	"CONNSECMARK": {"CONNSECMARK sets a label", ""}, "LED": {"LED lights a lamp", ""}, "RATEEST": {"RATEEST measures", ""}, "IDLETIMER": {"IDLETIMER measures", ""},
-	"TEE": {"TEE sends a copy elsewhere", ""}, "SET": {"SET fills a set from packets", "fill a dynamic set with `levee set add`"},
+	"LOG": {"LOG writes to the kernel's log",
+		"use `as` labels and counters, and `levee eval`; `log` is a word of a later version"},
+	"NFLOG":    {"NFLOG copies the packet to a program", "`log` is a word of a later version"},
+	"ULOG":     {"ULOG copies the packet to a program", ""},
+	"TRACE":    {"TRACE is for debugging", "use `levee explain`"},
+	"AUDIT":    {"AUDIT writes a record", ""},
+	"MARK":     {"MARK sets a mark", "rules that ask for the mark are left out"},
+	"CONNMARK": {"CONNMARK sets a mark", "rules that ask for the mark are left out"},
+	"CT":       {"CT sets up connection tracking", ""},
+	"NOTRACK":  {"NOTRACK keeps packets out of connection tracking", ""},
+	"TCPMSS":   {"TCPMSS changes the packet", ""}, "DSCP": {"DSCP changes the packet", ""},
+	"TOS": {"TOS changes the packet", ""},
+	"TTL": {"TTL changes the packet", ""}, "HL": {"HL changes the packet", ""},
+	"ECN":      {"ECN changes the packet", ""},
+	"CLASSIFY": {"CLASSIFY sets a priority", ""}, "CHECKSUM": {"CHECKSUM changes the packet", ""},
+	"SECMARK":     {"SECMARK sets a label", ""},
+	"CONNSECMARK": {"CONNSECMARK sets a label", ""}, "LED": {"LED lights a lamp", ""},
+	"RATEEST": {"RATEEST measures", ""}, "IDLETIMER": {"IDLETIMER measures", ""},
+	"TEE":   {"TEE sends a copy elsewhere", ""},
+	"SET":   {"SET fills a set from packets", "fill a dynamic set with `levee set add`"},
 	"HMARK": {"HMARK sets a mark", ""}, "TCPOPTSTRIP": {"TCPOPTSTRIP changes the packet", ""},
 }
 
@@ -283,7 +305,8 @@ func (p *ipRule) extraTarget() error {
 	case "SYNPROXY":
 		p.unknown("SYNPROXY answers SYNs itself", "`cookie` is a word of a later version")
 	case "DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP", "TPROXY":
-		p.unknown(p.target+" rewrites addresses or ports, which levee does not do", "keep it in the nat table")
+		p.unknown(p.target+" rewrites addresses or ports, which levee does not do",
+			"keep it in the nat table")
 	default:
 		p.unknown("there is neither a chain nor a known target "+quote(p.target), "")
 	}

@@ -23,7 +23,8 @@ const (
 )
 
 var fieldTop = [numFields]uint64{
-	fEther: 0xffff, fVLAN: 4095, fEtherFrom: 1<<48 - 1, fEtherTo: 1<<48 - 1, fProto: 255, fICMP: 0xffff, fICMP6: 0xffff,
+	fEther: 0xffff, fVLAN: 4095, fEtherFrom: 1<<48 - 1, fEtherTo: 1<<48 - 1, fProto: 255,
+	fICMP: 0xffff, fICMP6: 0xffff,
 	fFromPort: 0xffff, fPort: 0xffff, fLen: 65575, fTTL: 255, fDSCP: 63, fFragment: later,
 }
 
@@ -46,12 +47,13 @@ var (
 	only4     = just(etherIPv4)
 	only6     = just(etherIPv6)
 	bothIP    = spans{{Lo: etherIPv4, Hi: etherIPv4}, {Lo: etherIPv6, Hi: etherIPv6}}
-	withPorts = spans{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 33, Hi: 33}, {Lo: 132, Hi: 132}, {Lo: 136, Hi: 136}}
-	allPorts  = between(0, 0xffff)
+	withPorts = spans{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 33, Hi: 33}, {Lo: 132, Hi: 132},
+		{Lo: 136, Hi: 136}}
+	allPorts = between(0, 0xffff)
 )
 
-// addrSet is a set of addresses or ports that rules refer to, with the name that the policy gives it
-// or "" for one that is written where it is used. dynamic sets have a name and no addresses.
+// addrSet is a set of addresses or ports that rules refer to, with the name that the policy gives
+// it or "" for one that is written where it is used. dynamic sets have a name and no addresses.
 type addrSet struct {
 	name    string
 	addrs   addrSpans
@@ -195,8 +197,9 @@ func (m *match) terms() int {
 	return n
 }
 
-// maxWritten bounds the ranges of addresses that all rules together have in lists of their own. Large sets have names and are
-// written once; only where two of them meet in one rule does the rule get a list.
+// maxWritten bounds the ranges of addresses that all rules together have in lists of their own.
+// Large sets have names and are written once; only where two of them meet in one rule does the rule
+// get a list.
 const maxWritten = 1 << 20
 
 // settle draws the conclusions that one field allows about others, so that a match that no packet
@@ -229,13 +232,16 @@ func (m match) settle() match {
 
 // hasTransport tells whether the match asks for a field of the transport header.
 func (m *match) hasTransport() bool {
-	return m.f[fFromPort] != nil || m.f[fPort] != nil || m.f[fICMP] != nil || m.f[fICMP6] != nil || m.flags != nil || len(m.notFlags) > 0
+	return m.f[fFromPort] != nil || m.f[fPort] != nil || m.f[fICMP] != nil || m.f[fICMP6] != nil ||
+		m.flags != nil || len(m.notFlags) > 0
 }
 
 // vague tells whether a policy has no words for which fragments are meant.
 func (m *match) vague() bool {
 	f := m.f[fFragment]
-	return f != nil && !m.hasTransport() && (slices.Equal(f, just(later)) || slices.Equal(f, between(whole, first)) || slices.Equal(f, just(first)))
+	return f != nil && !m.hasTransport() &&
+		(slices.Equal(f, just(later)) || slices.Equal(f, between(whole, first)) ||
+			slices.Equal(f, just(first)))
 }
 
 func (m match) settledFlags() (*flagMatch, bool) {

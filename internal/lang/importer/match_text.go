@@ -32,7 +32,8 @@ func (m *match) text() string {
 		}
 	}
 	switch f := m.f[fFragment]; {
-	case f == nil || slices.Equal(f, between(whole, first)) || slices.Equal(f, between(whole, later)):
+	case f == nil || slices.Equal(f, between(whole, first)) ||
+		slices.Equal(f, between(whole, later)):
 	case f[0].Lo == whole:
 		b.WriteString(" not fragments")
 	default:
@@ -260,7 +261,8 @@ func macs(s spans) (out []string, ok bool) {
 			return nil, false
 		}
 		for v := r.Lo; v <= r.Hi; v++ {
-			out = append(out, fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v)))
+			out = append(out, fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(v>>40), byte(v>>32),
+				byte(v>>24), byte(v>>16), byte(v>>8), byte(v)))
 		}
 	}
 	return out, len(out) > 0

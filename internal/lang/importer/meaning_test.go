@@ -90,7 +90,8 @@ func imported(t *testing.T, set string, opts importer.Options) *policy.Policy {
 		t.Fatal(err)
 	}
 	checkLayout(t, out.Bytes(), rep.Rules)
-	p, diags := policy.Parse("imported.levee", out.Bytes(), func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
+	p, diags := policy.Parse("imported.levee", out.Bytes(),
+		func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
 	if err := diags.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +187,8 @@ func TestClassBenchReadsRealSets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := imported(t, string(set), importer.Options{Action: importer.Alternate, Name: filepath.Base(file)})
+			p := imported(t, string(set), importer.Options{Action: importer.Alternate,
+				Name: filepath.Base(file)})
 			if want := strings.Count(string(set), "@"); len(p.Rules) != want {
 				t.Errorf("%d rules, want %d", len(p.Rules), want)
 			}

@@ -27,7 +27,8 @@ func netfilterFiles(t *testing.T, names ...string) (in []importer.Source) {
 
 type netfilterImport func(w *bytes.Buffer) (importer.Imported, error)
 
-// checkImported fails unless what an import wrote is a policy without mistakes in the layout of `levee fmt`.
+// checkImported fails unless what an import wrote is a policy without mistakes in the layout of
+// `levee fmt`.
 func checkImported(t *testing.T, text []byte, rep importer.Imported) *policy.Policy {
 	t.Helper()
 	checkLayout(t, text, rep.Rules)
@@ -51,14 +52,18 @@ func TestDumpsOfTheRealTools(t *testing.T) {
 		}
 	}
 	for name, run := range map[string]netfilterImport{
-		"iptables":           iptables(importer.Rulesets{}, "v4.save", "v6.save", "ipset.save"),
-		"iptables-stateless": iptables(importer.Rulesets{Stateless: true, Device: "eth0"}, "ipset.save", "v4.save"),
-		"iptables-two":       iptables(importer.Rulesets{Chains: []string{"raw/PREROUTING", "FORWARD"}}, "v4.save"),
-		"nft":                nft(importer.Rulesets{}, "ruleset.json"),
-		"nft-eth1":           nft(importer.Rulesets{Device: "eth1", Stateless: true}, "ruleset.json"),
-		"nft-ingress":        nft(importer.Rulesets{Chains: []string{"netdev/nd/ing"}}, "ruleset.json"),
-		"nft-matches":        nft(importer.Rulesets{}, "matches.json"),
-		"nft-matches-eth0":   nft(importer.Rulesets{Device: "eth0"}, "matches.json"),
+		"iptables": iptables(importer.Rulesets{}, "v4.save", "v6.save", "ipset.save"),
+		"iptables-stateless": iptables(importer.Rulesets{Stateless: true, Device: "eth0"},
+			"ipset.save", "v4.save"),
+		"iptables-two": iptables(importer.Rulesets{Chains: []string{"raw/PREROUTING",
+			"FORWARD"}}, "v4.save"),
+		"nft": nft(importer.Rulesets{}, "ruleset.json"),
+		"nft-eth1": nft(importer.Rulesets{Device: "eth1", Stateless: true},
+			"ruleset.json"),
+		"nft-ingress": nft(importer.Rulesets{Chains: []string{"netdev/nd/ing"}},
+			"ruleset.json"),
+		"nft-matches":      nft(importer.Rulesets{}, "matches.json"),
+		"nft-matches-eth0": nft(importer.Rulesets{Device: "eth0"}, "matches.json"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer

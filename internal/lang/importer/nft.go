@@ -13,15 +13,16 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// NFT reads what `nft -j list ruleset` prints (libnftables-json(5)) and writes a policy that judges the
-// packets of its chains as these rules do: all filter chains at the hook input in the order of
+// NFT reads what `nft -j list ruleset` prints (libnftables-json(5)) and writes a policy that judges
+// the packets of its chains as these rules do: all filter chains at the hook input in the order of
 // their priorities, or those that opts names.
 //
 // It returns *Errors when the input is no ruleset, and has then written nothing.
 func NFT(in Source, w io.Writer, opts Rulesets) (Imported, error) {
 	out := newOutput(sourceNames([]Source{in}), "nftables")
 	out.device = opts.Device
-	n := &nftables{opts: opts, out: out, name: heading(in.Name), names: map[string]bool{}, tables: map[string]*nftTable{}}
+	n := &nftables{opts: opts, out: out, name: heading(in.Name), names: map[string]bool{},
+		tables: map[string]*nftTable{}}
 	if n.name == "" {
 		n.name = "input"
 	}
@@ -179,7 +180,8 @@ func (n *nftables) chain(j *jsonChain, line int) error {
 	}
 	c := &nftChain{table: t, kind: j.Type, hook: j.Hook, prio: j.Prio, dev: devices(j.Dev)}
 	c.chain = chain{
-		name: printable(j.Name, 64), base: j.Hook != "", drop: j.Policy == "drop", family: familyMatch(j.Family, j.Hook),
+		name: printable(j.Name, 64), base: j.Hook != "", drop: j.Policy == "drop",
+		family: familyMatch(j.Family, j.Hook),
 		origin: origin{n.name, line, printable("chain "+j.Family+" "+j.Table+" "+j.Name, 160)},
 	}
 	t.chains[j.Name] = c
@@ -237,7 +239,8 @@ func (n *nftables) parseRules() error {
 		for i, raw := range c.raw {
 			rs, err := n.parseRule(c, raw, i+1)
 			if err != nil {
-				errs.add(raw.line, fmt.Sprintf("rule %d of chain %s (handle %d): %v", i+1, quote(c.name), raw.handle, err))
+				errs.add(raw.line, fmt.Sprintf("rule %d of chain %s (handle %d): %v", i+1,
+					quote(c.name), raw.handle, err))
 				continue
 			}
 			c.rules = append(c.rules, rs...)
@@ -262,7 +265,8 @@ func (n *nftables) bases() ([]*chain, error) {
 	for _, want := range n.opts.Chains {
 		c := n.find(want)
 		if c == nil {
-			return nil, fmt.Errorf("there is no filter chain %s at a hook before this machine's programs; there are: %s", quote(want), n.baseNames())
+			return nil, fmt.Errorf("there is no filter chain %s at a hook before this machine's "+
+				"programs; there are: %s", quote(want), n.baseNames())
 		}
 		if !slices.Contains(picked, c) {
 			picked = append(picked, c)
@@ -272,27 +276,31 @@ func (n *nftables) bases() ([]*chain, error) {
 		if len(n.chains) == 0 {
 			return nil, errors.New("no chains: the ruleset is empty")
 		}
-		return nil, fmt.Errorf("no filter chain is at the hook input; choose with --chain from: %s", n.baseNames())
+		return nil, fmt.Errorf("no filter chain is at the hook input; choose with --chain from: %s",
+			n.baseNames())
 	}
 	var out []*chain
 	for _, c := range picked {
 		out = append(out, &c.chain)
 		if c.dev != "" && c.dev != n.opts.Device {
-			n.out.rep.add(c.remark(Noticed, "the chain is for the interface "+quote(c.dev), "put the policy onto it: levee up FILE --dev "+printable(c.dev, 40)))
+			n.out.rep.add(c.remark(Noticed, "the chain is for the interface "+quote(c.dev),
+				"put the policy onto it: levee up FILE --dev "+printable(c.dev, 40)))
 		}
 	}
 	return out, nil
 }
 
 func (c *nftChain) usable() bool {
-	return c.base && c.kind == "filter" && !c.table.dormant && c.table.family != "bridge" && c.table.family != "arp" &&
+	return c.base && c.kind == "filter" && !c.table.dormant && c.table.family != "bridge" &&
+		c.table.family != "arp" &&
 		slices.Contains([]string{"ingress", "prerouting", "input", "forward"}, c.hook)
 }
 
 // find is the chain that --chain names: CHAIN, TABLE/CHAIN or FAMILY/TABLE/CHAIN.
 func (n *nftables) find(want string) *nftChain {
 	for _, c := range n.chains {
-		if short := c.table.name + "/" + c.name; c.usable() && (want == c.name || want == short || want == c.table.family+"/"+short) {
+		if short := c.table.name + "/" + c.name; c.usable() &&
+			(want == c.name || want == short || want == c.table.family+"/"+short) {
 			return c
 		}
 	}
@@ -314,7 +322,8 @@ func (n *nftables) baseNames() string {
 
 // onlyInput tells whether all imported chains see packets to this machine alone.
 func (n *nftables) onlyInput(bases []*chain) bool {
-	return !slices.ContainsFunc(n.chains, func(c *nftChain) bool { return c.hook != "input" && slices.Contains(bases, &c.chain) })
+	return !slices.ContainsFunc(n.chains,
+		func(c *nftChain) bool { return c.hook != "input" && slices.Contains(bases, &c.chain) })
 }
 
 // remarkOnRest says which chains were not imported.
@@ -330,21 +339,29 @@ func (n *nftables) remarkOnRest(bases []*chain) {
 		case !c.base:
 			why = "no imported rule jumps to it"
 		case c.kind == "nat" && c.hook == "prerouting":
-			k, why, hint = Changed, "it rewrites destinations before the other chains look at packets, and levee sees them as they arrive", "write rules with the addresses and ports before the rewriting"
+			k, why, hint = Changed, "it rewrites destinations before the other chains look at "+
+				"packets, and levee sees them as they arrive",
+				"write rules with the addresses and ports before the rewriting"
 		case c.kind != "filter" || !c.usable():
 			why = "levee judges what arrives, and rewrites nothing"
 		case c.hook == "forward" && len(c.rules) > 0 && n.onlyInput(bases):
 			k, why, hint = Changed, forwardWhy, forwardHint
 		case c.hook == "prerouting" || c.hook == "ingress":
-			k, why, hint = Changed, "what it drops never reaches the chains behind it, and is judged by those alone now", "name all of them with --chain, in their order"
+			k, why, hint = Changed, "what it drops never reaches the chains behind it, and is "+
+				"judged by those alone now", "name all of them with --chain, in their order"
 		default:
-			why, hint = "another chain was asked for", "--chain "+printable(c.table.family+"/"+c.table.name+"/"+c.name, 100)+" imports it"
+			why, hint = "another chain was asked for",
+				"--chain "+printable(c.table.family+"/"+c.table.name+"/"+c.name, 100)+" imports it"
 		}
-		n.out.rep.add(c.remark(k, fmt.Sprintf("its %d rules are not imported: %s", len(c.rules), why), hint))
+		n.out.rep.add(c.remark(k, fmt.Sprintf("its %d rules are not imported: %s", len(c.rules),
+			why), hint))
 	}
 	for _, c := range n.chains {
 		if c.hook == "forward" && slices.Contains(bases, &c.chain) {
-			n.out.rep.add(c.remark(Changed, "levee judges packets before they are routed: the rules of a forward chain also judge those to this machine itself", "pass these by a rule at the top: pass to ADDRESSES"))
+			n.out.rep.add(c.remark(Changed,
+				"levee judges packets before they are routed: the rules of a forward chain also "+
+					"judge those to this machine itself",
+				"pass these by a rule at the top: pass to ADDRESSES"))
 		}
 	}
 	remarkOnFragments(n.out, bases)

@@ -2,21 +2,24 @@ package importer
 
 import "encoding/json"
 
-// Statements that change something and decide nothing may still end a rule: nftables leaves a rule whose statement
-// cannot be carried out (NFT_BREAK of nf_tables_core.c in the kernel), and a statement that reads a header is
-// listed without the condition that the packet has that header. What stands behind such a statement
-// is for fewer packets than the matches say.
+// Statements that change something and decide nothing may still end a rule: nftables leaves a rule
+// whose statement cannot be carried out (NFT_BREAK of nf_tables_core.c in the kernel), and a
+// statement that reads a header is listed without the condition that the packet has that header.
+// What stands behind such a statement is for fewer packets than the matches say.
 
 // quietly remembers a statement that decides nothing.
 func (p *nftRule) quietly(key string) {
-	p.quiet = append(p.quiet, reason{"the statement " + key + " decides nothing and is not carried over", ""})
+	p.quiet = append(p.quiet, reason{"the statement " + key +
+		" decides nothing and is not carried over", ""})
 }
 
-// guard remembers a condition that a policy has no words for, and that counts if the rule decides something.
+// guard remembers a condition that a policy has no words for, and that counts if the rule decides
+// something.
 func (p *nftRule) guard(what string) { p.guards = append(p.guards, reason{what, ""}) }
 
-// update is a statement that puts packets' fields into a set or map: `add @seen { ip saddr limit rate over 5/second }`.
-// The rule goes on for packets that have the fields, and where each statement of the element goes on.
+// update is a statement that puts packets' fields into a set or map: `add @seen { ip saddr limit
+// rate over 5/second }`. The rule goes on for packets that have the fields, and where each
+// statement of the element goes on.
 func (p *nftRule) update(key string, inner json.RawMessage) {
 	var u struct {
 		Elem, Data json.RawMessage
@@ -31,7 +34,8 @@ func (p *nftRule) update(key string, inner json.RawMessage) {
 		switch k, _ := object(s); k {
 		case "counter", "last":
 		default:
-			p.guard("goes on for each element of " + quote(u.Set+u.Map) + " by its own " + quote(k) + ", which lets packets through up to a number")
+			p.guard("goes on for each element of " + quote(u.Set+u.Map) + " by its own " +
+				quote(k) + ", which lets packets through up to a number")
 		}
 	}
 	p.has(u.Elem, "puts into "+quote(u.Set+u.Map))
@@ -73,7 +77,8 @@ func (p *nftRule) writes(raw json.RawMessage, depth int) {
 		}
 		return
 	}
-	p.guard("goes on only for packets that have the value it writes (" + printable(exprText(raw, 0), 60) + ")")
+	p.guard("goes on only for packets that have the value it writes (" + printable(exprText(raw, 0),
+		60) + ")")
 }
 
 // has narrows the rule to packets that have the fields of an element or a header.
@@ -98,7 +103,8 @@ func (p *nftRule) has(raw json.RawMessage, does string) {
 		case d.why == nil && !d.state:
 			p.both(d.dep.with(d.num, between(0, fieldTop[d.num])).settle())
 		default:
-			p.guard("goes on only for packets that have what it " + does + " (" + printable(exprText(part, 0), 60) + ")")
+			p.guard("goes on only for packets that have what it " + does + " (" +
+				printable(exprText(part, 0), 60) + ")")
 		}
 	}
 }

@@ -29,10 +29,12 @@ func left(raw json.RawMessage) dim {
 		}
 		return noWord("asks for "+printable("ct "+c.Key, 40)+"; levee keeps no connections yet", "")
 	case "exthdr":
-		return noWord("asks for an extension header of IPv6", "for fragments write `ipv6 fragments`")
+		return noWord("asks for an extension header of IPv6",
+			"for fragments write `ipv6 fragments`")
 	case "fib", "rt":
 		return noWord("asks the routing table ("+key+")", "write the addresses")
-	case "socket", "osf", "numgen", "jhash", "symhash", "ipsec", "tcp option", "sctp chunk", "ip option":
+	case "socket", "osf", "numgen", "jhash", "symhash", "ipsec", "tcp option", "sctp chunk",
+		"ip option":
 		return noWord("asks for "+key, "")
 	case "&", "|", "^", "<<", ">>":
 		return noWord("calculates with bits before it compares", "")
@@ -74,7 +76,9 @@ func payload(proto, name string) dim {
 	if d, ok := payloads[proto+" "+name]; ok {
 		return d
 	}
-	if n, err := protocolNumber(proto); err == nil && (name == "sport" || name == "dport") && withPorts.and(just(uint64(n))).within(withPorts) && len(withPorts.and(just(uint64(n)))) == 1 {
+	if n, err := protocolNumber(proto); err == nil && (name == "sport" || name == "dport") &&
+		withPorts.and(just(uint64(n))).within(withPorts) &&
+		len(withPorts.and(just(uint64(n)))) == 1 {
 		d := dim{num: fPort, dep: match{}.with(fProto, just(uint64(n)))}
 		if name == "sport" {
 			d.num = fFromPort
@@ -86,8 +90,11 @@ func payload(proto, name string) dim {
 
 // Names of codes that nft prints (RFC 792, RFC 1812, RFC 4443).
 var (
-	icmpCodes  = map[string]uint64{"net-unreachable": 0, "host-unreachable": 1, "prot-unreachable": 2, "port-unreachable": 3, "frag-needed": 4, "net-prohibited": 9, "host-prohibited": 10, "admin-prohibited": 13}
-	icmp6Codes = map[string]uint64{"no-route": 0, "admin-prohibited": 1, "addr-unreachable": 3, "port-unreachable": 4, "policy-fail": 5, "reject-route": 6}
+	icmpCodes = map[string]uint64{"net-unreachable": 0, "host-unreachable": 1,
+		"prot-unreachable": 2, "port-unreachable": 3, "frag-needed": 4, "net-prohibited": 9,
+		"host-prohibited": 10, "admin-prohibited": 13}
+	icmp6Codes = map[string]uint64{"no-route": 0, "admin-prohibited": 1, "addr-unreachable": 3,
+		"port-unreachable": 4, "policy-fail": 5, "reject-route": 6}
 )
 
 func icmpCode(s string) (spans, error)  { return named(icmpCodes, s) }
@@ -106,7 +113,8 @@ func meta(key string) dim {
 	case "l4proto":
 		return dim{num: fProto, parse: parseProtocolName}
 	case "nfproto":
-		return dim{num: fEther, parse: parseEtherName, after: func(s spans) spans { // NFPROTO_IPV4, NFPROTO_IPV6
+		// NFPROTO_IPV4, NFPROTO_IPV6
+		return dim{num: fEther, parse: parseEtherName, after: func(s spans) spans {
 			switch {
 			case len(s) == 1 && s[0] == span{Lo: 2, Hi: 2}:
 				return only4
@@ -129,7 +137,8 @@ func meta(key string) dim {
 			return nil, errPktType
 		}}
 	case "oifname", "oif":
-		return noWord("asks for the outgoing interface, which is chosen after levee has judged the packet", "match the destination addresses behind that interface")
+		return noWord("asks for the outgoing interface, which is chosen after levee has judged "+
+			"the packet", "match the destination addresses behind that interface")
 	case "mark":
 		return noWord("asks for a mark that other rules set", "")
 	}
@@ -140,7 +149,8 @@ func meta(key string) dim {
 func isFlags(raw json.RawMessage) bool {
 	key, inner := object(raw)
 	var p struct{ Protocol, Field string }
-	return key == "payload" && json.Unmarshal(inner, &p) == nil && p.Protocol == "tcp" && p.Field == "flags"
+	return key == "payload" && json.Unmarshal(inner, &p) == nil && p.Protocol == "tcp" &&
+		p.Field == "flags"
 }
 
 // fragmentOffset tells whether raw is `ip frag-off & MASK`.
@@ -152,7 +162,8 @@ func fragmentOffset(raw json.RawMessage) (mask uint64, ok bool) {
 	}
 	key, inner = object(parts[0])
 	var p struct{ Protocol, Field string }
-	if key != "payload" || json.Unmarshal(inner, &p) != nil || p.Protocol != "ip" || p.Field != "frag-off" {
+	if key != "payload" || json.Unmarshal(inner, &p) != nil || p.Protocol != "ip" ||
+		p.Field != "frag-off" {
 		return 0, false
 	}
 	s, ok := scalar(parts[1])

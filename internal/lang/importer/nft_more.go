@@ -24,19 +24,24 @@ func (p *nftRule) iface(r *chainRule, names []string, not bool) ([]match, error)
 	list := printable(strings.Join(names, ", "), 60)
 	switch {
 	case onlyLo && !not && dev != "lo":
-		r.remarks = append(r.remarks, r.remark(Noticed, "is about the loopback interface: packets of the machine to itself never reach levee, so nothing is lost", ""))
+		r.remarks = append(r.remarks, r.remark(Noticed,
+			"is about the loopback interface: packets of the machine to itself never reach "+
+				"levee, so nothing is lost", ""))
 	case dev == "" && !onlyLo:
-		r.unknown = append(r.unknown, reason{"asks for interface " + quote(list) + ", and a policy protects one interface", "choose one with --dev"})
+		r.unknown = append(r.unknown, reason{"asks for interface " + quote(list) +
+			", and a policy protects one interface", "choose one with --dev"})
 		return nil, nil
 	case len(tags) > 0 && not:
-		r.unknown = append(r.unknown, reason{"asks for other interfaces than " + quote(list) + ", a VLAN of " + dev, "write `not vlan` and `untagged`"})
+		r.unknown = append(r.unknown, reason{"asks for other interfaces than " + quote(list) +
+			", a VLAN of " + dev, "write `not vlan` and `untagged`"})
 		return nil, nil
 	case len(tags) > 0 && !hit:
 		return []match{match{}.with(fVLAN, tags)}, nil
 	case hit != not:
 		return []match{{}}, nil
 	default:
-		r.remarks = append(r.remarks, r.remark(LeftOut, "is about interface "+quote(list)+", by which nothing comes to "+quote(dev), ""))
+		r.remarks = append(r.remarks, r.remark(LeftOut,
+			"is about interface "+quote(list)+", by which nothing comes to "+quote(dev), ""))
 	}
 	return never, nil
 }
@@ -51,8 +56,10 @@ func (p *nftRule) state(r *chainRule, states []string, not bool) error {
 			r.states = append(r.states, strings.ToUpper(s))
 		}
 	}
-	r.unknown = append(r.unknown, reason{text + printable(strings.Join(states, ","), 60) + "; levee keeps no connections yet (`established` is a word of a later version)",
-		"the comments in the policy are the stateless approximation; --stateless writes them as rules"})
+	r.unknown = append(r.unknown, reason{text + printable(strings.Join(states, ","),
+		60) + "; levee keeps no connections yet (`established` is a word of a later version)",
+		"the comments in the policy are the stateless approximation; --stateless writes them " +
+			"as rules"})
 	return nil
 }
 
@@ -183,7 +190,8 @@ func (p *nftRule) concat(parts []json.RawMessage, op string, right json.RawMessa
 		p.unknown(why.what, why.instead)
 		return nil
 	case op == "!=":
-		p.unknown("asks for what is not in a set of several fields", "pass what is in it by a rule before")
+		p.unknown("asks for what is not in a set of several fields",
+			"pass what is in it by a rule before")
 		return nil
 	}
 	for _, l := range parts {
@@ -208,7 +216,8 @@ func leftAll(parts []json.RawMessage) (dims []dim, why *reason) {
 		case d.why != nil:
 			return nil, d.why
 		case d.iface || d.state:
-			return nil, &reason{"asks for an interface or a connection state together with other fields", "write a rule for each"}
+			return nil, &reason{"asks for an interface or a connection state together with " +
+				"other fields", "write a rule for each"}
 		}
 		dims = append(dims, d)
 	}
@@ -223,7 +232,8 @@ func (p *nftRule) keys(right json.RawMessage) ([]json.RawMessage, error) {
 			return nil, fmt.Errorf("asks for the set %s, which is not in the input", quote(s[1:]))
 		}
 		if set.leases {
-			p.remark(Changed, "set "+quote(set.name)+" is filled, or emptied, while it runs: what is in it now stays", "")
+			p.remark(Changed, "set "+quote(set.name)+
+				" is filled, or emptied, while it runs: what is in it now stays", "")
 		}
 		return set.elems, nil
 	}
@@ -286,7 +296,8 @@ func tuples(dims []dim, elems []json.RawMessage) ([]match, error) {
 		g := groups[key]
 		if g == nil {
 			if len(order) == maxAlternatives {
-				return nil, fmt.Errorf("has a set that would become more than %d rules", maxAlternatives)
+				return nil, fmt.Errorf("has a set that would become more than %d rules",
+					maxAlternatives)
 			}
 			g = &group{rest: rest}
 			groups[key] = g
@@ -402,7 +413,8 @@ func (p *nftRule) byVerdict(elems []json.RawMessage) (groups []*verdictGroup, er
 }
 
 // mapRule narrows r to the keys of a group and gives it the verdict.
-func (p *nftRule) mapRule(r *chainRule, parts []json.RawMessage, several bool, g *verdictGroup) error {
+func (p *nftRule) mapRule(r *chainRule, parts []json.RawMessage, several bool,
+	g *verdictGroup) error {
 	if err := p.verdict(r, g.key, g.inner); err != nil {
 		return err
 	}
@@ -427,7 +439,8 @@ func (p *nftRule) mapRule(r *chainRule, parts []json.RawMessage, several bool, g
 	return nil
 }
 
-func (p *nftRule) mapAlts(r *chainRule, dims []dim, several bool, keys []json.RawMessage) ([]match, error) {
+func (p *nftRule) mapAlts(r *chainRule, dims []dim, several bool, keys []json.RawMessage) ([]match,
+	error) {
 	if several {
 		return tuples(dims, keys)
 	}

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// object takes one object of a ruleset, or a command of a file for nft -j -f that adds one. What a command would take away
-// or put elsewhere is refused: such a file says what to change, and not what there is.
+// object takes one object of a ruleset, or a command of a file for nft -j -f that adds one. What a
+// command would take away or put elsewhere is refused: such a file says what to change, and not
+// what there is.
 func (n *nftables) object(key string, inner json.RawMessage, line int) error {
 	switch key {
 	case "table", "chain", "set", "map", "rule", "element":
@@ -28,15 +29,20 @@ func (n *nftables) object(key string, inner json.RawMessage, line int) error {
 		return commandError(key)
 	case "insert", "delete", "destroy", "replace", "rename", "reset", "list":
 		return commandError(key)
-	case "metainfo", "counter", "quota", "limit", "flowtable", "ct helper", "ct timeout", "ct expectation", "secmark", "synproxy":
+	case "metainfo", "counter", "quota", "limit", "flowtable", "ct helper", "ct timeout",
+		"ct expectation", "secmark", "synproxy":
 		return nil // rules refer to them, and are left out where that matters
 	}
-	n.out.rep.add(Remark{File: n.name, Line: line, Kind: Noticed, Text: "the ruleset has an object " + quote(key) + ", which levee does not know; rules that refer to it are left out"})
+	n.out.rep.add(Remark{File: n.name, Line: line, Kind: Noticed,
+		Text: "the ruleset has an object " + quote(key) +
+			", which levee does not know; rules that refer to it are left out"})
 	return nil
 }
 
 func commandError(key string) error {
-	return fmt.Errorf("the command %s changes a ruleset: load the file where it does no harm, and give what there is then: unshare -n sh -c 'nft -j -f FILE; nft -j list ruleset'", quote(key))
+	return fmt.Errorf("the command %s changes a ruleset: load the file where it does no harm, "+
+		"and give what there is then: unshare -n sh -c 'nft -j -f FILE; nft -j list ruleset'",
+		quote(key))
 }
 
 func (n *nftables) hasTable(inner json.RawMessage) bool {
@@ -73,7 +79,8 @@ func (n *nftables) newTable(j *jsonTable) error {
 	if n.tables[key] != nil {
 		return fmt.Errorf("table %s is defined twice", quote(key))
 	}
-	n.tables[key] = &nftTable{j.Family, j.Name, map[string]*nftChain{}, map[string]*nftSet{}, strings.Contains(string(j.Flags), "dormant")}
+	n.tables[key] = &nftTable{j.Family, j.Name, map[string]*nftChain{}, map[string]*nftSet{},
+		strings.Contains(string(j.Flags), "dormant")}
 	return nil
 }
 

@@ -23,12 +23,14 @@ type nftRule struct {
 	anyPort bool // `th dport`: of whatever protocol
 }
 
-// parseRule makes rules of one rule of nft: more than one where it has a verdict map. It fails on what
-// is no rule; what a policy has no words for is remembered.
+// parseRule makes rules of one rule of nft: more than one where it has a verdict map. It fails on
+// what is no rule; what a policy has no words for is remembered.
 func (n *nftables) parseRule(c *nftChain, raw nftRaw, number int) ([]*chainRule, error) {
-	text := fmt.Sprintf("%s %s %s handle %d:%s", c.table.family, c.table.name, c.name, raw.handle, ruleText(raw.expr))
+	text := fmt.Sprintf("%s %s %s handle %d:%s", c.table.family, c.table.name, c.name, raw.handle,
+		ruleText(raw.expr))
 	p := &nftRule{n: n, c: c, ruleReader: ruleReader{n.out, &chainRule{
-		origin: origin{n.name, raw.line, printable(text, 160)}, label: raw.comment, alts: []match{{}},
+		origin: origin{n.name, raw.line, printable(text, 160)}, label: raw.comment,
+		alts: []match{{}},
 	}}}
 	if p.r.label == "" {
 		p.r.label = fmt.Sprintf("%s:%d", c.name, number)
@@ -79,7 +81,8 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 	case "counter":
 		p.counts = true
 	case "limit", "quota", "ct count", "meter", "connlimit":
-		p.unknown("has the statement "+key+", which lets packets through up to a number", "`limit` is a word of a later version")
+		p.unknown("has the statement "+key+", which lets packets through up to a number",
+			"`limit` is a word of a later version")
 	case "set", "map":
 		p.quietly(key)
 		p.update(key, inner)
@@ -92,7 +95,8 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 	case "log", "notrack", "dup", "last", "ct helper", "ct timeout", "ct expectation", "secmark":
 		p.quietly(key)
 	case "xt":
-		p.unknown("holds a match or target of iptables that nft cannot show", "import the output of iptables-save instead: levee import iptables")
+		p.unknown("holds a match or target of iptables that nft cannot show",
+			"import the output of iptables-save instead: levee import iptables")
 	case "queue":
 		p.unknown("queue lets a program decide", "")
 		p.done = true
@@ -114,7 +118,10 @@ func (p *nftRule) verdict(r *chainRule, key string, inner json.RawMessage) error
 		r.verb = doDrop
 	case "reject":
 		r.verb = doDrop
-		r.remarks = append(r.remarks, r.remark(Changed, "reject becomes a drop: levee sends no answer", "clients wait for a timeout; let the packets pass to the kernel where they should be refused"))
+		r.remarks = append(r.remarks, r.remark(Changed,
+			"reject becomes a drop: levee sends no answer",
+			"clients wait for a timeout; let the packets pass to the kernel where they should be "+
+				"refused"))
 	case "return":
 		r.verb = doReturn
 	case "queue":
@@ -165,7 +172,8 @@ func (p *nftRule) finish() {
 // unknownVerdict tells whether a statement that is not known may decide.
 func (p *nftRule) unknownVerdict() bool {
 	return slices.ContainsFunc(p.r.unknown, func(u reason) bool {
-		return strings.HasPrefix(u.what, "has the statement \"") || strings.HasPrefix(u.what, "holds a match or target")
+		return strings.HasPrefix(u.what, "has the statement \"") ||
+			strings.HasPrefix(u.what, "holds a match or target")
 	})
 }
 
@@ -176,7 +184,9 @@ func (p *nftRule) checkPorts(r *chainRule) {
 	}
 	for i := range r.alts {
 		if proto := r.alts[i].f[fProto]; slices.Equal(proto, withPorts) {
-			r.remarks = append(r.remarks, r.remark(Changed, "th reads ports of whatever protocol; in a policy TCP, UDP, UDP-Lite, SCTP and DCCP have ports", ""))
+			r.remarks = append(r.remarks, r.remark(Changed,
+				"th reads ports of whatever protocol; in a policy TCP, UDP, UDP-Lite, SCTP and "+
+					"DCCP have ports", ""))
 			return
 		}
 	}
@@ -209,8 +219,8 @@ func (p *nftRule) match(op string, l, right json.RawMessage) error {
 	return nil
 }
 
-// soften remembers err as the reason why the rule is left out: it is about a value that a policy has no
-// words for, not about JSON that is broken.
+// soften remembers err as the reason why the rule is left out: it is about a value that a policy
+// has no words for, not about JSON that is broken.
 func (p *nftRule) soften(err error) error {
 	p.unknown(printable(err.Error(), 200), "")
 	return nil
@@ -222,13 +232,14 @@ func (p *nftRule) headerNotes(l json.RawMessage) {
 	var h struct{ Protocol, Field string }
 	_ = json.Unmarshal(inner, &h)
 	if h.Protocol == "ip6" && h.Field == "nexthdr" {
-		p.remark(Changed, "ip6 nexthdr is the first header behind that of IPv6, a policy has the last one", "they differ for packets with extension headers only")
+		p.remark(Changed, "ip6 nexthdr is the first header behind that of IPv6, a policy has the "+
+			"last one", "they differ for packets with extension headers only")
 	}
 	p.anyPort = p.anyPort || h.Protocol == "th"
 }
 
-// compare is the alternatives for a match of one dimension; nil without an error when what is asked is
-// remembered as unknown.
+// compare is the alternatives for a match of one dimension; nil without an error when what is asked
+// is remembered as unknown.
 func (p *nftRule) compare(r *chainRule, d *dim, op string, right json.RawMessage) ([]match, error) {
 	if s, ok := scalar(right); ok && strings.HasPrefix(s, "@") {
 		return p.lookup(d, op, s[1:])
@@ -300,7 +311,8 @@ func fieldMatch(d *dim, s spans, name string) ([]match, error) {
 		return never, nil
 	}
 	if d.num == fEther && (len(s.and(just(0x8100))) > 0 || len(s.and(just(0x88a8))) > 0) {
-		if slices.Equal(s, just(0x8100)) || slices.Equal(s, just(0x88a8)) { // a tag is looked through
+		// a tag is looked through
+		if slices.Equal(s, just(0x8100)) || slices.Equal(s, just(0x88a8)) {
 			return []match{match{}.with(fVLAN, between(0, 4095))}, nil
 		}
 	}
@@ -347,7 +359,9 @@ func (p *nftRule) lookup(d *dim, op, name string) ([]match, error) {
 	}
 	not := op == "!="
 	if s.leases {
-		p.remark(Changed, "set "+quote(name)+" is filled, or emptied, while it runs: what is in it now stays", "use a dynamic set and `levee set add`")
+		p.remark(Changed, "set "+quote(name)+
+			" is filled, or emptied, while it runs: what is in it now stays",
+			"use a dynamic set and `levee set add`")
 	}
 	switch {
 	case d.dir != "":
@@ -356,7 +370,9 @@ func (p *nftRule) lookup(d *dim, op, name string) ([]match, error) {
 			return nil, err
 		}
 		if a.dynamic {
-			p.r.remarks = append(p.r.remarks[:max(0, len(p.r.remarks)-b2i(s.leases))], p.r.remark(Noticed, fmt.Sprintf("set %s is empty: it becomes the dynamic set %s", quote(name), a.name), "fill it with `levee set add`"))
+			p.r.remarks = append(p.r.remarks[:max(0, len(p.r.remarks)-b2i(s.leases))],
+				p.r.remark(Noticed, fmt.Sprintf("set %s is empty: it becomes the dynamic set %s",
+					quote(name), a.name), "fill it with `levee set add`"))
 		}
 		return addressMatch(d, a, not)
 	}

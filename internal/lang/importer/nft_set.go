@@ -27,7 +27,8 @@ func (n *nftables) set(j *jsonSet) error {
 	}
 	t.sets[j.Name] = &nftSet{
 		name: j.Name, elems: j.Elem, timeout: j.Timeout, size: j.Size,
-		leases: j.Timeout > 0 || strings.Contains(string(j.Flags), "timeout") || strings.Contains(string(j.Flags), "dynamic"),
+		leases: j.Timeout > 0 || strings.Contains(string(j.Flags), "timeout") ||
+			strings.Contains(string(j.Flags), "dynamic"),
 	}
 	return nil
 }

@@ -34,55 +34,111 @@ func payload(proto, field string) string {
 
 const dropped = `, {"drop": null}`
 
-// nftRules are what other versions of nft print, or hostile input; testdata/netfilter/matches.nft has what ours prints.
+// nftRules are what other versions of nft print, or hostile input; testdata/netfilter/matches.nft
+// has what ours prints.
 var nftRules = []struct{ name, expr, want, remark string }{
-	{"flags as numbers", match("==", `{"&": [`+payload("tcp", "flags")+`, 18]}`, "2") + dropped, "drop tcp syn", ""},
-	{"flags as a list", match("in", payload("tcp", "flags"), `["syn", "ack"]`) + dropped, "drop tcp not flags none/syn,ack", ""},
-	{"flags or'ed", match("==", `{"&": [`+payload("tcp", "flags")+`, {"|": ["syn", "ack"]}]}`, `"syn"`) + dropped, "drop tcp syn", ""},
-	{"flags that cannot be", match("==", `{"&": [`+payload("tcp", "flags")+`, "syn"]}`, `"ack"`) + dropped, "", ""},
-	{"flags not set", match("!", payload("tcp", "flags"), `"syn"`) + dropped, "drop tcp flags none/syn", ""},
-	{"no mask at all", match("==", `{"&": [`+payload("tcp", "flags")+`, 0]}`, `0`) + dropped, "drop tcp port 0-65535", ""},
-	{"code alone", match("==", payload("icmp", "code"), `{"range": [4, 4]}`) + `,` + match("==", payload("icmp", "type"), `3`) + dropped, "drop icmp type 3/4", ""},
-	{"elements apart from their set", match("==", payload("ip", "saddr"), `"@s"`) + dropped, "set s = { 192.0.2.1-192.0.2.2 }\ndrop from s", ""},
-	{"no such set", match("==", payload("ip", "saddr"), `"@none"`) + dropped, "# left out", `left out|handle 6|set "none", which is not in the input`},
-	{"a field of no header", match("==", payload("ip", "smell"), "1") + dropped, "# left out", "left out|ip smell"},
-	{"an operation that is not known", match("~", payload("ip", "ttl"), "1") + dropped, "# left out", `compares with "~"`},
-	{"a port that is none", match("==", payload("tcp", "dport"), `"ssh"`) + dropped, "# left out", `"ssh" is not a number`},
-	{"a port above all", match("==", payload("tcp", "dport"), `70000`) + dropped, "# left out", "cannot have"},
-	{"an address that is none", match("==", payload("ip", "saddr"), `"192.0.2.300"`) + dropped, "# left out", "is not an address"},
-	{"a statement that is not known", `{"teleport": null}`, "# left out", `has the statement "teleport"`},
-	{"of iptables", `{"xt": {"type": "match", "name": "recent"}}` + dropped, "# left out", "levee import iptables"},
+	{"flags as numbers", match("==", `{"&": [`+payload("tcp", "flags")+`, 18]}`, "2") + dropped,
+		"drop tcp syn", ""},
+	{"flags as a list", match("in", payload("tcp", "flags"), `["syn", "ack"]`) + dropped,
+		"drop tcp not flags none/syn,ack", ""},
+	{"flags or'ed", match("==", `{"&": [`+payload("tcp", "flags")+`, {"|": ["syn", "ack"]}]}`,
+		`"syn"`) + dropped, "drop tcp syn", ""},
+	{"flags that cannot be", match("==", `{"&": [`+payload("tcp", "flags")+`, "syn"]}`,
+		`"ack"`) + dropped, "", ""},
+	{"flags not set", match("!", payload("tcp", "flags"), `"syn"`) + dropped,
+		"drop tcp flags none/syn", ""},
+	{"no mask at all", match("==", `{"&": [`+payload("tcp", "flags")+`, 0]}`, `0`) + dropped,
+		"drop tcp port 0-65535", ""},
+	{"code alone", match("==", payload("icmp", "code"), `{"range": [4, 4]}`) + `,` + match("==",
+		payload("icmp", "type"), `3`) + dropped, "drop icmp type 3/4", ""},
+	{"elements apart from their set", match("==", payload("ip", "saddr"), `"@s"`) + dropped,
+		"set s = { 192.0.2.1-192.0.2.2 }\ndrop from s", ""},
+	{"no such set", match("==", payload("ip", "saddr"), `"@none"`) + dropped, "# left out",
+		`left out|handle 6|set "none", which is not in the input`},
+	{"a field of no header", match("==", payload("ip", "smell"), "1") + dropped, "# left out",
+		"left out|ip smell"},
+	{"an operation that is not known", match("~", payload("ip", "ttl"), "1") + dropped,
+		"# left out", `compares with "~"`},
+	{"a port that is none", match("==", payload("tcp", "dport"), `"ssh"`) + dropped, "# left out",
+		`"ssh" is not a number`},
+	{"a port above all", match("==", payload("tcp", "dport"), `70000`) + dropped, "# left out",
+		"cannot have"},
+	{"an address that is none", match("==", payload("ip", "saddr"), `"192.0.2.300"`) + dropped,
+		"# left out", "is not an address"},
+	{"a statement that is not known", `{"teleport": null}`, "# left out",
+		`has the statement "teleport"`},
+	{"of iptables", `{"xt": {"type": "match", "name": "recent"}}` + dropped, "# left out",
+		"levee import iptables"},
 	{"queue", `{"queue": {"num": 1}}`, "# left out", "everything behind it is uncertain"},
-	{"a set in a set", match("==", payload("ip", "saddr"), strings.Repeat(`{"set": [`, 20)+`"192.0.2.1"`+strings.Repeat("]}", 20)) + dropped, "# left out", "nested too deep"},
-	{"a mapped address", match("==", payload("ip6", "saddr"), `"::ffff:192.0.2.1"`) + dropped, "# left out", "IPv4-mapped"},
+	{"a set in a set", match("==", payload("ip", "saddr"),
+		strings.Repeat(`{"set": [`, 20)+`"192.0.2.1"`+strings.Repeat("]}", 20)) + dropped,
+		"# left out", "nested too deep"},
+	{"a mapped address", match("==", payload("ip6", "saddr"), `"::ffff:192.0.2.1"`) + dropped,
+		"# left out", "IPv4-mapped"},
 	{"nothing at all", ``, "", "decides nothing"},
 	{"continue", `{"continue": null}`, "", ""},
-	{"a map of states", `{"vmap": {"key": {"ct": {"key": "state"}}, "data": {"set": [["established", {"accept": null}], ["invalid", {"drop": null}], ["new", {"jump": {"target": "c"}}]]}}}`, "# left out", "left out|established"},
-	{"a set that limits a rate", `{"set": {"op": "add", "elem": ` + payload("ip", "saddr") + `, "set": "@s", "stmt": [{"limit": {"rate": 5, "per": "second", "inv": true}}]}}` + dropped, "# left out", `left out|its own "limit"`},
-	{"a set that counts connections", `{"set": {"op": "update", "elem": {"elem": {"val": ` + payload("ip6", "saddr") + `, "timeout": 60}}, "set": "@s", "stmt": [{"counter": null}, {"ct count": {"val": 9, "inv": true}}]}}` + dropped, "# left out", `left out|its own "ct count"`},
-	{"a set of what only IPv4 has", `{"set": {"op": "add", "elem": ` + payload("ip", "saddr") + `, "set": "@s"}}` + dropped, "drop ipv4", "note|add @s { ip saddr }"},
-	{"a set of several fields", `{"set": {"op": "add", "elem": {"concat": [{"meta": {"key": "iifname"}}, ` + payload("ip", "saddr") + `, ` + payload("udp", "dport") + `]}, "set": "@s"}}` + dropped, "drop ipv4 udp port 0-65535", ""},
-	{"a set of what a policy has no word for", `{"set": {"op": "add", "elem": {"ct": {"key": "mark"}}, "set": "@s"}}` + dropped, "# left out", "left out|ct mark"},
-	{"a set that is filled and decides nothing", `{"set": {"op": "add", "elem": {"ct": {"key": "mark"}}, "set": "@s", "stmt": [{"limit": {"rate": 5}}]}}`, "", "note|add @s"},
-	{"a map that is filled from another", `{"map": {"op": "add", "elem": ` + payload("ip", "saddr") + `, "data": {"map": {"key": ` + payload("ip", "daddr") + `, "data": "@s"}}, "map": "@s"}}` + dropped, "# left out", "left out|the value it writes"},
-	{"a mark from a map", `{"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"map": {"key": ` + payload("ip", "daddr") + `, "data": "@s"}}}}, {"accept": null}`, "# left out", "left out|the value it writes"},
-	{"a mark of the connection", `{"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"ct": {"key": "mark"}}}}, {"accept": null}`, "# left out", "left out|ct mark"},
-	{"a mark that is a number", `{"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"|": [{"meta": {"key": "mark"}}, 16]}}}, {"accept": null}`, "pass from any", "note|meta mark set"},
-	{"a header field that is written", `{"mangle": {"key": ` + payload("ip", "dscp") + `, "value": "cs1"}}` + dropped, "drop ipv4 dscp 0-63", "note|ip dscp set cs1"},
-	{"an option that is written", `{"mangle": {"key": {"tcp option": {"name": "maxseg", "field": "size"}}, "value": 1000}}` + dropped, "# left out", "left out|what it writes"},
-	{"a flowtable", `{"flow": {"op": "add", "flowtable": "@f"}}, {"accept": null}`, "# left out", "left out|flow"},
-	{"a map behind a set", `{"set": {"op": "add", "elem": ` + payload("ip", "saddr") + `, "set": "@s", "stmt": [{"limit": {"rate": 5}}]}}, {"vmap": {"key": ` + payload("tcp", "dport") + `, "data": {"set": [[22, {"accept": null}], [23, {"drop": null}]]}}}`, "# left out", `left out|its own "limit"`},
-	{"a map that goes on", `{"vmap": {"key": ` + payload("tcp", "dport") + `, "data": {"set": [[22, {"continue": null}], [23, {"drop": null}], ["*", {"continue": null}]]}}}`, "drop tcp port 23", ""},
-	{"a map to a program", `{"vmap": {"key": ` + payload("tcp", "dport") + `, "data": {"set": [[22, {"queue": {"num": 1}}], [23, {"drop": null}]]}}}`, "# left out\ndrop tcp port 23", "left out|lets a program decide"},
-	{"an empty map", `{"vmap": {"key": ` + payload("tcp", "dport") + `, "data": {"set": []}}}`, "", "map is empty"},
-	{"a map with a catch-all", `{"vmap": {"key": ` + payload("tcp", "dport") + `, "data": {"set": [[22, {"accept": null}], ["*", {"drop": null}]]}}}`, "pass tcp port 22\n# left out", "element *"},
+	{"a map of states",
+		`{"vmap": {"key": {"ct": {"key": "state"}}, "data": {"set": [["established", {"accept": null}], ["invalid", {"drop": null}], ["new", {"jump": {"target": "c"}}]]}}}`, "# left out", "left out|established"},
+	{"a set that limits a rate", `{"set": {"op": "add", "elem": ` + payload("ip",
+		"saddr") + `, "set": "@s", "stmt": [{"limit": {"rate": 5, "per": "second", "inv": true}}]}}` + dropped, "# left out", `left out|its own "limit"`},
+	{"a set that counts connections",
+		`{"set": {"op": "update", "elem": {"elem": {"val": ` + payload("ip6",
+			"saddr") + `, "timeout": 60}}, "set": "@s", "stmt": [{"counter": null}, {"ct count": {"val": 9, "inv": true}}]}}` + dropped, "# left out", `left out|its own "ct count"`},
+	{"a set of what only IPv4 has", `{"set": {"op": "add", "elem": ` + payload("ip",
+		"saddr") + `, "set": "@s"}}` + dropped, "drop ipv4", "note|add @s { ip saddr }"},
+	{"a set of several fields",
+		`{"set": {"op": "add", "elem": {"concat": [{"meta": {"key": "iifname"}}, ` + payload("ip",
+			"saddr") + `, ` + payload("udp", "dport") + `]}, "set": "@s"}}` + dropped,
+		"drop ipv4 udp port 0-65535", ""},
+	{"a set of what a policy has no word for",
+		`{"set": {"op": "add", "elem": {"ct": {"key": "mark"}}, "set": "@s"}}` + dropped,
+		"# left out", "left out|ct mark"},
+	{"a set that is filled and decides nothing",
+		`{"set": {"op": "add", "elem": {"ct": {"key": "mark"}}, "set": "@s", "stmt": [{"limit": {"rate": 5}}]}}`, "", "note|add @s"},
+	{"a map that is filled from another",
+		`{"map": {"op": "add", "elem": ` + payload("ip",
+			"saddr") + `, "data": {"map": {"key": ` + payload("ip",
+			"daddr") + `, "data": "@s"}}, "map": "@s"}}` + dropped, "# left out",
+		"left out|the value it writes"},
+	{"a mark from a map",
+		`{"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"map": {"key": ` + payload("ip",
+			"daddr") + `, "data": "@s"}}}}, {"accept": null}`, "# left out",
+		"left out|the value it writes"},
+	{"a mark of the connection",
+		`{"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"ct": {"key": "mark"}}}}, {"accept": null}`, "# left out", "left out|ct mark"},
+	{"a mark that is a number",
+		`{"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"|": [{"meta": {"key": "mark"}}, 16]}}}, {"accept": null}`, "pass from any", "note|meta mark set"},
+	{"a header field that is written",
+		`{"mangle": {"key": ` + payload("ip", "dscp") + `, "value": "cs1"}}` + dropped,
+		"drop ipv4 dscp 0-63", "note|ip dscp set cs1"},
+	{"an option that is written",
+		`{"mangle": {"key": {"tcp option": {"name": "maxseg", "field": "size"}}, "value": 1000}}` +
+			dropped, "# left out", "left out|what it writes"},
+	{"a flowtable", `{"flow": {"op": "add", "flowtable": "@f"}}, {"accept": null}`, "# left out",
+		"left out|flow"},
+	{"a map behind a set", `{"set": {"op": "add", "elem": ` + payload("ip",
+		"saddr") + `, "set": "@s", "stmt": [{"limit": {"rate": 5}}]}}, {"vmap": {"key": ` +
+		payload("tcp",
+			"dport") + `, "data": {"set": [[22, {"accept": null}], [23, {"drop": null}]]}}}`,
+		"# left out", `left out|its own "limit"`},
+	{"a map that goes on", `{"vmap": {"key": ` + payload("tcp",
+		"dport") + `, "data": {"set": [[22, {"continue": null}], [23, {"drop": null}], ["*", {"continue": null}]]}}}`, "drop tcp port 23", ""},
+	{"a map to a program", `{"vmap": {"key": ` + payload("tcp",
+		"dport") + `, "data": {"set": [[22, {"queue": {"num": 1}}], [23, {"drop": null}]]}}}`,
+		"# left out\ndrop tcp port 23", "left out|lets a program decide"},
+	{"an empty map", `{"vmap": {"key": ` + payload("tcp", "dport") + `, "data": {"set": []}}}`, "",
+		"map is empty"},
+	{"a map with a catch-all", `{"vmap": {"key": ` + payload("tcp",
+		"dport") + `, "data": {"set": [[22, {"accept": null}], ["*", {"drop": null}]]}}}`,
+		"pass tcp port 22\n# left out", "element *"},
 }
 
 func TestNFTRules(t *testing.T) {
 	for _, c := range nftRules {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
-			rep, err := importer.NFT(importer.Source{Name: "a", R: strings.NewReader(nftInput(c.expr))}, &out, importer.Rulesets{})
+			rep, err := importer.NFT(importer.Source{Name: "a",
+				R: strings.NewReader(nftInput(c.expr))}, &out, importer.Rulesets{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +149,8 @@ func TestNFTRules(t *testing.T) {
 				if strings.HasPrefix(line, "#   nearest") || line == "default pass" {
 					continue
 				}
-				if line, _, _ = strings.Cut(line, ":"); strings.HasPrefix(line, "# left out") && len(lines) > 0 && lines[len(lines)-1] == "# left out" {
+				if line, _, _ = strings.Cut(line, ":"); strings.HasPrefix(line, "# left out") &&
+					len(lines) > 0 && lines[len(lines)-1] == "# left out" {
 					continue
 				}
 				lines = append(lines, line)
@@ -113,29 +170,44 @@ func TestNFTRefuses(t *testing.T) {
 		{"nothing", "", "a:1: this is not JSON: give the output of `nft -j list ruleset`"},
 		{"the text form", "table inet filter {\n}\n", "with -j"},
 		{"other JSON", `{"rules": []}`, "a:1: this is not a ruleset of nft"},
-		{"a cut file", "{\"nftables\": [\n{\"table\": {\"family\": \"ip\"", "a:2: reading an object"},
+		{"a cut file", "{\"nftables\": [\n{\"table\": {\"family\": \"ip\"",
+			"a:2: reading an object"},
 		{"cut behind an object", "{\"nftables\": [\n{\"metainfo\": {}}", "a:2: "},
 		{"two rulesets", `{"nftables": []} {"nftables": []}`, "something stands behind"},
 		{"no chains", `{"nftables": []}`, "no chains"},
-		{"no chain at input", `{"nftables": [{"table":{"family":"ip","name":"t"}},{"chain":{"family":"ip","table":"t","name":"f","type":"filter","hook":"forward","prio":0,"policy":"drop"}}]}`, "choose with --chain from: ip/t/f"},
-		{"a dormant table", strings.Replace(nftInput(`{"drop": null}`), `"name": "f", "handle": 1`, `"name": "f", "flags": ["dormant"]`, 1), "choose with --chain from: none"},
-		{"a chain of no table", "{\"nftables\": [\n\n{\"chain\":{\"family\":\"ip\",\"table\":\"t\",\"name\":\"f\"}}]}", `a:3: there is no table "ip t"`},
-		{"a rule of no chain", `{"nftables": [{"table":{"family":"ip","name":"t"}},{"rule":{"family":"ip","table":"t","chain":"f","expr":[]}}]}`, `a:1: there is no chain "f"`},
-		{"a jump to nowhere", nftInput(`{"jump": {"target": "nowhere"}}`), `a:9: rule 1 of chain "input" (handle 6): jump to the chain "nowhere"`},
+		{"no chain at input",
+			`{"nftables": [{"table":{"family":"ip","name":"t"}},{"chain":{"family":"ip","table":"t","name":"f","type":"filter","hook":"forward","prio":0,"policy":"drop"}}]}`, "choose with --chain from: ip/t/f"},
+		{"a dormant table", strings.Replace(nftInput(`{"drop": null}`), `"name": "f", "handle": 1`,
+			`"name": "f", "flags": ["dormant"]`, 1), "choose with --chain from: none"},
+		{"a chain of no table", "{\"nftables\": " +
+			"[\n\n{\"chain\":{\"family\":\"ip\",\"table\":\"t\",\"name\":\"f\"}}]}",
+			`a:3: there is no table "ip t"`},
+		{"a rule of no chain",
+			`{"nftables": [{"table":{"family":"ip","name":"t"}},{"rule":{"family":"ip","table":"t","chain":"f","expr":[]}}]}`, `a:1: there is no chain "f"`},
+		{"a jump to nowhere", nftInput(`{"jump": {"target": "nowhere"}}`),
+			`a:9: rule 1 of chain "input" (handle 6): jump to the chain "nowhere"`},
 		{"a jump to a base chain", nftInput(`{"jump": {"target": "input"}}`), "to the base chain"},
 		{"a match without sides", nftInput(`{"match": {"op": "=="}}`), "is not a match"},
 		{"a rule of text", nftInput(`"drop"`), "is not a statement"},
-		{"a command that takes away", `{"nftables": [{"delete": {"table":{"family":"ip","name":"t"}}}]}`, `a:1: the command "delete" changes a ruleset`},
-		{"a command that inserts", `{"nftables": [{"add": {"table":{"family":"ip","name":"t"}}},{"insert": {"rule":{"family":"ip","table":"t","chain":"f","expr":[]}}}]}`, `nft -j -f FILE; nft -j list ruleset`},
-		{"a flush in the middle", `{"nftables": [{"add": {"table":{"family":"ip","name":"t"}}},{"flush": {"ruleset":null}}]}`, `the command "flush"`},
-		{"a rule behind another", `{"nftables": [{"add": {"table":{"family":"ip","name":"t"}}},{"add": {"chain":{"family":"ip","table":"t","name":"f"}}},{"add": {"rule":{"family":"ip","table":"t","chain":"f","index":0,"expr":[]}}}]}`, `with an index`},
-		{"two things in one object", `{"nftables": [{"table":{"family":"ip","name":"t"},"chain":{}}]}`, "an object of several parts"},
+		{"a command that takes away",
+			`{"nftables": [{"delete": {"table":{"family":"ip","name":"t"}}}]}`,
+			`a:1: the command "delete" changes a ruleset`},
+		{"a command that inserts",
+			`{"nftables": [{"add": {"table":{"family":"ip","name":"t"}}},{"insert": {"rule":{"family":"ip","table":"t","chain":"f","expr":[]}}}]}`, `nft -j -f FILE; nft -j list ruleset`},
+		{"a flush in the middle",
+			`{"nftables": [{"add": {"table":{"family":"ip","name":"t"}}},{"flush": {"ruleset":null}}]}`, `the command "flush"`},
+		{"a rule behind another",
+			`{"nftables": [{"add": {"table":{"family":"ip","name":"t"}}},{"add": {"chain":{"family":"ip","table":"t","name":"f"}}},{"add": {"rule":{"family":"ip","table":"t","chain":"f","index":0,"expr":[]}}}]}`, `with an index`},
+		{"two things in one object",
+			`{"nftables": [{"table":{"family":"ip","name":"t"},"chain":{}}]}`,
+			"an object of several parts"},
 		{"a number for a name", `{"nftables": [{"table":{"family":1}}]}`, "a:1: reading an object"},
 		{"deep nesting", nftInput(match("==", strings.Repeat("[", 20_000), "1")), "a:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
-			_, err := importer.NFT(importer.Source{Name: "a", R: strings.NewReader(c.in)}, &out, importer.Rulesets{})
+			_, err := importer.NFT(importer.Source{Name: "a", R: strings.NewReader(c.in)}, &out,
+				importer.Rulesets{})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
@@ -148,13 +220,16 @@ func TestNFTRefuses(t *testing.T) {
 
 // TestBaseChainsFollowOneAnother shows that what one base chain accepts goes on to the next one.
 func TestBaseChainsFollowOneAnother(t *testing.T) {
-	in := strings.Replace(nftInput(match("==", payload("tcp", "dport"), "22")+`, {"accept": null}`), `
+	in := strings.Replace(nftInput(match("==", payload("tcp", "dport"), "22")+`, {"accept": null}`),
+		`
 ]}`, `,
 {"chain": {"family": "inet", "table": "f", "name": "late", "handle": 7, "type": "filter", "hook": "input", "prio": 10, "policy": "drop"}},
-{"rule": {"family": "inet", "table": "f", "chain": "late", "handle": 8, "expr": [`+match("==", payload("ip", "saddr"), `"192.0.2.1"`)+`, {"accept": null}]}}
+{"rule": {"family": "inet", "table": "f", "chain": "late", "handle": 8, "expr": [`+match("==",
+			payload("ip", "saddr"), `"192.0.2.1"`)+`, {"accept": null}]}}
 ]}`, 1)
 	var out bytes.Buffer
-	rep, err := importer.NFT(importer.Source{Name: "a", R: strings.NewReader(in)}, &out, importer.Rulesets{})
+	rep, err := importer.NFT(importer.Source{Name: "a", R: strings.NewReader(in)}, &out,
+		importer.Rulesets{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,17 +240,21 @@ func TestBaseChainsFollowOneAnother(t *testing.T) {
 	}
 }
 
-// TestNFTCommandsThatAdd shows that the commands of a file for nft -j -f are not passed over: those that add are read.
+// TestNFTCommandsThatAdd shows that the commands of a file for nft -j -f are not passed over: those
+// that add are read.
 func TestNFTCommandsThatAdd(t *testing.T) {
 	in := `{"nftables": [{"metainfo": {"json_schema_version": 1}}, {"flush": {"ruleset": null}}, {"add": {"table": {"family": "ip", "name": "t"}}}, {"add": {"table": {"family": "ip", "name": "t"}}},
 {"create": {"chain": {"family": "ip", "table": "t", "name": "in", "type": "filter", "hook": "input", "prio": 0, "policy": "drop"}}}, {"add": {"flowtable": {"name": "x"}}}, {"novelty": {}},
-{"add": {"rule": {"family": "ip", "table": "t", "chain": "in", "expr": [` + match("==", payload("tcp", "dport"), "22") + `, {"accept": null}]}}}]}`
+{"add": {"rule": {"family": "ip", "table": "t", "chain": "in", "expr": [` + match("==",
+		payload("tcp", "dport"), "22") + `, {"accept": null}]}}}]}`
 	var out bytes.Buffer
-	rep, err := importer.NFT(importer.Source{Name: "a", R: strings.NewReader(in)}, &out, importer.Rulesets{})
+	rep, err := importer.NFT(importer.Source{Name: "a", R: strings.NewReader(in)}, &out,
+		importer.Rulesets{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff("pass ipv4 tcp port 22\ndrop ipv4\ndefault pass", rulesOf(out.String())); d != "" {
+	if d := cmp.Diff("pass ipv4 tcp port 22\ndrop ipv4\ndefault pass",
+		rulesOf(out.String())); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	remarksHave(t, rep, `note|a:2|an object "novelty"`)

@@ -8,7 +8,8 @@ import (
 // maxRuleText bounds the text of a rule that is shown; the rest is cut off.
 const maxRuleText = 200
 
-// ruleText is a rule nearly as nft prints it without -j, for people to find it again. It decides nothing.
+// ruleText is a rule nearly as nft prints it without -j, for people to find it again. It decides
+// nothing.
 func ruleText(exprs []json.RawMessage) string {
 	var b strings.Builder
 	for _, e := range exprs {
@@ -32,7 +33,8 @@ func ruleText(exprs []json.RawMessage) string {
 		case "jump", "goto":
 			b.WriteString(" " + key + " " + m.Target)
 		case "set", "map":
-			b.WriteString(" " + clip(m.Op+" "+m.Set+m.Map, maxRuleText) + " { " + exprText(m.Elem, 0) + " }")
+			b.WriteString(" " + clip(m.Op+" "+m.Set+m.Map, maxRuleText) + " { " + exprText(m.Elem,
+				0) + " }")
 		case "mangle":
 			b.WriteString(" " + exprText(m.Key, 0) + " set " + exprText(m.Value, 0))
 		default:

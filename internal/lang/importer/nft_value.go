@@ -188,7 +188,8 @@ func parseProtocolName(s string) (spans, error) {
 	return just(uint64(n)), err
 }
 
-var etherNames = map[string]uint64{"ip": etherIPv4, "ipv4": etherIPv4, "ip6": etherIPv6, "ipv6": etherIPv6, "arp": etherARP, "lldp": 0x88cc}
+var etherNames = map[string]uint64{"ip": etherIPv4, "ipv4": etherIPv4, "ip6": etherIPv6,
+	"ipv6": etherIPv6, "arp": etherARP, "lldp": 0x88cc}
 
 func parseEtherName(s string) (spans, error) {
 	if v, ok := etherNames[strings.ToLower(s)]; ok {

@@ -38,7 +38,8 @@ type namedSet struct {
 }
 
 func newOutput(names, tool string) *output {
-	return &output{rep: &Imported{}, labels: map[string]int{}, names: names, tool: tool, clashes: map[*chainRule]bool{}}
+	return &output{rep: &Imported{}, labels: map[string]int{}, names: names, tool: tool,
+		clashes: map[*chainRule]bool{}}
 }
 
 func (o *output) rule(action string, m *match, label string) {
@@ -56,13 +57,15 @@ func (o *output) text(statement, label string) {
 func (o *output) tellClash(r *chainRule) {
 	if !o.clashes[r] {
 		o.clashes[r] = true
-		o.rep.add(r.remark(LeftOut, "asks for two sets about one address of which one is filled at run time", "put both into one set"))
+		o.rep.add(r.remark(LeftOut, "asks for two sets about one address of which one is filled "+
+			"at run time", "put both into one set"))
 	}
 }
 
 // near writes a rule as a comment.
 func (o *output) near(statement string) {
-	o.body.WriteString(nearPrefix + printable(strings.ReplaceAll(clip(statement, 800), "\n", " "), 400) + "\n")
+	o.body.WriteString(nearPrefix + printable(strings.ReplaceAll(clip(statement, 800), "\n", " "),
+		400) + "\n")
 }
 
 func (o *output) comment(text string) {
@@ -117,8 +120,8 @@ func clip(s string, most int) string {
 
 func (o *output) close(b *chain) { o.closed = append(o.closed, b) }
 
-// write prints the policy, laid out as `levee fmt` does, after it was checked: a policy with a mistake
-// is never printed.
+// write prints the policy, laid out as `levee fmt` does, after it was checked: a policy with a
+// mistake is never printed.
 func (o *output) write(w io.Writer) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Imported from %s (%s).\n\n", o.names, o.tool)
@@ -141,10 +144,12 @@ func (o *output) write(w io.Writer) error {
 	o.rep.Rules = o.rules
 	file, diags := syntax.Parse("imported", b.Bytes())
 	if err := diags.Err(); err != nil {
-		return fmt.Errorf("the rules would make a policy that levee does not take, which should not happen: %w", err)
+		return fmt.Errorf("the rules would make a policy that levee does not take, which should "+
+			"not happen: %w", err)
 	}
 	if _, diags = policy.Resolve(file, noFiles); diags.Err() != nil {
-		return fmt.Errorf("the rules would make a policy that levee does not take, which should not happen: %w", diags.Err())
+		return fmt.Errorf("the rules would make a policy that levee does not take, which should "+
+			"not happen: %w", diags.Err())
 	}
 	if _, err := w.Write(syntax.Format(file)); err != nil {
 		return fmt.Errorf("writing the policy: %w", err)
@@ -170,22 +175,29 @@ func (o *output) ending() string {
 		}
 	}
 	about := func(text, instead string) {
-		o.rep.Remarks = append([]Remark{{File: o.names, Kind: Changed, Text: text, Instead: instead}}, o.rep.Remarks...)
+		o.rep.Remarks = append([]Remark{{File: o.names, Kind: Changed, Text: text,
+			Instead: instead}}, o.rep.Remarks...)
 	}
 	o.remarkOnFamilies(about)
 	defer func() { // by then the closing rules are written
 		if o.dhcp == dhcpCut {
-			about("answers to this machine's DHCP client are dropped: netfilter does not keep them from a client, which reads them before INPUT, and levee does", "where the machine has its address by DHCP, put `pass ipv4 udp from port 67 port 68` at the top")
+			about("answers to this machine's DHCP client are dropped: netfilter does not keep "+
+				"them from a client, which reads them before INPUT, and levee does",
+				"where the machine has its address by DHCP, put `pass ipv4 udp from port 67 port "+
+					"68` at the top")
 		}
 	}()
 	switch {
 	case drops == 0:
 		return "default pass\n"
 	case any && drops == len(o.closed):
-		about("the chain sees every frame, ARP too, and drops what no rule passes: `essential off` keeps it so, and a frame that levee cannot read is dropped as malformed", "take that line out unless the rules pass ARP and neighbour discovery")
+		about("the chain sees every frame, ARP too, and drops what no rule passes: `essential "+
+			"off` keeps it so, and a frame that levee cannot read is dropped as malformed",
+			"take that line out unless the rules pass ARP and neighbour discovery")
 		return "essential off\ndefault drop\n"
 	case slices.Equal(all, bothIP) && drops == len(o.closed):
-		about("`default drop` drops frames that are neither IP nor ARP too; ARP, neighbour discovery, path-MTU errors and the answers of DHCP pass just before it",
+		about("`default drop` drops frames that are neither IP nor ARP too; ARP, neighbour "+
+			"discovery, path-MTU errors and the answers of DHCP pass just before it",
 			"`levee status --json` counts them; `essential off` takes them away")
 		return "default drop\n"
 	}
@@ -205,9 +217,11 @@ func (o *output) ending() string {
 func (o *output) remarkOnFamilies(about func(text, instead string)) {
 	switch four, six := len(o.sees.and(only4)) > 0, len(o.sees.and(only6)) > 0; {
 	case !six:
-		about("the input says nothing about IPv6: all of it passes", "import the rules for IPv6 too (ip6tables-save), or write `drop ipv6`")
+		about("the input says nothing about IPv6: all of it passes",
+			"import the rules for IPv6 too (ip6tables-save), or write `drop ipv6`")
 	case !four:
-		about("the input says nothing about IPv4: all of it passes", "import the rules for IPv4 too (iptables-save), or write `drop ipv4`")
+		about("the input says nothing about IPv4: all of it passes",
+			"import the rules for IPv4 too (iptables-save), or write `drop ipv4`")
 	}
 }
 

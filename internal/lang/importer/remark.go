@@ -18,9 +18,10 @@ const (
 
 // Remark is one thing that a reader of an imported policy has to know.
 type Remark struct {
-	File    string `json:"file"`
-	Line    int    `json:"line,omitempty"` // from 1; 0 for all of the file
-	Rule    string `json:"rule,omitempty"` // the rule as its tool writes it, or its handle; cut short
+	File string `json:"file"`
+	Line int    `json:"line,omitempty"` // from 1; 0 for all of the file
+	// the rule as its tool writes it, or its handle; cut short
+	Rule    string `json:"rule,omitempty"`
 	Kind    Kind   `json:"kind"`
 	Text    string `json:"text"`              // what, and why
 	Instead string `json:"instead,omitempty"` // what to do about it
@@ -62,7 +63,8 @@ func (r *Imported) add(m Remark) {
 	r.Remarks = append(r.Remarks, m)
 }
 
-// WriteRemarks prints the remarks as JSON, one object a line, and at the end one with `rules`, `sets` and `more`.
+// WriteRemarks prints the remarks as JSON, one object a line, and at the end one with `rules`,
+// `sets` and `more`.
 func WriteRemarks(w io.Writer, rep Imported) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

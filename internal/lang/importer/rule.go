@@ -32,7 +32,8 @@ func (p *ruleReader) both(alts ...match) {
 	p.r.alts = out
 }
 
-// narrow is what holds for one of a and one of b. written counts the ranges of addresses in lists of all rules.
+// narrow is what holds for one of a and one of b. written counts the ranges of addresses in lists
+// of all rules.
 func narrow(a, b []match, written *int) (out []match, err error) {
 	if len(a)*len(b) > maxAlternatives {
 		return nil, fmt.Errorf("it would become more than %d rules", maxAlternatives)
@@ -40,14 +41,16 @@ func narrow(a, b []match, written *int) (out []match, err error) {
 	for i := range a {
 		for j := range b {
 			if !a[i].compatible(&b[j]) {
-				return nil, fmt.Errorf("it asks for two sets about one address of which one is filled at run time")
+				return nil, fmt.Errorf("it asks for two sets about one address of which one is " +
+					"filled at run time")
 			}
 			if m := a[i].and(&b[j]); !m.never {
 				if n := m.weight(); n > 64 {
 					*written += n // short lists are bounded by the input
 				}
 				if *written > maxWritten {
-					return nil, fmt.Errorf("it asks for large sets and other addresses at once, more than a rule can list")
+					return nil, fmt.Errorf("it asks for large sets and other addresses at once, " +
+						"more than a rule can list")
 				}
 				out = append(out, m)
 			}

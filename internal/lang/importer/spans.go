@@ -68,9 +68,11 @@ func (s addrSpans) and(o addrSpans) addrSpans {
 		s, o = o, s
 	}
 	out := addrSpans{}
-	if len(o) <= len(s)/16 { // few in many: look each up, so that chains behind large sets stay quick
+	// few in many: look each up, so that chains behind large sets stay quick
+	if len(o) <= len(s)/16 {
 		for _, a := range o {
-			for i := s.from(a.lo); i < len(s) && !a.hi.Less(s[i].lo) && s[i].lo.BitLen() == a.lo.BitLen(); i++ {
+			for i := s.from(a.lo); i < len(s) && !a.hi.Less(s[i].lo) &&
+				s[i].lo.BitLen() == a.lo.BitLen(); i++ {
 				out = append(out, addrSpan{latest(a.lo, s[i].lo), earliest(a.hi, s[i].hi)})
 			}
 		}
@@ -118,7 +120,8 @@ func earliest(a, b netip.Addr) netip.Addr {
 // within tells whether all of s is in o. Both are joined, so that each range lies in one of o.
 func (s addrSpans) within(o addrSpans) bool {
 	for _, a := range s {
-		if i := o.from(a.lo); i == len(o) || a.lo.Less(o[i].lo) || o[i].hi.Less(a.hi) || o[i].hi.BitLen() != a.lo.BitLen() {
+		if i := o.from(a.lo); i == len(o) || a.lo.Less(o[i].lo) || o[i].hi.Less(a.hi) ||
+			o[i].hi.BitLen() != a.lo.BitLen() {
 			return false
 		}
 	}

@@ -9,12 +9,17 @@ import (
 
 // protocolNumbers are the names that iptables, ipset and nft print for protocols (netdb, IANA).
 var protocolNumbers = map[string]uint8{
-	"ggp": 3, "st": 5, "pup": 12, "hmp": 20, "xns-idp": 22, "rdp": 27, "iso-tp4": 29, "xtp": 36, "ddp": 37, "idpr-cmtp": 38, "idrp": 45, "skip": 57,
+	"ggp": 3, "st": 5, "pup": 12, "hmp": 20, "xns-idp": 22, "rdp": 27, "iso-tp4": 29, "xtp": 36,
+	"ddp": 37, "idpr-cmtp": 38, "idrp": 45, "skip": 57,
 	"rspf": 73, "vmtp": 81, "ax.25": 93, "isis": 124, "fc": 133, "manet": 138, "ethernet": 143,
-	"icmp": 1, "igmp": 2, "ipencap": 4, "ipip": 4, "ipv4": 4, "tcp": 6, "egp": 8, "igp": 9, "udp": 17, "dccp": 33, "ipv6": 41,
-	"ipv6-route": 43, "ipv6-frag": 44, "rsvp": 46, "gre": 47, "esp": 50, "ah": 51, "icmpv6": 58, "ipv6-icmp": 58, "icmp6": 58,
-	"ipv6-nonxt": 59, "ipv6-opts": 60, "eigrp": 88, "ospf": 89, "ospfigp": 89, "etherip": 97, "encap": 98, "pim": 103,
-	"ipcomp": 108, "comp": 108, "vrrp": 112, "l2tp": 115, "sctp": 132, "mobility-header": 135, "ipv6-mh": 135, "mh": 135,
+	"icmp": 1, "igmp": 2, "ipencap": 4, "ipip": 4, "ipv4": 4, "tcp": 6, "egp": 8, "igp": 9,
+	"udp": 17, "dccp": 33, "ipv6": 41,
+	"ipv6-route": 43, "ipv6-frag": 44, "rsvp": 46, "gre": 47, "esp": 50, "ah": 51, "icmpv6": 58,
+	"ipv6-icmp": 58, "icmp6": 58,
+	"ipv6-nonxt": 59, "ipv6-opts": 60, "eigrp": 88, "ospf": 89, "ospfigp": 89, "etherip": 97,
+	"encap": 98, "pim": 103,
+	"ipcomp": 108, "comp": 108, "vrrp": 112, "l2tp": 115, "sctp": 132, "mobility-header": 135,
+	"ipv6-mh": 135, "mh": 135,
 	"udplite": 136, "mpls-in-ip": 137, "hip": 139, "shim6": 140, "wesp": 141, "rohc": 142,
 }
 
@@ -56,15 +61,21 @@ func parseSpansOf(s, sep string, top uint64) (spans, error) {
 	return spans{r}, nil
 }
 
-// services are the ports of names that files for iptables-restore have in place of numbers (IANA's registry of service names, as
-// Debian's /etc/services has them): only those in wide use.
+// services are the ports of names that files for iptables-restore have in place of numbers (IANA's
+// registry of service names, as Debian's /etc/services has them): only those in wide use.
 var services = map[string]string{
-	"ftp-data": "20", "ftp": "21", "ssh": "22", "telnet": "23", "smtp": "25", "domain": "53", "bootps": "67", "bootpc": "68", "tftp": "69",
-	"http": "80", "www": "80", "kerberos": "88", "pop3": "110", "sunrpc": "111", "auth": "113", "ntp": "123", "netbios-ns": "137", "netbios-dgm": "138",
-	"netbios-ssn": "139", "imap2": "143", "imap": "143", "snmp": "161", "snmp-trap": "162", "bgp": "179", "ldap": "389", "https": "443", "microsoft-ds": "445",
-	"submissions": "465", "isakmp": "500", "syslog": "514", "dhcpv6-client": "546", "dhcpv6-server": "547", "rtsp": "554", "submission": "587", "ipp": "631",
-	"ldaps": "636", "domain-s": "853", "rsync": "873", "imaps": "993", "pop3s": "995", "socks": "1080", "openvpn": "1194", "radius": "1812",
-	"nfs": "2049", "mysql": "3306", "ms-wbt-server": "3389", "ipsec-nat-t": "4500", "sip": "5060", "sip-tls": "5061", "xmpp-client": "5222",
+	"ftp-data": "20", "ftp": "21", "ssh": "22", "telnet": "23", "smtp": "25", "domain": "53",
+	"bootps": "67", "bootpc": "68", "tftp": "69",
+	"http": "80", "www": "80", "kerberos": "88", "pop3": "110", "sunrpc": "111", "auth": "113",
+	"ntp": "123", "netbios-ns": "137", "netbios-dgm": "138",
+	"netbios-ssn": "139", "imap2": "143", "imap": "143", "snmp": "161", "snmp-trap": "162",
+	"bgp": "179", "ldap": "389", "https": "443", "microsoft-ds": "445",
+	"submissions": "465", "isakmp": "500", "syslog": "514", "dhcpv6-client": "546",
+	"dhcpv6-server": "547", "rtsp": "554", "submission": "587", "ipp": "631",
+	"ldaps": "636", "domain-s": "853", "rsync": "873", "imaps": "993", "pop3s": "995",
+	"socks": "1080", "openvpn": "1194", "radius": "1812",
+	"nfs": "2049", "mysql": "3306", "ms-wbt-server": "3389", "ipsec-nat-t": "4500", "sip": "5060",
+	"sip-tls": "5061", "xmpp-client": "5222",
 	"mdns": "5353", "postgresql": "5432", "http-alt": "8080",
 }
 
@@ -78,7 +89,11 @@ func servicePorts(s string) string {
 
 // isHostName tells whether s can only be the name of a host: it has a letter that no address has.
 func isHostName(s string) bool {
-	return !strings.Contains(s, ":") && strings.IndexFunc(s, func(c rune) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }) >= 0
+	return !strings.Contains(s, ":") &&
+		strings.IndexFunc(s, func(c rune) bool {
+			return c >= 'a' && c <= 'z' || c >= 'A' &&
+				c <= 'Z'
+		}) >= 0
 }
 
 // parseSpan reads an address, a prefix or a range of addresses.
@@ -86,7 +101,8 @@ func parseSpan(s string) (addrSpan, error) {
 	if lo, hi, isRange := strings.Cut(s, "-"); isRange {
 		a, errA := netip.ParseAddr(lo)
 		b, errB := netip.ParseAddr(hi)
-		if errA != nil || errB != nil || a.BitLen() != b.BitLen() || b.Less(a) || a.Zone() != "" || b.Zone() != "" {
+		if errA != nil || errB != nil || a.BitLen() != b.BitLen() || b.Less(a) || a.Zone() != "" ||
+			b.Zone() != "" {
 			return addrSpan{}, fmt.Errorf("%s is not a range of addresses", quote(s))
 		}
 		return addrSpan{a, b}, nil
@@ -132,28 +148,45 @@ func parseMaskedAddr(s string) (a addrSpan, contiguous bool, err error) {
 	return prefixSpan(netip.PrefixFrom(ip, bits)), true, nil
 }
 
-// icmpTypeNames are the names that iptables and nft have for ICMP types, and those of iptables for codes.
+// icmpTypeNames are the names that iptables and nft have for ICMP types, and those of iptables for
+// codes.
 var icmpTypeNames = map[string]string{
-	"echo-reply": "0", "pong": "0", "destination-unreachable": "3", "network-unreachable": "3/0", "host-unreachable": "3/1",
-	"protocol-unreachable": "3/2", "port-unreachable": "3/3", "fragmentation-needed": "3/4", "source-quench": "4", "redirect": "5",
-	"echo-request": "8", "ping": "8", "router-advertisement": "9", "router-solicitation": "10", "time-exceeded": "11", "ttl-exceeded": "11",
-	"parameter-problem": "12", "timestamp-request": "13", "timestamp-reply": "14", "info-request": "15", "info-reply": "16",
+	"echo-reply": "0", "pong": "0", "destination-unreachable": "3", "network-unreachable": "3/0",
+	"host-unreachable":     "3/1",
+	"protocol-unreachable": "3/2", "port-unreachable": "3/3", "fragmentation-needed": "3/4",
+	"source-quench": "4", "redirect": "5",
+	"echo-request": "8", "ping": "8", "router-advertisement": "9", "router-solicitation": "10",
+	"time-exceeded": "11", "ttl-exceeded": "11",
+	"parameter-problem": "12", "timestamp-request": "13", "timestamp-reply": "14",
+	"info-request": "15", "info-reply": "16",
 	"address-mask-request": "17", "address-mask-reply": "18",
-	"source-route-failed": "3/5", "network-unknown": "3/6", "host-unknown": "3/7", "network-prohibited": "3/9", "host-prohibited": "3/10", "TOS-network-unreachable": "3/11",
-	"TOS-host-unreachable": "3/12", "communication-prohibited": "3/13", "host-precedence-violation": "3/14", "precedence-cutoff": "3/15", "network-redirect": "5/0",
-	"host-redirect": "5/1", "TOS-network-redirect": "5/2", "TOS-host-redirect": "5/3", "ttl-zero-during-transit": "11/0", "ttl-zero-during-reassembly": "11/1",
+	"source-route-failed": "3/5", "network-unknown": "3/6", "host-unknown": "3/7",
+	"network-prohibited": "3/9", "host-prohibited": "3/10", "TOS-network-unreachable": "3/11",
+	"TOS-host-unreachable": "3/12", "communication-prohibited": "3/13",
+	"host-precedence-violation": "3/14", "precedence-cutoff": "3/15", "network-redirect": "5/0",
+	"host-redirect": "5/1", "TOS-network-redirect": "5/2", "TOS-host-redirect": "5/3",
+	"ttl-zero-during-transit": "11/0", "ttl-zero-during-reassembly": "11/1",
 	"ip-header-bad": "12/0", "required-option-missing": "12/1",
 }
 
 var icmp6TypeNames = map[string]string{
-	"destination-unreachable": "1", "packet-too-big": "2", "time-exceeded": "3", "ttl-exceeded": "3", "parameter-problem": "4",
-	"echo-request": "128", "ping": "128", "echo-reply": "129", "pong": "129", "mld-listener-query": "130", "mld-listener-report": "131",
-	"mld-listener-done": "132", "mld-listener-reduction": "132", "router-solicitation": "133", "nd-router-solicit": "133",
-	"router-advertisement": "134", "nd-router-advert": "134", "neighbour-solicitation": "135", "neighbor-solicitation": "135",
-	"nd-neighbor-solicit": "135", "neighbour-advertisement": "136", "neighbor-advertisement": "136", "nd-neighbor-advert": "136",
-	"redirect": "137", "nd-redirect": "137", "router-renumbering": "138", "ind-neighbor-solicit": "141", "ind-neighbor-advert": "142",
-	"mld2-listener-report": "143", "no-route": "1/0", "communication-prohibited": "1/1", "beyond-scope": "1/2", "address-unreachable": "1/3", "port-unreachable": "1/4",
-	"failed-policy": "1/5", "reject-route": "1/6", "ttl-zero-during-transit": "3/0", "ttl-zero-during-reassembly": "3/1", "bad-header": "4/0", "unknown-header-type": "4/1",
+	"destination-unreachable": "1", "packet-too-big": "2", "time-exceeded": "3",
+	"ttl-exceeded": "3", "parameter-problem": "4",
+	"echo-request": "128", "ping": "128", "echo-reply": "129", "pong": "129",
+	"mld-listener-query": "130", "mld-listener-report": "131",
+	"mld-listener-done": "132", "mld-listener-reduction": "132", "router-solicitation": "133",
+	"nd-router-solicit":    "133",
+	"router-advertisement": "134", "nd-router-advert": "134", "neighbour-solicitation": "135",
+	"neighbor-solicitation": "135",
+	"nd-neighbor-solicit":   "135", "neighbour-advertisement": "136",
+	"neighbor-advertisement": "136",
+	"nd-neighbor-advert":     "136",
+	"redirect":               "137", "nd-redirect": "137", "router-renumbering": "138",
+	"ind-neighbor-solicit": "141", "ind-neighbor-advert": "142",
+	"mld2-listener-report": "143", "no-route": "1/0", "communication-prohibited": "1/1",
+	"beyond-scope": "1/2", "address-unreachable": "1/3", "port-unreachable": "1/4",
+	"failed-policy": "1/5", "reject-route": "1/6", "ttl-zero-during-transit": "3/0",
+	"ttl-zero-during-reassembly": "3/1", "bad-header": "4/0", "unknown-header-type": "4/1",
 	"unknown-option": "4/2",
 }
 
@@ -193,7 +226,8 @@ func parseMAC(s string) (v uint64, err error) {
 	return v, nil
 }
 
-var flagBits = map[string]uint8{"fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16, "urg": 32, "ecn": 64, "ece": 64, "cwr": 128, "all": 0x3f, "none": 0}
+var flagBits = map[string]uint8{"fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16, "urg": 32,
+	"ecn": 64, "ece": 64, "cwr": 128, "all": 0x3f, "none": 0}
 
 // parseFlags reads TCP flags with commas between them.
 func parseFlags(s string) (v uint8, err error) {

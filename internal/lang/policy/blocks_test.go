@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A long file is read in pieces: what is in them is what ReadPrefixes reads in a row, or with a bad line nothing.
+// A long file is read in pieces: what is in them is what ReadPrefixes reads in a row, or with a bad
+// line nothing.
 func TestEntriesOfALongFileAreInOrder(t *testing.T) {
 	var b strings.Builder
 	for i := range 3*pieceSize + 7 {
@@ -21,22 +22,26 @@ func TestEntriesOfALongFileAreInOrder(t *testing.T) {
 	if err := ds.Err(); err != nil {
 		t.Fatal(err)
 	}
-	got, ds := ReadEntries(strings.NewReader(b.String()), "long.txt", func(e Element) netip.Prefix { return e.Prefix })
+	got, ds := ReadEntries(strings.NewReader(b.String()), "long.txt",
+		func(e Element) netip.Prefix { return e.Prefix })
 	if err := ds.Err(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%d entries, %v; want %d", len(got), err, len(want))
 	}
-	got, ds = ReadEntries(strings.NewReader(b.String()+"x\n"), "long.txt", func(e Element) netip.Prefix { return e.Prefix })
+	got, ds = ReadEntries(strings.NewReader(b.String()+"x\n"), "long.txt",
+		func(e Element) netip.Prefix { return e.Prefix })
 	if !ds.HasErrors() || len(got) > 0 {
 		t.Errorf("%d entries of a file with a bad line, %v", len(got), ds)
 	}
 }
 
-// A range of ports may become thirty blocks, so that a file within its limit of lines could fill the memory.
+// A range of ports may become thirty blocks, so that a file within its limit of lines could fill
+// the memory.
 func TestBlocksOfAFileAreBounded(t *testing.T) {
 	const line = "tcp/1-65534\n" // 30 blocks
 	lines := MaxElements/30 + 1
 	all, ds := ReadElements(strings.NewReader(strings.Repeat(line, lines)), "services.txt")
-	if all != nil || len(ds) != 1 || !strings.Contains(ds[0].Message, "make more than 8388608 entries") {
+	if all != nil || len(ds) != 1 || !strings.Contains(ds[0].Message,
+		"make more than 8388608 entries") {
 		t.Errorf("%d entries, %v", len(all), ds)
 	}
 	all, ds = ReadElements(strings.NewReader(strings.Repeat(line, 100)), "services.txt")

@@ -5,8 +5,9 @@ import (
 	"math/bits"
 )
 
-// doubles finds texts that stand in a list already. It serves one list after the other, so that the many short lists of a
-// large policy need no memory of their own. Its hash is seeded: nobody can choose texts that all fall together.
+// doubles finds texts that stand in a list already. It serves one list after the other, so that the
+// many short lists of a large policy need no memory of their own. Its hash is seeded: nobody can
+// choose texts that all fall together.
 type doubles struct {
 	seed  maphash.Seed
 	slots []doubleSlot // a power of two

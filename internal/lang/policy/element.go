@@ -13,14 +13,15 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// Element is one element of a set, or one entry of a dynamic one. In a set of addresses Service is the zero value,
-// in a set of services Prefix is; an endpoint has both.
+// Element is one element of a set, or one entry of a dynamic one. In a set of addresses Service is
+// the zero value, in a set of services Prefix is; an endpoint has both.
 type Element struct {
 	Prefix  netip.Prefix // masked
 	Service Service
 }
 
-// Service is a protocol with a range of ports; of a protocol without ports, the whole range. The zero value is no service.
+// Service is a protocol with a range of ports; of a protocol without ports, the whole range. The
+// zero value is no service.
 type Service struct {
 	Proto  uint8
 	Lo, Hi uint16
@@ -84,7 +85,8 @@ func (s Service) Holds(proto uint8, port uint16) bool {
 	return s.Proto == proto && s.Lo <= port && port <= s.Hi
 }
 
-// parseEndpoint reads "192.0.2.0/24 tcp/443" and appends its elements, one for each prefix that a range takes, to dst.
+// parseEndpoint reads "192.0.2.0/24 tcp/443" and appends its elements, one for each prefix that a
+// range takes, to dst.
 func parseEndpoint(dst []Element, text string) ([]Element, problem) {
 	where, what, _ := strings.Cut(text, " ")
 	var few [4]netip.Prefix
@@ -102,7 +104,8 @@ func parseEndpoint(dst []Element, text string) ([]Element, problem) {
 	return dst, problem{}
 }
 
-// parseProtocolOrService reads "tcp/443", or a protocol by its name, which is any port where there are any.
+// parseProtocolOrService reads "tcp/443", or a protocol by its name, which is any port where there
+// are any.
 func parseProtocolOrService(text string) (Service, problem) {
 	if strings.Contains(text, "/") {
 		return parseService(text)
@@ -124,8 +127,8 @@ func parseProtocolOrService(text string) (Service, problem) {
 	return Service{}, problemf(hint, "%q is not a service", short(text))
 }
 
-// mergeEndpoints sorts endpoints by protocol, ports and prefix and joins those that one can stand for, in place. Some that
-// others cover together may be left.
+// mergeEndpoints sorts endpoints by protocol, ports and prefix and joins those that one can stand
+// for, in place. Some that others cover together may be left.
 func mergeEndpoints(all []Element) []Element {
 	all = mergePorts(all)
 	slices.SortFunc(all, func(a, b Element) int {
@@ -139,7 +142,8 @@ func mergeEndpoints(all []Element) []Element {
 		if n := len(out); n > 0 && out[n-1].Service != e.Service {
 			first = n
 		}
-		if n := len(out); n > first && out[n-1].Prefix.Overlaps(e.Prefix) { // sorted: then it holds it
+		// sorted: then it holds it
+		if n := len(out); n > first && out[n-1].Prefix.Overlaps(e.Prefix) {
 			continue
 		}
 		for len(out) > first {
@@ -164,7 +168,8 @@ func mergePorts(all []Element) []Element {
 	})
 	out := all[:0]
 	for _, e := range all {
-		if n := len(out); n > 0 && out[n-1].Prefix == e.Prefix && out[n-1].Service.joins(e.Service) {
+		if n := len(out); n > 0 && out[n-1].Prefix == e.Prefix &&
+			out[n-1].Service.joins(e.Service) {
 			out[n-1].Service.Hi = max(out[n-1].Service.Hi, e.Service.Hi)
 			continue
 		}
@@ -173,7 +178,8 @@ func mergePorts(all []Element) []Element {
 	return out
 }
 
-// joins tells whether a service t that does not begin before s is of its protocol and overlaps or touches its ports.
+// joins tells whether a service t that does not begin before s is of its protocol and overlaps or
+// touches its ports.
 func (s Service) joins(t Service) bool { return s.Proto == t.Proto && int(t.Lo) <= int(s.Hi)+1 }
 
 func compareServices(a, b Service) int {
@@ -197,21 +203,25 @@ func (e Element) Check(t SetType) error {
 	case got == Addresses && !e.Prefix.IsValid():
 		return errors.New("not a prefix")
 	case got != t:
-		return fmt.Errorf("%s is %s, and the set is of %s; %s", e, got.one(), t.plural(), entryHint(t))
+		return fmt.Errorf("%s is %s, and the set is of %s; %s", e, got.one(), t.plural(),
+			entryHint(t))
 	case got != Services && e.Prefix.Addr().Is4In6():
 		return fmt.Errorf("%s is an IPv4-mapped IPv6 address; write the IPv4 form", e.Prefix)
 	case got != Services && e.Prefix != e.Prefix.Masked():
 		return fmt.Errorf("%s has host bits set; did you mean %s?", e.Prefix, e.Prefix.Masked())
-	case got == Services && !HasPorts(e.Service.Proto), got != Addresses && e.Service.Lo > e.Service.Hi:
+	case got == Services && !HasPorts(e.Service.Proto), got != Addresses &&
+		e.Service.Lo > e.Service.Hi:
 		return fmt.Errorf("%s is not a service", e.Service)
-	case got == Endpoints && !HasPorts(e.Service.Proto) && (e.Service.Lo != 0 || e.Service.Hi != anyPort):
+	case got == Endpoints && !HasPorts(e.Service.Proto) &&
+		(e.Service.Lo != 0 || e.Service.Hi != anyPort):
 		return fmt.Errorf("%s: the protocol has no ports", e.Service)
 	}
 	return nil
 }
 
-// Blocks are the elements that stand for e with ports that are blocks as prefixes are blocks of addresses: the fewest that
-// cover its range, at most 30. A prefix, and what is a block already, stays as it is.
+// Blocks are the elements that stand for e with ports that are blocks as prefixes are blocks of
+// addresses: the fewest that cover its range, at most 30. A prefix, and what is a block already,
+// stays as it is.
 func (e Element) Blocks() []Element {
 	if e.Service.Lo == 0 && e.Service.Hi == anyPort || e.Service == (Service{}) {
 		return []Element{e}

@@ -9,13 +9,16 @@ import (
 	"testing"
 )
 
-// FuzzReadElements holds for any file of entries: no panic; either bad lines or entries of one type come back, each with ports
-// that are a block; and an entry is read again from what it prints.
+// FuzzReadElements holds for any file of entries: no panic; either bad lines or entries of one type
+// come back, each with ports that are a block; and an entry is read again from what it prints.
 func FuzzReadElements(f *testing.F) {
 	for _, s := range []string{
-		"192.0.2.0/24 tcp/443\n", "192.0.2.1-192.0.2.9\tudp/8000-8010 ; x\n2001:db8::/48   gre\n", "tcp/80\nudp/1-65535\n", "10.0.0.1\n",
-		"80\n", "192.0.2.1 443\n", "tcp\n", "192.0.2.1 tcp/0-65535\n", "0.0.0.0/0 icmp\n", "::ffff:1.2.3.4 tcp/1\n", "192.0.2.1 tcp/5-4", "1.2.3.4 tcp/80 x",
-		"1.2.3.4\n1.2.3.4 tcp/1\ntcp/1\n", "1.2.3.4, tcp/80\n", "192.0.2.1 icmp/8\n", "a.b tcp/1\n\x00 tcp",
+		"192.0.2.0/24 tcp/443\n", "192.0.2.1-192.0.2.9\tudp/8000-8010 ; x\n2001:db8::/48   gre\n",
+		"tcp/80\nudp/1-65535\n", "10.0.0.1\n",
+		"80\n", "192.0.2.1 443\n", "tcp\n", "192.0.2.1 tcp/0-65535\n", "0.0.0.0/0 icmp\n",
+		"::ffff:1.2.3.4 tcp/1\n", "192.0.2.1 tcp/5-4", "1.2.3.4 tcp/80 x",
+		"1.2.3.4\n1.2.3.4 tcp/1\ntcp/1\n", "1.2.3.4, tcp/80\n", "192.0.2.1 icmp/8\n",
+		"a.b tcp/1\n\x00 tcp",
 	} {
 		f.Add([]byte(s))
 	}
@@ -25,7 +28,8 @@ func FuzzReadElements(f *testing.F) {
 			t.Fatalf("%d entries with %d diagnostics", len(all), len(ds))
 		}
 		for _, d := range ds {
-			if int(d.Line) > bytes.Count(src, []byte("\n"))+1 || d.Line > 0 && (d.Col < 1 || d.EndCol <= d.Col) {
+			if int(d.Line) > bytes.Count(src, []byte("\n"))+1 || d.Line > 0 &&
+				(d.Col < 1 || d.EndCol <= d.Col) {
 				t.Fatalf("place of %+v", d)
 			}
 		}
@@ -58,7 +62,11 @@ func TestMergedEndpointsMatchTheSame(t *testing.T) {
 			all = append(all, Element{p, s})
 		}
 		matches := func(list []Element, a netip.Addr, proto uint8, port uint16) bool {
-			return slices.ContainsFunc(list, func(e Element) bool { return e.Prefix.Contains(a) && e.Service.Holds(proto, port) })
+			return slices.ContainsFunc(list,
+				func(e Element) bool {
+					return e.Prefix.Contains(a) &&
+						e.Service.Holds(proto, port)
+				})
 		}
 		merged := mergeEndpoints(slices.Clone(all))
 		if len(merged) > len(all) {
@@ -79,7 +87,8 @@ func TestMergedEndpointsMatchTheSame(t *testing.T) {
 
 func TestBlocksCoverARangeOfPorts(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
-		{"192.0.2.1 tcp/8000-8010", "192.0.2.1 tcp/8000-8007, 192.0.2.1 tcp/8008-8009, 192.0.2.1 tcp/8010"},
+		{"192.0.2.1 tcp/8000-8010", "192.0.2.1 tcp/8000-8007, 192.0.2.1 tcp/8008-8009, 192.0.2.1 " +
+			"tcp/8010"},
 		{"tcp/443", "tcp/443"},
 		{"udp/1-65534", ""},
 		{"192.0.2.0/24 gre", "192.0.2.0/24 gre"},

@@ -32,10 +32,12 @@ test "x" { packet from 192.0.2.9 expect pass }
 		}
 		for keep, sets := range map[bool]int{true: 4, false: 2} {
 			f := p.Fallback(keep)
-			if len(f.Protect) != 3 || len(f.Rules) != 0 || len(f.Tests) != 0 || f.Essential != p.Essential || len(f.Sets) != sets {
+			if len(f.Protect) != 3 || len(f.Rules) != 0 || len(f.Tests) != 0 ||
+				f.Essential != p.Essential || len(f.Sets) != sets {
 				t.Errorf("%s, sets kept %v: %+v", c.onError, keep, f)
 			}
-			if f.Default.Action != c.want || f.Default.Pos.Line != 1 || p.Default.Action != Pass || len(p.Rules) != 1 {
+			if f.Default.Action != c.want || f.Default.Pos.Line != 1 || p.Default.Action != Pass ||
+				len(p.Rules) != 1 {
 				t.Errorf("%s: default %v, of the policy itself %v", c.onError, f.Default, p.Default)
 			}
 			slots := f.Slots()

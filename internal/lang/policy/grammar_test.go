@@ -72,7 +72,8 @@ func (g *grammar) compare(t *testing.T, src, name string) {
 	takes := g.takes(lexGrammar(src))
 	f, ds := syntax.Parse("g", []byte(src))
 	if takes && ds.HasErrors() {
-		t.Fatalf("%s the grammar makes this, and the parser does not read it: %v\n%s", name, ds, src)
+		t.Fatalf("%s the grammar makes this, and the parser does not read it: %v\n%s", name, ds,
+			src)
 	}
 	if takes || ds.HasErrors() {
 		return
@@ -288,7 +289,8 @@ func (p *ebnf) part() node {
 		p.take()
 		lit := func(s string) node { return node{kind: 'l', text: s} }
 		more := node{kind: '{', of: []node{{kind: 's', of: []node{lit(","), x}}}}
-		return node{kind: 's', of: []node{lit("{"), x, more, {kind: '[', of: []node{lit(",")}}, lit("}")}}
+		return node{kind: 's', of: []node{lit("{"), x, more, {kind: '[', of: []node{lit(",")}},
+			lit("}")}}
 	case tok[0] == '"':
 		lit := strings.Trim(tok, `"`)
 		if p.is("...") {

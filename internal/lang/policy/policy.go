@@ -263,23 +263,29 @@ func (p *Policy) Slots() []Slot {
 		s = append(s, Slot{Reason: ByMalformed, Action: Drop, Name: m, ID: "malformed:" + m})
 	}
 	for _, r := range p.Protect {
-		s = append(s, Slot{Reason: ByProtect, Action: Pass, Rule: r, Line: int(r.Pos.Line), ID: r.ID})
+		s = append(s, Slot{Reason: ByProtect, Action: Pass, Rule: r, Line: int(r.Pos.Line),
+			ID: r.ID})
 	}
 	for _, r := range p.Rules {
-		s = append(s, Slot{Reason: ByRule, Action: r.Action, Rule: r, Line: int(r.Pos.Line), ID: r.ID})
+		s = append(s, Slot{Reason: ByRule, Action: r.Action, Rule: r, Line: int(r.Pos.Line),
+			ID: r.ID})
 	}
 	if p.Essential {
 		for _, e := range Essential {
 			s = append(s, Slot{Reason: ByEssential, Action: Pass, Name: e, ID: "essential:" + e})
 		}
 	}
-	return append(s, Slot{Reason: ByDefault, Action: p.Default.Action, Line: int(p.Default.Pos.Line), ID: "default"})
+	return append(s, Slot{Reason: ByDefault, Action: p.Default.Action,
+		Line: int(p.Default.Pos.Line), ID: "default"})
 }
 
 // Slot offsets within Slots.
-func (p *Policy) ProtectSlot(i int) int   { return len(Malformed) + i }
-func (p *Policy) RuleSlot(i int) int      { return len(Malformed) + len(p.Protect) + i }
-func (p *Policy) EssentialSlot(i int) int { return len(Malformed) + len(p.Protect) + len(p.Rules) + i }
+func (p *Policy) ProtectSlot(i int) int { return len(Malformed) + i }
+func (p *Policy) RuleSlot(i int) int    { return len(Malformed) + len(p.Protect) + i }
+func (p *Policy) EssentialSlot(i int) int {
+	return len(Malformed) + len(p.Protect) + len(p.Rules) +
+		i
+}
 func (p *Policy) DefaultSlot() int {
 	n := len(Malformed) + len(p.Protect) + len(p.Rules)
 	if p.Essential {
@@ -309,9 +315,10 @@ func (p *Policy) LabelOf(s Slot) string {
 	return s.Rule.Label
 }
 
-// Fallback is what `on error` puts in force where the policy itself cannot be: its protect rules, the essential
-// rules unless it switches them off, and the verdict that it names, as the default. Dynamic sets that none of these ask
-// for stay, with their entries, if keepSets. It is nil without `on error`.
+// Fallback is what `on error` puts in force where the policy itself cannot be: its protect rules,
+// the essential rules unless it switches them off, and the verdict that it names, as the default.
+// Dynamic sets that none of these ask for stay, with their entries, if keepSets. It is nil without
+// `on error`.
 func (p *Policy) Fallback(keepSets bool) *Policy {
 	if p.OnError == KeepLast {
 		return nil
@@ -349,8 +356,8 @@ func (p *Policy) Asks(fields ...Field) bool {
 	return false
 }
 
-// Protected lists the addresses that protect rules name, on either side: those of their prefixes and endpoints, and of
-// inline and file sets. What they exclude by `not` is not among them.
+// Protected lists the addresses that protect rules name, on either side: those of their prefixes
+// and endpoints, and of inline and file sets. What they exclude by `not` is not among them.
 func (p *Policy) Protected() []netip.Prefix {
 	var out []netip.Prefix
 	for _, r := range p.Protect {

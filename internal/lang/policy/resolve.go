@@ -28,8 +28,8 @@ func Load(path string) (*Policy, syntax.Diagnostics, error) {
 	return p, ds, nil
 }
 
-// Files opens the set files of a policy that lies in a directory. A directory or a device is refused:
-// reading it could last for ever.
+// Files opens the set files of a policy that lies in a directory. A directory or a device is
+// refused: reading it could last for ever.
 func Files(dir string) func(path string) (io.ReadCloser, error) {
 	return func(path string) (io.ReadCloser, error) {
 		if !filepath.IsAbs(path) {
@@ -40,7 +40,8 @@ func Files(dir string) func(path string) (io.ReadCloser, error) {
 }
 
 // Parse parses and resolves a policy; open reads its set files, as for Resolve.
-func Parse(name string, src []byte, open func(string) (io.ReadCloser, error)) (*Policy, syntax.Diagnostics) {
+func Parse(name string, src []byte, open func(string) (io.ReadCloser, error)) (*Policy,
+	syntax.Diagnostics) {
 	f, ds := syntax.Parse(name, src)
 	p, more := Consume(f, open)
 	if ds.HasErrors() {
@@ -55,7 +56,8 @@ func readPolicy(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, syntax.MaxSource+1)) // one more: Parse says that it is too long
+	// one more: Parse says that it is too long
+	return io.ReadAll(io.LimitReader(f, syntax.MaxSource+1))
 }
 
 // openRegular opens a file, but no directory or device, whose reading could last for ever.
@@ -74,19 +76,23 @@ func openRegular(path string) (io.ReadCloser, error) {
 // merged, comparisons turned into ranges, test packets built. open reads set files, by the path as
 // it is written in the policy; nil refuses them. All errors are reported at once; the Policy is nil
 // when there is one, or when f could not be parsed as a whole.
-func Resolve(f *syntax.File, open func(path string) (io.ReadCloser, error)) (*Policy, syntax.Diagnostics) {
+func Resolve(f *syntax.File, open func(path string) (io.ReadCloser, error)) (*Policy,
+	syntax.Diagnostics) {
 	return resolve(f, open, false)
 }
 
-// Consume is Resolve for a file whose statements nobody needs any more: each is let go as soon as it has its meaning, so
-// that a large policy is not in memory twice. What is left of f has its name and its source, for diagnostics.
-func Consume(f *syntax.File, open func(path string) (io.ReadCloser, error)) (*Policy, syntax.Diagnostics) {
+// Consume is Resolve for a file whose statements nobody needs any more: each is let go as soon as
+// it has its meaning, so that a large policy is not in memory twice. What is left of f has its name
+// and its source, for diagnostics.
+func Consume(f *syntax.File, open func(path string) (io.ReadCloser, error)) (*Policy,
+	syntax.Diagnostics) {
 	p, ds := resolve(f, open, true)
 	f.Stmts, f.End = nil, nil
 	return p, ds
 }
 
-func resolve(f *syntax.File, open func(path string) (io.ReadCloser, error), consume bool) (*Policy, syntax.Diagnostics) {
+func resolve(f *syntax.File, open func(path string) (io.ReadCloser, error), consume bool) (*Policy,
+	syntax.Diagnostics) {
 	r := &resolver{
 		file:    f,
 		consume: consume,
@@ -127,16 +133,18 @@ type resolver struct {
 	pol       *Policy
 
 	iface, essential, onError, def syntax.Stmt // the first of each, where there is one
-	broken                         bool        // a statement could not be parsed that may be the default
-	last                           syntax.Pos  // of the last statement, once there are rules of the last of these
-	behindRules                    bool        // there are; what could not be parsed counts as one
-	rules                          int         // statements
-	resolved                       []*Rule     // those without errors
-	labelled                       []labelled
-	tests                          []pendingTest
-	labels                         map[string]int // how many rules have each
-	frames                         int            // bytes of test packets, spent of maxFrames
-	protectSets                    []string       // file and dynamic look-ups of protect rules
+	// a statement could not be parsed that may be the default
+	broken bool
+	// of the last statement, once there are rules of the last of these
+	last        syntax.Pos
+	behindRules bool    // there are; what could not be parsed counts as one
+	rules       int     // statements
+	resolved    []*Rule // those without errors
+	labelled    []labelled
+	tests       []pendingTest
+	labels      map[string]int // how many rules have each
+	frames      int            // bytes of test packets, spent of maxFrames
+	protectSets []string       // file and dynamic look-ups of protect rules
 
 	memory
 }
@@ -149,7 +157,8 @@ type labelled struct {
 	rule int
 }
 
-// memory is where resolved terms and their values lie, and what is used again for each rule and list.
+// memory is where resolved terms and their values lie, and what is used again for each rule and
+// list.
 type memory struct {
 	keptTerms     bump.Allocator[Term]
 	keptPrefixes  bump.Allocator[netip.Prefix]
@@ -219,7 +228,8 @@ func verdict(word string) Action {
 // once keeps the first statement of a kind and reports any other.
 func (r *resolver) once(first *syntax.Stmt, s syntax.Stmt, what string) bool {
 	if *first != nil {
-		r.c.Errorf(s.Place(), "remove one of the two.", "%q stands in line %d already", what, (*first).Place().Line)
+		r.c.Errorf(s.Place(), "remove one of the two.", "%q stands in line %d already", what,
+			(*first).Place().Line)
 		return false
 	}
 	*first = s
@@ -232,9 +242,11 @@ func (r *resolver) checkInterface(s *syntax.Interface) {
 	name := s.Name.Text
 	switch {
 	case len(name) > most:
-		r.c.Errorf(s.Name.Pos, "`ip link` shows the names.", "the name of an interface has at most %d bytes", most)
+		r.c.Errorf(s.Name.Pos, "`ip link` shows the names.",
+			"the name of an interface has at most %d bytes", most)
 	case name == "." || name == ".." || strings.ContainsAny(name, "/:"):
-		r.c.Errorf(s.Name.Pos, "`ip link` shows the names.", "%q cannot be the name of an interface", short(name))
+		r.c.Errorf(s.Name.Pos, "`ip link` shows the names.",
+			"%q cannot be the name of an interface", short(name))
 	}
 	r.pol.Interface = strings.Clone(name)
 }
@@ -244,7 +256,8 @@ func (r *resolver) rule(s *syntax.Rule) {
 	r.rules++
 	errors := r.c.Errors()
 	if r.def != nil {
-		r.c.Errorf(s.Pos, fmt.Sprintf("move it above line %d.", r.def.Place().Line), "this rule stands after \"default\", which ends the rules")
+		r.c.Errorf(s.Pos, fmt.Sprintf("move it above line %d.", r.def.Place().Line),
+			"this rule stands after \"default\", which ends the rules")
 	}
 	rule := &Rule{Action: actionOf(s.Action), Pos: pos(s.Pos)}
 	r.name(rule, s)
@@ -282,11 +295,13 @@ func (r *resolver) checkLabel(w syntax.Word) {
 	const most = 64
 	switch n := utf8.RuneCountInString(w.Text); {
 	case n == 0:
-		r.c.Errorf(w.Pos, "write a name for the counter, or leave \"as\" out.", "a label has at least one character")
+		r.c.Errorf(w.Pos, "write a name for the counter, or leave \"as\" out.",
+			"a label has at least one character")
 	case n > most:
 		r.c.Errorf(w.Pos, "", "this label has %d characters; at most %d are allowed", n, most)
 	case strings.TrimSpace(w.Text) == "":
-		r.c.Errorf(w.Pos, "write a name for the counter, or leave \"as\" out.", "a label needs a visible character")
+		r.c.Errorf(w.Pos, "write a name for the counter, or leave \"as\" out.",
+			"a label needs a visible character")
 	case strings.ContainsFunc(w.Text, func(c rune) bool { return !unicode.IsPrint(c) }):
 		r.c.Errorf(w.Pos, "", "a label has printable characters only")
 	}
@@ -295,7 +310,8 @@ func (r *resolver) checkLabel(w syntax.Word) {
 // finish does what needs all statements.
 func (r *resolver) finish() {
 	if r.def == nil && !r.broken && !(r.file.Failed() && len(r.file.Stmts) == 0) {
-		r.c.Errorf(r.last, "end the rules with \"default drop\" or \"default pass\".", "the policy does not say what happens to packets that no rule decides")
+		r.c.Errorf(r.last, "end the rules with \"default drop\" or \"default pass\".",
+			"the policy does not say what happens to packets that no rule decides")
 	}
 	r.identify()
 	r.checkRollUp()
@@ -304,8 +320,10 @@ func (r *resolver) finish() {
 	}
 	for _, d := range r.order {
 		r.pol.Sets = append(r.pol.Sets, d.set)
-		if !d.used && !d.bad && !r.file.Failed() { // the rule that uses it may be the one with the error
-			r.c.Warnf(d.stmt.Name.Pos, "use it in a rule, or remove it.", "set %q is not used by any rule", d.set.Name)
+		// the rule that uses it may be the one with the error
+		if !d.used && !d.bad && !r.file.Failed() {
+			r.c.Warnf(d.stmt.Name.Pos, "use it in a rule, or remove it.",
+				"set %q is not used by any rule", d.set.Name)
 		}
 	}
 }

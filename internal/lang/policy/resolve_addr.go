@@ -39,9 +39,11 @@ func parseAddresses(dst []netip.Prefix, text string) ([]netip.Prefix, problem) {
 		}
 		switch {
 		case a.Is4() != b.Is4():
-			return dst, problemf("write two ends of one family.", "the range %s mixes IPv4 and IPv6", short(text))
+			return dst, problemf("write two ends of one family.",
+				"the range %s mixes IPv4 and IPv6", short(text))
 		case b.Less(a):
-			return dst, problemf(didYouMean(hi+"-"+lo), "the range %s ends before it begins", short(text))
+			return dst, problemf(didYouMean(hi+"-"+lo), "the range %s ends before it begins",
+				short(text))
 		}
 		return appendRange(dst, a, b), problem{}
 	}
@@ -67,8 +69,10 @@ func parsePrefix(text string) (netip.Prefix, problem) {
 	if p.found() {
 		if m, err := netip.ParseAddr(addr); err == nil && m.Is4In6() && ok && n >= 96 {
 			p.hint = didYouMean(netip.PrefixFrom(m.Unmap(), n-96).Masked())
-		} else if short := strings.Count(addr, "."); short < 3 && ok && n <= 32 && dottedDigits(addr) {
-			p.hint = fmt.Sprintf("write all four numbers: %s%s/%d.", addr, strings.Repeat(".0", 3-short), n)
+		} else if short := strings.Count(addr, "."); short < 3 && ok && n <= 32 &&
+			dottedDigits(addr) {
+			p.hint = fmt.Sprintf("write all four numbers: %s%s/%d.", addr,
+				strings.Repeat(".0", 3-short), n)
 		}
 		return netip.Prefix{}, p
 	}
@@ -78,9 +82,11 @@ func parsePrefix(text string) (netip.Prefix, problem) {
 				"a prefix length is a number of bits, not the mask %s", length)
 		}
 		if length == "" {
-			return netip.Prefix{}, problemf("write a number of bits, such as /24, or leave the slash out.", "the prefix length is missing after %s", a)
+			return netip.Prefix{}, problemf("write a number of bits, such as /24, or leave the "+
+				"slash out.", "the prefix length is missing after %s", a)
 		}
-		return netip.Prefix{}, problemf(fmt.Sprintf("for %s it is a number from 0 to %d.", family(a), a.BitLen()), "%q is not a prefix length", short(length))
+		return netip.Prefix{}, problemf(fmt.Sprintf("for %s it is a number from 0 to %d.",
+			family(a), a.BitLen()), "%q is not a prefix length", short(length))
 	}
 	if n > a.BitLen() {
 		return netip.Prefix{}, problemf(fmt.Sprintf("write %s alone for the one address.", a),
@@ -88,7 +94,8 @@ func parsePrefix(text string) (netip.Prefix, problem) {
 	}
 	pfx := netip.PrefixFrom(a, n)
 	if m := pfx.Masked(); m != pfx {
-		return netip.Prefix{}, problemf(fmt.Sprintf("did you mean \"%s\", or the one address \"%s\"?", m, a),
+		return netip.Prefix{}, problemf(fmt.Sprintf("did you mean \"%s\", or the one address "+
+			"\"%s\"?", m, a),
 			"%s has host bits set", short(text))
 	}
 	return pfx, problem{}
@@ -132,7 +139,8 @@ func parseAddress(text string) (netip.Addr, problem) {
 	a, err := netip.ParseAddr(text)
 	if err == nil && a.Zone() == "" {
 		if a.Is4In6() {
-			return a, problemf(didYouMean(a.Unmap()), "%s is an IPv4 address written as IPv6; packets carry the IPv4 form", a)
+			return a, problemf(didYouMean(a.Unmap()),
+				"%s is an IPv4 address written as IPv6; packets carry the IPv4 form", a)
 		}
 		return a, problem{}
 	}
@@ -146,7 +154,8 @@ func addressProblem(text string, a netip.Addr, err error) problem {
 	host, port, colon := strings.Cut(text, ":")
 	switch {
 	case err == nil:
-		return problemf(fmt.Sprintf("leave the zone out: %s.", a.WithZone("")), "an address in a packet has no zone such as %%%s", short(a.Zone()))
+		return problemf(fmt.Sprintf("leave the zone out: %s.", a.WithZone("")),
+			"an address in a packet has no zone such as %%%s", short(a.Zone()))
 	case text == "":
 		return problemf("a range is 192.0.2.1-192.0.2.9.", "an address is missing")
 	case strings.HasPrefix(text, "["):
@@ -168,7 +177,8 @@ func addressProblem(text string, a netip.Addr, err error) problem {
 	case dottedDigits(text):
 		return dottedProblem(text, not)
 	case strings.Contains(text, ":"):
-		return not("an IPv6 address has eight groups of up to four hex digits, or \"::\" once: 2001:db8::1.")
+		return not("an IPv6 address has eight groups of up to four hex digits, or \"::\" once: " +
+			"2001:db8::1.")
 	case strings.Contains(text, "."):
 		return not("names of hosts are not looked up; write the address.")
 	}
@@ -191,7 +201,8 @@ func dottedProblem(text string, not func(string, ...any) problem) problem {
 	case plain != text && isIPv4(plain):
 		return not("write the numbers without leading zeros: %s.", plain)
 	case len(parts) < 4 && !slices.Contains(parts, ""):
-		return not("an IPv4 address has four numbers; as a prefix write %s/%d.", plain+strings.Repeat(".0", 4-len(parts)), 8*len(parts))
+		return not("an IPv4 address has four numbers; as a prefix write %s/%d.",
+			plain+strings.Repeat(".0", 4-len(parts)), 8*len(parts))
 	case len(parts) == 4:
 		return not("each of the four numbers is 0 to 255.")
 	}
@@ -209,7 +220,8 @@ func dottedDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789
 // rangeProblem improves on p, the problem with one end of the range lo-hi.
 func rangeProblem(lo, hi string, p problem) problem {
 	if strings.Contains(lo, "/") || strings.Contains(hi, "/") {
-		return problemf("write the first and the last address, or a list of prefixes.", "a range goes from address to address, not from prefix to prefix")
+		return problemf("write the first and the last address, or a list of prefixes.",
+			"a range goes from address to address, not from prefix to prefix")
 	}
 	if isIPv4(lo) && strings.Trim(hi, "0123456789") == "" && hi != "" {
 		full := lo[:strings.LastIndexByte(lo, '.')+1] + hi

@@ -50,7 +50,8 @@ func TestRangesBecomeTheFewestPrefixes(t *testing.T) {
 			t.Fatalf("seed %d: %v-%v: %v could be %v", seed, lo, hi, ps, merged)
 		}
 	}
-	full := appendRange(nil, netip.MustParseAddr("::1"), netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe"))
+	full := appendRange(nil, netip.MustParseAddr("::1"),
+		netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe"))
 	if len(full) != 254 {
 		t.Errorf("%d prefixes for the worst range", len(full))
 	}

@@ -27,7 +27,8 @@ const (
 
 const allTags = 1<<0 | 1<<1 | 1<<2
 
-var everything = scope{eth: ethAll, protos: [4]uint64{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}, tags: allTags}
+var everything = scope{eth: ethAll,
+	protos: [4]uint64{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}, tags: allTags}
 
 func (s scope) with(o scope) scope {
 	s.eth &= o.eth
@@ -64,8 +65,8 @@ func (r *resolver) scopeOf(t *Term) scope {
 	return *d.scope
 }
 
-// scopeOf is the scope of a term: the packets that have its field, or of fields that tell packets apart those that have
-// what it asks for.
+// scopeOf is the scope of a term: the packets that have its field, or of fields that tell packets
+// apart those that have what it asks for.
 func scopeOf(t *Term) scope {
 	s := headerScopes[t.Field.Info().Header]
 	switch {
@@ -189,7 +190,8 @@ func (r *resolver) checkTogether(all []resolvedTerm) {
 				return
 			}
 		}
-		r.c.Errorf(all[i].src.Pos, because(&all[i]), "with %q no packet can match the terms before it", all[i].src.Words())
+		r.c.Errorf(all[i].src.Pos, because(&all[i]),
+			"with %q no packet can match the terms before it", all[i].src.Words())
 		return
 	}
 }
@@ -209,13 +211,17 @@ func (r *resolver) checkTwice(all []resolvedTerm) bool {
 			same := sameValue(&a.term, &b.term)
 			switch {
 			case same && a.term.Not != b.term.Not:
-				r.c.Errorf(b.src.Pos, "remove one of the two, or the rule.", "%q and %q contradict each other: no packet can match", a.src.Text(), b.src.Text())
+				r.c.Errorf(b.src.Pos, "remove one of the two, or the rule.",
+					"%q and %q contradict each other: no packet can match", a.src.Text(),
+					b.src.Text())
 			case a.term.Not != b.term.Not, a.term.Not && !same:
 				continue
 			case same:
 				r.c.Errorf(b.src.Pos, "remove one of the two.", "%q is given twice", b.src.Text())
 			default:
-				r.c.Errorf(b.src.Pos, twiceHint(a, b), "%q and %q are about the same field, and all terms of a rule must hold", a.src.Text(), b.src.Text())
+				r.c.Errorf(b.src.Pos, twiceHint(a, b),
+					"%q and %q are about the same field, and all terms of a rule must hold",
+					a.src.Text(), b.src.Text())
 			}
 			return false
 		}
@@ -225,11 +231,13 @@ func (r *resolver) checkTwice(all []resolvedTerm) bool {
 
 func sameValue(a, b *Term) bool {
 	return a.Set == b.Set && a.Mask == b.Mask && a.Value == b.Value &&
-		slices.Equal(a.Ranges, b.Ranges) && slices.Equal(a.Prefixes, b.Prefixes) && slices.Equal(a.Services(), b.Services()) &&
+		slices.Equal(a.Ranges, b.Ranges) && slices.Equal(a.Prefixes, b.Prefixes) &&
+		slices.Equal(a.Services(), b.Services()) &&
 		slices.Equal(a.Endpoints(), b.Endpoints())
 }
 
-// differ tells at a glance that two terms have not the same value: rules may exclude many prefixes one by one.
+// differ tells at a glance that two terms have not the same value: rules may exclude many prefixes
+// one by one.
 func differ(a, b *Term) bool {
 	return len(a.Prefixes) > 0 && len(b.Prefixes) > 0 && a.Prefixes[0] != b.Prefixes[0]
 }
@@ -250,12 +258,15 @@ func twiceHint(first, second *resolvedTerm) string {
 		return "write all flags in one term: flags syn/syn,ack,rst."
 	case a.Value != nil && a.Value.Op != syntax.NoOp && b.Value != nil && b.Value.Op != syntax.NoOp:
 		x, y := first.term.Ranges, second.term.Ranges
-		if lo, hi := max(x[0].Lo, y[0].Lo), min(x[len(x)-1].Hi, y[len(y)-1].Hi); len(x) == 1 && len(y) == 1 && lo <= hi {
+		if lo, hi := max(x[0].Lo, y[0].Lo), min(x[len(x)-1].Hi, y[len(y)-1].Hi); len(x) == 1 &&
+			len(y) == 1 && lo <= hi {
 			return fmt.Sprintf("write a range: %s %d-%d.", b.Words(), lo, hi)
 		}
 		return "no value is both."
-	case b.Value != nil && b.Value.Op == syntax.NoOp && !b.Value.List && a.Value.Op == syntax.NoOp && !a.Value.List:
-		return fmt.Sprintf("for either of them write a list: %s { %s, %s }.", b.Words(), short(a.Value.Elems[0].Text), short(b.Value.Elems[0].Text))
+	case b.Value != nil && b.Value.Op == syntax.NoOp && !b.Value.List &&
+		a.Value.Op == syntax.NoOp && !a.Value.List:
+		return fmt.Sprintf("for either of them write a list: %s { %s, %s }.", b.Words(),
+			short(a.Value.Elems[0].Text), short(b.Value.Elems[0].Text))
 	}
 	return fmt.Sprintf("for either of them write one list: %s { ..., ... }.", b.Words())
 }
@@ -271,12 +282,14 @@ func (r *resolver) conflict(a, b *resolvedTerm) {
 	isAddr := func(f Field) bool { return f.Info().Compare == field.ByPrefix }
 	switch {
 	case isICMP && a.term.Field == Proto:
-		hint = fmt.Sprintf("\"%s type\" names the protocol; leave %q out.", b.src.Name, a.src.Text())
+		hint = fmt.Sprintf("\"%s type\" names the protocol; leave %q out.", b.src.Name,
+			a.src.Text())
 	case isAddr(a.term.Field) && isAddr(b.term.Field):
 		hint = "source and destination of a packet are of one family; write a rule for each."
 	case isAddr(b.term.Field) && scopeOf(&a.term).eth&ethIP == 0:
 		hint = "only ipv4 and ipv6 packets have IP addresses."
-	case len(b.term.Services()) > 0 && a.term.Field == Proto && (a.src.Kind != syntax.ProtoName || holdsPorts(&a.term)):
+	case len(b.term.Services()) > 0 && a.term.Field == Proto &&
+		(a.src.Kind != syntax.ProtoName || holdsPorts(&a.term)):
 		hint = fmt.Sprintf("%q has services of other protocols only.", b.src.Text())
 	case len(b.term.Endpoints()) > 0:
 		hint = fmt.Sprintf("%q has endpoints of other families or protocols only.", b.src.Text())
@@ -286,7 +299,8 @@ func (r *resolver) conflict(a, b *resolvedTerm) {
 
 // holdsPorts says whether a term names a protocol with ports.
 func holdsPorts(t *Term) bool {
-	return slices.ContainsFunc(field.InPorts.Presence().Protos, func(p uint8) bool { return holds(t.Ranges, uint64(p)) })
+	return slices.ContainsFunc(field.InPorts.Presence().Protos,
+		func(p uint8) bool { return holds(t.Ranges, uint64(p)) })
 }
 
 // weight orders reasons: the more particular one is given.

@@ -17,7 +17,8 @@ import (
 
 // shortNames are what goldens call some fields; the others have the names of the table.
 var shortNames = map[Field]string{
-	Proto: "protocol", InnerVLAN: "inner VLAN", VLAN: "VLAN", Tags: "tags", SrcMAC: "source MAC", DstMAC: "destination MAC",
+	Proto: "protocol", InnerVLAN: "inner VLAN", VLAN: "VLAN", Tags: "tags", SrcMAC: "source MAC",
+	DstMAC:   "destination MAC",
 	Fragment: "fragment",
 }
 
@@ -31,16 +32,19 @@ func fieldName(f Field) string {
 // describe prints a resolved policy for people, the counterpart of `pfctl -nv`.
 func describe(p *Policy) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "file %s, interface %q, default %s, essential %v, on error %d\n", p.File, p.Interface, p.Default.Action, p.Essential, p.OnError)
+	fmt.Fprintf(&b, "file %s, interface %q, default %s, essential %v, on error %d\n", p.File,
+		p.Interface, p.Default.Action, p.Essential, p.OnError)
 	for _, s := range p.Sets {
-		fmt.Fprintf(&b, "set %s: kind %d, type %d, max %d, lease %s, path %q\n", s.Name, s.Kind, s.Type, s.Max, s.Lease, s.Path)
+		fmt.Fprintf(&b, "set %s: kind %d, type %d, max %d, lease %s, path %q\n", s.Name, s.Kind,
+			s.Type, s.Max, s.Lease, s.Path)
 		if s.RollUp {
 			b.WriteString("    rolls up\n")
 		}
 		fmt.Fprintf(&b, "    %s\n", values(s.Prefixes, s.Ports, s.Services, s.Endpoints))
 	}
 	for _, r := range append(append([]*Rule(nil), p.Protect...), p.Rules...) {
-		fmt.Fprintf(&b, "%d:%d %s, malformed %v, label %q\n    id %s\n", r.Pos.Line, r.Pos.Col, r.Action, r.Malformed, r.Label, r.ID)
+		fmt.Fprintf(&b, "%d:%d %s, malformed %v, label %q\n    id %s\n", r.Pos.Line, r.Pos.Col,
+			r.Action, r.Malformed, r.Label, r.ID)
 		for _, t := range r.Match {
 			not := ""
 			if t.Not {
@@ -53,7 +57,8 @@ func describe(p *Policy) string {
 			case t.Field == TCPFlags:
 				v = fmt.Sprintf("flags & %#02x == %#02x", t.Mask, t.Value)
 			}
-			fmt.Fprintf(&b, "    %d:%d %s%s: %s\n", t.Pos.Line, t.Pos.Col, not, fieldName(t.Field), v)
+			fmt.Fprintf(&b, "    %d:%d %s%s: %s\n", t.Pos.Line, t.Pos.Col, not, fieldName(t.Field),
+				v)
 		}
 	}
 	for _, t := range p.Tests {
@@ -63,7 +68,8 @@ func describe(p *Policy) string {
 				fmt.Fprintf(&b, "    %d:%d %s: %s\n", s.Pos.Line, s.Pos.Col, s.Text, s.Entry)
 				continue
 			}
-			fmt.Fprintf(&b, "    %d:%d %s: %s, by %q, label %q\n        %x\n", s.Pos.Line, s.Pos.Col, s.Text, s.Expect, s.By, s.Label, s.Frame)
+			fmt.Fprintf(&b, "    %d:%d %s: %s, by %q, label %q\n        %x\n", s.Pos.Line,
+				s.Pos.Col, s.Text, s.Expect, s.By, s.Label, s.Frame)
 		}
 	}
 	return b.String()
@@ -109,7 +115,10 @@ func checkFixpoint(t *testing.T, p *Policy, formatted []byte, dir string) {
 	if diff := cmp.Diff(string(formatted), string(syntax.Format(f))); diff != "" {
 		t.Errorf("formatting twice changes (-once +twice):\n%s", diff)
 	}
-	again, ds := Resolve(f, func(name string) (io.ReadCloser, error) { return os.Open(filepath.Join(dir, name)) })
+	again, ds := Resolve(f, func(name string) (io.ReadCloser,
+		error) {
+		return os.Open(filepath.Join(dir, name))
+	})
 	if err := ds.Err(); err != nil {
 		t.Fatalf("the formatted policy has errors: %v\n%s", err, formatted)
 	}

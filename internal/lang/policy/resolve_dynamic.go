@@ -30,8 +30,8 @@ func (r *resolver) dynamicSet(d *setDef) {
 	}
 }
 
-// maxDynamic is the largest number of entries of a dynamic set; of services and endpoints, whose entries are larger,
-// half of it.
+// maxDynamic is the largest number of entries of a dynamic set; of services and endpoints, whose
+// entries are larger, half of it.
 const maxDynamic = 1 << 24
 
 // dynamicType resolves `of TYPE`.
@@ -49,9 +49,11 @@ func (r *resolver) dynamicType(d *setDef, of syntax.Word) {
 	switch {
 	case d.set.Type == Addresses:
 	case d.set.RollUp:
-		r.c.Errorf(of.Pos, "leave \"rollup\" out, or keep the addresses in a set of their own.", "a set of %s cannot roll up: only hosts are covered by /24 and /64", of.Text)
+		r.c.Errorf(of.Pos, "leave \"rollup\" out, or keep the addresses in a set of their own.",
+			"a set of %s cannot roll up: only hosts are covered by /24 and /64", of.Text)
 	case d.set.Max > maxDynamic/2 && d.set.Max <= maxDynamic:
-		r.c.Errorf(d.stmt.Dynamic.Max.Pos, "", "max of a set of %s is a number from 1 to %d, not %d", of.Text, maxDynamic/2, d.set.Max)
+		r.c.Errorf(d.stmt.Dynamic.Max.Pos, "",
+			"max of a set of %s is a number from 1 to %d, not %d", of.Text, maxDynamic/2, d.set.Max)
 	}
 }
 
@@ -69,7 +71,8 @@ func maxProblem(text string) problem {
 	switch {
 	case plain != text && allDigits(plain):
 		hint = didYouMean(plain)
-	case len(text) > 1 && allDigits(text[:len(text)-1]) && strings.ContainsAny(text[len(text)-1:], "kKmM"):
+	case len(text) > 1 && allDigits(text[:len(text)-1]) &&
+		strings.ContainsAny(text[len(text)-1:], "kKmM"):
 		zeros := "000"
 		if strings.ContainsAny(text[len(text)-1:], "mM") {
 			zeros = "000000"
@@ -102,7 +105,8 @@ func parseLease(text string) (time.Duration, problem) {
 		return 0, problemf(example, "%q is not a duration", short(text))
 	}
 	if unit == "" {
-		return 0, problemf(didYouMean(short(digits)+"s"), "the duration %s has no unit", short(text))
+		return 0, problemf(didYouMean(short(digits)+"s"), "the duration %s has no unit",
+			short(text))
 	}
 	for _, u := range leaseUnits {
 		if u.suffix != unit {
@@ -110,19 +114,22 @@ func parseLease(text string) (time.Duration, problem) {
 		}
 		n, err := strconv.ParseUint(digits, 10, 63)
 		if err != nil || n > uint64(maxLease/u.unit) {
-			return 0, problemf("leave \"lease\" out for entries that stay until they are deleted.", "a lease is at most 520w")
+			return 0, problemf("leave \"lease\" out for entries that stay until they are deleted.",
+				"a lease is at most 520w")
 		}
 		if d := time.Duration(n) * u.unit; d >= minLease {
 			return d, problem{}
 		}
-		return 0, problemf("leave \"lease\" out for entries that stay until they are deleted.", "a lease of 0 would end at once")
+		return 0, problemf("leave \"lease\" out for entries that stay until they are deleted.",
+			"a lease of 0 would end at once")
 	}
 	return 0, problemf(unitHint(digits, unit), "%q is not a unit of time", short(unit))
 }
 
 func unitHint(digits, unit string) string {
 	for _, u := range []struct{ words, unit string }{
-		{"sec secs second seconds S", "s"}, {"min mins minute minutes M", "m"}, {"hr hrs hour hours H", "h"},
+		{"sec secs second seconds S", "s"}, {"min mins minute minutes M", "m"},
+		{"hr hrs hour hours H", "h"},
 		{"day days D", "d"}, {"week weeks W", "w"}, {"msec millis milliseconds", "ms"},
 	} {
 		for _, w := range strings.Fields(u.words) {
@@ -134,17 +141,20 @@ func unitHint(digits, unit string) string {
 	return "units are ms, s, m, h, d and w."
 }
 
-// checkRollUp refuses a set that rolls up beside protect rules whose addresses are not known until run time: it must
-// never cover one of them.
+// checkRollUp refuses a set that rolls up beside protect rules whose addresses are not known until
+// run time: it must never cover one of them.
 func (r *resolver) checkRollUp() {
 	for _, d := range r.order {
 		if !d.set.RollUp {
 			continue
 		}
 		for _, rule := range r.pol.Protect {
-			if slices.ContainsFunc(rule.Match, func(t Term) bool { return t.Set != nil && t.Set.Kind == Dynamic }) {
-				r.c.Errorf(d.stmt.Name.Pos, "protect addresses of an inline or file set, or leave \"rollup\" out.",
-					"set %q must never cover a protected address, but the protect rule in line %d asks a dynamic set", d.set.Name, rule.Pos.Line)
+			if slices.ContainsFunc(rule.Match,
+				func(t Term) bool { return t.Set != nil && t.Set.Kind == Dynamic }) {
+				r.c.Errorf(d.stmt.Name.Pos, "protect addresses of an inline or file set, or "+
+					"leave \"rollup\" out.",
+					"set %q must never cover a protected address, but the protect rule in line "+
+						"%d asks a dynamic set", d.set.Name, rule.Pos.Line)
 			}
 		}
 	}

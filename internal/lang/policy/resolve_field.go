@@ -68,7 +68,8 @@ func (r *resolver) specBytes(spec *packet.Spec, t *syntax.Term) bool {
 	case v == nil:
 	case v.Hex:
 		errors := r.c.Errors()
-		b = r.hexBytes(syntax.Word{Text: v.Elems[0].Text, Pos: v.Elems[0].Pos}, "write two digits a byte: \"00 1f\".")
+		b = r.hexBytes(syntax.Word{Text: v.Elems[0].Text, Pos: v.Elems[0].Pos},
+			"write two digits a byte: \"00 1f\".")
 		if r.c.Errors() > errors {
 			return false
 		}
@@ -87,7 +88,8 @@ func (r *resolver) specBytes(spec *packet.Spec, t *syntax.Term) bool {
 	case "sack-permitted":
 		spec.TCPOptions = append(spec.TCPOptions, 4, 2)
 	default:
-		spec.Extensions = append(spec.Extensions, packet.Extension{Proto: extensionWords[t.Name], Body: b})
+		spec.Extensions = append(spec.Extensions,
+			packet.Extension{Proto: extensionWords[t.Name], Body: b})
 	}
 	return true
 }

@@ -12,8 +12,8 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// Each field can be asked for in each of the ways that the table names, and is what the resolver finds then; the term
-// is printed as it was written.
+// Each field can be asked for in each of the ways that the table names, and is what the resolver
+// finds then; the term is printed as it was written.
 func TestEveryFieldIsResolvedAndPrinted(t *testing.T) {
 	found := map[field.Field]bool{}
 	for _, sample := range fieldtest.Samples() {
@@ -39,7 +39,8 @@ func TestEveryFieldIsResolvedAndPrinted(t *testing.T) {
 			continue
 		}
 		found[want] = true
-		if m := &r.Match[0]; m.Set == nil && m.Mask == 0 && len(m.Ranges)+len(m.Prefixes)+len(m.Services())+len(m.Endpoints()) == 0 {
+		if m := &r.Match[0]; m.Set == nil && m.Mask == 0 &&
+			len(m.Ranges)+len(m.Prefixes)+len(m.Services())+len(m.Endpoints()) == 0 {
 			t.Errorf("%q: a term that asks for nothing", text)
 		}
 	}
@@ -71,8 +72,10 @@ func TestWordsOfRulesMayNotNameSets(t *testing.T) {
 // Terms are told to be doubled by what sameValue says: it has to look at all that they ask for.
 func TestSameValueLooksAtEveryMember(t *testing.T) {
 	other := map[string]any{
-		"Mask": uint8(1), "Value": uint8(1), "Set": &Set{}, "Ranges": []Range{{}}, "Prefixes": []netip.Prefix{{}},
-		"given": nil, "Field": nil, "Not": nil, "Pos": nil, // given is looked at below; the others are not of the value
+		"Mask": uint8(1), "Value": uint8(1), "Set": &Set{}, "Ranges": []Range{{}},
+		"Prefixes": []netip.Prefix{{}},
+		// given is looked at below; the others are not of the value
+		"given": nil, "Field": nil, "Not": nil, "Pos": nil,
 	}
 	typ := reflect.TypeFor[Term]()
 	for i := range typ.NumField() {

@@ -17,8 +17,8 @@ import (
 
 // Bounds on set files.
 const (
-	// MaxElements is how many prefixes, ports, services and endpoints all sets and lists of a policy may
-	// have together, ranges of addresses counted as the prefixes they become.
+	// MaxElements is how many prefixes, ports, services and endpoints all sets and lists of a
+	// policy may have together, ranges of addresses counted as the prefixes they become.
 	MaxElements = 1 << 23
 
 	maxSetLine    = 4096 // bytes of a line of a set file
@@ -28,23 +28,25 @@ const (
 	maxRange  = 2 * 127 // prefixes of a line: a range of IPv6 addresses
 )
 
-// ReadPrefixes reads a set file of addresses: one address, prefix or range a line; `#` and `;` start comments,
-// empty lines are skipped. The prefixes come in the order of the file, ranges as the fewest
-// prefixes that cover them; nothing is merged. The first bad lines are reported with their places
-// in a file called name, the others are counted; then no prefixes are returned. It reads as a
-// stream, and at most MaxElements prefixes.
+// ReadPrefixes reads a set file of addresses: one address, prefix or range a line; `#` and `;`
+// start comments, empty lines are skipped. The prefixes come in the order of the file, ranges as
+// the fewest prefixes that cover them; nothing is merged. The first bad lines are reported with
+// their places in a file called name, the others are counted; then no prefixes are returned. It
+// reads as a stream, and at most MaxElements prefixes.
 func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, syntax.Diagnostics) {
 	f, ds := readSet(r, name, new(Addresses))
 	return f.out.prefixes, ds
 }
 
-// ReadElements reads entries of dynamic sets, like ReadPrefixes: addresses, services or endpoints, whichever the first entry
-// is. Ranges of ports become blocks (see Element.Blocks), of which there may be MaxElements in all.
+// ReadElements reads entries of dynamic sets, like ReadPrefixes: addresses, services or endpoints,
+// whichever the first entry is. Ranges of ports become blocks (see Element.Blocks), of which there
+// may be MaxElements in all.
 func ReadElements(r io.Reader, name string) ([]Element, syntax.Diagnostics) {
 	return ReadEntries(r, name, func(e Element) Element { return e })
 }
 
-// ReadEntries is ReadElements into what of makes of each element: of a million there is one copy, and no more.
+// ReadEntries is ReadElements into what of makes of each element: of a million there is one copy,
+// and no more.
 func ReadEntries[T any](r io.Reader, name string, of func(Element) T) ([]T, syntax.Diagnostics) {
 	f := newSetFile(r, name)
 	f.entries = true
@@ -71,7 +73,8 @@ func ReadEntries[T any](r io.Reader, name string, of func(Element) T) ([]T, synt
 	return all, ds
 }
 
-// ParseElements reads one entry as a file of ReadElements has it; a range may become several elements.
+// ParseElements reads one entry as a file of ReadElements has it; a range may become several
+// elements.
 func ParseElements(text string) ([]Element, error) {
 	all, ds := ReadElements(strings.NewReader(text), "")
 	switch {
@@ -104,7 +107,8 @@ func ParsePrefixes(text string) ([]netip.Prefix, error) {
 
 // tooMany says that the ranges of ports make more entries than there may be.
 func (f *setFile) tooMany() syntax.Diagnostics {
-	f.say(syntax.Pos{}, problemf("an entry is a block of ports, as a prefix is one of addresses: 1024-2047 is one, 1000-2047 is three",
+	f.say(syntax.Pos{}, problemf("an entry is a block of ports, as a prefix is one of addresses: "+
+		"1024-2047 is one, 1000-2047 is three",
 		"the ranges of ports make more than %d entries", MaxElements))
 	return f.diags
 }
@@ -168,10 +172,11 @@ type setFile struct {
 	typ     SetType
 	first   string // the entry that gave the type, with its line
 	out     elements
-	pieces  [][]netip.Prefix // that stand before those of out, where entries are read: they need not lie in a row
-	before  int              // how many those are
-	bad     int
-	diags   syntax.Diagnostics
+	// that stand before those of out, where entries are read: they need not lie in a row
+	pieces [][]netip.Prefix
+	before int // how many those are
+	bad    int
+	diags  syntax.Diagnostics
 }
 
 // pos is a place in the current line. A stream may have more lines than can be told apart.
@@ -200,7 +205,8 @@ func (f *setFile) next() bool {
 	f.line++
 	f.text = text
 	if len(text) > maxSetLine || errors.Is(err, bufio.ErrBufferFull) {
-		f.report(f.pos(1, 2), problemf("one address, prefix or range a line.", "this line is longer than %d bytes", maxSetLine))
+		f.report(f.pos(1, 2), problemf("one address, prefix or range a line.",
+			"this line is longer than %d bytes", maxSetLine))
 		for errors.Is(err, bufio.ErrBufferFull) {
 			_, err = f.r.ReadSlice('\n')
 		}
@@ -223,7 +229,8 @@ func (f *setFile) parse() {
 	if f.typed && f.typ == Addresses {
 		if p, ok := plainIPv4(f.text); ok {
 			if n := len(f.out.prefixes); n == cap(f.out.prefixes) {
-				f.out.prefixes = slices.Grow(f.out.prefixes, max(n, 4096)) // append alone grows long lists by a quarter
+				// append alone grows long lists by a quarter
+				f.out.prefixes = slices.Grow(f.out.prefixes, max(n, 4096))
 			}
 			f.out.prefixes = append(f.out.prefixes, p)
 			return
@@ -243,8 +250,10 @@ func (f *setFile) parse() {
 	entry, end := oneEntry(word)
 	if end < len(word) {
 		col += utf8.RuneCount(word[:end])
-		hint := "put each entry into a line of its own; a comment starts with # or ;." + columnsHint(text)
-		f.report(f.pos(col, col+1), problemf(hint, "expected the end of the line after %q", short(entry)))
+		hint := "put each entry into a line of its own; a comment starts with # or ;." +
+			columnsHint(text)
+		f.report(f.pos(col, col+1), problemf(hint, "expected the end of the line after %q",
+			short(entry)))
 		return
 	}
 	p := f.agree(entry)
@@ -263,8 +272,8 @@ func (f *setFile) parse() {
 	}
 }
 
-// columnsHint says how to make a set file of a table, where a line is of one: it has an address in one column and something
-// else in the others.
+// columnsHint says how to make a set file of a table, where a line is of one: it has an address in
+// one column and something else in the others.
 func columnsHint(line []byte) string {
 	cells, how := bytes.Split(line, []byte(",")), "cut -d, -f%d FILE"
 	if len(cells) < 2 {
@@ -276,12 +285,14 @@ func columnsHint(line []byte) string {
 		_, errAddr := netip.ParseAddr(text)
 		_, errPrefix := netip.ParsePrefix(text)
 		switch {
-		case errAddr != nil && errPrefix != nil && strings.Contains(text, "/"): // a service, more likely than a column
+		case errAddr != nil && errPrefix != nil &&
+			strings.Contains(text, "/"): // a service, more likely than a column
 			return ""
 		case errAddr != nil && errPrefix != nil:
 		case at > 0:
 			return "" // several addresses
-		case errAddr == nil && i+1 < len(cells) && len(cells[i+1]) <= 3 && digits(cells[i+1]): // its length may stand there
+		case errAddr == nil && i+1 < len(cells) && len(cells[i+1]) <= 3 &&
+			digits(cells[i+1]): // its length may stand there
 			return ""
 		default:
 			at = i + 1
@@ -297,8 +308,8 @@ func digits(b []byte) bool {
 	return len(b) > 0 && bytes.IndexFunc(b, func(r rune) bool { return r < '0' || r > '9' }) < 0
 }
 
-// oneEntry cuts the first entry off a line: a word, or two of which the first is an address and the second names a protocol. It is
-// written with one blank; end is where in the line it ends.
+// oneEntry cuts the first entry off a line: a word, or two of which the first is an address and the
+// second names a protocol. It is written with one blank; end is where in the line it ends.
 func oneEntry(line []byte) (entry string, end int) {
 	end = bytes.IndexAny(line, " \t,")
 	if end < 0 {
@@ -323,7 +334,8 @@ func oneEntry(line []byte) (entry string, end int) {
 func (f *setFile) agree(entry string) problem {
 	t := classify(entry)
 	if t == Ports && f.entries && !f.typed {
-		return problemf(fmt.Sprintf("write the protocol too: tcp/%s.", short(entry)), "%q is not an address, and a port only with its protocol", short(entry))
+		return problemf(fmt.Sprintf("write the protocol too: tcp/%s.", short(entry)),
+			"%q is not an address, and a port only with its protocol", short(entry))
 	}
 	if !f.typed {
 		f.typ = t
@@ -336,7 +348,8 @@ func (f *setFile) agree(entry string) problem {
 	if f.first == "" { // the type was asked for
 		return problemf(entryHint(f.typ), "%s is %s, not %s", short(entry), t.one(), f.typ.one())
 	}
-	return problemf("make a file of its own for the "+t.plural()+".", "%s is %s, but the file began with %s, %s", short(entry), t.one(), f.first, f.typ.one())
+	return problemf("make a file of its own for the "+t.plural()+".",
+		"%s is %s, but the file began with %s, %s", short(entry), t.one(), f.first, f.typ.one())
 }
 
 // entryHint says how an entry of a type is written.
@@ -350,8 +363,8 @@ func entryHint(t SetType) string {
 	return "write 192.0.2.1, 192.0.2.0/24, 192.0.2.1-192.0.2.9 or 2001:db8::/32."
 }
 
-// plainIPv4 is the fast path: a line or an element that holds exactly one IPv4 address or prefix without host
-// bits. It says no to all else, also to what is wrong.
+// plainIPv4 is the fast path: a line or an element that holds exactly one IPv4 address or prefix
+// without host bits. It says no to all else, also to what is wrong.
 func plainIPv4[T string | []byte](line T) (netip.Prefix, bool) {
 	var addr, num uint32
 	digits, dots, bits := 0, 0, -1

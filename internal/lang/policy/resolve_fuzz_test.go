@@ -17,9 +17,12 @@ import (
 // prefixes come back; prefixes are masked, and merging keeps exactly the addresses they cover.
 func FuzzReadPrefixes(f *testing.F) {
 	for _, s := range []string{
-		"192.0.2.0/24\n2001:db8::/32\n", "# comment\n\n10.0.0.1 ; one\n", "10.0.0.0-10.0.0.9\r\n", "\uFEFF1.2.3.4",
-		"1.2.3.4/33\n01.2.3.4\n1.2.3\n::ffff:1.2.3.4\n", "0.0.0.0/0\n::/0\n", "255.255.255.255/32\n0.0.0.1-255.255.255.254\n",
-		"::1-ffff::\n", "10.0.0.0/8 x\n\x00\n\xff\n", "1.2.3.4/0\n", "fe80::1%eth0", "10.0.0.0/9\n10.128.0.0/9",
+		"192.0.2.0/24\n2001:db8::/32\n", "# comment\n\n10.0.0.1 ; one\n", "10.0.0.0-10.0.0.9\r\n",
+		"\uFEFF1.2.3.4",
+		"1.2.3.4/33\n01.2.3.4\n1.2.3\n::ffff:1.2.3.4\n", "0.0.0.0/0\n::/0\n",
+		"255.255.255.255/32\n0.0.0.1-255.255.255.254\n",
+		"::1-ffff::\n", "10.0.0.0/8 x\n\x00\n\xff\n", "1.2.3.4/0\n", "fe80::1%eth0",
+		"10.0.0.0/9\n10.128.0.0/9",
 	} {
 		f.Add([]byte(s))
 	}
@@ -32,7 +35,8 @@ func FuzzReadPrefixes(f *testing.F) {
 			t.Fatalf("%d diagnostics", len(ds))
 		}
 		for _, d := range ds {
-			if int(d.Line) > bytes.Count(src, []byte("\n"))+1 || d.Line > 0 && (d.Col < 1 || d.EndCol <= d.Col) {
+			if int(d.Line) > bytes.Count(src, []byte("\n"))+1 || d.Line > 0 &&
+				(d.Col < 1 || d.EndCol <= d.Col) {
 				t.Fatalf("place of %+v", d)
 			}
 		}
@@ -109,7 +113,8 @@ func checkSlowPath(t *testing.T, src []byte, ps []netip.Prefix, ds syntax.Diagno
 // FuzzResolve holds for any source: no panic, and a policy exactly when there is no error.
 func FuzzResolve(f *testing.F) {
 	f.Add("drop from { 10.0.0.0/8, 2001:db8::1-2001:db8::9 } len > 5\ndefault pass\n")
-	f.Add("set a = { b }\nset b = { tcp/80-90 }\npass to a not to b as \"x\"\ndefault drop\ntest \"t\" { packet tcp port 22 expect drop by \"x\" }")
+	f.Add("set a = { b }\nset b = { tcp/80-90 }\npass to a not to b as \"x\"\ndefault drop\ntest " +
+		"\"t\" { packet tcp port 22 expect drop by \"x\" }")
 	for _, dir := range []string{"errors", "valid"} {
 		paths, err := filepath.Glob(filepath.Join(goldens, dir, "*.levee"))
 		if err != nil || len(paths) == 0 {

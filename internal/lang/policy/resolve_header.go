@@ -16,7 +16,8 @@ func (r *resolver) flags(t *Term, s *syntax.Term) bool {
 		if slash {
 			m += "/" + pfFlags(mask)
 		}
-		r.c.Errorf(e.Pos, fmt.Sprintf("did you mean \"flags %s\"?", m), "%q are not TCP flags of levee", short(e.Text))
+		r.c.Errorf(e.Pos, fmt.Sprintf("did you mean \"flags %s\"?", m),
+			"%q are not TCP flags of levee", short(e.Text))
 		return false
 	}
 	value, none, p := parseFlags(set)
@@ -26,14 +27,17 @@ func (r *resolver) flags(t *Term, s *syntax.Term) bool {
 		switch {
 		case p.found():
 		case noMask:
-			p = problemf("after the slash stand the flags that are looked at.", "\"none\" cannot stand after the slash")
+			p = problemf("after the slash stand the flags that are looked at.",
+				"\"none\" cannot stand after the slash")
 		case value&^t.Mask != 0:
-			p = problemf("name before the slash only flags that stand after it too.", "%q can never hold: it wants a flag set that it does not look at", short(e.Text))
+			p = problemf("name before the slash only flags that stand after it too.",
+				"%q can never hold: it wants a flag set that it does not look at", short(e.Text))
 		}
 	} else if !p.found() {
 		t.Mask = value
 		if none {
-			p = problemf("say which flags must be clear: flags none/fin,syn,rst,psh,ack,urg.", "\"flags none\" looks at no flag")
+			p = problemf("say which flags must be clear: flags none/fin,syn,rst,psh,ack,urg.",
+				"\"flags none\" looks at no flag")
 		}
 	}
 	if p.found() {
@@ -48,7 +52,8 @@ func (r *resolver) flags(t *Term, s *syntax.Term) bool {
 func pfFlags(letters string) string {
 	var names []string
 	for _, c := range letters {
-		name, ok := map[rune]string{'F': "fin", 'S': "syn", 'R': "rst", 'P': "psh", 'A': "ack", 'U': "urg", 'E': "ece", 'W': "cwr"}[c]
+		name, ok := map[rune]string{'F': "fin", 'S': "syn", 'R': "rst", 'P': "psh", 'A': "ack",
+			'U': "urg", 'E': "ece", 'W': "cwr"}[c]
 		if !ok || len(letters) > 8 || letters == "PUSH" {
 			return ""
 		}
@@ -74,13 +79,15 @@ func parseFlags(text string) (bits uint8, none bool, p problem) {
 
 func flagProblem(name string) problem {
 	if name == "none" {
-		return problemf("\"none\" stands alone: flags none/syn,ack.", "\"none\" cannot be combined with other flags")
+		return problemf("\"none\" stands alone: flags none/syn,ack.",
+			"\"none\" cannot be combined with other flags")
 	}
 	hint := "flags are fin, syn, rst, psh, ack, urg, ece, cwr and none."
 	lower := strings.ToLower(name)
 	if _, ok := field.TCPFlags.Named(lower); ok {
 		hint = didYouMean(lower)
-	} else if long, ok := map[string]string{"push": "psh", "reset": "rst", "urgent": "urg"}[lower]; ok {
+	} else if long, ok := map[string]string{"push": "psh", "reset": "rst",
+		"urgent": "urg"}[lower]; ok {
 		hint = didYouMean(long)
 	}
 	return problemf(hint, "%q is not a TCP flag", short(name))
@@ -88,7 +95,8 @@ func flagProblem(name string) problem {
 
 // parseICMP reads a type, a range of types, a name, or either with a code: 8, 3/4, echo-request.
 func parseICMP(text string, f Field) (Range, problem) {
-	types := number{what: "an ICMP type", max: 255, hint: func(s string) string { return icmpHint(s, f) }, names: f.Named}
+	types := number{what: "an ICMP type", max: 255,
+		hint: func(s string) string { return icmpHint(s, f) }, names: f.Named}
 	typ, code, slash := strings.Cut(text, "/")
 	rg, p := types.element(typ)
 	if p.found() {
@@ -98,7 +106,8 @@ func parseICMP(text string, f Field) (Range, problem) {
 		return Range{Lo: rg.Lo << 8, Hi: rg.Hi<<8 | 255}, problem{}
 	}
 	if rg.Lo != rg.Hi {
-		return rg, problemf("write each type with its code: { 3/4, 11/0 }.", "a code belongs to one type, not to a range")
+		return rg, problemf("write each type with its code: { 3/4, 11/0 }.",
+			"a code belongs to one type, not to a range")
 	}
 	codes := number{what: "an ICMP code", max: 255}
 	c, p := codes.element(code)

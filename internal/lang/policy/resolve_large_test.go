@@ -33,22 +33,45 @@ func TestLargePolicies(t *testing.T) {
 		name, want string // want "" is a policy
 		src        []byte
 	}{
-		{"an inline set", "", filled(50<<20, "set big = {\n", func(i int) string { return v4(i) + ",\n" }, "}\ndrop from big\ndefault pass\n")},
-		{"rules", "at most 262144 statements", filled(50<<20, "", func(i int) string { return "drop tcp from " + v4(i) + " port 80 as \"rule " + v4(i) + "\"\n" }, "default pass\n")},
-		{"one line", "this line is", filled(size, "set big = {", func(i int) string { return v4(i) + "," }, "}\ndefault pass\n")},
-		{"mistakes", "and ", filled(size, "", func(i int) string { return "drop prot 80\n" }, "default pass\n")},
+		{"an inline set", "", filled(50<<20, "set big = {\n",
+			func(i int) string { return v4(i) + ",\n" }, "}\ndrop from big\ndefault pass\n")},
+		{"rules", "at most 262144 statements",
+			filled(50<<20, "", func(i int) string {
+				return "drop tcp from " + v4(i) +
+					" port 80 as \"rule " + v4(i) + "\"\n"
+			}, "default pass\n")},
+		{"one line", "this line is", filled(size, "set big = {",
+			func(i int) string { return v4(i) + "," }, "}\ndefault pass\n")},
+		{"mistakes", "and ", filled(size, "", func(i int) string { return "drop prot 80\n" },
+			"default pass\n")},
 		{"missing sets", "and ", filled(size, "", func(i int) string {
-			return "drop from nothing-of-this-name-that-is-long-enough-to-have-fewer-statements and { }\n"
+			return "drop from nothing-of-this-name-that-is-long-enough-to-have-fewer-statements " +
+				"and { }\n"
 		}, "default pass\n")},
-		{"comments", "more than 4194304 statements, terms, elements and comments", filled(9<<20, "", func(i int) string { return "#\n" }, "default pass\n")},
+		{"comments", "more than 4194304 statements, terms, elements and comments",
+			filled(9<<20, "", func(i int) string { return "#\n" }, "default pass\n")},
 		{"empty lines", "", filled(size, "", func(i int) string { return "\n" }, "default pass\n")},
-		{"braces", "and ", filled(size, "", func(i int) string { return "drop port {{{{{{{{{{{{{{{{\n" }, "default pass\n")},
-		{"one open brace", "never closed", filled(size, "set a = {", func(i int) string { return "\n\n\n\n\n\n\n\n" }, "")},
-		{"ranges", "more than 8388608 elements", filled(size, "set big = {\n", func(i int) string { return fmt.Sprintf("::%x-ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe,\n", i+1) }, "}\ndrop from big\ndefault pass\n")},
-		{"packets", "more than 64 MiB", filled(5<<20, "default pass\ntest \"t\" {\n", func(i int) string { return "packet len 65535 expect pass\n" }, "}\n")},
-		{"sets in sets", "more than 8388608 elements", append(filled(200_000, "set a = {\n", func(i int) string { return v4(2*i) + ",\n" }, "}\n"),
-			"set b = { "+strings.Repeat("a, ", 900)+"}\ndrop from b\ndefault pass\n"...)},
-		{"dynamic sets", "at most 1000 dynamic sets", filled(100_000, "", func(i int) string { return fmt.Sprintf("set s%d = dynamic(max 10)\n", i) }, "default pass\n")},
+		{"braces", "and ", filled(size, "",
+			func(i int) string { return "drop port {{{{{{{{{{{{{{{{\n" }, "default pass\n")},
+		{"one open brace", "never closed",
+			filled(size, "set a = {", func(i int) string { return "\n\n\n\n\n\n\n\n" }, "")},
+		{"ranges", "more than 8388608 elements",
+			filled(size, "set big = {\n", func(
+				i int) string {
+				return fmt.Sprintf("::%x-ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe,\n", i+1)
+			}, "}\ndrop from big\ndefault pass\n")},
+		{"packets", "more than 64 MiB",
+			filled(5<<20, "default pass\ntest \"t\" {\n",
+				func(i int) string { return "packet len 65535 expect pass\n" }, "}\n")},
+		{"sets in sets", "more than 8388608 elements",
+			append(filled(200_000, "set a = {\n", func(i int) string { return v4(2*i) + ",\n" },
+				"}\n"),
+				"set b = { "+strings.Repeat("a, ", 900)+"}\ndrop from b\ndefault pass\n"...)},
+		{"dynamic sets", "at most 1000 dynamic sets",
+			filled(100_000, "", func(
+				i int) string {
+				return fmt.Sprintf("set s%d = dynamic(max 10)\n", i)
+			}, "default pass\n")},
 		{"binary", "NUL", make([]byte, size)},
 		{"too large", "at most 64 MiB", make([]byte, syntax.MaxSource+1)},
 	} {
@@ -90,7 +113,8 @@ func setLines(n int) []byte {
 		if i%5 == 4 {
 			fmt.Fprintf(&b, "2001:%x:%x::/48\n", a>>16, a&0xffff)
 		} else {
-			fmt.Fprintf(&b, "%s/24\n", netip.AddrFrom4([4]byte{byte(a >> 24), byte(a >> 16), byte(a >> 8), 0}))
+			fmt.Fprintf(&b, "%s/24\n", netip.AddrFrom4([4]byte{byte(a >> 24), byte(a >> 16),
+				byte(a >> 8), 0}))
 		}
 	}
 	return b.Bytes()
@@ -109,7 +133,8 @@ func TestBadLinesAreBounded(t *testing.T) {
 			t.Errorf("diagnostic %d: %+v", i, d)
 		}
 	}
-	if want := fmt.Sprintf("and %d more bad lines", lines-maxLineErrors); ds[maxLineErrors].Message != want {
+	if want := fmt.Sprintf("and %d more bad lines",
+		lines-maxLineErrors); ds[maxLineErrors].Message != want {
 		t.Errorf("last: %+v", ds[maxLineErrors])
 	}
 }

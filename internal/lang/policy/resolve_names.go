@@ -49,10 +49,14 @@ func protoHint(s string) string {
 
 // wellKnown are services that people name instead of their ports.
 var wellKnown = map[string]int{
-	"ftp": 21, "ssh": 22, "telnet": 23, "smtp": 25, "domain": 53, "dns": 53, "bootps": 67, "dhcp": 67,
-	"tftp": 69, "http": 80, "www": 80, "pop3": 110, "ntp": 123, "imap": 143, "snmp": 161, "bgp": 179, "ldap": 389,
-	"https": 443, "smtps": 465, "syslog": 514, "submission": 587, "ldaps": 636, "imaps": 993, "pop3s": 995,
-	"openvpn": 1194, "mysql": 3306, "rdp": 3389, "sip": 5060, "postgresql": 5432, "redis": 6379, "memcached": 11211, "wireguard": 51820,
+	"ftp": 21, "ssh": 22, "telnet": 23, "smtp": 25, "domain": 53, "dns": 53, "bootps": 67,
+	"dhcp": 67,
+	"tftp": 69, "http": 80, "www": 80, "pop3": 110, "ntp": 123, "imap": 143, "snmp": 161,
+	"bgp": 179, "ldap": 389,
+	"https": 443, "smtps": 465, "syslog": 514, "submission": 587, "ldaps": 636, "imaps": 993,
+	"pop3s":   995,
+	"openvpn": 1194, "mysql": 3306, "rdp": 3389, "sip": 5060, "postgresql": 5432, "redis": 6379,
+	"memcached": 11211, "wireguard": 51820,
 }
 
 func portHint(s string) string {
@@ -112,7 +116,8 @@ func etherHint(s string) string {
 // etherCheck refuses what no packet has: VLAN tags are looked through.
 func etherCheck(lo, hi uint64, s string) problem {
 	if lo == hi && (lo == 0x8100 || lo == 0x88a8) {
-		return problemf("use \"vlan\" with an id, or \"not untagged\".", "%s is a VLAN tag, which is looked through: \"ether\" is the type behind the tags", s)
+		return problemf("use \"vlan\" with an id, or \"not untagged\".",
+			"%s is a VLAN tag, which is looked through: \"ether\" is the type behind the tags", s)
 	}
 	return problem{}
 }

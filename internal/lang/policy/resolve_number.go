@@ -28,7 +28,8 @@ var numbers = func() (out [field.NumFields]*number) {
 			continue
 		}
 		info := ph.Field.Info()
-		n := &number{what: ph.What, max: info.Max, top: info.Values.Highest(), hint: hints[ph.Field]}
+		n := &number{what: ph.What, max: info.Max, top: info.Values.Highest(),
+			hint: hints[ph.Field]}
 		if len(info.Names) > 0 {
 			n.names = ph.Field.Named
 		}
@@ -70,7 +71,8 @@ func (n *number) one(text string) (Range, problem) {
 
 func (n *number) tooLarge(text string) problem {
 	_, noun, _ := strings.Cut(n.what, " ")
-	return problemf(fmt.Sprintf("write 0 to %d.", n.max), "%s is above %d, the highest %s", short(text), n.max, noun)
+	return problemf(fmt.Sprintf("write 0 to %d.", n.max), "%s is above %d, the highest %s",
+		short(text), n.max, noun)
 }
 
 var errZeros = fmt.Errorf("leading zeros")
@@ -91,7 +93,8 @@ func (n *number) notNumber(text string, err error) problem {
 	hint := ""
 	switch {
 	case err == errZeros:
-		hint = "write it without leading zeros: " + strings.TrimLeft(text[:len(text)-1], "0") + text[len(text)-1:] + "."
+		hint = "write it without leading zeros: " + strings.TrimLeft(text[:len(text)-1],
+			"0") + text[len(text)-1:] + "."
 	case strings.Trim(text, "0123456789") == "" && text != "":
 		return n.tooLarge(text)
 	case strings.Contains(text, ":") && rangeLike(text, ":"):
@@ -122,7 +125,8 @@ func (n *number) plain(text string) (Range, bool) {
 	return Range{Lo: a, Hi: b}, ok && rest == "" && a <= b && b <= n.max
 }
 
-// decimal reads digits at the start of a text, not so many that they could be too large, without leading zeros.
+// decimal reads digits at the start of a text, not so many that they could be too large, without
+// leading zeros.
 func decimal(text string) (v uint64, rest string, ok bool) {
 	i := 0
 	for ; i < len(text) && text[i] >= '0' && text[i] <= '9'; i++ {
@@ -156,7 +160,8 @@ func (n *number) element(text string) (Range, problem) {
 			return r, pb
 		}
 		if b.Hi < a.Lo {
-			return r, problemf(didYouMean(hi+"-"+lo), "the range %s ends before it begins", short(text))
+			return r, problemf(didYouMean(hi+"-"+lo), "the range %s ends before it begins",
+				short(text))
 		}
 		r = Range{Lo: a.Lo, Hi: b.Hi}
 	}
@@ -229,7 +234,8 @@ func parseService(text string) (Service, problem) {
 	if !ok {
 		if allDigits(proto) || strings.Contains(proto, "-") { // 80/tcp
 			if _, ok := portProtocol(ports); ok {
-				return Service{}, problemf(didYouMean(ports+"/"+proto), "%q is not a service: the protocol comes first", short(text))
+				return Service{}, problemf(didYouMean(ports+"/"+proto),
+					"%q is not a service: the protocol comes first", short(text))
 			}
 		}
 		hint := "only tcp, udp, udplite, sctp and dccp have ports."

@@ -20,7 +20,8 @@ func (r *resolver) test(s *syntax.Test) {
 	case strings.TrimSpace(s.Name.Text) == "":
 		r.c.Errorf(s.Name.Pos, "say what the test shows.", "the test has no name")
 	case len(s.Steps) == 0 && !r.file.Failed():
-		r.c.Warnf(s.Pos, "write: packet tcp port 22 expect pass.", "the test %q has no packets", short(s.Name.Text))
+		r.c.Warnf(s.Pos, "write: packet tcp port 22 expect pass.", "the test %q has no packets",
+			short(s.Name.Text))
 	}
 	r.tests = append(r.tests, pendingTest{s})
 }
@@ -52,7 +53,8 @@ func (r *resolver) entry(step *Step, s *syntax.Step) {
 		r.c.Errorf(s.Set.Pos, hint, "there is no set named %q", short(s.Set.Text))
 	case d.bad:
 	case d.set.Kind != Dynamic:
-		r.c.Errorf(s.Set.Pos, "the other sets have what the policy gives them.", "%q is not a dynamic set; only these can be filled in a test", short(s.Set.Text))
+		r.c.Errorf(s.Set.Pos, "the other sets have what the policy gives them.",
+			"%q is not a dynamic set; only these can be filled in a test", short(s.Set.Text))
 	default:
 		step.Set = d.set
 	}
@@ -71,7 +73,8 @@ func (r *resolver) entry(step *Step, s *syntax.Step) {
 func parseEntry(t SetType, text string) (Element, problem) {
 	var all elements
 	if got := classify(text); got != t && got != Ports && !all.parse(got, text).found() {
-		return Element{}, problemf(entryHint(t), "%s is %s, and the set is of %s", short(text), got.one(), t.plural())
+		return Element{}, problemf(entryHint(t), "%s is %s, and the set is of %s", short(text),
+			got.one(), t.plural())
 	}
 	switch t {
 	case Services:
@@ -133,7 +136,8 @@ func (r *resolver) spec(words []syntax.Term) (spec packet.Spec, ok bool) {
 		t := &words[i]
 		f := fieldOfSpec(t)
 		if a := first[f]; a != nil {
-			r.c.Errorf(t.Pos, "remove one of the two.", "%q and %q say the same thing of one packet twice", a.Text(), t.Text())
+			r.c.Errorf(t.Pos, "remove one of the two.",
+				"%q and %q say the same thing of one packet twice", a.Text(), t.Text())
 			ok = false
 			continue
 		}
@@ -158,7 +162,8 @@ func (r *resolver) keepFrame(at syntax.Pos, frame []byte) []byte {
 		return frame
 	}
 	if before <= maxFrames {
-		r.c.Errorf(at, "shorter packets test the same; \"len\" makes them long.", "the packets of all tests have more than %d MiB together", maxFrames>>20)
+		r.c.Errorf(at, "shorter packets test the same; \"len\" makes them long.",
+			"the packets of all tests have more than %d MiB together", maxFrames>>20)
 	}
 	return nil
 }
@@ -175,7 +180,8 @@ func lastOnLine(ts []syntax.Term, at syntax.Pos) int32 {
 }
 
 func (r *resolver) expectLabel(w syntax.Word) {
-	if r.labels[w.Text] > 0 || r.file.Failed() { // the rule with the label may be one that was not understood
+	// the rule with the label may be one that was not understood
+	if r.labels[w.Text] > 0 || r.file.Failed() {
 		return
 	}
 	var labels []string
@@ -209,7 +215,8 @@ func (r *resolver) hexBytes(w syntax.Word, hint string) []byte {
 			digits = append(digits, byte(c))
 		default:
 			col := w.Pos.Col + 1 + int32(utf8.RuneCountInString(w.Text[:i]))
-			r.c.Errorf(syntax.Pos{Line: w.Pos.Line, Col: col, EndCol: col + 1}, hint, "%q is not a hex digit", c)
+			r.c.Errorf(syntax.Pos{Line: w.Pos.Line, Col: col, EndCol: col + 1}, hint,
+				"%q is not a hex digit", c)
 			return nil
 		}
 	}
@@ -269,7 +276,8 @@ func (r *resolver) specWord(spec *packet.Spec, t *syntax.Term) bool {
 	var p problem
 	switch t.Kind {
 	case syntax.Family:
-		spec.Family = map[string]packet.Family{"ipv4": packet.IPv4, "ipv6": packet.IPv6, "arp": packet.ARP}[t.Name]
+		spec.Family = map[string]packet.Family{"ipv4": packet.IPv4, "ipv6": packet.IPv6,
+			"arp": packet.ARP}[t.Name]
 	case syntax.ProtoName:
 		proto, _ := protocol(t.Name)
 		spec.Proto = &proto
@@ -313,7 +321,8 @@ func specNumber(spec *packet.Spec, t *syntax.Term) problem {
 	rg, p := num.one(t.Value.Elems[0].Text)
 	if p.found() {
 		if _, q := num.element(t.Value.Elems[0].Text); !q.found() {
-			p = problemf("write one value; use several packets to try several.", "a packet has one value here")
+			p = problemf("write one value; use several packets to try several.",
+				"a packet has one value here")
 		}
 		return p
 	}
@@ -330,7 +339,8 @@ func specNumber(spec *packet.Spec, t *syntax.Term) problem {
 
 func specFlagsOf(spec *packet.Spec, text string) problem {
 	if strings.Contains(text, "/") {
-		return problemf("a packet has exactly these flags: flags "+short(text[:strings.IndexByte(text, '/')])+".", "a mask has no meaning in a packet")
+		return problemf("a packet has exactly these flags: flags "+
+			short(text[:strings.IndexByte(text, '/')])+".", "a mask has no meaning in a packet")
 	}
 	bits, _, p := parseFlags(text)
 	spec.Flags = new(bits)
@@ -340,7 +350,8 @@ func specFlagsOf(spec *packet.Spec, text string) problem {
 func specAddr(t *syntax.Term) (netip.Addr, problem) {
 	text := t.Value.Elems[0].Text
 	if text == "any" || strings.Contains(text, "/") {
-		return netip.Addr{}, problemf("write one address, or leave it out.", "a packet has one address, not %s", short(text))
+		return netip.Addr{}, problemf("write one address, or leave it out.",
+			"a packet has one address, not %s", short(text))
 	}
 	a, p := parseAddress(text)
 	if p.found() && isName(text) {
@@ -359,7 +370,8 @@ func (r *resolver) specICMP(spec *packet.Spec, t *syntax.Term) bool {
 	}
 	rg, p := parseICMP(e.Text, of)
 	if !p.found() && rg.Lo != rg.Hi && (strings.Contains(e.Text, "/") || rg.Lo>>8 != rg.Hi>>8) {
-		p = problemf("write one value; use several packets to try several.", "a packet has one value here")
+		p = problemf("write one value; use several packets to try several.",
+			"a packet has one value here")
 	}
 	if p.found() {
 		r.problem(e.Pos, p)

@@ -63,16 +63,19 @@ func (g *gen) span(top int) string {
 
 func (g *gen) number(top int) string {
 	if g.IntN(3) == 0 {
-		return g.pick("<", "<=", ">", ">=", "=", "!=") + g.pick("", " ") + fmt.Sprint(1+g.IntN(top-1))
+		return g.pick("<", "<=", ">", ">=", "=", "!=") + g.pick("",
+			" ") + fmt.Sprint(1+g.IntN(top-1))
 	}
 	return g.listOrOne(func() string { return g.span(top) })
 }
 
 func (g *gen) addr(six bool) string {
 	if six {
-		return g.pick("2001:db8::/32", "2001:db8:1::9", "2001:DB8::1-2001:db8::1f", "fe80::/10", fmt.Sprintf("2001:db8::%x", g.IntN(1<<16)))
+		return g.pick("2001:db8::/32", "2001:db8:1::9", "2001:DB8::1-2001:db8::1f", "fe80::/10",
+			fmt.Sprintf("2001:db8::%x", g.IntN(1<<16)))
 	}
-	return g.pick("10.0.0.0/8", "192.0.2.0-192.0.2.99", "0.0.0.0/0", fmt.Sprintf("198.51.100.%d", g.IntN(256)))
+	return g.pick("10.0.0.0/8", "192.0.2.0-192.0.2.99", "0.0.0.0/0",
+		fmt.Sprintf("198.51.100.%d", g.IntN(256)))
 }
 
 // terms are terms that can hold together, in random order.
@@ -99,9 +102,15 @@ func (g *gen) terms() []string {
 	switch g.IntN(4) {
 	case 0:
 		if six {
-			add(1, "icmp6 type "+g.listOrOne(func() string { return g.pick("128", "1/4", "echo-reply", "133-137") }))
+			add(1, "icmp6 type "+g.listOrOne(func() string {
+				return g.pick("128", "1/4",
+					"echo-reply", "133-137")
+			}))
 		} else {
-			add(1, "icmp type "+g.listOrOne(func() string { return g.pick("8", "3/4", "echo-reply", "13-14") }))
+			add(1, "icmp type "+g.listOrOne(func() string {
+				return g.pick("8", "3/4", "echo-reply",
+					"13-14")
+			}))
 		}
 	case 1:
 		ts = append(ts, g.pick("tcp", "proto tcp", "proto 6"))
@@ -132,9 +141,11 @@ func (g *gen) line(s string) {
 }
 
 func (g *gen) policy() string {
-	g.line("set nets = " + g.list(1+g.IntN(5), func() string { return g.addr(true) + "," + g.gap(true) + g.addr(false) }))
+	g.line("set nets = " + g.list(1+g.IntN(5),
+		func() string { return g.addr(true) + "," + g.gap(true) + g.addr(false) }))
 	g.line("set more={ nets,203.0.113.0/24, 2001:db8:5::/48 }")
-	g.line("set seen = dynamic(" + g.pick("max 10", "lease 5m,max 10", "max 7, lease 1w", "rollup,max 9, lease 2s") + ")")
+	g.line("set seen = dynamic(" + g.pick("max 10", "lease 5m,max 10", "max 7, lease 1w",
+		"rollup,max 9, lease 2s") + ")")
 	g.line("set high = " + g.list(1+g.IntN(3), func() string { return g.span(65535) }))
 	g.line("set web = { tcp/80, udp/443-450 }")
 	for i := range g.IntN(12) {
@@ -155,7 +166,9 @@ func (g *gen) policy() string {
 		g.line("drop malformed")
 	}
 	g.line(g.pick("default pass", "default drop"))
-	g.line("test \"t\" {" + g.gap(true) + "packet tcp" + g.gap(true) + "port 22 expect drop" + g.gap(true) + "set seen has 192.0.2.1" + g.gap(true) + "packet expect pass" + g.gap(true) + "}")
+	g.line("test \"t\" {" + g.gap(true) + "packet tcp" + g.gap(true) + "port 22 expect drop" +
+		g.gap(true) + "set seen has 192.0.2.1" + g.gap(true) + "packet expect pass" + g.gap(true) +
+		"}")
 	return g.b.String()
 }
 

@@ -65,7 +65,8 @@ func (r *resolver) limitDynamic() {
 			continue
 		}
 		if n++; n == maxDynamicSets+1 {
-			r.c.Errorf(d.stmt.Name.Pos, "put entries of several into one.", "a policy has at most %d dynamic sets", maxDynamicSets)
+			r.c.Errorf(d.stmt.Name.Pos, "put entries of several into one.",
+				"a policy has at most %d dynamic sets", maxDynamicSets)
 			return
 		}
 	}
@@ -80,7 +81,8 @@ func (r *resolver) define(s *syntax.Set) {
 	}
 	if old := r.sets[name]; old != nil {
 		if old.stmt != nil {
-			r.c.Errorf(s.Name.Pos, "choose another name, or join the two.", "set %q is defined in line %d already", short(name), old.stmt.Pos.Line)
+			r.c.Errorf(s.Name.Pos, "choose another name, or join the two.",
+				"set %q is defined in line %d already", short(name), old.stmt.Pos.Line)
 		}
 		d.bad = true
 	} else {
@@ -93,19 +95,23 @@ func checkSetName(name string) problem {
 	const most = 32
 	switch {
 	case syntax.IsKeyword(name):
-		return problemf("choose another name, such as my-"+name+".", "%q is a word of the language and cannot name a set", name)
+		return problemf("choose another name, such as my-"+name+".",
+			"%q is a word of the language and cannot name a set", name)
 	case len(name) > most:
-		return problemf(fmt.Sprintf("this one has %d.", len(name)), "the name of a set has at most %d characters", most)
+		return problemf(fmt.Sprintf("this one has %d.", len(name)),
+			"the name of a set has at most %d characters", most)
 	}
 	for i, c := range name {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 		switch {
 		case letter:
 		case i == 0:
-			return problemf(didYouMean("s"+short(name)), "the name of a set starts with a letter, not with %q", c)
+			return problemf(didYouMean("s"+short(name)),
+				"the name of a set starts with a letter, not with %q", c)
 		case c >= '0' && c <= '9' || c == '_' || c == '-':
 		default:
-			return problemf("write - or _ instead, or leave it out.", "the name of a set has letters, digits, _ and -, not %q", c)
+			return problemf("write - or _ instead, or leave it out.",
+				"the name of a set has letters, digits, _ and -, not %q", c)
 		}
 	}
 	return problem{}
@@ -119,7 +125,8 @@ func isName(text string) bool {
 	return !checkSetName(text).found()
 }
 
-// mayBeName tells what cannot be the name of a set at a glance: a value that begins with a digit or a sign, an IPv6 address.
+// mayBeName tells what cannot be the name of a set at a glance: a value that begins with a digit or
+// a sign, an IPv6 address.
 func mayBeName(text string) bool {
 	return text != "" && text[0] >= 'A' && strings.IndexByte(text, ':') < 0
 }
@@ -180,7 +187,8 @@ func (r *resolver) resolveSet(d *setDef, depth int) {
 func (r *resolver) inlineSet(d *setDef, depth int) {
 	v := d.stmt.List
 	if len(v.Elems) == 0 {
-		r.c.Errorf(v.Pos, "give it an element, or remove the set.", "the set %q is empty", short(d.set.Name))
+		r.c.Errorf(v.Pos, "give it an element, or remove the set.", "the set %q is empty",
+			short(d.set.Name))
 		return
 	}
 	l := r.newList(len(v.Elems))
@@ -200,7 +208,8 @@ func (r *resolver) inlineSet(d *setDef, depth int) {
 	}
 }
 
-// keep copies a list out of scratch memory, or takes that memory, which is then nil, where the list is large.
+// keep copies a list out of scratch memory, or takes that memory, which is then nil, where the list
+// is large.
 func keep[T any](s *bump.Allocator[T], list []T) (kept, scratch []T) {
 	if len(list) >= bump.Large {
 		return slices.Clip(list), nil
@@ -208,8 +217,8 @@ func keep[T any](s *bump.Allocator[T], list []T) (kept, scratch []T) {
 	return s.Keep(list), list
 }
 
-// list gathers the elements of an inline set, or of a list of addresses, ports, services or endpoints in
-// a rule.
+// list gathers the elements of an inline set, or of a list of addresses, ports, services or
+// endpoints in a rule.
 type list struct {
 	r     *resolver
 	owner *setDef // nil for a list in a rule
@@ -221,12 +230,13 @@ type list struct {
 	doubles doubles
 }
 
-// newList begins a list of n elements. It lies in the scratch memory, which its end gives back: see done. A set in it begins
-// another one meanwhile, with memory of its own.
+// newList begins a list of n elements. It lies in the scratch memory, which its end gives back: see
+// done. A set in it begins another one meanwhile, with memory of its own.
 func (r *resolver) newList(n int) list {
 	l := list{r: r, elements: r.scratch, doubles: r.doubles}
 	r.scratch, r.doubles = elements{}, doubles{}
-	l.prefixes, l.ports, l.services, l.endpoints = l.prefixes[:0], l.ports[:0], l.services[:0], l.endpoints[:0]
+	l.prefixes, l.ports, l.services, l.endpoints = l.prefixes[:0], l.ports[:0], l.services[:0],
+		l.endpoints[:0]
 	l.doubles.begin(min(n, maxRemembered))
 	return l
 }
@@ -343,7 +353,8 @@ func (l *list) add(e *syntax.Elem) {
 		return
 	}
 	if e.Text == "any" {
-		l.r.c.Errorf(e.Pos, "write it without a list, or leave the term out.", "\"any\" cannot stand in a list")
+		l.r.c.Errorf(e.Pos, "write it without a list, or leave the term out.",
+			"\"any\" cannot stand in a list")
 		return
 	}
 	t := classify(e.Text)
@@ -379,7 +390,8 @@ func (l *list) agree(e *syntax.Elem, t SetType) bool {
 	if isName(e.Text) {
 		what = "a set of " + t.plural()
 	}
-	l.r.c.Errorf(e.Pos, "make a set of its own for the "+t.plural()+".", "%s is %s, but the list began with %s, %s", short(e.Text), what, short(l.what), l.typ.one())
+	l.r.c.Errorf(e.Pos, "make a set of its own for the "+t.plural()+".",
+		"%s is %s, but the list began with %s, %s", short(e.Text), what, short(l.what), l.typ.one())
 	return false
 }
 
@@ -391,13 +403,16 @@ func (l *list) member(e *syntax.Elem) *setDef {
 	}
 	switch {
 	case d.stmt.Dynamic != nil:
-		l.r.c.Errorf(e.Pos, "use it in a rule of its own.", "%q is a dynamic set and cannot be part of a list: its entries are known at run time only", short(e.Text))
+		l.r.c.Errorf(e.Pos, "use it in a rule of its own.",
+			"%q is a dynamic set and cannot be part of a list: its entries are known at run "+
+				"time only", short(e.Text))
 		return nil
 	case d.state == setInProgress && d == l.owner:
 		l.r.c.Errorf(e.Pos, "remove it.", "the set %q contains itself", short(e.Text))
 		return nil
 	case d.state == setInProgress:
-		l.r.c.Errorf(e.Pos, "remove one of the names.", "the sets %q and %q contain each other", short(l.owner.set.Name), short(e.Text))
+		l.r.c.Errorf(e.Pos, "remove one of the names.", "the sets %q and %q contain each other",
+			short(l.owner.set.Name), short(e.Text))
 		return nil
 	case l.depth >= maxNesting:
 		l.r.c.Errorf(e.Pos, "", "sets stand in sets more than %d deep", maxNesting)
@@ -407,7 +422,8 @@ func (l *list) member(e *syntax.Elem) *setDef {
 	if l.owner != nil {
 		l.owner.file = l.owner.file || d.file
 	} else if d.file {
-		l.r.c.Errorf(e.Pos, "name the union first: set both = { ..., "+e.Text+" }.", "%q is read from a file and cannot stand in the list of a rule", short(e.Text))
+		l.r.c.Errorf(e.Pos, "name the union first: set both = { ..., "+e.Text+" }.",
+			"%q is read from a file and cannot stand in the list of a rule", short(e.Text))
 		return nil
 	}
 	if d.bad {
@@ -427,7 +443,8 @@ func (l *list) spend(e *syntax.Elem, n int) {
 func (r *resolver) spend(at syntax.Pos, n int) {
 	if r.elements += n; r.elements > MaxElements && !r.overspent {
 		r.overspent = true
-		r.c.Errorf(at, "", "the sets and lists of the policy have more than %d elements together", MaxElements)
+		r.c.Errorf(at, "", "the sets and lists of the policy have more than %d elements together",
+			MaxElements)
 	}
 }
 
@@ -470,5 +487,6 @@ func (r *resolver) fileSet(d *setDef) {
 	}
 	d.set.Type = f.typ
 	f.out.merge()
-	d.set.Prefixes, d.set.Ports, d.set.Services, d.set.Endpoints = f.out.prefixes, f.out.ports, f.out.services, f.out.endpoints
+	d.set.Prefixes, d.set.Ports, d.set.Services, d.set.Endpoints = f.out.prefixes, f.out.ports,
+		f.out.services, f.out.endpoints
 }

@@ -52,11 +52,13 @@ type resolvedTerm struct {
 func (r *resolver) malformed(s *syntax.Rule, t *syntax.Term) {
 	switch {
 	case t.Not:
-		r.c.Errorf(t.Pos, "all other rules are for well-formed packets only; leave it out.", "\"malformed\" cannot be negated")
+		r.c.Errorf(t.Pos, "all other rules are for well-formed packets only; leave it out.",
+			"\"malformed\" cannot be negated")
 	case s.Action == "protect":
 		r.c.Errorf(t.Pos, "use: pass malformed.", "\"protect\" cannot be given to malformed frames")
 	case len(s.Terms) > 1:
-		r.c.Errorf(t.Pos, "the fields of a malformed frame mean nothing; remove the other terms.", "\"malformed\" stands alone")
+		r.c.Errorf(t.Pos, "the fields of a malformed frame mean nothing; remove the other terms.",
+			"\"malformed\" stands alone")
 	}
 }
 
@@ -75,8 +77,10 @@ func (r *resolver) protectLimit(all []resolvedTerm) {
 		case len(r.protectSets) == 0:
 			r.protectSets = append(r.protectSets, use)
 		case r.protectSets[0] != use:
-			r.c.Errorf(t.src.Pos, "write the few addresses that must never be locked out as an inline set: set admins = { ... }.",
-				"the protect rules use %q already; together they may look up one file or dynamic set", r.protectSets[0])
+			r.c.Errorf(t.src.Pos, "write the few addresses that must never be locked out as an "+
+				"inline set: set admins = { ... }.",
+				"the protect rules use %q already; together they may look up one file or "+
+					"dynamic set", r.protectSets[0])
 		}
 	}
 }
@@ -172,7 +176,8 @@ func (r *resolver) ports(t *Term, s *syntax.Term) bool {
 	v := s.Value
 	for i := range v.Elems { // names of services are no sets
 		e := &v.Elems[i]
-		if _, known := wellKnown[e.Text]; known && r.sets[e.Text] == nil || e.Text == "all" && r.sets["all"] == nil {
+		if _, known := wellKnown[e.Text]; known && r.sets[e.Text] == nil || e.Text == "all" &&
+			r.sets["all"] == nil {
 			r.problem(e.Pos, problemf(portHint(e.Text), "%q is not a port", e.Text))
 			return false
 		}
@@ -184,7 +189,8 @@ func (r *resolver) ports(t *Term, s *syntax.Term) bool {
 			return false
 		}
 		if d.set.Type != Ports || d.set.Kind == Dynamic {
-			r.c.Errorf(e.Pos, useHint(d.set, e.Text), "%q is a set of %s, not of ports", short(e.Text), d.set.Type.plural())
+			r.c.Errorf(e.Pos, useHint(d.set, e.Text), "%q is a set of %s, not of ports",
+				short(e.Text), d.set.Type.plural())
 			return false
 		}
 		t.Set = d.set
@@ -203,7 +209,8 @@ func useHint(s *Set, name string) string {
 	case Ports:
 		return fmt.Sprintf("a set of ports is used as: port %s, or from port %s.", name, name)
 	case Services, Endpoints:
-		return fmt.Sprintf("a set of %s is used as: to %s, or from %s.", s.Type.plural(), name, name)
+		return fmt.Sprintf("a set of %s is used as: to %s, or from %s.", s.Type.plural(), name,
+			name)
 	}
 	return fmt.Sprintf("a set of addresses is used as: from %s, or to %s.", name, name)
 }
@@ -227,11 +234,13 @@ func (r *resolver) address(t *Term, s *syntax.Term) bool {
 		return r.addressList(t, s)
 	case e.Text == "any":
 		if s.Not {
-			r.c.Errorf(s.Pos, "remove the rule, or the \"not\".", "\"not %s any\" can never hold", s.Words()[len("not "):])
+			r.c.Errorf(s.Pos, "remove the rule, or the \"not\".", "\"not %s any\" can never hold",
+				s.Words()[len("not "):])
 			return false
 		}
 		t.Prefixes = []netip.Prefix{
-			netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
+			netip.PrefixFrom(netip.IPv4Unspecified(), 0),
+			netip.PrefixFrom(netip.IPv6Unspecified(), 0),
 		}
 		return true
 	case isName(e.Text):
@@ -244,7 +253,8 @@ func (r *resolver) address(t *Term, s *syntax.Term) bool {
 			return false
 		}
 		if d.set.Type == Ports {
-			r.c.Errorf(e.Pos, fmt.Sprintf("write: %s.", portForm(s, e.Text)), "%q is a set of ports, not of addresses", short(e.Text))
+			r.c.Errorf(e.Pos, fmt.Sprintf("write: %s.", portForm(s, e.Text)),
+				"%q is a set of ports, not of addresses", short(e.Text))
 			return false
 		}
 		t.Field, t.Set = fieldOf(s.Kind, d.set.Type), d.set
@@ -298,13 +308,15 @@ func (r *resolver) addressList(t *Term, s *syntax.Term) bool {
 	for i := range v.Elems {
 		e := &v.Elems[i]
 		if want == Addresses && classify(e.Text) == Ports {
-			r.c.Errorf(e.Pos, fmt.Sprintf("for a port write: %s.", portForm(s, e.Text)), "%s is a number, not an address", short(e.Text))
+			r.c.Errorf(e.Pos, fmt.Sprintf("for a port write: %s.", portForm(s, e.Text)),
+				"%s is a number, not an address", short(e.Text))
 			return false
 		}
 	}
 	t.Field = fieldOf(s.Kind, want)
 	l := r.newList(len(v.Elems))
-	ok := l.all(v, want, [...]string{"a list of addresses", "a list of ports", "a list of services", "a list of endpoints"}[want])
+	ok := l.all(v, want, [...]string{"a list of addresses", "a list of ports", "a list of services",
+		"a list of endpoints"}[want])
 	t.Prefixes = r.keptPrefixes.Keep(MergePrefixes(l.prefixes))
 	if len(l.services)+len(l.endpoints) > 0 {
 		t.given = r.keptGiven.One()

@@ -24,12 +24,15 @@ func TestLoadReadsFilesRelativeToThePolicy(t *testing.T) {
 	}
 	absolute := write("elsewhere/list.txt", "203.0.113.0/24\n")
 	write("conf/lists/near.txt", "192.0.2.0/24\n")
-	path := write("conf/edge.levee", "set a = file(\"lists/near.txt\")\nset b = file(\""+absolute+"\")\ndrop from a\ndrop to b\ndefault pass\n")
+	path := write("conf/edge.levee", "set a = file(\"lists/near.txt\")\nset b = file(\""+absolute+
+		"\")\ndrop from a\ndrop to b\ndefault pass\n")
 	p, ds, err := Load(path)
 	if err != nil || len(ds) > 0 {
 		t.Fatal(err, ds)
 	}
-	if p.File != "edge.levee" || len(p.Sets) != 2 || p.Sets[0].Prefixes[0].String() != "192.0.2.0/24" || p.Sets[1].Prefixes[0].String() != "203.0.113.0/24" {
+	if p.File != "edge.levee" || len(p.Sets) != 2 ||
+		p.Sets[0].Prefixes[0].String() != "192.0.2.0/24" ||
+		p.Sets[1].Prefixes[0].String() != "203.0.113.0/24" {
 		t.Errorf("%s", describe(p))
 	}
 }
@@ -44,7 +47,9 @@ func TestLoadRefusesWhatIsNoFile(t *testing.T) {
 		}
 	}
 	policy := filepath.Join(dir, "p.levee")
-	if err := os.WriteFile(policy, []byte("set a = file(\"/dev/zero\")\ndrop from a\ndefault pass\n"), 0o644); err != nil {
+	if err := os.WriteFile(
+		policy, []byte("set a = file(\"/dev/zero\")\ndrop from a\ndefault pass\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, ds, err := Load(policy); err != nil || !ds.HasErrors() {
@@ -69,9 +74,11 @@ func TestLoadRefusesWhatIsNoFile(t *testing.T) {
 
 func TestLeases(t *testing.T) {
 	for text, want := range map[string]time.Duration{
-		"500ms": 500 * time.Millisecond, "30s": 30 * time.Second, "10m": 10 * time.Minute, "12h": 12 * time.Hour,
-		"7d": 7 * 24 * time.Hour, "2w": 14 * 24 * time.Hour, "520w": maxLease, "1ms": minLease,
-		"": 0, "0s": 0, "521w": 0, "1y": 0, "1.5h": 0, "-1s": 0, "99999999999999999999s": 0, "s": 0, "10 m": 0,
+		"500ms": 500 * time.Millisecond, "30s": 30 * time.Second, "10m": 10 * time.Minute,
+		"12h": 12 * time.Hour,
+		"7d":  7 * 24 * time.Hour, "2w": 14 * 24 * time.Hour, "520w": maxLease, "1ms": minLease,
+		"": 0, "0s": 0, "521w": 0, "1y": 0, "1.5h": 0, "-1s": 0, "99999999999999999999s": 0, "s": 0,
+		"10 m": 0,
 	} {
 		got, p := parseLease(text)
 		if got != want || p.found() != (want == 0) {
@@ -80,15 +87,18 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// TestErrorsOfBothStagesAreReportedTogether: a mistake in the text does not hide one in the meaning.
+// TestErrorsOfBothStagesAreReportedTogether: a mistake in the text does not hide one in the
+// meaning.
 func TestErrorsOfBothStagesAreReportedTogether(t *testing.T) {
-	src := "drop from 192.0.2.1/24\npass tcp dport 70000\ndrop from nets\nset nets = { 10.0.0.0/8 10.0.0.1 }\ndrop from file\n"
+	src := "drop from 192.0.2.1/24\npass tcp dport 70000\ndrop from nets\nset nets = { " +
+		"10.0.0.0/8 10.0.0.1 }\ndrop from file\n"
 	p, ds := Parse("edge.levee", []byte(src), nil)
 	var got []string
 	for _, d := range ds {
 		got = append(got, d.String()[:strings.Index(d.String(), ": ")])
 	}
-	want := "edge.levee:1:11 edge.levee:2:10 edge.levee:2:16 edge.levee:4:25 edge.levee:5:1 edge.levee:5:11"
+	want := "edge.levee:1:11 edge.levee:2:10 edge.levee:2:16 edge.levee:4:25 edge.levee:5:1 " +
+		"edge.levee:5:11"
 	if p != nil || strings.Join(got, " ") != want {
 		t.Errorf("%v\n%v", got, ds)
 	}

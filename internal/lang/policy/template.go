@@ -45,7 +45,8 @@ const (
 	Permuted             // in a drawn order, none again before all have come
 )
 
-// Packets resolves a template. All errors are reported at once; there are no packets when there is one.
+// Packets resolves a template. All errors are reported at once; there are no packets when there is
+// one.
 func Packets(t *syntax.Packets) ([]Packet, syntax.Diagnostics) {
 	r := &resolver{c: &syntax.Collector{File: t.Name}}
 	var out []Packet
@@ -62,7 +63,8 @@ func Packets(t *syntax.Packets) ([]Packet, syntax.Diagnostics) {
 			continue
 		}
 		if size += len(frame); size > maxFrames {
-			r.c.Errorf(k.Pos, "", "the packets of the template have more than %d MiB together", maxFrames>>20)
+			r.c.Errorf(k.Pos, "", "the packets of the template have more than %d MiB together",
+				maxFrames>>20)
 			break
 		}
 		out = append(out, p)
@@ -73,8 +75,8 @@ func Packets(t *syntax.Packets) ([]Packet, syntax.Diagnostics) {
 	return out, t.Diagnostics(r.c)
 }
 
-// Build makes the frame with the first values and the longest length. It fails for a field that the packet does not
-// have or whose values are too large for it, and for fields that share bits.
+// Build makes the frame with the first values and the longest length. It fails for a field that the
+// packet does not have or whose values are too large for it, and for fields that share bits.
 func (p *Packet) Build() ([]byte, error) {
 	if p.Frame != nil {
 		return p.Frame, nil
@@ -102,7 +104,8 @@ func (p *Packet) Build() ([]byte, error) {
 		}
 		for _, q := range seen {
 			if bit < q.to && q.from < bit+bits {
-				return nil, fmt.Errorf("%s and %s are the same bits: only one of them can vary", q.word, v.Word)
+				return nil, fmt.Errorf("%s and %s are the same bits: only one of them can vary",
+					q.word, v.Word)
 			}
 		}
 		seen = append(seen, extent{v.Word, bit, bit + bits})
@@ -145,7 +148,8 @@ func wordOf(t *syntax.Term) string {
 	switch {
 	case t.Kind == syntax.PacketField:
 		return t.Name
-	case t.Kind == syntax.Flags || t.Kind == syntax.Alone || packet.FieldBits(word) == 0 && word != WordLen:
+	case t.Kind == syntax.Flags || t.Kind == syntax.Alone || packet.FieldBits(word) == 0 &&
+		word != WordLen:
 		return ""
 	}
 	return word
@@ -158,7 +162,8 @@ func (r *resolver) template(k *syntax.Packet) (p Packet, ok bool) {
 		before := r.c.Errors()
 		p.Frame = r.hexBytes(*k.Hex, frameHint)
 		if len(p.Frame) < 14 && r.c.Errors() == before {
-			r.c.Errorf(k.Hex.Pos, "write the whole frame, Ethernet header first.", "a frame of %d bytes; it has at least 14", len(p.Frame))
+			r.c.Errorf(k.Hex.Pos, "write the whole frame, Ethernet header first.",
+				"a frame of %d bytes; it has at least 14", len(p.Frame))
 		}
 		return p, r.c.Errors() == before
 	}
@@ -167,7 +172,8 @@ func (r *resolver) template(k *syntax.Packet) (p Packet, ok bool) {
 	for i := range k.Spec {
 		t := &k.Spec[i]
 		words[i] = *t
-		if t.Kind == syntax.PacketBytes && t.Value != nil && !t.Value.Hex && !t.Value.Text && t.Value.Elems[0].Text == "random" {
+		if t.Kind == syntax.PacketBytes && t.Value != nil && !t.Value.Hex && !t.Value.Text &&
+			t.Value.Elems[0].Text == "random" {
 			p.Random = true
 		}
 		if !varies(t) {
@@ -176,11 +182,13 @@ func (r *resolver) template(k *syntax.Packet) (p Packet, ok bool) {
 		v, found := r.vary(t)
 		if !found {
 			ok = false
-			words[i].Value = &syntax.Value{Elems: []syntax.Elem{{Text: "0", Pos: t.Value.Elems[0].Pos}}}
+			words[i].Value = &syntax.Value{Elems: []syntax.Elem{{Text: "0",
+				Pos: t.Value.Elems[0].Pos}}}
 			continue
 		}
 		p.Vary = append(p.Vary, v)
-		words[i].Value = &syntax.Value{Elems: []syntax.Elem{{Text: v.base(), Pos: t.Value.Elems[0].Pos}}, Pos: t.Value.Pos}
+		words[i].Value = &syntax.Value{Elems: []syntax.Elem{{Text: v.base(),
+			Pos: t.Value.Elems[0].Pos}}, Pos: t.Value.Pos}
 	}
 	if !ok {
 		return p, false
@@ -211,7 +219,8 @@ func varies(t *syntax.Term) bool {
 func (r *resolver) vary(t *syntax.Term) (Vary, bool) {
 	v := Vary{Word: wordOf(t), Step: 1, Every: 1}
 	if v.Word == "" {
-		r.c.Errorf(t.Pos, "write a packet for each, in lines of their own.", "%q decides what the packet is made of, so it cannot vary", t.Words())
+		r.c.Errorf(t.Pos, "write a packet for each, in lines of their own.",
+			"%q decides what the packet is made of, so it cannot vary", t.Words())
 		return v, false
 	}
 	for i := range t.Value.Elems {
@@ -230,7 +239,8 @@ func (v *Vary) add(t *syntax.Term, text string) (p problem) {
 	all := text == syntax.AllValues
 	switch {
 	case all && v.Word == WordLen:
-		return problemf("write the lengths: len 60-1500 random.", "a packet cannot have all lengths")
+		return problemf("write the lengths: len 60-1500 random.",
+			"a packet cannot have all lengths")
 	case all && isMAC(v.Word):
 		rg, v.all = Range{Lo: 0, Hi: 1<<48 - 1}, true
 	case t.Kind == syntax.From, t.Kind == syntax.To:
@@ -240,14 +250,16 @@ func (v *Vary) add(t *syntax.Term, text string) (p problem) {
 		v.Prefixes, p = parseAddresses(v.Prefixes, text)
 		for _, q := range v.Prefixes {
 			if !p.found() && q.Addr().Is4() != v.Prefixes[0].Addr().Is4() {
-				p = problemf("write a packet for each family, in lines of their own.", "IPv4 and IPv6 addresses in one packet")
+				p = problemf("write a packet for each family, in lines of their own.",
+					"IPv4 and IPv6 addresses in one packet")
 			}
 		}
 		return p
 	case isMAC(v.Word):
 		rg, p = parseMACs(text)
 	case packet.IsChecksum(v.Word) && text == "wrong":
-		return problemf("write a packet with wrong and one without, in lines of their own.", "\"wrong\" is no number that can vary")
+		return problemf("write a packet with wrong and one without, in lines of their own.",
+			"\"wrong\" is no number that can vary")
 	default:
 		num := fieldNumber(v.Word)
 		if t.Kind == syntax.Number {
@@ -283,7 +295,8 @@ func (r *resolver) walk(v *Vary, w *syntax.Walk) bool {
 	if w == nil {
 		return true
 	}
-	v.Mode = map[string]Mode{"counting": Counting, "random": Random, "permuted": Permuted}[w.Mode.Text]
+	v.Mode = map[string]Mode{"counting": Counting, "random": Random,
+		"permuted": Permuted}[w.Mode.Text]
 	v.Down = w.Down
 	for _, n := range []struct {
 		word *syntax.Word
@@ -294,7 +307,8 @@ func (r *resolver) walk(v *Vary, w *syntax.Walk) bool {
 		}
 		x, err := parseUint(n.word.Text)
 		if err != nil || x == 0 || x > 1<<32 {
-			r.c.Errorf(n.word.Pos, "", "%q: write a number from 1 to %d", short(n.word.Text), uint64(1)<<32)
+			r.c.Errorf(n.word.Pos, "", "%q: write a number from 1 to %d", short(n.word.Text),
+				uint64(1)<<32)
 			return false
 		}
 		*n.to = x

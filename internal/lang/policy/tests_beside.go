@@ -6,10 +6,11 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// ConsumeTests gives test statements of another file the policy that they are about: the policy of f
-// with those tests in the place of its own. Positions in diagnostics are those of tests. open reads
-// set files, as for Resolve. Of both files their statements are let go, as by Consume.
-func ConsumeTests(f, tests *syntax.File, open func(path string) (io.ReadCloser, error)) (*Policy, syntax.Diagnostics) {
+// ConsumeTests gives test statements of another file the policy that they are about: the policy of
+// f with those tests in the place of its own. Positions in diagnostics are those of tests. open
+// reads set files, as for Resolve. Of both files their statements are let go, as by Consume.
+func ConsumeTests(f, tests *syntax.File, open func(path string) (io.ReadCloser, error)) (*Policy,
+	syntax.Diagnostics) {
 	c := &syntax.Collector{File: tests.Name}
 	for _, s := range tests.Stmts {
 		switch s.(type) {

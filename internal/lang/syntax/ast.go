@@ -154,26 +154,27 @@ type Step struct {
 	Label  *Word  // by "LABEL"
 }
 
-// TermKind is what a term of a match, or a word of a test packet, looks like. What those kinds are about that are
-// of several fields, their Field says.
+// TermKind is what a term of a match, or a word of a test packet, looks like. What those kinds are
+// about that are of several fields, their Field says.
 type TermKind uint8
 
 const (
-	Family      TermKind = iota // ipv4, ipv6, arp: Name
-	ProtoName                   // tcp, udp, ...: Name
-	Alone                       // a word that asks for some values of its Field: syn, fragments, ...
-	Number                      // a word for its Field, and Value: ttl, port, ...
-	EtherAddr                   // ether from Value, ether to Value, by Field
-	ICMPType                    // icmp type Value, icmp6 type Value: Name is the protocol
-	Flags                       // flags Value: one element, such as "syn,ack/syn,ack,rst"
-	From                        // from Value
-	To                          // to Value
-	Malformed                   // malformed
-	PacketType                  // type Value, in test packets only, as all that follow
-	Frag                        // frag Value
-	Options                     // options
-	PacketField                 // a header field by its Name, Value
-	PacketBytes                 // payload, ip-options, ...: Name and Value
+	Family    TermKind = iota // ipv4, ipv6, arp: Name
+	ProtoName                 // tcp, udp, ...: Name
+	// a word that asks for some values of its Field: syn, fragments, ...
+	Alone
+	Number      // a word for its Field, and Value: ttl, port, ...
+	EtherAddr   // ether from Value, ether to Value, by Field
+	ICMPType    // icmp type Value, icmp6 type Value: Name is the protocol
+	Flags       // flags Value: one element, such as "syn,ack/syn,ack,rst"
+	From        // from Value
+	To          // to Value
+	Malformed   // malformed
+	PacketType  // type Value, in test packets only, as all that follow
+	Frag        // frag Value
+	Options     // options
+	PacketField // a header field by its Name, Value
+	PacketBytes // payload, ip-options, ...: Name and Value
 	numKinds
 )
 
@@ -183,7 +184,9 @@ type Term struct {
 	Value *Value // nil where the kind has none
 	Pos   Pos    // from the first word to the last one in the same line
 	Kind  TermKind
-	Field field.Field // what it asks for, addresses where from or to stands before anything else; None in packets only
+	// what it asks for, addresses where from or to stands before anything else; None in packets
+	// only
+	Field field.Field
 	Not   bool
 }
 
@@ -242,7 +245,8 @@ type Walk struct {
 	Every *Word // packets that have the same value
 }
 
-// Elem is one value: an address, a number, a range, a name, ... An endpoint is two words, with one blank.
+// Elem is one value: an address, a number, a range, a name, ... An endpoint is two words, with one
+// blank.
 type Elem struct {
 	Text     string
 	Pos      Pos

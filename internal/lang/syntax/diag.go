@@ -32,7 +32,8 @@ type Diagnostic struct {
 
 	Severity Severity `json:"severity"`
 	Message  string   `json:"message"`
-	Hint     string   `json:"hint,omitempty"` // what to do; a sentence, or a question with the word that was meant
+	// what to do; a sentence, or a question with the word that was meant
+	Hint string `json:"hint,omitempty"`
 
 	// Source is the line without its end; of a long line only the surroundings of Col, after
 	// SourceSkip characters that were left out.
@@ -117,7 +118,8 @@ func (c *Collector) Full() bool { return c.errors >= MaxDiagnostics }
 func (c *Collector) Errors() int { return c.errors }
 
 func (c *Collector) add(pos Pos, s Severity, hint, format string, args []any) {
-	c.list = append(c.list, Diagnostic{File: c.File, Pos: pos, Severity: s, Message: fmt.Sprintf(format, args...), Hint: hint})
+	c.list = append(c.list, Diagnostic{File: c.File, Pos: pos, Severity: s,
+		Message: fmt.Sprintf(format, args...), Hint: hint})
 }
 
 // Diagnostics sorts what was added by place and completes it with the lines of the source.
@@ -130,7 +132,8 @@ func (c *Collector) Diagnostics(src string) Diagnostics {
 		s Severity
 	}{{c.errors, Error}, {c.warnings, Warning}} {
 		if n := over.n - MaxDiagnostics; n > 0 {
-			ds = append(ds, Diagnostic{File: c.File, Severity: over.s, Message: fmt.Sprintf("and %d more %ss", n, over.s)})
+			ds = append(ds, Diagnostic{File: c.File, Severity: over.s,
+				Message: fmt.Sprintf("and %d more %ss", n, over.s)})
 		}
 	}
 	return ds
@@ -180,7 +183,8 @@ const (
 	windowBefore = 100
 )
 
-// window cuts a long line to the surroundings of column col. It is a copy, so that a diagnostic does not hold the source.
+// window cuts a long line to the surroundings of column col. It is a copy, so that a diagnostic
+// does not hold the source.
 func window(line string, col int) (string, int) {
 	if len(line) <= windowWidth {
 		return strings.Clone(strings.ToValidUTF8(line, "\uFFFD")), 0

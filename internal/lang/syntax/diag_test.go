@@ -65,7 +65,8 @@ edge.levee:1:6: error: an invisible character (U+001B)
 
 func TestRenderCutsLongLines(t *testing.T) {
 	for _, before := range []int{1, 50, 5000, 400000} {
-		src := "drop from { " + strings.Repeat("192.0.2.1, ", before) + "} prot " + strings.Repeat("192.0.2.1 ", before) + "\n"
+		src := "drop from { " + strings.Repeat("192.0.2.1, ",
+			before) + "} prot " + strings.Repeat("192.0.2.1 ", before) + "\n"
 		got := renderOne(t, src, false)
 		lines := strings.Split(got, "\n")
 		if before*11 > MaxLine {
@@ -111,8 +112,10 @@ func TestErrSaysHowManyErrors(t *testing.T) {
 	for n, want := range map[int]string{
 		0: "<nil>",
 		1: "f:1:6: expected a term, as \"LABEL\" or the end of the line, found \"banana\"",
-		2: "f:1:6: expected a term, as \"LABEL\" or the end of the line, found \"banana\" (and 1 more error)",
-		3: "f:1:6: expected a term, as \"LABEL\" or the end of the line, found \"banana\" (and 2 more errors)",
+		2: "f:1:6: expected a term, as \"LABEL\" or the end of the line, found \"banana\" (and 1 " +
+			"more error)",
+		3: "f:1:6: expected a term, as \"LABEL\" or the end of the line, found \"banana\" (and 2 " +
+			"more errors)",
 	} {
 		_, ds := Parse("f", []byte(strings.Repeat("drop banana\n", n)))
 		if got := fmt.Sprint(ds.Err()); got != want || ds.HasErrors() != (n > 0) {
@@ -131,8 +134,9 @@ func TestErrorsBeyondTheLimitAreCounted(t *testing.T) {
 func TestNearest(t *testing.T) {
 	words := []string{"port", "proto", "from", "fragments", "syn", "to"}
 	for word, want := range map[string]string{
-		"prot": "port", "pots": "", "porto": "port", "Form": "from", "fragmants": "fragments", "fargmnets": "fragments",
-		"banana": "", "sny": "syn", "ot": "", "": "", strings.Repeat("x", 1000): "",
+		"prot": "port", "pots": "", "porto": "port", "Form": "from", "fragmants": "fragments",
+		"fargmnets": "fragments",
+		"banana":    "", "sny": "syn", "ot": "", "": "", strings.Repeat("x", 1000): "",
 	} {
 		if got := Nearest(word, words); got != want {
 			t.Errorf("%.20q: %q, want %q", word, got, want)

@@ -47,34 +47,41 @@ var foreign = map[string]remedy{
 	"inet6":       meant("ipv6"),
 	"ip":          leaveOut("write from and to alone, or ipv4 for the family; leave \"ip\" out."),
 	"ip4":         meant("ipv4"),
-	"inet":        leaveOut("a rule without a family matches IPv4 and IPv6; leave it out, or write ipv4 or ipv6."),
-	"&&":          leaveOut("terms stand one after another and must all hold; leave \"&&\" out."),
-	"and":         leaveOut("terms stand one after another and must all hold; leave \"and\" out."),
-	"&":           leaveOut("terms stand one after another and must all hold; leave \"&\" out."),
-	"||":          advice("write one rule for each case, or a list: port { 80, 443 }."),
-	"or":          advice("write one rule for each case, or a list: port { 80, 443 }."),
-	"|":           advice("write one rule for each case, or a list: port { 80, 443 }."),
-	"keep":        advice(noState),
-	"state":       advice(noState),
-	"ct":          advice(noState),
-	"conntrack":   advice(noState),
-	"ctstate":     advice(noState),
-	"--ctstate":   advice(noState),
-	"--state":     advice(noState),
-	"related":     advice(noState),
-	"-m":          leaveOut("levee has words instead of modules: tcp port { 80, 443 }."),
-	"in":          leaveOut("levee sees only what comes in; leave \"in\" out."),
-	"out":         advice("levee sees only what comes in; a rule for outgoing packets is not possible."),
-	"quick":       leaveOut("the first match always decides; leave \"quick\" out."),
-	"on":          advice("the interface is chosen by `levee up --dev`, or by a line \"interface eth0\"."),
-	"iif":         advice("the interface is chosen by `levee up --dev`, or by a line \"interface eth0\"."),
-	"iifname":     advice("the interface is chosen by `levee up --dev`, or by a line \"interface eth0\"."),
-	"counter":     leaveOut("every rule has a counter; leave \"counter\" out."),
-	"count":       advice("every rule has a counter; a rule that only counts starts with \"count\"."),
-	"comment":     advice("write a label instead: as \"...\"."),
-	"label":       meant("as"),
-	"name":        meant("as"),
-	"rollup":      advice("it belongs to a set: set NAME = dynamic(max 100000, lease 10m, rollup)."),
+	"inet": leaveOut("a rule without a family matches IPv4 and IPv6; leave it out, or " +
+		"write ipv4 or ipv6."),
+	"&&":        leaveOut("terms stand one after another and must all hold; leave \"&&\" out."),
+	"and":       leaveOut("terms stand one after another and must all hold; leave \"and\" out."),
+	"&":         leaveOut("terms stand one after another and must all hold; leave \"&\" out."),
+	"||":        advice("write one rule for each case, or a list: port { 80, 443 }."),
+	"or":        advice("write one rule for each case, or a list: port { 80, 443 }."),
+	"|":         advice("write one rule for each case, or a list: port { 80, 443 }."),
+	"keep":      advice(noState),
+	"state":     advice(noState),
+	"ct":        advice(noState),
+	"conntrack": advice(noState),
+	"ctstate":   advice(noState),
+	"--ctstate": advice(noState),
+	"--state":   advice(noState),
+	"related":   advice(noState),
+	"-m":        leaveOut("levee has words instead of modules: tcp port { 80, 443 }."),
+	"in":        leaveOut("levee sees only what comes in; leave \"in\" out."),
+	"out": advice("levee sees only what comes in; a rule for outgoing packets is not " +
+		"possible."),
+	"quick": leaveOut("the first match always decides; leave \"quick\" out."),
+	"on": advice("the interface is chosen by `levee up --dev`, or by a line \"interface " +
+		"eth0\"."),
+	"iif": advice("the interface is chosen by `levee up --dev`, or by a line \"interface " +
+		"eth0\"."),
+	"iifname": advice("the interface is chosen by `levee up --dev`, or by a line \"interface " +
+		"eth0\"."),
+	"counter": leaveOut("every rule has a counter; leave \"counter\" out."),
+	"count": advice(
+		"every rule has a counter; a rule that only counts starts with \"count\"."),
+	"comment": advice("write a label instead: as \"...\"."),
+	"label":   meant("as"),
+	"name":    meant("as"),
+	"rollup": advice(
+		"it belongs to a set: set NAME = dynamic(max 100000, lease 10m, rollup)."),
 	"all":         leaveOut("a rule without terms matches every packet; leave \"all\" out."),
 	"length":      meant("len"),
 	"size":        meant("len"),
@@ -107,16 +114,17 @@ var foreign = map[string]remedy{
 	"dns":         advice("write the port: port 53."),
 	"host":        advice("say which side: from 192.0.2.1, or to 192.0.2.1."),
 	"net":         advice("say which side: from 192.0.2.0/24, or to 192.0.2.0/24."),
-	"ip-option":   advice("options cannot be matched; packets with options are decoded like all others."),
-	"dst-type":    advice("write the destination address: to 192.0.2.1."),
-	"pkttype":     advice("write the Ethernet destination: ether to ff:ff:ff:ff:ff:ff."),
-	"per":         advice(later["limit"]),
-	"ratelimit":   advice(later["limit"]),
-	"limit-rate":  advice(later["limit"]),
-	"with":        advice("terms follow one another without it."),
-	"where":       advice("terms follow one another without it."),
-	"if":          advice("terms follow one another without it."),
-	"then":        advice("the action stands first: drop ..."),
+	"ip-option": advice("options cannot be matched; packets with options are decoded like all " +
+		"others."),
+	"dst-type":   advice("write the destination address: to 192.0.2.1."),
+	"pkttype":    advice("write the Ethernet destination: ether to ff:ff:ff:ff:ff:ff."),
+	"per":        advice(later["limit"]),
+	"ratelimit":  advice(later["limit"]),
+	"limit-rate": advice(later["limit"]),
+	"with":       advice("terms follow one another without it."),
+	"where":      advice("terms follow one another without it."),
+	"if":         advice("terms follow one another without it."),
+	"then":       advice("the action stands first: drop ..."),
 }
 
 // termRemedy says what the word of a term was probably meant to be. The message is "" for the
@@ -134,20 +142,25 @@ func termRemedy(word string) (msg string, r remedy) {
 		return "", advice("say which protocol: icmp type 8, or icmp6 type 128.")
 	case strings.HasPrefix(word, "@"), strings.HasPrefix(word, "$"):
 		return "", advice("a set is named without " + word[:1] + ": from " + clip(word[1:]) + ".")
-	case oneOf("echo-request echo-reply destination-unreachable time-exceeded packet-too-big parameter-problem redirect ping", lower):
-		return "", advice("write: icmp type " + strings.Replace(lower, "ping", "echo-request", 1) + ", or icmp6 type.")
+	case oneOf("echo-request echo-reply destination-unreachable time-exceeded packet-too-big "+
+		"parameter-problem redirect ping", lower):
+		return "", advice("write: icmp type " + strings.Replace(lower, "ping", "echo-request",
+			1) + ", or icmp6 type.")
 	case oneOf("fin rst psh ack urg ece cwr", lower):
-		return "", advice("flags stand in one term, with commas between them: flags syn," + strings.Replace(lower, "syn", "ack", 1) + ".")
+		return "", advice("flags stand in one term, with commas between them: flags syn," +
+			strings.Replace(lower, "syn", "ack", 1) + ".")
 	case word == "code":
 		return "", advice("a code stands behind its type and a slash: icmp type 3/4.")
 	case word == "any":
-		return "", leaveOut("a rule without addresses matches any packet; leave \"any\" out, or write from any.")
+		return "", leaveOut("a rule without addresses matches any packet; leave \"any\" out, or " +
+			"write from any.")
 	case strings.HasPrefix(word, "//"), strings.HasPrefix(word, "/*"):
 		return "", advice("a comment starts with #.")
 	case strings.HasPrefix(word, "-"):
 		return "", advice("levee has words instead of options: tcp from 192.0.2.0/24 port 80.")
 	case isDigits(word):
-		return "", leaveOut("say what the number is: port " + clip(word) + ", len " + clip(word) + ", ttl " + clip(word) + ", ...")
+		return "", leaveOut("say what the number is: port " + clip(word) + ", len " + clip(word) +
+			", ttl " + clip(word) + ", ...")
 	case looksLikeAddress(word):
 		return "", leaveOut("say which side: from " + clip(word) + ", or to " + clip(word) + ".")
 	case lower != word && isKeyword[lower]:
@@ -158,5 +171,6 @@ func termRemedy(word string) (msg string, r remedy) {
 	if m := Nearest(word, strings.Fields(termWords)); m != "" {
 		return "", meant(m)
 	}
-	return "", advice("terms are from, to, port, a protocol such as tcp, icmp type, len, ...; docs/language.md lists all.")
+	return "", advice("terms are from, to, port, a protocol such as tcp, icmp type, len, ...; " +
+		"docs/language.md lists all.")
 }

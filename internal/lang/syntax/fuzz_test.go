@@ -41,10 +41,12 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("printed source has errors: %v\n%s", err, once)
 		}
 		if twice := Format(again); !bytes.Equal(once, twice) {
-			t.Fatalf("printing again changes (-once +twice):\n%s", cmp.Diff(string(once), string(twice)))
+			t.Fatalf("printing again changes (-once +twice):\n%s",
+				cmp.Diff(string(once), string(twice)))
 		}
 		if len(file.Stmts) != len(again.Stmts) {
-			t.Fatalf("%d statements, %d after printing\n%s", len(file.Stmts), len(again.Stmts), once)
+			t.Fatalf("%d statements, %d after printing\n%s", len(file.Stmts), len(again.Stmts),
+				once)
 		}
 		for i := range file.Stmts {
 			if a, b := textOf(file.Stmts[i]), textOf(again.Stmts[i]); a != b {
@@ -112,10 +114,12 @@ func checkDiagnostics(t *testing.T, ds Diagnostics, src []byte) {
 			continue
 		}
 		if d.Line < last || d.Line > lines || d.Col < 1 || d.EndCol <= d.Col {
-			t.Errorf("place %d:%d-%d after line %d, of %d lines: %s", d.Line, d.Col, d.EndCol, last, lines, d.Message)
+			t.Errorf("place %d:%d-%d after line %d, of %d lines: %s", d.Line, d.Col, d.EndCol, last,
+				lines, d.Message)
 		}
 		last = d.Line
-		if d.Message == "" || !utf8.ValidString(d.Source) || utf8.RuneCountInString(d.Source) > windowWidth {
+		if d.Message == "" || !utf8.ValidString(d.Source) ||
+			utf8.RuneCountInString(d.Source) > windowWidth {
 			t.Errorf("bad diagnostic: %+v", d)
 		}
 	}

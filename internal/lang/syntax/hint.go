@@ -10,8 +10,10 @@ import (
 // isKeyword are all the words of the language, which can be neither set names nor, in most places,
 // values.
 var isKeyword = func() map[string]bool {
-	m := wordSet("interface set protect pass drop count default essential off on error test packet expect hex by has as " +
-		"file dynamic max lease any none not limit cookie log established payload rollup rate burst above sample")
+	m := wordSet("interface set protect pass drop count default essential off on error test " +
+		"packet expect hex by has as " +
+		"file dynamic max lease any none not limit cookie log established payload rollup rate " +
+		"burst above sample")
 	for _, w := range phraseWords(func(*field.Phrase) bool { return true }) {
 		if !isFieldWord[w] { // those that only packets had once name sets
 			m[w] = true
@@ -117,13 +119,16 @@ func actionMeant(word string) string {
 
 // later are the statements that are reserved, with what to do today.
 var later = map[string]string{
-	"limit":  "until then \"drop\" or \"count\" the traffic, or give sources a lease in a dynamic set with `levee set add`.",
+	"limit": "until then \"drop\" or \"count\" the traffic, or give sources a lease in a " +
+		"dynamic set with `levee set add`.",
 	"cookie": "until then let the kernel answer: sysctl -w net.ipv4.tcp_syncookies=1.",
-	"log":    "use a rule such as `count tcp port 23 as \"telnet\"` and read its counter with `levee status`.",
+	"log": "use a rule such as `count tcp port 23 as \"telnet\"` and read its counter with " +
+		"`levee status`.",
 }
 
 // noState is for rules about connections. It never leads to a rule that lets everything in.
-const noState = "levee keeps no connections yet; say what may come in: services by port (pass tcp port 443), " +
+const noState = "levee keeps no connections yet; say what may come in: services by port (pass " +
+	"tcp port 443), " +
 	"answers by where they come from (pass tcp flags ack from port 443 port 32768-60999)."
 
 // laterMatch are the matches that are reserved.
@@ -160,10 +165,13 @@ func statementRemedy(word string) (msg string, r remedy) {
 		return "", advice(noState)
 	case "policy":
 		return "", advice("write \"default drop\" or \"default pass\".")
-	case "iptables", "ip6tables", "nft", "-a", "-i", "-p", "-s", "-j", "*filter", "table", "chain", "add":
-		return "", advice("a levee policy has one plain list of rules; see docs/language.md, or `levee import` for existing rule sets.")
+	case "iptables", "ip6tables", "nft", "-a", "-i", "-p", "-s", "-j", "*filter", "table", "chain",
+		"add":
+		return "", advice("a levee policy has one plain list of rules; see docs/language.md, or " +
+			"`levee import` for existing rule sets.")
 	case "include":
-		return "", advice("a policy is one file; long lists go into set files: set bogons = file(\"bogons.txt\").")
+		return "", advice("a policy is one file; long lists go into set files: set bogons = " +
+			"file(\"bogons.txt\").")
 	case "packet", "expect":
 		return "", advice("packets stand inside test \"...\" { }.")
 	case "element", "elements", "define", "ipset", "var", "let", "group", "list":
@@ -178,17 +186,21 @@ func statementRemedy(word string) (msg string, r remedy) {
 	if strings.HasPrefix(word, "//") || strings.HasPrefix(word, "/*") {
 		return "", advice("a comment starts with #.")
 	}
-	if _, ok := simple[word]; ok || isFamily[word] || isProto[word] || oneOf("from to flags ether not as", word) {
-		return "", advice(fmt.Sprintf("a rule starts with pass, drop, count or protect: drop %s ...", word))
+	if _, ok := simple[word]; ok || isFamily[word] || isProto[word] ||
+		oneOf("from to flags ether not as", word) {
+		return "", advice(
+			fmt.Sprintf("a rule starts with pass, drop, count or protect: drop %s ...", word))
 	}
-	if m := Nearest(word, strings.Fields("interface set protect pass drop count default essential on test")); m != "" {
+	if m := Nearest(word, strings.Fields("interface set protect pass drop count default "+
+		"essential on test")); m != "" {
 		return "", meant(m)
 	}
 	return "", remedy{}
 }
 
 func looksLikeAddress(word string) bool {
-	return strings.Count(word, ":") >= 2 || strings.Count(word, ".") == 3 && word[0] >= '0' && word[0] <= '9'
+	return strings.Count(word, ":") >= 2 || strings.Count(word, ".") == 3 && word[0] >= '0' &&
+		word[0] <= '9'
 }
 
 // hintOp says what a sign was probably meant to be where none can stand.
@@ -243,7 +255,8 @@ func (p *parser) hintValue(of *Term, word string) string {
 	t, k := p.tok, of.Kind
 	switch {
 	case t.kind == tString && (k == From || k == To):
-		return "write a set's name or an address without quotes; for a file: set NAME = file(" + quote(t.text) + ")."
+		return "write a set's name or an address without quotes; for a file: set NAME = file(" +
+			quote(t.text) + ")."
 	case t.kind == tString:
 		return "write the value without quotes."
 	case t.kind == tLParen:
@@ -257,13 +270,15 @@ func (p *parser) hintValue(of *Term, word string) string {
 	case k == ICMPType:
 		return "write a number or a name: echo-request, 3/4, { 3/4, 11 }."
 	case (k == From || k == To) && t.kind == tWord && laterMatch[t.text] == "":
-		return "write the address or the set directly behind " + quote(word) + ": " + word + " 192.0.2.0/24 " + clip(t.text) + " ..."
+		return "write the address or the set directly behind " + quote(word) + ": " + word +
+			" 192.0.2.0/24 " + clip(t.text) + " ..."
 	}
 	switch {
 	case k == From, k == To:
 		return "write an address, a prefix, a range, a list in braces, the name of a set, or any."
 	case of.Field.Info().Header == field.InPorts:
-		return "write a number, a range such as 1000-2000, a list in braces, a comparison such as > 1023, or the name of a set."
+		return "write a number, a range such as 1000-2000, a list in braces, a comparison such " +
+			"as > 1023, or the name of a set."
 	}
 	return ""
 }
@@ -297,7 +312,8 @@ func hintPacket(word string) string {
 	if m := spell(word, packetWords+" "+fieldWords+" "+bytesWords); m != "" {
 		return m
 	}
-	return "a packet is described by words such as tcp, from, to, port, flags, len; docs/language.md lists all."
+	return "a packet is described by words such as tcp, from, to, port, flags, len; " +
+		"docs/language.md lists all."
 }
 
 // hintStray is for a token that can begin nothing where a term or the end of the line could stand.
@@ -327,7 +343,8 @@ func hintStray(t token, keyword string) string {
 		case keyword == "interface":
 			return "a policy names one interface; `levee up --dev` takes any other."
 		case keyword == "default":
-			return "the default is for all packets that no rule decided; write a rule for these above it."
+			return "the default is for all packets that no rule decided; write a rule for these " +
+				"above it."
 		case isStatement[t.text]:
 			return "start a new line for the next statement."
 		}

@@ -77,7 +77,8 @@ func (l *lexer) next() token {
 		l.off++
 	}
 	col := l.col()
-	t := token{first: l.fresh, blank: l.fresh && l.empty > 1, pos: Pos{l.line, col, col}, at: int32(l.off)}
+	t := token{first: l.fresh, blank: l.fresh && l.empty > 1, pos: Pos{l.line, col, col},
+		at: int32(l.off)}
 	if l.off >= len(l.src) {
 		return t
 	}
@@ -132,14 +133,16 @@ func (l *lexer) tooLong() {
 	if n < 0 {
 		n = len(rest)
 	}
-	l.errs.Errorf(Pos{l.line, 1, 2}, "break the list after its commas, or put the elements into a file and use file(\"...\").",
+	l.errs.Errorf(Pos{l.line, 1, 2}, "break the list after its commas, or put the elements into "+
+		"a file and use file(\"...\").",
 		"this line is %d bytes long; a line may have %d", n, MaxLine)
 	l.off += n
 	l.start = l.off - 1 // not the start of a line any more
 }
 
 // single are the tokens of one character.
-var single = [256]kind{'{': tLBrace, '}': tRBrace, '(': tLParen, ')': tRParen, ',': tComma, ';': tSemi}
+var single = [256]kind{'{': tLBrace, '}': tRBrace, '(': tLParen, ')': tRParen, ',': tComma,
+	';': tSemi}
 
 // scan steps over one token that starts with c.
 func (l *lexer) scan(c byte) kind {
@@ -181,7 +184,8 @@ func (l *lexer) comment() kind {
 			continue
 		}
 		r, n := l.rune()
-		if r < 0x20 && r != '\t' && !l.lineEnd() || r == 0x7f || bidi(r) || r == utf8.RuneError && n == 1 {
+		if r < 0x20 && r != '\t' && !l.lineEnd() || r == 0x7f || bidi(r) || r == utf8.RuneError &&
+			n == 1 {
 			l.bad(r, n)
 			k = tBad
 		}
@@ -212,7 +216,8 @@ func (l *lexer) str() kind {
 		l.over(n)
 	}
 	if k != tBad {
-		l.errs.Errorf(Pos{l.line, start, l.col()}, "end the text with \" in the same line.", "this quoted text is not closed")
+		l.errs.Errorf(Pos{l.line, start, l.col()}, "end the text with \" in the same line.",
+			"this quoted text is not closed")
 	}
 	return tBad
 }

@@ -26,15 +26,16 @@ func Parse(file string, src []byte) (*File, Diagnostics) {
 	return f, errs.Diagnostics(f.src)
 }
 
-// readSource takes a copy of a source, unless it is none; what says what it should be. The copy is empty where there are
-// no lines to show.
+// readSource takes a copy of a source, unless it is none; what says what it should be. The copy is
+// empty where there are no lines to show.
 func readSource(src []byte, errs *Collector, what string) (text string, ok bool) {
 	if len(src) > MaxSource {
 		hint := ""
 		if what == "policy" {
 			hint = "put prefixes into a set file and use file(\"...\")."
 		}
-		errs.Errorf(Pos{}, hint, "the %s is longer than %d MiB; at most %[2]d MiB are read", what, MaxSource>>20)
+		errs.Errorf(Pos{}, hint, "the %s is longer than %d MiB; at most %[2]d MiB are read", what,
+			MaxSource>>20)
 		return "", false
 	}
 	text = string(src)
@@ -44,7 +45,8 @@ func readSource(src []byte, errs *Collector, what string) (text string, ok bool)
 	}
 	if i := strings.IndexByte(text, 0); i >= 0 {
 		line, col := place(text, i)
-		errs.Errorf(Pos{line, col, col + 1}, "a "+what+" is UTF-8 text; is this the right file?", "a NUL byte: this is no text file")
+		errs.Errorf(Pos{line, col, col + 1}, "a "+what+" is UTF-8 text; is this the right file?",
+			"a NUL byte: this is no text file")
 		return text, false
 	}
 	return text, true
@@ -101,7 +103,8 @@ func (p *parser) advance() {
 		t := p.lx.next()
 		switch {
 		case t.kind == tComment:
-			p.pending = append(p.pending, Comment{Text: t.text, Blank: t.blank, Pos: t.pos, own: t.first})
+			p.pending = append(p.pending, Comment{Text: t.text, Blank: t.blank, Pos: t.pos,
+				own: t.first})
 			p.part()
 		case t.kind == tNewline && p.depth > 0:
 		default:
@@ -192,7 +195,8 @@ func (p *parser) statements() {
 			return
 		}
 		if len(p.file.Stmts) >= MaxStatements {
-			p.stop(p.tok.pos, "put prefixes that are treated alike into one set.", "a policy has at most %d statements", MaxStatements)
+			p.stop(p.tok.pos, "put prefixes that are treated alike into one set.",
+				"a policy has at most %d statements", MaxStatements)
 			return
 		}
 		p.part()
@@ -271,7 +275,8 @@ func (p *parser) endOfStatement(keyword string) bool {
 	case tRBrace:
 		return p.fail("there is no { that it closes.", "expected the end of the line")
 	}
-	return p.fail(hintStray(p.tok, keyword), "expected the end of the line after %s", quote(p.last.text))
+	return p.fail(hintStray(p.tok, keyword), "expected the end of the line after %s",
+		quote(p.last.text))
 }
 
 // sync goes to where the next statement probably begins: the next line, or, when the error was
@@ -304,7 +309,8 @@ func (p *parser) startsStatement() bool {
 	return p.tok.first && p.tok.class&statementWord != 0
 }
 
-var isStatement = wordSet("interface set protect pass drop count default essential on test limit cookie log")
+var isStatement = wordSet("interface set protect pass drop count default essential on test limit " +
+	"cookie log")
 
 func wordSet(words string) map[string]bool {
 	m := make(map[string]bool)
@@ -398,7 +404,8 @@ func (p *parser) unknownStatement(assigned bool) string {
 	case p.tok.kind == tSemi:
 		p.fail("write one statement a line, without \";\".", "expected a statement")
 	default:
-		p.fail("a line starts with pass, drop, count, protect, set, default, interface, essential, on or test.", "expected a statement")
+		p.fail("a line starts with pass, drop, count, protect, set, default, interface, "+
+			"essential, on or test.", "expected a statement")
 	}
 	return ""
 }

@@ -10,7 +10,8 @@ import (
 func (p *parser) testStmt(base stmt) (Stmt, bool) {
 	p.advance()
 	if p.tok.kind == tLBrace {
-		return nil, p.fail("write: test \"ssh passes\" { ... }.", "expected the name of the test in quotes")
+		return nil, p.fail("write: test \"ssh passes\" { ... }.",
+			"expected the name of the test in quotes")
 	}
 	name, ok := p.text("the name of the test")
 	if !ok {
@@ -18,7 +19,8 @@ func (p *parser) testStmt(base stmt) (Stmt, bool) {
 	}
 	t := &Test{stmt: base, Name: name}
 	if p.tok.kind != tLBrace {
-		return nil, p.fail("write: test \"...\" { packet tcp port 22 expect pass }.", "expected { after the name of the test")
+		return nil, p.fail("write: test \"...\" { packet tcp port 22 expect pass }.",
+			"expected { after the name of the test")
 	}
 	open := p.tok
 	p.depth++
@@ -102,7 +104,8 @@ func (p *parser) step(s *Step) bool {
 		}
 		s.Hex = &text
 		if !p.is("expect") {
-			return p.fail("a frame given in hex is complete; nothing else describes it.", "expected expect")
+			return p.fail("a frame given in hex is complete; nothing else describes it.",
+				"expected expect")
 		}
 	}
 	for !p.is("expect") {
@@ -124,7 +127,8 @@ func (p *parser) setStep(s *Step) bool {
 	w := p.word()
 	s.Set = &w
 	if !p.accept("has") {
-		return p.fail("in a test write: set "+clip(w.Text)+" has 192.0.2.1.", "expected has after the name of the set")
+		return p.fail("in a test write: set "+clip(w.Text)+" has 192.0.2.1.",
+			"expected has after the name of the set")
 	}
 	if p.tok.kind != tWord || p.tok.class&keyword != 0 {
 		return p.fail("one entry a step.", "expected an address after \"has\"")
@@ -162,7 +166,8 @@ func (p *parser) expectation(s *Step) bool {
 				hint = "write the label in quotes: by \"" + clip(p.tok.text) + "\"."
 			}
 		}
-		return p.fail(hint, "expected a label in quotes, protect, malformed, essential or default after \"by\"")
+		return p.fail(hint, "expected a label in quotes, protect, malformed, essential or "+
+			"default after \"by\"")
 	}
 	return true
 }
@@ -177,11 +182,13 @@ var packetOnly = map[string]struct {
 	"options": {Options, ""},
 }
 
-// Words of header fields that take a number, and those that take bytes. They are no keywords: a set may have
-// such a name.
+// Words of header fields that take a number, and those that take bytes. They are no keywords: a set
+// may have such a name.
 const (
-	fieldWords = "tpid pcp dei inner-tpid inner-pcp inner-dei op sender-mac target-mac version ihl ecn flow-label ip-len id " +
-		"reserved df mf frag-offset ip-proto ip-checksum udp-len seq ack-number data-offset tcp-flags window urgent mss " +
+	fieldWords = "tpid pcp dei inner-tpid inner-pcp inner-dei op sender-mac target-mac version " +
+		"ihl ecn flow-label ip-len id " +
+		"reserved df mf frag-offset ip-proto ip-checksum udp-len seq ack-number data-offset " +
+		"tcp-flags window urgent mss " +
 		"window-scale timestamp timestamp-echo code icmp-id icmp-seq icmp-rest checksum"
 	bytesWords = "payload ip-options tcp-options hop-options dest-options routing sack-permitted"
 )
@@ -191,7 +198,8 @@ var (
 	isBytesWord = wordSet(bytesWords)
 )
 
-// FieldWords are the words of packets that name a header field and take a number, or an Ethernet address.
+// FieldWords are the words of packets that name a header field and take a number, or an Ethernet
+// address.
 func FieldWords() []string { return strings.Fields(fieldWords) }
 
 // packetWord parses one word of a packet, with its value.
@@ -216,14 +224,16 @@ func (p *parser) packetWord() (Term, bool) {
 		p.advance()
 		ok = p.packetBytes(&t)
 	case p.template && word == "expect":
-		return t, p.fail("a template says what to send, not what becomes of it; leave it out.", "expected a word of a packet")
+		return t, p.fail("a template says what to send, not what becomes of it; leave it out.",
+			"expected a word of a packet")
 	case oneOf("not untagged fragments malformed packet", word):
 		return t, p.fail(hintPacket(word), "expected a word of a packet%s", p.orExpect())
 	case word == "icmp", word == "icmp6": // `type` is a word of its own here
 		t.Kind, t.Field, t.Name = ProtoName, field.Proto, word
 		p.advance()
 	default:
-		if p.tok.class&(familyWord|protoWord) == 0 && simple[word].what == "" && !oneOf("flags from to ether syn", word) {
+		if p.tok.class&(familyWord|protoWord) == 0 && simple[word].what == "" &&
+			!oneOf("flags from to ether syn", word) {
 			return t, p.fail(hintPacket(word), "expected a word of a packet%s", p.orExpect())
 		}
 		ok = p.termWord(&t)
@@ -236,7 +246,8 @@ func (p *parser) packetWord() (Term, bool) {
 		return t, p.walk(&t)
 	}
 	if t.Value.List || t.Value.Op != NoOp {
-		p.errs.Errorf(t.Value.Pos, "write one value; use several packets to try several.", "a packet has one value here")
+		p.errs.Errorf(t.Value.Pos, "write one value; use several packets to try several.",
+			"a packet has one value here")
 		return t, false
 	}
 	return t, true
@@ -257,7 +268,8 @@ func (p *parser) hintPacketEnd() string {
 	return "end the packet with: expect pass, or expect drop."
 }
 
-// packetBytes parses what follows payload and the words of options. Those of options may stand alone.
+// packetBytes parses what follows payload and the words of options. Those of options may stand
+// alone.
 func (p *parser) packetBytes(t *Term) bool {
 	payload := t.Name == "payload"
 	v := &Value{Pos: p.tok.pos}
@@ -276,7 +288,8 @@ func (p *parser) packetBytes(t *Term) bool {
 		}
 		return p.fail(hint, "expected the bytes after %s", quote(t.Name))
 	case t.Name == "ip-options", t.Name == "tcp-options":
-		return p.fail("write "+t.Name+" hex \"01 01 01 00\".", "expected hex after %s", quote(t.Name))
+		return p.fail("write "+t.Name+" hex \"01 01 01 00\".", "expected hex after %s",
+			quote(t.Name))
 	default:
 		return true
 	}

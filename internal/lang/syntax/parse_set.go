@@ -13,8 +13,8 @@ func (p *parser) setStmt(base stmt) (Stmt, bool) {
 	return p.namedSet(base)
 }
 
-// namedSet parses what follows the word `set`. The name is kept in p as well, so that a set with an error in it is not
-// reported as missing where it is used.
+// namedSet parses what follows the word `set`. The name is kept in p as well, so that a set with an
+// error in it is not reported as missing where it is used.
 func (p *parser) namedSet(base stmt) (Stmt, bool) {
 	if p.tok.kind != tWord {
 		hint := "write: set NAME = { ... }."
@@ -77,7 +77,8 @@ func (p *parser) setBody(s *Set) bool {
 	return p.fail(hint, "expected { ... }, file(\"...\") or dynamic(...)")
 }
 
-// typeOutside reports `dynamic(max 10) of services`, in which the type stands outside of the parentheses.
+// typeOutside reports `dynamic(max 10) of services`, in which the type stands outside of the
+// parentheses.
 func (p *parser) typeOutside(d *Dynamic) bool {
 	pos := p.tok.pos
 	p.advance()
@@ -96,8 +97,8 @@ func (p *parser) typeOutside(d *Dynamic) bool {
 	return false
 }
 
-// EntryType is the type of entries of a dynamic set that a word probably means: addresses, services or
-// endpoints, or "" when that is not clear.
+// EntryType is the type of entries of a dynamic set that a word probably means: addresses, services
+// or endpoints, or "" when that is not clear.
 func EntryType(word string) string {
 	switch word = strings.ToLower(word); {
 	case oneOf("prefixes prefix ips ip hosts host address networks network nets", word):
@@ -146,7 +147,8 @@ func (p *parser) unclosed(open token) bool {
 	if p.stopped {
 		return false
 	}
-	p.errs.Errorf(open.pos, "add "+end+" after the last element.", "this %s is never closed", open.text)
+	p.errs.Errorf(open.pos, "add "+end+" after the last element.", "this %s is never closed",
+		open.text)
 	return false
 }
 
@@ -163,14 +165,16 @@ func (p *parser) dynamic(d *Dynamic) bool {
 		case p.is("lease") && d.Lease == nil:
 			p.advance()
 			if p.tok.kind != tWord {
-				return p.fail("write a duration such as 30s, 10m, 12h or 7d.", "expected a duration after \"lease\"")
+				return p.fail("write a duration such as 30s, 10m, 12h or 7d.",
+					"expected a duration after \"lease\"")
 			}
 			w := p.word()
 			d.Lease = &w
 		case p.is("of") && d.Of == nil:
 			p.advance()
 			if p.tok.kind != tWord || isDynamicWord[p.tok.text] {
-				return p.fail("write: of addresses, of services or of endpoints.", "expected the type of the entries after \"of\"")
+				return p.fail("write: of addresses, of services or of endpoints.",
+					"expected the type of the entries after \"of\"")
 			}
 			w := p.word()
 			d.Of = &w
@@ -205,7 +209,8 @@ func (p *parser) isDynamic() bool { return p.tok.kind == tWord && isDynamicWord[
 
 func (p *parser) dynamicHasMax(d *Dynamic) bool {
 	if d.Max.Text == "" {
-		return p.fail("say how many entries it may hold: dynamic(max 100000, ...).", "expected max N")
+		return p.fail("say how many entries it may hold: dynamic(max 100000, ...).",
+			"expected max N")
 	}
 	return true
 }
@@ -290,12 +295,14 @@ func (p *parser) element() (Elem, bool) {
 	switch p.tok.kind {
 	case tWord:
 		if p.noElement() {
-			return Elem{}, p.fail("if the list ends here, a } is missing before it.", "expected an element or }")
+			return Elem{}, p.fail("if the list ends here, a } is missing before it.",
+				"expected an element or }")
 		}
 	case tComma:
 		return Elem{}, p.fail("remove the extra comma.", "expected an element")
 	case tLBrace:
-		return Elem{}, p.fail("lists do not nest; give the inner one a name with \"set\" and write that name.", "expected an element")
+		return Elem{}, p.fail("lists do not nest; give the inner one a name with \"set\" and "+
+			"write that name.", "expected an element")
 	case tOp:
 		return Elem{}, p.fail(hintOp(p.tok.text), "expected an element")
 	case tString:
@@ -315,17 +322,20 @@ func (p *parser) element() (Elem, bool) {
 	return e, true
 }
 
-// endpointService tells whether the current token is the service behind an address, as in `192.0.2.1 tcp/443`.
+// endpointService tells whether the current token is the service behind an address, as in
+// `192.0.2.1 tcp/443`.
 func (p *parser) endpointService(before string) bool {
 	return p.tok.kind == tWord && !p.tok.first && p.tok.class&(keyword|protoWord) != keyword &&
-		(strings.IndexByte(before, '.') >= 0 || strings.IndexByte(before, ':') >= 0) && IsService(p.tok.text)
+		(strings.IndexByte(before, '.') >= 0 || strings.IndexByte(before, ':') >= 0) &&
+		IsService(p.tok.text)
 }
 
-// joinService makes the current token, which follows an element, part of it, behind one blank. Where it is written so,
-// that is how the source has it.
+// joinService makes the current token, which follows an element, part of it, behind one blank.
+// Where it is written so, that is how the source has it.
 func (p *parser) joinService(e *Elem) {
 	from, to := int(p.last.at), int(p.tok.at)+len(p.tok.text)
-	if text := p.lx.src[from:to]; text[len(e.Text)] == ' ' && len(text) == len(e.Text)+1+len(p.tok.text) {
+	if text := p.lx.src[from:to]; text[len(e.Text)] == ' ' &&
+		len(text) == len(e.Text)+1+len(p.tok.text) {
 		e.Text = text
 	} else {
 		e.Text += " " + p.tok.text
@@ -334,14 +344,16 @@ func (p *parser) joinService(e *Elem) {
 	p.advance()
 }
 
-// IsService tells whether a word looks like a service, names a protocol or is a port: what stands behind an address in
-// an endpoint, right or wrong.
+// IsService tells whether a word looks like a service, names a protocol or is a port: what stands
+// behind an address in an endpoint, right or wrong.
 func IsService(word string) bool {
 	head, rest, slash := strings.Cut(word, "/")
-	if isProto[head] || slash && isProto[rest] || strings.Trim(word, "0123456789-") == "" && word != "" && word[0] != '-' {
+	if isProto[head] || slash && isProto[rest] || strings.Trim(word, "0123456789-") == "" &&
+		word != "" && word[0] != '-' {
 		return true
 	}
-	return slash && strings.Trim(head, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") == "" && head != ""
+	return slash && strings.Trim(head,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") == "" && head != ""
 }
 
 // separator parses the comma after an element.
@@ -354,7 +366,8 @@ func (p *parser) separator() {
 		p.fail("separate elements by commas.", "expected , or }")
 		p.advance()
 	case p.tok.kind == tWord && strings.HasPrefix(p.tok.text, "-") && !p.tok.first:
-		p.fail("write a range without blanks: "+clip(p.last.text)+"-"+strings.TrimPrefix(clip(p.tok.text), "-")+".", "expected , or }")
+		p.fail("write a range without blanks: "+clip(p.last.text)+"-"+
+			strings.TrimPrefix(clip(p.tok.text), "-")+".", "expected , or }")
 		p.advance()
 		if p.tok.kind == tWord && p.last.text == "-" {
 			p.advance()
@@ -365,9 +378,12 @@ func (p *parser) separator() {
 	case p.tok.kind == tWord && p.tok.first && !p.startsStatement():
 		at := p.last.pos
 		at.Col, at.EndCol = at.EndCol, at.EndCol+1
-		p.errs.Errorf(at, "separate elements by commas.", "expected , or } after %s", quote(p.last.text))
-	case p.tok.kind == tWord && !p.startsStatement() && strings.Contains(p.tok.text, "/") && IsService(p.tok.text) && !IsService(p.last.text):
-		p.fail("a service stands behind an address: 192.0.2.1 "+clip(p.tok.text)+".", "expected , or }")
+		p.errs.Errorf(at, "separate elements by commas.", "expected , or } after %s",
+			quote(p.last.text))
+	case p.tok.kind == tWord && !p.startsStatement() && strings.Contains(p.tok.text, "/") &&
+		IsService(p.tok.text) && !IsService(p.last.text):
+		p.fail("a service stands behind an address: 192.0.2.1 "+clip(p.tok.text)+".",
+			"expected , or }")
 	case p.tok.kind == tWord && !p.startsStatement():
 		p.fail("separate elements by commas.", "expected , or }")
 	}

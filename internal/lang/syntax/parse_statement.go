@@ -6,7 +6,8 @@ func (p *parser) interfaceStmt(base stmt) (Stmt, bool) {
 		return nil, p.fail("write the name without quotes.", "expected the name of an interface")
 	}
 	if p.tok.kind != tWord {
-		return nil, p.fail("write the name that `ip link` shows: interface eth0.", "expected the name of an interface")
+		return nil, p.fail("write the name that `ip link` shows: interface eth0.",
+			"expected the name of an interface")
 	}
 	return &Interface{stmt: base, Name: p.word()}, true
 }
@@ -30,7 +31,8 @@ func (p *parser) verdictWord(after string) (Word, bool) {
 func (p *parser) defaultStmt(base stmt) (Stmt, bool) {
 	p.advance()
 	if p.tok.kind == tOp && p.tok.text == "=" {
-		return nil, p.fail("write \"default pass\" or \"default drop\".", "expected pass or drop after \"default\"")
+		return nil, p.fail("write \"default pass\" or \"default drop\".",
+			"expected pass or drop after \"default\"")
 	}
 	w, ok := p.verdictWord("default")
 	return &Default{stmt: base, Action: w}, ok
@@ -41,7 +43,8 @@ func (p *parser) essentialStmt(base stmt) (Stmt, bool) {
 	if !p.is("off") {
 		hint := "\"essential off\" removes the built-in rules."
 		if p.is("on") {
-			hint = "the built-in rules are on unless the policy says \"essential off\"; remove this line."
+			hint = "the built-in rules are on unless the policy says \"essential off\"; remove " +
+				"this line."
 		}
 		return nil, p.fail(hint, "expected off after \"essential\"")
 	}
@@ -52,7 +55,8 @@ func (p *parser) essentialStmt(base stmt) (Stmt, bool) {
 func (p *parser) onErrorStmt(base stmt) (Stmt, bool) {
 	p.advance()
 	if !p.accept("error") {
-		return nil, p.fail("write \"on error pass\" or \"on error drop\".", "expected error after \"on\"")
+		return nil, p.fail("write \"on error pass\" or \"on error drop\".",
+			"expected error after \"on\"")
 	}
 	w, ok := p.verdictWord("on error")
 	return &OnError{stmt: base, Action: w}, ok

@@ -1,6 +1,7 @@
 package syntax
 
-// AllValues is the element of a value in a template that says only how to walk it: all that the field can have.
+// AllValues is the element of a value in a template that says only how to walk it: all that the
+// field can have.
 const AllValues = ""
 
 // walkModes are the words for the order of values.
@@ -9,7 +10,8 @@ const walkModes = "counting random permuted"
 // MaxPackets is how many packets a template may have.
 const MaxPackets = 1024
 
-// Packets is one parsed template: packets in the words of `test` statements, one a line, whose values may vary.
+// Packets is one parsed template: packets in the words of `test` statements, one a line, whose
+// values may vary.
 type Packets struct {
 	Name string // as given to ParsePackets
 	List []Packet
@@ -27,8 +29,8 @@ type Packet struct {
 // Diagnostics completes what was collected about a template with the lines of its source.
 func (t *Packets) Diagnostics(c *Collector) Diagnostics { return c.Diagnostics(t.src) }
 
-// ParsePackets reads a template. It always returns one; when the diagnostics have errors, with those packets only
-// that could be understood.
+// ParsePackets reads a template. It always returns one; when the diagnostics have errors, with
+// those packets only that could be understood.
 func ParsePackets(name string, src []byte) (*Packets, Diagnostics) {
 	errs := &Collector{File: name}
 	t := &Packets{Name: name}
@@ -45,7 +47,8 @@ func ParsePackets(name string, src []byte) (*Packets, Diagnostics) {
 			break
 		}
 		if len(t.List) == MaxPackets {
-			p.stop(p.tok.pos, "ranges and lists make many packets of one line.", "a template has at most %d packets", MaxPackets)
+			p.stop(p.tok.pos, "ranges and lists make many packets of one line.",
+				"a template has at most %d packets", MaxPackets)
 			break
 		}
 		p.part()
@@ -57,7 +60,8 @@ func ParsePackets(name string, src []byte) (*Packets, Diagnostics) {
 		}
 	}
 	if len(t.List) == 0 && errs.Errors() == 0 {
-		errs.Errorf(Pos{}, "write: ipv4 udp from 192.0.2.0/24 random port 53.", "the template has no packet")
+		errs.Errorf(Pos{}, "write: ipv4 udp from 192.0.2.0/24 random port 53.",
+			"the template has no packet")
 	}
 	return t, errs.Diagnostics(t.src)
 }
@@ -86,7 +90,8 @@ func (p *parser) templateLine(k *Packet) bool {
 		}
 		k.Hex = &text
 		if !p.atEnd() {
-			return p.fail("a frame given in hex is complete; nothing else describes it.", "expected the end of the line")
+			return p.fail("a frame given in hex is complete; nothing else describes it.",
+				"expected the end of the line")
 		}
 		return true
 	}
@@ -104,10 +109,12 @@ func (p *parser) templateLine(k *Packet) bool {
 func (p *parser) walk(t *Term) bool {
 	v := t.Value
 	if v.Op != NoOp {
-		p.errs.Errorf(v.Pos, "write the values themselves: a range or a list.", "a packet has values, not comparisons")
+		p.errs.Errorf(v.Pos, "write the values themselves: a range or a list.",
+			"a packet has values, not comparisons")
 		return false
 	}
-	if t.Kind == PacketBytes || p.tok.kind != tWord || !oneOf(walkModes+" down step every", p.tok.text) {
+	if t.Kind == PacketBytes || p.tok.kind != tWord ||
+		!oneOf(walkModes+" down step every", p.tok.text) {
 		return true
 	}
 	w := &Walk{Mode: Word{Text: "counting", Pos: p.tok.pos}}
@@ -119,13 +126,15 @@ func (p *parser) walk(t *Term) bool {
 		at := p.word()
 		switch {
 		case at.Text != "every" && w.Mode.Text != "counting":
-			p.errs.Errorf(at.Pos, "only counting has a direction and steps.", "%s after %q", quote(at.Text), w.Mode.Text)
+			p.errs.Errorf(at.Pos, "only counting has a direction and steps.", "%s after %q",
+				quote(at.Text), w.Mode.Text)
 			return false
 		case at.Text == "down":
 			w.Down = true
 			continue
 		case p.tok.kind != tWord || !isDigits(p.tok.text):
-			return p.fail("write: counting step 2, or random every 100.", "expected a number after %s", quote(at.Text))
+			return p.fail("write: counting step 2, or random every 100.",
+				"expected a number after %s", quote(at.Text))
 		}
 		n := p.word()
 		if at.Text == "step" {

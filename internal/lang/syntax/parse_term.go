@@ -22,13 +22,15 @@ func alone(f field.Field) map[string]bool {
 	return nil
 }
 
-// What a match and a packet may have, for hints. Of two that are as near to what was written, the first was meant.
+// What a match and a packet may have, for hints. Of two that are as near to what was written, the
+// first was meant.
 var (
 	termWords = "from to port " + strings.Join(phraseWords(func(ph *field.Phrase) bool {
 		return ph.Form != field.FormPacket && ph.Form != field.FormICMP
 	}), " ") + " not as"
 	packetWords = "port " + strings.Join(phraseWords(func(ph *field.Phrase) bool {
-		return ph.Form != field.FormAlone || ph.Mask != 0 // a packet is something definite, such as syn
+		// a packet is something definite, such as syn
+		return ph.Form != field.FormAlone || ph.Mask != 0
 	}), " ") + " hex expect"
 )
 
@@ -55,7 +57,8 @@ func (p *parser) term() (Term, bool) {
 	t := Term{Pos: p.tok.pos}
 	for p.is("not") {
 		if t.Not {
-			return t, p.fail("two negations cancel out; remove both.", "expected a term after \"not\"")
+			return t, p.fail("two negations cancel out; remove both.",
+				"expected a term after \"not\"")
 		}
 		t.Not = true
 		p.advance()
@@ -63,7 +66,8 @@ func (p *parser) term() (Term, bool) {
 	if p.tok.kind != tWord {
 		hint := hintStray(p.tok, "")
 		if t.Not {
-			return t, p.fail("write the term that must not hold: not from bogons.", "expected a term after \"not\"")
+			return t, p.fail("write the term that must not hold: not from bogons.",
+				"expected a term after \"not\"")
 		}
 		return t, p.fail(hint, "expected a term, as \"LABEL\" or the end of the line")
 	}
@@ -84,7 +88,8 @@ var simple = func() map[string]simpleTerm {
 	m := make(map[string]simpleTerm)
 	for i := range field.Phrases {
 		ph := &field.Phrases[i]
-		if (ph.Form == field.FormAlone || ph.Form == field.FormNumber) && !strings.Contains(ph.Word, " ") && ph.Word != "ether" {
+		if (ph.Form == field.FormAlone || ph.Form == field.FormNumber) &&
+			!strings.Contains(ph.Word, " ") && ph.Word != "ether" {
 			m[ph.Word] = simpleTerm{kindsOf(ph)[0], ph.Field, ph.What}
 		}
 	}
@@ -187,7 +192,8 @@ func (p *parser) direction(t *Term, word string) bool {
 	}
 	t.Field = addr
 	if p.is("not") {
-		return p.fail("\"not\" stands before the term: not "+word+" ...", "expected an address, a list or a set after %s", quote(word))
+		return p.fail("\"not\" stands before the term: not "+word+" ...",
+			"expected an address, a list or a set after %s", quote(word))
 	}
 	return p.value(t, word, "an address", false)
 }
@@ -212,11 +218,13 @@ func (p *parser) value(t *Term, word, what string, compare bool) bool {
 	case p.tok.kind == tLBrace:
 		ok := p.braces(v)
 		if ok && len(v.Elems) == 0 {
-			p.errs.Errorf(v.Pos, "name what should match, or leave the term out.", "this list is empty and would never match")
+			p.errs.Errorf(v.Pos, "name what should match, or leave the term out.",
+				"this list is empty and would never match")
 			return false
 		}
 		return ok
-	case p.template && p.tok.kind == tWord && oneOf(walkModes, p.tok.text): // all values of the field
+	case p.template && p.tok.kind == tWord &&
+		oneOf(walkModes, p.tok.text): // all values of the field
 		v.Elems = []Elem{{Text: AllValues, Pos: p.tok.pos}}
 		return true
 	case p.tok.kind == tWord && (p.tok.class&keyword == 0 || p.valueWord(t)):
@@ -225,7 +233,8 @@ func (p *parser) value(t *Term, word, what string, compare bool) bool {
 		v.Elems = e
 		p.advance()
 		// An address and a protocol are two terms; with a port they are an endpoint.
-		if (t.Kind == From || t.Kind == To) && p.endpointService(e[0].Text) && strings.Contains(p.tok.text, "/") {
+		if (t.Kind == From || t.Kind == To) && p.endpointService(e[0].Text) &&
+			strings.Contains(p.tok.text, "/") {
 			p.joinService(&e[0])
 		}
 		v.Pos = v.Pos.to(p.last.pos)
@@ -255,13 +264,17 @@ func (p *parser) afterValue(word string) bool {
 	first := clip(p.last.text)
 	switch {
 	case p.tok.kind == tComma:
-		return p.fail("put several values into braces: "+word+" { "+first+", ... }.", "expected a term or the end of the line")
+		return p.fail("put several values into braces: "+word+" { "+first+", ... }.",
+			"expected a term or the end of the line")
 	case p.tok.kind == tWord && strings.HasPrefix(p.tok.text, "-"):
-		return p.fail("write a range without blanks: "+word+" "+first+"-"+rangeEnd(&p.lx, p.tok.text)+".", "expected a term or the end of the line")
+		return p.fail("write a range without blanks: "+word+" "+first+"-"+rangeEnd(&p.lx,
+			p.tok.text)+".", "expected a term or the end of the line")
 	case p.tok.kind == tWord && (looksLikeAddress(p.tok.text) || isDigits(p.tok.text)):
-		return p.fail("put several values into braces: "+word+" { "+first+", "+clip(p.tok.text)+" }.", "expected a term or the end of the line")
+		return p.fail("put several values into braces: "+word+" { "+first+", "+clip(p.tok.text)+
+			" }.", "expected a term or the end of the line")
 	case p.is("mask"), p.is("netmask"):
-		return p.fail("write the prefix length behind a slash: 192.0.2.0/24.", "expected a term or the end of the line")
+		return p.fail("write the prefix length behind a slash: 192.0.2.0/24.",
+			"expected a term or the end of the line")
 	}
 	return true
 }
@@ -294,7 +307,8 @@ func (p *parser) flags(t *Term) bool {
 			return p.fail("name each flag once.", "expected at most %d flags", maxTerms)
 		}
 		if p.tok.kind != tWord {
-			return p.fail("flags are fin syn rst psh ack urg ece cwr and none.", "expected a TCP flag")
+			return p.fail("flags are fin syn rst psh ack urg ece cwr and none.",
+				"expected a TCP flag")
 		}
 		e.Text += p.tok.text
 		e.Pos = e.Pos.to(p.tok.pos)

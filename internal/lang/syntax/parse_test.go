@@ -42,12 +42,16 @@ func TestRecovery(t *testing.T) {
 		lines     []int
 	}{
 		{"next line", "drop banana\npass tcp\ndrop cherry\n", []int{1, 3}},
-		{"open brace before a rule", "set a = {\n 10.0.0.0/8,\ndrop udp\ndrop banana\n", []int{1, 4}},
+		{"open brace before a rule", "set a = {\n 10.0.0.0/8,\ndrop udp\ndrop banana\n",
+			[]int{1, 4}},
 		{"open brace in a rule", "drop port { 80, 443\npass tcp\ndrop banana\n", []int{1, 3}},
 		{"open parenthesis", "set a = dynamic(max 5\npass tcp\n", []int{1}},
-		{"error in a multi-line list", "set a = {\n 10.0.0.0/8 10.0.0.1\n 10.0.0.2,\n {\n}\n}\npass tcp\n", []int{2, 2, 4}},
-		{"open test before a set", "test \"t\" {\n packet tcp expect pass\nset a = { 1 }\ndrop banana\n", []int{1, 4}},
-		{"steps of a test", "test \"t\" {\n packet banana expect pass\n set x has\n packet tcp expect\n packet tcp expect drop }\ndrop udp\n", []int{2, 4, 5}},
+		{"error in a multi-line list", "set a = {\n 10.0.0.0/8 10.0.0.1\n 10.0.0.2,\n " +
+			"{\n}\n}\npass tcp\n", []int{2, 2, 4}},
+		{"open test before a set", "test \"t\" {\n packet tcp expect pass\nset a = { 1 }\ndrop " +
+			"banana\n", []int{1, 4}},
+		{"steps of a test", "test \"t\" {\n packet banana expect pass\n set x has\n packet tcp " +
+			"expect\n packet tcp expect drop }\ndrop udp\n", []int{2, 4, 5}},
 		{"several in a line", "accept ip saddr 10.0.0.0/8 dport 22\n", []int{1, 1, 1, 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -99,8 +103,10 @@ func TestBoundsOfOneStatement(t *testing.T) {
 }
 
 func TestCanonicalText(t *testing.T) {
-	f := mustParse(t, "drop len > 468 from port { 53,123 } udp # why\ntest \"t\" { packet port 22 tcp expect pass }\n")
-	if got, want := f.Stmts[0].(*Rule).String(), "drop udp from port { 53, 123 } len > 468"; got != want {
+	f := mustParse(t, "drop len > 468 from port { 53,123 } udp # why\ntest \"t\" { packet port "+
+		"22 tcp expect pass }\n")
+	if got, want := f.Stmts[0].(*Rule).String(),
+		"drop udp from port { 53, 123 } len > 468"; got != want {
 		t.Errorf("rule %q, want %q", got, want)
 	}
 	if got, want := f.Stmts[1].(*Test).Steps[0].String(), "packet tcp port 22"; got != want {
@@ -108,7 +114,8 @@ func TestCanonicalText(t *testing.T) {
 	}
 }
 
-// The hint for `pass ct state established` was followed to a bare `pass`. What it shows now are rules that say what they pass.
+// The hint for `pass ct state established` was followed to a bare `pass`. What it shows now are
+// rules that say what they pass.
 func TestHintsAboutConnectionsShowRulesThatWork(t *testing.T) {
 	rules := regexp.MustCompile(`\(([^)]*)\)`).FindAllStringSubmatch(noState, -1)
 	if len(rules) != 2 {
@@ -120,7 +127,9 @@ func TestHintsAboutConnectionsShowRulesThatWork(t *testing.T) {
 			t.Errorf("%s: %v", m[1], diags)
 		}
 	}
-	for _, line := range []string{"pass ct state established", "pass keep state", "pass established", "ct state established accept", "pass -m conntrack --ctstate ESTABLISHED"} {
+	for _, line := range []string{"pass ct state established", "pass keep state",
+		"pass established", "ct state established accept",
+		"pass -m conntrack --ctstate ESTABLISHED"} {
 		_, diags := Parse("test.levee", []byte(line+"\ndefault drop\n"))
 		if n := len(diags); n == 0 || diags[n-1].Hint != noState {
 			t.Errorf("%s: %v", line, diags)

@@ -82,7 +82,8 @@ func (p *printer) rule(r *Rule) {
 	}
 }
 
-// terms prints terms in the order of the table of fields, negated ones behind the others of their kind.
+// terms prints terms in the order of the table of fields, negated ones behind the others of their
+// kind.
 func (p *printer) terms(ts []Term) {
 	var few [maxTerms]*Term
 	for _, t := range appendOrdered(few[:0], ts) {
@@ -101,8 +102,9 @@ func appendOrdered(order []*Term, ts []Term) []*Term {
 	return order
 }
 
-// Rank orders terms as they are printed: by the rows of the table of fields, negated ones behind the others. Fields and
-// bytes of a packet are one row: options lie in the packet in the order of their words.
+// Rank orders terms as they are printed: by the rows of the table of fields, negated ones behind
+// the others. Fields and bytes of a packet are one row: options lie in the packet in the order of
+// their words.
 func (t *Term) Rank() int {
 	n := 2 * int(rows[t.Kind][t.Field])
 	if t.Not {

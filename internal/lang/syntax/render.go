@@ -49,11 +49,13 @@ func (d *Diagnostic) render(b *bufio.Writer, color bool) {
 	if d.Severity == Warning {
 		mark = colorYellow
 	}
-	fmt.Fprintf(b, "%s %s %s\n", paint(colorBold, printable(d.where())+":"), paint(mark, d.Severity.String()+":"), printable(d.Message))
+	fmt.Fprintf(b, "%s %s %s\n", paint(colorBold, printable(d.where())+":"),
+		paint(mark, d.Severity.String()+":"), printable(d.Message))
 	if d.Line > 0 && d.Source != "" {
 		line, before, width := d.caret()
 		fmt.Fprintf(b, "    %s\n", line)
-		fmt.Fprintf(b, "    %s%s\n", strings.Repeat(" ", before), paint(colorGreen, "^"+strings.Repeat("~", width-1)))
+		fmt.Fprintf(b, "    %s%s\n", strings.Repeat(" ", before),
+			paint(colorGreen, "^"+strings.Repeat("~", width-1)))
 	}
 	if d.Hint != "" {
 		fmt.Fprintf(b, "    %s %s\n", paint(colorBold, "hint:"), printable(d.Hint))
@@ -121,17 +123,19 @@ func printable(s string) string {
 	}, s)
 }
 
-// Quoted is a name as it may be shown in a line of text: unchanged when all of it prints, else in double quotes
-// with Go's escapes. Names of files and devices may hold what a terminal takes for a command.
+// Quoted is a name as it may be shown in a line of text: unchanged when all of it prints, else in
+// double quotes with Go's escapes. Names of files and devices may hold what a terminal takes for a
+// command.
 func Quoted(name string) string {
-	if utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if utf8.ValidString(name) && !strings.ContainsFunc(name,
+		func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return name
 	}
 	return strconv.Quote(name)
 }
 
-// Escaped is a text of one or more lines, as it may be shown: what does not print, other than the ends of lines, is in
-// Go's escapes.
+// Escaped is a text of one or more lines, as it may be shown: what does not print, other than the
+// ends of lines, is in Go's escapes.
 func Escaped(text string) string {
 	var b strings.Builder
 	for len(text) > 0 {

@@ -21,7 +21,8 @@ var classes = func() map[string]class {
 		words map[string]bool
 		class class
 	}{
-		{isKeyword, keyword}, {isStatement, statementWord}, {isFamily, familyWord}, {isProto, protoWord},
+		{isKeyword, keyword}, {isStatement, statementWord}, {isFamily, familyWord},
+		{isProto, protoWord},
 		{isFieldWord, fieldWord}, {isBytesWord, bytesWord},
 	} {
 		for w := range l.words {
@@ -45,8 +46,8 @@ var longestWord = func() (n int) {
 	return n
 }()
 
-// classOf is the class of a word. Most words of a large policy are addresses and numbers, which are told by their first byte or
-// their length.
+// classOf is the class of a word. Most words of a large policy are addresses and numbers, which are
+// told by their first byte or their length.
 func classOf(word string) class {
 	if word == "" || word[0] < 'a' || word[0] > 'z' || len(word) > longestWord {
 		return 0

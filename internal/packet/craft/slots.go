@@ -8,8 +8,8 @@ import (
 	"levee/internal/packet"
 )
 
-// Variants is how many packets are made of one rule's terms before giving up: another rule may stand
-// in the way of some of them.
+// Variants is how many packets are made of one rule's terms before giving up: another rule may
+// stand in the way of some of them.
 const Variants = 64
 
 // minRun is the shortest frame that the kernel runs a program on.
@@ -23,8 +23,8 @@ type Search struct {
 	Judge func(frame []byte) []int
 	// Every is 1 to make packets for all rules, 2 for those of number 0, 2, 4, ..., and so on.
 	Every int
-	// Next is called before each packet is judged, which takes milliseconds where there are very many
-	// rules, with the number of the rule and how many there are. Its error ends the search.
+	// Next is called before each packet is judged, which takes milliseconds where there are very
+	// many rules, with the number of the rule and how many there are. Its error ends the search.
 	Next func(rule, of int) error
 }
 

@@ -36,7 +36,8 @@ func parse(t *testing.T, src string) (*policy.Policy, *oracle.Evaluator) {
 func search(t *testing.T, src string) (*policy.Policy, [][]byte) {
 	t.Helper()
 	p, judge := parse(t, src)
-	s := Search{Policy: p, Judge: slotsOf(judge), Every: 1, Next: func(int, int) error { return nil }}
+	s := Search{Policy: p, Judge: slotsOf(judge), Every: 1,
+		Next: func(int, int) error { return nil }}
 	frames, err := s.ForSlots()
 	if err != nil {
 		t.Fatal(err)
@@ -51,15 +52,20 @@ func slotsOf(judge *oracle.Evaluator) func([]byte) []int {
 	}
 }
 
-// TestEveryKindOfTermIsReached: a rule with each term of the language is reached by a packet made from it.
+// TestEveryKindOfTermIsReached: a rule with each term of the language is reached by a packet made
+// from it.
 func TestEveryKindOfTermIsReached(t *testing.T) {
 	matches := []string{
 		"from 203.0.113.0/24", "to 2001:db8:5::/48", "from { 2001:db8:6::1, 203.0.113.99 }",
 		"port 53", "from port 123", "port { 1, 2 }", "to web", "from web", "port high",
-		"tcp", "proto 47", "proto { 200-210 }", "ipv4", "ipv6", "arp", "icmp type 3/4", "icmp6 type 135",
-		"tcp syn", "flags syn/syn,ack,rst", "flags none/syn,ack", "len 1000-1200", "len > 900", "ttl 1", "ttl < 5", "dscp ef",
-		"vlan 7", "inner-vlan 9", "untagged", "ether 0x88cc", "ether from 02:00:00:00:00:99", "ether to 02:00:00:00:00:98",
-		"fragments", "fragments port 53", "malformed", "from bad", "ipv6 from bad", "from offers", "to offers", "to places", "not port 53", "not ipv4 udp",
+		"tcp", "proto 47", "proto { 200-210 }", "ipv4", "ipv6", "arp", "icmp type 3/4",
+		"icmp6 type 135",
+		"tcp syn", "flags syn/syn,ack,rst", "flags none/syn,ack", "len 1000-1200", "len > 900",
+		"ttl 1", "ttl < 5", "dscp ef",
+		"vlan 7", "inner-vlan 9", "untagged", "ether 0x88cc", "ether from 02:00:00:00:00:99",
+		"ether to 02:00:00:00:00:98",
+		"fragments", "fragments port 53", "malformed", "from bad", "ipv6 from bad", "from offers",
+		"to offers", "to places", "not port 53", "not ipv4 udp",
 		"udp from 203.0.113.0/24 to 198.51.100.0/24 from port 1 port 2 len 100 ttl 3 dscp 4 vlan 5",
 	}
 	for _, s := range fieldtest.Samples() {
@@ -69,8 +75,10 @@ func TestEveryKindOfTermIsReached(t *testing.T) {
 	}
 	for _, m := range matches {
 		for _, action := range []string{"drop", "count"} {
-			src := fieldtest.Sets + fmt.Sprintf("set web = { tcp/80, udp/443 }\nset high = { 50000-50001 }\nset bad = dynamic(max 10)\n"+
-				"set offers = dynamic(of services, max 10)\nset places = dynamic(of endpoints, max 10)\n%s %s\ndefault pass\n", action, m)
+			src := fieldtest.Sets + fmt.Sprintf("set web = { tcp/80, udp/443 }\nset high = { "+
+				"50000-50001 }\nset bad = dynamic(max 10)\n"+
+				"set offers = dynamic(of services, max 10)\nset places = dynamic(of endpoints, "+
+				"max 10)\n%s %s\ndefault pass\n", action, m)
 			if p, frames := search(t, src); frames[p.RuleSlot(0)] == nil {
 				t.Errorf("%s %s: no packet reaches it", action, m)
 			}
@@ -78,9 +86,11 @@ func TestEveryKindOfTermIsReached(t *testing.T) {
 	}
 }
 
-// TestARuleBehindOthersIsReached: when the first packet made from a rule is decided by another one, others are tried.
+// TestARuleBehindOthersIsReached: when the first packet made from a rule is decided by another one,
+// others are tried.
 func TestARuleBehindOthersIsReached(t *testing.T) {
-	src := "drop ipv4\ndrop udp port 53\ndrop udp port 50-60\ndrop udp port { 53, 55, 70 } as \"here\"\ndefault pass\n"
+	src := "drop ipv4\ndrop udp port 53\ndrop udp port 50-60\ndrop udp port { 53, 55, 70 } as " +
+		"\"here\"\ndefault pass\n"
 	p, frames := search(t, src)
 	for i, r := range p.Rules {
 		if frames[p.RuleSlot(i)] == nil {
@@ -93,7 +103,8 @@ func TestARuleBehindOthersIsReached(t *testing.T) {
 			essential = append(essential, s.Name)
 		}
 	}
-	if got := strings.Join(essential, " "); got != "arp nd" { // the others are IPv4, or UDP that passes by default
+	// the others are IPv4, or UDP that passes by default
+	if got := strings.Join(essential, " "); got != "arp nd" {
 		t.Errorf("essential rules reached: %q", got)
 	}
 }

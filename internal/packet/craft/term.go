@@ -17,8 +17,8 @@ type Chooser interface {
 	// Number is a value for a field of which a term asks that it lie in one of the ranges, of which
 	// there is at least one.
 	Number(ranges []policy.Range) uint64
-	// Prefix is one of the prefixes, of which there is at least one, for a packet of a family; false
-	// leaves the address as it is.
+	// Prefix is one of the prefixes, of which there is at least one, for a packet of a family;
+	// false leaves the address as it is.
 	Prefix(all []netip.Prefix, f packet.Family) (netip.Prefix, bool)
 	// Address is an address for a term that names a prefix.
 	Address(p netip.Prefix) netip.Addr

@@ -6,7 +6,8 @@ import (
 
 func TestPermutationIsBijective(t *testing.T) {
 	for seed := range uint64(3) {
-		for _, space := range []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 100, 255, 256, 257, 1000, 4097, 65535, 65536, 65537, 100003} {
+		for _, space := range []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 100, 255, 256, 257,
+			1000, 4097, 65535, 65536, 65537, 100003} {
 			p := newPermutation(space, seed)
 			seen := make([]bool, space)
 			for i := range space {
@@ -34,12 +35,14 @@ func TestPermutationMixes(t *testing.T) {
 		}
 	}
 	if near > 10 || same > 10 {
-		t.Errorf("of 10000: %d neighbours stay near, %d go where another seed sends them", near, same)
+		t.Errorf("of 10000: %d neighbours stay near, %d go where another seed sends them", near,
+			same)
 	}
 }
 
 func TestPermutationOfLargeSpacesStaysInside(t *testing.T) {
-	for _, space := range []uint64{1 << 32, 1<<32 + 1, 3 << 40, 1 << 56, 1<<62 + 5, 1<<63 + 1, 1<<64 - 1} {
+	for _, space := range []uint64{1 << 32, 1<<32 + 1, 3 << 40, 1 << 56, 1<<62 + 5, 1<<63 + 1,
+		1<<64 - 1} {
 		p := newPermutation(space, 7)
 		for _, i := range []uint64{0, 1, 2, space / 2, space - 2, space - 1} {
 			if x := p.at(i); x >= space {

@@ -8,11 +8,12 @@ import (
 	"levee/internal/packet"
 )
 
-// plan is one packet of a template, laid out: what stays the same, what varies, and the sums that the checksums
-// are finished from.
+// plan is one packet of a template, laid out: what stays the same, what varies, and the sums that
+// the checksums are finished from.
 type plan struct {
 	layout packet.Layout
-	frame  []byte // the longest one; bits that vary are zero, and so are checksums that are computed
+	// the longest one; bits that vary are zero, and so are checksums that are computed
+	frame  []byte
 	fields []field
 	length *walk // index of the shape, nil where there is one only
 	shapes []shape
@@ -69,7 +70,8 @@ func newPlan(p *policy.Packet, seed uint64) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &plan{layout: l, frame: frame, given: len(p.Spec.Payload), seed: fieldSeed(seed, "payload")}
+	k := &plan{layout: l, frame: frame, given: len(p.Spec.Payload),
+		seed: fieldSeed(seed, "payload")}
 	given := map[string]bool{}
 	wrong := map[string]bool{}
 	for _, f := range p.Spec.Fields {
@@ -104,11 +106,13 @@ func newPlan(p *policy.Packet, seed uint64) (*plan, error) {
 
 func (k *plan) addField(v *policy.Vary, seed uint64) {
 	bit, bits, _ := k.layout.Locate(k.frame, v.Word) // Build has found it
-	f := field{walk: newWalk(v, seed), word: v.Word, bit: bit, bits: bits, from: bit / 8, to: (bit + bits + 7) / 8}
+	f := field{walk: newWalk(v, seed), word: v.Word, bit: bit, bits: bits, from: bit / 8,
+		to: (bit + bits + 7) / 8}
 	l := &k.layout
 	if l.IP > 0 {
 		f.inIP = !l.Six && f.from >= l.IP && f.to <= l.IP+k.ipHeader()
-		f.inL4 = l.L4 > 0 && (f.from >= l.L4 || (v.Word == "from" || v.Word == "to") && l.Proto != packet.ProtoICMP)
+		f.inL4 = l.L4 > 0 && (f.from >= l.L4 || (v.Word == "from" || v.Word == "to") &&
+			l.Proto != packet.ProtoICMP)
 	}
 	for at, n := bit, bits; n > 0; at, n = at+32, n-32 {
 		packet.Put(k.frame, at, min(n, 32), 0)
@@ -126,7 +130,8 @@ func (k *plan) ipHeader() int {
 
 // addSums finds the checksums to compute and makes them zero.
 func (k *plan) addSums(given, wrong map[string]bool) {
-	for word, to := range map[string]**sum{packet.WordIPChecksum: &k.ipSum, packet.WordChecksum: &k.l4Sum} {
+	for word, to := range map[string]**sum{packet.WordIPChecksum: &k.ipSum,
+		packet.WordChecksum: &k.l4Sum} {
 		bit, bits, ok := k.layout.Locate(k.frame, word)
 		if !ok || given[word] {
 			continue
@@ -219,7 +224,8 @@ func (k *plan) shape(n int) shape {
 	return s
 }
 
-// words adds big-endian 16-bit words, a last odd byte as if followed by zero. A frame is too short to overflow.
+// words adds big-endian 16-bit words, a last odd byte as if followed by zero. A frame is too short
+// to overflow.
 func words(b []byte, s uint32) uint32 {
 	for ; len(b) >= 2; b = b[2:] {
 		s += uint32(b[0])<<8 | uint32(b[1])

@@ -14,7 +14,8 @@ import (
 
 // Bounds on what a program does; what is above them is sent from user space.
 const (
-	maxLiveFrame = 3072 // a page without the kernel's head, XDP headroom and skb_shared_info (net/bpf/test_run.c)
+	// a page without the kernel's head, XDP headroom and skb_shared_info (net/bpf/test_run.c)
+	maxLiveFrame = 3072
 	maxLivePlans = 16
 	maxChain     = 64      // runs of values that are found by comparing
 	maxTable     = 1 << 18 // values in tables, 8 bytes each
@@ -23,9 +24,9 @@ const (
 
 // Program is a template as an eBPF function.
 type Program struct {
-	// Instructions are the body of a function of (struct xdp_md *, u64 number) that writes the frame of that number
-	// over the packet, which is Longest bytes long and began as First, and returns its length, or 0 when it
-	// cannot. The function has no name yet.
+	// Instructions are the body of a function of (struct xdp_md *, u64 number) that writes the
+	// frame of that number over the packet, which is Longest bytes long and began as First, and
+	// returns its length, or 0 when it cannot. The function has no name yet.
 	Instructions asm.Instructions
 	// Table is the value of the array map that the instructions refer to as TableMap.
 	Table []byte
@@ -38,7 +39,8 @@ const TableMap = "template_table"
 // Program compiles the template; the error says why it can be sent from user space only.
 func (t *Template) Program() (*Program, error) {
 	if len(t.plans) > maxLivePlans {
-		return nil, fmt.Errorf("%d packets take turns: the program has room for %d", len(t.plans), maxLivePlans)
+		return nil, fmt.Errorf("%d packets take turns: the program has room for %d", len(t.plans),
+			maxLivePlans)
 	}
 	c := &compiler{Builder: assembler.New(), longest: t.Longest(), turns: len(t.plans) > 1}
 	for _, k := range t.plans {
@@ -51,7 +53,8 @@ func (t *Template) Program() (*Program, error) {
 	}
 	c.Emit(asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Reg(asm.R7, asm.R2))
 	if c.turns {
-		c.Emit(asm.Mov.Reg(asm.R0, asm.R7), asm.Mod.Imm(asm.R0, int32(len(t.plans))), asm.Div.Imm(asm.R7, int32(len(t.plans))))
+		c.Emit(asm.Mov.Reg(asm.R0, asm.R7), asm.Mod.Imm(asm.R0, int32(len(t.plans))),
+			asm.Div.Imm(asm.R7, int32(len(t.plans))))
 		for i := 1; i < len(t.plans); i++ {
 			c.Emit(asm.JEq.Imm(asm.R0, int32(i), fmt.Sprintf("plan%d", i)))
 		}
@@ -65,7 +68,8 @@ func (t *Template) Program() (*Program, error) {
 	c.Label("fail")
 	c.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 	if len(c.table) > maxTable*8 {
-		return nil, fmt.Errorf("the values take %d KiB in tables: there is room for %d", len(c.table)>>10, maxTable*8>>10)
+		return nil, fmt.Errorf("the values take %d KiB in tables: there is room for %d",
+			len(c.table)>>10, maxTable*8>>10)
 	}
 	if len(c.table) == 0 {
 		c.table = make([]byte, 8)
@@ -79,8 +83,9 @@ func (t *Template) Program() (*Program, error) {
 	return &Program{Instructions: ins, Table: c.table, First: first}, nil
 }
 
-// compiler holds one function that is being written. Registers: R6 context, then packet; R7 number; R8 sum of the
-// transport; R9 sum of the IP header; the others are free between steps, R0 carries values.
+// compiler holds one function that is being written. Registers: R6 context, then packet; R7 number;
+// R8 sum of the transport; R9 sum of the IP header; the others are free between steps, R0 carries
+// values.
 type compiler struct {
 	*assembler.Builder
 	table   []byte
@@ -99,13 +104,15 @@ func (c *compiler) can(k *plan) error {
 	case k.crc:
 		return errors.New("the checksum of SCTP is a CRC, which the program does not compute")
 	case c.whole && len(k.frame) > maxWhole:
-		return fmt.Errorf("packets take turns with payloads, and one has more than %d bytes", maxWhole)
+		return fmt.Errorf("packets take turns with payloads, and one has more than %d bytes",
+			maxWhole)
 	case c.whole && k.length != nil:
 		return errors.New("packets take turns with payloads, and one varies in length")
 	}
 	for i := range k.fields {
 		if f := &k.fields[i]; len(f.spans) > maxChain && (f.bits == 128 || f.size > 1<<16) {
-			return fmt.Errorf("%s is a list of %d ranges: the program finds values among %d", f.word, len(f.spans), maxChain)
+			return fmt.Errorf("%s is a list of %d ranges: the program finds values among %d",
+				f.word, len(f.spans), maxChain)
 		}
 	}
 	return nil
@@ -148,19 +155,24 @@ func (c *compiler) plan(k *plan) {
 	if varied {
 		c.shape(k)
 	} else if s := &k.shapes[0]; s.frame != c.longest {
-		c.Emit(asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(s.frame-c.longest)), asm.FnXdpAdjustTail.Call(),
+		c.Emit(asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(s.frame-c.longest)),
+			asm.FnXdpAdjustTail.Call(),
 			asm.JNE.Imm(asm.R0, 0, "fail"))
 	}
 	n := c.written(k)
 	c.Emit(
 		asm.LoadMem(asm.R1, asm.R6, 4, asm.Word), // xdp_md.data_end
 		asm.LoadMem(asm.R6, asm.R6, 0, asm.Word), // xdp_md.data
-		asm.Mov.Reg(asm.R2, asm.R6), asm.Add.Imm(asm.R2, int32(n)), asm.JGT.Reg(asm.R2, asm.R1, "fail"))
+		asm.Mov.Reg(asm.R2, asm.R6), asm.Add.Imm(asm.R2, int32(n)),
+		asm.JGT.Reg(asm.R2, asm.R1, "fail"))
 	if varied {
 		c.Emit(
-			asm.LoadMem(asm.R0, asm.R8, shapeFrame, asm.Word), asm.StoreMem(asm.RFP, -8, asm.R0, asm.DWord),
-			asm.LoadMem(asm.R0, asm.R8, shapeLengths, asm.Word), asm.StoreMem(asm.RFP, -16, asm.R0, asm.DWord),
-			asm.LoadMem(asm.R9, asm.R8, shapeIP, asm.Word), asm.LoadMem(asm.R8, asm.R8, shapeL4, asm.Word))
+			asm.LoadMem(asm.R0, asm.R8, shapeFrame, asm.Word),
+			asm.StoreMem(asm.RFP, -8, asm.R0, asm.DWord),
+			asm.LoadMem(asm.R0, asm.R8, shapeLengths, asm.Word),
+			asm.StoreMem(asm.RFP, -16, asm.R0, asm.DWord),
+			asm.LoadMem(asm.R9, asm.R8, shapeIP, asm.Word),
+			asm.LoadMem(asm.R8, asm.R8, shapeL4, asm.Word))
 	} else {
 		c.constant(asm.R9, uint64(k.shapes[0].ipSum))
 		c.constant(asm.R8, uint64(k.shapes[0].l4Sum))
@@ -179,8 +191,8 @@ func (c *compiler) plan(k *plan) {
 	c.Emit(asm.Mov.Imm(asm.R0, int32(k.shapes[0].frame)), asm.Return())
 }
 
-// written is how much of the frame is written each time: the headers, and the rest too where it is not the same in all
-// packets. What lies behind stays as it was in the first.
+// written is how much of the frame is written each time: the headers, and the rest too where it is
+// not the same in all packets. What lies behind stays as it was in the first.
 func (c *compiler) written(k *plan) int {
 	if c.whole || k.layout.Payload == 0 { // the latter is a frame in hex
 		return len(k.frame)
@@ -295,7 +307,8 @@ func (c *compiler) draw(w *walk) {
 		shift int32
 		mul   uint64
 	}{{30, mix1}, {27, mix2}, {31, 0}} {
-		c.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, step.shift), asm.Xor.Reg(asm.R0, asm.R1))
+		c.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, step.shift),
+			asm.Xor.Reg(asm.R0, asm.R1))
 		if step.mul != 0 {
 			c.constant(asm.R1, step.mul)
 			c.Emit(asm.Mul.Reg(asm.R0, asm.R1))
@@ -331,13 +344,15 @@ func (c *compiler) permute(p *permutation) {
 		c.Emit(asm.Add.Reg(asm.R0, asm.R1))
 		c.constant(asm.R1, p.mul[i])
 		c.Emit(asm.Mul.Reg(asm.R0, asm.R1), asm.And.Reg(asm.R0, asm.R2),
-			asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, int32(p.shift)), asm.Xor.Reg(asm.R0, asm.R1))
+			asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, int32(p.shift)),
+			asm.Xor.Reg(asm.R0, asm.R1))
 	}
 	if !walks {
 		return
 	}
 	c.constant(asm.R1, p.space)
-	c.Emit(asm.JLT.Reg(asm.R0, asm.R1, done), asm.Sub.Imm(asm.R4, 1), asm.JGT.Imm(asm.R4, 0, again), asm.Ja.Label("fail"))
+	c.Emit(asm.JLT.Reg(asm.R0, asm.R1, done), asm.Sub.Imm(asm.R4, 1), asm.JGT.Imm(asm.R4, 0, again),
+		asm.Ja.Label("fail"))
 	c.Label(done)
 }
 
@@ -365,7 +380,8 @@ func (c *compiler) value(f *field) {
 			c.table = binary.NativeEndian.AppendUint64(c.table, v)
 		}
 		c.below(f.size)
-		c.Emit(asm.LSh.Imm(asm.R0, 3), asm.LoadMapValue(asm.R1, 0, uint32(at)).WithReference(TableMap),
+		c.Emit(asm.LSh.Imm(asm.R0, 3), asm.LoadMapValue(asm.R1, 0,
+			uint32(at)).WithReference(TableMap),
 			asm.Add.Reg(asm.R1, asm.R0), asm.LoadMem(asm.R0, asm.R1, 0, asm.DWord))
 	}
 }
@@ -385,7 +401,8 @@ func (c *compiler) span(f *field, s *span) {
 	c.Emit(asm.Mov.Reg(asm.R2, asm.R0))
 	c.with(asm.Add, asm.R2, golden)
 	c.with(asm.Mul, asm.R2, mix1)
-	c.Emit(asm.Mov.Reg(asm.R3, asm.R2), asm.RSh.Imm(asm.R3, 29), asm.Xor.Reg(asm.R2, asm.R3), asm.Mov.Reg(asm.R1, asm.R2))
+	c.Emit(asm.Mov.Reg(asm.R3, asm.R2), asm.RSh.Imm(asm.R3, 29), asm.Xor.Reg(asm.R2, asm.R3),
+		asm.Mov.Reg(asm.R1, asm.R2))
 	c.with(asm.And, asm.R1, s.fillHi)
 	c.with(asm.Or, asm.R1, s.hi)
 	c.with(asm.And, asm.R2, s.fillLo)
@@ -403,7 +420,8 @@ func (c *compiler) put(f *field) {
 		c.add(f, asm.R1)
 		c.add(f, asm.R0)
 		c.Emit(asm.HostTo(asm.BE, asm.R1, asm.DWord), asm.HostTo(asm.BE, asm.R0, asm.DWord),
-			asm.StoreMem(asm.R6, off, asm.R1, asm.DWord), asm.StoreMem(asm.R6, off+8, asm.R0, asm.DWord))
+			asm.StoreMem(asm.R6, off, asm.R1, asm.DWord),
+			asm.StoreMem(asm.R6, off+8, asm.R0, asm.DWord))
 		return
 	}
 	if s := f.shift(); f.inIP || f.inL4 {
@@ -419,7 +437,8 @@ func (c *compiler) put(f *field) {
 		}
 	}
 	if f.bits == 48 {
-		c.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32), asm.HostTo(asm.BE, asm.R1, asm.Half),
+		c.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32),
+			asm.HostTo(asm.BE, asm.R1, asm.Half),
 			asm.HostTo(asm.BE, asm.R0, asm.Word), asm.StoreMem(asm.R6, off, asm.R1, asm.Half),
 			asm.StoreMem(asm.R6, off+2, asm.R0, asm.Word))
 		return
@@ -457,7 +476,8 @@ func (c *compiler) add(f *field, r asm.Register) {
 		asm.Mov.Reg32(asm.R2, r), asm.Add.Reg(asm.R8, asm.R2))
 }
 
-// lengths writes the lengths that the shape says, where they differ from packet to packet or nothing else wrote them.
+// lengths writes the lengths that the shape says, where they differ from packet to packet or
+// nothing else wrote them.
 func (c *compiler) lengths(k *plan) {
 	for _, l := range []struct {
 		at    int
@@ -472,7 +492,8 @@ func (c *compiler) lengths(k *plan) {
 		default:
 			c.Emit(asm.LoadMem(asm.R0, asm.RFP, -16, asm.DWord), asm.RSh.Imm(asm.R0, l.shift))
 		}
-		c.Emit(asm.HostTo(asm.BE, asm.R0, asm.Half), asm.StoreMem(asm.R6, int16(l.at), asm.R0, asm.Half))
+		c.Emit(asm.HostTo(asm.BE, asm.R0, asm.Half),
+			asm.StoreMem(asm.R6, int16(l.at), asm.R0, asm.Half))
 	}
 }
 
@@ -481,9 +502,11 @@ func (c *compiler) finish(r asm.Register, s *sum) {
 	if s == nil {
 		return
 	}
-	c.Emit(asm.Mov.Reg(asm.R1, r), asm.RSh.Imm(asm.R1, 32), asm.Mov.Reg32(r, r), asm.Add.Reg(r, asm.R1))
+	c.Emit(asm.Mov.Reg(asm.R1, r), asm.RSh.Imm(asm.R1, 32), asm.Mov.Reg32(r, r),
+		asm.Add.Reg(r, asm.R1))
 	for range 4 { // 33, 18, 17 and 16 bits
-		c.Emit(asm.Mov.Reg(asm.R1, r), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(r, 0xffff), asm.Add.Reg(r, asm.R1))
+		c.Emit(asm.Mov.Reg(asm.R1, r), asm.RSh.Imm(asm.R1, 16), asm.And.Imm(r, 0xffff),
+			asm.Add.Reg(r, asm.R1))
 	}
 	c.Emit(asm.Xor.Imm(r, 0xffff))
 	for _, zero := range []struct {

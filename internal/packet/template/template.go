@@ -1,11 +1,13 @@
-// Package template turns packets that are written down, with values that vary, into frames by number.
+// Package template turns packets that are written down, with values that vary, into frames by
+// number.
 //
-// In goes the text of a template (docs/templates.md): packets in the words that `test` statements of policies have, and
-// how their values vary; or the same as policy.Packet. Out comes a Template. Its Frame makes the frame of any
-// number in user space; its Program is the same as an eBPF function. Both give the same bytes, which tests compare.
+// In goes the text of a template (docs/templates.md): packets in the words that `test` statements
+// of policies have, and how their values vary; or the same as policy.Packet. Out comes a Template.
+// Its Frame makes the frame of any number in user space; its Program is the same as an eBPF
+// function. Both give the same bytes, which tests compare.
 //
-// A frame depends on its number, the seed and the template alone: nothing is remembered from one to the next. The
-// package compiles without privileges, and must never send or load anything.
+// A frame depends on its number, the seed and the template alone: nothing is remembered from one to
+// the next. The package compiles without privileges, and must never send or load anything.
 package template
 
 import (
@@ -27,7 +29,8 @@ const MaxSource = 1 << 20
 func Parse(name string, src []byte) ([]policy.Packet, syntax.Diagnostics) {
 	if len(src) > MaxSource {
 		c := &syntax.Collector{File: name}
-		c.Errorf(syntax.Pos{}, "ranges and lists make many packets of one line.", "a template has at most %d KiB", MaxSource>>10)
+		c.Errorf(syntax.Pos{}, "ranges and lists make many packets of one line.",
+			"a template has at most %d KiB", MaxSource>>10)
 		return nil, c.Diagnostics("")
 	}
 	t, ds := syntax.ParsePackets(name, src)
@@ -40,7 +43,8 @@ func Parse(name string, src []byte) ([]policy.Packet, syntax.Diagnostics) {
 
 // Read is Parse of what a reader gives.
 func Read(name string, r io.Reader) ([]policy.Packet, syntax.Diagnostics, error) {
-	src, err := io.ReadAll(io.LimitReader(r, MaxSource+1)) // one more: Parse says that it is too long
+	// one more: Parse says that it is too long
+	src, err := io.ReadAll(io.LimitReader(r, MaxSource+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the template: %w", err)
 	}
@@ -48,8 +52,8 @@ func Read(name string, r io.Reader) ([]policy.Packet, syntax.Diagnostics, error)
 	return packets, ds, nil
 }
 
-// Defaults are what packets get that the template does not say, from the network that they are sent into. What is zero
-// is left to packet.Build.
+// Defaults are what packets get that the template does not say, from the network that they are sent
+// into. What is zero is left to packet.Build.
 type Defaults struct {
 	EtherFrom, EtherTo [6]byte
 	To4, To6           netip.Addr
@@ -125,7 +129,8 @@ func (t *Template) Longest() int {
 // Packets is how many lines of the template take turns.
 func (t *Template) Packets() int { return len(t.plans) }
 
-// Frame writes frame n over buf, which has Longest bytes at least, and returns it. It allocates nothing.
+// Frame writes frame n over buf, which has Longest bytes at least, and returns it. It allocates
+// nothing.
 func (t *Template) Frame(buf []byte, n uint64) []byte {
 	if k := uint64(len(t.plans)); k > 1 {
 		return t.plans[n%k].write(buf, n/k)

@@ -42,8 +42,8 @@ func parse(t testing.TB, src string) []policy.Packet {
 	return packets
 }
 
-// naive builds frame n of a packet by putting one value of each field into the Spec. It shares the walk with the plan,
-// not the frame: offsets of lengths, sums and shapes are Build's.
+// naive builds frame n of a packet by putting one value of each field into the Spec. It shares the
+// walk with the plan, not the frame: offsets of lengths, sums and shapes are Build's.
 func naive(t *testing.T, p policy.Packet, seed, n uint64) []byte {
 	t.Helper()
 	if p.Frame != nil {
@@ -94,7 +94,8 @@ func naive(t *testing.T, p policy.Packet, seed, n uint64) []byte {
 		case "len":
 			s.Len = new(int(lo))
 		default:
-			s.Fields = slices.DeleteFunc(s.Fields, func(f packet.FieldValue) bool { return f.Word == v.Word })
+			s.Fields = slices.DeleteFunc(s.Fields,
+				func(f packet.FieldValue) bool { return f.Word == v.Word })
 			s.Fields = append(s.Fields, packet.FieldValue{Word: v.Word, Value: lo})
 		}
 	}
@@ -162,7 +163,8 @@ func TestFieldsTakeTheirValuesInTheOrderThatIsSaid(t *testing.T) {
 		{"ipv4 udp port 0-10 counting down step 4", "port", []uint64{10, 6, 2, 10}},
 		{"ipv4 udp port { 9, 1-2, 9 }", "port", []uint64{9, 1, 2, 9, 9, 1}},
 		{"ipv4 udp ttl { 64, 128 } every 2", "ttl", []uint64{64, 64, 128, 128, 64}},
-		{"ipv4 udp from 10.0.0.254-10.0.1.1", "from", []uint64{0x0a0000fe, 0x0a0000ff, 0x0a000100, 0x0a000101, 0x0a0000fe}},
+		{"ipv4 udp from 10.0.0.254-10.0.1.1", "from",
+			[]uint64{0x0a0000fe, 0x0a0000ff, 0x0a000100, 0x0a000101, 0x0a0000fe}},
 		{"ipv4 udp port 3", "port", nil},
 		{"ipv4 udp port 3 counting", "port", []uint64{3, 3}},
 	} {
@@ -213,14 +215,16 @@ func TestPacketsTakeTurnsWithNumbersOfTheirOwn(t *testing.T) {
 		packet.Decode(tmpl.Frame(buf, n), &d)
 		got = append(got, fmt.Sprintf("%v:%d", d.Dst.Is6(), d.DstPort))
 	}
-	if want := "false:1 true:7 false:2 true:8 false:3 true:7 false:1 true:8"; strings.Join(got, " ") != want {
+	if want := "false:1 true:7 false:2 true:8 false:3 true:7 false:1 true:8"; strings.Join(got,
+		" ") != want {
 		t.Errorf("%v", got)
 	}
 }
 
 func TestRandomPayloadIsDrawnForEachPacketAndSummed(t *testing.T) {
 	for _, src := range []string{
-		"ipv4 udp len 61-200 random payload random", "ipv6 tcp syn payload random len 99", "ipv4 icmp len 77 payload random",
+		"ipv4 udp len 61-200 random payload random", "ipv6 tcp syn payload random len 99",
+		"ipv4 icmp len 77 payload random",
 	} {
 		tmpl, err := Compile(parse(t, src), Defaults{}, 3)
 		if err != nil {
@@ -244,7 +248,8 @@ func TestRandomPayloadIsDrawnForEachPacketAndSummed(t *testing.T) {
 }
 
 func TestWrongChecksumsAreWrong(t *testing.T) {
-	for _, src := range []string{"ipv4 udp checksum wrong port 0-65535", "ipv4 tcp checksum wrong ip-checksum wrong port 0-65535"} {
+	for _, src := range []string{"ipv4 udp checksum wrong port 0-65535",
+		"ipv4 tcp checksum wrong ip-checksum wrong port 0-65535"} {
 		tmpl, err := Compile(parse(t, src), Defaults{}, 3)
 		if err != nil {
 			t.Fatal(err)
@@ -256,7 +261,8 @@ func TestWrongChecksumsAreWrong(t *testing.T) {
 			bit, _, _ := l.Locate(b, "checksum")
 			right := slices.Clone(b)
 			l.Seal(right, false, false)
-			if at := bit / 8; bytes.Equal(b[at:at+2], right[at:at+2]) || b[at] == 0 && b[at+1] == 0 {
+			if at := bit / 8; bytes.Equal(b[at:at+2], right[at:at+2]) || b[at] == 0 &&
+				b[at+1] == 0 {
 				t.Fatalf("%s: packet %d: %x is right, or none", src, n, b[at:at+2])
 			}
 		}
@@ -267,7 +273,8 @@ func TestDefaultsComeFromTheNetwork(t *testing.T) {
 	d := Defaults{EtherFrom: [6]byte{2, 0, 0, 0, 0, 9}, EtherTo: [6]byte{2, 0, 0, 0, 0, 8},
 		To4: netip.MustParseAddr("198.18.0.1"), To6: netip.MustParseAddr("2001:db8::1")}
 	for src, to := range map[string]string{
-		"ipv4 udp": "198.18.0.1", "ipv6 udp": "2001:db8::1", "udp to 10.0.0.1": "10.0.0.1", "udp from 2001:db8::7 port 9": "2001:db8::1",
+		"ipv4 udp": "198.18.0.1", "ipv6 udp": "2001:db8::1", "udp to 10.0.0.1": "10.0.0.1",
+		"udp from 2001:db8::7 port 9": "2001:db8::1",
 	} {
 		tmpl, err := Compile(parse(t, src), d, 1)
 		if err != nil {
@@ -282,7 +289,8 @@ func TestDefaultsComeFromTheNetwork(t *testing.T) {
 	}
 }
 
-// TestMistakes compares diagnostics with testdata/mistakes.txt: a template, and below it what is said.
+// TestMistakes compares diagnostics with testdata/mistakes.txt: a template, and below it what is
+// said.
 func TestMistakes(t *testing.T) {
 	path := filepath.Join("testdata", "mistakes.txt")
 	golden, err := os.ReadFile(path)
@@ -306,7 +314,8 @@ func TestMistakes(t *testing.T) {
 		}
 		var b bytes.Buffer
 		_ = ds.Render(&b, false)
-		fmt.Fprintf(&got, "%s\n  %s\n\n", src, strings.ReplaceAll(strings.TrimSpace(b.String()), "\n", "\n  "))
+		fmt.Fprintf(&got, "%s\n  %s\n\n", src,
+			strings.ReplaceAll(strings.TrimSpace(b.String()), "\n", "\n  "))
 	}
 	if os.Getenv("LEVEE_UPDATE") != "" {
 		if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
@@ -317,8 +326,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// FuzzTemplate holds for any source: no panic; what compiles gives frames no longer than Longest, the same ones
-// twice, and a program or the reason why there is none.
+// FuzzTemplate holds for any source: no panic; what compiles gives frames no longer than Longest,
+// the same ones twice, and a program or the reason why there is none.
 func FuzzTemplate(f *testing.F) {
 	for _, s := range samples(f) {
 		f.Add([]byte(s))

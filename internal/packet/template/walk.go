@@ -18,7 +18,8 @@ type span struct {
 	fillHi, fillLo uint64
 }
 
-// walk says which value a field has in which packet: an index from the packet's number, a value from the index.
+// walk says which value a field has in which packet: an index from the packet's number, a value
+// from the index.
 type walk struct {
 	mode  policy.Mode
 	down  bool
@@ -33,8 +34,8 @@ type walk struct {
 // maxHostBits is how many host bits of an IPv6 prefix are numbered: enough for 300 years at 7 Mpps.
 const maxHostBits = 56
 
-// newWalk numbers the values of a field. Their count stays below 2^63: a field has at most 48 bits, 56 of an
-// address, and policy bounds the source.
+// newWalk numbers the values of a field. Their count stays below 2^63: a field has at most 48 bits,
+// 56 of an address, and policy bounds the source.
 func newWalk(v *policy.Vary, seed uint64) walk {
 	w := walk{mode: v.Mode, down: v.Down, step: max(v.Step, 1), every: max(v.Every, 1)}
 	for _, p := range v.Prefixes {

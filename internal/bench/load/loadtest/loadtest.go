@@ -1,5 +1,5 @@
-// Package loadtest tests contenders that hold a set or rules, and the reports of the measurements that compare
-// them.
+// Package loadtest tests contenders that hold a set or rules, and the reports of the measurements
+// that compare them.
 package loadtest
 
 import (
@@ -19,8 +19,9 @@ import (
 	"levee/internal/lab/gen"
 )
 
-// Contenders sends frames at each contender: it must load, drop every packet and say so, change, and leave nothing
-// in force. One that can be switched must drop everything after it was off and on again, without loading.
+// Contenders sends frames at each contender: it must load, drop every packet and say so, change,
+// and leave nothing in force. One that can be switched must drop everything after it was off and on
+// again, without loading.
 func Contenders(t *testing.T, l *lab.Lab, what string, list []*load.Contender, frames [][]byte) {
 	for _, c := range list {
 		t.Run(what+"/"+c.Name(), func(t *testing.T) {
@@ -89,7 +90,8 @@ func mustDrop(t *testing.T, l *lab.Lab, c *load.Contender, frames [][]byte, load
 	}
 }
 
-// send sends frames, and says how many arrived and how many of these were dropped within two seconds.
+// send sends frames, and says how many arrived and how many of these were dropped within two
+// seconds.
 func send(t *testing.T, l *lab.Lab, c *load.Contender, frames [][]byte) (arrived, dropped uint64) {
 	t.Helper()
 	before, err := c.Dropped(t.Context())
@@ -97,7 +99,8 @@ func send(t *testing.T, l *lab.Lab, c *load.Contender, frames [][]byte) (arrived
 		t.Fatal(err)
 	}
 	sent, err := gen.Run(t.Context(), gen.Config{
-		Namespace: l.Host(lab.World).Namespace, Device: "eth0", CPU: -1, Frames: &gen.Frames{Frames: frames}, Count: 2000,
+		Namespace: l.Host(lab.World).Namespace, Device: "eth0", CPU: -1,
+		Frames: &gen.Frames{Frames: frames}, Count: 2000,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -155,5 +158,6 @@ func Incomplete(t *testing.T, r bench.Report) {
 // NoInterval is a contender with a median of too few rounds for its interval.
 func NoInterval() []*load.Result {
 	pps, ns := 2e6, 500.0
-	return []*load.Result{{Name: "nft rules", MedianPPS: &pps, NsPerPacket: &ns, Windows: []flood.Window{}}}
+	return []*load.Result{{Name: "nft rules", MedianPPS: &pps, NsPerPacket: &ns,
+		Windows: []flood.Window{}}}
 }

@@ -1,5 +1,5 @@
-// Package fieldtest is for tests that walk the table of fields: a field that is in the table and not
-// handled in some stage fails the test of that stage.
+// Package fieldtest is for tests that walk the table of fields: a field that is in the table and
+// not handled in some stage fails the test of that stage.
 package fieldtest
 
 import (
@@ -47,7 +47,8 @@ func of(ph *field.Phrase) (all []Sample) {
 		}
 	case field.FormNumber:
 		most := info.Max
-		add(ph.Field, fmt.Sprint(most), fmt.Sprint(most/2), fmt.Sprintf("0-%d", most/2), fmt.Sprintf("{ 0, 2, %d }", most), "< 1", "!= 1")
+		add(ph.Field, fmt.Sprint(most), fmt.Sprint(most/2), fmt.Sprintf("0-%d", most/2),
+			fmt.Sprintf("{ 0, 2, %d }", most), "< 1", "!= 1")
 	case field.FormMAC:
 		add(ph.Field, "02:00:00:00:00:99", "{ 02:00:00:00:00:03, ff:ff:ff:ff:ff:ff }")
 	case field.FormICMP:
@@ -59,9 +60,11 @@ func of(ph *field.Phrase) (all []Sample) {
 		if ph.Field == field.DstAddr {
 			service, endpoint = field.DstService, field.DstEndpoint
 		}
-		add(ph.Field, "any", "192.0.2.1", "2001:db8::/32", "{ 10.0.0.0/8, 192.0.2.1-192.0.2.9 }", "hosts", "leased")
+		add(ph.Field, "any", "192.0.2.1", "2001:db8::/32", "{ 10.0.0.0/8, 192.0.2.1-192.0.2.9 }",
+			"hosts", "leased")
 		add(service, "tcp/80", "{ tcp/80, udp/53 }", "services", "openings")
-		add(endpoint, "192.0.2.1 tcp/80", "{ 192.0.2.1 gre, 2001:db8::1 icmp6 }", "endpoints", "partners")
+		add(endpoint, "192.0.2.1 tcp/80", "{ 192.0.2.1 gre, 2001:db8::1 icmp6 }", "endpoints",
+			"partners")
 	}
 	if ph.Form == field.FormNumber || ph.Form == field.FormICMP || ph.Form == field.FormFlags {
 		for _, n := range info.Names {
