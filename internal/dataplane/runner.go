@@ -117,7 +117,7 @@ func (r *Runner) evalShort(n int) (int, policy.Action) {
 			continue
 		}
 		r.count(i, n)
-		if s.Action != policy.Count {
+		if s.Action.Decides() {
 			return i, s.Action
 		}
 	}

@@ -6,11 +6,10 @@ import (
 	"levee/internal/filter/ir"
 )
 
-// block is code of a rule's own, behind the rule's questions and before what the rule does.
+// block is a question of a rule's own, behind those of the language and before what the rule does.
 type block struct {
-	looks   bool // at the packet: it asks for the context
-	effects bool // it leaves effects in the environment
-	asks    bool // it may end the rule
+	looks bool // at the packet: it asks for the context
+	asks  bool // it may end the rule
 	// emit falls through where the rule goes on, and goes to no where the rule ends. R0 to R5 are
 	// free. R6 to R9 keep their values.
 	emit func(c *compiler, no string)
@@ -18,8 +17,9 @@ type block struct {
 
 // extension is what a program has beside the matches and actions of the language.
 type extension struct {
-	blocks func(r *ir.Rule) []block // those of a rule
-	end    func(c *compiler)        // emits what becomes of effects; R6 to R9 keep their values
+	blocks  func(r *ir.Rule) []block  // those of a rule
+	effects map[ir.EffectKind]*effect // of kinds from ir.Foreign on
+	end     func(c *compiler)         // emits what becomes of effects; R6 to R9 keep their values
 }
 
 // of gives the blocks of a rule.
@@ -30,22 +30,23 @@ func (x *extension) of(r *ir.Rule) []block {
 	return x.blocks(r)
 }
 
-// any reports whether a block of the rules is of some kind.
-func (x *extension) any(rules []ir.Rule, is func(block) bool) bool {
+// looks reports whether a rule looks at the packet.
+func (x *extension) looks(rules []ir.Rule) bool {
+	if x.anyEffect(rules, func(e *effect) bool { return e.looks }) {
+		return true
+	}
 	if x.blocks == nil {
 		return false
 	}
 	for i := range rules {
-		if slices.ContainsFunc(x.of(&rules[i]), is) {
+		if slices.ContainsFunc(x.of(&rules[i]), func(b block) bool { return b.looks }) {
 			return true
 		}
 	}
 	return false
 }
 
-func looks(b block) bool      { return b.looks }
-func hasEffects(b block) bool { return b.effects }
-func asks(b block) bool       { return b.asks }
+func asks(b block) bool { return b.asks }
 
 // emitBlocks emits the blocks of a rule.
 func (c *compiler) emitBlocks(r *ir.Rule, no string) {

@@ -8,7 +8,6 @@ import (
 
 	"levee/internal/filter/ir"
 	"levee/internal/lang/field"
-	"levee/internal/lang/policy"
 )
 
 // maxInline is up to how many instructions of rules, as estimated, all are tried in the main function.
@@ -28,6 +27,10 @@ const maxStraight = 1000
 // maxRuns is how many tables of rules (see many) a class may have with other rules between them; where there
 // would be more, all of its rules become records.
 const maxRuns = 8
+
+// minBetween is from how many compares on rules become records that stand between rules which cannot.
+// Fewer are straight code with these: each piece is a call and a function more.
+const minBetween = 48
 
 // chain is the rule list of one class, or of several with the same list.
 type chain struct {
@@ -69,13 +72,25 @@ func (c *compiler) pieces(ch *chain) []piece {
 		}
 		out = append(out, piece{rules, records})
 	}
+	addRecords := func(rules []ir.Rule) {
+		whole := len(rules)
+		for len(rules) > 0 {
+			n, may := ir.Stretch(rules, ir.MayBeBytecode)
+			add(rules[:n], may && (n == whole || weight(rules[:n]) >= minBetween))
+			rules = rules[n:]
+		}
+	}
 	if c.all || runs(ch, head) > maxRuns {
-		add(head, true)
+		addRecords(head)
 		head = nil
 	}
 	for len(head) > 0 {
 		n, isRun := stretch(ch, head)
-		add(head[:n], !isRun && weight(head[:n]) > maxStraight)
+		if isRun || weight(head[:n]) <= maxStraight {
+			add(head[:n], false)
+		} else {
+			addRecords(head[:n])
+		}
 		head = head[n:]
 	}
 	add(tail, false)
@@ -152,7 +167,7 @@ func (c *compiler) shareChains() {
 }
 
 func (c *compiler) newChain(label string, rules []ir.Rule, classes ...ir.Class) *chain {
-	ch := &chain{label: label, classes: classes, rules: rules, builtIn: c.prog.Policy.EssentialSlot(0), looks: c.extension.any(rules, looks), extension: c.extension}
+	ch := &chain{label: label, classes: classes, rules: rules, builtIn: c.prog.Policy.EssentialSlot(0), looks: c.extension.looks(rules), extension: c.extension}
 	for i := range rules {
 		for j := range rules[i].Conds {
 			ch.use(&rules[i].Conds[j])
@@ -280,7 +295,7 @@ func (c *compiler) emitFunction(part *chain) {
 	c.loadRegs(part)
 	c.emitRules(part, part.rules)
 	last := &part.rules[len(part.rules)-1]
-	if len(last.Conds) == 0 && !slices.ContainsFunc(c.extension.of(last), asks) && last.Action != policy.Count {
+	if len(last.Conds) == 0 && !slices.ContainsFunc(c.extension.of(last), asks) && last.Action.Decides() {
 		c.End() // nothing jumps behind it
 		return
 	}
@@ -294,9 +309,9 @@ func (c *compiler) rule(ch *chain, r *ir.Rule) {
 		c.cond(ch, &r.Conds[i], next)
 	}
 	c.emitBlocks(r, next)
+	c.emitEffects(r)
 	switch {
-	case r.Action == policy.Count:
-		c.count(r.Slot)
+	case !r.Action.Decides():
 	case c.separate:
 		c.emit(asm.Mov.Imm32(asm.R0, int32(result(r))), asm.Return())
 	default:

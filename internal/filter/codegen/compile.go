@@ -80,7 +80,8 @@ func Compile(p *policy.Policy, t Target) (*Program, error) {
 // CompileIR makes the program of an already lowered policy.
 func CompileIR(prog *ir.Program, t Target) (*Program, error) { return compile(prog, t, &extension{}) }
 
-// compile makes the program of an already lowered policy whose rules have blocks.
+// compile makes the program of an already lowered policy whose rules may have blocks, and effects that
+// the language does not have.
 func compile(prog *ir.Program, t Target, x *extension) (*Program, error) {
 	slots := prog.Policy.Slots()
 	c, instructions, err := assemble(prog, t, x, len(slots))
@@ -183,8 +184,8 @@ func newCompiler(prog *ir.Program, t Target, x *extension, slots int, all bool) 
 	}
 	c.addMap(memory(countersMap, c.cpus*c.rowBytes), Identity{What: Counters}, Pinned)
 	for _, rules := range append(prog.Lists[:], prog.Malformed) {
-		c.anyLooks = c.anyLooks || x.any(rules, looks)
-		c.anyEffects = c.anyEffects || x.any(rules, hasEffects)
+		c.anyLooks = c.anyLooks || x.looks(rules)
+		c.anyEffects = c.anyEffects || x.leaves(rules)
 	}
 	for _, rules := range prog.Lists {
 		c.anyCounts = c.anyCounts || slices.ContainsFunc(rules, counts)
@@ -329,9 +330,8 @@ func (c *compiler) malformed() {
 		r := &c.prog.Malformed[i]
 		next := c.fresh("next")
 		c.emitBlocks(r, next)
-		if r.Action == policy.Count {
-			c.count(r.Slot)
-		} else {
+		c.emitEffects(r)
+		if r.Action.Decides() {
 			c.decide(r)
 			if !slices.ContainsFunc(c.extension.of(r), asks) {
 				return
@@ -355,7 +355,7 @@ func (c *compiler) malformed() {
 // decide ends a rule: R0 is the offset of its counter.
 func (c *compiler) decide(r *ir.Rule) {
 	to := "drop"
-	if r.Action == policy.Pass {
+	if r.Action.Verdict == ir.Pass {
 		to = "pass"
 	}
 	c.emit(asm.Mov.Imm32(asm.R0, int32(r.Slot*SlotBytes)), asm.Ja.Label(to))
@@ -464,7 +464,7 @@ func (c *compiler) rowOffset() {
 // rowInEnv reports whether the main function finds the row of counters for all functions.
 func (c *compiler) rowInEnv() bool { return c.separate && c.anyCounts && c.cpus > 1 }
 
-func counts(r ir.Rule) bool { return r.Action == policy.Count }
+func counts(r ir.Rule) bool { return r.Action.Has(ir.Count) }
 
 // bump adds the packet to the counter at R1 plus at. Programs of this hook do not interrupt each
 // other on a CPU, so plain additions are exact.

@@ -84,19 +84,19 @@ func TestGoAndCAgreeOnTheEnvironment(t *testing.T) {
 	}
 }
 
-// mark leaves a mark in the place for effects. It is the last of those that were left before,
-// seven at most.
-func mark(n int32) block {
-	return block{effects: true, emit: func(c *compiler, _ string) {
-		c.effects(asm.R1)
-		c.emit(
-			asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord),
-			asm.LSh.Imm(asm.R2, 8),
-			asm.Or.Imm(asm.R2, n),
-			asm.StoreMem(asm.R1, 0, asm.R2, asm.DWord),
-		)
-	}}
-}
+// mark leaves a mark in the place for effects. It is the last of those that were left before, seven
+// at most.
+const mark = ir.Foreign
+
+var marks = map[ir.EffectKind]*effect{mark: {leaves: true, emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
+	c.effects(asm.R1)
+	c.emit(
+		asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord),
+		asm.LSh.Imm(asm.R2, 8),
+		asm.Or.Imm(asm.R2, int32(e.Value)),
+		asm.StoreMem(asm.R1, 0, asm.R2, asm.DWord),
+	)
+}}}
 
 // peek holds if a byte of what follows the IP headers has a value.
 func peek(at int16, value byte) block {
@@ -129,9 +129,10 @@ func keepEffects(c *compiler) {
 	)
 }
 
-// looking is a policy whose rules look at the payload of UDP and leave marks, by their labels.
-const looking = `count udp port 7 as "a"
-drop udp port 7 as "b"
+// looking is a policy whose rules look at the payload of UDP and leave marks, by their labels. Rules
+// that leave marks are never records, since the marks have an order.
+const looking = `drop udp port 7 as "b"
+count udp port 7 as "a"
 count malformed as "m"
 pass udp as "c"
 default drop
@@ -146,16 +147,19 @@ func lookingBlocks(p *policy.Policy) func(r *ir.Rule) []block {
 		}
 		switch rule.Label {
 		case "a":
-			return []block{peek(8, 'a'), mark(1)}
+			return []block{peek(8, 'a')}
 		case "b":
-			return []block{peek(9, 'b'), mark(2)}
-		case "c":
-			return []block{mark(3)}
-		case "m":
-			return []block{mark(4)}
+			return []block{peek(9, 'b')}
 		}
 		return nil
 	}
+}
+
+func lookingMarks(r *policy.Rule) []ir.Effect {
+	if n := map[string]uint32{"a": 1, "c": 3, "m": 4}[r.Label]; n > 0 {
+		return []ir.Effect{{Kind: mark, Value: n}}
+	}
+	return nil
 }
 
 // TestRulesLookAtThePacketAndLeaveEffects judges packets by rules that read a byte of the
@@ -176,7 +180,7 @@ func TestRulesLookAtThePacketAndLeaveEffects(t *testing.T) {
 	}{
 		"in the main function": {looking, false, ""},
 		"in functions":         {many.String() + looking, false, "part_0"},
-		"as records":           {looking, true, interpreter},
+		"as records":           {many.String() + looking, true, interpreter},
 	} {
 		p, diags := policy.Parse("test", []byte(c.text), func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
 		if p == nil {
@@ -185,7 +189,7 @@ func TestRulesLookAtThePacketAndLeaveEffects(t *testing.T) {
 		for _, target := range []Target{{CPUs: 1}, {CPUs: 2, Frags: true}, {CPUs: 1, Hook: TCX}} {
 			target.Trace, target.Records = true, c.records
 			t.Run(fmt.Sprintf("%s, %+v", form, target), func(t *testing.T) {
-				prog, err := compile(ir.Build(p), target, &extension{lookingBlocks(p), keepEffects})
+				prog, err := compile(ir.BuildWith(p, lookingMarks), target, &extension{lookingBlocks(p), marks, keepEffects})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -194,7 +198,7 @@ func TestRulesLookAtThePacketAndLeaveEffects(t *testing.T) {
 						t.Errorf("function %s: %v", f, has(prog, f))
 					}
 				}
-				judgeLooking(t, p, prog, c.records)
+				judgeLooking(t, p, prog)
 			})
 		}
 	}
@@ -209,7 +213,7 @@ func has(p *Program, function string) bool {
 	return false
 }
 
-func judgeLooking(t *testing.T, p *policy.Policy, prog *Program, records bool) {
+func judgeLooking(t *testing.T, p *policy.Policy, prog *Program) {
 	coll, err := ebpf.NewCollection(prog.Spec)
 	if err != nil {
 		t.Fatalf("%+v", err)
@@ -238,16 +242,12 @@ func judgeLooking(t *testing.T, p *policy.Policy, prog *Program, records bool) {
 			want = []byte{4}
 		case d.Proto != packet.ProtoUDP:
 		case port7 && at(9) == 'b':
-			want, slot = []byte{2}, slots["b"]
+			slot = slots["b"]
 		default:
 			want, slot = []byte{3}, slots["c"]
 		}
-		if port7 && at(8) == 'a' {
-			if records { // what decides is found before what counts
-				want = append(want, 1)
-			} else {
-				want = append([]byte{1}, want...)
-			}
+		if slot != slots["b"] && port7 && at(8) == 'a' {
+			want = append([]byte{1}, want...)
 		}
 		if _, err := coll.Programs[ProgramName].Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); err != nil {
 			t.Fatalf("%s: %v", name, err)

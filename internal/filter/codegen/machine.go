@@ -108,9 +108,8 @@ func (c *compiler) body(ch *chain, r *ir.Rule) uint32 {
 		out = c.question(ch, &r.Conds[i], out)
 	}
 	out = c.blockRecords(r, out)
-	if r.Action == policy.Count {
-		out = append(out, record{uint64(opCount), uint64(r.Slot * SlotBytes)})
-	} else {
+	out = c.effectRecords(r, out)
+	if r.Action.Decides() {
 		out = append(out, record{uint64(opDecide), uint64(r.Slot)<<32 | uint64(result(r))})
 	}
 	m.body = out

@@ -7,7 +7,6 @@ import (
 
 	"levee/internal/filter/ir"
 	"levee/internal/lang/field"
-	"levee/internal/lang/policy"
 )
 
 // The rules of a chain that the machine walks are put into two trees, one of those that decide and one of those
@@ -146,10 +145,10 @@ func (c *compiler) walk(part *chain) {
 		for _, a := range f.axes {
 			f.extents = append(f.extents, extent(a, r, part.family() == ir.IPv4))
 		}
-		if r.Action == policy.Count {
-			count = append(count, it)
-		} else {
+		if r.Action.Decides() {
 			decide = append(decide, it)
+		} else {
+			count = append(count, it)
 		}
 	}
 	var counting, deciding int

@@ -12,7 +12,6 @@ import (
 	"levee/internal/filter/prefix"
 	"levee/internal/filter/ruletree"
 	"levee/internal/lang/field"
-	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
 
@@ -36,7 +35,10 @@ func run(ch *chain, rules []ir.Rule) int {
 // boxable reports whether a table can hold a rule. What is built in is compared, so that classes whose other rules are
 // the same share their table.
 func boxable(ch *chain, r *ir.Rule) bool {
-	if len(ch.extension.of(r)) > 0 || r.Slot >= ch.builtIn || r.Action == policy.Count || len(r.Conds) == 0 || ch.family() == ir.NonIP {
+	if r.Slot >= ch.builtIn || len(r.Conds) == 0 || ch.family() == ir.NonIP {
+		return false
+	}
+	if len(ch.extension.of(r)) > 0 || !r.Action.Decides() || !r.Action.May(ir.MayBeTree) {
 		return false
 	}
 	var seen [field.NumFields]bool
@@ -98,7 +100,7 @@ func boxes(r *ir.Rule, any netip.Prefix, out []ruletree.Box) []ruletree.Box {
 // match has the lowest.
 func result(r *ir.Rule) uint32 {
 	v := uint32(r.Slot * SlotBytes)
-	if r.Action == policy.Pass {
+	if r.Action.Verdict == ir.Pass {
 		v++
 	}
 	return v

@@ -15,10 +15,13 @@ const (
 )
 
 // Build lowers a policy. skip names passes to leave out. Classes with the same rules share the memory of their lists.
-func Build(p *policy.Policy, skip ...string) *Program {
+func Build(p *policy.Policy, skip ...string) *Program { return BuildWith(p, nil, skip...) }
+
+// BuildWith is Build with effects that the language does not have.
+func BuildWith(p *policy.Policy, x Extension, skip ...string) *Program {
 	prog := &Program{Policy: p}
 	trace := newReach(p)
-	for _, l := range lower(p, trace, !slices.Contains(skip, PassOrder)) {
+	for _, l := range lower(p, trace, x, !slices.Contains(skip, PassOrder)) {
 		trace.matchable(l.rules)
 		if !slices.Contains(skip, PassShadow) {
 			l.rules = shadow(l.rules, trace)
@@ -28,18 +31,19 @@ func Build(p *policy.Policy, skip ...string) *Program {
 			prog.Lists[c.Index()] = l.rules
 		}
 	}
-	prog.Malformed = malformed(p)
+	prog.Malformed = malformed(p, x)
 	prog.Findings = append(taken(prog), trace.findings()...) // of many, the first are shown
 	return prog
 }
 
 // malformed lists what decides a malformed frame besides the built-in drop.
-func malformed(p *policy.Policy) []Rule {
+func malformed(p *policy.Policy, x Extension) []Rule {
 	var out []Rule
 	for i, r := range p.Rules {
 		if r.Malformed {
-			out = append(out, Rule{Slot: p.RuleSlot(i), Action: r.Action})
-			if r.Action != policy.Count {
+			action := x.of(r)
+			out = append(out, Rule{Slot: p.RuleSlot(i), Action: action})
+			if action.Decides() {
 				break
 			}
 		}

@@ -29,7 +29,7 @@ func TestFieldThatNothingIsKnownOfRemovesNoRule(t *testing.T) {
 		for name, q := range shapes {
 			q.Field = f
 			asks := []Cond{q}
-			rules := []Rule{{Slot: 0, Conds: asks}, {Slot: 1, Conds: slices.Clone(asks)}}
+			rules := []Rule{{Action: drop, Conds: asks}, {Slot: 1, Action: drop, Conds: slices.Clone(asks)}}
 			p := &policy.Policy{}
 			if kept := shadow(rules, newReach(p)); len(kept) != 2 {
 				t.Errorf("field %d with %s: %d of two rules are left", f, name, len(kept))
@@ -48,7 +48,7 @@ func TestFieldThatNothingIsKnownOfRemovesNoRule(t *testing.T) {
 // Nothing is said of what a rule drops that asks for such a field.
 func TestRuleThatNothingIsKnownOfIsNotBlamed(t *testing.T) {
 	for _, f := range strangers {
-		if conds, sure := certain(&Rule{Action: policy.Drop, Conds: []Cond{{Field: f, Ranges: one(1)}}}); conds != nil || sure {
+		if conds, sure := certain(&Rule{Action: drop, Conds: []Cond{{Field: f, Ranges: one(1)}}}); conds != nil || sure {
 			t.Errorf("field %d: %v are certain", f, conds)
 		}
 	}

@@ -198,7 +198,7 @@ func (t *reach) deadMalformed() []Finding {
 		}
 		if decided != nil {
 			out = append(out, Finding{r.Pos, fmt.Sprintf("this rule can never match: line %d decides every malformed frame first", decided.Pos.Line), "remove it"})
-		} else if r.Action != policy.Count {
+		} else if r.Action.Decides() {
 			decided = r
 		}
 	}

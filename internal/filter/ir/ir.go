@@ -92,14 +92,17 @@ func (c Class) Bits() int {
 // Rule is a rule within one class. Its conditions all have to hold; the last rule of a class has
 // none.
 type Rule struct {
-	Slot   int           // index into policy.Slots
-	Action policy.Action // Pass, Drop or Count
-	Asks   QuestionsID   // of Conds, 0 of none
+	Slot   int         // index into policy.Slots
+	Action *Action     // rules that do the same may share it
+	Asks   QuestionsID // of Conds, 0 of none
 	Conds  []Cond
 }
 
-// Same reports whether two rules of classes of one family are one rule that asks the same in both.
-func (r *Rule) Same(s *Rule) bool { return r.Slot == s.Slot && r.Asks == s.Asks }
+// Same reports whether two rules of classes of one family are one rule that asks the same in both, and
+// may be one in the program.
+func (r *Rule) Same(s *Rule) bool {
+	return r.Slot == s.Slot && r.Asks == s.Asks && r.Action.May(MayShare)
+}
 
 // QuestionsID is the number of a list of conditions. Rules of a program with the same number ask the
 // same questions in the same order.

@@ -105,7 +105,7 @@ type list struct {
 
 // lower lists the rules that can match in each class, in the order they are tried, up to the first that decides without
 // a question. Lists come in the order of their first classes.
-func lower(p *policy.Policy, trace *reach, ordered bool) []*list {
+func lower(p *policy.Policy, trace *reach, x Extension, ordered bool) []*list {
 	l := &lowering{trace: trace, ordered: ordered}
 	for _, c := range Classes() {
 		if n := len(l.lists); n == 0 || l.lists[n-1].classes[0].Family != c.Family {
@@ -115,21 +115,21 @@ func lower(p *policy.Policy, trace *reach, ordered bool) []*list {
 		last.classes = append(last.classes, c)
 	}
 	for i, r := range p.Protect {
-		l.add(p.ProtectSlot(i), policy.Pass, r.Match)
+		l.add(p.ProtectSlot(i), pass, r.Match)
 	}
 	for i, r := range p.Rules {
 		if !r.Malformed {
-			l.add(p.RuleSlot(i), r.Action, r.Match)
+			l.add(p.RuleSlot(i), x.of(r), r.Match)
 		}
 	}
 	if p.Essential {
 		for i, alternatives := range essentialTerms {
 			for _, match := range alternatives {
-				l.add(p.EssentialSlot(i), policy.Pass, match)
+				l.add(p.EssentialSlot(i), pass, match)
 			}
 		}
 	}
-	l.add(p.DefaultSlot(), p.Default.Action, nil)
+	l.add(p.DefaultSlot(), actionOf(p.Default.Action), nil)
 	slices.SortFunc(l.lists, func(a, b *list) int { return cmp.Compare(a.classes[0].Index(), b.classes[0].Index()) })
 	return l.lists
 }
@@ -142,7 +142,7 @@ type lowering struct {
 }
 
 // add appends a rule to all lists in whose classes it can match, and parts those whose classes it tells apart.
-func (l *lowering) add(slot int, action policy.Action, match []policy.Term) {
+func (l *lowering) add(slot int, action *Action, match []policy.Term) {
 	all := &l.rule
 	*all = across{match: match, aspects: aspectsOf(match), work: l.trace.work, ordered: l.ordered}
 	all.lists.given = l.trace.work.givenBy(len(match)) // one match is lowered at a time
@@ -159,7 +159,7 @@ func (l *lowering) add(slot int, action policy.Action, match []policy.Term) {
 			continue
 		}
 		to.rules = append(to.rules, Rule{Slot: slot, Action: action, Asks: asks.id, Conds: asks.conds})
-		if len(asks.conds) == 0 && action != policy.Count {
+		if len(asks.conds) == 0 && action.Decides() {
 			to.ended = true
 			l.trace.ended(to.classes, slot)
 		}

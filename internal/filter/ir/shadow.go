@@ -14,11 +14,13 @@ func shadow(rules []Rule, trace *reach) []Rule {
 	kept := rules[:0] // in place
 	deciding := index{of: map[tuple]*group{}, budget: fewSteps + stepsPerRule*len(rules)}
 	for i := range rules {
-		if by, ok := deciding.cover(&rules[i], kept); ok {
-			trace.shadowed(rules[i].Slot, kept[by].Slot)
-			continue
+		if rules[i].Action.May(MayGo) {
+			if by, ok := deciding.cover(&rules[i], kept); ok {
+				trace.shadowed(rules[i].Slot, kept[by].Slot)
+				continue
+			}
 		}
-		if rules[i].Action != policy.Count {
+		if rules[i].Action.Decides() {
 			deciding.add(&rules[i], len(kept))
 		}
 		kept = append(kept, rules[i])

@@ -52,7 +52,7 @@ func passes(prog *Program, f Family) bool {
 	p := prog.Policy
 	for _, c := range Classes() {
 		if c.Family == f && slices.ContainsFunc(prog.Lists[c.Index()], func(r Rule) bool {
-			return r.Action == policy.Pass && (r.Slot < p.EssentialSlot(0) || r.Slot == p.DefaultSlot())
+			return r.Action.Verdict == Pass && (r.Slot < p.EssentialSlot(0) || r.Slot == p.DefaultSlot())
 		}) {
 			return true
 		}
@@ -91,10 +91,10 @@ func (t *takings) follow(v *vital, rules []Rule, boxes []*box) {
 			return
 		}
 		conds, sure := certain(r)
-		if r.Action == policy.Count || !sure && (conds == nil || r.Action != policy.Drop) {
+		if !r.Action.Decides() || !sure && (conds == nil || r.Action.Verdict != Drop) {
 			continue
 		}
-		blamable := r.Action == policy.Drop && !v.meant(r)
+		blamable := r.Action.Verdict == Drop && !v.meant(r)
 		left = left[:0]
 		for _, b := range boxes {
 			if !b.meets(conds, &budget) {

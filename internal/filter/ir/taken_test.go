@@ -228,7 +228,7 @@ func decides(rules []Rule, blamed int, b *box, rng *rand.Rand) int {
 	}
 	for i := range rules {
 		r := &rules[i]
-		if r.Action != policy.Count && !slices.ContainsFunc(r.Conds, func(c Cond) bool { return !holds(c, r.Slot) }) {
+		if r.Action.Decides() && !slices.ContainsFunc(r.Conds, func(c Cond) bool { return !holds(c, r.Slot) }) {
 			return r.Slot
 		}
 	}

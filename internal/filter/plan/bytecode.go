@@ -5,7 +5,6 @@ import (
 
 	"levee/internal/filter/ir"
 	"levee/internal/lang/field"
-	"levee/internal/lang/policy"
 )
 
 // Bytecode is rules that the interpreter walks: one function of the program, whatever their number.
@@ -185,8 +184,8 @@ const operationBytes = 32
 func (p *planner) lay(b *Bytecode) {
 	b.Axes = axesOf(b)
 	forest := newForest(b)
-	b.Counting = forest.grow(func(r *ir.Rule) bool { return r.Action == policy.Count })
-	b.Deciding = forest.grow(decides)
+	b.Counting = forest.grow(func(r *ir.Rule) bool { return !r.Action.Decides() })
+	b.Deciding = forest.grow(func(r *ir.Rule) bool { return r.Action.Decides() })
 	bytes := 8 * len(b.Rules)
 	for i := range b.Rules {
 		bytes += operationBytes

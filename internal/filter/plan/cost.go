@@ -15,6 +15,7 @@ const (
 	nsCompare  = 0.2  // a compare that the CPU predicts
 	nsMiss     = 6.0  // a branch that it does not
 	nsEffect   = 2.0  // adding to a counter
+	nsForeign  = 10.0 // an effect that nothing is known of
 	nsCall     = 3.0  // a function of rules, its arguments and fields
 	nsBits     = 1.5  // a bitmap
 	nsLevel    = 2.5  // a level of prefixes
@@ -46,7 +47,7 @@ func (f *flow) share() float64 { return float64(f.all-f.passed) / float64(max(1,
 func (p *planner) priceChain(c *Chain) {
 	f := &flow{}
 	for i := range c.Rules {
-		if decides(&c.Rules[i]) {
+		if c.Rules[i].Action.Decides() {
 			f.all++
 		}
 	}
@@ -102,15 +103,18 @@ func (p *planner) priceStraight(s *Straight, f *flow) Cost {
 			}
 			pass = 0.3
 		}
-		switch end := r.End.(type) {
-		case *Effect:
-			end.Cost = Cost{Least: nsEffect * share * pass, Ns: nsEffect * share * pass, Instructions: sizeCount}
-			r.Cost.Least += end.Cost.Least
-			r.Cost.Ns += end.Cost.Ns
-		case *Verdict:
-			end.Cost.Instructions = sizeVerdict
-			r.Cost.Ns += nsMiss / float64(max(1, f.all))
-			f.passed++
+		for _, done := range r.Does {
+			switch done := done.(type) {
+			case *Effect:
+				ns := costOfEffect(done.Effect.Kind).ns * share * pass
+				done.Cost = Cost{Least: ns, Ns: ns, Instructions: costOfEffect(done.Effect.Kind).size}
+				r.Cost.Least += ns
+				r.Cost.Ns += ns
+			case *Verdict:
+				done.Cost.Instructions = sizeVerdict
+				r.Cost.Ns += nsMiss / float64(max(1, f.all))
+				f.passed++
+			}
 		}
 		cost.add(r.Cost)
 	}
@@ -165,7 +169,7 @@ func (p *planner) priceBytecode(b *Bytecode, f *flow) Cost {
 	cost.Least = (nsEnter + nsOp*ops) * share
 	cost.Ns = cost.Least + nsMiss*2*share
 	for i := range b.Rules {
-		if decides(&b.Rules[i]) {
+		if b.Rules[i].Action.Decides() {
 			f.passed++
 		}
 	}
@@ -186,7 +190,7 @@ func (p *planner) average() (least, ns float64) {
 	bySlot := make([][]int, len(p.Slots)) // classes
 	for _, c := range p.Chains {
 		for i := range c.Rules {
-			if r := &c.Rules[i]; decides(r) {
+			if r := &c.Rules[i]; r.Action.Decides() {
 				for _, class := range c.Classes {
 					bySlot[r.Slot] = append(bySlot[r.Slot], class.Index())
 				}

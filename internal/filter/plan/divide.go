@@ -6,6 +6,10 @@ import (
 	"levee/internal/filter/ir"
 )
 
+// minBetween is from how many compares on rules become bytecode that stand between rules which cannot.
+// Fewer are straight code with these: each piece is a call and a function more.
+const minBetween = 48
+
 // group is what follows one another in a chain and is made in the same place: bytecode, or straight
 // code and rule trees, which are in the main function or in functions of their own.
 type group struct {
@@ -26,7 +30,7 @@ func (p *planner) divide(c *Chain, all bool, why string) {
 		all, why = true, fmt.Sprintf("%d rule trees with other rules between them: more than %d", trees, maxRuleTrees)
 	}
 	if all && len(own) > 0 {
-		p.addBytecode(c, own, why)
+		p.addBytecodes(c, own, why)
 		own = nil
 	}
 	for len(own) > 0 {
@@ -36,7 +40,7 @@ func (p *planner) divide(c *Chain, all bool, why string) {
 			p.addTree(c, rules)
 		default:
 			if why := p.tooMany(c, rules); why != "" {
-				p.addBytecode(c, rules, why)
+				p.addBytecodes(c, rules, why)
 			} else {
 				p.addStraight(c, rules)
 			}
@@ -122,6 +126,16 @@ func (p *planner) addTree(c *Chain, rules []ir.Rule) {
 	g.asks += tableQuestions
 }
 
-func (p *planner) addBytecode(c *Chain, rules []ir.Rule, why string) {
-	c.groups = append(c.groups, &group{chain: c, bytecode: p.bytecode(c, rules, why)})
+// addBytecodes makes bytecode of rules, but for those whose effects have to happen where they stand.
+func (p *planner) addBytecodes(c *Chain, rules []ir.Rule, why string) {
+	whole := len(rules)
+	for len(rules) > 0 {
+		n, may := ir.Stretch(rules, ir.MayBeBytecode)
+		if may && (n == whole || weight(rules[:n]) >= minBetween) {
+			c.groups = append(c.groups, &group{chain: c, bytecode: p.bytecode(c, rules[:n], why)})
+		} else {
+			p.addStraight(c, rules[:n])
+		}
+		rules = rules[n:]
+	}
 }

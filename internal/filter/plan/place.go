@@ -4,12 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-
-	"levee/internal/filter/ir"
-	"levee/internal/lang/policy"
 )
-
-func decides(r *ir.Rule) bool { return r.Action != policy.Count }
 
 // place says which groups of all chains are in the main function: those of few instructions first, as
 // many as it takes. The others become functions.

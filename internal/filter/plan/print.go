@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-
-	"levee/internal/lang/policy"
 )
 
 // Print writes the plan as a tree, a line each block: what it costs a packet in no order and at least,
@@ -52,7 +50,7 @@ func (t *printer) block(depth int, b Block) {
 	}
 	t.shown[n.ID] = true
 	if r, ok := b.(*Rule); ok {
-		what += ": " + r.Action.Verdict().String()
+		what += ": " + r.Action.String()
 	}
 	t.line(depth, n.Cost, what, n.Why)
 	in := b.Blocks()
@@ -76,5 +74,5 @@ func (t *printer) block(depth int, b Block) {
 // plain reports whether a block is a rule of nothing but compares that decides.
 func plain(b Block) bool {
 	r, ok := b.(*Rule)
-	return ok && r.Action != policy.Count && len(r.Blocks()) == 1
+	return ok && r.Action.Decides() && len(r.Blocks()) == 1
 }

@@ -1,18 +1,15 @@
 package plan
 
-import (
-	"levee/internal/filter/ir"
-	"levee/internal/lang/policy"
-)
+import "levee/internal/filter/ir"
 
 // Response is what is known of a packet that has been decided: the verdict and the slot of the rule
 // that gave it, which says the reason.
 type Response struct {
-	Verdict policy.Action // Pass or Drop
-	Slot    int           // index into policy.Slots
+	Verdict ir.Verdict // Pass or Drop
+	Slot    int        // index into policy.Slots
 }
 
-func responseOf(r *ir.Rule) Response { return Response{r.Action.Verdict(), r.Slot} }
+func responseOf(r *ir.Rule) Response { return Response{r.Action.Verdict, r.Slot} }
 
 // A response is carried in programs as a word: the slot above the number of the verdict. 0 is none: no
 // rule has decided yet. The response of an earlier rule is less than that of a later one.
@@ -27,7 +24,7 @@ const (
 // Word is the response as programs carry it.
 func (r Response) Word() uint32 {
 	verdict := uint32(DropWord)
-	if r.Verdict == policy.Pass {
+	if r.Verdict == ir.Pass {
 		verdict = PassWord
 	}
 	return uint32(r.Slot)<<VerdictBits | verdict
@@ -42,10 +39,11 @@ type Verdict struct {
 func (*Verdict) Kind() string    { return "verdict" }
 func (*Verdict) Blocks() []Block { return nil }
 
-// Effect does something for a packet that comes to it, and goes on: it counts.
+// Effect does something for a packet that comes to it, and goes on.
 type Effect struct {
 	Node
-	Slot int // where it counts
+	ir.Effect
+	Slot int // of the rule
 }
 
 func (*Effect) Kind() string    { return "effect" }

@@ -9,7 +9,6 @@ import (
 	"levee/internal/filter/prefix"
 	"levee/internal/filter/ruletree"
 	"levee/internal/lang/field"
-	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
 
@@ -70,10 +69,10 @@ func (p *planner) fits(c *Chain, rules []ir.Rule) int {
 	return len(rules)
 }
 
-// boxable reports whether a rule tree can hold a rule: it decides, and is a product of lists of
+// boxable reports whether a rule tree can hold a rule: it only decides, and is a product of lists of
 // addresses and numbers.
 func boxable(f ir.Family, r *ir.Rule) bool {
-	if r.Action == policy.Count || len(r.Conds) == 0 || f == ir.NonIP {
+	if !r.Action.Decides() || !r.Action.May(ir.MayBeTree) || len(r.Conds) == 0 || f == ir.NonIP {
 		return false
 	}
 	var seen [field.NumFields]bool
@@ -145,7 +144,7 @@ func (p *planner) ruleTree(f ir.Family, rules []ir.Rule) *RuleTree {
 // pool gives the pool of a family, which is made when it is first asked for.
 func (p *planner) pool(f ir.Family) *Pool {
 	if p.Pools[f] == nil {
-		top := Response{policy.Pass, len(p.Slots)}.Word()
+		top := Response{ir.Pass, len(p.Slots)}.Word()
 		if f == ir.IPv4 {
 			p.Pools[f] = &Pool{ruletree.NewPool(32, top), "classify4", netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
 		} else {

@@ -11,7 +11,8 @@ const (
 	sizeValue    = 3     // a number of the packet into a register
 	sizeAddress  = 5     // both halves of an address
 	sizeVerdict  = 2     // a response, and the way to where it is acted on
-	sizeCount    = 10    // an effect: a counter
+	sizeCount    = 10    // the effect that counts
+	sizeForeign  = 64    // an effect that nothing is known of
 	sizeRow      = 7     // finding this CPU's row of counters
 	sizeCall     = 6     // of a function of rules or of bytecode, with the question whether it decided
 	sizeFunction = 32    // of rules: its begin and end, registers
@@ -26,6 +27,23 @@ const (
 	sizeEngine   = 2_400 // the interpreter
 	sizeAsked    = 8     // of it for each function that it may call
 )
+
+// effectCosts is what effects are as straight code. One that is not listed is as large as any.
+var effectCosts = map[ir.EffectKind]effectCost{
+	ir.Count: {sizeCount, nsEffect},
+}
+
+type effectCost struct {
+	size int
+	ns   float64
+}
+
+func costOfEffect(k ir.EffectKind) effectCost {
+	if c, ok := effectCosts[k]; ok {
+		return c
+	}
+	return effectCost{sizeForeign, nsForeign}
+}
 
 // decoderSize is the careful decoder of a target, which clang makes.
 func decoderSize(t Target) int {

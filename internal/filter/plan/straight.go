@@ -35,7 +35,7 @@ func (s *Straight) Blocks() []Block {
 // Counts reports whether a rule counts and goes on.
 func (s *Straight) Counts() bool {
 	for _, r := range s.Rules {
-		if r.Action == policy.Count {
+		if r.Action.Has(ir.Count) {
 			return true
 		}
 	}
@@ -47,7 +47,7 @@ type Rule struct {
 	Node
 	*ir.Rule
 	Questions []*Question
-	End       Block // *Effect or *Verdict
+	Does      []Block // effects, then perhaps a verdict
 }
 
 func (*Rule) Kind() string { return "rule" }
@@ -60,7 +60,7 @@ func (r *Rule) Blocks() []Block {
 			out = append(out, q.Lookup)
 		}
 	}
-	return append(out, r.End)
+	return append(out, r.Does...)
 }
 
 // straight makes straight code of rules.
@@ -86,11 +86,12 @@ func (p *planner) rule(c *Chain, from *ir.Rule) *Rule {
 		r.Questions = append(r.Questions, q)
 		r.Cost.Instructions += q.Cost.Instructions
 	}
-	if from.Action == policy.Count {
-		r.End = &Effect{Slot: from.Slot}
-		r.Cost.Instructions += sizeCount
-	} else {
-		r.End = &Verdict{Response: responseOf(from)}
+	for _, e := range from.Action.Effects {
+		r.Does = append(r.Does, &Effect{Effect: e, Slot: from.Slot})
+		r.Cost.Instructions += costOfEffect(e.Kind).size
+	}
+	if from.Action.Decides() {
+		r.Does = append(r.Does, &Verdict{Response: responseOf(from)})
 		r.Cost.Instructions += sizeVerdict
 	}
 	return r
@@ -98,7 +99,10 @@ func (p *planner) rule(c *Chain, from *ir.Rule) *Rule {
 
 // ruleSize is the instructions of a rule as straight code.
 func (p *planner) ruleSize(c *Chain, r *ir.Rule) int {
-	n := sizeCount
+	n := sizeVerdict
+	for _, e := range r.Action.Effects {
+		n += costOfEffect(e.Kind).size
+	}
 	for i := range r.Conds {
 		n += p.sizeOf(c.Family(), &r.Conds[i])
 	}

@@ -46,6 +46,9 @@ func (a Action) String() string {
 	return [...]string{"drop", "pass", "count", "protect"}[a]
 }
 
+// Decides reports whether a packet that the rule matches meets no rule behind it.
+func (a Action) Decides() bool { return a != Count }
+
 // Verdict is what the action does to a packet that it decides.
 func (a Action) Verdict() Action {
 	if a == Protect {

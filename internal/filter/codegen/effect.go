@@ -1,0 +1,70 @@
+package codegen
+
+import "levee/internal/filter/ir"
+
+// effect is how an effect of a rule is emitted, where the packet has met all questions of the rule.
+type effect struct {
+	looks  bool // at the packet: it asks for the context
+	leaves bool // something in the environment, for what follows the verdict
+	// emit falls through. R0 to R5 are free; R6 to R9 keep their values.
+	emit func(c *compiler, r *ir.Rule, e ir.Effect)
+	// record is the effect in bytecode, for kinds that may be bytecode. The list goes on behind it.
+	record func(r *ir.Rule, e ir.Effect) record
+}
+
+// effectsOf has the effects of the language.
+var effectsOf = map[ir.EffectKind]*effect{
+	ir.Count: {
+		emit:   func(c *compiler, r *ir.Rule, _ ir.Effect) { c.count(r.Slot) },
+		record: func(r *ir.Rule, _ ir.Effect) record { return record{uint64(opCount), uint64(r.Slot * SlotBytes)} },
+	},
+}
+
+// effect finds how effects of a kind are emitted, nil if nobody emits them.
+func (x *extension) effect(k ir.EffectKind) *effect {
+	if k >= ir.Foreign {
+		return x.effects[k]
+	}
+	return effectsOf[k]
+}
+
+// leaves reports whether a rule leaves something in the environment.
+func (x *extension) leaves(rules []ir.Rule) bool {
+	return x.anyEffect(rules, func(e *effect) bool { return e.leaves })
+}
+
+func (x *extension) anyEffect(rules []ir.Rule, is func(*effect) bool) bool {
+	for i := range rules {
+		for _, e := range rules[i].Action.Effects {
+			if how := x.effect(e.Kind); how != nil && is(how) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// emitEffects emits all effects of a rule, in their order.
+func (c *compiler) emitEffects(r *ir.Rule) {
+	for _, e := range r.Action.Effects {
+		how := c.extension.effect(e.Kind)
+		if how == nil {
+			c.failed = c.errorf("a rule has effect %d, which nobody emits", e.Kind)
+			return
+		}
+		how.emit(c, r, e)
+	}
+}
+
+// effectRecords appends the records of a rule's effects.
+func (c *compiler) effectRecords(r *ir.Rule, out []record) []record {
+	for _, e := range r.Action.Effects {
+		how := c.extension.effect(e.Kind)
+		if how == nil || how.record == nil {
+			c.failed = c.errorf("a rule that became bytecode has effect %d, which cannot be bytecode", e.Kind)
+			return out
+		}
+		out = append(out, how.record(r, e))
+	}
+	return out
+}
