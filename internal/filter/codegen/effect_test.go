@@ -221,7 +221,7 @@ func TestEffectsHappenInTheOrderOfTheRules(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to load programs")
 	}
-	s := &shapes{Rand: rand.New(rand.NewPCG(1, 2))}
+	var s *shapes // seeded for each case: their order is random
 	has := func(prog *Program, name string) bool {
 		return slices.ContainsFunc(prog.Spec.Programs[ProgramName].Instructions, func(ins asm.Instruction) bool { return ins.Symbol() == name })
 	}
@@ -249,6 +249,7 @@ func TestEffectsHappenInTheOrderOfTheRules(t *testing.T) {
 	} {
 		for i, target := range []Target{{CPUs: 1}, {CPUs: 2, Frags: true}, {CPUs: 2, Hook: TCX}} {
 			target.Records = c.records
+			s = &shapes{Rand: rand.New(rand.NewPCG(1, uint64(i)))}
 			p := parsed(t, c.text()+"default drop\n")
 			t.Run(fmt.Sprintf("%s, %d", name, i), func(t *testing.T) {
 				prog, n := follows(t, p, target, uint64(i+1), 600)
