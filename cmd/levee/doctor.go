@@ -84,6 +84,9 @@ func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("doctor: interrupted: %w", err)
 	}
+	if tc, err := dataplane.TCIngress(); err == nil {
+		host.TCIngress = string(tc)
+	}
 	findings := doctor.Examine(host, dev)
 	if f.json {
 		if err := e.printJSON(doctorReport{f.dev, findings}); err != nil {

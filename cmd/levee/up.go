@@ -20,7 +20,8 @@ const upLong = `Compile a policy and put it into force on an interface, or repla
 force there in one step: no packet is judged by half a policy, counters survive by rule, dynamic
 sets keep their entries. The program stays when this command ends.
 
-The hook is native XDP where the driver has it, else TCX, else generic XDP; --mode forces one.
+The hook is native XDP where the driver has it, else tc ingress, else generic XDP; --mode forces
+one. Programs are at tc ingress by TCX from Linux 6.6 on; before it by a filter of tc (clsact).
 The choice and its reason are printed. Another XDP program on the interface is never replaced.
 An interface whose packets have no Ethernet header (WireGuard, tun, GRE, IPIP, PPP) is refused,
 in every mode and with --force too.
@@ -61,7 +62,7 @@ func newUp(e *env) *cobra.Command {
 	}
 	devFlag(cmd, &f.dev, "the interface (default: what the policy says after interface)")
 	cmd.Flags().StringVar(&f.mode, "mode", string(dataplane.Auto),
-		"auto, xdp-native, tcx or xdp-generic")
+		"auto, xdp-native, tcx, clsact or xdp-generic")
 	cmd.Flags().StringVar(&f.confirm, "confirm", "",
 		"on trial for this time, 100ms to 7d: 30s, 5m; go back unless levee confirm comes")
 	cmd.Flags().BoolVar(&f.force, "force", false,
@@ -160,7 +161,7 @@ func (e *env) bringUp(p *policy.Policy, opts dataplane.UpOptions, f *upFlags) er
 	case rep.Fallback == nil:
 		e.printUp(p, rep, f.confirm)
 	}
-	if rep.Mode != dataplane.TCX && p.Asks(policy.VLAN, policy.InnerVLAN, policy.Tags) &&
+	if !rep.Mode.AtTC() && p.Asks(policy.VLAN, policy.InnerVLAN, policy.Tags) &&
 		dataplane.TakesTagsOff(rep.Dev) {
 		e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and "+
 			"untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)

@@ -25,6 +25,7 @@ const childEnv = "LEVEE_TEST_CHILD"
 type order struct {
 	Do      string // up, wait (up and wait for its confirmation), confirm, status, down
 	Dev     string
+	Mode    Mode
 	File    string
 	Label   string
 	Text    string // of the policy; "": handPolicy
@@ -44,7 +45,7 @@ func (o order) run() error {
 		if o.Text != "" {
 			compile = compileText(o.Text)
 		}
-		_, err := Up(ctx, UpOptions{Dev: o.Dev, Confirm: o.Confirm, PolicyPath: o.File}, compile)
+		_, err := Up(ctx, UpOptions{Dev: o.Dev, Mode: o.Mode, Confirm: o.Confirm, PolicyPath: o.File}, compile)
 		return err
 	case "wait":
 		r, err := Up(ctx, UpOptions{Dev: o.Dev, Confirm: o.Confirm, PolicyPath: o.File}, compileHand(named(o.File, o.Label)))

@@ -170,7 +170,7 @@ func TestDevicesWithoutEthernetHeadersAreRefused(t *testing.T) {
 				return
 			}
 			before := kernelObjects(t)
-			for _, mode := range []Mode{"", Auto, XDPNative, TCX, XDPGeneric} {
+			for _, mode := range append(allModes(t), "", Auto) {
 				for _, trial := range []time.Duration{0, time.Minute} {
 					refusedLink(t, UpOptions{Dev: "dk0", Mode: mode, Confirm: trial}, k.refused)
 				}
@@ -188,7 +188,7 @@ func TestDevicesWithoutEthernetHeadersAreRefused(t *testing.T) {
 // the driver has it.
 func takesPolicy(t *testing.T, dev string) {
 	t.Helper()
-	for _, mode := range []Mode{Auto, XDPNative, TCX, XDPGeneric} {
+	for _, mode := range append(allModes(t), Auto) {
 		_, err := Up(t.Context(), UpOptions{Dev: dev, Mode: mode}, compileHand(handPolicy("odd", policy.Pass)))
 		if mode == XDPNative && err != nil && strings.Contains(err.Error(), "native XDP") {
 			continue
@@ -231,7 +231,7 @@ func refusedLink(t *testing.T, o UpOptions, saying string) {
 // slave. No new policy comes, the old one can be taken off.
 func TestReplaceIsRefusedOnceTheEthernetHeadersAreGone(t *testing.T) {
 	n := newTestNet(t)
-	for _, mode := range []Mode{XDPNative, TCX, XDPGeneric} {
+	for _, mode := range allModes(t) {
 		n.run(t, string(mode), func(t *testing.T) {
 			retype := addTun(t, "dk0", unix.IFF_TAP)
 			first := bring(t, "dk0", mode, named("old.levee", "odd"))

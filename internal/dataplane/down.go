@@ -27,10 +27,13 @@ func Down(ctx context.Context, dev string) (notes []string, err error) {
 		a, err := s.settle(key)
 		switch {
 		case err != nil:
-			return s.downBroken(key, err)
+			return s.downBroken(key, d, err)
 		case a == nil && len(s.notes) > 0:
 			return nil
 		case a == nil:
+			if found, err := s.removeStray(d); found || err != nil {
+				return err
+			}
 			return notAttached(dev)
 		}
 		defer a.Close()
@@ -60,9 +63,12 @@ func (s *store) downVanished(dev string, notFound error) error {
 }
 
 // downBroken detaches where the state cannot be read; why is the error that said so.
-func (s *store) downBroken(key string, why error) error {
+func (s *store) downBroken(key string, d *device, why error) error {
 	l, err := link.LoadPinnedLink(s.bpf(key, pinLink), nil)
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := s.removeStray(d); err != nil {
+			return err
+		}
 		return s.remove(key)
 	}
 	if err != nil {

@@ -33,7 +33,7 @@ default drop
 func TestReplaceUnderFloodLosesAndMisjudgesNothing(t *testing.T) {
 	n := newTestNet(t)
 	turns := [2]string{floodPolicy("203.0.113.0/24", "198.51.100.0/24"), floodPolicy("198.51.100.0/24", "203.0.113.0/24")}
-	for _, mode := range []Mode{XDPNative, TCX} {
+	for _, mode := range append(tcModes(t), XDPNative) {
 		n.run(t, string(mode), func(t *testing.T) {
 			up := func(text string) {
 				t.Helper()

@@ -55,6 +55,9 @@ type description struct {
 	TrialMaps []codegen.MapUse       `json:"trial_maps,omitempty"`
 	Places    map[string]pinnedPlace `json:"places,omitempty"` // of dynamic sets, by name
 
+	// MadeQdisc: there was no qdisc for ingress before levee's filter.
+	MadeQdisc bool `json:"made_qdisc,omitempty"`
+
 	OnError string         `json:"on_error,omitempty"` // why this is the fallback of the policy, "" if it is the policy
 	Spared  []netip.Prefix `json:"spared,omitempty"`   // addresses of protect rules: sets are not rolled up over them
 }
@@ -109,7 +112,7 @@ func describeSlots(slots []policy.Slot, file string) []slot {
 // attachment is one interface with levee on it, as found in the kernel and the runtime directory.
 type attachment struct {
 	key     string
-	link    link.Link            // nil: nothing is attached, what is there is rubbish
+	link    hold                 // nil: nothing is attached, what is there is rubbish
 	ifindex int                  // 0: the interface is gone
 	program uint32               // id of the program that the link runs
 	gens    map[int]*description // complete generations
@@ -189,15 +192,19 @@ func (s *store) open(key string) (*attachment, error) {
 		g.listMaps()
 		a.gens[n] = g
 	}
-	a.link, err = link.LoadPinnedLink(s.bpf(key, pinLink), nil)
+	pinned, err := link.LoadPinnedLink(s.bpf(key, pinLink), nil)
 	if errors.Is(err, fs.ErrNotExist) {
-		a.link = nil
+		if err := s.openFilter(a); err != nil {
+			a.Close()
+			return nil, err
+		}
 		return a, nil
 	}
 	if err != nil {
 		return nil, kernel.Refuse(err, "open the pinned link of attachment %s", key)
 	}
-	info, err := a.link.Info()
+	a.link = pinned
+	info, err := pinned.Info()
 	if err != nil {
 		a.Close()
 		return nil, kernel.Refuse(err, "ask the kernel about the link of attachment %s", key)

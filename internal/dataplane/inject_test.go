@@ -51,8 +51,14 @@ func kept(t *testing.T) string {
 // one after it, whole, with exact counters; and the next command leaves nothing else behind.
 func TestFailureOrDeathAtAnyStepLeavesAWholePolicy(t *testing.T) {
 	n := newTestNet(t)
+	for _, mode := range []Mode{Auto, Clsact} {
+		n.run(t, string(mode), func(t *testing.T) { failOrDieAtAnyStep(t, n, mode) })
+	}
+}
+
+func failOrDieAtAnyStep(t *testing.T, n *testNet, mode Mode) {
 	const base = "old.levee"
-	steady := func(t *testing.T) { bring(t, "lv0", Auto, named(base, "one")) }
+	steady := func(t *testing.T) { bring(t, "lv0", mode, named(base, "one")) }
 	trial := func(d time.Duration) func(*testing.T) {
 		return func(t *testing.T) {
 			steady(t)
@@ -110,7 +116,7 @@ func TestFailureOrDeathAtAnyStepLeavesAWholePolicy(t *testing.T) {
 		if _, err := Down(t.Context(), "lv0"); err != nil {
 			t.Fatal(err)
 		}
-		first := order{Do: "up", Dev: "lv0", File: "new.levee", Label: "one"}
+		first := order{Do: "up", Dev: "lv0", Mode: mode, File: "new.levee", Label: "one"}
 		ups := record(t, first)
 		downs := record(t, order{Do: "down", Dev: "lv0"})
 		for i := range ups {
@@ -123,7 +129,7 @@ func TestFailureOrDeathAtAnyStepLeavesAWholePolicy(t *testing.T) {
 			eventually(t, func() error { return nothingAtAll(t, fmt.Sprint("up failed at ", ups[i])) })
 		}
 		for i := range downs {
-			bring(t, "lv0", Auto, named("a.levee", "one"))
+			bring(t, "lv0", mode, named("a.levee", "one"))
 			inject(t, order{Do: "down", Dev: "lv0"}, i, true)
 			_, _, _ = Status(t.Context(), true)
 			_, _ = Down(t.Context(), "lv0")
@@ -250,6 +256,9 @@ func nothingElse(t *testing.T, what string) error {
 	want, wantFiles := 3, "- - N N bpf link lock prog state tally"
 	if a.Trial != 0 {
 		want, wantFiles = 8, "- - N N N N bpf link lock prog prog prog_trial state tally tally then"
+	}
+	if a.Mode == Clsact { // a filter is no link
+		want, wantFiles = want-1, strings.Replace(wantFiles, " link", "", 1)
 	}
 	if len(objects) != want || files != wantFiles {
 		return fmt.Errorf("%s: left %v, want %d objects; files %q, want %q", what, objects, want, files, wantFiles)

@@ -188,7 +188,7 @@ func (c *crowd) agree(frames int) {
 			c.Fatal(err)
 		}
 		drop := ret == xdpDrop
-		if c.mode == TCX {
+		if c.mode.AtTC() {
 			drop = ret == tcxDrop
 		}
 		if drop != (want.Action == policy.Drop) {
@@ -218,7 +218,7 @@ func TestManyDynamicSets(t *testing.T) {
 	for _, tt := range []struct {
 		sets int
 		mode Mode
-	}{{60, XDPNative}, {300, TCX}, {1000, XDPNative}, {1000, TCX}} {
+	}{{60, XDPNative}, {300, Clsact}, {1000, XDPNative}, {1000, tcModes(t)[0]}} {
 		t.Run(fmt.Sprintf("%d, %s", tt.sets, tt.mode), func(t *testing.T) {
 			before := kernelObjects(t)
 			newTestNet(t)

@@ -19,23 +19,41 @@ const (
 	Auto       Mode = "auto"        // the first of the others that the interface takes
 	XDPNative  Mode = "xdp-native"  // in the driver
 	TCX        Mode = "tcx"         // at tc ingress, after the socket buffer is made
+	Clsact     Mode = "clsact"      // at the same place as TCX, by a filter of tc
 	XDPGeneric Mode = "xdp-generic" // XDP in the network stack
 )
 
 // ParseMode reads the argument of --mode.
 func ParseMode(s string) (Mode, error) {
 	switch m := Mode(s); m {
-	case Auto, XDPNative, TCX, XDPGeneric:
+	case Auto, XDPNative, TCX, Clsact, XDPGeneric:
 		return m, nil
 	}
-	return "", fmt.Errorf("unknown mode %q: it is %s, %s, %s or %s", s, Auto, XDPNative, TCX, XDPGeneric)
+	return "", fmt.Errorf("unknown mode %q: it is %s, %s, %s, %s or %s",
+		s, Auto, XDPNative, TCX, Clsact, XDPGeneric)
 }
 
 func (m Mode) hook() codegen.Hook {
-	if m == TCX {
+	if m.AtTC() {
 		return codegen.TCX
 	}
 	return codegen.XDP
+}
+
+// AtTC reports whether the policy runs at tc ingress, where a socket buffer tells of the packet.
+func (m Mode) AtTC() bool { return m == TCX || m == Clsact }
+
+// TCIngress is how this kernel runs programs at tc ingress: TCX from Linux 6.6 on, before it
+// Clsact. It is an error if this process may not try.
+func TCIngress() (Mode, error) {
+	err := kernel.TCX.Check()
+	switch {
+	case err == nil:
+		return TCX, nil
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return Clsact, nil
+	}
+	return "", err
 }
 
 // linearMTU is the largest MTU for which one buffer of a page holds the frame with the headroom that
@@ -49,34 +67,38 @@ type try struct {
 	frags bool
 }
 
-// tries lists the ways in the order in which they are tried: native XDP costs least, TCX is
-// faster than generic XDP and sees what the driver's offloads made of the packet. Native XDP is
-// tried without xdp.frags first where the MTU allows, because the program is cheaper so.
-func tries(m Mode, mtu int) []try {
+// tries lists the ways in the order in which they are tried: native XDP costs least, tc ingress is
+// faster than generic XDP and sees what the driver's offloads made of the packet; tc is how this
+// kernel has it. Native XDP is tried without xdp.frags first where the MTU allows, because the program is
+// cheaper so.
+func tries(m Mode, mtu int, tc Mode) []try {
 	native := []try{{XDPNative, false}, {XDPNative, true}}
 	if mtu > linearMTU {
 		native[0], native[1] = native[1], native[0]
 	}
-	tcx, generic := []try{{TCX, false}}, []try{{XDPGeneric, false}, {XDPGeneric, true}}
+	generic := []try{{XDPGeneric, false}, {XDPGeneric, true}}
 	switch m {
 	case XDPNative:
 		return native
-	case TCX:
-		return tcx
+	case TCX, Clsact:
+		return []try{{m, false}}
 	case XDPGeneric:
 		return generic
 	}
-	return append(append(native, tcx...), generic...)
+	return append(append(native, try{tc, false}), generic...)
 }
 
 // attach attaches a program for the first time.
-func attach(d *device, m Mode, p *ebpf.Program) (link.Link, error) {
-	if m == TCX {
+func attach(d *device, g *description, p *ebpf.Program) (hold, error) {
+	switch g.Mode {
+	case Clsact:
+		return attachFilter(d, g.MadeQdisc, p)
+	case TCX:
 		// traffic changes here
 		return link.AttachTCX(link.TCXOptions{Interface: d.index, Program: p, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 	}
 	flags := link.XDPDriverMode
-	if m == XDPGeneric {
+	if g.Mode == XDPGeneric {
 		flags = link.XDPGenericMode
 	}
 	// traffic changes here
@@ -106,6 +128,8 @@ func whyNot(d *device, t try, err error) string {
 		return "this kernel has no XDP links (Linux 5.9 or newer)"
 	case t.mode == TCX:
 		return "TCX: " + cause
+	case t.mode == Clsact:
+		return fmt.Sprintf("tc clsact: %v", err)
 	case t.mode == XDPGeneric:
 		return "generic XDP: " + cause
 	case errors.Is(err, unix.EOPNOTSUPP) && d.mtu > linearMTU:

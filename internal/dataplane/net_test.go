@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
 
@@ -85,6 +87,24 @@ func newTestNet(t testing.TB) *testNet {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// tcModes are the ways to tc ingress that this kernel has.
+func tcModes(t testing.TB) []Mode {
+	t.Helper()
+	if err := kernel.TCX.Check(); err != nil {
+		if !errors.Is(err, ebpf.ErrNotSupported) {
+			t.Fatal(err)
+		}
+		return []Mode{Clsact}
+	}
+	return []Mode{TCX, Clsact}
+}
+
+// allModes are the modes that this kernel has.
+func allModes(t testing.TB) []Mode {
+	t.Helper()
+	return append(tcModes(t), XDPNative, XDPGeneric)
 }
 
 func must(a []Attachment, _ []string, _ error) []Attachment { return a }
@@ -237,6 +257,16 @@ func kernelObjects(t testing.TB) []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// sameObjects is an error if not exactly the objects of before are there. The kernel lets go of a
+// filter's program some time after it has taken the filter away.
+func sameObjects(t testing.TB, before []string) error {
+	t.Helper()
+	if after := kernelObjects(t); !slices.Equal(after, before) {
+		return fmt.Errorf("before: %v, after: %v", before, after)
+	}
+	return nil
 }
 
 func runDirIsGone(t testing.TB) {

@@ -220,6 +220,12 @@ func (s *store) removeVanished(a *attachment) error {
 		what := fmt.Sprintf("interface %s has vanished, and its policy %s with it", g.Dev, g.Policy)
 		if d, err := findDevice(g.Dev); err == nil && d.key() == a.key {
 			what = fmt.Sprintf("policy %s was detached from %s by something else than levee", g.Policy, g.Dev)
+			if f, ok := a.link.(*filter); ok { // a killed command may not have come so far
+				what = fmt.Sprintf("policy %s is not in force on %s, because its tc filter is not there", g.Policy, g.Dev)
+				if err := f.removeQdisc(); err != nil {
+					return kernel.Refuse(err, "remove the qdisc clsact from %s", g.Dev)
+				}
+			}
 		}
 		s.note("%s; what was kept for it is removed", what)
 	}

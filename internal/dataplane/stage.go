@@ -139,6 +139,11 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 	if u.cause != nil {
 		d.OnError = u.cause.Error()
 	}
+	if t.mode == Clsact {
+		if d.MadeQdisc, err = u.makesQdisc(); err != nil {
+			return err
+		}
+	}
 	for _, set := range p.Dynamic {
 		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease, RollUp: set.RollUp, Type: typeName(set.Type)})
 	}

@@ -28,7 +28,7 @@ const bpfFSMagic = 0xcafe4a11
 //
 //	lock             flock: one command at a time changes anything
 //	bpf/             a bpffs of levee's own, mounted while something is attached
-//	bpf/KEY/link     the bpf_link; its program decides which generation is in force
+//	bpf/KEY/link     the bpf_link, none for a filter; its program decides which generation is in force
 //	bpf/KEY/N/...    programs and maps of generation N
 //	state/KEY/N.json what generation N is; written last, so a generation without it is rubbish
 //	state/KEY/carried.json  counts of generations that are gone

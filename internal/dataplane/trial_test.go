@@ -179,7 +179,7 @@ func TestTrialOfCompiledPoliciesInEveryMode(t *testing.T) {
 	text := func(src string) string {
 		return "drop from " + src + " as \"marked\"\n" + rules.String() + "default pass\n"
 	}
-	for _, mode := range []Mode{XDPNative, TCX, XDPGeneric} {
+	for _, mode := range allModes(t) {
 		n.run(t, string(mode), func(t *testing.T) {
 			for i, src := range []string{"203.0.113.7", "198.51.100.7"} {
 				trial := time.Duration(i) * shortTrial

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
@@ -156,8 +157,8 @@ func (u *up) run(ctx context.Context) error {
 			not = append(not, why)
 		}
 	}
-	if u.Mode == TCX {
-		not = append(not, "--mode auto tries XDP")
+	if u.Mode == TCX && errors.Is(kernel.TCX.Check(), ebpf.ErrNotSupported) {
+		not = append(not, "--mode clsact runs it at the same place, by a filter of tc")
 	}
 	return unable(kernel.Refuse(unix.EOPNOTSUPP, "cannot attach to %s: %s", u.Dev, strings.Join(not, "; ")))
 }
@@ -170,18 +171,22 @@ func (u *up) ways() ([]try, error) {
 		mode = Auto
 	}
 	if u.at == nil {
-		if mode != TCX {
+		if !mode.AtTC() {
 			if err := refuseForeign(u.dev); err != nil {
 				return nil, err
 			}
 		}
-		return tries(mode, u.dev.mtu), nil
+		tc, err := TCIngress()
+		if err != nil {
+			return nil, err
+		}
+		return tries(mode, u.dev.mtu, tc), nil
 	}
 	cur := u.at.current()
 	if mode != Auto && mode != cur.Mode {
 		return nil, fmt.Errorf("%s has a policy at %s already and a replace cannot change that to %s: `levee down --dev %s` first, or leave --mode out", u.Dev, cur.Mode, mode, u.Dev)
 	}
-	ways := tries(cur.Mode, u.dev.mtu)
+	ways := tries(cur.Mode, u.dev.mtu, cur.Mode)
 	if u.Confirm > 0 {
 		// A tail call joins only programs of which both or neither know fragments.
 		fallback := u.at.gens[u.fallback()]
@@ -285,7 +290,7 @@ func (u *up) swap(st *staged) error {
 	if u.at != nil {
 		return u.at.link.Update(prog) // traffic changes here
 	}
-	l, err := attach(u.dev, st.desc.Mode, prog)
+	l, err := attach(u.dev, st.desc, prog)
 	if err != nil {
 		return err
 	}

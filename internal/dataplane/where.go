@@ -28,7 +28,7 @@ func (s *store) keyOn(d *device) (string, error) {
 			return own, nil // what cannot be read is settled, or reported, by who opens it
 		}
 	}
-	running := slices.DeleteFunc(append(tcxPrograms(d.index), d.xdp), func(id uint32) bool { return id == 0 })
+	running := slices.DeleteFunc(append(tcPrograms(d.index), d.xdp), func(id uint32) bool { return id == 0 })
 	for _, key := range keys {
 		if len(running) == 0 {
 			break
@@ -59,7 +59,7 @@ func (s *store) elsewhere(key string, d *device) (bool, error) {
 		return false, err
 	}
 	defer a.Close()
-	return a.link != nil && a.ifindex != 0 && a.program != d.xdp && !slices.Contains(tcxPrograms(d.index), a.program), nil
+	return a.link != nil && a.ifindex != 0 && a.program != d.xdp && !slices.Contains(tcPrograms(d.index), a.program), nil
 }
 
 // here is the interface of this network namespace that an attachment's program runs on, nil if it is in another namespace.
@@ -75,16 +75,14 @@ func (a *attachment) here() (netlink.Link, error) {
 	if x := l.Attrs().Xdp; x != nil && x.Attached && x.ProgId == a.program {
 		return l, nil
 	}
-	if slices.Contains(tcxPrograms(a.ifindex), a.program) {
+	if slices.Contains(tcPrograms(a.ifindex), a.program) {
 		return l, nil
 	}
 	return nil, nil
 }
 
-// tcxPrograms are the ids of the programs at TCX ingress of an interface of this network namespace;
-// none where the kernel has no TCX.
-func tcxPrograms(index int) []uint32 { return tcxProgramsAt(index, ebpf.AttachTCXIngress) }
-
+// tcxProgramsAt are the ids of the programs at one side of TCX of an interface of this network
+// namespace; none where the kernel has no TCX.
 func tcxProgramsAt(index int, at ebpf.AttachType) []uint32 {
 	res, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: at})
 	if err != nil {

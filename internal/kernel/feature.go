@@ -30,7 +30,7 @@ var (
 	ProgRun   = Feature{"test runs of XDP programs", "4.12",
 		"eval, test and cost with the compiled program", false, probeRun}
 	Frags = Feature{"XDP with fragments", "5.18", "MTUs above a page", false, probeFrags}
-	TCX   = Feature{"TCX", "6.6", "interfaces without native XDP; generic XDP instead",
+	TCX   = Feature{"TCX", "6.6", "interfaces without native XDP; a filter of tc instead",
 		false, probeTCX}
 	BPFFS = Feature{"bpf file system", "4.4", "policies that outlive the command", true,
 		probeBPFFS}

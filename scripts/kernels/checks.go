@@ -25,9 +25,10 @@ var checks = []check{
 	{name: "examples attached natively", script: `attached xdp-native`},
 	{name: "examples attached generically", script: `attached xdp-generic`},
 	{name: "examples attached at TCX", from: version{6, 6}, script: `attached tcx`},
+	{name: "examples attached by a filter of tc", script: `attached clsact`},
 	{name: "TCX is refused where there is none", before: version{6, 6}, script: `
 		pair
-		says 3 'this kernel has no TCX (Linux 6.6 or newer); --mode auto tries XDP' ip netns exec ns levee up examples/web.levee --dev v0 --mode tcx`},
+		says 3 'this kernel has no TCX (Linux 6.6 or newer); --mode clsact runs it at the same place' ip netns exec ns levee up examples/web.levee --dev v0 --mode tcx`},
 	{name: "older kernels are refused in one sentence", from: version{5, 10}, before: supported,
 		script: `
 		pair

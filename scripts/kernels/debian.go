@@ -18,13 +18,13 @@ import (
 // are.
 const sources = `Types: deb
 URIs: http://deb.debian.org/debian
-Suites: bookworm bullseye sid
+Suites: bookworm bookworm-backports bullseye trixie trixie-backports sid experimental
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 
 Types: deb
 URIs: http://deb.debian.org/debian-security
-Suites: bookworm-security bullseye-security
+Suites: bookworm-security bullseye-security trixie-security
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 `
@@ -44,12 +44,14 @@ func newDebian(dir, arch string) (debian, error) {
 			return d, err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(d.dir, "etc/sources.list.d/debian.sources"),
-		[]byte(sources), 0o644); err != nil {
-		return d, err
-	}
+	return d, os.WriteFile(filepath.Join(d.dir, "etc/sources.list.d/debian.sources"),
+		[]byte(sources), 0o644)
+}
+
+// update asks the registry what it has now.
+func (d debian) update() error {
 	_, err := d.run("apt-get", "update")
-	return d, err
+	return err
 }
 
 func (d debian) run(command string, args ...string) (string, error) {

@@ -3,7 +3,7 @@
 // a few Debian programs and the kernel's own modules. What the checks print goes through the serial
 // console. Nothing of it is installed; downloads are kept in bin/kernels.
 //
-//	kernels [-kernels 6.1,6.12] [-run REGEXP] [-data DIR] [-page FILE]
+//	kernels [-kernels 6.1,6.12] [-run REGEXP] [-data DIR] [-page FILE] [-fetch|-kept]
 //
 // It exits 0 only if every check passed on every kernel.
 package main
@@ -51,14 +51,17 @@ var (
 )
 
 func main() {
-	only := flag.String("kernels", "",
+	var o options
+	flag.StringVar(&o.only, "kernels", "",
 		"kernels to boot, as 6.1 or 6.1/arm64, separated by commas (default all)")
-	run := flag.String("run", "", "only checks whose name matches")
-	data := flag.String(
-		"data", "", "a directory with classbench/: also these published filter sets")
-	page := flag.String("page", "", "write the table to this file")
+	flag.StringVar(&o.run, "run", "", "only checks whose name matches")
+	flag.StringVar(&o.data, "data", "",
+		"a directory with classbench/: also these published filter sets")
+	flag.StringVar(&o.page, "page", "", "write the table to this file")
+	flag.BoolVar(&o.fetch, "fetch", false, "download what is missing, and boot nothing")
+	flag.BoolVar(&o.kept, "kept", false, "boot what was downloaded before, and ask no registry")
 	flag.Parse()
-	ok, err := kernels(*only, *run, *data, *page)
+	ok, err := kernels(o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kernels:", err)
 	}
@@ -67,8 +70,14 @@ func main() {
 	}
 }
 
-func kernels(only, run, data, page string) (ok bool, err error) {
-	named, err := regexp.Compile(run)
+// options are those of the command line.
+type options struct {
+	only, run, data, page string
+	fetch, kept           bool
+}
+
+func kernels(o options) (ok bool, err error) {
+	named, err := regexp.Compile(o.run)
 	if err != nil {
 		return false, err
 	}
@@ -78,65 +87,89 @@ func kernels(only, run, data, page string) (ok bool, err error) {
 	}
 	chosen := slices.DeleteFunc(slices.Clone(checks),
 		func(c check) bool { return !named.MatchString(c.name) })
+	guests, err := fetch(o, dir)
+	if err != nil || o.fetch {
+		return err == nil, err
+	}
 	var results []*result
 	ok = true
-	for _, m := range machines {
-		if only != "" && !slices.ContainsFunc(strings.Split(only, ","),
-			func(s string) bool { return s == m.kernel || s == m.String() }) {
-			continue
-		}
-		r, err := try(m, dir, data, chosen)
+	for _, g := range guests {
+		r, err := try(g, o.data, chosen)
 		if err != nil {
-			return false, fmt.Errorf("%v: %w", m, err)
+			return false, fmt.Errorf("%v: %w", g.machine, err)
 		}
 		ok = ok && r.ok
 		results = append(results, r)
 	}
-	if len(results) == 0 {
-		return false, fmt.Errorf("no such kernel: %s", only)
-	}
-	if page != "" {
-		err = os.WriteFile(page, []byte(table(chosen, results)), 0o644)
+	if o.page != "" {
+		err = os.WriteFile(o.page, []byte(table(chosen, results)), 0o644)
 	}
 	return ok, err
 }
 
+// downloaded is a machine with what it boots: directories of a kernel's packages and of programs.
+type downloaded struct {
+	machine
+	debian       debian
+	kernel, root string
+}
+
+// fetch downloads what the machines that are asked for lack.
+func fetch(o options, dir string) ([]downloaded, error) {
+	var guests []downloaded
+	asked := map[string]bool{}
+	for _, m := range machines {
+		if o.only != "" && !slices.ContainsFunc(strings.Split(o.only, ","),
+			func(s string) bool { return s == m.kernel || s == m.String() }) {
+			continue
+		}
+		d, err := newDebian(dir, m.arch)
+		if err == nil && !o.kept && !asked[m.arch] {
+			err = d.update()
+		}
+		asked[m.arch] = true
+		g := downloaded{machine: m, debian: d}
+		if err == nil {
+			g.kernel, err = d.kernel(m.kernel)
+		}
+		if err == nil {
+			g.root, err = d.root()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%v: %w", m, err)
+		}
+		guests = append(guests, g)
+	}
+	if len(guests) == 0 {
+		return nil, fmt.Errorf("no such kernel: %s", o.only)
+	}
+	return guests, nil
+}
+
 // try boots one machine and runs the checks that are for its kernel.
-func try(m machine, dir, data string, all []check) (*result, error) {
-	d, err := newDebian(dir, m.arch)
-	if err != nil {
-		return nil, err
-	}
-	kernel, err := d.kernel(m.kernel)
-	if err != nil {
-		return nil, err
-	}
-	root, err := d.root()
-	if err != nil {
-		return nil, err
-	}
-	n := numbers(filepath.Base(kernel))
+func try(g downloaded, data string, all []check) (*result, error) {
+	n := numbers(filepath.Base(g.kernel))
 	v := version{n[0], n[1]}
 	mine := slices.DeleteFunc(slices.Clone(all), func(c check) bool { return !c.isFor(v) })
-	tree := filepath.Join(d.dir, "tree")
-	if err := plant(tree, m.arch, data, mine); err != nil {
+	tree := filepath.Join(g.debian.dir, "tree")
+	if err := plant(tree, g.arch, data, mine); err != nil {
 		return nil, err
 	}
-	modules, err := indexed(kernel)
+	modules, err := indexed(g.kernel)
 	if err != nil {
 		return nil, err
 	}
-	initrd := filepath.Join(d.dir, "initrd")
-	if err := pack(initrd, [][2]string{{root, "."}, {tree, "."},
+	initrd := filepath.Join(g.debian.dir, "initrd")
+	if err := pack(initrd, [][2]string{{g.root, "."}, {tree, "."},
 		{modules, "lib/modules"}}); err != nil {
 		return nil, err
 	}
-	image, err := one(kernel+"/boot/vmlinuz-*", kernel+"/usr/lib/modules/*/vmlinuz")
+	image, err := one(g.kernel+"/boot/vmlinuz-*", g.kernel+"/usr/lib/modules/*/vmlinuz")
 	if err != nil {
 		return nil, err
 	}
-	fmt.Printf("%v: %s, %d checks\n", m, filepath.Base(kernel), len(mine))
-	return boot(m, image, initrd, mine)
+	fmt.Printf("%v: %s, %d checks\n", g, filepath.Base(g.kernel), len(mine))
+	return boot(g.machine, image, initrd, mine)
 }
 
 // indexed gives the directory that lib/modules of a kernel's package lies in, with the list of

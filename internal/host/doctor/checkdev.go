@@ -43,7 +43,7 @@ func identity(d *Device) Finding {
 			"on); `levee up` tries, and says what it took"
 	case !d.XDP.Basic:
 		f.State, f.Value = Costs, v+", no native XDP"
-		f.Cost, f.Sure = "policies run at TCX instead, behind the allocation of a socket buffer: "+
+		f.Cost, f.Sure = "policies run at tc ingress instead, behind the allocation of a socket buffer: "+
 			"a packet costs several times as much", Documents
 		f.Where = "Documentation/netlink/specs/netdev.yaml, xdp-features"
 	case d.XDP.Fragments:
@@ -78,7 +78,7 @@ func attaching(d *Device) Finding {
 	f.Where = known.source
 	switch {
 	case d.XDP != nil && !d.XDP.Basic:
-		f.Value = "nothing is interrupted: a policy goes to TCX"
+		f.Value = "nothing is interrupted: a policy goes to tc ingress"
 		f.Where = ""
 	case d.Program != nil && !d.Program.Generic:
 		f.Value = "nothing is interrupted: the device has a program already"
@@ -139,7 +139,7 @@ func (d *Device) mtu(h *Host) Finding {
 	}
 	f.State, f.Sure = Breaks, Documents
 	f.Value += fmt.Sprintf(", native XDP takes %s%d", about, limit)
-	f.Cost = "the driver takes no program at this MTU: a policy runs at TCX instead, and a " +
+	f.Cost = "the driver takes no program at this MTU: a policy runs at tc ingress instead, and a " +
 		"packet costs several times as much"
 	f.Mend = fmt.Sprintf("ip link set dev %s mtu %d", d.Name, min(limit, 1500))
 	if d.XDP == nil {

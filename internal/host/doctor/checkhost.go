@@ -119,7 +119,7 @@ func (h *Host) mitigations() Finding {
 
 // system judges the kernel's settings and what else watches the packets.
 func system(h *Host, d *Device) []Finding {
-	out := []Finding{h.linux(), h.jit(), h.harden(), h.conntrack(), h.sockets(d), h.irqbalance(),
+	out := []Finding{h.linux(), h.tcIngress(), h.jit(), h.harden(), h.conntrack(), h.sockets(d), h.irqbalance(),
 		h.softnet()}
 	for i := range out {
 		out[i].About = "kernel"
@@ -138,6 +138,21 @@ func (h *Host) linux() Finding {
 		Mend: "apt install linux-image-amd64   # or whatever brings a newer kernel here; " +
 			"then reboot",
 	}
+}
+
+func (h *Host) tcIngress() Finding {
+	f := Finding{Name: "tc_ingress", State: OK, Value: h.TCIngress}
+	switch h.TCIngress {
+	case "":
+		f.State, f.Value = Unknown, "needs root: a program is loaded to see"
+	case "clsact":
+		f.State, f.Sure = Note, Documents
+		f.Cost = "policies that do not run in XDP are kept by a filter of tc (TCX needs Linux " +
+			"6.6): whoever may change the network can delete it, and it ends when its interface " +
+			"goes to another network namespace"
+		f.Where = "net/sched/cls_bpf.c; net/core/dev.c, dev_shutdown"
+	}
+	return f
 }
 
 // otherNamespace is why some settings of the kernel have no file.

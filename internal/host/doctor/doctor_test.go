@@ -38,7 +38,7 @@ func TestEachSettingIsJudged(t *testing.T) {
 		saying string // a part of value, cost and command
 	}{
 		{"a driver without XDP", Host{}, Device{Driver: "e1000", XDP: &XDPFeatures{}}, "driver",
-			Costs, "TCX"},
+			Costs, "tc ingress"},
 		{"a kernel that does not say", Host{}, Device{Driver: "e1000"}, "driver", Unknown, "6.3"},
 		{"a driver with fragments", Host{}, Device{Driver: "veth", XDP: &XDPFeatures{true, true}},
 			"driver", OK, "with fragments"},
@@ -58,8 +58,12 @@ func TestEachSettingIsJudged(t *testing.T) {
 			"link goes down"},
 		{"a driver nobody has read", Host{}, Device{Driver: "novel", XDP: native}, "attach",
 			Unknown, "not known"},
-		{"nothing bounces at TCX", Host{}, Device{Driver: "igb", XDP: &XDPFeatures{}}, "attach", OK,
-			"TCX"},
+		{"nothing bounces at tc ingress", Host{}, Device{Driver: "igb", XDP: &XDPFeatures{}}, "attach",
+			OK, "tc ingress"},
+		{"tc ingress by links", Host{TCIngress: "tcx"}, Device{}, "tc_ingress", OK, "tcx"},
+		{"tc ingress by a filter", Host{TCIngress: "clsact"}, Device{}, "tc_ingress", Note,
+			"can delete it"},
+		{"tc ingress that nobody has tried", Host{}, Device{}, "tc_ingress", Unknown, "root"},
 		{"nothing bounces twice", Host{},
 			Device{Driver: "igb", XDP: native, Program: &Program{ID: 7}}, "attach", OK, "already"},
 		{"a program is there", Host{}, Device{Program: &Program{ID: 7}}, "program", Note,

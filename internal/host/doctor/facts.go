@@ -73,6 +73,7 @@ type Host struct {
 	Threads     bool // more than one hardware thread a core
 
 	Linux       string // its release
+	TCIngress   string // the mode of policies at tc ingress: tcx, or clsact; "" if nobody has tried
 	JIT, Harden string
 	Conntrack   *Conntrack
 	Sockets     []PacketSocket

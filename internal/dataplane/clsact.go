@@ -1,0 +1,331 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
+)
+
+// Before Linux 6.6 tc ingress has no links. There a filter of the clsact qdisc runs the program:
+// cls_bpf with direct action. The kernel replaces its program in one step as well (cls_bpf_change,
+// net/sched/cls_bpf.c), but anybody who may change the network can take it away, and it is gone
+// when its interface goes to another network namespace (docs/decisions/0036-clsact.md).
+
+// hold keeps a program on an interface. It is a bpf_link, pinned with the attachment, or a filter.
+type hold interface {
+	Update(*ebpf.Program) error // traffic changes in it
+	Detach() error
+	Pin(path string) error // what is not pinned is detached by Close
+	Close() error
+}
+
+// Levee's filter at ingress of an interface. Filters are asked in the order of their priorities,
+// and of one priority the last that came is asked first.
+const (
+	filterName     = "levee"
+	filterHandle   = 0x1e7ee
+	filterPriority = 1
+)
+
+// filter is levee's filter on an interface.
+type filter struct {
+	index int
+	there *os.File // its network namespace; nil: that of this thread
+	gone  bool     // its network namespace is
+	made  bool     // the qdisc is levee's too
+	kept  bool
+}
+
+// attachFilter adds the qdisc, where there is none, and the filter.
+func attachFilter(d *device, made bool, p *ebpf.Program) (hold, error) {
+	f := &filter{index: d.index, made: made}
+	switch _, name, err := f.running(); {
+	case err != nil:
+		return nil, err
+	case name != "" && name != filterName:
+		return nil, fmt.Errorf("a tc filter of somebody else has levee's handle, %#x", filterHandle)
+	}
+	if err := netlink.QdiscAdd(f.qdisc()); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("add the qdisc clsact: %w", err)
+	}
+	// traffic changes here
+	err := f.Update(p)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSPC) {
+		err = fmt.Errorf("a tc filter of somebody else has priority %d, which levee's needs to come "+
+			"first; `tc filter show dev %s ingress` shows it: %w", filterPriority, d.name, err)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.removeQdisc())
+	}
+	return f, nil
+}
+
+func (f *filter) link() netlink.Link {
+	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: f.index}}
+}
+
+func (f *filter) qdisc() netlink.Qdisc {
+	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: f.index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+}
+
+func (f *filter) filter() *netlink.BpfFilter {
+	return &netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: f.index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: filterHandle,
+			Priority: filterPriority, Protocol: unix.ETH_P_ALL,
+		},
+		Name: filterName, DirectAction: true,
+	}
+}
+
+func (f *filter) Update(p *ebpf.Program) error {
+	filter := f.filter()
+	filter.Fd = p.FD()
+	return f.in(func() error { return netlink.FilterReplace(filter) })
+}
+
+func (f *filter) Detach() error {
+	err := f.in(func() error { return netlink.FilterDel(f.filter()) })
+	return errors.Join(err, f.removeQdisc())
+}
+
+// removeQdisc takes the qdisc away that levee has added, if nobody else has a filter there.
+func (f *filter) removeQdisc() error {
+	if !f.made {
+		return nil
+	}
+	return f.in(func() error {
+		for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+			others, err := netlink.FilterList(f.link(), parent)
+			if err != nil || len(others) > 0 {
+				return nil // what cannot be read is somebody's
+			}
+		}
+		err := netlink.QdiscDel(f.qdisc())
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
+			return nil // it is gone
+		}
+		return err
+	})
+}
+
+// Pin says that the filter is to stay: the qdisc keeps it.
+func (f *filter) Pin(string) error {
+	f.kept = true
+	return nil
+}
+
+func (f *filter) Close() error {
+	var err error
+	if !f.kept {
+		err = f.Detach()
+	}
+	if f.there != nil {
+		err = errors.Join(err, f.there.Close())
+	}
+	return err
+}
+
+// running is the id of the program and the name of the filter with levee's handle, 0 and "" if
+// there is none. It asks for this one alone: filters of others need not be understood.
+func (f *filter) running() (program uint32, name string, err error) {
+	err = f.in(func() error {
+		req := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, 0)
+		a := f.filter().Attrs()
+		req.AddData(&nl.TcMsg{
+			Family: nl.FAMILY_ALL, Ifindex: int32(a.LinkIndex), Handle: a.Handle, Parent: a.Parent,
+			Info: netlink.MakeHandle(a.Priority, nl.Swap16(a.Protocol)),
+		})
+		req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("bpf")))
+		answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWTFILTER)
+		for _, none := range []error{unix.ENOENT, unix.EINVAL, unix.ENODEV} { // filter, qdisc, interface
+			if errors.Is(err, none) {
+				return nil
+			}
+		}
+		if err == nil && len(answers) == 1 {
+			program, name, err = parseFilter(answers[0])
+		}
+		return err
+	})
+	return program, name, err
+}
+
+func parseFilter(answer []byte) (program uint32, name string, err error) {
+	attrs, err := nl.ParseRouteAttr(answer[min(nl.SizeofTcMsg, len(answer)):])
+	if err != nil {
+		return 0, "", err
+	}
+	for _, a := range attrs {
+		if a.Attr.Type != nl.TCA_OPTIONS {
+			continue
+		}
+		if attrs, err = nl.ParseRouteAttr(a.Value); err != nil {
+			return 0, "", err
+		}
+		for _, a := range attrs {
+			switch {
+			case a.Attr.Type == nl.TCA_BPF_ID && len(a.Value) == 4:
+				program = binary.NativeEndian.Uint32(a.Value)
+			case a.Attr.Type == nl.TCA_BPF_NAME:
+				name = unix.ByteSliceToString(a.Value)
+			}
+		}
+	}
+	return program, name, nil
+}
+
+// in runs fn in the filter's network namespace.
+func (f *filter) in(fn func() error) error {
+	switch {
+	case f.gone:
+		return unix.ENODEV
+	case f.there == nil:
+		return fn()
+	}
+	return inNetns(f.there, fn)
+}
+
+// inNetns runs fn on another thread, in a network namespace.
+func inNetns(there *os.File, fn func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		here, err := netns.Get()
+		if err == nil {
+			err = netns.Set(netns.NsHandle(there.Fd()))
+		}
+		if err != nil {
+			done <- kernel.Refuse(err, "enter the network namespace of a policy")
+			return
+		}
+		err = fn()
+		if back := netns.Set(here); back == nil {
+			runtime.UnlockOSThread() // else the thread ends with the goroutine
+		}
+		here.Close()
+		done <- err
+	}()
+	return <-done
+}
+
+// openFilter finds the filter of an attachment that has no link. Its descriptions say where.
+func (s *store) openFilter(a *attachment) error {
+	gens := a.sorted()
+	if len(gens) == 0 || gens[len(gens)-1].Mode != Clsact {
+		return nil
+	}
+	g := gens[len(gens)-1]
+	f := &filter{index: g.Ifindex, made: g.MadeQdisc, kept: true}
+	a.link = f // with ifindex 0, which says that it is not there
+	own, err := netnsCookie()
+	if err != nil {
+		return err
+	}
+	if g.Netns != own {
+		if f.there, err = findNetns(g.Netns); err != nil {
+			return err
+		}
+		f.gone = f.there == nil
+	}
+	program, name, err := f.running()
+	if err != nil && !f.gone {
+		return kernel.Refuse(err, "ask the kernel about the tc filter on %s", g.Dev)
+	}
+	if name == filterName {
+		a.program, a.ifindex = program, g.Ifindex
+	}
+	return nil
+}
+
+// findNetns is the network namespace with a cookie, nil if no process and no mount has it.
+func findNetns(cookie uint64) (*os.File, error) {
+	paths, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return nil, kernel.Refuse(err, "look for a network namespace")
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[3], "net:[") {
+			paths = append(paths, f[4])
+		}
+	}
+	seen := map[uint64]bool{}
+	for _, path := range paths {
+		file, err := os.Open(path)
+		if err != nil {
+			continue // it has ended
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(file.Fd()), &st); err == nil && !seen[st.Ino] {
+			seen[st.Ino] = true
+			found := false
+			err := inNetns(file, func() error {
+				c, err := netnsCookie()
+				found = c == cookie
+				return err
+			})
+			if err == nil && found {
+				return file, nil
+			}
+		}
+		file.Close()
+	}
+	return nil, nil
+}
+
+// tcPrograms are the ids of the programs at tc ingress of an interface of this network namespace
+// that may be levee's.
+func tcPrograms(index int) []uint32 {
+	ids := tcxProgramsAt(index, ebpf.AttachTCXIngress)
+	if program, name, err := (&filter{index: index}).running(); err == nil && name == filterName {
+		ids = append(ids, program)
+	}
+	return ids
+}
+
+// removeStray takes a filter of levee's away that nothing is kept for: where a file system with
+// the records was unmounted, a link would have gone with its pin.
+func (s *store) removeStray(d *device) (found bool, err error) {
+	f := &filter{index: d.index, kept: true}
+	if _, name, err := f.running(); err != nil || name != filterName {
+		return false, nil
+	}
+	s.note("%s had a tc filter of levee's that nothing was kept for", d.name)
+	if err := f.Detach(); err != nil {
+		return true, kernel.Refuse(err, "remove the tc filter on %s", d.name)
+	}
+	return true, nil
+}
+
+// makesQdisc reports whether the qdisc that the filter needs is levee's: there was none for
+// ingress.
+func (u *up) makesQdisc() (bool, error) {
+	if u.at != nil {
+		return u.at.current().MadeQdisc, nil
+	}
+	qdiscs, err := netlink.QdiscList((&filter{index: u.dev.index}).link())
+	if err != nil {
+		return false, kernel.Refuse(err, "list the qdiscs of %s", u.dev.name)
+	}
+	return !slices.ContainsFunc(qdiscs, func(q netlink.Qdisc) bool {
+		return q.Attrs().Parent == netlink.HANDLE_CLSACT
+	}), nil
+}
