@@ -125,6 +125,9 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	for _, fallback := range fallbacks {
 		opts.Fallbacks = append(opts.Fallbacks, dataplane.Compiler(fallback))
 	}
+	if n := len(opts.Fallbacks); n > 0 && guard.Plain(p, sessions) {
+		opts.Fallbacks = append(opts.Fallbacks, dataplane.Plainly(opts.Fallbacks[n-1]))
+	}
 	return e.bringUp(p, opts, f)
 }
 

@@ -13,3 +13,11 @@ func Compiler(p *policy.Policy) CompileFunc {
 	lowered := sync.OnceValue(func() *ir.Program { return ir.Build(p) })
 	return func(t codegen.Target) (*codegen.Program, error) { return codegen.CompileIR(lowered(), t) }
 }
+
+// Plainly compiles without the careful decoder, which nothing but the kernel's verifier could refuse.
+func Plainly(compile CompileFunc) CompileFunc {
+	return func(t codegen.Target) (*codegen.Program, error) {
+		t.Plain = true
+		return compile(t)
+	}
+}

@@ -62,11 +62,14 @@ func newTestNet(t testing.TB) *testNet {
 		unix.Close(n.tx)
 		runtime.UnlockOSThread()
 	})
-	if n.peer, err = netns.New(); err != nil {
-		t.Fatal(err)
-	}
-	if n.here, err = netns.New(); err != nil {
-		t.Fatal(err)
+	for _, ns := range []*netns.NsHandle{&n.peer, &n.here} {
+		if *ns, err = netns.New(); err != nil {
+			t.Fatal(err)
+		}
+		// Else the kernel sends packets of its own for seconds, which the default counts.
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0); err != nil {
+			t.Fatal(err)
+		}
 	}
 	addVeth(t, "lv0", "lv1", n.peer)
 	if err := netns.Set(n.peer); err != nil {

@@ -2,9 +2,14 @@ package dataplane
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
@@ -143,5 +148,65 @@ func TestLastGoodPolicyStays(t *testing.T) {
 				t.Errorf("program %d of %s is in force: %v", after.Program.ID, after.Policy, err)
 			}
 		})
+	}
+}
+
+// refuseDecoder has the kernel's verifier refuse the careful decoder, as that of Linux 6.1 once did.
+func refuseDecoder(t *testing.T, p *codegen.Program) {
+	t.Helper()
+	ins := p.Spec.Programs[codegen.ProgramName].Instructions
+	for i := range ins {
+		if f := btf.FuncMetadata(&ins[i]); f != nil && strings.HasPrefix(f.Name, "parse_") {
+			bad := asm.Mov.Reg(asm.R0, asm.R9) // a register that nothing was written to
+			bad.Metadata = ins[i].Metadata
+			ins[i] = bad
+			return
+		}
+	}
+}
+
+// The fallback has to be in force where the kernel refuses what every policy has.
+func TestOnErrorIsInForceWhereTheDecoderIsRefused(t *testing.T) {
+	n := newTestNet(t)
+	p, ds := policy.Parse("new.levee", []byte(onErrorText), nil)
+	if ds.HasErrors() {
+		t.Fatal(ds)
+	}
+	refused := func(p *policy.Policy) CompileFunc {
+		return func(target codegen.Target) (*codegen.Program, error) {
+			prog, err := codegen.Compile(p, target)
+			if err == nil {
+				prog.Spec.Programs[codegen.ProgramName].Name = handName()
+				refuseDecoder(t, prog)
+			}
+			return prog, err
+		}
+	}
+	last := refused(p.Fallback(false))
+	for _, mode := range allModes(t) {
+		for _, trial := range []time.Duration{0, time.Hour} {
+			n.run(t, fmt.Sprint(mode, ", trial ", trial), func(t *testing.T) {
+				o := UpOptions{Dev: "lv0", Mode: mode, Confirm: trial, PolicyPath: "/etc/new.levee"}
+				o.Fallbacks = []CompileFunc{refused(p.Fallback(true)), last}
+				if rep, err := Up(t.Context(), o, refused(p)); rep != nil || !errors.Is(err, ErrUnable) {
+					t.Fatalf("with the decoder: %+v, %v", rep, err)
+				}
+				o.Fallbacks = append(o.Fallbacks, Plainly(last))
+				rep, err := Up(t.Context(), o, refused(p))
+				if err != nil || !errors.Is(rep.Fallback, ErrUnable) {
+					t.Fatalf("%+v, %v", rep, err)
+				}
+				if a := status(t); !strings.Contains(a.OnError, "the kernel takes no careful decoder") {
+					t.Errorf("on error: %q", a.OnError)
+				}
+				n.from(t, "192.0.2.1")
+				n.from(t, "203.0.113.1")
+				wantPackets(t, "admin", 1)
+				wantPackets(t, "default", 1)
+				if _, err := Down(t.Context(), "lv0"); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
 	}
 }

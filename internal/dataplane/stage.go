@@ -139,6 +139,12 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 	if u.cause != nil {
 		d.OnError = u.cause.Error()
 	}
+	if p.Plain {
+		const plain = "the kernel takes no careful decoder: packets with tags, IP options, extension headers " +
+			"or oddities, fragments, SCTP, DCCP and UDP-Lite have the verdict of the default"
+		d.OnError += "; " + plain
+		u.note("%s", plain)
+	}
 	if t.mode == Clsact {
 		if d.MadeQdisc, err = u.makesQdisc(); err != nil {
 			return err

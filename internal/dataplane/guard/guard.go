@@ -8,6 +8,7 @@ package guard
 
 import (
 	"fmt"
+	"slices"
 
 	"levee/internal/filter/oracle"
 	"levee/internal/host/session"
@@ -64,6 +65,13 @@ func Fallbacks(p *policy.Policy, sessions []session.Session) ([]*policy.Policy, 
 		all = append(all, f)
 	}
 	return all, nil
+}
+
+// Plain reports whether the last of the fallbacks may be in force without the careful decoder. Packets
+// with tags then have the default, whatever protect rules say.
+func Plain(p *policy.Policy, sessions []session.Session) bool {
+	tagged := func(s session.Session) bool { return len(s.Tags) > 0 }
+	return p.OnError == policy.ErrorPass || !slices.ContainsFunc(sessions, tagged)
 }
 
 // Lengths of IP packets that a session is tried with: a bare acknowledgement with time stamps, and a

@@ -153,6 +153,9 @@ func (ch *chain) String() string { return ch.classes[0].String() }
 // shareChains gives each class its chain; classes whose lists ask the same share one.
 func (c *compiler) shareChains() {
 	for _, class := range ir.Classes() {
+		if !c.target.meets(class) {
+			continue
+		}
 		rules := c.prog.Lists[class.Index()]
 		i := slices.IndexFunc(c.chains, func(ch *chain) bool {
 			return ch.family() == class.Family && slices.EqualFunc(ch.rules, rules, sameRule)

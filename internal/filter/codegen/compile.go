@@ -108,6 +108,7 @@ func compile(prog *ir.Program, t Target, x *extension) (*Program, error) {
 		},
 		Links:    []Link{{ProgramName, Ingress}},
 		Slots:    slots,
+		Plain:    t.Plain,
 		RowBytes: c.rowBytes,
 		Tables:   c.tables,
 	}
@@ -234,8 +235,7 @@ func (c *compiler) generate() error {
 		c.emit(asm.Mov.Imm(asm.R0, 0), asm.StoreMem(asm.R10, effectsAt, asm.R0, asm.DWord))
 	}
 	c.fastPath()
-	c.slowPath()
-	c.malformed()
+	c.otherPaths()
 	for _, ch := range c.chains {
 		c.emitChain(ch)
 	}
@@ -259,14 +259,23 @@ func (c *compiler) generateFunctions(careful asm.Instructions) error {
 		c.emit(asm.StoreMem(asm.R10, rowAt, asm.R0, asm.Word))
 	}
 	c.fastPath()
-	c.slowPath()
-	c.malformed()
+	c.otherPaths()
 	c.label("decided")
 	c.leave()
 	c.verdict()
 	c.Append(functions)
 	c.emitRest(careful)
 	return nil
+}
+
+// otherPaths emits what becomes of packets that the fast path does not know.
+func (c *compiler) otherPaths() {
+	if c.target.Plain {
+		c.plainPath()
+		return
+	}
+	c.slowPath()
+	c.malformed()
 }
 
 // emitRest emits the functions that rules and the slow path call.
@@ -280,6 +289,9 @@ func (c *compiler) emitRest(careful asm.Instructions) {
 	c.emitArms()
 	c.emitMachine()
 	c.emitPools()
+	if c.target.Plain {
+		return
+	}
 	name, _ := decoderName(c.target)
 	c.Static(name, assembler.Pointer("env"), assembler.Pointer("ctx"))
 	c.emit(careful...)

@@ -31,6 +31,9 @@ type Target struct {
 	// instructions of their own. It is for tests: verdicts and counters are the same.
 	Records bool
 	Trial   bool // judge by the policy only until the deadline in the map Deadline
+	// Plain leaves the careful decoder out: packets that the fast path does not know have the
+	// default's verdict. It is for what `on error` asks for, where the kernel refuses that decoder.
+	Plain bool
 }
 
 // ProgramName is the name of the program that judges packets.
@@ -56,6 +59,7 @@ type Program struct {
 	Links    []Link               // all programs of Spec, each once
 	Maps     []MapUse             // all maps of Spec, each once
 	Slots    []policy.Slot        // meaning of each counter, policy.Slots of the source
+	Plain    bool                 // see Target
 	RowBytes int                  // bytes of one CPU's row of counters, a multiple of 64
 	Dynamic  []*policy.Set        // all dynamic sets of the policy, also those that no rule asks for
 	Places   map[string]SetPlace  // where they are, by name
