@@ -6,12 +6,15 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// jumpIntoLoops puts a jump to the next instruction in front of each loop that an instruction of its own falls into, as clang lays loops
-// out. Verifiers before Linux 6.6 take only jumps for the way back ("back-edge from insn", push_insn of kernel/bpf/verifier.c). The kernel
-// removes the jump once it has verified the program (opt_remove_nops). Jumps of the function are numbers, and it loads no 64 bit constants.
+// jumpIntoLoops puts a jump to the next instruction in front of each loop that an instruction of
+// its own falls into, as clang lays loops out. Verifiers before Linux 6.6 take only jumps for the
+// way back ("back-edge from insn", push_insn of kernel/bpf/verifier.c). The kernel removes the jump
+// once it has verified the program (opt_remove_nops). Jumps of the function are numbers of slots: a
+// load of a 64 bit constant takes two.
 func jumpIntoLoops(function asm.Instructions) asm.Instructions {
 	for {
-		head := fallenInto(function)
+		ways := newWays(function)
+		head := ways.fallenInto()
 		if head < 0 {
 			return function
 		}
@@ -19,7 +22,7 @@ func jumpIntoLoops(function asm.Instructions) asm.Instructions {
 			if !leads(&function[i]) {
 				continue
 			}
-			switch to := i + 1 + int(function[i].Offset); {
+			switch to := ways.target(i); {
 			case i < head && to >= head:
 				function[i].Offset++
 			case i >= head && to < head:
@@ -37,24 +40,45 @@ func leads(in *asm.Instruction) bool {
 	return (class == asm.JumpClass || class == asm.Jump32Class) && op != asm.Call && op != asm.Exit
 }
 
-// fallenInto gives the first instruction of a loop that one of the loop falls into without a jump, or -1.
-func fallenInto(function asm.Instructions) int {
+// ways are those through a function.
+type ways struct {
+	function asm.Instructions
+	slot     []int       // of each instruction
+	at       map[int]int // the instruction at a slot
+}
+
+func newWays(function asm.Instructions) *ways {
+	w := &ways{function: function, at: map[int]int{}}
+	slot := 0
+	for i := range function {
+		w.slot, w.at[slot] = append(w.slot, slot), i
+		slot += int(function[i].Size()) / asm.InstructionSize
+	}
+	return w
+}
+
+// target is the instruction that a jump leads to.
+func (w *ways) target(i int) int { return w.at[w.slot[i]+1+int(w.function[i].Offset)] }
+
+// fallenInto gives the first instruction of a loop that one of the loop falls into without a jump,
+// or -1.
+func (w *ways) fallenInto() int {
 	const open, done = 1, 2 // being walked from, or walked from wholly
-	state := make([]byte, len(function))
+	state := make([]byte, len(w.function))
 	found := -1
 	var walk func(i int)
 	walk = func(i int) {
 		state[i] = open
-		in := &function[i]
+		in := &w.function[i]
 		op := in.OpCode.JumpOp()
 		next := []int{i + 1}
 		switch {
 		case op == asm.Exit:
 			next = nil
 		case leads(in) && op == asm.Ja:
-			next = []int{i + 1 + int(in.Offset)}
+			next = []int{w.target(i)}
 		case leads(in):
-			next = append(next, i+1+int(in.Offset))
+			next = append(next, w.target(i))
 		}
 		for _, to := range next {
 			switch {
