@@ -5,10 +5,16 @@
 // only so that the object holds whole programs.
 #include "parse.h"
 
-static __always_inline void begin(struct key *k, __u32 bytes)
+// A device whose packets begin with IP takes no policy that asks for tags.
+static __always_inline void begin_ip(struct key *k, __u32 bytes)
 {
 	__builtin_memset(k, 0, sizeof(*k));
 	k->bytes = bytes;
+}
+
+static __always_inline void begin(struct key *k, __u32 bytes)
+{
+	begin_ip(k, bytes);
 	k->vlan = NO_VLAN;
 	k->inner_vlan = NO_VLAN;
 }
@@ -46,6 +52,33 @@ static __noinline int parse_tcx(struct env *env, struct __sk_buff *ctx)
 	return parse_ethernet(&f, k, HOOK_TCX);
 }
 
+// The same for devices whose packets begin with IP.
+static __noinline int parse_xdp_ip(struct env *env, struct xdp_md *ctx)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
+
+	f.len = f.data_end - f.data;
+	begin_ip(&env->key, f.len);
+	return parse_ip(&f, &env->key, HOOK_XDP);
+}
+
+static __noinline int parse_xdp_frags_ip(struct env *env, struct xdp_md *ctx)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
+
+	f.len = bpf_xdp_get_buff_len(ctx);
+	begin_ip(&env->key, f.len);
+	return parse_ip(&f, &env->key, HOOK_XDP_FRAGS);
+}
+
+static __noinline int parse_tcx_ip(struct env *env, struct __sk_buff *ctx)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
+
+	begin_ip(&env->key, f.len);
+	return parse_ip(&f, &env->key, HOOK_TCX);
+}
+
 SEC("xdp")
 int entry_xdp(struct xdp_md *ctx)
 {
@@ -68,6 +101,30 @@ int entry_tcx(struct __sk_buff *ctx)
 	struct env env;
 
 	return parse_tcx(&env, ctx) ? 2 : env.key.class;
+}
+
+SEC("xdp")
+int entry_xdp_ip(struct xdp_md *ctx)
+{
+	struct env env;
+
+	return parse_xdp_ip(&env, ctx) ? XDP_DROP : env.key.class;
+}
+
+SEC("xdp.frags")
+int entry_xdp_frags_ip(struct xdp_md *ctx)
+{
+	struct env env;
+
+	return parse_xdp_frags_ip(&env, ctx) ? XDP_DROP : env.key.class;
+}
+
+SEC("tc")
+int entry_tcx_ip(struct __sk_buff *ctx)
+{
+	struct env env;
+
+	return parse_tcx_ip(&env, ctx) ? 2 : env.key.class;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -335,4 +335,23 @@ static __always_inline int parse_ethernet(const struct frame *f, struct key *k, 
 	return WELL_FORMED;
 }
 
+// parse_ip is parse_ethernet for devices without a header in front of IP, whose version says what a
+// packet is.
+static __always_inline int parse_ip(const struct frame *f, struct key *k, int hook)
+{
+	__u8 first;
+
+	if (f->len < 20 || pull(f, 0, &first, 1, hook))
+		return TRUNCATED_IP;
+	if (first >> 4 == 4) {
+		k->ether_type = 0x0800;
+		return parse_ipv4(f, k, 0, hook);
+	}
+	if (first >> 4 == 6) {
+		k->ether_type = 0x86dd;
+		return parse_ipv6(f, k, 0, hook);
+	}
+	return IP_VERSION;
+}
+
 #endif

@@ -13,6 +13,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 // Limits of BPF_PROG_RUN, net/bpf/test_run.c.
@@ -43,6 +44,7 @@ type Runner struct {
 	program  *codegen.Program
 	loaded   *loaded
 	hook     ebpf.ProgramType
+	link     packet.Link
 	trace    []byte // memory of the map LastSlot, nil without one
 	counters []byte // memory of the map Counters
 	sets     map[string]*set
@@ -55,7 +57,7 @@ func NewRunner(p *codegen.Program) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Runner{program: p, loaded: l, hook: l.prog.Type(), sets: map[string]*set{}}
+	r := &Runner{program: p, loaded: l, hook: l.prog.Type(), link: p.Link, sets: map[string]*set{}}
 	if m := l.holding(codegen.LastSlot); m != nil {
 		if r.trace, err = mapMemory(m, 4); err != nil {
 			return nil, errors.Join(err, r.Close())
@@ -77,13 +79,14 @@ func NewRunner(p *codegen.Program) (*Runner, error) {
 	return r, nil
 }
 
-// Eval judges one frame (from the Ethernet header, without FCS, at most 64 KiB for XDP and about one
+// Eval judges one frame (as the program's link layer has it, without FCS, at most 64 KiB for XDP and about one
 // page for TCX) and returns the slot that decided, an index into Slots, and Pass or Drop. Packet
 // contents are not changed.
 //
 // The kernel refuses to run frames of less than 14 bytes. They cannot arrive on an Ethernet
-// interface either; Eval answers for them itself, as truncated-ethernet, by the policy's rules
-// for malformed frames, and counts them where the program would.
+// interface either, and hold no whole IP header; Eval answers for them itself, as
+// truncated-ethernet or truncated-ip, by the policy's rules for malformed frames, and counts them
+// where the program would.
 func (r *Runner) Eval(frame []byte) (slot int, action policy.Action, err error) {
 	if r.trace == nil {
 		return 0, policy.Drop, errors.New("run program: it was not compiled with Target.Trace")
@@ -109,7 +112,7 @@ func (r *Runner) Eval(frame []byte) (slot int, action policy.Action, err error) 
 	return int(decided), action, err
 }
 
-// evalShort does for a frame without a whole Ethernet header what the program does for every
+// evalShort does for a frame of less than 14 bytes what the program does for every
 // malformed frame.
 func (r *Runner) evalShort(n int) (int, policy.Action) {
 	for i, s := range r.program.Slots {
@@ -121,8 +124,13 @@ func (r *Runner) evalShort(n int) (int, policy.Action) {
 			return i, s.Action
 		}
 	}
-	r.count(0, n) // policy.Malformed[0] is truncated-ethernet
-	return 0, policy.Drop
+	reason := packet.TruncatedEthernet
+	if r.link == packet.L3 {
+		reason = packet.TruncatedIP
+	}
+	slot := int(reason) - 1 // of policy.Malformed
+	r.count(slot, n)
+	return slot, policy.Drop
 }
 
 func (r *Runner) count(slot, n int) {

@@ -24,6 +24,9 @@ const (
 	L4Length
 )
 
+// etherHeader is the length of an Ethernet header.
+const etherHeader = 14
+
 // Limits of the decoder: what is deeper is malformed.
 const (
 	maxTags       = 2
@@ -46,6 +49,7 @@ const (
 // fault, and mean nothing to a policy.
 type Packet struct {
 	Malformed Malformed
+	Link      Link // of the device; L3 has no MAC addresses and no tags
 
 	SrcMAC, DstMAC uint64 // 48 bits, first octet highest
 	Tags           int    // 0 to 2
@@ -83,19 +87,16 @@ func (p *Packet) IsIP() bool { return p.Family != AnyFamily }
 
 // Decode reads frame, which starts with its Ethernet header and has no FCS, into p, as
 // docs/language.md "Decoding" says. It allocates nothing and keeps no part of frame.
-func Decode(frame []byte, p *Packet) {
-	*p = Packet{}
-	p.Malformed = p.ethernet(frame)
-}
+func Decode(frame []byte, p *Packet) { Ethernet.Decode(frame, p) }
 
 func (p *Packet) ethernet(frame []byte) Malformed {
-	if len(frame) < 14 {
+	if len(frame) < etherHeader {
 		return TruncatedEthernet
 	}
 	p.DstMAC = mac(frame[0:6])
 	p.SrcMAC = mac(frame[6:12])
 	p.EtherType = binary.BigEndian.Uint16(frame[12:])
-	off := 14
+	off := etherHeader
 	for p.EtherType == EtherCTag || p.EtherType == EtherSTag {
 		// The tag's TPID has been read. A third is refused for that alone.
 		if p.Tags == maxTags {

@@ -14,6 +14,7 @@ import (
 	"levee/internal/filter/prefix"
 	"levee/internal/filter/ruletree"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 // Registers of the generated program. Until the packet is decoded R6 is the context, R7 and R8
@@ -83,6 +84,10 @@ func CompileIR(prog *ir.Program, t Target) (*Program, error) { return compile(pr
 // compile makes the program of an already lowered policy whose rules may have blocks, and effects that
 // the language does not have.
 func compile(prog *ir.Program, t Target, x *extension) (*Program, error) {
+	if asks := prog.Policy.Ethernet(); t.Link == packet.L3 && len(asks) > 0 {
+		return nil, fmt.Errorf("line %d asks for %s, which packets without an Ethernet header lack",
+			asks[0].Rule.Pos.Line, asks[0].Term.Field.Info().Name)
+	}
 	slots := prog.Policy.Slots()
 	c, instructions, err := assemble(prog, t, x, len(slots))
 	if err != nil {
@@ -106,6 +111,7 @@ func compile(prog *ir.Program, t Target, x *extension) (*Program, error) {
 			Maps:     c.maps,
 			Programs: map[string]*ebpf.ProgramSpec{ProgramName: spec},
 		},
+		Link:     t.Link,
 		Links:    []Link{{ProgramName, Ingress}},
 		Slots:    slots,
 		Plain:    t.Plain,

@@ -19,6 +19,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 func needRoot(t *testing.T) {
@@ -219,6 +220,18 @@ func TestCompilingIsPure(t *testing.T) {
 		if !reflect.DeepEqual(a.Spec.Maps, b.Spec.Maps) {
 			t.Errorf("seed %d: maps differ", 7000+seed)
 		}
+	}
+}
+
+// What only Ethernet frames have is no question for other packets.
+func TestTermsAboutEthernetAreRefusedWithoutIt(t *testing.T) {
+	p := resolve(t, "pass tcp port 22\ndrop arp\ndefault pass\n")
+	_, err := codegen.Compile(p, codegen.Target{Link: packet.L3})
+	if err == nil || !strings.Contains(err.Error(), "line 2 asks for EtherType") {
+		t.Errorf("compiled with %v", err)
+	}
+	if _, err := codegen.Compile(p, codegen.Target{}); err != nil {
+		t.Error(err)
 	}
 }
 

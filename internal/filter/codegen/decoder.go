@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
+	"levee/internal/packet"
 )
 
 var loadDecoders = sync.OnceValues(loadParse)
@@ -13,6 +14,12 @@ var loadDecoders = sync.OnceValues(loadParse)
 // decoderName is the careful decoder for a target.
 func decoderName(t Target) (function, entry string) {
 	switch {
+	case t.Hook == TCX && t.Link == packet.L3:
+		return "parse_tcx_ip", parseProgEntryTcxIp
+	case t.Frags && t.Link == packet.L3:
+		return "parse_xdp_frags_ip", parseProgEntryXdpFragsIp
+	case t.Link == packet.L3:
+		return "parse_xdp_ip", parseProgEntryXdpIp
 	case t.Hook == TCX:
 		return "parse_tcx", parseProgEntryTcx
 	case t.Frags:

@@ -12,15 +12,17 @@ import (
 	"levee/internal/packet"
 )
 
-// Offsets within an untagged frame.
+// Offsets within an untagged Ethernet frame, and lengths of headers without options.
 const (
 	ethType  = 12
-	ip4At    = 14
-	ip4L4At  = ip4At + 20
-	ip6At    = 14
-	ip6L4At  = ip6At + 40
 	ethBytes = 14
+
+	ip4Bytes = 20
+	ip6Bytes = 40
 )
+
+// ipAt is where the IP header of an untagged packet begins.
+func (c *compiler) ipAt() int16 { return int16(c.target.Link.Header()) }
 
 // be16 is a 16-bit value as a little-endian load of network bytes sees it.
 func be16(v uint16) int32 { return int32(bits.ReverseBytes16(v)) }
@@ -43,9 +45,13 @@ func (c *compiler) fastPath() {
 	} else if !c.target.Frags {
 		c.emit(asm.Mov.Reg(regBytes, regEnd), asm.Sub.Reg(regBytes, regData))
 	}
-	c.need(ip4L4At)
+	c.need(int32(c.ipAt()) + ip4Bytes)
+	c.emit(asm.StoreMem(asm.R10, keyBytes, regBytes, asm.Word))
+	if c.target.Link == packet.L3 {
+		c.byVersion()
+		return
+	}
 	c.emit(
-		asm.StoreMem(asm.R10, keyBytes, regBytes, asm.Word),
 		asm.LoadMem(asm.R3, regData, ethType, asm.Half),
 		asm.JNE.Imm(asm.R3, be16(0x0800), "not_ip4"),
 	)
@@ -59,6 +65,19 @@ func (c *compiler) fastPath() {
 		asm.JEq.Imm(asm.R3, be16(0x88a8), "slow"),
 	)
 	c.fastClass(ir.Class{}, 0)
+}
+
+// byVersion tells IPv4 and IPv6 apart where no header in front of IP does.
+func (c *compiler) byVersion() {
+	c.emit(
+		asm.LoadMem(asm.R3, regData, 0, asm.Byte),
+		asm.RSh.Imm(asm.R3, 4),
+		asm.JNE.Imm(asm.R3, 4, "not_ip4"),
+	)
+	c.fastIPv4()
+	c.label("not_ip4")
+	c.emit(asm.JNE.Imm(asm.R3, 6, "slow"))
+	c.fastIPv6()
 }
 
 // need goes to "slow" unless the first buffer holds n bytes.
@@ -77,6 +96,8 @@ func (c *compiler) loadBE16(to asm.Register, at int16) {
 
 // fastIPv4 leaves the total length in R4 for the class's fields.
 func (c *compiler) fastIPv4() {
+	ip4At := c.ipAt()
+	ip4L4At := ip4At + ip4Bytes
 	c.emit(
 		asm.LoadMem(asm.R4, regData, ip4At, asm.Byte),
 		asm.JNE.Imm(asm.R4, 0x45, "slow"), // ip-version, ip-header-length, options
@@ -88,7 +109,7 @@ func (c *compiler) fastIPv4() {
 	c.emit(
 		asm.JLT.Imm(asm.R4, 20, "slow"), // ip-length
 		asm.Mov.Reg(asm.R5, asm.R4),
-		asm.Add.Imm(asm.R5, ethBytes),
+		asm.Add.Imm(asm.R5, int32(ip4At)),
 		asm.JGT.Reg(asm.R5, regBytes, "slow"), // ip-length
 		asm.LoadMem(asm.R3, regData, ip4At+9, asm.Byte),
 		asm.JEq.Imm(asm.R3, 6, "tcp4"),
@@ -104,7 +125,9 @@ func (c *compiler) fastIPv4() {
 
 // fastIPv6 leaves payload length + 40 in R4.
 func (c *compiler) fastIPv6() {
-	c.need(ip6L4At)
+	ip6At := c.ipAt()
+	ip6L4At := ip6At + ip6Bytes
+	c.need(int32(ip6L4At))
 	c.emit(
 		asm.LoadMem(asm.R4, regData, ip6At, asm.Byte),
 		asm.RSh.Imm(asm.R4, 4),
@@ -114,7 +137,7 @@ func (c *compiler) fastIPv6() {
 	c.emit(
 		asm.Add.Imm(asm.R4, 40),
 		asm.Mov.Reg(asm.R5, asm.R4),
-		asm.Add.Imm(asm.R5, ethBytes),
+		asm.Add.Imm(asm.R5, int32(ip6At)),
 		asm.JGT.Reg(asm.R5, regBytes, "slow"), // ip-length
 		asm.LoadMem(asm.R3, regData, ip6At+6, asm.Byte),
 		asm.JEq.Imm(asm.R3, 6, "tcp6"),
@@ -194,12 +217,15 @@ func (c *compiler) fastField(f field.Field, class ir.Class, l4 int16) {
 	case f == field.Proto:
 		c.emit(asm.Mov.Reg(asm.R2, asm.R3))
 	default:
-		frame := packet.Layout{IP: ip4At, Six: class.Family == ir.IPv6, L4: int(l4), Proto: class.Proto()}
+		// Where the field would be behind an Ethernet header.
+		less := ethBytes - int(c.ipAt())
+		frame := packet.Layout{IP: ethBytes, Six: class.Family == ir.IPv6, L4: int(l4) + less,
+			Proto: class.Proto()}
 		bit, bits, ok := frame.Locate(nil, info.Packet)
 		if !ok {
 			panic(unknown(f))
 		}
-		c.bits(bit, bits)
+		c.bits(bit-8*less, bits)
 	}
 }
 
@@ -237,7 +263,7 @@ func (c *compiler) fastPlace(class ir.Class, l4 int16) {
 		c.emit(
 			asm.Mov.Imm(asm.R2, int32(l4)),
 			asm.Mov.Reg(asm.R5, asm.R4),
-			asm.Sub.Imm(asm.R5, int32(l4)-ethBytes),
+			asm.Sub.Imm(asm.R5, int32(l4-c.ipAt())),
 		)
 	}
 	c.emit(
@@ -271,7 +297,8 @@ func (c *compiler) fastRegs(ch *chain, class ir.Class, l4 int16) {
 			c.emit(asm.StoreMem(asm.R10, key, reg, asm.Half))
 		}
 	}
-	address(field.SrcAddr, regSrc, ip4At+12, ip6At+8, keySrcHi, keySrcLo)
+	ip := c.ipAt()
+	address(field.SrcAddr, regSrc, ip+12, ip+8, keySrcHi, keySrcLo)
 	if ch.uses[field.SrcPort] {
 		half(regSrcPort, l4, keySrcPort)
 	}
@@ -281,7 +308,7 @@ func (c *compiler) fastRegs(ch *chain, class ir.Class, l4 int16) {
 	if ch.uses[field.ICMPType] || ch.uses[field.ICMP6Type] {
 		half(regDstPort, l4, keyICMP)
 	}
-	address(field.DstAddr, regDst, ip4At+16, ip6At+24, keyDstHi, keyDstLo)
+	address(field.DstAddr, regDst, ip+16, ip+24, keyDstHi, keyDstLo)
 }
 
 // mac loads the Ethernet address at an offset into R2, first octet highest.

@@ -9,6 +9,7 @@ import (
 
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
+	"levee/internal/packet"
 )
 
 // flow is what follows each instruction of a program within its function.
@@ -144,6 +145,22 @@ func TestLoopsAreThoseThatOlderVerifiersTake(t *testing.T) {
 	}
 	if loops == 0 {
 		t.Error("no program has a loop: the policies do not cover what they should")
+	}
+}
+
+// The decoders for devices without Ethernet headers are functions of their own.
+func TestLoopsWithoutEthernetAreThoseThatOlderVerifiersTake(t *testing.T) {
+	p := resolve(t, "drop from 192.0.2.0/24 tcp port { 22, 80 }\ndefault pass\n")
+	for _, target := range []codegen.Target{{}, {Frags: true}, {Hook: codegen.TCX}} {
+		target.Link = packet.L3
+		prog, err := codegen.Compile(p, target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ins := prog.Spec.Programs[codegen.ProgramName].Instructions
+		for _, fault := range olderFaults(t, ins) {
+			t.Errorf("%+v: %s", target, fault)
+		}
 	}
 }
 

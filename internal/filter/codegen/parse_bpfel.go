@@ -85,11 +85,14 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	parseProgEntryTcx       = "entry_tcx"
-	parseProgEntryXdp       = "entry_xdp"
-	parseProgEntryXdpFrags  = "entry_xdp_frags"
-	parseVarUnusedMalformed = "unused_malformed"
-	parseVarUnusedTransport = "unused_transport"
+	parseProgEntryTcx        = "entry_tcx"
+	parseProgEntryTcxIp      = "entry_tcx_ip"
+	parseProgEntryXdp        = "entry_xdp"
+	parseProgEntryXdpFrags   = "entry_xdp_frags"
+	parseProgEntryXdpFragsIp = "entry_xdp_frags_ip"
+	parseProgEntryXdpIp      = "entry_xdp_ip"
+	parseVarUnusedMalformed  = "unused_malformed"
+	parseVarUnusedTransport  = "unused_transport"
 )
 
 // loadParse returns the embedded CollectionSpec for parse.
@@ -134,9 +137,12 @@ type parseSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type parseProgramSpecs struct {
-	EntryTcx      *ebpf.ProgramSpec `ebpf:"entry_tcx"`
-	EntryXdp      *ebpf.ProgramSpec `ebpf:"entry_xdp"`
-	EntryXdpFrags *ebpf.ProgramSpec `ebpf:"entry_xdp_frags"`
+	EntryTcx        *ebpf.ProgramSpec `ebpf:"entry_tcx"`
+	EntryTcxIp      *ebpf.ProgramSpec `ebpf:"entry_tcx_ip"`
+	EntryXdp        *ebpf.ProgramSpec `ebpf:"entry_xdp"`
+	EntryXdpFrags   *ebpf.ProgramSpec `ebpf:"entry_xdp_frags"`
+	EntryXdpFragsIp *ebpf.ProgramSpec `ebpf:"entry_xdp_frags_ip"`
+	EntryXdpIp      *ebpf.ProgramSpec `ebpf:"entry_xdp_ip"`
 }
 
 // parseMapSpecs contains maps before they are loaded into the kernel.
@@ -191,16 +197,22 @@ type parseVariables struct {
 //
 // It can be passed to loadParseObjects or ebpf.CollectionSpec.LoadAndAssign.
 type parsePrograms struct {
-	EntryTcx      *ebpf.Program `ebpf:"entry_tcx"`
-	EntryXdp      *ebpf.Program `ebpf:"entry_xdp"`
-	EntryXdpFrags *ebpf.Program `ebpf:"entry_xdp_frags"`
+	EntryTcx        *ebpf.Program `ebpf:"entry_tcx"`
+	EntryTcxIp      *ebpf.Program `ebpf:"entry_tcx_ip"`
+	EntryXdp        *ebpf.Program `ebpf:"entry_xdp"`
+	EntryXdpFrags   *ebpf.Program `ebpf:"entry_xdp_frags"`
+	EntryXdpFragsIp *ebpf.Program `ebpf:"entry_xdp_frags_ip"`
+	EntryXdpIp      *ebpf.Program `ebpf:"entry_xdp_ip"`
 }
 
 func (p *parsePrograms) Close() error {
 	return _ParseClose(
 		p.EntryTcx,
+		p.EntryTcxIp,
 		p.EntryXdp,
 		p.EntryXdpFrags,
+		p.EntryXdpFragsIp,
+		p.EntryXdpIp,
 	)
 }
 

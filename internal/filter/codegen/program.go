@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 // Hook is the kind of program to make.
@@ -24,9 +25,10 @@ const (
 // Target is what the loader chose before compiling. The zero value is plain XDP for one CPU.
 type Target struct {
 	Hook  Hook
-	Frags bool // multi-buffer XDP: a packet may not lie in its first buffer as a whole
-	CPUs  int  // possible CPUs of the machine; 0 counts as 1
-	Trace bool // write the deciding slot to the map LastSlot, for eval and tests
+	Link  packet.Link // what packets of the device begin with
+	Frags bool        // multi-buffer XDP: a packet may not lie in its first buffer as a whole
+	CPUs  int         // possible CPUs of the machine; 0 counts as 1
+	Trace bool        // write the deciding slot to the map LastSlot, for eval and tests
 	// Records has all rules become records, which otherwise those do of which there are too many for
 	// instructions of their own. It is for tests: verdicts and counters are the same.
 	Records bool
@@ -56,6 +58,7 @@ const SlotBytes = 16
 // Program is a compiled policy.
 type Program struct {
 	Spec     *ebpf.CollectionSpec // programs, and their maps with their contents
+	Link     packet.Link          // of the target
 	Links    []Link               // all programs of Spec, each once
 	Maps     []MapUse             // all maps of Spec, each once
 	Slots    []policy.Slot        // meaning of each counter, policy.Slots of the source

@@ -14,6 +14,7 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/filter/codegen"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 var (
@@ -85,7 +86,9 @@ func load(t *testing.T, p *policy.Policy, target codegen.Target) *dataplane.Runn
 
 // compileCase compiles and loads the policy of c and fills its dynamic sets.
 func compileCase(c Case, records bool) (compiled, error) {
-	program, err := codegen.Compile(c.Policy, target(c.Seed, records))
+	target := target(c.Seed, records)
+	target.Link = c.Link
+	program, err := codegen.Compile(c.Policy, target)
 	if err != nil {
 		return compiled{}, fmt.Errorf("seed %d: compile: %w\n%s", c.Seed, err, c.Text)
 	}
@@ -96,7 +99,7 @@ func compileCase(c Case, records bool) (compiled, error) {
 	if err := fill(r, c); err != nil {
 		return compiled{}, errors.Join(fmt.Errorf("seed %d: %w", c.Seed, err), r.Close())
 	}
-	return compiled{r, target(c.Seed, records).Hook}, nil
+	return compiled{r, target.Hook}, nil
 }
 
 // fill puts the entries of c into the dynamic sets of r, and waits until those whose lease is to
@@ -120,11 +123,18 @@ func fill(r *dataplane.Runner, c Case) error {
 
 // run compares the compiled program of one seed with the oracle.
 func run(ctx context.Context, seed uint64, frames int, records bool) (Stats, error) {
+	return runOn(ctx, packet.Ethernet, seed, frames, records)
+}
+
+func runOn(ctx context.Context, link packet.Link, seed uint64, frames int, records bool) (Stats, error) {
 	p, text, err := Policy(seed)
 	if err != nil {
 		return Stats{}, err
 	}
-	c := Case{Policy: p, Text: text, Seed: seed, Frames: frames}
+	if link == packet.L3 {
+		WithoutEthernet(p)
+	}
+	c := Case{Policy: p, Link: link, Text: text, Seed: seed, Frames: frames}
 	engine, err := compileCase(c, records)
 	if err != nil {
 		return Stats{}, err
@@ -163,6 +173,23 @@ func fixedRun(t *testing.T, frames int, records bool) {
 				}
 			}
 		})
+	}
+}
+
+// Programs for devices whose packets begin with IP are held to the oracle in the same way.
+func TestProgramsWithoutEthernetAgreeWithTheOracle(t *testing.T) {
+	needRoot(t)
+	var sum Stats
+	for seed := max(*firstSeed, 1); seed < max(*firstSeed, 1)+80; seed++ {
+		stats, err := runOn(t.Context(), packet.L3, seed, 400, seed%5 == 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum.Frames += stats.Frames
+		sum.Malformed += stats.Malformed
+	}
+	if sum.Malformed*2 > sum.Frames {
+		t.Errorf("%d of %d packets are malformed", sum.Malformed, sum.Frames)
 	}
 }
 

@@ -36,7 +36,8 @@ var ErrNotRun = errors.New("the engine cannot run this frame")
 // c.Entries(), which whoever makes an engine has to put there.
 type Case struct {
 	Policy *policy.Policy
-	Text   []byte // of Policy, for the report
+	Link   packet.Link // where the frames arrive
+	Text   []byte      // of Policy, for the report
 	Seed   uint64
 	Frames int
 }
@@ -107,7 +108,7 @@ type Stats struct {
 // Compare judges the frames of c with the oracle and with each engine, and stops at the first
 // difference, which is a *Difference. Any other error is an engine's or ctx's.
 func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
-	o := oracle.New(c.Policy)
+	o := oracle.NewOn(c.Policy, c.Link)
 	o.SetClock(func() time.Time { return now })
 	for _, set := range c.Policy.Sets {
 		for _, e := range c.Entries(set) {
@@ -127,7 +128,7 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 	}
 	block := make([][]byte, 0, size)
 	for f := range packets(c.Policy, c.elements(), c.Seed, c.Frames) {
-		if block = append(block, f); len(block) < size {
+		if block = append(block, arriving(c.Link, f)); len(block) < size {
 			continue
 		}
 		if err := errors.Join(r.judge(ctx, block), r.change()); err != nil {
@@ -139,6 +140,17 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 		return r.stats, err
 	}
 	return r.stats, compareSums(c, r.sums, engines)
+}
+
+// arriving is an Ethernet frame as it arrives on a device of that link layer: on L3 without all that
+// stands before IP, whatever follows it.
+func arriving(link packet.Link, f []byte) []byte {
+	if link == packet.Ethernet {
+		return f
+	}
+	var p packet.Packet
+	packet.Decode(f, &p)
+	return f[min(len(f), max(p.NetworkOffset, packet.Ethernet.Header())):]
 }
 
 // blockFrames is how many frames the oracle judges at a time, on all cores.

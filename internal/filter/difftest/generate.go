@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 
 	"levee/internal/lang/policy"
@@ -88,6 +89,16 @@ func compile(seed uint64, text []byte) (*policy.Policy, syntax.Diagnostics) {
 		}
 		return nil, fs.ErrNotExist
 	})
+}
+
+// WithoutEthernet takes out of a policy the rules that a device without Ethernet headers refuses.
+func WithoutEthernet(p *policy.Policy) {
+	refused := map[*policy.Rule]bool{}
+	for _, t := range p.Ethernet() {
+		refused[t.Rule] = true
+	}
+	out := func(r *policy.Rule) bool { return refused[r] }
+	p.Protect, p.Rules = slices.DeleteFunc(p.Protect, out), slices.DeleteFunc(p.Rules, out)
 }
 
 // SetFile is the contents of a set file of those names beside the policy of that seed.

@@ -44,7 +44,7 @@ type Tried struct {
 // Explain judges frame like Eval, and tells how.
 func (e *Evaluator) Explain(frame []byte) Trace {
 	var pkt packet.Packet
-	packet.Decode(frame, &pkt)
+	e.link.Decode(frame, &pkt)
 	tr := Trace{Layers: layers(frame, &pkt)}
 	if pkt.Malformed != packet.WellFormed {
 		tr.Fault = policy.Malformed[pkt.Malformed-1]
@@ -119,20 +119,12 @@ func endpointText(pkt *packet.Packet, addr netip.Addr, port uint16) string {
 // layers lists the headers of a frame as far as the decoder went. It reads the bytes a second
 // time, but only those that the decoder has found to be there.
 func layers(frame []byte, p *packet.Packet) []Layer {
-	if len(frame) < 14 {
+	if len(frame) < max(1, p.Link.Header()) {
 		return []Layer{{Name: "bytes", Length: len(frame)}}
 	}
-	ls := []Layer{{Name: "Ethernet", Length: 14, Fields: []NamedValue{
-		{"from", numberText(policy.SrcMAC, p.SrcMAC)}, {"to", numberText(policy.DstMAC, p.DstMAC)},
-		{"type", fmt.Sprintf("0x%04x", binary.BigEndian.Uint16(frame[12:]))},
-	}}}
-	for i := range p.Tags {
-		off := 14 + 4*i
-		tci := binary.BigEndian.Uint16(frame[off:])
-		ls = append(ls, Layer{Name: "VLAN tag", Offset: off, Length: 4, Fields: []NamedValue{
-			{"id", fmt.Sprint(tci & 0xfff)}, {"priority", fmt.Sprint(tci >> 13)},
-			{"type", fmt.Sprintf("0x%04x", binary.BigEndian.Uint16(frame[off+2:]))},
-		}})
+	var ls []Layer
+	if p.Link == packet.Ethernet {
+		ls = ethernetLayers(frame, p)
 	}
 	switch {
 	case p.Malformed == packet.TruncatedEthernet || p.Malformed == packet.VLANDepth:
@@ -159,15 +151,37 @@ func layers(frame []byte, p *packet.Packet) []Layer {
 	return ls
 }
 
+// ethernetLayers are the Ethernet header and the tags.
+func ethernetLayers(frame []byte, p *packet.Packet) []Layer {
+	ls := []Layer{{Name: "Ethernet", Length: 14, Fields: []NamedValue{
+		{"from", numberText(policy.SrcMAC, p.SrcMAC)}, {"to", numberText(policy.DstMAC, p.DstMAC)},
+		{"type", fmt.Sprintf("0x%04x", binary.BigEndian.Uint16(frame[12:]))},
+	}}}
+	for i := range p.Tags {
+		off := 14 + 4*i
+		tci := binary.BigEndian.Uint16(frame[off:])
+		ls = append(ls, Layer{Name: "VLAN tag", Offset: off, Length: 4, Fields: []NamedValue{
+			{"id", fmt.Sprint(tci & 0xfff)}, {"priority", fmt.Sprint(tci >> 13)},
+			{"type", fmt.Sprintf("0x%04x", binary.BigEndian.Uint16(frame[off+2:]))},
+		}})
+	}
+	return ls
+}
+
 // refusedIP is what stands in an IP header that the decoder refused; b starts with it.
 func refusedIP(p *packet.Packet, b []byte) Layer {
-	l := Layer{Name: "IPv4", Offset: p.NetworkOffset, Length: len(b)}
-	if p.EtherType == packet.EtherIPv6 {
+	l := Layer{Name: "IP", Offset: p.NetworkOffset, Length: len(b)}
+	switch p.EtherType {
+	case packet.EtherIPv4:
+		l.Name = "IPv4"
+	case packet.EtherIPv6:
 		l.Name = "IPv6"
 	}
 	l.Fields = []NamedValue{{"bytes here", fmt.Sprint(len(b))}}
 	switch {
 	case p.Malformed == packet.TruncatedIP:
+	case l.Name == "IP":
+		l.Fields = append(l.Fields, NamedValue{"version", fmt.Sprint(b[0] >> 4)})
 	case p.EtherType == packet.EtherIPv6:
 		l.Fields = append(l.Fields, NamedValue{"version", fmt.Sprint(b[0] >> 4)},
 			NamedValue{"payload length", fmt.Sprint(binary.BigEndian.Uint16(b[4:]))})

@@ -18,6 +18,7 @@ import (
 // but not while entries change or the clock is set.
 type Evaluator struct {
 	p       *policy.Policy
+	link    packet.Link
 	protect []rule
 	rules   []rule
 	sets    map[*policy.Set]*addressSet
@@ -33,10 +34,13 @@ type Result struct {
 	Counted   []int            // slots of the count rules that matched, in order
 }
 
-// New makes an evaluator of p with empty dynamic sets and the wall clock. p must not be changed
+// New makes an evaluator of p on Ethernet with empty dynamic sets and the wall clock. p must not be changed
 // while the evaluator is in use.
-func New(p *policy.Policy) *Evaluator {
-	e := &Evaluator{p: p, sets: map[*policy.Set]*addressSet{}, ends: map[*policy.Set]*endpointSet{}, now: time.Now}
+func New(p *policy.Policy) *Evaluator { return NewOn(p, packet.Ethernet) }
+
+// NewOn is New for frames of a device of that link layer.
+func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
+	e := &Evaluator{p: p, link: link, sets: map[*policy.Set]*addressSet{}, ends: map[*policy.Set]*endpointSet{}, now: time.Now}
 	for _, s := range p.Sets {
 		switch {
 		case s.Type == policy.Addresses:
@@ -111,10 +115,10 @@ func (e *Evaluator) dynamic(name string) (*policy.Set, error) {
 	return nil, fmt.Errorf("the policy has no set %s", name)
 }
 
-// Eval judges one Ethernet frame without FCS.
+// Eval judges one frame without FCS, which begins as the link layer has it.
 func (e *Evaluator) Eval(frame []byte) Result {
 	var pkt packet.Packet
-	packet.Decode(frame, &pkt)
+	e.link.Decode(frame, &pkt)
 	return e.judge(&pkt, nil)
 }
 

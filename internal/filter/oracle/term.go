@@ -192,6 +192,7 @@ func (vs *values) read(pkt *packet.Packet) {
 	has(policy.SrcEndpoint, endpoint, srcPort)
 	has(policy.DstEndpoint, endpoint, dstPort)
 	has(policy.Proto, ip, uint64(pkt.Proto))
+	ethernet := pkt.Link == packet.Ethernet
 	has(policy.EtherType, true, uint64(pkt.EtherType))
 	has(policy.ICMPType, pkt.Transport == packet.ICMPTransport, uint64(pkt.Type)<<8|uint64(pkt.Code))
 	has(policy.ICMP6Type, pkt.Transport == packet.ICMP6Transport, uint64(pkt.Type)<<8|uint64(pkt.Code))
@@ -202,9 +203,9 @@ func (vs *values) read(pkt *packet.Packet) {
 	has(policy.DSCP, ip, uint64(pkt.DSCP))
 	has(policy.VLAN, pkt.Tags > 0, uint64(pkt.VLAN))
 	has(policy.InnerVLAN, pkt.Tags == 2, uint64(pkt.InnerVLAN))
-	has(policy.Tags, true, uint64(pkt.Tags))
-	has(policy.SrcMAC, true, pkt.SrcMAC)
-	has(policy.DstMAC, true, pkt.DstMAC)
+	has(policy.Tags, ethernet, uint64(pkt.Tags))
+	has(policy.SrcMAC, ethernet, pkt.SrcMAC)
+	has(policy.DstMAC, ethernet, pkt.DstMAC)
 	fragment := uint64(0)
 	if pkt.Fragment {
 		fragment = 1

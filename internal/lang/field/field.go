@@ -29,6 +29,9 @@ type Info struct {
 	// ByClass says that classes of packets are told apart by the field: within a class it has only
 	// some of the values, which package ir knows.
 	ByClass bool
+	// Ethernet says that packets have the field by an Ethernet header or its tags. Devices whose
+	// packets begin with IP have only IPv4 and IPv6, and of the field no other values than these.
+	Ethernet bool
 	// Address and Port are the fields that a pair consists of, besides the protocol. A service has
 	// no Address.
 	Address, Port Field
