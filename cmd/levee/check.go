@@ -10,6 +10,7 @@ import (
 	"levee/internal/filter/plan"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
+	"levee/internal/packet"
 )
 
 const checkLong = `Parse, resolve and type-check policies, and compile them: all errors at once,
@@ -30,6 +31,7 @@ const checkExample = `  levee check edge.levee
 
 func newCheck(e *env) *cobra.Command {
 	var asJSON, explain bool
+	var onLink string
 	cmd := &cobra.Command{
 		Use:     "check FILE...",
 		Short:   "Parse, resolve and type-check a policy; warn of rules that can never match",
@@ -37,11 +39,16 @@ func newCheck(e *env) *cobra.Command {
 		Example: checkExample,
 		Args:    wantSome("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return e.check(args, asJSON, explain)
+			link, err := parseLink(cmd, onLink)
+			if err != nil {
+				return err
+			}
+			return e.check(args, link, asJSON, explain)
 		},
 	}
 	cmd.Flags().BoolVar(&explain, "explain-compile", false,
 		"print what the compiler chose, and why")
+	linkFlag(cmd, &onLink)
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
@@ -74,10 +81,10 @@ type compiledTable struct {
 	Why   string `json:"why"`
 }
 
-func (e *env) check(files []string, asJSON, explain bool) error {
+func (e *env) check(files []string, link packet.Link, asJSON, explain bool) error {
 	all := []checked{}
 	err := e.eachFile(files, func(file string) error {
-		c, err := e.checkOne(file, explain)
+		c, err := e.checkOne(file, link, explain)
 		if err != nil {
 			return err
 		}
@@ -99,17 +106,20 @@ func (e *env) check(files []string, asJSON, explain bool) error {
 	return err
 }
 
-func (e *env) checkOne(file string, explain bool) (*checked, error) {
+func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, error) {
 	pr, err := e.parse(file)
 	if err != nil {
 		return nil, err
 	}
-	c := &checked{File: pr.src.title(), OK: pr.policy != nil, Diagnostics: pr.diags}
-	if p := pr.policy; p != nil {
+	if pr.policy != nil {
+		pr.diags = syntax.Merge(pr.diags, pr.ethernetTerms(pr.policy, link, withoutEthernet))
+	}
+	c := &checked{File: pr.src.title(), OK: !pr.diags.HasErrors(), Diagnostics: pr.diags}
+	if p := pr.policy; p != nil && c.OK {
 		c.Rules, c.Sets, c.Tests = len(p.Protect)+len(p.Rules), len(p.Sets), len(p.Tests)
 		lowered := ir.Build(p)
 		c.Diagnostics = append(c.Diagnostics, findings(pr.tree, lowered.Findings)...)
-		prog, err := codegen.CompileIR(lowered, codegen.Target{})
+		prog, err := codegen.CompileIR(lowered, codegen.Target{Link: link})
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/dataplane/judge"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 func entryFlag(cmd *cobra.Command, v *[]string) {
@@ -16,14 +17,21 @@ func entryFlag(cmd *cobra.Command, v *[]string) {
 }
 
 // policyWith reads a policy, and the entries that its dynamic sets hold while packets are judged.
-func (e *env) policyWith(cmd *cobra.Command, file string, values []string) (*policy.Policy,
-	[]judge.Entry, error) {
-	p, err := e.loadPolicy(file)
+func (e *env) policyWith(cmd *cobra.Command, file string, link packet.Link,
+	values []string) (*policy.Policy, []judge.Entry, error) {
+	pr, err := e.parse(file)
 	if err != nil {
 		return nil, nil, err
 	}
-	entries, err := parseEntries(cmd, p, values)
-	return p, entries, err
+	if pr.policy == nil {
+		e.printDiagnostics(pr.diags)
+		return nil, nil, errNo
+	}
+	if err := e.forLink(pr, link, withoutEthernet); err != nil {
+		return nil, nil, err
+	}
+	entries, err := parseEntries(cmd, pr.policy, values)
+	return pr.policy, entries, err
 }
 
 // parseEntries checks the values of --entry, each SET=ENTRY, against the policy.

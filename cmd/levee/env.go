@@ -11,8 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane"
 	"levee/internal/host/session"
 	"levee/internal/kernel"
+	"levee/internal/packet"
 )
 
 // env is all that a command knows of the world outside the packages of internal/. A test makes one
@@ -33,6 +35,8 @@ type env struct {
 	privileged func() error
 	root       bool                   // the process is that of the superuser
 	executable func() (string, error) // the file of this program
+	// link is what packets of an interface begin with.
+	link func(dev string) (packet.Link, error)
 	// sessions are those whose packets arrive on an interface.
 	sessions func(dev string) ([]session.Session, error)
 }
@@ -75,6 +79,7 @@ func systemEnv() *env {
 		privileged: kernel.Privileged,
 		root:       os.Geteuid() == 0,
 		executable: os.Executable,
+		link:       dataplane.Link,
 		sessions:   session.On,
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/dataplane/judge"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 const evalLong = `Print the verdict for each packet of a capture (pcap or pcapng), one a line,
@@ -24,6 +25,9 @@ compiled program in the kernel. --engine both, the default where it is allowed, 
 both and compares: a packet that they judge differently is shown in hexadecimal with its story,
 and the exit status is 1.
 
+With --link l3 the policy is one for a device whose packets begin with the IP header, and so are
+the packets: other ones of the capture are left out, and counted.
+
 Frames that the capture has cut are judged at their length on the wire. Dynamic sets are empty,
 unless --entry puts something into them. --json prints an object a line: n, verdict, rule,
 label, reason (rule, protect, malformed, essential or default) and engine.
@@ -36,6 +40,7 @@ const evalExample = `  levee eval edge.levee --pcap attack.pcap --summary
 
 type evalFlags struct {
 	pcap, engine  string
+	link          string
 	json, summary bool
 	entries       []string
 }
@@ -58,6 +63,7 @@ func newEval(e *env) *cobra.Command {
 	cmd.Flags().BoolVar(&f.summary, "summary", false,
 		"print packets and bytes by rule instead of a line for each packet")
 	entryFlag(cmd, &f.entries)
+	linkFlag(cmd, &f.link)
 	jsonFlag(cmd, &f.json)
 	return cmd
 }
@@ -93,7 +99,10 @@ func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {
 	if err != nil {
 		return err
 	}
-	p, entries, err := e.policyWith(cmd, file, f.entries)
+	if choice.Link, err = parseLink(cmd, f.link); err != nil {
+		return err
+	}
+	p, entries, err := e.policyWith(cmd, file, choice.Link, f.entries)
 	if err != nil {
 		return err
 	}
@@ -113,7 +122,7 @@ func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {
 	if choice.Why != "" {
 		e.sayf("judged by the oracle alone: %s", choice.Why)
 	}
-	run := &evalRun{e: e, p: p, j: j, c: c, json: f.json, brief: f.summary,
+	run := &evalRun{e: e, p: p, j: j, c: c, link: choice.Link, json: f.json, brief: f.summary,
 		count: make([]tally, len(j.Slots()))}
 	err = run.all()
 	if !f.summary {
@@ -132,11 +141,13 @@ type evalRun struct {
 	p     *policy.Policy
 	j     *judge.Judge
 	c     *capture
+	link  packet.Link
 	json  bool
 	brief bool // no line for each packet
 	out   *bufio.Writer
 	count []tally // by slot
 	n     int     // packets judged
+	other int     // packets of the capture that the link layer cannot have
 	cut   int     // of them, cut by the capture
 	diffs int     // of them, judged differently by the two engines
 }
@@ -158,6 +169,13 @@ func (r *evalRun) all() error {
 			break
 		}
 		if err == nil {
+			frame, err = r.link.Carry(frame)
+		}
+		if errors.Is(err, packet.ErrNotL3) {
+			r.other++
+			continue
+		}
+		if err == nil {
 			err = r.one(enc, frame, cut)
 		}
 		if err != nil {
@@ -176,6 +194,9 @@ func (r *evalRun) all() error {
 	r.out.Flush()
 	if r.cut > 0 {
 		r.e.sayf("%s cut by the capture, judged at the length on the wire", plural(r.cut, "packet"))
+	}
+	if r.other > 0 {
+		r.e.sayf("%s left out: %v", plural(r.other, "packet"), packet.ErrNotL3)
 	}
 	if r.diffs > 0 {
 		return fmt.Errorf("the oracle and the compiled program judge %d of %s differently: "+

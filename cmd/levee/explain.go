@@ -13,7 +13,8 @@ import (
 const explainLong = `Tell the story of one packet: the headers that were found in it, each rule
 that was looked at with the first term that does not hold, and what decided. The packet is an
 Ethernet frame without frame check sequence, in hexadecimal (blanks, line ends and colons are
-ignored; "-" reads it from standard input), or packet --n of a capture.
+ignored; "-" reads it from standard input), or packet --n of a capture. With --link l3 it begins
+with the IP header.
 
 Dynamic sets are empty, unless --entry puts something into them.`
 
@@ -23,6 +24,7 @@ const explainExample = `  levee explain edge.levee --packet "020000000002 020000
 
 type explainFlags struct {
 	packet, pcap string
+	link         string
 	n            int
 	json         bool
 	entries      []string
@@ -45,6 +47,7 @@ func newExplain(e *env) *cobra.Command {
 	cmd.Flags().StringVar(&f.pcap, "pcap", "", "a capture, or - for standard input")
 	cmd.Flags().IntVar(&f.n, "n", 1, "which packet of --pcap, counted from 1")
 	entryFlag(cmd, &f.entries)
+	linkFlag(cmd, &f.link)
 	jsonFlag(cmd, &f.json)
 	return cmd
 }
@@ -60,15 +63,19 @@ func (e *env) explain(cmd *cobra.Command, file string, f *explainFlags) error {
 	case (file == stdinName) && (f.packet == stdinName || f.pcap == stdinName):
 		return usagef(cmd, "only one of FILE and packet can be standard input")
 	}
-	p, entries, err := e.policyWith(cmd, file, f.entries)
+	link, err := parseLink(cmd, f.link)
 	if err != nil {
 		return err
 	}
-	frame, err := e.explainFrame(cmd, f)
+	p, entries, err := e.policyWith(cmd, file, link, f.entries)
 	if err != nil {
 		return err
 	}
-	j, err := judge.New(p, judge.Oracle)
+	frame, err := e.explainFrame(cmd, link, f)
+	if err != nil {
+		return err
+	}
+	j, err := judge.NewOn(p, link, judge.Oracle)
 	if err != nil {
 		return err
 	}
@@ -87,9 +94,16 @@ func (e *env) explain(cmd *cobra.Command, file string, f *explainFlags) error {
 // dump with offsets takes about four characters for each.
 const maxHex = 1 << 20
 
-func (e *env) explainFrame(cmd *cobra.Command, f *explainFlags) ([]byte, error) {
+func (e *env) explainFrame(cmd *cobra.Command, link packet.Link,
+	f *explainFlags) ([]byte, error) {
 	if f.pcap != "" {
-		return e.nthFrame(f.pcap, f.n)
+		frame, err := e.nthFrame(f.pcap, f.n)
+		if err == nil {
+			if frame, err = link.Carry(frame); err != nil {
+				err = fmt.Errorf("packet %d is %w", f.n, err)
+			}
+		}
+		return frame, err
 	}
 	text := f.packet
 	if text == stdinName {

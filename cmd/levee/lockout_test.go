@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/dataplane"
 	"levee/internal/host/session"
+	"levee/internal/packet"
 )
 
 // upEnv is an environment that may load programs, of a machine with a session.
@@ -27,6 +28,7 @@ func upEnv(t *testing.T, text string, args ...string) (e *env, errs func() strin
 		context.CancelFunc) {
 		return context.WithCancel(t.Context())
 	}
+	e.link = func(string) (packet.Link, error) { return packet.Ethernet, nil }
 	t.Setenv(dataplane.RunEnv, t.TempDir())
 	e.sessions = func(dev string) ([]session.Session, error) {
 		if dev != "nosuchdevice" {

@@ -10,6 +10,7 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
+	"levee/internal/packet"
 )
 
 const testLong = `Run the tests that stand in policies: each packet is judged, and the verdict
@@ -27,6 +28,7 @@ const testExample = `  levee test edge.levee
 
 type testFlags struct {
 	engine string
+	link   string
 	beside []string
 	json   bool
 }
@@ -47,6 +49,7 @@ func newTest(e *env) *cobra.Command {
 		"oracle, bpf or both (default: both with privileges, else oracle)")
 	cmd.Flags().StringArrayVar(&f.beside, "tests", nil,
 		"also run the tests of this file; may be repeated")
+	linkFlag(cmd, &f.link)
 	jsonFlag(cmd, &f.json)
 	return cmd
 }
@@ -82,9 +85,12 @@ func (e *env) test(cmd *cobra.Command, files []string, f *testFlags) error {
 	if err != nil {
 		return err
 	}
+	if choice.Link, err = parseLink(cmd, f.link); err != nil {
+		return err
+	}
 	rep := &testReport{Tests: []testResult{}}
 	err = e.eachFile(files, func(file string) error {
-		suites, err := e.testSuites(file, f.beside)
+		suites, err := e.testSuites(file, choice.Link, f.beside)
 		if err != nil {
 			return err
 		}
@@ -116,7 +122,7 @@ type suite struct {
 }
 
 // testSuites reads a policy with its own tests, and those of the files beside it.
-func (e *env) testSuites(file string, beside []string) ([]suite, error) {
+func (e *env) testSuites(file string, link packet.Link, beside []string) ([]suite, error) {
 	pr, err := e.parse(file)
 	if err != nil {
 		return nil, err
@@ -124,6 +130,9 @@ func (e *env) testSuites(file string, beside []string) ([]suite, error) {
 	if pr.policy == nil {
 		e.printDiagnostics(pr.diags)
 		return nil, errNo
+	}
+	if err := e.forLink(pr, link, withoutEthernet); err != nil {
+		return nil, err
 	}
 	var all []suite
 	for _, path := range beside {

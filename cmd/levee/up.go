@@ -23,8 +23,8 @@ sets keep their entries. The program stays when this command ends.
 The hook is native XDP where the driver has it, else tc ingress, else generic XDP; --mode forces
 one. Programs are at tc ingress by TCX from Linux 6.6 on; before it by a filter of tc (clsact).
 The choice and its reason are printed. Another XDP program on the interface is never replaced.
-An interface whose packets have no Ethernet header (WireGuard, tun, GRE, IPIP, PPP) is refused,
-in every mode and with --force too.
+Where packets begin with the IP header (WireGuard, tun, GRE, IPIP, PPP) the policy is compiled for
+that; one that asks for Ethernet addresses, EtherTypes or VLANs is an error there.
 
 A policy that would drop an established SSH session of this machine, or the TCP connection over
 which the command is being run, is refused, with the rule that would do it; --force overrides.
@@ -105,6 +105,13 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	if err := e.privileged(); err != nil {
 		return err
 	}
+	link, err := e.link(dev)
+	if err != nil {
+		return err
+	}
+	if err := e.forLink(pr, link, "packets of "+dev); err != nil {
+		return err
+	}
 	opts := dataplane.UpOptions{
 		Dev: dev, Mode: mode, Confirm: trial,
 		PolicyPath: absolute(pr.src), Source: pr.src.text,
@@ -115,10 +122,10 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 			e.sayf("cannot look for SSH sessions that the policy might cut: %v", err)
 		}
 	}
-	if err := guard.Check(p, sessions); err != nil {
+	if err := guard.Check(p, link, sessions); err != nil {
 		return fmt.Errorf("refused: %w, or use --force", err)
 	}
-	fallbacks, err := guard.Fallbacks(p, sessions)
+	fallbacks, err := guard.Fallbacks(p, link, sessions)
 	if err != nil { // said at once, while somebody is there to read it
 		e.sayf("what \"on error\" asks for will not be used: refused: %v, or use --force", err)
 	}

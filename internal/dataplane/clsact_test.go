@@ -25,7 +25,7 @@ func TestAutoTakesTheWayToTCIngressThatTheKernelHas(t *testing.T) {
 	for _, tc := range []Mode{TCX, Clsact} {
 		want := []try{{XDPNative, false}, {XDPNative, true}, {tc, false}, {XDPGeneric, false},
 			{XDPGeneric, true}}
-		if got := tries(Auto, 1500, tc); !slices.Equal(got, want) {
+		if got := tries(Auto, &device{mtu: 1500}, tc); !slices.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}

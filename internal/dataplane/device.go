@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/host/linklayer"
 	"levee/internal/kernel"
+	"levee/internal/packet"
 )
 
 // device is the interface that a policy is put on.
@@ -23,7 +24,8 @@ type device struct {
 	xdp    uint32 // id of the XDP program on it, 0 if none
 	xdpOff string // the word of ip-link(8) that takes it off
 	netns  uint64 // cookie of its network namespace
-	layer  error  // why its packets cannot be judged, nil if they have an Ethernet header
+	link   packet.Link
+	layer  error // why its packets cannot be judged, nil if they can
 }
 
 // findDevice looks an interface up in the network namespace of this thread.
@@ -41,7 +43,8 @@ func findDevice(name string) (*device, error) {
 		return nil, kernel.Refuse(err, "look up interface %q", name)
 	}
 	attrs := l.Attrs()
-	d := &device{name: name, index: attrs.Index, mtu: attrs.MTU, driver: driver(name), netns: netns, layer: linklayer.Ethernet(l)}
+	d := &device{name: name, index: attrs.Index, mtu: attrs.MTU, driver: driver(name), netns: netns}
+	d.link, d.layer = linklayer.Of(l)
 	if attrs.Xdp != nil && attrs.Xdp.Attached {
 		d.xdp, d.xdpOff = attrs.Xdp.ProgId, "xdp"
 		switch attrs.Xdp.AttachMode { // what `xdp off` does not find
@@ -71,6 +74,16 @@ func netnsCookie() (uint64, error) {
 	return cookie, nil
 }
 
+// Link is what packets of an interface of this network namespace begin with. Errors match
+// kernel.ErrRefused.
+func Link(dev string) (packet.Link, error) {
+	d, err := findDevice(dev)
+	if err != nil {
+		return 0, err
+	}
+	return d.link, refuseLayer(d)
+}
+
 // driver names an interface's driver, for a sentence.
 func driver(name string) string {
 	driver, err := ethtool.DriverName(name)
@@ -85,7 +98,7 @@ func refuseLayer(d *device) error {
 	if d.layer == nil {
 		return nil
 	}
-	return fmt.Errorf("%w, and levee judges Ethernet frames only; put the policy on the Ethernet interface that carries them, or filter here with nftables", d.layer)
+	return fmt.Errorf("%w; put the policy on the interface that carries them, or filter here with nftables", d.layer)
 }
 
 // refuseForeign is an error if somebody else's XDP program is on the interface.

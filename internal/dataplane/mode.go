@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
+	"levee/internal/packet"
 )
 
 // Mode is where a policy runs.
@@ -69,11 +70,14 @@ type try struct {
 
 // tries lists the ways in the order in which they are tried: native XDP costs least, tc ingress is
 // faster than generic XDP and sees what the driver's offloads made of the packet; tc is how this
-// kernel has it. Native XDP is tried without xdp.frags first where the MTU allows, because the program is
-// cheaper so.
-func tries(m Mode, mtu int, tc Mode) []try {
+// kernel has it. Native XDP is tried without xdp.frags first where the MTU allows, because the
+// program is cheaper so.
+//
+// No driver runs XDP on packets without an Ethernet header. XDP of the network stack begins at the
+// IP header there, as tc ingress does.
+func tries(m Mode, d *device, tc Mode) []try {
 	native := []try{{XDPNative, false}, {XDPNative, true}}
-	if mtu > linearMTU {
+	if d.mtu > linearMTU {
 		native[0], native[1] = native[1], native[0]
 	}
 	generic := []try{{XDPGeneric, false}, {XDPGeneric, true}}
@@ -84,6 +88,9 @@ func tries(m Mode, mtu int, tc Mode) []try {
 		return []try{{m, false}}
 	case XDPGeneric:
 		return generic
+	}
+	if d.link != packet.Ethernet {
+		return append([]try{{tc, false}}, generic...)
 	}
 	return append(append(native, try{tc, false}), generic...)
 }

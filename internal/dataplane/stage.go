@@ -45,7 +45,7 @@ func (st *staged) Close() {
 // stage compiles, loads, pins and describes a generation. On an error nothing of it is left.
 func (u *up) stage(t try, why string) (_ *staged, err error) {
 	st := &staged{key: u.key}
-	target := codegen.Target{Hook: t.mode.hook(), Frags: t.frags, CPUs: ebpf.MustPossibleCPU()}
+	target := codegen.Target{Hook: t.mode.hook(), Link: u.dev.link, Frags: t.frags, CPUs: ebpf.MustPossibleCPU()}
 	plain, err := u.compiled(target)
 	if err != nil {
 		return nil, err

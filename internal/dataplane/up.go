@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
+	"levee/internal/packet"
 )
 
 // UpOptions say where and how a policy is put into force.
@@ -176,17 +177,20 @@ func (u *up) ways() ([]try, error) {
 				return nil, err
 			}
 		}
+		if mode == XDPNative && u.dev.link != packet.Ethernet {
+			return nil, kernel.Refuse(unix.EOPNOTSUPP, "%s has no native XDP: drivers run it on Ethernet frames only; --mode auto takes what there is", u.Dev)
+		}
 		tc, err := TCIngress()
 		if err != nil {
 			return nil, err
 		}
-		return tries(mode, u.dev.mtu, tc), nil
+		return tries(mode, u.dev, tc), nil
 	}
 	cur := u.at.current()
 	if mode != Auto && mode != cur.Mode {
 		return nil, fmt.Errorf("%s has a policy at %s already and a replace cannot change that to %s: `levee down --dev %s` first, or leave --mode out", u.Dev, cur.Mode, mode, u.Dev)
 	}
-	ways := tries(cur.Mode, u.dev.mtu, cur.Mode)
+	ways := tries(cur.Mode, u.dev, cur.Mode)
 	if u.Confirm > 0 {
 		// A tail call joins only programs of which both or neither know fragments.
 		fallback := u.at.gens[u.fallback()]

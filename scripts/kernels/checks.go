@@ -36,6 +36,10 @@ var checks = []check{
 		says 3 'and levee needs 6.1 or newer' levee test --engine bpf examples/web.levee
 		levee doctor --sample 0s >/tmp/doctor || [ $? = 1 ]
 		grep -F 'levee needs 6.1 or newer' /tmp/doctor`},
+	{name: "devices of every kind", script: `
+		# What the kernel of a check does not have is skipped in the tests; these it has.
+		for module in bonding 8021q ipvlan geneve ip_gre ip6_gre ipip sit ip6_tunnel wireguard ppp_generic pppoe tun; do modprobe $module || echo "no $module"; done
+		sometests internal/dataplane 'TestEveryKindOfDevice|TestDevicesThatBegin'`},
 	{name: "stories: up, replace, counters", script: `stories '^(up|moved|names|lockout)$'`},
 	{name: "stories: confirm and rollback", script: `stories '^confirm$'`},
 	{name: "stories: sets and leases", script: `stories '^(set|set-endpoints)$'`},

@@ -250,7 +250,7 @@ func build(repo, arch string, mine []check) error {
 	}
 	packages := map[string]bool{}
 	for _, c := range mine {
-		for _, p := range regexp.MustCompile(`(?m)\btests ([a-z/]+)`).FindAllStringSubmatch(
+		for _, p := range regexp.MustCompile(`(?m)\b(?:some)?tests ([a-z/]+)`).FindAllStringSubmatch(
 			c.script, -1) {
 			packages[p[1]] = true
 		}

@@ -28,14 +28,15 @@ func (e *CutError) Error() string {
 		s.What, s.Remote, s.Local, e.Decider, s.Remote.Addr(), s.Local.Port())
 }
 
-// Check returns a *CutError for the first session of which the policy would drop a packet.
-func Check(p *policy.Policy, sessions []session.Session) error {
+// Check returns a *CutError for the first session of which the policy would drop a packet, on a
+// device of that link layer.
+func Check(p *policy.Policy, link packet.Link, sessions []session.Session) error {
 	if len(sessions) == 0 {
 		return nil
 	}
-	judge := oracle.New(p)
+	judge := oracle.NewOn(p, link)
 	for _, s := range sessions {
-		frames, err := arriving(s)
+		frames, err := arriving(s, link)
 		if err != nil {
 			return fmt.Errorf("make a packet of the session with %s: %w", s.Remote, err)
 		}
@@ -52,14 +53,14 @@ func Check(p *policy.Policy, sessions []session.Session) error {
 // dynamic sets and what is in them, then with none but those of protect rules, should their memory
 // be what the machine lacks. If one of them would cut a session, none is used, and the error says
 // why.
-func Fallbacks(p *policy.Policy, sessions []session.Session) ([]*policy.Policy, error) {
+func Fallbacks(p *policy.Policy, link packet.Link, sessions []session.Session) ([]*policy.Policy, error) {
 	if p.OnError == policy.KeepLast {
 		return nil, nil
 	}
 	var all []*policy.Policy
 	for _, keepSets := range []bool{true, false} {
 		f := p.Fallback(keepSets)
-		if err := Check(f, sessions); err != nil {
+		if err := Check(f, link, sessions); err != nil {
 			return nil, err
 		}
 		all = append(all, f)
@@ -79,7 +80,7 @@ func Plain(p *policy.Policy, sessions []session.Session) bool {
 var lengths = [...]int{72, 1400}
 
 // arriving are frames of a session as they arrive from the other end.
-func arriving(s session.Session) ([][]byte, error) {
+func arriving(s session.Session, link packet.Link) ([][]byte, error) {
 	var frames [][]byte
 	for _, n := range lengths {
 		spec := packet.Spec{
@@ -94,6 +95,9 @@ func arriving(s session.Session) ([][]byte, error) {
 		}
 		frame, err := packet.Build(spec)
 		if err != nil {
+			return nil, err
+		}
+		if frame, err = link.Carry(frame); err != nil {
 			return nil, err
 		}
 		frames = append(frames, frame)

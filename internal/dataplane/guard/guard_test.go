@@ -8,6 +8,7 @@ import (
 
 	"levee/internal/host/session"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 func parse(t *testing.T, text string) *policy.Policy {
@@ -37,7 +38,7 @@ func TestAPolicyThatDropsASessionIsRefused(t *testing.T) {
 		{"let pass", "pass tcp port 22\ndefault drop\n", pass},
 		{"new connections only", "drop tcp syn port 22\ndefault pass\n", pass},
 	} {
-		err := Check(parse(t, c.policy), ssh())
+		err := Check(parse(t, c.policy), packet.Ethernet, ssh())
 		var cut *CutError
 		switch {
 		case c.decider == pass && err != nil:
@@ -46,13 +47,13 @@ func TestAPolicyThatDropsASessionIsRefused(t *testing.T) {
 			t.Errorf("%s: %v, want it dropped by %s", c.name, err, c.decider)
 		}
 	}
-	err := Check(parse(t, "default drop\n"), ssh())
+	err := Check(parse(t, "default drop\n"), packet.Ethernet, ssh())
 	want := "an SSH session, from 192.0.2.7:50000 to 198.51.100.1:22, would be dropped by the default (edge.levee:1); " +
 		"let it pass (`protect from 192.0.2.7 tcp port 22`)"
 	if err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
-	if err := Check(parse(t, "default drop\n"), nil); err != nil {
+	if err := Check(parse(t, "default drop\n"), packet.Ethernet, nil); err != nil {
 		t.Errorf("without a session: %v", err)
 	}
 }
@@ -71,7 +72,7 @@ func TestASessionArrivesWithItsTags(t *testing.T) {
 		{"drop untagged\ndefault pass\n", []uint16{7}, false},
 		{"drop untagged\ndefault pass\n", nil, true},
 	} {
-		if err := Check(parse(t, c.policy), ssh(c.tags...)); (err != nil) != c.cut {
+		if err := Check(parse(t, c.policy), packet.Ethernet, ssh(c.tags...)); (err != nil) != c.cut {
 			t.Errorf("%q, tags %v: %v", c.policy, c.tags, err)
 		}
 	}
@@ -91,12 +92,24 @@ func TestFallbacksThatCutAreNotUsed(t *testing.T) {
 		{"on error drop\nprotect from 192.0.2.7\ndefault pass\n", 2, false},
 		{"on error drop\n" + set + "protect from friends\ndefault pass\n", 0, true},
 	} {
-		all, err := Fallbacks(parse(t, c.policy), ssh())
+		all, err := Fallbacks(parse(t, c.policy), packet.Ethernet, ssh())
 		if len(all) != c.want || (err != nil) != c.cut {
 			t.Errorf("%q: %d policies, %v", c.policy, len(all), err)
 		}
 		if err != nil && !strings.Contains(err.Error(), "would be dropped") {
 			t.Errorf("%q: %v", c.policy, err)
+		}
+	}
+}
+
+// Where packets begin with IP, the guard tries the policy with such packets.
+func TestASessionArrivesWithoutEthernet(t *testing.T) {
+	for text, cut := range map[string]bool{
+		"drop tcp port 22\ndefault pass\n":                   true,
+		"protect from 192.0.2.7 tcp port 22\ndefault drop\n": false,
+	} {
+		if err := Check(parse(t, text), packet.L3, ssh()); (err != nil) != cut {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 // Engine is who judges.
@@ -29,6 +30,7 @@ const (
 // Choice is the engine that was asked for, or that the privileges allow.
 type Choice struct {
 	Engine Engine
+	Link   packet.Link
 	Auto   bool   // not asked for: less will do
 	Why    string // of an automatic choice: why not Both
 }
@@ -37,11 +39,11 @@ type Choice struct {
 // program needs, the oracle judges alone, and the choice says why. A program that the verifier
 // refuses is an error in any case.
 func (c *Choice) New(p *policy.Policy) (*Judge, error) {
-	j, err := New(p, c.Engine)
+	j, err := NewOn(p, c.Link, c.Engine)
 	var verifier *kernel.Verifier
 	if c.Auto && errors.Is(err, kernel.ErrRefused) && !errors.As(err, &verifier) {
 		c.Engine, c.Why = Oracle, err.Error()
-		return New(p, c.Engine)
+		return NewOn(p, c.Link, c.Engine)
 	}
 	return j, err
 }
@@ -66,6 +68,7 @@ type Entry struct {
 // Judge judges frames by one policy. It is not safe for concurrent use.
 type Judge struct {
 	policy *policy.Policy
+	link   packet.Link
 	slots  []policy.Slot
 	engine Engine
 	oracle *oracle.Evaluator
@@ -74,19 +77,22 @@ type Judge struct {
 	added  []Entry
 }
 
-// New makes a judge with empty dynamic sets; close it.
-func New(p *policy.Policy, e Engine) (*Judge, error) {
-	j := &Judge{policy: p, slots: p.Slots(), engine: e, oracle: oracle.New(p)}
+// New makes a judge of Ethernet frames with empty dynamic sets; close it.
+func New(p *policy.Policy, e Engine) (*Judge, error) { return NewOn(p, packet.Ethernet, e) }
+
+// NewOn is New for frames of a device of that link layer.
+func NewOn(p *policy.Policy, link packet.Link, e Engine) (*Judge, error) {
+	j := &Judge{policy: p, link: link, slots: p.Slots(), engine: e, oracle: oracle.NewOn(p, link)}
 	if e == Oracle {
 		return j, nil
 	}
 	var err error
-	j.short, err = newRunner(p, false)
+	j.short, err = j.newRunner(false)
 	return j, err
 }
 
-func newRunner(p *policy.Policy, frags bool) (*dataplane.Runner, error) {
-	prog, err := codegen.Compile(p, codegen.Target{Trace: true, Frags: frags})
+func (j *Judge) newRunner(frags bool) (*dataplane.Runner, error) {
+	prog, err := codegen.Compile(j.policy, codegen.Target{Link: j.link, Trace: true, Frags: frags})
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +119,7 @@ func (j *Judge) runnerFor(length int) (*dataplane.Runner, error) {
 		return j.short, nil
 	}
 	if j.long == nil {
-		r, err := newRunner(j.policy, true)
+		r, err := j.newRunner(true)
 		if err != nil {
 			return nil, err
 		}

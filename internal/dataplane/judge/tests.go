@@ -74,13 +74,17 @@ func (j *Judge) step(step *policy.Step) (*PacketResult, error) {
 	if step.Set != nil {
 		return nil, j.Add(Entry{step.Set, step.Entry})
 	}
-	v, err := j.Frame(step.Frame)
+	frame, err := j.link.Carry(step.Frame)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", step.Text, err)
+	}
+	v, err := j.Frame(frame)
 	if err != nil {
 		return nil, err
 	}
 	one := &PacketResult{Step: step, Verdict: v, Fault: j.fault(step, v)}
 	if one.Fault != "" {
-		tr := j.Explain(step.Frame)
+		tr := j.Explain(frame)
 		one.Trace = &tr
 	}
 	return one, nil

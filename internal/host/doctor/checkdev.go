@@ -9,7 +9,7 @@ import (
 // device judges the interface.
 func device(d *Device, h *Host) []Finding {
 	out := []Finding{identity(d), d.linkLayer()}
-	if d.NotEthernet == "" { // what follows is about policies on the device
+	if d.Unjudged == "" { // what follows is about policies on the device
 		out = append(out, attaching(d), d.program(), d.mtu(h),
 			d.merging("lro", "rx-lro", "lro"), d.merging("gro_hw", "rx-gro-hw", "rx-gro-hw"),
 			d.tags(), d.bigTCP())
@@ -35,8 +35,10 @@ func identity(d *Device) Finding {
 	}
 	f := Finding{Name: "driver", State: OK, Value: v + ", native XDP"}
 	switch {
-	case d.NotEthernet != "":
+	case d.Unjudged != "":
 		f.Value = v
+	case d.NotEthernet != "":
+		f.Value = v + ", no native XDP: a policy goes to tc ingress"
 	case d.XDP == nil:
 		f.State, f.Value = Unknown, v
 		f.Cost = "the kernel does not say whether the driver has native XDP (it does from 6.3 " +
@@ -53,20 +55,22 @@ func identity(d *Device) Finding {
 }
 
 func (d *Device) linkLayer() Finding {
-	if d.NotEthernet == "" {
+	switch {
+	case d.NotEthernet == "":
 		return Finding{Name: "link_layer", State: OK, Value: "Ethernet"}
+	case d.Unjudged == "":
+		return Finding{Name: "link_layer", State: OK,
+			Value: d.NotEthernet + ": packets begin with IP, and policies are compiled for that"}
 	}
 	f := Finding{
 		Name: "link_layer", State: Breaks, Value: d.NotEthernet, Sure: Documents,
-		Cost: "packets have no Ethernet header, which programs begin with: `levee up` refuses " +
-			"the device",
-		Mend: "levee up FILE --dev IF   # IF: the Ethernet interface that carries the packets; " +
+		Cost: "`levee up` refuses the device: " + d.Unjudged,
+		Mend: "levee up FILE --dev IF   # IF: the interface that carries the packets; " +
 			"here nftables filters",
 		Where: "ARPHRD_* in linux/if_arp.h",
 	}
 	if d.Program != nil && d.Program.Policy != "" {
-		f.Cost = fmt.Sprintf("packets have no Ethernet header, which programs begin with: the "+
-			"verdicts of %s are wrong", d.Program.Policy)
+		f.Cost = fmt.Sprintf("the verdicts of %s are wrong: %s", d.Program.Policy, d.Unjudged)
 		f.Mend = "levee down --dev " + d.Name
 	}
 	return f
@@ -77,7 +81,7 @@ func attaching(d *Device) Finding {
 	known, ok := drivers[d.Driver]
 	f.Where = known.source
 	switch {
-	case d.XDP != nil && !d.XDP.Basic:
+	case d.XDP != nil && !d.XDP.Basic, d.NotEthernet != "":
 		f.Value = "nothing is interrupted: a policy goes to tc ingress"
 		f.Where = ""
 	case d.Program != nil && !d.Program.Generic:

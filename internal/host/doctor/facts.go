@@ -20,6 +20,7 @@ type Device struct {
 	Program  *Program // an XDP program that is attached
 
 	NotEthernet string // what it is, in words, if its packets have no Ethernet header; else ""
+	Unjudged    string // why no policy goes there, "" if one does
 
 	IRQs []IRQ    // of its queues; none for virtual devices
 	RPS  []string // receive queues that are steered to other CPUs, with their masks

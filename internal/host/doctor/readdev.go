@@ -40,6 +40,9 @@ func ReadDevice(name string) (*Device, error) {
 	if not := (*linklayer.NotEthernet)(nil); errors.As(linklayer.Ethernet(link), &not) {
 		d.NotEthernet = not.What()
 	}
+	if _, err := linklayer.Of(link); err != nil {
+		d.Unjudged = err.Error()
+	}
 	if x := a.Xdp; x != nil && x.Attached {
 		d.Program = &Program{ID: x.ProgId, Generic: x.AttachMode == nl.XDP_ATTACHED_SKB}
 	}

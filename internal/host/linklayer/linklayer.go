@@ -1,8 +1,9 @@
-// Package linklayer says whether frames of a network device begin with an Ethernet header.
+// Package linklayer says what packets of a network device begin with: an Ethernet header, the IP
+// header, or something else.
 //
-// In goes what netlink tells of a device; out comes nil, or a sentence that names the device and
-// its link type. The package must never let a device through that it does not know: whoever judges
-// or sends Ethernet frames there would read, or write, other things in their place.
+// In goes what netlink tells of a device; out comes the link layer, or a sentence that names the
+// device and its link type. The package must never let a device through that it does not know:
+// whoever judges or sends packets there would read, or write, other things in their place.
 package linklayer
 
 import (
@@ -12,7 +13,45 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/kernel"
+	"levee/internal/packet"
 )
+
+// Of is what packets of a device begin with, as programs see them that judge what arrives. The
+// error is a *NotEthernet with its Why.
+//
+// Which devices without Ethernet show the IP header first is known by kind, since the link type
+// does not tell: the tests of package dataplane send packets through each of them.
+func Of(l netlink.Link) (packet.Link, error) {
+	err := Ethernet(l)
+	if err == nil {
+		return packet.Ethernet, nil
+	}
+	not := err.(*NotEthernet)
+	switch kindOf(l) {
+	case "tun", "wireguard", "ipip", "ip6tnl", "sit", "ppp":
+		return packet.L3, nil
+	case "gre", "ip6gre":
+		if remote(l) {
+			return packet.L3, nil
+		}
+		// The driver shows whoever looks the header that a packet came in (header_ops of
+		// net/ipv4/ip_gre.c): for each packet as long as its options.
+		not.Why = "without the address of the other end its packets begin with the tunnel's header"
+	case "vti", "vti6", "xfrm":
+		not.Why = "its packets begin with the header of the device that they came through"
+	default:
+		not.Why = "levee judges Ethernet frames and IP packets"
+	}
+	return 0, not
+}
+
+// remote reports whether a tunnel knows the one address that its packets come from, or is told it
+// with each packet.
+func remote(l netlink.Link) bool {
+	t, ok := l.(*netlink.Gretun)
+	return ok && (t.FlowBased ||
+		len(t.Remote) > 0 && !t.Remote.IsUnspecified() && !t.Remote.IsMulticast())
+}
 
 // NotEthernet is the error for a device whose packets have no Ethernet header. It matches
 // kernel.ErrRefused. Callers add what to do instead.
@@ -20,9 +59,13 @@ type NotEthernet struct {
 	Dev  string
 	Kind string // in words, with its article: "a WireGuard device"
 	Type string // the link type as `ip link` calls it: "none", "gre"
+	Why  string // of Of: why no policy goes there
 }
 
 func (e *NotEthernet) Error() string {
+	if e.Why != "" {
+		return fmt.Sprintf("%s is %s: %s", e.Dev, e.What(), e.Why)
+	}
 	return fmt.Sprintf("%s is %s: its packets have no Ethernet header", e.Dev, e.What())
 }
 
@@ -47,13 +90,7 @@ func Ethernet(l netlink.Link) error {
 			return nil
 		}
 	}
-	kind := l.Type()
-	if tuntap != nil {
-		kind = "tap"
-		if tun {
-			kind = "tun"
-		}
-	}
+	kind := kindOf(l)
 	e := &NotEthernet{Dev: l.Attrs().Name, Type: typeName(l.Attrs().EncapType)}
 	switch {
 	case kinds[kind] != "":
@@ -66,6 +103,22 @@ func Ethernet(l netlink.Link) error {
 		e.Kind = fmt.Sprintf("a device of kind %q", kind)
 	}
 	return e
+}
+
+// kindOf is the kernel's name of a kind (IFLA_INFO_KIND), with "tap" for one kind of tun. Drivers
+// of PPP over serial lines, and of others, tell none: the link type does.
+func kindOf(l netlink.Link) string {
+	kind := l.Type()
+	if t, ok := l.(*netlink.Tuntap); ok {
+		kind = "tap"
+		if t.Mode == netlink.TUNTAP_MODE_TUN {
+			kind = "tun"
+		}
+	}
+	if kind == "device" && l.Attrs().EncapType == "ppp" {
+		kind = "ppp"
+	}
+	return kind
 }
 
 // kinds are devices in words, by the kernel's name of their kind (IFLA_INFO_KIND).

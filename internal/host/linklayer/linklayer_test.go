@@ -2,11 +2,14 @@ package linklayer
 
 import (
 	"errors"
+	"net"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/kernel"
+	"levee/internal/packet"
 )
 
 func TestOnlyLinkTypesWithEthernetHeadersAreTaken(t *testing.T) {
@@ -66,5 +69,51 @@ func TestOnlyLinkTypesWithEthernetHeadersAreTaken(t *testing.T) {
 			": its packets have no Ethernet header":
 			t.Errorf("%s, %s: %v", c.link.Type(), c.encap, err)
 		}
+	}
+}
+
+func TestPacketsOfKnownTunnelsBeginWithIP(t *testing.T) {
+	generic := func(kind string) netlink.Link { return &netlink.GenericLink{LinkType: kind} }
+	remote := net.IPv4(192, 0, 2, 2)
+	for _, c := range []struct {
+		link  netlink.Link
+		encap string
+		why   string // "" where the policy is compiled for IP
+	}{
+		{&netlink.Wireguard{}, "none", ""},
+		{&netlink.Tuntap{Mode: netlink.TUNTAP_MODE_TUN}, "none", ""},
+		{&netlink.Tuntap{Mode: netlink.TUNTAP_MODE_TUN}, "ether", ""},
+		{&netlink.Gretun{Remote: remote}, "gre", ""},
+		{&netlink.Gretun{FlowBased: true}, "gre", ""},
+		{&netlink.Gretun{Remote: net.ParseIP("2001:db8::2")}, "unknown823", ""},
+		{&netlink.Iptun{}, "ipip", ""},
+		{&netlink.Ip6tnl{}, "tunnel6", ""},
+		{&netlink.Sittun{}, "sit", ""},
+		{generic("ppp"), "ppp", ""},
+		{&netlink.Device{}, "ppp", ""},
+
+		{&netlink.Gretun{}, "gre", "tunnel's header"},
+		{&netlink.Gretun{Remote: net.IPv4zero}, "gre", "tunnel's header"},
+		{&netlink.Gretun{Remote: net.IPv4(224, 0, 0, 9)}, "gre", "tunnel's header"},
+		{&netlink.Vti{}, "ipip", "header of the device"},
+		{&netlink.Xfrmi{}, "none", "header of the device"},
+		{&netlink.Tuntap{Mode: netlink.TUNTAP_MODE_TAP}, "none", "Ethernet frames and IP packets"},
+		{&netlink.Vxlan{}, "none", "Ethernet frames and IP packets"},
+		{&netlink.Device{}, "none", "Ethernet frames and IP packets"},
+		{generic("vcan"), "unknown280", "Ethernet frames and IP packets"},
+	} {
+		c.link.Attrs().Name, c.link.Attrs().EncapType = "dev0", c.encap
+		got, err := Of(c.link)
+		switch {
+		case c.why == "" && (err != nil || got != packet.L3):
+			t.Errorf("%s, %s: %s, %v", c.link.Type(), c.encap, got, err)
+		case c.why != "" && (!errors.Is(err, kernel.ErrRefused) ||
+			!strings.Contains(err.Error(), c.why)):
+			t.Errorf("%s, %s: %s, %v", c.link.Type(), c.encap, got, err)
+		}
+	}
+	if got, err := Of(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{EncapType: "ether"}}); err != nil ||
+		got != packet.Ethernet {
+		t.Errorf("veth: %s, %v", got, err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 // On lists the sessions of this network namespace whose packets arrive on dev, or on an interface
 // on top of it (VLAN, bridge, bond): the local address stands there, or the way back leads there.
 // They belong to an SSH server, or to one of the processes that this one descends from. An
-// interface that does not exist, or whose packets have no Ethernet header, has none: no policy is
-// put there. The error is of a kernel that does not tell, as one without sock_diag.
+// interface that does not exist, or whose packets levee cannot judge, has none: no policy is put
+// there. The error is of a kernel that does not tell, as one without sock_diag.
 func On(dev string) ([]Session, error) {
 	all, err := sessions()
 	if err != nil || len(all) == 0 {
@@ -46,7 +46,7 @@ func interfacesAbove(dev string) (map[int][]uint16, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up interface %q: %w", dev, err)
 	}
-	if err := linklayer.Ethernet(l); err != nil {
+	if _, err := linklayer.Of(l); err != nil {
 		return nil, err
 	}
 	links, err := netlink.LinkList()

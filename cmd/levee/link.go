@@ -1,0 +1,56 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
+	"levee/internal/packet"
+)
+
+// linkFlag adds --link.
+func linkFlag(cmd *cobra.Command, v *string) {
+	cmd.Flags().StringVar(v, "link", packet.Ethernet.String(),
+		"what packets begin with: ethernet, or l3 for the IP header (WireGuard, tun, GRE, PPP)")
+}
+
+// parseLink reads --link.
+func parseLink(cmd *cobra.Command, v string) (packet.Link, error) {
+	link, err := packet.ParseLink(v)
+	if err != nil {
+		return 0, usagef(cmd, "--link: %v", err)
+	}
+	return link, nil
+}
+
+// ethernetTerms are errors for what a policy asks of packets that have no Ethernet header; where
+// says which packets these are.
+func (pr *parsed) ethernetTerms(p *policy.Policy, link packet.Link,
+	where string) syntax.Diagnostics {
+	if link == packet.Ethernet {
+		return nil
+	}
+	c := &syntax.Collector{File: pr.tree.Name}
+	for _, t := range p.Ethernet() {
+		name := t.Term.Field.Info().Name
+		if t.Term.Field == policy.EtherType {
+			name += " but those of IPv4 and IPv6"
+		}
+		c.Errorf(mark(t.Term.Pos), "", "%s have no Ethernet header, and so no %s", where, name)
+	}
+	return pr.tree.Diagnostics(c)
+}
+
+// forLink is an error, which is printed, for a policy that asks packets of the link layer for what
+// they lack.
+func (e *env) forLink(pr *parsed, link packet.Link, where string) error {
+	ds := pr.ethernetTerms(pr.policy, link, where)
+	e.printDiagnostics(ds)
+	if ds.HasErrors() {
+		return errNo
+	}
+	return nil
+}
+
+// withoutEthernet is where packets are without an Ethernet header by --link.
+const withoutEthernet = "packets of --link l3"
