@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,7 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"levee": main, "probe": probe, "sshd": sshd, "over": over})
+	testscript.Main(m, map[string]func(){"levee": leveeWithRights, "probe": probe, "sshd": sshd, "over": over})
 }
 
 // TestScripts runs the command-line stories of test/script. Stories that need root or a kernel
@@ -36,16 +39,122 @@ func TestScripts(t *testing.T) {
 		Condition:           scriptCondition,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":   cmdExits,
-			"unpriv":  cmdUnpriv,
-			"json":    cmdJSON,
-			"pcap":    cmdPcap,
-			"netns":   cmdNetns,
-			"await":   cmdAwait,
-			"labname": cmdLabname,
-		},
+		Cmds:                scriptCmds,
 	})
+}
+
+// TestScriptsWithLeastRights runs the stories again, with levee having CAP_BPF, CAP_PERFMON and
+// CAP_NET_ADMIN only, and the bpf file system mounted beforehand, as the shipped mount unit does.
+// The commands bench, lab and gen want more.
+func TestScriptsWithLeastRights(t *testing.T) {
+	if os.Getuid() != 0 || kernel.Privileged() != nil {
+		t.Skip("needs root, to take rights away")
+	}
+	all, err := filepath.Glob("../../test/script/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var some []string
+	for _, file := range all {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if usesKernel.Match(text) && !moreRights.Match(text) {
+			some = append(some, file)
+		}
+	}
+	if len(some) < 8 {
+		t.Errorf("only %v: do the stories still use these commands?", some)
+	}
+	testscript.Run(t, testscript.Params{
+		Files: some,
+		Setup: func(e *testscript.Env) error {
+			if err := setupScript(e); err != nil {
+				return err
+			}
+			e.Setenv(rightsEnv, "least")
+			dir := filepath.Join(e.Getenv(dataplane.RunEnv), "bpf")
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				return err
+			}
+			return unix.Mount("bpf", dir, "bpf", 0, "mode=0700")
+		},
+		Condition:           scriptCondition,
+		RequireExplicitExec: true,
+		Cmds:                scriptCmds,
+	})
+}
+
+// scriptCmds are the commands of stories, besides testscript's own.
+var scriptCmds = map[string]func(*testscript.TestScript, bool, []string){
+	"exits":   cmdExits,
+	"least":   cmdLeast,
+	"reader":  cmdReader,
+	"unpriv":  cmdUnpriv,
+	"json":    cmdJSON,
+	"pcap":    cmdPcap,
+	"netns":   cmdNetns,
+	"await":   cmdAwait,
+	"labname": cmdLabname,
+}
+
+// usesKernel are the commands that want a right, or more with one.
+var usesKernel = regexp.MustCompile(`levee (up|set|status|eval|test|cost|doctor) `)
+
+// moreRights are commands that least rights are not enough for. Who holds a session is not told
+// without CAP_SYS_PTRACE: least-rights.txtar has what happens then.
+var moreRights = regexp.MustCompile(`levee (bench|lab|gen) |\$NS sshd `)
+
+// rightsEnv tells the levee of a story to give up rights.
+const rightsEnv = "LEVEE_TEST_RIGHTS"
+
+// cmdLeast is `least STATUS PROGRAM ARGS...`: as exits, with least rights.
+func cmdLeast(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Setenv(rightsEnv, "least")
+	cmdExits(ts, neg, args)
+	ts.Setenv(rightsEnv, "")
+}
+
+// cmdReader is `reader STATUS PROGRAM ARGS...`: as user nobody in the group that reads the state,
+// without any capability.
+func cmdReader(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: reader STATUS PROGRAM [ARG...]")
+	}
+	g, err := user.LookupGroup("levee")
+	ts.Check(err)
+	as := []string{args[0], "env", "-u", "GOCOVERDIR", "setpriv", "--reuid=65534",
+		"--regid=65534", "--groups=" + g.Gid, "--inh-caps=-all", "--bounding-set=-all"}
+	cmdExits(ts, false, append(as, args[1:]...))
+}
+
+// leveeWithRights is levee, with the rights that the story says.
+func leveeWithRights() {
+	if os.Getenv(rightsEnv) != "" && os.Getuid() == 0 {
+		fmt.Fprintln(os.Stderr, "give up rights:", giveUpRights())
+		os.Exit(1)
+	}
+	main()
+}
+
+// giveUpRights runs this command again with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN alone. It returns
+// only with an error.
+func giveUpRights() error {
+	runtime.LockOSThread()
+	keep := []uintptr{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_NET_ADMIN}
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
+		if slices.Contains(keep, c) {
+			continue
+		}
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
+			return err
+		}
+	}
+	if err := os.Unsetenv(rightsEnv); err != nil {
+		return err
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 }
 
 // setupScript lets an unprivileged user reach the binary and the files of the story: both
@@ -79,6 +188,9 @@ func scriptCondition(cond string) (bool, error) {
 	case "tun":
 		return exec.Command("unshare", "-n", "ip", "tuntap", "add", "dev", "t", "mode",
 			"tun").Run() == nil, nil
+	case "group":
+		_, err := user.LookupGroup("levee")
+		return err == nil, nil
 	case "two-cores":
 		return runtime.NumCPU() >= 2, nil
 	case "vlan":

@@ -23,7 +23,7 @@ const childEnv = "LEVEE_TEST_CHILD"
 
 // order is one levee command, for this process or for a child.
 type order struct {
-	Do      string // up, wait (up and wait for its confirmation), confirm, status, down
+	Do      string // up, wait (up and wait for its confirmation), confirm, status, read, down
 	Dev     string
 	Mode    Mode
 	File    string
@@ -63,6 +63,18 @@ func (o order) run() error {
 			fmt.Println(a.Dev, a.Policy, a.packets(o.Label))
 		}
 		return err
+	case "read": // what members of the group may
+		all, _, err := Status(ctx, false)
+		for _, a := range all {
+			fmt.Println(a.Dev, a.Policy, a.packets(o.Label))
+		}
+		sets, err2 := SetList(ctx, o.Dev, "abusers")
+		for _, s := range sets {
+			for _, e := range s.Entries {
+				fmt.Println(e.Element(), e.Lease)
+			}
+		}
+		return errors.Join(err, err2)
 	case "down":
 		_, err := Down(ctx, o.Dev)
 		return err

@@ -14,7 +14,7 @@ import (
 // keptMaps are what goes on of the policy in force in the one that takes its place.
 type keptMaps struct {
 	maps     map[string]*ebpf.Map // by name in the new program: they stay the maps they are
-	memories map[string]*ebpf.Map // by name of the set: its map does not stay, but its shape does
+	memories map[string]*ebpf.Map // by name of the set: its shape stays, so its memory does
 	copied   map[*policy.Set]place
 	idle     []codegen.MapUse     // of the interface, and not of the new program
 	opened   map[string]*ebpf.Map // maps of the generation in force
@@ -137,7 +137,7 @@ func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 	if err != nil || outer == nil {
 		return err
 	}
-	old := place{outer, from.Key}
+	old := place{outer: outer, key: from.Key, name: ps.Name, pins: u.pins(u.at.key, u.at.current().Generation)}
 	s, err := openSet(old, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
 		return err
@@ -147,16 +147,16 @@ func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 	// Where entries lie depends on the room itself; sizes may agree by chance.
 	same := s.Max() == ps.Max && s.Room() == to.Room && s.inner.ValueSize() == spec.InnerMap.ValueSize
 	own := sameSet(u.at.current().Maps, from.Map, p.Maps, to.Map)
-	switch {
-	case same && own && spec.Compatible(outer) == nil:
-		k.maps[to.Map] = outer
-	case same:
-		if k.memories[ps.Name], err = s.inner.Clone(); err != nil {
-			delete(k.memories, ps.Name)
-			return kernel.Refuse(err, "keep the memory of dynamic set %q", ps.Name)
-		}
-	default:
+	if !same {
 		k.copied[ps] = old
+		return nil
+	}
+	if own && spec.Compatible(outer) == nil {
+		k.maps[to.Map] = outer
+	}
+	if k.memories[ps.Name], err = s.inner.Clone(); err != nil {
+		delete(k.memories, ps.Name)
+		return kernel.Refuse(err, "keep the memory of dynamic set %q", ps.Name)
 	}
 	return nil
 }

@@ -106,14 +106,19 @@ func (s *store) fold(a *attachment, gone []*description, keep []*description) er
 // readRows reads a counters map as [cpu][slot]. The program writes meanwhile; each word is read
 // whole, but packets and bytes of a slot may be one packet apart.
 func readRows(m *ebpf.Map, rowBytes, slots int) ([][]Counter, error) {
-	if rowBytes < slots*codegen.SlotBytes || rowBytes > int(m.ValueSize()) {
-		return nil, fmt.Errorf("a row of %d bytes does not hold %d counters", rowBytes, slots)
-	}
 	mem, err := mapMemory(m, int(m.ValueSize()))
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Munmap(mem)
+	return rowsOf(m, mem, rowBytes, slots)
+}
+
+// rowsOf reads the value of a counters map.
+func rowsOf(m *ebpf.Map, mem []byte, rowBytes, slots int) ([][]Counter, error) {
+	if rowBytes < slots*codegen.SlotBytes || rowBytes > int(m.ValueSize()) {
+		return nil, fmt.Errorf("a row of %d bytes does not hold %d counters", rowBytes, slots)
+	}
 	return rows(mem[:m.ValueSize()], rowBytes, slots), nil
 }
 

@@ -127,7 +127,7 @@ func (a *attachment) Close() {
 
 // current is the generation whose program the link runs, nil if there is none.
 func (a *attachment) current() *description {
-	if a.link == nil {
+	if a.program == 0 {
 		return nil
 	}
 	for _, g := range a.gens {
@@ -192,6 +192,9 @@ func (s *store) open(key string) (*attachment, error) {
 		g.listMaps()
 		a.gens[n] = g
 	}
+	if s.readOnly {
+		return a, s.readRunning(a)
+	}
 	pinned, err := link.LoadPinnedLink(s.bpf(key, pinLink), nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := s.openFilter(a); err != nil {
@@ -239,8 +242,8 @@ func (s *store) pinned(key string) ([]int, error) {
 }
 
 // openProgram opens a pinned program.
-func openProgram(path string) (*ebpf.Program, error) {
-	p, err := ebpf.LoadPinnedProgram(path, nil)
+func (s *store) openProgram(path string) (*ebpf.Program, error) {
+	p, err := ebpf.LoadPinnedProgram(path, s.pinOptions())
 	if err != nil {
 		return nil, kernel.Refuse(err, "open the pinned program %s", path)
 	}
@@ -250,10 +253,17 @@ func openProgram(path string) (*ebpf.Program, error) {
 // counters reads the counters of a generation: [cpu][slot].
 func (s *store) counters(key string, g *description) ([][]Counter, error) {
 	name, _ := codegen.MapOf(g.Maps, codegen.Counters)
-	m, err := ebpf.LoadPinnedMap(filepath.Join(s.pins(key, g.Generation), name), nil)
+	m, err := ebpf.LoadPinnedMap(filepath.Join(s.pins(key, g.Generation), name), s.pinOptions())
 	if err != nil {
 		return nil, fmt.Errorf("open the counters of generation %d: %w", g.Generation, err)
 	}
 	defer m.Close()
+	if s.readOnly {
+		mem, err := copyOfMap(m)
+		if err != nil {
+			return nil, err
+		}
+		return rowsOf(m, mem, g.RowBytes, len(g.Slots))
+	}
 	return readRows(m, g.RowBytes, len(g.Slots))
 }

@@ -20,7 +20,12 @@ import (
 // is used from the host's mount namespace. A thread that has changed its mount namespace cannot
 // serve other goroutines any more: fn then runs on a thread that is thrown away afterwards. The
 // network namespace stays the caller's. fn must not start goroutines that touch files.
+//
+// Without the capabilities for that, the bpffs has to be mounted already, where this process sees it.
 func onHost(fn func() error) error {
+	if !kernel.Holds(kernel.SysAdmin) || !kernel.Holds(kernel.SysChroot) {
+		return fn()
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	host, own := hostMountNamespace()

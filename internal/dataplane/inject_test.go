@@ -253,9 +253,9 @@ func inject(t *testing.T, o order, at int, kill bool) {
 func nothingElse(t *testing.T, what string) error {
 	a := status(t)
 	objects, files := kernelObjects(t), kept(t)
-	want, wantFiles := 3, "- - N N bpf link lock prog state tally"
+	want, wantFiles := 3, "- - N N bpf clock.json link lock prog state tally"
 	if a.Trial != 0 {
-		want, wantFiles = 8, "- - N N N N bpf link lock prog prog prog_trial state tally tally then"
+		want, wantFiles = 8, "- - N N N N bpf clock.json link lock prog prog prog_trial state tally tally then"
 	}
 	if a.Mode == Clsact { // a filter is no link
 		want, wantFiles = want-1, strings.Replace(wantFiles, " link", "", 1)

@@ -31,7 +31,7 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 		if err := step("link"); err != nil {
 			return err
 		}
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := os.MkdirAll(dir, dirMode); err != nil {
 			return kernel.Refuse(err, "create the directory of links")
 		}
 		lk, err := attachOther(u.dev, l.At, st.plain.others[l.Program])

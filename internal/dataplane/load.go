@@ -19,7 +19,9 @@ type loaded struct {
 	prog   *ebpf.Program // the one that judges
 	others map[string]*ebpf.Program
 	maps   map[string]*ebpf.Map
-	ledger []codegen.MapUse // of maps
+	// of dynamic sets by name, as they were when the program was loaded
+	memories map[string]*ebpf.Map
+	ledger   []codegen.MapUse // of maps
 }
 
 // holding is the map that holds something of which a program has one, nil if it has none.
@@ -42,7 +44,7 @@ func load(p *codegen.Program, replace, memories map[string]*ebpf.Map) (*loaded, 
 	if err != nil {
 		return nil, kernel.LoadError("load program", err)
 	}
-	l := &loaded{prog: c.DetachProgram(p.Judge()), others: c.Programs, maps: c.Maps, ledger: p.Maps}
+	l := &loaded{prog: c.DetachProgram(p.Judge()), others: c.Programs, maps: c.Maps, memories: map[string]*ebpf.Map{}, ledger: p.Maps}
 	c.Maps, c.Programs = nil, nil
 	c.Close()
 	if err := placeSets(p, l, replace, memories); err != nil {
@@ -88,8 +90,10 @@ func checkLedger(p *codegen.Program) error {
 
 func (l *loaded) Close() error {
 	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(l.maps)) {
-		errs = append(errs, l.maps[name].Close())
+	for _, all := range []map[string]*ebpf.Map{l.maps, l.memories} {
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			errs = append(errs, all[name].Close())
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.others)) {
 		errs = append(errs, l.others[name].Close())

@@ -51,7 +51,7 @@ type Runner struct {
 }
 
 // NewRunner loads a program. Compile it with Target.Trace, or Eval cannot tell which slot decided.
-// It needs CAP_BPF and CAP_NET_ADMIN; errors of the machine match kernel.ErrRefused.
+// It needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; errors of the machine match kernel.ErrRefused.
 func NewRunner(p *codegen.Program) (*Runner, error) {
 	l, err := load(p, nil, nil)
 	if err != nil {

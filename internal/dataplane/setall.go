@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 
+	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
 
@@ -105,6 +106,13 @@ type SetContents struct {
 
 // SetList lists dynamic sets, chosen as by SetAdd.
 func SetList(ctx context.Context, dev, name string) ([]SetContents, error) {
+	if refused := kernel.Privileged(); refused != nil {
+		s, err := forReading(ctx, refused)
+		if err != nil {
+			return nil, err
+		}
+		return s.readSets(dev, name)
+	}
 	sets, err := openSets(ctx, dev, name)
 	if err != nil {
 		return nil, err

@@ -324,20 +324,9 @@ func (s *Set) List(ctx context.Context) ([]SetEntry, error) {
 	if err := s.hold(ctx); err != nil {
 		return nil, err
 	}
-	m := s.maps[0]
-	m.Expire(m.clock.Now())
-	out := make([]SetEntry, 0, m.Len())
-	for e, expires := range m.All() {
-		out = append(out, SetEntry{e.Prefix, e.Service, m.left(expires)})
-	}
+	out := s.maps[0].entries()
 	s.release() // before sorting, which takes longer
-	slices.SortFunc(out, func(a, b SetEntry) int {
-		if c := a.Prefix.Compare(b.Prefix); c != 0 {
-			return c
-		}
-		return a.Service.Compare(b.Service)
-	})
-	return out, nil
+	return sortedEntries(out), nil
 }
 
 // Type is what the entries of the set are: addresses, services or endpoints.

@@ -58,9 +58,9 @@ type set struct {
 
 // openSet gives access to what is in a place now. The place's map may be closed then.
 func openSet(at place, name string, typ policy.SetType, lease time.Duration) (*set, error) {
-	var inner *ebpf.Map
-	if err := at.outer.Lookup(at.key, &inner); err != nil {
-		return nil, kernel.Refuse(err, "open dynamic set %q", name)
+	inner, err := at.memory()
+	if err != nil {
+		return nil, err
 	}
 	return openMemory(inner, &set{name: name, typ: typ, lease: lease}, nil)
 }
@@ -113,13 +113,12 @@ func openMemory(inner *ebpf.Map, s *set, format func(mem []byte) error) (*set, e
 // Close gives up the memory; if no map holds it either, it is freed.
 func (s *set) Close() error { return errors.Join(unix.Munmap(s.mem), s.inner.Close()) }
 
-// putInto makes the set what programs see in a place, in one step. The kernel waits until no program uses
-// what was there before.
-func (s *set) putInto(at place) error {
-	if err := at.outer.Put(at.key, s.inner); err != nil { // traffic changes here
-		return kernel.Refuse(err, "put the contents of dynamic set %q in place", s.name)
+// release gives up the memory but for the handle that it returns.
+func (s *set) release() (*ebpf.Map, error) {
+	if err := unix.Munmap(s.mem); err != nil {
+		return nil, errors.Join(fmt.Errorf("unmap dynamic set %q: %w", s.name, err), s.inner.Close())
 	}
-	return nil
+	return s.inner, nil
 }
 
 // expires is the end of a lease in jiffies, 0 for never.
@@ -179,7 +178,7 @@ func copySet(ps *policy.Set, from, to place) error {
 type writers struct{ f *os.File }
 
 func (s *store) openWriters(key string) (*writers, error) {
-	f, err := os.OpenFile(s.state(key, "sets"), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(s.state(key, "sets"), os.O_RDWR|os.O_CREATE, lockMode)
 	if err != nil {
 		return nil, kernel.Refuse(err, "open the lock of dynamic sets")
 	}
@@ -221,7 +220,7 @@ func (s *store) exclude(key string, next bool) (*os.File, error) {
 	if err != nil && !next {
 		return nil, nil
 	}
-	if err := os.MkdirAll(s.state(key), 0o700); err != nil {
+	if err := os.MkdirAll(s.state(key), dirMode); err != nil {
 		return nil, kernel.Refuse(err, "create the runtime directory")
 	}
 	w, err := s.openWriters(key)

@@ -149,9 +149,9 @@ func (w *swap) do() error {
 	w.serial = w.writers.serial()
 	m := &w.maps[w.i]
 	for i, at := range m.places {
-		if err := w.next.putInto(at); err != nil {
+		if err := at.put(w.next.inner); err != nil {
 			for _, done := range m.places[:i] {
-				err = errors.Join(err, m.set.putInto(done)) // back
+				err = errors.Join(err, done.put(m.set.inner)) // back
 			}
 			return err
 		}

@@ -83,7 +83,7 @@ func (s *store) rollBack(a *attachment) (*attachment, error) {
 
 // give hands the link to the program of a generation that is staged, the one without a deadline.
 func (s *store) give(a *attachment, generation int) error {
-	prog, err := openProgram(filepath.Join(s.pins(a.key, generation), pinProg))
+	prog, err := s.openProgram(filepath.Join(s.pins(a.key, generation), pinProg))
 	if err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 	if u.fallback() == 0 {
 		return nil
 	}
-	prog, err := openProgram(filepath.Join(u.pins(st.key, u.fallback()), pinProg))
+	prog, err := u.openProgram(filepath.Join(u.pins(st.key, u.fallback()), pinProg))
 	if err != nil {
 		return err
 	}
@@ -213,20 +213,20 @@ func (u *up) pin(st *staged) error {
 		return err
 	}
 	dir := u.pins(st.key, st.desc.Generation)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return kernel.Refuse(err, "create the directory of pins")
 	}
-	pin := func(o interface{ Pin(string) error }, name string) error {
-		if err := o.Pin(filepath.Join(dir, name)); err != nil {
-			return kernel.Refuse(err, "pin %s of %s", name, u.Dev)
-		}
-		return nil
-	}
+	pin := func(o pinner, name string) error { return pinFile(o, filepath.Join(dir, name)) }
 	if err := pin(st.plain.prog, pinProg); err != nil {
 		return err
 	}
 	for _, m := range st.desc.Maps {
 		if err := pin(st.plain.maps[m.Name], m.Name); err != nil {
+			return err
+		}
+	}
+	for name, m := range st.plain.memories {
+		if err := (place{name: name, pins: dir}).pinAs(pinMemory, m); err != nil {
 			return err
 		}
 	}

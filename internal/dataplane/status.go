@@ -99,6 +99,14 @@ func typeName(t policy.SetType) string {
 // runtime directory is. A trial past its deadline is ended on the way, and the remains of vanished
 // interfaces are removed; notes says so, one sentence each.
 func Status(ctx context.Context, all bool) (out []Attachment, notes []string, err error) {
+	if refused := kernel.Privileged(); refused != nil {
+		s, err := forReading(ctx, refused)
+		if err != nil {
+			return nil, nil, err
+		}
+		out, err = s.readStatus(all)
+		return out, nil, err
+	}
 	err = transact(ctx, func(s *store) error {
 		defer func() { notes = s.notes }()
 		netns, err := netnsCookie()
@@ -140,13 +148,13 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 	pin := pinProg
 	if a.trial() != nil {
 		pin = pinTrial
-		left, err := timeLeft(g.Deadline)
+		left, err := s.timeLeft(g.Deadline)
 		if err != nil {
 			return nil, err
 		}
 		t.Trial = max(left, 1) // 0 is for "not on trial"
 	}
-	prog, err := openProgram(filepath.Join(s.pins(a.key, g.Generation), pin))
+	prog, err := s.openProgram(filepath.Join(s.pins(a.key, g.Generation), pin))
 	if err != nil {
 		return nil, err
 	}
@@ -177,6 +185,16 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 func (s *store) tellSets(a *attachment) ([]SetInfo, error) {
 	var out []SetInfo
 	for _, info := range a.current().Sets {
+		if s.readOnly {
+			c, err := s.copyOf(a.key, a.current(), info)
+			if err != nil {
+				return nil, err
+			}
+			c.Expire(c.now())
+			info.Entries, info.Refused = c.Len(), c.Refused()
+			out = append(out, info)
+			continue
+		}
 		set, err := s.openSetOf(a, info.Name)
 		if err != nil {
 			return nil, err

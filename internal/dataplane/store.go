@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -40,6 +42,9 @@ type store struct {
 	dir   string
 	lock  *os.File
 	notes []string // what was found and mended on the way
+
+	readOnly bool          // nothing is locked or changed (see read.go)
+	clock    *kernel.Clock // of a reader; nil: this process's own
 }
 
 // transact runs fn with the runtime directory locked, in the host's mount namespace, and removes
@@ -79,10 +84,10 @@ func directory() (string, error) {
 func (s *store) acquire() error {
 	path := filepath.Join(s.dir, "lock")
 	for {
-		if err := os.MkdirAll(s.dir, 0o700); err != nil {
-			return kernel.Refuse(err, "create the runtime directory")
+		if err := s.makeDir(); err != nil {
+			return err
 		}
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, lockMode)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed between the two calls
 		}
@@ -103,6 +108,17 @@ func (s *store) acquire() error {
 	}
 }
 
+func (s *store) makeDir() error {
+	if _, err := os.Stat(s.dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(s.dir, dirMode); err != nil {
+		return kernel.Refuse(err, "create the runtime directory")
+	}
+	share(s.dir)
+	return nil
+}
+
 func (s *store) bpf(elem ...string) string {
 	return filepath.Join(append([]string{s.dir, "bpf"}, elem...)...)
 }
@@ -117,18 +133,43 @@ func (s *store) mount() error {
 		return err
 	}
 	for _, dir := range []string{s.bpf(), s.state()} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := os.MkdirAll(dir, dirMode); err != nil {
 			return kernel.Refuse(err, "create the runtime directory")
 		}
 	}
-	if s.mounted() {
-		return nil
+	if !s.mounted() {
+		if !kernel.Holds(kernel.SysAdmin) {
+			return kernel.Refuse(nil, "no bpf file system is mounted at %s, which keeps the policy when this command ends, and mounting one needs CAP_SYS_ADMIN; as root, once: systemctl start run-levee-bpf.mount, or mount -t bpf -o mode=0750 bpf %[1]s", s.bpf())
+		}
+		err := unix.Mount(ownMount, s.bpf(), "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0750")
+		if err != nil {
+			return kernel.Refuse(err, "mount a bpf file system at %s, which keeps the policy when this command ends (CONFIG_BPF_SYSCALL)", s.bpf())
+		}
 	}
-	err := unix.Mount("levee", s.bpf(), "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700")
+	share(s.bpf())
+	return s.noteClock()
+}
+
+// ownMount is the source of a mount that levee made, and takes away. Others stay.
+const ownMount = "levee"
+
+// mountedByLevee looks the bpffs up in the list of mounts (proc_pid_mountinfo(5)): field 5 is the mount
+// point; the source is the second one after the separator.
+func (s *store) mountedByLevee() bool {
+	b, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
-		return kernel.Refuse(err, "mount a bpf file system at %s, which keeps the policy when this command ends (needs CAP_SYS_ADMIN and CONFIG_BPF_SYSCALL)", s.bpf())
+		return false
 	}
-	return nil
+	own := false
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		at := slices.Index(f, "-")
+		if at < 5 || len(f) < at+3 || f[4] != s.bpf() {
+			continue
+		}
+		own = f[at+2] == ownMount // the last one is on top
+	}
+	return own
 }
 
 func (s *store) mounted() bool {
@@ -163,12 +204,15 @@ func (s *store) tidy() error {
 	if err != nil || len(keys) > 0 {
 		return err
 	}
+	if s.mounted() && !s.mountedByLevee() {
+		return nil
+	}
 	if s.mounted() {
 		if err := unix.Unmount(s.bpf(), 0); err != nil {
 			return nil
 		}
 	}
-	for _, path := range []string{s.bpf(), s.state(), filepath.Join(s.dir, "lock")} {
+	for _, path := range []string{s.state(clockFile), s.bpf(), s.state(), filepath.Join(s.dir, "lock")} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -183,11 +227,11 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
 		return kernel.Refuse(err, "create the runtime directory")
 	}
 	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+	if err := os.WriteFile(tmp, b, fileMode); err != nil {
 		return kernel.Refuse(errors.Join(err, os.Remove(tmp)), "write the runtime state (is %s full?)", filepath.Dir(path))
 	}
 	if err := os.Rename(tmp, path); err != nil {

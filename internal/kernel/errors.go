@@ -101,7 +101,7 @@ func loadError(doing string, err error, release string) error {
 		if perr := Privileged(); perr != nil {
 			return perr
 		}
-		return Refuse(err, "%s: not permitted although CAP_BPF and CAP_NET_ADMIN are there; a "+
+		return Refuse(err, "%s: not permitted although CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN are there; a "+
 			"security module (lockdown, SELinux) or a low RLIMIT_MEMLOCK (kernels before 5.11: "+
 			"ulimit -l unlimited) forbids it", doing)
 	case errors.Is(err, unix.ENOMEM):
@@ -153,11 +153,26 @@ func instruction(line string) bool {
 
 // Capabilities that attaching needs: number in linux/capability.h and name.
 var needed = [...]struct {
-	bit  uint
-	name string
-}{{39, "CAP_BPF"}, {12, "CAP_NET_ADMIN"}}
+	bit   uint
+	name  string
+	admin bool // CAP_SYS_ADMIN stands for it
+}{{39, "CAP_BPF", true}, {38, "CAP_PERFMON", true}, {12, "CAP_NET_ADMIN", false}}
 
-const capSysAdmin = 21 // stands for CAP_BPF
+// Capability is a number of linux/capability.h.
+type Capability uint
+
+// Capabilities that some commands do more with.
+const (
+	SysChroot Capability = 18
+	SysPtrace Capability = 19
+	SysAdmin  Capability = 21
+)
+
+// Holds says whether this thread has a capability.
+func Holds(c Capability) bool {
+	effective, err := capabilities()
+	return err == nil && effective&(1<<c) != 0
+}
 
 // Privileged reports with a Refusal which capability is missing for bpf(2), nil if none is.
 func Privileged() error {
@@ -167,7 +182,7 @@ func Privileged() error {
 	}
 	var missing []string
 	for _, c := range needed {
-		if effective&(1<<c.bit) == 0 && !(c.name == "CAP_BPF" && effective&(1<<capSysAdmin) != 0) {
+		if effective&(1<<c.bit) == 0 && !(c.admin && effective&(1<<SysAdmin) != 0) {
 			missing = append(missing, c.name)
 		}
 	}
@@ -175,7 +190,16 @@ func Privileged() error {
 		return nil
 	}
 	return Refuse(unix.EPERM, "this needs %s; run it as root (sudo)",
-		strings.Join(missing, " and "))
+		listed(missing))
+}
+
+// listed is "A", "A and B" or "A, B and C".
+func listed(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
 func capabilities() (uint64, error) {

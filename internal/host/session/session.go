@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -31,6 +32,7 @@ type Session struct {
 const (
 	thisConnection = "the connection that this command is being run over"
 	sshSession     = "an SSH session"
+	maySession     = "what may be an SSH session (which process holds it is told with CAP_SYS_PTRACE only)"
 )
 
 // sshServers are the names of the processes that hold SSH sessions: OpenSSH before and from 9.8,
@@ -59,12 +61,15 @@ func sessions() ([]Session, error) {
 			listens[s.ID.SourcePort] = true
 		}
 	}
-	owners := socketOwners()
+	owners, all := socketOwners()
 	var out []Session
 	for _, s := range socks {
 		what := owners[s.INode]
 		local, remote := addrPort(s.ID.Source, s.ID.SourcePort),
 			addrPort(s.ID.Destination, s.ID.DestinationPort)
+		if what == "" && !all && listens[local.Port()] {
+			what = maySession
+		}
 		switch {
 		case s.State != tcpEstablished, what == "", !local.IsValid(), !remote.IsValid(),
 			remote.Addr().IsLoopback():
@@ -97,8 +102,10 @@ func addrPort(ip net.IP, port uint16) netip.AddrPort {
 }
 
 // socketOwners maps the inodes of sockets to what their sessions are. A process that ends
-// meanwhile, or hides its files, is left out.
-func socketOwners() map[uint32]string {
+// meanwhile is left out. all is false if one does not let this process see its files: that takes its
+// rights, or CAP_SYS_PTRACE.
+func socketOwners() (_ map[uint32]string, all bool) {
+	all = true
 	owners := map[uint32]string{}
 	own := ancestors()
 	procs, _ := filepath.Glob("/proc/[0-9]*")
@@ -113,9 +120,15 @@ func socketOwners() map[uint32]string {
 		default:
 			continue
 		}
+		if _, err := os.ReadDir(dir + "/fd"); errors.Is(err, fs.ErrPermission) {
+			all = false
+		}
 		fds, _ := filepath.Glob(dir + "/fd/*")
 		for _, fd := range fds {
-			target, _ := os.Readlink(fd)
+			target, err := os.Readlink(fd)
+			if errors.Is(err, fs.ErrPermission) {
+				all = false
+			}
 			if inode, ok := strings.CutPrefix(target, "socket:["); ok {
 				n, err := strconv.ParseUint(strings.TrimSuffix(inode, "]"), 10, 32)
 				if err == nil && owners[uint32(n)] != thisConnection {
@@ -124,7 +137,7 @@ func socketOwners() map[uint32]string {
 			}
 		}
 	}
-	return owners
+	return owners, all
 }
 
 func commOf(procDir string) string {

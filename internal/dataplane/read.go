@@ -1,0 +1,249 @@
+package dataplane
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+
+	"levee/internal/kernel"
+)
+
+// Members of a group may read the state without any capability: what is in force, its counters, the
+// entries of its sets. They take no lock, since who can take one can hold it against root; they
+// change nothing, and cannot open a link, which is enough to detach it.
+
+// readers is that group. Where the machine does not have it, only root reads.
+var readers = "levee"
+
+// Modes of what is made in the runtime directory. Locks are for root alone.
+const (
+	dirMode  = 0o750
+	fileMode = 0o640
+	lockMode = 0o600
+)
+
+// clockFile is a reading of the kernel's clock, which takes the right to load programs.
+const clockFile = "clock.json"
+
+type clockReading struct {
+	Ticks uint64        `json:"ticks"`
+	HZ    uint64        `json:"hz"`
+	Mono  time.Duration `json:"mono"` // CLOCK_MONOTONIC then
+}
+
+// noteClock writes a reading for those who cannot take one.
+func (s *store) noteClock() error {
+	c, err := kernel.JiffiesClock()
+	if err != nil {
+		return kernel.Refuse(err, "read the clock that leases end by")
+	}
+	return writeJSON(s.state(clockFile), clockReading{c.Now(), c.HZ(), kernel.Monotonic()})
+}
+
+// forReading is the runtime directory for a reader. refused is why this process is no more than that,
+// and the error where it is not even that.
+func forReading(ctx context.Context, refused error) (*store, error) {
+	dir, err := directory()
+	if err != nil {
+		return nil, err
+	}
+	s := &store{ctx: ctx, dir: dir, readOnly: true}
+	var now clockReading
+	if err := readJSON(s.state(clockFile), &now); err != nil {
+		return nil, fmt.Errorf("%w; where a policy is in force, members of the group %s may read what it does", refused, readers)
+	}
+	s.clock = kernel.ClockFrom(now.Ticks, now.HZ, now.Mono)
+	return s, nil
+}
+
+// readStatus is Status for a reader.
+func (s *store) readStatus(all bool) (out []Attachment, err error) {
+	return out, s.readEach(all, func(a *attachment) error {
+		t, err := s.tell(a)
+		if err == nil {
+			out = append(out, *t)
+		}
+		return err
+	})
+}
+
+// readSets is SetList for a reader.
+func (s *store) readSets(dev, name string) (out []SetContents, err error) {
+	var known []string
+	err = s.readEach(false, func(a *attachment) error {
+		g := a.current()
+		for _, info := range g.Sets {
+			known = append(known, info.Name)
+			if info.Name != name || dev != "" && g.Dev != dev {
+				continue
+			}
+			set, err := s.copyOf(a.key, g, info)
+			if err != nil {
+				return err
+			}
+			out = append(out, SetContents{g.Dev, info.EntryType(), sortedEntries(set.entries())})
+		}
+		return nil
+	})
+	if err == nil && len(out) == 0 {
+		err = noSet(dev, name, known)
+	}
+	return out, err
+}
+
+// readEach visits what is in force in this network namespace, or in all.
+func (s *store) readEach(all bool, visit func(*attachment) error) error {
+	netns, err := netnsCookie()
+	if err != nil {
+		return err
+	}
+	keys, err := s.keys()
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		a, err := s.open(key)
+		if err != nil {
+			return err
+		}
+		if g := a.current(); g == nil || !all && g.Netns != netns {
+			continue
+		}
+		if err := visit(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readRunning finds out which program runs, for a reader, who cannot ask the link: by the interface,
+// or, where that does not tell, by the newest description.
+func (s *store) readRunning(a *attachment) error {
+	gens := a.sorted()
+	if len(gens) == 0 {
+		return nil
+	}
+	newest := gens[len(gens)-1]
+	a.ifindex = newest.Ifindex
+	a.program = newest.Program
+	if _, err := os.Stat(filepath.Join(s.pins(a.key, newest.Generation), pinTrial)); err == nil {
+		left, err := s.timeLeft(newest.Deadline)
+		if err != nil {
+			return err
+		}
+		a.program = newest.Trial
+		if left == 0 {
+			a.program = 0
+			if g := a.gens[newest.Fallback]; g != nil {
+				a.program = g.Program
+			}
+		}
+	}
+	netns, err := netnsCookie()
+	if err != nil || netns != newest.Netns {
+		return err
+	}
+	l, err := netlink.LinkByIndex(newest.Ifindex)
+	if err != nil {
+		a.program = 0 // it has vanished
+		return nil
+	}
+	x := l.Attrs().Xdp
+	if x == nil || !x.Attached {
+		return nil
+	}
+	runs := func(g *description) bool { return g.Program == x.ProgId }
+	if slices.ContainsFunc(gens, runs) {
+		a.program = x.ProgId
+	}
+	return nil
+}
+
+// copyOf is a copy of a set, in memory of this process.
+func (s *store) copyOf(key string, g *description, info SetInfo) (*set, error) {
+	at, err := s.openPlace(key, g, info.Name)
+	if err != nil {
+		return nil, err
+	}
+	if at.outer == nil {
+		return nil, kernel.Refuse(nil, "the map of dynamic set %q on %s is gone", info.Name, g.Dev)
+	}
+	defer at.outer.Close()
+	inner, err := at.memory()
+	if err != nil {
+		return nil, err
+	}
+	defer inner.Close()
+	mem, err := copyOfMap(inner)
+	if err != nil {
+		return nil, err
+	}
+	c := &set{name: info.Name, typ: info.EntryType(), clock: s.clock, mem: mem}
+	return c, c.openTable()
+}
+
+// copyOfMap is the value of a map that has one. What may only be read cannot be mapped: the kernel takes
+// such a mapping for a private one.
+func copyOfMap(m *ebpf.Map) ([]byte, error) {
+	b, err := m.LookupBytes(uint32(0))
+	if err != nil {
+		return nil, kernel.Refuse(err, "read %s", m)
+	}
+	return b, nil
+}
+
+// entries lists the live entries of a set, in no order.
+func (s *set) entries() []SetEntry {
+	now := s.now()
+	s.Expire(now)
+	out := make([]SetEntry, 0, s.Len())
+	for e, expires := range s.All() {
+		out = append(out, SetEntry{e.Prefix, e.Service, s.left(expires)})
+	}
+	return out
+}
+
+// sortedEntries puts entries in order: IPv4 before IPv6, by address, protocol and port.
+func sortedEntries(entries []SetEntry) []SetEntry {
+	slices.SortFunc(entries, func(a, b SetEntry) int {
+		if c := a.Prefix.Compare(b.Prefix); c != 0 {
+			return c
+		}
+		return a.Service.Compare(b.Service)
+	})
+	return entries
+}
+
+func (s *store) pinOptions() *ebpf.LoadPinOptions {
+	return &ebpf.LoadPinOptions{ReadOnly: s.readOnly}
+}
+
+// timeLeft is the time until a deadline in jiffies, 0 after it.
+func (s *store) timeLeft(deadline uint64) (time.Duration, error) {
+	if s.clock != nil {
+		return s.clock.Remaining(deadline), nil
+	}
+	return timeLeft(deadline)
+}
+
+// share lets the readers into a directory, and whatever is made in it inherits their group. Where this
+// process may not do that, it has been done by who made the directory.
+func share(dir string) {
+	g, err := user.LookupGroup(readers)
+	if err != nil {
+		return
+	}
+	gid, err := strconv.Atoi(g.Gid)
+	if err != nil || os.Chown(dir, -1, gid) != nil {
+		return
+	}
+	_ = os.Chmod(dir, dirMode|os.ModeSetgid)
+}
