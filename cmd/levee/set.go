@@ -24,7 +24,7 @@ const setExample = `  sudo levee set add abusers 203.0.113.9 --lease 1h
 
 func newSet(e *env) *cobra.Command {
 	return noun("set COMMAND", "Change and show entries of dynamic sets", setLong, setExample,
-		newSetAdd(e), newSetReplace(e), newSetDel(e), newSetFind(e), newSetList(e))
+		newSetAdd(e), newSetReplace(e), newSetDel(e), newSetFind(e), newSetList(e), newSetSave(e))
 }
 
 // setFlags are those of add, replace and del.
@@ -115,6 +115,35 @@ func newSetList(e *env) *cobra.Command {
 		},
 	}
 	f.add(cmd)
+	return cmd
+}
+
+func newSetSave(e *env) *cobra.Command {
+	var dev string
+	cmd := &cobra.Command{
+		Use:   "save [NAME]",
+		Short: "Write the entries of sets that say keep to the disk",
+		Long: `Write the entries of dynamic sets that say "keep" to /var/lib/levee, of one set or of
+all. The next policy with that set on the interface has them again, after a reboot too, with what is
+left of their leases. "levee down" does it by itself. A power cut leaves what was saved before.`,
+		Example: "  sudo levee set save",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := ""
+			switch {
+			case len(args) > 1:
+				return usagef(cmd, "%q is one argument too many", args[1])
+			case len(args) == 1:
+				name = args[0]
+			}
+			saved, err := dataplane.SetSave(context.Background(), dev, name)
+			for _, s := range saved {
+				fmt.Fprintf(e.stdout, "%s on %s: %s saved in %s\n", s.Name, s.Dev,
+					entryCount(s.Entries), s.File)
+			}
+			return err
+		},
+	}
+	devFlag(cmd, &dev, "only the policy on this interface")
 	return cmd
 }
 

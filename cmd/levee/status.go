@@ -96,6 +96,7 @@ type statusSet struct {
 	LeaseSeconds float64 `json:"lease_seconds"` // 0: until deleted
 	Refused      uint64  `json:"refused"`       // entries not taken because the set was full
 	RollUp       bool    `json:"rollup"`
+	Keep         bool    `json:"keep"` // entries outlive a reboot
 	Type         string  `json:"type"` // of the entries: addresses, services or endpoints
 }
 
@@ -153,7 +154,7 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 	}
 	for _, set := range a.Sets {
 		s.Sets = append(s.Sets, statusSet{set.Name, set.Entries, set.Max, set.Lease.Seconds(),
-			set.Refused, set.RollUp, set.EntryType().String()})
+			set.Refused, set.RollUp, set.Keep, set.EntryType().String()})
 	}
 	return s
 }

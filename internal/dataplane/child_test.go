@@ -23,7 +23,7 @@ const childEnv = "LEVEE_TEST_CHILD"
 
 // order is one levee command, for this process or for a child.
 type order struct {
-	Do      string // up, wait (up and wait for its confirmation), confirm, status, read, down
+	Do      string // up, wait (up and wait for its confirmation), confirm, status, read, save, down
 	Dev     string
 	Mode    Mode
 	File    string
@@ -75,6 +75,9 @@ func (o order) run() error {
 			}
 		}
 		return errors.Join(err, err2)
+	case "save":
+		_, err := SetSave(ctx, o.Dev, "")
+		return err
 	case "down":
 		_, err := Down(ctx, o.Dev)
 		return err

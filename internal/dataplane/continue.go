@@ -63,6 +63,9 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 			return nil, errors.Join(err, l.Close())
 		}
 	}
+	if err := u.restore(p, l, k); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
 	return l, nil
 }
 

@@ -37,6 +37,9 @@ func Down(ctx context.Context, dev string) (notes []string, err error) {
 			return notAttached(dev)
 		}
 		defer a.Close()
+		if _, err := s.save(a, dev, ""); err != nil {
+			s.note("%v", err)
+		}
 		return s.detach(a)
 	})
 	return notes, err

@@ -151,7 +151,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 		}
 	}
 	for _, set := range p.Dynamic {
-		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease, RollUp: set.RollUp, Type: typeName(set.Type)})
+		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease, RollUp: set.RollUp, Keep: set.Keep, Type: typeName(set.Type)})
 	}
 	d.Places = pinnedPlaces(p)
 	d.Maps, d.TrialMaps = st.pinned()

@@ -62,6 +62,7 @@ type SetInfo struct {
 	Max     int           `json:"max"`
 	Lease   time.Duration `json:"lease"` // default; 0: until deleted
 	RollUp  bool          `json:"rollup,omitempty"`
+	Keep    bool          `json:"keep,omitempty"` // entries outlive a reboot
 	Type    string        `json:"type,omitempty"` // of the entries: "services" or "endpoints"; addresses where it is not there
 	Entries int           `json:"entries"`
 	Refused uint64        `json:"refused"` // entries not taken because the set was full

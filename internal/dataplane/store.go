@@ -146,7 +146,9 @@ func (s *store) mount() error {
 			return kernel.Refuse(err, "mount a bpf file system at %s, which keeps the policy when this command ends (CONFIG_BPF_SYSCALL)", s.bpf())
 		}
 	}
-	share(s.bpf())
+	for _, dir := range []string{s.dir, s.bpf(), s.state()} { // whoever mounts makes directories, too
+		share(dir)
+	}
 	return s.noteClock()
 }
 

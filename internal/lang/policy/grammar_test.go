@@ -350,7 +350,8 @@ func dynamicSetsAreWhole(toks []string) bool {
 			}
 			seen[option]++
 		}
-		if seen["max"] != 1 || seen["of"] > 1 || seen["lease"] > 1 || seen["rollup"] > 1 {
+		if seen["max"] != 1 || seen["of"] > 1 || seen["lease"] > 1 || seen["rollup"] > 1 ||
+			seen["keep"] > 1 {
 			return false
 		}
 	}

@@ -198,6 +198,7 @@ type Set struct {
 	Max       int           // Dynamic: entries over both families; a block of ports is one
 	Lease     time.Duration // Dynamic: default lease; 0 means until deleted
 	RollUp    bool          // Dynamic: a full set covers hosts by /24 and /64 instead of refusing
+	Keep      bool          // Dynamic: its entries outlive a reboot
 	Pos       Pos
 }
 

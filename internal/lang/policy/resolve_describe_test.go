@@ -40,6 +40,9 @@ func describe(p *Policy) string {
 		if s.RollUp {
 			b.WriteString("    rolls up\n")
 		}
+		if s.Keep {
+			b.WriteString("    keeps its entries\n")
+		}
 		fmt.Fprintf(&b, "    %s\n", values(s.Prefixes, s.Ports, s.Services, s.Endpoints))
 	}
 	for _, r := range append(append([]*Rule(nil), p.Protect...), p.Rules...) {

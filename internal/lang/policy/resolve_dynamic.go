@@ -13,6 +13,7 @@ func (r *resolver) dynamicSet(d *setDef) {
 	dyn := d.stmt.Dynamic
 	d.set.Kind = Dynamic
 	d.set.RollUp = dyn.RollUp
+	d.set.Keep = dyn.Keep
 	n, err := strconv.ParseUint(dyn.Max.Text, 10, 32)
 	if err != nil || n < 1 || n > maxDynamic {
 		r.problem(dyn.Max.Pos, maxProblem(dyn.Max.Text))

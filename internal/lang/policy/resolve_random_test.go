@@ -145,7 +145,7 @@ func (g *gen) policy() string {
 		func() string { return g.addr(true) + "," + g.gap(true) + g.addr(false) }))
 	g.line("set more={ nets,203.0.113.0/24, 2001:db8:5::/48 }")
 	g.line("set seen = dynamic(" + g.pick("max 10", "lease 5m,max 10", "max 7, lease 1w",
-		"rollup,max 9, lease 2s") + ")")
+		"rollup,max 9, lease 2s", "max 3, keep") + ")")
 	g.line("set high = " + g.list(1+g.IntN(3), func() string { return g.span(65535) }))
 	g.line("set web = { tcp/80, udp/443-450 }")
 	for i := range g.IntN(12) {

@@ -92,12 +92,13 @@ type Set struct {
 	Dynamic *Dynamic
 }
 
-// Dynamic is `dynamic(of TYPE, max N, lease DURATION, rollup)`.
+// Dynamic is `dynamic(of TYPE, max N, lease DURATION, rollup, keep)`.
 type Dynamic struct {
 	Of     *Word
 	Max    Word
 	Lease  *Word
 	RollUp bool
+	Keep   bool
 }
 
 // Rule is a `pass`, `drop`, `count` or `protect` statement.

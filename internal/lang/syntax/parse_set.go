@@ -152,7 +152,7 @@ func (p *parser) unclosed(open token) bool {
 	return false
 }
 
-// dynamic parses `of TYPE, max N, lease DURATION, rollup`, in any order.
+// dynamic parses `of TYPE, max N, lease DURATION, rollup, keep`, in any order.
 func (p *parser) dynamic(d *Dynamic) bool {
 	for {
 		switch {
@@ -181,10 +181,14 @@ func (p *parser) dynamic(d *Dynamic) bool {
 		case p.is("rollup") && !d.RollUp:
 			p.advance()
 			d.RollUp = true
+		case p.is("keep") && !d.Keep:
+			p.advance()
+			d.Keep = true
 		case p.isDynamic():
-			return p.fail("remove one of them.", "expected of, max, lease and rollup once each")
+			return p.fail("remove one of them.",
+				"expected of, max, lease, rollup and keep once each")
 		default:
-			return p.fail(hintDynamic(p.tok), "expected of, max, lease or rollup")
+			return p.fail(hintDynamic(p.tok), "expected of, max, lease, rollup or keep")
 		}
 		switch {
 		case p.tok.kind == tComma:
@@ -195,7 +199,8 @@ func (p *parser) dynamic(d *Dynamic) bool {
 		case p.tok.kind == tRParen:
 			return p.dynamicHasMax(d)
 		case p.isDynamic():
-			return p.fail("separate of, max, lease and rollup by commas.", "expected , or )")
+			return p.fail("separate of, max, lease, rollup and keep by commas.",
+				"expected , or )")
 		default:
 			return true // parens says what is wrong
 		}
@@ -203,7 +208,7 @@ func (p *parser) dynamic(d *Dynamic) bool {
 }
 
 // isDynamicWord are the words that stand inside dynamic( ).
-var isDynamicWord = wordSet("of max lease rollup")
+var isDynamicWord = wordSet("of max lease rollup keep")
 
 func (p *parser) isDynamic() bool { return p.tok.kind == tWord && isDynamicWord[p.tok.text] }
 
@@ -223,6 +228,8 @@ func hintDynamic(t token) string {
 		return ""
 	case oneOf("timeout ttl expire expires age time", t.text):
 		return didYouMean("lease")
+	case oneOf("persist persistent save saved permanent", t.text):
+		return didYouMean("keep")
 	case oneOf("size maxelem limit entries count", t.text):
 		return didYouMean("max")
 	case t.text == "type":

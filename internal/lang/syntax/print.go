@@ -70,6 +70,9 @@ func (p *printer) set(s *Set) {
 		if s.Dynamic.RollUp {
 			d += ", rollup"
 		}
+		if s.Dynamic.Keep {
+			d += ", keep"
+		}
 		p.words(d + ")")
 	}
 }

@@ -1,0 +1,338 @@
+package dataplane
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// Entries of a set that says keep outlive a reboot in a file, by the name of the interface and that of
+// the set. The file is made beside the last one, written through to the disk, and renamed, so that a
+// power cut leaves the one or the other. Its sum tells a file that the disk has spoilt. See
+// docs/decisions/0044-boot.md.
+//
+//	"levee set 1\n"                       12 bytes
+//	type, 3 zero bytes                     4
+//	time, in ms since 1970                 8
+//	number of entries                      8
+//	entries                               32 each: address 16, bits 1, family 1 (4, 6, 0: none),
+//	                                      protocol 1, 0, first and last port 2 each, end 8
+//	SHA-256 of all that                   32
+//
+// The end of a lease is in ms since 1970, 0 for never. All numbers are big-endian.
+
+// LibEnv names the environment variable that moves the directory of kept entries, for tests.
+const LibEnv = "LEVEE_LIB"
+
+const (
+	libDir     = "/var/lib/levee"
+	keptMagic  = "levee set 1\n"
+	keptHead   = len(keptMagic) + 20
+	keptEntry  = 32
+	keptSuffix = ".set"
+)
+
+// keptFile is where the entries of a set lie.
+func keptFile(dev, set string) (string, error) {
+	dir := libDir
+	if os.Getenv(LibEnv) != "" {
+		var err error
+		if dir, err = filepath.Abs(os.Getenv(LibEnv)); err != nil {
+			return "", fmt.Errorf("%s: %w", LibEnv, err)
+		}
+	}
+	return filepath.Join(dir, dev, set+keptSuffix), nil
+}
+
+// SetSave writes the entries of sets that say keep to their files: of the set of that name, or of all
+// if it is "", on dev, or everywhere in this network namespace. saved says what was written.
+func SetSave(ctx context.Context, dev, name string) (saved []SavedSet, err error) {
+	err = transact(ctx, func(s *store) error {
+		visit := func(a *attachment) error {
+			l, err := a.here()
+			if l == nil || err != nil {
+				return err
+			}
+			some, err := s.save(a, l.Attrs().Name, name)
+			saved = append(saved, some...)
+			return err
+		}
+		if dev == "" {
+			return s.sweep("", visit)
+		}
+		a, err := s.find(dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		return visit(a)
+	})
+	if err == nil && len(saved) == 0 && name != "" {
+		err = fmt.Errorf("%w: no policy in force here has a dynamic set %q that says keep", ErrNoSet, name)
+	}
+	return saved, err
+}
+
+// SavedSet is a set whose entries were written.
+type SavedSet struct {
+	Dev, Name, File string
+	Entries         int
+}
+
+// save writes the kept sets of an attachment.
+func (s *store) save(a *attachment, dev, name string) (saved []SavedSet, err error) {
+	for _, info := range a.current().Sets {
+		if !info.Keep || name != "" && info.Name != name {
+			continue
+		}
+		set, err := s.openSetOf(a, info.Name)
+		if err != nil {
+			return saved, err
+		}
+		entries, err := set.snapshot(s.ctx)
+		if err = errors.Join(err, set.Close()); err != nil {
+			return saved, err
+		}
+		path, err := keptFile(dev, info.Name)
+		if err != nil {
+			return saved, err
+		}
+		if err := writeKept(path, encodeKept(info.EntryType(), time.Now(), entries)); err != nil {
+			return saved, kernel.Refuse(err, "save the entries of dynamic set %q", info.Name)
+		}
+		saved = append(saved, SavedSet{dev, info.Name, path, len(entries)})
+	}
+	return saved, nil
+}
+
+// snapshot lists the entries; writers wait for no longer than copying the memory takes.
+func (s *Set) snapshot(ctx context.Context) ([]SetEntry, error) {
+	if err := s.writers.lock(ctx); err != nil {
+		return nil, err
+	}
+	m := s.maps[0]
+	c := &set{name: s.name, typ: s.typ, clock: m.clock, mem: slices.Clone(m.mem)}
+	s.writers.unlock()
+	if err := c.openTable(); err != nil {
+		return nil, err
+	}
+	return c.entries(), nil
+}
+
+// writeKept replaces a file in one step that a power cut cannot split.
+func writeKept(path string, b []byte) (err error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	tmp := path + ".tmp" // of one that was killed, if it is there: the lock of the runtime directory is held
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp))
+		}
+	}()
+	half := len(b) / 2
+	write := func(part []byte) func() error {
+		return func() error { _, err := f.Write(part); return err }
+	}
+	for _, do := range []struct {
+		step string
+		do   func() error
+	}{
+		{"write half", write(b[:half])}, {"write all", write(b[half:])}, {"sync", f.Sync}, {"close", f.Close},
+		{"rename", func() error { return os.Rename(tmp, path) }},
+	} {
+		if err = step("keep: " + do.step); err == nil {
+			err = do.do()
+		}
+		if err != nil {
+			f.Close() // does nothing the second time but return an error
+			return err
+		}
+	}
+	return syncDir(dir)
+}
+
+// syncDir makes a rename in a directory outlive a power cut.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) { // some file systems have none
+		return err
+	}
+	return nil
+}
+
+func encodeKept(t policy.SetType, now time.Time, entries []SetEntry) []byte {
+	be := binary.BigEndian
+	b := make([]byte, 0, keptHead+len(entries)*keptEntry+sha256.Size)
+	b = append(b, keptMagic...)
+	b = append(b, byte(t), 0, 0, 0)
+	b = be.AppendUint64(b, uint64(now.UnixMilli()))
+	b = be.AppendUint64(b, uint64(len(entries)))
+	for _, e := range entries {
+		var addr [16]byte
+		var bits, family byte
+		if e.Prefix.IsValid() {
+			family, bits = 6, byte(e.Prefix.Bits())
+			if e.Prefix.Addr().Is4() {
+				family = 4
+			}
+			copy(addr[:], e.Prefix.Addr().AsSlice())
+		}
+		end := uint64(0)
+		if e.Lease != Forever {
+			end = uint64(now.Add(e.Lease).UnixMilli())
+		}
+		b = append(b, addr[:]...)
+		b = append(b, bits, family, e.Service.Proto, 0)
+		b = be.AppendUint16(b, e.Service.Lo)
+		b = be.AppendUint16(b, e.Service.Hi)
+		b = be.AppendUint64(b, end)
+	}
+	sum := sha256.Sum256(b)
+	return append(b, sum[:]...)
+}
+
+// errSpoilt is wrapped by what decodeKept says about a file that is not as it was written.
+var errSpoilt = errors.New("the file is spoilt")
+
+// decodeKept reads what encodeKept has made, without the entries whose lease has ended. A clock that
+// was set back, as on a machine without one of its own, makes no lease longer than it was.
+func decodeKept(b []byte, t policy.SetType, max int, now time.Time) ([]SetEntry, error) {
+	be := binary.BigEndian
+	if len(b) < keptHead+sha256.Size || string(b[:len(keptMagic)]) != keptMagic {
+		return nil, fmt.Errorf("%w: it is no file of kept entries", errSpoilt)
+	}
+	body := b[:len(b)-sha256.Size]
+	if sha256.Sum256(body) != [sha256.Size]byte(b[len(body):]) {
+		return nil, fmt.Errorf("%w: its sum is wrong", errSpoilt)
+	}
+	head := body[len(keptMagic):keptHead]
+	if policy.SetType(head[0]) != t {
+		return nil, nil // of a set of another type
+	}
+	saved, n := time.UnixMilli(int64(be.Uint64(head[4:]))), be.Uint64(head[12:])
+	rest := body[keptHead:]
+	if n != uint64(len(rest)/keptEntry) || len(rest)%keptEntry != 0 {
+		return nil, fmt.Errorf("%w: it has not the length that it says", errSpoilt)
+	}
+	if now.Before(saved) {
+		now = saved
+	}
+	out := make([]SetEntry, 0, min(n, uint64(max)))
+	for ; len(rest) > 0; rest = rest[keptEntry:] {
+		e := SetEntry{
+			Service: policy.Service{Proto: rest[18], Lo: be.Uint16(rest[20:]), Hi: be.Uint16(rest[22:])},
+			Lease:   Forever,
+		}
+		switch rest[17] {
+		case 4:
+			e.Prefix = netip.PrefixFrom(netip.AddrFrom4([4]byte(rest[:4])), int(rest[16]))
+		case 6:
+			e.Prefix = netip.PrefixFrom(netip.AddrFrom16([16]byte(rest[:16])), int(rest[16]))
+		}
+		if end := be.Uint64(rest[24:]); end != 0 {
+			e.Lease = time.UnixMilli(int64(end)).Sub(now)
+			if e.Lease <= 0 {
+				continue
+			}
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// restore fills the sets that say keep, and that no policy in force had, from their files. What cannot
+// be read or does not fit is told and left out: a policy without its kept entries is more than none.
+func (u *up) restore(p *codegen.Program, l *loaded, k *keptMaps) error {
+	for _, ps := range p.Dynamic {
+		_, copied := k.copied[ps]
+		if !ps.Keep || copied || k.memories[ps.Name] != nil {
+			continue
+		}
+		path, err := keptFile(u.Dev, ps.Name)
+		if err != nil {
+			return err
+		}
+		b, err := readKept(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var entries []SetEntry
+		if err == nil {
+			entries, err = decodeKept(b, ps.Type, ps.Max, time.Now())
+		}
+		if err == nil {
+			err = checkEntries(entries, ps.Type)
+		}
+		if err != nil {
+			u.note("the kept entries of dynamic set %q are lost, it begins empty: %s: %v", ps.Name, path, err)
+			continue
+		}
+		if err := u.fillKept(l.place(p, ps.Name), ps, entries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readKept reads a file, of no more bytes than the largest set has.
+func readKept(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	// A set may have had a larger max; the largest has 16 M entries.
+	if bound := int64(keptHead + sha256.Size + keptEntry<<24); !info.Mode().IsRegular() || info.Size() > bound {
+		return nil, fmt.Errorf("%w: %d bytes are more than a set has", errSpoilt, info.Size())
+	}
+	return os.ReadFile(path)
+}
+
+func (u *up) fillKept(at place, ps *policy.Set, entries []SetEntry) error {
+	m, err := openSet(at, ps.Name, ps.Type, ps.Lease)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	m.frozen = m.clock.Now()
+	out := 0
+	for i, e := range entries {
+		if i%fetched == 0 {
+			for _, f := range entries[i:min(i+fetched, len(entries))] {
+				m.Touch(f.Element())
+			}
+		}
+		err := m.add(e)
+		if noRoom(err) {
+			out++
+		} else if err != nil {
+			return fmt.Errorf("dynamic set %q: kept entry %s: %w", ps.Name, e.Element(), err)
+		}
+	}
+	if out > 0 {
+		u.note("%d of %d kept entries of dynamic set %q have no room in it", out, len(entries), ps.Name)
+	}
+	return nil
+}
