@@ -1,47 +1,63 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/dataplane"
 	"levee/internal/dataplane/judge"
+	"levee/internal/lang/policy"
 	"levee/internal/packet"
+	"levee/internal/packet/template"
 )
 
 const explainLong = `Tell the story of one packet: the headers that were found in it, each rule
-that was looked at with the first term that does not hold, and what decided. The packet is an
-Ethernet frame without frame check sequence, in hexadecimal (blanks, line ends and colons are
-ignored; "-" reads it from standard input), or packet --n of a capture. With --link l3 it begins
-with the IP header.
+that was looked at with the first term that does not hold, and what decided.
 
-Dynamic sets are empty, unless --entry puts something into them.`
+The packet is in words, as in the tests of a policy ("levee help language"); or an Ethernet
+frame without frame check sequence, in hexadecimal (blanks, line ends and colons are ignored; "-"
+reads it from standard input); or packet --n of a capture.
 
-const explainExample = `  levee explain edge.levee --packet "020000000002 020000000001 0806 0001..."
+Without FILE it is judged by the policy that is in force, on --dev or on the one interface of this
+network namespace that has one, with what its dynamic sets hold now (root). With FILE dynamic sets
+are empty. --entry puts something into them. With --link l3 a frame begins with the IP header.`
+
+const explainExample = `  sudo levee explain 'tcp syn from 192.0.2.1 port 22'
+  levee explain edge.levee 'udp from 192.0.2.1 from port 53 port 40000 len 1400'
+  levee explain edge.levee --packet "020000000002 020000000001 0806 0001..."
   levee explain edge.levee --pcap attack.pcap --n 17
   levee explain edge.levee --pcap attack.pcap --n 17 --entry abusers=203.0.113.0/24`
 
 type explainFlags struct {
+	dev          string
 	packet, pcap string
 	link         string
 	n            int
 	json         bool
 	entries      []string
+
+	file, words string // the arguments
 }
 
 func newExplain(e *env) *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
-		Use:     "explain FILE (--packet HEX | --pcap P --n N)",
+		Use:     "explain [FILE] (PACKET | --packet HEX | --pcap P --n N)",
 		Short:   "Show step by step how one packet is judged",
 		Long:    explainLong,
 		Example: explainExample,
-		Args:    wantArgs("FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return e.explain(cmd, args[0], &f)
+		Args: func(cmd *cobra.Command, args []string) error {
+			return f.take(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return e.explain(cmd, &f)
 		},
 	}
+	devFlag(cmd, &f.dev, "judge by the policy in force on this interface")
 	cmd.Flags().StringVar(&f.packet, "packet", "",
 		"the frame in hexadecimal, or - for standard input")
 	cmd.Flags().StringVar(&f.pcap, "pcap", "", "a capture, or - for standard input")
@@ -52,27 +68,52 @@ func newExplain(e *env) *cobra.Command {
 	return cmd
 }
 
-func (e *env) explain(cmd *cobra.Command, file string, f *explainFlags) error {
+// take sorts the arguments out: a packet in words stands where no option has one.
+func (f *explainFlags) take(cmd *cobra.Command, args []string) error {
+	inWords := f.packet == "" && f.pcap == ""
+	if inWords && len(args) > 0 {
+		f.words, args = args[len(args)-1], args[:len(args)-1]
+	}
+	if len(args) > 0 {
+		f.file, args = args[0], args[1:]
+	}
 	switch {
-	case f.packet == "" && f.pcap == "":
-		return usagef(cmd, "--packet or --pcap is missing")
+	case len(args) > 0:
+		return usagef(cmd, "%q is one argument too many; a packet in words stands in quotes, as one "+
+			"argument", args[0])
+	case inWords && f.words == "":
+		return usagef(cmd, "PACKET, --packet or --pcap is missing")
 	case f.packet != "" && f.pcap != "":
 		return usagef(cmd, "--packet and --pcap exclude each other")
+	case f.file != "" && f.dev != "":
+		return usagef(cmd, "FILE and --dev exclude each other")
+	case f.file == "" && cmd.Flags().Changed("link"):
+		return usagef(cmd, "--link is for FILE: an interface says itself what its packets begin with")
 	case f.n < 1:
 		return usagef(cmd, "--n %d: packets are counted from 1", f.n)
-	case (file == stdinName) && (f.packet == stdinName || f.pcap == stdinName):
+	case (f.file == stdinName) && (f.packet == stdinName || f.pcap == stdinName):
 		return usagef(cmd, "only one of FILE and packet can be standard input")
 	}
-	link, err := parseLink(cmd, f.link)
+	return nil
+}
+
+func (e *env) explain(cmd *cobra.Command, f *explainFlags) error {
+	var frame []byte
+	if f.words != "" {
+		var err error
+		if frame, err = e.packetInWords(cmd, f); err != nil {
+			return err
+		}
+	}
+	p, link, entries, err := e.explainPolicy(cmd, f)
 	if err != nil {
 		return err
 	}
-	p, entries, err := e.policyWith(cmd, file, link, f.entries)
-	if err != nil {
-		return err
-	}
-	frame, err := e.explainFrame(cmd, link, f)
-	if err != nil {
+	if frame != nil {
+		if frame, err = link.Carry(frame); err != nil {
+			return fmt.Errorf("the packet is %w", err)
+		}
+	} else if frame, err = e.explainFrame(cmd, link, f); err != nil {
 		return err
 	}
 	j, err := judge.NewOn(p, link, judge.Oracle)
@@ -93,6 +134,55 @@ func (e *env) explain(cmd *cobra.Command, file string, f *explainFlags) error {
 // maxHex bounds the text of one packet on standard input; a frame has at most 65,549 bytes, and a
 // dump with offsets takes about four characters for each.
 const maxHex = 1 << 20
+
+// explainPolicy is the policy that judges, what packets begin with, and what is in its dynamic sets.
+func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*policy.Policy, packet.Link,
+	[]judge.Entry, error) {
+	if f.file != "" {
+		link, err := parseLink(cmd, f.link)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		p, entries, err := e.policyWith(cmd, f.file, link, f.entries)
+		return p, link, entries, err
+	}
+	dev, in, err := e.inForce(cmd, f.dev)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	link, err := dataplane.Link(dev)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	p, ds := policy.Parse(in.Name(), in.Source, policy.Recorded(in.Files))
+	if p == nil {
+		e.printDiagnostics(ds)
+		return nil, 0, nil, fmt.Errorf("the policy in force on %s cannot be read again by this "+
+			"levee: levee up puts it in force anew", dev)
+	}
+	if in.OnError != "" {
+		p = p.Fallback(true)
+	}
+	entries, err := judge.Live(context.Background(), dev, p)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	more, err := parseEntries(cmd, p, f.entries)
+	return p, link, append(entries, more...), err
+}
+
+// packetInWords is the frame that f.words describe.
+func (e *env) packetInWords(cmd *cobra.Command, f *explainFlags) ([]byte, error) {
+	frame, ds := template.Frame("packet", f.words)
+	if frame == nil && f.file == "" && !strings.Contains(f.words, " ") { // more likely FILE
+		return nil, usagef(cmd, "PACKET, --packet or --pcap is missing: %q is no packet", f.words)
+	}
+	if frame == nil {
+		e.printDiagnostics(ds)
+		return nil, usagef(cmd, "%q is no packet", f.words)
+	}
+	return frame, nil
+}
 
 func (e *env) explainFrame(cmd *cobra.Command, link packet.Link,
 	f *explainFlags) ([]byte, error) {

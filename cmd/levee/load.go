@@ -16,13 +16,22 @@ type parsed struct {
 // parse reads and resolves a policy. The error is about reading; what is wrong with the policy is
 // in diags.
 func (e *env) parse(path string) (*parsed, error) {
+	return e.parseThrough(path, nil)
+}
+
+// parseThrough is parse with what the set files hold kept in a recording, if there is one.
+func (e *env) parseThrough(path string, rec *policy.Recording) (*parsed, error) {
 	src, err := e.readSource(path)
 	if err != nil {
 		return nil, err
 	}
 	pr := &parsed{src: src}
 	tree, ds := syntax.Parse(src.title(), src.text)
-	p, more := policy.Consume(tree, policy.Files(src.dir()))
+	open := policy.Files(src.dir())
+	if rec != nil {
+		open = rec.Through(open)
+	}
+	p, more := policy.Consume(tree, open)
 	pr.tree, pr.diags = tree, syntax.Merge(ds, more)
 	if !pr.diags.HasErrors() {
 		pr.policy = p

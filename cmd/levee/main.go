@@ -39,6 +39,7 @@ var commands = []struct {
 	{groupInterface, newConfirm},
 	{groupInterface, newDown},
 	{groupInterface, newStatus},
+	{groupInterface, newShow},
 	{groupInterface, newSet},
 	{groupLab, newLab},
 	{groupLab, newGen},

@@ -52,8 +52,9 @@ func changing(cmd *cobra.Command, lease bool,
 
 // listFlags are those of find and list.
 type listFlags struct {
-	dev  string
-	json bool
+	dev    string
+	json   bool
+	export bool
 }
 
 func (f *listFlags) add(cmd *cobra.Command) {
@@ -106,15 +107,25 @@ func newSetDel(e *env) *cobra.Command {
 func newSetList(e *env) *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
-		Use:     "list NAME",
-		Short:   "List the entries of a dynamic set with the time they have left",
-		Example: "  sudo levee set list abusers --json | jq -r '.sets[].entries[].prefix'",
-		Args:    wantArgs("NAME"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		Use:   "list NAME",
+		Short: "List the entries of a dynamic set with the time they have left",
+		Long: `List the entries of a dynamic set with the time they have left. --export prints
+them as "levee set add" and "levee set replace" read them with --from: an entry a line with what is
+left of its lease.`,
+		Example: `  sudo levee set list abusers --json | jq -r '.sets[].entries[].prefix'
+  sudo levee set list abusers --export > abusers.txt
+  sudo levee set replace abusers --from abusers.txt`,
+		Args: wantArgs("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.export && f.json {
+				return usagef(cmd, "--export and --json exclude each other")
+			}
 			return e.setList(args[0], &f, nil)
 		},
 	}
 	f.add(cmd)
+	cmd.Flags().BoolVar(&f.export, "export", false,
+		"print what --from of set add and set replace reads, with leases")
 	return cmd
 }
 
@@ -189,7 +200,7 @@ func endpointWords(words []string) []string {
 
 // setEntries reads the entries of the command line and of --from into what of makes of each.
 func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string,
-	of func(policy.Element) T) ([]T, error) {
+	of func(policy.Element, time.Duration) T) ([]T, error) {
 	var all []T
 	for _, w := range endpointWords(words) {
 		elements, err := policy.ParseElements(w)
@@ -197,7 +208,7 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string,
 			return nil, usagef(cmd, "%q: %v", w, err)
 		}
 		for _, el := range elements {
-			all = append(all, of(el))
+			all = append(all, of(el, 0))
 		}
 	}
 	if from == "" {
@@ -246,8 +257,11 @@ func (e *env) setChange(done string,
 			}
 		}
 		entries, err := setEntries(e, cmd, words, f.from,
-			func(el policy.Element) dataplane.SetEntry {
-				return dataplane.SetEntry{Prefix: el.Prefix, Service: el.Service, Lease: lease}
+			func(el policy.Element, own time.Duration) dataplane.SetEntry {
+				if own == 0 {
+					own = lease
+				}
+				return dataplane.SetEntry{Prefix: el.Prefix, Service: el.Service, Lease: own}
 			})
 		if err != nil {
 			return err
@@ -267,7 +281,7 @@ func (e *env) setChange(done string,
 
 func (e *env) setDel(cmd *cobra.Command, name string, words []string, f *setFlags) error {
 	elements, err := setEntries(e, cmd, words, f.from,
-		func(el policy.Element) policy.Element { return el })
+		func(el policy.Element, _ time.Duration) policy.Element { return el })
 	if err != nil {
 		return err
 	}
@@ -313,6 +327,23 @@ func newSetMember(en dataplane.SetEntry) setMember {
 	return m
 }
 
+// setExport prints the entries of a set as --from reads them. A lease is rounded up, so that no
+// entry leaves before its time.
+func (e *env) setExport(name string, sets []dataplane.SetContents) error {
+	if len(sets) > 1 {
+		return fmt.Errorf("several interfaces have a set %s, say which with --dev", name)
+	}
+	out := e.stdout.buffered()
+	for _, en := range sets[0].Entries {
+		lease := "forever"
+		if en.Lease != dataplane.Forever {
+			lease = fmt.Sprintf("%dms", max(1, (en.Lease+time.Millisecond-1)/time.Millisecond))
+		}
+		fmt.Fprintf(out, "%s lease %s\n", en.Element(), lease)
+	}
+	return out.Flush()
+}
+
 // setList prints the entries of a set, or with find those that it leaves, of which there should be
 // one.
 func (e *env) setList(name string, f *listFlags,
@@ -344,6 +375,9 @@ func (e *env) setList(name string, f *listFlags,
 			rep.Sets = append(rep.Sets, c)
 		}
 		return errors.Join(e.printJSON(rep), none)
+	}
+	if f.export {
+		return e.setExport(name, sets)
 	}
 	out := e.stdout.buffered()
 	for _, s := range sets {

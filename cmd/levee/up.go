@@ -86,7 +86,8 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 				formatLease(dataplane.MinTrial), formatLease(dataplane.MaxTrial))
 		}
 	}
-	pr, err := e.parse(file)
+	var files policy.Recording
+	pr, err := e.parseThrough(file, &files)
 	if err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	}
 	opts := dataplane.UpOptions{
 		Dev: dev, Mode: mode, Confirm: trial,
-		PolicyPath: absolute(pr.src), Source: pr.src.text,
+		PolicyPath: absolute(pr.src), Source: pr.src.text, Files: files.Files(),
 	}
 	var sessions []session.Session
 	if !f.force {

@@ -224,6 +224,7 @@ func (s *store) open(key string) (*attachment, error) {
 
 // files lists the paths of a generation.
 func (s *store) describe(key string, n int) string { return s.state(key, strconv.Itoa(n)+".json") }
+func (s *store) files(key string, n int) string    { return s.state(key, strconv.Itoa(n)+".files") }
 func (s *store) pins(key string, n int) string     { return s.bpf(key, strconv.Itoa(n)) }
 
 // pinned lists the numbers of all generations that have pins, complete or not.

@@ -17,7 +17,7 @@ import (
 )
 
 // Forever is the lease of an entry that stays until it is deleted.
-const Forever time.Duration = -1
+const Forever = policy.Forever
 
 // SetEntry is an entry of a dynamic set: a prefix, a service or, with both, an endpoint. The ports of a service are a block, as those
 // that policy.Element.Blocks makes.

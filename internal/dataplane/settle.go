@@ -127,7 +127,11 @@ func (s *store) clean(a *attachment) error {
 			return err
 		}
 		for _, g := range gone {
-			if err := os.Remove(s.describe(a.key, g.Generation)); err != nil {
+			err := os.Remove(s.describe(a.key, g.Generation))
+			if err == nil {
+				err = os.RemoveAll(s.files(a.key, g.Generation))
+			}
+			if err != nil {
 				return kernel.Refuse(err, "remove a replaced generation")
 			}
 			delete(a.gens, g.Generation)
@@ -175,6 +179,13 @@ func (s *store) removePins(key string, keep []int) error {
 		}
 	}
 	half, err := filepath.Glob(s.state(key, "*.tmp"))
+	files, err2 := filepath.Glob(s.state(key, "*.files"))
+	for _, file := range files {
+		if !slices.ContainsFunc(keep, func(n int) bool { return file == s.files(key, n) }) {
+			half = append(half, file)
+		}
+	}
+	err = errors.Join(err, err2)
 	for _, file := range half {
 		err = errors.Join(err, os.Remove(file))
 	}

@@ -83,6 +83,11 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	if err := step("describe"); err != nil {
 		return nil, err
 	}
+	if len(u.Files) > 0 {
+		if err := writeJSON(u.files(st.key, st.desc.Generation), u.Files); err != nil {
+			return nil, err
+		}
+	}
 	if err := writeJSON(u.describe(st.key, st.desc.Generation), st.desc); err != nil {
 		return nil, err
 	}
@@ -264,7 +269,8 @@ func (st *staged) arm(confirm time.Duration) (*ebpf.Program, error) {
 func (u *up) unstage(st *staged) error {
 	var paths []string
 	if st.desc != nil {
-		paths = []string{u.describe(st.key, st.desc.Generation), u.pins(st.key, st.desc.Generation)}
+		n := st.desc.Generation
+		paths = []string{u.describe(st.key, n), u.files(st.key, n), u.pins(st.key, n)}
 	}
 	if u.at == nil {
 		paths = []string{u.state(st.key), u.bpf(st.key)} // of this generation alone

@@ -30,7 +30,6 @@ type Attachment struct {
 	Program    ProgramInfo   `json:"program"`
 	Counters   []SlotCounter `json:"counters"`
 	Sets       []SetInfo     `json:"sets"`
-	Source     []byte        `json:"-"` // the policy's text
 }
 
 // ProgramInfo is what the kernel says about the program in force.
@@ -144,7 +143,7 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 	t := &Attachment{
 		Dev: g.Dev, Ifindex: a.ifindex, Netns: g.Netns, Mode: g.Mode, Reason: g.Reason,
 		Policy: g.Policy, Hash: g.Hash, Since: g.Since, Generation: g.Generation,
-		RolledBack: a.carried.RolledBack, Source: g.Source, OnError: g.OnError,
+		RolledBack: a.carried.RolledBack, OnError: g.OnError,
 	}
 	pin := pinProg
 	if a.trial() != nil {

@@ -33,6 +33,7 @@ const bpfFSMagic = 0xcafe4a11
 //	bpf/KEY/link     the bpf_link, none for a filter; its program decides which generation is in force
 //	bpf/KEY/N/...    programs and maps of generation N
 //	state/KEY/N.json what generation N is; written last, so a generation without it is rubbish
+//	state/KEY/N.files  what the set files of generation N held, where it has any
 //	state/KEY/carried.json  counts of generations that are gone
 //
 // KEY is the cookie of the network namespace and the index that the interface had when its first policy came (see keyOn):

@@ -13,16 +13,18 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
+	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
 
 // UpOptions say where and how a policy is put into force.
 type UpOptions struct {
 	Dev        string
-	Mode       Mode          // "" is Auto
-	Confirm    time.Duration // 0: in force at once; else on trial for that long
-	PolicyPath string        // for status; its base name is in every rule's "edge.levee:14"
-	Source     []byte        // the policy's text, for status and its hash
+	Mode       Mode             // "" is Auto
+	Confirm    time.Duration    // 0: in force at once; else on trial for that long
+	PolicyPath string           // for status; its base name is in every rule's "edge.levee:14"
+	Source     []byte           // the policy's text, for Show and its hash
+	Files      []policy.SetFile // what its set files held, for Show
 
 	// Fallbacks are put in force instead, the first that can be, when the machine cannot load or attach
 	// the policy (ErrUnable): what its `on error` asks for.

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"levee/internal/lang/syntax"
@@ -42,20 +43,38 @@ func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, syntax.Diagnostics)
 // whichever the first entry is. Ranges of ports become blocks (see Element.Blocks), of which there
 // may be MaxElements in all.
 func ReadElements(r io.Reader, name string) ([]Element, syntax.Diagnostics) {
-	return ReadEntries(r, name, func(e Element) Element { return e })
+	return readEntries(newSetFile(r, name), func(e Element, _ time.Duration) Element { return e })
 }
 
+// Forever is the lease of an entry that stays until it is deleted.
+const Forever time.Duration = -1
+
 // ReadEntries is ReadElements into what of makes of each element: of a million there is one copy,
-// and no more.
-func ReadEntries[T any](r io.Reader, name string, of func(Element) T) ([]T, syntax.Diagnostics) {
+// and no more. Behind an entry its lease may stand, such as `lease 10m` or `lease forever`; of is
+// given 0 for an entry without.
+func ReadEntries[T any](r io.Reader, name string,
+	of func(Element, time.Duration) T) ([]T, syntax.Diagnostics) {
 	f := newSetFile(r, name)
+	f.leased = true
+	return readEntries(f, of)
+}
+
+func readEntries[T any](f *setFile, of func(Element, time.Duration) T) ([]T, syntax.Diagnostics) {
 	f.entries = true
 	ds := f.read()
 	all := make([]T, 0, f.size())
 	f.pieces = append(f.pieces, f.out.prefixes)
+	n := 0
+	lease := func() (d time.Duration) { // of the next element
+		if n < len(f.leases) {
+			d = f.leases[n]
+		}
+		n++
+		return d
+	}
 	for i, piece := range f.pieces {
 		for _, p := range piece {
-			all = append(all, of(Element{Prefix: p}))
+			all = append(all, of(Element{Prefix: p}, lease()))
 		}
 		f.pieces[i] = nil // its memory is free for what comes
 	}
@@ -63,8 +82,9 @@ func ReadEntries[T any](r io.Reader, name string, of func(Element) T) ([]T, synt
 		f.out.endpoints = append(f.out.endpoints, Element{Service: s})
 	}
 	for _, e := range f.out.endpoints {
+		d := lease()
 		for _, b := range e.Blocks() {
-			all = append(all, of(b))
+			all = append(all, of(b, d))
 		}
 		if len(all) > MaxElements {
 			return nil, f.tooMany()
@@ -168,13 +188,15 @@ type setFile struct {
 	line    int
 	text    []byte // of the line, valid until the next one
 	entries bool   // of a dynamic set, which has no ports alone
+	leased  bool   // behind an entry its lease may stand
 	typed   bool   // typ is known
 	typ     SetType
 	first   string // the entry that gave the type, with its line
 	out     elements
 	// that stand before those of out, where entries are read: they need not lie in a row
 	pieces [][]netip.Prefix
-	before int // how many those are
+	before int             // how many those are
+	leases []time.Duration // by element, up to the last that has one
 	bad    int
 	diags  syntax.Diagnostics
 }
@@ -248,7 +270,13 @@ func (f *setFile) parse() {
 	start := bytes.Index(text, word)
 	col := utf8.RuneCount(text[:start]) + 1
 	entry, end := oneEntry(word)
-	if end < len(word) {
+	lease, p, ok := f.lease(word[end:])
+	if ok && p.found() {
+		col += utf8.RuneCount(word[:end]) + 1
+		f.report(f.pos(col, col+1), p)
+		return
+	}
+	if end < len(word) && !ok {
 		col += utf8.RuneCount(word[:end])
 		hint := "put each entry into a line of its own; a comment starts with # or ;." +
 			columnsHint(text)
@@ -256,9 +284,14 @@ func (f *setFile) parse() {
 			short(entry)))
 		return
 	}
-	p := f.agree(entry)
+	before := f.size()
+	p = f.agree(entry)
 	if !p.found() {
 		p = f.out.parse(f.typ, entry)
+	}
+	if lease != 0 && !p.found() {
+		f.leases = append(f.leases, make([]time.Duration, before-len(f.leases))...)
+		f.leases = append(f.leases, slices.Repeat([]time.Duration{lease}, f.size()-before)...)
 	}
 	if p.found() {
 		if strings.Contains(entry, " ") {
@@ -270,6 +303,19 @@ func (f *setFile) parse() {
 	if !f.typed {
 		f.typed, f.first = true, fmt.Sprintf("%s in line %d", short(entry), f.line)
 	}
+}
+
+// lease reads the lease that may stand behind an entry; ok is false where something else does.
+func (f *setFile) lease(rest []byte) (d time.Duration, p problem, ok bool) {
+	words := bytes.Fields(rest)
+	if !f.leased || len(words) != 2 || string(words[0]) != "lease" {
+		return 0, problem{}, false
+	}
+	if string(words[1]) == "forever" {
+		return Forever, problem{}, true
+	}
+	d, p = parseLease(string(words[1]))
+	return d, p, true
 }
 
 // columnsHint says how to make a set file of a table, where a line is of one: it has an address in

@@ -41,6 +41,29 @@ func Parse(name string, src []byte) ([]policy.Packet, syntax.Diagnostics) {
 	return packets, syntax.Merge(ds, more)
 }
 
+// Frame is the one packet of a template in which nothing varies; without it, the diagnostics say
+// why.
+func Frame(name, words string) ([]byte, syntax.Diagnostics) {
+	packets, ds := Parse(name, []byte("packet "+words))
+	if packets == nil {
+		return nil, ds
+	}
+	c := &syntax.Collector{File: name}
+	switch p := &packets[0]; {
+	case len(packets) > 1:
+		c.Errorf(syntax.Pos{}, "", "these are %d packets; one is asked for", len(packets))
+	case len(p.Vary) > 0 || p.Random:
+		c.Errorf(syntax.Pos{}, "", "values that vary make many packets; one is asked for")
+	default:
+		frame, err := p.Build()
+		if err == nil {
+			return frame, ds
+		}
+		c.Errorf(syntax.Pos{}, "", "this packet cannot be built: %v", err)
+	}
+	return nil, c.Diagnostics("")
+}
+
 // Read is Parse of what a reader gives.
 func Read(name string, r io.Reader) ([]policy.Packet, syntax.Diagnostics, error) {
 	// one more: Parse says that it is too long

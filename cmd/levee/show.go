@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/dataplane"
+	"levee/internal/lang/policy"
+)
+
+const showLong = `Print the policy in force as one text that can be put in force again: laid out
+as "levee fmt" does, with what its set files held in the place of their names, also if the files
+have changed since. Dynamic sets are named, their entries are not: see "levee set list --export".
+Without --dev it is the policy of the one interface of this network namespace that has one.`
+
+const showExample = `  sudo levee show --dev eth0 > saved.levee
+  sudo levee show --dev eth0 | diff edge.levee -`
+
+func newShow(e *env) *cobra.Command {
+	var dev string
+	cmd := &cobra.Command{
+		Use:     "show [--dev IF]",
+		Short:   "Print the policy in force",
+		Long:    showLong,
+		Example: showExample,
+		Args:    wantArgs(),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return e.show(cmd, dev) },
+	}
+	devFlag(cmd, &dev, "the interface")
+	return cmd
+}
+
+func (e *env) show(cmd *cobra.Command, dev string) error {
+	dev, p, err := e.inForce(cmd, dev)
+	if err != nil {
+		return err
+	}
+	text, err := policy.Whole(p.Name(), p.Source, p.Files)
+	if err != nil {
+		return err
+	}
+	if p.Trial {
+		e.sayf("this policy is on trial; to keep it: levee confirm --dev %s", dev)
+	}
+	fmt.Fprintf(e.stdout, "%s", text)
+	return nil
+}
+
+// inForce reads the policy in force on an interface, or, where dev is "", on the only one that has a
+// policy.
+func (e *env) inForce(cmd *cobra.Command, dev string) (string, *dataplane.InForce, error) {
+	ctx := context.Background()
+	if dev == "" {
+		var err error
+		if dev, err = e.onlyDev(ctx, cmd, "a policy",
+			func(*dataplane.Attachment) bool { return true }); err != nil {
+			return "", nil, err
+		}
+	}
+	p, notes, err := dataplane.Show(ctx, dev)
+	e.notes(notes)
+	if err != nil {
+		return "", nil, err
+	}
+	if p.OnError != "" {
+		e.sayf("of this policy only its protect rules, the essential rules and what \"on error\" "+
+			"says are in force on %s: %s", dev, p.OnError)
+	}
+	return dev, p, nil
+}

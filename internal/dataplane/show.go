@@ -1,0 +1,44 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	"levee/internal/lang/policy"
+)
+
+// InForce is the policy in force on an interface, as it was given to Up.
+type InForce struct {
+	Path    string // of the policy
+	Source  []byte
+	Files   []policy.SetFile // what its set files held then
+	Trial   bool             // it is on trial
+	OnError string           // why only the fallback of the policy is in force; "": it is the policy
+}
+
+// Name is what verdicts call the policy: the base name of its file.
+func (p *InForce) Name() string { return filepath.Base(p.Path) }
+
+// Show reads the policy in force on an interface.
+func Show(ctx context.Context, dev string) (out *InForce, notes []string, err error) {
+	err = transact(ctx, func(s *store) error {
+		defer func() { notes = s.notes }()
+		a, err := s.find(dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		g := a.current()
+		out = &InForce{
+			Path: g.Policy, Source: g.Source, OnError: g.OnError, Trial: a.trial() != nil,
+		}
+		err = readJSON(s.files(a.key, g.Generation), &out.Files)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	return out, notes, err
+}

@@ -1,0 +1,145 @@
+package policy
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strconv"
+
+	"levee/internal/lang/syntax"
+)
+
+// SetFile is what a set file held when the policy was read.
+type SetFile struct {
+	Path   string `json:"path"`   // as it is written in the policy
+	Packed []byte `json:"packed"` // the text, by gzip
+}
+
+// Recording keeps what the set files of a policy held while it was read, so that the policy in
+// force can be read again when its files have changed or gone.
+type Recording struct{ files []SetFile }
+
+// Files are the files that were read to their end, in that order.
+func (r *Recording) Files() []SetFile { return r.files }
+
+// Through is open with everything that is read through it kept.
+func (r *Recording) Through(open func(string) (io.ReadCloser, error)) func(string) (io.ReadCloser,
+	error) {
+	return func(path string) (io.ReadCloser, error) {
+		f, err := open(path)
+		if err != nil || r.has(path) {
+			return f, err
+		}
+		k := &recorder{f: f, of: r, path: path}
+		k.zip, err = gzip.NewWriterLevel(&k.packed, gzip.BestSpeed)
+		return k, err
+	}
+}
+
+func (r *Recording) has(path string) bool {
+	return slices.ContainsFunc(r.files, func(f SetFile) bool { return f.Path == path })
+}
+
+// recorder packs what is read from a file.
+type recorder struct {
+	f      io.ReadCloser
+	of     *Recording
+	path   string
+	packed bytes.Buffer
+	zip    *gzip.Writer
+}
+
+func (k *recorder) Read(b []byte) (int, error) {
+	n, err := k.f.Read(b)
+	if _, werr := k.zip.Write(b[:n]); werr != nil {
+		return n, werr
+	}
+	return n, err
+}
+
+func (k *recorder) Close() error {
+	err := errors.Join(k.zip.Close(), k.f.Close())
+	if !k.of.has(k.path) {
+		k.of.files = append(k.of.files, SetFile{k.path, k.packed.Bytes()})
+	}
+	return err
+}
+
+// Recorded opens the set files of a recording.
+func Recorded(files []SetFile) func(path string) (io.ReadCloser, error) {
+	return func(path string) (io.ReadCloser, error) {
+		for _, f := range files {
+			if f.Path == path {
+				return gzip.NewReader(bytes.NewReader(f.Packed))
+			}
+		}
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	}
+}
+
+// Whole is a policy with what its set files held in the place of their names: its own text is all
+// that it takes to put it in force. It is laid out as Format does.
+func Whole(name string, src []byte, files []SetFile) ([]byte, error) {
+	p, ds := Parse(name, src, Recorded(files))
+	if p == nil {
+		return nil, fmt.Errorf("%s cannot be read again: %s", name, ds[0].Message)
+	}
+	f, _ := syntax.Parse(name, src)
+	for _, s := range f.Stmts {
+		set, ok := s.(*syntax.Set)
+		if !ok || set.Path == nil {
+			continue
+		}
+		list := &syntax.Value{List: true}
+		for _, of := range p.Sets {
+			if of.Name == set.Name.Text {
+				for text := range of.texts() {
+					list.Elems = append(list.Elems, syntax.Elem{Text: text})
+				}
+			}
+		}
+		if len(list.Elems) == 0 { // no list can be empty
+			set.Path.Text = emptyFile
+			continue
+		}
+		set.Path, set.List = nil, list
+	}
+	return syntax.Format(f), nil
+}
+
+// texts are the elements of a set as they stand in a list.
+func (s *Set) texts() func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for _, p := range s.Prefixes {
+			if !yield(prefixText(p)) {
+				return
+			}
+		}
+		for _, r := range s.Ports {
+			if !yield(portsText(r)) {
+				return
+			}
+		}
+		for _, v := range s.Services {
+			if !yield(v.String()) {
+				return
+			}
+		}
+		for _, e := range s.Endpoints {
+			if !yield(e.String()) {
+				return
+			}
+		}
+	}
+}
+
+func portsText(r Range) string {
+	if r.Lo == r.Hi {
+		return strconv.FormatUint(r.Lo, 10)
+	}
+	return fmt.Sprintf("%d-%d", r.Lo, r.Hi)
+}
