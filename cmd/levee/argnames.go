@@ -17,7 +17,7 @@ var argNames = map[string]string{
 	"engine": "engine", "entries": "kind", "entry": "set=entry", "family": "4|6", "flags": "flags",
 	"flame": "file", "flood": "kind",
 	"from": "file", "from-mac": "mac", "from-port": "port", "html": "file", "kind": "kind",
-	"lease": "time", "least": "percent", "link": "layer",
+	"interval": "time", "lease": "time", "least": "percent", "link": "layer",
 	"load": "rate", "mode": "mode", "netns": "name", "only": "name", "packet": "packet",
 	"path": "path", "pcap": "file",
 	"picture": "file", "png": "directory", "policy": "file", "port": "port", "rate": "rate",

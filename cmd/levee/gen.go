@@ -24,7 +24,7 @@ permutation of the given prefixes, so that no address comes twice before all hav
 
 --packet takes the words of packets in a policy's tests, with ranges, prefixes and lists, and
 how to walk them: counting [down] [step N], random, permuted, each with [every N];
-docs/templates.md has all. --template reads such packets from a file, one a line, and sends them
+"levee help templates" has all. --template reads such packets from a file, one a line, and sends them
 in turn.
 
 --path is how they reach the device: live (an XDP program writes them, millions a second),
@@ -94,7 +94,7 @@ func newGen(e *env) *cobra.Command {
 	fl.StringVar(&f.fromMAC, "from-mac", "", "Ethernet source (default: the device's)")
 	fl.StringVar(&f.toMAC, "to-mac", "", "Ethernet destination (default: the lab's other end)")
 	fl.StringVar(&f.packet, "packet", "",
-		"send this packet instead, in the words of docs/templates.md")
+		"send this packet instead, in the words of `levee help templates`")
 	fl.StringVar(&f.template, "template", "",
 		"send the packets of this file instead, one a line; - is standard input")
 	fl.StringVar(&f.path, "path", "auto", "auto, live, afxdp, packet or sendmmsg")

@@ -10,11 +10,13 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"levee/docs"
 	"levee/internal/usage"
 )
 
@@ -101,7 +103,7 @@ func newRoot(e *env) *cobra.Command {
 		&cobra.Group{ID: groupLab, Title: "Trying and measuring (root):"},
 		&cobra.Group{ID: groupOther, Title: "Other:"},
 	)
-	root.SetHelpCommand(newHelp(root))
+	root.SetHelpCommand(newHelp(e, root))
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
 	for _, c := range commands {
@@ -113,13 +115,25 @@ func newRoot(e *env) *cobra.Command {
 	return root
 }
 
-// newHelp is `levee help COMMAND...`; unlike cobra's own it takes an unknown command for the
-// mistake that it is.
-func newHelp(root *cobra.Command) *cobra.Command {
+// newHelp is `levee help`, of a command or of a page; unlike cobra's own it takes an unknown command
+// for the mistake that it is.
+func newHelp(e *env, root *cobra.Command) *cobra.Command {
+	topics := strings.Join(docs.Topics(), ", ")
 	return &cobra.Command{
-		Use:   "help [COMMAND...]",
-		Short: "Explain a command",
+		Use:   "help [COMMAND... | PAGE]",
+		Short: "Explain a command, or show a page of the manual",
+		Long: "Explain a command, or show a page of the manual, in Markdown:\n" +
+			strings.Join(wrap(topics, 92), "\n") + ".",
+		Example: `  levee help set add
+  levee help language | less`,
+		ValidArgs: docs.Topics(),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if page, ok := docs.Page(args[0]); ok {
+					fmt.Fprint(e.stdout, page)
+					return nil
+				}
+			}
 			cmd, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
 				return groupRun(cmd, rest)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"time"
 
@@ -16,14 +17,20 @@ dynamic sets. Without --dev all interfaces of this network namespace are shown, 
 of every namespace of this machine.
 
 Rules that have not seen a packet are shown too; of what is built in (malformed frames, ARP,
-neighbour discovery, path MTU, DHCP) only what has. --json shows everything.`
+neighbour discovery, path MTU, DHCP) only what has. --json shows everything.
+
+--watch shows it again and again, --interval apart, with packets and bits a second by rule since
+the time before, until Ctrl-C. With --json it prints an object a line.`
 
 const statusExample = `  sudo levee status
+  sudo levee status --watch
   sudo levee status --dev eth0 --json | jq '.interfaces[].rules[] | select(.packets > 0)'`
 
 type statusFlags struct {
 	dev       string
 	all, json bool
+	watch     bool
+	interval  string
 }
 
 func newStatus(e *env) *cobra.Command {
@@ -38,12 +45,20 @@ func newStatus(e *env) *cobra.Command {
 			if f.all && f.dev != "" {
 				return usagef(cmd, "--all and --dev exclude each other")
 			}
+			if f.watch {
+				return e.watchStatus(cmd, &f)
+			}
+			if cmd.Flags().Changed("interval") {
+				return usagef(cmd, "--interval is for --watch")
+			}
 			return e.status(&f)
 		},
 	}
 	devFlag(cmd, &f.dev, "only this interface")
 	cmd.Flags().BoolVar(&f.all, "all", false, "of all network namespaces")
 	jsonFlag(cmd, &f.json)
+	cmd.Flags().BoolVar(&f.watch, "watch", false, "again and again, with rates, until Ctrl-C")
+	cmd.Flags().StringVar(&f.interval, "interval", "1s", "of --watch, 100ms to 1h")
 	return cmd
 }
 
@@ -82,6 +97,11 @@ type statusRule struct {
 	Rule    string      `json:"rule"`
 	Text    string      `json:"text"`
 	CPUs    []statusCPU `json:"cpus"` // by CPU, up to the last that counted anything
+	// since the time before, with --watch; none the first time that the rule is seen
+	PacketsPerSecond *float64 `json:"packets_per_second,omitempty"`
+	BitsPerSecond    *float64 `json:"bits_per_second,omitempty"`
+
+	id string // across replaces
 }
 
 type statusCPU struct {
@@ -101,12 +121,25 @@ type statusSet struct {
 }
 
 func (e *env) status(f *statusFlags) error {
-	all, notes, err := dataplane.Status(context.Background(), f.all)
+	rep, err := e.readStatus(f)
 	if err != nil {
 		return err
 	}
+	if f.json {
+		return e.printJSON(rep)
+	}
+	e.printStatuses(e.stdout, rep, f)
+	return nil
+}
+
+// readStatus is what runs where now.
+func (e *env) readStatus(f *statusFlags) (*statusReport, error) {
+	all, notes, err := dataplane.Status(context.Background(), f.all)
+	if err != nil {
+		return nil, err
+	}
 	e.notes(notes)
-	rep := statusReport{Interfaces: []statusInterface{}}
+	rep := &statusReport{Interfaces: []statusInterface{}}
 	for i := range all {
 		if f.dev == "" || all[i].Dev == f.dev {
 			rep.Interfaces = append(rep.Interfaces, newStatusInterface(&all[i]))
@@ -114,24 +147,23 @@ func (e *env) status(f *statusFlags) error {
 	}
 	if f.dev != "" && len(rep.Interfaces) == 0 {
 		if err := dataplane.Exists(f.dev); err != nil {
-			return err
+			return nil, err
 		}
-		return fmt.Errorf("levee has no policy on %s in this network namespace", f.dev)
+		return nil, fmt.Errorf("levee has no policy on %s in this network namespace", f.dev)
 	}
-	if f.json {
-		return e.printJSON(rep)
-	}
+	return rep, nil
+}
+
+func (e *env) printStatuses(w io.Writer, rep *statusReport, f *statusFlags) {
 	if len(rep.Interfaces) == 0 {
-		fmt.Fprintln(e.stdout, "no interface has a policy")
-		return nil
+		fmt.Fprintln(w, "no interface has a policy")
 	}
 	for i := range rep.Interfaces {
 		if i > 0 {
-			fmt.Fprintln(e.stdout)
+			fmt.Fprintln(w)
 		}
-		e.printStatus(&rep.Interfaces[i], f.all)
+		e.printStatus(w, &rep.Interfaces[i], f)
 	}
-	return nil
 }
 
 func newStatusInterface(a *dataplane.Attachment) statusInterface {
@@ -146,6 +178,7 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 		r := statusRule{
 			Label: c.Label, Line: c.Line, Packets: c.Packets, Bytes: c.Bytes,
 			Verdict: c.Action, Reason: c.Reason, Rule: c.Rule, Text: c.Text, CPUs: []statusCPU{},
+			id: c.ID,
 		}
 		for _, cpu := range c.CPUs {
 			r.CPUs = append(r.CPUs, statusCPU(cpu))
@@ -159,10 +192,9 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 	return s
 }
 
-func (e *env) printStatus(s *statusInterface, netns bool) {
-	w := e.stdout
+func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 	where := s.Dev
-	if netns {
+	if f.all {
 		where += fmt.Sprintf(" (network namespace %d)", s.Netns)
 	}
 	// the clock may have been set back
@@ -186,8 +218,17 @@ func (e *env) printStatus(s *statusInterface, netns bool) {
 	}
 	fmt.Fprintln(w)
 	rules := newTable("PACKETS BYTES VERDICT RULE LABEL MATCH", ">", ">", "<", "<", "<", "<")
+	if f.watch {
+		rules = newTable("PACKETS BYTES PACKETS/S BIT/S VERDICT RULE LABEL MATCH", ">", ">", ">", ">",
+			"<", "<", "<", "<")
+	}
 	for _, r := range s.Rules {
-		if r.Line > 0 || r.Packets > 0 || r.Reason == "default" {
+		switch {
+		case r.Line == 0 && r.Packets == 0 && r.Reason != "default":
+		case f.watch:
+			rules.row(r.Packets, r.Bytes, shortRate(r.PacketsPerSecond), shortRate(r.BitsPerSecond),
+				r.Verdict, r.Rule, r.Label, r.Text)
+		default:
 			rules.row(r.Packets, r.Bytes, r.Verdict, r.Rule, r.Label, r.Text)
 		}
 	}

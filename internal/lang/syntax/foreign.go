@@ -172,5 +172,5 @@ func termRemedy(word string) (msg string, r remedy) {
 		return "", meant(m)
 	}
 	return "", advice("terms are from, to, port, a protocol such as tcp, icmp type, len, ...; " +
-		"docs/language.md lists all.")
+		"`levee help language` lists all.")
 }

@@ -167,7 +167,7 @@ func statementRemedy(word string) (msg string, r remedy) {
 		return "", advice("write \"default drop\" or \"default pass\".")
 	case "iptables", "ip6tables", "nft", "-a", "-i", "-p", "-s", "-j", "*filter", "table", "chain",
 		"add":
-		return "", advice("a levee policy has one plain list of rules; see docs/language.md, or " +
+		return "", advice("a levee policy has one plain list of rules; see `levee help language`, or " +
 			"`levee import` for existing rule sets.")
 	case "include":
 		return "", advice("a policy is one file; long lists go into set files: set bogons = " +
@@ -313,7 +313,7 @@ func hintPacket(word string) string {
 		return m
 	}
 	return "a packet is described by words such as tcp, from, to, port, flags, len; " +
-		"docs/language.md lists all."
+		"`levee help language` lists all."
 }
 
 // hintStray is for a token that can begin nothing where a term or the end of the line could stand.
