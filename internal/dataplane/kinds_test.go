@@ -355,6 +355,8 @@ func newKindNet(t *testing.T, kind int) *kindNet {
 	if err := os.WriteFile("/proc/sys/net/ipv4/conf/all/arp_ignore", []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
+	withIPv6(t)
+	n.at(t, n.peer, func() { withIPv6(t) })
 	putUp(t, "lo")
 	putUp(t, "lv0", ends4[0].String()+"/24", ends6[0].String()+"/64")
 	n.at(t, n.peer, func() { putUp(t, "lv1", ends4[1].String()+"/24", ends6[1].String()+"/64") })
@@ -372,6 +374,17 @@ func newKindNet(t *testing.T, kind int) *kindNet {
 	}
 	n.reach(t, map[string][]int{"": {4, 6}, "4": {4}, "6": {6}}[k.only])
 	return n
+}
+
+// withIPv6 gives all devices of the network namespace IPv6, which other tests do without.
+func withIPv6(t *testing.T) {
+	t.Helper()
+	for _, of := range []string{"all", "default"} {
+		path := "/proc/sys/net/ipv6/conf/" + of + "/disable_ipv6"
+		if err := os.WriteFile(path, []byte("0"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // reach sends until datagrams come: until neighbours are found and keys exchanged.
