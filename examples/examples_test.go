@@ -8,6 +8,7 @@ import (
 
 	"levee/internal/dataplane/judge"
 	"levee/internal/filter/ir"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -69,7 +70,7 @@ func checkTests(t *testing.T, p *policy.Policy) {
 		}
 	}
 	for i, slot := range p.Slots() {
-		if slot.Rule != nil && slot.Action != policy.Count && !shown[i] {
+		if slot.Rule != nil && slot.Action != action.Count && !shown[i] {
 			t.Errorf("line %d: no test shows the rule %s", slot.Rule.Pos.Line, slot.Rule.Text)
 		}
 	}

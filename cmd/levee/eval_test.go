@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"levee/internal/dataplane/judge"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
@@ -25,9 +26,9 @@ func TestDifferenceShowsBothVerdictsThePacketAndItsStory(t *testing.T) {
 	e, out, errs, _ := testEnv(false)
 	r := &evalRun{e: e, p: p, j: j, out: bufio.NewWriter(out), n: 17}
 	r.difference(p.Tests[0].Steps[0].Frame, judge.Verdict{
-		Decision: judge.Decision{Slot: p.RuleSlot(0), Action: policy.Drop},
+		Decision: judge.Decision{Slot: p.RuleSlot(0), Action: action.Drop},
 		Differs:  true,
-		Compiled: judge.Decision{Slot: p.DefaultSlot(), Action: policy.Pass},
+		Compiled: judge.Decision{Slot: p.DefaultSlot(), Action: action.Pass},
 	})
 	for _, want := range []string{
 		"packet 17 is judged differently:\n",

@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/dataplane/judge"
 	"levee/internal/filter/oracle"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
@@ -21,7 +22,7 @@ type verdict struct {
 }
 
 // newVerdict puts the decision of a slot into words.
-func newVerdict(p *policy.Policy, s policy.Slot, a policy.Action, n int, by judge.Engine) verdict {
+func newVerdict(p *policy.Policy, s policy.Slot, a action.Action, n int, by judge.Engine) verdict {
 	return verdict{N: n, Verdict: a.String(), Rule: p.Where(s), Label: p.LabelOf(s),
 		Reason: s.Reason.String(), Engine: string(by)}
 }

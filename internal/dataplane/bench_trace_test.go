@@ -4,12 +4,12 @@ import (
 	"testing"
 
 	"levee/internal/filter/codegen"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/action"
 )
 
 func TestEveryFrameOfATraceIsRun(t *testing.T) {
 	needRoot(t)
-	r, err := NewRunner(handProgram(handPolicy("odd", policy.Pass), codegen.Target{}))
+	r, err := NewRunner(handProgram(handPolicy("odd", action.Pass), codegen.Target{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestEveryFrameOfATraceIsRun(t *testing.T) {
 	// Two of three frames are odd, in each of the two runs of a round.
 	runs := uint64(2 * rounds * repeat)
 	got := r.Counters()
-	p := handPolicy("odd", policy.Pass)
+	p := handPolicy("odd", action.Pass)
 	if drops, passes := got[p.RuleSlot(0)].Packets, got[p.DefaultSlot()].Packets; drops != runs*2/3 || passes != runs/3 {
 		t.Errorf("%d dropped, %d passed of %d", drops, passes, runs)
 	}
@@ -57,7 +57,7 @@ func TestTracesThatCannotBeRunAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer trace.Close()
-	r, err := NewRunner(handProgram(handPolicy("odd", policy.Pass), codegen.Target{Hook: codegen.TCX}))
+	r, err := NewRunner(handProgram(handPolicy("odd", action.Pass), codegen.Target{Hook: codegen.TCX}))
 	if err != nil {
 		t.Fatal(err)
 	}

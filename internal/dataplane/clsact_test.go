@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/kernel"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/action"
 )
 
 // Which way to tc ingress is taken is decided by one probe, and either is among the ways of any
@@ -119,7 +119,7 @@ func TestFiltersOfOthersAreKeptAndComeAfterLevees(t *testing.T) {
 		o := newOthers(t)
 		o.qdisc()
 		o.add(priority)
-		bring(t, "lv0", Clsact, handPolicy("odd", policy.Pass))
+		bring(t, "lv0", Clsact, handPolicy("odd", action.Pass))
 		for range 2 { // before and after a replace
 			before := o.packets()
 			odd := status(t)
@@ -129,7 +129,7 @@ func TestFiltersOfOthersAreKeptAndComeAfterLevees(t *testing.T) {
 			if got := o.packets() - before; got != 5 {
 				t.Errorf("priority %d: the filter behind levee's saw %d packets, want 5", priority, got)
 			}
-			bring(t, "lv0", Auto, handPolicy("odd", policy.Pass))
+			bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
 		}
 		if _, err := Down(t.Context(), "lv0"); err != nil {
 			t.Fatal(err)
@@ -173,7 +173,7 @@ func TestFilterThatCouldNotComeFirstIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := Up(t.Context(), UpOptions{Dev: "ifb0", Mode: Clsact},
-				compileHand(handPolicy("odd", policy.Pass)))
+				compileHand(handPolicy("odd", action.Pass)))
 			const saying = "somebody else has priority 1, which levee's needs to come first; " +
 				"`tc filter show dev ifb0 ingress` shows it"
 			if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(err.Error(), saying) {
@@ -201,8 +201,8 @@ func TestQdiscIsTakenAwayOnlyIfLeveeMadeItAndNobodyNeedsIt(t *testing.T) {
 		if c.before {
 			o.qdisc()
 		}
-		bring(t, "lv0", Clsact, handPolicy("odd", policy.Pass))
-		bring(t, "lv0", Auto, handPolicy("odd", policy.Pass))
+		bring(t, "lv0", Clsact, handPolicy("odd", action.Pass))
+		bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
 		if c.after {
 			o.add(3)
 		}
@@ -226,7 +226,7 @@ func TestFilterThatSomebodyTakesAwayIsMissed(t *testing.T) {
 	} {
 		n.run(t, name, func(t *testing.T) {
 			before := kernelObjects(t)
-			bring(t, "lv0", Clsact, handPolicy("odd", policy.Pass))
+			bring(t, "lv0", Clsact, handPolicy("odd", action.Pass))
 			if err := take(); err != nil {
 				t.Fatal(err)
 			}
@@ -249,7 +249,7 @@ func TestFilterThatSomebodyTakesAwayIsMissed(t *testing.T) {
 func TestFilterWithoutRecordsIsTakenOverOrAway(t *testing.T) {
 	n := newTestNet(t)
 	lose := func() {
-		bring(t, "lv0", Clsact, handPolicy("odd", policy.Pass))
+		bring(t, "lv0", Clsact, handPolicy("odd", action.Pass))
 		run := os.Getenv(RunEnv)
 		if err := onHost(func() error {
 			return errors.Join(unix.Unmount(run+"/bpf", 0), os.RemoveAll(run))
@@ -267,7 +267,7 @@ func TestFilterWithoutRecordsIsTakenOverOrAway(t *testing.T) {
 		t.Errorf("%d filters are left", left)
 	}
 	lose()
-	bring(t, "lv0", Clsact, handPolicy("odd", policy.Pass))
+	bring(t, "lv0", Clsact, handPolicy("odd", action.Pass))
 	n.send(t, 3, 7)
 	wantPackets(t, "odd", 3)
 	if left, _ := filters(t); left != 1 {
@@ -345,7 +345,7 @@ func TestFilterUnderTheOlderQdisc(t *testing.T) {
 	if out, err := add.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	bring(t, "lv0", Clsact, handPolicy("odd", policy.Pass))
+	bring(t, "lv0", Clsact, handPolicy("odd", action.Pass))
 	show := exec.Command("tc", "filter", "show", "dev", "lv0", "ingress")
 	out, err := show.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "bpf chain 0 handle 0x1e7ee levee direct-action") {

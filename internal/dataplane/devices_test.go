@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/kernel"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/action"
 )
 
 // addLink makes a device. A kind that the kernel does not have skips the test; anything else that
@@ -199,7 +199,7 @@ func TestDevicesThatBeginWithSomethingElseAreRefused(t *testing.T) {
 func takesPolicy(t *testing.T, dev string) {
 	t.Helper()
 	for _, mode := range append(allModes(t), Auto) {
-		_, err := Up(t.Context(), UpOptions{Dev: dev, Mode: mode}, compileHand(handPolicy("odd", policy.Pass)))
+		_, err := Up(t.Context(), UpOptions{Dev: dev, Mode: mode}, compileHand(handPolicy("odd", action.Pass)))
 		if mode == XDPNative && err != nil && strings.Contains(err.Error(), "native XDP") {
 			continue
 		}
@@ -216,9 +216,9 @@ func takesPolicy(t *testing.T, dev string) {
 // refusedLink wants a refusal in one line, before anything is compiled, that `on error` does not turn into a fallback.
 func refusedLink(t *testing.T, o UpOptions, saying string) {
 	t.Helper()
-	fallback := compileHand(handPolicy("fallback", policy.Pass))
+	fallback := compileHand(handPolicy("fallback", action.Pass))
 	o.Fallbacks = []CompileFunc{fallback, fallback}
-	r, err := Up(t.Context(), o, compileHand(handPolicy("odd", policy.Pass)))
+	r, err := Up(t.Context(), o, compileHand(handPolicy("odd", action.Pass)))
 	if r != nil {
 		t.Errorf("%q, trial %v: in force: %+v", o.Mode, o.Confirm, r)
 		_, _ = Down(t.Context(), o.Dev)

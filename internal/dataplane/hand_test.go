@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
@@ -22,11 +23,11 @@ func needRoot(t testing.TB) {
 
 // handPolicy has, besides the built-in slots, one rule: "drop" of frames whose payload starts with
 // an odd byte. Both labels are identities across replaces.
-func handPolicy(label string, def policy.Action) *policy.Policy {
+func handPolicy(label string, def action.Action) *policy.Policy {
 	return &policy.Policy{
 		File: "hand.levee",
 		Rules: []*policy.Rule{{
-			Action: policy.Drop, Label: label, ID: label, Text: `drop as "` + label + `"`, Pos: policy.Pos{Line: 3, Col: 1},
+			Action: action.Drop, Label: label, ID: label, Text: `drop as "` + label + `"`, Pos: policy.Pos{Line: 3, Col: 1},
 		}},
 		Default:   policy.Default{Action: def, Pos: policy.Pos{Line: 4, Col: 1}},
 		Essential: true,
@@ -80,7 +81,7 @@ func handProgramOf(p *policy.Policy, t codegen.Target, match func(*assembler.Bui
 		length = asm.LoadMem(asm.R0, asm.R6, 0, asm.Word) // __sk_buff.len
 		data, end = 76, 80
 	}
-	if p.Default.Action == policy.Drop {
+	if p.Default.Action == action.Drop {
 		pass = drop
 	}
 	b := assembler.New()

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/kernel"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/action"
 )
 
 // Each command is a process of its own, run by `ip netns exec`, with its own mount namespace and
@@ -140,14 +140,14 @@ func TestForeignXDPIsNeverReplaced(t *testing.T) {
 		n.run(t, name, func(t *testing.T) {
 			defer attach()()
 			for _, mode := range []Mode{Auto, XDPNative, XDPGeneric} {
-				_, err := Up(context.Background(), UpOptions{Dev: "lv0", Mode: mode}, compileHand(handPolicy("one", policy.Pass)))
+				_, err := Up(context.Background(), UpOptions{Dev: "lv0", Mode: mode}, compileHand(handPolicy("one", action.Pass)))
 				want := fmt.Sprintf(`already runs the XDP program "somebody" (id %d)`, id)
 				if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), off[name]) {
 					t.Errorf("%s: %v, want %s and %s", mode, err, want, off[name])
 				}
 			}
 			runDirIsGone(t)
-			bring(t, "lv0", TCX, handPolicy("one", policy.Pass)) // beside it
+			bring(t, "lv0", TCX, handPolicy("one", action.Pass)) // beside it
 			if _, err := Down(context.Background(), "lv0"); err != nil {
 				t.Error(err)
 			}
@@ -200,7 +200,7 @@ func TestVanishedInterfaceIsCleanedUp(t *testing.T) {
 			runDirIsGone(t)
 		})
 	}
-	_, err := Up(context.Background(), UpOptions{Dev: "gone0"}, compileHand(handPolicy("one", policy.Pass)))
+	_, err := Up(context.Background(), UpOptions{Dev: "gone0"}, compileHand(handPolicy("one", action.Pass)))
 	if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(err.Error(), `there is no interface "gone0"`) {
 		t.Errorf("up: %v", err)
 	}
@@ -273,11 +273,11 @@ func TestLargeMTUTakesFragments(t *testing.T) {
 	}
 	setMTU(n.peer, "lv1")
 	setMTU(n.here, "lv0")
-	r := bring(t, "lv0", Auto, handPolicy("one", policy.Pass))
+	r := bring(t, "lv0", Auto, handPolicy("one", action.Pass))
 	if a := status(t); r.Mode != XDPNative || !a.Program.Frags {
 		t.Errorf("mode %s, fragments %v", r.Mode, a.Program.Frags)
 	}
-	bringOnTrial(t, handPolicy("one", policy.Pass), time.Minute)
+	bringOnTrial(t, handPolicy("one", action.Pass), time.Minute)
 	if a := status(t); !a.Program.Frags {
 		t.Error("the trial lost fragments")
 	}
@@ -330,7 +330,7 @@ func TestLinkDetachedBySomebodyElseIsCleanedUp(t *testing.T) {
 // A kernel without BTF must run the same program: none is handed to it.
 func TestProgramsCarryNoBTF(t *testing.T) {
 	newTestNet(t)
-	bring(t, "lv0", Auto, handPolicy("one", policy.Pass))
+	bring(t, "lv0", Auto, handPolicy("one", action.Pass))
 	p := must2(ebpf.NewProgramFromID(ebpf.ProgramID(status(t).Program.ID)))
 	defer p.Close()
 	if id, ok := must2(p.Info()).BTFID(); ok {

@@ -15,6 +15,7 @@ import (
 
 	"levee/internal/filter/oracle"
 	"levee/internal/filter/prefix"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -191,7 +192,7 @@ func (c *crowd) agree(frames int) {
 		if c.mode.AtTC() {
 			drop = ret == tcxDrop
 		}
-		if drop != (want.Action == policy.Drop) {
+		if drop != (want.Action == action.Drop) {
 			c.Fatalf("the program returns %d, the oracle says %v by %s: %x", ret, want.Action, c.slots[want.Slot].ID, f)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -87,41 +88,41 @@ func NewRunner(p *codegen.Program) (*Runner, error) {
 // interface either, and hold no whole IP header; Eval answers for them itself, as
 // truncated-ethernet or truncated-ip, by the policy's rules for malformed frames, and counts them
 // where the program would.
-func (r *Runner) Eval(frame []byte) (slot int, action policy.Action, err error) {
+func (r *Runner) Eval(frame []byte) (slot int, verdict action.Action, err error) {
 	if r.trace == nil {
-		return 0, policy.Drop, errors.New("run program: it was not compiled with Target.Trace")
+		return 0, action.Drop, errors.New("run program: it was not compiled with Target.Trace")
 	}
 	if len(frame) < minFrame {
-		slot, action = r.evalShort(len(frame))
-		return slot, action, nil
+		slot, verdict = r.evalShort(len(frame))
+		return slot, verdict, nil
 	}
 	if len(frame) > maxXDPFrame {
-		return 0, policy.Drop, fmt.Errorf("run program: a frame of %d bytes is above the kernel's limit of %d", len(frame), maxXDPFrame)
+		return 0, action.Drop, fmt.Errorf("run program: a frame of %d bytes is above the kernel's limit of %d", len(frame), maxXDPFrame)
 	}
 	word := (*uint32)(unsafe.Pointer(&r.trace[0]))
 	atomic.StoreUint32(word, noSlot)
 	ret, err := r.loaded.prog.Run(&ebpf.RunOptions{Data: frame, Repeat: 1})
 	if err != nil {
-		return 0, policy.Drop, runError(err, len(frame))
+		return 0, action.Drop, runError(err, len(frame))
 	}
 	decided := atomic.LoadUint32(word)
 	if uint64(decided) >= uint64(len(r.program.Slots)) {
-		return 0, policy.Drop, fmt.Errorf("run program: it returned %d but reported no slot (%#x)", int32(ret), decided)
+		return 0, action.Drop, fmt.Errorf("run program: it returned %d but reported no slot (%#x)", int32(ret), decided)
 	}
-	action, err = r.verdict(ret)
-	return int(decided), action, err
+	verdict, err = r.verdict(ret)
+	return int(decided), verdict, err
 }
 
 // evalShort does for a frame of less than 14 bytes what the program does for every
 // malformed frame.
-func (r *Runner) evalShort(n int) (int, policy.Action) {
+func (r *Runner) evalShort(n int) (int, action.Action) {
 	for i, s := range r.program.Slots {
 		if s.Reason != policy.ByRule || !s.Rule.Malformed {
 			continue
 		}
 		r.count(i, n)
 		if s.Action.Decides() {
-			return i, s.Action
+			return i, s.Action.Verdict()
 		}
 	}
 	reason := packet.TruncatedEthernet
@@ -130,7 +131,7 @@ func (r *Runner) evalShort(n int) (int, policy.Action) {
 	}
 	slot := int(reason) - 1 // of policy.Malformed
 	r.count(slot, n)
-	return slot, policy.Drop
+	return slot, action.Drop
 }
 
 func (r *Runner) count(slot, n int) {
@@ -139,7 +140,7 @@ func (r *Runner) count(slot, n int) {
 	c.Bytes += uint64(n)
 }
 
-func (r *Runner) verdict(ret uint32) (policy.Action, error) {
+func (r *Runner) verdict(ret uint32) (action.Action, error) {
 	pass := ret == xdpPass
 	drop := ret == xdpDrop
 	if r.hook == ebpf.SchedCLS {
@@ -148,11 +149,11 @@ func (r *Runner) verdict(ret uint32) (policy.Action, error) {
 	}
 	switch {
 	case pass:
-		return policy.Pass, nil
+		return action.Pass, nil
 	case drop:
-		return policy.Drop, nil
+		return action.Drop, nil
 	}
-	return policy.Drop, fmt.Errorf("run program: it returned %d, neither pass nor drop", int32(ret))
+	return action.Drop, fmt.Errorf("run program: it returned %d, neither pass nor drop", int32(ret))
 }
 
 func runError(err error, n int) error {

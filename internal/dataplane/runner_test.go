@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
@@ -24,7 +25,7 @@ func TestRunnerReportsSlotActionAndCounters(t *testing.T) {
 			sizes = append(sizes, 9014, 1<<16)
 		}
 		t.Run(fmt.Sprint("hook ", hook), func(t *testing.T) {
-			p := handPolicy("odd", policy.Pass)
+			p := handPolicy("odd", action.Pass)
 			r, err := NewRunner(handProgram(p, codegen.Target{Hook: hook, Trace: true, CPUs: 2, Frags: hook == codegen.XDP}))
 			if err != nil {
 				t.Fatal(err)
@@ -33,18 +34,18 @@ func TestRunnerReportsSlotActionAndCounters(t *testing.T) {
 			want := make([]Counter, len(r.Slots()))
 			for _, n := range sizes {
 				for _, first := range []byte{0, 1} {
-					slot, action := p.DefaultSlot(), policy.Pass
+					slot, verdict := p.DefaultSlot(), action.Pass
 					switch {
 					case n < 14:
-						slot, action = 0, policy.Drop
+						slot, verdict = 0, action.Drop
 					case n > 14 && first == 1:
-						slot, action = p.RuleSlot(0), policy.Drop
+						slot, verdict = p.RuleSlot(0), action.Drop
 					}
 					want[slot].Packets++
 					want[slot].Bytes += uint64(n)
 					gotSlot, gotAction, err := r.Eval(frame(n, first))
-					if err != nil || gotSlot != slot || gotAction != action {
-						t.Errorf("%d bytes, first %d: slot %d %v (%v), want slot %d %v", n, first, gotSlot, gotAction, err, slot, action)
+					if err != nil || gotSlot != slot || gotAction != verdict {
+						t.Errorf("%d bytes, first %d: slot %d %v (%v), want slot %d %v", n, first, gotSlot, gotAction, err, slot, verdict)
 					}
 				}
 			}
@@ -62,19 +63,19 @@ func TestRunnerReportsSlotActionAndCounters(t *testing.T) {
 
 func TestRunnerDecidesShortFramesByMalformedRules(t *testing.T) {
 	needRoot(t)
-	p := handPolicy("odd", policy.Pass)
+	p := handPolicy("odd", action.Pass)
 	p.Rules = append(p.Rules,
-		&policy.Rule{Action: policy.Count, Malformed: true, ID: "count malformed"},
-		&policy.Rule{Action: policy.Pass, Malformed: true, ID: "pass malformed"},
-		&policy.Rule{Action: policy.Drop, Malformed: true, ID: "never reached"})
+		&policy.Rule{Action: action.Count, Malformed: true, ID: "count malformed"},
+		&policy.Rule{Action: action.Pass, Malformed: true, ID: "pass malformed"},
+		&policy.Rule{Action: action.Drop, Malformed: true, ID: "never reached"})
 	r, err := NewRunner(handProgram(p, codegen.Target{Trace: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	slot, action, err := r.Eval(make([]byte, 5))
-	if err != nil || slot != p.RuleSlot(2) || action != policy.Pass {
-		t.Errorf("slot %d %v (%v), want slot %d pass", slot, action, err, p.RuleSlot(2))
+	slot, verdict, err := r.Eval(make([]byte, 5))
+	if err != nil || slot != p.RuleSlot(2) || verdict != action.Pass {
+		t.Errorf("slot %d %v (%v), want slot %d pass", slot, verdict, err, p.RuleSlot(2))
 	}
 	c := r.Counters()
 	if one := (Counter{1, 5}); c[p.RuleSlot(1)] != one || c[p.RuleSlot(2)] != one || c[p.RuleSlot(3)] != (Counter{}) || c[0] != (Counter{}) {
@@ -84,7 +85,7 @@ func TestRunnerDecidesShortFramesByMalformedRules(t *testing.T) {
 
 func TestBenchMeasuresAboveEmptyProgram(t *testing.T) {
 	needRoot(t)
-	r, err := NewRunner(handProgram(handPolicy("odd", policy.Pass), codegen.Target{Trace: true}))
+	r, err := NewRunner(handProgram(handPolicy("odd", action.Pass), codegen.Target{Trace: true}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
@@ -25,7 +26,7 @@ func bringOnTrial(t testing.TB, p *policy.Policy, d time.Duration) *Report {
 
 // named is handPolicy in a file of that name.
 func named(file, label string) *policy.Policy {
-	p := handPolicy(label, policy.Pass)
+	p := handPolicy(label, action.Pass)
 	p.File = file
 	return p
 }
@@ -100,7 +101,7 @@ func TestTrialOfTheFirstPolicyEndsInNone(t *testing.T) {
 	n := newTestNet(t)
 	before := kernelObjects(t)
 	p := named("new.levee", "new")
-	p.Default.Action = policy.Drop
+	p.Default.Action = action.Drop
 	bringOnTrial(t, p, shortTrial)
 	n.send(t, 6, 1)
 	wantPackets(t, "new", 6)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"levee/internal/kernel"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
@@ -25,7 +26,7 @@ func TestUpAttachesInEveryModeAndDownLeavesNothing(t *testing.T) {
 	for _, mode := range append(allModes(t), Auto) {
 		n.run(t, string(mode), func(t *testing.T) {
 			before := kernelObjects(t)
-			r := bring(t, "lv0", mode, handPolicy("odd", policy.Pass))
+			r := bring(t, "lv0", mode, handPolicy("odd", action.Pass))
 			want := mode
 			if mode == Auto {
 				want = XDPNative
@@ -55,7 +56,7 @@ func TestUpAttachesInEveryModeAndDownLeavesNothing(t *testing.T) {
 func TestUpFallsBackWhereTheDriverHasNoNativeXDP(t *testing.T) {
 	newTestNet(t)
 	addIfb(t, "ifb0")
-	r := bring(t, "ifb0", Auto, handPolicy("odd", policy.Pass))
+	r := bring(t, "ifb0", Auto, handPolicy("odd", action.Pass))
 	t.Log(r.Reason)
 	tc := must2(TCIngress())
 	want := "has no native XDP: operation not supported; using " + string(tc)
@@ -65,7 +66,7 @@ func TestUpFallsBackWhereTheDriverHasNoNativeXDP(t *testing.T) {
 	if _, err := Down(context.Background(), "ifb0"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Up(context.Background(), UpOptions{Dev: "ifb0", Mode: XDPNative}, compileHand(handPolicy("odd", policy.Pass)))
+	_, err := Up(context.Background(), UpOptions{Dev: "ifb0", Mode: XDPNative}, compileHand(handPolicy("odd", action.Pass)))
 	if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(err.Error(), "has no native XDP") {
 		t.Errorf("native XDP forced: %v", err)
 	}
@@ -74,11 +75,11 @@ func TestUpFallsBackWhereTheDriverHasNoNativeXDP(t *testing.T) {
 
 func TestReplaceKeepsCountersByIdentity(t *testing.T) {
 	n := newTestNet(t)
-	bring(t, "lv0", Auto, handPolicy("odd", policy.Pass))
+	bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
 	n.send(t, 10, 1)
 	wantPackets(t, "odd", 10)
 	start := time.Now()
-	r := bring(t, "lv0", Auto, handPolicy("odd", policy.Drop))
+	r := bring(t, "lv0", Auto, handPolicy("odd", action.Drop))
 	t.Log("replaced in", time.Since(start))
 	if r.Generation != 2 || r.Replaced != "/etc/hand.levee" {
 		t.Errorf("report %+v", r)
@@ -86,9 +87,9 @@ func TestReplaceKeepsCountersByIdentity(t *testing.T) {
 	wantPackets(t, "odd", 10)
 	n.send(t, 3, 1)
 	wantPackets(t, "odd", 13)
-	bring(t, "lv0", Auto, handPolicy("other", policy.Drop))
+	bring(t, "lv0", Auto, handPolicy("other", action.Drop))
 	n.send(t, 2, 1)
 	wantPackets(t, "other", 2)
-	bring(t, "lv0", Auto, handPolicy("odd", policy.Drop))
+	bring(t, "lv0", Auto, handPolicy("odd", action.Drop))
 	wantPackets(t, "odd", 0)
 }

@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/filter/oracle"
 	"levee/internal/host/session"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -41,7 +42,7 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session) error
 			return fmt.Errorf("make a packet of the session with %s: %w", s.Remote, err)
 		}
 		for _, frame := range frames {
-			if r := judge.Eval(frame); r.Action == policy.Drop {
+			if r := judge.Eval(frame); r.Action == action.Drop {
 				return &CutError{s, oracle.Decider(p, p.Slots()[r.Slot])}
 			}
 		}

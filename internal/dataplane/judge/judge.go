@@ -14,6 +14,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
 	"levee/internal/kernel"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -184,7 +185,7 @@ func (j *Judge) Empty() error {
 // Decision is a verdict and the slot that gave it.
 type Decision struct {
 	Slot   int // of Slots
-	Action policy.Action
+	Action action.Action
 }
 
 // Verdict is what the engine says of one frame.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"levee/internal/filter/ir"
+	"levee/internal/lang/action"
 )
 
 // block is a question of a rule's own, behind those of the language and before what the rule does.
@@ -18,7 +19,7 @@ type block struct {
 // extension is what a program has beside the matches and actions of the language.
 type extension struct {
 	blocks  func(r *ir.Rule) []block  // those of a rule
-	effects map[ir.EffectKind]*effect // of kinds from ir.Foreign on
+	effects map[action.Action]*effect // of kinds from action.Foreign on
 	end     func(c *compiler)         // emits what becomes of effects; R6 to R9 keep their values
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/ir"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 )
 
@@ -75,7 +76,7 @@ func (c *compiler) pieces(ch *chain) []piece {
 	addRecords := func(rules []ir.Rule) {
 		whole := len(rules)
 		for len(rules) > 0 {
-			n, may := ir.Stretch(rules, ir.MayBeBytecode)
+			n, may := ir.Stretch(rules, action.MayBeBytecode)
 			add(rules[:n], may && (n == whole || weight(rules[:n]) >= minBetween))
 			rules = rules[n:]
 		}

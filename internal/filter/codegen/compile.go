@@ -13,6 +13,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/prefix"
 	"levee/internal/filter/ruletree"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -482,7 +483,7 @@ func (c *compiler) rowOffset() {
 // rowInEnv reports whether the main function finds the row of counters for all functions.
 func (c *compiler) rowInEnv() bool { return c.separate && c.anyCounts && c.cpus > 1 }
 
-func counts(r ir.Rule) bool { return r.Action.Has(ir.Count) }
+func counts(r ir.Rule) bool { return r.Action.Has(action.Count) }
 
 // bump adds the packet to the counter at R1 plus at. Programs of this hook do not interrupt each
 // other on a CPU, so plain additions are exact.

@@ -1,6 +1,9 @@
 package codegen
 
-import "levee/internal/filter/ir"
+import (
+	"levee/internal/filter/ir"
+	"levee/internal/lang/action"
+)
 
 // effect is how an effect of a rule is emitted, where the packet has met all questions of the rule.
 type effect struct {
@@ -8,24 +11,24 @@ type effect struct {
 	leaves bool // something in the environment, for what follows the verdict
 	// emit falls through. R0 to R5 are free; R6 to R9 keep their values.
 	emit func(c *compiler, r *ir.Rule, e ir.Effect)
-	// record is the effect in bytecode, for kinds that may be bytecode. The list goes on behind it.
+	// record is the effect in bytecode, for actions that may be bytecode. The list goes on behind it.
 	record func(r *ir.Rule, e ir.Effect) record
 }
 
 // effectsOf has the effects of the language.
-var effectsOf = map[ir.EffectKind]*effect{
-	ir.Count: {
+var effectsOf = map[action.Action]*effect{
+	action.Count: {
 		emit:   func(c *compiler, r *ir.Rule, _ ir.Effect) { c.count(r.Slot) },
 		record: func(r *ir.Rule, _ ir.Effect) record { return record{uint64(opCount), uint64(r.Slot * SlotBytes)} },
 	},
 }
 
-// effect finds how effects of a kind are emitted, nil if nobody emits them.
-func (x *extension) effect(k ir.EffectKind) *effect {
-	if k >= ir.Foreign {
-		return x.effects[k]
+// effect finds how the effect of an action is emitted, nil if nobody emits it.
+func (x *extension) effect(a action.Action) *effect {
+	if a >= action.Foreign {
+		return x.effects[a]
 	}
-	return effectsOf[k]
+	return effectsOf[a]
 }
 
 // leaves reports whether a rule leaves something in the environment.
@@ -36,7 +39,7 @@ func (x *extension) leaves(rules []ir.Rule) bool {
 func (x *extension) anyEffect(rules []ir.Rule, is func(*effect) bool) bool {
 	for i := range rules {
 		for _, e := range rules[i].Action.Effects {
-			if how := x.effect(e.Kind); how != nil && is(how) {
+			if how := x.effect(e.Action); how != nil && is(how) {
 				return true
 			}
 		}
@@ -47,9 +50,9 @@ func (x *extension) anyEffect(rules []ir.Rule, is func(*effect) bool) bool {
 // emitEffects emits all effects of a rule, in their order.
 func (c *compiler) emitEffects(r *ir.Rule) {
 	for _, e := range r.Action.Effects {
-		how := c.extension.effect(e.Kind)
+		how := c.extension.effect(e.Action)
 		if how == nil {
-			c.failed = c.errorf("a rule has effect %d, which nobody emits", e.Kind)
+			c.failed = c.errorf("a rule has effect %d, which nobody emits", e.Action)
 			return
 		}
 		how.emit(c, r, e)
@@ -59,9 +62,9 @@ func (c *compiler) emitEffects(r *ir.Rule) {
 // effectRecords appends the records of a rule's effects.
 func (c *compiler) effectRecords(r *ir.Rule, out []record) []record {
 	for _, e := range r.Action.Effects {
-		how := c.extension.effect(e.Kind)
+		how := c.extension.effect(e.Action)
 		if how == nil || how.record == nil {
-			c.failed = c.errorf("a rule that became bytecode has effect %d, which cannot be bytecode", e.Kind)
+			c.failed = c.errorf("a rule that became bytecode has effect %d, which cannot be bytecode", e.Action)
 			return out
 		}
 		out = append(out, how.record(r, e))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -18,12 +17,13 @@ import (
 	"levee/internal/filter/difftest"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/oracle"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
 // note is an effect that writes its value behind those that were written before. Nothing is listed of
 // it, so the compiler may do nothing with rules that have it.
-const note = ir.Foreign
+const note = action.Foreign
 
 const (
 	notesMap = "notes" // u32: how many, then so many values
@@ -32,7 +32,7 @@ const (
 
 // notes are the notes of a packet. How many there are stands in the place for effects.
 var notes = extension{
-	effects: map[ir.EffectKind]*effect{note: {leaves: true, emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
+	effects: map[action.Action]*effect{note: {leaves: true, emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
 		c.addMap(memory(notesMap, 4+4*maxNotes), Identity{What: "notes"}, Private)
 		c.effects(asm.R4)
 		c.emit(
@@ -71,7 +71,7 @@ func noted(p *policy.Policy, seed uint64) ir.Extension {
 				break
 			}
 			value++
-			of[rule] = append(of[rule], ir.Effect{Kind: note, Value: value})
+			of[rule] = append(of[rule], ir.Effect{Action: note, Value: value})
 		}
 	}
 	return func(rule *policy.Rule) []ir.Effect { return of[rule] }
@@ -290,14 +290,24 @@ func TestEffectsOfRandomPoliciesHappenInOrder(t *testing.T) {
 
 // Every effect of the language is emitted, and is bytecode if it may be; nothing else is.
 func TestEffectsOfTheLanguageAreEmitted(t *testing.T) {
-	kinds := ir.EffectKinds()
-	if got := slices.Sorted(maps.Keys(effectsOf)); !slices.Equal(got, kinds) {
-		t.Errorf("effects %v are emitted, the language has %v", got, kinds)
+	for _, info := range action.Table() {
+		how := effectsOf[info.Action]
+		if !info.Effect {
+			if how != nil {
+				t.Errorf("%s has no effect, and one is emitted", info.Word)
+			}
+			continue
+		}
+		if how == nil || how.emit == nil {
+			t.Errorf("the effect of %s is not emitted", info.Word)
+		} else if may := info.May&action.MayBeBytecode != 0; may != (how.record != nil) {
+			t.Errorf("the effect of %s may be bytecode: %v; it has a record: %v", info.Word, may,
+				how.record != nil)
+		}
 	}
-	for _, k := range kinds {
-		a := ir.Action{Verdict: ir.NoVerdict, Effects: []ir.Effect{{Kind: k}}}
-		if how := effectsOf[k]; how.emit == nil || (how.record != nil) != a.May(ir.MayBeBytecode) {
-			t.Errorf("effect %d: emitted %v, a record %v, may be bytecode %v", k, how.emit != nil, how.record != nil, a.May(ir.MayBeBytecode))
+	for a := range effectsOf {
+		if a.String() == "" {
+			t.Errorf("the effect of action %d is emitted, which the language does not have", a)
 		}
 	}
 }
@@ -306,7 +316,7 @@ func TestEffectThatNobodyEmitsIsAnError(t *testing.T) {
 	p := parsed(t, "drop udp\ndefault pass\n")
 	prog := ir.BuildWith(p, noted(p, 3))
 	if !slices.ContainsFunc(prog.Lists[1], func(r ir.Rule) bool { return r.Action.Has(note) }) {
-		x := func(*policy.Rule) []ir.Effect { return []ir.Effect{{Kind: note}} }
+		x := func(*policy.Rule) []ir.Effect { return []ir.Effect{{Action: note}} }
 		prog = ir.BuildWith(p, x)
 	}
 	if _, err := CompileIR(prog, Target{}); err == nil || !strings.Contains(err.Error(), "effect 128") {

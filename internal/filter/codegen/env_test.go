@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"levee/internal/filter/ir"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -86,9 +87,9 @@ func TestGoAndCAgreeOnTheEnvironment(t *testing.T) {
 
 // mark leaves a mark in the place for effects. It is the last of those that were left before, seven
 // at most.
-const mark = ir.Foreign
+const mark = action.Foreign
 
-var marks = map[ir.EffectKind]*effect{mark: {leaves: true, emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
+var marks = map[action.Action]*effect{mark: {leaves: true, emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
 	c.effects(asm.R1)
 	c.emit(
 		asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord),
@@ -157,7 +158,7 @@ func lookingBlocks(p *policy.Policy) func(r *ir.Rule) []block {
 
 func lookingMarks(r *policy.Rule) []ir.Effect {
 	if n := map[string]uint32{"a": 1, "c": 3, "m": 4}[r.Label]; n > 0 {
-		return []ir.Effect{{Kind: mark, Value: n}}
+		return []ir.Effect{{Action: mark, Value: n}}
 	}
 	return nil
 }

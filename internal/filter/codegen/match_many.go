@@ -11,6 +11,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/prefix"
 	"levee/internal/filter/ruletree"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
@@ -38,7 +39,7 @@ func boxable(ch *chain, r *ir.Rule) bool {
 	if r.Slot >= ch.builtIn || len(r.Conds) == 0 || ch.family() == ir.NonIP {
 		return false
 	}
-	if len(ch.extension.of(r)) > 0 || !r.Action.Decides() || !r.Action.May(ir.MayBeTree) {
+	if len(ch.extension.of(r)) > 0 || !r.Action.Decides() || !r.Action.May(action.MayBeTree) {
 		return false
 	}
 	var seen [field.NumFields]bool

@@ -4,7 +4,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/ir"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/action"
 )
 
 // A plain program has the fast path alone. What that does not know has the verdict of the default:
@@ -20,7 +20,7 @@ func (t Target) meets(class ir.Class) bool {
 func (c *compiler) plainPath() {
 	c.label("slow")
 	to := "drop"
-	if c.prog.Policy.Default.Action == policy.Pass {
+	if c.prog.Policy.Default.Action == action.Pass {
 		to = "pass"
 	}
 	last := len(c.prog.Policy.Slots()) - 1

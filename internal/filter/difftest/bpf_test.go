@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/dataplane"
 	"levee/internal/filter/codegen"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -32,12 +33,12 @@ type compiled struct {
 
 // Eval leaves out what BPF_PROG_RUN does not make a socket buffer of: an IP packet that ends
 // within its header (net/bpf/test_run.c).
-func (c compiled) Eval(frame []byte) (int, policy.Action, error) {
-	slot, action, err := c.Runner.Eval(frame)
+func (c compiled) Eval(frame []byte) (int, action.Action, error) {
+	slot, verdict, err := c.Runner.Eval(frame)
 	if c.hook == codegen.TCX && len(frame) < 14+40 && errors.Is(err, unix.EINVAL) {
-		return 0, policy.Drop, ErrNotRun
+		return 0, action.Drop, ErrNotRun
 	}
-	return slot, action, err
+	return slot, verdict, err
 }
 
 // Packets adapts the counters that every policy keeps.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"levee/internal/filter/oracle"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -19,7 +20,7 @@ import (
 // Engine is anything that judges frames by a policy: *dataplane.Runner, for one.
 type Engine interface {
 	// Eval returns what decided, as an index into policy.Slots, and Pass or Drop.
-	Eval(frame []byte) (slot int, action policy.Action, err error)
+	Eval(frame []byte) (slot int, verdict action.Action, err error)
 }
 
 // Counter is an engine that also counts, for each slot, the packets that it decided or, for a
@@ -191,16 +192,16 @@ func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
 // ask compares the verdict of one engine on one frame with the oracle's.
 func (r *comparison) ask(engine int, f []byte, want oracle.Result) error {
 	c, e := r.c, r.engines[engine]
-	slot, action, err := e.Eval(f)
+	slot, got, err := e.Eval(f)
 	if errors.Is(err, ErrNotRun) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("seed %d, frame %d (%x): %T: %w", c.Seed, r.stats.Frames, f, e, err)
 	}
-	if slot != want.Slot || action != want.Action {
+	if slot != want.Slot || got != want.Action {
 		return &Difference{Case: c, N: r.stats.Frames, Frame: f, Engine: fmt.Sprintf("%T", e),
-			Want: verdict(c.Policy, want.Slot, want.Action), Got: verdict(c.Policy, slot, action), Story: r.oracle.Explain(f)}
+			Want: verdict(c.Policy, want.Slot, want.Action), Got: verdict(c.Policy, slot, got), Story: r.oracle.Explain(f)}
 	}
 	r.sums[engine][want.Slot]++
 	for _, counted := range want.Counted {
@@ -247,12 +248,12 @@ func compareSums(c Case, sums [][]uint64, engines []Engine) error {
 	return nil
 }
 
-func verdict(p *policy.Policy, slot int, action policy.Action) string {
+func verdict(p *policy.Policy, slot int, does action.Action) string {
 	slots := p.Slots()
 	if slot < 0 || slot >= len(slots) {
-		return fmt.Sprintf("%s by slot %d, which the policy does not have", action, slot)
+		return fmt.Sprintf("%s by slot %d, which the policy does not have", does, slot)
 	}
-	return fmt.Sprintf("%s by slot %d: %s", action, slot, oracle.Decider(p, slots[slot]))
+	return fmt.Sprintf("%s by slot %d: %s", does, slot, oracle.Decider(p, slots[slot]))
 }
 
 // Entries are what a set holds in this case if it is dynamic: no entries, few or many, each once,

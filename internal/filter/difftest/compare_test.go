@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"levee/internal/filter/oracle"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -22,7 +23,7 @@ type wrong struct {
 	n      int
 }
 
-func (w *wrong) Eval(frame []byte) (int, policy.Action, error) {
+func (w *wrong) Eval(frame []byte) (int, action.Action, error) {
 	w.n++
 	r := w.Evaluator.Eval(frame)
 	w.fault(w.n, &r)
@@ -124,7 +125,7 @@ func TestFramesReachWhatPoliciesDecide(t *testing.T) {
 			switch {
 			case s.Reason == policy.ByMalformed:
 				malformed[i] += stats.Decided[i]
-			case s.Reason == policy.ByRule && s.Action != policy.Count:
+			case s.Reason == policy.ByRule && s.Action != action.Count:
 				rules++
 				if stats.Decided[i] > 0 {
 					decided++

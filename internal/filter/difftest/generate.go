@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -350,6 +351,20 @@ func (g *generator) protects() {
 	}
 }
 
+// The words of the actions that do not stand before all others, and of those that decide.
+var ruleWords, verdictWords = func() (rules, verdicts []string) {
+	for _, a := range action.Table() {
+		if a.First {
+			continue
+		}
+		rules = append(rules, a.Word)
+		if a.Decides {
+			verdicts = append(verdicts, a.Word)
+		}
+	}
+	return rules, verdicts
+}()
+
 func (g *generator) rules() {
 	n := 0
 	switch g.r.IntN(8) {
@@ -367,21 +382,21 @@ func (g *generator) rules() {
 	}
 	for range n {
 		if g.chance(24) {
-			g.line("%s malformed%s", g.pick("pass", "drop", "count"), g.label())
+			g.line("%s malformed%s", g.pick(ruleWords...), g.label())
 			continue
 		}
-		action := g.pick("pass", "drop", "pass", "drop", "count")
+		word := g.pick(slices.Concat(verdictWords, ruleWords)...)
 		match, broad := g.match(false)
 		if broad && !g.chance(8) { // or it would hide all that follow
 			if g.long() {
 				continue
 			}
-			action = "count"
+			word = action.Count.String()
 		}
 		if match != "" {
 			match = " " + match
 		}
-		g.line("%s%s%s", action, match, g.label())
+		g.line("%s%s%s", word, match, g.label())
 	}
 	g.line("default %s", g.pick("pass", "drop"))
 }

@@ -17,6 +17,7 @@ import (
 	"levee/internal/bench/workload"
 	"levee/internal/dataplane"
 	"levee/internal/filter/codegen"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -94,12 +95,12 @@ func compareView(t *testing.T, r *dataplane.Runner, reference *bart.Lite, table 
 			return
 		}
 		copy(src, a.AsSlice())
-		_, action, err := r.Eval(f)
+		_, verdict, err := r.Eval(f)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := reference.Contains(a)
-		if got := action == policy.Drop; got != want {
+		if got := verdict == action.Drop; got != want {
 			t.Fatalf("the program says %v for %v, want %v", got, a, want)
 		}
 		n[0]++

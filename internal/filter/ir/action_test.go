@@ -4,14 +4,15 @@ import (
 	"slices"
 	"testing"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
 // What is not listed of an effect is not done with its rules.
 func TestEffectThatNothingIsListedOfMayNothing(t *testing.T) {
 	for _, v := range []Verdict{Drop, Pass, NoVerdict} {
-		a := &Action{v, []Effect{{Kind: Foreign}, {Kind: Count}}}
-		for _, trait := range []Traits{GoesOn, MayGo, MayShare, MayBeTree, MayBeBytecode} {
+		a := &Action{v, []Effect{{Action: action.Foreign}, {Action: action.Count}}}
+		for _, trait := range []action.Traits{action.GoesOn, action.MayGo, action.MayShare, action.MayBeTree, action.MayBeBytecode} {
 			if a.May(trait) {
 				t.Errorf("%s may %b", a, trait)
 			}
@@ -24,16 +25,18 @@ func TestEffectThatNothingIsListedOfMayNothing(t *testing.T) {
 
 func TestTraitsOfActionsOfTheLanguage(t *testing.T) {
 	type answers struct{ decides, mayDecide, goes, share, tree, bytecode bool }
-	for action, want := range map[*Action]answers{
-		drop:  {true, true, true, true, true, true},
-		pass:  {true, true, true, true, true, true},
-		count: {false, false, true, true, false, true},
+	for does, want := range map[*Action]answers{
+		actions[action.Drop]:    {true, true, true, true, true, true},
+		actions[action.Pass]:    {true, true, true, true, true, true},
+		actions[action.Protect]: {true, true, true, true, true, true},
+		actions[action.Count]:   {false, false, true, true, false, true},
 		// Only the rule that decides has the effect, and bytecode finds that in no order.
-		{Verdict: Drop, Effects: []Effect{{Kind: Count}}}: {true, true, true, true, false, false},
+		{Verdict: Drop, Effects: []Effect{{Action: action.Count}}}: {true, true, true, true, false, false},
 	} {
-		got := answers{action.Decides(), action.MayDecide(), action.May(MayGo), action.May(MayShare), action.May(MayBeTree), action.May(MayBeBytecode)}
+		got := answers{does.Decides(), does.MayDecide(), does.May(action.MayGo),
+			does.May(action.MayShare), does.May(action.MayBeTree), does.May(action.MayBeBytecode)}
 		if got != want {
-			t.Errorf("%s: %+v, want %+v", action, got, want)
+			t.Errorf("%s: %+v, want %+v", does, got, want)
 		}
 	}
 	if (&Action{}).String() != "drop" {
@@ -61,7 +64,7 @@ func TestShadowingAsksTheTableOfEffects(t *testing.T) {
 	on := func(rules ...int) Extension {
 		return func(r *policy.Rule) []Effect {
 			if slices.ContainsFunc(rules, func(i int) bool { return p.Rules[i] == r }) {
-				return []Effect{{Kind: Foreign}}
+				return []Effect{{Action: action.Foreign}}
 			}
 			return nil
 		}

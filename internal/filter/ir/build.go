@@ -41,9 +41,9 @@ func malformed(p *policy.Policy, x Extension) []Rule {
 	var out []Rule
 	for i, r := range p.Rules {
 		if r.Malformed {
-			action := x.of(r)
-			out = append(out, Rule{Slot: p.RuleSlot(i), Action: action})
-			if action.Decides() {
+			does := x.of(r)
+			out = append(out, Rule{Slot: p.RuleSlot(i), Action: does})
+			if does.Decides() {
 				break
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
@@ -29,7 +30,7 @@ func TestFieldThatNothingIsKnownOfRemovesNoRule(t *testing.T) {
 		for name, q := range shapes {
 			q.Field = f
 			asks := []Cond{q}
-			rules := []Rule{{Action: drop, Conds: asks}, {Slot: 1, Action: drop, Conds: slices.Clone(asks)}}
+			rules := []Rule{{Action: actions[action.Drop], Conds: asks}, {Slot: 1, Action: actions[action.Drop], Conds: slices.Clone(asks)}}
 			p := &policy.Policy{}
 			if kept := shadow(rules, newReach(p)); len(kept) != 2 {
 				t.Errorf("field %d with %s: %d of two rules are left", f, name, len(kept))
@@ -48,7 +49,7 @@ func TestFieldThatNothingIsKnownOfRemovesNoRule(t *testing.T) {
 // Nothing is said of what a rule drops that asks for such a field.
 func TestRuleThatNothingIsKnownOfIsNotBlamed(t *testing.T) {
 	for _, f := range strangers {
-		if conds, sure := certain(&Rule{Action: drop, Conds: []Cond{{Field: f, Ranges: one(1)}}}); conds != nil || sure {
+		if conds, sure := certain(&Rule{Action: actions[action.Drop], Conds: []Cond{{Field: f, Ranges: one(1)}}}); conds != nil || sure {
 			t.Errorf("field %d: %v are certain", f, conds)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
@@ -226,18 +227,18 @@ func fragments(p *policy.Policy) []Finding {
 				udp = udp && contains(t.Ranges, 17) != t.Not
 			}
 		}
-		if ports && r.Action == policy.Drop && drops == nil {
+		if ports && r.Action == action.Drop && drops == nil {
 			drops = r
 		}
-		if ports && udp && r.Action == policy.Pass && passes == nil {
+		if ports && udp && r.Action == action.Pass && passes == nil {
 			passes = r
 		}
 	}
 	switch {
-	case p.Default.Action == policy.Pass && drops != nil:
+	case p.Default.Action == action.Pass && drops != nil:
 		return []Finding{{drops.Pos, "fragments slip by: a non-first fragment has no ports, so this rule does not match it and it reaches `default pass`",
 			"add `drop fragments` before it, or `pass fragments` to say that this is meant"}}
-	case p.Default.Action == policy.Drop && passes != nil:
+	case p.Default.Action == action.Drop && passes != nil:
 		return []Finding{{passes.Pos, "large datagrams break: a non-first fragment has no ports, so this rule does not match it and it reaches `default drop`",
 			"add `pass fragments to ADDRESS` where the service needs them, or `drop fragments` to say that this is meant"}}
 	}

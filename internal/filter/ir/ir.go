@@ -9,6 +9,7 @@ package ir
 import (
 	"net/netip"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
@@ -101,7 +102,7 @@ type Rule struct {
 // Same reports whether two rules of classes of one family are one rule that asks the same in both, and
 // may be one in the program.
 func (r *Rule) Same(s *Rule) bool {
-	return r.Slot == s.Slot && r.Asks == s.Asks && r.Action.May(MayShare)
+	return r.Slot == s.Slot && r.Asks == s.Asks && r.Action.May(action.MayShare)
 }
 
 // QuestionsID is the number of a list of conditions. Rules of a program with the same number ask the

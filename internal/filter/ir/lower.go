@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
@@ -115,7 +116,7 @@ func lower(p *policy.Policy, trace *reach, x Extension, ordered bool) []*list {
 		last.classes = append(last.classes, c)
 	}
 	for i, r := range p.Protect {
-		l.add(p.ProtectSlot(i), pass, r.Match)
+		l.add(p.ProtectSlot(i), actions[r.Action], r.Match)
 	}
 	for i, r := range p.Rules {
 		if !r.Malformed {
@@ -125,11 +126,11 @@ func lower(p *policy.Policy, trace *reach, x Extension, ordered bool) []*list {
 	if p.Essential {
 		for i, alternatives := range essentialTerms {
 			for _, match := range alternatives {
-				l.add(p.EssentialSlot(i), pass, match)
+				l.add(p.EssentialSlot(i), actions[action.Pass], match)
 			}
 		}
 	}
-	l.add(p.DefaultSlot(), actionOf(p.Default.Action), nil)
+	l.add(p.DefaultSlot(), actions[p.Default.Action], nil)
 	slices.SortFunc(l.lists, func(a, b *list) int { return cmp.Compare(a.classes[0].Index(), b.classes[0].Index()) })
 	return l.lists
 }
@@ -142,7 +143,7 @@ type lowering struct {
 }
 
 // add appends a rule to all lists in whose classes it can match, and parts those whose classes it tells apart.
-func (l *lowering) add(slot int, action *Action, match []policy.Term) {
+func (l *lowering) add(slot int, does *Action, match []policy.Term) {
 	all := &l.rule
 	*all = across{match: match, aspects: aspectsOf(match), work: l.trace.work, ordered: l.ordered}
 	all.lists.given = l.trace.work.givenBy(len(match)) // one match is lowered at a time
@@ -158,8 +159,8 @@ func (l *lowering) add(slot int, action *Action, match []policy.Term) {
 		if !asks.possible {
 			continue
 		}
-		to.rules = append(to.rules, Rule{Slot: slot, Action: action, Asks: asks.id, Conds: asks.conds})
-		if len(asks.conds) == 0 && action.Decides() {
+		to.rules = append(to.rules, Rule{Slot: slot, Action: does, Asks: asks.id, Conds: asks.conds})
+		if len(asks.conds) == 0 && does.Decides() {
 			to.ended = true
 			l.trace.ended(to.classes, slot)
 		}

@@ -3,6 +3,7 @@ package ir
 import (
 	"net/netip"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
@@ -14,7 +15,7 @@ func shadow(rules []Rule, trace *reach) []Rule {
 	kept := rules[:0] // in place
 	deciding := index{of: map[tuple]*group{}, budget: fewSteps + stepsPerRule*len(rules)}
 	for i := range rules {
-		if rules[i].Action.May(MayGo) {
+		if rules[i].Action.May(action.MayGo) {
 			if by, ok := deciding.cover(&rules[i], kept); ok {
 				trace.shadowed(rules[i].Slot, kept[by].Slot)
 				continue

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -29,9 +30,9 @@ type Evaluator struct {
 // Result is what happened to a frame.
 type Result struct {
 	Slot      int              // what decided: an index into policy.Slots
-	Action    policy.Action    // Pass or Drop
+	Action    action.Action    // Pass or Drop
 	Malformed packet.Malformed // 0: well-formed
-	Counted   []int            // slots of the count rules that matched, in order
+	Counted   []int            // slots of the rules that matched and went on, in order
 }
 
 // New makes an evaluator of p on Ethernet with empty dynamic sets and the wall clock. p must not be changed
@@ -140,7 +141,7 @@ func (e *Evaluator) judge(pkt *packet.Packet, watch func(tried)) Result {
 	vs.read(pkt)
 	for i := range e.protect {
 		if e.matches(&e.protect[i], pkt, &vs, e.p.ProtectSlot(i), watch) {
-			res.Slot, res.Action = e.p.ProtectSlot(i), policy.Pass
+			e.protect[i].act(e.p.ProtectSlot(i), &res)
 			return res
 		}
 	}
@@ -149,12 +150,9 @@ func (e *Evaluator) judge(pkt *packet.Packet, watch func(tried)) Result {
 		if r.malformed || !e.matches(r, pkt, &vs, e.p.RuleSlot(i), watch) {
 			continue
 		}
-		if r.action == policy.Count {
-			res.Counted = append(res.Counted, e.p.RuleSlot(i))
-			continue
+		if r.act(e.p.RuleSlot(i), &res) {
+			return res
 		}
-		res.Slot, res.Action = e.p.RuleSlot(i), r.action
-		return res
 	}
 	if e.p.Essential {
 		for i, holds := range essential {
@@ -162,13 +160,23 @@ func (e *Evaluator) judge(pkt *packet.Packet, watch func(tried)) Result {
 				if watch != nil {
 					watch(tried{slot: e.p.EssentialSlot(i)})
 				}
-				res.Slot, res.Action = e.p.EssentialSlot(i), policy.Pass
+				res.Slot, res.Action = e.p.EssentialSlot(i), action.Pass
 				return res
 			}
 		}
 	}
 	res.Slot, res.Action = e.p.DefaultSlot(), e.p.Default.Action
 	return res
+}
+
+// act does what a rule does to a packet that meets it, and says whether that decides the packet.
+func (r *rule) act(slot int, res *Result) (decided bool) {
+	if r.action.Decides() {
+		res.Slot, res.Action = slot, r.action.Verdict()
+		return true
+	}
+	res.Counted = append(res.Counted, slot)
+	return false
 }
 
 // judgeMalformed looks at the rules that say `malformed`, and at no other.
@@ -181,14 +189,11 @@ func (e *Evaluator) judgeMalformed(pkt *packet.Packet, res *Result, watch func(t
 		if watch != nil {
 			watch(tried{slot: e.p.RuleSlot(i)})
 		}
-		if r.action == policy.Count {
-			res.Counted = append(res.Counted, e.p.RuleSlot(i))
-			continue
+		if r.act(e.p.RuleSlot(i), res) {
+			return
 		}
-		res.Slot, res.Action = e.p.RuleSlot(i), r.action
-		return
 	}
-	res.Slot, res.Action = int(pkt.Malformed)-1, policy.Drop
+	res.Slot, res.Action = int(pkt.Malformed)-1, action.Drop
 }
 
 // matches says whether all terms of r hold for a well-formed packet.

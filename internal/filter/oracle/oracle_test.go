@@ -10,6 +10,7 @@ import (
 
 	"github.com/gaissmai/bart"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -144,7 +145,7 @@ func TestLeasesEndByTheClock(t *testing.T) {
 	now := time.Unix(1000, 0)
 	e.SetClock(func() time.Time { return now })
 	frame := packets(t)["tcp4"]
-	dropped := func() bool { return e.Eval(frame).Action == policy.Drop }
+	dropped := func() bool { return e.Eval(frame).Action == action.Drop }
 	host, network := netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("192.0.2.0/24")
 	steps := []struct {
 		name string

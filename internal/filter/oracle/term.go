@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -49,7 +50,7 @@ type term struct {
 // rule is a rule whose terms must all hold.
 type rule struct {
 	terms     []term
-	action    policy.Action
+	action    action.Action
 	malformed bool
 }
 

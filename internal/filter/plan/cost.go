@@ -106,8 +106,8 @@ func (p *planner) priceStraight(s *Straight, f *flow) Cost {
 		for _, done := range r.Does {
 			switch done := done.(type) {
 			case *Effect:
-				ns := costOfEffect(done.Effect.Kind).ns * share * pass
-				done.Cost = Cost{Least: ns, Ns: ns, Instructions: costOfEffect(done.Effect.Kind).size}
+				ns := costOfEffect(done.Effect.Action).ns * share * pass
+				done.Cost = Cost{Least: ns, Ns: ns, Instructions: costOfEffect(done.Effect.Action).size}
 				r.Cost.Least += ns
 				r.Cost.Ns += ns
 			case *Verdict:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"levee/internal/filter/ir"
+	"levee/internal/lang/action"
 )
 
 // minBetween is from how many compares on rules become bytecode that stand between rules which cannot.
@@ -130,7 +131,7 @@ func (p *planner) addTree(c *Chain, rules []ir.Rule) {
 func (p *planner) addBytecodes(c *Chain, rules []ir.Rule, why string) {
 	whole := len(rules)
 	for len(rules) > 0 {
-		n, may := ir.Stretch(rules, ir.MayBeBytecode)
+		n, may := ir.Stretch(rules, action.MayBeBytecode)
 		if may && (n == whole || weight(rules[:n]) >= minBetween) {
 			c.groups = append(c.groups, &group{chain: c, bytecode: p.bytecode(c, rules[:n], why)})
 		} else {

@@ -8,6 +8,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/prefix"
 	"levee/internal/filter/ruletree"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
@@ -72,7 +73,7 @@ func (p *planner) fits(c *Chain, rules []ir.Rule) int {
 // boxable reports whether a rule tree can hold a rule: it only decides, and is a product of lists of
 // addresses and numbers.
 func boxable(f ir.Family, r *ir.Rule) bool {
-	if !r.Action.Decides() || !r.Action.May(ir.MayBeTree) || len(r.Conds) == 0 || f == ir.NonIP {
+	if !r.Action.Decides() || !r.Action.May(action.MayBeTree) || len(r.Conds) == 0 || f == ir.NonIP {
 		return false
 	}
 	var seen [field.NumFields]bool

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"levee/internal/filter/ir"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 )
 
@@ -29,8 +30,8 @@ const (
 )
 
 // effectCosts is what effects are as straight code. One that is not listed is as large as any.
-var effectCosts = map[ir.EffectKind]effectCost{
-	ir.Count: {sizeCount, nsEffect},
+var effectCosts = map[action.Action]effectCost{
+	action.Count: {sizeCount, nsEffect},
 }
 
 type effectCost struct {
@@ -38,8 +39,8 @@ type effectCost struct {
 	ns   float64
 }
 
-func costOfEffect(k ir.EffectKind) effectCost {
-	if c, ok := effectCosts[k]; ok {
+func costOfEffect(a action.Action) effectCost {
+	if c, ok := effectCosts[a]; ok {
 		return c
 	}
 	return effectCost{sizeForeign, nsForeign}

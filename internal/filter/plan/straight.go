@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"levee/internal/filter/ir"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
@@ -35,7 +36,7 @@ func (s *Straight) Blocks() []Block {
 // Counts reports whether a rule counts and goes on.
 func (s *Straight) Counts() bool {
 	for _, r := range s.Rules {
-		if r.Action.Has(ir.Count) {
+		if r.Action.Has(action.Count) {
 			return true
 		}
 	}
@@ -88,7 +89,7 @@ func (p *planner) rule(c *Chain, from *ir.Rule) *Rule {
 	}
 	for _, e := range from.Action.Effects {
 		r.Does = append(r.Does, &Effect{Effect: e, Slot: from.Slot})
-		r.Cost.Instructions += costOfEffect(e.Kind).size
+		r.Cost.Instructions += costOfEffect(e.Action).size
 	}
 	if from.Action.Decides() {
 		r.Does = append(r.Does, &Verdict{Response: responseOf(from)})
@@ -101,7 +102,7 @@ func (p *planner) rule(c *Chain, from *ir.Rule) *Rule {
 func (p *planner) ruleSize(c *Chain, r *ir.Rule) int {
 	n := sizeVerdict
 	for _, e := range r.Action.Effects {
-		n += costOfEffect(e.Kind).size
+		n += costOfEffect(e.Action).size
 	}
 	for i := range r.Conds {
 		n += p.sizeOf(c.Family(), &r.Conds[i])

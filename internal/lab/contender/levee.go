@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"levee/internal/dataplane"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
@@ -63,7 +64,7 @@ func LeveeDropped(ctx context.Context, s Site) (sum uint64, err error) {
 				continue
 			}
 			for _, c := range a.Counters {
-				if c.Action == policy.Drop.String() {
+				if c.Action == action.Drop.String() {
 					sum += c.Packets
 				}
 			}

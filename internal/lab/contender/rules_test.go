@@ -11,6 +11,7 @@ import (
 
 	"levee/examples"
 	"levee/internal/lab"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
 
@@ -64,7 +65,7 @@ func TestRulesAgreeWithThePolicy(t *testing.T) {
 						t.Fatal(err)
 					}
 					// A few packets more are the lab's own, of IPv6 for instance.
-					if n := after - before; (n >= copies) != (step.Expect == policy.Drop) ||
+					if n := after - before; (n >= copies) != (step.Expect == action.Drop) ||
 						n > copies+10 {
 						t.Errorf("%s: %s: dropped %d of %d, want %s", c.Name, step.Text, n, copies,
 							step.Expect)

@@ -17,6 +17,7 @@ import (
 
 	"levee/internal/filter/oracle"
 	"levee/internal/lab"
+	"levee/internal/lang/action"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -189,7 +190,7 @@ func (k *kernelSide) compare(rnd *rand.Rand, text []byte, source string) {
 		if ok {
 			passed++
 		}
-		if want := res.Action == policy.Pass; want != ok {
+		if want := res.Action == action.Pass; want != ok {
 			k.t.Fatalf("packet %d %x: kernel passes %v, the policy says %v by line %d (%s)\n%s\n%s",
 				i, frames[i], ok, want, slots[res.Slot].Line, slots[res.Slot].Name, source, text)
 		}

@@ -3,6 +3,8 @@ package policy
 import (
 	"fmt"
 	"testing"
+
+	"levee/internal/lang/action"
 )
 
 func TestFallback(t *testing.T) {
@@ -21,10 +23,10 @@ test "x" { packet from 192.0.2.9 expect pass }
 `
 	for _, c := range []struct {
 		onError, essential string
-		want               Action
+		want               action.Action
 	}{
-		{"on error drop", "", Drop},
-		{"on error pass", "essential off", Pass},
+		{"on error drop", "", action.Drop},
+		{"on error pass", "essential off", action.Pass},
 	} {
 		p, ds := Parse("x.levee", fmt.Appendf(nil, text, c.onError, c.essential), nil)
 		if ds.HasErrors() {
@@ -36,8 +38,8 @@ test "x" { packet from 192.0.2.9 expect pass }
 				f.Essential != p.Essential || len(f.Sets) != sets {
 				t.Errorf("%s, sets kept %v: %+v", c.onError, keep, f)
 			}
-			if f.Default.Action != c.want || f.Default.Pos.Line != 1 || p.Default.Action != Pass ||
-				len(p.Rules) != 1 {
+			if f.Default.Action != c.want || f.Default.Pos.Line != 1 || len(p.Rules) != 1 ||
+				p.Default.Action != action.Pass {
 				t.Errorf("%s: default %v, of the policy itself %v", c.onError, f.Default, p.Default)
 			}
 			slots := f.Slots()

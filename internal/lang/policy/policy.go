@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 )
 
@@ -21,7 +22,7 @@ type Policy struct {
 	Interface string // from `interface`, or ""
 	Sets      []*Set // in order of definition
 	Protect   []*Rule
-	Rules     []*Rule // pass, drop and count, in order
+	Rules     []*Rule // all others, in order
 	Default   Default
 	Essential bool // false after `essential off`
 	OnError   OnError
@@ -32,34 +33,9 @@ type Policy struct {
 // Pos is a place in the policy file; both count from 1, Col in characters.
 type Pos struct{ Line, Col int32 }
 
-// Action is what a rule does. The zero value drops.
-type Action uint8
-
-const (
-	Drop Action = iota
-	Pass
-	Count   // counts, decides nothing
-	Protect // passes, looked at before all others
-)
-
-func (a Action) String() string {
-	return [...]string{"drop", "pass", "count", "protect"}[a]
-}
-
-// Decides reports whether a packet that the rule matches meets no rule behind it.
-func (a Action) Decides() bool { return a != Count }
-
-// Verdict is what the action does to a packet that it decides.
-func (a Action) Verdict() Action {
-	if a == Protect {
-		return Pass
-	}
-	return a
-}
-
 // Default is the required last word.
 type Default struct {
-	Action Action // Drop or Pass
+	Action action.Action // Drop or Pass
 	Pos    Pos
 }
 
@@ -72,9 +48,9 @@ const (
 	ErrorDrop
 )
 
-// Rule is one protect, pass, drop or count statement.
+// Rule is one statement that begins with the word of an action.
 type Rule struct {
-	Action    Action
+	Action    action.Action
 	Match     []Term // all must hold; empty matches every well-formed packet
 	Malformed bool   // `malformed`: matches malformed frames and only these; Match is then empty
 	Label     string // from `as`, or ""
@@ -212,10 +188,10 @@ type Test struct {
 // Step is a packet with its expectation, or (Set != nil) an entry put into a dynamic set.
 type Step struct {
 	Frame  []byte
-	Expect Action // Pass or Drop
-	By     string // "" any; else "protect", "malformed", "essential", "default"
-	Label  string // "" any; else the label of the rule that must decide
-	Text   string // the packet as written, canonical
+	Expect action.Action // Pass or Drop
+	By     string        // "" any; else "protect", "malformed", "essential", "default"
+	Label  string        // "" any; else the label of the rule that must decide
+	Text   string        // the packet as written, canonical
 	Set    *Set
 	Entry  Element
 	Pos    Pos
@@ -251,11 +227,11 @@ var Malformed = [...]string{
 // Slot is one counter of a policy: each thing that can decide, or count, a packet.
 type Slot struct {
 	Reason Reason
-	Action Action // Pass, Drop or Count
-	Rule   *Rule  // ByProtect and ByRule (also a rule with Malformed)
-	Name   string // ByMalformed and ByEssential: which
-	Line   int    // in the policy file; 0 for what is built in
-	ID     string // identity across replaces, unique in the policy
+	Action action.Action // of protect rules Pass
+	Rule   *Rule         // ByProtect and ByRule (also a rule with Malformed)
+	Name   string        // ByMalformed and ByEssential: which
+	Line   int           // in the policy file; 0 for what is built in
+	ID     string        // identity across replaces, unique in the policy
 }
 
 // Slots lists the counters of a policy in their fixed order: malformed reasons, protect rules,
@@ -264,11 +240,11 @@ type Slot struct {
 func (p *Policy) Slots() []Slot {
 	var s []Slot
 	for _, m := range Malformed {
-		s = append(s, Slot{Reason: ByMalformed, Action: Drop, Name: m, ID: "malformed:" + m})
+		s = append(s, Slot{Reason: ByMalformed, Action: action.Drop, Name: m, ID: "malformed:" + m})
 	}
 	for _, r := range p.Protect {
-		s = append(s, Slot{Reason: ByProtect, Action: Pass, Rule: r, Line: int(r.Pos.Line),
-			ID: r.ID})
+		s = append(s, Slot{Reason: ByProtect, Action: r.Action.Verdict(), Rule: r,
+			Line: int(r.Pos.Line), ID: r.ID})
 	}
 	for _, r := range p.Rules {
 		s = append(s, Slot{Reason: ByRule, Action: r.Action, Rule: r, Line: int(r.Pos.Line),
@@ -276,7 +252,7 @@ func (p *Policy) Slots() []Slot {
 	}
 	if p.Essential {
 		for _, e := range Essential {
-			s = append(s, Slot{Reason: ByEssential, Action: Pass, Name: e, ID: "essential:" + e})
+			s = append(s, Slot{Reason: ByEssential, Action: action.Pass, Name: e, ID: "essential:" + e})
 		}
 	}
 	return append(s, Slot{Reason: ByDefault, Action: p.Default.Action,
@@ -329,9 +305,9 @@ func (p *Policy) Fallback(keepSets bool) *Policy {
 	}
 	f := *p
 	f.Rules, f.Tests = nil, nil
-	f.Default = Default{Action: Drop, Pos: p.ErrorPos}
+	f.Default = Default{Action: action.Drop, Pos: p.ErrorPos}
 	if p.OnError == ErrorPass {
-		f.Default.Action = Pass
+		f.Default.Action = action.Pass
 	}
 	if !keepSets {
 		f.Sets = nil

@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/bump"
 	"levee/internal/lang/syntax"
 )
@@ -207,13 +208,13 @@ func (r *resolver) statement(s syntax.Stmt) {
 	case *syntax.OnError:
 		if r.once(&r.onError, s, "on error") {
 			r.pol.OnError, r.pol.ErrorPos = ErrorDrop, pos(s.Pos)
-			if s.Action.Text == "pass" {
+			if named(s.Action.Text) == action.Pass {
 				r.pol.OnError = ErrorPass
 			}
 		}
 	case *syntax.Default:
 		if r.once(&r.def, s, "default") {
-			r.pol.Default = Default{Action: verdict(s.Action.Text), Pos: pos(s.Pos)}
+			r.pol.Default = Default{Action: named(s.Action.Text), Pos: pos(s.Pos)}
 		}
 	case *syntax.Rule:
 		r.rule(s)
@@ -224,11 +225,10 @@ func (r *resolver) statement(s syntax.Stmt) {
 	}
 }
 
-func verdict(word string) Action {
-	if word == "pass" {
-		return Pass
-	}
-	return Drop
+// named is the action of a word that the parser took for one.
+func named(word string) action.Action {
+	a, _ := action.Named(word)
+	return a
 }
 
 // once keeps the first statement of a kind and reports any other.
@@ -257,7 +257,7 @@ func (r *resolver) checkInterface(s *syntax.Interface) {
 	r.pol.Interface = strings.Clone(name)
 }
 
-// rule resolves a protect, pass, drop or count statement.
+// rule resolves the statement of a rule.
 func (r *resolver) rule(s *syntax.Rule) {
 	r.rules++
 	errors := r.c.Errors()
@@ -265,7 +265,7 @@ func (r *resolver) rule(s *syntax.Rule) {
 		r.c.Errorf(s.Pos, fmt.Sprintf("move it above line %d.", r.def.Place().Line),
 			"this rule stands after \"default\", which ends the rules")
 	}
-	rule := &Rule{Action: actionOf(s.Action), Pos: pos(s.Pos)}
+	rule := &Rule{Action: named(s.Action), Pos: pos(s.Pos)}
 	r.name(rule, s)
 	r.match(s, rule)
 	if r.c.Errors() == errors {
@@ -286,15 +286,6 @@ func (r *resolver) name(rule *Rule, s *syntax.Rule) {
 	rule.Label = strings.Clone(s.Label.Text) // the source may go
 	r.checkLabel(*s.Label)
 	r.labelled = append(r.labelled, labelled{rule.Label, s.Label.Pos, s.Pos.Line, r.rules - 1})
-}
-
-func actionOf(word string) Action {
-	for _, a := range []Action{Pass, Count, Protect} {
-		if a.String() == word {
-			return a
-		}
-	}
-	return Drop
 }
 
 func (r *resolver) checkLabel(w syntax.Word) {
@@ -355,7 +346,7 @@ func (r *resolver) identify() {
 		} else if texts[rule.Text]++; texts[rule.Text] > 1 || rule.ID == "" {
 			rule.ID = fmt.Sprintf("text:%s#%d", rule.Text, texts[rule.Text])
 		}
-		if rule.Action == Protect {
+		if rule.Action.First() {
 			r.pol.Protect = append(r.pol.Protect, rule)
 		} else {
 			r.pol.Rules = append(r.pol.Rules, rule)

@@ -96,7 +96,7 @@ func parseEntry(t SetType, text string) (Element, problem) {
 
 // packet resolves a packet and what is expected of it.
 func (r *resolver) packet(step *Step, s *syntax.Step) {
-	step.Expect = verdict(s.Expect.Text)
+	step.Expect = named(s.Expect.Text)
 	if s.By != nil {
 		step.By = s.By.Text
 	}

@@ -13,7 +13,7 @@ import (
 func (r *resolver) match(s *syntax.Rule, rule *Rule) {
 	for i := range s.Terms {
 		if t := &s.Terms[i]; t.Kind == syntax.Malformed {
-			r.malformed(s, t)
+			r.malformed(s, t, rule)
 			rule.Malformed = true
 			return
 		}
@@ -27,7 +27,7 @@ func (r *resolver) match(s *syntax.Rule, rule *Rule) {
 		}
 	}
 	r.terms = all
-	if s.Action == "protect" {
+	if rule.Action.First() {
 		r.protectLimit(all)
 	}
 	if r.c.Errors() != errors {
@@ -49,13 +49,14 @@ type resolvedTerm struct {
 	term Term
 }
 
-func (r *resolver) malformed(s *syntax.Rule, t *syntax.Term) {
+func (r *resolver) malformed(s *syntax.Rule, t *syntax.Term, rule *Rule) {
 	switch {
 	case t.Not:
 		r.c.Errorf(t.Pos, "all other rules are for well-formed packets only; leave it out.",
 			"\"malformed\" cannot be negated")
-	case s.Action == "protect":
-		r.c.Errorf(t.Pos, "use: pass malformed.", "\"protect\" cannot be given to malformed frames")
+	case rule.Action.First():
+		r.c.Errorf(t.Pos, "use: pass malformed.", "%q cannot be given to malformed frames",
+			s.Action)
 	case len(s.Terms) > 1:
 		r.c.Errorf(t.Pos, "the fields of a malformed frame mean nothing; remove the other terms.",
 			"\"malformed\" stands alone")

@@ -101,7 +101,7 @@ type Dynamic struct {
 	Keep   bool
 }
 
-// Rule is a `pass`, `drop`, `count` or `protect` statement.
+// Rule is a statement that begins with the word of an action.
 type Rule struct {
 	stmt
 	Action string

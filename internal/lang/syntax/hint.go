@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"strings"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 )
 
 // isKeyword are all the words of the language, which can be neither set names nor, in most places,
 // values.
 var isKeyword = func() map[string]bool {
-	m := wordSet("interface set protect pass drop count default essential off on error test " +
+	m := wordSet(actionWords + " interface set default essential off on error test " +
 		"packet expect hex by has as " +
 		"file dynamic max lease any none not limit cookie log established payload rollup rate " +
 		"burst above sample")
@@ -104,15 +105,38 @@ func Distance(a, b string) int {
 	return prev[len(b)]
 }
 
-// actionMeant maps the verdicts of other packet filters to levee's.
+// actionWords are the words that rules begin with.
+var actionWords = strings.Join(action.Words(), " ")
+
+// actionList is the same as a list in a sentence.
+var actionList = strings.Join(action.Words(), ", ")
+
+// ruleStarts says with which words.
+var ruleStarts = func() string {
+	words := action.Words()
+	last := len(words) - 1
+	return "a rule starts with " + strings.Join(words[:last], ", ") + " or " + words[last]
+}()
+
+// isAction tells whether a rule begins with the word.
+func isAction(word string) bool {
+	_, ok := action.Named(word)
+	return ok
+}
+
+// isVerdict tells whether a word says what becomes of a packet: pass or drop.
+func isVerdict(word string) bool {
+	a, ok := action.Named(word)
+	return ok && a.Decides() && a.Verdict() == a
+}
+
+// actionMeant maps the words of all packet filters for an action to levee's.
 func actionMeant(word string) string {
-	switch strings.ToLower(word) {
-	case "accept", "allow", "permit", "pass", "ok", "xdp_pass":
-		return "pass"
-	case "deny", "block", "reject", "discard", "refuse", "blackhole", "drop", "xdp_drop":
-		return "drop"
-	case "counter", "count":
-		return "count"
+	word = strings.ToLower(word)
+	for _, a := range action.Table() {
+		if a.Word == word || oneOf(a.Others, word) {
+			return a.Word
+		}
 	}
 	return ""
 }
@@ -179,7 +203,7 @@ func statementRemedy(word string) (msg string, r remedy) {
 	case "iface", "dev", "device", "if", "int":
 		return "", meant("interface")
 	case "quick", "in", "out", "inet":
-		return "", advice("a rule starts with pass, drop, count or protect.")
+		return "", advice(ruleStarts + ".")
 	case "allowlist", "whitelist", "trust", "trusted":
 		return "", meant("protect")
 	}
@@ -188,11 +212,10 @@ func statementRemedy(word string) (msg string, r remedy) {
 	}
 	if _, ok := simple[word]; ok || isFamily[word] || isProto[word] ||
 		oneOf("from to flags ether not as", word) {
-		return "", advice(
-			fmt.Sprintf("a rule starts with pass, drop, count or protect: drop %s ...", word))
+		return "", advice(ruleStarts + ": drop " + word + " ...")
 	}
-	if m := Nearest(word, strings.Fields("interface set protect pass drop count default "+
-		"essential on test")); m != "" {
+	if m := Nearest(word, strings.Fields(actionWords+" interface set default essential on "+
+		"test")); m != "" {
 		return "", meant(m)
 	}
 	return "", remedy{}
@@ -306,7 +329,7 @@ func hintPacket(word string) string {
 	if isDigits(word) {
 		return "say what the number is: port " + clip(word) + "."
 	}
-	if a := actionMeant(word); a != "" {
+	if a := actionMeant(word); isVerdict(a) {
 		return didYouMean("expect " + a)
 	}
 	if m := spell(word, packetWords+" "+fieldWords+" "+bytesWords); m != "" {
@@ -324,7 +347,7 @@ func hintStray(t token, keyword string) string {
 	case tSemi:
 		return "write one statement a line, without \";\"."
 	case tString:
-		if oneOf("pass drop count protect", keyword) || keyword == "" {
+		if isAction(keyword) || keyword == "" {
 			return "a label stands behind as: as " + quote(t.text) + "."
 		}
 	case tLBrace, tLParen:
@@ -338,7 +361,7 @@ func hintStray(t token, keyword string) string {
 		return "a comparison follows the word that it is about: port > 1023."
 	case tWord:
 		switch {
-		case oneOf("pass drop count protect", keyword):
+		case isAction(keyword):
 			return "the label ends a rule; put other terms before \"as\"."
 		case keyword == "interface":
 			return "a policy names one interface; `levee up --dev` takes any other."

@@ -234,13 +234,15 @@ func (p *parser) statement() {
 
 // parseStatement parses a statement by its first word.
 func (p *parser) parseStatement(word string, base stmt) (Stmt, bool) {
-	switch p.read(word); word {
+	p.read(word)
+	if isAction(word) {
+		return p.ruleStmt(base)
+	}
+	switch word {
 	case "interface":
 		return p.interfaceStmt(base)
 	case "set":
 		return p.setStmt(base)
-	case "pass", "drop", "count", "protect":
-		return p.ruleStmt(base)
 	case "default":
 		return p.defaultStmt(base)
 	case "essential":
@@ -309,8 +311,7 @@ func (p *parser) startsStatement() bool {
 	return p.tok.first && p.tok.class&statementWord != 0
 }
 
-var isStatement = wordSet("interface set protect pass drop count default essential on test limit " +
-	"cookie log")
+var isStatement = wordSet(actionWords + " interface set default essential on test limit cookie log")
 
 func wordSet(words string) map[string]bool {
 	m := make(map[string]bool)
@@ -346,7 +347,7 @@ func (p *parser) text(what string) (Word, bool) {
 	return Word{}, p.fail(hint, "expected %s in quotes", what)
 }
 
-// ruleStmt parses pass, drop, count and protect.
+// ruleStmt parses what begins with the word of an action.
 func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 	r := &Rule{stmt: base, Action: p.tok.text}
 	p.advance()
@@ -396,7 +397,7 @@ func (p *parser) unknownStatement(assigned bool) string {
 		if msg != "" {
 			p.errs.Errorf(p.tok.pos, r.hint, "%s", msg)
 		} else {
-			p.fail(r.hint, "expected a statement (pass, drop, count, protect, set, default, ...)")
+			p.fail(r.hint, "expected a statement (%s, set, default, ...)", actionList)
 		}
 		return r.term
 	case p.tok.kind == tRBrace:
@@ -404,8 +405,8 @@ func (p *parser) unknownStatement(assigned bool) string {
 	case p.tok.kind == tSemi:
 		p.fail("write one statement a line, without \";\".", "expected a statement")
 	default:
-		p.fail("a line starts with pass, drop, count, protect, set, default, interface, "+
-			"essential, on or test.", "expected a statement")
+		p.fail("a line starts with "+actionList+", set, default, interface, essential, on or "+
+			"test.", "expected a statement")
 	}
 	return ""
 }

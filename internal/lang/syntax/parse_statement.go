@@ -19,7 +19,7 @@ func (p *parser) verdictWord(after string) (Word, bool) {
 	}
 	hint := "write: " + after + " drop, or " + after + " pass."
 	if p.tok.kind == tWord {
-		if a := actionMeant(p.tok.text); a != "" && a != "count" {
+		if a := actionMeant(p.tok.text); isVerdict(a) {
 			hint = didYouMean(a)
 		} else if m := spell(p.tok.text, "pass drop"); m != "" {
 			hint = m

@@ -1,0 +1,114 @@
+// Package action is the registry of actions: all that levee knows of what a rule does to a packet
+// that meets its conditions.
+//
+// One row of a table (table.go) says of an action by which word it is written, whether it decides
+// and how, whether it has an effect, and what the compiler may do with rules that have it. Every
+// stage asks the table; what a row does not say may not be done. What an effect does to a packet is
+// said twice: in instructions by package codegen, and in Go by the oracle.
+//
+// Nothing here knows of policies, packets or instructions.
+package action
+
+// Action is what a rule does. The zero value drops.
+type Action uint8
+
+const (
+	Drop Action = iota
+	Pass
+	Count   // counts, decides nothing
+	Protect // passes, looked at before all others
+
+	// Foreign is the first of actions that the language does not have. Who gives rules effects of
+	// them emits these effects too.
+	Foreign Action = 128
+)
+
+// Info is one row of the table. A member that is left out is "no".
+type Info struct {
+	Action Action
+	Word   string // that begins the rule, and that text, JSON and counters show
+	// Decides says that every packet that meets the rule is decided by it. A rule that does not
+	// decide has the effect of Count too, for its counter.
+	Decides bool
+	Verdict Action // Drop or Pass, where it decides
+	First   bool   // its rules stand before all others
+	// Effect says that the rule does something besides deciding. Effects happen in the order of the
+	// rules, once, and only for packets that come to the rule.
+	Effect bool
+	May    Traits
+	Others string // words of other packet filters for it
+}
+
+// Traits are what may be done with a rule that has an effect, besides doing it where the rule
+// stands.
+type Traits uint8
+
+const (
+	// GoesOn: the effect never decides. The packet meets what follows.
+	GoesOn Traits = 1 << iota
+	// MayGo: the rule may be left out where an earlier rule decides all that it matches.
+	MayGo
+	// MayShare: classes of packets whose rules are the same may share the code of the rule.
+	MayShare
+	// MayBeTree: the rule may stand in a rule tree, which only finds the first rule that matches.
+	MayBeTree
+	// MayBeBytecode: the rule may be bytecode. That finds the rule that decides first, and the
+	// other rules before it then, in any order. So the effect must give the same before, between
+	// and behind all others.
+	MayBeBytecode
+
+	All = GoesOn | MayGo | MayShare | MayBeTree | MayBeBytecode
+)
+
+// unlisted is the row of what is no action of the language.
+var unlisted Info
+
+// index has the row of each action, nil of those that have none.
+var index = func() (out [256]*Info) {
+	for i := range table {
+		out[table[i].Action] = &table[i]
+	}
+	return out
+}()
+
+// Info is the row of an action. One that is not listed may nothing.
+func (a Action) Info() *Info {
+	if i := index[a]; i != nil {
+		return i
+	}
+	return &unlisted
+}
+
+// String is the word of the action.
+func (a Action) String() string { return a.Info().Word }
+
+// Decides reports whether a packet that the rule matches meets no rule behind it.
+func (a Action) Decides() bool { return a.Info().Decides }
+
+// Verdict is what the action does to a packet that it decides.
+func (a Action) Verdict() Action { return a.Info().Verdict }
+
+// First reports whether rules with the action stand before all others.
+func (a Action) First() bool { return a.Info().First }
+
+// Table lists the rows, in the order in which messages name the words.
+func Table() []Info { return table }
+
+// Words lists the words of actions, in the order of the table.
+func Words() []string {
+	out := make([]string, len(table))
+	for i := range table {
+		out[i] = table[i].Word
+	}
+	return out
+}
+
+// Named is the action of a word of the language.
+func Named(word string) (a Action, ok bool) {
+	for i := range table {
+		if table[i].Word == word {
+			return table[i].Action, true
+		}
+	}
+	return Drop, false
+}
