@@ -40,7 +40,7 @@ func write(t *testing.T, f Flood, n int) [][]byte {
 		t.Fatal(err)
 	}
 	l := &live{prog: prog, pace: livePace{Ifindex: 1}}
-	if err := l.load(); err != nil {
+	if err := l.load(nil); err != nil {
 		t.Fatalf("%+v", err)
 	}
 	defer l.objs.Close()

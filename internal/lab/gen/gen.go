@@ -21,6 +21,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -68,6 +69,9 @@ type Config struct {
 
 	// Progress, if given, is called about ten times a second from the sending goroutine.
 	Progress func(Progress)
+
+	// loadLive, if given, loads the program that makes live frames. Tests refuse it.
+	loadLive func(*ebpf.CollectionSpec, *liveObjects) error
 }
 
 // Progress is how far a run has got.

@@ -42,6 +42,11 @@ type live struct {
 	state liveRun
 }
 
+// refusal is why the kernel sends no live frames. None has been sent then.
+type refusal struct{ error }
+
+func (r *refusal) Unwrap() error { return r.error }
+
 // runLive sends a template as live frames.
 func runLive(ctx context.Context, c Config, dev device, prog *template.Program) (Report, error) {
 	l := &live{prog: prog, pace: livePace{Ifindex: uint32(dev.index)}}
@@ -54,8 +59,8 @@ func runLive(ctx context.Context, c Config, dev device, prog *template.Program) 
 			l.pace.Smooth = uint64(interval / 4)
 		}
 	}
-	if err := l.load(); err != nil {
-		return Report{}, err
+	if err := l.load(c.loadLive); err != nil {
+		return Report{}, &refusal{err}
 	}
 	defer l.objs.Close()
 	return counted(dev, l.objs.Gen, func() (Report, error) {
@@ -69,7 +74,7 @@ func runLive(ctx context.Context, c Config, dev device, prog *template.Program) 
 func counted(dev device, prog *ebpf.Program, run func() (Report, error)) (Report, error) {
 	release, err := keepDispatched(prog)
 	if err != nil {
-		return Report{}, fmt.Errorf("keeping the generator program ready: %w", err)
+		return Report{}, &refusal{fmt.Errorf("keeping the generator program ready: %w", err)}
 	}
 	defer release()
 	before, err := lab.Counters(dev.name)
@@ -88,7 +93,7 @@ func counted(dev device, prog *ebpf.Program, run func() (Report, error)) (Report
 }
 
 // load puts the generator program into the kernel, with the body that writes the packets.
-func (l *live) load() error {
+func (l *live) load(into func(*ebpf.CollectionSpec, *liveObjects) error) error {
 	spec, err := loadLive()
 	if err != nil {
 		return err
@@ -110,7 +115,12 @@ func (l *live) load() error {
 		MaxEntries: 1,
 		Contents:   []ebpf.MapKV{{Key: uint32(0), Value: l.prog.Table}},
 	}
-	if err := spec.LoadAndAssign(&l.objs, nil); err != nil {
+	if into == nil {
+		into = func(spec *ebpf.CollectionSpec, objs *liveObjects) error {
+			return spec.LoadAndAssign(objs, nil)
+		}
+	}
+	if err := into(spec, &l.objs); err != nil {
 		return fmt.Errorf("loading the generator program: %w", err)
 	}
 	return nil
@@ -153,8 +163,12 @@ func (l *live) run(ctx context.Context, c Config, dev device) error {
 			BatchSize: batch,
 		})
 		if err != nil {
-			return fmt.Errorf("running the generator program over live frames (needs Linux "+
+			err = fmt.Errorf("running the generator program over live frames (needs Linux "+
 				"5.18): %w", err)
+			if l.objs.State.Get(st) == nil && st.Sent == 0 {
+				return &refusal{err}
+			}
+			return err
 		}
 		if err := l.objs.State.Get(st); err != nil {
 			return fmt.Errorf("reading the generator program's counts: %w", err)

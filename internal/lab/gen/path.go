@@ -10,7 +10,8 @@ import (
 type Path string
 
 const (
-	// Auto is Live where a program can write the packets, and Packet otherwise.
+	// Auto is Live where a program can write the packets and the kernel takes that program, and
+	// Packet otherwise.
 	Auto Path = ""
 	// Live has an XDP program write packets into pages that go to the device without a system call
 	// each.

@@ -3,6 +3,7 @@ package gen
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math"
 	"net/netip"
 	"os"
@@ -63,7 +64,7 @@ func TestTheProgramMakesTheFramesOfTheTemplate(t *testing.T) {
 		}
 		made++
 		l := &live{prog: prog, pace: livePace{Ifindex: 1}}
-		if err := l.load(); err != nil {
+		if err := l.load(nil); err != nil {
 			t.Fatalf("%s: %+v", src, err)
 		}
 		want := make([]byte, tmpl.Longest())
@@ -241,6 +242,25 @@ func TestADeviceThatVanishesEndsEveryPath(t *testing.T) {
 		} else {
 			t.Logf("%s: %v", path, err)
 		}
+	}
+}
+
+// A kernel without type information of its own, or with a verifier that refuses the program, sends
+// by a packet socket, and the report says why.
+func TestAutoFallsBackWhereTheKernelRefusesLiveFrames(t *testing.T) {
+	l := labtest.New(t)
+	c := into(l, Config{Template: packets(t, "ipv4 udp len 60"), Count: 3})
+	c.loadLive = func(*ebpf.CollectionSpec, *liveObjects) error {
+		return fmt.Errorf("no BTF found for kernel version 6.1: %w", ebpf.ErrNotSupported)
+	}
+	r, err := Run(t.Context(), c)
+	if err != nil || r.Path != Packet || r.Sent != 3 || !strings.Contains(r.Why, "no BTF found") {
+		t.Errorf("sent %d by %q because %q, %v", r.Sent, r.Path, r.Why, err)
+	}
+	c.Path = Live // asked for by name, it is not exchanged
+	if r, err := Run(t.Context(), c); err == nil || r.Sent != 0 ||
+		!strings.Contains(err.Error(), "no BTF found") {
+		t.Errorf("sent %d, %v", r.Sent, err)
 	}
 }
 

@@ -44,10 +44,15 @@ func runTemplate(ctx context.Context, c Config, dev device) (Report, error) {
 	why := ""
 	if c.Path == Auto || c.Path == Live {
 		prog, err := t.Program()
-		if err == nil {
-			return runLive(ctx, c, dev, prog)
-		}
-		if c.Path == Live {
+		switch {
+		case err == nil:
+			var r Report
+			var refused *refusal
+			r, err = runLive(ctx, c, dev, prog)
+			if c.Path == Live || !errors.As(err, &refused) {
+				return r, err
+			}
+		case c.Path == Live:
 			return Report{}, fmt.Errorf("these packets cannot be live frames: %w", err)
 		}
 		why = err.Error()
