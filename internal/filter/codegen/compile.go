@@ -239,7 +239,7 @@ func (c *compiler) generate() error {
 		return c.generateFunctions(careful)
 	}
 	if c.anyEffects {
-		c.emit(asm.Mov.Imm(asm.R0, 0), asm.StoreMem(asm.R10, effectsAt, asm.R0, asm.DWord))
+		c.clearEffects()
 	}
 	c.fastPath()
 	c.otherPaths()

@@ -288,6 +288,41 @@ func TestEffectsOfRandomPoliciesHappenInOrder(t *testing.T) {
 	}
 }
 
+// Rules whose effects read what earlier ones have left load, and the verifier walks them a few times
+// at most: two ways that left something else are the same to it.
+func TestEffectsDoNotMultiplyThePathsOfTheVerifier(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to load programs")
+	}
+	for _, seed := range []uint64{3, 23, 25, 52} { // 23, 25 and 52 did not load
+		s := &shapes{Rand: rand.New(rand.NewPCG(seed, 7))}
+		for _, text := range []string{
+			s.noting(40),
+			s.noting(10) + s.tree(false) + s.noting(10) + s.tree(true) + s.tree(false) + s.noting(5),
+		} {
+			p := parsed(t, text+"default drop\n")
+			prog, err := compile(ir.BuildWith(p, noted(p, seed)), Target{CPUs: 2}, &notes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			coll, err := ebpf.NewCollection(prog.Spec)
+			if err != nil {
+				t.Errorf("seed %d: %v", seed, err)
+				continue
+			}
+			info, err := coll.Programs[ProgramName].Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := len(prog.Spec.Programs[ProgramName].Instructions)
+			if walked, ok := info.VerifiedInstructions(); ok && int(walked) > 10*n {
+				t.Errorf("seed %d: the verifier walked %d instructions of %d", seed, walked, n)
+			}
+			coll.Close()
+		}
+	}
+}
+
 // Every effect of the language is emitted, and is bytecode if it may be; nothing else is.
 func TestEffectsOfTheLanguageAreEmitted(t *testing.T) {
 	for _, info := range action.Table() {
