@@ -48,17 +48,6 @@ const (
 	ErrorDrop
 )
 
-// Rule is one statement that begins with the word of an action.
-type Rule struct {
-	Action    action.Action
-	Match     []Term // all must hold; empty matches every well-formed packet
-	Malformed bool   // `malformed`: matches malformed frames and only these; Match is then empty
-	Label     string // from `as`, or ""
-	Text      string // canonical text, as `levee fmt` prints it
-	ID        string // identity across replaces: see docs/language.md "Statements"
-	Pos       Pos
-}
-
 // Field is what a term looks at. Presence: a term on a field that a packet does not have never
 // holds, negated or not.
 type Field = field.Field
@@ -318,11 +307,6 @@ func (p *Policy) Fallback(keepSets bool) *Policy {
 		}
 	}
 	return &f
-}
-
-// asks says whether the rule asks the set.
-func (r *Rule) asks(s *Set) bool {
-	return slices.ContainsFunc(r.Match, func(t Term) bool { return t.Set == s })
 }
 
 // Asks reports whether some rule looks at one of the fields.

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"levee/internal/lang/action"
 	"levee/internal/lang/bump"
@@ -255,53 +253,6 @@ func (r *resolver) checkInterface(s *syntax.Interface) {
 			"%q cannot be the name of an interface", short(name))
 	}
 	r.pol.Interface = strings.Clone(name)
-}
-
-// rule resolves the statement of a rule.
-func (r *resolver) rule(s *syntax.Rule) {
-	r.rules++
-	errors := r.c.Errors()
-	if r.def != nil {
-		r.c.Errorf(s.Pos, fmt.Sprintf("move it above line %d.", r.def.Place().Line),
-			"this rule stands after \"default\", which ends the rules")
-	}
-	rule := &Rule{Action: named(s.Action), Pos: pos(s.Pos)}
-	r.name(rule, s)
-	r.match(s, rule)
-	if r.c.Errors() == errors {
-		r.resolved = append(r.resolved, rule)
-	}
-}
-
-// name gives a rule its texts. Its ID is that of the first of its text: see identify.
-func (r *resolver) name(rule *Rule, s *syntax.Rule) {
-	const before, behind = "text:", "#1"
-	r.text = append(s.AppendText(append(r.text[:0], before...)), behind...)
-	if s.Label == nil {
-		rule.ID = string(r.text)
-		rule.Text = rule.ID[len(before) : len(rule.ID)-len(behind)]
-		return
-	}
-	rule.Text = string(r.text[len(before) : len(r.text)-len(behind)])
-	rule.Label = strings.Clone(s.Label.Text) // the source may go
-	r.checkLabel(*s.Label)
-	r.labelled = append(r.labelled, labelled{rule.Label, s.Label.Pos, s.Pos.Line, r.rules - 1})
-}
-
-func (r *resolver) checkLabel(w syntax.Word) {
-	const most = 64
-	switch n := utf8.RuneCountInString(w.Text); {
-	case n == 0:
-		r.c.Errorf(w.Pos, "write a name for the counter, or leave \"as\" out.",
-			"a label has at least one character")
-	case n > most:
-		r.c.Errorf(w.Pos, "", "this label has %d characters; at most %d are allowed", n, most)
-	case strings.TrimSpace(w.Text) == "":
-		r.c.Errorf(w.Pos, "write a name for the counter, or leave \"as\" out.",
-			"a label needs a visible character")
-	case strings.ContainsFunc(w.Text, func(c rune) bool { return !unicode.IsPrint(c) }):
-		r.c.Errorf(w.Pos, "", "a label has printable characters only")
-	}
 }
 
 // finish does what needs all statements.

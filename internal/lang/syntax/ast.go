@@ -101,14 +101,6 @@ type Dynamic struct {
 	Keep   bool
 }
 
-// Rule is a statement that begins with the word of an action.
-type Rule struct {
-	stmt
-	Action string
-	Terms  []Term // as written
-	Label  *Word
-}
-
 // Default is `default pass` or `default drop`.
 type Default struct {
 	stmt

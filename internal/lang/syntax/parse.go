@@ -347,31 +347,6 @@ func (p *parser) text(what string) (Word, bool) {
 	return Word{}, p.fail(hint, "expected %s in quotes", what)
 }
 
-// ruleStmt parses what begins with the word of an action.
-func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
-	r := &Rule{stmt: base, Action: p.tok.text}
-	p.advance()
-	match := p.match[:0]
-	for !p.atEnd() && !p.is("as") {
-		t, ok := p.term()
-		if !ok || p.tooMany(len(match), t.Pos) {
-			return nil, false
-		}
-		if t.Kind != noTerm {
-			match = append(match, t)
-		}
-	}
-	r.Terms, p.match = p.terms.Keep(match), match
-	if p.accept("as") {
-		label, ok := p.text("a label")
-		if !ok {
-			return nil, false
-		}
-		r.Label = &label
-	}
-	return r, true
-}
-
 // tooMany counts a term, and reports one more than a rule or packet may have.
 func (p *parser) tooMany(have int, at Pos) bool {
 	p.part()

@@ -77,14 +77,6 @@ func (p *printer) set(s *Set) {
 	}
 }
 
-func (p *printer) rule(r *Rule) {
-	p.words(r.Action)
-	p.terms(r.Terms)
-	if r.Label != nil {
-		p.words("as", quoted(*r.Label))
-	}
-}
-
 // terms prints terms in the order of the table of fields, negated ones behind the others of their
 // kind.
 func (p *printer) terms(ts []Term) {

@@ -1,0 +1,42 @@
+package syntax
+
+// Rule is a statement that begins with the word of an action.
+type Rule struct {
+	stmt
+	Action string
+	Terms  []Term // as written
+	Label  *Word
+}
+
+// ruleStmt parses what begins with the word of an action.
+func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
+	r := &Rule{stmt: base, Action: p.tok.text}
+	p.advance()
+	match := p.match[:0]
+	for !p.atEnd() && !p.is("as") {
+		t, ok := p.term()
+		if !ok || p.tooMany(len(match), t.Pos) {
+			return nil, false
+		}
+		if t.Kind != noTerm {
+			match = append(match, t)
+		}
+	}
+	r.Terms, p.match = p.terms.Keep(match), match
+	if p.accept("as") {
+		label, ok := p.text("a label")
+		if !ok {
+			return nil, false
+		}
+		r.Label = &label
+	}
+	return r, true
+}
+
+func (p *printer) rule(r *Rule) {
+	p.words(r.Action)
+	p.terms(r.Terms)
+	if r.Label != nil {
+		p.words("as", quoted(*r.Label))
+	}
+}
