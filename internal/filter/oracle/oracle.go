@@ -141,7 +141,7 @@ func (e *Evaluator) judge(pkt *packet.Packet, watch func(tried)) Result {
 	vs.read(pkt)
 	for i := range e.protect {
 		if e.matches(&e.protect[i], pkt, &vs, e.p.ProtectSlot(i), watch) {
-			e.protect[i].act(e.p.ProtectSlot(i), &res)
+			res.act(e.p.Protect[i], e.p.ProtectSlot(i))
 			return res
 		}
 	}
@@ -150,7 +150,7 @@ func (e *Evaluator) judge(pkt *packet.Packet, watch func(tried)) Result {
 		if r.malformed || !e.matches(r, pkt, &vs, e.p.RuleSlot(i), watch) {
 			continue
 		}
-		if r.act(e.p.RuleSlot(i), &res) {
+		if res.act(e.p.Rules[i], e.p.RuleSlot(i)) {
 			return res
 		}
 	}
@@ -170,9 +170,9 @@ func (e *Evaluator) judge(pkt *packet.Packet, watch func(tried)) Result {
 }
 
 // act does what a rule does to a packet that meets it, and says whether that decides the packet.
-func (r *rule) act(slot int, res *Result) (decided bool) {
-	if r.action.Decides() {
-		res.Slot, res.Action = slot, r.action.Verdict()
+func (res *Result) act(r *policy.Rule, slot int) (decided bool) {
+	if r.Action.Decides() {
+		res.Slot, res.Action = slot, r.Action.Verdict()
 		return true
 	}
 	res.Counted = append(res.Counted, slot)
@@ -189,7 +189,7 @@ func (e *Evaluator) judgeMalformed(pkt *packet.Packet, res *Result, watch func(t
 		if watch != nil {
 			watch(tried{slot: e.p.RuleSlot(i)})
 		}
-		if r.act(e.p.RuleSlot(i), res) {
+		if res.act(e.p.Rules[i], e.p.RuleSlot(i)) {
 			return
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -50,7 +49,6 @@ type term struct {
 // rule is a rule whose terms must all hold.
 type rule struct {
 	terms     []term
-	action    action.Action
 	malformed bool
 }
 
@@ -75,7 +73,7 @@ func (e *Evaluator) prepare(list []*policy.Rule) []rule {
 				spans: allSpans[from:len(allSpans):len(allSpans)], set: e.sets[r.Match[j].Set], ends: e.endpoints(&r.Match[j]), of: &r.Match[j]}
 			allTerms = append(allTerms, t)
 		}
-		out[i] = rule{terms: allTerms[first:len(allTerms):len(allTerms)], action: r.Action, malformed: r.Malformed}
+		out[i] = rule{terms: allTerms[first:len(allTerms):len(allTerms)], malformed: r.Malformed}
 	}
 	return out
 }

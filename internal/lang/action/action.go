@@ -9,20 +9,6 @@
 // Nothing here knows of policies, packets or instructions.
 package action
 
-// Action is what a rule does. The zero value drops.
-type Action uint8
-
-const (
-	Drop Action = iota
-	Pass
-	Count   // counts, decides nothing
-	Protect // passes, looked at before all others
-
-	// Foreign is the first of actions that the language does not have. Who gives rules effects of
-	// them emits these effects too.
-	Foreign Action = 128
-)
-
 // Info is one row of the table. A member that is left out is "no".
 type Info struct {
 	Action Action

@@ -1,5 +1,19 @@
 package action
 
+// Action is what a rule does. The zero value drops.
+type Action uint8
+
+const (
+	Drop Action = iota
+	Pass
+	Count   // counts, decides nothing
+	Protect // passes, looked at before all others
+
+	// Foreign is the first of actions that the language does not have. Who gives rules effects of
+	// them emits these effects too.
+	Foreign Action = 128
+)
+
 var table = []Info{
 	{
 		Action: Pass, Word: "pass", Decides: true, Verdict: Pass,
