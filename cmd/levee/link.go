@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
@@ -33,7 +34,7 @@ func (pr *parsed) ethernetTerms(p *policy.Policy, link packet.Link,
 	c := &syntax.Collector{File: pr.tree.Name}
 	for _, t := range p.Ethernet() {
 		name := t.Term.Field.Info().Name
-		if t.Term.Field == policy.EtherType {
+		if t.Term.Field == field.EtherType {
 			name += " but those of IPv4 and IPv6"
 		}
 		c.Errorf(mark(t.Term.Pos), "", "%s have no Ethernet header, and so no %s", where, name)

@@ -12,6 +12,7 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/guard"
 	"levee/internal/host/session"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -172,7 +173,7 @@ func (e *env) bringUp(p *policy.Policy, opts dataplane.UpOptions, f *upFlags) er
 	case rep.Fallback == nil:
 		e.printUp(p, rep, f.confirm)
 	}
-	if !rep.Mode.AtTC() && p.Asks(policy.VLAN, policy.InnerVLAN, policy.Tags) &&
+	if !rep.Mode.AtTC() && p.Asks(field.VLAN, field.InnerVLAN, field.Tags) &&
 		dataplane.TakesTagsOff(rep.Dev) {
 		e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and "+
 			"untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)

@@ -10,7 +10,7 @@ import (
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/prefix"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/field"
 )
 
 // Up to maxPrefixes prefixes are compared one by one in the rule; longer lists go to package
@@ -20,7 +20,7 @@ const maxPrefixes = 4
 // address asks whether the source or destination lies in prefixes or in a dynamic set.
 func (c *compiler) address(ch *chain, q *ir.Cond, no string) {
 	hi, lo := regSrc, keySrcLo
-	if q.Field == policy.DstAddr {
+	if q.Field == field.DstAddr {
 		hi, lo = regDst, keyDstLo
 	}
 	ip4 := ch.family() == ir.IPv4

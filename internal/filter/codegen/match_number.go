@@ -13,7 +13,6 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/field"
-	"levee/internal/lang/policy"
 )
 
 // Lists of up to maxLinear ranges are compared one by one; longer ones by a tree of compares, and
@@ -69,7 +68,7 @@ func (c *compiler) value(f field.Field) (reg asm.Register, wide bool) {
 }
 
 // inside goes to no unless reg lies in r.
-func (c *compiler) inside(reg asm.Register, r policy.Range, wide bool, no string) {
+func (c *compiler) inside(reg asm.Register, r field.Range, wide bool, no string) {
 	if r.Lo == r.Hi {
 		c.compare(asm.JNE, reg, r.Lo, wide, no)
 		return
@@ -95,7 +94,7 @@ func (c *compiler) compare(op asm.JumpOp, reg asm.Register, v uint64, wide bool,
 }
 
 // tree finds reg among sorted ranges by halving.
-func (c *compiler) tree(reg asm.Register, rs []policy.Range, wide bool, yes, no string) {
+func (c *compiler) tree(reg asm.Register, rs []field.Range, wide bool, yes, no string) {
 	if len(rs) == 0 {
 		c.emit(asm.Ja.Label(no))
 		return
@@ -111,12 +110,12 @@ func (c *compiler) tree(reg asm.Register, rs []policy.Range, wide bool, yes, no 
 
 // bitmap looks a number up in a table of bits. Only lengths go beyond 16 bits, and with so few ranges
 // there that these are found by compares.
-func (c *compiler) bitmap(reg asm.Register, rs []policy.Range, no string) {
+func (c *compiler) bitmap(reg asm.Register, rs []field.Range, no string) {
 	yes := c.fresh("yes")
 	if rs[len(rs)-1].Hi > math.MaxUint16 {
 		small := c.fresh("small")
 		c.compare(asm.JLE, reg, math.MaxUint16, false, small)
-		first := slices.IndexFunc(rs, func(r policy.Range) bool { return r.Hi > math.MaxUint16 })
+		first := slices.IndexFunc(rs, func(r field.Range) bool { return r.Hi > math.MaxUint16 })
 		c.tree(reg, rs[first:], false, yes, no)
 		c.label(small)
 	}
@@ -151,7 +150,7 @@ func (c *compiler) bitmap(reg asm.Register, rs []policy.Range, no string) {
 
 // macs looks an Ethernet address up in a table of package prefix, as the upper 48 bits of an IPv6
 // address.
-func (c *compiler) macs(reg asm.Register, rs []policy.Range, no string) {
+func (c *compiler) macs(reg asm.Register, rs []field.Range, no string) {
 	key := make([]byte, 0, 16*len(rs))
 	for _, r := range rs {
 		key = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(key, r.Lo), r.Hi)
@@ -172,7 +171,7 @@ func (c *compiler) macs(reg asm.Register, rs []policy.Range, no string) {
 }
 
 // macPrefixes covers ranges of 48 bits by the fewest prefixes of the upper bits of IPv6 addresses.
-func macPrefixes(rs []policy.Range) []netip.Prefix {
+func macPrefixes(rs []field.Range) []netip.Prefix {
 	var out []netip.Prefix
 	for _, r := range rs {
 		for lo := r.Lo; lo <= r.Hi; {

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 	"levee/internal/packet/craft"
@@ -17,7 +18,7 @@ type corners struct {
 
 func (c *corners) Index(n int) int { return c.r.IntN(n) }
 
-func (c *corners) Number(ranges []policy.Range) uint64 {
+func (c *corners) Number(ranges []field.Range) uint64 {
 	return edge(c.r, ranges[c.Index(len(ranges))])
 }
 
@@ -43,17 +44,17 @@ func (s *shape) aim(c *corners, t *policy.Term) {
 	craft.Term(&s.Spec, t, c)
 	r := c.r
 	switch t.Field {
-	case policy.SrcService, policy.DstService:
+	case field.SrcService, field.DstService:
 		if r.IntN(8) == 0 {
 			s.Proto = new(portProtocol(r))
 		}
-	case policy.SrcEndpoint, policy.DstEndpoint:
+	case field.SrcEndpoint, field.DstEndpoint:
 		s.missEndpoint(r)
-	case policy.Fragment:
+	case field.Fragment:
 		if s.Frag != nil {
 			s.fragment(r, firstFragment+fragment(r.IntN(2)))
 		}
-	case policy.Tags:
+	case field.Tags:
 		s.third = r.IntN(4) == 0
 	}
 }
@@ -76,7 +77,7 @@ func portProtocol(r *rand.Rand) uint8 {
 }
 
 // edge is an end of a range, its neighbour outside, or something inside.
-func edge(r *rand.Rand, in policy.Range) uint64 {
+func edge(r *rand.Rand, in field.Range) uint64 {
 	switch r.IntN(6) {
 	case 0:
 		return in.Lo - 1 // wraps at 0: the field cuts it off

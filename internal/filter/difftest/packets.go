@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -69,11 +70,11 @@ func (s *shape) aimRule(c *corners, rule *policy.Rule) {
 
 // aimSet takes an element of a set, also of one that no rule asks.
 func (s *shape) aimSet(c *corners, set *policy.Set) {
-	sides := map[policy.SetType][2]policy.Field{
-		policy.Addresses: {policy.SrcAddr, policy.DstAddr},
-		policy.Ports:     {policy.SrcPort, policy.DstPort},
-		policy.Services:  {policy.SrcService, policy.DstService},
-		policy.Endpoints: {policy.SrcEndpoint, policy.DstEndpoint},
+	sides := map[policy.SetType][2]field.Field{
+		policy.Addresses: {field.SrcAddr, field.DstAddr},
+		policy.Ports:     {field.SrcPort, field.DstPort},
+		policy.Services:  {field.SrcService, field.DstService},
+		policy.Endpoints: {field.SrcEndpoint, field.DstEndpoint},
 	}[set.Type]
 	s.aim(c, &policy.Term{Field: sides[c.r.IntN(2)], Set: set})
 }

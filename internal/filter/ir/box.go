@@ -11,7 +11,7 @@ import (
 
 // box is all packets whose fields have any of these values.
 type box struct {
-	numbers [policy.NumFields][]policy.Range
+	numbers [field.NumFields][]field.Range
 	addrs   [2][]netip.Prefix // source, destination: sorted, disjoint
 	public  bool              // from public sources
 	group   bool              // to a group of machines
@@ -23,7 +23,7 @@ func (b *box) meets(conds []Cond, budget *int) bool {
 		c := &conds[i]
 		*budget -= 1 + len(c.Pairs) + min(len(c.Prefixes), maxPrefixes)
 		if c.Ranges != nil {
-			if !slices.ContainsFunc(b.numbers[c.Field], func(r policy.Range) bool { return overlap(r, c.Ranges) }) {
+			if !slices.ContainsFunc(b.numbers[c.Field], func(r field.Range) bool { return overlap(r, c.Ranges) }) {
 				return false
 			}
 		} else if c.Prefixes != nil && !c.Not && prefixesApart(b.addrs[sideOf(c)], c.Prefixes) {
@@ -86,13 +86,13 @@ func (c *Cond) inBoxes() bool {
 
 // sideOf is the side of a box that a condition on addresses asks for.
 func sideOf(c *Cond) int {
-	if c.Field == policy.DstAddr || c.Field == policy.DstEndpoint {
+	if c.Field == field.DstAddr || c.Field == field.DstEndpoint {
 		return 1
 	}
 	return 0
 }
 
-func (b *box) number(f policy.Field, values []policy.Range) *box {
+func (b *box) number(f field.Field, values []field.Range) *box {
 	if len(values) == 0 {
 		return nil
 	}
@@ -113,7 +113,7 @@ func (b *box) address(side int, values []netip.Prefix) *box {
 // paired lists the addresses of endpoints that have the port of the box, which has only one.
 func (b *box) paired(c *Cond) (out []netip.Prefix) {
 	for _, p := range c.Pairs {
-		if len(field.Intersect(b.numbers[c.Number], []policy.Range{p.Range})) > 0 {
+		if len(field.Intersect(b.numbers[c.Number], []field.Range{p.Range})) > 0 {
 			out = append(out, p.Prefix)
 		}
 	}
@@ -134,7 +134,7 @@ func around(p netip.Prefix, list []netip.Prefix) (inside []netip.Prefix, covered
 }
 
 // overlap says whether a range has a value of a sorted, disjoint list.
-func overlap(r policy.Range, list []policy.Range) bool {
+func overlap(r field.Range, list []field.Range) bool {
 	i := sort.Search(len(list), func(i int) bool { return list[i].Hi >= r.Lo })
 	return i < len(list) && list[i].Lo <= r.Hi
 }

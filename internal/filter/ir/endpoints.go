@@ -12,7 +12,7 @@ import (
 // where the class has none, protocols.
 type Pair struct {
 	Prefix netip.Prefix
-	Range  policy.Range
+	Range  field.Range
 }
 
 type answerKey struct {
@@ -30,7 +30,7 @@ const (
 )
 
 // withoutPorts are the protocols that have none.
-var withoutPorts = field.Subtract(span(0, 255), []policy.Range{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 33, Hi: 33}, {Lo: 132, Hi: 132}, {Lo: 136, Hi: 136}})
+var withoutPorts = field.Subtract(span(0, 255), []field.Range{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 33, Hi: 33}, {Lo: 132, Hi: 132}, {Lo: 136, Hi: 136}})
 
 // endpoint reduces a term on endpoints. A packet has the field if it has a port or is of a protocol that has none.
 func (a *across) endpoint(t *policy.Term, c Class, q *questions) {
@@ -60,7 +60,7 @@ func (a *across) endpoint(t *policy.Term, c Class, q *questions) {
 	}
 	if c.Transport == Other && c.Fragment && (t.Not || dynamic) && q.outcome != never {
 		// The protocols with ports are here as later fragments, which do not have the field.
-		q.ask(Cond{Field: policy.Proto, Ranges: withoutPorts})
+		q.ask(Cond{Field: field.Proto, Ranges: withoutPorts})
 	}
 	if keep {
 		a.work.answers[key] = *q
@@ -76,9 +76,9 @@ func (w *work) pairsOf(all []policy.Element, c Class) []Pair {
 		if !protocols[e.Service.Proto] || e.Prefix.Addr().Is4() != four {
 			continue
 		}
-		p := Pair{e.Prefix, policy.Range{Lo: uint64(e.Service.Lo), Hi: uint64(e.Service.Hi)}}
+		p := Pair{e.Prefix, field.Range{Lo: uint64(e.Service.Lo), Hi: uint64(e.Service.Hi)}}
 		if c.Transport == Other {
-			p.Range = policy.Range{Lo: uint64(e.Service.Proto), Hi: uint64(e.Service.Proto)}
+			p.Range = field.Range{Lo: uint64(e.Service.Proto), Hi: uint64(e.Service.Proto)}
 		}
 		out = append(out, p)
 	}
@@ -89,7 +89,7 @@ func (w *work) pairsOf(all []policy.Element, c Class) []Pair {
 // inClass are the protocols that endpoints can have in each class.
 var inClass = func() (out [NumClasses][256]bool) {
 	for _, c := range Classes() {
-		protocols := domain(policy.Proto, c)
+		protocols := domain(field.Proto, c)
 		if c.Transport == Other {
 			protocols = field.Intersect(protocols, withoutPorts)
 		}
@@ -107,7 +107,7 @@ var inClass = func() (out [NumClasses][256]bool) {
 func dynamicService(t *policy.Term, c Class) Cond {
 	q := Cond{Field: t.Field, Not: t.Not, Set: t.Set, Number: t.Field.Info().Port}
 	if c.Transport == Other {
-		q.Number = policy.Proto
+		q.Number = field.Proto
 	} else {
 		q.Proto = uint8(protoOf(c))
 	}
@@ -118,7 +118,7 @@ func dynamicService(t *policy.Term, c Class) Cond {
 func (a *across) listedEndpoint(t *policy.Term, c Class, q *questions) {
 	addr, number := t.Field.Info().Address, t.Field.Info().Port
 	if c.Transport == Other {
-		number = policy.Proto
+		number = field.Proto
 	}
 	pairs := a.work.pairsOf(t.Endpoints(), c)
 	if len(pairs) == 0 {
@@ -172,7 +172,7 @@ func product(pairs []Pair) (n int, ok bool) {
 }
 
 // rangesOf are the ranges of all combinations with n prefixes, merged.
-func (w *work) rangesOf(pairs []Pair, n int) []policy.Range {
+func (w *work) rangesOf(pairs []Pair, n int) []field.Range {
 	out := w.merged[:0]
 	for i := 0; i < len(pairs); i += n {
 		out = append(out, pairs[i].Range)
@@ -227,7 +227,7 @@ func pairsImply(b, a *Cond, steps *int) bool {
 		}
 		return every(func(p Pair) bool { return prefixesWithin([]netip.Prefix{p.Prefix}, a.Prefixes, steps) })
 	case a.Ranges != nil && a.Field == b.Number && len(b.Pairs) <= maxCompared:
-		return every(func(p Pair) bool { return within([]policy.Range{p.Range}, a.Ranges, steps) })
+		return every(func(p Pair) bool { return within([]field.Range{p.Range}, a.Ranges, steps) })
 	}
 	return false
 }

@@ -1,35 +1,38 @@
 package ir
 
-import "levee/internal/lang/policy"
+import (
+	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
+)
 
 // essentialTerms are the built-in rules of docs/language.md "Nothing essential is cut" as
 // alternatives of terms, in the order of policy.Essential.
 var essentialTerms = [len(policy.Essential)][][]policy.Term{
 	{ // arp
-		{{Field: policy.EtherType, Ranges: one(0x0806)}},
+		{{Field: field.EtherType, Ranges: one(0x0806)}},
 	},
 	{ // nd: RFC 4861 section 6.1 and 7.1 (hop limit 255, code 0), RFC 6980 (no fragments)
 		{
-			{Field: policy.ICMP6Type, Ranges: []policy.Range{
+			{Field: field.ICMP6Type, Ranges: []field.Range{
 				{Lo: 133 << 8, Hi: 133 << 8}, {Lo: 134 << 8, Hi: 134 << 8}, {Lo: 135 << 8, Hi: 135 << 8},
 				{Lo: 136 << 8, Hi: 136 << 8}, {Lo: 137 << 8, Hi: 137 << 8},
 			}},
-			{Field: policy.TTL, Ranges: one(255)},
-			{Field: policy.Fragment, Ranges: one(0)},
+			{Field: field.TTL, Ranges: one(255)},
+			{Field: field.Fragment, Ranges: one(0)},
 		},
 	},
 	{ // pmtu: RFC 1191 section 4, RFC 8201 section 4
-		{{Field: policy.ICMPType, Ranges: one(3<<8 | 4)}},
-		{{Field: policy.ICMP6Type, Ranges: span(2<<8, 2<<8|255)}},
+		{{Field: field.ICMPType, Ranges: one(3<<8 | 4)}},
+		{{Field: field.ICMP6Type, Ranges: span(2<<8, 2<<8|255)}},
 	},
 	{ // dhcp: RFC 2131 section 4.1, RFC 8415 section 7.2
 		{
-			{Field: policy.EtherType, Ranges: one(0x0800)}, {Field: policy.Proto, Ranges: one(17)},
-			{Field: policy.SrcPort, Ranges: one(67)}, {Field: policy.DstPort, Ranges: one(68)},
+			{Field: field.EtherType, Ranges: one(0x0800)}, {Field: field.Proto, Ranges: one(17)},
+			{Field: field.SrcPort, Ranges: one(67)}, {Field: field.DstPort, Ranges: one(68)},
 		},
 		{
-			{Field: policy.EtherType, Ranges: one(0x86dd)}, {Field: policy.Proto, Ranges: one(17)},
-			{Field: policy.SrcPort, Ranges: one(547)}, {Field: policy.DstPort, Ranges: one(546)},
+			{Field: field.EtherType, Ranges: one(0x86dd)}, {Field: field.Proto, Ranges: one(17)},
+			{Field: field.SrcPort, Ranges: one(547)}, {Field: field.DstPort, Ranges: one(546)},
 		},
 	},
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"levee/internal/lang/field"
-	"levee/internal/lang/policy"
 )
 
 // What the table of fields says, by field and class, so that nothing is worked out for each rule. A
@@ -17,7 +16,7 @@ var (
 	presentIn [field.NumFields][NumClasses]bool
 	// domains are the values that numeric fields can have in each class; nil where the class lacks the
 	// field.
-	domains [field.NumFields][NumClasses][]policy.Range
+	domains [field.NumFields][NumClasses][]field.Range
 )
 
 func init() {
@@ -47,7 +46,7 @@ func (c Class) has(h field.Header) bool {
 }
 
 // domain is one of domains. A field with one value costs nothing.
-func domain(f field.Field, c Class) []policy.Range {
+func domain(f field.Field, c Class) []field.Range {
 	info := f.Info()
 	if info.Compare != field.ByRange || !c.has(info.Header) {
 		return nil
@@ -66,7 +65,7 @@ func domain(f field.Field, c Class) []policy.Range {
 }
 
 // byClass are the values of a field by which classes are told apart.
-func byClass(f field.Field, c Class) []policy.Range {
+func byClass(f field.Field, c Class) []field.Range {
 	switch {
 	case f == field.Fragment && c.Fragment:
 		return one(1)

@@ -59,7 +59,7 @@ func TestRuleThatNothingIsKnownOfIsNotBlamed(t *testing.T) {
 func TestQuestionThatNothingIsKnownOfKeepsItsPlace(t *testing.T) {
 	for _, f := range strangers {
 		conds := []Cond{
-			{Field: field.Len, Ranges: []policy.Range{{Lo: 1, Hi: 2}, {Lo: 5, Hi: 6}}},
+			{Field: field.Len, Ranges: []field.Range{{Lo: 1, Hi: 2}, {Lo: 5, Hi: 6}}},
 			{Field: f},
 			{Field: field.TTL, Ranges: one(1)},
 		}
@@ -81,7 +81,7 @@ func (q *Cond) holdsFor(d drawn) bool {
 	switch {
 	case q.Pairs != nil:
 		in = slices.ContainsFunc(q.Pairs, func(p Pair) bool {
-			return p.Prefix.Contains(d.addr) && contains([]policy.Range{p.Range}, d.number)
+			return p.Prefix.Contains(d.addr) && contains([]field.Range{p.Range}, d.number)
 		})
 	case q.Prefixes != nil:
 		in = slices.ContainsFunc(q.Prefixes, func(p netip.Prefix) bool { return p.Contains(d.addr) })
@@ -91,10 +91,10 @@ func (q *Cond) holdsFor(d drawn) bool {
 	return in != q.Not
 }
 
-func drawRanges(r *rand.Rand) (out []policy.Range) {
+func drawRanges(r *rand.Rand) (out []field.Range) {
 	for v := r.Uint64N(12); v < 64 && len(out) < 3; v += 2 + r.Uint64N(20) {
 		n := r.Uint64N(12)
-		out = append(out, policy.Range{Lo: v, Hi: min(v+n, 63)})
+		out = append(out, field.Range{Lo: v, Hi: min(v+n, 63)})
 		v += n
 	}
 	return out
@@ -223,7 +223,7 @@ func TestClassesHaveWhatTheTableSays(t *testing.T) {
 		if info.Compare != field.ByRange {
 			continue
 		}
-		var all []policy.Range
+		var all []field.Range
 		for _, c := range Classes() {
 			dom := domain(f, c)
 			if (dom != nil) != c.has(info.Header) {
@@ -236,11 +236,11 @@ func TestClassesHaveWhatTheTableSays(t *testing.T) {
 			continue
 		}
 		all = field.Join(all)
-		var want []policy.Range
+		var want []field.Range
 		p := info.Header.Presence()
 		for _, v := range []struct {
 			has    bool
-			values []policy.Range
+			values []field.Range
 		}{{p.NotIP, info.Values.Other}, {p.IPv4, info.Values.IPv4}, {p.IPv6, info.Values.IPv6}} {
 			if v.has {
 				want = append(want, v.values...)
@@ -263,7 +263,7 @@ func TestOnlyFieldsByClassDifferWithinAFamily(t *testing.T) {
 		}
 		differs := false
 		for _, family := range []Family{NonIP, IPv4, IPv6} {
-			var first []policy.Range
+			var first []field.Range
 			for _, c := range Classes() {
 				dom := domain(f, c)
 				if c.Family != family || dom == nil {

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 
 	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -117,14 +118,14 @@ type ListID uint32
 // negation has become the complement); address fields carry the prefixes of the class's family, endpoint fields
 // what is left of them there.
 type Cond struct {
-	Field    policy.Field
+	Field    field.Field
 	Not      bool           // addresses, dynamic sets and flags
-	Number   policy.Field   // endpoints, and services of a dynamic set: SrcPort, DstPort or Proto, which the ranges of Pairs are of
+	Number   field.Field    // endpoints, and services of a dynamic set: SrcPort, DstPort or Proto, which the ranges of Pairs are of
 	Proto    uint8          // of these where Set is dynamic: the protocol of the class, unless Number is Proto
 	Mask     uint8          // TCPFlags
 	Value    uint8          // TCPFlags
 	Set      *policy.Set    // a named set of addresses or endpoints, static or dynamic, or nil
-	Ranges   []policy.Range // numeric fields
+	Ranges   []field.Range  // numeric fields
 	Prefixes []netip.Prefix // addresses, unless Set is dynamic
 	Pairs    []Pair         // endpoints, unless Set is dynamic
 	List     ListID         // of Prefixes or Pairs, 0 where there are none

@@ -125,15 +125,15 @@ func TestClassIndexFollowsTheList(t *testing.T) {
 // Set operations on ranges against the same on a small array.
 func TestRanges(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 0))
-	random := func() (rs []policy.Range) {
+	random := func() (rs []field.Range) {
 		for v := uint64(rng.IntN(3)); v < 60; {
 			hi := v + uint64(rng.IntN(6))
-			rs = append(rs, policy.Range{Lo: v, Hi: hi})
+			rs = append(rs, field.Range{Lo: v, Hi: hi})
 			v = hi + 2 + uint64(rng.IntN(5))
 		}
 		return rs
 	}
-	in := func(rs []policy.Range, v uint64) bool {
+	in := func(rs []field.Range, v uint64) bool {
 		for _, r := range rs {
 			if v >= r.Lo && v <= r.Hi {
 				return true

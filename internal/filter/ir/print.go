@@ -114,7 +114,7 @@ func (c *Cond) String() string {
 	case c.Prefixes != nil:
 		return text + " " + abridged(c.Prefixes, bare)
 	}
-	return text + " " + abridged(c.Ranges, func(r policy.Range) string { return numbers(c.Field, r) })
+	return text + " " + abridged(c.Ranges, func(r field.Range) string { return numbers(c.Field, r) })
 }
 
 // abridged lists the first elements, and says how many there are of a longer list.
@@ -149,14 +149,14 @@ func bare(p netip.Prefix) string {
 
 // numbers is a range of a field's values, types of ICMP with their codes, Ethernet addresses and types
 // in hexadecimal.
-func numbers(f policy.Field, r policy.Range) string {
+func numbers(f field.Field, r field.Range) string {
 	one := func(v uint64) string {
 		switch f {
-		case policy.ICMPType, policy.ICMP6Type:
+		case field.ICMPType, field.ICMP6Type:
 			return fmt.Sprintf("%d/%d", v>>8, v&255)
-		case policy.EtherType:
+		case field.EtherType:
 			return fmt.Sprintf("%#04x", v)
-		case policy.SrcMAC, policy.DstMAC:
+		case field.SrcMAC, field.DstMAC:
 			return fmt.Sprintf("%012x", v)
 		}
 		return strconv.FormatUint(v, 10)

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"sort"
 
-	"levee/internal/lang/policy"
+	"levee/internal/lang/field"
 )
 
 // within reports whether every value of a is in b; both sorted, disjoint and not adjacent. The ranges looked at are added to steps.
-func within(a, b []policy.Range, steps *int) bool {
+func within(a, b []field.Range, steps *int) bool {
 	j := 0
 	for i, r := range a {
 		for j < len(b) && b[j].Hi < r.Lo {
@@ -25,11 +25,11 @@ func within(a, b []policy.Range, steps *int) bool {
 }
 
 // contains reports whether a value is in one of the ranges.
-func contains(rs []policy.Range, v uint64) bool {
-	return slices.ContainsFunc(rs, func(r policy.Range) bool { return r.Lo <= v && v <= r.Hi })
+func contains(rs []field.Range, v uint64) bool {
+	return slices.ContainsFunc(rs, func(r field.Range) bool { return r.Lo <= v && v <= r.Hi })
 }
 
-func sameRanges(a, b []policy.Range) bool {
+func sameRanges(a, b []field.Range) bool {
 	if len(a) != len(b) {
 		return false
 	}

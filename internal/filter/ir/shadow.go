@@ -5,7 +5,6 @@ import (
 
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
-	"levee/internal/lang/policy"
 )
 
 // shadow removes rules that an earlier deciding rule covers by itself: every packet that they
@@ -138,7 +137,7 @@ type place struct{ src, dst netip.Prefix }
 const open = -1
 
 // single gives the prefix of a condition on an address that is one prefix, not negated.
-func single(r *Rule, f policy.Field) (p netip.Prefix, n int16) {
+func single(r *Rule, f field.Field) (p netip.Prefix, n int16) {
 	found := false
 	for i := range r.Conds {
 		q := &r.Conds[i]
@@ -164,8 +163,8 @@ func fieldsOf(r *Rule) (set uint32) {
 }
 
 func (x *index) add(r *Rule, at int) {
-	src, m := single(r, policy.SrcAddr)
-	dst, n := single(r, policy.DstAddr)
+	src, m := single(r, field.SrcAddr)
+	dst, n := single(r, field.DstAddr)
 	t := tuple{fieldsOf(r), m, n}
 	g := x.of[t]
 	if g == nil {
@@ -181,8 +180,8 @@ func (x *index) add(r *Rule, at int) {
 // cover finds the first of the kept rules that covers r.
 func (x *index) cover(r *Rule, kept []Rule) (at int, ok bool) {
 	fields := fieldsOf(r)
-	src, m := single(r, policy.SrcAddr)
-	dst, n := single(r, policy.DstAddr)
+	src, m := single(r, field.SrcAddr)
+	dst, n := single(r, field.DstAddr)
 	at = len(kept)
 	for _, t := range x.groups {
 		if t.fields&^fields != 0 || t.src > m && m != open || t.dst > n && n != open {

@@ -29,8 +29,8 @@ func (c Class) Proto() uint8 {
 
 func hasPorts(c Class) bool { return c.Transport >= TCP && c.Transport <= DCCP }
 
-func one(v uint64) []policy.Range       { return []policy.Range{{Lo: v, Hi: v}} }
-func span(lo, hi uint64) []policy.Range { return []policy.Range{{Lo: lo, Hi: hi}} }
+func one(v uint64) []field.Range       { return []field.Range{{Lo: v, Hi: v}} }
+func span(lo, hi uint64) []field.Range { return []field.Range{{Lo: lo, Hi: hi}} }
 
 // outcome of asking a term about a class.
 type outcome uint8
@@ -124,7 +124,7 @@ func (w *work) service(t *policy.Term, c Class) (outcome, Cond) {
 	out := w.merged[:0]
 	for _, s := range t.Services() {
 		if uint64(s.Proto) == protoOf(c) {
-			out = append(out, policy.Range{Lo: uint64(s.Lo), Hi: uint64(s.Hi)})
+			out = append(out, field.Range{Lo: uint64(s.Lo), Hi: uint64(s.Hi)})
 		}
 	}
 	w.merged = out
@@ -132,7 +132,7 @@ func (w *work) service(t *policy.Term, c Class) (outcome, Cond) {
 }
 
 // numeric reduces a question for numbers. What it gives may share the memory of the ranges.
-func numeric(f policy.Field, ranges []policy.Range, not bool, c Class) (outcome, Cond) {
+func numeric(f field.Field, ranges []field.Range, not bool, c Class) (outcome, Cond) {
 	dom := domains[f][c.Index()]
 	if dom == nil {
 		return never, Cond{}
@@ -198,7 +198,7 @@ func (c *Cond) excludes() bool { return c.Not && c.Set == nil && c.Prefixes != n
 // joinExcluded makes one question of those that exclude addresses of one side, one after the other: `not from A not from B` is
 // `not from { A, B }`. It is false if they exclude all.
 func (a *across) joinExcluded(all []Cond) ([]Cond, bool) {
-	for _, side := range []policy.Field{policy.SrcAddr, policy.DstAddr} {
+	for _, side := range []field.Field{field.SrcAddr, field.DstAddr} {
 		together := a.work.gathered[:0]
 		out, first := all[:0], -1
 		for _, q := range all {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -174,10 +175,10 @@ func wide(p netip.Prefix) int {
 func places(r *policy.Rule) (place, destination bool) {
 	for i := range r.Match {
 		switch r.Match[i].Field {
-		case policy.EtherType:
-		case policy.VLAN, policy.InnerVLAN, policy.Tags, policy.SrcMAC:
+		case field.EtherType:
+		case field.VLAN, field.InnerVLAN, field.Tags, field.SrcMAC:
 			place = true
-		case policy.DstAddr, policy.DstMAC:
+		case field.DstAddr, field.DstMAC:
 			destination = true
 		default:
 			return false, false
@@ -189,7 +190,7 @@ func places(r *policy.Rule) (place, destination bool) {
 // listsSources says whether a rule names the sources that it is about, rather than those that it is not about.
 func listsSources(r *Rule) bool {
 	return slices.ContainsFunc(r.Conds, func(c Cond) bool {
-		return !c.Not && (c.Field == policy.SrcAddr || c.Field == policy.SrcEndpoint)
+		return !c.Not && (c.Field == field.SrcAddr || c.Field == field.SrcEndpoint)
 	})
 }
 
@@ -232,11 +233,11 @@ type vital struct {
 	essential, alternative int // indices into essentialTerms
 	class                  Class
 	serves                 Family // nothing is lost where a policy passes no packet of this family
-	length                 policy.Range
+	length                 field.Range
 	near                   []netip.Prefix // sources that are not public: a list of such addresses names nobody
 	group                  []netip.Prefix // destinations that every machine listens to
-	groupMAC               []policy.Range
-	named                  map[policy.Field][]policy.Range // what a rule asks for that is about this traffic alone
+	groupMAC               []field.Range
+	named                  map[field.Field][]field.Range // what a rule asks for that is about this traffic alone
 	loss                   string
 	keep                   string // the rule that keeps it, without its action
 }
@@ -245,33 +246,33 @@ var (
 	broadcast = one(1<<48 - 1)
 	private4  = prefixes("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
 	private6  = prefixes("fc00::/7", "fe80::/10")
-	dhcpPorts = []policy.Range{{Lo: 67, Hi: 68}, {Lo: 546, Hi: 547}}
+	dhcpPorts = []field.Range{{Lo: 67, Hi: 68}, {Lo: 546, Hi: 547}}
 )
 
 // Lengths: RFC 826 with the padding of Ethernet; RFC 4861 section 4; RFC 1812 section 4.3.2.3 and RFC 4443 section 3.2;
 // RFC 951 with the least options of an answer, and RFC 2131 section 2.
 // Neighbour discovery from other sources than fe80::/10 serves only these sources.
 var vitals = []vital{
-	{essential: 0, serves: IPv4, length: policy.Range{Lo: 28, Hi: 46}, groupMAC: broadcast,
-		named: map[policy.Field][]policy.Range{policy.EtherType: one(0x0806)},
+	{essential: 0, serves: IPv4, length: field.Range{Lo: 28, Hi: 46}, groupMAC: broadcast,
+		named: map[field.Field][]field.Range{field.EtherType: one(0x0806)},
 		loss:  "neighbours cannot reach this machine over IPv4", keep: "arp"},
-	{essential: 1, class: Class{IPv6, ICMP, false}, serves: IPv6, length: policy.Range{Lo: 48, Hi: 1280}, near: prefixes("fe80::/10"),
+	{essential: 1, class: Class{IPv6, ICMP, false}, serves: IPv6, length: field.Range{Lo: 48, Hi: 1280}, near: prefixes("fe80::/10"),
 		group:    prefixes("ff02::1/128", "ff02::1:ff00:0/104"),
-		groupMAC: []policy.Range{{Lo: 0x333300000001, Hi: 0x333300000001}, {Lo: 0x3333ff000000, Hi: 0x3333ffffffff}},
-		named:    map[policy.Field][]policy.Range{policy.ICMP6Type: span(133<<8, 137<<8|255)},
+		groupMAC: []field.Range{{Lo: 0x333300000001, Hi: 0x333300000001}, {Lo: 0x3333ff000000, Hi: 0x3333ffffffff}},
+		named:    map[field.Field][]field.Range{field.ICMP6Type: span(133<<8, 137<<8|255)},
 		loss:     "IPv6 ends when neighbours and routers are forgotten", keep: "icmp6 type 133-137 ttl 255"},
-	{essential: 2, class: Class{IPv4, ICMP, false}, serves: IPv4, length: policy.Range{Lo: 56, Hi: 576}, near: private4,
-		named: map[policy.Field][]policy.Range{policy.ICMPType: one(3<<8 | 4)},
+	{essential: 2, class: Class{IPv4, ICMP, false}, serves: IPv4, length: field.Range{Lo: 56, Hi: 576}, near: private4,
+		named: map[field.Field][]field.Range{field.ICMPType: one(3<<8 | 4)},
 		loss:  "large transfers hang", keep: "icmp type 3/4"},
-	{essential: 2, alternative: 1, class: Class{IPv6, ICMP, false}, serves: IPv6, length: policy.Range{Lo: 96, Hi: 1280}, near: private6,
-		named: map[policy.Field][]policy.Range{policy.ICMP6Type: span(2<<8, 2<<8|255)},
+	{essential: 2, alternative: 1, class: Class{IPv6, ICMP, false}, serves: IPv6, length: field.Range{Lo: 96, Hi: 1280}, near: private6,
+		named: map[field.Field][]field.Range{field.ICMP6Type: span(2<<8, 2<<8|255)},
 		loss:  "large transfers hang", keep: "icmp6 type 2"},
-	{essential: 3, class: Class{IPv4, UDP, false}, serves: IPv4, length: policy.Range{Lo: 272, Hi: 576}, near: private4,
+	{essential: 3, class: Class{IPv4, UDP, false}, serves: IPv4, length: field.Range{Lo: 272, Hi: 576}, near: private4,
 		group: prefixes("255.255.255.255/32"), groupMAC: broadcast,
-		named: map[policy.Field][]policy.Range{policy.SrcPort: dhcpPorts, policy.DstPort: dhcpPorts},
+		named: map[field.Field][]field.Range{field.SrcPort: dhcpPorts, field.DstPort: dhcpPorts},
 		loss:  "the address is lost at renewal", keep: "ipv4 udp from port 67 port 68"},
-	{essential: 3, alternative: 1, class: Class{IPv6, UDP, false}, serves: IPv6, length: policy.Range{Lo: 80, Hi: 1280}, near: private6,
-		named: map[policy.Field][]policy.Range{policy.SrcPort: dhcpPorts, policy.DstPort: dhcpPorts},
+	{essential: 3, alternative: 1, class: Class{IPv6, UDP, false}, serves: IPv6, length: field.Range{Lo: 80, Hi: 1280}, near: private6,
+		named: map[field.Field][]field.Range{field.SrcPort: dhcpPorts, field.DstPort: dhcpPorts},
 		loss:  "the address is lost at renewal", keep: "ipv6 udp from port 547 port 546"},
 }
 
@@ -298,20 +299,20 @@ func (v *vital) boxes(w *work) (out []*box) {
 	conds := newAcross(match, w).in(v.class).conds
 	for tags := range uint64(2) {
 		b := &box{}
-		for f := range policy.NumFields {
+		for f := range field.NumFields {
 			b.numbers[f] = domains[f][v.class.Index()]
 		}
-		b.numbers[policy.Tags] = one(tags)
-		b.numbers[policy.VLAN], b.numbers[policy.InnerVLAN] = one(absent), one(absent)
+		b.numbers[field.Tags] = one(tags)
+		b.numbers[field.VLAN], b.numbers[field.InnerVLAN] = one(absent), one(absent)
 		if tags > 0 {
-			b.numbers[policy.VLAN] = span(0, absent-1)
+			b.numbers[field.VLAN] = span(0, absent-1)
 		}
-		b.numbers[policy.Len] = []policy.Range{v.length}
+		b.numbers[field.Len] = []field.Range{v.length}
 		if v.class.Family != NonIP {
 			// Systems start at 64 or more, and no path has more than 32 hops. Routers mark errors by
 			// precedence 6 or 7 (RFC 1812 section 4.3.2.5).
-			b.numbers[policy.TTL] = span(32, 255)
-			b.numbers[policy.DSCP] = []policy.Range{{Lo: 0, Hi: 0}, {Lo: 48, Hi: 48}, {Lo: 56, Hi: 56}}
+			b.numbers[field.TTL] = span(32, 255)
+			b.numbers[field.DSCP] = []field.Range{{Lo: 0, Hi: 0}, {Lo: 48, Hi: 48}, {Lo: 56, Hi: 56}}
 		}
 		public := public4
 		b.addrs[0], b.addrs[1] = v.near, prefixes("0.0.0.0/0")
@@ -329,7 +330,7 @@ func (v *vital) boxes(w *work) (out []*box) {
 		}
 		if v.groupMAC != nil {
 			all := *b
-			all.numbers[policy.DstMAC], all.group = v.groupMAC, true
+			all.numbers[field.DstMAC], all.group = v.groupMAC, true
 			if v.group != nil {
 				all.addrs[1] = v.group
 			}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -196,7 +197,7 @@ func TestBlamedRulesDropAnEssentialPacket(t *testing.T) {
 // decides tells which rule decides a packet drawn from a box. Dynamic sets have what keeps other rules than the blamed one
 // from deciding.
 func decides(rules []Rule, blamed int, b *box, rng *rand.Rand) int {
-	var numbers [policy.NumFields]uint64
+	var numbers [field.NumFields]uint64
 	for f, values := range b.numbers {
 		if len(values) > 0 {
 			r := values[rng.IntN(len(values))]
@@ -211,7 +212,7 @@ func decides(rules []Rule, blamed int, b *box, rng *rand.Rand) int {
 	}
 	holds := func(c Cond, slot int) bool {
 		side := 0
-		if c.Field == policy.DstAddr || c.Field == policy.DstEndpoint {
+		if c.Field == field.DstAddr || c.Field == field.DstEndpoint {
 			side = 1
 		}
 		switch {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"levee/internal/lang/bump"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -14,12 +15,12 @@ type work struct {
 	conds    bump.Allocator[Cond]
 	pairs    bump.Allocator[Pair]
 	prefixes bump.Allocator[netip.Prefix]
-	ranges   bump.Allocator[policy.Range]
+	ranges   bump.Allocator[field.Range]
 
 	asked    []Cond         // scratch: of a match in a class
 	listed   []Pair         // scratch
 	gathered []netip.Prefix // scratch
-	merged   []policy.Range // scratch
+	merged   []field.Range  // scratch
 	given    []byFamily     // scratch
 
 	// What terms on sets of endpoints that several rules name ask for in a class: equal questions share their lists.

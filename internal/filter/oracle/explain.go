@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -81,7 +82,7 @@ func (e *Evaluator) why(tr *Trace) string {
 }
 
 // got is what a packet has in the field of a term that failed.
-func got(f policy.Field, pkt *packet.Packet) string {
+func got(f field.Field, pkt *packet.Packet) string {
 	var vs values
 	vs.read(pkt)
 	if !vs[f].present {
@@ -91,19 +92,19 @@ func got(f policy.Field, pkt *packet.Packet) string {
 }
 
 // valueText prints the field of a packet that has it; v is its number, where it is one.
-func valueText(f policy.Field, pkt *packet.Packet, v uint64) string {
+func valueText(f field.Field, pkt *packet.Packet, v uint64) string {
 	switch f {
-	case policy.SrcAddr, policy.DstAddr:
+	case field.SrcAddr, field.DstAddr:
 		return address(f, pkt).String()
-	case policy.SrcService:
+	case field.SrcService:
 		return fmt.Sprintf("%s/%d", protoName(uint64(pkt.Proto)), pkt.SrcPort)
-	case policy.DstService:
+	case field.DstService:
 		return fmt.Sprintf("%s/%d", protoName(uint64(pkt.Proto)), pkt.DstPort)
-	case policy.SrcEndpoint:
+	case field.SrcEndpoint:
 		return endpointText(pkt, pkt.Src, pkt.SrcPort)
-	case policy.DstEndpoint:
+	case field.DstEndpoint:
 		return endpointText(pkt, pkt.Dst, pkt.DstPort)
-	case policy.TCPFlags:
+	case field.TCPFlags:
 		return flagNames(pkt.Flags)
 	}
 	return numberText(f, v)
@@ -154,7 +155,7 @@ func layers(frame []byte, p *packet.Packet) []Layer {
 // ethernetLayers are the Ethernet header and the tags.
 func ethernetLayers(frame []byte, p *packet.Packet) []Layer {
 	ls := []Layer{{Name: "Ethernet", Length: 14, Fields: []NamedValue{
-		{"from", numberText(policy.SrcMAC, p.SrcMAC)}, {"to", numberText(policy.DstMAC, p.DstMAC)},
+		{"from", numberText(field.SrcMAC, p.SrcMAC)}, {"to", numberText(field.DstMAC, p.DstMAC)},
 		{"type", fmt.Sprintf("0x%04x", binary.BigEndian.Uint16(frame[12:]))},
 	}}}
 	for i := range p.Tags {

@@ -22,7 +22,7 @@ type value struct {
 }
 
 // values are all fields of a packet, read once, so that rules have only to compare.
-type values [policy.NumFields]value
+type values [field.NumFields]value
 
 // span is the values from first to last, both included. An IPv4 address is never in a span of IPv6
 // addresses, nor the other way round, mapped or not.
@@ -37,7 +37,7 @@ func (s *span) holds(v *value) bool {
 
 // term is one condition of a rule with its values as spans.
 type term struct {
-	field      policy.Field
+	field      field.Field
 	not        bool
 	mask, want uint8        // TCP flags: flags & mask == want
 	spans      []span       // all other fields: one of them holds the value ...
@@ -141,13 +141,13 @@ func (e *Evaluator) holds(t *term, pkt *packet.Packet, vs *values) bool {
 
 // inside says whether the value is among those of t.
 func (e *Evaluator) inside(t *term, pkt *packet.Packet, v *value) bool {
-	if t.field == policy.TCPFlags {
+	if t.field == field.TCPFlags {
 		return uint8(v.lo)&t.mask == t.want
 	}
 	if t.set != nil {
 		return t.set.contains(address(t.field, pkt), e.now())
 	}
-	if t.ends != nil && (t.field == policy.SrcService || t.field == policy.DstService) {
+	if t.ends != nil && (t.field == field.SrcService || t.field == field.DstService) {
 		return t.ends.offers(pkt.Proto, uint16(v.lo), e.now()) // the number of a service ends in its port
 	}
 	if t.ends != nil {
@@ -161,8 +161,8 @@ func (e *Evaluator) inside(t *term, pkt *packet.Packet, v *value) bool {
 	return false
 }
 
-func address(f policy.Field, pkt *packet.Packet) netip.Addr {
-	if f == policy.SrcAddr || f == policy.SrcEndpoint {
+func address(f field.Field, pkt *packet.Packet) netip.Addr {
+	if f == field.SrcAddr || f == field.SrcEndpoint {
 		return pkt.Src
 	}
 	return pkt.Dst
@@ -170,44 +170,44 @@ func address(f policy.Field, pkt *packet.Packet) netip.Addr {
 
 // read takes all fields out of a well-formed packet.
 func (vs *values) read(pkt *packet.Packet) {
-	has := func(f policy.Field, present bool, v uint64) {
+	has := func(f field.Field, present bool, v uint64) {
 		vs[f] = value{present: present, number: number{lo: v}}
 	}
 	ip, ports := pkt.IsIP(), pkt.HasPorts()
 	*vs = values{}
 	if ip {
-		vs[policy.SrcAddr], vs[policy.DstAddr] = addressValue(pkt.Src), addressValue(pkt.Dst)
+		vs[field.SrcAddr], vs[field.DstAddr] = addressValue(pkt.Src), addressValue(pkt.Dst)
 	}
-	has(policy.SrcPort, ports, uint64(pkt.SrcPort))
-	has(policy.DstPort, ports, uint64(pkt.DstPort))
-	has(policy.SrcService, ports, service(pkt.Proto, pkt.SrcPort).lo)
-	has(policy.DstService, ports, service(pkt.Proto, pkt.DstPort).lo)
+	has(field.SrcPort, ports, uint64(pkt.SrcPort))
+	has(field.DstPort, ports, uint64(pkt.DstPort))
+	has(field.SrcService, ports, service(pkt.Proto, pkt.SrcPort).lo)
+	has(field.DstService, ports, service(pkt.Proto, pkt.DstPort).lo)
 	// A protocol that has ports has them here, but in a non-first fragment. The number of an endpoint is its port.
 	endpoint := ip && (ports || !policy.HasPorts(pkt.Proto))
 	srcPort, dstPort := uint64(0), uint64(0)
 	if ports {
 		srcPort, dstPort = uint64(pkt.SrcPort), uint64(pkt.DstPort)
 	}
-	has(policy.SrcEndpoint, endpoint, srcPort)
-	has(policy.DstEndpoint, endpoint, dstPort)
-	has(policy.Proto, ip, uint64(pkt.Proto))
+	has(field.SrcEndpoint, endpoint, srcPort)
+	has(field.DstEndpoint, endpoint, dstPort)
+	has(field.Proto, ip, uint64(pkt.Proto))
 	ethernet := pkt.Link == packet.Ethernet
-	has(policy.EtherType, true, uint64(pkt.EtherType))
-	has(policy.ICMPType, pkt.Transport == packet.ICMPTransport, uint64(pkt.Type)<<8|uint64(pkt.Code))
-	has(policy.ICMP6Type, pkt.Transport == packet.ICMP6Transport, uint64(pkt.Type)<<8|uint64(pkt.Code))
-	has(policy.TCPFlags, pkt.Transport == packet.TCPTransport, uint64(pkt.Flags))
+	has(field.EtherType, true, uint64(pkt.EtherType))
+	has(field.ICMPType, pkt.Transport == packet.ICMPTransport, uint64(pkt.Type)<<8|uint64(pkt.Code))
+	has(field.ICMP6Type, pkt.Transport == packet.ICMP6Transport, uint64(pkt.Type)<<8|uint64(pkt.Code))
+	has(field.TCPFlags, pkt.Transport == packet.TCPTransport, uint64(pkt.Flags))
 	has(field.TCPWindow, pkt.Transport == packet.TCPTransport, uint64(pkt.Window))
-	has(policy.Len, true, uint64(pkt.Len))
-	has(policy.TTL, ip, uint64(pkt.TTL))
-	has(policy.DSCP, ip, uint64(pkt.DSCP))
-	has(policy.VLAN, pkt.Tags > 0, uint64(pkt.VLAN))
-	has(policy.InnerVLAN, pkt.Tags == 2, uint64(pkt.InnerVLAN))
-	has(policy.Tags, ethernet, uint64(pkt.Tags))
-	has(policy.SrcMAC, ethernet, pkt.SrcMAC)
-	has(policy.DstMAC, ethernet, pkt.DstMAC)
+	has(field.Len, true, uint64(pkt.Len))
+	has(field.TTL, ip, uint64(pkt.TTL))
+	has(field.DSCP, ip, uint64(pkt.DSCP))
+	has(field.VLAN, pkt.Tags > 0, uint64(pkt.VLAN))
+	has(field.InnerVLAN, pkt.Tags == 2, uint64(pkt.InnerVLAN))
+	has(field.Tags, ethernet, uint64(pkt.Tags))
+	has(field.SrcMAC, ethernet, pkt.SrcMAC)
+	has(field.DstMAC, ethernet, pkt.DstMAC)
 	fragment := uint64(0)
 	if pkt.Fragment {
 		fragment = 1
 	}
-	has(policy.Fragment, ip, fragment)
+	has(field.Fragment, ip, fragment)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // words are how the language asks for each field.
-var words = func() (out [policy.NumFields]string) {
+var words = func() (out [field.NumFields]string) {
 	for i := range field.Phrases {
 		ph := &field.Phrases[i]
 		if out[ph.Field] == "" || ph.Form != field.FormAlone { // syn is flags
@@ -35,9 +35,9 @@ func termText(t *policy.Term) string {
 	switch {
 	case t.Set != nil:
 		text += " " + t.Set.Name
-	case t.Field == policy.TCPFlags:
+	case t.Field == field.TCPFlags:
 		text += fmt.Sprintf(" %s/%s", flagNames(t.Value), flagNames(t.Mask))
-	case t.Field == policy.Fragment || t.Field == policy.Tags:
+	case t.Field == field.Fragment || t.Field == field.Tags:
 	default:
 		text += " " + list(elements(t))
 	}
@@ -57,7 +57,7 @@ func elements(t *policy.Term) []string {
 		}
 	}
 	for _, s := range t.Services() {
-		all = append(all, fmt.Sprintf("%s/%s", protoName(uint64(s.Proto)), rangeText(policy.DstPort, policy.Range{Lo: uint64(s.Lo), Hi: uint64(s.Hi)})))
+		all = append(all, fmt.Sprintf("%s/%s", protoName(uint64(s.Proto)), rangeText(field.DstPort, field.Range{Lo: uint64(s.Lo), Hi: uint64(s.Hi)})))
 	}
 	for _, e := range t.Endpoints() {
 		all = append(all, e.String())
@@ -78,9 +78,9 @@ func list(all []string) string {
 	return "{ " + strings.Join(all, ", ") + " }"
 }
 
-func rangeText(f policy.Field, r policy.Range) string {
-	if (f == policy.ICMPType || f == policy.ICMP6Type) && r.Lo&0xff == 0 && r.Hi&0xff == 0xff { // any code
-		f, r = policy.Len, policy.Range{Lo: r.Lo >> 8, Hi: r.Hi >> 8}
+func rangeText(f field.Field, r field.Range) string {
+	if (f == field.ICMPType || f == field.ICMP6Type) && r.Lo&0xff == 0 && r.Hi&0xff == 0xff { // any code
+		f, r = field.Len, field.Range{Lo: r.Lo >> 8, Hi: r.Hi >> 8}
 	}
 	if r.Lo == r.Hi {
 		return numberText(f, r.Lo)
@@ -89,17 +89,17 @@ func rangeText(f policy.Field, r policy.Range) string {
 }
 
 // numberText prints one value of a numeric field.
-func numberText(f policy.Field, v uint64) string {
+func numberText(f field.Field, v uint64) string {
 	switch f {
-	case policy.Proto:
+	case field.Proto:
 		return protoName(v)
-	case policy.EtherType:
+	case field.EtherType:
 		return fmt.Sprintf("0x%04x", v)
-	case policy.ICMPType, policy.ICMP6Type:
+	case field.ICMPType, field.ICMP6Type:
 		return fmt.Sprintf("%d/%d", v>>8, v&0xff)
-	case policy.SrcMAC, policy.DstMAC:
+	case field.SrcMAC, field.DstMAC:
 		return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
-	case policy.Fragment:
+	case field.Fragment:
 		return [...]string{"not a fragment", "a fragment"}[v&1]
 	}
 	return fmt.Sprint(v)

@@ -9,7 +9,7 @@ import (
 
 	"levee/internal/filter/ir"
 	"levee/internal/filter/prefix"
-	"levee/internal/lang/policy"
+	"levee/internal/lang/field"
 )
 
 // Lookup is a set look-up of straight code: one question for one of many elements.
@@ -110,7 +110,7 @@ func (p *planner) ethernetTable(c *ir.Cond) *Table {
 }
 
 // ethernetPrefixes covers ranges of 48 bits by the fewest prefixes of the upper bits of IPv6 addresses.
-func ethernetPrefixes(rs []policy.Range) []netip.Prefix {
+func ethernetPrefixes(rs []field.Range) []netip.Prefix {
 	var out []netip.Prefix
 	for _, r := range rs {
 		for lo := r.Lo; lo <= r.Hi; {
@@ -152,7 +152,7 @@ func (p *planner) bitTable(c *ir.Cond) *Table {
 
 // beyondBits is how many ranges a bitmap does not hold as a whole: lengths may have more than 16 bits.
 // These are found by compares.
-func beyondBits(rs []policy.Range) (n int) {
+func beyondBits(rs []field.Range) (n int) {
 	for _, r := range rs {
 		if r.Hi > math.MaxUint16 {
 			n++

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"levee/internal/lab"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 	"levee/internal/usage"
@@ -229,16 +230,16 @@ func (f *Flood) packet() policy.Packet {
 			*to = &f.VLANs[i]
 		}
 	}
-	vary := func(word string, mode policy.Mode, ranges ...policy.Range) {
+	vary := func(word string, mode policy.Mode, ranges ...field.Range) {
 		p.Vary = append(p.Vary, policy.Vary{Word: word, Mode: mode, Ranges: ranges, Step: 1,
 			Every: 1})
 	}
 	p.Vary = append(p.Vary, policy.Vary{Word: "from", Mode: policy.Permuted, Prefixes: f.Sources,
 		Step: 1, Every: 1})
 	if f.To.Is4() {
-		vary("id", policy.Counting, policy.Range{Lo: 0, Hi: 0xffff})
+		vary("id", policy.Counting, field.Range{Lo: 0, Hi: 0xffff})
 	}
-	all32 := policy.Range{Lo: 0, Hi: 0xffffffff}
+	all32 := field.Range{Lo: 0, Hi: 0xffffffff}
 	switch f.Kind {
 	case UDP:
 		s.Proto = new(uint8(packet.ProtoUDP))
@@ -271,10 +272,10 @@ func (f *Flood) packet() policy.Packet {
 }
 
 // values lists numbers as ranges.
-func values[N uint16 | int](list []N) []policy.Range {
-	out := make([]policy.Range, len(list))
+func values[N uint16 | int](list []N) []field.Range {
+	out := make([]field.Range, len(list))
 	for i, v := range list {
-		out[i] = policy.Range{Lo: uint64(v), Hi: uint64(v)}
+		out[i] = field.Range{Lo: uint64(v), Hi: uint64(v)}
 	}
 	return out
 }

@@ -36,5 +36,6 @@ func (t *Term) ethernet() bool {
 		return true
 	}
 	families := append(slices.Clone(info.Values.IPv4), info.Values.IPv6...)
-	return slices.ContainsFunc(t.Ranges, func(r Range) bool { return !slices.Contains(families, r) })
+	return slices.ContainsFunc(t.Ranges,
+		func(r field.Range) bool { return !slices.Contains(families, r) })
 }

@@ -48,44 +48,16 @@ const (
 	ErrorDrop
 )
 
-// Field is what a term looks at. Presence: a term on a field that a packet does not have never
-// holds, negated or not.
-type Field = field.Field
-
-const (
-	SrcAddr     = field.SrcAddr     // Prefixes or Set of Addresses
-	DstAddr     = field.DstAddr     //
-	SrcPort     = field.SrcPort     // Ranges, as all of which nothing else is said
-	DstPort     = field.DstPort     //
-	SrcService  = field.SrcService  // Services or Set
-	DstService  = field.DstService  //
-	SrcEndpoint = field.SrcEndpoint // Endpoints or Set
-	DstEndpoint = field.DstEndpoint //
-	Proto       = field.Proto
-	EtherType   = field.EtherType
-	ICMPType    = field.ICMPType
-	ICMP6Type   = field.ICMP6Type
-	TCPFlags    = field.TCPFlags // Mask, Value
-	Len         = field.Len
-	TTL         = field.TTL
-	DSCP        = field.DSCP
-	VLAN        = field.VLAN
-	InnerVLAN   = field.InnerVLAN
-	Tags        = field.Tags
-	SrcMAC      = field.SrcMAC
-	DstMAC      = field.DstMAC
-	Fragment    = field.Fragment
-	NumFields   = field.NumFields
-)
-
-// Term is one condition on one field.
+// Term is one condition on one field. On a field that a packet does not have it never holds,
+// negated or not. Values are Prefixes for addresses, Services and Endpoints for these, Mask and
+// Value for TCP flags, and Ranges for all others.
 type Term struct {
-	Field    Field
+	Field    field.Field
 	Not      bool           // the field is present and the values do not hold
 	Mask     uint8          // TCPFlags: flags & Mask == Value
 	Value    uint8          // TCPFlags
 	Set      *Set           // instead of values given in the rule: a named set
-	Ranges   []Range        // numeric fields: sorted, disjoint, not adjacent
+	Ranges   []field.Range  // numeric fields: sorted, disjoint, not adjacent
 	Prefixes []netip.Prefix // addresses given in the rule: masked, sorted, disjoint, merged
 	given    *given         // services or endpoints given in the rule; few terms have any
 	Pos      Pos
@@ -127,9 +99,6 @@ func (t *Term) Addresses() []netip.Prefix {
 	return t.Prefixes
 }
 
-// Range is inclusive at both ends.
-type Range = field.Range
-
 // SetKind is where the elements of a set come from.
 type SetKind uint8
 
@@ -156,7 +125,7 @@ type Set struct {
 	Kind      SetKind
 	Type      SetType
 	Prefixes  []netip.Prefix
-	Ports     []Range
+	Ports     []field.Range
 	Services  []Service
 	Endpoints []Element
 	Path      string        // File: as written
@@ -310,7 +279,7 @@ func (p *Policy) Fallback(keepSets bool) *Policy {
 }
 
 // Asks reports whether some rule looks at one of the fields.
-func (p *Policy) Asks(fields ...Field) bool {
+func (p *Policy) Asks(fields ...field.Field) bool {
 	looks := func(t Term) bool { return slices.Contains(fields, t.Field) }
 	for _, r := range slices.Concat(p.Protect, p.Rules) {
 		if slices.ContainsFunc(r.Match, looks) {

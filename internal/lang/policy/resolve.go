@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/lang/action"
 	"levee/internal/lang/bump"
+	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
 
@@ -167,7 +168,7 @@ type labelled struct {
 type memory struct {
 	keptTerms     bump.Allocator[Term]
 	keptPrefixes  bump.Allocator[netip.Prefix]
-	keptRanges    bump.Allocator[Range]
+	keptRanges    bump.Allocator[field.Range]
 	keptServices  bump.Allocator[Service]
 	keptEndpoints bump.Allocator[Element]
 	keptGiven     bump.Allocator[given]

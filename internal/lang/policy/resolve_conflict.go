@@ -70,16 +70,16 @@ func (r *resolver) scopeOf(t *Term) scope {
 func scopeOf(t *Term) scope {
 	s := headerScopes[t.Field.Info().Header]
 	switch {
-	case t.Field == Proto:
+	case t.Field == field.Proto:
 		s.protos = [4]uint64{}
 		for v := range uint64(256) {
 			if holds(t.Ranges, v) != t.Not {
 				s.protos[v/64] |= 1 << (v % 64)
 			}
 		}
-	case t.Field == EtherType:
+	case t.Field == field.EtherType:
 		s.eth = etherScope(t)
-	case t.Field == Tags:
+	case t.Field == field.Tags:
 		s.tags = 0
 		for n := range uint64(3) {
 			if holds(t.Ranges, n) != t.Not {
@@ -153,7 +153,8 @@ func etherScope(t *Term) (eth uint8) {
 			eth |= e.bit
 		}
 	}
-	named := []Range{{Lo: 0x0800, Hi: 0x0800}, {Lo: 0x0806, Hi: 0x0806}, {Lo: 0x86dd, Hi: 0x86dd}}
+	named := []field.Range{{Lo: 0x0800, Hi: 0x0800}, {Lo: 0x0806, Hi: 0x0806},
+		{Lo: 0x86dd, Hi: 0x86dd}}
 	other := t.Not
 	for _, r := range t.Ranges {
 		other = other || !slices.Contains(named, r)
@@ -164,7 +165,7 @@ func etherScope(t *Term) (eth uint8) {
 	return eth
 }
 
-func holds(rs []Range, v uint64) bool {
+func holds(rs []field.Range, v uint64) bool {
 	for _, r := range rs {
 		if v >= r.Lo && v <= r.Hi {
 			return true
@@ -248,13 +249,13 @@ func twiceHint(first, second *resolvedTerm) string {
 	switch {
 	case b.Kind == syntax.Family && a.Kind == syntax.Family:
 		return "a rule without a family matches IPv4 and IPv6; otherwise write one rule for each."
-	case b.Field == EtherType:
+	case b.Field == field.EtherType:
 		return "for either of them write a list: ether { ipv4, arp }."
 	case b.Kind == syntax.ProtoName && a.Kind == syntax.ProtoName:
 		return fmt.Sprintf("for either of them write: proto { %s, %s }.", a.Name, b.Name)
-	case b.Field == Proto:
+	case b.Field == field.Proto:
 		return "for either of them write a list: proto { tcp, udp }."
-	case b.Field == TCPFlags:
+	case b.Field == field.TCPFlags:
 		return "write all flags in one term: flags syn/syn,ack,rst."
 	case a.Value != nil && a.Value.Op != syntax.NoOp && b.Value != nil && b.Value.Op != syntax.NoOp:
 		x, y := first.term.Ranges, second.term.Ranges
@@ -278,17 +279,17 @@ func (r *resolver) conflict(a, b *resolvedTerm) {
 		a, b = b, a
 	}
 	hint := because(b)
-	isICMP := b.term.Field == ICMPType || b.term.Field == ICMP6Type
-	isAddr := func(f Field) bool { return f.Info().Compare == field.ByPrefix }
+	isICMP := b.term.Field == field.ICMPType || b.term.Field == field.ICMP6Type
+	isAddr := func(f field.Field) bool { return f.Info().Compare == field.ByPrefix }
 	switch {
-	case isICMP && a.term.Field == Proto:
+	case isICMP && a.term.Field == field.Proto:
 		hint = fmt.Sprintf("\"%s type\" names the protocol; leave %q out.", b.src.Name,
 			a.src.Text())
 	case isAddr(a.term.Field) && isAddr(b.term.Field):
 		hint = "source and destination of a packet are of one family; write a rule for each."
 	case isAddr(b.term.Field) && scopeOf(&a.term).eth&ethIP == 0:
 		hint = "only ipv4 and ipv6 packets have IP addresses."
-	case len(b.term.Services()) > 0 && a.term.Field == Proto &&
+	case len(b.term.Services()) > 0 && a.term.Field == field.Proto &&
 		(a.src.Kind != syntax.ProtoName || holdsPorts(&a.term)):
 		hint = fmt.Sprintf("%q has services of other protocols only.", b.src.Text())
 	case len(b.term.Endpoints()) > 0:

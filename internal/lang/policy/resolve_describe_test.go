@@ -12,17 +12,19 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"net/netip"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
 
 // shortNames are what goldens call some fields; the others have the names of the table.
-var shortNames = map[Field]string{
-	Proto: "protocol", InnerVLAN: "inner VLAN", VLAN: "VLAN", Tags: "tags", SrcMAC: "source MAC",
-	DstMAC:   "destination MAC",
-	Fragment: "fragment",
+var shortNames = map[field.Field]string{
+	field.Proto: "protocol", field.InnerVLAN: "inner VLAN", field.VLAN: "VLAN", field.Tags: "tags",
+	field.SrcMAC:   "source MAC",
+	field.DstMAC:   "destination MAC",
+	field.Fragment: "fragment",
 }
 
-func fieldName(f Field) string {
+func fieldName(f field.Field) string {
 	if n := shortNames[f]; n != "" {
 		return n
 	}
@@ -57,7 +59,7 @@ func describe(p *Policy) string {
 			switch {
 			case t.Set != nil:
 				v = "set " + t.Set.Name
-			case t.Field == TCPFlags:
+			case t.Field == field.TCPFlags:
 				v = fmt.Sprintf("flags & %#02x == %#02x", t.Mask, t.Value)
 			}
 			fmt.Fprintf(&b, "    %d:%d %s%s: %s\n", t.Pos.Line, t.Pos.Col, not, fieldName(t.Field),
@@ -78,7 +80,7 @@ func describe(p *Policy) string {
 	return b.String()
 }
 
-func values(ps []netip.Prefix, rs []Range, ss []Service, es []Element) string {
+func values(ps []netip.Prefix, rs []field.Range, ss []Service, es []Element) string {
 	var out []string
 	for _, p := range ps {
 		out = append(out, p.String())

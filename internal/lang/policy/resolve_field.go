@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
@@ -43,7 +44,7 @@ func specNamedField(spec *packet.Spec, word, text string) problem {
 	case isMAC(word):
 		f.Value, p = parseMAC(text)
 	default:
-		var rg Range
+		var rg field.Range
 		rg, p = fieldNumber(word).one(text)
 		f.Value = rg.Lo
 	}

@@ -72,7 +72,7 @@ func TestWordsOfRulesMayNotNameSets(t *testing.T) {
 // Terms are told to be doubled by what sameValue says: it has to look at all that they ask for.
 func TestSameValueLooksAtEveryMember(t *testing.T) {
 	other := map[string]any{
-		"Mask": uint8(1), "Value": uint8(1), "Set": &Set{}, "Ranges": []Range{{}},
+		"Mask": uint8(1), "Value": uint8(1), "Set": &Set{}, "Ranges": []field.Range{{}},
 		"Prefixes": []netip.Prefix{{}},
 		// given is looked at below; the others are not of the value
 		"given": nil, "Field": nil, "Not": nil, "Pos": nil,

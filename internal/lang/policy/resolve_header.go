@@ -94,7 +94,7 @@ func flagProblem(name string) problem {
 }
 
 // parseICMP reads a type, a range of types, a name, or either with a code: 8, 3/4, echo-request.
-func parseICMP(text string, f Field) (Range, problem) {
+func parseICMP(text string, f field.Field) (field.Range, problem) {
 	types := number{what: "an ICMP type", max: 255,
 		hint: func(s string) string { return icmpHint(s, f) }, names: f.Named}
 	typ, code, slash := strings.Cut(text, "/")
@@ -103,7 +103,7 @@ func parseICMP(text string, f Field) (Range, problem) {
 		return rg, p
 	}
 	if !slash {
-		return Range{Lo: rg.Lo << 8, Hi: rg.Hi<<8 | 255}, problem{}
+		return field.Range{Lo: rg.Lo << 8, Hi: rg.Hi<<8 | 255}, problem{}
 	}
 	if rg.Lo != rg.Hi {
 		return rg, problemf("write each type with its code: { 3/4, 11/0 }.",
@@ -111,7 +111,7 @@ func parseICMP(text string, f Field) (Range, problem) {
 	}
 	codes := number{what: "an ICMP code", max: 255}
 	c, p := codes.element(code)
-	return Range{Lo: rg.Lo<<8 | c.Lo, Hi: rg.Lo<<8 | c.Hi}, p
+	return field.Range{Lo: rg.Lo<<8 | c.Lo, Hi: rg.Lo<<8 | c.Hi}, p
 }
 
 // parseMAC reads six pairs of hex digits with colons between them.

@@ -21,7 +21,7 @@ func portProtocol(name string) (uint8, bool) {
 }
 
 // namesOf are the names of values of a field.
-func namesOf(f Field) (words []string) {
+func namesOf(f field.Field) (words []string) {
 	for _, n := range f.Info().Names {
 		words = append(words, n.Word)
 	}
@@ -122,7 +122,7 @@ func etherCheck(lo, hi uint64, s string) problem {
 	return problem{}
 }
 
-func icmpHint(s string, f Field) string {
+func icmpHint(s string, f field.Field) string {
 	six, other := f == field.ICMP6Type, field.ICMP6Type
 	if six {
 		other = field.ICMPType

@@ -15,7 +15,7 @@ type number struct {
 	what  string                                // "a port", for messages
 	max   uint64                                // highest value that can be written
 	top   uint64                                // upper end of open comparisons, max or above
-	names func(string) (Range, bool)            // names of values, or nil
+	names func(string) (field.Range, bool)      // names of values, or nil
 	hint  func(string) string                   // for a word that is no value, or nil
 	check func(lo, hi uint64, s string) problem // further conditions, or nil
 }
@@ -42,7 +42,7 @@ var numbers = func() (out [field.NumFields]*number) {
 }()
 
 // hints are for words that people write for values of a field, and that are none.
-var hints = map[Field]func(string) string{
+var hints = map[field.Field]func(string) string{
 	field.SrcPort: portHint, field.DstPort: portHint, field.Proto: protoHint, field.Len: lenHint,
 	field.DSCP: dscpHint, field.EtherType: etherHint,
 }
@@ -53,7 +53,7 @@ var (
 )
 
 // one reads a single value.
-func (n *number) one(text string) (Range, problem) {
+func (n *number) one(text string) (field.Range, problem) {
 	if n.names != nil {
 		if r, ok := n.names(text); ok {
 			return r, problem{}
@@ -61,12 +61,12 @@ func (n *number) one(text string) (Range, problem) {
 	}
 	v, err := parseUint(text)
 	if err != nil {
-		return Range{}, n.notNumber(text, err)
+		return field.Range{}, n.notNumber(text, err)
 	}
 	if v > n.max {
-		return Range{}, n.tooLarge(text)
+		return field.Range{}, n.tooLarge(text)
 	}
-	return Range{Lo: v, Hi: v}, problem{}
+	return field.Range{Lo: v, Hi: v}, problem{}
 }
 
 func (n *number) tooLarge(text string) problem {
@@ -116,13 +116,13 @@ func rangeLike(text, sep string) bool {
 func allDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // plain is the fast path of element: decimal numbers in bounds.
-func (n *number) plain(text string) (Range, bool) {
+func (n *number) plain(text string) (field.Range, bool) {
 	a, rest, ok := decimal(text)
 	b := a
 	if ok && rest != "" && rest[0] == '-' {
 		b, rest, ok = decimal(rest[1:])
 	}
-	return Range{Lo: a, Hi: b}, ok && rest == "" && a <= b && b <= n.max
+	return field.Range{Lo: a, Hi: b}, ok && rest == "" && a <= b && b <= n.max
 }
 
 // decimal reads digits at the start of a text, not so many that they could be too large, without
@@ -136,7 +136,7 @@ func decimal(text string) (v uint64, rest string, ok bool) {
 }
 
 // element reads a value or a range.
-func (n *number) element(text string) (Range, problem) {
+func (n *number) element(text string) (field.Range, problem) {
 	if r, ok := n.plain(text); ok && n.check == nil {
 		return r, problem{}
 	}
@@ -163,7 +163,7 @@ func (n *number) element(text string) (Range, problem) {
 			return r, problemf(didYouMean(hi+"-"+lo), "the range %s ends before it begins",
 				short(text))
 		}
-		r = Range{Lo: a.Lo, Hi: b.Hi}
+		r = field.Range{Lo: a.Lo, Hi: b.Hi}
 	}
 	if n.check != nil {
 		return r, n.check(r.Lo, r.Hi, text)
@@ -179,34 +179,34 @@ func openRangeHint(lo, hi string) string {
 }
 
 // compare turns a comparison into ranges.
-func (n *number) compare(op syntax.Op, r Range) ([]Range, problem) {
+func (n *number) compare(op syntax.Op, r field.Range) ([]field.Range, problem) {
 	top := n.top
 	switch op {
 	case syntax.Less:
 		if r.Lo == 0 {
 			return nil, problemf("", "nothing is below 0, so this can never hold")
 		}
-		return []Range{{Lo: 0, Hi: r.Lo - 1}}, problem{}
+		return []field.Range{{Lo: 0, Hi: r.Lo - 1}}, problem{}
 	case syntax.LessEqual:
-		return []Range{{Lo: 0, Hi: r.Hi}}, problem{}
+		return []field.Range{{Lo: 0, Hi: r.Hi}}, problem{}
 	case syntax.Greater:
 		if r.Hi >= top {
 			return nil, problemf("", "nothing is above %d, so this can never hold", top)
 		}
-		return []Range{{Lo: r.Hi + 1, Hi: top}}, problem{}
+		return []field.Range{{Lo: r.Hi + 1, Hi: top}}, problem{}
 	case syntax.GreaterEqual:
-		return []Range{{Lo: r.Lo, Hi: top}}, problem{}
+		return []field.Range{{Lo: r.Lo, Hi: top}}, problem{}
 	case syntax.NotEqual:
-		var rs []Range
+		var rs []field.Range
 		if r.Lo > 0 {
-			rs = append(rs, Range{Lo: 0, Hi: r.Lo - 1})
+			rs = append(rs, field.Range{Lo: 0, Hi: r.Lo - 1})
 		}
 		if r.Hi < top {
-			rs = append(rs, Range{Lo: r.Hi + 1, Hi: top})
+			rs = append(rs, field.Range{Lo: r.Hi + 1, Hi: top})
 		}
 		return rs, problem{}
 	}
-	return []Range{r}, problem{}
+	return []field.Range{r}, problem{}
 }
 
 func mergeServices(ss []Service) []Service {

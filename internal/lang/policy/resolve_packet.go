@@ -235,7 +235,7 @@ type specField struct {
 	kind specKind
 	name string // of a specNamed
 	term syntax.TermKind
-	of   Field
+	of   field.Field
 }
 
 type specKind uint8

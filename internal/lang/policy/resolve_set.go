@@ -247,7 +247,7 @@ func (r *resolver) done(l *list) { r.scratch, r.doubles = l.elements, l.doubles 
 // elements are those of a list or a file, of one type.
 type elements struct {
 	prefixes  []netip.Prefix
-	ports     []Range
+	ports     []field.Range
 	services  []Service
 	endpoints []Element
 }
@@ -275,7 +275,7 @@ func (l *elements) parse(t SetType, text string) (p problem) {
 	case Addresses:
 		l.prefixes, p = parseAddresses(l.prefixes, text)
 	case Ports:
-		var rg Range
+		var rg field.Range
 		rg, p = portNumber.element(text)
 		l.ports = append(l.ports, rg)
 	case Services:

@@ -94,20 +94,22 @@ func (r *resolver) term(t *Term, s *syntax.Term) bool {
 		return r.numbers(t, s)
 	case syntax.Family, syntax.ProtoName:
 		rg, _ := s.Field.Named(s.Name)
-		t.Ranges = r.keptRanges.Keep([]Range{rg})
+		t.Ranges = r.keptRanges.Keep([]field.Range{rg})
 	case syntax.Alone:
 		ph := s.Phrase()
 		if t.Mask, t.Value = ph.Mask, ph.Value; t.Mask == 0 {
-			t.Ranges = r.keptRanges.Keep([]Range{ph.Range})
+			t.Ranges = r.keptRanges.Keep([]field.Range{ph.Range})
 		}
 	case syntax.Flags:
 		return r.flags(t, s)
 	case syntax.ICMPType:
-		return r.each(t, s, func(text string) (Range, problem) { return parseICMP(text, s.Field) })
+		return r.each(t, s, func(text string) (field.Range, problem) {
+			return parseICMP(text, s.Field)
+		})
 	case syntax.EtherAddr:
-		return r.each(t, s, func(text string) (Range, problem) {
+		return r.each(t, s, func(text string) (field.Range, problem) {
 			m, p := parseMAC(text)
-			return Range{Lo: m, Hi: m}, p
+			return field.Range{Lo: m, Hi: m}, p
 		})
 	case syntax.From, syntax.To:
 		return r.address(t, s)
@@ -116,7 +118,7 @@ func (r *resolver) term(t *Term, s *syntax.Term) bool {
 }
 
 // each parses every element of a value into ranges, and reports what is wrong and what is doubled.
-func (r *resolver) each(t *Term, s *syntax.Term, parse func(string) (Range, problem)) bool {
+func (r *resolver) each(t *Term, s *syntax.Term, parse func(string) (field.Range, problem)) bool {
 	ok, all := true, r.scratch.ports[:0]
 	r.doubles.begin(len(s.Value.Elems))
 	for i := range s.Value.Elems {
@@ -265,21 +267,21 @@ func (r *resolver) address(t *Term, s *syntax.Term) bool {
 }
 
 // fieldOf is what from or to looks at, by the type of what stands behind it.
-func fieldOf(k syntax.TermKind, t SetType) Field {
+func fieldOf(k syntax.TermKind, t SetType) field.Field {
 	from := k == syntax.From
 	switch {
 	case t == Services && from:
-		return SrcService
+		return field.SrcService
 	case t == Services:
-		return DstService
+		return field.DstService
 	case t == Endpoints && from:
-		return SrcEndpoint
+		return field.SrcEndpoint
 	case t == Endpoints:
-		return DstEndpoint
+		return field.DstEndpoint
 	case from:
-		return SrcAddr
+		return field.SrcAddr
 	}
-	return DstAddr
+	return field.DstAddr
 }
 
 // addressList resolves addresses, services or endpoints that stand in the rule itself.

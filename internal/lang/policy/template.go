@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
@@ -26,7 +27,7 @@ type Packet struct {
 // Vary is a field that has another value in each packet.
 type Vary struct {
 	Word     string // of packet.Layout.Locate, or "len"
-	Ranges   []Range
+	Ranges   []field.Range
 	Prefixes []netip.Prefix // of "from" and "to", instead
 	Mode     Mode
 	Down     bool
@@ -120,7 +121,7 @@ func (v *Vary) fit(bits int) error {
 	}
 	most := uint64(1)<<bits - 1
 	if v.all {
-		v.Ranges = []Range{{Hi: most}}
+		v.Ranges = []field.Range{{Hi: most}}
 	}
 	for _, r := range v.Ranges {
 		if r.Hi > most {
@@ -235,14 +236,14 @@ func (r *resolver) vary(t *syntax.Term) (Vary, bool) {
 
 // add appends the values of one element.
 func (v *Vary) add(t *syntax.Term, text string) (p problem) {
-	var rg Range
+	var rg field.Range
 	all := text == syntax.AllValues
 	switch {
 	case all && v.Word == WordLen:
 		return problemf("write the lengths: len 60-1500 random.",
 			"a packet cannot have all lengths")
 	case all && isMAC(v.Word):
-		rg, v.all = Range{Lo: 0, Hi: 1<<48 - 1}, true
+		rg, v.all = field.Range{Lo: 0, Hi: 1<<48 - 1}, true
 	case t.Kind == syntax.From, t.Kind == syntax.To:
 		if all || text == "any" {
 			return problemf("write 0.0.0.0/0 or ::/0.", "all addresses, but of which family?")
@@ -265,7 +266,7 @@ func (v *Vary) add(t *syntax.Term, text string) (p problem) {
 		if t.Kind == syntax.Number {
 			num = numbers[t.Field]
 		}
-		if rg, v.all = (Range{Lo: 0, Hi: num.max}), all; !all {
+		if rg, v.all = (field.Range{Lo: 0, Hi: num.max}), all; !all {
 			rg, p = num.element(text)
 		}
 	}
@@ -274,20 +275,20 @@ func (v *Vary) add(t *syntax.Term, text string) (p problem) {
 }
 
 // parseMACs reads an Ethernet address or a range of them.
-func parseMACs(text string) (Range, problem) {
+func parseMACs(text string) (field.Range, problem) {
 	lo, hi, isRange := strings.Cut(text, "-")
 	if !isRange || strings.Count(text, "-") > 1 {
 		lo, hi = text, text
 	}
 	a, p := parseMAC(lo)
 	if p.found() {
-		return Range{}, p
+		return field.Range{}, p
 	}
 	b, p := parseMAC(hi)
 	if !p.found() && b < a {
 		p = problemf(didYouMean(hi+"-"+lo), "the range %s ends before it begins", short(text))
 	}
-	return Range{Lo: a, Hi: b}, p
+	return field.Range{Lo: a, Hi: b}, p
 }
 
 // walk resolves the order; it returns false after an error.

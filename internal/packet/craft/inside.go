@@ -3,6 +3,7 @@ package craft
 import (
 	"net/netip"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -14,7 +15,7 @@ type inside int
 func (c inside) Index(n int) int { return int(c) % n }
 
 // Number walks the lower ends of the ranges, then their upper ends.
-func (c inside) Number(ranges []policy.Range) uint64 {
+func (c inside) Number(ranges []field.Range) uint64 {
 	r := ranges[c.Index(len(ranges))]
 	if int(c)/len(ranges)%2 == 1 {
 		return r.Hi

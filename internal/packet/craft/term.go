@@ -16,7 +16,7 @@ type Chooser interface {
 	Index(n int) int
 	// Number is a value for a field of which a term asks that it lie in one of the ranges, of which
 	// there is at least one.
-	Number(ranges []policy.Range) uint64
+	Number(ranges []field.Range) uint64
 	// Prefix is one of the prefixes, of which there is at least one, for a packet of a family;
 	// false leaves the address as it is.
 	Prefix(all []netip.Prefix, f packet.Family) (netip.Prefix, bool)
@@ -129,7 +129,7 @@ func setService(s *packet.Spec, source bool, v policy.Service, c Chooser) {
 	if !packet.HasPorts(v.Proto) {
 		return
 	}
-	port := new(uint16(c.Number([]policy.Range{{Lo: uint64(v.Lo), Hi: uint64(v.Hi)}})))
+	port := new(uint16(c.Number([]field.Range{{Lo: uint64(v.Lo), Hi: uint64(v.Hi)}})))
 	if source {
 		s.FromPort = port
 	} else {
