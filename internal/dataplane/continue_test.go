@@ -145,14 +145,23 @@ func TestMapsLiveAsLongAsTheirLedgerSays(t *testing.T) {
 	wantCell(t, "d", 3)
 }
 
-// What belongs to the interface waits while policies do not use it; what is carried is gone with the
-// last policy that has it.
-func TestMapsOfTheInterfaceOutliveThePoliciesThatUseThem(t *testing.T) {
+// carriedAndAttached puts a policy in force with a cell c that is carried and holds 7, and a cell d
+// of the interface that holds 8.
+func carriedAndAttached(t *testing.T) []cell {
+	t.Helper()
 	newTestNet(t)
-	cells := []cell{{name: "c", use: lives("carried", codegen.Carried)}, {name: "d", use: lives("attached", codegen.Attached)}}
+	cells := []cell{{name: "c", use: lives("carried", codegen.Carried)},
+		{name: "d", use: lives("attached", codegen.Attached)}}
 	bringCells(t, "one.levee", 0, cells...)
 	writeCell(t, "c", 7)
 	writeCell(t, "d", 8)
+	return cells
+}
+
+// What belongs to the interface waits while policies do not use it; what is carried is gone with
+// the last policy that has it.
+func TestMapsOfTheInterfaceOutliveThePoliciesThatUseThem(t *testing.T) {
+	cells := carriedAndAttached(t)
 	for _, file := range []string{"without.levee", "either.levee"} {
 		bringCells(t, file, 0)
 		wantNoCell(t, "c")
@@ -171,18 +180,15 @@ func TestMapsOfTheInterfaceOutliveThePoliciesThatUseThem(t *testing.T) {
 
 // A policy that fails to come, or is rolled back, leaves what the one before it has.
 func TestMapsStayWithThePolicyThatStays(t *testing.T) {
-	newTestNet(t)
-	cells := []cell{{name: "c", use: lives("carried", codegen.Carried)}, {name: "d", use: lives("attached", codegen.Attached)}}
-	bringCells(t, "one.levee", 0, cells...)
-	writeCell(t, "c", 7)
-	writeCell(t, "d", 8)
+	carriedAndAttached(t)
 	testHook = func(step string) error {
 		if step == "swap" {
 			return errInjected
 		}
 		return nil
 	}
-	_, err := Up(t.Context(), UpOptions{Dev: "lv0", PolicyPath: "two.levee"}, withCells(named("two.levee", "one")))
+	_, err := Up(t.Context(), UpOptions{Dev: "lv0", PolicyPath: "two.levee"},
+		withCells(named("two.levee", "one")))
 	testHook = nil
 	if err == nil {
 		t.Fatal("not injected")
@@ -207,11 +213,12 @@ func TestProgramsWithMapsThatNoLedgerListsAreRefused(t *testing.T) {
 		func(p *codegen.Program) { p.Maps = append(p.Maps, p.Maps[0]) },
 		func(p *codegen.Program) { p.Maps = append(p.Maps, codegen.MapUse{Name: "none"}) },
 	} {
-		_, err := Up(t.Context(), UpOptions{Dev: "lv0", PolicyPath: "a.levee"}, func(target codegen.Target) (*codegen.Program, error) {
-			p := handProgram(named("a.levee", "one"), target)
-			spoil(p)
-			return p, nil
-		})
+		_, err := Up(t.Context(), UpOptions{Dev: "lv0", PolicyPath: "a.levee"},
+			func(target codegen.Target) (*codegen.Program, error) {
+				p := handProgram(named("a.levee", "one"), target)
+				spoil(p)
+				return p, nil
+			})
 		if err == nil || !strings.Contains(err.Error(), "ledger") {
 			t.Errorf("loaded: %v", err)
 		}
@@ -219,8 +226,8 @@ func TestProgramsWithMapsThatNoLedgerListsAreRefused(t *testing.T) {
 	runDirIsGone(t)
 }
 
-// A policy that an earlier levee has put in force, which did not write down what its maps are, goes on
-// with its counters, its sets and its trial.
+// A policy that an earlier levee has put in force, which did not write down what its maps are, goes
+// on with its counters, its sets and its trial.
 func TestGenerationsOfAnEarlierLeveeGoOn(t *testing.T) {
 	n := newTestNet(t)
 	forget := func() {

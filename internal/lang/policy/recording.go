@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 
+	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
 
@@ -137,7 +138,7 @@ func (s *Set) texts() func(yield func(string) bool) {
 	}
 }
 
-func portsText(r Range) string {
+func portsText(r field.Range) string {
 	if r.Lo == r.Hi {
 		return strconv.FormatUint(r.Lo, 10)
 	}
