@@ -97,11 +97,11 @@ type goFile struct {
 	generated bool
 }
 
-// sources are all files of packages below internal and cmd that are no tests.
+// sources are all files of the packages of levee that are no tests.
 func sources(t *testing.T) []goFile {
 	t.Helper()
 	var all []goFile
-	for _, root := range []string{"internal", "cmd"} {
+	for _, root := range []string{"internal", "cmd", "docs"} {
 		err := filepath.WalkDir(filepath.Join(repository, root),
 			func(name string, d fs.DirEntry, err error) error {
 				if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") ||
