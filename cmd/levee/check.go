@@ -119,14 +119,16 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		c.Rules, c.Sets, c.Tests = len(p.Protect)+len(p.Rules), len(p.Sets), len(p.Tests)
 		lowered := ir.Build(p)
 		c.Diagnostics = append(c.Diagnostics, findings(pr.tree, lowered.Findings)...)
-		prog, err := codegen.CompileIR(lowered, codegen.Target{Link: link})
+		made, err := plan.New(lowered, plan.Target{Link: link})
+		if err != nil {
+			return nil, err
+		}
+		prog, err := codegen.Emit(made)
 		if err != nil {
 			return nil, err
 		}
 		if explain {
-			if c.Program, err = describe(prog, lowered); err != nil {
-				return nil, err
-			}
+			c.Program = describe(prog, made)
 		}
 	}
 	if c.Diagnostics == nil {
@@ -149,11 +151,7 @@ func mark(p policy.Pos) syntax.Pos {
 	return syntax.Pos{Line: p.Line, Col: p.Col, EndCol: p.Col + 1}
 }
 
-func describe(prog *codegen.Program, lowered *ir.Program) (*compiled, error) {
-	made, err := plan.New(lowered, plan.Target{})
-	if err != nil {
-		return nil, err
-	}
+func describe(prog *codegen.Program, made *plan.Plan) *compiled {
 	c := &compiled{Tables: []compiledTable{}, Plan: planOf(made), plan: made}
 	for _, p := range prog.Spec.Programs {
 		c.Instructions += len(p.Instructions)
@@ -162,7 +160,7 @@ func describe(prog *codegen.Program, lowered *ir.Program) (*compiled, error) {
 		c.Tables = append(c.Tables, compiledTable(t))
 		c.TableBytes += t.Bytes
 	}
-	return c, nil
+	return c
 }
 
 func (e *env) printChecked(c *checked) error {

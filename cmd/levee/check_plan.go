@@ -26,6 +26,7 @@ type plannedMap struct {
 	Name  string `json:"name"`
 	Bytes int    `json:"bytes"`
 	For   string `json:"for"`
+	Lives string `json:"lifetime,omitempty"` // private maps live with their program
 }
 
 // plannedBlock is a node of the tree.
@@ -49,7 +50,7 @@ func planOf(p *plan.Plan) *planned {
 	out := &planned{planCost: costOf(p.Cost), Functions: p.Ledger.Functions, Maps: []plannedMap{},
 		Blocks: []plannedBlock{}}
 	for _, m := range p.Ledger.Maps {
-		out.Maps = append(out.Maps, plannedMap(m))
+		out.Maps = append(out.Maps, plannedMap{m.Name, m.Bytes, m.For, string(m.Lifetime)})
 	}
 	seen := map[plan.ID]bool{}
 	var add func(b plan.Block, in plan.ID)

@@ -178,6 +178,12 @@ func Length(ins asm.Instructions) (n int) {
 	return n
 }
 
+// Len is where the next instruction will be, for Since.
+func (b *Builder) Len() int { return len(b.ins) }
+
+// Since counts the instructions from one on, as Length does.
+func (b *Builder) Since(first int) int { return Length(b.ins[first:]) }
+
 // FarJump reports whether a jump does not reach its label: an offset has 16 bits.
 func FarJump(ins asm.Instructions) bool {
 	at := map[string]int{} // in units of 8 bytes, as jumps count

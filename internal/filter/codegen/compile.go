@@ -3,7 +3,6 @@ package codegen
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -11,11 +10,9 @@ import (
 
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/ir"
-	"levee/internal/filter/prefix"
-	"levee/internal/filter/ruletree"
+	"levee/internal/filter/plan"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
-	"levee/internal/packet"
 )
 
 // Registers of the generated program. Until the packet is decoded R6 is the context, R7 and R8
@@ -35,43 +32,25 @@ const (
 
 // compiler holds what the pieces of one program share.
 type compiler struct {
-	builder
-	target       Target
-	extension    *extension
-	anyLooks     bool // a rule looks at the packet
-	anyEffects   bool // a rule leaves effects
-	anyCounts    bool // a rule of a list counts and goes on
-	prog         *ir.Program
-	cpus         int
-	rowBytes     int
-	maps         map[string]*ebpf.MapSpec
-	ledger       []MapUse // of maps
-	tables       []Table
-	bitmaps      map[string]string    // contents of a port bitmap to its map's name
-	statics      map[ir.ListID]static // prefix tables
-	pairs        map[ir.ListID]*ruletree.Table
-	ethernet     map[string]static // tables of Ethernet addresses, by their ranges
-	packed       int               // bytes of tables, see constant
-	fills        []func([]byte)    // put them where they lie
-	packs        int               // maps of tables that are full
-	places       map[string]place  // of tables, by name
-	failed       error             // a table is too large
-	chains       []*chain
-	chainOf      [ir.NumClasses]*chain
-	parts        []*chain // of chains, that are functions
-	walked       []*chain // of chains, that are records
-	all          bool     // all rules become records
-	interprets   bool     // some do
-	machine      *machine
-	separate     bool               // chains are functions
-	inFunction   bool               // in one of them now
-	pools        [ir.IPv6 + 1]*pool // tables of runs of rules
-	treesInPlace int                // of their look-ups
-	runs         []runTable
-	lookups      []*assembler.Builder // functions that rules call, two each
-	tableLookups []*assembler.Builder // functions that search a static set
-	lookupOf     map[lookupKey]string
-	setPlaces    map[*policy.Set]SetPlace // of all dynamic sets
+	*assembler.Builder
+	plan           *plan.Plan
+	target         Target
+	extension      *extension
+	anyLooks       bool // a rule looks at the packet
+	anyEffects     bool // a rule leaves effects
+	bytecodeCounts bool // a rule of bytecode counts
+	called         bool // blocks are functions or bytecode, which are given the environment
+	rowInEnv       bool // the main function finds the row of counters for all functions
+	maps           map[string]*ebpf.MapSpec
+	ledger         []MapUse // of maps
+	tables         []Table
+	packed         int              // bytes of tables, see constant
+	fills          []func([]byte)   // put them where they lie
+	packs          int              // maps of tables that are full
+	places         map[string]place // of tables, by name
+	failed         error            // a table is too large
+	machine        *machine
+	inFunction     bool // now
 }
 
 // Compile makes the program of a policy for a target.
@@ -85,13 +64,36 @@ func CompileIR(prog *ir.Program, t Target) (*Program, error) { return compile(pr
 // compile makes the program of an already lowered policy whose rules may have blocks, and effects that
 // the language does not have.
 func compile(prog *ir.Program, t Target, x *extension) (*Program, error) {
-	if asks := prog.Policy.Ethernet(); t.Link == packet.L3 && len(asks) > 0 {
-		return nil, fmt.Errorf("line %d asks for %s, which packets without an Ethernet header lack",
-			asks[0].Rule.Pos.Line, asks[0].Term.Field.Info().Name)
-	}
-	slots := prog.Policy.Slots()
-	c, instructions, err := assemble(prog, t, x, len(slots))
+	made, err := plan.NewWith(prog, t, x.planned())
 	if err != nil {
+		return nil, err
+	}
+	return emit(made, x)
+}
+
+// Emit makes the program of a plan.
+func Emit(p *plan.Plan) (*Program, error) { return emit(p, &extension{}) }
+
+func emit(p *plan.Plan, x *extension) (*Program, error) {
+	c := newCompiler(p, x)
+	if err := c.addMaps(); err != nil {
+		return nil, err
+	}
+	if err := c.generate(); err != nil {
+		return nil, err
+	}
+	if c.failed != nil {
+		return nil, c.failed
+	}
+	c.flushTables()
+	instructions, err := c.Finish()
+	if err != nil {
+		return nil, err
+	}
+	if assembler.FarJump(instructions) {
+		return nil, c.errorf("a jump does not reach its label")
+	}
+	if err := c.locate(instructions); err != nil {
 		return nil, err
 	}
 	spec := &ebpf.ProgramSpec{
@@ -101,10 +103,10 @@ func compile(prog *ir.Program, t Target, x *extension) (*Program, error) {
 		Instructions: instructions,
 		License:      "Dual BSD/GPL",
 	}
-	if t.Frags {
+	if c.target.Frags {
 		spec.Flags = xdpHasFrags
 	}
-	if t.Hook == TCX {
+	if c.target.Hook == TCX {
 		spec.Type, spec.AttachType = ebpf.SchedCLS, ebpf.AttachTCXIngress
 	}
 	out := &Program{
@@ -112,98 +114,40 @@ func compile(prog *ir.Program, t Target, x *extension) (*Program, error) {
 			Maps:     c.maps,
 			Programs: map[string]*ebpf.ProgramSpec{ProgramName: spec},
 		},
-		Link:     t.Link,
+		Link:     c.target.Link,
 		Links:    []Link{{ProgramName, Ingress}},
-		Slots:    slots,
-		Plain:    t.Plain,
-		RowBytes: c.rowBytes,
+		Slots:    p.Slots,
+		Plain:    c.target.Plain,
+		RowBytes: p.RowBytes,
 		Tables:   c.tables,
 	}
-	if err := c.dynamicSets(out); err != nil {
-		return nil, err
-	}
+	c.dynamicSets(out)
 	out.Maps = c.ledger
 	return out, nil
 }
 
-// assemble generates the program with the rules of all classes in one function or, where that would be
-// too long for the 16 bits of a jump, in functions. Where these are too many, or one too long, all rules become records
-// (see machine.go).
-func assemble(prog *ir.Program, t Target, x *extension, slots int) (*compiler, asm.Instructions, error) {
-	for c := newCompiler(prog, t, x, slots, t.Records); ; {
-		if size := c.cpus * c.rowBytes; size >= prefix.MaxBytes {
-			return nil, nil, c.errorf("counters for %d CPUs take %d bytes, a program can address %d: use sets instead of many rules", c.cpus, size, prefix.MaxBytes)
-		}
-		if err := c.generate(); err != nil {
-			return nil, nil, err
-		}
-		if c.failed != nil {
-			return nil, nil, c.failed
-		}
-		c.flushTables()
-		ins, err := c.Finish()
-		if err != nil {
-			return nil, nil, err
-		}
-		switch n := len(c.parts) + 2*len(c.lookups) + len(c.tableLookups) + (len(c.machine.arms)+armsEach-1)/armsEach; {
-		case n <= maxFunctions && assembler.Length(ins) <= maxInstructions && !assembler.FarJump(ins):
-			return c, ins, c.locate(ins)
-		case c.all:
-			return nil, nil, c.errorf("the rules take %d functions and %d instructions, the kernel takes %d and %d: put what they share into sets", n, assembler.Length(ins), maxFunctions, maxInstructions)
-		case c.separate || n > maxFunctions || assembler.Length(ins) > maxInstructions:
-			c = newCompiler(prog, t, x, slots, true)
-		default:
-			c = newCompiler(prog, t, x, slots, false)
-			c.separate = true
-		}
-	}
-}
-
-// maxFunctions is BPF_MAX_SUBPROGS of the kernel, 256, less the main function, the decoder, the four functions
-// of the machine and those that walk tables of rules, two a family.
-const maxFunctions = 246
-
-// maxInstructions is BPF_COMPLEXITY_LIMIT_INSNS of include/linux/bpf.h.
-const maxInstructions = 1_000_000
-
-// newCompiler begins a compilation; all makes records of all rules.
-func newCompiler(prog *ir.Program, t Target, x *extension, slots int, all bool) *compiler {
+// newCompiler begins the program of a plan.
+func newCompiler(p *plan.Plan, x *extension) *compiler {
 	c := &compiler{
-		builder: builder{assembler.New()},
-		target:  t,
-		prog:    prog,
-
+		Builder:   assembler.New(),
+		plan:      p,
+		target:    p.Target,
 		extension: x,
-
-		cpus:     1 << bits.Len(uint(max(t.CPUs, 1)-1)),
-		rowBytes: (slots*SlotBytes + 63) &^ 63,
-		maps:     map[string]*ebpf.MapSpec{},
-		bitmaps:  map[string]string{},
-		statics:  map[ir.ListID]static{},
-		ethernet: map[string]static{},
-		pairs:    map[ir.ListID]*ruletree.Table{},
-		places:   map[string]place{},
-		lookupOf: map[lookupKey]string{},
-
-		setPlaces: placesOf(prog.Policy),
-
-		all:     all,
-		machine: newMachine(),
+		maps:      map[string]*ebpf.MapSpec{},
+		places:    map[string]place{},
+		machine:   newMachine(),
 	}
-	c.addMap(memory(countersMap, c.cpus*c.rowBytes), Identity{What: Counters}, Pinned)
-	for _, rules := range append(prog.Lists[:], prog.Malformed) {
+	for _, rules := range append(p.Program.Lists[:], p.Program.Malformed) {
 		c.anyLooks = c.anyLooks || x.looks(rules)
 		c.anyEffects = c.anyEffects || x.leaves(rules)
 	}
-	for _, rules := range prog.Lists {
-		c.anyCounts = c.anyCounts || slices.ContainsFunc(rules, counts)
+	for _, ch := range p.Chains {
+		c.called = c.called || ch.Calls
 	}
-	c.shareChains()
-	for _, ch := range c.chains {
-		ch.pieces = c.pieces(ch)
-		c.interprets = c.interprets || slices.ContainsFunc(ch.pieces, func(p piece) bool { return p.records })
+	for _, b := range p.Bytecodes {
+		c.bytecodeCounts = c.bytecodeCounts || slices.ContainsFunc(b.Rules, counts)
 	}
-	c.separate = c.interprets || c.chainLength() > maxInline
+	c.rowInEnv = p.CPUs > 1 && (c.bytecodeCounts || slices.ContainsFunc(p.Functions, (*plan.Function).Counts))
 	return c
 }
 
@@ -221,108 +165,85 @@ func memory(name string, size int) *ebpf.MapSpec {
 }
 
 // generate emits the whole program: decoding, then the rules of each class, then the verdict, then
-// the careful decoder.
+// functions, and the careful decoder.
 func (c *compiler) generate() error {
 	careful, err := decoder(c.target)
 	if err != nil {
 		return err
 	}
+	c.placeTables()
+	for _, b := range c.plan.Bytecodes {
+		c.walk(b) // before its number is known to the main function
+	}
+	c.describe()
 	c.Global(ProgramName, assembler.Pointer("ctx"))
-	c.emit(asm.Mov.Reg(regCtx, asm.R1))
+	c.Emit(asm.Mov.Reg(regCtx, asm.R1))
 	if c.target.Trial {
 		c.trial()
 	}
 	if c.anyLooks {
-		c.emit(asm.StoreMem(asm.R10, mainCtx, regCtx, asm.DWord))
+		c.Emit(asm.StoreMem(asm.R10, mainCtx, regCtx, asm.DWord))
 	}
-	if c.separate {
-		return c.generateFunctions(careful)
-	}
-	if c.anyEffects {
-		c.clearEffects()
-	}
+	c.beginEnv()
 	c.fastPath()
-	c.otherPaths()
-	for _, ch := range c.chains {
-		c.emitChain(ch)
-	}
-	c.verdict()
-	c.emitRest(careful)
-	return nil
-}
-
-// generateFunctions is generate where chains are functions: they are made first, for their number.
-func (c *compiler) generateFunctions(careful asm.Instructions) error {
-	main := c.builder
-	functions := main.Aside()
-	c.builder = builder{functions}
-	for _, ch := range c.chains {
-		c.emitFunctions(ch)
-	}
-	c.builder = main
-	c.clearEnv()
-	if c.rowInEnv() {
-		c.rowOffset()
-		c.emit(asm.StoreMem(asm.R10, rowAt, asm.R0, asm.Word))
-	}
-	c.fastPath()
-	c.otherPaths()
-	c.label("decided")
-	c.leave()
-	c.verdict()
-	c.Append(functions)
-	c.emitRest(careful)
-	return nil
-}
-
-// otherPaths emits what becomes of packets that the fast path does not know.
-func (c *compiler) otherPaths() {
 	if c.target.Plain {
 		c.plainPath()
-		return
+	} else {
+		c.slowPath()
+		c.malformed()
 	}
-	c.slowPath()
-	c.malformed()
-}
-
-// emitRest emits the functions that rules and the slow path call.
-func (c *compiler) emitRest(careful asm.Instructions) {
-	for _, code := range c.lookups {
-		c.Append(code)
+	for _, ch := range c.plan.Chains {
+		c.measured(ch, func() { c.emitChain(ch) })
 	}
-	for _, code := range c.tableLookups {
-		c.Append(code)
+	c.decided()
+	c.verdict()
+	for _, f := range c.plan.Functions {
+		c.measured(f, func() { c.emitFunction(f) })
 	}
+	c.emitSetFunctions()
+	c.emitTableFunctions()
 	c.emitArms()
 	c.emitMachine()
 	c.emitPools()
 	if c.target.Plain {
-		return
+		return nil
 	}
 	name, _ := decoderName(c.target)
 	c.Static(name, assembler.Pointer("env"), assembler.Pointer("ctx"))
-	c.emit(careful...)
+	c.Emit(careful...)
+	return nil
+}
+
+// beginEnv clears what nobody else fills of the environment.
+func (c *compiler) beginEnv() {
+	switch {
+	case c.called:
+		c.clearEnv()
+	case c.anyEffects:
+		c.clearEffects()
+	}
+	if c.rowInEnv {
+		c.rowOffset()
+		c.Emit(asm.StoreMem(asm.R10, rowAt, asm.R0, asm.Word))
+	}
 }
 
 // trial judges by the policy only until the deadline; then by the program that ran before, or, if
 // there was none, not at all. The kernel does this by itself, so that a rollback needs no process.
 func (c *compiler) trial() {
-	c.addMap(memory(trialMap, 8), Identity{What: Deadline}, Private)
-	previous := &ebpf.MapSpec{Name: previousMap, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}
-	c.addMap(previous, Identity{What: Previous}, Pinned) // the kernel empties it when no user holds it
-	c.emit(
+	c.Emit(
 		asm.FnJiffies64.Call(),
-		asm.LoadMapValue(asm.R1, 0, 0).WithReference(trialMap),
+		asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.TrialMap),
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 		asm.JLT.Reg(asm.R0, asm.R1, "judge"),
 		asm.Mov.Reg(asm.R1, regCtx),
-		asm.LoadMapPtr(asm.R2, 0).WithReference(previousMap),
+		asm.LoadMapPtr(asm.R2, 0).WithReference(plan.PreviousMap),
 		asm.Mov.Imm(asm.R3, 0),
 		asm.FnTailCall.Call(),
 		asm.Mov.Imm32(asm.R0, c.passCode()),
 		asm.Return(),
 	)
-	c.label("judge")
+	c.Label("judge")
 }
 
 // Verdicts: include/uapi/linux/bpf.h enum xdp_action, enum tcx_action_base.
@@ -342,98 +263,101 @@ func (c *compiler) dropCode() int32 {
 
 // malformed decides a frame whose reason code, 1 to 10, is in R0.
 func (c *compiler) malformed() {
-	c.label("malformed")
-	c.emit(asm.Mov.Reg32(asm.R6, asm.R0))
-	c.beginCounts(c.prog.Malformed)
-	for i := range c.prog.Malformed {
-		r := &c.prog.Malformed[i]
-		next := c.fresh("next")
+	c.Label("malformed")
+	c.Emit(asm.Mov.Reg32(asm.R6, asm.R0))
+	c.beginCounts(c.plan.Program.Malformed)
+	for i := range c.plan.Program.Malformed {
+		r := &c.plan.Program.Malformed[i]
+		next := c.Fresh("next")
 		c.emitBlocks(r, next)
 		c.emitEffects(r)
 		if r.Action.Decides() {
-			c.decide(r)
+			c.decide(plan.ResponseOf(r))
 			if !slices.ContainsFunc(c.extension.of(r), asks) {
 				return
 			}
 		}
-		c.label(next)
+		c.Label(next)
 	}
-	c.emit(
+	c.Emit(
 		asm.Sub.Imm(asm.R6, 1),
 		asm.JLE.Imm(asm.R6, int32(len(policy.Malformed)-1), "reason"),
 		asm.Mov.Imm(asm.R6, int32(len(policy.Malformed)-1)),
 	)
-	c.label("reason")
-	c.emit(
-		asm.LSh.Imm(asm.R6, 4),
-		asm.Mov.Reg(asm.R0, asm.R6),
-		asm.Ja.Label("drop"),
-	)
+	c.Label("reason")
+	c.Emit(asm.Mov.Reg(asm.R0, asm.R6), asm.Ja.Label("drop")) // reasons are the first slots
 }
 
-// decide ends a rule: R0 is the offset of its counter.
-func (c *compiler) decide(r *ir.Rule) {
+// decide ends the judging: R0 is the slot of the rule that decided.
+func (c *compiler) decide(r plan.Response) {
 	to := "drop"
-	if r.Action.Verdict == ir.Pass {
+	if r.Verdict == ir.Pass {
 		to = "pass"
 	}
-	c.emit(asm.Mov.Imm32(asm.R0, int32(r.Slot*SlotBytes)), asm.Ja.Label(to))
+	c.Emit(asm.Mov.Imm32(asm.R0, int32(r.Slot)), asm.Ja.Label(to))
 }
 
-// leave ends with a result (see there) in R0.
-func (c *compiler) leave() {
-	last := int32((len(c.prog.Policy.Slots()) - 1) * SlotBytes)
-	c.emit(
+// decided is where the main function goes with the word of a response in R0.
+func (c *compiler) decided() {
+	if !c.Referenced("decided") {
+		return
+	}
+	last := int32(len(c.plan.Slots) - 1)
+	c.Label("decided")
+	c.Emit(
 		asm.Mov.Reg(asm.R1, asm.R0),
-		asm.And.Imm(asm.R1, 1),
-		asm.And.Imm(asm.R0, -SlotBytes),
+		asm.And.Imm(asm.R1, 1<<plan.VerdictBits-1),
+		asm.RSh.Imm(asm.R0, plan.VerdictBits),
 		asm.JGT.Imm(asm.R0, last, "impossible"), // never: for the verifier
-		asm.JNE.Imm(asm.R1, 0, "pass"),
+		asm.JEq.Imm(asm.R1, plan.PassWord, "pass"),
 		asm.Ja.Label("drop"),
 	)
 }
 
-// verdict counts the packet for the rule that decided, whose counter's offset is in R0, and ends
-// the program.
+// verdict counts the packet for the rule that decided, whose slot is in R0, and ends the program.
 func (c *compiler) verdict() {
 	// The verifier refuses code that nothing leads to: a policy may pass all, or drop all.
 	if c.Referenced("impossible") {
-		c.label("impossible")
-		c.emit(asm.Mov.Imm(asm.R0, 0), asm.Ja.Label("drop"))
+		c.Label("impossible")
+		c.Emit(asm.Mov.Imm(asm.R0, 0), asm.Ja.Label("drop"))
 	}
 	if c.Referenced("pass") {
-		c.label("pass")
-		c.emit(asm.Mov.Imm32(asm.R7, c.passCode()), asm.Ja.Label("count"))
+		c.Label("pass")
+		c.Emit(asm.Mov.Imm32(asm.R7, c.passCode()), asm.Ja.Label("count"))
 	}
 	if c.Referenced("drop") {
-		c.label("drop")
-		c.emit(asm.Mov.Imm32(asm.R7, c.dropCode()))
+		c.Label("drop")
+		c.Emit(asm.Mov.Imm32(asm.R7, c.dropCode()))
 	}
-	c.label("count")
-	c.emit(asm.Mov.Reg32(asm.R6, asm.R0))
+	c.Label("count")
+	c.Emit(asm.Mov.Reg32(asm.R6, asm.R0))
 	c.row()
-	c.emit(asm.Add.Reg(asm.R1, asm.R6))
+	c.Emit(asm.Mov.Reg(asm.R2, asm.R6), asm.LSh.Imm(asm.R2, slotLog), asm.Add.Reg(asm.R1, asm.R2))
 	c.bump(0)
 	if c.target.Trace {
-		c.addMap(memory(traceMap, 8), Identity{What: LastSlot}, Private)
-		c.emit(
-			asm.LoadMapValue(asm.R1, 0, 0).WithReference(traceMap),
-			asm.RSh.Imm(asm.R6, 4),
+		c.Emit(
+			asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.TraceMap),
 			asm.StoreMem(asm.R1, 0, asm.R6, asm.Word),
 		)
 	}
 	if c.extension.end != nil {
 		c.extension.end(c)
 	}
-	c.emit(asm.Mov.Reg32(asm.R0, asm.R7), asm.Return())
+	c.Emit(asm.Mov.Reg32(asm.R0, asm.R7), asm.Return())
 }
+
+// slotLog is log2 of SlotBytes.
+const slotLog = 4
+
+// Where this compiles, it is.
+const _ = -uint(SlotBytes ^ 1<<slotLog)
 
 // count counts the packet for a rule that decides nothing, in the row that beginCounts found.
 func (c *compiler) count(slot int) {
 	at := slot * SlotBytes
-	c.emit(asm.LoadMem(asm.R1, asm.R10, c.rowSlot(), asm.DWord))
+	c.Emit(asm.LoadMem(asm.R1, asm.R10, c.rowSlot(), asm.DWord))
 	if at > math.MaxInt16-SlotBytes {
-		c.emit(asm.Add.Imm(asm.R1, int32(at)))
+		c.Emit(asm.Add.Imm(asm.R1, int32(at)))
 		at = 0
 	}
 	c.bump(int16(at))
@@ -444,44 +368,41 @@ func (c *compiler) count(slot int) {
 func (c *compiler) beginCounts(rules []ir.Rule) {
 	if slices.ContainsFunc(rules, counts) {
 		c.row()
-		c.emit(asm.StoreMem(asm.R10, c.rowSlot(), asm.R1, asm.DWord))
+		c.Emit(asm.StoreMem(asm.R10, c.rowSlot(), asm.R1, asm.DWord))
 	}
 }
 
 // row leaves the address of this CPU's row of counters in R1.
 func (c *compiler) row() {
-	if c.cpus == 1 {
-		c.emit(asm.LoadMapValue(asm.R1, 0, 0).WithReference(countersMap))
+	if c.plan.CPUs == 1 {
+		c.Emit(asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.CountersMap))
 		return
 	}
-	if c.rowInEnv() {
-		there := c.fresh("row")
+	if c.rowInEnv {
+		there := c.Fresh("row")
 		c.field(asm.R0, rowAt, asm.Word)
-		c.emit(
-			asm.JLE.Imm(asm.R0, int32((c.cpus-1)*c.rowBytes), there),
+		c.Emit(
+			asm.JLE.Imm(asm.R0, int32((c.plan.CPUs-1)*c.plan.RowBytes), there),
 			asm.Mov.Imm(asm.R0, 0), // never: for the verifier
 		)
-		c.label(there)
+		c.Label(there)
 	} else {
 		c.rowOffset()
 	}
-	c.emit(
-		asm.LoadMapValue(asm.R1, 0, 0).WithReference(countersMap),
+	c.Emit(
+		asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.CountersMap),
 		asm.Add.Reg(asm.R1, asm.R0),
 	)
 }
 
 // rowOffset leaves where this CPU's row of counters begins in R0.
 func (c *compiler) rowOffset() {
-	c.emit(
+	c.Emit(
 		asm.FnGetSmpProcessorId.Call(),
-		asm.And.Imm(asm.R0, int32(c.cpus-1)),
-		asm.Mul.Imm(asm.R0, int32(c.rowBytes)),
+		asm.And.Imm(asm.R0, int32(c.plan.CPUs-1)),
+		asm.Mul.Imm(asm.R0, int32(c.plan.RowBytes)),
 	)
 }
-
-// rowInEnv reports whether the main function finds the row of counters for all functions.
-func (c *compiler) rowInEnv() bool { return c.separate && c.anyCounts && c.cpus > 1 }
 
 func counts(r ir.Rule) bool { return r.Action.Has(action.Count) }
 
@@ -494,7 +415,7 @@ func (c *compiler) bump(at int16) {
 
 // bumpBy adds a packet with as many bytes as R2 says.
 func (c *compiler) bumpBy(at int16) {
-	c.emit(
+	c.Emit(
 		asm.LoadMem(asm.R3, asm.R1, at, asm.DWord),
 		asm.Add.Imm(asm.R3, 1),
 		asm.StoreMem(asm.R1, at, asm.R3, asm.DWord),
@@ -504,11 +425,6 @@ func (c *compiler) bumpBy(at int16) {
 	)
 }
 
-// table notes a choice for `levee check --explain-compile`.
-func (c *compiler) table(what, kind string, bytes int, why string) {
-	c.tables = append(c.tables, Table{For: what, Kind: kind, Bytes: bytes, Why: why})
-}
-
 func (c *compiler) errorf(format string, args ...any) error {
-	return fmt.Errorf("compiling %s: "+format, append([]any{c.prog.Policy.File}, args...)...)
+	return fmt.Errorf("compiling %s: "+format, append([]any{c.plan.Program.Policy.File}, args...)...)
 }

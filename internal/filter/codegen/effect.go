@@ -9,9 +9,10 @@ import (
 type effect struct {
 	looks  bool // at the packet: it asks for the context
 	leaves bool // something in the environment, for what follows the verdict
+	size   int  // instructions, at most, of kinds from action.Foreign on
 	// emit falls through. R0 to R5 are free; R6 to R9 keep their values.
 	emit func(c *compiler, r *ir.Rule, e ir.Effect)
-	// record is the effect in bytecode, for actions that may be bytecode. The list goes on behind it.
+	// record is the effect in bytecode, for kinds that may be bytecode. The list goes on behind it.
 	record func(r *ir.Rule, e ir.Effect) record
 }
 
@@ -23,12 +24,12 @@ var effectsOf = map[action.Action]*effect{
 	},
 }
 
-// effect finds how the effect of an action is emitted, nil if nobody emits it.
-func (x *extension) effect(a action.Action) *effect {
-	if a >= action.Foreign {
-		return x.effects[a]
+// effect finds how effects of a kind are emitted, nil if nobody emits them.
+func (x *extension) effect(k action.Action) *effect {
+	if k >= action.Foreign {
+		return x.effects[k]
 	}
-	return effectsOf[a]
+	return effectsOf[k]
 }
 
 // leaves reports whether a rule leaves something in the environment.
@@ -50,13 +51,17 @@ func (x *extension) anyEffect(rules []ir.Rule, is func(*effect) bool) bool {
 // emitEffects emits all effects of a rule, in their order.
 func (c *compiler) emitEffects(r *ir.Rule) {
 	for _, e := range r.Action.Effects {
-		how := c.extension.effect(e.Action)
-		if how == nil {
-			c.failed = c.errorf("a rule has effect %d, which nobody emits", e.Action)
-			return
-		}
-		how.emit(c, r, e)
+		c.effect(r, e)
 	}
+}
+
+func (c *compiler) effect(r *ir.Rule, e ir.Effect) {
+	how := c.extension.effect(e.Action)
+	if how == nil {
+		c.failed = c.errorf("a rule has effect %d, which nobody emits", e.Action)
+		return
+	}
+	how.emit(c, r, e)
 }
 
 // effectRecords appends the records of a rule's effects.

@@ -17,6 +17,7 @@ import (
 	"levee/internal/filter/difftest"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/oracle"
+	"levee/internal/filter/plan"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
@@ -32,10 +33,10 @@ const (
 
 // notes are the notes of a packet. How many there are stands in the place for effects.
 var notes = extension{
-	effects: map[action.Action]*effect{note: {leaves: true, emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
+	effects: map[action.Action]*effect{note: {leaves: true, size: 13, emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
 		c.addMap(memory(notesMap, 4+4*maxNotes), Identity{What: "notes"}, Private)
 		c.effects(asm.R4)
-		c.emit(
+		c.Emit(
 			asm.LoadMem(asm.R2, asm.R4, 0, asm.DWord),
 			asm.Mov.Reg(asm.R3, asm.R2),
 			asm.And.Imm(asm.R3, maxNotes-1),
@@ -52,7 +53,7 @@ var notes = extension{
 			return
 		}
 		c.effects(asm.R1)
-		c.emit(
+		c.Emit(
 			asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 			asm.LoadMapValue(asm.R2, 0, 0).WithReference(notesMap),
 			asm.StoreMem(asm.R2, 0, asm.R1, asm.Word),
@@ -161,6 +162,8 @@ type shapes struct {
 	labels int
 }
 
+func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(1, seed)) }
+
 // wide is a match that no rule tree takes.
 func (s *shapes) wide() string {
 	return []string{
@@ -204,7 +207,7 @@ func (s *shapes) plain(n int) string {
 // tree are rules without notes that become a rule tree. With notes they may not.
 func (s *shapes) tree(notes bool) string {
 	var b strings.Builder
-	for range minRun + s.IntN(20) {
+	for range plan.MinTree + s.IntN(20) {
 		label := ""
 		if !notes {
 			label = s.label()
@@ -241,6 +244,8 @@ func TestEffectsHappenInTheOrderOfTheRules(t *testing.T) {
 			return s.noting(10) + s.tree(false) + s.noting(10) + s.tree(true) + s.tree(false) + s.noting(5)
 		}, false, []func(*Program) bool{trees}},
 		"bytecode": {func() string { return s.plain(60) + s.noting(10) + s.plain(60) + s.noting(5) }, true,
+			[]func(*Program) bool{bytecode}},
+		"bytecode and functions": {func() string { return s.plain(60) + s.noting(300) + s.plain(60) + s.noting(5) }, true,
 			[]func(*Program) bool{bytecode, functions}},
 		"all of it": {func() string {
 			return s.noting(20) + s.tree(false) + s.noting(20) + s.plain(1100) + s.noting(300)
@@ -248,8 +253,8 @@ func TestEffectsHappenInTheOrderOfTheRules(t *testing.T) {
 			[]func(*Program) bool{bytecode, functions, trees}},
 	} {
 		for i, target := range []Target{{CPUs: 1}, {CPUs: 2, Frags: true}, {CPUs: 2, Hook: TCX}} {
-			target.Records = c.records
-			s = &shapes{Rand: rand.New(rand.NewPCG(1, uint64(i)))}
+			target.Bytecode = c.records
+			s = &shapes{Rand: seeded(uint64(i))}
 			p := parsed(t, c.text()+"default drop\n")
 			t.Run(fmt.Sprintf("%s, %d", name, i), func(t *testing.T) {
 				prog, n := follows(t, p, target, uint64(i+1), 600)
@@ -276,7 +281,7 @@ func TestEffectsOfRandomPoliciesHappenInOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		target := Target{CPUs: 2, Records: seed%2 == 1, Frags: seed%3 == 1}
+		target := Target{CPUs: 2, Bytecode: seed%2 == 1, Frags: seed%3 == 1}
 		if seed%3 == 2 {
 			target.Hook = TCX
 		}

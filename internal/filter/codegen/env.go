@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
+	"levee/internal/filter/plan"
 )
 
 // Where the environment (struct env of bpf/parse.h) lies on the stack of the main function, from
@@ -60,9 +61,9 @@ func (c *compiler) envBytes() int {
 // clearEnv fills the environment, of which the fast path stores what rules ask for: functions
 // may be given memory only that is all written (before Linux 6.3, also by privileged programs).
 func (c *compiler) clearEnv() {
-	c.emit(asm.Mov.Imm(asm.R0, 0))
+	c.Emit(asm.Mov.Imm(asm.R0, 0))
 	for at := envAt; at < envAt+int16(c.envBytes()); at += 8 {
-		c.emit(asm.StoreMem(asm.R10, at, asm.R0, asm.DWord))
+		c.Emit(asm.StoreMem(asm.R10, at, asm.R0, asm.DWord))
 	}
 	if c.anyEffects {
 		c.clearEffects()
@@ -73,8 +74,8 @@ func (c *compiler) clearEnv() {
 // would follow what effects make of it, and no two ways through the rules would be the same to it:
 // 40 rules took it a million instructions (docs/decisions/0034-actions.md).
 func (c *compiler) clearEffects() {
-	c.emit(
-		asm.LoadMapValue(asm.R0, 0, 0).WithReference(countersMap),
+	c.Emit(
+		asm.LoadMapValue(asm.R0, 0, 0).WithReference(plan.CountersMap),
 		asm.LoadMem(asm.R0, asm.R0, 0, asm.DWord),
 		asm.Sub.Reg(asm.R0, asm.R0),
 		asm.StoreMem(asm.R10, effectsAt, asm.R0, asm.DWord),
@@ -89,18 +90,18 @@ func (c *compiler) beginFunction(label string, looks bool, more ...assembler.Par
 	if looks {
 		params = append(params, c.contextParam())
 	}
-	given := c.fresh("given")
+	given := c.Fresh("given")
 	c.Global(label, params...)
-	c.emit(
+	c.Emit(
 		// A global function has to reckon with no memory at all.
 		asm.JNE.Imm(asm.R1, 0, given),
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
 	)
-	c.label(given)
-	c.emit(asm.StoreMem(asm.R10, envPointer, asm.R1, asm.DWord))
+	c.Label(given)
+	c.Emit(asm.StoreMem(asm.R10, envPointer, asm.R1, asm.DWord))
 	if looks {
-		c.emit(asm.StoreMem(asm.R10, ctxPointer, context, asm.DWord))
+		c.Emit(asm.StoreMem(asm.R10, ctxPointer, context, asm.DWord))
 	}
 }
 
@@ -117,13 +118,13 @@ func (c *compiler) contextParam() assembler.Param {
 // field loads a field of struct key, given by its offset from R10 in the main function.
 func (c *compiler) field(to asm.Register, at int16, size asm.Size) {
 	if c.inFunction {
-		c.emit(
+		c.Emit(
 			asm.LoadMem(to, asm.R10, envPointer, asm.DWord),
 			asm.LoadMem(to, to, at-envAt, size),
 		)
 		return
 	}
-	c.emit(asm.LoadMem(to, asm.R10, at, size))
+	c.Emit(asm.LoadMem(to, asm.R10, at, size))
 }
 
 // rowSlot is where on the stack the address of the row is kept.
@@ -140,7 +141,7 @@ func (c *compiler) context(to asm.Register) {
 	if c.inFunction {
 		slot = ctxPointer
 	}
-	c.emit(asm.LoadMem(to, asm.R10, slot, asm.DWord))
+	c.Emit(asm.LoadMem(to, asm.R10, slot, asm.DWord))
 }
 
 // bounds loads where the frame begins and where its first buffer ends from the context in a
@@ -151,22 +152,22 @@ func (c *compiler) bounds(context, data, end asm.Register) {
 		dataAt, endAt = skbData, skbDataEnd
 	}
 	if data == context {
-		c.emit(asm.LoadMem(end, context, endAt, asm.Word), asm.LoadMem(data, context, dataAt, asm.Word))
+		c.Emit(asm.LoadMem(end, context, endAt, asm.Word), asm.LoadMem(data, context, dataAt, asm.Word))
 		return
 	}
-	c.emit(asm.LoadMem(data, context, dataAt, asm.Word), asm.LoadMem(end, context, endAt, asm.Word))
+	c.Emit(asm.LoadMem(data, context, dataAt, asm.Word), asm.LoadMem(end, context, endAt, asm.Word))
 }
 
 // effects gives the address of the place for effects.
 func (c *compiler) effects(to asm.Register) {
 	if c.inFunction {
-		c.emit(
+		c.Emit(
 			asm.LoadMem(to, asm.R10, envPointer, asm.DWord),
 			asm.Add.Imm(to, int32(effectsAt-envAt)),
 		)
 		return
 	}
-	c.emit(asm.Mov.Reg(to, asm.R10), asm.Add.Imm(to, int32(effectsAt)))
+	c.Emit(asm.Mov.Reg(to, asm.R10), asm.Add.Imm(to, int32(effectsAt)))
 }
 
 // Offsets in struct xdp_md and struct __sk_buff, include/uapi/linux/bpf.h.

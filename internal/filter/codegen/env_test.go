@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"levee/internal/filter/ir"
+	"levee/internal/filter/plan"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
@@ -89,9 +90,9 @@ func TestGoAndCAgreeOnTheEnvironment(t *testing.T) {
 // at most.
 const mark = action.Foreign
 
-var marks = map[action.Action]*effect{mark: {leaves: true, emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
+var marks = map[action.Action]*effect{mark: {leaves: true, size: 6, emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
 	c.effects(asm.R1)
-	c.emit(
+	c.Emit(
 		asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord),
 		asm.LSh.Imm(asm.R2, 8),
 		asm.Or.Imm(asm.R2, int32(e.Value)),
@@ -101,11 +102,11 @@ var marks = map[action.Action]*effect{mark: {leaves: true, emit: func(c *compile
 
 // peek holds if a byte of what follows the IP headers has a value.
 func peek(at int16, value byte) block {
-	return block{looks: true, asks: true, emit: func(c *compiler, no string) {
+	return block{looks: true, asks: true, size: 9, emit: func(c *compiler, no string) {
 		c.context(asm.R1)
 		c.bounds(asm.R1, asm.R1, asm.R2)
 		c.field(asm.R3, keyOff, asm.Half)
-		c.emit(
+		c.Emit(
 			asm.And.Imm(asm.R3, 0x7fff), // the verifier's bound
 			asm.Add.Reg(asm.R1, asm.R3),
 			asm.Mov.Reg(asm.R3, asm.R1),
@@ -123,7 +124,7 @@ const seenMap = "seen"
 func keepEffects(c *compiler) {
 	c.addMap(memory(seenMap, 8), Identity{What: "effects"}, Private)
 	c.effects(asm.R1)
-	c.emit(
+	c.Emit(
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 		asm.LoadMapValue(asm.R2, 0, 0).WithReference(seenMap),
 		asm.StoreMem(asm.R2, 0, asm.R1, asm.DWord),
@@ -188,14 +189,14 @@ func TestRulesLookAtThePacketAndLeaveEffects(t *testing.T) {
 			t.Fatal(diags.Err())
 		}
 		for _, target := range []Target{{CPUs: 1}, {CPUs: 2, Frags: true}, {CPUs: 1, Hook: TCX}} {
-			target.Trace, target.Records = true, c.records
+			target.Trace, target.Bytecode = true, c.records
 			t.Run(fmt.Sprintf("%s, %+v", form, target), func(t *testing.T) {
-				prog, err := compile(ir.BuildWith(p, lookingMarks), target, &extension{lookingBlocks(p), marks, keepEffects})
+				prog, err := compile(ir.BuildWith(p, lookingMarks), target, &extension{blocks: lookingBlocks(p), effects: marks, end: keepEffects})
 				if err != nil {
 					t.Fatal(err)
 				}
 				for _, f := range []string{"part_0", interpreter} {
-					if has(prog, f) != (f == c.has || f == "part_0" && c.records) {
+					if has(prog, f) != (f == c.has) {
 						t.Errorf("function %s: %v", f, has(prog, f))
 					}
 				}
@@ -253,7 +254,7 @@ func judgeLooking(t *testing.T, p *policy.Policy, prog *Program) {
 		if _, err := coll.Programs[ProgramName].Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		got, decided := value(t, coll, seenMap), value(t, coll, traceMap)
+		got, decided := value(t, coll, seenMap), value(t, coll, plan.TraceMap)
 		var wanted [8]byte
 		for i, m := range want {
 			wanted[len(want)-1-i] = m

@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/ir"
+	"levee/internal/filter/plan"
 	"levee/internal/lang/field"
 	"levee/internal/packet"
 )
@@ -33,34 +34,34 @@ func be16(v uint16) int32 { return int32(bits.ReverseBytes16(v)) }
 // reason of docs/language.md that each check rules out.
 func (c *compiler) fastPath() {
 	if c.target.Frags {
-		c.emit(asm.Mov.Reg(asm.R1, regCtx), asm.FnXdpGetBuffLen.Call(), asm.Mov.Reg32(regBytes, asm.R0))
+		c.Emit(asm.Mov.Reg(asm.R1, regCtx), asm.FnXdpGetBuffLen.Call(), asm.Mov.Reg32(regBytes, asm.R0))
 	}
 	c.bounds(regCtx, regData, regEnd)
 	if c.target.Hook == TCX {
-		c.emit(
+		c.Emit(
 			asm.LoadMem(regBytes, regCtx, skbLen, asm.Word),
 			asm.LoadMem(asm.R1, regCtx, skbVLANPresent, asm.Word),
 			asm.JNE.Imm(asm.R1, 0, "slow"),
 		)
 	} else if !c.target.Frags {
-		c.emit(asm.Mov.Reg(regBytes, regEnd), asm.Sub.Reg(regBytes, regData))
+		c.Emit(asm.Mov.Reg(regBytes, regEnd), asm.Sub.Reg(regBytes, regData))
 	}
 	c.need(int32(c.ipAt()) + ip4Bytes)
-	c.emit(asm.StoreMem(asm.R10, keyBytes, regBytes, asm.Word))
+	c.Emit(asm.StoreMem(asm.R10, keyBytes, regBytes, asm.Word))
 	if c.target.Link == packet.L3 {
 		c.byVersion()
 		return
 	}
-	c.emit(
+	c.Emit(
 		asm.LoadMem(asm.R3, regData, ethType, asm.Half),
 		asm.JNE.Imm(asm.R3, be16(0x0800), "not_ip4"),
 	)
 	c.fastIPv4()
-	c.label("not_ip4")
-	c.emit(asm.JNE.Imm(asm.R3, be16(0x86dd), "not_ip"))
+	c.Label("not_ip4")
+	c.Emit(asm.JNE.Imm(asm.R3, be16(0x86dd), "not_ip"))
 	c.fastIPv6()
-	c.label("not_ip")
-	c.emit(
+	c.Label("not_ip")
+	c.Emit(
 		asm.JEq.Imm(asm.R3, be16(0x8100), "slow"),
 		asm.JEq.Imm(asm.R3, be16(0x88a8), "slow"),
 	)
@@ -69,20 +70,20 @@ func (c *compiler) fastPath() {
 
 // byVersion tells IPv4 and IPv6 apart where no header in front of IP does.
 func (c *compiler) byVersion() {
-	c.emit(
+	c.Emit(
 		asm.LoadMem(asm.R3, regData, 0, asm.Byte),
 		asm.RSh.Imm(asm.R3, 4),
 		asm.JNE.Imm(asm.R3, 4, "not_ip4"),
 	)
 	c.fastIPv4()
-	c.label("not_ip4")
-	c.emit(asm.JNE.Imm(asm.R3, 6, "slow"))
+	c.Label("not_ip4")
+	c.Emit(asm.JNE.Imm(asm.R3, 6, "slow"))
 	c.fastIPv6()
 }
 
 // need goes to "slow" unless the first buffer holds n bytes.
 func (c *compiler) need(n int32) {
-	c.emit(
+	c.Emit(
 		asm.Mov.Reg(asm.R2, regData),
 		asm.Add.Imm(asm.R2, n),
 		asm.JGT.Reg(asm.R2, regEnd, "slow"),
@@ -91,14 +92,14 @@ func (c *compiler) need(n int32) {
 
 // loadBE16 loads a field in network order.
 func (c *compiler) loadBE16(to asm.Register, at int16) {
-	c.emit(asm.LoadMem(to, regData, at, asm.Half), asm.HostTo(asm.BE, to, asm.Half))
+	c.Emit(asm.LoadMem(to, regData, at, asm.Half), asm.HostTo(asm.BE, to, asm.Half))
 }
 
 // fastIPv4 leaves the total length in R4 for the class's fields.
 func (c *compiler) fastIPv4() {
 	ip4At := c.ipAt()
 	ip4L4At := ip4At + ip4Bytes
-	c.emit(
+	c.Emit(
 		asm.LoadMem(asm.R4, regData, ip4At, asm.Byte),
 		asm.JNE.Imm(asm.R4, 0x45, "slow"), // ip-version, ip-header-length, options
 		asm.LoadMem(asm.R5, regData, ip4At+6, asm.Half),
@@ -106,7 +107,7 @@ func (c *compiler) fastIPv4() {
 		asm.JNE.Imm(asm.R5, 0, "slow"), // fragment
 	)
 	c.loadBE16(asm.R4, ip4At+2)
-	c.emit(
+	c.Emit(
 		asm.JLT.Imm(asm.R4, 20, "slow"), // ip-length
 		asm.Mov.Reg(asm.R5, asm.R4),
 		asm.Add.Imm(asm.R5, int32(ip4At)),
@@ -128,13 +129,13 @@ func (c *compiler) fastIPv6() {
 	ip6At := c.ipAt()
 	ip6L4At := ip6At + ip6Bytes
 	c.need(int32(ip6L4At))
-	c.emit(
+	c.Emit(
 		asm.LoadMem(asm.R4, regData, ip6At, asm.Byte),
 		asm.RSh.Imm(asm.R4, 4),
 		asm.JNE.Imm(asm.R4, 6, "slow"), // ip-version
 	)
 	c.loadBE16(asm.R4, ip6At+4)
-	c.emit(
+	c.Emit(
 		asm.Add.Imm(asm.R4, 40),
 		asm.Mov.Reg(asm.R5, asm.R4),
 		asm.Add.Imm(asm.R5, int32(ip6At)),
@@ -145,7 +146,7 @@ func (c *compiler) fastIPv6() {
 		asm.JEq.Imm(asm.R3, 58, "icmp6"),
 	)
 	for _, next := range []int32{0, 33, 43, 44, 51, 60, 132, 135, 136} {
-		c.emit(asm.JEq.Imm(asm.R3, next, "slow"))
+		c.Emit(asm.JEq.Imm(asm.R3, next, "slow"))
 	}
 	c.fastClass(ir.Class{Family: ir.IPv6, Transport: ir.Other}, ip6L4At)
 	c.fastTransports(ir.IPv6, "6", ip6L4At, 40)
@@ -154,9 +155,9 @@ func (c *compiler) fastIPv6() {
 // fastTransports checks the headers of TCP, UDP and ICMP at l4; the IP packet has R4 bytes, its
 // header hlen.
 func (c *compiler) fastTransports(f ir.Family, suffix string, l4 int16, hlen int32) {
-	c.label("tcp" + suffix)
+	c.Label("tcp" + suffix)
 	c.need(int32(l4) + 20)
-	c.emit(
+	c.Emit(
 		asm.LoadMem(asm.R2, regData, l4+12, asm.Byte),
 		asm.And.Imm(asm.R2, 0xf0),
 		asm.RSh.Imm(asm.R2, 2),
@@ -166,38 +167,38 @@ func (c *compiler) fastTransports(f ir.Family, suffix string, l4 int16, hlen int
 	)
 	c.fastClass(ir.Class{Family: f, Transport: ir.TCP}, l4)
 
-	c.label("udp" + suffix)
+	c.Label("udp" + suffix)
 	c.need(int32(l4) + 8)
 	c.loadBE16(asm.R2, l4+4)
-	c.emit(
+	c.Emit(
 		asm.JLT.Imm(asm.R2, 8, "slow"), // l4-length
 		asm.Add.Imm(asm.R2, hlen),
 		asm.JGT.Reg(asm.R2, asm.R4, "slow"), // truncated-l4, l4-length
 	)
 	c.fastClass(ir.Class{Family: f, Transport: ir.UDP}, l4)
 
-	c.label("icmp" + suffix)
+	c.Label("icmp" + suffix)
 	c.need(int32(l4) + 8)
-	c.emit(asm.JLT.Imm(asm.R4, hlen+8, "slow")) // truncated-l4
+	c.Emit(asm.JLT.Imm(asm.R4, hlen+8, "slow")) // truncated-l4
 	c.fastClass(ir.Class{Family: f, Transport: ir.ICMP}, l4)
 }
 
 // fastClass loads what the class's rules ask for out of the frame and leaves for them. R3 is the
 // protocol or, without IP, the EtherType in network order, R4 the length of the IP packet.
 func (c *compiler) fastClass(class ir.Class, l4 int16) {
-	ch := c.chainOf[class.Index()]
-	for i, uses := range ch.uses {
+	ch := c.plan.ChainOf[class.Index()]
+	for i, uses := range ch.Asks {
 		if f := field.Field(i); uses && !f.Info().Hot {
 			c.fastField(f, class, l4)
 			at, n := c.fieldAt(f)
-			c.emit(asm.StoreMem(asm.R10, at, asm.R2, sizeOf(n)))
+			c.Emit(asm.StoreMem(asm.R10, at, asm.R2, sizeOf(n)))
 		}
 	}
-	if ch.looks {
+	if c.extension.looks(ch.Rules) {
 		c.fastPlace(class, l4)
 	}
 	c.fastRegs(ch, class, l4)
-	c.enter(ch)
+	c.Emit(asm.Ja.Label(chainLabel(ch)))
 }
 
 // fastField loads a field out of the frame into R2. Frames with tags do not come here.
@@ -205,17 +206,17 @@ func (c *compiler) fastField(f field.Field, class ir.Class, l4 int16) {
 	info := f.Info()
 	switch {
 	case info.Header.Presence().Tags > 0:
-		c.emit(asm.Mov.Imm(asm.R2, int32(info.Absent)))
+		c.Emit(asm.Mov.Imm(asm.R2, int32(info.Absent)))
 	case f == field.Tags:
-		c.emit(asm.Mov.Imm(asm.R2, 0))
+		c.Emit(asm.Mov.Imm(asm.R2, 0))
 	case f == field.Len && class.Family == ir.NonIP:
-		c.emit(asm.Mov.Reg(asm.R2, regBytes), asm.Sub.Imm(asm.R2, ethBytes))
+		c.Emit(asm.Mov.Reg(asm.R2, regBytes), asm.Sub.Imm(asm.R2, ethBytes))
 	case f == field.Len:
-		c.emit(asm.Mov.Reg(asm.R2, asm.R4))
+		c.Emit(asm.Mov.Reg(asm.R2, asm.R4))
 	case f == field.EtherType:
-		c.emit(asm.Mov.Reg(asm.R2, asm.R3), asm.HostTo(asm.BE, asm.R2, asm.Half))
+		c.Emit(asm.Mov.Reg(asm.R2, asm.R3), asm.HostTo(asm.BE, asm.R2, asm.Half))
 	case f == field.Proto:
-		c.emit(asm.Mov.Reg(asm.R2, asm.R3))
+		c.Emit(asm.Mov.Reg(asm.R2, asm.R3))
 	default:
 		// Where the field would be behind an Ethernet header.
 		less := ethBytes - int(c.ipAt())
@@ -242,70 +243,70 @@ func (c *compiler) bits(bit, bits int) {
 	case n > 4:
 		panic(fmt.Sprintf("%d bits at %d are more than one load", bits, bit))
 	}
-	c.emit(asm.LoadMem(asm.R2, regData, int16(first), sizeOf(n)))
+	c.Emit(asm.LoadMem(asm.R2, regData, int16(first), sizeOf(n)))
 	if n > 1 {
-		c.emit(asm.HostTo(asm.BE, asm.R2, sizeOf(n)))
+		c.Emit(asm.HostTo(asm.BE, asm.R2, sizeOf(n)))
 	}
 	behind := 8*end - bit - bits
 	if behind > 0 {
-		c.emit(asm.RSh.Imm(asm.R2, int32(behind)))
+		c.Emit(asm.RSh.Imm(asm.R2, int32(behind)))
 	}
 	if bits < 8*n-behind {
-		c.emit(asm.And.Imm(asm.R2, int32(1<<bits-1)))
+		c.Emit(asm.And.Imm(asm.R2, int32(1<<bits-1)))
 	}
 }
 
 // fastPlace says where what follows the IP headers lies, at l4 of the frame.
 func (c *compiler) fastPlace(class ir.Class, l4 int16) {
 	if class.Family == ir.NonIP {
-		c.emit(asm.Mov.Imm(asm.R2, ethBytes), asm.Mov.Imm(asm.R5, 0))
+		c.Emit(asm.Mov.Imm(asm.R2, ethBytes), asm.Mov.Imm(asm.R5, 0))
 	} else {
-		c.emit(
+		c.Emit(
 			asm.Mov.Imm(asm.R2, int32(l4)),
 			asm.Mov.Reg(asm.R5, asm.R4),
 			asm.Sub.Imm(asm.R5, int32(l4-c.ipAt())),
 		)
 	}
-	c.emit(
+	c.Emit(
 		asm.StoreMem(asm.R10, keyOff, asm.R2, asm.Half),
 		asm.StoreMem(asm.R10, keyLeft, asm.R5, asm.Half),
 	)
 }
 
 // fastRegs loads addresses and ports. The registers of the frame are overwritten last.
-func (c *compiler) fastRegs(ch *chain, class ir.Class, l4 int16) {
+func (c *compiler) fastRegs(ch *plan.Chain, class ir.Class, l4 int16) {
 	address := func(f field.Field, reg asm.Register, at4, at6, keyHi, keyLo int16) {
-		if !ch.uses[f] {
+		if !ch.Asks[f] {
 			return
 		}
 		if class.Family == ir.IPv4 {
-			c.emit(asm.LoadMem(reg, regData, at4, asm.Word), asm.HostTo(asm.BE, reg, asm.Word))
+			c.Emit(asm.LoadMem(reg, regData, at4, asm.Word), asm.HostTo(asm.BE, reg, asm.Word))
 		} else {
-			c.emit(
+			c.Emit(
 				asm.LoadMem(asm.R2, regData, at6+8, asm.DWord), asm.HostTo(asm.BE, asm.R2, asm.DWord),
 				asm.StoreMem(asm.R10, keyLo, asm.R2, asm.DWord),
 				asm.LoadMem(reg, regData, at6, asm.DWord), asm.HostTo(asm.BE, reg, asm.DWord),
 			)
 		}
-		if c.separate {
-			c.emit(asm.StoreMem(asm.R10, keyHi, reg, asm.DWord))
+		if ch.Calls {
+			c.Emit(asm.StoreMem(asm.R10, keyHi, reg, asm.DWord))
 		}
 	}
 	half := func(reg asm.Register, at, key int16) {
 		c.loadBE16(reg, at)
-		if c.separate {
-			c.emit(asm.StoreMem(asm.R10, key, reg, asm.Half))
+		if ch.Calls {
+			c.Emit(asm.StoreMem(asm.R10, key, reg, asm.Half))
 		}
 	}
 	ip := c.ipAt()
 	address(field.SrcAddr, regSrc, ip+12, ip+8, keySrcHi, keySrcLo)
-	if ch.uses[field.SrcPort] {
+	if ch.Asks[field.SrcPort] {
 		half(regSrcPort, l4, keySrcPort)
 	}
-	if ch.uses[field.DstPort] {
+	if ch.Asks[field.DstPort] {
 		half(regDstPort, l4+2, keyDstPort)
 	}
-	if ch.uses[field.ICMPType] || ch.uses[field.ICMP6Type] {
+	if ch.Asks[field.ICMPType] || ch.Asks[field.ICMP6Type] {
 		half(regDstPort, l4, keyICMP)
 	}
 	address(field.DstAddr, regDst, ip+16, ip+24, keyDstHi, keyDstLo)
@@ -313,7 +314,7 @@ func (c *compiler) fastRegs(ch *chain, class ir.Class, l4 int16) {
 
 // mac loads the Ethernet address at an offset into R2, first octet highest.
 func (c *compiler) mac(at int16) {
-	c.emit(
+	c.Emit(
 		asm.LoadMem(asm.R2, regData, at, asm.Word), asm.HostTo(asm.BE, asm.R2, asm.Word),
 		asm.LSh.Imm(asm.R2, 16),
 		asm.LoadMem(asm.R5, regData, at+4, asm.Half), asm.HostTo(asm.BE, asm.R5, asm.Half),
@@ -324,8 +325,8 @@ func (c *compiler) mac(at int16) {
 // slowPath has the careful decoder fill struct key and goes to the rules of the class it found.
 func (c *compiler) slowPath() {
 	name, _ := decoderName(c.target)
-	c.label("slow")
-	c.emit(
+	c.Label("slow")
+	c.Emit(
 		asm.Mov.Reg(asm.R1, asm.R10),
 		asm.Add.Imm(asm.R1, int32(envAt)),
 		asm.Mov.Reg(asm.R2, regCtx),
@@ -334,7 +335,7 @@ func (c *compiler) slowPath() {
 		asm.LoadMem(asm.R1, asm.R10, keyClass, asm.Byte),
 	)
 	c.dispatch(0, ir.NumClasses-1)
-	for _, ch := range c.chains {
+	for _, ch := range c.plan.Chains {
 		c.enterFromKey(ch)
 	}
 }
@@ -343,17 +344,17 @@ func (c *compiler) slowPath() {
 func (c *compiler) dispatch(lo, hi int) {
 	same := true
 	for i := lo; i <= hi; i++ {
-		same = same && c.chainOf[i] == c.chainOf[lo]
+		same = same && c.plan.ChainOf[i] == c.plan.ChainOf[lo]
 	}
 	if same {
-		c.emit(asm.Ja.Label("enter_" + c.chainOf[lo].label))
+		c.Emit(asm.Ja.Label(enterLabel(c.plan.ChainOf[lo])))
 		return
 	}
 	mid := (lo + hi + 1) / 2
-	upper := c.fresh("class")
-	c.emit(asm.JGE.Imm(asm.R1, int32(mid), upper))
+	upper := c.Fresh("class")
+	c.Emit(asm.JGE.Imm(asm.R1, int32(mid), upper))
 	c.dispatch(lo, mid-1)
-	c.label(upper)
+	c.Label(upper)
 	c.dispatch(mid, hi)
 }
 

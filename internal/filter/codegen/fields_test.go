@@ -55,7 +55,7 @@ func TestEveryFieldIsCompiled(t *testing.T) {
 				continue // not malformed, not any
 			}
 			for _, records := range []bool{false, true} {
-				if _, err := Compile(p, Target{CPUs: 1, Records: records}); err != nil {
+				if _, err := Compile(p, Target{CPUs: 1, Bytecode: records}); err != nil {
 					t.Errorf("%s, as records %v: %v", s.Text, records, err)
 				}
 			}

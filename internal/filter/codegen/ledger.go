@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+
+	"levee/internal/filter/plan"
 )
 
 // MapUse is a map of a program: what it holds, and how long that lives. The loader takes what it does
@@ -14,56 +16,27 @@ type MapUse struct {
 	Lifetime Lifetime `json:"lifetime"`
 }
 
-// Identity says what a map holds. Maps of two programs with the same identity hold the same thing.
-type Identity struct {
-	What Contents `json:"what"`
-	Name string   `json:"name,omitempty"` // which one, where a program may have several
-	Kind string   `json:"kind,omitempty"` // of one name: what is of another kind is another thing
-}
-
-// Contents is a kind of thing that maps hold.
-type Contents string
-
-const (
-	// Tables are what programs only read.
-	Tables Contents = "tables"
-	// Counters are an array of 1 entry, BPF_F_MMAPABLE: [CPUs rounded up to a power of two][RowBytes].
-	Counters Contents = "counters"
-	// LastSlot is an array of 1 entry, BPF_F_MMAPABLE: u32 slot of the last decision (Target.Trace).
-	LastSlot Contents = "last slot"
-	// Deadline is an array of 1 entry, BPF_F_MMAPABLE: u64 in jiffies (Target.Trial).
-	Deadline Contents = "deadline"
-	// Previous is a program array of 1 entry: the program that judges after the deadline; packets pass
-	// if it is empty (Target.Trial).
-	Previous Contents = "previous program"
-	// DynamicSet is an array of maps of 1 entry: the memory of one dynamic set.
-	DynamicSet Contents = "dynamic set"
-	// DynamicSets are an array of maps: the memories of many dynamic sets, see Program.Places.
-	DynamicSets Contents = "dynamic sets"
+// What maps hold, and how long they live, says the plan's ledger.
+type (
+	Identity = plan.Identity
+	Contents = plan.Contents
+	Lifetime = plan.Lifetime
 )
 
-// Lifetime says how long a map lives.
-type Lifetime string
-
 const (
-	// Private maps are gone with their program, and nobody else opens them.
-	Private Lifetime = ""
-	// Pinned maps are kept with their program: later commands open them for as long as it may judge
-	// packets. The next program has its own.
-	Pinned Lifetime = "pinned"
-	// Carried maps are pinned, and the map of the same identity in the next program continues what is
-	// in them. What the next program does not have is gone with the last that had it.
-	Carried Lifetime = "carried"
-	// Attached maps belong to the interface: one of an identity serves every program from the first that
-	// has it on, until the interface is taken down.
-	Attached Lifetime = "attached"
+	Tables      = plan.HoldsTables
+	Counters    = plan.HoldsCounters
+	LastSlot    = plan.HoldsLastSlot
+	Deadline    = plan.HoldsDeadline
+	Previous    = plan.HoldsPrevious
+	DynamicSet  = plan.HoldsDynamicSet
+	DynamicSets = plan.HoldsDynamicSets
+
+	Private  = plan.Private
+	Pinned   = plan.Pinned
+	Carried  = plan.Carried
+	Attached = plan.Attached
 )
-
-// IsPinned reports whether commands find the map when the one that made it has ended.
-func (l Lifetime) IsPinned() bool { return l == Pinned || l.Continues() }
-
-// Continues reports whether the map of the same identity in the next program continues this one.
-func (l Lifetime) Continues() bool { return l == Carried || l == Attached }
 
 // MapOf gives the name of the map that holds something of which a program has one.
 func (p *Program) MapOf(what Contents) (name string, ok bool) { return MapOf(p.Maps, what) }
@@ -83,4 +56,27 @@ func (c *compiler) addMap(spec *ebpf.MapSpec, holds Identity, l Lifetime) {
 		c.maps[spec.Name] = spec
 		c.ledger = append(c.ledger, MapUse{spec.Name, holds, l})
 	}
+}
+
+// addMaps gives the program the maps of the plan's ledger, but for tables.
+func (c *compiler) addMaps() error {
+	for i := range c.plan.Ledger.Maps {
+		m := &c.plan.Ledger.Maps[i]
+		var spec *ebpf.MapSpec
+		switch m.Holds.What {
+		case Tables:
+			continue
+		case Previous: // the kernel empties it when no user holds it
+			spec = &ebpf.MapSpec{Name: m.Name, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+		case DynamicSet, DynamicSets:
+			var err error
+			if spec, err = m.Sets.Spec(m.Name); err != nil {
+				return c.errorf("map %s: %w", m.Name, err)
+			}
+		default:
+			spec = memory(m.Name, m.Bytes)
+		}
+		c.addMap(spec, m.Holds, m.Lifetime)
+	}
+	return nil
 }

@@ -6,13 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/filter/plan"
 	"levee/internal/lang/policy"
 )
 
 // Every map of a program is in its ledger, once, and no two hold the same.
 func TestLedgerListsEveryMap(t *testing.T) {
 	var many strings.Builder
-	for i := range maxOwn + 1 {
+	for i := range plan.MaxOwn + 1 {
 		of := [...]string{"addresses", "endpoints", "services"}[i%3]
 		fmt.Fprintf(&many, "set s%d = dynamic(of %s, max %d)\ndrop to s%[1]d\n", i, of, 10<<(i%4))
 	}
@@ -28,8 +29,8 @@ func TestLedgerListsEveryMap(t *testing.T) {
 			[]MapUse{
 				{"counters", Identity{What: Counters}, Pinned},
 				{"previous", Identity{What: Previous}, Pinned},
-				{"set_a", Identity{DynamicSet, "a", "services"}, Carried},
-				{"tables", Identity{Tables, "tables", ""}, Private},
+				{"set_a", Identity{What: DynamicSet, Name: "a", Kind: "services"}, Carried},
+				{"tables", Identity{What: Tables, Name: "tables"}, Private},
 				{"trace", Identity{What: LastSlot}, Private},
 				{"trial", Identity{What: Deadline}, Private},
 			},
@@ -39,10 +40,10 @@ func TestLedgerListsEveryMap(t *testing.T) {
 			Target{},
 			[]MapUse{
 				{"counters", Identity{What: Counters}, Pinned},
-				{"sets_addresses_128", Identity{DynamicSets, "sets_addresses_128", ""}, Pinned},
-				{"sets_addresses_64", Identity{DynamicSets, "sets_addresses_64", ""}, Pinned},
-				{"sets_endpoints_128", Identity{DynamicSets, "sets_endpoints_128", ""}, Pinned},
-				{"sets_endpoints_64", Identity{DynamicSets, "sets_endpoints_64", ""}, Pinned},
+				{"sets_addresses_128", Identity{What: DynamicSets, Name: "sets_addresses_128"}, Pinned},
+				{"sets_addresses_64", Identity{What: DynamicSets, Name: "sets_addresses_64"}, Pinned},
+				{"sets_endpoints_128", Identity{What: DynamicSets, Name: "sets_endpoints_128"}, Pinned},
+				{"sets_endpoints_64", Identity{What: DynamicSets, Name: "sets_endpoints_64"}, Pinned},
 			},
 		},
 	} {

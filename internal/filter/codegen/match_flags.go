@@ -11,11 +11,11 @@ func (c *compiler) flags(q *ir.Cond, no string) {
 	at, n := c.fieldAt(q.Field)
 	c.field(asm.R1, at, sizeOf(n))
 	if q.Mask != 0xff {
-		c.emit(asm.And.Imm(asm.R1, int32(q.Mask)))
+		c.Emit(asm.And.Imm(asm.R1, int32(q.Mask)))
 	}
 	if q.Not {
-		c.emit(asm.JEq.Imm(asm.R1, int32(q.Value), no))
+		c.Emit(asm.JEq.Imm(asm.R1, int32(q.Value), no))
 	} else {
-		c.emit(asm.JNE.Imm(asm.R1, int32(q.Value), no))
+		c.Emit(asm.JNE.Imm(asm.R1, int32(q.Value), no))
 	}
 }

@@ -131,7 +131,7 @@ func olderFaults(t *testing.T, ins asm.Instructions) []string {
 func TestLoopsAreThoseThatOlderVerifiersTake(t *testing.T) {
 	loops := 0
 	for name, p := range manyPolicies(t) {
-		for _, target := range []codegen.Target{{CPUs: 4, Frags: true}, {CPUs: 4, Hook: codegen.TCX}, {CPUs: 4, Records: true}} {
+		for _, target := range []codegen.Target{{CPUs: 4, Frags: true}, {CPUs: 4, Hook: codegen.TCX}, {CPUs: 4, Bytecode: true}} {
 			prog, err := codegen.Compile(p, target)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)

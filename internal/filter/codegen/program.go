@@ -10,50 +10,31 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/filter/plan"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
 
-// Hook is the kind of program to make.
-type Hook uint8
-
-const (
-	XDP Hook = iota // native and generic XDP
-	TCX             // tc ingress, sched_cls
+// What the loader chose before compiling.
+type (
+	Target = plan.Target
+	Hook   = plan.Hook
 )
 
-// Target is what the loader chose before compiling. The zero value is plain XDP for one CPU.
-type Target struct {
-	Hook  Hook
-	Link  packet.Link // what packets of the device begin with
-	Frags bool        // multi-buffer XDP: a packet may not lie in its first buffer as a whole
-	CPUs  int         // possible CPUs of the machine; 0 counts as 1
-	Trace bool        // write the deciding slot to the map LastSlot, for eval and tests
-	// Records has all rules become records, which otherwise those do of which there are too many for
-	// instructions of their own. It is for tests: verdicts and counters are the same.
-	Records bool
-	Trial   bool // judge by the policy only until the deadline in the map Deadline
-	// Plain leaves the careful decoder out: packets that the fast path does not know have the
-	// default's verdict. It is for what `on error` asks for, where the kernel refuses that decoder.
-	Plain bool
-}
+const (
+	XDP = plan.XDP
+	TCX = plan.TCX
+)
 
 // ProgramName is the name of the program that judges packets.
 const ProgramName = "levee"
 
-// Names of maps. What a map is says Program.Maps.
-const (
-	countersMap  = "counters"
-	traceMap     = "trace"
-	trialMap     = "trial"
-	previousMap  = "previous"
-	setPrefix    = "set_"  // of the map of one dynamic set
-	sharedPrefix = "sets_" // of a map of many; no set's own map is called so
-)
-
 // SlotBytes is the size of one counter: packets and bytes, u64 each, native order. Bytes are of
 // the whole frame without FCS. Row c of the counters map belongs to CPU c.
-const SlotBytes = 16
+const SlotBytes = plan.SlotBytes
+
+// SetPlace says where a program finds the memory of a dynamic set.
+type SetPlace = plan.SetPlace
 
 // Program is a compiled policy.
 type Program struct {

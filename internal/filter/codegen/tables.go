@@ -7,17 +7,28 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/filter/plan"
 	"levee/internal/filter/prefix"
 )
-
-// tablesMap holds the tables that programs only read, one behind the other: a program may use no more
-// than 64 maps (MAX_USED_MAPS, include/linux/bpf_verifier.h), a policy may have thousands of tables.
-const tablesMap = "tables"
 
 // place is where a table lies.
 type place struct {
 	in string // name of the map
 	at int    // byte offset in its value
+}
+
+// Tables that programs only read lie one behind the other in plan.TablesMap: a program may use no more
+// than 64 maps (MAX_USED_MAPS, include/linux/bpf_verifier.h), a policy may have thousands of tables.
+
+// placeTables gives the tables of the plan a place.
+func (c *compiler) placeTables() {
+	for _, t := range c.plan.Tables {
+		if t.Bits != nil {
+			c.constant(t.Name, t.Bits)
+		} else {
+			c.constant(t.Name, t.Prefixes.Bytes())
+		}
+	}
 }
 
 // constant gives a table a place under a name that code refers to like that of a map.
@@ -46,9 +57,9 @@ func (c *compiler) room(name string, n int, fill func(to []byte)) {
 // tablesName is the name of the map that is being filled; the first has no number.
 func (c *compiler) tablesName() string {
 	if c.packs == 0 {
-		return tablesMap
+		return plan.TablesMap
 	}
-	return fmt.Sprintf("%s_%d", tablesMap, c.packs)
+	return fmt.Sprintf("%s_%d", plan.TablesMap, c.packs)
 }
 
 // flushTables makes a map of the tables collected so far. It is not frozen: a frozen map would have

@@ -296,7 +296,7 @@ func TestEveryKindOfRuleCompilesToTheSame(t *testing.T) {
 		var made [2]*codegen.Program
 		for i := range made {
 			var err error
-			if made[i], err = codegen.Compile(p, codegen.Target{CPUs: 2, Records: true}); err != nil {
+			if made[i], err = codegen.Compile(p, codegen.Target{CPUs: 2, Bytecode: true}); err != nil {
 				t.Fatalf("%s: %v", w.name, err)
 			}
 		}
@@ -321,7 +321,7 @@ func TestLongListsOfEndpointsAreLookedUp(t *testing.T) {
 		fmt.Fprintf(&g.sets, "set s%d = %s\n", i, list(size, g.endpoint))
 		return fmt.Sprintf("drop from s%d ttl %d", i, i+1)
 	})
-	compiled, err := codegen.Compile(resolve(t, g.sets.String()+rules+"default pass\n"), codegen.Target{CPUs: 1, Records: true})
+	compiled, err := codegen.Compile(resolve(t, g.sets.String()+rules+"default pass\n"), codegen.Target{CPUs: 1, Bytecode: true})
 	if err != nil {
 		t.Fatal(err)
 	}

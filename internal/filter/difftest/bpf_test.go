@@ -59,7 +59,7 @@ func (c compiled) Take(set string, e policy.Element) { c.SetDel(set, e) }
 
 // target takes turns with the kinds of program.
 func target(seed uint64, records bool) codegen.Target {
-	t := codegen.Target{CPUs: int(seed%3) + 1, Trace: true, Records: records}
+	t := codegen.Target{CPUs: int(seed%3) + 1, Trace: true, Bytecode: records}
 	switch seed % 4 {
 	case 2:
 		t.Frags = true

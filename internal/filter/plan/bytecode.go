@@ -22,7 +22,7 @@ type Bytecode struct {
 	Counting  Cuts
 	Questions int // of all rules, in compares
 
-	class ir.Class
+	Class ir.Class // of the packets, or one of them
 }
 
 func (*Bytecode) Kind() string    { return "bytecode" }
@@ -32,27 +32,44 @@ func (*Bytecode) Blocks() []Block { return nil }
 type Interpreter struct {
 	Lookups   []BytecodeLookup  // functions that bytecode calls by number
 	Endpoints []SetKey          // functions of dynamic sets of endpoints and services, by number
+	Arms      []*Arm            // of the functions that have arms, ArmsEach of each
 	Tables    map[ir.ListID]int // of Lookups, those of static sets
 	Sets      map[SetKey]int    // of Lookups, those of dynamic sets of addresses
-	Arms      map[ArmKey]int    // of Lookups, those of endpoints
-	ArmCount  int
+	Lists     map[ArmKey]int    // of Arms, those of lists of endpoints
+	Extras    map[ExtraKey]int  // of Arms, the first of those that a rule asks besides
 }
 
-// BytecodeLookup is a function of an address, or an arm of a function of the decoded packet.
+// BytecodeLookup is a function of an address or, if it has arms, of the decoded packet.
 type BytecodeLookup struct {
-	Set   SetKey // of a dynamic set, if Table and Arm are nil
+	Set   SetKey // of a dynamic set, unless there is a table or arms
 	Table *Table // of a static set
-	Arm   *Arm
-	IPv4  bool // of addresses
+	IPv4  bool   // of addresses
+	Arms  bool
+	First int // of Arms
 }
 
-// Arm is a look-up in a list of endpoints. Many of them are one function: functions of their own would
-// soon be more than the kernel takes.
+// Arm is code that bytecode calls by number: a look-up in a list of endpoints, or what a rule asks
+// besides. Many of them are one function: functions of their own would soon be more than the kernel
+// takes.
 type Arm struct {
-	Number int
-	Class  ir.Class // of the packets, for its family
-	Lookup *Lookup
+	Number   int
+	Function int      // of Interpreter.Lookups
+	Class    ir.Class // of the packets, for its family
+	Lookup   *Lookup  // nil for what a rule asks besides
+	Rule     *ir.Rule // that asks besides
+	Extra    int      // which of it
+	bound    int      // of its instructions
 }
+
+func (a *Arm) size() int {
+	if a.Lookup != nil {
+		return sizeArm + sizeTree
+	}
+	return sizeArm + a.bound
+}
+
+// ExtraKey finds what a rule of bytecode asks besides.
+type ExtraKey struct{ Bytecode, Rule int } // numbers
 
 // ArmKey finds an arm. One list may be asked for either side, and for ports as well as for protocols.
 type ArmKey struct {
@@ -74,17 +91,39 @@ const (
 	fewPairs = 32
 )
 
-// Lookup is the number of the function that a condition is asked by, if it is not bounds.
-func (x *Interpreter) Lookup(p *Plan, c *ir.Cond, ip4 bool) (n int, ok bool) {
+// Lookup is the number of the function that a condition is asked by, if it is not bounds, and of its arm.
+func (x *Interpreter) Lookup(p *Plan, c *ir.Cond, ip4 bool) (n, arm int, ok bool) {
 	switch {
 	case c.Dynamic():
 		n, ok = x.Sets[SetKey{p.Places[c.Set].Map, ip4}]
 	case c.Pairs != nil:
-		n, ok = x.Arms[ArmKey{c.List, c.Field, c.Number}]
+		if arm, ok = x.Lists[ArmKey{c.List, c.Field, c.Number}]; ok {
+			n = x.Arms[arm].Function
+		}
 	case c.Prefixes != nil:
 		n, ok = x.Tables[c.List]
 	}
-	return n, ok
+	return n, arm, ok
+}
+
+// add gives a function a number.
+func (x *Interpreter) add(l BytecodeLookup) int {
+	x.Lookups = append(x.Lookups, l)
+	return len(x.Lookups) - 1
+}
+
+// addArm gives an arm a number, and a function.
+func (x *Interpreter) addArm(a *Arm) int {
+	a.Number = len(x.Arms)
+	if a.Number%ArmsEach == 0 {
+		x.add(BytecodeLookup{Arms: true, First: a.Number})
+	}
+	x.Arms = append(x.Arms, a)
+	a.Function = len(x.Lookups) - 1
+	for !x.Lookups[a.Function].Arms {
+		a.Function--
+	}
+	return a.Number
 }
 
 // bytecode makes bytecode of rules, or finds it: chains whose rules are the same share it.
@@ -94,12 +133,19 @@ func (p *planner) bytecode(c *Chain, rules []ir.Rule, why string) *Bytecode {
 			return b
 		}
 	}
-	b := &Bytecode{Number: len(p.Bytecodes), Family: c.Family(), Rules: rules, class: c.Classes[0]}
+	b := &Bytecode{Number: len(p.Bytecodes), Family: c.Family(), Rules: rules, Class: c.Classes[0]}
 	b.What, b.Why = count(len(rules), "rule"), why
 	b.Asks.askAll(rules)
 	for i := range rules {
-		for j := range rules[i].Conds {
-			p.asked(b, &rules[i].Conds[j])
+		r := &rules[i]
+		for j := range r.Conds {
+			p.asked(b, &r.Conds[j])
+		}
+		for j, e := range p.extension.of(r) {
+			n := p.Interpreter.addArm(&Arm{Class: b.Class, Rule: r, Extra: j, bound: e.Instructions})
+			if j == 0 {
+				p.Interpreter.Extras[ExtraKey{b.Number, i}] = n
+			}
 		}
 	}
 	p.Bytecodes = append(p.Bytecodes, b)
@@ -109,10 +155,6 @@ func (p *planner) bytecode(c *Chain, rules []ir.Rule, why string) *Bytecode {
 // asked gives a condition of bytecode a function where it wants one.
 func (p *planner) asked(b *Bytecode, c *ir.Cond) {
 	x, ip4 := &p.Interpreter, b.Family == ir.IPv4
-	add := func(l BytecodeLookup) int {
-		x.Lookups = append(x.Lookups, l)
-		return len(x.Lookups) - 1
-	}
 	switch {
 	case c.Dynamic() && c.Number != 0:
 		ip4 = ip4 || ofServices(c)
@@ -125,25 +167,23 @@ func (p *planner) asked(b *Bytecode, c *ir.Cond) {
 		p.setFunction(c.Set, ip4)
 		key := SetKey{p.Places[c.Set].Map, ip4}
 		if _, ok := x.Sets[key]; !ok {
-			x.Sets[key] = add(BytecodeLookup{Set: key, IPv4: ip4})
+			x.Sets[key] = x.add(BytecodeLookup{Set: key, IPv4: ip4})
 		}
 	case len(c.Prefixes) >= manyPrefixes:
 		if _, ok := x.Tables[c.List]; !ok && len(x.Tables) < maxTables {
-			x.Tables[c.List] = add(BytecodeLookup{Table: p.prefixTable(b.Family, c), IPv4: ip4})
+			x.Tables[c.List] = x.add(BytecodeLookup{Table: p.prefixTable(b.Family, c), IPv4: ip4})
 		}
 	case len(c.Pairs) > maxPairs:
 		key := ArmKey{c.List, c.Field, c.Number}
-		if _, ok := x.Arms[key]; ok {
+		if _, ok := x.Lists[key]; ok {
 			return
 		}
-		if x.ArmCount >= maxArms || x.ArmCount >= maxTables && len(c.Pairs) <= fewPairs {
+		if n := len(x.Lists); n >= maxArms || n >= maxTables && len(c.Pairs) <= fewPairs {
 			return
 		}
 		positive := *c // the bytecode says what the answer is to be
 		positive.Not = false
-		arm := &Arm{x.ArmCount, b.class, p.lookup(b.Family, &positive)}
-		x.ArmCount++
-		x.Arms[key] = add(BytecodeLookup{Arm: arm})
+		x.Lists[key] = x.addArm(&Arm{Class: b.Class, Lookup: p.lookup(b.Family, &positive)})
 	}
 }
 
@@ -165,7 +205,7 @@ func (x *Interpreter) Endpoint(key SetKey) int {
 
 // operations is how many operations of bytecode a condition is at most.
 func (p *planner) operations(f ir.Family, c *ir.Cond) int {
-	if _, ok := p.Interpreter.Lookup(p.Plan, c, f == ir.IPv4); ok || c.Dynamic() {
+	if _, _, ok := p.Interpreter.Lookup(p.Plan, c, f == ir.IPv4); ok || c.Dynamic() {
 		return 1
 	}
 	switch {

@@ -26,9 +26,13 @@ func (c *Chain) Blocks() []Block { return c.Do }
 // Family of the classes.
 func (c *Chain) Family() ir.Family { return c.Classes[0].Family }
 
-// shareChains gives each class its chain.
+// shareChains gives each class that packets may have its chain.
 func (p *planner) shareChains() {
 	for _, classes := range p.Program.Alike() {
+		classes = slices.DeleteFunc(classes, func(c ir.Class) bool { return !p.Target.meets(c) })
+		if len(classes) == 0 {
+			continue
+		}
 		c := &Chain{Classes: classes, Rules: p.Program.Lists[classes[0].Index()]}
 		names := make([]string, len(classes))
 		for i, class := range classes {

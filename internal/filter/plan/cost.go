@@ -106,8 +106,8 @@ func (p *planner) priceStraight(s *Straight, f *flow) Cost {
 		for _, done := range r.Does {
 			switch done := done.(type) {
 			case *Effect:
-				ns := costOfEffect(done.Effect.Action).ns * share * pass
-				done.Cost = Cost{Least: ns, Ns: ns, Instructions: costOfEffect(done.Effect.Action).size}
+				ns := p.extension.effect(done.Effect.Action).ns * share * pass
+				done.Cost = Cost{Least: ns, Ns: ns, Instructions: p.extension.effect(done.Effect.Action).size}
 				r.Cost.Least += ns
 				r.Cost.Ns += ns
 			case *Verdict:
@@ -222,6 +222,9 @@ func (p *planner) average() (least, ns float64) {
 	}
 	for i, w := range weight {
 		c := p.ChainOf[i]
+		if c == nil {
+			continue
+		}
 		least += c.Cost.Least * w / max(all, 1)
 		ns += c.Cost.Ns * w / max(all, 1)
 	}

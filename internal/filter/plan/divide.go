@@ -55,7 +55,7 @@ func (p *planner) divide(c *Chain, all bool, why string) {
 func (p *planner) stretch(c *Chain, rules []ir.Rule) (n int, tree bool) {
 	for i := 0; i < len(rules); {
 		k := p.fits(c, rules[i:])
-		if k >= minTree {
+		if k >= MinTree {
 			if i == 0 {
 				return k, true
 			}

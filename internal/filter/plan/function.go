@@ -52,7 +52,7 @@ func (p *planner) function(c *Chain, do []Block) *Function {
 	f.What = count(len(rules), "rule")
 	f.Asks.askAll(rules)
 	last := &rules[n-1]
-	f.Ends = len(last.Conds) == 0 && last.Action.Decides()
+	f.Ends = len(last.Conds) == 0 && !p.extension.asks(last) && last.Action.Decides()
 	p.Functions = append(p.Functions, f)
 	return f
 }

@@ -1,5 +1,13 @@
 package plan
 
+import (
+	"github.com/cilium/ebpf"
+
+	"levee/internal/filter/endpoint"
+	"levee/internal/filter/prefix"
+	"levee/internal/lang/policy"
+)
+
 // Ledger is what the whole program takes of what the kernel gives.
 type Ledger struct {
 	Functions    int // of maxFunctions
@@ -9,18 +17,41 @@ type Ledger struct {
 
 // Map is memory of a program.
 type Map struct {
-	Name  string
-	Bytes int // at most, where bytecode is in it
-	For   string
+	Name     string
+	Bytes    int // at most, where bytecode is in it
+	For      string
+	Holds    Identity
+	Lifetime Lifetime
+	Sets     *SetMap // of dynamic sets, else nil
 }
 
-// Names of maps.
+// SetMap says how the memory of dynamic sets is laid out.
+type SetMap struct {
+	Type policy.SetType
+	Room int // entries of each
+	Sets int
+}
+
+// Spec describes the map, whose inner maps' values are the memory.
+func (s *SetMap) Spec(name string) (spec *ebpf.MapSpec, err error) {
+	if s.Type == policy.Addresses {
+		spec, err = prefix.DynamicSpec(name, s.Room)
+	} else {
+		spec, err = endpoint.Spec(name, s.Room)
+	}
+	if err == nil {
+		spec.MaxEntries = max(spec.MaxEntries, uint32(s.Sets))
+	}
+	return spec, err
+}
+
+// Names of maps. What one holds says its Identity.
 const (
-	CountersMap = "counters" // array, 1 entry, BPF_F_MMAPABLE: [CPUs rounded up to a power of two][RowBytes]
-	TraceMap    = "trace"    // array, 1 entry, BPF_F_MMAPABLE: u32 slot of the last decision (Target.Trace)
-	TrialMap    = "trial"    // array, 1 entry, BPF_F_MMAPABLE: u64 deadline in jiffies (Target.Trial)
-	PreviousMap = "previous" // prog array, 1 entry: judged by after the deadline; pass if empty (Target.Trial)
-	TablesMap   = "tables"   // all that programs only read, more than one map if it is too much for one
+	CountersMap = "counters"
+	TraceMap    = "trace"
+	TrialMap    = "trial"
+	PreviousMap = "previous"
+	TablesMap   = "tables" // more than one map if it is too much for one
 )
 
 // enter writes the ledger. The error is a set that the kernel has no room for.
@@ -28,33 +59,22 @@ func (p *planner) enter() error {
 	l := &p.Ledger
 	l.Functions, l.Instructions = p.count()
 	p.Cost.Instructions = l.Instructions
-	l.Maps = append(l.Maps, Map{CountersMap, p.CPUs * p.RowBytes, "counters of all rules, a row for each CPU"})
+	add := func(name string, bytes int, what string, holds Identity, life Lifetime) {
+		l.Maps = append(l.Maps, Map{Name: name, Bytes: bytes, For: what, Holds: holds, Lifetime: life})
+	}
+	add(CountersMap, p.CPUs*p.RowBytes, "counters of all rules, a row for each CPU", Identity{What: HoldsCounters}, Pinned)
 	if p.Target.Trace {
-		l.Maps = append(l.Maps, Map{TraceMap, 8, "the slot that decided last"})
+		add(TraceMap, 8, "the slot that decided last", Identity{What: HoldsLastSlot}, Private)
 	}
 	if p.Target.Trial {
-		l.Maps = append(l.Maps, Map{TrialMap, 8, "until when the policy is on trial"}, Map{PreviousMap, 4, "the program that judges then"})
+		add(TrialMap, 8, "until when the policy is on trial", Identity{What: HoldsDeadline}, Private)
+		add(PreviousMap, 4, "the program that judges then", Identity{What: HoldsPrevious}, Pinned)
 	}
 	if n := p.tableBytes(); n > 0 {
-		l.Maps = append(l.Maps, Map{TablesMap, n, "tables that programs only read"})
+		add(TablesMap, n, "tables that programs only read", Identity{What: HoldsTables, Name: TablesMap}, Private)
 	}
-	shared := map[string]int{} // index of a map of sets
-	for _, s := range p.Program.Policy.Sets {
-		place, ok := p.Places[s]
-		if !ok {
-			continue
-		}
-		spec, err := SetSpec(s.Type, place)
-		if err != nil {
-			return p.errorf("set %s: %w", s.Name, err)
-		}
-		i, known := shared[place.Map]
-		if !known {
-			i = len(l.Maps)
-			shared[place.Map] = i
-			l.Maps = append(l.Maps, Map{Name: place.Map, For: p.WhyPlace(place)})
-		}
-		l.Maps[i].Bytes += int(spec.InnerMap.ValueSize)
+	if err := p.enterSets(); err != nil {
+		return err
 	}
 	for _, m := range l.Maps {
 		p.Cost.Bytes += m.Bytes
@@ -62,18 +82,63 @@ func (p *planner) enter() error {
 	return nil
 }
 
-// tableBytes is what all tables take together.
+// enterSets writes the maps of dynamic sets, also of those that no rule asks for now: entries are the
+// operator's, and outlive rules.
+func (p *planner) enterSets() error {
+	l := &p.Ledger
+	at := map[string]int{} // index of a map
+	for _, s := range p.Program.Policy.Sets {
+		place, ok := p.Places[s]
+		if !ok {
+			continue
+		}
+		i, known := at[place.Map]
+		if !known {
+			i = len(l.Maps)
+			at[place.Map] = i
+			m := Map{Name: place.Map, For: p.WhyPlace(place), Sets: &SetMap{Type: s.Type, Room: place.Room}}
+			if p.Shared() {
+				// The next program may have other sets, at other numbers: what it continues is each set.
+				m.Holds, m.Lifetime = Identity{What: HoldsDynamicSets, Name: place.Map}, Pinned
+			} else {
+				m.Holds, m.Lifetime = Identity{HoldsDynamicSet, s.Name, s.Type.String()}, Carried
+			}
+			l.Maps = append(l.Maps, m)
+		}
+		m := &l.Maps[i]
+		m.Sets.Sets++
+		spec, err := m.Sets.Spec(m.Name)
+		if err != nil {
+			return p.errorf("set %s: %w", s.Name, err)
+		}
+		m.Bytes += int(spec.InnerMap.ValueSize)
+	}
+	return nil
+}
+
+// cacheLine is what tables begin at a multiple of.
+const cacheLine = 64
+
+// tableBytes is what all tables take, one behind the other.
 func (p *planner) tableBytes() (n int) {
+	add := func(bytes int) { n = (n+cacheLine-1)&^(cacheLine-1) + bytes }
 	for _, t := range p.Tables {
-		n += t.Bytes
+		add(t.Bytes)
+	}
+	if len(p.Bytecodes) > 0 {
+		add(operationBytes + bytecodeTables*cacheLine) // the end of all lists
+	}
+	for _, b := range p.Bytecodes {
+		add(b.Cost.Bytes)
 	}
 	for _, pool := range p.Pools {
 		if pool != nil {
-			n += pool.Size() + pool.PortsSize()
+			add(pool.Size())
+			add(pool.PortsSize())
 		}
-	}
-	for _, b := range p.Bytecodes {
-		n += b.Cost.Bytes
 	}
 	return n
 }
+
+// bytecodeTables is how many tables all bytecode is in.
+const bytecodeTables = 4

@@ -15,9 +15,11 @@ const (
 	// maxFunction bounds the instructions of a function of rules, and of rules in the main function: a
 	// jump has 16 bits, and the decoder stands before the rules.
 	maxFunction = 24_000
-	// maxMain is up to how many instructions rules are in the main function, of all chains together.
-	// The verifier walks them once for each way on which a packet comes to them.
-	maxMain = 20_000
+	// maxMain is up to how many instructions all rules are in the main function. The verifier walks
+	// them once for each way on which a packet comes to them.
+	maxMain = 24_000
+	// maxBeside is up to how many instructions rules are there beside calls of functions.
+	maxBeside = 4_000
 	// maxQuestions is how many questions a function of rules asks. The verifier keeps a way open for
 	// each while it walks a function, 8,192 at most (BPF_COMPLEXITY_LIMIT_JMP_SEQ of
 	// kernel/bpf/verifier.c), and what it keeps makes it slow.
@@ -33,11 +35,11 @@ const (
 	maxRuleTrees = 8
 )
 
-// counterBytes is the size of one counter: packets and bytes, 64 bits each.
-const counterBytes = 16
+// SlotBytes is the size of one counter: packets and bytes, 64 bits each.
+const SlotBytes = 16
 
 // RowBytes is the size of one CPU's row of counters.
-func RowBytes(slots int) int { return (slots*counterBytes + 63) &^ 63 }
+func RowBytes(slots int) int { return (slots*SlotBytes + 63) &^ 63 }
 
 // checkCounters refuses what no program can address.
 func (p *planner) checkCounters() error {

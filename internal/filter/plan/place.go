@@ -6,12 +6,11 @@ import (
 	"slices"
 )
 
-// place says which groups of all chains are in the main function: those of few instructions first, as
-// many as it takes. The others become functions.
+// place says which groups of all chains are in the main function: all, if it takes them, or those of few
+// instructions, of which a call would be a large part. The others become functions.
 func (p *planner) place() {
 	p.Functions = nil
 	var groups []*group
-	size, asks := 0, 0
 	for _, c := range p.Chains {
 		c.Do, c.Registers, c.Calls = nil, Fields{}, false
 		for _, g := range c.groups {
@@ -20,14 +19,10 @@ func (p *planner) place() {
 			}
 		}
 	}
-	inMain := map[*group]bool{}
 	slices.SortStableFunc(groups, func(a, b *group) int { return cmp.Compare(a.bound, b.bound) })
-	for _, g := range groups {
-		if size+g.bound > maxMain || asks+g.asks > maxMainQuestions {
-			break
-		}
-		size, asks = size+g.bound, asks+g.asks
-		inMain[g] = true
+	inMain, size := fill(groups, maxMain, maxMainQuestions)
+	if len(inMain) < len(groups) {
+		inMain, size = fill(groups, maxBeside, maxQuestions)
 	}
 	p.mainSize = sizeMain + sizeChain*len(p.Chains) + size
 	for _, c := range p.Chains {
@@ -51,6 +46,20 @@ func (p *planner) place() {
 			p.mainSize += sizeCall * len(c.Do)
 		}
 	}
+}
+
+// fill takes groups from the first on that together have at most so many instructions and questions.
+func fill(groups []*group, instructions, questions int) (taken map[*group]bool, size int) {
+	taken = map[*group]bool{}
+	asks := 0
+	for _, g := range groups {
+		if size+g.bound > instructions || asks+g.asks > questions {
+			break
+		}
+		size, asks = size+g.bound, asks+g.asks
+		taken[g] = true
+	}
+	return taken, size
 }
 
 // call adds a block that is called.

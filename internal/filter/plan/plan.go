@@ -6,6 +6,7 @@ import (
 
 	"levee/internal/filter/ir"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 // Plan is what a program will consist of.
@@ -35,7 +36,14 @@ type Plan struct {
 
 // New plans the program of a lowered policy. The error is a limit of the kernel's that the policy does
 // not keep.
-func New(prog *ir.Program, t Target) (*Plan, error) {
+func New(prog *ir.Program, t Target) (*Plan, error) { return NewWith(prog, t, Extension{}) }
+
+// NewWith plans the program of a lowered policy whose rules ask or do what the language does not have.
+func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
+	if asks := prog.Policy.Ethernet(); t.Link == packet.L3 && len(asks) > 0 {
+		return nil, fmt.Errorf("line %d asks for %s, which packets without an Ethernet header lack",
+			asks[0].Rule.Pos.Line, asks[0].Term.Field.Info().Name)
+	}
 	slots := prog.Policy.Slots()
 	p := &planner{
 		Plan: &Plan{
@@ -45,7 +53,7 @@ func New(prog *ir.Program, t Target) (*Plan, error) {
 			Places:   placesOf(prog.Policy),
 		},
 		prefixes: map[ir.ListID]*Table{}, ethernet: map[string]*Table{}, bits: map[string]*Table{},
-		endpoints: map[ir.ListID]*Tree{},
+		endpoints: map[ir.ListID]*Tree{}, extension: x,
 	}
 	if err := p.checkCounters(); err != nil {
 		return nil, err
@@ -67,6 +75,7 @@ type planner struct {
 	ethernet  map[string]*Table    // by ranges
 	bits      map[string]*Table    // by contents
 	endpoints map[ir.ListID]*Tree
+	extension Extension
 
 	mainSize     int // instructions of the main function
 	treesInPlace int
@@ -76,12 +85,19 @@ type planner struct {
 func (p *planner) restart() {
 	p.Functions, p.Bytecodes = nil, nil
 	p.SetFunctions, p.SetFunctionOf = nil, map[SetKey]int{}
-	p.Interpreter = Interpreter{Tables: map[ir.ListID]int{}, Sets: map[SetKey]int{}, Arms: map[ArmKey]int{}}
+	p.Interpreter = Interpreter{
+		Tables: map[ir.ListID]int{}, Sets: map[SetKey]int{}, Lists: map[ArmKey]int{},
+		Extras: map[ExtraKey]int{},
+	}
 }
 
 // count counts functions and instructions of the whole, at most.
 func (p *planner) count() (functions, size int) {
-	functions, size = 2, p.mainSize+decoderSize(p.Target)
+	functions, size = 1, p.mainSize
+	if !p.Target.Plain {
+		functions++
+		size += decoderSize(p.Target)
+	}
 	for _, f := range p.Functions {
 		functions++
 		size += f.bound
@@ -105,11 +121,13 @@ func (p *planner) count() (functions, size int) {
 			functions++
 			size += sizeAddress + l.Table.Prefixes.Instructions()
 		}
-		if l.Arm != nil {
-			size += sizeArm + sizeTree
+		if l.Arms {
+			functions++
 		}
 	}
-	functions += (x.ArmCount + ArmsEach - 1) / ArmsEach
+	for _, a := range x.Arms {
+		size += a.size()
+	}
 	return functions, size
 }
 
@@ -130,9 +148,9 @@ func (p *planner) walked() (families [ir.IPv6 + 1]bool) {
 			walk(b, note)
 		}
 	}
-	for _, l := range p.Interpreter.Lookups {
-		if l.Arm != nil {
-			note(l.Arm.Lookup)
+	for _, a := range p.Interpreter.Arms {
+		if a.Lookup != nil {
+			note(a.Lookup)
 		}
 	}
 	return families
@@ -192,8 +210,10 @@ func (p *planner) fill() {
 	}
 	for _, l := range p.Interpreter.Lookups {
 		use(l.Table)
-		if l.Arm != nil {
-			look(l.Arm.Class, l.Arm.Lookup)
+	}
+	for _, a := range p.Interpreter.Arms {
+		if a.Lookup != nil {
+			look(a.Class, a.Lookup)
 		}
 	}
 	for i, t := range p.Tables {

@@ -19,7 +19,11 @@ func (p *Plan) Print(w io.Writer) error {
 	l := &p.Ledger
 	fmt.Fprintf(t, "%d functions of %d; %s instructions at most, of %s\n", l.Functions, maxFunctions, thousands(l.Instructions), thousands(maxInstructions))
 	for _, m := range l.Maps {
-		fmt.Fprintf(t, "map %s: %s, %s\n", m.Name, count(m.Bytes, "byte"), m.For)
+		life := string(m.Lifetime)
+		if m.Lifetime == Private {
+			life = "private"
+		}
+		fmt.Fprintf(t, "map %s: %s, %s, %s\n", m.Name, count(m.Bytes, "byte"), life, m.For)
 	}
 	return t.Flush()
 }

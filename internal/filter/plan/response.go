@@ -9,16 +9,16 @@ type Response struct {
 	Slot    int        // index into policy.Slots
 }
 
-func responseOf(r *ir.Rule) Response { return Response{r.Action.Verdict, r.Slot} }
+// ResponseOf is what a rule that decides makes of a packet.
+func ResponseOf(r *ir.Rule) Response { return Response{r.Action.Verdict, r.Slot} }
 
 // A response is carried in programs as a word: the slot above the number of the verdict. 0 is none: no
 // rule has decided yet. The response of an earlier rule is less than that of a later one.
 const (
 	VerdictBits = 4 // of the word, from the lowest on
 
-	Undecided = 0 // the word of no response
-	DropWord  = 1 // the number of a verdict
-	PassWord  = 2
+	DropWord = 1 // the number of a verdict
+	PassWord = 2
 )
 
 // Word is the response as programs carry it.

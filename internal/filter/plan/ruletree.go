@@ -13,9 +13,9 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// minTree is from how many rules in a row on that ask for addresses and numbers only they are looked
+// MinTree is from how many rules in a row on that ask for addresses and numbers only they are looked
 // up in a rule tree instead of being compared.
-const minTree = 48
+const MinTree = 48
 
 // maxBoxes is how many boxes the lists of one rule may multiply to in a rule tree.
 const maxBoxes = 16
@@ -56,14 +56,14 @@ type Pool struct {
 // Where these compile, no policy has more rules than results tell apart, with what is built in, and no
 // pool that fits into a map more pairs of ports than have numbers.
 const (
-	_ = uint(ruletree.MaxResult - counterBytes*(syntax.MaxStatements+1000))
+	_ = uint(ruletree.MaxResult - SlotBytes*(syntax.MaxStatements+1000))
 	_ = uint(ruletree.MaxSize - prefix.MaxBytes)
 )
 
 // fits counts the rules from the start of the list that a rule tree can hold.
 func (p *planner) fits(c *Chain, rules []ir.Rule) int {
 	for i := range rules {
-		if !boxable(c.Family(), &rules[i]) {
+		if len(p.extension.of(&rules[i])) > 0 || !boxable(c.Family(), &rules[i]) {
 			return i
 		}
 	}
@@ -105,7 +105,7 @@ func boxes(r *ir.Rule, any netip.Prefix, out []ruletree.Box) []ruletree.Box {
 	first := len(out)
 	out = append(out, ruletree.Box{
 		Src: any, Dst: any, Ports: [2]ruletree.Span{ruletree.Any, ruletree.Any},
-		Result: responseOf(r).Word(),
+		Result: ResponseOf(r).Word(),
 	})
 	for i := range r.Conds {
 		q := &r.Conds[i]
@@ -137,7 +137,7 @@ func boxes(r *ir.Rule, any netip.Prefix, out []ruletree.Box) []ruletree.Box {
 func (p *planner) ruleTree(f ir.Family, rules []ir.Rule) *RuleTree {
 	t := &RuleTree{Family: f, Rules: rules}
 	t.What = count(len(rules), "rule")
-	t.Why = fmt.Sprintf("%d rules or more in a row on addresses and ports: the cost does not grow with their number", minTree)
+	t.Why = fmt.Sprintf("%d rules or more in a row on addresses and ports: the cost does not grow with their number", MinTree)
 	t.Asks.askAll(rules)
 	return t
 }

@@ -4,10 +4,6 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/cilium/ebpf"
-
-	"levee/internal/filter/endpoint"
-	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
 )
 
@@ -18,11 +14,11 @@ type SetPlace struct {
 	Room int    // for how many entries the memory is laid out, at least the set's max
 }
 
-// maxOwn is up to how many dynamic sets of a policy have a map of their own: a program may use 64
+// MaxOwn is up to how many dynamic sets of a policy have a map of their own: a program may use 64
 // (MAX_USED_MAPS, include/linux/bpf_verifier.h), and each takes up to four functions, of which it may
 // have 256 (BPF_MAX_SUBPROGS). The sets of a policy with more share a map, and the functions that
 // search it, with all of the same type and room.
-const maxOwn = 48
+const MaxOwn = 48
 
 // minRoom is the smallest room of sets that share a map. Rooms are powers of two, so that there are not
 // more maps for all addresses, and for all services and endpoints, than a program may use.
@@ -52,7 +48,7 @@ func placesOf(p *policy.Policy) map[*policy.Set]SetPlace {
 	places := make(map[*policy.Set]SetPlace, len(sets))
 	used := map[string]uint32{} // keys, by map
 	for _, s := range sets {
-		if len(sets) <= maxOwn {
+		if len(sets) <= MaxOwn {
 			places[s] = SetPlace{Map: SetPrefix + s.Name, Room: s.Max}
 			continue
 		}
@@ -69,15 +65,7 @@ func placesOf(p *policy.Policy) map[*policy.Set]SetPlace {
 }
 
 // Shared reports whether dynamic sets share maps.
-func (p *Plan) Shared() bool { return len(p.Places) > maxOwn }
-
-// SetSpec describes the map of a dynamic set of a type, whose memory is its inner map's value.
-func SetSpec(t policy.SetType, place SetPlace) (*ebpf.MapSpec, error) {
-	if t == policy.Addresses {
-		return prefix.DynamicSpec(place.Map, place.Room)
-	}
-	return endpoint.Spec(place.Map, place.Room)
-}
+func (p *Plan) Shared() bool { return len(p.Places) > MaxOwn }
 
 // WhyPlace says why a set is where it is.
 func (p *Plan) WhyPlace(place SetPlace) string {
@@ -85,7 +73,7 @@ func (p *Plan) WhyPlace(place SetPlace) string {
 	if !p.Shared() {
 		return why
 	}
-	return fmt.Sprintf("%s; more than %d dynamic sets: looked up by number in %s", why, maxOwn, place.Map)
+	return fmt.Sprintf("%s; more than %d dynamic sets: looked up by number in %s", why, MaxOwn, place.Map)
 }
 
 // SetFunction is what looks something up in a map of dynamic sets.

@@ -7,7 +7,7 @@ import (
 )
 
 // Instructions of what package codegen emits, at most, as the kernel counts them: a load of 64 bits
-// is two. TestPlansAreNoShorterThanPrograms holds them against programs.
+// is two. TestProgramsAreWhatPlansState holds them against programs.
 const (
 	sizeValue    = 3     // a number of the packet into a register
 	sizeAddress  = 5     // both halves of an address
@@ -29,7 +29,10 @@ const (
 	sizeAsked    = 8     // of it for each function that it may call
 )
 
-// effectCosts is what effects are as straight code. One that is not listed is as large as any.
+// CallInstructions is what a call of a function of rules or of bytecode takes.
+const CallInstructions = sizeCall
+
+// effectCosts is what effects of the language are as straight code.
 var effectCosts = map[action.Action]effectCost{
 	action.Count: {sizeCount, nsEffect},
 }
@@ -37,13 +40,6 @@ var effectCosts = map[action.Action]effectCost{
 type effectCost struct {
 	size int
 	ns   float64
-}
-
-func costOfEffect(a action.Action) effectCost {
-	if c, ok := effectCosts[a]; ok {
-		return c
-	}
-	return effectCost{sizeForeign, nsForeign}
 }
 
 // decoderSize is the careful decoder of a target, which clang makes.

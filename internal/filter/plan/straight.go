@@ -81,6 +81,7 @@ func (p *planner) straight(c *Chain, rules []ir.Rule) *Straight {
 
 func (p *planner) rule(c *Chain, from *ir.Rule) *Rule {
 	r := &Rule{Rule: from}
+	r.Cost.Instructions = p.extension.size(from)
 	r.What = p.nameOf(from.Slot)
 	for i := range from.Conds {
 		q := p.question(c.Family(), &from.Conds[i])
@@ -89,10 +90,10 @@ func (p *planner) rule(c *Chain, from *ir.Rule) *Rule {
 	}
 	for _, e := range from.Action.Effects {
 		r.Does = append(r.Does, &Effect{Effect: e, Slot: from.Slot})
-		r.Cost.Instructions += costOfEffect(e.Action).size
+		r.Cost.Instructions += p.extension.effect(e.Action).size
 	}
 	if from.Action.Decides() {
-		r.Does = append(r.Does, &Verdict{Response: responseOf(from)})
+		r.Does = append(r.Does, &Verdict{Response: ResponseOf(from)})
 		r.Cost.Instructions += sizeVerdict
 	}
 	return r
@@ -100,9 +101,9 @@ func (p *planner) rule(c *Chain, from *ir.Rule) *Rule {
 
 // ruleSize is the instructions of a rule as straight code.
 func (p *planner) ruleSize(c *Chain, r *ir.Rule) int {
-	n := sizeVerdict
+	n := sizeVerdict + p.extension.size(r)
 	for _, e := range r.Action.Effects {
-		n += costOfEffect(e.Action).size
+		n += p.extension.effect(e.Action).size
 	}
 	for i := range r.Conds {
 		n += p.sizeOf(c.Family(), &r.Conds[i])

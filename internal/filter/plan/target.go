@@ -1,5 +1,10 @@
 package plan
 
+import (
+	"levee/internal/filter/ir"
+	"levee/internal/packet"
+)
+
 // Hook is the kind of program to make.
 type Hook uint8
 
@@ -11,13 +16,23 @@ const (
 // Target is what the loader chose before compiling. The zero value is plain XDP for one CPU.
 type Target struct {
 	Hook  Hook
-	Frags bool // multi-buffer XDP: a packet may not lie in its first buffer as a whole
-	CPUs  int  // possible CPUs of the machine; 0 counts as 1
-	Trace bool // write the deciding slot to map "trace", for eval and tests
+	Link  packet.Link // what packets of the device begin with
+	Frags bool        // multi-buffer XDP: a packet may not lie in its first buffer as a whole
+	CPUs  int         // possible CPUs of the machine; 0 counts as 1
+	Trace bool        // write the deciding slot to map "trace", for eval and tests
 	// Bytecode has all rules become bytecode, which otherwise those do of which there are too many
 	// for instructions of their own. It is for tests: verdicts and counters are the same.
 	Bytecode bool
 	Trial    bool // judge by the policy only until the deadline in map "trial"
+	// Plain leaves the careful decoder out: packets that the fast path does not know have the
+	// default's verdict. It is for what `on error` asks for, where the kernel refuses that decoder.
+	Plain bool
+}
+
+// meets reports whether packets of a class may come to its rules.
+func (t Target) meets(class ir.Class) bool {
+	return !t.Plain || !class.Fragment && class.Transport != ir.UDPLite && class.Transport != ir.SCTP &&
+		class.Transport != ir.DCCP
 }
 
 // String names the hook for people.

@@ -2,21 +2,19 @@ package codegen
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/cilium/ebpf/asm"
 
-	"levee/internal/filter/assembler"
 	"levee/internal/filter/ir"
+	"levee/internal/filter/plan"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
 // Rules of which there are too many for code of their own become records in a table, which one loop
 // walks for each packet: the verifier sees the loop, whatever the number of rules. This file says what the records
-// are and makes them; machine_tree.go puts few of them in a packet's way, machine_emit.go is the loop.
+// are and makes them; bytecode_cuts.go puts few of them in a packet's way, interpreter.go is the loop.
 //
 // A record has four words: what to do, and up to three operands. Records are addressed by number.
 // The records of a rule stand one behind the other, each a question, the last what the rule does; a
@@ -71,60 +69,49 @@ type machine struct {
 	bounds  table[uint64] // where membership changes, ascending within each list of ranges
 	wide    table[uint64] // the same for addresses of two words, upper word first
 
-	body       []record             // scratch: the rule that is being made
-	number     []uint64             // scratch: bounds, or a list
-	bodies     shared               // records of rules
-	sorted     shared               // bounds
-	sorted2    shared               // wide ones
-	lookups    []lookup             // functions of opLookup, by number
-	asked      []lookupKey          // dynamic sets of opEndpoint, by number
-	arms       []*assembler.Builder // code of records' own, see emitArms
-	armLookups []int                // the functions that have it, armsEach of one
-	tables     map[ir.ListID]int    // of them, those of static sets
-	pairs      map[armKey]int       // arms that look endpoints up
-}
-
-// lookup is a function of an address or, if it has arms, of the environment.
-type lookup struct {
-	label   string
-	hasArms bool
-	number  asm.Register // in which it takes operand 2 of the record, the number of a set or an arm; R0: it takes none
+	body    []record // scratch: the rule that is being made
+	number  []uint64 // scratch: bounds, or a list
+	bodies  shared   // records of rules
+	sorted  shared   // bounds
+	sorted2 shared   // wide ones
+	starts  []uint32 // of each bytecode of the plan, the record that a packet begins with
+	bytes   []int    // that it takes
 }
 
 // endOfList is above every entry of a rule and above what stands for "not decided".
 const endOfList = ^uint64(0)
 
 func newMachine() *machine {
-	m := &machine{tables: map[ir.ListID]int{}, pairs: map[armKey]int{}}
+	m := &machine{}
 	m.add(record{uint64(opEnd)}) // number 0
 	return m
 }
 
-// body makes the records of a rule and gives the number of the first.
-func (c *compiler) body(ch *chain, r *ir.Rule) uint32 {
-	m := c.machine
+// body makes the records of rule i of some and gives the number of the first.
+func (c *compiler) body(b *plan.Bytecode, i int) uint32 {
+	m, r := c.machine, &b.Rules[i]
 	out := m.body[:0]
 	for i := range r.Conds {
-		out = c.question(ch, &r.Conds[i], out)
+		out = c.questionRecords(b.Family, &r.Conds[i], out)
 	}
-	out = c.blockRecords(r, out)
+	out = c.blockRecords(plan.ExtraKey{Bytecode: b.Number, Rule: i}, r, out)
 	out = c.effectRecords(r, out)
 	if r.Action.Decides() {
-		out = append(out, record{uint64(opDecide), uint64(r.Slot)<<32 | uint64(result(r))})
+		out = append(out, record{uint64(opDecide), uint64(r.Slot)<<32 | uint64(plan.ResponseOf(r).Word())})
 	}
 	m.body = out
 	return uint32(share(&m.records, &m.bodies, out))
 }
 
-// question appends the records of a condition.
-func (c *compiler) question(ch *chain, q *ir.Cond, out []record) []record {
+// questionRecords appends the records of a condition.
+func (c *compiler) questionRecords(f ir.Family, q *ir.Cond, out []record) []record {
 	if q.Number != 0 {
-		return c.endpointRecords(ch, q, out)
+		return c.endpointRecords(f, q, out)
 	}
 	at, n := c.fieldAt(q.Field)
 	switch how := q.Field.Info().Compare; {
 	case how == field.ByPrefix:
-		return c.addressRecords(q, at, ch.family() == ir.IPv4, out)
+		return c.addressRecords(q, at, f == ir.IPv4, out)
 	case how == field.ByMask:
 		return append(out, record{wordOf(opTest, at, n, q.Not), uint64(q.Mask), uint64(q.Value), 0})
 	case how != field.ByRange:
@@ -146,16 +133,9 @@ func (c *compiler) search(word, mask uint64, bounds []uint64) record {
 	return record{word, mask, uint64(share(&m.bounds, &m.sorted, bounds)), uint64(len(bounds))}
 }
 
-// manyPrefixes is from how many prefixes on a set has a table of package prefix, and a function that searches it,
-// instead of bounds that are searched by halving. Of these functions there are at most maxTables.
-const (
-	manyPrefixes = 200
-	maxTables    = 32
-)
-
 // addressRecords appends the questions of a condition on an address.
 func (c *compiler) addressRecords(q *ir.Cond, at int16, ip4 bool, out []record) []record {
-	if n, ok := c.lookupNumber(q, ip4); ok {
+	if n, _, ok := c.plan.Interpreter.Lookup(c.plan, q, ip4); ok {
 		return append(out, record{wordOf(opLookup, at, 8, q.Not), ^uint64(0), uint64(n), c.keyOf(q)})
 	}
 	if ip4 {
@@ -212,11 +192,11 @@ func addressOf(f field.Field) field.Field {
 
 // endpointRecords appends the question whether address and number are one of the endpoints of a list: a look-up,
 // or one endpoint after the other.
-func (c *compiler) endpointRecords(ch *chain, q *ir.Cond, out []record) []record {
+func (c *compiler) endpointRecords(f ir.Family, q *ir.Cond, out []record) []record {
 	if q.Dynamic() {
-		return append(out, c.dynamicRecord(ch, q))
+		return append(out, c.dynamicRecord(f, q))
 	}
-	if arm, ok := c.endpointArm(ch, q); ok {
+	if _, arm, ok := c.plan.Interpreter.Lookup(c.plan, q, f == ir.IPv4); ok {
 		return append(out, c.armRecord(arm, q.Not))
 	}
 	first := len(out)
@@ -270,22 +250,16 @@ func (c *compiler) sameNumberRecords(q *ir.Cond, pairs []ir.Pair, out []record) 
 }
 
 // keyOf is the number of a dynamic set that shares its map, 0 for all else.
-func (c *compiler) keyOf(q *ir.Cond) uint64 { return uint64(c.setPlaces[q.Set].Key) }
+func (c *compiler) keyOf(q *ir.Cond) uint64 { return uint64(c.plan.Places[q.Set].Key) }
 
 // dynamicRecord asks a dynamic set of endpoints or services; of services no address is asked for. What a protocol and a
 // direction differ in stands in the record: a function for each would be more than the kernel takes.
-func (c *compiler) dynamicRecord(ch *chain, q *ir.Cond) record {
-	m, mask, ip4 := c.machine, ^uint64(0), ch.family() == ir.IPv4
+func (c *compiler) dynamicRecord(f ir.Family, q *ir.Cond) record {
+	mask, ip4 := ^uint64(0), f == ir.IPv4
 	if q.Field.Info().Address == field.None {
 		mask, ip4 = 0, true
 	}
-	c.endpointFunction(q.Set, ip4)
-	key := lookupKey{c.setPlaces[q.Set].Map, ip4}
-	n := slices.Index(m.asked, key)
-	if n < 0 {
-		n = len(m.asked)
-		m.asked = append(m.asked, key)
-	}
+	n := c.plan.Interpreter.Endpoint(plan.SetKey{Map: c.plan.Places[q.Set].Map, IPv4: ip4})
 	at := keySrcHi
 	if q.Field.Info().Address == field.DstAddr {
 		at = keyDstHi
@@ -308,109 +282,10 @@ func (c *compiler) serviceOperand(q *ir.Cond) uint64 {
 	return keep | uint64(q.Proto)<<24 | place>>8&0x3fff<<32 | c.keyOf(q)<<48
 }
 
-// endpointArm is the arm that looks a packet up in a long list of endpoints.
-func (c *compiler) endpointArm(ch *chain, q *ir.Cond) (arm int, ok bool) {
-	m := c.machine
-	if len(q.Pairs) <= maxPairs {
-		return 0, false
-	}
-	key := armKey{q.List, q.Field, q.Number}
-	if arm, ok := m.pairs[key]; ok {
-		return arm, true
-	}
-	if k := len(m.pairs); k >= maxArms || k >= maxTables && len(q.Pairs) <= fewPairs {
-		return 0, false
-	}
-	asks := &chain{classes: ch.classes}
-	asks.use(q)
-	positive := *q // the record says what the answer is to be
-	positive.Not = false
-	arm = c.newArm(func(no string) {
-		c.loadRegs(asks)
-		c.endpoint(asks, &positive, no)
-	})
-	m.pairs[key] = arm
-	return arm, true
-}
-
-// Look-ups in lists of endpoints, and blocks of rules, are arms of functions, armsEach of one: functions of their own would soon be more than the kernel
-// takes. Of look-ups there are at most maxArms; a list of up to fewPairs endpoints gets none once many others have, but is compared one by one.
-const (
-	armsEach = 64
-	maxArms  = 512
-	fewPairs = 32
-)
-
-// armKey finds the look-up in a list. One list may be asked for either side, and for ports as well as for protocols.
-type armKey struct {
-	list          ir.ListID
-	field, number field.Field
-}
-
-// armsLabel is the function that has an arm.
-func armsLabel(arm int) string { return fmt.Sprintf("arms_%d", arm/armsEach) }
-
-func armLabel(arm int) string { return fmt.Sprintf("arm_%d", arm) }
-
-// newArm makes code of its own for a record: an arm of a function of the environment, which answers no
-// where the code goes to no, and yes where it falls through.
-func (c *compiler) newArm(emit func(no string)) (arm int) {
-	m := c.machine
-	arm = len(m.arms)
-	if arm%armsEach == 0 {
-		m.armLookups = append(m.armLookups, len(m.lookups))
-		m.lookups = append(m.lookups, lookup{label: armsLabel(arm), hasArms: true, number: asm.R2})
-	}
-	outside := c.builder
-	c.builder, c.inFunction = builder{outside.Aside()}, true
-	no := c.fresh("no")
-	c.label(armLabel(arm))
-	emit(no)
-	c.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
-	if c.Referenced(no) { // the verifier refuses code that nothing leads to
-		c.label(no)
-		c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-	}
-	m.arms = append(m.arms, c.Builder)
-	c.builder, c.inFunction = outside, false
-	return arm
-}
-
 // armRecord asks an arm.
 func (c *compiler) armRecord(arm int, not bool) record {
-	return record{wordOf(opLookup, keySrcHi, 8, not), ^uint64(0), uint64(c.machine.armLookups[arm/armsEach]), uint64(arm)}
-}
-
-// lookupNumber is the number of the function that asks a dynamic set or a large static one.
-func (c *compiler) lookupNumber(q *ir.Cond, ip4 bool) (n int, ok bool) {
-	m := c.machine
-	if q.Dynamic() {
-		label := c.dynamicFunction(q.Set, ip4)
-		for i, l := range m.lookups {
-			if l.label == label {
-				return i, true
-			}
-		}
-		f := lookup{label: label}
-		if c.shared() {
-			f.number = numberOf(ip4)
-		}
-		m.lookups = append(m.lookups, f)
-		return len(m.lookups) - 1, true
-	}
-	if len(q.Prefixes) < manyPrefixes {
-		return 0, false
-	}
-	if n, ok := m.tables[q.List]; ok {
-		return n, true
-	}
-	if len(m.tables) >= maxTables {
-		return 0, false
-	}
-	n = len(m.lookups)
-	m.tables[q.List] = n
-	m.lookups = append(m.lookups, lookup{label: c.tableFunction(q, ip4)})
-	return n, true
+	function := c.plan.Interpreter.Arms[arm].Function
+	return record{wordOf(opLookup, keySrcHi, 8, not), ^uint64(0), uint64(function), uint64(arm)}
 }
 
 // bounds4 is the first and the last address of an IPv4 prefix.
@@ -476,3 +351,11 @@ func putWords(to []byte, words []uint64) []byte {
 
 // add appends a record and gives its number.
 func (m *machine) add(r record) uint32 { return uint32(m.records.add([]record{r})) }
+
+func (c *compiler) callBytecode(b *plan.Bytecode) {
+	c.giveEnv()
+	if c.anyLooks {
+		c.context(asm.R3)
+	}
+	c.Emit(asm.Mov.Imm32(asm.R2, int32(c.machine.starts[b.Number])), asm.Call.Label(interpreter))
+}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"levee/internal/filter/ir"
+	"levee/internal/filter/plan"
 	"levee/internal/lang/action"
 )
 
@@ -11,6 +12,7 @@ import (
 type block struct {
 	looks bool // at the packet: it asks for the context
 	asks  bool // it may end the rule
+	size  int  // instructions, at most
 	// emit falls through where the rule goes on, and goes to no where the rule ends. R0 to R5 are
 	// free. R6 to R9 keep their values.
 	emit func(c *compiler, no string)
@@ -20,6 +22,7 @@ type block struct {
 type extension struct {
 	blocks  func(r *ir.Rule) []block  // those of a rule
 	effects map[action.Action]*effect // of kinds from action.Foreign on
+	emitted func(b plan.Block, n int) // is told each block and how many instructions it took
 	end     func(c *compiler)         // emits what becomes of effects; R6 to R9 keep their values
 }
 
@@ -56,11 +59,29 @@ func (c *compiler) emitBlocks(r *ir.Rule, no string) {
 	}
 }
 
-// blockRecords appends the records of a rule's blocks: each is an arm that the interpreter calls.
-func (c *compiler) blockRecords(r *ir.Rule, out []record) []record {
-	for _, b := range c.extension.of(r) {
-		arm := c.newArm(func(no string) { b.emit(c, no) })
-		out = append(out, c.armRecord(arm, false))
+// blockRecords appends the records of the blocks of a rule of bytecode: each is an arm that the
+// interpreter calls.
+func (c *compiler) blockRecords(at plan.ExtraKey, r *ir.Rule, out []record) []record {
+	first := c.plan.Interpreter.Extras[at]
+	for i := range c.extension.of(r) {
+		out = append(out, c.armRecord(first+i, false))
+	}
+	return out
+}
+
+// planned is what the planner has to know.
+func (x *extension) planned() plan.Extension {
+	out := plan.Extension{Effects: map[action.Action]int{}}
+	for k, e := range x.effects {
+		out.Effects[k] = e.size
+	}
+	if x.blocks != nil {
+		out.Asks = func(r *ir.Rule) (extra []plan.Extra) {
+			for _, b := range x.blocks(r) {
+				extra = append(extra, plan.Extra{Instructions: b.size, Asks: b.asks})
+			}
+			return extra
+		}
 	}
 	return out
 }

@@ -1,9 +1,12 @@
 package codegen
 
 import (
+	"fmt"
+
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
+	"levee/internal/filter/plan"
 )
 
 // interpreter is the function of the environment and the number of a record that walks the records from
@@ -36,7 +39,7 @@ const (
 
 // emitMachine emits the interpreter and what it calls, if a chain has parts for it.
 func (c *compiler) emitMachine() {
-	if !c.interprets {
+	if len(c.plan.Bytecodes) == 0 {
 		return
 	}
 	c.machine.place(c)
@@ -54,13 +57,13 @@ func (c *compiler) emitInterpreter() {
 		params = append(params, c.contextParam())
 	}
 	c.Global(interpreter, params...)
-	c.emit(
+	c.Emit(
 		asm.JNE.Imm(asm.R1, 0, "machine_env"),
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
 	)
-	c.label("machine_env")
-	c.emit(
+	c.Label("machine_env")
+	c.Emit(
 		asm.StoreMem(asm.R10, stAt+stEnv, asm.R1, asm.DWord),
 		asm.StoreMem(asm.R10, stAt+stRecord, asm.R2, asm.Word),
 		asm.StoreMem(asm.R10, stAt+stEntry, asm.R2, asm.Word),
@@ -69,21 +72,21 @@ func (c *compiler) emitInterpreter() {
 		asm.StoreMem(asm.R10, stAt+stBest, asm.R1, asm.DWord),
 	)
 	if c.anyLooks {
-		c.emit(asm.StoreMem(asm.R10, stAt+stCtx, asm.R3, asm.DWord))
+		c.Emit(asm.StoreMem(asm.R10, stAt+stCtx, asm.R3, asm.DWord))
 	}
-	if c.anyCounts {
+	if c.bytecodeCounts {
 		c.row()
-		c.emit(asm.StoreMem(asm.R10, stAt+stRow, asm.R1, asm.DWord))
+		c.Emit(asm.StoreMem(asm.R10, stAt+stRow, asm.R1, asm.DWord))
 	}
 	c.Loop(maxCalls, "machine_steps", stAt)
-	c.emit(
+	c.Emit(
 		asm.LoadMem(asm.R0, asm.R10, stAt+stBest, asm.DWord),
 		asm.JEq.Imm(asm.R0, undecided, "machine_undecided"),
 		asm.Mov.Reg32(asm.R0, asm.R0),
 		asm.Return(),
 	)
-	c.label("machine_undecided")
-	c.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	c.Label("machine_undecided")
+	c.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
 // maxNumber has all bits of any number of a record, an entry or a bound. Numbers that grow are cut to it: the verifier then
@@ -103,15 +106,15 @@ const (
 // emitSteps emits the function that walks some records. It is static, as bpf_loop wants it.
 func (c *compiler) emitSteps() {
 	c.Static("machine_steps", assembler.Number("call"), assembler.Pointer("state"))
-	c.emit(
+	c.Emit(
 		asm.StoreMem(asm.R10, mState, asm.R2, asm.DWord),
 		asm.LoadMem(mEnv, asm.R2, stEnv, asm.DWord),
 		asm.LoadMem(mRecord, asm.R2, stRecord, asm.Word),
 		asm.LoadMem(mEntry, asm.R2, stEntry, asm.Word),
 		asm.Mov.Imm(mSteps, stepsPerCall),
 	)
-	c.label("machine_step")
-	c.emit(
+	c.Label("machine_step")
+	c.Emit(
 		asm.JLT.Imm(mSteps, 1, "machine_pause"),
 		asm.Sub.Imm(mSteps, 1),
 		asm.JGE.Imm(mRecord, int32(c.machine.records.n), "machine_end"), // never: for the verifier
@@ -126,21 +129,21 @@ func (c *compiler) emitSteps() {
 	)
 	c.emitQuestion()
 	c.emitOthers()
-	c.label("machine_pause")
-	c.emit(
+	c.Label("machine_pause")
+	c.Emit(
 		asm.LoadMem(asm.R2, asm.R10, mState, asm.DWord),
 		asm.StoreMem(asm.R2, stRecord, mRecord, asm.Word),
 		asm.StoreMem(asm.R2, stEntry, mEntry, asm.Word),
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
 	)
-	c.label("machine_end")
-	c.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+	c.Label("machine_end")
+	c.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 }
 
 // emitQuestion reads the field of the record at R1, whose first word is in R2 and op in R5, and asks.
 func (c *compiler) emitQuestion() {
-	c.emit(
+	c.Emit(
 		asm.Mov.Reg(asm.R3, asm.R2),
 		asm.RSh.Imm(asm.R3, 8),
 		asm.And.Imm(asm.R3, 0xff),
@@ -164,8 +167,8 @@ func (c *compiler) emitQuestion() {
 		asm.JGT.Reg(asm.R4, asm.R1, "machine_outside"),
 		asm.Xor.Imm(asm.R2, 1),
 	)
-	c.label("machine_outside")
-	c.emit(
+	c.Label("machine_outside")
+	c.Emit(
 		asm.JNE.Imm(asm.R2, 0, "machine_on"),
 		asm.RSh.Imm(asm.R3, 32),
 		asm.JEq.Imm(asm.R3, 0, "machine_next"),
@@ -173,28 +176,28 @@ func (c *compiler) emitQuestion() {
 		asm.Mov.Reg32(mRecord, mRecord),
 		asm.Ja.Label("machine_step"),
 	)
-	c.label("machine_on")
-	c.emit(
+	c.Label("machine_on")
+	c.Emit(
 		asm.Add.Imm(mRecord, 1),
 		asm.And.Imm(mRecord, maxNumber),
 		asm.Ja.Label("machine_step"),
 	)
-	c.label("machine_no_test")
-	c.emit(
+	c.Label("machine_no_test")
+	c.Emit(
 		asm.JNE.Imm(asm.R5, int32(opCut), "machine_no_cut"),
 		asm.JLT.Reg(asm.R4, asm.R0, "machine_below"),
 		asm.RSh.Imm(asm.R1, 32),
 	)
-	c.label("machine_below")
-	c.emit(asm.Mov.Reg32(mRecord, asm.R1), asm.Ja.Label("machine_step"))
-	c.label("machine_no_cut")
+	c.Label("machine_below")
+	c.Emit(asm.Mov.Reg32(mRecord, asm.R1), asm.Ja.Label("machine_step"))
+	c.Label("machine_no_cut")
 	c.emitCalls()
 }
 
 // emitCalls asks what takes a function: of the field in R4, the word behind it in struct key, and the operands in
 // R0 and R1. The first word of the record is in R3.
 func (c *compiler) emitCalls() {
-	c.emit(
+	c.Emit(
 		asm.StoreMem(asm.R10, mNot, asm.R2, asm.DWord),
 		asm.JNE.Imm(asm.R5, int32(opSearch), "machine_no_search"),
 		asm.Mov.Reg(asm.R2, asm.R0),
@@ -203,8 +206,8 @@ func (c *compiler) emitCalls() {
 		asm.Call.Label("machine_search"),
 		asm.Ja.Label("machine_answer"),
 	)
-	c.label("machine_no_search")
-	c.emit(
+	c.Label("machine_no_search")
+	c.Emit(
 		asm.RSh.Imm(asm.R3, 8),
 		asm.And.Imm(asm.R3, 0xff),
 		asm.JGT.Imm(asm.R3, int32(keySize)-16, "machine_end"), // never: for the verifier
@@ -218,14 +221,14 @@ func (c *compiler) emitCalls() {
 		asm.Call.Label("machine_search_wide"),
 		asm.Ja.Label("machine_answer"),
 	)
-	c.label("machine_no_wide")
-	c.emit(asm.JEq.Imm(asm.R5, int32(opEndpoint), "machine_endpoint"))
-	c.oneOf(asm.R3, 0, len(c.machine.lookups), "machine_end", c.lookup)
-	c.label("machine_endpoint")
+	c.Label("machine_no_wide")
+	c.Emit(asm.JEq.Imm(asm.R5, int32(opEndpoint), "machine_endpoint"))
+	c.oneOf(asm.R3, 0, len(c.plan.Interpreter.Lookups), "machine_end", c.lookup)
+	c.Label("machine_endpoint")
 	c.emitService()
-	c.oneOf(asm.R3, 0, len(c.machine.asked), "machine_end", c.lookupEndpoint)
-	c.label("machine_answer")
-	c.emit(
+	c.oneOf(asm.R3, 0, len(c.plan.Interpreter.Endpoints), "machine_end", c.lookupEndpoint)
+	c.Label("machine_answer")
+	c.Emit(
 		asm.LoadMem(asm.R2, asm.R10, mNot, asm.DWord),
 		asm.JEq.Reg(asm.R0, asm.R2, "machine_next"),
 		asm.Ja.Label("machine_on"),
@@ -236,63 +239,100 @@ func (c *compiler) emitCalls() {
 func (c *compiler) oneOf(number asm.Register, lo, hi int, none string, do func(int)) {
 	switch hi - lo {
 	case 0:
-		c.emit(asm.Ja.Label(none))
+		c.Emit(asm.Ja.Label(none))
 		return
 	case 1:
 		do(lo)
 		return
 	}
 	mid := (lo + hi) / 2
-	upper := c.fresh("upper")
-	c.emit(asm.JGE.Imm(number, int32(mid), upper))
+	upper := c.Fresh("upper")
+	c.Emit(asm.JGE.Imm(number, int32(mid), upper))
 	c.oneOf(number, lo, mid, none, do)
-	c.label(upper)
+	c.Label(upper)
 	c.oneOf(number, mid, hi, none, do)
 }
 
 // lookup calls function i of opLookup with the address in R1 and R2, or with the environment and the context, and
 // with the number in R4 if it takes one.
 func (c *compiler) lookup(i int) {
-	l := c.machine.lookups[i]
-	if l.hasArms {
-		c.emit(asm.Mov.Reg(asm.R1, mEnv))
+	l := c.plan.Interpreter.Lookups[i]
+	switch {
+	case l.Arms:
+		c.Emit(asm.Mov.Reg(asm.R1, mEnv))
 		if c.anyLooks {
-			c.emit(asm.LoadMem(asm.R3, asm.R10, mState, asm.DWord), asm.LoadMem(asm.R3, asm.R3, stCtx, asm.DWord))
+			c.Emit(asm.LoadMem(asm.R3, asm.R10, mState, asm.DWord), asm.LoadMem(asm.R3, asm.R3, stCtx, asm.DWord))
 		}
+		c.Emit(asm.Mov.Reg(asm.R2, asm.R4), asm.Call.Label(armsLabel(l.First)))
+	case l.Table != nil:
+		c.Emit(asm.Call.Label(tableLabel(l.Table)))
+	default:
+		if c.plan.Shared() {
+			c.Emit(asm.Mov.Reg(numberOf(l.IPv4), asm.R4))
+		}
+		c.Emit(asm.Call.Label(c.setLabel(l.Set)))
 	}
-	if l.number != asm.R0 {
-		c.emit(asm.Mov.Reg(l.number, asm.R4))
-	}
-	c.emit(asm.Call.Label(l.label), asm.Ja.Label("machine_answer"))
+	c.Emit(asm.Ja.Label("machine_answer"))
 }
+
+// armsLabel is the function of the environment that has an arm.
+func armsLabel(arm int) string { return fmt.Sprintf("arms_%d", arm/plan.ArmsEach) }
+
+func armLabel(arm int) string { return fmt.Sprintf("arm_%d", arm) }
 
 // emitArms emits the functions of the environment and the number of an arm.
 func (c *compiler) emitArms() {
-	arms := c.machine.arms
-	for first := 0; first < len(arms); first += armsEach {
-		last := min(first+armsEach, len(arms))
+	c.inFunction = true
+	defer func() { c.inFunction = false }()
+	arms := c.plan.Interpreter.Arms
+	for first := 0; first < len(arms); first += plan.ArmsEach {
+		last := min(first+plan.ArmsEach, len(arms))
 		c.beginFunction(armsLabel(first), c.anyLooks, assembler.Number("arm"))
-		c.oneOf(asm.R2, first, last, "", func(arm int) { c.emit(asm.Ja.Label(armLabel(arm))) })
-		for _, code := range arms[first:last] {
-			c.Append(code)
+		c.oneOf(asm.R2, first, last, "", func(arm int) { c.Emit(asm.Ja.Label(armLabel(arm))) })
+		for _, a := range arms[first:last] {
+			c.arm(a)
 		}
 	}
+}
+
+// arm emits code that answers no where it goes to no, and yes where it falls through.
+func (c *compiler) arm(a *plan.Arm) {
+	program := c.Builder
+	c.Builder = program.Aside()
+	no := c.Fresh("no")
+	c.Label(armLabel(a.Number))
+	if a.Lookup == nil {
+		c.extension.of(a.Rule)[a.Extra].emit(c, no)
+	} else {
+		in := &scope{family: a.Class.Family}
+		in.holds.Ask(a.Lookup.Cond)
+		c.loadRegs(&in.holds)
+		c.endpoint(in, &plan.Question{Cond: a.Lookup.Cond, By: plan.InTable, Lookup: a.Lookup}, no)
+	}
+	c.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+	if c.Referenced(no) { // the verifier refuses code that nothing leads to
+		c.Label(no)
+		c.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	}
+	part := c.Builder
+	c.Builder = program
+	c.Append(part)
 }
 
 // lookupEndpoint calls function i of opEndpoint with the address in R1 and R2, the service in R5 and the number of the set in R4. Behind an IPv4 address
 // R2 is anything: its entries count none of it.
 func (c *compiler) lookupEndpoint(i int) {
-	key := c.machine.asked[i]
-	if key.ip4 {
-		c.emit(asm.LSh.Imm(asm.R1, 32))
+	key := c.plan.Interpreter.Endpoints[i]
+	if key.IPv4 {
+		c.Emit(asm.LSh.Imm(asm.R1, 32))
 	}
-	c.emit(asm.Mov.Reg(asm.R3, asm.R5), asm.Call.Label(c.lookupOf[key]), asm.Ja.Label("machine_answer"))
+	c.Emit(asm.Mov.Reg(asm.R3, asm.R5), asm.Call.Label(c.setLabel(key)), asm.Ja.Label("machine_answer"))
 }
 
 // emitService turns the operand in R4 (see serviceOperand) into protocol<<16 | port in R5, and the number of the set in R4 where sets
 // share maps.
 func (c *compiler) emitService() {
-	c.emit(
+	c.Emit(
 		asm.Mov.Reg(asm.R5, asm.R4),
 		asm.RSh.Imm(asm.R5, 32),
 		asm.And.Imm(asm.R5, 0xff),
@@ -312,47 +352,47 @@ func (c *compiler) emitService() {
 		asm.LSh.Imm(asm.R0, 16),
 		asm.Or.Reg(asm.R5, asm.R0),
 	)
-	if c.shared() {
-		c.emit(asm.RSh.Imm(asm.R4, 48))
+	if c.plan.Shared() {
+		c.Emit(asm.RSh.Imm(asm.R4, 48))
 	}
 }
 
 // emitOthers does what is no question, and goes to the next entry of the list.
 func (c *compiler) emitOthers() {
-	c.label("machine_other")
-	c.emit(
+	c.Label("machine_other")
+	c.Emit(
 		asm.LoadMem(asm.R3, asm.R1, 8, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R10, mState, asm.DWord),
 		asm.JEq.Imm(asm.R5, int32(opList), "machine_list"),
 	)
-	if c.anyCounts {
-		c.emit(asm.JEq.Imm(asm.R5, int32(opCount), "machine_count"))
+	if c.bytecodeCounts {
+		c.Emit(asm.JEq.Imm(asm.R5, int32(opCount), "machine_count"))
 	}
-	c.emit(
+	c.Emit(
 		asm.JNE.Imm(asm.R5, int32(opDecide), "machine_end"),
 		asm.StoreMem(asm.R2, stBest, asm.R3, asm.DWord),
 		asm.LoadMem(mRecord, asm.R2, stThen, asm.Word),
 		asm.Ja.Label("machine_step"),
 	)
-	if c.anyCounts {
-		c.label("machine_count")
-		c.emit(
-			asm.JGT.Imm(asm.R3, int32(c.rowBytes-SlotBytes), "machine_end"), // never: for the verifier
+	if c.bytecodeCounts {
+		c.Label("machine_count")
+		c.Emit(
+			asm.JGT.Imm(asm.R3, int32(c.plan.RowBytes-SlotBytes), "machine_end"), // never: for the verifier
 			asm.LoadMem(asm.R1, asm.R2, stRow, asm.DWord),
 			asm.Add.Reg(asm.R1, asm.R3),
 			asm.LoadMem(asm.R2, mEnv, keyBytes-envAt, asm.Word),
 		)
 		c.bumpBy(0)
-		c.emit(asm.Ja.Label("machine_next"))
+		c.Emit(asm.Ja.Label("machine_next"))
 	}
-	c.label("machine_list")
-	c.emit(
+	c.Label("machine_list")
+	c.Emit(
 		asm.LoadMem(asm.R4, asm.R1, 16, asm.DWord),
 		asm.StoreMem(asm.R2, stThen, asm.R4, asm.Word),
 		asm.Mov.Reg(mEntry, asm.R3),
 	)
-	c.label("machine_next")
-	c.emit(
+	c.Label("machine_next")
+	c.Emit(
 		asm.JGE.Imm(mEntry, int32(max(1, c.machine.lists.n)), "machine_end"), // never: for the verifier
 		asm.Mov.Reg(asm.R2, mEntry),
 		asm.LSh.Imm(asm.R2, 3),
@@ -367,8 +407,8 @@ func (c *compiler) emitOthers() {
 		asm.Mov.Reg32(mRecord, asm.R3),
 		asm.Ja.Label("machine_step"),
 	)
-	c.label("machine_leave")
-	c.emit(asm.LoadMem(mRecord, asm.R2, stThen, asm.Word), asm.Ja.Label("machine_step"))
+	c.Label("machine_leave")
+	c.Emit(asm.LoadMem(mRecord, asm.R2, stThen, asm.Word), asm.Ja.Label("machine_step"))
 }
 
 // maxHalvings is enough for as many bounds as a table can hold.
@@ -385,7 +425,7 @@ func (c *compiler) emitSearch(label, table string, total int, wide bool) {
 		s.at, s.n, s.half = asm.R3, asm.R4, asm.R0
 	}
 	c.Global(label, append(params, assembler.Number("at"), assembler.Number("n"))...)
-	c.emit(
+	c.Emit(
 		asm.Mov.Reg32(s.n, s.n),
 		asm.Mov.Reg32(s.at, s.at),
 		asm.Mov.Reg(asm.R6, s.at),
@@ -393,8 +433,8 @@ func (c *compiler) emitSearch(label, table string, total int, wide bool) {
 	for range maxHalvings {
 		s.halve()
 	}
-	c.label(label + "_done")
-	c.emit(
+	c.Label(label + "_done")
+	c.Emit(
 		asm.Mov.Reg(asm.R0, s.at),
 		asm.Sub.Reg(asm.R0, asm.R6),
 		asm.And.Imm(asm.R0, 1),
@@ -414,12 +454,12 @@ type search struct {
 // halve compares with the bound in the middle.
 func (s *search) halve() {
 	const value, bound = asm.R1, asm.R5
-	above, below, on := s.fresh("machine_above"), s.fresh("machine_below"), s.fresh("machine_on")
+	above, below, on := s.Fresh("machine_above"), s.Fresh("machine_below"), s.Fresh("machine_on")
 	shift := int32(3)
 	if s.wide {
 		shift = 4
 	}
-	s.emit(
+	s.Emit(
 		asm.JLT.Imm(s.n, 1, s.label+"_done"),
 		asm.Mov.Reg(s.half, s.n),
 		asm.RSh.Imm(s.half, 1),
@@ -434,14 +474,14 @@ func (s *search) halve() {
 		asm.JGT.Reg(bound, value, above),
 	)
 	if s.wide {
-		s.emit(
+		s.Emit(
 			asm.JNE.Reg(bound, value, below),
 			asm.LoadMem(bound, asm.R8, 8, asm.DWord),
 			asm.JGT.Reg(bound, asm.R2, above),
 		)
-		s.builder.label(below)
+		s.Label(below)
 	}
-	s.emit(
+	s.Emit(
 		asm.Mov.Reg(s.at, asm.R7),
 		asm.Add.Imm(s.at, 1),
 		asm.And.Imm(s.at, maxNumber),
@@ -450,7 +490,7 @@ func (s *search) halve() {
 		asm.Mov.Reg32(s.n, s.n),
 		asm.Ja.Label(on),
 	)
-	s.builder.label(above)
-	s.emit(asm.Mov.Reg(s.n, s.half))
-	s.builder.label(on)
+	s.Label(above)
+	s.Emit(asm.Mov.Reg(s.n, s.half))
+	s.Label(on)
 }

@@ -1,0 +1,38 @@
+package codegen
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/plan"
+)
+
+func (c *compiler) callFunction(f *plan.Function) {
+	c.giveEnv()
+	if c.extension.looks(f.Rules) {
+		c.context(asm.R2)
+	}
+	c.Emit(asm.Call.Label(functionLabel(f)))
+}
+
+// emitFunction emits straight code and rule trees as a function of the environment. It returns the
+// result (see there) of the rule that decided, or 0. It is global: the verifier walks it by itself.
+func (c *compiler) emitFunction(f *plan.Function) {
+	c.inFunction = true
+	defer func() { c.inFunction = false }()
+	c.beginFunction(functionLabel(f), c.extension.looks(f.Rules))
+	c.beginCounts(f.Rules)
+	c.loadRegs(&f.Asks)
+	in := &scope{f.Family, f.Asks}
+	for _, b := range f.Do {
+		c.block(in, b)
+	}
+	if f.Ends {
+		c.End() // nothing jumps behind it
+		return
+	}
+	c.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
+
+func functionLabel(f *plan.Function) string { return fmt.Sprintf("part_%d", f.Number) }

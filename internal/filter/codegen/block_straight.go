@@ -1,0 +1,56 @@
+package codegen
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/ir"
+	"levee/internal/filter/plan"
+	"levee/internal/lang/field"
+)
+
+// rule emits one rule: its questions, then what it does.
+func (c *compiler) rule(in *scope, r *plan.Rule) {
+	next := c.Fresh("next")
+	for _, q := range r.Questions {
+		if q.Lookup == nil {
+			c.question(in, q, next)
+		} else {
+			c.measured(q.Lookup, func() { c.question(in, q, next) })
+		}
+	}
+	c.emitBlocks(r.Rule, next)
+	for _, do := range r.Does {
+		c.measured(do, func() { c.do(r.Rule, do) })
+	}
+	c.Label(next)
+}
+
+// do emits what a rule does to a packet that has met all of its questions.
+func (c *compiler) do(r *ir.Rule, do plan.Block) {
+	switch do := do.(type) {
+	case *plan.Effect:
+		c.effect(r, do.Effect)
+	case *plan.Verdict:
+		if c.inFunction {
+			c.Emit(asm.Mov.Imm32(asm.R0, int32(do.Word())), asm.Return())
+		} else {
+			c.decide(do.Response)
+		}
+	}
+}
+
+// question emits one question; it falls through where the answer is yes.
+func (c *compiler) question(in *scope, q *plan.Question, no string) {
+	switch q.Field.Info().Compare {
+	case field.ByPrefix:
+		c.address(in, q, no)
+	case field.ByPair:
+		c.endpoint(in, q, no)
+	case field.ByMask:
+		c.flags(q.Cond, no)
+	case field.ByRange:
+		c.number(q, no)
+	default:
+		panic(unknown(q.Field))
+	}
+}

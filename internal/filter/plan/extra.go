@@ -1,0 +1,57 @@
+package plan
+
+import (
+	"levee/internal/filter/ir"
+	"levee/internal/lang/action"
+)
+
+// Extension is what rules ask and do that the language does not have.
+type Extension struct {
+	Asks    func(r *ir.Rule) []Extra // questions of a rule, nil for none of any
+	Effects map[action.Action]int    // instructions of an effect, at most, of kinds from action.Foreign on
+}
+
+// Extra is a question of a rule that the language does not have. It stands behind the questions of the
+// language and before what the rule does.
+type Extra struct {
+	Instructions int  // at most
+	Asks         bool // it may end the rule
+}
+
+// of is what a rule asks besides.
+func (x *Extension) of(r *ir.Rule) []Extra {
+	if x.Asks == nil {
+		return nil
+	}
+	return x.Asks(r)
+}
+
+// asks reports whether one of them may end the rule.
+func (x *Extension) asks(r *ir.Rule) bool {
+	for _, e := range x.of(r) {
+		if e.Asks {
+			return true
+		}
+	}
+	return false
+}
+
+// size is their instructions.
+func (x *Extension) size(r *ir.Rule) (n int) {
+	for _, e := range x.of(r) {
+		n += e.Instructions
+	}
+	return n
+}
+
+// effect is what an effect takes and costs in straight code. One of which nothing is known is as large
+// as any.
+func (x *Extension) effect(k action.Action) effectCost {
+	if c, ok := effectCosts[k]; ok {
+		return c
+	}
+	if n, ok := x.Effects[k]; ok {
+		return effectCost{n, nsForeign}
+	}
+	return effectCost{sizeForeign, nsForeign}
+}

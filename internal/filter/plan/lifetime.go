@@ -1,0 +1,52 @@
+package plan
+
+// Identity says what a map holds. Maps of two programs with the same identity hold the same thing.
+type Identity struct {
+	What Contents `json:"what"`
+	Name string   `json:"name,omitempty"` // which one, where a program may have several
+	Kind string   `json:"kind,omitempty"` // of one name: what is of another kind is another thing
+}
+
+// Contents is a kind of thing that maps hold.
+type Contents string
+
+const (
+	// HoldsTables are what programs only read.
+	HoldsTables Contents = "tables"
+	// HoldsCounters are an array of 1 entry, BPF_F_MMAPABLE: [CPUs rounded up to a power of two][RowBytes].
+	HoldsCounters Contents = "counters"
+	// HoldsLastSlot is an array of 1 entry, BPF_F_MMAPABLE: u32 slot of the last decision (Target.Trace).
+	HoldsLastSlot Contents = "last slot"
+	// HoldsDeadline is an array of 1 entry, BPF_F_MMAPABLE: u64 in jiffies (Target.Trial).
+	HoldsDeadline Contents = "deadline"
+	// HoldsPrevious is a program array of 1 entry: the program that judges after the deadline; packets pass
+	// if it is empty (Target.Trial).
+	HoldsPrevious Contents = "previous program"
+	// HoldsDynamicSet is an array of maps of 1 entry: the memory of one dynamic set.
+	HoldsDynamicSet Contents = "dynamic set"
+	// HoldsDynamicSets are an array of maps: the memories of many dynamic sets, see Plan.Places.
+	HoldsDynamicSets Contents = "dynamic sets"
+)
+
+// Lifetime says how long a map lives.
+type Lifetime string
+
+const (
+	// Private maps are gone with their program, and nobody else opens them.
+	Private Lifetime = ""
+	// Pinned maps are kept with their program: later commands open them for as long as it may judge
+	// packets. The next program has its own.
+	Pinned Lifetime = "pinned"
+	// Carried maps are pinned, and the map of the same identity in the next program continues what is
+	// in them. What the next program does not have is gone with the last that had it.
+	Carried Lifetime = "carried"
+	// Attached maps belong to the interface: one of an identity serves every program from the first that
+	// has it on, until the interface is taken down.
+	Attached Lifetime = "attached"
+)
+
+// IsPinned reports whether commands find the map when the one that made it has ended.
+func (l Lifetime) IsPinned() bool { return l == Pinned || l.Continues() }
+
+// Continues reports whether the map of the same identity in the next program continues this one.
+func (l Lifetime) Continues() bool { return l == Carried || l == Attached }
