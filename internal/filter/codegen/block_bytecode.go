@@ -13,13 +13,15 @@ import (
 )
 
 // Rules of which there are too many for code of their own become records in a table, which one loop
-// walks for each packet: the verifier sees the loop, whatever the number of rules. This file says what the records
-// are and makes them; bytecode_cuts.go puts few of them in a packet's way, interpreter.go is the loop.
+// walks for each packet: the verifier sees the loop, whatever the number of rules. This file says
+// what the records are and makes them; bytecode_cuts.go puts few of them in a packet's way,
+// interpreter.go is the loop.
 //
 // A record has four words: what to do, and up to three operands. Records are addressed by number.
 // The records of a rule stand one behind the other, each a question, the last what the rule does; a
-// question whose answer is no ends the rule, or goes to a later record of it. A list names rules by the number of their first record, in the order
-// of the policy. Between the lists stands a tree of records that compare a field with a bound.
+// question whose answer is no ends the rule, or goes to a later record of it. A list names rules by
+// the number of their first record, in the order of the policy. Between the lists stands a tree of
+// records that compare a field with a bound.
 type op uint8
 
 const (
@@ -35,9 +37,10 @@ const (
 	opEnd                // no rule is left
 )
 
-// record as the table holds it, little-endian. The first word is the op, the byte of struct key where 8 bytes
-// with the field begin, by how many bits to shift these right, 1 for a question that is to be answered no, and in its upper half,
-// for opTest, by how many records to go on if the answer is the wrong one; 0 ends the rule.
+// record as the table holds it, little-endian. The first word is the op, the byte of struct key
+// where 8 bytes with the field begin, by how many bits to shift these right, 1 for a question that
+// is to be answered no, and in its upper half, for opTest, by how many records to go on if the
+// answer is the wrong one; 0 ends the rule.
 type record [4]uint64
 
 // skip is a record that always goes n records on, or ends the rule for 0.
@@ -45,8 +48,8 @@ func skip(n int) record { return record{uint64(opTest) | uint64(n)<<32, 0, 1, 0}
 
 const recordBytes = 32
 
-// wordOf gives the first word of a record that reads a field of n bytes at an offset of struct key. Reads have 8
-// bytes, and end where the struct does.
+// wordOf gives the first word of a record that reads a field of n bytes at an offset of struct key.
+// Reads have 8 bytes, and end where the struct does.
 func wordOf(o op, at int16, n int, not bool) uint64 {
 	off := int(at - keyAt)
 	shift := 0
@@ -168,7 +171,8 @@ func (c *compiler) addressRecords(q *ir.Cond, at int16, ip4 bool, out []record) 
 	return append(out, record{wordOf(opWide, at, 8, q.Not), ^uint64(0), uint64(first / 2), uint64(len(bounds) / 2)})
 }
 
-// onePrefixRecords appends the questions whether the address at a place is in a prefix that is not all of them.
+// onePrefixRecords appends the questions whether the address at a place is in a prefix that is not
+// all of them.
 func onePrefixRecords(out []record, p netip.Prefix, at int16) []record {
 	if p.Addr().Is4() {
 		lo, hi := bounds4(p)
@@ -190,8 +194,8 @@ func addressOf(f field.Field) field.Field {
 	return f
 }
 
-// endpointRecords appends the question whether address and number are one of the endpoints of a list: a look-up,
-// or one endpoint after the other.
+// endpointRecords appends the question whether address and number are one of the endpoints of a
+// list: a look-up, or one endpoint after the other.
 func (c *compiler) endpointRecords(f ir.Family, q *ir.Cond, out []record) []record {
 	if q.Dynamic() {
 		return append(out, c.dynamicRecord(f, q))
@@ -222,11 +226,12 @@ func (c *compiler) endpointRecords(f ir.Family, q *ir.Cond, out []record) []reco
 	return out
 }
 
-// found stands for how many records to go on where an endpoint of the list was found, until that is known.
+// found stands for how many records to go on where an endpoint of the list was found, until that is
+// known.
 const found = 1<<32 - 1
 
-// sameNumberRecords appends the questions for endpoints that differ in the prefix only: first for the number, then prefix by
-// prefix. What is none of them goes behind.
+// sameNumberRecords appends the questions for endpoints that differ in the prefix only: first for
+// the number, then prefix by prefix. What is none of them goes behind.
 func (c *compiler) sameNumberRecords(q *ir.Cond, pairs []ir.Pair, out []record) []record {
 	at, _ := c.fieldAt(addressOf(q.Field))
 	numberAt, size := c.fieldAt(q.Number)
@@ -252,8 +257,9 @@ func (c *compiler) sameNumberRecords(q *ir.Cond, pairs []ir.Pair, out []record) 
 // keyOf is the number of a dynamic set that shares its map, 0 for all else.
 func (c *compiler) keyOf(q *ir.Cond) uint64 { return uint64(c.plan.Places[q.Set].Key) }
 
-// dynamicRecord asks a dynamic set of endpoints or services; of services no address is asked for. What a protocol and a
-// direction differ in stands in the record: a function for each would be more than the kernel takes.
+// dynamicRecord asks a dynamic set of endpoints or services; of services no address is asked for.
+// What a protocol and a direction differ in stands in the record: a function for each would be more
+// than the kernel takes.
 func (c *compiler) dynamicRecord(f ir.Family, q *ir.Cond) record {
 	mask, ip4 := ^uint64(0), f == ir.IPv4
 	if q.Field.Info().Address == field.None {
@@ -267,9 +273,9 @@ func (c *compiler) dynamicRecord(f ir.Family, q *ir.Cond) record {
 	return record{wordOf(opEndpoint, at, 8, q.Not), mask, uint64(n), c.serviceOperand(q)}
 }
 
-// serviceOperand says how protocol<<16 | port is made of a packet: bits 0-23 are kept of 8 bytes of struct key, which begin
-// where bits 32-39 say and are shifted by bits 40-45; bits 24-31 are the protocol, 0 if it comes with them. Bits 48-63 are the number of a
-// set that shares its map.
+// serviceOperand says how protocol<<16 | port is made of a packet: bits 0-23 are kept of 8 bytes of
+// struct key, which begin where bits 32-39 say and are shifted by bits 40-45; bits 24-31 are the
+// protocol, 0 if it comes with them. Bits 48-63 are the number of a set that shares its map.
 func (c *compiler) serviceOperand(q *ir.Cond) uint64 {
 	keep, place := uint64(0), uint64(0)
 	switch {
@@ -299,7 +305,8 @@ func words6(a netip.Addr) (hi, lo uint64) {
 	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
 }
 
-// behind6 is the address behind the last one of a prefix that begins at (hi, lo); not ok if there is none.
+// behind6 is the address behind the last one of a prefix that begins at (hi, lo); not ok if there
+// is none.
 func behind6(hi, lo uint64, bits int) (uint64, uint64, bool) {
 	if bits > 64 {
 		if lo += 1 << (128 - bits); lo != 0 {

@@ -45,15 +45,15 @@ func (c *compiler) walkTree(t *plan.Tree, inPlace bool) {
 	t.Emit(c.Builder, treeMaps(t.Pool), t.Pool.Name, packetAt, inPlace)
 }
 
-// packetAt is where on the stack package ruletree is given IPv6 packets, and the last word of them, which keeps a
-// register.
+// packetAt is where on the stack package ruletree is given IPv6 packets, and the last word of them,
+// which keeps a register.
 const (
 	packetAt = -ruletree.PacketBytes
 	keptAt   = packetAt + ruletree.PacketBytes - 8
 )
 
-// givePacket puts the fields that rules of a chain ask for where package ruletree looks for them; 0 for those
-// that none does.
+// givePacket puts the fields that rules of a chain ask for where package ruletree looks for them; 0
+// for those that none does.
 func (c *compiler) givePacket(in *scope) {
 	if in.family == ir.IPv6 {
 		c.give6(in)
@@ -71,7 +71,8 @@ func (c *compiler) givePacket(in *scope) {
 	c.giveNumber(in, field.BoxNumber1, ruletree.RegPort1)
 }
 
-// giveNumber puts the field that the rules ask for on a side of boxes into a register, in which it may be.
+// giveNumber puts the field that the rules ask for on a side of boxes into a register, in which it
+// may be.
 func (c *compiler) giveNumber(in *scope, side field.Box, to asm.Register) {
 	f, ok := in.side(side)
 	if !ok {
@@ -95,8 +96,8 @@ func (in *scope) side(side field.Box) (f field.Field, ok bool) {
 	return 0, false
 }
 
-// Where these compile, registers of the rules are those of a look-up: givePacket and givePair change the
-// others only.
+// Where these compile, registers of the rules are those of a look-up: givePacket and givePair
+// change the others only.
 const (
 	_ = uint8(regSrc - ruletree.RegAddresses)
 	_ = uint8(regDstPort - ruletree.RegPort1)

@@ -6,9 +6,9 @@ import (
 	"levee/internal/lang/field"
 )
 
-// A packet finds the rules of bytecode that it meets by the two trees of the plan (plan.Cuts). Since these
-// do not come in the order of the policy, each list ends early where a rule that stands before has
-// decided; see opDecide and the compare of entries in interpreter.go.
+// A packet finds the rules of bytecode that it meets by the two trees of the plan (plan.Cuts).
+// Since these do not come in the order of the policy, each list ends early where a rule that stands
+// before has decided; see opDecide and the compare of entries in interpreter.go.
 
 // walk makes the records of bytecode.
 func (c *compiler) walk(b *plan.Bytecode) {
@@ -23,7 +23,8 @@ func (c *compiler) walk(b *plan.Bytecode) {
 	start := t.tree(&b.Counting, b.Counting.Root, 0)
 	start = t.tree(&b.Deciding, b.Deciding.Root, start)
 	c.machine.starts = append(c.machine.starts, start)
-	c.machine.bytes = append(c.machine.bytes, recordBytes*(c.machine.records.n-before)+8*len(b.Rules))
+	bytes := recordBytes*(c.machine.records.n-before) + 8*len(b.Rules)
+	c.machine.bytes = append(c.machine.bytes, bytes)
 }
 
 // cut is the record that compares an axis, but for bound and targets.

@@ -6,8 +6,9 @@ import (
 	"unsafe"
 )
 
-// table holds the words or records of all chains, addressed by number. A large one lies in pieces: it never has to move to
-// grow, and the pieces go one by one as they are written to where the program finds them.
+// table holds the words or records of all chains, addressed by number. A large one lies in pieces:
+// it never has to move to grow, and the pieces go one by one as they are written to where the
+// program finds them.
 type table[T record | uint64] struct {
 	pieces [][]T // pieceSize each, but for the last
 	n      int
@@ -63,7 +64,8 @@ func bytesOf[T record | uint64](values []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), len(values)*int(unsafe.Sizeof(values[0])))
 }
 
-// shared finds runs of values that are in a table already, by their hash. The zero value is ready to use.
+// shared finds runs of values that are in a table already, by their hash. The zero value is ready
+// to use.
 type shared struct {
 	slots []uint32 // hash table of numbers of runs, plus 1; a power of two, at most half full
 	runs  []sharedRun

@@ -15,8 +15,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Registers of the generated program. Until the packet is decoded R6 is the context, R7 and R8
-// the bounds of the frame and R9 its length; where the rules of a class begin they hold the fields that
+// Registers of the generated program. Until the packet is decoded R6 is the context, R7 and R8 the
+// bounds of the frame and R9 its length; where the rules of a class begin they hold the fields that
 // rules ask for most, and all else is read from struct key on the stack. R0 to R5 are scratch.
 const (
 	regCtx   = asm.R6
@@ -61,8 +61,8 @@ func Compile(p *policy.Policy, t Target) (*Program, error) {
 // CompileIR makes the program of an already lowered policy.
 func CompileIR(prog *ir.Program, t Target) (*Program, error) { return compile(prog, t, &extension{}) }
 
-// compile makes the program of an already lowered policy whose rules may have blocks, and effects that
-// the language does not have.
+// compile makes the program of an already lowered policy whose rules may have blocks, and effects
+// that the language does not have.
 func compile(prog *ir.Program, t Target, x *extension) (*Program, error) {
 	made, err := plan.NewWith(prog, t, x.planned())
 	if err != nil {
@@ -147,7 +147,8 @@ func newCompiler(p *plan.Plan, x *extension) *compiler {
 	for _, b := range p.Bytecodes {
 		c.bytecodeCounts = c.bytecodeCounts || slices.ContainsFunc(b.Rules, counts)
 	}
-	c.rowInEnv = p.CPUs > 1 && (c.bytecodeCounts || slices.ContainsFunc(p.Functions, (*plan.Function).Counts))
+	counting := slices.ContainsFunc(p.Functions, (*plan.Function).Counts)
+	c.rowInEnv = p.CPUs > 1 && (c.bytecodeCounts || counting)
 	return c
 }
 
@@ -363,8 +364,9 @@ func (c *compiler) count(slot int) {
 	c.bump(int16(at))
 }
 
-// beginCounts keeps the address of this CPU's row of counters for the rules that only count: finding it
-// takes a call, and the kernel rewrites the whole program for each of them while it loads.
+// beginCounts keeps the address of this CPU's row of counters for the rules that only count:
+// finding it takes a call, and the kernel rewrites the whole program for each of them while it
+// loads.
 func (c *compiler) beginCounts(rules []ir.Rule) {
 	if slices.ContainsFunc(rules, counts) {
 		c.row()

@@ -7,8 +7,8 @@ import (
 	"levee/internal/filter/plan"
 )
 
-// describe lists the structures of the plan for `levee check --explain-compile`, in the order in which
-// packets come to them.
+// describe lists the structures of the plan for `levee check --explain-compile`, in the order in
+// which packets come to them.
 func (c *compiler) describe() {
 	seen := map[any]bool{}
 	first := func(x any) bool {
@@ -40,7 +40,8 @@ func (c *compiler) describe() {
 				}
 			}
 		}
-		add(fmt.Sprintf("%d rules, %s", len(b.Rules), b.Class), "records in trees", c.machine.bytes[b.Number], b.Why)
+		add(fmt.Sprintf("%d rules, %s", len(b.Rules), b.Class), "records in trees",
+			c.machine.bytes[b.Number], b.Why)
 	}
 	var block func(b plan.Block)
 	block = func(b plan.Block) {

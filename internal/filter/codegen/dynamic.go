@@ -42,9 +42,9 @@ func hashed(t policy.SetType) string {
 	return "prefixes"
 }
 
-// dynamic looks the address in R1 (and R2) up in a set that is filled at run time; R0 is the answer.
-// The code is a global function: it loops over the prefix lengths in use, which the verifier walks
-// for every length that there can be.
+// dynamic looks the address in R1 (and R2) up in a set that is filled at run time; R0 is the
+// answer. The code is a global function: it loops over the prefix lengths in use, which the
+// verifier walks for every length that there can be.
 func (c *compiler) dynamic(s *policy.Set, ip4 bool) {
 	if c.plan.Shared() {
 		c.Emit(asm.Mov.Imm(numberOf(ip4), int32(c.plan.Places[s].Key)))

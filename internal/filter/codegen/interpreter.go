@@ -9,13 +9,13 @@ import (
 	"levee/internal/filter/plan"
 )
 
-// interpreter is the function of the environment and the number of a record that walks the records from
-// there on. It returns the result (see there) of the rule that decided, or 0.
+// interpreter is the function of the environment and the number of a record that walks the records
+// from there on. It returns the result (see there) of the rule that decided, or 0.
 const interpreter = "machine"
 
-// What the interpreter keeps on its stack, for the function that bpf_loop calls: offsets from there. Numbers that grow
-// do not lie on multiples of 8 bytes, where the verifier would remember what was stored and see a
-// new state of the loop in each round.
+// What the interpreter keeps on its stack, for the function that bpf_loop calls: offsets from
+// there. Numbers that grow do not lie on multiples of 8 bytes, where the verifier would remember
+// what was stored and see a new state of the loop in each round.
 const (
 	stEnv    = 0  // u64: address of the environment
 	stRecord = 12 // u32: number of the next record
@@ -30,8 +30,9 @@ const (
 // undecided is above what stands for any rule, and below endOfList.
 const undecided = -2
 
-// stepsPerCall is how many records one call of bpf_loop's function walks; the verifier walks so many at each look
-// at it. maxCalls is BPF_MAX_LOOPS of kernel/bpf/bpf_iter.c. Records lead forward only, so a packet walks each once at most.
+// stepsPerCall is how many records one call of bpf_loop's function walks; the verifier walks so
+// many at each look at it. maxCalls is BPF_MAX_LOOPS of kernel/bpf/bpf_iter.c. Records lead forward
+// only, so a packet walks each once at most.
 const (
 	stepsPerCall = 16
 	maxCalls     = 1 << 23
@@ -89,8 +90,9 @@ func (c *compiler) emitInterpreter() {
 	c.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
-// maxNumber has all bits of any number of a record, an entry or a bound. Numbers that grow are cut to it: the verifier then
-// forgets that they have grown, and sees one state of the loop instead of one for each round.
+// maxNumber has all bits of any number of a record, an entry or a bound. Numbers that grow are cut
+// to it: the verifier then forgets that they have grown, and sees one state of the loop instead of
+// one for each round.
 const maxNumber = 1<<30 - 1
 
 // Registers of the function that bpf_loop calls, and where it keeps what outlives calls.
@@ -141,7 +143,8 @@ func (c *compiler) emitSteps() {
 	c.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 }
 
-// emitQuestion reads the field of the record at R1, whose first word is in R2 and op in R5, and asks.
+// emitQuestion reads the field of the record at R1, whose first word is in R2 and op in R5, and
+// asks.
 func (c *compiler) emitQuestion() {
 	c.Emit(
 		asm.Mov.Reg(asm.R3, asm.R2),
@@ -194,8 +197,8 @@ func (c *compiler) emitQuestion() {
 	c.emitCalls()
 }
 
-// emitCalls asks what takes a function: of the field in R4, the word behind it in struct key, and the operands in
-// R0 and R1. The first word of the record is in R3.
+// emitCalls asks what takes a function: of the field in R4, the word behind it in struct key, and
+// the operands in R0 and R1. The first word of the record is in R3.
 func (c *compiler) emitCalls() {
 	c.Emit(
 		asm.StoreMem(asm.R10, mNot, asm.R2, asm.DWord),
@@ -235,7 +238,8 @@ func (c *compiler) emitCalls() {
 	)
 }
 
-// oneOf goes to what do emits for the number, from lo to below hi, that is in a register, or to none if there is none.
+// oneOf goes to what do emits for the number, from lo to below hi, that is in a register, or to
+// none if there is none.
 func (c *compiler) oneOf(number asm.Register, lo, hi int, none string, do func(int)) {
 	switch hi - lo {
 	case 0:
@@ -253,8 +257,8 @@ func (c *compiler) oneOf(number asm.Register, lo, hi int, none string, do func(i
 	c.oneOf(number, mid, hi, none, do)
 }
 
-// lookup calls function i of opLookup with the address in R1 and R2, or with the environment and the context, and
-// with the number in R4 if it takes one.
+// lookup calls function i of opLookup with the address in R1 and R2, or with the environment and
+// the context, and with the number in R4 if it takes one.
 func (c *compiler) lookup(i int) {
 	l := c.plan.Interpreter.Lookups[i]
 	switch {
@@ -319,8 +323,9 @@ func (c *compiler) arm(a *plan.Arm) {
 	c.Append(part)
 }
 
-// lookupEndpoint calls function i of opEndpoint with the address in R1 and R2, the service in R5 and the number of the set in R4. Behind an IPv4 address
-// R2 is anything: its entries count none of it.
+// lookupEndpoint calls function i of opEndpoint with the address in R1 and R2, the service in R5
+// and the number of the set in R4. Behind an IPv4 address R2 is anything: its entries count none of
+// it.
 func (c *compiler) lookupEndpoint(i int) {
 	key := c.plan.Interpreter.Endpoints[i]
 	if key.IPv4 {
@@ -329,8 +334,8 @@ func (c *compiler) lookupEndpoint(i int) {
 	c.Emit(asm.Mov.Reg(asm.R3, asm.R5), asm.Call.Label(c.setLabel(key)), asm.Ja.Label("machine_answer"))
 }
 
-// emitService turns the operand in R4 (see serviceOperand) into protocol<<16 | port in R5, and the number of the set in R4 where sets
-// share maps.
+// emitService turns the operand in R4 (see serviceOperand) into protocol<<16 | port in R5, and the
+// number of the set in R4 where sets share maps.
 func (c *compiler) emitService() {
 	c.Emit(
 		asm.Mov.Reg(asm.R5, asm.R4),
@@ -414,9 +419,10 @@ func (c *compiler) emitOthers() {
 // maxHalvings is enough for as many bounds as a table can hold.
 const maxHalvings = 27
 
-// emitSearch emits a function that says whether an odd number of n bounds, in ascending order from number at on,
-// is at or below a value: (value, at, n), or with two words (upper, lower, at, n). The loop is written out: the
-// verifier finds two rounds of one place the same where it cannot for rounds of a loop.
+// emitSearch emits a function that says whether an odd number of n bounds, in ascending order from
+// number at on, is at or below a value: (value, at, n), or with two words (upper, lower, at, n).
+// The loop is written out: the verifier finds two rounds of one place the same where it cannot for
+// rounds of a loop.
 func (c *compiler) emitSearch(label, table string, total int, wide bool) {
 	s := search{c, label, table, total, asm.R2, asm.R3, asm.R4, wide}
 	params := []assembler.Param{assembler.Number("value")}

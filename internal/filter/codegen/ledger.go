@@ -8,8 +8,8 @@ import (
 	"levee/internal/filter/plan"
 )
 
-// MapUse is a map of a program: what it holds, and how long that lives. The loader takes what it does
-// with a map from here; names are for people.
+// MapUse is a map of a program: what it holds, and how long that lives. The loader takes what it
+// does with a map from here; names are for people.
 type MapUse struct {
 	Name     string   `json:"name"` // in Spec.Maps
 	Holds    Identity `json:"holds"`
@@ -67,7 +67,8 @@ func (c *compiler) addMaps() error {
 		case Tables:
 			continue
 		case Previous: // the kernel empties it when no user holds it
-			spec = &ebpf.MapSpec{Name: m.Name, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+			spec = memory(m.Name, 4)
+			spec.Type, spec.Flags = ebpf.ProgramArray, 0
 		case DynamicSet, DynamicSets:
 			var err error
 			if spec, err = m.Sets.Spec(m.Name); err != nil {

@@ -91,8 +91,8 @@ func (c *compiler) halve(reg asm.Register, rs []field.Range, wide bool, yes, no 
 	c.halve(reg, rs[:mid], wide, yes, no)
 }
 
-// bitmap looks a number up in a table of bits. Only lengths go beyond 16 bits, and with so few ranges
-// there that these are found by compares.
+// bitmap looks a number up in a table of bits. Only lengths go beyond 16 bits, and with so few
+// ranges there that these are found by compares.
 func (c *compiler) bitmap(reg asm.Register, q *plan.Question, yes, no string) {
 	if rs := q.Ranges; rs[len(rs)-1].Hi > math.MaxUint16 {
 		small := c.Fresh("small")
@@ -115,7 +115,8 @@ func (c *compiler) bitmap(reg asm.Register, q *plan.Question, yes, no string) {
 	)
 }
 
-// ethernet looks an Ethernet address up in a table of prefixes, as the upper 48 bits of an IPv6 address.
+// ethernet looks an Ethernet address up in a table of prefixes, as the upper 48 bits of an IPv6
+// address.
 func (c *compiler) ethernet(reg asm.Register, t *plan.Table, no string) {
 	if reg != asm.R1 {
 		c.Emit(asm.Mov.Reg(asm.R1, reg))

@@ -10,8 +10,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// endpoint asks whether address and port, or address and protocol, are one of the endpoints of a list or
-// of a dynamic set.
+// endpoint asks whether address and port, or address and protocol, are one of the endpoints of a
+// list or of a dynamic set.
 func (c *compiler) endpoint(in *scope, q *plan.Question, no string) {
 	if q.Dynamic() {
 		c.dynamicEndpoint(in, q.Cond, no)
@@ -73,8 +73,8 @@ func (c *compiler) pairTree(in *scope, l *plan.Lookup, found string) {
 	c.Emit(asm.JNE.Imm(asm.R0, 0, found))
 }
 
-// givePair6 puts the address and the number of an IPv6 packet where package ruletree looks for them, as those of
-// the destination.
+// givePair6 puts the address and the number of an IPv6 packet where package ruletree looks for
+// them, as those of the destination.
 func (c *compiler) givePair6(in *scope, q *ir.Cond) {
 	hi, lo := endpointAddress(q)
 	c.Emit(asm.Mov.Imm(asm.R0, 0))
@@ -112,8 +112,8 @@ func (c *compiler) givePair4(in *scope, q *ir.Cond) (back []asm.Instruction) {
 	return back
 }
 
-// dynamicEndpoint asks a set of endpoints or services that is filled at run time. A service is an endpoint of every address: 0.0.0.0/0,
-// whatever the packet's family.
+// dynamicEndpoint asks a set of endpoints or services that is filled at run time. A service is an
+// endpoint of every address: 0.0.0.0/0, whatever the packet's family.
 func (c *compiler) dynamicEndpoint(in *scope, q *ir.Cond, no string) {
 	c.serviceNumber(q)
 	ip4 := true

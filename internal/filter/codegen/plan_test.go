@@ -29,7 +29,10 @@ func TestProgramsAreWhatPlansState(t *testing.T) {
 		if p == nil {
 			t.Fatal(err, diags.Err())
 		}
-		for _, target := range []Target{{}, {CPUs: 3, Frags: true, Trace: true}, {CPUs: 2, Hook: TCX, Trial: true}, {CPUs: 2, Bytecode: true}} {
+		for _, target := range []Target{
+			{}, {CPUs: 3, Frags: true, Trace: true}, {CPUs: 2, Hook: TCX, Trial: true},
+			{CPUs: 2, Bytecode: true}, {Plain: true},
+		} {
 			asPlanned(t, fmt.Sprintf("%s, %+v", filepath.Base(file), target), p, target)
 		}
 	}
@@ -64,7 +67,8 @@ func asPlanned(t *testing.T, name string, p *policy.Policy, target Target) {
 		}
 		emitted[about.ID] = true
 		if n > bound(b) {
-			t.Errorf("%s: %s %s, %s: %d instructions, the plan states %d", name, b.Kind(), about.ID, about.What, n, bound(b))
+			t.Errorf("%s: %s %s, %s: %d instructions, the plan states %d",
+				name, b.Kind(), about.ID, about.What, n, bound(b))
 		}
 	}})
 	if err != nil {
@@ -134,6 +138,7 @@ func asLedger(t *testing.T, name string, prog *Program, l *plan.Ledger) {
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Errorf("%s: maps\n%s\nthe plan states\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("%s: maps\n%s\nthe plan states\n%s", name,
+			strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

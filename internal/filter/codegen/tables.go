@@ -17,8 +17,9 @@ type place struct {
 	at int    // byte offset in its value
 }
 
-// Tables that programs only read lie one behind the other in plan.TablesMap: a program may use no more
-// than 64 maps (MAX_USED_MAPS, include/linux/bpf_verifier.h), a policy may have thousands of tables.
+// Tables that programs only read lie one behind the other in plan.TablesMap: a program may use no
+// more than 64 maps (MAX_USED_MAPS, include/linux/bpf_verifier.h), a policy may have thousands of
+// tables.
 
 // placeTables gives the tables of the plan a place.
 func (c *compiler) placeTables() {
@@ -36,8 +37,8 @@ func (c *compiler) constant(name string, contents []byte) {
 	c.room(name, len(contents), func(to []byte) { copy(to, contents) })
 }
 
-// room gives a table of n bytes a place like constant. It is filled in the end, so that no table is there twice for long. Where it
-// is too large, compiling fails in the end.
+// room gives a table of n bytes a place like constant. It is filled in the end, so that no table is
+// there twice for long. Where it is too large, compiling fails in the end.
 func (c *compiler) room(name string, n int, fill func(to []byte)) {
 	if n > prefix.MaxBytes {
 		c.failed = c.errorf("a table of %d bytes is above the %d that a program can address: split the set or the rules that it is for", n, prefix.MaxBytes)

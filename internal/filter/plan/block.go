@@ -1,7 +1,7 @@
 package plan
 
-// ID is the number of a block: its chain's, and behind dots its place in each block that it is in. What
-// several chains share has the number of the first.
+// ID is the number of a block: its chain's, and behind dots its place in each block that it is in.
+// What several chains share has the number of the first.
 type ID string
 
 // Block is a node of a plan: *Chain, *Straight, *Rule, *Lookup, *RuleTree, *Bytecode, *Function,
@@ -26,8 +26,8 @@ type Node struct {
 // About makes every type that begins with one a Block's head.
 func (n *Node) About() *Node { return n }
 
-// Cost is what a block costs, with all blocks in it. What several blocks share is in the cost of the
-// first that has it, but for the time.
+// Cost is what a block costs, with all blocks in it. What several blocks share is in the cost of
+// the first that has it, but for the time.
 type Cost struct {
 	// Time of a packet: of one like those before it (the CPU predicts all, the caches have all),
 	// and of one in no order. Packets are spread evenly over the rules that decide; those that do

@@ -8,9 +8,9 @@ import (
 )
 
 // Bytecode is rules that the interpreter walks: one function of the program, whatever their number.
-// Two trees of cuts (see Cuts) say which few of the rules a packet meets, one of the rules that decide
-// and one of those that count: a packet is decided first, and then counted by the rules that stand
-// before the one that decided.
+// Two trees of cuts (see Cuts) say which few of the rules a packet meets, one of the rules that
+// decide and one of those that count: a packet is decided first, and then counted by the rules that
+// stand before the one that decided.
 type Bytecode struct {
 	Node
 	Number    int
@@ -71,7 +71,8 @@ func (a *Arm) size() int {
 // ExtraKey finds what a rule of bytecode asks besides.
 type ExtraKey struct{ Bytecode, Rule int } // numbers
 
-// ArmKey finds an arm. One list may be asked for either side, and for ports as well as for protocols.
+// ArmKey finds an arm. One list may be asked for either side, and for ports as well as for
+// protocols.
 type ArmKey struct {
 	List          ir.ListID
 	Field, Number field.Field
@@ -79,9 +80,9 @@ type ArmKey struct {
 
 // Bounds of what bytecode calls.
 const (
-	// manyPrefixes is from how many prefixes on a list has a table of package prefix, and a function that
-	// searches it, instead of bounds that are searched by halving. Of these functions there are at most
-	// maxTables.
+	// manyPrefixes is from how many prefixes on a list has a table of package prefix, and a
+	// function that searches it, instead of bounds that are searched by halving. Of these functions
+	// there are at most maxTables.
 	manyPrefixes = 200
 	maxTables    = 32
 	// ArmsEach is how many arms a function has. There are at most maxArms; a list of up to fewPairs
@@ -91,7 +92,8 @@ const (
 	fewPairs = 32
 )
 
-// Lookup is the number of the function that a condition is asked by, if it is not bounds, and of its arm.
+// Lookup is the number of the function that a condition is asked by, if it is not bounds, and of
+// its arm.
 func (x *Interpreter) Lookup(p *Plan, c *ir.Cond, ip4 bool) (n, arm int, ok bool) {
 	switch {
 	case c.Dynamic():

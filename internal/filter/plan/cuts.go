@@ -10,10 +10,10 @@ import (
 	"levee/internal/lang/field"
 )
 
-// Cuts are a tree that says which rules of bytecode a packet meets. A node cuts one field at a bound.
-// Rules on one side of the bound are in the tree of that side; those on both sides are in a tree of
-// their own, which every packet of the node walks first (an interval tree, with a choice of fields). So
-// no rule is there twice, and the tree has the size of the list.
+// Cuts are a tree that says which rules of bytecode a packet meets. A node cuts one field at a
+// bound. Rules on one side of the bound are in the tree of that side; those on both sides are in a
+// tree of their own, which every packet of the node walks first (an interval tree, with a choice of
+// fields). So no rule is there twice, and the tree has the size of the list.
 type Cuts struct {
 	Root  int // of Nodes, -1 if there are no rules
 	Nodes []Cut
@@ -32,7 +32,8 @@ type Cut struct {
 	First, Len         int32 // of a list, in Order
 }
 
-// fewRules is up to how many rules are compared one by one: a cut costs about as much as half a rule.
+// fewRules is up to how many rules are compared one by one: a cut costs about as much as half a
+// rule.
 const fewRules = 6
 
 // Axis is what a tree can cut on: a field, or half of an IPv6 address.
@@ -61,7 +62,8 @@ type interval struct{ lo, hi uint64 }
 
 var everywhere = interval{0, math.MaxUint64}
 
-// extent is what a rule leaves of an axis: the least interval that holds all packets that it matches.
+// extent is what a rule leaves of an axis: the least interval that holds all packets that it
+// matches.
 func extent(a Axis, r *ir.Rule, ip4 bool) interval {
 	out := everywhere
 	for i := range r.Conds {
@@ -206,8 +208,8 @@ func (f *forest) build(first, n, depth int) (root int, m met) {
 	}
 }
 
-// part sorts rules by the side of a bound on which they are, in place: below, above, both. Each keeps
-// its order.
+// part sorts rules by the side of a bound on which they are, in place: below, above, both. Each
+// keeps its order.
 func (f *forest) part(items []int32, k int, bound uint64) (sides [3]int) {
 	n := 0
 	for s := range sides {
@@ -235,8 +237,8 @@ func side(i interval, bound uint64) int {
 	return 2
 }
 
-// choose picks the cut that leaves the fewest rules in a packet's way, if there is one that is worth a
-// node.
+// choose picks the cut that leaves the fewest rules in a packet's way, if there is one that is
+// worth a node.
 func (f *forest) choose(items []int32) (k int, bound uint64, ok bool) {
 	if len(items) <= fewRules {
 		return 0, 0, false
@@ -260,8 +262,8 @@ func (f *forest) choose(items []int32) (k int, bound uint64, ok bool) {
 	return k, bound, ok
 }
 
-// middle is the median of where the intervals of an axis begin and end, of not more than some hundred of
-// them; no interval that leaves everything open counts.
+// middle is the median of where the intervals of an axis begin and end, of not more than some
+// hundred of them; no interval that leaves everything open counts.
 func (f *forest) middle(items []int32, k int) (bound uint64, ok bool) {
 	const enough = 128
 	stride := max(1, len(items)/enough)

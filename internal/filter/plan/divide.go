@@ -7,8 +7,8 @@ import (
 	"levee/internal/lang/action"
 )
 
-// minBetween is from how many compares on rules become bytecode that stand between rules which cannot.
-// Fewer are straight code with these: each piece is a call and a function more.
+// minBetween is from how many compares on rules become bytecode that stand between rules which
+// cannot. Fewer are straight code with these: each piece is a call and a function more.
 const minBetween = 48
 
 // group is what follows one another in a chain and is made in the same place: bytecode, or straight
@@ -21,8 +21,8 @@ type group struct {
 	asks     int     // questions, as maxQuestions counts them
 }
 
-// divide says of all rules of a chain which are straight, in rule trees or bytecode. all has all rules
-// of the policy become bytecode, for the reason why.
+// divide says of all rules of a chain which are straight, in rule trees or bytecode. all has all
+// rules of the policy become bytecode, for the reason why.
 func (p *planner) divide(c *Chain, all bool, why string) {
 	c.groups = nil
 	n := p.own(c.Rules)
@@ -127,7 +127,8 @@ func (p *planner) addTree(c *Chain, rules []ir.Rule) {
 	g.asks += tableQuestions
 }
 
-// addBytecodes makes bytecode of rules, but for those whose effects have to happen where they stand.
+// addBytecodes makes bytecode of rules, but for those whose effects have to happen where they
+// stand.
 func (p *planner) addBytecodes(c *Chain, rules []ir.Rule, why string) {
 	whole := len(rules)
 	for len(rules) > 0 {

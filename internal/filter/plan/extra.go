@@ -11,8 +11,8 @@ type Extension struct {
 	Effects map[action.Action]int    // instructions of an effect, at most, of kinds from action.Foreign on
 }
 
-// Extra is a question of a rule that the language does not have. It stands behind the questions of the
-// language and before what the rule does.
+// Extra is a question of a rule that the language does not have. It stands behind the questions of
+// the language and before what the rule does.
 type Extra struct {
 	Instructions int  // at most
 	Asks         bool // it may end the rule
@@ -44,8 +44,8 @@ func (x *Extension) size(r *ir.Rule) (n int) {
 	return n
 }
 
-// effect is what an effect takes and costs in straight code. One of which nothing is known is as large
-// as any.
+// effect is what an effect takes and costs in straight code. One of which nothing is known is as
+// large as any.
 func (x *Extension) effect(k action.Action) effectCost {
 	if c, ok := effectCosts[k]; ok {
 		return c

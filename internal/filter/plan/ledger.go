@@ -60,18 +60,22 @@ func (p *planner) enter() error {
 	l.Functions, l.Instructions = p.count()
 	p.Cost.Instructions = l.Instructions
 	add := func(name string, bytes int, what string, holds Identity, life Lifetime) {
-		l.Maps = append(l.Maps, Map{Name: name, Bytes: bytes, For: what, Holds: holds, Lifetime: life})
+		m := Map{Name: name, Bytes: bytes, For: what, Holds: holds, Lifetime: life}
+		l.Maps = append(l.Maps, m)
 	}
-	add(CountersMap, p.CPUs*p.RowBytes, "counters of all rules, a row for each CPU", Identity{What: HoldsCounters}, Pinned)
+	add(CountersMap, p.CPUs*p.RowBytes, "counters of all rules, a row for each CPU",
+		Identity{What: HoldsCounters}, Pinned)
 	if p.Target.Trace {
 		add(TraceMap, 8, "the slot that decided last", Identity{What: HoldsLastSlot}, Private)
 	}
 	if p.Target.Trial {
-		add(TrialMap, 8, "until when the policy is on trial", Identity{What: HoldsDeadline}, Private)
+		add(TrialMap, 8, "until when the policy is on trial",
+			Identity{What: HoldsDeadline}, Private)
 		add(PreviousMap, 4, "the program that judges then", Identity{What: HoldsPrevious}, Pinned)
 	}
 	if n := p.tableBytes(); n > 0 {
-		add(TablesMap, n, "tables that programs only read", Identity{What: HoldsTables, Name: TablesMap}, Private)
+		add(TablesMap, n, "tables that programs only read",
+			Identity{What: HoldsTables, Name: TablesMap}, Private)
 	}
 	if err := p.enterSets(); err != nil {
 		return err
@@ -82,8 +86,8 @@ func (p *planner) enter() error {
 	return nil
 }
 
-// enterSets writes the maps of dynamic sets, also of those that no rule asks for now: entries are the
-// operator's, and outlive rules.
+// enterSets writes the maps of dynamic sets, also of those that no rule asks for now: entries are
+// the operator's, and outlive rules.
 func (p *planner) enterSets() error {
 	l := &p.Ledger
 	at := map[string]int{} // index of a map
@@ -96,9 +100,11 @@ func (p *planner) enterSets() error {
 		if !known {
 			i = len(l.Maps)
 			at[place.Map] = i
-			m := Map{Name: place.Map, For: p.WhyPlace(place), Sets: &SetMap{Type: s.Type, Room: place.Room}}
+			m := Map{Name: place.Map, For: p.WhyPlace(place)}
+			m.Sets = &SetMap{Type: s.Type, Room: place.Room}
 			if p.Shared() {
-				// The next program may have other sets, at other numbers: what it continues is each set.
+				// The next program may have other sets, at other numbers: what it continues is each
+				// set.
 				m.Holds, m.Lifetime = Identity{What: HoldsDynamicSets, Name: place.Map}, Pinned
 			} else {
 				m.Holds, m.Lifetime = Identity{HoldsDynamicSet, s.Name, s.Type.String()}, Carried

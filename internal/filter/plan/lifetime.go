@@ -13,14 +13,16 @@ type Contents string
 const (
 	// HoldsTables are what programs only read.
 	HoldsTables Contents = "tables"
-	// HoldsCounters are an array of 1 entry, BPF_F_MMAPABLE: [CPUs rounded up to a power of two][RowBytes].
+	// HoldsCounters are an array of 1 entry, BPF_F_MMAPABLE: [CPUs rounded up to a power of
+	// two][RowBytes].
 	HoldsCounters Contents = "counters"
-	// HoldsLastSlot is an array of 1 entry, BPF_F_MMAPABLE: u32 slot of the last decision (Target.Trace).
+	// HoldsLastSlot is an array of 1 entry, BPF_F_MMAPABLE: u32 slot of the last decision
+	// (Target.Trace).
 	HoldsLastSlot Contents = "last slot"
 	// HoldsDeadline is an array of 1 entry, BPF_F_MMAPABLE: u64 in jiffies (Target.Trial).
 	HoldsDeadline Contents = "deadline"
-	// HoldsPrevious is a program array of 1 entry: the program that judges after the deadline; packets pass
-	// if it is empty (Target.Trial).
+	// HoldsPrevious is a program array of 1 entry: the program that judges after the deadline;
+	// packets pass if it is empty (Target.Trial).
 	HoldsPrevious Contents = "previous program"
 	// HoldsDynamicSet is an array of maps of 1 entry: the memory of one dynamic set.
 	HoldsDynamicSet Contents = "dynamic set"
@@ -37,11 +39,11 @@ const (
 	// Pinned maps are kept with their program: later commands open them for as long as it may judge
 	// packets. The next program has its own.
 	Pinned Lifetime = "pinned"
-	// Carried maps are pinned, and the map of the same identity in the next program continues what is
-	// in them. What the next program does not have is gone with the last that had it.
+	// Carried maps are pinned, and the map of the same identity in the next program continues what
+	// is in them. What the next program does not have is gone with the last that had it.
 	Carried Lifetime = "carried"
-	// Attached maps belong to the interface: one of an identity serves every program from the first that
-	// has it on, until the interface is taken down.
+	// Attached maps belong to the interface: one of an identity serves every program from the first
+	// that has it on, until the interface is taken down.
 	Attached Lifetime = "attached"
 )
 

@@ -12,16 +12,16 @@ const (
 	maxFunctions = 256
 	// maxInstructions is BPF_COMPLEXITY_LIMIT_INSNS of include/linux/bpf.h.
 	maxInstructions = 1_000_000
-	// maxFunction bounds the instructions of a function of rules, and of rules in the main function: a
-	// jump has 16 bits, and the decoder stands before the rules.
+	// maxFunction bounds the instructions of a function of rules, and of rules in the main
+	// function: a jump has 16 bits, and the decoder stands before the rules.
 	maxFunction = 24_000
 	// maxMain is up to how many instructions all rules are in the main function. The verifier walks
 	// them once for each way on which a packet comes to them.
 	maxMain = 24_000
 	// maxBeside is up to how many instructions rules are there beside calls of functions.
 	maxBeside = 4_000
-	// maxQuestions is how many questions a function of rules asks. The verifier keeps a way open for
-	// each while it walks a function, 8,192 at most (BPF_COMPLEXITY_LIMIT_JMP_SEQ of
+	// maxQuestions is how many questions a function of rules asks. The verifier keeps a way open
+	// for each while it walks a function, 8,192 at most (BPF_COMPLEXITY_LIMIT_JMP_SEQ of
 	// kernel/bpf/verifier.c), and what it keeps makes it slow.
 	maxQuestions = 500
 	// maxMainQuestions is the same for the main function, which is walked on fewer ways.
@@ -30,8 +30,8 @@ const (
 	// they have the verifier walk some 400,000 instructions, of the million that it takes. Further
 	// look-ups cost it next to nothing, and a packet 10 to 40 ns more.
 	maxTreesInPlace = 48
-	// maxRuleTrees is how many rule trees a chain may have with other rules between them; where there
-	// would be more, all of its rules become bytecode.
+	// maxRuleTrees is how many rule trees a chain may have with other rules between them; where
+	// there would be more, all of its rules become bytecode.
 	maxRuleTrees = 8
 )
 

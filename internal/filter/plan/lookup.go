@@ -40,7 +40,8 @@ type Table struct {
 	Bits     []byte         // of numbers: one for each value of 16 bits
 }
 
-// lookup says where a condition is looked up. Rule trees are built when it is known which are needed.
+// lookup says where a condition is looked up. Rule trees are built when it is known which are
+// needed.
 func (p *planner) lookup(f ir.Family, c *ir.Cond) *Lookup {
 	l := &Lookup{Cond: c, Family: f}
 	switch {
@@ -109,7 +110,8 @@ func (p *planner) ethernetTable(c *ir.Cond) *Table {
 	return t
 }
 
-// ethernetPrefixes covers ranges of 48 bits by the fewest prefixes of the upper bits of IPv6 addresses.
+// ethernetPrefixes covers ranges of 48 bits by the fewest prefixes of the upper bits of IPv6
+// addresses.
 func ethernetPrefixes(rs []field.Range) []netip.Prefix {
 	var out []netip.Prefix
 	for _, r := range rs {
@@ -150,8 +152,8 @@ func (p *planner) bitTable(c *ir.Cond) *Table {
 	return t
 }
 
-// beyondBits is how many ranges a bitmap does not hold as a whole: lengths may have more than 16 bits.
-// These are found by compares.
+// beyondBits is how many ranges a bitmap does not hold as a whole: lengths may have more than 16
+// bits. These are found by compares.
 func beyondBits(rs []field.Range) (n int) {
 	for _, r := range rs {
 		if r.Hi > math.MaxUint16 {

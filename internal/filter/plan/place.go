@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// place says which groups of all chains are in the main function: all, if it takes them, or those of few
-// instructions, of which a call would be a large part. The others become functions.
+// place says which groups of all chains are in the main function: all, if it takes them, or those
+// of few instructions, of which a call would be a large part. The others become functions.
 func (p *planner) place() {
 	p.Functions = nil
 	var groups []*group
@@ -48,7 +48,8 @@ func (p *planner) place() {
 	}
 }
 
-// fill takes groups from the first on that together have at most so many instructions and questions.
+// fill takes groups from the first on that together have at most so many instructions and
+// questions.
 func fill(groups []*group, instructions, questions int) (taken map[*group]bool, size int) {
 	taken = map[*group]bool{}
 	asks := 0
@@ -68,8 +69,9 @@ func (c *Chain) call(b Block) {
 	c.Calls = true
 }
 
-// shape finds a division that the kernel takes. Where the rules would be more functions or instructions
-// than it does, those of the chain with the most functions become bytecode, one chain after the other.
+// shape finds a division that the kernel takes. Where the rules would be more functions or
+// instructions than it does, those of the chain with the most functions become bytecode, one chain
+// after the other.
 func (p *planner) shape() error {
 	forced := map[*Chain]string{}
 	for _, c := range p.Chains {
@@ -97,7 +99,8 @@ func (p *planner) shape() error {
 	}
 }
 
-// mostFunctions is the chain with the most functions of those that may have more bytecode than they do.
+// mostFunctions is the chain with the most functions of those that may have more bytecode than they
+// do.
 func (p *planner) mostFunctions(forced map[*Chain]string) (most *Chain) {
 	n := 0
 	for _, c := range p.Chains {

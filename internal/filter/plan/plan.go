@@ -34,11 +34,12 @@ type Plan struct {
 	Places        map[*policy.Set]SetPlace // of all dynamic sets
 }
 
-// New plans the program of a lowered policy. The error is a limit of the kernel's that the policy does
-// not keep.
+// New plans the program of a lowered policy. The error is a limit of the kernel's that the policy
+// does not keep.
 func New(prog *ir.Program, t Target) (*Plan, error) { return NewWith(prog, t, Extension{}) }
 
-// NewWith plans the program of a lowered policy whose rules ask or do what the language does not have.
+// NewWith plans the program of a lowered policy whose rules ask or do what the language does not
+// have.
 func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	if asks := prog.Policy.Ethernet(); t.Link == packet.L3 && len(asks) > 0 {
 		return nil, fmt.Errorf("line %d asks for %s, which packets without an Ethernet header lack",
@@ -164,8 +165,8 @@ func walk(b Block, do func(Block)) {
 	}
 }
 
-// fill builds the trees of rules and endpoints, lists the tables that are used, and says how packets
-// find their way through bytecode.
+// fill builds the trees of rules and endpoints, lists the tables that are used, and says how
+// packets find their way through bytecode.
 func (p *planner) fill() {
 	table := map[*Table]bool{}
 	use := func(t *Table) {

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Print writes the plan as a tree, a line each block: what it costs a packet in no order and at least,
-// its instructions and bytes, what it is, and why. What blocks share is shown where it comes first.
+// Print writes the plan as a tree, a line each block: what it costs a packet in no order and at
+// least, its instructions and bytes, what it is, and why. What blocks share is shown where it comes
+// first.
 func (p *Plan) Print(w io.Writer) error {
 	t := &printer{Writer: bufio.NewWriter(w), plan: p, shown: map[ID]bool{}}
 	fmt.Fprintf(t, "%7s %6s %6s %9s  %s\n", "ns", "least", "instr", "bytes", "block")
@@ -28,8 +29,8 @@ func (p *Plan) Print(w io.Writer) error {
 	return t.Flush()
 }
 
-// shownRules is up to how many rules of straight code are listed: of more only those with look-ups and
-// effects are.
+// shownRules is up to how many rules of straight code are listed: of more only those with look-ups
+// and effects are.
 const shownRules = 24
 
 type printer struct {

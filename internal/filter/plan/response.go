@@ -12,8 +12,8 @@ type Response struct {
 // ResponseOf is what a rule that decides makes of a packet.
 func ResponseOf(r *ir.Rule) Response { return Response{r.Action.Verdict, r.Slot} }
 
-// A response is carried in programs as a word: the slot above the number of the verdict. 0 is none: no
-// rule has decided yet. The response of an earlier rule is less than that of a later one.
+// A response is carried in programs as a word: the slot above the number of the verdict. 0 is none:
+// no rule has decided yet. The response of an earlier rule is less than that of a later one.
 const (
 	VerdictBits = 4 // of the word, from the lowest on
 

@@ -13,15 +13,15 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// MinTree is from how many rules in a row on that ask for addresses and numbers only they are looked
-// up in a rule tree instead of being compared.
+// MinTree is from how many rules in a row on that ask for addresses and numbers only they are
+// looked up in a rule tree instead of being compared.
 const MinTree = 48
 
 // maxBoxes is how many boxes the lists of one rule may multiply to in a rule tree.
 const maxBoxes = 16
 
-// RuleTree is rules that are looked up all at once (package ruletree): those behind it are tried where
-// none of them matches.
+// RuleTree is rules that are looked up all at once (package ruletree): those behind it are tried
+// where none of them matches.
 type RuleTree struct {
 	Node
 	Family ir.Family
@@ -53,8 +53,8 @@ type Pool struct {
 	Any  netip.Prefix // all addresses
 }
 
-// Where these compile, no policy has more rules than results tell apart, with what is built in, and no
-// pool that fits into a map more pairs of ports than have numbers.
+// Where these compile, no policy has more rules than results tell apart, with what is built in, and
+// no pool that fits into a map more pairs of ports than have numbers.
 const (
 	_ = uint(ruletree.MaxResult - SlotBytes*(syntax.MaxStatements+1000))
 	_ = uint(ruletree.MaxSize - prefix.MaxBytes)
@@ -70,8 +70,8 @@ func (p *planner) fits(c *Chain, rules []ir.Rule) int {
 	return len(rules)
 }
 
-// boxable reports whether a rule tree can hold a rule: it only decides, and is a product of lists of
-// addresses and numbers.
+// boxable reports whether a rule tree can hold a rule: it only decides, and is a product of lists
+// of addresses and numbers.
 func boxable(f ir.Family, r *ir.Rule) bool {
 	if !r.Action.Decides() || !r.Action.May(action.MayBeTree) || len(r.Conds) == 0 || f == ir.NonIP {
 		return false
@@ -90,7 +90,8 @@ func boxable(f ir.Family, r *ir.Rule) bool {
 	return boxesOf(r) <= maxBoxes
 }
 
-// boxesOf is how many boxes the lists of a rule multiply to, or one more than maxBoxes if they are more.
+// boxesOf is how many boxes the lists of a rule multiply to, or one more than maxBoxes if they are
+// more.
 func boxesOf(r *ir.Rule) int {
 	n := 1
 	for i := range r.Conds {
@@ -155,7 +156,8 @@ func (p *planner) pool(f ir.Family) *Pool {
 	return p.Pools[f]
 }
 
-// growTree builds the tree of rules, or finds it. Classes of packets whose rules are the same share it.
+// growTree builds the tree of rules, or finds it. Classes of packets whose rules are the same share
+// it.
 func (p *planner) growTree(c *Chain, t *RuleTree) {
 	for _, known := range p.Trees {
 		if known.family == t.Family && known.rules != nil && sameRules(known.rules, t.Rules) {

@@ -15,13 +15,13 @@ type SetPlace struct {
 }
 
 // MaxOwn is up to how many dynamic sets of a policy have a map of their own: a program may use 64
-// (MAX_USED_MAPS, include/linux/bpf_verifier.h), and each takes up to four functions, of which it may
-// have 256 (BPF_MAX_SUBPROGS). The sets of a policy with more share a map, and the functions that
-// search it, with all of the same type and room.
+// (MAX_USED_MAPS, include/linux/bpf_verifier.h), and each takes up to four functions, of which it
+// may have 256 (BPF_MAX_SUBPROGS). The sets of a policy with more share a map, and the functions
+// that search it, with all of the same type and room.
 const MaxOwn = 48
 
-// minRoom is the smallest room of sets that share a map. Rooms are powers of two, so that there are not
-// more maps for all addresses, and for all services and endpoints, than a program may use.
+// minRoom is the smallest room of sets that share a map. Rooms are powers of two, so that there are
+// not more maps for all addresses, and for all services and endpoints, than a program may use.
 const minRoom = 64
 
 // Kinds of memory.
@@ -36,8 +36,8 @@ const (
 	SharedPrefix = "sets_"
 )
 
-// placesOf gives every dynamic set its place. It depends on the sets alone: programs for all targets
-// find them in the same.
+// placesOf gives every dynamic set its place. It depends on the sets alone: programs for all
+// targets find them in the same.
 func placesOf(p *policy.Policy) map[*policy.Set]SetPlace {
 	var sets []*policy.Set
 	for _, s := range p.Sets {

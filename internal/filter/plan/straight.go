@@ -9,9 +9,9 @@ import (
 )
 
 // maxStraight is up to how many compares rules in a row are straight code. Beyond it they become
-// bytecode: a packet passes some hundred rules of instructions in the time that it takes to find the
-// few that it meets there (0.2 ns a rule, docs/decisions/0015-records.md), and bytecode costs the
-// verifier nothing.
+// bytecode: a packet passes some hundred rules of instructions in the time that it takes to find
+// the few that it meets there (0.2 ns a rule, docs/decisions/0015-records.md), and bytecode costs
+// the verifier nothing.
 const maxStraight = 1000
 
 // Straight is rules that are instructions: each asks its questions, one rule after the other.
@@ -111,8 +111,8 @@ func (p *planner) ruleSize(c *Chain, r *ir.Rule) int {
 	return n
 }
 
-// weight is what rules ask, in compares: a look-up of prefixes or endpoints in a table takes as many
-// instructions as some dozen of them.
+// weight is what rules ask, in compares: a look-up of prefixes or endpoints in a table takes as
+// many instructions as some dozen of them.
 func weight(rules []ir.Rule) (n int) {
 	const prefixTable = 24
 	for i := range rules {
