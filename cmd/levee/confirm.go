@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,8 +16,8 @@ func newConfirm(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "confirm [--dev IF]",
 		Short: "Keep the policy that `levee up --confirm` put on trial",
-		Long: `Keep the policy that is on trial on an interface. Without --dev it is the only
-interface of this network namespace that has one.`,
+		Long: `Keep the policy that is on trial on an interface, and on those that have it together
+with it. Without --dev it is the only one of this network namespace.`,
 		Example: "  sudo levee confirm --dev eth0",
 		Args:    wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -29,17 +30,17 @@ interface of this network namespace that has one.`,
 
 func (e *env) confirm(cmd *cobra.Command, dev string) error {
 	ctx := context.Background()
-	if dev == "" {
-		var err error
-		onTrial := func(a *dataplane.Attachment) bool { return a.Trial > 0 }
-		if dev, err = e.onlyDev(ctx, cmd, "a policy on trial", onTrial); err != nil {
+	onTrial := func(a *dataplane.Attachment) bool { return a.Trial > 0 }
+	devs, err := e.devsOf(ctx, cmd, dev, "a policy on trial", onTrial)
+	if err != nil {
+		return err
+	}
+	for _, dev := range devs {
+		if err := dataplane.Confirm(ctx, dev); err != nil {
 			return err
 		}
 	}
-	if err := dataplane.Confirm(ctx, dev); err != nil {
-		return err
-	}
-	fmt.Fprintf(e.stdout, "confirmed: the policy stays on %s\n", dev)
+	fmt.Fprintf(e.stdout, "confirmed: the policy stays on %s\n", strings.Join(devs, ", "))
 	return nil
 }
 
@@ -47,29 +48,34 @@ func devFlag(cmd *cobra.Command, v *string, usage string) {
 	cmd.Flags().StringVar(v, "dev", "", usage)
 }
 
-// onlyDev is the interface of this network namespace for which want holds, if there is exactly one;
-// what names what it has.
-func (e *env) onlyDev(ctx context.Context, cmd *cobra.Command, what string,
-	want func(*dataplane.Attachment) bool) (string, error) {
+// devsOf are the interfaces that have one policy as one: those of dev or, if it is "", of the one
+// policy of this network namespace for which want holds; what names what it has.
+func (e *env) devsOf(ctx context.Context, cmd *cobra.Command, dev, what string,
+	want func(*dataplane.Attachment) bool) ([]string, error) {
 	all, notes, err := dataplane.Status(ctx, false)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	e.notes(notes)
-	var devs []string
+	if dev != "" {
+		return dataplane.Others(all, dev), nil
+	}
+	var devs, together []string
 	for i := range all {
 		if want(&all[i]) {
-			devs = append(devs, all[i].Dev)
+			if devs = append(devs, all[i].Dev); together == nil {
+				together = dataplane.Others(all, all[i].Dev)
+			}
 		}
 	}
-	switch len(devs) {
-	case 0:
-		return "", fmt.Errorf("no interface of this network namespace has %s", what)
-	case 1:
-		return devs[0], nil
+	switch {
+	case len(devs) == 0:
+		return nil, fmt.Errorf("no interface of this network namespace has %s", what)
+	case len(devs) > 1 && !slices.Equal(devs, together):
+		return nil, usagef(cmd, "several interfaces have %s: choose one with --dev, of %s", what,
+			strings.Join(devs, ", "))
 	}
-	return "", usagef(cmd, "several interfaces have %s: choose one with --dev, of %s", what,
-		strings.Join(devs, ", "))
+	return devs, nil
 }
 
 func newDown(e *env) *cobra.Command {
@@ -79,7 +85,7 @@ func newDown(e *env) *cobra.Command {
 		Short: "Take the policy off an interface",
 		Long: `Take levee's program off an interface and remove everything that was kept for it:
 counters, dynamic sets, pins. Without --dev it is the only interface of this network namespace
-that has a policy.`,
+that has a policy, or all that have one together.`,
 		Example: "  sudo levee down --dev eth0",
 		Args:    wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -92,19 +98,22 @@ that has a policy.`,
 
 func (e *env) down(cmd *cobra.Command, dev string) error {
 	ctx := context.Background()
+	devs := []string{dev}
 	if dev == "" {
 		var err error
-		if dev, err = e.onlyDev(ctx, cmd, "a policy",
+		if devs, err = e.devsOf(ctx, cmd, "", "a policy",
 			func(*dataplane.Attachment) bool { return true }); err != nil {
 			return err
 		}
 	}
-	notes, err := dataplane.Down(ctx, dev)
-	e.notes(notes)
-	if err != nil {
-		return err
+	for _, dev := range devs {
+		notes, err := dataplane.Down(ctx, dev)
+		e.notes(notes)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(e.stdout, "%s: no policy any more\n", dev)
 	}
-	fmt.Fprintf(e.stdout, "%s: no policy any more\n", dev)
 	return nil
 }
 

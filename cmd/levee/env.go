@@ -35,6 +35,8 @@ type env struct {
 	privileged func() error
 	root       bool                   // the process is that of the superuser
 	executable func() (string, error) // the file of this program
+	// interfaces are those that names and patterns fit.
+	interfaces func(names []string) ([]string, error)
 	// link is what packets of an interface begin with.
 	link func(dev string) (packet.Link, error)
 	// sessions are those whose packets arrive on an interface.
@@ -79,6 +81,7 @@ func systemEnv() *env {
 		privileged: kernel.Privileged,
 		root:       os.Geteuid() == 0,
 		executable: os.Executable,
+		interfaces: dataplane.Interfaces,
 		link:       dataplane.Link,
 		sessions:   session.On,
 	}

@@ -53,11 +53,12 @@ func (e *env) show(cmd *cobra.Command, dev string) error {
 func (e *env) inForce(cmd *cobra.Command, dev string) (string, *dataplane.InForce, error) {
 	ctx := context.Background()
 	if dev == "" {
-		var err error
-		if dev, err = e.onlyDev(ctx, cmd, "a policy",
-			func(*dataplane.Attachment) bool { return true }); err != nil {
+		devs, err := e.devsOf(ctx, cmd, "", "a policy",
+			func(*dataplane.Attachment) bool { return true })
+		if err != nil {
 			return "", nil, err
 		}
+		dev = devs[0] // others have the same one
 	}
 	p, notes, err := dataplane.Show(ctx, dev)
 	e.notes(notes)

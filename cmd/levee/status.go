@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,8 +69,10 @@ type statusReport struct {
 }
 
 type statusInterface struct {
-	Dev          string                `json:"dev"`
-	Ifindex      int                   `json:"ifindex"`
+	Dev     string `json:"dev"`
+	Ifindex int    `json:"ifindex"`
+	// the interfaces that have the policy together with it, and itself; [] for one alone
+	Together     []string              `json:"together"`
 	Netns        uint64                `json:"netns"` // cookie of the network namespace
 	Policy       string                `json:"policy"`
 	Hash         string                `json:"hash"` // SHA-256 of its text
@@ -142,7 +145,11 @@ func (e *env) readStatus(f *statusFlags) (*statusReport, error) {
 	rep := &statusReport{Interfaces: []statusInterface{}}
 	for i := range all {
 		if f.dev == "" || all[i].Dev == f.dev {
-			rep.Interfaces = append(rep.Interfaces, newStatusInterface(&all[i]))
+			s := newStatusInterface(&all[i])
+			if all[i].Together != "" {
+				s.Together = dataplane.Others(all, all[i].Dev)
+			}
+			rep.Interfaces = append(rep.Interfaces, s)
 		}
 	}
 	if f.dev != "" && len(rep.Interfaces) == 0 {
@@ -171,8 +178,8 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: a.Policy, Hash: a.Hash,
 		Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,
 		TrialSeconds: a.Trial.Seconds(), RolledBack: a.RolledBack, OnError: a.OnError,
-		Program: a.Program,
-		Rules:   []statusRule{}, Sets: []statusSet{},
+		Program:  a.Program,
+		Together: []string{}, Rules: []statusRule{}, Sets: []statusSet{},
 	}
 	for _, c := range a.Counters {
 		r := statusRule{
@@ -202,6 +209,9 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 		max(0, e.now().Sub(s.Since)).Round(time.Second))
 	fmt.Fprintf(w, "  policy   %s, sha256 %.12s\n", s.Policy, s.Hash)
 	fmt.Fprintf(w, "  hook     %s\n", s.Reason)
+	if len(s.Together) > 0 {
+		fmt.Fprintf(w, "  together %s\n", strings.Join(s.Together, ", "))
+	}
 	fmt.Fprintf(w, "  program  id %d, %s of machine code\n", s.Program.ID,
 		plural(s.Program.JitedLen, "byte"))
 	if s.TrialSeconds > 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,10 +44,11 @@ const upExample = `  sudo levee up edge.levee --dev eth0
   sudo levee up edge.levee --dev eth0 --mode xdp-generic`
 
 type upFlags struct {
-	dev, mode string
-	confirm   string
-	force     bool
-	json      bool
+	devs    []string
+	mode    string
+	confirm string
+	force   bool
+	json    bool
 }
 
 func newUp(e *env) *cobra.Command {
@@ -61,7 +63,8 @@ func newUp(e *env) *cobra.Command {
 			return e.up(cmd, args[0], &f)
 		},
 	}
-	devFlag(cmd, &f.dev, "the interface (default: what the policy says after interface)")
+	cmd.Flags().StringArrayVar(&f.devs, "dev", nil, "the interface, or a pattern as eth*; may be "+
+		"repeated (default: what the policy says after interface)")
 	cmd.Flags().StringVar(&f.mode, "mode", string(dataplane.Auto),
 		"auto, xdp-native, tcx, clsact or xdp-generic")
 	cmd.Flags().StringVar(&f.confirm, "confirm", "",
@@ -97,47 +100,70 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	if p == nil {
 		return errNo
 	}
-	dev := f.dev
-	if dev == "" {
-		dev = p.Interface
+	names := f.devs
+	if len(names) == 0 {
+		names = p.Interfaces
 	}
-	if dev == "" {
+	if len(names) == 0 {
 		return usagef(cmd, "no interface: use --dev, or `interface NAME` in the policy")
 	}
 	if err := e.privileged(); err != nil {
 		return err
 	}
-	link, err := e.link(dev)
+	devs, err := e.interfaces(names)
 	if err != nil {
 		return err
 	}
-	if err := e.forLink(pr, link, "packets of "+dev); err != nil {
-		return err
-	}
 	opts := dataplane.UpOptions{
-		Dev: dev, Mode: mode, Confirm: trial,
+		Names: names, Mode: mode, Confirm: trial,
 		PolicyPath: absolute(pr.src), Source: pr.src.text, Files: files.Files(),
 	}
-	var sessions []session.Session
-	if !f.force {
-		if sessions, err = e.sessions(dev); err != nil {
-			e.sayf("cannot look for SSH sessions that the policy might cut: %v", err)
+	if err := e.allowed(pr, devs, f.force, &opts); err != nil {
+		return err
+	}
+	return e.bringUp(p, devs, opts, f)
+}
+
+// allowed is an error for a policy that one of the interfaces cannot have, or may not; it adds what
+// may be put in force instead.
+func (e *env) allowed(pr *parsed, devs []string, force bool, opts *dataplane.UpOptions) error {
+	p := pr.policy
+	useFallbacks, plain := true, true
+	for _, dev := range devs {
+		link, err := e.link(dev)
+		if err != nil {
+			return err
 		}
+		if err := e.forLink(pr, link, "packets of "+dev); err != nil {
+			return err
+		}
+		var sessions []session.Session
+		if !force {
+			if sessions, err = e.sessions(dev); err != nil {
+				e.sayf("cannot look for SSH sessions that the policy might cut: %v", err)
+			}
+		}
+		if err := guard.Check(p, link, sessions); err != nil {
+			return fmt.Errorf("refused: %w, or use --force", err)
+		}
+		fallbacks, err := guard.Fallbacks(p, link, sessions)
+		if err != nil { // said at once, while somebody is there to read it
+			e.sayf("what \"on error\" asks for will not be used: refused: %v, or use --force", err)
+			useFallbacks = false
+		}
+		opts.Fallbacks = nil
+		for _, fallback := range fallbacks {
+			opts.Fallbacks = append(opts.Fallbacks, dataplane.Compiler(fallback))
+		}
+		plain = plain && guard.Plain(p, sessions)
 	}
-	if err := guard.Check(p, link, sessions); err != nil {
-		return fmt.Errorf("refused: %w, or use --force", err)
+	if !useFallbacks {
+		opts.Fallbacks = nil
 	}
-	fallbacks, err := guard.Fallbacks(p, link, sessions)
-	if err != nil { // said at once, while somebody is there to read it
-		e.sayf("what \"on error\" asks for will not be used: refused: %v, or use --force", err)
-	}
-	for _, fallback := range fallbacks {
-		opts.Fallbacks = append(opts.Fallbacks, dataplane.Compiler(fallback))
-	}
-	if n := len(opts.Fallbacks); n > 0 && guard.Plain(p, sessions) {
+	if n := len(opts.Fallbacks); n > 0 && plain {
 		opts.Fallbacks = append(opts.Fallbacks, dataplane.Plainly(opts.Fallbacks[n-1]))
 	}
-	return e.bringUp(p, opts, f)
+	return nil
 }
 
 // absolute is the policy's path as status shows it, whatever directory that is asked from.
@@ -150,43 +176,57 @@ func absolute(s *source) string {
 	return s.title()
 }
 
-func (e *env) bringUp(p *policy.Policy, opts dataplane.UpOptions, f *upFlags) error {
+func (e *env) bringUp(p *policy.Policy, devs []string, opts dataplane.UpOptions, f *upFlags) error {
 	ctx, stop := e.signals()
 	defer stop()
-	rep, err := dataplane.Up(ctx, opts, dataplane.Compiler(p))
-	if rep == nil {
+	reps, err := dataplane.UpAll(ctx, devs, opts, dataplane.Compiler(p))
+	if len(reps) == 0 {
 		if err == nil {
 			err = errors.New("nothing was done")
 		}
 		return err
 	}
-	e.notes(rep.Notes)
+	e.notes(reps[0].Notes)
 	if err != nil {
 		e.sayf("the policy is in force, but cleaning up failed: %v; the next levee command does it",
 			err)
 	}
-	switch {
-	case f.json:
-		if err := e.printJSON(newUpReport(p, rep)); err != nil {
+	if f.json {
+		if err := e.printUpJSON(p, reps); err != nil {
 			return err
 		}
-	case rep.Fallback == nil:
-		e.printUp(p, rep, f.confirm)
 	}
-	if !rep.Mode.AtTC() && p.Asks(field.VLAN, field.InnerVLAN, field.Tags) &&
-		dataplane.TakesTagsOff(rep.Dev) {
-		e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and "+
-			"untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)
+	for _, rep := range reps {
+		if !f.json && rep.Fallback == nil {
+			e.printUp(p, rep, f.confirm)
+		}
+		if !rep.Mode.AtTC() && p.Asks(field.VLAN, field.InnerVLAN, field.Tags) &&
+			dataplane.TakesTagsOff(rep.Dev) {
+			e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and "+
+				"untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)
+		}
 	}
-	if rep.Fallback != nil {
+	if rep := reps[0]; rep.Fallback != nil {
 		return refusedf("%s could not be put in force on %s (%w); its protect rules, the "+
-			"essential rules and %q are, by \"on error\"",
-			p.File, rep.Dev, rep.Fallback, "default "+p.Fallback(true).Default.Action.String())
+			"essential rules and %q are, by \"on error\"", p.File, strings.Join(devs, ", "),
+			rep.Fallback, "default "+p.Fallback(true).Default.Action.String())
 	}
-	if rep.Trial == 0 {
+	if reps[0].Trial == 0 {
 		return nil
 	}
-	return e.awaitConfirm(ctx, rep, f.confirm)
+	return e.awaitConfirm(ctx, reps, f.confirm)
+}
+
+// printUpJSON prints the object of one interface, or a list of those of several.
+func (e *env) printUpJSON(p *policy.Policy, reps []*dataplane.Report) error {
+	if len(reps) == 1 {
+		return e.printJSON(newUpReport(p, reps[0]))
+	}
+	all := make([]upReport, len(reps))
+	for i, rep := range reps {
+		all[i] = newUpReport(p, rep)
+	}
+	return e.printJSON(map[string]any{"interfaces": all})
 }
 
 // upReport is the object of `levee up --json`. It is printed when the policy is in force, before a
@@ -233,8 +273,12 @@ func (e *env) printUp(p *policy.Policy, rep *dataplane.Report, trial string) {
 	fmt.Fprintf(e.stdout, "  counters  levee status --dev %s\n", rep.Dev)
 }
 
-// awaitConfirm waits for the end of a trial.
-func (e *env) awaitConfirm(ctx context.Context, rep *dataplane.Report, trial string) error {
+// awaitConfirm waits for the end of a trial, which is one on all interfaces.
+func (e *env) awaitConfirm(ctx context.Context, reps []*dataplane.Report, trial string) error {
+	rep, devs := reps[0], reps[0].Dev
+	for _, r := range reps[1:] {
+		devs += ", " + r.Dev
+	}
 	e.sayf("to keep it: levee confirm --dev %s; Ctrl-C goes back at once", rep.Dev)
 	end := e.now().Add(rep.Trial)
 	progress := e.progress()
@@ -247,7 +291,7 @@ func (e *env) awaitConfirm(ctx context.Context, rep *dataplane.Report, trial str
 		switch {
 		case ctx.Err() != nil:
 			progress.clear()
-			return e.rollBack(rep)
+			return e.rollBack(reps, devs)
 		case errors.Is(err, context.DeadlineExceeded):
 			continue
 		case err != nil:
@@ -256,27 +300,39 @@ func (e *env) awaitConfirm(ctx context.Context, rep *dataplane.Report, trial str
 		progress.clear()
 		switch how {
 		case dataplane.Confirmed:
-			e.sayf("confirmed, the policy stays on %s", rep.Dev)
+			e.sayf("confirmed, the policy stays on %s", devs)
 			return nil
 		case dataplane.Replaced:
-			return fmt.Errorf("not confirmed: another policy has been put on %s meanwhile", rep.Dev)
+			return fmt.Errorf("not confirmed: another policy has been put on %s meanwhile", devs)
 		case dataplane.TakenDown:
-			return fmt.Errorf("not confirmed: the policy has been taken off %s meanwhile", rep.Dev)
+			return fmt.Errorf("not confirmed: the policy has been taken off %s meanwhile", devs)
 		}
-		return fmt.Errorf("not confirmed within %s: %s is as it was before", trial, rep.Dev)
+		return fmt.Errorf("not confirmed within %s: %s before", trial, asWas(reps, devs))
 	}
+}
+
+// asWas says of interfaces that nothing has changed.
+func asWas(reps []*dataplane.Report, devs string) string {
+	if len(reps) == 1 {
+		return devs + " is as it was"
+	}
+	return devs + " are as they were"
 }
 
 // confirmLook is how often the waiting command looks up, and draws the time that is left.
 const confirmLook = time.Second
 
 // rollBack ends the trial now, after a signal.
-func (e *env) rollBack(rep *dataplane.Report) error {
-	notes, err := dataplane.RollBack(context.Background(), rep.Dev, rep.Generation)
-	if err != nil {
-		return fmt.Errorf("interrupted, and going back at once failed; the kernel goes back by "+
-			"itself within %s: %w", rep.Trial, err)
+func (e *env) rollBack(reps []*dataplane.Report, devs string) error {
+	var failed error
+	for _, rep := range reps {
+		notes, err := dataplane.RollBack(context.Background(), rep.Dev, rep.Generation)
+		failed = errors.Join(failed, err)
+		e.notes(notes)
 	}
-	e.notes(notes)
-	return fmt.Errorf("interrupted: %s is as it was before", rep.Dev)
+	if failed != nil {
+		return fmt.Errorf("interrupted, and going back at once failed; the kernel goes back by "+
+			"itself within %s: %w", reps[0].Trial, failed)
+	}
+	return fmt.Errorf("interrupted: %s before", asWas(reps, devs))
 }

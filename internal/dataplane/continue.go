@@ -132,6 +132,15 @@ func (l *loaded) hold(k *keptMaps) error {
 
 // keepSet finds the set of the policy in force that a new one continues, and decides how.
 func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
+	if u.at == nil && u.sibling != nil && u.sibling.current().hasSet(ps) {
+		from, err := u.openPlace(u.sibling.key, u.sibling.current(), ps.Name)
+		if err != nil || from.outer == nil {
+			return err
+		}
+		k.opened[ps.Name] = from.outer
+		k.copied[ps] = from
+		return nil
+	}
 	if u.at == nil || !u.at.current().hasSet(ps) {
 		return nil
 	}

@@ -37,7 +37,7 @@ func findDevice(name string) (*device, error) {
 	l, err := netlink.LinkByName(name)
 	var notFound netlink.LinkNotFoundError
 	if errors.As(err, &notFound) {
-		return nil, kernel.Refuse(unix.ENODEV, "there is no interface %q in this network namespace; `ip link` lists what there is", name)
+		return nil, noInterface(name)
 	}
 	if err != nil {
 		return nil, kernel.Refuse(err, "look up interface %q", name)

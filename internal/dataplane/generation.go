@@ -32,6 +32,7 @@ const (
 type description struct {
 	Generation int       `json:"generation"`
 	Dev        string    `json:"dev"`
+	Names      []string  `json:"names,omitempty"` // that the interface was found by
 	Ifindex    int       `json:"ifindex"`
 	Netns      uint64    `json:"netns"`
 	Mode       Mode      `json:"mode"`

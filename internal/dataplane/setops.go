@@ -85,8 +85,18 @@ func openSets(ctx context.Context, dev, name string) ([]*Set, error) {
 		if err != nil {
 			return err
 		}
-		defer a.Close()
-		return visit(a)
+		own := a.together()
+		if own == "" {
+			defer a.Close()
+			return visit(a)
+		}
+		a.Close()
+		return s.sweep("", func(a *attachment) error { // the sets of all are one
+			if a.together() != own {
+				return nil
+			}
+			return visit(a)
+		})
 	})
 	if err == nil && len(out) == 0 {
 		err = noSet(dev, name, known)

@@ -27,6 +27,7 @@ type staged struct {
 	trial   *loaded     // with, nil unless asked for; shares all maps with plain
 	links   []link.Link // of the programs that do not judge
 	writers *os.File    // keeps writers of dynamic sets out until it is closed
+	others  *os.File    // the same for sets whose entries are copied from another interface
 }
 
 func (st *staged) Close() {
@@ -40,6 +41,7 @@ func (st *staged) Close() {
 		st.plain.Close()
 	}
 	st.writers.Close() // does nothing for nil but return an error
+	st.others.Close()
 }
 
 // stage compiles, loads, pins and describes a generation. On an error nothing of it is left.
@@ -65,6 +67,11 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	}()
 	if st.writers, err = u.exclude(st.key, len(plain.Dynamic) > 0); err != nil {
 		return nil, err
+	}
+	if u.sibling != nil {
+		if st.others, err = u.exclude(u.sibling.key, false); err != nil {
+			return nil, err
+		}
 	}
 	if st.plain, err = u.loadOver(plain); err != nil {
 		return nil, err
@@ -135,7 +142,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 	}
 	hash := sha256.Sum256(u.Source)
 	d := &description{
-		Generation: 1, Dev: u.Dev, Ifindex: u.dev.index, Netns: u.dev.netns,
+		Generation: 1, Dev: u.Dev, Names: u.Names, Ifindex: u.dev.index, Netns: u.dev.netns,
 		Mode: t.mode, Reason: why, Frags: t.frags,
 		Policy: u.PolicyPath, Hash: hex.EncodeToString(hash[:]), Source: u.Source, Since: time.Now(),
 		Program: id, RowBytes: p.RowBytes,

@@ -16,6 +16,7 @@ import (
 // Attachment is one interface with a policy, as Status tells it.
 type Attachment struct {
 	Dev        string        `json:"dev"`
+	Together   string        `json:"together,omitempty"` // the same for interfaces that have the policy as one, "" for one alone
 	Ifindex    int           `json:"ifindex"`
 	Netns      uint64        `json:"netns"` // cookie of the network namespace
 	Mode       Mode          `json:"mode"`
@@ -141,7 +142,7 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 func (s *store) tell(a *attachment) (*Attachment, error) {
 	g := a.current()
 	t := &Attachment{
-		Dev: g.Dev, Ifindex: a.ifindex, Netns: g.Netns, Mode: g.Mode, Reason: g.Reason,
+		Dev: g.Dev, Together: a.together(), Ifindex: a.ifindex, Netns: g.Netns, Mode: g.Mode, Reason: g.Reason,
 		Policy: g.Policy, Hash: g.Hash, Since: g.Since, Generation: g.Generation,
 		RolledBack: a.carried.RolledBack, OnError: g.OnError,
 	}

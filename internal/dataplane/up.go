@@ -20,6 +20,7 @@ import (
 // UpOptions say where and how a policy is put into force.
 type UpOptions struct {
 	Dev        string
+	Names      []string         // names and patterns that Dev was found by, with the interfaces that have the policy as one
 	Mode       Mode             // "" is Auto
 	Confirm    time.Duration    // 0: in force at once; else on trial for that long
 	PolicyPath string           // for status; its base name is in every rule's "edge.levee:14"
@@ -73,35 +74,11 @@ type Report struct {
 //
 // Errors of the machine match kernel.ErrRefused; errors of compile are returned as they are.
 func Up(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, error) {
-	var rep *Report
-	err := transact(ctx, func(s *store) error {
-		if err := s.mount(); err != nil {
-			return err
-		}
-		u := &up{store: s, UpOptions: o, compile: compile}
-		err := u.run(ctx)
-		if u.report == nil && errors.Is(err, ErrUnable) && len(o.Fallbacks) > 0 {
-			u, err = fallBack(ctx, s, o, err)
-		}
-		rep = u.report
-		if rep != nil {
-			rep.Notes = s.notes
-		}
-		return err
-	})
-	return rep, err
-}
-
-// fallBack puts the first of the fallbacks in force that can be.
-func fallBack(ctx context.Context, s *store, o UpOptions, cause error) (u *up, err error) {
-	for _, compile := range o.Fallbacks {
-		u = &up{store: s, UpOptions: o, compile: compile, cause: cause}
-		if err = u.run(ctx); u.report != nil {
-			u.report.Fallback = cause
-			return u, err
-		}
+	reps, err := UpAll(ctx, []string{o.Dev}, o, compile)
+	if len(reps) == 0 {
+		return nil, err
 	}
-	return u, fmt.Errorf("%w; nor can what \"on error\" asks for: %w", cause, err)
+	return reps[0], err
 }
 
 // up is one Up on its way.
@@ -110,13 +87,25 @@ type up struct {
 	UpOptions
 	compile CompileFunc
 	cause   error // why this is a fallback; nil for the policy itself
+	later   bool  // the policy has been put on others already
 	dev     *device
 	key     string      // under which all of this interface is kept
 	at      *attachment // nil: first policy on this interface
+	sibling *attachment // an interface whose entries of dynamic sets a first policy takes
+	staged  *staged     // what is in force, once report is set
 	report  *Report     // set once the new policy is in force
 }
 
-func (u *up) run(ctx context.Context) error {
+func (u *up) Close() {
+	for _, a := range []*attachment{u.at, u.sibling} {
+		if a != nil {
+			a.Close()
+		}
+	}
+}
+
+// put puts the policy into force. What it replaces stays until finish removes it.
+func (u *up) put(ctx context.Context) error {
 	if u.Confirm != 0 && (u.Confirm < MinTrial || u.Confirm > MaxTrial) {
 		return fmt.Errorf("a trial of %v is not possible: from %v to %v", u.Confirm, MinTrial, MaxTrial)
 	}
@@ -130,15 +119,20 @@ func (u *up) run(ctx context.Context) error {
 	if u.key, err = u.keyOn(u.dev); err != nil {
 		return err
 	}
-	// What is wrong with another interface is no reason to leave this one without its policy.
-	if err := u.sweep(u.key, func(*attachment) error { return nil }); err != nil {
-		u.note("%v", err)
+	// What is wrong with another interface is no reason to leave this one without its policy. Those
+	// that the policy was put on just now keep what they may go back to.
+	if !u.later {
+		if err := u.sweep(u.key, func(*attachment) error { return nil }); err != nil {
+			u.note("%v", err)
+		}
 	}
 	if u.at, err = u.settle(u.key); err != nil {
 		return err
 	}
-	if u.at != nil {
-		defer u.at.Close()
+	if u.at == nil {
+		if u.sibling, err = u.findSibling(); err != nil {
+			return err
+		}
 	}
 	ways, err := u.ways()
 	if err != nil {
@@ -154,7 +148,7 @@ func (u *up) run(ctx context.Context) error {
 			return err
 		}
 		if unsupported == nil {
-			return u.finish()
+			return nil
 		}
 		if why := whyNot(u.dev, t, unsupported); !slices.Contains(not, why) {
 			not = append(not, why)
@@ -265,6 +259,7 @@ func (u *up) try(t try, why string) (unsupported, err error) {
 		}
 		return nil, attachError(u.dev, err)
 	}
+	u.staged = st
 	u.report = &Report{
 		Dev: u.Dev, Ifindex: u.dev.index, Mode: t.mode, Reason: why,
 		Generation: st.desc.Generation, Program: st.desc.Program, Trial: u.Confirm, TrialSecs: u.Confirm.Seconds(),

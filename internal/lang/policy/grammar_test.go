@@ -234,7 +234,7 @@ func readGrammar(t *testing.T) *grammar {
 		}
 	}
 	end()
-	for _, w := range []string{"NEWLINE", "TEXT", "WORD", "FIELD", "IPV6"} { // in prose
+	for _, w := range []string{"NEWLINE", "TEXT", "WORD", "IFNAME", "FIELD", "IPV6"} { // in prose
 		g.rules[w] = node{kind: 'w', text: w}
 	}
 	return g
@@ -447,6 +447,8 @@ func (g *grammar) isWord(name, tok string) bool {
 		return tok[0] == '"'
 	case "WORD":
 		return tok[0] != '"' && !strings.Contains("\n{}(),=<>!", tok[:1])
+	case "IFNAME":
+		return g.isWord("WORD", tok) && !syntax.IsKeyword(tok)
 	case "FIELD":
 		return packet.FieldBits(tok) > 0
 	case "NAME", "TYPES", "TYPE":
@@ -530,6 +532,8 @@ func (g *grammar) makeRule(rng *rand.Rand, name string) []string {
 		return []string{`"some text"`}
 	case "WORD":
 		return []string{"eth0"}
+	case "IFNAME":
+		return []string{"wg*"}
 	case "FIELD":
 		words := syntax.FieldWords()
 		return []string{words[rng.IntN(len(words))]}

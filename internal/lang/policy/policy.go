@@ -18,16 +18,16 @@ import (
 
 // Policy is one resolved policy file.
 type Policy struct {
-	File      string // base name of the file, for "edge.levee:14"
-	Interface string // from `interface`, or ""
-	Sets      []*Set // in order of definition
-	Protect   []*Rule
-	Rules     []*Rule // all others, in order
-	Default   Default
-	Essential bool // false after `essential off`
-	OnError   OnError
-	ErrorPos  Pos // of `on error`
-	Tests     []*Test
+	File       string   // base name of the file, for "edge.levee:14"
+	Interfaces []string // from `interface`: names and patterns, in order; nil without it
+	Sets       []*Set   // in order of definition
+	Protect    []*Rule
+	Rules      []*Rule // all others, in order
+	Default    Default
+	Essential  bool // false after `essential off`
+	OnError    OnError
+	ErrorPos   Pos // of `on error`
+	Tests      []*Test
 }
 
 // Pos is a place in the policy file; both count from 1, Col in characters.

@@ -198,7 +198,9 @@ func (r *resolver) statement(s syntax.Stmt) {
 	switch s := s.(type) {
 	case *syntax.Interface:
 		if r.once(&r.iface, s, "interface") {
-			r.checkInterface(s)
+			for i := range s.Names.Elems {
+				r.checkInterface(&s.Names.Elems[i], s.Names.Elems[:i])
+			}
 		}
 	case *syntax.Essential:
 		if r.once(&r.essential, s, "essential off") {
@@ -241,19 +243,22 @@ func (r *resolver) once(first *syntax.Stmt, s syntax.Stmt, what string) bool {
 	return true
 }
 
-// checkInterface applies the kernel's rule for names (dev_valid_name in net/core/dev.c).
-func (r *resolver) checkInterface(s *syntax.Interface) {
+// checkInterface applies the kernel's rule for names (dev_valid_name in net/core/dev.c), of which a
+// pattern has to leave one.
+func (r *resolver) checkInterface(e *syntax.Elem, before []syntax.Elem) {
 	const most = 15 // IFNAMSIZ - 1
-	name := s.Name.Text
+	name := e.Text
 	switch {
-	case len(name) > most:
-		r.c.Errorf(s.Name.Pos, "`ip link` shows the names.",
+	case len(strings.ReplaceAll(name, "*", "")) > most:
+		r.c.Errorf(e.Pos, "`ip link` shows the names.",
 			"the name of an interface has at most %d bytes", most)
-	case name == "." || name == ".." || strings.ContainsAny(name, "/:"):
-		r.c.Errorf(s.Name.Pos, "`ip link` shows the names.",
+	case name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n"):
+		r.c.Errorf(e.Pos, "`ip link` shows the names.",
 			"%q cannot be the name of an interface", short(name))
+	case slices.ContainsFunc(before, func(b syntax.Elem) bool { return b.Text == name }):
+		r.c.Errorf(e.Pos, "remove one of the two.", "%q is given twice", short(name))
 	}
-	r.pol.Interface = strings.Clone(name)
+	r.pol.Interfaces = append(r.pol.Interfaces, strings.Clone(name))
 }
 
 // finish does what needs all statements.

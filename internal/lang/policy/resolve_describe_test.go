@@ -35,7 +35,7 @@ func fieldName(f field.Field) string {
 func describe(p *Policy) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "file %s, interface %q, default %s, essential %v, on error %d\n", p.File,
-		p.Interface, p.Default.Action, p.Essential, p.OnError)
+		strings.Join(p.Interfaces, ", "), p.Default.Action, p.Essential, p.OnError)
 	for _, s := range p.Sets {
 		fmt.Fprintf(&b, "set %s: kind %d, type %d, max %d, lease %s, path %q\n", s.Name, s.Kind,
 			s.Type, s.Max, s.Lease, s.Path)

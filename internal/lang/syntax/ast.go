@@ -77,10 +77,10 @@ type stmt struct {
 func (s *stmt) Place() Pos          { return s.Pos }
 func (s *stmt) comments() *Comments { return &s.Comments }
 
-// Interface is `interface NAME`.
+// Interface is `interface NAMES`: one name, or a list of them.
 type Interface struct {
 	stmt
-	Name Word
+	Names *Value
 }
 
 // Set is `set NAME = ...`; exactly one of List, Path and Dynamic is given.

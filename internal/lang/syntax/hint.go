@@ -364,7 +364,7 @@ func hintStray(t token, keyword string) string {
 		case isAction(keyword):
 			return "the label ends a rule; put other terms before \"as\"."
 		case keyword == "interface":
-			return "a policy names one interface; `levee up --dev` takes any other."
+			return "put several names into braces: interface { eth0, eth1 }."
 		case keyword == "default":
 			return "the default is for all packets that no rule decided; write a rule for these " +
 				"above it."

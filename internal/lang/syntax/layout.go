@@ -91,6 +91,10 @@ func fit(in string, ls []*Value, out func(*printer)) string {
 func lists(s Stmt) []*Value {
 	var ls []*Value
 	switch s := s.(type) {
+	case *Interface:
+		if s.Names.List {
+			ls = append(ls, s.Names)
+		}
 	case *Set:
 		if s.List != nil {
 			ls = append(ls, s.List)

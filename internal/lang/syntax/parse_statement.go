@@ -5,11 +5,24 @@ func (p *parser) interfaceStmt(base stmt) (Stmt, bool) {
 	if p.tok.kind == tString {
 		return nil, p.fail("write the name without quotes.", "expected the name of an interface")
 	}
+	v := p.values.One()
+	v.Pos = p.tok.pos
+	if p.tok.kind == tLBrace {
+		ok := p.braces(v)
+		if ok && len(v.Elems) == 0 {
+			p.errs.Errorf(v.Pos, "name interfaces: interface { eth0, eth1 }.",
+				"this list is empty: the policy would be put nowhere")
+			ok = false
+		}
+		return &Interface{stmt: base, Names: v}, ok
+	}
 	if p.tok.kind != tWord {
 		return nil, p.fail("write the name that `ip link` shows: interface eth0.",
 			"expected the name of an interface")
 	}
-	return &Interface{stmt: base, Name: p.word()}, true
+	w := p.word()
+	v.Elems = p.elems.Keep([]Elem{{Text: w.Text, Pos: w.Pos}})
+	return &Interface{stmt: base, Names: v}, true
 }
 
 // verdictWord parses pass or drop.

@@ -37,7 +37,8 @@ func quoted(w Word) string { return `"` + w.Text + `"` }
 func (p *printer) stmt(s Stmt) {
 	switch s := s.(type) {
 	case *Interface:
-		p.words("interface", s.Name.Text)
+		p.words("interface")
+		p.value(s.Names)
 	case *Set:
 		p.set(s)
 	case *Rule:

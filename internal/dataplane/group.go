@@ -1,0 +1,202 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// Interfaces lists those of this network namespace that names and patterns fit, in the order of
+// the names, each once. A name without an interface is an error, and so are patterns that together
+// fit none; both match kernel.ErrRefused.
+func Interfaces(names []string) ([]string, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, kernel.Refuse(err, "list the interfaces of this network namespace")
+	}
+	var devs []string
+	for _, name := range names {
+		found := false
+		for _, l := range links {
+			if dev := l.Attrs().Name; policy.Fits(name, dev) {
+				found = true
+				if !slices.Contains(devs, dev) {
+					devs = append(devs, dev)
+				}
+			}
+		}
+		if !found && !policy.IsPattern(name) {
+			return nil, noInterface(name)
+		}
+	}
+	if len(devs) == 0 {
+		return nil, kernel.Refuse(unix.ENODEV, "no interface of this network namespace fits %s; `ip link` lists what there is", strings.Join(names, ", "))
+	}
+	return devs, nil
+}
+
+func noInterface(name string) error {
+	return kernel.Refuse(unix.ENODEV, "there is no interface %q in this network namespace; `ip link` lists what there is", name)
+}
+
+// together is what interfaces have in common that have one policy as one; "" for one that has its
+// own.
+func together(netns uint64, names []string) string {
+	if len(names) == 0 || len(names) == 1 && !policy.IsPattern(names[0]) {
+		return ""
+	}
+	return fmt.Sprint(netns, " ", strings.Join(names, " "))
+}
+
+// together is "" for a policy of one interface.
+func (a *attachment) together() string {
+	g := a.current()
+	if g == nil {
+		return ""
+	}
+	return together(g.Netns, g.Names)
+}
+
+// Others lists the interfaces that have their policy together with one of them, and that one.
+func Others(all []Attachment, dev string) []string {
+	i := slices.IndexFunc(all, func(a Attachment) bool { return a.Dev == dev })
+	if i < 0 || all[i].Together == "" {
+		return []string{dev}
+	}
+	var devs []string
+	for _, a := range all {
+		if a.Together == all[i].Together {
+			devs = append(devs, a.Dev)
+		}
+	}
+	return devs
+}
+
+// UpAll is Up on several interfaces, which have the policy as one: it is in force on all of them or,
+// with an error and no reports, all are as they were before. The reports are in the order of devs.
+func UpAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc) ([]*Report, error) {
+	var reps []*Report
+	err := transact(ctx, func(s *store) error {
+		if err := s.mount(); err != nil {
+			return err
+		}
+		all, err := s.putAll(ctx, devs, o, compile, nil)
+		if errors.Is(err, ErrUnable) && len(o.Fallbacks) > 0 {
+			all, err = s.fallBack(ctx, devs, o, err)
+		}
+		if err != nil {
+			return err
+		}
+		for _, u := range all {
+			err = errors.Join(err, u.finish())
+			u.Close()
+			reps = append(reps, u.report)
+		}
+		reps[0].Notes = s.notes
+		return err
+	})
+	return reps, err
+}
+
+// fallBack puts the first of the fallbacks in force that can be.
+func (s *store) fallBack(ctx context.Context, devs []string, o UpOptions, cause error) (all []*up, err error) {
+	for _, compile := range o.Fallbacks {
+		if all, err = s.putAll(ctx, devs, o, compile, cause); err == nil {
+			return all, nil
+		}
+	}
+	return nil, fmt.Errorf("%w; nor can what \"on error\" asks for: %w", cause, err)
+}
+
+// putAll puts a policy into force on all interfaces, without removing what it replaces. If one does
+// not take it, those before it go back.
+func (s *store) putAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc, cause error) (all []*up, err error) {
+	for _, dev := range devs {
+		o.Dev = dev
+		u := &up{store: s, UpOptions: o, compile: compile, cause: cause, later: len(all) > 0}
+		if err = u.put(ctx); err != nil {
+			u.Close()
+			break
+		}
+		u.report.Fallback = cause
+		all = append(all, u)
+	}
+	if err == nil {
+		return all, nil
+	}
+	if len(devs) > 1 {
+		err = fmt.Errorf("%s: %w", devs[len(all)], err)
+	}
+	for _, u := range slices.Backward(all) {
+		if back := u.undo(); back != nil {
+			err = errors.Join(err, fmt.Errorf("%s has the new policy still: %w", u.Dev, back))
+		}
+		u.Close()
+	}
+	return nil, err
+}
+
+// undo goes back to what was before put. What it replaced is all there until finish.
+func (u *up) undo() error {
+	if u.at == nil {
+		a, err := u.open(u.key)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		return u.detach(a)
+	}
+	g, pin := u.at.current(), pinProg
+	if u.at.trial() != nil {
+		pin = pinTrial
+	}
+	before, err := ebpf.LoadPinnedProgram(filepath.Join(u.pins(u.key, g.Generation), pin), nil)
+	if err != nil {
+		return kernel.Refuse(err, "open the program of the policy before")
+	}
+	defer before.Close()
+	if err := step("undo"); err != nil {
+		return err
+	}
+	if err := u.at.link.Update(before); err != nil { // traffic changes here
+		return kernel.Refuse(err, "go back to the policy before")
+	}
+	return u.unstage(u.staged)
+}
+
+// sibling is an interface that has the policy of these names already, from which a new one takes the
+// entries of dynamic sets; nil if there is none.
+func (u *up) findSibling() (*attachment, error) {
+	own := together(u.dev.netns, u.Names)
+	if own == "" {
+		return nil, nil
+	}
+	keys, err := u.keys()
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		if key == u.key {
+			continue
+		}
+		a, err := u.open(key)
+		if err != nil {
+			continue // not this command's business
+		}
+		if a.ifindex != 0 && a.together() == own {
+			return a, nil
+		}
+		a.Close()
+	}
+	return nil, nil
+}

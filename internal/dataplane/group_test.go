@@ -1,0 +1,110 @@
+package dataplane
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"levee/internal/filter/codegen"
+)
+
+// failsAt compiles the policy of a file for all interfaces but one, counted from 1.
+func failsAt(nth int, file string) CompileFunc {
+	n := 0
+	compile := compileHand(named(file, "one"))
+	return func(t codegen.Target) (*codegen.Program, error) {
+		if !t.Trial {
+			n++
+		}
+		if n == nth {
+			return nil, errInjected
+		}
+		return compile(t)
+	}
+}
+
+// What one of several interfaces cannot take, none of them has afterwards: they are as they were,
+// with what was before, with a trial that is under way, or with nothing.
+func TestAFailureOnOneInterfaceLeavesAllAsBefore(t *testing.T) {
+	n := newTestNet(t)
+	addVeth(t, "lv2", "lv3", n.peer)
+	devs := []string{"lv0", "lv2"}
+	both := UpOptions{Names: devs, PolicyPath: "/etc/new.levee"}
+	before := map[string]func(t *testing.T){
+		"nothing": func(*testing.T) {},
+		"a policy on one": func(t *testing.T) {
+			bring(t, "lv0", Auto, named("old.levee", "one"))
+		},
+		"a policy on both": func(t *testing.T) {
+			o := UpOptions{Names: devs, PolicyPath: "/etc/old.levee"}
+			if _, err := UpAll(t.Context(), devs, o, compileHand(named("old.levee", "one"))); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a trial on both": func(t *testing.T) {
+			o := UpOptions{Names: devs, PolicyPath: "/etc/old.levee"}
+			if _, err := UpAll(t.Context(), devs, o, compileHand(named("old.levee", "one"))); err != nil {
+				t.Fatal(err)
+			}
+			o.PolicyPath, o.Confirm = "/etc/trial.levee", time.Hour
+			if _, err := UpAll(t.Context(), devs, o, compileHand(named("trial.levee", "one"))); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+	for name, prepare := range before {
+		n.run(t, name, func(t *testing.T) {
+			prepare(t)
+			n.send(t, 3, 1)
+			was := standing(t)
+			for _, confirm := range []time.Duration{0, time.Hour} {
+				o := both
+				o.Confirm = confirm
+				reps, err := UpAll(t.Context(), devs, o, failsAt(2, "new.levee"))
+				if !errors.Is(err, errInjected) || len(reps) > 0 {
+					t.Fatalf("%d reports, %v", len(reps), err)
+				}
+				if is := standing(t); !slices.Equal(is, was) {
+					t.Errorf("before %v, after %v", was, is)
+				}
+			}
+			for _, dev := range devs {
+				_, _ = Down(t.Context(), dev)
+			}
+			runDirIsGone(t)
+		})
+	}
+}
+
+// standsOn is what Status tells of an interface, as far as it should not change.
+type standsOn struct {
+	dev, policy, together string
+	program               uint32
+	trial                 bool
+}
+
+func standing(t *testing.T) (out []standsOn) {
+	t.Helper()
+	for _, a := range must(Status(t.Context(), false)) {
+		out = append(out, standsOn{a.Dev, a.Policy, a.Together, a.Program.ID, a.Trial > 0})
+	}
+	return out
+}
+
+func TestInterfacesAreFoundByNameAndPattern(t *testing.T) {
+	n := newTestNet(t)
+	addVeth(t, "lv2", "lv3", n.peer)
+	n.run(t, "all", func(t *testing.T) {
+		for _, c := range []struct{ names, want []string }{
+			{[]string{"lv0"}, []string{"lv0"}}, {[]string{"lv*"}, []string{"lv0", "lv2"}},
+			{[]string{"lv2", "lv*"}, []string{"lv2", "lv0"}}, {[]string{"lo", "zz*"}, []string{"lo"}},
+			{[]string{"nosuch", "lv0"}, nil}, {[]string{"zz*"}, nil},
+		} {
+			got, err := Interfaces(c.names)
+			if !slices.Equal(got, c.want) || (err != nil) != (c.want == nil) {
+				t.Errorf("%v: %v, %v", c.names, got, err)
+			}
+		}
+	})
+}
