@@ -37,6 +37,7 @@ var commands = []struct {
 	{groupPolicy, newTest},
 	{groupLab, newCost},
 	{groupPolicy, newImport},
+	{groupInterface, newInit},
 	{groupInterface, newUp},
 	{groupInterface, newConfirm},
 	{groupInterface, newDown},

@@ -1,0 +1,123 @@
+package inuse
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// tree makes a root with these files; those that end in -> are links.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for path, text := range files {
+		full := filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if target, link := strings.CutPrefix(text, "-> "); link {
+			err = os.Symlink(target, full)
+		} else {
+			err = os.WriteFile(full, []byte(text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+const socketHead = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+// server is a cloud machine with SSH, a web server, a resolver's stub, WireGuard and Docker.
+var server = map[string]string{
+	"proc/net/route": "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n" +
+		"ens5\t00000000\t010200C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n",
+	"proc/net/fib_trie": "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 192.0.2.9\n        /32 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n" +
+		"     |-- 192.0.2.255\n        /32 link BROADCAST\n",
+	"proc/net/if_inet6": "20010db8000000000000000000000009 02 40 00 80     ens5\nfe800000000000000000000000000009 02 40 20 80     ens5\n",
+	"proc/net/tcp": socketHead +
+		"   0: 00000000:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1 0 100 0 0 10 0\n" +
+		"   1: 0100007F:0CEA 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12 1 0 100 0 0 10 0\n" +
+		"   2: 090200C0:0016 077100CB:C350 01 00000000:00000000 00:00000000 00000000     0        0 13 1 0 100 0 0 10 0\n" +
+		"   3: 090200C0:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 14 1 0 100 0 0 10 0\n",
+	"proc/net/tcp6": socketHead +
+		"   0: 00000000000000000000000000000000:01BB 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 15 1 0 100 0 0 10 0\n",
+	"proc/net/udp": socketHead +
+		"   0: 00000000:CA6C 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 0 2 0 0\n" +
+		"   1: 00000000:A000 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 16 2 0 0\n" +
+		"   2: 00000000:0044 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 17 2 0 0\n",
+	"proc/sys/net/ipv4/ip_local_port_range": "32768\t60999\n",
+	"proc/sys/net/ipv4/ip_forward":          "1\n",
+	"proc/100/comm":                         "sshd\n",
+	"proc/100/fd/3":                         "-> socket:[11]",
+	"proc/200/comm":                         "nginx\n",
+	"proc/200/fd/6":                         "-> socket:[15]",
+	"proc/300/comm":                         "odd \"name\\\n",
+	"proc/300/fd/6":                         "-> socket:[14]",
+	"etc/resolv.conf":                       "# by systemd\nnameserver 127.0.0.53\n",
+	"run/systemd/resolve/resolv.conf":       "nameserver 169.254.169.253\nnameserver 2001:db8:53::53%ens5\n",
+	"run/systemd/netif/leases/2":            "ADDRESS=192.0.2.9\n",
+	"sys/class/net/wg0/uevent":              "DEVTYPE=wireguard\nINTERFACE=wg0\n",
+	"sys/class/net/docker0/uevent":          "DEVTYPE=bridge\nINTERFACE=docker0\n",
+	"sys/class/net/ens5/uevent":             "INTERFACE=ens5\n",
+}
+
+func TestWhatAServerUsesIsFound(t *testing.T) {
+	m, err := Read(tree(t, server), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	any4 := netip.IPv4Unspecified()
+	want := []Listener{
+		{"tcp", any4, 22, "sshd"},
+		{"tcp", netip.MustParseAddr("192.0.2.9"), 8080, `odd "name\`},
+		{"tcp", any4, 443, "nginx"},
+		{"udp", any4, 51820, "kernel"},
+	}
+	if !slices.Equal(m.Listeners, want) {
+		t.Errorf("listeners %v, want %v", m.Listeners, want)
+	}
+	if len(m.Transient) != 1 || m.Transient[0].Port != 40960 {
+		t.Errorf("transient %v", m.Transient)
+	}
+	if m.Dev != "ens5" || !slices.Equal(m.SSH, []netip.Addr{netip.MustParseAddr("203.0.113.7")}) || !m.Forwards ||
+		len(m.Addresses) != 2 || len(m.Resolvers) != 2 || len(m.DHCP) != 1 || len(m.WireGuard) != 1 || len(m.Docker) != 1 {
+		t.Errorf("%+v", m)
+	}
+	text := m.Policy()
+	for _, want := range []string{
+		"interface ens5\n",
+		"set sessions = { 203.0.113.7 }\nprotect tcp from sessions port 22 as \"session\"\n",
+		"pass not to own as \"forwarded\"\n",
+		"pass tcp to 192.0.2.9 port 8080 as \"oddname-tcp-8080\"\n",
+		"pass udp port 51820 as \"kernel-udp-51820\"\n",
+		"# udp port 40960 looks like one that waits for an answer",
+		"set resolvers = { 169.254.169.253, 2001:db8:53::53 }\n",
+		"# Lease: /run/systemd/netif/leases/2\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the draft lacks %q:\n%s", want, text)
+		}
+	}
+}
+
+func TestAMachineWithoutAnythingIsNoError(t *testing.T) {
+	if _, err := Read(tree(t, nil), ""); err == nil || !strings.Contains(err.Error(), "--dev") {
+		t.Errorf("without a default route: %v", err)
+	}
+	m, err := Read(tree(t, nil), "eth9")
+	if err != nil || len(m.Listeners) != 0 || !strings.Contains(m.Policy(), "interface eth9\n") {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+func FuzzSocketLines(f *testing.F) {
+	f.Add(strings.TrimPrefix(server["proc/net/tcp6"], socketHead))
+	f.Add("0: 00:0 00:0 01 a b c d e f g")
+	f.Fuzz(func(_ *testing.T, line string) { parseSock("tcp", line) })
+}

@@ -1,0 +1,187 @@
+package inuse
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Policy is a policy that keeps what was found, with the reason for each rule beside it.
+func (m *Machine) Policy() string {
+	w := &draft{}
+	w.line("# A draft of `levee init`: it keeps what this machine was seen to use, and drops the rest.")
+	w.line("# Read it, take out what strangers need not reach, and put what remains on trial again:")
+	w.line("#   levee up FILE --dev %s --confirm 60s", m.Dev)
+	w.line("")
+	w.line("interface %s", m.Dev)
+	m.sessions(w)
+	m.forwarding(w)
+	w.part("Errors and echoes. Losing the first makes connections hang.")
+	w.line(`pass icmp type { 3, 11, 12, echo-request, echo-reply } as "icmp"`)
+	w.line(`pass icmp6 type { 1, 2, 3, 4, echo-request, echo-reply } as "icmp6"`)
+	m.services(w)
+	m.answers(w)
+	w.line("")
+	w.line("default drop")
+	m.tests(w)
+	return w.String()
+}
+
+type draft struct{ strings.Builder }
+
+func (w *draft) line(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+
+// part begins a group of rules.
+func (w *draft) part(format string, args ...any) {
+	w.line("")
+	w.line("# "+format, args...)
+}
+
+func (m *Machine) sessions(w *draft) {
+	if len(m.SSH) == 0 {
+		return
+	}
+	w.part("They had an SSH session when this was written. No rule and no list cuts them.")
+	w.line("set sessions = { %s }", joined(m.SSH))
+	w.line(`protect tcp from sessions port %s as "session"`, ports(m.SSHPorts))
+}
+
+func (m *Machine) forwarding(w *draft) {
+	if !m.Forwards {
+		return
+	}
+	w.part("This machine forwards packets. What is not for itself is left to the filters behind.")
+	if len(m.Docker) > 0 {
+		w.line("# Containers behind %s: ports that are published without docker-proxy are not seen here.", strings.Join(m.Docker, ", "))
+	}
+	if len(m.Addresses) > 0 {
+		w.line("set own = { %s }", joined(m.Addresses))
+		w.line(`pass not to own as "forwarded"`)
+	}
+}
+
+func (m *Machine) services(w *draft) {
+	w.part("What listens here, and is not on loopback alone.")
+	if m.Unreadable {
+		w.line("# Names of some processes are told to root only.")
+	}
+	if len(m.Listeners) == 0 {
+		w.line("# Nothing.")
+	}
+	slices.SortStableFunc(m.Listeners, func(a, b Listener) int {
+		return strings.Compare(fmt.Sprintf("%s%05d", a.Proto, a.Port), fmt.Sprintf("%s%05d", b.Proto, b.Port))
+	})
+	for _, l := range m.Listeners {
+		w.line("%s", m.service(l))
+	}
+	for _, l := range m.Transient {
+		w.line("# udp port %d%s looks like one that waits for an answer, and gets no rule of its own.", l.Port, of(l))
+	}
+	if len(m.WireGuard) > 0 {
+		w.line("# WireGuard: %s. Its port is one of those of the kernel above.", strings.Join(m.WireGuard, ", "))
+	}
+}
+
+func (m *Machine) service(l Listener) string {
+	to := ""
+	switch a := l.Address; {
+	case a.IsMulticast(), a.IsUnspecified():
+	default:
+		to = fmt.Sprintf("to %s ", a)
+	}
+	return fmt.Sprintf("pass %s %sport %d as %q", l.Proto, to, l.Port, label(l))
+}
+
+// of is the owner of a socket, in a sentence.
+func of(l Listener) string {
+	if l.Owner == "" {
+		return ""
+	}
+	return " of " + label(l)
+}
+
+// label is a label for a listener: the name of its process, as far as labels go.
+func label(l Listener) string {
+	clean := strings.Map(func(r rune) rune {
+		if r <= ' ' || r > '~' || r == '"' || r == '\\' {
+			return -1
+		}
+		return r
+	}, l.Owner)
+	if clean == "" {
+		clean = "listener"
+	}
+	return fmt.Sprintf("%.40s-%s-%d", clean, l.Proto, l.Port)
+}
+
+func (m *Machine) answers(w *draft) {
+	w.part("Answers to what this machine asks. There is no state that knows what it asked, so these are\n" +
+		"# held to who may answer, and to the ports that questions leave from.")
+	high := fmt.Sprintf("%d-%d", m.Ephemeral[0], m.Ephemeral[1])
+	w.line("# A TCP packet with ACK or RST opens no connection.")
+	w.line(`pass tcp flags ack as "tcp-reply"`)
+	w.line(`pass tcp flags rst as "tcp-reset"`)
+	if len(m.Resolvers) > 0 {
+		w.line("set resolvers = { %s }", joined(m.Resolvers))
+		w.line(`pass udp from resolvers from port 53 as "dns-reply"`)
+	}
+	w.line(`pass udp from port 123 port { 123, %s } len <= 96 as "ntp-reply"`, high)
+	if m.Forwards {
+		w.line("# Answers to those behind this machine, whose address it hides.")
+		w.line(`pass udp port > 1023 as "udp-reply"`)
+		w.line(`pass fragments as "fragment"`)
+	}
+	w.line("# DHCP is essential: its answers pass without a rule.")
+	for _, f := range m.DHCP {
+		w.line("# Lease: %s", f)
+	}
+}
+
+func (m *Machine) tests(w *draft) {
+	w.line("")
+	w.line(`test "what is in use passes" {`)
+	for _, a := range m.SSH {
+		for _, p := range m.SSHPorts {
+			w.line(`    packet tcp syn from %s port %d expect pass by "session"`, a, p)
+		}
+	}
+	for _, l := range m.Listeners {
+		if a := l.Address; a.IsUnspecified() || a.IsMulticast() {
+			flags := ""
+			if l.Proto == "tcp" {
+				flags = "syn "
+			}
+			w.line("    packet %s %sfrom 203.0.113.7 port %d expect pass", l.Proto, flags, l.Port)
+		}
+	}
+	for _, a := range m.Resolvers {
+		w.line("    packet udp from %s from port 53 port %d expect pass", a, m.Ephemeral[0])
+	}
+	w.line("    packet tcp flags syn,ack from 203.0.113.80 from port 443 port %d expect pass", m.Ephemeral[0])
+	for _, server := range []string{"10.0.0.1", "169.254.169.254"} {
+		w.line("    packet udp from %s from port 67 port 68 expect pass", server)
+	}
+	w.line("    packet arp expect pass by essential")
+	w.line("}")
+}
+
+func joined(as []netip.Addr) string {
+	var out []string
+	for _, a := range as {
+		out = append(out, a.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+// ports is a port, or a list of some.
+func ports(ps []uint16) string {
+	if len(ps) == 1 {
+		return fmt.Sprint(ps[0])
+	}
+	var out []string
+	for _, p := range ps {
+		out = append(out, fmt.Sprint(p))
+	}
+	return "{ " + strings.Join(out, ", ") + " }"
+}

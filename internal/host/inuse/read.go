@@ -1,0 +1,304 @@
+// Package inuse finds what a machine uses its network for, and writes a policy that keeps it.
+//
+// In go /proc, /sys and a few files of /etc, /run and /var, below a root that tests replace. Out come
+// listeners, sessions, resolvers, leases, tunnels and routes, and a draft for a person to read. It must
+// never put anything in force, change anything, or fail for a file that is not there.
+package inuse
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Machine is what was found.
+type Machine struct {
+	Dev        string // with the default route, or asked for
+	Addresses  []netip.Addr
+	Listeners  []Listener
+	SSH        []netip.Addr // that have a session now
+	SSHPorts   []uint16
+	Resolvers  []netip.Addr
+	NTP        bool     // a time service asks
+	DHCP       []string // files of leases
+	WireGuard  []string // interfaces
+	Docker     []string // bridges of containers
+	Forwards   bool
+	Ephemeral  [2]uint16  // ports that questions go out from
+	Transient  []Listener // UDP sockets at such ports: most wait for an answer
+	Unreadable bool       // some sockets' owners are not told to this process
+}
+
+// Listener is a socket that takes what comes from outside.
+type Listener struct {
+	Proto   string     // tcp or udp
+	Address netip.Addr // unspecified: any
+	Port    uint16
+	Owner   string // name of the process, "kernel", or "" if it is not told
+}
+
+// Read looks at the machine below root, "/" but in tests. dev is the interface that is asked for, ""
+// for that of the default route.
+func Read(root, dev string) (*Machine, error) {
+	r := reader{root}
+	m := &Machine{Dev: dev, Ephemeral: [2]uint16{32768, 60999}}
+	if m.Dev == "" {
+		m.Dev = r.defaultDev()
+	}
+	if m.Dev == "" {
+		return nil, fmt.Errorf("there is no default route; name the interface: --dev")
+	}
+	r.ephemeral(m)
+	m.Addresses = r.addresses()
+	m.Forwards = r.word("proc/sys/net/ipv4/ip_forward") == "1" || r.word("proc/sys/net/ipv6/conf/all/forwarding") == "1"
+	r.sockets(m)
+	m.Resolvers = r.resolvers()
+	for _, glob := range []string{"run/systemd/netif/leases/*", "var/lib/dhcp/*.leases", "var/lib/dhcpcd/*.lease*",
+		"var/lib/NetworkManager/*.lease"} {
+		m.DHCP = append(m.DHCP, r.glob(glob)...)
+	}
+	r.links(m)
+	return m, nil
+}
+
+type reader struct{ root string }
+
+func (r reader) lines(path string) []string {
+	b, _ := os.ReadFile(filepath.Join(r.root, path))
+	return strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+}
+
+func (r reader) word(path string) string { return strings.TrimSpace(r.lines(path)[0]) }
+
+// glob lists files that are not empty, as paths from the root.
+func (r reader) glob(pattern string) (out []string) {
+	files, _ := filepath.Glob(filepath.Join(r.root, pattern))
+	for _, f := range files {
+		if i, err := os.Stat(f); err == nil && i.Size() > 0 {
+			out = append(out, "/"+strings.TrimPrefix(strings.TrimPrefix(f, r.root), "/"))
+		}
+	}
+	return out
+}
+
+// defaultDev is the interface of the default route: of IPv4 (proc_net_route: destination and mask 0),
+// else of IPv6.
+func (r reader) defaultDev() string {
+	for _, l := range r.lines("proc/net/route") {
+		if f := strings.Fields(l); len(f) > 7 && f[1] == "00000000" && f[7] == "00000000" {
+			return f[0]
+		}
+	}
+	for _, l := range r.lines("proc/net/ipv6_route") {
+		if f := strings.Fields(l); len(f) == 10 && f[0] == strings.Repeat("0", 32) && f[1] == "00" && f[9] != "lo" {
+			return f[9]
+		}
+	}
+	return ""
+}
+
+func (r reader) ephemeral(m *Machine) {
+	f := strings.Fields(r.word("proc/sys/net/ipv4/ip_local_port_range"))
+	if len(f) != 2 {
+		return
+	}
+	lo, err1 := strconv.ParseUint(f[0], 10, 16)
+	hi, err2 := strconv.ParseUint(f[1], 10, 16)
+	if err1 == nil && err2 == nil && lo <= hi {
+		m.Ephemeral = [2]uint16{uint16(lo), uint16(hi)}
+	}
+}
+
+// addresses are those of the machine, but for loopback and link-local ones.
+func (r reader) addresses() (out []netip.Addr) {
+	add := func(a netip.Addr) {
+		if a.IsGlobalUnicast() && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	last := ""
+	for _, l := range r.lines("proc/net/fib_trie") {
+		l = strings.TrimSpace(l)
+		if a, ok := strings.CutPrefix(l, "|-- "); ok {
+			last = a
+		}
+		if a, err := netip.ParseAddr(last); err == nil && l == "/32 host LOCAL" {
+			add(a)
+		}
+	}
+	for _, l := range r.lines("proc/net/if_inet6") {
+		if f := strings.Fields(l); len(f) == 6 {
+			if b, err := hex.DecodeString(f[0]); err == nil && len(b) == 16 {
+				add(netip.AddrFrom16([16]byte(b)))
+			}
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+// States of sockets in /proc/net (include/net/tcp_states.h). A UDP socket that is not connected has
+// that of a closed one.
+const (
+	established = "01"
+	closed      = "07"
+	listening   = "0A"
+)
+
+type sock struct {
+	proto, state, inode string
+	local, remote       netip.AddrPort
+}
+
+func (r reader) sockets(m *Machine) {
+	owners, all := r.owners()
+	m.Unreadable = !all
+	var socks []sock
+	for _, proto := range []string{"tcp", "tcp6", "udp", "udp6"} {
+		for _, l := range r.lines("proc/net/" + proto) {
+			if s, ok := parseSock(strings.TrimSuffix(proto, "6"), l); ok {
+				socks = append(socks, s)
+			}
+		}
+	}
+	for _, s := range socks {
+		l := Listener{s.proto, s.local.Addr(), s.local.Port(), owners[s.inode]}
+		if s.inode == "0" && s.proto == "udp" {
+			l.Owner = "kernel"
+		}
+		high := l.Port >= m.Ephemeral[0] && l.Port <= m.Ephemeral[1]
+		switch {
+		case l.Address.IsLoopback() || l.Port == 0:
+		case s.proto == "tcp" && s.state == listening:
+			m.listens(&m.Listeners, l)
+			if sshServers[l.Owner] || l.Port == 22 {
+				m.ssh(l.Port)
+			}
+		case s.proto == "udp" && s.state == closed && l.Port != 68 && l.Port != 546: // DHCP is essential
+			if high && l.Owner != "kernel" {
+				m.listens(&m.Transient, l)
+			} else {
+				m.listens(&m.Listeners, l)
+			}
+		}
+		if strings.HasPrefix(l.Owner, "chronyd") || l.Owner == "systemd-timesyn" || l.Owner == "ntpd" {
+			m.NTP = true
+		}
+	}
+	for _, s := range socks {
+		a := s.remote.Addr()
+		if s.state == established && s.proto == "tcp" && slices.Contains(m.SSHPorts, s.local.Port()) && !a.IsLoopback() && !slices.Contains(m.SSH, a) {
+			m.SSH = append(m.SSH, a)
+		}
+	}
+	slices.SortFunc(m.SSH, netip.Addr.Compare)
+}
+
+var sshServers = map[string]bool{"sshd": true, "dropbear": true}
+
+func (m *Machine) ssh(port uint16) {
+	if !slices.Contains(m.SSHPorts, port) {
+		m.SSHPorts = append(m.SSHPorts, port)
+	}
+}
+
+// listens adds a listener once: of both families, and of several sockets, it is the same rule.
+func (m *Machine) listens(to *[]Listener, l Listener) {
+	if l.Address.IsUnspecified() {
+		l.Address = netip.IPv4Unspecified()
+	}
+	for i, k := range *to {
+		if k.Proto == l.Proto && k.Port == l.Port && k.Address == l.Address {
+			if k.Owner == "" {
+				(*to)[i].Owner = l.Owner
+			}
+			return
+		}
+	}
+	*to = append(*to, l)
+}
+
+// parseSock reads a line of /proc/net/tcp and its like: addresses are words of the machine's byte order.
+func parseSock(proto, line string) (sock, bool) {
+	f := strings.Fields(line)
+	if len(f) < 10 || !strings.HasSuffix(f[0], ":") {
+		return sock{}, false
+	}
+	local, ok1 := addrPort(f[1])
+	remote, ok2 := addrPort(f[2])
+	return sock{proto: proto, state: f[3], inode: f[9], local: local, remote: remote}, ok1 && ok2
+}
+
+func addrPort(s string) (netip.AddrPort, bool) {
+	host, port, _ := strings.Cut(s, ":")
+	b, err := hex.DecodeString(host)
+	n, err2 := strconv.ParseUint(port, 16, 16)
+	if err != nil || err2 != nil || len(b) != 4 && len(b) != 16 {
+		return netip.AddrPort{}, false
+	}
+	for i := 0; i < len(b); i += 4 {
+		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return netip.AddrPortFrom(a.Unmap(), uint16(n)), true
+}
+
+// owners maps inodes of sockets to the names of processes. all is false if some are not told.
+func (r reader) owners() (_ map[string]string, all bool) {
+	owners, all := map[string]string{}, true
+	procs, _ := filepath.Glob(filepath.Join(r.root, "proc/[0-9]*"))
+	for _, dir := range procs {
+		fds, err := os.ReadDir(dir + "/fd")
+		all = all && !os.IsPermission(err)
+		for _, fd := range fds {
+			target, err := os.Readlink(filepath.Join(dir, "fd", fd.Name()))
+			all = all && !os.IsPermission(err)
+			if inode, ok := strings.CutPrefix(target, "socket:["); ok {
+				comm, _ := os.ReadFile(dir + "/comm")
+				owners[strings.TrimSuffix(inode, "]")] = string(bytes.TrimSpace(comm))
+			}
+		}
+	}
+	return owners, all
+}
+
+// resolvers are the name servers that this machine asks itself: a stub on loopback is not one.
+func (r reader) resolvers() (out []netip.Addr) {
+	for _, path := range []string{"etc/resolv.conf", "run/systemd/resolve/resolv.conf"} {
+		b, _ := os.ReadFile(filepath.Join(r.root, path))
+		for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
+			f := strings.Fields(s.Text())
+			if len(f) < 2 || f[0] != "nameserver" {
+				continue
+			}
+			a, err := netip.ParseAddr(f[1])
+			if a = a.WithZone("").Unmap(); err == nil && !a.IsLoopback() && !slices.Contains(out, a) {
+				out = append(out, a)
+			}
+		}
+	}
+	return out
+}
+
+// links finds tunnels and bridges of containers among the interfaces.
+func (r reader) links(m *Machine) {
+	dirs, _ := filepath.Glob(filepath.Join(r.root, "sys/class/net/*"))
+	for _, dir := range dirs {
+		name := filepath.Base(dir)
+		b, _ := os.ReadFile(dir + "/uevent")
+		switch {
+		case strings.Contains(string(b), "DEVTYPE=wireguard"):
+			m.WireGuard = append(m.WireGuard, name)
+		case name == "docker0" || strings.Contains(string(b), "DEVTYPE=bridge") && strings.HasPrefix(name, "br-"):
+			m.Docker = append(m.Docker, name)
+		}
+	}
+}
