@@ -16,7 +16,7 @@ export GOFLAGS := -buildvcs=false $(filter-out -buildvcs=%,$(GOFLAGS))
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help build demo generate test lint bench bench-scale soak gen-proof kernels
+.PHONY: help build demo generate test lint bench bench-scale soak gen-proof kernels packages packages-test
 
 help:
 	@echo 'make build       bin/levee, a static binary (needs only Go)'
@@ -26,6 +26,8 @@ help:
 	@echo 'make generate    rebuild the BPF objects and generated Go, format (clang-19)'
 	@echo 'make soak        the long comparisons with published data, writes docs/soak.md: make soak DATA=DIR (root)'
 	@echo 'make kernels     boot Debian kernels in qemu and check each, writes docs/kernels.md; ARGS="-kernels 6.1" for some'
+	@echo 'make packages    deb and rpm for amd64 and arm64, bill of materials and sums, in bin/packages'
+	@echo 'make packages-test  lintian, the same bytes twice, install to purge in Debian 12 and 13 (root; two minutes)'
 	@echo 'make bench-scale all of bench rules and bench sets, into docs/plots: idle machine, two hours (root)'
 	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
@@ -70,6 +72,20 @@ soak:
 kernels:
 	@scripts/deps kernels
 	GO=$(GO) $(GO) run ./scripts/kernels $(if $(DATA),-data $(DATA)) $(or $(ARGS),-page docs/kernels.md)
+
+# The tools are in a list of their own: nothing of them is near the binary.
+packages:
+	GO=$(GO) scripts/packages
+	@[ -z "$$SUDO_UID" ] || chown -R "$$SUDO_UID:$$SUDO_GID" bin # built for who asked
+
+packages-test:
+	@scripts/deps packages
+	GO=$(GO) ARCHS=amd64 scripts/packages >/dev/null
+	cp bin/packages/SHA256SUMS bin/first.sums
+	GO=$(GO) ARCHS=amd64 scripts/packages >/dev/null
+	cmp bin/first.sums bin/packages/SHA256SUMS
+	lintian --allow-root --fail-on error,warning,info bin/packages/*.deb
+	scripts/packages-test
 
 # What the packet generator promises, at length: exact counts, permuted sources, replayed times, prompt ends.
 gen-proof:

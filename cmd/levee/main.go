@@ -112,7 +112,9 @@ func newRoot(e *env) *cobra.Command {
 		cmd.GroupID = c.group
 		root.AddCommand(cmd)
 	}
+	root.AddCommand(newManPages(root))
 	nameArgs(root)
+	completeAll(root)
 	return root
 }
 
