@@ -31,7 +31,13 @@ type Target struct {
 
 // meets reports whether packets of a class may come to its rules.
 func (t Target) meets(class ir.Class) bool {
-	return !t.Plain || !class.Fragment && class.Transport != ir.UDPLite && class.Transport != ir.SCTP &&
+	switch {
+	case !t.Plain:
+		return true
+	case class.Family == ir.NonIP:
+		return t.Link == packet.Ethernet
+	}
+	return !class.Fragment && class.Transport != ir.UDPLite && class.Transport != ir.SCTP &&
 		class.Transport != ir.DCCP
 }
 
