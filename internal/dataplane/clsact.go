@@ -58,12 +58,16 @@ func attachFilter(d *device, made bool, p *ebpf.Program) (hold, error) {
 	case name != "" && name != filterName:
 		return nil, fmt.Errorf("a tc filter of somebody else has levee's handle, %#x", filterHandle)
 	}
-	if err := netlink.QdiscAdd(f.qdisc()); err != nil && !errors.Is(err, unix.EEXIST) {
-		return nil, fmt.Errorf("add the qdisc clsact: %w", err)
+	err := netlink.QdiscAdd(f.qdisc())
+	if err == nil || errors.Is(err, unix.EEXIST) {
+		// traffic changes here
+		err = f.Update(p)
 	}
-	// traffic changes here
-	err := f.Update(p)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSPC) {
+	switch {
+	case errors.Is(err, unix.ENOENT): // of no such kind
+		err = fmt.Errorf("this kernel has no clsact, or no filters of kind bpf "+
+			"(CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF): %w", ebpf.ErrNotSupported)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSPC):
 		err = fmt.Errorf("a tc filter of somebody else has priority %d, which levee's needs to come "+
 			"first; `tc filter show dev %s ingress` shows it: %w", filterPriority, d.name, err)
 	}

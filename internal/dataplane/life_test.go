@@ -147,7 +147,7 @@ func TestForeignXDPIsNeverReplaced(t *testing.T) {
 				}
 			}
 			runDirIsGone(t)
-			bring(t, "lv0", TCX, handPolicy("one", action.Pass)) // beside it
+			bring(t, "lv0", must2(TCIngress()), handPolicy("one", action.Pass)) // beside it
 			if _, err := Down(context.Background(), "lv0"); err != nil {
 				t.Error(err)
 			}

@@ -127,6 +127,8 @@ func notThisWay(err error) bool {
 func whyNot(d *device, t try, err error) string {
 	cause := flat(err)
 	switch {
+	case t.mode == Clsact:
+		return fmt.Sprintf("tc clsact: %v", err)
 	case errors.Is(err, ebpf.ErrNotSupported) && t.mode == TCX:
 		return "this kernel has no TCX (Linux 6.6 or newer)"
 	case errors.Is(err, ebpf.ErrNotSupported) && t.frags:
@@ -135,8 +137,6 @@ func whyNot(d *device, t try, err error) string {
 		return "this kernel has no XDP links (Linux 5.9 or newer)"
 	case t.mode == TCX:
 		return "TCX: " + cause
-	case t.mode == Clsact:
-		return fmt.Sprintf("tc clsact: %v", err)
 	case t.mode == XDPGeneric:
 		return "generic XDP: " + cause
 	case errors.Is(err, unix.EOPNOTSUPP) && d.mtu > linearMTU:
