@@ -32,6 +32,7 @@ const initConfirm = "5m"
 
 func newInit(e *env) *cobra.Command {
 	var f upFlags
+	var dev string
 	cmd := &cobra.Command{
 		Use:     "init [FILE]",
 		Short:   "Write a policy that keeps what this machine uses, and put it on trial",
@@ -48,17 +49,17 @@ func newInit(e *env) *cobra.Command {
 			if f.confirm == "" {
 				return usagef(cmd, "--confirm: a draft is never put in force without a trial")
 			}
-			return e.init(cmd, file, &f)
+			return e.init(cmd, file, dev, &f)
 		},
 	}
-	devFlag(cmd, &f.dev, "the interface (default: that of the default route)")
+	devFlag(cmd, &dev, "the interface (default: that of the default route)")
 	cmd.Flags().StringVar(&f.confirm, "confirm", initConfirm,
 		"how long the trial lasts, 100ms to 7d")
 	return cmd
 }
 
-func (e *env) init(cmd *cobra.Command, file string, f *upFlags) error {
-	m, err := inuse.Read("/", f.dev)
+func (e *env) init(cmd *cobra.Command, file, dev string, f *upFlags) error {
+	m, err := inuse.Read("/", dev)
 	if err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func (e *env) init(cmd *cobra.Command, file string, f *upFlags) error {
 		return err
 	}
 	fmt.Fprintf(e.stdout, "%s is a draft; read it before you keep it\n", file)
-	f.mode, f.dev = string(dataplane.Auto), m.Dev
+	f.mode, f.devs = string(dataplane.Auto), []string{m.Dev}
 	return e.up(cmd, file, f)
 }
 
