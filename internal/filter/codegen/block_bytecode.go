@@ -31,7 +31,7 @@ const (
 	opWide               // the same for a field of two words
 	opLookup             // goes on if function number operand 1 says so of the address and of the dynamic set, or of arm, operand 2
 	opEndpoint           // goes on if address and service are in the dynamic set of function number operand 1; operand 2 see serviceOperand
-	opDecide             // the rule decides: operand 0 is its slot << 32 | result (see there); the list ends
+	opDecide             // the rule decides: operand 0 is its slot << 32 | response; the list ends
 	opCount              // counts the packet at offset operand 0 of the row; the list goes on
 	opList               // tries the rules from entry operand 0 of the lists on, then goes to operand 1
 	opEnd                // no rule is left

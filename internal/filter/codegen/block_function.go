@@ -17,7 +17,8 @@ func (c *compiler) callFunction(f *plan.Function) {
 }
 
 // emitFunction emits straight code and rule trees as a function of the environment. It returns the
-// result (see there) of the rule that decided, or 0. It is global: the verifier walks it by itself.
+// word of the response (plan.Response) of the rule that decided, or 0. It is global: the verifier
+// walks it by itself.
 func (c *compiler) emitFunction(f *plan.Function) {
 	c.inFunction = true
 	defer func() { c.inFunction = false }()

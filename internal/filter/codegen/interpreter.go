@@ -10,7 +10,7 @@ import (
 )
 
 // interpreter is the function of the environment and the number of a record that walks the records
-// from there on. It returns the result (see there) of the rule that decided, or 0.
+// from there on. It returns the word of the response of the rule that decided, or 0.
 const interpreter = "machine"
 
 // What the interpreter keeps on its stack, for the function that bpf_loop calls: offsets from
@@ -21,7 +21,7 @@ const (
 	stRecord = 12 // u32: number of the next record
 	stEntry  = 20 // u32: of the next entry of the list
 	stThen   = 28 // u32: number of the record behind the list
-	stBest   = 32 // u64: slot << 32 | result of the rule that has decided
+	stBest   = 32 // u64: slot << 32 | response of the rule that has decided
 	stRow    = 40 // u64: address of this CPU's row of counters
 	stCtx    = 48 // u64: context, if a rule looks at the packet
 	stAt     = envPointer
