@@ -49,7 +49,7 @@ func TestEachSettingIsJudged(t *testing.T) {
 			"begin with IP"},
 		{"a tunnel has no native XDP", Host{},
 			Device{Driver: "wireguard", XDP: &XDPFeatures{},
-				NotEthernet: "a WireGuard device (link type none)"}, "driver", OK, "TCX"},
+				NotEthernet: "a WireGuard device (link type none)"}, "driver", OK, "tc ingress"},
 		{"a CAN bus", Host{}, Device{Driver: "vcan", XDP: &XDPFeatures{},
 			NotEthernet: "a CAN bus (link type can)", Unjudged: "no IP"}, "link_layer", Breaks,
 			"refuses the device: no IP"},
