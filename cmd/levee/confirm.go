@@ -100,7 +100,14 @@ func (e *env) down(cmd *cobra.Command, dev string) error {
 	ctx := context.Background()
 	devs := []string{dev}
 	if dev == "" {
-		var err error
+		kept, err := dataplane.Unkeep(ctx) // those that wait for interfaces
+		if err != nil {
+			return err
+		}
+		if len(kept) > 0 {
+			fmt.Fprintf(e.stdout, "%s: no policy is kept any more\n", strings.Join(kept, ", "))
+			return nil
+		}
 		if devs, err = e.devsOf(ctx, cmd, "", "a policy",
 			func(*dataplane.Attachment) bool { return true }); err != nil {
 			return err

@@ -35,8 +35,8 @@ type env struct {
 	privileged func() error
 	root       bool                   // the process is that of the superuser
 	executable func() (string, error) // the file of this program
-	// interfaces are those that names and patterns fit.
-	interfaces func(names []string) ([]string, error)
+	// interfaces are those that names and patterns fit, which may be some only, or have to be all.
+	interfaces func(names []string, some bool) ([]string, error)
 	// link is what packets of an interface begin with.
 	link func(dev string) (packet.Link, error)
 	// sessions are those whose packets arrive on an interface.

@@ -28,7 +28,7 @@ func upEnv(t *testing.T, text string, args ...string) (e *env, errs func() strin
 		context.CancelFunc) {
 		return context.WithCancel(t.Context())
 	}
-	e.interfaces = func(names []string) ([]string, error) { return names, nil }
+	e.interfaces = func(names []string, _ bool) ([]string, error) { return names, nil }
 	e.link = func(string) (packet.Link, error) { return packet.Ethernet, nil }
 	t.Setenv(dataplane.RunEnv, t.TempDir())
 	e.sessions = func(dev string) ([]session.Session, error) {

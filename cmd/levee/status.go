@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,6 +67,16 @@ func newStatus(e *env) *cobra.Command {
 // statusReport is the object of `levee status --json`.
 type statusReport struct {
 	Interfaces []statusInterface `json:"interfaces"`
+	Kept       []statusKept      `json:"kept"` // policies that are bound to names
+}
+
+// statusKept is a policy that is bound to names.
+type statusKept struct {
+	Names   []string `json:"names"`
+	Policy  string   `json:"policy"`
+	Pid     int      `json:"pid"`     // of the process that keeps it
+	Running bool     `json:"running"` // that process lives
+	Waiting []string `json:"waiting"` // names that no interface has
 }
 
 type statusInterface struct {
@@ -142,7 +153,18 @@ func (e *env) readStatus(f *statusFlags) (*statusReport, error) {
 		return nil, err
 	}
 	e.notes(notes)
-	rep := &statusReport{Interfaces: []statusInterface{}}
+	kept, err := dataplane.Keeping(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	rep := &statusReport{Interfaces: []statusInterface{}, Kept: []statusKept{}}
+	for _, k := range kept {
+		s := statusKept{k.Names, k.Policy, k.Pid, k.Running, k.Waiting}
+		if s.Waiting == nil {
+			s.Waiting = []string{}
+		}
+		rep.Kept = append(rep.Kept, s)
+	}
 	for i := range all {
 		if f.dev == "" || all[i].Dev == f.dev {
 			s := newStatusInterface(&all[i])
@@ -152,7 +174,7 @@ func (e *env) readStatus(f *statusFlags) (*statusReport, error) {
 			rep.Interfaces = append(rep.Interfaces, s)
 		}
 	}
-	if f.dev != "" && len(rep.Interfaces) == 0 {
+	if f.dev != "" && len(rep.Interfaces) == 0 && !rep.waits(f.dev) {
 		if err := dataplane.Exists(f.dev); err != nil {
 			return nil, err
 		}
@@ -171,6 +193,28 @@ func (e *env) printStatuses(w io.Writer, rep *statusReport, f *statusFlags) {
 		}
 		e.printStatus(w, &rep.Interfaces[i], f)
 	}
+	for i := range rep.Kept {
+		e.printKept(w, &rep.Kept[i])
+	}
+}
+
+func (e *env) printKept(w io.Writer, k *statusKept) {
+	state := fmt.Sprintf("by process %d", k.Pid)
+	if !k.Running {
+		state = fmt.Sprintf("but process %d has ended: start `levee up --keep` again", k.Pid)
+	}
+	if len(k.Waiting) > 0 {
+		state = "waiting for " + strings.Join(k.Waiting, ", ") + ", " + state
+	}
+	fmt.Fprintf(w, "%s: %s is kept, %s\n", strings.Join(k.Names, ", "),
+		filepath.Base(k.Policy), state)
+}
+
+// waits reports whether a policy is kept for an interface that is not there.
+func (r *statusReport) waits(dev string) bool {
+	return slices.ContainsFunc(r.Kept, func(k statusKept) bool {
+		return slices.Contains(k.Waiting, dev)
+	})
 }
 
 func newStatusInterface(a *dataplane.Attachment) statusInterface {

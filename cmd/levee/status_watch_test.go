@@ -7,7 +7,7 @@ import (
 
 func TestRatesAreOfTheTimeBetweenTwoReadings(t *testing.T) {
 	report := func(packets, bytes uint64) *statusReport {
-		return &statusReport{[]statusInterface{{Ifindex: 3, Netns: 7,
+		return &statusReport{Interfaces: []statusInterface{{Ifindex: 3, Netns: 7,
 			Rules: []statusRule{{id: "a", Packets: packets, Bytes: bytes}}}}}
 	}
 	at := time.Unix(1000, 0)

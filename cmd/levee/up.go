@@ -34,6 +34,11 @@ which the command is being run, is refused, with the rule that would do it; --fo
 If the machine cannot load or attach a policy that says "on error pass" or "on error drop", its protect rules, the essential
 rules and that default are put in force instead, in the same way, and the exit status is 3. Without it the policy before stays.
 
+With --keep the policy is bound to the names: the command keeps running, and gives the policy to each
+interface of these names that comes, or comes back, with the entries of its dynamic sets. A name may
+have no interface yet. SIGTERM ends the command and leaves the policy in force; ` + "`levee down`" + ` ends
+both. systemd is told when the policy is in force.
+
 With --confirm the policy is on trial: the command waits, and unless ` + "`levee confirm`" +
 	` comes in time, from
 wherever you can still reach the machine, the kernel itself goes back to the policy before, also if this command is
@@ -41,13 +46,15 @@ killed. Ctrl-C goes back at once. Exit status 0 means confirmed, 1 means that th
 
 const upExample = `  sudo levee up edge.levee --dev eth0
   sudo levee up edge.levee --dev eth0 --confirm 60s    # then, over a new connection: sudo levee confirm
-  sudo levee up edge.levee --dev eth0 --mode xdp-generic`
+  sudo levee up edge.levee --dev eth0 --mode xdp-generic
+  sudo levee up edge.levee --dev ppp0 --keep`
 
 type upFlags struct {
 	devs    []string
 	mode    string
 	confirm string
 	force   bool
+	keep    bool
 	json    bool
 }
 
@@ -69,6 +76,8 @@ func newUp(e *env) *cobra.Command {
 		"auto, xdp-native, tcx, clsact or xdp-generic")
 	cmd.Flags().StringVar(&f.confirm, "confirm", "",
 		"on trial for this time, 100ms to 7d: 30s, 5m; go back unless levee confirm comes")
+	cmd.Flags().BoolVar(&f.keep, "keep", false,
+		"bind the policy to the names: keep running, and give it to interfaces that come")
 	cmd.Flags().BoolVar(&f.force, "force", false,
 		"also if the policy drops an SSH session of this machine")
 	jsonFlag(cmd, &f.json)
@@ -90,6 +99,9 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 				formatLease(dataplane.MinTrial), formatLease(dataplane.MaxTrial))
 		}
 	}
+	if f.keep && trial > 0 {
+		return usagef(cmd, "--keep and --confirm exclude each other: confirm first, then keep")
+	}
 	var files policy.Recording
 	pr, err := e.parseThrough(file, &files)
 	if err != nil {
@@ -110,7 +122,7 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	if err := e.privileged(); err != nil {
 		return err
 	}
-	devs, err := e.interfaces(names)
+	devs, err := e.interfaces(names, f.keep)
 	if err != nil {
 		return err
 	}
@@ -120,6 +132,9 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	}
 	if err := e.allowed(pr, devs, f.force, &opts); err != nil {
 		return err
+	}
+	if f.keep {
+		return e.keep(p, opts, f)
 	}
 	return e.bringUp(p, devs, opts, f)
 }

@@ -17,6 +17,13 @@ func Down(ctx context.Context, dev string) (notes []string, err error) {
 	err = transact(ctx, func(s *store) error {
 		defer func() { notes = s.notes }()
 		d, err := findDevice(dev)
+		kept, kerr := s.unkeep(dev)
+		if kerr != nil {
+			return kerr
+		}
+		if err != nil && kept {
+			s.note("%s is waited for no more", dev)
+		}
 		if err != nil {
 			return s.downVanished(dev, err)
 		}
@@ -28,7 +35,7 @@ func Down(ctx context.Context, dev string) (notes []string, err error) {
 		switch {
 		case err != nil:
 			return s.downBroken(key, d, err)
-		case a == nil && len(s.notes) > 0:
+		case a == nil && (kept || len(s.notes) > 0):
 			return nil
 		case a == nil:
 			if found, err := s.removeStray(d); found || err != nil {

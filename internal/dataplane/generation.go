@@ -18,6 +18,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 // Names of pins in a generation's directory, besides maps, which are pinned by their own name.
@@ -30,26 +31,27 @@ const (
 
 // description is what N.json keeps of a generation: all that Status tells and cannot ask the kernel.
 type description struct {
-	Generation int       `json:"generation"`
-	Dev        string    `json:"dev"`
-	Names      []string  `json:"names,omitempty"` // that the interface was found by
-	Ifindex    int       `json:"ifindex"`
-	Netns      uint64    `json:"netns"`
-	Mode       Mode      `json:"mode"`
-	Reason     string    `json:"reason"`
-	Frags      bool      `json:"frags"`
-	Policy     string    `json:"policy"`
-	Hash       string    `json:"hash"`
-	Source     []byte    `json:"source,omitempty"`
-	Since      time.Time `json:"since"`
-	Program    uint32    `json:"program"`         // id
-	Trial      uint32    `json:"trial,omitempty"` // id of the variant with a deadline, if any
-	Fallback   int       `json:"fallback"`        // generation that the kernel returns to; 0 is none
-	Deadline   uint64    `json:"deadline"`        // of the trial, in jiffies
-	ConfirmBy  time.Time `json:"confirm_by"`      // the same by the clock on the wall
-	RowBytes   int       `json:"row_bytes"`
-	Slots      []slot    `json:"slots"`
-	Sets       []SetInfo `json:"sets"`
+	Generation int         `json:"generation"`
+	Dev        string      `json:"dev"`
+	Names      []string    `json:"names,omitempty"` // that the interface was found by
+	Ifindex    int         `json:"ifindex"`
+	Netns      uint64      `json:"netns"`
+	Link       packet.Link `json:"link,omitempty"` // that it was compiled for
+	Mode       Mode        `json:"mode"`
+	Reason     string      `json:"reason"`
+	Frags      bool        `json:"frags"`
+	Policy     string      `json:"policy"`
+	Hash       string      `json:"hash"`
+	Source     []byte      `json:"source,omitempty"`
+	Since      time.Time   `json:"since"`
+	Program    uint32      `json:"program"`         // id
+	Trial      uint32      `json:"trial,omitempty"` // id of the variant with a deadline, if any
+	Fallback   int         `json:"fallback"`        // generation that the kernel returns to; 0 is none
+	Deadline   uint64      `json:"deadline"`        // of the trial, in jiffies
+	ConfirmBy  time.Time   `json:"confirm_by"`      // the same by the clock on the wall
+	RowBytes   int         `json:"row_bytes"`
+	Slots      []slot      `json:"slots"`
+	Sets       []SetInfo   `json:"sets"`
 
 	// Maps are those that are pinned. TrialMaps are pinned only for the trial.
 	Maps      []codegen.MapUse       `json:"maps"`

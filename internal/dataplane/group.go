@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -17,9 +16,9 @@ import (
 )
 
 // Interfaces lists those of this network namespace that names and patterns fit, in the order of
-// the names, each once. A name without an interface is an error, and so are patterns that together
-// fit none; both match kernel.ErrRefused.
-func Interfaces(names []string) ([]string, error) {
+// the names, each once. Unless some will do, a name without an interface is an error, and so are
+// patterns that together fit none; both match kernel.ErrRefused.
+func Interfaces(names []string, some bool) ([]string, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, kernel.Refuse(err, "list the interfaces of this network namespace")
@@ -35,11 +34,11 @@ func Interfaces(names []string) ([]string, error) {
 				}
 			}
 		}
-		if !found && !policy.IsPattern(name) {
+		if !found && !some && !policy.IsPattern(name) {
 			return nil, noInterface(name)
 		}
 	}
-	if len(devs) == 0 {
+	if len(devs) == 0 && !some {
 		return nil, kernel.Refuse(unix.ENODEV, "no interface of this network namespace fits %s; `ip link` lists what there is", strings.Join(names, ", "))
 	}
 	return devs, nil
@@ -160,9 +159,9 @@ func (u *up) undo() error {
 	if u.at.trial() != nil {
 		pin = pinTrial
 	}
-	before, err := ebpf.LoadPinnedProgram(filepath.Join(u.pins(u.key, g.Generation), pin), nil)
+	before, err := u.openProgram(filepath.Join(u.pins(u.key, g.Generation), pin))
 	if err != nil {
-		return kernel.Refuse(err, "open the program of the policy before")
+		return err
 	}
 	defer before.Close()
 	if err := step("undo"); err != nil {

@@ -101,7 +101,7 @@ func TestInterfacesAreFoundByNameAndPattern(t *testing.T) {
 			{[]string{"lv2", "lv*"}, []string{"lv2", "lv0"}}, {[]string{"lo", "zz*"}, []string{"lo"}},
 			{[]string{"nosuch", "lv0"}, nil}, {[]string{"zz*"}, nil},
 		} {
-			got, err := Interfaces(c.names)
+			got, err := Interfaces(c.names, false)
 			if !slices.Equal(got, c.want) || (err != nil) != (c.want == nil) {
 				t.Errorf("%v: %v, %v", c.names, got, err)
 			}

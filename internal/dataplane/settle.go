@@ -37,6 +37,9 @@ func (s *store) settle(key string) (*attachment, error) {
 	}
 	if a.ifindex == 0 {
 		defer a.Close()
+		if s.waits(a) {
+			return nil, nil
+		}
 		return nil, s.removeVanished(a)
 	}
 	if err := s.clean(a); err != nil {

@@ -142,7 +142,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 	}
 	hash := sha256.Sum256(u.Source)
 	d := &description{
-		Generation: 1, Dev: u.Dev, Names: u.Names, Ifindex: u.dev.index, Netns: u.dev.netns,
+		Generation: 1, Dev: u.Dev, Names: u.Names, Link: u.dev.link, Ifindex: u.dev.index, Netns: u.dev.netns,
 		Mode: t.mode, Reason: why, Frags: t.frags,
 		Policy: u.PolicyPath, Hash: hex.EncodeToString(hash[:]), Source: u.Source, Since: time.Now(),
 		Program: id, RowBytes: p.RowBytes,

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"levee/internal/dataplane"
+	"levee/internal/lang/policy"
+)
+
+// keep binds a policy to names until somebody ends it.
+func (e *env) keep(p *policy.Policy, opts dataplane.UpOptions, f *upFlags) error {
+	ctx, stop := e.signals()
+	defer stop()
+	names := strings.Join(opts.Names, ", ")
+	err := dataplane.Keep(ctx, opts, dataplane.Compiler(p), dataplane.KeepEvents{
+		Ready: func(reps []*dataplane.Report) { e.keeping(p, names, reps, f) },
+		Came: func(dev string, after time.Duration) {
+			e.sayf("%s has come, and has the policy after %s", dev, after.Round(10*time.Microsecond))
+		},
+		Failed: func(dev string, err error) {
+			e.sayf("%s has come and does not have the policy: %v", dev, err)
+		},
+	})
+	switch {
+	case errors.Is(err, dataplane.ErrUnkept):
+		e.sayf("the policy is not kept for %s any more", names)
+		return nil
+	case err == nil:
+		e.sayf("the policy stays in force, and is not kept for %s any more", names)
+	}
+	return err
+}
+
+// keeping says that every interface there is has the policy, and that others are waited for.
+func (e *env) keeping(p *policy.Policy, names string, reps []*dataplane.Report, f *upFlags) {
+	for _, rep := range reps {
+		e.notes(rep.Notes)
+		switch {
+		case rep.Fallback != nil:
+			e.sayf("%s: %v; what \"on error\" asks for is in force", rep.Dev, rep.Fallback)
+		case !f.json:
+			e.printUp(p, rep, f.confirm)
+		}
+	}
+	if f.json && len(reps) > 0 {
+		_ = e.printUpJSON(p, reps) // the stream remembers a failed write
+	}
+	e.sayf("kept for %s", names)
+	if err := notifySystemd("READY=1\nSTATUS=kept for " + names); err != nil {
+		e.sayf("cannot tell systemd: %v", err)
+	}
+}
+
+// notifySystemd tells the service manager of a process that it has started, if it waits for that
+// (sd_notify(3)).
+func notifySystemd(state string) error {
+	socket := os.Getenv("NOTIFY_SOCKET")
+	if socket == "" {
+		return nil
+	}
+	if socket[0] == '@' { // of the abstract namespace
+		socket = "\x00" + socket[1:]
+	}
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	_, err = c.Write([]byte(state))
+	return errors.Join(err, c.Close())
+}

@@ -1,0 +1,524 @@
+package dataplane
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// A policy can be bound to names of interfaces. A process, the keeper, waits for interfaces of
+// these names and gives each the policy as soon as it comes. What is bound stands in a record:
+//
+//	keep/ID.json  the names, and whose process it is
+//	keep/ID.lock  flock of the keeper, for as long as it lives
+//
+// While a record is there, what is kept for an interface that has vanished stays: its program is
+// loaded, its sets hold their entries. The interface that comes back under the name gets that very
+// program, by a new link: nothing is compiled or verified again.
+
+// keepRecord is what is kept under names, by the process of a keeper.
+type keepRecord struct {
+	Netns  uint64   `json:"netns"`
+	Names  []string `json:"names"`
+	Policy string   `json:"policy"`
+	Pid    int      `json:"pid"`
+}
+
+func (r *keepRecord) id() string {
+	sum := sha256.Sum256([]byte(strings.Join(r.Names, "/")))
+	return fmt.Sprintf("%d-%x", r.Netns, sum[:8])
+}
+
+// fits reports whether the record is about an interface.
+func (r *keepRecord) fits(netns uint64, dev string) bool {
+	return r.Netns == netns && slices.ContainsFunc(r.Names,
+		func(name string) bool { return policy.Fits(name, dev) })
+}
+
+func (s *store) keeps(elem ...string) string {
+	return filepath.Join(append([]string{s.dir, "keep"}, elem...)...)
+}
+
+// records lists what is bound to names.
+func (s *store) records() ([]keepRecord, error) {
+	files, err := filepath.Glob(s.keeps("*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var all []keepRecord
+	for _, file := range files {
+		var r keepRecord
+		if err := readJSON(file, &r); err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// kept reports whether an interface is to come back with its policy.
+func (s *store) kept(netns uint64, dev string) bool {
+	all, err := s.records()
+	fits := func(r keepRecord) bool { return r.fits(netns, dev) }
+	return err == nil && slices.ContainsFunc(all, fits)
+}
+
+// last is the newest generation of an attachment, nil if it has none.
+func (a *attachment) last() *description {
+	if all := a.sorted(); len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return nil
+}
+
+// waits reports whether an attachment's interface has vanished and is to come back.
+func (s *store) waits(a *attachment) bool {
+	g := a.last()
+	return a.ifindex == 0 && g != nil && s.kept(g.Netns, g.Dev)
+}
+
+// Kept is a policy that is bound to names.
+type Kept struct {
+	Names   []string
+	Policy  string
+	Pid     int      // of the keeper
+	Running bool     // it lives
+	Waiting []string // names that no interface of this network namespace fits
+}
+
+// Keeping lists what is bound to names in this network namespace.
+func Keeping(ctx context.Context) (out []Kept, err error) {
+	if refused := kernel.Privileged(); refused != nil {
+		s, err := forReading(ctx, refused)
+		if err != nil {
+			return nil, err
+		}
+		return s.keeping(func(r *keepRecord) bool { // its lock is root's
+			_, err := os.Stat(fmt.Sprintf("/proc/%d", r.Pid))
+			return err == nil
+		})
+	}
+	err = transact(ctx, func(s *store) error {
+		out, err = s.keeping(func(r *keepRecord) bool {
+			f, err := s.lockRecord(r)
+			if err == nil {
+				f.Close()
+			}
+			return errors.Is(err, unix.EWOULDBLOCK)
+		})
+		return err
+	})
+	return out, err
+}
+
+func (s *store) keeping(running func(*keepRecord) bool) (out []Kept, err error) {
+	netns, err := netnsCookie()
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.records()
+	if err != nil {
+		return nil, err
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, kernel.Refuse(err, "list the interfaces of this network namespace")
+	}
+	for _, r := range all {
+		if r.Netns != netns {
+			continue
+		}
+		k := Kept{Names: r.Names, Policy: r.Policy, Pid: r.Pid, Running: running(&r)}
+		for _, name := range r.Names {
+			fits := func(l netlink.Link) bool { return policy.Fits(name, l.Attrs().Name) }
+			if !slices.ContainsFunc(links, fits) {
+				k.Waiting = append(k.Waiting, name)
+			}
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+// lockRecord takes the lock of a record's keeper; the error is EWOULDBLOCK while one lives.
+func (s *store) lockRecord(r *keepRecord) (*os.File, error) {
+	f, err := os.OpenFile(s.keeps(r.id()+".lock"), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, lockMode)
+	if err != nil {
+		return nil, kernel.Refuse(err, "open the lock of what is kept")
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// forgetKept unbinds names, so that their keeper ends, and removes what waits for them.
+func (s *store) forgetKept(r *keepRecord) error {
+	for _, ending := range []string{".json", ".lock"} {
+		if err := os.Remove(s.keeps(r.id() + ending)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return kernel.Refuse(err, "unbind the policy from %s", strings.Join(r.Names, ", "))
+		}
+	}
+	_ = os.Remove(s.keeps()) // fails while there are others
+	return s.sweep("", func(*attachment) error { return nil })
+}
+
+// unkeep unbinds a policy from an interface that it is taken off, unless others have it with it.
+func (s *store) unkeep(dev string) (found bool, err error) {
+	netns, err := netnsCookie()
+	if err != nil {
+		return false, err
+	}
+	all, err := s.records()
+	for _, r := range all {
+		if !r.fits(netns, dev) && !slices.Contains(r.Names, dev) || r.Netns != netns {
+			continue
+		}
+		found = true
+		if others, lerr := s.othersOf(&r, dev); lerr != nil || len(others) > 0 {
+			err = errors.Join(err, lerr)
+			s.note("%s is kept together with %s, and gets the policy when it comes anew: "+
+				"`levee down` without --dev ends that", dev, strings.Join(others, ", "))
+			continue
+		}
+		err = errors.Join(err, s.forgetKept(&r))
+	}
+	return found, err
+}
+
+// othersOf lists the interfaces that have a policy by a record, but for one.
+func (s *store) othersOf(r *keepRecord, dev string) (devs []string, err error) {
+	err = s.sweep("", func(a *attachment) error {
+		l, err := a.here()
+		if err == nil && l != nil && l.Attrs().Name != dev && r.fits(r.Netns, l.Attrs().Name) {
+			devs = append(devs, l.Attrs().Name)
+		}
+		return err
+	})
+	return devs, err
+}
+
+// Unkeep unbinds all policies of this network namespace that no interface has, and says of which
+// names.
+func Unkeep(ctx context.Context) (names []string, err error) {
+	err = transact(ctx, func(s *store) error {
+		netns, err := netnsCookie()
+		if err != nil {
+			return err
+		}
+		all, err := s.records()
+		for _, r := range all {
+			if r.Netns != netns {
+				continue
+			}
+			others, lerr := s.othersOf(&r, "")
+			if err = errors.Join(err, lerr); len(others) == 0 && lerr == nil {
+				err = errors.Join(err, s.forgetKept(&r))
+				names = append(names, r.Names...)
+			}
+		}
+		return err
+	})
+	return names, err
+}
+
+// KeepEvents are told of what a keeper does.
+type KeepEvents struct {
+	// Ready says that every interface there is has the policy, with the reports of these.
+	Ready func([]*Report)
+	// Came says that an interface has come, and how long it took until it had the policy.
+	Came func(dev string, after time.Duration)
+	// Failed says that one could not get it.
+	Failed func(dev string, err error)
+}
+
+// ErrUnkept is the end of Keep by `levee down`.
+var ErrUnkept = errors.New("the policy is not kept any more")
+
+// Keep puts a policy into force on the interfaces of o.Names that there are, and on each one that
+// comes, until ctx ends, which leaves the policy in force, or somebody unbinds it (ErrUnkept).
+func Keep(ctx context.Context, o UpOptions, compile CompileFunc, tell KeepEvents) error {
+	netns, err := netnsCookie()
+	if err != nil {
+		return err
+	}
+	k := &keeper{UpOptions: o, compile: compile, tell: tell, seen: map[int]string{},
+		record: keepRecord{netns, o.Names, o.PolicyPath, os.Getpid()}}
+	lock, err := k.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	err = k.watch(ctx)
+	if ctx.Err() != nil { // what is in force stays, and is not kept any more
+		return transact(context.WithoutCancel(ctx),
+			func(s *store) error { return s.forgetKept(&k.record) })
+	}
+	return err
+}
+
+type keeper struct {
+	UpOptions
+	compile CompileFunc
+	tell    KeepEvents
+	record  keepRecord
+	seen    map[int]string // interfaces that have been looked at: their names
+}
+
+// begin binds the policy to its names.
+func (k *keeper) begin(ctx context.Context) (lock *os.File, err error) {
+	err = transact(ctx, func(s *store) error {
+		if err := os.MkdirAll(s.keeps(), dirMode); err != nil {
+			return kernel.Refuse(err, "create the runtime directory")
+		}
+		all, err := s.records()
+		if err != nil {
+			return err
+		}
+		for _, r := range all {
+			if r.id() == k.record.id() || r.Netns != k.record.Netns || !overlap(r.Names, k.Names) {
+				continue
+			}
+			return fmt.Errorf("%s is kept already, with %s, by process %d; `levee down` ends that",
+				strings.Join(r.Names, ", "), r.Policy, r.Pid)
+		}
+		lock, err = s.lockRecord(&k.record)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("%s is kept already, by another process; `levee down` ends that",
+				strings.Join(k.Names, ", "))
+		}
+		if err != nil {
+			return err
+		}
+		return writeJSON(s.keeps(k.record.id()+".json"), k.record)
+	})
+	return lock, err
+}
+
+// overlap reports whether one of some names is, or fits, one of others.
+func overlap(some, others []string) bool {
+	for _, a := range some {
+		for _, b := range others {
+			if a == b || policy.Fits(a, b) || policy.Fits(b, a) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unboundLook is how often a keeper looks whether it has been ended, while no interface comes.
+const unboundLook = 500 * time.Millisecond
+
+// watch gives interfaces their policy as they come.
+func (k *keeper) watch(ctx context.Context) error {
+	events := make(chan netlink.LinkUpdate, 1024)
+	done := make(chan struct{})
+	defer close(done)
+	if err := netlink.LinkSubscribe(events, done); err != nil { // before the first look
+		return kernel.Refuse(err, "watch the interfaces of this network namespace")
+	}
+	if err := k.first(ctx); err != nil {
+		return err
+	}
+	look := time.NewTicker(unboundLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-look.C:
+			if bound, err := k.bound(); err != nil || !bound {
+				return errors.Join(err, ErrUnkept)
+			}
+		case e, ok := <-events:
+			if !ok { // messages were lost: begin anew
+				return k.watch(ctx)
+			}
+			if err := k.event(ctx, e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// first gives all interfaces there are their policy, as Up does.
+func (k *keeper) first(ctx context.Context) error {
+	devs, err := k.there()
+	if err != nil {
+		return err
+	}
+	var reps []*Report
+	if len(devs) > 0 {
+		if reps, err = UpAll(ctx, devs, k.UpOptions, k.compile); len(reps) == 0 {
+			return errors.Join(err, transact(ctx, func(s *store) error { return s.forgetKept(&k.record) }))
+		}
+	}
+	if k.tell.Ready != nil {
+		k.tell.Ready(reps)
+	}
+	return nil
+}
+
+// there lists the interfaces that fit, and remembers them.
+func (k *keeper) there() (devs []string, err error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, kernel.Refuse(err, "list the interfaces of this network namespace")
+	}
+	for _, l := range links {
+		if a := l.Attrs(); k.record.fits(k.record.Netns, a.Name) {
+			k.seen[a.Index] = a.Name
+			devs = append(devs, a.Name)
+		}
+	}
+	return devs, nil
+}
+
+// bound reports whether nobody has ended this.
+func (k *keeper) bound() (bool, error) {
+	dir, err := directory()
+	if err != nil {
+		return false, err
+	}
+	bound := true
+	err = onHost(func() error {
+		s := &store{dir: dir}
+		_, err := os.Stat(s.keeps(k.record.id() + ".json"))
+		bound = err == nil
+		return nil
+	})
+	return bound, err
+}
+
+// event looks at an interface that has come, gone, or changed its name.
+func (k *keeper) event(ctx context.Context, e netlink.LinkUpdate) error {
+	began := time.Now()
+	a := e.Attrs()
+	switch {
+	case e.Header.Type == unix.RTM_DELLINK:
+		delete(k.seen, a.Index)
+		return nil
+	case k.seen[a.Index] == a.Name || !k.record.fits(k.record.Netns, a.Name):
+		return nil
+	}
+	k.seen[a.Index] = a.Name
+	adopted := false
+	err := transact(ctx, func(s *store) (err error) {
+		if _, err := os.Stat(s.keeps(k.record.id() + ".json")); err != nil {
+			return ErrUnkept
+		}
+		adopted, err = s.adopt(a.Name)
+		return err
+	})
+	if errors.Is(err, ErrUnkept) {
+		return err
+	}
+	if !adopted {
+		if err != nil && k.tell.Failed != nil {
+			k.tell.Failed(a.Name, err)
+		}
+		var reps []*Report
+		if reps, err = UpAll(ctx, []string{a.Name}, k.UpOptions, k.compile); len(reps) > 0 {
+			err = nil
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil && k.tell.Failed != nil:
+		k.tell.Failed(a.Name, err) // it may have gone meanwhile; another may come
+	case err == nil && k.tell.Came != nil:
+		k.tell.Came(a.Name, time.Since(began))
+	}
+	return nil
+}
+
+// adopt gives an interface the program that was in force on the one of its name before. It reports
+// false where there is none, or none that fits what the interface is now.
+func (s *store) adopt(dev string) (bool, error) {
+	d, err := findDevice(dev)
+	if err != nil {
+		return false, err
+	}
+	keys, err := s.keys()
+	if err != nil {
+		return false, err
+	}
+	for _, key := range keys {
+		a, err := s.open(key)
+		if err != nil {
+			continue // not this command's business
+		}
+		done, err := s.adoptFrom(a, d)
+		a.Close()
+		if done || err != nil {
+			return done, err
+		}
+	}
+	return false, nil
+}
+
+// adoptFrom does so with what waits under one key.
+func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
+	last := a.last()
+	if a.link == nil || a.ifindex != 0 || last == nil || last.Dev != d.name || last.Netns != d.netns {
+		return false, nil
+	}
+	g := a.current()
+	if t := a.trial(); t != nil {
+		g = a.gens[t.Fallback]
+	}
+	_, others := os.Stat(filepath.Join(s.pins(a.key, last.Generation), pinLinks))
+	if g == nil || g.Link != d.link || g.Mode == Clsact || others == nil {
+		return false, s.remove(a.key)
+	}
+	prog, err := s.openProgram(filepath.Join(s.pins(a.key, g.Generation), pinProg))
+	if err != nil {
+		return false, err
+	}
+	defer prog.Close()
+	if !g.Mode.AtTC() {
+		if err := refuseForeign(d); err != nil {
+			return false, err
+		}
+	}
+	again := s.bpf(a.key, pinLink+"_new")
+	if err := os.Remove(again); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, kernel.Refuse(err, "remove the pin of a link")
+	}
+	l, err := attach(d, g, prog)
+	if err != nil {
+		return false, nil // another way may do
+	}
+	defer l.Close() // without a pin, this detaches
+	if err := l.Pin(again); err != nil {
+		return false, kernel.Refuse(err, "pin the link of %s", d.name)
+	}
+	if err := os.Rename(again, s.bpf(a.key, pinLink)); err != nil {
+		return false, kernel.Refuse(err, "pin the link of %s", d.name)
+	}
+	g.Ifindex = d.index
+	if err := writeJSON(s.describe(a.key, g.Generation), g); err != nil {
+		return true, err
+	}
+	after, err := s.settle(a.key)
+	if after != nil {
+		after.Close()
+	}
+	return true, err
+}

@@ -1,0 +1,249 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/lang/policy"
+)
+
+var (
+	recreations = flag.Int("recreations", 8, "how often a device that is kept goes and comes back")
+	window      = flag.Duration("window", 0, "fail if one of them is open for longer")
+)
+
+// keeping runs Keep in namespace here until the test ends or stop is called, and waits until it is
+// ready. How it ended comes through the channel.
+func (n *testNet) keeping(t *testing.T, o UpOptions, compile CompileFunc) (stop func(),
+	ended <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, done := make(chan bool, 1), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		if err := netns.Set(n.here); err != nil {
+			done <- err
+			return
+		}
+		done <- Keep(ctx, o, compile, KeepEvents{
+			Ready:  func([]*Report) { ready <- true },
+			Failed: func(dev string, err error) { t.Logf("%s: %v", dev, err) },
+		})
+	}()
+	t.Cleanup(cancel)
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatalf("not kept: %v", err)
+	}
+	return cancel, done
+}
+
+// drops passes nothing, and has a set.
+const drops = "set bad = dynamic(max 100)\ndrop from bad\nessential off\ndefault drop\n"
+
+// comeBack makes lv0 anew, up from the start, with lv1 at the other end, and sends frames as soon
+// as that is up. It says how long after that the last of them got through, when none has for a while
+// since ready.
+func (n *testNet) comeBack(t *testing.T, ready func() bool) (open time.Duration, through int) {
+	t.Helper()
+	la := netlink.NewLinkAttrs()
+	la.Name, la.Flags = "lv0", net.FlagUp
+	const protocol = 0x88b5
+	rx, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		int(uint16(protocol>>8|protocol&0xff<<8)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(rx)
+	stop, sent := make(chan bool), make(chan time.Time, 1)
+	var sender sync.WaitGroup
+	defer sender.Wait()
+	defer close(stop)
+	veth := &netlink.Veth{LinkAttrs: la, PeerName: "lv1", PeerNamespace: netlink.NsFd(n.peer)}
+	if err := netlink.LinkAdd(veth); err != nil {
+		t.Fatal(err)
+	}
+	sender.Go(func() { n.sendOn(t, stop, sent) })
+	since := <-sent
+	for quiet := time.Now(); time.Since(quiet) < 20*time.Millisecond; {
+		if time.Since(since) > 10*time.Second {
+			t.Fatalf("open for 10 s, for %d frames", through)
+		}
+		if _, _, err := unix.Recvfrom(rx, make([]byte, 100), 0); err == nil {
+			through++
+			open, quiet = time.Since(since), time.Now()
+		} else if !ready() {
+			quiet = time.Now()
+		}
+	}
+	return open, through
+}
+
+// sendOn brings lv1 up and sends frames there until it is stopped.
+func (n *testNet) sendOn(t *testing.T, stop <-chan bool, first chan<- time.Time) {
+	runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+	if err := netns.Set(n.peer); err != nil {
+		t.Error(err)
+	}
+	l := must2(netlink.LinkByName("lv1"))
+	if err := netlink.LinkSetUp(l); err != nil {
+		t.Error(err)
+	}
+	first <- time.Now()
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+			_ = unix.Sendto(n.tx, markedFrame(1), 0, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index})
+			time.Sleep(50 * time.Microsecond)
+		}
+	}
+}
+
+// A device that is kept goes and comes back under traffic: it has the same program each time, which
+// counts on, with the same entries, and what got through before is measured.
+func TestADeviceThatComesBackHasItsPolicy(t *testing.T) {
+	n := newTestNet(t)
+	n.run(t, "veth", func(t *testing.T) {
+		p, ds := policy.Parse("kept.levee", []byte(drops), nil)
+		if ds.HasErrors() {
+			t.Fatal(ds.Err())
+		}
+		o := UpOptions{Names: []string{"lv0"}, PolicyPath: "/etc/kept.levee"}
+		stop, ended := n.keeping(t, o, Compiler(p))
+		first := status(t)
+		bad := []SetEntry{{Prefix: netip.PrefixFrom(address(7), 32)}}
+		if _, err := SetAdd(t.Context(), "lv0", "bad", bad); err != nil {
+			t.Fatal(err)
+		}
+		back := func() bool { return len(must(Status(t.Context(), false))) > 0 }
+		var open []time.Duration
+		frames := 0
+		for range *recreations {
+			if err := netlink.LinkDel(must2(netlink.LinkByName("lv0"))); err != nil {
+				t.Fatal(err)
+			}
+			after, through := n.comeBack(t, back)
+			open, frames = append(open, after), frames+through
+			a := status(t)
+			if a.Program.ID != first.Program.ID || a.Sets[0].Entries != 1 {
+				t.Fatalf("back with program %d and %d entries, before %d and 1",
+					a.Program.ID, a.Sets[0].Entries, first.Program.ID)
+			}
+		}
+		slices.Sort(open)
+		t.Logf("%d times: open for %v at most, %v in the middle; %d frames got through in all",
+			len(open), open[len(open)-1], open[len(open)/2], frames)
+		if *window > 0 && open[len(open)-1] > *window {
+			t.Errorf("open for %v, want %v at most", open[len(open)-1], *window)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if a := status(t); a.Program.ID != first.Program.ID {
+			t.Error("the end of the keeper has changed what is in force")
+		}
+		if _, err := Down(t.Context(), "lv0"); err != nil {
+			t.Error(err)
+		}
+		runDirIsGone(t)
+	})
+	// Without a keeper the frames are seen.
+	n.run(t, "open", func(t *testing.T) {
+		if err := netlink.LinkDel(must2(netlink.LinkByName("lv0"))); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		enough := func() bool { return time.Since(began) > 100*time.Millisecond }
+		if _, through := n.comeBack(t, enough); through == 0 {
+			t.Error("nothing got through where nothing drops")
+		}
+	})
+}
+
+func TestKeepingEndsWhenThePolicyIsTakenOff(t *testing.T) {
+	n := newTestNet(t)
+	n.run(t, "down", func(t *testing.T) {
+		o := UpOptions{Names: []string{"lv0"}, PolicyPath: "/etc/kept.levee"}
+		_, ended := n.keeping(t, o, compileHand(named("kept.levee", "one")))
+		err := Keep(t.Context(), o, compileHand(named("kept.levee", "one")), KeepEvents{})
+		if err == nil ||
+			!strings.Contains(err.Error(), "is kept already") {
+			t.Errorf("kept twice: %v", err)
+		}
+		if _, err := Down(t.Context(), "lv0"); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, ErrUnkept) {
+			t.Errorf("ended with %v", err)
+		}
+		runDirIsGone(t)
+	})
+	n.run(t, "waiting", func(t *testing.T) {
+		o := UpOptions{Names: []string{"nosuch"}, PolicyPath: "/etc/kept.levee"}
+		_, ended := n.keeping(t, o, compileHand(named("kept.levee", "one")))
+		kept, err := Keeping(t.Context())
+		if err != nil || len(kept) != 1 || !kept[0].Running || !slices.Equal(kept[0].Waiting, o.Names) {
+			t.Errorf("%+v, %v", kept, err)
+		}
+		if _, err := Down(t.Context(), "nosuch"); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, ErrUnkept) {
+			t.Errorf("ended with %v", err)
+		}
+		runDirIsGone(t)
+	})
+}
+
+// A keeper that is killed leaves what it kept for the next one.
+func TestAKeeperThatWasKilledIsFollowed(t *testing.T) {
+	n := newTestNet(t)
+	n.run(t, "kill", func(t *testing.T) {
+		o := UpOptions{Names: []string{"lv*"}, PolicyPath: "/etc/kept.levee"}
+		stop, ended := n.keeping(t, o, compileHand(named("kept.levee", "one")))
+		first := status(t)
+		stop() // what a killed one leaves: its record, without its lock
+		<-ended
+		if err := transact(t.Context(), func(s *store) error {
+			netns, err := netnsCookie()
+			r := keepRecord{netns, o.Names, o.PolicyPath, 1}
+			return errors.Join(err, writeJSON(s.keeps(r.id()+".json"), r))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.LinkDel(must2(netlink.LinkByName("lv0"))); err != nil {
+			t.Fatal(err)
+		}
+		if all := must(Status(t.Context(), true)); len(all) != 0 {
+			t.Errorf("%d policies in force", len(all))
+		}
+		stop, ended = n.keeping(t, o, compileHand(named("kept.levee", "one")))
+		n.comeBack(t, func() bool { return len(must(Status(t.Context(), false))) > 0 })
+		if a := status(t); a.Program.ID != first.Program.ID {
+			t.Errorf("back with program %d, before %d", a.Program.ID, first.Program.ID)
+		}
+		stop()
+		<-ended
+		if _, err := Down(t.Context(), "lv0"); err != nil {
+			t.Error(err)
+		}
+		runDirIsGone(t)
+	})
+}
