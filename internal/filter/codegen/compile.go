@@ -50,7 +50,8 @@ type compiler struct {
 	places         map[string]place // of tables, by name
 	failed         error            // a table is too large
 	machine        *machine
-	inFunction     bool // now
+	behind         []string // what follows each call of the interpreter
+	inFunction     bool     // now
 }
 
 // Compile makes the program of a policy for a target.
@@ -196,6 +197,7 @@ func (c *compiler) generate() error {
 	for _, ch := range c.plan.Chains {
 		c.measured(ch, func() { c.emitChain(ch) })
 	}
+	c.interpret()
 	c.decided()
 	c.verdict()
 	for _, f := range c.plan.Functions {

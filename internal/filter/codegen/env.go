@@ -43,6 +43,8 @@ const (
 const (
 	mainRow = envAt - 8
 	mainCtx = envAt - 16
+	// What follows a call of the interpreter.
+	mainBehind = envAt - 24
 
 	envPointer = -72
 	rowPointer = -80
