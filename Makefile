@@ -16,7 +16,7 @@ export GOFLAGS := -buildvcs=false $(filter-out -buildvcs=%,$(GOFLAGS))
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help build demo generate test lint bench bench-scale soak gen-proof kernels packages packages-test
+.PHONY: help build demo generate test lint bench bench-scale soak gen-proof kernels kernels-long packages packages-test
 
 help:
 	@echo 'make build       bin/levee, a static binary (needs only Go)'
@@ -26,6 +26,7 @@ help:
 	@echo 'make generate    rebuild the BPF objects and generated Go, format (clang-19)'
 	@echo 'make soak        the long comparisons with published data, writes docs/soak.md: make soak DATA=DIR (root)'
 	@echo 'make kernels     boot Debian kernels in qemu and check each, writes docs/kernels.md; ARGS="-kernels 6.1" for some'
+	@echo 'make kernels-long  also all tests of code generation and of the data plane on each (hours)'
 	@echo 'make packages    deb and rpm for amd64 and arm64, bill of materials and sums, in bin/packages'
 	@echo 'make packages-test  lintian, the same bytes twice, install to purge in Debian 12 and 13 (root; two minutes)'
 	@echo 'make bench-scale all of bench rules and bench sets, into docs/plots: idle machine, two hours (root)'
@@ -72,6 +73,10 @@ soak:
 kernels:
 	@scripts/deps kernels
 	GO=$(GO) $(GO) run ./scripts/kernels $(if $(DATA),-data $(DATA)) $(or $(ARGS),-page docs/kernels.md)
+
+kernels-long:
+	@scripts/deps kernels
+	GO=$(GO) $(GO) run ./scripts/kernels -long $(if $(DATA),-data $(DATA)) $(ARGS)
 
 # The tools are in a list of their own: nothing of them is near the binary.
 packages:

@@ -7,6 +7,7 @@ type check struct {
 	name   string
 	from   version // the first kernel that it is for; zero is the oldest supported
 	before version // the first kernel that it is not for; zero is none
+	long   bool    // only with -long
 	script string
 }
 
@@ -21,7 +22,7 @@ var checks = []check{
 	{name: "the policies of the language load", script: `
 		# An empty capture: the header of a pcap file.
 		printf '\324\303\262\241\002\000\004\000\000\000\000\000\000\000\000\000\377\377\000\000\001\000\000\000' >/tmp/empty.pcap
-		for policy in test/policy/valid/*.levee; do levee eval "$policy" --pcap /tmp/empty.pcap --engine both --summary; done`},
+		for policy in test/policy/valid/*.levee; do levee eval "$policy" --pcap /tmp/empty.pcap --engine both --summary --verbose; done`},
 	{name: "examples attached natively", script: `attached xdp-native`},
 	{name: "examples attached generically", script: `attached xdp-generic`},
 	{name: "examples attached at TCX", from: version{6, 6}, script: `attached tcx`},
@@ -29,6 +30,19 @@ var checks = []check{
 	{name: "TCX is refused where there is none", before: version{6, 6}, script: `
 		pair
 		says 3 'this kernel has no TCX (Linux 6.6 or newer); --mode clsact runs it at the same place' ip netns exec ns levee up examples/web.levee --dev v0 --mode tcx`},
+	{name: "the way to tc ingress that the kernel has", script: `
+		want=tcx
+		ip link add ifb0 type ifb
+		levee doctor --sample 0s --all --json >/tmp/doctor || [ $? = 1 ]
+		case $(uname -r) in 6.[1-5].*) want=clsact ;; esac
+		jq -e --arg want $want '.findings[] | select(.name == "tc_ingress").value == $want' /tmp/doctor
+		levee up examples/web.levee --dev ifb0 --force
+		levee status --dev ifb0 --json | jq -e --arg want $want '.interfaces[0].hook == $want'
+		levee down --dev ifb0`},
+	{name: "filters of tc: order, others' filters, what is taken away", script: `tests internal/dataplane 'Filter|Qdisc|AutoTakes'`},
+	{name: "what `on error` asks for, where the decoder is refused",
+		script: `tests internal/dataplane OnErrorIsInForceWhereTheDecoderIsRefused`},
+	{name: "policies replaced under a flood", script: `tests internal/dataplane ReplaceUnderFlood`},
 	{name: "older kernels are refused in one sentence", from: version{5, 10}, before: supported,
 		script: `
 		pair
@@ -47,19 +61,31 @@ var checks = []check{
 		script: `stories '^(eval|test|explain|cost|doctor|import)$'`},
 	{name: "stories: generator and lab", script: `stories '^(gen|lab)$'`},
 	{name: "generated policies through both engines", script: `
-		tests internal/filter/difftest Big -seed 1 -policies 60 -packets 30000
-		tests internal/filter/difftest Big -seed 1 -policies 30 -packets 15000 -records`},
+		tests internal/filter/difftest Big -seed 1 -policies 20 -packets 10000
+		tests internal/filter/difftest Big -seed 1 -policies 10 -packets 5000 -records`},
 	{name: "sets of filters through both engines", script: `
 		tests internal/filter/difftest 'GeneratedRules|ClassBench/filters'
 		[ -z "$(ls data)" ] || tests internal/filter/difftest 'ClassBench/^[a-z]' -classbench '/levee/data/classbench/*'`},
+	{name: "the largest policies", script: `
+		tests internal/filter/difftest GeneratedRules -generated 100000 -generated-packets 300
+		[ -z "$(ls data)" ] || tests internal/filter/difftest View -view /levee/data/prefixes/full-view.txt.gz -view-step 500 -view-random 1000`},
 	{name: "every kind of rule loads",
-		script: `tests internal/filter/codegen 'EveryKindOfRuleLoads|MixturesOfKinds' -wall-rules 400 -wall-quick`},
+		script: `
+		tests internal/filter/codegen EveryKindOfRuleLoads -wall-rules 100 -wall-quick
+		tests internal/filter/codegen EveryKindOfRuleLoads -wall-rules 800 -wall-quick -wall-kinds 'a static set of endpoints each'`},
 	{name: "rules that look at the packet",
 		script: `tests internal/filter/codegen 'RulesLookAtThePacket'`},
-	{name: "limits of the kernel are kept",
-		script: `tests internal/filter/codegen 'Limits|WhatCannotLoad|EveryTarget'`},
+	{name: "programs without the careful decoder", script: `tests internal/filter/codegen Plain`},
 	{name: "look-ups in tables of rules",
 		script: `tests internal/filter/ruletree 'TableAndProgram|SmallWorlds|PriorityHolds'`},
 	{name: "look-ups of endpoints", script: `tests internal/filter/endpoint 'Program'`},
 	{name: "features of the kernel", script: `tests internal/kernel .`},
+	{name: "more generated policies", long: true, script: `
+		tests internal/filter/difftest Big -seed 2 -policies 60 -packets 30000
+		tests internal/filter/difftest Big -seed 2 -policies 30 -packets 15000 -records`},
+	{name: "the tests of code generation", long: true, script: `tests internal/filter/codegen .`},
+	{name: "the tests of the data plane", long: true, script: `
+		without='^$'
+		case $(uname -r) in 6.[1-5].*) without=TwoLinks ;; esac # programs at egress, by TCX alone
+		tests internal/dataplane . -test.skip "$without"`},
 }

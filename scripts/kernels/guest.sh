@@ -16,18 +16,21 @@ ln -sf /proc/self/fd /dev/fd
 echo 'root:x:0:0::/root:/bin/sh
 nobody:x:65534:65534::/:/bin/sh' >/etc/passwd
 ip link set lo up
-echo "
-@ linux $(uname -r)"
+# say EVENT NAME: a line for the host, with the seconds since boot.
+say() { echo "@ $1 $(cut -d' ' -f1 /proc/uptime) $2"; }
+echo
+say linux "$(uname -r)"
 cd /levee
 for script in checks/*; do
 	name=$(sed -n "1s/^# //p" "$script")
-	if timeout 900 sh -eu -c '. /levee/prelude; . "$1"' sh "/levee/$script" >/tmp/said 2>&1 </dev/null; then
-		echo "@ pass $name"
+	if timeout "$(cat limit)" sh -eu -c '. /levee/prelude; . "$1"' sh "/levee/$script" >/tmp/said 2>&1 </dev/null; then
+		say pass "$name"
+		[ ! -e verbose ] || cat /tmp/said
 	else
-		echo "@ fail $name"
+		say fail "$name"
 		tail -c 8000 /tmp/said
 	fi
 done
-echo "@ done"
+say done .
 echo o >/proc/sysrq-trigger
 sleep 60

@@ -3,7 +3,8 @@
 // a few Debian programs and the kernel's own modules. What the checks print goes through the serial
 // console. Nothing of it is installed; downloads are kept in bin/kernels.
 //
-//	kernels [-kernels 6.1,6.12] [-run REGEXP] [-data DIR] [-page FILE] [-fetch|-kept]
+//	kernels [-kernels 6.1,6.12] [-run REGEXP] [-data DIR] [-page FILE] [-jobs N] [-long] [-v]
+//	        [-fetch|-kept]
 //
 // It exits 0 only if every check passed on every kernel.
 package main
@@ -21,7 +22,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -45,7 +48,7 @@ func (c *check) isFor(v version) bool {
 
 var (
 	//go:embed guest.sh
-	guest string
+	guestInit string
 	//go:embed prelude.sh
 	prelude string
 )
@@ -58,6 +61,9 @@ func main() {
 	flag.StringVar(&o.data, "data", "",
 		"a directory with classbench/: also these published filter sets")
 	flag.StringVar(&o.page, "page", "", "write the table to this file")
+	flag.IntVar(&o.jobs, "jobs", 2, "guests at a time; each takes one core and 4 GiB of memory")
+	flag.BoolVar(&o.long, "long", false, "also all tests of code generation and of the data plane")
+	flag.BoolVar(&o.verbose, "v", false, "show what checks that pass print")
 	flag.BoolVar(&o.fetch, "fetch", false, "download what is missing, and boot nothing")
 	flag.BoolVar(&o.kept, "kept", false, "boot what was downloaded before, and ask no registry")
 	flag.Parse()
@@ -72,8 +78,9 @@ func main() {
 
 // options are those of the command line.
 type options struct {
-	only, run, data, page string
-	fetch, kept           bool
+	only, run, data, page      string
+	fetch, kept, long, verbose bool
+	jobs                       int
 }
 
 func kernels(o options) (ok bool, err error) {
@@ -86,37 +93,50 @@ func kernels(o options) (ok bool, err error) {
 		return false, err
 	}
 	chosen := slices.DeleteFunc(slices.Clone(checks),
-		func(c check) bool { return !named.MatchString(c.name) })
+		func(c check) bool { return !named.MatchString(c.name) || c.long && !o.long })
 	guests, err := fetch(o, dir)
 	if err != nil || o.fetch {
 		return err == nil, err
 	}
-	var results []*result
-	ok = true
-	for _, g := range guests {
-		r, err := try(g, o.data, chosen)
-		if err != nil {
-			return false, fmt.Errorf("%v: %w", g.machine, err)
+	for i := range guests {
+		if err := prepare(&guests[i], o, chosen); err != nil {
+			return false, fmt.Errorf("%v: %w", guests[i].machine, err)
 		}
-		ok = ok && r.ok
-		results = append(results, r)
 	}
+	results := make([]*result, len(guests))
+	errs := make([]error, len(guests))
+	slots := make(chan struct{}, max(1, o.jobs))
+	var all sync.WaitGroup
+	for i, g := range guests {
+		slots <- struct{}{}
+		all.Go(func() {
+			results[i], errs[i] = boot(g)
+			<-slots
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return false, err
+	}
+	ok = !slices.ContainsFunc(results, func(r *result) bool { return !r.ok })
 	if o.page != "" {
 		err = os.WriteFile(o.page, []byte(table(chosen, results)), 0o644)
 	}
 	return ok, err
 }
 
-// downloaded is a machine with what it boots: directories of a kernel's packages and of programs.
-type downloaded struct {
+// guest is a machine with what it boots: directories of a kernel's packages and of programs.
+type guest struct {
 	machine
-	debian       debian
-	kernel, root string
+	debian        debian
+	kernel, root  string
+	image, initrd string
+	checks        []check // those that are for its kernel
 }
 
 // fetch downloads what the machines that are asked for lack.
-func fetch(o options, dir string) ([]downloaded, error) {
-	var guests []downloaded
+func fetch(o options, dir string) ([]guest, error) {
+	var guests []guest
 	asked := map[string]bool{}
 	for _, m := range machines {
 		if o.only != "" && !slices.ContainsFunc(strings.Split(o.only, ","),
@@ -128,7 +148,7 @@ func fetch(o options, dir string) ([]downloaded, error) {
 			err = d.update()
 		}
 		asked[m.arch] = true
-		g := downloaded{machine: m, debian: d}
+		g := guest{machine: m, debian: d}
 		if err == nil {
 			g.kernel, err = d.kernel(m.kernel)
 		}
@@ -146,30 +166,26 @@ func fetch(o options, dir string) ([]downloaded, error) {
 	return guests, nil
 }
 
-// try boots one machine and runs the checks that are for its kernel.
-func try(g downloaded, data string, all []check) (*result, error) {
+// prepare makes what a machine boots.
+func prepare(g *guest, o options, all []check) error {
 	n := numbers(filepath.Base(g.kernel))
 	v := version{n[0], n[1]}
-	mine := slices.DeleteFunc(slices.Clone(all), func(c check) bool { return !c.isFor(v) })
+	g.checks = slices.DeleteFunc(slices.Clone(all), func(c check) bool { return !c.isFor(v) })
 	tree := filepath.Join(g.debian.dir, "tree")
-	if err := plant(tree, g.arch, data, mine); err != nil {
-		return nil, err
+	if err := plant(tree, g.arch, o, g.checks); err != nil {
+		return err
 	}
 	modules, err := indexed(g.kernel)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	initrd := filepath.Join(g.debian.dir, "initrd")
-	if err := pack(initrd, [][2]string{{g.root, "."}, {tree, "."},
+	g.initrd = g.kernel + ".initrd"
+	if err := pack(g.initrd, [][2]string{{g.root, "."}, {tree, "."},
 		{modules, "lib/modules"}}); err != nil {
-		return nil, err
+		return err
 	}
-	image, err := one(g.kernel+"/boot/vmlinuz-*", g.kernel+"/usr/lib/modules/*/vmlinuz")
-	if err != nil {
-		return nil, err
-	}
-	fmt.Printf("%v: %s, %d checks\n", g, filepath.Base(g.kernel), len(mine))
-	return boot(g.machine, image, initrd, mine)
+	g.image, err = one(g.kernel+"/boot/vmlinuz-*", g.kernel+"/usr/lib/modules/*/vmlinuz")
+	return err
 }
 
 // indexed gives the directory that lib/modules of a kernel's package lies in, with the list of
@@ -195,7 +211,7 @@ func one(patterns ...string) (string, error) {
 
 // plant makes what the guest has besides Debian's programs: the files of the repository, levee,
 // tests, checks and the first process.
-func plant(tree, arch, data string, mine []check) error {
+func plant(tree, arch string, o options, mine []check) error {
 	repo := filepath.Join(tree, "levee")
 	if err := os.RemoveAll(repo); err != nil {
 		return err
@@ -214,8 +230,11 @@ func plant(tree, arch, data string, mine []check) error {
 	if _, err := output(cmd); err != nil {
 		return err
 	}
-	if data != "" {
-		if _, err := output(exec.Command("cp", "-rL", filepath.Join(data, "classbench"),
+	for _, sets := range []string{"classbench", "prefixes"} {
+		if o.data == "" {
+			break
+		}
+		if _, err := output(exec.Command("cp", "-rL", filepath.Join(o.data, sets),
 			filepath.Join(repo, "data"))); err != nil {
 			return err
 		}
@@ -224,8 +243,14 @@ func plant(tree, arch, data string, mine []check) error {
 		return os.WriteFile(filepath.Join(tree, name),
 			[]byte(text), 0o755)
 	}
-	if err := errors.Join(write("init", guest), write("levee/prelude", prelude)); err != nil {
+	if err := errors.Join(write("init", guestInit), write("levee/prelude", prelude),
+		write("levee/limit", limits[o.long])); err != nil {
 		return err
+	}
+	if o.verbose {
+		if err := write("levee/verbose", ""); err != nil {
+			return err
+		}
 	}
 	for i, c := range mine {
 		if err := write(fmt.Sprintf("levee/checks/%03d", i),
@@ -295,17 +320,21 @@ var emulators = map[string]struct {
 	"arm64": {[]string{"qemu-system-aarch64", "-machine", "virt", "-cpu", "cortex-a72"}, "ttyAMA0"},
 }
 
+// limits are how many seconds of its own a guest may take for a check.
+var limits = map[bool]string{false: "900", true: "7200"}
+
 // patience is how long a guest may take for everything.
-const patience = time.Hour
+const patience = 6 * time.Hour
 
 // boot runs a machine until it is off.
-func boot(m machine, image, initrd string, mine []check) (*result, error) {
-	e := emulators[m.arch]
+func boot(g guest) (*result, error) {
+	fmt.Printf("%v: %s, %d checks\n", g, filepath.Base(g.kernel), len(g.checks))
+	e := emulators[g.arch]
 	// The guest's time goes by the instructions that it runs, 1 ns each, and jumps where it waits:
 	// a busy host changes nothing.
 	args := append(slices.Clone(e.command[1:]), "-accel", "tcg,thread=single", "-icount",
 		"shift=0,sleep=off", "-m", "4096", "-smp", "1", "-nographic",
-		"-no-reboot", "-nic", "none", "-kernel", image, "-initrd", initrd, "-append",
+		"-no-reboot", "-nic", "none", "-kernel", g.image, "-initrd", g.initrd, "-append",
 		"console="+e.console+" quiet panic=-1")
 	cmd := exec.Command(e.command[0], args...)
 	cmd.Stderr = os.Stderr
@@ -317,13 +346,17 @@ func boot(m machine, image, initrd string, mine []check) (*result, error) {
 		return nil, err
 	}
 	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-	r, err := listen(out, os.Stdout)
+	began := time.Now()
+	r, err := listen(out, os.Stdout, g.String())
 	late.Stop()
 	err = cmp.Or(err, cmd.Wait())
-	r.machine, r.ok = m, err == nil && r.finished && len(r.passed) == len(mine)
+	r.machine, r.ok = g.machine, err == nil && r.finished && len(r.passed) == len(g.checks)
 	if err == nil && !r.finished {
-		fmt.Printf("%v: the guest ended before its checks did\n", m)
+		fmt.Printf("%v: the guest ended before its checks did\n", g)
 	}
+	fmt.Printf("%v: %d of %d checks passed in %v, %v of a core\n", g, len(r.passed), len(g.checks),
+		time.Since(began).Round(time.Second), (cmd.ProcessState.UserTime() +
+			cmd.ProcessState.SystemTime()).Round(time.Second))
 	return r, err
 }
 
@@ -331,26 +364,31 @@ func boot(m machine, image, initrd string, mine []check) (*result, error) {
 type result struct {
 	machine
 	linux        string
-	passed       map[string]time.Duration // by name of check
+	passed       map[string]float64 // seconds of the guest, by name of check
 	finished, ok bool
 }
 
-// listen reads the serial console and shows it.
-func listen(console io.Reader, show io.Writer) (*result, error) {
-	r := &result{passed: map[string]time.Duration{}}
-	last := time.Now()
+// listen reads the serial console and shows it. A line that begins with "@" has an event, the guest's
+// seconds since it was booted, and a name.
+func listen(console io.Reader, show io.Writer, who string) (*result, error) {
+	r := &result{passed: map[string]float64{}}
+	last := 0.0
 	lines := bufio.NewScanner(console)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		line := strings.TrimRight(lines.Text(), "\r")
-		event, name, _ := strings.Cut(strings.TrimPrefix(line, "@ "), " ")
-		if !strings.HasPrefix(line, "@ ") {
-			fmt.Fprintln(show, "     "+line)
+		words := strings.SplitN(line, " ", 4)
+		if words[0] != "@" || len(words) < 4 {
+			fmt.Fprintf(show, "%s      %s\n", who, line)
 			continue
 		}
-		took := time.Since(last).Round(100 * time.Millisecond)
-		last = time.Now()
-		fmt.Fprintf(show, "  %v %s (%v)\n", event, name, took)
+		at, err := strconv.ParseFloat(words[2], 64)
+		if err != nil {
+			return r, fmt.Errorf("the guest said %q: %w", line, err)
+		}
+		event, name, took := words[1], words[3], at-last
+		last = at
+		fmt.Fprintf(show, "%s  %s %s (%.1f s)\n", who, event, name, took)
 		switch event {
 		case "linux":
 			r.linux = name

@@ -39,10 +39,11 @@ attached() {
 tests() {
 	package=$1 pattern=$2
 	shift 2
-	(cd "/levee/$package" && ./guest.test -test.run "$pattern" -test.timeout 15m -test.v "$@" >/tmp/tests) || {
+	(cd "/levee/$package" && ./guest.test -test.run "$pattern" -test.timeout 2h -test.v "$@" >/tmp/tests) || {
 		grep -vE '^ *--- PASS|^=== ' /tmp/tests
 		return 1
 	}
+	grep -E '^ *--- |[a-z]_test.go' /tmp/tests
 	grep -q '^--- PASS' /tmp/tests || { echo "no test ran"; return 1; }
 	! grep -A2 '^ *--- SKIP' /tmp/tests
 }
