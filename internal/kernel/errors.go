@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -120,6 +121,12 @@ func loadError(doing string, err error, release string) error {
 // reason finds the line of a verifier log that says why: the last one that is neither a summary
 // nor an instruction nor a register state.
 func reason(log []string) string {
+	// Linux 7.3 and newer explain what they have said.
+	if i := slices.IndexFunc(log, func(line string) bool {
+		return strings.HasPrefix(line, "Verification failed:")
+	}); i > 0 {
+		log = log[:i]
+	}
 	for i := len(log) - 1; i >= 0; i-- {
 		line := strings.TrimSpace(log[i])
 		switch {

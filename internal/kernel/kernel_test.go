@@ -76,6 +76,8 @@ func TestReasonOfVerifierLogs(t *testing.T) {
 		{"testdata/verifier-packet.log", "R1 offset is outside of the packet"},
 		{"testdata/verifier-complex.log", "BPF program is too large. Processed 1000001 insn"},
 		{"testdata/verifier-unreachable.log", "unreachable insn 3"},
+		{"testdata/verifier-7.3.log",
+			"R5 unbounded memory access, make sure to bounds check any such access"},
 		{"testdata/verifier-empty.log", ""},
 	} {
 		log, err := os.ReadFile(c.file)

@@ -37,7 +37,12 @@ func functions(b *assembler.Builder, mapName, symbol string, room int, ip4, numb
 		b.Global(symbol, high, low, service)
 	}
 	e.shapes(one, ip4)
-	b.Global(one, high, low, service, assembler.Number("shape"), assembler.Memory("set", sizeFor(room)))
+	if e.Far() { // there are no more than five registers
+		b.Global(one, high, low, assembler.Number("service_shape"), assembler.Memory("set", sizeFor(room)),
+			assembler.Memory("table", e.Size()))
+	} else {
+		b.Global(one, high, low, service, assembler.Number("shape"), assembler.Memory("set", sizeFor(room)))
+	}
 	e.one()
 }
 
@@ -72,7 +77,14 @@ func (e *emitter) shapes(one string, ip4 bool) {
 		asm.Mov.Reg(asm.R2, asm.R7),
 		asm.LoadMem(asm.R3, asm.R10, stackNumber, asm.DWord),
 		asm.LoadMem(asm.R4, asm.R5, 0, asm.Word),
-		asm.Mov.Reg(asm.R5, asm.R9),
+	)
+	if e.Far() {
+		e.Emit(asm.LSh.Imm(asm.R4, 32), asm.Or.Reg(asm.R3, asm.R4), asm.Mov.Reg(asm.R4, asm.R9))
+		e.Pointer(asm.R5, e.At)
+	} else {
+		e.Emit(asm.Mov.Reg(asm.R5, asm.R9))
+	}
+	e.Emit(
 		asm.Call.Label(one),
 		asm.JEq.Imm(asm.R0, 0, loop),
 		asm.Mov.Imm(asm.R0, 1),
@@ -85,12 +97,23 @@ func (e *emitter) shapes(one string, ip4 bool) {
 // one looks for the entry of one shape that covers address and service: 1 if it is there and its lease has not ended, else 0.
 func (e *emitter) one() {
 	no := e.Fresh("no")
+	set := asm.R5
+	if e.Far() {
+		set = asm.R4
+		e.Emit(
+			asm.JEq.Imm(asm.R5, 0, no),
+			asm.StoreMem(asm.R10, hashtable.StackTable, asm.R5, asm.DWord),
+		)
+	}
 	e.Emit(
-		asm.Mov.Reg(asm.R9, asm.R5),
+		asm.Mov.Reg(asm.R9, set),
 		asm.JEq.Imm(asm.R9, 0, no), // for the verifier: a pointer given to a function may be none
 		asm.StoreMem(asm.R10, hashtable.StackHi, asm.R1, asm.DWord),
 		asm.StoreMem(asm.R10, hashtable.StackLo, asm.R2, asm.DWord),
 	)
+	if e.Far() {
+		e.Emit(asm.Mov.Reg(asm.R4, asm.R3), asm.RSh.Imm(asm.R4, 32), asm.Mov.Reg32(asm.R3, asm.R3))
+	}
 	e.service()
 	e.Search(no)
 }

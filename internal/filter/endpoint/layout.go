@@ -59,10 +59,12 @@ var kind = &hashtable.Kind{
 	},
 }
 
-// layoutOf sizes the table: at most half of the slots are used.
+// layoutOf sizes the table: at most half of the slots are used, and programs reach all of it.
 func layoutOf(room int) hashtable.Layout {
+	const size = 128
+	buckets := min(int(math.Ceil(float64(room)/(slots/2)))+8, hashtable.Reach/size)
 	return hashtable.Layout{
-		At: offBuckets, Buckets: int(math.Ceil(float64(room)/(slots/2))) + 8, Bytes: 128, Slots: slots,
+		At: offBuckets, Buckets: buckets, Bytes: size, Slots: slots,
 		Metas: 0, Keys: 32, Services: 96, Spilled: 112, Codes: lastCode,
 	}
 }

@@ -13,6 +13,7 @@ const (
 	stackSecond = -24 // the half of the hash that names the second bucket
 	stackLease  = -32 // end of the lease of the entry found
 	stackTag    = -40 // of the key being looked for
+	StackTable  = -48 // the address of the table, of one that is Far
 )
 
 // In the function that opens the maps (Code.Open):
@@ -188,7 +189,11 @@ func (c *Code) bucket() {
 		asm.RSh.Imm(asm.R3, 32),
 		asm.Mul.Imm(asm.R3, int32(c.Bytes)),
 	)
-	c.Pointer(asm.R5, c.At)
+	if c.Far() {
+		c.Emit(asm.LoadMem(asm.R5, asm.R10, StackTable, asm.DWord))
+	} else {
+		c.Pointer(asm.R5, c.At)
+	}
 	c.Emit(asm.Add.Reg(asm.R5, asm.R3))
 }
 

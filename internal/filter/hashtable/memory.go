@@ -70,6 +70,17 @@ type Layout struct {
 	Codes    int  // the codes that keys may have: 1 to this
 }
 
+// Reach is how far behind a pointer the verifier lets a number that it does not know lead
+// (BPF_MAX_VAR_OFF, include/linux/bpf_verifier.h). Since Linux 7.3 constants count, too.
+const Reach = 1 << 29
+
+// Far reports whether the table ends farther from the beginning of the memory than that. Then
+// functions are given the address of the table as well.
+func (l *Layout) Far() bool { return l.At+l.Size() > Reach }
+
+// Size is how many bytes the table has.
+func (l *Layout) Size() int { return l.Buckets * l.Bytes }
+
 // Memory is the value of a set's map.
 type Memory []byte
 

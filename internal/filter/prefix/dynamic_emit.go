@@ -62,7 +62,11 @@ func dynamicFunctions(b *assembler.Builder, mapName, symbol string, g geometry, 
 		b.Global(symbol, append(address, assembler.Number("number"))...)
 	}
 	e.all(one)
-	b.Global(one, append(address, assembler.Number("length"), assembler.Memory("set", g.size))...)
+	params := append(address, assembler.Number("length"), assembler.Memory("set", g.size))
+	if e.Far() {
+		params = append(params, assembler.Memory("table", e.Size()))
+	}
+	b.Global(one, params...)
 	e.one()
 }
 
@@ -185,13 +189,27 @@ func (e *dynamicEmitter) call(one string) {
 	if !e.Narrow {
 		e.Emit(asm.Mov.Reg(asm.R2, asm.R7))
 	}
-	e.Emit(asm.Mov.Reg(memory, asm.R9), asm.Call.Label(one))
+	e.Emit(asm.Mov.Reg(memory, asm.R9))
+	if e.Far() {
+		e.Pointer(memory+1, e.At)
+	}
+	e.Emit(asm.Call.Label(one))
 }
 
 // one looks for the prefix of one length, given + 1 behind the address, that holds the address: 1 if it
 // is there and its lease has not ended, else 0.
 func (e *dynamicEmitter) one() {
 	no := e.Fresh("no")
+	if e.Far() { // behind the memory, and as it is
+		table := asm.R4
+		if !e.Narrow {
+			table = asm.R5
+		}
+		e.Emit(
+			asm.JEq.Imm(table, 0, no),
+			asm.StoreMem(asm.R10, hashtable.StackTable, table, asm.DWord),
+		)
+	}
 	if e.Narrow {
 		e.Emit(asm.Mov.Reg(asm.R9, asm.R3), asm.Mov.Reg(asm.R4, asm.R2), asm.Mov.Reg32(asm.R1, asm.R1))
 	} else {
