@@ -14,7 +14,7 @@ import (
 )
 
 const importLong = `Print a policy made from the rules of another tool. What cannot be carried
-over is said on standard error, line by line. Formats: classbench, iptables, nft.`
+over is said on standard error, and beside the rules. Formats: classbench, iptables, nft, pf.`
 
 const importExample = `  levee import iptables rules.v4 rules.v6 > edge.levee
   levee import classbench acl1_1k > acl1.levee`
@@ -22,7 +22,7 @@ const importExample = `  levee import iptables rules.v4 rules.v6 > edge.levee
 func newImport(e *env) *cobra.Command {
 	return noun("import FORMAT FILE", "Turn rules of another tool into a policy", importLong,
 		importExample,
-		newImportClassBench(e), newImportIPTables(e), newImportNFT(e))
+		newImportClassBench(e), newImportIPTables(e), newImportNFT(e), newImportPF(e))
 }
 
 const classBenchLong = `Print a policy made from a ClassBench filter set: the order of the rules

@@ -1,15 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/dataplane/guard"
 	"levee/internal/lang/importer"
+	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
 
@@ -18,20 +22,22 @@ files hold what iptables-save, ip6tables-save, iptables -S and ipset save print,
 - is standard input. The chain INPUT is imported, or those that --chain names, one behind the
 other: --chain raw/PREROUTING --chain INPUT.
 
-What a policy cannot say is left out, stands as a comment at its place, and is said on standard
-error with its line, the reason and what to do instead. Read these lines before the policy is
-used.`
+What a policy cannot say is left out, and stands as a comment at its place. What it says in other
+words has a comment beside it. Both are said on standard error too, once each kind, with lines,
+reasons and what to do instead. Rules about connections are told by headers, and limits are left
+out: such rules pass more than the source does. --strict refuses to print a policy that does.`
 
 const importNFTLong = `Print a policy that judges packets as a ruleset of nftables does. FILE
 holds what "nft -j list ruleset" prints; - is standard input. All filter chains at the hook
 input are imported, in the order of their priorities, or those that --chain names, as
 TABLE/CHAIN or CHAIN.
 
-What a policy cannot say is left out, stands as a comment at its place, and is said on standard
-error with the handle of the rule, the reason and what to do instead. Read these lines before
-the policy is used.`
+What a policy cannot say is left out, and stands as a comment at its place. What it says in other
+words has a comment beside it. Both are said on standard error too, once each kind, with handles,
+reasons and what to do instead. Rules about connections are told by headers, and limits are left
+out: such rules pass more than the source does. --strict refuses to print a policy that does.`
 
-// rulesetFlags are what both imports of netfilter have.
+// rulesetFlags are what the imports of netfilter have, and that of pf but for chains.
 type rulesetFlags struct {
 	importer.Rulesets
 	json bool
@@ -40,10 +46,15 @@ type rulesetFlags struct {
 func (f *rulesetFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.Chains, "chain", nil,
 		"the chain to import, as CHAIN or TABLE/CHAIN; may be given again")
+	f.addCommon(cmd)
+}
+
+// addCommon adds what all rulesets have.
+func (f *rulesetFlags) addCommon(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.Device, "dev", "",
 		"the interface that the policy is for: rules about others are left out")
-	cmd.Flags().BoolVar(&f.Stateless, "stateless", false,
-		"write the stateless approximation of rules about connections as rules, not as comments")
+	cmd.Flags().BoolVar(&f.Strict, "strict", false,
+		"print no policy, and fail, if it would pass packets that the source drops")
 	cmd.Flags().BoolVar(&f.json, "json", false,
 		"print what is said on standard error as JSON, one object a line")
 }
@@ -111,39 +122,82 @@ func (e *env) importRuleset(cmd *cobra.Command, files []string, f *rulesetFlags,
 		defer r.Close()
 		in = append(in, importer.Source{Name: name, R: r})
 	}
-	out := e.stdout.buffered()
-	rep, err := run(in, out, f.Rulesets)
+	var text bytes.Buffer
+	rep, err := run(in, &text, f.Rulesets)
 	var bad *importer.Errors
-	if errors.As(err, &bad) {
+	switch {
+	case errors.As(err, &bad):
 		fmt.Fprintln(e.stderr, bad.Error())
 		return errNo
-	}
-	if err != nil {
+	case errors.Is(err, importer.ErrWidens):
+		return e.tooWide(rep, f.json)
+	case err != nil:
 		return fmt.Errorf("import %s: %w", strings.Join(files, ", "), err)
+	}
+	cut := e.wouldCut(text.Bytes(), f.Device)
+	if cut != nil && f.Strict {
+		return fmt.Errorf("refused by --strict: %w", cut)
+	}
+	out := e.stdout.buffered()
+	if _, err := text.WriteTo(out); err != nil {
+		return fmt.Errorf("writing the policy: %w", err)
 	}
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	return e.printRemarks(rep, f.json)
+	if err := e.printRemarks(rep, f.json); err != nil {
+		return err
+	}
+	if cut != nil {
+		e.sayf("LOCK-OUT: %v; `levee up` will refuse the policy", cut)
+	}
+	return nil
 }
 
-// printRemarks says on standard error what was not carried over.
+// wouldCut looks for a session of this machine that an imported policy would end, or that could
+// not be begun again. On another machine than the rules are of there is none to find.
+func (e *env) wouldCut(text []byte, dev string) error {
+	p, diags := policy.Parse("imported", text, nil)
+	if diags.HasErrors() {
+		return diags.Err()
+	}
+	sessions, err := e.sessions(dev)
+	if err != nil || len(sessions) == 0 {
+		return nil // no right to look: levee up looks again
+	}
+	link, err := e.link(dev)
+	if err != nil {
+		return nil // no device of that name: no policy is put there
+	}
+	if err := guard.Check(p, link, sessions); err != nil {
+		return err
+	}
+	return guard.CheckNew(p, link, sessions)
+}
+
+// tooWide says what --strict refuses.
+func (e *env) tooWide(rep importer.Imported, asJSON bool) error {
+	rep.Remarks = slices.DeleteFunc(rep.Remarks, func(r importer.Remark) bool { return !r.Widens })
+	if err := e.printRemarks(rep, asJSON); err != nil {
+		return err
+	}
+	return errors.New("refused by --strict: " + importer.ErrWidens.Error() +
+		"; without --strict it is printed, with comments that say where")
+}
+
+// printRemarks says on standard error what was not carried over, once each kind.
 func (e *env) printRemarks(rep importer.Imported, asJSON bool) error {
 	w := e.stderr.buffered()
 	defer w.Flush()
 	if asJSON {
 		return importer.WriteRemarks(w, rep)
 	}
-	counts := map[importer.Kind]int{}
-	for _, r := range rep.Remarks {
-		counts[r.Kind]++
-		fmt.Fprintln(w, r)
+	for _, g := range rep.Groups() {
+		fmt.Fprintln(w, g)
 	}
 	if rep.More > 0 {
 		fmt.Fprintf(w, "and %d more lines like these\n", rep.More)
 	}
-	fmt.Fprintf(w, "rules: %d; sets: %d; remarks: %d left out, %d changed, %d to note\n", rep.Rules,
-		rep.Sets,
-		counts[importer.LeftOut], counts[importer.Changed], counts[importer.Noticed])
+	fmt.Fprintf(w, "rules: %d; sets: %d; %s\n", rep.Rules, rep.Sets, rep.Fates)
 	return nil
 }

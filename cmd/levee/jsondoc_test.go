@@ -21,16 +21,16 @@ var jsonDocuments = map[string]any{
 	"levee check": struct {
 		Files []checked `json:"files"`
 	}{},
-	"levee test":                 testReport{},
-	"levee eval":                 verdict{},
-	"levee eval --summary":       evalSummary{},
-	"levee explain":              story{},
-	"levee cost":                 costReport{},
-	"levee import iptables, nft": importer.Remark{},
-	"levee up":                   upReport{},
-	"levee status":               statusReport{},
-	"levee set list, find":       setReport{},
-	"levee lab up":               labReport{},
+	"levee test":                     testReport{},
+	"levee eval":                     verdict{},
+	"levee eval --summary":           evalSummary{},
+	"levee explain":                  story{},
+	"levee cost":                     costReport{},
+	"levee import iptables, nft, pf": importer.Remark{},
+	"levee up":                       upReport{},
+	"levee status":                   statusReport{},
+	"levee set list, find":           setReport{},
+	"levee lab up":                   labReport{},
 	"levee lab list": struct {
 		Labs []labReport `json:"labs"`
 	}{},

@@ -24,10 +24,13 @@ type origin struct {
 	file string
 	line int
 	text string // the rule as its tool writes it, cut short, printable
+
+	place string // see Remark
 }
 
 func (o origin) remark(k Kind, text, instead string) Remark {
-	return Remark{File: o.file, Line: o.line, Rule: o.text, Kind: k, Text: text, Instead: instead}
+	return Remark{File: o.file, Line: o.line, Rule: o.text, Kind: k, Text: text, Instead: instead,
+		place: o.place}
 }
 
 // chainRule is one rule of a netfilter chain, of any front end.
@@ -39,7 +42,14 @@ type chainRule struct {
 	target  *chain   // of doJump and doGoto
 	unknown []reason // conditions, or an action, that no policy has: the rule is left out
 	remarks []Remark // what else is to be said when the rule is met
-	states  []string // connection states that are asked for, the only thing unknown when stateOnly
+	states  []string // connection states that are asked for, nil for any
+	limit   limit
+	limits  []reason // what the limits are
+	filled  []filled // sets that change while the source runs
+	passes  []match  // packets that the policy may pass because of remarks that widen
+	named   bool     // label is one of the source, not made from the chain
+	absent  bool     // nothing is lost with it: about another interface
+	widens  bool     // left out, and packets pass that it would have dropped
 }
 
 // reason is why a rule is left out, and what to do instead.
@@ -84,13 +94,12 @@ const (
 // what would follow, under the condition of the return, is put in its place, so that no packet of
 // it reaches what stands behind. What one base chain accepts goes on to the next one.
 type flattener struct {
-	bases     []*chain
-	out       *output
-	stateless bool
-	given     int // rules of the input
-	steps     int
-	written   int // ranges of addresses in lists of rules
-	copies    int // resumes that are being written
+	bases   []*chain
+	out     *output
+	given   int // rules of the input
+	steps   int
+	written int // ranges of addresses in lists of rules
+	copies  int // resumes that are being written
 
 	order  []*chainRule        // rules that were looked at, in this order
 	listed map[*chainRule]bool // those of order
@@ -98,6 +107,7 @@ type flattener struct {
 	waits  map[*chainRule]bool // one of later is about them
 	used   map[*chainRule]bool // a packet can match them
 	ended  map[*chainRule]bool // tellEnd was called
+	gone   map[*chainRule]bool // left out
 	later  []func()            // what is said if the rule's own place is never reached
 	err    error
 }
@@ -108,7 +118,7 @@ func (fl *flattener) spend(r *chainRule) bool {
 		return false
 	}
 	most := min(MaxRules, growthMin+growth*fl.given)
-	if fl.steps++; fl.steps > 8*most || fl.out.rules > most {
+	if fl.steps++; fl.steps > 8*most || len(fl.out.pending) > most {
 		fl.err = fmt.Errorf("%s:%d: with chains copied into one another the policy would have "+
 			"more than %d rules; import fewer chains (--chain), or take returns out of chains "+
 			"that are jumped to often", r.file, r.line, most)
@@ -119,9 +129,11 @@ func (fl *flattener) spend(r *chainRule) bool {
 // run writes everything. Each base chain starts with the frames that no chain before it sees; the
 // others reach it from there.
 func (fl *flattener) run() error {
-	for _, m := range []*map[*chainRule]bool{&fl.listed, &fl.told, &fl.waits, &fl.used, &fl.ended} {
+	for _, m := range []*map[*chainRule]bool{&fl.listed, &fl.told, &fl.waits, &fl.used, &fl.ended,
+		&fl.gone} {
 		*m = make(map[*chainRule]bool)
 	}
+	fl.prepare()
 	seen := spans{}
 	for i, b := range fl.bases {
 		sees := b.family.f[fEther]
@@ -142,7 +154,66 @@ func (fl *flattener) run() error {
 		tell()
 	}
 	fl.tellUnused()
+	fl.count()
 	return fl.err
+}
+
+// prepare makes of states and limits what a policy has words for, in all rules that can be reached.
+func (fl *flattener) prepare() {
+	seen := map[*chain]bool{}
+	var order []*chain
+	var visit func(c *chain)
+	visit = func(c *chain) {
+		if c == nil || seen[c] {
+			return
+		}
+		seen[c] = true
+		order = append(order, c)
+		for _, r := range c.rules {
+			visit(r.target)
+		}
+	}
+	for _, b := range fl.bases {
+		visit(b)
+	}
+	for _, c := range order {
+		for _, r := range c.rules {
+			r.carryStates(&fl.out.written)
+			r.carryLimit()
+			r.carryFilled()
+		}
+	}
+}
+
+// count counts what became of the rules.
+func (fl *flattener) count() {
+	for _, r := range fl.order {
+		if r.verb == doNothing && len(r.unknown) == 0 && !r.absent {
+			continue // decides nothing
+		}
+		f := &fl.out.rep.Fates
+		f.Given++
+		changed, widened := false, false
+		for _, m := range r.remarks {
+			changed = changed || m.Kind == Changed
+			widened = widened || m.Widens
+		}
+		switch {
+		case r.absent:
+			f.Elsewhere++
+			continue
+		case fl.gone[r]:
+			f.LeftOut++
+			widened = r.widens
+		case changed:
+			f.Changed++
+		default:
+			f.Same++
+		}
+		if widened {
+			f.Widened++
+		}
+	}
 }
 
 // base walks base chain i for the packets of c. At the top its end is the closing of the policy.
@@ -182,7 +253,7 @@ func (fl *flattener) accept(i int, c match, r *chainRule, top bool) {
 		}
 	}
 	if r != nil {
-		fl.out.rule("pass", &c, r.label)
+		fl.out.rule("pass", &c, r.label, r.named)
 	} else {
 		fl.closing(i, c, top)
 	}
@@ -199,26 +270,30 @@ func (fl *flattener) closing(i int, c match, top bool) {
 	if b.drop {
 		action = "drop"
 	}
-	fl.out.rule(action, &c, b.name+" policy")
+	fl.out.rule(action, &c, b.name+" policy", true)
 }
 
 // walk writes what chain ch, from rule at on, does with the packets of c. It returns true when it
 // decides all of them.
 func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool {
 	ch.met = true
+	returned := false // some packets of the chain are not in c any more, and are not decided
+	var skip []match  // of these no packet is left, though they are in c
 	for n := at; n < len(ch.rules); n++ {
 		r := ch.rules[n]
 		if !fl.spend(r) {
 			return true
 		}
 		fl.list(r)
-		if r.verb == doNothing || len(r.unknown) > 0 && !fl.jumpsForNew(r) {
+		if r.verb == doNothing || len(r.unknown) > 0 {
 			fl.leaveOut(r, ch, n, &c, base)
 			continue
 		}
 		fl.tell(r)
-		for i := range r.alts {
-			if i > 0 && !fl.spend(r) {
+		fl.passes(&c, r.passes)
+		first, last := r.covering(&c)
+		for i := first; i < last; i++ {
+			if i > first && !fl.spend(r) {
 				return true
 			}
 			if !c.compatible(&r.alts[i]) {
@@ -226,7 +301,7 @@ func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool 
 				continue
 			}
 			m := c.and(&r.alts[i])
-			if m.never {
+			if m.never || slices.ContainsFunc(skip, m.within) {
 				continue
 			}
 			if fl.written += m.weight(); fl.written > maxWritten {
@@ -241,27 +316,72 @@ func (fl *flattener) walk(ch *chain, at int, c match, up *frame, base int) bool 
 					"fewer chains (--chain), or split the rule", r.file, r.line, maxTerms)
 				return true
 			}
-			fl.used[r] = true
+			fl.beside(r)
+			if r.verb == doReturn {
+				if m.equal(&c) { // as the end of the chain does
+					fl.tellEnd(r, &r.alts[i], ch, n)
+					return false
+				}
+				if rest, ok := c.butNot(&m); ok {
+					c, returned = rest, true
+					continue
+				}
+				if ch.allOrNone(n+1, &c, &m) {
+					skip, returned = append(skip, m), true
+					continue
+				}
+			}
 			if fl.apply(r, ch, n, m, up, base) && m.equal(&c) {
 				fl.tellEnd(r, &r.alts[i], ch, n)
-				return true
+				return !returned
 			}
 		}
 	}
 	return false
 }
 
+// covering is the alternative that holds for all packets of c alone, or all alternatives.
+func (r *chainRule) covering(c *match) (first, last int) {
+	for i := range r.alts {
+		if c.compatible(&r.alts[i]) && c.within(r.alts[i]) {
+			return i, i + 1
+		}
+	}
+	return 0, len(r.alts)
+}
+
+// allOrNone tells whether each rule from n on is, of the packets of c, about packets of m only or
+// about none of them: then what returns with m needs no copy of what follows the chain, as rules
+// about m are left away. It looks at a few rules.
+func (ch *chain) allOrNone(n int, c, m *match) bool {
+	if len(ch.rules)-n > 32 {
+		return false
+	}
+	for _, r := range ch.rules[n:] {
+		for i := range r.alts {
+			if !c.compatible(&r.alts[i]) {
+				return false
+			}
+			x := c.and(&r.alts[i])
+			if both := x.and(m); !both.never && !x.within(*m) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // apply does what r says with the packets of m, and tells whether they are all decided.
 func (fl *flattener) apply(r *chainRule, ch *chain, n int, m match, up *frame, base int) bool {
 	switch r.verb {
 	case doCount:
-		fl.out.rule("count", &m, r.label)
+		fl.out.rule("count", &m, r.label, r.named)
 		return false
 	case doAccept:
 		fl.accept(base, m, r, false)
 		return true
 	case doDrop:
-		fl.out.rule("drop", &m, r.label)
+		fl.out.rule("drop", &m, r.label, r.named)
 		return true
 	case doReturn:
 		fl.resume(up, m, base)
@@ -321,25 +441,26 @@ func (fl *flattener) tell(r *chainRule) {
 	}
 }
 
-// jumpsForNew tells whether r is a jump for new connections, which the stateless approximation
-// makes a jump for all packets.
-func (fl *flattener) jumpsForNew(r *chainRule) bool {
-	if !fl.stateless || r.verb != doJump && r.verb != doGoto || len(r.unknown) > 1 ||
-		!slices.Contains(r.states, "NEW") {
-		return false
+// beside writes what is changed of a rule as comments at the place where it is written first.
+func (fl *flattener) beside(r *chainRule) {
+	if fl.used[r] {
+		return
 	}
-	if !fl.told[r] {
-		fl.out.rep.add(r.stateRemark())
+	fl.used[r] = true
+	for _, m := range r.remarks {
+		if m.Kind == Changed {
+			fl.out.beside(m)
+		}
 	}
-	return true
 }
 
-// stateRemark says that the state is not asked for.
-func (r *chainRule) stateRemark() Remark {
-	return r.remark(Changed, "asks for the connection state "+printable(strings.Join(r.states, ","),
-		60)+
-		", which levee does not keep yet: the stateless approximation stands in its place",
-		"read it, and compare with `levee eval --pcap`")
+// passes notes which packets of c the policy may pass though the source drops them.
+func (fl *flattener) passes(c *match, alts []match) {
+	for i := range alts {
+		if m := c.and(&alts[i]); !m.never && c.compatible(&alts[i]) {
+			fl.out.rep.pass(&m)
+		}
+	}
 }
 
 // leaveOut says what is lost with a rule that no policy can have, and writes it as a comment,
@@ -356,16 +477,13 @@ func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int
 		return
 	}
 	fl.used[r] = true
-	near := fl.nearest(r, c, base)
-	if fl.stateless && len(r.states) > 0 && len(r.unknown) == 1 && len(near) > 0 {
-		if !fl.told[r] {
-			fl.out.rep.add(r.stateRemark())
+	if fl.mayWiden(r, ch, n) {
+		r.widens = true
+		if r.passes != nil {
+			fl.passes(c, r.passes)
+		} else {
+			fl.passes(c, r.alts)
 		}
-		fl.tell(r)
-		for _, l := range near {
-			fl.out.text(l, r.label)
-		}
-		return
 	}
 	if fl.told[r] {
 		return
@@ -378,12 +496,30 @@ func (fl *flattener) leaveOut(r *chainRule, ch *chain, n int, c *match, base int
 		}
 		return
 	}
-	fl.out.rep.add(r.remark(LeftOut, fl.consequence(r, ch, n, base), instead(r)))
+	fl.gone[r] = true
+	m := r.remark(LeftOut, fl.consequence(r, ch, n), instead(r))
+	m.Widens = r.widens
+	fl.out.rep.add(m)
 	fl.tell(r)
 	fl.out.comment("left out: " + r.text)
-	for _, l := range near {
+	fl.out.beside(m)
+	for _, l := range fl.nearest(r, c, base) {
 		fl.out.near(l)
 	}
+}
+
+// mayWiden tells whether a policy without rule n of the chain may pass what the source drops.
+func (fl *flattener) mayWiden(r *chainRule, ch *chain, n int) bool {
+	switch r.verb {
+	case doAccept, doCount:
+		return false
+	case doJump, doGoto:
+		return drops(r.target, map[*chain]bool{})
+	case doReturn:
+		return slices.ContainsFunc(ch.rules[n+1:],
+			func(r *chainRule) bool { return r.verb != doDrop && r.verb != doCount })
+	}
+	return true
 }
 
 // list remembers that a rule was looked at, for tellUnused.
@@ -433,38 +569,32 @@ func (r *chainRule) meets(c *match) bool {
 }
 
 // consequence says why a rule is left out and which packets are judged otherwise.
-func (fl *flattener) consequence(r *chainRule, ch *chain, n, base int) string {
+func (fl *flattener) consequence(r *chainRule, ch *chain, n int) string {
 	var why []string
 	for _, u := range r.unknown {
 		why = append(why, u.what)
 	}
 	text := strings.Join(why, "; ")
-	rest := len(ch.rules) - n - 1
 	switch r.verb {
 	case doCount:
 		return text + ": it only counts, so that no verdict changes"
 	case doAccept:
-		if slices.Contains(r.states, "ESTABLISHED") && (fl.bases[base].drop || dropsRest(ch, n)) {
-			return text + ": the chain drops what no rule passes, so that WITHOUT IT THE ANSWERS " +
-				"TO THIS MACHINE'S OWN CONNECTIONS, AND ALL THAT NO OTHER RULE PASSES, ARE DROPPED"
-		}
-		return text + fmt.Sprintf(": what it passes is judged by the %d rules behind it and the "+
-			"policy of the chain, and dropped where these drop", rest)
+		return text + ": what it passes is judged by the rules behind it and the policy of the " +
+			"chain, and dropped where these drop"
 	case doDrop:
-		return text + fmt.Sprintf(": what it drops is judged by the %d rules behind it and the "+
-			"policy of the chain, and passed where these pass", rest)
+		return text + ": what it drops is judged by the rules behind it and the policy of the " +
+			"chain, and passed where these pass"
 	case doReturn:
 		if dropsRest(ch, n) {
-			return text + fmt.Sprintf(": the %d rules behind it in chain %s also judge what "+
-				"would have returned, and one of them drops all that comes to it: WITHOUT THE "+
-				"RETURN THEY DROP WHAT WAS MEANT TO GO ON", rest, ch.name)
+			return text + ": the rules behind it in the chain also judge what would have " +
+				"returned, and one of them drops all that comes to it: WITHOUT THE RETURN THEY " +
+				"DROP WHAT WAS MEANT TO GO ON"
 		}
-		return text + fmt.Sprintf(": the %d rules behind it in chain %s are uncertain, as they "+
-			"now also judge what would have returned", rest, ch.name)
+		return text + ": the rules behind it in the chain are uncertain, as they now also judge " +
+			"what would have returned"
 	case doJump, doGoto:
-		return text + fmt.Sprintf(": the %d rules of chain %s are not reached by this way, and "+
-			"the rules behind it judge what they would have decided", len(r.target.rules),
-			r.target.name)
+		return text + ": the rules of chain " + r.target.name + " are not reached by this way, " +
+			"and the rules behind it judge what they would have decided"
 	}
 	return text + ": what it decides is unknown, so that everything behind it is uncertain"
 }

@@ -2,7 +2,6 @@ package importer
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -77,8 +76,8 @@ func ClassBench(r io.Reader, w io.Writer, opts Options) (Report, error) {
 		filters++
 		return nil
 	})
-	if err != nil && !errors.Is(err, errStop) {
-		return Report{}, fmt.Errorf("reading %s: %w", name, err)
+	if err := errs.endOf(err); err != nil {
+		return Report{}, err
 	}
 	if len(errs.Lines) > 0 {
 		return Report{}, &errs

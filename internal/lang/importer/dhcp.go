@@ -43,6 +43,7 @@ func (m *match) takesDHCP() bool {
 			}
 		}
 	}
-	return m.from.pos == nil && m.to.pos == nil && m.flags == nil && len(m.notFlags) == 0 &&
+	return m.fromDyn == nil && m.toDyn == nil && m.from.pos == nil && m.to.pos == nil &&
+		m.flags == nil && len(m.notFlags) == 0 &&
 		!m.never
 }

@@ -25,8 +25,8 @@ func FuzzIPTables(f *testing.F) {
 		"-m set --match-set a src,dst -j DROP", "-f -j DROP")), "", false)
 	f.Add([]byte("-P INPUT DROP\n-N x\n-A INPUT -s ::ffff:1.2.3.4/128 -j x\n-A x -j RETURN\n"),
 		"lo", true)
-	f.Fuzz(func(t *testing.T, in []byte, dev string, stateless bool) {
-		opts := importer.Rulesets{Stateless: stateless, Device: device(dev)}
+	f.Fuzz(func(t *testing.T, in []byte, dev string, strict bool) {
+		opts := importer.Rulesets{Device: device(dev), Strict: strict}
 		var out bytes.Buffer
 		rep, err := importer.IPTables([]importer.Source{{Name: "a", R: bytes.NewReader(in)}}, &out,
 			opts)
@@ -45,10 +45,33 @@ func FuzzNFT(f *testing.F) {
 	for _, rule := range nftRules {
 		f.Add([]byte(nftInput(rule.expr)), "eth0", true)
 	}
-	f.Fuzz(func(t *testing.T, in []byte, dev string, stateless bool) {
-		opts := importer.Rulesets{Stateless: stateless, Device: device(dev)}
+	f.Fuzz(func(t *testing.T, in []byte, dev string, strict bool) {
+		opts := importer.Rulesets{Device: device(dev), Strict: strict}
 		var out bytes.Buffer
 		rep, err := importer.NFT(importer.Source{Name: "a", R: bytes.NewReader(in)}, &out, opts)
+		checkOutcome(t, &out, rep, err)
+	})
+}
+
+func FuzzPF(f *testing.F) {
+	b, err := os.ReadFile("testdata/sources/pf.conf")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b, "em0", false)
+	for _, text := range []string{
+		"a = \"{ b b }\"\nc = { $a $a $a }\npass in from $c to $c port $c\n",
+		"block all\npass in proto tcp to port { 1:5, 7 >< 9, > 3, != 4 } flags S/SA\n",
+		"anchor x on em0 {\n anchor {\n pass quick from <t>\n}\n}\n",
+		"table <t> { 10/8 !10.1/16 ::1 }\nblock in quick from ! <t> to self\n",
+		"pass in inet6 proto icmp6 icmp6-type { 1 code 4, echoreq } \\\n no state label \"x\"\n",
+	} {
+		f.Add([]byte(text), "", true)
+	}
+	f.Fuzz(func(t *testing.T, in []byte, dev string, strict bool) {
+		opts := importer.Rulesets{Strict: strict, Device: device(dev)}
+		var out bytes.Buffer
+		rep, err := importer.PF(importer.Source{Name: "a", R: bytes.NewReader(in)}, &out, opts)
 		checkOutcome(t, &out, rep, err)
 	})
 }

@@ -2,11 +2,11 @@
 //
 // In goes the text of a rule set, out comes the text of a policy in the layout of `levee fmt`, and
 // a Report of what was changed or could not be carried over, line by line. Each format is one
-// function: ClassBench for filter sets, IPTables and NFT for the rulesets of netfilter, whose
-// chains are flattened into one list (docs/import.md). An importer must never print half a policy,
-// drop a rule or its place in the order without saying so, or let text of its input become anything
-// but what it was meant as: input is hostile, so its size, its lines and the errors about it are
-// bounded.
+// function: ClassBench for filter sets, IPTables and NFT for the rulesets of netfilter, PF for those
+// of pf. Chains are flattened into one list, and what a policy has no words for is told by headers
+// or left out (docs/import.md). An importer must never print half a policy, drop a rule or its place
+// in the order without saying so, or let text of its input become anything but what it was meant as:
+// input is hostile, so its size, its lines and the errors about it are bounded.
 package importer
 
 import (
@@ -15,6 +15,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"levee/internal/lang/syntax"
 )
 
 // Options say how an import is written. The zero value drops.
@@ -72,6 +74,7 @@ const (
 	MaxRules  = 250_000 // in one input
 	maxLine   = 1024    // bytes of a line without its end
 	maxErrors = 100     // that are told; the others are counted
+	maxLines  = 1 << 22 // of one input: what has more goes on without end
 )
 
 // Errors are the lines of an input that could not be read. Nothing was written.
@@ -114,9 +117,11 @@ func (e *Errors) add(line int, text string) {
 var errStop = errors.New("stop")
 
 // eachLine calls f with each line of r, numbered from 1, without its end. A line longer than
-// most bytes is given as its first ones with long set.
+// most bytes is given as its first ones with long set. Input of more than 64 MiB or maxLines lines
+// is an error of its last line: it may have no end.
 func eachLine(r io.Reader, most int, f func(n int, line string, long bool) error) error {
-	in := bufio.NewReaderSize(r, most+2) // with room for "\r\n"
+	limited := &io.LimitedReader{R: r, N: syntax.MaxSource + 1}
+	in := bufio.NewReaderSize(limited, most+2) // with room for "\r\n"
 	for n := 1; ; n++ {
 		part, err := in.ReadSlice('\n')
 		line := strings.TrimSuffix(strings.TrimSuffix(string(part), "\n"), "\r")
@@ -128,6 +133,12 @@ func eachLine(r io.Reader, most int, f func(n int, line string, long bool) error
 		if err != nil && err != io.EOF {
 			return err
 		}
+		switch {
+		case limited.N == 0:
+			return tooLong{n, fmt.Sprintf("the input is larger than %d MiB", syntax.MaxSource>>20)}
+		case n > maxLines:
+			return tooLong{n, fmt.Sprintf("the input has more than %d lines", maxLines)}
+		}
 		if len(part) > 0 {
 			if stop := f(n, line[:min(len(line), most)], long); stop != nil {
 				return stop
@@ -137,6 +148,26 @@ func eachLine(r io.Reader, most int, f func(n int, line string, long bool) error
 			return nil
 		}
 	}
+}
+
+// tooLong is where an input is given up.
+type tooLong struct {
+	line int
+	text string
+}
+
+func (e tooLong) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.text) }
+
+// endOf adds where reading was given up to the errors of an input. What else went wrong comes back.
+func (e *Errors) endOf(err error) error {
+	var long tooLong
+	switch {
+	case errors.As(err, &long):
+		e.Lines = append(e.Lines, LineError{long.line, long.text})
+	case err != nil && !errors.Is(err, errStop):
+		return fmt.Errorf("reading %s: %w", e.Name, err)
+	}
+	return nil
 }
 
 // heading is text of the caller as it may stand in a comment: printable, in one line, short.

@@ -22,12 +22,14 @@ type ipSet struct {
 	mixed   bool     // an element has a timeout of its own, or none
 	named   *addrSet
 	ports   *namedSet
+	dyn     *dynSet
 }
 
 // ipElem is one element. Sets of addresses only use the first field.
 type ipElem struct {
 	addr    addrSpan
 	nomatch bool
+	lease   int64 // seconds that are left; -1 where nothing is said
 	more    *ipMore
 }
 
@@ -83,14 +85,20 @@ func (s *ipSet) add(w []word) error {
 	if s.kind == "list:set" {
 		return s.member(w)
 	}
-	e := ipElem{}
+	e := ipElem{lease: -1}
 	for i := 1; i < len(w); i++ {
 		switch w[i].text {
 		case "nomatch":
 			e.nomatch = true
 		case "timeout":
 			s.mixed = true
-			i++
+			if i++; i < len(w) {
+				n, err := strconv.ParseInt(w[i].text, 10, 64)
+				if err != nil || n < 0 {
+					return fmt.Errorf("timeout %s is not a number", quote(w[i].text))
+				}
+				e.lease = n
+			}
 		case "comment", "packets", "bytes", "skbmark", "skbprio", "skbqueue":
 			i++ // the value is no option, whatever it says
 		default:
@@ -191,15 +199,14 @@ func setPort(text string, bare bool) (proto, port spans, err error) {
 type ipSets struct {
 	byName map[string]*ipSet
 	out    *output
-	names  map[string]bool
 }
 
 // policyName makes a name that the language takes, different from all others.
-func (t *ipSets) policyName(name string) string { return uniqueName(name, t.names) }
+func (t *ipSets) policyName(name string) string { return uniqueName(name, t.out.taken) }
 
 // match is what `--match-set NAME DIRS` holds for. why, when not nil, says what cannot be said in a
 // policy.
-func (t *ipSets) match(name string, dirs []string) (alts []match, remarks []string, why *reason) {
+func (t *ipSets) match(name string, dirs []string) (alts []match, about []filled, why *reason) {
 	s := t.byName[name]
 	switch {
 	case s == nil:
@@ -215,47 +222,117 @@ func (t *ipSets) match(name string, dirs []string) (alts []match, remarks []stri
 				return nil, nil, &reason{"set " + quote(name) + " has the member " + quote(member) +
 					", which is not in the input", "give the output of `ipset save` of all sets"}
 			}
-			a, r, why := t.match(member, dirs)
+			a, f, why := t.match(member, dirs)
 			if why != nil {
 				return nil, nil, why
 			}
-			alts, remarks = append(alts, a...), append(remarks, r...)
+			alts, about = append(alts, a...), append(about, f...)
 		}
-		if s.mixed || s.timeout >= 0 {
-			remarks = append(remarks, "members of set "+quote(name)+
-				" have timeouts, which are not carried over: they stay until the policy is changed")
+		if s.leases() {
+			about = append(about, stays("members of set "+quote(name)))
 		}
-		return alts, remarks, nil
+		return alts, about, nil
 	case len(dirs) < len(s.dims):
 		return nil, nil, &reason{fmt.Sprintf("set %s is a %s and needs %d directions", quote(name),
 			s.kind, len(s.dims)), ""}
 	}
-	if s.timeout >= 0 || s.mixed {
-		remarks = append(remarks, "entries of set "+quote(name)+
-			" have timeouts, which are not carried over: they stay until the policy is changed")
-	}
 	switch s.kind {
 	case "bitmap:port":
-		return t.portMatch(s, dirs[0]), remarks, nil
+		return t.portMatch(s, dirs[0])
 	case "hash:mac":
-		return s.macMatch(dirs[0]), remarks, nil
+		if len(s.elems) == 0 {
+			return nil, nil, s.emptyReason()
+		}
+		if s.leases() {
+			about = append(about, stays("entries of set "+quote(name)))
+		}
+		return s.macMatch(dirs[0]), about, nil
 	case "hash:ip", "hash:net", "bitmap:ip":
 		a := t.addresses(s)
 		if a == nil {
 			return nil, nil, &reason{"set " + quote(name) +
 				" has IPv4-mapped IPv6 addresses, which no policy has", "give them as IPv4"}
 		}
-		if a.dynamic {
-			remarks = []string{fmt.Sprintf("set %s is empty: it becomes the dynamic set %s",
-				quote(name), a.name)}
+		switch {
+		case a.dynamic:
+			about = append(about, begins(quote(name), a.name, len(s.elems)))
+		case s.leases():
+			about = append(about, stays("entries of set "+quote(name)))
 		}
 		var m match
 		side(&m, dirs[0]).pos = a
-		return []match{m.settle()}, remarks, nil
+		return []match{m.settle()}, about, nil
+	}
+	if d, in := t.endpoints(s, dirs); d != nil {
+		return []match{match{}.withDyn(dirs[0], d)},
+			[]filled{begins(quote(name), d.name, in)}, nil
+	}
+	if len(s.elems) == 0 {
+		return nil, nil, s.emptyReason()
+	}
+	if s.leases() {
+		about = append(about, stays("entries of set "+quote(name)))
 	}
 	alts, why = s.joined(dirs)
-	return alts, remarks, why
+	return alts, about, why
 }
+
+// leases tells whether entries leave by themselves.
+func (s *ipSet) leases() bool { return s.timeout >= 0 || s.mixed }
+
+func (s *ipSet) emptyReason() *reason {
+	return &reason{"set " + quote(s.name) + " is an empty " + s.kind + ", and no policy has a " +
+		"dynamic set of that kind", "fill the set, and import again"}
+}
+
+// begins says that a set becomes a dynamic one, which begins empty.
+func begins(set, name string, held int) filled {
+	text := "set " + set + " is empty: it becomes the dynamic set " + name
+	if held > 0 {
+		text = fmt.Sprintf("set %s, with entries that leave by themselves, becomes the dynamic "+
+			"set %s, which begins empty", set, name)
+	}
+	return filled{text, fillHint, true, held == 0}
+}
+
+// stays says that what was in a set stays in the policy.
+func stays(what string) filled {
+	return filled{what + " have timeouts, which are not carried over: what is in it now stays",
+		"change the policy when they end", false, false}
+}
+
+// endpoints is the dynamic set of endpoints for a set of addresses and ports of one side, where
+// it is empty or its entries leave by themselves; nil where there is none.
+func (t *ipSets) endpoints(s *ipSet, dirs []string) (*dynSet, int) {
+	if s.kind != "hash:ip,port" && s.kind != "hash:net,port" || dirs[0] != dirs[1] ||
+		!s.leases() && len(s.elems) > 0 {
+		return nil, 0
+	}
+	if s.dyn != nil {
+		return s.dyn, len(s.elems)
+	}
+	var in []entry
+	for _, e := range s.elems {
+		proto := protoNames[uint8(e.more.proto[0].Lo)]
+		if e.nomatch || proto == "" || e.more.proto[0].Lo == 1 || e.more.proto[0].Lo == 58 ||
+			e.addr.lo.Is4In6() {
+			return nil, 0
+		}
+		text := e.addr.String() + " " + proto
+		if e.more.port != nil {
+			text += "/" + numberText(e.more.port[0])
+		}
+		in = append(in, entry{text, e.lease})
+	}
+	d := &dynSet{name: t.policyName(s.name)}
+	set := t.out.addSet(d.name, dynamicOf("endpoints", s.room(), s.timeout))
+	set.comments = entriesComment(d.name, in)
+	s.dyn = d
+	return d, len(in)
+}
+
+// room is how many entries the set may hold.
+func (s *ipSet) room() uint64 { return max(s.maxelem, uint64(len(s.elems))) }
 
 // side is the address that a direction of a set means.
 func side(m *match, dir string) *addrMatch {
@@ -272,8 +349,8 @@ func portField(dir string) numField {
 	return fFromPort
 }
 
-// addresses is the set of addresses that a policy has for s, made once. An empty one becomes a
-// dynamic set: what fills it at run time will go on to do so.
+// addresses is the set of addresses that a policy has for s, made once. One that is empty, or whose
+// entries have timeouts, becomes a dynamic set: what fills it at run time will go on to do so.
 func (t *ipSets) addresses(s *ipSet) *addrSet {
 	if s.named != nil {
 		return s.named
@@ -283,15 +360,18 @@ func (t *ipSets) addresses(s *ipSet) *addrSet {
 		return nil
 	}
 	a := &addrSet{name: t.policyName(s.name), addrs: in}
-	text := ""
-	if len(in) == 0 {
-		a.dynamic = true
-		text = dynamicText(s.maxelem, s.timeout)
-	} else {
-		text = addressesText(in)
-	}
-	t.out.addSet(a.name, text)
 	s.named = a
+	if len(s.elems) > 0 && (!s.leases() || slices.ContainsFunc(s.elems,
+		func(e ipElem) bool { return e.nomatch })) {
+		t.out.addSet(a.name, addressesText(in))
+		return a
+	}
+	var held []entry
+	for _, e := range s.elems {
+		held = append(held, entry{e.addr.String(), e.lease})
+	}
+	a.dynamic, a.addrs = true, nil
+	t.out.addSet(a.name, dynamicText(s.room(), s.timeout)).comments = entriesComment(a.name, held)
 	return a
 }
 
@@ -340,20 +420,34 @@ func width(a addrSpan) int {
 	return 0
 }
 
-func (t *ipSets) portMatch(s *ipSet, dir string) []match {
+func (t *ipSets) portMatch(s *ipSet, dir string) ([]match, []filled, *reason) {
+	tcpUDP := match{}.with(fProto, spans{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}})
+	if s.leases() || len(s.elems) == 0 {
+		if s.dyn == nil {
+			var in []entry
+			for _, e := range s.elems {
+				p := numberText(e.more.port[0])
+				in = append(in, entry{"tcp/" + p, e.lease}, entry{"udp/" + p, e.lease})
+			}
+			s.dyn = &dynSet{name: t.policyName(s.name), services: true}
+			set := t.out.addSet(s.dyn.name, dynamicOf("services", max(2*s.room(), 16), s.timeout))
+			set.comments = entriesComment(s.dyn.name, in)
+		}
+		return []match{tcpUDP.withDyn(dir, s.dyn)},
+			[]filled{begins(quote(s.name), s.dyn.name, len(s.elems))}, nil
+	}
 	var in []span
 	for _, e := range s.elems {
 		in = append(in, e.more.port...)
 	}
-	m := match{}.with(fProto, spans{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}}).with(portField(dir),
-		joinSpans(in))
+	m := tcpUDP.with(portField(dir), joinSpans(in))
 	if !m.never && len(m.f[portField(dir)]) > 4 {
 		if s.ports == nil {
 			s.ports = t.out.addSet(t.policyName(s.name), portsText(joinSpans(in)))
 		}
 		m.name[portField(dir)] = s.ports.name
 	}
-	return []match{m.settle()}
+	return []match{m.settle()}, nil, nil
 }
 
 func (s *ipSet) macMatch(dir string) []match {

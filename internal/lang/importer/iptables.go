@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -16,9 +17,9 @@ type Source struct {
 // Rulesets say how the rules of netfilter are imported. The zero value takes the chain INPUT.
 type Rulesets struct {
 	// NAME or TABLE/NAME, one behind the other; none: what judges packets to this machine
-	Chains    []string
-	Device    string // the interface that the policy is for, or ""
-	Stateless bool   // write the stateless approximation of rules about connections as rules
+	Chains []string
+	Device string // the interface that the policy is for, or ""
+	Strict bool   // write nothing if the policy would pass what the source drops
 }
 
 // maxRuleLine is the longest line of iptables-save: 64 KiB hold all options of a rule, a comment of
@@ -34,7 +35,7 @@ func IPTables(in []Source, w io.Writer, opts Rulesets) (Imported, error) {
 	out := newOutput(sourceNames(in), "iptables")
 	out.device = opts.Device
 	t := &ipTables{opts: opts, out: out,
-		sets: ipSets{byName: map[string]*ipSet{}, out: out, names: map[string]bool{}}}
+		sets: ipSets{byName: map[string]*ipSet{}, out: out}}
 	for _, s := range in {
 		if err := t.read(s); err != nil {
 			return Imported{}, err
@@ -51,16 +52,22 @@ func IPTables(in []Source, w io.Writer, opts Rulesets) (Imported, error) {
 // be said of the other chains.
 func (o *output) policy(w io.Writer, bases []*chain, rules int, opts Rulesets,
 	rest func([]*chain)) (Imported, error) {
-	fl := &flattener{bases: bases, given: rules, out: o, stateless: opts.Stateless}
+	fl := &flattener{bases: bases, given: rules, out: o}
 	if err := fl.run(); err != nil {
 		return Imported{}, err
 	}
 	rest(bases)
+	if opts.Strict && o.rep.widens() {
+		return *o.rep, ErrWidens
+	}
 	if err := o.write(w); err != nil {
 		return Imported{}, err
 	}
 	return *o.rep, nil
 }
+
+// ErrWidens says that Strict was asked for, and that the policy would pass more than its source.
+var ErrWidens = errors.New("the policy would pass packets that the source drops")
 
 func sourceNames(in []Source) string {
 	var names []string

@@ -135,6 +135,9 @@ func (p *ipRule) header(o string) (bool, error) {
 		p.settle()
 		return true, nil
 	}
+	if p.module == "recent" { // it has a --set of its own
+		return false, nil
+	}
 	switch o {
 	case "--length":
 		s, err := parseSpansOf(p.value(), ":", 0xffff)
@@ -208,19 +211,12 @@ func (p *ipRule) tos(s string) error {
 
 // matchSet reads --match-set NAME src,dst.
 func (p *ipRule) matchSet(name, dirs string) {
-	alts, remarks, why := p.t.sets.match(name, strings.Split(dirs, ","))
+	alts, about, why := p.t.sets.match(name, strings.Split(dirs, ","))
 	if why != nil {
 		p.unknown(why.what, why.instead)
 		return
 	}
-	for _, text := range remarks {
-		k, hint := Changed, "use a dynamic set: `set "+printable(name,
-			31)+" = dynamic(max ..., lease ...)` and `levee set add`"
-		if strings.Contains(text, "is empty") {
-			k, hint = Noticed, "fill it with `levee set add`"
-		}
-		p.remark(k, text, hint)
-	}
+	p.r.filled = append(p.r.filled, about...)
 	if !p.not {
 		p.both(alts...)
 		return
@@ -233,6 +229,9 @@ func (p *ipRule) matchSet(name, dirs string) {
 	m := alts[0]
 	switch ports := m.f[fPort] != nil || m.f[fFromPort] != nil; {
 	case m.never:
+	case m.fromDyn != nil || m.toDyn != nil:
+		p.unknown("asks for what is not in set "+quote(name)+", which is filled at run time",
+			"pass what is in it by a rule before")
 	case m.from.pos != nil && m.to.pos == nil && m.f[fProto] == nil:
 		p.notIn("src", m.from.pos)
 	case m.to.pos != nil && m.from.pos == nil && m.f[fProto] == nil:
@@ -340,18 +339,15 @@ func (p *ipRule) pktType(v string) {
 func (p *ipRule) state(o string) (bool, error) {
 	switch o {
 	case "--state", "--ctstate":
-		v := p.value()
-		states := strings.Split(v, ",")
-		text := "asks for the connection state "
+		states := strings.Split(p.value(), ",")
 		if p.not {
-			text = "asks for another connection state than "
-		} else {
-			p.r.states = states
+			states = negated(states)
 		}
-		p.unknown(text+printable(v, 60)+
-			"; levee keeps no connections yet (`established` is a word of a later version)",
-			"the comments in the policy are the stateless approximation; --stateless writes them "+
-				"as rules")
+		if p.r.states != nil { // -m state and -m conntrack in one rule
+			states = slices.DeleteFunc(states,
+				func(s string) bool { return !slices.Contains(p.r.states, s) })
+		}
+		p.r.states = states
 	case "--ctproto", "--ctorigsrc", "--ctorigdst", "--ctreplsrc", "--ctrepldst", "--ctorigsrcport",
 		"--ctorigdstport", "--ctreplsrcport", "--ctrepldstport", "--ctstatus", "--ctexpire",
 		"--ctdir":
@@ -365,23 +361,17 @@ func (p *ipRule) state(o string) (bool, error) {
 
 // modules are the matches that no policy has, with what to do instead.
 var modules = map[string]reason{
-	"limit": {"limits a rate", "`limit` is a word of a later version; a rule without the " +
-		"limit stands in the comment"},
-	"hashlimit": {"limits a rate by address", "`limit` is a word of a later version"},
-	"connlimit": {"counts connections", "let the service limit them"},
 	"connbytes": {"counts bytes of a connection", ""},
 	"connmark":  {"asks for a mark of the connection", ""},
-	"recent": {"keeps addresses seen lately",
-		"fill a dynamic set with `levee set add`, which has leases"},
-	"mark":   {"asks for a mark that other rules set", ""},
-	"owner":  {"asks for the local process", ""},
-	"string": {"looks into the payload", "`payload` is a word of a later version"},
-	"u32":    {"looks at bytes anywhere in the packet", ""}, "bpf": {"runs a program", ""},
+	"mark":      {"asks for a mark that other rules set", ""},
+	"owner":     {"asks for the local process", ""},
+	"string":    {"looks into the payload", "`payload` is a word of a later version"},
+	"u32":       {"looks at bytes anywhere in the packet", ""}, "bpf": {"runs a program", ""},
 	"time":      {"asks for the time", "replace the policy by a timer"},
-	"statistic": {"matches at random", ""}, "quota": {"counts down a quota", ""},
-	"geoip":    {"asks for a country", "use a file set of its prefixes"},
-	"rpfilter": {"asks the routing table", "use net.ipv4.conf.*.rp_filter"},
-	"policy":   {"asks for IPsec", ""}, "socket": {"asks for a local socket", ""},
+	"statistic": {"matches at random", ""},
+	"geoip":     {"asks for a country", "use a file set of its prefixes"},
+	"rpfilter":  {"asks the routing table", "use net.ipv4.conf.*.rp_filter"},
+	"policy":    {"asks for IPsec", ""}, "socket": {"asks for a local socket", ""},
 	"physdev": {"asks for a port of a bridge", "put levee onto that port"},
 	"helper":  {"asks for a helper of connection tracking", ""},
 	"tcpmss":  {"asks for an option of TCP", ""}, "ecn": {"asks for ECN bits", ""},
@@ -398,6 +388,7 @@ var plain = map[string]bool{
 	"hl":   true,
 	"dscp": true, "tos": true, "set": true, "mac": true, "comment": true, "addrtype": true,
 	"pkttype": true, "state": true, "conntrack": true,
+	"limit": true, "hashlimit": true, "connlimit": true, "recent": true, "quota": true,
 }
 
 // useModule notes a module without which the rule does not mean the same.
@@ -406,6 +397,7 @@ func (p *ipRule) useModule() error {
 		return fmt.Errorf("-m needs a name")
 	}
 	if plain[p.module] {
+		p.useLimit()
 		return nil
 	}
 	if m, ok := modules[p.module]; ok {

@@ -3,12 +3,9 @@ package importer
 import (
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"slices"
 	"strings"
-
-	"levee/internal/lang/syntax"
 )
 
 // ipReader is the state while one input is read.
@@ -26,16 +23,11 @@ func (t *ipTables) read(s Source) error {
 		name = "input"
 	}
 	r := &ipReader{t: t, name: name, errs: Errors{Name: name}}
-	limited := &io.LimitedReader{R: s.R, N: syntax.MaxSource + 1}
 	last := 0
-	err := eachLine(limited, maxRuleLine, func(n int, line string, long bool) error {
+	err := eachLine(s.R, maxRuleLine, func(n int, line string, long bool) error {
 		last = n
 		if n == 1 {
 			line = strings.TrimPrefix(line, "\ufeff") // a byte order mark
-		}
-		if limited.N == 0 {
-			r.errs.add(n, fmt.Sprintf("the input is larger than %d MiB", syntax.MaxSource>>20))
-			return errStop
 		}
 		if long {
 			r.errs.add(n, fmt.Sprintf("longer than %d bytes: not a rule", maxRuleLine))
@@ -44,14 +36,14 @@ func (t *ipTables) read(s Source) error {
 		if err := r.line(n, line); err != nil {
 			r.errs.add(n, err.Error())
 		}
-		if t.rules > MaxRules {
+		if t.rules+r.errs.More > MaxRules {
 			r.errs.add(n, fmt.Sprintf("more than %d rules", MaxRules))
 			return errStop
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errStop) {
-		return fmt.Errorf("reading %s: %w", name, err)
+	if err := r.errs.endOf(err); err != nil {
+		return err
 	}
 	if r.now != nil && !r.now.done && !r.now.bare && len(r.errs.Lines) == 0 {
 		r.errs.add(last, fmt.Sprintf("table %s of line %d has no COMMIT: the input ends too early",
@@ -109,6 +101,10 @@ func (r *ipReader) line(n int, line string) error {
 	return r.words(n, text, w)
 }
 
+// builtIn are the chains that are in a table without being named.
+var builtIn = map[string]bool{"INPUT": true, "FORWARD": true, "OUTPUT": true, "PREROUTING": true,
+	"POSTROUTING": true}
+
 // missing passes on what iptables-save says in a comment of rules that it does not show.
 func (r *ipReader) missing(n int, line string) {
 	what, instead := "", ""
@@ -129,7 +125,7 @@ func (r *ipReader) missing(n int, line string) {
 
 // words reads a line of several words.
 func (r *ipReader) words(n int, text string, all []word) error {
-	at := origin{r.name, n, printable(text, 160)}
+	at := origin{file: r.name, line: n, text: printable(text, 160)}
 	w := texts(all)
 	switch {
 	case strings.HasPrefix(text, ":"):
@@ -165,6 +161,12 @@ func (r *ipReader) words(n int, text string, all []word) error {
 		return r.flush(w[1:])
 	case w[0] == "-A" && len(w) >= 2:
 		c := r.now.byName[w[1]]
+		if c == nil && builtIn[w[1]] && !r.now.bare { // as iptables-restore takes it
+			if err := r.chain(at, w[1], "ACCEPT"); err != nil {
+				return err
+			}
+			c = r.now.byName[w[1]]
+		}
 		if c == nil {
 			return fmt.Errorf("there is no chain %s in table %s", quote(w[1]), r.now.name)
 		}
@@ -229,8 +231,9 @@ func (r *ipReader) table(n int, name string, bare bool) error {
 	default:
 		return fmt.Errorf("%s is not a table of iptables", quote(name))
 	}
-	r.now = &ipTable{origin: origin{r.name, n, "*" + name}, name: name, byName: map[string]*chain{},
-		bare: bare}
+	r.now = &ipTable{origin: origin{file: r.name, line: n, text: "*" + name}, name: name,
+		byName: map[string]*chain{},
+		bare:   bare}
 	r.now.six, r.now.known = r.family == "ip6tables", r.family != ""
 	r.t.tables = append(r.t.tables, r.now)
 	return nil

@@ -18,13 +18,14 @@ type ipRule struct {
 	goes   bool     // target is behind -g
 	opts   []string // of the target
 	badAll bool
+	seen   seenLately
 }
 
 // rule makes a chainRule of a line. It fails on values that iptables would refuse; what a policy
 // has no words for is remembered in the rule.
 func (t *ipTables) rule(tab *ipTable, l ipLine, number int) (*chainRule, error) {
 	p := &ipRule{t: t, tab: tab, w: l.words, ruleReader: ruleReader{t.out, &chainRule{
-		origin: origin{tab.file, l.line, l.text},
+		origin: origin{file: tab.file, line: l.line, text: l.text},
 		label:  fmt.Sprintf("%s:%d", l.chain.name, number),
 		alts:   []match{{}},
 	}}}
@@ -77,6 +78,7 @@ func (p *ipRule) option() error {
 	}
 	for _, group := range [...]func(*ipRule, string) (bool, error){
 		(*ipRule).basic, (*ipRule).transport, (*ipRule).header, (*ipRule).state,
+		(*ipRule).limits,
 	} {
 		if known, err := group(p, o); known || err != nil {
 			return err
@@ -92,7 +94,7 @@ func (p *ipRule) basic(o string) (bool, error) {
 		return true, p.addresses(o, p.value())
 	case "-p", "--protocol", "--proto":
 		v := p.value()
-		if v == "all" || v == "0" {
+		if strings.EqualFold(v, "all") || v == "0" {
 			return true, nil
 		}
 		n, err := protocolNumber(v)
@@ -120,7 +122,7 @@ func (p *ipRule) basic(o string) (bool, error) {
 		p.next()
 		p.next()
 	case "--comment":
-		p.r.label = p.next()
+		p.r.label, p.r.named = p.next(), true
 	default:
 		return false, nil
 	}
@@ -183,7 +185,7 @@ func (p *ipRule) in(name string) {
 			p.r.alts = nil
 		}
 	case name == "lo" && !p.not && dev != "lo":
-		p.r.alts = nil
+		p.r.alts, p.r.absent = nil, true
 		p.remark(Noticed, "is about the loopback interface: packets of the machine to itself "+
 			"never reach levee, so nothing is lost", "")
 	case name == "lo" && dev == "":
@@ -193,7 +195,7 @@ func (p *ipRule) in(name string) {
 	case dev != "":
 		hit := name == dev || wild && strings.HasPrefix(dev, stem)
 		if hit == p.not {
-			p.r.alts = nil
+			p.r.alts, p.r.absent = nil, true
 			p.remark(LeftOut, "is about interface "+quote(name)+", by which nothing comes to "+dev,
 				"import it with --dev "+name+" for that interface")
 		}
@@ -209,6 +211,7 @@ func (p *ipRule) fragment() { p.number(fFragment, just(later)) }
 // finish draws together what was read.
 func (p *ipRule) finish() error {
 	r := p.r
+	p.finishRecent()
 	switch p.target {
 	case "ACCEPT":
 		r.verb = doAccept

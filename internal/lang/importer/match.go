@@ -75,6 +75,9 @@ type match struct {
 	f        [numFields]spans
 	name     [numFields]string // of a set of ports that is f exactly, or ""
 	from, to addrMatch
+	// of services or endpoints that are filled at run time, or nil
+	fromDyn, toDyn *dynSet
+
 	flags    *flagMatch
 	notFlags []flagMatch
 	never    bool // no packet can match
@@ -124,6 +127,12 @@ func (m match) and(o *match) match {
 	}
 	m.from = m.from.and(o.from)
 	m.to = m.to.and(o.to)
+	if o.fromDyn != nil {
+		m.fromDyn = o.fromDyn
+	}
+	if o.toDyn != nil {
+		m.toDyn = o.toDyn
+	}
 	if o.flags != nil {
 		m = m.withFlags(*o.flags)
 	}
@@ -172,7 +181,9 @@ func (m *match) compatible(o *match) bool {
 	ok := func(a, b addrMatch) bool {
 		return a.pos == nil || b.pos == nil || a.pos == b.pos || !a.pos.dynamic && !b.pos.dynamic
 	}
-	return ok(m.from, o.from) && ok(m.to, o.to)
+	same := func(a, b *dynSet) bool { return a == nil || b == nil || a == b }
+	return ok(m.from, o.from) && ok(m.to, o.to) && same(m.fromDyn, o.fromDyn) &&
+		same(m.toDyn, o.toDyn)
 }
 
 // weight is the number of addresses ranges that are written with the match itself.
@@ -190,7 +201,7 @@ const maxTerms = 32
 
 // terms is at least the number of terms that the match is written with.
 func (m *match) terms() int {
-	n := len(m.notFlags) + len(m.from.neg) + len(m.to.neg) + 4 // family, flags, from, to
+	n := len(m.notFlags) + len(m.from.neg) + len(m.to.neg) + 6 // family, flags, and two of from, to
 	for f := range numFields {
 		n += b2i(m.f[f] != nil)
 	}
@@ -202,6 +213,92 @@ func (m *match) terms() int {
 // get a list.
 const maxWritten = 1 << 20
 
+// within tells whether all packets of m are of o.
+func (m *match) within(o match) bool {
+	if !m.compatible(&o) {
+		return false
+	}
+	both := m.and(&o)
+	return both.equal(m)
+}
+
+// butNot is what m holds for and o, which asks for more than m, does not. It is one match where
+// they differ in one field that all packets of m have; else there is none.
+func (m match) butNot(o *match) (match, bool) {
+	field, differ := numFields, 0
+	for f := range numFields {
+		if (m.f[f] == nil) != (o.f[f] == nil) || !slices.Equal(m.f[f], o.f[f]) {
+			field = f
+			differ++
+		}
+	}
+	flags := (m.flags == nil) != (o.flags == nil) || m.flags != nil && *m.flags != *o.flags ||
+		!slices.Equal(m.notFlags, o.notFlags)
+	from, to := !m.from.equal(o.from), !m.to.equal(o.to)
+	isIP := m.f[fEther] != nil && m.f[fEther].within(bothIP)
+	switch {
+	case flags || from && to || o.never || m.fromDyn != o.fromDyn || m.toDyn != o.toDyn:
+		return m, false
+	case from || to:
+		a, b := &m.from, o.from
+		if to {
+			a, b = &m.to, o.to
+		}
+		// that addresses are of one family is no condition besides
+		if differ > 1 || differ == 1 && (field != fEther || b.pos == nil || b.pos.dynamic ||
+			!slices.EqualFunc(a.neg, b.neg, (*addrSet).same) || !b.pos.implies(o.f[fEther])) {
+			return m, false
+		}
+		if !isIP || !a.butNot(b) {
+			return m, false
+		}
+	case differ != 1:
+		return m, false
+	default:
+		switch field {
+		case fEther, fLen:
+		case fProto, fTTL, fDSCP:
+			if !isIP {
+				return m, false
+			}
+		case fFromPort, fPort:
+			if !m.hasTransport() {
+				return m, false
+			}
+		default:
+			return m, false
+		}
+		m = m.with(field, o.f[field].not(fieldTop[field]))
+	}
+	m = m.settle()
+	return m, m.terms() <= maxTerms/2
+}
+
+// implies tells whether the addresses are of the families of e, all of them.
+func (s *addrSet) implies(e spans) bool {
+	four, six := s.addrs.families()
+	return four && !six && slices.Equal(e, only4) || six && !four && slices.Equal(e, only6)
+}
+
+// butNot takes b, which asks for more, out of a. It tells whether that can be said.
+func (a *addrMatch) butNot(b addrMatch) bool {
+	switch {
+	case slices.EqualFunc(a.neg, b.neg, (*addrSet).same) && b.pos != nil:
+		a.neg = without(a.neg, b.pos)
+		return true
+	case len(b.neg) == len(a.neg)+1 && (a.pos == nil) == (b.pos == nil) &&
+		(a.pos == nil || a.pos.same(b.pos)) &&
+		slices.EqualFunc(a.neg, b.neg[:len(a.neg)], (*addrSet).same):
+		n := b.neg[len(a.neg)]
+		if a.pos != nil && (a.pos.dynamic || n.dynamic) {
+			return false
+		}
+		*a = a.and(addrMatch{pos: n})
+		return true
+	}
+	return false
+}
+
 // settle draws the conclusions that one field allows about others, so that a match that no packet
 // can have is known as one, and the same match looks the same.
 func (m match) settle() match {
@@ -209,8 +306,11 @@ func (m match) settle() match {
 	if m.flags != nil || len(m.notFlags) > 0 {
 		m = m.with(fProto, just(6))
 	}
-	if m.f[fFromPort] != nil || m.f[fPort] != nil {
+	if m.f[fFromPort] != nil || m.f[fPort] != nil || m.fromDyn.ports() || m.toDyn.ports() {
 		m = m.with(fProto, withPorts)
+	}
+	if m.fromDyn != nil || m.toDyn != nil {
+		m = m.with(fEther, bothIP)
 	}
 	if m.f[fICMP] != nil {
 		m = m.with(fProto, just(1)).with(fEther, only4)
@@ -233,8 +333,11 @@ func (m match) settle() match {
 // hasTransport tells whether the match asks for a field of the transport header.
 func (m *match) hasTransport() bool {
 	return m.f[fFromPort] != nil || m.f[fPort] != nil || m.f[fICMP] != nil || m.f[fICMP6] != nil ||
-		m.flags != nil || len(m.notFlags) > 0
+		m.flags != nil || len(m.notFlags) > 0 || m.fromDyn.ports() || m.toDyn.ports()
 }
+
+// ports tells whether only packets with ports can match.
+func (s *dynSet) ports() bool { return s != nil && s.services }
 
 // vague tells whether a policy has no words for which fragments are meant.
 func (m *match) vague() bool {
@@ -293,6 +396,9 @@ func (m *match) equal(o *match) bool {
 		}
 	}
 	if (m.flags == nil) != (o.flags == nil) || m.flags != nil && *m.flags != *o.flags {
+		return false
+	}
+	if m.fromDyn != o.fromDyn || m.toDyn != o.toDyn {
 		return false
 	}
 	return m.from.equal(o.from) && m.to.equal(o.to) && slices.Equal(m.notFlags, o.notFlags)

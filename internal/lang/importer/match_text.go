@@ -20,8 +20,10 @@ func (m *match) text() string {
 	writeICMP(&b, "icmp6", m.f[fICMP6])
 	m.writeFlags(&b)
 	m.from.write(&b, "from")
+	m.fromDyn.write(&b, "from")
 	m.writePorts(&b, "from port", fFromPort)
 	m.to.write(&b, "to")
+	m.toDyn.write(&b, "to")
 	m.writePorts(&b, "port", fPort)
 	for _, n := range [...]struct {
 		f    numField
@@ -47,6 +49,7 @@ func (m *match) writeEther(b *strings.Builder) {
 	e := m.f[fEther]
 	four, six := true, true
 	isIP := m.f[fProto] != nil || m.f[fTTL] != nil || m.f[fDSCP] != nil || m.f[fFragment] != nil
+	isIP = isIP || m.fromDyn != nil || m.toDyn != nil
 	for _, a := range [...]addrMatch{m.from, m.to} {
 		isIP = isIP || a.pos != nil || len(a.neg) > 0
 		if a.pos != nil && !a.pos.dynamic {
@@ -165,6 +168,12 @@ func (a addrMatch) write(b *strings.Builder, word string) {
 	for _, n := range a.neg {
 		b.WriteString(" not")
 		write(n)
+	}
+}
+
+func (s *dynSet) write(b *strings.Builder, word string) {
+	if s != nil {
+		b.WriteString(" " + word + " " + s.name)
 	}
 }
 

@@ -12,18 +12,14 @@ import (
 
 // Terms that no policy has words for.
 var (
-	othersNFT = []string{"meta mark 1", "ct state new", "limit rate 1/second", "meta cpu 0",
-		"ip ecn ce", "add @rates { ip saddr limit rate over 1/second }",
-		"meta mark set ip saddr map @marks",
-		"quota 1 kbytes", "meta pkttype host", "ip saddr & 255.0.0.255 == 10.0.0.1",
+	othersNFT = []string{"meta mark 1", "meta cpu 0", "ip ecn ce", "ct mark 1", "tcp sequence 5",
+		"meta mark set ip saddr map @marks", "meta pkttype host", "ip saddr & 255.0.0.255 == 10.0.0.1",
 		"iifname . ip saddr { \"eth0\" . 10.0.0.0/8 }", "tcp window 100", "meta mark set ct mark",
 		"ip saddr != @none", "fib saddr type local"}
-	othersIPTables = []string{"-m mark --mark 0x1", "-m conntrack --ctstate NEW",
-		"-m limit --limit 1/sec", "-m statistic --mode nth --every 2 --packet 0",
+	othersIPTables = []string{"-m mark --mark 0x1", "-m statistic --mode nth --every 2 --packet 0",
 		"-m addrtype --src-type UNICAST", "-m recent --name x --set",
-		"-m string --string \"-s\" --algo bm", "-p tcp -m connlimit --connlimit-above 1",
-		"-m set ! --match-set svc src,dst", "-m set --match-set nets src --return-nomatch",
-		"-p udp -m hashlimit --hashlimit-upto 1/sec --hashlimit-name h --hashlimit-mode srcip"}
+		"-m string --string \"-s\" --algo bm", "-m recent --name x --rcheck",
+		"-m set ! --match-set svc src,dst", "-m set --match-set nets src --return-nomatch"}
 )
 
 // TestWhatIsNotLeftOutAgrees holds the reports to what they promise: without the rules that an

@@ -21,7 +21,7 @@ import (
 func NFT(in Source, w io.Writer, opts Rulesets) (Imported, error) {
 	out := newOutput(sourceNames([]Source{in}), "nftables")
 	out.device = opts.Device
-	n := &nftables{opts: opts, out: out, name: heading(in.Name), names: map[string]bool{},
+	n := &nftables{opts: opts, out: out, name: heading(in.Name),
 		tables: map[string]*nftTable{}}
 	if n.name == "" {
 		n.name = "input"
@@ -33,9 +33,7 @@ func NFT(in Source, w io.Writer, opts Rulesets) (Imported, error) {
 	if err != nil {
 		return Imported{}, err
 	}
-	if err := n.parseRules(); err != nil {
-		return Imported{}, err
-	}
+	n.parseRules()
 	return out.policy(w, bases, n.rules, opts, n.remarkOnRest)
 }
 
@@ -44,7 +42,6 @@ type nftables struct {
 	opts   Rulesets
 	out    *output
 	name   string
-	names  map[string]bool // of sets of the policy
 	tables map[string]*nftTable
 	chains []*nftChain
 	rules  int
@@ -182,7 +179,8 @@ func (n *nftables) chain(j *jsonChain, line int) error {
 	c.chain = chain{
 		name: printable(j.Name, 64), base: j.Hook != "", drop: j.Policy == "drop",
 		family: familyMatch(j.Family, j.Hook),
-		origin: origin{n.name, line, printable("chain "+j.Family+" "+j.Table+" "+j.Name, 160)},
+		origin: origin{file: n.name, line: line,
+			text: printable("chain "+j.Family+" "+j.Table+" "+j.Name, 160)},
 	}
 	t.chains[j.Name] = c
 	n.chains = append(n.chains, c)
@@ -233,24 +231,13 @@ func (n *nftables) rule(j *jsonRule, line int) error {
 }
 
 // parseRules makes rules of all expressions; chains and sets are known by now.
-func (n *nftables) parseRules() error {
-	errs := Errors{Name: n.name}
+func (n *nftables) parseRules() {
 	for _, c := range n.chains {
 		for i, raw := range c.raw {
-			rs, err := n.parseRule(c, raw, i+1)
-			if err != nil {
-				errs.add(raw.line, fmt.Sprintf("rule %d of chain %s (handle %d): %v", i+1,
-					quote(c.name), raw.handle, err))
-				continue
-			}
-			c.rules = append(c.rules, rs...)
+			c.rules = append(c.rules, n.parseRule(c, raw, i+1)...)
 		}
 		c.raw = nil
 	}
-	if len(errs.Lines) > 0 {
-		return &errs
-	}
-	return nil
 }
 
 // bases are the chains to import, in the order in which packets meet them.

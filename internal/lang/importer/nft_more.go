@@ -24,6 +24,7 @@ func (p *nftRule) iface(r *chainRule, names []string, not bool) ([]match, error)
 	list := printable(strings.Join(names, ", "), 60)
 	switch {
 	case onlyLo && !not && dev != "lo":
+		r.absent = true
 		r.remarks = append(r.remarks, r.remark(Noticed,
 			"is about the loopback interface: packets of the machine to itself never reach "+
 				"levee, so nothing is lost", ""))
@@ -40,6 +41,7 @@ func (p *nftRule) iface(r *chainRule, names []string, not bool) ([]match, error)
 	case hit != not:
 		return []match{{}}, nil
 	default:
+		r.absent = true
 		r.remarks = append(r.remarks, r.remark(LeftOut,
 			"is about interface "+quote(list)+", by which nothing comes to "+quote(dev), ""))
 	}
@@ -47,20 +49,19 @@ func (p *nftRule) iface(r *chainRule, names []string, not bool) ([]match, error)
 }
 
 // state is a match on the state of the connection.
-func (p *nftRule) state(r *chainRule, states []string, not bool) error {
-	text := "asks for the connection state "
-	if not {
-		text = "asks for another connection state than "
-	} else {
-		for _, s := range states {
-			r.states = append(r.states, strings.ToUpper(s))
-		}
+func (p *nftRule) state(r *chainRule, states []string, not bool) {
+	upper := []string{}
+	for _, s := range states {
+		upper = append(upper, strings.ToUpper(s))
 	}
-	r.unknown = append(r.unknown, reason{text + printable(strings.Join(states, ","),
-		60) + "; levee keeps no connections yet (`established` is a word of a later version)",
-		"the comments in the policy are the stateless approximation; --stateless writes them " +
-			"as rules"})
-	return nil
+	if not {
+		upper = negated(upper)
+	}
+	if r.states != nil {
+		upper = slices.DeleteFunc(upper,
+			func(s string) bool { return !slices.Contains(r.states, s) })
+	}
+	r.states = upper
 }
 
 // fragment is a match on `ip frag-off & MASK`.
@@ -231,9 +232,12 @@ func (p *nftRule) keys(right json.RawMessage) ([]json.RawMessage, error) {
 		if set == nil {
 			return nil, fmt.Errorf("asks for the set %s, which is not in the input", quote(s[1:]))
 		}
+		if len(set.elems) == 0 {
+			return nil, fmt.Errorf("asks for the set %s, which is empty, and no policy has a "+
+				"dynamic set of several fields", quote(set.name))
+		}
 		if set.leases {
-			p.remark(Changed, "set "+quote(set.name)+
-				" is filled, or emptied, while it runs: what is in it now stays", "")
+			p.r.filled = append(p.r.filled, stays("entries of set "+quote(set.name)))
 		}
 		return set.elems, nil
 	}

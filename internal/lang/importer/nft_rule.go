@@ -23,29 +23,33 @@ type nftRule struct {
 	anyPort bool // `th dport`: of whatever protocol
 }
 
-// parseRule makes rules of one rule of nft: more than one where it has a verdict map. It fails on
-// what is no rule; what a policy has no words for is remembered.
-func (n *nftables) parseRule(c *nftChain, raw nftRaw, number int) ([]*chainRule, error) {
+// parseRule makes rules of one rule of nft: more than one where it has a verdict map. What a policy
+// has no words for, or cannot be read, is remembered.
+func (n *nftables) parseRule(c *nftChain, raw nftRaw, number int) []*chainRule {
 	text := fmt.Sprintf("%s %s %s handle %d:%s", c.table.family, c.table.name, c.name, raw.handle,
 		ruleText(raw.expr))
 	p := &nftRule{n: n, c: c, ruleReader: ruleReader{n.out, &chainRule{
-		origin: origin{n.name, raw.line, printable(text, 160)}, label: raw.comment,
+		origin: origin{file: n.name, line: raw.line, text: printable(text, 160),
+			place: fmt.Sprintf("handle %d", raw.handle)}, label: raw.comment,
 		alts: []match{{}},
 	}}}
-	if p.r.label == "" {
+	if p.r.named = p.r.label != ""; !p.r.named {
 		p.r.label = fmt.Sprintf("%s:%d", c.name, number)
 	}
 	for _, e := range raw.expr {
 		var m map[string]json.RawMessage
-		if err := json.Unmarshal(e, &m); err != nil || len(m) == 0 {
-			return nil, fmt.Errorf("%s is not a statement", quote(string(e)))
-		}
 		if p.done {
 			break // nft refuses statements behind a verdict
 		}
+		if err := json.Unmarshal(e, &m); err != nil || len(m) == 0 {
+			p.unreadable(e)
+			continue
+		}
 		for key, inner := range m {
 			if err := p.statement(key, inner); err != nil {
-				return nil, err
+				p.unknown("has the statement "+quote(key)+", which cannot be read: "+
+					printable(err.Error(), 200), "")
+				p.done = true
 			}
 			if len(m) > 1 {
 				p.unknown("has a statement of several parts", "")
@@ -55,9 +59,21 @@ func (n *nftables) parseRule(c *nftChain, raw nftRaw, number int) ([]*chainRule,
 	}
 	p.finish()
 	if p.split != nil {
-		return p.split, nil
+		return p.split
 	}
-	return []*chainRule{p.r}, nil
+	return []*chainRule{p.r}
+}
+
+// unreadable notes a statement that is no object: text where this nft has no JSON for a statement,
+// as 1.0.6 for `jump { ... }`. What it decides is not known.
+func (p *nftRule) unreadable(e json.RawMessage) {
+	text, ok := scalar(e)
+	if !ok {
+		text = string(e)
+	}
+	p.unknown("has the statement "+quote(strings.Join(strings.Fields(text), " "))+
+		", for which this version of nft has no JSON",
+		"give a chain without a name one, and list the ruleset again")
 }
 
 // statement reads one statement.
@@ -80,9 +96,14 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 		return p.vmap(inner)
 	case "counter":
 		p.counts = true
-	case "limit", "quota", "ct count", "meter", "connlimit":
-		p.unknown("has the statement "+key+", which lets packets through up to a number",
-			"`limit` is a word of a later version")
+	case "limit", "quota", "ct count", "connlimit":
+		p.limit(key, inner)
+	case "meter":
+		var m struct{ Key, Stmt json.RawMessage }
+		_ = json.Unmarshal(inner, &m)
+		key, inner := object(m.Stmt)
+		p.limit("meter with "+key, inner)
+		p.has(m.Key, "counts")
 	case "set", "map":
 		p.quietly(key)
 		p.update(key, inner)
@@ -107,6 +128,14 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 		p.unknown("has the statement "+quote(key)+", which levee does not know", "")
 	}
 	return nil
+}
+
+// limit is a statement that goes on up to a number of packets, or above it.
+func (p *nftRule) limit(what string, inner json.RawMessage) {
+	var l struct{ Inv bool }
+	_ = json.Unmarshal(inner, &l)
+	p.limited(map[bool]limit{false: upTo, true: above}[l.Inv], "has the statement "+what+
+		", which counts packets or connections", limitHint)
 }
 
 // verdict gives r what key says.
@@ -261,7 +290,8 @@ func (p *nftRule) compareValue(r *chainRule, d *dim, op string, v value) ([]matc
 	case d.iface:
 		return p.iface(r, v.text, not)
 	case d.state:
-		return nil, p.state(r, v.text, not)
+		p.state(r, v.text, not)
+		return nil, nil
 	case d.dir != "":
 		if op != "==" && op != "!=" && op != "in" && op != "" {
 			return nil, fmt.Errorf("compares addresses with %s", quote(op))
@@ -358,11 +388,7 @@ func (p *nftRule) lookup(d *dim, op, name string) ([]match, error) {
 		return nil, fmt.Errorf("asks for the set %s, which is not in the input", quote(name))
 	}
 	not := op == "!="
-	if s.leases {
-		p.remark(Changed, "set "+quote(name)+
-			" is filled, or emptied, while it runs: what is in it now stays",
-			"use a dynamic set and `levee set add`")
-	}
+	isPort := (d.num == fPort || d.num == fFromPort) && !d.iface && !d.state && d.dir == ""
 	switch {
 	case d.dir != "":
 		a, err := p.n.addresses(s, d)
@@ -370,11 +396,24 @@ func (p *nftRule) lookup(d *dim, op, name string) ([]match, error) {
 			return nil, err
 		}
 		if a.dynamic {
-			p.r.remarks = append(p.r.remarks[:max(0, len(p.r.remarks)-b2i(s.leases))],
-				p.r.remark(Noticed, fmt.Sprintf("set %s is empty: it becomes the dynamic set %s",
-					quote(name), a.name), "fill it with `levee set add`"))
+			p.r.filled = append(p.r.filled, begins(quote(name), a.name, len(s.elems)))
 		}
 		return addressMatch(d, a, not)
+	case isPort && (s.leases || len(s.elems) == 0):
+		a, err := p.n.services(s, d)
+		if err != nil {
+			return nil, err
+		}
+		if not {
+			return nil, fmt.Errorf("asks for what is not in set %s, which is filled at run time",
+				quote(name))
+		}
+		p.r.filled = append(p.r.filled, begins(quote(name), a.name, len(s.elems)))
+		return []match{d.dep.withDyn(map[bool]string{true: "dst", false: "src"}[d.num == fPort],
+			a)}, nil
+	}
+	if s.leases {
+		p.r.filled = append(p.r.filled, stays("entries of set "+quote(name)))
 	}
 	v, err := d.elements(s)
 	if err != nil {
@@ -383,9 +422,9 @@ func (p *nftRule) lookup(d *dim, op, name string) ([]match, error) {
 	if v.any {
 		return nil, fmt.Errorf("set %s has the element *", quote(name))
 	}
-	if (d.num == fPort || d.num == fFromPort) && !d.iface && !d.state && !not && len(v.nums) > 4 {
+	if isPort && !not && len(v.nums) > 4 {
 		if s.ports == "" {
-			s.ports = uniqueName(name, p.n.names)
+			s.ports = uniqueName(name, p.n.out.taken)
 			p.n.out.addSet(s.ports, portsText(joinSpans(v.nums)))
 		}
 		return fieldMatch(d, joinSpans(v.nums), s.ports)

@@ -18,6 +18,9 @@ import (
 type output struct {
 	rep     *Imported
 	body    bytes.Buffer
+	pending []statement
+	said    map[string]bool // remarks that stand beside a rule
+	taken   map[string]bool // names of sets
 	rules   int
 	labels  map[string]int
 	closed  []*chain // base chains whose end is reached
@@ -33,24 +36,14 @@ type output struct {
 
 // namedSet is one set statement.
 type namedSet struct {
-	name string
-	text string // what stands behind the equals sign
+	name     string
+	text     string   // what stands behind the equals sign
+	comments []string // lines above it
 }
 
 func newOutput(names, tool string) *output {
 	return &output{rep: &Imported{}, labels: map[string]int{}, names: names, tool: tool,
-		clashes: map[*chainRule]bool{}}
-}
-
-func (o *output) rule(action string, m *match, label string) {
-	o.rules++
-	o.dhcp.meet(action, m)
-	fmt.Fprintf(&o.body, "%s%s as \"%s\"\n", action, m.text(), o.label(label))
-}
-
-func (o *output) text(statement, label string) {
-	o.rules++
-	fmt.Fprintf(&o.body, "%s as \"%s\"\n", statement, o.label(label))
+		clashes: map[*chainRule]bool{}, said: map[string]bool{}, taken: map[string]bool{}}
 }
 
 // tellClash says that a rule would ask for two dynamic sets at once.
@@ -60,16 +53,6 @@ func (o *output) tellClash(r *chainRule) {
 		o.rep.add(r.remark(LeftOut, "asks for two sets about one address of which one is filled "+
 			"at run time", "put both into one set"))
 	}
-}
-
-// near writes a rule as a comment.
-func (o *output) near(statement string) {
-	o.body.WriteString(nearPrefix + printable(strings.ReplaceAll(clip(statement, 800), "\n", " "),
-		400) + "\n")
-}
-
-func (o *output) comment(text string) {
-	o.body.WriteString("# " + printable(text, 400) + "\n")
 }
 
 // label makes a label of text, different from all others: counters are told apart by labels.
@@ -124,14 +107,24 @@ func (o *output) close(b *chain) { o.closed = append(o.closed, b) }
 // mistake is never printed.
 func (o *output) write(w io.Writer) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Imported from %s (%s).\n\n", o.names, o.tool)
+	ending := o.ending()
+	o.flush()
+	fmt.Fprintf(&b, "# Imported from %s (%s).\n", o.names, o.tool)
+	writeComment(&b, "# O", o.rep.Fates.String()[1:]+".")
+	if o.rep.Fates.Widened > 0 {
+		writeComment(&b, "# ", "The comments that say \"widens\" name what more may pass; "+
+			"`levee import --strict` refuses it.")
+	}
+	b.WriteByte('\n')
 	if o.device != "" {
 		fmt.Fprintf(&b, "interface %s\n\n", o.device)
 	}
-	ending := o.ending()
 	used := words(o.body.Bytes())
 	for _, s := range o.sets {
 		if used[s.name] {
+			for _, line := range s.comments {
+				b.WriteString("# " + line + "\n")
+			}
 			fmt.Fprintf(&b, "set %s = %s\n", s.name, s.text)
 			o.rep.Sets++
 		}
@@ -189,7 +182,7 @@ func (o *output) ending() string {
 	}()
 	switch {
 	case drops == 0:
-		return "default pass\n"
+		return o.restComment(false) + "default pass\n"
 	case any && drops == len(o.closed):
 		about("the chain sees every frame, ARP too, and drops what no rule passes: `essential "+
 			"off` keeps it so, and a frame that levee cannot read is dropped as malformed",
@@ -201,16 +194,36 @@ func (o *output) ending() string {
 			"`levee status --json` counts them; `essential off` takes them away")
 		return "default drop\n"
 	}
-	var b strings.Builder
 	for _, c := range o.closed {
 		action := "pass"
 		if c.drop {
 			action = "drop"
 		}
 		m := c.family
-		o.rule0(&b, action, &m, c.name+" policy")
+		o.rule(action, &m, c.name+" policy", true)
 	}
-	return b.String() + "default pass\n"
+	return o.restComment(len(o.closed) > 0) + "default pass\n"
+}
+
+// restComment says which packets are left for a default that passes; closed tells that it stands
+// behind closing rules.
+func (o *output) restComment(closed bool) string {
+	rest := ""
+	switch four, six := len(o.sees.and(only4)) > 0, len(o.sees.and(only6)) > 0; {
+	case !six:
+		rest = "The source says nothing about IPv6, so all of it passes: import the rules for " +
+			"IPv6 too, or write `drop ipv6` in front of this line."
+	case !four:
+		rest = "The source says nothing about IPv4, so all of it passes: import the rules for " +
+			"IPv4 too, or write `drop ipv4` in front of this line."
+	case closed:
+		rest = "What is left is neither IPv4 nor IPv6, such as ARP: the source does not judge it."
+	default:
+		return ""
+	}
+	var b strings.Builder
+	writeComment(&b, "# ", rest)
+	return b.String()
 }
 
 // remarkOnFamilies says so when the input has rules of one family only.
@@ -223,10 +236,4 @@ func (o *output) remarkOnFamilies(about func(text, instead string)) {
 		about("the input says nothing about IPv4: all of it passes",
 			"import the rules for IPv4 too (iptables-save), or write `drop ipv4`")
 	}
-}
-
-func (o *output) rule0(b *strings.Builder, action string, m *match, label string) {
-	o.rules++
-	o.dhcp.meet(action, m)
-	fmt.Fprintf(b, "%s%s as \"%s\"\n", action, m.text(), o.label(label))
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -25,6 +27,10 @@ type Remark struct {
 	Kind    Kind   `json:"kind"`
 	Text    string `json:"text"`              // what, and why
 	Instead string `json:"instead,omitempty"` // what to do about it
+	// the policy may pass packets that the source drops
+	Widens bool `json:"widens,omitempty"`
+
+	place string // where the rule stands, if not in a line of its own: its handle
 }
 
 // String is the remark in one line: "rules.v4:12: left out: -A INPUT ...: why; what to do instead".
@@ -34,7 +40,7 @@ func (r Remark) String() string {
 	if r.Line > 0 {
 		fmt.Fprintf(&b, ":%d", r.Line)
 	}
-	fmt.Fprintf(&b, ": %s: ", r.Kind)
+	b.WriteString(": " + r.kind() + ": ")
 	if r.Rule != "" {
 		b.WriteString(r.Rule + ": ")
 	}
@@ -45,12 +51,112 @@ func (r Remark) String() string {
 	return b.String()
 }
 
+func (r Remark) kind() string {
+	if r.Widens {
+		return string(r.Kind) + ", widens"
+	}
+	return string(r.Kind)
+}
+
+// Fates count what became of the rules that decide something.
+type Fates struct {
+	Given     int `json:"given"`     // of the imported chains
+	Same      int `json:"same"`      // carry as they are
+	Changed   int `json:"changed"`   // carry, and mean not quite the same
+	LeftOut   int `json:"leftOut"`   // are not in the policy
+	Elsewhere int `json:"elsewhere"` // are about other interfaces
+	Widened   int `json:"widened"`   // changed or left out so that more packets may pass
+}
+
+// String is the summary in one line.
+func (f Fates) String() string {
+	return fmt.Sprintf("of %d rules that decide, %d carry as they are, %d changed, %d are left "+
+		"out, %d are about other interfaces; with %d of them the policy may pass more",
+		f.Given, f.Same, f.Changed, f.LeftOut, f.Elsewhere, f.Widened)
+}
+
 // Imported is what an import of a whole ruleset did.
 type Imported struct {
 	Rules   int      // pass, drop and count statements written
 	Sets    int      // named sets written
 	Remarks []Remark // about all of it first, then in the order in which rules are looked at
 	More    int      // remarks beyond the first 50,000
+	Fates   Fates
+	// Passes are matches, as a policy writes them, of the packets that the policy may pass though
+	// the source drops them; at most 10,000.
+	Passes []string
+
+	seen map[string]bool // of Passes
+}
+
+// widens tells whether the policy may pass what the source drops.
+func (r *Imported) widens() bool {
+	return r.Fates.Widened > 0 ||
+		slices.ContainsFunc(r.Remarks, func(m Remark) bool { return m.Widens })
+}
+
+const maxPasses = 10_000
+
+func (r *Imported) pass(m *match) {
+	if len(r.Passes) == maxPasses {
+		return
+	}
+	text := m.text()
+	if r.seen == nil {
+		r.seen = map[string]bool{}
+	}
+	if !r.seen[text] {
+		r.seen[text] = true
+		r.Passes = append(r.Passes, text)
+	}
+}
+
+// Group is remarks of one kind: the first of them, and where the others are.
+type Group struct {
+	Remark
+	Places []string // of the others
+}
+
+// Groups are the remarks with those of the same text put together, in the order of the first.
+func (r *Imported) Groups() (out []*Group) {
+	type key struct {
+		kind          Kind
+		text, instead string
+		widens        bool
+	}
+	index := map[key]*Group{}
+	for _, m := range r.Remarks {
+		k := key{m.Kind, m.Text, m.Instead, m.Widens}
+		g := index[k]
+		if g == nil {
+			index[k] = &Group{Remark: m}
+			out = append(out, index[k])
+			continue
+		}
+		place := m.place
+		if place == "" {
+			place = "line " + strconv.Itoa(m.Line)
+		}
+		if m.File != g.File {
+			place = m.File + " " + place
+		}
+		g.Places = append(g.Places, place)
+	}
+	return out
+}
+
+// String is the first remark, and behind it where the others are.
+func (g *Group) String() string {
+	const most = 10
+	text := g.Remark.String()
+	if len(g.Places) == 0 {
+		return text
+	}
+	text += " (the same: " + strings.Join(g.Places[:min(most, len(g.Places))], ", ")
+	if rest := len(g.Places) - most; rest > 0 {
+		text += fmt.Sprintf(" and %d more", rest)
+	}
+	return text + ")"
 }
 
 const maxRemarks = 50_000
@@ -64,7 +170,7 @@ func (r *Imported) add(m Remark) {
 }
 
 // WriteRemarks prints the remarks as JSON, one object a line, and at the end one with `rules`,
-// `sets` and `more`.
+// `sets`, `more` and `fates`.
 func WriteRemarks(w io.Writer, rep Imported) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -74,10 +180,11 @@ func WriteRemarks(w io.Writer, rep Imported) error {
 		}
 	}
 	err := enc.Encode(struct {
-		Rules int `json:"rules"`
-		Sets  int `json:"sets"`
-		More  int `json:"more"`
-	}{rep.Rules, rep.Sets, rep.More})
+		Rules int   `json:"rules"`
+		Sets  int   `json:"sets"`
+		More  int   `json:"more"`
+		Fates Fates `json:"fates"`
+	}{rep.Rules, rep.Sets, rep.More, rep.Fates})
 	if err != nil {
 		return fmt.Errorf("writing remarks: %w", err)
 	}

@@ -1,0 +1,288 @@
+package importer
+
+import (
+	"io"
+	"slices"
+	"strings"
+)
+
+// PF reads a pf.conf(5) of OpenBSD, FreeBSD or macOS and writes a policy that judges arriving
+// packets as its rules do. In pf the last rule that matches decides, unless one says quick: so the
+// quick rules come first, in their order, and behind them the others in the opposite order.
+//
+// It returns *Errors when the input is no pf.conf, and has then written nothing.
+func PF(in Source, w io.Writer, opts Rulesets) (Imported, error) {
+	out := newOutput(sourceNames([]Source{in}), "pf")
+	out.device = opts.Device
+	p := &pf{opts: opts, out: out, tables: map[string]*pfTable{},
+		reader: pfReader{name: heading(in.Name), macros: map[string][]pfToken{}}}
+	if p.reader.name == "" {
+		p.reader.name = "input"
+	}
+	if err := p.reader.read(in.R); err != nil {
+		return Imported{}, err
+	}
+	statements, err := p.reader.statements(0)
+	if err != nil {
+		return Imported{}, err
+	}
+	p.findTables(statements)
+	if err := p.take(statements, match{}); err != nil {
+		return Imported{}, err
+	}
+	if len(p.first)+len(p.last) == 0 && !p.seen {
+		return Imported{}, p.reader.fail(1, "no rules: this is not a pf.conf")
+	}
+	base := p.chain()
+	return out.policy(w, []*chain{base}, len(base.rules), opts, p.remarkOnRest)
+}
+
+// pf is a pf.conf that was read.
+type pf struct {
+	reader pfReader
+	opts   Rulesets
+	out    *output
+	tables map[string]*pfTable
+	first  []*chainRule // quick
+	last   []*chainRule // the others
+	number int
+	seen   bool // something of pf
+	states bool // a rule keeps state
+	skips  bool // the interface is not filtered
+	leaves int  // rules about packets that leave
+}
+
+// pfTable is a table; its addresses are in a set of the policy.
+type pfTable struct {
+	in    []addrSpan
+	out   []addrSpan // with an exclamation mark
+	file  string
+	named *addrSet
+}
+
+// chain is the rules in the order in which a first match decides.
+func (p *pf) chain() *chain {
+	c := &chain{name: "pf", base: true, family: match{}.with(fEther, bothIP),
+		origin: origin{file: p.reader.name}}
+	if p.skips {
+		p.out.rep.add(Remark{File: p.reader.name, Kind: Noticed, Text: "`set skip` leaves the " +
+			"interface " + quote(p.opts.Device) + " alone: all of it passes"})
+		return c
+	}
+	rules := slices.Clone(p.first)
+	back := slices.Clone(p.last)
+	slices.Reverse(back)
+	rules = append(rules, back...)
+	if p.states {
+		n := 0 // blocks of sources stand in front: nobody there has a connection
+		for n < len(rules) && rules[n].verb == doDrop && (len(rules[n].unknown) > 0 ||
+			!slices.ContainsFunc(rules[n].alts, func(m match) bool { return m.from.pos == nil })) {
+			n++
+		}
+		rules = slices.Insert(rules, n, &chainRule{
+			origin: origin{file: p.reader.name, text: "keep state"}, label: "keep state",
+			named: true, alts: []match{{}}, verb: doAccept,
+			states: []string{stEstablished, stRelated}})
+	}
+	c.rules = rules
+	return c
+}
+
+// findTables reads the tables, which rules may name before they are defined.
+func (p *pf) findTables(in []pfStatement) {
+	for _, s := range in {
+		p.findTables(s.body)
+		t := s.tokens
+		if !t[0].is("table") || len(t) < 4 || !t[1].is("<") || !t[3].is(">") {
+			continue
+		}
+		tab := &pfTable{}
+		p.tables[t[2].text] = tab
+		not := false
+		for i := 4; i < len(t); i++ {
+			switch w := t[i]; {
+			case w.is("file") && i+1 < len(t):
+				i++
+				tab.file = t[i].text
+			case w.is("persist"), w.is("const"), w.is("counters"), w.is("{"), w.is("}"), w.is(","):
+			case w.is("!"):
+				not = true
+			default:
+				a, err := parsePFAddr(w.text)
+				switch {
+				case err != nil || a.lo.Is4In6():
+					p.out.rep.add(Remark{File: p.reader.name, Line: w.line, Rule: s.text,
+						Kind: LeftOut, Text: "the element " + quote(w.text) + " of a table is not " +
+							"an address", Instead: "write the addresses", Widens: true})
+				case not:
+					tab.out = append(tab.out, a)
+				default:
+					tab.in = append(tab.in, a)
+				}
+				not = false
+			}
+		}
+	}
+}
+
+// parsePFAddr reads an address or a prefix; pf fills up short ones with zeros (10/8).
+func parsePFAddr(s string) (addrSpan, error) {
+	addr, bits, has := strings.Cut(s, "/")
+	if has && !strings.Contains(addr, ":") {
+		for strings.Count(addr, ".") < 3 {
+			addr += ".0"
+		}
+		s = addr + "/" + bits
+	}
+	a, _, err := parseMaskedAddr(s)
+	return a, err
+}
+
+// set is the set of a table. One without addresses is filled at run time, or from its file.
+func (p *pf) set(name string) *addrSet {
+	t := p.tables[name]
+	if t == nil { // pf makes an empty one
+		t = &pfTable{}
+		p.tables[name] = t
+	}
+	if t.named != nil {
+		return t.named
+	}
+	t.named = &addrSet{name: uniqueName(name, p.out.taken),
+		addrs: joinAddrs(t.in).minus(joinAddrs(t.out))}
+	if len(t.named.addrs) > 0 && t.file == "" {
+		p.out.addSet(t.named.name, addressesText(t.named.addrs))
+		return t.named
+	}
+	var held []entry
+	for _, a := range t.named.addrs {
+		held = append(held, entry{a.String(), -1})
+	}
+	t.named.dynamic, t.named.addrs = true, nil
+	const room = 200_000 // pf's own limit
+	s := p.out.addSet(t.named.name, dynamicText(max(room, uint64(len(held))), 0))
+	s.comments = entriesComment(t.named.name, held)
+	if t.file != "" {
+		s.comments = append(s.comments, printable("Its file: levee set replace "+t.named.name+
+			" --from "+t.file, 100))
+	}
+	return t.named
+}
+
+// take reads statements; those of an anchor are for packets of under.
+func (p *pf) take(in []pfStatement, under match) error {
+	for _, s := range in {
+		if p.number++; p.number > MaxRules {
+			return p.reader.fail(s.line, "more than %d rules", MaxRules)
+		}
+		at := origin{file: p.reader.name, line: s.line, text: s.text}
+		word := s.tokens[0].text
+		switch word {
+		case "pass", "block":
+			p.rule(at, s, under)
+		case "anchor":
+			if err := p.anchor(at, s, under); err != nil {
+				return err
+			}
+		case "set":
+			p.seen = true
+			p.option(s)
+		case "table":
+			p.seen = true
+		case "antispoof":
+			p.add(&pfRule{r: &chainRule{origin: at, verb: doDrop, alts: []match{under},
+				unknown: []reason{{"antispoof asks for the networks of an interface",
+					"write `drop from NETWORK` of the other interfaces' networks"}}},
+				quick: slices.ContainsFunc(s.tokens,
+					func(t pfToken) bool { return t.is("quick") })})
+		case "rdr", "binat":
+			p.out.rep.add(at.remark(Changed, word+" rewrites destinations before pf's rules look "+
+				"at packets, and levee sees them as they arrive",
+				"write rules with the addresses and ports before the rewriting"))
+		case "match", "scrub", "nat", "altq", "queue", "no", "dummynet", "load", "include",
+			"nat-anchor", "rdr-anchor", "binat-anchor", "dummynet-anchor", "scrub-anchor",
+			"ether", "oldqueue":
+			k := Noticed
+			if word == "load" || word == "include" || strings.HasPrefix(word, "rdr-") {
+				k = LeftOut
+			}
+			p.out.rep.add(at.remark(k, word+" decides nothing of itself, and is not carried over",
+				""))
+		default:
+			return p.reader.fail(s.line, "%s is no statement of pf.conf that is known here",
+				quote(word))
+		}
+	}
+	return nil
+}
+
+// option reads `set`; of the options only `skip on` decides about packets.
+func (p *pf) option(s pfStatement) {
+	t := s.tokens
+	if len(t) < 4 || !t[1].is("skip") {
+		return
+	}
+	for _, w := range t[3:] {
+		p.skips = p.skips || p.opts.Device != "" && onInterface(w.text, p.opts.Device)
+	}
+}
+
+// onInterface tells whether a name in pf is that of the interface, or of a group it is in by its
+// driver.
+func onInterface(name, dev string) bool {
+	rest, ok := strings.CutPrefix(dev, name)
+	return ok && name != "" && strings.Trim(rest, "0123456789") == "" &&
+		(rest == "" || strings.Trim(name, "0123456789") == name)
+}
+
+// anchor reads rules between braces; those from elsewhere are not in the input.
+func (p *pf) anchor(at origin, s pfStatement, under match) error {
+	r := &pfRule{p: p, r: &chainRule{origin: at, alts: []match{under}}, t: s.tokens[1:]}
+	r.r.verb = doJump // so that nothing of its states is asked for
+	r.read()
+	if r.out {
+		p.leaves++
+		return nil
+	}
+	if s.inline && len(r.r.unknown) == 0 && len(r.r.alts) == 1 && !r.quick {
+		return p.take(s.body, r.r.alts[0])
+	}
+	if s.inline && len(r.r.alts) == 0 {
+		return nil
+	}
+	r.r.verb = doNothing
+	r.unknown("the rules of the anchor are not known here", "give the rules of the anchor in "+
+		"their place: pfctl -a NAME -sr")
+	p.add(r)
+	return nil
+}
+
+// add puts a rule where it belongs.
+func (p *pf) add(r *pfRule) {
+	p.seen = true
+	r.r.label = printable("pf:"+itoa(r.r.line), 64)
+	if r.label != "" {
+		r.r.label, r.r.named = r.label, true
+	}
+	if r.quick {
+		p.first = append(p.first, r.r)
+	} else {
+		p.last = append(p.last, r.r)
+	}
+}
+
+// remarkOnRest says what else is in the input.
+func (p *pf) remarkOnRest([]*chain) {
+	if p.leaves > 0 {
+		p.out.rep.add(Remark{File: p.reader.name, Kind: Noticed, Text: itoa(p.leaves) +
+			" rules are about packets that leave: levee judges what arrives"})
+	}
+	if p.opts.Device != "" {
+		p.out.rep.add(Remark{File: p.reader.name, Kind: Noticed, Text: "the interface has the " +
+			"name that pf knows, which Linux may not",
+			Instead: "write the name that `ip link` shows"})
+	}
+	p.out.rep.add(Remark{File: p.reader.name, Kind: Changed, Text: "pf puts fragments together " +
+		"before its rules look at them (scrub, set reassemble); levee judges each fragment, and " +
+		"one that is not the first has no ports, flags or ICMP type"})
+}

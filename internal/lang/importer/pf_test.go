@@ -1,0 +1,131 @@
+package importer_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"levee/internal/lang/importer"
+)
+
+// pf imports a pf.conf and gives the statements, without those for packets of connections.
+func pf(t *testing.T, in string, opts importer.Rulesets) (string, importer.Imported) {
+	t.Helper()
+	var out bytes.Buffer
+	rep, err := importer.PF(importer.Source{Name: "a", R: strings.NewReader(in)}, &out, opts)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, in)
+	}
+	checkImported(t, out.Bytes(), rep)
+	var lines []string
+	for line := range strings.Lines(out.String()) {
+		if !strings.Contains(line, `as "keep state`) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.TrimSuffix(rulesOf(strings.Join(lines, "")), "\ndefault pass"), rep
+}
+
+func TestPF(t *testing.T) {
+	for _, c := range []struct{ name, in, want string }{
+		{"the last match decides", "block all\npass in proto udp\nblock in proto udp to port 53\n",
+			"drop udp port 53\npass udp\ndrop from any"},
+		{"quick rules come first", "block quick inet6\npass in all no state\nblock in quick from " +
+			"10/8\nblock out quick all\n", "drop ipv6\ndrop from 10.0.0.0/8\npass from any"},
+		{"a pass is for SYNs", "pass in proto tcp to port ssh\n", "pass tcp syn port 22"},
+		{"of all protocols", "pass in\n", "pass tcp syn\npass not tcp"},
+		{"unless it says otherwise", "pass in proto tcp to port { www https } flags any\n",
+			"pass tcp port { 80, 443 }"},
+		{"flags of one's own", "block in proto tcp flags FUP/WEUAPRSF\n",
+			"drop tcp flags fin,psh,urg/fin,syn,rst,psh,ack,urg,ece,cwr"},
+		{"macros in lists in macros", "a = \"192.0.2.1\"\nb = \"{ 192.0.2.9, 2001:db8::/32 }\"\n" +
+			"c = { $a $b }\nblock in from $c to port 25\n",
+			"drop from { 192.0.2.1, 192.0.2.9, 2001:db8::/32 } port 25"},
+		{"comparisons of ports", "block in proto udp to port { 1:5 7 >< 10 > 65000 }\n" +
+			"block in proto udp to port 20 <> 65530\n",
+			"drop udp not port 20-65530\ndrop udp port { 1-5, 8-9, 65001-65535 }"},
+		{"tables", "table <a> { 10/8, !10.1/16 }\ntable <b> persist\nblock in from <a>\n" +
+			"block in quick from ! <b>\n", "set a = { 10.0.0.0/16, " +
+			"10.2.0.0-10.255.255.255 }\nset b = dynamic(max 200000)\ndrop not from b\ndrop from a"},
+		{"icmp", "block in inet proto icmp icmp-type { echoreq, unreach code needfrag, 11 }\n" +
+			"block in proto icmp6 icmp6-type { neighbrsol 1 code 4 }\n",
+			"drop icmp6 type { 1/4, 135 }\ndrop icmp type { 3/4, 8, 11 }"},
+		{"a rule over lines", "block in \\\n proto tcp \\\n to port 23 # telnet\n",
+			"drop tcp port 23"},
+		{"an anchor with rules", "anchor x inet {\n block in proto udp\n pass in proto udp to port " +
+			"53 no state\n}\n", "pass ipv4 udp port 53\ndrop ipv4 udp"},
+		{"an anchor from elsewhere", "anchor \"x/*\"\n", `# left out: anchor x/*`},
+		{"what only pf knows", "block in from urpf-failed\nblock in from { em0:network 192.0.2.1 }\n",
+			"drop from 192.0.2.1\n# left out: block in from urpf-failed"},
+		{"a lookup of the system", "block in proto tcp from any os \"Windows\" to port 22\n",
+			`# left out: block in proto tcp from any os Windows to port 22`},
+		{"limits", "pass in proto tcp to port 22 (max-src-conn 5, overload <x>)\n",
+			"# left out: pass in proto tcp to port 22 ( max-src-conn 5 , overload < x > )\n" +
+				"#   nearest: pass tcp syn port 22"},
+		{"limits of states", "pass in proto tcp to port 22 keep state (max-src-conn 5)\n",
+			"pass tcp syn port 22"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, _ := pf(t, c.in, importer.Rulesets{})
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestPFDevice(t *testing.T) {
+	const in = "set skip on lo0\nblock in on em0 proto udp\nblock in on ! em0 proto sctp\n" +
+		"block in on { em1 em2 } proto esp\nblock in on em proto gre\nblock in on egress proto ah\n" +
+		"block in on lo0 all\n"
+	got, _ := pf(t, in, importer.Rulesets{Device: "em0"})
+	if d := cmp.Diff("interface em0\ndrop ah\ndrop gre\ndrop udp", got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	got, rep := pf(t, "set skip on { lo0 em0 }\nblock all\n", importer.Rulesets{Device: "em0"})
+	if got != "interface em0" && got != "interface em0\ndefault pass" {
+		t.Errorf("%q", got)
+	}
+	remarksHave(t, rep, "note|leaves the interface")
+}
+
+func TestPFRefuses(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                               "a:1: no rules",
+		"iptables -A INPUT\n":            `a:1: "iptables" is no statement`,
+		"pass in from $x\n":              `a:1: there is no macro "$x"`,
+		"pass in \"abc\n":                "a:1: a quote is not closed",
+		"pass in proto { tcp\n":          "a:1: a brace is not closed",
+		"anchor {\npass\n":               "a brace is not closed",
+		strings.Repeat("anchor {\n", 99): "nested too deep",
+	} {
+		var out bytes.Buffer
+		_, err := importer.PF(importer.Source{Name: "a", R: strings.NewReader(in)}, &out,
+			importer.Rulesets{})
+		if err == nil || !strings.Contains(err.Error(), want) || out.Len() > 0 {
+			t.Errorf("%q: %v, %d bytes", in, err, out.Len())
+		}
+	}
+	// Macros of macros would grow without a bound.
+	var b strings.Builder
+	b.WriteString("a0 = { 1 1 1 1 1 1 1 1 }\n")
+	for i := range 20 {
+		b.WriteString(strings.ReplaceAll("aN = { $aM $aM $aM $aM $aM $aM $aM $aM }\n", "N",
+			string(rune('b'+i))))
+	}
+	text := b.String()
+	for i := range 20 {
+		prev := "0"
+		if i > 0 {
+			prev = string(rune('b' + i - 1))
+		}
+		text = strings.Replace(text, strings.Repeat("$aM ", 8), strings.Repeat("$a"+prev+" ", 8), 1)
+	}
+	_, err := importer.PF(importer.Source{Name: "a", R: strings.NewReader(text)}, &bytes.Buffer{},
+		importer.Rulesets{})
+	if err == nil || !strings.Contains(err.Error(), "macros make it more than") {
+		t.Errorf("%v", err)
+	}
+}

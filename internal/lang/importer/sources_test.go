@@ -1,0 +1,216 @@
+package importer_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/action"
+	"levee/internal/lang/goldentest"
+	"levee/internal/lang/importer"
+	"levee/internal/lang/policy"
+)
+
+// importFile imports a rule set in the format that its name says.
+func importFile(t *testing.T, file, dev string) ([]byte, importer.Imported) {
+	t.Helper()
+	in, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	var out bytes.Buffer
+	src, opts := importer.Source{Name: filepath.Base(file), R: in}, importer.Rulesets{Device: dev}
+	rep, err := importAs(filepath.Ext(file), src, &out, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkImported(t, out.Bytes(), rep)
+	return out.Bytes(), rep
+}
+
+func importAs(ext string, src importer.Source, w io.Writer,
+	opts importer.Rulesets) (importer.Imported, error) {
+	switch ext {
+	case ".json":
+		return importer.NFT(src, w, opts)
+	case ".conf":
+		return importer.PF(src, w, opts)
+	}
+	return importer.IPTables([]importer.Source{src}, w, opts)
+}
+
+// sourceFiles are rule sets of the kinds that people have, and those of a directory that
+// LEVEE_RULESETS names.
+func sourceFiles(t *testing.T, exts ...string) (files []string) {
+	t.Helper()
+	for _, dir := range []string{"testdata/sources", os.Getenv("LEVEE_RULESETS")} {
+		for _, ext := range exts {
+			if dir == "" {
+				continue
+			}
+			found, err := filepath.Glob(filepath.Join(dir, "*"+ext))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, found...)
+		}
+	}
+	return files
+}
+
+// TestSources holds the rule sets of testdata/sources to goldens: the policy, and behind it what is
+// printed on standard error.
+func TestSources(t *testing.T) {
+	files := sourceFiles(t, ".save", ".json", ".conf")
+	if len(files) < 12 {
+		t.Fatal(files)
+	}
+	for _, file := range files {
+		if filepath.Dir(file) != "testdata/sources" {
+			continue // of LEVEE_RULESETS: there are no goldens
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			dev := "eth0"
+			if filepath.Ext(file) == ".conf" {
+				dev = "em0"
+			}
+			text, rep := importFile(t, file, dev)
+			for _, g := range rep.Groups() {
+				text = append(text, "\n"+g.String()...)
+			}
+			goldentest.Compare(t, file+".golden", fmt.Appendf(text, "\n%s\n", rep.Fates))
+		})
+	}
+}
+
+// held are the commands above dynamic sets that put their entries back.
+var held = regexp.MustCompile(`(?m)^#   levee set add (\S+) (.*?)(?: --lease \S+)?$`)
+
+// filledIn is a policy whose dynamic sets hold what they held when they were saved.
+func filledIn(text string) string {
+	entries := map[string][]string{}
+	for _, m := range held.FindAllStringSubmatch(text, -1) {
+		entries[m[1]] = append(entries[m[1]], strings.Fields(m[2])...)
+	}
+	for name, in := range entries {
+		set := regexp.MustCompile(`(?m)^set ` + regexp.QuoteMeta(name) + ` = dynamic\(max.*$`)
+		text = set.ReplaceAllString(text, "set "+name+" = { "+strings.Join(in, ", ")+" }")
+	}
+	return text
+}
+
+// excused is a policy that passes the packets of which an import says that they may pass though
+// the source drops them.
+func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
+	t.Helper()
+	sets := text
+	if at := regexp.MustCompile(`(?m)^(pass|drop|count|default) `).FindStringIndex(text); at != nil {
+		sets = text[:at[0]]
+	}
+	var b strings.Builder
+	b.WriteString(sets + "\n")
+	for i, m := range rep.Passes {
+		fmt.Fprintf(&b, "pass%s as \"%d\"\n", m, i)
+	}
+	p, diags := policy.Parse("excused.levee", []byte(b.String()+"essential off\ndefault drop\n"), nil)
+	if err := diags.Err(); err != nil {
+		t.Fatalf("%v\n%s", err, b.String())
+	}
+	return p
+}
+
+// compareOneWay sends a thousand packets and fails where the policy passes what the kernel drops,
+// unless the import says so.
+func (k *kernelSide) compareOneWay(rnd *rand.Rand, text string, rep importer.Imported) {
+	k.t.Helper()
+	text = filledIn(text)
+	p, diags := policy.Parse("imported.levee", []byte(text), nil)
+	if err := diags.Err(); err != nil {
+		k.t.Fatal(err)
+	}
+	frames := make([][]byte, 1000)
+	for i := range frames {
+		frames[i] = k.packet(rnd, i)
+	}
+	got := k.verdicts(frames)
+	judge, excuse, slots := oracle.New(p), oracle.New(excused(k.t, text, rep)), p.Slots()
+	dropped, wide, narrow := 0, 0, 0
+	for i, ok := range got {
+		res := judge.Eval(frames[i])
+		pass := res.Action == action.Pass
+		switch {
+		case slots[res.Slot].Reason == policy.ByEssential:
+		case ok && !pass:
+			narrow++
+		case ok:
+		case !pass:
+			dropped++
+		case excuse.Eval(frames[i]).Action == action.Pass:
+			wide++
+		default:
+			k.t.Fatalf("packet %d %x: the kernel drops it, the policy passes it by line %d (%s), "+
+				"and nothing says so\n%s\n%s", i, frames[i], slots[res.Slot].Line,
+				slots[res.Slot].Name, strings.Join(rep.Passes, "\n"), text)
+		}
+	}
+	k.t.Logf("%d packets came: %d dropped by both, %d pass as the import says, %d dropped by the "+
+		"policy alone", len(got), dropped, wide, narrow)
+	if len(got) < 100 {
+		k.t.Errorf("only %d packets came to INPUT", len(got))
+	}
+}
+
+// TestNothingPassesThatTheSourceDrops loads the rule sets into the kernel, and compares its
+// verdicts with those of the imported policies, for 1,000 packets each: none passes that the source
+// drops, but for those of which the import says so.
+func TestNothingPassesThatTheSourceDrops(t *testing.T) {
+	const seed = 20261123
+	t.Logf("seed %d", seed)
+	k := newKernelSide(t)
+	const clear = "*filter\n:INPUT ACCEPT\nCOMMIT\n*mangle\nCOMMIT\n*nat\nCOMMIT\n*raw\nCOMMIT\n"
+	for _, file := range sourceFiles(t, ".save", ".json") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			k.t = t
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, rep := importFile(t, file, "eth0")
+			if filepath.Ext(file) == ".json" {
+				k.run("flush ruleset\n"+observer, "nft", "-f", "-")
+				k.run(string(raw), "nft", "-j", "-f", "-")
+			} else {
+				k.run("flush ruleset\n"+observer, "nft", "-f", "-")
+				var sets, rules []string
+				for line := range strings.Lines(string(raw)) {
+					if strings.HasPrefix(line, "create ") || strings.HasPrefix(line, "add ") {
+						sets = append(sets, line)
+					} else {
+						rules = append(rules, line)
+					}
+				}
+				k.run(strings.Join(sets, ""), "ipset", "restore")
+				restore := "iptables-restore"
+				if slices.ContainsFunc(rules[:1],
+					func(s string) bool { return strings.Contains(s, "ip6tables") }) {
+					restore = "ip6tables-restore"
+				}
+				k.run(strings.Join(rules, ""), restore)
+				defer func() {
+					k.run(clear, restore)
+					k.run("", "ipset", "destroy")
+				}()
+			}
+			k.compareOneWay(rand.New(rand.NewPCG(seed, 0)), string(text), rep)
+		})
+	}
+}
