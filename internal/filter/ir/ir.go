@@ -12,6 +12,7 @@ import (
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 // Family of a class.
@@ -81,6 +82,29 @@ func Classes() []Class {
 		}
 	}
 	return cs
+}
+
+// ClassOf is the class of a well-formed packet.
+func ClassOf(p *packet.Packet) Class {
+	c := Class{Fragment: p.Fragment}
+	switch p.Family {
+	case packet.IPv4:
+		c.Family = IPv4
+	case packet.IPv6:
+		c.Family = IPv6
+	default:
+		return Class{}
+	}
+	switch p.Transport {
+	case packet.TCPTransport:
+		c.Transport = TCP
+	case packet.ICMPTransport, packet.ICMP6Transport:
+		c.Transport = ICMP
+	case packet.PortTransport:
+		c.Transport = map[uint8]Transport{packet.ProtoUDP: UDP, packet.ProtoUDPLite: UDPLite,
+			packet.ProtoSCTP: SCTP, packet.ProtoDCCP: DCCP}[p.Proto]
+	}
+	return c
 }
 
 // Bits of an address of the class's family.

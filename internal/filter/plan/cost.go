@@ -2,233 +2,315 @@ package plan
 
 import (
 	"levee/internal/filter/ir"
+	"levee/internal/filter/price"
+	"levee/internal/filter/ruletree"
 	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
 )
 
-// The cost model: what things cost a packet, in ns, measured on a core of an AMD EPYC guest at some
-// 2.5 GHz. Only sums and comparisons of them matter.
-const (
-	nsDecode4  = 4.0  // the fast path of IPv4, to the rules
-	nsDecode6  = 5.0  // of IPv6
-	nsDecode0  = 3.0  // of others
-	nsDecide   = 4.5  // the verdict: finding and adding to the counter
-	nsCompare  = 0.2  // a compare that the CPU predicts
-	nsMiss     = 6.0  // a branch that it does not
-	nsEffect   = 2.0  // adding to a counter
-	nsForeign  = 10.0 // an effect that nothing is known of
-	nsCall     = 3.0  // a function of rules, its arguments and fields
-	nsBits     = 1.5  // a bitmap
-	nsLevel    = 2.5  // a level of prefixes
-	nsDynamic  = 9.0  // a dynamic set
-	nsEndpoint = 14.0 // of endpoints
-	nsStep     = 1.8  // a node of a rule tree
-	nsLeaf     = 2.5
-	nsEntry    = 2.0
-	nsFollow   = 4.0 // the function that walks what follows a leaf
-	nsRoot     = 2.5 // each tree that a look-up begins with
-	nsOp       = 4.0 // an operation of bytecode
-	nsEnter    = 12.0
-)
-
-// price says what all blocks cost.
-func (p *planner) price() {
-	for _, c := range p.Chains {
-		p.priceChain(c)
-	}
-	p.Cost.Least, p.Cost.Ns = p.average()
+// Traffic is packets of a class that a slot decides.
+type Traffic struct {
+	Class   ir.Class
+	Slot    int
+	Packets float64
 }
 
-// flow is the packets of a chain: how many of its rules decide, and how many of these are behind.
-type flow struct{ all, passed int }
+// times is what a packet takes: least, and among packets in no order.
+type times struct{ least, any price.Time }
+
+func (t times) plus(u times) times { return times{t.least.Plus(u.least), t.any.Plus(u.any)} }
+
+func (t times) part(n float64) times { return times{t.least.Times(n), t.any.Times(n)} }
+
+// both is a time that is the same in either case.
+func both(ns float64) times { return times{price.Core(ns), price.Core(ns)} }
+
+// priced is a block's times, over all packets of a chain, and what of it is made here.
+type priced struct {
+	times
+	instructions, bytes int
+}
+
+func (p *priced) add(q priced) {
+	p.times = p.plus(q.times)
+	p.instructions += q.instructions
+	p.bytes += q.bytes
+}
+
+// price says what all blocks cost, and the whole for traffic that is spread evenly.
+func (p *planner) price() {
+	for _, c := range p.Chains {
+		p.follow(c, &flow{write: true})
+	}
+	p.Cost.Least, p.Cost.Ns = p.Estimate(price.Default, p.Evenly())
+}
+
+// Estimate is the ns of a packet on a machine, the mean over traffic: where packets are like those
+// before them, and in no order.
+func (p *Plan) Estimate(m price.Machine, traffic []Traffic) (least, ns float64) {
+	of := map[*Chain]map[int]float64{} // packets, by slot
+	sum, packets := times{}, 0.0
+	for _, t := range traffic {
+		packets += t.Packets
+		if p.malformed(t.Slot) {
+			sum = sum.plus(both(price.Malformed).part(t.Packets))
+			continue
+		}
+		c := p.ChainOf[t.Class.Index()]
+		if of[c] == nil {
+			of[c] = map[int]float64{}
+		}
+		of[c][t.Slot] += t.Packets
+		if t.Class.Fragment {
+			sum = sum.plus(both(price.Careful).part(t.Packets))
+		}
+	}
+	for _, c := range p.Chains {
+		if bySlot := of[c]; bySlot != nil {
+			p.follow(c, &flow{decided: func(slot int, t times) {
+				sum = sum.plus(t.part(bySlot[slot]))
+			}})
+		}
+	}
+	packets = max(packets, 1)
+	return sum.least.On(m) / packets, sum.any.On(m) / packets
+}
+
+// malformed reports whether a slot counts frames that the decoder refuses.
+func (p *Plan) malformed(slot int) bool {
+	s := p.Slots[slot]
+	return s.Reason == policy.ByMalformed || s.Rule != nil && s.Rule.Malformed
+}
+
+// flow is the packets of a chain on their way through its blocks.
+type flow struct {
+	all, passed int   // rules that decide, and those of them that are behind
+	spent       times // of a packet that none has decided
+	// decided is told what a packet took that a slot decided.
+	decided func(slot int, t times)
+	write   bool // costs into blocks
+}
 
 // share is the part of packets that are not decided yet.
 func (f *flow) share() float64 { return float64(f.all-f.passed) / float64(max(1, f.all)) }
 
-func (p *planner) priceChain(c *Chain) {
-	f := &flow{}
+// end is told of a rule that decides, and what a packet took that it decided, since spent.
+func (f *flow) end(slot int, t times) {
+	f.passed++
+	if f.decided != nil {
+		f.decided(slot, f.spent.plus(t))
+	}
+}
+
+// note writes what a block costs.
+func (f *flow) note(n *Node, t priced) priced {
+	if f.write {
+		n.Cost = Cost{t.least.On(price.Default), t.any.On(price.Default), t.instructions, t.bytes}
+	}
+	return t
+}
+
+// follow follows packets through a chain.
+func (p *Plan) follow(c *Chain, f *flow) {
 	for i := range c.Rules {
 		if c.Rules[i].Action.Decides() {
 			f.all++
 		}
 	}
-	base := nsDecide + [...]float64{ir.NonIP: nsDecode0, ir.IPv4: nsDecode4, ir.IPv6: nsDecode6}[c.Family()]
-	c.Cost = Cost{Least: base, Ns: base, Instructions: sizeChain}
+	decode := [...]float64{
+		ir.NonIP: price.Decode0, ir.IPv4: price.Decode4, ir.IPv6: price.Decode6,
+	}[c.Family()]
+	f.spent = both(price.Decide + decode)
+	f.spent.any = f.spent.any.Plus(price.Core(price.Mixed)).Plus(p.counter())
+	t := priced{f.spent, sizeChain, 0}
 	for _, b := range c.Do {
-		c.Cost.add(p.priceBlock(b, f))
+		t.add(p.block(b, f))
 	}
+	f.note(&c.Node, t)
 }
 
-// priceBlock says what a block costs a packet of a chain, and what of it is made here.
-func (p *planner) priceBlock(b Block, f *flow) Cost {
+// counter is what it takes that packets in no order count in as many counters.
+func (p *Plan) counter() price.Time { return price.Memory(float64(SlotBytes * len(p.Slots))) }
+
+// block follows packets through a block.
+func (p *Plan) block(b Block, f *flow) priced {
 	switch b := b.(type) {
 	case *Straight:
-		return p.priceStraight(b, f)
+		return p.straightTimes(b, f)
 	case *RuleTree:
-		return p.priceTree(b, f)
+		return p.treeTimes(b, f)
 	case *Bytecode:
-		return p.priceBytecode(b, f)
+		return p.bytecodeTimes(b, f)
 	case *Function:
-		share := f.share()
-		first := b.Cost == Cost{}
-		cost := Cost{Least: nsCall * share, Ns: nsCall * share, Instructions: sizeFunction}
-		for _, in := range b.Do {
-			cost.add(p.priceBlock(in, f))
-		}
-		if first {
-			b.Cost = cost
-		} else {
-			cost.Instructions, cost.Bytes = 0, 0
-		}
-		cost.Instructions += sizeCall
-		return cost
+		return p.functionTimes(b, f)
 	}
-	return Cost{}
+	return priced{}
 }
 
-func (p *planner) priceStraight(s *Straight, f *flow) Cost {
-	cost := Cost{}
+func (p *Plan) functionTimes(b *Function, f *flow) priced {
+	first := b.Cost == Cost{}
+	call := both(price.Call)
+	t := priced{call.part(f.share()), sizeFunction, 0}
+	f.spent = f.spent.plus(call)
+	for _, in := range b.Do {
+		t.add(p.block(in, f))
+	}
+	if first {
+		f.note(&b.Node, t)
+	} else {
+		t.instructions, t.bytes = 0, 0
+	}
+	t.instructions += sizeCall
+	return t
+}
+
+// passes is the part of packets for which a condition holds, and which so come to the next.
+const passes = 0.3
+
+func (p *Plan) straightTimes(s *Straight, f *flow) priced {
+	all := priced{}
 	for _, r := range s.Rules {
-		share := f.share()
-		r.Cost.Ns, r.Cost.Least = 0, 0
-		pass := 1.0 // the part of packets that come to a question
+		share, come := f.share(), 1.0
+		whole, some := times{}, times{} // of a packet that the rule decides, and of one of all
+		t := priced{instructions: r.extra}
 		for _, q := range r.Questions {
-			least, ns := p.priceQuestion(q)
-			q.Cost.Least, q.Cost.Ns = least*share*pass, ns*share*pass
-			r.Cost.Least += q.Cost.Least
-			r.Cost.Ns += q.Cost.Ns
+			took := p.questionTimes(q)
+			whole = whole.plus(took)
+			took = took.part(come)
+			some = some.plus(took)
+			asked := priced{took.part(share), q.Cost.Instructions, 0}
+			if f.write {
+				q.Cost.Least, q.Cost.Ns = asked.least.On(price.Default), asked.any.On(price.Default)
+			}
 			if q.Lookup != nil {
-				q.Lookup.Cost.Least, q.Lookup.Cost.Ns = q.Cost.Least, q.Cost.Ns
-				q.Lookup.Cost.Instructions = q.Cost.Instructions
-				r.Cost.Bytes += q.Lookup.Cost.Bytes
+				asked.bytes = q.Lookup.Cost.Bytes
+				f.note(&q.Lookup.Node, asked)
 			}
-			pass = 0.3
+			t.add(asked)
+			come *= passes
 		}
-		for _, done := range r.Does {
-			switch done := done.(type) {
+		if len(r.Questions) == 0 {
+			come = 1
+		}
+		for _, does := range r.Does {
+			switch does := does.(type) {
 			case *Effect:
-				ns := p.extension.effect(done.Effect.Action).ns * share * pass
-				done.Cost = Cost{Least: ns, Ns: ns, Instructions: p.extension.effect(done.Effect.Action).size}
-				r.Cost.Least += ns
-				r.Cost.Ns += ns
+				cost := does.takes
+				whole, some = whole.plus(both(cost.ns)), some.plus(both(cost.ns*come))
+				t.add(f.note(&does.Node, priced{both(cost.ns * come * share), cost.size, 0}))
 			case *Verdict:
-				done.Cost.Instructions = sizeVerdict
-				r.Cost.Ns += nsMiss / float64(max(1, f.all))
-				f.passed++
+				taken := times{} // of the branch to the verdict
+				if len(r.Questions) > 0 {
+					taken.any = price.Core(price.Surprise)
+				}
+				f.end(does.Slot, whole.plus(taken))
+				taken = taken.part(1 / float64(max(1, f.all)))
+				t.add(f.note(&does.Node, priced{taken, sizeVerdict, 0}))
 			}
 		}
-		cost.add(r.Cost)
+		f.spent = f.spent.plus(some)
+		all.add(f.note(&r.Node, t))
 	}
-	s.Cost = cost
-	return cost
+	return f.note(&s.Node, all)
 }
 
-// priceQuestion says what a question costs a packet that is asked.
-func (p *planner) priceQuestion(q *Question) (least, ns float64) {
+// questionTimes is what a question takes a packet that comes to it.
+func (p *Plan) questionTimes(q *Question) times {
 	switch {
 	case q.By == InTable:
-		l := q.Lookup
-		switch {
-		case l.Table == nil && l.Tree == nil && q.Number != 0:
-			return nsEndpoint, nsEndpoint + nsMiss
-		case l.Table == nil && l.Tree == nil:
-			return nsDynamic, nsDynamic + nsMiss
-		case l.Tree != nil:
-			return p.priceWalk(l.Tree)
-		case l.Table.Bits != nil:
-			return nsBits, nsBits
-		}
-		n := nsLevel * float64(l.Table.Prefixes.Levels())
-		return n, n
+		return p.lookupTimes(q.Lookup, q.Number != 0)
 	case q.Field.Info().Compare == field.ByMask:
-		return nsCompare, nsCompare
+		return both(price.Compare)
 	}
-	n := nsCompare * float64(1+len(q.Ranges)+len(q.Prefixes)+2*len(q.Pairs))
-	return n, n
+	return both(price.Compare * float64(1+len(q.Ranges)+len(q.Prefixes)+2*len(q.Pairs)))
 }
 
-// priceWalk says what a look-up in a rule tree costs.
-func (p *planner) priceWalk(t *Tree) (least, ns float64) {
-	n := nsRoot*float64(t.Trees()) + nsLeaf + nsEntry + 3*nsStep
-	return n, n + 2*nsMiss
+func (p *Plan) lookupTimes(l *Lookup, pairs bool) times {
+	surprise := times{any: price.Core(price.Surprise)}
+	switch {
+	case l.endpoints():
+		matched, strange := p.walks(l.Tree)
+		return matched.plus(strange).part(0.5)
+	case l.Table == nil && pairs:
+		return both(price.Endpoint).plus(surprise)
+	case l.Table == nil:
+		return both(price.Dynamic).plus(surprise)
+	case l.Table.Bits != nil:
+		return both(price.Bits).plus(times{any: price.Memory(float64(l.Table.Bytes))})
+	}
+	levels := float64(l.Table.Prefixes.Levels())
+	memory := times{any: price.Memory(float64(l.Table.Bytes))}
+	return both(price.Level).plus(memory).part(levels)
 }
 
-func (p *planner) priceTree(t *RuleTree, f *flow) Cost {
-	share := f.share()
-	least, ns := p.priceWalk(t.Tree)
-	t.Cost.Least, t.Cost.Ns = least*share, ns*share
-	t.Cost.Instructions = sizeTree
-	f.passed += len(t.Rules)
-	return t.Cost
+// walks is what a look-up in a rule tree takes, of a packet that it is made for, and of another.
+func (p *Plan) walks(t *Tree) (matched, strange times) {
+	bytes := t.Pool.Size() + t.Pool.PortsSize() + SlotBytes*len(p.Slots)
+	of := func(w *ruletree.Walks) times { return times{w.Least(), w.Time(bytes)} }
+	return of(&t.Matched), of(&t.Strange)
 }
 
-func (p *planner) priceBytecode(b *Bytecode, f *flow) Cost {
-	share := f.share()
+func (p *Plan) treeTimes(b *RuleTree, f *flow) priced {
+	matched, strange := p.walks(b.Tree)
+	part := float64(len(b.Rules)) / float64(max(1, f.all))
+	t := matched.part(part).plus(strange.part(f.share() - part))
+	for i := range b.Rules {
+		f.end(b.Rules[i].Slot, matched)
+	}
+	f.spent = f.spent.plus(strange)
+	return f.note(&b.Node, priced{t, sizeTree, b.Cost.Bytes})
+}
+
+func (p *Plan) bytecodeTimes(b *Bytecode, f *flow) priced {
+	first := b.Cost.Ns == 0
 	each := float64(max(1, b.Questions)) / float64(len(b.Rules))
 	ops := b.Counting.Cuts + b.Deciding.Cuts + (b.Counting.Rules+b.Deciding.Rules)*each
-	cost := b.Cost
-	cost.Least = (nsEnter + nsOp*ops) * share
-	cost.Ns = cost.Least + nsMiss*2*share
+	took := both(price.Enter + price.Op*ops)
+	took.any = took.any.Plus(price.Core(2 * price.Surprise))
+	t := f.note(&b.Node, priced{took.part(f.share()), b.Cost.Instructions, b.Cost.Bytes})
 	for i := range b.Rules {
 		if b.Rules[i].Action.Decides() {
-			f.passed++
+			f.end(b.Rules[i].Slot, took)
 		}
 	}
-	first := b.Cost.Ns == 0
-	b.Cost = cost
+	f.spent = f.spent.plus(took)
 	if !first {
-		cost.Bytes = 0
+		t.bytes = 0
 	}
-	cost.Instructions = sizeCall
-	return cost
+	t.instructions = sizeCall
+	return t
 }
 
-// average is the cost of a packet of the policy, if packets are spread evenly over the rules that
-// decide, each in the classes that are the most common of those in which the rule decides: TCP and
-// UDP; ICMP and others; the rest.
-func (p *planner) average() (least, ns float64) {
-	weight := make([]float64, ir.NumClasses)
-	bySlot := make([][]int, len(p.Slots)) // classes
+// Evenly is traffic that is spread evenly over the rules that decide.
+func (p *Plan) Evenly() []Traffic { return p.Spread(func(int) float64 { return 1 }) }
+
+// Spread is traffic with so many packets of each slot, in the classes that are the most common of
+// those in which the slot decides: TCP and UDP; ICMP and others; the rest.
+func (p *Plan) Spread(packets func(slot int) float64) []Traffic {
+	bySlot := make([][]ir.Class, len(p.Slots))
 	for _, c := range p.Chains {
 		for i := range c.Rules {
 			if r := &c.Rules[i]; r.Action.Decides() {
-				for _, class := range c.Classes {
-					bySlot[r.Slot] = append(bySlot[r.Slot], class.Index())
-				}
+				bySlot[r.Slot] = append(bySlot[r.Slot], c.Classes...)
 			}
 		}
 	}
-	classes := ir.Classes()
-	var rank [ir.NumClasses]int
-	for i, c := range classes {
-		rank[i] = rankOf(c)
-	}
-	all := 0.0
-	for _, in := range bySlot {
-		best, n := len(classes), 0
-		for _, i := range in {
-			switch {
-			case rank[i] < best:
-				best, n = rank[i], 1
-			case rank[i] == best:
-				n++
+	var out []Traffic
+	for slot, classes := range bySlot {
+		best, common := 0, classes[:0]
+		for _, c := range classes {
+			switch rank := rankOf(c); {
+			case len(common) == 0 || rank < best:
+				best, common = rank, append(common[:0], c)
+			case rank == best:
+				common = append(common, c)
 			}
 		}
-		for _, i := range in {
-			if rank[i] == best {
-				weight[i] += 1 / float64(n)
-				all += 1 / float64(n)
-			}
+		for _, c := range common {
+			out = append(out, Traffic{c, slot, packets(slot) / float64(len(common))})
 		}
 	}
-	for i, w := range weight {
-		c := p.ChainOf[i]
-		if c == nil {
-			continue
-		}
-		least += c.Cost.Least * w / max(all, 1)
-		ns += c.Cost.Ns * w / max(all, 1)
-	}
-	return least, ns
+	return out
 }
 
 // rankOf tells common classes of packets, 0, from rare ones.

@@ -2,7 +2,7 @@
 //
 // In goes the lowered policy (package ir) and the target; out comes a Plan: a tree of blocks, each
 // with its cost and the reason for it, and a ledger of what the program takes of the kernel's limits.
-// One cost model (cost.go) prices all alternatives, and one list of limits (limits.go) says which of
+// One cost model (package price) prices them, and one list of limits (limits.go) says which of
 // them the kernel takes. Package codegen emits what the plan says and decides nothing.
 //
 // Planning is pure: the same policy and target give the same plan on any machine. Tables that are

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"levee/internal/filter/ir"
+	"levee/internal/filter/price"
 	"levee/internal/lang/action"
 )
 
@@ -51,7 +52,7 @@ func (x *Extension) effect(k action.Action) effectCost {
 		return c
 	}
 	if n, ok := x.Effects[k]; ok {
-		return effectCost{n, nsForeign}
+		return effectCost{n, price.Foreign}
 	}
-	return effectCost{sizeForeign, nsForeign}
+	return effectCost{sizeForeign, price.Foreign}
 }

@@ -43,7 +43,8 @@ func (*Verdict) Blocks() []Block { return nil }
 type Effect struct {
 	Node
 	ir.Effect
-	Slot int // of the rule
+	Slot  int // of the rule
+	takes effectCost
 }
 
 func (*Effect) Kind() string    { return "effect" }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"levee/internal/filter/ir"
+	"levee/internal/filter/price"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 )
@@ -34,7 +35,7 @@ const CallInstructions = sizeCall
 
 // effectCosts is what effects of the language are as straight code.
 var effectCosts = map[action.Action]effectCost{
-	action.Count: {sizeCount, nsEffect},
+	action.Count: {sizeCount, price.Count},
 }
 
 type effectCost struct {

@@ -49,6 +49,8 @@ type Rule struct {
 	*ir.Rule
 	Questions []*Question
 	Does      []Block // effects, then perhaps a verdict
+
+	extra int // instructions of what an Extension asks
 }
 
 func (*Rule) Kind() string { return "rule" }
@@ -80,8 +82,8 @@ func (p *planner) straight(c *Chain, rules []ir.Rule) *Straight {
 }
 
 func (p *planner) rule(c *Chain, from *ir.Rule) *Rule {
-	r := &Rule{Rule: from}
-	r.Cost.Instructions = p.extension.size(from)
+	r := &Rule{Rule: from, extra: p.extension.size(from)}
+	r.Cost.Instructions = r.extra
 	r.What = p.nameOf(from.Slot)
 	for i := range from.Conds {
 		q := p.question(c.Family(), &from.Conds[i])
@@ -89,8 +91,9 @@ func (p *planner) rule(c *Chain, from *ir.Rule) *Rule {
 		r.Cost.Instructions += q.Cost.Instructions
 	}
 	for _, e := range from.Action.Effects {
-		r.Does = append(r.Does, &Effect{Effect: e, Slot: from.Slot})
-		r.Cost.Instructions += p.extension.effect(e.Action).size
+		takes := p.extension.effect(e.Action)
+		r.Does = append(r.Does, &Effect{Effect: e, Slot: from.Slot, takes: takes})
+		r.Cost.Instructions += takes.size
 	}
 	if from.Action.Decides() {
 		r.Does = append(r.Does, &Verdict{Response: ResponseOf(from)})

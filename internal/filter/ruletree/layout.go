@@ -325,19 +325,12 @@ func (p *Pool) walk(d uint64, q *Packet, best uint64) uint64 {
 }
 
 func (p *Pool) matches(e []uint64, q *Packet) bool {
-	var ports uint64
-	if last := e[len(e)-1]; len(e) == entry4 {
-		if uint32(q.SrcHi^e[0]>>32)>>(last&(1<<openBits-1)) != 0 || uint32(q.DstHi^e[0])>>(last>>openBits&(1<<openBits-1)) != 0 {
-			return false
-		}
-		ports = p.pairs.words[last>>pairShift&(1<<pairBits-1)]
-	} else {
-		for i, v := range [4]uint64{q.SrcHi, q.SrcLo, q.DstHi, q.DstLo} {
-			if (v^e[i])&e[4+i] != 0 {
-				return false
-			}
-		}
-		ports = e[len(e)-2]
+	if !addressesAgree(e, q) {
+		return false
+	}
+	ports := e[len(e)-2]
+	if len(e) == entry4 {
+		ports = p.pairs.words[e[1]>>pairShift&(1<<pairBits-1)]
 	}
 	return q.Ports[0]-uint16(ports) <= uint16(ports>>16) && q.Ports[1]-uint16(ports>>32) <= uint16(ports>>48)
 }

@@ -66,6 +66,9 @@ type Table struct {
 	end     int    // no descriptor points beyond
 	numbers int    // of pairs of ports are below
 	stats   stats
+
+	// What look-ups do with packets made from the boxes, alike from each, and with any.
+	Matched, Strange Walks
 }
 
 // tree is one of those that a table begins with.
@@ -117,6 +120,7 @@ func (p *Pool) Add(boxes []Box) *Table {
 	}
 	t.end, t.numbers = p.words.n, len(p.pairs.words)
 	t.stats.words = t.end + t.numbers - before
+	t.Matched, t.Strange = t.sample(boxes)
 	return t
 }
 

@@ -1,0 +1,93 @@
+// Package price says what things cost a packet: the one cost model of planner and rule trees.
+//
+// In go counts of what a packet does, out come times on a machine. The figures were measured on a
+// core of an AMD EPYC guest (docs/benchmarks.md, "Estimates"). It must never read the machine: how
+// fast that is, is an input.
+//
+// A packet costs least if it is like those before it: the CPU foresees every branch, and all that
+// it reads is in the first level of cache. Of packets in no order some surprise the CPU at each
+// branch that may go either way, and memory is as far away as it is large.
+package price
+
+// Machine is how fast a processor is, as package calibration reads it.
+type Machine struct {
+	Step float64 // ns of an operation among many that do not wait for each other
+	Load float64 // ns of a load that waits for the one before, over 6 MB
+}
+
+// Default is the machine of the figures below.
+var Default = Machine{Step: 0.125, Load: 120}
+
+// Time is how long something takes.
+type Time struct {
+	Core float64 // ns on Default where the second level of cache has all that is read
+	Far  float64 // loads from beyond it
+}
+
+// Core is a time that does not depend on memory.
+func Core(ns float64) Time { return Time{Core: ns} }
+
+// Times of a packet, on Default.
+const (
+	Decode4   = 1.5  // the fast path of IPv4, to the rules
+	Decode6   = 2.0  // of IPv6
+	Decode0   = 1.0  // of others
+	Careful   = 25.0 // the careful decoder, besides
+	Malformed = 14.0 // of a frame that it refuses, in all
+	Decide    = 3.0  // the verdict: finding and adding to the counter
+	Mixed     = 6.0  // packets of several classes in no order
+
+	Compare  = 0.15 // a compare that the CPU foresees
+	Surprise = 4.5  // a branch that it does not
+	Count    = 2.0  // adding to a counter
+	Foreign  = 10.0 // an effect that nothing is known of
+	Call     = 3.0  // a function of rules, its arguments and fields
+	Bits     = 1.5  // a bitmap
+	Level    = 2.5  // a level of prefixes
+	Dynamic  = 19.5 // a dynamic set
+	Endpoint = 24.0 // of endpoints
+	Op       = 4.0  // an operation of bytecode
+	Enter    = 12.0 // the interpreter
+
+	Step  = 2.0  // from a node of a rule tree to a child
+	Leaf  = 1.0  // a leaf that is asked
+	Entry = 1.8  // an entry that is compared
+	Walk  = 20.0 // the function that walks what follows a leaf
+	Round = 10.0 // each walk there beyond the first
+)
+
+// What a packet has of the first two levels of cache: others have the rest.
+const (
+	first  = 32 << 10
+	second = 600 << 10
+)
+
+const (
+	// near is what a load from the second level takes more than one from the first, whose time is
+	// part of what asks for it.
+	near = 2.5
+	// waits is the part of Machine.Load that a packet waits for a load from beyond: Load is of
+	// loads that wait for each other, and those of two packets do not.
+	waits = 0.2
+)
+
+// Memory is what a load from so many bytes takes more than one from the first level, if all of them
+// are asked for alike.
+func Memory(bytes float64) Time {
+	if bytes <= first {
+		return Time{}
+	}
+	far := max(0, 1-second/bytes)
+	return Time{(1 - first/bytes - far) * near, far}
+}
+
+// Plus is both times.
+func (t Time) Plus(u Time) Time { return Time{t.Core + u.Core, t.Far + u.Far} }
+
+// Times is n of the time.
+func (t Time) Times(n float64) Time { return Time{t.Core * n, t.Far * n} }
+
+// On is the time in ns on a machine.
+func (t Time) On(m Machine) float64 {
+	return t.Core*m.Step/Default.Step + t.Far*waits*m.Load
+}
