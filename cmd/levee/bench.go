@@ -22,8 +22,8 @@ func newBench(e *env) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRun,
 	}
-	cmd.AddCommand(newBenchLadder(e), newBenchSets(e), newBenchRules(e), newBenchMix(e),
-		newBenchLatency(e), newBenchProfile(e),
+	cmd.AddCommand(newBenchLadder(e), newBenchSets(e), newBenchRules(e), newBenchPlan(e),
+		newBenchMix(e), newBenchLatency(e), newBenchProfile(e),
 		newBenchRoute(e), newBenchHash(e), newBenchService(e), newBenchGen(e), newBenchCompare(e))
 	return cmd
 }

@@ -48,6 +48,7 @@ type Report struct {
 type Rule struct {
 	Slot   policy.Slot
 	Frame  []byte
+	By     int // index of the slot that decides the frame: another where the rule only counts
 	Ns     float64
 	Spread float64
 }
@@ -84,7 +85,7 @@ func Measure(ctx context.Context, p *policy.Policy, o Options) (*Report, error) 
 	if err != nil {
 		return nil, err
 	}
-	m := &measurement{Options: o, policy: p, frames: frames, rep: Report{Every: every}}
+	m := &measurement{Options: o, policy: p, judge: ref, frames: frames, rep: Report{Every: every}}
 	return m.run(ctx, func(frame []byte) (dataplane.Cost, error) {
 		return runner.Bench([][]byte{frame}, o.Repeat)
 	})
@@ -125,6 +126,7 @@ func findFrames(ctx context.Context, p *policy.Policy, ref *oracle.Evaluator, ev
 type measurement struct {
 	Options
 	policy *policy.Policy
+	judge  *oracle.Evaluator
 	frames [][]byte // by slot; nil: none was found
 	rep    Report
 	rounds [][]float64
@@ -157,7 +159,10 @@ func (m *measurement) run(ctx context.Context, bench func(frame []byte) (datapla
 		}
 		m.rounds = append(m.rounds, c.Rounds)
 		rep.NsEmpty += c.NsEmpty
-		rep.Rules = append(rep.Rules, Rule{Slot: s, Frame: m.frames[i], Ns: c.NsPerPacket, Spread: c.Spread})
+		rep.Rules = append(rep.Rules, Rule{
+			Slot: s, Frame: m.frames[i], By: m.judge.Eval(m.frames[i]).Slot,
+			Ns: c.NsPerPacket, Spread: c.Spread,
+		})
 	}
 	rep.NsEmpty /= float64(max(1, len(m.rounds)))
 	rep.Ns, rep.Spread = overall(m.rounds)
