@@ -47,3 +47,33 @@ func TestAnEstimateTellsWhatATableHolds(t *testing.T) {
 		t.Error("the same boxes are estimated differently")
 	}
 }
+
+// TestRulesArePartedAsPacketsTakeLeast: no way to part the rules is estimated to take less than the
+// one that is kept.
+func TestRulesArePartedAsPacketsTakeLeast(t *testing.T) {
+	took := func(table *Table) float64 {
+		w := table.Matched
+		w.add(&table.Strange, strangers)
+		return w.Time(2 * table.Bytes()).On(price.Default)
+	}
+	kept := map[int]bool{}
+	for _, shape := range []string{"acl", "fw", "ipc"} {
+		boxes := generatedBoxes(t, shape, 2000)
+		got := NewPool(32, MaxResult).Add(boxes)
+		rules, _ := rulesOf(32, boxes)
+		list := rules.distinct()
+		for _, open := range widths {
+			table := newPool(32, got.pool.scale).build(rules, rules.split(list, open))
+			table.Matched, table.Strange = table.sample(boxes)
+			if took(table) < took(got) {
+				t.Errorf("%s: %.1f ns, with %d bits %.1f", shape, took(got), open, took(table))
+			}
+			if took(table) == took(got) {
+				kept[open] = true
+			}
+		}
+	}
+	if len(kept) != len(widths) {
+		t.Errorf("of %v only %v are ever kept", widths, kept)
+	}
+}
