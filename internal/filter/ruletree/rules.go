@@ -101,11 +101,6 @@ func lower(p netip.Prefix) interval {
 	return interval{lo, lo | uint64(math.MaxUint64)>>max(p.Bits()-64, 0)}
 }
 
-// widths are from how many open bits of an IPv4 address on a rule may be called wide in it, in the
-// order in which they are tried. 20 are more than half of the bits that tell prefixes apart; with
-// 28 only rules that leave nearly all open are apart, and packets walk fewer trees.
-var widths = [...]int{20, 28}
-
 // wide reports whether cutting on an address would copy the rule into many branches: the prefix leaves
 // so many bits of an IPv4 address open, or twice as many of an IPv6 address.
 func (s *ruleSet) wide(rule int32, field, from int) bool {

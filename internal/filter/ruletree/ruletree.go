@@ -132,14 +132,14 @@ const strangers = 0.1
 // where the tables of other classes of packets take as much memory again.
 func (p *Pool) fastest(rules *ruleSet, boxes []Box) [][]int32 {
 	list := rules.distinct()
-	best := rules.split(list, widths[0])
+	usual := rules.split(list, partings[0])
 	if rules.len() > maxTried {
-		return best
+		return usual
 	}
-	least := math.Inf(1)
-	for i, open := range widths {
-		groups := rules.split(list, open)
-		if i > 0 && slices.EqualFunc(best, groups, slices.Equal) {
+	best, least := usual, math.Inf(1)
+	for i, by := range partings {
+		groups := rules.split(list, by)
+		if i > 0 && slices.EqualFunc(usual, groups, slices.Equal) {
 			continue
 		}
 		t := newPool(p.bits, p.scale).build(rules, groups)
@@ -208,24 +208,46 @@ func (p *Pool) PutPorts(value []byte) {
 	}
 }
 
-// split parts the rules by which of the addresses are wide, in order of the first. Small groups join the group of the rules
-// that are wide in both, so that a packet walks few trees.
-func (s *ruleSet) split(rules []int32, open int) [][]int32 {
+// parting is how rules are parted into trees, by which of their addresses are wide.
+type parting struct {
+	open int // bits of an IPv4 address from which on it is wide
+	with int // rules of this group join those that are wide in neither, 0 for none
+}
+
+// Groups of rules by the addresses that are wide.
+const (
+	neither  = 0
+	wideSrc  = 1
+	wideDst  = 2
+	wideBoth = wideSrc | wideDst
+)
+
+// partings are tried in this order. The more groups, the less often a rule is copied into many
+// branches, and the more trees a packet walks: which takes less, depends on how many rules are in a
+// group. 20 bits are more than half of those that tell prefixes apart, with 28 nearly all are open.
+var partings = [...]parting{{20, neither}, {28, neither}, {20, wideSrc}, {20, wideDst}}
+
+// split parts the rules by which of the addresses are wide, in order of the first. Small groups join
+// the group of the rules that are wide in both, so that a packet walks few trees.
+func (s *ruleSet) split(rules []int32, by parting) [][]int32 {
 	const few = 24
 	var groups [maxTrees][]int32
 	for _, r := range rules {
 		g := 0
-		if s.wide(r, src, open) {
-			g |= 1
+		if s.wide(r, src, by.open) {
+			g |= wideSrc
 		}
-		if s.wide(r, dst, open) {
-			g |= 2
+		if s.wide(r, dst, by.open) {
+			g |= wideDst
+		}
+		if g == by.with {
+			g = neither
 		}
 		groups[g] = append(groups[g], r)
 	}
 	var out [][]int32
-	last := groups[3]
-	for _, g := range groups[:3] {
+	last := groups[wideBoth]
+	for _, g := range groups[:wideBoth] {
 		if len(g) < few {
 			last = append(last, g...)
 		} else {

@@ -410,15 +410,19 @@ func TestPriorityHoldsAcrossTrees(t *testing.T) {
 			}
 			boxes = append(boxes, b)
 		}
-		table := NewPool(32, uint32(len(boxes))).Add(boxes)
-		if len(table.trees) < 2 {
-			t.Fatalf("%d trees: the test is of several", len(table.trees))
-		}
-		k := load(t, table)
-		rng := rand.New(rand.NewPCG(seed, 0))
-		for range 3000 {
-			p := packetIn(rng, &boxes[rng.IntN(len(boxes))])
-			agree(t, boxes, table, k, &p)
+		rules, _ := rulesOf(32, boxes)
+		for i, by := range partings {
+			pool := NewPool(32, uint32(len(boxes)))
+			table := pool.build(rules, rules.split(rules.distinct(), by))
+			if i == 0 && len(table.trees) < 2 {
+				t.Fatalf("%d trees: the test is of several", len(table.trees))
+			}
+			k := load(t, table)
+			rng := rand.New(rand.NewPCG(seed, 0))
+			for range 1000 {
+				p := packetIn(rng, &boxes[rng.IntN(len(boxes))])
+				agree(t, boxes, table, k, &p)
+			}
 		}
 	}
 }

@@ -56,24 +56,24 @@ func TestRulesArePartedAsPacketsTakeLeast(t *testing.T) {
 		w.add(&table.Strange, strangers)
 		return w.Time(2 * table.Bytes()).On(price.Default)
 	}
-	kept := map[int]bool{}
+	kept := map[parting]bool{}
 	for _, shape := range []string{"acl", "fw", "ipc"} {
 		boxes := generatedBoxes(t, shape, 2000)
 		got := NewPool(32, MaxResult).Add(boxes)
 		rules, _ := rulesOf(32, boxes)
 		list := rules.distinct()
-		for _, open := range widths {
-			table := newPool(32, got.pool.scale).build(rules, rules.split(list, open))
+		for _, by := range partings {
+			table := newPool(32, got.pool.scale).build(rules, rules.split(list, by))
 			table.Matched, table.Strange = table.sample(boxes)
 			if took(table) < took(got) {
-				t.Errorf("%s: %.1f ns, with %d bits %.1f", shape, took(got), open, took(table))
+				t.Errorf("%s: %.1f ns, with %+v %.1f", shape, took(got), by, took(table))
 			}
 			if took(table) == took(got) {
-				kept[open] = true
+				kept[by] = true
 			}
 		}
 	}
-	if len(kept) != len(widths) {
-		t.Errorf("of %v only %v are ever kept", widths, kept)
+	if len(kept) < 2 {
+		t.Errorf("of %v only %v are kept", partings, kept)
 	}
 }
