@@ -125,6 +125,10 @@ func (p *Pool) Add(boxes []Box) *Table {
 // maxTried is up to how many rules a table is built in several ways, of which one is kept.
 const maxTried = 1 << 14
 
+// moreMemory is how many times the usual memory another way to part rules may take. What needs more
+// loses by it, where neighbours have the cache, what it wins by fewer trees.
+const moreMemory = 1.1
+
 // strangers is how many packets from anywhere there are for each that is made from a rule.
 const strangers = 0.1
 
@@ -136,16 +140,20 @@ func (p *Pool) fastest(rules *ruleSet, boxes []Box) [][]int32 {
 	if rules.len() > maxTried {
 		return usual
 	}
-	best, least := usual, math.Inf(1)
+	best, least, most := usual, math.Inf(1), math.Inf(1) // most: bytes
 	for i, by := range partings {
 		groups := rules.split(list, by)
 		if i > 0 && slices.EqualFunc(usual, groups, slices.Equal) {
 			continue
 		}
 		t := newPool(p.bits, p.scale).build(rules, groups)
+		bytes := float64(t.Bytes())
+		if i == 0 {
+			most = moreMemory * bytes
+		}
 		w, strange := t.sample(boxes)
 		w.add(&strange, strangers)
-		if ns := w.Time(2 * t.Bytes()).On(price.Default); ns < least {
+		if ns := w.Time(2 * t.Bytes()).On(price.Default); ns < least && bytes <= most {
 			best, least = groups, ns
 		}
 	}
@@ -227,8 +235,8 @@ const (
 // group. 20 bits are more than half of those that tell prefixes apart, with 28 nearly all are open.
 var partings = [...]parting{{20, neither}, {28, neither}, {20, wideSrc}, {20, wideDst}}
 
-// split parts the rules by which of the addresses are wide, in order of the first. Small groups join
-// the group of the rules that are wide in both, so that a packet walks few trees.
+// split parts the rules by which of the addresses are wide, in order of the first. Small groups
+// join the group of the rules that are wide in both, so that a packet walks few trees.
 func (s *ruleSet) split(rules []int32, by parting) [][]int32 {
 	const few = 24
 	var groups [maxTrees][]int32
