@@ -35,7 +35,7 @@ const (
 	Careful   = 25.0 // the careful decoder, besides
 	Malformed = 14.0 // of a frame that it refuses, in all
 	Decide    = 3.0  // the verdict: finding and adding to the counter
-	Mixed     = 6.0  // packets of several classes in no order
+	Mixed     = 9.0  // packets of several classes in no order
 
 	Compare  = 0.15 // a compare that the CPU foresees
 	Surprise = 4.5  // a branch that it does not
@@ -65,10 +65,10 @@ const (
 const (
 	// near is what a load from the second level takes more than one from the first, whose time is
 	// part of what asks for it.
-	near = 2.5
+	near = 3.0
 	// waits is the part of Machine.Load that a packet waits for a load from beyond: Load is of
 	// loads that wait for each other, and those of two packets do not.
-	waits = 0.2
+	waits = 0.3
 )
 
 // Memory is what a load from so many bytes takes more than one from the first level, if all of them
