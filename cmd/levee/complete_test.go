@@ -25,7 +25,11 @@ func TestShellsAreOfferedWhatThereIs(t *testing.T) {
 func TestPagesAreMadeOfHelp(t *testing.T) {
 	e, _, _, _ := testEnv(false)
 	pages := map[string]string{}
-	if err := eachPage(newRoot(e), func(name, text string) error { pages[name] = text; return nil }); err != nil {
+	err := eachPage(newRoot(e), func(name, text string) error {
+		pages[name] = text
+		return nil
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, cmd := range leaves(newRoot(e)) {

@@ -14,12 +14,13 @@ import (
 )
 
 const initLong = `Look at what this machine uses its network for, write a policy that keeps it and
-drops the rest, and put it on trial: unless ` + "`levee confirm`" + ` comes in time, the machine is as it
-was before. The policy is a draft with the reason for each rule beside it, for you to read and to
+drops the rest, and put it on trial: unless ` + "`levee confirm`" + ` comes in time, the machine is
+as it was before. The policy is a draft with the reason for each rule beside it, for you to read and to
 tighten. levee init never puts anything in force for good.
 
 It looks at addresses and routes, sockets that listen, SSH sessions, resolvers, leases of DHCP,
-WireGuard, containers, and whether packets are forwarded. What is silent at the moment it cannot see.
+WireGuard, containers, and whether packets are forwarded. What is silent at the moment it cannot
+see.
 
 FILE is /etc/levee/INTERFACE.levee where none is given; one that is there is never changed. With "-"
 the draft goes to standard output, and nothing is put on trial.`

@@ -19,9 +19,9 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Entries of a set that says keep outlive a reboot in a file, by the name of the interface and that of
-// the set. The file is made beside the last one, written through to the disk, and renamed, so that a
-// power cut leaves the one or the other. Its sum tells a file that the disk has spoilt. See
+// Entries of a set that says keep outlive a reboot in a file, by the name of the interface and that
+// of the set. The file is made beside the last one, written through to the disk, and renamed, so
+// that a power cut leaves the one or the other. Its sum tells a file that the disk has spoilt. See
 // docs/decisions/0044-boot.md.
 //
 //	"levee set 1\n"                       12 bytes
@@ -57,8 +57,8 @@ func keptFile(dev, set string) (string, error) {
 	return filepath.Join(dir, dev, set+keptSuffix), nil
 }
 
-// SetSave writes the entries of sets that say keep to their files: of the set of that name, or of all
-// if it is "", on dev, or everywhere in this network namespace. saved says what was written.
+// SetSave writes the entries of sets that say keep to their files: of the set of that name, or of
+// all if it is "", on dev, or everywhere in this network namespace. saved says what was written.
 func SetSave(ctx context.Context, dev, name string) (saved []SavedSet, err error) {
 	err = transact(ctx, func(s *store) error {
 		visit := func(a *attachment) error {
@@ -81,7 +81,8 @@ func SetSave(ctx context.Context, dev, name string) (saved []SavedSet, err error
 		return visit(a)
 	})
 	if err == nil && len(saved) == 0 && name != "" {
-		err = fmt.Errorf("%w: no policy in force here has a dynamic set %q that says keep", ErrNoSet, name)
+		err = fmt.Errorf("%w: no policy in force here has a dynamic set %q that says keep",
+			ErrNoSet, name)
 	}
 	return saved, err
 }
@@ -138,7 +139,8 @@ func writeKept(path string, b []byte) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	tmp := path + ".tmp" // of one that was killed, if it is there: the lock of the runtime directory is held
+	// One that is there is of a command that was killed: the lock of the runtime directory is held.
+	tmp := path + ".tmp"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -156,7 +158,8 @@ func writeKept(path string, b []byte) (err error) {
 		step string
 		do   func() error
 	}{
-		{"write half", write(b[:half])}, {"write all", write(b[half:])}, {"sync", f.Sync}, {"close", f.Close},
+		{"write half", write(b[:half])}, {"write all", write(b[half:])},
+		{"sync", f.Sync}, {"close", f.Close},
 		{"rename", func() error { return os.Rename(tmp, path) }},
 	} {
 		if err = step("keep: " + do.step); err == nil {
@@ -217,8 +220,8 @@ func encodeKept(t policy.SetType, now time.Time, entries []SetEntry) []byte {
 // errSpoilt is wrapped by what decodeKept says about a file that is not as it was written.
 var errSpoilt = errors.New("the file is spoilt")
 
-// decodeKept reads what encodeKept has made, without the entries whose lease has ended. A clock that
-// was set back, as on a machine without one of its own, makes no lease longer than it was.
+// decodeKept reads what encodeKept has made, without the entries whose lease has ended. A clock
+// that was set back, as on a machine without one of its own, makes no lease longer than it was.
 func decodeKept(b []byte, t policy.SetType, max int, now time.Time) ([]SetEntry, error) {
 	be := binary.BigEndian
 	if len(b) < keptHead+sha256.Size || string(b[:len(keptMagic)]) != keptMagic {
@@ -263,8 +266,9 @@ func decodeKept(b []byte, t policy.SetType, max int, now time.Time) ([]SetEntry,
 	return out, nil
 }
 
-// restore fills the sets that say keep, and that no policy in force had, from their files. What cannot
-// be read or does not fit is told and left out: a policy without its kept entries is more than none.
+// restore fills the sets that say keep, and that no policy in force had, from their files. What
+// cannot be read or does not fit is told and left out: a policy without its kept entries is more
+// than none.
 func (u *up) restore(p *codegen.Program, l *loaded, k *keptMaps) error {
 	for _, ps := range p.Dynamic {
 		_, copied := k.copied[ps]
@@ -287,7 +291,8 @@ func (u *up) restore(p *codegen.Program, l *loaded, k *keptMaps) error {
 			err = checkEntries(entries, ps.Type)
 		}
 		if err != nil {
-			u.note("the kept entries of dynamic set %q are lost, it begins empty: %s: %v", ps.Name, path, err)
+			u.note("the kept entries of dynamic set %q are lost, it begins empty: %s: %v",
+				ps.Name, path, err)
 			continue
 		}
 		if err := u.fillKept(l.place(p, ps.Name), ps, entries); err != nil {
@@ -304,7 +309,8 @@ func readKept(path string) ([]byte, error) {
 		return nil, err
 	}
 	// A set may have had a larger max; the largest has 16 M entries.
-	if bound := int64(keptHead + sha256.Size + keptEntry<<24); !info.Mode().IsRegular() || info.Size() > bound {
+	bound := int64(keptHead + sha256.Size + keptEntry<<24)
+	if !info.Mode().IsRegular() || info.Size() > bound {
 		return nil, fmt.Errorf("%w: %d bytes are more than a set has", errSpoilt, info.Size())
 	}
 	return os.ReadFile(path)

@@ -48,8 +48,8 @@ func (s *store) noteClock() error {
 	return writeJSON(s.state(clockFile), clockReading{c.Now(), c.HZ(), kernel.Monotonic()})
 }
 
-// forReading is the runtime directory for a reader. refused is why this process is no more than that,
-// and the error where it is not even that.
+// forReading is the runtime directory for a reader. refused is why this process is no more than
+// that, and the error where it is not even that.
 func forReading(ctx context.Context, refused error) (*store, error) {
 	dir, err := directory()
 	if err != nil {
@@ -58,7 +58,8 @@ func forReading(ctx context.Context, refused error) (*store, error) {
 	s := &store{ctx: ctx, dir: dir, readOnly: true}
 	var now clockReading
 	if err := readJSON(s.state(clockFile), &now); err != nil {
-		return nil, fmt.Errorf("%w; where a policy is in force, members of the group %s may read what it does", refused, readers)
+		return nil, fmt.Errorf("%w; where a policy is in force, members of the group %s may read "+
+			"what it does", refused, readers)
 	}
 	s.clock = kernel.ClockFrom(now.Ticks, now.HZ, now.Mono)
 	return s, nil
@@ -124,8 +125,8 @@ func (s *store) readEach(all bool, visit func(*attachment) error) error {
 	return nil
 }
 
-// readRunning finds out which program runs, for a reader, who cannot ask the link: by the interface,
-// or, where that does not tell, by the newest description.
+// readRunning finds out which program runs, for a reader, who cannot ask the link: by the
+// interface, or, where that does not tell, by the newest description.
 func (s *store) readRunning(a *attachment) error {
 	gens := a.sorted()
 	if len(gens) == 0 {
@@ -190,8 +191,8 @@ func (s *store) copyOf(key string, g *description, info SetInfo) (*set, error) {
 	return c, c.openTable()
 }
 
-// copyOfMap is the value of a map that has one. What may only be read cannot be mapped: the kernel takes
-// such a mapping for a private one.
+// copyOfMap is the value of a map that has one. What may only be read cannot be mapped: the kernel
+// takes such a mapping for a private one.
 func copyOfMap(m *ebpf.Map) ([]byte, error) {
 	b, err := m.LookupBytes(uint32(0))
 	if err != nil {
@@ -234,8 +235,8 @@ func (s *store) timeLeft(deadline uint64) (time.Duration, error) {
 	return timeLeft(deadline)
 }
 
-// share lets the readers into a directory, and whatever is made in it inherits their group. Where this
-// process may not do that, it has been done by who made the directory.
+// share lets the readers into a directory, and whatever is made in it inherits their group. Where
+// this process may not do that, it has been done by who made the directory.
 func share(dir string) {
 	g, err := user.LookupGroup(readers)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestMembersOfTheGroupReadTheState without any capability, and can do no more: not one lock, link or
-// map opens for them in a way that changes anything.
+// TestMembersOfTheGroupReadTheState without any capability, and can do no more: not one lock, link
+// or map opens for them in a way that changes anything.
 func TestMembersOfTheGroupReadTheState(t *testing.T) {
 	n := newTestNet(t)
 	g, err := user.LookupGroupId("1") // every machine has it, under one name or another

@@ -15,9 +15,9 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// place is where programs find the memory of a dynamic set: an entry of an array of maps. The kernel
-// gives the id of the memory there, and a handle for an id only to CAP_SYS_ADMIN. So the memory is
-// pinned beside the program, or this process has a handle.
+// place is where programs find the memory of a dynamic set: an entry of an array of maps. The
+// kernel gives the id of the memory there, and a handle for an id only to CAP_SYS_ADMIN. So the
+// memory is pinned beside the program, or this process has a handle.
 type place struct {
 	outer *ebpf.Map
 	key   uint32
@@ -79,13 +79,15 @@ func (at place) memory() (*ebpf.Map, error) {
 			err = os.Rename(at.pin(pinNext), at.pin(pinMemory))
 		}
 		if err != nil {
-			return nil, errors.Join(kernel.Refuse(err, "pin the memory of dynamic set %q", at.name), m.Close())
+			err = kernel.Refuse(err, "pin the memory of dynamic set %q", at.name)
+			return nil, errors.Join(err, m.Close())
 		}
 		return m, nil
 	}
 	m, err := ebpf.NewMapFromID(ebpf.MapID(id)) // a levee that did not pin memories put it there
 	if err != nil {
-		return nil, kernel.Refuse(err, "open the memory of dynamic set %q, which is not pinned (without its pin this needs CAP_SYS_ADMIN)", at.name)
+		return nil, kernel.Refuse(err, "open the memory of dynamic set %q, which is not pinned "+
+			"(without its pin this needs CAP_SYS_ADMIN)", at.name)
 	}
 	return m, nil
 }
@@ -111,9 +113,9 @@ func (at place) pinned(dir string, id uint32) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// put makes a memory what programs see in a place, in one step. The kernel waits until no program uses
-// what was there before. At any moment one of the two pins is of what is in the place, also when the
-// command is killed.
+// put makes a memory what programs see in a place, in one step. The kernel waits until no program
+// uses what was there before. At any moment one of the two pins is of what is in the place, also
+// when the command is killed.
 func (at place) put(m *ebpf.Map) error {
 	if at.pins != "" {
 		if err := at.settle(); err != nil {
@@ -200,7 +202,8 @@ func mapID(m *ebpf.Map) (ebpf.MapID, error) {
 func (s *store) openPlace(key string, g *description, name string) (place, error) {
 	at := g.Places[name]
 	m, err := s.openPinned(key, g.Generation, at.Map)
-	return place{outer: m, key: at.Key, name: name, pins: s.pins(key, g.Generation), read: s.readOnly}, err
+	pins := s.pins(key, g.Generation)
+	return place{outer: m, key: at.Key, name: name, pins: pins, read: s.readOnly}, err
 }
 
 // openPinned opens a map of a generation, nil if it has none of that name.
@@ -225,11 +228,12 @@ func sameMap(a, b *ebpf.Map) (bool, error) {
 	return err == nil && x == y, err
 }
 
-// atOnce is how many memories are put into a map that sets share with one call, which waits once for the programs that may use it.
+// atOnce is how many memories are put into a map that sets share with one call, which waits once
+// for the programs that may use it.
 const atOnce = 128
 
-// placeSets gives the sets of a program their memory: one of memories, or a new one. Maps of replace
-// have theirs, of which memories has handles.
+// placeSets gives the sets of a program their memory: one of memories, or a new one. Maps of
+// replace have theirs, of which memories has handles.
 func placeSets(p *codegen.Program, l *loaded, replace, memories map[string]*ebpf.Map) error {
 	for name, m := range memories {
 		own, err := m.Clone()

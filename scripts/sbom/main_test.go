@@ -9,7 +9,8 @@ import (
 
 func TestEachModuleIsListed(t *testing.T) {
 	in := `{"GoVersion": "go1.26.8", "Deps": [{"Path": "example.org/a", "Version": "v1.2.3"},
-		{"Path": "example.org/b", "Version": "v1", "Replace": {"Path": "example.org/c", "Version": "v2"}}]}`
+		{"Path": "example.org/b", "Version": "v1",
+			"Replace": {"Path": "example.org/c", "Version": "v2"}}]}`
 	var out bytes.Buffer
 	if err := run(strings.NewReader(in), &out, "0.1.0"); err != nil {
 		t.Fatal(err)
@@ -19,7 +20,8 @@ func TestEachModuleIsListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(b.Components) != 3 || b.Components[0].PURL != "pkg:golang/std@1.26.8" ||
-		b.Components[1].PURL != "pkg:golang/example.org/a@v1.2.3" || b.Components[2].Name != "example.org/c" {
+		b.Components[1].PURL != "pkg:golang/example.org/a@v1.2.3" ||
+		b.Components[2].Name != "example.org/c" {
 		t.Errorf("%+v", b.Components)
 	}
 	if err := run(strings.NewReader("no"), &out, "0.1.0"); err == nil {

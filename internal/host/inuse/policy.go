@@ -1,6 +1,7 @@
 package inuse
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -53,7 +54,8 @@ func (m *Machine) forwarding(w *draft) {
 	}
 	w.part("This machine forwards packets. What is not for itself is left to the filters behind.")
 	if len(m.Docker) > 0 {
-		w.line("# Containers behind %s: ports that are published without docker-proxy are not seen here.", strings.Join(m.Docker, ", "))
+		w.line("# Containers behind %s: ports that are published without docker-proxy are not seen here.",
+			strings.Join(m.Docker, ", "))
 	}
 	if len(m.Addresses) > 0 {
 		w.line("set own = { %s }", joined(m.Addresses))
@@ -70,16 +72,18 @@ func (m *Machine) services(w *draft) {
 		w.line("# Nothing.")
 	}
 	slices.SortStableFunc(m.Listeners, func(a, b Listener) int {
-		return strings.Compare(fmt.Sprintf("%s%05d", a.Proto, a.Port), fmt.Sprintf("%s%05d", b.Proto, b.Port))
+		return cmp.Or(strings.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 	})
 	for _, l := range m.Listeners {
 		w.line("%s", m.service(l))
 	}
 	for _, l := range m.Transient {
-		w.line("# udp port %d%s looks like one that waits for an answer, and gets no rule of its own.", l.Port, of(l))
+		w.line("# udp port %d%s looks like one that waits for an answer, and gets no rule of its own.",
+			l.Port, of(l))
 	}
 	if len(m.WireGuard) > 0 {
-		w.line("# WireGuard: %s. Its port is one of those of the kernel above.", strings.Join(m.WireGuard, ", "))
+		w.line("# WireGuard: %s. Its port is one of those of the kernel above.",
+			strings.Join(m.WireGuard, ", "))
 	}
 }
 
@@ -158,7 +162,8 @@ func (m *Machine) tests(w *draft) {
 	for _, a := range m.Resolvers {
 		w.line("    packet udp from %s from port 53 port %d expect pass", a, m.Ephemeral[0])
 	}
-	w.line("    packet tcp flags syn,ack from 203.0.113.80 from port 443 port %d expect pass", m.Ephemeral[0])
+	w.line("    packet tcp flags syn,ack from 203.0.113.80 from port 443 port %d expect pass",
+		m.Ephemeral[0])
 	for _, server := range []string{"10.0.0.1", "169.254.169.254"} {
 		w.line("    packet udp from %s from port 67 port 68 expect pass", server)
 	}

@@ -1,8 +1,8 @@
 // Package inuse finds what a machine uses its network for, and writes a policy that keeps it.
 //
-// In go /proc, /sys and a few files of /etc, /run and /var, below a root that tests replace. Out come
-// listeners, sessions, resolvers, leases, tunnels and routes, and a draft for a person to read. It must
-// never put anything in force, change anything, or fail for a file that is not there.
+// In go /proc, /sys and a few files of /etc, /run and /var, below a root that tests replace. Out
+// come listeners, sessions, resolvers, leases, tunnels and routes, and a draft for a person to
+// read. It must never put anything in force, change anything, or fail for a file that is not there.
 package inuse
 
 import (
@@ -27,7 +27,6 @@ type Machine struct {
 	SSH        []netip.Addr // that have a session now
 	SSHPorts   []uint16
 	Resolvers  []netip.Addr
-	NTP        bool     // a time service asks
 	DHCP       []string // files of leases
 	WireGuard  []string // interfaces
 	Docker     []string // bridges of containers
@@ -45,8 +44,8 @@ type Listener struct {
 	Owner   string // name of the process, "kernel", or "" if it is not told
 }
 
-// Read looks at the machine below root, "/" but in tests. dev is the interface that is asked for, ""
-// for that of the default route.
+// Read looks at the machine below root, "/" but in tests. dev is the interface that is asked for,
+// "" for that of the default route.
 func Read(root, dev string) (*Machine, error) {
 	r := reader{root}
 	m := &Machine{Dev: dev, Ephemeral: [2]uint16{32768, 60999}}
@@ -58,11 +57,12 @@ func Read(root, dev string) (*Machine, error) {
 	}
 	r.ephemeral(m)
 	m.Addresses = r.addresses()
-	m.Forwards = r.word("proc/sys/net/ipv4/ip_forward") == "1" || r.word("proc/sys/net/ipv6/conf/all/forwarding") == "1"
+	m.Forwards = r.word("proc/sys/net/ipv4/ip_forward") == "1" ||
+		r.word("proc/sys/net/ipv6/conf/all/forwarding") == "1"
 	r.sockets(m)
 	m.Resolvers = r.resolvers()
-	for _, glob := range []string{"run/systemd/netif/leases/*", "var/lib/dhcp/*.leases", "var/lib/dhcpcd/*.lease*",
-		"var/lib/NetworkManager/*.lease"} {
+	for _, glob := range []string{"run/systemd/netif/leases/*", "var/lib/dhcp/*.leases",
+		"var/lib/dhcpcd/*.lease*", "var/lib/NetworkManager/*.lease"} {
 		m.DHCP = append(m.DHCP, r.glob(glob)...)
 	}
 	r.links(m)
@@ -89,8 +89,8 @@ func (r reader) glob(pattern string) (out []string) {
 	return out
 }
 
-// defaultDev is the interface of the default route: of IPv4 (proc_net_route: destination and mask 0),
-// else of IPv6.
+// defaultDev is the interface of the default route: of IPv4 (proc_net_route: destination and mask
+// 0), else of IPv6.
 func (r reader) defaultDev() string {
 	for _, l := range r.lines("proc/net/route") {
 		if f := strings.Fields(l); len(f) > 7 && f[1] == "00000000" && f[7] == "00000000" {
@@ -98,7 +98,8 @@ func (r reader) defaultDev() string {
 		}
 	}
 	for _, l := range r.lines("proc/net/ipv6_route") {
-		if f := strings.Fields(l); len(f) == 10 && f[0] == strings.Repeat("0", 32) && f[1] == "00" && f[9] != "lo" {
+		f := strings.Fields(l)
+		if len(f) == 10 && f[0] == strings.Repeat("0", 32) && f[1] == "00" && f[9] != "lo" {
 			return f[9]
 		}
 	}
@@ -189,13 +190,11 @@ func (r reader) sockets(m *Machine) {
 				m.listens(&m.Listeners, l)
 			}
 		}
-		if strings.HasPrefix(l.Owner, "chronyd") || l.Owner == "systemd-timesyn" || l.Owner == "ntpd" {
-			m.NTP = true
-		}
 	}
 	for _, s := range socks {
 		a := s.remote.Addr()
-		if s.state == established && s.proto == "tcp" && slices.Contains(m.SSHPorts, s.local.Port()) && !a.IsLoopback() && !slices.Contains(m.SSH, a) {
+		ssh := s.proto == "tcp" && slices.Contains(m.SSHPorts, s.local.Port())
+		if ssh && s.state == established && !a.IsLoopback() && !slices.Contains(m.SSH, a) {
 			m.SSH = append(m.SSH, a)
 		}
 	}
@@ -226,7 +225,8 @@ func (m *Machine) listens(to *[]Listener, l Listener) {
 	*to = append(*to, l)
 }
 
-// parseSock reads a line of /proc/net/tcp and its like: addresses are words of the machine's byte order.
+// parseSock reads a line of /proc/net/tcp and its like: addresses are words of the machine's byte
+// order.
 func parseSock(proto, line string) (sock, bool) {
 	f := strings.Fields(line)
 	if len(f) < 10 || !strings.HasSuffix(f[0], ":") {
@@ -297,7 +297,8 @@ func (r reader) links(m *Machine) {
 		switch {
 		case strings.Contains(string(b), "DEVTYPE=wireguard"):
 			m.WireGuard = append(m.WireGuard, name)
-		case name == "docker0" || strings.Contains(string(b), "DEVTYPE=bridge") && strings.HasPrefix(name, "br-"):
+		case name == "docker0",
+			strings.Contains(string(b), "DEVTYPE=bridge") && strings.HasPrefix(name, "br-"):
 			m.Docker = append(m.Docker, name)
 		}
 	}
