@@ -16,7 +16,8 @@ export GOFLAGS := -buildvcs=false $(filter-out -buildvcs=%,$(GOFLAGS))
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help build demo generate test lint bench bench-scale soak gen-proof kernels kernels-long packages packages-test
+.PHONY: help build demo generate test lint bench bench-scale soak gen-proof kernels kernels-long \
+	packages packages-test boot-test
 
 help:
 	@echo 'make build       bin/levee, a static binary (needs only Go)'
@@ -29,6 +30,7 @@ help:
 	@echo 'make kernels-long  also all tests of code generation and of the data plane on each (hours)'
 	@echo 'make packages    deb and rpm for amd64 and arm64, bill of materials and sums, in bin/packages'
 	@echo 'make packages-test  lintian, the same bytes twice, install to purge in Debian 12 and 13 (root; two minutes)'
+	@echo 'make boot-test   boot Debian 13 twice with systemd in qemu: no gap, and entries kept (root; eight minutes)'
 	@echo 'make bench-scale all of bench rules and bench sets, into docs/plots: idle machine, two hours (root)'
 	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
@@ -91,6 +93,11 @@ packages-test:
 	cmp bin/first.sums bin/packages/SHA256SUMS
 	lintian --allow-root --fail-on error,warning,info bin/packages/*.deb
 	scripts/packages-test
+
+boot-test:
+	@scripts/deps packages boot
+	GO=$(GO) ARCHS=amd64 scripts/packages >/dev/null
+	scripts/boot-test
 
 # What the packet generator promises, at length: exact counts, permuted sources, replayed times, prompt ends.
 gen-proof:
