@@ -169,7 +169,7 @@ func (e *env) wouldCut(text []byte, dev string) error {
 	if err != nil {
 		return nil // no device of that name: no policy is put there
 	}
-	if err := guard.Check(p, link, sessions); err != nil {
+	if err := guard.Check(p, link, sessions, nil); err != nil {
 		return err
 	}
 	return guard.CheckNew(p, link, sessions)

@@ -28,8 +28,10 @@ The choice and its reason are printed. Another XDP program on the interface is n
 Where packets begin with the IP header (WireGuard, tun, GRE, IPIP, PPP) the policy is compiled for
 that; one that asks for Ethernet addresses, EtherTypes or VLANs is an error there.
 
-A policy that would drop an established SSH session of this machine, or the TCP connection over
-which the command is being run, is refused, with the rule that would do it; --force overrides.
+A policy that could drop a packet of an established SSH session of this machine, or of the TCP
+connection over which the command is being run, is refused, with the rule that would do it and the
+packet. So is one that drops the ARP or neighbour discovery without which such a session ends.
+What dynamic sets hold now is taken into account. --force overrides.
 
 If the machine cannot load or attach a policy that says "on error pass" or "on error drop", its protect rules, the essential
 rules and that default are put in force instead, in the same way, and the exit status is 3. Without it the policy before stays.
@@ -158,10 +160,17 @@ func (e *env) allowed(pr *parsed, devs []string, force bool, opts *dataplane.UpO
 				e.sayf("cannot look for SSH sessions that the policy might cut: %v", err)
 			}
 		}
-		if err := guard.Check(p, link, sessions); err != nil {
+		var entries guard.Entries
+		if len(sessions) > 0 {
+			if entries, err = e.entries(dev, p); err != nil {
+				e.sayf("cannot look into dynamic sets for SSH sessions that the policy might cut: %v",
+					err)
+			}
+		}
+		if err := guard.Check(p, link, sessions, entries); err != nil {
 			return fmt.Errorf("refused: %w, or use --force", err)
 		}
-		fallbacks, err := guard.Fallbacks(p, link, sessions)
+		fallbacks, err := guard.Fallbacks(p, link, sessions, entries)
 		if err != nil { // said at once, while somebody is there to read it
 			e.sayf("what \"on error\" asks for will not be used: refused: %v, or use --force", err)
 			useFallbacks = false
@@ -179,6 +188,27 @@ func (e *env) allowed(pr *parsed, devs []string, force bool, opts *dataplane.UpO
 		opts.Fallbacks = append(opts.Fallbacks, dataplane.Plainly(opts.Fallbacks[n-1]))
 	}
 	return nil
+}
+
+// entries are what the dynamic sets of a policy will hold on dev: what is in those of the policy in
+// force there that have their names.
+func (e *env) entries(dev string, p *policy.Policy) (guard.Entries, error) {
+	ctx, stop := e.signals()
+	defer stop()
+	out := guard.Entries{}
+	for _, s := range p.Sets {
+		if s.Kind != policy.Dynamic {
+			continue
+		}
+		all, err := dataplane.SetEntries(ctx, dev, s.Name)
+		if err != nil {
+			return out, err
+		}
+		for i := range all {
+			out[s.Name] = append(out[s.Name], all[i].Element())
+		}
+	}
+	return out, nil
 }
 
 // absolute is the policy's path as status shows it, whatever directory that is asked from.

@@ -339,6 +339,20 @@ func (s *Set) List(ctx context.Context) ([]SetEntry, error) {
 	return sortedEntries(out), nil
 }
 
+// SetEntries is what a dynamic set of the policy on dev holds: nothing if there is no such policy or
+// set.
+func SetEntries(ctx context.Context, dev, name string) ([]SetEntry, error) {
+	s, err := OpenSet(ctx, dev, name)
+	switch {
+	case errors.Is(err, ErrNoSet), errors.As(err, new(*notAttachedError)):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	defer s.Close()
+	return s.List(ctx)
+}
+
 // Type is what the entries of the set are: addresses, services or endpoints.
 func (s *Set) Type() policy.SetType {
 	s.mu.Lock()

@@ -246,6 +246,11 @@ func (s *store) find(dev string) (*attachment, error) {
 	return a, err
 }
 
-func notAttached(dev string) error {
-	return fmt.Errorf("levee has no policy on %s in this network namespace; `levee status --all` lists what there is", dev)
+func notAttached(dev string) error { return &notAttachedError{dev} }
+
+// notAttachedError says that no policy is on an interface.
+type notAttachedError struct{ dev string }
+
+func (e *notAttachedError) Error() string {
+	return fmt.Sprintf("levee has no policy on %s in this network namespace; `levee status --all` lists what there is", e.dev)
 }

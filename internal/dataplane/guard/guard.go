@@ -1,18 +1,19 @@
 // Package guard decides whether a policy may be put in force: not one that would cut a session over
 // which somebody works on the machine.
 //
-// In go a policy and sessions; out comes the first session that the policy would drop, and by what.
-// The oracle judges packets as they arrive from the other end of each session. Nothing is changed,
-// and the machine is not looked at: package session does that.
+// In go a policy and sessions; out comes the first session of which the policy would drop a packet,
+// and by what. The lowered rules are asked which packets that may arrive of a session they drop: of
+// a session some fields are known, and all others may be anything. Nothing is changed, and the
+// machine is not looked at: package session does that.
 package guard
 
 import (
 	"fmt"
 	"slices"
 
+	"levee/internal/filter/ir"
 	"levee/internal/filter/oracle"
 	"levee/internal/host/session"
-	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -20,30 +21,67 @@ import (
 // CutError says that a policy would cut a session.
 type CutError struct {
 	Session session.Session
-	Decider string // what would drop its packets, in words
+	Needs   string // "" for its own packets, else those that it cannot do without
+	Decider string // what would drop them, in words
+	Packet  string // what is unusual about those, in words; "" if nothing is
+	Keep    string // the rule that lets them pass
 }
 
 func (e *CutError) Error() string {
 	s := e.Session
-	return fmt.Sprintf("%s, from %s to %s, would be dropped by %s; let it pass (`protect from %s tcp port %d`)",
-		s.What, s.Remote, s.Local, e.Decider, s.Remote.Addr(), s.Local.Port())
+	text := fmt.Sprintf("%s, from %s to %s, would be dropped", s.What, s.Remote, s.Local)
+	if e.Needs != "" {
+		text = fmt.Sprintf("%s, from %s to %s, would end: %s would be dropped", s.What, s.Remote,
+			s.Local, e.Needs)
+	}
+	text += " by " + e.Decider
+	if e.Packet != "" {
+		text += " where it has " + e.Packet
+	}
+	return fmt.Sprintf("%s; let it pass (`%s`)", text, e.Keep)
 }
 
-// Check returns a *CutError for the first session of which the policy would drop a packet, on a
-// device of that link layer.
-func Check(p *policy.Policy, link packet.Link, sessions []session.Session) error {
+// Entries are what dynamic sets hold that the policy will find, by their names.
+type Entries map[string][]policy.Element
+
+// has says whether a set holds an element: one that covers it.
+func (entries Entries) has(set *policy.Set, e policy.Element) bool {
+	for _, of := range entries[set.Name] {
+		if of.Check(set.Type) == nil && covers(of, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func covers(of, e policy.Element) bool {
+	if of.Prefix.IsValid() && !of.Prefix.Contains(e.Prefix.Addr()) {
+		return false
+	}
+	return of.Service.Proto == e.Service.Proto && of.Service.Lo <= e.Service.Lo &&
+		e.Service.Hi <= of.Service.Hi
+}
+
+// Check returns a *CutError for the first session of which the policy would drop a packet, or of
+// which it would drop what finds the way to it, on a device of that link layer.
+func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entries Entries) error {
 	if len(sessions) == 0 {
 		return nil
 	}
-	judge := oracle.NewOn(p, link)
+	prog := ir.Build(p)
 	for _, s := range sessions {
-		frames, err := arriving(s, link)
-		if err != nil {
-			return fmt.Errorf("make a packet of the session with %s: %w", s.Remote, err)
+		if len(s.Tags) > 2 {
+			tooDeep := slices.Index(policy.Malformed[:], "vlan-depth")
+			if slot, drops := prog.DropsMalformed(tooDeep); drops {
+				return &CutError{Session: s, Decider: oracle.Decider(p, p.Slots()[slot]),
+					Keep: "pass malformed"}
+			}
+			continue
 		}
-		for _, frame := range frames {
-			if r := judge.Eval(frame); r.Action == action.Drop {
-				return &CutError{s, oracle.Decider(p, p.Slots()[r.Slot])}
+		for _, k := range arriving(s, link) {
+			k.Has = entries.has
+			if d := prog.FirstDropped(&k.Traffic); d != nil {
+				return &CutError{s, k.needs, oracle.Decider(p, p.Slots()[d.Slot]), k.words(d), k.keep}
 			}
 		}
 	}
@@ -54,14 +92,15 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session) error
 // dynamic sets and what is in them, then with none but those of protect rules, should their memory
 // be what the machine lacks. If one of them would cut a session, none is used, and the error says
 // why.
-func Fallbacks(p *policy.Policy, link packet.Link, sessions []session.Session) ([]*policy.Policy, error) {
+func Fallbacks(p *policy.Policy, link packet.Link, sessions []session.Session,
+	entries Entries) ([]*policy.Policy, error) {
 	if p.OnError == policy.KeepLast {
 		return nil, nil
 	}
 	var all []*policy.Policy
 	for _, keepSets := range []bool{true, false} {
 		f := p.Fallback(keepSets)
-		if err := Check(f, link, sessions); err != nil {
+		if err := Check(f, link, sessions, entries); err != nil {
 			return nil, err
 		}
 		all = append(all, f)
@@ -74,34 +113,4 @@ func Fallbacks(p *policy.Policy, link packet.Link, sessions []session.Session) (
 func Plain(p *policy.Policy, sessions []session.Session) bool {
 	tagged := func(s session.Session) bool { return len(s.Tags) > 0 }
 	return p.OnError == policy.ErrorPass || !slices.ContainsFunc(sessions, tagged)
-}
-
-// Lengths of IP packets that a session is tried with: a bare acknowledgement with time stamps, and a
-// full segment.
-var lengths = [...]int{72, 1400}
-
-// arriving are frames of a session as they arrive from the other end.
-func arriving(s session.Session, link packet.Link) ([][]byte, error) {
-	var frames [][]byte
-	for _, n := range lengths {
-		spec := packet.Spec{
-			From: s.Remote.Addr(), To: s.Local.Addr(), Proto: new(uint8(packet.ProtoTCP)),
-			FromPort: new(s.Remote.Port()), ToPort: new(s.Local.Port()), Flags: new(uint8(packet.ACK)), Len: &n,
-		}
-		if len(s.Tags) > 0 {
-			spec.VLAN = &s.Tags[0]
-		}
-		if len(s.Tags) > 1 {
-			spec.InnerVLAN = &s.Tags[1]
-		}
-		frame, err := packet.Build(spec)
-		if err != nil {
-			return nil, err
-		}
-		if frame, err = link.Carry(frame); err != nil {
-			return nil, err
-		}
-		frames = append(frames, frame)
-	}
-	return frames, nil
 }

@@ -51,13 +51,17 @@ func (b *box) cut(conds []Cond) (part *box, rest []*box) {
 
 // split parts the packets for which a condition holds from the others; nil where there are none.
 func (b *box) split(c *Cond) (in, out *box) {
-	if c.Ranges != nil {
+	ranges := c.Ranges
+	if compares[c.Field] == field.ByMask {
+		ranges = flagRanges(c)
+	}
+	if compares[c.Field] == field.ByMask || ranges != nil {
 		had := b.numbers[c.Field]
-		held := field.Intersect(had, c.Ranges)
+		held := field.Intersect(had, ranges)
 		if held == nil {
 			return nil, b
 		}
-		return b.number(c.Field, held), b.number(c.Field, field.Subtract(had, c.Ranges))
+		return b.number(c.Field, held), b.number(c.Field, field.Subtract(had, ranges))
 	}
 	side, listed := sideOf(c), c.Prefixes
 	if c.Pairs != nil {
@@ -78,7 +82,7 @@ func (b *box) split(c *Cond) (in, out *box) {
 // inBoxes says whether boxes have a side that a condition asks for.
 func (c *Cond) inBoxes() bool {
 	switch compares[c.Field] {
-	case field.ByRange, field.ByPrefix, field.ByPair:
+	case field.ByRange, field.ByMask, field.ByPrefix, field.ByPair:
 		return true
 	}
 	return false

@@ -4,21 +4,24 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"levee/internal/host/linklayer"
 )
 
-// On lists the sessions of this network namespace whose packets arrive on dev, or on an interface
-// on top of it (VLAN, bridge, bond): the local address stands there, or the way back leads there.
-// They belong to an SSH server, or to one of the processes that this one descends from. An
-// interface that does not exist, or whose packets levee cannot judge, has none: no policy is put
-// there. The error is of a kernel that does not tell, as one without sock_diag.
+// On lists the sessions of this machine whose packets arrive on dev, or on an interface on top of
+// it (VLAN, bridge, bond, macvlan): the local address stands there, or the way back leads there.
+// They belong to an SSH server, or to one of the processes that this one descends from. The server
+// may be in another network namespace, behind this one. An interface that does not exist, or whose
+// packets have no Ethernet header, has none: no policy is put there. The error is of a kernel that
+// does not tell, as one without sock_diag.
 func On(dev string) ([]Session, error) {
-	all, err := sessions()
-	if err != nil || len(all) == 0 {
+	here, elsewhere, err := sessions()
+	if err != nil || len(here)+len(elsewhere) == 0 {
 		return nil, err
 	}
 	above, err := interfacesAbove(dev)
@@ -30,18 +33,108 @@ func On(dev string) ([]Session, error) {
 		return nil, err
 	}
 	var out []Session
-	for _, s := range all {
+	for _, s := range here {
 		if index, ok := arrivesOn(s, above); ok {
-			s.Tags = above[index]
+			s.describe(above[index], index)
 			out = append(out, s)
 		}
+	}
+	translated := translations(elsewhere)
+	for _, s := range elsewhere {
+		index, ok := wayBack(s, above)
+		if !ok {
+			continue
+		}
+		outside, routed := translated[s.Local]
+		if routed {
+			s.Local = outside
+		}
+		s.describe(above[index], index)
+		if !routed {
+			s.DstMAC = nil // of an interface of the other namespace, if the packets are bridged
+		}
+		out = append(out, s)
 	}
 	return out, nil
 }
 
-// interfacesAbove maps the indices of dev and of what is built on it to the VLAN ids that their
-// packets carry on dev.
-func interfacesAbove(dev string) (map[int][]uint16, error) {
+// describe notes how packets of a session arrive, on an interface.
+func (s *Session) describe(on upper, index int) {
+	a := on.link.Attrs()
+	s.Tags, s.MTU, s.DstMAC = on.tags, a.MTU, a.HardwareAddr
+	routes, err := netlink.RouteGetWithOptions(s.Remote.Addr().AsSlice(), s.routing(index))
+	if err != nil || len(routes) == 0 || routes[0].LinkIndex != index {
+		return
+	}
+	hop := s.Remote.Addr()
+	if gw, ok := netip.AddrFromSlice(routes[0].Gw); ok {
+		hop = gw.Unmap()
+	} else if via, ok := routes[0].Via.(*netlink.Via); ok {
+		hop, _ = netip.AddrFromSlice(via.Addr)
+	}
+	learnt := a.RawFlags&unix.IFF_NOARP == 0
+	neighbours, err := netlink.NeighList(index, netlink.FAMILY_ALL)
+	if err != nil {
+		return
+	}
+	for _, n := range neighbours {
+		if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Unmap() == hop {
+			s.SrcMAC = n.HardwareAddr
+			learnt = learnt && n.State&(netlink.NUD_PERMANENT|netlink.NUD_NOARP) == 0
+		}
+	}
+	if learnt {
+		s.Neighbour = hop
+	}
+}
+
+// routing is what a route of a session's answers depends on.
+func (s *Session) routing(index int) *netlink.RouteGetOptions {
+	if s.Remote.Addr().IsLinkLocalUnicast() {
+		return &netlink.RouteGetOptions{OifIndex: index}
+	}
+	return nil
+}
+
+// translations are the addresses and ports to which packets of sessions in other network namespaces
+// come, where this one translates them, as published ports of containers.
+func translations(elsewhere []Session) map[netip.AddrPort]netip.AddrPort {
+	out := map[netip.AddrPort]netip.AddrPort{}
+	if len(elsewhere) == 0 {
+		return out
+	}
+	// To ask a kernel that tracks no connections would make it begin.
+	if _, err := os.Stat("/proc/sys/net/netfilter/nf_conntrack_count"); err != nil {
+		return out
+	}
+	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
+		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+		if err != nil {
+			continue
+		}
+		for _, f := range flows {
+			inside := addrPort(f.Reverse.SrcIP, f.Reverse.SrcPort)
+			outside := addrPort(f.Forward.DstIP, f.Forward.DstPort)
+			remote := addrPort(f.Forward.SrcIP, f.Forward.SrcPort)
+			for _, s := range elsewhere {
+				if f.Forward.Protocol == unix.IPPROTO_TCP && s.Local == inside &&
+					s.Remote == remote {
+					out[inside] = outside
+				}
+			}
+		}
+	}
+	return out
+}
+
+// upper is an interface on top of another.
+type upper struct {
+	link netlink.Link
+	tags []uint16 // VLAN ids that its packets carry below
+}
+
+// interfacesAbove maps the indices of dev and of what is built on it to what they are.
+func interfacesAbove(dev string) (map[int]upper, error) {
 	l, err := netlink.LinkByName(dev)
 	if err != nil {
 		return nil, fmt.Errorf("look up interface %q: %w", dev, err)
@@ -53,21 +146,32 @@ func interfacesAbove(dev string) (map[int][]uint16, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
-	above := map[int][]uint16{l.Attrs().Index: nil}
+	above := map[int]upper{l.Attrs().Index: {link: l}}
+	byIndex := map[int]netlink.Link{}
+	for _, k := range links {
+		byIndex[k.Attrs().Index] = k
+	}
 	for grew := true; grew; {
 		grew = false
+		add := func(index int, tags []uint16) {
+			if _, known := above[index]; !known && byIndex[index] != nil {
+				above[index], grew = upper{byIndex[index], tags}, true
+			}
+		}
 		for _, k := range links {
 			a := k.Attrs()
-			if tags, ok := above[a.Index]; ok && a.MasterIndex != 0 {
-				if _, known := above[a.MasterIndex]; !known {
-					above[a.MasterIndex], grew = tags, true
-				}
+			if below, ok := above[a.Index]; ok && a.MasterIndex != 0 {
+				add(a.MasterIndex, below.tags)
 			}
-			tags, ok := above[a.ParentIndex]
-			if v, vlan := k.(*netlink.Vlan); ok && vlan {
-				if _, known := above[a.Index]; !known {
-					above[a.Index], grew = append(slices.Clone(tags), uint16(v.VlanId)), true
-				}
+			below, ok := above[a.ParentIndex]
+			if !ok || a.NetNsID >= 0 {
+				continue
+			}
+			switch k := k.(type) {
+			case *netlink.Vlan:
+				add(a.Index, append(slices.Clone(below.tags), uint16(k.VlanId)))
+			case *netlink.Macvlan, *netlink.Macvtap, *netlink.IPVlan, *netlink.IPVtap:
+				add(a.Index, below.tags)
 			}
 		}
 	}
@@ -75,7 +179,7 @@ func interfacesAbove(dev string) (map[int][]uint16, error) {
 }
 
 // arrivesOn is the interface of a set on which a session's packets arrive, if it is one of them.
-func arrivesOn(s Session, above map[int][]uint16) (int, bool) {
+func arrivesOn(s Session, above map[int]upper) (int, bool) {
 	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err == nil {
 		for _, a := range addrs {
@@ -85,6 +189,11 @@ func arrivesOn(s Session, above map[int][]uint16) (int, bool) {
 			}
 		}
 	}
+	return wayBack(s, above)
+}
+
+// wayBack is the interface of a set to which answers of a session go, if it is one of them.
+func wayBack(s Session, above map[int]upper) (int, bool) {
 	routes, err := netlink.RouteGet(s.Remote.Addr().AsSlice())
 	if err != nil || len(routes) == 0 {
 		return 0, false

@@ -1,8 +1,8 @@
 // Package session lists the established TCP connections of this machine over which somebody works
 // on it: SSH sessions, and the connection that this process is being run over.
 //
-// It reads sockets, addresses, routes and interfaces by netlink, and the owners of sockets from
-// /proc. It changes nothing.
+// It reads sockets, addresses, routes, neighbours and interfaces by netlink, and the owners of
+// sockets from /proc. It changes nothing.
 package session
 
 import (
@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,6 +27,11 @@ type Session struct {
 	Local, Remote netip.AddrPort
 	What          string   // in words: "an SSH session"
 	Tags          []uint16 // VLAN ids with which its packets arrive, outermost first
+	MTU           int      // of the interface; 0 is unknown
+	// Ethernet addresses of its packets; empty is unknown.
+	SrcMAC, DstMAC net.HardwareAddr
+	// Neighbour is who sends the packets on this link, if ARP or neighbour discovery finds it.
+	Neighbour netip.Addr
 }
 
 // What a session is to the person at the other end.
@@ -48,26 +54,53 @@ const (
 	tcpListen      = 10
 )
 
-// sessions lists the established TCP connections of this network namespace that belong to an
-// ancestor of this process, and those to an SSH server.
-func sessions() ([]Session, error) {
-	socks, err := tcpSockets()
+// sessions lists the established TCP connections that belong to an ancestor of this process, and
+// those to an SSH server: in this network namespace, and in others where one of these processes is.
+// A server in another PID namespace cannot be seen, so that every connection to port 22 is taken
+// for one to an SSH server, and what SSH_CONNECTION says is believed.
+func sessions() (here, elsewhere []Session, err error) {
+	owners := socketOwners()
+	socks, err := tcpSockets(nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	here = established(socks, owners)
+	for _, path := range otherNamespaces(owners) {
+		ns, err := netns.GetFromPath(path)
+		if err != nil {
+			continue // its last process has ended, or it takes more rights
+		}
+		socks, err := tcpSockets(&ns)
+		_ = ns.Close()
+		if errors.Is(err, unix.EPERM) {
+			continue // it takes CAP_SYS_ADMIN
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		elsewhere = append(elsewhere, established(socks, owners)...)
+	}
+	return here, elsewhere, nil
+}
+
+// established picks the sessions out of the sockets of a network namespace.
+func established(socks []*netlink.Socket, owners owners) (out []Session) {
 	listens := map[uint16]bool{sshPort: true}
 	for _, s := range socks {
 		if s.State == tcpListen {
 			listens[s.ID.SourcePort] = true
 		}
 	}
-	owners, all := socketOwners()
-	var out []Session
 	for _, s := range socks {
-		what := owners[s.INode]
 		local, remote := addrPort(s.ID.Source, s.ID.SourcePort),
 			addrPort(s.ID.Destination, s.ID.DestinationPort)
-		if what == "" && !all && listens[local.Port()] {
+		what := owners.sockets[s.INode]
+		switch {
+		case isConnection(os.Getenv("SSH_CONNECTION"), local, remote):
+			what = thisConnection
+		case what == "" && local.Port() == sshPort:
+			what = sshSession
+		case what == "" && !owners.all && listens[local.Port()]:
 			what = maySession
 		}
 		switch {
@@ -78,13 +111,31 @@ func sessions() ([]Session, error) {
 			out = append(out, Session{Local: local, Remote: remote, What: what})
 		}
 	}
-	return out, nil
+	return out
 }
 
-func tcpSockets() ([]*netlink.Socket, error) {
+// isConnection says whether SSH_CONNECTION, as sshd(8) sets it, is about a connection.
+func isConnection(env string, local, remote netip.AddrPort) bool {
+	words := strings.Fields(env)
+	return len(words) == 4 && words[0] == remote.Addr().String() &&
+		words[1] == strconv.Itoa(int(remote.Port())) &&
+		words[2] == local.Addr().String() && words[3] == strconv.Itoa(int(local.Port()))
+}
+
+// tcpSockets lists the TCP sockets of a network namespace, of this one if ns is nil.
+func tcpSockets(ns *netns.NsHandle) ([]*netlink.Socket, error) {
+	list := netlink.SocketDiagTCP
+	if ns != nil {
+		h, err := netlink.NewHandleAt(*ns, unix.NETLINK_INET_DIAG)
+		if err != nil {
+			return nil, fmt.Errorf("open another network namespace: %w", err)
+		}
+		defer h.Close()
+		list = h.SocketDiagTCP
+	}
 	var all []*netlink.Socket
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		socks, err := netlink.SocketDiagTCP(family)
+		socks, err := list(family)
 		if errors.Is(err, unix.ENOENT) && family == unix.AF_INET6 {
 			continue // a kernel without IPv6
 		}
@@ -96,17 +147,37 @@ func tcpSockets() ([]*netlink.Socket, error) {
 	return all, nil
 }
 
+// otherNamespaces are the files of the network namespaces, besides this one, in which a process is
+// that may hold a session.
+func otherNamespaces(owners owners) (paths []string) {
+	own, _ := os.Readlink("/proc/thread-self/ns/net")
+	seen := map[string]bool{own: true}
+	for _, dir := range owners.procs {
+		path := dir + "/ns/net"
+		if ns, err := os.Readlink(path); err == nil && !seen[ns] {
+			seen[ns] = true
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
 func addrPort(ip net.IP, port uint16) netip.AddrPort {
 	addr, _ := netip.AddrFromSlice(ip)
 	return netip.AddrPortFrom(addr.Unmap(), port)
 }
 
-// socketOwners maps the inodes of sockets to what their sessions are. A process that ends
-// meanwhile is left out. all is false if one does not let this process see its files: that takes its
-// rights, or CAP_SYS_PTRACE.
-func socketOwners() (_ map[uint32]string, all bool) {
-	all = true
-	owners := map[uint32]string{}
+// owners are the processes that may hold sessions.
+type owners struct {
+	sockets map[uint32]string // what their sessions are, by the inodes of sockets
+	procs   []string          // their directories below /proc
+	all     bool              // each of them lets this process see its files
+}
+
+// socketOwners looks for the SSH servers and the ancestors of this process. A process that ends
+// meanwhile is left out. To see the files of others takes their rights, or CAP_SYS_PTRACE.
+func socketOwners() owners {
+	out := owners{sockets: map[uint32]string{}, all: true}
 	own := ancestors()
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range procs {
@@ -120,24 +191,25 @@ func socketOwners() (_ map[uint32]string, all bool) {
 		default:
 			continue
 		}
+		out.procs = append(out.procs, dir)
 		if _, err := os.ReadDir(dir + "/fd"); errors.Is(err, fs.ErrPermission) {
-			all = false
+			out.all = false
 		}
 		fds, _ := filepath.Glob(dir + "/fd/*")
 		for _, fd := range fds {
 			target, err := os.Readlink(fd)
 			if errors.Is(err, fs.ErrPermission) {
-				all = false
+				out.all = false
 			}
 			if inode, ok := strings.CutPrefix(target, "socket:["); ok {
 				n, err := strconv.ParseUint(strings.TrimSuffix(inode, "]"), 10, 32)
-				if err == nil && owners[uint32(n)] != thisConnection {
-					owners[uint32(n)] = what
+				if err == nil && out.sockets[uint32(n)] != thisConnection {
+					out.sockets[uint32(n)] = what
 				}
 			}
 		}
 	}
-	return owners, all
+	return out
 }
 
 func commOf(procDir string) string {

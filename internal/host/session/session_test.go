@@ -39,7 +39,7 @@ func TestConnectionsOfTheMachineToItselfAreNoSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	all, err := sessions()
+	all, _, err := sessions()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,202 @@
+package guard
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"levee/internal/filter/ir"
+	"levee/internal/host/session"
+	"levee/internal/lang/field"
+	"levee/internal/packet"
+)
+
+// kind is packets that arrive of a session.
+type kind struct {
+	ir.Traffic
+	needs, keep string // as in CutError
+}
+
+// Systems start at a TTL of 64 or more, and no path has more than 32 hops.
+const leastTTL = 32
+
+// usualMTU is that of an interface which does not tell.
+const usualMTU = 1500
+
+// ofConnection are the flags of an established connection: ACK, and any of FIN, PSH and the bits of
+// congestion control (RFC 3168). SSH sends no urgent data, and a reset ends the session anyway.
+var ofConnection = func() (out []field.Range) {
+	const never = packet.SYN | packet.RST | packet.URG
+	for v := range uint64(256) {
+		if v&packet.ACK != 0 && v&never == 0 {
+			out = append(out, field.Range{Lo: v, Hi: v})
+		}
+	}
+	return field.Join(out)
+}()
+
+// arriving are the kinds of packets that arrive of a session: its own, and those of the neighbour
+// that look for this machine or answer it. Of its own packets DSCP and window may be anything.
+func arriving(s session.Session, link packet.Link) []kind {
+	if link == packet.L3 {
+		s.Tags, s.SrcMAC, s.DstMAC, s.Neighbour = nil, nil, nil, netip.Addr{}
+	}
+
+	own := kind{Traffic: traffic(s), keep: keep(s)}
+	own.Class = ir.Class{Family: family(s.Local.Addr()), Transport: ir.TCP}
+	own.Src, own.Dst = s.Remote.Addr(), s.Local.Addr()
+	own.Known[field.SrcPort] = one(uint64(s.Remote.Port()))
+	own.Known[field.DstPort] = one(uint64(s.Local.Port()))
+	own.Known[field.TCPFlags] = ofConnection
+	own.Known[field.TTL] = span(leastTTL, 255)
+	mtu := s.MTU
+	if mtu == 0 {
+		mtu = usualMTU
+	}
+	headers := map[ir.Family]int{ir.IPv4: 20 + 20, ir.IPv6: 40 + 20}[own.Class.Family]
+	own.Known[field.Len] = span(uint64(headers), uint64(max(headers, mtu)))
+	own.know(field.DstMAC, s.DstMAC)
+	kinds := []kind{own}
+	if s.Neighbour.IsValid() {
+		if s.Neighbour.Is4() {
+			kinds = append(kinds, arp(s)...)
+		} else {
+			kinds = append(kinds, discovery(s)...)
+		}
+	}
+	return kinds
+}
+
+// keep is the rule that lets all packets of a session pass.
+func keep(s session.Session) string {
+	return fmt.Sprintf("protect from %s tcp port %d", s.Remote.Addr(), s.Local.Port())
+}
+
+// traffic is what all packets of a session have in common.
+func traffic(s session.Session) ir.Traffic {
+	t := kind{Traffic: ir.Traffic{Tags: s.Tags, Known: map[field.Field][]field.Range{}}}
+	t.know(field.SrcMAC, s.SrcMAC)
+	return t.Traffic
+}
+
+// know notes an Ethernet address, which is one of a single machine if it is not known.
+func (k *kind) know(f field.Field, mac net.HardwareAddr) {
+	k.Known[f] = single
+	if len(mac) == 6 {
+		k.Known[f] = one(number(mac))
+	}
+}
+
+// single are the Ethernet addresses that are not of groups.
+var single = func() (out []field.Range) {
+	for first := uint64(0); first < 1<<8; first += 2 {
+		out = append(out, field.Range{Lo: first << 40, Hi: first<<40 | (1<<40 - 1)})
+	}
+	return out
+}()
+
+func number(mac net.HardwareAddr) (v uint64) {
+	for _, b := range mac {
+		v = v<<8 | uint64(b)
+	}
+	return v
+}
+
+// arp is requests and answers of the neighbour (RFC 826), with the padding of Ethernet.
+func arp(s session.Session) []kind {
+	answer := kind{Traffic: traffic(s), needs: "ARP of " + s.Neighbour.String(), keep: "protect arp"}
+	answer.Known[field.EtherType] = one(packet.EtherARP)
+	answer.Known[field.Len] = span(28, 46)
+	request := answer
+	request.Traffic = traffic(s)
+	request.Known[field.EtherType] = answer.Known[field.EtherType]
+	request.Known[field.Len] = answer.Known[field.Len]
+	request.Known[field.DstMAC] = one(1<<48 - 1)
+	answer.know(field.DstMAC, s.DstMAC)
+	return []kind{answer, request}
+}
+
+// discovery is advertisements and solicitations of the neighbour (RFC 4861 section 4).
+func discovery(s session.Session) []kind {
+	k := func(typ uint64, dst netip.Addr, mac net.HardwareAddr) kind {
+		k := kind{Traffic: traffic(s), needs: "neighbour discovery of " + s.Neighbour.String(),
+			keep: "protect icmp6 type 133-137 ttl 255"}
+		k.Class = ir.Class{Family: ir.IPv6, Transport: ir.ICMP}
+		k.Src, k.Dst = s.Neighbour, dst
+		k.Known[field.ICMP6Type] = one(typ << 8)
+		k.Known[field.TTL] = one(255)
+		k.Known[field.Len] = span(64, 1280)
+		k.know(field.DstMAC, mac)
+		return k
+	}
+	const solicitation, advertisement = 135, 136
+	last := s.Local.Addr().As16()
+	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
+	copy(group[13:], last[13:])
+	return []kind{
+		k(advertisement, s.Local.Addr(), s.DstMAC),
+		k(solicitation, s.Local.Addr(), s.DstMAC),
+		k(solicitation, netip.AddrFrom16(group),
+			net.HardwareAddr{0x33, 0x33, 0xff, last[13], last[14], last[15]}),
+	}
+}
+
+func family(a netip.Addr) ir.Family {
+	if a.Is4() {
+		return ir.IPv4
+	}
+	return ir.IPv6
+}
+
+func one(v uint64) []field.Range       { return []field.Range{{Lo: v, Hi: v}} }
+func span(lo, hi uint64) []field.Range { return []field.Range{{Lo: lo, Hi: hi}} }
+
+// usual is what the packets of a session have mostly.
+var usual = []struct {
+	field field.Field
+	word  string
+	value uint64
+}{
+	{field.TCPFlags, "flags", packet.ACK},
+	{field.Len, "len", 72},
+	{field.TTL, "ttl", 64},
+	{field.DSCP, "dscp", 0},
+	{field.TCPWindow, "window", 501},
+	{field.SrcMAC, "ether from", 0x020000000001},
+	{field.DstMAC, "ether to", 0x020000000002},
+}
+
+// words tells what is unusual about packets that would be dropped, as a rule would ask for it.
+func (k *kind) words(d *ir.Dropped) string {
+	if k.needs != "" {
+		return ""
+	}
+	var words []string
+	for _, u := range usual {
+		v := d.Value(u.field, u.value)
+		if v == u.value || len(k.Known[u.field]) == 1 && k.Known[u.field][0] == one(v)[0] {
+			continue
+		}
+		text := fmt.Sprint(v)
+		switch u.field {
+		case field.TCPFlags:
+			text = flags(v)
+		case field.SrcMAC, field.DstMAC:
+			mac := packet.MAC(v)
+			text = net.HardwareAddr(mac[:]).String()
+		}
+		words = append(words, u.word+" "+text)
+	}
+	return strings.Join(words, " ")
+}
+
+func flags(v uint64) string {
+	var names []string
+	for _, n := range field.TCPFlags.Info().Names {
+		if v&n.Lo != 0 {
+			names = append(names, n.Word)
+		}
+	}
+	return strings.Join(names, ",")
+}

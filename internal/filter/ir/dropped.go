@@ -1,0 +1,155 @@
+package ir
+
+import (
+	"net/netip"
+	"slices"
+
+	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
+)
+
+// Traffic is well-formed packets of one class, of which some fields are known. The others may have
+// any value.
+type Traffic struct {
+	Class    Class
+	Src, Dst netip.Addr // of IP packets
+	Tags     []uint16   // VLAN ids, outermost first; two at most
+	// Known are the values of other fields. Those of TCPFlags are all eight flags as a number.
+	Known map[field.Field][]field.Range
+	// Has says whether a dynamic set holds an element: an address, a service or an endpoint, as the
+	// set is of. Nil is for sets that are empty.
+	Has func(set *policy.Set, e policy.Element) bool
+}
+
+// Dropped is packets that a rule drops.
+type Dropped struct {
+	Slot int
+	box  *box
+}
+
+// Value is what such packets have in a numeric field: the usual value if they can have it, else the
+// least.
+func (d *Dropped) Value(f field.Field, usual uint64) uint64 {
+	values := d.box.numbers[f]
+	if len(values) == 0 || contains(values, usual) {
+		return usual
+	}
+	return values[0].Lo
+}
+
+// maxOpen bounds the boxes of packets that no rule has decided yet. What rules pass beyond that is
+// taken for not passed, so that no rule that drops is overlooked.
+const maxOpen = 4096
+
+// FirstDropped finds the first rule, in the order of the rules, that drops some of the packets. It
+// is nil if all of them pass.
+func (prog *Program) FirstDropped(t *Traffic) *Dropped {
+	open := []*box{t.box()}
+	for i := range prog.Lists[t.Class.Index()] {
+		r := &prog.Lists[t.Class.Index()][i]
+		if !r.Action.Decides() {
+			continue
+		}
+		conds, possible := t.known(r.Conds)
+		if !possible {
+			continue
+		}
+		var left []*box
+		for _, b := range open {
+			part, rest := b.cut(conds)
+			switch {
+			case part == nil:
+				left = append(left, b)
+			case r.Action.Verdict == Drop:
+				return &Dropped{r.Slot, part}
+			case len(left)+len(rest) > maxOpen:
+				left = append(left, b)
+			default:
+				left = append(left, rest...)
+			}
+		}
+		if open = left; len(open) == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// DropsMalformed says whether malformed frames of a reason, an index into policy.Malformed, are
+// dropped, and by which slot.
+func (prog *Program) DropsMalformed(reason int) (slot int, drops bool) {
+	for i := range prog.Malformed {
+		if r := &prog.Malformed[i]; r.Action.Decides() {
+			return r.Slot, r.Action.Verdict == Drop
+		}
+	}
+	return reason, true
+}
+
+// box is the packets as a box.
+func (t *Traffic) box() *box {
+	b := &box{}
+	for f := range field.NumFields {
+		b.numbers[f] = domains[f][t.Class.Index()]
+	}
+	b.numbers[field.Tags] = one(uint64(len(t.Tags)))
+	b.numbers[field.VLAN], b.numbers[field.InnerVLAN] = one(absent), one(absent)
+	for i, f := range []field.Field{field.VLAN, field.InnerVLAN}[:len(t.Tags)] {
+		b.numbers[f] = one(uint64(t.Tags[i]))
+	}
+	for f, values := range t.Known {
+		b.numbers[f] = values
+	}
+	for side, a := range []netip.Addr{t.Src, t.Dst} {
+		if a.IsValid() {
+			b.addrs[side] = []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
+		}
+	}
+	return b
+}
+
+// known leaves out the conditions on dynamic sets that hold; false if one does not.
+func (t *Traffic) known(conds []Cond) ([]Cond, bool) {
+	if !slices.ContainsFunc(conds, func(c Cond) bool { return c.Dynamic() }) {
+		return conds, true
+	}
+	var rest []Cond
+	for i := range conds {
+		c := &conds[i]
+		if !c.Dynamic() {
+			rest = append(rest, *c)
+		} else if (t.Has != nil && t.Has(c.Set, t.element(c))) == c.Not {
+			return nil, false
+		}
+	}
+	return rest, true
+}
+
+// element is what a dynamic set is asked for.
+func (t *Traffic) element(c *Cond) (e policy.Element) {
+	if c.Set.Type != policy.Services {
+		a := [2]netip.Addr{t.Src, t.Dst}[sideOf(c)]
+		e.Prefix = netip.PrefixFrom(a, a.BitLen())
+	}
+	if c.Set.Type == policy.Addresses {
+		return e
+	}
+	e.Service.Proto = t.Class.Proto()
+	if hasPorts(t.Class) {
+		port := uint16(t.Known[c.Number][0].Lo)
+		e.Service.Lo, e.Service.Hi = port, port
+	} else if c.Number == field.Proto {
+		e.Service.Proto = uint8(t.Known[field.Proto][0].Lo)
+	}
+	return e
+}
+
+// flagRanges are the values of all eight flags for which a condition holds.
+func flagRanges(c *Cond) (out []field.Range) {
+	for v := range uint64(256) {
+		if flagsHold(c, uint8(v)) {
+			out = append(out, field.Range{Lo: v, Hi: v})
+		}
+	}
+	return field.Join(out)
+}
