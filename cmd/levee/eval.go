@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/dataplane"
 	"levee/internal/dataplane/judge"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -28,7 +29,8 @@ and the exit status is 1.
 With --link l3 the policy is one for a device whose packets begin with the IP header, and so are
 the packets: other ones of the capture are left out, and counted.
 
-Frames that the capture has cut are judged at their length on the wire. Dynamic sets are empty,
+Frames that the capture has cut are judged at their length on the wire. Those above 65,536 bytes
+are judged by the oracle alone, with a note at the end. Dynamic sets are empty,
 unless --entry puts something into them. --json prints an object a line: n, verdict, rule,
 label, reason (rule, protect, malformed, essential or default) and engine.
 
@@ -149,6 +151,7 @@ type evalRun struct {
 	n     int     // packets judged
 	other int     // packets of the capture that the link layer cannot have
 	cut   int     // of them, cut by the capture
+	long  int     // of them, too long for the kernel to run the program on
 	diffs int     // of them, judged differently by the two engines
 }
 
@@ -198,6 +201,10 @@ func (r *evalRun) all() error {
 	if r.other > 0 {
 		r.e.sayf("%s left out: %v", plural(r.other, "packet"), packet.ErrNotL3)
 	}
+	if r.long > 0 {
+		r.e.sayf("%s of more than %d bytes, judged by the oracle alone: the kernel runs no program "+
+			"on frames from memory that are longer", plural(r.long, "packet"), dataplane.MaxFrame)
+	}
 	if r.diffs > 0 {
 		return fmt.Errorf("the oracle and the compiled program judge %d of %s differently: "+
 			"please report it with the policy and the packets",
@@ -217,7 +224,12 @@ func (r *evalRun) one(enc *json.Encoder, frame []byte, cut bool) error {
 	}
 	r.count[v.Slot].packets++
 	r.count[v.Slot].bytes += uint64(len(frame))
-	line := r.verdict(v.Decision, r.j.Engine())
+	by := r.j.Engine()
+	if v.Long {
+		r.long++
+		by = judge.Oracle
+	}
+	line := r.verdict(v.Decision, by)
 	switch {
 	case r.brief:
 	case r.json:

@@ -19,9 +19,9 @@ import (
 
 // Limits of BPF_PROG_RUN, net/bpf/test_run.c.
 const (
-	minFrame    = 14       // an Ethernet header
-	maxXDPFrame = 64 << 10 // 17 pages of fragments behind the first buffer; one IP packet
-	noSlot      = math.MaxUint32
+	minFrame = 14       // an Ethernet header
+	MaxFrame = 64 << 10 // 17 pages of fragments behind the first buffer; one IP packet
+	noSlot   = math.MaxUint32
 )
 
 // Return values of the two kinds of program, linux/bpf.h.
@@ -96,8 +96,8 @@ func (r *Runner) Eval(frame []byte) (slot int, verdict action.Action, err error)
 		slot, verdict = r.evalShort(len(frame))
 		return slot, verdict, nil
 	}
-	if len(frame) > maxXDPFrame {
-		return 0, action.Drop, fmt.Errorf("run program: a frame of %d bytes is above the kernel's limit of %d", len(frame), maxXDPFrame)
+	if len(frame) > MaxFrame {
+		return 0, action.Drop, fmt.Errorf("run program: a frame of %d bytes is above the kernel's limit of %d", len(frame), MaxFrame)
 	}
 	word := (*uint32)(unsafe.Pointer(&r.trace[0]))
 	atomic.StoreUint32(word, noSlot)

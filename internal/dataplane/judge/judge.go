@@ -193,16 +193,17 @@ type Verdict struct {
 	Decision          // the oracle's, or that of the compiled program alone
 	Differs  bool     // with Both: the compiled program says something else
 	Compiled Decision // which is this
+	Long     bool     // the oracle's alone, whatever the engine: the kernel runs no frame so long
 }
 
 // Frame judges one frame.
 func (j *Judge) Frame(frame []byte) (Verdict, error) {
-	var v Verdict
-	if j.engine != Compiled {
+	v := Verdict{Long: j.engine != Oracle && len(frame) > dataplane.MaxFrame}
+	if j.engine != Compiled || v.Long {
 		r := j.oracle.Eval(frame)
 		v.Decision = Decision{r.Slot, r.Action}
 	}
-	if j.engine == Oracle {
+	if j.engine == Oracle || v.Long {
 		return v, nil
 	}
 	r, err := j.runnerFor(len(frame))
