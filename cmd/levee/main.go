@@ -17,11 +17,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/docs"
+	"levee/internal/dataplane"
 	"levee/internal/usage"
 )
 
 func main() {
-	os.Exit(run(systemEnv()))
+	e := systemEnv()
+	dataplane.OnWait = func(what string) { e.sayf("%s", what) }
+	os.Exit(run(e))
 }
 
 // commands is the table: one constructor a command, in the order in which `levee help` shows them

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/cilium/ebpf/link"
@@ -41,7 +42,7 @@ func Down(ctx context.Context, dev string) (notes []string, err error) {
 			if found, err := s.removeStray(d); found || err != nil {
 				return err
 			}
-			return notAttached(dev)
+			return s.notOnNamesake(dev)
 		}
 		defer a.Close()
 		if _, err := s.save(a, dev, ""); err != nil {
@@ -50,6 +51,16 @@ func Down(ctx context.Context, dev string) (notes []string, err error) {
 		return s.detach(a)
 	})
 	return notes, err
+}
+
+// notOnNamesake says that an interface has no policy, and if another one of its name had one.
+func (s *store) notOnNamesake(dev string) error {
+	a, err := s.movedAway(dev)
+	if err != nil || a == nil {
+		return notAttached(dev)
+	}
+	defer a.Close()
+	return fmt.Errorf("levee has no policy on this %s: the one that had %s is in another network namespace now, and `levee down` there takes it off", dev, a.current().Policy)
 }
 
 // downVanished cleans up after interfaces that are gone, or takes the policy off one that is in another network namespace

@@ -65,6 +65,36 @@ func TestWaitingForALockEndsAndNamesItsHolder(t *testing.T) {
 	t.Log(err)
 }
 
+// Who waits longer than a second is told for whom, once.
+func TestALockThatIsWaitedForIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	held, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if err := flock(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var told []string
+	OnWait = func(what string) { told = append(told, what) }
+	defer func() { OnWait = nil }()
+	soon, cancel := context.WithTimeout(t.Context(), flockQuiet+200*time.Millisecond)
+	defer cancel()
+	if err := flock(soon, f); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if len(told) != 1 || !strings.HasPrefix(told[0], "waiting for ") ||
+		!strings.HasSuffix(told[0], ", which holds "+path) {
+		t.Errorf("%q", told)
+	}
+}
+
 // A writer of a set waits for another no longer than its context, and leaves the set as it was.
 func TestAWriterOfASetGivesUpWithItsContext(t *testing.T) {
 	newTestNet(t)

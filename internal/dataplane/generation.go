@@ -117,7 +117,8 @@ type attachment struct {
 	key     string
 	link    hold                 // nil: nothing is attached, what is there is rubbish
 	ifindex int                  // 0: the interface is gone
-	program uint32               // id of the program that the link runs
+	program uint32               // id of the program that the link runs, or that judges for it (see unsettled)
+	onLink  uint32               // id of the program that the link runs, if that is another
 	gens    map[int]*description // complete generations
 	carried carried
 }

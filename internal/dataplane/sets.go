@@ -179,6 +179,9 @@ type writers struct{ f *os.File }
 
 func (s *store) openWriters(key string) (*writers, error) {
 	f, err := os.OpenFile(s.state(key, "sets"), os.O_RDWR|os.O_CREATE, lockMode)
+	if errors.Is(err, unix.EROFS) {
+		f, err = os.Open(s.state(key, "sets"))
+	}
 	if err != nil {
 		return nil, kernel.Refuse(err, "open the lock of dynamic sets")
 	}

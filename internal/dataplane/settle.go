@@ -32,6 +32,7 @@ func (s *store) settle(key string) (*attachment, error) {
 		return nil, err
 	}
 	if a.link == nil {
+		s.noteUnmounted(a)
 		a.Close()
 		return nil, s.remove(key)
 	}
@@ -258,6 +259,9 @@ func (s *store) sweep(except string, visit func(*attachment) error) error {
 			continue
 		}
 		a, err := s.settle(key)
+		if err != nil {
+			a, err = s.unsettled(key, err)
+		}
 		if err == nil && a != nil {
 			err = visit(a)
 			a.Close()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
@@ -119,7 +120,11 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 			if err != nil {
 				return err
 			}
-			if g := a.current(); l == nil && g.Netns == netns {
+			switch g := a.current(); {
+			case l != nil || g.Netns != netns:
+			case exists(g.Dev):
+				s.note("the %s that had policy %s is in another network namespace now, and has kept it: `levee down` there takes it off; the %[1]s that is here is another interface", g.Dev, g.Policy)
+			default:
 				s.note("%s is in another network namespace now, and has kept its policy %s: `levee down --dev %[1]s` takes it off", g.Dev, g.Policy)
 			}
 			if l == nil && !all {
@@ -240,6 +245,9 @@ func (s *store) find(dev string) (*attachment, error) {
 		return nil, err
 	}
 	a, err := s.settle(key)
+	if err != nil {
+		a, err = s.unsettled(key, err)
+	}
 	if err == nil && a == nil {
 		err = notAttached(dev)
 	}
@@ -253,4 +261,10 @@ type notAttachedError struct{ dev string }
 
 func (e *notAttachedError) Error() string {
 	return fmt.Sprintf("levee has no policy on %s in this network namespace; `levee status --all` lists what there is", e.dev)
+}
+
+// exists says whether this network namespace has an interface of a name.
+func exists(dev string) bool {
+	_, err := netlink.LinkByName(dev)
+	return err == nil
 }

@@ -72,10 +72,14 @@ func (a *attachment) here() (netlink.Link, error) {
 	if err != nil {
 		return nil, kernel.Refuse(err, "look up interface %d", a.ifindex)
 	}
-	if x := l.Attrs().Xdp; x != nil && x.Attached && x.ProgId == a.program {
+	runs := a.program
+	if a.onLink != 0 {
+		runs = a.onLink
+	}
+	if x := l.Attrs().Xdp; x != nil && x.Attached && x.ProgId == runs {
 		return l, nil
 	}
-	if slices.Contains(tcPrograms(a.ifindex), a.program) {
+	if slices.Contains(tcPrograms(a.ifindex), runs) {
 		return l, nil
 	}
 	return nil, nil

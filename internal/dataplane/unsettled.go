@@ -1,0 +1,56 @@
+package dataplane
+
+import (
+	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// unsettled is an attachment as it is, where what is kept of it cannot be brought up to date
+// because the runtime directory cannot be written. Packets are judged as ever, so that whoever only
+// looks is told what is in force, and why nothing was changed. why is what kept settle from its
+// work; it is given back if it is anything else. The attachment is nil if there is nothing left of
+// it but files.
+func (s *store) unsettled(key string, why error) (*attachment, error) {
+	full := func(errno unix.Errno) bool { return errors.Is(why, errno) }
+	if !slices.ContainsFunc([]unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.EROFS}, full) {
+		return nil, why
+	}
+	a, err := s.open(key)
+	if err != nil {
+		return nil, errors.Join(why, err)
+	}
+	s.note("%v; it is shown as it is", why)
+	if a.link == nil || a.ifindex == 0 {
+		a.Close()
+		return nil, nil
+	}
+	if g := a.trial(); g != nil && a.gens[g.Fallback] != nil {
+		left, err := timeLeft(g.Deadline)
+		if err == nil && left <= 0 {
+			a.onLink, a.program = a.program, a.gens[g.Fallback].Program
+		}
+	}
+	if a.current() == nil {
+		a.Close()
+		return nil, why
+	}
+	return a, nil
+}
+
+// noteUnmounted tells of the policy of an attachment whose pins have gone with their file system.
+func (s *store) noteUnmounted(a *attachment) {
+	gens := a.sorted()
+	if len(gens) == 0 || s.mounted() {
+		return
+	}
+	g := gens[len(gens)-1]
+	d, err := findDevice(g.Dev)
+	runs := func(id uint32) bool { return id != 0 && (id == g.Program || id == g.Trial) }
+	if err == nil && slices.ContainsFunc(append(tcPrograms(d.index), d.xdp), runs) {
+		s.note("the bpf file system at %s has been unmounted here, and what still mounts it elsewhere keeps policy %s on %s: unmount it there to take the policy off", s.bpf(), g.Policy, g.Dev)
+		return
+	}
+	s.note("the bpf file system at %s has been unmounted, and policy %s on %s has gone with it: `levee up` brings it back", s.bpf(), g.Policy, g.Dev)
+}

@@ -1,0 +1,89 @@
+package dataplane
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// onExpiredTrial leaves new.levee on lv0 behind its deadline, over old.levee.
+func onExpiredTrial(t *testing.T) {
+	t.Helper()
+	bring(t, "lv0", Auto, named("old.levee", "odd"))
+	bringOnTrial(t, named("new.levee", "odd"), MinTrial)
+	time.Sleep(MinTrial + 100*time.Millisecond)
+}
+
+// wantPolicy asks for the status, which has to tell of one policy, with notes that contain words.
+func wantPolicy(t *testing.T, policy, words string) {
+	t.Helper()
+	all, notes, err := Status(context.Background(), false)
+	if err != nil {
+		t.Fatalf("%v, notes %q", err, notes)
+	}
+	if len(all) != 1 || all[0].Policy != policy || all[0].Trial != 0 {
+		t.Errorf("%+v, want %s", all, policy)
+	}
+	if got := strings.Join(notes, "\n"); !strings.Contains(got, words) {
+		t.Errorf("notes %q lack %q", notes, words)
+	}
+}
+
+// TestStatusTellsOfAnExpiredTrialWhereNothingCanBeWritten: that the kernel has gone back is so,
+// whether or not it can be noted down.
+func TestStatusTellsOfAnExpiredTrialWhereNothingCanBeWritten(t *testing.T) {
+	n := newTestNet(t)
+	n.run(t, "full", func(t *testing.T) {
+		onExpiredTrial(t)
+		files, err := filepath.Glob(os.Getenv(RunEnv) + "/state/[0-9]*")
+		if err != nil || len(files) != 1 {
+			t.Fatal(files, err)
+		}
+		if err := os.Symlink("/dev/full", filepath.Join(files[0], carriedFile+".tmp")); err != nil {
+			t.Fatal(err)
+		}
+		wantPolicy(t, "/etc/old.levee", "no space left on device; it is shown as it is")
+		wantPolicy(t, "/etc/old.levee", "new.levee was not confirmed in time")
+	})
+	n.run(t, "read-only", func(t *testing.T) {
+		_, _ = Down(context.Background(), "lv0")
+		onExpiredTrial(t)
+		dir := os.Getenv(RunEnv)
+		err := onHost(func() error {
+			if err := unix.Mount(dir, dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+				return err
+			}
+			return unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantPolicy(t, "/etc/old.levee", "read-only file system; it is shown as it is")
+		err = onHost(func() error { return unix.Unmount(dir, unix.MNT_DETACH) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantPolicy(t, "/etc/old.levee", "new.levee was not confirmed in time")
+	})
+}
+
+// TestAnUnmountedFileSystemIsTold: the policy has gone with it, and nothing else said so.
+func TestAnUnmountedFileSystemIsTold(t *testing.T) {
+	newTestNet(t)
+	bring(t, "lv0", Auto, named("old.levee", "odd"))
+	bpf := os.Getenv(RunEnv) + "/bpf"
+	if err := onHost(func() error { return unix.Unmount(bpf, 0) }); err != nil {
+		t.Fatal(err)
+	}
+	all, notes, err := Status(context.Background(), false)
+	if err != nil || len(all) != 0 || len(notes) != 1 ||
+		!strings.Contains(notes[0], "the bpf file system at "+bpf+" has been unmounted") ||
+		!strings.Contains(notes[0], "old.levee") {
+		t.Errorf("%v, %q, %v", all, notes, err)
+	}
+}
