@@ -17,8 +17,8 @@ const checkLong = `Parse, resolve and type-check policies, and compile them: all
 each with file, line, column, the line itself and a hint. Warns of rules that can never match,
 of a default that no packet reaches, of empty set files, of rules with ports that fragments walk
 past, and of rules that take what essential rules would let through: ARP, neighbour discovery,
-path-MTU messages, DHCP answers. A rule that is about such traffic alone ("drop arp") is taken
-as meant. Nothing is loaded, no privileges are needed.
+path-MTU messages, DHCP answers, MLD queries, LACP, EAPOL. A rule that is about such traffic
+alone ("drop arp") is taken as meant. Nothing is loaded, no privileges are needed.
 
 --explain-compile also prints what the compiler made of the policy: the tables, and the plan of
 the program as a tree of blocks. Each block has the ns that it costs a packet, of packets that

@@ -27,7 +27,7 @@ func (s *store) unsettled(key string, why error) (*attachment, error) {
 		return nil, nil
 	}
 	if g := a.trial(); g != nil && a.gens[g.Fallback] != nil {
-		left, err := timeLeft(g.Deadline)
+		left, err := s.timeLeft(g.Deadline)
 		if err == nil && left <= 0 {
 			a.onLink, a.program = a.program, a.gens[g.Fallback].Program
 		}

@@ -92,10 +92,10 @@ func (s *shape) decorate(r *rand.Rand) {
 		s.outside[i] = uint16(r.Uint32()) & 0xf000
 	}
 	if n > 0 {
-		s.VLAN = new(uint16(r.IntN(1 << 12)))
+		s.VLAN = vlan(r)
 	}
 	if n > 1 {
-		s.InnerVLAN = new(uint16(r.IntN(1 << 12)))
+		s.InnerVLAN = vlan(r)
 	}
 	s.third = n > 2
 	if r.IntN(6) == 0 {
@@ -117,12 +117,20 @@ func (s *shape) decorate(r *rand.Rand) {
 	}
 }
 
+// vlan is the id of a tag, of one in four that of a priority tag.
+func vlan(r *rand.Rand) *uint16 {
+	if r.IntN(4) == 0 {
+		return new(uint16(0))
+	}
+	return new(uint16(r.IntN(1 << 12)))
+}
+
 // essential makes what the built-in rules look for, or nearly.
 func (s *shape) essential(r *rand.Rand) {
 	icmp := func(f packet.Family, proto uint8, typ, code int) {
 		s.Family, s.Proto, s.Type, s.Code = f, new(proto), new(uint8(typ)), uint8(code)
 	}
-	switch r.IntN(5) {
+	switch r.IntN(7) {
 	case 0:
 		s.Family = packet.ARP
 	case 1:
@@ -142,6 +150,14 @@ func (s *shape) essential(r *rand.Rand) {
 			from, to = to, from
 		}
 		s.FromPort, s.ToPort = new(from), new(to)
+	case 5:
+		icmp(packet.IPv6, packet.ProtoICMP6, 129+r.IntN(3), r.IntN(2))
+		s.TTL = new(1 + uint8(r.IntN(4)/3))
+		if r.IntN(4) > 0 {
+			s.From = netip.AddrFrom16([16]byte{0xfe, 0x80 + byte(r.IntN(5)<<4), 15: 1})
+		}
+	case 6:
+		s.SetEtherType([]uint16{0x8808, 0x8809, 0x880a, 0x888d, 0x888e, 0x888f}[r.IntN(6)])
 	}
 }
 

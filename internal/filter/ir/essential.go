@@ -35,4 +35,17 @@ var essentialTerms = [len(policy.Essential)][][]policy.Term{
 			{Field: field.SrcPort, Ranges: one(547)}, {Field: field.DstPort, Ranges: one(546)},
 		},
 	},
+	{ // mld: RFC 3810 section 5.1 (link-local source, hop limit 1; the code is ignored)
+		{
+			{Field: field.ICMP6Type, Ranges: span(130<<8, 130<<8|255)},
+			{Field: field.SrcAddr, Prefixes: prefixes("fe80::/10")},
+			{Field: field.TTL, Ranges: one(1)},
+			{Field: field.Fragment, Ranges: one(0)},
+		},
+	},
+	{ // link: IEEE 802.3 annex 57A (slow protocols, LACP among them), IEEE 802.1X (EAPOL)
+		{{Field: field.EtherType, Ranges: []field.Range{
+			{Lo: 0x8809, Hi: 0x8809}, {Lo: 0x888e, Hi: 0x888e},
+		}}},
+	},
 }

@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"levee/internal/lang/action"
@@ -65,6 +66,7 @@ func (t *reach) findings() []Finding {
 	}
 	out = append(out, t.deadMalformed()...)
 	out = append(out, fragments(t.p)...)
+	out = append(out, listeners(t.p)...)
 	return append(out, t.unreached()...)
 }
 
@@ -243,6 +245,42 @@ func fragments(p *policy.Policy) []Finding {
 			"add `pass fragments to ADDRESS` where the service needs them, or `drop fragments` to say that this is meant"}}
 	}
 	return nil
+}
+
+// groups4 are the IPv4 multicast groups of which switches that snoop forget who listens (RFC 4541
+// section 2.1.2): all but the link's own.
+var groups4 = without(prefixes("224.0.0.0/4"), prefixes("224.0.0.0/24"))
+
+// listeners warns of the first rule that passes packets to IPv4 groups in a policy that drops the
+// queries of who listens, as it says nothing about IGMP.
+func listeners(p *policy.Policy) []Finding {
+	const igmp = 2
+	var to *policy.Rule
+	for _, r := range slices.Concat(p.Protect, p.Rules) {
+		for i := range r.Match {
+			t := &r.Match[i]
+			switch {
+			case t.Field == field.Proto && !t.Not && contains(t.Ranges, igmp):
+				return nil
+			case to == nil && t.Field == field.DstAddr && !t.Not && r.Action.Decides() &&
+				r.Action.Verdict() == action.Pass && isOfGroups(t.Addresses()):
+				to = r
+			}
+		}
+	}
+	if to == nil || p.Default.Action == action.Pass {
+		return nil
+	}
+	return []Finding{{to.Pos, "a switch that snoops forgets that this machine listens to these groups, " +
+		"as IGMP queries are dropped",
+		"add `pass igmp ttl 1`, or `drop igmp` to say that this is meant"}}
+}
+
+// isOfGroups says whether some of the addresses are such groups, and none is anything else than multicast.
+func isOfGroups(ps []netip.Prefix) bool {
+	steps := 0
+	return len(common(ofFamily(ps, IPv4), groups4)) > 0 &&
+		prefixesWithin(ofFamily(ps, IPv4), prefixes("224.0.0.0/4"), &steps)
 }
 
 // asksPorts says whether an endpoint is of a protocol with ports; of a dynamic set that has to be assumed.

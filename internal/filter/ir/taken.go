@@ -41,7 +41,7 @@ func take(prog *Program) map[int][]taking {
 	w := newWork(p)
 	for i := range vitals {
 		v := &vitals[i]
-		if passes(prog, v.serves) {
+		if v.serves == NonIP && (passes(prog, IPv4) || passes(prog, IPv6)) || passes(prog, v.serves) {
 			t.follow(v, prog.Lists[v.class.Index()], v.boxes(w))
 		}
 	}
@@ -232,7 +232,8 @@ func blame(r *policy.Rule, all []taking) Finding {
 type vital struct {
 	essential, alternative int // indices into essentialTerms
 	class                  Class
-	serves                 Family // nothing is lost where a policy passes no packet of this family
+	serves                 Family // nothing is lost where a policy passes no packet of this family; NonIP is both
+	hops                   uint64 // the hop limit, if it is not that of a packet that comes over routers
 	length                 field.Range
 	near                   []netip.Prefix // sources that are not public: a list of such addresses names nobody
 	group                  []netip.Prefix // destinations that every machine listens to
@@ -274,6 +275,15 @@ var vitals = []vital{
 	{essential: 3, alternative: 1, class: Class{IPv6, UDP, false}, serves: IPv6, length: field.Range{Lo: 80, Hi: 1280}, near: private6,
 		named: map[field.Field][]field.Range{field.SrcPort: dhcpPorts, field.DstPort: dhcpPorts},
 		loss:  "the address is lost at renewal", keep: "ipv6 udp from port 547 port 546"},
+	{essential: 4, class: Class{IPv6, ICMP, false}, serves: IPv6, length: field.Range{Lo: 64, Hi: 1280}, hops: 1,
+		group:    prefixes("ff02::1/128", "ff02::1:ff00:0/104"),
+		groupMAC: []field.Range{{Lo: 0x333300000001, Hi: 0x333300000001}, {Lo: 0x3333ff000000, Hi: 0x3333ffffffff}},
+		named:    map[field.Field][]field.Range{field.ICMP6Type: span(130<<8, 132<<8|255)},
+		loss:     "a switch that snoops forgets this machine, and IPv6 ends", keep: "icmp6 type mld-query"},
+	{essential: 5, length: field.Range{Lo: 46, Hi: 1500},
+		groupMAC: []field.Range{{Lo: 0x0180c2000000, Hi: 0x0180c200000f}},
+		named:    map[field.Field][]field.Range{field.EtherType: {{Lo: 0x8809, Hi: 0x8809}, {Lo: 0x888e, Hi: 0x888e}}},
+		loss:     "a bond that speaks LACP, or a port with 802.1X, goes down", keep: "ether { 0x8809, 0x888e }"},
 }
 
 // Other sources than the near ones: what is public.
@@ -305,19 +315,25 @@ func (v *vital) boxes(w *work) (out []*box) {
 		b.numbers[field.Tags] = one(tags)
 		b.numbers[field.VLAN], b.numbers[field.InnerVLAN] = one(absent), one(absent)
 		if tags > 0 {
-			b.numbers[field.VLAN] = span(0, absent-1)
+			b.numbers[field.VLAN] = span(1, absent-1)
 		}
 		b.numbers[field.Len] = []field.Range{v.length}
 		if v.class.Family != NonIP {
 			// Systems start at 64 or more, and no path has more than 32 hops. Routers mark errors by
 			// precedence 6 or 7 (RFC 1812 section 4.3.2.5).
 			b.numbers[field.TTL] = span(32, 255)
+			if v.hops != 0 {
+				b.numbers[field.TTL] = one(v.hops)
+			}
 			b.numbers[field.DSCP] = []field.Range{{Lo: 0, Hi: 0}, {Lo: 48, Hi: 48}, {Lo: 56, Hi: 56}}
 		}
 		public := public4
 		b.addrs[0], b.addrs[1] = v.near, prefixes("0.0.0.0/0")
 		if v.class.Family == IPv6 {
 			b.addrs[1], public = prefixes("::/0"), public6
+		}
+		if v.near == nil {
+			b.addrs[0] = b.addrs[1] // of which the conditions leave what they ask for
 		}
 		for i := range conds {
 			b, _ = b.split(&conds[i])

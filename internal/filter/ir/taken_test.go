@@ -47,17 +47,17 @@ func TestRulesThatTakeWhatIsEssential(t *testing.T) {
 		want         []string
 	}{
 		{"nothing", web, nil},
-		{"ARP by its neighbour's words", "drop not ipv4\n" + web, []string{"1: arp"}},
+		{"ARP by its neighbour's words", "drop not ipv4\n" + web, []string{"1: arp; link"}},
 		{"all frames to everybody", "drop ether to ff:ff:ff:ff:ff:ff\n" + web, []string{"1: arp; dhcp"}},
-		{"all frames to others than this machine", "drop not ether to 02:00:00:00:00:09\n" + web, []string{"1: arp; nd; dhcp"}},
-		{"short frames", "drop len < 60\n" + web, []string{"1: arp; nd; pmtu"}},
+		{"all frames to others than this machine", "drop not ether to 02:00:00:00:00:09\n" + web, []string{"1: arp; nd; dhcp; mld; link"}},
+		{"short frames", "drop len < 60\n" + web, []string{"1: arp; nd; pmtu; link"}},
 		{"ICMP", "drop icmp\n" + web, []string{"1: pmtu"}},
-		{"ICMPv6", "drop icmp6\n" + web, []string{"1: nd; pmtu"}},
-		{"all ICMP but echoes", "pass icmp type echo-request\npass icmp6 type echo-request\ndrop icmp\ndrop icmp6\n" + web, []string{"3: pmtu", "4: nd; pmtu"}},
+		{"ICMPv6", "drop icmp6\n" + web, []string{"1: nd; pmtu; mld"}},
+		{"all ICMP but echoes", "pass icmp type echo-request\npass icmp6 type echo-request\ndrop icmp\ndrop icmp6\n" + web, []string{"3: pmtu", "4: nd; pmtu; mld"}},
 		{"type 3 whole", "drop icmp type 3\n" + web, []string{"1: pmtu"}},
-		{"multicast", "drop to ff00::/8\n" + web, []string{"1: nd"}},
+		{"multicast", "drop to ff00::/8\n" + web, []string{"1: nd; mld"}},
 		{"broadcast", "drop to 255.255.255.255\n" + web, []string{"1: dhcp"}},
-		{"link-local addresses", "drop from fe80::/10\n" + web, []string{"1: nd; pmtu; dhcp"}},
+		{"link-local addresses", "drop from fe80::/10\n" + web, []string{"1: nd; pmtu; dhcp; mld"}},
 		{"UDP", "drop udp\n" + web, []string{"1: dhcp"}},
 		{"low ports", "drop udp port < 1024\n" + web, []string{"1: dhcp"}},
 		{"low source ports", "drop udp from port < 1024\n" + web, []string{"1: dhcp"}},
@@ -67,29 +67,30 @@ func TestRulesThatTakeWhatIsEssential(t *testing.T) {
 		{"private networks of a set", "set bogons = { 10.0.0.0/8, 203.0.113.9 }\ndrop from bogons\n" + web, []string{"2: pmtu; dhcp"}},
 		{"private networks of a file", "set bogons = file(\"bogons.txt\")\ndrop from bogons\n" + web, []string{"2: pmtu; dhcp"}},
 		{"all that are not here", "drop not from 192.168.7.0/24\n" + web, []string{"1: pmtu; dhcp"}},
-		{"all that are in no dynamic set", "set known = dynamic(max 9)\ndrop not from known\n" + web, []string{"2: nd; pmtu; dhcp"}},
+		{"all that are in no dynamic set", "set known = dynamic(max 9)\ndrop not from known\n" + web, []string{"2: nd; pmtu; dhcp; mld"}},
 		{"all that are in no private network, of ICMP", "drop icmp not from { 10.0.0.0/8, 100.64.0.0/10, 169.254.0.0/16, 172.16.0.0/12, 192.168.0.0/16 }\n" + web, []string{"1: pmtu"}},
 		{"ICMP to one server", "drop icmp to 192.0.2.10\n" + web, []string{"1: pmtu"}},
 		{"ICMP of a VLAN", "drop icmp vlan 5\n" + web, []string{"1: pmtu"}},
-		{"the rest, by a rule", "pass tcp port 443\ndrop\ndefault drop\n", []string{"2: arp; nd; pmtu; dhcp"}},
+		{"the rest, by a rule", "pass tcp port 443\ndrop\ndefault drop\n", []string{"2: arp; nd; pmtu; dhcp; mld; link"}},
 		{"the rest of a family, by a rule", "pass tcp port 443\ndrop ipv4\ndefault drop\n", []string{"2: pmtu; dhcp"}},
 		{"under default pass", "drop udp\ndefault pass\n", []string{"1: dhcp"}},
-		{"with a protect rule alone", "protect from 192.0.2.1\ndrop\ndefault drop\n", []string{"2: arp; pmtu; dhcp"}},
+		{"with a protect rule alone", "protect from 192.0.2.1\ndrop\ndefault drop\n", []string{"2: arp; pmtu; dhcp; link"}},
 		{"the second, as the first takes others", "drop icmp from 10.0.0.0/8\ndrop icmp\n" + web, []string{"1: pmtu", "2: pmtu"}},
 
 		{"one host", "drop from { 10.0.0.66, 203.0.113.9, fe80::66 }\n" + web, nil},
 		{"public networks", "drop from { 203.0.113.0/24, 198.51.100.0/22, 2001:db8::/32 }\n" + web, nil},
 		{"a dynamic set", "set bad = dynamic(max 9)\nset doors = dynamic(of services, max 9)\ndrop from bad\ndrop udp to doors\n" + web, nil},
 		{"fragments", "drop fragments\n" + web, nil},
-		{"what no such packet is like", "drop ttl < 5\ndrop len > 1500\ndrop dscp ef\ndrop malformed\n" + web, nil},
+		{"low hop limits", "drop ttl < 5\n" + web, []string{"1: mld"}},
+		{"what no such packet is like", "drop ipv4 ttl < 5\ndrop len > 1500\ndrop dscp ef\ndrop malformed\n" + web, nil},
 		{"spoofed multicast and loopback sources", "drop from { 224.0.0.0/3, 127.0.0.0/8, 0.0.0.0/8, ::1, ff00::/8 }\n" + web, nil},
 		{"a VLAN", "drop vlan 5\n" + web, nil},
 		{"tags", "drop not untagged\n" + web, nil},
 		{"a neighbour", "drop ether from 02:00:00:00:00:09\n" + web, nil},
 		{"one destination", "drop to 192.0.2.10\n" + web, nil},
 		{"a family that nothing of passes", "drop ipv6\n" + web, nil},
-		{"all but a family", "drop not ipv6\npass ipv6 tcp port 443\ndefault drop\n", nil},
-		{"on purpose", "drop arp\ndrop icmp6 type 133-137\ndrop icmp6 type { router-advertisement, redirect }\ndrop icmp type 3/4\ndrop icmp6 type 2\ndrop udp port 68\ndrop from port 547\n" + web, nil},
+		{"all but a family", "drop not ipv6\npass ipv6 tcp port 443\ndefault drop\n", []string{"1: link"}},
+		{"on purpose", "drop arp\ndrop icmp6 type mld-query\ndrop ether 0x8809\ndrop ether 0x888e\ndrop icmp6 type 133-137\ndrop icmp6 type { router-advertisement, redirect }\ndrop icmp type 3/4\ndrop icmp6 type 2\ndrop udp port 68\ndrop from port 547\n" + web, nil},
 		{"on purpose, and then all", "drop icmp type 3/4\ndrop icmp\n" + web, nil},
 		{"essential off", "essential off\ndrop\n" + web, nil},
 		{"kept above", "pass udp from port 67 port 68\npass icmp type 3/4\ndrop from 10.0.0.0/8\n" + web, nil},
@@ -270,7 +271,7 @@ func TestTakenOfManyRulesIsFoundInTime(t *testing.T) {
 	}
 	b.WriteString("drop\ndefault drop\n")
 	p := resolve(t, b.String())
-	if got := lost(p); !slices.Equal(got, []string{"100001: arp; pmtu; dhcp"}) {
+	if got := lost(p); !slices.Equal(got, []string{"100001: arp; pmtu; dhcp; link"}) {
 		t.Errorf("got %q", got)
 	}
 }

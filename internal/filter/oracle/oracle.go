@@ -230,4 +230,11 @@ var essential = [len(policy.Essential)]func(*packet.Packet) bool{
 		return p.Family == packet.IPv4 && p.SrcPort == 67 && p.DstPort == 68 ||
 			p.Family == packet.IPv6 && p.SrcPort == 547 && p.DstPort == 546
 	},
+	func(p *packet.Packet) bool { // RFC 3810 section 5.1: a query of multicast listeners
+		return p.Transport == packet.ICMP6Transport && p.Type == 130 && p.TTL == 1 &&
+			!p.Fragment && p.Src.IsLinkLocalUnicast()
+	},
+	func(p *packet.Packet) bool { // slow protocols of IEEE 802.3, EAPOL of IEEE 802.1X
+		return p.EtherType == 0x8809 || p.EtherType == 0x888e
+	},
 }

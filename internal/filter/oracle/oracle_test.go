@@ -98,6 +98,14 @@ func TestEssentialRules(t *testing.T) {
 	udp := func(f packet.Family, from, to uint16) packet.Spec {
 		return packet.Spec{Family: f, FromPort: &from, ToPort: &to}
 	}
+	query := func(from string, code, ttl uint8) packet.Spec {
+		s := icmp6(130, code, ttl)
+		s.From = netip.MustParseAddr(from)
+		return s
+	}
+	link := func(ether uint16) packet.Spec {
+		return packet.Spec{Family: packet.OtherFamily, EtherType: ether, Len: new(46)}
+	}
 	frag := icmp6(135, 0, 255)
 	frag.Frag = new(uint16(0))
 	first := udp(packet.IPv4, 67, 68)
@@ -132,6 +140,14 @@ func TestEssentialRules(t *testing.T) {
 		{"dhcp in a first fragment", first, "pass dhcp"},
 		{"dhcp in a later fragment", later, "drop default"},
 		{"dhcp ports of UDP-Lite", lite, "drop default"},
+		{"query of listeners", query("fe80::1", 0, 1), "pass mld"},
+		{"query of listeners with a code", query("febf::1", 9, 1), "pass mld"},
+		{"query of listeners over a router", query("fe80::1", 0, 2), "drop default"},
+		{"query of listeners from elsewhere", query("fec0::1", 0, 1), "drop default"},
+		{"LACP", link(0x8809), "pass link"},
+		{"EAPOL", link(0x888e), "pass link"},
+		{"flow control", link(0x8808), "drop default"},
+		{"LLDP", link(0x88cc), "drop default"},
 	}
 	for _, tt := range tests {
 		if got := decider(t, "default drop\n", build(t, tt.s)); got != tt.want {

@@ -43,6 +43,8 @@ table netdev levee_demo {
 		ether type arp counter accept comment "arp"
 		icmpv6 type { packet-too-big } counter accept comment "pmtu"
 		ip6 hoplimit 255 icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, nd-redirect } counter accept comment "nd"
+		ip6 saddr fe80::/10 ip6 hoplimit 1 icmpv6 type mld-listener-query counter accept comment "mld"
+		ether type { 0x8809, 0x888e } counter accept comment "link"
 		counter drop comment "default"
 	}
 }
@@ -108,6 +110,7 @@ const ip6tablesRules = `*filter
 -A INPUT -p icmpv6 --icmpv6-type 135 -m hl --hl-eq 255 -m comment --comment nd -j ACCEPT
 -A INPUT -p icmpv6 --icmpv6-type 136 -m hl --hl-eq 255 -m comment --comment nd -j ACCEPT
 -A INPUT -p icmpv6 --icmpv6-type 137 -m hl --hl-eq 255 -m comment --comment nd -j ACCEPT
+-A INPUT -s fe80::/10 -p icmpv6 --icmpv6-type 130 -m hl --hl-eq 1 -m comment --comment mld -j ACCEPT
 -A INPUT -m comment --comment default -j DROP
 COMMIT
 `

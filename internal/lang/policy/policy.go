@@ -172,7 +172,7 @@ func (r Reason) String() string {
 
 // Essential names the built-in rules of "Nothing essential is cut", in the order they are tried.
 // They exclude one another.
-var Essential = [...]string{"arp", "nd", "pmtu", "dhcp"}
+var Essential = [...]string{"arp", "nd", "pmtu", "dhcp", "mld", "link"}
 
 // Malformed names the reasons a frame is malformed for, in the order of docs/language.md. The
 // index is the code that the decoders (internal/packet, bpf/parse.h) report, plus one: code 0 is a

@@ -111,6 +111,8 @@ func builtIn() []packet.Spec {
 		{From: v6, Type: new(uint8(135)), TTL: new(uint8(255))},
 		{From: v4, Type: new(uint8(3)), Code: 4},
 		{From: v4, FromPort: new(uint16(67)), ToPort: new(uint16(68))},
+		{From: netip.MustParseAddr("fe80::1"), Type: new(uint8(130)), TTL: new(uint8(1))},
+		{Family: packet.OtherFamily, EtherType: 0x8809, Len: new(46)},
 		{From: v4, ToPort: new(uint16(9))},
 		{From: v4, Proto: new(uint8(packet.ProtoTCP)), ToPort: new(uint16(9))},
 		{From: v6, ToPort: new(uint16(9))},

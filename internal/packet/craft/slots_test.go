@@ -104,7 +104,7 @@ func TestARuleBehindOthersIsReached(t *testing.T) {
 		}
 	}
 	// the others are IPv4, or UDP that passes by default
-	if got := strings.Join(essential, " "); got != "arp nd" {
+	if got := strings.Join(essential, " "); got != "arp nd mld link" {
 		t.Errorf("essential rules reached: %q", got)
 	}
 }
