@@ -45,9 +45,13 @@ static __noinline int parse_tcx(struct env *env, struct __sk_buff *ctx)
 	begin(k, f.len);
 	// The stack has taken the outermost tag off the frame before tc sees it.
 	if (ctx->vlan_present) {
+		__u16 id = ctx->vlan_tci & 0xfff;
+
 		k->bytes += 4;
-		k->tags = 1;
-		k->vlan = ctx->vlan_tci & 0xfff;
+		if (id) {
+			k->tags = 1;
+			k->vlan = id;
+		}
 	}
 	return parse_ethernet(&f, k, HOOK_TCX);
 }

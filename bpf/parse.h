@@ -114,6 +114,23 @@ static __always_inline long pull(const struct frame *f, __u32 off, void *to, __u
 	return -1;
 }
 
+// merged is the payload of each segment of a packet that the stack has merged from several (GRO), or
+// has not cut into several yet (GSO); 0 of a packet that is as it was on the wire. XDP cannot tell.
+static __always_inline __u32 merged(const struct frame *f, int hook)
+{
+	return hook == HOOK_TCX ? ((struct __sk_buff *)f->ctx)->gso_size : 0;
+}
+
+// as_sent gives a merged packet the length of its first segment; left is what follows the IP headers,
+// hlen of it the header of the transport.
+static __always_inline void as_sent(const struct frame *f, struct key *k, __u32 left, __u32 hlen, int hook)
+{
+	__u32 segment = hlen + merged(f, hook);
+
+	if (segment > hlen && segment < left)
+		k->len = k->len - left + segment;
+}
+
 // parse_transport decodes the header of proto in the left bytes at off and sets the class.
 static __always_inline int parse_transport(const struct frame *f, struct key *k, __u32 off, __u32 left, int family,
 					   int fragment, int hook)
@@ -130,6 +147,7 @@ static __always_inline int parse_transport(const struct frame *f, struct key *k,
 			return L4_LENGTH;
 		k->tcp_flags = b[13];
 		k->tcp_window = b[14] << 8 | b[15];
+		as_sent(f, k, left, hlen, hook);
 		transport = TCP;
 		break;
 	}
@@ -139,6 +157,7 @@ static __always_inline int parse_transport(const struct frame *f, struct key *k,
 		__u32 ulen = b[4] << 8 | b[5];
 		if (ulen < 8 || (!fragment && ulen > left))
 			return L4_LENGTH;
+		as_sent(f, k, left, 8, hook);
 		transport = UDP;
 		break;
 	}
@@ -193,6 +212,8 @@ static __always_inline int parse_ipv4(const struct frame *f, struct key *k, __u3
 	if (hlen < 20)
 		return IP_HEADER_LENGTH;
 	__u32 total = bpf_ntohs(ip.tot_len);
+	if (!total && rest > 0xffff && merged(f, hook))
+		total = 0xffff; // BIG TCP: more than the field can say
 	if (total < hlen || total > rest)
 		return IP_LENGTH;
 	__u32 frag = bpf_ntohs(ip.frag_off);
@@ -241,6 +262,8 @@ static __always_inline int parse_ipv6(const struct frame *f, struct key *k, __u3
 	if (flow >> 28 != 6)
 		return IP_VERSION;
 	__u32 left = bpf_ntohs(ip.len);
+	if (!left && rest > 0xffff && merged(f, hook)) // BIG TCP, likewise
+		left = 0xffff - sizeof(ip);
 	if (left + sizeof(ip) > rest)
 		return IP_LENGTH;
 
@@ -255,6 +278,13 @@ static __always_inline int parse_ipv6(const struct frame *f, struct key *k, __u3
 	volatile __u8 *fragment = &k->fragment;
 	__u8 next = ip.next;
 	off += sizeof(ip);
+	if (!ip.len && !next && merged(f, hook)) {
+		// BIG TCP before Linux 7.0 has a jumbo option that was not on the wire.
+		if (pull(f, off, &ext, 2, hook))
+			return TRUNCATED_EXT;
+		next = ext.next;
+		off += 8;
+	}
 	for (int i = 0; i <= MAX_EXT; i++) {
 		off = forget(&k->off, off);
 		left = forget(&k->left, left);
@@ -306,21 +336,25 @@ static __always_inline int parse_ethernet(const struct frame *f, struct key *k, 
 		k->src_mac = k->src_mac << 8 | eth[6 + i];
 	}
 	__u16 type = eth[12] << 8 | eth[13];
-	// Two tags at most; tags may count one already that the device has taken off.
+	// Two tags at most, with one that the device may have taken off. Those with id 0 only carry a
+	// priority, and are not counted.
+	__u32 before = hook == HOOK_TCX ? !!((struct __sk_buff *)f->ctx)->vlan_present : 0;
 	volatile __u8 *tags = &k->tags;
 	for (int i = 0; i < 3; i++) {
 		if (type != 0x8100 && type != 0x88a8)
 			break;
-		if (*tags >= 2)
+		if (before + i >= 2)
 			return VLAN_DEPTH;
 		if (f->len < off + sizeof(tag) || pull(f, off, tag, sizeof(tag), hook))
 			return TRUNCATED_ETHERNET;
 		__u16 id = (tag[0] << 8 | tag[1]) & 0xfff;
-		if (*tags == 0)
-			k->vlan = id;
-		else
-			k->inner_vlan = id;
-		*tags += 1;
+		if (id) {
+			if (*tags == 0)
+				k->vlan = id;
+			else
+				k->inner_vlan = id;
+			*tags += 1;
+		}
 		type = tag[2] << 8 | tag[3];
 		off += sizeof(tag);
 	}

@@ -52,6 +52,11 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.mode == XDPGeneric {
+		if err := refuseMerged(u.dev, plain); err != nil {
+			return nil, err
+		}
+	}
 	var trial *codegen.Program
 	if u.Confirm > 0 {
 		target.Trial = true

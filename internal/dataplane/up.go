@@ -243,6 +243,9 @@ func (u *up) try(t try, why string) (unsupported, err error) {
 		}
 	}
 	st, err := u.stage(t, why)
+	if errors.As(err, new(*mergedError)) {
+		return err, nil
+	}
 	if err != nil {
 		return nil, err
 	}

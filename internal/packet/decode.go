@@ -52,8 +52,9 @@ type Packet struct {
 	Link      Link // of the device; L3 has no MAC addresses and no tags
 
 	SrcMAC, DstMAC uint64 // 48 bits, first octet highest
-	Tags           int    // 0 to 2
-	VLAN           uint16 // id of the outermost tag, if Tags > 0
+	AllTags        int    // 0 to 2
+	Tags           int    // of these, how many are no priority tags
+	VLAN           uint16 // id of the outermost of them, if Tags > 0
 	InnerVLAN      uint16 // id of the second, if Tags == 2
 	EtherType      uint16 // after the tags
 	Len            int    // bytes of the IP packet, or all that follows Ethernet and tags
@@ -99,19 +100,23 @@ func (p *Packet) ethernet(frame []byte) Malformed {
 	off := etherHeader
 	for p.EtherType == EtherCTag || p.EtherType == EtherSTag {
 		// The tag's TPID has been read. A third is refused for that alone.
-		if p.Tags == maxTags {
+		if p.AllTags == maxTags {
 			return VLANDepth
 		}
 		if len(frame) < off+4 {
 			return TruncatedEthernet
 		}
 		id := binary.BigEndian.Uint16(frame[off:]) & 0x0fff
-		if p.Tags == 0 {
+		p.AllTags++
+		switch {
+		case id == 0: // a priority tag: IEEE 802.1Q section 9.6, "the null VLAN ID"
+		case p.Tags == 0:
 			p.VLAN = id
-		} else {
+			p.Tags++
+		default:
 			p.InnerVLAN = id
+			p.Tags++
 		}
-		p.Tags++
 		p.EtherType = binary.BigEndian.Uint16(frame[off+2:])
 		off += 4
 	}

@@ -264,7 +264,7 @@ func TestDecodeFields(t *testing.T) {
 	}{
 		{"a priority tag has id 0", bytesOf(t, ethernetHex+"8100 e000 88cc"),
 			func(p *Packet) bool {
-				return p.Tags == 1 && p.VLAN == 0 && p.EtherType == 0x88cc &&
+				return p.Tags == 0 && p.AllTags == 1 && p.EtherType == 0x88cc &&
 					p.Len == 0
 			}},
 		{"the id is the low 12 bits", bytesOf(t, ethernetHex+"88a8 ffff 8100 f001 0806 00"),
@@ -412,7 +412,7 @@ func FuzzDecode(f *testing.F) {
 		end := p.NetworkOffset + p.Len
 		switch {
 		case p.Tags > maxTags, p.ExtensionHeaders > maxExtensions, end > len(frame),
-			p.NetworkOffset != 14+4*p.Tags:
+			p.NetworkOffset != 14+4*p.AllTags, p.Tags > p.AllTags:
 			t.Fatalf("%+v", p)
 		case p.IsIP() != (p.EtherType == EtherIPv4 || p.EtherType == EtherIPv6):
 			t.Fatalf("%+v", p)

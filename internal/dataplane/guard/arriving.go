@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"levee/internal/filter/ir"
@@ -75,7 +76,8 @@ func keep(s session.Session) string {
 
 // traffic is what all packets of a session have in common.
 func traffic(s session.Session) ir.Traffic {
-	t := kind{Traffic: ir.Traffic{Tags: s.Tags, Known: map[field.Field][]field.Range{}}}
+	tags := slices.DeleteFunc(slices.Clone(s.Tags), func(id uint16) bool { return id == 0 })
+	t := kind{Traffic: ir.Traffic{Tags: tags, Known: map[field.Field][]field.Range{}}}
 	t.know(field.SrcMAC, s.SrcMAC)
 	return t.Traffic
 }

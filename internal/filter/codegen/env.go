@@ -180,4 +180,5 @@ const (
 	skbVLANPresent = 20
 	skbData        = 76
 	skbDataEnd     = 80
+	skbGSOSize     = 176
 )

@@ -42,6 +42,9 @@ func (c *compiler) fastPath() {
 			asm.LoadMem(regBytes, regCtx, skbLen, asm.Word),
 			asm.LoadMem(asm.R1, regCtx, skbVLANPresent, asm.Word),
 			asm.JNE.Imm(asm.R1, 0, "slow"),
+			// Of a merged packet the lengths in its headers are not those on the wire.
+			asm.LoadMem(asm.R1, regCtx, skbGSOSize, asm.Word),
+			asm.JNE.Imm(asm.R1, 0, "slow"),
 		)
 	} else if !c.target.Frags {
 		c.Emit(asm.Mov.Reg(regBytes, regEnd), asm.Sub.Reg(regBytes, regData))

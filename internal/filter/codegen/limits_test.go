@@ -56,7 +56,7 @@ func TestLimitsOfTheKernelAreKept(t *testing.T) {
 		"tables too long for jumps":                sets(60),
 		"more Ethernet addresses than jumps reach": "drop ether from " + list(5000, mac) + "\ndrop not ether to " + list(5000, mac),
 		"more lengths than jumps reach":            "drop len " + list(20000, func(i int) string { return fmt.Sprint(25576 + 2*i) }) + "\n",
-		"more VLANs than jumps reach":              "drop not vlan " + list(2000, func(i int) string { return fmt.Sprint(2 * i) }) + "\n",
+		"more VLANs than jumps reach":              "drop not vlan " + list(2000, func(i int) string { return fmt.Sprint(2*i + 2) }) + "\n",
 		"rules for hosts of one IPv6 network": lines(3000, func(i int) string {
 			return fmt.Sprintf("drop tcp from 2001:db8::%x:%x port %d-%d", i*7919%65536, i, i, 2*i+9)
 		}),

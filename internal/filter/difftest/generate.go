@@ -185,7 +185,7 @@ func (g *generator) pools() {
 		v := g.r.Uint64()
 		g.macs = append(g.macs, fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(v), byte(v>>8), byte(v>>16), byte(v>>24), byte(v>>32), byte(v>>40)))
 	}
-	g.vlans = []int{0, 1, 2, 100, 4094, 4095, g.r.IntN(4096)}
+	g.vlans = []int{1, 2, 100, 4094, 4095, 1 + g.r.IntN(4095)}
 }
 
 // long says whether this seed has a long policy.

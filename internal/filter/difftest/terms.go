@@ -176,9 +176,9 @@ func (g *generator) linkTerm(k kind) string {
 	}
 	switch k {
 	case kVLAN:
-		return "vlan " + g.numbers(0, 4095, g.vlans, 1)
+		return "vlan " + g.numbers(1, 4095, g.vlans, 1)
 	case kInner:
-		return "inner-vlan " + g.numbers(0, 4095, g.vlans, 1)
+		return "inner-vlan " + g.numbers(1, 4095, g.vlans, 1)
 	case kUntagged:
 		return "untagged"
 	case kEther:

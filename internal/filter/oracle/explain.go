@@ -158,7 +158,7 @@ func ethernetLayers(frame []byte, p *packet.Packet) []Layer {
 		{"from", numberText(field.SrcMAC, p.SrcMAC)}, {"to", numberText(field.DstMAC, p.DstMAC)},
 		{"type", fmt.Sprintf("0x%04x", binary.BigEndian.Uint16(frame[12:]))},
 	}}}
-	for i := range p.Tags {
+	for i := range p.AllTags {
 		off := 14 + 4*i
 		tci := binary.BigEndian.Uint16(frame[off:])
 		ls = append(ls, Layer{Name: "VLAN tag", Offset: off, Length: 4, Fields: []NamedValue{

@@ -24,7 +24,7 @@ const (
 	Len         // bytes of the IP packet, or of what follows Ethernet and tags
 	TTL         // time to live, or hop limit
 	DSCP        //
-	VLAN        // id of the outermost tag
+	VLAN        // id of the outermost tag, priority tags aside
 	InnerVLAN   // id of the second tag
 	Tags        // number of tags, 0 to 2
 	SrcMAC      // first octet highest
@@ -70,6 +70,12 @@ const (
 	needsIP    = "only ipv4 and ipv6 packets have IP addresses."
 	needsTag   = "an untagged packet has no VLAN id, and only one with two tags has an inner one."
 )
+
+// vlans are ids of tags; one of id 0 is a priority tag, which counts as none.
+var vlans = func() Values {
+	r := []Range{{1, 4095}}
+	return Values{r, r, r}
+}()
 
 // noVLAN is NO_VLAN of bpf/parse.h.
 const noVLAN = 0xffff
@@ -157,12 +163,12 @@ var table = [NumFields]Info{
 	},
 	VLAN: {
 		Name: "VLAN id", Header: InTag, Compare: ByRange, Ethernet: true, Key: "vlan", Absent: noVLAN,
-		Max: 4095, Values: upTo(4095), Packet: "vlan", Needs: needsTag,
+		Max: 4095, Values: vlans, Packet: "vlan", Needs: needsTag,
 	},
 	InnerVLAN: {
 		Name: "inner VLAN id", Header: InInnerTag, Compare: ByRange, Ethernet: true, Key: "inner_vlan",
 		Absent: noVLAN,
-		Max:    4095, Values: upTo(4095), Packet: "inner-vlan", Needs: needsTag,
+		Max:    4095, Values: vlans, Packet: "inner-vlan", Needs: needsTag,
 	},
 	Tags: {
 		Name: "number of tags", Header: InFrame, Compare: ByRange, Ethernet: true, Key: "tags", Max: 2,

@@ -122,6 +122,15 @@ func etherCheck(lo, hi uint64, s string) problem {
 	return problem{}
 }
 
+// vlanCheck refuses id 0, which is no VLAN.
+func vlanCheck(lo, _ uint64, _ string) problem {
+	if lo == 0 {
+		return problemf("ids are 1 to 4095; frames with a priority tag alone are \"untagged\".",
+			"id 0 is no VLAN: a tag that has it is a priority tag, and counts as none")
+	}
+	return problem{}
+}
+
 func icmpHint(s string, f field.Field) string {
 	six, other := f == field.ICMP6Type, field.ICMP6Type
 	if six {

@@ -13,6 +13,7 @@ import (
 // number is what a numeric field takes.
 type number struct {
 	what  string                                // "a port", for messages
+	low   uint64                                // lowest value that a packet can have
 	max   uint64                                // highest value that can be written
 	top   uint64                                // upper end of open comparisons, max or above
 	names func(string) (field.Range, bool)      // names of values, or nil
@@ -33,8 +34,11 @@ var numbers = func() (out [field.NumFields]*number) {
 		if len(info.Names) > 0 {
 			n.names = ph.Field.Named
 		}
-		if ph.Field == field.EtherType {
+		switch ph.Field {
+		case field.EtherType:
 			n.check = etherCheck
+		case field.VLAN, field.InnerVLAN:
+			n.low, n.check = 1, vlanCheck
 		}
 		out[ph.Field] = n
 	}
@@ -180,6 +184,17 @@ func openRangeHint(lo, hi string) string {
 
 // compare turns a comparison into ranges.
 func (n *number) compare(op syntax.Op, r field.Range) ([]field.Range, problem) {
+	rs, p := n.unbounded(op, r)
+	if n.low == 0 || p.found() {
+		return rs, p
+	}
+	if rs = field.Intersect(rs, []field.Range{{Lo: n.low, Hi: n.top}}); rs == nil {
+		return nil, vlanCheck(0, 0, "")
+	}
+	return rs, p
+}
+
+func (n *number) unbounded(op syntax.Op, r field.Range) ([]field.Range, problem) {
 	top := n.top
 	switch op {
 	case syntax.Less:

@@ -46,9 +46,12 @@ func of(ph *field.Phrase) (all []Sample) {
 			all = append(all, Sample{w, ph.Field})
 		}
 	case field.FormNumber:
-		most := info.Max
-		add(ph.Field, fmt.Sprint(most), fmt.Sprint(most/2), fmt.Sprintf("0-%d", most/2),
-			fmt.Sprintf("{ 0, 2, %d }", most), "< 1", "!= 1")
+		least, most := 0, info.Max
+		if ph.Field == field.VLAN || ph.Field == field.InnerVLAN {
+			least = 1
+		}
+		add(ph.Field, fmt.Sprint(most), fmt.Sprint(most/2), fmt.Sprintf("%d-%d", least, most/2),
+			fmt.Sprintf("{ %d, 3, %d }", least, most), fmt.Sprintf("< %d", least+1), "!= 1")
 	case field.FormMAC:
 		add(ph.Field, "02:00:00:00:00:99", "{ 02:00:00:00:00:03, ff:ff:ff:ff:ff:ff }")
 	case field.FormICMP:

@@ -1,0 +1,173 @@
+package dataplane
+
+import (
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// inPeer runs f in the namespace at the other end.
+func (n *testNet) inPeer(t testing.TB, f func()) {
+	t.Helper()
+	if err := netns.Set(n.peer); err != nil {
+		t.Fatal(err)
+	}
+	f()
+	if err := netns.Set(n.here); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bigTCP lets a device hand on packets of more than 64 KiB.
+func bigTCP(t testing.TB, dev string) {
+	t.Helper()
+	l, err := netlink.LinkByName(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range []func(netlink.Link, int) error{
+		netlink.LinkSetGSOMaxSize, netlink.LinkSetGROMaxSize,
+		netlink.LinkSetGSOIPv4MaxSize, netlink.LinkSetGROIPv4MaxSize,
+	} {
+		if err := set(l, 180000); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// allowIPv6 takes back what newTestNet forbids.
+func allowIPv6(t testing.TB, dev string) {
+	t.Helper()
+	file := "/proc/sys/net/ipv6/conf/" + dev + "/disable_ipv6"
+	if err := os.WriteFile(file, []byte("0"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ip runs commands of ip(8) in this thread's namespace.
+func ip(t testing.TB, commands ...string) {
+	t.Helper()
+	for _, c := range commands {
+		if out, err := exec.Command("ip", strings.Fields(c)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", c, err, out)
+		}
+	}
+}
+
+// received is how many bytes a bulk TCP transfer from the other end brings within a time.
+func (n *testNet) received(t *testing.T, to string, most int, within time.Duration) int {
+	t.Helper()
+	l, err := net.Listen("tcp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	sent := make(chan error, 1)
+	n.inPeer(t, func() {
+		c, err := net.DialTimeout("tcp", to, within)
+		if err != nil {
+			sent <- err
+			return
+		}
+		go func() {
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(within))
+			_, err := c.Write(make([]byte, most))
+			sent <- err
+		}()
+	})
+	if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(within)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		return 0
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(within))
+	got, _ := io.Copy(io.Discard, c)
+	<-sent
+	return int(got)
+}
+
+// TestMergedPacketsAreJudgedAsTheyWereSent: at TCX a policy that drops what is longer than any
+// packet on the wire stopped bulk transfers, and BIG TCP was malformed.
+func TestMergedPacketsAreJudgedAsTheyWereSent(t *testing.T) {
+	n := newTestNet(t)
+	allowIPv6(t, "lv0")
+	ip(t, "addr add 10.77.0.1/24 dev lv0", "addr add fd77::1/64 dev lv0 nodad")
+	n.inPeer(t, func() {
+		allowIPv6(t, "lv1")
+		ip(t, "addr add 10.77.0.2/24 dev lv1", "addr add fd77::2/64 dev lv1 nodad")
+	})
+	n.run(t, "all", func(t *testing.T) {
+		for _, c := range []struct {
+			name, policy string
+			big          bool
+			passes       bool
+		}{
+			{"above the MTU", "drop len > 1500\ndefault pass\n", false, true},
+			{"a full segment", "drop tcp len 1500\ndefault pass\n", false, false},
+			{"BIG TCP", "drop len > 1500\ndrop malformed\ndefault pass\n", true, true},
+		} {
+			for _, to := range []string{"10.77.0.1:7007", "[fd77::1]:7007"} {
+				if c.big {
+					bigTCP(t, "lv0")
+					n.inPeer(t, func() { bigTCP(t, "lv1") })
+				}
+				if err := bringPolicyAt(t, "lv0", TCX, c.policy, 0); err != nil {
+					t.Fatal(err)
+				}
+				const most = 20 << 20
+				within := 10 * time.Second
+				if !c.passes {
+					within = time.Second
+				}
+				begin := time.Now()
+				got := n.received(t, to, most, within)
+				t.Logf("%s, to %s: %d bytes, %.1f Mbit/s", c.name, to, got,
+					float64(got)*8e-6/time.Since(begin).Seconds())
+				if (got == most) != c.passes {
+					t.Errorf("%s, to %s: %d of %d bytes came", c.name, to, got, most)
+				}
+			}
+		}
+	})
+}
+
+// TestGenericXDPRefusesLengthsOfMergedPackets: it cannot know those on the wire.
+func TestGenericXDPRefusesLengthsOfMergedPackets(t *testing.T) {
+	newTestNet(t)
+	e, err := ethtool.NewEthtool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	const text = "drop len > 1500\ndefault pass\n"
+	if err := e.Change("lv0", map[string]bool{featureGRO: true}); err != nil {
+		t.Fatal(err)
+	}
+	err = bringPolicyAt(t, "lv0", XDPGeneric, text, 0)
+	const want = "generic XDP: it sees packets that lv0 has merged (GRO), and line 1 asks for their " +
+		"length: ethtool -K lv0 gro off"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if err := bringPolicyAt(t, "lv0", XDPGeneric, "drop tcp port 9\ndefault pass\n", 0); err != nil {
+		t.Errorf("without lengths: %v", err)
+	}
+	if err := e.Change("lv0", map[string]bool{featureGRO: false}); err != nil {
+		t.Fatal(err)
+	}
+	if err := bringPolicyAt(t, "lv0", XDPGeneric, text, 0); err != nil {
+		t.Errorf("without GRO: %v", err)
+	}
+}
