@@ -114,7 +114,7 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 	if pr.policy != nil {
 		pr.diags = syntax.Merge(pr.diags, pr.ethernetTerms(pr.policy, link, withoutEthernet))
 	}
-	c := &checked{File: pr.src.title(), OK: !pr.diags.HasErrors(), Diagnostics: pr.diags}
+	c := &checked{File: pr.src.name(), OK: !pr.diags.HasErrors(), Diagnostics: pr.diags}
 	if p := pr.policy; p != nil && c.OK {
 		c.Rules, c.Sets, c.Tests = len(p.Protect)+len(p.Rules), len(p.Sets), len(p.Tests)
 		lowered := ir.Build(p)
@@ -172,7 +172,7 @@ func (e *env) printChecked(c *checked) error {
 	if n := len(c.Diagnostics); n > 0 {
 		warnings = ", " + plural(n, "warning")
 	}
-	fmt.Fprintf(e.stdout, "%s: ok, %s, %s%s\n", c.File, plural(c.Rules, "rule"),
+	fmt.Fprintf(e.stdout, "%s: ok, %s, %s%s\n", syntax.Quoted(c.File), plural(c.Rules, "rule"),
 		plural(c.Sets, "set"), warnings)
 	if c.Program == nil {
 		return nil

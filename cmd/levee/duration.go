@@ -1,11 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
 )
+
+// longest is the longest lease, and longer than anything else that takes a duration, as policies write it.
+const longest = "520w"
 
 // parseDuration reads a duration as policies have it, 500ms, 30s, 10m, 12h, 7d, 2w, or as Go prints
 // it, 1h30m.
@@ -13,9 +18,14 @@ func parseDuration(s string) (time.Duration, error) {
 	for unit, length := range map[string]time.Duration{"d": 24 * time.Hour,
 		"w": 7 * 24 * time.Hour} {
 		if digits, ok := strings.CutSuffix(s, unit); ok {
-			n, err := strconv.ParseUint(digits, 10, 16)
-			if err != nil || n == 0 {
+			n, err := strconv.ParseUint(digits, 10, 64)
+			switch {
+			case errors.Is(err, strconv.ErrRange), err == nil && n > uint64(math.MaxInt64/length):
+				return 0, fmt.Errorf("%s is longer than any duration here: at most %s", s, longest)
+			case err != nil:
 				return 0, fmt.Errorf("%q is no duration: write 30s, 10m, 12h, 7d or 2w", s)
+			case n == 0:
+				return 0, fmt.Errorf("%s: a duration above zero is needed", s)
 			}
 			return time.Duration(n) * length, nil
 		}

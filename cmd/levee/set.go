@@ -28,7 +28,10 @@ func newSet(e *env) *cobra.Command {
 }
 
 // setFlags are those of add, replace and del.
-type setFlags struct{ dev, from, lease string }
+type setFlags struct {
+	dev, from, lease string
+	empty            bool
+}
 
 // changing makes a command that changes sets; one that only takes entries out has no --lease.
 func changing(cmd *cobra.Command, lease bool,
@@ -43,6 +46,9 @@ func changing(cmd *cobra.Command, lease bool,
 	devFlag(cmd, &f.dev, "only the policy on this interface")
 	cmd.Flags().StringVar(&f.from, "from", "",
 		"also the entries of this file, one a line, or - for standard input")
+	if cmd.Name() == replaceName {
+		cmd.Flags().BoolVar(&f.empty, "empty", false, "with no entries: empty the set")
+	}
 	if lease {
 		cmd.Flags().StringVar(&f.lease, "lease", "",
 			"30s, 10m, 12h, 7d, 2w, or forever (default: the set's)")
@@ -80,15 +86,17 @@ out where a rule drops it, unless a protect rule names you.`,
 	}, true, e.setChange("added", dataplane.SetAdd))
 }
 
+const replaceName = "replace"
+
 func newSetReplace(e *env) *cobra.Command {
 	return changing(&cobra.Command{
-		Use:   "replace NAME ENTRY...",
+		Use:   replaceName + " NAME ENTRY...",
 		Short: "Make these the whole contents of a dynamic set, in one step",
 		Long: `Make entries (see "levee set add") the whole contents of a dynamic set, all of
 them or, with an error, none. They are put together beside what is there and take its place in
 one step: packets are judged by the whole of the old contents or the whole of the new. The
-lease, that of --lease or the set's own, begins anew for each entry. An empty file empties the
-set: a feed that did not arrive must not get here.`,
+lease, that of --lease or the set's own, begins anew for each entry. No entries at all, as in
+the file of a feed that did not arrive, are refused unless --empty says that they are meant.`,
 		Example: `  sudo levee set replace feed --from feed.txt --lease 1d
   curl -sSfo drop.txt https://feed.example/drop.txt && sudo levee set replace feed --from drop.txt`,
 	}, true, e.setChange("in it", dataplane.SetReplace))
@@ -199,7 +207,7 @@ func endpointWords(words []string) []string {
 }
 
 // setEntries reads the entries of the command line and of --from into what of makes of each.
-func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string,
+func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string, empty bool,
 	of func(policy.Element, time.Duration) T) ([]T, error) {
 	var all []T
 	for _, w := range endpointWords(words) {
@@ -212,7 +220,7 @@ func setEntries[T any](e *env, cmd *cobra.Command, words []string, from string,
 		}
 	}
 	if from == "" {
-		if len(all) == 0 {
+		if len(all) == 0 && !empty {
 			return nil, usagef(cmd, "ENTRY or --from is missing")
 		}
 		return all, nil
@@ -255,8 +263,12 @@ func (e *env) setChange(done string,
 			if lease, err = parseDuration(f.lease); err != nil {
 				return usagef(cmd, "--lease: %v", err)
 			}
+			if lease > policy.MaxLease {
+				return usagef(cmd, "--lease %s: a lease is at most %s; \"forever\" has none", f.lease,
+					longest)
+			}
 		}
-		entries, err := setEntries(e, cmd, words, f.from,
+		entries, err := setEntries(e, cmd, words, f.from, f.empty,
 			func(el policy.Element, own time.Duration) dataplane.SetEntry {
 				if own == 0 {
 					own = lease
@@ -265,6 +277,14 @@ func (e *env) setChange(done string,
 			})
 		if err != nil {
 			return err
+		}
+		switch {
+		case cmd.Name() != replaceName || len(entries) > 0 == !f.empty:
+		case f.empty:
+			return usagef(cmd, "--empty, but there are entries: %d", len(entries))
+		default:
+			return usagef(cmd, "%s has no entries, so that %s would be empty; say --empty if this is meant",
+				f.from, name)
 		}
 		shown := e.progress()
 		shown.printf("%s: %s on their way into the kernel", name, entryCount(len(entries)))
@@ -280,7 +300,7 @@ func (e *env) setChange(done string,
 }
 
 func (e *env) setDel(cmd *cobra.Command, name string, words []string, f *setFlags) error {
-	elements, err := setEntries(e, cmd, words, f.from,
+	elements, err := setEntries(e, cmd, words, f.from, false,
 		func(el policy.Element, _ time.Duration) policy.Element { return el })
 	if err != nil {
 		return err

@@ -31,6 +31,14 @@ func (s *source) title() string {
 	return syntax.Quoted(s.path)
 }
 
+// name is the file as JSON has it, which escapes by itself.
+func (s *source) name() string {
+	if s.path == stdinName {
+		return stdinTitle
+	}
+	return s.path
+}
+
 // dir is what file("...") in the policy is relative to.
 func (s *source) dir() string {
 	if s.path == stdinName {

@@ -86,7 +86,7 @@ func maxProblem(text string) problem {
 // Bounds of a lease.
 const (
 	minLease = time.Millisecond
-	maxLease = 520 * 7 * 24 * time.Hour // about ten years
+	MaxLease = 520 * 7 * 24 * time.Hour // about ten years
 )
 
 var leaseUnits = []struct {
@@ -114,7 +114,7 @@ func parseLease(text string) (time.Duration, problem) {
 			continue
 		}
 		n, err := strconv.ParseUint(digits, 10, 63)
-		if err != nil || n > uint64(maxLease/u.unit) {
+		if err != nil || n > uint64(MaxLease/u.unit) {
 			return 0, problemf("leave \"lease\" out for entries that stay until they are deleted.",
 				"a lease is at most 520w")
 		}
