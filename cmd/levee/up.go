@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"time"
@@ -198,6 +199,17 @@ func (e *env) entries(dev string, p *policy.Policy) (guard.Entries, error) {
 	out := guard.Entries{}
 	for _, s := range p.Sets {
 		if s.Kind != policy.Dynamic {
+			continue
+		}
+		if s.Self {
+			self, err := dataplane.SelfAddresses()
+			if err != nil {
+				return out, err
+			}
+			for _, a := range self {
+				out[s.Name] = append(out[s.Name],
+					policy.Element{Prefix: netip.PrefixFrom(a, a.BitLen())})
+			}
 			continue
 		}
 		all, err := dataplane.SetEntries(ctx, dev, s.Name)

@@ -66,6 +66,9 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 	if err := u.restore(p, l, k); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
+	if err := fillSelf(l, p); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
 	return l, nil
 }
 

@@ -43,7 +43,7 @@ func (r *resolver) resolveTest(p pendingTest) {
 
 // entry resolves `set NAME has ENTRY`.
 func (r *resolver) entry(step *Step, s *syntax.Step) {
-	d := r.sets[s.Set.Text]
+	d := r.named(s.Set.Text)
 	switch {
 	case d == nil:
 		hint := r.nearestSet(s.Set.Text)

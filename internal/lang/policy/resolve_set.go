@@ -134,7 +134,7 @@ func mayBeName(text string) bool {
 // lookup finds the set a word names and marks it as used. It returns nil after reporting that
 // there is none, or that it is broken.
 func (r *resolver) lookup(e *syntax.Elem) *setDef {
-	d := r.sets[e.Text]
+	d := r.named(e.Text)
 	if d == nil {
 		r.c.Errorf(e.Pos, r.nearestSet(e.Text), "there is no set named %q", short(e.Text))
 		return nil
@@ -142,6 +142,26 @@ func (r *resolver) lookup(e *syntax.Elem) *setDef {
 	d.used = true
 	if d.bad {
 		return nil
+	}
+	return d
+}
+
+// selfName is the set of the machine's own addresses, unless the policy defines one of that name.
+const selfName = "self"
+
+// maxSelf is how many addresses a machine may have where a policy asks for them.
+const maxSelf = 4096
+
+// named is the set of a name, nil if there is none.
+func (r *resolver) named(name string) *setDef {
+	d := r.sets[name]
+	if d == nil && name == selfName {
+		d = &setDef{
+			stmt: &syntax.Set{Dynamic: &syntax.Dynamic{}}, state: setDone, used: true,
+			set: &Set{Name: selfName, Kind: Dynamic, Max: maxSelf, Self: true},
+		}
+		r.sets[selfName] = d
+		r.order = append(r.order, d)
 	}
 	return d
 }

@@ -298,7 +298,7 @@ func (r *resolver) addressList(t *Term, s *syntax.Term) bool {
 	for i := range v.Elems { // the first that shows its type
 		text := v.Elems[i].Text
 		if mayBeName(text) {
-			if d := r.sets[text]; d != nil {
+			if d := r.named(text); d != nil {
 				want = d.set.Type
 				break
 			}

@@ -103,3 +103,28 @@ func TestErrorsOfBothStagesAreReportedTogether(t *testing.T) {
 		t.Errorf("%v\n%v", got, ds)
 	}
 }
+
+// TestSelfIsASetThatNobodyDefines, unless the policy does.
+func TestSelfIsASetThatNobodyDefines(t *testing.T) {
+	p, ds := Parse("p.levee", []byte("pass to self\ndrop not from self\ndefault drop\n"), nil)
+	if ds.HasErrors() || len(p.Sets) != 1 || !p.Sets[0].Self || p.Rules[0].Match[0].Set != p.Sets[0] ||
+		p.Rules[1].Match[0].Set != p.Sets[0] {
+		t.Errorf("%v, %+v", ds, p)
+	}
+	own := "set self = { 192.0.2.1 }\npass to self\ndefault drop\n"
+	if p, ds = Parse("p.levee", []byte(own), nil); ds.HasErrors() || p.Sets[0].Self {
+		t.Errorf("%v, %+v", ds, p)
+	}
+	for _, text := range []string{
+		"pass port self\ndefault drop\n", "set a = { self }\npass to a\ndefault drop\n",
+		"pass to { self, 192.0.2.1 }\ndefault drop\n",
+	} {
+		if _, ds := Parse("p.levee", []byte(text), nil); !ds.HasErrors() {
+			t.Errorf("%q is taken", text)
+		}
+	}
+	if _, ds := Parse("p.levee", []byte("default drop\ntest \"t\" {\n    set self has 192.0.2.1\n}\n"),
+		nil); ds.HasErrors() {
+		t.Error(ds)
+	}
+}
