@@ -36,10 +36,3 @@ type Cost struct {
 	Instructions int // at most
 	Bytes        int // of tables; of bytecode at most
 }
-
-func (c *Cost) add(d Cost) {
-	c.Least += d.Least
-	c.Ns += d.Ns
-	c.Instructions += d.Instructions
-	c.Bytes += d.Bytes
-}
