@@ -368,8 +368,8 @@ type result struct {
 	finished, ok bool
 }
 
-// listen reads the serial console and shows it. A line that begins with "@" has an event, the guest's
-// seconds since it was booted, and a name.
+// listen reads the serial console and shows it. A line that begins with "@" has an event, the
+// guest's seconds since it was booted, and a name.
 func listen(console io.Reader, show io.Writer, who string) (*result, error) {
 	r := &result{passed: map[string]float64{}}
 	last := 0.0
