@@ -37,11 +37,12 @@ func functions(b *assembler.Builder, mapName, symbol string, room int, ip4, numb
 		b.Global(symbol, high, low, service)
 	}
 	e.shapes(one, ip4)
+	set := assembler.Memory("set", sizeFor(room))
 	if e.Far() { // there are no more than five registers
-		b.Global(one, high, low, assembler.Number("service_shape"), assembler.Memory("set", sizeFor(room)),
+		b.Global(one, high, low, assembler.Number("service_shape"), set,
 			assembler.Memory("table", e.Size()))
 	} else {
-		b.Global(one, high, low, service, assembler.Number("shape"), assembler.Memory("set", sizeFor(room)))
+		b.Global(one, high, low, service, assembler.Number("shape"), set)
 	}
 	e.one()
 }
