@@ -18,13 +18,15 @@ var argNames = map[string]string{
 	"flame": "file", "flood": "kind",
 	"from": "file", "from-mac": "mac", "from-port": "port", "html": "file", "kind": "kind",
 	"interval": "time", "lease": "time", "least": "percent", "link": "layer",
-	"load": "rate", "mode": "mode", "netns": "name", "only": "name", "packet": "packet",
+	"listen": "address",
+	"load":   "rate", "mode": "mode", "netns": "name", "only": "name", "packet": "packet",
 	"path": "path", "pcap": "file",
 	"picture": "file", "png": "directory", "policy": "file", "port": "port", "rate": "rate",
 	"rates": "rate", "rung": "name",
 	"sample": "time", "shape": "shape", "share": "percent", "svg": "directory", "table": "kind",
 	"template": "file",
 	"tests":    "file", "to": "address", "to-mac": "mac", "traffic": "kind", "window": "time",
+	"write": "file",
 }
 
 // namedValue is a flag's value that help calls by a name of its own, where pflag would show a type

@@ -46,6 +46,7 @@ var commands = []struct {
 	{groupInterface, newDown},
 	{groupInterface, newStatus},
 	{groupInterface, newShow},
+	{groupInterface, newMetrics},
 	{groupInterface, newSet},
 	{groupLab, newLab},
 	{groupLab, newGen},

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/host/atomicfile"
+	"levee/internal/openmetrics"
+)
+
+const metricsLong = `Print what monitoring reads, as OpenMetrics: packets and bytes by rule,
+entries of dynamic sets, trials, and what is in force where, for every interface.
+
+--write puts it into a file in one step, in the text format of Prometheus, for the textfile
+collector of node_exporter; a timer runs it. --listen serves it over HTTP at /metrics until a
+signal: at a port of the loopback address, at an address that you name, or at unix:PATH. There
+is no password: at other addresses than loopback everybody who reaches the port can read it.
+
+A rule is named by its identity, as counters are when the policy is replaced: "label:NAME" with
+a label, else "text:RULE#1".`
+
+const metricsExample = `  sudo levee metrics
+  sudo levee metrics --write /var/lib/prometheus/node-exporter/levee.prom
+  sudo levee metrics --listen 9469`
+
+type metricsFlags struct {
+	status        statusFlags
+	write, listen string
+}
+
+func newMetrics(e *env) *cobra.Command {
+	var f metricsFlags
+	cmd := &cobra.Command{
+		Use:     "metrics",
+		Short:   "Print or serve what Prometheus reads, by rule and set",
+		Long:    metricsLong,
+		Example: metricsExample,
+		Args:    wantArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case f.write != "" && f.listen != "":
+				return usagef(cmd, "--write and --listen exclude each other")
+			case f.status.all && f.status.dev != "":
+				return usagef(cmd, "--all and --dev exclude each other")
+			case f.listen != "":
+				network, address, err := listenAddress(f.listen)
+				if err != nil {
+					return usagef(cmd, "--listen: %v", err)
+				}
+				return e.serveMetrics(&f, network, address)
+			case f.write != "":
+				text, err := e.metrics(&f, openmetrics.Text)
+				if err != nil {
+					return err
+				}
+				return atomicfile.Write(f.write, text, 0o644)
+			}
+			text, err := e.metrics(&f, openmetrics.OpenMetrics)
+			if err != nil {
+				return err
+			}
+			_, err = e.stdout.Write(text)
+			return err
+		},
+	}
+	devFlag(cmd, &f.status.dev, "only this interface")
+	cmd.Flags().BoolVar(&f.status.all, "all", false, "of all network namespaces")
+	cmd.Flags().StringVar(&f.write, "write", "", "into this file, for node_exporter")
+	cmd.Flags().StringVar(&f.listen, "listen", "",
+		"serve it: PORT, ADDRESS:PORT or unix:PATH")
+	return cmd
+}
+
+// metrics is the text of what runs where now.
+func (e *env) metrics(f *metricsFlags, format openmetrics.Format) ([]byte, error) {
+	rep, err := e.readStatus(&f.status)
+	if err != nil {
+		return nil, err
+	}
+	return openmetrics.Append(nil, format, metricsOf(rep, f.status.all)), nil
+}
+
+// metricsOf are the metrics of a report. With spaces they name the network namespace too, since the
+// names of interfaces are not unique then.
+func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
+	const (
+		info = iota
+		since
+		trial
+		fallback
+		rulePackets
+		ruleBytes
+		entries
+		most
+		refused
+	)
+	all := []openmetrics.Family{
+		info: {Name: "levee_policy", Type: openmetrics.Info,
+			Help: "The policy in force, the SHA-256 of its text, and the hook."},
+		since: {Name: "levee_policy_since_seconds", Unit: "seconds",
+			Help: "When the policy came into force, in seconds since 1970."},
+		trial: {Name: "levee_trial_seconds", Unit: "seconds",
+			Help: "Time that is left to confirm the policy; 0 if it is not on trial."},
+		fallback: {Name: "levee_fallback",
+			Help: "1 if the policy could not be loaded, and what \"on error\" says is in force."},
+		rulePackets: {Name: "levee_rule_packets", Unit: "packets", Type: openmetrics.Counter,
+			Help: "Packets that the rule decided, or counted."},
+		ruleBytes: {Name: "levee_rule_bytes", Unit: "bytes", Type: openmetrics.Counter,
+			Help: "Bytes of these packets, without the frame check sequence."},
+		entries: {Name: "levee_set_entries", Unit: "entries",
+			Help: "Entries of the dynamic set."},
+		most: {Name: "levee_set_max_entries", Unit: "entries",
+			Help: "Entries that the dynamic set has room for."},
+		refused: {Name: "levee_set_refused_entries", Unit: "entries", Type: openmetrics.Counter,
+			Help: "Entries that were not taken, because the dynamic set was full."},
+	}
+	add := func(family int, v float64, labels []openmetrics.Label) {
+		f := &all[family]
+		f.Samples = append(f.Samples, openmetrics.Sample{Labels: labels, Value: v})
+	}
+	for i := range rep.Interfaces {
+		s := &rep.Interfaces[i]
+		at := []openmetrics.Label{{Name: "dev", Value: s.Dev}}
+		if spaces {
+			at = append(at, openmetrics.Label{Name: "netns",
+				Value: strconv.FormatUint(s.Netns, 10)})
+		}
+		at = at[:len(at):len(at)]
+		add(info, 1, append(at, openmetrics.Label{Name: "policy", Value: s.Policy},
+			openmetrics.Label{Name: "hash", Value: s.Hash},
+			openmetrics.Label{Name: "hook", Value: s.Hook}))
+		add(since, float64(s.Since.UnixMilli())/1000, at)
+		add(trial, s.TrialSeconds, at)
+		failed := 0.0
+		if s.OnError != "" {
+			failed = 1
+		}
+		add(fallback, failed, at)
+		for _, r := range s.Rules {
+			labels := append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(r.id)},
+				openmetrics.Label{Name: "label", Value: r.Label},
+				openmetrics.Label{Name: "verdict", Value: r.Verdict},
+				openmetrics.Label{Name: "reason", Value: r.Reason})
+			add(rulePackets, float64(r.Packets), labels)
+			add(ruleBytes, float64(r.Bytes), labels)
+		}
+		for _, set := range s.Sets {
+			labels := append(at, openmetrics.Label{Name: "set", Value: set.Name})
+			add(entries, float64(set.Entries), labels)
+			add(most, float64(set.Max), labels)
+			add(refused, float64(set.Refused), labels)
+		}
+	}
+	return all
+}
+
+// shortIdentity is a rule's identity, of a long one its beginning with a hash of all: a rule with a
+// list may have a megabyte, and monitoring systems keep each of these texts.
+func shortIdentity(id string) string {
+	const most = 160
+	if len(id) <= most {
+		return id
+	}
+	return fmt.Sprintf("%s...%.8x", strings.ToValidUTF8(id[:most], ""), sha256.Sum256([]byte(id)))
+}
+
+// listenAddress reads --listen. Where no address stands before the port, it is the loopback's.
+func listenAddress(v string) (network, address string, err error) {
+	if path, ok := strings.CutPrefix(v, "unix:"); ok {
+		if path == "" {
+			return "", "", errors.New("a path is missing behind unix:")
+		}
+		return "unix", path, nil
+	}
+	if !strings.Contains(v, ":") {
+		v = ":" + v
+	}
+	host, port, err := net.SplitHostPort(v)
+	if err != nil {
+		return "", "", fmt.Errorf("%q is no PORT, ADDRESS:PORT or unix:PATH", v)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", "", fmt.Errorf("%q is no port, 1 to 65535", port)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	if net.ParseIP(host) == nil {
+		return "", "", fmt.Errorf("%q is no address, such as 127.0.0.1 or [::1]", host)
+	}
+	return "tcp", net.JoinHostPort(host, port), nil
+}
+
+// listen is a listener. The socket of a process that is gone is taken over; one that answers stays.
+func listen(network, address string) (net.Listener, error) {
+	l, err := net.Listen(network, address)
+	if network != "unix" || !errors.Is(err, syscall.EADDRINUSE) {
+		return l, err
+	}
+	c, dialled := net.DialTimeout(network, address, time.Second)
+	if dialled == nil {
+		c.Close()
+		return nil, err
+	}
+	if !errors.Is(dialled, syscall.ECONNREFUSED) {
+		return nil, err
+	}
+	if err := os.Remove(address); err != nil {
+		return nil, err
+	}
+	return net.Listen(network, address)
+}
+
+// serveMetrics answers over HTTP until a signal.
+func (e *env) serveMetrics(f *metricsFlags, network, address string) error {
+	if _, err := e.readStatus(&f.status); err != nil {
+		return err
+	}
+	ctx, stop := e.signals()
+	defer stop()
+	l, err := listen(network, address)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler:           e.metricsHandler(f),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+	if network == "tcp" {
+		address = "http://" + address + "/metrics"
+	}
+	e.sayf("serving %s, until Ctrl-C", address)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	end, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := server.Shutdown(end); err != nil {
+		return server.Close() // somebody reads too slowly
+	}
+	return nil
+}
+
+// metricsHandler answers one request at a time: to ask is cheap, to read all counters is not.
+func (e *env) metricsHandler(f *metricsFlags) http.Handler {
+	var one sync.Mutex
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		format := openmetrics.Text
+		if strings.Contains(r.Header.Get("Accept"), "application/openmetrics-text") {
+			format = openmetrics.OpenMetrics
+		}
+		one.Lock()
+		text, err := e.metrics(f, format)
+		one.Unlock()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", format.ContentType())
+		_, _ = w.Write(text) // who asked may be gone
+	})
+	return mux
+}

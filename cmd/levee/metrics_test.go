@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"levee/internal/openmetrics"
+)
+
+// someStatus has one of all that there are metrics of.
+func someStatus() *statusReport {
+	return &statusReport{Interfaces: []statusInterface{{
+		Dev: "eth0", Netns: 7, Policy: `/etc/"a".levee`, Hash: "ab", Hook: "tcx",
+		Rules: []statusRule{{id: "label:a\\b", Label: "a\\b", Verdict: "drop", Reason: "rule",
+			Packets: 3, Bytes: 180}},
+		Sets: []statusSet{{Name: "abusers", Entries: 2, Max: 100, Refused: 1}},
+	}}}
+}
+
+func TestMetricsNameWhatTheyAreOf(t *testing.T) {
+	for spaces, want := range map[bool][]string{
+		false: {
+			`levee_policy_info{dev="eth0",policy="/etc/\"a\".levee",hash="ab",hook="tcx"} 1`,
+			`levee_trial_seconds{dev="eth0"} 0`, `levee_fallback{dev="eth0"} 0`,
+			`levee_rule_packets_total{dev="eth0",rule="label:a\\b",label="a\\b",` +
+				`verdict="drop",reason="rule"} 3`,
+			`levee_set_entries{dev="eth0",set="abusers"} 2`,
+			`levee_set_max_entries{dev="eth0",set="abusers"} 100`,
+			`levee_set_refused_entries_total{dev="eth0",set="abusers"} 1`,
+		},
+		true: {`levee_trial_seconds{dev="eth0",netns="7"} 0`},
+	} {
+		text := string(openmetrics.Append(nil, openmetrics.OpenMetrics,
+			metricsOf(someStatus(), spaces)))
+		for _, line := range want {
+			if !strings.Contains(text, line+"\n") {
+				t.Errorf("no %s in\n%s", line, text)
+			}
+		}
+	}
+}
+
+func TestLongIdentitiesStayApart(t *testing.T) {
+	long := "text:drop from { " + strings.Repeat("192.0.2.1, ", 100_000)
+	a, b := shortIdentity(long+"1"), shortIdentity(long+"2")
+	if a == b || len(a) > 200 {
+		t.Errorf("%s\n%s", a, b)
+	}
+	if got := shortIdentity("default"); got != "default" {
+		t.Error(got)
+	}
+}
+
+func TestListenAddresses(t *testing.T) {
+	for v, want := range map[string]string{
+		"9469": "tcp 127.0.0.1:9469", ":9469": "tcp 127.0.0.1:9469",
+		"[::1]:9469": "tcp [::1]:9469", "0.0.0.0:80": "tcp 0.0.0.0:80",
+		"unix:/run/l": "unix /run/l",
+	} {
+		network, address, err := listenAddress(v)
+		if got := network + " " + address; err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", v, got, err, want)
+		}
+	}
+	for _, v := range []string{"", ":", "0", "70000", "localhost:80", "1.2.3.4", "unix:", "::1"} {
+		if _, _, err := listenAddress(v); err == nil {
+			t.Errorf("%q is taken", v)
+		}
+	}
+}
+
+// TestDashboardAsksForWhatThereIs looks up each metric of the Grafana dashboard.
+func TestDashboardAsksForWhatThereIs(t *testing.T) {
+	text, err := os.ReadFile("../../packaging/grafana/levee.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !json.Valid(text) {
+		t.Fatal("the dashboard is no JSON")
+	}
+	have := string(openmetrics.Append(nil, openmetrics.Text, metricsOf(someStatus(), false)))
+	asked := map[string]bool{}
+	for _, name := range regexp.MustCompile(`levee_[a-z_]+`).FindAllString(string(text), -1) {
+		asked[name] = true
+		if !strings.Contains(have, "\n"+name+"{") {
+			t.Errorf("the dashboard asks for %s, which is no metric", name)
+		}
+	}
+	if len(asked) < 7 {
+		t.Errorf("only %v", asked)
+	}
+}
