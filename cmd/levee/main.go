@@ -35,6 +35,7 @@ var commands = []struct {
 }{
 	{groupPolicy, newCheck},
 	{groupPolicy, newFmt},
+	{groupPolicy, newLSP},
 	{groupPolicy, newEval},
 	{groupPolicy, newExplain},
 	{groupPolicy, newTest},

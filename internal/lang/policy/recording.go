@@ -98,7 +98,7 @@ func Whole(name string, src []byte, files []SetFile) ([]byte, error) {
 		list := &syntax.Value{List: true}
 		for _, of := range p.Sets {
 			if of.Name == set.Name.Text {
-				for text := range of.texts() {
+				for text := range of.Texts() {
 					list.Elems = append(list.Elems, syntax.Elem{Text: text})
 				}
 			}
@@ -112,8 +112,8 @@ func Whole(name string, src []byte, files []SetFile) ([]byte, error) {
 	return syntax.Format(f), nil
 }
 
-// texts are the elements of a set as they stand in a list.
-func (s *Set) texts() func(yield func(string) bool) {
+// Texts are the elements of a set as they stand in a list.
+func (s *Set) Texts() func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for _, p := range s.Prefixes {
 			if !yield(prefixText(p)) {

@@ -311,7 +311,10 @@ func (p *parser) startsStatement() bool {
 	return p.tok.first && p.tok.class&statementWord != 0
 }
 
-var isStatement = wordSet(actionWords + " interface set default essential on test limit cookie log")
+var isStatement = wordSet(actionWords + " " + otherStatements + " limit cookie log")
+
+// otherStatements begin with no action.
+const otherStatements = "interface set default essential on test"
 
 func wordSet(words string) map[string]bool {
 	m := make(map[string]bool)

@@ -1,5 +1,11 @@
 package syntax
 
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
 // class says what a word is to the language, as bits: which lists of words it is in.
 type class uint8
 
@@ -53,4 +59,19 @@ func classOf(word string) class {
 		return 0
 	}
 	return classes[word]
+}
+
+// Words are all words that mean something, in order: keywords, words of packets, and those that are
+// kept for later.
+func Words() []string { return slices.Sorted(maps.Keys(classes)) }
+
+// Statements are the words that statements begin with, apart from those that are kept for later.
+func Statements() []string { return strings.Fields(actionWords + " " + otherStatements) }
+
+// TermWords are the words that terms of rules are made of.
+func TermWords() []string { return strings.Fields(termWords) }
+
+// PacketWords are the words that packets of tests are made of.
+func PacketWords() []string {
+	return strings.Fields(packetWords + " " + fieldWords + " " + bytesWords)
 }

@@ -1,0 +1,177 @@
+package lsp
+
+import (
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"levee/internal/filter/ir"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
+)
+
+// document is a policy that an editor has open.
+type document struct {
+	uri     string
+	version int
+	text    string
+	lines   []string // without their ends
+
+	tree *syntax.File // all statements that could be understood
+	diag syntax.Diagnostics
+	// the last policy without errors: while a line is typed, its sets are still known
+	policy *policy.Policy
+}
+
+// set gives a document another text.
+func (d *document) set(text string, version int) {
+	d.text, d.version, d.tree = text, version, nil
+	d.lines = strings.Split(text, "\n")
+	for i, l := range d.lines {
+		d.lines[i] = strings.TrimSuffix(l, "\r")
+	}
+}
+
+// path is the file of a document; a text that was never saved stands in the current directory.
+func path(uri string) string {
+	u, err := url.Parse(uri)
+	if err != nil || u.Scheme != "file" || u.Path == "" {
+		return "unsaved.levee"
+	}
+	return filepath.FromSlash(u.Path)
+}
+
+// check parses the text, unless that is done, and finds what `levee check` finds.
+func (d *document) check() {
+	if d.tree != nil {
+		return
+	}
+	file := path(d.uri)
+	tree, ds := syntax.Parse(file, []byte(d.text))
+	p, more := policy.Resolve(tree, policy.Files(filepath.Dir(file)))
+	d.tree, d.diag = tree, syntax.Merge(ds, more)
+	if d.diag.HasErrors() {
+		return
+	}
+	d.policy = p
+	c := &syntax.Collector{File: tree.Name}
+	for _, f := range ir.Build(p).Findings {
+		c.Warnf(syntax.Pos{Line: f.Pos.Line, Col: f.Pos.Col, EndCol: f.Pos.Col + 1}, f.Hint, "%s",
+			f.Message)
+	}
+	d.diag = syntax.Merge(d.diag, tree.Diagnostics(c))
+}
+
+// diagnostics are those of check as editors have them. What is wrong in a set file stands in the
+// first line, with its place.
+func (d *document) diagnostics() []diagnostic {
+	out := []diagnostic{}
+	for _, found := range d.diag {
+		at, message := found.Pos, found.Message
+		if found.File != d.tree.Name {
+			message = fmt.Sprintf("%s:%d: %s", found.File, found.Line, message)
+			at = syntax.Pos{}
+		}
+		if found.Hint != "" {
+			message += "\nhint: " + found.Hint
+		}
+		severity := 1
+		if found.Severity == syntax.Warning {
+			severity = 2
+		}
+		out = append(out, diagnostic{d.span(at), severity, "levee", message})
+	}
+	return out
+}
+
+// line is a line of the text by its number from 0, "" if there is none.
+func (d *document) line(n int) string {
+	if n < 0 || n >= len(d.lines) {
+		return ""
+	}
+	return d.lines[n]
+}
+
+// span is a place in UTF-16 code units, from 0.
+func (d *document) span(p syntax.Pos) span {
+	n := max(int(p.Line)-1, 0)
+	line := d.line(n)
+	return span{position{n, units(line, int(p.Col)-1)}, position{n, units(line, int(p.EndCol)-1)}}
+}
+
+// units is how many UTF-16 code units the first characters of a line have.
+func units(line string, characters int) (n int) {
+	for _, r := range line {
+		if characters--; characters < 0 {
+			break
+		}
+		n += utf16.RuneLen(r)
+	}
+	return n
+}
+
+// offset is the byte of a line where that many UTF-16 code units end.
+func offset(line string, units int) int {
+	for i, r := range line {
+		if units -= utf16.RuneLen(r); units < 0 {
+			return i
+		}
+	}
+	return len(line)
+}
+
+// word is a word or a quoted text.
+type word struct {
+	text   string
+	quoted bool
+	pos    syntax.Pos
+}
+
+// wordAt is the word around a position. ok is false in comments and between words.
+func (d *document) wordAt(at position) (w word, ok bool) {
+	line := d.line(at.Line)
+	to := offset(line, at.Character)
+	for _, w := range wordsOf(line) {
+		if w.from <= to && to <= w.end {
+			col := int32(utf8.RuneCountInString(line[:w.from])) + 1
+			return word{strings.Trim(line[w.from:w.end], `"`), line[w.from] == '"',
+				syntax.Pos{Line: int32(at.Line) + 1, Col: col,
+					EndCol: col + int32(utf8.RuneCountInString(line[w.from:w.end]))}}, true
+		}
+	}
+	return word{}, false
+}
+
+// piece is where a word stands in its line, in bytes.
+type piece struct{ from, end int }
+
+// wordsOf are the words and quoted texts of a line, without its comment. A text that is not closed
+// goes to the end.
+func wordsOf(line string) (all []piece) {
+	for i := 0; i < len(line); {
+		switch c := line[i]; {
+		case c == '#':
+			return all
+		case c == '"':
+			end := strings.IndexByte(line[i+1:], '"')
+			if end < 0 {
+				return append(all, piece{i, len(line)})
+			}
+			all = append(all, piece{i, i + end + 2})
+			i += end + 2
+		case strings.IndexByte(" \t{}(),;=<>!", c) >= 0:
+			i++
+		default:
+			end := strings.IndexAny(line[i:], " \t{}(),;=<>!#\"")
+			if end < 0 {
+				end = len(line) - i
+			}
+			all = append(all, piece{i, i + end})
+			i += end
+		}
+	}
+	return all
+}
