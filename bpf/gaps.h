@@ -10,8 +10,8 @@
 #define GAP_BITS 3 // a bucket is an eighth of a power of two
 #define GAPS ((40 - GAP_BITS + 1) << GAP_BITS) // up to 2^40 ns
 
-// gap_bucket is the bucket of a time in ns, GAPS or more for what is too long. Up to 2^GAP_BITS each bucket is one ns, then
-// there are 2^GAP_BITS for each power of two.
+// gap_bucket is the bucket of a time in ns, GAPS or more for what is too long. Up to 2^GAP_BITS
+// each bucket is one ns, then there are 2^GAP_BITS for each power of two.
 static __always_inline __u32 gap_bucket(__u64 gap)
 {
 	__u64 g = gap;

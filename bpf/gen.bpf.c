@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// The packet generator: run over live frames (BPF_F_TEST_XDP_LIVE_FRAMES) it decides whether the next packet is
-// due, has it written by frame(), and redirects it to a device; no system call is made per packet or batch.
+// The packet generator: run over live frames (BPF_F_TEST_XDP_LIVE_FRAMES) it decides whether the
+// next packet is due, has it written by frame(), and redirects it to a device; no system call is
+// made per packet or batch.
 //
-// The body of frame() is generated for what is sent (package template) and put in place of the one here before
-// loading. Pages come back with whatever the receiver made of them, so it writes all headers each time.
+// The body of frame() is generated for what is sent (package template) and put in place of the one
+// here before loading. Pages come back with whatever the receiver made of them, so it writes all
+// headers each time.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -22,7 +24,8 @@ struct pace {
 // What changes; written by the one thread that runs the program.
 struct run {
 	__u64 sent, bytes, errors;
-	__u64 limit; // stop at this many sent: a test run that a signal interrupts starts again with its full count
+	// stop at this many sent: a test run that a signal interrupts starts again with its full count
+	__u64 limit;
 	__u64 start, deadline; // ns of the monotonic clock
 	__u64 last; // time of the last clock reading that sent
 	__u64 due; // when the next packet is due, ns since start times 2^16
@@ -71,8 +74,8 @@ static __always_inline int due(void)
 	return 1;
 }
 
-// frame writes frame number n and returns its length in bytes, 0 when it cannot. Weak, so that clang takes nothing
-// about it for granted.
+// frame writes frame number n and returns its length in bytes, 0 when it cannot. Weak, so that
+// clang takes nothing about it for granted.
 __weak __attribute__((noinline)) int frame(struct xdp_md *ctx, __u64 n)
 {
 	return ctx->data_end - ctx->data + n;

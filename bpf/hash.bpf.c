@@ -53,7 +53,8 @@ static __always_inline __u64 base(const __u64 *key, __u32 length)
 	return half(key, 0);
 }
 
-// SipHash-c-d: Aumasson and Bernstein, "SipHash: a fast short-input PRF" (INDOCRYPT 2012), section 2.
+// SipHash-c-d: Aumasson and Bernstein, "SipHash: a fast short-input PRF" (INDOCRYPT 2012), section
+// 2.
 struct sip {
 	__u64 v0, v1, v2, v3;
 };
@@ -154,8 +155,8 @@ static __always_inline __u64 jhash(const __u64 *key, __u32 length)
 	return c;
 }
 
-// XXH3, 64 bits, for 4 to 128 bytes: xxHash specification 0.2.0, sections XXH3 "small" and "medium" inputs.
-// The words are the first of its default secret.
+// XXH3, 64 bits, for 4 to 128 bytes: xxHash specification 0.2.0, sections XXH3 "small" and "medium"
+// inputs. The words are the first of its default secret.
 #define S0 0xbe4ba423396cfeb8
 #define S8 0x1cad21f72c81017c
 #define S16 0xdb979083e96dd4de
@@ -234,8 +235,8 @@ static __always_inline __u64 murmur3(const __u64 *key, __u32 length)
 	return h ^ h >> 16;
 }
 
-// CRC-32C (RFC 3720, appendix B.4), eight bytes a step by eight tables (Kounavis and Berry, "A Systematic
-// Approach to Building High Performance Software-based CRC Generators", ISCC 2005).
+// CRC-32C (RFC 3720, appendix B.4), eight bytes a step by eight tables (Kounavis and Berry, "A
+// Systematic Approach to Building High Performance Software-based CRC Generators", ISCC 2005).
 static __always_inline __u64 crc32c(const __u64 *key, __u32 length)
 {
 	__u32 crc = 0xffffffff, at = 0, x, y;
@@ -256,7 +257,8 @@ static __always_inline __u64 crc32c(const __u64 *key, __u32 length)
 	return ~crc;
 }
 
-// batch is a round of the outer loop: enough hashes that the call of it does not hide their latency.
+// batch is a round of the outer loop: enough hashes that the call of it does not hide their
+// latency.
 static __always_inline long batch(__u32 round, __u64 (*hash)(const __u64 *, __u32), __u32 length)
 {
 	__u64 sum = total, h;

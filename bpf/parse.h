@@ -31,7 +31,8 @@ enum transport { OTHER, TCP, UDP, UDPLITE, SCTP, DCCP, ICMP, TRANSPORTS };
 
 // A class is what decides which fields a packet has: 0 for frames that are not IP, else
 // 1 + (family * TRANSPORTS + transport) * 2 + fragment, family 0 for IPv4 and 1 for IPv6.
-#define CLASS(family, transport, fragment) (1 + ((family)*TRANSPORTS + (transport)) * 2 + (fragment))
+#define CLASS(family, transport, fragment) \
+	(1 + ((family)*TRANSPORTS + (transport)) * 2 + (fragment))
 
 // All that a rule can look at, in host byte order. The generated code reads it by offset. Small
 // fields that rules compare do not lie on multiples of 8 bytes: there the verifier remembers what
@@ -114,16 +115,18 @@ static __always_inline long pull(const struct frame *f, __u32 off, void *to, __u
 	return -1;
 }
 
-// merged is the payload of each segment of a packet that the stack has merged from several (GRO), or
-// has not cut into several yet (GSO); 0 of a packet that is as it was on the wire. XDP cannot tell.
+// merged is the payload of each segment of a packet that the stack has merged from several (GRO),
+// or has not cut into several yet (GSO); 0 of a packet that is as it was on the wire. XDP cannot
+// tell.
 static __always_inline __u32 merged(const struct frame *f, int hook)
 {
 	return hook == HOOK_TCX ? ((struct __sk_buff *)f->ctx)->gso_size : 0;
 }
 
-// as_sent gives a merged packet the length of its first segment; left is what follows the IP headers,
-// hlen of it the header of the transport.
-static __always_inline void as_sent(const struct frame *f, struct key *k, __u32 left, __u32 hlen, int hook)
+// as_sent gives a merged packet the length of its first segment; left is what follows the IP
+// headers, hlen of it the header of the transport.
+static __always_inline void as_sent(const struct frame *f, struct key *k, __u32 left, __u32 hlen,
+				    int hook)
 {
 	__u32 segment = hlen + merged(f, hook);
 
@@ -132,8 +135,8 @@ static __always_inline void as_sent(const struct frame *f, struct key *k, __u32 
 }
 
 // parse_transport decodes the header of proto in the left bytes at off and sets the class.
-static __always_inline int parse_transport(const struct frame *f, struct key *k, __u32 off, __u32 left, int family,
-					   int fragment, int hook)
+static __always_inline int parse_transport(const struct frame *f, struct key *k, __u32 off,
+					   __u32 left, int family, int fragment, int hook)
 {
 	__u8 b[16];
 	int transport;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// The receiver of measurements of packet generators: an XDP program that counts the IPv4 packets, notes the time between
-// them, finds sources that come twice, and drops them. Everything else passes, so that neighbours are found.
+// The receiver of measurements of packet generators: an XDP program that counts the IPv4 packets,
+// notes the time between them, finds sources that come twice, and drops them. Everything else
+// passes, so that neighbours are found.
 //
 // One thread receives, so that nothing here needs to be atomic.
 #include <linux/bpf.h>

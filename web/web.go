@@ -1,6 +1,7 @@
-// Package web carries the sources of levee's pages, so that the binary works without the repository. It
-// holds data only: scripts, styles and templates, and uPlot (https://github.com/leeoniya/uPlot, MIT licence
-// in uplot/LICENSE) as its authors built it. Nothing in them asks a network for anything.
+// Package web carries the sources of levee's pages, so that the binary works without the
+// repository. It holds data only: scripts, styles and templates, and uPlot
+// (https://github.com/leeoniya/uPlot, MIT licence in uplot/LICENSE) as its authors built it.
+// Nothing in them asks a network for anything.
 package web
 
 import _ "embed"

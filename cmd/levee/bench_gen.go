@@ -25,9 +25,10 @@ func newBenchGen(e *env) *cobra.Command {
 	var o generators.Options
 	var rates []string
 	cmd := newMeasurement(e, benchCommand{
-		use:   "gen",
-		short: "Packet generators: rate, exactness and gaps, against trafgen, masscan and tcpreplay",
-		long:  benchGenLong, example: benchGenExample,
+		use: "gen",
+		short: "Packet generators: rate, exactness and gaps, against trafgen, masscan and " +
+			"tcpreplay",
+		long: benchGenLong, example: benchGenExample,
 		options: &o.Options,
 		rounds:  "rounds (default 6, the fewest that give an interval)",
 		window:  "length of a window (default 1s)",

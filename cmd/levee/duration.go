@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// longest is the longest lease, and longer than anything else that takes a duration, as policies write it.
+// longest is the longest lease, and longer than anything else that takes a duration, as policies
+// write it.
 const longest = "520w"
 
 // parseDuration reads a duration as policies have it, 500ms, 30s, 10m, 12h, 7d, 2w, or as Go prints

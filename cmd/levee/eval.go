@@ -202,7 +202,8 @@ func (r *evalRun) all() error {
 		r.e.sayf("%s left out: %v", plural(r.other, "packet"), packet.ErrNotL3)
 	}
 	if r.long > 0 {
-		r.e.sayf("%s of more than %d bytes, judged by the oracle alone: the kernel runs no program "+
+		r.e.sayf("%s of more than %d bytes, judged by the oracle alone: the kernel runs no "+
+			"program "+
 			"on frames from memory that are longer", plural(r.long, "packet"), dataplane.MaxFrame)
 	}
 	if r.diffs > 0 {

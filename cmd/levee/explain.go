@@ -79,8 +79,9 @@ func (f *explainFlags) take(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case len(args) > 0:
-		return usagef(cmd, "%q is one argument too many; a packet in words stands in quotes, as one "+
-			"argument", args[0])
+		return usagef(cmd,
+			"%q is one argument too many; a packet in words stands in quotes, as one "+
+				"argument", args[0])
 	case inWords && f.words == "":
 		return usagef(cmd, "PACKET, --packet or --pcap is missing")
 	case f.packet != "" && f.pcap != "":
@@ -88,7 +89,8 @@ func (f *explainFlags) take(cmd *cobra.Command, args []string) error {
 	case f.file != "" && f.dev != "":
 		return usagef(cmd, "FILE and --dev exclude each other")
 	case f.file == "" && cmd.Flags().Changed("link"):
-		return usagef(cmd, "--link is for FILE: an interface says itself what its packets begin with")
+		return usagef(cmd,
+			"--link is for FILE: an interface says itself what its packets begin with")
 	case f.n < 1:
 		return usagef(cmd, "--n %d: packets are counted from 1", f.n)
 	case (f.file == stdinName) && (f.packet == stdinName || f.pcap == stdinName):
@@ -135,7 +137,8 @@ func (e *env) explain(cmd *cobra.Command, f *explainFlags) error {
 // dump with offsets takes about four characters for each.
 const maxHex = 1 << 20
 
-// explainPolicy is the policy that judges, what packets begin with, and what is in its dynamic sets.
+// explainPolicy is the policy that judges, what packets begin with, and what is in its dynamic
+// sets.
 func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*policy.Policy, packet.Link,
 	[]judge.Entry, error) {
 	if f.file != "" {

@@ -34,12 +34,14 @@ func TestImportLooksForLockOuts(t *testing.T) {
 					t.Errorf("sessions of %q were looked for", dev)
 				}
 				return []session.Session{{Local: netip.MustParseAddrPort("198.51.100.1:22"),
-					Remote: netip.MustParseAddrPort("192.0.2.7:50000"), What: "an SSH session"}}, nil
+					Remote: netip.MustParseAddrPort("192.0.2.7:50000"),
+					What:   "an SSH session"}}, nil
 			}
 			if got := run(e); got != 0 {
 				t.Fatalf("status %d: %s", got, stderr)
 			}
-			if stdout.Len() == 0 || strings.Contains(stderr.String(), "LOCK-OUT") != (c.want != "") ||
+			if stdout.Len() == 0 || strings.Contains(stderr.String(),
+				"LOCK-OUT") != (c.want != "") ||
 				!strings.Contains(stderr.String(), c.want) {
 				t.Errorf("%s", stderr)
 			}

@@ -13,12 +13,14 @@ import (
 func TestDraftsPassTheirOwnTests(t *testing.T) {
 	any4 := netip.IPv4Unspecified()
 	busy := inuse.Machine{
-		Dev:       "eth0",
-		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("2001:db8::9")},
+		Dev: "eth0",
+		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.9"),
+			netip.MustParseAddr("2001:db8::9")},
 		Listeners: []inuse.Listener{
 			{Proto: "tcp", Address: any4, Port: 22, Owner: "sshd"},
 			{Proto: "udp", Address: any4, Port: 123},
-			{Proto: "udp", Address: netip.MustParseAddr("224.0.0.251"), Port: 5353, Owner: "avahi\"\n"},
+			{Proto: "udp", Address: netip.MustParseAddr("224.0.0.251"), Port: 5353,
+				Owner: "avahi\"\n"},
 			{Proto: "tcp", Address: netip.MustParseAddr("192.0.2.9"), Port: 8080,
 				Owner: "a process of a name that is far too long for a label of a rule"}},
 		SSH: []netip.Addr{netip.MustParseAddr("203.0.113.7")}, SSHPorts: []uint16{22, 2222},

@@ -19,7 +19,8 @@ func (e *env) keep(p *policy.Policy, opts dataplane.UpOptions, f *upFlags) error
 	err := dataplane.Keep(ctx, opts, dataplane.Compiler(p), dataplane.KeepEvents{
 		Ready: func(reps []*dataplane.Report) { e.keeping(p, names, reps, f) },
 		Came: func(dev string, after time.Duration) {
-			e.sayf("%s has come, and has the policy after %s", dev, after.Round(10*time.Microsecond))
+			e.sayf("%s has come, and has the policy after %s", dev,
+				after.Round(10*time.Microsecond))
 		},
 		Failed: func(dev string, err error) {
 			e.sayf("%s has come and does not have the policy: %v", dev, err)

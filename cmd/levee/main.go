@@ -123,8 +123,8 @@ func newRoot(e *env) *cobra.Command {
 	return root
 }
 
-// newHelp is `levee help`, of a command or of a page; unlike cobra's own it takes an unknown command
-// for the mistake that it is.
+// newHelp is `levee help`, of a command or of a page; unlike cobra's own it takes an unknown
+// command for the mistake that it is.
 func newHelp(e *env, root *cobra.Command) *cobra.Command {
 	topics := strings.Join(docs.Topics(), ", ")
 	return &cobra.Command{

@@ -27,7 +27,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"levee": leveeWithRights, "probe": probe, "sshd": sshd, "over": over})
+	testscript.Main(m, map[string]func(){"levee": leveeWithRights, "probe": probe, "sshd": sshd,
+		"over": over})
 }
 
 // TestScripts runs the command-line stories of test/script. Stories that need root or a kernel
@@ -138,8 +139,8 @@ func leveeWithRights() {
 	main()
 }
 
-// giveUpRights runs this command again with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN alone. It returns
-// only with an error.
+// giveUpRights runs this command again with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN alone. It
+// returns only with an error.
 func giveUpRights() error {
 	runtime.LockOSThread()
 	keep := []uintptr{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_NET_ADMIN}

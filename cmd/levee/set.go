@@ -264,7 +264,8 @@ func (e *env) setChange(done string,
 				return usagef(cmd, "--lease: %v", err)
 			}
 			if lease > policy.MaxLease {
-				return usagef(cmd, "--lease %s: a lease is at most %s; \"forever\" has none", f.lease,
+				return usagef(cmd, "--lease %s: a lease is at most %s; \"forever\" has none",
+					f.lease,
 					longest)
 			}
 		}
@@ -283,7 +284,8 @@ func (e *env) setChange(done string,
 		case f.empty:
 			return usagef(cmd, "--empty, but there are entries: %d", len(entries))
 		default:
-			return usagef(cmd, "%s has no entries, so that %s would be empty; say --empty if this is meant",
+			return usagef(cmd,
+				"%s has no entries, so that %s would be empty; say --empty if this is meant",
 				f.from, name)
 		}
 		shown := e.progress()

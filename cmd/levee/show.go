@@ -48,8 +48,8 @@ func (e *env) show(cmd *cobra.Command, dev string) error {
 	return nil
 }
 
-// inForce reads the policy in force on an interface, or, where dev is "", on the only one that has a
-// policy.
+// inForce reads the policy in force on an interface, or, where dev is "", on the only one that has
+// a policy.
 func (e *env) inForce(cmd *cobra.Command, dev string) (string, *dataplane.InForce, error) {
 	ctx := context.Background()
 	if dev == "" {

@@ -273,7 +273,8 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 	fmt.Fprintln(w)
 	rules := newTable("PACKETS BYTES VERDICT RULE LABEL MATCH", ">", ">", "<", "<", "<", "<")
 	if f.watch {
-		rules = newTable("PACKETS BYTES PACKETS/S BIT/S VERDICT RULE LABEL MATCH", ">", ">", ">", ">",
+		rules = newTable("PACKETS BYTES PACKETS/S BIT/S VERDICT RULE LABEL MATCH", ">", ">", ">",
+			">",
 			"<", "<", "<", "<")
 	}
 	for _, r := range s.Rules {

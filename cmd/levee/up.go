@@ -164,7 +164,8 @@ func (e *env) allowed(pr *parsed, devs []string, force bool, opts *dataplane.UpO
 		var entries guard.Entries
 		if len(sessions) > 0 {
 			if entries, err = e.entries(dev, p); err != nil {
-				e.sayf("cannot look into dynamic sets for SSH sessions that the policy might cut: %v",
+				e.sayf("cannot look into dynamic sets for SSH sessions that the policy might "+
+					"cut: %v",
 					err)
 			}
 		}

@@ -94,7 +94,8 @@ func TestConditionsAreSaidAndCompared(t *testing.T) {
 	if err := c.Write(&said, new(Head), nothing); err != nil {
 		t.Fatal(err)
 	}
-	if want := "took 30 ns a load (20 to 100), the core 0.130 ns an operation (0.120 to 0.200)"; !strings.Contains(said.String(), want) {
+	if want := "took 30 ns a load (20 to 100), the core 0.130 ns an operation (0.120 to " +
+		"0.200)"; !strings.Contains(said.String(), want) {
 		t.Errorf("%q lacks %q", said.String(), want)
 	}
 	var d report.Document

@@ -34,7 +34,9 @@ func (r *Runner) Bench(frames [][]byte, repeat int) (Cost, error) {
 	}
 	for _, f := range frames {
 		if len(f) < minFrame {
-			return Cost{}, fmt.Errorf("measure program: a frame of %d bytes cannot be run, 14 is the least", len(f))
+			return Cost{},
+				fmt.Errorf("measure program: a frame of %d bytes cannot be run, 14 is the least",
+					len(f))
 		}
 	}
 	empty, err := emptyProgram(r.hook)

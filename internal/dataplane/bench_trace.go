@@ -13,8 +13,9 @@ import (
 	"levee/internal/kernel"
 )
 
-// Trace is many different frames that programs are run on in turn, so that neither caches nor branch
-// predictors know the next one: what Bench measures for one frame again and again is a lower bound.
+// Trace is many different frames that programs are run on in turn, so that neither caches nor
+// branch predictors know the next one: what Bench measures for one frame again and again is a lower
+// bound.
 //
 // BPF_PROG_RUN repeats one frame. So a small program writes the next frame of the trace over it and
 // calls the program to be measured by a tail call through an array with one entry, which the
@@ -46,12 +47,14 @@ const (
 // zero-filled behind their end.
 func NewTrace(frames [][]byte) (*Trace, error) {
 	if len(frames) == 0 || len(frames) > maxTrace {
-		return nil, fmt.Errorf("measure program: a trace of %d frames, must be 1 to %d", len(frames), maxTrace)
+		return nil, fmt.Errorf("measure program: a trace of %d frames, must be 1 to %d",
+			len(frames), maxTrace)
 	}
 	longest := 64
 	for _, f := range frames {
 		if len(f) < minFrame || len(f) > maxTraceFrame {
-			return nil, fmt.Errorf("measure program: a frame of %d bytes, must be %d to %d", len(f), minFrame, maxTraceFrame)
+			return nil, fmt.Errorf("measure program: a frame of %d bytes, must be %d to %d", len(f),
+				minFrame, maxTraceFrame)
 		}
 		longest = max(longest, len(f))
 	}
@@ -70,14 +73,16 @@ func (t *Trace) load(memory []byte) (err error) {
 	if err := kernel.Privileged(); err != nil {
 		return err
 	}
-	spec := ebpf.MapSpec{Name: "trace_frames", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(memory)), MaxEntries: 1}
+	spec := ebpf.MapSpec{Name: "trace_frames", Type: ebpf.Array, KeySize: 4,
+		ValueSize: uint32(len(memory)), MaxEntries: 1}
 	if t.frames, err = ebpf.NewMap(&spec); err != nil {
 		return kernel.LoadError("make the map of a trace", err)
 	}
 	if err = t.frames.Put(uint32(0), memory); err != nil {
 		return kernel.LoadError("fill the map of a trace", err)
 	}
-	spec = ebpf.MapSpec{Name: "trace_next", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}
+	spec = ebpf.MapSpec{Name: "trace_next", Type: ebpf.Array, KeySize: 4, ValueSize: 8,
+		MaxEntries: 1}
 	if t.next, err = ebpf.NewMap(&spec); err != nil {
 		return kernel.LoadError("make the map of a trace", err)
 	}
@@ -88,10 +93,11 @@ func (t *Trace) load(memory []byte) (err error) {
 	return err
 }
 
-// feed makes the program that hands the frames of the trace to another. Both must have been loaded for
-// the same kind of attachment (__bpf_prog_map_compatible, kernel/bpf/core.c).
+// feed makes the program that hands the frames of the trace to another. Both must have been loaded
+// for the same kind of attachment (__bpf_prog_map_compatible, kernel/bpf/core.c).
 func (t *Trace) feed(to *ebpf.Program, attach ebpf.AttachType) (*feeder, error) {
-	jump, err := ebpf.NewMap(&ebpf.MapSpec{Name: "trace_jump", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	jump, err := ebpf.NewMap(&ebpf.MapSpec{Name: "trace_jump", Type: ebpf.ProgramArray, KeySize: 4,
+		ValueSize: 4, MaxEntries: 1})
 	if err != nil {
 		return nil, kernel.LoadError("make the jump of a trace", err)
 	}
@@ -123,7 +129,8 @@ func (t *Trace) feed(to *ebpf.Program, attach ebpf.AttachType) (*feeder, error) 
 		asm.Add.Reg(asm.R3, asm.R2),
 	)
 	for i := int16(0); i < int16(t.stride); i += 8 {
-		b.Emit(asm.LoadMem(asm.R4, asm.R3, i, asm.DWord), asm.StoreMem(asm.R7, i, asm.R4, asm.DWord))
+		b.Emit(asm.LoadMem(asm.R4, asm.R3, i, asm.DWord),
+			asm.StoreMem(asm.R7, i, asm.R4, asm.DWord))
 	}
 	b.Emit(
 		asm.Mov.Reg(asm.R1, asm.R6),
@@ -134,7 +141,8 @@ func (t *Trace) feed(to *ebpf.Program, attach ebpf.AttachType) (*feeder, error) 
 	b.Label("end")
 	b.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return()) // XDP_ABORTED: never
 	f.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "levee_trace", Type: ebpf.XDP, AttachType: attach, Instructions: b.MustFinish(), License: "Dual BSD/GPL",
+		Name: "levee_trace", Type: ebpf.XDP, AttachType: attach, Instructions: b.MustFinish(),
+		License: "Dual BSD/GPL",
 	})
 	return f, kernel.LoadError("load the program that runs a trace", err)
 }
@@ -155,7 +163,8 @@ type TraceRun struct {
 	frame  []byte
 }
 
-// OnTrace prepares measurements of the program, which must be of XDP, on a trace. They end with the trace.
+// OnTrace prepares measurements of the program, which must be of XDP, on a trace. They end with the
+// trace.
 func (r *Runner) OnTrace(t *Trace) (*TraceRun, error) {
 	if r.hook != ebpf.XDP {
 		return nil, errors.New("measure program: a trace runs XDP programs")
@@ -167,21 +176,24 @@ func (r *Runner) OnTrace(t *Trace) (*TraceRun, error) {
 	return &TraceRun{t, feeder, make([]byte, t.stride)}, nil
 }
 
-// Round measures the program against an empty one: empty, program, program, empty (A B B A), each over so many packets, from where
-// in the trace the last ended. The result is ns a packet above the empty program, and of that with the test loop and copying.
-// The kernel's clock cuts each mean to whole nanoseconds. The first round warms up: its figures are to be thrown away.
+// Round measures the program against an empty one: empty, program, program, empty (A B B A), each
+// over so many packets, from where in the trace the last ended. The result is ns a packet above the
+// empty program, and of that with the test loop and copying. The kernel's clock cuts each mean to
+// whole nanoseconds. The first round warms up: its figures are to be thrown away.
 func (x *TraceRun) Round(packets int) (above, empty float64, err error) {
 	if packets < 1 {
 		return 0, 0, errors.New("measure program: a round needs a packet")
 	}
 	var ns [4]float64
-	for i, p := range [4]*ebpf.Program{x.trace.empty.prog, x.feeder.prog, x.feeder.prog, x.trace.empty.prog} {
+	for i, p := range [4]*ebpf.Program{x.trace.empty.prog, x.feeder.prog, x.feeder.prog,
+		x.trace.empty.prog} {
 		ret, d, err := p.Benchmark(x.frame, packets, nil)
 		if err != nil {
 			return 0, 0, runError(err, len(x.frame))
 		}
 		if ret == 0 {
-			return 0, 0, errors.New("measure program: the jump from the trace into the program failed")
+			return 0, 0,
+				errors.New("measure program: the jump from the trace into the program failed")
 		}
 		ns[i] = float64(d.Nanoseconds())
 	}
@@ -189,8 +201,8 @@ func (x *TraceRun) Round(packets int) (above, empty float64, err error) {
 	return (ns[1]+ns[2])/2 - empty, empty, nil
 }
 
-// Memory is what the program and its maps take in the kernel, in bytes, as it charges them. The counters
-// are of one row for each CPU.
+// Memory is what the program and its maps take in the kernel, in bytes, as it charges them. The
+// counters are of one row for each CPU.
 func (r *Runner) Memory() (uint64, error) {
 	var sum uint64
 	last, _ := r.program.MapOf(codegen.LastSlot)

@@ -36,7 +36,8 @@ func TestEveryFrameOfATraceIsRun(t *testing.T) {
 	runs := uint64(2 * rounds * repeat)
 	got := r.Counters()
 	p := handPolicy("odd", action.Pass)
-	if drops, passes := got[p.RuleSlot(0)].Packets, got[p.DefaultSlot()].Packets; drops != runs*2/3 || passes != runs/3 {
+	if drops, passes := got[p.RuleSlot(0)].Packets,
+		got[p.DefaultSlot()].Packets; drops != runs*2/3 || passes != runs/3 {
 		t.Errorf("%d dropped, %d passed of %d", drops, passes, runs)
 	}
 	if n, err := r.Memory(); err != nil || n == 0 {
@@ -46,7 +47,8 @@ func TestEveryFrameOfATraceIsRun(t *testing.T) {
 
 func TestTracesThatCannotBeRunAreRefused(t *testing.T) {
 	needRoot(t)
-	for name, frames := range map[string][][]byte{"none": nil, "short": {make([]byte, 13)}, "long": {make([]byte, maxTraceFrame+1)}} {
+	for name, frames := range map[string][][]byte{"none": nil, "short": {make([]byte, 13)},
+		"long": {make([]byte, maxTraceFrame+1)}} {
 		if trace, err := NewTrace(frames); err == nil {
 			t.Errorf("%s: accepted", name)
 			trace.Close()
@@ -57,7 +59,8 @@ func TestTracesThatCannotBeRunAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer trace.Close()
-	r, err := NewRunner(handProgram(handPolicy("odd", action.Pass), codegen.Target{Hook: codegen.TCX}))
+	r, err := NewRunner(handProgram(handPolicy("odd", action.Pass),
+		codegen.Target{Hook: codegen.TCX}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,10 +45,12 @@ func (o order) run() error {
 		if o.Text != "" {
 			compile = compileText(o.Text)
 		}
-		_, err := Up(ctx, UpOptions{Dev: o.Dev, Mode: o.Mode, Confirm: o.Confirm, PolicyPath: o.File}, compile)
+		_, err := Up(ctx, UpOptions{Dev: o.Dev, Mode: o.Mode, Confirm: o.Confirm,
+			PolicyPath: o.File}, compile)
 		return err
 	case "wait":
-		r, err := Up(ctx, UpOptions{Dev: o.Dev, Confirm: o.Confirm, PolicyPath: o.File}, compileHand(named(o.File, o.Label)))
+		r, err := Up(ctx, UpOptions{Dev: o.Dev, Confirm: o.Confirm, PolicyPath: o.File},
+			compileHand(named(o.File, o.Label)))
 		if err != nil {
 			return err
 		}

@@ -68,7 +68,8 @@ func attachFilter(d *device, made bool, p *ebpf.Program) (hold, error) {
 		err = fmt.Errorf("this kernel has no clsact, or no filters of kind bpf "+
 			"(CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF): %w", ebpf.ErrNotSupported)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSPC):
-		err = fmt.Errorf("a tc filter of somebody else has priority %d, which levee's needs to come "+
+		err = fmt.Errorf("a tc filter of somebody else has priority %d, which levee's needs to "+
+			"come "+
 			"first; `tc filter show dev %s ingress` shows it: %w", filterPriority, d.name, err)
 	}
 	if err != nil {
@@ -120,7 +121,8 @@ func (f *filter) removeQdisc() error {
 			}
 		}
 		err := netlink.QdiscDel(f.qdisc())
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) ||
+			errors.Is(err, unix.ENODEV) {
 			return nil // it is gone
 		}
 		return err
@@ -156,7 +158,8 @@ func (f *filter) running() (program uint32, name string, err error) {
 		})
 		req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("bpf")))
 		answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWTFILTER)
-		for _, none := range []error{unix.ENOENT, unix.EINVAL, unix.ENODEV} { // filter, qdisc, interface
+		// filter, qdisc, interface
+		for _, none := range []error{unix.ENOENT, unix.EINVAL, unix.ENODEV} {
 			if errors.Is(err, none) {
 				return nil
 			}

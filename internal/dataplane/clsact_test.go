@@ -127,7 +127,8 @@ func TestFiltersOfOthersAreKeptAndComeAfterLevees(t *testing.T) {
 			n.send(t, 5, 4) // passed on
 			wantPackets(t, "odd", odd.packets("odd")+3)
 			if got := o.packets() - before; got != 5 {
-				t.Errorf("priority %d: the filter behind levee's saw %d packets, want 5", priority, got)
+				t.Errorf("priority %d: the filter behind levee's saw %d packets, want 5", priority,
+					got)
 			}
 			bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
 		}
@@ -232,7 +233,8 @@ func TestFilterThatSomebodyTakesAwayIsMissed(t *testing.T) {
 			}
 			all, notes, err := Status(t.Context(), false)
 			const saying = "is not in force on lv0, because its tc filter is not there"
-			if err != nil || len(all) != 0 || len(notes) != 1 || !strings.Contains(notes[0], saying) {
+			if err != nil || len(all) != 0 || len(notes) != 1 ||
+				!strings.Contains(notes[0], saying) {
 				t.Errorf("%v, notes %q, %v", all, notes, err)
 			}
 			if _, qdisc := filters(t); qdisc {
@@ -348,7 +350,8 @@ func TestFilterUnderTheOlderQdisc(t *testing.T) {
 	bring(t, "lv0", Clsact, handPolicy("odd", action.Pass))
 	show := exec.Command("tc", "filter", "show", "dev", "lv0", "ingress")
 	out, err := show.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "bpf chain 0 handle 0x1e7ee levee direct-action") {
+	if err != nil || !strings.Contains(string(out),
+		"bpf chain 0 handle 0x1e7ee levee direct-action") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if _, err := Down(context.Background(), "lv0"); err != nil {

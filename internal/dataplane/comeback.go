@@ -169,7 +169,8 @@ func (s *store) lockRecord(r *keepRecord) (*os.File, error) {
 // forgetKept unbinds names, so that their keeper ends, and removes what waits for them.
 func (s *store) forgetKept(r *keepRecord) error {
 	for _, ending := range []string{".json", ".lock"} {
-		if err := os.Remove(s.keeps(r.id() + ending)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(s.keeps(r.id() + ending)); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			return kernel.Refuse(err, "unbind the policy from %s", strings.Join(r.Names, ", "))
 		}
 	}
@@ -365,7 +366,8 @@ func (k *keeper) first(ctx context.Context) error {
 	var reps []*Report
 	if len(devs) > 0 {
 		if reps, err = UpAll(ctx, devs, k.UpOptions, k.compile); len(reps) == 0 {
-			return errors.Join(err, transact(ctx, func(s *store) error { return s.forgetKept(&k.record) }))
+			return errors.Join(err, transact(ctx,
+				func(s *store) error { return s.forgetKept(&k.record) }))
 		}
 	}
 	if k.tell.Ready != nil {
@@ -476,7 +478,8 @@ func (s *store) adopt(dev string) (bool, error) {
 // adoptFrom does so with what waits under one key.
 func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
 	last := a.last()
-	if a.link == nil || a.ifindex != 0 || last == nil || last.Dev != d.name || last.Netns != d.netns {
+	if a.link == nil || a.ifindex != 0 || last == nil || last.Dev != d.name ||
+		last.Netns != d.netns {
 		return false, nil
 	}
 	g := a.current()

@@ -56,8 +56,8 @@ func (n *testNet) keeping(t *testing.T, o UpOptions, compile CompileFunc) (stop 
 const drops = "set bad = dynamic(max 100)\ndrop from bad\nessential off\ndefault drop\n"
 
 // comeBack makes lv0 anew, up from the start, with lv1 at the other end, and sends frames as soon
-// as that is up. It says how long after that the last of them got through, when none has for a while
-// since ready.
+// as that is up. It says how long after that the last of them got through, when none has for a
+// while since ready.
 func (n *testNet) comeBack(t *testing.T, ready func() bool) (open time.Duration, through int) {
 	t.Helper()
 	la := netlink.NewLinkAttrs()
@@ -109,7 +109,8 @@ func (n *testNet) sendOn(t *testing.T, stop <-chan bool, first chan<- time.Time)
 		case <-stop:
 			return
 		default:
-			_ = unix.Sendto(n.tx, markedFrame(1), 0, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index})
+			_ = unix.Sendto(n.tx, markedFrame(1), 0,
+				&unix.SockaddrLinklayer{Ifindex: l.Attrs().Index})
 			time.Sleep(50 * time.Microsecond)
 		}
 	}
@@ -199,7 +200,8 @@ func TestKeepingEndsWhenThePolicyIsTakenOff(t *testing.T) {
 		o := UpOptions{Names: []string{"nosuch"}, PolicyPath: "/etc/kept.levee"}
 		_, ended := n.keeping(t, o, compileHand(named("kept.levee", "one")))
 		kept, err := Keeping(t.Context())
-		if err != nil || len(kept) != 1 || !kept[0].Running || !slices.Equal(kept[0].Waiting, o.Names) {
+		if err != nil || len(kept) != 1 || !kept[0].Running ||
+			!slices.Equal(kept[0].Waiting, o.Names) {
 			t.Errorf("%+v, %v", kept, err)
 		}
 		if _, err := Down(t.Context(), "nosuch"); err != nil {

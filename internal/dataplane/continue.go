@@ -72,8 +72,8 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 	return l, nil
 }
 
-// keepMaps finds the maps that the program continues, but for those of dynamic sets, and those of the
-// interface that it does not use.
+// keepMaps finds the maps that the program continues, but for those of dynamic sets, and those of
+// the interface that it does not use.
 func (u *up) keepMaps(k *keptMaps, p *codegen.Program) error {
 	if u.at == nil {
 		return nil
@@ -152,7 +152,8 @@ func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 	if err != nil || outer == nil {
 		return err
 	}
-	old := place{outer: outer, key: from.Key, name: ps.Name, pins: u.pins(u.at.key, u.at.current().Generation)}
+	old := place{outer: outer, key: from.Key, name: ps.Name,
+		pins: u.pins(u.at.key, u.at.current().Generation)}
 	s, err := openSet(old, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
 		return err
@@ -160,7 +161,8 @@ func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 	defer s.Close()
 	spec := p.Spec.Maps[to.Map]
 	// Where entries lie depends on the room itself; sizes may agree by chance.
-	same := s.Max() == ps.Max && s.Room() == to.Room && s.inner.ValueSize() == spec.InnerMap.ValueSize
+	same := s.Max() == ps.Max && s.Room() == to.Room &&
+		s.inner.ValueSize() == spec.InnerMap.ValueSize
 	own := sameSet(u.at.current().Maps, from.Map, p.Maps, to.Map)
 	if !same {
 		k.copied[ps] = old
@@ -179,12 +181,14 @@ func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 // hasSet reports whether a generation has a set of that name and type: entries of another type are
 // those of another set.
 func (d *description) hasSet(ps *policy.Set) bool {
-	return slices.ContainsFunc(d.Sets, func(info SetInfo) bool { return info.Name == ps.Name && info.EntryType() == ps.Type })
+	return slices.ContainsFunc(d.Sets,
+		func(info SetInfo) bool { return info.Name == ps.Name && info.EntryType() == ps.Type })
 }
 
 // sameSet reports whether two maps hold one and the same dynamic set, and nothing besides it.
 func sameSet(old []codegen.MapUse, from string, next []codegen.MapUse, to string) bool {
 	i := slices.IndexFunc(old, func(m codegen.MapUse) bool { return m.Name == from })
 	j := slices.IndexFunc(next, func(m codegen.MapUse) bool { return m.Name == to })
-	return i >= 0 && j >= 0 && old[i].Holds == next[j].Holds && next[j].Holds.What == codegen.DynamicSet
+	return i >= 0 && j >= 0 && old[i].Holds == next[j].Holds &&
+		next[j].Holds.What == codegen.DynamicSet
 }

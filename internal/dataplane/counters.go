@@ -18,9 +18,9 @@ import (
 // carriedFile holds the counts of generations that are gone.
 const carriedFile = "carried.json"
 
-// carried is what generations that are gone have counted. A generation's counts are in it if and only
-// if its number is in Folded; both change in one rename, so that a process killed at any moment
-// neither loses a packet nor counts it twice.
+// carried is what generations that are gone have counted. A generation's counts are in it if and
+// only if its number is in Folded; both change in one rename, so that a process killed at any
+// moment neither loses a packet nor counts it twice.
 type carried struct {
 	Folded     []int                `json:"folded"` // folded, but perhaps not yet removed
 	Totals     map[string][]Counter `json:"totals"` // by slot identity, then by CPU
@@ -152,8 +152,10 @@ func waitForPrograms() error {
 	if err := step("wait"); err != nil {
 		return err
 	}
-	inner := &ebpf.MapSpec{Name: "levee_inner", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
-	outer, err := ebpf.NewMap(&ebpf.MapSpec{Name: "levee_wait", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: inner})
+	inner := &ebpf.MapSpec{Name: "levee_inner", Type: ebpf.Array, KeySize: 4, ValueSize: 4,
+		MaxEntries: 1}
+	outer, err := ebpf.NewMap(&ebpf.MapSpec{Name: "levee_wait", Type: ebpf.ArrayOfMaps, KeySize: 4,
+		ValueSize: 4, MaxEntries: 1, InnerMap: inner})
 	if err != nil {
 		return kernel.LoadError("create a map of maps", err)
 	}

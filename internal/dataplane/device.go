@@ -98,7 +98,8 @@ func refuseLayer(d *device) error {
 	if d.layer == nil {
 		return nil
 	}
-	return fmt.Errorf("%w; put the policy on the interface that carries them, or filter here with nftables", d.layer)
+	return fmt.Errorf("%w; put the policy on the interface that carries them, or filter here "+
+		"with nftables", d.layer)
 }
 
 // refuseForeign is an error if somebody else's XDP program is on the interface.
@@ -109,7 +110,10 @@ func refuseForeign(d *device) error {
 	if d.xdp == 0 {
 		return nil
 	}
-	return kernel.Refuse(unix.EBUSY, "%s already runs the XDP program %s (id %d), which is not levee's and stays; remove it first (`ip link set dev %s %s off`, or with the tool that attached it) or use --mode tcx",
+	return kernel.Refuse(unix.EBUSY,
+		"%s already runs the XDP program %s (id %d), which is not levee's and stays; remove it "+
+			"first (`ip link set dev %s %s off`, or with the tool that attached it) or use "+
+			"--mode tcx",
 		d.name, programName(d.xdp), d.xdp, d.name, d.xdpOff)
 }
 

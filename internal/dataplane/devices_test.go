@@ -93,13 +93,21 @@ var deviceKinds = []struct {
 	{"veth", func(t *testing.T, a netlink.LinkAttrs, _ int) {
 		addLink(t, &netlink.Veth{LinkAttrs: a, PeerName: "dk1"})
 	}, ""},
-	{"bridge", func(t *testing.T, a netlink.LinkAttrs, _ int) { addLink(t, &netlink.Bridge{LinkAttrs: a}) }, ""},
-	{"bond", func(t *testing.T, a netlink.LinkAttrs, _ int) { addLink(t, netlink.NewLinkBond(a)) }, ""},
-	{"dummy", func(t *testing.T, a netlink.LinkAttrs, _ int) { addLink(t, &netlink.Dummy{LinkAttrs: a}) }, ""},
-	{"ifb", func(t *testing.T, a netlink.LinkAttrs, _ int) { addLink(t, &netlink.Ifb{LinkAttrs: a}) }, ""},
+	{"bridge", func(t *testing.T, a netlink.LinkAttrs, _ int) {
+		addLink(t, &netlink.Bridge{LinkAttrs: a})
+	}, ""},
+	{"bond", func(t *testing.T, a netlink.LinkAttrs, _ int) { addLink(t, netlink.NewLinkBond(a)) },
+		""},
+	{"dummy", func(t *testing.T, a netlink.LinkAttrs, _ int) {
+		addLink(t, &netlink.Dummy{LinkAttrs: a})
+	}, ""},
+	{"ifb", func(t *testing.T, a netlink.LinkAttrs, _ int) {
+		addLink(t, &netlink.Ifb{LinkAttrs: a})
+	}, ""},
 	{"vlan", func(t *testing.T, a netlink.LinkAttrs, under int) {
 		a.ParentIndex = under
-		addLink(t, &netlink.Vlan{LinkAttrs: a, VlanId: 7, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q})
+		addLink(t, &netlink.Vlan{LinkAttrs: a, VlanId: 7,
+			VlanProtocol: netlink.VLAN_PROTOCOL_8021Q})
 	}, ""},
 	{"macvlan", func(t *testing.T, a netlink.LinkAttrs, under int) {
 		a.ParentIndex = under
@@ -107,7 +115,9 @@ var deviceKinds = []struct {
 	}, ""},
 	{"macvtap", func(t *testing.T, a netlink.LinkAttrs, under int) {
 		a.ParentIndex = under
-		addLink(t, &netlink.Macvtap{Macvlan: netlink.Macvlan{LinkAttrs: a, Mode: netlink.MACVLAN_MODE_BRIDGE}})
+		addLink(t,
+			&netlink.Macvtap{Macvlan: netlink.Macvlan{LinkAttrs: a,
+				Mode: netlink.MACVLAN_MODE_BRIDGE}})
 	}, ""},
 	{"ipvlan", func(t *testing.T, a netlink.LinkAttrs, under int) {
 		a.ParentIndex = under
@@ -199,7 +209,8 @@ func TestDevicesThatBeginWithSomethingElseAreRefused(t *testing.T) {
 func takesPolicy(t *testing.T, dev string) {
 	t.Helper()
 	for _, mode := range append(allModes(t), Auto) {
-		_, err := Up(t.Context(), UpOptions{Dev: dev, Mode: mode}, compileHand(handPolicy("odd", action.Pass)))
+		_, err := Up(t.Context(), UpOptions{Dev: dev, Mode: mode},
+			compileHand(handPolicy("odd", action.Pass)))
 		if mode == XDPNative && err != nil && strings.Contains(err.Error(), "native XDP") {
 			continue
 		}
@@ -213,7 +224,8 @@ func takesPolicy(t *testing.T, dev string) {
 	}
 }
 
-// refusedLink wants a refusal in one line, before anything is compiled, that `on error` does not turn into a fallback.
+// refusedLink wants a refusal in one line, before anything is compiled, that `on error` does not
+// turn into a fallback.
 func refusedLink(t *testing.T, o UpOptions, saying string) {
 	t.Helper()
 	fallback := compileHand(handPolicy("fallback", action.Pass))
@@ -225,7 +237,8 @@ func refusedLink(t *testing.T, o UpOptions, saying string) {
 		return
 	}
 	if !errors.Is(err, kernel.ErrRefused) || errors.Is(err, ErrUnable) {
-		t.Errorf("%q, trial %v: no refusal of the machine, or one that falls back: %v", o.Mode, o.Confirm, err)
+		t.Errorf("%q, trial %v: no refusal of the machine, or one that falls back: %v", o.Mode,
+			o.Confirm, err)
 	}
 	for _, part := range []string{o.Dev + " is " + saying, "put the policy on"} {
 		if !strings.Contains(err.Error(), part) {
@@ -237,8 +250,8 @@ func refusedLink(t *testing.T, o UpOptions, saying string) {
 	}
 }
 
-// A device may lose its Ethernet headers under a policy: a tap, or a bond that gets its first InfiniBand
-// slave. No new policy comes, the old one can be taken off.
+// A device may lose its Ethernet headers under a policy: a tap, or a bond that gets its first
+// InfiniBand slave. No new policy comes, the old one can be taken off.
 func TestReplaceIsRefusedOnceTheEthernetHeadersAreGone(t *testing.T) {
 	n := newTestNet(t)
 	for _, mode := range allModes(t) {

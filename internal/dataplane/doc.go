@@ -1,5 +1,6 @@
 // Package dataplane brings a compiled policy into the kernel and keeps it there: load, attach,
-// replace, pin, counters and dynamic sets. It is the only package of the data path that uses bpf(2).
+// replace, pin, counters and dynamic sets. It is the only package of the data path that uses
+// bpf(2).
 //
 // In go compiled programs (package codegen), out come verdicts of single frames (Runner), attached
 // interfaces (Up, Confirm, Down) and what they count (Status). What depends on the running kernel,

@@ -11,9 +11,10 @@ import (
 	"levee/internal/kernel"
 )
 
-// Down takes the policy off dev and removes everything that was kept for it. It works whatever state
-// the attachment is in, and from either network namespace where the interface has been moved to another. notes tells what was found and mended on the way, one sentence each; a policy
-// whose interface has vanished, or whose trial had ended with nothing before it, is such a case.
+// Down takes the policy off dev and removes everything that was kept for it. It works whatever
+// state the attachment is in, and from either network namespace where the interface has been moved
+// to another. notes tells what was found and mended on the way, one sentence each; a policy whose
+// interface has vanished, or whose trial had ended with nothing before it, is such a case.
 func Down(ctx context.Context, dev string) (notes []string, err error) {
 	err = transact(ctx, func(s *store) error {
 		defer func() { notes = s.notes }()
@@ -60,11 +61,12 @@ func (s *store) notOnNamesake(dev string) error {
 		return notAttached(dev)
 	}
 	defer a.Close()
-	return fmt.Errorf("levee has no policy on this %s: the one that had %s is in another network namespace now, and `levee down` there takes it off", dev, a.current().Policy)
+	return fmt.Errorf("levee has no policy on this %s: the one that had %s is in another network "+
+		"namespace now, and `levee down` there takes it off", dev, a.current().Policy)
 }
 
-// downVanished cleans up after interfaces that are gone, or takes the policy off one that is in another network namespace
-// now; notFound is the answer if there is none.
+// downVanished cleans up after interfaces that are gone, or takes the policy off one that is in
+// another network namespace now; notFound is the answer if there is none.
 func (s *store) downVanished(dev string, notFound error) error {
 	if err := s.sweep("", func(*attachment) error { return nil }); err != nil {
 		return err
@@ -75,7 +77,8 @@ func (s *store) downVanished(dev string, notFound error) error {
 		return err
 	case a != nil:
 		defer a.Close()
-		s.note("%s is in another network namespace now, and had kept its policy %s", dev, a.current().Policy)
+		s.note("%s is in another network namespace now, and had kept its policy %s", dev,
+			a.current().Policy)
 		return s.detach(a)
 	case len(s.notes) > 0:
 		return nil

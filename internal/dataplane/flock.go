@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pauses between two attempts to take a lock. Single additions to a set hold theirs for microseconds, the replace of a large one for half a
-// second.
+// Pauses between two attempts to take a lock. Single additions to a set hold theirs for
+// microseconds, the replace of a large one for half a second.
 const (
 	flockPause    = 50 * time.Microsecond
 	flockMaxPause = 5 * time.Millisecond
@@ -24,11 +24,12 @@ const (
 // flockQuiet is how long a lock is waited for without a word.
 const flockQuiet = time.Second
 
-// OnWait, if it is set, is told once of each lock that is waited for longer: which, and who holds it. A
-// program sets it before it uses the package.
+// OnWait, if it is set, is told once of each lock that is waited for longer: which, and who holds
+// it. A program sets it before it uses the package.
 var OnWait func(what string)
 
-// flock waits for an exclusive lock until ctx ends; then the error says who holds it. A lock that is free is taken even if ctx has ended.
+// flock waits for an exclusive lock until ctx ends; then the error says who holds it. A lock that
+// is free is taken even if ctx has ended.
 func flock(ctx context.Context, f *os.File) error {
 	begun, told := time.Now(), false
 	for pause := flockPause; ; pause = min(2*pause, flockMaxPause) {
@@ -48,8 +49,9 @@ func flock(ctx context.Context, f *os.File) error {
 	}
 }
 
-// holder names the process that has locked a file, by /proc/locks (proc_locks(5)). There it is missing if it belongs to another PID
-// namespace, or the file to a file system whose device number differs from that of its files.
+// holder names the process that has locked a file, by /proc/locks (proc_locks(5)). There it is
+// missing if it belongs to another PID namespace, or the file to a file system whose device number
+// differs from that of its files.
 func holder(f *os.File) string {
 	const unknown = "another process"
 	var st unix.Stat_t
@@ -59,7 +61,8 @@ func holder(f *os.File) string {
 	}
 	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
 	for lines := bufio.NewScanner(bytes.NewReader(locks)); lines.Scan(); {
-		// "1: FLOCK  ADVISORY  WRITE 4711 00:1a:1234 0 EOF"; those who wait have "->" behind the number.
+		// "1: FLOCK ADVISORY WRITE 4711 00:1a:1234 0 EOF"; those who wait have "->" behind the
+		// number.
 		w := strings.Fields(lines.Text())
 		if len(w) < 6 || w[1] != "FLOCK" || w[5] != file {
 			continue

@@ -31,7 +31,8 @@ func TestWaitingForALockEndsAndNamesItsHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if err := flock(over, again); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), path+" is held by ") {
+	if err := flock(over, again); !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), path+" is held by ") {
 		t.Errorf("held by this process: %v", err)
 	}
 	if err := f.Close(); err != nil {
@@ -59,7 +60,8 @@ func TestWaitingForALockEndsAndNamesItsHolder(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("process %d (sleep)", other.Process.Pid); !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "another process") {
+	if want := fmt.Sprintf("process %d (sleep)", other.Process.Pid); !strings.Contains(err.Error(),
+		want) && !strings.Contains(err.Error(), "another process") {
 		t.Errorf("%v, want %q", err, want)
 	}
 	t.Log(err)
@@ -115,7 +117,8 @@ func TestAWriterOfASetGivesUpWithItsContext(t *testing.T) {
 	}
 	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := s.Add(soon, hosts("10.0.0.0", 3)...); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "wait for another change of the dynamic sets to finish") {
+	if err := s.Add(soon, hosts("10.0.0.0", 3)...); !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "wait for another change of the dynamic sets to finish") {
 		t.Errorf("add: %v", err)
 	}
 	if _, err := SetList(soon, "lv0", "abusers"); !errors.Is(err, context.DeadlineExceeded) {

@@ -17,7 +17,8 @@ var replaces = flag.Int("replaces", 20, "replaces under flood")
 
 // floodPolicy marks frames from 203.0.113.7 as "a" or as "b", by its sets alone, in two rules each.
 func floodPolicy(a, b string) string {
-	const rest = ", 10.1.0.0/16, 10.3.0.0/16, 10.5.0.0/16, 10.7.0.0/17, 10.9.0.0/18 }\n" // a table, not compares
+	// a table, not compares
+	const rest = ", 10.1.0.0/16, 10.3.0.0/16, 10.5.0.0/16, 10.7.0.0/17, 10.9.0.0/18 }\n"
 	return "set a = { " + a + rest + "set b = { " + b + rest + `
 count from a as "a counted"
 drop  from a as "a dropped"
@@ -28,11 +29,12 @@ default drop
 }
 
 // Two policies take turns while frames arrive without a pause. A frame judged by neither would be
-// counted nowhere; one judged by the rules of one and the sets of another, by the default; one judged
-// by both, twice; one lost with the counters of a replaced generation would be missing.
+// counted nowhere; one judged by the rules of one and the sets of another, by the default; one
+// judged by both, twice; one lost with the counters of a replaced generation would be missing.
 func TestReplaceUnderFloodLosesAndMisjudgesNothing(t *testing.T) {
 	n := newTestNet(t)
-	turns := [2]string{floodPolicy("203.0.113.0/24", "198.51.100.0/24"), floodPolicy("198.51.100.0/24", "203.0.113.0/24")}
+	turns := [2]string{floodPolicy("203.0.113.0/24", "198.51.100.0/24"),
+		floodPolicy("198.51.100.0/24", "203.0.113.0/24")}
 	for _, mode := range append(tcModes(t), XDPNative) {
 		n.run(t, string(mode), func(t *testing.T) {
 			up := func(text string) {
@@ -53,18 +55,21 @@ func TestReplaceUnderFloodLosesAndMisjudgesNothing(t *testing.T) {
 			}
 			close(stop)
 			total := <-sent
-			t.Logf("%d replaces, %v each, the slowest %v; %d frames", *replaces, sum/time.Duration(*replaces), slowest, total)
+			t.Logf("%d replaces, %v each, the slowest %v; %d frames", *replaces,
+				sum/time.Duration(*replaces), slowest, total)
 			want := total - (n.txDropped(t) - dropped)
 			var got Attachment
 			eventually(t, func() error {
 				got = status(t)
 				if sum := got.packets("a dropped") + got.packets("b dropped"); sum != want {
-					return fmt.Errorf("%d frames were dropped by rules, %d sent and not refused by the ring", sum, want)
+					return fmt.Errorf("%d frames were dropped by rules, %d sent and not refused "+
+						"by the ring", sum, want)
 				}
 				return nil
 			})
 			for _, label := range []string{"a", "b"} {
-				if c, d := got.packets(label+" counted"), got.packets(label+" dropped"); c != d || c == 0 {
+				if c, d := got.packets(label+" counted"), got.packets(label+" dropped"); c != d ||
+					c == 0 {
 					t.Errorf("%s: %d counted, %d dropped", label, c, d)
 				}
 			}
@@ -92,9 +97,11 @@ func (n *testNet) flood(t *testing.T) (stop chan struct{}, sent chan uint64) {
 				return
 			default:
 			}
-			time.Sleep(20 * time.Microsecond) // a sender that never rests holds up RCU, and with it every replace
+			// a sender that never rests holds up RCU, and with it every replace
+			time.Sleep(20 * time.Microsecond)
 			for range 64 {
-				if err := unix.Sendto(n.tx, f, 0, &unix.SockaddrLinklayer{Ifindex: n.txIndex}); err != nil {
+				if err := unix.Sendto(n.tx, f, 0,
+					&unix.SockaddrLinklayer{Ifindex: n.txIndex}); err != nil {
 					t.Errorf("send: %v", err)
 					return
 				}

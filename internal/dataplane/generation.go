@@ -29,7 +29,8 @@ const (
 	pinLinks = "links"      // directory of the links of programs that do not judge
 )
 
-// description is what N.json keeps of a generation: all that Status tells and cannot ask the kernel.
+// description is what N.json keeps of a generation: all that Status tells and cannot ask the
+// kernel.
 type description struct {
 	Generation int         `json:"generation"`
 	Dev        string      `json:"dev"`
@@ -46,12 +47,13 @@ type description struct {
 	Since      time.Time   `json:"since"`
 	Program    uint32      `json:"program"`         // id
 	Trial      uint32      `json:"trial,omitempty"` // id of the variant with a deadline, if any
-	Fallback   int         `json:"fallback"`        // generation that the kernel returns to; 0 is none
-	Deadline   uint64      `json:"deadline"`        // of the trial, in jiffies
-	ConfirmBy  time.Time   `json:"confirm_by"`      // the same by the clock on the wall
-	RowBytes   int         `json:"row_bytes"`
-	Slots      []slot      `json:"slots"`
-	Sets       []SetInfo   `json:"sets"`
+	// generation that the kernel returns to; 0 is none
+	Fallback  int       `json:"fallback"`
+	Deadline  uint64    `json:"deadline"`   // of the trial, in jiffies
+	ConfirmBy time.Time `json:"confirm_by"` // the same by the clock on the wall
+	RowBytes  int       `json:"row_bytes"`
+	Slots     []slot    `json:"slots"`
+	Sets      []SetInfo `json:"sets"`
 
 	// Maps are those that are pinned. TrialMaps are pinned only for the trial.
 	Maps      []codegen.MapUse       `json:"maps"`
@@ -61,8 +63,10 @@ type description struct {
 	// MadeQdisc: there was no qdisc for ingress before levee's filter.
 	MadeQdisc bool `json:"made_qdisc,omitempty"`
 
-	OnError string         `json:"on_error,omitempty"` // why this is the fallback of the policy, "" if it is the policy
-	Spared  []netip.Prefix `json:"spared,omitempty"`   // addresses of protect rules: sets are not rolled up over them
+	// why this is the fallback of the policy, "" if it is the policy
+	OnError string `json:"on_error,omitempty"`
+	// addresses of protect rules: sets are not rolled up over them
+	Spared []netip.Prefix `json:"spared,omitempty"`
 }
 
 // slot describes one counter.
@@ -76,13 +80,14 @@ type slot struct {
 	Text   string `json:"text,omitempty"`
 }
 
-// listMaps lists the maps of a generation that levee described before it listed them: a policy stays
-// in force while levee is upgraded.
+// listMaps lists the maps of a generation that levee described before it listed them: a policy
+// stays in force while levee is upgraded.
 func (d *description) listMaps() {
 	if d.Maps != nil {
 		return
 	}
-	d.Maps = []codegen.MapUse{{Name: "counters", Holds: codegen.Identity{What: codegen.Counters}, Lifetime: codegen.Pinned}}
+	d.Maps = []codegen.MapUse{{Name: "counters", Holds: codegen.Identity{What: codegen.Counters},
+		Lifetime: codegen.Pinned}}
 	if d.Places == nil {
 		d.Places = map[string]pinnedPlace{}
 	}
@@ -91,12 +96,14 @@ func (d *description) listMaps() {
 			continue
 		}
 		own := "set_" + set.Name
-		holds := codegen.Identity{What: codegen.DynamicSet, Name: set.Name, Kind: set.EntryType().String()}
+		holds := codegen.Identity{What: codegen.DynamicSet, Name: set.Name,
+			Kind: set.EntryType().String()}
 		d.Places[set.Name] = pinnedPlace{Map: own}
 		d.Maps = append(d.Maps, codegen.MapUse{Name: own, Holds: holds, Lifetime: codegen.Carried})
 	}
 	if d.Trial != 0 {
-		d.TrialMaps = []codegen.MapUse{{Name: "previous", Holds: codegen.Identity{What: codegen.Previous}, Lifetime: codegen.Pinned}}
+		d.TrialMaps = []codegen.MapUse{{Name: "previous",
+			Holds: codegen.Identity{What: codegen.Previous}, Lifetime: codegen.Pinned}}
 	}
 }
 
@@ -104,7 +111,8 @@ func describeSlots(slots []policy.Slot, file string) []slot {
 	out := make([]slot, len(slots))
 	p := &policy.Policy{File: file}
 	for i, s := range slots {
-		out[i] = slot{ID: s.ID, Reason: s.Reason.String(), Action: s.Action.String(), Where: p.Where(s), Label: p.LabelOf(s), Line: s.Line}
+		out[i] = slot{ID: s.ID, Reason: s.Reason.String(), Action: s.Action.String(),
+			Where: p.Where(s), Label: p.LabelOf(s), Line: s.Line}
 		if s.Rule != nil {
 			out[i].Text = s.Rule.Text
 		}
@@ -115,9 +123,10 @@ func describeSlots(slots []policy.Slot, file string) []slot {
 // attachment is one interface with levee on it, as found in the kernel and the runtime directory.
 type attachment struct {
 	key     string
-	link    hold                 // nil: nothing is attached, what is there is rubbish
-	ifindex int                  // 0: the interface is gone
-	program uint32               // id of the program that the link runs, or that judges for it (see unsettled)
+	link    hold // nil: nothing is attached, what is there is rubbish
+	ifindex int  // 0: the interface is gone
+	// id of the program that the link runs, or that judges for it (see unsettled)
+	program uint32
 	onLink  uint32               // id of the program that the link runs, if that is another
 	gens    map[int]*description // complete generations
 	carried carried
@@ -177,7 +186,8 @@ func (a *attachment) sorted() []*description {
 // open reads what there is about an attachment. It changes nothing.
 func (s *store) open(key string) (*attachment, error) {
 	a := &attachment{key: key, gens: map[int]*description{}}
-	if err := readJSON(s.state(key, carriedFile), &a.carried); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := readJSON(s.state(key, carriedFile), &a.carried); err != nil &&
+		!errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	files, err := filepath.Glob(s.state(key, "*.json"))

@@ -39,13 +39,16 @@ func Interfaces(names []string, some bool) ([]string, error) {
 		}
 	}
 	if len(devs) == 0 && !some {
-		return nil, kernel.Refuse(unix.ENODEV, "no interface of this network namespace fits %s; `ip link` lists what there is", strings.Join(names, ", "))
+		return nil, kernel.Refuse(unix.ENODEV,
+			"no interface of this network namespace fits %s; `ip link` lists what there is",
+			strings.Join(names, ", "))
 	}
 	return devs, nil
 }
 
 func noInterface(name string) error {
-	return kernel.Refuse(unix.ENODEV, "there is no interface %q in this network namespace; `ip link` lists what there is", name)
+	return kernel.Refuse(unix.ENODEV,
+		"there is no interface %q in this network namespace; `ip link` lists what there is", name)
 }
 
 // together is what interfaces have in common that have one policy as one; "" for one that has its
@@ -81,9 +84,11 @@ func Others(all []Attachment, dev string) []string {
 	return devs
 }
 
-// UpAll is Up on several interfaces, which have the policy as one: it is in force on all of them or,
-// with an error and no reports, all are as they were before. The reports are in the order of devs.
-func UpAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc) ([]*Report, error) {
+// UpAll is Up on several interfaces, which have the policy as one: it is in force on all of them
+// or, with an error and no reports, all are as they were before. The reports are in the order of
+// devs.
+func UpAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc) ([]*Report,
+	error) {
 	var reps []*Report
 	err := transact(ctx, func(s *store) error {
 		if err := s.mount(); err != nil {
@@ -108,7 +113,8 @@ func UpAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc)
 }
 
 // fallBack puts the first of the fallbacks in force that can be.
-func (s *store) fallBack(ctx context.Context, devs []string, o UpOptions, cause error) (all []*up, err error) {
+func (s *store) fallBack(ctx context.Context, devs []string, o UpOptions, cause error) (all []*up,
+	err error) {
 	for _, compile := range o.Fallbacks {
 		if all, err = s.putAll(ctx, devs, o, compile, cause); err == nil {
 			return all, nil
@@ -119,7 +125,8 @@ func (s *store) fallBack(ctx context.Context, devs []string, o UpOptions, cause 
 
 // putAll puts a policy into force on all interfaces, without removing what it replaces. If one does
 // not take it, those before it go back.
-func (s *store) putAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc, cause error) (all []*up, err error) {
+func (s *store) putAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc,
+	cause error) (all []*up, err error) {
 	for _, dev := range devs {
 		o.Dev = dev
 		u := &up{store: s, UpOptions: o, compile: compile, cause: cause, later: len(all) > 0}
@@ -173,8 +180,8 @@ func (u *up) undo() error {
 	return u.unstage(u.staged)
 }
 
-// sibling is an interface that has the policy of these names already, from which a new one takes the
-// entries of dynamic sets; nil if there is none.
+// sibling is an interface that has the policy of these names already, from which a new one takes
+// the entries of dynamic sets; nil if there is none.
 func (u *up) findSibling() (*attachment, error) {
 	own := together(u.dev.netns, u.Names)
 	if own == "" {

@@ -38,17 +38,20 @@ func TestAFailureOnOneInterfaceLeavesAllAsBefore(t *testing.T) {
 		},
 		"a policy on both": func(t *testing.T) {
 			o := UpOptions{Names: devs, PolicyPath: "/etc/old.levee"}
-			if _, err := UpAll(t.Context(), devs, o, compileHand(named("old.levee", "one"))); err != nil {
+			if _, err := UpAll(t.Context(), devs, o,
+				compileHand(named("old.levee", "one"))); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"a trial on both": func(t *testing.T) {
 			o := UpOptions{Names: devs, PolicyPath: "/etc/old.levee"}
-			if _, err := UpAll(t.Context(), devs, o, compileHand(named("old.levee", "one"))); err != nil {
+			if _, err := UpAll(t.Context(), devs, o,
+				compileHand(named("old.levee", "one"))); err != nil {
 				t.Fatal(err)
 			}
 			o.PolicyPath, o.Confirm = "/etc/trial.levee", time.Hour
-			if _, err := UpAll(t.Context(), devs, o, compileHand(named("trial.levee", "one"))); err != nil {
+			if _, err := UpAll(t.Context(), devs, o,
+				compileHand(named("trial.levee", "one"))); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -98,7 +101,8 @@ func TestInterfacesAreFoundByNameAndPattern(t *testing.T) {
 	n.run(t, "all", func(t *testing.T) {
 		for _, c := range []struct{ names, want []string }{
 			{[]string{"lv0"}, []string{"lv0"}}, {[]string{"lv*"}, []string{"lv0", "lv2"}},
-			{[]string{"lv2", "lv*"}, []string{"lv2", "lv0"}}, {[]string{"lo", "zz*"}, []string{"lo"}},
+			{[]string{"lv2", "lv*"}, []string{"lv2", "lv0"}},
+			{[]string{"lo", "zz*"}, []string{"lo"}},
 			{[]string{"nosuch", "lv0"}, nil}, {[]string{"zz*"}, nil},
 		} {
 			got, err := Interfaces(c.names, false)

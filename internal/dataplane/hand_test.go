@@ -27,7 +27,8 @@ func handPolicy(label string, def action.Action) *policy.Policy {
 	return &policy.Policy{
 		File: "hand.levee",
 		Rules: []*policy.Rule{{
-			Action: action.Drop, Label: label, ID: label, Text: `drop as "` + label + `"`, Pos: policy.Pos{Line: 3, Col: 1},
+			Action: action.Drop, Label: label, ID: label, Text: `drop as "` + label + `"`,
+			Pos: policy.Pos{Line: 3, Col: 1},
 		}},
 		Default:   policy.Default{Action: def, Pos: policy.Pos{Line: 4, Col: 1}},
 		Essential: true,
@@ -58,7 +59,8 @@ func handProgram(p *policy.Policy, t codegen.Target) *codegen.Program {
 
 // handProgramOf is handProgram with another match for the rule. It goes to "count" where the frame
 // from R7 to R8 does not match.
-func handProgramOf(p *policy.Policy, t codegen.Target, match func(*assembler.Builder)) *codegen.Program {
+func handProgramOf(p *policy.Policy, t codegen.Target,
+	match func(*assembler.Builder)) *codegen.Program {
 	rows := 1
 	for rows < t.CPUs {
 		rows *= 2
@@ -68,7 +70,8 @@ func handProgramOf(p *policy.Policy, t codegen.Target, match func(*assembler.Bui
 	spec := &ebpf.CollectionSpec{Maps: map[string]*ebpf.MapSpec{
 		handCounters: mmapable(handCounters, rows*rowBytes),
 	}, Programs: map[string]*ebpf.ProgramSpec{}}
-	ledger := []codegen.MapUse{{Name: handCounters, Holds: codegen.Identity{What: codegen.Counters}, Lifetime: codegen.Pinned}}
+	ledger := []codegen.MapUse{{Name: handCounters, Holds: codegen.Identity{What: codegen.Counters},
+		Lifetime: codegen.Pinned}}
 	ps := &ebpf.ProgramSpec{Name: handName(), Type: ebpf.XDP, License: "Dual BSD/GPL"}
 	pass, drop := int32(xdpPass), int32(xdpDrop)
 	length := asm.FnXdpGetBuffLen.Call()
@@ -88,10 +91,12 @@ func handProgramOf(p *policy.Policy, t codegen.Target, match func(*assembler.Bui
 	b.Emit(asm.Mov.Reg(asm.R6, asm.R1))
 	if t.Trial {
 		spec.Maps[handTrial] = mmapable(handTrial, 8)
-		spec.Maps[handPrevious] = &ebpf.MapSpec{Name: handPrevious, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+		spec.Maps[handPrevious] = &ebpf.MapSpec{Name: handPrevious, Type: ebpf.ProgramArray,
+			KeySize: 4, ValueSize: 4, MaxEntries: 1}
 		ledger = append(ledger,
 			codegen.MapUse{Name: handTrial, Holds: codegen.Identity{What: codegen.Deadline}},
-			codegen.MapUse{Name: handPrevious, Holds: codegen.Identity{What: codegen.Previous}, Lifetime: codegen.Pinned})
+			codegen.MapUse{Name: handPrevious, Holds: codegen.Identity{What: codegen.Previous},
+				Lifetime: codegen.Pinned})
 		allow := int32(xdpPass)
 		if t.Hook == codegen.TCX {
 			allow = -1
@@ -140,7 +145,8 @@ func handProgramOf(p *policy.Policy, t codegen.Target, match func(*assembler.Bui
 	)
 	if t.Trace {
 		spec.Maps[handTrace] = mmapable(handTrace, 4)
-		ledger = append(ledger, codegen.MapUse{Name: handTrace, Holds: codegen.Identity{What: codegen.LastSlot}})
+		ledger = append(ledger, codegen.MapUse{Name: handTrace,
+			Holds: codegen.Identity{What: codegen.LastSlot}})
 		b.Emit(
 			asm.LoadMapValue(asm.R1, 0, 0).WithReference(handTrace),
 			asm.StoreMem(asm.R1, 0, asm.R6, asm.Word),
@@ -157,11 +163,13 @@ func handProgramOf(p *policy.Policy, t codegen.Target, match func(*assembler.Bui
 	ps.Instructions = b.MustFinish()
 	spec.Programs[codegen.ProgramName] = ps
 	links := []codegen.Link{{Program: codegen.ProgramName, At: codegen.Ingress}}
-	return &codegen.Program{Spec: spec, Links: links, Maps: ledger, Slots: slots, RowBytes: rowBytes}
+	return &codegen.Program{Spec: spec, Links: links, Maps: ledger, Slots: slots,
+		RowBytes: rowBytes}
 }
 
 func mmapable(name string, size int) *ebpf.MapSpec {
-	return &ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1, Flags: 1 << 10}
+	return &ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size),
+		MaxEntries: 1, Flags: 1 << 10}
 }
 
 // handName tells the programs of this test from those of others on the machine; child processes

@@ -21,7 +21,8 @@ import (
 // serve other goroutines any more: fn then runs on a thread that is thrown away afterwards. The
 // network namespace stays the caller's. fn must not start goroutines that touch files.
 //
-// Without the capabilities for that, the bpffs has to be mounted already, where this process sees it.
+// Without the capabilities for that, the bpffs has to be mounted already, where this process sees
+// it.
 func onHost(fn func() error) error {
 	if !kernel.Holds(kernel.SysAdmin) || !kernel.Holds(kernel.SysChroot) {
 		return fn()
@@ -62,14 +63,15 @@ func enter(mnt, net *os.File) error {
 		return kernel.Refuse(err, "leave the shared root and working directory")
 	}
 	if err := unix.Setns(int(mnt.Fd()), unix.CLONE_NEWNS); err != nil {
-		return kernel.Refuse(err, "enter the host's mount namespace (needs CAP_SYS_ADMIN and CAP_SYS_CHROOT)")
+		return kernel.Refuse(err,
+			"enter the host's mount namespace (needs CAP_SYS_ADMIN and CAP_SYS_CHROOT)")
 	}
 	return nil
 }
 
 // hostMountNamespace is the path of the host's mount namespace, and whether this thread is in it.
-// That is the namespace of process 1; where a security module hides it, that of kthreadd, which never
-// leaves the first one, or of the oldest ancestor of this process that can be asked.
+// That is the namespace of process 1; where a security module hides it, that of kthreadd, which
+// never leaves the first one, or of the oldest ancestor of this process that can be asked.
 func hostMountNamespace() (path string, own bool) {
 	self, err := inode("/proc/thread-self/ns/mnt")
 	if err != nil {

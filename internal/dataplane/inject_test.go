@@ -75,8 +75,10 @@ func failOrDieAtAnyStep(t *testing.T, n *testNet, mode Mode) {
 		after   string // policy after the order has done its work
 	}{
 		{"replace", steady, order{Do: "up", File: "new.levee"}, "new.levee"},
-		{"replace on trial", steady, order{Do: "up", File: "new.levee", Confirm: time.Hour}, "new.levee"},
-		{"replace during a trial", trial(time.Hour), order{Do: "up", File: "newer.levee"}, "newer.levee"},
+		{"replace on trial", steady, order{Do: "up", File: "new.levee", Confirm: time.Hour},
+			"new.levee"},
+		{"replace during a trial", trial(time.Hour), order{Do: "up", File: "newer.levee"},
+			"newer.levee"},
 		{"confirm", trial(time.Hour), order{Do: "confirm"}, "new.levee"},
 		{"roll back", trial(300 * time.Millisecond), order{Do: "status"}, base},
 	} {
@@ -100,8 +102,10 @@ func failOrDieAtAnyStep(t *testing.T, n *testNet, mode Mode) {
 					if after.Policy != before.Policy && filepath.Base(after.Policy) != c.after {
 						t.Errorf("%s: policy %s", what, after.Policy)
 					}
-					if i <= slices.Index(steps, "swap") && (after.Policy != before.Policy || after.Program.ID != before.Program.ID) {
-						t.Errorf("%s: program %d of %s, want %d of %s", what, after.Program.ID, after.Policy, before.Program.ID, before.Policy)
+					if i <= slices.Index(steps, "swap") &&
+						(after.Policy != before.Policy || after.Program.ID != before.Program.ID) {
+						t.Errorf("%s: program %d of %s, want %d of %s", what, after.Program.ID,
+							after.Policy, before.Program.ID, before.Policy)
 					}
 					eventually(t, func() error { return counted(t, "one", want) })
 					eventually(t, func() error { return nothingElse(t, what) })
@@ -123,23 +127,26 @@ func failOrDieAtAnyStep(t *testing.T, n *testNet, mode Mode) {
 			inject(t, first, i, true)
 			_, _, _ = Status(t.Context(), true)
 			_, _ = Down(t.Context(), "lv0") // the last steps come after the swap
-			eventually(t, func() error { return nothingAtAll(t, fmt.Sprint("up killed at ", ups[i])) })
+			eventually(t,
+				func() error { return nothingAtAll(t, fmt.Sprint("up killed at ", ups[i])) })
 			inject(t, first, i, false)
 			_, _ = Down(t.Context(), "lv0")
-			eventually(t, func() error { return nothingAtAll(t, fmt.Sprint("up failed at ", ups[i])) })
+			eventually(t,
+				func() error { return nothingAtAll(t, fmt.Sprint("up failed at ", ups[i])) })
 		}
 		for i := range downs {
 			bring(t, "lv0", mode, named("a.levee", "one"))
 			inject(t, order{Do: "down", Dev: "lv0"}, i, true)
 			_, _, _ = Status(t.Context(), true)
 			_, _ = Down(t.Context(), "lv0")
-			eventually(t, func() error { return nothingAtAll(t, fmt.Sprint("down killed at ", downs[i])) })
+			eventually(t,
+				func() error { return nothingAtAll(t, fmt.Sprint("down killed at ", downs[i])) })
 		}
 	})
 }
 
-// The same for a replace in which a dynamic set changes its shape: whatever happens, the set that is
-// in force afterwards has all entries, and takes more.
+// The same for a replace in which a dynamic set changes its shape: whatever happens, the set that
+// is in force afterwards has all entries, and takes more.
 func TestFailureOrDeathWhileASetMovesLosesNoEntry(t *testing.T) {
 	newTestNet(t)
 	grow := order{Do: "up", Dev: "lv0", File: "new.levee", Text: abuserPolicy(2000)}
@@ -150,7 +157,8 @@ func TestFailureOrDeathWhileASetMovesLosesNoEntry(t *testing.T) {
 		}
 		entry := netip.PrefixFrom(address(len(want)), 32)
 		want = append(want, entry.String())
-		if _, err := SetAdd(t.Context(), "lv0", "abusers", []SetEntry{{Prefix: entry}}); err != nil {
+		if _, err := SetAdd(t.Context(), "lv0", "abusers",
+			[]SetEntry{{Prefix: entry}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -255,13 +263,15 @@ func nothingElse(t *testing.T, what string) error {
 	objects, files := kernelObjects(t), kept(t)
 	want, wantFiles := 3, "- - N N bpf clock.json link lock prog state tally"
 	if a.Trial != 0 {
-		want, wantFiles = 8, "- - N N N N bpf clock.json link lock prog prog prog_trial state tally tally then"
+		want, wantFiles = 8,
+			"- - N N N N bpf clock.json link lock prog prog prog_trial state tally tally then"
 	}
 	if a.Mode == Clsact { // a filter is no link
 		want, wantFiles = want-1, strings.Replace(wantFiles, " link", "", 1)
 	}
 	if len(objects) != want || files != wantFiles {
-		return fmt.Errorf("%s: left %v, want %d objects; files %q, want %q", what, objects, want, files, wantFiles)
+		return fmt.Errorf("%s: left %v, want %d objects; files %q, want %q", what, objects, want,
+			files, wantFiles)
 	}
 	return nil
 }

@@ -180,7 +180,8 @@ func syncDir(dir string) error {
 		return err
 	}
 	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) { // some file systems have none
+	// some file systems have none
+	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) {
 		return err
 	}
 	return nil
@@ -246,8 +247,9 @@ func decodeKept(b []byte, t policy.SetType, max int, now time.Time) ([]SetEntry,
 	out := make([]SetEntry, 0, min(n, uint64(max)))
 	for ; len(rest) > 0; rest = rest[keptEntry:] {
 		e := SetEntry{
-			Service: policy.Service{Proto: rest[18], Lo: be.Uint16(rest[20:]), Hi: be.Uint16(rest[22:])},
-			Lease:   Forever,
+			Service: policy.Service{Proto: rest[18], Lo: be.Uint16(rest[20:]),
+				Hi: be.Uint16(rest[22:])},
+			Lease: Forever,
 		}
 		switch rest[17] {
 		case 4:
@@ -338,7 +340,8 @@ func (u *up) fillKept(at place, ps *policy.Set, entries []SetEntry) error {
 		}
 	}
 	if out > 0 {
-		u.note("%d of %d kept entries of dynamic set %q have no room in it", out, len(entries), ps.Name)
+		u.note("%d of %d kept entries of dynamic set %q have no room in it", out, len(entries),
+			ps.Name)
 	}
 	return nil
 }

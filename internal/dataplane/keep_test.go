@@ -15,7 +15,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-const keepPolicy = "set abusers = dynamic(max %d, lease 10m, keep)\ndrop from abusers as \"abuser\"\ndefault pass\n"
+const keepPolicy = "set abusers = dynamic(max %d, lease 10m, keep)\ndrop from abusers as " +
+	"\"abuser\"\ndefault pass\n"
 
 func keeping(n int) string { return fmt.Sprintf(keepPolicy, n) }
 
@@ -36,7 +37,8 @@ func TestKeptEntriesAreReadAsTheyWereWritten(t *testing.T) {
 	}{
 		{"at once", 0, []time.Duration{Forever, 90 * time.Second, 2 * time.Second, Forever}},
 		{"after 3 s", 3 * time.Second, []time.Duration{Forever, 87 * time.Second, -2, Forever}},
-		{"with a clock that was set back", -time.Hour, []time.Duration{Forever, 90 * time.Second, 2 * time.Second, Forever}},
+		{"with a clock that was set back", -time.Hour,
+			[]time.Duration{Forever, 90 * time.Second, 2 * time.Second, Forever}},
 	} {
 		got, err := decodeKept(b, policy.Endpoints, 10, now.Add(c.after))
 		if err != nil {
@@ -56,7 +58,8 @@ func TestKeptEntriesAreReadAsTheyWereWritten(t *testing.T) {
 		t.Errorf("a set of another type got %v, %v", got, err)
 	}
 	for i := range b {
-		for _, bad := range [][]byte{b[:i], append(bytes.Clone(b[:i]), append([]byte{b[i] ^ 4}, b[i+1:]...)...)} {
+		for _, bad := range [][]byte{b[:i],
+			append(bytes.Clone(b[:i]), append([]byte{b[i] ^ 4}, b[i+1:]...)...)} {
 			if got, err := decodeKept(bad, policy.Endpoints, 10, now); !errors.Is(err, errSpoilt) {
 				t.Fatalf("spoilt or cut at byte %d: %v, %v", i, got, err)
 			}
@@ -70,7 +73,8 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 	t.Setenv(LibEnv, t.TempDir())
 	up := func(text string) []string {
 		t.Helper()
-		r, err := Up(t.Context(), UpOptions{Dev: "lv0", PolicyPath: "/etc/test.levee"}, compileText(text))
+		r, err := Up(t.Context(), UpOptions{Dev: "lv0", PolicyPath: "/etc/test.levee"},
+			compileText(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +88,8 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 	}
 	up(keeping(10))
 	s := must2(OpenSet(t.Context(), "lv0", "abusers"))
-	add := append(entriesOf("192.0.2.1/32", "2001:db8::/48"), SetEntry{Prefix: netip.MustParsePrefix("192.0.2.2/32"), Lease: Forever},
+	add := append(entriesOf("192.0.2.1/32", "2001:db8::/48"),
+		SetEntry{Prefix: netip.MustParsePrefix("192.0.2.2/32"), Lease: Forever},
 		SetEntry{Prefix: netip.MustParsePrefix("192.0.2.3/32"), Lease: 300 * time.Millisecond})
 	if err := s.Add(t.Context(), add...); err != nil {
 		t.Fatal(err)
@@ -100,7 +105,8 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 	}
 	for _, e := range all {
 		least := 10*time.Minute - time.Since(begun) - 3*time.Second
-		if e.Prefix.Addr().Is6() && (e.Lease < least || e.Lease > 10*time.Minute-400*time.Millisecond+time.Second/10) {
+		if e.Prefix.Addr().Is6() && (e.Lease < least ||
+			e.Lease > 10*time.Minute-400*time.Millisecond+time.Second/10) {
 			t.Errorf("%s has %s left", e.Prefix, e.Lease)
 		}
 		if e.Prefix.String() == "192.0.2.2/32" && e.Lease != Forever {
@@ -108,7 +114,8 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 		}
 	}
 	// A replace goes on with what there is, not with the file.
-	if _, _, err := SetDel(t.Context(), "lv0", "abusers", []policy.Element{{Prefix: netip.MustParsePrefix("192.0.2.1/32")}}); err != nil {
+	if _, _, err := SetDel(t.Context(), "lv0", "abusers",
+		[]policy.Element{{Prefix: netip.MustParsePrefix("192.0.2.1/32")}}); err != nil {
 		t.Fatal(err)
 	}
 	up(keeping(20))
@@ -117,7 +124,8 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 	}
 	down()
 	// Less room: what fits, and a note.
-	if notes := up(keeping(1)); len(notes) != 1 || !strings.Contains(notes[0], `1 of 2 kept entries of dynamic set "abusers" have no room`) {
+	if notes := up(keeping(1)); len(notes) != 1 ||
+		!strings.Contains(notes[0], `1 of 2 kept entries of dynamic set "abusers" have no room`) {
 		t.Errorf("notes %q", notes)
 	}
 	down()
@@ -128,7 +136,8 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if notes := up(keeping(10)); len(notes) != 1 || !strings.Contains(notes[0], "its sum is wrong") {
+	if notes := up(keeping(10)); len(notes) != 1 ||
+		!strings.Contains(notes[0], "its sum is wrong") {
 		t.Errorf("notes %q", notes)
 	}
 	if got := listed(t, "lv0"); got != "" {
@@ -153,7 +162,8 @@ func TestASaveThatIsKilledAtAnyStepLeavesTheLastGoodFile(t *testing.T) {
 	for i, step := range steps {
 		for _, kill := range []bool{true, false} {
 			before := must2(os.ReadFile(path))
-			if _, err := SetReplace(t.Context(), "lv0", "abusers", entriesOf(fmt.Sprintf("192.0.2.%d/32", i))); err != nil {
+			if _, err := SetReplace(t.Context(), "lv0", "abusers",
+				entriesOf(fmt.Sprintf("192.0.2.%d/32", i))); err != nil {
 				t.Fatal(err)
 			}
 			inject(t, save, i, kill)
@@ -164,7 +174,8 @@ func TestASaveThatIsKilledAtAnyStepLeavesTheLastGoodFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := decodeKept(must2(os.ReadFile(path)), policy.Addresses, 10, time.Now())
-			if err != nil || len(got) != 1 || got[0].Prefix != entriesOf(fmt.Sprintf("192.0.2.%d/32", i))[0].Prefix {
+			if err != nil || len(got) != 1 ||
+				got[0].Prefix != entriesOf(fmt.Sprintf("192.0.2.%d/32", i))[0].Prefix {
 				t.Errorf("after step %s: %v %v", step, got, err)
 			}
 			if left := must2(filepath.Glob(lib + "/*/*")); len(left) != 1 {
@@ -181,7 +192,8 @@ func BenchmarkRestore(b *testing.B) {
 	if err := bringPolicy(b, "lv0", keeping(1_000_000), 0); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := SetReplace(b.Context(), "lv0", "abusers", hosts("10.0.0.0", 1_000_000)); err != nil {
+	if _, err := SetReplace(b.Context(), "lv0", "abusers",
+		hosts("10.0.0.0", 1_000_000)); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {

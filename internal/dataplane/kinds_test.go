@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -138,12 +139,14 @@ var linkKinds = []struct {
 	}},
 	{"Geneve", "", func(t *testing.T, n *kindNet) {
 		n.both(t, func(side int) netlink.Link {
-			return &netlink.Geneve{LinkAttrs: kindAttrs(side), ID: 7, Remote: ends4[1-side], Dport: 6081}
+			return &netlink.Geneve{LinkAttrs: kindAttrs(side), ID: 7, Remote: ends4[1-side],
+				Dport: 6081}
 		})
 	}},
 	{"gretap", "", func(t *testing.T, n *kindNet) {
 		n.both(t, func(side int) netlink.Link {
-			return &netlink.Gretap{LinkAttrs: kindAttrs(side), Local: ends4[side], Remote: ends4[1-side]}
+			return &netlink.Gretap{LinkAttrs: kindAttrs(side), Local: ends4[side],
+				Remote: ends4[1-side]}
 		})
 	}},
 	{"tap", "", func(t *testing.T, n *kindNet) { n.file(t, unix.IFF_TAP) }},
@@ -151,23 +154,27 @@ var linkKinds = []struct {
 	{"WireGuard", "", func(t *testing.T, n *kindNet) { n.wireguard(t) }},
 	{"GRE", "", func(t *testing.T, n *kindNet) {
 		n.both(t, func(side int) netlink.Link {
-			return &netlink.Gretun{LinkAttrs: kindAttrs(side), Local: ends4[side], Remote: ends4[1-side]}
+			return &netlink.Gretun{LinkAttrs: kindAttrs(side), Local: ends4[side],
+				Remote: ends4[1-side]}
 		})
 	}},
 	{"GRE with keys", "", func(t *testing.T, n *kindNet) {
 		n.both(t, func(side int) netlink.Link {
-			return &netlink.Gretun{LinkAttrs: kindAttrs(side), Local: ends4[side], Remote: ends4[1-side],
-				IKey: 7, OKey: 7, IFlags: 0x20, OFlags: 0x20}
+			return &netlink.Gretun{LinkAttrs: kindAttrs(side), Local: ends4[side],
+				Remote: ends4[1-side],
+				IKey:   7, OKey: 7, IFlags: 0x20, OFlags: 0x20}
 		})
 	}},
 	{"GRE in IPv6", "", func(t *testing.T, n *kindNet) {
 		n.both(t, func(side int) netlink.Link {
-			return &netlink.Gretun{LinkAttrs: kindAttrs(side), Local: ends6[side], Remote: ends6[1-side]}
+			return &netlink.Gretun{LinkAttrs: kindAttrs(side), Local: ends6[side],
+				Remote: ends6[1-side]}
 		})
 	}},
 	{"IPIP", "4", func(t *testing.T, n *kindNet) {
 		n.both(t, func(side int) netlink.Link {
-			return &netlink.Iptun{LinkAttrs: kindAttrs(side), Local: ends4[side], Remote: ends4[1-side]}
+			return &netlink.Iptun{LinkAttrs: kindAttrs(side), Local: ends4[side],
+				Remote: ends4[1-side]}
 		})
 	}},
 	{"SIT", "6", func(t *testing.T, n *kindNet) {
@@ -178,7 +185,8 @@ var linkKinds = []struct {
 	}},
 	{"IPv4 or IPv6 in IPv6", "", func(t *testing.T, n *kindNet) {
 		n.both(t, func(side int) netlink.Link {
-			return &netlink.Ip6tnl{LinkAttrs: kindAttrs(side), Local: ends6[side], Remote: ends6[1-side]}
+			return &netlink.Ip6tnl{LinkAttrs: kindAttrs(side), Local: ends6[side],
+				Remote: ends6[1-side]}
 		})
 	}},
 	{"PPP", "", func(t *testing.T, n *kindNet) { n.ppp(t) }},
@@ -376,6 +384,19 @@ func newKindNet(t *testing.T, kind int) *kindNet {
 	return n
 }
 
+// unmerged has a device not merge packets: generic XDP does not judge the lengths of merged ones.
+func unmerged(t *testing.T, dev string) {
+	t.Helper()
+	e, err := ethtool.NewEthtool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if err := e.Change(dev, map[string]bool{featureGRO: false}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // withIPv6 gives all devices of the network namespace IPv6, which other tests do without.
 func withIPv6(t *testing.T) {
 	t.Helper()
@@ -431,7 +452,8 @@ func TestEveryKindOfDeviceIsJudgedRight(t *testing.T) {
 	for i, k := range linkKinds {
 		t.Run(k.name, func(t *testing.T) {
 			n := newKindNet(t, i)
-			rows[k.name] = n.row(t, k.name, map[string][]int{"": {4, 6}, "4": {4}, "6": {6}}[k.only])
+			rows[k.name] = n.row(t, k.name,
+				map[string][]int{"": {4, 6}, "4": {4}, "6": {6}}[k.only])
 		})
 	}
 	page, err := os.ReadFile(filepath.FromSlash(kindsPage))
@@ -466,6 +488,7 @@ func (n *kindNet) row(t *testing.T, name string, families []int) string {
 	}
 	var taken []string
 	auto, judge, stats, detach := "", "yes", "yes", "yes"
+	unmerged(t, dev)
 	for _, mode := range []Mode{Auto, XDPNative, TCX, XDPGeneric} {
 		rep, err := Up(t.Context(), UpOptions{Dev: dev, Mode: mode, PolicyPath: "/etc/kind.levee"},
 			Compiler(p))

@@ -4,9 +4,9 @@ import (
 	"path/filepath"
 )
 
-// PolicyOf is the file of the policy that levee has on an interface of this network namespace as the program with
-// the id, and "" when levee does not know that program, or this process may not look. It takes no lock and changes
-// nothing: descriptions are replaced by rename.
+// PolicyOf is the file of the policy that levee has on an interface of this network namespace as
+// the program with the id, and "" when levee does not know that program, or this process may not
+// look. It takes no lock and changes nothing: descriptions are replaced by rename.
 func PolicyOf(dev string, program uint32) string {
 	d, err := findDevice(dev)
 	if err != nil {

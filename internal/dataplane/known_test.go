@@ -15,7 +15,8 @@ func TestPolicyOfKnowsOwnPrograms(t *testing.T) {
 	if got := PolicyOf("lv0", own); got != "/etc/a.levee" {
 		t.Errorf("levee's program is %q", got)
 	}
-	if got := PolicyOf("lv0", own+1000) + PolicyOf("lv0", 0) + PolicyOf("lo", own) + PolicyOf("nowhere", own); got != "" {
+	if got := PolicyOf("lv0", own+1000) + PolicyOf("lv0", 0) + PolicyOf("lo", own) +
+		PolicyOf("nowhere", own); got != "" {
 		t.Errorf("another program or interface is %q", got)
 	}
 	r := bringOnTrial(t, named("b.levee", "one"), time.Minute)

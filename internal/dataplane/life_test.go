@@ -53,7 +53,8 @@ func TestPolicyOutlivesCommandsOfIPNetnsExec(t *testing.T) {
 	if out, _ := inChild(t, order{Do: "status", Label: "one"}, exec...); out != "lv0 a.levee 0\n" {
 		t.Errorf("status: %q", out)
 	}
-	inChild(t, order{Do: "up", Dev: "lv0", File: "b.levee", Label: "one", Confirm: time.Hour}, exec...)
+	inChild(t, order{Do: "up", Dev: "lv0", File: "b.levee", Label: "one", Confirm: time.Hour},
+		exec...)
 	inChild(t, order{Do: "confirm", Dev: "lv0"}, exec...)
 	if out, _ := inChild(t, order{Do: "status", Label: "one"}, exec...); out != "lv0 b.levee 0\n" {
 		t.Errorf("status: %q", out)
@@ -115,7 +116,8 @@ func TestForeignXDPIsNeverReplaced(t *testing.T) {
 	}
 	attachments := map[string]func() func(){
 		"by link": func() func() {
-			l, err := link.AttachXDP(link.XDPOptions{Program: foreign, Interface: lv0.Attrs().Index})
+			l, err := link.AttachXDP(link.XDPOptions{Program: foreign,
+				Interface: lv0.Attrs().Index})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -128,21 +130,25 @@ func TestForeignXDPIsNeverReplaced(t *testing.T) {
 			return func() { _ = netlink.LinkSetXdpFd(lv0, -1) }
 		},
 		"generic": func() func() {
-			if err := netlink.LinkSetXdpFdWithFlags(lv0, foreign.FD(), unix.XDP_FLAGS_SKB_MODE); err != nil {
+			if err := netlink.LinkSetXdpFdWithFlags(lv0, foreign.FD(),
+				unix.XDP_FLAGS_SKB_MODE); err != nil {
 				t.Fatal(err)
 			}
 			return func() { _ = netlink.LinkSetXdpFdWithFlags(lv0, -1, unix.XDP_FLAGS_SKB_MODE) }
 		},
 	}
-	off := map[string]string{"by link": "lv0 xdp off`", "by netlink": "lv0 xdp off`", "generic": "lv0 xdpgeneric off`"}
+	off := map[string]string{"by link": "lv0 xdp off`", "by netlink": "lv0 xdp off`",
+		"generic": "lv0 xdpgeneric off`"}
 	id, _ := must2(foreign.Info()).ID()
 	for name, attach := range attachments {
 		n.run(t, name, func(t *testing.T) {
 			defer attach()()
 			for _, mode := range []Mode{Auto, XDPNative, XDPGeneric} {
-				_, err := Up(context.Background(), UpOptions{Dev: "lv0", Mode: mode}, compileHand(handPolicy("one", action.Pass)))
+				_, err := Up(context.Background(), UpOptions{Dev: "lv0", Mode: mode},
+					compileHand(handPolicy("one", action.Pass)))
 				want := fmt.Sprintf(`already runs the XDP program "somebody" (id %d)`, id)
-				if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), off[name]) {
+				if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(err.Error(), want) ||
+					!strings.Contains(err.Error(), off[name]) {
 					t.Errorf("%s: %v, want %s and %s", mode, err, want, off[name])
 				}
 			}
@@ -151,7 +157,8 @@ func TestForeignXDPIsNeverReplaced(t *testing.T) {
 			if _, err := Down(context.Background(), "lv0"); err != nil {
 				t.Error(err)
 			}
-			if l := must2(netlink.LinkByName("lv0")); l.Attrs().Xdp == nil || l.Attrs().Xdp.ProgId != uint32(id) {
+			if l := must2(netlink.LinkByName("lv0")); l.Attrs().Xdp == nil ||
+				l.Attrs().Xdp.ProgId != uint32(id) {
 				t.Error("the foreign program is gone")
 			}
 		})
@@ -193,15 +200,18 @@ func TestVanishedInterfaceIsCleanedUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			notes := c.do(t)
-			if len(notes) != 1 || !strings.Contains(notes[0], "gone0") || !strings.Contains(notes[0], "vanished") {
+			if len(notes) != 1 || !strings.Contains(notes[0], "gone0") ||
+				!strings.Contains(notes[0], "vanished") {
 				t.Errorf("notes %q", notes)
 			}
 			eventually(t, func() error { return nothingAtAll(t, "after "+c.name) })
 			runDirIsGone(t)
 		})
 	}
-	_, err := Up(context.Background(), UpOptions{Dev: "gone0"}, compileHand(handPolicy("one", action.Pass)))
-	if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(err.Error(), `there is no interface "gone0"`) {
+	_, err := Up(context.Background(), UpOptions{Dev: "gone0"},
+		compileHand(handPolicy("one", action.Pass)))
+	if !errors.Is(err, kernel.ErrRefused) ||
+		!strings.Contains(err.Error(), `there is no interface "gone0"`) {
 		t.Errorf("up: %v", err)
 	}
 	runDirIsGone(t)
@@ -225,7 +235,8 @@ func TestVanishedNamespaceIsCleanedUpFromAnother(t *testing.T) {
 		}
 		return nil
 	})
-	if len(all) != 1 || !strings.Contains(all[0], "interface lv0 has vanished, and its policy /etc/there.levee with it") {
+	if len(all) != 1 || !strings.Contains(all[0],
+		"interface lv0 has vanished, and its policy /etc/there.levee with it") {
 		t.Errorf("notes %q", all)
 	}
 	runDirIsGone(t)
@@ -251,7 +262,8 @@ func TestConcurrentUpsSerialise(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			inChildNet(t, n, order{Do: "up", Dev: "lv0", File: fmt.Sprintf("%d.levee", i), Label: "one"})
+			inChildNet(t, n, order{Do: "up", Dev: "lv0", File: fmt.Sprintf("%d.levee", i),
+				Label: "one"})
 		})
 	}
 	wg.Wait()
@@ -315,13 +327,15 @@ func TestUnreadableStateHoldsUpNobodyElse(t *testing.T) {
 func TestLinkDetachedBySomebodyElseIsCleanedUp(t *testing.T) {
 	newTestNet(t)
 	bring(t, "lv0", Auto, named("a.levee", "one"))
-	l := must2(link.LoadPinnedLink(must2(filepath.Glob(filepath.Join(os.Getenv(RunEnv), "bpf", "*", "link")))[0], nil))
+	l := must2(link.LoadPinnedLink(must2(filepath.Glob(filepath.Join(os.Getenv(RunEnv), "bpf", "*",
+		"link")))[0], nil))
 	if err := l.Detach(); err != nil {
 		t.Fatal(err)
 	}
 	l.Close()
 	all, notes, err := Status(t.Context(), false)
-	if err != nil || len(all) != 0 || len(notes) != 1 || !strings.Contains(notes[0], "was detached from lv0 by something else") {
+	if err != nil || len(all) != 0 || len(notes) != 1 ||
+		!strings.Contains(notes[0], "was detached from lv0 by something else") {
 		t.Errorf("%v %q %v", all, notes, err)
 	}
 	eventually(t, func() error { return nothingAtAll(t, "after the detach") })

@@ -16,10 +16,10 @@ import (
 )
 
 // An attachment has one link whose program judges packets. It is pinned with the attachment, and a
-// replace changes its program. All other links belong to a generation and are pinned with it. They are
-// attached before its program may judge a packet, and taken away when it cannot judge any more. So no
-// two links have to change at once: whichever generation judges, its other programs have been there
-// since before it did (docs/decisions/0032-links.md).
+// replace changes its program. All other links belong to a generation and are pinned with it. They
+// are attached before its program may judge a packet, and taken away when it cannot judge any more.
+// So no two links have to change at once: whichever generation judges, its other programs have been
+// there since before it did (docs/decisions/0032-links.md).
 
 // linkOthers attaches the programs of a staged generation that do not judge.
 func (u *up) linkOthers(st *staged, p *codegen.Program) error {
@@ -57,15 +57,16 @@ func attachOther(d *device, at codegen.Point, p *ebpf.Program) (link.Link, error
 		return nil, err
 	}
 	// Behind all others: it sees what they let go.
-	lk, err := link.AttachTCX(link.TCXOptions{Interface: d.index, Program: p, Attach: ebpf.AttachTCXEgress, Anchor: link.Tail()})
+	lk, err := link.AttachTCX(link.TCXOptions{Interface: d.index, Program: p,
+		Attach: ebpf.AttachTCXEgress, Anchor: link.Tail()})
 	if err != nil {
 		return nil, kernel.Refuse(err, "attach to %s of %s", at, d.name)
 	}
 	return lk, nil
 }
 
-// judgeOf is a compiled policy without the programs that do not judge: its variant with a deadline has
-// those of the plain one beside it.
+// judgeOf is a compiled policy without the programs that do not judge: its variant with a deadline
+// has those of the plain one beside it.
 func judgeOf(p *codegen.Program) *codegen.Program {
 	judge := *p
 	judge.Spec = p.Spec.Copy()

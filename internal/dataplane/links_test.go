@@ -26,8 +26,8 @@ const (
 )
 
 // compilePair makes a policy of two programs. The one at egress counts the frames that leave, by
-// number. The one that judges drops a frame, as "unasked", unless one of its number has left: it is no
-// answer. The counts live as long as l says.
+// number. The one that judges drops a frame, as "unasked", unless one of its number has left: it is
+// no answer. The counts live as long as l says.
 func compilePair(file string, l codegen.Lifetime) CompileFunc {
 	return func(t codegen.Target) (*codegen.Program, error) {
 		prog := handProgramOf(named(file, "unasked"), t, func(b *assembler.Builder) {
@@ -55,7 +55,8 @@ func compilePair(file string, l codegen.Lifetime) CompileFunc {
 		b.Label("next")
 		b.Emit(asm.Mov.Imm(asm.R0, -1), asm.Return()) // TCX_NEXT
 		prog.Spec.Programs[answers] = &ebpf.ProgramSpec{
-			Name: handName(), Type: ebpf.SchedCLS, AttachType: ebpf.AttachTCXEgress, License: "Dual BSD/GPL",
+			Name: handName(), Type: ebpf.SchedCLS, AttachType: ebpf.AttachTCXEgress,
+			License:      "Dual BSD/GPL",
 			Instructions: b.MustFinish(),
 		}
 		prog.Links = append(prog.Links, codegen.Link{Program: answers, At: codegen.Egress})
@@ -111,7 +112,8 @@ func numbered(n uint16) []byte {
 func (p *pair) ask(t *testing.T) uint16 {
 	t.Helper()
 	p.number++
-	if err := unix.Sendto(p.out, numbered(p.number), 0, &unix.SockaddrLinklayer{Ifindex: p.outIndex}); err != nil {
+	if err := unix.Sendto(p.out, numbered(p.number), 0,
+		&unix.SockaddrLinklayer{Ifindex: p.outIndex}); err != nil {
 		t.Fatal(err)
 	}
 	return p.number
@@ -126,8 +128,10 @@ func judged(t *testing.T, what string, before Attachment, answers, dropped uint6
 	eventually(t, func() error {
 		a := status0(t)
 		drops := a.packets("unasked") - before.packets("unasked")
-		if all := drops + a.packets("default") - before.packets("default"); all < answers || drops != dropped {
-			return fmt.Errorf("%s: %d answers judged, %d of them dropped; want %d and %d", what, all, drops, answers, dropped)
+		if all := drops + a.packets("default") - before.packets("default"); all < answers ||
+			drops != dropped {
+			return fmt.Errorf("%s: %d answers judged, %d of them dropped; want %d and %d", what,
+				all, drops, answers, dropped)
 		}
 		return nil
 	})
@@ -135,7 +139,8 @@ func judged(t *testing.T, what string, before Attachment, answers, dropped uint6
 
 func bringPair(t *testing.T, file string, l codegen.Lifetime, mode Mode, confirm time.Duration) {
 	t.Helper()
-	if _, err := Up(t.Context(), UpOptions{Dev: "lv0", Mode: mode, PolicyPath: file, Confirm: confirm}, compilePair(file, l)); err != nil {
+	if _, err := Up(t.Context(), UpOptions{Dev: "lv0", Mode: mode, PolicyPath: file,
+		Confirm: confirm}, compilePair(file, l)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -213,8 +218,8 @@ func TestReplacesOfTwoLinksDropNoAnswer(t *testing.T) {
 
 // A command that fails or is killed at any step leaves a policy in force whose two programs work
 // together, with all that it has learnt, before any other command mends anything; and the next
-// command leaves nothing else behind. That holds also where the two policies share no map, and for the
-// policy that a trial ends in.
+// command leaves nothing else behind. That holds also where the two policies share no map, and for
+// the policy that a trial ends in.
 func TestFailureOrDeathAtAnyStepLeavesTwoLinksOfOnePolicy(t *testing.T) {
 	p := newPair(t)
 	const base, shortTrial = "old.levee", 300 * time.Millisecond
@@ -236,7 +241,8 @@ func TestFailureOrDeathAtAnyStepLeavesTwoLinksOfOnePolicy(t *testing.T) {
 		}{
 			{"replace", steady, order{Do: "up", File: "new.levee"}},
 			{"replace on trial", steady, order{Do: "up", File: "new.levee", Confirm: time.Hour}},
-			{"replace on a short trial", steady, order{Do: "up", File: "new.levee", Confirm: shortTrial}},
+			{"replace on a short trial", steady,
+				order{Do: "up", File: "new.levee", Confirm: shortTrial}},
 			{"replace during a trial", trial(time.Hour), order{Do: "up", File: "newer.levee"}},
 			{"confirm", trial(time.Hour), order{Do: "confirm"}},
 			{"roll back", trial(shortTrial), order{Do: "status"}},
@@ -253,7 +259,8 @@ func TestFailureOrDeathAtAnyStepLeavesTwoLinksOfOnePolicy(t *testing.T) {
 					for _, kill := range []bool{false, true} {
 						what := fmt.Sprintf("step %d (%s), kill %v", i, step, kill)
 						c.prepare(t)
-						known := p.ask(t) // by the policy that is in force, and by the one to return to
+						// by the policy that is in force, and by the one to return to
+						known := p.ask(t)
 						inject(t, c.do, i, kill)
 						if c.do.Confirm == shortTrial {
 							time.Sleep(shortTrial + 50*time.Millisecond)
@@ -282,14 +289,18 @@ func TestFailureOrDeathAtAnyStepLeavesTwoLinksOfOnePolicy(t *testing.T) {
 		if _, err := Down(t.Context(), "lv0"); err != nil {
 			t.Fatal(err)
 		}
-		up, down := order{Do: "up", Dev: "lv0", File: "new.levee", Pair: codegen.Carried}, order{Do: "down", Dev: "lv0"}
+		up, down := order{Do: "up", Dev: "lv0", File: "new.levee", Pair: codegen.Carried},
+			order{Do: "down", Dev: "lv0"}
 		ups, downs := record(t, up), record(t, down)
 		for i := range ups {
 			for _, kill := range []bool{false, true} {
 				inject(t, up, i, kill)
 				_, _, _ = Status(t.Context(), true)
 				_, _ = Down(t.Context(), "lv0") // the last steps come after the swap
-				eventually(t, func() error { return nothingAtAll(t, fmt.Sprint("up failed at ", ups[i], ", kill ", kill)) })
+				eventually(t,
+					func() error {
+						return nothingAtAll(t, fmt.Sprint("up failed at ", ups[i], ", kill ", kill))
+					})
 			}
 		}
 		for i := range downs {
@@ -297,7 +308,8 @@ func TestFailureOrDeathAtAnyStepLeavesTwoLinksOfOnePolicy(t *testing.T) {
 			inject(t, down, i, true)
 			_, _, _ = Status(t.Context(), true)
 			_, _ = Down(t.Context(), "lv0")
-			eventually(t, func() error { return nothingAtAll(t, fmt.Sprint("down killed at ", downs[i])) })
+			eventually(t,
+				func() error { return nothingAtAll(t, fmt.Sprint("down killed at ", downs[i])) })
 		}
 	})
 }
@@ -323,13 +335,14 @@ func TestProgramsThatNoLinkListsAreRefused(t *testing.T) {
 		func(p *codegen.Program) { p.Links[1].At = codegen.Ingress },
 		func(p *codegen.Program) { p.Links[1].At = "above" },
 	} {
-		_, err := Up(t.Context(), UpOptions{Dev: "lv0", PolicyPath: "a.levee"}, func(target codegen.Target) (*codegen.Program, error) {
-			p, err := compilePair("a.levee", codegen.Carried)(target)
-			if err == nil {
-				spoil(p)
-			}
-			return p, err
-		})
+		_, err := Up(t.Context(), UpOptions{Dev: "lv0", PolicyPath: "a.levee"},
+			func(target codegen.Target) (*codegen.Program, error) {
+				p, err := compilePair("a.levee", codegen.Carried)(target)
+				if err == nil {
+					spoil(p)
+				}
+				return p, err
+			})
 		if err == nil {
 			t.Error("attached")
 		}

@@ -40,11 +40,13 @@ func load(p *codegen.Program, replace, memories map[string]*ebpf.Map) (*loaded, 
 	if err := errors.Join(checkLinks(p), checkLedger(p)); err != nil {
 		return nil, err
 	}
-	c, err := ebpf.NewCollectionWithOptions(withoutBTF(p.Spec), ebpf.CollectionOptions{MapReplacements: replace})
+	c, err := ebpf.NewCollectionWithOptions(withoutBTF(p.Spec),
+		ebpf.CollectionOptions{MapReplacements: replace})
 	if err != nil {
 		return nil, kernel.LoadError("load program", err)
 	}
-	l := &loaded{prog: c.DetachProgram(p.Judge()), others: c.Programs, maps: c.Maps, memories: map[string]*ebpf.Map{}, ledger: p.Maps}
+	l := &loaded{prog: c.DetachProgram(p.Judge()), others: c.Programs, maps: c.Maps,
+		memories: map[string]*ebpf.Map{}, ledger: p.Maps}
 	c.Maps, c.Programs = nil, nil
 	c.Close()
 	if err := placeSets(p, l, replace, memories); err != nil {
@@ -53,17 +55,20 @@ func load(p *codegen.Program, replace, memories map[string]*ebpf.Map) (*loaded, 
 	return l, nil
 }
 
-// checkLinks is an error if a policy does not say of each of its programs, once, where it is attached.
+// checkLinks is an error if a policy does not say of each of its programs, once, where it is
+// attached.
 func checkLinks(p *codegen.Program) error {
 	listed := map[string]bool{}
 	for _, l := range p.Links {
 		if p.Spec.Programs[l.Program] == nil || listed[l.Program] {
-			return fmt.Errorf("load program: program %q is linked twice, or there is none", l.Program)
+			return fmt.Errorf("load program: program %q is linked twice, or there is none",
+				l.Program)
 		}
 		listed[l.Program] = true
 	}
 	if len(listed) != len(p.Spec.Programs) {
-		return fmt.Errorf("load program: %d of %d programs are linked", len(listed), len(p.Spec.Programs))
+		return fmt.Errorf("load program: %d of %d programs are linked", len(listed),
+			len(p.Spec.Programs))
 	}
 	if p.Judge() == "" {
 		return errors.New("load program: not exactly one program judges")
@@ -76,7 +81,8 @@ func checkLedger(p *codegen.Program) error {
 	listed := map[string]bool{}
 	for _, m := range p.Maps {
 		if p.Spec.Maps[m.Name] == nil || listed[m.Name] {
-			return fmt.Errorf("load program: its ledger has map %q twice, or it has no such map", m.Name)
+			return fmt.Errorf("load program: its ledger has map %q twice, or it has no such map",
+				m.Name)
 		}
 		listed[m.Name] = true
 	}
@@ -117,7 +123,8 @@ func withoutBTF(in *ebpf.CollectionSpec) *ebpf.CollectionSpec {
 // mapMemory maps the first n bytes of a BPF_F_MMAPABLE array's values.
 func mapMemory(m *ebpf.Map, n int) ([]byte, error) {
 	page := os.Getpagesize()
-	b, err := unix.Mmap(m.FD(), 0, (n+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	b, err := unix.Mmap(m.FD(), 0, (n+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map the memory of %s: %w", m, err)
 	}

@@ -20,7 +20,8 @@ import (
 	"levee/internal/packet"
 )
 
-// manySets is a policy with one dynamic set for each number: of addresses, endpoints or services, with five sizes.
+// manySets is a policy with one dynamic set for each number: of addresses, endpoints or services,
+// with five sizes.
 func manySets(numbers []int) string {
 	var sets, rules strings.Builder
 	for _, i := range numbers {
@@ -38,7 +39,8 @@ func numbers(from, to int) (out []int) {
 	return out
 }
 
-// crowd changes the sets of a running policy at random and holds the program in force against the oracle.
+// crowd changes the sets of a running policy at random and holds the program in force against the
+// oracle.
 type crowd struct {
 	*testing.T
 	*rand.Rand
@@ -65,7 +67,9 @@ func (c *crowd) up(sets []int, confirm time.Duration) {
 
 // forget drops what was known of sets that are gone: entries, and counts of rules.
 func (c *crowd) forget(sets []int) {
-	maps.DeleteFunc(c.entries, func(i int, _ map[policy.Element]bool) bool { return !slices.Contains(sets, i) })
+	maps.DeleteFunc(c.entries, func(i int, _ map[policy.Element]bool) bool {
+		return !slices.Contains(sets, i)
+	})
 	kept := map[string]bool{"default": true}
 	for _, i := range sets {
 		kept[fmt.Sprintf("label:s%d", i)] = true
@@ -96,15 +100,18 @@ func (c *crowd) judgeBy(sets []int) {
 // element draws an entry for a set; those of several sets overlap.
 func (c *crowd) element(i int) (e policy.Element) {
 	if i%3 != 2 {
-		a, bits := netip.AddrFrom4([4]byte{198, 51, byte(c.IntN(4)), byte(c.IntN(256))}), 32-4*c.IntN(3)
+		a, bits := netip.AddrFrom4([4]byte{198, 51, byte(c.IntN(4)), byte(c.IntN(256))}),
+			32-4*c.IntN(3)
 		if c.IntN(2) == 0 {
-			a, bits = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 13: byte(c.IntN(4)), 15: byte(c.IntN(256))}), 128-8*c.IntN(3)
+			a, bits = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 13: byte(c.IntN(4)),
+				15: byte(c.IntN(256))}), 128-8*c.IntN(3)
 		}
 		e.Prefix = netip.PrefixFrom(a, bits).Masked()
 	}
 	if i%3 != 0 {
 		port := uint16(c.IntN(64)) * 4
-		e.Service = policy.Service{Proto: []uint8{6, 17}[c.IntN(2)], Lo: port, Hi: port + uint16(c.IntN(2))*3}
+		e.Service = policy.Service{Proto: []uint8{6, 17}[c.IntN(2)], Lo: port, Hi: port +
+			uint16(c.IntN(2))*3}
 	}
 	return e
 }
@@ -193,7 +200,8 @@ func (c *crowd) agree(frames int) {
 			drop = ret == tcxDrop
 		}
 		if drop != (want.Action == action.Drop) {
-			c.Fatalf("the program returns %d, the oracle says %v by %s: %x", ret, want.Action, c.slots[want.Slot].ID, f)
+			c.Fatalf("the program returns %d, the oracle says %v by %s: %x", ret, want.Action,
+				c.slots[want.Slot].ID, f)
 		}
 	}
 	a := status(c.T)
@@ -209,12 +217,14 @@ func (c *crowd) agree(frames int) {
 		var i int
 		fmt.Sscanf(s.Name, "s%d", &i)
 		if s.Entries != len(c.entries[i]) || s.Max != 20*(1+i%5) {
-			c.Fatalf("set %s has %d entries of %d, want %d", s.Name, s.Entries, s.Max, len(c.entries[i]))
+			c.Fatalf("set %s has %d entries of %d, want %d", s.Name, s.Entries, s.Max,
+				len(c.entries[i]))
 		}
 	}
 }
 
-// Policies with more dynamic sets than a program may use maps load, and their sets behave like those of small ones.
+// Policies with more dynamic sets than a program may use maps load, and their sets behave like
+// those of small ones.
 func TestManyDynamicSets(t *testing.T) {
 	for _, tt := range []struct {
 		sets int
@@ -225,7 +235,8 @@ func TestManyDynamicSets(t *testing.T) {
 			newTestNet(t)
 			seed := uint64(tt.sets)
 			t.Logf("seed %d", seed)
-			c := &crowd{T: t, Rand: rand.New(rand.NewPCG(seed, 1)), mode: tt.mode, entries: map[int]map[policy.Element]bool{}, counted: map[string]uint64{}}
+			c := &crowd{T: t, Rand: rand.New(rand.NewPCG(seed, 1)), mode: tt.mode,
+				entries: map[int]map[policy.Element]bool{}, counted: map[string]uint64{}}
 			c.up(numbers(0, tt.sets), 0)
 			churn := func() {
 				for range 6 {
@@ -272,19 +283,22 @@ func TestManyDynamicSets(t *testing.T) {
 func TestSharedSetKeepsItsMax(t *testing.T) {
 	newTestNet(t)
 	policyOf := func(max int) string {
-		return fmt.Sprintf("set abusers = dynamic(max %d)\ndrop from abusers as \"abuser\"\n", max) + manySets(numbers(0, 60))
+		return fmt.Sprintf("set abusers = dynamic(max %d)\ndrop from abusers as \"abuser\"\n",
+			max) + manySets(numbers(0, 60))
 	}
 	for _, max := range []int{70, 71, 64, 65} { // the same room, and another
 		if err := bringPolicy(t, "lv0", policyOf(max), 0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := SetReplace(t.Context(), "lv0", "abusers", hosts("10.0.0.0", max+1)); !errors.Is(err, prefix.ErrFull) {
+		if _, err := SetReplace(t.Context(), "lv0", "abusers",
+			hosts("10.0.0.0", max+1)); !errors.Is(err, prefix.ErrFull) {
 			t.Errorf("%d entries of %d: %v", max+1, max, err)
 		}
 		if _, err := SetReplace(t.Context(), "lv0", "abusers", hosts("10.0.0.0", 64)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := SetAdd(t.Context(), "lv0", "abusers", hosts("10.1.0.0", max-64+1)); !errors.Is(err, prefix.ErrFull) {
+		if _, err := SetAdd(t.Context(), "lv0", "abusers",
+			hosts("10.1.0.0", max-64+1)); !errors.Is(err, prefix.ErrFull) {
 			t.Errorf("%d more of %d: %v", max-64+1, max, err)
 		}
 	}

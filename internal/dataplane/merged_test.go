@@ -156,12 +156,14 @@ func TestGenericXDPRefusesLengthsOfMergedPackets(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = bringPolicyAt(t, "lv0", XDPGeneric, text, 0)
-	const want = "generic XDP: it sees packets that lv0 has merged (GRO), and line 1 asks for their " +
+	const want = "generic XDP: it sees packets that lv0 has merged (GRO), and line 1 asks for " +
+		"their " +
 		"length: ethtool -K lv0 gro off"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
-	if err := bringPolicyAt(t, "lv0", XDPGeneric, "drop tcp port 9\ndefault pass\n", 0); err != nil {
+	if err := bringPolicyAt(t, "lv0", XDPGeneric, "drop tcp port 9\ndefault pass\n",
+		0); err != nil {
 		t.Errorf("without lengths: %v", err)
 	}
 	if err := e.Change("lv0", map[string]bool{featureGRO: false}); err != nil {

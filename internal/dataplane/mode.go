@@ -57,9 +57,9 @@ func TCIngress() (Mode, error) {
 	return "", err
 }
 
-// linearMTU is the largest MTU for which one buffer of a page holds the frame with the headroom that
-// XDP asks for (XDP_PACKET_HEADROOM 256, skb_shared_info 320, Ethernet header and tags). Above it
-// drivers take only programs that know fragments.
+// linearMTU is the largest MTU for which one buffer of a page holds the frame with the headroom
+// that XDP asks for (XDP_PACKET_HEADROOM 256, skb_shared_info 320, Ethernet header and tags). Above
+// it drivers take only programs that know fragments.
 const linearMTU = 4096 - 256 - 320 - 22
 
 // try is one way of attaching.
@@ -102,7 +102,8 @@ func attach(d *device, g *description, p *ebpf.Program) (hold, error) {
 		return attachFilter(d, g.MadeQdisc, p)
 	case TCX:
 		// traffic changes here
-		return link.AttachTCX(link.TCXOptions{Interface: d.index, Program: p, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+		return link.AttachTCX(link.TCXOptions{Interface: d.index, Program: p,
+			Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 	}
 	flags := link.XDPDriverMode
 	if g.Mode == XDPGeneric {
@@ -115,7 +116,8 @@ func attach(d *device, g *description, p *ebpf.Program) (hold, error) {
 // notThisWay reports whether an attach error means that the interface does not take this kind of
 // program, so that another may be tried.
 func notThisWay(err error) bool {
-	for _, e := range []error{unix.EOPNOTSUPP, unix.EINVAL, unix.ERANGE, unix.E2BIG, unix.ENOSPC, unix.ENOMEM, ebpf.ErrNotSupported} {
+	for _, e := range []error{unix.EOPNOTSUPP, unix.EINVAL, unix.ERANGE, unix.E2BIG, unix.ENOSPC,
+		unix.ENOMEM, ebpf.ErrNotSupported} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -146,7 +148,8 @@ func whyNot(d *device, t try, err error) string {
 	case t.frags:
 		return fmt.Sprintf("%s takes no native XDP with fragments: %s", d.driver, cause)
 	}
-	return fmt.Sprintf("%s takes no native XDP at MTU %d without fragments: %s", d.driver, d.mtu, cause)
+	return fmt.Sprintf("%s takes no native XDP at MTU %d without fragments: %s", d.driver, d.mtu,
+		cause)
 }
 
 // flat is the innermost message of an error.
@@ -162,9 +165,11 @@ func flat(err error) string {
 func attachError(d *device, err error) error {
 	switch {
 	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENOLINK):
-		return kernel.Refuse(err, "interface %s vanished while the policy was being attached", d.name)
+		return kernel.Refuse(err, "interface %s vanished while the policy was being attached",
+			d.name)
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
-		return kernel.Refuse(err, "%s got an XDP program of somebody else while levee was attaching; it stays", d.name)
+		return kernel.Refuse(err,
+			"%s got an XDP program of somebody else while levee was attaching; it stays", d.name)
 	case errors.Is(err, unix.EPERM):
 		return unable(kernel.LoadError("attach to "+d.name, err))
 	}

@@ -67,7 +67,8 @@ func newTestNet(t testing.TB) *testNet {
 			t.Fatal(err)
 		}
 		// Else the kernel sends packets of its own for seconds, which the default counts.
-		if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0); err != nil {
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"),
+			0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -116,7 +117,8 @@ func addVeth(t testing.TB, name, peerName string, peer netns.NsHandle) {
 	t.Helper()
 	la := netlink.NewLinkAttrs()
 	la.Name = name
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: la, PeerName: peerName, PeerNamespace: netlink.NsFd(peer)}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: la, PeerName: peerName,
+		PeerNamespace: netlink.NsFd(peer)}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := netlink.LinkByName(name)
@@ -224,8 +226,8 @@ func wantPackets(t testing.TB, id string, want uint64) {
 	t.Fatalf("%s counted %d packets, want %d", id, got, want)
 }
 
-// kernelObjects lists the ids of all programs of these tests, of all maps that they hold, and of all
-// links of theirs.
+// kernelObjects lists the ids of all programs of these tests, of all maps that they hold, and of
+// all links of theirs.
 func kernelObjects(t testing.TB) []string {
 	t.Helper()
 	var out []string

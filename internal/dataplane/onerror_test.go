@@ -85,15 +85,18 @@ func TestOnErrorPutsTheFallbackInForce(t *testing.T) {
 				_, _ = Down(t.Context(), "lv0")
 			} else if err := bringPolicy(t, "lv0", abuserPolicy(100), 0); err != nil {
 				t.Fatal(err)
-			} else if _, err := SetAdd(t.Context(), "", "abusers", entriesOf("198.51.100.1/32")); err != nil {
+			} else if _, err := SetAdd(t.Context(), "", "abusers",
+				entriesOf("198.51.100.1/32")); err != nil {
 				t.Fatal(err)
 			}
 			rep, err := bringWithFallback(t, onErrorText, first(c.fail, c.times))
-			if err != nil || rep == nil || !errors.Is(rep.Fallback, ErrUnable) || !errors.Is(rep.Fallback, errInjected) {
+			if err != nil || rep == nil || !errors.Is(rep.Fallback, ErrUnable) ||
+				!errors.Is(rep.Fallback, errInjected) {
 				t.Fatalf("%+v, %v", rep, err)
 			}
 			a := status(t)
-			if !strings.Contains(a.OnError, "injected") || filepath.Base(a.Policy) != "new.levee" || len(a.Sets) != c.sets {
+			if !strings.Contains(a.OnError, "injected") || filepath.Base(a.Policy) != "new.levee" ||
+				len(a.Sets) != c.sets {
 				t.Errorf("%+v", a)
 			}
 			if c.sets == 1 && !c.fresh && a.Sets[0].Entries != 1 {
@@ -105,12 +108,14 @@ func TestOnErrorPutsTheFallbackInForce(t *testing.T) {
 			wantPackets(t, "admin", admin+1)
 			wantPackets(t, "default", other+1)
 			for _, s := range a.Counters {
-				if s.Reason == "rule" || s.Reason == "default" && (s.Action != "drop" || s.Line != 1) {
+				if s.Reason == "rule" || s.Reason == "default" &&
+					(s.Action != "drop" || s.Line != 1) {
 					t.Errorf("counter %+v", s)
 				}
 			}
 			// The next policy that can be loaded ends it.
-			if rep, err = bringWithFallback(t, onErrorText, first("", 0)); err != nil || rep.Fallback != nil {
+			if rep, err = bringWithFallback(t, onErrorText, first("", 0)); err != nil ||
+				rep.Fallback != nil {
 				t.Fatal(rep, err)
 			}
 			if a := status(t); a.OnError != "" || len(a.Sets) != 1 {
@@ -130,13 +135,15 @@ func TestLastGoodPolicyStays(t *testing.T) {
 		{"no error of the machine", onErrorText, first("compile", 1)},
 		{"on the way", onErrorText, first("pin", 1)},
 		{"the fallback fails too", onErrorText, first("load", 3)},
-		{"a set that does not fit", strings.Replace(onErrorText, "max 100", "max 1", 1), first("", 0)},
+		{"a set that does not fit", strings.Replace(onErrorText, "max 100", "max 1", 1),
+			first("", 0)},
 	} {
 		n.run(t, c.name, func(t *testing.T) {
 			if err := bringPolicy(t, "lv0", abuserPolicy(100), 0); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := SetAdd(t.Context(), "", "abusers", entriesOf("198.51.100.1/32", "198.51.100.2/32")); err != nil {
+			if _, err := SetAdd(t.Context(), "", "abusers",
+				entriesOf("198.51.100.1/32", "198.51.100.2/32")); err != nil {
 				t.Fatal(err)
 			}
 			before := status(t)
@@ -151,7 +158,8 @@ func TestLastGoodPolicyStays(t *testing.T) {
 	}
 }
 
-// refuseDecoder has the kernel's verifier refuse the careful decoder, as that of Linux 6.1 once did.
+// refuseDecoder has the kernel's verifier refuse the careful decoder, as that of Linux 6.1 once
+// did.
 func refuseDecoder(t *testing.T, p *codegen.Program) {
 	t.Helper()
 	ins := p.Spec.Programs[codegen.ProgramName].Instructions
@@ -188,7 +196,8 @@ func TestOnErrorIsInForceWhereTheDecoderIsRefused(t *testing.T) {
 			n.run(t, fmt.Sprint(mode, ", trial ", trial), func(t *testing.T) {
 				o := UpOptions{Dev: "lv0", Mode: mode, Confirm: trial, PolicyPath: "/etc/new.levee"}
 				o.Fallbacks = []CompileFunc{refused(p.Fallback(true)), last}
-				if rep, err := Up(t.Context(), o, refused(p)); rep != nil || !errors.Is(err, ErrUnable) {
+				if rep, err := Up(t.Context(), o, refused(p)); rep != nil ||
+					!errors.Is(err, ErrUnable) {
 					t.Fatalf("with the decoder: %+v, %v", rep, err)
 				}
 				o.Fallbacks = append(o.Fallbacks, Plainly(last))
@@ -196,7 +205,8 @@ func TestOnErrorIsInForceWhereTheDecoderIsRefused(t *testing.T) {
 				if err != nil || !errors.Is(rep.Fallback, ErrUnable) {
 					t.Fatalf("%+v, %v", rep, err)
 				}
-				if a := status(t); !strings.Contains(a.OnError, "the kernel takes no careful decoder") {
+				if a := status(t); !strings.Contains(a.OnError,
+					"the kernel takes no careful decoder") {
 					t.Errorf("on error: %q", a.OnError)
 				}
 				n.from(t, "192.0.2.1")

@@ -9,9 +9,9 @@ import (
 // endedByHand is the deadline, in jiffies, of a trial that RollBack ends: long ago; 0 is never.
 const endedByHand = 1
 
-// RollBack ends the trial of a generation on dev at once, as its deadline would: the policy that was
-// confirmed last is back in force, or nothing is attached if there was none. It is an error if that
-// generation is not on trial (any more). notes tells what was done.
+// RollBack ends the trial of a generation on dev at once, as its deadline would: the policy that
+// was confirmed last is back in force, or nothing is attached if there was none. It is an error if
+// that generation is not on trial (any more). notes tells what was done.
 func RollBack(ctx context.Context, dev string, generation int) (notes []string, err error) {
 	err = transact(ctx, func(s *store) error {
 		defer func() { notes = s.notes }()

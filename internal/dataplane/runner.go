@@ -39,8 +39,8 @@ type Counter struct {
 	Bytes   uint64 // whole frames without FCS
 }
 
-// Runner runs a compiled policy on frames with BPF_PROG_RUN: the very program of the kernel, without
-// an interface. It is not safe for concurrent use.
+// Runner runs a compiled policy on frames with BPF_PROG_RUN: the very program of the kernel,
+// without an interface. It is not safe for concurrent use.
 type Runner struct {
 	program  *codegen.Program
 	loaded   *loaded
@@ -72,7 +72,8 @@ func NewRunner(p *codegen.Program) (*Runner, error) {
 		return nil, errors.Join(err, r.Close())
 	}
 	for _, ps := range p.Dynamic {
-		if r.sets[ps.Name], err = openSet(l.place(p, ps.Name), ps.Name, ps.Type, ps.Lease); err != nil {
+		if r.sets[ps.Name], err = openSet(l.place(p, ps.Name), ps.Name, ps.Type,
+			ps.Lease); err != nil {
 			delete(r.sets, ps.Name)
 			return nil, errors.Join(err, r.Close())
 		}
@@ -80,9 +81,9 @@ func NewRunner(p *codegen.Program) (*Runner, error) {
 	return r, nil
 }
 
-// Eval judges one frame (as the program's link layer has it, without FCS, at most 64 KiB for XDP and about one
-// page for TCX) and returns the slot that decided, an index into Slots, and Pass or Drop. Packet
-// contents are not changed.
+// Eval judges one frame (as the program's link layer has it, without FCS, at most 64 KiB for XDP
+// and about one page for TCX) and returns the slot that decided, an index into Slots, and Pass or
+// Drop. Packet contents are not changed.
 //
 // The kernel refuses to run frames of less than 14 bytes. They cannot arrive on an Ethernet
 // interface either, and hold no whole IP header; Eval answers for them itself, as
@@ -97,7 +98,9 @@ func (r *Runner) Eval(frame []byte) (slot int, verdict action.Action, err error)
 		return slot, verdict, nil
 	}
 	if len(frame) > MaxFrame {
-		return 0, action.Drop, fmt.Errorf("run program: a frame of %d bytes is above the kernel's limit of %d", len(frame), MaxFrame)
+		return 0, action.Drop,
+			fmt.Errorf("run program: a frame of %d bytes is above the kernel's limit of %d",
+				len(frame), MaxFrame)
 	}
 	word := (*uint32)(unsafe.Pointer(&r.trace[0]))
 	atomic.StoreUint32(word, noSlot)
@@ -107,7 +110,8 @@ func (r *Runner) Eval(frame []byte) (slot int, verdict action.Action, err error)
 	}
 	decided := atomic.LoadUint32(word)
 	if uint64(decided) >= uint64(len(r.program.Slots)) {
-		return 0, action.Drop, fmt.Errorf("run program: it returned %d but reported no slot (%#x)", int32(ret), decided)
+		return 0, action.Drop, fmt.Errorf("run program: it returned %d but reported no slot (%#x)",
+			int32(ret), decided)
 	}
 	verdict, err = r.verdict(ret)
 	return int(decided), verdict, err
@@ -159,9 +163,11 @@ func (r *Runner) verdict(ret uint32) (action.Action, error) {
 func runError(err error, n int) error {
 	switch {
 	case errors.Is(err, ebpf.ErrNotSupported):
-		return kernel.Refuse(err, "run program: this kernel cannot run programs on frames from memory")
+		return kernel.Refuse(err,
+			"run program: this kernel cannot run programs on frames from memory")
 	case errors.Is(err, unix.EINVAL):
-		return kernel.Refuse(err, "run program: this kernel does not run it on a frame of %d bytes", n)
+		return kernel.Refuse(err, "run program: this kernel does not run it on a frame of %d bytes",
+			n)
 	}
 	return kernel.Refuse(err, "run program on a frame of %d bytes", n)
 }
@@ -181,8 +187,9 @@ func (r *Runner) Counters() []Counter {
 	return out
 }
 
-// SetAdd puts an entry into a dynamic set that the program looks up; lease 0 is the set's own. A set
-// that the program does not look up is no error: the compiler leaves out what no rule can reach.
+// SetAdd puts an entry into a dynamic set that the program looks up; lease 0 is the set's own. A
+// set that the program does not look up is no error: the compiler leaves out what no rule can
+// reach.
 func (r *Runner) SetAdd(name string, e SetEntry) error {
 	s := r.sets[name]
 	if s == nil {

@@ -26,7 +26,8 @@ func TestRunnerReportsSlotActionAndCounters(t *testing.T) {
 		}
 		t.Run(fmt.Sprint("hook ", hook), func(t *testing.T) {
 			p := handPolicy("odd", action.Pass)
-			r, err := NewRunner(handProgram(p, codegen.Target{Hook: hook, Trace: true, CPUs: 2, Frags: hook == codegen.XDP}))
+			r, err := NewRunner(handProgram(p,
+				codegen.Target{Hook: hook, Trace: true, CPUs: 2, Frags: hook == codegen.XDP}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -45,7 +46,8 @@ func TestRunnerReportsSlotActionAndCounters(t *testing.T) {
 					want[slot].Bytes += uint64(n)
 					gotSlot, gotAction, err := r.Eval(frame(n, first))
 					if err != nil || gotSlot != slot || gotAction != verdict {
-						t.Errorf("%d bytes, first %d: slot %d %v (%v), want slot %d %v", n, first, gotSlot, gotAction, err, slot, verdict)
+						t.Errorf("%d bytes, first %d: slot %d %v (%v), want slot %d %v", n, first,
+							gotSlot, gotAction, err, slot, verdict)
 					}
 				}
 			}
@@ -78,7 +80,8 @@ func TestRunnerDecidesShortFramesByMalformedRules(t *testing.T) {
 		t.Errorf("slot %d %v (%v), want slot %d pass", slot, verdict, err, p.RuleSlot(2))
 	}
 	c := r.Counters()
-	if one := (Counter{1, 5}); c[p.RuleSlot(1)] != one || c[p.RuleSlot(2)] != one || c[p.RuleSlot(3)] != (Counter{}) || c[0] != (Counter{}) {
+	if one := (Counter{1, 5}); c[p.RuleSlot(1)] != one || c[p.RuleSlot(2)] != one ||
+		c[p.RuleSlot(3)] != (Counter{}) || c[0] != (Counter{}) {
 		t.Errorf("counters %v", c)
 	}
 }

@@ -41,7 +41,8 @@ func fillSelf(l *loaded, p *codegen.Program) error {
 			return err
 		}
 		if len(addrs) > ps.Max {
-			return fmt.Errorf("this machine has %d addresses, and %q holds %d at most: define a set of them instead",
+			return fmt.Errorf("this machine has %d addresses, and %q holds %d at most: define a "+
+				"set of them instead",
 				len(addrs), ps.Name, ps.Max)
 		}
 		if err := fillWith(l.place(p, ps.Name), ps, addrs); err != nil {

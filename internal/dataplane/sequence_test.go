@@ -22,8 +22,9 @@ import (
 
 var sequenceSteps = flag.Int("sequence-steps", 250, "TestSequences: steps of each sequence")
 
-// naiveSet is what a dynamic set means, written down as plainly as it goes: prefixes, and hours until each
-// ends (0: never). Entries that end at once are taken out by the test, when it has waited for that.
+// naiveSet is what a dynamic set means, written down as plainly as it goes: prefixes, and hours
+// until each ends (0: never). Entries that end at once are taken out by the test, when it has
+// waited for that.
 type naiveSet struct {
 	max     int
 	rollUp  bool
@@ -49,8 +50,8 @@ func (n *naiveSet) add(entries map[netip.Prefix]int, order []netip.Prefix) (adde
 	return true, rolledUp
 }
 
-// roll replaces the hosts of the fullest /24 or /64 by one entry for all of it, and so on until one in 64
-// entries is free.
+// roll replaces the hosts of the fullest /24 or /64 by one entry for all of it, and so on until one
+// in 64 entries is free.
 func (n *naiveSet) roll(entries map[netip.Prefix]int) bool {
 	hosts := map[netip.Prefix][]netip.Prefix{}
 	for p := range entries {
@@ -105,8 +106,9 @@ type sequence struct {
 	happens map[string]int
 }
 
-// TestSequences changes sets in force at random and asks, after each step, the program in the kernel and the
-// library for every boundary of what is in the set, of what was lately, and of the same as IPv4-mapped addresses.
+// TestSequences changes sets in force at random and asks, after each step, the program in the
+// kernel and the library for every boundary of what is in the set, of what was lately, and of the
+// same as IPv4-mapped addresses.
 func TestSequences(t *testing.T) {
 	any4, any6 := netip.MustParsePrefix("10.0.0.0/13"), netip.MustParsePrefix("2001:db8::/32")
 	for _, c := range []struct {
@@ -116,7 +118,8 @@ func TestSequences(t *testing.T) {
 	}{
 		{"all lengths, nested, with /0", "max 60, lease 1h", "", func(r *rand.Rand) netip.Prefix {
 			if r.IntN(40) == 0 {
-				return netip.PrefixFrom([]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}[r.IntN(2)], 0)
+				return netip.PrefixFrom([]netip.Addr{netip.IPv4Unspecified(),
+					netip.IPv6Unspecified()}[r.IntN(2)], 0)
 			}
 			in := []netip.Prefix{any4, any6}[r.IntN(2)]
 			return within(r, in, in.Bits()+r.IntN(in.Addr().BitLen()-in.Bits()+1), 3)
@@ -131,30 +134,36 @@ func TestSequences(t *testing.T) {
 			}
 			return within(r, any6, []int{48, 63, 64, 65, 128}[r.IntN(5)], 1)
 		}, nil},
-		{"hosts rolled up", "max 40, lease 1h, rollup", "protect from 10.0.1.77 tcp port 22\n", func(r *rand.Rand) netip.Prefix {
-			a := netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(6)), byte(r.IntN(256))})
-			if r.IntN(3) == 0 {
-				a = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 7: byte(r.IntN(4)), 15: byte(r.IntN(256))})
-			}
-			if r.IntN(2) == 0 { // these stay, so that there may be nothing to roll up
-				return netip.PrefixFrom(a, a.BitLen()-1-r.IntN(6)).Masked()
-			}
-			return netip.PrefixFrom(a, a.BitLen())
-		}, []string{"rolled up"}},
+		{"hosts rolled up", "max 40, lease 1h, rollup", "protect from 10.0.1.77 tcp port 22\n",
+			func(r *rand.Rand) netip.Prefix {
+				a := netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(6)), byte(r.IntN(256))})
+				if r.IntN(3) == 0 {
+					a = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 7: byte(r.IntN(4)),
+						15: byte(r.IntN(256))})
+				}
+				if r.IntN(2) == 0 { // these stay, so that there may be nothing to roll up
+					return netip.PrefixFrom(a, a.BitLen()-1-r.IntN(6)).Masked()
+				}
+				return netip.PrefixFrom(a, a.BitLen())
+			}, []string{"rolled up"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			newTestNet(t)
-			text := "set abusers = dynamic(" + c.set + ")\n" + c.protect + "drop from abusers as \"abuser\"\ndefault pass\n"
+			text := "set abusers = dynamic(" + c.set + ")\n" + c.protect +
+				"drop from abusers as \"abuser\"\ndefault pass\n"
 			if err := bringPolicy(t, "lv0", text, 0); err != nil {
 				t.Fatal(err)
 			}
 			const seed = 24
-			s := &sequence{T: t, r: rand.New(rand.NewPCG(seed, 1)), prog: inForceProgram(t), draw: c.draw, happens: map[string]int{}}
-			s.naive = naiveSet{max: status(t).Sets[0].Max, rollUp: strings.Contains(c.set, "rollup"), entries: map[netip.Prefix]int{}}
+			s := &sequence{T: t, r: rand.New(rand.NewPCG(seed, 1)), prog: inForceProgram(t),
+				draw: c.draw, happens: map[string]int{}}
+			s.naive = naiveSet{max: status(t).Sets[0].Max,
+				rollUp: strings.Contains(c.set, "rollup"), entries: map[netip.Prefix]int{}}
 			if c.protect != "" {
 				s.naive.spared = []netip.Prefix{netip.MustParsePrefix("10.0.1.77/32")}
 			}
-			s.frames = map[int][]byte{32: sourceFrame(t, "192.0.2.1"), 128: sourceFrame(t, "2001:db8::1")}
+			s.frames = map[int][]byte{32: sourceFrame(t, "192.0.2.1"),
+				128: sourceFrame(t, "2001:db8::1")}
 			var err error
 			if s.set, err = OpenSet(t.Context(), "lv0", "abusers"); err != nil {
 				t.Fatal(err)
@@ -171,7 +180,8 @@ func TestSequences(t *testing.T) {
 					t.Errorf("it never happened in %d steps: %s", *sequenceSteps, what)
 				}
 			}
-			t.Logf("| %s | %d | %d | 0 | %s |", c.name, *sequenceSteps, s.asked, s.happened()) // a row of docs/soak.md
+			// a row of docs/soak.md
+			t.Logf("| %s | %d | %d | 0 | %s |", c.name, *sequenceSteps, s.asked, s.happened())
 		})
 	}
 }
@@ -184,8 +194,8 @@ func (s *sequence) happened() string {
 	return strings.Join(out, ", ")
 }
 
-// within is a prefix of that length inside p, one of so few that they meet: some bits behind p and the last
-// are random.
+// within is a prefix of that length inside p, one of so few that they meet: some bits behind p and
+// the last are random.
 func within(r *rand.Rand, p netip.Prefix, length, spread int) netip.Prefix {
 	b := p.Addr().AsSlice()
 	for i := p.Bits() / 8; i < len(b); i++ {
@@ -222,7 +232,8 @@ func (s *sequence) next() netip.Prefix {
 var leases = []time.Duration{0: Forever, 1: 0, 5: 5 * time.Hour}
 
 // entries draws n different entries.
-func (s *sequence) entries(n int) (hours map[netip.Prefix]int, order []netip.Prefix, entries []SetEntry) {
+func (s *sequence) entries(n int) (hours map[netip.Prefix]int, order []netip.Prefix,
+	entries []SetEntry) {
 	hours = map[netip.Prefix]int{}
 	for range n {
 		p := s.next()
@@ -285,7 +296,8 @@ func (s *sequence) add(i, n int) {
 	err := s.set.Add(context.Background(), entries...)
 	switch {
 	case added && err != nil, !added && !errors.Is(err, prefix.ErrFull):
-		s.Fatalf("step %d: adding %v to %d entries: %v; must it fit: %v", i, entries, before, err, added)
+		s.Fatalf("step %d: adding %v to %d entries: %v; must it fit: %v", i, entries, before, err,
+			added)
 	case !added:
 		s.set.noRoom = time.Time{} // or it would not look for room again for a while
 		s.happens["full"]++
@@ -318,7 +330,8 @@ func (s *sequence) end(i int) {
 	if added, _ := s.naive.add(map[netip.Prefix]int{p: 1}, []netip.Prefix{p}); !added {
 		return
 	}
-	if err := s.set.Add(context.Background(), SetEntry{Prefix: p, Lease: time.Millisecond}); err != nil {
+	if err := s.set.Add(context.Background(),
+		SetEntry{Prefix: p, Lease: time.Millisecond}); err != nil {
 		s.Fatalf("step %d: adding %v: %v", i, p, err)
 	}
 	time.Sleep(30 * time.Millisecond) // some jiffies, on every kernel
@@ -329,7 +342,8 @@ func (s *sequence) end(i int) {
 // check asks program and library.
 func (s *sequence) check(step int) {
 	s.Helper()
-	around := append(slices.SortedFunc(maps.Keys(s.naive.entries), netip.Prefix.Compare), s.known[max(0, len(s.known)-10):]...)
+	around := append(slices.SortedFunc(maps.Keys(s.naive.entries), netip.Prefix.Compare),
+		s.known[max(0, len(s.known)-10):]...)
 	for _, p := range around {
 		for _, a := range boundaries(p) {
 			s.ask(step, a)
@@ -364,7 +378,8 @@ func (s *sequence) ask(step int, a netip.Addr) {
 		s.Fatal(err)
 	}
 	if (ret == xdpDrop) != want {
-		s.Fatalf("step %d: the program returns %d for %v, which is in the set: %v", step, ret, a, want)
+		s.Fatalf("step %d: the program returns %d for %v, which is in the set: %v", step, ret, a,
+			want)
 	}
 	if got := s.set.maps[0].table.(prefixes).Lookup(a); got != want {
 		s.Fatalf("step %d: the library says %v for %v, want %v", step, got, a, want)

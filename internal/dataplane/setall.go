@@ -8,8 +8,8 @@ import (
 )
 
 // SetAdd adds entries to the dynamic set of that name of the policy on dev, or, if dev is "", of
-// every policy in this network namespace that has one. All entries are added everywhere, or, with an
-// error, none anywhere. devs are the interfaces.
+// every policy in this network namespace that has one. All entries are added everywhere, or, with
+// an error, none anywhere. devs are the interfaces.
 func SetAdd(ctx context.Context, dev, name string, entries []SetEntry) (devs []string, err error) {
 	return eachSet(ctx, dev, name, func(sets []*Set) error {
 		if err := checkAll(sets, entries); err != nil {
@@ -19,9 +19,10 @@ func SetAdd(ctx context.Context, dev, name string, entries []SetEntry) (devs []s
 	})
 }
 
-// SetReplace makes dynamic sets, chosen as by SetAdd, hold exactly these entries (see Set.Replace): all of the sets, or,
-// with an error, none. devs are the interfaces.
-func SetReplace(ctx context.Context, dev, name string, entries []SetEntry) (devs []string, err error) {
+// SetReplace makes dynamic sets, chosen as by SetAdd, hold exactly these entries (see Set.Replace):
+// all of the sets, or, with an error, none. devs are the interfaces.
+func SetReplace(ctx context.Context, dev, name string, entries []SetEntry) (devs []string,
+	err error) {
 	return eachSet(ctx, dev, name, func(sets []*Set) error {
 		if err := checkAll(sets, entries); err != nil {
 			return err
@@ -40,8 +41,10 @@ func checkAll(sets []*Set, entries []SetEntry) error {
 	return nil
 }
 
-// eachSet runs fn with all sets of that name held at once, in the fixed order in which they are opened.
-func eachSet(ctx context.Context, dev, name string, fn func([]*Set) error) (devs []string, err error) {
+// eachSet runs fn with all sets of that name held at once, in the fixed order in which they are
+// opened.
+func eachSet(ctx context.Context, dev, name string, fn func([]*Set) error) (devs []string,
+	err error) {
 	for {
 		sets, err := openSets(ctx, dev, name)
 		if err != nil {
@@ -78,7 +81,8 @@ func holdAll(ctx context.Context, sets []*Set, fn func([]*Set) error) (done bool
 
 // SetDel deletes entries from dynamic sets, chosen as by SetAdd, and says how many there
 // were. What is no entry is no error.
-func SetDel(ctx context.Context, dev, name string, elements []policy.Element) (deleted int, devs []string, err error) {
+func SetDel(ctx context.Context, dev, name string, elements []policy.Element) (deleted int,
+	devs []string, err error) {
 	sets, err := openSets(ctx, dev, name)
 	if err != nil {
 		return 0, nil, err

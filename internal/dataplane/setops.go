@@ -23,15 +23,16 @@ type Set struct {
 	mu      sync.Mutex
 	writers *writers
 	serial  int64
-	maps    []inForce // of the policy in force and, during a trial, of the one to return to if it has other memory
-	typ     policy.SetType
-	rollUp  bool
-	spared  []netip.Prefix // never covered by rolling up
-	noRoom  time.Time      // when rolling up last made no room
+	// of the policy in force and, during a trial, of the one to return to if it has other memory
+	maps   []inForce
+	typ    policy.SetType
+	rollUp bool
+	spared []netip.Prefix // never covered by rolling up
+	noRoom time.Time      // when rolling up last made no room
 }
 
-// inForce is a set with the places in which programs find it: one, or, where during a trial the policy to return to has it in
-// another map, two.
+// inForce is a set with the places in which programs find it: one, or, where during a trial the
+// policy to return to has it in another map, two.
 type inForce struct {
 	*set
 	places []place
@@ -116,10 +117,12 @@ func noSet(dev, name string, known []string) error {
 		where = "on " + dev
 	}
 	if len(known) == 0 {
-		return fmt.Errorf("%w: no policy %s has a dynamic set (%q was asked for)", ErrNoSet, where, name)
+		return fmt.Errorf("%w: no policy %s has a dynamic set (%q was asked for)", ErrNoSet, where,
+			name)
 	}
 	slices.Sort(known)
-	return fmt.Errorf("%w: %q; the policy %s has %s", ErrNoSet, name, where, strings.Join(slices.Compact(known), ", "))
+	return fmt.Errorf("%w: %q; the policy %s has %s", ErrNoSet, name, where,
+		strings.Join(slices.Compact(known), ", "))
 }
 
 // openSetOf opens the maps of a set of an attachment, nil if it has none of that name.
@@ -130,7 +133,8 @@ func (s *store) openSetOf(a *attachment, name string) (_ *Set, err error) {
 			out.Close()
 		}
 	}()
-	if !slices.ContainsFunc(a.current().Sets, func(info SetInfo) bool { return info.Name == name }) {
+	if !slices.ContainsFunc(a.current().Sets,
+		func(info SetInfo) bool { return info.Name == name }) {
 		return nil, nil
 	}
 	if out.writers, err = s.openWriters(a.key); err != nil {
@@ -145,7 +149,8 @@ func (s *store) openSetOf(a *attachment, name string) (_ *Set, err error) {
 	for i, n := range a.needed() {
 		g := a.gens[n]
 		at := slices.IndexFunc(g.Sets, func(info SetInfo) bool { return info.Name == name })
-		if at < 0 || g.Sets[at].EntryType() != a.current().typeOf(name) { // the policy to return to may have another set of that name
+		// the policy to return to may have another set of that name
+		if at < 0 || g.Sets[at].EntryType() != a.current().typeOf(name) {
 			continue
 		}
 		if err := out.openIn(s, a.key, g, g.Sets[at]); err != nil {
@@ -167,7 +172,8 @@ func (s *Set) openIn(st *store, key string, g *description, info SetInfo) error 
 		return err
 	}
 	if at.outer == nil {
-		return kernel.Refuse(nil, "the map of dynamic set %q on %s is gone; `levee up` makes it anew", info.Name, s.dev)
+		return kernel.Refuse(nil,
+			"the map of dynamic set %q on %s is gone; `levee up` makes it anew", info.Name, s.dev)
 	}
 	opened, err := openSet(at, info.Name, info.EntryType(), info.Lease)
 	if err != nil {
@@ -211,7 +217,8 @@ func (s *Set) Close() error {
 	return errors.Join(errs...)
 }
 
-// hold locks the set, at the maps that are in force now, or gives up when ctx ends while another writer has it. The caller releases.
+// hold locks the set, at the maps that are in force now, or gives up when ctx ends while another
+// writer has it. The caller releases.
 func (s *Set) hold(ctx context.Context) error {
 	for {
 		held, err := s.tryHold(ctx)
@@ -271,8 +278,9 @@ func (s *Set) release() {
 }
 
 // Add puts entries into the set, or renews those that are there: all of them, or, with an error,
-// none. A full set gives an error that matches prefix.ErrFull, and counts the entries as refused, unless its
-// policy says rollup (see prefix.Dynamic.RollUp). Many entries at once become visible to packets in one step.
+// none. A full set gives an error that matches prefix.ErrFull, and counts the entries as refused,
+// unless its policy says rollup (see prefix.Dynamic.RollUp). Many entries at once become visible to
+// packets in one step.
 func (s *Set) Add(ctx context.Context, entries ...SetEntry) error {
 	if err := s.hold(ctx); err != nil {
 		return err
@@ -284,9 +292,9 @@ func (s *Set) Add(ctx context.Context, entries ...SetEntry) error {
 	return addAll([]*Set{s}, entries)
 }
 
-// Replace makes the set hold exactly these entries, in one step for packets: each look-up sees the whole of
-// what was there before or the whole of what is there then. Of two entries for one prefix the later counts.
-// With an error nothing has changed.
+// Replace makes the set hold exactly these entries, in one step for packets: each look-up sees the
+// whole of what was there before or the whole of what is there then. Of two entries for one prefix
+// the later counts. With an error nothing has changed.
 func (s *Set) Replace(ctx context.Context, entries []SetEntry) error {
 	if err := s.hold(ctx); err != nil {
 		return err
@@ -315,7 +323,8 @@ func (s *Set) Remove(ctx context.Context, elements ...policy.Element) (int, erro
 	defer s.release()
 	for i, e := range elements {
 		if err := checkEntry(e, s.typ); err != nil {
-			return 0, fmt.Errorf("dynamic set %q: entry %d: %w; nothing was changed", s.name, i+1, err)
+			return 0, fmt.Errorf("dynamic set %q: entry %d: %w; nothing was changed", s.name, i+1,
+				err)
 		}
 	}
 	n := 0
@@ -339,8 +348,8 @@ func (s *Set) List(ctx context.Context) ([]SetEntry, error) {
 	return sortedEntries(out), nil
 }
 
-// SetEntries is what a dynamic set of the policy on dev holds: nothing if there is no such policy or
-// set.
+// SetEntries is what a dynamic set of the policy on dev holds: nothing if there is no such policy
+// or set.
 func SetEntries(ctx context.Context, dev, name string) ([]SetEntry, error) {
 	s, err := OpenSet(ctx, dev, name)
 	switch {

@@ -293,7 +293,8 @@ func putSets(p *codegen.Program, l *loaded, sets []*policy.Set) error {
 		}
 	}
 	if err != nil {
-		return kernel.Refuse(err, "put the memory of %d dynamic sets, %q the first, in place", len(sets), sets[0].Name)
+		return kernel.Refuse(err, "put the memory of %d dynamic sets, %q the first, in place",
+			len(sets), sets[0].Name)
 	}
 	return nil
 }

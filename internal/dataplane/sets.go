@@ -19,12 +19,13 @@ import (
 // Forever is the lease of an entry that stays until it is deleted.
 const Forever = policy.Forever
 
-// SetEntry is an entry of a dynamic set: a prefix, a service or, with both, an endpoint. The ports of a service are a block, as those
-// that policy.Element.Blocks makes.
+// SetEntry is an entry of a dynamic set: a prefix, a service or, with both, an endpoint. The ports
+// of a service are a block, as those that policy.Element.Blocks makes.
 type SetEntry struct {
 	Prefix  netip.Prefix
 	Service policy.Service
-	Lease   time.Duration // to add: 0 is the set's own, Forever none; listed: what is left, Forever none
+	// to add: 0 is the set's own, Forever none; listed: what is left, Forever none
+	Lease time.Duration
 }
 
 // Element is the entry without its lease.
@@ -32,8 +33,8 @@ func (e SetEntry) Element() policy.Element {
 	return policy.Element{Prefix: e.Prefix, Service: e.Service}
 }
 
-// Covering are the entries whose prefix holds an address, the longest first. An IPv4-mapped address is the IPv6
-// address that it is. Services have no prefix and hold none.
+// Covering are the entries whose prefix holds an address, the longest first. An IPv4-mapped address
+// is the IPv6 address that it is. Services have no prefix and hold none.
 func Covering(entries []SetEntry, a netip.Addr) (out []SetEntry) {
 	for _, e := range entries {
 		if e.Prefix.IsValid() && e.Prefix.Contains(a) {
@@ -65,9 +66,11 @@ func openSet(at place, name string, typ policy.SetType, lease time.Duration) (*s
 	return openMemory(inner, &set{name: name, typ: typ, lease: lease}, nil)
 }
 
-// newMemory makes a set that holds no entry, laid out for room of them, and that no program sees yet.
+// newMemory makes a set that holds no entry, laid out for room of them, and that no program sees
+// yet.
 func newMemory(name string, typ policy.SetType, max, room int, lease time.Duration) (*set, error) {
-	return makeMemory(&set{name: name, typ: typ, lease: lease}, room, func(mem []byte) error { return format(typ, mem, max, room) })
+	return makeMemory(&set{name: name, typ: typ, lease: lease}, room,
+		func(mem []byte) error { return format(typ, mem, max, room) })
 }
 
 // aside makes a copy of a set that no program sees yet.
@@ -116,7 +119,8 @@ func (s *set) Close() error { return errors.Join(unix.Munmap(s.mem), s.inner.Clo
 // release gives up the memory but for the handle that it returns.
 func (s *set) release() (*ebpf.Map, error) {
 	if err := unix.Munmap(s.mem); err != nil {
-		return nil, errors.Join(fmt.Errorf("unmap dynamic set %q: %w", s.name, err), s.inner.Close())
+		return nil, errors.Join(fmt.Errorf("unmap dynamic set %q: %w", s.name, err),
+			s.inner.Close())
 	}
 	return s.inner, nil
 }
@@ -151,8 +155,8 @@ func (s *set) left(expires uint64) time.Duration {
 	return s.clock.Remaining(expires)
 }
 
-// copySet copies all entries, with what is left of their leases. The caller holds the lock of writers
-// until the new set is in force.
+// copySet copies all entries, with what is left of their leases. The caller holds the lock of
+// writers until the new set is in force.
 func copySet(ps *policy.Set, from, to place) error {
 	old, err := openSet(from, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
@@ -167,7 +171,8 @@ func copySet(ps *policy.Set, from, to place) error {
 	next.Refuse(old.Refused())
 	for e, expires := range old.All() {
 		if err := next.Add(e, expires); err != nil {
-			return fmt.Errorf("dynamic set %q holds %d entries, which do not fit into the new policy's max %d; delete some or raise max: %w", ps.Name, old.Len(), ps.Max, err)
+			return fmt.Errorf("dynamic set %q holds %d entries, which do not fit into the new "+
+				"policy's max %d; delete some or raise max: %w", ps.Name, old.Len(), ps.Max, err)
 		}
 	}
 	return nil

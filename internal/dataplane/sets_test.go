@@ -37,13 +37,15 @@ func bringPolicy(t testing.TB, dev, text string, confirm time.Duration) error {
 
 func bringPolicyAt(t testing.TB, dev string, mode Mode, text string, confirm time.Duration) error {
 	t.Helper()
-	o := UpOptions{Dev: dev, Mode: mode, Confirm: confirm, PolicyPath: "/etc/test.levee", Source: []byte(text)}
+	o := UpOptions{Dev: dev, Mode: mode, Confirm: confirm, PolicyPath: "/etc/test.levee",
+		Source: []byte(text)}
 	_, err := Up(context.Background(), o, compileText(text))
 	return err
 }
 
 func abuserPolicy(max int) string {
-	return fmt.Sprintf("set abusers = dynamic(max %d, lease 10m)\ndrop from abusers as \"abuser\"\ndefault pass\n", max)
+	return fmt.Sprintf("set abusers = dynamic(max %d, lease 10m)\ndrop from abusers as "+
+		"\"abuser\"\ndefault pass\n", max)
 }
 
 func entriesOf(prefixes ...string) []SetEntry {
@@ -91,7 +93,9 @@ func TestSetEntriesDropPacketsAndSurviveReplaces(t *testing.T) {
 	up(abuserPolicy(1000), 0)
 	n.from(t, "203.0.113.7")
 	wantPackets(t, "abuser", 0)
-	if devs, err := SetAdd(ctx, "lv0", "abusers", entriesOf("203.0.113.0/24", "2001:db8:9::/48")); err != nil || len(devs) != 1 || devs[0] != "lv0" {
+	if devs, err := SetAdd(ctx, "lv0", "abusers",
+		entriesOf("203.0.113.0/24",
+			"2001:db8:9::/48")); err != nil || len(devs) != 1 || devs[0] != "lv0" {
 		t.Fatal(devs, err)
 	}
 	n.from(t, "203.0.113.7")
@@ -112,7 +116,8 @@ func TestSetEntriesDropPacketsAndSurviveReplaces(t *testing.T) {
 	if got := listed(t, "lv0"); got != both {
 		t.Errorf("after replaces: %s", got)
 	}
-	if err := bringPolicy(t, "lv0", abuserPolicy(1), 0); !errors.Is(err, prefix.ErrFull) || !strings.Contains(err.Error(), `"abusers" holds 2 entries`) {
+	if err := bringPolicy(t, "lv0", abuserPolicy(1), 0); !errors.Is(err, prefix.ErrFull) ||
+		!strings.Contains(err.Error(), `"abusers" holds 2 entries`) {
 		t.Errorf("a set that does not fit: %v", err)
 	}
 	if a := status(t); a.Sets[0].Max != 2000 {
@@ -133,7 +138,9 @@ func TestSetEntriesDropPacketsAndSurviveReplaces(t *testing.T) {
 		t.Errorf("after the roll-back: %s", got)
 	}
 
-	deleted, _, err := SetDel(ctx, "lv0", "abusers", []policy.Element{{Prefix: netip.MustParsePrefix("203.0.113.0/24")}, {Prefix: netip.MustParsePrefix("10.0.0.0/8")}})
+	deleted, _, err := SetDel(ctx, "lv0", "abusers",
+		[]policy.Element{{Prefix: netip.MustParsePrefix("203.0.113.0/24")},
+			{Prefix: netip.MustParsePrefix("10.0.0.0/8")}})
 	if err != nil || deleted != 1 {
 		t.Errorf("deleted %d: %v", deleted, err)
 	}
@@ -156,7 +163,8 @@ func TestSetAddIsAllOrNothing(t *testing.T) {
 	want := "10.0.0.0/8 192.0.2.1/32"
 	var many []SetEntry
 	for i := range 20 {
-		many = append(many, SetEntry{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 32)})
+		many = append(many,
+			SetEntry{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 32)})
 	}
 	for _, c := range []struct {
 		name    string
@@ -164,15 +172,19 @@ func TestSetAddIsAllOrNothing(t *testing.T) {
 		entries []SetEntry
 		want    string
 	}{
-		{"host bits", "lv0", entriesOf("203.0.113.0/24", "203.0.113.1/24"), "entry 2: 203.0.113.1/24 has host bits set; did you mean 203.0.113.0/24?; nothing was changed"},
+		{"host bits", "lv0", entriesOf("203.0.113.0/24", "203.0.113.1/24"),
+			"entry 2: 203.0.113.1/24 has host bits set; did you mean 203.0.113.0/24?; nothing " +
+				"was changed"},
 		{"IPv4-mapped", "lv0", entriesOf("::ffff:192.0.2.1/128"), "IPv4-mapped"},
 		{"no prefix", "lv0", make([]SetEntry, 1), "not a prefix"},
-		{"lease", "lv0", []SetEntry{{Prefix: netip.MustParsePrefix("192.0.2.9/32"), Lease: -7}}, "lease"},
+		{"lease", "lv0", []SetEntry{{Prefix: netip.MustParsePrefix("192.0.2.9/32"), Lease: -7}},
+			"lease"},
 		{"full", "lv2", many, "set is full"},
 		{"full on one of two", "", many, "set is full"},
 	} {
 		_, err := SetAdd(ctx, c.dev, "abusers", c.entries)
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "nothing was changed") {
+		if err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), "nothing was changed") {
 			t.Errorf("%s: %v, want %s", c.name, err, c.want)
 		}
 		for _, dev := range []string{"lv0", "lv2"} {
@@ -181,7 +193,8 @@ func TestSetAddIsAllOrNothing(t *testing.T) {
 			}
 		}
 	}
-	if _, err := SetAdd(ctx, "lv0", "abuser", nil); !errors.Is(err, ErrNoSet) || !strings.Contains(err.Error(), "has abusers") {
+	if _, err := SetAdd(ctx, "lv0", "abuser", nil); !errors.Is(err, ErrNoSet) ||
+		!strings.Contains(err.Error(), "has abusers") {
 		t.Errorf("unknown set: %v", err)
 	}
 }
@@ -203,8 +216,10 @@ func TestSetLeasesEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, max := range []time.Duration{shortTrial + 50*time.Millisecond, 10*time.Minute + 50*time.Millisecond, Forever} {
-		if lease := all[0].Entries[i].Lease; lease > max || (max == Forever) != (lease == Forever) || lease == 0 {
+	for i, max := range []time.Duration{shortTrial + 50*time.Millisecond, 10*time.Minute +
+		50*time.Millisecond, Forever} {
+		if lease := all[0].Entries[i].Lease; lease > max ||
+			(max == Forever) != (lease == Forever) || lease == 0 {
 			t.Errorf("%v has %v left, want up to %v", all[0].Entries[i].Prefix, lease, max)
 		}
 	}
@@ -243,7 +258,8 @@ func TestOpenSetFollowsReplaces(t *testing.T) {
 				return
 			default:
 			}
-			if err := set.Add(context.Background(), SetEntry{Prefix: netip.PrefixFrom(address(i), 32)}); err != nil {
+			if err := set.Add(context.Background(),
+				SetEntry{Prefix: netip.PrefixFrom(address(i), 32)}); err != nil {
 				t.Errorf("add %d: %v", i, err)
 				return
 			}
@@ -285,7 +301,8 @@ func BenchmarkSetAdd(b *testing.B) {
 	defer set.Close()
 	i := 0
 	for b.Loop() {
-		if err := set.Add(context.Background(), SetEntry{Prefix: netip.PrefixFrom(address(i%900_000), 32)}); err != nil {
+		if err := set.Add(context.Background(),
+			SetEntry{Prefix: netip.PrefixFrom(address(i%900_000), 32)}); err != nil {
 			b.Fatal(err)
 		}
 		i++

@@ -12,9 +12,9 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// inPlace is up to how many entries are added to what programs are reading, one after the other. More are
-// added to a copy, which then takes the place of the original: copying costs less than they do, and packets
-// see all of them at once.
+// inPlace is up to how many entries are added to what programs are reading, one after the other.
+// More are added to a copy, which then takes the place of the original: copying costs less than
+// they do, and packets see all of them at once.
 const inPlace = 4096
 
 // addAll adds entries to sets that are held: all to all, or, with an error, none.
@@ -27,8 +27,8 @@ func addAll(sets []*Set, entries []SetEntry) error {
 	return swapAll(sets, entries, func(m inForce) (*set, error) { return m.aside() })
 }
 
-// futile is how long a set that is full, and found nothing to roll up, refuses without looking again: that
-// takes a copy of the set.
+// futile is how long a set that is full, and found nothing to roll up, refuses without looking
+// again: that takes a copy of the set.
 const futile = time.Second
 
 func (s *Set) mayRollUp() bool { return s.rollUp && time.Since(s.noRoom) > futile }
@@ -44,7 +44,8 @@ func replaceAll(sets []*Set, entries []SetEntry) error {
 	})
 }
 
-// swapAll adds the entries to what begin makes for each map, and puts the results in place of what is there.
+// swapAll adds the entries to what begin makes for each map, and puts the results in place of what
+// is there.
 func swapAll(sets []*Set, entries []SetEntry, begin func(inForce) (*set, error)) error {
 	var swaps []swap
 	defer func() {
@@ -56,7 +57,8 @@ func swapAll(sets []*Set, entries []SetEntry, begin func(inForce) (*set, error))
 		for i := range s.maps {
 			next, err := begin(s.maps[i])
 			if err != nil {
-				return fmt.Errorf("dynamic set %q on %s: %w; nothing was changed", s.name, s.dev, err)
+				return fmt.Errorf("dynamic set %q on %s: %w; nothing was changed", s.name, s.dev,
+					err)
 			}
 			swaps = append(swaps, swap{s, i, next})
 			if err := s.fill(next, entries, i > 0); err != nil {
@@ -80,19 +82,22 @@ func (s *Set) refused(m *set, entries []SetEntry, err error) error {
 	if errors.Is(err, prefix.ErrFull) {
 		m.Refuse(uint64(len(entries)))
 		s.noRoom = time.Now()
-		err = fmt.Errorf("%w; raise max in the policy, delete entries or give them shorter leases", err)
+		err = fmt.Errorf("%w; raise max in the policy, delete entries or give them shorter leases",
+			err)
 	}
-	return fmt.Errorf("dynamic set %q on %s (%d of max %d entries): %w; nothing was changed", s.name, s.dev, m.Len(), m.Max(), err)
+	return fmt.Errorf("dynamic set %q on %s (%d of max %d entries): %w; nothing was changed",
+		s.name, s.dev, m.Len(), m.Max(), err)
 }
 
-// fetched is for how many entries memory is fetched together: more than a CPU has reads under way, and few enough that
-// the first is still in the cache when the last has come.
+// fetched is for how many entries memory is fetched together: more than a CPU has reads under way,
+// and few enough that the first is still in the cache when the last has come.
 const fetched = 32
 
-// fill adds entries, rolling up where the policy says so. A set that is only returned to may be smaller, or hold entries of other sizes:
-// it takes what it can.
+// fill adds entries, rolling up where the policy says so. A set that is only returned to may be
+// smaller, or hold entries of other sizes: it takes what it can.
 func (s *Set) fill(next *set, entries []SetEntry, spare bool) error {
-	next.frozen = next.clock.Now() // asking for the time twice for each entry takes longer than all the rest
+	// asking for the time twice for each entry takes longer than all the rest
+	next.frozen = next.clock.Now()
 	defer func() { next.frozen = 0 }()
 	for i, e := range entries {
 		if i%fetched == 0 {
@@ -119,7 +124,8 @@ func noRoom(err error) bool {
 	return errors.Is(err, prefix.ErrFull) || errors.Is(err, endpoint.ErrShapes)
 }
 
-// spares says whether rolling up must leave a prefix alone because a protect rule names an address in it.
+// spares says whether rolling up must leave a prefix alone because a protect rule names an address
+// in it.
 func (s *Set) spares(cover netip.Prefix) bool {
 	for _, p := range s.spared {
 		if p.Overlaps(cover) {
@@ -168,8 +174,9 @@ type undo struct {
 	had     bool
 }
 
-// addInPlace adds entries to the maps that programs read; if one does not fit, it takes back what it has
-// done; full says that rolling up may make room then. What a set of a policy to return to has no room for is left out there.
+// addInPlace adds entries to the maps that programs read; if one does not fit, it takes back what
+// it has done; full says that rolling up may make room then. What a set of a policy to return to
+// has no room for is left out there.
 func addInPlace(sets []*Set, entries []SetEntry) (full bool, err error) {
 	var done []undo
 	for _, s := range sets {
@@ -195,8 +202,8 @@ func addInPlace(sets []*Set, entries []SetEntry) (full bool, err error) {
 	return false, nil
 }
 
-// takeBack undoes changes, the last first. There is room for what was there. An entry that was only renewed gets its lease back without
-// leaving the set meanwhile: packets are being judged.
+// takeBack undoes changes, the last first. There is room for what was there. An entry that was only
+// renewed gets its lease back without leaving the set meanwhile: packets are being judged.
 func takeBack(done []undo) {
 	for _, u := range slices.Backward(done) {
 		if u.had {

@@ -40,10 +40,12 @@ func TestReplaceChangesTheWholeContents(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if _, err := SetAdd(ctx, "", "abusers", entriesOf("203.0.113.0/24", "2001:db8:9::/48")); err != nil {
+	if _, err := SetAdd(ctx, "", "abusers",
+		entriesOf("203.0.113.0/24", "2001:db8:9::/48")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := SetReplace(ctx, "", "abusers", entriesOf("198.51.100.7/32", "203.0.113.128/25")); err != nil {
+	if _, err := SetReplace(ctx, "", "abusers",
+		entriesOf("198.51.100.7/32", "203.0.113.128/25")); err != nil {
 		t.Fatal(err)
 	}
 	for _, src := range []string{"203.0.113.1", "2001:db8:9::1", "198.51.100.7", "203.0.113.200"} {
@@ -60,11 +62,14 @@ func TestReplaceChangesTheWholeContents(t *testing.T) {
 		t.Errorf("the set has %s, want %s", got, want)
 	}
 	// A leased entry keeps what it was given.
-	if err := other.Replace(ctx, []SetEntry{{Prefix: netip.MustParsePrefix("192.0.2.2/32"), Lease: Forever}, {Prefix: netip.MustParsePrefix("192.0.2.3/32"), Lease: time.Minute}}); err != nil {
+	if err := other.Replace(ctx,
+		[]SetEntry{{Prefix: netip.MustParsePrefix("192.0.2.2/32"), Lease: Forever},
+			{Prefix: netip.MustParsePrefix("192.0.2.3/32"), Lease: time.Minute}}); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := other.List(ctx)
-	if err != nil || len(entries) != 2 || entries[0].Lease != Forever || entries[1].Lease > time.Minute+time.Second || entries[1].Lease < 50*time.Second {
+	if err != nil || len(entries) != 2 || entries[0].Lease != Forever ||
+		entries[1].Lease > time.Minute+time.Second || entries[1].Lease < 50*time.Second {
 		t.Errorf("leases %v: %v", entries, err)
 	}
 }
@@ -84,12 +89,22 @@ func TestFullSetRefusesAndCounts(t *testing.T) {
 		n    int
 		do   func([]SetEntry) error
 	}{
-		{"few", 11, func(e []SetEntry) error { _, err := SetAdd(ctx, "", "abusers", e); return err }},
-		{"many", 5000, func(e []SetEntry) error { _, err := SetAdd(ctx, "", "abusers", e); return err }},
-		{"replace", 10_001, func(e []SetEntry) error { _, err := SetReplace(ctx, "", "abusers", e); return err }},
+		{"few", 11, func(e []SetEntry) error {
+			_, err := SetAdd(ctx, "", "abusers", e)
+			return err
+		}},
+		{"many", 5000, func(e []SetEntry) error {
+			_, err := SetAdd(ctx, "", "abusers", e)
+			return err
+		}},
+		{"replace", 10_001, func(e []SetEntry) error {
+			_, err := SetReplace(ctx, "", "abusers", e)
+			return err
+		}},
 	} {
 		err := c.do(hosts("172.16.0.0", c.n))
-		if !errors.Is(err, prefix.ErrFull) || !strings.Contains(err.Error(), "max 10000") || !strings.Contains(err.Error(), "nothing was changed") {
+		if !errors.Is(err, prefix.ErrFull) || !strings.Contains(err.Error(), "max 10000") ||
+			!strings.Contains(err.Error(), "nothing was changed") {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		want += uint64(c.n)
@@ -119,7 +134,8 @@ func (w *watched) Delete(e policy.Element) bool {
 	return w.table.Delete(e)
 }
 
-// A refused addition gives entries that it has renewed their leases back; they must not be missing for a moment.
+// A refused addition gives entries that it has renewed their leases back; they must not be missing
+// for a moment.
 func TestRenewedEntriesStayWhileAnAdditionIsTakenBack(t *testing.T) {
 	mem := make([]uint64, 1<<16)
 	spec, err := prefix.DynamicSpec("set", 20)
@@ -145,8 +161,10 @@ func TestRenewedEntriesStayWhileAnAdditionIsTakenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := &Set{name: "set", maps: []inForce{{&set{name: "set", table: w, clock: clock, frozen: 1}, nil}}}
-	if _, err := addInPlace([]*Set{s}, slices.Concat(all[5:15], all[:5], all[15:])); !errors.Is(err, prefix.ErrFull) {
+	s := &Set{name: "set",
+		maps: []inForce{{&set{name: "set", table: w, clock: clock, frozen: 1}, nil}}}
+	if _, err := addInPlace([]*Set{s}, slices.Concat(all[5:15], all[:5], all[15:])); !errors.Is(err,
+		prefix.ErrFull) {
 		t.Fatal(err)
 	}
 	for _, e := range w.left {
@@ -217,15 +235,17 @@ func TestAFailedSwapChangesNoSet(t *testing.T) {
 	}
 }
 
-// While the contents alternate between two sets without a common prefix length, of which each covers the
-// address, no look-up may find neither.
+// While the contents alternate between two sets without a common prefix length, of which each
+// covers the address, no look-up may find neither.
 func TestNoPacketIsJudgedByHalfASet(t *testing.T) {
 	newTestNet(t)
-	if err := bringPolicy(t, "lv0", "set abusers = dynamic(max 1000)\ncount from { 10.1.2.3, 2001:db8:1::1 } as \"sent\"\n"+
-		"count from abusers as \"abuser\"\ndefault pass\n", 0); err != nil {
+	if err := bringPolicy(t, "lv0",
+		"set abusers = dynamic(max 1000)\ncount from { 10.1.2.3, 2001:db8:1::1 } as \"sent\"\n"+
+			"count from abusers as \"abuser\"\ndefault pass\n", 0); err != nil {
 		t.Fatal(err)
 	}
-	contents := [2][]SetEntry{entriesOf("10.1.0.0/16", "2001:db8::/32"), entriesOf("10.1.2.0/24", "2001:db8:1::/48")}
+	contents := [2][]SetEntry{entriesOf("10.1.0.0/16", "2001:db8::/32"),
+		entriesOf("10.1.2.0/24", "2001:db8:1::/48")}
 	if _, err := SetReplace(t.Context(), "", "abusers", contents[1]); err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +284,8 @@ func TestNoPacketIsJudgedByHalfASet(t *testing.T) {
 	}
 	close(done)
 	asked := <-sent
-	// A run that a signal interrupts is made again, so more packets may be judged than were asked for.
+	// A run that a signal interrupts is made again, so more packets may be judged than were asked
+	// for.
 	a := status(t)
 	judged := a.packets("sent")
 	t.Logf("%d look-ups during 100 replaces", judged)
@@ -319,7 +340,8 @@ func BenchmarkSetReplace(b *testing.B) {
 func TestFullSetRollsUpWhereThePolicySaysSo(t *testing.T) {
 	n := newTestNet(t)
 	ctx := t.Context()
-	const text = "set abusers = dynamic(max 20, rollup)\nset admins = { 10.0.5.0/28 }\nprotect from admins tcp port 22\ndrop from abusers as \"abuser\"\ndefault pass\n"
+	const text = "set abusers = dynamic(max 20, rollup)\nset admins = { 10.0.5.0/28 }\nprotect " +
+		"from admins tcp port 22\ndrop from abusers as \"abuser\"\ndefault pass\n"
 	if err := bringPolicy(t, "lv0", text, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +364,8 @@ func TestFullSetRollsUpWhereThePolicySaysSo(t *testing.T) {
 	if a := status(t); a.Sets[0].Refused != 0 || !a.Sets[0].RollUp {
 		t.Errorf("%+v", a.Sets[0])
 	}
-	if got := listed(t, "lv0"); strings.Contains(got, "10.0.5.0/24") || !strings.Contains(got, "10.0.5.16/32") || !strings.Contains(got, "10.0.6.0/24") {
+	if got := listed(t, "lv0"); strings.Contains(got, "10.0.5.0/24") ||
+		!strings.Contains(got, "10.0.5.16/32") || !strings.Contains(got, "10.0.6.0/24") {
 		t.Errorf("the set has %s", got)
 	}
 	// What is left cannot be rolled up.

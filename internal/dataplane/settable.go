@@ -13,7 +13,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// table is the memory of a dynamic set, of one type of entries. Ends of leases are in jiffies, 0 for never.
+// table is the memory of a dynamic set, of one type of entries. Ends of leases are in jiffies, 0
+// for never.
 type table interface {
 	Add(e policy.Element, expires uint64) error
 	Touch(e policy.Element)
@@ -92,7 +93,8 @@ type endpoints struct{ *endpoint.Table }
 var everywhere = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 
 func entryOf(e policy.Element, expires uint64) endpoint.Entry {
-	out := endpoint.Entry{Prefix: e.Prefix, Proto: e.Service.Proto, Port: e.Service.Lo, Expires: expires}
+	out := endpoint.Entry{Prefix: e.Prefix, Proto: e.Service.Proto, Port: e.Service.Lo,
+		Expires: expires}
 	if !out.Prefix.IsValid() {
 		out.Prefix = everywhere
 	}
@@ -145,7 +147,8 @@ func checkEntry(e policy.Element, t policy.SetType) error {
 		return err
 	}
 	if blocks := e.Blocks(); len(blocks) != 1 {
-		return fmt.Errorf("%s: a range of ports that is not a block; give its %d blocks", e, len(blocks))
+		return fmt.Errorf("%s: a range of ports that is not a block; give its %d blocks", e,
+			len(blocks))
 	}
 	return nil
 }

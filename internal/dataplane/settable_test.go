@@ -20,7 +20,8 @@ import (
 func partner(i int) SetEntry {
 	a := netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)})
 	port := uint16(1000 + i%7)
-	return SetEntry{Prefix: netip.PrefixFrom(a, 32), Service: policy.Service{Proto: 6, Lo: port, Hi: port}}
+	return SetEntry{Prefix: netip.PrefixFrom(a, 32),
+		Service: policy.Service{Proto: 6, Lo: port, Hi: port}}
 }
 
 func partners(from, to int) (out []SetEntry) {
@@ -30,11 +31,13 @@ func partners(from, to int) (out []SetEntry) {
 	return out
 }
 
-// Sets of endpoints change as sets of addresses do: few entries in place, many in one step, all or none, and taken over by a set of another size.
+// Sets of endpoints change as sets of addresses do: few entries in place, many in one step, all or
+// none, and taken over by a set of another size.
 func TestSetsOfEndpointsChangeAllOrNothing(t *testing.T) {
 	newTestNet(t)
 	text := func(max string) string {
-		return "set partners = dynamic(of endpoints, max " + max + ", lease 10m)\npass from partners\ndefault drop\nessential off\n"
+		return "set partners = dynamic(of endpoints, max " + max +
+			", lease 10m)\npass from partners\ndefault drop\nessential off\n"
 	}
 	if err := bringPolicy(t, "lv0", text("6000"), 0); err != nil {
 		t.Fatal(err)
@@ -69,14 +72,16 @@ func TestSetsOfEndpointsChangeAllOrNothing(t *testing.T) {
 		{"few that do not fit", partners(5990, 6010), true, 5995},
 		{"to the last", partners(5990, 6000), false, 6000},
 	} {
-		if err := s.Add(ctx, step.entries...); errors.Is(err, prefix.ErrFull) != step.full || !step.full && err != nil {
+		if err := s.Add(ctx, step.entries...); errors.Is(err, prefix.ErrFull) != step.full ||
+			!step.full && err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
 		if n := count(); n != step.want {
 			t.Fatalf("%s: %d entries, want %d", step.name, n, step.want)
 		}
 	}
-	if err := bringPolicy(t, "lv0", text("5000"), 0); err == nil || !strings.Contains(err.Error(), "do not fit") {
+	if err := bringPolicy(t, "lv0", text("5000"), 0); err == nil ||
+		!strings.Contains(err.Error(), "do not fit") {
 		t.Errorf("a set that is too small for its entries: %v", err)
 	}
 	if err := bringPolicy(t, "lv0", text("9000"), 0); err != nil {
@@ -124,15 +129,16 @@ func shaped(n int) (out []SetEntry) {
 	for i := range n {
 		a := netip.PrefixFrom(netip.MustParseAddr("198.18.0.0"), 16+i%8)
 		size := uint16(1) << (i / 8 % 16)
-		out = append(out, SetEntry{Prefix: a, Service: policy.Service{Proto: 6, Lo: 0, Hi: size - 1}, Lease: Forever})
+		out = append(out, SetEntry{Prefix: a,
+			Service: policy.Service{Proto: 6, Lo: 0, Hi: size - 1}, Lease: Forever})
 	}
 	return out
 }
 
 func elements(m inForce) map[policy.Element]uint64 { return maps.Collect(m.All()) }
 
-// An entry of a size too many is refused with all that came with it, and what there was stays; only the set of a policy to return to, which
-// may hold others, does without it.
+// An entry of a size too many is refused with all that came with it, and what there was stays; only
+// the set of a policy to return to, which may hold others, does without it.
 func TestEntriesOfTooManySizes(t *testing.T) {
 	most, hosts := shaped(endpoint.MaxShapes), partners(0, 3)
 	for _, c := range []struct {
@@ -145,7 +151,8 @@ func TestEntriesOfTooManySizes(t *testing.T) {
 		{"no room in the one to return to", most[:10], most, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &Set{name: "partners", maps: []inForce{endpointsOf(t, c.main), endpointsOf(t, c.toReturn)}}
+			s := &Set{name: "partners", maps: []inForce{endpointsOf(t, c.main),
+				endpointsOf(t, c.toReturn)}}
 			before := [2]map[policy.Element]uint64{elements(s.maps[0]), elements(s.maps[1])}
 			renewed := most[0]
 			renewed.Lease = time.Hour
@@ -157,7 +164,8 @@ func TestEntriesOfTooManySizes(t *testing.T) {
 				now := elements(m)
 				if c.refused {
 					if !maps.Equal(now, before[i]) {
-						t.Errorf("set %d has %d entries after a refusal, before %d, or another lease", i, len(now), len(before[i]))
+						t.Errorf("set %d has %d entries after a refusal, before %d, or another "+
+							"lease", i, len(now), len(before[i]))
 					}
 					continue
 				}
@@ -172,7 +180,8 @@ func TestEntriesOfTooManySizes(t *testing.T) {
 			if err := s.fill(next.set, hosts, true); err != nil {
 				t.Errorf("fill what is only returned to: %v", err)
 			}
-			if err := s.fill(next.set, hosts, false); errors.Is(err, endpoint.ErrShapes) != (len(c.toReturn) == len(most)) {
+			if err := s.fill(next.set, hosts, false); errors.Is(err,
+				endpoint.ErrShapes) != (len(c.toReturn) == len(most)) {
 				t.Errorf("fill what is in force: %v", err)
 			}
 		})
@@ -188,18 +197,27 @@ func TestEntriesOfAnotherTypeAreRefused(t *testing.T) {
 		want string // "": taken
 	}{
 		{policy.Element{Prefix: host}, policy.Addresses, ""},
-		{policy.Element{Prefix: host}, policy.Endpoints, "is an address, and the set is of endpoints"},
+		{policy.Element{Prefix: host}, policy.Endpoints,
+			"is an address, and the set is of endpoints"},
 		{policy.Element{Service: tcp80}, policy.Services, ""},
-		{policy.Element{Service: tcp80}, policy.Endpoints, "is a service, and the set is of endpoints"},
+		{policy.Element{Service: tcp80}, policy.Endpoints,
+			"is a service, and the set is of endpoints"},
 		{policy.Element{Prefix: host, Service: tcp80}, policy.Endpoints, ""},
-		{policy.Element{Prefix: host, Service: tcp80}, policy.Addresses, "is an endpoint, and the set is of addresses"},
+		{policy.Element{Prefix: host, Service: tcp80}, policy.Addresses,
+			"is an endpoint, and the set is of addresses"},
 		{policy.Element{}, policy.Services, "not a prefix"},
-		{policy.Element{Prefix: host, Service: policy.Service{Proto: 6, Lo: 80, Hi: 90}}, policy.Endpoints, "not a block"},
-		{policy.Element{Service: policy.Service{Proto: 6, Lo: 90, Hi: 80}}, policy.Services, "not a service"},
-		{policy.Element{Service: policy.Service{Proto: 47, Hi: 0xffff}}, policy.Services, "not a service"},
-		{policy.Element{Prefix: host, Service: policy.Service{Proto: 47, Lo: 1, Hi: 2}}, policy.Endpoints, "has no ports"},
-		{policy.Element{Prefix: netip.MustParsePrefix("192.0.2.1/24"), Service: tcp80}, policy.Endpoints, "host bits"},
-		{policy.Element{Prefix: netip.MustParsePrefix("::ffff:192.0.2.1/128"), Service: tcp80}, policy.Endpoints, "IPv4-mapped"},
+		{policy.Element{Prefix: host, Service: policy.Service{Proto: 6, Lo: 80, Hi: 90}},
+			policy.Endpoints, "not a block"},
+		{policy.Element{Service: policy.Service{Proto: 6, Lo: 90, Hi: 80}}, policy.Services,
+			"not a service"},
+		{policy.Element{Service: policy.Service{Proto: 47, Hi: 0xffff}}, policy.Services,
+			"not a service"},
+		{policy.Element{Prefix: host, Service: policy.Service{Proto: 47, Lo: 1, Hi: 2}},
+			policy.Endpoints, "has no ports"},
+		{policy.Element{Prefix: netip.MustParsePrefix("192.0.2.1/24"), Service: tcp80},
+			policy.Endpoints, "host bits"},
+		{policy.Element{Prefix: netip.MustParsePrefix("::ffff:192.0.2.1/128"), Service: tcp80},
+			policy.Endpoints, "IPv4-mapped"},
 	} {
 		err := checkEntry(c.e, c.t)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

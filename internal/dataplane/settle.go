@@ -21,8 +21,8 @@ type RolledBack struct {
 
 // settle brings an attachment to a state in which nothing is left to do: a trial past its deadline,
 // which the kernel has ended already, is ended here too, counts of replaced generations are carried
-// over, and what a killed command left is removed. It can be killed at any step and begun again. The
-// attachment is closed and opened anew; nil means that nothing is attached.
+// over, and what a killed command left is removed. It can be killed at any step and begun again.
+// The attachment is closed and opened anew; nil means that nothing is attached.
 func (s *store) settle(key string) (*attachment, error) {
 	a, err := s.open(key)
 	if err != nil {
@@ -68,7 +68,8 @@ func (s *store) rollBack(a *attachment) (*attachment, error) {
 	}
 	rb := RolledBack{Policy: g.Policy, Generation: g.Generation, Deadline: g.ConfirmBy}
 	if g.Fallback == 0 {
-		s.note("%s: %s %s; there was no policy before it, so nothing is attached now", g.Dev, g.Policy, why)
+		s.note("%s: %s %s; there was no policy before it, so nothing is attached now", g.Dev,
+			g.Policy, why)
 		return nil, s.detach(a)
 	}
 	if err := step("roll back"); err != nil {
@@ -107,7 +108,9 @@ func (s *store) give(a *attachment, generation int) error {
 func (s *store) clean(a *attachment) error {
 	needed := a.needed()
 	if needed == nil {
-		return kernel.Refuse(nil, "interface %d runs program %d, which levee did not put there, on levee's link; `levee down` removes it", a.ifindex, a.program)
+		return kernel.Refuse(nil,
+			"interface %d runs program %d, which levee did not put there, on levee's link; "+
+				"`levee down` removes it", a.ifindex, a.program)
 	}
 	var keep, gone []*description
 	for _, g := range a.sorted() {
@@ -227,16 +230,18 @@ func (s *store) remove(key string) error {
 	return nil
 }
 
-// removeVanished cleans up after an interface, or its whole network namespace, that is gone, or after
-// somebody who has detached the link.
+// removeVanished cleans up after an interface, or its whole network namespace, that is gone, or
+// after somebody who has detached the link.
 func (s *store) removeVanished(a *attachment) error {
 	if gens := a.sorted(); len(gens) > 0 {
 		g := gens[len(gens)-1]
 		what := fmt.Sprintf("interface %s has vanished, and its policy %s with it", g.Dev, g.Policy)
 		if d, err := findDevice(g.Dev); err == nil && d.key() == a.key {
-			what = fmt.Sprintf("policy %s was detached from %s by something else than levee", g.Policy, g.Dev)
+			what = fmt.Sprintf("policy %s was detached from %s by something else than levee",
+				g.Policy, g.Dev)
 			if f, ok := a.link.(*filter); ok { // a killed command may not have come so far
-				what = fmt.Sprintf("policy %s is not in force on %s, because its tc filter is not there", g.Policy, g.Dev)
+				what = fmt.Sprintf("policy %s is not in force on %s, because its tc filter is "+
+					"not there", g.Policy, g.Dev)
 				if err := f.removeQdisc(); err != nil {
 					return kernel.Refuse(err, "remove the qdisc clsact from %s", g.Dev)
 				}

@@ -11,11 +11,12 @@ import (
 
 // InForce is the policy in force on an interface, as it was given to Up.
 type InForce struct {
-	Path    string // of the policy
-	Source  []byte
-	Files   []policy.SetFile // what its set files held then
-	Trial   bool             // it is on trial
-	OnError string           // why only the fallback of the policy is in force; "": it is the policy
+	Path   string // of the policy
+	Source []byte
+	Files  []policy.SetFile // what its set files held then
+	Trial  bool             // it is on trial
+	// why only the fallback of the policy is in force; "": it is the policy
+	OnError string
 }
 
 // Name is what verdicts call the policy: the base name of its file.

@@ -47,7 +47,8 @@ func (st *staged) Close() {
 // stage compiles, loads, pins and describes a generation. On an error nothing of it is left.
 func (u *up) stage(t try, why string) (_ *staged, err error) {
 	st := &staged{key: u.key}
-	target := codegen.Target{Hook: t.mode.hook(), Link: u.dev.link, Frags: t.frags, CPUs: ebpf.MustPossibleCPU()}
+	target := codegen.Target{Hook: t.mode.hook(), Link: u.dev.link, Frags: t.frags,
+		CPUs: ebpf.MustPossibleCPU()}
 	plain, err := u.compiled(target)
 	if err != nil {
 		return nil, err
@@ -113,8 +114,8 @@ func (u *up) compiled(t codegen.Target) (*codegen.Program, error) {
 	return u.compile(t)
 }
 
-// stageTrial loads the variant with a deadline over the maps of the plain one, so that confirming is
-// nothing but another link update.
+// stageTrial loads the variant with a deadline over the maps of the plain one, so that confirming
+// is nothing but another link update.
 func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 	shared := map[string]*ebpf.Map{}
 	for name, m := range st.plain.maps {
@@ -147,9 +148,11 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 	}
 	hash := sha256.Sum256(u.Source)
 	d := &description{
-		Generation: 1, Dev: u.Dev, Names: u.Names, Link: u.dev.link, Ifindex: u.dev.index, Netns: u.dev.netns,
-		Mode: t.mode, Reason: why, Frags: t.frags,
-		Policy: u.PolicyPath, Hash: hex.EncodeToString(hash[:]), Source: u.Source, Since: time.Now(),
+		Generation: 1, Dev: u.Dev, Names: u.Names, Link: u.dev.link, Ifindex: u.dev.index,
+		Netns: u.dev.netns,
+		Mode:  t.mode, Reason: why, Frags: t.frags,
+		Policy: u.PolicyPath, Hash: hex.EncodeToString(hash[:]), Source: u.Source,
+		Since:   time.Now(),
 		Program: id, RowBytes: p.RowBytes,
 		Slots: describeSlots(p.Slots, filepath.Base(u.PolicyPath)), Spared: p.Spared,
 	}
@@ -157,7 +160,8 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 		d.OnError = u.cause.Error()
 	}
 	if p.Plain {
-		const plain = "the kernel takes no careful decoder: packets with tags, IP options, extension headers " +
+		const plain = "the kernel takes no careful decoder: packets with tags, IP options, " +
+			"extension headers " +
 			"or oddities, fragments, SCTP, DCCP and UDP-Lite have the verdict of the default"
 		d.OnError += "; " + plain
 		u.note("%s", plain)
@@ -168,7 +172,8 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 		}
 	}
 	for _, set := range p.Dynamic {
-		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease, RollUp: set.RollUp, Keep: set.Keep, Type: typeName(set.Type)})
+		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease,
+			RollUp: set.RollUp, Keep: set.Keep, Type: typeName(set.Type)})
 	}
 	d.Places = pinnedPlaces(p)
 	d.Maps, d.TrialMaps = st.pinned()
@@ -204,8 +209,8 @@ func programID(p *ebpf.Program) (uint32, error) {
 	return uint32(id), nil
 }
 
-// pinned lists the maps of a generation to pin: those of the program, and those that only the variant
-// with a deadline has.
+// pinned lists the maps of a generation to pin: those of the program, and those that only the
+// variant with a deadline has.
 func (st *staged) pinned() (plain, trial []codegen.MapUse) {
 	for _, m := range st.plain.ledger {
 		if m.Lifetime.IsPinned() {

@@ -16,8 +16,9 @@ import (
 
 // Attachment is one interface with a policy, as Status tells it.
 type Attachment struct {
-	Dev        string        `json:"dev"`
-	Together   string        `json:"together,omitempty"` // the same for interfaces that have the policy as one, "" for one alone
+	Dev string `json:"dev"`
+	// the same for interfaces that have the policy as one, "" for one alone
+	Together   string        `json:"together,omitempty"`
 	Ifindex    int           `json:"ifindex"`
 	Netns      uint64        `json:"netns"` // cookie of the network namespace
 	Mode       Mode          `json:"mode"`
@@ -28,10 +29,11 @@ type Attachment struct {
 	Generation int           `json:"generation"`
 	Trial      time.Duration `json:"trial"` // time left to confirm; 0: not on trial
 	RolledBack *RolledBack   `json:"rolled_back,omitempty"`
-	OnError    string        `json:"on_error,omitempty"` // why only the fallback of the policy is in force
-	Program    ProgramInfo   `json:"program"`
-	Counters   []SlotCounter `json:"counters"`
-	Sets       []SetInfo     `json:"sets"`
+	// why only the fallback of the policy is in force
+	OnError  string        `json:"on_error,omitempty"`
+	Program  ProgramInfo   `json:"program"`
+	Counters []SlotCounter `json:"counters"`
+	Sets     []SetInfo     `json:"sets"`
 }
 
 // ProgramInfo is what the kernel says about the program in force.
@@ -59,14 +61,15 @@ type SlotCounter struct {
 
 // SetInfo is a dynamic set.
 type SetInfo struct {
-	Name    string        `json:"name"`
-	Max     int           `json:"max"`
-	Lease   time.Duration `json:"lease"` // default; 0: until deleted
-	RollUp  bool          `json:"rollup,omitempty"`
-	Keep    bool          `json:"keep,omitempty"` // entries outlive a reboot
-	Type    string        `json:"type,omitempty"` // of the entries: "services" or "endpoints"; addresses where it is not there
-	Entries int           `json:"entries"`
-	Refused uint64        `json:"refused"` // entries not taken because the set was full
+	Name   string        `json:"name"`
+	Max    int           `json:"max"`
+	Lease  time.Duration `json:"lease"` // default; 0: until deleted
+	RollUp bool          `json:"rollup,omitempty"`
+	Keep   bool          `json:"keep,omitempty"` // entries outlive a reboot
+	// of the entries: "services" or "endpoints"; addresses where it is not there
+	Type    string `json:"type,omitempty"`
+	Entries int    `json:"entries"`
+	Refused uint64 `json:"refused"` // entries not taken because the set was full
 }
 
 // EntryType is the type of the set's entries.
@@ -123,9 +126,12 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 			switch g := a.current(); {
 			case l != nil || g.Netns != netns:
 			case exists(g.Dev):
-				s.note("the %s that had policy %s is in another network namespace now, and has kept it: `levee down` there takes it off; the %[1]s that is here is another interface", g.Dev, g.Policy)
+				s.note("the %s that had policy %s is in another network namespace now, and has "+
+					"kept it: `levee down` there takes it off; the %[1]s that is here is another "+
+					"interface", g.Dev, g.Policy)
 			default:
-				s.note("%s is in another network namespace now, and has kept its policy %s: `levee down --dev %[1]s` takes it off", g.Dev, g.Policy)
+				s.note("%s is in another network namespace now, and has kept its policy %s: "+
+					"`levee down --dev %[1]s` takes it off", g.Dev, g.Policy)
 			}
 			if l == nil && !all {
 				return nil
@@ -147,7 +153,8 @@ func Status(ctx context.Context, all bool) (out []Attachment, notes []string, er
 func (s *store) tell(a *attachment) (*Attachment, error) {
 	g := a.current()
 	t := &Attachment{
-		Dev: g.Dev, Together: a.together(), Ifindex: a.ifindex, Netns: g.Netns, Mode: g.Mode, Reason: g.Reason,
+		Dev: g.Dev, Together: a.together(), Ifindex: a.ifindex, Netns: g.Netns, Mode: g.Mode,
+		Reason: g.Reason,
 		Policy: g.Policy, Hash: g.Hash, Since: g.Since, Generation: g.Generation,
 		RolledBack: a.carried.RolledBack, OnError: g.OnError,
 	}
@@ -180,7 +187,8 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 		cpus := totals[sl.ID]
 		sum := sumCPUs(cpus)
 		t.Counters = append(t.Counters, SlotCounter{
-			ID: sl.ID, Reason: sl.Reason, Action: sl.Action, Rule: sl.Where, Label: sl.Label, Line: sl.Line, Text: sl.Text,
+			ID: sl.ID, Reason: sl.Reason, Action: sl.Action, Rule: sl.Where, Label: sl.Label,
+			Line: sl.Line, Text: sl.Text,
 			Packets: sum.Packets, Bytes: sum.Bytes, CPUs: cpus,
 		})
 	}
@@ -260,7 +268,8 @@ func notAttached(dev string) error { return &notAttachedError{dev} }
 type notAttachedError struct{ dev string }
 
 func (e *notAttachedError) Error() string {
-	return fmt.Sprintf("levee has no policy on %s in this network namespace; `levee status --all` lists what there is", e.dev)
+	return fmt.Sprintf("levee has no policy on %s in this network namespace; `levee status "+
+		"--all` lists what there is", e.dev)
 }
 
 // exists says whether this network namespace has an interface of a name.

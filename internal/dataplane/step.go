@@ -5,10 +5,11 @@ import "fmt"
 // testHook, set by tests, is called before each step of a change and may fail it.
 var testHook func(step string) error
 
-// step names the work that follows it. The steps of Up, in order, are mount, foreign, compile, load,
-// sets, pin, describe, for each program that does not judge link and keep link, then swap, keep; the
-// first command after it that finds something to clean up, Up itself included, goes through unlink,
-// wait, fold, forget, unpin. Each leaves a state that the next command can continue from.
+// step names the work that follows it. The steps of Up, in order, are mount, foreign, compile,
+// load, sets, pin, describe, for each program that does not judge link and keep link, then swap,
+// keep; the first command after it that finds something to clean up, Up itself included, goes
+// through unlink, wait, fold, forget, unpin. Each leaves a state that the next command can continue
+// from.
 func step(name string) error {
 	if testHook == nil {
 		return nil

@@ -30,15 +30,15 @@ const bpfFSMagic = 0xcafe4a11
 //
 //	lock             flock: one command at a time changes anything
 //	bpf/             a bpffs of levee's own, mounted while something is attached
-//	bpf/KEY/link     the bpf_link, none for a filter; its program decides which generation is in force
+//	bpf/KEY/link     the bpf_link, none for a filter; its program decides what is in force
 //	bpf/KEY/N/...    programs and maps of generation N
 //	state/KEY/N.json what generation N is; written last, so a generation without it is rubbish
 //	state/KEY/N.files  what the set files of generation N held, where it has any
 //	state/KEY/carried.json  counts of generations that are gone
 //	keep/ID.json, keep/ID.lock  policies that are bound to names (comeback.go)
 //
-// KEY is the cookie of the network namespace and the index that the interface had when its first policy came (see keyOn):
-// interfaces of the same name in two namespaces do not meet.
+// KEY is the cookie of the network namespace and the index that the interface had when its first
+// policy came (see keyOn): interfaces of the same name in two namespaces do not meet.
 type store struct {
 	ctx   context.Context // of the transaction
 	dir   string
@@ -144,14 +144,21 @@ func (s *store) mount() error {
 	}
 	if !s.mounted() {
 		if !kernel.Holds(kernel.SysAdmin) {
-			return kernel.Refuse(nil, "no bpf file system is mounted at %s, which keeps the policy when this command ends, and mounting one needs CAP_SYS_ADMIN; as root, once: systemctl start run-levee-bpf.mount, or mount -t bpf -o mode=0750 bpf %[1]s", s.bpf())
+			return kernel.Refuse(nil,
+				"no bpf file system is mounted at %s, which keeps the policy when this command "+
+					"ends, and mounting one needs CAP_SYS_ADMIN; as root, once: systemctl start "+
+					"run-levee-bpf.mount, or mount -t bpf -o mode=0750 bpf %[1]s", s.bpf())
 		}
-		err := unix.Mount(ownMount, s.bpf(), "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0750")
+		err := unix.Mount(ownMount, s.bpf(), "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+			"mode=0750")
 		if err != nil {
-			return kernel.Refuse(err, "mount a bpf file system at %s, which keeps the policy when this command ends (CONFIG_BPF_SYSCALL)", s.bpf())
+			return kernel.Refuse(err,
+				"mount a bpf file system at %s, which keeps the policy when this command ends "+
+					"(CONFIG_BPF_SYSCALL)", s.bpf())
 		}
 	}
-	for _, dir := range []string{s.dir, s.bpf(), s.state()} { // whoever mounts makes directories, too
+	// whoever mounts makes directories, too
+	for _, dir := range []string{s.dir, s.bpf(), s.state()} {
 		share(dir)
 	}
 	return s.noteClock()
@@ -160,8 +167,8 @@ func (s *store) mount() error {
 // ownMount is the source of a mount that levee made, and takes away. Others stay.
 const ownMount = "levee"
 
-// mountedByLevee looks the bpffs up in the list of mounts (proc_pid_mountinfo(5)): field 5 is the mount
-// point; the source is the second one after the separator.
+// mountedByLevee looks the bpffs up in the list of mounts (proc_pid_mountinfo(5)): field 5 is the
+// mount point; the source is the second one after the separator.
 func (s *store) mountedByLevee() bool {
 	b, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
@@ -222,7 +229,8 @@ func (s *store) tidy() error {
 			return nil
 		}
 	}
-	for _, path := range []string{s.state(clockFile), s.bpf(), s.state(), filepath.Join(s.dir, "lock")} {
+	for _, path := range []string{s.state(clockFile), s.bpf(), s.state(),
+		filepath.Join(s.dir, "lock")} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -242,7 +250,8 @@ func writeJSON(path string, v any) error {
 	}
 	tmp := path + ".tmp"
 	if err := os.WriteFile(tmp, b, fileMode); err != nil {
-		return kernel.Refuse(errors.Join(err, os.Remove(tmp)), "write the runtime state (is %s full?)", filepath.Dir(path))
+		return kernel.Refuse(errors.Join(err, os.Remove(tmp)),
+			"write the runtime state (is %s full?)", filepath.Dir(path))
 	}
 	if err := os.Rename(tmp, path); err != nil {
 		return kernel.Refuse(err, "write the runtime state")

@@ -45,7 +45,8 @@ func Confirm(ctx context.Context, dev string) error {
 		g := a.trial()
 		if g == nil {
 			if rb := a.carried.RolledBack; rb != nil {
-				return fmt.Errorf("too late: %s on %s was not confirmed by %s, and the policy before it is back",
+				return fmt.Errorf("too late: %s on %s was not confirmed by %s, and the policy "+
+					"before it is back",
 					rb.Policy, dev, rb.Deadline.Format(time.TimeOnly))
 			}
 			return fmt.Errorf("no policy is on trial on %s; there is nothing to confirm", dev)
@@ -58,7 +59,8 @@ func Confirm(ctx context.Context, dev string) error {
 		}
 		after, err := s.settle(a.key)
 		if err != nil {
-			return fmt.Errorf("%s is confirmed on %s, but cleaning up after the policy before it failed (any levee command does it): %w", g.Policy, dev, err)
+			return fmt.Errorf("%s is confirmed on %s, but cleaning up after the policy before it "+
+				"failed (any levee command does it): %w", g.Policy, dev, err)
 		}
 		after.Close()
 		return nil

@@ -17,7 +17,8 @@ const shortTrial = 800 * time.Millisecond
 
 func bringOnTrial(t testing.TB, p *policy.Policy, d time.Duration) *Report {
 	t.Helper()
-	r, err := Up(context.Background(), UpOptions{Dev: "lv0", Confirm: d, PolicyPath: "/etc/" + p.File}, compileHand(p))
+	r, err := Up(context.Background(),
+		UpOptions{Dev: "lv0", Confirm: d, PolicyPath: "/etc/" + p.File}, compileHand(p))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,8 @@ func TestTrialConfirmedStaysWithItsCounters(t *testing.T) {
 		}
 		wantPackets(t, "odd", want)
 		// The kernel's clock ticks: what is left is rounded up to its next tick, of at most 10 ms.
-		if a := status(t); a.Trial <= 50*time.Second || a.Trial > time.Minute+10*time.Millisecond || a.Policy != "/etc/new.levee" || a.Program.ID != r.Program {
+		if a := status(t); a.Trial <= 50*time.Second || a.Trial > time.Minute+10*time.Millisecond ||
+			a.Policy != "/etc/new.levee" || a.Program.ID != r.Program {
 			t.Errorf("on trial: %+v", a)
 		}
 		if err := Confirm(context.Background(), "lv0"); err != nil {
@@ -58,10 +60,12 @@ func TestTrialConfirmedStaysWithItsCounters(t *testing.T) {
 		}
 		n.send(t, 5, 1)
 		wantPackets(t, "odd", want+5)
-		if a := status(t); a.Trial != 0 || a.Policy != "/etc/new.levee" || a.Program.ID == r.Program {
+		if a := status(t); a.Trial != 0 || a.Policy != "/etc/new.levee" ||
+			a.Program.ID == r.Program {
 			t.Errorf("confirmed: %+v", a)
 		}
-		if err := Confirm(context.Background(), "lv0"); err == nil || !strings.Contains(err.Error(), "nothing to confirm") {
+		if err := Confirm(context.Background(), "lv0"); err == nil ||
+			!strings.Contains(err.Error(), "nothing to confirm") {
 			t.Errorf("confirmed twice: %v", err)
 		}
 		if _, err := Down(context.Background(), "lv0"); err != nil {
@@ -83,11 +87,13 @@ func TestTrialNotConfirmedIsRolledBackByTheKernel(t *testing.T) {
 	time.Sleep(shortTrial + 50*time.Millisecond)
 	n.send(t, 3, 1) // no command has run since: the kernel alone judges these by the old policy
 	a := status(t)
-	if a.Policy != "/etc/old.levee" || a.Program.ID != old || a.Trial != 0 || a.RolledBack == nil || a.RolledBack.Policy != "/etc/new.levee" {
+	if a.Policy != "/etc/old.levee" || a.Program.ID != old || a.Trial != 0 || a.RolledBack == nil ||
+		a.RolledBack.Policy != "/etc/new.levee" {
 		t.Errorf("rolled back: %+v", a)
 	}
 	wantPackets(t, "old", 7)
-	if err := Confirm(context.Background(), "lv0"); err == nil || !strings.Contains(err.Error(), "too late") {
+	if err := Confirm(context.Background(), "lv0"); err == nil ||
+		!strings.Contains(err.Error(), "too late") {
 		t.Errorf("confirmed too late: %v", err)
 	}
 	bring(t, "lv0", Auto, named("newer.levee", "old"))
@@ -107,7 +113,8 @@ func TestTrialOfTheFirstPolicyEndsInNone(t *testing.T) {
 	wantPackets(t, "new", 6)
 	time.Sleep(shortTrial + 50*time.Millisecond)
 	all, notes, err := Status(context.Background(), true)
-	if err != nil || len(all) != 0 || len(notes) != 1 || !strings.Contains(notes[0], "was not confirmed in time") {
+	if err != nil || len(all) != 0 || len(notes) != 1 ||
+		!strings.Contains(notes[0], "was not confirmed in time") {
 		t.Errorf("%v %v %v", all, notes, err)
 	}
 	if after := kernelObjects(t); strings.Join(after, " ") != strings.Join(before, " ") {
@@ -149,7 +156,8 @@ func TestWaitTrial(t *testing.T) {
 	r := bringOnTrial(t, named("a.levee", "one"), 200*time.Millisecond)
 	wait := func(want TrialEnd) {
 		t.Helper()
-		if end, err := WaitTrial(context.Background(), r, 50*time.Millisecond); end != want || err != nil {
+		if end, err := WaitTrial(context.Background(), r, 50*time.Millisecond); end != want ||
+			err != nil {
 			t.Errorf("%v %v, want %v", end, err, want)
 		}
 	}
@@ -207,7 +215,8 @@ func TestTrialOfCompiledPoliciesInEveryMode(t *testing.T) {
 func TestTrialEndsAlthoughTheWaitingProcessIsKilled(t *testing.T) {
 	n := newTestNet(t)
 	bring(t, "lv0", Auto, named("old.levee", "old"))
-	cmd := command(t, order{Do: "wait", Dev: "lv0", File: "new.levee", Label: "new", Confirm: 2 * time.Second})
+	cmd := command(t, order{Do: "wait", Dev: "lv0", File: "new.levee", Label: "new",
+		Confirm: 2 * time.Second})
 	out := must2(cmd.StdoutPipe())
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -235,7 +244,9 @@ func TestRollBackEndsATrialAtOnce(t *testing.T) {
 	if _, err := RollBack(t.Context(), "lv0", r.Generation-1); err == nil {
 		t.Error("rolled back a policy that is not on trial")
 	}
-	if notes, err := RollBack(t.Context(), "lv0", r.Generation); err != nil || len(notes) != 1 || !strings.Contains(notes[0], "given up before it was confirmed; the policy before it is back") {
+	if notes, err := RollBack(t.Context(), "lv0", r.Generation); err != nil || len(notes) != 1 ||
+		!strings.Contains(notes[0],
+			"given up before it was confirmed; the policy before it is back") {
 		t.Fatal(notes, err)
 	}
 	n.send(t, 3, 1)

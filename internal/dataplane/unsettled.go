@@ -49,8 +49,11 @@ func (s *store) noteUnmounted(a *attachment) {
 	d, err := findDevice(g.Dev)
 	runs := func(id uint32) bool { return id != 0 && (id == g.Program || id == g.Trial) }
 	if err == nil && slices.ContainsFunc(append(tcPrograms(d.index), d.xdp), runs) {
-		s.note("the bpf file system at %s has been unmounted here, and what still mounts it elsewhere keeps policy %s on %s: unmount it there to take the policy off", s.bpf(), g.Policy, g.Dev)
+		s.note("the bpf file system at %s has been unmounted here, and what still mounts it "+
+			"elsewhere keeps policy %s on %s: unmount it there to take the policy off", s.bpf(),
+			g.Policy, g.Dev)
 		return
 	}
-	s.note("the bpf file system at %s has been unmounted, and policy %s on %s has gone with it: `levee up` brings it back", s.bpf(), g.Policy, g.Dev)
+	s.note("the bpf file system at %s has been unmounted, and policy %s on %s has gone with it: "+
+		"`levee up` brings it back", s.bpf(), g.Policy, g.Dev)
 }

@@ -19,21 +19,22 @@ import (
 
 // UpOptions say where and how a policy is put into force.
 type UpOptions struct {
-	Dev        string
-	Names      []string         // names and patterns that Dev was found by, with the interfaces that have the policy as one
+	Dev string
+	// names and patterns that Dev was found by, with the interfaces that have the policy as one
+	Names      []string
 	Mode       Mode             // "" is Auto
 	Confirm    time.Duration    // 0: in force at once; else on trial for that long
 	PolicyPath string           // for status; its base name is in every rule's "edge.levee:14"
 	Source     []byte           // the policy's text, for Show and its hash
 	Files      []policy.SetFile // what its set files held, for Show
 
-	// Fallbacks are put in force instead, the first that can be, when the machine cannot load or attach
-	// the policy (ErrUnable): what its `on error` asks for.
+	// Fallbacks are put in force instead, the first that can be, when the machine cannot load or
+	// attach the policy (ErrUnable): what its `on error` asks for.
 	Fallbacks []CompileFunc
 }
 
-// ErrUnable is wrapped by errors that mean: the policy is right, but this machine cannot load it into its kernel or
-// attach it to the interface.
+// ErrUnable is wrapped by errors that mean: the policy is right, but this machine cannot load it
+// into its kernel or attach it to the interface.
 var ErrUnable = errors.New("the policy cannot be put in force on this machine")
 
 // unableError marks an error as ErrUnable without changing what it says.
@@ -43,8 +44,8 @@ func (e unableError) Unwrap() []error { return []error{e.error, ErrUnable} }
 
 func unable(err error) error { return unableError{err} }
 
-// CompileFunc compiles the policy for what the loader has chosen. It is called several times and must
-// give the same tables for targets that differ in Trial only.
+// CompileFunc compiles the policy for what the loader has chosen. It is called several times and
+// must give the same tables for targets that differ in Trial only.
 type CompileFunc func(codegen.Target) (*codegen.Program, error)
 
 // Report says what Up did.
@@ -58,15 +59,18 @@ type Report struct {
 	Program    uint32        `json:"program"` // id
 	Trial      time.Duration `json:"-"`
 	TrialSecs  float64       `json:"trial_seconds,omitempty"` // Trial, for JSON
-	Notes      []string      `json:"notes,omitempty"`         // what was found and mended on the way
-	Fallback   error         `json:"-"`                       // not nil: one of Fallbacks is in force, because of this
+	// what was found and mended on the way
+	Notes []string `json:"notes,omitempty"`
+	// not nil: one of Fallbacks is in force, because of this
+	Fallback error `json:"-"`
 
 	deadline uint64 // of the trial, in jiffies
 }
 
-// Up puts a policy into force on an interface, or replaces the one in force there in one step. If it
-// returns an error and no report, what ran before runs on, with its counters. An error with a report
-// means that the new policy is in force and only cleaning up failed; the next command does it.
+// Up puts a policy into force on an interface, or replaces the one in force there in one step. If
+// it returns an error and no report, what ran before runs on, with its counters. An error with a
+// report means that the new policy is in force and only cleaning up failed; the next command does
+// it.
 //
 // With Confirm the policy is on trial: unless Confirm is called in time, the kernel itself hands
 // packets back to the last confirmed policy, or passes them if there was none. An Up during a
@@ -107,7 +111,8 @@ func (u *up) Close() {
 // put puts the policy into force. What it replaces stays until finish removes it.
 func (u *up) put(ctx context.Context) error {
 	if u.Confirm != 0 && (u.Confirm < MinTrial || u.Confirm > MaxTrial) {
-		return fmt.Errorf("a trial of %v is not possible: from %v to %v", u.Confirm, MinTrial, MaxTrial)
+		return fmt.Errorf("a trial of %v is not possible: from %v to %v", u.Confirm, MinTrial,
+			MaxTrial)
 	}
 	var err error
 	if u.dev, err = findDevice(u.Dev); err != nil {
@@ -157,7 +162,8 @@ func (u *up) put(ctx context.Context) error {
 	if u.Mode == TCX && errors.Is(kernel.TCX.Check(), ebpf.ErrNotSupported) {
 		not = append(not, "--mode clsact runs it at the same place, by a filter of tc")
 	}
-	return unable(kernel.Refuse(unix.EOPNOTSUPP, "cannot attach to %s: %s", u.Dev, strings.Join(not, "; ")))
+	return unable(kernel.Refuse(unix.EOPNOTSUPP, "cannot attach to %s: %s", u.Dev,
+		strings.Join(not, "; ")))
 }
 
 // ways lists how the policy may be attached. An interface that has a policy keeps its mode, or
@@ -174,7 +180,9 @@ func (u *up) ways() ([]try, error) {
 			}
 		}
 		if mode == XDPNative && u.dev.link != packet.Ethernet {
-			return nil, kernel.Refuse(unix.EOPNOTSUPP, "%s has no native XDP: drivers run it on Ethernet frames only; --mode auto takes what there is", u.Dev)
+			return nil, kernel.Refuse(unix.EOPNOTSUPP,
+				"%s has no native XDP: drivers run it on Ethernet frames only; --mode auto takes "+
+					"what there is", u.Dev)
 		}
 		tc, err := TCIngress()
 		if err != nil {
@@ -184,13 +192,16 @@ func (u *up) ways() ([]try, error) {
 	}
 	cur := u.at.current()
 	if mode != Auto && mode != cur.Mode {
-		return nil, fmt.Errorf("%s has a policy at %s already and a replace cannot change that to %s: `levee down --dev %s` first, or leave --mode out", u.Dev, cur.Mode, mode, u.Dev)
+		return nil,
+			fmt.Errorf("%s has a policy at %s already and a replace cannot change that to %s: "+
+				"`levee down --dev %s` first, or leave --mode out", u.Dev, cur.Mode, mode, u.Dev)
 	}
 	ways := tries(cur.Mode, u.dev, cur.Mode)
 	if u.Confirm > 0 {
 		// A tail call joins only programs of which both or neither know fragments.
 		fallback := u.at.gens[u.fallback()]
-		ways = slices.DeleteFunc(ways, func(t try) bool { return fallback != nil && t.frags != fallback.Frags })
+		ways = slices.DeleteFunc(ways,
+			func(t try) bool { return fallback != nil && t.frags != fallback.Frags })
 	}
 	return ways, nil
 }
@@ -265,8 +276,9 @@ func (u *up) try(t try, why string) (unsupported, err error) {
 	u.staged = st
 	u.report = &Report{
 		Dev: u.Dev, Ifindex: u.dev.index, Mode: t.mode, Reason: why,
-		Generation: st.desc.Generation, Program: st.desc.Program, Trial: u.Confirm, TrialSecs: u.Confirm.Seconds(),
-		deadline: st.desc.Deadline,
+		Generation: st.desc.Generation, Program: st.desc.Program, Trial: u.Confirm,
+		TrialSecs: u.Confirm.Seconds(),
+		deadline:  st.desc.Deadline,
 	}
 	if st.desc.Trial != 0 {
 		u.report.Program = st.desc.Trial
@@ -312,7 +324,8 @@ func (u *up) swap(st *staged) error {
 func (u *up) finish() error {
 	at, err := u.settle(u.key)
 	if err != nil {
-		return fmt.Errorf("the new policy is in force on %s, but cleaning up after the one before it failed (any levee command does it): %w", u.Dev, err)
+		return fmt.Errorf("the new policy is in force on %s, but cleaning up after the one "+
+			"before it failed (any levee command does it): %w", u.Dev, err)
 	}
 	if at != nil {
 		at.Close()

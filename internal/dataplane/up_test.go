@@ -14,7 +14,9 @@ import (
 
 func bring(t testing.TB, dev string, mode Mode, p *policy.Policy) *Report {
 	t.Helper()
-	r, err := Up(context.Background(), UpOptions{Dev: dev, Mode: mode, PolicyPath: "/etc/" + p.File, Source: []byte("x")}, compileHand(p))
+	r, err := Up(context.Background(),
+		UpOptions{Dev: dev, Mode: mode, PolicyPath: "/etc/" + p.File,
+			Source: []byte("x")}, compileHand(p))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +43,8 @@ func TestUpAttachesInEveryModeAndDownLeavesNothing(t *testing.T) {
 			if a.packets("default") < 5 {
 				t.Errorf("default counted %d, want 5 or more", a.packets("default"))
 			}
-			if a.Dev != "lv0" || a.Mode != want || a.Program.Name != handName() || a.Program.XlatedLen == 0 || a.Trial != 0 {
+			if a.Dev != "lv0" || a.Mode != want || a.Program.Name != handName() ||
+				a.Program.XlatedLen == 0 || a.Trial != 0 {
 				t.Errorf("status %+v", a)
 			}
 			if _, err := Down(context.Background(), "lv0"); err != nil {
@@ -66,7 +69,8 @@ func TestUpFallsBackWhereTheDriverHasNoNativeXDP(t *testing.T) {
 	if _, err := Down(context.Background(), "ifb0"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Up(context.Background(), UpOptions{Dev: "ifb0", Mode: XDPNative}, compileHand(handPolicy("odd", action.Pass)))
+	_, err := Up(context.Background(), UpOptions{Dev: "ifb0", Mode: XDPNative},
+		compileHand(handPolicy("odd", action.Pass)))
 	if !errors.Is(err, kernel.ErrRefused) || !strings.Contains(err.Error(), "has no native XDP") {
 		t.Errorf("native XDP forced: %v", err)
 	}

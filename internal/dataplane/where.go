@@ -12,11 +12,13 @@ import (
 	"levee/internal/kernel"
 )
 
-// Where an interface is kept: under the namespace and the index that it had when its first policy came. Neither stays. An
-// interface that is handed to a container keeps its program and gets another namespace, and its index may be used again for a new
-// one. What does not change, and no two interfaces share, is the program, or the kernel's link, that runs on it.
+// Where an interface is kept: under the namespace and the index that it had when its first policy
+// came. Neither stays. An interface that is handed to a container keeps its program and gets
+// another namespace, and its index may be used again for a new one. What does not change, and no
+// two interfaces share, is the program, or the kernel's link, that runs on it.
 
-// keyOn is the key of what levee keeps for a device, or, where nothing of levee's runs on it, the key that it would get.
+// keyOn is the key of what levee keeps for a device, or, where nothing of levee's runs on it, the
+// key that it would get.
 func (s *store) keyOn(d *device) (string, error) {
 	keys, err := s.keys()
 	if err != nil {
@@ -28,7 +30,8 @@ func (s *store) keyOn(d *device) (string, error) {
 			return own, nil // what cannot be read is settled, or reported, by who opens it
 		}
 	}
-	running := slices.DeleteFunc(append(tcPrograms(d.index), d.xdp), func(id uint32) bool { return id == 0 })
+	running := slices.DeleteFunc(append(tcPrograms(d.index), d.xdp),
+		func(id uint32) bool { return id == 0 })
 	for _, key := range keys {
 		if len(running) == 0 {
 			break
@@ -59,10 +62,12 @@ func (s *store) elsewhere(key string, d *device) (bool, error) {
 		return false, err
 	}
 	defer a.Close()
-	return a.link != nil && a.ifindex != 0 && a.program != d.xdp && !slices.Contains(tcPrograms(d.index), a.program), nil
+	return a.link != nil && a.ifindex != 0 && a.program != d.xdp &&
+		!slices.Contains(tcPrograms(d.index), a.program), nil
 }
 
-// here is the interface of this network namespace that an attachment's program runs on, nil if it is in another namespace.
+// here is the interface of this network namespace that an attachment's program runs on, nil if it
+// is in another namespace.
 func (a *attachment) here() (netlink.Link, error) {
 	l, err := netlink.LinkByIndex(a.ifindex)
 	var notFound netlink.LinkNotFoundError
@@ -99,8 +104,8 @@ func tcxProgramsAt(index int, at ebpf.AttachType) []uint32 {
 	return ids
 }
 
-// movedAway is the attachment of an interface that had that name in this network namespace and is in another one now, nil if
-// there is none. Who asks closes it.
+// movedAway is the attachment of an interface that had that name in this network namespace and is
+// in another one now, nil if there is none. Who asks closes it.
 func (s *store) movedAway(name string) (found *attachment, err error) {
 	netns, err := netnsCookie()
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// moveTo hands an interface to another network namespace, which takes it down, brings it up there and enters that namespace.
+// moveTo hands an interface to another network namespace, which takes it down, brings it up there
+// and enters that namespace.
 func moveTo(t *testing.T, dev string, ns netns.NsHandle) {
 	t.Helper()
 	if err := netlink.LinkSetNsFd(must2(netlink.LinkByName(dev)), int(ns)); err != nil {
@@ -23,8 +24,8 @@ func moveTo(t *testing.T, dev string, ns netns.NsHandle) {
 	}
 }
 
-// third is a network namespace with other indices than the test's, so that an interface that comes there gets a new one or
-// keeps its own, as the kernel likes.
+// third is a network namespace with other indices than the test's, so that an interface that comes
+// there gets a new one or keeps its own, as the kernel likes.
 func third(t *testing.T, n *testNet) netns.NsHandle {
 	t.Helper()
 	ns, err := netns.New()
@@ -37,8 +38,8 @@ func third(t *testing.T, n *testNet) netns.NsHandle {
 	return ns
 }
 
-// An interface that is handed to a container keeps its program. Who has the interface then has the policy: shows it, replaces
-// it with its counters, changes its sets, takes it off.
+// An interface that is handed to a container keeps its program. Who has the interface then has the
+// policy: shows it, replaces it with its counters, changes its sets, takes it off.
 func TestMovedInterfaceIsManagedWhereItIs(t *testing.T) {
 	n := newTestNet(t)
 	ctx := context.Background()
@@ -88,7 +89,8 @@ func TestDownWhereTheInterfaceWasTakesThePolicyOff(t *testing.T) {
 	moveTo(t, "lv0", there)
 	n.enterHere(t)
 	all, notes, err := Status(ctx, false)
-	if err != nil || len(all) != 0 || len(notes) != 1 || !strings.Contains(notes[0], "lv0 is in another network namespace now") {
+	if err != nil || len(all) != 0 || len(notes) != 1 ||
+		!strings.Contains(notes[0], "lv0 is in another network namespace now") {
 		t.Errorf("status: %v, notes %q, %v", all, notes, err)
 	}
 	notes, err = Down(ctx, "lv0")
@@ -114,13 +116,15 @@ func TestIndexOfAMovedInterfaceUsedAgain(t *testing.T) {
 	defer there.Close()
 	moveTo(t, "lv0", there)
 	n.enterHere(t)
-	again := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lv0", Index: first.Ifindex}, PeerName: "lv8"}
+	again := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lv0", Index: first.Ifindex},
+		PeerName: "lv8"}
 	if err := netlink.LinkAdd(again); err != nil {
 		t.Fatal(err)
 	}
 	r := bring(t, "lv0", Auto, named("new.levee", "one"))
 	if r.Ifindex != first.Ifindex || r.Replaced != "" || r.Generation != 1 {
-		t.Errorf("index %d after %d, replaced %q, generation %d", r.Ifindex, first.Ifindex, r.Replaced, r.Generation)
+		t.Errorf("index %d after %d, replaced %q, generation %d", r.Ifindex, first.Ifindex,
+			r.Replaced, r.Generation)
 	}
 	if a := status(t); a.Policy != "/etc/new.levee" {
 		t.Errorf("here: %s", a.Policy)

@@ -102,9 +102,11 @@ func loadError(doing string, err error, release string) error {
 		if perr := Privileged(); perr != nil {
 			return perr
 		}
-		return Refuse(err, "%s: not permitted although CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN are there; a "+
-			"security module (lockdown, SELinux) or a low RLIMIT_MEMLOCK (kernels before 5.11: "+
-			"ulimit -l unlimited) forbids it", doing)
+		return Refuse(err,
+			"%s: not permitted although CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN are there; a "+
+				"security module (lockdown, SELinux) or a low RLIMIT_MEMLOCK (kernels before "+
+				"5.11: "+
+				"ulimit -l unlimited) forbids it", doing)
 	case errors.Is(err, unix.ENOMEM):
 		return Refuse(err, "%s: the kernel has not enough memory for the policy's tables; use "+
 			"smaller sets or free memory", doing)

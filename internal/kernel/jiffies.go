@@ -73,8 +73,8 @@ func newClock(read func() (sample, error), mono func() time.Duration) (*Clock, e
 	return &Clock{hz: hz, at: s.mono, ticks: s.ticks, sample: read, mono: mono}, nil
 }
 
-// ClockFrom is the clock of this machine by a reading that somebody else has taken since it was booted:
-// jiffies, how many there are in a second, and CLOCK_MONOTONIC then.
+// ClockFrom is the clock of this machine by a reading that somebody else has taken since it was
+// booted: jiffies, how many there are in a second, and CLOCK_MONOTONIC then.
 func ClockFrom(ticks, hz uint64, at time.Duration) *Clock {
 	none := func() (sample, error) { return sample{}, errors.New("no right to read the clock") }
 	return &Clock{hz: hz, at: at, ticks: ticks, sample: none, mono: Monotonic}

@@ -277,7 +277,8 @@ func (s Spec) transport() []byte {
 		return append(ports, 0, 0, 0, 0)
 	case ProtoSCTP:
 		return append(ports, 0, 0, 0, 0, 0, 0, 0, 0)
-	case ProtoDCCP: // data offset 3, checksum over all, type DCCP-Data, short numbers (RFC 4340 section 5.1)
+	// data offset 3, checksum over all, type DCCP-Data, short numbers (RFC 4340 section 5.1)
+	case ProtoDCCP:
 		return append(ports, 3, 0, 0, 0, 2<<1, 0, 0, 1)
 	case ProtoICMP, ProtoICMP6:
 		return s.icmp()

@@ -14,7 +14,8 @@ const (
 )
 
 // ErrNotL3 is the error of Carry for a frame that no device without Ethernet headers can have.
-var ErrNotL3 = errors.New("neither IPv4 nor IPv6 without tags, which is all that comes without an " +
+var ErrNotL3 = errors.New("neither IPv4 nor IPv6 without tags, which is all that comes without " +
+	"an " +
 	"Ethernet header")
 
 func (l Link) String() string { return [...]string{"ethernet", "l3"}[l] }

@@ -84,7 +84,9 @@ func start(t *testing.T, page string, width int64, scheme string) *browser {
 	if err := chromedp.Listen(tab, func(event any) { b.note(event, "file://"+page) }); err != nil {
 		t.Fatal(err)
 	}
-	dark := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+	dark := emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	}
 	_, errMedia := chromedp.Call(tab, emulation.SetEmulatedMedia, dark)
 	_, errNetwork := chromedp.Call(tab, network.Enable, network.EnableParams{})
 	_, errLog := chromedp.Call(tab, log.Enable, cdp.Empty{})
@@ -315,7 +317,8 @@ func TestThePageFitsAPhoneInTheDark(t *testing.T) {
 		t.Errorf("the page is %d pixels wide on a phone of 390", wide)
 	}
 	if back := eval[string](
-		t, b, `getComputedStyle(document.documentElement).backgroundColor`); back == "rgb(255, 255, 255)" {
+		t, b,
+		`getComputedStyle(document.documentElement).backgroundColor`); back == "rgb(255, 255, 255)" {
 		t.Error("the page is white although dark is preferred")
 	}
 	b.close(t)

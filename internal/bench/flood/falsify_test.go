@@ -88,7 +88,8 @@ func TestAFullConntrackTableIsNoticed(t *testing.T) {
 	if limit == 0 || limit > 1<<20 {
 		t.Skipf("the conntrack table holds %d flows: too many to fill in a test", limit)
 	}
-	for l.Options.Window = 2 * time.Second; l.Options.Window < 20*time.Second; l.Options.Window *= 2 {
+	window := &l.Options.Window
+	for *window = 2 * time.Second; *window < 20*time.Second; *window *= 2 {
 		l.flows = 1 // as if there were room for any window
 		w := oneWindow(t, l, contender.RecvmmsgConntrack())
 		if got := strings.Join(w.Invalid, "; "); strings.Contains(got, "conntrack table is full") {

@@ -21,7 +21,8 @@ func (w *Window) judge() {
 		say("the receiver took no packet within the window")
 	}
 	if d := imbalance(w.Offered, w.Refused+w.Received); d > maxImbalance {
-		say("packets do not balance: %d offered, %d refused by the ring + %d received (%.2f %% off)", w.Offered, w.Refused, w.Received, d*100)
+		say("packets do not balance: %d offered, %d refused by the ring + %d received (%.2f %% "+
+			"off)", w.Offered, w.Refused, w.Received, d*100)
 	}
 	if d := imbalance(w.Received, w.Dropped+w.PassedOn+w.Overflow); d > maxImbalance {
 		say("packets do not balance: %d received, %d dropped by the rung's own counter + %d "+

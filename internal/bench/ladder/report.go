@@ -114,7 +114,8 @@ func (r *Report) summarise() {
 	}
 	if n, total := r.count(func(w *flood.Window) bool { return w.Shared(home) }); n > 0 {
 		r.Caveats = append(r.Caveats, fmt.Sprintf("neighbours shared the cores: around %d "+
-			"windows of %d an operation took %.2f times as long as in the freest tenth, or longer; "+
+			"windows of %d an operation took %.2f times as long as in the freest tenth, or "+
+			"longer; "+
 			"their rounds count only where there are too few others", n, total, bench.SameStep))
 	}
 	families := r.families()

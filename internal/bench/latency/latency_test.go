@@ -68,9 +68,11 @@ func TestProbesComeAtRandom(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for want, o := range map[string]Options{
-		"5 rounds":                  {Options: flood.Options{Options: bench.Options{Rounds: 5}}},
-		"1000000 probes a second":   {Probes: 1e6},
-		"windows of 1ms":            {Options: flood.Options{Options: bench.Options{Window: time.Millisecond}}},
+		"5 rounds":                {Options: flood.Options{Options: bench.Options{Rounds: 5}}},
+		"1000000 probes a second": {Probes: 1e6},
+		"windows of 1ms": {
+			Options: flood.Options{Options: bench.Options{Window: time.Millisecond}},
+		},
 		"a load of 10 packets":      {Loads: []float64{10}},
 		"0, or 1000 to 20 million":  {Loads: []float64{1e9}},
 		`there is no rung "router"`: {Rungs: []string{"router"}},

@@ -14,12 +14,14 @@ import (
 // and 120 at others.
 func quietAt(quiet ...int) *Options {
 	n := -1
-	return &Options{Options: load.Options{Machine: &bench.Observer{Take: func() calibration.Reading {
-		if n++; slices.Contains(quiet, n) {
-			return calibration.Reading{Load: 20, Step: 0.12}
-		}
-		return calibration.Reading{Load: 120, Step: 0.12}
-	}}}}
+	return &Options{Options: load.Options{Machine: &bench.Observer{
+		Take: func() calibration.Reading {
+			if n++; slices.Contains(quiet, n) {
+				return calibration.Reading{Load: 20, Step: 0.12}
+			}
+			return calibration.Reading{Load: 120, Step: 0.12}
+		},
+	}}}
 }
 
 // number counts rounds: the ns of one is its number, of the one that warms up 0.

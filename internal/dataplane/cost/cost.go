@@ -1,9 +1,9 @@
-// Package cost measures what a packet costs in the compiled program of a policy, by the rule that it
-// reaches.
+// Package cost measures what a packet costs in the compiled program of a policy, by the rule that
+// it reaches.
 //
-// In goes a policy. Packets are made from its rules (package craft), the oracle says which rule each
-// one reaches, and the kernel runs the compiled program and an empty one on them by turns. Out come
-// nanoseconds above the empty program. Nothing is attached to an interface.
+// In goes a policy. Packets are made from its rules (package craft), the oracle says which rule
+// each one reaches, and the kernel runs the compiled program and an empty one on them by turns. Out
+// come nanoseconds above the empty program. Nothing is attached to an interface.
 package cost
 
 import (
@@ -71,7 +71,8 @@ func Measure(ctx context.Context, p *policy.Policy, o Options) (*Report, error) 
 			continue
 		}
 		for _, e := range craft.Entries(s) {
-			entry := dataplane.SetEntry{Prefix: e.Prefix, Service: e.Service, Lease: dataplane.Forever}
+			entry := dataplane.SetEntry{Prefix: e.Prefix, Service: e.Service,
+				Lease: dataplane.Forever}
 			if err := ref.AddEntry(s.Name, e, time.Time{}); err != nil {
 				return nil, err
 			}
@@ -104,7 +105,8 @@ func sampleEvery(rules, most int) int {
 }
 
 // findFrames finds a frame for each slot that is looked at.
-func findFrames(ctx context.Context, p *policy.Policy, ref *oracle.Evaluator, every int, progress func(Progress)) ([][]byte, error) {
+func findFrames(ctx context.Context, p *policy.Policy, ref *oracle.Evaluator, every int,
+	progress func(Progress)) ([][]byte, error) {
 	s := craft.Search{
 		Policy: p, Every: every,
 		Judge: func(frame []byte) []int {
@@ -113,7 +115,8 @@ func findFrames(ctx context.Context, p *policy.Policy, ref *oracle.Evaluator, ev
 		},
 		Next: func(rule, of int) error {
 			if ctx.Err() != nil {
-				return fmt.Errorf("interrupted while packets were sought, at rule %d of %d", rule, of)
+				return fmt.Errorf("interrupted while packets were sought, at rule %d of %d", rule,
+					of)
 			}
 			progress(Progress{Done: rule, All: of})
 			return nil
@@ -133,7 +136,8 @@ type measurement struct {
 }
 
 // run measures the frames.
-func (m *measurement) run(ctx context.Context, bench func(frame []byte) (dataplane.Cost, error)) (*Report, error) {
+func (m *measurement) run(ctx context.Context,
+	bench func(frame []byte) (dataplane.Cost, error)) (*Report, error) {
 	rep, all, rule := &m.rep, m.most(), -1
 	for i, s := range m.policy.Slots() {
 		if s.Rule != nil {
@@ -145,7 +149,8 @@ func (m *measurement) run(ctx context.Context, bench func(frame []byte) (datapla
 		case m.frames[i] == nil && rule%rep.Every == 0:
 			rep.NotReached = append(rep.NotReached, s)
 			continue
-		case m.frames[i] == nil, rep.Every == 1 && len(rep.Rules) >= m.Rules && s.Reason != policy.ByDefault:
+		case m.frames[i] == nil, rep.Every == 1 && len(rep.Rules) >= m.Rules &&
+			s.Reason != policy.ByDefault:
 			rep.NotMeasured++
 			continue
 		}
@@ -190,8 +195,8 @@ func rules(n int) string {
 	return fmt.Sprintf("%d rules", n)
 }
 
-// overall is the median, over the rounds, of the mean over the packets, and half the distance of its
-// quartiles.
+// overall is the median, over the rounds, of the mean over the packets, and half the distance of
+// its quartiles.
 func overall(rounds [][]float64) (median, spread float64) {
 	if len(rounds) == 0 {
 		return 0, 0

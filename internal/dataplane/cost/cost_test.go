@@ -5,7 +5,8 @@ import "testing"
 // TestLargePoliciesAreSampled: what a policy of very many rules takes is bounded.
 func TestLargePoliciesAreSampled(t *testing.T) {
 	for _, c := range []struct{ rules, most, want int }{
-		{0, 50, 1}, {1000, 50, 1}, {1001, 50, 21}, {100_000, 50, 2000}, {100_000, 100_000, 1}, {100_000, 99_999, 2}, {1001, 1, 1001},
+		{0, 50, 1}, {1000, 50, 1}, {1001, 50, 21}, {100_000, 50, 2000}, {100_000, 100_000, 1},
+		{100_000, 99_999, 2}, {1001, 1, 1001},
 	} {
 		if got := sampleEvery(c.rules, c.most); got != c.want {
 			t.Errorf("%d rules, at most %d: one in %d, want %d", c.rules, c.most, got, c.want)

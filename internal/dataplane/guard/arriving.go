@@ -107,7 +107,8 @@ func number(mac net.HardwareAddr) (v uint64) {
 
 // arp is requests and answers of the neighbour (RFC 826), with the padding of Ethernet.
 func arp(s session.Session) []kind {
-	answer := kind{Traffic: traffic(s), needs: "ARP of " + s.Neighbour.String(), keep: "protect arp"}
+	answer := kind{Traffic: traffic(s), needs: "ARP of " + s.Neighbour.String(),
+		keep: "protect arp"}
 	answer.Known[field.EtherType] = one(packet.EtherARP)
 	answer.Known[field.Len] = span(28, 46)
 	request := answer

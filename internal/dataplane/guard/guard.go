@@ -81,7 +81,8 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entri
 		for _, k := range arriving(s, link) {
 			k.Has = entries.has
 			if d := prog.FirstDropped(&k.Traffic); d != nil {
-				return &CutError{s, k.needs, oracle.Decider(p, p.Slots()[d.Slot]), k.words(d), k.keep}
+				return &CutError{s, k.needs, oracle.Decider(p, p.Slots()[d.Slot]), k.words(d),
+					k.keep}
 			}
 		}
 	}
@@ -108,8 +109,8 @@ func Fallbacks(p *policy.Policy, link packet.Link, sessions []session.Session,
 	return all, nil
 }
 
-// Plain reports whether the last of the fallbacks may be in force without the careful decoder. Packets
-// with tags then have the default, whatever protect rules say.
+// Plain reports whether the last of the fallbacks may be in force without the careful decoder.
+// Packets with tags then have the default, whatever protect rules say.
 func Plain(p *policy.Policy, sessions []session.Session) bool {
 	tagged := func(s session.Session) bool { return len(s.Tags) > 0 }
 	return p.OnError == policy.ErrorPass || !slices.ContainsFunc(sessions, tagged)

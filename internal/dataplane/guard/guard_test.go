@@ -41,7 +41,8 @@ func TestAPolicyThatDropsASessionIsRefused(t *testing.T) {
 	for _, c := range []struct{ name, policy, decider string }{
 		{"default", "default drop\n", "the default (edge.levee:1)"},
 		{"a rule", "drop tcp port 22 as \"ssh\"\ndefault pass\n", `"ssh" (edge.levee:1)`},
-		{"full segments", "drop tcp len > 1000 as \"long\"\ndefault pass\n", `"long" (edge.levee:1)`},
+		{"full segments", "drop tcp len > 1000 as \"long\"\ndefault pass\n",
+			`"long" (edge.levee:1)`},
 		{"protected", "protect tcp from 192.0.2.0/24\ndefault drop\n", pass},
 		{"let pass", "pass tcp port 22\ndefault drop\n", pass},
 		{"new connections only", "drop tcp syn port 22\ndefault pass\n", pass},
@@ -88,7 +89,8 @@ func TestASessionArrivesWithItsTags(t *testing.T) {
 		{"default pass\n", []uint16{7, 8, 9}, true}, // which is malformed
 		{"pass malformed\ndefault pass\n", []uint16{7, 8, 9}, false},
 	} {
-		if err := Check(parse(t, c.policy), packet.Ethernet, ssh(c.tags...), nil); (err != nil) != c.cut {
+		if err := Check(parse(t, c.policy), packet.Ethernet, ssh(c.tags...),
+			nil); (err != nil) != c.cut {
 			t.Errorf("%q, tags %v: %v", c.policy, c.tags, err)
 		}
 	}
@@ -137,7 +139,8 @@ func TestNoPacketOfASessionIsCut(t *testing.T) {
 		{"drop ttl 128", "ttl 128"},
 		{"drop ttl < 50", "ttl 32"},
 		{"drop window 0", "window 0"},
-		{"drop tcp flags psh len > 1000 dscp 4 window < 10", "flags psh,ack len 1001 dscp 4 window 0"},
+		{"drop tcp flags psh len > 1000 dscp 4 window < 10",
+			"flags psh,ack len 1001 dscp 4 window 0"},
 		{"pass tcp flags psh\npass tcp flags fin\npass len < 73\ndrop tcp", "len 73"},
 		{"drop ether from 02:00:00:00:00:fe", ""},
 		{"drop ether to 02:00:00:00:00:10", ""},
@@ -161,7 +164,8 @@ func TestNoPacketOfASessionIsCut(t *testing.T) {
 	} {
 		sessions := ssh()
 		sessions[0].SrcMAC, sessions[0].DstMAC = gateway, own
-		if err := Check(parse(t, rules+"\ndefault pass\n"), packet.Ethernet, sessions, nil); err != nil {
+		if err := Check(parse(t, rules+"\ndefault pass\n"), packet.Ethernet, sessions,
+			nil); err != nil {
 			t.Errorf("%s: %v", rules, err)
 		}
 	}
@@ -227,7 +231,8 @@ func TestASessionNeedsItsNeighbour(t *testing.T) {
 		{"essential off\nprotect tcp port 22\ndefault drop\n", four, arp},
 		{"essential off\nprotect tcp port 22\ndefault drop\n", six, nd},
 		{"essential off\nprotect tcp port 22\npass arp\ndefault drop\n", four, ""},
-		{"essential off\nprotect tcp port 22\npass icmp6 type 133-137 ttl 255\ndefault drop\n", six, ""},
+		{"essential off\nprotect tcp port 22\npass icmp6 type 133-137 ttl 255\ndefault drop\n", six,
+			""},
 		{"drop arp\ndefault pass\n", four, arp},
 		{"drop ether to ff:ff:ff:ff:ff:ff\ndefault pass\n", four, arp},
 		{"drop to ff02::/16\ndefault pass\n", six, nd},
@@ -278,7 +283,8 @@ func TestTheGuardAgreesWithTheOracle(t *testing.T) {
 				frame := build(t, &k, s, value)
 				got := judge.Eval(frame)
 				if d == nil && got.Action == action.Drop || d != nil && got.Slot != d.Slot {
-					t.Fatalf("seed %d: the guard says %+v, the oracle %+v of %x", seed, d, got, frame)
+					t.Fatalf("seed %d: the guard says %+v, the oracle %+v of %x", seed, d, got,
+						frame)
 				}
 				if d != nil && n > 0 {
 					break

@@ -36,7 +36,8 @@ func CheckNew(p *policy.Policy, link packet.Link, sessions []session.Session) er
 		}
 		if r := judge.Eval(frame); r.Action == action.Drop {
 			s.What = "a new connection such as " + s.What
-			return &CutError{Session: s, Decider: oracle.Decider(p, p.Slots()[r.Slot]), Keep: keep(s)}
+			return &CutError{Session: s, Decider: oracle.Decider(p, p.Slots()[r.Slot]),
+				Keep: keep(s)}
 		}
 	}
 	return nil

@@ -36,9 +36,9 @@ type Choice struct {
 	Why    string // of an automatic choice: why not Both
 }
 
-// New makes a judge for a policy. Where nothing was asked for and the kernel lacks what the compiled
-// program needs, the oracle judges alone, and the choice says why. A program that the verifier
-// refuses is an error in any case.
+// New makes a judge for a policy. Where nothing was asked for and the kernel lacks what the
+// compiled program needs, the oracle judges alone, and the choice says why. A program that the
+// verifier refuses is an error in any case.
 func (c *Choice) New(p *policy.Policy) (*Judge, error) {
 	j, err := NewOn(p, c.Link, c.Engine)
 	var verifier *kernel.Verifier

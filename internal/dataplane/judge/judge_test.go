@@ -75,8 +75,10 @@ test "wrong reason" { packet tcp port 81 expect drop by malformed }
 }
 
 func TestEnginesThatDifferFailATest(t *testing.T) {
-	j, p := newJudge(t, "drop arp as \"a\"\ndefault drop\ntest \"t\" { packet arp expect drop by \"a\" }\n")
-	v := Verdict{Decision: Decision{p.RuleSlot(0), action.Drop}, Differs: true, Compiled: Decision{p.DefaultSlot(), action.Pass}}
+	j, p := newJudge(t,
+		"drop arp as \"a\"\ndefault drop\ntest \"t\" { packet arp expect drop by \"a\" }\n")
+	v := Verdict{Decision: Decision{p.RuleSlot(0), action.Drop}, Differs: true,
+		Compiled: Decision{p.DefaultSlot(), action.Pass}}
 	want := "but pass by the default (test.levee:2) from the compiled program"
 	if got := j.fault(&p.Tests[0].Steps[0], v); !strings.Contains(got, want) {
 		t.Errorf("got %q, want %q", got, want)

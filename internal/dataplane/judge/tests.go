@@ -102,7 +102,8 @@ func (j *Judge) fault(step *policy.Step, v Verdict) string {
 	case step.Label != "" && (slot.Rule == nil || slot.Rule.Label != step.Label):
 		return fmt.Sprintf("expected %s by %q, %s", step.Expect, step.Label, got)
 	case v.Differs:
-		return fmt.Sprintf("%s from the oracle, but %s by %s from the compiled program: please report it with the policy",
+		return fmt.Sprintf("%s from the oracle, but %s by %s from the compiled program: please "+
+			"report it with the policy",
 			got, v.Compiled.Action, oracle.Decider(j.policy, j.slots[v.Compiled.Slot]))
 	}
 	return ""

@@ -103,7 +103,8 @@ func (b *Builder) End() {
 
 // Referenced reports whether an instruction so far refers to a label.
 func (b *Builder) Referenced(label string) bool {
-	return slices.ContainsFunc(b.ins, func(in asm.Instruction) bool { return in.Reference() == label })
+	return slices.ContainsFunc(b.ins,
+		func(in asm.Instruction) bool { return in.Reference() == label })
 }
 
 // Forget gives a register's value without what the verifier knows of it. A compare teaches the

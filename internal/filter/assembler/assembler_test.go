@@ -45,7 +45,8 @@ func TestLabelsNameTheNextInstruction(t *testing.T) {
 	b := New()
 	b.Label("begin")
 	b.Label("again")
-	b.Emit(asm.Mov.Imm(asm.R0, 0), asm.JEq.Imm(asm.R0, 1, "end"), asm.JEq.Imm(asm.R0, 2, "other end"),
+	b.Emit(asm.Mov.Imm(asm.R0, 0), asm.JEq.Imm(asm.R0, 1, "end"),
+		asm.JEq.Imm(asm.R0, 2, "other end"),
 		asm.JEq.Imm(asm.R0, 3, "again"), asm.Ja.Label("begin"))
 	b.Label("other end")
 	b.Label("end")
@@ -104,7 +105,8 @@ func TestAPartMadeAsideComesLater(t *testing.T) {
 
 func TestMistakesWithLabelsAreReported(t *testing.T) {
 	for want, write := range map[string]func(b *Builder){
-		"no instruction has the label nowhere": func(b *Builder) { b.Emit(asm.Ja.Label("nowhere")) },
+		"no instruction has the label " +
+			"nowhere": func(b *Builder) { b.Emit(asm.Ja.Label("nowhere")) },
 		"no instruction has the label behind": func(b *Builder) {
 			b.Emit(asm.Ja.Label("behind"))
 			b.Label("behind")
@@ -165,13 +167,15 @@ func TestNobodyElseNamesInstructions(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if strings.HasPrefix(path, filepath.Join(root, "internal/filter/assembler")) || filepath.Ext(path) != ".go" {
+		if strings.HasPrefix(path, filepath.Join(root, "internal/filter/assembler")) ||
+			filepath.Ext(path) != ".go" {
 			return nil
 		}
 		files++
 		text, err := os.ReadFile(path)
 		if m := own.Find(text); m != nil {
-			t.Errorf("%s has %s: package assembler does that", strings.TrimPrefix(path, root+"/"), m)
+			t.Errorf("%s has %s: package assembler does that", strings.TrimPrefix(path, root+"/"),
+				m)
 		}
 		return err
 	})

@@ -25,7 +25,8 @@ func Take(object asm.Instructions, function string) (asm.Instructions, error) {
 
 // Replace gives the instructions of an object with another body for one function, which keeps its
 // name and type.
-func Replace(object asm.Instructions, function string, body asm.Instructions) (asm.Instructions, error) {
+func Replace(object asm.Instructions, function string, body asm.Instructions) (asm.Instructions,
+	error) {
 	first, last, err := find(object, function)
 	if err != nil {
 		return nil, err
@@ -38,9 +39,12 @@ func Replace(object asm.Instructions, function string, body asm.Instructions) (a
 
 // find gives the first instruction of a function and the first behind it.
 func find(object asm.Instructions, function string) (first, last int, err error) {
-	first = slices.IndexFunc(object, func(in asm.Instruction) bool { return in.Symbol() == function })
+	first = slices.IndexFunc(object,
+		func(in asm.Instruction) bool { return in.Symbol() == function })
 	if first < 0 {
-		return 0, 0, fmt.Errorf("function %s is missing from the embedded object: run make generate", function)
+		return 0, 0,
+			fmt.Errorf("function %s is missing from the embedded object: run make generate",
+				function)
 	}
 	last = first + 1
 	for last < len(object) && btf.FuncMetadata(&object[last]) == nil {

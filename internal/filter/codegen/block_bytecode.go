@@ -25,16 +25,24 @@ import (
 type op uint8
 
 const (
-	opTest     op = iota // goes on if (field & operand 0) - operand 1 <= operand 2, as unsigned numbers
-	opCut                // goes to the lower half of operand 2 if field & operand 0 < operand 1, else to the upper half
-	opSearch             // goes on if the field lies between bounds: operand 1 the first of them, operand 2 how many
-	opWide               // the same for a field of two words
-	opLookup             // goes on if function number operand 1 says so of the address and of the dynamic set, or of arm, operand 2
-	opEndpoint           // goes on if address and service are in the dynamic set of function number operand 1; operand 2 see serviceOperand
-	opDecide             // the rule decides: operand 0 is its slot << 32 | response; the list ends
-	opCount              // counts the packet at offset operand 0 of the row; the list goes on
-	opList               // tries the rules from entry operand 0 of the lists on, then goes to operand 1
-	opEnd                // no rule is left
+	// goes on if (field & operand 0) - operand 1 <= operand 2, as unsigned numbers
+	opTest op = iota
+	// goes to the lower half of operand 2 if field & operand 0 < operand 1, else to the upper half
+	opCut
+	// goes on if the field lies between bounds: operand 1 the first of them, operand 2 how many
+	opSearch
+	opWide // the same for a field of two words
+	// goes on if function number operand 1 says so of the address and of the dynamic set, or of
+	// arm, operand 2
+	opLookup
+	// goes on if address and service are in the dynamic set of function number operand 1; operand 2
+	// see serviceOperand
+	opEndpoint
+	opDecide // the rule decides: operand 0 is its slot << 32 | response; the list ends
+	opCount  // counts the packet at offset operand 0 of the row; the list goes on
+	// tries the rules from entry operand 0 of the lists on, then goes to operand 1
+	opList
+	opEnd // no rule is left
 )
 
 // record as the table holds it, little-endian. The first word is the op, the byte of struct key
@@ -100,7 +108,8 @@ func (c *compiler) body(b *plan.Bytecode, i int) uint32 {
 	out = c.blockRecords(plan.ExtraKey{Bytecode: b.Number, Rule: i}, r, out)
 	out = c.effectRecords(r, out)
 	if r.Action.Decides() {
-		out = append(out, record{uint64(opDecide), uint64(r.Slot)<<32 | uint64(plan.ResponseOf(r).Word())})
+		out = append(out, record{uint64(opDecide),
+			uint64(r.Slot)<<32 | uint64(plan.ResponseOf(r).Word())})
 	}
 	m.body = out
 	return uint32(share(&m.records, &m.bodies, out))
@@ -139,7 +148,8 @@ func (c *compiler) search(word, mask uint64, bounds []uint64) record {
 // addressRecords appends the questions of a condition on an address.
 func (c *compiler) addressRecords(q *ir.Cond, at int16, ip4 bool, out []record) []record {
 	if n, _, ok := c.plan.Interpreter.Lookup(c.plan, q, ip4); ok {
-		return append(out, record{wordOf(opLookup, at, 8, q.Not), ^uint64(0), uint64(n), c.keyOf(q)})
+		return append(out, record{wordOf(opLookup, at, 8, q.Not), ^uint64(0), uint64(n),
+			c.keyOf(q)})
 	}
 	if ip4 {
 		if len(q.Prefixes) == 1 {
@@ -168,7 +178,8 @@ func (c *compiler) addressRecords(q *ir.Cond, at int16, ip4 bool, out []record) 
 	m := c.machine
 	m.number = bounds
 	first := share(&m.wide, &m.sorted2, bounds)
-	return append(out, record{wordOf(opWide, at, 8, q.Not), ^uint64(0), uint64(first / 2), uint64(len(bounds) / 2)})
+	return append(out, record{wordOf(opWide, at, 8, q.Not), ^uint64(0), uint64(first / 2),
+		uint64(len(bounds) / 2)})
 }
 
 // onePrefixRecords appends the questions whether the address at a place is in a prefix that is not
@@ -179,9 +190,11 @@ func onePrefixRecords(out []record, p netip.Prefix, at int16) []record {
 		return append(out, record{wordOf(opTest, at, 8, false), maskOf(4), lo, hi - lo})
 	}
 	hi, lo := words6(p.Addr())
-	out = append(out, record{wordOf(opTest, at, 8, false), ^uint64(0) << (64 - min(p.Bits(), 64)), hi, 0})
+	out = append(out, record{wordOf(opTest, at, 8, false), ^uint64(0) << (64 - min(p.Bits(), 64)),
+		hi, 0})
 	if p.Bits() > 64 {
-		out = append(out, record{wordOf(opTest, at+8, 8, false), ^uint64(0) << (128 - p.Bits()), lo, 0})
+		out = append(out, record{wordOf(opTest, at+8, 8, false), ^uint64(0) << (128 - p.Bits()), lo,
+			0})
 	}
 	return out
 }
@@ -236,7 +249,8 @@ func (c *compiler) sameNumberRecords(q *ir.Cond, pairs []ir.Pair, out []record) 
 	at, _ := c.fieldAt(addressOf(q.Field))
 	numberAt, size := c.fieldAt(q.Number)
 	r, begin := pairs[0].Range, len(out)
-	out = append(out, record{wordOf(opTest, numberAt, size, false), maskOf(size), r.Lo, r.Hi - r.Lo})
+	out = append(out, record{wordOf(opTest, numberAt, size, false), maskOf(size), r.Lo,
+		r.Hi - r.Lo})
 	for _, p := range pairs {
 		if p.Prefix.Bits() == 0 {
 			out = append(out, skip(found))

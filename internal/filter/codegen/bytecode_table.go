@@ -61,7 +61,8 @@ func bytesOf[T record | uint64](values []T) []byte {
 	if len(values) == 0 {
 		return nil
 	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), len(values)*int(unsafe.Sizeof(values[0])))
+	return unsafe.Slice((*byte)(unsafe.Pointer(&values[0])),
+		len(values)*int(unsafe.Sizeof(values[0])))
 }
 
 // shared finds runs of values that are in a table already, by their hash. The zero value is ready

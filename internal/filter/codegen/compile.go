@@ -60,7 +60,9 @@ func Compile(p *policy.Policy, t Target) (*Program, error) {
 }
 
 // CompileIR makes the program of an already lowered policy.
-func CompileIR(prog *ir.Program, t Target) (*Program, error) { return compile(prog, t, &extension{}) }
+func CompileIR(prog *ir.Program, t Target) (*Program, error) {
+	return compile(prog, t, &extension{})
+}
 
 // compile makes the program of an already lowered policy whose rules may have blocks, and effects
 // that the language does not have.
@@ -162,7 +164,8 @@ const mmapable = 1 << 10
 // memory is a map that is one piece of zeroed memory, addressed directly by the program.
 func memory(name string, size int) *ebpf.MapSpec {
 	return &ebpf.MapSpec{
-		Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1, Flags: mmapable,
+		Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1,
+		Flags: mmapable,
 	}
 }
 
@@ -430,5 +433,6 @@ func (c *compiler) bumpBy(at int16) {
 }
 
 func (c *compiler) errorf(format string, args ...any) error {
-	return fmt.Errorf("compiling %s: "+format, append([]any{c.plan.Program.Policy.File}, args...)...)
+	return fmt.Errorf("compiling %s: "+format,
+		append([]any{c.plan.Program.Policy.File}, args...)...)
 }

@@ -32,7 +32,8 @@ func needRoot(t *testing.T) {
 // resolve a policy that must be right.
 func resolve(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	p, diags := policy.Parse("test.levee", []byte(text), func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
+	p, diags := policy.Parse("test.levee", []byte(text),
+		func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
 	if p != nil {
 		return p
 	}
@@ -43,7 +44,8 @@ func resolve(t *testing.T, text string) *policy.Policy {
 }
 
 // agree compares a compiled policy with the oracle on packets drawn from the policy's corners.
-func agree(t *testing.T, name string, prog *ir.Program, target codegen.Target, seed uint64, packets int) {
+func agree(t *testing.T, name string, prog *ir.Program, target codegen.Target, seed uint64,
+	packets int) {
 	t.Helper()
 	target.Trace = true
 	compiled, err := codegen.CompileIR(prog, target)
@@ -60,19 +62,22 @@ func agree(t *testing.T, name string, prog *ir.Program, target codegen.Target, s
 		want := reference.Eval(frame)
 		got, action, err := run.Eval(frame)
 		if err != nil {
-			// BPF_PROG_RUN makes an skb of the frame, which must hold the header that its EtherType names.
+			// BPF_PROG_RUN makes an skb of the frame, which must hold the header that its EtherType
+			// names.
 			if target.Hook == codegen.TCX && len(frame) < 54 {
 				continue
 			}
 			t.Fatalf("%s: seed %d: %v: frame %x", name, seed, err, frame)
 		}
 		if got != want.Slot || action != want.Action {
-			t.Fatalf("%s: seed %d: program: slot %d %v, oracle: slot %d %v: frame %x", name, seed, got, action, want.Slot, want.Action, frame)
+			t.Fatalf("%s: seed %d: program: slot %d %v, oracle: slot %d %v: frame %x", name, seed,
+				got, action, want.Slot, want.Action, frame)
 		}
 	}
 }
 
-// generated gives a random policy. Its dynamic sets stay empty, for the program and the oracle alike.
+// generated gives a random policy. Its dynamic sets stay empty, for the program and the oracle
+// alike.
 func generated(t *testing.T, seed uint64) *policy.Policy {
 	t.Helper()
 	p, _, err := difftest.Policy(seed)
@@ -130,10 +135,12 @@ func checkTrialIsOver(t *testing.T, p *policy.Policy, target codegen.Target) {
 // Each pass only removes work: without it the same packets are decided by the same rules.
 func TestPassesChangeNoDecision(t *testing.T) {
 	needRoot(t)
-	for _, skip := range [][]string{{ir.PassShadow}, {ir.PassOrder}, {ir.PassShadow, ir.PassOrder}} {
+	for _, skip := range [][]string{{ir.PassShadow}, {ir.PassOrder},
+		{ir.PassShadow, ir.PassOrder}} {
 		for seed := range uint64(8) {
 			p := generated(t, 6000+seed)
-			agree(t, fmt.Sprint("without ", skip), ir.Build(p, skip...), codegen.Target{}, seed, 300)
+			agree(t, fmt.Sprint("without ", skip), ir.Build(p, skip...), codegen.Target{}, seed,
+				300)
 		}
 	}
 }
@@ -152,7 +159,8 @@ func TestManyStraightRulesBecomeFunctions(t *testing.T) {
 	agree(t, "2,500 rules", ir.Build(p), codegen.Target{CPUs: 2}, 3, 2000)
 }
 
-// Classes of packets differ in what is built in: ICMP errors, answers to a DHCP client. Their tables would be the same but for that.
+// Classes of packets differ in what is built in: ICMP errors, answers to a DHCP client. Their
+// tables would be the same but for that.
 func TestClassesShareTheTableOfTheSameRules(t *testing.T) {
 	rules := lines(150, func(i int) string {
 		return fmt.Sprintf("drop from 192.0.2.%d to { 198.51.100.%d, 203.0.113.0/24 }", i, i)
@@ -161,7 +169,8 @@ func TestClassesShareTheTableOfTheSameRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(prog.Tables) != 1 || !strings.Contains(prog.Tables[0].For, "UDP") || !strings.Contains(prog.Tables[0].For, "ICMP") {
+	if len(prog.Tables) != 1 || !strings.Contains(prog.Tables[0].For, "UDP") ||
+		!strings.Contains(prog.Tables[0].For, "ICMP") {
 		t.Errorf("want one table for all classes, got %v", prog.Tables)
 	}
 }
@@ -184,13 +193,17 @@ func TestManyRulesBecomeTables(t *testing.T) {
 		case 1:
 			fmt.Fprintf(&b, "%s tcp from %s port %d\n", action, four(), rng.IntN(200))
 		case 2:
-			fmt.Fprintf(&b, "%s udp from { %s, %s } from port { 53, %d-%d } to %s\n", action, four(), six(), 100+i, 200+i, four())
+			fmt.Fprintf(&b, "%s udp from { %s, %s } from port { 53, %d-%d } to %s\n", action,
+				four(), six(), 100+i, 200+i, four())
 		case 3:
-			fmt.Fprintf(&b, "%s from %s to %s port >= %d\n", action, six(), six(), rng.IntN(65000)+1)
+			fmt.Fprintf(&b, "%s from %s to %s port >= %d\n", action, six(), six(),
+				rng.IntN(65000)+1)
 		case 4:
-			fmt.Fprintf(&b, "%s icmp type %d/%d from %s\n", action, rng.IntN(18), rng.IntN(4), four())
+			fmt.Fprintf(&b, "%s icmp type %d/%d from %s\n", action, rng.IntN(18), rng.IntN(4),
+				four())
 		case 5:
-			fmt.Fprintf(&b, "%s proto %d to %s\n", action, 60+rng.IntN(60), []string{four(), six()}[rng.IntN(2)])
+			fmt.Fprintf(&b, "%s proto %d to %s\n", action, 60+rng.IntN(60),
+				[]string{four(), six()}[rng.IntN(2)])
 		}
 	}
 	b.WriteString("default drop\n")
@@ -213,7 +226,8 @@ func TestCompilingIsPure(t *testing.T) {
 		if errA != nil || errB != nil {
 			t.Fatal(errA, errB)
 		}
-		x, y := a.Spec.Programs[codegen.ProgramName].Instructions, b.Spec.Programs[codegen.ProgramName].Instructions
+		x, y := a.Spec.Programs[codegen.ProgramName].Instructions,
+			b.Spec.Programs[codegen.ProgramName].Instructions
 		if fmt.Sprint(x) != fmt.Sprint(y) {
 			t.Errorf("seed %d: instructions differ", 7000+seed)
 		}
@@ -244,14 +258,17 @@ func TestUnusedPartsAreLeftOut(t *testing.T) {
 		{"default drop\n", 0},
 		{"pass tcp port { 22, 80, 443 }\ndefault drop\n", 0},
 		{"pass tcp port { 22, 80, 443, 8080, 8443, 25, 110, 143, 993 }\ndefault drop\n", 1},
-		{"set a = dynamic(max 100, lease 1m)\nset b = dynamic(max 100)\ndrop from a\ndefault pass\n", 2}, // of both sets: entries outlive rules
+		// of both sets: entries outlive rules
+		{"set a = dynamic(max 100, lease 1m)\nset b = dynamic(max 100)\ndrop from a\ndefault " +
+			"pass\n", 2},
 	} {
 		prog, err := codegen.Compile(resolve(t, tt.policy), codegen.Target{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := len(prog.Spec.Maps) - 1; got != tt.maps {
-			t.Errorf("%q: %d maps besides the counters, want %d: %v", tt.policy, got, tt.maps, prog.Spec.Maps)
+			t.Errorf("%q: %d maps besides the counters, want %d: %v", tt.policy, got, tt.maps,
+				prog.Spec.Maps)
 		}
 	}
 }

@@ -19,8 +19,10 @@ type effect struct {
 // effectsOf has the effects of the language.
 var effectsOf = map[action.Action]*effect{
 	action.Count: {
-		emit:   func(c *compiler, r *ir.Rule, _ ir.Effect) { c.count(r.Slot) },
-		record: func(r *ir.Rule, _ ir.Effect) record { return record{uint64(opCount), uint64(r.Slot * SlotBytes)} },
+		emit: func(c *compiler, r *ir.Rule, _ ir.Effect) { c.count(r.Slot) },
+		record: func(r *ir.Rule, _ ir.Effect) record {
+			return record{uint64(opCount), uint64(r.Slot * SlotBytes)}
+		},
 	},
 }
 
@@ -69,7 +71,8 @@ func (c *compiler) effectRecords(r *ir.Rule, out []record) []record {
 	for _, e := range r.Action.Effects {
 		how := c.extension.effect(e.Action)
 		if how == nil || how.record == nil {
-			c.failed = c.errorf("a rule that became bytecode has effect %d, which cannot be bytecode", e.Action)
+			c.failed = c.errorf("a rule that became bytecode has effect %d, which cannot be "+
+				"bytecode", e.Action)
 			return out
 		}
 		out = append(out, how.record(r, e))

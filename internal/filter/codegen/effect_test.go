@@ -22,8 +22,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// note is an effect that writes its value behind those that were written before. Nothing is listed of
-// it, so the compiler may do nothing with rules that have it.
+// note is an effect that writes its value behind those that were written before. Nothing is listed
+// of it, so the compiler may do nothing with rules that have it.
 const note = action.Foreign
 
 const (
@@ -33,21 +33,22 @@ const (
 
 // notes are the notes of a packet. How many there are stands in the place for effects.
 var notes = extension{
-	effects: map[action.Action]*effect{note: {leaves: true, size: 13, emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
-		c.addMap(memory(notesMap, 4+4*maxNotes), Identity{What: "notes"}, Private)
-		c.effects(asm.R4)
-		c.Emit(
-			asm.LoadMem(asm.R2, asm.R4, 0, asm.DWord),
-			asm.Mov.Reg(asm.R3, asm.R2),
-			asm.And.Imm(asm.R3, maxNotes-1),
-			asm.LSh.Imm(asm.R3, 2),
-			asm.LoadMapValue(asm.R1, 0, 0).WithReference(notesMap),
-			asm.Add.Reg(asm.R3, asm.R1),
-			asm.StoreImm(asm.R3, 4, int64(e.Value), asm.Word),
-			asm.Add.Imm(asm.R2, 1),
-			asm.StoreMem(asm.R4, 0, asm.R2, asm.DWord),
-		)
-	}}},
+	effects: map[action.Action]*effect{note: {leaves: true, size: 13,
+		emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
+			c.addMap(memory(notesMap, 4+4*maxNotes), Identity{What: "notes"}, Private)
+			c.effects(asm.R4)
+			c.Emit(
+				asm.LoadMem(asm.R2, asm.R4, 0, asm.DWord),
+				asm.Mov.Reg(asm.R3, asm.R2),
+				asm.And.Imm(asm.R3, maxNotes-1),
+				asm.LSh.Imm(asm.R3, 2),
+				asm.LoadMapValue(asm.R1, 0, 0).WithReference(notesMap),
+				asm.Add.Reg(asm.R3, asm.R1),
+				asm.StoreImm(asm.R3, 4, int64(e.Value), asm.Word),
+				asm.Add.Imm(asm.R2, 1),
+				asm.StoreMem(asm.R4, 0, asm.R2, asm.DWord),
+			)
+		}}},
 	end: func(c *compiler) {
 		if !c.anyEffects {
 			return
@@ -100,7 +101,8 @@ func (n noting) run(t *testing.T, frame []byte) (got []uint32, ok bool) {
 	t.Helper()
 	notes := n.Maps[notesMap]
 	if _, err := n.Programs[ProgramName].Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); err != nil {
-		if n.hook == TCX && len(frame) < 54 { // it makes an skb, which must hold the header that its EtherType names
+		// it makes an skb, which must hold the header that its EtherType names
+		if n.hook == TCX && len(frame) < 54 {
 			return nil, false
 		}
 		t.Fatal(err)
@@ -118,9 +120,10 @@ func (n noting) run(t *testing.T, frame []byte) (got []uint32, ok bool) {
 	return got, true
 }
 
-// follows compares what a compiled policy writes with what its rules do one after the other, and says
-// how many notes it compared.
-func follows(t *testing.T, p *policy.Policy, target Target, seed uint64, packets int) (prog *Program, n int) {
+// follows compares what a compiled policy writes with what its rules do one after the other, and
+// says how many notes it compared.
+func follows(t *testing.T, p *policy.Policy, target Target, seed uint64,
+	packets int) (prog *Program, n int) {
 	t.Helper()
 	x := noted(p, seed)
 	prog, err := compile(ir.BuildWith(p, x), target, &notes)
@@ -149,7 +152,8 @@ func follows(t *testing.T, p *policy.Policy, target Target, seed uint64, packets
 
 func parsed(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	p, ds := policy.Parse("test.levee", []byte(text), func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
+	p, ds := policy.Parse("test.levee", []byte(text),
+		func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}
@@ -218,34 +222,44 @@ func (s *shapes) tree(notes bool) string {
 	return b.String()
 }
 
-// Effects happen in the order of the rules, once, and only for packets that come to the rule, whatever
-// a program is made of.
+// Effects happen in the order of the rules, once, and only for packets that come to the rule,
+// whatever a program is made of.
 func TestEffectsHappenInTheOrderOfTheRules(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to load programs")
 	}
 	var s *shapes // seeded for each case: their order is random
 	has := func(prog *Program, name string) bool {
-		return slices.ContainsFunc(prog.Spec.Programs[ProgramName].Instructions, func(ins asm.Instruction) bool { return ins.Symbol() == name })
+		return slices.ContainsFunc(prog.Spec.Programs[ProgramName].Instructions,
+			func(ins asm.Instruction) bool { return ins.Symbol() == name })
 	}
 	functions := func(prog *Program) bool { return has(prog, "part_0") }
 	bytecode := func(prog *Program) bool { return has(prog, interpreter) }
 	trees := func(prog *Program) bool {
-		return slices.ContainsFunc(prog.Tables, func(t Table) bool { return strings.Contains(t.For, " rules, ") && t.Kind != "records in trees" })
+		return slices.ContainsFunc(prog.Tables,
+			func(t Table) bool {
+				return strings.Contains(t.For, " rules, ") && t.Kind != "records in trees"
+			})
 	}
 	for name, c := range map[string]struct {
 		text    func() string
 		records bool
 		made    []func(*Program) bool
 	}{
-		"straight":  {func() string { return s.noting(40) }, false, nil},
-		"functions": {func() string { return s.noting(600) }, false, []func(*Program) bool{functions}},
+		"straight": {func() string { return s.noting(40) }, false, nil},
+		"functions": {func() string { return s.noting(600) }, false,
+			[]func(*Program) bool{functions}},
 		"rule trees": {func() string {
-			return s.noting(10) + s.tree(false) + s.noting(10) + s.tree(true) + s.tree(false) + s.noting(5)
+			return s.noting(10) + s.tree(false) + s.noting(10) + s.tree(true) + s.tree(false) +
+				s.noting(5)
 		}, false, []func(*Program) bool{trees}},
-		"bytecode": {func() string { return s.plain(60) + s.noting(10) + s.plain(60) + s.noting(5) }, true,
+		"bytecode": {func() string {
+			return s.plain(60) + s.noting(10) + s.plain(60) + s.noting(5)
+		}, true,
 			[]func(*Program) bool{bytecode}},
-		"bytecode and functions": {func() string { return s.plain(60) + s.noting(300) + s.plain(60) + s.noting(5) }, true,
+		"bytecode and functions": {func() string {
+			return s.plain(60) + s.noting(300) + s.plain(60) + s.noting(5)
+		}, true,
 			[]func(*Program) bool{bytecode, functions}},
 		"all of it": {func() string {
 			return s.noting(20) + s.tree(false) + s.noting(20) + s.plain(1100) + s.noting(300)
@@ -293,8 +307,8 @@ func TestEffectsOfRandomPoliciesHappenInOrder(t *testing.T) {
 	}
 }
 
-// Rules whose effects read what earlier ones have left load, and the verifier walks them a few times
-// at most: two ways that left something else are the same to it.
+// Rules whose effects read what earlier ones have left load, and the verifier walks them a few
+// times at most: two ways that left something else are the same to it.
 func TestEffectsDoNotMultiplyThePathsOfTheVerifier(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to load programs")
@@ -303,7 +317,8 @@ func TestEffectsDoNotMultiplyThePathsOfTheVerifier(t *testing.T) {
 		s := &shapes{Rand: rand.New(rand.NewPCG(seed, 7))}
 		for _, text := range []string{
 			s.noting(40),
-			s.noting(10) + s.tree(false) + s.noting(10) + s.tree(true) + s.tree(false) + s.noting(5),
+			s.noting(10) + s.tree(false) + s.noting(10) + s.tree(true) + s.tree(false) +
+				s.noting(5),
 		} {
 			p := parsed(t, text+"default drop\n")
 			prog, err := compile(ir.BuildWith(p, noted(p, seed)), Target{CPUs: 2}, &notes)
@@ -359,7 +374,8 @@ func TestEffectThatNobodyEmitsIsAnError(t *testing.T) {
 		x := func(*policy.Rule) []ir.Effect { return []ir.Effect{{Action: note}} }
 		prog = ir.BuildWith(p, x)
 	}
-	if _, err := CompileIR(prog, Target{}); err == nil || !strings.Contains(err.Error(), "effect 128") {
+	if _, err := CompileIR(prog, Target{}); err == nil ||
+		!strings.Contains(err.Error(), "effect 128") {
 		t.Errorf("compiled: %v", err)
 	}
 }

@@ -154,7 +154,8 @@ func (c *compiler) bounds(context, data, end asm.Register) {
 		dataAt, endAt = skbData, skbDataEnd
 	}
 	if data == context {
-		c.Emit(asm.LoadMem(end, context, endAt, asm.Word), asm.LoadMem(data, context, dataAt, asm.Word))
+		c.Emit(asm.LoadMem(end, context, endAt, asm.Word),
+			asm.LoadMem(data, context, dataAt, asm.Word))
 		return
 	}
 	c.Emit(asm.LoadMem(data, context, dataAt, asm.Word), asm.LoadMem(end, context, endAt, asm.Word))

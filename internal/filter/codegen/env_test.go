@@ -57,7 +57,8 @@ func TestGoAndCAgreeOnTheEnvironment(t *testing.T) {
 	compared := map[string]bool{"fragment": true} // the decoder's own
 	compare := func(name string, at int16, size int) {
 		if got, ok := there[name]; !ok || got != (place{at, int16(size)}) {
-			t.Errorf("%s: %d bytes at %d, generated code reads %d at %d", name, got.size, got.at, size, at)
+			t.Errorf("%s: %d bytes at %d, generated code reads %d at %d", name, got.size, got.at,
+				size, at)
 		}
 		compared[name] = true
 	}
@@ -68,14 +69,17 @@ func TestGoAndCAgreeOnTheEnvironment(t *testing.T) {
 		info := field.Field(f).Info()
 		compare(info.Key, p.at, p.bytes)
 		if !info.Hot && p.bytes < 8 && (p.at-envAt)%8 == 0 {
-			t.Errorf("%s lies at %d, where the verifier remembers what compares have shown", info.Key, p.at-envAt)
+			t.Errorf("%s lies at %d, where the verifier remembers what compares have shown",
+				info.Key, p.at-envAt)
 		}
 	}
 	for name, p := range map[string]place{
 		"key": {keyAt, int16(keySize)}, "row": {rowAt, 4}, "effects": {effectsAt, 8},
 		"bytes": {keyBytes, 4}, "class": {keyClass, 1}, "off": {keyOff, 2}, "left": {keyLeft, 2},
-		"src_hi": {keySrcHi, 8}, "src_lo": {keySrcLo, 8}, "dst_hi": {keyDstHi, 8}, "dst_lo": {keyDstLo, 8},
-		"src_port": {keySrcPort, 2}, "dst_port": {keyDstPort, 2}, "icmp": {keyICMP, 2}, "proto": {keyProto, 1},
+		"src_hi": {keySrcHi, 8}, "src_lo": {keySrcLo, 8}, "dst_hi": {keyDstHi, 8},
+		"dst_lo":   {keyDstLo, 8},
+		"src_port": {keySrcPort, 2}, "dst_port": {keyDstPort, 2}, "icmp": {keyICMP, 2},
+		"proto": {keyProto, 1},
 	} {
 		compare(name, p.at, int(p.size))
 	}
@@ -90,15 +94,16 @@ func TestGoAndCAgreeOnTheEnvironment(t *testing.T) {
 // at most.
 const mark = action.Foreign
 
-var marks = map[action.Action]*effect{mark: {leaves: true, size: 6, emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
-	c.effects(asm.R1)
-	c.Emit(
-		asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord),
-		asm.LSh.Imm(asm.R2, 8),
-		asm.Or.Imm(asm.R2, int32(e.Value)),
-		asm.StoreMem(asm.R1, 0, asm.R2, asm.DWord),
-	)
-}}}
+var marks = map[action.Action]*effect{mark: {leaves: true, size: 6,
+	emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
+		c.effects(asm.R1)
+		c.Emit(
+			asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord),
+			asm.LSh.Imm(asm.R2, 8),
+			asm.Or.Imm(asm.R2, int32(e.Value)),
+			asm.StoreMem(asm.R1, 0, asm.R2, asm.DWord),
+		)
+	}}}
 
 // peek holds if a byte of what follows the IP headers has a value.
 func peek(at int16, value byte) block {
@@ -131,8 +136,8 @@ func keepEffects(c *compiler) {
 	)
 }
 
-// looking is a policy whose rules look at the payload of UDP and leave marks, by their labels. Rules
-// that leave marks are never records, since the marks have an order.
+// looking is a policy whose rules look at the payload of UDP and leave marks, by their labels.
+// Rules that leave marks are never records, since the marks have an order.
 const looking = `drop udp port 7 as "b"
 count udp port 7 as "a"
 count malformed as "m"
@@ -184,14 +189,16 @@ func TestRulesLookAtThePacketAndLeaveEffects(t *testing.T) {
 		"in functions":         {many.String() + looking, false, "part_0"},
 		"as records":           {many.String() + looking, true, interpreter},
 	} {
-		p, diags := policy.Parse("test", []byte(c.text), func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
+		p, diags := policy.Parse("test", []byte(c.text),
+			func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
 		if p == nil {
 			t.Fatal(diags.Err())
 		}
 		for _, target := range []Target{{CPUs: 1}, {CPUs: 2, Frags: true}, {CPUs: 1, Hook: TCX}} {
 			target.Trace, target.Bytecode = true, c.records
 			t.Run(fmt.Sprintf("%s, %+v", form, target), func(t *testing.T) {
-				prog, err := compile(ir.BuildWith(p, lookingMarks), target, &extension{blocks: lookingBlocks(p), effects: marks, end: keepEffects})
+				prog, err := compile(ir.BuildWith(p, lookingMarks), target,
+					&extension{blocks: lookingBlocks(p), effects: marks, end: keepEffects})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -251,7 +258,8 @@ func judgeLooking(t *testing.T, p *policy.Policy, prog *Program) {
 		if slot != slots["b"] && port7 && at(8) == 'a' {
 			want = append([]byte{1}, want...)
 		}
-		if _, err := coll.Programs[ProgramName].Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); err != nil {
+		if _, err := coll.Programs[ProgramName].Run(&ebpf.RunOptions{Data: frame,
+			Repeat: 1}); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		got, decided := value(t, coll, seenMap), value(t, coll, plan.TraceMap)
@@ -282,9 +290,10 @@ func lookingFrames(t *testing.T) map[string][]byte {
 	out := map[string][]byte{}
 	for _, payload := range []string{"", "a", "ab", "xb", "xx", "abcdefgh"} {
 		for name, s := range map[string]packet.Spec{
-			"IPv4":                 {Family: packet.IPv4},
-			"IPv6":                 {Family: packet.IPv6},
-			"IPv4, tagged":         {Family: packet.IPv4, VLAN: new(uint16(5)), InnerVLAN: new(uint16(6))},
+			"IPv4": {Family: packet.IPv4},
+			"IPv6": {Family: packet.IPv6},
+			"IPv4, tagged": {Family: packet.IPv4, VLAN: new(uint16(5)),
+				InnerVLAN: new(uint16(6))},
 			"IPv4 with options":    {Family: packet.IPv4, Options: true},
 			"IPv6 with extensions": {Family: packet.IPv6, Options: true},
 			"first fragment":       {Family: packet.IPv6, Frag: new(uint16(0))},

@@ -34,7 +34,8 @@ func be16(v uint16) int32 { return int32(bits.ReverseBytes16(v)) }
 // reason of docs/language.md that each check rules out.
 func (c *compiler) fastPath() {
 	if c.target.Frags {
-		c.Emit(asm.Mov.Reg(asm.R1, regCtx), asm.FnXdpGetBuffLen.Call(), asm.Mov.Reg32(regBytes, asm.R0))
+		c.Emit(asm.Mov.Reg(asm.R1, regCtx), asm.FnXdpGetBuffLen.Call(),
+			asm.Mov.Reg32(regBytes, asm.R0))
 	}
 	c.bounds(regCtx, regData, regEnd)
 	if c.target.Hook == TCX {
@@ -286,7 +287,8 @@ func (c *compiler) fastRegs(ch *plan.Chain, class ir.Class, l4 int16) {
 			c.Emit(asm.LoadMem(reg, regData, at4, asm.Word), asm.HostTo(asm.BE, reg, asm.Word))
 		} else {
 			c.Emit(
-				asm.LoadMem(asm.R2, regData, at6+8, asm.DWord), asm.HostTo(asm.BE, asm.R2, asm.DWord),
+				asm.LoadMem(asm.R2, regData, at6+8, asm.DWord),
+				asm.HostTo(asm.BE, asm.R2, asm.DWord),
 				asm.StoreMem(asm.R10, keyLo, asm.R2, asm.DWord),
 				asm.LoadMem(reg, regData, at6, asm.DWord), asm.HostTo(asm.BE, reg, asm.DWord),
 			)

@@ -18,7 +18,9 @@ var places = func() (out [field.NumFields]struct {
 	key := reflect.TypeFor[parseKey]()
 	for f := range out {
 		name := strings.ReplaceAll(field.Field(f).Info().Key, "_", "")
-		m, ok := key.FieldByNameFunc(func(member string) bool { return strings.EqualFold(member, name) })
+		m, ok := key.FieldByNameFunc(func(member string) bool {
+			return strings.EqualFold(member, name)
+		})
 		if ok {
 			out[f].at, out[f].bytes = keyAt+int16(m.Offset), int(m.Type.Size())
 		}

@@ -11,19 +11,24 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// decodersOwn are the members of struct key that no rule asks for by themselves: lower halves of addresses, and what decoding needs.
-var decodersOwn = []string{"SrcLo", "DstLo", "Bytes", "Fragment", "Class", "Unused", "Unused2", "Unused4", "Off", "Left"}
+// decodersOwn are the members of struct key that no rule asks for by themselves: lower halves of
+// addresses, and what decoding needs.
+var decodersOwn = []string{"SrcLo", "DstLo", "Bytes", "Fragment", "Class", "Unused", "Unused2",
+	"Unused4", "Off", "Left"}
 
 func TestEveryMemberOfTheKeyIsAField(t *testing.T) {
 	named := map[uintptr]bool{}
 	for f := field.None + 1; f < field.NumFields; f++ {
 		info, at := f.Info(), places[f]
 		if (at.bytes == 0) != (info.Key == "") {
-			t.Errorf("%s: member %q of struct key has %d bytes: add it to bpf/parse.h and make generate", info.Name, info.Key, at.bytes)
+			t.Errorf("%s: member %q of struct key has %d bytes: add it to bpf/parse.h and make "+
+				"generate", info.Name, info.Key, at.bytes)
 			continue
 		}
-		if need := bits.Len64(max(info.Values.Highest(), info.Absent)); at.bytes > 0 && need > 8*at.bytes {
-			t.Errorf("%s: values have %d bits, the member of struct key %d", info.Name, need, 8*at.bytes)
+		if need := bits.Len64(max(info.Values.Highest(), info.Absent)); at.bytes > 0 &&
+			need > 8*at.bytes {
+			t.Errorf("%s: values have %d bits, the member of struct key %d", info.Name, need,
+				8*at.bytes)
 		}
 		if at.bytes > 0 {
 			named[uintptr(at.at-keyAt)] = true
@@ -50,7 +55,8 @@ func TestHotFieldsHaveRegisters(t *testing.T) {
 func TestEveryFieldIsCompiled(t *testing.T) {
 	for _, s := range fieldtest.Samples() {
 		for _, not := range []string{"", "not "} {
-			p, ds := policy.Parse("sample.levee", []byte(fieldtest.Sets+"drop "+not+s.Text+"\ndefault pass\n"), nil)
+			p, ds := policy.Parse("sample.levee",
+				[]byte(fieldtest.Sets+"drop "+not+s.Text+"\ndefault pass\n"), nil)
 			if ds.HasErrors() {
 				continue // not malformed, not any
 			}

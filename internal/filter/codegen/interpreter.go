@@ -265,7 +265,8 @@ func (c *compiler) lookup(i int) {
 	case l.Arms:
 		c.Emit(asm.Mov.Reg(asm.R1, mEnv))
 		if c.anyLooks {
-			c.Emit(asm.LoadMem(asm.R3, asm.R10, mState, asm.DWord), asm.LoadMem(asm.R3, asm.R3, stCtx, asm.DWord))
+			c.Emit(asm.LoadMem(asm.R3, asm.R10, mState, asm.DWord),
+				asm.LoadMem(asm.R3, asm.R3, stCtx, asm.DWord))
 		}
 		c.Emit(asm.Mov.Reg(asm.R2, asm.R4), asm.Call.Label(armsLabel(l.First)))
 	case l.Table != nil:
@@ -331,7 +332,8 @@ func (c *compiler) lookupEndpoint(i int) {
 	if key.IPv4 {
 		c.Emit(asm.LSh.Imm(asm.R1, 32))
 	}
-	c.Emit(asm.Mov.Reg(asm.R3, asm.R5), asm.Call.Label(c.setLabel(key)), asm.Ja.Label("machine_answer"))
+	c.Emit(asm.Mov.Reg(asm.R3, asm.R5), asm.Call.Label(c.setLabel(key)),
+		asm.Ja.Label("machine_answer"))
 }
 
 // emitService turns the operand in R4 (see serviceOperand) into protocol<<16 | port in R5, and the
@@ -382,7 +384,8 @@ func (c *compiler) emitOthers() {
 	if c.bytecodeCounts {
 		c.Label("machine_count")
 		c.Emit(
-			asm.JGT.Imm(asm.R3, int32(c.plan.RowBytes-SlotBytes), "machine_end"), // never: for the verifier
+			// never: for the verifier
+			asm.JGT.Imm(asm.R3, int32(c.plan.RowBytes-SlotBytes), "machine_end"),
 			asm.LoadMem(asm.R1, asm.R2, stRow, asm.DWord),
 			asm.Add.Reg(asm.R1, asm.R3),
 			asm.LoadMem(asm.R2, mEnv, keyBytes-envAt, asm.Word),
@@ -398,7 +401,8 @@ func (c *compiler) emitOthers() {
 	)
 	c.Label("machine_next")
 	c.Emit(
-		asm.JGE.Imm(mEntry, int32(max(1, c.machine.lists.n)), "machine_end"), // never: for the verifier
+		// never: for the verifier
+		asm.JGE.Imm(mEntry, int32(max(1, c.machine.lists.n)), "machine_end"),
 		asm.Mov.Reg(asm.R2, mEntry),
 		asm.LSh.Imm(asm.R2, 3),
 		asm.LoadMapValue(asm.R1, 0, 0).WithReference(listsTable),
@@ -408,7 +412,8 @@ func (c *compiler) emitOthers() {
 		asm.And.Imm(mEntry, maxNumber),
 		asm.LoadMem(asm.R2, asm.R10, mState, asm.DWord),
 		asm.LoadMem(asm.R4, asm.R2, stBest, asm.DWord),
-		asm.JGT.Reg(asm.R3, asm.R4, "machine_leave"), // the end, or a rule that stands behind the one that decided
+		// the end, or a rule that stands behind the one that decided
+		asm.JGT.Reg(asm.R3, asm.R4, "machine_leave"),
 		asm.Mov.Reg32(mRecord, asm.R3),
 		asm.Ja.Label("machine_step"),
 	)

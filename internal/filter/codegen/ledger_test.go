@@ -23,7 +23,8 @@ func TestLedgerListsEveryMap(t *testing.T) {
 		want   []MapUse
 	}{
 		"one set, on trial": {
-			"set a = dynamic(of services, max 10)\nset b = { 10.0.0.0/9, 10.128.0.0/10, 11.0.0.0/8, 12.0.0.0/8, 14.0.0.0/8, 16.0.0.0/9 }\n" +
+			"set a = dynamic(of services, max 10)\nset b = { 10.0.0.0/9, 10.128.0.0/10, " +
+				"11.0.0.0/8, 12.0.0.0/8, 14.0.0.0/8, 16.0.0.0/9 }\n" +
 				"drop to a\ndrop from b\ndefault pass\n",
 			Target{Trial: true, Trace: true},
 			[]MapUse{
@@ -40,10 +41,14 @@ func TestLedgerListsEveryMap(t *testing.T) {
 			Target{},
 			[]MapUse{
 				{"counters", Identity{What: Counters}, Pinned},
-				{"sets_addresses_128", Identity{What: DynamicSets, Name: "sets_addresses_128"}, Pinned},
-				{"sets_addresses_64", Identity{What: DynamicSets, Name: "sets_addresses_64"}, Pinned},
-				{"sets_endpoints_128", Identity{What: DynamicSets, Name: "sets_endpoints_128"}, Pinned},
-				{"sets_endpoints_64", Identity{What: DynamicSets, Name: "sets_endpoints_64"}, Pinned},
+				{"sets_addresses_128", Identity{What: DynamicSets, Name: "sets_addresses_128"},
+					Pinned},
+				{"sets_addresses_64", Identity{What: DynamicSets, Name: "sets_addresses_64"},
+					Pinned},
+				{"sets_endpoints_128", Identity{What: DynamicSets, Name: "sets_endpoints_128"},
+					Pinned},
+				{"sets_endpoints_64", Identity{What: DynamicSets, Name: "sets_endpoints_64"},
+					Pinned},
 			},
 		},
 	} {
@@ -62,11 +67,13 @@ func TestLedgerListsEveryMap(t *testing.T) {
 				t.Errorf("ledger %+v\nwant %+v", got, c.want)
 			}
 			if len(prog.Maps) != len(prog.Spec.Maps) {
-				t.Errorf("%d maps in the ledger, %d in the program", len(prog.Maps), len(prog.Spec.Maps))
+				t.Errorf("%d maps in the ledger, %d in the program", len(prog.Maps),
+					len(prog.Spec.Maps))
 			}
 			seen := map[Identity]bool{}
 			for _, m := range prog.Maps {
-				if spec := prog.Spec.Maps[m.Name]; spec == nil || spec.Name != m.Name || seen[m.Holds] {
+				if spec := prog.Spec.Maps[m.Name]; spec == nil || spec.Name != m.Name ||
+					seen[m.Holds] {
 					t.Errorf("%+v: %+v, the same as another %v", m, spec, seen[m.Holds])
 				}
 				seen[m.Holds] = true

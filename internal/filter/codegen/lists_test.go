@@ -20,6 +20,7 @@ drop from { 10.0.0.0/8 tcp/47, 10.0.0.0/8 gre, 10.0.0.9 udp/47, 10.0.0.8 gre } n
 default pass
 `)
 	for _, records := range []bool{false, true} {
-		agree(t, "lists", ir.Build(p), codegen.Target{CPUs: 1, Bytecode: records, Trace: true}, 1, 20000)
+		agree(t, "lists", ir.Build(p), codegen.Target{CPUs: 1, Bytecode: records, Trace: true}, 1,
+			20000)
 	}
 }

@@ -55,7 +55,8 @@ func flowOf(t *testing.T, ins asm.Instructions) *flow {
 	return f
 }
 
-// loops calls back for each way back: to the instruction that a loop begins with, from the one that closes it.
+// loops calls back for each way back: to the instruction that a loop begins with, from the one that
+// closes it.
 func (f *flow) loops(back func(from, to int)) {
 	const open, done = 1, 2
 	state := make([]byte, len(f.ins))
@@ -98,7 +99,8 @@ func (f *flow) body(from, to int) map[int]bool {
 	return in
 }
 
-// olderFaults says what verifiers that levee supports refuse, or would not learn from, in the loops of a program.
+// olderFaults says what verifiers that levee supports refuse, or would not learn from, in the loops
+// of a program.
 func olderFaults(t *testing.T, ins asm.Instructions) []string {
 	t.Helper()
 	var faults []string
@@ -106,32 +108,39 @@ func olderFaults(t *testing.T, ins asm.Instructions) []string {
 	f.loops(func(from, to int) {
 		// push_insn of kernel/bpf/verifier.c before Linux 6.6: only jumps may lead back.
 		if f.falls[from] {
-			faults = append(faults, fmt.Sprintf("instruction %d, %v, falls into the loop that it is part of", from, ins[from]))
+			faults = append(faults,
+				fmt.Sprintf("instruction %d, %v, falls into the loop that it is part of", from,
+					ins[from]))
 		}
 		// reg_set_min_max before Linux 6.8 learns nothing from "not equal".
 		counted := map[asm.Register]bool{}
 		body := f.body(from, to)
 		for i := range body {
-			if op := ins[i].OpCode; op.Class().IsALU() && op.ALUOp() == asm.Sub && op.Source() == asm.ImmSource {
+			if op := ins[i].OpCode; op.Class().IsALU() && op.ALUOp() == asm.Sub &&
+				op.Source() == asm.ImmSource {
 				counted[ins[i].Dst] = true
 			}
 		}
 		for i := range body {
 			op := ins[i].OpCode
-			if j := op.JumpOp(); (j == asm.JEq || j == asm.JNE) && op.Source() == asm.ImmSource && counted[ins[i].Dst] {
-				faults = append(faults, fmt.Sprintf("instruction %d, %v, bounds what the loop counts down by equality", i, ins[i]))
+			if j := op.JumpOp(); (j == asm.JEq || j == asm.JNE) && op.Source() == asm.ImmSource &&
+				counted[ins[i].Dst] {
+				faults = append(faults,
+					fmt.Sprintf("instruction %d, %v, bounds what the loop counts down by equality",
+						i, ins[i]))
 			}
 		}
 	})
 	return faults
 }
 
-// Linux 6.1 refused every policy: clang had laid out a loop of the decoder so that an instruction fell into it, and leaves of
-// trees and shapes of endpoints were counted down to "not 0".
+// Linux 6.1 refused every policy: clang had laid out a loop of the decoder so that an instruction
+// fell into it, and leaves of trees and shapes of endpoints were counted down to "not 0".
 func TestLoopsAreThoseThatOlderVerifiersTake(t *testing.T) {
 	loops := 0
 	for name, p := range manyPolicies(t) {
-		for _, target := range []codegen.Target{{CPUs: 4, Frags: true}, {CPUs: 4, Hook: codegen.TCX}, {CPUs: 4, Bytecode: true}} {
+		for _, target := range []codegen.Target{{CPUs: 4, Frags: true},
+			{CPUs: 4, Hook: codegen.TCX}, {CPUs: 4, Bytecode: true}} {
 			prog, err := codegen.Compile(p, target)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)

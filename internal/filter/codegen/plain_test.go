@@ -31,8 +31,9 @@ func TestPlainProgramsDecideAsOthersOrByTheDefault(t *testing.T) {
 	for i, text := range texts {
 		p := resolve(t, text)
 		for name, target := range map[string]codegen.Target{
-			"xdp": {CPUs: 2}, "xdp.frags": {CPUs: 1, Frags: true}, "tcx": {CPUs: 1, Hook: codegen.TCX},
-			"l3": {CPUs: 2, Link: packet.L3},
+			"xdp": {CPUs: 2}, "xdp.frags": {CPUs: 1, Frags: true},
+			"tcx": {CPUs: 1, Hook: codegen.TCX},
+			"l3":  {CPUs: 2, Link: packet.L3},
 		} {
 			target.Trace, target.Plain = true, true
 			compiled, err := codegen.Compile(p, target)

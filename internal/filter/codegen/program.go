@@ -45,10 +45,12 @@ type Program struct {
 	Slots    []policy.Slot        // meaning of each counter, policy.Slots of the source
 	Plain    bool                 // see Target
 	RowBytes int                  // bytes of one CPU's row of counters, a multiple of 64
-	Dynamic  []*policy.Set        // all dynamic sets of the policy, also those that no rule asks for
-	Places   map[string]SetPlace  // where they are, by name
-	Spared   []netip.Prefix       // addresses of protect rules, for sets that roll up; nil if none does
-	Tables   []Table              // what the compiler chose, for `check --explain-compile`
+	// all dynamic sets of the policy, also those that no rule asks for
+	Dynamic []*policy.Set
+	Places  map[string]SetPlace // where they are, by name
+	// addresses of protect rules, for sets that roll up; nil if none does
+	Spared []netip.Prefix
+	Tables []Table // what the compiler chose, for `check --explain-compile`
 }
 
 // Table says which structure was chosen for a part of the policy, and why.

@@ -22,8 +22,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// oldest is the oldest kernel that compiled policies are made for: nothing in them may be newer. The TCX hook
-// itself is, and is used only where the kernel has it.
+// oldest is the oldest kernel that compiled policies are made for: nothing in them may be newer.
+// The TCX hook itself is, and is used only where the kernel has it.
 var oldest = version{6, 1}
 
 // version is that of a kernel.
@@ -42,8 +42,8 @@ type need struct {
 	since version
 }
 
-// helpers by number: include/uapi/linux/bpf.h, ___BPF_FUNC_MAPPER; the version is the first that has it there. The
-// list ends with 211 (6.2): whatever is newer is a kfunc.
+// helpers by number: include/uapi/linux/bpf.h, ___BPF_FUNC_MAPPER; the version is the first that
+// has it there. The list ends with 211 (6.2): whatever is newer is a kfunc.
 var helpers = map[int32]need{
 	1:   {"bpf_map_lookup_elem", version{3, 19}},
 	8:   {"bpf_get_smp_processor_id", version{4, 1}},
@@ -78,16 +78,19 @@ const (
 	modeIMM, modeMEM, modeATOMIC              = 0, 3, 6
 )
 
-// instructionNeed says what an encoded instruction asks for. Besides RFC 9669, which begins with what Linux
-// 6.6 calls cpu v4, the kernel's Documentation/bpf/standardization and its verifier.c say since when.
+// instructionNeed says what an encoded instruction asks for. Besides RFC 9669, which begins with
+// what Linux 6.6 calls cpu v4, the kernel's Documentation/bpf/standardization and its verifier.c
+// say since when.
 func instructionNeed(raw []byte) need {
 	op, src := raw[0], raw[1]>>4
-	off, imm := int16(binary.LittleEndian.Uint16(raw[2:])), int32(binary.LittleEndian.Uint32(raw[4:]))
+	off, imm := int16(binary.LittleEndian.Uint16(raw[2:])),
+		int32(binary.LittleEndian.Uint32(raw[4:]))
 	class, mode, size := op&7, op>>5, op>>3&3
 	unknown := need{fmt.Sprintf("instruction %x", raw), never}
 	switch class {
 	case classLD:
-		loads := []need{{"64 bit constant", version{3, 18}}, {"map", version{3, 18}}, {"address in a map", version{5, 2}}, 4: {"address of a function", version{5, 13}}}
+		loads := []need{{"64 bit constant", version{3, 18}}, {"map", version{3, 18}},
+			{"address in a map", version{5, 2}}, 4: {"address of a function", version{5, 13}}}
 		if mode == modeIMM && size == 3 && int(src) < len(loads) && loads[src].what != "" {
 			return loads[src]
 		}
@@ -115,7 +118,8 @@ func instructionNeed(raw []byte) need {
 func arithmeticNeed(op byte, off int16) need {
 	const end = 0xd
 	if off != 0 || op>>4 > end || op>>4 == end && op&7 == classALU6 {
-		return need{fmt.Sprintf("signed arithmetic, bswap or a cast of address spaces (opcode %#x)", op), version{6, 6}}
+		return need{fmt.Sprintf("signed arithmetic, bswap or a cast of address spaces (opcode %#x)",
+			op), version{6, 6}}
 	}
 	return need{"arithmetic", version{3, 18}}
 }
@@ -198,8 +202,8 @@ func needs(t *testing.T, p *codegen.Program) map[need]string {
 	return out
 }
 
-// typeNeeds walks the types of a function that begins here: tags of declarations and types and 64 bit
-// enumerations are newer than the rest of BTF.
+// typeNeeds walks the types of a function that begins here: tags of declarations and types and 64
+// bit enumerations are newer than the rest of BTF.
 func typeNeeds(ins *asm.Instruction, add func(need)) {
 	f := btf.FuncMetadata(ins)
 	if f == nil {
@@ -232,12 +236,14 @@ func typeNeeds(ins *asm.Instruction, add func(need)) {
 	}
 }
 
-// TestNothingIsNewerThanTheOldestKernel compiles policies of all kinds for all targets, and looks at each
-// instruction, helper, map, flag and type in what comes out.
+// TestNothingIsNewerThanTheOldestKernel compiles policies of all kinds for all targets, and looks
+// at each instruction, helper, map, flag and type in what comes out.
 func TestNothingIsNewerThanTheOldestKernel(t *testing.T) {
 	targets := map[string]codegen.Target{
-		"XDP": {CPUs: 4}, "XDP, fragments": {CPUs: 4, Frags: true, Trace: true}, "XDP, trial": {CPUs: 1, Trial: true},
-		"TCX": {CPUs: 4, Hook: codegen.TCX}, "TCX, trial": {CPUs: 2, Hook: codegen.TCX, Trial: true, Trace: true},
+		"XDP": {CPUs: 4}, "XDP, fragments": {CPUs: 4, Frags: true, Trace: true},
+		"XDP, trial": {CPUs: 1, Trial: true},
+		"TCX":        {CPUs: 4, Hook: codegen.TCX},
+		"TCX, trial": {CPUs: 2, Hook: codegen.TCX, Trial: true, Trace: true},
 	}
 	all := map[need]string{}
 	for name, p := range manyPolicies(t) {
@@ -251,25 +257,29 @@ func TestNothingIsNewerThanTheOldestKernel(t *testing.T) {
 					continue
 				}
 				if n.since.after(oldest) {
-					t.Errorf("%s, for %s: %s needs Linux %v, the oldest is %v: %s", name, of, n.what, n.since, oldest, where)
+					t.Errorf("%s, for %s: %s needs Linux %v, the oldest is %v: %s", name, of,
+						n.what, n.since, oldest, where)
 				}
 				all[n] = name
 			}
 		}
 	}
-	sorted := slices.SortedFunc(maps.Keys(all), func(a, b need) int { return slices.Compare(b.since[:], a.since[:]) })
+	sorted := slices.SortedFunc(maps.Keys(all),
+		func(a, b need) int { return slices.Compare(b.since[:], a.since[:]) })
 	for _, n := range sorted {
 		t.Logf("%v %s", n.since, n.what)
 	}
 	// If these are gone the test looks at nothing.
-	for _, want := range []string{"bpf_jiffies64", "BPF_F_MMAPABLE", "map type ArrayOfMaps", "call of a function", "address in a map"} {
+	for _, want := range []string{"bpf_jiffies64", "BPF_F_MMAPABLE", "map type ArrayOfMaps",
+		"call of a function", "address in a map"} {
 		if !slices.ContainsFunc(sorted, func(n need) bool { return n.what == want }) {
 			t.Errorf("no policy needs %s: the policies do not cover what they should", want)
 		}
 	}
 }
 
-// manyPolicies are the examples, generated ones, and rules and sets large enough for every structure.
+// manyPolicies are the examples, generated ones, and rules and sets large enough for every
+// structure.
 func manyPolicies(t *testing.T) map[string]*policy.Policy {
 	t.Helper()
 	out := map[string]*policy.Policy{}
@@ -282,7 +292,10 @@ func manyPolicies(t *testing.T) map[string]*policy.Policy {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, diags := policy.Parse(filepath.Base(file), text, func(name string) (io.ReadCloser, error) { return os.Open("../../../examples/" + name) })
+		p, diags := policy.Parse(filepath.Base(file), text,
+			func(name string) (io.ReadCloser, error) {
+				return os.Open("../../../examples/" + name)
+			})
 		if p == nil {
 			t.Fatal(diags.Err())
 		}
@@ -302,13 +315,17 @@ func manyPolicies(t *testing.T) map[string]*policy.Policy {
 		}
 		out[shape] = resolve(t, lines(len(rules), func(i int) string {
 			r := &rules[i]
-			return fmt.Sprintf("%s ipv4 from %s to %s", []string{"drop", "pass", "count"}[i%3], r.Src, r.Dst)
+			return fmt.Sprintf("%s ipv4 from %s to %s", []string{"drop", "pass", "count"}[i%3],
+				r.Src, r.Dst)
 		})+"default drop\n")
 	}
 	table := append(workload.Internet4(20_000, 1), workload.Internet6(20_000, 1)...)
-	out["a routing table"] = resolve(t, "set view = "+list(len(table), func(i int) string { return table[i].String() })+"\ndrop from view\ndefault pass\n")
+	out["a routing table"] = resolve(t,
+		"set view = "+list(len(table),
+			func(i int) string { return table[i].String() })+"\ndrop from view\ndefault pass\n")
 	out["many dynamic sets"] = resolve(t, lines(40, func(i int) string {
-		return fmt.Sprintf("set d-%d = dynamic(max %d, lease 1m, rollup)\ndrop from d-%[1]d", i, 10<<(i%16))
+		return fmt.Sprintf("set d-%d = dynamic(max %d, lease 1m, rollup)\ndrop from d-%[1]d", i,
+			10<<(i%16))
 	})+"default pass\n")
 	out["functions"] = resolve(t, lines(3000, func(i int) string {
 		return fmt.Sprintf("count tcp port %d len %d-%d from %s", i%65535, 40+i, 60+i, six(i))

@@ -41,7 +41,8 @@ func (c *compiler) constant(name string, contents []byte) {
 // there twice for long. Where it is too large, compiling fails in the end.
 func (c *compiler) room(name string, n int, fill func(to []byte)) {
 	if n > prefix.MaxBytes {
-		c.failed = c.errorf("a table of %d bytes is above the %d that a program can address: split the set or the rules that it is for", n, prefix.MaxBytes)
+		c.failed = c.errorf("a table of %d bytes is above the %d that a program can address: "+
+			"split the set or the rules that it is for", n, prefix.MaxBytes)
 		return
 	}
 	const line = 64 // of the cache

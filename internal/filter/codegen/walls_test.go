@@ -25,8 +25,10 @@ import (
 
 var (
 	wallRules = flag.Int("wall-rules", 800, "TestEveryKindOfRuleLoads: rules of each policy")
-	wallKinds = flag.String("wall-kinds", "", "TestEveryKindOfRuleLoads: only the kinds that contain this")
-	wallQuick = flag.Bool("wall-quick", false, "TestEveryKindOfRuleLoads: judge no packets, say what it took")
+	wallKinds = flag.String("wall-kinds", "",
+		"TestEveryKindOfRuleLoads: only the kinds that contain this")
+	wallQuick = flag.Bool("wall-quick", false,
+		"TestEveryKindOfRuleLoads: judge no packets, say what it took")
 )
 
 // wall is a kind of policy that has a bound of the kernel's in its way.
@@ -66,7 +68,8 @@ var walls = []wall{
 		return fmt.Sprintf("count tcp from %s port %d", g.four(), 1+i%60000)
 	}},
 	{"three questions", func(g *wallGenerator, i int) string {
-		return fmt.Sprintf("drop tcp port %d len %s ttl %d", 1+i%60000, g.span(1500, 40), g.IntN(256))
+		return fmt.Sprintf("drop tcp port %d len %s ttl %d", 1+i%60000, g.span(1500, 40),
+			g.IntN(256))
 	}},
 	{"nothing to tell them apart", func(g *wallGenerator, i int) string {
 		return fmt.Sprintf("count len > %d ttl < %d", 100+i%1000, 3+i/1000%200)
@@ -94,10 +97,12 @@ var walls = []wall{
 		return fmt.Sprintf("%s tcp from %s flags syn,ack/syn,ack,rst", g.action(), g.four())
 	}},
 	{"vlan and ether", func(g *wallGenerator, i int) string {
-		return fmt.Sprintf("%s vlan %d ether from 02:00:%02x:%02x:%02x:00", g.action(), 1+i%4000, i>>16, i>>8&255, i&255)
+		return fmt.Sprintf("%s vlan %d ether from 02:00:%02x:%02x:%02x:00", g.action(), 1+i%4000,
+			i>>16, i>>8&255, i&255)
 	}},
 	{"icmp types and ttl", func(g *wallGenerator, i int) string {
-		return fmt.Sprintf("%s icmp type %d/%d ttl %s", g.action(), i%256, i/256%256, g.span(256, 20))
+		return fmt.Sprintf("%s icmp type %d/%d ttl %s", g.action(), i%256, i/256%256,
+			g.span(256, 20))
 	}},
 	{"protect", func(g *wallGenerator, i int) string {
 		return fmt.Sprintf("protect from %s tcp port %d", g.four(), 1+i%60000)
@@ -116,16 +121,21 @@ var walls = []wall{
 	}},
 	{"a static set of endpoints each", func(g *wallGenerator, i int) string {
 		fmt.Fprintf(&g.sets, "set s%d = %s\n", i, list(7+g.IntN(26), g.endpoint))
-		return fmt.Sprintf("%s %s s%d ttl %s", g.action(), []string{"from", "not to"}[g.IntN(2)], i, g.span(256, 40))
+		return fmt.Sprintf("%s %s s%d ttl %s", g.action(), []string{"from", "not to"}[g.IntN(2)], i,
+			g.span(256, 40))
 	}},
-	{"a dynamic set each, up to 40", func(g *wallGenerator, i int) string { return g.dynamic(i, 40) }},
+	{"a dynamic set each, up to 40",
+		func(g *wallGenerator, i int) string { return g.dynamic(i, 40) }},
 	{"a dynamic set of endpoints or services each, up to 40", func(g *wallGenerator, i int) string {
 		if i < 40 {
-			fmt.Fprintf(&g.sets, "set e%d = dynamic(of %s, max %d)\n", i, []string{"endpoints", "services"}[i%2], 100+i%5)
+			fmt.Fprintf(&g.sets, "set e%d = dynamic(of %s, max %d)\n", i,
+				[]string{"endpoints", "services"}[i%2], 100+i%5)
 		}
-		return fmt.Sprintf("%s %s%s e%d ttl %s", g.action(), []string{"", "not "}[g.IntN(2)], []string{"from", "to"}[g.IntN(2)], i%40, g.span(256, 40))
+		return fmt.Sprintf("%s %s%s e%d ttl %s", g.action(), []string{"", "not "}[g.IntN(2)],
+			[]string{"from", "to"}[g.IntN(2)], i%40, g.span(256, 40))
 	}},
-	{"a dynamic set of any type each, up to 1,000", func(g *wallGenerator, i int) string { return g.anyType(i, 1000) }},
+	{"a dynamic set of any type each, up to 1,000",
+		func(g *wallGenerator, i int) string { return g.anyType(i, 1000) }},
 }
 
 func init() {
@@ -150,7 +160,8 @@ func (g *wallGenerator) anyType(i, sets int) string {
 		fmt.Fprintf(&g.sets, "set any%d = dynamic(of %s, max %d)\n", i, of, 20<<(i%4))
 	}
 	if i%5 == 0 {
-		return fmt.Sprintf("%s tcp from %s to any%d len %s", g.action(), g.four(), i%sets, g.span(1500, 400))
+		return fmt.Sprintf("%s tcp from %s to any%d len %s", g.action(), g.four(), i%sets,
+			g.span(1500, 400))
 	}
 	return fmt.Sprintf("%s to any%d", g.action(), i%sets)
 }
@@ -174,7 +185,8 @@ func (w wall) policy(n int) string {
 	return g.sets.String() + rules + "default pass\n"
 }
 
-// stopwatch tells the processor time of steps, on all cores, and the largest resident memory since it began.
+// stopwatch tells the processor time of steps, on all cores, and the largest resident memory since
+// it began.
 type stopwatch struct {
 	begin, last time.Duration
 	said        []string
@@ -184,7 +196,8 @@ func newStopwatch(t *testing.T) *stopwatch {
 	t.Helper()
 	runtime.GC()
 	debug.FreeOSMemory()
-	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { // proc_pid_clear_refs(5): resets VmHWM
+	// proc_pid_clear_refs(5): resets VmHWM
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 		t.Logf("the peak of memory is that of the whole process: %v", err)
 	}
 	now := processorTime()
@@ -201,7 +214,8 @@ func (s *stopwatch) String() string {
 	status, _ := os.ReadFile("/proc/self/status")
 	_, peak, _ := strings.Cut(string(status), "VmHWM:")
 	peak, _, _ = strings.Cut(strings.TrimSpace(peak), "\n")
-	return fmt.Sprintf("%.2f s of processor (%s), peak %s", (s.last - s.begin).Seconds(), strings.Join(s.said, ", "), peak)
+	return fmt.Sprintf("%.2f s of processor (%s), peak %s", (s.last - s.begin).Seconds(),
+		strings.Join(s.said, ", "), peak)
 }
 
 func processorTime() time.Duration {
@@ -251,12 +265,15 @@ func TestEveryKindOfRuleLoads(t *testing.T) {
 	}
 }
 
-// mixed are kinds whose sets have different names, so that one policy can be of several: those that cost the verifier most, and some that do
-// not.
+// mixed are kinds whose sets have different names, so that one policy can be of several: those that
+// cost the verifier most, and some that do not.
 var mixed = []string{
-	"runs of hosts and networks that differ by protocol", "sets of endpoints, hosts and networks, up to 240",
-	"a dynamic set of endpoints or services each, up to 40", "a dynamic set of any type each, up to 1,000", "a static set each",
-	"runs of sixty fit tables", "every other one fits a table", "records that differ by protocol", "three questions", "not", "protect",
+	"runs of hosts and networks that differ by protocol",
+	"sets of endpoints, hosts and networks, up to 240",
+	"a dynamic set of endpoints or services each, up to 40",
+	"a dynamic set of any type each, up to 1,000", "a static set each",
+	"runs of sixty fit tables", "every other one fits a table", "records that differ by protocol",
+	"three questions", "not", "protect",
 	"thirty port ranges each", "no question", "lengths",
 }
 
@@ -277,7 +294,8 @@ func TestMixturesOfKindsLoad(t *testing.T) {
 			sets.WriteString(g.sets.String())
 			fmt.Fprintf(&names, "%d of %q; ", g.n, walls[at].name)
 		}
-		compiled, err := codegen.Compile(resolve(t, sets.String()+rules.String()+"default pass\n"), codegen.Target{CPUs: 2, Trace: true})
+		compiled, err := codegen.Compile(resolve(t, sets.String()+rules.String()+"default pass\n"),
+			codegen.Target{CPUs: 2, Trace: true})
 		if err != nil {
 			t.Fatalf("%s%v", &names, err)
 		}
@@ -289,14 +307,16 @@ func TestMixturesOfKindsLoad(t *testing.T) {
 	}
 }
 
-// The same policy gives the same instructions and tables, whatever seeds the hashes of a process have.
+// The same policy gives the same instructions and tables, whatever seeds the hashes of a process
+// have.
 func TestEveryKindOfRuleCompilesToTheSame(t *testing.T) {
 	for _, w := range walls {
 		p := resolve(t, w.policy(200))
 		var made [2]*codegen.Program
 		for i := range made {
 			var err error
-			if made[i], err = codegen.Compile(p, codegen.Target{CPUs: 2, Bytecode: true}); err != nil {
+			if made[i], err = codegen.Compile(p,
+				codegen.Target{CPUs: 2, Bytecode: true}); err != nil {
 				t.Fatalf("%s: %v", w.name, err)
 			}
 		}
@@ -305,15 +325,16 @@ func TestEveryKindOfRuleCompilesToTheSame(t *testing.T) {
 				t.Errorf("%s: map %s differs", w.name, name)
 			}
 		}
-		one, two := made[0].Spec.Programs[codegen.ProgramName].Instructions, made[1].Spec.Programs[codegen.ProgramName].Instructions
+		one, two := made[0].Spec.Programs[codegen.ProgramName].Instructions,
+			made[1].Spec.Programs[codegen.ProgramName].Instructions
 		if fmt.Sprint(one) != fmt.Sprint(two) {
 			t.Errorf("%s: instructions differ", w.name)
 		}
 	}
 }
 
-// However many sets of endpoints there are, a long one is looked up: it never becomes a record an endpoint, which a packet would
-// meet one after the other.
+// However many sets of endpoints there are, a long one is looked up: it never becomes a record an
+// endpoint, which a packet would meet one after the other.
 func TestLongListsOfEndpointsAreLookedUp(t *testing.T) {
 	g := &wallGenerator{Rand: rand.New(rand.NewPCG(1, 1))}
 	const sets, size = 60, 400
@@ -321,7 +342,8 @@ func TestLongListsOfEndpointsAreLookedUp(t *testing.T) {
 		fmt.Fprintf(&g.sets, "set s%d = %s\n", i, list(size, g.endpoint))
 		return fmt.Sprintf("drop from s%d ttl %d", i, i+1)
 	})
-	compiled, err := codegen.Compile(resolve(t, g.sets.String()+rules+"default pass\n"), codegen.Target{CPUs: 1, Bytecode: true})
+	compiled, err := codegen.Compile(resolve(t, g.sets.String()+rules+"default pass\n"),
+		codegen.Target{CPUs: 1, Bytecode: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,13 +374,17 @@ func compare(t *testing.T, p *policy.Policy, run *dataplane.Runner, seed uint64,
 	c := difftest.Case{Policy: p, Seed: seed, Frames: packets}
 	for _, set := range p.Sets {
 		for _, e := range c.Entries(set) {
-			lease := [...]time.Duration{difftest.Forever: dataplane.Forever, difftest.Running: time.Hour, difftest.Ended: time.Nanosecond}[e.Lease]
-			if err := run.SetAdd(set.Name, dataplane.SetEntry{Prefix: e.Prefix, Service: e.Service, Lease: lease}); err != nil {
+			lease := [...]time.Duration{difftest.Forever: dataplane.Forever,
+				difftest.Running: time.Hour, difftest.Ended: time.Nanosecond}[e.Lease]
+			if err := run.SetAdd(set.Name,
+				dataplane.SetEntry{Prefix: e.Prefix, Service: e.Service,
+					Lease: lease}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	time.Sleep(50 * time.Millisecond) // until the leases that are to end have ended, on every kernel
+	// until the leases that are to end have ended, on every kernel
+	time.Sleep(50 * time.Millisecond)
 	if _, err := difftest.Compare(t.Context(), c, counted{run}); err != nil {
 		t.Fatal(err)
 	}

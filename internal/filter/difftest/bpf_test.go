@@ -22,7 +22,8 @@ var (
 	bigPolicies = flag.Int("policies", 0, "TestBig: how many policies are generated")
 	bigPackets  = flag.Int("packets", 1_000_000, "TestBig: how many packets in all")
 	bigRecords  = flag.Bool("records", false, "TestBig: all rules become records, not instructions")
-	firstSeed   = flag.Uint64("seed", 0, "first seed; 0 is one of the time for TestBig, and 1 for the others")
+	firstSeed   = flag.Uint64("seed", 0,
+		"first seed; 0 is one of the time for TestBig, and 1 for the others")
 )
 
 // compiled is a policy as it runs in the kernel.
@@ -52,7 +53,8 @@ func (c compiled) Packets() []uint64 {
 
 // Put and Take change the dynamic sets of the program.
 func (c compiled) Put(set string, e policy.Element) error {
-	return c.SetAdd(set, dataplane.SetEntry{Prefix: e.Prefix, Service: e.Service, Lease: dataplane.Forever})
+	return c.SetAdd(set, dataplane.SetEntry{Prefix: e.Prefix, Service: e.Service,
+		Lease: dataplane.Forever})
 }
 
 func (c compiled) Take(set string, e policy.Element) { c.SetDel(set, e) }
@@ -109,8 +111,10 @@ func fill(r *dataplane.Runner, c Case) error {
 	ended := false
 	for _, set := range c.Policy.Sets {
 		for _, e := range c.Entries(set) {
-			lease := [...]time.Duration{Forever: dataplane.Forever, Running: time.Hour, Ended: time.Millisecond}[e.Lease]
-			if err := r.SetAdd(set.Name, dataplane.SetEntry{Prefix: e.Prefix, Service: e.Service, Lease: lease}); err != nil {
+			lease := [...]time.Duration{Forever: dataplane.Forever, Running: time.Hour,
+				Ended: time.Millisecond}[e.Lease]
+			if err := r.SetAdd(set.Name, dataplane.SetEntry{Prefix: e.Prefix, Service: e.Service,
+				Lease: lease}); err != nil {
 				return fmt.Errorf("set %s: %w", set.Name, err)
 			}
 			ended = ended || e.Lease == Ended
@@ -127,7 +131,8 @@ func run(ctx context.Context, seed uint64, frames int, records bool) (Stats, err
 	return runOn(ctx, packet.Ethernet, seed, frames, records)
 }
 
-func runOn(ctx context.Context, link packet.Link, seed uint64, frames int, records bool) (Stats, error) {
+func runOn(ctx context.Context, link packet.Link, seed uint64, frames int, records bool) (Stats,
+	error) {
 	p, text, err := Policy(seed)
 	if err != nil {
 		return Stats{}, err
@@ -154,8 +159,8 @@ func needRoot(t *testing.T) {
 // TestCompiledPoliciesAgreeWithTheOracle is the fixed run, in two halves for two cores.
 func TestCompiledPoliciesAgreeWithTheOracle(t *testing.T) { fixedRun(t, 500, false) }
 
-// TestRecordsAgreeWithTheOracle judges the same policies by records, which rules become that are too many for
-// instructions of their own.
+// TestRecordsAgreeWithTheOracle judges the same policies by records, which rules become that are
+// too many for instructions of their own.
 func TestRecordsAgreeWithTheOracle(t *testing.T) { fixedRun(t, 300, true) }
 
 func fixedRun(t *testing.T, frames int, records bool) {
@@ -194,7 +199,8 @@ func TestProgramsWithoutEthernetAgreeWithTheOracle(t *testing.T) {
 	}
 }
 
-// TestBig is the long run: go test ./internal/filter/difftest -run Big -policies 200 -packets 1000000 [-records]
+// TestBig is the long run: go test ./internal/filter/difftest -run Big -policies 200 -packets
+// 1000000 [-records]
 func TestBig(t *testing.T) {
 	if *bigPolicies == 0 {
 		t.Skip("the long run is asked for with -policies N")
@@ -219,7 +225,8 @@ func TestBig(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d packets over %d policies, %d of them malformed: %d differences; seeds from %d", sum.Frames, *bigPolicies, sum.Malformed, failed, seed)
+	t.Logf("%d packets over %d policies, %d of them malformed: %d differences; seeds from %d",
+		sum.Frames, *bigPolicies, sum.Malformed, failed, seed)
 }
 
 func btoi(b bool) int {

@@ -7,7 +7,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Changer is an engine whose dynamic sets can change between frames. Compare then takes entries out and puts them back.
+// Changer is an engine whose dynamic sets can change between frames. Compare then takes entries out
+// and puts them back.
 type Changer interface {
 	Put(set string, e policy.Element) error // without a lease
 	Take(set string, e policy.Element)

@@ -18,21 +18,27 @@ import (
 )
 
 var (
-	classBenchSets    = flag.String("classbench", "", "TestClassBench: also the filter sets that match this pattern")
+	classBenchSets = flag.String("classbench", "",
+		"TestClassBench: also the filter sets that match this pattern")
 	classBenchPackets = flag.Int("classbench-packets", 2000, "TestClassBench: packets for each set")
 	generatedRules    = flag.Int("generated", 1000, "TestGeneratedRules: rules of each shape")
-	generatedPackets  = flag.Int("generated-packets", 2000, "TestGeneratedRules: packets for each shape")
+	generatedPackets  = flag.Int("generated-packets", 2000,
+		"TestGeneratedRules: packets for each shape")
 )
 
 // TestClassBench compares filter sets, imported, with packets made from their rules. The sets are
 // made here; published ones are compared by
 //
-//	go test ./internal/filter/difftest -run ClassBench -classbench '../../../data/*_1k' -classbench-packets 1000000 -timeout 0
+//	go test ./internal/filter/difftest -run ClassBench -timeout 0 \
+//	    -classbench '../../../data/*_1k' -classbench-packets 1000000
 func TestClassBench(t *testing.T) {
 	needRoot(t)
 	for i, n := range []int{400, 60} {
 		name := fmt.Sprintf("%d filters", n)
-		t.Run(name, func(t *testing.T) { compareSet(t, name, filters(uint64(21+i), n), *classBenchPackets) })
+		t.Run(name,
+			func(t *testing.T) {
+				compareSet(t, name, filters(uint64(21+i), n), *classBenchPackets)
+			})
 	}
 	files, err := filepath.Glob(*classBenchSets)
 	if err != nil {
@@ -75,21 +81,26 @@ func writeFilter(b *bytes.Buffer, r *workload.Rule) {
 	if r.Proto != 0 {
 		proto = fmt.Sprintf("0x%02x/0xFF", r.Proto)
 	}
-	fmt.Fprintf(b, "@%s\t%s\t%d : %d\t%d : %d\t%s\t0x0000/0x0000\t\n", r.Src, r.Dst, r.SrcPort.Lo, r.SrcPort.Hi, r.DstPort.Lo, r.DstPort.Hi, proto)
+	fmt.Fprintf(b, "@%s\t%s\t%d : %d\t%d : %d\t%s\t0x0000/0x0000\t\n", r.Src, r.Dst, r.SrcPort.Lo,
+		r.SrcPort.Hi, r.DstPort.Lo, r.DstPort.Hi, proto)
 }
 
-// compareSet imports a set, compiles it and compares it. Every other rule passes, so that a packet that the
-// wrong rule takes has the wrong verdict too.
+// compareSet imports a set, compiles it and compares it. Every other rule passes, so that a packet
+// that the wrong rule takes has the wrong verdict too.
 func compareSet(t *testing.T, name string, set []byte, packets int) {
 	var text bytes.Buffer
-	if _, err := importer.ClassBench(bytes.NewReader(set), &text, importer.Options{Action: importer.Alternate, Name: name}); err != nil {
+	if _, err := importer.ClassBench(bytes.NewReader(set), &text,
+		importer.Options{Action: importer.Alternate, Name: name}); err != nil {
 		t.Fatal(err)
 	}
-	p, diags := policy.Parse(name, text.Bytes(), func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
+	p, diags := policy.Parse(name, text.Bytes(),
+		func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
 	if p == nil {
 		t.Fatal(diags.Err())
 	}
-	stats, err := Compare(t.Context(), Case{Policy: p, Text: text.Bytes(), Seed: 1, Frames: packets}, compiled{load(t, p, codegen.Target{CPUs: 1}), codegen.XDP})
+	stats, err := Compare(t.Context(),
+		Case{Policy: p, Text: text.Bytes(), Seed: 1,
+			Frames: packets}, compiled{load(t, p, codegen.Target{CPUs: 1}), codegen.XDP})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +108,8 @@ func compareSet(t *testing.T, name string, set []byte, packets int) {
 	for i := range p.Rules {
 		decided += btoi(stats.Decided[p.RuleSlot(i)] > 0)
 	}
-	t.Logf("| %s | %d | %d | 0 | %d |", name, len(p.Rules), stats.Frames, decided) // a row of docs/soak.md
+	// a row of docs/soak.md
+	t.Logf("| %s | %d | %d | 0 | %d |", name, len(p.Rules), stats.Frames, decided)
 }
 
 // filters makes a set in ClassBench's format: a few networks, nested prefixes, ports as they are
@@ -137,7 +149,8 @@ func filters(seed uint64, n int) []byte {
 		case 4:
 			proto = "0x01/0xFF"
 		}
-		fmt.Fprintf(&b, "@%s\t%s\t%s\t%s\t%s\t0x0000/0x0000\t\n", prefix(), prefix(), from, to, proto)
+		fmt.Fprintf(&b, "@%s\t%s\t%s\t%s\t%s\t0x0000/0x0000\t\n", prefix(), prefix(), from, to,
+			proto)
 	}
 	return b.Bytes()
 }

@@ -79,7 +79,8 @@ type Difference struct {
 // Error shows all that is needed to see it again.
 func (d *Difference) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "difference: seed %d, frame %d\n  oracle: %s\n  %s: %s\n", d.Case.Seed, d.N, d.Want, d.Engine, d.Got)
+	fmt.Fprintf(&b, "difference: seed %d, frame %d\n  oracle: %s\n  %s: %s\n", d.Case.Seed, d.N,
+		d.Want, d.Engine, d.Got)
 	if d.Frame != nil {
 		fmt.Fprintf(&b, "  packet: %x\n", d.Frame)
 		for _, l := range d.Story.Layers {
@@ -118,7 +119,8 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 			}
 		}
 	}
-	r := &comparison{c: c, oracle: o, engines: engines, stats: Stats{Decided: map[int]int{}}, sums: make([][]uint64, len(engines))}
+	r := &comparison{c: c, oracle: o, engines: engines, stats: Stats{Decided: map[int]int{}},
+		sums: make([][]uint64, len(engines))}
 	for i := range r.sums {
 		r.sums[i] = make([]uint64, len(c.Policy.Slots()))
 	}
@@ -143,8 +145,8 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 	return r.stats, compareSums(c, r.sums, engines)
 }
 
-// arriving is an Ethernet frame as it arrives on a device of that link layer: on L3 without all that
-// stands before IP, whatever follows it.
+// arriving is an Ethernet frame as it arrives on a device of that link layer: on L3 without all
+// that stands before IP, whatever follows it.
 func arriving(link packet.Link, f []byte) []byte {
 	if link == packet.Ethernet {
 		return f
@@ -201,7 +203,8 @@ func (r *comparison) ask(engine int, f []byte, want oracle.Result) error {
 	}
 	if slot != want.Slot || got != want.Action {
 		return &Difference{Case: c, N: r.stats.Frames, Frame: f, Engine: fmt.Sprintf("%T", e),
-			Want: verdict(c.Policy, want.Slot, want.Action), Got: verdict(c.Policy, slot, got), Story: r.oracle.Explain(f)}
+			Want: verdict(c.Policy, want.Slot, want.Action), Got: verdict(c.Policy, slot,
+				got), Story: r.oracle.Explain(f)}
 	}
 	r.sums[engine][want.Slot]++
 	for _, counted := range want.Counted {
@@ -235,13 +238,15 @@ func compareSums(c Case, sums [][]uint64, engines []Engine) error {
 		}
 		got := counter.Packets()
 		if len(got) != len(want) {
-			return fmt.Errorf("seed %d: %T counts %d slots, the policy has %d", c.Seed, e, len(got), len(want))
+			return fmt.Errorf("seed %d: %T counts %d slots, the policy has %d", c.Seed, e, len(got),
+				len(want))
 		}
 		for slot := range want {
 			if got[slot] != want[slot] {
 				name := verdict(c.Policy, slot, c.Policy.Slots()[slot].Action)
 				return &Difference{Case: c, Engine: fmt.Sprintf("%T", e),
-					Want: fmt.Sprintf("%d packets: %s", want[slot], name), Got: fmt.Sprintf("%d packets", got[slot])}
+					Want: fmt.Sprintf("%d packets: %s", want[slot],
+						name), Got: fmt.Sprintf("%d packets", got[slot])}
 			}
 		}
 	}
@@ -266,16 +271,19 @@ func (c Case) Entries(s *policy.Set) []Entry {
 	g := &generator{r: newRand(c.Seed, streamPolicy), seed: c.Seed}
 	g.pools()
 	g.r = newRand(c.Seed+uint64(s.Pos.Line)<<32, streamEntries)
-	entry := map[policy.SetType]func() string{policy.Addresses: g.address, policy.Services: g.serviceElement, policy.Endpoints: g.endpointElement}[s.Type]
+	entry := map[policy.SetType]func() string{policy.Addresses: g.address,
+		policy.Services: g.serviceElement, policy.Endpoints: g.endpointElement}[s.Type]
 	var all []Entry
 	seen := map[policy.Element]bool{}
 	for _, text := range g.some(min(g.size(), s.Max/2), entry) {
 		elements, _ := policy.ReadElements(strings.NewReader(text), "")
 		for _, e := range elements {
-			// Ranges become many; a set of endpoints takes so many sizes of prefixes and ports only.
+			// Ranges become many; a set of endpoints takes so many sizes of prefixes and ports
+			// only.
 			if !seen[e] && len(elements) <= 4 && len(all) < s.Max/2 {
 				seen[e] = true
-				all = append(all, Entry{e, []Lease{Forever, Forever, Forever, Forever, Running, Ended}[g.r.IntN(6)]})
+				all = append(all, Entry{e,
+					[]Lease{Forever, Forever, Forever, Forever, Running, Ended}[g.r.IntN(6)]})
 			}
 		}
 	}

@@ -35,14 +35,16 @@ func (w *wrong) Eval(frame []byte) (int, action.Action, error) {
 
 func (w *wrong) Packets() []uint64 { return w.counts }
 
-// withoutDynamicSets is the first generated policy that has none: nobody fills those of a faulty oracle.
+// withoutDynamicSets is the first generated policy that has none: nobody fills those of a faulty
+// oracle.
 func withoutDynamicSets(t *testing.T) (uint64, *policy.Policy, []byte) {
 	for seed := uint64(0); ; seed++ {
 		p, text, err := Policy(seed)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(p.Sets, func(s *policy.Set) bool { return s.Kind == policy.Dynamic }) {
+		if !slices.ContainsFunc(p.Sets,
+			func(s *policy.Set) bool { return s.Kind == policy.Dynamic }) {
 			return seed, p, text
 		}
 	}
@@ -65,12 +67,14 @@ func TestCompareFindsFaults(t *testing.T) {
 				r.Slot = p.DefaultSlot() - r.Slot
 			}
 		}},
-		{"a slot that is not there", "which the policy does not have", func(n int, r *oracle.Result) {
-			if n == 5 {
-				r.Slot = 9999
-			}
-		}},
-		{"a count that is missing", "packets: count by", func(n int, r *oracle.Result) { r.Counted = nil }},
+		{"a slot that is not there", "which the policy does not have",
+			func(n int, r *oracle.Result) {
+				if n == 5 {
+					r.Slot = 9999
+				}
+			}},
+		{"a count that is missing", "packets: count by",
+			func(n int, r *oracle.Result) { r.Counted = nil }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -79,7 +83,8 @@ func TestCompareFindsFaults(t *testing.T) {
 			if tt.name != "a slot that is not there" {
 				w.counts = make([]uint64, len(p.Slots()))
 			}
-			stats, err := Compare(t.Context(), Case{Policy: p, Text: text, Seed: seed, Frames: 500}, engine)
+			stats, err := Compare(t.Context(), Case{Policy: p, Text: text, Seed: seed, Frames: 500},
+				engine)
 			if tt.want == "" {
 				if err != nil || stats.Frames != 500 {
 					t.Fatalf("%d frames, %v", stats.Frames, err)
@@ -87,7 +92,9 @@ func TestCompareFindsFaults(t *testing.T) {
 				return
 			}
 			d, ok := errors.AsType[*Difference](err)
-			if !ok || !strings.Contains(d.Error(), tt.want) || !strings.Contains(d.Error(), fmt.Sprintf("seed %d,", seed)) || !strings.Contains(d.Error(), "default ") {
+			if !ok || !strings.Contains(d.Error(), tt.want) ||
+				!strings.Contains(d.Error(), fmt.Sprintf("seed %d,",
+					seed)) || !strings.Contains(d.Error(), "default ") {
 				t.Errorf("got %v; want a difference with %q, the seed and the policy", err, tt.want)
 			}
 		})
@@ -101,7 +108,8 @@ func TestCompareStopsWithItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Compare(ctx, Case{Policy: p, Text: text, Frames: 10}); !errors.Is(err, context.Canceled) {
+	if _, err := Compare(ctx, Case{Policy: p, Text: text, Frames: 10}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -133,7 +141,8 @@ func TestFramesReachWhatPoliciesDecide(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d rules decided a frame; frames by reason %v, malformed %v", decided, rules, reasons, malformed)
+	t.Logf("%d of %d rules decided a frame; frames by reason %v, malformed %v", decided, rules,
+		reasons, malformed)
 	if decided*5 < rules*2 {
 		t.Errorf("only %d of %d rules decided a frame", decided, rules)
 	}
@@ -173,7 +182,8 @@ func TestPacketsAreRepeatableAndBounded(t *testing.T) {
 		headers[d.Transport]++
 	}
 	if short == 0 || len(tags) != 3 || len(chains) != 9 || len(headers) != 5 {
-		t.Errorf("%d short frames, tags %v, extension headers %v, transports %v", short, tags, chains, headers)
+		t.Errorf("%d short frames, tags %v, extension headers %v, transports %v", short, tags,
+			chains, headers)
 	}
 	for range Packets(p, 9, 5000) {
 		break // the sequence stops when it is told to

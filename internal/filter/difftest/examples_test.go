@@ -72,7 +72,8 @@ func compareCapture(t *testing.T, name string, o *oracle.Evaluator, e Engine) {
 		slot, action, err := e.Eval(rec.Data)
 		if want := o.Eval(rec.Data); err != nil || slot != want.Slot || action != want.Action {
 			t.Fatalf("%s, packet %d: slot %d, %s, %v; the oracle says slot %d, %s\n%x",
-				filepath.Base(name), rec.Number, slot, action, err, want.Slot, want.Action, rec.Data)
+				filepath.Base(name), rec.Number, slot, action, err, want.Slot, want.Action,
+				rec.Data)
 		}
 	}
 }

@@ -41,11 +41,13 @@ func b2i(b bool) int {
 // For each form of a question, packets are made for which it holds, and others.
 func TestEveryFieldIsAimedAt(t *testing.T) {
 	for _, s := range fieldtest.Samples() {
-		p, ds := policy.Parse("sample.levee", []byte(fieldtest.Sets+"drop "+s.Text+"\ndefault pass\n"), nil)
+		p, ds := policy.Parse("sample.levee",
+			[]byte(fieldtest.Sets+"drop "+s.Text+"\ndefault pass\n"), nil)
 		if ds.HasErrors() {
 			t.Fatalf("%s: %v", s.Text, ds.Err())
 		}
-		if m := p.Rules[0].Match; len(m) > 0 && m[0].Set != nil && m[0].Set.Kind == policy.Dynamic || strings.HasPrefix(s.Text, "len ") {
+		if m := p.Rules[0].Match; len(m) > 0 && m[0].Set != nil &&
+			m[0].Set.Kind == policy.Dynamic || strings.HasPrefix(s.Text, "len ") {
 			continue // empty; or too long for a frame of a test run, or too short for a packet
 		}
 		ev, held, not := oracle.New(p), 0, 0

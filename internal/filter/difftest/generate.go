@@ -21,7 +21,8 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// SetFileName is the set file of addresses that generated policies name; SetFile makes its contents.
+// SetFileName is the set file of addresses that generated policies name; SetFile makes its
+// contents.
 const SetFileName = "prefixes.txt"
 
 // newRand is the source of everything that a seed decides; stream keeps policies, set files and
@@ -152,9 +153,10 @@ type generator struct {
 	portSets     []string
 	serviceSets  []string
 	endpointSets []string
-	files        []string // those, and dynamic ones, that protect rules must not use: it may be more than one look-up
-	protecting   bool     // the match is for a protect rule
-	labels       int
+	// those, and dynamic ones, that protect rules must not use: it may be more than one look-up
+	files      []string
+	protecting bool // the match is for a protect rule
+	labels     int
 }
 
 func (g *generator) line(format string, args ...any) { fmt.Fprintf(&g.out, format+"\n", args...) }
@@ -180,10 +182,12 @@ func (g *generator) pools() {
 	for range 6 {
 		g.ports = append(g.ports, g.r.IntN(65536))
 	}
-	g.macs = []string{"02:00:00:00:00:01", "ff:ff:ff:ff:ff:ff", "01:80:c2:00:00:0e", "33:33:00:00:00:01"}
+	g.macs = []string{"02:00:00:00:00:01", "ff:ff:ff:ff:ff:ff", "01:80:c2:00:00:0e",
+		"33:33:00:00:00:01"}
 	for range 3 {
 		v := g.r.Uint64()
-		g.macs = append(g.macs, fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(v), byte(v>>8), byte(v>>16), byte(v>>24), byte(v>>32), byte(v>>40)))
+		g.macs = append(g.macs, fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(v), byte(v>>8),
+			byte(v>>16), byte(v>>24), byte(v>>32), byte(v>>40)))
 	}
 	g.vlans = []int{1, 2, 100, 4094, 4095, 1 + g.r.IntN(4095)}
 }
@@ -202,7 +206,8 @@ func (g *generator) weights() {
 	for k := range g.enabled {
 		switch {
 		case g.long():
-			g.enabled[k] = map[kind]int{kFrom: 4, kTo: 4, kFromPort: 1, kPort: 3, kProto: 3, kICMP: 1, kFlags: 1}[kind(k)]
+			g.enabled[k] = map[kind]int{kFrom: 4, kTo: 4, kFromPort: 1, kPort: 3, kProto: 3,
+				kICMP: 1, kFlags: 1}[kind(k)]
 		case only >= 0 && k != only, only < 0 && sparse && g.chance(2):
 			g.enabled[k] = 0
 		default:
@@ -281,7 +286,8 @@ func (g *generator) moreDynamic() {
 	for _, d := range []struct {
 		set, of string
 		to      *[]string
-	}{{"openings", "services", &g.serviceSets}, {"partners", "endpoints", &g.endpointSets}, {"strangers", "endpoints", &g.endpointSets}} {
+	}{{"openings", "services", &g.serviceSets}, {"partners", "endpoints",
+		&g.endpointSets}, {"strangers", "endpoints", &g.endpointSets}} {
 		if g.chance(3) {
 			g.line("set %s = dynamic(of %s, max %d, lease 10m)", d.set, d.of, g.between(64, 5000))
 			*d.to = append(*d.to, d.set)
@@ -308,7 +314,8 @@ func (g *generator) moreFiles() {
 	for _, f := range []struct {
 		set, name string
 		to        *[]string
-	}{{"portlist", "ports.txt", &g.portSets}, {"servicelist", "services.txt", &g.serviceSets}, {"endlist", "endpoints.txt", &g.endpointSets}} {
+	}{{"portlist", "ports.txt", &g.portSets}, {"servicelist", "services.txt",
+		&g.serviceSets}, {"endlist", "endpoints.txt", &g.endpointSets}} {
 		if g.chance(4) {
 			g.line("set %s = file(%q)", f.set, f.name)
 			*f.to = append(*f.to, f.set)
@@ -419,9 +426,11 @@ func (g *generator) tests() {
 	}
 	g.line("test \"made\" {")
 	for range g.between(1, 4) {
-		g.line("    packet %s expect %s", g.pick("ipv6 tcp syn port 80", "udp port 53 len 600", "arp",
-			"ipv4 udp frag 185", "vlan 7 inner-vlan 8 icmp type 3/4", "ether 0x88cc", "proto 47 ttl 3 dscp 46 options",
-			`hex "020000000002 020000000001 0800"`), g.pick("pass", "drop"))
+		g.line("    packet %s expect %s",
+			g.pick("ipv6 tcp syn port 80", "udp port 53 len 600", "arp",
+				"ipv4 udp frag 185", "vlan 7 inner-vlan 8 icmp type 3/4", "ether 0x88cc",
+				"proto 47 ttl 3 dscp 46 options",
+				`hex "020000000002 020000000001 0800"`), g.pick("pass", "drop"))
 	}
 	g.line("}")
 }
@@ -432,7 +441,8 @@ func Policy(seed uint64) (*policy.Policy, []byte, error) {
 	text := Generate(seed)
 	p, diags := compile(seed, text)
 	if p == nil {
-		return nil, text, fmt.Errorf("generated policy of seed %d is not valid: %w\n%s", seed, diags.Err(), text)
+		return nil, text, fmt.Errorf("generated policy of seed %d is not valid: %w\n%s", seed,
+			diags.Err(), text)
 	}
 	return p, text, nil
 }

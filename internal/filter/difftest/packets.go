@@ -21,7 +21,8 @@ func Packets(p *policy.Policy, seed uint64, n int) iter.Seq[[]byte] {
 }
 
 // packets is Packets with entries in dynamic sets.
-func packets(p *policy.Policy, entries func(*policy.Set) []policy.Element, seed uint64, n int) iter.Seq[[]byte] {
+func packets(p *policy.Policy, entries func(*policy.Set) []policy.Element, seed uint64,
+	n int) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		c := &corners{newRand(seed, streamPackets), entries}
 		rules := slices.Concat(p.Protect, p.Rules)
@@ -139,7 +140,8 @@ func (l *laidOut) bendLength(r *rand.Rand) {
 		return
 	}
 	n := len(l.b) - l.ip
-	l.setLength([]int{n + 1, n - 1, n + r.IntN(100), n - r.IntN(100), 0, 19, 20, 39, 40, 0xffff, r.IntN(0x10000)}[r.IntN(11)])
+	l.setLength([]int{n + 1, n - 1, n + r.IntN(100), n - r.IntN(100), 0, 19, 20, 39, 40, 0xffff,
+		r.IntN(0x10000)}[r.IntN(11)])
 }
 
 func (l *laidOut) bendHeader(r *rand.Rand) {
@@ -171,7 +173,8 @@ func (l *laidOut) bendTransport(r *rand.Rand) {
 	n := len(l.b) - l.l4
 	switch r.IntN(2) {
 	case 0: // where UDP has its length
-		binary.BigEndian.PutUint16(l.b[l.l4+4:], uint16([]int{0, 7, 8, n - 1, n + 1, 0xffff, r.IntN(0x10000)}[r.IntN(7)]))
+		binary.BigEndian.PutUint16(l.b[l.l4+4:],
+			uint16([]int{0, 7, 8, n - 1, n + 1, 0xffff, r.IntN(0x10000)}[r.IntN(7)]))
 	case 1: // where TCP has its data offset
 		l.b[l.l4+12] = uint8(r.IntN(16)) << 4
 	}

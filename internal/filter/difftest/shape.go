@@ -11,8 +11,8 @@ import (
 // shape is a packet before it is bytes. It can be any: what does not fit together is laid out as
 // it is asked for.
 type shape struct {
-	// Spec is what terms ask for. Numbers are set from the beginning, addresses, tags and Frag where a
-	// packet has them, Len where the length is not that of the parts.
+	// Spec is what terms ask for. Numbers are set from the beginning, addresses, tags and Frag
+	// where a packet has them, Len where the length is not that of the parts.
 	packet.Spec
 	v4, v6  [2]netip.Addr // source and destination of a packet whose Spec has none of its family
 	outside [3]uint16     // of each tag, what stands beside its id
@@ -39,7 +39,8 @@ func (s *shape) fragment(r *rand.Rand, kind fragment) {
 	case firstFragment:
 		s.Frag = new(uint16(0))
 	case laterFragment:
-		s.Frag = new([]uint16{1, 2, 185, 8000, 8184, 8188, 8190, 8191, 1 + uint16(r.IntN(8191))}[r.IntN(9)])
+		s.Frag = new([]uint16{1, 2, 185, 8000, 8184, 8188, 8190, 8191, 1 +
+			uint16(r.IntN(8191))}[r.IntN(9)])
 	}
 }
 
@@ -50,17 +51,20 @@ const maxLength = 3400
 
 // newShape is a random packet of the kinds that networks carry.
 func newShape(r *rand.Rand) *shape {
-	icmp := []uint16{8 << 8, 3<<8 | 4, 3 << 8, 128 << 8, 2 << 8, 135 << 8, uint16(r.Uint32())}[r.IntN(7)]
+	icmp := []uint16{8 << 8, 3<<8 | 4, 3 << 8, 128 << 8, 2 << 8, 135 << 8,
+		uint16(r.Uint32())}[r.IntN(7)]
 	s := &shape{
 		Spec: packet.Spec{
-			Family:    packet.IPv4,
-			FromPort:  new(uint16(r.Uint32())),
-			ToPort:    new(uint16(r.Uint32())),
-			TTL:       new([]uint8{64, 64, 128, 255, 1, uint8(r.Uint32())}[r.IntN(6)]),
-			Flags:     new([]uint8{packet.SYN, packet.ACK, packet.SYN | packet.ACK, uint8(r.Uint32())}[r.IntN(4)]),
-			Type:      new(uint8(icmp >> 8)),
-			Code:      uint8(icmp),
-			Proto:     new([]uint8{6, 6, 6, 17, 17, 17, 136, 132, 33, 1, 58, 2, 47, 50, 51, 89, 4, 59, uint8(r.Uint32())}[r.IntN(19)]),
+			Family:   packet.IPv4,
+			FromPort: new(uint16(r.Uint32())),
+			ToPort:   new(uint16(r.Uint32())),
+			TTL:      new([]uint8{64, 64, 128, 255, 1, uint8(r.Uint32())}[r.IntN(6)]),
+			Flags: new([]uint8{packet.SYN, packet.ACK, packet.SYN | packet.ACK,
+				uint8(r.Uint32())}[r.IntN(4)]),
+			Type: new(uint8(icmp >> 8)),
+			Code: uint8(icmp),
+			Proto: new([]uint8{6, 6, 6, 17, 17, 17, 136, 132, 33, 1, 58, 2, 47, 50, 51, 89, 4,
+				59, uint8(r.Uint32())}[r.IntN(19)]),
 			EtherFrom: packet.MAC(0x020000000001),
 			EtherTo:   packet.MAC(0x020000000002),
 		},
@@ -110,7 +114,8 @@ func (s *shape) decorate(r *rand.Rand) {
 		s.fragment(r, firstFragment+fragment(r.IntN(3)))
 	}
 	if r.IntN(20) == 0 {
-		s.SetEtherType([]uint16{packet.EtherARP, 0x88cc, 0x0026, 0x05ff, 0x0600, 0x8863, uint16(r.Uint32())}[r.IntN(7)])
+		s.SetEtherType([]uint16{packet.EtherARP, 0x88cc, 0x0026, 0x05ff, 0x0600, 0x8863,
+			uint16(r.Uint32())}[r.IntN(7)])
 	}
 	if r.IntN(10) == 0 {
 		s.essential(r)
@@ -224,7 +229,8 @@ func (s *shape) layOut(r *rand.Rand) laidOut {
 
 // setFields sets header fields by their words, where the packet has them.
 func (s *shape) setFields(l *laidOut) {
-	where := packet.Layout{IP: l.ip, L4: l.l4, Six: s.Family == packet.IPv6, Proto: *s.Proto, Payload: len(l.b)}
+	where := packet.Layout{IP: l.ip, L4: l.l4, Six: s.Family == packet.IPv6, Proto: *s.Proto,
+		Payload: len(l.b)}
 	for _, f := range s.Fields {
 		if bit, bits, ok := where.Locate(l.b, f.Word); ok {
 			packet.Put(l.b, bit, bits, f.Value)

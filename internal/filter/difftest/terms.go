@@ -38,12 +38,14 @@ const (
 	numKinds
 )
 
-// moreNumbers are the numeric fields that no kind above is about: kinds from numKinds on, with their words and values from the
-// table of fields.
+// moreNumbers are the numeric fields that no kind above is about: kinds from numKinds on, with
+// their words and values from the table of fields.
 var moreNumbers = func() (more []*field.Phrase) {
-	drawn := []field.Field{field.SrcPort, field.DstPort, field.Proto, field.EtherType, field.Len, field.TTL, field.DSCP, field.VLAN, field.InnerVLAN}
+	drawn := []field.Field{field.SrcPort, field.DstPort, field.Proto, field.EtherType, field.Len,
+		field.TTL, field.DSCP, field.VLAN, field.InnerVLAN}
 	for i := range field.Phrases {
-		if ph := &field.Phrases[i]; ph.Form == field.FormNumber && !slices.Contains(drawn, ph.Field) {
+		if ph := &field.Phrases[i]; ph.Form == field.FormNumber &&
+			!slices.Contains(drawn, ph.Field) {
 			more = append(more, ph)
 		}
 	}
@@ -75,7 +77,8 @@ func (g *generator) match(protect bool) (text string, broad bool) {
 		k := g.kind()
 		not := g.chance(5)
 		if t := g.term(k, protect); t != "" && g.fits(used, k, not) {
-			broad = broad && (not || k >= kProto && k < numKinds && k != kICMP && k != kVLAN && k != kInner || strings.ContainsAny(t, "<>!"))
+			broad = broad && (not || k >= kProto && k < numKinds && k != kICMP && k != kVLAN &&
+				k != kInner || strings.ContainsAny(t, "<>!"))
 			if not {
 				t = "not " + t
 			}
@@ -90,8 +93,10 @@ func (g *generator) match(protect bool) (text string, broad bool) {
 func (g *generator) fits(used map[string]bool, k kind, not bool) bool {
 	// What excludes what: a match has one of each class, unless negated.
 	class := map[kind]string{
-		kFamily: "family", kEther: "family", kICMP: "transport", kFlags: "transport", kProto: "transport",
-		kFromPort: "from port", kPort: "port", kFromService: "from service", kToService: "to service",
+		kFamily: "family", kEther: "family", kICMP: "transport", kFlags: "transport",
+		kProto:    "transport",
+		kFromPort: "from port", kPort: "port", kFromService: "from service",
+		kToService:    "to service",
 		kFromEndpoint: "from endpoint", kToEndpoint: "to endpoint",
 		kVLAN: "tag", kUntagged: "tag", kInner: "inner",
 	}[k]
@@ -147,9 +152,11 @@ func (g *generator) term(k kind, protect bool) string {
 		return map[kind]string{kFromService: "from ", kToService: "to "}[k] + name
 	case kProto:
 		if g.chance(3) {
-			return "proto " + g.numbers(0, 255, []int{1, 6, 17, 33, 44, 47, 50, 51, 58, 59, 60, 132, 136}, 1)
+			return "proto " + g.numbers(0, 255,
+				[]int{1, 6, 17, 33, 44, 47, 50, 51, 58, 59, 60, 132, 136}, 1)
 		}
-		return g.pick("tcp", "tcp", "udp", "udp", "udplite", "sctp", "dccp", "icmp", "icmp6", "igmp", "gre", "esp", "ah", "ospf", "ipip")
+		return g.pick("tcp", "tcp", "udp", "udp", "udplite", "sctp", "dccp", "icmp", "icmp6",
+			"igmp", "gre", "esp", "ah", "ospf", "ipip")
 	case kFamily:
 		return g.pick("ipv4", "ipv6", "ipv4", "ipv6", "arp")
 	case kICMP:
@@ -157,12 +164,14 @@ func (g *generator) term(k kind, protect bool) string {
 	case kFlags:
 		return g.flags()
 	case kLen:
-		return "len " + g.numbers(0, 65535, []int{20, 28, 40, 46, 60, 64, 100, 468, 576, 1280, 1500}, 1)
+		return "len " + g.numbers(0, 65535,
+			[]int{20, 28, 40, 46, 60, 64, 100, 468, 576, 1280, 1500}, 1)
 	case kTTL:
 		return "ttl " + g.numbers(0, 255, []int{0, 1, 2, 64, 128, 254, 255}, 1)
 	case kDSCP:
 		if g.chance(3) {
-			return "dscp " + g.pick("cs0", "cs6", "af11", "af43", "ef", "va", "le", "{ cs1, ef, af21 }")
+			return "dscp " + g.pick("cs0", "cs6", "af11", "af43", "ef", "va", "le",
+				"{ cs1, ef, af21 }")
 		}
 		return "dscp " + g.numbers(0, 63, []int{0, 1, 8, 46, 63}, 1)
 	}
@@ -182,7 +191,8 @@ func (g *generator) linkTerm(k kind) string {
 	case kUntagged:
 		return "untagged"
 	case kEther:
-		return "ether " + g.pick("0x88cc", "arp", "ipv4", "ipv6", "lldp", "pppoe", "mpls", "{ arp, 0x0842, ipv6 }", "0x0026", "{ ipv4, ipv6 }", "0xffff")
+		return "ether " + g.pick("0x88cc", "arp", "ipv4", "ipv6", "lldp", "pppoe", "mpls",
+			"{ arp, 0x0842, ipv6 }", "0x0026", "{ ipv4, ipv6 }", "0xffff")
 	case kEtherFrom:
 		return "ether from " + g.macList()
 	case kEtherTo:
@@ -416,7 +426,8 @@ func (g *generator) address6() string {
 	if g.chance(3) {
 		base[1] ^= uint64(g.r.IntN(256)) << g.r.IntN(56)
 	}
-	bits := []int{0, 3, 16, 32, 32, 40, 48, 48, 56, 63, 64, 64, 65, 96, 112, 127, 128, 128}[g.r.IntN(18)]
+	bits := []int{0, 3, 16, 32, 32, 40, 48, 48, 56, 63, 64, 64, 65, 96, 112, 127, 128,
+		128}[g.r.IntN(18)]
 	if bits == 0 && !g.chance(10) {
 		bits = 64
 	}

@@ -23,15 +23,17 @@ import (
 )
 
 var (
-	viewFile   = flag.String("view", "", "TestView: a table of prefixes, one a line, .gz or not, instead of a generated one")
+	viewFile = flag.String("view", "",
+		"TestView: a table of prefixes, one a line, .gz or not, instead of a generated one")
 	viewStep   = flag.Int("view-step", 1, "TestView: of how many prefixes one is compared")
-	viewRandom = flag.Int("view-random", 10_000, "TestView: addresses drawn anywhere, of each family, besides those at boundaries")
+	viewRandom = flag.Int("view-random", 10_000,
+		"TestView: addresses drawn anywhere, of each family, besides those at boundaries")
 )
 
-// TestView compares whole policies of one set, read from a file or dynamic, on every boundary of a table as in
-// Internet routing: of each prefix the first and the last address, those beside them and one inside, and
-// addresses from anywhere. The reference is gaissmai/bart, which shares nothing with the program. Each address is
-// the source of a packet that the program in the kernel judges.
+// TestView compares whole policies of one set, read from a file or dynamic, on every boundary of a
+// table as in Internet routing: of each prefix the first and the last address, those beside them
+// and one inside, and addresses from anywhere. The reference is gaissmai/bart, which shares nothing
+// with the program. Each address is the source of a packet that the program in the kernel judges.
 func TestView(t *testing.T) {
 	needRoot(t)
 	name, table := "generated", append(workload.Internet4(8000, 3), workload.Internet6(2000, 3)...)
@@ -51,15 +53,19 @@ func TestView(t *testing.T) {
 		reference.Insert(p)
 	}
 	for _, kind := range []struct{ name, set string }{
-		{"read from a file", `file("view")`}, {"dynamic", fmt.Sprintf("dynamic(max %d)", len(table))},
+		{"read from a file", `file("view")`},
+		{"dynamic", fmt.Sprintf("dynamic(max %d)", len(table))},
 	} {
-		text := fmt.Appendf(nil, "set view = %s\ndrop from view as \"view\"\ndefault pass\n", kind.set)
+		text := fmt.Appendf(nil, "set view = %s\ndrop from view as \"view\"\ndefault pass\n",
+			kind.set)
 		t.Run(kind.name, func(t *testing.T) {
 			r := viewProgram(t, text, table)
 			for _, width := range []int{32, 128} {
 				own := workload.Family(table, width)
 				n := compareView(t, r, &reference, own, width)
-				t.Logf("| %s, %d bits, set %s | %d | %d | 0 | %d |", name, width, kind.name, len(own), n[0], n[1]) // a row of docs/soak.md
+				// a row of docs/soak.md
+				t.Logf("| %s, %d bits, set %s | %d | %d | 0 | %d |", name, width, kind.name,
+					len(own), n[0], n[1])
 			}
 		})
 	}
@@ -71,7 +77,8 @@ func viewProgram(t *testing.T, text []byte, table []netip.Prefix) *dataplane.Run
 	for _, p := range table {
 		fmt.Fprintln(&list, p)
 	}
-	p, diags := policy.Parse("view.levee", text, func(string) (io.ReadCloser, error) { return io.NopCloser(&list), nil })
+	p, diags := policy.Parse("view.levee", text,
+		func(string) (io.ReadCloser, error) { return io.NopCloser(&list), nil })
 	if p == nil {
 		t.Fatal(diags.Err())
 	}
@@ -87,7 +94,8 @@ func viewProgram(t *testing.T, text []byte, table []netip.Prefix) *dataplane.Run
 }
 
 // compareView returns how many addresses were compared, and how many of them lie in the table.
-func compareView(t *testing.T, r *dataplane.Runner, reference *bart.Lite, table []netip.Prefix, width int) (n [2]int) {
+func compareView(t *testing.T, r *dataplane.Runner, reference *bart.Lite, table []netip.Prefix,
+	width int) (n [2]int) {
 	t.Helper()
 	f, src := viewFrame(t, width)
 	rng := rand.New(rand.NewPCG(uint64(width), 7))

@@ -16,7 +16,8 @@ import (
 // questions is how many look-ups one run of the benchmark's program makes, a power of two.
 const questions = 1 << 14
 
-// loop is a program that asks the questions in map "ask" in a loop, or, without a set, only reads them.
+// loop is a program that asks the questions in map "ask" in a loop, or, without a set, only reads
+// them.
 func loop(b *testing.B, max int, ip4, empty bool) *ebpf.Collection {
 	b.Helper()
 	spec, err := Spec("set", max)
@@ -37,7 +38,8 @@ func loop(b *testing.B, max int, ip4, empty bool) *ebpf.Collection {
 		asm.LoadMem(asm.R2, asm.R4, 8, asm.DWord),
 		asm.LoadMem(asm.R3, asm.R4, 16, asm.DWord),
 	)
-	maps := map[string]*ebpf.MapSpec{"ask": {Name: "ask", Type: ebpf.Array, KeySize: 4, ValueSize: 24 * questions, MaxEntries: 1}}
+	maps := map[string]*ebpf.MapSpec{"ask": {Name: "ask", Type: ebpf.Array, KeySize: 4,
+		ValueSize: 24 * questions, MaxEntries: 1}}
 	if !empty {
 		maps["set"] = spec
 		code.Emit(asm.Call.Label("ask_set"))
@@ -46,8 +48,10 @@ func loop(b *testing.B, max int, ip4, empty bool) *ebpf.Collection {
 	if !empty {
 		Function(code, "set", "ask_set", max, ip4)
 	}
-	coll, err := ebpf.NewCollection(&ebpf.CollectionSpec{Maps: maps, Programs: map[string]*ebpf.ProgramSpec{
-		"entry": {Name: "entry", Type: ebpf.XDP, Instructions: code.MustFinish(), License: "Dual BSD/GPL"}}})
+	coll, err := ebpf.NewCollection(&ebpf.CollectionSpec{Maps: maps,
+		Programs: map[string]*ebpf.ProgramSpec{
+			"entry": {Name: "entry", Type: ebpf.XDP, Instructions: code.MustFinish(),
+				License: "Dual BSD/GPL"}}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -71,53 +75,56 @@ func ns(b *testing.B, coll *ebpf.Collection) float64 {
 	return best
 }
 
-// BenchmarkProgram measures look-ups of random entries (hits) and of random endpoints beside them (misses), in ns above the loop.
-// The entries are hosts and /24 (/64) with single ports, or any of eight shapes.
+// BenchmarkProgram measures look-ups of random entries (hits) and of random endpoints beside them
+// (misses), in ns above the loop. The entries are hosts and /24 (/64) with single ports, or any of
+// eight shapes.
 func BenchmarkProgram(b *testing.B) {
 	for _, ip4 := range []bool{true, false} {
 		for _, n := range []int{10, 1000, 100_000} {
 			for _, shapes := range []int{1, 2, 8} {
-				b.Run(fmt.Sprintf("ip4=%v/entries=%d/shapes=%d", ip4, n, shapes), func(b *testing.B) {
-					p := &program{outer: nil}
-					coll := loop(b, n, ip4, false)
-					p.outer = coll.Maps["set"]
-					table, err := Open(p.fresh(b, n), func() uint64 { return 0 })
-					if err != nil {
-						b.Fatal(err)
-					}
-					r := rand.New(rand.NewPCG(1, uint64(n)))
-					var in []Entry
-					for len(in) < n {
-						e := benchEntry(r, ip4, shapes)
-						if _, there := table.Get(e); there {
-							continue
-						}
-						if err := table.Add(e); err != nil {
+				b.Run(fmt.Sprintf("ip4=%v/entries=%d/shapes=%d", ip4, n, shapes),
+					func(b *testing.B) {
+						p := &program{outer: nil}
+						coll := loop(b, n, ip4, false)
+						p.outer = coll.Maps["set"]
+						table, err := Open(p.fresh(b, n), func() uint64 { return 0 })
+						if err != nil {
 							b.Fatal(err)
 						}
-						in = append(in, e)
-					}
-					base := ns(b, loop(b, n, ip4, true))
-					for _, kind := range []string{"hits", "misses"} {
-						value := make([]byte, 24*questions)
-						for i := range questions {
-							e := in[r.IntN(n)]
-							if kind == "misses" {
-								e.Proto = 17
+						r := rand.New(rand.NewPCG(1, uint64(n)))
+						var in []Entry
+						for len(in) < n {
+							e := benchEntry(r, ip4, shapes)
+							if _, there := table.Get(e); there {
+								continue
 							}
-							hi, lo, _ := split(e.Prefix.Addr())
-							binary.NativeEndian.PutUint64(value[24*i:], hi)
-							binary.NativeEndian.PutUint64(value[24*i+8:], lo)
-							binary.NativeEndian.PutUint64(value[24*i+16:], uint64(e.Proto)<<16|uint64(e.Port))
+							if err := table.Add(e); err != nil {
+								b.Fatal(err)
+							}
+							in = append(in, e)
 						}
-						if err := coll.Maps["ask"].Put(uint32(0), value); err != nil {
-							b.Fatal(err)
+						base := ns(b, loop(b, n, ip4, true))
+						for _, kind := range []string{"hits", "misses"} {
+							value := make([]byte, 24*questions)
+							for i := range questions {
+								e := in[r.IntN(n)]
+								if kind == "misses" {
+									e.Proto = 17
+								}
+								hi, lo, _ := split(e.Prefix.Addr())
+								binary.NativeEndian.PutUint64(value[24*i:], hi)
+								binary.NativeEndian.PutUint64(value[24*i+8:], lo)
+								binary.NativeEndian.PutUint64(value[24*i+16:],
+									uint64(e.Proto)<<16|uint64(e.Port))
+							}
+							if err := coll.Maps["ask"].Put(uint32(0), value); err != nil {
+								b.Fatal(err)
+							}
+							b.ReportMetric(ns(b, coll)-base, "ns/"+kind)
 						}
-						b.ReportMetric(ns(b, coll)-base, "ns/"+kind)
-					}
-					b.ReportMetric(float64(sizeFor(n))/float64(n), "bytes/entry")
-					b.ReportMetric(0, "ns/op")
-				})
+						b.ReportMetric(float64(sizeFor(n))/float64(n), "bytes/entry")
+						b.ReportMetric(0, "ns/op")
+					})
 			}
 		}
 	}
@@ -136,5 +143,6 @@ func benchEntry(r *rand.Rand, ip4 bool, shapes int) Entry {
 	shape := r.IntN(shapes)
 	length := []int{long, short, long, short, long - 4, short - 4, long - 8, short - 8}[shape]
 	bits := []uint8{16, 16, 13, 13, 16, 16, 16, 16}[shape]
-	return Entry{Prefix: netip.PrefixFrom(addr, length).Masked(), Proto: 6, Port: uint16(r.Uint32()) &^ (1<<(16-bits) - 1), Bits: bits}
+	return Entry{Prefix: netip.PrefixFrom(addr, length).Masked(), Proto: 6,
+		Port: uint16(r.Uint32()) &^ (1<<(16-bits) - 1), Bits: bits}
 }

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// While a writer fills the set, moves entries and takes them out, those that stay are found by every look-up, and what was never there by none.
+// While a writer fills the set, moves entries and takes them out, those that stay are found by
+// every look-up, and what was never there by none.
 func TestReadersSeeWhatStays(t *testing.T) {
 	const max = 2000
 	for _, kind := range []string{"go", "program"} {

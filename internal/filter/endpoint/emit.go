@@ -10,18 +10,20 @@ import (
 // stackNumber is the place of the service below R10, in the function that goes through the shapes.
 const stackNumber = hashtable.StackFree
 
-// Function writes the look-up of an endpoint as a function `u64 symbol(u64 high, u64 low, u64 service)`: the address left-aligned
-// in 128 bits, an IPv4 address in the upper half of high, and protocol<<16 | port, with port 0 for protocols without
-// ports. R0 is 1 if an entry of the set, of the given family and max, covers it, else 0.
+// Function writes the look-up of an endpoint as a function `u64 symbol(u64 high, u64 low, u64
+// service)`: the address left-aligned in 128 bits, an IPv4 address in the upper half of high, and
+// protocol<<16 | port, with port 0 for protocols without ports. R0 is 1 if an entry of the set, of
+// the given family and max, covers it, else 0.
 //
-// There are two functions, one that loops over the shapes in use and one, symbol_one, that looks for the
-// entry of one shape; see hashtable.Code.
+// There are two functions, one that loops over the shapes in use and one, symbol_one, that looks
+// for the entry of one shape; see hashtable.Code.
 func Function(b *assembler.Builder, mapName, symbol string, max int, ip4 bool) {
 	functions(b, mapName, symbol, max, ip4, false)
 }
 
-// NumberedFunction is Function for all sets of one room (see FormatRoom), whose memories one array of maps holds: `u64 symbol(u64
-// high, u64 low, u64 service, u64 number)`, where number is the key of the set's memory. Where the map has none the answer is 0.
+// NumberedFunction is Function for all sets of one room (see FormatRoom), whose memories one array
+// of maps holds: `u64 symbol(u64 high, u64 low, u64 service, u64 number)`, where number is the key
+// of the set's memory. Where the map has none the answer is 0.
 func NumberedFunction(b *assembler.Builder, mapName, symbol string, room int, ip4 bool) {
 	functions(b, mapName, symbol, room, ip4, true)
 }
@@ -29,7 +31,8 @@ func NumberedFunction(b *assembler.Builder, mapName, symbol string, room int, ip
 func functions(b *assembler.Builder, mapName, symbol string, room int, ip4, numbered bool) {
 	e := &emitter{hashtable.Code{Builder: b, Layout: layoutOf(room), Map: mapName}}
 	one := symbol + "_one"
-	high, low, service := assembler.Number("high"), assembler.Number("low"), assembler.Number("service")
+	high, low, service := assembler.Number("high"), assembler.Number("low"),
+		assembler.Number("service")
 	if numbered {
 		e.Number = asm.R4
 		b.Global(symbol, high, low, service, assembler.Number("number"))
@@ -49,7 +52,8 @@ func functions(b *assembler.Builder, mapName, symbol string, room int, ip4, numb
 
 type emitter struct{ hashtable.Code }
 
-// shapes calls the function one for each shape in use, from the end of the list (see count), until it says yes.
+// shapes calls the function one for each shape in use, from the end of the list (see count), until
+// it says yes.
 func (e *emitter) shapes(one string, ip4 bool) {
 	number, list := shapesOf(ip4)
 	loop, miss := e.Fresh("loop"), e.Fresh("miss")
@@ -95,7 +99,8 @@ func (e *emitter) shapes(one string, ip4 bool) {
 	e.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
-// one looks for the entry of one shape that covers address and service: 1 if it is there and its lease has not ended, else 0.
+// one looks for the entry of one shape that covers address and service: 1 if it is there and its
+// lease has not ended, else 0.
 func (e *emitter) one() {
 	no := e.Fresh("no")
 	set := asm.R5
@@ -119,8 +124,8 @@ func (e *emitter) one() {
 	e.Search(no)
 }
 
-// service turns protocol<<16 | port in R3 and the shape in R4 into the service that the key has, in R8; the code of the length is the low byte of
-// R4.
+// service turns protocol<<16 | port in R3 and the shape in R4 into the service that the key has, in
+// R8; the code of the length is the low byte of R4.
 func (e *emitter) service() {
 	e.Emit(
 		asm.Mov.Reg(asm.R0, asm.R4),

@@ -7,8 +7,8 @@ import (
 	"levee/internal/filter/hashtable"
 )
 
-// Entry is an endpoint with the end of its lease in jiffies; 0 is never. Its ports are those of which the first Bits
-// bits, 0 to 16, are those of Port. Protocols without ports have Bits 0.
+// Entry is an endpoint with the end of its lease in jiffies; 0 is never. Its ports are those of
+// which the first Bits bits, 0 to 16, are those of Port. Protocols without ports have Bits 0.
 type Entry struct {
 	Prefix  netip.Prefix
 	Proto   uint8
@@ -24,7 +24,8 @@ func keyOf(e Entry) (hashtable.Key, bool) {
 	}
 	hi, lo, code := split(e.Prefix.Masked().Addr())
 	port := uint32(e.Port) >> (16 - e.Bits) << (16 - e.Bits)
-	return hashtable.Key{Hi: hi, Lo: lo, Service: uint32(e.Proto)<<24 | uint32(e.Bits)<<16 | port, Code: code + e.Prefix.Bits()}, true
+	return hashtable.Key{Hi: hi, Lo: lo, Service: uint32(e.Proto)<<24 | uint32(e.Bits)<<16 | port,
+		Code: code + e.Prefix.Bits()}, true
 }
 
 // split gives an address left-aligned, and the code of its family's length 0.
@@ -52,5 +53,6 @@ func entryOf(k hashtable.Key, expires uint64) Entry {
 	if ip4 {
 		a = netip.AddrFrom4([4]byte(b[:4]))
 	}
-	return Entry{netip.PrefixFrom(a, length), uint8(k.Service >> 24), uint16(k.Service), uint8(bitsOf(k)), expires}
+	return Entry{netip.PrefixFrom(a, length), uint8(k.Service >> 24), uint16(k.Service),
+		uint8(bitsOf(k)), expires}
 }

@@ -15,7 +15,8 @@ import (
 	"levee/internal/kernel"
 )
 
-// program is an XDP program around the look-ups of both families: it takes address and service from the frame and returns the answer.
+// program is an XDP program around the look-ups of both families: it takes address and service from
+// the frame and returns the answer.
 type program struct {
 	*ebpf.Program
 	outer *ebpf.Map
@@ -53,8 +54,9 @@ func loadProgram(t testing.TB, max int) *program {
 	Function(code, "set", "six", max, false)
 	Function(code, "set", "four_is", max, true)
 	coll, err := ebpf.NewCollection(&ebpf.CollectionSpec{
-		Maps:     map[string]*ebpf.MapSpec{"set": spec},
-		Programs: map[string]*ebpf.ProgramSpec{"entry": {Name: "entry", Type: ebpf.XDP, Instructions: code.MustFinish(), License: "Dual BSD/GPL"}},
+		Maps: map[string]*ebpf.MapSpec{"set": spec},
+		Programs: map[string]*ebpf.ProgramSpec{"entry": {Name: "entry", Type: ebpf.XDP,
+			Instructions: code.MustFinish(), License: "Dual BSD/GPL"}},
 	})
 	if err != nil {
 		var ve *ebpf.VerifierError
@@ -110,7 +112,8 @@ func (p *program) fresh(t testing.TB, max int) []byte {
 	return mem
 }
 
-// The program answers as the model after each step of a random sequence, and over a replace of the whole contents.
+// The program answers as the model after each step of a random sequence, and over a replace of the
+// whole contents.
 func TestProgramAgreesWithTheModel(t *testing.T) {
 	const max = 80
 	p := loadProgram(t, max)
@@ -127,7 +130,8 @@ func TestProgramAgreesWithTheModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The kernel's clock is far behind the test's: it knows no ended lease that Expire has not removed.
+		// The kernel's clock is far behind the test's: it knows no ended lease that Expire has not
+		// removed.
 		replace := func() *Table {
 			fresh, err := Open(p.fresh(t, max), c.now)
 			if err != nil {

@@ -16,8 +16,9 @@ import (
 //	8192   how many entries have each shape
 //	20480  buckets of 128 bytes: 4 x u64 meta, 4 x 16-byte address, 4 x u32 service, u32 spilled
 //
-// The code of a length is length + 1 for IPv4 and length + 34 for IPv6. Addresses are left-aligned in 128 bits. A service is
-// protocol<<24 | bits<<16 | port, where bits is how many of the port's first bits count. A shape is bits<<8 | code.
+// The code of a length is length + 1 for IPv4 and length + 34 for IPv6. Addresses are left-aligned
+// in 128 bits. A service is protocol<<24 | bits<<16 | port, where bits is how many of the port's
+// first bits count. A shape is bits<<8 | code.
 const (
 	offRoom    = hashtable.AtOwn  // u64
 	offNumber4 = 128              // u32
@@ -74,7 +75,8 @@ func sizeFor(room int) int {
 	return (l.At + l.Buckets*l.Bytes + 4095) &^ 4095
 }
 
-// Spec describes the map of a set for max entries; see hashtable.Kind.Spec. The error is for a max outside 1 to MaxEntries.
+// Spec describes the map of a set for max entries; see hashtable.Kind.Spec. The error is for a max
+// outside 1 to MaxEntries.
 func Spec(name string, max int) (*ebpf.MapSpec, error) { return kind.Spec(name, max) }
 
 // shapeIndex is where the count of a shape stands.

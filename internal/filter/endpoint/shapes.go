@@ -27,14 +27,17 @@ type index struct{ *Table }
 // Admit refuses a key whose shape is not in use when there are as many as may be.
 func (t index) Admit(_ *hashtable.Table, k hashtable.Key, now uint64) error {
 	number, _ := shapesOf(isIP4(k.Code))
-	if *t.countAt(k) == 0 && *t.mem.U32(number) >= MaxShapes && (!t.Reclaim(now) || *t.mem.U32(number) >= MaxShapes) {
-		return fmt.Errorf("%w: %d are in use; delete the entries of one, or use fewer", ErrShapes, MaxShapes)
+	if *t.countAt(k) == 0 && *t.mem.U32(number) >= MaxShapes &&
+		(!t.Reclaim(now) || *t.mem.U32(number) >= MaxShapes) {
+		return fmt.Errorf("%w: %d are in use; delete the entries of one, or use fewer", ErrShapes,
+			MaxShapes)
 	}
 	return nil
 }
 
-// Count keeps the numbers of entries, and the list of shapes that programs go through. They do so from its end, so the last
-// shape may take the place of one that is no longer used: who has missed it at the end finds it there.
+// Count keeps the numbers of entries, and the list of shapes that programs go through. They do so
+// from its end, so the last shape may take the place of one that is no longer used: who has missed
+// it at the end finds it there.
 func (t index) Count(_ *hashtable.Table, k hashtable.Key, by int) {
 	c := t.countAt(k)
 	*c += uint32(by)
@@ -95,7 +98,8 @@ func (t *Table) listed(ip4 bool) (shapes map[uint32]bool, ok bool) {
 	for i := range int(n) {
 		s := *t.mem.U32(list + 4*i)
 		code := codeOf(s)
-		if code < codes4 || code > lastCode || isIP4(code) != ip4 || s>>8 >= portSizes || shapes[s] {
+		if code < codes4 || code > lastCode || isIP4(code) != ip4 || s>>8 >= portSizes ||
+			shapes[s] {
 			return nil, false
 		}
 		shapes[s] = true
@@ -135,9 +139,9 @@ func (t *Table) shapes() (counts map[uint32]uint32) {
 	return counts
 }
 
-// relist makes the list of a family's shapes agree with the counts. Shapes that were listed stay in their order, so that they move
-// towards the front only, as in Count; a writer that was killed there has left one twice. Entries of more shapes than there may be
-// are removed.
+// relist makes the list of a family's shapes agree with the counts. Shapes that were listed stay in
+// their order, so that they move towards the front only, as in Count; a writer that was killed
+// there has left one twice. Entries of more shapes than there may be are removed.
 func (t *Table) relist(ip4 bool, counts map[uint32]uint32) {
 	number, list := shapesOf(ip4)
 	var kept []uint32

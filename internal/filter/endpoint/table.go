@@ -9,22 +9,25 @@ import (
 	"levee/internal/filter/hashtable"
 )
 
-// Table is a dynamic set of endpoints in memory that eBPF programs read at the same time. What holds between writers and
-// readers is said in package hashtable; of a Table only Lookup may run beside a writer.
+// Table is a dynamic set of endpoints in memory that eBPF programs read at the same time. What
+// holds between writers and readers is said in package hashtable; of a Table only Lookup may run
+// beside a writer.
 type Table struct {
 	*hashtable.Set
 	table *hashtable.Table // the only one
 	mem   hashtable.Memory
 }
 
-// Format makes an empty set of zeroed memory, which must have the size that Spec gives for max, and chooses its seeds.
+// Format makes an empty set of zeroed memory, which must have the size that Spec gives for max, and
+// chooses its seeds.
 func Format(mem []byte, max int) error { return FormatRoom(mem, max, max) }
 
-// FormatRoom is Format for memory that is laid out for room entries, at least max, as prefix.FormatRoom.
+// FormatRoom is Format for memory that is laid out for room entries, at least max, as
+// prefix.FormatRoom.
 func FormatRoom(mem []byte, max, room int) error { return kind.Format(mem, max, room) }
 
-// Open gives access to a formatted set. now is the clock of the leases, in jiffies. Memory that is not such a set gives
-// ErrLayout; a set that a writer left half-way is mended.
+// Open gives access to a formatted set. now is the clock of the leases, in jiffies. Memory that is
+// not such a set gives ErrLayout; a set that a writer left half-way is mended.
 func Open(mem []byte, now func() uint64) (*Table, error) {
 	if len(mem) < offBuckets {
 		return nil, fmt.Errorf("dynamic set: %d bytes of memory: %w", len(mem), ErrLayout)
@@ -40,9 +43,10 @@ func Open(mem []byte, now func() uint64) (*Table, error) {
 	return t, nil
 }
 
-// Add puts an entry into the set, or gives one that is there its new lease. A lease that has ended already removes the
-// entry. Bits of the address and of the port that do not count are ignored. If the set is full of live entries, or has no
-// room for another shape, the error wraps ErrFull or ErrShapes and nothing has changed.
+// Add puts an entry into the set, or gives one that is there its new lease. A lease that has ended
+// already removes the entry. Bits of the address and of the port that do not count are ignored. If
+// the set is full of live entries, or has no room for another shape, the error wraps ErrFull or
+// ErrShapes and nothing has changed.
 func (t *Table) Add(e Entry) error {
 	k, ok := keyOf(e)
 	if !ok {
@@ -61,7 +65,8 @@ func (t *Table) Touch(e Entry) {
 	}
 }
 
-// Delete takes an entry out of the set, whatever its lease, and says whether it was there with one that had not ended.
+// Delete takes an entry out of the set, whatever its lease, and says whether it was there with one
+// that had not ended.
 func (t *Table) Delete(e Entry) bool {
 	k, ok := keyOf(e)
 	return ok && t.table.Delete(k)
@@ -87,13 +92,15 @@ func (t *Table) All() iter.Seq[Entry] {
 	}
 }
 
-// Lookup says whether a live entry covers the address, protocol and port (0 where there is none). It may run beside a writer.
+// Lookup says whether a live entry covers the address, protocol and port (0 where there is none).
+// It may run beside a writer.
 func (t *Table) Lookup(a netip.Addr, proto uint8, port uint16) bool {
 	if !a.IsValid() {
 		return false
 	}
 	number, list := shapesOf(a.Is4())
-	for i := int(min(atomic.LoadUint32(t.mem.U32(number)), MaxShapes)) - 1; i >= 0; i-- { // from the end: see Count
+	// from the end: see Count
+	for i := int(min(atomic.LoadUint32(t.mem.U32(number)), MaxShapes)) - 1; i >= 0; i-- {
 		shape := atomic.LoadUint32(t.mem.U32(list + 4*i))
 		length, _ := lengthOf(codeOf(shape))
 		p, err := a.Prefix(length)

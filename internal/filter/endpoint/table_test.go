@@ -47,7 +47,8 @@ func TestLookupAsksForAllThreeOfOneEntry(t *testing.T) {
 	table := newTable(t, 100, c)
 	for _, e := range []Entry{
 		entry("192.0.2.10/32", 6, 443, 16), entry("192.0.2.0/24", 17, 8000, 13),
-		entry("2001:db8::/48", 132, 0, 0), entry("198.51.100.1/32", 47, 0, 0), entry("0.0.0.0/0", 6, 25, 16),
+		entry("2001:db8::/48", 132, 0, 0), entry("198.51.100.1/32", 47, 0, 0),
+		entry("0.0.0.0/0", 6, 25, 16),
 	} {
 		if err := table.Add(e); err != nil {
 			t.Fatal(err)
@@ -59,12 +60,16 @@ func TestLookupAsksForAllThreeOfOneEntry(t *testing.T) {
 		port  uint16
 		want  bool
 	}{
-		{"192.0.2.10", 6, 443, true}, {"192.0.2.10", 17, 443, false}, {"192.0.2.11", 6, 443, false}, {"192.0.2.10", 6, 442, false},
-		{"192.0.2.77", 17, 8000, true}, {"192.0.2.77", 17, 8007, true}, {"192.0.2.77", 17, 7999, false}, {"192.0.2.77", 17, 8008, false},
+		{"192.0.2.10", 6, 443, true}, {"192.0.2.10", 17, 443, false}, {"192.0.2.11", 6, 443, false},
+		{"192.0.2.10", 6, 442, false},
+		{"192.0.2.77", 17, 8000, true}, {"192.0.2.77", 17, 8007, true},
+		{"192.0.2.77", 17, 7999, false}, {"192.0.2.77", 17, 8008, false},
 		{"192.0.3.0", 17, 8000, false}, {"191.255.255.255", 17, 8000, false},
-		{"2001:db8::1", 132, 9, true}, {"2001:db8:1::1", 132, 9, false}, {"2001:db8::1", 6, 9, false},
+		{"2001:db8::1", 132, 9, true}, {"2001:db8:1::1", 132, 9, false},
+		{"2001:db8::1", 6, 9, false},
 		{"198.51.100.1", 47, 0, true}, {"198.51.100.1", 50, 0, false},
-		{"203.0.113.1", 6, 25, true}, {"2001:db8::1", 6, 25, false}, {"::ffff:203.0.113.1", 6, 25, false},
+		{"203.0.113.1", 6, 25, true}, {"2001:db8::1", 6, 25, false},
+		{"::ffff:203.0.113.1", 6, 25, false},
 	} {
 		if got := table.Lookup(netip.MustParseAddr(tt.addr), tt.proto, tt.port); got != tt.want {
 			t.Errorf("%s %d/%d: %v", tt.addr, tt.proto, tt.port, got)
@@ -120,7 +125,8 @@ func TestShapesAreBounded(t *testing.T) {
 	added := 0
 	for length := 1; length <= 32; length++ {
 		for bits := range 17 {
-			e := Entry{Prefix: netip.PrefixFrom(netip.MustParseAddr("192.0.2.0"), length).Masked(), Proto: 6, Bits: uint8(bits), Expires: 2000}
+			e := Entry{Prefix: netip.PrefixFrom(netip.MustParseAddr("192.0.2.0"), length).Masked(),
+				Proto: 6, Bits: uint8(bits), Expires: 2000}
 			err := table.Add(e)
 			if added == MaxShapes {
 				if !errors.Is(err, ErrShapes) {
@@ -193,15 +199,17 @@ func random(r *rand.Rand) Entry {
 		a = netip.MustParseAddr(fmt.Sprintf("2001:db8::%x:0:%x", r.IntN(3), r.IntN(8)))
 		length = []int{128, 128, 126, 96, 48, 0}[r.IntN(6)]
 	}
-	return Entry{Prefix: netip.PrefixFrom(a, length).Masked(), Proto: []uint8{6, 17, 132}[r.IntN(3)], Port: port, Bits: bits}
+	return Entry{Prefix: netip.PrefixFrom(a, length).Masked(),
+		Proto: []uint8{6, 17, 132}[r.IntN(3)], Port: port, Bits: bits}
 }
 
 // asker is a table, or the program that reads its memory.
 type asker func(a netip.Addr, proto uint8, port uint16) bool
 
-// sequence changes the table and the model alike and compares them after each step. With replace, which gives the empty memory that takes the
-// place of what there is, it does that too.
-func sequence(t *testing.T, seed uint64, steps, max int, table *Table, c *clock, replace func() *Table, ask ...asker) {
+// sequence changes the table and the model alike and compares them after each step. With replace,
+// which gives the empty memory that takes the place of what there is, it does that too.
+func sequence(t *testing.T, seed uint64, steps, max int, table *Table, c *clock,
+	replace func() *Table, ask ...asker) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	m := &model{map[Entry]uint64{}, max}
@@ -252,7 +260,8 @@ func sequence(t *testing.T, seed uint64, steps, max int, table *Table, c *clock,
 			want := m.holds(a, q.Proto, port)
 			for n, f := range append(ask, table.Lookup) {
 				if got := f(a, q.Proto, port); got != want {
-					t.Fatalf("step %d, asker %d: %v %d/%d: %v, want %v", i, n, a, q.Proto, port, got, want)
+					t.Fatalf("step %d, asker %d: %v %d/%d: %v, want %v", i, n, a, q.Proto, port,
+						got, want)
 				}
 			}
 		}
@@ -286,7 +295,9 @@ func TestATableTakesMaxEntries(t *testing.T) {
 		var in []Entry
 		for range 2 {
 			for len(in) < max {
-				e := Entry{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32())}), 32), Proto: 6, Port: uint16(r.Uint32()), Bits: 16}
+				e := Entry{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(r.Uint32()),
+					byte(r.Uint32()), byte(r.Uint32()),
+					byte(r.Uint32())}), 32), Proto: 6, Port: uint16(r.Uint32()), Bits: 16}
 				if _, ok := table.Get(e); ok {
 					continue
 				}
@@ -305,7 +316,8 @@ func TestATableTakesMaxEntries(t *testing.T) {
 	}
 }
 
-// A look-up is stopped where it reads the clock, at an entry whose lease has ended, while the list of shapes changes.
+// A look-up is stopped where it reads the clock, at an entry whose lease has ended, while the list
+// of shapes changes.
 func TestLookupFindsAShapeThatMovesMeanwhile(t *testing.T) {
 	for ended := range 3 {
 		mem := memory(sizeFor(100))
@@ -317,11 +329,13 @@ func TestLookupFindsAShapeThatMovesMeanwhile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries := []Entry{entry("192.0.2.0/24", 6, 0, 0), entry("192.0.2.0/25", 6, 0, 0), entry("192.0.2.0/26", 6, 0, 0), entry("192.0.2.9/32", 6, 443, 16)}
+		entries := []Entry{entry("192.0.2.0/24", 6, 0, 0), entry("192.0.2.0/25", 6, 0, 0),
+			entry("192.0.2.0/26", 6, 0, 0), entry("192.0.2.9/32", 6, 443, 16)}
 		entries[ended].Expires = 5
 		for i, e := range entries {
 			if i != ended && i != 3 {
-				e.Prefix = netip.PrefixFrom(netip.MustParseAddr("198.51.100.0"), e.Prefix.Bits()) // elsewhere
+				// elsewhere
+				e.Prefix = netip.PrefixFrom(netip.MustParseAddr("198.51.100.0"), e.Prefix.Bits())
 				entries[i] = e
 			}
 			if err := writer.Add(e); err != nil {
@@ -331,8 +345,10 @@ func TestLookupFindsAShapeThatMovesMeanwhile(t *testing.T) {
 		reader, err := Open(mem, func() uint64 {
 			if c.jiffies == 1 {
 				c.jiffies = 5
-				writer.Delete(entries[0])                                            // the last shape takes its place ...
-				if err := writer.Add(entry("203.0.113.0/27", 6, 0, 0)); err != nil { // ... and leaves its own to another
+				// the last shape takes its place ...
+				writer.Delete(entries[0])
+				// ... and leaves its own to another
+				if err := writer.Add(entry("203.0.113.0/27", 6, 0, 0)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -347,11 +363,13 @@ func TestLookupFindsAShapeThatMovesMeanwhile(t *testing.T) {
 	}
 }
 
-// A writer killed between the two steps by which the last shape takes the place of one that goes leaves it in the list twice.
-// Mending must not take it out for the time of the mending: programs are reading.
+// A writer killed between the two steps by which the last shape takes the place of one that goes
+// leaves it in the list twice. Mending must not take it out for the time of the mending: programs
+// are reading.
 func TestMendingKeepsShapesInTheList(t *testing.T) {
 	table := newTable(t, 100, &clock{1})
-	for _, e := range []Entry{entry("192.0.2.0/24", 6, 0, 0), entry("192.0.2.0/25", 6, 0, 0), entry("192.0.2.9/32", 6, 443, 16)} {
+	for _, e := range []Entry{entry("192.0.2.0/24", 6, 0, 0), entry("192.0.2.0/25", 6, 0, 0),
+		entry("192.0.2.9/32", 6, 443, 16)} {
 		if err := table.Add(e); err != nil {
 			t.Fatal(err)
 		}
@@ -381,7 +399,8 @@ func TestMendingKeepsShapesInTheList(t *testing.T) {
 	if n := least.Load(); n < 3 {
 		t.Errorf("programs saw %d shapes of 3", n)
 	}
-	if _, ok := (index{table}).Sound(); !ok || !table.Lookup(netip.MustParseAddr("192.0.2.9"), 6, 443) {
+	if _, ok := (index{table}).Sound(); !ok ||
+		!table.Lookup(netip.MustParseAddr("192.0.2.9"), 6, 443) {
 		t.Error("the set is not mended")
 	}
 }

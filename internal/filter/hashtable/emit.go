@@ -22,10 +22,11 @@ const (
 	StackFree = -16 // from here down the caller's
 )
 
-// Code is the code of one function. What looks a set up is two functions, one that opens it and goes through the keys to ask for,
-// and one that looks for one of them. Both are global: the verifier (Linux 5.6) walks each once, however
-// often it is called and whatever the number of keys; the second takes the set's memory as a pointer (5.12). They carry BTF, so
-// every function of the program must (btf.WithFuncMetadata).
+// Code is the code of one function. What looks a set up is two functions, one that opens it and
+// goes through the keys to ask for, and one that looks for one of them. Both are global: the
+// verifier (Linux 5.6) walks each once, however often it is called and whatever the number of keys;
+// the second takes the set's memory as a pointer (5.12). They carry BTF, so every function of the
+// program must (btf.WithFuncMetadata).
 type Code struct {
 	*assembler.Builder
 	Layout              // of the table
@@ -38,8 +39,9 @@ func (c *Code) Pointer(dst asm.Register, offset int) {
 	c.Emit(asm.Mov.Reg(dst, asm.R9), asm.Add.Imm(dst, int32(offset)))
 }
 
-// Open leaves the memory of the set that is in force in R9, or goes to miss if there is none. A look-up opens the set
-// once, so that all its steps see the same contents while a replace swaps them.
+// Open leaves the memory of the set that is in force in R9, or goes to miss if there is none. A
+// look-up opens the set once, so that all its steps see the same contents while a replace swaps
+// them.
 func (c *Code) Open(miss string) {
 	if c.Number == asm.R0 {
 		c.Emit(asm.StoreImm(asm.R10, stackKey, 0, asm.Word))
@@ -66,9 +68,10 @@ func (c *Code) element(miss string) {
 	)
 }
 
-// Search looks for the entry of one key in the memory in R9 and returns 1 if it is there and its lease has not ended, else
-// 0. The address, with bits behind the prefix, is on the stack, the code of the length in the low byte of R4, and the service, where
-// keys have one, in R8. The clock is read only when an entry is found. At the label no, 0 is returned as well.
+// Search looks for the entry of one key in the memory in R9 and returns 1 if it is there and its
+// lease has not ended, else 0. The address, with bits behind the prefix, is on the stack, the code
+// of the length in the low byte of R4, and the service, where keys have one, in R8. The clock is
+// read only when an entry is found. At the label no, 0 is returned as well.
 func (c *Code) Search(no string) {
 	look, found := c.Fresh("look"), c.Fresh("found")
 	if c.Narrow {
@@ -95,9 +98,10 @@ func (c *Code) Search(no string) {
 	c.lease(no)
 }
 
-// narrowKey leaves the masked address in R1, the tag in R4, and the hash for the first bucket in R3; see Table.hash.
-// Both are cut to the bits that they are compared with: else the verifier would learn from each
-// compare that they are small, and walk what follows once more for not having known.
+// narrowKey leaves the masked address in R1, the tag in R4, and the hash for the first bucket in
+// R3; see Table.hash. Both are cut to the bits that they are compared with: else the verifier would
+// learn from each compare that they are small, and walk what follows once more for not having
+// known.
 func (c *Code) narrowKey() {
 	c.Emit(
 		asm.And.Imm(asm.R4, metaCode),
@@ -120,7 +124,8 @@ func (c *Code) narrowKey() {
 	c.halves()
 }
 
-// wideKey leaves the masked address in R1 and R2, the tag in R4, and the hash for the first bucket in R3.
+// wideKey leaves the masked address in R1 and R2, the tag in R4, and the hash for the first bucket
+// in R3.
 func (c *Code) wideKey() {
 	c.Emit(
 		asm.And.Imm(asm.R4, metaCode),
@@ -180,8 +185,8 @@ func (c *Code) halves() {
 	)
 }
 
-// bucket turns half a hash in R3 into the address of the bucket, in R5. The move tells the verifier, after
-// a spill, that the number has 32 bits.
+// bucket turns half a hash in R3 into the address of the bucket, in R5. The move tells the
+// verifier, after a spill, that the number has 32 bits.
 func (c *Code) bucket() {
 	c.Emit(
 		asm.Mov.Reg32(asm.R3, asm.R3),
@@ -198,8 +203,9 @@ func (c *Code) bucket() {
 }
 
 // glance goes to look if any slot of the bucket at R5 may hold the key, or if entries have spilled
-// from it, without branches but for the last. Only for equal numbers does x ^ y - 1 have the sign. Whether entries have spilled is
-// read last: one that leaves its slot meanwhile has been counted before.
+// from it, without branches but for the last. Only for equal numbers does x ^ y - 1 have the sign.
+// Whether entries have spilled is read last: one that leaves its slot meanwhile has been counted
+// before.
 func (c *Code) glance(look string) {
 	c.Emit(asm.Mov.Imm(asm.R3, 0))
 	for i := range c.Slots {
@@ -217,8 +223,8 @@ func (c *Code) glance(look string) {
 	)
 }
 
-// probe looks for the key in the slots of the bucket at R5, as Table.findIn does, and goes to found with its
-// meta in R0. One branch a slot: all that has to be equal is gathered in R4.
+// probe looks for the key in the slots of the bucket at R5, as Table.findIn does, and goes to found
+// with its meta in R0. One branch a slot: all that has to be equal is gathered in R4.
 func (c *Code) probe(found string) {
 	for i := range c.Slots {
 		gather := func(size asm.Size, offset int, with asm.Register) {

@@ -19,9 +19,10 @@ const atCount = AtOwn + 8
 
 // layouts are one of each sort.
 var layouts = map[string]Layout{
-	"narrow":        {Bytes: 64, Slots: 5, Narrow: true, Spilled: 0, Metas: 24, Keys: 4, Codes: 33},
-	"wide":          {Bytes: 128, Slots: 5, Spilled: 0, Metas: 8, Keys: 48, Codes: 129},
-	"with services": {Bytes: 128, Slots: 4, Spilled: 112, Metas: 0, Keys: 32, Services: 96, Codes: 129},
+	"narrow": {Bytes: 64, Slots: 5, Narrow: true, Spilled: 0, Metas: 24, Keys: 4, Codes: 33},
+	"wide":   {Bytes: 128, Slots: 5, Spilled: 0, Metas: 8, Keys: 48, Codes: 129},
+	"with services": {Bytes: 128, Slots: 4, Spilled: 112, Metas: 0, Keys: 32, Services: 96,
+		Codes: 129},
 }
 
 // kindOf makes a kind of sets with two tables of one layout, as full as those of package prefix.
@@ -138,7 +139,8 @@ func TestASetFollowsAModel(t *testing.T) {
 					_, there := model[at]
 					switch op := r.IntN(20); {
 					case op < 12:
-						end := []uint64{0, s.jiffies + uint64(r.IntN(2*max+9)), s.jiffies - 1}[r.IntN(3)]
+						end := []uint64{0, s.jiffies + uint64(r.IntN(2*max+9)),
+							s.jiffies - 1}[r.IntN(3)]
 						err := tab.Add(k, end)
 						if end != 0 && end <= s.jiffies {
 							delete(model, at)
@@ -191,7 +193,8 @@ func TestASetFollowsAModel(t *testing.T) {
 	}
 }
 
-// What stays is found by every look-up while other entries come, go, and push it into its second bucket.
+// What stays is found by every look-up while other entries come, go, and push it into its second
+// bucket.
 func TestWhatMovesIsNeverMissed(t *testing.T) {
 	for name, l := range layouts {
 		t.Run(name, func(t *testing.T) {
@@ -224,7 +227,8 @@ func TestWhatMovesIsNeverMissed(t *testing.T) {
 					}
 				}
 			}()
-			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end) && !t.Failed(); {
+			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end) &&
+				!t.Failed(); {
 				for i := range stay {
 					if !tab.Holds(s.key(i)) {
 						t.Errorf("entry %d was not found", i)
@@ -310,7 +314,8 @@ func TestAKilledWritersChangeIsMended(t *testing.T) {
 					}
 					for b, n := range spilled {
 						if *tab.spilled(b) != n {
-							t.Errorf("bucket %d says that %d have spilled, want %d", b, *tab.spilled(b), n)
+							t.Errorf("bucket %d says that %d have spilled, want %d", b,
+								*tab.spilled(b), n)
 						}
 					}
 				}
@@ -319,7 +324,8 @@ func TestAKilledWritersChangeIsMended(t *testing.T) {
 	}
 }
 
-// A search for ended leases within an addition leaves the set marked as being changed: that Count checks.
+// A search for ended leases within an addition leaves the set marked as being changed: that Count
+// checks.
 func TestASetStaysDirtyUntilTheEndOfAChange(t *testing.T) {
 	s := newSet(t, layouts["wide"], 50)
 	for i := range 50 {
@@ -379,7 +385,8 @@ func TestAKindMayRefuseWhatIsNotThere(t *testing.T) {
 func TestMaxAndRoomAreBounded(t *testing.T) {
 	k := kindOf(layouts["wide"])
 	_, size := k.Layout(10)
-	for _, c := range []struct{ max, room, size int }{{0, 10, size}, {11, 10, size}, {10, 1<<20 + 1, size}, {10, 10, size - 4096}} {
+	for _, c := range []struct{ max, room, size int }{{0, 10, size}, {11, 10, size},
+		{10, 1<<20 + 1, size}, {10, 10, size - 4096}} {
 		if err := k.Format(memory(c.size), c.max, c.room); err == nil {
 			t.Errorf("%+v is formatted", c)
 		}
@@ -394,8 +401,8 @@ func TestMaxAndRoomAreBounded(t *testing.T) {
 	}
 }
 
-// An entry moves to its second bucket by three stores: it is counted as spilled, written there, and leaves its slot. Whoever reads
-// the count first and the slot last finds neither.
+// An entry moves to its second bucket by three stores: it is counted as spilled, written there, and
+// leaves its slot. Whoever reads the count first and the slot last finds neither.
 func TestSlotsAreReadBeforeWhatHasSpilled(t *testing.T) {
 	for name, l := range layouts {
 		l.At, l.Buckets = AtRest, 100
@@ -404,7 +411,8 @@ func TestSlotsAreReadBeforeWhatHasSpilled(t *testing.T) {
 		slotsRead, bucket := 0, false
 		for _, in := range c.MustFinish() {
 			switch {
-			case in.OpCode.Class() == asm.ALU64Class && in.OpCode.ALUOp() == asm.Add && in.Dst == asm.R5 && in.Src == asm.R3:
+			case in.OpCode.Class() == asm.ALU64Class && in.OpCode.ALUOp() == asm.Add &&
+				in.Dst == asm.R5 && in.Src == asm.R3:
 				slotsRead, bucket = 0, true
 			case !bucket || in.OpCode.Class() != asm.LdXClass || in.Src != asm.R5:
 			case in.Offset != int16(l.Spilled):

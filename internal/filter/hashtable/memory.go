@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the memory of every set has what. All words are little-endian, as the compiled programs are. What is free up to the
-// masks, and what lies between them and the tables, is laid out by the kind.
+// Where the memory of every set has what. All words are little-endian, as the compiled programs
+// are. What is free up to the masks, and what lies between them and the tables, is laid out by the
+// kind.
 const (
 	AtMagic   = 0
 	AtVersion = 8
@@ -50,8 +51,9 @@ type Kind struct {
 	AtRoom     int   // where the room stands; 0 there is max
 	Lengths    []int // of the prefixes of up to 128 bits that the codes stand for, from code 1 on
 
-	// Layout says where the tables of a set with this room lie, in ascending order and with as many buckets each, and how large its memory
-	// is, a multiple of 4096. It depends on the room alone, so a program can be compiled before the map exists.
+	// Layout says where the tables of a set with this room lie, in ascending order and with as many
+	// buckets each, and how large its memory is, a multiple of 4096. It depends on the room alone,
+	// so a program can be compiled before the map exists.
 	Layout func(room int) (tables []Layout, size int)
 }
 
@@ -90,12 +92,14 @@ func (m Memory) U32(off int) *uint32 { return (*uint32)(unsafe.Pointer(&m[off]))
 // U64 is the word at an offset, a multiple of eight.
 func (m Memory) U64(off int) *uint64 { return (*uint64)(unsafe.Pointer(&m[off])) }
 
-// Spec describes the map of a set laid out for room entries: an array of maps with one entry, 0, in which the memory of the
-// set is put: a map of InnerMap, an array with one entry that user space maps and formats (Format). Putting another there replaces
-// the whole contents in one step. Without one, programs see a set without entries. The error is for a room outside 1 to MaxEntries.
+// Spec describes the map of a set laid out for room entries: an array of maps with one entry, 0, in
+// which the memory of the set is put: a map of InnerMap, an array with one entry that user space
+// maps and formats (Format). Putting another there replaces the whole contents in one step. Without
+// one, programs see a set without entries. The error is for a room outside 1 to MaxEntries.
 func (k *Kind) Spec(name string, room int) (*ebpf.MapSpec, error) {
 	if room < 1 || room > k.MaxEntries {
-		return nil, fmt.Errorf("dynamic set %q: max %sis 1 to %d entries, not %d", name, k.of(), k.MaxEntries, room)
+		return nil, fmt.Errorf("dynamic set %q: max %sis 1 to %d entries, not %d", name, k.of(),
+			k.MaxEntries, room)
 	}
 	_, size := k.Layout(room)
 	return &ebpf.MapSpec{
@@ -122,14 +126,17 @@ func (k *Kind) of() string {
 	return k.Of + " "
 }
 
-// Format makes an empty set of zeroed memory, which must have the size that Spec gives for room, and chooses its seeds. The memory is laid
-// out for room entries, at least max, so that sets of different max can be looked up by one function: that of room.
+// Format makes an empty set of zeroed memory, which must have the size that Spec gives for room,
+// and chooses its seeds. The memory is laid out for room entries, at least max, so that sets of
+// different max can be looked up by one function: that of room.
 func (k *Kind) Format(mem Memory, max, room int) error {
 	if max < 1 || max > room || room > k.MaxEntries {
-		return fmt.Errorf("dynamic set: max %sis 1 to %d entries and no more than there is room for, not %d of %d", k.of(), k.MaxEntries, max, room)
+		return fmt.Errorf("dynamic set: max %sis 1 to %d entries and no more than there is room "+
+			"for, not %d of %d", k.of(), k.MaxEntries, max, room)
 	}
 	if _, size := k.Layout(room); len(mem) != size {
-		return fmt.Errorf("dynamic set for %d entries: memory of %d bytes, want %d: %w", room, len(mem), size, ErrLayout)
+		return fmt.Errorf("dynamic set for %d entries: memory of %d bytes, want %d: %w", room,
+			len(mem), size, ErrLayout)
 	}
 	put := func(off int, v uint64) { binary.NativeEndian.PutUint64(mem[off:], v) }
 	for i, length := range k.Lengths {
@@ -161,15 +168,17 @@ func mask(n int) (hi, lo uint64) {
 	return ones, ones &^ (ones >> (n - 64))
 }
 
-// Open gives access to a formatted set. now is the clock of the leases, in jiffies. index is asked once, with the set whose
-// tables are known, for what is to be told of its entries. Memory that is not such a set gives ErrLayout; a set that a writer left half-way is mended.
+// Open gives access to a formatted set. now is the clock of the leases, in jiffies. index is asked
+// once, with the set whose tables are known, for what is to be told of its entries. Memory that is
+// not such a set gives ErrLayout; a set that a writer left half-way is mended.
 func (k *Kind) Open(mem Memory, now func() uint64, index func(*Set) Index) (*Set, error) {
 	if len(mem) < AtRest || uintptr(unsafe.Pointer(&mem[0]))%8 != 0 {
 		return nil, fmt.Errorf("dynamic set: %d bytes of memory: %w", len(mem), ErrLayout)
 	}
 	word := func(off int) uint64 { return binary.NativeEndian.Uint64(mem[off:]) }
 	if word(AtMagic) != k.Magic || word(AtVersion) != k.Version {
-		return nil, fmt.Errorf("dynamic set: magic %#x, version %d: %w", word(AtMagic), word(AtVersion), ErrLayout)
+		return nil, fmt.Errorf("dynamic set: magic %#x, version %d: %w", word(AtMagic),
+			word(AtVersion), ErrLayout)
 	}
 	max, room := word(AtMax), word(k.AtRoom)
 	if room == 0 { // made before sets had it
@@ -180,14 +189,16 @@ func (k *Kind) Open(mem Memory, now func() uint64, index func(*Set) Index) (*Set
 	}
 	layouts, size := k.Layout(int(room))
 	if size != len(mem) || word(AtSize) != uint64(size) {
-		return nil, fmt.Errorf("dynamic set: room for %d in %d bytes: %w", room, len(mem), ErrLayout)
+		return nil, fmt.Errorf("dynamic set: room for %d in %d bytes: %w", room, len(mem),
+			ErrLayout)
 	}
 	for i, length := range k.Lengths {
 		if hi, lo := mask(length); word(AtMasks+16*(i+1)) != hi || word(AtMasks+16*(i+1)+8) != lo {
 			return nil, fmt.Errorf("dynamic set: mask of code %d: %w", i+1, ErrLayout)
 		}
 	}
-	s := &Set{mem: mem, max: int(max), room: int(room), now: now, Tables: make([]Table, len(layouts))}
+	s := &Set{mem: mem, max: int(max), room: int(room), now: now,
+		Tables: make([]Table, len(layouts))}
 	for i, l := range layouts {
 		s.Tables[i] = Table{l, s}
 	}

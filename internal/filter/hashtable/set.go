@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Set is a dynamic set: its tables and what is known of all of them together. Only one method that changes or lists a set may run at a time, in all
-// processes; see the package's comment.
+// Set is a dynamic set: its tables and what is known of all of them together. Only one method that
+// changes or lists a set may run at a time, in all processes; see the package's comment.
 type Set struct {
 	Tables []Table // in the order of Kind.Layout
 
@@ -17,23 +17,28 @@ type Set struct {
 	index Index
 }
 
-// Index is what a kind of set keeps beside the tables, so that a look-up knows which keys to ask for.
+// Index is what a kind of set keeps beside the tables, so that a look-up knows which keys to ask
+// for.
 type Index interface {
-	// Admit says what keeps a key out that is not there, whatever the number of entries. It may call Set.Reclaim.
+	// Admit says what keeps a key out that is not there, whatever the number of entries. It may
+	// call Set.Reclaim.
 	Admit(t *Table, k Key, now uint64) error
 	// Count hears of an entry that comes (by 1), before it can be found, or that has gone (by -1).
 	Count(t *Table, k Key, by int)
 	// Settle ends a change.
 	Settle()
-	// Sound says how many entries are counted, and whether that can be believed as far as a glance tells.
+	// Sound says how many entries are counted, and whether that can be believed as far as a glance
+	// tells.
 	Sound() (total uint32, ok bool)
 	// Possible says whether an entry of the table can have this key.
 	Possible(t *Table, k Key) bool
-	// Recount makes all counts anew from the entries, with programs reading, and says how many there are.
+	// Recount makes all counts anew from the entries, with programs reading, and says how many
+	// there are.
 	Recount() (total uint32)
 }
 
-// CopyTo makes dst, memory of the same size that nobody reads yet, a set with the same entries, seeds and counts.
+// CopyTo makes dst, memory of the same size that nobody reads yet, a set with the same entries,
+// seeds and counts.
 func (s *Set) CopyTo(dst []byte) error {
 	if len(dst) != len(s.mem) {
 		return fmt.Errorf("dynamic set: copy %d bytes to %d: %w", len(s.mem), len(dst), ErrLayout)
@@ -45,8 +50,8 @@ func (s *Set) CopyTo(dst []byte) error {
 // Refused is the number of entries that found the set full, as counted by Refuse.
 func (s *Set) Refused() uint64 { return atomic.LoadUint64(s.mem.U64(atRefused)) }
 
-// Refuse counts n entries that were not taken because the set is full. Whoever adds many at once, and
-// none of them if one does not fit, knows how many that are.
+// Refuse counts n entries that were not taken because the set is full. Whoever adds many at once,
+// and none of them if one does not fit, knows how many that are.
 func (s *Set) Refuse(n uint64) { atomic.AddUint64(s.mem.U64(atRefused), n) }
 
 // Max is the number of entries the set may have.
@@ -75,8 +80,9 @@ func (s *Set) Change(modify func(now uint64)) {
 }
 
 // Add puts an entry into the table until the clock reaches expires (0: until deleted), or gives an
-// entry that is there its new lease. A lease that has ended already removes the entry. If the set is full of live entries
-// the error wraps ErrFull, if its kind refuses the key what Index.Admit says; it begins with the number of entries, and nothing has changed.
+// entry that is there its new lease. A lease that has ended already removes the entry. If the set
+// is full of live entries the error wraps ErrFull, if its kind refuses the key what Index.Admit
+// says; it begins with the number of entries, and nothing has changed.
 func (t *Table) Add(k Key, expires uint64) error {
 	s := t.set
 	s.begin()
@@ -106,7 +112,8 @@ func (t *Table) Add(k Key, expires uint64) error {
 	return nil
 }
 
-// Delete takes an entry out of the table, whatever its lease, and says whether it was there with one that had not ended.
+// Delete takes an entry out of the table, whatever its lease, and says whether it was there with
+// one that had not ended.
 func (t *Table) Delete(k Key) bool {
 	s, ok := t.Find(k)
 	if !ok {
@@ -169,9 +176,10 @@ func (t *Table) reclaim(k Key, now uint64) bool {
 	return t.set.Len() < before || t.set.Reclaim(now)
 }
 
-// Reclaim looks for entries whose lease has ended in the whole set, to make room for another, and says whether it removed any. In large sets,
-// where that takes long, it does so not more often than every few hundred milliseconds: a flood of additions to a full set must not keep a CPU
-// searching. It is for the inside of a change.
+// Reclaim looks for entries whose lease has ended in the whole set, to make room for another, and
+// says whether it removed any. In large sets, where that takes long, it does so not more often than
+// every few hundred milliseconds: a flood of additions to a full set must not keep a CPU searching.
+// It is for the inside of a change.
 func (s *Set) Reclaim(now uint64) bool {
 	scanned := s.mem.U64(atScanned)
 	if wait := uint64(s.Tables[0].Buckets >> 12); now-*scanned < wait {
@@ -181,8 +189,9 @@ func (s *Set) Reclaim(now uint64) bool {
 	return s.expire(now) > 0
 }
 
-// sweepBuckets is how many buckets of each table a new entry looks through for ended leases: a few reads of
-// memory that follows what was read before, and all is seen before the set has filled itself anew.
+// sweepBuckets is how many buckets of each table a new entry looks through for ended leases: a few
+// reads of memory that follows what was read before, and all is seen before the set has filled
+// itself anew.
 const sweepBuckets = 2
 
 // sweep frees entries whose lease has ended, where the last one stopped.
@@ -206,7 +215,8 @@ func (s *Set) sweep(now uint64) {
 	}
 }
 
-// Mend repairs what a writer that was killed in the middle of a change has left, in an open set too. It costs a glance where there is nothing.
+// Mend repairs what a writer that was killed in the middle of a change has left, in an open set
+// too. It costs a glance where there is nothing.
 func (s *Set) Mend() {
 	if atomic.LoadUint32(s.mem.U32(AtDirty)) != 0 || !s.sound() {
 		s.repair()
@@ -220,7 +230,8 @@ func (s *Set) sound() bool {
 }
 
 // repair counts everything anew after a writer was killed. Slots that hold no possible entry are
-// freed, and so is the second copy of an entry that was being moved. Programs may be reading: a bucket's spilled count is never too low.
+// freed, and so is the second copy of an entry that was being moved. Programs may be reading: a
+// bucket's spilled count is never too low.
 func (s *Set) repair() {
 	s.begin()
 	defer s.end()
@@ -244,7 +255,8 @@ func (s *Set) repair() {
 	*s.mem.U64(atScanned) = 0
 }
 
-// checked says whether the slot holds an entry that belongs there and is not the second copy of one, and which is its first bucket.
+// checked says whether the slot holds an entry that belongs there and is not the second copy of
+// one, and which is its first bucket.
 func (t *Table) checked(s Slot, k Key) (first int, ok bool) {
 	m := *t.meta(s)
 	if int(m&metaCode) > t.Codes || !t.set.index.Possible(t, k) {

@@ -47,7 +47,8 @@ func (t *Table) loadKey(s Slot) (hi, lo uint64, service uint32) {
 	if t.Narrow {
 		return uint64(atomic.LoadUint32(mem.U32(at + t.Keys + 4*s.i))), 0, 0
 	}
-	hi, lo = atomic.LoadUint64(mem.U64(at+t.Keys+16*s.i)), atomic.LoadUint64(mem.U64(at+t.Keys+16*s.i+8))
+	hi, lo = atomic.LoadUint64(mem.U64(at+t.Keys+16*s.i)),
+		atomic.LoadUint64(mem.U64(at+t.Keys+16*s.i+8))
 	if t.Services != 0 {
 		service = atomic.LoadUint32(mem.U32(at + t.Services + 4*s.i))
 	}
@@ -88,8 +89,9 @@ func (t *Table) hash(k Key) (first, second int, tag uint64) {
 	return int((h >> 32) * n >> 32), int((h & 0xffffffff) * n >> 32), tag
 }
 
-// Touch reads where the key's bucket begins, so that what follows finds it in the cache. In a large table an entry waits
-// for memory more than for all else, and reads that do not depend on each other wait together.
+// Touch reads where the key's bucket begins, so that what follows finds it in the cache. In a large
+// table an entry waits for memory more than for all else, and reads that do not depend on each
+// other wait together.
 func (t *Table) Touch(k Key) {
 	first, _, _ := t.hash(k)
 	atomic.LoadUint32(t.spilled(first))
@@ -110,8 +112,8 @@ func (t *Table) find(k Key) (Slot, uint64) {
 	return t.findIn(second, k, tag)
 }
 
-// findIn is what the emitted code does with a bucket: the meta is read between two looks at what identifies the
-// entry, so that it cannot be that of another.
+// findIn is what the emitted code does with a bucket: the meta is read between two looks at what
+// identifies the entry, so that it cannot be that of another.
 func (t *Table) findIn(bucket int, k Key, tag uint64) (Slot, uint64) {
 	mem, metas := t.set.mem, t.At+bucket*t.Bytes+t.Metas
 	for i := range t.Slots {
@@ -122,15 +124,17 @@ func (t *Table) findIn(bucket int, k Key, tag uint64) (Slot, uint64) {
 		}
 		s := Slot{bucket, i}
 		hi, lo, service := t.loadKey(s)
-		if hi == k.Hi && lo == k.Lo && service == k.Service && (atomic.LoadUint64(at)^m)&metaIdentity == 0 {
+		if hi == k.Hi && lo == k.Lo && service == k.Service &&
+			(atomic.LoadUint64(at)^m)&metaIdentity == 0 {
 			return s, m
 		}
 	}
 	return Slot{}, 0
 }
 
-// Holds says whether there is an entry of exactly this key whose lease has not ended. It may run beside a writer, and so
-// believes the meta by which the entry was found: meanwhile it may lie elsewhere.
+// Holds says whether there is an entry of exactly this key whose lease has not ended. It may run
+// beside a writer, and so believes the meta by which the entry was found: meanwhile it may lie
+// elsewhere.
 func (t *Table) Holds(k Key) bool {
 	_, m := t.find(k)
 	return m != 0 && live(m, t.set.now())
@@ -145,7 +149,8 @@ func (t *Table) Get(k Key) (expires uint64, ok bool) {
 	return t.Lease(s, t.set.now())
 }
 
-// Lease is the end of the lease of an entry in jiffies, 0 for never, and whether it is still to come at the time now.
+// Lease is the end of the lease of an entry in jiffies, 0 for never, and whether it is still to
+// come at the time now.
 func (t *Table) Lease(s Slot, now uint64) (expires uint64, alive bool) {
 	m := *t.meta(s)
 	if !live(m, now) {
@@ -177,7 +182,8 @@ func (t *Table) keyAt(s Slot) Key {
 	return Key{hi, lo, service, min(int(*t.meta(s)&metaCode), t.Codes)}
 }
 
-// free finds a slot in the bucket that holds nothing; an entry whose lease has ended is removed for it.
+// free finds a slot in the bucket that holds nothing; an entry whose lease has ended is removed for
+// it.
 func (t *Table) free(bucket int, now uint64) (Slot, bool) {
 	for i := range t.Slots {
 		s := Slot{bucket, i}
@@ -193,8 +199,8 @@ func (t *Table) free(bucket int, now uint64) (Slot, bool) {
 	return Slot{}, false
 }
 
-// Insert puts a new key in one of its buckets, moving others to their second bucket if need be, and fails when
-// there is no room near. It does not look at max. It is for the inside of Set.Change.
+// Insert puts a new key in one of its buckets, moving others to their second bucket if need be, and
+// fails when there is no room near. It does not look at max. It is for the inside of Set.Change.
 func (t *Table) Insert(k Key, expires, now uint64) bool {
 	first, second, tag := t.hash(k)
 	s, ok := t.free(first, now)
@@ -219,9 +225,10 @@ func (t *Table) Insert(k Key, expires, now uint64) bool {
 	return true
 }
 
-// makeRoom empties a slot of the bucket by moving an entry from its first to its second bucket, in which up to depth
-// such moves make room first. Only this direction is safe: a reader looks into the first bucket and then into the
-// second, and the entry is in the second before it leaves the first.
+// makeRoom empties a slot of the bucket by moving an entry from its first to its second bucket, in
+// which up to depth such moves make room first. Only this direction is safe: a reader looks into
+// the first bucket and then into the second, and the entry is in the second before it leaves the
+// first.
 func (t *Table) makeRoom(bucket, depth int, now uint64) (Slot, bool) {
 	for i := range t.Slots {
 		s := Slot{bucket, i}
@@ -248,7 +255,8 @@ func (t *Table) makeRoom(bucket, depth int, now uint64) (Slot, bool) {
 	return Slot{}, false
 }
 
-// Vacate marks a slot free, and leaves it to the caller that the entry was counted. The number of the entry stays, for the next one to count on.
+// Vacate marks a slot free, and leaves it to the caller that the entry was counted. The number of
+// the entry stays, for the next one to count on.
 func (t *Table) Vacate(s Slot) {
 	m := t.meta(s)
 	atomic.StoreUint64(m, *m&0xff0000)
@@ -269,7 +277,8 @@ func (t *Table) count(k Key, by int) {
 	t.set.index.Count(t, k, by)
 }
 
-// Entries visits the slots in use, also those whose lease has ended, in no order. The loop may remove what it visits.
+// Entries visits the slots in use, also those whose lease has ended, in no order. The loop may
+// remove what it visits.
 func (t *Table) Entries() iter.Seq2[Slot, Key] {
 	return func(yield func(Slot, Key) bool) {
 		for b := range t.Buckets {

@@ -9,8 +9,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Action is what a rule does to a packet that meets all its conditions: effects, in their order, and
-// then perhaps a verdict. The zero value drops.
+// Action is what a rule does to a packet that meets all its conditions: effects, in their order,
+// and then perhaps a verdict. The zero value drops.
 type Action struct {
 	Verdict Verdict
 	Effects []Effect
@@ -28,8 +28,8 @@ const (
 // String is the word of the language; NoVerdict has none.
 func (v Verdict) String() string { return [...]string{"drop", "pass", ""}[v] }
 
-// Effect is something that a rule does to a packet besides deciding it. Effects happen in the order of
-// the rules, once, and only for packets that come to the rule.
+// Effect is something that a rule does to a packet besides deciding it. Effects happen in the order
+// of the rules, once, and only for packets that come to the rule.
 type Effect struct {
 	Action action.Action // whose effect it is
 	Value  uint32        // what it means depends on the action

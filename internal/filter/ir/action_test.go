@@ -12,7 +12,8 @@ import (
 func TestEffectThatNothingIsListedOfMayNothing(t *testing.T) {
 	for _, v := range []Verdict{Drop, Pass, NoVerdict} {
 		a := &Action{v, []Effect{{Action: action.Foreign}, {Action: action.Count}}}
-		for _, trait := range []action.Traits{action.GoesOn, action.MayGo, action.MayShare, action.MayBeTree, action.MayBeBytecode} {
+		for _, trait := range []action.Traits{action.GoesOn, action.MayGo, action.MayShare,
+			action.MayBeTree, action.MayBeBytecode} {
 			if a.May(trait) {
 				t.Errorf("%s may %b", a, trait)
 			}
@@ -31,7 +32,8 @@ func TestTraitsOfActionsOfTheLanguage(t *testing.T) {
 		actions[action.Protect]: {true, true, true, true, true, true},
 		actions[action.Count]:   {false, false, true, true, false, true},
 		// Only the rule that decides has the effect, and bytecode finds that in no order.
-		{Verdict: Drop, Effects: []Effect{{Action: action.Count}}}: {true, true, true, true, false, false},
+		{Verdict: Drop, Effects: []Effect{{Action: action.Count}}}: {true, true, true, true, false,
+			false},
 	} {
 		got := answers{does.Decides(), does.MayDecide(), does.May(action.MayGo),
 			does.May(action.MayShare), does.May(action.MayBeTree), does.May(action.MayBeBytecode)}
@@ -44,10 +46,11 @@ func TestTraitsOfActionsOfTheLanguage(t *testing.T) {
 	}
 }
 
-// A rule that an earlier one covers goes, unless it has an effect that says nothing of that; a rule with
-// an effect covers others if it decides.
+// A rule that an earlier one covers goes, unless it has an effect that says nothing of that; a rule
+// with an effect covers others if it decides.
 func TestShadowingAsksTheTableOfEffects(t *testing.T) {
-	text := "drop udp from 10.0.0.0/8\ncount udp from 10.0.0.0/9\ndrop udp from 10.0.0.0/9 port 7\ndefault pass\n"
+	text := "drop udp from 10.0.0.0/8\ncount udp from 10.0.0.0/9\ndrop udp from 10.0.0.0/9 port " +
+		"7\ndefault pass\n"
 	p, ds := policy.Parse("test.levee", []byte(text), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds)

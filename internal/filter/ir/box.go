@@ -23,7 +23,8 @@ func (b *box) meets(conds []Cond, budget *int) bool {
 		c := &conds[i]
 		*budget -= 1 + len(c.Pairs) + min(len(c.Prefixes), maxPrefixes)
 		if c.Ranges != nil {
-			if !slices.ContainsFunc(b.numbers[c.Field], func(r field.Range) bool { return overlap(r, c.Ranges) }) {
+			if !slices.ContainsFunc(b.numbers[c.Field],
+				func(r field.Range) bool { return overlap(r, c.Ranges) }) {
 				return false
 			}
 		} else if c.Prefixes != nil && !c.Not && prefixesApart(b.addrs[sideOf(c)], c.Prefixes) {
@@ -33,7 +34,8 @@ func (b *box) meets(conds []Cond, budget *int) bool {
 	return true
 }
 
-// cut parts the packets for which all conditions hold, which is nil if there are none, from the rest.
+// cut parts the packets for which all conditions hold, which is nil if there are none, from the
+// rest.
 func (b *box) cut(conds []Cond) (part *box, rest []*box) {
 	part = b
 	for i := range conds {

@@ -14,7 +14,8 @@ const (
 	PassOrder  = "order"  // ask the cheapest question first
 )
 
-// Build lowers a policy. skip names passes to leave out. Classes with the same rules share the memory of their lists.
+// Build lowers a policy. skip names passes to leave out. Classes with the same rules share the
+// memory of their lists.
 func Build(p *policy.Policy, skip ...string) *Program { return BuildWith(p, nil, skip...) }
 
 // BuildWith is Build with effects that the language does not have.
@@ -51,8 +52,8 @@ func malformed(p *policy.Policy, x Extension) []Rule {
 	return out
 }
 
-// order sorts conditions by what they cost; conditions have no side effects, so any order gives the same answer. One of a
-// field that the table says nothing of may need those in front of it.
+// order sorts conditions by what they cost; conditions have no side effects, so any order gives the
+// same answer. One of a field that the table says nothing of may need those in front of it.
 func order(conds []Cond) {
 	if slices.ContainsFunc(conds, func(q Cond) bool { return !lawsOf[q.Field].Reorder }) {
 		return

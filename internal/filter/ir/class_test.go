@@ -10,7 +10,8 @@ import (
 func TestPacketsHaveTheirClass(t *testing.T) {
 	for proto, want := range map[uint8]Transport{
 		packet.ProtoTCP: TCP, packet.ProtoUDP: UDP, packet.ProtoUDPLite: UDPLite,
-		packet.ProtoSCTP: SCTP, packet.ProtoDCCP: DCCP, packet.ProtoICMP: ICMP, packet.ProtoICMP6: ICMP, 47: Other,
+		packet.ProtoSCTP: SCTP, packet.ProtoDCCP: DCCP, packet.ProtoICMP: ICMP,
+		packet.ProtoICMP6: ICMP, 47: Other,
 	} {
 		for _, family := range []packet.Family{packet.IPv4, packet.IPv6} {
 			if proto == packet.ProtoICMP && family == packet.IPv6 ||

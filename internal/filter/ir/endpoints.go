@@ -8,8 +8,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Pair is an endpoint within a class of packets, which fixes the family and mostly the protocol: addresses, and ports or,
-// where the class has none, protocols.
+// Pair is an endpoint within a class of packets, which fixes the family and mostly the protocol:
+// addresses, and ports or, where the class has none, protocols.
 type Pair struct {
 	Prefix netip.Prefix
 	Range  field.Range
@@ -30,9 +30,12 @@ const (
 )
 
 // withoutPorts are the protocols that have none.
-var withoutPorts = field.Subtract(span(0, 255), []field.Range{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 33, Hi: 33}, {Lo: 132, Hi: 132}, {Lo: 136, Hi: 136}})
+var withoutPorts = field.Subtract(span(0, 255),
+	[]field.Range{{Lo: 6, Hi: 6}, {Lo: 17, Hi: 17}, {Lo: 33, Hi: 33}, {Lo: 132, Hi: 132},
+		{Lo: 136, Hi: 136}})
 
-// endpoint reduces a term on endpoints. A packet has the field if it has a port or is of a protocol that has none.
+// endpoint reduces a term on endpoints. A packet has the field if it has a port or is of a protocol
+// that has none.
 func (a *across) endpoint(t *policy.Term, c Class, q *questions) {
 	if c.Family == NonIP {
 		q.answer(never)
@@ -102,8 +105,8 @@ var inClass = func() (out [NumClasses][256]bool) {
 	return out
 }()
 
-// dynamicService asks a dynamic set of services or endpoints. What the class knows of the protocol is part of the question, so
-// that classes with the same rules do not take each other's.
+// dynamicService asks a dynamic set of services or endpoints. What the class knows of the protocol
+// is part of the question, so that classes with the same rules do not take each other's.
 func dynamicService(t *policy.Term, c Class) Cond {
 	q := Cond{Field: t.Field, Not: t.Not, Set: t.Set, Number: t.Field.Info().Port}
 	if c.Transport == Other {
@@ -114,7 +117,8 @@ func dynamicService(t *policy.Term, c Class) Cond {
 	return q
 }
 
-// listedEndpoint asks for the address alone, the number alone, or both one after the other, where that is the same.
+// listedEndpoint asks for the address alone, the number alone, or both one after the other, where
+// that is the same.
 func (a *across) listedEndpoint(t *policy.Term, c Class, q *questions) {
 	addr, number := t.Field.Info().Address, t.Field.Info().Port
 	if c.Transport == Other {
@@ -132,7 +136,8 @@ func (a *across) listedEndpoint(t *policy.Term, c Class, q *questions) {
 		}
 		numbers, byNumber := always, Cond{}
 		if hasPorts(c) || c.Transport == Other { // ICMP is a class of its own
-			numbers, byNumber = numeric(number, a.work.rangesOf(pairs, n), t.Not && address == always, c)
+			numbers, byNumber = numeric(number, a.work.rangesOf(pairs, n), t.Not &&
+				address == always, c)
 		}
 		if address == always || numbers == always || !t.Not {
 			switch {
@@ -155,8 +160,8 @@ func (a *across) listedEndpoint(t *policy.Term, c Class, q *questions) {
 	q.ask(Cond{Field: t.Field, Not: t.Not, Pairs: kept, List: list, Number: number, Set: t.Set})
 }
 
-// product tells whether endpoints, which are sorted by range and prefix, are all combinations of some prefixes, the first n of
-// them, with some ranges.
+// product tells whether endpoints, which are sorted by range and prefix, are all combinations of
+// some prefixes, the first n of them, with some ranges.
 func product(pairs []Pair) (n int, ok bool) {
 	for n = 1; n < len(pairs) && pairs[n].Range == pairs[0].Range; n++ {
 	}
@@ -205,8 +210,9 @@ func (c *Cond) asks() uint32 {
 // address is the address field of a condition on endpoints.
 func (c *Cond) address() field.Field { return c.Field.Info().Address }
 
-// maxCompared bounds what looking for covered endpoints costs, as a product of two lists. Of longer lists only
-// equal ones are known to cover each other: a finding may be missed, and a rule kept that can never match.
+// maxCompared bounds what looking for covered endpoints costs, as a product of two lists. Of longer
+// lists only equal ones are known to cover each other: a finding may be missed, and a rule kept
+// that can never match.
 const maxCompared = 1024
 
 func samePairs(a, b *Cond) bool {
@@ -220,12 +226,17 @@ func pairsImply(b, a *Cond, steps *int) bool {
 	}
 	switch {
 	case a.Pairs != nil && a.Field == b.Field && !a.Not:
-		return samePairs(a, b) || len(a.Pairs)*len(b.Pairs) <= maxCompared && every(func(p Pair) bool { return p.within(a.Pairs, steps) })
+		return samePairs(a, b) || len(a.Pairs)*len(b.Pairs) <= maxCompared &&
+			every(func(p Pair) bool { return p.within(a.Pairs, steps) })
 	case a.Prefixes != nil && a.Field == b.address() && len(b.Pairs) <= maxCompared:
 		if a.Not {
-			return every(func(p Pair) bool { return prefixesDisjoint([]netip.Prefix{p.Prefix}, a.Prefixes, steps) })
+			return every(func(p Pair) bool {
+				return prefixesDisjoint([]netip.Prefix{p.Prefix}, a.Prefixes, steps)
+			})
 		}
-		return every(func(p Pair) bool { return prefixesWithin([]netip.Prefix{p.Prefix}, a.Prefixes, steps) })
+		return every(func(p Pair) bool {
+			return prefixesWithin([]netip.Prefix{p.Prefix}, a.Prefixes, steps)
+		})
 	case a.Ranges != nil && a.Field == b.Number && len(b.Pairs) <= maxCompared:
 		return every(func(p Pair) bool { return within([]field.Range{p.Range}, a.Ranges, steps) })
 	}
@@ -236,11 +247,13 @@ func pairsImply(b, a *Cond, steps *int) bool {
 func (p Pair) within(all []Pair, steps *int) bool {
 	return slices.ContainsFunc(all, func(q Pair) bool {
 		*steps++
-		return q.Prefix.Bits() <= p.Prefix.Bits() && q.Prefix.Contains(p.Prefix.Addr()) && q.Range.Lo <= p.Range.Lo && p.Range.Hi <= q.Range.Hi
+		return q.Prefix.Bits() <= p.Prefix.Bits() && q.Prefix.Contains(p.Prefix.Addr()) &&
+			q.Range.Lo <= p.Range.Lo && p.Range.Hi <= q.Range.Hi
 	})
 }
 
-// impliesPairs reports whether the address and the number that b asks for are always among the endpoints of a.
+// impliesPairs reports whether the address and the number that b asks for are always among the
+// endpoints of a.
 func impliesPairs(b *Rule, a *Cond, steps *int) bool {
 	if a.Not || a.Pairs == nil || !lawsOf[a.Field].Cover {
 		return false

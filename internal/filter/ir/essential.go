@@ -14,7 +14,8 @@ var essentialTerms = [len(policy.Essential)][][]policy.Term{
 	{ // nd: RFC 4861 section 6.1 and 7.1 (hop limit 255, code 0), RFC 6980 (no fragments)
 		{
 			{Field: field.ICMP6Type, Ranges: []field.Range{
-				{Lo: 133 << 8, Hi: 133 << 8}, {Lo: 134 << 8, Hi: 134 << 8}, {Lo: 135 << 8, Hi: 135 << 8},
+				{Lo: 133 << 8, Hi: 133 << 8}, {Lo: 134 << 8, Hi: 134 << 8},
+				{Lo: 135 << 8, Hi: 135 << 8},
 				{Lo: 136 << 8, Hi: 136 << 8}, {Lo: 137 << 8, Hi: 137 << 8},
 			}},
 			{Field: field.TTL, Ranges: one(255)},

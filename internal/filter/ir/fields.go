@@ -14,8 +14,8 @@ var (
 	aspectOf [256]aspects // what of a class decides what is asked there
 
 	presentIn [field.NumFields][NumClasses]bool
-	// domains are the values that numeric fields can have in each class; nil where the class lacks the
-	// field.
+	// domains are the values that numeric fields can have in each class; nil where the class lacks
+	// the field.
 	domains [field.NumFields][NumClasses][]field.Range
 )
 

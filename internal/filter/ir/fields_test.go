@@ -12,11 +12,12 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// strangers are fields that nothing is known of: one that has no row, and one that has an empty one.
+// strangers are fields that nothing is known of: one that has no row, and one that has an empty
+// one.
 var strangers = []field.Field{field.None, field.NumFields}
 
-// A rule goes only where an earlier one covers it. That of a field that nobody has described stays, whatever it
-// looks like.
+// A rule goes only where an earlier one covers it. That of a field that nobody has described stays,
+// whatever it looks like.
 func TestFieldThatNothingIsKnownOfRemovesNoRule(t *testing.T) {
 	shapes := map[string]Cond{
 		"nothing":  {},
@@ -24,13 +25,15 @@ func TestFieldThatNothingIsKnownOfRemovesNoRule(t *testing.T) {
 		"bits":     {Mask: 3, Value: 1},
 		"prefixes": {Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
 		"a set":    {Set: &policy.Set{Kind: policy.Dynamic}},
-		"pairs":    {Number: field.DstPort, Pairs: []Pair{{netip.MustParsePrefix("0.0.0.0/0"), one(5)[0]}}},
+		"pairs": {Number: field.DstPort,
+			Pairs: []Pair{{netip.MustParsePrefix("0.0.0.0/0"), one(5)[0]}}},
 	}
 	for _, f := range strangers {
 		for name, q := range shapes {
 			q.Field = f
 			asks := []Cond{q}
-			rules := []Rule{{Action: actions[action.Drop], Conds: asks}, {Slot: 1, Action: actions[action.Drop], Conds: slices.Clone(asks)}}
+			rules := []Rule{{Action: actions[action.Drop], Conds: asks},
+				{Slot: 1, Action: actions[action.Drop], Conds: slices.Clone(asks)}}
 			p := &policy.Policy{}
 			if kept := shadow(rules, newReach(p)); len(kept) != 2 {
 				t.Errorf("field %d with %s: %d of two rules are left", f, name, len(kept))
@@ -49,7 +52,8 @@ func TestFieldThatNothingIsKnownOfRemovesNoRule(t *testing.T) {
 // Nothing is said of what a rule drops that asks for such a field.
 func TestRuleThatNothingIsKnownOfIsNotBlamed(t *testing.T) {
 	for _, f := range strangers {
-		if conds, sure := certain(&Rule{Action: actions[action.Drop], Conds: []Cond{{Field: f, Ranges: one(1)}}}); conds != nil || sure {
+		if conds, sure := certain(&Rule{Action: actions[action.Drop],
+			Conds: []Cond{{Field: f, Ranges: one(1)}}}); conds != nil || sure {
 			t.Errorf("field %d: %v are certain", f, conds)
 		}
 	}
@@ -84,7 +88,8 @@ func (q *Cond) holdsFor(d drawn) bool {
 			return p.Prefix.Contains(d.addr) && contains([]field.Range{p.Range}, d.number)
 		})
 	case q.Prefixes != nil:
-		in = slices.ContainsFunc(q.Prefixes, func(p netip.Prefix) bool { return p.Contains(d.addr) })
+		in = slices.ContainsFunc(q.Prefixes,
+			func(p netip.Prefix) bool { return p.Contains(d.addr) })
 	case q.Field.Info().Compare == field.ByMask:
 		in = uint8(d.number)&q.Mask == q.Value
 	}
@@ -101,7 +106,8 @@ func drawRanges(r *rand.Rand) (out []field.Range) {
 }
 
 func drawPrefix(r *rand.Rand) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(64))}), 26+r.IntN(7)).Masked()
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(64))}),
+		26+r.IntN(7)).Masked()
 }
 
 // drawQuestion makes a question on a field in one of the forms that lowering gives it.
@@ -128,8 +134,9 @@ func drawQuestion(r *rand.Rand, f field.Field) Cond {
 	return q
 }
 
-// What the table allows to conclude from questions is compared with trying all values. A field that it allows
-// something of, in a way of comparing that is not drawn above, fails for want of a conclusion.
+// What the table allows to conclude from questions is compared with trying all values. A field that
+// it allows something of, in a way of comparing that is not drawn above, fails for want of a
+// conclusion.
 func TestLawsOfEveryField(t *testing.T) {
 	for f := field.None + 1; f < field.NumFields; f++ {
 		laws := f.Laws()
@@ -161,7 +168,8 @@ func TestLawsOfEveryField(t *testing.T) {
 						t.Fatalf("%s: %v and %v both hold for %v", f.Info().Name, a, b, d)
 					}
 					if possible && len(joined) == 1 && joined[0].holdsFor(d) != both {
-						t.Fatalf("%s: %v and %v became %v, which differs for %v", f.Info().Name, a, b, joined[0], d)
+						t.Fatalf("%s: %v and %v became %v, which differs for %v", f.Info().Name, a,
+							b, joined[0], d)
 					}
 					if f.Info().Compare != field.ByPrefix && f.Info().Compare != field.ByPair {
 						break
@@ -176,7 +184,8 @@ func TestLawsOfEveryField(t *testing.T) {
 			}
 		}
 		if laws.Cover != (covers > 0) {
-			t.Errorf("%s: covering is allowed: %v; found %d times", f.Info().Name, laws.Cover, covers)
+			t.Errorf("%s: covering is allowed: %v; found %d times", f.Info().Name, laws.Cover,
+				covers)
 		}
 		if laws.Join != (joins > 0) {
 			t.Errorf("%s: joining is allowed: %v; done %d times", f.Info().Name, laws.Join, joins)
@@ -184,14 +193,17 @@ func TestLawsOfEveryField(t *testing.T) {
 	}
 }
 
-// Chains are shared, and rules told to be the same, by what sameConds says: it has to look at every member.
+// Chains are shared, and rules told to be the same, by what sameConds says: it has to look at every
+// member.
 func TestSameConditionsLooksAtEveryMember(t *testing.T) {
 	base := Cond{
-		Field: field.DstEndpoint, Number: field.DstPort, Proto: 6, Mask: 1, Value: 1, Set: &policy.Set{},
+		Field: field.DstEndpoint, Number: field.DstPort, Proto: 6, Mask: 1, Value: 1,
+		Set:    &policy.Set{},
 		Ranges: one(3), Prefixes: []netip.Prefix{{}}, Pairs: []Pair{{}}, List: 1,
 	}
 	other := map[string]any{
-		"Field": field.SrcEndpoint, "Not": true, "Number": field.SrcPort, "Proto": uint8(17), "Mask": uint8(3),
+		"Field": field.SrcEndpoint, "Not": true, "Number": field.SrcPort, "Proto": uint8(17),
+		"Mask":  uint8(3),
 		"Value": uint8(0), "Set": &policy.Set{}, "Ranges": one(4), "List": ListID(2),
 		"Prefixes": nil, "Pairs": nil, // of which List is the number
 	}
@@ -216,7 +228,8 @@ func TestSameConditionsLooksAtEveryMember(t *testing.T) {
 	}
 }
 
-// Each class has the fields that the table gives its packets, and each value of a field is in some class.
+// Each class has the fields that the table gives its packets, and each value of a field is in some
+// class.
 func TestClassesHaveWhatTheTableSays(t *testing.T) {
 	for f := field.None + 1; f < field.NumFields; f++ {
 		info := f.Info()
@@ -255,7 +268,8 @@ func TestClassesHaveWhatTheTableSays(t *testing.T) {
 	}
 }
 
-// A field by which classes are told apart has other values in each; all others have the same wherever they are.
+// A field by which classes are told apart has other values in each; all others have the same
+// wherever they are.
 func TestOnlyFieldsByClassDifferWithinAFamily(t *testing.T) {
 	for f := field.None + 1; f < field.NumFields; f++ {
 		if f.Info().Compare != field.ByRange {
@@ -276,7 +290,8 @@ func TestOnlyFieldsByClassDifferWithinAFamily(t *testing.T) {
 			}
 		}
 		if differs != f.Info().ByClass {
-			t.Errorf("%s: values differ by class: %v, the table says %v", f.Info().Name, differs, f.Info().ByClass)
+			t.Errorf("%s: values differ by class: %v, the table says %v", f.Info().Name, differs,
+				f.Info().ByClass)
 		}
 	}
 }

@@ -12,17 +12,19 @@ import (
 
 // reach keeps, by slot, what the passes learned about each rule in all classes together.
 type reach struct {
-	p         *policy.Policy
-	canMatch  []bool          // in some class, before shadowing
-	isAlive   []bool          // in some class, after it
-	shadowers [][]int         // slots of the rules that cover it, in the classes where it is covered
+	p        *policy.Policy
+	canMatch []bool // in some class, before shadowing
+	isAlive  []bool // in some class, after it
+	// slots of the rules that cover it, in the classes where it is covered
+	shadowers [][]int
 	endedBy   [NumClasses]int // slot of the rule that decides all that is left, by class
 	work      *work
 }
 
 func newReach(p *policy.Policy) *reach {
 	n := p.DefaultSlot() + 1
-	return &reach{p: p, canMatch: make([]bool, n), isAlive: make([]bool, n), shadowers: make([][]int, n), work: newWork(p)}
+	return &reach{p: p, canMatch: make([]bool, n), isAlive: make([]bool, n),
+		shadowers: make([][]int, n), work: newWork(p)}
 }
 
 func (t *reach) matchable(rules []Rule) {
@@ -49,7 +51,8 @@ func (t *reach) shadowed(slot, by int) {
 	}
 }
 
-// findings warns of rules that can never match, of a default that nothing reaches, and of what fragments do to rules with ports.
+// findings warns of rules that can never match, of a default that nothing reaches, and of what
+// fragments do to rules with ports.
 func (t *reach) findings() []Finding {
 	var out []Finding
 	check := func(r *policy.Rule, slot int) {
@@ -80,18 +83,22 @@ func (t *reach) explain(r *policy.Rule, slot int) Finding {
 		case first == nil:
 			f.Message = "this rule can never match: what it matches has been decided before"
 		case len(by) == 1 && sameMatch(first, r, t.work):
-			f.Message = fmt.Sprintf("this rule can never match: line %d matches the same packets and decides first", first.Pos.Line)
+			f.Message = fmt.Sprintf("this rule can never match: line %d matches the same packets "+
+				"and decides first", first.Pos.Line)
 		case len(by) == 1:
-			f.Message = fmt.Sprintf("this rule can never match: line %d decides all its packets first (%s)", first.Pos.Line, first.Text)
+			f.Message = fmt.Sprintf("this rule can never match: line %d decides all its packets "+
+				"first (%s)", first.Pos.Line, first.Text)
 		default:
-			f.Message = fmt.Sprintf("this rule can never match: %s decide all its packets first", t.lines(by))
+			f.Message = fmt.Sprintf("this rule can never match: %s decide all its packets first",
+				t.lines(by))
 		}
 		f.Hint = "move it up, or remove it"
 	case t.canMatch[slot]:
 		f.Message = "this rule can never match"
 	default:
 		if by := t.unconditional(r); by != nil {
-			f.Message = fmt.Sprintf("this rule can never match: line %d decides every packet before it (%s)", by.Pos.Line, by.Text)
+			f.Message = fmt.Sprintf("this rule can never match: line %d decides every packet "+
+				"before it (%s)", by.Pos.Line, by.Text)
 			f.Hint = "move it up, or remove it"
 		} else {
 			f.Message = "this rule can never match: no packet has all of this"
@@ -101,8 +108,8 @@ func (t *reach) explain(r *policy.Rule, slot int) Finding {
 	return f
 }
 
-// unconditional finds the first rule without a question that ended a list before r, which could have matched there; nil if
-// there is no packet for r.
+// unconditional finds the first rule without a question that ended a list before r, which could
+// have matched there; nil if there is no packet for r.
 func (t *reach) unconditional(r *policy.Rule) *policy.Rule {
 	all := newAcross(r.Match, t.work)
 	first := t.p.DefaultSlot()
@@ -143,11 +150,16 @@ func (t *reach) unreached() []Finding {
 	slices.Sort(by)
 	last := t.rule(by[len(by)-1])
 	if len(by) > 1 && !t.takesAll(last) {
-		return []Finding{{t.p.Default.Pos, fmt.Sprintf("the default can never be reached: %s decide every packet before it", t.lines(by)),
+		return []Finding{{t.p.Default.Pos,
+			fmt.Sprintf("the default can never be reached: %s decide every packet before it",
+				t.lines(by)),
 			"let one of them decide less, or remove those that decide as the default does"}}
 	}
-	return []Finding{{t.p.Default.Pos, fmt.Sprintf("the default can never be reached: line %d decides every packet before it (%s)", last.Pos.Line, last.Text),
-		"say in the rule which packets it is for, or remove it and let the default decide the rest"}}
+	return []Finding{{t.p.Default.Pos,
+		fmt.Sprintf("the default can never be reached: line %d decides every packet before it (%s)",
+			last.Pos.Line, last.Text),
+		"say in the rule which packets it is for, or remove it and let the default decide the " +
+			"rest"}}
 }
 
 // takesAll says whether a rule matches every packet.
@@ -184,7 +196,8 @@ func sameMatch(a, b *policy.Rule, w *work) bool {
 		inA, inB := allA.in(c), allB.in(c)
 		ra, rb := Rule{Conds: inA.conds}, Rule{Conds: inB.conds}
 		steps := 0 // which nothing bounds here
-		if inA.possible != inB.possible || inA.possible && !(covers(&ra, &rb, &steps) && covers(&rb, &ra, &steps)) {
+		if inA.possible != inB.possible || inA.possible &&
+			!(covers(&ra, &rb, &steps) && covers(&rb, &ra, &steps)) {
 			return false
 		}
 	}
@@ -200,7 +213,9 @@ func (t *reach) deadMalformed() []Finding {
 			continue
 		}
 		if decided != nil {
-			out = append(out, Finding{r.Pos, fmt.Sprintf("this rule can never match: line %d decides every malformed frame first", decided.Pos.Line), "remove it"})
+			out = append(out, Finding{r.Pos,
+				fmt.Sprintf("this rule can never match: line %d decides every malformed frame "+
+					"first", decided.Pos.Line), "remove it"})
 		} else if r.Action.Decides() {
 			decided = r
 		}
@@ -238,11 +253,16 @@ func fragments(p *policy.Policy) []Finding {
 	}
 	switch {
 	case p.Default.Action == action.Pass && drops != nil:
-		return []Finding{{drops.Pos, "fragments slip by: a non-first fragment has no ports, so this rule does not match it and it reaches `default pass`",
+		return []Finding{{drops.Pos,
+			"fragments slip by: a non-first fragment has no ports, so this rule does not match " +
+				"it and it reaches `default pass`",
 			"add `drop fragments` before it, or `pass fragments` to say that this is meant"}}
 	case p.Default.Action == action.Drop && passes != nil:
-		return []Finding{{passes.Pos, "large datagrams break: a non-first fragment has no ports, so this rule does not match it and it reaches `default drop`",
-			"add `pass fragments to ADDRESS` where the service needs them, or `drop fragments` to say that this is meant"}}
+		return []Finding{{passes.Pos,
+			"large datagrams break: a non-first fragment has no ports, so this rule does not " +
+				"match it and it reaches `default drop`",
+			"add `pass fragments to ADDRESS` where the service needs them, or `drop fragments` " +
+				"to say that this is meant"}}
 	}
 	return nil
 }
@@ -271,26 +291,34 @@ func listeners(p *policy.Policy) []Finding {
 	if to == nil || p.Default.Action == action.Pass {
 		return nil
 	}
-	return []Finding{{to.Pos, "a switch that snoops forgets that this machine listens to these groups, " +
-		"as IGMP queries are dropped",
+	return []Finding{{to.Pos,
+		"a switch that snoops forgets that this machine listens to these groups, " +
+			"as IGMP queries are dropped",
 		"add `pass igmp ttl 1`, or `drop igmp` to say that this is meant"}}
 }
 
-// isOfGroups says whether some of the addresses are such groups, and none is anything else than multicast.
+// isOfGroups says whether some of the addresses are such groups, and none is anything else than
+// multicast.
 func isOfGroups(ps []netip.Prefix) bool {
 	steps := 0
 	return len(common(ofFamily(ps, IPv4), groups4)) > 0 &&
 		prefixesWithin(ofFamily(ps, IPv4), prefixes("224.0.0.0/4"), &steps)
 }
 
-// asksPorts says whether an endpoint is of a protocol with ports; of a dynamic set that has to be assumed.
+// asksPorts says whether an endpoint is of a protocol with ports; of a dynamic set that has to be
+// assumed.
 func asksPorts(t *policy.Term) bool {
-	return t.Not || slices.ContainsFunc(t.Endpoints(), func(e policy.Element) bool { return policy.HasPorts(e.Service.Proto) }) || t.Set != nil && t.Set.Kind == policy.Dynamic
+	return t.Not || slices.ContainsFunc(t.Endpoints(),
+		func(e policy.Element) bool { return policy.HasPorts(e.Service.Proto) }) ||
+		t.Set != nil && t.Set.Kind == policy.Dynamic
 }
 
-// mayBeUDP says whether datagrams, which are fragmented where they are large, may be among the packets.
+// mayBeUDP says whether datagrams, which are fragmented where they are large, may be among the
+// packets.
 func mayBeUDP(t *policy.Term) bool {
-	return t.Not || slices.ContainsFunc(t.Endpoints(), func(e policy.Element) bool { return e.Service.Proto == 17 }) || t.Set != nil && t.Set.Kind == policy.Dynamic
+	return t.Not || slices.ContainsFunc(t.Endpoints(),
+		func(e policy.Element) bool { return e.Service.Proto == 17 }) ||
+		t.Set != nil && t.Set.Kind == policy.Dynamic
 }
 
 // Check returns the findings of a policy.

@@ -66,7 +66,8 @@ func (c Class) String() string {
 	if c.Family == NonIP {
 		return "not IP"
 	}
-	s := [...]string{"other protocols", "TCP", "UDP", "UDP-Lite", "SCTP", "DCCP", "ICMP"}[c.Transport]
+	s := [...]string{"other protocols", "TCP", "UDP", "UDP-Lite", "SCTP", "DCCP",
+		"ICMP"}[c.Transport]
 	if c.Fragment {
 		s += " fragments"
 	}
@@ -124,14 +125,14 @@ type Rule struct {
 	Conds  []Cond
 }
 
-// Same reports whether two rules of classes of one family are one rule that asks the same in both, and
-// may be one in the program.
+// Same reports whether two rules of classes of one family are one rule that asks the same in both,
+// and may be one in the program.
 func (r *Rule) Same(s *Rule) bool {
 	return r.Slot == s.Slot && r.Asks == s.Asks && r.Action.May(action.MayShare)
 }
 
-// QuestionsID is the number of a list of conditions. Rules of a program with the same number ask the
-// same questions in the same order.
+// QuestionsID is the number of a list of conditions. Rules of a program with the same number ask
+// the same questions in the same order.
 type QuestionsID uint32
 
 // ListID is the number of a list of prefixes or pairs. Lists of a program with the same number are
@@ -139,13 +140,16 @@ type QuestionsID uint32
 type ListID uint32
 
 // Cond is one question. Numeric fields carry the ranges that hold, within the field's domain (a
-// negation has become the complement); address fields carry the prefixes of the class's family, endpoint fields
-// what is left of them there.
+// negation has become the complement); address fields carry the prefixes of the class's family,
+// endpoint fields what is left of them there.
 type Cond struct {
-	Field    field.Field
-	Not      bool           // addresses, dynamic sets and flags
-	Number   field.Field    // endpoints, and services of a dynamic set: SrcPort, DstPort or Proto, which the ranges of Pairs are of
-	Proto    uint8          // of these where Set is dynamic: the protocol of the class, unless Number is Proto
+	Field field.Field
+	Not   bool // addresses, dynamic sets and flags
+	// endpoints, and services of a dynamic set: SrcPort, DstPort or Proto, which the ranges of
+	// Pairs are of
+	Number field.Field
+	// of these where Set is dynamic: the protocol of the class, unless Number is Proto
+	Proto    uint8
 	Mask     uint8          // TCPFlags
 	Value    uint8          // TCPFlags
 	Set      *policy.Set    // a named set of addresses or endpoints, static or dynamic, or nil

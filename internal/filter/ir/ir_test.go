@@ -22,7 +22,9 @@ func resolve(t *testing.T, text string) *policy.Policy {
 	if diags.HasErrors() {
 		t.Fatalf("%s\n%v", text, diags)
 	}
-	p, diags := policy.Resolve(f, func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
+	p, diags := policy.Resolve(f, func(string) (io.ReadCloser, error) {
+		return nil, fs.ErrNotExist
+	})
 	if diags.HasErrors() {
 		t.Fatalf("%s\n%v", text, diags)
 	}
@@ -35,50 +37,102 @@ func TestFindings(t *testing.T) {
 		want         []string // "line: part of the message", in order
 	}{
 		{"none", "drop from 10.0.0.0/8\npass tcp port 80\ndefault drop\n", nil},
-		{"same rule twice", "drop ttl 1\ndrop ttl 1\ndefault pass\n", []string{"2: line 1 matches the same packets"}},
-		{"same, written otherwise", "drop tcp flags syn/syn,ack\npass syn\ndefault pass\n", []string{"2: line 1 matches the same packets"}},
-		{"narrower behind wider", "drop from 10.0.0.0/8\ndrop from 10.1.0.0/16 ttl 5\ndefault pass\n", []string{"2: line 1 decides all its packets"}},
-		{"several prefixes in one", "drop from 10.0.0.0/8\npass from { 10.1.0.0/16, 10.9.0.1 }\ndefault pass\n", []string{"2: line 1 decides"}},
-		{"host behind its network", "drop from 2001:db8::/32\npass from 2001:db8::1\ndefault pass\n", []string{"2: line 1 decides"}},
-		{"wider behind narrower", "drop from 10.1.0.0/16\ndrop from 10.0.0.0/8\ndefault pass\n", nil},
-		{"behind a rule for all", "drop\npass ttl 5\ndefault pass\n", []string{"2: line 1 decides every packet before it", "3: the default can never be reached: line 1 decides every packet before it (drop)"}},
-		{"a default behind rules for all", "count\npass ipv4\ndrop not ipv4\ndefault drop\n", []string{"4: the default can never be reached: line 2 and line 3 decide every packet"}},
-		{"a default behind a rule for all and one for some", "drop fragments\npass as \"rest\"\ndefault drop\n", []string{"3: the default can never be reached: line 2 decides every packet before it (pass as \"rest\")"}},
-		{"a default behind a protect rule for all", "protect\ndefault drop\n", []string{"2: the default can never be reached: line 1 decides every packet"}},
+		{"same rule twice", "drop ttl 1\ndrop ttl 1\ndefault pass\n",
+			[]string{"2: line 1 matches the same packets"}},
+		{"same, written otherwise", "drop tcp flags syn/syn,ack\npass syn\ndefault pass\n",
+			[]string{"2: line 1 matches the same packets"}},
+		{"narrower behind wider",
+			"drop from 10.0.0.0/8\ndrop from 10.1.0.0/16 ttl 5\ndefault pass\n",
+			[]string{"2: line 1 decides all its packets"}},
+		{"several prefixes in one",
+			"drop from 10.0.0.0/8\npass from { 10.1.0.0/16, 10.9.0.1 }\ndefault pass\n",
+			[]string{"2: line 1 decides"}},
+		{"host behind its network",
+			"drop from 2001:db8::/32\npass from 2001:db8::1\ndefault pass\n",
+			[]string{"2: line 1 decides"}},
+		{"wider behind narrower", "drop from 10.1.0.0/16\ndrop from 10.0.0.0/8\ndefault pass\n",
+			nil},
+		{"behind a rule for all", "drop\npass ttl 5\ndefault pass\n",
+			[]string{"2: line 1 decides every packet before it",
+				"3: the default can never be reached: line 1 decides every packet before it " +
+					"(drop)"}},
+		{"a default behind rules for all", "count\npass ipv4\ndrop not ipv4\ndefault drop\n",
+			[]string{"4: the default can never be reached: line 2 and line 3 decide every packet"}},
+		{"a default behind a rule for all and one for some",
+			"drop fragments\npass as \"rest\"\ndefault drop\n",
+			[]string{"3: the default can never be reached: line 2 decides every packet " +
+				"before it (pass as \"rest\")"}},
+		{"a default behind a protect rule for all", "protect\ndefault drop\n",
+			[]string{"2: the default can never be reached: line 1 decides every packet"}},
 		{"a default for ARP alone", "pass ipv4\npass ipv6\ndefault drop\n", nil},
 		{"a default behind a rule that counts", "count\ndefault drop\n", nil},
-		{"two rules by family", "drop ipv4 ttl 5\ndrop ipv6 ttl 5\npass ttl 5\ndefault pass\n", []string{"3: line 1 and line 2 decide"}},
+		{"two rules by family", "drop ipv4 ttl 5\ndrop ipv6 ttl 5\npass ttl 5\ndefault pass\n",
+			[]string{"3: line 1 and line 2 decide"}},
 		{"count covers nothing", "count ttl 5\npass ttl 5\ndefault drop\n", nil},
-		{"negations", "drop not from 10.0.0.0/8\ndrop not from { 10.0.0.0/8, 11.0.0.0/8 }\npass from 192.0.2.1\ndefault pass\n",
+		{"negations",
+			"drop not from 10.0.0.0/8\ndrop not from { 10.0.0.0/8, 11.0.0.0/8 }\npass from " +
+				"192.0.2.1\ndefault pass\n",
 			[]string{"2: line 1 decides", "3: line 1 decides"}},
-		{"negations one after the other", "drop ipv4 not from 10.0.0.0/8 not from 11.0.0.0/8\npass ipv4 not from { 10.0.0.0/8, 11.0.0.0/8, 192.0.2.0/24 }\ndefault pass\n", []string{"2: line 1 decides"}},
-		{"negations that leave nothing", "drop ipv4 not from 0.0.0.0/1 not from 128.0.0.0/1\ndefault pass\n", []string{"1: no packet has all of this"}},
-		{"protect covers a drop", "protect from 10.0.0.0/8\ndrop from 10.0.0.0/9\ndefault pass\n", []string{"2: line 1 decides"}},
-		{"malformed behind malformed", "drop malformed\npass malformed\ndefault pass\n", []string{"2: line 1 decides every malformed"}},
-		{"drops by port let fragments by", "drop udp port 53\ndefault pass\n", []string{"1: fragments slip by"}},
-		{"groups are forgotten", "pass to 239.1.2.3\ndefault drop\n", []string{"1: a switch that snoops"}},
+		{"negations one after the other",
+			"drop ipv4 not from 10.0.0.0/8 not from 11.0.0.0/8\npass ipv4 not from { 10.0.0.0/8, " +
+				"11.0.0.0/8, 192.0.2.0/24 }\ndefault pass\n", []string{"2: line 1 decides"}},
+		{"negations that leave nothing",
+			"drop ipv4 not from 0.0.0.0/1 not from 128.0.0.0/1\ndefault pass\n",
+			[]string{"1: no packet has all of this"}},
+		{"protect covers a drop", "protect from 10.0.0.0/8\ndrop from 10.0.0.0/9\ndefault pass\n",
+			[]string{"2: line 1 decides"}},
+		{"malformed behind malformed", "drop malformed\npass malformed\ndefault pass\n",
+			[]string{"2: line 1 decides every malformed"}},
+		{"drops by port let fragments by", "drop udp port 53\ndefault pass\n",
+			[]string{"1: fragments slip by"}},
+		{"groups are forgotten", "pass to 239.1.2.3\ndefault drop\n",
+			[]string{"1: a switch that snoops"}},
 		{"groups and all the rest", "pass to { 239.1.2.3, 192.0.2.1 }\ndefault drop\n", nil},
 		{"groups with IGMP", "pass to 239.1.2.3\npass igmp\ndefault drop\n", nil},
 		{"groups that no switch forgets", "pass to 224.0.0.18\ndefault drop\n", nil},
 		{"groups by default", "pass to 239.1.2.3 len 100\ndefault pass\n", nil},
-		{"services break for large datagrams", "pass udp port 53\ndefault drop\n", []string{"1: large datagrams break"}},
+		{"services break for large datagrams", "pass udp port 53\ndefault drop\n",
+			[]string{"1: large datagrams break"}},
 		{"tcp is not fragmented", "pass tcp port 53\ndefault drop\n", nil},
-		{"an endpoint twice", "drop from 192.0.2.1 tcp/80\ndrop from 192.0.2.1 tcp/80 ttl 3\ndefault drop\n", []string{"2: line 1 decides"}},
-		{"endpoints within a prefix", "drop from 192.0.2.0/24\npass from { 192.0.2.1 tcp/80, 192.0.2.2 tcp/81 }\ndefault drop\n", []string{"2: line 1 decides"}},
-		{"endpoints within ports", "drop tcp port < 1024\npass to { 192.0.2.1 tcp/80, 192.0.2.2 tcp/81 }\ndefault drop\n", []string{"2: line 1 decides"}},
-		{"endpoints within endpoints", "drop to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to { 192.0.2.1 tcp/80, 192.0.2.2 tcp/81 }\ndefault drop\n", []string{"2: line 1 decides"}},
-		{"address and port within endpoints", "drop to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to 192.0.2.7 tcp port 85\ndefault drop\n", []string{"2: line 1 decides"}},
-		{"the other side's endpoints", "drop from { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\ndefault drop\n", nil},
-		{"endpoints beside endpoints", "drop to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to { 192.0.2.1 tcp/80, 192.0.2.2 tcp/91 }\ndefault drop\n", nil},
-		{"no endpoint of a family", "drop ipv6 not to { 192.0.2.1 tcp/80, 192.0.2.2 udp/9 }\npass ipv6 tcp port 443\ndefault drop\n", []string{"2: line 1 decides"}},
-		{"endpoints let fragments by", "drop from { 192.0.2.1 tcp/80, 192.0.2.2 udp/9 }\ndefault pass\n", []string{"1: fragments slip by"}},
-		{"endpoints break large datagrams", "pass to { 192.0.2.1 tcp/80, 192.0.2.2 udp/9 }\ndefault drop\n", []string{"1: large datagrams break"}},
-		{"endpoints without udp do not", "pass to { 192.0.2.1 tcp/80, 192.0.2.2 gre }\ndefault drop\n", nil},
-		{"endpoints without ports do not", "drop from { 192.0.2.1 gre, 192.0.2.2 esp }\ndefault pass\n", nil},
+		{"an endpoint twice",
+			"drop from 192.0.2.1 tcp/80\ndrop from 192.0.2.1 tcp/80 ttl 3\ndefault drop\n",
+			[]string{"2: line 1 decides"}},
+		{"endpoints within a prefix",
+			"drop from 192.0.2.0/24\npass from { 192.0.2.1 tcp/80, 192.0.2.2 tcp/81 }\ndefault " +
+				"drop\n", []string{"2: line 1 decides"}},
+		{"endpoints within ports",
+			"drop tcp port < 1024\npass to { 192.0.2.1 tcp/80, 192.0.2.2 tcp/81 }\ndefault drop\n",
+			[]string{"2: line 1 decides"}},
+		{"endpoints within endpoints",
+			"drop to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to { 192.0.2.1 tcp/80, " +
+				"192.0.2.2 tcp/81 }\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"address and port within endpoints",
+			"drop to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to 192.0.2.7 tcp port " +
+				"85\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"the other side's endpoints",
+			"drop from { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to { 192.0.2.0/24 " +
+				"tcp/80-90, 192.0.3.0/24 tcp/7 }\ndefault drop\n", nil},
+		{"endpoints beside endpoints",
+			"drop to { 192.0.2.0/24 tcp/80-90, 192.0.3.0/24 tcp/7 }\npass to { 192.0.2.1 tcp/80, " +
+				"192.0.2.2 tcp/91 }\ndefault drop\n", nil},
+		{"no endpoint of a family",
+			"drop ipv6 not to { 192.0.2.1 tcp/80, 192.0.2.2 udp/9 }\npass ipv6 tcp port " +
+				"443\ndefault drop\n", []string{"2: line 1 decides"}},
+		{"endpoints let fragments by",
+			"drop from { 192.0.2.1 tcp/80, 192.0.2.2 udp/9 }\ndefault pass\n",
+			[]string{"1: fragments slip by"}},
+		{"endpoints break large datagrams",
+			"pass to { 192.0.2.1 tcp/80, 192.0.2.2 udp/9 }\ndefault drop\n",
+			[]string{"1: large datagrams break"}},
+		{"endpoints without udp do not",
+			"pass to { 192.0.2.1 tcp/80, 192.0.2.2 gre }\ndefault drop\n", nil},
+		{"endpoints without ports do not",
+			"drop from { 192.0.2.1 gre, 192.0.2.2 esp }\ndefault pass\n", nil},
 		{"fragments are spoken of", "drop fragments\npass udp port 53\ndefault drop\n", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := Check(resolve(t, tt.policy+"essential off\n")) // what is essential has tests of its own
+			// what is essential has tests of its own
+			got := Check(resolve(t, tt.policy+"essential off\n"))
 			for i, f := range got {
 				if i >= len(tt.want) {
 					t.Fatalf("unexpected: line %d: %s", f.Pos.Line, f.Message)
@@ -96,7 +150,8 @@ func TestFindings(t *testing.T) {
 }
 
 func TestListsHoldOnlyWhatCanMatch(t *testing.T) {
-	p := resolve(t, "essential off\npass tcp port 80\ndrop from 10.0.0.0/8\ndrop fragments\ndefault pass\n")
+	p := resolve(t,
+		"essential off\npass tcp port 80\ndrop from 10.0.0.0/8\ndrop fragments\ndefault pass\n")
 	prog := Build(p)
 	for _, tt := range []struct {
 		class Class
@@ -161,7 +216,8 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// Only comparing all pairs could tell which of many rules without addresses cover others: 10,000 took half a minute.
+// Only comparing all pairs could tell which of many rules without addresses cover others: 10,000
+// took half a minute.
 func TestManyStraightRulesAreLoweredInTime(t *testing.T) {
 	var b strings.Builder
 	for i := range 10000 {
@@ -175,7 +231,8 @@ func TestManyStraightRulesAreLoweredInTime(t *testing.T) {
 	}
 }
 
-// What a match asks is worked out once for all classes in which that cannot differ: it must be what each class by itself asks.
+// What a match asks is worked out once for all classes in which that cannot differ: it must be what
+// each class by itself asks.
 func TestClassesThatDoNotDifferAskTheSame(t *testing.T) {
 	written := `set hosts = { 10.0.0.0/8, 2001:db8::/32, 192.0.2.1 }
 set services = { tcp/80, udp/53, sctp/9 }
@@ -228,8 +285,10 @@ default pass
 			for _, c := range Classes() {
 				got := all.in(c)
 				want, possible := newAcross(r.Match, newWork(p)).specialise(c)
-				if got.possible != possible || possible && !reflect.DeepEqual(unnumbered(got.conds), unnumbered(want)) {
-					t.Errorf("%s, in %v: %v %v, by itself %v %v", r.Text, c, got.possible, got.conds, possible, want)
+				if got.possible != possible || possible &&
+					!reflect.DeepEqual(unnumbered(got.conds), unnumbered(want)) {
+					t.Errorf("%s, in %v: %v %v, by itself %v %v", r.Text, c, got.possible,
+						got.conds, possible, want)
 				}
 			}
 		}
@@ -246,7 +305,8 @@ func unnumbered(conds []Cond) []Cond {
 	return out
 }
 
-// A list has one number wherever it is asked for, and no other list has it: what is made of lists is found by it.
+// A list has one number wherever it is asked for, and no other list has it: what is made of lists
+// is found by it.
 func TestListsAreTheSameWhereTheirNumbersAre(t *testing.T) {
 	p := resolve(t, `set ends = { 192.0.2.0/26 tcp/80, 192.0.2.0/24 udp/53, 198.51.100.1 tcp/80, 2001:db8::1 tcp/80 }
 set nets = { 192.0.2.0/24, 198.51.100.0/24, 2001:db8::/32, 2001:db8:8000::/33, 10.0.0.0/9 }
@@ -267,10 +327,12 @@ default drop
 			for _, q := range r.Conds {
 				has := list{q.Prefixes, q.Pairs}
 				if (q.List != 0) != (len(q.Prefixes)+len(q.Pairs) > 0) {
-					t.Errorf("class %d, slot %d: list %d has %d elements", class, r.Slot, q.List, len(q.Prefixes)+len(q.Pairs))
+					t.Errorf("class %d, slot %d: list %d has %d elements", class, r.Slot, q.List,
+						len(q.Prefixes)+len(q.Pairs))
 				}
 				if before, ok := known[q.List]; ok && !reflect.DeepEqual(before, has) {
-					t.Errorf("class %d, slot %d: list %d is %v, was %v", class, r.Slot, q.List, has, before)
+					t.Errorf("class %d, slot %d: list %d is %v, was %v", class, r.Slot, q.List, has,
+						before)
 				}
 				known[q.List] = has
 			}
@@ -281,7 +343,8 @@ default drop
 	}
 }
 
-// Telling why rules can never match took minutes for some thousand behind one that decides everything.
+// Telling why rules can never match took minutes for some thousand behind one that decides
+// everything.
 func TestManyRulesBehindOneForAllAreToldInTime(t *testing.T) {
 	var b strings.Builder
 	for i := range 20000 {
@@ -293,7 +356,8 @@ func TestManyRulesBehindOneForAllAreToldInTime(t *testing.T) {
 	b.WriteString("default pass\n")
 	dead := 0
 	for _, f := range Check(resolve(t, b.String())) {
-		if strings.Contains(f.Message, "this rule can never match: line 10001 decides every packet before it") {
+		if strings.Contains(f.Message,
+			"this rule can never match: line 10001 decides every packet before it") {
 			dead++
 		}
 	}
@@ -302,7 +366,8 @@ func TestManyRulesBehindOneForAllAreToldInTime(t *testing.T) {
 	}
 }
 
-// Looking for covered rules among sets that differ in one element took minutes: each pair is as long as the sets.
+// Looking for covered rules among sets that differ in one element took minutes: each pair is as
+// long as the sets.
 func TestSetsThatAreNearlyTheSameAreLoweredInTime(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("set common = { 10.0.0.0/25")

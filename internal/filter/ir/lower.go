@@ -12,9 +12,10 @@ import (
 type aspects uint8
 
 const (
-	byPorts     aspects = 1 << iota // whether the class has ports
-	byTransport                     // which transport it is, and if none is known whether it is a fragment
-	byFragment                      // whether it is a fragment
+	byPorts aspects = 1 << iota // whether the class has ports
+	// which transport it is, and if none is known whether it is a fragment
+	byTransport
+	byFragment // whether it is a fragment
 )
 
 // aspectsOf follows what specialise looks at.
@@ -40,8 +41,9 @@ func (a aspects) stand(c Class) Class {
 	return out
 }
 
-// across tells what a match asks in each class. It is worked out once for all classes that do not differ in what the match
-// looks at; where a family's classes ask the same, they share the conditions.
+// across tells what a match asks in each class. It is worked out once for all classes that do not
+// differ in what the match looks at; where a family's classes ask the same, they share the
+// conditions.
 type across struct {
 	match []policy.Term
 	aspects
@@ -61,7 +63,8 @@ type answer struct {
 
 // newAcross is for questions about a match besides lowering it.
 func newAcross(match []policy.Term, w *work) *across {
-	return &across{match: match, aspects: aspectsOf(match), work: w, lists: lists{given: make([]byFamily, len(match))}}
+	return &across{match: match, aspects: aspectsOf(match), work: w,
+		lists: lists{given: make([]byFamily, len(match))}}
 }
 
 // in gives what the match asks in class c.
@@ -82,8 +85,8 @@ func (a *across) in(c Class) *answer {
 	return at
 }
 
-// shared gives conditions that lie in scratch memory a place and a number, or those of the same ones
-// of another class of the family.
+// shared gives conditions that lie in scratch memory a place and a number, or those of the same
+// ones of another class of the family.
 func (a *across) shared(f Family, asked []Cond) (QuestionsID, []Cond) {
 	if f != NonIP {
 		first := Class{Family: f}.Index()
@@ -104,8 +107,8 @@ type list struct {
 	ended   bool // by a rule that decides without a question
 }
 
-// lower lists the rules that can match in each class, in the order they are tried, up to the first that decides without
-// a question. Lists come in the order of their first classes.
+// lower lists the rules that can match in each class, in the order they are tried, up to the first
+// that decides without a question. Lists come in the order of their first classes.
 func lower(p *policy.Policy, trace *reach, x Extension, ordered bool) []*list {
 	l := &lowering{trace: trace, ordered: ordered}
 	for _, c := range Classes() {
@@ -131,7 +134,9 @@ func lower(p *policy.Policy, trace *reach, x Extension, ordered bool) []*list {
 		}
 	}
 	l.add(p.DefaultSlot(), actions[p.Default.Action], nil)
-	slices.SortFunc(l.lists, func(a, b *list) int { return cmp.Compare(a.classes[0].Index(), b.classes[0].Index()) })
+	slices.SortFunc(l.lists, func(a, b *list) int {
+		return cmp.Compare(a.classes[0].Index(), b.classes[0].Index())
+	})
 	return l.lists
 }
 
@@ -142,7 +147,8 @@ type lowering struct {
 	rule    across // of the rule that is being added
 }
 
-// add appends a rule to all lists in whose classes it can match, and parts those whose classes it tells apart.
+// add appends a rule to all lists in whose classes it can match, and parts those whose classes it
+// tells apart.
 func (l *lowering) add(slot int, does *Action, match []policy.Term) {
 	all := &l.rule
 	*all = across{match: match, aspects: aspectsOf(match), work: l.trace.work, ordered: l.ordered}
@@ -159,7 +165,8 @@ func (l *lowering) add(slot int, does *Action, match []policy.Term) {
 		if !asks.possible {
 			continue
 		}
-		to.rules = append(to.rules, Rule{Slot: slot, Action: does, Asks: asks.id, Conds: asks.conds})
+		to.rules = append(to.rules, Rule{Slot: slot, Action: does, Asks: asks.id,
+			Conds: asks.conds})
 		if len(asks.conds) == 0 && does.Decides() {
 			to.ended = true
 			l.trace.ended(to.classes, slot)
@@ -167,7 +174,8 @@ func (l *lowering) add(slot int, does *Action, match []policy.Term) {
 	}
 }
 
-// part leaves to a list the classes in which the match asks the same as in the first, and gives a copy for the others, or nil.
+// part leaves to a list the classes in which the match asks the same as in the first, and gives a
+// copy for the others, or nil.
 func (a *across) part(l *list) *list {
 	first := a.in(l.classes[0])
 	var same, others []Class

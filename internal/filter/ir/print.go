@@ -44,7 +44,8 @@ func (p *Program) Alike() [][]Class {
 		rules := p.Lists[c.Index()]
 		same := func(r, s Rule) bool { return r.Same(&s) }
 		i := slices.IndexFunc(out, func(known []Class) bool {
-			return known[0].Family == c.Family && slices.EqualFunc(p.Lists[known[0].Index()], rules, same)
+			return known[0].Family == c.Family &&
+				slices.EqualFunc(p.Lists[known[0].Index()], rules, same)
 		})
 		if i < 0 {
 			i = len(out)
@@ -114,7 +115,8 @@ func (c *Cond) String() string {
 	case c.Prefixes != nil:
 		return text + " " + abridged(c.Prefixes, bare)
 	}
-	return text + " " + abridged(c.Ranges, func(r field.Range) string { return numbers(c.Field, r) })
+	return text + " " + abridged(c.Ranges,
+		func(r field.Range) string { return numbers(c.Field, r) })
 }
 
 // abridged lists the first elements, and says how many there are of a longer list.
@@ -147,8 +149,8 @@ func bare(p netip.Prefix) string {
 	return p.String()
 }
 
-// numbers is a range of a field's values, types of ICMP with their codes, Ethernet addresses and types
-// in hexadecimal.
+// numbers is a range of a field's values, types of ICMP with their codes, Ethernet addresses and
+// types in hexadecimal.
 func numbers(f field.Field, r field.Range) string {
 	one := func(v uint64) string {
 		switch f {

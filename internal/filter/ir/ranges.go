@@ -8,7 +8,8 @@ import (
 	"levee/internal/lang/field"
 )
 
-// within reports whether every value of a is in b; both sorted, disjoint and not adjacent. The ranges looked at are added to steps.
+// within reports whether every value of a is in b; both sorted, disjoint and not adjacent. The
+// ranges looked at are added to steps.
 func within(a, b []field.Range, steps *int) bool {
 	j := 0
 	for i, r := range a {
@@ -63,8 +64,8 @@ func prefixesWithin(a, b []netip.Prefix, steps *int) bool {
 	return true
 }
 
-// prefixesDisjoint reports whether no address is in both; both sorted and disjoint in themselves. The prefixes
-// looked at are added to steps.
+// prefixesDisjoint reports whether no address is in both; both sorted and disjoint in themselves.
+// The prefixes looked at are added to steps.
 func prefixesDisjoint(a, b []netip.Prefix, steps *int) bool {
 	for i, j := 0, 0; i < len(a) && j < len(b); *steps++ {
 		if a[i].Overlaps(b[j]) {

@@ -7,9 +7,9 @@ import (
 	"levee/internal/lang/field"
 )
 
-// shadow removes rules that an earlier deciding rule covers by itself: every packet that they
-// match has been decided before. Of many thousand rules without addresses, which only comparing
-// all pairs could tell, and of long lists that are nearly the same, some that are covered may be kept.
+// shadow removes rules that an earlier deciding rule covers by itself: every packet that they match
+// has been decided before. Of many thousand rules without addresses, which only comparing all pairs
+// could tell, and of long lists that are nearly the same, some that are covered may be kept.
 func shadow(rules []Rule, trace *reach) []Rule {
 	kept := rules[:0] // in place
 	deciding := index{of: map[tuple]*group{}, budget: fewSteps + stepsPerRule*len(rules)}
@@ -33,14 +33,16 @@ func shadow(rules []Rule, trace *reach) []Rule {
 // How many elements of lists were looked at is added to steps.
 func covers(a, b *Rule, steps *int) bool {
 	for i := range a.Conds {
-		if q := &a.Conds[i]; !answered(b, q, steps) && (q.Number == 0 || !impliesPairs(b, q, steps)) {
+		if q := &a.Conds[i]; !answered(b, q, steps) &&
+			(q.Number == 0 || !impliesPairs(b, q, steps)) {
 			return false
 		}
 	}
 	return true
 }
 
-// answered reports whether one of the questions of a rule answers q. It runs some million times for a large policy.
+// answered reports whether one of the questions of a rule answers q. It runs some million times for
+// a large policy.
 func answered(r *Rule, q *Cond, steps *int) bool {
 	for i := range r.Conds {
 		if implies(&r.Conds[i], q, steps) {
@@ -50,8 +52,8 @@ func answered(r *Rule, q *Cond, steps *int) bool {
 	return false
 }
 
-// implies reports whether a packet for which b holds always has a hold too. Of a field for which the table of fields does
-// not allow that, nothing does.
+// implies reports whether a packet for which b holds always has a hold too. Of a field for which
+// the table of fields does not allow that, nothing does.
 func implies(b, a *Cond, steps *int) bool {
 	if b.Pairs != nil && !b.Not && lawsOf[b.Field].Cover {
 		return pairsImply(b, a, steps)
@@ -97,18 +99,18 @@ func flagsImply(b, a *Cond) bool {
 
 func flagsHold(c *Cond, f uint8) bool { return (f&c.Mask == c.Value) != c.Not }
 
-// index finds a covering rule without comparing all pairs, by tuple space search (Srinivasan et al.,
-// SIGCOMM 1999): rules are grouped by the fields they ask about and the lengths of their two prefixes. A
-// covering rule asks about no other fields, and its prefixes hold those of the covered rule, so
-// there is one place in each group where it can be.
+// index finds a covering rule without comparing all pairs, by tuple space search (Srinivasan et
+// al., SIGCOMM 1999): rules are grouped by the fields they ask about and the lengths of their two
+// prefixes. A covering rule asks about no other fields, and its prefixes hold those of the covered
+// rule, so there is one place in each group where it can be.
 type index struct {
 	groups []*group
 	of     map[tuple]*group
 	budget int // steps left
 }
 
-// What looking for covering rules may cost in each list, in pairs of rules compared and elements looked at: about a
-// twentieth of a second, and some tenth of a µs a rule.
+// What looking for covering rules may cost in each list, in pairs of rules compared and elements
+// looked at: about a twentieth of a second, and some tenth of a µs a rule.
 const (
 	fewSteps     = 1 << 20
 	stepsPerRule = 16

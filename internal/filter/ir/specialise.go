@@ -41,8 +41,8 @@ const (
 	depends
 )
 
-// term reduces a term, number i of the match, to what has to be asked of a packet of class c; that of endpoints may take more
-// than one question.
+// term reduces a term, number i of the match, to what has to be asked of a packet of class c; that
+// of endpoints may take more than one question.
 func (a *across) term(i int, c Class, q *questions) {
 	t := &a.match[i]
 	q.n = 0
@@ -68,7 +68,8 @@ func (a *across) term(i int, c Class, q *questions) {
 		q.outcome, cond = numeric(t.Field, ranges, t.Not, c)
 	default: // of which nothing is known but that it has to be asked
 		q.outcome, cond = depends, Cond{
-			Field: t.Field, Not: t.Not, Set: t.Set, Mask: t.Mask, Value: t.Value, Ranges: t.Ranges, Prefixes: t.Prefixes,
+			Field: t.Field, Not: t.Not, Set: t.Set, Mask: t.Mask, Value: t.Value, Ranges: t.Ranges,
+			Prefixes: t.Prefixes,
 		}
 	}
 	if q.outcome == depends {
@@ -153,7 +154,8 @@ func numeric(f field.Field, ranges []field.Range, not bool, c Class) (outcome, C
 	return depends, Cond{Field: f, Ranges: r}
 }
 
-// specialise reduces the match to its conditions in class c, in scratch memory; false if it cannot match there.
+// specialise reduces the match to its conditions in class c, in scratch memory; false if it cannot
+// match there.
 func (a *across) specialise(c Class) ([]Cond, bool) {
 	all, excluding := a.work.asked[:0], 0
 	var q questions
@@ -195,8 +197,8 @@ func narrow(all []Cond, cond *Cond) ([]Cond, bool) {
 // excludes tells whether a condition excludes addresses that stand in the rule.
 func (c *Cond) excludes() bool { return c.Not && c.Set == nil && c.Prefixes != nil }
 
-// joinExcluded makes one question of those that exclude addresses of one side, one after the other: `not from A not from B` is
-// `not from { A, B }`. It is false if they exclude all.
+// joinExcluded makes one question of those that exclude addresses of one side, one after the other:
+// `not from A not from B` is `not from { A, B }`. It is false if they exclude all.
 func (a *across) joinExcluded(all []Cond) ([]Cond, bool) {
 	for _, side := range []field.Field{field.SrcAddr, field.DstAddr} {
 		together := a.work.gathered[:0]
@@ -214,7 +216,8 @@ func (a *across) joinExcluded(all []Cond) ([]Cond, bool) {
 		}
 		a.work.gathered = together
 		if len(out) < len(all) {
-			out[first].Prefixes, out[first].List = a.lists.prefixes.keep(a.work, &a.work.prefixes, policy.MergePrefixes(together))
+			out[first].Prefixes, out[first].List = a.lists.prefixes.keep(a.work, &a.work.prefixes,
+				policy.MergePrefixes(together))
 			if out[first].Prefixes[0].Bits() == 0 {
 				return nil, false
 			}

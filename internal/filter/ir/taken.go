@@ -28,10 +28,10 @@ func taken(prog *Program) (out []Finding) {
 	return out
 }
 
-// take finds what rules drop of the vitals, by slot. The boxes of a vital hold its packets that no rule has
-// decided yet. Each rule in turn cuts its packets out; a drop rule has taken what it cuts out. Boxes may become
-// too small, but never too large: no rule is blamed wrongly. Of many boxes, and of long lists of addresses, some
-// are forgotten.
+// take finds what rules drop of the vitals, by slot. The boxes of a vital hold its packets that no
+// rule has decided yet. Each rule in turn cuts its packets out; a drop rule has taken what it cuts
+// out. Boxes may become too small, but never too large: no rule is blamed wrongly. Of many boxes,
+// and of long lists of addresses, some are forgotten.
 func take(prog *Program) map[int][]taking {
 	p := prog.Policy
 	if !p.Essential {
@@ -41,7 +41,8 @@ func take(prog *Program) map[int][]taking {
 	w := newWork(p)
 	for i := range vitals {
 		v := &vitals[i]
-		if v.serves == NonIP && (passes(prog, IPv4) || passes(prog, IPv6)) || passes(prog, v.serves) {
+		if v.serves == NonIP && (passes(prog, IPv4) || passes(prog, IPv6)) ||
+			passes(prog, v.serves) {
 			t.follow(v, prog.Lists[v.class.Index()], v.boxes(w))
 		}
 	}
@@ -53,7 +54,8 @@ func passes(prog *Program, f Family) bool {
 	p := prog.Policy
 	for _, c := range Classes() {
 		if c.Family == f && slices.ContainsFunc(prog.Lists[c.Index()], func(r Rule) bool {
-			return r.Action.Verdict == Pass && (r.Slot < p.EssentialSlot(0) || r.Slot == p.DefaultSlot())
+			return r.Action.Verdict == Pass &&
+				(r.Slot < p.EssentialSlot(0) || r.Slot == p.DefaultSlot())
 		}) {
 			return true
 		}
@@ -74,7 +76,8 @@ type taking struct {
 	from []netip.Prefix // sources, if the rule lists sources
 }
 
-// Bounds of the work, in boxes, prefixes on one side of a box, and elements of lists that are asked for.
+// Bounds of the work, in boxes, prefixes on one side of a box, and elements of lists that are asked
+// for.
 const (
 	maxBoxes        = 24
 	maxPrefixes     = 128
@@ -115,9 +118,10 @@ func (t *takings) follow(v *vital, rules []Rule, boxes []*box) {
 	}
 }
 
-// certain gives the questions whose answers are known without the contents of dynamic sets, and whether these are all. A
-// drop rule for what is in a dynamic set takes nothing for certain, so that it gives none. One for what is not in it takes
-// what the set does not have, and mostly that is nearly all. What boxes have no side for is never certain.
+// certain gives the questions whose answers are known without the contents of dynamic sets, and
+// whether these are all. A drop rule for what is in a dynamic set takes nothing for certain, so
+// that it gives none. One for what is not in it takes what the set does not have, and mostly that
+// is nearly all. What boxes have no side for is never certain.
 func certain(r *Rule) (conds []Cond, sure bool) {
 	if !slices.ContainsFunc(r.Conds, func(c Cond) bool { return c.Dynamic() || !c.inBoxes() }) {
 		return r.Conds, true
@@ -170,8 +174,8 @@ func wide(p netip.Prefix) int {
 	return 64
 }
 
-// places says whether a rule is about all frames of a VLAN or of a neighbour, or about all to a destination. Such a rule ends
-// what the essential packets would serve as well.
+// places says whether a rule is about all frames of a VLAN or of a neighbour, or about all to a
+// destination. Such a rule ends what the essential packets would serve as well.
 func places(r *policy.Rule) (place, destination bool) {
 	for i := range r.Match {
 		switch r.Match[i].Field {
@@ -187,7 +191,8 @@ func places(r *policy.Rule) (place, destination bool) {
 	return place, destination
 }
 
-// listsSources says whether a rule names the sources that it is about, rather than those that it is not about.
+// listsSources says whether a rule names the sources that it is about, rather than those that it is
+// not about.
 func listsSources(r *Rule) bool {
 	return slices.ContainsFunc(r.Conds, func(c Cond) bool {
 		return !c.Not && (c.Field == field.SrcAddr || c.Field == field.SrcEndpoint)
@@ -224,72 +229,92 @@ func blame(r *policy.Rule, all []taking) Finding {
 		}
 		what = append(what, fmt.Sprintf("%s (%s)", s, all[i].loss))
 	}
-	return Finding{r.Pos, "this rule drops what essential rules would let through: " + strings.Join(what, "; "),
-		"to keep it, put " + strings.Join(keep, ", ") + " above this rule; to lose it on purpose, the same with `drop`"}
+	return Finding{r.Pos, "this rule drops what essential rules would let through: " +
+		strings.Join(what, "; "),
+		"to keep it, put " + strings.Join(keep,
+			", ") + " above this rule; to lose it on purpose, the same with `drop`"}
 }
 
 // vital is the traffic of one alternative of an essential rule, as it is met in networks.
 type vital struct {
 	essential, alternative int // indices into essentialTerms
 	class                  Class
-	serves                 Family // nothing is lost where a policy passes no packet of this family; NonIP is both
-	hops                   uint64 // the hop limit, if it is not that of a packet that comes over routers
-	length                 field.Range
-	near                   []netip.Prefix // sources that are not public: a list of such addresses names nobody
-	group                  []netip.Prefix // destinations that every machine listens to
-	groupMAC               []field.Range
-	named                  map[field.Field][]field.Range // what a rule asks for that is about this traffic alone
-	loss                   string
-	keep                   string // the rule that keeps it, without its action
+	// nothing is lost where a policy passes no packet of this family; NonIP is both
+	serves Family
+	// the hop limit, if it is not that of a packet that comes over routers
+	hops   uint64
+	length field.Range
+	// sources that are not public: a list of such addresses names nobody
+	near     []netip.Prefix
+	group    []netip.Prefix // destinations that every machine listens to
+	groupMAC []field.Range
+	// what a rule asks for that is about this traffic alone
+	named map[field.Field][]field.Range
+	loss  string
+	keep  string // the rule that keeps it, without its action
 }
 
 var (
 	broadcast = one(1<<48 - 1)
-	private4  = prefixes("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
+	private4  = prefixes("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12",
+		"192.168.0.0/16")
 	private6  = prefixes("fc00::/7", "fe80::/10")
 	dhcpPorts = []field.Range{{Lo: 67, Hi: 68}, {Lo: 546, Hi: 547}}
 )
 
-// Lengths: RFC 826 with the padding of Ethernet; RFC 4861 section 4; RFC 1812 section 4.3.2.3 and RFC 4443 section 3.2;
-// RFC 951 with the least options of an answer, and RFC 2131 section 2.
+// Lengths: RFC 826 with the padding of Ethernet; RFC 4861 section 4; RFC 1812 section 4.3.2.3 and
+// RFC 4443 section 3.2; RFC 951 with the least options of an answer, and RFC 2131 section 2.
 // Neighbour discovery from other sources than fe80::/10 serves only these sources.
 var vitals = []vital{
 	{essential: 0, serves: IPv4, length: field.Range{Lo: 28, Hi: 46}, groupMAC: broadcast,
 		named: map[field.Field][]field.Range{field.EtherType: one(0x0806)},
 		loss:  "neighbours cannot reach this machine over IPv4", keep: "arp"},
-	{essential: 1, class: Class{IPv6, ICMP, false}, serves: IPv6, length: field.Range{Lo: 48, Hi: 1280}, near: prefixes("fe80::/10"),
-		group:    prefixes("ff02::1/128", "ff02::1:ff00:0/104"),
-		groupMAC: []field.Range{{Lo: 0x333300000001, Hi: 0x333300000001}, {Lo: 0x3333ff000000, Hi: 0x3333ffffffff}},
-		named:    map[field.Field][]field.Range{field.ICMP6Type: span(133<<8, 137<<8|255)},
-		loss:     "IPv6 ends when neighbours and routers are forgotten", keep: "icmp6 type 133-137 ttl 255"},
-	{essential: 2, class: Class{IPv4, ICMP, false}, serves: IPv4, length: field.Range{Lo: 56, Hi: 576}, near: private4,
+	{essential: 1, class: Class{IPv6, ICMP, false}, serves: IPv6,
+		length: field.Range{Lo: 48, Hi: 1280}, near: prefixes("fe80::/10"),
+		group: prefixes("ff02::1/128", "ff02::1:ff00:0/104"),
+		groupMAC: []field.Range{{Lo: 0x333300000001, Hi: 0x333300000001},
+			{Lo: 0x3333ff000000, Hi: 0x3333ffffffff}},
+		named: map[field.Field][]field.Range{field.ICMP6Type: span(133<<8, 137<<8|255)},
+		loss:  "IPv6 ends when neighbours and routers are forgotten",
+		keep:  "icmp6 type 133-137 ttl 255"},
+	{essential: 2, class: Class{IPv4, ICMP, false}, serves: IPv4,
+		length: field.Range{Lo: 56, Hi: 576}, near: private4,
 		named: map[field.Field][]field.Range{field.ICMPType: one(3<<8 | 4)},
 		loss:  "large transfers hang", keep: "icmp type 3/4"},
-	{essential: 2, alternative: 1, class: Class{IPv6, ICMP, false}, serves: IPv6, length: field.Range{Lo: 96, Hi: 1280}, near: private6,
+	{essential: 2, alternative: 1, class: Class{IPv6, ICMP, false}, serves: IPv6,
+		length: field.Range{Lo: 96, Hi: 1280}, near: private6,
 		named: map[field.Field][]field.Range{field.ICMP6Type: span(2<<8, 2<<8|255)},
 		loss:  "large transfers hang", keep: "icmp6 type 2"},
-	{essential: 3, class: Class{IPv4, UDP, false}, serves: IPv4, length: field.Range{Lo: 272, Hi: 576}, near: private4,
+	{essential: 3, class: Class{IPv4, UDP, false}, serves: IPv4,
+		length: field.Range{Lo: 272, Hi: 576}, near: private4,
 		group: prefixes("255.255.255.255/32"), groupMAC: broadcast,
 		named: map[field.Field][]field.Range{field.SrcPort: dhcpPorts, field.DstPort: dhcpPorts},
 		loss:  "the address is lost at renewal", keep: "ipv4 udp from port 67 port 68"},
-	{essential: 3, alternative: 1, class: Class{IPv6, UDP, false}, serves: IPv6, length: field.Range{Lo: 80, Hi: 1280}, near: private6,
+	{essential: 3, alternative: 1, class: Class{IPv6, UDP, false}, serves: IPv6,
+		length: field.Range{Lo: 80, Hi: 1280}, near: private6,
 		named: map[field.Field][]field.Range{field.SrcPort: dhcpPorts, field.DstPort: dhcpPorts},
 		loss:  "the address is lost at renewal", keep: "ipv6 udp from port 547 port 546"},
-	{essential: 4, class: Class{IPv6, ICMP, false}, serves: IPv6, length: field.Range{Lo: 64, Hi: 1280}, hops: 1,
-		group:    prefixes("ff02::1/128", "ff02::1:ff00:0/104"),
-		groupMAC: []field.Range{{Lo: 0x333300000001, Hi: 0x333300000001}, {Lo: 0x3333ff000000, Hi: 0x3333ffffffff}},
-		named:    map[field.Field][]field.Range{field.ICMP6Type: span(130<<8, 132<<8|255)},
-		loss:     "a switch that snoops forgets this machine, and IPv6 ends", keep: "icmp6 type mld-query"},
+	{essential: 4, class: Class{IPv6, ICMP, false}, serves: IPv6,
+		length: field.Range{Lo: 64, Hi: 1280}, hops: 1,
+		group: prefixes("ff02::1/128", "ff02::1:ff00:0/104"),
+		groupMAC: []field.Range{{Lo: 0x333300000001, Hi: 0x333300000001},
+			{Lo: 0x3333ff000000, Hi: 0x3333ffffffff}},
+		named: map[field.Field][]field.Range{field.ICMP6Type: span(130<<8, 132<<8|255)},
+		loss:  "a switch that snoops forgets this machine, and IPv6 ends",
+		keep:  "icmp6 type mld-query"},
 	{essential: 5, length: field.Range{Lo: 46, Hi: 1500},
 		groupMAC: []field.Range{{Lo: 0x0180c2000000, Hi: 0x0180c200000f}},
-		named:    map[field.Field][]field.Range{field.EtherType: {{Lo: 0x8809, Hi: 0x8809}, {Lo: 0x888e, Hi: 0x888e}}},
-		loss:     "a bond that speaks LACP, or a port with 802.1X, goes down", keep: "ether { 0x8809, 0x888e }"},
+		named: map[field.Field][]field.Range{field.EtherType: {{Lo: 0x8809, Hi: 0x8809},
+			{Lo: 0x888e, Hi: 0x888e}}},
+		loss: "a bond that speaks LACP, or a port with 802.1X, goes down",
+		keep: "ether { 0x8809, 0x888e }"},
 }
 
 // Other sources than the near ones: what is public.
 var (
-	public4 = without(prefixes("0.0.0.0/0"), prefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8",
-		"169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "224.0.0.0/3"))
+	public4 = without(prefixes("0.0.0.0/0"),
+		prefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8",
+			"169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "224.0.0.0/3"))
 	public6 = prefixes("2000::/3")
 )
 
@@ -303,7 +328,8 @@ func prefixes(text ...string) (out []netip.Prefix) {
 // absent stands for the id of a tag that a frame does not have.
 const absent = 0x1000
 
-// boxes are the packets of a vital, with and without a tag: from near sources, from public ones, and to a group of machines.
+// boxes are the packets of a vital, with and without a tag: from near sources, from public ones,
+// and to a group of machines.
 func (v *vital) boxes(w *work) (out []*box) {
 	match := essentialTerms[v.essential][v.alternative]
 	conds := newAcross(match, w).in(v.class).conds
@@ -319,13 +345,14 @@ func (v *vital) boxes(w *work) (out []*box) {
 		}
 		b.numbers[field.Len] = []field.Range{v.length}
 		if v.class.Family != NonIP {
-			// Systems start at 64 or more, and no path has more than 32 hops. Routers mark errors by
-			// precedence 6 or 7 (RFC 1812 section 4.3.2.5).
+			// Systems start at 64 or more, and no path has more than 32 hops. Routers mark errors
+			// by precedence 6 or 7 (RFC 1812 section 4.3.2.5).
 			b.numbers[field.TTL] = span(32, 255)
 			if v.hops != 0 {
 				b.numbers[field.TTL] = one(v.hops)
 			}
-			b.numbers[field.DSCP] = []field.Range{{Lo: 0, Hi: 0}, {Lo: 48, Hi: 48}, {Lo: 56, Hi: 56}}
+			b.numbers[field.DSCP] = []field.Range{{Lo: 0, Hi: 0}, {Lo: 48, Hi: 48},
+				{Lo: 56, Hi: 56}}
 		}
 		public := public4
 		b.addrs[0], b.addrs[1] = v.near, prefixes("0.0.0.0/0")

@@ -9,8 +9,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// work is what lowering a policy shares from rule to rule: memory for what it makes, room for what it is making, and what was
-// asked before.
+// work is what lowering a policy shares from rule to rule: memory for what it makes, room for what
+// it is making, and what was asked before.
 type work struct {
 	conds    bump.Allocator[Cond]
 	pairs    bump.Allocator[Pair]
@@ -23,7 +23,8 @@ type work struct {
 	merged   []field.Range  // scratch
 	given    []byFamily     // scratch
 
-	// What terms on sets of endpoints that several rules name ask for in a class: equal questions share their lists.
+	// What terms on sets of endpoints that several rules name ask for in a class: equal questions
+	// share their lists.
 	answers map[answerKey]questions
 	uses    map[*policy.Set]int // terms on each set of endpoints
 
@@ -49,7 +50,8 @@ func (w *work) givenBy(terms int) []byFamily {
 }
 
 func newWork(p *policy.Policy) *work {
-	w := &work{answers: map[answerKey]questions{}, uses: map[*policy.Set]int{}, sets: map[*policy.Set]byFamily{}}
+	w := &work{answers: map[answerKey]questions{}, uses: map[*policy.Set]int{},
+		sets: map[*policy.Set]byFamily{}}
 	for _, rules := range [][]*policy.Rule{p.Protect, p.Rules} {
 		for _, r := range rules {
 			for i := range r.Match {
@@ -79,8 +81,8 @@ func (q *questions) ask(c Cond) {
 	q.n++
 }
 
-// lists are those that a match asks for in some class. Classes in which a list has the same elements have the same list,
-// which is how they are known to ask the same.
+// lists are those that a match asks for in some class. Classes in which a list has the same
+// elements have the same list, which is how they are known to ask the same.
 type lists struct {
 	given    []byFamily // of the terms that have addresses of their own
 	pairs    few[Pair]

@@ -8,8 +8,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// endpointSet holds endpoints by their prefix, so that a look-up is one map look-up for each length that
-// occurs, and a walk over what stands there. Services are endpoints without a prefix.
+// endpointSet holds endpoints by their prefix, so that a look-up is one map look-up for each length
+// that occurs, and a walk over what stands there. Services are endpoints without a prefix.
 type endpointSet struct {
 	entries map[policy.Element]time.Time // until when; the zero time is for good
 	at      map[netip.Prefix][]policy.Service
@@ -68,7 +68,8 @@ func (s *endpointSet) live(now time.Time) int {
 	return len(s.entries)
 }
 
-// offers says whether a service that has not expired is that of a packet with this protocol and port.
+// offers says whether a service that has not expired is that of a packet with this protocol and
+// port.
 func (s *endpointSet) offers(proto uint8, port uint16, now time.Time) bool {
 	for _, v := range s.at[netip.Prefix{}] {
 		if v.Holds(proto, port) && current(s.entries[policy.Element{Service: v}], now) {
@@ -78,7 +79,8 @@ func (s *endpointSet) offers(proto uint8, port uint16, now time.Time) bool {
 	return false
 }
 
-// contains says whether an entry that has not expired holds a packet with this address, protocol and port.
+// contains says whether an entry that has not expired holds a packet with this address, protocol
+// and port.
 func (s *endpointSet) contains(addr netip.Addr, proto uint8, port uint16, now time.Time) bool {
 	for l := range s.lengths {
 		if l.family != addr.BitLen() {
@@ -89,7 +91,8 @@ func (s *endpointSet) contains(addr netip.Addr, proto uint8, port uint16, now ti
 			return false
 		}
 		for _, v := range s.at[p] {
-			if v.Holds(proto, port) && current(s.entries[policy.Element{Prefix: p, Service: v}], now) {
+			if v.Holds(proto, port) && current(s.entries[policy.Element{Prefix: p, Service: v}],
+				now) {
 				return true
 			}
 		}

@@ -72,7 +72,8 @@ func (e *Evaluator) why(tr *Trace) string {
 	by := Decider(e.p, tr.Slot)
 	switch {
 	case tr.Slot.Reason == policy.ByMalformed:
-		return fmt.Sprintf("%s: malformed (%s), and no rule says `pass malformed`", tr.Result.Action, tr.Fault)
+		return fmt.Sprintf("%s: malformed (%s), and no rule says `pass malformed`",
+			tr.Result.Action, tr.Fault)
 	case tr.Fault != "":
 		return fmt.Sprintf("%s: malformed (%s), decided by %s", tr.Result.Action, tr.Fault, by)
 	case tr.Slot.Reason == policy.ByDefault:
@@ -138,13 +139,15 @@ func layers(frame []byte, p *packet.Packet) []Layer {
 	case p.Malformed != packet.WellFormed:
 		return append(ls, refusedIP(p, frame[p.NetworkOffset:]))
 	default:
-		return append(ls, Layer{Name: "payload", Offset: p.NetworkOffset, Length: len(frame) - p.NetworkOffset})
+		return append(ls, Layer{Name: "payload", Offset: p.NetworkOffset,
+			Length: len(frame) - p.NetworkOffset})
 	}
 	end := p.NetworkOffset + p.Len
 	if l, ok := transportLayer(p, end); ok {
 		ls = append(ls, l)
 	} else if end > p.TransportOffset {
-		ls = append(ls, Layer{Name: "payload", Offset: p.TransportOffset, Length: end - p.TransportOffset})
+		ls = append(ls, Layer{Name: "payload", Offset: p.TransportOffset,
+			Length: end - p.TransportOffset})
 	}
 	if end < len(frame) {
 		ls = append(ls, Layer{Name: "padding", Offset: end, Length: len(frame) - end})
@@ -190,7 +193,8 @@ func refusedIP(p *packet.Packet, b []byte) Layer {
 		l.Fields = append(l.Fields, NamedValue{"version", fmt.Sprint(b[0] >> 4)},
 			NamedValue{"header length", fmt.Sprint(int(b[0]&15) * 4)},
 			NamedValue{"total length", fmt.Sprint(binary.BigEndian.Uint16(b[2:]))},
-			NamedValue{"fragment offset", fmt.Sprint(int(binary.BigEndian.Uint16(b[6:])&0x1fff) * 8)})
+			NamedValue{"fragment offset",
+				fmt.Sprint(int(binary.BigEndian.Uint16(b[6:])&0x1fff) * 8)})
 	}
 	return l
 }
@@ -200,7 +204,8 @@ func ipLayer(name string, p *packet.Packet, length int) Layer {
 		{"from", p.Src.String()}, {"to", p.Dst.String()}, {"len", fmt.Sprint(p.Len)},
 		{"ttl", fmt.Sprint(p.TTL)}, {"dscp", fmt.Sprint(p.DSCP)},
 	}
-	if p.Malformed == packet.WellFormed || p.Malformed >= packet.TruncatedL4 || p.Family == packet.IPv4 {
+	if p.Malformed == packet.WellFormed || p.Malformed >= packet.TruncatedL4 ||
+		p.Family == packet.IPv4 {
 		fields = append(fields, NamedValue{"proto", protoName(uint64(p.Proto))})
 	}
 	if p.LaterFragment {
@@ -212,8 +217,10 @@ func ipLayer(name string, p *packet.Packet, length int) Layer {
 }
 
 var extensionNames = map[uint8]string{
-	packet.ProtoHopByHop: "Hop-by-Hop", packet.ProtoRouting: "Routing", packet.ProtoFragment: "Fragment",
-	packet.ProtoAH: "Authentication", packet.ProtoDestOpts: "Destination Options", packet.ProtoMobility: "Mobility",
+	packet.ProtoHopByHop: "Hop-by-Hop", packet.ProtoRouting: "Routing",
+	packet.ProtoFragment: "Fragment",
+	packet.ProtoAH:       "Authentication", packet.ProtoDestOpts: "Destination Options",
+	packet.ProtoMobility: "Mobility",
 }
 
 func extensionLayers(frame []byte, p *packet.Packet) []Layer {
@@ -226,21 +233,25 @@ func extensionLayers(frame []byte, p *packet.Packet) []Layer {
 		case packet.ProtoFragment:
 			size = 8
 			f := binary.BigEndian.Uint16(frame[off+2:])
-			fields = append(fields, NamedValue{"offset", fmt.Sprint(f &^ 7)}, NamedValue{"more", fmt.Sprint(f&1 == 1)})
+			fields = append(fields, NamedValue{"offset", fmt.Sprint(f &^ 7)},
+				NamedValue{"more", fmt.Sprint(f&1 == 1)})
 		case packet.ProtoAH:
 			size = 8 + int(frame[off+1])*4
 		}
-		ls = append(ls, Layer{Name: extensionNames[next], Offset: off, Length: size, Fields: fields})
+		ls = append(ls, Layer{Name: extensionNames[next], Offset: off, Length: size,
+			Fields: fields})
 		next, off = frame[off], off+size
 	}
 	return ls
 }
 
 func transportLayer(p *packet.Packet, end int) (Layer, bool) {
-	l := Layer{Offset: p.TransportOffset, Length: end - p.TransportOffset, Name: strings.ToUpper(protoName(uint64(p.Proto)))}
+	l := Layer{Offset: p.TransportOffset, Length: end - p.TransportOffset,
+		Name: strings.ToUpper(protoName(uint64(p.Proto)))}
 	switch {
 	case p.HasPorts():
-		l.Fields = []NamedValue{{"from port", fmt.Sprint(p.SrcPort)}, {"port", fmt.Sprint(p.DstPort)}}
+		l.Fields = []NamedValue{{"from port", fmt.Sprint(p.SrcPort)},
+			{"port", fmt.Sprint(p.DstPort)}}
 		if p.Transport == packet.TCPTransport {
 			l.Fields = append(l.Fields, NamedValue{"flags", flagNames(p.Flags)})
 		}

@@ -76,9 +76,11 @@ pass: malformed (truncated-ethernet), decided by ` + "`pass malformed`" + ` (tes
 	}
 	tcp := build(t, packet.Spec{Flags: new(uint8(packet.SYN)), ToPort: new(uint16(80))})
 	frames := map[string][]byte{
-		"tcp4":  tcp,
-		"later": build(t, packet.Spec{Family: packet.IPv6, ToPort: new(uint16(80)), Frag: new(uint16(185)), Options: true, Len: new(64)}),
-		"arp":   build(t, packet.Spec{Family: packet.ARP, VLAN: new(uint16(7)), InnerVLAN: new(uint16(8))}),
+		"tcp4": tcp,
+		"later": build(t, packet.Spec{Family: packet.IPv6, ToPort: new(uint16(80)),
+			Frag: new(uint16(185)), Options: true, Len: new(64)}),
+		"arp": build(t, packet.Spec{Family: packet.ARP, VLAN: new(uint16(7)),
+			InnerVLAN: new(uint16(8))}),
 		"cut":   tcp[:34],
 		"short": tcp[:13],
 	}
@@ -97,7 +99,9 @@ func FuzzExplain(f *testing.F) {
 	for _, frame := range packets(f) {
 		f.Add(frame)
 	}
-	e := New(parse(f, "count tcp port 80\ndrop from 192.0.2.0/24 port > 1023\npass icmp6 type 135\npass malformed\ndefault drop\n"))
+	e := New(parse(f,
+		"count tcp port 80\ndrop from 192.0.2.0/24 port > 1023\npass icmp6 type 135\npass "+
+			"malformed\ndefault drop\n"))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		tr := e.Explain(frame)
 		if r := e.Eval(frame); r.Slot != tr.Result.Slot || r.Action != tr.Result.Action {

@@ -8,8 +8,8 @@ import (
 	"levee/internal/packet"
 )
 
-// everyKind are packets of all protocols that have headers of their own, and one that has none, in both families,
-// whole and fragmented, with and without tags, and frames that are not IP.
+// everyKind are packets of all protocols that have headers of their own, and one that has none, in
+// both families, whole and fragmented, with and without tags, and frames that are not IP.
 func everyKind(t *testing.T) (all []packet.Packet) {
 	specs := []packet.Spec{{Family: packet.ARP}, {Family: packet.OtherFamily, EtherType: 0x88cc}}
 	for _, f := range []packet.Family{packet.IPv4, packet.IPv6} {
@@ -43,7 +43,8 @@ func everyKind(t *testing.T) (all []packet.Packet) {
 func has(f field.Field, p *packet.Packet) bool {
 	info := f.Info()
 	h := info.Header.Presence()
-	families := map[packet.Family]bool{packet.AnyFamily: h.NotIP, packet.IPv4: h.IPv4, packet.IPv6: h.IPv6}
+	families := map[packet.Family]bool{packet.AnyFamily: h.NotIP, packet.IPv4: h.IPv4,
+		packet.IPv6: h.IPv6}
 	if !families[p.Family] || p.Tags < h.Tags {
 		return false
 	}
@@ -53,7 +54,8 @@ func has(f field.Field, p *packet.Packet) bool {
 	return h.Protos == nil || slices.Contains(h.Protos, p.Proto) && !p.LaterFragment
 }
 
-// The oracle reads packets by itself. It finds a field in those that have it by the table, and in no others.
+// The oracle reads packets by itself. It finds a field in those that have it by the table, and in
+// no others.
 func TestEveryFieldIsReadWhereTheTableSays(t *testing.T) {
 	var found [field.NumFields]bool
 	for _, p := range everyKind(t) {
@@ -61,7 +63,8 @@ func TestEveryFieldIsReadWhereTheTableSays(t *testing.T) {
 		vs.read(&p)
 		for f := field.None + 1; f < field.NumFields; f++ {
 			if vs[f].present != has(f, &p) {
-				t.Errorf("%s of %+v: read %v, in the table %v", f.Info().Name, p, vs[f].present, has(f, &p))
+				t.Errorf("%s of %+v: read %v, in the table %v", f.Info().Name, p, vs[f].present,
+					has(f, &p))
 			}
 			found[f] = found[f] || vs[f].present
 		}
@@ -78,7 +81,8 @@ func TestEveryFieldHasTheValueThatItsWordSets(t *testing.T) {
 	for f := field.None + 1; f < field.NumFields; f++ {
 		info := f.Info()
 		h := info.Header.Presence()
-		if packet.FieldBits(info.Packet) == 0 || info.Compare != field.ByRange && info.Compare != field.ByMask {
+		if packet.FieldBits(info.Packet) == 0 || info.Compare != field.ByRange &&
+			info.Compare != field.ByMask {
 			continue // addresses, and what a packet is built of
 		}
 		for _, v := range []uint64{0, 1, info.Max / 3, info.Max} {

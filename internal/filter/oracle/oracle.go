@@ -15,8 +15,8 @@ import (
 	"levee/internal/packet"
 )
 
-// Evaluator judges frames by one policy. Several goroutines may use Eval and Explain at the same time,
-// but not while entries change or the clock is set.
+// Evaluator judges frames by one policy. Several goroutines may use Eval and Explain at the same
+// time, but not while entries change or the clock is set.
 type Evaluator struct {
 	p       *policy.Policy
 	link    packet.Link
@@ -35,13 +35,14 @@ type Result struct {
 	Counted   []int            // slots of the rules that matched and went on, in order
 }
 
-// New makes an evaluator of p on Ethernet with empty dynamic sets and the wall clock. p must not be changed
-// while the evaluator is in use.
+// New makes an evaluator of p on Ethernet with empty dynamic sets and the wall clock. p must not be
+// changed while the evaluator is in use.
 func New(p *policy.Policy) *Evaluator { return NewOn(p, packet.Ethernet) }
 
 // NewOn is New for frames of a device of that link layer.
 func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
-	e := &Evaluator{p: p, link: link, sets: map[*policy.Set]*addressSet{}, ends: map[*policy.Set]*endpointSet{}, now: time.Now}
+	e := &Evaluator{p: p, link: link, sets: map[*policy.Set]*addressSet{},
+		ends: map[*policy.Set]*endpointSet{}, now: time.Now}
 	for _, s := range p.Sets {
 		switch {
 		case s.Type == policy.Addresses:
@@ -108,7 +109,8 @@ func (e *Evaluator) dynamic(name string) (*policy.Set, error) {
 	for _, s := range e.p.Sets {
 		if s.Name == name {
 			if s.Kind != policy.Dynamic {
-				return nil, fmt.Errorf("set %s is not dynamic: its entries stand in the policy", name)
+				return nil, fmt.Errorf("set %s is not dynamic: its entries stand in the policy",
+					name)
 			}
 			return s, nil
 		}
@@ -129,8 +131,8 @@ type tried struct {
 	failed *policy.Term // the first term that did not hold; nil: the rule matched
 }
 
-// judge walks the five steps of docs/language.md "How a packet is judged". watch, if there is one, is
-// told of each rule.
+// judge walks the five steps of docs/language.md "How a packet is judged". watch, if there is one,
+// is told of each rule.
 func (e *Evaluator) judge(pkt *packet.Packet, watch func(tried)) Result {
 	res := Result{Malformed: pkt.Malformed}
 	if pkt.Malformed != packet.WellFormed {
@@ -197,7 +199,8 @@ func (e *Evaluator) judgeMalformed(pkt *packet.Packet, res *Result, watch func(t
 }
 
 // matches says whether all terms of r hold for a well-formed packet.
-func (e *Evaluator) matches(r *rule, pkt *packet.Packet, vs *values, slot int, watch func(tried)) bool {
+func (e *Evaluator) matches(r *rule, pkt *packet.Packet, vs *values, slot int,
+	watch func(tried)) bool {
 	for i := range r.terms {
 		if !e.holds(&r.terms[i], pkt, vs) {
 			if watch != nil {
@@ -216,7 +219,8 @@ func (e *Evaluator) matches(r *rule, pkt *packet.Packet, vs *values, slot int, w
 var essential = [len(policy.Essential)]func(*packet.Packet) bool{
 	func(p *packet.Packet) bool { return p.EtherType == packet.EtherARP },
 	func(p *packet.Packet) bool { // RFC 4861: router and neighbour discovery, redirect
-		return p.Transport == packet.ICMP6Transport && p.Type >= 133 && p.Type <= 137 && p.Code == 0 &&
+		return p.Transport == packet.ICMP6Transport && p.Type >= 133 && p.Type <= 137 &&
+			p.Code == 0 &&
 			p.TTL == 255 && !p.Fragment
 	},
 	func(p *packet.Packet) bool { // RFC 1191, RFC 8201

@@ -38,18 +38,30 @@ func TestOrderOfJudging(t *testing.T) {
 		frame        []byte
 		want         string
 	}{
-		{"the first match decides", "drop tcp as \"a\"\npass tcp as \"b\"\ndefault pass", all["tcp4"], "drop a"},
+		{"the first match decides", "drop tcp as \"a\"\npass tcp as \"b\"\ndefault pass",
+			all["tcp4"], "drop a"},
 		{"no match is the default", "drop udp as \"a\"\ndefault pass", all["tcp4"], "pass default"},
-		{"protect comes before rules that stand above it", "drop as \"a\"\nprotect tcp as \"p\"\ndefault drop", all["tcp4"], "pass p"},
-		{"the first protect rule decides", "protect tcp port 80 as \"p\"\nprotect tcp as \"q\"\ndefault drop", all["tcp4"], "pass p"},
-		{"a rule with no terms matches what is well-formed", "drop as \"a\"\ndefault pass", all["lldp"], "drop a"},
-		{"essential comes after the rules", "drop arp as \"a\"\ndefault drop", all["arp"], "drop a"},
-		{"essential comes before the default", "drop tcp as \"a\"\ndefault drop", all["arp"], "pass arp"},
+		{"protect comes before rules that stand above it",
+			"drop as \"a\"\nprotect tcp as \"p\"\ndefault drop", all["tcp4"], "pass p"},
+		{"the first protect rule decides",
+			"protect tcp port 80 as \"p\"\nprotect tcp as \"q\"\ndefault drop", all["tcp4"],
+			"pass p"},
+		{"a rule with no terms matches what is well-formed", "drop as \"a\"\ndefault pass",
+			all["lldp"], "drop a"},
+		{"essential comes after the rules", "drop arp as \"a\"\ndefault drop", all["arp"],
+			"drop a"},
+		{"essential comes before the default", "drop tcp as \"a\"\ndefault drop", all["arp"],
+			"pass arp"},
 		{"essential off", "essential off\ndefault drop", all["arp"], "drop default"},
-		{"malformed is dropped", "pass as \"a\"\nprotect ipv4 as \"p\"\ndefault pass", broken, "drop ip-length"},
-		{"unless a rule says otherwise", "drop as \"a\"\npass malformed as \"m\"\ndefault drop", broken, "pass m"},
-		{"the first malformed rule decides", "count malformed\ndrop malformed as \"m\"\npass malformed as \"n\"\ndefault pass", broken, "drop m"},
-		{"malformed rules see nothing else", "drop malformed as \"m\"\ndefault pass", all["tcp4"], "pass default"},
+		{"malformed is dropped", "pass as \"a\"\nprotect ipv4 as \"p\"\ndefault pass", broken,
+			"drop ip-length"},
+		{"unless a rule says otherwise", "drop as \"a\"\npass malformed as \"m\"\ndefault drop",
+			broken, "pass m"},
+		{"the first malformed rule decides",
+			"count malformed\ndrop malformed as \"m\"\npass malformed as \"n\"\ndefault pass",
+			broken, "drop m"},
+		{"malformed rules see nothing else", "drop malformed as \"m\"\ndefault pass", all["tcp4"],
+			"pass default"},
 		{"no bytes", "pass as \"a\"\ndefault pass", nil, "drop truncated-ethernet"},
 	}
 	for _, tt := range tests {
@@ -64,12 +76,15 @@ func TestOrderOfJudging(t *testing.T) {
 func TestEveryMalformedReasonHasItsSlot(t *testing.T) {
 	names := map[packet.Malformed]string{
 		packet.TruncatedEthernet: "truncated-ethernet", packet.VLANDepth: "vlan-depth",
-		packet.TruncatedIP: "truncated-ip", packet.IPVersion: "ip-version", packet.IPHeaderLength: "ip-header-length",
-		packet.IPLength: "ip-length", packet.ExtHeaders: "ext-headers", packet.TruncatedExt: "truncated-ext",
-		packet.TruncatedL4: "truncated-l4", packet.L4Length: "l4-length",
+		packet.TruncatedIP: "truncated-ip", packet.IPVersion: "ip-version",
+		packet.IPHeaderLength: "ip-header-length",
+		packet.IPLength:       "ip-length", packet.ExtHeaders: "ext-headers",
+		packet.TruncatedExt: "truncated-ext",
+		packet.TruncatedL4:  "truncated-l4", packet.L4Length: "l4-length",
 	}
 	if len(names) != len(policy.Malformed) {
-		t.Fatalf("%d reasons in package packet, %d in package policy", len(names), len(policy.Malformed))
+		t.Fatalf("%d reasons in package packet, %d in package policy", len(names),
+			len(policy.Malformed))
 	}
 	for m, name := range names {
 		if policy.Malformed[m-1] != name {
@@ -79,13 +94,16 @@ func TestEveryMalformedReasonHasItsSlot(t *testing.T) {
 }
 
 func TestCountRulesBeforeTheDecisionCount(t *testing.T) {
-	e := New(parse(t, "count malformed as \"m\"\ncount tcp as \"a\"\ncount udp as \"b\"\ncount as \"c\"\ndrop tcp as \"d\"\ncount as \"e\"\ndefault pass\n"))
+	e := New(parse(t,
+		"count malformed as \"m\"\ncount tcp as \"a\"\ncount udp as \"b\"\ncount as \"c\"\ndrop "+
+			"tcp as \"d\"\ncount as \"e\"\ndefault pass\n"))
 	all := packets(t)
 	want := []int{e.p.RuleSlot(1), e.p.RuleSlot(3)}
 	if r := e.Eval(all["tcp4"]); !slices.Equal(r.Counted, want) {
 		t.Errorf("counted %v, want %v", r.Counted, want)
 	}
-	if r := e.Eval(all["tcp4"][:20]); !slices.Equal(r.Counted, []int{e.p.RuleSlot(0)}) || r.Malformed != packet.TruncatedIP {
+	if r := e.Eval(all["tcp4"][:20]); !slices.Equal(r.Counted, []int{e.p.RuleSlot(0)}) ||
+		r.Malformed != packet.TruncatedIP {
 		t.Errorf("malformed: %+v", r)
 	}
 }
@@ -157,7 +175,8 @@ func TestEssentialRules(t *testing.T) {
 }
 
 func TestLeasesEndByTheClock(t *testing.T) {
-	e := New(parse(t, "set bad = dynamic(max 2, lease 10m)\ndrop from bad as \"bad\"\ndefault pass\n"))
+	e := New(parse(t,
+		"set bad = dynamic(max 2, lease 10m)\ndrop from bad as \"bad\"\ndefault pass\n"))
 	now := time.Unix(1000, 0)
 	e.SetClock(func() time.Time { return now })
 	frame := packets(t)["tcp4"]
@@ -169,14 +188,25 @@ func TestLeasesEndByTheClock(t *testing.T) {
 		want bool
 	}{
 		{"nothing yet", func() error { return nil }, false},
-		{"an entry", func() error { return e.AddEntry("bad", policy.Element{Prefix: host}, now.Add(time.Second)) }, true},
-		{"a nanosecond before its end", func() error { now = now.Add(time.Second - 1); return nil }, true},
+		{"an entry",
+			func() error {
+				return e.AddEntry("bad", policy.Element{Prefix: host}, now.Add(time.Second))
+			}, true},
+		{"a nanosecond before its end", func() error { now = now.Add(time.Second - 1); return nil },
+			true},
 		{"its end", func() error { now = now.Add(1); return nil }, false},
-		{"added again, for good", func() error { return e.AddEntry("bad", policy.Element{Prefix: host}, time.Time{}) }, true},
-		{"with a shorter lease, that has ended", func() error { return e.AddEntry("bad", policy.Element{Prefix: host}, now) }, false},
-		{"a wider prefix around one that has ended", func() error { return e.AddEntry("bad", policy.Element{Prefix: network}, time.Time{}) }, true},
-		{"deleted", func() error { return e.DelEntry("bad", policy.Element{Prefix: network}) }, false},
-		{"deleted twice", func() error { return e.DelEntry("bad", policy.Element{Prefix: network}) }, false},
+		{"added again, for good",
+			func() error { return e.AddEntry("bad", policy.Element{Prefix: host}, time.Time{}) },
+			true},
+		{"with a shorter lease, that has ended",
+			func() error { return e.AddEntry("bad", policy.Element{Prefix: host}, now) }, false},
+		{"a wider prefix around one that has ended",
+			func() error { return e.AddEntry("bad", policy.Element{Prefix: network}, time.Time{}) },
+			true},
+		{"deleted", func() error { return e.DelEntry("bad", policy.Element{Prefix: network}) },
+			false},
+		{"deleted twice",
+			func() error { return e.DelEntry("bad", policy.Element{Prefix: network}) }, false},
 	}
 	for _, s := range steps {
 		if err := s.do(); err != nil {
@@ -189,24 +219,32 @@ func TestLeasesEndByTheClock(t *testing.T) {
 }
 
 func TestAddEntryRefuses(t *testing.T) {
-	e := New(parse(t, "set bad = dynamic(max 1)\nset nets = { 10.0.0.0/8 }\ndrop from bad\ndrop from nets\ndefault pass\n"))
-	if err := e.AddEntry("bad", policy.Element{Prefix: netip.MustParsePrefix("10.0.0.1/32")}, time.Time{}); err != nil {
+	e := New(parse(t,
+		"set bad = dynamic(max 1)\nset nets = { 10.0.0.0/8 }\ndrop from bad\ndrop from "+
+			"nets\ndefault pass\n"))
+	if err := e.AddEntry("bad", policy.Element{Prefix: netip.MustParsePrefix("10.0.0.1/32")},
+		time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	for set, prefix := range map[string]string{"bad": "10.0.0.2/32", "nets": "10.0.0.1/32", "none": "10.0.0.1/32"} {
-		if err := e.AddEntry(set, policy.Element{Prefix: netip.MustParsePrefix(prefix)}, time.Time{}); err == nil || !strings.Contains(err.Error(), set) {
+	for set, prefix := range map[string]string{"bad": "10.0.0.2/32", "nets": "10.0.0.1/32",
+		"none": "10.0.0.1/32"} {
+		if err := e.AddEntry(set, policy.Element{Prefix: netip.MustParsePrefix(prefix)},
+			time.Time{}); err == nil || !strings.Contains(err.Error(), set) {
 			t.Errorf("%s: %v", set, err)
 		}
 	}
-	for _, p := range []netip.Prefix{{}, netip.MustParsePrefix("10.0.0.1/8"), netip.MustParsePrefix("::ffff:10.0.0.0/128")} {
+	for _, p := range []netip.Prefix{{}, netip.MustParsePrefix("10.0.0.1/8"),
+		netip.MustParsePrefix("::ffff:10.0.0.0/128")} {
 		if err := e.AddEntry("bad", policy.Element{Prefix: p}, time.Time{}); err == nil {
 			t.Errorf("%s was taken", p)
 		}
 	}
-	if err := e.AddEntry("bad", policy.Element{Prefix: netip.MustParsePrefix("10.0.0.1/32")}, time.Now()); err != nil {
+	if err := e.AddEntry("bad", policy.Element{Prefix: netip.MustParsePrefix("10.0.0.1/32")},
+		time.Now()); err != nil {
 		t.Errorf("an entry that is there, in a full set: %v", err)
 	}
-	if err := e.AddEntry("bad", policy.Element{Prefix: netip.MustParsePrefix("10.0.0.2/32")}, time.Time{}); err != nil {
+	if err := e.AddEntry("bad", policy.Element{Prefix: netip.MustParsePrefix("10.0.0.2/32")},
+		time.Time{}); err != nil {
 		t.Errorf("a set that is full of entries whose lease has ended: %v", err)
 	}
 	if e.DelEntry("nets", policy.Element{Prefix: netip.MustParsePrefix("10.0.0.0/8")}) == nil {
@@ -225,7 +263,8 @@ func TestAddressSetAgreesWithBart(t *testing.T) {
 		if r.IntN(2) == 0 {
 			return netip.AddrFrom4([4]byte{10, byte(r.IntN(4)), byte(r.Uint32()), byte(r.Uint32())})
 		}
-		b := [16]byte{0x20, 1, 0x0d, 0xb8, 0, byte(r.IntN(4)), 14: byte(r.Uint32()), 15: byte(r.Uint32())}
+		b := [16]byte{0x20, 1, 0x0d, 0xb8, 0, byte(r.IntN(4)), 14: byte(r.Uint32()),
+			15: byte(r.Uint32())}
 		return netip.AddrFrom16(b)
 	}
 	for range 5000 {

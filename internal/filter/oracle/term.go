@@ -52,8 +52,8 @@ type rule struct {
 	malformed bool
 }
 
-// prepare turns rules into rows of comparisons. They lie behind each other in memory, in the order in
-// which they are looked at: for ten thousand rules most of the time goes into fetching them.
+// prepare turns rules into rows of comparisons. They lie behind each other in memory, in the order
+// in which they are looked at: for ten thousand rules most of the time goes into fetching them.
 func (e *Evaluator) prepare(list []*policy.Rule) []rule {
 	terms, spans := 0, 0
 	for _, r := range list {
@@ -69,8 +69,10 @@ func (e *Evaluator) prepare(list []*policy.Rule) []rule {
 		for j := range r.Match {
 			from := len(allSpans)
 			allSpans = e.appendSpans(allSpans, &r.Match[j])
-			t := term{field: r.Match[j].Field, not: r.Match[j].Not, mask: r.Match[j].Mask, want: r.Match[j].Value,
-				spans: allSpans[from:len(allSpans):len(allSpans)], set: e.sets[r.Match[j].Set], ends: e.endpoints(&r.Match[j]), of: &r.Match[j]}
+			t := term{field: r.Match[j].Field, not: r.Match[j].Not, mask: r.Match[j].Mask,
+				want:  r.Match[j].Value,
+				spans: allSpans[from:len(allSpans):len(allSpans)], set: e.sets[r.Match[j].Set],
+				ends: e.endpoints(&r.Match[j]), of: &r.Match[j]}
 			allTerms = append(allTerms, t)
 		}
 		out[i] = rule{terms: allTerms[first:len(allTerms):len(allTerms)], malformed: r.Malformed}
@@ -78,8 +80,8 @@ func (e *Evaluator) prepare(list []*policy.Rule) []rule {
 	return out
 }
 
-// appendSpans adds what t names, in the rule or in a set of ports or services, to spans. A set of addresses
-// is asked as it is, since its entries come and go.
+// appendSpans adds what t names, in the rule or in a set of ports or services, to spans. A set of
+// addresses is asked as it is, since its entries come and go.
 func (e *Evaluator) appendSpans(spans []span, t *policy.Term) []span {
 	ranges := t.Ranges
 	if t.Set != nil {
@@ -106,7 +108,9 @@ func (e *Evaluator) endpoints(t *policy.Term) *endpointSet {
 }
 
 // service is a protocol with a port in one number.
-func service(proto uint8, port uint16) number { return number{lo: uint64(proto)<<16 | uint64(port)} }
+func service(proto uint8, port uint16) number {
+	return number{lo: uint64(proto)<<16 | uint64(port)}
+}
 
 // addressValue is an address as a number, and its family.
 func addressValue(a netip.Addr) value {
@@ -115,7 +119,8 @@ func addressValue(a netip.Addr) value {
 		return value{true, packet.IPv4, number{lo: uint64(binary.BigEndian.Uint32(b[:]))}}
 	}
 	b := a.As16()
-	return value{true, packet.IPv6, number{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}}
+	return value{true, packet.IPv6,
+		number{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}}
 }
 
 // prefixSpan is the first to the last address of a prefix.
@@ -148,7 +153,8 @@ func (e *Evaluator) inside(t *term, pkt *packet.Packet, v *value) bool {
 		return t.set.contains(address(t.field, pkt), e.now())
 	}
 	if t.ends != nil && (t.field == field.SrcService || t.field == field.DstService) {
-		return t.ends.offers(pkt.Proto, uint16(v.lo), e.now()) // the number of a service ends in its port
+		// the number of a service ends in its port
+		return t.ends.offers(pkt.Proto, uint16(v.lo), e.now())
 	}
 	if t.ends != nil {
 		return t.ends.contains(address(t.field, pkt), pkt.Proto, uint16(v.lo), e.now())
@@ -182,7 +188,8 @@ func (vs *values) read(pkt *packet.Packet) {
 	has(field.DstPort, ports, uint64(pkt.DstPort))
 	has(field.SrcService, ports, service(pkt.Proto, pkt.SrcPort).lo)
 	has(field.DstService, ports, service(pkt.Proto, pkt.DstPort).lo)
-	// A protocol that has ports has them here, but in a non-first fragment. The number of an endpoint is its port.
+	// A protocol that has ports has them here, but in a non-first fragment. The number of an
+	// endpoint is its port.
 	endpoint := ip && (ports || !policy.HasPorts(pkt.Proto))
 	srcPort, dstPort := uint64(0), uint64(0)
 	if ports {
@@ -194,7 +201,8 @@ func (vs *values) read(pkt *packet.Packet) {
 	ethernet := pkt.Link == packet.Ethernet
 	has(field.EtherType, true, uint64(pkt.EtherType))
 	has(field.ICMPType, pkt.Transport == packet.ICMPTransport, uint64(pkt.Type)<<8|uint64(pkt.Code))
-	has(field.ICMP6Type, pkt.Transport == packet.ICMP6Transport, uint64(pkt.Type)<<8|uint64(pkt.Code))
+	has(field.ICMP6Type, pkt.Transport == packet.ICMP6Transport,
+		uint64(pkt.Type)<<8|uint64(pkt.Code))
 	has(field.TCPFlags, pkt.Transport == packet.TCPTransport, uint64(pkt.Flags))
 	has(field.TCPWindow, pkt.Transport == packet.TCPTransport, uint64(pkt.Window))
 	has(field.Len, true, uint64(pkt.Len))

@@ -57,7 +57,8 @@ func elements(t *policy.Term) []string {
 		}
 	}
 	for _, s := range t.Services() {
-		all = append(all, fmt.Sprintf("%s/%s", protoName(uint64(s.Proto)), rangeText(field.DstPort, field.Range{Lo: uint64(s.Lo), Hi: uint64(s.Hi)})))
+		all = append(all, fmt.Sprintf("%s/%s", protoName(uint64(s.Proto)),
+			rangeText(field.DstPort, field.Range{Lo: uint64(s.Lo), Hi: uint64(s.Hi)})))
 	}
 	for _, e := range t.Endpoints() {
 		all = append(all, e.String())
@@ -79,7 +80,8 @@ func list(all []string) string {
 }
 
 func rangeText(f field.Field, r field.Range) string {
-	if (f == field.ICMPType || f == field.ICMP6Type) && r.Lo&0xff == 0 && r.Hi&0xff == 0xff { // any code
+	// any code
+	if (f == field.ICMPType || f == field.ICMP6Type) && r.Lo&0xff == 0 && r.Hi&0xff == 0xff {
 		f, r = field.Len, field.Range{Lo: r.Lo >> 8, Hi: r.Hi >> 8}
 	}
 	if r.Lo == r.Hi {
@@ -98,7 +100,8 @@ func numberText(f field.Field, v uint64) string {
 	case field.ICMPType, field.ICMP6Type:
 		return fmt.Sprintf("%d/%d", v>>8, v&0xff)
 	case field.SrcMAC, field.DstMAC:
-		return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
+		return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(v>>40), byte(v>>32), byte(v>>24),
+			byte(v>>16), byte(v>>8), byte(v))
 	case field.Fragment:
 		return [...]string{"not a fragment", "a fragment"}[v&1]
 	}

@@ -144,7 +144,8 @@ func (p *planner) bytecode(c *Chain, rules []ir.Rule, why string) *Bytecode {
 			p.asked(b, &r.Conds[j])
 		}
 		for j, e := range p.extension.of(r) {
-			n := p.Interpreter.addArm(&Arm{Class: b.Class, Rule: r, Extra: j, bound: e.Instructions})
+			n := p.Interpreter.addArm(&Arm{Class: b.Class, Rule: r, Extra: j,
+				bound: e.Instructions})
 			if j == 0 {
 				p.Interpreter.Extras[ExtraKey{b.Number, i}] = n
 			}

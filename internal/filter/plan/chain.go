@@ -16,8 +16,9 @@ type Chain struct {
 
 	Asks      Fields // what any block asks for
 	Registers Fields // what blocks in the main function ask for
-	Calls     bool   // a block is a function or bytecode, which are given the decoded packet's address
-	groups    []*group
+	// a block is a function or bytecode, which are given the decoded packet's address
+	Calls  bool
+	groups []*group
 }
 
 func (*Chain) Kind() string      { return "chain" }

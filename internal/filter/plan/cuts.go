@@ -199,7 +199,8 @@ func (f *forest) build(first, n, depth int) (root int, m met) {
 	below, b := f.build(first, sides[0], depth+1)
 	above, a := f.build(first+sides[0], sides[1], depth+1)
 	both, o := f.build(first+sides[0]+sides[1], sides[2], depth+1)
-	f.Nodes = append(f.Nodes, Cut{Axis: int8(k), Bound: bound, Below: int32(below), Above: int32(above), Both: int32(both)})
+	f.Nodes = append(f.Nodes, Cut{Axis: int8(k), Bound: bound, Below: int32(below),
+		Above: int32(above), Both: int32(both)})
 	share := float64(sides[0]) / float64(max(1, sides[0]+sides[1]))
 	return len(f.Nodes) - 1, met{
 		worst: o.worst + max(b.worst, a.worst),

@@ -28,7 +28,8 @@ func (p *planner) divide(c *Chain, all bool, why string) {
 	n := p.own(c.Rules)
 	own, builtIn := c.Rules[:n], c.Rules[n:]
 	if trees := p.ruleTrees(c, own); !all && trees > maxRuleTrees {
-		all, why = true, fmt.Sprintf("%d rule trees with other rules between them: more than %d", trees, maxRuleTrees)
+		all, why = true, fmt.Sprintf("%d rule trees with other rules between them: more than %d",
+			trees, maxRuleTrees)
 	}
 	if all && len(own) > 0 {
 		p.addBytecodes(c, own, why)
@@ -85,7 +86,8 @@ func (p *planner) tooMany(c *Chain, rules []ir.Rule) string {
 	}
 	for i := range rules {
 		if n := p.ruleSize(c, &rules[i]); n > maxFunction {
-			return fmt.Sprintf("a rule of %d instructions: a function has %d at most", n, maxFunction)
+			return fmt.Sprintf("a rule of %d instructions: a function has %d at most", n,
+				maxFunction)
 		}
 	}
 	return ""

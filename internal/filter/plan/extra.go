@@ -8,8 +8,9 @@ import (
 
 // Extension is what rules ask and do that the language does not have.
 type Extension struct {
-	Asks    func(r *ir.Rule) []Extra // questions of a rule, nil for none of any
-	Effects map[action.Action]int    // instructions of an effect, at most, of kinds from action.Foreign on
+	Asks func(r *ir.Rule) []Extra // questions of a rule, nil for none of any
+	// instructions of an effect, at most, of kinds from action.Foreign on
+	Effects map[action.Action]int
 }
 
 // Extra is a question of a rule that the language does not have. It stands behind the questions of

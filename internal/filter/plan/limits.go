@@ -44,7 +44,8 @@ func RowBytes(slots int) int { return (slots*SlotBytes + 63) &^ 63 }
 // checkCounters refuses what no program can address.
 func (p *planner) checkCounters() error {
 	if size := p.CPUs * p.RowBytes; size >= prefix.MaxBytes {
-		return p.errorf("counters for %d CPUs take %d bytes, a program can address %d: use sets instead of many rules", p.CPUs, size, prefix.MaxBytes)
+		return p.errorf("counters for %d CPUs take %d bytes, a program can address %d: use sets "+
+			"instead of many rules", p.CPUs, size, prefix.MaxBytes)
 	}
 	return nil
 }

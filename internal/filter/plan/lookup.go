@@ -51,7 +51,8 @@ func (p *planner) lookup(f ir.Family, c *ir.Cond) *Lookup {
 		p.setFunction(c.Set, f == ir.IPv4 || ofServices(c))
 	case c.Pairs != nil:
 		l.What = nameOfList(c, len(c.Pairs), "endpoint")
-		l.Why = fmt.Sprintf("more than %d endpoints: the cost does not grow with their number", maxPairs)
+		l.Why = fmt.Sprintf("more than %d endpoints: the cost does not grow with their number",
+			maxPairs)
 	case c.Prefixes != nil:
 		l.Table = p.prefixTable(f, c)
 	case wide(c.Field):
@@ -145,7 +146,8 @@ func (p *planner) bitTable(c *ir.Cond) *Table {
 	}
 	t := &Table{
 		For:  fmt.Sprintf("%d ranges of a number", len(c.Ranges)),
-		Kind: "bitmap", Why: fmt.Sprintf("more than %d ranges: one load instead of compares", maxHalving),
+		Kind: "bitmap", Why: fmt.Sprintf("more than %d ranges: one load instead of compares",
+			maxHalving),
 		Bytes: len(set), Bits: set,
 	}
 	p.bits[string(set)] = t

@@ -91,10 +91,12 @@ func (p *planner) shape() error {
 		}
 		most := p.mostFunctions(forced)
 		if most == nil {
-			return p.errorf("the rules take %d functions and %d instructions, the kernel takes %d and %d: put what they share into sets",
+			return p.errorf("the rules take %d functions and %d instructions, the kernel takes "+
+				"%d and %d: put what they share into sets",
 				functions, size, maxFunctions, maxInstructions)
 		}
-		forced[most] = fmt.Sprintf("with these rules straight there would be %d functions and %d instructions; the kernel takes %d and %d",
+		forced[most] = fmt.Sprintf("with these rules straight there would be %d functions and %d "+
+			"instructions; the kernel takes %d and %d",
 			functions, size, maxFunctions, maxInstructions)
 	}
 }

@@ -18,7 +18,8 @@ func (p *Plan) Print(w io.Writer) error {
 		t.block(1, c)
 	}
 	l := &p.Ledger
-	fmt.Fprintf(t, "%d functions of %d; %s instructions at most, of %s\n", l.Functions, maxFunctions, thousands(l.Instructions), thousands(maxInstructions))
+	fmt.Fprintf(t, "%d functions of %d; %s instructions at most, of %s\n", l.Functions,
+		maxFunctions, thousands(l.Instructions), thousands(maxInstructions))
 	for _, m := range l.Maps {
 		life := string(m.Lifetime)
 		if m.Lifetime == Private {
@@ -43,7 +44,8 @@ func (t *printer) line(depth int, c Cost, what, why string) {
 	if why != "" {
 		what += " (" + why + ")"
 	}
-	fmt.Fprintf(t, "%7.1f %6.1f %6d %9d  %s%s\n", c.Ns, c.Least, c.Instructions, c.Bytes, strings.Repeat("  ", depth), what)
+	fmt.Fprintf(t, "%7.1f %6.1f %6d %9d  %s%s\n", c.Ns, c.Least, c.Instructions, c.Bytes,
+		strings.Repeat("  ", depth), what)
 }
 
 func (t *printer) block(depth int, b Block) {
@@ -72,7 +74,8 @@ func (t *printer) block(depth int, b Block) {
 		t.block(depth+1, b)
 	}
 	if rest > 0 {
-		fmt.Fprintf(t, "%33s%s%s\n", "", strings.Repeat("  ", depth+1), count(rest, "rule")+" of compares")
+		fmt.Fprintf(t, "%33s%s%s\n", "", strings.Repeat("  ", depth+1),
+			count(rest, "rule")+" of compares")
 	}
 }
 

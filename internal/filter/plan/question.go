@@ -53,7 +53,8 @@ func how(c *ir.Cond) By {
 		return InTable
 	case len(c.Ranges) <= maxRanges:
 		return InOrder
-	case len(c.Ranges) > maxHalving && (wide(c.Field) || c.Ranges[len(c.Ranges)-1].Hi > math.MaxUint8):
+	case len(c.Ranges) > maxHalving &&
+		(wide(c.Field) || c.Ranges[len(c.Ranges)-1].Hi > math.MaxUint8):
 		return InTable
 	}
 	return Halving

@@ -73,7 +73,8 @@ func (p *planner) fits(c *Chain, rules []ir.Rule) int {
 // boxable reports whether a rule tree can hold a rule: it only decides, and is a product of lists
 // of addresses and numbers.
 func boxable(f ir.Family, r *ir.Rule) bool {
-	if !r.Action.Decides() || !r.Action.May(action.MayBeTree) || len(r.Conds) == 0 || f == ir.NonIP {
+	if !r.Action.Decides() || !r.Action.May(action.MayBeTree) || len(r.Conds) == 0 ||
+		f == ir.NonIP {
 		return false
 	}
 	var seen [field.NumFields]bool
@@ -138,7 +139,8 @@ func boxes(r *ir.Rule, any netip.Prefix, out []ruletree.Box) []ruletree.Box {
 func (p *planner) ruleTree(f ir.Family, rules []ir.Rule) *RuleTree {
 	t := &RuleTree{Family: f, Rules: rules}
 	t.What = count(len(rules), "rule")
-	t.Why = fmt.Sprintf("%d rules or more in a row on addresses and ports: the cost does not grow with their number", MinTree)
+	t.Why = fmt.Sprintf("%d rules or more in a row on addresses and ports: the cost does not "+
+		"grow with their number", MinTree)
 	t.Asks.askAll(rules)
 	return t
 }
@@ -148,9 +150,11 @@ func (p *planner) pool(f ir.Family) *Pool {
 	if p.Pools[f] == nil {
 		top := Response{ir.Pass, len(p.Slots)}.Word()
 		if f == ir.IPv4 {
-			p.Pools[f] = &Pool{ruletree.NewPool(32, top), "classify4", netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
+			p.Pools[f] = &Pool{ruletree.NewPool(32, top), "classify4",
+				netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
 		} else {
-			p.Pools[f] = &Pool{ruletree.NewPool(128, top), "classify6", netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+			p.Pools[f] = &Pool{ruletree.NewPool(128, top), "classify6",
+				netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 		}
 	}
 	return p.Pools[f]
@@ -191,7 +195,8 @@ func (p *planner) growEndpoints(l *Lookup, class ir.Class) {
 	list := make([]ruletree.Box, len(l.Cond.Pairs))
 	for i, pair := range l.Cond.Pairs {
 		ports := ruletree.Span{Lo: uint16(pair.Range.Lo), Hi: uint16(pair.Range.Hi)}
-		list[i] = ruletree.Box{Src: pool.Any, Dst: pair.Prefix, Ports: [2]ruletree.Span{ruletree.Any, ports}, Result: 1}
+		list[i] = ruletree.Box{Src: pool.Any, Dst: pair.Prefix,
+			Ports: [2]ruletree.Span{ruletree.Any, ports}, Result: 1}
 	}
 	l.Tree = p.addGrown(&Tree{
 		Table: pool.Add(list), Pool: pool, family: l.Family,

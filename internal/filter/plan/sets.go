@@ -73,7 +73,8 @@ func (p *Plan) WhyPlace(place SetPlace) string {
 	if !p.Shared() {
 		return why
 	}
-	return fmt.Sprintf("%s; more than %d dynamic sets: looked up by number in %s", why, MaxOwn, place.Map)
+	return fmt.Sprintf("%s; more than %d dynamic sets: looked up by number in %s", why, MaxOwn,
+		place.Map)
 }
 
 // SetFunction is what looks something up in a map of dynamic sets.

@@ -10,24 +10,26 @@ import (
 // Instructions of what package codegen emits, at most, as the kernel counts them: a load of 64 bits
 // is two. TestProgramsAreWhatPlansState holds them against programs.
 const (
-	sizeValue    = 3     // a number of the packet into a register
-	sizeAddress  = 5     // both halves of an address
-	sizeVerdict  = 2     // a response, and the way to where it is acted on
-	sizeCount    = 10    // the effect that counts
-	sizeForeign  = 64    // an effect that nothing is known of
-	sizeRow      = 7     // finding this CPU's row of counters
-	sizeCall     = 6     // of a function of rules or of bytecode, with the question whether it decided
-	sizeFunction = 32    // of rules: its begin and end, registers
-	sizeTree     = 960   // a look-up in a rule tree: its fields, four trees in place
-	sizeDynamic  = 16    // a look-up in a dynamic set, but for its function
-	sizeBits     = 18    // a look-up in a bitmap
-	sizeLookup   = 380   // the functions of a dynamic set, for addresses or endpoints
-	sizeMain     = 1_200 // of the main function: the fast path, what is malformed, trials, the verdict
-	sizeChain    = 30    // and of each chain in it: registers and jumps
-	sizeFollow   = 1_200 // functions that walk what follows rule trees, of a family
-	sizeArm      = 40    // of a list of endpoints that bytecode looks up, besides the rule tree
-	sizeEngine   = 2_400 // the interpreter
-	sizeAsked    = 8     // of it for each function that it may call
+	sizeValue   = 3  // a number of the packet into a register
+	sizeAddress = 5  // both halves of an address
+	sizeVerdict = 2  // a response, and the way to where it is acted on
+	sizeCount   = 10 // the effect that counts
+	sizeForeign = 64 // an effect that nothing is known of
+	sizeRow     = 7  // finding this CPU's row of counters
+	// of a function of rules or of bytecode, with the question whether it decided
+	sizeCall     = 6
+	sizeFunction = 32  // of rules: its begin and end, registers
+	sizeTree     = 960 // a look-up in a rule tree: its fields, four trees in place
+	sizeDynamic  = 16  // a look-up in a dynamic set, but for its function
+	sizeBits     = 18  // a look-up in a bitmap
+	sizeLookup   = 380 // the functions of a dynamic set, for addresses or endpoints
+	// of the main function: the fast path, what is malformed, trials, the verdict
+	sizeMain   = 1_200
+	sizeChain  = 30    // and of each chain in it: registers and jumps
+	sizeFollow = 1_200 // functions that walk what follows rule trees, of a family
+	sizeArm    = 40    // of a list of endpoints that bytecode looks up, besides the rule tree
+	sizeEngine = 2_400 // the interpreter
+	sizeAsked  = 8     // of it for each function that it may call
 )
 
 // CallInstructions is what a call of a function of rules or of bytecode takes.

@@ -64,7 +64,10 @@ func internet(r *rand.Rand, n4, n6 int) []netip.Prefix {
 		}
 	}
 	out = out[:n4]
-	tops := []uint64{0x2001, 0x2400, 0x2401, 0x2402, 0x2404, 0x2405, 0x2406, 0x2600, 0x2602, 0x2603, 0x2604, 0x2605, 0x2606, 0x2607, 0x2620, 0x2800, 0x2801, 0x2803, 0x2804, 0x2a00, 0x2a01, 0x2a02, 0x2a03, 0x2a04, 0x2a05, 0x2a06, 0x2a07, 0x2a09, 0x2a0a, 0x2a0b, 0x2a0c, 0x2a0d, 0x2a0e, 0x2a0f, 0x2c0f}
+	tops := []uint64{0x2001, 0x2400, 0x2401, 0x2402, 0x2404, 0x2405, 0x2406, 0x2600, 0x2602, 0x2603,
+		0x2604, 0x2605, 0x2606, 0x2607, 0x2620, 0x2800, 0x2801, 0x2803, 0x2804, 0x2a00, 0x2a01,
+		0x2a02, 0x2a03, 0x2a04, 0x2a05, 0x2a06, 0x2a07, 0x2a09, 0x2a0a, 0x2a0b, 0x2a0c, 0x2a0d,
+		0x2a0e, 0x2a0f, 0x2c0f}
 	for len(out) < n4+n6 {
 		block := tops[r.IntN(len(tops))]<<48 | uint64(r.IntN(1<<13))<<35
 		for range r.IntN(12) {
@@ -89,7 +92,8 @@ func ofWidth(prefixes []netip.Prefix, width int) []netip.Prefix {
 func hosts(r *rand.Rand, n, width int) []netip.Prefix {
 	var out []netip.Prefix
 	for range n {
-		out = append(out, netip.PrefixFrom(join(0x2a00<<48^r.Uint64()>>3, r.Uint64(), width), width))
+		out = append(out, netip.PrefixFrom(join(0x2a00<<48^r.Uint64()>>3, r.Uint64(), width),
+			width))
 	}
 	return out
 }
@@ -122,8 +126,10 @@ func traffic(r *rand.Rand, prefixes []netip.Prefix, width, n int, kind string) [
 }
 
 // timer is a program that makes eight look-ups in each round of its loop, so that the loop costs
-// little. Chained, each address is chosen by the answer before, so that a look-up begins only when the last has ended.
-func timer(b *testing.B, code write, sets map[string]any, chained bool, functions ...write) *runner {
+// little. Chained, each address is chosen by the answer before, so that a look-up begins only when
+// the last has ended.
+func timer(b *testing.B, code write, sets map[string]any, chained bool,
+	functions ...write) *runner {
 	const unroll = 8
 	each := func(to *assembler.Builder) {
 		to.Emit(
@@ -158,13 +164,15 @@ const (
 
 // measure times code over the addresses, above the same loop without code: once as a stream of
 // independent look-ups, which the CPU overlaps, once each waiting for the one before. Medians.
-func measure(b *testing.B, code write, sets map[string]any, addrs []netip.Addr, functions ...write) {
+func measure(b *testing.B, code write, sets map[string]any, addrs []netip.Addr,
+	functions ...write) {
 	b.Helper()
 	// Without a look-up the address itself is the answer, so that the chain is the same.
 	nothing := func(to *assembler.Builder) { to.Emit(asm.Mov.Reg(asm.R0, asm.R1)) }
 	var runs [2][2]*runner
 	for i, chained := range []bool{false, true} {
-		runs[i] = [2]*runner{timer(b, code, sets, chained, functions...), timer(b, nothing, nil, chained)}
+		runs[i] = [2]*runner{timer(b, code, sets, chained, functions...),
+			timer(b, nothing, nil, chained)}
 		runs[i][0].fill(b, addrs)
 		runs[i][1].fill(b, addrs)
 	}
@@ -215,7 +223,8 @@ func BenchmarkStatic(b *testing.B) {
 		for _, kind := range kinds {
 			b.Run(name+"/"+kind, func(b *testing.B) {
 				addrs := traffic(rand.New(rand.NewPCG(5, 5)), prefixes, width, benchAddrs, kind)
-				measure(b, func(to *assembler.Builder) { s.Emit(to, "set") }, map[string]any{"set": s.MapSpec("set")}, addrs)
+				measure(b, func(to *assembler.Builder) { s.Emit(to, "set") },
+					map[string]any{"set": s.MapSpec("set")}, addrs)
 				b.ReportMetric(float64(len(s.Bytes()))/float64(len(prefixes)), "B/prefix")
 				if os.Getenv("WHY") != "" {
 					b.Log(s.Kind(), s.Why())

@@ -14,8 +14,8 @@ import (
 
 // TestReadersNeverSeeAHalfWrittenEntry changes a nearly full set as fast as it can, so that entries
 // spill and move, while programs and Go readers ask for what is always there and for what never is:
-// addresses that have the upper half of one changing entry and the lower half of another, or the address
-// of one and the length of another.
+// addresses that have the upper half of one changing entry and the lower half of another, or the
+// address of one and the length of another.
 func TestReadersNeverSeeAHalfWrittenEntry(t *testing.T) {
 	for name, width := range map[string]int{"IPv4": 32, "IPv6": 128} {
 		t.Run(name, func(t *testing.T) { readWhileChanging(t, width) })
@@ -47,15 +47,20 @@ func readWhileChanging(t *testing.T, width int) {
 		hi := 0x3b00<<48 | i<<40
 		if width == 32 {
 			other := hi ^ 0x0800<<48
-			changing = append(changing, netip.PrefixFrom(join(hi, 0, 32), 24), netip.PrefixFrom(join(other, 0, 32), 28))
-			never = append(never, join(other|1<<36, 0, 32), join(other|1<<39, 0, 32)) // in a /24 of the same bits
+			changing = append(changing, netip.PrefixFrom(join(hi, 0, 32), 24),
+				netip.PrefixFrom(join(other, 0, 32), 28))
+			// in a /24 of the same bits
+			never = append(never, join(other|1<<36, 0, 32), join(other|1<<39, 0, 32))
 		} else {
-			changing = append(changing, netip.PrefixFrom(join(hi, i, 128), 128), netip.PrefixFrom(join(hi, i+1000, 128), 128))
-			never = append(never, join(hi, i^1, 128), join(hi, (i^1)+1000, 128)) // halves of two entries
+			changing = append(changing, netip.PrefixFrom(join(hi, i, 128), 128),
+				netip.PrefixFrom(join(hi, i+1000, 128), 128))
+			// halves of two entries
+			never = append(never, join(hi, i^1, 128), join(hi, (i^1)+1000, 128))
 		}
 	}
 
-	for length := width - 5; length < width; length++ { // elsewhere, and so many that the filter is asked
+	// elsewhere, and so many that the filter is asked
+	for length := width - 5; length < width; length++ {
 		if err := d.Add(netip.PrefixFrom(join(0x3f<<56, 0, width), length), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +90,8 @@ func readWhileChanging(t *testing.T, width int) {
 			case i%1000 == 1:
 				d.Expire(c.now)
 			default:
-				if err := d.Add(p, []uint64{0, 1001, 1 << 39}[r.IntN(3)]); err != nil && d.Len() < max {
+				if err := d.Add(p, []uint64{0, 1001, 1 << 39}[r.IntN(3)]); err != nil &&
+					d.Len() < max {
 					t.Errorf("add to %d entries: %v", d.Len(), err)
 				}
 			}

@@ -37,11 +37,13 @@ func TestProbesStopAtTheFirstHit(t *testing.T) {
 		for _, a := range traffic(r, prefixes, width, 2000, "mix") {
 			n := s.Probes(a)
 			if n < 1 || n > len(s.levels) || !s.Contains(a) && n != len(s.levels) {
-				t.Fatalf("seed %d: %s asks %d of %d tables, member %v", seed, a, n, len(s.levels), s.Contains(a))
+				t.Fatalf("seed %d: %s asks %d of %d tables, member %v", seed, a, n, len(s.levels),
+					s.Contains(a))
 			}
 			n = d.Probes(a)
 			if n > len(lengths) || d.Lookup(a) && n == 0 {
-				t.Fatalf("seed %d: %s tries %d of %d lengths, member %v", seed, a, n, len(lengths), d.Lookup(a))
+				t.Fatalf("seed %d: %s tries %d of %d lengths, member %v", seed, a, n, len(lengths),
+					d.Lookup(a))
 			}
 		}
 		if n := d.Probes(netip.Addr{}); n != 0 {

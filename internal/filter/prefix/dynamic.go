@@ -14,8 +14,9 @@ type Entry struct {
 	Expires uint64
 }
 
-// Dynamic is a set of prefixes with leases in memory that eBPF programs read at the same time. What holds between writers and
-// readers is said in package hashtable; of a Dynamic only Lookup and Probes may run beside a writer.
+// Dynamic is a set of prefixes with leases in memory that eBPF programs read at the same time. What
+// holds between writers and readers is said in package hashtable; of a Dynamic only Lookup and
+// Probes may run beside a writer.
 type Dynamic struct {
 	*hashtable.Set
 	geometry
@@ -26,8 +27,8 @@ type Dynamic struct {
 // max, and chooses its seeds.
 func Format(mem []byte, max int) error { return FormatRoom(mem, max, max) }
 
-// FormatRoom is Format for memory that is laid out for room entries, at least max, so that sets of different max can
-// be looked up by one function: that of room.
+// FormatRoom is Format for memory that is laid out for room entries, at least max, so that sets of
+// different max can be looked up by one function: that of room.
 func FormatRoom(mem []byte, max, room int) error {
 	if err := kind.Format(mem, max, room); err != nil {
 		return err
@@ -84,8 +85,8 @@ func (f *family) prefix(k hashtable.Key) netip.Prefix {
 }
 
 // Add puts a prefix into the set until the clock reaches expires (0: until deleted), or gives an
-// entry that is there its new lease. A lease that has ended already removes the entry. Host bits are
-// ignored. If the set is full of live entries the error wraps ErrFull and nothing has changed.
+// entry that is there its new lease. A lease that has ended already removes the entry. Host bits
+// are ignored. If the set is full of live entries the error wraps ErrFull and nothing has changed.
 func (d *Dynamic) Add(p netip.Prefix, expires uint64) error {
 	if !p.IsValid() {
 		return fmt.Errorf("dynamic set: add %v: not a prefix", p)
@@ -105,7 +106,8 @@ func (d *Dynamic) Touch(p netip.Prefix) {
 	}
 }
 
-// Delete takes a prefix out of the set and says whether it was there with a lease that had not ended.
+// Delete takes a prefix out of the set and says whether it was there with a lease that had not
+// ended.
 func (d *Dynamic) Delete(p netip.Prefix) bool {
 	if !p.IsValid() {
 		return false
@@ -150,8 +152,8 @@ func (d *Dynamic) Lookup(a netip.Addr) bool {
 	return false
 }
 
-// Probes is how many prefix lengths a look-up tries, each a bucket and sometimes its neighbour: those that the
-// filter names for the address, up to the first with a live entry.
+// Probes is how many prefix lengths a look-up tries, each a bucket and sometimes its neighbour:
+// those that the filter names for the address, up to the first with a live entry.
 func (d *Dynamic) Probes(a netip.Addr) (tried int) {
 	for n, found := range d.tries(a) {
 		tried = n
@@ -162,7 +164,8 @@ func (d *Dynamic) Probes(a netip.Addr) (tried int) {
 	return tried
 }
 
-// tries looks for the prefixes that a look-up of an address asks for, numbered from 1, in its order, and says whether they are there.
+// tries looks for the prefixes that a look-up of an address asks for, numbered from 1, in its
+// order, and says whether they are there.
 func (d *Dynamic) tries(a netip.Addr) iter.Seq2[int, bool] {
 	return func(yield func(int, bool) bool) {
 		if !a.IsValid() {
@@ -189,7 +192,8 @@ type index struct{ *Dynamic }
 // Admit takes every prefix.
 func (index) Admit(*hashtable.Table, hashtable.Key, uint64) error { return nil }
 
-// Count keeps the numbers of entries, and the set of lengths in use and the filter that programs go by.
+// Count keeps the numbers of entries, and the set of lengths in use and the filter that programs go
+// by.
 func (d index) Count(t *hashtable.Table, k hashtable.Key, by int) {
 	f := d.of(t)
 	if by > 0 {

@@ -12,13 +12,14 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-// BenchmarkDynamic measures look-ups of a dynamic set with entries of a few lengths, and of those of a
-// routing table.
+// BenchmarkDynamic measures look-ups of a dynamic set with entries of a few lengths, and of those
+// of a routing table.
 func BenchmarkDynamic(b *testing.B) {
 	needRoot(b)
 	r := newRand(b)
 	for _, width := range []int{32, 128} {
-		for _, lengths := range [][]int{{width}, {width / 4 * 3, width / 2, width}, span(1, width)} {
+		for _, lengths := range [][]int{{width}, {width / 4 * 3, width / 2, width},
+			span(1, width)} {
 			for _, n := range []int{10, 1000, 100_000, 1_000_000} {
 				if n < 1000 && len(lengths) > 1 || n > 100_000 && len(lengths) > 3 {
 					continue
@@ -29,7 +30,8 @@ func BenchmarkDynamic(b *testing.B) {
 					if width == 128 {
 						hi = hi>>3 | 1<<61
 					}
-					p := netip.PrefixFrom(join(hi, r.Uint64(), width), lengths[len(prefixes)%len(lengths)]).Masked()
+					p := netip.PrefixFrom(join(hi, r.Uint64(), width),
+						lengths[len(prefixes)%len(lengths)]).Masked()
 					if p.Bits() < 16 {
 						p = netip.PrefixFrom(p.Addr(), 16)
 					}
@@ -93,7 +95,8 @@ func BenchmarkKernelLPM(b *testing.B) {
 			continue
 		}
 		width := prefixes[0].Addr().BitLen()
-		m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "lpm", Type: ebpf.LPMTrie, KeySize: uint32(4 + width/8), ValueSize: 1, MaxEntries: 1 << 20, Flags: 1})
+		m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "lpm", Type: ebpf.LPMTrie,
+			KeySize: uint32(4 + width/8), ValueSize: 1, MaxEntries: 1 << 20, Flags: 1})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -106,10 +109,13 @@ func BenchmarkKernelLPM(b *testing.B) {
 		lookup := func(to *assembler.Builder) {
 			to.Emit(asm.StoreImm(asm.R10, -24, int64(width), asm.Word))
 			if width == 32 {
-				to.Emit(asm.HostTo(asm.BE, asm.R1, asm.Word), asm.StoreMem(asm.R10, -20, asm.R1, asm.Word))
+				to.Emit(asm.HostTo(asm.BE, asm.R1, asm.Word),
+					asm.StoreMem(asm.R10, -20, asm.R1, asm.Word))
 			} else {
-				for i, r := range []asm.Register{asm.R1, asm.R2} { // the key is 4 bytes off a multiple of 8
-					to.Emit(asm.HostTo(asm.BE, r, asm.DWord), asm.StoreMem(asm.R10, int16(-20+8*i), r, asm.Word),
+				// the key is 4 bytes off a multiple of 8
+				for i, r := range []asm.Register{asm.R1, asm.R2} {
+					to.Emit(asm.HostTo(asm.BE, r, asm.DWord),
+						asm.StoreMem(asm.R10, int16(-20+8*i), r, asm.Word),
 						asm.RSh.Imm(r, 32), asm.StoreMem(asm.R10, int16(-16+8*i), r, asm.Word))
 				}
 			}

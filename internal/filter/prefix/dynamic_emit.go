@@ -20,8 +20,8 @@ const (
 // use it reads one bucket, sometimes two; the clock is read only when an entry is found.
 //
 // There are two functions, one that loops over the lengths and one that looks for a prefix of one
-// length, called symbol_one; see hashtable.Code. As one function the loop took 15,000 instructions of the
-// verifier's million, and 70,000 for IPv6.
+// length, called symbol_one; see hashtable.Code. As one function the loop took 15,000 instructions
+// of the verifier's million, and 70,000 for IPv6.
 func DynamicFunction4(b *assembler.Builder, mapName, symbol string, max int) {
 	g := geometryOf(max)
 	dynamicFunctions(b, mapName, symbol, g, g.v4, asm.R0, "address")
@@ -33,8 +33,9 @@ func DynamicFunction6(b *assembler.Builder, mapName, symbol string, max int) {
 	dynamicFunctions(b, mapName, symbol, g, g.v6, asm.R0, "high", "low")
 }
 
-// NumberedFunction4 is DynamicFunction4 for all sets of one room (see FormatRoom), whose memories one array of maps holds: `u64
-// symbol(u64 address, u64 number)`, where number is the key of the set's memory. Where the map has none the answer is 0.
+// NumberedFunction4 is DynamicFunction4 for all sets of one room (see FormatRoom), whose memories
+// one array of maps holds: `u64 symbol(u64 address, u64 number)`, where number is the key of the
+// set's memory. Where the map has none the answer is 0.
 func NumberedFunction4(b *assembler.Builder, mapName, symbol string, room int) {
 	g := geometryOf(room)
 	dynamicFunctions(b, mapName, symbol, g, g.v4, asm.R2, "address")
@@ -46,10 +47,12 @@ func NumberedFunction6(b *assembler.Builder, mapName, symbol string, room int) {
 	dynamicFunctions(b, mapName, symbol, g, g.v6, asm.R3, "high", "low")
 }
 
-// dynamicFunctions writes both functions of the words of an address. The key of the set's memory is in
-// register number, R0: there is none.
-func dynamicFunctions(b *assembler.Builder, mapName, symbol string, g geometry, f family, number asm.Register, words ...string) {
-	e := &dynamicEmitter{hashtable.Code{Builder: b, Layout: f.Layout, Map: mapName, Number: number}, f}
+// dynamicFunctions writes both functions of the words of an address. The key of the set's memory is
+// in register number, R0: there is none.
+func dynamicFunctions(b *assembler.Builder, mapName, symbol string, g geometry, f family,
+	number asm.Register, words ...string) {
+	e := &dynamicEmitter{hashtable.Code{Builder: b, Layout: f.Layout, Map: mapName, Number: number},
+		f}
 	var address []assembler.Param
 	for _, name := range words {
 		address = append(address, assembler.Number(name))
@@ -120,11 +123,13 @@ func (e *dynamicEmitter) wanted() {
 	word(asm.R0, e.f.lengths)
 	e.Emit(asm.JLE.Imm(asm.R0, few, end))
 	if e.Narrow {
-		e.Emit(asm.Mov.Reg32(asm.R3, asm.R6), asm.RSh.Imm(asm.R3, int32(32-e.f.bits)), asm.LSh.Imm(asm.R3, 3))
+		e.Emit(asm.Mov.Reg32(asm.R3, asm.R6), asm.RSh.Imm(asm.R3, int32(32-e.f.bits)),
+			asm.LSh.Imm(asm.R3, 3))
 	} else {
 		e.Emit(asm.Mov.Reg(asm.R3, asm.R6), asm.RSh.Imm(asm.R3, 64-hashed6))
 		word(asm.R0, hashtable.AtSeeds+8)
-		e.Emit(asm.Mul.Reg(asm.R3, asm.R0), asm.RSh.Imm(asm.R3, int32(64-e.f.bits)), asm.LSh.Imm(asm.R3, 4))
+		e.Emit(asm.Mul.Reg(asm.R3, asm.R0), asm.RSh.Imm(asm.R3, int32(64-e.f.bits)),
+			asm.LSh.Imm(asm.R3, 4))
 	}
 	e.Pointer(asm.R4, e.f.filter)
 	e.Emit(asm.Add.Reg(asm.R4, asm.R3))
@@ -139,8 +144,8 @@ func (e *dynamicEmitter) wanted() {
 	e.Label(end)
 }
 
-// try calls the function one for each length of the set in R8, whose lowest bit is the length top, and
-// returns 1 if it says yes. most is how many bits can be set.
+// try calls the function one for each length of the set in R8, whose lowest bit is the length top,
+// and returns 1 if it says yes. most is how many bits can be set.
 func (e *dynamicEmitter) try(one string, top, most int) {
 	each, done := e.Fresh("each"), e.Fresh("tried")
 	e.Emit(asm.Mov.Imm(asm.R1, int32(most)), asm.StoreMem(asm.R10, stackTries, asm.R1, asm.DWord))
@@ -196,8 +201,8 @@ func (e *dynamicEmitter) call(one string) {
 	e.Emit(asm.Call.Label(one))
 }
 
-// one looks for the prefix of one length, given + 1 behind the address, that holds the address: 1 if it
-// is there and its lease has not ended, else 0.
+// one looks for the prefix of one length, given + 1 behind the address, that holds the address: 1
+// if it is there and its lease has not ended, else 0.
 func (e *dynamicEmitter) one() {
 	no := e.Fresh("no")
 	if e.Far() { // behind the memory, and as it is
@@ -211,9 +216,11 @@ func (e *dynamicEmitter) one() {
 		)
 	}
 	if e.Narrow {
-		e.Emit(asm.Mov.Reg(asm.R9, asm.R3), asm.Mov.Reg(asm.R4, asm.R2), asm.Mov.Reg32(asm.R1, asm.R1))
+		e.Emit(asm.Mov.Reg(asm.R9, asm.R3), asm.Mov.Reg(asm.R4, asm.R2),
+			asm.Mov.Reg32(asm.R1, asm.R1))
 	} else {
-		e.Emit(asm.Mov.Reg(asm.R9, asm.R4), asm.Mov.Reg(asm.R4, asm.R3), asm.StoreMem(asm.R10, hashtable.StackLo, asm.R2, asm.DWord))
+		e.Emit(asm.Mov.Reg(asm.R9, asm.R4), asm.Mov.Reg(asm.R4, asm.R3),
+			asm.StoreMem(asm.R10, hashtable.StackLo, asm.R2, asm.DWord))
 	}
 	e.Emit(
 		asm.JEq.Imm(asm.R9, 0, no), // for the verifier: a pointer given to a function may be none

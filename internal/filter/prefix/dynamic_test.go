@@ -86,7 +86,8 @@ func (in *mapped) swap(t testing.TB, max int, c *clock, entries []Entry) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	mem, err := unix.Mmap(m.FD(), 0, int(m.ValueSize()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(m.FD(), 0, int(m.ValueSize()), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,8 +138,10 @@ func (m model) live(now uint64) []netip.Prefix {
 	return out
 }
 
-// check compares the set with the model on addresses around the given prefixes; with programs, these too.
-func check(t *testing.T, r *rand.Rand, d *Dynamic, m model, now uint64, around []netip.Prefix, programs map[int]*runner) {
+// check compares the set with the model on addresses around the given prefixes; with programs,
+// these too.
+func check(t *testing.T, r *rand.Rand, d *Dynamic, m model, now uint64, around []netip.Prefix,
+	programs map[int]*runner) {
 	t.Helper()
 	alive := m.live(now)
 	for _, width := range []int{32, 128} {
@@ -178,8 +181,8 @@ func check(t *testing.T, r *rand.Rand, d *Dynamic, m model, now uint64, around [
 	}
 }
 
-// TestDynamicFollowsAModel applies random changes to the set and to a map, and compares after each. Leases
-// are an hour around the kernel's clock, so that both clocks agree on what has ended.
+// TestDynamicFollowsAModel applies random changes to the set and to a map, and compares after each.
+// Leases are an hour around the kernel's clock, so that both clocks agree on what has ended.
 func TestDynamicFollowsAModel(t *testing.T) {
 	const hour = 3600 * 1200 // at the highest rate
 	for name, lengths := range map[string]map[int][]int{
@@ -218,7 +221,8 @@ func TestDynamicFollowsAModel(t *testing.T) {
 				return p
 			}
 			lease := func() uint64 {
-				return []uint64{0, start + hour, start + hour + r.Uint64N(hour), start - 1, start - r.Uint64N(hour/2)}[r.IntN(5)]
+				return []uint64{0, start + hour, start + hour + r.Uint64N(hour), start - 1,
+					start - r.Uint64N(hour/2)}[r.IntN(5)]
 			}
 			for step := range 600 {
 				p := draw()
@@ -306,7 +310,8 @@ func TestDynamicIsFull(t *testing.T) {
 	if err := d.Add(extra, 0); err != nil {
 		t.Fatalf("in place of an ended lease: %v", err)
 	}
-	if d.Len() != 3 || d.Lookup(netip.MustParseAddr("192.0.2.1")) || !d.Lookup(netip.MustParseAddr("203.0.113.9")) {
+	if d.Len() != 3 || d.Lookup(netip.MustParseAddr("192.0.2.1")) ||
+		!d.Lookup(netip.MustParseAddr("203.0.113.9")) {
 		t.Errorf("the ended lease is still there, or the new entry is not: %d entries", d.Len())
 	}
 }
@@ -383,11 +388,13 @@ func TestDynamicIsMended(t *testing.T) {
 	for name, harm := range map[string]func(){
 		"counted, not written": func() { index{d}.Count(d.v4.table, hashtable.Key{Code: 32}, 1) },
 		"total":                func() { *d.mem.U32(hashtable.AtTotal) += 3 },
-		"length not in use":    func() { *d.mem.U64(d.v4.lengths + lengthsUsed) &= *d.mem.U64(d.v4.lengths + lengthsUsed) - 1 },
-		"lengths are noise":    func() { *d.mem.U64(d.v6.lengths + lengthsUsed + 8) = 0x5555 },
-		"number is noise":      func() { *d.mem.U64(d.v6.lengths) = 1 << 60 },
-		"filter is empty":      func() { clear(d.mem[d.v4.filter : d.v6.filter+16<<d.v6.bits]) },
-		"short is empty":       func() { clear(d.mem[d.v6.lengths+lengthsShort:][:16]) },
+		"length not in use": func() {
+			*d.mem.U64(d.v4.lengths + lengthsUsed) &= *d.mem.U64(d.v4.lengths + lengthsUsed) - 1
+		},
+		"lengths are noise": func() { *d.mem.U64(d.v6.lengths + lengthsUsed + 8) = 0x5555 },
+		"number is noise":   func() { *d.mem.U64(d.v6.lengths) = 1 << 60 },
+		"filter is empty":   func() { clear(d.mem[d.v4.filter : d.v6.filter+16<<d.v6.bits]) },
+		"short is empty":    func() { clear(d.mem[d.v6.lengths+lengthsShort:][:16]) },
 		"slot is noise": func() {
 			*d.mem.U64(d.v4.At + 3*d.v4.Bytes + d.v4.Metas + 8*4) = 200
 			*d.mem.U32(hashtable.AtTotal) += 1
@@ -408,7 +415,8 @@ func TestDynamicIsMended(t *testing.T) {
 	}
 }
 
-// TestVerifierWalksTheFunctionOnce calls the look-up more often than inline code could stand in a program.
+// TestVerifierWalksTheFunctionOnce calls the look-up more often than inline code could stand in a
+// program.
 func TestVerifierWalksTheFunctionOnce(t *testing.T) {
 	needRoot(t)
 	const max, calls = 1000, 40

@@ -46,7 +46,8 @@ func (e *emitter) pointer(dst asm.Register, offset int) {
 }
 
 // bitsOf sets dst to the bits [from, to) of the address, right-aligned; to-from is at most 64, and
-// at most 64 of them are in one word. For IPv4 the move of 32 bits also tells the verifier the bound.
+// at most 64 of them are in one word. For IPv4 the move of 32 bits also tells the verifier the
+// bound.
 func (e *emitter) bitsOf(dst asm.Register, from, to int) {
 	src, width := asm.R1, 64
 	if e.v4 {

@@ -9,11 +9,11 @@ import (
 )
 
 // A filter tells a look-up which prefix lengths to try, so that it does not read a bucket for each
-// length that occurs anywhere in the set. The address space is cut into slots: IPv4 by the first bits
-// of the address, IPv6 by a hash of the first 32. A slot has a bit for each length of which some
-// entry lies in it, longest first, so that the lowest bit is the longest prefix. An entry shorter
-// than the slots sets its bit in all slots that it covers; IPv6 prefixes too short for that are tried
-// for every address, and so is a length with entries in nearly all slots.
+// length that occurs anywhere in the set. The address space is cut into slots: IPv4 by the first
+// bits of the address, IPv6 by a hash of the first 32. A slot has a bit for each length of which
+// some entry lies in it, longest first, so that the lowest bit is the longest prefix. An entry
+// shorter than the slots sets its bit in all slots that it covers; IPv6 prefixes too short for that
+// are tried for every address, and so is a length with entries in nearly all slots.
 //
 // A filter may say too much and never too little: bits are set before their entry can be found, and
 // are not cleared with it but when the filter is built anew, after so many removals that building
@@ -24,15 +24,15 @@ const (
 	short6  = 20 // IPv6 prefixes shorter than this are in every slot
 )
 
-// filterBits sizes the filters: one slot for four entries, no more than 64 K, which with 512 KB of IPv4
-// words still fit the second-level cache.
+// filterBits sizes the filters: one slot for four entries, no more than 64 K, which with 512 KB of
+// IPv4 words still fit the second-level cache.
 func filterBits(max int) int {
 	const least, most = 8, 16
 	return min(least+bits.Len(uint(max)>>(least+2)), most)
 }
 
-// lengthSet has a bit for each prefix length; IPv6 has the lengths from 65 in the first word. IPv6's
-// length 0 has none: its count says whether it is in use.
+// lengthSet has a bit for each prefix length; IPv6 has the lengths from 65 in the first word.
+// IPv6's length 0 has none: its count says whether it is in use.
 type lengthSet [2]uint64
 
 // bit is the place of a length in the set.
@@ -97,25 +97,27 @@ func (d *Dynamic) use(f *family) {
 	atomic.StoreUint64(d.mem.U64(f.lengths), number)
 }
 
-// few is up to how many lengths in use the filter is not asked. With three lengths everywhere, reading it made
-// look-ups in 100,000 entries a third slower; with ten or more it saves most of the work.
+// few is up to how many lengths in use the filter is not asked. With three lengths everywhere,
+// reading it made look-ups in 100,000 entries a third slower; with ten or more it saves most of the
+// work.
 const few = 4
 
-// wanted is the set of lengths to try for an address, as the emitted code finds it, and whether IPv6's
-// length 0 is one of them.
+// wanted is the set of lengths to try for an address, as the emitted code finds it, and whether
+// IPv6's length 0 is one of them.
 func (d *Dynamic) wanted(f *family, k hashtable.Key) (s lengthSet, everything bool) {
 	s = d.usedOf(f)
 	if atomic.LoadUint64(d.mem.U64(f.lengths)) > few {
 		slot := f.filter + 8*f.words*d.slotOf(f, k.Hi)
 		for w := range f.words {
-			s[w] &= atomic.LoadUint64(d.word(slot, w)) | atomic.LoadUint64(d.word(f.lengths+lengthsShort, w))
+			s[w] &= atomic.LoadUint64(d.word(slot,
+				w)) | atomic.LoadUint64(d.word(f.lengths+lengthsShort, w))
 		}
 	}
 	return s, f.width == 128 && atomic.LoadUint32(d.mem.U32(f.counts)) != 0
 }
 
-// slotOf is the slot of an address, of which the upper half is given; one of the filter's, whatever a
-// foreign writer left as an address.
+// slotOf is the slot of an address, of which the upper half is given; one of the filter's, whatever
+// a foreign writer left as an address.
 func (d *Dynamic) slotOf(f *family, hi uint64) int {
 	if f.width == 32 {
 		return int(hi >> (32 - f.bits) & (1<<f.bits - 1))
@@ -149,8 +151,9 @@ func (d *Dynamic) isShort(f *family, length int) bool {
 	return f.width == 128 && *d.word(f.lengths+lengthsShort, w)&b != 0
 }
 
-// crowded is from how many slots, each as often as entries of one length lie in it, that length is tried for every address: by then all but
-// one slot of some million has its bit, and setting one for each of its slots takes longer than all else that a new entry does.
+// crowded is from how many slots, each as often as entries of one length lie in it, that length is
+// tried for every address: by then all but one slot of some million has its bit, and setting one
+// for each of its slots takes longer than all else that a new entry does.
 func (f *family) crowded() uint64 { return 16 << f.bits }
 
 // admit makes the filter say that the entry has to be looked for.
@@ -165,7 +168,8 @@ func (d *Dynamic) admit(f *family, k hashtable.Key) {
 		return
 	}
 	entries := uint64(*d.mem.U32(f.counts + 4*lengthOf(k)))
-	if f.width == 128 && (lengthOf(k) < short6 || entries<<max(hashed6-lengthOf(k), 0) >= f.crowded() && lengthOf(k) < hashed6) {
+	if f.width == 128 && (lengthOf(k) < short6 ||
+		entries<<max(hashed6-lengthOf(k), 0) >= f.crowded() && lengthOf(k) < hashed6) {
 		set(f.lengths + lengthsShort)
 		return
 	}
@@ -174,8 +178,9 @@ func (d *Dynamic) admit(f *family, k hashtable.Key) {
 	}
 }
 
-// buildFilters keeps lengths that are tried for every address as long as there are entries of them: going back to slots would take
-// two stores, between which a look-up could find the length in neither.
+// buildFilters keeps lengths that are tried for every address as long as there are entries of them:
+// going back to slots would take two stores, between which a look-up could find the length in
+// neither.
 func (d *Dynamic) buildFilters() {
 	*d.mem.U64(offRemoved) = 0
 	for _, f := range d.families() {
@@ -187,7 +192,8 @@ func (d *Dynamic) buildFilters() {
 		words := make([]uint64, f.words<<f.bits)
 		for _, k := range f.table.Entries() {
 			if w, b := f.bit(lengthOf(k)); !d.isShort(f, lengthOf(k)) {
-				if f.width == 128 && lengthOf(k) < short6 { // of a foreign writer: it says so already otherwise
+				// of a foreign writer: it says so already otherwise
+				if f.width == 128 && lengthOf(k) < short6 {
 					d.admit(f, k)
 				}
 				for slot := range d.slotsOf(f, k) {
@@ -201,9 +207,9 @@ func (d *Dynamic) buildFilters() {
 	}
 }
 
-// lowestMultiplier is a de Bruijn sequence: its products with the powers of two differ in the upper six
-// bits (Leiserson, Prokop, Randall: Using de Bruijn Sequences to Index a 1 in a Computer Word, 1998).
-// eBPF has no instruction that finds the lowest bit.
+// lowestMultiplier is a de Bruijn sequence: its products with the powers of two differ in the upper
+// six bits (Leiserson, Prokop, Randall: Using de Bruijn Sequences to Index a 1 in a Computer Word,
+// 1998). eBPF has no instruction that finds the lowest bit.
 const lowestMultiplier = 0x03f79d71b4cb0a89
 
 // lowestHash is the index, in the table at offLowest, of a word with one bit.

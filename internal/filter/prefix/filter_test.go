@@ -50,7 +50,8 @@ func TestFilterSavesTriesAndForgetsWhatIsGone(t *testing.T) {
 			t.Fatal("nothing expired")
 		}
 		for length := range 6 { // so many that the filter is asked
-			if err := d.Add(netip.PrefixFrom(join(0x3f<<56, 0, width), width-length), 0); err != nil {
+			if err := d.Add(netip.PrefixFrom(join(0x3f<<56, 0, width), width-length),
+				0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -66,11 +67,14 @@ func TestFilterSavesTriesAndForgetsWhatIsGone(t *testing.T) {
 	}
 }
 
-// 2000 prefixes of 20 bits lie in 4096 slots each: what would take eight million stores is known after a few of them.
+// 2000 prefixes of 20 bits lie in 4096 slots each: what would take eight million stores is known
+// after a few of them.
 func TestFilterGivesUpOnCrowdedLengths(t *testing.T) {
 	d := newDynamic(t, 4000, &clock{now: 1})
 	f := &d.v6
-	crowd := func(i uint64) netip.Prefix { return netip.PrefixFrom(join(0x2000<<48|i<<44, 0, 128), 20) }
+	crowd := func(i uint64) netip.Prefix {
+		return netip.PrefixFrom(join(0x2000<<48|i<<44, 0, 128), 20)
+	}
 	for length := 124; length <= 128; length++ { // so many that the filter is asked
 		if err := d.Add(netip.PrefixFrom(join(0x3f<<56, 0, 128), length), 0); err != nil {
 			t.Fatal(err)
@@ -81,7 +85,8 @@ func TestFilterGivesUpOnCrowdedLengths(t *testing.T) {
 			t.Fatal(err)
 		}
 		if listed := f.crowded() >> (hashed6 - 20); i >= listed != d.isShort(f, 20) {
-			t.Fatalf("tried for every address: %v, after %d entries of which each lies in 4096 of %d slots", d.isShort(f, 20), i+1, 1<<f.bits)
+			t.Fatalf("tried for every address: %v, after %d entries of which each lies in 4096 "+
+				"of %d slots", d.isShort(f, 20), i+1, 1<<f.bits)
 		}
 	}
 	check := func(last uint64) {

@@ -36,8 +36,8 @@ func FuzzStatic(f *testing.F) {
 	})
 }
 
-// FuzzOpen changes bytes of a set's memory, as a hostile or broken writer might, and uses what opens:
-// it may give wrong answers, but must neither panic nor loop.
+// FuzzOpen changes bytes of a set's memory, as a hostile or broken writer might, and uses what
+// opens: it may give wrong answers, but must neither panic nor loop.
 func FuzzOpen(f *testing.F) {
 	f.Add(uint32(hashtable.AtTotal), []byte{9}, uint8(1))
 	f.Add(uint32(offLengths4), []byte{200, 0, 0, 0, 200}, uint8(1))
@@ -46,7 +46,8 @@ func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, at uint32, change []byte, dirty uint8) {
 		c := &clock{now: 10}
 		d := newDynamic(t, 20, c)
-		for _, p := range parse("10.0.0.0/8", "10.0.0.0/24", "192.0.2.1/32", "::/0", "2001:db8::/32", "2001:db8::1/128") {
+		for _, p := range parse("10.0.0.0/8", "10.0.0.0/24", "192.0.2.1/32", "::/0",
+			"2001:db8::/32", "2001:db8::1/128") {
 			if err := d.Add(p, 20); err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +60,8 @@ func FuzzOpen(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, p := range parse("10.0.0.0/8", "10.1.0.0/16", "::/0", "2001:db8::1/128", "2001:db8::2/128") {
+		for _, p := range parse("10.0.0.0/8", "10.1.0.0/16", "::/0", "2001:db8::1/128",
+			"2001:db8::2/128") {
 			d.Lookup(p.Addr())
 			d.Get(p)
 			_ = d.Add(p, 30) // may be refused

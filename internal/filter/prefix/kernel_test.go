@@ -13,8 +13,8 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-// runner is an XDP program around one look-up: it takes addresses from one map and writes the answers to
-// another, by bpf_loop, so that thousands of addresses are judged in one run.
+// runner is an XDP program around one look-up: it takes addresses from one map and writes the
+// answers to another, by bpf_loop, so that thousands of addresses are judged in one run.
 type runner struct {
 	prog          *ebpf.Program
 	addrs, result *ebpf.Map
@@ -31,12 +31,14 @@ func needRoot(t testing.TB) {
 
 // array is a map with one entry.
 func array(name string, size int) *ebpf.MapSpec {
-	return &ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1}
+	return &ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size),
+		MaxEntries: 1}
 }
 
-// newRunner loads code, which reads sets and calls functions, into a program that answers for size addresses a run.
-// A set given as *ebpf.Map is used as it is.
-func newRunner(t testing.TB, code write, sets map[string]any, size int, functions ...write) *runner {
+// newRunner loads code, which reads sets and calls functions, into a program that answers for size
+// addresses a run. A set given as *ebpf.Map is used as it is.
+func newRunner(t testing.TB, code write, sets map[string]any, size int,
+	functions ...write) *runner {
 	t.Helper()
 	each := func(b *assembler.Builder) {
 		b.Emit(
@@ -69,9 +71,10 @@ func loadAddress() asm.Instructions {
 	}
 }
 
-// loadRunner loads a program that runs the body a number of times, with the index in R1, and contains
-// the functions that it calls.
-func loadRunner(t testing.TB, body write, sets map[string]any, size, times int, functions ...write) *runner {
+// loadRunner loads a program that runs the body a number of times, with the index in R1, and
+// contains the functions that it calls.
+func loadRunner(t testing.TB, body write, sets map[string]any, size, times int,
+	functions ...write) *runner {
 	t.Helper()
 	needRoot(t)
 	prog := assembler.New()
@@ -85,9 +88,11 @@ func loadRunner(t testing.TB, body write, sets map[string]any, size, times int, 
 		function(prog)
 	}
 	spec := &ebpf.CollectionSpec{
-		Maps: map[string]*ebpf.MapSpec{"addrs": array("addrs", 16*size), "result": array("result", size)},
+		Maps: map[string]*ebpf.MapSpec{"addrs": array("addrs", 16*size),
+			"result": array("result", size)},
 		Programs: map[string]*ebpf.ProgramSpec{
-			"entry": {Name: "entry", Type: ebpf.XDP, Instructions: prog.MustFinish(), License: "Dual BSD/GPL"},
+			"entry": {Name: "entry", Type: ebpf.XDP, Instructions: prog.MustFinish(),
+				License: "Dual BSD/GPL"},
 		},
 	}
 	opts := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
@@ -102,7 +107,8 @@ func loadRunner(t testing.TB, body write, sets map[string]any, size, times int, 
 			if err != nil {
 				t.Fatal(err)
 			}
-			spec.Maps[name] = &ebpf.MapSpec{Name: name, Type: info.Type, KeySize: info.KeySize, ValueSize: info.ValueSize, MaxEntries: info.MaxEntries, Flags: info.Flags}
+			spec.Maps[name] = &ebpf.MapSpec{Name: name, Type: info.Type, KeySize: info.KeySize,
+				ValueSize: info.ValueSize, MaxEntries: info.MaxEntries, Flags: info.Flags}
 			if info.Type == ebpf.ArrayOfMaps {
 				spec.Maps[name].InnerMap = array(name, 8) // not used: the map is replaced
 			}
@@ -118,7 +124,8 @@ func loadRunner(t testing.TB, body write, sets map[string]any, size, times int, 
 		t.Fatal(err)
 	}
 	t.Cleanup(coll.Close)
-	return &runner{prog: coll.Programs["entry"], addrs: coll.Maps["addrs"], result: coll.Maps["result"], size: size, sets: coll.Maps}
+	return &runner{prog: coll.Programs["entry"], addrs: coll.Maps["addrs"],
+		result: coll.Maps["result"], size: size, sets: coll.Maps}
 }
 
 // words are an address as the registers carry it.

@@ -18,18 +18,19 @@ import (
 //
 // A filter says which prefix lengths a look-up has to try for an address; see filter.go.
 //
-// An IPv4 bucket is one cache line: u32 spilled, 5 x u32 address, 5 x u64 meta. An IPv6 bucket
-// is two: u32 spilled, u32 unused, 5 x u64 meta, 5 x 16-byte address. The code of a length is length + 1; the address of an IPv4
-// key is right-aligned.
+// An IPv4 bucket is one cache line: u32 spilled, 5 x u32 address, 5 x u64 meta. An IPv6 bucket is
+// two: u32 spilled, u32 unused, 5 x u64 meta, 5 x 16-byte address. The code of a length is length +
+// 1; the address of an IPv4 key is right-aligned.
 const (
-	offRemoved  = hashtable.AtOwn // u64
-	offRoom     = 112             // u64
-	offLengths4 = 128             // u64 number of IPv4 lengths in use, u64 x 2 the set of them, u64 x 2 those of short prefixes
-	offLengths6 = 192             // likewise
-	offLowest   = 512             // 64 bytes
-	offCounts4  = 1024            // u32 each, by length
-	offCounts6  = 2048            // likewise
-	slots       = 5               // of a bucket
+	offRemoved = hashtable.AtOwn // u64
+	offRoom    = 112             // u64
+	// u64 number of IPv4 lengths in use, u64 x 2 the set of them, u64 x 2 those of short prefixes
+	offLengths4 = 128
+	offLengths6 = 192  // likewise
+	offLowest   = 512  // 64 bytes
+	offCounts4  = 1024 // u32 each, by length
+	offCounts6  = 2048 // likewise
+	slots       = 5    // of a bucket
 )
 
 // MaxEntries is the largest max of a dynamic set, that of the language.
@@ -80,9 +81,10 @@ type geometry struct {
 	size   int // of the map value: a multiple of 4096
 }
 
-// geometryOf sizes each family's table for max entries, the room of the set, since all may be of one. Tables are filled
-// to 5.5 of 10 slots: at 7, one of some million changes found no room near its place before max. Larger ones
-// are filled to 8.5, which keeps the largest within what a program can address.
+// geometryOf sizes each family's table for max entries, the room of the set, since all may be of
+// one. Tables are filled to 5.5 of 10 slots: at 7, one of some million changes found no room near
+// its place before max. Larger ones are filled to 8.5, which keeps the largest within what a
+// program can address.
 func geometryOf(max int) geometry {
 	fill := 0.55
 	if max > 4<<20 {
@@ -109,6 +111,6 @@ func geometryOf(max int) geometry {
 	return g
 }
 
-// DynamicSpec describes the map of a dynamic set for max entries over both families; see hashtable.Kind.Spec.
-// The error is for a max outside 1 to MaxEntries.
+// DynamicSpec describes the map of a dynamic set for max entries over both families; see
+// hashtable.Kind.Spec. The error is for a max outside 1 to MaxEntries.
 func DynamicSpec(name string, max int) (*ebpf.MapSpec, error) { return kind.Spec(name, max) }

@@ -141,9 +141,11 @@ func (l *level) contains(data []byte, hi, lo uint64) bool {
 		return w>>32 == khi && w>>index&1 != 0
 	case 16:
 		if l.wide {
-			return binary.NativeEndian.Uint64(at) == khi && binary.NativeEndian.Uint64(at[8:]) == klo
+			return binary.NativeEndian.Uint64(at) == khi &&
+				binary.NativeEndian.Uint64(at[8:]) == klo
 		}
-		return binary.NativeEndian.Uint64(at) == khi && binary.NativeEndian.Uint64(at[8:])>>index&1 != 0
+		return binary.NativeEndian.Uint64(at) == khi &&
+			binary.NativeEndian.Uint64(at[8:])>>index&1 != 0
 	}
 	return binary.NativeEndian.Uint64(at) == khi && binary.NativeEndian.Uint64(at[8:]) == klo &&
 		binary.NativeEndian.Uint64(at[16:])>>index&1 != 0

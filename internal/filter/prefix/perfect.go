@@ -87,7 +87,8 @@ func (p *placement) search(hashes []uint64) bool {
 	taken := make([]uint64, p.slots/64+1)
 	for size := largest; size > 0; size-- {
 		for b := range p.disp {
-			if keys := order[start[b]:start[b+1]]; uint32(len(keys)) == size && !p.settle(b, keys, hashes, taken) {
+			if keys := order[start[b]:start[b+1]]; uint32(len(keys)) == size &&
+				!p.settle(b, keys, hashes, taken) {
 				return false
 			}
 		}

@@ -37,9 +37,11 @@ var (
 )
 
 const (
-	maxDirect = 4 << 20 // bytes of a table indexed by the key, of which at least a sixteenth is used
+	// bytes of a table indexed by the key, of which at least a sixteenth is used
+	maxDirect = 4 << 20
 	maxBlocks = 1 << 26 // of one level, when short prefixes would be spread over long keys
-	load      = 0.88    // slots in use of a hashed level; the perfect hash is found quickly up to here
+	// slots in use of a hashed level; the perfect hash is found quickly up to here
+	load = 0.88
 )
 
 func (l *level) key() int { return l.top - l.span }
@@ -93,10 +95,11 @@ func (s *lengthStat) blocks(g int) int {
 }
 
 // loadCost is about what one load from a table of so many bytes costs, in ns, when any part of it
-// is as likely as any other. Measured with dependent loads on a core with 1 MB of second-level cache;
-// only the order of the results matters.
+// is as likely as any other. Measured with dependent loads on a core with 1 MB of second-level
+// cache; only the order of the results matters.
 func loadCost(bytes float64) float64 {
-	curve := []struct{ log2, ns float64 }{{6, 1}, {14, 3}, {18, 9}, {20, 20}, {22, 32}, {25, 80}, {29, 130}}
+	curve := []struct{ log2, ns float64 }{{6, 1}, {14, 3}, {18, 9}, {20, 20}, {22, 32}, {25, 80},
+		{29, 130}}
 	x := math.Log2(max(bytes, 1))
 	if x <= curve[0].log2 {
 		return curve[0].ns

@@ -14,8 +14,8 @@ const (
 	rollUp6 = 64
 )
 
-// rollUpShare is the part of max, 1 in so many, that one RollUp frees if it can: it has to look at every
-// entry, which is too much work to be done for each new one.
+// rollUpShare is the part of max, 1 in so many, that one RollUp frees if it can: it has to look at
+// every entry, which is too much work to be done for each new one.
 const rollUpShare = 64
 
 // group is the hosts of one /24 or /64.
@@ -26,11 +26,11 @@ type group struct {
 	expires uint64 // the longest lease of them; 0 is for ever
 }
 
-// RollUp makes room in a full set: the /24 (IPv6: /64) with the most host entries is replaced by one entry
-// for all of it, whose lease is the longest of them and of the one that is there already; then the next one,
-// until 1 in 64 of max is free. Of two with as many hosts the lower address comes first, IPv4 before
-// IPv6. A prefix with one host only stays, and so does one that spare says yes to. It returns how many
-// entries were freed. Programs see the new entry before the hosts go.
+// RollUp makes room in a full set: the /24 (IPv6: /64) with the most host entries is replaced by
+// one entry for all of it, whose lease is the longest of them and of the one that is there already;
+// then the next one, until 1 in 64 of max is free. Of two with as many hosts the lower address
+// comes first, IPv4 before IPv6. A prefix with one host only stays, and so does one that spare says
+// yes to. It returns how many entries were freed. Programs see the new entry before the hosts go.
 func (d *Dynamic) RollUp(spare func(netip.Prefix) bool) (freed int) {
 	d.Change(func(now uint64) { freed = d.rollUp(spare, now) })
 	return freed

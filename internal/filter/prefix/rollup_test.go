@@ -26,41 +26,54 @@ func TestRollUpCoversTheFullestPrefix(t *testing.T) {
 	}{
 		{
 			name: "the one with most hosts, the longest lease",
-			in: []Entry{{pfx("192.0.2.1/32"), 50}, {pfx("192.0.2.2/32"), 70}, {pfx("192.0.2.9/32"), 60},
-				{pfx("198.51.100.1/32"), 0}, {pfx("198.51.100.2/32"), 0}, {pfx("192.0.2.128/25"), 0}},
-			out:    []Entry{{pfx("192.0.2.0/24"), 70}, {pfx("192.0.2.128/25"), 0}, {pfx("198.51.100.1/32"), 0}, {pfx("198.51.100.2/32"), 0}},
+			in: []Entry{{pfx("192.0.2.1/32"), 50}, {pfx("192.0.2.2/32"), 70},
+				{pfx("192.0.2.9/32"), 60},
+				{pfx("198.51.100.1/32"), 0}, {pfx("198.51.100.2/32"), 0},
+				{pfx("192.0.2.128/25"), 0}},
+			out: []Entry{{pfx("192.0.2.0/24"), 70}, {pfx("192.0.2.128/25"), 0},
+				{pfx("198.51.100.1/32"), 0}, {pfx("198.51.100.2/32"), 0}},
 			freed:  2,
 			covers: "192.0.2.9",
 		},
 		{
-			name:  "never ends if one of them does not",
-			in:    []Entry{{pfx("2001:db8::1/128"), 50}, {pfx("2001:db8::ffff:1/128"), 0}, {pfx("192.0.2.1/32"), 0}},
+			name: "never ends if one of them does not",
+			in: []Entry{{pfx("2001:db8::1/128"), 50}, {pfx("2001:db8::ffff:1/128"), 0},
+				{pfx("192.0.2.1/32"), 0}},
 			out:   []Entry{{pfx("192.0.2.1/32"), 0}, {pfx("2001:db8::/64"), 0}},
 			freed: 1, covers: "2001:db8::1",
 		},
 		{
-			name:  "of two the lower",
-			in:    []Entry{{pfx("2001:db8::1/128"), 50}, {pfx("2001:db8::2/128"), 50}, {pfx("10.0.1.1/32"), 50}, {pfx("10.0.1.2/32"), 50}, {pfx("10.0.0.1/32"), 50}, {pfx("10.0.0.2/32"), 60}},
-			out:   []Entry{{pfx("10.0.0.0/24"), 60}, {pfx("10.0.1.1/32"), 50}, {pfx("10.0.1.2/32"), 50}, {pfx("2001:db8::1/128"), 50}, {pfx("2001:db8::2/128"), 50}},
+			name: "of two the lower",
+			in: []Entry{{pfx("2001:db8::1/128"), 50}, {pfx("2001:db8::2/128"), 50},
+				{pfx("10.0.1.1/32"), 50}, {pfx("10.0.1.2/32"), 50}, {pfx("10.0.0.1/32"), 50},
+				{pfx("10.0.0.2/32"), 60}},
+			out: []Entry{{pfx("10.0.0.0/24"), 60}, {pfx("10.0.1.1/32"), 50},
+				{pfx("10.0.1.2/32"), 50}, {pfx("2001:db8::1/128"), 50},
+				{pfx("2001:db8::2/128"), 50}},
 			freed: 1, covers: "10.0.0.1",
 		},
 		{
-			name:  "not what is spared",
-			in:    []Entry{{pfx("10.0.0.1/32"), 50}, {pfx("10.0.0.2/32"), 50}, {pfx("10.0.0.3/32"), 50}, {pfx("10.0.1.1/32"), 50}, {pfx("10.0.1.2/32"), 50}},
+			name: "not what is spared",
+			in: []Entry{{pfx("10.0.0.1/32"), 50}, {pfx("10.0.0.2/32"), 50},
+				{pfx("10.0.0.3/32"), 50}, {pfx("10.0.1.1/32"), 50}, {pfx("10.0.1.2/32"), 50}},
 			spare: "10.0.0.77/32",
-			out:   []Entry{{pfx("10.0.0.1/32"), 50}, {pfx("10.0.0.2/32"), 50}, {pfx("10.0.0.3/32"), 50}, {pfx("10.0.1.0/24"), 50}},
+			out: []Entry{{pfx("10.0.0.1/32"), 50}, {pfx("10.0.0.2/32"), 50},
+				{pfx("10.0.0.3/32"), 50}, {pfx("10.0.1.0/24"), 50}},
 			freed: 1, covers: "10.0.1.2",
 		},
 		{
-			name:  "a cover that is there keeps the longer lease",
-			in:    []Entry{{pfx("10.0.0.0/24"), 90}, {pfx("10.0.0.2/32"), 50}, {pfx("10.0.0.3/32"), 60}},
+			name: "a cover that is there keeps the longer lease",
+			in: []Entry{{pfx("10.0.0.0/24"), 90}, {pfx("10.0.0.2/32"), 50},
+				{pfx("10.0.0.3/32"), 60}},
 			out:   []Entry{{pfx("10.0.0.0/24"), 90}},
 			freed: 2, covers: "10.0.0.3",
 		},
 		{
 			name: "single hosts and networks stay",
-			in:   []Entry{{pfx("10.0.0.1/32"), 0}, {pfx("10.0.1.1/32"), 0}, {pfx("10.0.2.0/31"), 0}, {pfx("10.0.2.4/31"), 0}},
-			out:  []Entry{{pfx("10.0.0.1/32"), 0}, {pfx("10.0.1.1/32"), 0}, {pfx("10.0.2.0/31"), 0}, {pfx("10.0.2.4/31"), 0}},
+			in: []Entry{{pfx("10.0.0.1/32"), 0}, {pfx("10.0.1.1/32"), 0}, {pfx("10.0.2.0/31"), 0},
+				{pfx("10.0.2.4/31"), 0}},
+			out: []Entry{{pfx("10.0.0.1/32"), 0}, {pfx("10.0.1.1/32"), 0}, {pfx("10.0.2.0/31"), 0},
+				{pfx("10.0.2.4/31"), 0}},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -106,7 +119,8 @@ func TestRollUpFreesAShareOfALargeSet(t *testing.T) {
 			}
 		}
 	}
-	if got := d.RollUp(func(netip.Prefix) bool { return false }); got < max/rollUpShare || got > max/rollUpShare+2 {
+	if got := d.RollUp(func(netip.Prefix) bool { return false }); got < max/rollUpShare ||
+		got > max/rollUpShare+2 {
 		t.Errorf("freed %d of %d", got, max)
 	}
 	if !sound(d) {
@@ -132,7 +146,8 @@ func TestWritersSweepEndedLeases(t *testing.T) {
 		}
 	}
 	if d.Len() != len(fresh) {
-		t.Errorf("%d entries after as many additions as go once through the set, want %d", d.Len(), len(fresh))
+		t.Errorf("%d entries after as many additions as go once through the set, want %d", d.Len(),
+			len(fresh))
 	}
 }
 
@@ -152,7 +167,8 @@ func TestCopyIsASetOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Delete(pfx("10.0.0.0/8"))
-	if got := contents(e); len(got) != 1 || got[0] != (Entry{pfx("10.0.0.0/8"), 7}) || e.Refused() != 3 {
+	if got := contents(e); len(got) != 1 || got[0] != (Entry{pfx("10.0.0.0/8"), 7}) ||
+		e.Refused() != 3 {
 		t.Errorf("the copy has %v, %d refused", got, e.Refused())
 	}
 	if err := d.CopyTo(mem[:8192]); !errors.Is(err, ErrLayout) {

@@ -29,8 +29,8 @@ type Static struct {
 	data     []byte
 }
 
-// NewStatic4 builds the set of the IPv4 prefixes in the list; IPv6 ones are left out. Any order, overlap
-// and repetition is allowed. An empty set is valid.
+// NewStatic4 builds the set of the IPv4 prefixes in the list; IPv6 ones are left out. Any order,
+// overlap and repetition is allowed. An empty set is valid.
 func NewStatic4(prefixes []netip.Prefix) *Static { return build(prefixes, 32) }
 
 // NewStatic6 does the same for IPv6. IPv4-mapped prefixes are taken as the IPv6 prefixes they are.
@@ -48,8 +48,8 @@ func build(prefixes []netip.Prefix, width int) *Static {
 		s.all = true
 		return s
 	}
-	// Each network has at most two bounds and adjacent ones share, so a few networks are known to be few
-	// bounds only after counting; many are not counted.
+	// Each network has at most two bounds and adjacent ones share, so a few networks are known to
+	// be few bounds only after counting; many are not counted.
 	if len(nets) <= 4*fewBounds {
 		if b := bounds(nets, width); len(b) <= fewBounds {
 			s.bounds = b
@@ -125,13 +125,15 @@ func (s *Static) Why() string {
 	case "all":
 		return "the prefixes cover every address"
 	case "compares":
-		return fmt.Sprintf("%d prefixes change membership at %d addresses, at most %d", s.prefixes, len(s.bounds), fewBounds)
+		return fmt.Sprintf("%d prefixes change membership at %d addresses, at most %d", s.prefixes,
+			len(s.bounds), fewBounds)
 	}
 	var parts []string
 	for i := range s.levels {
 		parts = append(parts, s.levels[i].String())
 	}
-	return fmt.Sprintf("%d prefixes, %d bytes: %s", s.prefixes, len(s.data), strings.Join(parts, "; "))
+	return fmt.Sprintf("%d prefixes, %d bytes: %s", s.prefixes, len(s.data),
+		strings.Join(parts, "; "))
 }
 
 func (l *level) String() string {

@@ -47,7 +47,8 @@ func probes(r *rand.Rand, prefixes []netip.Prefix, width, random int) []netip.Ad
 		out = append(out, join(hi|r.Uint64()&^mhi, lo|r.Uint64()&^mlo, width))
 	}
 	for range random {
-		out = append(out, randomPrefix(r, width, []int{width}, 300).Addr(), join(r.Uint64(), r.Uint64(), width))
+		out = append(out, randomPrefix(r, width, []int{width}, 300).Addr(),
+			join(r.Uint64(), r.Uint64(), width))
 	}
 	return out
 }
@@ -78,22 +79,27 @@ func parse(list ...string) []netip.Prefix {
 // staticCases are sets by name, of both families and every structure.
 func staticCases(r *rand.Rand) map[string][]netip.Prefix {
 	cases := map[string][]netip.Prefix{
-		"empty":          {},
-		"all v4":         parse("0.0.0.0/0"),
-		"all v6":         parse("::/0"),
-		"halves":         parse("0.0.0.0/1", "128.0.0.0/1"),
-		"upper half":     parse("128.0.0.0/1", "8000::/1"),
-		"one host":       parse("192.0.2.1/32", "2001:db8::1/128"),
-		"ends":           parse("0.0.0.0/32", "255.255.255.255/32", "::/128", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"),
-		"nested":         parse("10.0.0.0/8", "10.1.0.0/16", "10.1.1.1/32", "2001:db8::/32", "2001:db8:1::/48"),
-		"adjacent":       parse("10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/25", "2001:db8::/64", "2001:db8:0:1::/64"),
-		"across a word":  parse("2001:db8::/63", "2001:db8:1::/65", "2001:db8:2::8000:0:0:0/65", "2001:db8:3::/66"),
+		"empty":      {},
+		"all v4":     parse("0.0.0.0/0"),
+		"all v6":     parse("::/0"),
+		"halves":     parse("0.0.0.0/1", "128.0.0.0/1"),
+		"upper half": parse("128.0.0.0/1", "8000::/1"),
+		"one host":   parse("192.0.2.1/32", "2001:db8::1/128"),
+		"ends": parse("0.0.0.0/32", "255.255.255.255/32", "::/128",
+			"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"),
+		"nested": parse("10.0.0.0/8", "10.1.0.0/16", "10.1.1.1/32", "2001:db8::/32",
+			"2001:db8:1::/48"),
+		"adjacent": parse("10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/25", "2001:db8::/64",
+			"2001:db8:0:1::/64"),
+		"across a word": parse("2001:db8::/63", "2001:db8:1::/65", "2001:db8:2::8000:0:0:0/65",
+			"2001:db8:3::/66"),
 		"both families":  parse("192.0.2.0/24", "2001:db8::/32"),
 		"mapped is IPv6": parse("::ffff:192.0.2.0/120"),
 	}
 	for _, width := range []int{32, 128} {
 		lengths := map[string][]int{
-			"any length": span(1, width), "hosts": {width}, "nets": {16, 24}, "like BGP": {22, 23, 24, 24, 32},
+			"any length": span(1, width), "hosts": {width}, "nets": {16, 24},
+			"like BGP": {22, 23, 24, 24, 32},
 		}
 		if width == 128 {
 			lengths["nets"] = []int{32, 48, 56, 64}
@@ -134,7 +140,8 @@ func TestStaticAgreesWithNaiveList(t *testing.T) {
 				addrs := probes(r, own, width, 500)
 				var answers []bool
 				if os.Geteuid() == 0 {
-					answers = newRunner(t, emit(s), map[string]any{"set": s.MapSpec("set")}, 4096).judge(t, addrs)
+					answers = newRunner(t, emit(s), map[string]any{"set": s.MapSpec("set")},
+						4096).judge(t, addrs)
 				}
 				for i, a := range addrs {
 					want := naive(own, a)
@@ -173,7 +180,8 @@ func TestRoutingTable(t *testing.T) {
 		hits := 0
 		var answers []bool
 		if os.Geteuid() == 0 {
-			answers = newRunner(t, emit(s), map[string]any{"set": s.MapSpec("set")}, 1<<16).judge(t, addrs)
+			answers = newRunner(t, emit(s), map[string]any{"set": s.MapSpec("set")}, 1<<16).judge(t,
+				addrs)
 		}
 		for i, a := range addrs {
 			want := lite.Contains(a)
@@ -187,7 +195,8 @@ func TestRoutingTable(t *testing.T) {
 				hits++
 			}
 		}
-		t.Logf("| %s, %d bits | %d | %d | 0 | %d |", name, width, len(own), len(addrs), hits) // a row of docs/soak.md
+		// a row of docs/soak.md
+		t.Logf("| %s, %d bits | %d | %d | 0 | %d |", name, width, len(own), len(addrs), hits)
 	}
 }
 
@@ -247,7 +256,8 @@ func TestManyLookupsInOneProgram(t *testing.T) {
 		b.Label("none")
 	}
 	addrs := probes(r, append(prefixes, few...), 32, 100)
-	run := newRunner(t, code, map[string]any{"set": NewStatic4(prefixes).MapSpec("set"), "set_x": d.m}, 1024, lookups(10)[32])
+	run := newRunner(t, code, map[string]any{"set": NewStatic4(prefixes).MapSpec("set"),
+		"set_x": d.m}, 1024, lookups(10)[32])
 	for i, got := range run.judge(t, addrs) {
 		if want := naive(append(prefixes, few...), addrs[i]); got != want {
 			t.Fatalf("%v: %v, want %v", addrs[i], got, want)

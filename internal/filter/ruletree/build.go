@@ -7,8 +7,9 @@ import (
 
 // region is a part of the space of packets during building.
 type region struct {
-	cut  [numFields]interval // where the rules of the region are compared with windows of bits
-	hull [numFields]interval // all packets that can come here; larger than cut where bits were skipped
+	cut [numFields]interval // where the rules of the region are compared with windows of bits
+	// all packets that can come here; larger than cut where bits were skipped
+	hull [numFields]interval
 
 	known [numFields]uint64 // bits that are the same in all packets that come here
 }
@@ -41,11 +42,12 @@ type builder struct {
 const workPerRule = 300
 
 func newBuilder(p *Pool, t *Table, s *ruleSet) *builder {
-	return &builder{pool: p, table: t, leaves: newIndex(0), work: workPerRule * s.len(), chooser: chooser{ruleSet: s, costs: costsOf(s.len())}}
+	return &builder{pool: p, table: t, leaves: newIndex(0), work: workPerRule * s.len(),
+		chooser: chooser{ruleSet: s, costs: costsOf(s.len())}}
 }
 
-// take gives room for a list until b.lists is cut again to the length that it had before: regions are built one within the
-// other.
+// take gives room for a list until b.lists is cut again to the length that it had before: regions
+// are built one within the other.
 func (b *builder) take(n int) []int32 {
 	at := len(b.lists)
 	if at+n > cap(b.lists) { // who has lists of the old one keeps it alive
@@ -110,8 +112,9 @@ func (b *builder) behind(g region, aside []int32, then after, at place) after {
 	return after{d, first, steps}
 }
 
-// child is the region of the children from k up to end. Where packets from outside the block come to it
-// too its cut stays aligned, so that a block within it is no larger than the region that rules of theirs fill.
+// child is the region of the children from k up to end. Where packets from outside the block come
+// to it too its cut stays aligned, so that a block within it is no larger than the region that
+// rules of theirs fill.
 func (g region) child(w window, k, end int) region {
 	f := w.field
 	cut := interval{w.base + uint64(k)<<w.shift, w.base + uint64(end)<<w.shift - 1}
@@ -120,15 +123,18 @@ func (g region) child(w window, k, end int) region {
 	} else {
 		g.cut[f] = aligned(cut.lo, cut.hi)
 	}
-	same := ^uint64(0) << bits.Len(uint(k^(end-1))) // bits of the index that the children have in common
+	// bits of the index that the children have in common
+	same := ^uint64(0) << bits.Len(uint(k^(end-1)))
 	g.known[f] |= (same & (1<<w.bits - 1)) << w.shift
 	return g
 }
 
 // divide makes a node. Neighbouring children with the same rules are one.
-func (b *builder) divide(g region, w window, rules []int32, then after, at place) (d uint64, steps int) {
+func (b *builder) divide(g region, w window, rules []int32, then after, at place) (d uint64,
+	steps int) {
 	ends, starts, lists := b.parted(w, rules)
-	below := place{at.depth + 1, at.asides, max(1, at.growth*float64(len(rules))/float64(len(lists)))}
+	below := place{at.depth + 1, at.asides,
+		max(1, at.growth*float64(len(rules))/float64(len(lists)))}
 	first := b.pool.reserve(1 << w.bits)
 	k := 0
 	for s, end := range ends {
@@ -141,8 +147,8 @@ func (b *builder) divide(g region, w window, rules []int32, then after, at place
 	return node(b.width, first, w), steps
 }
 
-// parted lists for each segment of a window the child that it ends before, and the rules in it: those of segment s are from
-// starts[s] to starts[s+1].
+// parted lists for each segment of a window the child that it ends before, and the rules in it:
+// those of segment s are from starts[s] to starts[s+1].
 func (b *builder) parted(w window, rules []int32) (ends, starts, lists []int32) {
 	b.spans(b.ruleSet, w, rules)
 	b.count(w.bits, 0)
@@ -168,7 +174,8 @@ func (b *builder) parted(w window, rules []int32) (ends, starts, lists []int32) 
 	return ends, starts, lists
 }
 
-// part parts the rules into those that span no more segments of the plan's window than it says, and the others.
+// part parts the rules into those that span no more segments of the plan's window than it says, and
+// the others.
 func (b *builder) part(p plan, rules []int32) (in, aside []int32) {
 	b.spans(b.ruleSet, p.w, rules)
 	b.count(p.w.bits, 0)

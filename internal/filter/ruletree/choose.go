@@ -15,12 +15,13 @@ type window struct {
 // span of the children that an interval falls into.
 func (w *window) span(i interval) span {
 	last := w.base + (uint64(1)<<(w.shift+w.bits) - 1)
-	return span{uint16((max(i.lo, w.base) - w.base) >> w.shift), uint16((min(i.hi, last) - w.base) >> w.shift)}
+	return span{uint16((max(i.lo, w.base) - w.base) >> w.shift),
+		uint16((min(i.hi, last) - w.base) >> w.shift)}
 }
 
-// block is the smallest aligned block that holds the rules which do not fill the region; where it would
-// reach beyond the region, one that holds the region. So a child that a packet from outside the block comes to has all rules
-// that fill the region.
+// block is the smallest aligned block that holds the rules which do not fill the region; where it
+// would reach beyond the region, one that holds the region. So a child that a packet from outside
+// the block comes to has all rules that fill the region.
 func (s *ruleSet) block(g *region, rules []int32, f int) (base uint64, size int, ok bool) {
 	cut := g.cut[f]
 	lo, hi := uint64(math.MaxUint64), uint64(0)
@@ -68,8 +69,9 @@ const (
 	copyCost  = 0.3 // an entry of a rule in memory
 )
 
-// Up to fewRules a table is in the cache, where a level takes some ns and memory nothing; from manyRules on a
-// packet waits for most of what it meets, and the less memory all of it takes the less often.
+// Up to fewRules a table is in the cache, where a level takes some ns and memory nothing; from
+// manyRules on a packet waits for most of what it meets, and the less memory all of it takes the
+// less often.
 const (
 	fewRules  = 1 << 11
 	manyRules = 1 << 16
@@ -81,7 +83,8 @@ func costsOf(n int) costs {
 	x = min(max(x, 0), 1)
 	between := func(small, large float64) float64 { return small + x*(large-small) }
 	return costs{
-		level: between(6, 20), child: between(0.05, 0.6), bits: int(between(maxBits, 12)), growth: between(6, 2),
+		level: between(6, 20), child: between(0.05, 0.6), bits: int(between(maxBits, 12)),
+		growth: between(6, 2),
 	}
 }
 
@@ -194,7 +197,8 @@ func (c *chooser) limits(n int, at place) []int32 {
 func (c *chooser) cost(w window, n int, most int32) (cost float64, aside int) {
 	both := resize(&c.scratch, 2*c.segments+1)
 	clear(both)
-	total, middle := both[:c.segments+1], both[c.segments+1:] // rules of a segment, and those in whose middle it is
+	// rules of a segment, and those in whose middle it is
+	total, middle := both[:c.segments+1], both[c.segments+1:]
 	copies := 0
 	for _, in := range c.in {
 		s := in.copies()
@@ -214,7 +218,8 @@ func (c *chooser) cost(w window, n int, most int32) (cost float64, aside int) {
 		}
 	}
 	in := n - aside
-	cost = c.level + (cost+copyCost*float64(copies)+c.child*float64(int(1)<<w.bits))/float64(max(in, 1))
+	cost = c.level +
+		(cost+copyCost*float64(copies)+c.child*float64(int(1)<<w.bits))/float64(max(in, 1))
 	if aside > 0 {
 		cost += c.level + c.expected(aside)
 	}

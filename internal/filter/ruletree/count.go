@@ -2,11 +2,12 @@ package ruletree
 
 import "slices"
 
-// counter counts in how many segments of a window, neighbouring children with the same rules, rules are. Numbers of
-// children and of segments are below 1<<maxBits.
+// counter counts in how many segments of a window, neighbouring children with the same rules, rules
+// are. Numbers of children and of segments are below 1<<maxBits.
 type counter struct {
-	spanOf   []span   // of the rules, in children of the finest window
-	segment  []uint16 // number of the segment that a child belongs to; behind the last child, as if there were one
+	spanOf []span // of the rules, in children of the finest window
+	// number of the segment that a child belongs to; behind the last child, as if there were one
+	segment  []uint16
 	in       []segments
 	segments int
 	copies   int     // sum over all rules
@@ -35,7 +36,8 @@ func (c *counter) spans(s *ruleSet, w window, rules []int32) {
 	}
 }
 
-// count numbers the segments of a window of so many bits, which is coarser than that of spans by so many, and finds those of the rules.
+// count numbers the segments of a window of so many bits, which is coarser than that of spans by so
+// many, and finds those of the rules.
 func (c *counter) count(bits, coarser int) {
 	segment := resize(&c.segment, 1<<bits+1)
 	clear(segment)

@@ -6,8 +6,8 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-// The registers of a look-up. Those of IPv4 packets hold the packet; the fields of an IPv6 packet are
-// more than there are registers, and lie in memory (emit6.go).
+// The registers of a look-up. Those of IPv4 packets hold the packet; the fields of an IPv6 packet
+// are more than there are registers, and lie in memory (emit6.go).
 const (
 	regBase   = asm.R0 // of the trees
 	regD      = asm.R1 // the descriptor, then an entry
@@ -27,23 +27,24 @@ const straight = 2
 // firstSteps is how many steps are laid out in a row.
 const firstSteps = 3
 
-// cached is up to what size a table is taken to be near the CPU. In a larger one the first steps of all trees are made
-// ahead, to have their memory on its way while the first tree is walked: eBPF has no prefetch; and ranks and gates are asked
-// before a leaf is read.
+// cached is up to what size a table is taken to be near the CPU. In a larger one the first steps of
+// all trees are made ahead, to have their memory on its way while the first tree is walked: eBPF
+// has no prefetch; and ranks and gates are asked before a leaf is read.
 const cached = 1 << 20
 
-// maxRounds is BPF_MAX_LOOPS of include/linux/bpf_verifier.h. The walks of a packet have no box in common, and no table has more boxes:
-// 1<<18 statements make 16 each, a list has 1<<23 elements.
+// maxRounds is BPF_MAX_LOOPS of include/linux/bpf_verifier.h. The walks of a packet have no box in
+// common, and no table has more boxes: 1<<18 statements make 16 each, a list has 1<<23 elements.
 const maxRounds = 1 << 23
 
 // Maps are the names of those whose values are what Put and PutPorts write.
 type Maps struct{ Trees, Ports string }
 
-// Emit writes the look-up in a table: R0 becomes the lowest result of the boxes that match, or 0. Where it
-// takes the packet from, and what it overwrites, says Registers for IPv4 and PacketBytes for IPv6, whose
-// packet lies at offset at from R10. Maps are where the pool lies, following the
-// label of Following. In place, the first walk in each tree is code of its own, 3,000 to 9,000 instructions
-// to the verifier; else the function makes all walks, which takes a packet 10 to 40 ns more.
+// Emit writes the look-up in a table: R0 becomes the lowest result of the boxes that match, or 0.
+// Where it takes the packet from, and what it overwrites, says Registers for IPv4 and PacketBytes
+// for IPv6, whose packet lies at offset at from R10. Maps are where the pool lies, following the
+// label of Following. In place, the first walk in each tree is code of its own, 3,000 to 9,000
+// instructions to the verifier; else the function makes all walks, which takes a packet 10 to 40 ns
+// more.
 func (t *Table) Emit(b *assembler.Builder, maps Maps, following string, at int16, inPlace bool) {
 	e := newEmitter(b, t.pool, maps, t.end, t.numbers, memory{asm.R10, at})
 	unmatched := none
@@ -99,8 +100,9 @@ func (e *emitter) root(d uint64) {
 	)
 }
 
-// Following writes the functions that walk what follows a tree of any table of the pool. Label is the symbol of the
-// first, and that of the other begins with it. The first is a global function: the verifier walks it by itself, once.
+// Following writes the functions that walk what follows a tree of any table of the pool. Label is
+// the symbol of the first, and that of the other begins with it. The first is a global function:
+// the verifier walks it by itself, once.
 func (p *Pool) Following(b *assembler.Builder, maps Maps, label string) {
 	e := newEmitter(b, p, maps, p.words.n, len(p.pairs.words), memory{asm.R6, 0})
 	e.following(label)
@@ -124,8 +126,8 @@ type packet interface {
 	prepare()
 	// key puts a key that is known by its number here into a register.
 	key(to asm.Register, code int)
-	// step puts what the descriptor of a node indexes its children by, unmasked, into R4, or goes to
-	// leaf if it is one.
+	// step puts what the descriptor of a node indexes its children by, unmasked, into R4, or goes
+	// to leaf if it is one.
 	step(leaf string)
 	// gated puts the key that the descriptor of a leaf names, shifted, into R4, and the descriptor,
 	// shifted by bitsShift, into R3.
@@ -137,8 +139,8 @@ type packet interface {
 	call(following string)
 	// begin begins that function, and leaves what it is given where walks want it.
 	begin(label string)
-	// save and restore put the packet into the state that rounds share, whose address is in a register
-	// for the latter.
+	// save and restore put the packet into the state that rounds share, whose address is in a
+	// register for the latter.
 	save()
 	restore(state asm.Register)
 }
@@ -216,8 +218,8 @@ func (e *emitter) round(label string) {
 // ask is what is asked of a leaf's descriptor before the leaf is read.
 type ask struct{ rank, gate bool }
 
-// walk goes from the descriptor in regD through a leaf, in at most so many steps. It falls through with what follows
-// in regD, or goes to done.
+// walk goes from the descriptor in regD through a leaf, in at most so many steps. It falls through
+// with what follows in regD, or goes to done.
 func (e *emitter) walk(done string, steps int, ask ask) {
 	leaf, after := e.Fresh("leaf"), e.Fresh("after")
 	e.Emit(asm.LoadMapValue(regBase, 0, 0).WithReference(e.maps.Trees))
@@ -230,7 +232,8 @@ func (e *emitter) walk(done string, steps int, ask ask) {
 		e.Emit(asm.Mov.Imm(asm.R5, maxSteps))
 		e.Label(step)
 		e.down(leaf, done)
-		e.Emit(asm.Sub.Imm(asm.R5, 1), asm.JGT.Imm(asm.R5, 0, step), asm.Ja.Label(done)) // never done
+		// never done
+		e.Emit(asm.Sub.Imm(asm.R5, 1), asm.JGT.Imm(asm.R5, 0, step), asm.Ja.Label(done))
 		e.besides()
 	}
 	e.Label(leaf)
@@ -274,7 +277,8 @@ func (e *emitter) down(leaf, done string) {
 	)
 }
 
-// rank goes to done if the match is better than all that the leaf whose descriptor is in regD leads to.
+// rank goes to done if the match is better than all that the leaf whose descriptor is in regD leads
+// to.
 func (e *emitter) rank(done string) {
 	e.Emit(
 		asm.Mov.Reg(asm.R3, regBest),
@@ -286,12 +290,13 @@ func (e *emitter) rank(done string) {
 	)
 }
 
-// leaf compares the entries of the leaf whose descriptor is in regD, if its gate is open or not asked,
-// and goes to after. The number of entries left is compared by order: of a number that is not 0,
-// verifiers before Linux 6.8 do not learn that it is 1 at least.
+// leaf compares the entries of the leaf whose descriptor is in regD, if its gate is open or not
+// asked, and goes to after. The number of entries left is compared by order: of a number that is
+// not 0, verifiers before Linux 6.8 do not learn that it is 1 at least.
 func (e *emitter) leaf(after, done string, gate bool) {
 	size := entryWords(e.pool.bits)
-	loop, other, compare, last := e.Fresh("entry"), e.Fresh("other"), e.Fresh("compare"), e.Fresh("last")
+	loop, other, compare, last := e.Fresh("entry"), e.Fresh("other"), e.Fresh("compare"),
+		e.Fresh("last")
 	e.Emit(
 		asm.Mov.Reg(asm.R2, regD),
 		asm.RSh.Imm(asm.R2, countShift),
@@ -308,7 +313,8 @@ func (e *emitter) leaf(after, done string, gate bool) {
 	}
 	e.Emit(
 		asm.Mov.Reg32(regD, regD),
-		asm.JGT.Imm(regD, int32(e.words), done), // never: for the verifier. A leaf without entries may lie at the very end
+		// never: for the verifier. A leaf without entries may lie at the very end
+		asm.JGT.Imm(regD, int32(e.words), done),
 		asm.LSh.Imm(regD, wordLog),
 		asm.JLE.Imm(asm.R2, countMask, last),
 		asm.And.Imm(asm.R2, countMask),               // without more

@@ -6,16 +6,16 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-// A look-up of an IPv4 packet takes it from registers: both addresses, source<<32 | destination, and its
-// two numbers. It overwrites the others but R10.
+// A look-up of an IPv4 packet takes it from registers: both addresses, source<<32 | destination,
+// and its two numbers. It overwrites the others but R10.
 const (
 	RegAddresses = asm.R6
 	RegPort1     = asm.R8
 	RegPort0     = asm.R9
 )
 
-// packet4 is an IPv4 packet in registers. A step is 14 instructions, none of which reads memory but for the
-// child, where addresses are asked for: what a packet waits for is the chain of steps.
+// packet4 is an IPv4 packet in registers. A step is 14 instructions, none of which reads memory but
+// for the child, where addresses are asked for: what a packet waits for is the chain of steps.
 type packet4 struct{ *emitter }
 
 // ports puts the key of ports into a register.
@@ -115,7 +115,8 @@ func (e *packet4) call(following string) {
 }
 
 func (e *packet4) begin(label string) {
-	e.Global(label, assembler.Number("next"), assembler.Number("best"), assembler.Number("addresses"), assembler.Number("ports"))
+	e.Global(label, assembler.Number("next"), assembler.Number("best"),
+		assembler.Number("addresses"), assembler.Number("ports"))
 	e.Emit(asm.Mov.Reg(regBest, asm.R2), asm.Mov.Reg(RegAddresses, asm.R3))
 	e.part(asm.R4)
 }

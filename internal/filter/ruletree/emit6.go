@@ -6,9 +6,9 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-// A look-up of an IPv6 packet takes it from memory on the stack: its keys as 64-bit numbers in host order at
-// these offsets, PacketBytes in all. What is behind the keys is room of the look-up's own, but for the last
-// word, which the caller fills with anything. It overwrites R0 to R5 and R7.
+// A look-up of an IPv6 packet takes it from memory on the stack: its keys as 64-bit numbers in host
+// order at these offsets, PacketBytes in all. What is behind the keys is room of the look-up's own,
+// but for the last word, which the caller fills with anything. It overwrites R0 to R5 and R7.
 const (
 	SrcAt   = 0
 	SrcLoAt = 8
@@ -27,8 +27,8 @@ type packet6 struct {
 	memory
 }
 
-// prepare fills what is no key: a descriptor's code has room for more, and the verifier does not know that
-// none is named.
+// prepare fills what is no key: a descriptor's code has room for more, and the verifier does not
+// know that none is named.
 func (e *packet6) prepare() {
 	e.Emit(asm.Mov.Imm(asm.R0, 0))
 	for i := int16(keys6); i < codeMask; i++ {
@@ -99,7 +99,8 @@ func (e *packet6) call(following string) {
 
 func (e *packet6) begin(label string) {
 	given := e.Fresh("given")
-	e.Global(label, assembler.Memory("packet", PacketBytes), assembler.Number("next"), assembler.Number("best"))
+	e.Global(label, assembler.Memory("packet", PacketBytes), assembler.Number("next"),
+		assembler.Number("best"))
 	e.Emit(
 		// A global function has to reckon with no memory at all.
 		asm.JNE.Imm(asm.R1, 0, given),

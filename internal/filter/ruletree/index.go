@@ -2,8 +2,9 @@ package ruletree
 
 import "math/bits"
 
-// index finds numbers by what they stand for, which only their owner knows. It is a hash table with open addressing that holds neither
-// keys nor pointers: there may be millions of numbers, and few of them are met again.
+// index finds numbers by what they stand for, which only their owner knows. It is a hash table with
+// open addressing that holds neither keys nor pointers: there may be millions of numbers, and few
+// of them are met again.
 type index struct {
 	slots []slot // a power of two of them, half of which are empty at least
 	used  int
@@ -47,7 +48,8 @@ func (x *index) put(at int, hash, number uint32) {
 func hashOf(words []uint64) uint32 {
 	h := uint64(0)
 	for _, v := range words {
-		h = bits.RotateLeft64(h^v, 29) * 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio, as in Knuth's multiplicative hashing
+		// 2^64 divided by the golden ratio, as in Knuth's multiplicative hashing
+		h = bits.RotateLeft64(h^v, 29) * 0x9e3779b97f4a7c15
 	}
 	return uint32(h >> 32)
 }

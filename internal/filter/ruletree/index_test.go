@@ -5,12 +5,15 @@ import (
 	"testing"
 )
 
-// Numbers whose hashes are the same are told apart by what they stand for, also after the index has grown.
+// Numbers whose hashes are the same are told apart by what they stand for, also after the index has
+// grown.
 func TestAnIndexFindsWhatWasPut(t *testing.T) {
 	const n = 5000
 	x := newIndex(0)
 	hash := func(v uint32) uint32 { return v % 700 * 0x10001 }
-	is := func(v uint32) func(uint32) bool { return func(number uint32) bool { return number == v } }
+	is := func(v uint32) func(uint32) bool {
+		return func(number uint32) bool { return number == v }
+	}
 	for v := range uint32(n) {
 		_, at, ok := x.find(hash(v), is(v))
 		if ok {
@@ -33,7 +36,8 @@ func TestWordsKeepTheirPlacesAcrossChunks(t *testing.T) {
 	const n = 3*chunkWords + 5
 	for i := range n / 5 {
 		if i%2 == 0 {
-			w.write(w.grow(5), []uint64{uint64(5 * i), uint64(5*i + 1), uint64(5*i + 2), uint64(5*i + 3), uint64(5*i + 4)})
+			w.write(w.grow(5), []uint64{uint64(5 * i), uint64(5*i + 1), uint64(5*i + 2),
+				uint64(5*i + 3), uint64(5*i + 4)})
 			continue
 		}
 		for j, at := 0, w.grow(5); j < 5; j++ {
@@ -43,7 +47,8 @@ func TestWordsKeepTheirPlacesAcrossChunks(t *testing.T) {
 	value := make([]byte, 8*w.n)
 	w.put(value)
 	for i := range w.n {
-		if got := binary.LittleEndian.Uint64(value[8*i:]); got != uint64(i) || w.at(i) != uint64(i) {
+		if got := binary.LittleEndian.Uint64(value[8*i:]); got != uint64(i) ||
+			w.at(i) != uint64(i) {
 			t.Fatalf("word %d: at %d, put %d", i, w.at(i), got)
 		}
 	}

@@ -4,26 +4,28 @@ import (
 	"math/bits"
 )
 
-// A pool is an array of 64-bit words. What trees look at of a packet are keys, words of the packet: those of
-// IPv4 are source<<32 | destination and ports, those of IPv6 the upper and lower half of the source and of
-// the destination, and ports; ports are the first number<<16 | the second. A descriptor is one of:
+// A pool is an array of 64-bit words. What trees look at of a packet are keys, words of the packet:
+// those of IPv4 are source<<32 | destination and ports, those of IPv6 the upper and lower half of
+// the source and of the destination, and ports; ports are the first number<<16 | the second. A
+// descriptor is one of:
 //
 //	node  mask<<48 | code<<38 | shift<<32 | first child (mask = children - 1)
 //	leaf  3<<62 | rank<<55 | more<<54 | count<<49 | value<<41 | code<<38 | shift<<32 | first entry
 //
-// The children of a node are descriptors; the index is the key that code is the number of, shifted by shift,
-// under the mask, which is below 1<<15. A node on the ports of an IPv4 packet has bit 63 too, so that the
-// way of addresses asks for leaves and ports at once, and a mask below 1<<14.
-// At a leaf the lowest eight bits of the key so shifted are value, or no entry matches:
-// its gate. Its rank is the upper bits of the lowest result in it and in what follows: with a better match
-// there is nothing in it. An entry of a leaf is, for IPv4,
+// The children of a node are descriptors; the index is the key that code is the number of, shifted
+// by shift, under the mask, which is below 1<<15. A node on the ports of an IPv4 packet has bit 63
+// too, so that the way of addresses asks for leaves and ports at once, and a mask below 1<<14. At a
+// leaf the lowest eight bits of the key so shifted are value, or no entry matches: its gate. Its
+// rank is the upper bits of the lowest result in it and in what follows: with a better match there
+// is nothing in it. An entry of a leaf is, for IPv4,
 //
-//	source<<32 | destination, result<<37 | pair<<12 | open bits of the destination<<6 | of the source
+//	source<<32 | destination,
+//	result<<37 | pair<<12 | open bits of the destination<<6 | of the source
 //
 // and for IPv6 the four halves of the addresses (source upper, lower, destination upper, lower),
-// the four masks, ports, result<<37. ports is
-// lo0 | (hi0-lo0)<<16 | lo1<<32 | (hi1-lo1)<<48, and pair the number of such a word in a table of its own: few are different. Entries of
-// a leaf are in order of their results.
+// the four masks, ports, result<<37. ports is lo0 | (hi0-lo0)<<16 | lo1<<32 | (hi1-lo1)<<48, and
+// pair the number of such a word in a table of its own: few are different. Entries of a leaf are in
+// order of their results.
 //
 // Where more is 1 two words stand before the first entry: the descriptor to go on with, and the
 // lowest result of what follows: a walk with a better match ends there.
@@ -65,8 +67,8 @@ const (
 
 func isLeaf(d uint64) bool { return d>>62 == leafKind>>62 }
 
-// key is where a field lies in the keys of a packet, for a width of addresses: the number of the key, by
-// how many bits it is shifted there, and how many it has.
+// key is where a field lies in the keys of a packet, for a width of addresses: the number of the
+// key, by how many bits it is shifted there, and how many it has.
 func key(width, field int) (code, shift, bits int) {
 	if width == 32 {
 		return [...]int{src: 0, dst: 0, port0: 1, port1: 1}[field],
@@ -91,12 +93,13 @@ func entryWords(width int) int {
 	return entry6
 }
 
-// room is how many words the emitted code may read from the first entry of a leaf: so many are behind the last, so that its bounds
-// check need look at the start of a leaf only.
+// room is how many words the emitted code may read from the first entry of a leaf: so many are
+// behind the last, so that its bounds check need look at the start of a leaf only.
 func (p *Pool) room() int { return maxLeaf * entryWords(p.bits) }
 
-// reserve gives n words: of the shortest rest of a cache line that they fit into, or new ones that begin on a line
-// of their own unless they fit into the one that has begun, of which then a rest is left.
+// reserve gives n words: of the shortest rest of a cache line that they fit into, or new ones that
+// begin on a line of their own unless they fit into the one that has begun, of which then a rest is
+// left.
 func (p *Pool) reserve(n int) int {
 	for size := n; size < line; size++ {
 		if k := len(p.rests[size]) - 1; k >= 0 {
@@ -121,7 +124,8 @@ func (p *Pool) leave(at, n int) {
 
 func node(width, first int, w window) uint64 {
 	code, shift, _ := key(width, w.field)
-	d := uint64(1<<w.bits-1)<<maskShift | uint64(code)<<codeShift | uint64(w.shift+shift)<<bitsShift | uint64(first)
+	d := uint64(1<<w.bits-1)<<maskShift | uint64(code)<<codeShift |
+		uint64(w.shift+shift)<<bitsShift | uint64(first)
 	if width == 32 && code == portCode(width) {
 		d |= portKind
 	}
@@ -136,7 +140,8 @@ func maxBitsOf(field int) int {
 	return maxBits
 }
 
-// gate is the eight bits that all rules have in common and of which the region leaves most open, as a part of a leaf's descriptor.
+// gate is the eight bits that all rules have in common and of which the region leaves most open, as
+// a part of a leaf's descriptor.
 func (s *ruleSet) gate(g *region, rules []int32) uint64 {
 	best, most := open(s.width), 0
 	for f := range s.fields {
@@ -153,7 +158,8 @@ func (s *ruleSet) gate(g *region, rules []int32) uint64 {
 			}
 			if n := bits.OnesCount8(uint8(unknown >> shift)); n > most {
 				most = n
-				best = i.lo>>shift&valueMask<<valueShift | uint64(code)<<codeShift | uint64(shift+at)<<bitsShift
+				best = i.lo>>shift&valueMask<<valueShift | uint64(code)<<codeShift |
+					uint64(shift+at)<<bitsShift
 			}
 		}
 	}
@@ -195,8 +201,8 @@ func (b *builder) leaf(g *region, rules []int32, then after) uint64 {
 	return leafKind | lowest>>b.pool.scale<<rankShift | gate | b.entries(rules, then)
 }
 
-// entries writes the entries of a leaf, and gives the rest of its descriptor; leaves with the same entries and the same
-// behind them share them.
+// entries writes the entries of a leaf, and gives the rest of its descriptor; leaves with the same
+// entries and the same behind them share them.
 func (b *builder) entries(rules []int32, then after) uint64 {
 	kind, before := uint64(len(rules))<<countShift, 0
 	b.entry = b.entry[:0]
@@ -229,10 +235,12 @@ func (b *builder) appendEntry(words []uint64, rule int32) []uint64 {
 	from, to, last := b.field(rule, src), b.field(rule, dst), b.result(rule)<<resultShift
 	if b.width == 32 {
 		last |= uint64(bits.Len64(to.lo^to.hi))<<openBits | uint64(bits.Len64(from.lo^from.hi))
-		return append(words, from.lo<<32|to.lo, last|uint64(b.pool.pairs.number(b.ports(rule)))<<pairShift)
+		return append(words, from.lo<<32|to.lo,
+			last|uint64(b.pool.pairs.number(b.ports(rule)))<<pairShift)
 	}
 	fromLo, toLo := b.field(rule, srcLo), b.field(rule, dstLo)
-	return append(words, from.lo, fromLo.lo, to.lo, toLo.lo, ^(from.lo ^ from.hi), ^(fromLo.lo ^ fromLo.hi), ^(to.lo ^ to.hi), ^(toLo.lo ^ toLo.hi),
+	return append(words, from.lo, fromLo.lo, to.lo, toLo.lo, ^(from.lo ^ from.hi),
+		^(fromLo.lo ^ fromLo.hi), ^(to.lo ^ to.hi), ^(toLo.lo ^ toLo.hi),
 		b.ports(rule), last)
 }
 
@@ -293,7 +301,8 @@ func (p *Pool) mask(d uint64) uint64 {
 	return d >> maskShift
 }
 
-// walk goes from a descriptor through a leaf and through what follows it, and gives the lowest result there, or best if that is lower.
+// walk goes from a descriptor through a leaf and through what follows it, and gives the lowest
+// result there, or best if that is lower.
 func (p *Pool) walk(d uint64, q *Packet, best uint64) uint64 {
 	keys := q.keys(p.bits)
 	shifted := func() uint64 { return keys[d>>codeShift&codeMask] >> (d >> bitsShift & bitsMask) }
@@ -332,5 +341,6 @@ func (p *Pool) matches(e []uint64, q *Packet) bool {
 	if len(e) == entry4 {
 		ports = p.pairs.words[e[1]>>pairShift&(1<<pairBits-1)]
 	}
-	return q.Ports[0]-uint16(ports) <= uint16(ports>>16) && q.Ports[1]-uint16(ports>>32) <= uint16(ports>>48)
+	return q.Ports[0]-uint16(ports) <= uint16(ports>>16) &&
+		q.Ports[1]-uint16(ports>>32) <= uint16(ports>>48)
 }

@@ -6,13 +6,15 @@ import (
 	"testing"
 )
 
-// A packet that matches in the first leaf of a row has not to go through the others: each says which rule is the first behind it.
+// A packet that matches in the first leaf of a row has not to go through the others: each says
+// which rule is the first behind it.
 func TestRowsOfLeavesEndAtTheFirstMatch(t *testing.T) {
 	p := NewPool(32, 3*maxLeaf)
 	every := netip.MustParsePrefix("0.0.0.0/0")
 	var boxes []Box
 	for i := range 3 * maxLeaf {
-		boxes = append(boxes, Box{Src: every, Dst: every, Ports: [2]Span{Any, Any}, Result: uint32(i + 1)})
+		boxes = append(boxes, Box{Src: every, Dst: every, Ports: [2]Span{Any, Any},
+			Result: uint32(i + 1)})
 	}
 	s, rules := rulesOf(32, boxes)
 	d := newBuilder(p, &Table{pool: p}, s).leaf(&region{}, rules, after{})
@@ -25,13 +27,14 @@ func TestRowsOfLeavesEndAtTheFirstMatch(t *testing.T) {
 	}
 }
 
-// The gate of a leaf lets in every packet that one of its rules matches, and asks for bits that the way to the leaf has
-// not settled.
+// The gate of a leaf lets in every packet that one of its rules matches, and asks for bits that the
+// way to the leaf has not settled.
 func TestGatesLetInWhatRulesMatch(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 5))
 	passes := func(width int, gate uint64, q *Packet) bool {
-		return q.keys(width)[gate>>codeShift&codeMask]>>(gate>>bitsShift&bitsMask)&valueMask == gate>>valueShift&valueMask
+		return q.keys(width)[gate>>codeShift&codeMask]>>(gate>>bitsShift&bitsMask)&valueMask ==
+			gate>>valueShift&valueMask
 	}
 	turned := 0
 	for range 4000 {
@@ -58,7 +61,8 @@ func TestGatesLetInWhatRulesMatch(t *testing.T) {
 		t.Error("no gate turned anything away")
 	}
 
-	s, network := rulesOf(32, []Box{{Src: netip.MustParsePrefix("198.51.100.0/24"), Dst: any4, Ports: [2]Span{Any, Any}}})
+	s, network := rulesOf(32,
+		[]Box{{Src: netip.MustParsePrefix("198.51.100.0/24"), Dst: any4, Ports: [2]Span{Any, Any}}})
 	g := everything(32)
 	g.known[src] = 0xffff00 // but for the upper eight bits of the network
 	if got, want := s.gate(&g, network), uint64(198<<valueShift|(32+24)<<bitsShift); got != want {
@@ -82,7 +86,8 @@ func TestRanksAreThoseOfTheLowestResult(t *testing.T) {
 			t.Errorf("result %d: rank %d, want %d", result, got, want)
 		}
 		behind := after{d: nothing, first: 200}
-		if got, want := rank(b.leaf(&region{}, r, behind)), uint64(min(result, 200))>>p.scale; got != want {
+		if got, want := rank(b.leaf(&region{}, r, behind)),
+			uint64(min(result, 200))>>p.scale; got != want {
 			t.Errorf("result %d before 200: rank %d, want %d", result, got, want)
 		}
 	}
@@ -91,14 +96,16 @@ func TestRanksAreThoseOfTheLowestResult(t *testing.T) {
 	}
 }
 
-// Entries have room for the highest result and, for IPv4, for the number of any pair of ports beside it; boxes with the same ports share it.
+// Entries have room for the highest result and, for IPv4, for the number of any pair of ports
+// beside it; boxes with the same ports share it.
 func TestEntriesHoldAnyResultAndShareTheirPorts(t *testing.T) {
 	const used = 1 << 17 // numbers of pairs that other tables have
 	for _, width := range []int{32, 128} {
 		prefix := func(four, six string) netip.Prefix {
 			return netip.MustParsePrefix(map[int]string{32: four, 128: six}[width])
 		}
-		every, hosts, host := prefix("0.0.0.0/0", "::/0"), prefix("192.0.2.0/31", "2001:db8::/127"), prefix("192.0.2.9/32", "2001:db8::9/128")
+		every, hosts, host := prefix("0.0.0.0/0", "::/0"), prefix("192.0.2.0/31", "2001:db8::/127"),
+			prefix("192.0.2.9/32", "2001:db8::9/128")
 		boxes := []Box{
 			{Src: hosts, Dst: every, Ports: [2]Span{{1, 0xffff}, {53, 53}}, Result: 1},
 			{Src: host, Dst: host, Ports: [2]Span{{1, 0xffff}, {53, 53}}, Result: MaxResult - 1},
@@ -121,18 +128,21 @@ func TestEntriesHoldAnyResultAndShareTheirPorts(t *testing.T) {
 		for i := range boxes {
 			hi, lo, _, _ := halves(boxes[i].Src)
 			for _, port := range []uint16{0, 1, 0xffff} {
-				agree(t, boxes, table, k, &Packet{SrcHi: hi, SrcLo: lo, DstHi: hi, DstLo: lo, Ports: [2]uint16{port, 53}})
+				agree(t, boxes, table, k, &Packet{SrcHi: hi, SrcLo: lo, DstHi: hi, DstLo: lo,
+					Ports: [2]uint16{port, 53}})
 			}
 		}
 	}
 }
 
-// What is left of a line is given once, to what fits, and nothing that a line has room for lies on two.
+// What is left of a line is given once, to what fits, and nothing that a line has room for lies on
+// two.
 func TestRestsOfLinesAreUsedOnce(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 6))
 	p := NewPool(32, 1)
-	for _, tt := range []struct{ n, at int }{{1, firstWord}, {line, firstWord + line}, {2, firstWord + 1}, {5, firstWord + 3}, {1, firstWord + 2*line}} {
+	for _, tt := range []struct{ n, at int }{{1, firstWord}, {line, firstWord + line},
+		{2, firstWord + 1}, {5, firstWord + 3}, {1, firstWord + 2*line}} {
 		if at := p.reserve(tt.n); at != tt.at {
 			t.Fatalf("%d words begin at %d, want %d", tt.n, at, tt.at)
 		}
@@ -167,7 +177,8 @@ func TestAnEmptyLeafAtTheEndLeadsOn(t *testing.T) {
 	table := &Table{pool: p}
 	b := newBuilder(p, table, s)
 	d := b.leaf(&region{}, nil, after{d: b.leaf(&region{}, rules, after{}), first: 5})
-	table.trees, table.end, table.numbers = []tree{{root: d, first: 5}}, p.words.n, len(p.pairs.words)
+	table.trees, table.end, table.numbers = []tree{{root: d,
+		first: 5}}, p.words.n, len(p.pairs.words)
 	if first := int(uint32(d)); first != table.end {
 		t.Fatalf("the leaf's first entry would be word %d of %d", first, table.end)
 	}

@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// The fields that a tree cuts on. An IPv6 address has two, its upper and its lower half, an IPv4 address one.
+// The fields that a tree cuts on. An IPv6 address has two, its upper and its lower half, an IPv4
+// address one.
 const (
 	src = iota
 	dst
@@ -26,9 +27,10 @@ type interval struct{ lo, hi uint64 }
 
 func (i interval) contains(j interval) bool { return i.lo <= j.lo && j.hi <= i.hi }
 
-// ruleSet holds the boxes of a table as the builder sees them: rules, which have numbers in the order of their results. It
-// is without pointers: there may be millions, and the garbage collector need not look at them. All that is asked of a rule lies together,
-// as the rules of a region are anywhere.
+// ruleSet holds the boxes of a table as the builder sees them: rules, which have numbers in the
+// order of their results. It is without pointers: there may be millions, and the garbage collector
+// need not look at them. All that is asked of a rule lies together, as the rules of a region are
+// anywhere.
 type ruleSet struct {
 	width   int // of addresses, 32 or 128
 	fields  int // of a rule
@@ -51,7 +53,8 @@ func (s *ruleSet) stride() int { return 2 * s.fields }
 
 func (s *ruleSet) len() int { return len(s.results) }
 
-// of gives the bounds of a rule: the lowest and the highest value of its first field, of its second, and so on.
+// of gives the bounds of a rule: the lowest and the highest value of its first field, of its
+// second, and so on.
 func (s *ruleSet) of(rule int32) []uint64 {
 	return s.bounds[int(rule)*s.stride():][:s.stride()]
 }
@@ -68,7 +71,8 @@ func (s *ruleSet) result(rule int32) uint64 { return uint64(s.results[rule]) }
 func (s *ruleSet) add(b *Box) {
 	for _, i := range [numFields4]interval{
 		upper(b.Src), upper(b.Dst),
-		{uint64(b.Ports[0].Lo), uint64(b.Ports[0].Hi)}, {uint64(b.Ports[1].Lo), uint64(b.Ports[1].Hi)},
+		{uint64(b.Ports[0].Lo), uint64(b.Ports[0].Hi)},
+		{uint64(b.Ports[1].Lo), uint64(b.Ports[1].Hi)},
 	} {
 		s.bounds = append(s.bounds, i.lo, i.hi)
 	}
@@ -101,8 +105,8 @@ func lower(p netip.Prefix) interval {
 	return interval{lo, lo | uint64(math.MaxUint64)>>max(p.Bits()-64, 0)}
 }
 
-// wide reports whether cutting on an address would copy the rule into many branches: the prefix leaves
-// so many bits of an IPv4 address open, or twice as many of an IPv6 address.
+// wide reports whether cutting on an address would copy the rule into many branches: the prefix
+// leaves so many bits of an IPv4 address open, or twice as many of an IPv6 address.
 func (s *ruleSet) wide(rule int32, field, from int) bool {
 	i := s.field(rule, field)
 	open := bits.Len64(i.hi - i.lo)
@@ -130,7 +134,8 @@ func (s *ruleSet) distinct() []int32 {
 	for rule := range int32(s.len()) {
 		bounds := s.of(rule)
 		hash := hashOf(bounds)
-		_, at, ok := seen.find(hash, func(n uint32) bool { return slices.Equal(s.of(int32(n)), bounds) })
+		_, at, ok := seen.find(hash,
+			func(n uint32) bool { return slices.Equal(s.of(int32(n)), bounds) })
 		if !ok {
 			seen.put(at, hash, uint32(rule))
 			list = append(list, rule)

@@ -2,19 +2,20 @@
 // cost that hardly depends on how many rules there are.
 //
 // In go boxes (a source prefix, a destination prefix and two ranges of 16-bit numbers each, and the
-// result, of which the lowest wins), out come two pieces of memory, the eBPF function that looks a packet
-// up in them, and a Go reference that reads the same words.
+// result, of which the lowest wins), out come two pieces of memory, the eBPF function that looks a
+// packet up in them, and a Go reference that reads the same words.
 //
 // The structure is a small forest of decision trees in the manner of HiCuts (Gupta and McKeown, Hot
 // Interconnects 1999): a node takes a window of bits of one field as index of its child, children
 // with the same rules are one, and a leaf is a few rules that are compared one by one; it alone
-// decides, so a tree can be slow but never wrong. A rule that would be copied into too many children
-// is put aside instead, into a tree of its own that is walked after any leaf below the node. This is
-// the separation of EffiCuts (Vamanan et al., SIGCOMM 2010), made where it is needed
-// and no further up. What follows a leaf is written in the leaf: a walk needs no stack, and a list of
-// rules of any length can be a row of leaves. So every set of boxes can be held. What points to a leaf
-// tells a packet that cannot match there, or has a better match already, so that most leaves that have
-// nothing for a packet are not read: of a large table they are what the cache does not hold.
+// decides, so a tree can be slow but never wrong. A rule that would be copied into too many
+// children is put aside instead, into a tree of its own that is walked after any leaf below the
+// node. This is the separation of EffiCuts (Vamanan et al., SIGCOMM 2010), made where it is needed
+// and no further up. What follows a leaf is written in the leaf: a walk needs no stack, and a list
+// of rules of any length can be a row of leaves. So every set of boxes can be held. What points to
+// a leaf tells a packet that cannot match there, or has a better match already, so that most leaves
+// that have nothing for a packet are not read: of a large table they are what the cache does not
+// hold.
 //
 // Building is pure. It must never depend on the kernel or load anything.
 package ruletree
@@ -49,7 +50,8 @@ const (
 	maxTrees = 4  // that a table begins with
 	maxLeaf  = 16 // rules of one leaf; what is more is in leaves that follow it
 	maxDepth = 16 // nodes above a leaf
-	maxSteps = 40 // nodes from the beginning of a walk to its leaf, with those of trees that follow at once
+	// nodes from the beginning of a walk to its leaf, with those of trees that follow at once
+	maxSteps = 40
 	maxBits  = 15 // bits of one index
 )
 
@@ -88,14 +90,15 @@ type stats struct {
 	steps          int // of the longest walk from a root
 }
 
-// Limits of an entry for IPv4: the highest result that a box may have, and in how large a pool pairs of ports never run out of numbers, as
-// each is of an entry.
+// Limits of an entry for IPv4: the highest result that a box may have, and in how large a pool
+// pairs of ports never run out of numbers, as each is of an entry.
 const (
 	MaxResult = 1<<(64-resultShift) - 1
 	MaxSize   = entry4 * wordBytes << pairBits
 )
 
-// NewPool makes an empty pool for a family, width 32 or 128, whose boxes have results of top at most, which is MaxResult or less.
+// NewPool makes an empty pool for a family, width 32 or 128, whose boxes have results of top at
+// most, which is MaxResult or less.
 func NewPool(width int, top uint32) *Pool {
 	return newPool(width, max(0, bits.Len32(top)-rankBits))
 }
@@ -178,12 +181,14 @@ func (p *Pool) build(rules *ruleSet, groups [][]int32) *Table {
 // Trees is how many trees the table begins with.
 func (t *Table) Trees() int { return len(t.trees) }
 
-// Bytes is how much the table added to the pool: what earlier ones have and it shares, or had left, is not in it.
+// Bytes is how much the table added to the pool: what earlier ones have and it shares, or had left,
+// is not in it.
 func (t *Table) Bytes() int { return 8 * t.stats.words }
 
 // Kind says what was built.
 func (t *Table) Kind() string {
-	return fmt.Sprintf("decision trees: %d, depth %d at most, %d behind them, %d entries", len(t.trees), t.stats.steps, t.stats.aside, t.stats.entries)
+	return fmt.Sprintf("decision trees: %d, depth %d at most, %d behind them, %d entries",
+		len(t.trees), t.stats.steps, t.stats.aside, t.stats.entries)
 }
 
 // Size is how many bytes Put writes.
@@ -196,8 +201,9 @@ func (p *Pool) Put(value []byte) {
 	clear(value[8*p.words.n : p.Size()])
 }
 
-// PortsSize is how many bytes PutPorts writes, 0 if the function reads none of them. There are as many as a mask of numbers of pairs
-// lets through, so that an entry need not be asked for its bounds.
+// PortsSize is how many bytes PutPorts writes, 0 if the function reads none of them. There are as
+// many as a mask of numbers of pairs lets through, so that an entry need not be asked for its
+// bounds.
 func (p *Pool) PortsSize() int {
 	if len(p.pairs.words) == 0 {
 		return 0

@@ -53,7 +53,8 @@ func randomBoxes(rng *rand.Rand, bits, n int) []Box {
 	}
 	boxes := make([]Box, n)
 	for i := range boxes {
-		boxes[i] = Box{Src: prefix(), Dst: prefix(), Ports: [2]Span{span(), span()}, Result: uint32(i + 1)}
+		boxes[i] = Box{Src: prefix(), Dst: prefix(), Ports: [2]Span{span(), span()},
+			Result: uint32(i + 1)}
 	}
 	return boxes
 }
@@ -77,7 +78,8 @@ func packetIn(rng *rand.Rand, b *Box) Packet {
 		return hi, lo
 	}
 	port := func(s Span) uint16 {
-		return [...]uint16{s.Lo, s.Hi, s.Lo - 1, s.Hi + 1, s.Lo + uint16(rng.IntN(int(s.Hi-s.Lo)+1))}[rng.IntN(5)]
+		return [...]uint16{s.Lo, s.Hi, s.Lo - 1, s.Hi + 1, s.Lo +
+			uint16(rng.IntN(int(s.Hi-s.Lo)+1))}[rng.IntN(5)]
 	}
 	var p Packet
 	p.SrcHi, p.SrcLo = address(b.Src)
@@ -140,7 +142,8 @@ func rulesOf(width int, boxes []Box) (s *ruleSet, all []int32) {
 	return s, all
 }
 
-// kernel is programs that look up the fields of their frame, in the order of the stack: one with walks in place, one without.
+// kernel is programs that look up the fields of their frame, in the order of the stack: one with
+// walks in place, one without.
 type kernel struct {
 	width int
 	progs [2]*ebpf.Program
@@ -152,12 +155,14 @@ func load(t testing.TB, table *Table) *kernel {
 		t.Skip("needs root to load eBPF")
 	}
 	maps, memory := Maps{"trees", "ports"}, map[string]*ebpf.Map{}
-	for name, value := range map[string][]byte{maps.Trees: memoryOf(table.pool), maps.Ports: portsOf(table.pool)} {
+	for name, value := range map[string][]byte{maps.Trees: memoryOf(table.pool),
+		maps.Ports: portsOf(table.pool)} {
 		if len(value) == 0 {
 			continue
 		}
 		m, err := ebpf.NewMap(&ebpf.MapSpec{
-			Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(value)), MaxEntries: 1, Flags: unix.BPF_F_RDONLY_PROG,
+			Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(value)), MaxEntries: 1,
+			Flags:    unix.BPF_F_RDONLY_PROG,
 			Contents: []ebpf.MapKV{{Key: uint32(0), Value: value}},
 		})
 		if err != nil {
@@ -188,7 +193,8 @@ func load(t testing.TB, table *Table) *kernel {
 			)
 		} else {
 			for at := int16(0); at < PacketBytes; at += 8 {
-				b.Emit(asm.LoadMem(asm.R2, asm.R7, 16+at, asm.DWord), asm.StoreMem(asm.R10, at-PacketBytes, asm.R2, asm.DWord))
+				b.Emit(asm.LoadMem(asm.R2, asm.R7, 16+at, asm.DWord),
+					asm.StoreMem(asm.R10, at-PacketBytes, asm.R2, asm.DWord))
 			}
 		}
 		table.Emit(b, maps, "following", -PacketBytes, inPlace)
@@ -198,7 +204,8 @@ func load(t testing.TB, table *Table) *kernel {
 		table.pool.Following(b, maps, "following")
 		ins := b.MustFinish()
 		for name, m := range memory {
-			if err := ins.AssociateMap(name, m); err != nil && !errors.Is(err, asm.ErrUnreferencedSymbol) {
+			if err := ins.AssociateMap(name, m); err != nil &&
+				!errors.Is(err, asm.ErrUnreferencedSymbol) {
 				t.Fatal(err)
 			}
 		}
@@ -262,19 +269,23 @@ func TestTableAndProgramAgreeWithComparingAll(t *testing.T) {
 	}
 }
 
-// hostile are sets that trees are bad at: whatever they are, they must be held, and decide as comparing all does.
+// hostile are sets that trees are bad at: whatever they are, they must be held, and decide as
+// comparing all does.
 var hostile = []struct {
 	name string
 	box  func(rng *rand.Rand, i, n int) Box
 }{
 	{"every box overlaps every other", func(_ *rand.Rand, i, n int) Box {
-		return Box{Src: any4, Dst: any4, Ports: [2]Span{{uint16(n - i), uint16(60000 + i%5000)}, {uint16(i), uint16(50000 + i)}}}
+		return Box{Src: any4, Dst: any4,
+			Ports: [2]Span{{uint16(n - i), uint16(60000 + i%5000)}, {uint16(i), uint16(50000 + i)}}}
 	}},
 	{"all are the same", func(*rand.Rand, int, int) Box {
-		return Box{Src: netip.MustParsePrefix("192.0.2.0/31"), Dst: any4, Ports: [2]Span{{3, 9}, Any}}
+		return Box{Src: netip.MustParsePrefix("192.0.2.0/31"), Dst: any4,
+			Ports: [2]Span{{3, 9}, Any}}
 	}},
 	{"all are nearly the same", func(_ *rand.Rand, i, n int) Box {
-		return Box{Src: netip.MustParsePrefix("192.0.2.0/31"), Dst: any4, Ports: [2]Span{{3, uint16(40000 + i)}, {uint16(n - i), 50000}}}
+		return Box{Src: netip.MustParsePrefix("192.0.2.0/31"), Dst: any4,
+			Ports: [2]Span{{3, uint16(40000 + i)}, {uint16(n - i), 50000}}}
 	}},
 	{"nested, the widest first", func(_ *rand.Rand, i, n int) Box {
 		p, _ := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}).Prefix(32 * i / n)
@@ -287,7 +298,8 @@ var hostile = []struct {
 		return Box{Src: p, Dst: q, Ports: [2]Span{Any, {uint16(i % 100), uint16(i%100 + 9)}}}
 	}},
 	{"a staircase of ports", func(_ *rand.Rand, i, n int) Box {
-		return Box{Src: any4, Dst: any4, Ports: [2]Span{{uint16(16 * i), 0xffff}, {0, uint16(0xffff - 16*i)}}}
+		return Box{Src: any4, Dst: any4,
+			Ports: [2]Span{{uint16(16 * i), 0xffff}, {0, uint16(0xffff - 16*i)}}}
 	}},
 	{"anything", func(rng *rand.Rand, _, _ int) Box { return randomBoxes(rng, 32, 1)[0] }},
 }
@@ -328,7 +340,8 @@ func generatedBoxes(t testing.TB, shape string, n int) (boxes []Box) {
 	for _, r := range rules {
 		if r.Proto == 0 || r.Proto == 6 {
 			boxes = append(boxes, Box{
-				Src: r.Src, Dst: r.Dst, Ports: [2]Span{{r.SrcPort.Lo, r.SrcPort.Hi}, {r.DstPort.Lo, r.DstPort.Hi}},
+				Src: r.Src, Dst: r.Dst, Ports: [2]Span{{r.SrcPort.Lo, r.SrcPort.Hi},
+					{r.DstPort.Lo, r.DstPort.Hi}},
 				Result: uint32(len(boxes) + 1),
 			})
 		}
@@ -370,18 +383,21 @@ func TestLargeTablesAreSmall(t *testing.T) {
 		boxes := generatedBoxes(t, shape, 100_000)
 		table := NewPool(32, uint32(len(boxes))).Add(boxes)
 		if most := 60 * len(boxes); table.Bytes() > most {
-			t.Errorf("%s: %d bytes for %d boxes, want %d at most", shape, table.Bytes(), len(boxes), most)
+			t.Errorf("%s: %d bytes for %d boxes, want %d at most", shape, table.Bytes(), len(boxes),
+				most)
 		}
 	}
 }
 
-// compared counts the entries that a look-up compares with the packet, but for what a better match spares.
+// compared counts the entries that a look-up compares with the packet, but for what a better match
+// spares.
 func (t *Table) compared(q *Packet) (n int) {
 	keys := q.keys(t.pool.bits)
 	for _, tr := range t.trees {
 		for d := tr.root; ; {
 			for !isLeaf(d) {
-				d = t.pool.words.at(int(uint64(uint32(d)) + keys[d>>codeShift&codeMask]>>(d>>bitsShift&bitsMask)&t.pool.mask(d)))
+				d = t.pool.words.at(int(uint64(uint32(d)) +
+					keys[d>>codeShift&codeMask]>>(d>>bitsShift&bitsMask)&t.pool.mask(d)))
 			}
 			n += int(d >> countShift & countMask)
 			if d&more == 0 {
@@ -393,7 +409,8 @@ func (t *Table) compared(q *Packet) (n int) {
 	return n
 }
 
-// A later tree must not be skipped for an earlier one's match that comes after its own, nor win by being later.
+// A later tree must not be skipped for an earlier one's match that comes after its own, nor win by
+// being later.
 func TestPriorityHoldsAcrossTrees(t *testing.T) {
 	host := func(i int) netip.Prefix {
 		return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 32)
@@ -401,7 +418,8 @@ func TestPriorityHoldsAcrossTrees(t *testing.T) {
 	for _, wideFirst := range []bool{false, true} {
 		var boxes []Box
 		for i := range 600 {
-			b := Box{Src: host(i / 3), Dst: host(i / 3), Ports: [2]Span{Any, Any}, Result: uint32(i + 1)}
+			b := Box{Src: host(i / 3), Dst: host(i / 3), Ports: [2]Span{Any, Any},
+				Result: uint32(i + 1)}
 			switch wide := i % 3; {
 			case wide == 0 == wideFirst:
 				b.Src = any4
@@ -448,8 +466,9 @@ func TestTablesOfAPoolDoNotMeet(t *testing.T) {
 	}
 }
 
-// A block either lies within its region, which rules that fill the region then fill too, or holds it, so that no
-// packet comes from outside. One that did neither would send packets to children that lack their rules.
+// A block either lies within its region, which rules that fill the region then fill too, or holds
+// it, so that no packet comes from outside. One that did neither would send packets to children
+// that lack their rules.
 func TestBlocksLieWithinTheRegionOrHoldIt(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 4))
@@ -464,7 +483,8 @@ func TestBlocksLieWithinTheRegionOrHoldIt(t *testing.T) {
 		for range 1 + rng.IntN(4) {
 			inside := between(g.cut[port0].lo, g.cut[port0].hi) // a rule of the region meets it
 			lo, hi := inside.lo-rng.Uint64N(inside.lo+1), inside.hi+rng.Uint64N(9)
-			boxes = append(boxes, Box{Src: any4, Dst: any4, Ports: [2]Span{{uint16(lo), uint16(hi)}, Any}})
+			boxes = append(boxes, Box{Src: any4, Dst: any4,
+				Ports: [2]Span{{uint16(lo), uint16(hi)}, Any}})
 		}
 		s, rules := rulesOf(32, boxes)
 		base, size, ok := s.block(&g, rules, port0)
@@ -476,15 +496,16 @@ func TestBlocksLieWithinTheRegionOrHoldIt(t *testing.T) {
 			t.Fatalf("region %v, block %v", g.cut[port0], b)
 		}
 		for _, r := range rules {
-			if f := s.field(r, port0); !f.contains(g.cut[port0]) && !b.contains(interval{max(f.lo, g.cut[port0].lo), min(f.hi, g.cut[port0].hi)}) {
+			if f := s.field(r, port0); !f.contains(g.cut[port0]) &&
+				!b.contains(interval{max(f.lo, g.cut[port0].lo), min(f.hi, g.cut[port0].hi)}) {
 				t.Fatalf("region %v, block %v leaves out %v", g.cut[port0], b, f)
 			}
 		}
 	}
 }
 
-// Segments of a node need not be aligned to powers of two. With few values of each field every case comes
-// up.
+// Segments of a node need not be aligned to powers of two. With few values of each field every case
+// comes up.
 func TestSmallWorldsAgreeWithComparingAll(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 3))
@@ -496,14 +517,16 @@ func TestSmallWorldsAgreeWithComparingAll(t *testing.T) {
 		return Span{min(a, b), max(a, b)}
 	}
 	prefix := func() netip.Prefix {
-		p, _ := netip.AddrFrom4([4]byte{10, 0, 0, byte(rng.IntN(8))}).Prefix([]int{0, 28, 29, 30, 31, 32}[rng.IntN(6)])
+		p, _ := netip.AddrFrom4([4]byte{10, 0, 0, byte(rng.IntN(8))}).Prefix([]int{0, 28, 29, 30,
+			31, 32}[rng.IntN(6)])
 		return p
 	}
 	for world := range 120 {
 		values := []int{24, 70, 300}[world%3]
 		boxes := make([]Box, 5+rng.IntN(values))
 		for i := range boxes {
-			boxes[i] = Box{Src: any4, Dst: any4, Ports: [2]Span{span(values), span(values)}, Result: uint32(i + 1)}
+			boxes[i] = Box{Src: any4, Dst: any4, Ports: [2]Span{span(values), span(values)},
+				Result: uint32(i + 1)}
 			if world%2 == 1 {
 				boxes[i].Src, boxes[i].Dst = prefix(), prefix()
 			}
@@ -522,7 +545,8 @@ func TestSmallWorldsAgreeWithComparingAll(t *testing.T) {
 // FuzzTable makes boxes of any bytes, and compares the table with comparing all.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte("boxes that overlap, and boxes that do not, of any lengths"), uint64(1))
-	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 32, 32, 1, 2, 3, 4}, uint64(2))
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 32,
+		32, 1, 2, 3, 4}, uint64(2))
 	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
 		const size = 14
 		var boxes []Box
@@ -530,7 +554,8 @@ func FuzzTable(f *testing.F) {
 			src, _ := netip.AddrFrom4([4]byte(data)).Prefix(int(data[8]) % 33)
 			dst, _ := netip.AddrFrom4([4]byte(data[4:])).Prefix(int(data[9]) % 33)
 			a, b := binary.LittleEndian.Uint16(data[10:]), binary.LittleEndian.Uint16(data[12:])
-			boxes = append(boxes, Box{Src: src, Dst: dst, Ports: [2]Span{{min(a, b), max(a, b)}, {0, a}}, Result: uint32(len(boxes) + 1)})
+			boxes = append(boxes, Box{Src: src, Dst: dst,
+				Ports: [2]Span{{min(a, b), max(a, b)}, {0, a}}, Result: uint32(len(boxes) + 1)})
 		}
 		if len(boxes) == 0 {
 			return

@@ -2,8 +2,8 @@ package ruletree
 
 import "encoding/binary"
 
-// words is the memory of a pool while it grows: in chunks, so that a table of hundreds of megabytes is not copied again and again, and
-// what it was before does not lie about.
+// words is the memory of a pool while it grows: in chunks, so that a table of hundreds of megabytes
+// is not copied again and again, and what it was before does not lie about.
 type words struct {
 	chunks []*[chunkWords]uint64
 	n      int

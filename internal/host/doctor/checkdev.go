@@ -45,7 +45,9 @@ func identity(d *Device) Finding {
 			"on); `levee up` tries, and says what it took"
 	case !d.XDP.Basic:
 		f.State, f.Value = Costs, v+", no native XDP"
-		f.Cost, f.Sure = "policies run at tc ingress instead, behind the allocation of a socket buffer: "+
+		f.Cost,
+			f.Sure = "policies run at tc ingress instead, behind the allocation of a socket "+
+			"buffer: "+
 			"a packet costs several times as much", Documents
 		f.Where = "Documentation/netlink/specs/netdev.yaml, xdp-features"
 	case d.XDP.Fragments:
@@ -143,7 +145,8 @@ func (d *Device) mtu(h *Host) Finding {
 	}
 	f.State, f.Sure = Breaks, Documents
 	f.Value += fmt.Sprintf(", native XDP takes %s%d", about, limit)
-	f.Cost = "the driver takes no program at this MTU: a policy runs at tc ingress instead, and a " +
+	f.Cost = "the driver takes no program at this MTU: a policy runs at tc ingress instead, " +
+		"and a " +
 		"packet costs several times as much"
 	f.Mend = fmt.Sprintf("ip link set dev %s mtu %d", d.Name, min(limit, 1500))
 	if d.XDP == nil {

@@ -119,7 +119,8 @@ func (h *Host) mitigations() Finding {
 
 // system judges the kernel's settings and what else watches the packets.
 func system(h *Host, d *Device) []Finding {
-	out := []Finding{h.linux(), h.tcIngress(), h.jit(), h.harden(), h.conntrack(), h.sockets(d), h.irqbalance(),
+	out := []Finding{h.linux(), h.tcIngress(), h.jit(), h.harden(), h.conntrack(), h.sockets(d),
+		h.irqbalance(),
 		h.softnet()}
 	for i := range out {
 		out[i].About = "kernel"

@@ -31,26 +31,38 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-const socketHead = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+const socketHead = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt  " +
+	" uid  timeout inode\n"
 
 // server is a cloud machine with SSH, a web server, a resolver's stub, WireGuard and Docker.
 var server = map[string]string{
-	"proc/net/route": "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n" +
+	"proc/net/route": "Iface\tDestination\tGateway " +
+		"\tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n" +
 		"ens5\t00000000\t010200C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n",
-	"proc/net/fib_trie": "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 192.0.2.9\n        /32 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n" +
+	"proc/net/fib_trie": "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 192.0.2.9\n        /32 host " +
+		"LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n" +
 		"     |-- 192.0.2.255\n        /32 link BROADCAST\n",
-	"proc/net/if_inet6": "20010db8000000000000000000000009 02 40 00 80     ens5\nfe800000000000000000000000000009 02 40 20 80     ens5\n",
+	"proc/net/if_inet6": "20010db8000000000000000000000009 02 40 00 80     " +
+		"ens5\nfe800000000000000000000000000009 02 40 20 80     ens5\n",
 	"proc/net/tcp": socketHead +
-		"   0: 00000000:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1 0 100 0 0 10 0\n" +
-		"   1: 0100007F:0CEA 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12 1 0 100 0 0 10 0\n" +
-		"   2: 090200C0:0016 077100CB:C350 01 00000000:00000000 00:00000000 00000000     0        0 13 1 0 100 0 0 10 0\n" +
-		"   3: 090200C0:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 14 1 0 100 0 0 10 0\n",
+		"   0: 00000000:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0       " +
+		" 0 11 1 0 100 0 0 10 0\n" +
+		"   1: 0100007F:0CEA 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0       " +
+		" 0 12 1 0 100 0 0 10 0\n" +
+		"   2: 090200C0:0016 077100CB:C350 01 00000000:00000000 00:00000000 00000000     0       " +
+		" 0 13 1 0 100 0 0 10 0\n" +
+		"   3: 090200C0:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0       " +
+		" 0 14 1 0 100 0 0 10 0\n",
 	"proc/net/tcp6": socketHead +
-		"   0: 00000000000000000000000000000000:01BB 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 15 1 0 100 0 0 10 0\n",
+		"   0: 00000000000000000000000000000000:01BB 00000000000000000000000000000000:0000 0A " +
+		"00000000:00000000 00:00000000 00000000     0        0 15 1 0 100 0 0 10 0\n",
 	"proc/net/udp": socketHead +
-		"   0: 00000000:CA6C 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 0 2 0 0\n" +
-		"   1: 00000000:A000 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 16 2 0 0\n" +
-		"   2: 00000000:0044 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 17 2 0 0\n",
+		"   0: 00000000:CA6C 00000000:0000 07 00000000:00000000 00:00000000 00000000     0       " +
+		" 0 0 2 0 0\n" +
+		"   1: 00000000:A000 00000000:0000 07 00000000:00000000 00:00000000 00000000     0       " +
+		" 0 16 2 0 0\n" +
+		"   2: 00000000:0044 00000000:0000 07 00000000:00000000 00:00000000 00000000     0       " +
+		" 0 17 2 0 0\n",
 	"proc/sys/net/ipv4/ip_local_port_range": "32768\t60999\n",
 	"proc/sys/net/ipv4/ip_forward":          "1\n",
 	"proc/100/comm":                         "sshd\n",
@@ -60,11 +72,12 @@ var server = map[string]string{
 	"proc/300/comm":                         "odd \"name\\\n",
 	"proc/300/fd/6":                         "-> socket:[14]",
 	"etc/resolv.conf":                       "# by systemd\nnameserver 127.0.0.53\n",
-	"run/systemd/resolve/resolv.conf":       "nameserver 169.254.169.253\nnameserver 2001:db8:53::53%ens5\n",
-	"run/systemd/netif/leases/2":            "ADDRESS=192.0.2.9\n",
-	"sys/class/net/wg0/uevent":              "DEVTYPE=wireguard\nINTERFACE=wg0\n",
-	"sys/class/net/docker0/uevent":          "DEVTYPE=bridge\nINTERFACE=docker0\n",
-	"sys/class/net/ens5/uevent":             "INTERFACE=ens5\n",
+	"run/systemd/resolve/resolv.conf": "nameserver 169.254.169.253\nnameserver " +
+		"2001:db8:53::53%ens5\n",
+	"run/systemd/netif/leases/2":   "ADDRESS=192.0.2.9\n",
+	"sys/class/net/wg0/uevent":     "DEVTYPE=wireguard\nINTERFACE=wg0\n",
+	"sys/class/net/docker0/uevent": "DEVTYPE=bridge\nINTERFACE=docker0\n",
+	"sys/class/net/ens5/uevent":    "INTERFACE=ens5\n",
 }
 
 func TestWhatAServerUsesIsFound(t *testing.T) {
@@ -85,8 +98,10 @@ func TestWhatAServerUsesIsFound(t *testing.T) {
 	if len(m.Transient) != 1 || m.Transient[0].Port != 40960 {
 		t.Errorf("transient %v", m.Transient)
 	}
-	if m.Dev != "ens5" || !slices.Equal(m.SSH, []netip.Addr{netip.MustParseAddr("203.0.113.7")}) || !m.Forwards ||
-		len(m.Addresses) != 2 || len(m.Resolvers) != 2 || len(m.DHCP) != 1 || len(m.WireGuard) != 1 || len(m.Docker) != 1 {
+	if m.Dev != "ens5" || !slices.Equal(m.SSH, []netip.Addr{netip.MustParseAddr("203.0.113.7")}) ||
+		!m.Forwards ||
+		len(m.Addresses) != 2 || len(m.Resolvers) != 2 || len(m.DHCP) != 1 ||
+		len(m.WireGuard) != 1 || len(m.Docker) != 1 {
 		t.Errorf("%+v", m)
 	}
 	text := m.Policy()

@@ -11,8 +11,10 @@ import (
 // Policy is a policy that keeps what was found, with the reason for each rule beside it.
 func (m *Machine) Policy() string {
 	w := &draft{}
-	w.line("# A draft of `levee init`: it keeps what this machine was seen to use, and drops the rest.")
-	w.line("# Read it, take out what strangers need not reach, and put what remains on trial again:")
+	w.line("# A draft of `levee init`: it keeps what this machine was seen to use, and drops the " +
+		"rest.")
+	w.line("# Read it, take out what strangers need not reach, and put what remains on trial " +
+		"again:")
 	w.line("#   levee up FILE --dev %s --confirm 60s", m.Dev)
 	w.line("")
 	w.line("interface %s", m.Dev)
@@ -54,7 +56,8 @@ func (m *Machine) forwarding(w *draft) {
 	}
 	w.part("This machine forwards packets. What is not for itself is left to the filters behind.")
 	if len(m.Docker) > 0 {
-		w.line("# Containers behind %s: ports that are published without docker-proxy are not seen here.",
+		w.line("# Containers behind %s: ports that are published without docker-proxy are not "+
+			"seen here.",
 			strings.Join(m.Docker, ", "))
 	}
 	if len(m.Addresses) > 0 {
@@ -78,7 +81,8 @@ func (m *Machine) services(w *draft) {
 		w.line("%s", m.service(l))
 	}
 	for _, l := range m.Transient {
-		w.line("# udp port %d%s looks like one that waits for an answer, and gets no rule of its own.",
+		w.line("# udp port %d%s looks like one that waits for an answer, and gets no rule of its "+
+			"own.",
 			l.Port, of(l))
 	}
 	if len(m.WireGuard) > 0 {
@@ -120,7 +124,8 @@ func label(l Listener) string {
 }
 
 func (m *Machine) answers(w *draft) {
-	w.part("Answers to what this machine asks. There is no state that knows what it asked, so these are\n" +
+	w.part("Answers to what this machine asks. There is no state that knows what it asked, so " +
+		"these are\n" +
 		"# held to who may answer, and to the ports that questions leave from.")
 	high := fmt.Sprintf("%d-%d", m.Ephemeral[0], m.Ephemeral[1])
 	w.line("# A TCP packet with ACK or RST opens no connection.")

@@ -183,7 +183,8 @@ func (r reader) sockets(m *Machine) {
 			if sshServers[l.Owner] || l.Port == 22 {
 				m.ssh(l.Port)
 			}
-		case s.proto == "udp" && s.state == closed && l.Port != 68 && l.Port != 546: // DHCP is essential
+		// DHCP is essential
+		case s.proto == "udp" && s.state == closed && l.Port != 68 && l.Port != 546:
 			if high && l.Owner != "kernel" {
 				m.listens(&m.Transient, l)
 			} else {
@@ -280,7 +281,8 @@ func (r reader) resolvers() (out []netip.Addr) {
 				continue
 			}
 			a, err := netip.ParseAddr(f[1])
-			if a = a.WithZone("").Unmap(); err == nil && !a.IsLoopback() && !slices.Contains(out, a) {
+			if a = a.WithZone("").Unmap(); err == nil && !a.IsLoopback() &&
+				!slices.Contains(out, a) {
 				out = append(out, a)
 			}
 		}

@@ -112,7 +112,8 @@ func TestPacketsOfKnownTunnelsBeginWithIP(t *testing.T) {
 			t.Errorf("%s, %s: %s, %v", c.link.Type(), c.encap, got, err)
 		}
 	}
-	if got, err := Of(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{EncapType: "ether"}}); err != nil ||
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{EncapType: "ether"}}
+	if got, err := Of(veth); err != nil ||
 		got != packet.Ethernet {
 		t.Errorf("veth: %s, %v", got, err)
 	}

@@ -38,7 +38,8 @@ type Session struct {
 const (
 	thisConnection = "the connection that this command is being run over"
 	sshSession     = "an SSH session"
-	maySession     = "what may be an SSH session (which process holds it is told with CAP_SYS_PTRACE only)"
+	maySession     = "what may be an SSH session (which process holds it is told with " +
+		"CAP_SYS_PTRACE only)"
 )
 
 // sshServers are the names of the processes that hold SSH sessions: OpenSSH before and from 9.8,

@@ -6,7 +6,8 @@ func TestTableIsWhole(t *testing.T) {
 	words := map[string]bool{}
 	for _, row := range table {
 		if row.Action >= Foreign || row.Action.Info().Word != row.Word {
-			t.Errorf("action %d is not found, or is one that the language does not have", row.Action)
+			t.Errorf("action %d is not found, or is one that the language does not have",
+				row.Action)
 		}
 		if words[row.Word] || row.Word == "" {
 			t.Errorf("the word %q stands for two actions, or for none", row.Word)
@@ -15,7 +16,8 @@ func TestTableIsWhole(t *testing.T) {
 		if a, ok := Named(row.Word); !ok || a != row.Action {
 			t.Errorf("%q is action %d", row.Word, a)
 		}
-		if v := row.Verdict.Info(); row.Decides && (!v.Decides || v.Verdict != row.Verdict || v.Effect) {
+		if v := row.Verdict.Info(); row.Decides &&
+			(!v.Decides || v.Verdict != row.Verdict || v.Effect) {
 			t.Errorf("%s decides by %s, which is no verdict", row.Word, row.Verdict)
 		}
 		if !row.Decides && !row.Effect {

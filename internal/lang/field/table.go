@@ -116,7 +116,8 @@ var table = [NumFields]Info{
 		Max: 255, Values: upTo(255), Box: BoxNumber1, Packet: "proto", Names: protocols,
 	},
 	EtherType: {
-		Name: "EtherType", Header: InFrame, Compare: ByRange, Ethernet: true, Key: "ether_type", Max: 0xffff,
+		Name: "EtherType", Header: InFrame, Compare: ByRange, Ethernet: true, Key: "ether_type",
+		Max: 0xffff,
 		Values: Values{
 			// Neither IPv4 nor IPv6, nor a tag, which is looked through.
 			Other: []Range{{0, 0x07ff}, {0x0801, 0x80ff}, {0x8101, 0x86dc}, {0x86de, 0x88a7},
@@ -162,16 +163,19 @@ var table = [NumFields]Info{
 		Names:  codePoints,
 	},
 	VLAN: {
-		Name: "VLAN id", Header: InTag, Compare: ByRange, Ethernet: true, Key: "vlan", Absent: noVLAN,
-		Max: 4095, Values: vlans, Packet: "vlan", Needs: needsTag,
+		Name: "VLAN id", Header: InTag, Compare: ByRange, Ethernet: true, Key: "vlan",
+		Absent: noVLAN,
+		Max:    4095, Values: vlans, Packet: "vlan", Needs: needsTag,
 	},
 	InnerVLAN: {
-		Name: "inner VLAN id", Header: InInnerTag, Compare: ByRange, Ethernet: true, Key: "inner_vlan",
+		Name: "inner VLAN id", Header: InInnerTag, Compare: ByRange, Ethernet: true,
+		Key:    "inner_vlan",
 		Absent: noVLAN,
 		Max:    4095, Values: vlans, Packet: "inner-vlan", Needs: needsTag,
 	},
 	Tags: {
-		Name: "number of tags", Header: InFrame, Compare: ByRange, Ethernet: true, Key: "tags", Max: 2,
+		Name: "number of tags", Header: InFrame, Compare: ByRange, Ethernet: true, Key: "tags",
+		Max:    2,
 		Values: upTo(2),
 	},
 	SrcMAC: {
@@ -179,7 +183,8 @@ var table = [NumFields]Info{
 		Max: 1<<48 - 1, Values: upTo(1<<48 - 1), Packet: "ether from",
 	},
 	DstMAC: {
-		Name: "Ethernet destination", Header: InFrame, Compare: ByRange, Ethernet: true, Key: "dst_mac",
+		Name: "Ethernet destination", Header: InFrame, Compare: ByRange, Ethernet: true,
+		Key: "dst_mac",
 		Max: 1<<48 - 1, Values: upTo(1<<48 - 1), Packet: "ether to",
 	},
 	Fragment: {

@@ -223,8 +223,9 @@ func TestEmptyPortSetsStay(t *testing.T) {
 	}
 	remarksHave(t, rep, `note|"open" is empty`)
 	rule := match("==", payload("tcp", "dport"), `"@p"`) + `, {"accept": null}`
-	in := strings.Replace(nftInput(rule), `{"chain"`, `{"set": {"family": "inet", "name": "p", "table": "f", "type": `+
-		`"inet_service", "handle": 9}},`+"\n"+`{"chain"`, 1)
+	in := strings.Replace(nftInput(rule), `{"chain"`,
+		`{"set": {"family": "inet", "name": "p", "table": "f", "type": `+
+			`"inet_service", "handle": 9}},`+"\n"+`{"chain"`, 1)
 	text, rep = nftImport(t, in, importer.Rulesets{})
 	want = "set p = dynamic(of services, max 65536)\npass tcp to p"
 	if !strings.HasPrefix(rulesOf(text), want) {
@@ -255,7 +256,8 @@ func TestAnonymousChainsLeaveTheirRuleOut(t *testing.T) {
 func TestFamiliesThatAreNotGivenAreSaid(t *testing.T) {
 	text, _ := iptables(t, importer.Rulesets{}, save("DROP", "-p tcp -j ACCEPT"))
 	if !strings.Contains(text, "# The source says nothing about IPv6, so all of it passes: import "+
-		"the rules for IPv6 too, or write\n#   `drop ipv6` in front of this line.\ndefault pass\n") {
+		"the rules for IPv6 too, or write\n#   `drop ipv6` in front of this line.\ndefault "+
+		"pass\n") {
 		t.Errorf("%s", text)
 	}
 }
@@ -283,7 +285,8 @@ func TestRunsBecomeSets(t *testing.T) {
 	// Labels of one's own are counters of one's own.
 	rules = nil
 	for i := range 20 {
-		rules = append(rules, fmt.Sprintf("-s 192.0.2.%d/32 -m comment --comment c%d -j DROP", i, i))
+		rules = append(rules, fmt.Sprintf("-s 192.0.2.%d/32 -m comment --comment c%d -j DROP", i,
+			i))
 	}
 	if _, rep := iptables(t, importer.Rulesets{}, save("ACCEPT", rules...)); rep.Rules != 20 {
 		t.Errorf("%d rules", rep.Rules)

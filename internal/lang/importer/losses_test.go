@@ -282,8 +282,8 @@ func TestAnswersOfDHCP(t *testing.T) {
 }
 
 // TestAcceptByStateBehindAReturn has the layout that fail2ban makes: what comes back from a chain
-// for one port meets a rule that accepts new connections to that port. Before, the RETURN put a copy
-// of all that follows the jump in its place: 16 rules became 53.
+// for one port meets a rule that accepts new connections to that port. Before, the RETURN put a
+// copy of all that follows the jump in its place: 16 rules became 53.
 func TestAcceptByStateBehindAReturn(t *testing.T) {
 	text, _ := iptables(t, importer.Rulesets{},
 		"*filter\n:INPUT DROP [0:0]\n:f2b-sshd - [0:0]\n"+

@@ -13,7 +13,8 @@ import (
 // Terms that no policy has words for.
 var (
 	othersNFT = []string{"meta mark 1", "meta cpu 0", "ip ecn ce", "ct mark 1", "tcp sequence 5",
-		"meta mark set ip saddr map @marks", "meta pkttype host", "ip saddr & 255.0.0.255 == 10.0.0.1",
+		"meta mark set ip saddr map @marks", "meta pkttype host",
+		"ip saddr & 255.0.0.255 == 10.0.0.1",
 		"iifname . ip saddr { \"eth0\" . 10.0.0.0/8 }", "tcp window 100", "meta mark set ct mark",
 		"ip saddr != @none", "fib saddr type local"}
 	othersIPTables = []string{"-m mark --mark 0x1", "-m statistic --mode nth --every 2 --packet 0",

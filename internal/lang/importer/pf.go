@@ -112,7 +112,8 @@ func (p *pf) findTables(in []pfStatement) {
 				switch {
 				case err != nil || a.lo.Is4In6():
 					p.out.rep.add(Remark{File: p.reader.name, Line: w.line, Rule: s.text,
-						Kind: LeftOut, Text: "the element " + quote(w.text) + " of a table is not " +
+						Kind: LeftOut,
+						Text: "the element " + quote(w.text) + " of a table is not " +
 							"an address", Instead: "write the addresses", Widens: true})
 				case not:
 					tab.out = append(tab.out, a)

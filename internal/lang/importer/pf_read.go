@@ -120,8 +120,8 @@ func pfWord(text string) string {
 	return text[:max(n, 1)]
 }
 
-// statements takes statements from the tokens until a closing brace or the end. Macros are kept, and
-// put in where they are used.
+// statements takes statements from the tokens until a closing brace or the end. Macros are kept,
+// and put in where they are used.
 func (r *pfReader) statements(depth int) (out []pfStatement, err error) {
 	for len(r.tokens) > 0 {
 		t := r.tokens[0]

@@ -370,7 +370,8 @@ func (r *pfRule) hosts(dir string) {
 				a.hi = hi.hi
 			}
 			if a.lo.Is4In6() {
-				r.unknown("has an IPv4-mapped IPv6 address, which no policy has", "write it as IPv4")
+				r.unknown("has an IPv4-mapped IPv6 address, which no policy has",
+					"write it as IPv4")
 				return
 			}
 			if no {
@@ -449,7 +450,8 @@ func (r *pfRule) own(dir string, item []pfToken, not bool) *reason {
 	case word == "no-route" || word == "urpf-failed" || word == "route":
 		return &reason{"asks the routing table (" + word + ")", "use net.ipv4.conf.*.rp_filter"}
 	}
-	return &reason{"names " + quote(word) + ", whose addresses only pf knows", "write its addresses"}
+	return &reason{"names " + quote(word) + ", whose addresses only pf knows",
+		"write its addresses"}
 }
 
 // isInterface tells whether a word has the form of an interface's name: letters and a number.

@@ -54,10 +54,12 @@ func TestPF(t *testing.T) {
 			"drop icmp6 type { 1/4, 135 }\ndrop icmp type { 3/4, 8, 11 }"},
 		{"a rule over lines", "block in \\\n proto tcp \\\n to port 23 # telnet\n",
 			"drop tcp port 23"},
-		{"an anchor with rules", "anchor x inet {\n block in proto udp\n pass in proto udp to port " +
-			"53 no state\n}\n", "pass ipv4 udp port 53\ndrop ipv4 udp"},
+		{"an anchor with rules",
+			"anchor x inet {\n block in proto udp\n pass in proto udp to port " +
+				"53 no state\n}\n", "pass ipv4 udp port 53\ndrop ipv4 udp"},
 		{"an anchor from elsewhere", "anchor \"x/*\"\n", `# left out: anchor x/*`},
-		{"what only pf knows", "block in from urpf-failed\nblock in from { em0:network 192.0.2.1 }\n",
+		{"what only pf knows",
+			"block in from urpf-failed\nblock in from { em0:network 192.0.2.1 }\n",
 			"drop from 192.0.2.1\n# left out: block in from urpf-failed"},
 		{"a lookup of the system", "block in proto tcp from any os \"Windows\" to port 22\n",
 			`# left out: block in proto tcp from any os Windows to port 22`},
@@ -78,7 +80,8 @@ func TestPF(t *testing.T) {
 
 func TestPFDevice(t *testing.T) {
 	const in = "set skip on lo0\nblock in on em0 proto udp\nblock in on ! em0 proto sctp\n" +
-		"block in on { em1 em2 } proto esp\nblock in on em proto gre\nblock in on egress proto ah\n" +
+		"block in on { em1 em2 } proto esp\nblock in on em proto gre\nblock in on egress proto " +
+		"ah\n" +
 		"block in on lo0 all\n"
 	got, _ := pf(t, in, importer.Rulesets{Device: "em0"})
 	if d := cmp.Diff("interface em0\ndrop ah\ndrop gre\ndrop udp", got); d != "" {

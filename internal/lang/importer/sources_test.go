@@ -121,7 +121,8 @@ func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
 	for i, m := range rep.Passes {
 		fmt.Fprintf(&b, "pass%s as \"%d\"\n", m, i)
 	}
-	p, diags := policy.Parse("excused.levee", []byte(b.String()+"essential off\ndefault drop\n"), nil)
+	p, diags := policy.Parse("excused.levee", []byte(b.String()+"essential off\ndefault drop\n"),
+		nil)
 	if err := diags.Err(); err != nil {
 		t.Fatalf("%v\n%s", err, b.String())
 	}

@@ -12,8 +12,8 @@ import (
 // meaning is what the language reference says about a word, "" if nothing.
 func meaning(w string) string { return meanings()[w] }
 
-// meanings are the rows of the reference's tables, by the words of their first cells. Rows about the
-// same word stand below one another.
+// meanings are the rows of the reference's tables, by the words of their first cells. Rows about
+// the same word stand below one another.
 var meanings = sync.OnceValue(func() map[string]string {
 	page, _ := docs.Page("language")
 	all := map[string]string{}

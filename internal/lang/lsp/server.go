@@ -1,5 +1,5 @@
-// Package lsp is a language server: it tells editors what the parser and the resolver know about the
-// policy that is being written.
+// Package lsp is a language server: it tells editors what the parser and the resolver know about
+// the policy that is being written.
 //
 // In come messages of the Language Server Protocol, out go answers, and diagnostics a moment after
 // each change. It reads set files that policies name, writes no file, and knows no interface. What
@@ -18,7 +18,8 @@ import (
 	"github.com/sourcegraph/jsonrpc2"
 )
 
-// settle is how long a text has to rest before it is checked: that of a large policy takes a moment.
+// settle is how long a text has to rest before it is checked: that of a large policy takes a
+// moment.
 const settle = 150 * time.Millisecond
 
 // Serve answers until the editor says exit, the input ends, or ctx does.

@@ -69,7 +69,8 @@ func TestEntriesWithLeases(t *testing.T) {
 		}
 		return e[0]
 	}
-	got, err := read("192.0.2.1\n192.0.2.2 lease 90s # a comment\n192.0.2.4-192.0.2.6\tlease 500ms\n" +
+	got, err := read("192.0.2.1\n192.0.2.2 lease 90s # a comment\n192.0.2.4-192.0.2.6\tlease " +
+		"500ms\n" +
 		"192.0.2.8 lease forever\n192.0.2.9\n")
 	want := []entry{
 		{one("192.0.2.1"), 0}, {one("192.0.2.2"), 90 * time.Second},

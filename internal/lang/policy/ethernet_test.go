@@ -13,7 +13,8 @@ func TestTermsAboutEthernetAreFound(t *testing.T) {
 		"not untagged": true, "ether from 02:00:00:00:00:01": true,
 		"ether to 02:00:00:00:00:01": true,
 	} {
-		p, ds := Parse("test.levee", []byte("protect tcp port 22\ndrop "+text+"\ndefault pass\n"), nil)
+		p, ds := Parse("test.levee", []byte("protect tcp port 22\ndrop "+text+"\ndefault pass\n"),
+			nil)
 		if ds.HasErrors() {
 			t.Fatal(ds.Err())
 		}

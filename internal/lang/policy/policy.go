@@ -211,7 +211,8 @@ func (p *Policy) Slots() []Slot {
 	}
 	if p.Essential {
 		for _, e := range Essential {
-			s = append(s, Slot{Reason: ByEssential, Action: action.Pass, Name: e, ID: "essential:" + e})
+			s = append(s, Slot{Reason: ByEssential, Action: action.Pass, Name: e, ID: "essential:" +
+				e})
 		}
 	}
 	return append(s, Slot{Reason: ByDefault, Action: p.Default.Action,

@@ -107,7 +107,8 @@ func TestErrorsOfBothStagesAreReportedTogether(t *testing.T) {
 // TestSelfIsASetThatNobodyDefines, unless the policy does.
 func TestSelfIsASetThatNobodyDefines(t *testing.T) {
 	p, ds := Parse("p.levee", []byte("pass to self\ndrop not from self\ndefault drop\n"), nil)
-	if ds.HasErrors() || len(p.Sets) != 1 || !p.Sets[0].Self || p.Rules[0].Match[0].Set != p.Sets[0] ||
+	if ds.HasErrors() || len(p.Sets) != 1 || !p.Sets[0].Self ||
+		p.Rules[0].Match[0].Set != p.Sets[0] ||
 		p.Rules[1].Match[0].Set != p.Sets[0] {
 		t.Errorf("%v, %+v", ds, p)
 	}
@@ -123,7 +124,8 @@ func TestSelfIsASetThatNobodyDefines(t *testing.T) {
 			t.Errorf("%q is taken", text)
 		}
 	}
-	if _, ds := Parse("p.levee", []byte("default drop\ntest \"t\" {\n    set self has 192.0.2.1\n}\n"),
+	if _, ds := Parse("p.levee",
+		[]byte("default drop\ntest \"t\" {\n    set self has 192.0.2.1\n}\n"),
 		nil); ds.HasErrors() {
 		t.Error(ds)
 	}

@@ -191,8 +191,9 @@ func statementRemedy(word string) (msg string, r remedy) {
 		return "", advice("write \"default drop\" or \"default pass\".")
 	case "iptables", "ip6tables", "nft", "-a", "-i", "-p", "-s", "-j", "*filter", "table", "chain",
 		"add":
-		return "", advice("a levee policy has one plain list of rules; see `levee help language`, or " +
-			"`levee import` for existing rule sets.")
+		return "",
+			advice("a levee policy has one plain list of rules; see `levee help language`, or " +
+				"`levee import` for existing rule sets.")
 	case "include":
 		return "", advice("a policy is one file; long lists go into set files: set bogons = " +
 			"file(\"bogons.txt\").")
