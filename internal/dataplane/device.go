@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cilium/ebpf"
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -100,32 +99,4 @@ func refuseLayer(d *device) error {
 	}
 	return fmt.Errorf("%w; put the policy on the interface that carries them, or filter here "+
 		"with nftables", d.layer)
-}
-
-// refuseForeign is an error if somebody else's XDP program is on the interface.
-func refuseForeign(d *device) error {
-	if err := step("foreign"); err != nil {
-		return err
-	}
-	if d.xdp == 0 {
-		return nil
-	}
-	return kernel.Refuse(unix.EBUSY,
-		"%s already runs the XDP program %s (id %d), which is not levee's and stays; remove it "+
-			"first (`ip link set dev %s %s off`, or with the tool that attached it) or use "+
-			"--mode tcx",
-		d.name, programName(d.xdp), d.xdp, d.name, d.xdpOff)
-}
-
-func programName(id uint32) string {
-	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
-	if err != nil {
-		return "of unknown name"
-	}
-	defer p.Close()
-	info, err := p.Info()
-	if err != nil || info.Name == "" {
-		return "without a name"
-	}
-	return fmt.Sprintf("%q", info.Name)
 }

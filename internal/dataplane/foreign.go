@@ -1,0 +1,96 @@
+package dataplane
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
+)
+
+// dispatcher is the name of the program that libxdp runs in front of those of its users. levee does
+// not join it: see docs/troubleshooting.md.
+const dispatcher = "xdp_dispatcher"
+
+// refuseForeign is an error if somebody else's XDP program is on the interface.
+func refuseForeign(d *device) error {
+	if err := step("foreign"); err != nil {
+		return err
+	}
+	if d.xdp == 0 {
+		return nil
+	}
+	name := programName(d.xdp)
+	remove := fmt.Sprintf("`ip link set dev %s %s off`, or with the tool that attached it", d.name,
+		d.xdpOff)
+	if name == strconv.Quote(dispatcher) {
+		remove = fmt.Sprintf("it is the dispatcher of libxdp, which levee does not join: "+
+			"`xdp-loader status %s` lists the programs in it, `xdp-loader unload %[1]s --all` "+
+			"takes them off", d.name)
+	}
+	return kernel.Refuse(unix.EBUSY, "%s already runs the XDP program %s (id %d%s), which is not "+
+		"levee's and stays; remove it first (%s) or use --mode tcx",
+		d.name, name, d.xdp, heldBy(d.xdp), remove)
+}
+
+func programName(id uint32) string {
+	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+	if err != nil {
+		return "of unknown name"
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil || info.Name == "" {
+		return "without a name"
+	}
+	return fmt.Sprintf("%q", info.Name)
+}
+
+// heldBy names the processes that hold a program or a link of it open, "" if there are none: then
+// it is pinned, or held by the interface alone. It looks for a moment only, as a machine may have
+// very many open files.
+func heldBy(id uint32) string {
+	const most = 3
+	line := regexp.MustCompile(fmt.Sprintf(`(?m)^prog_id:\s*%d$`, id))
+	var who []string
+	until := time.Now().Add(200 * time.Millisecond)
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		pid := filepath.Base(dir)
+		if pid == strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		if len(who) == most || time.Now().After(until) {
+			break
+		}
+		if holds(dir, line) {
+			name, _ := os.ReadFile(dir + "/comm")
+			who = append(who, fmt.Sprintf("%q %s", strings.TrimSpace(string(name)), pid))
+		}
+	}
+	if len(who) == 0 {
+		return ""
+	}
+	return ", held by process " + strings.Join(who, ", ")
+}
+
+// holds says whether a process has an open eBPF program or link whose description has the line.
+func holds(dir string, line *regexp.Regexp) bool {
+	fds, _ := os.ReadDir(dir + "/fd")
+	return slices.ContainsFunc(fds, func(fd os.DirEntry) bool {
+		to, _ := os.Readlink(filepath.Join(dir, "fd", fd.Name()))
+		if to != "anon_inode:bpf-prog" && to != "anon_inode:bpf_link" {
+			return false
+		}
+		text, _ := os.ReadFile(filepath.Join(dir, "fdinfo", fd.Name()))
+		return line.Match(text)
+	})
+}
