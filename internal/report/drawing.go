@@ -386,10 +386,17 @@ func (g *drawing) bar(c draw.Canvas, x func(float64) vg.Length, p *Point, middle
 		return
 	}
 	end, half := x(*p.Y), thick/2-1
-	fill := colourOf(i)
-	fill.A = 217
-	c.FillPolygon(fill, []vg.Point{{X: foot, Y: middle - half}, {X: end, Y: middle - half},
-		{X: end, Y: middle + half}, {X: foot, Y: middle + half}})
+	if g.logY { // there is no zero that a bar could begin at: its length would mean nothing
+		c.StrokeLine2(draw.LineStyle{Color: gridColour, Width: 1}, c.Min.X, middle, c.Max.X, middle)
+		c.DrawGlyph(draw.GlyphStyle{Color: colourOf(i), Radius: min(half, 4),
+			Shape: draw.CircleGlyph{}}, vg.Point{X: end, Y: middle})
+		end += 4
+	} else {
+		fill := colourOf(i)
+		fill.A = 217
+		c.FillPolygon(fill, []vg.Point{{X: foot, Y: middle - half}, {X: end, Y: middle - half},
+			{X: end, Y: middle + half}, {X: foot, Y: middle + half}})
+	}
 	if p.Low != nil {
 		g.whisker(c, inkColour, middle, x(g.above(*p.Low)), x(*p.High), true)
 		end = max(end, x(*p.High))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -104,5 +105,22 @@ func TestPicturesOfOddCharts(t *testing.T) {
 	d := &Document{Bench: "empty"}
 	if _, err := d.SVG(d.Chart(Chart{ID: "empty"})); err == nil {
 		t.Error("a chart without points is drawn")
+	}
+}
+
+// The length of a bar says nothing where the axis has no zero.
+func TestALogarithmicAxisHasDotsInThePlaceOfBars(t *testing.T) {
+	d := &Document{Title: "a"}
+	for log, want := range map[bool]int{false: 0, true: 2} {
+		c := Chart{ID: "a", Kind: Bar, Y: Axis{Log: log}, Series: []*Series{{Name: "s",
+			Points: []Point{Value(0, 10).Of("a"), Value(0, 1000).Of("b")}}}}
+		svg, err := d.SVG(&c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		arcs := regexp.MustCompile(`<path d="[^"]*A[^"]*"`).FindAll(svg, -1)
+		if len(arcs) != want {
+			t.Errorf("log %v: %d dots, want %d", log, len(arcs), want)
+		}
 	}
 }

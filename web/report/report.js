@@ -363,9 +363,14 @@
           const to = u.valToPos(p.y, "y", true);
           ctx.fillStyle = colour(i);
           ctx.globalAlpha = p.invalid ? 0.35 : 0.85;
-          ctx.fillRect(from, middle - half, to - from, 2 * half);
-          ctx.globalAlpha = 1;
           let end = to;
+          if (state.logY) { // there is no zero that a bar could begin at: its length would mean nothing
+            ctx.strokeStyle = css("--line");
+            ctx.lineWidth = r;
+            stroke(ctx, u.bbox.left, middle, u.bbox.left + u.bbox.width, middle);
+            end += 5.5 * r;
+          } else ctx.fillRect(from, middle - half, to - from, 2 * half);
+          ctx.globalAlpha = 1;
           ctx.strokeStyle = css("--text");
           ctx.lineWidth = 1.3 * r;
           if (p.low != null && p.high != null) {
@@ -382,11 +387,19 @@
             (p.rounds || []).forEach((v, k) => { if (!state.logY || v > 0) { const x = u.valToPos(v, "y", true); end = Math.max(end, x); dot(ctx, x, middle + ((k % 3) - 1) * 3 * r, 2 * r, far(v)); } });
             ctx.globalAlpha = 1;
           }
+          if (state.logY) {
+            ctx.fillStyle = colour(i);
+            ctx.globalAlpha = p.invalid ? 0.35 : 1;
+            dot(ctx, to, middle, 5.5 * r, false);
+            ctx.globalAlpha = 1;
+          }
           ctx.fillStyle = css("--text");
           if (p.at_least) { arrow(ctx, end + 4 * r, middle, r, 1); end += 11 * r; }
           const sign = p.at_least && p.at_most ? "~ " : p.at_least ? "≥ " : p.at_most ? "≤ " : "";
           ctx.font = font(12 * r, "600");
-          ctx.fillText(sign + print(p.y, unit, 3, true), end + 7 * r, middle);
+          const value = sign + print(p.y, unit, 3, true), room = u.bbox.left + u.bbox.width - ctx.measureText(value).width;
+          const left = Math.min(to, p.low != null ? u.valToPos(p.low, "y", true) : to) - ctx.measureText(value).width - 12 * r;
+          ctx.fillText(value, end + 7 * r <= room ? end + 7 * r : state.logY ? left : room, middle);
           hits.push({ i, p, x: u.valToPos(p.y, "y"), y: (middle - u.bbox.top) / r, wide: true });
         }
       }));
