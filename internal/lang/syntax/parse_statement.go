@@ -14,6 +14,13 @@ func (p *parser) interfaceStmt(base stmt) (Stmt, bool) {
 				"this list is empty: the policy would be put nowhere")
 			ok = false
 		}
+		for _, e := range v.Elems {
+			if ok && IsKeyword(e.Text) {
+				p.errs.Errorf(e.Pos, "name it by --dev, or by a pattern.",
+					"%q is a word of the language and cannot stand in a list of interfaces", e.Text)
+				ok = false
+			}
+		}
 		return &Interface{stmt: base, Names: v}, ok
 	}
 	if p.tok.kind != tWord {
