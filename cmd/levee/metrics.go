@@ -180,7 +180,7 @@ func shortIdentity(id string) string {
 func listenAddress(v string) (network, address string, err error) {
 	if path, ok := strings.CutPrefix(v, "unix:"); ok {
 		if path == "" {
-			return "", "", errors.New("a path is missing behind unix:")
+			return "", "", errors.New("behind \"unix:\" a path is missing")
 		}
 		return "unix", path, nil
 	}
