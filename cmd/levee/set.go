@@ -106,8 +106,9 @@ func newSetDel(e *env) *cobra.Command {
 	return changing(&cobra.Command{
 		Use:   "del NAME ENTRY...",
 		Short: "Take entries out of a dynamic set",
-		Long: "Take entries out of a dynamic set. What is no entry is not missed; how many " +
-			"there were is printed.",
+		Long: `Take entries out of a dynamic set: out of that of every interface that has one of the
+name, or, with an error, out of none. What is no entry is not missed; how many there were is
+printed.`,
 		Example: "  sudo levee set del abusers 203.0.113.9",
 	}, false, e.setDel)
 }

@@ -79,26 +79,22 @@ func holdAll(ctx context.Context, sets []*Set, fn func([]*Set) error) (done bool
 	return true, fn(sets)
 }
 
-// SetDel deletes entries from dynamic sets, chosen as by SetAdd, and says how many there
-// were. What is no entry is no error.
+// SetDel deletes entries from dynamic sets, chosen as by SetAdd, and says how many there were: from
+// all of the sets, or, with an error, from none. What is no entry is no error.
 func SetDel(ctx context.Context, dev, name string, elements []policy.Element) (deleted int,
 	devs []string, err error) {
-	sets, err := openSets(ctx, dev, name)
-	if err != nil {
-		return 0, nil, err
-	}
-	for _, s := range sets {
-		defer s.Close()
-	}
-	for _, s := range sets {
-		n, err := s.Remove(ctx, elements...)
-		if err != nil {
-			return deleted, devs, err
+	devs, err = eachSet(ctx, dev, name, func(sets []*Set) error {
+		for _, s := range sets {
+			if err := s.checkElements(elements); err != nil {
+				return err
+			}
 		}
-		deleted += n
-		devs = append(devs, s.dev)
-	}
-	return deleted, devs, nil
+		for _, s := range sets {
+			deleted += s.remove(elements)
+		}
+		return nil
+	})
+	return deleted, devs, err
 }
 
 // SetContents is a dynamic set with its entries.

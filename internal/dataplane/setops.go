@@ -321,13 +321,24 @@ func (s *Set) Remove(ctx context.Context, elements ...policy.Element) (int, erro
 		return 0, err
 	}
 	defer s.release()
+	if err := s.checkElements(elements); err != nil {
+		return 0, err
+	}
+	return s.remove(elements), nil
+}
+
+// checkElements says what keeps elements from being entries of the set, which is held.
+func (s *Set) checkElements(elements []policy.Element) error {
 	for i, e := range elements {
 		if err := checkEntry(e, s.typ); err != nil {
-			return 0, fmt.Errorf("dynamic set %q: entry %d: %w; nothing was changed", s.name, i+1,
-				err)
+			return fmt.Errorf("dynamic set %q: entry %d: %w; nothing was changed", s.name, i+1, err)
 		}
 	}
-	n := 0
+	return nil
+}
+
+// remove takes entries out of the set, which is held, and says how many were there.
+func (s *Set) remove(elements []policy.Element) (n int) {
 	for i, m := range s.maps {
 		for _, e := range elements {
 			if m.Delete(e) && i == 0 {
@@ -335,7 +346,7 @@ func (s *Set) Remove(ctx context.Context, elements ...policy.Element) (int, erro
 			}
 		}
 	}
-	return n, nil
+	return n
 }
 
 // List is the set's entries, IPv4 before IPv6, in order of address, protocol and port.

@@ -199,6 +199,42 @@ func TestSetAddIsAllOrNothing(t *testing.T) {
 	}
 }
 
+// A deletion that one of several sets cannot take went through the others before.
+func TestSetDelIsAllOrNothing(t *testing.T) {
+	n := newTestNet(t)
+	ctx := t.Context()
+	addVeth(t, "lv2", "lv3", n.peer)
+	host := policy.Element{Prefix: netip.MustParsePrefix("192.0.2.1/32")}
+	port := policy.Element{Service: policy.Service{Proto: 6, Lo: 80, Hi: 80}}
+	for dev, c := range map[string]struct {
+		of, rule string
+		has      policy.Element
+	}{
+		"lv0": {"addresses", "from bad", host},
+		"lv2": {"services", "to bad", port},
+	} {
+		text := "set bad = dynamic(of " + c.of + ", max 10)\ndrop " + c.rule + "\ndefault pass\n"
+		if err := bringPolicy(t, dev, text, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := SetAdd(ctx, dev, "bad",
+			[]SetEntry{{Prefix: c.has.Prefix, Service: c.has.Service}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range []policy.Element{host, port} {
+		deleted, _, err := SetDel(ctx, "", "bad", []policy.Element{e})
+		if err == nil || deleted != 0 || !strings.HasSuffix(err.Error(), "nothing was changed") {
+			t.Errorf("%v: %d deleted, %v", e, deleted, err)
+		}
+		for _, c := range must2(SetList(ctx, "", "bad")) {
+			if len(c.Entries) != 1 {
+				t.Errorf("%v: %s has %v, want its entry", e, c.Dev, c.Entries)
+			}
+		}
+	}
+}
+
 func TestSetLeasesEnd(t *testing.T) {
 	n := newTestNet(t)
 	if err := bringPolicy(t, "lv0", abuserPolicy(10), 0); err != nil {
