@@ -89,6 +89,9 @@ func (e *env) check(files []string, link packet.Link, asJSON, explain bool) erro
 			return err
 		}
 		if asJSON {
+			for i, d := range c.Diagnostics {
+				c.Diagnostics[i].File = syntax.Unquoted(d.File)
+			}
 			all = append(all, *c)
 		} else if err := e.printChecked(c); err != nil {
 			return err

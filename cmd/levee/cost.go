@@ -61,7 +61,7 @@ type costReport struct {
 	// half the distance between the quartiles of ns_per_packet
 	Spread      float64    `json:"spread"`
 	Rules       []costRule `json:"rules"`
-	NotReached  []string   `json:"not_reached"` // rules that no packet was found for
+	NotReached  []shown    `json:"not_reached"` // rules that no packet was found for
 	NotMeasured int        `json:"not_measured"`
 	// one rule in so many was looked at; not there: all were
 	SampleEvery int `json:"sample_every,omitempty"`
@@ -69,7 +69,7 @@ type costReport struct {
 }
 
 type costRule struct {
-	Rule        string  `json:"rule"`
+	Rule        shown   `json:"rule"`
 	Label       string  `json:"label"`
 	Verdict     string  `json:"verdict"`
 	NsPerPacket float64 `json:"ns_per_packet"`
@@ -106,7 +106,7 @@ func (e *env) cost(file string, f *costFlags) error {
 func newCostReport(p *policy.Policy, m *cost.Report, repeat int) *costReport {
 	rep := &costReport{
 		NsPerPacket: m.Ns, NsEmpty: m.NsEmpty, Spread: m.Spread, Rules: []costRule{},
-		NotReached:  []string{},
+		NotReached:  []shown{},
 		NotMeasured: m.NotMeasured, Repeat: repeat,
 	}
 	if m.Every > 1 {
@@ -114,7 +114,7 @@ func newCostReport(p *policy.Policy, m *cost.Report, repeat int) *costReport {
 	}
 	for _, r := range m.Rules {
 		rule := costRule{
-			Rule: p.Where(r.Slot), Label: p.LabelOf(r.Slot), Verdict: r.Slot.Action.String(),
+			Rule: shown(p.Where(r.Slot)), Label: p.LabelOf(r.Slot), Verdict: r.Slot.Action.String(),
 			NsPerPacket: r.Ns, Spread: r.Spread, Packet: fmt.Sprintf("%x", r.Frame),
 		}
 		if r.Slot.Rule != nil {
@@ -123,7 +123,7 @@ func newCostReport(p *policy.Policy, m *cost.Report, repeat int) *costReport {
 		rep.Rules = append(rep.Rules, rule)
 	}
 	for _, s := range m.NotReached {
-		rep.NotReached = append(rep.NotReached, p.Where(s))
+		rep.NotReached = append(rep.NotReached, shown(p.Where(s)))
 	}
 	return rep
 }

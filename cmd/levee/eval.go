@@ -278,7 +278,7 @@ type evalRule struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"` // of whole frames without FCS
 	Verdict string `json:"verdict"`
-	Rule    string `json:"rule"`
+	Rule    shown  `json:"rule"`
 	Label   string `json:"label"`
 	Reason  string `json:"reason"`
 }
@@ -290,8 +290,8 @@ func (r *evalRun) summary() evalSummary {
 			continue
 		}
 		s := r.j.Slots()[i]
-		sum.Rules = append(sum.Rules, evalRule{c.packets, c.bytes, s.Action.String(), r.p.Where(s),
-			r.p.LabelOf(s), s.Reason.String()})
+		sum.Rules = append(sum.Rules, evalRule{c.packets, c.bytes, s.Action.String(),
+			shown(r.p.Where(s)), r.p.LabelOf(s), s.Reason.String()})
 	}
 	return sum
 }

@@ -138,7 +138,7 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 				Value: strconv.FormatUint(s.Netns, 10)})
 		}
 		at = at[:len(at):len(at)]
-		add(info, 1, append(at, openmetrics.Label{Name: "policy", Value: s.Policy},
+		add(info, 1, append(at, openmetrics.Label{Name: "policy", Value: string(s.Policy)},
 			openmetrics.Label{Name: "hash", Value: s.Hash},
 			openmetrics.Label{Name: "hook", Value: s.Hook}))
 		add(since, float64(s.Since.UnixMilli())/1000, at)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/dataplane"
+	"levee/internal/lang/syntax"
 )
 
 const statusLong = `Show what runs where: hook, policy, how long, packets and bytes by rule,
@@ -73,7 +73,7 @@ type statusReport struct {
 // statusKept is a policy that is bound to names.
 type statusKept struct {
 	Names   []string `json:"names"`
-	Policy  string   `json:"policy"`
+	Policy  shown    `json:"policy"`
 	Pid     int      `json:"pid"`     // of the process that keeps it
 	Running bool     `json:"running"` // that process lives
 	Waiting []string `json:"waiting"` // names that no interface has
@@ -83,21 +83,28 @@ type statusInterface struct {
 	Dev     string `json:"dev"`
 	Ifindex int    `json:"ifindex"`
 	// the interfaces that have the policy together with it, and itself; [] for one alone
-	Together     []string              `json:"together"`
-	Netns        uint64                `json:"netns"` // cookie of the network namespace
-	Policy       string                `json:"policy"`
-	Hash         string                `json:"hash"` // SHA-256 of its text
-	Hook         string                `json:"hook"`
-	Reason       string                `json:"reason"` // why this hook
-	Since        time.Time             `json:"since"`
-	Generation   int                   `json:"generation"`
-	TrialSeconds float64               `json:"trial_seconds"` // left to confirm; 0: not on trial
-	RolledBack   *dataplane.RolledBack `json:"rolled_back,omitempty"`
+	Together     []string    `json:"together"`
+	Netns        uint64      `json:"netns"` // cookie of the network namespace
+	Policy       shown       `json:"policy"`
+	Hash         string      `json:"hash"` // SHA-256 of its text
+	Hook         string      `json:"hook"`
+	Reason       string      `json:"reason"` // why this hook
+	Since        time.Time   `json:"since"`
+	Generation   int         `json:"generation"`
+	TrialSeconds float64     `json:"trial_seconds"` // left to confirm; 0: not on trial
+	RolledBack   *statusBack `json:"rolled_back,omitempty"`
 	// why only the fallback of the policy is in force
 	OnError string                `json:"on_error,omitempty"`
 	Program dataplane.ProgramInfo `json:"program"`
 	Rules   []statusRule          `json:"rules"`
 	Sets    []statusSet           `json:"sets"`
+}
+
+// statusBack is a policy that was not confirmed in time.
+type statusBack struct {
+	Policy     shown     `json:"policy"`
+	Generation int       `json:"generation"`
+	Deadline   time.Time `json:"deadline"`
 }
 
 // statusRule is one counter; bytes are of whole frames without FCS.
@@ -108,7 +115,7 @@ type statusRule struct {
 	Bytes   uint64      `json:"bytes"`
 	Verdict string      `json:"verdict"` // pass, drop or count
 	Reason  string      `json:"reason"`
-	Rule    string      `json:"rule"`
+	Rule    shown       `json:"rule"`
 	Text    string      `json:"text"`
 	CPUs    []statusCPU `json:"cpus"` // by CPU, up to the last that counted anything
 	// since the time before, with --watch; none the first time that the rule is seen
@@ -159,7 +166,7 @@ func (e *env) readStatus(f *statusFlags) (*statusReport, error) {
 	}
 	rep := &statusReport{Interfaces: []statusInterface{}, Kept: []statusKept{}}
 	for _, k := range kept {
-		s := statusKept{k.Names, k.Policy, k.Pid, k.Running, k.Waiting}
+		s := statusKept{k.Names, shown(k.Policy), k.Pid, k.Running, k.Waiting}
 		if s.Waiting == nil {
 			s.Waiting = []string{}
 		}
@@ -207,7 +214,7 @@ func (e *env) printKept(w io.Writer, k *statusKept) {
 		state = "waiting for " + strings.Join(k.Waiting, ", ") + ", " + state
 	}
 	fmt.Fprintf(w, "%s: %s is kept, %s\n", strings.Join(k.Names, ", "),
-		filepath.Base(k.Policy), state)
+		syntax.Base(string(k.Policy)), state)
 }
 
 // waits reports whether a policy is kept for an interface that is not there.
@@ -219,16 +226,18 @@ func (r *statusReport) waits(dev string) bool {
 
 func newStatusInterface(a *dataplane.Attachment) statusInterface {
 	s := statusInterface{
-		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: a.Policy, Hash: a.Hash,
+		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: shown(a.Policy), Hash: a.Hash,
 		Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,
-		TrialSeconds: a.Trial.Seconds(), RolledBack: a.RolledBack, OnError: a.OnError,
-		Program:  a.Program,
+		TrialSeconds: a.Trial.Seconds(), OnError: a.OnError, Program: a.Program,
 		Together: []string{}, Rules: []statusRule{}, Sets: []statusSet{},
+	}
+	if rb := a.RolledBack; rb != nil {
+		s.RolledBack = &statusBack{shown(rb.Policy), rb.Generation, rb.Deadline}
 	}
 	for _, c := range a.Counters {
 		r := statusRule{
 			Label: c.Label, Line: c.Line, Packets: c.Packets, Bytes: c.Bytes,
-			Verdict: c.Action, Reason: c.Reason, Rule: c.Rule, Text: c.Text, CPUs: []statusCPU{},
+			Verdict: c.Action, Reason: c.Reason, Rule: shown(c.Rule), Text: c.Text, CPUs: []statusCPU{},
 			id: c.ID,
 		}
 		for _, cpu := range c.CPUs {
@@ -249,7 +258,7 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 		where += fmt.Sprintf(" (network namespace %d)", s.Netns)
 	}
 	// the clock may have been set back
-	fmt.Fprintf(w, "%s: %s, %s, for %s\n", where, filepath.Base(s.Policy), s.Hook,
+	fmt.Fprintf(w, "%s: %s, %s, for %s\n", where, syntax.Base(string(s.Policy)), s.Hook,
 		max(0, e.now().Sub(s.Since)).Round(time.Second))
 	fmt.Fprintf(w, "  policy   %s, sha256 %.12s\n", s.Policy, s.Hash)
 	fmt.Fprintf(w, "  hook     %s\n", s.Reason)

@@ -69,12 +69,19 @@ func plural(n int, noun string) string {
 }
 
 // abridged lists the first few of many words.
-func abridged(words []string) string {
+func abridged[T ~string](words []T) string {
 	const shown = 10
-	if len(words) > shown {
-		return fmt.Sprintf("%s and %d more", strings.Join(words[:shown], ", "), len(words)-shown)
+	var out strings.Builder
+	for i, w := range words[:min(shown, len(words))] {
+		if i > 0 {
+			out.WriteString(", ")
+		}
+		out.WriteString(string(w))
 	}
-	return strings.Join(words, ", ")
+	if len(words) > shown {
+		fmt.Fprintf(&out, " and %d more", len(words)-shown)
+	}
+	return out.String()
 }
 
 // wrap breaks a text at blanks into lines of at most so many characters, if its words are shorter.

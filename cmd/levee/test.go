@@ -63,7 +63,7 @@ type testReport struct {
 }
 
 type testResult struct {
-	File    string       `json:"file"`
+	File    shown        `json:"file"`
 	Line    int          `json:"line"`
 	Name    string       `json:"name"`
 	Passed  bool         `json:"passed"`
@@ -178,7 +178,7 @@ func (e *env) runSuite(s suite, c *judge.Choice, f *testFlags, rep *testReport) 
 
 func newTestResult(s suite, r *judge.TestResult, j *judge.Judge) *testResult {
 	res := &testResult{
-		File: s.file, Line: int(r.Test.Pos.Line), Name: r.Test.Name, Passed: r.Passed(),
+		File: shown(s.file), Line: int(r.Test.Pos.Line), Name: r.Test.Name, Passed: r.Passed(),
 		Packets: []testPacket{},
 	}
 	for i, p := range r.Packets {

@@ -292,12 +292,12 @@ func (e *env) printUpJSON(p *policy.Policy, reps []*dataplane.Report) error {
 type upReport struct {
 	Dev     string `json:"dev"`
 	Ifindex int    `json:"ifindex"`
-	Policy  string `json:"policy"`
+	Policy  shown  `json:"policy"`
 	Hook    string `json:"hook"`
 	Reason  string `json:"reason"` // why this hook
 	// 1 for the first since the interface was attached
 	Generation   int     `json:"generation"`
-	Replaced     string  `json:"replaced,omitempty"` // the policy before
+	Replaced     shown   `json:"replaced,omitempty"` // the policy before
 	Program      uint32  `json:"program"`            // id
 	TrialSeconds float64 `json:"trial_seconds"`      // 0: in force at once
 	// why only the fallback of the policy is in force
@@ -311,8 +311,8 @@ func newUpReport(p *policy.Policy, r *dataplane.Report) upReport {
 	}
 	return upReport{
 		OnError: onError,
-		Dev:     r.Dev, Ifindex: r.Ifindex, Policy: p.File, Hook: string(r.Mode), Reason: r.Reason,
-		Generation: r.Generation, Replaced: r.Replaced, Program: r.Program,
+		Dev:     r.Dev, Ifindex: r.Ifindex, Policy: shown(p.File), Hook: string(r.Mode), Reason: r.Reason,
+		Generation: r.Generation, Replaced: shown(r.Replaced), Program: r.Program,
 		TrialSeconds: r.Trial.Seconds(),
 	}
 }

@@ -15,7 +15,7 @@ import (
 type verdict struct {
 	N       int    `json:"n"` // from 1
 	Verdict string `json:"verdict"`
-	Rule    string `json:"rule"`
+	Rule    shown  `json:"rule"`
 	Label   string `json:"label"`
 	Reason  string `json:"reason"`
 	Engine  string `json:"engine"`
@@ -23,7 +23,7 @@ type verdict struct {
 
 // newVerdict puts the decision of a slot into words.
 func newVerdict(p *policy.Policy, s policy.Slot, a action.Action, n int, by judge.Engine) verdict {
-	return verdict{N: n, Verdict: a.String(), Rule: p.Where(s), Label: p.LabelOf(s),
+	return verdict{N: n, Verdict: a.String(), Rule: shown(p.Where(s)), Label: p.LabelOf(s),
 		Reason: s.Reason.String(), Engine: string(by)}
 }
 
@@ -62,7 +62,7 @@ type storyLayer struct {
 }
 
 type storyRule struct {
-	Rule    string `json:"rule"`
+	Rule    shown  `json:"rule"`
 	Text    string `json:"text"`
 	Matched bool   `json:"matched"`
 	Term    string `json:"term,omitempty"` // the first term that does not hold
@@ -84,7 +84,7 @@ func newStory(p *policy.Policy, tr *oracle.Trace, n int) story {
 		s.Layers = append(s.Layers, storyLayer{l.Name, l.Offset, l.Length, fields})
 	}
 	for _, t := range tr.Tried {
-		s.Tried = append(s.Tried, storyRule{t.Where, t.Text, t.Matched, t.Term, t.Got})
+		s.Tried = append(s.Tried, storyRule{shown(t.Where), t.Text, t.Matched, t.Term, t.Got})
 	}
 	return s
 }

@@ -17,6 +17,7 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
+	"levee/internal/lang/syntax"
 )
 
 // staged is a generation that lies ready beside the one in force.
@@ -154,7 +155,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 		Policy: u.PolicyPath, Hash: hex.EncodeToString(hash[:]), Source: u.Source,
 		Since:   time.Now(),
 		Program: id, RowBytes: p.RowBytes,
-		Slots: describeSlots(p.Slots, filepath.Base(u.PolicyPath)), Spared: p.Spared,
+		Slots: describeSlots(p.Slots, syntax.Base(u.PolicyPath)), Spared: p.Spared,
 	}
 	if u.cause != nil {
 		d.OnError = u.cause.Error()

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"levee/internal/lang/action"
@@ -124,12 +123,7 @@ func resolve(f *syntax.File, open func(path string) (io.ReadCloser, error), cons
 }
 
 // fileName is what verdicts call the file of a policy.
-func fileName(f *syntax.File) string {
-	if raw, err := strconv.Unquote(f.Name); err == nil { // of a path that is shown in quotes
-		return syntax.Quoted(filepath.Base(raw))
-	}
-	return filepath.Base(f.Name)
-}
+func fileName(f *syntax.File) string { return syntax.Base(f.Name) }
 
 // resolver is one run of Resolve.
 type resolver struct {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"unicode"
@@ -125,14 +126,31 @@ func printable(s string) string {
 
 // Quoted is a name as it may be shown in a line of text: unchanged when all of it prints, else in
 // double quotes with Go's escapes. Names of files and devices may hold what a terminal takes for a
-// command.
+// command. A name that begins with a double quote is quoted too, so that Unquoted finds each name.
 func Quoted(name string) string {
-	if utf8.ValidString(name) && !strings.ContainsFunc(name,
+	if utf8.ValidString(name) && !strings.HasPrefix(name, `"`) && !strings.ContainsFunc(name,
 		func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return name
 	}
 	return strconv.Quote(name)
 }
+
+// Unquoted is what a text that begins with a name as Quoted shows it, such as a place in a file,
+// has with the name as it is.
+func Unquoted(text string) string {
+	quoted, err := strconv.QuotedPrefix(text)
+	if err != nil || text[0] != '"' {
+		return text
+	}
+	name, err := strconv.Unquote(quoted)
+	if err != nil {
+		return text
+	}
+	return name + text[len(quoted):]
+}
+
+// Base is the last element of a path that is shown as Quoted does, shown in the same way.
+func Base(path string) string { return Quoted(filepath.Base(Unquoted(path))) }
 
 // Escaped is a text of one or more lines, as it may be shown: what does not print, other than the
 // ends of lines, is in Go's escapes.
