@@ -12,15 +12,20 @@ import (
 )
 
 // keep binds a policy to names until somebody ends it.
-func (e *env) keep(p *policy.Policy, opts dataplane.UpOptions, f *upFlags) error {
+func (e *env) keep(p *policy.Policy, opts dataplane.UpOptions, f *upFlags,
+	anew func(dev string) (dataplane.UpOptions, dataplane.CompileFunc, error)) error {
 	ctx, stop := e.signals()
 	defer stop()
 	names := strings.Join(opts.Names, ", ")
 	err := dataplane.Keep(ctx, opts, dataplane.Compiler(p), dataplane.KeepEvents{
+		Anew:  anew,
 		Ready: func(reps []*dataplane.Report) { e.keeping(p, names, reps, f) },
 		Came: func(dev string, after time.Duration) {
 			e.sayf("%s has come, and has the policy after %s", dev,
 				after.Round(10*time.Microsecond))
+		},
+		Old: func(dev string, err error) {
+			e.sayf("%s has come, and gets the policy as it was read before: %v", dev, err)
 		},
 		Failed: func(dev string, err error) {
 			e.sayf("%s has come and does not have the policy: %v", dev, err)

@@ -137,9 +137,31 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 		return err
 	}
 	if f.keep {
-		return e.keep(p, opts, f)
+		return e.keep(p, opts, f, func(dev string) (dataplane.UpOptions, dataplane.CompileFunc, error) {
+			return e.readAnew(file, dev, opts, f.force)
+		})
 	}
 	return e.bringUp(p, devs, opts, f)
+}
+
+// readAnew reads the policy of a keeper again, for an interface that has come.
+func (e *env) readAnew(file, dev string, opts dataplane.UpOptions, force bool) (
+	dataplane.UpOptions, dataplane.CompileFunc, error) {
+	if file == stdinName {
+		return opts, nil, errors.New("standard input has been read already")
+	}
+	var files policy.Recording
+	pr, err := e.parseThrough(file, &files)
+	if err != nil {
+		return opts, nil, err
+	}
+	if pr.policy == nil {
+		e.printDiagnostics(pr.diags)
+		return opts, nil, fmt.Errorf("%s has errors", pr.src.title())
+	}
+	opts.Source, opts.Files = pr.src.text, files.Files()
+	err = e.allowed(pr, []string{dev}, force, &opts)
+	return opts, dataplane.Compiler(pr.policy), err
 }
 
 // allowed is an error for a policy that one of the interfaces cannot have, or may not; it adds what

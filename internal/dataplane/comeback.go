@@ -239,8 +239,13 @@ func Unkeep(ctx context.Context) (names []string, err error) {
 
 // KeepEvents are told of what a keeper does.
 type KeepEvents struct {
+	// Anew, if there is one, reads the policy again. It is asked when an interface comes that cannot
+	// have the program of the one before it.
+	Anew func(dev string) (UpOptions, CompileFunc, error)
 	// Ready says that every interface there is has the policy, with the reports of these.
 	Ready func([]*Report)
+	// Old says that it could not be read, and what was read last is taken.
+	Old func(dev string, err error)
 	// Came says that an interface has come, and how long it took until it had the policy.
 	Came func(dev string, after time.Duration)
 	// Failed says that one could not get it.
@@ -434,6 +439,7 @@ func (k *keeper) event(ctx context.Context, e netlink.LinkUpdate) error {
 		if err != nil && k.tell.Failed != nil {
 			k.tell.Failed(a.Name, err)
 		}
+		k.readAnew(a.Name)
 		var reps []*Report
 		if reps, err = UpAll(ctx, []string{a.Name}, k.UpOptions, k.compile); len(reps) > 0 {
 			err = nil
@@ -448,6 +454,19 @@ func (k *keeper) event(ctx context.Context, e netlink.LinkUpdate) error {
 		k.tell.Came(a.Name, time.Since(began))
 	}
 	return nil
+}
+
+// readAnew takes the policy as it stands now: somebody may have put a newer one in force since.
+func (k *keeper) readAnew(dev string) {
+	if k.tell.Anew == nil {
+		return
+	}
+	o, compile, err := k.tell.Anew(dev)
+	if err == nil {
+		k.UpOptions, k.compile = o, compile
+	} else if k.tell.Old != nil {
+		k.tell.Old(dev, err)
+	}
 }
 
 // adopt gives an interface the program that was in force on the one of its name before. It reports

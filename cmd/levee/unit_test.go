@@ -1,0 +1,86 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const systemdUnits = "../../packaging/systemd/"
+
+// The unit keeps the policy for the name of the device, and lives on when the device goes.
+func TestUnitIsNotBoundToADeviceThatComesBack(t *testing.T) {
+	text, err := os.ReadFile(systemdUnits + "levee@.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"Type=notify",
+		"ExecStart=/usr/sbin/levee up --keep /etc/levee/%I.levee --dev %I",
+		"ExecReload=/usr/sbin/levee up /etc/levee/%I.levee --dev %I",
+		"Wants=sys-subsystem-net-devices-%i.device",
+		"After=sys-subsystem-net-devices-%i.device",
+		"Before=network-pre.target sockets.target basic.target",
+		"Nice=-10",
+	} {
+		if !regexp.MustCompile("(?m)^" + regexp.QuoteMeta(line) + "$").Match(text) {
+			t.Errorf("the unit does not say %s", line)
+		}
+	}
+	if bound := regexp.MustCompile("(?m)^(BindsTo|Requires|PartOf|StopPropagatedFrom)=.*device").
+		Find(text); bound != nil {
+		t.Errorf("the unit ends with the device: %s", bound)
+	}
+	if strings.Contains(string(text), "RemainAfterExit") {
+		t.Error("the unit stays without its process")
+	}
+}
+
+// systemd understands the units, and finds little that they could do without.
+func TestUnitsAreUnderstoodAndHardened(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("needs systemd-analyze: systemd judges its units itself")
+	}
+	dir := t.TempDir()
+	program := filepath.Join(dir, "levee")
+	if err := os.WriteFile(program, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for from, to := range map[string]string{
+		"levee@.service": "levee@lv0.service", "levee-save.service": "", "levee-save.timer": "",
+		"run-levee-bpf.mount": "",
+	} {
+		text, err := os.ReadFile(systemdUnits + from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if to == "" {
+			to = from
+		}
+		there := strings.ReplaceAll(string(text), "/usr/sbin/levee", program)
+		there = strings.ReplaceAll(there, "Documentation=man:levee(8)\n", "") // not installed here
+		if err := os.WriteFile(filepath.Join(dir, to), []byte(there), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, unit := range []string{"levee@lv0.service", "levee-save.timer"} {
+		cmd := exec.Command(analyze, "verify", "--man=no", filepath.Join(dir, unit))
+		cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("verify %s: %v\n%s", unit, err, out)
+		}
+	}
+	for _, unit := range []string{"levee@lv0.service", "levee-save.service"} {
+		out, err := exec.Command(analyze, "security", "--no-pager", "--offline=true",
+			"--threshold=20", filepath.Join(dir, unit)).CombinedOutput()
+		if err != nil {
+			t.Errorf("the exposure of %s: %v\n%s", unit, err, out)
+		}
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		t.Log(lines[len(lines)-1])
+	}
+}
