@@ -237,8 +237,9 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 	for _, c := range a.Counters {
 		r := statusRule{
 			Label: c.Label, Line: c.Line, Packets: c.Packets, Bytes: c.Bytes,
-			Verdict: c.Action, Reason: c.Reason, Rule: shown(c.Rule), Text: c.Text, CPUs: []statusCPU{},
-			id: c.ID,
+			Verdict: c.Action, Reason: c.Reason, Rule: shown(c.Rule), Text: c.Text,
+			CPUs: []statusCPU{},
+			id:   c.ID,
 		}
 		for _, cpu := range c.CPUs {
 			r.CPUs = append(r.CPUs, statusCPU(cpu))

@@ -137,7 +137,8 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 		return err
 	}
 	if f.keep {
-		return e.keep(p, opts, f, func(dev string) (dataplane.UpOptions, dataplane.CompileFunc, error) {
+		return e.keep(p, opts, f, func(dev string) (dataplane.UpOptions, dataplane.CompileFunc,
+			error) {
 			return e.readAnew(file, dev, opts, f.force)
 		})
 	}
@@ -333,7 +334,8 @@ func newUpReport(p *policy.Policy, r *dataplane.Report) upReport {
 	}
 	return upReport{
 		OnError: onError,
-		Dev:     r.Dev, Ifindex: r.Ifindex, Policy: shown(p.File), Hook: string(r.Mode), Reason: r.Reason,
+		Dev:     r.Dev, Ifindex: r.Ifindex, Policy: shown(p.File), Hook: string(r.Mode),
+		Reason:     r.Reason,
 		Generation: r.Generation, Replaced: shown(r.Replaced), Program: r.Program,
 		TrialSeconds: r.Trial.Seconds(),
 	}

@@ -239,8 +239,8 @@ func Unkeep(ctx context.Context) (names []string, err error) {
 
 // KeepEvents are told of what a keeper does.
 type KeepEvents struct {
-	// Anew, if there is one, reads the policy again. It is asked when an interface comes that cannot
-	// have the program of the one before it.
+	// Anew, if there is one, reads the policy again. It is asked when an interface comes that
+	// cannot have the program of the one before it.
 	Anew func(dev string) (UpOptions, CompileFunc, error)
 	// Ready says that every interface there is has the policy, with the reports of these.
 	Ready func([]*Report)
