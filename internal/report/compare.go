@@ -24,6 +24,16 @@ type Options struct {
 	Alpha float64
 }
 
+func (o Options) orDefaults() Options {
+	if o.Least == 0 {
+		o.Least = 0.05
+	}
+	if o.Alpha == 0 {
+		o.Alpha = 0.05
+	}
+	return o
+}
+
 // Verdict on one figure of two documents.
 type Verdict string
 
@@ -107,12 +117,7 @@ func Compare(a, b *Document, o Options) (*Comparison, error) {
 		return nil, fmt.Errorf("%w: one is of `levee bench %s`, the other of `levee bench %s`",
 			ErrIncomparable, printable(a.Bench), printable(b.Bench))
 	}
-	if o.Least == 0 {
-		o.Least = 0.05
-	}
-	if o.Alpha == 0 {
-		o.Alpha = 0.05
-	}
+	o = o.orDefaults()
 	a.settle()
 	b.settle()
 	c := &Comparison{

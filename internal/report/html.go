@@ -61,6 +61,7 @@ func (d *Document) HTML(w io.Writer) error {
 	}
 	v := struct {
 		Doc                            *Document
+		Headline                       []string
 		Policy, Started, Date, Machine string
 		Contents, Charts               []pageChart
 		Tables                         []pageTable
@@ -70,7 +71,8 @@ func (d *Document) HTML(w io.Writer) error {
 		Data                           template.JS
 		License                        string
 	}{
-		Doc: d, Policy: contentPolicy(), Started: d.Started.UTC().Format("2006-01-02T15:04:05Z"),
+		Doc: d, Headline: d.Headline(), Policy: contentPolicy(),
+		Started: d.Started.UTC().Format("2006-01-02T15:04:05Z"),
 		Date:    d.Started.UTC().Format("2 January 2006, 15:04 UTC"),
 		Machine: d.Machine.String(), Facts: facts(d.Setup, &d.Machine),
 		UPlotStyle: template.CSS(web.UPlotStyle), Style: template.CSS(web.ReportStyle),
