@@ -197,7 +197,7 @@ func (g *drawing) barAxis(a *axis) {
 	a.low, a.high = 0.5-float64(len(g.labels)), 0.5
 	style := textStyle(9, softColour)
 	for i, l := range g.labels {
-		a.ticks = append(a.ticks, tick{-float64(i), fitText(style, l, pictureWidth/3)})
+		a.ticks = append(a.ticks, tick{-float64(i), fitText(style, signed(l), pictureWidth/3)})
 	}
 }
 
@@ -281,6 +281,10 @@ func (g *drawing) line(c draw.Canvas, x, y func(float64) vg.Length, s *Series, i
 	points := slices.Clone(s.Points)
 	slices.SortStableFunc(points, func(a, b Point) int { return cmp.Compare(a.X, b.X) })
 	style := draw.LineStyle{Color: colourOf(i), Width: 1.6}
+	spot := draw.GlyphStyle{Color: colourOf(i), Radius: 2.4, Shape: draw.CircleGlyph{}}
+	if isLevee(s.Name) {
+		style.Width, spot.Radius, spot.Shape = 2.8, 3.2, draw.BoxGlyph{}
+	}
 	if i >= len(palette) {
 		style.Dashes = []vg.Length{5, 3}
 	}
@@ -309,7 +313,7 @@ func (g *drawing) line(c draw.Canvas, x, y func(float64) vg.Length, s *Series, i
 		if p.Low != nil {
 			g.whisker(c, style.Color, at.X, y(g.above(*p.Low)), y(*p.High), false)
 		}
-		c.DrawGlyph(draw.GlyphStyle{Color: colourOf(i), Radius: 2.4, Shape: draw.CircleGlyph{}}, at)
+		c.DrawGlyph(spot, at)
 		if p.Outlier || p.Invalid {
 			c.DrawGlyph(draw.GlyphStyle{Color: colourOf(i), Radius: 5, Shape: draw.RingGlyph{}}, at)
 		}
@@ -371,13 +375,13 @@ func (g *drawing) bars(c draw.Canvas, x, y func(float64) vg.Length) {
 				continue
 			}
 			g.bar(c, x, p, y(-float64(row))-(vg.Length(i)-vg.Length(len(g.Series)-1)/2)*thick,
-				thick, i)
+				thick, i, isLevee(s.Name) || isLevee(p.Label))
 		}
 	}
 }
 
 func (g *drawing) bar(c draw.Canvas, x func(float64) vg.Length, p *Point, middle, thick vg.Length,
-	i int) {
+	i int, own bool) {
 	foot := x(g.above(0))
 	if !g.fits(p) {
 		style := textStyle(9, softColour)
@@ -388,14 +392,22 @@ func (g *drawing) bar(c draw.Canvas, x func(float64) vg.Length, p *Point, middle
 	end, half := x(*p.Y), thick/2-1
 	if g.logY { // there is no zero that a bar could begin at: its length would mean nothing
 		c.StrokeLine2(draw.LineStyle{Color: gridColour, Width: 1}, c.Min.X, middle, c.Max.X, middle)
-		c.DrawGlyph(draw.GlyphStyle{Color: colourOf(i), Radius: min(half, 4),
-			Shape: draw.CircleGlyph{}}, vg.Point{X: end, Y: middle})
+		spot := draw.GlyphStyle{Color: colourOf(i), Radius: min(half, 4), Shape: draw.CircleGlyph{}}
+		if own {
+			spot.Shape = draw.BoxGlyph{}
+		}
+		c.DrawGlyph(spot, vg.Point{X: end, Y: middle})
 		end += 4
 	} else {
 		fill := colourOf(i)
 		fill.A = 217
-		c.FillPolygon(fill, []vg.Point{{X: foot, Y: middle - half}, {X: end, Y: middle - half},
-			{X: end, Y: middle + half}, {X: foot, Y: middle + half}})
+		corners := []vg.Point{{X: foot, Y: middle - half}, {X: end, Y: middle - half},
+			{X: end, Y: middle + half}, {X: foot, Y: middle + half}}
+		c.FillPolygon(fill, corners)
+		if own {
+			c.StrokeLines(draw.LineStyle{Color: inkColour, Width: 1.6},
+				append(corners, corners[0]))
+		}
 	}
 	if p.Low != nil {
 		g.whisker(c, inkColour, middle, x(g.above(*p.Low)), x(*p.High), true)

@@ -208,3 +208,11 @@ func isLevee(name string) bool {
 	return ok && (rest == "" || rest[0] == ' ' || rest[0] == ',' || rest[0] == ':' ||
 		rest[0] == '(')
 }
+
+// signed puts a sign before what is levee's, for those who do not see it by its colour.
+func signed(name string) string {
+	if isLevee(name) {
+		return "\u25ba " + name
+	}
+	return name
+}

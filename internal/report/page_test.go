@@ -310,19 +310,39 @@ func sorts(t *testing.T, b *browser) {
 	}
 }
 
-func TestThePageFitsAPhoneInTheDark(t *testing.T) {
-	b := open(t, sample(), 390, "dark")
-	b.shot(t, "phone-dark")
-	if wide := eval[int](t, b, `document.documentElement.scrollWidth`); wide > 390 {
-		t.Errorf("the page is %d pixels wide on a phone of 390", wide)
+func TestThePageFitsEveryWindow(t *testing.T) {
+	d := sample()
+	for i := range d.Charts[0].Series { // a name of many words, and a value of many digits
+		d.Charts[0].Series[i].Points[0].Label = "the place behind the driver that sees a packet first"
 	}
-	if back := eval[string](
-		t, b,
-		`getComputedStyle(document.documentElement).backgroundColor`); back == "rgb(255, 255, 255)" {
-		t.Error("the page is white although dark is preferred")
+	for _, c := range []struct {
+		width        int64
+		scheme, back string
+	}{{390, "dark", "rgb(20, 23, 28)"}, {820, "light", "rgb(255, 255, 255)"},
+		{1400, "light", "rgb(255, 255, 255)"}} {
+		b := open(t, d, c.width, c.scheme)
+		b.shot(t, fmt.Sprintf("window-%d", c.width))
+		if wide := eval[int64](t, b, `document.documentElement.scrollWidth`); wide > c.width {
+			t.Errorf("the page is %d pixels wide in a window of %d", wide, c.width)
+		}
+		if back := eval[string](t, b,
+			`getComputedStyle(document.documentElement).backgroundColor`); back != c.back {
+			t.Errorf("%s is preferred, and the page is %s", c.scheme, back)
+		}
+		if out := eval[[]string](t, b, outside); len(out) > 0 {
+			t.Errorf("%d pixels: beyond the window: %q", c.width, out)
+		}
+		if got := eval[string](t, b, `document.querySelector('#headline').innerText`); !containsAll(
+			got, []string{"IPv4: ", "is first", "95 % interval"}) {
+			t.Errorf("%d pixels: the headline is %q", c.width, got)
+		}
+		b.close(t)
 	}
-	b.close(t)
 }
+
+// outside names what is to be seen beyond the right edge, but for what scrolls in its own box.
+const outside = `[...document.querySelectorAll('main *, header *')].filter(e => !e.closest('.scroll') && !e.closest('.reader') &&
+e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.tagName + '.' + e.className)`
 
 func TestHostileNamesStayText(t *testing.T) {
 	text := "</script><script>window.pwned=1</script><img src=x " +

@@ -122,7 +122,7 @@ func (d *Document) draw(c *Chart, canvas draw.Canvas) (err error) {
 	for _, row := range c.legendRows() {
 		at := in.Min.X
 		for _, i := range row {
-			top, name := top, printable(c.Series[i].Name)
+			top, name := top, signed(printable(c.Series[i].Name))
 			in.FillPolygon(colourOf(i), square(at, top, 8))
 			style := textStyle(10, inkColour)
 			in.FillText(style, vg.Point{X: at + 12, Y: top}, fitText(style, name, in.Max.X-at-12))
@@ -161,7 +161,7 @@ func (c *Chart) legendRows() [][]int {
 	var rows [][]int
 	style, at := textStyle(10, inkColour), pictureWidth
 	for i, s := range c.Series {
-		w := 30 + style.Width(printable(s.Name))
+		w := 30 + style.Width(signed(printable(s.Name)))
 		if at+w > pictureWidth-28 || len(rows) == 0 {
 			rows, at = append(rows, nil), 0
 		}

@@ -124,3 +124,23 @@ func TestALogarithmicAxisHasDotsInThePlaceOfBars(t *testing.T) {
 		}
 	}
 }
+
+// Colour alone does not tell levee apart for everybody.
+func TestLeveeIsToldApartWithoutColour(t *testing.T) {
+	d := &Document{Title: "a"}
+	for _, name := range []string{"levee", "levee static", "leveed", "nft"} {
+		ours := strings.HasPrefix(name, "levee") && name != "leveed"
+		for _, kind := range []Kind{Bar, Line} {
+			c := Chart{ID: "a", Kind: kind, Series: []*Series{
+				{Name: name, Points: []Point{Value(0, 10).Of(name), Value(1, 5).Of("b")}},
+				{Name: "other", Points: []Point{Value(0, 4).Of("b")}}}}
+			svg, err := d.SVG(&c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(wellFormed(t, svg), "\u25ba "+name); got != ours {
+				t.Errorf("%s, %s: a sign: %v, want %v", name, kind, got, ours)
+			}
+		}
+	}
+}

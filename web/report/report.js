@@ -57,6 +57,10 @@
 
   // ---- what is shown ----
 
+  // levee's own figures carry a sign, so that they stand out without colour as well (isLevee in headline.go).
+  const ours = (name) => /^levee([ ,:(]|$)/.test(name);
+  const signed = (name) => (ours(name) ? "\u25BA " : "") + name;
+
   const bars = (chart) => chart.kind === "bar";
   const columns = (chart) => chart.kind === "histogram";
 
@@ -130,7 +134,8 @@
       if (chart.series.some((s) => s.points.some((p) => (p.rounds || []).length > 1))) check("single rounds", "rounds");
       chart.series.forEach((s, i) => {
         const swatch = element("span", { class: "swatch" });
-        const button = element("button", { type: "button", "aria-pressed": "true", "data-series": String(i) }, swatch, s.name);
+        const button = element("button", { type: "button", "aria-pressed": "true", "data-series": String(i) }, swatch, signed(s.name));
+        button.classList.toggle("ours", ours(s.name));
         button.addEventListener("click", () => {
           if (!state.hidden.delete(i)) state.hidden.add(i);
           button.setAttribute("aria-pressed", String(!state.hidden.has(i)));
@@ -214,7 +219,7 @@
         },
         axes: [valueAxis(chart.x, chart.x.unit || "", state.logX, { size: 34 }), valueAxis(chart.y, unit, state.logY, { size: 80 })],
         series: [{}, ...lists.map((_, i) => ({
-          stroke: colour(i), width: 2, dash: dashes[Math.floor(i / palettes.light.length) % dashes.length],
+          stroke: colour(i), width: ours(chart.series[i].name) ? 3.5 : 2, dash: dashes[Math.floor(i / palettes.light.length) % dashes.length],
           ...(columns(chart) ? { paths: () => null } : {}),
           points: { show: !columns(chart) && data[0].length <= 200, size: 7, fill: colour(i), stroke: colour(i) },
         }))],
@@ -291,6 +296,7 @@
             stroke(ctx, x - k, low, x + k, low);
             stroke(ctx, x - k, high, x + k, high);
           }
+          if (!columns(chart) && ours(p.of) && list.length <= 200) ctx.fillRect(x - 5 * r, y - 5 * r, 10 * r, 10 * r);
           if (p.invalid || p.outlier) dot(ctx, x, y, 7 * r, true);
           if (p.at_least) arrow(ctx, x, y - 9 * r, r, 0);
           if (state.rounds) {
@@ -323,15 +329,29 @@
       return text.slice(0, end).trimEnd() + "…";
     };
 
+    // wrap breaks a name at blanks into as many lines as fit; the last is cut.
+    const wrap = (text, room, face) => {
+      measure.font = face;
+      const out = [];
+      for (const word of text.split(" ")) {
+        const longer = out.length ? `${out[out.length - 1]} ${word}` : word;
+        if (out.length && (out.length === 4 || measure.measureText(longer).width <= room)) out[out.length - 1] = longer;
+        else out.push(word);
+      }
+      return out.map((line) => fit(line, room, face));
+    };
+    const face = (label, r = 1) => font(12 * r, ours(label) ? "700" : "");
+
     const drawBars = (lists) => {
       const shown = lists.map((list, i) => ({ list, i })).filter((l) => !state.hidden.has(l.i));
       const labels = labelsOf(chart).filter((label) => shown.some((l) => l.list.some((p) => p.label === label)));
-      const thick = shown.length > 1 ? 16 : 22, row = Math.max(1, shown.length) * thick + 16;
-      measure.font = font(12);
-      const side = Math.min(Math.max(60, ...labels.map((l) => measure.measureText(l).width + 18)), width * 0.42);
+      const thick = shown.length > 1 ? 16 : 22, wide = (l) => { measure.font = face(l); return measure.measureText(signed(l)).width + 18; };
+      const side = Math.min(Math.max(60, ...labels.map(wide)), width * 0.36);
+      const names = labels.map((l) => wrap(signed(l), side - 14, face(l)));
+      const row = Math.max(Math.max(1, shown.length) * thick, ...names.map((n) => n.length * 15)) + 16;
       const unit = unitOf(chart, state), range = yRange(chart, state, lists, 0.16);
       const axes = [
-        { ...axisStyle(), side: 3, size: side, gap: 8, grid: { show: false }, ticks: { show: false }, splits: () => labels.map((_, i) => i), values: () => labels.map((l) => fit(l, side - 14, font(12))) },
+        { ...axisStyle(), side: 3, size: side, gap: 8, grid: { show: false }, ticks: { show: false }, splits: () => labels.map((_, i) => i), values: () => labels.map(() => "") },
         valueAxis(chart.y, unit, state.logY, { side: 2, size: 34, space: 70 }),
       ];
       return new uPlot({
@@ -342,8 +362,21 @@
           y: { ori: 0, dir: 1, distr: state.logY ? 3 : 1, range: () => range },
         },
         axes, series: [{}, { paths: () => null, points: { show: false } }],
-        hooks: { draw: [(u) => paintBars(u, shown, labels, unit, thick)] },
+        hooks: { draw: [(u) => paintNames(u, labels, names), (u) => paintBars(u, shown, labels, unit, thick)] },
       }, [labels.map((_, i) => i), labels.map(() => range[1])], holder);
+    };
+
+    const paintNames = (u, labels, names) => {
+      const ctx = u.ctx, r = devicePixelRatio;
+      ctx.save();
+      ctx.textAlign = "right";
+      ctx.textBaseline = "middle";
+      labels.forEach((label, i) => {
+        ctx.font = face(label, r);
+        ctx.fillStyle = css(ours(label) ? "--text" : "--soft");
+        names[i].forEach((line, n) => ctx.fillText(line, u.bbox.left - 8 * r, u.valToPos(i, "x", true) + (n - (names[i].length - 1) / 2) * 15 * r));
+      });
+      ctx.restore();
     };
 
     const paintBars = (u, shown, labels, unit, thick) => {
@@ -371,6 +404,12 @@
             end += 5.5 * r;
           } else ctx.fillRect(from, middle - half, to - from, 2 * half);
           ctx.globalAlpha = 1;
+          const own = ours(p.label) || ours(p.of);
+          if (own && !state.logY) {
+            ctx.strokeStyle = css("--text");
+            ctx.lineWidth = 2 * r;
+            ctx.strokeRect(from, middle - half, to - from, 2 * half);
+          }
           ctx.strokeStyle = css("--text");
           ctx.lineWidth = 1.3 * r;
           if (p.low != null && p.high != null) {
@@ -390,16 +429,26 @@
           if (state.logY) {
             ctx.fillStyle = colour(i);
             ctx.globalAlpha = p.invalid ? 0.35 : 1;
-            dot(ctx, to, middle, 5.5 * r, false);
+            if (own) ctx.fillRect(to - 6 * r, middle - 6 * r, 12 * r, 12 * r); else dot(ctx, to, middle, 5.5 * r, false);
             ctx.globalAlpha = 1;
           }
           ctx.fillStyle = css("--text");
           if (p.at_least) { arrow(ctx, end + 4 * r, middle, r, 1); end += 11 * r; }
           const sign = p.at_least && p.at_most ? "~ " : p.at_least ? "≥ " : p.at_most ? "≤ " : "";
           ctx.font = font(12 * r, "600");
-          const value = sign + print(p.y, unit, 3, true), room = u.bbox.left + u.bbox.width - ctx.measureText(value).width;
-          const left = Math.min(to, p.low != null ? u.valToPos(p.low, "y", true) : to) - ctx.measureText(value).width - 12 * r;
-          ctx.fillText(value, end + 7 * r <= room ? end + 7 * r : state.logY ? left : room, middle);
+          // Beside the bar where there is room, else inside the chart on a ground of its own.
+          const value = sign + print(p.y, unit, 3, true), size = ctx.measureText(value).width, right = u.bbox.left + u.bbox.width;
+          const low = Math.min(to, p.low != null ? u.valToPos(p.low, "y", true) : to);
+          let place = end + 7 * r;
+          if (place + size > right) {
+            place = Math.max(u.bbox.left + 4 * r, Math.min(right, low - 8 * r) - size);
+            ctx.fillStyle = css("--back");
+            ctx.globalAlpha = 0.88;
+            ctx.fillRect(place - 3 * r, middle - 7.5 * r, size + 6 * r, 15 * r);
+            ctx.globalAlpha = 1;
+            ctx.fillStyle = css("--text");
+          }
+          ctx.fillText(value, place, middle);
           hits.push({ i, p, x: u.valToPos(p.y, "y"), y: (middle - u.bbox.top) / r, wide: true });
         }
       }));
@@ -445,7 +494,7 @@
       const h = hits[k], swatch = element("span", { class: "swatch" });
       swatch.style.background = colour(h.i);
       const text = lines(h.p);
-      tip.replaceChildren(element("strong", {}, swatch, h.p.of), ...text.map(([c, t]) => element("div", { class: c }, t)));
+      tip.replaceChildren(element("strong", {}, swatch, signed(h.p.of)), ...text.map(([c, t]) => element("div", { class: c }, t)));
       tip.hidden = false;
       const w = plot.over.clientWidth, left = h.x + 14 + tip.offsetWidth > w ? h.x - 14 - tip.offsetWidth : h.x + 14;
       tip.style.left = `${Math.max(0, Math.min(left, w - tip.offsetWidth))}px`;
