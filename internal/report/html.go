@@ -19,6 +19,9 @@ import (
 // maxListed is how many points of a chart the page lists as a table as well.
 const maxListed = 400
 
+// maxPictured is how many points of a chart the page carries as a picture too.
+const maxPictured = 20000
+
 var pageTemplate = sync.OnceValues(func() (*template.Template, error) {
 	return template.New("report").Parse(web.ReportPage)
 })
@@ -26,7 +29,9 @@ var pageTemplate = sync.OnceValues(func() (*template.Template, error) {
 // pageChart is a chart as the template wants it.
 type pageChart struct {
 	ID, Title, What, XHead, YHead string
-	Points                        []pagePoint
+	// Picture is the chart as SVG, for whoever wants to keep it; empty where it has no points.
+	Picture string
+	Points  []pagePoint
 }
 
 // pageTable is a table, and which of its columns are numbers.
@@ -80,7 +85,13 @@ func (d *Document) HTML(w io.Writer) error {
 		Data: template.JS(data), License: web.UPlotLicense,
 	}
 	for _, c := range d.Charts {
-		v.Charts = append(v.Charts, c.page())
+		chart := c.page()
+		if c.Drawable() && c.points() <= maxPictured {
+			if svg, err := d.SVG(c); err == nil { // a page must not die of a picture
+				chart.Picture = string(svg)
+			}
+		}
+		v.Charts = append(v.Charts, chart)
 	}
 	for _, t := range d.Tables {
 		v.Tables = append(v.Tables, t.page())
@@ -121,11 +132,7 @@ func (c *Chart) page() pageChart {
 	if out.YHead == "" {
 		out.YHead = "Value"
 	}
-	total := 0
-	for _, s := range c.Series {
-		total += len(s.Points)
-	}
-	if total > maxListed {
+	if c.points() > maxListed {
 		return out
 	}
 	for _, s := range c.Series {
@@ -142,6 +149,15 @@ func (c *Chart) page() pageChart {
 		}
 	}
 	return out
+}
+
+// points is how many points a chart has.
+func (c *Chart) points() int {
+	total := 0
+	for _, s := range c.Series {
+		total += len(s.Points)
+	}
+	return total
 }
 
 func (t *Table) page() pageTable {

@@ -1,18 +1,26 @@
 package report
 
 import (
+	"bytes"
 	"context"
+	"encoding/csv"
 	"errors"
 	"flag"
 	"fmt"
+	"image"
+	"image/color"
+	"image/png"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	devtools "github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
@@ -110,7 +118,9 @@ func (b *browser) note(event any, page string) {
 	case *log.EventEntryAdded:
 		b.wrong = append(b.wrong, "log: "+e.Entry.Text)
 	case *network.EventRequestWillBeSent:
-		if url := e.Request.URL; url != page && !strings.HasPrefix(url, "data:") {
+		url, _, _ := strings.Cut(e.Request.URL, "#")
+		own := strings.HasPrefix(url, "data:") || strings.HasPrefix(url, "blob:")
+		if url != page && !own {
 			b.wrong = append(b.wrong, "request: "+url)
 		}
 	}
@@ -343,6 +353,144 @@ func TestThePageFitsEveryWindow(t *testing.T) {
 // outside names what is to be seen beyond the right edge, but for what scrolls in its own box.
 const outside = `[...document.querySelectorAll('main *, header *')].filter(e => !e.closest('.scroll') && !e.closest('.reader') &&
 e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.tagName + '.' + e.className)`
+
+// action presses a button of a chart by the keyboard.
+func action(t *testing.T, b *browser, id, name string) {
+	t.Helper()
+	button := `section[data-chart="` + id + `"] button[data-action="` + name + `"]`
+	b.run(t, chromedp.Focus(chromedp.CSS(button)),
+		chromedp.SendKeys(chromedp.CSS(button), kb.Enter))
+}
+
+// saved presses a button and returns the file that the browser saves.
+func saved(t *testing.T, b *browser, dir, id, format string) []byte {
+	t.Helper()
+	action(t, b, id, format)
+	file := filepath.Join(dir, id+"."+format)
+	for b.Err() == nil {
+		if _, err := os.Stat(file); err == nil { // it has its name once it is whole
+			out, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("%s is not saved: %v", file, b.Err())
+	return nil
+}
+
+func TestAChartIsTakenOutOfThePage(t *testing.T) {
+	d := sample()
+	d.Charts[0].Series[0].Points[1].Label = `=levee, "quoted"`
+	b := open(t, d, 1000, "light")
+	dir := t.TempDir()
+	if _, err := chromedp.Call(b, devtools.SetDownloadBehavior, devtools.SetDownloadBehaviorParams{
+		Behavior: devtools.SetDownloadBehaviorBehaviorAllow, DownloadPath: dir}); err != nil {
+		t.Fatal(err)
+	}
+	var all bytes.Buffer
+	if err := d.CSV(&all); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range d.Charts {
+		want, err := d.SVG(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := saved(t, b, dir, c.ID, "svg"); !bytes.Equal(got, want) {
+			t.Errorf("%s: the page saves another SVG than --svg writes", c.ID)
+		}
+		img, err := png.Decode(bytes.NewReader(saved(t, b, dir, c.ID, "png")))
+		if err != nil || img.Bounds().Dx() < 1000 {
+			t.Errorf("%s: PNG: %v, %v", c.ID, img, err)
+		} else if r, _, _, _ := img.At(20, 50).RGBA(); colours(img) < 10 || r == 0 {
+			t.Errorf("%s: the PNG is empty", c.ID)
+		}
+		sameCSV(t, c.ID, saved(t, b, dir, c.ID, "csv"), all.Bytes())
+	}
+	const shownFull = `(document.fullscreenElement || {}).id || ''`
+	action(t, b, "latency", "full-screen")
+	b.run(t, chromedp.WaitReady(chromedp.CSS(`#latency:fullscreen`)))
+	if got := eval[string](t, b, shownFull); got != "latency" {
+		t.Errorf("%q is on the full screen", got)
+	}
+	b.close(t)
+}
+
+func colours(img image.Image) int {
+	seen := map[color.Color]bool{}
+	for y := range img.Bounds().Dy() {
+		for x := range img.Bounds().Dx() {
+			seen[img.At(x, y)] = true
+		}
+	}
+	return len(seen)
+}
+
+// sameCSV compares the CSV of one chart with that of all; numbers may be written in other ways.
+func sameCSV(t *testing.T, id string, got, all []byte) {
+	t.Helper()
+	read := func(b []byte) [][]string {
+		rows, err := csv.NewReader(bytes.NewReader(b)).ReadAll()
+		if err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		for _, row := range rows {
+			for i, cell := range row {
+				if v, err := strconv.ParseFloat(cell, 64); err == nil {
+					row[i] = fmt.Sprint(v)
+				}
+			}
+		}
+		return rows
+	}
+	rows := read(all)
+	want := slices.DeleteFunc(rows, func(r []string) bool { return r[0] != "chart" && r[0] != id })
+	if have := read(got); !slices.EqualFunc(have, want, slices.Equal) {
+		t.Errorf("%s: %d rows, want %d; the first: %q, want %q", id, len(have), len(want), have[1],
+			want[1])
+	}
+}
+
+func TestALinkOpensTheSameView(t *testing.T) {
+	b := open(t, sample(), 1000, "light")
+	b.run(t, chromedp.Click(chromedp.CSS(
+		`section[data-chart="latency"] .legend button[data-series="1"]`)),
+		chromedp.Click(chromedp.CSS(
+			`section[data-chart="sets-lookup"] input[data-switch="logY"]`)))
+	choose(t, b, "sets-lookup", "3")
+	action(t, b, "latency", "link")
+	const want = "#view=latency&sets-lookup_base=kernel+LPM+trie&sets-lookup_logY=0&latency_off=1"
+	if got := eval[string](t, b, `location.hash`); got != want {
+		t.Fatalf("the link ends in %q, want %q", got, want)
+	}
+	ink := map[string]int{"latency": inkOf(t, b, "latency"), "sets-lookup": inkOf(t, b,
+		"sets-lookup")}
+	b.run(t, chromedp.Reload(), chromedp.WaitReady(chromedp.CSS(`html[data-ready="true"]`)))
+	for id, n := range ink {
+		if got := inkOf(t, b, id); got != n {
+			t.Errorf("%s: %d pixels in the view that was opened, want %d", id, got, n)
+		}
+	}
+	state := eval[[]any](t, b, `[
+document.querySelector('section[data-chart="latency"] button[data-series="1"]').ariaPressed,
+document.querySelector('section[data-chart="sets-lookup"] select').value,
+document.querySelector('section[data-chart="sets-lookup"] input[data-switch="logY"]').checked,
+Math.abs(document.querySelector('#latency').getBoundingClientRect().top) < innerHeight]`)
+	if got := fmt.Sprint(state); got != "[false 3 false true]" {
+		t.Errorf("the controls say %s", got)
+	}
+	for _, odd := range []string{"#view=nothing&latency_off=0", "#latency", "#view=latency" +
+		"&latency_off=99.x.-1&latency_base=%3Cb%3E&latency_logX=7&__proto___off=1"} {
+		eval[bool](t, b, `(() => { location.hash = '`+odd+`'; return true; })()`)
+	}
+	// the odd parts of the last are left out, and the series is on again
+	b.run(t, chromedp.WaitReady(chromedp.CSS(
+		`section[data-chart="latency"] button[data-series="1"][aria-pressed="true"]`)))
+	b.close(t)
+}
 
 func TestHostileNamesStayText(t *testing.T) {
 	text := "</script><script>window.pwned=1</script><img src=x " +

@@ -88,6 +88,7 @@
     state.logY && p.y !== null && p.y <= 0 ? { ...p, y: null, low: null, high: null, why: `${print(p.y, unitOf(chart, state))} has no place on a logarithmic axis` } : p)));
 
   const unitOf = (chart, state) => (state.base === null ? chart.y.unit || "" : "×");
+  const choicesOf = (chart) => (columns(chart) ? [] : bars(chart) ? labelsOf(chart) : chart.series.map((s) => s.name));
   const labelsOf = (chart) => [...new Set(chart.series.flatMap((s) => s.points.map((p) => p.label)))];
 
   const extent = (values, log) => {
@@ -105,28 +106,102 @@
     return [low * 1.08, low + (high - low || 1) * (1.06 + room)];
   };
 
+  // ---- a link to a view ----
+
+  // The fragment holds what differs from the page as it opens: #view=ID&ID_off=1.2&ID_base=name&ID_logY=0. An id has
+  // no "_". Whoever opens the link sees chart ID first.
+  const views = new Map(), switches = ["logX", "logY", "rounds"];
+  const fragment = (id) => {
+    const out = new URLSearchParams([["view", id]]);
+    views.forEach(({ state, initial }, chart) => {
+      if (state.hidden.size) out.set(`${chart}_off`, [...state.hidden].sort((a, b) => a - b).join("."));
+      if (state.base !== null) out.set(`${chart}_base`, state.base);
+      for (const key of switches) if (state[key] !== initial[key]) out.set(`${chart}_${key}`, String(Number(state[key])));
+    });
+    return `#${out}`;
+  };
+  const remember = (id) => history.replaceState(null, "", fragment(id));
+  const restore = () => {
+    const from = new URLSearchParams(location.hash.slice(1)), id = from.get("view");
+    if (!views.has(id)) return;
+    views.forEach(({ state, initial, chart, apply }, name) => {
+      const off = (from.get(`${name}_off`) || "").split(".").filter((n) => /^\d+$/.test(n)).map(Number);
+      const base = from.get(`${name}_base`);
+      state.hidden = new Set(off.filter((n) => n < chart.series.length));
+      state.base = choicesOf(chart).includes(base) ? base : null;
+      for (const key of switches) state[key] = from.has(`${name}_${key}`) ? from.get(`${name}_${key}`) === "1" : initial[key];
+      apply();
+    });
+    document.getElementById(id).scrollIntoView();
+  };
+
+  // ---- files ----
+
+  const save = (blob, name) => {
+    const link = element("a", { download: name, href: URL.createObjectURL(blob) });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+  };
+  // toPixels draws a picture with two pixels for one, which is sharp on a wide page.
+  const toPixels = async (svg) => {
+    const image = new Image();
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
+    await image.decode();
+    const canvas = element("canvas", { width: image.naturalWidth * 2, height: image.naturalHeight * 2 });
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return new Promise((done) => canvas.toBlob(done, "image/png"));
+  };
+  // table is the chart as the report's own CSV has it (csv.go), rounds and all.
+  const csvColumns = ["chart", "series", "label", "x", "x_to", "x_unit", "y", "y_unit", "low", "high", "bound", "valid", "why", "outlier", "round"];
+  const table = (chart) => {
+    const words = (t) => (/^[=+\-@\t\r]/.test(t || "") ? `'${t}` : t || "");
+    const quoted = (v) => (/[",\r\n]|^\s|^\\\.$/.test(v) ? `"${v.replaceAll('"', '""')}"` : v);
+    const rows = [csvColumns];
+    for (const s of chart.series) for (const p of s.points) {
+      const bound = p.at_least && p.at_most ? "unknown" : p.at_least ? "at least" : p.at_most ? "at most" : "";
+      const row = (y, low, high, limit, far, round) => rows.push([chart.id, words(s.name), words(p.label), bars(chart) ? "" : p.x, p.x_to, chart.x.unit, y, chart.y.unit, low, high, limit, !p.invalid, words(p.why), far, round]);
+      row(p.y, p.low, p.high, bound, !!p.outlier, "");
+      const far = outside(p.rounds || []);
+      (p.rounds || []).forEach((v, i) => row(v, null, null, "", far(v), i + 1));
+    }
+    return rows.map((r) => r.map((v) => quoted(String(v ?? ""))).join(",")).join("\n") + "\n";
+  };
+  // outside tells outliers as the report does (Tukey's fences, more than three values).
+  const outside = (values) => {
+    if (values.length < 4) return () => false;
+    const s = [...values].sort((a, b) => a - b);
+    const q = (f) => { const k = f * (s.length - 1), i = Math.floor(k); return i + 1 < s.length ? s[i] + (k - i) * (s[i + 1] - s[i]) : s[s.length - 1]; };
+    const reach = 1.5 * (q(0.75) - q(0.25));
+    return (v) => v < q(0.25) - reach || v > q(0.75) + reach;
+  };
+
   // ---- one chart ----
 
   const build = (chart, section) => {
     const state = { hidden: new Set(), logX: !!chart.x.log, logY: !!chart.y.log, base: null, rounds: bars(chart) };
     const holder = section.querySelector(".plot"), legend = section.querySelector(".legend"), controls = section.querySelector(".controls");
     const reader = section.querySelector(".reader");
+    const initial = { ...state };
     let plot = null, hits = [], at = -1, width = 0;
     const tip = element("div", { class: "tip", role: "presentation" });
     tip.hidden = true;
 
+    const appliers = []; // put the state into the controls
+    const changed = () => { remember(chart.id); draw(); };
     const check = (text, key) => {
       const box = element("input", { type: "checkbox", "data-switch": key });
       box.checked = state[key];
-      box.addEventListener("change", () => { state[key] = box.checked; draw(); });
+      box.addEventListener("change", () => { state[key] = box.checked; changed(); });
+      appliers.push(() => { box.checked = state[key]; });
       controls.append(element("label", {}, box, text));
     };
     const controlsOnce = () => {
-      const choices = bars(chart) ? labelsOf(chart) : chart.series.map((s) => s.name);
-      if (choices.length > 1 && !columns(chart)) {
+      const choices = choicesOf(chart);
+      if (choices.length > 1) {
         const select = element("select", { "data-switch": "base" }, element("option", { value: "" }, "absolute values"));
         choices.forEach((name, i) => select.append(element("option", { value: String(i + 1) }, `relative to ${name}`)));
-        select.addEventListener("change", () => { state.base = select.value ? choices[Number(select.value) - 1] : null; draw(); });
+        select.addEventListener("change", () => { state.base = select.value ? choices[Number(select.value) - 1] : null; changed(); });
+        appliers.push(() => { select.value = state.base === null ? "" : String(choices.indexOf(state.base) + 1); });
         controls.append(element("label", {}, "Show", select));
       }
       check(`log ${bars(chart) ? "scale" : "y"}`, "logY");
@@ -139,10 +214,12 @@
         button.addEventListener("click", () => {
           if (!state.hidden.delete(i)) state.hidden.add(i);
           button.setAttribute("aria-pressed", String(!state.hidden.has(i)));
-          draw();
+          changed();
         });
+        appliers.push(() => button.setAttribute("aria-pressed", String(!state.hidden.has(i))));
         legend.append(button);
       });
+      actions();
       controls.hidden = false;
       legend.hidden = chart.series.length < 2;
       holder.hidden = false;
@@ -150,6 +227,29 @@
       holder.setAttribute("role", "group");
       holder.setAttribute("aria-roledescription", "chart");
       holder.setAttribute("aria-label", `${chart.title}. ${chart.series.length} series. Arrow keys read the figures one by one.`);
+    };
+
+    // actions are the buttons that take the chart out of the page.
+    const actions = () => {
+      const picture = section.querySelector("template");
+      const action = (text, what, act) => {
+        const button = element("button", { type: "button", "data-action": text.toLowerCase().replace(" ", "-"), "aria-label": `${chart.title}: ${what}` }, text);
+        button.addEventListener("click", async () => { try { await act(button); } catch { button.textContent = `No ${text} here`; } });
+        controls.append(button);
+      };
+      if (document.fullscreenEnabled) action("Full screen", "full screen, and back", () => (document.fullscreenElement ? document.exitFullscreen() : section.requestFullscreen()));
+      if (picture) {
+        const svg = () => picture.content.textContent;
+        action("SVG", "save as SVG", () => save(new Blob([svg()], { type: "image/svg+xml" }), `${chart.id}.svg`));
+        action("PNG", "save as PNG", async () => save(await toPixels(svg()), `${chart.id}.png`));
+      }
+      action("CSV", "save the figures as CSV", () => save(new Blob([table(chart)], { type: "text/csv" }), `${chart.id}.csv`));
+      action("Link", "link to this view", async (button) => {
+        remember(chart.id);
+        button.textContent = "Link is in the address bar";
+        if (!navigator.clipboard) return;
+        try { await navigator.clipboard.writeText(location.href); button.textContent = "Link copied"; } catch { /* it may not be allowed: the address bar has it */ }
+      });
     };
 
     const draw = () => {
@@ -211,7 +311,7 @@
       const unit = unitOf(chart, state), range = yRange(chart, state, lists, 0);
       let first = true;
       return new uPlot({
-        width, height: Math.round(Math.min(420, Math.max(280, width * 0.5))), legend: { show: false }, padding: [12, 14, 0, 0],
+        width, height: document.fullscreenElement === section ? Math.max(280, innerHeight - 220) : Math.round(Math.min(420, Math.max(280, width * 0.5))), legend: { show: false }, padding: [12, 14, 0, 0],
         cursor: { points: { show: false }, x: false, y: false, drag: { x: true, y: false } },
         scales: {
           x: { time: false, distr: state.logX ? 3 : 1, range: (_, low, high) => { const r = first || low == null || (low <= data[0][0] && high >= data[0][data[0].length - 1]) ? xRange : [low, high]; first = false; return r; } },
@@ -259,15 +359,6 @@
       ctx.arc(x, y, size, 0, 2 * Math.PI);
       if (hollow) ctx.stroke(); else ctx.fill();
     };
-    // outside tells outliers as the report does (Tukey's fences, more than three values).
-    const outside = (values) => {
-      if (values.length < 4) return () => false;
-      const s = [...values].sort((a, b) => a - b);
-      const q = (f) => { const k = f * (s.length - 1), i = Math.floor(k); return i + 1 < s.length ? s[i] + (k - i) * (s[i + 1] - s[i]) : s[s.length - 1]; };
-      const reach = 1.5 * (q(0.75) - q(0.25));
-      return (v) => v < q(0.25) - reach || v > q(0.75) + reach;
-    };
-
     const drawPoints = (u, lists) => {
       hits = [];
       clipped(u, (ctx, r) => lists.forEach((list, i) => {
@@ -524,9 +615,10 @@
 
     controlsOnce();
     draw();
+    views.set(chart.id, { state, initial, chart, apply: () => { appliers.forEach((put) => put()); draw(); } });
+    section.addEventListener("fullscreenchange", draw);
     night.addEventListener("change", draw);
     new ResizeObserver(() => { if (Math.abs(Math.max(260, Math.floor(holder.clientWidth)) - width) > 1) draw(); }).observe(holder);
-    return { state, hits: () => hits };
   };
 
   // ---- tables and the command ----
@@ -570,5 +662,7 @@
     const section = [...document.querySelectorAll("section.chart")].find((s) => s.dataset.chart === chart.id);
     if (section && chart.series.length) build(chart, section);
   });
+  restore();
+  window.addEventListener("hashchange", restore);
   document.documentElement.dataset.ready = "true";
 })();
