@@ -145,15 +145,14 @@ func (c *Chart) verdict(rivals []rival) string {
 	}
 	var b strings.Builder
 	if len(level) == 0 {
-		fmt.Fprintf(&b, "%s is first in “%s” with %s, ", first.name, title, first.text(c))
+		fmt.Fprintf(&b, "%s is first in “%s” with %s.", first.name, title, first.text(c))
 	} else {
 		fmt.Fprintf(&b, "%s has the best figure in “%s”, %s, but the data do not tell it from "+
-			"%s. It is ", first.name, title, first.text(c), names(level))
+			"%s.", first.name, title, first.text(c), names(level))
 	}
-	fmt.Fprintf(&b, "%s %s.", c.by(first, others[next]), others[next].name)
+	fmt.Fprintf(&b, " %s.", c.by(first, others[next]))
 	if ours >= 0 && ours != next && all.Differences[ours].Verdict == Worse && !isLevee(first.name) {
-		fmt.Fprintf(&b, " It is %s %s (%s).", c.by(first, others[ours]), others[ours].name,
-			others[ours].text(c))
+		fmt.Fprintf(&b, " %s: %s.", c.by(first, others[ours]), others[ours].text(c))
 	}
 	return b.String()
 }
@@ -181,25 +180,24 @@ func (r *rival) text(c *Chart) string {
 	return out
 }
 
-// by is how many times as good one figure is as another, with all that both intervals allow.
+// by says how many times as high one figure is as the other, with all that both intervals allow.
 func (c *Chart) by(first, other rival) string {
-	a, b := first.Point, other.Point
-	word := "times as high as that of"
+	high, low, before, after := first, other, "It is ", " times as high as that of "+other.name
 	if c.Better == Less {
-		a, b, word = b, a, "times lower than that of"
+		high, low, before, after = other, first, "That of "+other.name+" is ", " times as high"
 	}
-	if *b.Y <= 0 || *a.Y <= 0 {
-		return "ahead of"
+	if *low.Y <= 0 {
+		return "That of " + other.name + " is " + Print(round(*other.Y, 3), printable(c.Y.Unit))
 	}
-	bound := ""
+	ratio := fmt.Sprintf("%.3g", *high.Y / *low.Y)
 	if first.bound() != "" || other.bound() != "" {
-		bound = "at least " // what judge tells apart in spite of a bound is further apart
+		// what judge tells apart in spite of a bound is further apart
+		return before + "at least " + ratio + after
 	}
-	out := fmt.Sprintf("%s%.3g", bound, *a.Y / *b.Y)
-	if a.Low != nil && b.Low != nil && *b.Low > 0 {
-		out += fmt.Sprintf(" (%.3g to %.3g)", *a.Low / *b.High, *a.High / *b.Low)
+	if high.Low != nil && low.Low != nil && *low.Low > 0 {
+		ratio += fmt.Sprintf(" (%.3g to %.3g)", *high.Low / *low.High, *high.High / *low.Low)
 	}
-	return out + " " + word
+	return before + ratio + after
 }
 
 // isLevee tells levee's own figures from those of others by their name.

@@ -322,8 +322,8 @@ func sorts(t *testing.T, b *browser) {
 
 func TestThePageFitsEveryWindow(t *testing.T) {
 	d := sample()
-	for i := range d.Charts[0].Series { // a name of many words, and a value of many digits
-		d.Charts[0].Series[i].Points[0].Label = "the place behind the driver that sees a packet first"
+	for _, s := range d.Charts[0].Series {
+		s.Points[0].Label = "the place behind the driver that sees a packet first"
 	}
 	for _, c := range []struct {
 		width        int64
@@ -342,8 +342,8 @@ func TestThePageFitsEveryWindow(t *testing.T) {
 		if out := eval[[]string](t, b, outside); len(out) > 0 {
 			t.Errorf("%d pixels: beyond the window: %q", c.width, out)
 		}
-		if got := eval[string](t, b, `document.querySelector('#headline').innerText`); !containsAll(
-			got, []string{"IPv4: ", "is first", "95 % interval"}) {
+		got := eval[string](t, b, `document.querySelector('#headline').innerText`)
+		if !containsAll(got, []string{"IPv4: ", "is first", "95 % interval"}) {
 			t.Errorf("%d pixels: the headline is %q", c.width, got)
 		}
 		b.close(t)
