@@ -1,5 +1,5 @@
-// Columns names the lines of more than 100 columns in Go, C and Markdown, a tab being four. Exempt
-// is what cannot be broken or is not ours to break:
+// Command columns names the lines of more than 100 columns in Go, C and Markdown, a tab being four.
+// Exempt is what cannot be broken or is not ours to break:
 //
 //   - in Go, generated files, directives, and lines with raw strings: other tools read these, or a
 //     test expects them;

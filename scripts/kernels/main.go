@@ -1,4 +1,4 @@
-// Command kernels boots kernels of Debian in qemu, one after the other, and runs the checks of
+// Command kernels boots kernels of Debian in qemu, -jobs of them at a time, and runs the checks of
 // checks.go on each: levee and the tests of its packages, as static binaries, in an initramfs with
 // a few Debian programs and the kernel's own modules. What the checks print goes through the serial
 // console. Nothing of it is installed; downloads are kept in bin/kernels.

@@ -149,9 +149,6 @@ func (t *Template) Longest() int {
 	return n
 }
 
-// Packets is how many lines of the template take turns.
-func (t *Template) Packets() int { return len(t.plans) }
-
 // Frame writes frame n over buf, which has Longest bytes at least, and returns it. It allocates
 // nothing.
 func (t *Template) Frame(buf []byte, n uint64) []byte {
