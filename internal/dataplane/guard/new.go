@@ -1,43 +1,57 @@
 package guard
 
 import (
-	"fmt"
-
+	"levee/internal/filter/ir"
 	"levee/internal/filter/oracle"
 	"levee/internal/host/session"
-	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
 
+// What systems begin connections with: options of 4 to 40 bytes (RFC 9293 section 3.1), windows from
+// 5,840 on, and DSCP 0, since programs choose another when the connection is there. Scanners send
+// other windows, and rules that drop these cut nobody.
+const (
+	leastOptions, mostOptions = 4, 40
+	leastWindow               = 5840
+	firstPort                 = 1024
+)
+
+// beginning is the first packet of a connection like a session, from any port that a system takes
+// by itself.
+func beginning(s session.Session, link packet.Link) kind {
+	k := arriving(s, link)[0]
+	headers := map[ir.Family]int{ir.IPv4: 20 + 20, ir.IPv6: 40 + 20}[k.Class.Family]
+	k.Known[field.SrcPort] = span(firstPort, 1<<16-1)
+	k.Known[field.TCPFlags] = field.Join([]field.Range{
+		{Lo: packet.SYN, Hi: packet.SYN},
+		{Lo: packet.SYN | packet.ECE | packet.CWR, Hi: packet.SYN | packet.ECE | packet.CWR},
+	})
+	k.Known[field.Len] = span(uint64(headers+leastOptions), uint64(headers+mostOptions))
+	k.Known[field.TCPWindow] = span(leastWindow, 1<<16-1)
+	k.Known[field.DSCP] = one(0)
+	return k
+}
+
 // CheckNew returns a *CutError for the first session that its other end could not begin again: of
-// which the policy would drop the SYN. A policy that keeps no connections may well pass the packets
-// of a session and drop the next one's first.
+// which the policy would drop a first packet. A policy that keeps no connections may well pass the
+// packets of a session and drop the next one's first. Dynamic sets are taken to be empty.
 func CheckNew(p *policy.Policy, link packet.Link, sessions []session.Session) error {
-	judge := oracle.NewOn(p, link)
+	if len(sessions) == 0 {
+		return nil
+	}
+	prog := ir.Build(p)
 	for _, s := range sessions {
-		spec := packet.Spec{
-			From: s.Remote.Addr(), To: s.Local.Addr(), Proto: new(uint8(packet.ProtoTCP)),
-			FromPort: new(s.Remote.Port()), ToPort: new(s.Local.Port()),
-			Flags: new(uint8(packet.SYN)), Len: new(60), // with usual options
+		if len(s.Tags) > 2 {
+			continue // Check says that its packets are malformed
 		}
-		if len(s.Tags) > 0 {
-			spec.VLAN = &s.Tags[0]
-		}
-		if len(s.Tags) > 1 {
-			spec.InnerVLAN = &s.Tags[1]
-		}
-		frame, err := packet.Build(spec)
-		if err == nil {
-			frame, err = link.Carry(frame)
-		}
-		if err != nil {
-			return fmt.Errorf("make a first packet of the session with %s: %w", s.Remote, err)
-		}
-		if r := judge.Eval(frame); r.Action == action.Drop {
+		k := beginning(s, link)
+		k.Has = Entries(nil).has
+		if d := prog.FirstDropped(&k.Traffic); d != nil {
 			s.What = "a new connection such as " + s.What
-			return &CutError{Session: s, Decider: oracle.Decider(p, p.Slots()[r.Slot]),
-				Keep: keep(s)}
+			return &CutError{Session: s, Decider: oracle.Decider(p, p.Slots()[d.Slot]),
+				Packet: k.words(d), Keep: keep(s)}
 		}
 	}
 	return nil

@@ -15,6 +15,14 @@ func TestASessionThatCannotBeBegunAgain(t *testing.T) {
 		{"drop tcp syn port 22 as \"no more\"\ndefault pass\n", `"no more" (edge.levee:1)`},
 		{"pass tcp port 22\ndefault drop\n", ""},
 		{"pass tcp syn port 22\ndefault drop\n", ""},
+		// what one made-up SYN did not show
+		{"drop tcp syn from port < 32768 as \"low\"\ndefault pass\n", `"low" (edge.levee:1)`},
+		{"drop tcp syn len < 60 as \"short\"\ndefault pass\n", `"short" (edge.levee:1)`},
+		{"drop tcp syn ttl < 64 as \"far\"\ndefault pass\n", `"far" (edge.levee:1)`},
+		{"drop tcp flags syn,ece,cwr as \"ecn\"\ndefault pass\n", `"ecn" (edge.levee:1)`},
+		// what no system begins a connection with
+		{"drop tcp syn window 1024\ndrop tcp syn len 40\ndrop tcp flags syn,fin\n" +
+			"drop tcp from port < 1024\ndefault pass\n", ""},
 	} {
 		var cut *CutError
 		err := CheckNew(parse(t, c.policy), packet.Ethernet, ssh())
