@@ -335,6 +335,11 @@ func ordered(op string, s spans, top uint64) spans {
 // never is the alternatives of what no packet has.
 var never = []match{{never: true}}
 
+// errPriorityTag says why nothing is made of a match that holds for tags with id 0. To a policy they
+// only carry a priority.
+var errPriorityTag = errors.New("asks for tags with id 0 too, which a policy takes for none: " +
+	"write `vlan` with ids from 1 to 4095 if these are meant")
+
 // fieldMatch is one number field in s, with the name of a set of ports.
 func fieldMatch(d *dim, s spans, name string) ([]match, error) {
 	if len(s) == 0 {
@@ -343,8 +348,11 @@ func fieldMatch(d *dim, s spans, name string) ([]match, error) {
 	if d.num == fEther && (len(s.and(just(0x8100))) > 0 || len(s.and(just(0x88a8))) > 0) {
 		// a tag is looked through
 		if slices.Equal(s, just(0x8100)) || slices.Equal(s, just(0x88a8)) {
-			return []match{match{}.with(fVLAN, between(0, 4095))}, nil
+			return nil, errPriorityTag
 		}
+	}
+	if d.num == fVLAN && len(s.and(just(0))) > 0 {
+		return nil, errPriorityTag
 	}
 	m := d.dep.with(d.num, s)
 	if name != "" && !m.never {
