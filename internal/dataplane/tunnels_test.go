@@ -65,7 +65,7 @@ func setWireGuard(t *testing.T, dev string, own *ecdh.PrivateKey, peer *ecdh.Pub
 	peers := nl.NewRtAttr(wgDevicePeers|unix.NLA_F_NESTED, nil)
 	peers.AddChild(one)
 	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
-	req.AddData(&nl.Genlmsg{Command: wgSetDevice, Version: 1})
+	req.AddData(genlHeader{wgSetDevice, 1})
 	req.AddData(nl.NewRtAttr(wgDeviceName, nl.ZeroTerminated(dev)))
 	req.AddData(nl.NewRtAttr(wgDeviceKey, own.Bytes()))
 	req.AddData(nl.NewRtAttr(wgDevicePort, nl.Uint16Attr(port)))
@@ -74,6 +74,13 @@ func setWireGuard(t *testing.T, dev string, own *ecdh.PrivateKey, peer *ecdh.Pub
 		t.Fatalf("set up the WireGuard device %s: %v", dev, err)
 	}
 }
+
+// genlHeader is struct genlmsghdr: command, version, and two bytes that Linux 7.3 wants to be 0.
+// netlink's own leaves in them what lies behind it in memory.
+type genlHeader [4]byte
+
+func (genlHeader) Len() int            { return len(genlHeader{}) }
+func (h genlHeader) Serialize() []byte { return h[:] }
 
 // ppp joins the two hosts by PPP over the wire between them (PPPoE, RFC 2516), of a session that
 // both know without having discovered it.
