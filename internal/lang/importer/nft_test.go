@@ -59,7 +59,7 @@ var nftRules = []struct{ name, expr, want, remark string }{
 		"left out, widens|tags with id 0 too"},
 	{"any tag but one", match("!=", payload("vlan", "id"), "5") + dropped, "# left out",
 		"left out, widens|tags with id 0 too"},
-	{"any tag", match("==", payload("ether", "type"), "33024") + dropped, "# left out",
+	{"any tag", match("==", payload("ether", "type"), `"8021q"`) + dropped, "# left out",
 		"left out, widens|tags with id 0 too"},
 	{"any VLAN", match("!=", payload("vlan", "id"), "0") + dropped,
 		"drop vlan 1-4095 from any", ""},

@@ -189,7 +189,8 @@ func parseProtocolName(s string) (spans, error) {
 }
 
 var etherNames = map[string]uint64{"ip": etherIPv4, "ipv4": etherIPv4, "ip6": etherIPv6,
-	"ipv6": etherIPv6, "arp": etherARP, "lldp": 0x88cc}
+	"ipv6": etherIPv6, "arp": etherARP, "lldp": 0x88cc,
+	"8021q": 0x8100, "8021ad": 0x88a8, "vlan": 0x8100}
 
 func parseEtherName(s string) (spans, error) {
 	if v, ok := etherNames[strings.ToLower(s)]; ok {
