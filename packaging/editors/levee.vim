@@ -16,7 +16,7 @@ syn keyword leveeTerm gre hop-options icmp icmp-id icmp-rest icmp-seq icmp6 id i
 syn keyword leveeTerm inner-dei inner-pcp inner-tpid inner-vlan ip-checksum ip-len
 syn keyword leveeTerm ip-options ip-proto ipip ipv4 ipv6 len malformed mf mss not op options
 syn keyword leveeTerm ospf payload pcp port proto reserved routing sack-permitted sctp
-syn keyword leveeTerm sender-mac seq syn target-mac tcp tcp-flags tcp-options timestamp
+syn keyword leveeTerm sender-mac seq suffix syn target-mac tcp tcp-flags tcp-options timestamp
 syn keyword leveeTerm timestamp-echo to tpid ttl type udp udp-len udplite untagged urgent
 syn keyword leveeTerm version vlan window window-scale
 syn keyword leveeLater limit cookie log established rate burst above sample

@@ -2,6 +2,7 @@ package codegen
 
 import (
 	"encoding/binary"
+	"math"
 	"net/netip"
 
 	"github.com/cilium/ebpf/asm"
@@ -134,7 +135,10 @@ func (c *compiler) questionRecords(f ir.Family, q *ir.Cond, out []record) []reco
 	}
 	bounds := c.machine.number[:0]
 	for _, r := range q.Ranges {
-		bounds = append(bounds, r.Lo, r.Hi+1)
+		bounds = append(bounds, r.Lo)
+		if r.Hi < math.MaxUint64 { // behind the highest of 64 bits nothing changes
+			bounds = append(bounds, r.Hi+1)
+		}
 	}
 	c.machine.number = bounds
 	return append(out, c.search(wordOf(opSearch, at, n, false), maskOf(n), bounds))

@@ -219,6 +219,12 @@ func (c *compiler) fastField(f field.Field, class ir.Class, l4 int16) {
 		c.Emit(asm.Mov.Reg(asm.R2, asm.R4))
 	case f == field.EtherType:
 		c.Emit(asm.Mov.Reg(asm.R2, asm.R3), asm.HostTo(asm.BE, asm.R2, asm.Half))
+	case f == field.SrcSuffix || f == field.DstSuffix:
+		at := c.ipAt() + 16
+		if f == field.DstSuffix {
+			at += 16
+		}
+		c.Emit(asm.LoadMem(asm.R2, regData, at, asm.DWord), asm.HostTo(asm.BE, asm.R2, asm.DWord))
 	case f == field.Proto:
 		c.Emit(asm.Mov.Reg(asm.R2, asm.R3))
 	default:

@@ -11,9 +11,9 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// decodersOwn are the members of struct key that no rule asks for by themselves: lower halves of
-// addresses, and what decoding needs.
-var decodersOwn = []string{"SrcLo", "DstLo", "Bytes", "Fragment", "Class", "Unused", "Unused2",
+// decodersOwn are the members of struct key that no rule asks for by themselves: what
+// decoding needs.
+var decodersOwn = []string{"Bytes", "Fragment", "Class", "Unused", "Unused2",
 	"Unused4", "Off", "Left"}
 
 func TestEveryMemberOfTheKeyIsAField(t *testing.T) {

@@ -1,7 +1,9 @@
 package difftest
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -44,8 +46,8 @@ var moreNumbers = func() (more []*field.Phrase) {
 	drawn := []field.Field{field.SrcPort, field.DstPort, field.Proto, field.EtherType, field.Len,
 		field.TTL, field.DSCP, field.VLAN, field.InnerVLAN}
 	for i := range field.Phrases {
-		if ph := &field.Phrases[i]; ph.Form == field.FormNumber &&
-			!slices.Contains(drawn, ph.Field) {
+		if ph := &field.Phrases[i]; ph.Form == field.FormSuffix ||
+			ph.Form == field.FormNumber && !slices.Contains(drawn, ph.Field) {
 			more = append(more, ph)
 		}
 	}
@@ -54,6 +56,9 @@ var moreNumbers = func() (more []*field.Phrase) {
 
 // anyNumber is a term on a field that nothing but the table is known of.
 func (g *generator) anyNumber(ph *field.Phrase) string {
+	if ph.Form == field.FormSuffix {
+		return ph.Word + " " + g.suffixes()
+	}
 	highest := int(ph.Field.Info().Max)
 	pool := []int{0, highest / 2, highest}
 	for v := 1; v < highest; v *= 4 {
@@ -199,6 +204,28 @@ func (g *generator) linkTerm(k kind) string {
 		return "ether to " + g.macList()
 	}
 	return "fragments"
+}
+
+// suffixes are lower halves of IPv6 addresses, few or many.
+func (g *generator) suffixes() string {
+	one := func() string {
+		lo := g.v6[g.r.IntN(len(g.v6))][1]
+		switch g.r.IntN(4) {
+		case 0:
+			lo = g.r.Uint64()
+		case 1:
+			lo += uint64(g.between(-2, 2))
+		case 2:
+			lo = []uint64{0, 1, 0xa, math.MaxUint64, math.MaxUint64 - 1, 1 << 63}[g.r.IntN(6)]
+		}
+		var a [16]byte
+		binary.BigEndian.PutUint64(a[8:], lo)
+		return netip.AddrFrom16(a).String() + "/64"
+	}
+	if g.chance(2) {
+		return one()
+	}
+	return braces(g.some(g.between(1, 12), one))
 }
 
 func (g *generator) macList() string {

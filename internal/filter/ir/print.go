@@ -160,6 +160,8 @@ func numbers(f field.Field, r field.Range) string {
 			return fmt.Sprintf("%#04x", v)
 		case field.SrcMAC, field.DstMAC:
 			return fmt.Sprintf("%012x", v)
+		case field.SrcSuffix, field.DstSuffix:
+			return fmt.Sprintf("%016x", v)
 		}
 		return strconv.FormatUint(v, 10)
 	}

@@ -253,7 +253,10 @@ func decides(rules []Rule, blamed int, b *box, rng *rand.Rand) int {
 	for f, values := range b.numbers {
 		if len(values) > 0 {
 			r := values[rng.IntN(len(values))]
-			numbers[f] = r.Lo + rng.Uint64N(r.Hi-r.Lo+1)
+			numbers[f] = rng.Uint64()
+			if n := r.Hi - r.Lo + 1; n != 0 { // not all of 64 bits
+				numbers[f] = r.Lo + numbers[f]%n
+			}
 		}
 	}
 	var addrs [2]netip.Addr

@@ -81,6 +81,9 @@ func TestEveryFieldHasTheValueThatItsWordSets(t *testing.T) {
 	for f := field.None + 1; f < field.NumFields; f++ {
 		info := f.Info()
 		h := info.Header.Presence()
+		if h == field.InIPv6.Presence() { // a part of an address, which its word sets whole
+			continue
+		}
 		if packet.FieldBits(info.Packet) == 0 || info.Compare != field.ByRange &&
 			info.Compare != field.ByMask {
 			continue // addresses, and what a packet is built of

@@ -213,6 +213,11 @@ func (vs *values) read(pkt *packet.Packet) {
 	has(field.Tags, ethernet, uint64(pkt.Tags))
 	has(field.SrcMAC, ethernet, pkt.SrcMAC)
 	has(field.DstMAC, ethernet, pkt.DstMAC)
+	if pkt.Family == packet.IPv6 {
+		src, dst := pkt.Src.As16(), pkt.Dst.As16()
+		has(field.SrcSuffix, true, binary.BigEndian.Uint64(src[8:]))
+		has(field.DstSuffix, true, binary.BigEndian.Uint64(dst[8:]))
+	}
 	fragment := uint64(0)
 	if pkt.Fragment {
 		fragment = 1

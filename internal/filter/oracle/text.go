@@ -1,7 +1,9 @@
 package oracle
 
 import (
+	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"levee/internal/lang/field"
@@ -102,6 +104,10 @@ func numberText(f field.Field, v uint64) string {
 	case field.SrcMAC, field.DstMAC:
 		return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(v>>40), byte(v>>32), byte(v>>24),
 			byte(v>>16), byte(v>>8), byte(v))
+	case field.SrcSuffix, field.DstSuffix:
+		var a [16]byte
+		binary.BigEndian.PutUint64(a[8:], v)
+		return netip.AddrFrom16(a).String() + "/64"
 	case field.Fragment:
 		return [...]string{"not a fragment", "a fragment"}[v&1]
 	}

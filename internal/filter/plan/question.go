@@ -53,12 +53,16 @@ func how(c *ir.Cond) By {
 		return InTable
 	case len(c.Ranges) <= maxRanges:
 		return InOrder
-	case len(c.Ranges) > maxHalving &&
+	case len(c.Ranges) > maxHalving && c.Field.Info().Max <= maxWide &&
 		(wide(c.Field) || c.Ranges[len(c.Ranges)-1].Hi > math.MaxUint8):
 		return InTable
 	}
 	return Halving
 }
+
+// maxWide is the highest value that a table of ranges holds. Lists of longer numbers, such as
+// address suffixes, are found by halving.
+const maxWide = 1<<48 - 1
 
 // wide reports whether a field has more than 32 bits.
 func wide(f field.Field) bool { return f.Info().Max > math.MaxUint32 }

@@ -185,6 +185,7 @@ const (
 	FormWord                // each of Words alone, which is a name of a value
 	FormNumber              // a word, and a value, range, list or comparison
 	FormMAC                 // a word, and Ethernet addresses
+	FormSuffix              // a word, and the lower halves of IPv6 addresses
 	FormICMP                // a protocol, "type", and types with or without code
 	FormFlags               // a word, and TCP flags
 	FormAddress             // a word, and addresses, services, endpoints or a set

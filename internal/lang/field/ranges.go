@@ -10,7 +10,7 @@ func Join(rs []Range) []Range {
 	slices.SortFunc(rs, func(a, b Range) int { return cmp.Compare(a.Lo, b.Lo) })
 	out := rs[:0]
 	for _, r := range rs {
-		if n := len(out); n > 0 && r.Lo <= out[n-1].Hi+1 {
+		if n := len(out); n > 0 && (r.Lo <= out[n-1].Hi || r.Lo == out[n-1].Hi+1) {
 			out[n-1].Hi = max(out[n-1].Hi, r.Hi)
 			continue
 		}

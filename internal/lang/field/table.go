@@ -30,6 +30,8 @@ const (
 	SrcMAC      // first octet highest
 	DstMAC      //
 	Fragment    // 1 for a fragment, first or not
+	SrcSuffix   // the lower 64 bits of an IPv6 source address
+	DstSuffix   // the same of the destination
 
 	NumFields
 )
@@ -41,6 +43,7 @@ const (
 	InTag             // a VLAN tag
 	InInnerTag        // the second VLAN tag, of two
 	InIP              // IPv4 or IPv6
+	InIPv6            // IPv6
 	InPorts           // TCP, UDP, UDP-Lite, SCTP or DCCP
 	InTCP
 	InICMP  // in IPv4
@@ -58,6 +61,7 @@ var headers = [NumHeaders]Presence{
 	InTag:      {NotIP: true, IPv4: true, IPv6: true, Tags: 1},
 	InInnerTag: {NotIP: true, IPv4: true, IPv6: true, Tags: 2},
 	InIP:       {IPv4: true, IPv6: true},
+	InIPv6:     {IPv6: true},
 	InPorts:    {IPv4: true, IPv6: true, Protos: portProtos},
 	InTCP:      {IPv4: true, IPv6: true, Protos: []uint8{packet.ProtoTCP}},
 	InICMP:     {IPv4: true, Protos: []uint8{packet.ProtoICMP}},
@@ -68,6 +72,7 @@ var headers = [NumHeaders]Presence{
 const (
 	needsPorts = "only tcp, udp, udplite, sctp and dccp have ports."
 	needsIP    = "only ipv4 and ipv6 packets have IP addresses."
+	needsIPv6  = "a suffix is of IPv6 addresses."
 	needsTag   = "an untagged packet has no VLAN id, and only one with two tags has an inner one."
 )
 
@@ -192,6 +197,14 @@ var table = [NumFields]Info{
 		Values: upTo(1),
 		Packet: "frag",
 	},
+	SrcSuffix: {
+		Name: "IPv6 source suffix", Header: InIPv6, Compare: ByRange, Key: "src_lo",
+		Max: 1<<64 - 1, Values: upTo(1<<64 - 1), Packet: "from", Needs: needsIPv6,
+	},
+	DstSuffix: {
+		Name: "IPv6 destination suffix", Header: InIPv6, Compare: ByRange, Key: "dst_lo",
+		Max: 1<<64 - 1, Values: upTo(1<<64 - 1), Packet: "to", Needs: needsIPv6,
+	},
 }
 
 // Phrases are the words of rules and packets, in the order in which they are printed. A word that
@@ -214,8 +227,10 @@ var Phrases = [...]Phrase{
 		Value: packet.SYN},
 	{Word: "flags", Field: TCPFlags, Form: FormFlags, What: "TCP flags"},
 	{Word: "from", Field: SrcAddr, Form: FormAddress, What: "an address"},
+	{Word: "from suffix", Field: SrcSuffix, Form: FormSuffix, What: "an address suffix"},
 	{Word: "from port", Field: SrcPort, Form: FormNumber, What: "a port"},
 	{Word: "to", Field: DstAddr, Form: FormAddress, What: "an address"},
+	{Word: "to suffix", Field: DstSuffix, Form: FormSuffix, What: "an address suffix"},
 	{Word: "port", Field: DstPort, Form: FormNumber, What: "a port"},
 	{Word: "len", Field: Len, Form: FormNumber, What: "a length"},
 	{Word: "ttl", Field: TTL, Form: FormNumber, What: "a TTL"},

@@ -111,6 +111,8 @@ func (r *resolver) term(t *Term, s *syntax.Term) bool {
 			m, p := parseMAC(text)
 			return field.Range{Lo: m, Hi: m}, p
 		})
+	case syntax.Suffix:
+		return r.each(t, s, parseSuffix)
 	case syntax.From, syntax.To:
 		return r.address(t, s)
 	}

@@ -158,6 +158,7 @@ const (
 	Alone
 	Number      // a word for its Field, and Value: ttl, port, ...
 	EtherAddr   // ether from Value, ether to Value, by Field
+	Suffix      // from suffix Value, to suffix Value, by Field
 	ICMPType    // icmp type Value, icmp6 type Value: Name is the protocol
 	Flags       // flags Value: one element, such as "syn,ack/syn,ack,rst"
 	From        // from Value

@@ -190,6 +190,13 @@ func (p *parser) direction(t *Term, word string) bool {
 		t.Kind, t.Field = Number, port
 		return p.value(t, word+" port", "a port", true)
 	}
+	if p.accept("suffix") {
+		t.Kind, t.Field = Suffix, field.SrcSuffix
+		if word == "to" {
+			t.Field = field.DstSuffix
+		}
+		return p.value(t, word+" suffix", "an address suffix", false)
+	}
 	t.Field = addr
 	if p.is("not") {
 		return p.fail("\"not\" stands before the term: not "+word+" ...",

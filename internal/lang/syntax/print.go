@@ -139,6 +139,8 @@ func kindsOf(ph *field.Phrase) []TermKind {
 		return []TermKind{Number}
 	case field.FormMAC:
 		return []TermKind{EtherAddr}
+	case field.FormSuffix:
+		return []TermKind{Suffix}
 	case field.FormICMP:
 		return []TermKind{ICMPType}
 	case field.FormFlags:

@@ -1,6 +1,7 @@
 package craft
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"slices"
 
@@ -105,6 +106,20 @@ func Address(s *packet.Spec, source bool, prefixes []netip.Prefix, c Chooser) {
 	}
 }
 
+// setSuffix gives s an IPv6 address that ends in 64 bits, behind the prefix that it has.
+func setSuffix(s *packet.Spec, source bool, v uint64) {
+	have := s.To
+	if source {
+		have = s.From
+	}
+	a := [16]byte{0x20, 0x01, 0x0d, 0xb8}
+	if have.Is6() {
+		a = have.As16()
+	}
+	binary.BigEndian.PutUint64(a[8:], v)
+	setAddress(s, source, netip.AddrFrom16(a))
+}
+
 func setAddress(s *packet.Spec, source bool, a netip.Addr) {
 	s.Family = packet.IPv6
 	if a.Is4() {
@@ -164,6 +179,8 @@ func Number(s *packet.Spec, f field.Field, v uint64, c Chooser) {
 			v = uint64(uint16(v))
 		}
 		s.Set(info.Packet, v)
+	case field.SrcSuffix, field.DstSuffix:
+		setSuffix(s, f == field.SrcSuffix, v)
 	case field.Tags:
 		setTags(s, v&3)
 	case field.Fragment:

@@ -54,6 +54,8 @@ func of(ph *field.Phrase) (all []Sample) {
 			fmt.Sprintf("{ %d, 3, %d }", least, most), fmt.Sprintf("< %d", least+1), "!= 1")
 	case field.FormMAC:
 		add(ph.Field, "02:00:00:00:00:99", "{ 02:00:00:00:00:03, ff:ff:ff:ff:ff:ff }")
+	case field.FormSuffix:
+		add(ph.Field, "::a/64", "{ ::a/64, ::211:22ff:fe33:4455/64 }")
 	case field.FormICMP:
 		add(ph.Field, "8", "3/4", "133-137", "{ 3/4, 11 }")
 	case field.FormFlags:
