@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -58,6 +59,7 @@ func arriving(s session.Session, link packet.Link) []kind {
 	headers := map[ir.Family]int{ir.IPv4: 20 + 20, ir.IPv6: 40 + 20}[own.Class.Family]
 	own.Known[field.Len] = span(uint64(headers), uint64(max(headers, mtu)))
 	own.know(field.DstMAC, s.DstMAC)
+	own.knowSuffixes()
 	kinds := []kind{own}
 	if s.Neighbour.IsValid() {
 		if s.Neighbour.Is4() {
@@ -87,6 +89,15 @@ func (k *kind) know(f field.Field, mac net.HardwareAddr) {
 	k.Known[f] = single
 	if len(mac) == 6 {
 		k.Known[f] = one(number(mac))
+	}
+}
+
+// knowSuffixes notes the lower halves of IPv6 addresses, which rules may ask for alone.
+func (k *kind) knowSuffixes() {
+	if k.Class.Family == ir.IPv6 {
+		src, dst := k.Src.As16(), k.Dst.As16()
+		k.Known[field.SrcSuffix] = one(binary.BigEndian.Uint64(src[8:]))
+		k.Known[field.DstSuffix] = one(binary.BigEndian.Uint64(dst[8:]))
 	}
 }
 
@@ -131,6 +142,7 @@ func discovery(s session.Session) []kind {
 		k.Known[field.TTL] = one(255)
 		k.Known[field.Len] = span(64, 1280)
 		k.know(field.DstMAC, mac)
+		k.knowSuffixes()
 		return k
 	}
 	const solicitation, advertisement = 135, 136
