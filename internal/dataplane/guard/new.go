@@ -9,9 +9,9 @@ import (
 	"levee/internal/packet"
 )
 
-// What systems begin connections with: options of 4 to 40 bytes (RFC 9293 section 3.1), windows from
-// 5,840 on, and DSCP 0, since programs choose another when the connection is there. Scanners send
-// other windows, and rules that drop these cut nobody.
+// What systems begin connections with: options of 4 to 40 bytes (RFC 9293 section 3.1), windows
+// from 5,840 on, and DSCP 0, since programs choose another when the connection is there. Scanners
+// send other windows, and rules that drop these cut nobody.
 const (
 	leastOptions, mostOptions = 4, 40
 	leastWindow               = 5840

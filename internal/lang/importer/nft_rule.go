@@ -335,8 +335,8 @@ func ordered(op string, s spans, top uint64) spans {
 // never is the alternatives of what no packet has.
 var never = []match{{never: true}}
 
-// errPriorityTag says why nothing is made of a match that holds for tags with id 0. To a policy they
-// only carry a priority.
+// errPriorityTag says why nothing is made of a match that holds for tags with id 0. To a policy
+// they only carry a priority.
 var errPriorityTag = errors.New("asks for tags with id 0 too, which a policy takes for none: " +
 	"write `vlan` with ids from 1 to 4095 if these are meant")
 
