@@ -65,22 +65,20 @@ func setWireGuard(t *testing.T, dev string, own *ecdh.PrivateKey, peer *ecdh.Pub
 	peers := nl.NewRtAttr(wgDevicePeers|unix.NLA_F_NESTED, nil)
 	peers.AddChild(one)
 	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
-	req.AddData(genlHeader{wgSetDevice, 1})
-	req.AddData(nl.NewRtAttr(wgDeviceName, nl.ZeroTerminated(dev)))
-	req.AddData(nl.NewRtAttr(wgDeviceKey, own.Bytes()))
-	req.AddData(nl.NewRtAttr(wgDevicePort, nl.Uint16Attr(port)))
-	req.AddData(peers)
+	// Not nl.Genlmsg: it serialises two bytes beyond itself, and Linux 7.3 checks that they are 0.
+	req.AddRawData([]byte{wgSetDevice, 1, 0, 0})
+	for _, attr := range []*nl.RtAttr{
+		nl.NewRtAttr(wgDeviceName, nl.ZeroTerminated(dev)),
+		nl.NewRtAttr(wgDeviceKey, own.Bytes()),
+		nl.NewRtAttr(wgDevicePort, nl.Uint16Attr(port)),
+		peers,
+	} {
+		req.AddRawData(attr.Serialize())
+	}
 	if _, err := req.Execute(unix.NETLINK_GENERIC, 0); err != nil {
 		t.Fatalf("set up the WireGuard device %s: %v", dev, err)
 	}
 }
-
-// genlHeader is struct genlmsghdr: command, version, and two bytes that Linux 7.3 wants to be 0.
-// netlink's own leaves in them what lies behind it in memory.
-type genlHeader [4]byte
-
-func (genlHeader) Len() int            { return len(genlHeader{}) }
-func (h genlHeader) Serialize() []byte { return h[:] }
 
 // ppp joins the two hosts by PPP over the wire between them (PPPoE, RFC 2516), of a session that
 // both know without having discovered it.

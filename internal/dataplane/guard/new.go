@@ -22,13 +22,13 @@ const (
 // by itself.
 func beginning(s session.Session, link packet.Link) kind {
 	k := arriving(s, link)[0]
-	headers := map[ir.Family]int{ir.IPv4: 20 + 20, ir.IPv6: 40 + 20}[k.Class.Family]
+	headers := k.Known[field.Len][0].Lo // a packet of nothing else
 	k.Known[field.SrcPort] = span(firstPort, 1<<16-1)
 	k.Known[field.TCPFlags] = field.Join([]field.Range{
 		{Lo: packet.SYN, Hi: packet.SYN},
 		{Lo: packet.SYN | packet.ECE | packet.CWR, Hi: packet.SYN | packet.ECE | packet.CWR},
 	})
-	k.Known[field.Len] = span(uint64(headers+leastOptions), uint64(headers+mostOptions))
+	k.Known[field.Len] = span(headers+leastOptions, headers+mostOptions)
 	k.Known[field.TCPWindow] = span(leastWindow, 1<<16-1)
 	k.Known[field.DSCP] = one(0)
 	return k

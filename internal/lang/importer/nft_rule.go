@@ -345,13 +345,10 @@ func fieldMatch(d *dim, s spans, name string) ([]match, error) {
 	if len(s) == 0 {
 		return never, nil
 	}
-	if d.num == fEther && (len(s.and(just(0x8100))) > 0 || len(s.and(just(0x88a8))) > 0) {
-		// a tag is looked through
-		if slices.Equal(s, just(0x8100)) || slices.Equal(s, just(0x88a8)) {
-			return nil, errPriorityTag
-		}
-	}
-	if d.num == fVLAN && len(s.and(just(0))) > 0 {
+	// To a policy a tag has no EtherType: it is looked through.
+	tags := len(s.and(just(0x8100))) > 0 || len(s.and(just(0x88a8))) > 0
+	named := len(s) < len(s.not(fieldTop[d.num])) // and not what is left of all when others are
+	if d.num == fEther && tags && named || d.num == fVLAN && len(s.and(just(0))) > 0 {
 		return nil, errPriorityTag
 	}
 	m := d.dep.with(d.num, s)

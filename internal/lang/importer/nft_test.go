@@ -61,6 +61,8 @@ var nftRules = []struct{ name, expr, want, remark string }{
 		"left out, widens|tags with id 0 too"},
 	{"any tag", match("==", payload("ether", "type"), `"8021q"`) + dropped, "# left out",
 		"left out, widens|tags with id 0 too"},
+	{"any tag, and IPv4", match("==", payload("ether", "type"), `{"set": ["ip", "8021q"]}`) +
+		dropped, "# left out", "left out, widens|tags with id 0 too"},
 	{"any VLAN", match("!=", payload("vlan", "id"), "0") + dropped,
 		"drop vlan 1-4095 from any", ""},
 	{"a field of no header", match("==", payload("ip", "smell"), "1") + dropped, "# left out",
