@@ -48,6 +48,7 @@ type Runner struct {
 	link     packet.Link
 	trace    []byte // memory of the map LastSlot, nil without one
 	counters []byte // memory of the map Counters
+	clock    []byte // memory of the map Clock, nil without one
 	sets     map[string]*set
 }
 
@@ -63,6 +64,16 @@ func NewRunner(p *codegen.Program) (*Runner, error) {
 		if r.trace, err = mapMemory(m, 4); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
+	}
+	if m := l.holding(codegen.Clock); m != nil {
+		if r.clock, err = mapMemory(m, 8); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		now, _, err := kernel.Jiffies()
+		if err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.clock[0])), now)
 	}
 	m := l.holding(codegen.Counters)
 	if m == nil {
@@ -187,6 +198,13 @@ func (r *Runner) Counters() []Counter {
 	return out
 }
 
+// SetClock makes the program take a time in jiffies for the present one, which it did for that of
+// NewRunner. It must have been compiled with Target.Clock. Leases of entries that are added begin
+// by the kernel's clock.
+func (r *Runner) SetClock(jiffies uint64) {
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.clock[0])), jiffies)
+}
+
 // SetAdd puts an entry into a dynamic set that the program looks up; lease 0 is the set's own. A
 // set that the program does not look up is no error: the compiler leaves out what no rule can
 // reach.
@@ -211,7 +229,7 @@ func (r *Runner) SetDel(name string, e policy.Element) {
 // Close removes the program and its maps from the kernel.
 func (r *Runner) Close() error {
 	var errs []error
-	for _, b := range [][]byte{r.trace, r.counters} {
+	for _, b := range [][]byte{r.trace, r.counters, r.clock} {
 		if b != nil {
 			errs = append(errs, unix.Munmap(b))
 		}
@@ -219,6 +237,6 @@ func (r *Runner) Close() error {
 	for _, set := range r.sets {
 		errs = append(errs, set.Close())
 	}
-	r.trace, r.counters, r.sets = nil, nil, nil
+	r.trace, r.counters, r.clock, r.sets = nil, nil, nil, nil
 	return errors.Join(append(errs, r.loaded.Close())...)
 }

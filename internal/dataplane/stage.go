@@ -50,6 +50,9 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	st := &staged{key: u.key}
 	target := codegen.Target{Hook: t.mode.hook(), Link: u.dev.link, Frags: t.frags,
 		CPUs: ebpf.MustPossibleCPU()}
+	if _, target.HZ, err = kernel.Jiffies(); err != nil {
+		return nil, err
+	}
 	plain, err := u.compiled(target)
 	if err != nil {
 		return nil, err

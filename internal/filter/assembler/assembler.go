@@ -24,6 +24,9 @@ import (
 // Builder collects the instructions of a program or of a part of one. The zero value is not
 // ready: use New.
 type Builder struct {
+	// Clock is a map with the jiffies that programs go by, for tests; "" for those of the kernel.
+	Clock string
+
 	ins     asm.Instructions
 	at      map[string]int // label to the instruction that it names
 	waiting []string       // labels that were placed since the last instruction
@@ -42,7 +45,7 @@ func New() *Builder { return &Builder{at: map[string]int{}, program: &program{}}
 
 // Aside begins a part of the same program that is made now and comes later: see Append.
 func (b *Builder) Aside() *Builder {
-	return &Builder{at: map[string]int{}, program: b.program}
+	return &Builder{Clock: b.Clock, at: map[string]int{}, program: b.program}
 }
 
 // Append adds a part that was made aside. The part must not be used any more.
@@ -70,6 +73,28 @@ func (b *Builder) Emit(ins ...asm.Instruction) {
 		b.ins[first] = btf.WithFuncMetadata(b.ins[first].WithSymbol(name), b.begins)
 		b.begins = nil
 	}
+}
+
+// Jiffies leaves the time in R0. R1 to R5 are free.
+func (b *Builder) Jiffies() {
+	if b.Clock == "" {
+		b.Emit(asm.FnJiffies64.Call())
+		return
+	}
+	b.Emit(
+		asm.LoadMapValue(asm.R0, 0, 0).WithReference(b.Clock),
+		asm.LoadMem(asm.R0, asm.R0, 0, asm.DWord),
+	)
+}
+
+// CompareAndSwap stores a value of 64 bits at an address if R0 is what is there, in one step, and
+// leaves in R0 what was there.
+func (b *Builder) CompareAndSwap(address, value asm.Register) {
+	in := asm.CmpXchg.Mem(address, value, asm.DWord, 0)
+	// What the library writes of an atomic instruction is its Constant, which it does not set
+	// (cilium/ebpf v0.22.0, Instruction.Marshal).
+	in.Constant = int64(asm.CmpXchg >> 8)
+	b.Emit(in)
 }
 
 // Label names the next instruction.

@@ -20,22 +20,27 @@ func (c *compiler) rule(in *scope, r *plan.Rule) {
 	}
 	c.emitBlocks(r.Rule, next)
 	for _, do := range r.Does {
-		c.measured(do, func() { c.do(r.Rule, do) })
+		c.measured(do, func() { c.do(in, r.Rule, do) })
 	}
 	c.Label(next)
 }
 
 // do emits what a rule does to a packet that has met all of its questions.
-func (c *compiler) do(r *ir.Rule, do plan.Block) {
+func (c *compiler) do(in *scope, r *ir.Rule, do plan.Block) {
 	switch do := do.(type) {
 	case *plan.Effect:
-		c.effect(r, do.Effect)
+		c.effect(in, r, do.Effect)
 	case *plan.Verdict:
-		if c.inFunction {
-			c.Emit(asm.Mov.Imm32(asm.R0, int32(do.Word())), asm.Return())
-		} else {
-			c.decide(do.Response)
-		}
+		c.answer(do.Response)
+	}
+}
+
+// answer decides the packet, in the main function or in one of rules.
+func (c *compiler) answer(r plan.Response) {
+	if c.inFunction {
+		c.Emit(asm.Mov.Imm32(asm.R0, int32(r.Word())), asm.Return())
+	} else {
+		c.decide(r)
 	}
 }
 

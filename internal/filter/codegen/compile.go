@@ -140,6 +140,9 @@ func newCompiler(p *plan.Plan, x *extension) *compiler {
 		places:    map[string]place{},
 		machine:   newMachine(),
 	}
+	if p.Target.Clock {
+		c.Clock = plan.ClockMap
+	}
 	for _, rules := range append(p.Program.Lists[:], p.Program.Malformed) {
 		c.anyLooks = c.anyLooks || x.looks(rules)
 		c.anyEffects = c.anyEffects || x.leaves(rules)
@@ -206,6 +209,7 @@ func (c *compiler) generate() error {
 	for _, f := range c.plan.Functions {
 		c.measured(f, func() { c.emitFunction(f) })
 	}
+	c.emitLimits()
 	c.emitSetFunctions()
 	c.emitTableFunctions()
 	c.emitArms()
@@ -237,8 +241,8 @@ func (c *compiler) beginEnv() {
 // trial judges by the policy only until the deadline; then by the program that ran before, or, if
 // there was none, not at all. The kernel does this by itself, so that a rollback needs no process.
 func (c *compiler) trial() {
+	c.Jiffies()
 	c.Emit(
-		asm.FnJiffies64.Call(),
 		asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.TrialMap),
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 		asm.JLT.Reg(asm.R0, asm.R1, "judge"),

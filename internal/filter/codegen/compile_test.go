@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -47,7 +48,7 @@ func resolve(t *testing.T, text string) *policy.Policy {
 func agree(t *testing.T, name string, prog *ir.Program, target codegen.Target, seed uint64,
 	packets int) {
 	t.Helper()
-	target.Trace = true
+	target.Trace, target.Clock = true, true
 	compiled, err := codegen.CompileIR(prog, target)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -57,7 +58,9 @@ func agree(t *testing.T, name string, prog *ir.Program, target codegen.Target, s
 		t.Fatalf("%s: %v", name, err)
 	}
 	defer run.Close()
+	run.SetClock(0)
 	reference := oracle.New(prog.Policy)
+	reference.SetClock(func() time.Time { return time.Unix(0, 0) })
 	for frame := range difftest.Packets(prog.Policy, seed, packets) {
 		want := reference.Eval(frame)
 		got, action, err := run.Eval(frame)

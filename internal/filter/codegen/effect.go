@@ -11,7 +11,8 @@ type effect struct {
 	leaves bool // something in the environment, for what follows the verdict
 	size   int  // instructions, at most, of kinds from action.Foreign on
 	// emit falls through. R0 to R5 are free; R6 to R9 keep their values.
-	emit func(c *compiler, r *ir.Rule, e ir.Effect)
+	// in says what they hold; it is nil of malformed frames.
+	emit func(c *compiler, in *scope, r *ir.Rule, e ir.Effect)
 	// record is the effect in bytecode, for kinds that may be bytecode. The list goes on behind it.
 	record func(r *ir.Rule, e ir.Effect) record
 }
@@ -19,11 +20,12 @@ type effect struct {
 // effectsOf has the effects of the language.
 var effectsOf = map[action.Action]*effect{
 	action.Count: {
-		emit: func(c *compiler, r *ir.Rule, _ ir.Effect) { c.count(r.Slot) },
+		emit: func(c *compiler, _ *scope, r *ir.Rule, _ ir.Effect) { c.count(r.Slot) },
 		record: func(r *ir.Rule, _ ir.Effect) record {
 			return record{uint64(opCount), uint64(r.Slot * SlotBytes)}
 		},
 	},
+	action.Limit: {emit: (*compiler).limit},
 }
 
 // effect finds how effects of a kind are emitted, nil if nobody emits them.
@@ -50,20 +52,20 @@ func (x *extension) anyEffect(rules []ir.Rule, is func(*effect) bool) bool {
 	return false
 }
 
-// emitEffects emits all effects of a rule, in their order.
+// emitEffects emits all effects of a rule about malformed frames, in their order.
 func (c *compiler) emitEffects(r *ir.Rule) {
 	for _, e := range r.Action.Effects {
-		c.effect(r, e)
+		c.effect(nil, r, e)
 	}
 }
 
-func (c *compiler) effect(r *ir.Rule, e ir.Effect) {
+func (c *compiler) effect(in *scope, r *ir.Rule, e ir.Effect) {
 	how := c.extension.effect(e.Action)
 	if how == nil {
 		c.failed = c.errorf("a rule has effect %d, which nobody emits", e.Action)
 		return
 	}
-	how.emit(c, r, e)
+	how.emit(c, in, r, e)
 }
 
 // effectRecords appends the records of a rule's effects.

@@ -10,12 +10,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/difftest"
 	"levee/internal/filter/ir"
+	"levee/internal/filter/limit"
 	"levee/internal/filter/oracle"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/action"
@@ -34,7 +36,7 @@ const (
 // notes are the notes of a packet. How many there are stands in the place for effects.
 var notes = extension{
 	effects: map[action.Action]*effect{note: {leaves: true, size: 13,
-		emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
+		emit: func(c *compiler, _ *scope, _ *ir.Rule, e ir.Effect) {
 			c.addMap(memory(notesMap, 4+4*maxNotes), Identity{What: "notes"}, Private)
 			c.effects(asm.R4)
 			c.Emit(
@@ -81,7 +83,8 @@ func noted(p *policy.Policy, seed uint64) ir.Extension {
 
 // wanted is what a packet's way through the rules, one after the other, writes.
 func wanted(p *policy.Policy, x ir.Extension, res oracle.Result) (out []uint32) {
-	for _, slot := range append(slices.Clone(res.Counted), res.Slot) {
+	met := slices.Sorted(slices.Values(slices.Concat(res.Counted, res.Within)))
+	for _, slot := range append(met, res.Slot) {
 		if i := slot - p.RuleSlot(0); i >= 0 && i < len(p.Rules) {
 			for _, e := range x(p.Rules[i]) {
 				out = append(out, e.Value)
@@ -126,6 +129,7 @@ func follows(t *testing.T, p *policy.Policy, target Target, seed uint64,
 	packets int) (prog *Program, n int) {
 	t.Helper()
 	x := noted(p, seed)
+	target.Clock = true
 	prog, err := compile(ir.BuildWith(p, x), target, &notes)
 	if err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
@@ -135,7 +139,9 @@ func follows(t *testing.T, p *policy.Policy, target Target, seed uint64,
 		t.Fatalf("seed %d: %+v", seed, err)
 	}
 	defer coll.Close()
+	seedLimits(t, prog, coll)
 	reference := oracle.New(p)
+	reference.SetClock(func() time.Time { return time.Unix(0, 0) }) // as the map has it
 	for frame := range difftest.Packets(p, seed, packets) {
 		if len(frame) < 14 { // the kernel runs no such frame
 			continue
@@ -148,6 +154,21 @@ func follows(t *testing.T, p *policy.Policy, target Target, seed uint64,
 		n += len(want)
 	}
 	return prog, n
+}
+
+// seedLimits does what the loader does with the memories of limits.
+func seedLimits(t *testing.T, prog *Program, coll *ebpf.Collection) {
+	t.Helper()
+	for _, use := range prog.Maps {
+		if use.Holds.What != Limit {
+			continue
+		}
+		memory := make([]byte, prog.Spec.Maps[use.Name].ValueSize)
+		limit.Seed(memory)
+		if err := coll.Maps[use.Name].Put(uint32(0), memory); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func parsed(t *testing.T, text string) *policy.Policy {

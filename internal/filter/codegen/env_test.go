@@ -95,7 +95,7 @@ func TestGoAndCAgreeOnTheEnvironment(t *testing.T) {
 const mark = action.Foreign
 
 var marks = map[action.Action]*effect{mark: {leaves: true, size: 6,
-	emit: func(c *compiler, _ *ir.Rule, e ir.Effect) {
+	emit: func(c *compiler, _ *scope, _ *ir.Rule, e ir.Effect) {
 		c.effects(asm.R1)
 		c.Emit(
 			asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord),

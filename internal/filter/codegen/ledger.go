@@ -29,6 +29,8 @@ const (
 	LastSlot    = plan.HoldsLastSlot
 	Deadline    = plan.HoldsDeadline
 	Previous    = plan.HoldsPrevious
+	Clock       = plan.HoldsClock
+	Limit       = plan.HoldsLimit
 	DynamicSet  = plan.HoldsDynamicSet
 	DynamicSets = plan.HoldsDynamicSets
 

@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/dataplane"
 	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -59,6 +60,17 @@ func (c compiled) Put(set string, e policy.Element) error {
 
 func (c compiled) Take(set string, e policy.Element) { c.SetDel(set, e) }
 
+// Time and SetTime are the clock of the program.
+func (c compiled) Time() (jiffies, hz uint64) {
+	now, hz, err := kernel.Jiffies()
+	if err != nil {
+		panic(err) // the program could not have been loaded
+	}
+	return now, hz
+}
+
+func (c compiled) SetTime(jiffies uint64) { c.SetClock(jiffies) }
+
 // target takes turns with the kinds of program.
 func target(seed uint64, records bool) codegen.Target {
 	t := codegen.Target{CPUs: int(seed%3) + 1, Trace: true, Bytecode: records}
@@ -71,10 +83,20 @@ func target(seed uint64, records bool) codegen.Target {
 	return t
 }
 
+// timed has a program go by the clock of a comparison.
+func timed(t *codegen.Target) (err error) {
+	t.Clock = true
+	_, t.HZ, err = kernel.Jiffies()
+	return err
+}
+
 // load compiles a policy and loads it until the test ends.
 func load(t *testing.T, p *policy.Policy, target codegen.Target) *dataplane.Runner {
 	t.Helper()
 	target.Trace = true
+	if err := timed(&target); err != nil {
+		t.Fatal(err)
+	}
 	program, err := codegen.Compile(p, target)
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +113,9 @@ func load(t *testing.T, p *policy.Policy, target codegen.Target) *dataplane.Runn
 func compileCase(c Case, records bool) (compiled, error) {
 	target := target(c.Seed, records)
 	target.Link = c.Link
+	if err := timed(&target); err != nil {
+		return compiled{}, err
+	}
 	program, err := codegen.Compile(c.Policy, target)
 	if err != nil {
 		return compiled{}, fmt.Errorf("seed %d: compile: %w\n%s", c.Seed, err, c.Text)

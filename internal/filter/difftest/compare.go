@@ -29,6 +29,14 @@ type Counter interface {
 	Packets() []uint64
 }
 
+// Timed is an engine that takes its time from Compare, which then lets some pass between frames.
+// All engines have the same clock.
+type Timed interface {
+	// Time is the present time in jiffies, and how many of these a second has.
+	Time() (jiffies, hz uint64)
+	SetTime(jiffies uint64)
+}
+
 // ErrNotRun is what an engine's error wraps that cannot be given this frame at all; the frame is
 // then left out of its comparison.
 var ErrNotRun = errors.New("the engine cannot run this frame")
@@ -111,7 +119,8 @@ type Stats struct {
 // difference, which is a *Difference. Any other error is an engine's or ctx's.
 func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 	o := oracle.NewOn(c.Policy, c.Link)
-	o.SetClock(func() time.Time { return now })
+	clock := newClock(c.Seed, engines)
+	o.SetClock(clock.now)
 	for _, set := range c.Policy.Sets {
 		for _, e := range c.Entries(set) {
 			if err := o.AddEntry(set.Name, e.Element, e.Lease.expires()); err != nil {
@@ -119,8 +128,9 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 			}
 		}
 	}
-	r := &comparison{c: c, oracle: o, engines: engines, stats: Stats{Decided: map[int]int{}},
-		sums: make([][]uint64, len(engines))}
+	r := &comparison{c: c, oracle: o, clock: clock, engines: engines,
+		stats: Stats{Decided: map[int]int{}},
+		sums:  make([][]uint64, len(engines))}
 	for i := range r.sums {
 		r.sums[i] = make([]uint64, len(c.Policy.Slots()))
 	}
@@ -164,6 +174,7 @@ type comparison struct {
 	c       Case
 	oracle  *oracle.Evaluator
 	engines []Engine
+	clock   *clock
 	stats   Stats
 	sums    [][]uint64 // packets by slot, for each engine
 
@@ -176,7 +187,18 @@ func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	for i, want := range verdicts(r.oracle, frames) {
+	var before []oracle.Result
+	if !r.clock.runs() {
+		before = verdicts(r.oracle, frames, len(r.c.Policy.Limits()) > 0)
+	}
+	for i := range frames {
+		var want oracle.Result
+		if before != nil {
+			want = before[i]
+		} else {
+			r.clock.step()
+			want = r.oracle.Eval(frames[i])
+		}
 		r.stats.Frames++
 		r.stats.Decided[want.Slot]++
 		if want.Malformed != packet.WellFormed {
@@ -213,12 +235,17 @@ func (r *comparison) ask(engine int, f []byte, want oracle.Result) error {
 	return nil
 }
 
-// verdicts are the oracle's, in the order of the frames.
-func verdicts(o *oracle.Evaluator, frames [][]byte) []oracle.Result {
+// verdicts are the oracle's, in the order of the frames, and asked for one by one if they depend on
+// those before.
+func verdicts(o *oracle.Evaluator, frames [][]byte, inTurn bool) []oracle.Result {
 	out := make([]oracle.Result, len(frames))
+	workers := runtime.GOMAXPROCS(0)
+	if inTurn {
+		workers = 1
+	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
+	for range workers {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(frames)); i = next.Add(1) - 1 {
 				out[i] = o.Eval(frames[i])

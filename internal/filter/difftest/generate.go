@@ -35,6 +35,7 @@ const (
 	streamPackets
 	streamEntries
 	streamChanges
+	streamClock
 )
 
 // Generate makes a valid policy, as text. Every statement and every match of the language occurs
@@ -358,8 +359,38 @@ func (g *generator) protects() {
 	}
 }
 
-// The words of the actions that do not stand before all others, and of those that decide.
-var ruleWords, verdictWords = func() (rules, verdicts []string) {
+// limit is what stands behind a match of a limit. Rates are low, so that few frames reach them.
+func (g *generator) limit(match string) string {
+	text := fmt.Sprintf(" rate %d%s", g.between(1, 30), g.pick("/s", "/s", "/s", "/m", "/h", "/d"))
+	if g.chance(4) {
+		text = fmt.Sprintf(" rate %d%s", g.between(1, 30), g.pick("kbit/s", "mbit/s"))
+	} else if g.chance(2) {
+		text += fmt.Sprintf(" burst %d", g.between(1, 20))
+	}
+	if keys := g.keys(match); keys != "" {
+		text += " by " + keys
+	}
+	return text
+}
+
+// keys are those of a limit, which packets have that the match is about.
+func (g *generator) keys(match string) string {
+	if strings.Contains(match, "ether") || strings.Contains(match, "arp") || g.chance(3) {
+		return ""
+	}
+	all := []string{"source", "destination", "source/24 x3", "source/8,20",
+		"destination/31,127 x2"}
+	if (strings.Contains(match, "tcp") || strings.Contains(match, "port")) &&
+		!strings.Contains(match, "proto") && !strings.Contains(match, "not") &&
+		!strings.Contains(match, "fragments") {
+		all = append(all, "flow", "flow", "port", "from port x2")
+	}
+	return strings.Join(g.some(g.between(1, 3), func() string { return g.pick(all...) }), ", ")
+}
+
+// The words of the actions that do not stand before all others, of those that decide, and of those
+// that malformed frames may have.
+var ruleWords, verdictWords, malformedWords = func() (rules, verdicts, malformed []string) {
 	for _, a := range action.Table() {
 		if a.First {
 			continue
@@ -368,8 +399,11 @@ var ruleWords, verdictWords = func() (rules, verdicts []string) {
 		if a.Decides {
 			verdicts = append(verdicts, a.Word)
 		}
+		if a.Action != action.Limit {
+			malformed = append(malformed, a.Word)
+		}
 	}
-	return rules, verdicts
+	return rules, verdicts, malformed
 }()
 
 func (g *generator) rules() {
@@ -389,7 +423,7 @@ func (g *generator) rules() {
 	}
 	for range n {
 		if g.chance(24) {
-			g.line("%s malformed%s", g.pick(ruleWords...), g.label())
+			g.line("%s malformed%s", g.pick(malformedWords...), g.label())
 			continue
 		}
 		word := g.pick(slices.Concat(verdictWords, ruleWords)...)
@@ -402,6 +436,9 @@ func (g *generator) rules() {
 		}
 		if match != "" {
 			match = " " + match
+		}
+		if word == action.Limit.String() {
+			match += g.limit(match)
 		}
 		g.line("%s%s%s", word, match, g.label())
 	}

@@ -268,7 +268,9 @@ func (c *Code) lease(no string) {
 		asm.RSh.Imm(asm.R0, metaExpires),
 		asm.JEq.Imm(asm.R0, 0, yes),
 		asm.StoreMem(asm.R10, stackLease, asm.R0, asm.DWord),
-		asm.FnJiffies64.Call(),
+	)
+	c.Jiffies()
+	c.Emit(
 		asm.LoadMem(asm.R1, asm.R10, stackLease, asm.DWord),
 		asm.JGE.Reg(asm.R0, asm.R1, no),
 	)

@@ -33,6 +33,7 @@ func (v Verdict) String() string { return [...]string{"drop", "pass", ""}[v] }
 type Effect struct {
 	Action action.Action // whose effect it is
 	Value  uint32        // what it means depends on the action
+	Limit  *policy.Limit // of a limit
 }
 
 // Decides reports whether every packet that meets the rule is decided by it.
@@ -96,7 +97,7 @@ var actions = func() map[action.Action]*Action {
 			a.Effects = append(a.Effects, Effect{Action: info.Action})
 		}
 		switch {
-		case !info.Decides && !a.Has(action.Count):
+		case !info.Action.MayDecide() && !a.Has(action.Count):
 			a.Effects = append(a.Effects, Effect{Action: action.Count})
 		case info.Decides && info.Verdict == action.Pass:
 			a.Verdict = Pass
@@ -114,6 +115,9 @@ type Extension func(r *policy.Rule) []Effect
 // of is what a rule of the policy does: the effects of the extension come first.
 func (x Extension) of(r *policy.Rule) *Action {
 	a := actions[r.Action]
+	if r.Limit != nil {
+		a = &Action{NoVerdict, []Effect{{Action: action.Limit, Limit: r.Limit}}}
+	}
 	if x == nil {
 		return a
 	}

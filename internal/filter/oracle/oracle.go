@@ -16,7 +16,8 @@ import (
 )
 
 // Evaluator judges frames by one policy. Several goroutines may use Eval and Explain at the same
-// time, but not while entries change or the clock is set.
+// time, but not while entries change or the clock is set, and not if the policy has limits: what
+// these let through depends on the packets before.
 type Evaluator struct {
 	p       *policy.Policy
 	link    packet.Link
@@ -24,6 +25,7 @@ type Evaluator struct {
 	rules   []rule
 	sets    map[*policy.Set]*addressSet
 	ends    map[*policy.Set]*endpointSet
+	limits  map[*policy.Limit]*budgets
 	now     func() time.Time
 }
 
@@ -33,6 +35,7 @@ type Result struct {
 	Action    action.Action    // Pass or Drop
 	Malformed packet.Malformed // 0: well-formed
 	Counted   []int            // slots of the rules that matched and went on, in order
+	Within    []int            // slots of the limits that matched and let it through, in order
 }
 
 // New makes an evaluator of p on Ethernet with empty dynamic sets and the wall clock. p must not be
@@ -42,7 +45,10 @@ func New(p *policy.Policy) *Evaluator { return NewOn(p, packet.Ethernet) }
 // NewOn is New for frames of a device of that link layer.
 func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 	e := &Evaluator{p: p, link: link, sets: map[*policy.Set]*addressSet{},
-		ends: map[*policy.Set]*endpointSet{}, now: time.Now}
+		ends: map[*policy.Set]*endpointSet{}, limits: map[*policy.Limit]*budgets{}, now: time.Now}
+	for _, r := range p.Limits() {
+		e.limits[r.Limit] = &budgets{r.Limit, map[string]int64{}}
+	}
 	for _, s := range p.Sets {
 		switch {
 		case s.Type == policy.Addresses:
@@ -55,7 +61,7 @@ func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 	return e
 }
 
-// SetClock makes now the time that leases are held against.
+// SetClock makes now the time that leases and limits are held against.
 func (e *Evaluator) SetClock(now func() time.Time) { e.now = now }
 
 // AddEntry puts an entry into the dynamic set of that name, until expires; the zero time is for
@@ -122,7 +128,7 @@ func (e *Evaluator) dynamic(name string) (*policy.Set, error) {
 func (e *Evaluator) Eval(frame []byte) Result {
 	var pkt packet.Packet
 	e.link.Decode(frame, &pkt)
-	return e.judge(&pkt, nil)
+	return e.judge(&pkt, len(frame), nil)
 }
 
 // tried is told of each rule that was looked at, in order.
@@ -132,8 +138,8 @@ type tried struct {
 }
 
 // judge walks the five steps of docs/language.md "How a packet is judged". watch, if there is one,
-// is told of each rule.
-func (e *Evaluator) judge(pkt *packet.Packet, watch func(tried)) Result {
+// is told of each rule. The frame has so many bytes.
+func (e *Evaluator) judge(pkt *packet.Packet, bytes int, watch func(tried)) Result {
 	res := Result{Malformed: pkt.Malformed}
 	if pkt.Malformed != packet.WellFormed {
 		e.judgeMalformed(pkt, &res, watch)
@@ -150,6 +156,14 @@ func (e *Evaluator) judge(pkt *packet.Packet, watch func(tried)) Result {
 	for i := range e.rules {
 		r := &e.rules[i]
 		if r.malformed || !e.matches(r, pkt, &vs, e.p.RuleSlot(i), watch) {
+			continue
+		}
+		if l := e.limits[e.p.Rules[i].Limit]; l != nil {
+			if !l.charge(pkt, bytes, e.now()) {
+				res.Slot, res.Action = e.p.RuleSlot(i), action.Drop
+				return res
+			}
+			res.Within = append(res.Within, e.p.RuleSlot(i))
 			continue
 		}
 		if res.act(e.p.Rules[i], e.p.RuleSlot(i)) {

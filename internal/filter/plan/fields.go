@@ -31,5 +31,12 @@ func (f *Fields) askAll(rules []ir.Rule) {
 		for j := range rules[i].Conds {
 			f.Ask(&rules[i].Conds[j])
 		}
+		if l := LimitOf(&rules[i]); l != nil {
+			for j := range l.Keys {
+				for _, key := range l.Keys[j].Fields {
+					f[key] = true
+				}
+			}
+		}
 	}
 }

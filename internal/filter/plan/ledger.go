@@ -4,6 +4,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/filter/endpoint"
+	"levee/internal/filter/limit"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
 )
@@ -51,6 +52,7 @@ const (
 	TraceMap    = "trace"
 	TrialMap    = "trial"
 	PreviousMap = "previous"
+	ClockMap    = "clock"
 	TablesMap   = "tables" // more than one map if it is too much for one
 )
 
@@ -72,6 +74,12 @@ func (p *planner) enter() error {
 		add(TrialMap, 8, "until when the policy is on trial",
 			Identity{What: HoldsDeadline}, Private)
 		add(PreviousMap, 4, "the program that judges then", Identity{What: HoldsPrevious}, Pinned)
+	}
+	if p.Target.Clock {
+		add(ClockMap, 8, "the time", Identity{What: HoldsClock}, Private)
+	}
+	for _, l := range p.Limits {
+		add(l.Map, limit.Size(l.Limit), "budgets of "+p.nameOf(l.Slot), l.holds(), Carried)
 	}
 	if n := p.tableBytes(); n > 0 {
 		add(TablesMap, n, "tables that programs only read",

@@ -24,6 +24,11 @@ const (
 	// HoldsPrevious is a program array of 1 entry: the program that judges after the deadline;
 	// packets pass if it is empty (Target.Trial).
 	HoldsPrevious Contents = "previous program"
+	// HoldsClock is an array of 1 entry, BPF_F_MMAPABLE: u64, the time in jiffies (Target.Clock).
+	HoldsClock Contents = "clock"
+	// HoldsLimit is an array of 1 entry, BPF_F_MMAPABLE: the memory of a limit, package limit. The
+	// name is the identity of its rule.
+	HoldsLimit Contents = "limit"
 	// HoldsDynamicSet is an array of maps of 1 entry: the memory of one dynamic set.
 	HoldsDynamicSet Contents = "dynamic set"
 	// HoldsDynamicSets are an array of maps: the memories of many dynamic sets, see Plan.Places.

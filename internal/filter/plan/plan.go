@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"levee/internal/filter/ir"
+	"levee/internal/filter/limit"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -32,6 +33,7 @@ type Plan struct {
 	SetFunctions  []SetFunction
 	SetFunctionOf map[SetKey]int
 	Places        map[*policy.Set]SetPlace // of all dynamic sets
+	Limits        []Limit                  // in the order of their rules
 }
 
 // New plans the program of a lowered policy. The error is a limit of the kernel's that the policy
@@ -59,6 +61,7 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	if err := p.checkCounters(); err != nil {
 		return nil, err
 	}
+	p.findLimits()
 	p.shareChains()
 	if err := p.shape(); err != nil {
 		return nil, err
@@ -103,6 +106,8 @@ func (p *planner) count() (functions, size int) {
 		functions++
 		size += f.bound
 	}
+	functions += len(p.Limits)
+	size += limit.MaxInstructions * len(p.Limits)
 	functions += 2 * len(p.SetFunctions)
 	size += sizeLookup * len(p.SetFunctions)
 	for _, walked := range p.walked() {

@@ -10,12 +10,13 @@ import (
 // Instructions of what package codegen emits, at most, as the kernel counts them: a load of 64 bits
 // is two. TestProgramsAreWhatPlansState holds them against programs.
 const (
-	sizeValue   = 3  // a number of the packet into a register
-	sizeAddress = 5  // both halves of an address
-	sizeVerdict = 2  // a response, and the way to where it is acted on
-	sizeCount   = 10 // the effect that counts
-	sizeForeign = 64 // an effect that nothing is known of
-	sizeRow     = 7  // finding this CPU's row of counters
+	sizeValue   = 3   // a number of the packet into a register
+	sizeAddress = 5   // both halves of an address
+	sizeVerdict = 2   // a response, and the way to where it is acted on
+	sizeCount   = 10  // the effect that counts
+	sizeLimit   = 200 // a limit, but for its function: three hashes, of flows
+	sizeForeign = 64  // an effect that nothing is known of
+	sizeRow     = 7   // finding this CPU's row of counters
 	// of a function of rules or of bytecode, with the question whether it decided
 	sizeCall     = 6
 	sizeFunction = 32  // of rules: its begin and end, registers
@@ -38,6 +39,7 @@ const CallInstructions = sizeCall
 // effectCosts is what effects of the language are as straight code.
 var effectCosts = map[action.Action]effectCost{
 	action.Count: {sizeCount, price.Count},
+	action.Limit: {sizeLimit, price.Limit},
 }
 
 type effectCost struct {

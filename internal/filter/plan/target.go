@@ -19,14 +19,25 @@ type Target struct {
 	Link  packet.Link // what packets of the device begin with
 	Frags bool        // multi-buffer XDP: a packet may not lie in its first buffer as a whole
 	CPUs  int         // possible CPUs of the machine; 0 counts as 1
+	HZ    uint64      // jiffies a second; 0 counts as 250
 	Trace bool        // write the deciding slot to map "trace", for eval and tests
 	// Bytecode has all rules become bytecode, which otherwise those do of which there are too many
 	// for instructions of their own. It is for tests: verdicts and counters are the same.
 	Bytecode bool
-	Trial    bool // judge by the policy only until the deadline in map "trial"
+	// Clock takes the time from the map "clock" and not from the kernel. It is for tests.
+	Clock bool
+	Trial bool // judge by the policy only until the deadline in map "trial"
 	// Plain leaves the careful decoder out: packets that the fast path does not know have the
 	// default's verdict. It is for what `on error` asks for, where the kernel refuses that decoder.
 	Plain bool
+}
+
+// Rate is the jiffies a second.
+func (t Target) Rate() uint64 {
+	if t.HZ == 0 {
+		return 250
+	}
+	return t.HZ
 }
 
 // meets reports whether packets of a class may come to its rules.

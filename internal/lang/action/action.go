@@ -13,10 +13,11 @@ package action
 type Info struct {
 	Action Action
 	Word   string // that begins the rule, and that text, JSON and counters show
-	// Decides says that every packet that meets the rule is decided by it. A rule that does not
-	// decide has the effect of Count too, for its counter.
+	// Decides says that every packet that meets the rule is decided by it. A rule that never
+	// decides has the effect of Count too, for its counter; that of one that may, by its effect,
+	// has what it decided.
 	Decides bool
-	Verdict Action // Drop or Pass, where it decides
+	Verdict Action // Drop or Pass, where it decides or may
 	First   bool   // its rules stand before all others
 	// Effect says that the rule does something besides deciding. Effects happen in the order of the
 	// rules, once, and only for packets that come to the rule.
@@ -67,6 +68,12 @@ func (a Action) Info() *Info {
 
 // String is the word of the action.
 func (a Action) String() string { return a.Info().Word }
+
+// MayDecide reports whether rules with the action decide packets, all or some.
+func (a Action) MayDecide() bool {
+	i := a.Info()
+	return i.Decides || i.Effect && i.May&GoesOn == 0
+}
 
 // Decides reports whether a packet that the rule matches meets no rule behind it.
 func (a Action) Decides() bool { return a.Info().Decides }

@@ -7,6 +7,7 @@ const (
 	Drop Action = iota
 	Pass
 	Count   // counts, decides nothing
+	Limit   // drops what is above a rate; the rest goes on
 	Protect // passes, looked at before all others
 
 	// Foreign is the first of actions that the language does not have. Who gives rules effects of
@@ -27,6 +28,11 @@ var table = []Info{
 		Action: Count, Word: "count",
 		Effect: true, May: GoesOn | MayGo | MayShare | MayBeBytecode,
 		Others: "counter",
+	},
+	{
+		Action: Limit, Word: "limit", Verdict: Drop,
+		Effect: true, May: MayShare,
+		Others: "police meter ratelimit hashlimit",
 	},
 	{
 		Action: Protect, Word: "protect", Decides: true, Verdict: Pass, First: true,

@@ -145,6 +145,7 @@ type resolver struct {
 	last        syntax.Pos
 	behindRules bool    // there are; what could not be parsed counts as one
 	rules       int     // statements
+	limits      int     // of them
 	resolved    []*Rule // those without errors
 	labelled    []labelled
 	tests       []pendingTest

@@ -34,6 +34,10 @@ func (r *resolver) match(s *syntax.Rule, rule *Rule) {
 		return
 	}
 	r.checkTogether(all)
+	if rule.Limit != nil {
+		all = r.keyTerms(s.Limit, rule, all)
+		r.terms = all
+	}
 	slices.SortStableFunc(all, func(a, b resolvedTerm) int { return a.src.Rank() - b.src.Rank() })
 	if len(all) > 0 {
 		rule.Match = r.keptTerms.Take(len(all))
@@ -54,6 +58,9 @@ func (r *resolver) malformed(s *syntax.Rule, t *syntax.Term, rule *Rule) {
 	case t.Not:
 		r.c.Errorf(t.Pos, "all other rules are for well-formed packets only; leave it out.",
 			"\"malformed\" cannot be negated")
+	case rule.Limit != nil:
+		r.c.Errorf(t.Pos, "malformed frames are dropped without it.",
+			"%q cannot be given to malformed frames", s.Action)
 	case rule.Action.First():
 		r.c.Errorf(t.Pos, "use: pass malformed.", "%q cannot be given to malformed frames",
 			s.Action)

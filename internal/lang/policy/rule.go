@@ -19,6 +19,7 @@ type Rule struct {
 	Label     string // from `as`, or ""
 	Text      string // canonical text, as `levee fmt` prints it
 	ID        string // identity across replaces: see docs/language.md "Statements"
+	Limit     *Limit // of a limit
 	Pos       Pos
 }
 
@@ -37,6 +38,9 @@ func (r *resolver) rule(s *syntax.Rule) {
 	}
 	rule := &Rule{Action: named(s.Action), Pos: pos(s.Pos)}
 	r.name(rule, s)
+	if s.Limit != nil {
+		r.limit(s.Limit, rule)
+	}
 	r.match(s, rule)
 	if r.c.Errors() == errors {
 		r.resolved = append(r.resolved, rule)

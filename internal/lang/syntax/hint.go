@@ -13,8 +13,8 @@ import (
 var isKeyword = func() map[string]bool {
 	m := wordSet(actionWords + " interface set default essential off on error test " +
 		"packet expect hex by has as " +
-		"file dynamic max lease any none not limit cookie log established payload rollup rate " +
-		"burst above sample")
+		"file dynamic max lease any none not cookie log established payload rollup rate " +
+		"burst memory above sample")
 	for _, w := range phraseWords(func(*field.Phrase) bool { return true }) {
 		if !isFieldWord[w] { // those that only packets had once name sets
 			m[w] = true
@@ -143,12 +143,14 @@ func actionMeant(word string) string {
 
 // later are the statements that are reserved, with what to do today.
 var later = map[string]string{
-	"limit": "until then \"drop\" or \"count\" the traffic, or give sources a lease in a " +
-		"dynamic set with `levee set add`.",
 	"cookie": "until then let the kernel answer: sysctl -w net.ipv4.tcp_syncookies=1.",
 	"log": "use a rule such as `count tcp port 23 as \"telnet\"` and read its counter with " +
 		"`levee status`.",
 }
+
+// limitRule is for rates where a rule does not begin with limit.
+const limitRule = "a rate is a rule of its own, before the one that passes: limit tcp port 22 " +
+	"rate 10/s by source."
 
 // noState is for rules about connections. It never leads to a rule that lets everything in.
 const noState = "levee keeps no connections yet; say what may come in: services by port (pass " +
@@ -159,11 +161,8 @@ const noState = "levee keeps no connections yet; say what may come in: services 
 var laterMatch = map[string]string{
 	"established": noState,
 	"payload":     "use ports and \"len\" where they tell the traffic apart.",
-	"limit":       later["limit"],
 	"cookie":      later["cookie"],
 	"log":         later["log"],
-	"rate":        later["limit"],
-	"burst":       later["limit"],
 	"sample":      later["log"],
 }
 

@@ -1,10 +1,13 @@
 package syntax
 
+import "levee/internal/lang/action"
+
 // Rule is a statement that begins with the word of an action.
 type Rule struct {
 	stmt
 	Action string
 	Terms  []Term // as written
+	Limit  *Limit // of a limit
 	Label  *Word
 }
 
@@ -13,7 +16,8 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 	r := &Rule{stmt: base, Action: p.tok.text}
 	p.advance()
 	match := p.match[:0]
-	for !p.atEnd() && !p.is("as") {
+	limits := r.Action == action.Limit.String()
+	for !p.atEnd() && !p.is("as") && !(limits && limitWords[p.tok.text]) {
 		t, ok := p.term()
 		if !ok || p.tooMany(len(match), t.Pos) {
 			return nil, false
@@ -23,6 +27,9 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 		}
 	}
 	r.Terms, p.match = p.terms.Keep(match), match
+	if limits && !p.limit(r) {
+		return nil, false
+	}
 	if p.accept("as") {
 		label, ok := p.text("a label")
 		if !ok {
@@ -36,6 +43,9 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 func (p *printer) rule(r *Rule) {
 	p.words(r.Action)
 	p.terms(r.Terms)
+	if r.Limit != nil {
+		p.limit(r.Limit)
+	}
 	if r.Label != nil {
 		p.words("as", quoted(*r.Label))
 	}

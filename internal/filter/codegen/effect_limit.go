@@ -1,0 +1,123 @@
+package codegen
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/ir"
+	"levee/internal/filter/limit"
+	"levee/internal/filter/plan"
+	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
+)
+
+// limit emits what a limit does where it stands: it hashes the keys, has the function of the limit
+// charge their budgets, and drops the packet where one is exhausted.
+func (c *compiler) limit(in *scope, r *ir.Rule, e ir.Effect) {
+	l := c.limitOf(e.Limit)
+	within := c.Fresh("within")
+	// The hashes of all keys but the last wait in R5 and R4, which loads of fields do not use.
+	wait := []asm.Register{asm.R5, asm.R4}
+	n := len(l.Keys)
+	for i := range l.Keys {
+		limit.Hash(c.Builder, l.Map, i, in.family == ir.IPv6, c.pieces(in, &l.Keys[i]))
+		if i < n-1 {
+			c.Emit(asm.Mov.Reg(wait[i], asm.R0))
+		}
+	}
+	args := asm.R1
+	for i := range max(1, n) {
+		switch {
+		case n == 0:
+			c.Emit(asm.Mov.Imm(args, 0))
+		case i == n-1:
+			c.Emit(asm.Mov.Reg(args, asm.R0))
+		default:
+			c.Emit(asm.Mov.Reg(args, wait[i]))
+		}
+		args++
+	}
+	if l.Rate.Bits {
+		c.field(args, keyBytes, asm.Word)
+	}
+	c.Emit(asm.Call.Label(limitLabel(l)), asm.JEq.Imm(asm.R0, 0, within))
+	c.answer(plan.Response{Slot: r.Slot, Verdict: ir.Drop})
+	c.Label(within)
+}
+
+// pieces are what a key is hashed of, 32 bits each, which the functions load into R1.
+func (c *compiler) pieces(in *scope, k *policy.Key) (out []func()) {
+	number := func(f field.Field) func() {
+		return func() {
+			if reg, hot := hotRegister(f); hot {
+				c.Emit(asm.Mov.Reg(asm.R1, reg))
+				return
+			}
+			at, n := c.fieldAt(f)
+			c.field(asm.R1, at, sizeOf(n))
+		}
+	}
+	for _, f := range k.Fields {
+		if f.Info().Compare == field.ByPrefix {
+			out = append(out, c.addressPieces(in, k, f)...)
+		} else {
+			out = append(out, number(f))
+		}
+	}
+	return out
+}
+
+// addressPieces are the bits of an address that count, from the first on.
+func (c *compiler) addressPieces(in *scope, k *policy.Key, f field.Field) (out []func()) {
+	hi, lo, counts := regSrc, keySrcLo, k.Bits4
+	if f == field.DstAddr {
+		hi, lo = regDst, keyDstLo
+	}
+	width := 32
+	if in.family == ir.IPv6 {
+		counts, width = k.Bits6, 128
+	}
+	if k.Bits4 == 0 { // of a flow
+		counts = width
+	}
+	for from := 0; from < counts; from += 32 {
+		out = append(out, func() {
+			if from < 64 {
+				c.Emit(asm.Mov.Reg(asm.R1, hi))
+			} else {
+				c.field(asm.R1, lo, asm.DWord)
+			}
+			if width == 128 && from%64 == 0 {
+				c.Emit(asm.RSh.Imm(asm.R1, 32))
+			}
+			if n := counts - from; n < 32 {
+				c.Emit(asm.RSh.Imm32(asm.R1, int32(32-n))) // which clears the upper half
+			} else if width == 128 && from%64 == 32 {
+				c.Emit(asm.Mov.Reg32(asm.R1, asm.R1))
+			}
+		})
+	}
+	return out
+}
+
+// emitLimits emits the functions of limits.
+func (c *compiler) emitLimits() {
+	for i := range c.plan.Limits {
+		l := &c.plan.Limits[i]
+		f := limit.Function{Builder: c.Builder, Limit: l.Limit, Map: l.Map, HZ: c.target.Rate(),
+			Alone: c.plan.CPUs == 1}
+		f.Emit(limitLabel(l))
+	}
+}
+
+func (c *compiler) limitOf(of *policy.Limit) *plan.Limit {
+	for i := range c.plan.Limits {
+		if c.plan.Limits[i].Limit == of {
+			return &c.plan.Limits[i]
+		}
+	}
+	panic(fmt.Sprintf("limit of %s is not in the plan", of.Rate.Text))
+}
+
+func limitLabel(l *plan.Limit) string { return l.Map + "_charge" }

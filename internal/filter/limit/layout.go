@@ -1,0 +1,92 @@
+// Package limit holds the budgets of limits in flat memory: which slot is whose, what it says, and
+// the instructions that find and charge one.
+//
+// In go the limits of a policy, out come the layout of their memory and functions of a program.
+// The package opens, pins and loads nothing.
+//
+// The memory is a head and lines of 64 bytes. A key's hash names its line; a line has eight slots,
+// and a slot is one word: the upper 46 bits are the time at which the budget of its key is full
+// again, the lower 18 a tag of the hash. A slot whose time has passed is as good as empty, so
+// taking it forgets nothing. Where a line has neither a slot of the key nor one whose time has
+// passed, the key takes the slot with the least debt, and the debt with it: a full line lets
+// through less, never more. Times wrap around: one that is further ahead than the greatest debt
+// has passed. So a slot that nobody has touched since is mistaken for one in debt only where its
+// time, of 46 bits, has come around to within that debt, of 38 bits at most.
+//
+// The hash is multilinear in pieces of 32 bits with random factors of 64 bits (Lemire and Kaser,
+// "Strongly universal string hashing is fast", 2014), mixed once more. Factors are drawn when the
+// memory is made and lie in its head: who does not know them cannot choose keys of one line.
+package limit
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"time"
+
+	"levee/internal/lang/policy"
+)
+
+// Offsets in the memory of a limit.
+const (
+	atStarts  = 0  // of the sums, one a key
+	atLast    = 24 // the factor of the last mix, odd
+	atFactors = 32 // of the pieces
+	factors   = 11 // a flow of IPv6 has ten pieces; the last is for its family
+
+	// Counters, on a line of their own.
+	atEvicted   = 128 // slots in debt that another key has taken
+	atInherited = 136 // debts taken over with them, in units of time
+	atContended = 144 // packets dropped as other CPUs changed their slot again and again
+
+	Head = 192
+)
+
+const (
+	tagBits  = 18
+	timeBits = 64 - tagBits
+)
+
+// Size is the memory of a limit in bytes.
+func Size(l *policy.Limit) int { return Head + l.Lines()*policy.LineBytes }
+
+// Seed draws what the hash of a memory depends on. The memory is all zero else.
+func Seed(memory []byte) {
+	for at := 0; at < atFactors+8*factors; at += 8 {
+		n := rand.Uint64()
+		if at == atLast {
+			n |= 1
+		}
+		binary.NativeEndian.PutUint64(memory[at:], n)
+	}
+}
+
+// Stats are what a memory tells.
+type Stats struct {
+	Slots     int           // in all
+	Live      int           // in debt
+	Evicted   uint64        // slots in debt that another key has taken, with the debt
+	Inherited time.Duration // these debts
+	Contended uint64        // packets dropped as other CPUs changed their slot again and again
+}
+
+// Read counts what is in the memory of a limit at a time in jiffies.
+func Read(memory []byte, l *policy.Limit, jiffies, hz uint64) Stats {
+	word := func(at int) uint64 { return binary.NativeEndian.Uint64(memory[at:]) }
+	s := Stats{
+		Slots: l.Lines() * policy.SlotsInLine, Evicted: word(atEvicted),
+		Inherited: time.Duration(word(atInherited) << l.Shift), Contended: word(atContended),
+	}
+	if len(l.Keys) == 0 {
+		s.Slots = 1
+	}
+	now, depth := jiffies*Tick(hz)>>l.Shift<<tagBits, l.Depth()
+	for at := Head; at < Size(l); at += 8 {
+		if debt := (word(at) - now) >> tagBits; debt-1 < depth {
+			s.Live++
+		}
+	}
+	return s
+}
+
+// Tick is how long a jiffy counts, in nanoseconds.
+func Tick(hz uint64) uint64 { return (uint64(time.Second) + hz/2) / hz }

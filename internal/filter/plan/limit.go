@@ -1,0 +1,57 @@
+package plan
+
+import (
+	"fmt"
+
+	"levee/internal/filter/ir"
+	"levee/internal/lang/policy"
+)
+
+// Limit is a limit that packets may come to. It is one function, whatever the number of chains.
+type Limit struct {
+	*policy.Limit
+	Slot int    // of its rule
+	Map  string // with its memory
+	rule *policy.Rule
+}
+
+// holds is what the memory of a limit holds: what is in one of another geometry, or by other keys,
+// means nothing to a program.
+func (l *Limit) holds() Identity {
+	kind := fmt.Sprintf("%d lines, unit %d", l.Lines(), l.Shift)
+	for i := range l.Keys {
+		k := &l.Keys[i]
+		kind += fmt.Sprintf(", %v/%d/%d", k.Fields, k.Bits4, k.Bits6)
+	}
+	return Identity{What: HoldsLimit, Name: l.rule.ID, Kind: kind}
+}
+
+// findLimits lists the limits that packets may come to.
+func (p *planner) findLimits() {
+	reached := map[*policy.Limit]bool{}
+	for _, rules := range p.Program.Lists {
+		for i := range rules {
+			if l := LimitOf(&rules[i]); l != nil {
+				reached[l] = true
+			}
+		}
+	}
+	for i, r := range p.Program.Policy.Rules {
+		if r.Limit != nil && reached[r.Limit] {
+			p.Limits = append(p.Limits, Limit{
+				Limit: r.Limit, Slot: p.Program.Policy.RuleSlot(i),
+				Map: fmt.Sprintf("limit_%d", len(p.Limits)), rule: r,
+			})
+		}
+	}
+}
+
+// LimitOf is the limit that a rule is, nil if it is none.
+func LimitOf(r *ir.Rule) *policy.Limit {
+	for _, e := range r.Action.Effects {
+		if e.Limit != nil {
+			return e.Limit
+		}
+	}
+	return nil
+}

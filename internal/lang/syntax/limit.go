@@ -1,0 +1,155 @@
+package syntax
+
+// Limit is what stands behind the match of a rule that begins with limit: `rate RATE [burst N]
+// [by KEY, ...] [memory SIZE]`.
+type Limit struct {
+	Rate   Word
+	Burst  *Word
+	By     []Key
+	Memory *Word
+}
+
+// Key is one of the budgets that a limit keeps: `source/24,56 x32`.
+type Key struct {
+	Name  Word  // without prefix lengths; that of two words has one blank
+	Bits  *Word // behind the slash: `24` or `24,56`
+	Times *Word // how many rates the budget has
+}
+
+// limitWords stand between the match of a limit and its label.
+var limitWords = wordSet("rate burst by memory")
+
+const limitForm = "write: limit tcp port 22 rate 10/s burst 20 by source."
+
+// limit parses what stands behind the match of a limit.
+func (p *parser) limit(r *Rule) bool {
+	l := &Limit{}
+	r.Limit = l
+	if !p.is("rate") {
+		return p.fail(limitForm, "expected \"rate\" and how many packets may pass")
+	}
+	rate, ok := p.limitValue()
+	if !ok {
+		return false
+	}
+	l.Rate = *rate
+	if p.is("burst") {
+		if l.Burst, ok = p.limitValue(); !ok {
+			return false
+		}
+	}
+	if p.accept("by") && !p.keys(l) {
+		return false
+	}
+	if p.is("memory") {
+		if l.Memory, ok = p.limitValue(); !ok {
+			return false
+		}
+	}
+	switch {
+	case p.atEnd() || p.is("as"):
+		return true
+	case p.tok.kind == tWord && limitWords[p.tok.text]:
+		return p.fail("each stands once, in this order: rate, burst, by, memory.",
+			"expected as or the end of the line")
+	}
+	return p.fail("terms stand before \"rate\"; "+limitForm,
+		"expected burst, by, memory, as or the end of the line")
+}
+
+// limitValue parses a word of a limit with its value.
+func (p *parser) limitValue() (*Word, bool) {
+	word := p.word().Text
+	if p.tok.kind != tWord || limitWords[p.tok.text] || p.is("as") {
+		return nil, p.fail(limitExamples[word], "expected a value after %q", word)
+	}
+	w := p.word()
+	return &w, true
+}
+
+// limitExamples are hints for what lacks its value.
+var limitExamples = map[string]string{
+	"rate": "write a rate such as 100/s, 20/m, 50kpps or 10mbit/s.",
+	"burst": "write how many packets may come at once: burst 20; of bits a second bytes: burst " +
+		"64kB.",
+	"memory": "write a size such as 512kB or 8MB.",
+}
+
+// keys parses the list behind `by`.
+func (p *parser) keys(l *Limit) bool {
+	for {
+		if p.tok.kind != tWord || limitWords[p.tok.text] || p.is("as") {
+			return p.fail("keys are source, destination, source/24,56, from port, port and flow.",
+				"expected a key after \"by\"")
+		}
+		if p.tooMany(len(l.By), p.tok.pos) {
+			return false
+		}
+		k := Key{}
+		k.Name = p.word()
+		if k.Name.Text == "from" && p.is("port") {
+			k.Name.Text += " " + p.tok.text
+			k.Name.Pos = k.Name.Pos.to(p.tok.pos)
+			p.advance()
+		}
+		p.keyBits(&k)
+		if p.tok.kind == tWord && len(p.tok.text) > 1 && p.tok.text[0] == 'x' &&
+			isDigits(p.tok.text[1:]) {
+			w := p.word()
+			k.Times = &w
+		}
+		l.By = append(l.By, k)
+		if p.tok.kind != tComma {
+			return true
+		}
+		p.advance()
+	}
+}
+
+// keyBits parts a key from its prefix lengths; the second, for IPv6, stands behind a comma.
+func (p *parser) keyBits(k *Key) {
+	for i := range k.Name.Text {
+		if k.Name.Text[i] == '/' {
+			k.Bits = &Word{Text: k.Name.Text[i+1:], Pos: k.Name.Pos}
+			k.Name.Text = k.Name.Text[:i]
+			break
+		}
+	}
+	if k.Bits == nil || p.tok.kind != tComma || !isDigits(p.ahead().text) {
+		return
+	}
+	p.advance()
+	k.Bits.Text += "," + p.tok.text
+	k.Bits.Pos = k.Bits.Pos.to(p.tok.pos)
+	p.advance()
+}
+
+func (p *printer) limit(l *Limit) {
+	p.words("rate", l.Rate.Text)
+	if l.Burst != nil {
+		p.words("burst", l.Burst.Text)
+	}
+	for i := range l.By {
+		if i == 0 {
+			p.words("by")
+		} else {
+			p.b = append(p.b, ',')
+		}
+		p.words(l.By[i].Text())
+	}
+	if l.Memory != nil {
+		p.words("memory", l.Memory.Text)
+	}
+}
+
+// Text is the key as it is printed.
+func (k *Key) Text() string {
+	text := k.Name.Text
+	if k.Bits != nil {
+		text += "/" + k.Bits.Text
+	}
+	if k.Times != nil {
+		text += " " + k.Times.Text
+	}
+	return text
+}
