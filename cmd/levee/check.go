@@ -2,15 +2,19 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"math"
 
 	"github.com/spf13/cobra"
 
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/ir"
+	"levee/internal/filter/limit"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
+	document "levee/internal/report"
 )
 
 const checkLong = `Parse, resolve and type-check policies, and compile them: all errors at once,
@@ -18,7 +22,9 @@ each with file, line, column, the line itself and a hint. Warns of rules that ca
 of a default that no packet reaches, of empty set files, of rules with ports that fragments walk
 past, and of rules that take what essential rules would let through: ARP, neighbour discovery,
 path-MTU messages, DHCP answers, MLD queries, LACP, EAPOL. A rule that is about such traffic
-alone ("drop arp") is taken as meant. Nothing is loaded, no privileges are needed.
+alone ("drop arp") is taken as meant. For each limit it prints up to how many packets a second
+from sources that send once the limit is exact for all others. Nothing is loaded, no privileges
+are needed.
 
 --explain-compile also prints what the compiler made of the policy: the tables, and the plan of
 the program as a tree of blocks. Each block has the ns that it costs a packet, of packets that
@@ -61,7 +67,18 @@ type checked struct {
 	Sets        int                `json:"sets"`
 	Tests       int                `json:"tests"`
 	Diagnostics syntax.Diagnostics `json:"diagnostics"`
+	Limits      []checkedLimit     `json:"limits"`
 	Program     *compiled          `json:"program,omitempty"` // with --explain-compile
+}
+
+// checkedLimit is the memory of a limit, and what it is enough for.
+type checkedLimit struct {
+	Rule  shown  `json:"rule"`
+	Label string `json:"label"`
+	Slots int    `json:"slots"` // budgets that there is room for
+	Bytes int    `json:"bytes"`
+	// up to how many packets a second of sources that send once it is exact for all others; 0: any
+	ExactBelow float64 `json:"exact_below_pps"`
 }
 
 // compiled is what the compiler made of a policy.
@@ -130,14 +147,47 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		if err != nil {
 			return nil, err
 		}
+		for i := range made.Limits {
+			c.Limits = append(c.Limits, checkLimit(made, &made.Limits[i]))
+		}
 		if explain {
 			c.Program = describe(prog, made)
 		}
+	}
+	if c.Limits == nil {
+		c.Limits = []checkedLimit{}
 	}
 	if c.Diagnostics == nil {
 		c.Diagnostics = syntax.Diagnostics{}
 	}
 	return c, nil
+}
+
+func checkLimit(made *plan.Plan, l *plan.Limit) checkedLimit {
+	slot := made.Slots[l.Slot]
+	out := checkedLimit{
+		Rule: shown(made.Program.Policy.Where(slot)), Label: made.Program.Policy.LabelOf(slot),
+		Slots: 1, Bytes: limit.Size(l.Limit), ExactBelow: math.Floor(l.Bound()),
+	}
+	if len(l.Keys) > 0 {
+		out.Slots = l.Lines() * policy.SlotsInLine
+	}
+	return out
+}
+
+// print says what a limit holds out against.
+func (l *checkedLimit) print(w io.Writer) {
+	name := string(l.Rule)
+	if l.Label != "" {
+		name += fmt.Sprintf(" %q", l.Label)
+	}
+	if l.ExactBelow == 0 {
+		fmt.Fprintf(w, "  limit %s: one budget, always exact\n", name)
+		return
+	}
+	fmt.Fprintf(w, "  limit %s: room for %d budgets in %s; exact below %s of sources that send "+
+		"once\n", name, l.Slots, document.Print(float64(l.Bytes), "bytes"),
+		document.Print(l.ExactBelow, "packets/s"))
 }
 
 // findings turns what the compiler noticed into warnings with their source lines.
@@ -177,6 +227,9 @@ func (e *env) printChecked(c *checked) error {
 	}
 	fmt.Fprintf(e.stdout, "%s: ok, %s, %s%s\n", syntax.Quoted(c.File), plural(c.Rules, "rule"),
 		plural(c.Sets, "set"), warnings)
+	for i := range c.Limits {
+		c.Limits[i].print(e.stdout)
+	}
 	if c.Program == nil {
 		return nil
 	}

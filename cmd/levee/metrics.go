@@ -105,6 +105,10 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 		entries
 		most
 		refused
+		live
+		slots
+		evicted
+		contended
 	)
 	all := []openmetrics.Family{
 		info: {Name: "levee_policy", Type: openmetrics.Info,
@@ -125,6 +129,15 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 			Help: "Entries that the dynamic set has room for."},
 		refused: {Name: "levee_set_refused_entries", Unit: "entries", Type: openmetrics.Counter,
 			Help: "Entries that were not taken, because the dynamic set was full."},
+		live: {Name: "levee_limit_live_budgets", Unit: "budgets",
+			Help: "Budgets of the limit that are in debt."},
+		slots: {Name: "levee_limit_max_budgets", Unit: "budgets",
+			Help: "Budgets that the limit has room for."},
+		evicted: {Name: "levee_limit_evicted_budgets", Unit: "budgets", Type: openmetrics.Counter,
+			Help: "Budgets in debt that another key has taken over, as their line was full."},
+		contended: {Name: "levee_limit_contended_packets", Unit: "packets",
+			Type: openmetrics.Counter,
+			Help: "Packets dropped because other CPUs changed their budget again and again."},
 	}
 	add := func(family int, v float64, labels []openmetrics.Label) {
 		f := &all[family]
@@ -161,6 +174,14 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 			add(entries, float64(set.Entries), labels)
 			add(most, float64(set.Max), labels)
 			add(refused, float64(set.Refused), labels)
+		}
+		for _, l := range s.Limits {
+			labels := append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(l.id)},
+				openmetrics.Label{Name: "label", Value: l.Label})
+			add(live, float64(l.Live), labels)
+			add(slots, float64(l.Slots), labels)
+			add(evicted, float64(l.Evicted), labels)
+			add(contended, float64(l.Contended), labels)
 		}
 	}
 	return all

@@ -15,8 +15,8 @@ import (
 )
 
 const statusLong = `Show what runs where: hook, policy, how long, packets and bytes by rule,
-dynamic sets. Without --dev all interfaces of this network namespace are shown, with --all those
-of every namespace of this machine.
+dynamic sets, limits. Without --dev all interfaces of this network namespace are shown, with --all
+those of every namespace of this machine.
 
 Rules that have not seen a packet are shown too; of what is built in (malformed frames, ARP,
 neighbour discovery, path MTU, DHCP) only what has. --json shows everything.
@@ -98,6 +98,7 @@ type statusInterface struct {
 	Program dataplane.ProgramInfo `json:"program"`
 	Rules   []statusRule          `json:"rules"`
 	Sets    []statusSet           `json:"sets"`
+	Limits  []statusLimit         `json:"limits"`
 }
 
 // statusBack is a policy that was not confirmed in time.
@@ -139,6 +140,22 @@ type statusSet struct {
 	RollUp       bool    `json:"rollup"`
 	Keep         bool    `json:"keep"` // entries outlive a reboot
 	Type         string  `json:"type"` // of the entries: addresses, services or endpoints
+}
+
+// statusLimit is how full the memory of a limit is.
+type statusLimit struct {
+	Rule  shown  `json:"rule"`
+	Label string `json:"label"`
+	Bytes int    `json:"bytes"`
+	Slots int    `json:"slots"` // budgets that there is room for
+	Live  int    `json:"live"`  // budgets in debt
+	// budgets in debt that another key has taken, since the memory was made, and their debts
+	Evicted          uint64  `json:"evicted"`
+	InheritedSeconds float64 `json:"inherited_seconds"`
+	// packets dropped because other CPUs changed their budget again and again
+	Contended uint64 `json:"contended"`
+
+	id string // across replaces
 }
 
 func (e *env) status(f *statusFlags) error {
@@ -229,7 +246,7 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: shown(a.Policy), Hash: a.Hash,
 		Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,
 		TrialSeconds: a.Trial.Seconds(), OnError: a.OnError, Program: a.Program,
-		Together: []string{}, Rules: []statusRule{}, Sets: []statusSet{},
+		Together: []string{}, Rules: []statusRule{}, Sets: []statusSet{}, Limits: []statusLimit{},
 	}
 	if rb := a.RolledBack; rb != nil {
 		s.RolledBack = &statusBack{shown(rb.Policy), rb.Generation, rb.Deadline}
@@ -245,6 +262,18 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 			r.CPUs = append(r.CPUs, statusCPU(cpu))
 		}
 		s.Rules = append(s.Rules, r)
+	}
+	for _, l := range a.Limits {
+		one := statusLimit{
+			Bytes: l.Bytes, Slots: l.Slots, Live: l.Live, Evicted: l.Evicted,
+			InheritedSeconds: l.Inherited.Seconds(), Contended: l.Contended, id: l.ID,
+		}
+		for _, r := range s.Rules {
+			if r.id == l.ID {
+				one.Rule, one.Label = r.Rule, r.Label
+			}
+		}
+		s.Limits = append(s.Limits, one)
 	}
 	for _, set := range a.Sets {
 		s.Sets = append(s.Sets, statusSet{set.Name, set.Entries, set.Max, set.Lease.Seconds(),
@@ -298,6 +327,7 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 		}
 	}
 	rules.print(w, "  ")
+	printLimits(w, s.Limits)
 	if len(s.Sets) == 0 {
 		return
 	}
@@ -311,4 +341,19 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 		sets.row(set.Name, set.Entries, set.Max, set.Refused, lease)
 	}
 	sets.print(w, "  ")
+}
+
+// printLimits prints how full the memories of limits are.
+func printLimits(w io.Writer, limits []statusLimit) {
+	if len(limits) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := newTable("LIMIT LABEL LIVE SLOTS EVICTED INHERITED CONTENDED", "<", "<", ">", ">", ">", ">",
+		">")
+	for _, l := range limits {
+		debt := time.Duration(l.InheritedSeconds * float64(time.Second)).Round(time.Millisecond)
+		t.row(l.Rule, l.Label, l.Live, l.Slots, l.Evicted, debt, l.Contended)
+	}
+	t.print(w, "  ")
 }

@@ -60,6 +60,8 @@ type description struct {
 	TrialMaps []codegen.MapUse       `json:"trial_maps,omitempty"`
 	Places    map[string]pinnedPlace `json:"places,omitempty"` // of dynamic sets, by name
 
+	Limits []limitInfo `json:"limits,omitempty"`
+
 	// MadeQdisc: there was no qdisc for ingress before levee's filter.
 	MadeQdisc bool `json:"made_qdisc,omitempty"`
 

@@ -6,6 +6,7 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/limit"
+	"levee/internal/kernel"
 )
 
 // seedLimits draws what hashes depend on for the memories of limits that are new.
@@ -24,4 +25,54 @@ func seedLimits(l *loaded, replaced map[string]*ebpf.Map) error {
 		}
 	}
 	return nil
+}
+
+// limitInfo describes a limit.
+type limitInfo struct {
+	ID    string      `json:"id"` // of its slot
+	Map   string      `json:"map"`
+	Shape limit.Shape `json:"shape"`
+}
+
+func describeLimits(p *codegen.Program) (out []limitInfo) {
+	for i := range p.Limits {
+		l := &p.Limits[i]
+		out = append(out, limitInfo{l.Rule.ID, l.Map, limit.ShapeOf(l.Limit)})
+	}
+	return out
+}
+
+// LimitState is how full the memory of a limit is.
+type LimitState struct {
+	ID    string `json:"id"` // of its counter
+	Bytes int    `json:"bytes"`
+	limit.Stats
+}
+
+// tellLimits reads the memories of limits.
+func (s *store) tellLimits(a *attachment) (out []LimitState, err error) {
+	g := a.current()
+	if len(g.Limits) == 0 {
+		return nil, nil
+	}
+	clock := s.clock
+	if clock == nil {
+		if clock, err = kernel.JiffiesClock(); err != nil {
+			return nil, err
+		}
+	}
+	for _, info := range g.Limits {
+		m, err := s.openPinned(a.key, g.Generation, info.Map)
+		if err != nil || m == nil {
+			return nil, err
+		}
+		memory, err := copyOfMap(m)
+		m.Close()
+		if err != nil {
+			return nil, err
+		}
+		stats := limit.Read(memory, info.Shape, clock.Now(), clock.HZ())
+		out = append(out, LimitState{info.ID, len(memory), stats})
+	}
+	return out, nil
 }

@@ -179,6 +179,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease,
 			RollUp: set.RollUp, Keep: set.Keep, Type: typeName(set.Type)})
 	}
+	d.Limits = describeLimits(p)
 	d.Places = pinnedPlaces(p)
 	d.Maps, d.TrialMaps = st.pinned()
 	if st.trial != nil {

@@ -34,6 +34,7 @@ type Attachment struct {
 	Program  ProgramInfo   `json:"program"`
 	Counters []SlotCounter `json:"counters"`
 	Sets     []SetInfo     `json:"sets"`
+	Limits   []LimitState  `json:"limits"`
 }
 
 // ProgramInfo is what the kernel says about the program in force.
@@ -177,6 +178,9 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 	}
 	t.Program.Frags = g.Frags
 	if t.Sets, err = s.tellSets(a); err != nil {
+		return nil, err
+	}
+	if t.Limits, err = s.tellLimits(a); err != nil {
 		return nil, err
 	}
 	totals, err := s.totals(a)

@@ -123,6 +123,7 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 		Plain:    c.target.Plain,
 		RowBytes: p.RowBytes,
 		Tables:   c.tables,
+		Limits:   p.Limits,
 	}
 	c.dynamicSets(out)
 	out.Maps = c.ledger

@@ -50,6 +50,7 @@ type Program struct {
 	Places  map[string]SetPlace // where they are, by name
 	// addresses of protect rules, for sets that roll up; nil if none does
 	Spared []netip.Prefix
+	Limits []plan.Limit
 	Tables []Table // what the compiler chose, for `check --explain-compile`
 }
 

@@ -60,6 +60,16 @@ func Seed(memory []byte) {
 	}
 }
 
+// Shape is what has to be known of a limit to read its memory.
+type Shape struct {
+	Depth uint64 `json:"depth"` // policy.Limit.Depth
+	Shift uint   `json:"shift"` // log2 of the unit of time in nanoseconds
+	Keyed bool   `json:"keyed"` // it has more than one budget
+}
+
+// ShapeOf is the shape of a limit.
+func ShapeOf(l *policy.Limit) Shape { return Shape{l.Depth(), l.Shift, len(l.Keys) > 0} }
+
 // Stats are what a memory tells.
 type Stats struct {
 	Slots     int           // in all
@@ -70,18 +80,18 @@ type Stats struct {
 }
 
 // Read counts what is in the memory of a limit at a time in jiffies.
-func Read(memory []byte, l *policy.Limit, jiffies, hz uint64) Stats {
+func Read(memory []byte, l Shape, jiffies, hz uint64) Stats {
 	word := func(at int) uint64 { return binary.NativeEndian.Uint64(memory[at:]) }
 	s := Stats{
-		Slots: l.Lines() * policy.SlotsInLine, Evicted: word(atEvicted),
-		Inherited: time.Duration(word(atInherited) << l.Shift), Contended: word(atContended),
+		Slots: 1, Evicted: word(atEvicted), Inherited: time.Duration(word(atInherited) << l.Shift),
+		Contended: word(atContended),
 	}
-	if len(l.Keys) == 0 {
-		s.Slots = 1
+	if l.Keyed {
+		s.Slots = (len(memory) - Head) / 8
 	}
-	now, depth := jiffies*Tick(hz)>>l.Shift<<tagBits, l.Depth()
-	for at := Head; at < Size(l); at += 8 {
-		if debt := (word(at) - now) >> tagBits; debt-1 < depth {
+	now := jiffies * Tick(hz) >> l.Shift << tagBits
+	for at := Head; at < len(memory); at += 8 {
+		if debt := (word(at) - now) >> tagBits; debt-1 < l.Depth {
 			s.Live++
 		}
 	}

@@ -10,9 +10,9 @@ import (
 // Limit is a limit that packets may come to. It is one function, whatever the number of chains.
 type Limit struct {
 	*policy.Limit
-	Slot int    // of its rule
+	Rule *policy.Rule
+	Slot int    // of the rule
 	Map  string // with its memory
-	rule *policy.Rule
 }
 
 // holds is what the memory of a limit holds: what is in one of another geometry, or by other keys,
@@ -23,7 +23,7 @@ func (l *Limit) holds() Identity {
 		k := &l.Keys[i]
 		kind += fmt.Sprintf(", %v/%d/%d", k.Fields, k.Bits4, k.Bits6)
 	}
-	return Identity{What: HoldsLimit, Name: l.rule.ID, Kind: kind}
+	return Identity{What: HoldsLimit, Name: l.Rule.ID, Kind: kind}
 }
 
 // findLimits lists the limits that packets may come to.
@@ -39,8 +39,8 @@ func (p *planner) findLimits() {
 	for i, r := range p.Program.Policy.Rules {
 		if r.Limit != nil && reached[r.Limit] {
 			p.Limits = append(p.Limits, Limit{
-				Limit: r.Limit, Slot: p.Program.Policy.RuleSlot(i),
-				Map: fmt.Sprintf("limit_%d", len(p.Limits)), rule: r,
+				Limit: r.Limit, Rule: r, Slot: p.Program.Policy.RuleSlot(i),
+				Map: fmt.Sprintf("limit_%d", len(p.Limits)),
 			})
 		}
 	}

@@ -1,0 +1,390 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/limit"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+const testHZ = 250
+
+var manySources = flag.Bool("many-sources", false, "TestLimitIsExactBelowItsBound: 10,000 beside "+
+	"ten million")
+
+// limited is a policy with one limit, in the kernel, with a clock of its own.
+type limited struct {
+	*Runner
+	t     testing.TB
+	limit *policy.Limit
+	slot  int
+	now   uint64 // jiffies
+}
+
+func newLimited(t testing.TB, rule string, cpus int) *limited {
+	t.Helper()
+	needRoot(t)
+	p, ds := policy.Parse("test.levee", []byte(rule+"\ndefault pass\n"), nil)
+	if ds.HasErrors() {
+		t.Fatal(ds.Err())
+	}
+	prog, err := codegen.Compile(p, codegen.Target{CPUs: cpus, HZ: testHZ, Trace: true,
+		Clock: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewRunner(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	l := &limited{Runner: r, t: t, limit: p.Rules[0].Limit, slot: p.RuleSlot(0), now: 1 << 33}
+	l.pass(0)
+	return l
+}
+
+// pass lets jiffies pass.
+func (l *limited) pass(jiffies uint64) {
+	l.now += jiffies
+	l.SetClock(l.now)
+}
+
+// send sends a frame n times and says how many passed.
+func (l *limited) send(frame []byte, n int) (passed int) {
+	for range n { // one by one: to repeat a frame the kernel takes 25 ms
+		ret, err := l.loaded.prog.Run(&ebpf.RunOptions{Data: frame})
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if ret == xdpPass {
+			passed++
+		}
+	}
+	return passed
+}
+
+func (l *limited) dropped() uint64 { return l.Counters()[l.slot].Packets }
+
+func (l *limited) stats() limit.Stats {
+	memory, err := copyOfMap(l.loaded.maps["limit_0"])
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return limit.Read(memory, limit.ShapeOf(l.limit), l.now, testHZ)
+}
+
+var udpFrame = func() []byte {
+	f, err := packet.Build(packet.Spec{Proto: new(uint8(packet.ProtoUDP)), Len: new(46)})
+	if err != nil {
+		panic(err)
+	}
+	return f
+}()
+
+// from is a UDP packet of 60 bytes from the IPv4 address of a number.
+func from(source uint32) []byte {
+	f := slices.Clone(udpFrame)
+	binary.BigEndian.PutUint32(f[26:], source)
+	return f
+}
+
+// from6 is one from the IPv6 address whose last bits are a number.
+func from6(t testing.TB, source uint32) []byte {
+	f, err := packet.Build(packet.Spec{Family: packet.IPv6,
+		Proto: new(uint8(packet.ProtoUDP))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.BigEndian.PutUint32(f[14+8+12:], source)
+	return f
+}
+
+// TestLimitAdmitsTheRate: at 2 to 1,000 times the rate for 60 s a budget pays what the rate gives,
+// within 1 %, and never more than that and the burst.
+func TestLimitAdmitsTheRate(t *testing.T) {
+	for _, c := range []struct {
+		rate  string
+		burst string
+		give  float64 // packets of 60 bytes a second
+	}{
+		{"100/s", "100", 100}, {"7/s", "5", 7}, {"1000/s", "10", 1000},
+		{"90/m", "3", 1.5}, {"480kbit/s", "6000", 1000}, {"1mbit/s", "64kB", 1e6 / 8 / 60},
+	} {
+		for _, times := range []float64{2, 10, 1000} {
+			if times*c.give > 10_000 {
+				continue // what is dropped costs no budget, however much it is
+			}
+			for _, by := range []string{"", " by source", " by source, source/24 x2, flow"} {
+				rule := "limit rate " + c.rate + " burst " + c.burst + by
+				l := newLimited(t, rule, 2)
+				most := float64(l.limit.Burst)
+				if l.limit.Rate.Bits {
+					most /= 60
+				}
+				passed, sent, due := 0, 0.0, 0.0
+				const seconds = 60
+				for range seconds * testHZ {
+					due += c.give * times / testHZ
+					if n := int(due - sent); n > 0 {
+						passed += l.send(from(1), n)
+						sent += float64(n)
+					}
+					l.pass(1)
+				}
+				lower, upper := 0.99*c.give*seconds, c.give*seconds+most
+				if p := float64(passed); p > upper || p < lower {
+					t.Errorf("%s at %g times the rate: %d passed in 60 s, want %.0f to %.0f",
+						rule, times, passed, lower, upper)
+				}
+			}
+		}
+	}
+}
+
+// TestLimitIsExactBelowItsBound: forged sources that send once, as many as `levee check` says,
+// cost the others nothing.
+func TestLimitIsExactBelowItsBound(t *testing.T) {
+	honest, seconds := 1000, 4
+	if *manySources {
+		honest, seconds = 10_000, 60
+	}
+	l := newLimited(t, "limit rate 10/s burst 20 by source memory 4MB", 2)
+	forged := make([][]byte, 1<<18)
+	for i := range forged {
+		forged[i] = from(0x0b000000 + uint32(i)*2654435761>>8)
+	}
+	trace, err := NewTrace(forged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trace.Close()
+	run, err := l.OnTrace(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frames := make([][]byte, honest)
+	for i := range frames {
+		frames[i] = from(0xc6120000 + uint32(i))
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	const step = 5 // jiffies, a fifth of the time for which a packet holds a slot
+	each := int(l.limit.Bound() * step / testHZ)
+	sent, lost, packets := 0, 0, 0
+	for range seconds * testHZ / step {
+		if _, _, err := run.feeder.prog.Benchmark(run.frame, each, nil); err != nil {
+			t.Fatal(err)
+		}
+		packets += each
+		for range max(1, honest/20) { // each well below its rate
+			n := 1 + r.IntN(3)
+			lost += n - l.send(frames[r.IntN(honest)], n)
+			sent += n
+		}
+		l.pass(step)
+	}
+	t.Logf("%d forged packets at %.0f a second, %d honest ones: %d of these dropped; %+v", packets,
+		l.limit.Bound(), sent, lost, l.stats())
+	if lost > 0 {
+		t.Errorf("%d of %d honest packets were dropped below the bound", lost, sent)
+	}
+}
+
+// TestAFullLimitLetsThroughLess: above the bound what passes of each source is at most what it
+// would be below.
+func TestAFullLimitLetsThroughLess(t *testing.T) {
+	l := newLimited(t, "limit rate 100/s burst 5 by source memory 4kB", 1) // 64 lines
+	r := rand.New(rand.NewPCG(3, 4))
+	exact := map[uint32]float64{} // until when each source is in debt, jiffies
+	passed, should := 0, 0
+	const price = 2.5 // jiffies
+	for range 20_000 {
+		source := uint32(r.IntN(2000))
+		if r.IntN(3) == 0 {
+			source = uint32(r.IntN(10)) // which send more than the others
+		}
+		full := max(exact[source], float64(l.now)) + price
+		may := full-float64(l.now) <= 5*price
+		if may {
+			should++
+		}
+		if l.send(from(source), 1) == 1 {
+			passed++
+			if !may {
+				t.Fatalf("source %d got more than its rate", source)
+			}
+			exact[source] = full
+		}
+		if r.IntN(400) == 0 {
+			l.pass(uint64(r.IntN(3)))
+		}
+	}
+	s := l.stats()
+	if passed == should || s.Evicted == 0 || s.Inherited == 0 || s.Live == 0 {
+		t.Errorf("%d of %d passed, %+v: the memory was not full", passed, should, s)
+	}
+}
+
+// TestCPUsShareABudget: what two CPUs let through together is the burst, to the packet.
+func TestCPUsShareABudget(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Skip("needs two CPUs")
+	}
+	for _, by := range []string{"", " by source"} {
+		l := newLimited(t, "limit rate 100kpps burst 100000"+by, runtime.NumCPU())
+		var wg sync.WaitGroup
+		const each = 400_000
+		for cpu := range 2 {
+			wg.Go(func() {
+				runtime.LockOSThread() // and the thread ends with it
+				var set unix.CPUSet
+				set.Set(cpu)
+				if err := unix.SchedSetaffinity(0, &set); err != nil {
+					t.Error(err)
+				}
+				if _, _, err := l.loaded.prog.Benchmark(from(1), each, nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if passed := 2*each - l.dropped(); passed != 100_000 {
+			t.Errorf("limit%s: %d passed, want 100000; %+v", by, passed, l.stats())
+		}
+	}
+}
+
+// TestLimitForgetsNoTime: budgets are full again after a long time, also after one in which the time
+// in slots comes around.
+func TestLimitForgetsNoTime(t *testing.T) {
+	l := newLimited(t, "limit rate 10/s burst 5 by source", 1)
+	for _, jiffies := range []uint64{0, 125, testHZ * 3600, testHZ * 70_368, 1<<40 + 1000} {
+		l.pass(jiffies)
+		if n := l.send(from(7), 20); n != 5 {
+			t.Errorf("after %d jiffies %d passed, want 5", jiffies, n)
+		}
+	}
+}
+
+// TestKeysAreTold: what differs in a key has a budget of its own, what does not shares one.
+func TestKeysAreTold(t *testing.T) {
+	build := func(s packet.Spec) []byte {
+		f, err := packet.Build(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	six := func(last uint32, high byte) []byte {
+		f := from6(t, last)
+		f[14+8+7] = high // bits 56 to 63
+		return f
+	}
+	port := func(source, to uint16) []byte {
+		return build(packet.Spec{Proto: new(uint8(packet.ProtoUDP)), FromPort: &source,
+			ToPort: &to})
+	}
+	for _, c := range []struct {
+		by   string
+		a, b []byte
+		same bool
+	}{
+		{"source", from(1), from(2), false},
+		{"source/31", from(2), from(3), true},
+		{"source/31", from(1), from(2), false},
+		{"source/24", six(1, 0), six(2, 9), true},     // /56
+		{"source/24,64", six(1, 0), six(2, 9), false}, // bits 56 to 63 count
+		{"source/24,64", six(1, 3), six(2, 3), true},
+		{"source/8,127", six(2, 0), six(3, 0), true},
+		{"source", six(2, 0), six(3, 0), false},
+		{"destination", from(1), from(2), true},
+		{"port", port(1, 2), port(3, 2), true},
+		{"port", port(1, 2), port(1, 3), false},
+		{"from port", port(1, 2), port(1, 3), true},
+		{"flow", port(1, 2), port(1, 3), false},
+		{"flow", port(1, 2), port(1, 2), true},
+		{"source/8,20", from(1), six(1, 0), false}, // both begin with zeros only
+	} {
+		l := newLimited(t, "limit rate 10/s burst 5 by "+c.by, 1)
+		first, second := l.send(c.a, 5), l.send(c.b, 5)
+		if want := map[bool]int{true: 0, false: 5}[c.same]; first != 5 || second != want {
+			t.Errorf("by %s: %d and %d passed, want 5 and %d", c.by, first, second, want)
+		}
+	}
+}
+
+// BenchmarkLimit is what a limit costs above an empty program, less what the same policy costs
+// without it: of one source, and of a million in turn.
+func BenchmarkLimit(b *testing.B) {
+	for _, family := range []string{"IPv4", "IPv6"} {
+		for _, sources := range []int{1, 1 << 20} {
+			frames := make([][]byte, sources)
+			six := from6(b, 0)
+			for i := range frames {
+				source := uint32(uint64(i+1) * 2654435761)
+				if family == "IPv4" {
+					frames[i] = from(source)
+					continue
+				}
+				frames[i] = slices.Clone(six)
+				binary.BigEndian.PutUint32(frames[i][14+8+12:], source)
+			}
+			trace, err := NewTrace(frames)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer trace.Close()
+			for _, rule := range []string{"", "limit rate 100/s by source",
+				"limit rate 100/s by source/32,64, source/24 x32", "limit rate 1mbit/s by flow",
+				"limit rate 1Mpps", "limit rate 500Mpps by source"} {
+				b.Run(fmt.Sprintf("%s/sources=%d/%q", family, sources, rule), func(b *testing.B) {
+					benchLimit(b, trace, rule)
+				})
+			}
+		}
+	}
+}
+
+func benchLimit(b *testing.B, trace *Trace, rule string) {
+	p, ds := policy.Parse("test.levee", []byte(rule+"\ndefault pass\n"), nil)
+	if ds.HasErrors() {
+		b.Fatal(ds.Err())
+	}
+	prog, err := codegen.Compile(p, codegen.Target{CPUs: runtime.NumCPU()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := NewRunner(prog)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	run, err := r.OnTrace(trace)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var ns []float64
+	for b.Loop() {
+		above, _, err := run.Round(1 << 20)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ns = append(ns, above)
+	}
+	ns = slices.Sorted(slices.Values(ns[1:])) // the first round warms up
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(ns[len(ns)/2], "ns/packet")
+	b.ReportMetric(math.Abs(ns[len(ns)*3/4]-ns[len(ns)/4])/2, "spread")
+}
