@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"levee/internal/packet"
 )
 
 // capture is a file of packets that are read one at a time.
 type capture struct {
+	at    time.Time // of the frame that next gave last
 	file  io.ReadCloser
 	input *bufio.Reader // shared with reader, to see whether the next packet is there already
 	*packet.Reader
@@ -45,6 +47,7 @@ func (c *capture) next() (frame []byte, cut bool, err error) {
 		}
 		return nil, false, err
 	}
+	c.at = rec.Time
 	frame, missing := rec.Whole(c.whole)
 	if missing > 0 {
 		c.whole = frame

@@ -215,6 +215,7 @@ func (r *evalRun) all() error {
 }
 
 func (r *evalRun) one(enc *json.Encoder, frame []byte, cut bool) error {
+	r.j.At(r.c.at)
 	v, err := r.j.Frame(frame)
 	if err != nil {
 		return fmt.Errorf("packet %d: %w", r.n+1, err)

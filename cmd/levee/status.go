@@ -349,8 +349,8 @@ func printLimits(w io.Writer, limits []statusLimit) {
 		return
 	}
 	fmt.Fprintln(w)
-	t := newTable("LIMIT LABEL LIVE SLOTS EVICTED INHERITED CONTENDED", "<", "<", ">", ">", ">", ">",
-		">")
+	t := newTable("LIMIT LABEL LIVE SLOTS EVICTED INHERITED CONTENDED",
+		"<", "<", ">", ">", ">", ">", ">")
 	for _, l := range limits {
 		debt := time.Duration(l.InheritedSeconds * float64(time.Second)).Round(time.Millisecond)
 		t.row(l.Rule, l.Label, l.Live, l.Slots, l.Evicted, debt, l.Contended)

@@ -266,8 +266,8 @@ func TestCPUsShareABudget(t *testing.T) {
 	}
 }
 
-// TestLimitForgetsNoTime: budgets are full again after a long time, also after one in which the time
-// in slots comes around.
+// TestLimitForgetsNoTime: budgets are full again after a long time, also after one in which the
+// time in slots comes around.
 func TestLimitForgetsNoTime(t *testing.T) {
 	l := newLimited(t, "limit rate 10/s burst 5 by source", 1)
 	for _, jiffies := range []uint64{0, 125, testHZ * 3600, testHZ * 70_368, 1<<40 + 1000} {

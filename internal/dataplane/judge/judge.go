@@ -76,6 +76,37 @@ type Judge struct {
 	short  *dataplane.Runner // nil for Oracle
 	long   *dataplane.Runner // for frames of several buffers; made when the first one comes
 	added  []Entry
+	began  time.Time // the time of the first packet that has one
+	passed time.Duration
+}
+
+// Packets are judged by a clock of their own, in jiffies of a millisecond: it stands still unless
+// At says what time it is.
+const (
+	hz    = 1000
+	start = 1 << 33 // jiffies
+)
+
+// At is the time of the packets that follow: limits go by it. It counts from the first time on, and
+// never goes back.
+func (j *Judge) At(t time.Time) {
+	if t.IsZero() {
+		return
+	}
+	if j.began.IsZero() {
+		j.began = t
+	}
+	j.passed = max(j.passed, t.Sub(j.began))
+	for _, r := range j.runners() {
+		r.SetClock(j.jiffies())
+	}
+}
+
+func (j *Judge) jiffies() uint64 { return start + uint64(j.passed/(time.Second/hz)) }
+
+// now is the same for the oracle.
+func (j *Judge) now() time.Time {
+	return time.Unix(0, int64(j.jiffies())*int64(time.Second/hz))
 }
 
 // New makes a judge of Ethernet frames with empty dynamic sets; close it.
@@ -84,20 +115,29 @@ func New(p *policy.Policy, e Engine) (*Judge, error) { return NewOn(p, packet.Et
 // NewOn is New for frames of a device of that link layer.
 func NewOn(p *policy.Policy, link packet.Link, e Engine) (*Judge, error) {
 	j := &Judge{policy: p, link: link, slots: p.Slots(), engine: e, oracle: oracle.NewOn(p, link)}
+	j.oracle.SetClock(j.now)
 	if e == Oracle {
 		return j, nil
 	}
+	// Two programs would have budgets of their own.
 	var err error
-	j.short, err = j.newRunner(false)
+	if j.short, err = j.newRunner(len(p.Limits()) > 0); len(p.Limits()) > 0 {
+		j.long = j.short
+	}
 	return j, err
 }
 
 func (j *Judge) newRunner(frags bool) (*dataplane.Runner, error) {
-	prog, err := codegen.Compile(j.policy, codegen.Target{Link: j.link, Trace: true, Frags: frags})
+	prog, err := codegen.Compile(j.policy, codegen.Target{Link: j.link, Trace: true, Frags: frags,
+		Clock: true, HZ: hz})
 	if err != nil {
 		return nil, err
 	}
-	return dataplane.NewRunner(prog)
+	r, err := dataplane.NewRunner(prog)
+	if err == nil {
+		r.SetClock(j.jiffies())
+	}
+	return r, err
 }
 
 // Engine is who judges.
@@ -116,7 +156,7 @@ const oneBuffer = 3400
 
 // runnerFor is the compiled program for a frame of so many bytes.
 func (j *Judge) runnerFor(length int) (*dataplane.Runner, error) {
-	if length <= oneBuffer {
+	if length <= oneBuffer || j.short == j.long {
 		return j.short, nil
 	}
 	if j.long == nil {
@@ -145,9 +185,8 @@ func addTo(r *dataplane.Runner, e Entry) error {
 }
 
 func (j *Judge) runners() []*dataplane.Runner {
-	return slices.DeleteFunc([]*dataplane.Runner{j.short, j.long}, func(r *dataplane.Runner) bool {
-		return r == nil
-	})
+	return slices.DeleteFunc(slices.Compact([]*dataplane.Runner{j.short, j.long}),
+		func(r *dataplane.Runner) bool { return r == nil })
 }
 
 // Add puts entries into dynamic sets, without a lease.
