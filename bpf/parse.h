@@ -51,14 +51,14 @@ struct key {
 	__u16 vlan, inner_vlan; // NO_VLAN when there is none
 	__u8 proto;
 	__u8 ttl;
-	__u8 unused;
+	__u8 flow; // 1: of a connection that is known; filled where rules ask
 	__u8 dscp;
 	__u8 tcp_flags;
 	__u8 tags;
 	__u16 off, left; // what follows the IP headers: where it begins, and how much there is
 	__u16 unused2;
 	__u16 tcp_window; // not scaled
-	__u32 unused4;
+	__u32 proof; // TCP: acknowledgement number; ICMP: bytes 4 to 7, of an echo identifier and number
 };
 
 #define NO_VLAN 0xffff
@@ -150,6 +150,7 @@ static __always_inline int parse_transport(const struct frame *f, struct key *k,
 			return L4_LENGTH;
 		k->tcp_flags = b[13];
 		k->tcp_window = b[14] << 8 | b[15];
+		k->proof = (__u32)b[8] << 24 | b[9] << 16 | b[10] << 8 | b[11];
 		as_sent(f, k, left, hlen, hook);
 		transport = TCP;
 		break;
@@ -184,9 +185,10 @@ static __always_inline int parse_transport(const struct frame *f, struct key *k,
 			k->class = CLASS(family, OTHER, fragment);
 			return WELL_FORMED;
 		}
-		if (left < 8 || pull(f, off, b, 2, hook))
+		if (left < 8 || pull(f, off, b, 8, hook))
 			return TRUNCATED_L4;
 		k->icmp = b[0] << 8 | b[1];
+		k->proof = (__u32)b[4] << 24 | b[5] << 16 | b[6] << 8 | b[7];
 		k->class = CLASS(family, ICMP, fragment);
 		return WELL_FORMED;
 	}

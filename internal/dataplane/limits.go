@@ -5,21 +5,31 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/flow"
 	"levee/internal/filter/limit"
 	"levee/internal/kernel"
 )
 
-// seedLimits draws what hashes depend on for the memories of limits that are new.
-func seedLimits(l *loaded, replaced map[string]*ebpf.Map) error {
+// seedState draws what hashes depend on for the memories of limits and connections that are new.
+func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 	for _, use := range l.ledger {
-		if use.Holds.What != codegen.Limit || replaced[use.Name] != nil {
+		is := use.Holds.What
+		if is != codegen.Limit && is != codegen.Flows || replaced[use.Name] != nil {
 			continue
 		}
-		memory, err := mapMemory(l.maps[use.Name], limit.Head)
+		memory, err := mapMemory(l.maps[use.Name], max(limit.Head, flow.HeadBytes))
 		if err != nil {
 			return err
 		}
-		limit.Seed(memory)
+		if is == codegen.Limit {
+			limit.Seed(memory)
+		} else {
+			_, hz, err := kernel.Jiffies()
+			if err != nil {
+				return err
+			}
+			flow.Seed(memory, hz)
+		}
 		if err := unix.Munmap(memory); err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ func load(p *codegen.Program, replace, memories map[string]*ebpf.Map) (*loaded, 
 		memories: map[string]*ebpf.Map{}, ledger: p.Maps}
 	c.Maps, c.Programs = nil, nil
 	c.Close()
-	if err := seedLimits(l, replace); err != nil {
+	if err := seedState(l, replace); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	if err := placeSets(p, l, replace, memories); err != nil {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/flow"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -49,6 +50,7 @@ type Runner struct {
 	trace    []byte // memory of the map LastSlot, nil without one
 	counters []byte // memory of the map Counters
 	clock    []byte // memory of the map Clock, nil without one
+	flows    []byte // head of the memory of connections, nil without one
 	sets     map[string]*set
 }
 
@@ -74,6 +76,11 @@ func NewRunner(p *codegen.Program) (*Runner, error) {
 			return nil, errors.Join(err, r.Close())
 		}
 		atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.clock[0])), now)
+	}
+	if m := l.holding(codegen.Flows); m != nil {
+		if r.flows, err = mapMemory(m, flow.HeadBytes); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
 	}
 	m := l.holding(codegen.Counters)
 	if m == nil {
@@ -203,6 +210,21 @@ func (r *Runner) Counters() []Counter {
 // by the kernel's clock.
 func (r *Runner) SetClock(jiffies uint64) {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.clock[0])), jiffies)
+	if r.flows != nil {
+		flow.SetClock(r.flows, jiffies)
+	}
+}
+
+// Leave runs the program at egress on a frame, where the policy has one.
+func (r *Runner) Leave(frame []byte) error {
+	p := r.loaded.others[flow.Program]
+	if p == nil {
+		return nil
+	}
+	if _, err := p.Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); err != nil {
+		return runError(err, len(frame))
+	}
+	return nil
 }
 
 // SetAdd puts an entry into a dynamic set that the program looks up; lease 0 is the set's own. A
@@ -229,7 +251,7 @@ func (r *Runner) SetDel(name string, e policy.Element) {
 // Close removes the program and its maps from the kernel.
 func (r *Runner) Close() error {
 	var errs []error
-	for _, b := range [][]byte{r.trace, r.counters, r.clock} {
+	for _, b := range [][]byte{r.trace, r.counters, r.clock, r.flows} {
 		if b != nil {
 			errs = append(errs, unix.Munmap(b))
 		}
@@ -237,6 +259,6 @@ func (r *Runner) Close() error {
 	for _, set := range r.sets {
 		errs = append(errs, set.Close())
 	}
-	r.trace, r.counters, r.clock, r.sets = nil, nil, nil, nil
+	r.trace, r.counters, r.clock, r.flows, r.sets = nil, nil, nil, nil, nil
 	return errors.Join(append(errs, r.loaded.Close())...)
 }

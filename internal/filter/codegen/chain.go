@@ -52,6 +52,9 @@ func (c *compiler) measured(b plan.Block, emit func()) {
 func (c *compiler) emitChain(ch *plan.Chain) {
 	c.Label(chainLabel(ch))
 	in := &scope{ch.Family(), ch.Registers}
+	if ch.Tracked {
+		c.lookUpFlow(ch)
+	}
 	inMain := false
 	for i, b := range ch.Do {
 		switch b := b.(type) {

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
+	"levee/internal/filter/flow"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/action"
@@ -125,6 +126,12 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 		Tables:   c.tables,
 		Limits:   p.Limits,
 	}
+	if p.Tracks() {
+		if out.Spec.Programs[flow.Program], err = flow.Spec(c.target.Link); err != nil {
+			return nil, err
+		}
+		out.Links = append(out.Links, Link{flow.Program, Egress})
+	}
 	c.dynamicSets(out)
 	out.Maps = c.ledger
 	return out, nil
@@ -210,6 +217,7 @@ func (c *compiler) generate() error {
 	for _, f := range c.plan.Functions {
 		c.measured(f, func() { c.emitFunction(f) })
 	}
+	c.emitFlows()
 	c.emitLimits()
 	c.emitSetFunctions()
 	c.emitTableFunctions()

@@ -33,6 +33,8 @@ const (
 	keyICMP    = keyAt + int16(unsafe.Offsetof(parseKey{}.Icmp))
 	keyProto   = keyAt + int16(unsafe.Offsetof(parseKey{}.Proto))
 	keyClass   = keyAt + int16(unsafe.Offsetof(parseKey{}.Class))
+	keyFlow    = keyAt + int16(unsafe.Offsetof(parseKey{}.Flow))
+	keyProof   = keyAt + int16(unsafe.Offsetof(parseKey{}.Proof))
 	keyOff     = keyAt + int16(unsafe.Offsetof(parseKey{}.Off))
 	keyLeft    = keyAt + int16(unsafe.Offsetof(parseKey{}.Left))
 )

@@ -192,7 +192,7 @@ func (c *compiler) fastTransports(f ir.Family, suffix string, l4 int16, hlen int
 func (c *compiler) fastClass(class ir.Class, l4 int16) {
 	ch := c.plan.ChainOf[class.Index()]
 	for i, uses := range ch.Asks {
-		if f := field.Field(i); uses && !f.Info().Hot {
+		if f := field.Field(i); uses && !f.Info().Hot && f != field.Flow {
 			c.fastField(f, class, l4)
 			at, n := c.fieldAt(f)
 			c.Emit(asm.StoreMem(asm.R10, at, asm.R2, sizeOf(n)))
@@ -200,6 +200,9 @@ func (c *compiler) fastClass(class ir.Class, l4 int16) {
 	}
 	if c.extension.looks(ch.Rules) {
 		c.fastPlace(class, l4)
+	}
+	if ch.Tracked {
+		c.fastProof(class, l4)
 	}
 	c.fastRegs(ch, class, l4)
 	c.Emit(asm.Ja.Label(chainLabel(ch)))

@@ -13,8 +13,8 @@ import (
 
 // decodersOwn are the members of struct key that no rule asks for by themselves: what
 // decoding needs.
-var decodersOwn = []string{"Bytes", "Fragment", "Class", "Unused", "Unused2",
-	"Unused4", "Off", "Left"}
+var decodersOwn = []string{"Bytes", "Fragment", "Class", "Unused2",
+	"Proof", "Off", "Left"}
 
 func TestEveryMemberOfTheKeyIsAField(t *testing.T) {
 	named := map[uintptr]bool{}

@@ -30,6 +30,7 @@ const (
 	Deadline    = plan.HoldsDeadline
 	Previous    = plan.HoldsPrevious
 	Clock       = plan.HoldsClock
+	Flows       = plan.HoldsFlows
 	Limit       = plan.HoldsLimit
 	DynamicSet  = plan.HoldsDynamicSet
 	DynamicSets = plan.HoldsDynamicSets

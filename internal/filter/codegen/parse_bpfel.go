@@ -41,7 +41,7 @@ type parseKey struct {
 	InnerVlan uint16
 	Proto     uint8
 	Ttl       uint8
-	Unused    uint8
+	Flow      uint8
 	Dscp      uint8
 	TcpFlags  uint8
 	Tags      uint8
@@ -49,7 +49,7 @@ type parseKey struct {
 	Left      uint16
 	Unused2   uint16
 	TcpWindow uint16
-	Unused4   uint32
+	Proof     uint32
 }
 
 type parseMalformed uint32

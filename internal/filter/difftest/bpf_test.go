@@ -71,6 +71,15 @@ func (c compiled) Time() (jiffies, hz uint64) {
 
 func (c compiled) SetTime(jiffies uint64) { c.SetClock(jiffies) }
 
+// Leave runs the program at egress, which makes a socket buffer of the frame.
+func (c compiled) Leave(frame []byte) error {
+	err := c.Runner.Leave(frame)
+	if errors.Is(err, unix.EINVAL) {
+		return ErrNotRun
+	}
+	return err
+}
+
 // target takes turns with the kinds of program.
 func target(seed uint64, records bool) codegen.Target {
 	t := codegen.Target{CPUs: int(seed%3) + 1, Trace: true, Bytecode: records}

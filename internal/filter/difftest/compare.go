@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -36,6 +37,14 @@ type Timed interface {
 	Time() (jiffies, hz uint64)
 	SetTime(jiffies uint64)
 }
+
+// Leaver is an engine that is told of frames that leave by the interface.
+type Leaver interface {
+	Leave(frame []byte) error
+}
+
+// Remembers reports whether verdicts of a policy depend on the packets before.
+func Remembers(p *policy.Policy) bool { return len(p.Limits()) > 0 || p.Asks(field.Flow) }
 
 // ErrNotRun is what an engine's error wraps that cannot be given this frame at all; the frame is
 // then left out of its comparison.
@@ -189,7 +198,7 @@ func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
 	}
 	var before []oracle.Result
 	if !r.clock.runs() {
-		before = verdicts(r.oracle, frames, len(r.c.Policy.Limits()) > 0)
+		before = verdicts(r.oracle, frames, Remembers(r.c.Policy))
 	}
 	for i := range frames {
 		var want oracle.Result
@@ -197,6 +206,9 @@ func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
 			want = before[i]
 		} else {
 			r.clock.step()
+			if err := r.talk(frames, i); err != nil {
+				return err
+			}
 			want = r.oracle.Eval(frames[i])
 		}
 		r.stats.Frames++

@@ -158,6 +158,7 @@ type generator struct {
 	files      []string
 	protecting bool // the match is for a protect rule
 	labels     int
+	limits     int
 }
 
 func (g *generator) line(format string, args ...any) { fmt.Fprintf(&g.out, format+"\n", args...) }
@@ -359,6 +360,14 @@ func (g *generator) protects() {
 	}
 }
 
+// connections is a rule about connections.
+func (g *generator) connections() {
+	not := g.pick("", "", "not ")
+	g.line("%s %sestablished%s", g.pick("pass", "count", "drop", "count"), not,
+		g.pick("", " tcp", " udp", " icmp", " ipv4", " ipv6", " port 53", " len > 60", " syn",
+			" flags rst", " icmp6", " untagged", " fragments"))
+}
+
 // limit is what stands behind a match of a limit. Rates are low, so that few frames reach them.
 func (g *generator) limit(match string) string {
 	text := fmt.Sprintf(" rate %d%s", g.between(1, 30), g.pick("/s", "/s", "/s", "/m", "/h", "/d"))
@@ -380,9 +389,8 @@ func (g *generator) keys(match string) string {
 	}
 	all := []string{"source", "destination", "source/24 x3", "source/8,20",
 		"destination/31,127 x2"}
-	if (strings.Contains(match, "tcp") || strings.Contains(match, "port")) &&
-		!strings.Contains(match, "proto") && !strings.Contains(match, "not") &&
-		!strings.Contains(match, "fragments") {
+	if (strings.Contains(match, "syn") || strings.Contains(match, "flags")) &&
+		!strings.Contains(match, "not") {
 		all = append(all, "flow", "flow", "port", "from port x2")
 	}
 	return strings.Join(g.some(g.between(1, 3), func() string { return g.pick(all...) }), ", ")
@@ -421,7 +429,11 @@ func (g *generator) rules() {
 	if g.long() {
 		n = g.between(100, 400)
 	}
+	flows := g.chance(4)
 	for range n {
+		if flows && g.chance(5) {
+			g.connections()
+		}
 		if g.chance(24) {
 			g.line("%s malformed%s", g.pick(malformedWords...), g.label())
 			continue
@@ -438,7 +450,11 @@ func (g *generator) rules() {
 			match = " " + match
 		}
 		if word == action.Limit.String() {
-			match += g.limit(match)
+			if g.limits++; g.limits > 30 { // of 32 that a policy may have
+				word = action.Count.String()
+			} else {
+				match += g.limit(match)
+			}
 		}
 		g.line("%s%s%s", word, match, g.label())
 	}

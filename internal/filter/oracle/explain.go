@@ -51,7 +51,7 @@ func (e *Evaluator) Explain(frame []byte) Trace {
 		tr.Fault = policy.Malformed[pkt.Malformed-1]
 	}
 	slots := e.p.Slots()
-	tr.Result = e.judge(&pkt, len(frame), func(t tried) {
+	tr.Result = e.judge(&pkt, frame, func(t tried) {
 		s := slots[t.slot]
 		text := s.Name
 		if s.Rule != nil {

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
 
 // Evaluator judges frames by one policy. Several goroutines may use Eval and Explain at the same
-// time, but not while entries change or the clock is set, and not if the policy has limits: what
-// these let through depends on the packets before.
+// time, but not while entries change or the clock is set, and not if the policy has limits or asks
+// for connections: these depend on the packets before.
 type Evaluator struct {
 	p       *policy.Policy
 	link    packet.Link
@@ -26,6 +27,8 @@ type Evaluator struct {
 	sets    map[*policy.Set]*addressSet
 	ends    map[*policy.Set]*endpointSet
 	limits  map[*policy.Limit]*budgets
+	tracks  bool // a rule asks for connections
+	flows   map[connectionKey]*connection
 	now     func() time.Time
 }
 
@@ -45,7 +48,8 @@ func New(p *policy.Policy) *Evaluator { return NewOn(p, packet.Ethernet) }
 // NewOn is New for frames of a device of that link layer.
 func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 	e := &Evaluator{p: p, link: link, sets: map[*policy.Set]*addressSet{},
-		ends: map[*policy.Set]*endpointSet{}, limits: map[*policy.Limit]*budgets{}, now: time.Now}
+		ends: map[*policy.Set]*endpointSet{}, limits: map[*policy.Limit]*budgets{},
+		tracks: p.Asks(field.Flow), flows: map[connectionKey]*connection{}, now: time.Now}
 	for _, r := range p.Limits() {
 		e.limits[r.Limit] = &budgets{r.Limit, map[string]int64{}}
 	}
@@ -61,7 +65,7 @@ func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 	return e
 }
 
-// SetClock makes now the time that leases and limits are held against.
+// SetClock makes now the time that leases, limits and connections are held against.
 func (e *Evaluator) SetClock(now func() time.Time) { e.now = now }
 
 // AddEntry puts an entry into the dynamic set of that name, until expires; the zero time is for
@@ -128,7 +132,7 @@ func (e *Evaluator) dynamic(name string) (*policy.Set, error) {
 func (e *Evaluator) Eval(frame []byte) Result {
 	var pkt packet.Packet
 	e.link.Decode(frame, &pkt)
-	return e.judge(&pkt, len(frame), nil)
+	return e.judge(&pkt, frame, nil)
 }
 
 // tried is told of each rule that was looked at, in order.
@@ -138,8 +142,8 @@ type tried struct {
 }
 
 // judge walks the five steps of docs/language.md "How a packet is judged". watch, if there is one,
-// is told of each rule. The frame has so many bytes.
-func (e *Evaluator) judge(pkt *packet.Packet, bytes int, watch func(tried)) Result {
+// is told of each rule.
+func (e *Evaluator) judge(pkt *packet.Packet, frame []byte, watch func(tried)) Result {
 	res := Result{Malformed: pkt.Malformed}
 	if pkt.Malformed != packet.WellFormed {
 		e.judgeMalformed(pkt, &res, watch)
@@ -147,6 +151,13 @@ func (e *Evaluator) judge(pkt *packet.Packet, bytes int, watch func(tried)) Resu
 	}
 	var vs values
 	vs.read(pkt)
+	if e.tracks {
+		known := uint64(0)
+		if e.established(pkt, frame) {
+			known = 1
+		}
+		vs[field.Flow] = value{present: tracked(pkt), number: number{lo: known}}
+	}
 	for i := range e.protect {
 		if e.matches(&e.protect[i], pkt, &vs, e.p.ProtectSlot(i), watch) {
 			res.act(e.p.Protect[i], e.p.ProtectSlot(i))
@@ -159,7 +170,7 @@ func (e *Evaluator) judge(pkt *packet.Packet, bytes int, watch func(tried)) Resu
 			continue
 		}
 		if l := e.limits[e.p.Rules[i].Limit]; l != nil {
-			if !l.charge(pkt, bytes, e.now()) {
+			if !l.charge(pkt, len(frame), e.now()) {
 				res.Slot, res.Action = e.p.RuleSlot(i), action.Drop
 				return res
 			}

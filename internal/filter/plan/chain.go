@@ -17,8 +17,10 @@ type Chain struct {
 	Asks      Fields // what any block asks for
 	Registers Fields // what blocks in the main function ask for
 	// a block is a function or bytecode, which are given the decoded packet's address
-	Calls  bool
-	groups []*group
+	Calls bool
+	// a connection is looked up for each packet, before the rules
+	Tracked bool
+	groups  []*group
 }
 
 func (*Chain) Kind() string      { return "chain" }
@@ -29,7 +31,11 @@ func (c *Chain) Family() ir.Family { return c.Classes[0].Family }
 
 // shareChains gives each class that packets may have its chain.
 func (p *planner) shareChains() {
-	for _, classes := range p.Program.Alike() {
+	alike := p.Program.Alike()
+	if p.Tracks() {
+		alike = byTransport(alike)
+	}
+	for _, classes := range alike {
 		classes = slices.DeleteFunc(classes, func(c ir.Class) bool { return !p.Target.meets(c) })
 		if len(classes) == 0 {
 			continue
@@ -42,6 +48,9 @@ func (p *planner) shareChains() {
 		}
 		c.What = strings.Join(names, "; ")
 		c.Asks.askAll(c.Rules)
+		if c.Tracked = p.Tracks() && tracked(classes[0]); c.Tracked {
+			c.Asks.askFlow(classes[0])
+		}
 		p.Chains = append(p.Chains, c)
 	}
 }

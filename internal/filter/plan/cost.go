@@ -40,7 +40,7 @@ func (p *priced) add(q priced) {
 // price says what all blocks cost, and the whole for traffic that is spread evenly.
 func (p *planner) price() {
 	for _, c := range p.Chains {
-		p.follow(c, &flow{write: true})
+		p.follow(c, &passage{write: true})
 	}
 	p.Cost.Least, p.Cost.Ns = p.Estimate(price.Default, p.Evenly())
 }
@@ -67,7 +67,7 @@ func (p *Plan) Estimate(m price.Machine, traffic []Traffic) (least, ns float64) 
 	}
 	for _, c := range p.Chains {
 		if bySlot := of[c]; bySlot != nil {
-			p.follow(c, &flow{decided: func(slot int, t times) {
+			p.follow(c, &passage{decided: func(slot int, t times) {
 				sum = sum.plus(t.part(bySlot[slot]))
 			}})
 		}
@@ -82,8 +82,8 @@ func (p *Plan) malformed(slot int) bool {
 	return s.Reason == policy.ByMalformed || s.Rule != nil && s.Rule.Malformed
 }
 
-// flow is the packets of a chain on their way through its blocks.
-type flow struct {
+// passage is the packets of a chain on their way through its blocks.
+type passage struct {
 	all, passed int   // rules that decide, and those of them that are behind
 	spent       times // of a packet that none has decided
 	// decided is told what a packet took that a slot decided.
@@ -92,10 +92,10 @@ type flow struct {
 }
 
 // share is the part of packets that are not decided yet.
-func (f *flow) share() float64 { return float64(f.all-f.passed) / float64(max(1, f.all)) }
+func (f *passage) share() float64 { return float64(f.all-f.passed) / float64(max(1, f.all)) }
 
 // end is told of a rule that decides, and what a packet took that it decided, since spent.
-func (f *flow) end(slot int, t times) {
+func (f *passage) end(slot int, t times) {
 	f.passed++
 	if f.decided != nil {
 		f.decided(slot, f.spent.plus(t))
@@ -103,7 +103,7 @@ func (f *flow) end(slot int, t times) {
 }
 
 // note writes what a block costs.
-func (f *flow) note(n *Node, t priced) priced {
+func (f *passage) note(n *Node, t priced) priced {
 	if f.write {
 		n.Cost = Cost{t.least.On(price.Default), t.any.On(price.Default), t.instructions, t.bytes}
 	}
@@ -111,7 +111,7 @@ func (f *flow) note(n *Node, t priced) priced {
 }
 
 // follow follows packets through a chain.
-func (p *Plan) follow(c *Chain, f *flow) {
+func (p *Plan) follow(c *Chain, f *passage) {
 	for i := range c.Rules {
 		if c.Rules[i].Action.Decides() {
 			f.all++
@@ -120,6 +120,9 @@ func (p *Plan) follow(c *Chain, f *flow) {
 	decode := [...]float64{
 		ir.NonIP: price.Decode0, ir.IPv4: price.Decode4, ir.IPv6: price.Decode6,
 	}[c.Family()]
+	if c.Tracked {
+		decode += price.Flow
+	}
 	f.spent = both(price.Decide + decode)
 	f.spent.any = f.spent.any.Plus(price.Core(price.Mixed)).Plus(p.counter())
 	t := priced{f.spent, sizeChain, 0}
@@ -133,7 +136,7 @@ func (p *Plan) follow(c *Chain, f *flow) {
 func (p *Plan) counter() price.Time { return price.Memory(float64(SlotBytes * len(p.Slots))) }
 
 // block follows packets through a block.
-func (p *Plan) block(b Block, f *flow) priced {
+func (p *Plan) block(b Block, f *passage) priced {
 	switch b := b.(type) {
 	case *Straight:
 		return p.straightTimes(b, f)
@@ -147,7 +150,7 @@ func (p *Plan) block(b Block, f *flow) priced {
 	return priced{}
 }
 
-func (p *Plan) functionTimes(b *Function, f *flow) priced {
+func (p *Plan) functionTimes(b *Function, f *passage) priced {
 	first := b.Cost == Cost{}
 	call := both(price.Call)
 	t := priced{call.part(f.share()), sizeFunction, 0}
@@ -167,7 +170,7 @@ func (p *Plan) functionTimes(b *Function, f *flow) priced {
 // passes is the part of packets for which a condition holds, and which so come to the next.
 const passes = 0.3
 
-func (p *Plan) straightTimes(s *Straight, f *flow) priced {
+func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 	all := priced{}
 	for _, r := range s.Rules {
 		share, come := f.share(), 1.0
@@ -250,7 +253,7 @@ func (p *Plan) walks(t *Tree) (matched, strange times) {
 	return of(&t.Matched), of(&t.Strange)
 }
 
-func (p *Plan) treeTimes(b *RuleTree, f *flow) priced {
+func (p *Plan) treeTimes(b *RuleTree, f *passage) priced {
 	matched, strange := p.walks(b.Tree)
 	part := float64(len(b.Rules)) / float64(max(1, f.all))
 	t := matched.part(part).plus(strange.part(f.share() - part))
@@ -261,7 +264,7 @@ func (p *Plan) treeTimes(b *RuleTree, f *flow) priced {
 	return f.note(&b.Node, priced{t, sizeTree, b.Cost.Bytes})
 }
 
-func (p *Plan) bytecodeTimes(b *Bytecode, f *flow) priced {
+func (p *Plan) bytecodeTimes(b *Bytecode, f *passage) priced {
 	first := b.Cost.Ns == 0
 	each := float64(max(1, b.Questions)) / float64(len(b.Rules))
 	ops := b.Counting.Cuts + b.Deciding.Cuts + (b.Counting.Rules+b.Deciding.Rules)*each

@@ -4,6 +4,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/filter/endpoint"
+	"levee/internal/filter/flow"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
@@ -77,6 +78,9 @@ func (p *planner) enter() error {
 	}
 	if p.Target.Clock {
 		add(ClockMap, 8, "the time", Identity{What: HoldsClock}, Private)
+	}
+	if p.Tracks() {
+		add(flow.Map, flow.Size, "connections", Identity{What: HoldsFlows}, Carried)
 	}
 	for _, l := range p.Limits {
 		add(l.Map, limit.Size(l.Limit), "budgets of "+p.nameOf(l.Slot), l.holds(), Carried)

@@ -29,6 +29,8 @@ const (
 	// HoldsLimit is an array of 1 entry, BPF_F_MMAPABLE: the memory of a limit, package limit. The
 	// name is the identity of its rule.
 	HoldsLimit Contents = "limit"
+	// HoldsFlows is an array of 1 entry, BPF_F_MMAPABLE: connections, package flow.
+	HoldsFlows Contents = "connections"
 	// HoldsDynamicSet is an array of maps of 1 entry: the memory of one dynamic set.
 	HoldsDynamicSet Contents = "dynamic set"
 	// HoldsDynamicSets are an array of maps: the memories of many dynamic sets, see Plan.Places.

@@ -26,6 +26,10 @@ func (p *planner) place() {
 	}
 	p.mainSize = sizeMain + sizeChain*len(p.Chains) + size
 	for _, c := range p.Chains {
+		if c.Tracked {
+			c.Registers.askFlow(c.Classes[0])
+			p.mainSize += sizeFlow
+		}
 		for _, g := range c.groups {
 			switch {
 			case g.bytecode != nil:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"levee/internal/filter/flow"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/limit"
 	"levee/internal/lang/policy"
@@ -105,6 +106,10 @@ func (p *planner) count() (functions, size int) {
 	for _, f := range p.Functions {
 		functions++
 		size += f.bound
+	}
+	if p.Tracks() {
+		functions += 3
+		size += flow.MaxInstructions
 	}
 	functions += len(p.Limits)
 	size += limit.MaxInstructions * len(p.Limits)

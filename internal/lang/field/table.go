@@ -32,6 +32,7 @@ const (
 	Fragment    // 1 for a fragment, first or not
 	SrcSuffix   // the lower 64 bits of an IPv6 source address
 	DstSuffix   // the same of the destination
+	Flow        // 1 where the packet belongs to a connection that is known
 
 	NumFields
 )
@@ -48,6 +49,7 @@ const (
 	InTCP
 	InICMP  // in IPv4
 	InICMP6 // in IPv6
+	InFlow  // TCP, UDP or ICMP, which connections are kept of
 	NumHeaders
 )
 
@@ -66,6 +68,8 @@ var headers = [NumHeaders]Presence{
 	InTCP:      {IPv4: true, IPv6: true, Protos: []uint8{packet.ProtoTCP}},
 	InICMP:     {IPv4: true, Protos: []uint8{packet.ProtoICMP}},
 	InICMP6:    {IPv6: true, Protos: []uint8{packet.ProtoICMP6}},
+	InFlow: {IPv4: true, IPv6: true, Protos: []uint8{packet.ProtoTCP, packet.ProtoUDP,
+		packet.ProtoICMP, packet.ProtoICMP6}},
 }
 
 // What packets lack that a rule asks for by several fields.
@@ -205,6 +209,10 @@ var table = [NumFields]Info{
 		Name: "IPv6 destination suffix", Header: InIPv6, Compare: ByRange, Key: "dst_lo",
 		Max: 1<<64 - 1, Values: upTo(1<<64 - 1), Packet: "to", Needs: needsIPv6,
 	},
+	Flow: {
+		Name: "connection", Header: InFlow, Compare: ByRange, Key: "flow", Max: 1, Values: upTo(1),
+		Needs: "connections are kept of tcp, udp and icmp.",
+	},
 }
 
 // Phrases are the words of rules and packets, in the order in which they are printed. A word that
@@ -240,5 +248,6 @@ var Phrases = [...]Phrase{
 	{Word: "options", Form: FormPacket},
 	{Form: FormPacket}, // header fields and bytes of a packet, by words of their own
 	{Word: "fragments", Field: Fragment, Form: FormAlone, Range: Range{1, 1}},
+	{Word: "established", Field: Flow, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "malformed", Form: FormAlone}, // about the frame, not about a field
 }

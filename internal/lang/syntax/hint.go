@@ -13,7 +13,7 @@ import (
 var isKeyword = func() map[string]bool {
 	m := wordSet(actionWords + " interface set default essential off on error test " +
 		"packet expect hex by has as " +
-		"file dynamic max lease any none not cookie log established payload rollup rate " +
+		"file dynamic max lease any none not cookie log payload rollup rate " +
 		"burst memory above sample")
 	for _, w := range phraseWords(func(*field.Phrase) bool { return true }) {
 		if !isFieldWord[w] { // those that only packets had once name sets
@@ -152,18 +152,16 @@ var later = map[string]string{
 const limitRule = "a rate is a rule of its own, before the one that passes: limit tcp port 22 " +
 	"rate 10/s by source."
 
-// noState is for rules about connections. It never leads to a rule that lets everything in.
-const noState = "levee keeps no connections yet; say what may come in: services by port (pass " +
-	"tcp port 443), " +
-	"answers by where they come from (pass tcp flags ack from port 443 port 32768-60999)."
+// states is for rules about connections. It never leads to a rule that lets everything in.
+const states = "what belongs to a connection is let in by a rule of its own (pass established); " +
+	"say also what may begin one, by port (pass tcp port 443)."
 
 // laterMatch are the matches that are reserved.
 var laterMatch = map[string]string{
-	"established": noState,
-	"payload":     "use ports and \"len\" where they tell the traffic apart.",
-	"cookie":      later["cookie"],
-	"log":         later["log"],
-	"sample":      later["log"],
+	"payload": "use ports and \"len\" where they tell the traffic apart.",
+	"cookie":  later["cookie"],
+	"log":     later["log"],
+	"sample":  later["log"],
 }
 
 func reserved(word string) string {
@@ -182,10 +180,10 @@ func statementRemedy(word string) (msg string, r remedy) {
 	switch strings.ToLower(word) {
 	case "rollup":
 		return "", advice("it belongs to a set: set NAME = dynamic(max 100000, lease 10m, rollup).")
-	case "established", "payload":
+	case "payload":
 		return reserved(word), advice(laterMatch[word])
 	case "ct", "keep", "state", "related":
-		return "", advice(noState)
+		return "", advice(states)
 	case "policy":
 		return "", advice("write \"default drop\" or \"default pass\".")
 	case "iptables", "ip6tables", "nft", "-a", "-i", "-p", "-s", "-j", "*filter", "table", "chain",

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+//
+// The memory of connections, as package flow lays it out, and what leaves says of them.
+#ifndef LEVEE_FLOW_H
+#define LEVEE_FLOW_H
+
+#include "parse.h"
+
+// What is known of a connection. The order is that in which places are taken from others: see rank.
+enum flow_state {
+	FLOW_NONE,
+	FLOW_OPENING,  // TCP: a SYN has left
+	FLOW_ANSWERED, // TCP: a SYN-ACK has left; proof is what the client has to acknowledge
+	FLOW_OPEN,     // TCP: the handshake is proven, or the connection is older than the policy
+	FLOW_CLOSING,  // TCP: both sides have sent FIN
+	FLOW_RESET,    // TCP: a RST has left
+	FLOW_ONE_WAY,  // UDP: nothing has come back
+	FLOW_TWO_WAY,  // UDP
+	FLOW_ECHO,     // an ICMP echo request has left
+	FLOW_STATES,
+};
+
+#define FLOW_STATE 0xf
+#define FLOW_FIN_IN 0x10
+#define FLOW_FIN_OUT 0x20
+#define FLOW_LOW 19 // bits below the tag; as many name the bucket
+
+// Tag and state in one word; FLOW_NONE is an empty place.
+struct flow {
+	__u64 word;
+	__u32 proof;
+	__u32 expires; // jiffies, the lower 32 bits
+};
+
+#define FLOW_BUCKET 8
+#define FLOW_BUCKETS (1 << FLOW_LOW)
+#define FLOW_FACTORS 12
+
+struct flow_head {
+	__u64 start, last; // of the hash: see package limit
+	__u64 factors[FLOW_FACTORS];
+	__u64 clock; // jiffies for tests, 0 for those of the kernel
+	__u32 second; // in jiffies
+	__u32 idle;   // after which an open connection may lose its place
+	__u32 lease[16]; // by state
+	__u64 refused; // connections that found no place
+	__u64 taken;   // places taken from connections whose lease had not ended
+	__u64 unused[6];
+};
+
+struct flows {
+	struct flow_head head;
+	struct flow places[FLOW_BUCKETS][FLOW_BUCKET];
+};
+
+static __always_inline __u64 flow_piece(const struct flow_head *h, __u64 sum, int i, __u32 piece)
+{
+	return sum + h->factors[i] * piece;
+}
+
+// flow_hash hashes what leaves: the source is the side that the policy is for.
+static __always_inline __u64 flow_hash(const struct flow_head *h, const struct key *k, int six,
+				       __u32 ports)
+{
+	__u64 sum = h->start;
+
+	if (six) {
+		sum = flow_piece(h, sum, 0, k->src_hi >> 32);
+		sum = flow_piece(h, sum, 1, k->src_hi);
+		sum = flow_piece(h, sum, 2, k->src_lo >> 32);
+		sum = flow_piece(h, sum, 3, k->src_lo);
+		sum = flow_piece(h, sum, 4, k->dst_hi >> 32);
+		sum = flow_piece(h, sum, 5, k->dst_hi);
+		sum = flow_piece(h, sum, 6, k->dst_lo >> 32);
+		sum = flow_piece(h, sum, 7, k->dst_lo);
+	} else {
+		sum = flow_piece(h, sum, 0, k->src_hi);
+		sum = flow_piece(h, sum, 4, k->dst_hi);
+	}
+	sum = flow_piece(h, sum, 8, ports);
+	sum = flow_piece(h, sum, 9, k->proto | six << 8);
+	sum ^= sum >> 32;
+	return sum * h->last;
+}
+
+// rank orders what may lose its place to a new connection; 0 goes first, KEEPS never.
+#define KEEPS 6
+static __always_inline int rank(const struct flow_head *h, const struct flow *f, __u32 now)
+{
+	__u32 state = f->word & FLOW_STATE;
+	__u32 left = f->expires - now;
+
+	if (state == FLOW_NONE || left - 1 >= h->lease[state])
+		return 0;
+	switch (state) {
+	case FLOW_CLOSING:
+	case FLOW_RESET:
+		return 1;
+	case FLOW_ANSWERED:
+		return 2;
+	case FLOW_OPENING:
+	case FLOW_ONE_WAY:
+	case FLOW_ECHO:
+		return 3;
+	case FLOW_TWO_WAY:
+		return 4;
+	}
+	return h->lease[state] - left >= h->idle ? 5 : KEEPS;
+}
+
+#endif

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+//
+// The program at egress that notes connections, in the memory in which the program at ingress looks
+// them up. It lets everything go.
+#include "flow.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flows);
+} flows SEC(".maps");
+
+#define TCX_NEXT -1
+#define FIN 0x01
+#define SYN 0x02
+#define RST 0x04
+#define ACK 0x10
+
+// find gives the place of a connection, or the one that a new one takes; 0 if there is none.
+static __always_inline struct flow *find(struct flows *m, __u64 hash, __u32 now, int *known)
+{
+	__u64 tag = hash << FLOW_LOW >> FLOW_LOW; // below the bits that name the bucket
+	struct flow *bucket = m->places[hash >> (64 - FLOW_LOW)];
+	__u32 worst = KEEPS << 8, at = FLOW_BUCKET;
+
+	for (int i = 0; i < FLOW_BUCKET; i++) {
+		__u64 word = bucket[i].word;
+
+		if (word >> FLOW_LOW == tag && word & FLOW_STATE &&
+		    bucket[i].expires - now - 1 < m->head.lease[word & FLOW_STATE]) {
+			*known = 1;
+			return &bucket[i];
+		}
+	}
+	__u32 least = 0xffffffff;
+	for (int i = 0; i < FLOW_BUCKET; i++) {
+		__u32 r = rank(&m->head, &bucket[i], now);
+		__u32 left = r ? bucket[i].expires - now : 0;
+
+		if (r < worst || (r == worst && left < least)) {
+			worst = r;
+			least = left;
+			at = i;
+		}
+	}
+	if (worst >= KEEPS || at >= FLOW_BUCKET) {
+		__sync_fetch_and_add(&m->head.refused, 1);
+		return 0;
+	}
+	if (worst)
+		__sync_fetch_and_add(&m->head.taken, 1);
+	return &bucket[at & (FLOW_BUCKET - 1)];
+}
+
+// put writes a place. A lease is renewed once a second at most.
+static __always_inline void put(struct flows *m, struct flow *f, __u64 tag, __u32 state,
+				__u32 proof, __u32 now)
+{
+	__u32 lease = m->head.lease[state & FLOW_STATE];
+	__u64 word = tag << FLOW_LOW | state;
+
+	if (f->word == word && f->proof == proof && lease - (f->expires - now) < m->head.second)
+		return;
+	f->proof = proof;
+	f->expires = now + lease;
+	f->word = word;
+}
+
+static __always_inline int track(struct flows *m, struct __sk_buff *ctx, const struct key *k)
+{
+	int six = k->class >= CLASS(1, OTHER, 0);
+	__u32 transport = k->class ? (k->class - 1) / 2 % TRANSPORTS : OTHER;
+	__u32 now = m->head.clock ? m->head.clock : bpf_jiffies64();
+	__u32 ports = (__u32)k->src_port << 16 | k->dst_port;
+	__u8 flags = k->tcp_flags;
+	__u32 proof = 0, state;
+	int known = 0;
+
+	switch (transport) {
+	case TCP:
+		break;
+	case UDP:
+		break;
+	case ICMP:
+		if (k->icmp != (six ? 128 << 8 : 8 << 8))
+			return TCX_NEXT;
+		ports = k->proof >> 16;
+		break;
+	default:
+		return TCX_NEXT;
+	}
+	__u64 hash = flow_hash(&m->head, k, six, ports);
+	__u64 tag = hash << FLOW_LOW >> FLOW_LOW;
+	struct flow *f = find(m, hash, now, &known);
+	if (!f)
+		return TCX_NEXT;
+	state = known ? f->word & (FLOW_STATE | FLOW_FIN_IN | FLOW_FIN_OUT) : FLOW_NONE;
+	if (transport == UDP) {
+		if (!known)
+			state = FLOW_ONE_WAY;
+	} else if (transport == ICMP) {
+		state = FLOW_ECHO;
+	} else if (flags & RST) {
+		if (!known)
+			return TCX_NEXT;
+		state = FLOW_RESET;
+	} else if (flags & SYN && flags & ACK) {
+		__be32 seq;
+
+		if ((state & FLOW_STATE) == FLOW_OPEN)
+			return TCX_NEXT; // said again
+		if (bpf_skb_load_bytes(ctx, k->off + 4, &seq, sizeof(seq)))
+			return TCX_NEXT;
+		state = FLOW_ANSWERED;
+		proof = bpf_ntohl(seq) + 1;
+	} else if (flags & SYN) {
+		state = FLOW_OPENING;
+	} else {
+		switch (state & FLOW_STATE) {
+		case FLOW_ANSWERED: // data with the SYN-ACK
+			return TCX_NEXT;
+		case FLOW_CLOSING:
+			break;
+		case FLOW_OPEN:
+			if (flags & FIN)
+				state |= FLOW_FIN_OUT;
+			if (state & FLOW_FIN_OUT && state & FLOW_FIN_IN)
+				state = FLOW_CLOSING;
+			break;
+		default:
+			state = FLOW_OPEN | (flags & FIN ? FLOW_FIN_OUT : 0);
+		}
+	}
+	put(m, f, tag, state, proof, now);
+	return TCX_NEXT;
+}
+
+SEC("tc")
+int track_ethernet(struct __sk_buff *ctx)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
+	struct key k = {};
+	__u32 zero = 0;
+	struct flows *m = bpf_map_lookup_elem(&flows, &zero);
+
+	if (!m || parse_ethernet(&f, &k, HOOK_TCX))
+		return TCX_NEXT;
+	return track(m, ctx, &k);
+}
+
+SEC("tc")
+int track_ip(struct __sk_buff *ctx)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
+	struct key k = {};
+	__u32 zero = 0;
+	struct flows *m = bpf_map_lookup_elem(&flows, &zero);
+
+	if (!m || parse_ip(&f, &k, HOOK_TCX))
+		return TCX_NEXT;
+	return track(m, ctx, &k);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+// Exported to Go by bpf2go, which only sees types that are used.
+const enum flow_state *unused_flow_state __attribute__((unused));

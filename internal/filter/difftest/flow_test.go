@@ -1,0 +1,57 @@
+package difftest
+
+import (
+	"testing"
+
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// TestConnectionsAgreeWithTheOracle judges talks of few hosts by a policy of little else than
+// connections, on both link layers, and sees to it that enough of them are known.
+func TestConnectionsAgreeWithTheOracle(t *testing.T) {
+	needRoot(t)
+	const text = `count tcp established as "tcp"
+count udp established as "udp"
+count icmp established as "icmp"
+count icmp6 established as "icmp6"
+count not established as "not"
+limit not established rate 20/s by source
+pass established
+pass from { 192.0.2.0/30, 2001:db8::/126 } port { 80, 443 }
+default drop
+`
+	p, ds := policy.Parse("talk.levee", []byte(text), nil)
+	if ds.HasErrors() {
+		t.Fatal(ds.Err())
+	}
+	for _, link := range []packet.Link{packet.Ethernet, packet.L3} {
+		known, frames := map[string]int{}, 0
+		for seed := range uint64(12) {
+			c := Case{Policy: p, Link: link, Text: []byte(text), Seed: seed, Frames: 4000}
+			engine, err := compileCase(c, seed%3 == 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stats, err := Compare(t.Context(), c, engine)
+			if err != nil {
+				t.Fatal(err)
+			}
+			frames += stats.Frames
+			for i, n := range engine.Packets() {
+				if s := engine.Slots()[i]; s.Rule != nil {
+					known[s.Rule.Label] += int(n)
+				}
+			}
+			if err := engine.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, label := range []string{"tcp", "udp", "icmp", "icmp6", "not"} {
+			if known[label]*200 < frames {
+				t.Errorf("%v: of %d packets only %d met %q", link, frames, known[label], label)
+			}
+		}
+		t.Logf("%v: %d packets: %v", link, frames, known)
+	}
+}

@@ -1,0 +1,255 @@
+package flow
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/assembler"
+	"levee/internal/packet"
+)
+
+// MaxInstructions is how many instructions the functions have, at most.
+const MaxInstructions = 400
+
+// Labels of the functions that look a packet up, by protocol of its transport: each is given the
+// hash, that of TCP also the flags and the acknowledgement number. They return 1 for a packet of a
+// connection that is known, else 0, and note what the packet tells of it.
+var labels = map[uint8]string{
+	packet.ProtoTCP: "flow_tcp", packet.ProtoUDP: "flow_udp", packet.ProtoICMP: "flow_icmp",
+}
+
+// Label is the function for a protocol; ICMPv6 has that of ICMP.
+func Label(proto uint8) string {
+	if proto == packet.ProtoICMP6 {
+		proto = packet.ProtoICMP
+	}
+	return labels[proto]
+}
+
+// Hash emits the hash of what comes in, of which the destination is the side that the policy is for,
+// and leaves it in R0. Each piece is 32 bits that a function loads into R1: by the numbers of their
+// factors, those of the destination from 0 on, of the source from 4 on, of the ports 8. R1 to R3 are
+// used.
+func Hash(b *assembler.Builder, six bool, proto uint8, pieces map[int]func()) {
+	b.Emit(
+		asm.LoadMapValue(asm.R3, 0, 0).WithReference(Map),
+		asm.LoadMem(asm.R0, asm.R3, atStart, asm.DWord),
+	)
+	add := func(i int) {
+		b.Emit(
+			asm.LoadMem(asm.R2, asm.R3, atFactors+8*int16(i), asm.DWord),
+			asm.Mul.Reg(asm.R1, asm.R2),
+			asm.Add.Reg(asm.R0, asm.R1),
+		)
+	}
+	for i := range 9 {
+		if load := pieces[i]; load != nil {
+			load()
+			add(i)
+		}
+	}
+	last := int32(proto)
+	if six {
+		last |= 1 << 8
+	}
+	b.Emit(asm.Mov.Imm(asm.R1, last))
+	add(9)
+	b.Emit(
+		asm.Mov.Reg(asm.R1, asm.R0),
+		asm.RSh.Imm(asm.R1, 32),
+		asm.Xor.Reg(asm.R0, asm.R1),
+		asm.LoadMem(asm.R1, asm.R3, atLast, asm.DWord),
+		asm.Mul.Reg(asm.R0, asm.R1),
+	)
+}
+
+// Stack of the functions.
+const (
+	stackNow   = -8
+	stackPlace = -13
+)
+
+// Emit emits the function of a protocol.
+func Emit(b *assembler.Builder, proto uint8) {
+	params := []assembler.Param{assembler.Number("hash")}
+	if proto == packet.ProtoTCP {
+		params = append(params, assembler.Number("flags"), assembler.Number("proof"))
+	}
+	if proto == packet.ProtoICMP6 {
+		proto = packet.ProtoICMP
+	}
+	b.Global(Label(proto), params...)
+	no, yes := b.Fresh("unknown"), b.Fresh("known")
+	b.Emit(asm.Mov.Reg(asm.R6, asm.R1))
+	if proto == packet.ProtoTCP {
+		b.Emit(
+			asm.Mov.Reg(asm.R7, asm.R2),
+			asm.Mov.Reg(asm.R8, asm.R3),
+			// What opens a connection belongs to none.
+			asm.And.Imm(asm.R2, packet.SYN|packet.ACK),
+			asm.JEq.Imm(asm.R2, packet.SYN, no),
+		)
+	}
+	b.Jiffies()
+	b.Emit(asm.StoreMem(asm.R10, stackNow, asm.R0, asm.DWord))
+	find(b, no)
+	live(b, no)
+	put := b.Fresh("put")
+	switch proto {
+	case packet.ProtoTCP:
+		tcp(b, put, yes, no)
+	case packet.ProtoUDP:
+		b.Emit(asm.Mov.Imm(asm.R3, int32(twoWay)), asm.Ja.Label(put))
+	default:
+		b.Emit(asm.Ja.Label(yes))
+	}
+	if proto != packet.ProtoICMP {
+		b.Label(put)
+		renew(b, yes)
+	}
+	b.Label(yes)
+	b.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+	b.Label(no)
+	b.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
+
+// find leaves the place of the connection with the hash in R6 in R9, or goes to no.
+func find(b *assembler.Builder, no string) {
+	found := b.Fresh("found")
+	b.Emit(
+		asm.LoadMapValue(asm.R9, 0, uint32(headBytes)).WithReference(Map),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.RSh.Imm(asm.R1, 64-lowBits),
+		asm.LSh.Imm(asm.R1, 7), // bytes of a bucket
+		asm.Add.Reg(asm.R9, asm.R1),
+		asm.LSh.Imm(asm.R6, lowBits), // the tag, where words have it
+	)
+	at := make([]string, places)
+	for i := range at {
+		at[i] = b.Fresh("place")
+		b.Emit(
+			asm.LoadMem(asm.R0, asm.R9, int16(i*placeBytes), asm.DWord),
+			asm.Xor.Reg(asm.R0, asm.R6),
+			asm.RSh.Imm(asm.R0, lowBits),
+			asm.JEq.Imm(asm.R0, 0, at[i]),
+		)
+	}
+	b.Emit(asm.Ja.Label(no))
+	for i := range at {
+		b.Label(at[i])
+		b.Emit(asm.Mov.Imm(asm.R2, int32(i*placeBytes)))
+		if i < len(at)-1 {
+			b.Emit(asm.Ja.Label(found))
+		}
+	}
+	// The verifier would walk what follows once for each place: it does not remember bytes that are
+	// not on a multiple of 8.
+	b.Label(found)
+	b.Emit(
+		asm.StoreMem(asm.R10, stackPlace, asm.R2, asm.Byte),
+		asm.LoadMem(asm.R2, asm.R10, stackPlace, asm.Byte),
+		asm.And.Imm(asm.R2, int32((places-1)*placeBytes)),
+		asm.Add.Reg(asm.R9, asm.R2),
+	)
+}
+
+// live leaves the word in R0, the state in R1 and what is left of the lease in R4, or goes to no
+// where it has ended.
+func live(b *assembler.Builder, no string) {
+	b.Emit(
+		asm.LoadMem(asm.R0, asm.R9, 0, asm.DWord),
+		asm.LoadMem(asm.R4, asm.R9, ofExpires, asm.Word),
+		asm.LoadMem(asm.R1, asm.R10, stackNow, asm.DWord),
+		asm.Sub.Reg32(asm.R4, asm.R1),
+		asm.Mov.Reg(asm.R1, asm.R0),
+		asm.And.Imm(asm.R1, stateOf),
+		asm.JEq.Imm(asm.R1, 0, no),
+	)
+	lease(b, asm.R1)
+	b.Emit(
+		asm.Mov.Reg32(asm.R3, asm.R4),
+		asm.Sub.Imm32(asm.R3, 1),
+		asm.JGE.Reg(asm.R3, asm.R2, no),
+	)
+}
+
+// lease leaves the lease of the state in a register in R2. R5 is used.
+func lease(b *assembler.Builder, state asm.Register) {
+	b.Emit(
+		asm.LoadMapValue(asm.R2, 0, uint32(atLease)).WithReference(Map),
+		asm.Mov.Reg(asm.R5, state),
+		asm.And.Imm(asm.R5, stateOf),
+		asm.LSh.Imm(asm.R5, 2),
+		asm.Add.Reg(asm.R2, asm.R5),
+		asm.LoadMem(asm.R2, asm.R2, 0, asm.Word),
+	)
+}
+
+// tcp goes to put with the new state in R3, to yes or to no.
+func tcp(b *assembler.Builder, put, yes, no string) {
+	isAnswered, isOpen, fin := b.Fresh("answered"), b.Fresh("open"), b.Fresh("fin")
+	b.Emit(
+		asm.JEq.Imm(asm.R1, int32(open), isOpen),
+		asm.JEq.Imm(asm.R1, int32(answered), isAnswered),
+		asm.JEq.Imm(asm.R1, int32(closing), yes),
+		asm.JEq.Imm(asm.R1, int32(reset), yes),
+		asm.JNE.Imm(asm.R1, int32(opening), no),
+		// The answer to a SYN that has left.
+		asm.Mov.Reg(asm.R1, asm.R7),
+		asm.And.Imm(asm.R1, packet.RST),
+		asm.JNE.Imm(asm.R1, 0, yes),
+		asm.And.Imm(asm.R7, packet.SYN|packet.ACK),
+		asm.JNE.Imm(asm.R7, packet.SYN|packet.ACK, no),
+		asm.Mov.Imm(asm.R3, int32(open)),
+		asm.Ja.Label(put),
+	)
+	b.Label(isAnswered)
+	b.Emit(
+		asm.Mov.Reg(asm.R1, asm.R7),
+		asm.And.Imm(asm.R1, packet.SYN|packet.ACK),
+		asm.JNE.Imm(asm.R1, packet.ACK, no),
+		asm.LoadMem(asm.R1, asm.R9, ofProof, asm.Word),
+		asm.JNE.Reg(asm.R1, asm.R8, no),
+		asm.Mov.Reg(asm.R1, asm.R7),
+		asm.And.Imm(asm.R1, packet.RST),
+		asm.JNE.Imm(asm.R1, 0, yes),
+		asm.Mov.Imm(asm.R3, int32(open)),
+		asm.Ja.Label(fin),
+	)
+	b.Label(isOpen)
+	b.Emit(
+		asm.Mov.Reg(asm.R3, asm.R0),
+		asm.And.Imm(asm.R3, stateOf|finIn|finOut),
+	)
+	b.Label(fin)
+	b.Emit(
+		asm.And.Imm(asm.R7, packet.FIN),
+		asm.JEq.Imm(asm.R7, 0, put),
+		asm.Or.Imm(asm.R3, finIn),
+		asm.Mov.Reg(asm.R1, asm.R3),
+		asm.And.Imm(asm.R1, finOut),
+		asm.JEq.Imm(asm.R1, 0, put),
+		asm.Mov.Imm(asm.R3, int32(closing)),
+	)
+}
+
+// renew gives a place the state in R3 and a new lease: once a second, unless the state is new.
+func renew(b *assembler.Builder, yes string) {
+	write := b.Fresh("write")
+	lease(b, asm.R3)
+	b.Emit(
+		asm.Or.Reg(asm.R6, asm.R3), // the word
+		asm.JNE.Reg(asm.R0, asm.R6, write),
+		asm.LoadMapValue(asm.R1, 0, uint32(atSecond)).WithReference(Map),
+		asm.LoadMem(asm.R1, asm.R1, 0, asm.Word),
+		asm.Mov.Reg32(asm.R3, asm.R2),
+		asm.Sub.Reg32(asm.R3, asm.R4),
+		asm.JLT.Reg(asm.R3, asm.R1, yes),
+	)
+	b.Label(write)
+	b.Emit(
+		asm.LoadMem(asm.R1, asm.R10, stackNow, asm.DWord),
+		asm.Add.Reg(asm.R1, asm.R2),
+		asm.StoreMem(asm.R9, ofExpires, asm.R1, asm.Word),
+		asm.StoreMem(asm.R9, 0, asm.R6, asm.DWord),
+	)
+}

@@ -1,0 +1,161 @@
+// Package flow holds the connections of a policy in flat memory: what leaves notes them (bpf/track.bpf.c),
+// and what comes in is looked up, by the instructions that this package makes.
+//
+// The memory is a head, and buckets of eight places, 128 bytes. A connection's hash names its
+// bucket; a place is a tag of the hash with the state of the connection, when its lease ends, and
+// what a client has yet to prove. Nothing collects what has ended: a place whose lease has is as
+// good as empty. The layout is that of bpf/flow.h.
+//
+// The package opens, pins and loads nothing.
+package flow
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/packet"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package flow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type flow_head -type flow -type flow_state track ../../../bpf/track.bpf.c
+
+// Names of the map and the program at egress, in the specs of programs.
+const (
+	Map     = "flows"
+	Program = "track"
+)
+
+// States of a connection.
+const (
+	opening  = trackFlowStateFLOW_OPENING
+	answered = trackFlowStateFLOW_ANSWERED
+	open     = trackFlowStateFLOW_OPEN
+	closing  = trackFlowStateFLOW_CLOSING
+	reset    = trackFlowStateFLOW_RESET
+	oneWay   = trackFlowStateFLOW_ONE_WAY
+	twoWay   = trackFlowStateFLOW_TWO_WAY
+	echo     = trackFlowStateFLOW_ECHO
+)
+
+// Leases are how long each state lasts without a packet. docs/language.md "Connections" has their
+// sources.
+var Leases = map[uint32]time.Duration{
+	uint32(opening): 120 * time.Second, uint32(answered): 60 * time.Second,
+	uint32(open): 2*time.Hour + 4*time.Minute, uint32(closing): 4 * time.Minute,
+	uint32(reset): 10 * time.Second, uint32(oneWay): 2 * time.Minute,
+	uint32(twoWay): 5 * time.Minute, uint32(echo): time.Minute,
+}
+
+// idle is after which time without a packet an open connection may lose its place.
+const idle = 5 * time.Minute
+
+// Layout of bpf/flow.h.
+const (
+	lowBits = 19 // of a word below the tag; as many name the bucket
+	finIn   = 0x10
+	finOut  = 0x20
+	stateOf = 0xf
+
+	places  = 8 // of a bucket
+	buckets = 1 << lowBits
+
+	headBytes  = int(unsafe.Sizeof(trackFlowHead{}))
+	placeBytes = int(unsafe.Sizeof(trackFlow{}))
+
+	atStart   = int16(unsafe.Offsetof(trackFlowHead{}.Start))
+	atLast    = int16(unsafe.Offsetof(trackFlowHead{}.Last))
+	atFactors = int16(unsafe.Offsetof(trackFlowHead{}.Factors))
+	atClock   = int(unsafe.Offsetof(trackFlowHead{}.Clock))
+	atSecond  = int16(unsafe.Offsetof(trackFlowHead{}.Second))
+	atLease   = int16(unsafe.Offsetof(trackFlowHead{}.Lease))
+	atRefused = int(unsafe.Offsetof(trackFlowHead{}.Refused))
+	atTaken   = int(unsafe.Offsetof(trackFlowHead{}.Taken))
+
+	ofExpires = int16(unsafe.Offsetof(trackFlow{}.Expires))
+	ofProof   = int16(unsafe.Offsetof(trackFlow{}.Proof))
+)
+
+// Size is the memory in bytes, Places how many connections it has room for.
+const (
+	Size   = headBytes + buckets*places*placeBytes
+	Places = buckets * places
+)
+
+// HeadBytes is how much of a memory Seed and SetClock write.
+const HeadBytes = headBytes
+
+// Seed draws what the hash of a memory depends on, and writes the leases. The memory is all zero
+// else.
+func Seed(memory []byte, hz uint64) {
+	for i := range 2 + len(trackFlowHead{}.Factors) {
+		n := rand.Uint64()
+		if int16(8*i) == atLast {
+			n |= 1
+		}
+		binary.NativeEndian.PutUint64(memory[8*i:], n)
+	}
+	ticks := func(d time.Duration) uint32 { return uint32(uint64(d/time.Second) * hz) }
+	put := func(at int, n uint32) { binary.NativeEndian.PutUint32(memory[at:], n) }
+	put(int(atSecond), ticks(time.Second))
+	put(int(atSecond)+4, ticks(idle))
+	for state, d := range Leases {
+		put(int(atLease)+4*int(state), ticks(d))
+	}
+}
+
+// SetClock makes a time in jiffies the one that the program at egress goes by; 0 is for that of the
+// kernel. It is for tests.
+func SetClock(memory []byte, jiffies uint64) {
+	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
+}
+
+// Stats are what a memory tells.
+type Stats struct {
+	Places  int    // in all
+	Live    int    // whose lease has not ended
+	Open    int    // TCP connections among them whose handshake is proven
+	Refused uint64 // connections that found no place
+	Taken   uint64 // places taken from connections whose lease had not ended
+}
+
+// Read counts what is in a memory at a time in jiffies.
+func Read(memory []byte, jiffies uint64) Stats {
+	s := Stats{
+		Places: Places, Refused: binary.NativeEndian.Uint64(memory[atRefused:]),
+		Taken: binary.NativeEndian.Uint64(memory[atTaken:]),
+	}
+	for at := headBytes; at < Size; at += placeBytes {
+		word := binary.NativeEndian.Uint64(memory[at:])
+		state := word & stateOf
+		expires := binary.NativeEndian.Uint32(memory[at+int(ofExpires):])
+		lease := binary.NativeEndian.Uint32(memory[int(atLease)+4*int(state):])
+		if state == 0 || expires-uint32(jiffies)-1 >= lease {
+			continue
+		}
+		s.Live++
+		if state == uint64(open) {
+			s.Open++
+		}
+	}
+	return s
+}
+
+// Spec is the program at egress for devices of a link layer.
+func Spec(link packet.Link) (*ebpf.ProgramSpec, error) {
+	all, err := loadTrack()
+	if err != nil {
+		return nil, fmt.Errorf("read the program that notes connections: %w", err)
+	}
+	name := "track_ethernet"
+	if link == packet.L3 {
+		name = "track_ip"
+	}
+	spec := all.Programs[name]
+	spec.Name = Program
+	spec.AttachType = ebpf.AttachTCXEgress
+	return spec, nil
+}
