@@ -45,7 +45,9 @@ struct flow_head {
 	__u32 lease[16]; // by state
 	__u64 refused; // connections that found no place
 	__u64 taken;   // places taken from connections whose lease had not ended
-	__u64 unused[6];
+	__u64 asked;   // jiffies << 16 | how often the kernel has been asked in this jiffy
+	__u64 asks;    // how often it may be
+	__u64 unused[4];
 };
 
 struct flows {

@@ -51,14 +51,15 @@ struct key {
 	__u16 vlan, inner_vlan; // NO_VLAN when there is none
 	__u8 proto;
 	__u8 ttl;
-	__u8 flow; // 1: of a connection that is known; filled where rules ask
+	__u8 unused;
 	__u8 dscp;
 	__u8 tcp_flags;
 	__u8 tags;
 	__u16 off, left; // what follows the IP headers: where it begins, and how much there is
-	__u16 unused2;
+	__u8 unused2;
+	__u8 flow; // 1: of a connection that is known; filled where rules ask
 	__u16 tcp_window; // not scaled
-	__u32 proof; // TCP: acknowledgement number; ICMP: bytes 4 to 7, of an echo identifier and number
+	__u32 proof; // TCP: acknowledgement number; ICMP: bytes 4 to 7
 };
 
 #define NO_VLAN 0xffff

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/flow"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/plan"
@@ -68,7 +69,9 @@ type checked struct {
 	Tests       int                `json:"tests"`
 	Diagnostics syntax.Diagnostics `json:"diagnostics"`
 	Limits      []checkedLimit     `json:"limits"`
-	Program     *compiled          `json:"program,omitempty"` // with --explain-compile
+	// memory of connections, of a policy that asks for them
+	Connections *checkedConnections `json:"connections,omitempty"`
+	Program     *compiled           `json:"program,omitempty"` // with --explain-compile
 }
 
 // checkedLimit is the memory of a limit, and what it is enough for.
@@ -79,6 +82,12 @@ type checkedLimit struct {
 	Bytes int    `json:"bytes"`
 	// up to how many packets a second of sources that send once it is exact for all others; 0: any
 	ExactBelow float64 `json:"exact_below_pps"`
+}
+
+// checkedConnections is the memory of connections.
+type checkedConnections struct {
+	Room  int `json:"room"` // for so many
+	Bytes int `json:"bytes"`
 }
 
 // compiled is what the compiler made of a policy.
@@ -149,6 +158,9 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		}
 		for i := range made.Limits {
 			c.Limits = append(c.Limits, checkLimit(made, &made.Limits[i]))
+		}
+		if made.Tracks() {
+			c.Connections = &checkedConnections{flow.Places, flow.Size}
 		}
 		if explain {
 			c.Program = describe(prog, made)
@@ -229,6 +241,10 @@ func (e *env) printChecked(c *checked) error {
 		plural(c.Sets, "set"), warnings)
 	for i := range c.Limits {
 		c.Limits[i].print(e.stdout)
+	}
+	if f := c.Connections; f != nil {
+		fmt.Fprintf(e.stdout, "  connections: room for %d in %s\n", f.Room,
+			document.Print(float64(f.Bytes), "bytes"))
 	}
 	if c.Program == nil {
 		return nil

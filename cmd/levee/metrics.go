@@ -109,6 +109,10 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 		slots
 		evicted
 		contended
+		known
+		open
+		unknown
+		taken
 	)
 	all := []openmetrics.Family{
 		info: {Name: "levee_policy", Type: openmetrics.Info,
@@ -138,6 +142,16 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 		contended: {Name: "levee_limit_contended_packets", Unit: "packets",
 			Type: openmetrics.Counter,
 			Help: "Packets dropped because other CPUs changed their budget again and again."},
+		known: {Name: "levee_connections", Unit: "connections",
+			Help: "Connections that are known."},
+		open: {Name: "levee_open_connections", Unit: "connections",
+			Help: "TCP connections among them whose handshake is proven."},
+		unknown: {Name: "levee_refused_connections", Unit: "connections",
+			Type: openmetrics.Counter,
+			Help: "Connections that found no place, since all of their bucket are open."},
+		taken: {Name: "levee_evicted_connections", Unit: "connections",
+			Type: openmetrics.Counter,
+			Help: "Connections that lost their place to a new one."},
 	}
 	add := func(family int, v float64, labels []openmetrics.Label) {
 		f := &all[family]
@@ -174,6 +188,12 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 			add(entries, float64(set.Entries), labels)
 			add(most, float64(set.Max), labels)
 			add(refused, float64(set.Refused), labels)
+		}
+		if c := s.Connections; c != nil {
+			add(known, float64(c.Live), at)
+			add(open, float64(c.Open), at)
+			add(unknown, float64(c.Refused), at)
+			add(taken, float64(c.Taken), at)
 		}
 		for _, l := range s.Limits {
 			labels := append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(l.id)},

@@ -99,6 +99,8 @@ type statusInterface struct {
 	Rules   []statusRule          `json:"rules"`
 	Sets    []statusSet           `json:"sets"`
 	Limits  []statusLimit         `json:"limits"`
+	// of a policy that asks for them
+	Connections *statusConnections `json:"connections,omitempty"`
 }
 
 // statusBack is a policy that was not confirmed in time.
@@ -156,6 +158,15 @@ type statusLimit struct {
 	Contended uint64 `json:"contended"`
 
 	id string // across replaces
+}
+
+// statusConnections is how full the memory of connections is.
+type statusConnections struct {
+	Live    int    `json:"live"`    // known now
+	Open    int    `json:"open"`    // of TCP, with a proven handshake
+	Room    int    `json:"room"`    // for so many
+	Refused uint64 `json:"refused"` // found no place
+	Taken   uint64 `json:"taken"`   // lost their place to a new one
 }
 
 func (e *env) status(f *statusFlags) error {
@@ -263,6 +274,9 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 		}
 		s.Rules = append(s.Rules, r)
 	}
+	if c := a.Flows; c != nil {
+		s.Connections = &statusConnections{c.Live, c.Open, c.Places, c.Refused, c.Taken}
+	}
 	for _, l := range a.Limits {
 		one := statusLimit{
 			Bytes: l.Bytes, Slots: l.Slots, Live: l.Live, Evicted: l.Evicted,
@@ -297,6 +311,10 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 	}
 	fmt.Fprintf(w, "  program  id %d, %s of machine code\n", s.Program.ID,
 		plural(s.Program.JitedLen, "byte"))
+	if c := s.Connections; c != nil {
+		fmt.Fprintf(w, "  flows    %s known, %d of TCP open; room for %d; %d refused, %d lost "+
+			"their place\n", plural(c.Live, "connection"), c.Open, c.Room, c.Refused, c.Taken)
+	}
 	if s.TrialSeconds > 0 {
 		left := time.Duration(s.TrialSeconds * float64(time.Second)).Round(time.Second)
 		fmt.Fprintf(w, "  trial    %s left; to keep it: levee confirm --dev %s\n", left, s.Dev)

@@ -65,11 +65,9 @@ func (s *store) tellLimits(a *attachment) (out []LimitState, err error) {
 	if len(g.Limits) == 0 {
 		return nil, nil
 	}
-	clock := s.clock
-	if clock == nil {
-		if clock, err = kernel.JiffiesClock(); err != nil {
-			return nil, err
-		}
+	clock, err := s.jiffies()
+	if err != nil {
+		return nil, err
 	}
 	for _, info := range g.Limits {
 		m, err := s.openPinned(a.key, g.Generation, info.Map)
@@ -85,4 +83,36 @@ func (s *store) tellLimits(a *attachment) (out []LimitState, err error) {
 		out = append(out, LimitState{info.ID, len(memory), stats})
 	}
 	return out, nil
+}
+
+// jiffies is the clock that programs go by.
+func (s *store) jiffies() (*kernel.Clock, error) {
+	if s.clock != nil {
+		return s.clock, nil
+	}
+	return kernel.JiffiesClock()
+}
+
+// tellFlows reads the memory of connections, nil if the policy asks for none.
+func (s *store) tellFlows(a *attachment) (*flow.Stats, error) {
+	g := a.current()
+	name, ok := codegen.MapOf(g.Maps, codegen.Flows)
+	if !ok {
+		return nil, nil
+	}
+	clock, err := s.jiffies()
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.openPinned(a.key, g.Generation, name)
+	if err != nil || m == nil {
+		return nil, err
+	}
+	defer m.Close()
+	memory, err := copyOfMap(m)
+	if err != nil {
+		return nil, err
+	}
+	stats := flow.Read(memory, clock.Now())
+	return &stats, nil
 }

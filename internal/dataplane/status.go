@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/filter/flow"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -35,6 +36,7 @@ type Attachment struct {
 	Counters []SlotCounter `json:"counters"`
 	Sets     []SetInfo     `json:"sets"`
 	Limits   []LimitState  `json:"limits"`
+	Flows    *flow.Stats   `json:"flows"` // nil if the policy asks for no connections
 }
 
 // ProgramInfo is what the kernel says about the program in force.
@@ -181,6 +183,9 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 		return nil, err
 	}
 	if t.Limits, err = s.tellLimits(a); err != nil {
+		return nil, err
+	}
+	if t.Flows, err = s.tellFlows(a); err != nil {
 		return nil, err
 	}
 	totals, err := s.totals(a)

@@ -11,7 +11,7 @@ syn keyword leveeStatement pass drop count limit protect interface set default e
 syn keyword leveeOption file dynamic max lease rollup off error packet expect hex by has as rate burst memory
 syn keyword leveeOption any none
 syn keyword leveeTerm ack-number ah arp checksum code data-offset dccp dei dest-options df
-syn keyword leveeTerm dscp ecn esp ether flags flow-label frag frag-offset fragments from
+syn keyword leveeTerm dscp ecn esp established ether flags flow-label frag frag-offset fragments from
 syn keyword leveeTerm gre hop-options icmp icmp-id icmp-rest icmp-seq icmp6 id igmp ihl
 syn keyword leveeTerm inner-dei inner-pcp inner-tpid inner-vlan ip-checksum ip-len
 syn keyword leveeTerm ip-options ip-proto ipip ipv4 ipv6 len malformed mf mss not op options
@@ -19,7 +19,7 @@ syn keyword leveeTerm ospf payload pcp port proto reserved routing sack-permitte
 syn keyword leveeTerm sender-mac seq suffix syn target-mac tcp tcp-flags tcp-options timestamp
 syn keyword leveeTerm timestamp-echo to tpid ttl type udp udp-len udplite untagged urgent
 syn keyword leveeTerm version vlan window window-scale
-syn keyword leveeLater limit cookie log established rate burst above sample
+syn keyword leveeLater cookie log above sample
 
 syn match leveeNumber /\v<\d[0-9a-fA-FxX.:\/-]*>|<\x{1,4}:[0-9a-fA-F:.]*(\/\d+)?/
 syn match leveeOperator /[<>=!]=\?/

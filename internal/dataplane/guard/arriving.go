@@ -51,6 +51,7 @@ func arriving(s session.Session, link packet.Link) []kind {
 	own.Known[field.SrcPort] = one(uint64(s.Remote.Port()))
 	own.Known[field.DstPort] = one(uint64(s.Local.Port()))
 	own.Known[field.TCPFlags] = ofConnection
+	own.Known[field.Flow] = one(1) // the kernel has it, which the program asks
 	own.Known[field.TTL] = span(leastTTL, 255)
 	mtu := s.MTU
 	if mtu == 0 {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"levee/internal/filter/difftest"
 	"levee/internal/filter/ir"
@@ -269,7 +270,12 @@ func TestTheGuardAgreesWithTheOracle(t *testing.T) {
 			Local:  netip.MustParseAddrPort("[2001:db8:1::1]:443"),
 			Remote: netip.MustParseAddrPort("[2001:db8::1]:40000"), Tags: []uint16{7},
 		}) {
+			if p.Asks(field.Flow) {
+				continue // of which the oracle knows none here
+			}
 			judge := oracle.New(p)
+			now := time.Now()
+			judge.SetClock(func() time.Time { return now })
 			k := arriving(s, packet.Ethernet)[0]
 			d := ir.Build(p).FirstDropped(&k.Traffic)
 			r := rand.New(rand.NewPCG(seed, 1))
@@ -281,6 +287,7 @@ func TestTheGuardAgreesWithTheOracle(t *testing.T) {
 					return pick(r, k.Known[f], usual)
 				}
 				frame := build(t, &k, s, value)
+				now = now.Add(31 * 24 * time.Hour) // no limit is reached
 				got := judge.Eval(frame)
 				if d == nil && got.Action == action.Drop || d != nil && got.Slot != d.Slot {
 					t.Fatalf("seed %d: the guard says %+v, the oracle %+v of %x", seed, d, got,

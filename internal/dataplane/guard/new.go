@@ -29,6 +29,7 @@ func beginning(s session.Session, link packet.Link) kind {
 		{Lo: packet.SYN | packet.ECE | packet.CWR, Hi: packet.SYN | packet.ECE | packet.CWR},
 	})
 	k.Known[field.Len] = span(headers+leastOptions, headers+mostOptions)
+	k.Known[field.Flow] = one(0)
 	k.Known[field.TCPWindow] = span(leastWindow, 1<<16-1)
 	k.Known[field.DSCP] = one(0)
 	return k

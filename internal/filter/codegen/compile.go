@@ -155,6 +155,7 @@ func newCompiler(p *plan.Plan, x *extension) *compiler {
 		c.anyLooks = c.anyLooks || x.looks(rules)
 		c.anyEffects = c.anyEffects || x.leaves(rules)
 	}
+	c.anyLooks = c.anyLooks || p.Tracks() // for the kernel to be asked
 	for _, ch := range p.Chains {
 		c.called = c.called || ch.Calls
 	}

@@ -55,9 +55,77 @@ func (c *compiler) lookUpFlow(ch *plan.Chain) {
 		)
 	}
 	c.Emit(asm.Call.Label(flow.Label(proto)))
+	if class.Transport == ir.TCP {
+		c.Emit(asm.JNE.Imm(asm.R0, flow.Ask, done))
+		if c.target.Clock { // in tests no connection is older
+			c.Emit(asm.Mov.Imm(asm.R0, 0))
+		} else {
+			c.askKernel(six)
+		}
+	}
 	c.Label(done)
 	c.Emit(asm.StoreMem(asm.R10, keyFlow, asm.R0, asm.Byte))
 }
+
+// askKernel asks whether the kernel has a TCP connection of the packet, and leaves 1 in R0 if it
+// has one whose handshake is done. What the connection sends is noted at egress.
+func (c *compiler) askKernel(six bool) {
+	const tuple = -48 // struct bpf_sock_tuple in the scratch above the environment
+	bytes, none, found := int32(12), c.Fresh("no_socket"), c.Fresh("socket")
+	put := func(at int16, reg asm.Register, size asm.Size) {
+		c.Emit(asm.Mov.Reg(asm.R1, reg), asm.HostTo(asm.BE, asm.R1, size),
+			asm.StoreMem(asm.R10, tuple+at, asm.R1, size))
+	}
+	if six {
+		bytes = 36
+		for i, a := range []struct {
+			hi asm.Register
+			lo int16
+		}{{regSrc, keySrcLo}, {regDst, keyDstLo}} {
+			put(int16(16*i), a.hi, asm.DWord)
+			c.Emit(asm.LoadMem(asm.R0, asm.R10, a.lo, asm.DWord))
+			put(int16(16*i)+8, asm.R0, asm.DWord)
+		}
+		put(32, regSrcPort, asm.Half)
+		put(34, regDstPort, asm.Half)
+	} else {
+		put(0, regSrc, asm.Word)
+		put(4, regDst, asm.Word)
+		put(8, regSrcPort, asm.Half)
+		put(10, regDstPort, asm.Half)
+	}
+	c.context(asm.R1)
+	c.Emit(
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, tuple),
+		asm.Mov.Imm(asm.R3, bytes),
+		asm.Mov.Imm(asm.R4, currentNetns),
+		asm.Mov.Imm(asm.R5, 0),
+		asm.FnSkcLookupTcp.Call(),
+		asm.JNE.Imm(asm.R0, 0, found),
+		asm.Ja.Label(none),
+	)
+	c.Label(found)
+	c.Emit(
+		asm.LoadMem(asm.R2, asm.R0, sockState, asm.Word),
+		asm.StoreMem(asm.R10, tuple, asm.R2, asm.Word),
+		asm.Mov.Reg(asm.R1, asm.R0),
+		asm.FnSkRelease.Call(),
+		// Of the states of a connection (include/net/tcp_states.h) those in which data may come.
+		asm.LoadMem(asm.R2, asm.R10, tuple, asm.Word),
+		asm.And.Imm(asm.R2, 31),
+		asm.Mov.Imm(asm.R0, 1<<1|1<<4|1<<5|1<<8|1<<9|1<<11),
+		asm.RSh.Reg(asm.R0, asm.R2),
+		asm.And.Imm(asm.R0, 1),
+	)
+	c.Label(none)
+}
+
+// From include/uapi/linux/bpf.h: BPF_F_CURRENT_NETNS, and where struct bpf_sock has the state.
+const (
+	currentNetns = -1
+	sockState    = 72
+)
 
 // flowPieces are what a connection is hashed of.
 func (c *compiler) flowPieces(class ir.Class) map[int]func() {

@@ -41,13 +41,14 @@ type parseKey struct {
 	InnerVlan uint16
 	Proto     uint8
 	Ttl       uint8
-	Flow      uint8
+	Unused    uint8
 	Dscp      uint8
 	TcpFlags  uint8
 	Tags      uint8
 	Off       uint16
 	Left      uint16
-	Unused2   uint16
+	Unused2   uint8
+	Flow      uint8
 	TcpWindow uint16
 	Proof     uint32
 }

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"levee/internal/lang/action"
 	"slices"
 	"strings"
 	"testing"
 
 	"levee/internal/filter/oracle"
-	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -133,7 +133,7 @@ func TestFramesReachWhatPoliciesDecide(t *testing.T) {
 			switch {
 			case s.Reason == policy.ByMalformed:
 				malformed[i] += stats.Decided[i]
-			case s.Reason == policy.ByRule && s.Action != action.Count:
+			case s.Reason == policy.ByRule && s.Action.Decides():
 				rules++
 				if stats.Decided[i] > 0 {
 					decided++

@@ -46,6 +46,9 @@ func TestEveryFieldIsAimedAt(t *testing.T) {
 		if ds.HasErrors() {
 			t.Fatalf("%s: %v", s.Text, ds.Err())
 		}
+		if s.Field == field.Flow {
+			continue // see TestConnectionsAgreeWithTheOracle
+		}
 		if m := p.Rules[0].Match; len(m) > 0 && m[0].Set != nil &&
 			m[0].Set.Kind == policy.Dynamic || strings.HasPrefix(s.Text, "len ") {
 			continue // empty; or too long for a frame of a test run, or too short for a packet

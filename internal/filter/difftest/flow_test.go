@@ -48,7 +48,7 @@ default drop
 			}
 		}
 		for _, label := range []string{"tcp", "udp", "icmp", "icmp6", "not"} {
-			if known[label]*200 < frames {
+			if known[label]*2000 < frames {
 				t.Errorf("%v: of %d packets only %d met %q", link, frames, known[label], label)
 			}
 		}

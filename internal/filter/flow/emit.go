@@ -10,9 +10,16 @@ import (
 // MaxInstructions is how many instructions the functions have, at most.
 const MaxInstructions = 400
 
-// Labels of the functions that look a packet up, by protocol of its transport: each is given the
-// hash, that of TCP also the flags and the acknowledgement number. They return 1 for a packet of a
-// connection that is known, else 0, and note what the packet tells of it.
+// What the functions return that look a packet up.
+const (
+	Unknown = iota
+	Known
+	Ask // the kernel, which may have a connection of TCP that is not known
+)
+
+// labels of these functions, by protocol: each is given the hash, that of TCP also the flags and
+// the acknowledgement number. It notes what the packet tells of its connection.
+
 var labels = map[uint8]string{
 	packet.ProtoTCP: "flow_tcp", packet.ProtoUDP: "flow_udp", packet.ProtoICMP: "flow_icmp",
 }
@@ -25,10 +32,10 @@ func Label(proto uint8) string {
 	return labels[proto]
 }
 
-// Hash emits the hash of what comes in, of which the destination is the side that the policy is for,
-// and leaves it in R0. Each piece is 32 bits that a function loads into R1: by the numbers of their
-// factors, those of the destination from 0 on, of the source from 4 on, of the ports 8. R1 to R3 are
-// used.
+// Hash emits the hash of what comes in, of which the destination is the side that the policy is
+// for, and leaves it in R0. Each piece is 32 bits that a function loads into R1: by the numbers of their
+// factors, those of the destination from 0 on, of the source from 4 on, of the
+// ports 8. R1 to R3 are used.
 func Hash(b *assembler.Builder, six bool, proto uint8, pieces map[int]func()) {
 	b.Emit(
 		asm.LoadMapValue(asm.R3, 0, 0).WithReference(Map),
@@ -91,8 +98,12 @@ func Emit(b *assembler.Builder, proto uint8) {
 	}
 	b.Jiffies()
 	b.Emit(asm.StoreMem(asm.R10, stackNow, asm.R0, asm.DWord))
-	find(b, no)
-	live(b, no)
+	absent := no
+	if proto == packet.ProtoTCP {
+		absent = b.Fresh("absent")
+	}
+	find(b, absent)
+	live(b, absent)
 	put := b.Fresh("put")
 	switch proto {
 	case packet.ProtoTCP:
@@ -107,9 +118,41 @@ func Emit(b *assembler.Builder, proto uint8) {
 		renew(b, yes)
 	}
 	b.Label(yes)
-	b.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+	b.Emit(asm.Mov.Imm(asm.R0, Known), asm.Return())
+	if proto == packet.ProtoTCP {
+		b.Label(absent)
+		ask(b, no)
+	}
 	b.Label(no)
-	b.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	b.Emit(asm.Mov.Imm(asm.R0, Unknown), asm.Return())
+}
+
+// ask returns Ask for a segment of a connection that may be older than the policy, as often as the
+// kernel may be asked; else it goes to no.
+func ask(b *assembler.Builder, no string) {
+	again := b.Fresh("again")
+	b.Emit(
+		asm.And.Imm(asm.R7, packet.SYN|packet.ACK|packet.RST),
+		asm.JNE.Imm(asm.R7, packet.ACK, no),
+		asm.LoadMapValue(asm.R9, 0, 0).WithReference(Map),
+		asm.LoadMem(asm.R1, asm.R10, stackNow, asm.DWord),
+		asm.LSh.Imm(asm.R1, 16),
+		asm.LoadMem(asm.R2, asm.R9, atAsked, asm.DWord),
+		asm.Mov.Reg(asm.R3, asm.R2),
+		asm.Sub.Reg(asm.R3, asm.R1), // how often in this jiffy
+		asm.JLT.Imm(asm.R3, 1<<16, again),
+		asm.Mov.Reg(asm.R2, asm.R1),
+		asm.Mov.Imm(asm.R3, 0),
+	)
+	b.Label(again)
+	b.Emit(
+		asm.LoadMem(asm.R4, asm.R9, atAsks, asm.DWord),
+		asm.JGE.Reg(asm.R3, asm.R4, no),
+		asm.Add.Imm(asm.R2, 1),
+		asm.StoreMem(asm.R9, atAsked, asm.R2, asm.DWord),
+		asm.Mov.Imm(asm.R0, Ask),
+		asm.Return(),
+	)
 }
 
 // find leaves the place of the connection with the hash in R6 in R9, or goes to no.

@@ -1,5 +1,6 @@
-// Package flow holds the connections of a policy in flat memory: what leaves notes them (bpf/track.bpf.c),
-// and what comes in is looked up, by the instructions that this package makes.
+// Package flow holds the connections of a policy in flat memory: a program at egress notes them by
+// what leaves (bpf/track.bpf.c), and what comes in is looked up, by the instructions that this
+// package makes.
 //
 // The memory is a head, and buckets of eight places, 128 bytes. A connection's hash names its
 // bucket; a place is a tag of the hash with the state of the connection, when its lease ends, and
@@ -50,6 +51,10 @@ var Leases = map[uint32]time.Duration{
 	uint32(twoWay): 5 * time.Minute, uint32(echo): time.Minute,
 }
 
+// Asks is how often a second the kernel is asked whether it has a connection that is not known,
+// such as one that is older than the policy.
+const Asks = 10_000
+
 // idle is after which time without a packet an open connection may lose its place.
 const idle = 5 * time.Minute
 
@@ -73,6 +78,8 @@ const (
 	atSecond  = int16(unsafe.Offsetof(trackFlowHead{}.Second))
 	atLease   = int16(unsafe.Offsetof(trackFlowHead{}.Lease))
 	atRefused = int(unsafe.Offsetof(trackFlowHead{}.Refused))
+	atAsked   = int16(unsafe.Offsetof(trackFlowHead{}.Asked))
+	atAsks    = int16(unsafe.Offsetof(trackFlowHead{}.Asks))
 	atTaken   = int(unsafe.Offsetof(trackFlowHead{}.Taken))
 
 	ofExpires = int16(unsafe.Offsetof(trackFlow{}.Expires))
@@ -102,6 +109,7 @@ func Seed(memory []byte, hz uint64) {
 	put := func(at int, n uint32) { binary.NativeEndian.PutUint32(memory[at:], n) }
 	put(int(atSecond), ticks(time.Second))
 	put(int(atSecond)+4, ticks(idle))
+	binary.NativeEndian.PutUint64(memory[atAsks:], max(1, Asks/hz))
 	for state, d := range Leases {
 		put(int(atLease)+4*int(state), ticks(d))
 	}

@@ -31,7 +31,9 @@ type trackFlowHead struct {
 	Lease   [16]uint32
 	Refused uint64
 	Taken   uint64
-	Unused  [6]uint64
+	Asked   uint64
+	Asks    uint64
+	Unused  [4]uint64
 }
 
 type trackFlowState uint32

@@ -51,6 +51,10 @@ func has(f field.Field, p *packet.Packet) bool {
 	if info.Compare == field.ByPair && info.Address != field.None {
 		return !packet.HasPorts(p.Proto) || !p.LaterFragment
 	}
+	if p.Proto == packet.ProtoICMP && p.Family == packet.IPv6 ||
+		p.Proto == packet.ProtoICMP6 && p.Family == packet.IPv4 {
+		return h.Protos == nil // a number of the other family
+	}
 	return h.Protos == nil || slices.Contains(h.Protos, p.Proto) && !p.LaterFragment
 }
 

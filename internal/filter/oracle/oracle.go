@@ -151,12 +151,8 @@ func (e *Evaluator) judge(pkt *packet.Packet, frame []byte, watch func(tried)) R
 	}
 	var vs values
 	vs.read(pkt)
-	if e.tracks {
-		known := uint64(0)
-		if e.established(pkt, frame) {
-			known = 1
-		}
-		vs[field.Flow] = value{present: tracked(pkt), number: number{lo: known}}
+	if e.tracks && e.established(pkt, frame) {
+		vs[field.Flow].lo = 1
 	}
 	for i := range e.protect {
 		if e.matches(&e.protect[i], pkt, &vs, e.p.ProtectSlot(i), watch) {

@@ -223,4 +223,5 @@ func (vs *values) read(pkt *packet.Packet) {
 		fragment = 1
 	}
 	has(field.Fragment, ip, fragment)
+	has(field.Flow, tracked(pkt), 0) // see judge
 }

@@ -126,6 +126,9 @@ func (p *Plan) follow(c *Chain, f *passage) {
 	f.spent = both(price.Decide + decode)
 	f.spent.any = f.spent.any.Plus(price.Core(price.Mixed)).Plus(p.counter())
 	t := priced{f.spent, sizeChain, 0}
+	if c.Tracked {
+		t.instructions += sizeFlow
+	}
 	for _, b := range c.Do {
 		t.add(p.block(b, f))
 	}

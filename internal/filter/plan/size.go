@@ -15,7 +15,7 @@ const (
 	sizeVerdict = 2   // a response, and the way to where it is acted on
 	sizeCount   = 10  // the effect that counts
 	sizeLimit   = 200 // a limit, but for its function: three hashes, of flows
-	sizeFlow    = 100 // looking a connection up, but for its functions
+	sizeFlow    = 160 // looking a connection up, but for its functions
 	sizeForeign = 64  // an effect that nothing is known of
 	sizeRow     = 7   // finding this CPU's row of counters
 	// of a function of rules or of bytecode, with the question whether it decided

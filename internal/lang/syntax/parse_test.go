@@ -128,7 +128,7 @@ func TestHintsAboutConnectionsShowRulesThatWork(t *testing.T) {
 		}
 	}
 	for _, line := range []string{"pass ct state established", "pass keep state",
-		"pass established", "ct state established accept",
+		"ct state established accept",
 		"pass -m conntrack --ctstate ESTABLISHED"} {
 		_, diags := Parse("test.levee", []byte(line+"\ndefault drop\n"))
 		if n := len(diags); n == 0 || diags[n-1].Hint != states {

@@ -1,0 +1,271 @@
+package dataplane
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// in runs something on a thread in a network namespace; sockets stay in it.
+func in[T any](t testing.TB, ns netns.NsHandle, do func() (T, error)) T {
+	t.Helper()
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread() // and the thread ends with it
+		if err := netns.Set(ns); err != nil {
+			done <- result{err: err}
+			return
+		}
+		v, err := do()
+		done <- result{v, err}
+	}()
+	r := <-done
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	return r.v
+}
+
+// giveAddress gives an interface of a namespace an address.
+func giveAddress(t testing.TB, ns netns.NsHandle, dev, addr string) {
+	t.Helper()
+	in(t, ns, func() (any, error) {
+		l, err := netlink.LinkByName(dev)
+		if err != nil {
+			return nil, err
+		}
+		a, err := netlink.ParseAddr(addr)
+		if err != nil {
+			return nil, err
+		}
+		return nil, netlink.AddrAdd(l, a)
+	})
+}
+
+// echoServer is a server that sends back each line.
+func echoServer(t testing.TB, ns netns.NsHandle, addr string) {
+	t.Helper()
+	l := in(t, ns, func() (net.Listener, error) { return net.Listen("tcp", addr) })
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
+}
+
+func dial(t testing.TB, ns netns.NsHandle, addr string) net.Conn {
+	t.Helper()
+	c := in(t, ns, func() (net.Conn, error) { return net.DialTimeout("tcp", addr, 5*time.Second) })
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// speaks says whether a line comes back over a connection.
+func speaks(c net.Conn, within time.Duration) error {
+	if err := c.SetDeadline(time.Now().Add(within)); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(c, "hello"); err != nil {
+		return err
+	}
+	_, err := bufio.NewReader(c).ReadString('\n')
+	return err
+}
+
+const connectionPolicy = `pass established as "known"
+pass tcp syn port 9000 as "new"
+default drop
+`
+
+// TestConnections: those of real hosts live, also those that are older than the policy, and what
+// only looks like one is dropped.
+func TestConnections(t *testing.T) {
+	n := newTestNet(t)
+	if err := kernel.TCX.Check(); err != nil {
+		if err := bringPolicyAt(t, "lv0", XDPNative, connectionPolicy, 0); err == nil {
+			t.Error("connections are kept on a kernel that shows nothing of what leaves")
+		}
+		return
+	}
+	giveAddress(t, n.here, "lv0", "198.51.100.1/24")
+	giveAddress(t, n.peer, "lv1", "198.51.100.2/24")
+	echoServer(t, n.here, "198.51.100.1:9000")
+	echoServer(t, n.peer, "198.51.100.2:9001")
+	for _, mode := range []Mode{XDPNative, XDPGeneric, TCX} {
+		n.run(t, string(mode), func(t *testing.T) {
+			before := kernelObjects(t)
+			silent := dial(t, n.peer, "198.51.100.1:9000") // only its other end will send first
+			if err := speaks(silent, 5*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			up := func(text string, confirm time.Duration) {
+				t.Helper()
+				if err := bringPolicyAt(t, "lv0", mode, text, confirm); err != nil {
+					t.Fatal(err)
+				}
+			}
+			up(connectionPolicy, 0)
+			if err := speaks(silent, 5*time.Second); err != nil {
+				t.Errorf("a connection that is older than the policy: %v", err)
+			}
+			all := []net.Conn{silent, dial(t, n.peer, "198.51.100.1:9000"),
+				dial(t, n.here, "198.51.100.2:9001")}
+			living := func(when string) {
+				t.Helper()
+				for i, c := range all {
+					if err := speaks(c, 5*time.Second); err != nil {
+						t.Errorf("%s: connection %d: %v", when, i, err)
+					}
+				}
+			}
+			living("under the policy")
+			flags := func(f uint8) []byte {
+				frame, err := packet.Build(packet.Spec{Flags: &f, FromPort: new(uint16(4242)),
+					ToPort: new(uint16(9000)), From: netip.MustParseAddr("203.0.113.9"),
+					To: netip.MustParseAddr("198.51.100.1")})
+				if err != nil {
+					t.Fatal(err)
+				}
+				copy(frame, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+				return frame
+			}
+			was := status(t)
+			dropped := was.packets("default")
+			for _, f := range []uint8{packet.ACK, packet.RST, packet.FIN | packet.ACK, 0,
+				packet.SYN | packet.ACK} {
+				for range 20 {
+					n.sendFrame(t, flags(f))
+				}
+			}
+			eventually(t, func() error {
+				now := status(t)
+				if got := now.packets("default") - dropped; got < 100 {
+					return fmt.Errorf("%d of 100 forged segments were dropped", got)
+				}
+				return nil
+			})
+			if mode != XDPGeneric { // which knows no trial's way back on every kernel
+				up(connectionPolicy+"# another\n", 300*time.Millisecond)
+				living("on trial")
+				time.Sleep(400 * time.Millisecond)
+				living("after a trial")
+			}
+			up(connectionPolicy+"# a third\n", 0)
+			living("after a replace")
+			if f := status(t).Flows; f == nil || f.Open < 3 || f.Refused != 0 {
+				t.Errorf("connections: %+v", f)
+			}
+			if _, err := Down(context.Background(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, func() error { return sameObjects(t, before) })
+			living("without a policy")
+		})
+	}
+}
+
+// BenchmarkConnection is what a packet costs above an empty program where its connection is looked
+// up: one that is known, many in turn, and none.
+func BenchmarkConnection(b *testing.B) {
+	needRoot(b)
+	const many = 100_000
+	segment := func(i uint32, out bool) []byte {
+		local, remote := netip.MustParseAddr("198.51.100.1"), netip.AddrFrom4([4]byte{10})
+		flags := uint8(packet.ACK)
+		s := packet.Spec{Flags: &flags, FromPort: new(uint16(40000)), ToPort: new(uint16(443)),
+			From: remote, To: local}
+		if out {
+			s.From, s.To, s.FromPort, s.ToPort = s.To, s.From, s.ToPort, s.FromPort
+		}
+		f, err := packet.Build(s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		at := 26
+		if out {
+			at = 30
+		}
+		binary.BigEndian.PutUint32(f[at:], 10<<24|i)
+		return f
+	}
+	p, ds := policy.Parse("test.levee", []byte("pass established\ndefault drop\n"), nil)
+	if ds.HasErrors() {
+		b.Fatal(ds.Err())
+	}
+	prog, err := codegen.Compile(p, codegen.Target{CPUs: runtime.NumCPU()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := NewRunner(prog)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	for i := range uint32(many) {
+		if err := r.Leave(segment(i, true)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		first uint32
+		n     uint32
+	}{{"known", 0, 1}, {"known, 100,000 in turn", 0, many},
+		{"unknown, 100,000 in turn", 1 << 22, many}} {
+		b.Run(c.name, func(b *testing.B) {
+			frames := make([][]byte, c.n)
+			for i := range frames {
+				frames[i] = segment(c.first+uint32(uint64(i)*7919%many), false)
+			}
+			trace, err := NewTrace(frames)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer trace.Close()
+			run, err := r.OnTrace(trace)
+			if err != nil {
+				b.Fatal(err)
+			}
+			var ns []float64
+			for b.Loop() {
+				above, _, err := run.Round(1 << 20)
+				if err != nil {
+					b.Fatal(err)
+				}
+				ns = append(ns, above)
+			}
+			ns = slices.Sorted(slices.Values(ns[1:]))
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(ns[len(ns)/2], "ns/packet")
+			b.ReportMetric((ns[len(ns)*3/4]-ns[len(ns)/4])/2, "spread")
+		})
+	}
+}
