@@ -33,9 +33,9 @@ func Label(proto uint8) string {
 }
 
 // Hash emits the hash of what comes in, of which the destination is the side that the policy is
-// for, and leaves it in R0. Each piece is 32 bits that a function loads into R1: by the numbers of their
-// factors, those of the destination from 0 on, of the source from 4 on, of the
-// ports 8. R1 to R3 are used.
+// for, and leaves it in R0. Each piece is 32 bits that a function loads into R1: by the numbers of
+// their factors, those of the destination from 0 on, of the source from 4 on, of the ports 8. R1 to
+// R3 are used.
 func Hash(b *assembler.Builder, six bool, proto uint8, pieces map[int]func()) {
 	b.Emit(
 		asm.LoadMapValue(asm.R3, 0, 0).WithReference(Map),
