@@ -15,6 +15,7 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -96,10 +97,26 @@ func (j *Judge) At(t time.Time) {
 	if j.began.IsZero() {
 		j.began = t
 	}
-	j.passed = max(j.passed, t.Sub(j.began))
+	j.pass(max(0, t.Sub(j.began)-j.passed))
+}
+
+// pass lets time pass.
+func (j *Judge) pass(d time.Duration) {
+	j.passed += d
 	for _, r := range j.runners() {
 		r.SetClock(j.jiffies())
 	}
+}
+
+// Leave tells of a frame that leaves by the interface.
+func (j *Judge) Leave(frame []byte) error {
+	j.oracle.Leave(frame)
+	for _, r := range j.runners() {
+		if err := r.Leave(frame); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (j *Judge) jiffies() uint64 { return start + uint64(j.passed/(time.Second/hz)) }
@@ -119,9 +136,10 @@ func NewOn(p *policy.Policy, link packet.Link, e Engine) (*Judge, error) {
 	if e == Oracle {
 		return j, nil
 	}
-	// Two programs would have budgets of their own.
+	// Two programs would have budgets and connections of their own.
 	var err error
-	if j.short, err = j.newRunner(len(p.Limits()) > 0); len(p.Limits()) > 0 {
+	remembers := len(p.Limits()) > 0 || p.Asks(field.Flow)
+	if j.short, err = j.newRunner(remembers); remembers {
 		j.long = j.short
 	}
 	return j, err

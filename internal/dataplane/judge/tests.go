@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"time"
 
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/policy"
@@ -31,13 +32,18 @@ func (r *TestResult) Passed() bool {
 	return true
 }
 
+// forgotten is after how long nothing is known any more of connections, and no budget is in debt.
+const forgotten = 31*24*time.Hour + 17*time.Second
+
 // Test runs one test of the policy. Dynamic sets hold what the test itself puts there and nothing
-// else. An error is that of the first step that could not be taken; it names the line in file.
+// else; no connection is known but those of the test, and no limit is reached. Its packets come at
+// one time. An error is that of the first step that could not be taken; it names the line in file.
 func (j *Judge) Test(file string, t *policy.Test) (*TestResult, error) {
 	res := &TestResult{Test: t}
 	if err := j.Empty(); err != nil {
 		return nil, err
 	}
+	j.pass(forgotten)
 	for i := range t.Steps {
 		step := &t.Steps[i]
 		one, err := j.step(step)
@@ -69,7 +75,7 @@ func Tests(p *policy.Policy) ([]*TestResult, error) {
 	return all, nil
 }
 
-// step judges a packet, or fills a set, which has no result.
+// step judges a packet. One that leaves has no result, nor has what fills a set.
 func (j *Judge) step(step *policy.Step) (*PacketResult, error) {
 	if step.Set != nil {
 		return nil, j.Add(Entry{step.Set, step.Entry})
@@ -77,6 +83,9 @@ func (j *Judge) step(step *policy.Step) (*PacketResult, error) {
 	frame, err := j.link.Carry(step.Frame)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", step.Text, err)
+	}
+	if step.Leaves {
+		return nil, j.Leave(frame)
 	}
 	v, err := j.Frame(frame)
 	if err != nil {

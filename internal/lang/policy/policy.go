@@ -144,9 +144,11 @@ type Test struct {
 	Pos   Pos
 }
 
-// Step is a packet with its expectation, or (Set != nil) an entry put into a dynamic set.
+// Step is a packet with its expectation, one that leaves by the interface, or (Set != nil) an entry
+// put into a dynamic set.
 type Step struct {
 	Frame  []byte
+	Leaves bool          // no expectation
 	Expect action.Action // Pass or Drop
 	By     string        // "" any; else "protect", "malformed", "essential", "default"
 	Label  string        // "" any; else the label of the rule that must decide

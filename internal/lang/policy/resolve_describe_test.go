@@ -73,6 +73,11 @@ func describe(p *Policy) string {
 				fmt.Fprintf(&b, "    %d:%d %s: %s\n", s.Pos.Line, s.Pos.Col, s.Text, s.Entry)
 				continue
 			}
+			if s.Leaves {
+				fmt.Fprintf(&b, "    %d:%d %s leaves\n        %x\n", s.Pos.Line, s.Pos.Col,
+					s.Text, s.Frame)
+				continue
+			}
 			fmt.Fprintf(&b, "    %d:%d %s: %s, by %q, label %q\n        %x\n", s.Pos.Line,
 				s.Pos.Col, s.Text, s.Expect, s.By, s.Label, s.Frame)
 		}

@@ -96,7 +96,9 @@ func parseEntry(t SetType, text string) (Element, problem) {
 
 // packet resolves a packet and what is expected of it.
 func (r *resolver) packet(step *Step, s *syntax.Step) {
-	step.Expect = named(s.Expect.Text)
+	if step.Leaves = s.Leaves; !s.Leaves {
+		step.Expect = named(s.Expect.Text)
+	}
 	if s.By != nil {
 		step.By = s.By.Text
 	}

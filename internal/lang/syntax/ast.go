@@ -132,7 +132,8 @@ type Bad struct {
 	Name    string // of a set, when it was read
 }
 
-// Step is one step of a test: `packet SPEC expect VERDICT`, or `set NAME has ENTRY`.
+// Step is one step of a test: `packet SPEC expect VERDICT`, `packet SPEC leaves`, or
+// `set NAME has ENTRY`.
 type Step struct {
 	Pos Pos
 	Comments
@@ -142,6 +143,7 @@ type Step struct {
 
 	Hex    *Word  // packet hex "..."
 	Spec   []Term // packet as words, as written; values have one element and no operator
+	Leaves bool   // the packet leaves by the interface; nothing is expected
 	Expect Word   // pass or drop
 	By     *Word  // protect, malformed, essential or default
 	Label  *Word  // by "LABEL"

@@ -12,7 +12,7 @@ import (
 // values.
 var isKeyword = func() map[string]bool {
 	m := wordSet(actionWords + " interface set default essential off on error test " +
-		"packet expect hex by has as " +
+		"packet expect leaves hex by has as " +
 		"file dynamic max lease any none not cookie log payload rollup rate " +
 		"burst memory above sample")
 	for _, w := range phraseWords(func(*field.Phrase) bool { return true }) {

@@ -103,21 +103,27 @@ func (p *parser) step(s *Step) bool {
 			return false
 		}
 		s.Hex = &text
-		if !p.is("expect") {
+		if !p.packetEnd() {
 			return p.fail("a frame given in hex is complete; nothing else describes it.",
 				"expected expect")
 		}
 	}
-	for !p.is("expect") {
+	for !p.packetEnd() {
 		t, ok := p.packetWord()
 		if !ok || p.tooMany(len(s.Spec), t.Pos) {
 			return false
 		}
 		s.Spec = append(s.Spec, t)
 	}
+	if s.Leaves = p.accept("leaves"); s.Leaves {
+		return true
+	}
 	p.advance()
 	return p.expectation(s)
 }
+
+// packetEnd tells whether what a packet ends with stands here.
+func (p *parser) packetEnd() bool { return p.is("expect") || p.is("leaves") }
 
 // setStep parses the rest of `set NAME has ADDRESS`.
 func (p *parser) setStep(s *Step) bool {

@@ -31,7 +31,7 @@ var (
 	packetWords = "port " + strings.Join(phraseWords(func(ph *field.Phrase) bool {
 		// a packet is something definite, such as syn
 		return ph.Form != field.FormAlone || ph.Mask != 0
-	}), " ") + " hex expect"
+	}), " ") + " hex expect leaves"
 )
 
 // phraseWords are the single words of some rows of the table of fields, each once.

@@ -268,7 +268,10 @@ func (p *printer) blankLine() {
 
 func (p *printer) step(s *Step) {
 	p.stepWhat(s)
-	if s.Set != nil {
+	if s.Leaves {
+		p.words("leaves")
+	}
+	if s.Set != nil || s.Leaves {
 		return
 	}
 	p.words("expect", s.Expect.Text)
