@@ -9,5 +9,13 @@ import _ "embed"
 //go:embed demo.levee
 var Demo []byte
 
-// DemoName is its file name.
-const DemoName = "demo.levee"
+// Service is service.levee, which `levee bench service` has beside Demo.
+//
+//go:embed service.levee
+var Service []byte
+
+// File names of these.
+const (
+	DemoName    = "demo.levee"
+	ServiceName = "service.levee"
+)

@@ -8,7 +8,6 @@ import (
 
 	"levee/internal/dataplane/judge"
 	"levee/internal/filter/ir"
-	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -70,7 +69,7 @@ func checkTests(t *testing.T, p *policy.Policy) {
 		}
 	}
 	for i, slot := range p.Slots() {
-		if slot.Rule != nil && slot.Action != action.Count && !shown[i] {
+		if slot.Rule != nil && slot.Action.Decides() && !shown[i] {
 			t.Errorf("line %d: no test shows the rule %s", slot.Rule.Pos.Line, slot.Rule.Text)
 		}
 	}

@@ -65,7 +65,8 @@ var caveats = []string{
 	fmt.Sprintf("each request counts from when it was due (an open loop), and fails after %v; "+
 		"levee, nftables and iptables have the rules of the demo policy", demo.Patience),
 	"the demo policy has no limits and no state: it lets ACK to the service's port and echo " +
-		"requests pass, as stateless rules of the others do",
+		"requests pass, as stateless rules of the others do; levee-state is levee with " +
+		"examples/service.levee, which keeps connections and has limits",
 	"receiving comes before the service on the server's core, visitors before the generator on " +
 		"the world's",
 	"one run each: the curves show what happens, not how exactly",

@@ -58,7 +58,8 @@ func FloodNames() []string { return bench.Names(kinds, nameOf) }
 
 func defences() []contender.Defence {
 	return []contender.Defence{contender.Nothing(), contender.IPTables(), contender.NFT(),
-		contender.Levee(examples.DemoName, examples.Demo)}
+		contender.Levee(examples.DemoName, examples.Demo),
+		contender.LeveeAs("levee-state", examples.ServiceName, examples.Service)}
 }
 
 // DefenceNames are the names of the defences.

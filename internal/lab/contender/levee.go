@@ -13,15 +13,20 @@ import (
 
 // Levee is levee itself, put into force as `levee up` does. name and text are the policy's; it may
 // not read files.
-func Levee(name string, text []byte) Defence { return &levee{name: name, text: text} }
+func Levee(name string, text []byte) Defence { return LeveeAs("levee", name, text) }
 
-type levee struct {
-	name string
-	text []byte
-	site Site
+// LeveeAs is Levee under another name, where it stands twice.
+func LeveeAs(title, name string, text []byte) Defence {
+	return &levee{title: title, name: name, text: text}
 }
 
-func (*levee) Name() string       { return "levee" }
+type levee struct {
+	title, name string
+	text        []byte
+	site        Site
+}
+
+func (l *levee) Name() string     { return l.title }
 func (*levee) Hook() Hook         { return XDP }
 func (l *levee) Rules() string    { return string(l.text) }
 func (l *levee) Describe() string { return fmt.Sprintf("levee with %s, XDP in the driver", l.name) }
@@ -64,7 +69,7 @@ func LeveeDropped(ctx context.Context, s Site) (sum uint64, err error) {
 				continue
 			}
 			for _, c := range a.Counters {
-				if c.Action == action.Drop.String() {
+				if c.Action == action.Drop.String() || c.Action == action.Limit.String() {
 					sum += c.Packets
 				}
 			}
