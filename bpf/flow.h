@@ -50,8 +50,11 @@ struct flow_head {
 	__u64 unused[4];
 };
 
+// The bits of present tell who is not in a bucket, in memory that caches hold: bit n is set where
+// a place may have a tag that ends in n.
 struct flows {
 	struct flow_head head;
+	__u8 present[FLOW_BUCKETS];
 	struct flow places[FLOW_BUCKETS][FLOW_BUCKET];
 };
 

@@ -68,6 +68,23 @@ static __always_inline void put(struct flows *m, struct flow *f, __u64 tag, __u3
 	f->word = word;
 }
 
+// show makes the place of a tag visible. A bit that another CPU has lost meanwhile is set again by
+// the next packet.
+static __always_inline void show(struct flows *m, __u32 bucket, __u64 tag)
+{
+	__u8 bit = 1 << (tag & 7), all = bit;
+
+	if (m->present[bucket] & bit)
+		return;
+	for (int i = 0; i < FLOW_BUCKET; i++) {
+		__u64 word = m->places[bucket][i].word;
+
+		if (word & FLOW_STATE)
+			all |= 1 << (word >> FLOW_LOW & 7);
+	}
+	m->present[bucket] = all;
+}
+
 static __always_inline int track(struct flows *m, struct __sk_buff *ctx, const struct key *k)
 {
 	int six = k->class >= CLASS(1, OTHER, 0);
@@ -134,6 +151,7 @@ static __always_inline int track(struct flows *m, struct __sk_buff *ctx, const s
 		}
 	}
 	put(m, f, tag, state, proof, now);
+	show(m, hash >> (64 - FLOW_LOW), tag);
 	return TCX_NEXT;
 }
 

@@ -159,9 +159,17 @@ func ask(b *assembler.Builder, no string) {
 func find(b *assembler.Builder, no string) {
 	found := b.Fresh("found")
 	b.Emit(
-		asm.LoadMapValue(asm.R9, 0, uint32(headBytes)).WithReference(Map),
+		asm.LoadMapValue(asm.R2, 0, uint32(headBytes)).WithReference(Map),
 		asm.Mov.Reg(asm.R1, asm.R6),
 		asm.RSh.Imm(asm.R1, 64-lowBits),
+		asm.Add.Reg(asm.R2, asm.R1),
+		asm.LoadMem(asm.R0, asm.R2, 0, asm.Byte),
+		asm.Mov.Reg(asm.R3, asm.R6),
+		asm.And.Imm(asm.R3, 7),
+		asm.RSh.Reg(asm.R0, asm.R3),
+		asm.And.Imm(asm.R0, 1),
+		asm.JEq.Imm(asm.R0, 0, no), // in most cases where it is not there
+		asm.LoadMapValue(asm.R9, 0, uint32(firstPlace)).WithReference(Map),
 		asm.LSh.Imm(asm.R1, 7), // bytes of a bucket
 		asm.Add.Reg(asm.R9, asm.R1),
 		asm.LSh.Imm(asm.R6, lowBits), // the tag, where words have it

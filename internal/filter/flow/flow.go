@@ -2,8 +2,8 @@
 // what leaves (bpf/track.bpf.c), and what comes in is looked up, by the instructions that this
 // package makes.
 //
-// The memory is a head, and buckets of eight places, 128 bytes. A connection's hash names its
-// bucket; a place is a tag of the hash with the state of the connection, when its lease ends, and
+// The memory is a head, a byte for each bucket that tells who is not in it, and buckets of eight
+// places, 128 bytes. A connection's hash names its bucket; a place is a tag of the hash with the state of the connection, when its lease ends, and
 // what a client has yet to prove. Nothing collects what has ended: a place whose lease has is as
 // good as empty. The layout is that of bpf/flow.h.
 //
@@ -88,9 +88,12 @@ const (
 
 // Size is the memory in bytes, Places how many connections it has room for.
 const (
-	Size   = headBytes + buckets*places*placeBytes
+	Size   = firstPlace + buckets*places*placeBytes
 	Places = buckets * places
 )
+
+// firstPlace is where the places begin, behind the bytes that tell who is there.
+const firstPlace = headBytes + buckets
 
 // HeadBytes is how much of a memory Seed and SetClock write.
 const HeadBytes = headBytes
@@ -136,7 +139,7 @@ func Read(memory []byte, jiffies uint64) Stats {
 		Places: Places, Refused: binary.NativeEndian.Uint64(memory[atRefused:]),
 		Taken: binary.NativeEndian.Uint64(memory[atTaken:]),
 	}
-	for at := headBytes; at < Size; at += placeBytes {
+	for at := firstPlace; at < Size; at += placeBytes {
 		word := binary.NativeEndian.Uint64(memory[at:])
 		state := word & stateOf
 		expires := binary.NativeEndian.Uint32(memory[at+int(ofExpires):])

@@ -52,9 +52,10 @@ const (
 )
 
 type trackFlows struct {
-	_      structs.HostLayout
-	Head   trackFlowHead
-	Places [524288][8]trackFlow
+	_       structs.HostLayout
+	Head    trackFlowHead
+	Present [524288]uint8
+	Places  [524288][8]trackFlow
 }
 
 // Names of all BPF objects in the ELF.
