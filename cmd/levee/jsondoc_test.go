@@ -28,6 +28,7 @@ var jsonDocuments = map[string]any{
 	"levee cost":                     costReport{},
 	"levee import iptables, nft, pf": importer.Remark{},
 	"levee up":                       upReport{},
+	"levee watch":                    watched{},
 	"levee status":                   statusReport{},
 	"levee set list, find":           setReport{},
 	"levee lab up":                   labReport{},

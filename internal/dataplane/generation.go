@@ -61,6 +61,7 @@ type description struct {
 	Places    map[string]pinnedPlace `json:"places,omitempty"` // of dynamic sets, by name
 
 	Limits []limitInfo `json:"limits,omitempty"`
+	Logs   []string    `json:"logs,omitempty"` // identities of rules, as Losses has them
 
 	// MadeQdisc: there was no qdisc for ingress before levee's filter.
 	MadeQdisc bool `json:"made_qdisc,omitempty"`

@@ -180,6 +180,9 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 			RollUp: set.RollUp, Keep: set.Keep, Type: typeName(set.Type)})
 	}
 	d.Limits = describeLimits(p)
+	for i := range p.Logs {
+		d.Logs = append(d.Logs, p.Logs[i].Rule.ID)
+	}
 	d.Places = pinnedPlaces(p)
 	d.Maps, d.TrialMaps = st.pinned()
 	if st.trial != nil {

@@ -125,6 +125,7 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 		RowBytes: p.RowBytes,
 		Tables:   c.tables,
 		Limits:   p.Limits,
+		Logs:     p.Logs,
 	}
 	if p.Tracks() {
 		if out.Spec.Programs[flow.Program], err = flow.Spec(c.target.Link); err != nil {
@@ -220,6 +221,7 @@ func (c *compiler) generate() error {
 	}
 	c.emitFlows()
 	c.emitLimits()
+	c.emitLogs()
 	c.emitSetFunctions()
 	c.emitTableFunctions()
 	c.emitArms()

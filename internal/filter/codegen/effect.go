@@ -26,6 +26,7 @@ var effectsOf = map[action.Action]*effect{
 		},
 	},
 	action.Limit: {emit: (*compiler).limit},
+	action.Log:   {looks: true, emit: (*compiler).log},
 }
 
 // effect finds how effects of a kind are emitted, nil if nobody emits them.

@@ -31,6 +31,8 @@ const (
 	Previous    = plan.HoldsPrevious
 	Clock       = plan.HoldsClock
 	Flows       = plan.HoldsFlows
+	Events      = plan.HoldsEvents
+	Losses      = plan.HoldsLosses
 	Limit       = plan.HoldsLimit
 	DynamicSet  = plan.HoldsDynamicSet
 	DynamicSets = plan.HoldsDynamicSets
@@ -72,6 +74,8 @@ func (c *compiler) addMaps() error {
 		case Previous: // the kernel empties it when no user holds it
 			spec = memory(m.Name, 4)
 			spec.Type, spec.Flags = ebpf.ProgramArray, 0
+		case Events:
+			spec = &ebpf.MapSpec{Name: m.Name, Type: ebpf.PerfEventArray, KeySize: 4, ValueSize: 4}
 		case DynamicSet, DynamicSets:
 			var err error
 			if spec, err = m.Sets.Spec(m.Name); err != nil {

@@ -51,6 +51,7 @@ type Program struct {
 	// addresses of protect rules, for sets that roll up; nil if none does
 	Spared []netip.Prefix
 	Limits []plan.Limit
+	Logs   []plan.Log
 	Tables []Table // what the compiler chose, for `check --explain-compile`
 }
 

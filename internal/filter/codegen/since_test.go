@@ -47,6 +47,8 @@ type need struct {
 // has it there. The list ends with 211 (6.2): whatever is newer is a kfunc.
 var helpers = map[int32]need{
 	1:   {"bpf_map_lookup_elem", version{3, 19}},
+	7:   {"bpf_get_prandom_u32", version{4, 1}},
+	25:  {"bpf_perf_event_output", version{4, 18}},
 	8:   {"bpf_get_smp_processor_id", version{4, 1}},
 	12:  {"bpf_tail_call", version{4, 2}},
 	26:  {"bpf_skb_load_bytes", version{4, 5}},
@@ -61,7 +63,8 @@ var helpers = map[int32]need{
 // mapTypes, with flags of maps and programs: include/uapi/linux/bpf.h.
 var (
 	mapTypes = map[ebpf.MapType]version{
-		ebpf.Array: {3, 19}, ebpf.ProgramArray: {4, 2}, ebpf.ArrayOfMaps: {4, 12},
+		ebpf.Array: {3, 19}, ebpf.PerfEventArray: {4, 3}, ebpf.ProgramArray: {4, 2},
+		ebpf.ArrayOfMaps: {4, 12},
 	}
 	mapFlags = map[uint32]need{
 		1 << 7:  {"BPF_F_RDONLY_PROG", version{5, 2}},

@@ -159,6 +159,7 @@ type generator struct {
 	protecting bool // the match is for a protect rule
 	labels     int
 	limits     int
+	logs       int
 }
 
 func (g *generator) line(format string, args ...any) { fmt.Fprintf(&g.out, format+"\n", args...) }
@@ -448,6 +449,13 @@ func (g *generator) rules() {
 		}
 		if match != "" {
 			match = " " + match
+		}
+		if word == action.Log.String() {
+			if g.logs++; g.logs > 60 { // of 64
+				word = action.Count.String()
+			} else if g.chance(2) {
+				match += fmt.Sprintf(" sample 1/%d", g.between(1, 5))
+			}
 		}
 		if word == action.Limit.String() {
 			if g.limits++; g.limits > 30 { // of 32 that a policy may have

@@ -3,9 +3,10 @@
 // package makes.
 //
 // The memory is a head, a byte for each bucket that tells who is not in it, and buckets of eight
-// places, 128 bytes. A connection's hash names its bucket; a place is a tag of the hash with the state of the connection, when its lease ends, and
-// what a client has yet to prove. Nothing collects what has ended: a place whose lease has is as
-// good as empty. The layout is that of bpf/flow.h.
+// places, 128 bytes. A connection's hash names its bucket; a place is a tag of the hash with the
+// state of the connection, when its lease ends, and what a client has yet to prove. Nothing
+// collects what has ended: a place whose lease has is as good as empty. The layout is that of
+// bpf/flow.h.
 //
 // The package opens, pins and loads nothing.
 package flow

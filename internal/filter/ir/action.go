@@ -118,6 +118,10 @@ func (x Extension) of(r *policy.Rule) *Action {
 	if r.Limit != nil {
 		a = &Action{NoVerdict, []Effect{{Action: action.Limit, Limit: r.Limit}}}
 	}
+	if r.Action == action.Log {
+		a = &Action{NoVerdict, []Effect{{Action: action.Log, Value: r.Sample},
+			{Action: action.Count}}}
+	}
 	if x == nil {
 		return a
 	}

@@ -262,3 +262,18 @@ func transportLayer(p *packet.Packet, end int) (Layer, bool) {
 	}
 	return l, true
 }
+
+// Headers are the headers of a frame in one line, as far as the decoder goes. The frame may be cut.
+func Headers(frame []byte, link packet.Link) string {
+	var pkt packet.Packet
+	link.Decode(frame, &pkt)
+	var parts []string
+	for _, l := range layers(frame, &pkt) {
+		text := l.Name
+		for _, f := range l.Fields {
+			text += " " + f.Name + " " + f.Value
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
+}

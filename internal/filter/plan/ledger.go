@@ -54,6 +54,8 @@ const (
 	TrialMap    = "trial"
 	PreviousMap = "previous"
 	ClockMap    = "clock"
+	EventsMap   = "events"
+	LossesMap   = "losses"
 	TablesMap   = "tables" // more than one map if it is too much for one
 )
 
@@ -78,6 +80,11 @@ func (p *planner) enter() error {
 	}
 	if p.Target.Clock {
 		add(ClockMap, 8, "the time", Identity{What: HoldsClock}, Private)
+	}
+	if n := len(p.Logs); n > 0 {
+		add(EventsMap, 4, "who watches", Identity{What: HoldsEvents}, Carried)
+		add(LossesMap, p.CPUs*LogRow(n), "events that nobody was told of",
+			Identity{What: HoldsLosses}, Pinned)
 	}
 	if p.Tracks() {
 		add(flow.Map, flow.Size, "connections", Identity{What: HoldsFlows}, Carried)

@@ -31,6 +31,10 @@ const (
 	HoldsLimit Contents = "limit"
 	// HoldsFlows is an array of 1 entry, BPF_F_MMAPABLE: connections, package flow.
 	HoldsFlows Contents = "connections"
+	// HoldsEvents is a perf event array: what logs tell goes to who has put events of his into it.
+	HoldsEvents Contents = "events"
+	// HoldsLosses is an array of 1 entry, BPF_F_MMAPABLE: a row of LogRow for each CPU.
+	HoldsLosses Contents = "losses"
 	// HoldsDynamicSet is an array of maps of 1 entry: the memory of one dynamic set.
 	HoldsDynamicSet Contents = "dynamic set"
 	// HoldsDynamicSets are an array of maps: the memories of many dynamic sets, see Plan.Places.

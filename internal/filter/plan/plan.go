@@ -35,6 +35,7 @@ type Plan struct {
 	SetFunctionOf map[SetKey]int
 	Places        map[*policy.Set]SetPlace // of all dynamic sets
 	Limits        []Limit                  // in the order of their rules
+	Logs          []Log                    // likewise
 }
 
 // New plans the program of a lowered policy. The error is a limit of the kernel's that the policy
@@ -63,6 +64,7 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 		return nil, err
 	}
 	p.findLimits()
+	p.findLogs()
 	p.shareChains()
 	if err := p.shape(); err != nil {
 		return nil, err
@@ -111,6 +113,8 @@ func (p *planner) count() (functions, size int) {
 		functions += 3
 		size += flow.MaxInstructions
 	}
+	functions += len(p.Logs)
+	size += sizeLogFunction * len(p.Logs)
 	functions += len(p.Limits)
 	size += limit.MaxInstructions * len(p.Limits)
 	functions += 2 * len(p.SetFunctions)

@@ -10,14 +10,16 @@ import (
 // Instructions of what package codegen emits, at most, as the kernel counts them: a load of 64 bits
 // is two. TestProgramsAreWhatPlansState holds them against programs.
 const (
-	sizeValue   = 3   // a number of the packet into a register
-	sizeAddress = 5   // both halves of an address
-	sizeVerdict = 2   // a response, and the way to where it is acted on
-	sizeCount   = 10  // the effect that counts
-	sizeLimit   = 200 // a limit, but for its function: three hashes, of flows
-	sizeFlow    = 160 // looking a connection up, but for its functions
-	sizeForeign = 64  // an effect that nothing is known of
-	sizeRow     = 7   // finding this CPU's row of counters
+	sizeValue       = 3   // a number of the packet into a register
+	sizeAddress     = 5   // both halves of an address
+	sizeVerdict     = 2   // a response, and the way to where it is acted on
+	sizeCount       = 10  // the effect that counts
+	sizeLimit       = 200 // a limit, but for its function: three hashes, of flows
+	sizeFlow        = 160 // looking a connection up, but for its functions
+	sizeLog         = 8   // a log, but for its function
+	sizeForeign     = 64  // an effect that nothing is known of
+	sizeRow         = 7   // finding this CPU's row of counters
+	sizeLogFunction = 80
 	// of a function of rules or of bytecode, with the question whether it decided
 	sizeCall     = 6
 	sizeFunction = 32  // of rules: its begin and end, registers
@@ -41,6 +43,7 @@ const CallInstructions = sizeCall
 var effectCosts = map[action.Action]effectCost{
 	action.Count: {sizeCount, price.Count},
 	action.Limit: {sizeLimit, price.Limit},
+	action.Log:   {sizeLog, price.Log},
 }
 
 type effectCost struct {

@@ -8,6 +8,7 @@ const (
 	Pass
 	Count   // counts, decides nothing
 	Limit   // drops what is above a rate; the rest goes on
+	Log     // tells who watches, and goes on
 	Protect // passes, looked at before all others
 
 	// Foreign is the first of actions that the language does not have. Who gives rules effects of
@@ -33,6 +34,11 @@ var table = []Info{
 		Action: Limit, Word: "limit", Verdict: Drop,
 		Effect: true, May: MayShare,
 		Others: "police meter ratelimit hashlimit",
+	},
+	{
+		Action: Log, Word: "log",
+		Effect: true, May: GoesOn | MayGo | MayShare,
+		Others: "nflog ulog trace",
 	},
 	{
 		Action: Protect, Word: "protect", Decides: true, Verdict: Pass, First: true,

@@ -146,6 +146,7 @@ type resolver struct {
 	behindRules bool    // there are; what could not be parsed counts as one
 	rules       int     // statements
 	limits      int     // of them
+	logs        int     // likewise
 	resolved    []*Rule // those without errors
 	labelled    []labelled
 	tests       []pendingTest

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -20,6 +21,7 @@ type Rule struct {
 	Text      string // canonical text, as `levee fmt` prints it
 	ID        string // identity across replaces: see docs/language.md "Statements"
 	Limit     *Limit // of a limit
+	Sample    uint32 // of a log: one packet in so many is told of
 	Pos       Pos
 }
 
@@ -40,6 +42,9 @@ func (r *resolver) rule(s *syntax.Rule) {
 	r.name(rule, s)
 	if s.Limit != nil {
 		r.limit(s.Limit, rule)
+	}
+	if rule.Action == action.Log {
+		r.sample(s, rule)
 	}
 	r.match(s, rule)
 	if r.c.Errors() == errors {
@@ -76,4 +81,27 @@ func (r *resolver) checkLabel(w syntax.Word) {
 	case strings.ContainsFunc(w.Text, func(c rune) bool { return !unicode.IsPrint(c) }):
 		r.c.Errorf(w.Pos, "", "a label has printable characters only")
 	}
+}
+
+// maxLogs is how many logs a policy may have.
+const maxLogs = 64
+
+// sample reads how many packets a log tells of.
+func (r *resolver) sample(s *syntax.Rule, rule *Rule) {
+	rule.Sample = 1
+	if r.logs++; r.logs == maxLogs+1 {
+		r.c.Errorf(s.Pos, "log what is alike with one rule.", "a policy has at most %d logs",
+			maxLogs)
+	}
+	if s.Sample == nil {
+		return
+	}
+	one, of, ok := strings.Cut(s.Sample.Text, "/")
+	n, err := strconv.ParseUint(of, 10, 32)
+	if !ok || one != "1" || err != nil || n == 0 || n > 1e6 {
+		r.c.Errorf(s.Sample.Pos, "write 1/100 for one packet in a hundred.",
+			"%q is not a part from 1/1 to 1/1000000", short(s.Sample.Text))
+		return
+	}
+	rule.Sample = uint32(n)
 }

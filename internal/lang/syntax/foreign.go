@@ -124,10 +124,13 @@ var foreign = map[string]remedy{
 	"rate":       advice(limitRule),
 	"burst":      advice(limitRule),
 	"limit":      advice(limitRule),
-	"with":       advice("terms follow one another without it."),
-	"where":      advice("terms follow one another without it."),
-	"if":         advice("terms follow one another without it."),
-	"then":       advice("the action stands first: drop ..."),
+	"log": advice("a log is a rule of its own, before the one that decides: log tcp port 23 as " +
+		"\"telnet\"."),
+	"sample": advice("only a log has it: log udp sample 1/100."),
+	"with":   advice("terms follow one another without it."),
+	"where":  advice("terms follow one another without it."),
+	"if":     advice("terms follow one another without it."),
+	"then":   advice("the action stands first: drop ..."),
 }
 
 // termRemedy says what the word of a term was probably meant to be. The message is "" for the

@@ -13,7 +13,7 @@ import (
 var isKeyword = func() map[string]bool {
 	m := wordSet(actionWords + " interface set default essential off on error test " +
 		"packet expect leaves hex by has as " +
-		"file dynamic max lease any none not cookie log payload rollup rate " +
+		"file dynamic max lease any none not cookie payload rollup rate " +
 		"burst memory above sample")
 	for _, w := range phraseWords(func(*field.Phrase) bool { return true }) {
 		if !isFieldWord[w] { // those that only packets had once name sets
@@ -144,8 +144,6 @@ func actionMeant(word string) string {
 // later are the statements that are reserved, with what to do today.
 var later = map[string]string{
 	"cookie": "until then let the kernel answer: sysctl -w net.ipv4.tcp_syncookies=1.",
-	"log": "use a rule such as `count tcp port 23 as \"telnet\"` and read its counter with " +
-		"`levee status`.",
 }
 
 // limitRule is for rates where a rule does not begin with limit.
@@ -160,8 +158,6 @@ const states = "what belongs to a connection is let in by a rule of its own (pas
 var laterMatch = map[string]string{
 	"payload": "use ports and \"len\" where they tell the traffic apart.",
 	"cookie":  later["cookie"],
-	"log":     later["log"],
-	"sample":  later["log"],
 }
 
 func reserved(word string) string {

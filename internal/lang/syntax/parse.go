@@ -311,7 +311,7 @@ func (p *parser) startsStatement() bool {
 	return p.tok.first && p.tok.class&statementWord != 0
 }
 
-var isStatement = wordSet(actionWords + " " + otherStatements + " cookie log")
+var isStatement = wordSet(actionWords + " " + otherStatements + " cookie")
 
 // otherStatements begin with no action.
 const otherStatements = "interface set default essential on test"

@@ -8,6 +8,7 @@ type Rule struct {
 	Action string
 	Terms  []Term // as written
 	Limit  *Limit // of a limit
+	Sample *Word  // of a log: `1/100`
 	Label  *Word
 }
 
@@ -17,7 +18,9 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 	p.advance()
 	match := p.match[:0]
 	limits := r.Action == action.Limit.String()
-	for !p.atEnd() && !p.is("as") && !(limits && limitWords[p.tok.text]) {
+	logs := r.Action == action.Log.String()
+	for !p.atEnd() && !p.is("as") && !(limits && limitWords[p.tok.text]) &&
+		!(logs && p.is("sample")) {
 		t, ok := p.term()
 		if !ok || p.tooMany(len(match), t.Pos) {
 			return nil, false
@@ -29,6 +32,14 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 	r.Terms, p.match = p.terms.Keep(match), match
 	if limits && !p.limit(r) {
 		return nil, false
+	}
+	if logs && p.accept("sample") {
+		if p.tok.kind != tWord || p.is("as") {
+			return nil, p.fail("write how many of the packets: sample 1/100.",
+				"expected a value after \"sample\"")
+		}
+		w := p.word()
+		r.Sample = &w
 	}
 	if p.accept("as") {
 		label, ok := p.text("a label")
@@ -45,6 +56,9 @@ func (p *printer) rule(r *Rule) {
 	p.terms(r.Terms)
 	if r.Limit != nil {
 		p.limit(r.Limit)
+	}
+	if r.Sample != nil {
+		p.words("sample", r.Sample.Text)
 	}
 	if r.Label != nil {
 		p.words("as", quoted(*r.Label))

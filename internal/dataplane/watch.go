@@ -1,0 +1,220 @@
+package dataplane
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/perf"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/plan"
+	"levee/internal/kernel"
+	"levee/internal/packet"
+)
+
+// Event is a packet that a log has told of.
+type Event struct {
+	At     time.Time // when it was read
+	CPU    int
+	Rule   SlotCounter // without counts; of a rule that is gone only its zero value
+	Bytes  int         // of the whole frame
+	Packet []byte      // the first of them, up to codegen.EventPacket
+	Link   packet.Link // what they begin with
+}
+
+// Losses are events that were not told, since the watch began or told of losses last.
+type Losses struct {
+	Rule  SlotCounter // without counts; its zero value for Ring
+	Bound uint64      // above what a CPU tells a second: by codegen.EventsPerSecond
+	Ring  uint64      // the reader was too slow: no place in a CPU's ring
+	Other uint64      // the kernel took none: no reader on that CPU
+}
+
+// ringBytes is the memory of events of one CPU that wait for the reader.
+const ringBytes = 256 << 10
+
+// Watch tells of events of an interface's logs, and once a second of losses, until ctx ends or the
+// interface has no policy any more. Only one may watch an interface.
+func Watch(ctx context.Context, dev string, event func(Event), lost func(Losses)) error {
+	w := &watch{dev: dev, rules: map[uint32]SlotCounter{}, before: map[string][2]uint64{}}
+	defer w.close()
+	if err := w.open(ctx); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		w.reader.SetDeadline(time.Now().Add(200 * time.Millisecond))
+		record, err := w.reader.Read()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+		case err != nil:
+			return fmt.Errorf("read events: %w", err)
+		case record.LostSamples > 0:
+			lost(Losses{Ring: record.LostSamples})
+		default:
+			w.tell(record, event)
+		}
+		if time.Since(w.looked) > time.Second {
+			there, err := w.look(ctx, lost)
+			if err != nil || !there {
+				return err
+			}
+		}
+	}
+	_, err := w.look(context.WithoutCancel(ctx), lost)
+	return err
+}
+
+// watch is one under way.
+type watch struct {
+	dev    string
+	link   packet.Link
+	only   net.Listener // a name that only one process can have
+	reader *perf.Reader
+	rules  map[uint32]SlotCounter // of logs, by number
+	before map[string][2]uint64   // losses by generation and identity, as they were last
+	looked time.Time
+}
+
+func (w *watch) close() {
+	if w.reader != nil {
+		w.reader.Close()
+	}
+	if w.only != nil {
+		w.only.Close()
+	}
+}
+
+// open finds the logs of the policy in force.
+func (w *watch) open(ctx context.Context) error {
+	var events *ebpf.Map
+	err := transact(ctx, func(s *store) error {
+		a, err := s.find(w.dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		g := a.current()
+		name, ok := codegen.MapOf(g.Maps, codegen.Events)
+		if !ok {
+			return fmt.Errorf("the policy on %s has no log: write one, such as `log tcp syn "+
+				"sample 1/100`", w.dev)
+		}
+		w.link = g.Link
+		// An abstract name belongs to the network namespace, and goes with the process.
+		w.only, err = net.Listen("unix", "@levee/watch/"+a.key)
+		if err != nil {
+			return fmt.Errorf("somebody else watches %s already; events go to one", w.dev)
+		}
+		events, err = s.openPinned(a.key, g.Generation, name)
+		if err == nil && events == nil {
+			err = fmt.Errorf("the policy on %s has gone", w.dev)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = w.readLosses(s, a)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer events.Close()
+	w.looked = time.Now()
+	w.reader, err = perf.NewReader(events, ringBytes)
+	if err != nil {
+		return kernel.Refuse(err, "read events")
+	}
+	return nil
+}
+
+// tell hands one event on.
+func (w *watch) tell(r perf.Record, event func(Event)) {
+	if len(r.RawSample) < codegen.EventBytes {
+		return
+	}
+	e := Event{At: time.Now(), CPU: r.CPU, Link: w.link,
+		Rule:   w.rules[binary.NativeEndian.Uint32(r.RawSample)],
+		Bytes:  int(binary.NativeEndian.Uint32(r.RawSample[4:])),
+		Packet: r.RawSample[codegen.EventBytes:]}
+	e.Packet = e.Packet[:min(len(e.Packet), e.Bytes, codegen.EventPacket)]
+	event(e)
+}
+
+// look tells of losses, learns the rules of a policy that has come since, and reports whether there
+// is a policy.
+func (w *watch) look(ctx context.Context, lost func(Losses)) (there bool, err error) {
+	w.looked = time.Now()
+	var all []Losses
+	err = transact(ctx, func(s *store) error {
+		a, err := s.find(w.dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		there = true
+		all, err = w.readLosses(s, a)
+		return err
+	})
+	if ctx.Err() != nil || !there {
+		return there, nil
+	}
+	for _, l := range all {
+		lost(l)
+	}
+	return there, err
+}
+
+// readLosses gives what is new of the losses of a generation's logs, in the order of their rules.
+func (w *watch) readLosses(s *store, a *attachment) (out []Losses, err error) {
+	g := a.current()
+	name, ok := codegen.MapOf(g.Maps, codegen.Losses)
+	if !ok {
+		return nil, nil
+	}
+	m, err := ebpf.LoadPinnedMap(filepath.Join(s.pins(a.key, g.Generation), name), s.pinOptions())
+	if err != nil {
+		return nil, kernel.Refuse(err, "open the losses of logs")
+	}
+	defer m.Close()
+	memory, err := copyOfMap(m)
+	if err != nil {
+		return nil, err
+	}
+	row := plan.LogRow(len(g.Logs))
+	for i, id := range g.Logs {
+		var now [2]uint64
+		for at := 0; at+row <= len(memory); at += row {
+			for j := range now {
+				now[j] += binary.NativeEndian.Uint64(memory[at+8+16*i+8*j:])
+			}
+		}
+		c := g.counterOf(id)
+		w.rules[plan.LogNumber(id)] = c
+		key := fmt.Sprint(g.Generation, " ", id)
+		was := w.before[key] // none of a policy that has come since
+		w.before[key] = now
+		if d := (Losses{Rule: c, Bound: now[0] - was[0], Other: now[1] - was[1]}); d.Bound > 0 ||
+			d.Other > 0 {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+// counterOf describes a slot, without counts.
+func (d *description) counterOf(id string) SlotCounter {
+	for _, sl := range d.Slots {
+		if sl.ID == id {
+			return SlotCounter{ID: sl.ID, Reason: sl.Reason, Action: sl.Action, Rule: sl.Where,
+				Label: sl.Label, Line: sl.Line, Text: sl.Text}
+		}
+	}
+	return SlotCounter{ID: id}
+}
