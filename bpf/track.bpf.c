@@ -2,6 +2,7 @@
 //
 // The program at egress that notes connections, in the memory in which the program at ingress looks
 // them up. It lets everything go.
+#include "answer.h"
 #include "flow.h"
 
 struct {
@@ -94,6 +95,9 @@ static __always_inline int track(struct flows *m, struct __sk_buff *ctx, const s
 	__u8 flags = k->tcp_flags;
 	__u32 proof = 0, state;
 	int known = 0;
+
+	if (ctx->mark == ANSWER_MARK && ctx->ingress_ifindex == ctx->ifindex)
+		return TCX_NEXT;
 
 	switch (transport) {
 	case TCP:

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/cookie"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/limit"
@@ -71,7 +72,9 @@ type checked struct {
 	Limits      []checkedLimit     `json:"limits"`
 	// memory of connections, of a policy that asks for them
 	Connections *checkedConnections `json:"connections,omitempty"`
-	Program     *compiled           `json:"program,omitempty"` // with --explain-compile
+	// memory of clients that have proven themselves, of a policy with cookies
+	Cookies *checkedConnections `json:"cookies,omitempty"`
+	Program *compiled           `json:"program,omitempty"` // with --explain-compile
 }
 
 // checkedLimit is the memory of a limit, and what it is enough for.
@@ -84,7 +87,7 @@ type checkedLimit struct {
 	ExactBelow float64 `json:"exact_below_pps"`
 }
 
-// checkedConnections is the memory of connections.
+// checkedConnections is the memory of connections, or of clients that have proven themselves.
 type checkedConnections struct {
 	Room  int `json:"room"` // for so many
 	Bytes int `json:"bytes"`
@@ -161,6 +164,9 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		}
 		if made.Tracks() {
 			c.Connections = &checkedConnections{flow.Places, flow.Size}
+		}
+		if len(made.Cookies) > 0 {
+			c.Cookies = &checkedConnections{cookie.Places, cookie.Size}
 		}
 		if explain {
 			c.Program = describe(prog, made)
@@ -245,6 +251,10 @@ func (e *env) printChecked(c *checked) error {
 	if f := c.Connections; f != nil {
 		fmt.Fprintf(e.stdout, "  connections: room for %d in %s\n", f.Room,
 			document.Print(float64(f.Bytes), "bytes"))
+	}
+	if k := c.Cookies; k != nil {
+		fmt.Fprintf(e.stdout, "  cookies: room for %d proven clients in %s\n", k.Room,
+			document.Print(float64(k.Bytes), "bytes"))
 	}
 	if c.Program == nil {
 		return nil

@@ -113,6 +113,9 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 		open
 		unknown
 		taken
+		proven
+		forged
+		answers
 	)
 	all := []openmetrics.Family{
 		info: {Name: "levee_policy", Type: openmetrics.Info,
@@ -149,6 +152,12 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 		unknown: {Name: "levee_refused_connections", Unit: "connections",
 			Type: openmetrics.Counter,
 			Help: "Connections that found no place, since all of their bucket are open."},
+		proven: {Name: "levee_proven_clients", Unit: "clients",
+			Help: "Clients that have proven themselves to cookies."},
+		forged: {Name: "levee_forged_proofs", Unit: "packets", Type: openmetrics.Counter,
+			Help: "Resets that answer no answer of a cookie."},
+		answers: {Name: "levee_answering_cookies", Unit: "rules",
+			Help: "Cookies that answer SYNs now."},
 		taken: {Name: "levee_evicted_connections", Unit: "connections",
 			Type: openmetrics.Counter,
 			Help: "Connections that lost their place to a new one."},
@@ -194,6 +203,11 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 			add(open, float64(c.Open), at)
 			add(unknown, float64(c.Refused), at)
 			add(taken, float64(c.Taken), at)
+		}
+		if c := s.Cookies; c != nil {
+			add(proven, float64(c.Proven), at)
+			add(forged, float64(c.Forged), at)
+			add(answers, float64(len(c.Answering)), at)
 		}
 		for _, l := range s.Limits {
 			labels := append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(l.id)},

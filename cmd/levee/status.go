@@ -101,6 +101,18 @@ type statusInterface struct {
 	Limits  []statusLimit         `json:"limits"`
 	// of a policy that asks for them
 	Connections *statusConnections `json:"connections,omitempty"`
+	// of a policy that has them
+	Cookies *statusCookies `json:"cookies,omitempty"`
+}
+
+// statusCookies are the clients that have proven themselves to cookies.
+type statusCookies struct {
+	Proven    int     `json:"proven"`
+	Room      int     `json:"room"`
+	Proofs    uint64  `json:"proofs"`
+	Forged    uint64  `json:"forged"`    // RSTs that proved nothing
+	Evicted   uint64  `json:"evicted"`   // that lost their place to others
+	Answering []shown `json:"answering"` // rules that answer SYNs now
 }
 
 // statusBack is a policy that was not confirmed in time.
@@ -277,6 +289,14 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 	if c := a.Flows; c != nil {
 		s.Connections = &statusConnections{c.Live, c.Open, c.Places, c.Refused, c.Taken}
 	}
+	if c := a.Cookies; c != nil {
+		s.Cookies = &statusCookies{c.Sources, c.Places, c.Proven, c.Forged, c.Evicted, []shown{}}
+		for _, r := range s.Rules {
+			if slices.Contains(c.Answering, r.id) {
+				s.Cookies.Answering = append(s.Cookies.Answering, r.Rule)
+			}
+		}
+	}
 	for _, l := range a.Limits {
 		one := statusLimit{
 			Bytes: l.Bytes, Slots: l.Slots, Live: l.Live, Evicted: l.Evicted,
@@ -294,6 +314,17 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 			set.Refused, set.RollUp, set.Keep, set.EntryType().String()})
 	}
 	return s
+}
+
+func answering(rules []shown) string {
+	if len(rules) == 0 {
+		return "answering nobody"
+	}
+	var names []string
+	for _, r := range rules {
+		names = append(names, string(r))
+	}
+	return "answering for " + strings.Join(names, ", ")
 }
 
 func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
@@ -314,6 +345,10 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 	if c := s.Connections; c != nil {
 		fmt.Fprintf(w, "  flows    %s known, %d of TCP open; room for %d; %d refused, %d lost "+
 			"their place\n", plural(c.Live, "connection"), c.Open, c.Room, c.Refused, c.Taken)
+	}
+	if c := s.Cookies; c != nil {
+		fmt.Fprintf(w, "  cookies  %s proven; room for %d; %d proofs, %d forged; %s\n",
+			plural(c.Proven, "client"), c.Room, c.Proofs, c.Forged, answering(c.Answering))
 	}
 	if s.TrialSeconds > 0 {
 		left := time.Duration(s.TrialSeconds * float64(time.Second)).Round(time.Second)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
@@ -58,6 +59,7 @@ func giveAddress(t testing.TB, ns netns.NsHandle, dev, addr string) {
 		if err != nil {
 			return nil, err
 		}
+		a.Flags = unix.IFA_F_NODAD
 		return nil, netlink.AddrAdd(l, a)
 	})
 }
@@ -67,6 +69,11 @@ func echoServer(t testing.TB, ns netns.NsHandle, addr string) {
 	t.Helper()
 	l := in(t, ns, func() (net.Listener, error) { return net.Listen("tcp", addr) })
 	t.Cleanup(func() { l.Close() })
+	serveEcho(l)
+}
+
+// serveEcho sends back what connections of a listener send, until it is closed.
+func serveEcho(l net.Listener) {
 	go func() {
 		for {
 			c, err := l.Accept()

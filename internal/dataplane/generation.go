@@ -60,8 +60,9 @@ type description struct {
 	TrialMaps []codegen.MapUse       `json:"trial_maps,omitempty"`
 	Places    map[string]pinnedPlace `json:"places,omitempty"` // of dynamic sets, by name
 
-	Limits []limitInfo `json:"limits,omitempty"`
-	Logs   []string    `json:"logs,omitempty"` // identities of rules, as Losses has them
+	Limits  []limitInfo  `json:"limits,omitempty"`
+	Cookies []cookieInfo `json:"cookies,omitempty"`
+	Logs    []string     `json:"logs,omitempty"` // identities of rules, as Losses has them
 
 	// MadeQdisc: there was no qdisc for ingress before levee's filter.
 	MadeQdisc bool `json:"made_qdisc,omitempty"`

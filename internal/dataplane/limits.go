@@ -5,30 +5,37 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/cookie"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/limit"
 	"levee/internal/kernel"
 )
 
-// seedState draws what hashes depend on for the memories of limits and connections that are new.
+// seedState draws what hashes depend on for the memories of limits, connections and cookies that
+// are new.
 func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 	for _, use := range l.ledger {
 		is := use.Holds.What
-		if is != codegen.Limit && is != codegen.Flows || replaced[use.Name] != nil {
+		if is != codegen.Limit && is != codegen.Flows && is != codegen.Cookies ||
+			replaced[use.Name] != nil {
 			continue
 		}
-		memory, err := mapMemory(l.maps[use.Name], max(limit.Head, flow.HeadBytes))
+		memory, err := mapMemory(l.maps[use.Name],
+			max(limit.Head, flow.HeadBytes, cookie.HeadBytes))
 		if err != nil {
 			return err
 		}
-		if is == codegen.Limit {
+		_, hz, err := kernel.Jiffies()
+		if err != nil {
+			return err
+		}
+		switch is {
+		case codegen.Limit:
 			limit.Seed(memory)
-		} else {
-			_, hz, err := kernel.Jiffies()
-			if err != nil {
-				return err
-			}
+		case codegen.Flows:
 			flow.Seed(memory, hz)
+		default:
+			cookie.Seed(memory, hz)
 		}
 		if err := unix.Munmap(memory); err != nil {
 			return err

@@ -129,6 +129,8 @@ func notThisWay(err error) bool {
 func whyNot(d *device, t try, err error) string {
 	cause := flat(err)
 	switch {
+	case errors.As(err, new(*unheardError)):
+		return cause
 	case t.mode == Clsact:
 		return fmt.Sprintf("tc clsact: %v", err)
 	case errors.Is(err, ebpf.ErrNotSupported) && t.mode == TCX:

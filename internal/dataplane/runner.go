@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/cookie"
 	"levee/internal/filter/flow"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
@@ -27,11 +28,13 @@ const (
 
 // Return values of the two kinds of program, linux/bpf.h.
 const (
-	xdpDrop = 1
-	xdpPass = 2
-	tcxNext = math.MaxUint32 // TCX_NEXT, -1
-	tcxPass = 0
-	tcxDrop = 2
+	xdpDrop     = 1
+	xdpPass     = 2
+	xdpTx       = 3
+	tcxNext     = math.MaxUint32 // TCX_NEXT, -1
+	tcxPass     = 0
+	tcxDrop     = 2
+	tcxRedirect = 7
 )
 
 // Counter is what one slot of a policy has counted.
@@ -51,6 +54,9 @@ type Runner struct {
 	counters []byte // memory of the map Counters
 	clock    []byte // memory of the map Clock, nil without one
 	flows    []byte // head of the memory of connections, nil without one
+	cookies  []byte // head of the memory of cookies, nil without one
+	answer   []byte // room for the answer to a SYN, if the policy has cookies
+	answered int    // bytes of the last
 	sets     map[string]*set
 }
 
@@ -82,6 +88,12 @@ func NewRunner(p *codegen.Program) (*Runner, error) {
 			return nil, errors.Join(err, r.Close())
 		}
 	}
+	if m := l.holding(codegen.Cookies); m != nil {
+		if r.cookies, err = mapMemory(m, cookie.HeadBytes); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		r.answer = make([]byte, MaxFrame)
+	}
 	m := l.holding(codegen.Counters)
 	if m == nil {
 		return nil, errors.Join(errors.New("load program: it has no counters map"), r.Close())
@@ -111,6 +123,7 @@ func (r *Runner) Eval(frame []byte) (slot int, verdict action.Action, err error)
 	if r.trace == nil {
 		return 0, action.Drop, errors.New("run program: it was not compiled with Target.Trace")
 	}
+	r.answered = 0
 	if len(frame) < minFrame {
 		slot, verdict = r.evalShort(len(frame))
 		return slot, verdict, nil
@@ -122,9 +135,13 @@ func (r *Runner) Eval(frame []byte) (slot int, verdict action.Action, err error)
 	}
 	word := (*uint32)(unsafe.Pointer(&r.trace[0]))
 	atomic.StoreUint32(word, noSlot)
-	ret, err := r.loaded.prog.Run(&ebpf.RunOptions{Data: frame, Repeat: 1})
+	run := ebpf.RunOptions{Data: frame, DataOut: r.answer, Repeat: 1}
+	ret, err := r.loaded.prog.Run(&run)
 	if err != nil {
 		return 0, action.Drop, runError(err, len(frame))
+	}
+	if ret == r.answerCode() {
+		r.answered = len(run.DataOut)
 	}
 	decided := atomic.LoadUint32(word)
 	if uint64(decided) >= uint64(len(r.program.Slots)) {
@@ -156,6 +173,21 @@ func (r *Runner) evalShort(n int) (int, action.Action) {
 	return slot, action.Drop
 }
 
+// Answer is the frame that goes back in place of the one that Eval judged last, nil if none does.
+func (r *Runner) Answer() []byte {
+	if r.answered == 0 {
+		return nil
+	}
+	return r.answer[:r.answered]
+}
+
+func (r *Runner) answerCode() uint32 {
+	if r.hook == ebpf.SchedCLS {
+		return tcxRedirect
+	}
+	return xdpTx
+}
+
 func (r *Runner) count(slot, n int) {
 	c := (*Counter)(unsafe.Pointer(&r.counters[slot*codegen.SlotBytes]))
 	c.Packets++
@@ -164,10 +196,10 @@ func (r *Runner) count(slot, n int) {
 
 func (r *Runner) verdict(ret uint32) (action.Action, error) {
 	pass := ret == xdpPass
-	drop := ret == xdpDrop
+	drop := ret == xdpDrop || ret == r.answerCode() // an answer is no packet that goes on
 	if r.hook == ebpf.SchedCLS {
 		pass = ret == tcxPass || ret == tcxNext
-		drop = ret == tcxDrop
+		drop = ret == tcxDrop || ret == r.answerCode()
 	}
 	switch {
 	case pass:
@@ -213,6 +245,9 @@ func (r *Runner) SetClock(jiffies uint64) {
 	if r.flows != nil {
 		flow.SetClock(r.flows, jiffies)
 	}
+	if r.cookies != nil {
+		cookie.SetClock(r.cookies, jiffies)
+	}
 }
 
 // Leave runs the program at egress on a frame, where the policy has one.
@@ -251,7 +286,7 @@ func (r *Runner) SetDel(name string, e policy.Element) {
 // Close removes the program and its maps from the kernel.
 func (r *Runner) Close() error {
 	var errs []error
-	for _, b := range [][]byte{r.trace, r.counters, r.clock, r.flows} {
+	for _, b := range [][]byte{r.trace, r.counters, r.clock, r.flows, r.cookies} {
 		if b != nil {
 			errs = append(errs, unix.Munmap(b))
 		}
@@ -259,6 +294,6 @@ func (r *Runner) Close() error {
 	for _, set := range r.sets {
 		errs = append(errs, set.Close())
 	}
-	r.trace, r.counters, r.clock, r.flows, r.sets = nil, nil, nil, nil, nil
+	r.trace, r.counters, r.clock, r.flows, r.cookies, r.sets = nil, nil, nil, nil, nil, nil
 	return errors.Join(append(errs, r.loaded.Close())...)
 }

@@ -57,6 +57,9 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := u.refuseUnheard(plain, t); err != nil {
+		return nil, err
+	}
 	if t.mode == XDPGeneric {
 		if err := refuseMerged(u.dev, plain); err != nil {
 			return nil, err
@@ -180,6 +183,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 			RollUp: set.RollUp, Keep: set.Keep, Type: typeName(set.Type)})
 	}
 	d.Limits = describeLimits(p)
+	d.Cookies = describeCookies(p)
 	for i := range p.Logs {
 		d.Logs = append(d.Logs, p.Logs[i].Rule.ID)
 	}

@@ -36,7 +36,8 @@ type Attachment struct {
 	Counters []SlotCounter `json:"counters"`
 	Sets     []SetInfo     `json:"sets"`
 	Limits   []LimitState  `json:"limits"`
-	Flows    *flow.Stats   `json:"flows"` // nil if the policy asks for no connections
+	Cookies  *CookieState  `json:"cookies"` // nil if the policy has none
+	Flows    *flow.Stats   `json:"flows"`   // nil if the policy asks for no connections
 }
 
 // ProgramInfo is what the kernel says about the program in force.
@@ -180,6 +181,9 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 	}
 	t.Program.Frags = g.Frags
 	if t.Sets, err = s.tellSets(a); err != nil {
+		return nil, err
+	}
+	if t.Cookies, err = s.tellCookies(a); err != nil {
 		return nil, err
 	}
 	if t.Limits, err = s.tellLimits(a); err != nil {

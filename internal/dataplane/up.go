@@ -254,7 +254,7 @@ func (u *up) try(t try, why string) (unsupported, err error) {
 		}
 	}
 	st, err := u.stage(t, why)
-	if errors.As(err, new(*mergedError)) {
+	if errors.As(err, new(*mergedError)) || errors.As(err, new(*unheardError)) {
 		return err, nil
 	}
 	if err != nil {

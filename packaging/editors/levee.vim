@@ -7,8 +7,8 @@ if exists('b:current_syntax')
 endif
 
 syn iskeyword @,48-57,_,-
-syn keyword leveeStatement pass drop count limit log protect interface set default essential on test
-syn keyword leveeOption file dynamic max lease rollup off error packet expect leaves hex by has as rate burst memory sample
+syn keyword leveeStatement pass drop count limit log cookie protect interface set default essential on test
+syn keyword leveeOption file dynamic max lease rollup off error packet expect leaves hex by has as rate burst memory sample above
 syn keyword leveeOption any none
 syn keyword leveeTerm ack-number ah arp checksum code data-offset dccp dei dest-options df
 syn keyword leveeTerm dscp ecn esp established ether flags flow-label frag frag-offset fragments from
@@ -19,7 +19,6 @@ syn keyword leveeTerm ospf payload pcp port proto reserved routing sack-permitte
 syn keyword leveeTerm sender-mac seq suffix syn target-mac tcp tcp-flags tcp-options timestamp
 syn keyword leveeTerm timestamp-echo to tpid ttl type udp udp-len udplite untagged urgent
 syn keyword leveeTerm version vlan window window-scale
-syn keyword leveeLater cookie above
 
 syn match leveeNumber /\v<\d[0-9a-fA-FxX.:\/-]*>|<\x{1,4}:[0-9a-fA-F:.]*(\/\d+)?/
 syn match leveeOperator /[<>=!]=\?/
@@ -29,7 +28,6 @@ syn match leveeComment /#.*$/ contains=@Spell
 hi def link leveeStatement Statement
 hi def link leveeOption Keyword
 hi def link leveeTerm Type
-hi def link leveeLater Error
 hi def link leveeNumber Number
 hi def link leveeOperator Operator
 hi def link leveeString String

@@ -10,7 +10,8 @@ import (
 
 // Take gives the instructions of one function of an object that clang made, to be emitted behind
 // Static or Global. Its own BTF is left behind: line information of one function among generated
-// ones is refused. The function calls none but helpers.
+// ones is refused. The function calls none but helpers, and
+// finds its maps by their names.
 func Take(object asm.Instructions, function string) (asm.Instructions, error) {
 	first, last, err := find(object, function)
 	if err != nil {
@@ -18,7 +19,11 @@ func Take(object asm.Instructions, function string) (asm.Instructions, error) {
 	}
 	body := slices.Clone(object[first:last])
 	for i := range body {
+		object := body[i].Reference()
 		body[i].Metadata = asm.Metadata{}
+		if body[i].IsLoadFromMap() {
+			body[i] = body[i].WithReference(object)
+		}
 	}
 	return jumpIntoLoops(body), nil
 }

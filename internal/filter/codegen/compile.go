@@ -126,6 +126,7 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 		Tables:   c.tables,
 		Limits:   p.Limits,
 		Logs:     p.Logs,
+		Cookies:  p.Cookies,
 	}
 	if p.Tracks() {
 		if out.Spec.Programs[flow.Program], err = flow.Spec(c.target.Link); err != nil {
@@ -222,6 +223,9 @@ func (c *compiler) generate() error {
 	c.emitFlows()
 	c.emitLimits()
 	c.emitLogs()
+	if err := c.emitCookies(); err != nil {
+		return err
+	}
 	c.emitSetFunctions()
 	c.emitTableFunctions()
 	c.emitArms()
@@ -283,6 +287,13 @@ func (c *compiler) dropCode() int32 {
 	return 1 // XDP_DROP
 }
 
+func (c *compiler) answerCode() int32 {
+	if c.target.Hook == TCX {
+		return 7 // TCX_REDIRECT, to where the effect has said
+	}
+	return 3 // XDP_TX
+}
+
 // malformed decides a frame whose reason code, 1 to 10, is in R0.
 func (c *compiler) malformed() {
 	c.Label("malformed")
@@ -313,8 +324,11 @@ func (c *compiler) malformed() {
 // decide ends the judging: R0 is the slot of the rule that decided.
 func (c *compiler) decide(r plan.Response) {
 	to := "drop"
-	if r.Verdict == ir.Pass {
+	switch r.Verdict {
+	case ir.Pass:
 		to = "pass"
+	case ir.Answer:
+		to = "answer"
 	}
 	c.Emit(asm.Mov.Imm32(asm.R0, int32(r.Slot)), asm.Ja.Label(to))
 }
@@ -332,6 +346,11 @@ func (c *compiler) decided() {
 		asm.RSh.Imm(asm.R0, plan.VerdictBits),
 		asm.JGT.Imm(asm.R0, last, "impossible"), // never: for the verifier
 		asm.JEq.Imm(asm.R1, plan.PassWord, "pass"),
+	)
+	if len(c.plan.Cookies) > 0 {
+		c.Emit(asm.JEq.Imm(asm.R1, plan.AnswerWord, "answer"))
+	}
+	c.Emit(
 		asm.Ja.Label("drop"),
 	)
 }
@@ -346,6 +365,10 @@ func (c *compiler) verdict() {
 	if c.Referenced("pass") {
 		c.Label("pass")
 		c.Emit(asm.Mov.Imm32(asm.R7, c.passCode()), asm.Ja.Label("count"))
+	}
+	if c.Referenced("answer") {
+		c.Label("answer")
+		c.Emit(asm.Mov.Imm32(asm.R7, c.answerCode()), asm.Ja.Label("count"))
 	}
 	if c.Referenced("drop") {
 		c.Label("drop")

@@ -25,8 +25,9 @@ var effectsOf = map[action.Action]*effect{
 			return record{uint64(opCount), uint64(r.Slot * SlotBytes)}
 		},
 	},
-	action.Limit: {emit: (*compiler).limit},
-	action.Log:   {looks: true, emit: (*compiler).log},
+	action.Limit:  {emit: (*compiler).limit},
+	action.Log:    {looks: true, emit: (*compiler).log},
+	action.Cookie: {looks: true, emit: (*compiler).cookie},
 }
 
 // effect finds how effects of a kind are emitted, nil if nobody emits them.

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/cookie"
 	"levee/internal/filter/difftest"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/limit"
@@ -139,7 +140,7 @@ func follows(t *testing.T, p *policy.Policy, target Target, seed uint64,
 		t.Fatalf("seed %d: %+v", seed, err)
 	}
 	defer coll.Close()
-	seedLimits(t, prog, coll)
+	seedState(t, prog, coll)
 	reference := oracle.New(p)
 	reference.SetClock(func() time.Time { return time.Unix(0, 0) }) // as the map has it
 	for frame := range difftest.Packets(p, seed, packets) {
@@ -156,15 +157,21 @@ func follows(t *testing.T, p *policy.Policy, target Target, seed uint64,
 	return prog, n
 }
 
-// seedLimits does what the loader does with the memories of limits.
-func seedLimits(t *testing.T, prog *Program, coll *ebpf.Collection) {
+// seedState does what the loader does with the memories of limits and cookies, for which time
+// stands still.
+func seedState(t *testing.T, prog *Program, coll *ebpf.Collection) {
 	t.Helper()
 	for _, use := range prog.Maps {
-		if use.Holds.What != Limit {
+		memory := make([]byte, prog.Spec.Maps[use.Name].ValueSize)
+		switch use.Holds.What {
+		case Limit:
+			limit.Seed(memory)
+		case Cookies:
+			cookie.Seed(memory, 250)
+			cookie.SetClock(memory, 1<<33)
+		default:
 			continue
 		}
-		memory := make([]byte, prog.Spec.Maps[use.Name].ValueSize)
-		limit.Seed(memory)
 		if err := coll.Maps[use.Name].Put(uint32(0), memory); err != nil {
 			t.Fatal(err)
 		}

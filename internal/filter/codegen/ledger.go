@@ -5,6 +5,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/filter/cookie"
 	"levee/internal/filter/plan"
 )
 
@@ -31,6 +32,8 @@ const (
 	Previous    = plan.HoldsPrevious
 	Clock       = plan.HoldsClock
 	Flows       = plan.HoldsFlows
+	Cookies     = plan.HoldsCookies
+	Work        = plan.HoldsWork
 	Events      = plan.HoldsEvents
 	Losses      = plan.HoldsLosses
 	Limit       = plan.HoldsLimit
@@ -74,6 +77,9 @@ func (c *compiler) addMaps() error {
 		case Previous: // the kernel empties it when no user holds it
 			spec = memory(m.Name, 4)
 			spec.Type, spec.Flags = ebpf.ProgramArray, 0
+		case Work:
+			spec = memory(m.Name, cookie.WorkBytes)
+			spec.Type, spec.Flags = ebpf.PerCPUArray, 0
 		case Events:
 			spec = &ebpf.MapSpec{Name: m.Name, Type: ebpf.PerfEventArray, KeySize: 4, ValueSize: 4}
 		case DynamicSet, DynamicSets:

@@ -50,8 +50,13 @@ var helpers = map[int32]need{
 	7:   {"bpf_get_prandom_u32", version{4, 1}},
 	25:  {"bpf_perf_event_output", version{4, 18}},
 	8:   {"bpf_get_smp_processor_id", version{4, 1}},
+	9:   {"bpf_skb_store_bytes", version{4, 1}},
+	11:  {"bpf_l4_csum_replace", version{4, 1}},
 	12:  {"bpf_tail_call", version{4, 2}},
+	23:  {"bpf_redirect", version{4, 4}},
 	26:  {"bpf_skb_load_bytes", version{4, 5}},
+	38:  {"bpf_skb_change_tail", version{4, 9}},
+	65:  {"bpf_xdp_adjust_tail", version{4, 18}},
 	86:  {"bpf_sk_release", version{4, 20}},
 	99:  {"bpf_skc_lookup_tcp", version{5, 2}},
 	118: {"bpf_jiffies64", version{5, 6}},
@@ -64,7 +69,7 @@ var helpers = map[int32]need{
 var (
 	mapTypes = map[ebpf.MapType]version{
 		ebpf.Array: {3, 19}, ebpf.PerfEventArray: {4, 3}, ebpf.ProgramArray: {4, 2},
-		ebpf.ArrayOfMaps: {4, 12},
+		ebpf.ArrayOfMaps: {4, 12}, ebpf.PerCPUArray: {4, 6},
 	}
 	mapFlags = map[uint32]need{
 		1 << 7:  {"BPF_F_RDONLY_PROG", version{5, 2}},

@@ -43,8 +43,16 @@ type Leaver interface {
 	Leave(frame []byte) error
 }
 
+// Answerer is an engine that answers SYNs in the host's place. All engines give the same numbers.
+type Answerer interface {
+	// Answer is the frame that goes back in place of the last one, nil if none does.
+	Answer() []byte
+}
+
 // Remembers reports whether verdicts of a policy depend on the packets before.
-func Remembers(p *policy.Policy) bool { return len(p.Limits()) > 0 || p.Asks(field.Flow) }
+func Remembers(p *policy.Policy) bool {
+	return len(p.Limits()) > 0 || p.Asks(field.Flow) || answers(p)
+}
 
 // ErrNotRun is what an engine's error wraps that cannot be given this frame at all; the frame is
 // then left out of its comparison.
@@ -187,6 +195,7 @@ type comparison struct {
 	stats   Stats
 	sums    [][]uint64 // packets by slot, for each engine
 
+	given   []given // answers to SYNs
 	rand    *rand.Rand
 	entries []setEntry // of dynamic sets, if all engines can change them
 }
@@ -209,6 +218,7 @@ func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
 			if err := r.talk(frames, i); err != nil {
 				return err
 			}
+			r.handshake(frames, i)
 			want = r.oracle.Eval(frames[i])
 		}
 		r.stats.Frames++
@@ -239,6 +249,17 @@ func (r *comparison) ask(engine int, f []byte, want oracle.Result) error {
 		return &Difference{Case: c, N: r.stats.Frames, Frame: f, Engine: fmt.Sprintf("%T", e),
 			Want: verdict(c.Policy, want.Slot, want.Action), Got: verdict(c.Policy, slot,
 				got), Story: r.oracle.Explain(f)}
+	}
+	if a, ok := e.(Answerer); ok {
+		answer := a.Answer()
+		if want.Answered != (answer != nil) {
+			return &Difference{Case: c, N: r.stats.Frames, Frame: f, Engine: fmt.Sprintf("%T", e),
+				Want: fmt.Sprintf("answered %v", want.Answered),
+				Got:  fmt.Sprintf("answer %x", answer), Story: r.oracle.Explain(f)}
+		}
+		if answer != nil {
+			r.answered(f, answer)
+		}
 	}
 	r.sums[engine][want.Slot]++
 	for _, counted := range want.Counted {

@@ -159,6 +159,7 @@ type generator struct {
 	protecting bool // the match is for a protect rule
 	labels     int
 	limits     int
+	cookies    int
 	logs       int
 }
 
@@ -369,6 +370,19 @@ func (g *generator) connections() {
 			" flags rst", " icmp6", " untagged", " fragments"))
 }
 
+// cookie is a rule that answers SYNs, often broad: few frames are SYNs.
+func (g *generator) cookie() {
+	if g.cookies++; g.cookies > 16 {
+		return
+	}
+	text := g.pick("", "", " ipv4", " ipv6", " untagged", " port 1-40000", " not port 443",
+		" from 0.0.0.0/1")
+	if g.chance(2) {
+		text += fmt.Sprintf(" above %d/s", g.between(1, 8))
+	}
+	g.line("cookie tcp%s%s", text, g.label())
+}
+
 // limit is what stands behind a match of a limit. Rates are low, so that few frames reach them.
 func (g *generator) limit(match string) string {
 	text := fmt.Sprintf(" rate %d%s", g.between(1, 30), g.pick("/s", "/s", "/s", "/m", "/h", "/d"))
@@ -408,7 +422,7 @@ var ruleWords, verdictWords, malformedWords = func() (rules, verdicts, malformed
 		if a.Decides {
 			verdicts = append(verdicts, a.Word)
 		}
-		if a.Action != action.Limit {
+		if a.Action != action.Limit && a.Action != action.Cookie {
 			malformed = append(malformed, a.Word)
 		}
 	}
@@ -440,6 +454,10 @@ func (g *generator) rules() {
 			continue
 		}
 		word := g.pick(slices.Concat(verdictWords, ruleWords)...)
+		if word == action.Cookie.String() {
+			g.cookie()
+			continue
+		}
 		match, broad := g.match(false)
 		if broad && !g.chance(8) { // or it would hide all that follow
 			if g.long() {

@@ -22,11 +22,12 @@ type Verdict uint8
 const (
 	Drop Verdict = iota
 	Pass
+	Answer    // the packet is an answer now, and goes back
 	NoVerdict // the packet goes on to the next rule
 )
 
 // String is the word of the language; NoVerdict has none.
-func (v Verdict) String() string { return [...]string{"drop", "pass", ""}[v] }
+func (v Verdict) String() string { return [...]string{"drop", "pass", "answer", ""}[v] }
 
 // Effect is something that a rule does to a packet besides deciding it. Effects happen in the order
 // of the rules, once, and only for packets that come to the rule.
@@ -121,6 +122,9 @@ func (x Extension) of(r *policy.Rule) *Action {
 	if r.Action == action.Log {
 		a = &Action{NoVerdict, []Effect{{Action: action.Log, Value: r.Sample},
 			{Action: action.Count}}}
+	}
+	if r.Cookie != nil {
+		a = &Action{NoVerdict, []Effect{{Action: action.Cookie, Value: uint32(r.Cookie.Above)}}}
 	}
 	if x == nil {
 		return a

@@ -76,6 +76,8 @@ func (e *Evaluator) why(tr *Trace) string {
 			tr.Result.Action, tr.Fault)
 	case tr.Fault != "":
 		return fmt.Sprintf("%s: malformed (%s), decided by %s", tr.Result.Action, tr.Fault, by)
+	case tr.Result.Answered:
+		return fmt.Sprintf("%s: a SYN, answered in the host's place by %s", tr.Result.Action, by)
 	case tr.Slot.Reason == policy.ByDefault:
 		return fmt.Sprintf("%s: no rule decided, so %s", tr.Result.Action, by)
 	}

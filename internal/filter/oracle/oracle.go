@@ -17,8 +17,8 @@ import (
 )
 
 // Evaluator judges frames by one policy. Several goroutines may use Eval and Explain at the same
-// time, but not while entries change or the clock is set, and not if the policy has limits or asks
-// for connections: these depend on the packets before.
+// time, but not while entries change or the clock is set, and not if the policy has limits or
+// cookies or asks for connections: these depend on the packets before.
 type Evaluator struct {
 	p       *policy.Policy
 	link    packet.Link
@@ -29,6 +29,7 @@ type Evaluator struct {
 	limits  map[*policy.Limit]*budgets
 	tracks  bool // a rule asks for connections
 	flows   map[connectionKey]*connection
+	cookies *cookies
 	now     func() time.Time
 }
 
@@ -36,9 +37,10 @@ type Evaluator struct {
 type Result struct {
 	Slot      int              // what decided: an index into policy.Slots
 	Action    action.Action    // Pass or Drop
+	Answered  bool             // dropped, and answered in the host's place
 	Malformed packet.Malformed // 0: well-formed
 	Counted   []int            // slots of the rules that matched and went on, in order
-	Within    []int            // slots of the limits that matched and let it through, in order
+	Within    []int            // slots of limits and cookies that let it on, in order
 }
 
 // New makes an evaluator of p on Ethernet with empty dynamic sets and the wall clock. p must not be
@@ -49,7 +51,8 @@ func New(p *policy.Policy) *Evaluator { return NewOn(p, packet.Ethernet) }
 func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 	e := &Evaluator{p: p, link: link, sets: map[*policy.Set]*addressSet{},
 		ends: map[*policy.Set]*endpointSet{}, limits: map[*policy.Limit]*budgets{},
-		tracks: p.Asks(field.Flow), flows: map[connectionKey]*connection{}, now: time.Now}
+		tracks: p.Asks(field.Flow), flows: map[connectionKey]*connection{},
+		cookies: newCookies(), now: time.Now}
 	for _, r := range p.Limits() {
 		e.limits[r.Limit] = &budgets{r.Limit, map[string]int64{}}
 	}
@@ -168,6 +171,15 @@ func (e *Evaluator) judge(pkt *packet.Packet, frame []byte, watch func(tried)) R
 		if l := e.limits[e.p.Rules[i].Limit]; l != nil {
 			if !l.charge(pkt, len(frame), e.now()) {
 				res.Slot, res.Action = e.p.RuleSlot(i), action.Drop
+				return res
+			}
+			res.Within = append(res.Within, e.p.RuleSlot(i))
+			continue
+		}
+		if k := e.p.Rules[i].Cookie; k != nil {
+			if is := e.cookies.judge(k, pkt, frame, e.now()); is != goesOn {
+				res.Slot, res.Action = e.p.RuleSlot(i), action.Drop
+				res.Answered = is == replied
 				return res
 			}
 			res.Within = append(res.Within, e.p.RuleSlot(i))

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"levee/internal/filter/ir"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
@@ -31,6 +32,7 @@ func (f *Fields) askAll(rules []ir.Rule) {
 		for j := range rules[i].Conds {
 			f.Ask(&rules[i].Conds[j])
 		}
+		f[field.TCPFlags] = f[field.TCPFlags] || rules[i].Action.Has(action.Cookie)
 		if l := LimitOf(&rules[i]); l != nil {
 			for j := range l.Keys {
 				for _, key := range l.Keys[j].Fields {

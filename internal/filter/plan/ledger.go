@@ -3,6 +3,7 @@ package plan
 import (
 	"github.com/cilium/ebpf"
 
+	"levee/internal/filter/cookie"
 	"levee/internal/filter/endpoint"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/limit"
@@ -88,6 +89,12 @@ func (p *planner) enter() error {
 	}
 	if p.Tracks() {
 		add(flow.Map, flow.Size, "connections", Identity{What: HoldsFlows}, Carried)
+	}
+	if len(p.Cookies) > 0 {
+		add(cookie.Map, cookie.Size, "sources that have proven themselves",
+			Identity{What: HoldsCookies}, Carried)
+		add(cookie.WorkMap, cookie.WorkBytes, "what cookies work on, for each CPU",
+			Identity{What: HoldsWork}, Private)
 	}
 	for _, l := range p.Limits {
 		add(l.Map, limit.Size(l.Limit), "budgets of "+p.nameOf(l.Slot), l.holds(), Carried)

@@ -31,6 +31,11 @@ const (
 	HoldsLimit Contents = "limit"
 	// HoldsFlows is an array of 1 entry, BPF_F_MMAPABLE: connections, package flow.
 	HoldsFlows Contents = "connections"
+	// HoldsCookies is an array of 1 entry, BPF_F_MMAPABLE: sources that have proven themselves,
+	// package cookie.
+	HoldsCookies Contents = "cookies"
+	// HoldsWork is an array of 1 entry for each CPU: what the function of package cookie works on.
+	HoldsWork Contents = "work"
 	// HoldsEvents is a perf event array: what logs tell goes to who has put events of his into it.
 	HoldsEvents Contents = "events"
 	// HoldsLosses is an array of 1 entry, BPF_F_MMAPABLE: a row of LogRow for each CPU.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"levee/internal/filter/cookie"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/limit"
@@ -35,6 +36,7 @@ type Plan struct {
 	SetFunctionOf map[SetKey]int
 	Places        map[*policy.Set]SetPlace // of all dynamic sets
 	Limits        []Limit                  // in the order of their rules
+	Cookies       []Cookie                 // likewise
 	Logs          []Log                    // likewise
 }
 
@@ -65,6 +67,7 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	}
 	p.findLimits()
 	p.findLogs()
+	p.findCookies()
 	p.shareChains()
 	if err := p.shape(); err != nil {
 		return nil, err
@@ -112,6 +115,10 @@ func (p *planner) count() (functions, size int) {
 	if p.Tracks() {
 		functions += 3
 		size += flow.MaxInstructions
+	}
+	if len(p.Cookies) > 0 {
+		functions += 2
+		size += cookie.MaxInstructions
 	}
 	functions += len(p.Logs)
 	size += sizeLogFunction * len(p.Logs)

@@ -5,7 +5,7 @@ import "levee/internal/filter/ir"
 // Response is what is known of a packet that has been decided: the verdict and the slot of the rule
 // that gave it, which says the reason.
 type Response struct {
-	Verdict ir.Verdict // Pass or Drop
+	Verdict ir.Verdict // not NoVerdict
 	Slot    int        // index into policy.Slots
 }
 
@@ -17,15 +17,19 @@ func ResponseOf(r *ir.Rule) Response { return Response{r.Action.Verdict, r.Slot}
 const (
 	VerdictBits = 4 // of the word, from the lowest on
 
-	DropWord = 1 // the number of a verdict
-	PassWord = 2
+	DropWord   = 1 // the number of a verdict
+	PassWord   = 2
+	AnswerWord = 3
 )
 
 // Word is the response as programs carry it.
 func (r Response) Word() uint32 {
 	verdict := uint32(DropWord)
-	if r.Verdict == ir.Pass {
+	switch r.Verdict {
+	case ir.Pass:
 		verdict = PassWord
+	case ir.Answer:
+		verdict = AnswerWord
 	}
 	return uint32(r.Slot)<<VerdictBits | verdict
 }

@@ -19,6 +19,7 @@ const (
 	sizeLog         = 8   // a log, but for its function
 	sizeForeign     = 64  // an effect that nothing is known of
 	sizeRow         = 7   // finding this CPU's row of counters
+	sizeCookie      = 16  // a cookie, but for its function
 	sizeLogFunction = 80
 	// of a function of rules or of bytecode, with the question whether it decided
 	sizeCall     = 6
@@ -41,9 +42,10 @@ const CallInstructions = sizeCall
 
 // effectCosts is what effects of the language are as straight code.
 var effectCosts = map[action.Action]effectCost{
-	action.Count: {sizeCount, price.Count},
-	action.Limit: {sizeLimit, price.Limit},
-	action.Log:   {sizeLog, price.Log},
+	action.Count:  {sizeCount, price.Count},
+	action.Limit:  {sizeLimit, price.Limit},
+	action.Log:    {sizeLog, price.Log},
+	action.Cookie: {sizeCookie, price.Cookie},
 }
 
 type effectCost struct {

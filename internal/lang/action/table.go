@@ -9,6 +9,7 @@ const (
 	Count   // counts, decides nothing
 	Limit   // drops what is above a rate; the rest goes on
 	Log     // tells who watches, and goes on
+	Cookie  // answers SYNs in the host's place; the rest goes on
 	Protect // passes, looked at before all others
 
 	// Foreign is the first of actions that the language does not have. Who gives rules effects of
@@ -39,6 +40,11 @@ var table = []Info{
 		Action: Log, Word: "log",
 		Effect: true, May: GoesOn | MayGo | MayShare,
 		Others: "nflog ulog trace",
+	},
+	{
+		Action: Cookie, Word: "cookie", Verdict: Drop,
+		Effect: true, May: MayShare,
+		Others: "synproxy syncookie syncookies",
 	},
 	{
 		Action: Protect, Word: "protect", Decides: true, Verdict: Pass, First: true,

@@ -1,6 +1,6 @@
 package importer
 
-const limitHint = "`limit` is a word of a later version"
+const limitHint = "`limit` does that in a policy of levee's own"
 
 // useLimit notes the condition of a module that counts, before its options say more.
 func (p *ipRule) useLimit() {

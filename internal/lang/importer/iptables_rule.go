@@ -260,8 +260,8 @@ func (r *chainRule) checkFragment() {
 // quiet are targets that decide nothing.
 var quiet = map[string]reason{
 	"LOG": {"LOG writes to the kernel's log",
-		"use `as` labels and counters, and `levee eval`; `log` is a word of a later version"},
-	"NFLOG":    {"NFLOG copies the packet to a program", "`log` is a word of a later version"},
+		"use `as` labels and counters, and `levee eval`; `log` shows packets to `levee watch`"},
+	"NFLOG":    {"NFLOG copies the packet to a program", "`log` shows packets to `levee watch`"},
 	"ULOG":     {"ULOG copies the packet to a program", ""},
 	"TRACE":    {"TRACE is for debugging", "use `levee explain`"},
 	"AUDIT":    {"AUDIT writes a record", ""},
@@ -306,7 +306,8 @@ func (p *ipRule) extraTarget() error {
 	case "QUEUE", "NFQUEUE":
 		p.unknown(p.target+" lets a program decide", "")
 	case "SYNPROXY":
-		p.unknown("SYNPROXY answers SYNs itself", "`cookie` is a word of a later version")
+		p.unknown("SYNPROXY answers SYNs itself",
+			"`cookie` answers them in a policy of levee's own")
 	case "DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP", "TPROXY":
 		p.unknown(p.target+" rewrites addresses or ports, which levee does not do",
 			"keep it in the nat table")

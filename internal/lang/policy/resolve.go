@@ -143,9 +143,10 @@ type resolver struct {
 	broken bool
 	// of the last statement, once there are rules of the last of these
 	last        syntax.Pos
-	behindRules bool    // there are; what could not be parsed counts as one
-	rules       int     // statements
-	limits      int     // of them
+	behindRules bool // there are; what could not be parsed counts as one
+	rules       int  // statements
+	limits      int  // of them
+	cookies     int
 	logs        int     // likewise
 	resolved    []*Rule // those without errors
 	labelled    []labelled

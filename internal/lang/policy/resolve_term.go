@@ -34,6 +34,9 @@ func (r *resolver) match(s *syntax.Rule, rule *Rule) {
 		return
 	}
 	r.checkTogether(all)
+	if rule.Cookie != nil {
+		r.cookieTerms(s, all)
+	}
 	if rule.Limit != nil {
 		all = r.keyTerms(s.Limit, rule, all)
 		r.terms = all
@@ -58,7 +61,7 @@ func (r *resolver) malformed(s *syntax.Rule, t *syntax.Term, rule *Rule) {
 	case t.Not:
 		r.c.Errorf(t.Pos, "all other rules are for well-formed packets only; leave it out.",
 			"\"malformed\" cannot be negated")
-	case rule.Limit != nil:
+	case rule.Limit != nil || rule.Cookie != nil:
 		r.c.Errorf(t.Pos, "malformed frames are dropped without it.",
 			"%q cannot be given to malformed frames", s.Action)
 	case rule.Action.First():

@@ -15,13 +15,14 @@ import (
 // Rule is one statement that begins with the word of an action.
 type Rule struct {
 	Action    action.Action
-	Match     []Term // all must hold; empty matches every well-formed packet
-	Malformed bool   // `malformed`: matches malformed frames and only these; Match is then empty
-	Label     string // from `as`, or ""
-	Text      string // canonical text, as `levee fmt` prints it
-	ID        string // identity across replaces: see docs/language.md "Statements"
-	Limit     *Limit // of a limit
-	Sample    uint32 // of a log: one packet in so many is told of
+	Match     []Term  // all must hold; empty matches every well-formed packet
+	Malformed bool    // `malformed`: matches malformed frames and only these; Match is then empty
+	Label     string  // from `as`, or ""
+	Text      string  // canonical text, as `levee fmt` prints it
+	ID        string  // identity across replaces: see docs/language.md "Statements"
+	Limit     *Limit  // of a limit
+	Sample    uint32  // of a log: one packet in so many is told of
+	Cookie    *Cookie // of a cookie
 	Pos       Pos
 }
 
@@ -45,6 +46,9 @@ func (r *resolver) rule(s *syntax.Rule) {
 	}
 	if rule.Action == action.Log {
 		r.sample(s, rule)
+	}
+	if rule.Action == action.Cookie {
+		r.cookie(s, rule)
 	}
 	r.match(s, rule)
 	if r.c.Errors() == errors {

@@ -126,6 +126,9 @@ var foreign = map[string]remedy{
 	"limit":      advice(limitRule),
 	"log": advice("a log is a rule of its own, before the one that decides: log tcp port 23 as " +
 		"\"telnet\"."),
+	"cookie": advice("a cookie is a rule of its own, before the one that passes: cookie tcp port " +
+		"443 above 10kpps."),
+	"above":  advice("only a cookie has it: cookie tcp port 443 above 10kpps."),
 	"sample": advice("only a log has it: log udp sample 1/100."),
 	"with":   advice("terms follow one another without it."),
 	"where":  advice("terms follow one another without it."),

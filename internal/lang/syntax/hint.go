@@ -13,7 +13,7 @@ import (
 var isKeyword = func() map[string]bool {
 	m := wordSet(actionWords + " interface set default essential off on error test " +
 		"packet expect leaves hex by has as " +
-		"file dynamic max lease any none not cookie payload rollup rate " +
+		"file dynamic max lease any none not payload rollup rate " +
 		"burst memory above sample")
 	for _, w := range phraseWords(func(*field.Phrase) bool { return true }) {
 		if !isFieldWord[w] { // those that only packets had once name sets
@@ -141,11 +141,6 @@ func actionMeant(word string) string {
 	return ""
 }
 
-// later are the statements that are reserved, with what to do today.
-var later = map[string]string{
-	"cookie": "until then let the kernel answer: sysctl -w net.ipv4.tcp_syncookies=1.",
-}
-
 // limitRule is for rates where a rule does not begin with limit.
 const limitRule = "a rate is a rule of its own, before the one that passes: limit tcp port 22 " +
 	"rate 10/s by source."
@@ -157,7 +152,6 @@ const states = "what belongs to a connection is let in by a rule of its own (pas
 // laterMatch are the matches that are reserved.
 var laterMatch = map[string]string{
 	"payload": "use ports and \"len\" where they tell the traffic apart.",
-	"cookie":  later["cookie"],
 }
 
 func reserved(word string) string {
@@ -167,9 +161,6 @@ func reserved(word string) string {
 // statementRemedy says what a line that starts with word was probably meant to be. The message is
 // "" for the ordinary one.
 func statementRemedy(word string) (msg string, r remedy) {
-	if h, ok := later[word]; ok {
-		return reserved(word), advice(h)
-	}
 	if a := actionMeant(word); a != "" {
 		return "", meant(a)
 	}

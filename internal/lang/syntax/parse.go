@@ -213,7 +213,7 @@ func (p *parser) statement() {
 	}
 	keyword := word
 	p.setName = ""
-	if c := p.tok.class; c&statementWord == 0 || c&laterWord != 0 {
+	if p.tok.class&statementWord == 0 {
 		assigned := p.tok.kind == tWord && p.ahead().text == "="
 		if word = p.unknownStatement(assigned); assigned {
 			p.namedSet(base)
@@ -311,7 +311,7 @@ func (p *parser) startsStatement() bool {
 	return p.tok.first && p.tok.class&statementWord != 0
 }
 
-var isStatement = wordSet(actionWords + " " + otherStatements + " cookie")
+var isStatement = wordSet(actionWords + " " + otherStatements)
 
 // otherStatements begin with no action.
 const otherStatements = "interface set default essential on test"

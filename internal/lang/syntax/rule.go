@@ -9,6 +9,7 @@ type Rule struct {
 	Terms  []Term // as written
 	Limit  *Limit // of a limit
 	Sample *Word  // of a log: `1/100`
+	Above  *Word  // of a cookie: `10kpps`
 	Label  *Word
 }
 
@@ -19,8 +20,9 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 	match := p.match[:0]
 	limits := r.Action == action.Limit.String()
 	logs := r.Action == action.Log.String()
+	answers := r.Action == action.Cookie.String()
 	for !p.atEnd() && !p.is("as") && !(limits && limitWords[p.tok.text]) &&
-		!(logs && p.is("sample")) {
+		!(logs && p.is("sample")) && !(answers && p.is("above")) {
 		t, ok := p.term()
 		if !ok || p.tooMany(len(match), t.Pos) {
 			return nil, false
@@ -41,6 +43,14 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 		w := p.word()
 		r.Sample = &w
 	}
+	if answers && p.accept("above") {
+		if p.tok.kind != tWord || p.is("as") {
+			return nil, p.fail("write how many SYNs a second pass unanswered: above 10kpps.",
+				"expected a value after \"above\"")
+		}
+		w := p.word()
+		r.Above = &w
+	}
 	if p.accept("as") {
 		label, ok := p.text("a label")
 		if !ok {
@@ -59,6 +69,9 @@ func (p *printer) rule(r *Rule) {
 	}
 	if r.Sample != nil {
 		p.words("sample", r.Sample.Text)
+	}
+	if r.Above != nil {
+		p.words("above", r.Above.Text)
 	}
 	if r.Label != nil {
 		p.words("as", quoted(*r.Label))

@@ -11,8 +11,7 @@ type class uint8
 
 const (
 	keyword       class = 1 << iota // cannot name a set
-	statementWord                   // begins a statement, also one of a later version
-	laterWord                       // begins one of a later version
+	statementWord                   // begins a statement
 	familyWord                      // is a term by itself, a family
 	protoWord                       // is a term by itself, a protocol
 	simpleWord                      // is a term by itself or with a value, see simple
@@ -34,9 +33,6 @@ var classes = func() map[string]class {
 		for w := range l.words {
 			m[w] |= l.class
 		}
-	}
-	for w := range later {
-		m[w] |= laterWord
 	}
 	for w := range simple {
 		m[w] |= simpleWord
@@ -62,10 +58,10 @@ func classOf(word string) class {
 }
 
 // Words are all words that mean something, in order: keywords, words of packets, and those that are
-// kept for later.
+// kept for a later version.
 func Words() []string { return slices.Sorted(maps.Keys(classes)) }
 
-// Statements are the words that statements begin with, apart from those that are kept for later.
+// Statements are the words that statements begin with.
 func Statements() []string { return strings.Fields(actionWords + " " + otherStatements) }
 
 // TermWords are the words that terms of rules are made of.

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#ifndef LEVEE_ANSWER_H
+#define LEVEE_ANSWER_H
+
+// The mark of what goes back out of the interface that a SYN came in by. The program at egress
+// learns nothing from such packets.
+#define ANSWER_MARK 0x6c657665
+
+#endif

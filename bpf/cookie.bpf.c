@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+//
+// What a cookie does to a TCP segment. The answer to a SYN is what a host sends that has an old
+// connection of the same ports: an ACK, of a number that the client never sent (RFC 9293 section
+// 3.5.1, figure 9). The number is made of the addresses, the ports, the time and a secret key. A
+// client that is there resets that connection, with the number (section 3.10.7.3), and says its
+// SYN again. So nothing is kept of a SYN, whatever listens behind, and the connection is the
+// client's and the listener's own. Package cookie takes the functions out of this object.
+#include "answer.h"
+#include "parse.h"
+
+struct cookie_head {
+	__u64 key[2]; // of SipHash
+	__u64 clock;  // jiffies for tests, 0 for those of the kernel
+	__u32 second; // in jiffies
+	__u32 lease;  // of a source that is proven, in jiffies
+	__u64 proven; // RSTs that proved their source
+	__u64 forged; // RSTs that proved nothing
+	__u64 evicted; // sources that lost their place before their lease had ended
+	__u64 unused;
+};
+
+// A source that is proven; expires is the lower 32 bits of jiffies.
+struct cookie_source {
+	__u32 tag, expires;
+};
+
+// What is known of the SYNs that come to a rule. Times are in jiffies.
+struct cookie_meter {
+	__u64 start; // of the second that is counted
+	__u64 count; // SYNs in it
+	__u64 until; // answers are given
+	__u64 last;  // answer
+};
+
+#define COOKIE_LINE 8
+#define COOKIE_LINES (1 << 16)
+#define COOKIE_METERS 256 // a rule has the one of its number
+
+struct cookie_memory {
+	struct cookie_head head;
+	struct cookie_meter meters[COOKIE_METERS];
+	struct cookie_source sources[COOKIE_LINES][COOKIE_LINE];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cookie_memory);
+} cookies SEC(".maps");
+
+struct ipv4 {
+	__u8 version_ihl, tos;
+	__be16 tot_len, id, frag_off;
+	__u8 ttl, proto;
+	__be16 check;
+	__be32 src, dst;
+};
+
+struct ipv6 {
+	__be32 flow;
+	__be16 len;
+	__u8 next, hops;
+	__be64 src_hi, src_lo, dst_hi, dst_lo;
+} __attribute__((packed));
+
+struct tcp {
+	__be16 src_port, dst_port;
+	__be32 seq, ack;
+	__u8 offset, flags;
+	__be16 window, check, urgent;
+};
+
+// What goes back in place of a SYN.
+struct answer {
+	__u8 macs[12];
+	union {
+		struct ipv4 four;
+		struct ipv6 six;
+	};
+	struct tcp tcp;
+	__u64 pseudo; // sum of the pseudo header
+};
+
+// What one CPU works on: more than the stack has room for, beside that of the program.
+struct cookie_work {
+	struct key key;
+	struct answer answer;
+	__u64 words[6];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cookie_work);
+} work SEC(".maps");
+
+// What becomes of a segment.
+enum cookie_result {
+	COOKIE_GOES_ON,
+	COOKIE_ANSWERED, // the packet is the answer now
+	COOKIE_DROPPED,  // it has proven its source, or could not be made the answer
+};
+
+#define FIN 0x01
+#define SYN 0x02
+#define RST 0x04
+#define ACK 0x10
+
+#define PERIOD 64 // seconds for which a number is given; it holds for one period more
+#define OPENS 2	  // seconds for which answers go on when the rate has been exceeded
+
+#define ROTATE(x, n) ((x) << (n) | (x) >> (64 - (n)))
+
+struct sip {
+	__u64 a, b, c, d;
+};
+
+static __always_inline void sip_round(struct sip *s)
+{
+	s->a += s->b;
+	s->b = ROTATE(s->b, 13) ^ s->a;
+	s->a = ROTATE(s->a, 32);
+	s->c += s->d;
+	s->d = ROTATE(s->d, 16) ^ s->c;
+	s->a += s->d;
+	s->d = ROTATE(s->d, 21) ^ s->a;
+	s->c += s->b;
+	s->b = ROTATE(s->b, 17) ^ s->c;
+	s->c = ROTATE(s->c, 32);
+}
+
+// sip_hash is SipHash-1-3 (Aumasson and Bernstein, 2012; Linux uses it as hsiphash) of six words,
+// which may be told from no other number of words.
+static __always_inline __u64 sip_hash(const __u64 key[2], const __u64 words[6])
+{
+	struct sip s = {
+		key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d,
+		key[0] ^ 0x6c7967656e657261, key[1] ^ 0x7465646279746573,
+	};
+
+	for (int i = 0; i < 7; i++) {
+		__u64 word = i < 6 ? words[i] : 48ULL << 56;
+
+		s.d ^= word;
+		sip_round(&s);
+		s.a ^= word;
+	}
+	s.c ^= 0xff;
+	for (int i = 0; i < 3; i++)
+		sip_round(&s);
+	return s.a ^ s.b ^ s.c ^ s.d;
+}
+
+// number is what the client of a segment is to reset: the lower half; the upper is any other.
+static __always_inline __u64 number(const struct cookie_head *h, struct cookie_work *w, __u64 period)
+{
+	const struct key *k = &w->key;
+
+	w->words[0] = k->src_hi;
+	w->words[1] = k->src_lo;
+	w->words[2] = k->dst_hi;
+	w->words[3] = k->dst_lo;
+	w->words[4] = (__u64)k->class << 32 | (__u32)k->src_port << 16 | k->dst_port;
+	w->words[5] = period;
+	return sip_hash(h->key, w->words);
+}
+
+// line finds the places that a source may have, and its tag.
+static __always_inline struct cookie_source *line(struct cookie_memory *c, struct cookie_work *w,
+						  __u32 *tag)
+{
+	w->words[0] = w->key.src_hi;
+	w->words[1] = w->key.src_lo;
+	w->words[2] = w->words[3] = 0;
+	w->words[4] = w->key.class;
+	w->words[5] = ~0ULL;
+
+	__u64 hash = sip_hash(c->head.key, w->words);
+
+	*tag = hash;
+	return c->sources[hash >> 48 & (COOKIE_LINES - 1)];
+}
+
+static __always_inline int is_proven(struct cookie_memory *c, struct cookie_work *w, __u32 now)
+{
+	__u32 tag;
+	struct cookie_source *s = line(c, w, &tag);
+
+	for (int i = 0; i < COOKIE_LINE; i++)
+		if (s[i].tag == tag && s[i].expires - now - 1 < c->head.lease)
+			return 1;
+	return 0;
+}
+
+static __always_inline void prove(struct cookie_memory *c, struct cookie_work *w, __u32 now)
+{
+	__u32 tag, least = 0xffffffff, at = 0;
+	struct cookie_source *s = line(c, w, &tag);
+
+	for (int i = 0; i < COOKIE_LINE; i++) {
+		__u32 left = s[i].expires - now;
+
+		if (left - 1 >= c->head.lease)
+			left = 0;
+		if (s[i].tag == tag) {
+			least = 0;
+			at = i;
+			break;
+		}
+		if (left < least) {
+			least = left;
+			at = i;
+		}
+	}
+	if (least)
+		__sync_fetch_and_add(&c->head.evicted, 1);
+	at &= COOKIE_LINE - 1;
+	s[at].expires = now + c->head.lease;
+	s[at].tag = tag;
+}
+
+// above counts a SYN, and says whether answers are given.
+static __always_inline int above(const struct cookie_head *h, struct cookie_meter *m, __u64 rate,
+				 __u64 now)
+{
+	if (now - m->start >= h->second) {
+		m->start = now;
+		m->count = 0;
+	}
+	if (__sync_fetch_and_add(&m->count, 1) >= rate && m->until != now + OPENS * h->second)
+		m->until = now + OPENS * h->second;
+	return now < m->until;
+}
+
+static __always_inline __be16 fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+static __always_inline __u64 sum_of(const void *from, int words)
+{
+	const __u32 __attribute__((may_alias)) *w = from;
+	__u64 sum = 0;
+
+	for (int i = 0; i < words; i++)
+		sum += w[i];
+	return sum;
+}
+
+static __always_inline void make(struct answer *a, const struct key *k, int six, __u64 number)
+{
+	__builtin_memset(a, 0, sizeof(*a));
+	for (int i = 0; i < 6; i++) {
+		a->macs[i] = k->src_mac >> (40 - 8 * i);
+		a->macs[6 + i] = k->dst_mac >> (40 - 8 * i);
+	}
+	if (six) {
+		a->six.flow = bpf_htonl(6 << 28);
+		a->six.len = bpf_htons(sizeof(a->tcp));
+		a->six.next = 6;
+		a->six.hops = 64;
+		a->six.src_hi = bpf_cpu_to_be64(k->dst_hi);
+		a->six.src_lo = bpf_cpu_to_be64(k->dst_lo);
+		a->six.dst_hi = bpf_cpu_to_be64(k->src_hi);
+		a->six.dst_lo = bpf_cpu_to_be64(k->src_lo);
+		a->pseudo = sum_of((void *)&a->six + 8, 8);
+	} else {
+		a->four.version_ihl = 0x45;
+		a->four.tot_len = bpf_htons(sizeof(a->four) + sizeof(a->tcp));
+		a->four.frag_off = bpf_htons(0x4000); // do not fragment
+		a->four.ttl = 64;
+		a->four.proto = 6;
+		a->four.src = bpf_htonl(k->dst_hi);
+		a->four.dst = bpf_htonl(k->src_hi);
+		a->four.check = fold(sum_of(&a->four, 5));
+		a->pseudo = sum_of(&a->four.src, 2);
+	}
+	a->pseudo += bpf_htons(6) + bpf_htons(sizeof(a->tcp));
+	a->tcp.src_port = bpf_htons(k->dst_port);
+	a->tcp.dst_port = bpf_htons(k->src_port);
+	a->tcp.seq = bpf_htonl(number >> 32);
+	a->tcp.ack = bpf_htonl(number);
+	a->tcp.offset = sizeof(a->tcp) / 4 << 4;
+	a->tcp.flags = ACK;
+	a->tcp.window = 0xffff;
+	a->tcp.check = fold(a->pseudo + sum_of(&a->tcp, 5));
+}
+
+// is_partial says whether the stack has yet to sum the segment up, which it does when it sends the
+// packet: of those only the pseudo header is in the checksum.
+static __always_inline int is_partial(struct __sk_buff *ctx, __u32 at)
+{
+	__be16 before = 0, after = 0;
+
+	if (bpf_skb_load_bytes(ctx, at, &before, 2) || bpf_l4_csum_replace(ctx, at, 0, 1, 2) ||
+	    bpf_skb_load_bytes(ctx, at, &after, 2))
+		return 0;
+	return before == after;
+}
+
+// send makes the packet the answer: from at on there are headers of IP and TCP, in front of them
+// tags and addresses of the frame.
+static __always_inline int send(void *ctx, struct answer *a, int six, __u32 at, __u32 bytes,
+				int hook)
+{
+	__u32 ip = six ? sizeof(a->six) : sizeof(a->four);
+	__u32 all = at + ip + sizeof(a->tcp);
+
+	if (all < 60 && at)
+		all = bytes < 60 ? bytes : 60; // what an Ethernet frame has at least
+	if (hook == HOOK_TCX) {
+		struct __sk_buff *skb = ctx;
+		__u32 tcp = at + ip;
+
+		if (is_partial(skb, tcp + 16))
+			a->tcp.check = ~fold(a->pseudo);
+		if ((all != bytes && bpf_skb_change_tail(skb, all, 0)) ||
+		    (at && bpf_skb_store_bytes(skb, 0, a->macs, sizeof(a->macs), 0)) ||
+		    bpf_skb_store_bytes(skb, at, six ? (void *)&a->six : &a->four, ip, 0) ||
+		    bpf_skb_store_bytes(skb, tcp, &a->tcp, sizeof(a->tcp), 0))
+			return COOKIE_DROPPED;
+		skb->mark = ANSWER_MARK;
+		bpf_redirect(skb->ifindex, 0);
+		return COOKIE_ANSWERED;
+	}
+	if (bpf_xdp_adjust_tail(ctx, (int)(all - bytes)))
+		return COOKIE_DROPPED;
+
+	void *data = (void *)(long)((struct xdp_md *)ctx)->data;
+	void *end = (void *)(long)((struct xdp_md *)ctx)->data_end;
+	void *to = data + (at & 0x3f);
+
+	if (data + sizeof(a->macs) > end || to + ip + sizeof(a->tcp) > end)
+		return COOKIE_DROPPED;
+	if (at)
+		__builtin_memcpy(data, a->macs, sizeof(a->macs));
+	if (six)
+		__builtin_memcpy(to, &a->six, sizeof(a->six));
+	else
+		__builtin_memcpy(to, &a->four, sizeof(a->four));
+	__builtin_memcpy(to + ip, &a->tcp, sizeof(a->tcp));
+	return COOKIE_ANSWERED;
+}
+
+// network is where the header of IP begins.
+static __always_inline __u32 network(const struct frame *f, int hook)
+{
+	__u32 off = 12;
+
+	for (int i = 0; i < 2; i++) {
+		__be16 type = 0;
+
+		if (pull(f, off, &type, 2, hook))
+			break;
+		if (type != bpf_htons(0x8100) && type != bpf_htons(0x88a8))
+			break;
+		off += 4;
+	}
+	return off + 2;
+}
+
+static __always_inline int judge(const struct frame *f, struct cookie_work *w, __u32 at,
+				 __u32 rule, __u64 rate, int hook)
+{
+	const struct key *k = &w->key;
+	__u8 flags = k->tcp_flags & (FIN | SYN | RST | ACK);
+	__u32 zero = 0;
+	struct cookie_memory *c = bpf_map_lookup_elem(&cookies, &zero);
+	int six = k->class == CLASS(1, TCP, 0);
+	__be32 seq;
+
+	if (!c || (k->class != CLASS(0, TCP, 0) && !six) || (flags != SYN && flags != RST))
+		return COOKIE_GOES_ON;
+
+	struct cookie_meter *m = &c->meters[rule & (COOKIE_METERS - 1)];
+	__u64 now = c->head.clock ? c->head.clock : bpf_jiffies64();
+	__u64 second = c->head.second;
+	__u64 period = second ? now / (PERIOD * second) : 0;
+
+	if (flags == SYN) {
+		if (!above(&c->head, m, rate, now) || is_proven(c, w, now))
+			return COOKIE_GOES_ON;
+
+		make(&w->answer, k, six, number(&c->head, w, period));
+		m->last = now;
+		return send(f->ctx, &w->answer, six, at, f->len, hook);
+	}
+	if (m->last + 2 * PERIOD * second < now || pull(f, k->off + 4, &seq, 4, hook))
+		return COOKIE_GOES_ON;
+	seq = bpf_ntohl(seq);
+	if (seq != (__u32)number(&c->head, w, period) &&
+	    seq != (__u32)number(&c->head, w, period - 1)) {
+		__sync_fetch_and_add(&c->head.forged, 1);
+		return COOKIE_GOES_ON;
+	}
+	prove(c, w, now);
+	__sync_fetch_and_add(&c->head.proven, 1);
+	return COOKIE_DROPPED;
+}
+
+static __always_inline int in_xdp(struct xdp_md *ctx, __u32 rule, __u64 rate, int ip,
+				  int hook)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, 0};
+	__u32 zero = 0;
+	struct cookie_work *w = bpf_map_lookup_elem(&work, &zero);
+
+	f.len = hook == HOOK_XDP_FRAGS ? bpf_xdp_get_buff_len(ctx) : f.data_end - f.data;
+	if (!w)
+		return COOKIE_GOES_ON;
+	__builtin_memset(&w->key, 0, sizeof(w->key));
+	if (ip ? parse_ip(&f, &w->key, hook) : parse_ethernet(&f, &w->key, hook))
+		return COOKIE_GOES_ON;
+	return judge(&f, w, ip ? 0 : network(&f, hook), rule, rate, hook);
+}
+
+static __always_inline int in_tcx(struct __sk_buff *ctx, __u32 rule, __u64 rate, int ip)
+{
+	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
+	__u32 zero = 0;
+	struct cookie_work *w = bpf_map_lookup_elem(&work, &zero);
+
+	if (!w)
+		return COOKIE_GOES_ON;
+	__builtin_memset(&w->key, 0, sizeof(w->key));
+	if (ip ? parse_ip(&f, &w->key, HOOK_TCX) : parse_ethernet(&f, &w->key, HOOK_TCX))
+		return COOKIE_GOES_ON;
+	return judge(&f, w, ip ? 0 : network(&f, HOOK_TCX), rule, rate, HOOK_TCX);
+}
+
+static __noinline int cookie_xdp(struct xdp_md *ctx, __u32 rule, __u64 rate)
+{
+	return in_xdp(ctx, rule, rate, 0, HOOK_XDP);
+}
+
+static __noinline int cookie_xdp_frags(struct xdp_md *ctx, __u32 rule, __u64 rate)
+{
+	return in_xdp(ctx, rule, rate, 0, HOOK_XDP_FRAGS);
+}
+
+static __noinline int cookie_tcx(struct __sk_buff *ctx, __u32 rule, __u64 rate)
+{
+	return in_tcx(ctx, rule, rate, 0);
+}
+
+static __noinline int cookie_xdp_ip(struct xdp_md *ctx, __u32 rule, __u64 rate)
+{
+	return in_xdp(ctx, rule, rate, 1, HOOK_XDP);
+}
+
+static __noinline int cookie_xdp_frags_ip(struct xdp_md *ctx, __u32 rule, __u64 rate)
+{
+	return in_xdp(ctx, rule, rate, 1, HOOK_XDP_FRAGS);
+}
+
+static __noinline int cookie_tcx_ip(struct __sk_buff *ctx, __u32 rule, __u64 rate)
+{
+	return in_tcx(ctx, rule, rate, 1);
+}
+
+// These are here only so that the object holds whole programs.
+#define ENTRY(section, name, context)                                                              \
+	SEC(section)                                                                               \
+	int entry_##name(struct context *ctx)                                                      \
+	{                                                                                          \
+		return cookie_##name(ctx, bpf_get_prandom_u32(), bpf_get_prandom_u32());    \
+	}
+
+ENTRY("xdp", xdp, xdp_md)
+ENTRY("xdp.frags", xdp_frags, xdp_md)
+ENTRY("tc", tcx, __sk_buff)
+ENTRY("xdp", xdp_ip, xdp_md)
+ENTRY("xdp.frags", xdp_frags_ip, xdp_md)
+ENTRY("tc", tcx_ip, __sk_buff)
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+// Exported to Go by bpf2go, which only sees types that are used.
+const enum cookie_result *unused_cookie_result __attribute__((unused));

@@ -1,0 +1,156 @@
+package dataplane
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"levee/internal/kernel"
+)
+
+const cookiePolicy = `cookie tcp port 9000 as "cookie"
+pass arp
+pass icmp6
+pass tcp port 9000 as "service"
+default drop
+`
+
+// hearXDP gives an interface an XDP program that passes everything: so its other end may send it
+// what XDP answers.
+func hearXDP(t testing.TB, ns netns.NsHandle, dev string) {
+	t.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	l := in(t, ns, func() (link.Link, error) {
+		d, err := netlink.LinkByName(dev)
+		if err != nil {
+			return nil, err
+		}
+		return link.AttachXDP(link.XDPOptions{Interface: d.Attrs().Index, Program: p,
+			Flags: link.XDPDriverMode})
+	})
+	t.Cleanup(func() { l.Close() })
+}
+
+// TestCookieClients: clients of Linux get through, whatever their stack offers and whatever
+// listens, and an answer of the host is not needed for their second connection.
+func TestCookieClients(t *testing.T) {
+	n := newTestNet(t)
+	for ns, dev := range map[netns.NsHandle]string{n.here: "lv0", n.peer: "lv1"} {
+		in(t, ns, func() (any, error) {
+			return nil, os.WriteFile("/proc/sys/net/ipv6/conf/"+dev+"/disable_ipv6", []byte("0"), 0)
+		})
+	}
+	giveAddress(t, n.here, "lv0", "198.51.100.1/24")
+	giveAddress(t, n.here, "lv0", "2001:db8:7::1/64")
+	for i := range 12 {
+		giveAddress(t, n.peer, "lv1", fmt.Sprintf("198.51.100.%d/24", 10+i))
+		giveAddress(t, n.peer, "lv1", fmt.Sprintf("2001:db8:7::%d/64", 10+i))
+	}
+	for _, multipath := range []bool{false, true} {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(multipath)
+		t.Run(fmt.Sprintf("multipath %v", multipath), func(t *testing.T) {
+			for network, addr := range map[string]string{"tcp4": "0.0.0.0:9000",
+				"tcp6": "[::]:9000"} {
+				l := in(t, n.here, func() (net.Listener, error) {
+					return lc.Listen(context.Background(), network, addr)
+				})
+				serveEcho(l)
+				defer l.Close()
+			}
+			cookieClients(t, n)
+		})
+	}
+}
+
+func cookieClients(t *testing.T, n *testNet) {
+	modes := []Mode{XDPNative, XDPGeneric}
+	if kernel.TCX.Check() == nil {
+		modes = append(modes, TCX)
+	} else {
+		modes = append(modes, Clsact)
+	}
+	for _, mode := range modes {
+		n.run(t, string(mode), func(t *testing.T) {
+			if mode == XDPNative {
+				hearXDP(t, n.peer, "lv1")
+			}
+			if err := bringPolicyAt(t, "lv0", mode, cookiePolicy, 0); err != nil {
+				t.Fatal(err)
+			}
+			for i, stack := range []string{"", "ipv4/tcp_timestamps=0", "ipv4/tcp_window_scaling=0",
+				"ipv4/tcp_sack=0", "ipv4/tcp_ecn=1", "ipv4/tcp_fastopen=3", "multipath"} {
+				name, value, set := strings.Cut(stack, "=")
+				if set {
+					before := in(t, n.peer, func() ([]byte, error) {
+						return os.ReadFile("/proc/sys/net/" + name)
+					})
+					write := func(v string) {
+						in(t, n.peer, func() (any, error) {
+							return nil, os.WriteFile("/proc/sys/net/"+name, []byte(v), 0)
+						})
+					}
+					write(value)
+					defer write(string(before))
+				}
+				for _, family := range []string{"198.51.100.%d", "2001:db8:7::%d"} {
+					from := fmt.Sprintf(family, 10+i)
+					to := fmt.Sprintf(family, 1)
+					for try := range 2 {
+						took, err := connects(t, n.peer, from, to, stack == "multipath")
+						if err != nil {
+							t.Errorf("%s, connection %d from %s: %v", stack, try, from, err)
+						} else if took > time.Second/2 {
+							t.Errorf("%s, connection %d from %s took %v", stack, try, from, took)
+						}
+					}
+				}
+			}
+			c := status(t).Cookies
+			if c == nil || c.Sources != 14 || c.Proven != 14 || len(c.Answering) != 1 {
+				t.Errorf("status says %+v", c)
+			}
+			if _, err := Down(context.Background(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// connects connects and has a line come back.
+func connects(t testing.TB, ns netns.NsHandle, from, to string, multipath bool) (time.Duration,
+	error) {
+	t.Helper()
+	d := net.Dialer{Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	d.SetMultipathTCP(multipath)
+	type result struct {
+		c    net.Conn
+		err  error
+		took time.Duration
+	}
+	r := in(t, ns, func() (result, error) {
+		start := time.Now()
+		c, err := d.Dial("tcp", net.JoinHostPort(to, "9000"))
+		return result{c, err, time.Since(start)}, nil
+	})
+	if r.err != nil {
+		return 0, r.err
+	}
+	defer r.c.Close()
+	return r.took, speaks(r.c, 5*time.Second)
+}

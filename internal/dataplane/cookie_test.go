@@ -1,0 +1,251 @@
+package dataplane
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/lang/action"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// answering is a policy with a cookie for port 443, in the kernel, with a clock of its own.
+type answering struct {
+	*Runner
+	t    testing.TB
+	slot int
+	now  uint64 // jiffies
+}
+
+func newAnswering(t testing.TB, above string, target codegen.Target) *answering {
+	t.Helper()
+	needRoot(t)
+	p, ds := policy.Parse("test.levee", []byte("cookie tcp port 443"+above+
+		"\ncookie tcp port 444\npass tcp\ndefault drop\n"), nil)
+	if ds.HasErrors() {
+		t.Fatal(ds.Err())
+	}
+	target.Trace, target.Clock, target.HZ = true, true, testHZ
+	prog, err := codegen.Compile(p, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewRunner(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	a := &answering{r, t, p.RuleSlot(0), 1 << 33}
+	a.pass(0)
+	return a
+}
+
+func (a *answering) pass(jiffies uint64) {
+	a.now += jiffies
+	a.SetClock(a.now)
+}
+
+// judge judges a packet and returns the answer, nil if there is none.
+func (a *answering) judge(s packet.Spec) (slot int, verdict action.Action, answer []byte) {
+	a.t.Helper()
+	frame, err := packet.Build(s)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if len(frame) < 60 {
+		frame = append(frame, make([]byte, 60-len(frame))...)
+	}
+	slot, verdict, err = a.Eval(frame)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return slot, verdict, a.Answer()
+}
+
+func segment(from string, flags uint8) packet.Spec {
+	proto, s := uint8(packet.ProtoTCP), packet.Spec{From: netip.MustParseAddr(from), Flags: &flags,
+		FromPort: new(uint16(40000)), ToPort: new(uint16(443))}
+	s.Proto, s.To = &proto, netip.MustParseAddr("198.51.100.7")
+	if s.From.Is6() {
+		s.To = netip.MustParseAddr("2001:db8:7::1")
+	}
+	return s
+}
+
+// reset is the RST of a client that has been given an answer.
+func reset(s packet.Spec, answer []byte) packet.Spec {
+	var p packet.Packet
+	packet.Decode(answer, &p)
+	s.Flags = new(uint8(packet.RST))
+	s.TCPOptions, s.Payload = nil, nil
+	s.Fields = []packet.FieldValue{{Word: "seq",
+		Value: uint64(binary.BigEndian.Uint32(answer[p.TransportOffset+8:]))}}
+	return s
+}
+
+// What goes back is the segment of a host that has another connection of these ports (RFC 9293,
+// figure 9), to the octet, whatever the SYN looked like.
+func TestCookieAnswersLikeAHost(t *testing.T) {
+	linux := []byte{2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7}
+	shapes := map[string]func(*packet.Spec){
+		"bare":     func(*packet.Spec) {},
+		"options":  func(s *packet.Spec) { s.TCPOptions = linux },
+		"data":     func(s *packet.Spec) { s.Payload = bytes.Repeat([]byte("levee"), 200) },
+		"ecn":      func(s *packet.Spec) { s.Flags = new(uint8(packet.SYN | 0xc0)) },
+		"tag":      func(s *packet.Spec) { s.VLAN = new(uint16(7)) },
+		"priority": func(s *packet.Spec) { s.VLAN = new(uint16(0)) },
+		"two tags": func(s *packet.Spec) { s.VLAN, s.InnerVLAN = new(uint16(7)), new(uint16(8)) },
+		"ip options": func(s *packet.Spec) {
+			if s.From.Is6() {
+				s.Extensions = []packet.Extension{{Proto: packet.ProtoHopByHop},
+					{Proto: packet.ProtoDestOpts, Body: make([]byte, 30)}}
+			} else {
+				s.IPOptions = make([]byte, 12)
+			}
+		},
+	}
+	for name, target := range map[string]codegen.Target{"xdp": {}, "several buffers": {Frags: true},
+		"tcx": {Hook: codegen.TCX}} {
+		for shape, change := range shapes {
+			for _, from := range []string{"192.0.2.9", "2001:db8::9"} {
+				t.Run(fmt.Sprintf("%s/%s/%s", name, shape, from), func(t *testing.T) {
+					a := newAnswering(t, "", target)
+					s := segment(from, packet.SYN)
+					change(&s)
+					slot, verdict, answer := a.judge(s)
+					if slot != a.slot || verdict != action.Drop || answer == nil {
+						t.Fatalf("slot %d %v, answer %x", slot, verdict, answer)
+					}
+					var p packet.Packet
+					packet.Decode(answer, &p)
+					at := p.TransportOffset
+					want := segment(from, packet.ACK)
+					want.From, want.To, want.FromPort, want.ToPort = s.To, s.From, s.ToPort,
+						s.FromPort
+					want.VLAN, want.InnerVLAN = s.VLAN, s.InnerVLAN
+					want.EtherFrom, want.EtherTo = macOf(answer[6:]), macOf(answer)
+					want.Fields = []packet.FieldValue{{Word: "window", Value: 65535},
+						{Word: "seq", Value: uint64(binary.BigEndian.Uint32(answer[at+4:]))},
+						{Word: "ack-number", Value: uint64(binary.BigEndian.Uint32(answer[at+8:]))}}
+					if p.Family == packet.IPv4 {
+						want.Fields = append(want.Fields, packet.FieldValue{Word: "df", Value: 1})
+					}
+					frame, err := packet.Build(want)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if len(answer) != max(60, len(frame)) || !bytes.Equal(answer[:len(frame)], frame) {
+						t.Errorf("answered\n%x, want\n%x", answer, frame)
+					}
+					asked, _ := packet.Build(s)
+					if !bytes.Equal(answer[:6], asked[6:12]) || !bytes.Equal(answer[6:12], asked[:6]) {
+						t.Errorf("the answer goes to %x from %x", answer[:6], answer[6:12])
+					}
+				})
+			}
+		}
+	}
+}
+
+func macOf(b []byte) *[6]byte { m := [6]byte(b); return &m }
+
+// A client proves itself once; forged numbers prove nothing.
+func TestCookieProvesClients(t *testing.T) {
+	for _, from := range []string{"192.0.2.9", "2001:db8::9"} {
+		a := newAnswering(t, "", codegen.Target{})
+		s := segment(from, packet.SYN)
+		_, _, answer := a.judge(s)
+		rst := reset(s, answer)
+		for _, wrong := range []int{-1, 1, 1 << 16} {
+			w := rst
+			w.Fields = []packet.FieldValue{{Word: "seq",
+				Value: uint64(uint32(int(rst.Fields[0].Value) + wrong))}}
+			if slot, verdict, _ := a.judge(w); slot == a.slot || verdict != action.Pass {
+				t.Errorf("an RST with another number: slot %d, %v", slot, verdict)
+			}
+		}
+		other := rst
+		other.FromPort = new(uint16(40001))
+		a.judge(other)
+		if _, _, answer := a.judge(s); answer == nil {
+			t.Fatal("forged numbers have proven the client")
+		}
+		a.pass(64 * testHZ)
+		if slot, verdict, _ := a.judge(rst); slot != a.slot || verdict != action.Drop {
+			t.Errorf("the RST of the client: slot %d, %v", slot, verdict)
+		}
+		if slot, verdict, answer := a.judge(s); verdict != action.Pass || answer != nil {
+			t.Errorf("the SYN of a client that is proven: slot %d, %v", slot, verdict)
+		}
+		a.pass(601 * testHZ)
+		if _, _, answer := a.judge(s); answer == nil {
+			t.Error("a proof has not ended after ten minutes")
+		}
+		a.pass(129 * testHZ)
+		if slot, _, _ := a.judge(rst); slot == a.slot {
+			t.Error("a number proves a client after more than 128 seconds")
+		}
+	}
+}
+
+// Answers begin above the rate, and end two seconds after it.
+func TestCookieAboveARate(t *testing.T) {
+	a := newAnswering(t, " above 100/s", codegen.Target{})
+	answers := func(n int) (answers int) {
+		for i := range n {
+			s := segment("192.0.2.9", packet.SYN)
+			s.FromPort = new(uint16(1000 + i))
+			if _, _, answer := a.judge(s); answer != nil {
+				answers++
+			}
+		}
+		return answers
+	}
+	if n := answers(100); n != 0 {
+		t.Errorf("%d answers to 100 SYNs at 100/s", n)
+	}
+	a.pass(testHZ)
+	if n := answers(150); n != 50 {
+		t.Errorf("%d answers to 150 SYNs in a second at 100/s", n)
+	}
+	a.pass(testHZ + 10)
+	if n := answers(10); n != 10 {
+		t.Errorf("%d of 10 SYNs answered a second after a flood", n)
+	}
+	a.pass(2 * testHZ)
+	if n := answers(10); n != 0 {
+		t.Errorf("%d of 10 SYNs answered three seconds after a flood", n)
+	}
+}
+
+// Of RSTs with numbers in no order none proves a client: one in 2^31 would.
+func TestCookieRefusesForgedResets(t *testing.T) {
+	a := newAnswering(t, "", codegen.Target{})
+	s := segment("192.0.2.9", packet.SYN)
+	a.judge(s)
+	rst := segment("192.0.2.9", packet.RST)
+	frame, err := packet.Build(rst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame = append(frame, make([]byte, 6)...)
+	r := rand.New(rand.NewPCG(1, 2))
+	n := 1 << 20
+	if testing.Short() {
+		n = 1 << 14
+	}
+	for range n {
+		binary.BigEndian.PutUint32(frame[14+20+4:], r.Uint32())
+		if slot, _, err := a.Eval(frame); err != nil || slot == a.slot {
+			t.Fatalf("slot %d, %v", slot, err)
+		}
+	}
+	if _, _, answer := a.judge(s); answer == nil {
+		t.Error("forged RSTs have proven a client")
+	}
+}

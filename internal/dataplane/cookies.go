@@ -1,0 +1,74 @@
+package dataplane
+
+import (
+	"fmt"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/cookie"
+)
+
+// unheardError is why native XDP cannot answer SYNs.
+type unheardError struct{ dev string }
+
+func (e *unheardError) Error() string {
+	return fmt.Sprintf("%s is a veth device, which hands the answers of a cookie in native XDP to "+
+		"its other end only if that has an XDP program too", e.dev)
+}
+
+// refuseUnheard refuses a policy with cookies for native XDP where nobody would hear the answers
+// (veth_xdp_flush of drivers/net/veth.c). Who asks for that mode has seen to it.
+func (u *up) refuseUnheard(p *codegen.Program, t try) error {
+	if t.mode == XDPNative && (u.Mode == Auto || u.Mode == "") && u.at == nil &&
+		len(p.Cookies) > 0 && u.dev.driver == "driver veth" {
+		return &unheardError{u.dev.name}
+	}
+	return nil
+}
+
+// cookieInfo describes a cookie.
+type cookieInfo struct {
+	ID    string `json:"id"` // of its slot
+	Meter int    `json:"meter"`
+}
+
+func describeCookies(p *codegen.Program) (out []cookieInfo) {
+	for i := range p.Cookies {
+		out = append(out, cookieInfo{p.Cookies[i].Rule.ID, p.Cookies[i].Meter})
+	}
+	return out
+}
+
+// CookieState is what the cookies of a policy know.
+type CookieState struct {
+	cookie.Stats
+	Answering []string `json:"answering"` // identities of the rules that answer SYNs now
+}
+
+// tellCookies reads the memory of cookies, nil if the policy has none.
+func (s *store) tellCookies(a *attachment) (*CookieState, error) {
+	g := a.current()
+	name, ok := codegen.MapOf(g.Maps, codegen.Cookies)
+	if !ok {
+		return nil, nil
+	}
+	clock, err := s.jiffies()
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.openPinned(a.key, g.Generation, name)
+	if err != nil || m == nil {
+		return nil, err
+	}
+	defer m.Close()
+	memory, err := copyOfMap(m)
+	if err != nil {
+		return nil, err
+	}
+	state := &CookieState{Stats: cookie.Read(memory, clock.Now()), Answering: []string{}}
+	for _, k := range g.Cookies {
+		if cookie.Answering(memory, k.Meter, clock.Now()) {
+			state.Answering = append(state.Answering, k.ID)
+		}
+	}
+	return state, nil
+}

@@ -1,0 +1,49 @@
+package codegen
+
+import (
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/cookie"
+	"levee/internal/filter/ir"
+	"levee/internal/filter/plan"
+	"levee/internal/lang/field"
+	"levee/internal/packet"
+)
+
+// cookie emits what a cookie does where it stands: SYNs, and the RSTs by which clients prove that
+// they are there, are given to the function.
+func (c *compiler) cookie(_ *scope, r *ir.Rule, e ir.Effect) {
+	i := slices.IndexFunc(c.plan.Cookies, func(k plan.Cookie) bool { return k.Slot == r.Slot })
+	on, ask, dropped := c.Fresh("no_cookie"), c.Fresh("ask_cookie"), c.Fresh("cookie_dropped")
+	at, n := c.fieldAt(field.TCPFlags)
+	c.field(asm.R0, at, sizeOf(n))
+	c.Emit(
+		asm.And.Imm(asm.R0, packet.FIN|packet.SYN|packet.RST|packet.ACK),
+		asm.JEq.Imm(asm.R0, packet.SYN, ask),
+		asm.JNE.Imm(asm.R0, packet.RST, on),
+	)
+	c.Label(ask)
+	c.context(asm.R1)
+	c.Emit(
+		asm.Mov.Imm(asm.R2, int32(c.plan.Cookies[i].Meter)),
+		asm.Mov.Imm(asm.R3, int32(e.Value)),
+		asm.Call.Label(cookie.Label),
+		asm.JEq.Imm(asm.R0, cookie.GoesOn, on),
+		asm.JNE.Imm(asm.R0, cookie.Answered, dropped),
+	)
+	c.answer(plan.Response{Slot: r.Slot, Verdict: ir.Answer})
+	c.Label(dropped)
+	c.answer(plan.Response{Slot: r.Slot, Verdict: ir.Drop})
+	c.Label(on)
+}
+
+// emitCookies emits the function of all cookies.
+func (c *compiler) emitCookies() error {
+	if len(c.plan.Cookies) == 0 {
+		return nil
+	}
+	return cookie.Emit(c.Builder, c.contextParam(), c.target.Hook == TCX, c.target.Frags,
+		c.target.Link)
+}

@@ -1,0 +1,161 @@
+// Package cookie answers SYNs in place of a host, so that only clients that are there reach it: a
+// function for programs at ingress, which clang makes of bpf/cookie.bpf.c, and the layout of its
+// memory.
+//
+// The memory is a head with the secret key, a meter for each rule, and lines of eight sources that
+// have proven themselves. Nothing is kept of a SYN: what its answer acknowledges is a keyed hash of
+// the addresses, the ports and the time, and a client that is there sends a RST with that number. A
+// source's hash names its line; a place is a tag of the hash and the time at which the proof ends.
+// A place whose time has passed is as good as empty. A line that is full gives the place of the
+// source whose proof ends first.
+//
+// The package opens, pins and loads nothing.
+package cookie
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/assembler"
+	"levee/internal/packet"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package cookie -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type cookie_head -type cookie_meter -type cookie_source -type cookie_memory -type cookie_work -type cookie_result answer ../../../bpf/cookie.bpf.c
+
+// Names of the maps with the memory, and with what each CPU works on, in the specs of programs.
+const (
+	Map     = "cookies"
+	WorkMap = "work"
+)
+
+// What the function returns.
+const (
+	GoesOn   = int32(answerCookieResultCOOKIE_GOES_ON)
+	Answered = int32(answerCookieResultCOOKIE_ANSWERED)
+	Dropped  = int32(answerCookieResultCOOKIE_DROPPED)
+)
+
+// Layout of bpf/cookie.bpf.c.
+const (
+	Size      = int(unsafe.Sizeof(answerCookieMemory{}))
+	HeadBytes = int(unsafe.Sizeof(answerCookieHead{}))
+	WorkBytes = int(unsafe.Sizeof(answerCookieWork{}))
+	Meters    = len(answerCookieMemory{}.Meters)
+
+	atClock   = int(unsafe.Offsetof(answerCookieHead{}.Clock))
+	atSecond  = int(unsafe.Offsetof(answerCookieHead{}.Second))
+	atLease   = int(unsafe.Offsetof(answerCookieHead{}.Lease))
+	atProven  = int(unsafe.Offsetof(answerCookieHead{}.Proven))
+	atForged  = int(unsafe.Offsetof(answerCookieHead{}.Forged))
+	atEvicted = int(unsafe.Offsetof(answerCookieHead{}.Evicted))
+
+	atMeters  = int(unsafe.Offsetof(answerCookieMemory{}.Meters))
+	ofUntil   = int(unsafe.Offsetof(answerCookieMeter{}.Until))
+	meterSize = int(unsafe.Sizeof(answerCookieMeter{}))
+
+	atSources  = int(unsafe.Offsetof(answerCookieMemory{}.Sources))
+	sourceSize = int(unsafe.Sizeof(answerCookieSource{}))
+	ofExpires  = int(unsafe.Offsetof(answerCookieSource{}.Expires))
+)
+
+// Places is how many sources a memory has room for.
+const Places = (Size - atSources) / sourceSize
+
+// Lease is how long a source that has proven itself may send SYNs that nobody answers in the host's
+// place.
+const Lease = 10 * time.Minute
+
+// MaxInstructions is how many instructions the function has, at most.
+const MaxInstructions = 4_000
+
+// Label is the function, which is given the context, the number of the rule's meter and how many
+// SYNs a second pass unanswered.
+const Label = "cookie"
+
+var load = sync.OnceValues(loadAnswer)
+
+// names are the functions in the object, by what they are for.
+func names(tcx, frags bool, link packet.Link) (function, entry string) {
+	switch {
+	case tcx && link == packet.L3:
+		return "cookie_tcx_ip", answerProgEntryTcxIp
+	case tcx:
+		return "cookie_tcx", answerProgEntryTcx
+	case frags && link == packet.L3:
+		return "cookie_xdp_frags_ip", answerProgEntryXdpFragsIp
+	case frags:
+		return "cookie_xdp_frags", answerProgEntryXdpFrags
+	case link == packet.L3:
+		return "cookie_xdp_ip", answerProgEntryXdpIp
+	}
+	return "cookie_xdp", answerProgEntryXdp
+}
+
+// Emit emits the function, for programs at tc or at XDP, for packets in one buffer or several.
+func Emit(b *assembler.Builder, context assembler.Param, tcx, frags bool, link packet.Link) error {
+	all, err := load()
+	if err != nil {
+		return fmt.Errorf("read the function that answers SYNs: %w", err)
+	}
+	function, entry := names(tcx, frags, link)
+	body, err := assembler.Take(all.Programs[entry].Instructions, function)
+	if err != nil {
+		return err
+	}
+	b.Global(Label, context, assembler.Number("meter"), assembler.Number("above"))
+	b.Emit(asm.Call.Label(function), asm.Return())
+	b.Static(function, assembler.Pointer("ctx"), assembler.Number("meter"),
+		assembler.Number("above"))
+	b.Emit(body...)
+	return nil
+}
+
+// Seed draws the key of a memory and writes its times. The memory is all zero else.
+func Seed(memory []byte, hz uint64) {
+	binary.NativeEndian.PutUint64(memory, rand.Uint64())
+	binary.NativeEndian.PutUint64(memory[8:], rand.Uint64())
+	binary.NativeEndian.PutUint32(memory[atSecond:], uint32(hz))
+	binary.NativeEndian.PutUint32(memory[atLease:], uint32(uint64(Lease/time.Second)*hz))
+}
+
+// SetClock makes a time in jiffies the one that programs go by; 0 is for that of the kernel. The
+// key is the same in all memories then. It is for tests.
+func SetClock(memory []byte, jiffies uint64) {
+	clear(memory[:atClock])
+	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
+}
+
+// Stats are what a memory tells.
+type Stats struct {
+	Places  int    // in all
+	Sources int    // that have proven themselves
+	Proven  uint64 // RSTs that proved their source
+	Forged  uint64 // RSTs that proved nothing
+	Evicted uint64 // sources that lost their place to others before their time
+}
+
+// Read counts what is in a memory at a time in jiffies.
+func Read(memory []byte, jiffies uint64) Stats {
+	word := func(at int) uint64 { return binary.NativeEndian.Uint64(memory[at:]) }
+	s := Stats{Places: Places, Proven: word(atProven), Forged: word(atForged),
+		Evicted: word(atEvicted)}
+	lease := binary.NativeEndian.Uint32(memory[atLease:])
+	for at := atSources; at < len(memory); at += sourceSize {
+		expires := binary.NativeEndian.Uint32(memory[at+ofExpires:])
+		if expires-uint32(jiffies)-1 < lease {
+			s.Sources++
+		}
+	}
+	return s
+}
+
+// Answering reports whether the SYNs of a meter are answered, at a time in jiffies.
+func Answering(memory []byte, meter int, jiffies uint64) bool {
+	return jiffies < binary.NativeEndian.Uint64(memory[atMeters+meter*meterSize+ofUntil:])
+}

@@ -1,0 +1,72 @@
+package difftest
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"levee/internal/lang/action"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// answers reports whether SYNs are answered in the host's place.
+func answers(p *policy.Policy) bool {
+	return slices.ContainsFunc(p.Rules, func(r *policy.Rule) bool {
+		return r.Action == action.Cookie
+	})
+}
+
+// given is a SYN with the number of its answer.
+type given struct {
+	syn    []byte
+	number uint32
+	at     time.Time
+}
+
+// Between these times a number may hold or not.
+const (
+	numberHolds = 64 * time.Second
+	numberEnds  = 128 * time.Second
+)
+
+// mostGiven is how many answers are remembered.
+const mostGiven = 16
+
+// answered notes an answer, and tells the oracle, which cannot make the number itself.
+func (r *comparison) answered(syn, answer []byte) {
+	p, _ := r.transport(answer)
+	r.oracle.Answered(answer)
+	number := binary.BigEndian.Uint32(answer[p.TransportOffset+8:])
+	r.given = append(r.given, given{slices.Clone(syn), number, r.clock.at})
+	if len(r.given) > mostGiven {
+		r.given = r.given[1:]
+	}
+}
+
+// handshake makes of frame i, now and then, a SYN, or what a client sends that has been answered,
+// where the policy answers.
+func (r *comparison) handshake(frames [][]byte, i int) {
+	if !answers(r.c.Policy) {
+		return
+	}
+	rand := r.clock.rand
+	if n := len(r.given); n > 0 && rand.IntN(3) == 0 {
+		g := r.given[rand.IntN(n)]
+		frames[i] = slices.Clone(g.syn)
+		p, _ := r.transport(g.syn)
+		if age := r.clock.at.Sub(g.at); rand.IntN(2) == 0 &&
+			(age <= numberHolds || age >= numberEnds) {
+			at := frames[i][p.TransportOffset:]
+			at[13] = packet.RST
+			binary.BigEndian.PutUint32(at[4:], g.number+uint32(rand.IntN(5)/4))
+		}
+		return
+	}
+	if p, ok := r.transport(frames[i]); ok && p.Transport == packet.TCPTransport &&
+		rand.IntN(2) == 0 {
+		frames[i] = slices.Clone(frames[i])
+		frames[i][p.TransportOffset+13] = []uint8{packet.SYN, packet.SYN, packet.RST,
+			packet.SYN | packet.ECE}[rand.IntN(4)]
+	}
+}

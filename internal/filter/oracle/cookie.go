@@ -1,0 +1,110 @@
+package oracle
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// cookies are what the evaluator knows of clients whose SYNs are answered in the host's place.
+type cookies struct {
+	meters map[*policy.Cookie]*meter
+	given  map[connectionKey][]answer
+	proven map[netip.Addr]time.Time // until when
+}
+
+// meter counts the SYNs that come to a cookie.
+type meter struct {
+	began time.Time // the second that is counted
+	count uint64
+	until time.Time // answers are given
+	last  time.Time // answer
+}
+
+// answer is a number that a client may prove itself by.
+type answer struct {
+	number uint32
+	at     time.Time
+}
+
+const (
+	provenFor   = 10 * time.Minute
+	numberHolds = 64 * time.Second // at least; for twice as long at most
+	numberEnds  = 2 * numberHolds
+	answersGoOn = 2 * time.Second
+)
+
+func newCookies() *cookies {
+	return &cookies{map[*policy.Cookie]*meter{}, map[connectionKey][]answer{},
+		map[netip.Addr]time.Time{}}
+}
+
+// fate is what a cookie makes of a packet.
+type fate int
+
+const (
+	goesOn  fate = iota
+	replied      // a SYN, in the host's place
+	spent        // an RST that has proven its source
+)
+
+// judge says what a cookie makes of a packet that its rule matches.
+func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now time.Time) fate {
+	if pkt.Transport != packet.TCPTransport || pkt.Fragment {
+		return goesOn
+	}
+	m := c.meters[k]
+	if m == nil {
+		m = &meter{}
+		c.meters[k] = m
+	}
+	switch pkt.Flags & (packet.FIN | packet.SYN | packet.RST | packet.ACK) {
+	case packet.SYN:
+		if now.Sub(m.began) >= time.Second {
+			m.began, m.count = now, 0
+		}
+		if m.count++; m.count > k.Above {
+			m.until = now.Add(answersGoOn)
+		}
+		if !now.Before(m.until) || now.Before(c.proven[pkt.Src]) {
+			return goesOn
+		}
+		m.last = now
+		return replied
+	case packet.RST:
+		if now.Sub(m.last) > numberEnds {
+			return goesOn
+		}
+		number := binary.BigEndian.Uint32(frame[pkt.TransportOffset+4:])
+		for _, a := range c.given[clientOf(pkt)] {
+			if a.number == number && now.Sub(a.at) <= numberHolds {
+				c.proven[pkt.Src] = now.Add(provenFor)
+				return spent
+			}
+		}
+	}
+	return goesOn
+}
+
+// clientOf names who sent a packet, and to whom.
+func clientOf(pkt *packet.Packet) connectionKey {
+	return connectionKey{local: pkt.Dst, remote: pkt.Src, localPort: pkt.DstPort,
+		remotePort: pkt.SrcPort}
+}
+
+// Answered tells the evaluator of the frame by which a SYN was answered in the host's place. What
+// it acknowledges is known to nobody but who made it.
+func (e *Evaluator) Answered(frame []byte) {
+	var pkt packet.Packet
+	e.link.Decode(frame, &pkt)
+	if pkt.Transport != packet.TCPTransport {
+		return
+	}
+	k := connectionKey{local: pkt.Src, remote: pkt.Dst, localPort: pkt.SrcPort,
+		remotePort: pkt.DstPort}
+	e.cookies.given[k] = append(e.cookies.given[k],
+		answer{binary.BigEndian.Uint32(frame[pkt.TransportOffset+8:]), e.now()})
+}

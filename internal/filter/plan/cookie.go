@@ -1,0 +1,39 @@
+package plan
+
+import (
+	"levee/internal/filter/cookie"
+	"levee/internal/lang/action"
+	"levee/internal/lang/policy"
+)
+
+// Cookie is a cookie that packets may come to.
+type Cookie struct {
+	Rule  *policy.Rule
+	Slot  int // of the rule
+	Meter int // in the memory of cookies; it goes with the identity of the rule
+}
+
+// findCookies lists the cookies that packets may come to.
+func (p *planner) findCookies() {
+	reached := map[int]bool{} // by slot
+	for _, rules := range p.Program.Lists {
+		for i := range rules {
+			if rules[i].Action.Has(action.Cookie) {
+				reached[rules[i].Slot] = true
+			}
+		}
+	}
+	taken := map[int]bool{}
+	for i, r := range p.Program.Policy.Rules {
+		slot := p.Program.Policy.RuleSlot(i)
+		if !reached[slot] {
+			continue
+		}
+		meter := int(LogNumber(r.ID) % uint32(cookie.Meters))
+		for taken[meter] {
+			meter = (meter + 1) % cookie.Meters
+		}
+		taken[meter] = true
+		p.Cookies = append(p.Cookies, Cookie{r, slot, meter})
+	}
+}

@@ -1,0 +1,67 @@
+package policy
+
+import (
+	"time"
+
+	"levee/internal/lang/field"
+	"levee/internal/lang/syntax"
+)
+
+// Cookie is what a rule that begins with cookie does: SYNs are answered in the host's place where
+// more than so many come in a second. docs/language.md "Cookies" says how.
+type Cookie struct {
+	Above uint64 // SYNs a second that pass unanswered; 0: none
+}
+
+// maxCookies is how many cookies a policy may have.
+const maxCookies = 16
+
+// cookie resolves what stands behind the match of a cookie.
+func (r *resolver) cookie(s *syntax.Rule, rule *Rule) {
+	rule.Cookie = &Cookie{}
+	if r.cookies++; r.cookies == maxCookies+1 {
+		r.c.Errorf(s.Pos, "answer for all services with one rule.",
+			"a policy has at most %d cookies", maxCookies)
+	}
+	if s.Above == nil {
+		return
+	}
+	const example = "write SYNs a second, as in 500/s, 10kpps or 1Mpps."
+	var l Limit
+	switch p := l.rate(s.Above.Text); {
+	case p.msg != "":
+		p.hint = example
+		r.problem(s.Above.Pos, p)
+	case l.Rate.Bits || l.Rate.Per != time.Second:
+		r.c.Errorf(s.Above.Pos, example, "a cookie counts packets a second, not %s",
+			short(s.Above.Text))
+	}
+	rule.Cookie.Above = l.Rate.Amount
+}
+
+// cookieFields are what the SYN of a client has in common with the RST by which it proves that it
+// is there. A rule about anything else would see one of the two only.
+var cookieFields = map[field.Field]bool{
+	field.SrcAddr: true, field.DstAddr: true, field.SrcPort: true, field.DstPort: true,
+	field.SrcService: true, field.DstService: true, field.SrcEndpoint: true,
+	field.DstEndpoint: true, field.SrcSuffix: true, field.DstSuffix: true, field.Proto: true,
+	field.EtherType: true, field.VLAN: true, field.InnerVLAN: true, field.Tags: true,
+	field.SrcMAC: true, field.DstMAC: true,
+}
+
+// cookieTerms says which terms a cookie cannot have. It needs no other but that for TCP.
+func (r *resolver) cookieTerms(s *syntax.Rule, all []resolvedTerm) {
+	so := everything
+	for i := range all {
+		t := &all[i]
+		so = so.with(r.scopeOf(&t.term))
+		if !cookieFields[t.term.Field] {
+			r.c.Errorf(t.src.Pos, "a cookie finds SYNs by itself, and what proves a client: write "+
+				"addresses, ports and tags only.", "a cookie cannot look at %s",
+				t.term.Field.Info().Name)
+		}
+	}
+	if so.eth&^ethIP != 0 || so.protos != protoSet(6) {
+		r.c.Errorf(s.Pos, "write: cookie tcp port 443.", "a cookie is for TCP only")
+	}
+}
