@@ -156,7 +156,8 @@ static __always_inline __u64 sip_hash(const __u64 key[2], const __u64 words[6])
 }
 
 // number is what the client of a segment is to reset: the lower half; the upper is any other.
-static __always_inline __u64 number(const struct cookie_head *h, struct cookie_work *w, __u64 period)
+static __always_inline __u64 number(const struct cookie_head *h, struct cookie_work *w,
+	__u64 period)
 {
 	const struct key *k = &w->key;
 

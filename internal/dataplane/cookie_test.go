@@ -139,11 +139,13 @@ func TestCookieAnswersLikeAHost(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if len(answer) != max(60, len(frame)) || !bytes.Equal(answer[:len(frame)], frame) {
+					if len(answer) != max(60, len(frame)) ||
+						!bytes.Equal(answer[:len(frame)], frame) {
 						t.Errorf("answered\n%x, want\n%x", answer, frame)
 					}
 					asked, _ := packet.Build(s)
-					if !bytes.Equal(answer[:6], asked[6:12]) || !bytes.Equal(answer[6:12], asked[:6]) {
+					if !bytes.Equal(answer[:6], asked[6:12]) ||
+						!bytes.Equal(answer[6:12], asked[:6]) {
 						t.Errorf("the answer goes to %x from %x", answer[:6], answer[6:12])
 					}
 				})

@@ -15,6 +15,8 @@ func TestASessionThatCannotBeBegunAgain(t *testing.T) {
 		{"drop tcp syn port 22 as \"no more\"\ndefault pass\n", `"no more" (edge.levee:1)`},
 		{"pass tcp port 22\ndefault drop\n", ""},
 		{"pass tcp syn port 22\ndefault drop\n", ""},
+		// a cookie answers it, and the client says it again
+		{"cookie tcp port 22\npass tcp port 22\ndefault drop\n", ""},
 		// what one made-up SYN did not show
 		{"drop tcp syn from port < 32768 as \"low\"\ndefault pass\n", `"low" (edge.levee:1)`},
 		{"drop tcp syn len < 60 as \"short\"\ndefault pass\n", `"short" (edge.levee:1)`},
