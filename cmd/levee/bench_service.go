@@ -8,14 +8,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/bench/service"
+	"levee/internal/packet"
 )
 
 const benchServiceLong = `Measure what the visitors of a web service get before, during and
-after a flood, by time: requests answered in time and latency, under each kind of flood (UDP,
-SYN, ACK, ICMP echo, fragments), without a defence and behind iptables, nftables and levee with
-the rules of the demo policy.
+after a flood, by time: requests answered in time and latency, under each kind of flood (UDP to
+all ports and to an open one, SYN with and without options, ACK, RST, FIN, ICMP echo, fragments, all
+in turn), without a defence and behind iptables, nftables and levee: with the rules of the demo
+policy, and with all that each can do by state (levee-state is examples/service.levee).
 
-Each request counts from when it was due, and fails after a second. Three and a half minutes.`
+Each request counts from when it was due, and fails after a second. Thirteen minutes for a family.`
 
 const benchServiceExample = `  sudo levee bench service --html service.html
   sudo levee bench service --flood syn,udp --defence none,levee --rate 1M`
@@ -23,6 +25,7 @@ const benchServiceExample = `  sudo levee bench service --html service.html
 func newBenchService(e *env) *cobra.Command {
 	var o service.Options
 	var before, during, after, rate string
+	var families []string
 	cmd := newMeasurement(e, benchCommand{
 		use:   "service",
 		short: "A web service before, during and after each kind of flood",
@@ -32,8 +35,12 @@ func newBenchService(e *env) *cobra.Command {
 		err = errors.Join(durationFlag(cmd, "before", before, &o.Before),
 			durationFlag(cmd, "during", during, &o.During),
 			durationFlag(cmd, "after", after, &o.After))
-		if err != nil {
+		if err = errors.Join(err, oneOf(cmd, "family", families, "4", "6")); err != nil {
 			return err
+		}
+		for _, v := range families {
+			o.Families = append(o.Families,
+				map[string]packet.Family{"4": packet.IPv4, "6": packet.IPv6}[v])
 		}
 		if !(o.Requests > 0) {
 			return usagef(cmd, "--requests %g: a number above 0", o.Requests)
@@ -48,6 +55,7 @@ func newBenchService(e *env) *cobra.Command {
 		"only these: "+strings.Join(service.FloodNames(), ", "))
 	cmd.Flags().StringSliceVar(&o.Defences, "defence", nil,
 		"only these: "+strings.Join(service.DefenceNames(), ", "))
+	cmd.Flags().StringSliceVar(&families, "family", nil, "4 or 6, of flood and visitors (default 4)")
 	cmd.Flags().StringVar(&before, "before", "", "time before the flood (default 2s)")
 	cmd.Flags().StringVar(&during, "during", "", "time of the flood (default 4s)")
 	cmd.Flags().StringVar(&after, "after", "", "time after the flood (default 3s)")

@@ -195,14 +195,14 @@ func (e *env) genConfig(cmd *cobra.Command, f *genFlags) (c gen.Config, err erro
 			Repeat: f.loop, Fast: f.fast, Rewrite: f.rewrite,
 		}
 	default:
-		c.Flood, err = flood(cmd, f)
+		c.Floods, err = flood(cmd, f)
 	}
 	return c, err
 }
 
 // flood reads the flags that describe a flood.
-func flood(cmd *cobra.Command, f *genFlags) (*gen.Flood, error) {
-	fl := &gen.Flood{Lengths: f.lengths, NoChecksum: f.noChecksum, TTL: f.ttl}
+func flood(cmd *cobra.Command, f *genFlags) ([]gen.Flood, error) {
+	fl := gen.Flood{Lengths: f.lengths, NoChecksum: f.noChecksum, TTL: f.ttl}
 	kind, err := gen.ParseKind(f.kind)
 	if err != nil {
 		return nil, usagef(cmd, "--kind: %v", err)
@@ -258,7 +258,7 @@ func flood(cmd *cobra.Command, f *genFlags) (*gen.Flood, error) {
 		}
 		copy(m.to[:], mac)
 	}
-	return fl, nil
+	return []gen.Flood{fl}, nil
 }
 
 // floodTarget is --to, or the other end of the lab's device.

@@ -196,7 +196,7 @@ func (l *Lab) flood(ctx context.Context, t *Traffic, f func() (time.Duration, er
 			Duration: 2*(l.Warmup+l.Options.Window) + 10*time.Second,
 		}
 		if t.Frames == nil {
-			c.Flood = &t.Flood
+			c.Floods = []gen.Flood{t.Flood}
 		}
 		var err error
 		sent, err = gen.Run(sending, c)

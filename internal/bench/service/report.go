@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"levee/internal/lab/demo"
+	"levee/internal/packet"
 	"levee/internal/report"
 )
 
@@ -19,6 +20,14 @@ type phase struct {
 func (r *Report) phases(run *Once) []phase {
 	return []phase{{"before", 0, run.From}, {"during", run.From, run.To},
 		{"after", run.To, r.end()}}
+}
+
+// kind is the flood, with its family if that is not IPv4.
+func (run *Once) kind() string {
+	if run.Family == packet.IPv6 {
+		return run.Flood + "-ipv6"
+	}
+	return run.Flood
 }
 
 // end of each run.
@@ -63,10 +72,11 @@ func percentile(requests []Outcome, percent float64) float64 {
 
 var caveats = []string{
 	fmt.Sprintf("each request counts from when it was due (an open loop), and fails after %v; "+
-		"levee, nftables and iptables have the rules of the demo policy", demo.Patience),
+		"levee, nft netdev ingress and iptables INPUT have the rules of the demo policy", demo.Patience),
 	"the demo policy has no limits and no state: it lets ACK to the service's port and echo " +
 		"requests pass, as stateless rules of the others do; levee-state is levee with " +
-		"examples/service.levee, which keeps connections and has limits",
+		"examples/service.levee, which keeps connections, answers SYNs and has limits; the " +
+		"synproxy rules of the others are for the same service",
 	"receiving comes before the service on the server's core, visitors before the generator on " +
 		"the world's",
 	"one run each: the curves show what happens, not how exactly",
@@ -109,10 +119,10 @@ func (r *Report) Text(w io.Writer) error {
 	t.Table(0, func(w io.Writer) {
 		last := ""
 		for _, run := range r.Runs {
-			if run.Flood != last {
-				fmt.Fprintf(w, "\n%s: %s\t\n", run.Flood, run.What)
+			if run.kind() != last {
+				fmt.Fprintf(w, "\n%s: %s\t\n", run.kind(), run.What)
 				fmt.Fprintln(w, "\tbefore\tduring\tafter\t")
-				last = run.Flood
+				last = run.kind()
 			}
 			fmt.Fprintf(w, "  %s\t", run.Defence)
 			if why := r.why(run); why != "" {
@@ -157,18 +167,18 @@ func (r *Report) Document() *report.Document {
 	charts := map[string][2]*report.Chart{}
 	for _, run := range r.Runs {
 		if why := r.why(run); why != "" {
-			d.Refuse(run.Defence+", "+run.Flood+" flood", why)
+			d.Refuse(run.Defence+", "+run.kind()+" flood", why)
 			continue
 		}
-		pair, ok := charts[run.Flood]
+		pair, ok := charts[run.kind()]
 		if !ok {
 			pair = r.charts(d, run)
-			charts[run.Flood] = pair
+			charts[run.kind()] = pair
 		}
 		r.curves(run, pair)
 		for _, p := range r.phases(run) {
 			q := run.within(p.from, p.to)
-			t.Row(report.Text(run.Flood), report.Text(run.Defence), report.Text(p.name),
+			t.Row(report.Text(run.kind()), report.Text(run.Defence), report.Text(p.name),
 				report.Number(100*answered(q)),
 				report.Number(1e3*percentile(q, 50)), report.Number(1e3*percentile(q, 99)),
 				report.Number(float64(len(q))))
@@ -183,12 +193,12 @@ func (r *Report) charts(d *report.Document, run *Once) [2]*report.Chart {
 	time := report.Axis{Label: "time", Unit: "s"}
 	return [2]*report.Chart{
 		d.Chart(report.Chart{
-			ID: run.Flood + "-goodput", Title: "Answered, " + run.Flood + " flood",
+			ID: run.kind() + "-goodput", Title: "Answered, " + run.kind() + " flood",
 			Kind: report.Time, X: time, Marks: flood,
 			Y: report.Axis{Label: "answered requests", Unit: "requests/s"}, Better: report.More,
 		}),
 		d.Chart(report.Chart{
-			ID: run.Flood + "-latency", Title: "Latency (p99), " + run.Flood + " flood",
+			ID: run.kind() + "-latency", Title: "Latency (p99), " + run.kind() + " flood",
 			Kind: report.Time, X: time, Marks: flood,
 			Y: report.Axis{Label: "latency", Unit: "ms", Log: true}, Better: report.Less,
 		}),

@@ -20,36 +20,56 @@ import (
 	"levee/internal/lab/contender"
 	"levee/internal/lab/demo"
 	"levee/internal/lab/gen"
+	"levee/internal/packet"
 	"levee/internal/usage"
 )
 
 // Options of a measurement, of which there are no rounds and windows. Self is required; the zero
-// value of the rest takes three minutes.
+// value of the rest takes thirteen minutes.
 type Options struct {
 	bench.Options
 	// the command line that calls demo.Role, to which its arguments are added
 	Self                  []string
-	Floods                []string // kinds, empty for all of FloodNames
-	Defences              []string // names, empty for all of DefenceNames
+	Floods                []string        // kinds, empty for all of FloodNames
+	Defences              []string        // names, empty for all of DefenceNames
+	Families              []packet.Family // of flood and visitors; empty for IPv4
 	Before, During, After time.Duration
 	Rate                  float64 // of the flood in packets a second, 0 for 2.5 million
 	Requests              float64 // of the visitors a second, 0 for 200
 }
 
-// kind is one of the floods that a service is measured under.
+// kind is one of the floods that a service is measured under: packets of so many sorts in turn.
 type kind struct {
 	name, what string
-	flood      gen.Flood
+	floods     []gen.Flood
 }
 
-var kinds = []kind{
-	{"udp", "UDP to all ports", gen.Flood{Kind: gen.UDP, Ports: gen.PortRange(1, 65535)}},
-	{"syn", "bare TCP SYN to the service",
-		gen.Flood{Kind: gen.SYN, Ports: []uint16{demo.ServicePort}}},
-	{"ack", "TCP ACK to the service", gen.Flood{Kind: gen.ACK, Ports: []uint16{demo.ServicePort}}},
-	{"icmp", "ICMP echo requests", gen.Flood{Kind: gen.ICMPEcho}},
-	{"fragment", "IP fragments that are not the first", gen.Flood{Kind: gen.Fragment}},
-}
+var (
+	web  = []uint16{demo.ServicePort}
+	bare = gen.Flood{Kind: gen.SYN, Ports: web}
+	full = gen.Flood{Kind: gen.SYN, Ports: web, TCPOptions: gen.SYNOptions}
+	ack  = gen.Flood{Kind: gen.ACK, Ports: web}
+	rst  = gen.Flood{Kind: gen.ACK, Ports: web, Flags: packet.RST}
+	fin  = gen.Flood{Kind: gen.ACK, Ports: web, Flags: packet.FIN | packet.ACK}
+	udp  = gen.Flood{Kind: gen.UDP, Ports: gen.PortRange(1, 65535)}
+	open = gen.Flood{Kind: gen.UDP, Ports: []uint16{demo.UDPPort}}
+	echo = gen.Flood{Kind: gen.ICMPEcho}
+	frag = gen.Flood{Kind: gen.Fragment}
+
+	kinds = []kind{
+		{"udp", "UDP to all ports", []gen.Flood{udp}},
+		{"syn", "bare TCP SYN to the service", []gen.Flood{bare}},
+		{"syn-options", "TCP SYN to the service, with the options of Linux", []gen.Flood{full}},
+		{"ack", "TCP ACK to the service", []gen.Flood{ack}},
+		{"rst", "TCP RST to the service", []gen.Flood{rst}},
+		{"fin", "TCP FIN and ACK to the service", []gen.Flood{fin}},
+		{"udp-open", "UDP to a port that is open", []gen.Flood{open}},
+		{"icmp", "ICMP echo requests", []gen.Flood{echo}},
+		{"fragment", "IP fragments that are not the first", []gen.Flood{frag}},
+		{"mixture", "all of these in turn",
+			[]gen.Flood{udp, bare, full, ack, rst, fin, open, echo, frag}},
+	}
+)
 
 func nameOf(k kind) string { return k.name }
 
@@ -58,6 +78,7 @@ func FloodNames() []string { return bench.Names(kinds, nameOf) }
 
 func defences() []contender.Defence {
 	return []contender.Defence{contender.Nothing(), contender.IPTables(), contender.NFT(),
+		contender.IPTablesStateful(), contender.NFTStateful(),
 		contender.Levee(examples.DemoName, examples.Demo),
 		contender.LeveeAs("levee-state", examples.ServiceName, examples.Service)}
 }
@@ -77,6 +98,9 @@ func (o *Options) complete() error {
 			return usage.Wrongf("%v before, during or after the flood: each lasts %v to 1m", *p.d,
 				bucket)
 		}
+	}
+	if len(o.Families) == 0 {
+		o.Families = []packet.Family{packet.IPv4}
 	}
 	if o.Rate == 0 {
 		o.Rate = demo.DefaultRate
@@ -107,6 +131,7 @@ type Report struct {
 // Once is the service under one flood behind one defence.
 type Once struct {
 	Flood, What string
+	Family      packet.Family
 	Defence     string
 	Missing     string // why it could not be measured
 	Requests    []Outcome
@@ -138,9 +163,14 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 		Head:   o.Head(demo.Core(s.Server.Devices[0]), caveats...),
 		Before: o.Before, During: o.During, After: o.After, Rate: o.Rate, Requests: o.Requests,
 	}
-	c := &clerk{}
-	err = s.Populated(ctx, o.Requests, c.enter,
-		func() error { return r.measure(ctx, &o, s, c, floods, chosen) })
+	for _, f := range o.Families {
+		c := &clerk{}
+		err = errors.Join(err, s.Populated(ctx, f, o.Requests, c.enter,
+			func() error { return r.measure(ctx, &o, s, c, f, floods, chosen) }))
+		if err != nil || ctx.Err() != nil {
+			break
+		}
+	}
 	return bench.Ended(ctx, r, &r.Head, errors.Join(bench.Interrupted(ctx), err))
 }
 
@@ -168,15 +198,15 @@ func (c *clerk) enter(r demo.Request) {
 		Outcome{(due - c.from).Seconds(), time.Duration(r.NS).Seconds()})
 }
 
-func (r *Report) measure(ctx context.Context, o *Options, s *demo.Stage, c *clerk, floods []kind,
-	chosen []contender.Defence) error {
-	for i, k := range floods {
-		for j, d := range chosen {
-			o.Tell(fmt.Sprintf("%s flood, %s", k.name, d.Name()), i*len(chosen)+j,
-				len(floods)*len(chosen))
-			run := &Once{Flood: k.name, What: k.what, Defence: d.Name()}
+func (r *Report) measure(ctx context.Context, o *Options, s *demo.Stage, c *clerk, f packet.Family,
+	floods []kind, chosen []contender.Defence) error {
+	for _, k := range floods {
+		for _, d := range chosen {
+			o.Tell(fmt.Sprintf("%s, %s flood, %s", f, k.name, d.Name()), len(r.Runs),
+				len(o.Families)*len(floods)*len(chosen))
+			run := &Once{Flood: k.name, What: k.what, Family: f, Defence: d.Name()}
 			r.Runs = append(r.Runs, run)
-			err := r.once(ctx, o, s, c, run, d, k.flood)
+			err := r.once(ctx, o, s, c, run, d, k.floods)
 			if ctx.Err() != nil {
 				return nil // said by Run
 			}
@@ -192,14 +222,17 @@ func (r *Report) measure(ctx context.Context, o *Options, s *demo.Stage, c *cler
 
 // once is a run: defence up, quiet, flood, quiet, defence down.
 func (r *Report) once(ctx context.Context, o *Options, s *demo.Stage, c *clerk, run *Once,
-	d contender.Defence, f gen.Flood) (err error) {
+	d contender.Defence, sorts []gen.Flood) (err error) {
 	site := contender.Site{Host: s.Server, Device: s.Server.Devices[0].Name}
 	defer func() { err = errors.Join(err, d.Remove(context.WithoutCancel(ctx))) }()
 	if err := d.Install(ctx, site); err != nil {
 		return err
 	}
 	out := s.World.Devices[0]
-	f = demo.Spoofed(f, out)
+	var floods []gen.Flood
+	for _, f := range sorts {
+		floods = append(floods, demo.Spoofed(f, s.Service(run.Family).Addr()))
+	}
 	begin := kernel.Monotonic()
 	c.open(run, begin, begin+r.Before+r.During+r.After)
 	if err := lab.Sleep(ctx, r.Before); err != nil {
@@ -208,7 +241,7 @@ func (r *Report) once(ctx context.Context, o *Options, s *demo.Stage, c *clerk, 
 	began := time.Duration(0)
 	sent, err := demo.Send(ctx, gen.Config{
 		Namespace: s.World.Namespace, Device: out.Name, CPU: out.CPU, Rate: r.Rate, Seed: o.Seed,
-		Flood: &f, Duration: r.During,
+		Floods: floods, Duration: r.During,
 		Progress: func(p gen.Progress) {
 			if began == 0 {
 				began = kernel.Monotonic() - p.Elapsed

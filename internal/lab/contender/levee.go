@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"levee/internal/dataplane"
 	"levee/internal/lang/action"
@@ -57,6 +58,9 @@ func (l *levee) Dropped(ctx context.Context) (uint64, error) { return LeveeDropp
 
 func (l *levee) Remove(ctx context.Context) error { return LeveeDown(ctx, l.site) }
 
+// drops are the actions that throw the packets away that they count.
+var drops = []string{action.Drop.String(), action.Limit.String(), action.Cookie.String()}
+
 // LeveeDropped adds up levee's counters of rules that drop.
 func LeveeDropped(ctx context.Context, s Site) (sum uint64, err error) {
 	err = s.Host.Do(func() error {
@@ -69,7 +73,7 @@ func LeveeDropped(ctx context.Context, s Site) (sum uint64, err error) {
 				continue
 			}
 			for _, c := range a.Counters {
-				if c.Action == action.Drop.String() || c.Action == action.Limit.String() {
+				if slices.Contains(drops, c.Action) {
 					sum += c.Packets
 				}
 			}

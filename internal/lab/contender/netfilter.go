@@ -14,16 +14,17 @@ import (
 // NFT is nftables at netdev ingress with the rules of the demo policy.
 func NFT() Defence {
 	return &nft{
-		name: "nft netdev ingress", table: "levee_demo", rules: nftRules,
+		name: "nft netdev ingress", tables: []string{"netdev levee_demo"}, rules: nftRules,
 		what: "nftables at netdev ingress, its first hook; the same rules, a counter each",
 	}
 }
 
-// nft is a table of family netdev.
+// nft are tables of nftables; packets meet that of family netdev first.
 type nft struct {
-	name, what, table string
-	rules             string // with %s for the device
-	site              Site
+	name, what string
+	tables     []string // family and name
+	rules      string   // with %[1]s for the device
+	site       Site
 }
 
 func (n *nft) Name() string     { return n.name }
@@ -55,11 +56,20 @@ type nftListing struct {
 }
 
 func (n *nft) Dropped(ctx context.Context) (uint64, error) {
-	out, err := Run(ctx, n.site.Host, nil, "nft", "--json", "list", "table", "netdev", n.table)
-	if err != nil {
-		return 0, err
+	var sum uint64
+	for _, t := range n.tables {
+		family, name, _ := strings.Cut(t, " ")
+		out, err := Run(ctx, n.site.Host, nil, "nft", "--json", "list", "table", family, name)
+		if err != nil {
+			return 0, err
+		}
+		dropped, err := nftDropped(out)
+		if err != nil {
+			return 0, err
+		}
+		sum += dropped
 	}
-	return nftDropped(out)
+	return sum, nil
 }
 
 // nftDropped adds up the counters of the rules that drop.
@@ -97,9 +107,12 @@ func (n *nft) Remove(ctx context.Context) error {
 	if n.site.Host == nil {
 		return nil // never installed
 	}
-	// Declared first, so that deleting what is not there is no error.
-	_, err := Run(ctx, n.site.Host, fmt.Appendf(nil,
-		"table netdev %[1]s {}\ndelete table netdev %[1]s\n", n.table), "nft", "-f", "-")
+	var script []byte
+	for _, t := range n.tables {
+		// Declared first, so that deleting what is not there is no error.
+		script = fmt.Appendf(script, "table %[1]s {}\ndelete table %[1]s\n", t)
+	}
+	_, err := Run(ctx, n.site.Host, script, "nft", "-f", "-")
 	return err
 }
 

@@ -12,7 +12,7 @@ import (
 // NFTOneRule is one rule at netdev ingress.
 func NFTOneRule(port uint16) Defence {
 	return &nft{
-		name: "nft netdev ingress (one rule)", table: "levee_place",
+		name: "nft netdev ingress (one rule)", tables: []string{"netdev levee_place"},
 		what: "nftables at netdev ingress, one rule for the port",
 		rules: fmt.Sprintf(`table netdev levee_place {
 	chain ingress {

@@ -13,6 +13,7 @@ import (
 	"levee/internal/lab"
 	"levee/internal/lab/contender"
 	"levee/internal/lab/gen"
+	"levee/internal/packet"
 )
 
 // Options of the demo. Self and Out are required.
@@ -32,6 +33,7 @@ type Options struct {
 // What a demo has if nothing else is said.
 const (
 	ServicePort = 80
+	UDPPort     = 443   // where it answers datagrams
 	PerSecond   = 200   // requests by all visitors together
 	DefaultRate = 2.5e6 // of the flood, in packets a second
 )
@@ -97,14 +99,14 @@ type play struct {
 
 // run starts service and visitors, plays the acts and judges.
 func (s *play) run(ctx context.Context) (err error) {
-	replay, err := capture(s.Capture, s.Service())
+	replay, err := capture(s.Capture, s.Service(packet.IPv4))
 	if err != nil {
 		return err
 	}
 	s.waves = waves(s.World, s.Rate, s.Seed, replay)
 	s.screen = newScreen(s.Out, s.Terminal, s.intro(replay))
 	s.screen.load = loadAverage()
-	err = s.Populated(ctx, PerSecond, s.screen.request, func() error { return s.acts(ctx) })
+	err = s.Populated(ctx, packet.IPv4, PerSecond, s.screen.request, func() error { return s.acts(ctx) })
 	if ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
 	}

@@ -30,10 +30,10 @@ type wave struct {
 // defaultCapture is looked for when no capture is named.
 const defaultCapture = "../shared/data/pcap/synflood-spoofed.pcap"
 
-// Spoofed aims a flood at the peer of a device, from 268 million sources and all ports that clients
+// Spoofed aims a flood at an address, from 268 million sources or more and all ports that clients
 // have.
-func Spoofed(f gen.Flood, d lab.Device) gen.Flood {
-	f.To, f.Sources = d.Peer.IPv4, []netip.Prefix{netip.MustParsePrefix("16.0.0.0/4")}
+func Spoofed(f gen.Flood, to netip.Addr) gen.Flood {
+	f.To, f.Sources = to, gen.DefaultSources(to)
 	if f.Kind != gen.ICMPEcho && f.Kind != gen.Fragment {
 		f.FromPorts = gen.PortRange(1024, 65535)
 	}
@@ -48,8 +48,7 @@ func waves(world *lab.Host, rate float64, seed uint64, replay *gen.Replay) []wav
 		Seed: seed}
 	flood := func(f gen.Flood) gen.Config {
 		c := base
-		f = Spoofed(f, d)
-		c.Flood = &f
+		c.Floods = []gen.Flood{Spoofed(f, d.Peer.IPv4)}
 		return c
 	}
 	w := []wave{

@@ -12,6 +12,7 @@ import (
 	"levee/internal/kernel"
 	"levee/internal/lab"
 	"levee/internal/lab/contender"
+	"levee/internal/packet"
 )
 
 // Stage is a lab with a web service on its server, to which visitors come from its world.
@@ -40,15 +41,20 @@ pass to { 198.18.0.0/15, 2001:db8::/32 }
 default drop
 `
 
-// Service is where the web service is.
-func (s *Stage) Service() netip.AddrPort {
-	return netip.AddrPortFrom(s.Server.Devices[0].IPv4.Addr(), ServicePort)
+// Service is where the web service is, in the family of its visitors.
+func (s *Stage) Service(family packet.Family) netip.AddrPort {
+	d := s.Server.Devices[0]
+	if family == packet.IPv6 {
+		return netip.AddrPortFrom(d.IPv6.Addr(), ServicePort)
+	}
+	return netip.AddrPortFrom(d.IPv4.Addr(), ServicePort)
 }
 
-// Populated runs f while the service serves and visitors come to it, so many requests a second;
-// each outcome is told to tell, which is not called any more once Populated has returned.
-func (s *Stage) Populated(ctx context.Context, perSecond float64, tell func(Request),
-	f func() error) (err error) {
+// Populated runs f while the service serves and visitors come to it by IPv4 or IPv6, so many
+// requests a second; each outcome is told to tell, which is not called any more once Populated has
+// returned.
+func (s *Stage) Populated(ctx context.Context, family packet.Family, perSecond float64,
+	tell func(Request), f func() error) (err error) {
 	in, out := s.Server.Devices[0], s.World.Devices[0]
 	if err := s.priorities(in.NAPI, out.NAPI); err != nil {
 		return err
@@ -59,15 +65,19 @@ func (s *Stage) Populated(ctx context.Context, perSecond float64, tell func(Requ
 	}
 	defer func() { err = errors.Join(err, away.Remove(context.WithoutCancel(ctx))) }()
 	server, err := start(ctx, s.self, s.Server, Core(in), serviceNice, roleService,
-		s.Service().String())
+		s.Service(family).String())
 	if err != nil {
 		return err
 	}
 	if err := server.ready(); err != nil {
 		return err
 	}
-	args := []string{roleVisitors, s.Service().String(), fmt.Sprint(perSecond)}
-	for _, a := range out.Clients4 {
+	args := []string{roleVisitors, s.Service(family).String(), fmt.Sprint(perSecond)}
+	clients := out.Clients4
+	if family == packet.IPv6 {
+		clients = out.Clients6
+	}
+	for _, a := range clients {
 		args = append(args, a.String())
 	}
 	visitors, err := start(ctx, s.self, s.World, Core(out), visitorsNice, args...)

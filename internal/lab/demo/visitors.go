@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -36,12 +37,20 @@ func page(w io.Writer, visit int64) error {
 
 const articles = 450
 
-// serve is the service: HTTP on addr until ctx ends. ready is called once it accepts connections.
+// serve is the service: HTTP on addr, and answers to datagrams, until ctx ends. ready is called once
+// it accepts connections.
 func serve(ctx context.Context, addr string, ready func()) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return fmt.Errorf("starting the service: %w", err)
 	}
+	datagrams, err := net.ListenUDP("udp", &net.UDPAddr{
+		IP: l.Addr().(*net.TCPAddr).IP, Port: UDPPort})
+	if err != nil {
+		return errors.Join(fmt.Errorf("starting the service: %w", err), l.Close())
+	}
+	defer datagrams.Close()
+	go answer(datagrams)
 	var visits atomic.Int64
 	s := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -65,6 +74,21 @@ func serve(ctx context.Context, addr string, ready func()) error {
 		return fmt.Errorf("serving: %w", err)
 	}
 	return nil
+}
+
+// answer sends each datagram back, as a service does that asks a client for its address (RFC 9000
+// section 8.1.2), until the socket is closed.
+func answer(s *net.UDPConn) {
+	b := make([]byte, 1500)
+	for {
+		n, from, err := s.ReadFromUDPAddrPort(b)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			_, _ = s.WriteToUDPAddrPort(b[:n], from) // who does not listen is no error
+		}
+	}
 }
 
 // Request is one request of one visitor, as it is told to the parent process.

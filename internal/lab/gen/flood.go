@@ -79,6 +79,8 @@ type Flood struct {
 	Flags uint8
 	// NoFlags leaves a SYN or ACK flood without any, whatever Flags says.
 	NoFlags bool
+	// TCPOptions are those of a SYN or ACK flood, of 40 bytes at most and a multiple of 4.
+	TCPOptions []byte
 	// NoChecksum leaves the UDP checksum zero.
 	NoChecksum bool
 	// VLANs are the ids of tags, outermost first, at most two.
@@ -97,6 +99,10 @@ func PortRange(lo, hi uint16) []uint16 {
 	}
 	return ports
 }
+
+// SYNOptions are those with which Linux begins a connection: maximum segment size, SACK, timestamps,
+// window scale (tcp_syn_options in net/ipv4/tcp_output.c).
+var SYNOptions = []byte{2, 4, 5, 180, 4, 2, 8, 10, 0, 16, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7}
 
 // Shuffled returns ports in an order chosen by seed.
 func Shuffled(ports []uint16, seed uint64) []uint16 {
@@ -151,6 +157,9 @@ func (f *Flood) complete(dev device) error {
 		if v > 4094 {
 			return usage.Wrongf("VLAN id %d: must be 0 to 4094", v)
 		}
+	}
+	if n := len(f.TCPOptions); n > 0 && (n > 40 || n%4 != 0 || f.Kind != SYN && f.Kind != ACK) {
+		return usage.Wrongf("%d bytes of TCP options in a %s flood: TCP takes 4, 8, ... 40", n, f.Kind)
 	}
 	if f.NoFlags {
 		f.Flags = 0
@@ -209,7 +218,8 @@ func (f *Flood) ipHeader() int {
 
 // l4Header is the length of the transport header.
 func (f *Flood) l4Header() int {
-	return [...]int{UDP: 8, SYN: 20, ACK: 20, ICMPEcho: 8, Fragment: 0}[f.Kind]
+	n := [...]int{UDP: 8, SYN: 20, ACK: 20, ICMPEcho: 8, Fragment: 0}[f.Kind]
+	return n + len(f.TCPOptions)
 }
 
 // fragmentOffset, in units of 8 bytes, is behind a full first fragment at MTU 1500.
@@ -247,7 +257,7 @@ func (f *Flood) packet() policy.Packet {
 			s.Fields = append(s.Fields, packet.FieldValue{Word: packet.WordChecksum})
 		}
 	case SYN, ACK:
-		s.Flags = &f.Flags
+		s.Flags, s.TCPOptions = &f.Flags, f.TCPOptions
 		vary("seq", policy.Random, all32)
 	case ICMPEcho:
 		s.Proto = new(uint8(packet.ProtoICMP))

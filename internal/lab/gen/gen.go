@@ -41,7 +41,7 @@ const (
 	noDeadline = 24 * time.Hour
 )
 
-// Config says what to send, where and how fast. Exactly one of Flood, Template, Frames and Replay
+// Config says what to send, where and how fast. Exactly one of Floods, Template, Frames and Replay
 // is given.
 type Config struct {
 	Namespace  string // of the device, as `ip netns` lists it; "" is the current one
@@ -49,7 +49,7 @@ type Config struct {
 	OwnNetwork bool // the device is not of a lab, and the caller may flood what is behind it
 	CPU        int  // the core to run on, negative for any
 
-	Flood    *Flood
+	Floods   []Flood // sent in turn
 	Template []policy.Packet
 	Frames   *Frames
 	Replay   *Replay
@@ -154,7 +154,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 			return err
 		}
 		switch {
-		case c.Flood != nil || c.Template != nil:
+		case c.Floods != nil || c.Template != nil:
 			r, err = runTemplate(ctx, c, dev)
 		case c.Frames != nil:
 			r, err = runFrames(ctx, c, dev)
@@ -189,7 +189,7 @@ func (c *Config) check() error {
 	switch {
 	case c.Device == "":
 		return usage.Wrongf("no device is named")
-	case !one(c.Flood != nil, c.Template != nil, c.Frames != nil, c.Replay != nil):
+	case !one(c.Floods != nil, c.Template != nil, c.Frames != nil, c.Replay != nil):
 		return usage.Wrongf("name either a flood, a template, a trace or a capture to replay")
 	case c.Path != Auto && !slices.Contains(Paths, c.Path):
 		return usage.Wrongf("unknown path %q", c.Path)

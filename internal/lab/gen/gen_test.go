@@ -62,7 +62,7 @@ func TestEveryPacketIsAccountedFor(t *testing.T) {
 			rx := receive(t, l, c.at, c.proto, 26, 0)
 			c.flood.Kind = c.kind
 			r, err := Run(t.Context(), into(l,
-				Config{Flood: &c.flood, Count: c.count, Rate: c.rate, Seed: 1}))
+				Config{Floods: []Flood{c.flood}, Count: c.count, Rate: c.rate, Seed: 1}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +100,7 @@ func TestSourcesDoNotRepeatAndFollowTheSeed(t *testing.T) {
 	rx := receive(t, l, 23, 17, 26, n)
 	// Slow enough that nothing is refused on a quiet machine; a refused packet is a hole in the
 	// sequence, not a repetition, so it is looked for and not taken for an error.
-	r, err := Run(t.Context(), into(l, Config{Flood: &f, Count: n, Rate: 400000, Seed: 42}))
+	r, err := Run(t.Context(), into(l, Config{Floods: []Flood{f}, Count: n, Rate: 400000, Seed: 42}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestDurationEndsARun(t *testing.T) {
 	for _, rate := range []float64{0, 100, 20000} {
 		calls := 0
 		r, err := Run(t.Context(), into(l, Config{
-			Flood: &f, Rate: rate, Duration: 300 * time.Millisecond,
+			Floods: []Flood{f}, Rate: rate, Duration: 300 * time.Millisecond,
 			Progress: func(p Progress) { calls++ },
 		}))
 		if err != nil {
@@ -167,8 +167,8 @@ func TestContextEndsARun(t *testing.T) {
 	for _, rate := range []float64{0, 0.01, 10000} {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		began := time.Now()
-		_, err := Run(ctx, into(l, Config{Flood: &Flood{To: server4,
-			Sources: prefixes("10.0.0.0/8")}, Rate: rate}))
+		_, err := Run(ctx, into(l, Config{Floods: []Flood{{To: server4,
+			Sources: prefixes("10.0.0.0/8")}}, Rate: rate}))
 		cancel()
 		if err != nil {
 			t.Fatal(err)
@@ -181,12 +181,12 @@ func TestContextEndsARun(t *testing.T) {
 
 func TestNothingLeavesForOtherNetworks(t *testing.T) {
 	l := labtest.New(t)
-	flood := &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}
+	flood := []Flood{{To: server4, Sources: prefixes("10.0.0.0/8")}}
 	for name, c := range map[string]Config{
-		"loopback here": {Device: "lo", Flood: flood, Count: 1},
-		"loopback in the lab": {Namespace: l.Host(lab.World).Namespace, Device: "lo", Flood: flood,
+		"loopback here": {Device: "lo", Floods: flood, Count: 1},
+		"loopback in the lab": {Namespace: l.Host(lab.World).Namespace, Device: "lo", Floods: flood,
 			Count: 1},
-		"a lab device's name": {Device: "eth0", Flood: flood, Count: 1},
+		"a lab device's name": {Device: "eth0", Floods: flood, Count: 1},
 		"replay":              {Device: "lo", Replay: &Replay{Open: Capture(os.DevNull)}, Count: 1},
 	} {
 		r, err := Run(t.Context(), c)
@@ -200,7 +200,7 @@ func TestOwnNetworkSendsOnAnyDevice(t *testing.T) {
 	l := labtest.New(t)
 	rx := receive(t, l, 23, 17, 26, 0)
 	t.Setenv("LEVEE_RUN", t.TempDir()) // now nobody knows that this is a lab
-	c := into(l, Config{Flood: &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}, Count: 10})
+	c := into(l, Config{Floods: []Flood{{To: server4, Sources: prefixes("10.0.0.0/8")}}, Count: 10})
 	if r, err := Run(t.Context(), c); !errors.Is(err, ErrNotOurs) || r.Sent != 0 {
 		t.Fatalf("sent %d without being told that the network is ours: %v", r.Sent, err)
 	}
@@ -208,7 +208,7 @@ func TestOwnNetworkSendsOnAnyDevice(t *testing.T) {
 	if _, err := Run(t.Context(), c); err == nil {
 		t.Error("sent without a destination Ethernet address")
 	}
-	c.Flood.ToMAC = [6]byte{2, 0, 0, 0, 0, 1}
+	c.Floods[0].ToMAC = [6]byte{2, 0, 0, 0, 0, 1}
 	if r, err := Run(t.Context(), c); err != nil || r.Sent != 10 || rx.received(t, 10) != 10 {
 		t.Errorf("sent %d, received %d, %v", r.Sent, rx.received(t, 10), err)
 	}
@@ -227,7 +227,7 @@ func TestLengthsArriveAsTheyWereAsked(t *testing.T) {
 		Lengths: []int{3000, 28, 29, 1500, 700}}
 	const n = 1000
 	rx := receive(t, l, 23, 17, 16, n) // total length and id
-	r, err := Run(t.Context(), into(l, Config{Flood: &f, Count: n, Rate: 20000}))
+	r, err := Run(t.Context(), into(l, Config{Floods: []Flood{f}, Count: n, Rate: 20000}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,8 +261,8 @@ func vanishing(t *testing.T, c Config) (Report, error) {
 }
 
 func TestADeviceThatVanishesEndsTheRun(t *testing.T) {
-	if _, err := vanishing(t, Config{Flood: &Flood{To: server4,
-		Sources: prefixes("10.0.0.0/8")}}); err == nil {
+	if _, err := vanishing(t, Config{Floods: []Flood{{To: server4,
+		Sources: prefixes("10.0.0.0/8")}}}); err == nil {
 		t.Error("no error")
 	}
 }
@@ -275,7 +275,7 @@ func TestFramesThatThePeerDoesNotTakeAreAnError(t *testing.T) {
 		t.Skipf("needs ethtool: %v %s", err, out)
 	}
 	r, err := Run(t.Context(), into(l,
-		Config{Flood: &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}, Count: 1000}))
+		Config{Floods: []Flood{{To: server4, Sources: prefixes("10.0.0.0/8")}}, Count: 1000}))
 	if err == nil || r.Sent != 0 || r.Errors != 1000 {
 		t.Errorf("sent %d, errors %d, %v", r.Sent, r.Errors, err)
 	}
@@ -309,11 +309,11 @@ func TestConfigsThatMakeNoSenseAreRefused(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]Config{
-		"no device":         {Flood: f(func(*Flood) {})},
+		"no device":         {Floods: []Flood{*f(func(*Flood) {})}},
 		"nothing to send":   {Device: "eth0"},
-		"both":              {Device: "eth0", Flood: f(func(*Flood) {}), Replay: &Replay{}},
-		"negative rate":     {Device: "eth0", Flood: f(func(*Flood) {}), Rate: -1},
-		"negative duration": {Device: "eth0", Flood: f(func(*Flood) {}), Duration: -1},
+		"both":              {Device: "eth0", Floods: []Flood{*f(func(*Flood) {})}, Replay: &Replay{}},
+		"negative rate":     {Device: "eth0", Floods: []Flood{*f(func(*Flood) {})}, Rate: -1},
+		"negative duration": {Device: "eth0", Floods: []Flood{*f(func(*Flood) {})}, Duration: -1},
 	} {
 		if err := c.check(); err == nil {
 			t.Errorf("%s: accepted", name)

@@ -194,7 +194,7 @@ func TestSignalsDoNotChangeTheCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]Config{
-		"flood": {Flood: &Flood{To: server4, Sources: prefixes("10.0.0.0/8")}},
+		"flood": {Floods: []Flood{{To: server4, Sources: prefixes("10.0.0.0/8")}}},
 		"trace": {Frames: &Frames{Frames: [][]byte{frame}}},
 	} {
 		rx := receive(t, l, 23, packet.ProtoUDP, 26, 0)

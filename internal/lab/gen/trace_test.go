@@ -59,7 +59,7 @@ func TestTracesThatMakeNoSenseAreRefused(t *testing.T) {
 		"no frames": {Frames: &Frames{}},
 		"short":     {Frames: &Frames{Frames: [][]byte{frame[:13]}}},
 		"long":      {Frames: &Frames{Frames: [][]byte{make([]byte, MaxFrame+1)}}},
-		"two kinds": {Frames: &Frames{Frames: [][]byte{frame}}, Flood: &Flood{}},
+		"two kinds": {Frames: &Frames{Frames: [][]byte{frame}}, Floods: []Flood{{}}},
 	} {
 		c.Device = "eth0"
 		if err := c.check(); err == nil {

@@ -15,12 +15,11 @@ import (
 // runTemplate sends a flood or a template by the path that was asked for, or the best that can.
 func runTemplate(ctx context.Context, c Config, dev device) (Report, error) {
 	packets := c.Template
-	if c.Flood != nil {
-		f := *c.Flood
+	for _, f := range c.Floods {
 		if err := f.complete(dev); err != nil {
 			return Report{}, err
 		}
-		packets = []policy.Packet{f.packet()}
+		packets = append(packets, f.packet())
 	}
 	d := template.Defaults{EtherFrom: dev.mac, EtherTo: dev.dst, To4: dev.to4, To6: dev.to6}
 	t, err := template.Compile(packets, d, c.Seed)
