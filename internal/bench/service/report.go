@@ -77,8 +77,8 @@ var caveats = []string{
 		"requests pass, as stateless rules of the others do; levee-state is levee with " +
 		"examples/service.levee, which keeps connections, answers SYNs and has limits; the " +
 		"synproxy rules of the others are for the same service",
-	"receiving comes before the service on the server's core, visitors before the generator on " +
-		"the world's",
+	"receiving comes before the service on the server's core, and before visitors and generator " +
+		"on the world's, where the answers to forged SYNs arrive too",
 	"one run each: the curves show what happens, not how exactly",
 }
 

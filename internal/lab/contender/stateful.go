@@ -89,14 +89,18 @@ COMMIT
 COMMIT
 `
 
-// strict is a defence for which conntrack takes no segment for the beginning of a connection but a
-// SYN: synproxy asks for that (the manual of iptables-extensions).
+// strict is a defence with synproxy, and what that asks of conntrack: it takes no segment for the
+// beginning of a connection but a SYN (the manual of iptables-extensions), and forgets a closed one
+// soon. With the usual two minutes a client that comes again from the same port is not proxied, and
+// finds nobody: 4 % of the visitors.
 type strict struct {
 	Defence
 	site Site
 }
 
-const tcpLoose = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose"
+var strictly = []struct{ name, strict, usual string }{
+	{"tcp_loose", "0", "1"}, {"tcp_timeout_time_wait", "1", "120"}, {"tcp_timeout_close", "1", "10"},
+}
 
 func (s *strict) Tracks() bool { return true }
 
@@ -105,20 +109,27 @@ func (s *strict) Install(ctx context.Context, at Site) error {
 		return err
 	}
 	s.site = at
-	return s.set("0")
+	return s.set(true)
 }
 
 func (s *strict) Remove(ctx context.Context) error {
 	if err := s.Defence.Remove(ctx); err != nil || s.site.Host == nil {
 		return err
 	}
-	return s.set("1")
+	return s.set(false)
 }
 
-func (s *strict) set(loose string) error {
+func (s *strict) set(strict bool) error {
 	return s.site.Host.Do(func() error {
-		if err := os.WriteFile(tcpLoose, []byte(loose), 0o644); err != nil {
-			return fmt.Errorf("setting what conntrack takes for a connection: %w", err)
+		for _, v := range strictly {
+			text := v.usual
+			if strict {
+				text = v.strict
+			}
+			err := os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_"+v.name, []byte(text), 0o644)
+			if err != nil {
+				return fmt.Errorf("setting what conntrack takes for a connection: %w", err)
+			}
 		}
 		return nil
 	})

@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"runtime"
 
-	"golang.org/x/sys/unix"
-
 	"levee/internal/kernel"
 	"levee/internal/lab"
 	"levee/internal/lab/contender"
@@ -95,9 +93,9 @@ func (s *Stage) Populated(ctx context.Context, family packet.Family, perSecond f
 	return errors.Join(err, ended)
 }
 
-// priorities of the kernel threads that receive for server and world. The server's comes before all
-// programs, as the soft interrupt does in which most drivers receive: the ring is full 0.1 ms after
-// it was told to wait.
+// priorities of the kernel threads that receive for server and world: before all programs, as the
+// soft interrupt does in which most drivers receive. Their rings are full 0.1 ms after they were
+// told to wait, also the world's, which gets the answers to what is forged.
 func (s *Stage) priorities(server, world int) error {
 	if runtime.NumCPU() < 2 {
 		return kernel.Refuse(nil, "the demo needs two cores: one for the server, one for the world")
@@ -109,7 +107,7 @@ func (s *Stage) priorities(server, world int) error {
 	if err := kernel.GoFirst(server, 1); err != nil {
 		return fmt.Errorf("raising the priority of the server's receiving thread: %w", err)
 	}
-	if err := unix.Setpriority(unix.PRIO_PROCESS, world, visitorsNice); err != nil {
+	if err := kernel.GoFirst(world, 1); err != nil {
 		return fmt.Errorf("raising the priority of the world's receiving thread: %w", err)
 	}
 	return nil
