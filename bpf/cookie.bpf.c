@@ -133,17 +133,17 @@ static __always_inline void sip_round(struct sip *s)
 	s->c = ROTATE(s->c, 32);
 }
 
-// sip_hash is SipHash-1-3 (Aumasson and Bernstein, 2012; Linux uses it as hsiphash) of six words,
-// which may be told from no other number of words.
-static __always_inline __u64 sip_hash(const __u64 key[2], const __u64 words[6])
+// sip_hash is SipHash-1-3 (Aumasson and Bernstein, 2012; Linux uses it as hsiphash) of n words,
+// 6 at most.
+static __always_inline __u64 sip_hash(const __u64 key[2], const __u64 *words, const int n)
 {
 	struct sip s = {
 		key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d,
 		key[0] ^ 0x6c7967656e657261, key[1] ^ 0x7465646279746573,
 	};
 
-	for (int i = 0; i < 7; i++) {
-		__u64 word = i < 6 ? words[i] : 48ULL << 56;
+	for (int i = 0; i <= n; i++) {
+		__u64 word = i < n ? words[i] : 8ULL * n << 56;
 
 		s.d ^= word;
 		sip_round(&s);
@@ -155,19 +155,30 @@ static __always_inline __u64 sip_hash(const __u64 key[2], const __u64 words[6])
 	return s.a ^ s.b ^ s.c ^ s.d;
 }
 
-// number is what the client of a segment is to reset: the lower half; the upper is any other.
+// number is what the client of a segment is to reset: the lower half; the upper is any other. Its
+// last bit is that of the period, so that a proof asks for one hash.
 static __always_inline __u64 number(const struct cookie_head *h, struct cookie_work *w,
 	__u64 period)
 {
 	const struct key *k = &w->key;
+	__u64 rest = (__u64)k->class << 32 | (__u32)k->src_port << 16 | k->dst_port;
+	__u64 hash;
 
-	w->words[0] = k->src_hi;
-	w->words[1] = k->src_lo;
-	w->words[2] = k->dst_hi;
-	w->words[3] = k->dst_lo;
-	w->words[4] = (__u64)k->class << 32 | (__u32)k->src_port << 16 | k->dst_port;
-	w->words[5] = period;
-	return sip_hash(h->key, w->words);
+	if (k->class == CLASS(0, TCP, 0)) {
+		w->words[0] = k->src_lo << 32 | (__u32)k->dst_lo;
+		w->words[1] = rest;
+		w->words[2] = period;
+		hash = sip_hash(h->key, w->words, 3);
+	} else {
+		w->words[0] = k->src_hi;
+		w->words[1] = k->src_lo;
+		w->words[2] = k->dst_hi;
+		w->words[3] = k->dst_lo;
+		w->words[4] = rest;
+		w->words[5] = period;
+		hash = sip_hash(h->key, w->words, 6);
+	}
+	return (hash & ~1ULL) | (period & 1);
 }
 
 // line finds the places that a source may have, and its tag.
@@ -176,11 +187,9 @@ static __always_inline struct cookie_source *line(struct cookie_memory *c, struc
 {
 	w->words[0] = w->key.src_hi;
 	w->words[1] = w->key.src_lo;
-	w->words[2] = w->words[3] = 0;
-	w->words[4] = w->key.class;
-	w->words[5] = ~0ULL;
+	w->words[2] = (__u64)w->key.class << 32 | 0xffffffff; // no period
 
-	__u64 hash = sip_hash(c->head.key, w->words);
+	__u64 hash = sip_hash(c->head.key, w->words, 3);
 
 	*tag = hash;
 	return c->sources[hash >> 48 & (COOKIE_LINES - 1)];
@@ -397,8 +406,7 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	if (m->last + 2 * PERIOD * second < now || pull(f, k->off + 4, &seq, 4, hook))
 		return COOKIE_GOES_ON;
 	seq = bpf_ntohl(seq);
-	if (seq != (__u32)number(&c->head, w, period) &&
-	    seq != (__u32)number(&c->head, w, period - 1)) {
+	if (seq != (__u32)number(&c->head, w, period - ((period ^ seq) & 1))) {
 		__sync_fetch_and_add(&c->head.forged, 1);
 		return COOKIE_GOES_ON;
 	}

@@ -42,11 +42,11 @@ func newLabDemo(e *env) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.policy, "policy", "",
-		"a policy of your own for the last act (default: the demo policy)")
+		"a policy of your own for the last act (default: examples/service.levee)")
 	cmd.Flags().StringVar(&f.capture, "capture", "",
 		"a SYN flood to replay (default: the one of the demo, if it is at hand)")
 	cmd.Flags().StringVar(&f.rate, "rate", "", "packets a second of the flood (default 2.5M)")
-	cmd.Flags().StringVar(&f.act, "act", "", "how long each act counts (default 8s)")
+	cmd.Flags().StringVar(&f.act, "act", "", "how long each act counts (default 10s)")
 	cmd.Flags().StringVar(&f.picture, "picture", "",
 		"also write the final screen to this file, as SVG")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the flood")

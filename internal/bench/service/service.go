@@ -38,43 +38,10 @@ type Options struct {
 	Requests              float64 // of the visitors a second, 0 for 200
 }
 
-// kind is one of the floods that a service is measured under: packets of so many sorts in turn.
-type kind struct {
-	name, what string
-	floods     []gen.Flood
-}
-
-var (
-	web  = []uint16{demo.ServicePort}
-	bare = gen.Flood{Kind: gen.SYN, Ports: web}
-	full = gen.Flood{Kind: gen.SYN, Ports: web, TCPOptions: gen.SYNOptions}
-	ack  = gen.Flood{Kind: gen.ACK, Ports: web}
-	rst  = gen.Flood{Kind: gen.ACK, Ports: web, Flags: packet.RST}
-	fin  = gen.Flood{Kind: gen.ACK, Ports: web, Flags: packet.FIN | packet.ACK}
-	udp  = gen.Flood{Kind: gen.UDP, Ports: gen.PortRange(1, 65535)}
-	open = gen.Flood{Kind: gen.UDP, Ports: []uint16{demo.UDPPort}}
-	echo = gen.Flood{Kind: gen.ICMPEcho}
-	frag = gen.Flood{Kind: gen.Fragment}
-
-	kinds = []kind{
-		{"udp", "UDP to all ports", []gen.Flood{udp}},
-		{"syn", "bare TCP SYN to the service", []gen.Flood{bare}},
-		{"syn-options", "TCP SYN to the service, with the options of Linux", []gen.Flood{full}},
-		{"ack", "TCP ACK to the service", []gen.Flood{ack}},
-		{"rst", "TCP RST to the service", []gen.Flood{rst}},
-		{"fin", "TCP FIN and ACK to the service", []gen.Flood{fin}},
-		{"udp-open", "UDP to a port that is open", []gen.Flood{open}},
-		{"icmp", "ICMP echo requests", []gen.Flood{echo}},
-		{"fragment", "IP fragments that are not the first", []gen.Flood{frag}},
-		{"mixture", "all of these in turn",
-			[]gen.Flood{udp, bare, full, ack, rst, fin, open, echo, frag}},
-	}
-)
-
-func nameOf(k kind) string { return k.name }
+func nameOf(k demo.Kind) string { return k.Name }
 
 // FloodNames are the kinds of floods.
-func FloodNames() []string { return bench.Names(kinds, nameOf) }
+func FloodNames() []string { return bench.Names(demo.Kinds, nameOf) }
 
 func defences() []contender.Defence {
 	return []contender.Defence{contender.Nothing(), contender.IPTables(), contender.NFT(),
@@ -149,7 +116,7 @@ type Outcome struct{ Due, Took float64 }
 // ctx ends: then the report has what was measured until then.
 func Run(ctx context.Context, o Options) (r *Report, err error) {
 	wrong := o.complete()
-	floods, wrongFlood := bench.Choose("flood", o.Floods, kinds, nameOf)
+	floods, wrongFlood := bench.Choose("flood", o.Floods, demo.Kinds, nameOf)
 	chosen, wrongDefence := bench.Choose("defence", o.Defences, defences(), contender.Defence.Name)
 	if err := bench.Ready("service", wrong, wrongFlood, wrongDefence); err != nil {
 		return nil, err
@@ -199,14 +166,14 @@ func (c *clerk) enter(r demo.Request) {
 }
 
 func (r *Report) measure(ctx context.Context, o *Options, s *demo.Stage, c *clerk, f packet.Family,
-	floods []kind, chosen []contender.Defence) error {
+	floods []demo.Kind, chosen []contender.Defence) error {
 	for _, k := range floods {
 		for _, d := range chosen {
-			o.Tell(fmt.Sprintf("%s, %s flood, %s", f, k.name, d.Name()), len(r.Runs),
+			o.Tell(fmt.Sprintf("%s, %s flood, %s", f, k.Name, d.Name()), len(r.Runs),
 				len(o.Families)*len(floods)*len(chosen))
-			run := &Once{Flood: k.name, What: k.what, Family: f, Defence: d.Name()}
+			run := &Once{Flood: k.Name, What: k.What, Family: f, Defence: d.Name()}
 			r.Runs = append(r.Runs, run)
-			err := r.once(ctx, o, s, c, run, d, k.floods)
+			err := r.once(ctx, o, s, c, run, d, k.Floods)
 			if ctx.Err() != nil {
 				return nil // said by Run
 			}

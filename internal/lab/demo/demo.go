@@ -20,14 +20,18 @@ import (
 type Options struct {
 	Self     []string // the command line that calls Role, to which its arguments are added
 	Out      io.Writer
-	Terminal bool          // Out is one: the table is redrawn in place
-	Policy   []byte        // nil for the demo policy, of which the nftables rules are a translation
-	Name     string        // its file name
-	Capture  string        // a SYN flood to replay; empty: the default one, if it is there
-	Rate     float64       // of the flood in packets a second, 0 for 2.5 million
-	Act      time.Duration // how long an act counts, 0 for 8 s
-	Seed     uint64
-	Picture  string // file to write the final screen to as SVG, if any
+	Terminal bool // Out is one: the table is redrawn in place
+	// Policy is nil for that of examples/service.levee, or where the kernel has no program at
+	// egress, of examples/demo.levee. The nftables rules are for the same service.
+	Policy  []byte
+	Name    string        // its file name
+	Capture string        // a SYN flood to replay; empty: the default one, if it is there
+	Rate    float64       // of the flood in packets a second, 0 for 2.5 million
+	Act     time.Duration // how long an act counts, 0 for 10 s
+	Seed    uint64
+	Picture string // file to write the final screen to as SVG, if any
+
+	state bool // the kernel has what connections ask for
 }
 
 // What a demo has if nothing else is said.
@@ -41,7 +45,7 @@ const (
 const (
 	quietTime   = 3 * time.Second
 	settleTime  = time.Second // between acts, so that none pays for the one before it
-	defaultAct  = 8 * time.Second
+	defaultAct  = 10 * time.Second
 	redrawEvery = 250 * time.Millisecond
 
 	// Visitors, and what receives for them, come before the flood, with which they share the
@@ -78,7 +82,12 @@ func Run(ctx context.Context, o Options) (err error) {
 }
 
 func (o *Options) complete() {
-	if o.Policy == nil {
+	o.state = kernel.TCX.Check() == nil
+	switch {
+	case o.Policy != nil:
+	case o.state:
+		o.Policy, o.Name = examples.Service, examples.ServiceName
+	default:
 		o.Policy, o.Name = examples.Demo, examples.DemoName
 	}
 	if o.Rate == 0 {
@@ -103,7 +112,7 @@ func (s *play) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.waves = waves(s.World, s.Rate, s.Seed, replay)
+	s.waves = waves(s.World, s.Rate, s.Seed, replay, s.state)
 	s.screen = newScreen(s.Out, s.Terminal, s.intro(replay))
 	s.screen.load = loadAverage()
 	err = s.Populated(ctx, packet.IPv4, PerSecond, s.screen.request, func() error { return s.acts(ctx) })
@@ -120,6 +129,10 @@ func (s *play) run(ctx context.Context) (err error) {
 func (s *play) acts(ctx context.Context) error {
 	stop := s.screen.refresh()
 	defer stop()
+	nft := contender.NFT()
+	if s.state {
+		nft = contender.NFTStateful()
+	}
 	all := []struct {
 		title   string
 		defence contender.Defence
@@ -127,7 +140,7 @@ func (s *play) acts(ctx context.Context) error {
 	}{
 		{"quiet", contender.Nothing(), false},
 		{"no defence", contender.Nothing(), true},
-		{"nftables", contender.NFT(), true},
+		{"nftables", nft, true},
 		{"levee", contender.Levee(s.Name, s.Policy), true},
 	}
 	for _, a := range all {
@@ -244,14 +257,18 @@ func (s *play) intro(replay *gen.Replay) []string {
 			"at most.", in.IPv4.Addr(), PerSecond, len(out.Clients4), Patience),
 		"Each page is rendered anew, about 0.7 ms of work; lighter pages survive without a " +
 			"defence, more slowly.",
-		fmt.Sprintf("The flood comes in by the same device, %s packets a second:", SI(s.Rate)),
+		fmt.Sprintf("The flood comes in by the same device, %s packets a second from 268 million forged "+
+			"sources:", SI(s.Rate)),
 	}
 	for _, w := range s.waves {
 		lines = append(lines, "  "+w.name)
 	}
+	nft := "the same rules at netdev ingress, its fastest hook"
+	if s.state {
+		nft = "synproxy, conntrack, and what needs no state at netdev ingress"
+	}
 	return append(lines,
 		fmt.Sprintf("Core %d is the server's: receiving, which comes first as soft interrupts "+
 			"do, and the service. Core %d is the world's.", Core(in), Core(out)),
-		fmt.Sprintf("nftables: the rules of %s at netdev ingress, its fastest hook. levee: "+
-			"%[1]s, XDP in the driver.", s.Name))
+		fmt.Sprintf("nftables: %s. levee: %s, XDP in the driver.", nft, s.Name))
 }

@@ -20,6 +20,40 @@ import (
 	"levee/internal/packet"
 )
 
+// Kind is a kind of flood against the service: packets of so many sorts in turn.
+type Kind struct {
+	Name, What string
+	Floods     []gen.Flood
+}
+
+var (
+	web  = []uint16{ServicePort}
+	bare = gen.Flood{Kind: gen.SYN, Ports: web}
+	full = gen.Flood{Kind: gen.SYN, Ports: web, TCPOptions: gen.SYNOptions}
+	ack  = gen.Flood{Kind: gen.ACK, Ports: web}
+	rst  = gen.Flood{Kind: gen.ACK, Ports: web, Flags: packet.RST}
+	fin  = gen.Flood{Kind: gen.ACK, Ports: web, Flags: packet.FIN | packet.ACK}
+	udp  = gen.Flood{Kind: gen.UDP, Ports: gen.PortRange(1, 65535)}
+	open = gen.Flood{Kind: gen.UDP, Ports: []uint16{UDPPort}}
+	echo = gen.Flood{Kind: gen.ICMPEcho}
+	frag = gen.Flood{Kind: gen.Fragment}
+
+	// Kinds are all of them.
+	Kinds = []Kind{
+		{"udp", "UDP to all ports", []gen.Flood{udp}},
+		{"syn", "bare TCP SYN to the service", []gen.Flood{bare}},
+		{"syn-options", "TCP SYN to the service, with the options of Linux", []gen.Flood{full}},
+		{"ack", "TCP ACK to the service", []gen.Flood{ack}},
+		{"rst", "TCP RST to the service", []gen.Flood{rst}},
+		{"fin", "TCP FIN and ACK to the service", []gen.Flood{fin}},
+		{"udp-open", "UDP to a port that is open", []gen.Flood{open}},
+		{"icmp", "ICMP echo requests", []gen.Flood{echo}},
+		{"fragment", "IP fragments that are not the first", []gen.Flood{frag}},
+		{"mixture", "all of these in turn",
+			[]gen.Flood{udp, bare, full, ack, rst, fin, open, echo, frag}},
+	}
+)
+
 // wave is one kind of flood and its share of an act.
 type wave struct {
 	name  string
@@ -41,21 +75,32 @@ func Spoofed(f gen.Flood, to netip.Addr) gen.Flood {
 }
 
 // waves is what an act sends, one after the other: the generator has one core. replay is nil where
-// no capture is at hand.
-func waves(world *lab.Host, rate float64, seed uint64, replay *gen.Replay) []wave {
+// no capture is at hand. Without state nobody can tell segments and echo requests from clients, and
+// they are left out.
+func waves(world *lab.Host, rate float64, seed uint64, replay *gen.Replay, state bool) []wave {
 	d := world.Devices[0]
 	base := gen.Config{Namespace: world.Namespace, Device: d.Name, CPU: d.CPU, Rate: rate,
 		Seed: seed}
-	flood := func(f gen.Flood) gen.Config {
+	var w []wave
+	for _, k := range Kinds {
+		share := 1.0
+		switch k.Name {
+		case "udp", "syn":
+		case "mixture":
+			share = 2
+			fallthrough
+		case "syn-options", "ack", "udp-open", "icmp":
+			if !state {
+				continue
+			}
+		default:
+			continue // in the mixture
+		}
 		c := base
-		c.Floods = []gen.Flood{Spoofed(f, d.Peer.IPv4)}
-		return c
-	}
-	w := []wave{
-		{"UDP from 268 million spoofed sources", 1,
-			flood(gen.Flood{Kind: gen.UDP, Ports: gen.PortRange(1, 65535)})},
-		{"SYN to port 80 from 268 million spoofed sources", 1,
-			flood(gen.Flood{Kind: gen.SYN, Ports: []uint16{ServicePort}})},
+		for _, f := range k.Floods {
+			c.Floods = append(c.Floods, Spoofed(f, d.Peer.IPv4))
+		}
+		w = append(w, wave{k.What, share, c})
 	}
 	if replay != nil {
 		c := base

@@ -19,11 +19,11 @@ import (
 const (
 	liveFrames = 1 << 1 // BPF_F_TEST_XDP_LIVE_FRAMES
 	gapBatch   = 64     // packets between clock readings of an unpaced run; BATCH of bpf/gen.bpf.c
-	// Program runs between flushes to the device. The kernel keeps as many pages for reuse, so a
-	// small number costs page allocations; the largest it takes is 256. Paced runs flush more
-	// often, up to the rate from which waking the receiver each time costs more than it evens out.
-	fastBatch, pacedBatch = 256, 64
-	flushLess             = 1e6 // packets a second
+	// Program runs between flushes to the device, at which the receiver is woken. The kernel keeps
+	// as many pages for reuse, so a small number costs page allocations; the largest it takes is
+	// 256, which is also what the ring of a veth device holds. Paced runs flush more often: the
+	// ring would be full each time.
+	fastBatch, pacedBatch = 256, 128
 	// liveRuns is the program runs of one system call: about 10 ms, after which the context
 	// is looked at.
 	liveRuns = 1 << 17
@@ -142,7 +142,7 @@ func (l *live) run(ctx context.Context, c Config, dev device) error {
 			return nil
 		}
 		runs, batch := uint64(liveRuns), uint32(pacedBatch)
-		if c.Rate == 0 || c.Rate >= flushLess {
+		if c.Rate == 0 {
 			batch = fastBatch
 		}
 		if c.Rate == 0 {
