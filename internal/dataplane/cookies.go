@@ -60,15 +60,14 @@ func (s *store) tellCookies(a *attachment) (*CookieState, error) {
 		return nil, err
 	}
 	defer m.Close()
-	memory, err := copyOfMap(m)
-	if err != nil {
-		return nil, err
-	}
-	state := &CookieState{Stats: cookie.Read(memory, clock.Now()), Answering: []string{}}
-	for _, k := range g.Cookies {
-		if cookie.Answering(memory, k.Meter, clock.Now()) {
-			state.Answering = append(state.Answering, k.ID)
+	state := &CookieState{Answering: []string{}}
+	err = s.withMemory(m, func(memory []byte) {
+		state.Stats = cookie.Read(memory, clock.Now())
+		for _, k := range g.Cookies {
+			if cookie.Answering(memory, k.Meter, clock.Now()) {
+				state.Answering = append(state.Answering, k.ID)
+			}
 		}
-	}
-	return state, nil
+	})
+	return state, err
 }

@@ -81,13 +81,14 @@ func (s *store) tellLimits(a *attachment) (out []LimitState, err error) {
 		if err != nil || m == nil {
 			return nil, err
 		}
-		memory, err := copyOfMap(m)
+		err = s.withMemory(m, func(memory []byte) {
+			out = append(out, LimitState{info.ID, len(memory),
+				limit.Read(memory, info.Shape, clock.Now(), clock.HZ())})
+		})
 		m.Close()
 		if err != nil {
 			return nil, err
 		}
-		stats := limit.Read(memory, info.Shape, clock.Now(), clock.HZ())
-		out = append(out, LimitState{info.ID, len(memory), stats})
 	}
 	return out, nil
 }
@@ -116,10 +117,7 @@ func (s *store) tellFlows(a *attachment) (*flow.Stats, error) {
 		return nil, err
 	}
 	defer m.Close()
-	memory, err := copyOfMap(m)
-	if err != nil {
-		return nil, err
-	}
-	stats := flow.Read(memory, clock.Now())
-	return &stats, nil
+	var stats flow.Stats
+	err = s.withMemory(m, func(memory []byte) { stats = flow.Read(memory, clock.Now()) })
+	return &stats, err
 }

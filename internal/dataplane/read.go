@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"levee/internal/kernel"
 )
@@ -199,6 +200,24 @@ func copyOfMap(m *ebpf.Map) ([]byte, error) {
 		return nil, kernel.Refuse(err, "read %s", m)
 	}
 	return b, nil
+}
+
+// withMemory hands f the value of a map while programs write it. A copy of tens of MB would be made
+// by the kernel in one go, and keep packets waiting; who may only read gets one all the same.
+func (s *store) withMemory(m *ebpf.Map, f func(memory []byte)) error {
+	if s.readOnly {
+		b, err := copyOfMap(m)
+		if err == nil {
+			f(b)
+		}
+		return err
+	}
+	b, err := mapMemory(m, int(m.ValueSize()))
+	if err != nil {
+		return err
+	}
+	f(b[:m.ValueSize()])
+	return unix.Munmap(b)
 }
 
 // entries lists the live entries of a set, in no order.

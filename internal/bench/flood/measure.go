@@ -191,7 +191,7 @@ func (l *Lab) flood(ctx context.Context, t *Traffic, f func() (time.Duration, er
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, generatorNice)
 		c := gen.Config{
 			Namespace: l.World.Namespace, Device: l.device, CPU: l.GeneratorCPU, Frames: t.Frames,
-			Seed: l.Seed, Rate: t.Rate,
+			Seed: l.Seed, Rate: t.Rate, Dropped: true,
 			// bounded, should nobody stop it
 			Duration: 2*(l.Warmup+l.Options.Window) + 10*time.Second,
 		}

@@ -71,7 +71,7 @@ func levee(name string, path gen.Path, text, what string) generator {
 			r, err := gen.Run(ctx, gen.Config{
 				Namespace: d.Namespace, Device: d.Devices[0].Name, CPU: c.cpu, Template: packets,
 				Path: path,
-				Rate: rate, Duration: time.Hour, Seed: c.Seed,
+				Rate: rate, Duration: time.Hour, Seed: c.Seed, Dropped: true,
 			})
 			c.told = &r
 			return err

@@ -35,7 +35,7 @@ func write(t *testing.T, f Flood, n int) [][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prog, err := tmpl.Program()
+	prog, err := tmpl.Program(0)
 	if err != nil {
 		t.Fatal(err)
 	}

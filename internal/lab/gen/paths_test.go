@@ -55,7 +55,7 @@ func TestTheProgramMakesTheFramesOfTheTemplate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		prog, err := tmpl.Program()
+		prog, err := tmpl.Program(0)
 		if err != nil {
 			if !strings.Contains(src, "sctp") {
 				t.Errorf("%s: %v", src, err)

@@ -42,7 +42,7 @@ func runTemplate(ctx context.Context, c Config, dev device) (Report, error) {
 	}
 	why := ""
 	if c.Path == Auto || c.Path == Live {
-		prog, err := t.Program()
+		prog, err := t.Program(c.slack())
 		switch {
 		case err == nil:
 			var r Report

@@ -25,7 +25,7 @@ const (
 // Program is a template as an eBPF function.
 type Program struct {
 	// Instructions are the body of a function of (struct xdp_md *, u64 number) that writes the
-	// frame of that number over the packet, which is Longest bytes long and began as First, and
+	// frame of that number over the packet, which is as long as First and began so, and
 	// returns its length, or 0 when it cannot. The function has no name yet.
 	Instructions asm.Instructions
 	// Table is the value of the array map that the instructions refer to as TableMap.
@@ -36,13 +36,15 @@ type Program struct {
 // TableMap is the name by which a program refers to its table.
 const TableMap = "template_table"
 
-// Program compiles the template; the error says why it can be sent from user space only.
-func (t *Template) Program() (*Program, error) {
+// Program compiles the template, for packets that begin so many bytes longer than the longest frame;
+// the error says why it can be sent from user space only.
+func (t *Template) Program(slack int) (*Program, error) {
 	if len(t.plans) > maxLivePlans {
 		return nil, fmt.Errorf("%d packets take turns: the program has room for %d", len(t.plans),
 			maxLivePlans)
 	}
-	c := &compiler{Builder: assembler.New(), longest: t.Longest(), turns: len(t.plans) > 1}
+	c := &compiler{Builder: assembler.New(), longest: t.Longest() + slack,
+		turns: len(t.plans) > 1}
 	for _, k := range t.plans {
 		c.whole = c.whole || c.turns && !zero(k.frame[k.layout.Payload:])
 	}
