@@ -40,6 +40,9 @@ struct cookie_meter {
 struct cookie_memory {
 	struct cookie_head head;
 	struct cookie_meter meters[COOKIE_METERS];
+	// A bit for the last three of each tag in a line: of forged sources most need not be looked for
+	// in a line, which is a miss of all caches.
+	__u8 tags[COOKIE_LINES];
 	struct cookie_source sources[COOKIE_LINES][COOKIE_LINE];
 };
 
@@ -181,9 +184,8 @@ static __always_inline __u64 number(const struct cookie_head *h, struct cookie_w
 	return (hash & ~1ULL) | (period & 1);
 }
 
-// line finds the places that a source may have, and its tag.
-static __always_inline struct cookie_source *line(struct cookie_memory *c, struct cookie_work *w,
-						  __u32 *tag)
+// line finds the line in which a source may have its place, and its tag.
+static __always_inline __u32 line(struct cookie_memory *c, struct cookie_work *w, __u32 *tag)
 {
 	w->words[0] = w->key.src_hi;
 	w->words[1] = w->key.src_lo;
@@ -192,14 +194,18 @@ static __always_inline struct cookie_source *line(struct cookie_memory *c, struc
 	__u64 hash = sip_hash(c->head.key, w->words, 3);
 
 	*tag = hash;
-	return c->sources[hash >> 48 & (COOKIE_LINES - 1)];
+	return hash >> 48 & (COOKIE_LINES - 1);
 }
+
+static __always_inline __u8 bit(__u32 tag) { return 1 << (tag & 7); }
 
 static __always_inline int is_proven(struct cookie_memory *c, struct cookie_work *w, __u32 now)
 {
-	__u32 tag;
-	struct cookie_source *s = line(c, w, &tag);
+	__u32 tag, at = line(c, w, &tag);
+	struct cookie_source *s = c->sources[at];
 
+	if (!(c->tags[at] & bit(tag)))
+		return 0;
 	for (int i = 0; i < COOKIE_LINE; i++)
 		if (s[i].tag == tag && s[i].expires - now - 1 < c->head.lease)
 			return 1;
@@ -208,20 +214,20 @@ static __always_inline int is_proven(struct cookie_memory *c, struct cookie_work
 
 static __always_inline void prove(struct cookie_memory *c, struct cookie_work *w, __u32 now)
 {
-	__u32 tag, least = 0xffffffff, at = 0;
-	struct cookie_source *s = line(c, w, &tag);
+	__u32 tag, least = 0xffffffff, at = 0, l = line(c, w, &tag);
+	struct cookie_source *s = c->sources[l];
+	__u8 tags = bit(tag);
 
 	for (int i = 0; i < COOKIE_LINE; i++) {
 		__u32 left = s[i].expires - now;
 
 		if (left - 1 >= c->head.lease)
 			left = 0;
-		if (s[i].tag == tag) {
-			least = 0;
-			at = i;
-			break;
-		}
-		if (left < least) {
+		else
+			tags |= bit(s[i].tag);
+		if (s[i].tag == tag)
+			left = 0;
+		if (left < least || s[i].tag == tag) {
 			least = left;
 			at = i;
 		}
@@ -231,6 +237,7 @@ static __always_inline void prove(struct cookie_memory *c, struct cookie_work *w
 	at &= COOKIE_LINE - 1;
 	s[at].expires = now + c->head.lease;
 	s[at].tag = tag;
+	c->tags[l] = tags; // without those whose time is over
 }
 
 // above counts a SYN, and says whether answers are given.

@@ -14,9 +14,9 @@
 
 #define BATCH 64 // frames between clock readings of an unpaced run
 
-// Clock readings for which a run waits for its packet: about 5 us. A frame that is given back unsent
-// goes by the lock of the page pool, for which the receiver waits too: where a paced run spun over
-// frames, 8 of 10 ns of the receiving core went there.
+// Clock readings for which a run waits for its packet: about 5 us. A frame that is given back
+// unsent goes by the lock of the page pool, for which the receiver waits too: where a paced run
+// spun over frames, 8 of 10 ns of the receiving core went there.
 #define READINGS 256
 
 struct pace {

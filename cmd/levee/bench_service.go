@@ -55,7 +55,8 @@ func newBenchService(e *env) *cobra.Command {
 		"only these: "+strings.Join(service.FloodNames(), ", "))
 	cmd.Flags().StringSliceVar(&o.Defences, "defence", nil,
 		"only these: "+strings.Join(service.DefenceNames(), ", "))
-	cmd.Flags().StringSliceVar(&families, "family", nil, "4 or 6, of flood and visitors (default 4)")
+	cmd.Flags().StringSliceVar(&families, "family", nil,
+		"4 or 6, of flood and visitors (default 4)")
 	cmd.Flags().StringVar(&before, "before", "", "time before the flood (default 2s)")
 	cmd.Flags().StringVar(&during, "during", "", "time of the flood (default 4s)")
 	cmd.Flags().StringVar(&after, "after", "", "time after the flood (default 3s)")

@@ -72,7 +72,8 @@ func percentile(requests []Outcome, percent float64) float64 {
 
 var caveats = []string{
 	fmt.Sprintf("each request counts from when it was due (an open loop), and fails after %v; "+
-		"levee, nft netdev ingress and iptables INPUT have the rules of the demo policy", demo.Patience),
+		"levee, nft netdev ingress and iptables INPUT have the rules of the demo policy",
+		demo.Patience),
 	"the demo policy has no limits and no state: it lets ACK to the service's port and echo " +
 		"requests pass, as stateless rules of the others do; levee-state is levee with " +
 		"examples/service.levee, which keeps connections, answers SYNs and has limits; the " +

@@ -29,6 +29,7 @@ type answerCookieMemory struct {
 	_       structs.HostLayout
 	Head    answerCookieHead
 	Meters  [256]answerCookieMeter
+	Tags    [65536]uint8
 	Sources [65536][8]answerCookieSource
 }
 

@@ -46,7 +46,8 @@ func install(t *testing.T, d Defence, s Site) {
 func defences() []Defence {
 	return []Defence{
 		XDPDrop(), Levee(examples.DemoName, examples.Demo), XDPFilter(), NFT(), IPTables(),
-		NFTStateful(), IPTablesStateful(), TCDrop(), XDPGenericDrop(), NFTOneRule(testPort), IPTablesRaw(testPort),
+		NFTStateful(), IPTablesStateful(), TCDrop(), XDPGenericDrop(), NFTOneRule(testPort),
+		IPTablesRaw(testPort),
 		IPTablesInput(testPort), SocketFilter(),
 		Recvmmsg(), RecvmmsgConntrack(), RecvmmsgNotrack(),
 	}

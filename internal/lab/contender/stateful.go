@@ -6,9 +6,9 @@ import (
 	"os"
 )
 
-// The web service of examples/service.levee, as an administrator would protect it who knows all that
-// the kernel has: what can be dropped without state goes at the first hook, SYNs are answered by
-// synproxy, and conntrack knows the rest. Rates without a key, where levee's are by source: with
+// The web service of examples/service.levee, as an administrator would protect it who knows all
+// that the kernel has: what can be dropped without state goes at the first hook, SYNs are answered
+// by synproxy, and conntrack knows the rest. Rates without a key, where levee's are by source: with
 // sources that come once, a hash by source is work that drops nothing.
 
 // NFTStateful is nftables with synproxy and conntrack.
@@ -99,7 +99,9 @@ type strict struct {
 }
 
 var strictly = []struct{ name, strict, usual string }{
-	{"tcp_loose", "0", "1"}, {"tcp_timeout_time_wait", "1", "120"}, {"tcp_timeout_close", "1", "10"},
+	{"tcp_loose", "0", "1"},
+	{"tcp_timeout_time_wait", "1", "120"},
+	{"tcp_timeout_close", "1", "10"},
 }
 
 func (s *strict) Tracks() bool { return true }
@@ -126,7 +128,8 @@ func (s *strict) set(strict bool) error {
 			if strict {
 				text = v.strict
 			}
-			err := os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_"+v.name, []byte(text), 0o644)
+			name := "/proc/sys/net/netfilter/nf_conntrack_" + v.name
+			err := os.WriteFile(name, []byte(text), 0o644)
 			if err != nil {
 				return fmt.Errorf("setting what conntrack takes for a connection: %w", err)
 			}

@@ -115,7 +115,8 @@ func (s *play) run(ctx context.Context) (err error) {
 	s.waves = waves(s.World, s.Rate, s.Seed, replay, s.state)
 	s.screen = newScreen(s.Out, s.Terminal, s.intro(replay))
 	s.screen.load = loadAverage()
-	err = s.Populated(ctx, packet.IPv4, PerSecond, s.screen.request, func() error { return s.acts(ctx) })
+	err = s.Populated(ctx, packet.IPv4, PerSecond, s.screen.request,
+		func() error { return s.acts(ctx) })
 	if ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
 	}
@@ -257,8 +258,8 @@ func (s *play) intro(replay *gen.Replay) []string {
 			"at most.", in.IPv4.Addr(), PerSecond, len(out.Clients4), Patience),
 		"Each page is rendered anew, about 0.7 ms of work; lighter pages survive without a " +
 			"defence, more slowly.",
-		fmt.Sprintf("The flood comes in by the same device, %s packets a second from 268 million forged "+
-			"sources:", SI(s.Rate)),
+		fmt.Sprintf("The flood comes in by the same device, %s packets a second from 268 million "+
+			"forged sources:", SI(s.Rate)),
 	}
 	for _, w := range s.waves {
 		lines = append(lines, "  "+w.name)

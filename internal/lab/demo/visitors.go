@@ -37,8 +37,8 @@ func page(w io.Writer, visit int64) error {
 
 const articles = 450
 
-// serve is the service: HTTP on addr, and answers to datagrams, until ctx ends. ready is called once
-// it accepts connections.
+// serve is the service: HTTP on addr, and answers to datagrams, until ctx ends. ready is called
+// once it accepts connections.
 func serve(ctx context.Context, addr string, ready func()) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -100,8 +100,8 @@ func PortRange(lo, hi uint16) []uint16 {
 	return ports
 }
 
-// SYNOptions are those with which Linux begins a connection: maximum segment size, SACK, timestamps,
-// window scale (tcp_syn_options in net/ipv4/tcp_output.c).
+// SYNOptions are those with which Linux begins a connection: maximum segment size, SACK,
+// timestamps, window scale (tcp_syn_options in net/ipv4/tcp_output.c).
 var SYNOptions = []byte{2, 4, 5, 180, 4, 2, 8, 10, 0, 16, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7}
 
 // Shuffled returns ports in an order chosen by seed.
@@ -159,7 +159,8 @@ func (f *Flood) complete(dev device) error {
 		}
 	}
 	if n := len(f.TCPOptions); n > 0 && (n > 40 || n%4 != 0 || f.Kind != SYN && f.Kind != ACK) {
-		return usage.Wrongf("%d bytes of TCP options in a %s flood: TCP takes 4, 8, ... 40", n, f.Kind)
+		return usage.Wrongf("%d bytes of TCP options in a %s flood: TCP takes 4, 8, ... 40", n,
+			f.Kind)
 	}
 	if f.NoFlags {
 		f.Flags = 0

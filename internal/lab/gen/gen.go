@@ -67,8 +67,8 @@ type Config struct {
 	// Seed of everything that varies: the same seed sends the same packets.
 	Seed uint64
 
-	// Dropped says that the receiver sends none of the packets back, as XDP programs do in their own
-	// memory: live frames of one length then take a fifth less time.
+	// Dropped says that the receiver sends none of the packets back, as XDP programs do in their
+	// own memory: live frames of one length then take a fifth less time.
 	Dropped bool
 
 	// Progress, if given, is called about ten times a second from the sending goroutine.

@@ -100,7 +100,8 @@ func TestSourcesDoNotRepeatAndFollowTheSeed(t *testing.T) {
 	rx := receive(t, l, 23, 17, 26, n)
 	// Slow enough that nothing is refused on a quiet machine; a refused packet is a hole in the
 	// sequence, not a repetition, so it is looked for and not taken for an error.
-	r, err := Run(t.Context(), into(l, Config{Floods: []Flood{f}, Count: n, Rate: 400000, Seed: 42}))
+	r, err := Run(t.Context(),
+		into(l, Config{Floods: []Flood{f}, Count: n, Rate: 400000, Seed: 42}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,12 +309,13 @@ func TestConfigsThatMakeNoSenseAreRefused(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+	good := []Flood{*f(func(*Flood) {})}
 	for name, c := range map[string]Config{
-		"no device":         {Floods: []Flood{*f(func(*Flood) {})}},
+		"no device":         {Floods: good},
 		"nothing to send":   {Device: "eth0"},
-		"both":              {Device: "eth0", Floods: []Flood{*f(func(*Flood) {})}, Replay: &Replay{}},
-		"negative rate":     {Device: "eth0", Floods: []Flood{*f(func(*Flood) {})}, Rate: -1},
-		"negative duration": {Device: "eth0", Floods: []Flood{*f(func(*Flood) {})}, Duration: -1},
+		"both":              {Device: "eth0", Floods: good, Replay: &Replay{}},
+		"negative rate":     {Device: "eth0", Floods: good, Rate: -1},
+		"negative duration": {Device: "eth0", Floods: good, Duration: -1},
 	} {
 		if err := c.check(); err == nil {
 			t.Errorf("%s: accepted", name)

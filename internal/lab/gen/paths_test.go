@@ -217,9 +217,11 @@ func TestEveryPathEndsWithItsContextAndDuration(t *testing.T) {
 	for _, path := range Paths {
 		for _, rate := range []float64{0, 1} {
 			c := into(l, Config{Template: packets(t, "ipv4 udp port 9"), Path: path, Rate: rate})
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			c.Progress = func(Progress) { cancel() }
 			r, err := Run(ctx, c)
 			cancel()
+			c.Progress = nil
 			if err != nil || r.Sent == 0 || r.Duration > 3*time.Second {
 				t.Errorf("%s at %g, context: %d in %s, %v", path, rate, r.Sent, r.Duration, err)
 			}

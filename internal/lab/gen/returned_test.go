@@ -68,8 +68,8 @@ func TestFramesThatComeBackShorterAreSentWhole(t *testing.T) {
 		}
 		whole, short = at(length)-whole, at(length-cut)-short
 		if (short > 0) != c.cut || (whole+r.Refused == n) == c.cut {
-			t.Errorf("told that all are dropped: %v; of %d frames %d arrived whole, %d cut, %d were "+
-				"refused", c.dropped, n, whole, short, r.Refused)
+			t.Errorf("told that all are dropped: %v; of %d frames %d arrived whole, %d cut, %d "+
+				"were refused", c.dropped, n, whole, short, r.Refused)
 		}
 	}
 }

@@ -36,8 +36,8 @@ type Program struct {
 // TableMap is the name by which a program refers to its table.
 const TableMap = "template_table"
 
-// Program compiles the template, for packets that begin so many bytes longer than the longest frame;
-// the error says why it can be sent from user space only.
+// Program compiles the template, for packets that begin slack bytes longer than the longest frame.
+// The error says why it can be sent from user space only.
 func (t *Template) Program(slack int) (*Program, error) {
 	if len(t.plans) > maxLivePlans {
 		return nil, fmt.Errorf("%d packets take turns: the program has room for %d", len(t.plans),
