@@ -112,7 +112,8 @@ func cookieClients(t *testing.T, n *testNet) {
 					from := fmt.Sprintf(family, 10+i)
 					to := fmt.Sprintf(family, 1)
 					for try := range 2 {
-						took, err := connects(t, n.peer, from, to, stack == "multipath")
+						took, err := connects(t, n.peer, from, net.JoinHostPort(to, "9000"),
+							stack == "multipath")
 						if err != nil {
 							t.Errorf("%s, connection %d from %s: %v", stack, try, from, err)
 						} else if took > time.Second/2 {
@@ -145,7 +146,7 @@ func connects(t testing.TB, ns netns.NsHandle, from, to string, multipath bool) 
 	}
 	r := in(t, ns, func() (result, error) {
 		start := time.Now()
-		c, err := d.Dial("tcp", net.JoinHostPort(to, "9000"))
+		c, err := d.Dial("tcp", to)
 		return result{c, err, time.Since(start)}, nil
 	})
 	if r.err != nil {
