@@ -52,7 +52,8 @@ func TestCookieWays(t *testing.T) {
 		way{"published", "198.51.100.12", "198.51.100.1:8080"})
 }
 
-// TestCookieOverATag: clients of a tagged network reach a listener, by a policy of the device below.
+// TestCookieOverATag: clients of a tagged network reach a listener, by a policy of the device
+// below.
 func TestCookieOverATag(t *testing.T) {
 	n := newTestNet(t)
 	for _, at := range []struct {

@@ -72,6 +72,7 @@ type Packet struct {
 	Flags            uint8  // TCPTransport
 	Window           uint16 // TCPTransport
 	Type, Code       uint8  // ICMPTransport, ICMP6Transport
+	UDPPayload       int    // bytes behind the header of UDP, up to the end of the IP packet
 
 	NetworkOffset    int // in the frame: what follows Ethernet and tags
 	TransportOffset  int // in the frame: what follows the IP headers; 0 if not reached
@@ -257,6 +258,7 @@ func (p *Packet) transport(b []byte) Malformed {
 		}
 		p.ports(PortTransport, b)
 		if p.Proto == ProtoUDP {
+			p.UDPPayload = len(b) - 8
 			return p.udpLength(b)
 		}
 	case p.Proto == ProtoSCTP || p.Proto == ProtoDCCP:

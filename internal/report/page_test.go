@@ -10,6 +10,7 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -367,15 +368,16 @@ func saved(t *testing.T, b *browser, dir, id, format string) []byte {
 	t.Helper()
 	action(t, b, id, format)
 	file := filepath.Join(dir, id+"."+format)
-	for b.Err() == nil {
-		if _, err := os.Stat(file); err == nil { // it has its name once it is whole
-			out, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+	// It has its name once it is whole, but for some versions, which write it under that name.
+	for before := []byte(nil); b.Err() == nil; time.Sleep(50 * time.Millisecond) {
+		out, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if len(out) > 0 && bytes.Equal(out, before) {
 			return out
 		}
-		time.Sleep(20 * time.Millisecond)
+		before = out
 	}
 	t.Fatalf("%s is not saved: %v", file, b.Err())
 	return nil

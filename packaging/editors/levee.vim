@@ -11,7 +11,7 @@ syn keyword leveeStatement pass drop count limit log cookie protect interface se
 syn keyword leveeOption file dynamic max lease rollup off error packet expect leaves hex by has as rate burst memory sample above
 syn keyword leveeOption any none
 syn keyword leveeTerm ack-number ah arp checksum code data-offset dccp dei dest-options df
-syn keyword leveeTerm dscp ecn esp established ether flags flow-label frag frag-offset fragments from
+syn keyword leveeTerm at dscp ecn esp established ether flags flow-label frag frag-offset fragments from
 syn keyword leveeTerm gre hop-options icmp icmp-id icmp-rest icmp-seq icmp6 id igmp ihl
 syn keyword leveeTerm inner-dei inner-pcp inner-tpid inner-vlan ip-checksum ip-len
 syn keyword leveeTerm ip-options ip-proto ipip ipv4 ipv6 len malformed mf mss not op options

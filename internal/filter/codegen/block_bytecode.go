@@ -104,7 +104,9 @@ func (c *compiler) body(b *plan.Bytecode, i int) uint32 {
 	m, r := c.machine, &b.Rules[i]
 	out := m.body[:0]
 	for i := range r.Conds {
-		out = c.questionRecords(b.Family, &r.Conds[i], out)
+		if !plan.InPacket(&r.Conds[i]) {
+			out = c.questionRecords(b.Family, &r.Conds[i], out)
+		}
 	}
 	out = c.blockRecords(plan.ExtraKey{Bytecode: b.Number, Rule: i}, r, out)
 	out = c.effectRecords(r, out)

@@ -8,7 +8,8 @@ import (
 	"levee/internal/lang/action"
 )
 
-// block is a question of a rule's own, behind those of the language and before what the rule does.
+// block is a question that a rule asks of the packet itself, or that the language does not have. It
+// stands behind the others and before what the rule does.
 type block struct {
 	looks bool // at the packet: it asks for the context
 	asks  bool // it may end the rule
@@ -27,20 +28,22 @@ type extension struct {
 }
 
 // of gives the blocks of a rule.
-func (x *extension) of(r *ir.Rule) []block {
-	if x.blocks == nil {
-		return nil
+func (x *extension) of(r *ir.Rule) (all []block) {
+	for i := range r.Conds {
+		if q := &r.Conds[i]; plan.InPacket(q) {
+			all = append(all, inPacket(q))
+		}
 	}
-	return x.blocks(r)
+	if x.blocks == nil {
+		return all
+	}
+	return append(all, x.blocks(r)...)
 }
 
 // looks reports whether a rule looks at the packet.
 func (x *extension) looks(rules []ir.Rule) bool {
 	if x.anyEffect(rules, func(e *effect) bool { return e.looks }) {
 		return true
-	}
-	if x.blocks == nil {
-		return false
 	}
 	for i := range rules {
 		if slices.ContainsFunc(x.of(&rules[i]), func(b block) bool { return b.looks }) {

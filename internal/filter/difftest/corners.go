@@ -56,6 +56,21 @@ func (s *shape) aim(c *corners, t *policy.Term) {
 		}
 	case field.Tags:
 		s.third = r.IntN(4) == 0
+	case field.Payload:
+		s.missPayload(r, t.Bytes.At+len(t.Bytes.Value))
+	}
+}
+
+// missPayload often changes a bit of the payload, or cuts it to where a term ends, or shorter.
+func (s *shape) missPayload(r *rand.Rand, end int) {
+	s.payload = max(s.payload, end)
+	switch r.IntN(8) {
+	case 0:
+		s.Payload[r.IntN(len(s.Payload))] ^= 1 << r.IntN(8)
+	case 1:
+		s.payload, s.Len = end-1, nil
+	case 2:
+		s.payload, s.Len = end, nil
 	}
 }
 

@@ -349,6 +349,7 @@ func (s *shape) body(r *rand.Rand, headers int) []byte {
 	b := append(h, random(r, n-len(h))...)
 	if *s.Proto == packet.ProtoUDP {
 		binary.BigEndian.PutUint16(b[4:], uint16(len(b)))
+		copy(b[8:], s.Payload)
 	}
 	return b
 }

@@ -1,6 +1,7 @@
 package difftest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
 )
 
 // kind is a kind of term. A match has each at most once with each sign.
@@ -47,6 +49,7 @@ var moreNumbers = func() (more []*field.Phrase) {
 		field.TTL, field.DSCP, field.VLAN, field.InnerVLAN}
 	for i := range field.Phrases {
 		if ph := &field.Phrases[i]; ph.Form == field.FormSuffix ||
+			ph.Form == field.FormBytes ||
 			ph.Form == field.FormNumber && !slices.Contains(drawn, ph.Field) {
 			more = append(more, ph)
 		}
@@ -54,10 +57,27 @@ var moreNumbers = func() (more []*field.Phrase) {
 	return more
 }()
 
+// bytes are an offset and what stands there in many packets, or nearly.
+func (g *generator) bytes() string {
+	b := policy.Bytes{At: g.r.IntN(12), Value: make([]byte, 1+g.r.IntN(policy.MaxBytes))}
+	b.Mask = bytes.Repeat([]byte{0xff}, len(b.Value))
+	if g.chance(3) {
+		b.Mask[g.r.IntN(len(b.Mask))] = 0xf0
+	}
+	if g.chance(2) {
+		at := g.r.IntN(len(b.Value))
+		b.Value[at] = byte(1+g.r.IntN(3)) << 4 & b.Mask[at]
+	}
+	return b.String()
+}
+
 // anyNumber is a term on a field that nothing but the table is known of.
 func (g *generator) anyNumber(ph *field.Phrase) string {
 	if ph.Form == field.FormSuffix {
 		return ph.Word + " " + g.suffixes()
+	}
+	if ph.Form == field.FormBytes {
+		return ph.Word + " " + g.bytes()
 	}
 	highest := int(ph.Field.Info().Max)
 	pool := []int{0, highest / 2, highest}

@@ -156,6 +156,7 @@ type Cond struct {
 	Ranges   []field.Range  // numeric fields
 	Prefixes []netip.Prefix // addresses, unless Set is dynamic
 	Pairs    []Pair         // endpoints, unless Set is dynamic
+	Bytes    *policy.Bytes  // Payload
 	List     ListID         // of Prefixes or Pairs, 0 where there are none
 }
 

@@ -102,6 +102,8 @@ func (c *Cond) String() string {
 	switch {
 	case c.Field.Info().Compare == field.ByMask:
 		return text + fmt.Sprintf(" %#02x/%#02x", c.Value, c.Mask)
+	case c.Bytes != nil:
+		return text + " " + c.Bytes.String()
 	case c.Set != nil:
 		text += " set " + c.Set.Name
 		if c.Dynamic() {

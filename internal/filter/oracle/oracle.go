@@ -158,14 +158,14 @@ func (e *Evaluator) judge(pkt *packet.Packet, frame []byte, watch func(tried)) R
 		vs[field.Flow].lo = 1
 	}
 	for i := range e.protect {
-		if e.matches(&e.protect[i], pkt, &vs, e.p.ProtectSlot(i), watch) {
+		if e.matches(&e.protect[i], pkt, frame, &vs, e.p.ProtectSlot(i), watch) {
 			res.act(e.p.Protect[i], e.p.ProtectSlot(i))
 			return res
 		}
 	}
 	for i := range e.rules {
 		r := &e.rules[i]
-		if r.malformed || !e.matches(r, pkt, &vs, e.p.RuleSlot(i), watch) {
+		if r.malformed || !e.matches(r, pkt, frame, &vs, e.p.RuleSlot(i), watch) {
 			continue
 		}
 		if l := e.limits[e.p.Rules[i].Limit]; l != nil {
@@ -232,10 +232,10 @@ func (e *Evaluator) judgeMalformed(pkt *packet.Packet, res *Result, watch func(t
 }
 
 // matches says whether all terms of r hold for a well-formed packet.
-func (e *Evaluator) matches(r *rule, pkt *packet.Packet, vs *values, slot int,
+func (e *Evaluator) matches(r *rule, pkt *packet.Packet, frame []byte, vs *values, slot int,
 	watch func(tried)) bool {
 	for i := range r.terms {
-		if !e.holds(&r.terms[i], pkt, vs) {
+		if !e.holds(&r.terms[i], pkt, frame, vs) {
 			if watch != nil {
 				watch(tried{slot: slot, failed: r.terms[i].of})
 			}

@@ -139,9 +139,28 @@ func prefixSpan(p netip.Prefix) span {
 
 // holds is three-valued logic cut to two: a term whose field the packet does not have does not
 // hold, negated or not.
-func (e *Evaluator) holds(t *term, pkt *packet.Packet, vs *values) bool {
+func (e *Evaluator) holds(t *term, pkt *packet.Packet, frame []byte, vs *values) bool {
+	if t.field == field.Payload {
+		return payload(t.of.Bytes, t.not, pkt, frame)
+	}
 	v := &vs[t.field]
 	return v.present && e.inside(t, pkt, v) != t.not
+}
+
+// payload says whether the bytes behind the UDP header are, or with not are not, what is asked for.
+func payload(want *policy.Bytes, not bool, pkt *packet.Packet, frame []byte) bool {
+	if !isUDP(pkt) || pkt.UDPPayload < want.At+len(want.Value) {
+		return false
+	}
+	same := true
+	for i, b := range frame[pkt.TransportOffset+8+want.At:][:len(want.Value)] {
+		same = same && b&want.Mask[i] == want.Value[i]
+	}
+	return same != not
+}
+
+func isUDP(pkt *packet.Packet) bool {
+	return pkt.Transport == packet.PortTransport && pkt.Proto == packet.ProtoUDP
 }
 
 // inside says whether the value is among those of t.
@@ -223,5 +242,6 @@ func (vs *values) read(pkt *packet.Packet) {
 		fragment = 1
 	}
 	has(field.Fragment, ip, fragment)
-	has(field.Flow, tracked(pkt), 0) // see judge
+	has(field.Flow, tracked(pkt), 0)  // see judge
+	has(field.Payload, isUDP(pkt), 0) // see payload
 }

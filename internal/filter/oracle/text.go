@@ -37,6 +37,8 @@ func termText(t *policy.Term) string {
 	switch {
 	case t.Set != nil:
 		text += " " + t.Set.Name
+	case t.Bytes != nil:
+		text += " " + t.Bytes.String()
 	case t.Field == field.TCPFlags:
 		text += fmt.Sprintf(" %s/%s", flagNames(t.Value), flagNames(t.Mask))
 	case t.Field == field.Fragment || t.Field == field.Tags:

@@ -195,7 +195,15 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 			t.add(asked)
 			come *= passes
 		}
-		if len(r.Questions) == 0 {
+		for i := range r.Conds {
+			if InPacket(&r.Conds[i]) {
+				took := both(price.Bytes)
+				whole, some = whole.plus(took), some.plus(took.part(come))
+				t.add(priced{took.part(come * share), 0, 0})
+				come *= passes
+			}
+		}
+		if len(r.Conds) == 0 {
 			come = 1
 		}
 		for _, does := range r.Does {
@@ -206,7 +214,7 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 				t.add(f.note(&does.Node, priced{both(cost.ns * come * share), cost.size, 0}))
 			case *Verdict:
 				taken := times{} // of the branch to the verdict
-				if len(r.Questions) > 0 {
+				if len(r.Conds) > 0 {
 					taken.any = price.Core(price.Surprise)
 				}
 				f.end(does.Slot, whole.plus(taken))

@@ -4,29 +4,39 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/price"
 	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 )
 
-// Extension is what rules ask and do that the language does not have.
+// Extension is what rules ask of the packet itself, and what they do that the language does not
+// have.
 type Extension struct {
-	Asks func(r *ir.Rule) []Extra // questions of a rule, nil for none of any
+	Asks func(r *ir.Rule) []Extra // further questions of a rule, nil for none of any
 	// instructions of an effect, at most, of kinds from action.Foreign on
 	Effects map[action.Action]int
 }
 
-// Extra is a question of a rule that the language does not have. It stands behind the questions of
-// the language and before what the rule does.
+// Extra is a question that a rule asks of the packet itself. It stands behind those for fields of
+// the decoded packet and before what the rule does.
 type Extra struct {
 	Instructions int  // at most
 	Asks         bool // it may end the rule
 }
 
 // of is what a rule asks besides.
-func (x *Extension) of(r *ir.Rule) []Extra {
-	if x.Asks == nil {
-		return nil
+func (x *Extension) of(r *ir.Rule) (all []Extra) {
+	for i := range r.Conds {
+		if InPacket(&r.Conds[i]) {
+			all = append(all, Extra{sizeBytes, true})
+		}
 	}
-	return x.Asks(r)
+	if x.Asks == nil {
+		return all
+	}
+	return append(all, x.Asks(r)...)
 }
+
+// InPacket reports whether a condition is an Extra: it looks at the packet itself.
+func InPacket(c *ir.Cond) bool { return c.Field.Info().Compare == field.ByBytes }
 
 // asks reports whether one of them may end the rule.
 func (x *Extension) asks(r *ir.Rule) bool {

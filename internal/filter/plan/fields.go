@@ -13,6 +13,9 @@ type Fields [field.NumFields]bool
 // Ask notes the fields that a condition asks for: those of a pair, or itself.
 func (f *Fields) Ask(q *ir.Cond) {
 	info := q.Field.Info()
+	if info.Compare == field.ByBytes {
+		return // a rule asks the packet itself
+	}
 	if info.Compare != field.ByPair {
 		f[q.Field] = true
 		return

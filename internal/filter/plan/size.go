@@ -20,6 +20,7 @@ const (
 	sizeForeign     = 64  // an effect that nothing is known of
 	sizeRow         = 7   // finding this CPU's row of counters
 	sizeCookie      = 16  // a cookie, but for its function
+	sizeBytes       = 44  // comparing bytes of the packet
 	sizeLogFunction = 80
 	// of a function of rules or of bytecode, with the question whether it decided
 	sizeCall     = 6

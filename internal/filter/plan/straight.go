@@ -86,6 +86,9 @@ func (p *planner) rule(c *Chain, from *ir.Rule) *Rule {
 	r.Cost.Instructions = r.extra
 	r.What = p.nameOf(from.Slot)
 	for i := range from.Conds {
+		if InPacket(&from.Conds[i]) {
+			continue
+		}
 		q := p.question(c.Family(), &from.Conds[i])
 		r.Questions = append(r.Questions, q)
 		r.Cost.Instructions += q.Cost.Instructions
@@ -109,7 +112,9 @@ func (p *planner) ruleSize(c *Chain, r *ir.Rule) int {
 		n += p.extension.effect(e.Action).size
 	}
 	for i := range r.Conds {
-		n += p.sizeOf(c.Family(), &r.Conds[i])
+		if !InPacket(&r.Conds[i]) {
+			n += p.sizeOf(c.Family(), &r.Conds[i])
+		}
 	}
 	return n
 }

@@ -44,6 +44,7 @@ const (
 	Cookie   = 2.0  // of packets that are neither SYNs nor RSTs
 	Log      = 60.0 // telling of a packet, where nobody watches
 	Limit    = 15.0 // finding and charging a budget
+	Bytes    = 8.0  // comparing bytes of the packet, which a helper fetches
 	Foreign  = 10.0 // an effect that nothing is known of
 	Call     = 3.0  // a function of rules, its arguments and fields
 	Bits     = 1.5  // a bitmap

@@ -130,6 +130,7 @@ const (
 	ByMask                  // bits under a mask that have one value
 	ByPrefix                // addresses, in prefixes or in a set
 	ByPair                  // a protocol and a port, with an address or without
+	ByBytes                 // bytes at an offset, under a mask: the packet itself is read
 )
 
 // Laws are what may be done with the questions that rules ask for a field.
@@ -153,6 +154,7 @@ var laws = [...]Laws{
 	ByMask:   {Cover: true, Reorder: true},
 	ByPrefix: {Cover: true, Join: true, Reorder: true, Cut: true},
 	ByPair:   {Cover: true, Reorder: true},
+	ByBytes:  {},
 }
 
 // Laws of a field.
@@ -189,6 +191,7 @@ const (
 	FormICMP                // a protocol, "type", and types with or without code
 	FormFlags               // a word, and TCP flags
 	FormAddress             // a word, and addresses, services, endpoints or a set
+	FormBytes               // a word, an offset, and bytes in hexadecimal with or without a mask
 	FormPacket              // in packets only: no field of rules
 )
 

@@ -33,6 +33,7 @@ const (
 	SrcSuffix   // the lower 64 bits of an IPv6 source address
 	DstSuffix   // the same of the destination
 	Flow        // 1 where the packet belongs to a connection that is known
+	Payload     // bytes behind the UDP header, as far as the packet has them
 
 	NumFields
 )
@@ -50,6 +51,7 @@ const (
 	InICMP  // in IPv4
 	InICMP6 // in IPv6
 	InFlow  // TCP, UDP or ICMP, which connections are kept of
+	InUDP
 	NumHeaders
 )
 
@@ -70,6 +72,7 @@ var headers = [NumHeaders]Presence{
 	InICMP6:    {IPv6: true, Protos: []uint8{packet.ProtoICMP6}},
 	InFlow: {IPv4: true, IPv6: true, Protos: []uint8{packet.ProtoTCP, packet.ProtoUDP,
 		packet.ProtoICMP, packet.ProtoICMP6}},
+	InUDP: {IPv4: true, IPv6: true, Protos: []uint8{packet.ProtoUDP}},
 }
 
 // What packets lack that a rule asks for by several fields.
@@ -213,6 +216,10 @@ var table = [NumFields]Info{
 		Name: "connection", Header: InFlow, Compare: ByRange, Key: "flow", Max: 1, Values: upTo(1),
 		Needs: "connections are kept of tcp, udp and icmp.",
 	},
+	Payload: {
+		Name: "payload", Header: InUDP, Compare: ByBytes,
+		Needs: "the payload of udp is looked into.",
+	},
 }
 
 // Phrases are the words of rules and packets, in the order in which they are printed. A word that
@@ -244,6 +251,7 @@ var Phrases = [...]Phrase{
 	{Word: "ttl", Field: TTL, Form: FormNumber, What: "a TTL"},
 	{Word: "dscp", Field: DSCP, Form: FormNumber, What: "a DSCP"},
 	{Word: "window", Field: TCPWindow, Form: FormNumber, What: "a TCP window"},
+	{Word: "payload at", Field: Payload, Form: FormBytes, What: "an offset"},
 	{Word: "frag", Form: FormPacket, What: "an offset in units of 8 bytes"},
 	{Word: "options", Form: FormPacket},
 	{Form: FormPacket}, // header fields and bytes of a packet, by words of their own

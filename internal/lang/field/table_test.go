@@ -31,7 +31,7 @@ func TestEveryFieldHasARow(t *testing.T) {
 		if p := info.Header.Presence(); !p.NotIP && !p.IPv4 && !p.IPv6 {
 			t.Errorf("%s: no packet has its header", info.Name)
 		}
-		if info.Compare.Laws() == (Laws{}) {
+		if info.Compare == Unknown {
 			t.Errorf("%s: it is not said how rules compare it", info.Name)
 		}
 		if strings.HasSuffix(info.Needs, ".") != (info.Needs != "") {
@@ -47,14 +47,15 @@ func TestEveryFieldIsSomewhere(t *testing.T) {
 	for _, f := range all() {
 		info := f.Info()
 		pair := info.Compare == ByPair
-		if decides := f == Fragment; (info.Key == "") != (pair || decides) {
-			t.Errorf("%s: member %q of struct key; pairs have none, nor what the class says alone",
-				info.Name, info.Key)
+		read := info.Compare == ByBytes
+		if decides := f == Fragment; (info.Key == "") != (pair || decides || read) {
+			t.Errorf("%s: member %q of struct key; pairs have none, nor what the class says "+
+				"alone, nor what is read of the packet itself", info.Name, info.Key)
 		}
 		if pair != (info.Port != None) || !pair && info.Address != None {
 			t.Errorf("%s: consists of fields %d and %d", info.Name, info.Address, info.Port)
 		}
-		if !pair && f != Tags && f != Flow && info.Packet == "" {
+		if !pair && !read && f != Tags && f != Flow && info.Packet == "" {
 			t.Errorf("%s: no word of packets sets it", info.Name)
 		}
 		if (info.Absent != 0) != (info.Header.Presence().Tags > 0) {

@@ -59,8 +59,35 @@ type Term struct {
 	Set      *Set           // instead of values given in the rule: a named set
 	Ranges   []field.Range  // numeric fields: sorted, disjoint, not adjacent
 	Prefixes []netip.Prefix // addresses given in the rule: masked, sorted, disjoint, merged
+	Bytes    *Bytes         // Payload
 	given    *given         // services or endpoints given in the rule; few terms have any
 	Pos      Pos
+}
+
+// Bytes are what a term asks for that looks into packets.
+type Bytes struct {
+	At    int    // offset in bytes, from what the field begins with
+	Value []byte // 1 to MaxBytes, zero where Mask is
+	Mask  []byte // as long as Value
+}
+
+// Equal reports whether both ask for the same, or both are nil.
+func (b *Bytes) Equal(c *Bytes) bool {
+	if b == nil || c == nil {
+		return b == c
+	}
+	return b.At == c.At && slices.Equal(b.Value, c.Value) && slices.Equal(b.Mask, c.Mask)
+}
+
+// String is the bytes as they are written in a policy.
+func (b *Bytes) String() string {
+	text := fmt.Sprintf("%d %x", b.At, b.Value)
+	for _, m := range b.Mask {
+		if m != 0xff {
+			return fmt.Sprintf("%s/%x", text, b.Mask)
+		}
+	}
+	return text
 }
 
 // given are services and endpoints that stand in a rule itself: sorted, merged.

@@ -147,6 +147,7 @@ type resolver struct {
 	rules       int  // statements
 	limits      int  // of them
 	cookies     int
+	looks       int     // terms on the payload
 	logs        int     // likewise
 	resolved    []*Rule // those without errors
 	labelled    []labelled

@@ -209,6 +209,9 @@ func (r *resolver) checkTwice(all []resolvedTerm) bool {
 			if a.term.Not && b.term.Not && differ(&a.term, &b.term) {
 				continue
 			}
+			if a.term.Bytes != nil && a.term.Bytes.At != b.term.Bytes.At {
+				continue // other bytes
+			}
 			same := sameValue(&a.term, &b.term)
 			switch {
 			case same && a.term.Not != b.term.Not:
@@ -231,7 +234,7 @@ func (r *resolver) checkTwice(all []resolvedTerm) bool {
 }
 
 func sameValue(a, b *Term) bool {
-	return a.Set == b.Set && a.Mask == b.Mask && a.Value == b.Value &&
+	return a.Set == b.Set && a.Mask == b.Mask && a.Value == b.Value && a.Bytes.Equal(b.Bytes) &&
 		slices.Equal(a.Ranges, b.Ranges) && slices.Equal(a.Prefixes, b.Prefixes) &&
 		slices.Equal(a.Services(), b.Services()) &&
 		slices.Equal(a.Endpoints(), b.Endpoints())
@@ -249,6 +252,8 @@ func twiceHint(first, second *resolvedTerm) string {
 	switch {
 	case b.Kind == syntax.Family && a.Kind == syntax.Family:
 		return "a rule without a family matches IPv4 and IPv6; otherwise write one rule for each."
+	case b.Field == field.Payload:
+		return "for either of them write two rules."
 	case b.Field == field.EtherType:
 		return "for either of them write a list: ether { ipv4, arp }."
 	case b.Kind == syntax.ProtoName && a.Kind == syntax.ProtoName:

@@ -121,6 +121,18 @@ func (r *resolver) term(t *Term, s *syntax.Term) bool {
 			m, p := parseMAC(text)
 			return field.Range{Lo: m, Hi: m}, p
 		})
+	case syntax.Bytes:
+		e := &s.Value.Elems[0]
+		b, p := parseBytes(e.Text)
+		if p.found() {
+			r.problem(e.Pos, p)
+			return false
+		}
+		t.Bytes = b
+		if r.looks++; r.looks == maxLooks+1 {
+			r.c.Errorf(s.Pos, "compare the bytes that many of them share.",
+				"a policy has at most %d terms on the payload", maxLooks)
+		}
 	case syntax.Suffix:
 		return r.each(t, s, parseSuffix)
 	case syntax.From, syntax.To:

@@ -165,6 +165,7 @@ const (
 	Flags       // flags Value: one element, such as "syn,ack/syn,ack,rst"
 	From        // from Value
 	To          // to Value
+	Bytes       // payload at Value: one element, an offset, a blank and hex digits
 	Malformed   // malformed
 	PacketType  // type Value, in test packets only, as all that follow
 	Frag        // frag Value

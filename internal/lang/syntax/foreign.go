@@ -139,9 +139,6 @@ var foreign = map[string]remedy{
 // termRemedy says what the word of a term was probably meant to be. The message is "" for the
 // ordinary one.
 func termRemedy(word string) (msg string, r remedy) {
-	if h, ok := laterMatch[word]; ok {
-		return reserved(word), advice(h)
-	}
 	lower := strings.ToLower(word)
 	if r, ok := foreign[lower]; ok {
 		return "", r

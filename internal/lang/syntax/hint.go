@@ -13,7 +13,7 @@ import (
 var isKeyword = func() map[string]bool {
 	m := wordSet(actionWords + " interface set default essential off on error test " +
 		"packet expect leaves hex by has as " +
-		"file dynamic max lease any none not payload rollup rate " +
+		"file dynamic max lease any none not rollup rate " +
 		"burst memory above sample")
 	for _, w := range phraseWords(func(*field.Phrase) bool { return true }) {
 		if !isFieldWord[w] { // those that only packets had once name sets
@@ -149,14 +149,9 @@ const limitRule = "a rate is a rule of its own, before the one that passes: limi
 const states = "what belongs to a connection is let in by a rule of its own (pass established); " +
 	"say also what may begin one, by port (pass tcp port 443)."
 
-// laterMatch are the matches that are reserved.
-var laterMatch = map[string]string{
-	"payload": "use ports and \"len\" where they tell the traffic apart.",
-}
-
-func reserved(word string) string {
-	return fmt.Sprintf("%q is reserved for a later version of levee and does not work yet", word)
-}
+// payloadRule shows how a rule looks into packets.
+const payloadRule = "name an offset behind the UDP header, and bytes with or without a mask: " +
+	"drop udp port 53 payload at 4 0001."
 
 // statementRemedy says what a line that starts with word was probably meant to be. The message is
 // "" for the ordinary one.
@@ -168,7 +163,7 @@ func statementRemedy(word string) (msg string, r remedy) {
 	case "rollup":
 		return "", advice("it belongs to a set: set NAME = dynamic(max 100000, lease 10m, rollup).")
 	case "payload":
-		return reserved(word), advice(laterMatch[word])
+		return "", advice(payloadRule)
 	case "ct", "keep", "state", "related":
 		return "", advice(states)
 	case "policy":
@@ -277,7 +272,7 @@ func (p *parser) hintValue(of *Term, word string) string {
 		return "\"not\" stands before the term: not " + word + " ..."
 	case k == ICMPType:
 		return "write a number or a name: echo-request, 3/4, { 3/4, 11 }."
-	case (k == From || k == To) && t.kind == tWord && laterMatch[t.text] == "":
+	case (k == From || k == To) && t.kind == tWord:
 		return "write the address or the set directly behind " + quote(word) + ": " + word +
 			" 192.0.2.0/24 " + clip(t.text) + " ..."
 	}

@@ -123,6 +123,9 @@ func (p *parser) termWord(t *Term) bool {
 		t.Kind, t.Field = Flags, field.TCPFlags
 		p.advance()
 		return p.flags(t)
+	case word == "payload":
+		t.Kind, t.Field = Bytes, field.Payload
+		return p.bytes(t)
 	case word == "from", word == "to":
 		return p.direction(t, word)
 	case word == "ether":
@@ -176,6 +179,28 @@ func (p *parser) unknownTerm(t *Term) bool {
 
 // noTerm is the kind of a word that was reported and is passed over.
 const noTerm TermKind = 255
+
+// bytes parses what follows payload: at, an offset, and bytes, which become one element.
+func (p *parser) bytes(t *Term) bool {
+	p.advance()
+	if !p.accept("at") {
+		return p.fail(payloadRule, "expected \"at\" after \"payload\"")
+	}
+	first := p.tok.pos
+	if p.tok.kind != tWord || !isDigits(p.tok.text) {
+		return p.fail(payloadRule, "expected an offset after \"payload at\"")
+	}
+	at := p.word()
+	if p.tok.kind != tWord || p.tok.class&keyword != 0 {
+		return p.fail(payloadRule, "expected bytes in hexadecimal after the offset")
+	}
+	v := p.values.One()
+	e := p.elems.Take(1)
+	e[0] = Elem{Text: at.Text + " " + p.word().Text, Pos: first.to(p.last.pos)}
+	v.Elems, v.Pos = e, e[0].Pos
+	t.Value = v
+	return true
+}
 
 // direction parses from or to, with an address or a port.
 func (p *parser) direction(t *Term, word string) bool {

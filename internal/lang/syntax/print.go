@@ -141,6 +141,8 @@ func kindsOf(ph *field.Phrase) []TermKind {
 		return []TermKind{EtherAddr}
 	case field.FormSuffix:
 		return []TermKind{Suffix}
+	case field.FormBytes:
+		return []TermKind{Bytes}
 	case field.FormICMP:
 		return []TermKind{ICMPType}
 	case field.FormFlags:

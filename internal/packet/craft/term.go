@@ -57,6 +57,8 @@ func Term(s *packet.Spec, t *policy.Term, c Chooser) {
 		if s.Proto != nil {
 			s.Proto = new(uint8(packet.ProtoTCP))
 		}
+	case field.ByBytes:
+		setPayload(s, t.Bytes)
 	case field.ByRange:
 		ranges := t.Ranges
 		if t.Set != nil {
@@ -65,6 +67,19 @@ func Term(s *packet.Spec, t *policy.Term, c Chooser) {
 		if len(ranges) > 0 {
 			Number(s, t.Field, c.Number(ranges), c)
 		}
+	}
+}
+
+// setPayload makes s a datagram with bytes in its payload, and what it has there else unchanged.
+func setPayload(s *packet.Spec, b *policy.Bytes) {
+	s.Proto = new(uint8(packet.ProtoUDP))
+	if end := b.At + len(b.Value); len(s.Payload) < end {
+		s.Payload = append(slices.Clone(s.Payload), make([]byte, end-len(s.Payload))...)
+	} else {
+		s.Payload = slices.Clone(s.Payload)
+	}
+	for i, v := range b.Value {
+		s.Payload[b.At+i] = s.Payload[b.At+i]&^b.Mask[i] | v
 	}
 }
 

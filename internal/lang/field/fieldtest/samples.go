@@ -56,6 +56,8 @@ func of(ph *field.Phrase) (all []Sample) {
 		add(ph.Field, "02:00:00:00:00:99", "{ 02:00:00:00:00:03, ff:ff:ff:ff:ff:ff }")
 	case field.FormSuffix:
 		add(ph.Field, "::a/64", "{ ::a/64, ::211:22ff:fe33:4455/64 }")
+	case field.FormBytes:
+		add(ph.Field, "0 00ff", "12 4c00/ff00", "7 000102030405060708090a0b0c0d0e0f")
 	case field.FormICMP:
 		add(ph.Field, "8", "3/4", "133-137", "{ 3/4, 11 }")
 	case field.FormFlags:
