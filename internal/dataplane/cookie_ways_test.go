@@ -67,10 +67,13 @@ func TestCookieOverATag(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		addLink(t, &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "tagged",
+		tagged := &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "tagged",
 			ParentIndex: under.Attrs().Index}, VlanId: 7,
-			VlanProtocol: netlink.VLAN_PROTOCOL_8021Q})
-		run(t, at.ns, "", "ip", "link", "set", "tagged", "up")
+			VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}
+		addLink(t, tagged)
+		if err := netlink.LinkSetUp(tagged); err != nil {
+			t.Fatal(err)
+		}
 		giveAddress(t, at.ns, "tagged", at.addr)
 	}
 	l := in(t, n.here, func() (net.Listener, error) { return net.Listen("tcp", "0.0.0.0:9000") })

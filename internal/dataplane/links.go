@@ -54,7 +54,7 @@ func attachOther(d *device, at codegen.Point, p *ebpf.Program) (link.Link, error
 		return nil, fmt.Errorf("attach to %s: levee knows no point %q", d.name, at)
 	}
 	if err := kernel.TCX.Check(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("`established` asks for a program at egress: %w", err)
 	}
 	// Behind all others: it sees what they let go.
 	lk, err := link.AttachTCX(link.TCXOptions{Interface: d.index, Program: p,

@@ -76,6 +76,15 @@ var checks = []check{
 			-wall-kinds 'a static set of endpoints each'`},
 	{name: "rules that look at the packet",
 		script: `tests internal/filter/codegen 'RulesLookAtThePacket'`},
+	{name: "as many terms on the payload as there may be",
+		script: `tests internal/filter/codegen AsManyTermsOnThePayload`},
+	{name: "limits", script: `tests internal/dataplane 'Limit|CPUsShare|KeysAreTold'`},
+	{name: "connections: oracle and program", script: `tests internal/filter/difftest Connections`},
+	{name: "connections of real hosts", from: version{6, 6},
+		script: `tests internal/dataplane '^TestConnections$'`},
+	{name: "cookies: answers, proofs, real clients", script: `
+		modprobe 8021q
+		tests internal/dataplane 'Cookie(Answers|Proves|Above|Refuses|Clients|OverATag)|TransferDuring'`},
 	{name: "programs without the careful decoder", script: `tests internal/filter/codegen Plain`},
 	{name: "look-ups in tables of rules",
 		script: `tests internal/filter/ruletree 'TableAndProgram|SmallWorlds|PriorityHolds'`},

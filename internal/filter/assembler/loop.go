@@ -4,7 +4,22 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 )
+
+// Older makes the functions of an object that clang made such that verifiers before Linux 6.6 take
+// their loops.
+func Older(object asm.Instructions) (out asm.Instructions) {
+	for len(object) > 0 {
+		last := 1
+		for last < len(object) && btf.FuncMetadata(&object[last]) == nil {
+			last++
+		}
+		out = append(out, jumpIntoLoops(slices.Clone(object[:last]))...)
+		object = object[last:]
+	}
+	return out
+}
 
 // jumpIntoLoops puts a jump to the next instruction in front of each loop that an instruction of
 // its own falls into, as clang lays loops out. Verifiers before Linux 6.6 take only jumps for the

@@ -145,11 +145,12 @@ func TestLoopsAreThoseThatOlderVerifiersTake(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			ins := prog.Spec.Programs[codegen.ProgramName].Instructions
-			for _, fault := range olderFaults(t, ins) {
-				t.Errorf("%s, %+v: %s", name, target, fault)
+			for program, spec := range prog.Spec.Programs {
+				for _, fault := range olderFaults(t, spec.Instructions) {
+					t.Errorf("%s, %+v: %s: %s", name, target, program, fault)
+				}
+				flowOf(t, spec.Instructions).loops(func(int, int) { loops++ })
 			}
-			flowOf(t, ins).loops(func(int, int) { loops++ })
 		}
 	}
 	if loops == 0 {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"levee/internal/filter/assembler"
 	"levee/internal/packet"
 )
 
@@ -168,6 +169,7 @@ func Spec(link packet.Link) (*ebpf.ProgramSpec, error) {
 	}
 	spec := all.Programs[name]
 	spec.Name = Program
+	spec.Instructions = assembler.Older(spec.Instructions)
 	spec.AttachType = ebpf.AttachTCXEgress
 	return spec, nil
 }

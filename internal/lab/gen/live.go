@@ -116,6 +116,7 @@ func (l *live) load(into func(*ebpf.CollectionSpec, *liveObjects) error) error {
 		return fmt.Errorf("pacing the generator program: %w", err)
 	}
 	gen := spec.Programs["gen"]
+	gen.Instructions = assembler.Older(gen.Instructions)
 	if gen.Instructions, err = assembler.Replace(gen.Instructions, "frame",
 		l.prog.Instructions); err != nil {
 		return err
