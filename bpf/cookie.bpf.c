@@ -20,7 +20,8 @@ struct cookie_head {
 	__u64 unused;
 };
 
-// A source that is proven; expires is the lower 32 bits of jiffies.
+// A source that is proven; expires is the lower 32 bits of jiffies. A tag of 0 is no source: right
+// after a boot, and every 50 days, a time of 0 lies ahead.
 struct cookie_source {
 	__u32 tag, expires;
 };
@@ -193,7 +194,7 @@ static __always_inline __u32 line(struct cookie_memory *c, struct cookie_work *w
 
 	__u64 hash = sip_hash(c->head.key, w->words, 3);
 
-	*tag = hash;
+	*tag = (__u32)hash | 1U << 31;
 	return hash >> 48 & (COOKIE_LINES - 1);
 }
 
@@ -221,7 +222,7 @@ static __always_inline void prove(struct cookie_memory *c, struct cookie_work *w
 	for (int i = 0; i < COOKIE_LINE; i++) {
 		__u32 left = s[i].expires - now;
 
-		if (left - 1 >= c->head.lease)
+		if (!s[i].tag || left - 1 >= c->head.lease)
 			left = 0;
 		else
 			tags |= bit(s[i].tag);

@@ -46,6 +46,7 @@ var commands = []struct {
 	{groupInterface, newConfirm},
 	{groupInterface, newDown},
 	{groupInterface, newStatus},
+	{groupInterface, newTop},
 	{groupInterface, newWatch},
 	{groupInterface, newShow},
 	{groupInterface, newMetrics},

@@ -11,12 +11,9 @@ import (
 
 // watchStatus shows the status again and again, with rates, until a signal ends it.
 func (e *env) watchStatus(cmd *cobra.Command, f *statusFlags) error {
-	every, err := parseDuration(f.interval)
+	every, err := f.every(cmd)
 	if err != nil {
-		return usagef(cmd, "--interval: %v", err)
-	}
-	if every < 100*time.Millisecond || every > time.Hour {
-		return usagef(cmd, "--interval %s: from 100ms to 1h", f.interval)
+		return err
 	}
 	ctx, stop := e.signals()
 	defer stop()
@@ -39,6 +36,18 @@ func (e *env) watchStatus(cmd *cobra.Command, f *statusFlags) error {
 		}
 	}
 	return nil
+}
+
+// every is the time between two readings.
+func (f *statusFlags) every(cmd *cobra.Command) (time.Duration, error) {
+	every, err := parseDuration(f.interval)
+	if err != nil {
+		return 0, usagef(cmd, "--interval: %v", err)
+	}
+	if every < 100*time.Millisecond || every > time.Hour {
+		return 0, usagef(cmd, "--interval %s: from 100ms to 1h", f.interval)
+	}
+	return every, nil
 }
 
 // redrawStatus prints one picture at once: in the place of the one before where a terminal is, else

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/cookie"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -249,5 +250,34 @@ func TestCookieRefusesForgedResets(t *testing.T) {
 	}
 	if _, _, answer := a.judge(s); answer == nil {
 		t.Error("forged RSTs have proven a client")
+	}
+}
+
+// Right after a boot, and every 50 days, the lower half of jiffies is about to begin anew: places
+// that nobody has had are none that are proven, and proofs hold across it.
+func TestCookieWhereTheClockBeginsAnew(t *testing.T) {
+	a := newAnswering(t, "", codegen.Target{})
+	a.pass(1<<32 - 100*testHZ)
+	stats := func() cookie.Stats {
+		memory, err := copyOfMap(a.loaded.holding(codegen.Cookies))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cookie.Read(memory, a.now)
+	}
+	if s := stats(); s.Sources != 0 {
+		t.Fatalf("%d sources are proven before any", s.Sources)
+	}
+	s := segment("192.0.2.9", packet.SYN)
+	_, _, answer := a.judge(s)
+	a.judge(reset(s, answer))
+	for range 2 {
+		if got := stats(); got.Sources != 1 || got.Evicted != 0 {
+			t.Errorf("%+v", got)
+		}
+		if _, verdict, answer := a.judge(s); verdict != action.Pass || answer != nil {
+			t.Error("a client that is proven is answered")
+		}
+		a.pass(200 * testHZ) // 100 s beyond
 	}
 }

@@ -78,7 +78,7 @@ var checks = []check{
 		script: `tests internal/filter/codegen 'RulesLookAtThePacket'`},
 	{name: "as many terms on the payload as there may be",
 		script: `tests internal/filter/codegen AsManyTermsOnThePayload`},
-	{name: "limits", script: `tests internal/dataplane 'Limit|CPUsShare|KeysAreTold'`},
+	{name: "limits", script: `tests internal/dataplane 'LimitIsExact|AFullLimit|LimitForgets|KeysAreTold'`},
 	{name: "connections: oracle and program", script: `tests internal/filter/difftest Connections`},
 	{name: "connections of real hosts", from: version{6, 6},
 		script: `tests internal/dataplane '^TestConnections$'`},

@@ -61,6 +61,7 @@ const (
 
 	atSources  = int(unsafe.Offsetof(answerCookieMemory{}.Sources))
 	sourceSize = int(unsafe.Sizeof(answerCookieSource{}))
+	ofTag      = int(unsafe.Offsetof(answerCookieSource{}.Tag))
 	ofExpires  = int(unsafe.Offsetof(answerCookieSource{}.Expires))
 )
 
@@ -147,8 +148,9 @@ func Read(memory []byte, jiffies uint64) Stats {
 		Evicted: word(atEvicted)}
 	lease := binary.NativeEndian.Uint32(memory[atLease:])
 	for at := atSources; at < len(memory); at += sourceSize {
+		tag := binary.NativeEndian.Uint32(memory[at+ofTag:])
 		expires := binary.NativeEndian.Uint32(memory[at+ofExpires:])
-		if expires-uint32(jiffies)-1 < lease {
+		if tag != 0 && expires-uint32(jiffies)-1 < lease {
 			s.Sources++
 		}
 	}

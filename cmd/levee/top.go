@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/lang/syntax"
+	"levee/internal/top"
+)
+
+const topLong = `Show rules by packets a second on the whole terminal, with how these were in the last
+readings and what the policy remembers: limits, connections, proven clients, entries of sets.
+
+Keys: q quits, s sorts by rate, by packets or as in the policy, p pauses, tab shows the next
+interface, arrows and page keys scroll. Where there is no terminal, use levee status --watch.`
+
+func newTop(e *env) *cobra.Command {
+	var f statusFlags
+	cmd := &cobra.Command{
+		Use:     "top",
+		Short:   "Show rules by packets a second, on the whole terminal",
+		Long:    topLong,
+		Example: "  sudo levee top\n  sudo levee top --dev eth0 --interval 250ms",
+		Args:    wantArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			every, err := f.every(cmd)
+			if err != nil {
+				return err
+			}
+			if !e.stdout.terminal {
+				return usagef(cmd, "standard output is no terminal; use levee status --watch")
+			}
+			ctx, stop := e.signals()
+			defer stop()
+			return top.Run(ctx, func() (top.Snapshot, error) { return e.snapshot(&f) }, every,
+				e.stdin, e.stdout)
+		},
+	}
+	devFlag(cmd, &f.dev, "only this interface")
+	cmd.Flags().BoolVar(&f.all, "all", false, "of all network namespaces")
+	cmd.Flags().StringVar(&f.interval, "interval", "1s", "between readings, 100ms to 1h")
+	return cmd
+}
+
+// snapshot reads the counters. What else status says in notes would spoil the picture.
+func (e *env) snapshot(f *statusFlags) (top.Snapshot, error) {
+	rep, err := e.readStatus(f)
+	if err != nil {
+		return top.Snapshot{}, err
+	}
+	now := top.Snapshot{At: e.now()}
+	for i := range rep.Interfaces {
+		s := &rep.Interfaces[i]
+		shown := top.Interface{
+			Name: s.Dev, Memory: memories(s),
+			Title: fmt.Sprintf("%s, %s, for %s", syntax.Base(string(s.Policy)), s.Hook,
+				max(0, e.now().Sub(s.Since)).Round(time.Second)),
+		}
+		for _, r := range s.Rules {
+			shown.Rules = append(shown.Rules, top.Rule{ID: r.id, Verdict: r.Verdict,
+				Where: string(r.Rule), Label: r.Label, Text: r.Text, Packets: r.Packets})
+		}
+		now.Interfaces = append(now.Interfaces, shown)
+	}
+	return now, nil
+}
+
+// memories are a line for each thing that a policy remembers.
+func memories(s *statusInterface) (lines []string) {
+	if c := s.Connections; c != nil {
+		lines = append(lines, fmt.Sprintf("flows: %d known, %d of TCP open", c.Live, c.Open))
+	}
+	if c := s.Cookies; c != nil {
+		lines = append(lines, fmt.Sprintf("cookies: %s proven, %s", plural(c.Proven, "client"),
+			answering(c.Answering)))
+	}
+	for _, l := range s.Limits {
+		lines = append(lines, fmt.Sprintf("limit %s %s: %d of %d budgets live, %d evicted", l.Rule,
+			l.Label, l.Live, l.Slots, l.Evicted))
+	}
+	for _, set := range s.Sets {
+		lines = append(lines, fmt.Sprintf("set %s: %d of %d entries", set.Name, set.Entries,
+			set.Max))
+	}
+	return lines
+}

@@ -1,0 +1,300 @@
+// Package top is a screen that shows what the rules of a machine's policies count, second by second.
+//
+// In go snapshots of counters; out comes a picture for a terminal: a row for each rule, with its
+// packets a second, how these were in the last half minute, and what the policy remembers. The
+// package reads no counters itself, and knows nothing of policies.
+package top
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// Snapshot is what was counted until a moment.
+type Snapshot struct {
+	At         time.Time
+	Interfaces []Interface
+}
+
+// Interface is an interface with its policy.
+type Interface struct {
+	Name   string
+	Title  string   // the policy, the hook and since when
+	Memory []string // a line for each thing that the policy remembers
+	Rules  []Rule   // in the order in which packets meet them
+}
+
+// Rule is a counter. What is counted under one ID goes on over a replace of the policy.
+type Rule struct {
+	ID             string
+	Verdict, Where string
+	Label, Text    string
+	Packets        uint64
+}
+
+// Source reads the counters.
+type Source func() (Snapshot, error)
+
+// past is how many readings a sparkline shows.
+const past = 30
+
+// Order is how the rows are sorted.
+type order int
+
+const (
+	byRate order = iota
+	byTotal
+	byPlace
+	numOrders
+)
+
+func (o order) String() string {
+	return [...]string{"packets a second", "packets", "place in the policy"}[o]
+}
+
+// history is what a rule has counted a second, the newest last.
+type history struct {
+	packets uint64
+	rates   []float64
+}
+
+func (h *history) rate() float64 {
+	if len(h.rates) == 0 {
+		return 0
+	}
+	return h.rates[len(h.rates)-1]
+}
+
+// screen is the state of the picture.
+type screen struct {
+	read          Source
+	every         time.Duration
+	now           Snapshot
+	rules         map[[2]string]*history // by interface and ID
+	shown         int                    // the interface
+	first         int                    // row on the screen
+	order         order
+	paused        bool
+	width, height int
+	err           error
+}
+
+type tick struct{}
+
+type reading struct {
+	Snapshot
+	err error
+}
+
+// Run shows the picture until ctx ends or somebody quits. An error of the source ends it.
+func Run(ctx context.Context, read Source, every time.Duration, in io.Reader, out io.Writer) error {
+	s := &screen{read: read, every: every, rules: map[[2]string]*history{}}
+	end, err := tea.NewProgram(s, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out),
+		tea.WithoutSignalHandler()).Run()
+	if ctx.Err() != nil {
+		return nil // which is how the picture ends
+	}
+	if err != nil {
+		return fmt.Errorf("show the counters: %w", err)
+	}
+	return end.(*screen).err
+}
+
+func (s *screen) look() tea.Msg {
+	now, err := s.read()
+	return reading{now, err}
+}
+
+// Init reads the counters for the first time.
+func (s *screen) Init() tea.Cmd { return s.look }
+
+// Update takes keys, readings and the size of the terminal.
+func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		s.width, s.height = msg.Width, msg.Height
+	case tick:
+		return s, s.look
+	case reading:
+		if s.err = msg.err; s.err != nil {
+			return s, tea.Quit
+		}
+		if !s.paused {
+			s.take(msg.Snapshot)
+		}
+		return s, tea.Tick(s.every, func(time.Time) tea.Msg { return tick{} })
+	case tea.KeyPressMsg:
+		return s, s.key(msg.String())
+	}
+	return s, nil
+}
+
+func (s *screen) key(name string) tea.Cmd {
+	page := max(1, s.room())
+	switch name {
+	case "q", "esc", "ctrl+c":
+		return tea.Quit
+	case "s":
+		s.order = (s.order + 1) % numOrders
+	case "p", "space":
+		s.paused = !s.paused
+	case "tab":
+		s.shown++
+		s.first = 0
+	case "down", "j":
+		s.first++
+	case "up", "k":
+		s.first--
+	case "pgdown":
+		s.first += page
+	case "pgup":
+		s.first -= page
+	case "home":
+		s.first = 0
+	}
+	return nil
+}
+
+// take notes a reading. What counts less than before has begun anew.
+func (s *screen) take(now Snapshot) {
+	seconds := now.At.Sub(s.now.At).Seconds()
+	old := s.rules
+	s.rules = map[[2]string]*history{}
+	for _, i := range now.Interfaces {
+		for _, r := range i.Rules {
+			at := [2]string{i.Name, r.ID}
+			h := old[at]
+			switch {
+			case h == nil:
+				h = new(history)
+			case r.Packets < h.packets || seconds <= 0:
+				h.rates = nil
+			default:
+				h.rates = append(h.rates, float64(r.Packets-h.packets)/seconds)
+				h.rates = h.rates[max(0, len(h.rates)-past):]
+			}
+			h.packets = r.Packets
+			s.rules[at] = h
+		}
+	}
+	s.now = now
+}
+
+// View draws the picture.
+func (s *screen) View() tea.View {
+	v := tea.NewView(strings.Join(s.lines(), "\n"))
+	v.AltScreen = true
+	return v
+}
+
+// head is how many lines stand above the rows and below them, without those of memory.
+const head = 4
+
+// room is how many rows there is room for.
+func (s *screen) room() int { return s.height - head - len(s.current().Memory) }
+
+func (s *screen) current() Interface {
+	if n := len(s.now.Interfaces); n > 0 {
+		return s.now.Interfaces[s.shown%n]
+	}
+	return Interface{Name: "no interface has a policy"}
+}
+
+func (s *screen) lines() []string {
+	i := s.current()
+	rows := slices.Clone(i.Rules)
+	history := func(r *Rule) *history { return s.rules[[2]string{i.Name, r.ID}] }
+	var all float64
+	for k := range rows {
+		all += history(&rows[k]).rate()
+	}
+	slices.SortStableFunc(rows, func(a, b Rule) int {
+		switch s.order {
+		case byRate:
+			return cmp.Compare(history(&b).rate(), history(&a).rate())
+		case byTotal:
+			return cmp.Compare(b.Packets, a.Packets)
+		}
+		return 0
+	})
+	title := fmt.Sprintf("%s: %s", i.Name, i.Title)
+	if n := len(s.now.Interfaces); n > 1 {
+		title = fmt.Sprintf("[%d of %d] %s", s.shown%n+1, n, title)
+	}
+	out := []string{s.cut(title)}
+	for _, m := range i.Memory {
+		out = append(out, s.cut("  "+m))
+	}
+	state := fmt.Sprintf("  %s packets/s counted, by %s", short(all), s.order)
+	if s.paused {
+		state += ", paused"
+	}
+	out = append(out, s.cut(state),
+		s.cut(fmt.Sprintf("%9s  %-*s %10s  %-8s %-20s %s", "PACKETS/S", past, "UNTIL NOW", "PACKETS",
+			"VERDICT", "LABEL", "RULE")))
+	s.first = max(0, min(s.first, len(rows)-max(1, s.room())))
+	for k := s.first; k < len(rows) && k < s.first+max(0, s.room()); k++ {
+		r := &rows[k]
+		h := history(r)
+		out = append(out, s.cut(fmt.Sprintf("%9s  %-*s %10s  %-8s %-20s %s", short(h.rate()), past,
+			sparkline(h.rates), short(float64(r.Packets)), r.Verdict, r.Label, r.Where+"  "+r.Text)))
+	}
+	return append(out, s.cut("q quit  s sort  p pause  tab next interface  up, down, page"))
+}
+
+// cut brings a line to the width of the terminal, without what moves its cursor.
+func (s *screen) cut(line string) string {
+	line = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, line)
+	if n := []rune(line); s.width > 0 && len(n) > s.width {
+		return string(n[:s.width])
+	}
+	return line
+}
+
+// sparkline draws rates as high as the highest of them is.
+func sparkline(rates []float64) string {
+	const blocks = "▁▂▃▄▅▆▇█"
+	bars := []rune(blocks)
+	highest := slices.Max(append([]float64{0}, rates...))
+	var b strings.Builder
+	for range past - len(rates) {
+		b.WriteByte(' ')
+	}
+	for _, v := range rates {
+		if v == 0 {
+			b.WriteByte('.')
+			continue
+		}
+		b.WriteRune(bars[min(len(bars)-1, int(v/highest*float64(len(bars))))])
+	}
+	return b.String()
+}
+
+// short is a number in four figures or fewer.
+func short(v float64) string {
+	for _, unit := range []struct {
+		of   float64
+		name string
+	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e4, "k"}} {
+		if v >= unit.of {
+			if unit.name == "k" {
+				unit.of = 1e3
+			}
+			return fmt.Sprintf("%.4g %s", v/unit.of, unit.name)
+		}
+	}
+	return fmt.Sprintf("%.0f", v)
+}
