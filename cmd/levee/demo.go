@@ -11,11 +11,15 @@ import (
 	"levee/internal/lab/demo"
 )
 
-const labDemoLong = `Show a web service under a flood: two network namespaces, a real HTTP
-service behind the interface, real visitors, and millions of spoofed UDP and SYN packets a
-second; first without a defence, then with the same rules in nftables, then with levee. Goodput
-and latency of the visitors and packets dropped are shown while it runs, a table at the end. A
-SYN-flood capture is replayed into it where one is at hand.
+const labDemoLong = `Show a web service under floods: two network namespaces, a real HTTP
+service behind the interface, real visitors, and millions of forged packets a second: UDP, SYN with
+and without options, ACK, echo requests, all in turn; first without a defence, then behind nftables
+with synproxy and conntrack, then behind levee. Goodput and latency of the visitors and packets
+dropped are shown while it runs, a table at the end. A SYN-flood capture is replayed into it where
+one is at hand.
+
+Before Linux 6.6, levee keeps no connections. There the demo plays UDP and bare SYN alone, with the
+rules of examples/demo.levee in both.
 
 Nothing leaves the machine and nothing is left behind, also after Ctrl-C. Exit status 0 means
 that the service was held.`

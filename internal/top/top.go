@@ -1,4 +1,5 @@
-// Package top is a screen that shows what the rules of a machine's policies count, second by second.
+// Package top is a screen that shows what the rules of a machine's policies count, second by
+// second.
 //
 // In go snapshots of counters; out comes a picture for a terminal: a row for each rule, with its
 // packets a second, how these were in the last half minute, and what the policy remembers. The
@@ -238,16 +239,20 @@ func (s *screen) lines() []string {
 		state += ", paused"
 	}
 	out = append(out, s.cut(state),
-		s.cut(fmt.Sprintf("%9s  %-*s %10s  %-8s %-20s %s", "PACKETS/S", past, "UNTIL NOW", "PACKETS",
-			"VERDICT", "LABEL", "RULE")))
+		s.row("PACKETS/S", "UNTIL NOW", "PACKETS", "VERDICT", "LABEL", "RULE"))
 	s.first = max(0, min(s.first, len(rows)-max(1, s.room())))
 	for k := s.first; k < len(rows) && k < s.first+max(0, s.room()); k++ {
 		r := &rows[k]
 		h := history(r)
-		out = append(out, s.cut(fmt.Sprintf("%9s  %-*s %10s  %-8s %-20s %s", short(h.rate()), past,
-			sparkline(h.rates), short(float64(r.Packets)), r.Verdict, r.Label, r.Where+"  "+r.Text)))
+		out = append(out, s.row(short(h.rate()), sparkline(h.rates), short(float64(r.Packets)),
+			r.Verdict, r.Label, r.Where+"  "+r.Text))
 	}
 	return append(out, s.cut("q quit  s sort  p pause  tab next interface  up, down, page"))
+}
+
+func (s *screen) row(rate, line, packets, verdict, label, rule string) string {
+	return s.cut(fmt.Sprintf("%9s  %-*s %10s  %-8s %-20s %s", rate, past, line, packets, verdict,
+		label, rule))
 }
 
 // cut brings a line to the width of the terminal, without what moves its cursor.

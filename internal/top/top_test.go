@@ -17,7 +17,8 @@ var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func counted(seconds int, packets ...uint64) Snapshot {
 	i := Interface{Name: "eth0", Title: "edge.levee, xdp-native", Memory: []string{"cookies: 3"}}
 	for k, n := range packets {
-		i.Rules = append(i.Rules, Rule{ID: fmt.Sprint(k), Verdict: "drop", Label: fmt.Sprint("rule-", k),
+		i.Rules = append(i.Rules, Rule{ID: fmt.Sprint(k), Verdict: "drop",
+			Label: fmt.Sprint("rule-", k),
 			Where: fmt.Sprintf("edge.levee:%d", k+1), Text: "drop udp", Packets: n})
 	}
 	return Snapshot{begin.Add(time.Duration(seconds) * time.Second), []Interface{i}}
