@@ -2,6 +2,7 @@ package contender
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 )
@@ -107,11 +108,17 @@ var strictly = []struct{ name, strict, usual string }{
 func (s *strict) Tracks() bool { return true }
 
 func (s *strict) Install(ctx context.Context, at Site) error {
-	if err := s.Defence.Install(ctx, at); err != nil {
+	err := s.Defence.Install(ctx, at)
+	if errors.Is(err, ErrMissing) || ctx.Err() != nil {
 		return err
 	}
-	s.site = at
-	return s.set(true)
+	if s.site = at; err == nil {
+		err = s.set(true)
+	}
+	if err != nil {
+		return fmt.Errorf("synproxy or conntrack is %w in this kernel: %w", ErrMissing, err)
+	}
+	return nil
 }
 
 func (s *strict) Remove(ctx context.Context) error {
