@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -20,7 +21,9 @@ that was looked at with the first term that does not hold, and what decided.
 
 The packet is in words, as in the tests of a policy ("levee help language"); or an Ethernet
 frame without frame check sequence, in hexadecimal (blanks, line ends and colons are ignored; "-"
-reads it from standard input); or packet --n of a capture.
+reads it from standard input); or packet --n of a capture. With --live it is the next packet of
+which a "log" rule of the policy in force tells, or the next --n of them, as they come: their first
+128 bytes, and zeros for the rest. Connections, budgets and proofs are not known to the story.
 
 Without FILE it is judged by the policy that is in force, on --dev or on the one interface of this
 network namespace that has one, with what its dynamic sets hold now (root). With FILE dynamic sets
@@ -29,6 +32,7 @@ are empty. --entry puts something into them. With --link l3 a frame begins with 
 const explainExample = `  sudo levee explain 'tcp syn from 192.0.2.1 port 22'
   levee explain edge.levee 'udp from 192.0.2.1 from port 53 port 40000 len 1400'
   levee explain edge.levee --packet "020000000002 020000000001 0806 0001..."
+  sudo levee explain --live --n 5
   levee explain edge.levee --pcap attack.pcap --n 17
   levee explain edge.levee --pcap attack.pcap --n 17 --entry abusers=203.0.113.0/24`
 
@@ -37,6 +41,7 @@ type explainFlags struct {
 	packet, pcap string
 	link         string
 	n            int
+	live         bool
 	json         bool
 	entries      []string
 
@@ -46,7 +51,7 @@ type explainFlags struct {
 func newExplain(e *env) *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
-		Use:     "explain [FILE] (PACKET | --packet HEX | --pcap P --n N)",
+		Use:     "explain [FILE] (PACKET | --packet HEX | --pcap P --n N | --live)",
 		Short:   "Show step by step how one packet is judged",
 		Long:    explainLong,
 		Example: explainExample,
@@ -61,7 +66,9 @@ func newExplain(e *env) *cobra.Command {
 	cmd.Flags().StringVar(&f.packet, "packet", "",
 		"the frame in hexadecimal, or - for standard input")
 	cmd.Flags().StringVar(&f.pcap, "pcap", "", "a capture, or - for standard input")
-	cmd.Flags().IntVar(&f.n, "n", 1, "which packet of --pcap, counted from 1")
+	cmd.Flags().IntVar(&f.n, "n", 1,
+		"which packet of --pcap, counted from 1; how many packets of --live")
+	cmd.Flags().BoolVar(&f.live, "live", false, "packets that log rules tell of, as they come")
 	entryFlag(cmd, &f.entries)
 	linkFlag(cmd, &f.link)
 	jsonFlag(cmd, &f.json)
@@ -70,7 +77,7 @@ func newExplain(e *env) *cobra.Command {
 
 // take sorts the arguments out: a packet in words stands where no option has one.
 func (f *explainFlags) take(cmd *cobra.Command, args []string) error {
-	inWords := f.packet == "" && f.pcap == ""
+	inWords := f.packet == "" && f.pcap == "" && !f.live
 	if inWords && len(args) > 0 {
 		f.words, args = args[len(args)-1], args[:len(args)-1]
 	}
@@ -86,6 +93,10 @@ func (f *explainFlags) take(cmd *cobra.Command, args []string) error {
 		return usagef(cmd, "PACKET, --packet or --pcap is missing")
 	case f.packet != "" && f.pcap != "":
 		return usagef(cmd, "--packet and --pcap exclude each other")
+	case f.live && (f.packet != "" || f.pcap != ""):
+		return usagef(cmd, "--live and --packet or --pcap exclude each other")
+	case f.live && f.file != "":
+		return usagef(cmd, "--live is of the policy in force: FILE is one argument too many")
 	case f.file != "" && f.dev != "":
 		return usagef(cmd, "FILE and --dev exclude each other")
 	case f.file == "" && cmd.Flags().Changed("link"):
@@ -111,13 +122,6 @@ func (e *env) explain(cmd *cobra.Command, f *explainFlags) error {
 	if err != nil {
 		return err
 	}
-	if frame != nil {
-		if frame, err = link.Carry(frame); err != nil {
-			return fmt.Errorf("the packet is %w", err)
-		}
-	} else if frame, err = e.explainFrame(cmd, link, f); err != nil {
-		return err
-	}
 	j, err := judge.NewOn(p, link, judge.Oracle)
 	if err != nil {
 		return err
@@ -125,12 +129,56 @@ func (e *env) explain(cmd *cobra.Command, f *explainFlags) error {
 	if err := j.Add(entries...); err != nil {
 		return err
 	}
+	if f.live {
+		return e.explainLive(cmd, p, j, f)
+	}
+	if frame != nil {
+		if frame, err = link.Carry(frame); err != nil {
+			return fmt.Errorf("the packet is %w", err)
+		}
+	} else if frame, err = e.explainFrame(cmd, link, f); err != nil {
+		return err
+	}
+	return e.tell(p, j, frame, f.n, f.json)
+}
+
+// tell tells the story of a packet, which has a number.
+func (e *env) tell(p *policy.Policy, j *judge.Judge, frame []byte, n int, asJSON bool) error {
 	tr := j.Explain(frame)
-	if f.json {
-		return e.printJSON(newStory(p, &tr, f.n))
+	if asJSON {
+		return e.printJSON(newStory(p, &tr, n))
 	}
 	printTrace(e.stdout, &tr, "")
 	return nil
+}
+
+// explainLive tells the stories of packets that come by.
+func (e *env) explainLive(cmd *cobra.Command, p *policy.Policy, j *judge.Judge,
+	f *explainFlags) error {
+	dev, _, err := e.inForce(cmd, f.dev)
+	if err != nil {
+		return err
+	}
+	ctx, stop := e.signals()
+	defer stop()
+	told := 0
+	var failed error
+	event := func(ev dataplane.Event) {
+		if told == f.n || failed != nil {
+			return
+		}
+		told++
+		if told > 1 && !f.json {
+			fmt.Fprintln(e.stdout)
+		}
+		frame := append(ev.Packet, make([]byte, max(0, ev.Bytes-len(ev.Packet)))...)
+		failed = e.tell(p, j, frame, told, f.json)
+		if told == f.n || failed != nil {
+			stop()
+		}
+	}
+	err = dataplane.Watch(ctx, dev, event, func(dataplane.Losses) {})
+	return errors.Join(err, failed)
 }
 
 // maxHex bounds the text of one packet on standard input; a frame has at most 65,549 bytes, and a
