@@ -8,7 +8,7 @@
 // A device whose packets begin with IP takes no policy that asks for tags.
 static __always_inline void begin_ip(struct key *k, __u32 bytes)
 {
-	__builtin_memset(k, 0, sizeof(*k));
+	__builtin_memset(k, 0, __builtin_offsetof(struct key, row));
 	k->bytes = bytes;
 }
 

@@ -24,6 +24,9 @@ enum malformed {
 	TRUNCATED_EXT,
 	TRUNCATED_L4,
 	L4_LENGTH,
+	FRAGMENTS_OVERLAP, // this and those behind are found by bpf/fragment.bpf.c
+	FRAGMENT_TINY_FIRST,
+	FRAGMENT_WITHOUT_FIRST,
 };
 
 // What is known of the transport header. OTHER has no fields but the protocol number.
@@ -51,16 +54,22 @@ struct key {
 	__u16 vlan, inner_vlan; // NO_VLAN when there is none
 	__u8 proto;
 	__u8 ttl;
-	__u8 unused;
+	__u16 frag; // of a first fragment: FIRST and its bytes; of a later one: its offset and MORE
 	__u8 dscp;
 	__u8 tcp_flags;
 	__u8 tags;
-	__u16 off, left; // what follows the IP headers: where it begins, and how much there is
-	__u8 unused2;
 	__u8 flow; // 1: of a connection that is known; filled where rules ask
-	__u16 tcp_window; // not scaled
+	__u16 off; // what follows the IP headers: where it begins,
 	__u32 proof; // TCP: acknowledgement number; ICMP: bytes 4 to 7
+	__u16 left;  // and how much there is
+	__u16 tcp_window; // not scaled
+	__u32 datagram; // of a fragment: the identification
+	__u32 row; // where this CPU's row of counters begins; only there if a function counts
 };
+
+// Offsets and bytes of fragments are multiples of 8, but for those of the last. The bits below say
+// more.
+enum frag { MORE = 1, FIRST = 2 };
 
 #define NO_VLAN 0xffff
 
@@ -71,8 +80,6 @@ struct key {
 // context is an argument of its own, and who wants the packet takes its bounds from the context.
 struct env {
 	struct key key;
-	__u32 row;     // where this CPU's row of counters begins; only there if a function counts
-	__u32 unused;
 	__u64 effects; // what rules leave for the program's end; only there if a rule does
 };
 
@@ -199,6 +206,15 @@ static __always_inline int parse_transport(const struct frame *f, struct key *k,
 	return WELL_FORMED;
 }
 
+// note says what key.frag is of a packet of bytes behind its headers at an offset, 0 of one that is
+// no fragment.
+static __always_inline __u16 note(__u32 at, __u32 bytes, __u32 more)
+{
+	if (at)
+		return more ? at | MORE : at;
+	return more ? (bytes & ~7) | FIRST : 0;
+}
+
 static __always_inline int parse_ipv4(const struct frame *f, struct key *k, __u32 off, int hook)
 {
 	struct {
@@ -235,6 +251,8 @@ static __always_inline int parse_ipv4(const struct frame *f, struct key *k, __u3
 	k->proto = ip.proto;
 	off = forget(&k->off, off + hlen);
 	__u32 left = forget(&k->left, total - hlen);
+	k->datagram = bpf_ntohs(ip.id);
+	k->frag = note(at, left, frag & 0x2000);
 	if (at) {
 		k->class = CLASS(0, OTHER, 1);
 		return WELL_FORMED;
@@ -314,6 +332,10 @@ static __always_inline int parse_ipv6(const struct frame *f, struct key *k, __u3
 			__u32 at = frag & 0xfff8;
 			if (at + left > 0xffff)
 				return IP_LENGTH;
+			if (frag & 0xfff9) {
+				k->datagram = bpf_ntohl(ext.id);
+				k->frag = note(at, left, frag & 1);
+			}
 			if (at) {
 				k->off = off;
 				k->left = left;

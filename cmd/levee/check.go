@@ -10,6 +10,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/flow"
+	"levee/internal/filter/fragment"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/plan"
@@ -74,7 +75,9 @@ type checked struct {
 	Connections *checkedConnections `json:"connections,omitempty"`
 	// memory of clients that have proven themselves, of a policy with cookies
 	Cookies *checkedConnections `json:"cookies,omitempty"`
-	Program *compiled           `json:"program,omitempty"` // with --explain-compile
+	// memory of datagrams, of a policy that follows fragments
+	Fragments *checkedConnections `json:"fragments,omitempty"`
+	Program   *compiled           `json:"program,omitempty"` // with --explain-compile
 }
 
 // checkedLimit is the memory of a limit, and what it is enough for.
@@ -168,6 +171,9 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		if len(made.Cookies) > 0 {
 			c.Cookies = &checkedConnections{cookie.Places, cookie.Size}
 		}
+		if made.Fragments {
+			c.Fragments = &checkedConnections{fragment.Places, fragment.Size}
+		}
 		if explain {
 			c.Program = describe(prog, made)
 		}
@@ -255,6 +261,10 @@ func (e *env) printChecked(c *checked) error {
 	if k := c.Cookies; k != nil {
 		fmt.Fprintf(e.stdout, "  cookies: room for %d proven clients in %s\n", k.Room,
 			document.Print(float64(k.Bytes), "bytes"))
+	}
+	if f := c.Fragments; f != nil {
+		fmt.Fprintf(e.stdout, "  fragments: room for %d datagrams in %s\n", f.Room,
+			document.Print(float64(f.Bytes), "bytes"))
 	}
 	if c.Program == nil {
 		return nil

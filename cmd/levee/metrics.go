@@ -116,6 +116,8 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 		proven
 		forged
 		answers
+		datagrams
+		alone
 	)
 	all := []openmetrics.Family{
 		info: {Name: "levee_policy", Type: openmetrics.Info,
@@ -158,6 +160,10 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 			Help: "Resets that answer no answer of a cookie."},
 		answers: {Name: "levee_answering_cookies", Unit: "rules",
 			Help: "Cookies that answer SYNs now."},
+		datagrams: {Name: "levee_fragmented_datagrams", Unit: "datagrams",
+			Help: "Datagrams of which more fragments may come."},
+		alone: {Name: "levee_refused_fragments", Unit: "packets", Type: openmetrics.Counter,
+			Help: "Fragments that came before their first, above the rate for these."},
 		taken: {Name: "levee_evicted_connections", Unit: "connections",
 			Type: openmetrics.Counter,
 			Help: "Connections that lost their place to a new one."},
@@ -208,6 +214,10 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 			add(proven, float64(c.Proven), at)
 			add(forged, float64(c.Forged), at)
 			add(answers, float64(len(c.Answering)), at)
+		}
+		if f := s.Fragments; f != nil {
+			add(datagrams, float64(f.Datagrams), at)
+			add(alone, float64(f.Refused), at)
 		}
 		for _, l := range s.Limits {
 			labels := append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(l.id)},

@@ -103,6 +103,17 @@ type statusInterface struct {
 	Connections *statusConnections `json:"connections,omitempty"`
 	// of a policy that has them
 	Cookies *statusCookies `json:"cookies,omitempty"`
+	// of a policy that follows them
+	Fragments *statusFragments `json:"fragments,omitempty"`
+}
+
+// statusFragments are the datagrams that come in fragments.
+type statusFragments struct {
+	Datagrams int    `json:"datagrams"` // of which fragments may follow
+	Room      int    `json:"room"`
+	Ahead     uint64 `json:"ahead"`   // fragments that passed before the first
+	Refused   uint64 `json:"refused"` // that would have: above the rate, or of too many parts
+	Evicted   uint64 `json:"evicted"` // datagrams that lost their place to others
 }
 
 // statusCookies are the clients that have proven themselves to cookies.
@@ -297,6 +308,9 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 			}
 		}
 	}
+	if f := a.Fragments; f != nil {
+		s.Fragments = &statusFragments{f.Datagrams, f.Places, f.Ahead, f.Refused, f.Evicted}
+	}
 	for _, l := range a.Limits {
 		one := statusLimit{
 			Bytes: l.Bytes, Slots: l.Slots, Live: l.Live, Evicted: l.Evicted,
@@ -349,6 +363,11 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 	if c := s.Cookies; c != nil {
 		fmt.Fprintf(w, "  cookies  %s proven; room for %d; %d proofs, %d forged; %s\n",
 			plural(c.Proven, "client"), c.Room, c.Proofs, c.Forged, answering(c.Answering))
+	}
+	if f := s.Fragments; f != nil {
+		fmt.Fprintf(w, "  parts    of %s expected; room for %d; %d came ahead, %d refused; %d "+
+			"lost their place\n", plural(f.Datagrams, "datagram"), f.Room, f.Ahead, f.Refused,
+			f.Evicted)
 	}
 	if s.TrialSeconds > 0 {
 		left := time.Duration(s.TrialSeconds * float64(time.Second)).Round(time.Second)

@@ -76,6 +76,10 @@ func memories(s *statusInterface) (lines []string) {
 		lines = append(lines, fmt.Sprintf("cookies: %s proven, %s", plural(c.Proven, "client"),
 			answering(c.Answering)))
 	}
+	if f := s.Fragments; f != nil {
+		lines = append(lines, fmt.Sprintf("fragments: of %s expected, %d refused",
+			plural(f.Datagrams, "datagram"), f.Refused))
+	}
 	for _, l := range s.Limits {
 		lines = append(lines, fmt.Sprintf("limit %s %s: %d of %d budgets live, %d evicted", l.Rule,
 			l.Label, l.Live, l.Slots, l.Evicted))

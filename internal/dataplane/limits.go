@@ -1,27 +1,33 @@
 package dataplane
 
 import (
+	"slices"
+
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/flow"
+	"levee/internal/filter/fragment"
 	"levee/internal/filter/limit"
 	"levee/internal/kernel"
 )
 
-// seedState draws what hashes depend on for the memories of limits, connections and cookies that
-// are new.
+// seeded are the memories that begin with a key or the times that programs go by.
+var seeded = []codegen.Contents{codegen.Limit, codegen.Flows, codegen.Cookies, codegen.Fragments}
+
+// seedState draws what hashes depend on for the memories of limits, connections, cookies
+// and fragments that are new.
 func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 	for _, use := range l.ledger {
 		is := use.Holds.What
-		if is != codegen.Limit && is != codegen.Flows && is != codegen.Cookies ||
+		if !slices.Contains(seeded, is) ||
 			replaced[use.Name] != nil {
 			continue
 		}
 		memory, err := mapMemory(l.maps[use.Name],
-			max(limit.Head, flow.HeadBytes, cookie.HeadBytes))
+			max(limit.Head, flow.HeadBytes, cookie.HeadBytes, fragment.HeadBytes))
 		if err != nil {
 			return err
 		}
@@ -34,6 +40,8 @@ func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 			limit.Seed(memory)
 		case codegen.Flows:
 			flow.Seed(memory, hz)
+		case codegen.Fragments:
+			fragment.Seed(memory, hz)
 		default:
 			cookie.Seed(memory, hz)
 		}
@@ -102,9 +110,20 @@ func (s *store) jiffies() (*kernel.Clock, error) {
 }
 
 // tellFlows reads the memory of connections, nil if the policy asks for none.
-func (s *store) tellFlows(a *attachment) (*flow.Stats, error) {
+func (s *store) tellFlows(a *attachment) (stats *flow.Stats, err error) {
+	return tellOne(s, a, codegen.Flows, flow.Read)
+}
+
+// tellFragments reads the memory of fragments, nil if the policy does not follow them.
+func (s *store) tellFragments(a *attachment) (stats *fragment.Stats, err error) {
+	return tellOne(s, a, codegen.Fragments, fragment.Read)
+}
+
+// tellOne reads a memory of which a policy has one, nil if it has none.
+func tellOne[Stats any](s *store, a *attachment, what codegen.Contents,
+	read func(memory []byte, jiffies uint64) Stats) (*Stats, error) {
 	g := a.current()
-	name, ok := codegen.MapOf(g.Maps, codegen.Flows)
+	name, ok := codegen.MapOf(g.Maps, what)
 	if !ok {
 		return nil, nil
 	}
@@ -117,7 +136,7 @@ func (s *store) tellFlows(a *attachment) (*flow.Stats, error) {
 		return nil, err
 	}
 	defer m.Close()
-	var stats flow.Stats
-	err = s.withMemory(m, func(memory []byte) { stats = flow.Read(memory, clock.Now()) })
+	var stats Stats
+	err = s.withMemory(m, func(memory []byte) { stats = read(memory, clock.Now()) })
 	return &stats, err
 }

@@ -13,6 +13,7 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/flow"
+	"levee/internal/filter/fragment"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -55,6 +56,7 @@ type Runner struct {
 	clock    []byte // memory of the map Clock, nil without one
 	flows    []byte // head of the memory of connections, nil without one
 	cookies  []byte // head of the memory of cookies, nil without one
+	frags    []byte // head of the memory of fragments, nil without one
 	answer   []byte // room for the answer to a SYN, if the policy has cookies
 	answered int    // bytes of the last
 	sets     map[string]*set
@@ -93,6 +95,11 @@ func NewRunner(p *codegen.Program) (*Runner, error) {
 			return nil, errors.Join(err, r.Close())
 		}
 		r.answer = make([]byte, MaxFrame)
+	}
+	if m := l.holding(codegen.Fragments); m != nil {
+		if r.frags, err = mapMemory(m, fragment.HeadBytes); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
 	}
 	m := l.holding(codegen.Counters)
 	if m == nil {
@@ -248,6 +255,9 @@ func (r *Runner) SetClock(jiffies uint64) {
 	if r.cookies != nil {
 		cookie.SetClock(r.cookies, jiffies)
 	}
+	if r.frags != nil {
+		fragment.SetClock(r.frags, jiffies)
+	}
 }
 
 // Leave runs the program at egress on a frame, where the policy has one.
@@ -286,7 +296,7 @@ func (r *Runner) SetDel(name string, e policy.Element) {
 // Close removes the program and its maps from the kernel.
 func (r *Runner) Close() error {
 	var errs []error
-	for _, b := range [][]byte{r.trace, r.counters, r.clock, r.flows, r.cookies} {
+	for _, b := range [][]byte{r.trace, r.counters, r.clock, r.flows, r.cookies, r.frags} {
 		if b != nil {
 			errs = append(errs, unix.Munmap(b))
 		}
@@ -294,6 +304,7 @@ func (r *Runner) Close() error {
 	for _, set := range r.sets {
 		errs = append(errs, set.Close())
 	}
-	r.trace, r.counters, r.clock, r.flows, r.cookies, r.sets = nil, nil, nil, nil, nil, nil
+	r.trace, r.counters, r.clock, r.sets = nil, nil, nil, nil
+	r.flows, r.cookies, r.frags = nil, nil, nil
 	return errors.Join(append(errs, r.loaded.Close())...)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/filter/flow"
+	"levee/internal/filter/fragment"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -38,6 +39,8 @@ type Attachment struct {
 	Limits   []LimitState  `json:"limits"`
 	Cookies  *CookieState  `json:"cookies"` // nil if the policy has none
 	Flows    *flow.Stats   `json:"flows"`   // nil if the policy asks for no connections
+	// nil if the policy follows no fragments
+	Fragments *fragment.Stats `json:"fragments"`
 }
 
 // ProgramInfo is what the kernel says about the program in force.
@@ -190,6 +193,9 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 		return nil, err
 	}
 	if t.Flows, err = s.tellFlows(a); err != nil {
+		return nil, err
+	}
+	if t.Fragments, err = s.tellFragments(a); err != nil {
 		return nil, err
 	}
 	totals, err := s.totals(a)

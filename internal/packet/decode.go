@@ -22,6 +22,9 @@ const (
 	TruncatedExt
 	TruncatedL4
 	L4Length
+	FragmentOverlap // this and those behind are found beside other fragments, not by Decode
+	FragmentTiny
+	FragmentOrphan
 )
 
 // etherHeader is the length of an Ethernet header.
@@ -66,6 +69,11 @@ type Packet struct {
 	DSCP          uint8 // 0 to 63
 	Fragment      bool  // a fragment, first or later
 	LaterFragment bool  // with an offset: no transport header
+
+	Datagram      uint32 // of fragments: the identification
+	FragmentAt    int    // and where their data begins in that of the datagram, in bytes
+	FragmentLen   int    // bytes of their data
+	MoreFragments bool
 
 	Transport        Transport
 	SrcPort, DstPort uint16 // PortTransport, TCPTransport
@@ -166,6 +174,9 @@ func (p *Packet) ipv4(b []byte) Malformed {
 	p.Dst = netip.AddrFrom4([4]byte(b[16:20]))
 	p.LaterFragment = offset > 0
 	p.Fragment = offset > 0 || frag&0x2000 != 0
+	p.MoreFragments = frag&0x2000 != 0
+	p.Datagram = uint32(binary.BigEndian.Uint16(b[4:]))
+	p.FragmentAt, p.FragmentLen = offset, total-header
 	p.TransportOffset = p.NetworkOffset + header
 	return p.transport(b[header:total])
 }
@@ -220,7 +231,7 @@ func (p *Packet) extensions(next uint8, b []byte) ([]byte, Malformed) {
 		p.TransportOffset += size
 		header := b[:size]
 		b = b[size:]
-		if next == ProtoFragment && p.fragment(binary.BigEndian.Uint16(header[2:]), len(b)) {
+		if next == ProtoFragment && p.fragment(header, len(b)) {
 			return nil, IPLength
 		}
 		next = header[0]
@@ -233,13 +244,17 @@ func (p *Packet) extensions(next uint8, b []byte) ([]byte, Malformed) {
 }
 
 // fragment notes what a Fragment header says, and whether the fragment would end beyond 65,535.
-func (p *Packet) fragment(field uint16, behind int) (tooLong bool) {
+func (p *Packet) fragment(header []byte, behind int) (tooLong bool) {
+	field := binary.BigEndian.Uint16(header[2:])
 	offset := int(field &^ 7) // units of 8 bytes, above three flag bits
 	if offset > 0 {
 		p.LaterFragment = true
 	}
 	if offset > 0 || field&1 != 0 {
 		p.Fragment = true
+		p.MoreFragments = field&1 != 0
+		p.Datagram = binary.BigEndian.Uint32(header[4:])
+		p.FragmentAt, p.FragmentLen = offset, behind
 	}
 	return offset+behind > 0xffff
 }

@@ -8,7 +8,7 @@ endif
 
 syn iskeyword @,48-57,_,-
 syn keyword leveeStatement pass drop count limit log cookie protect interface set default essential on test
-syn keyword leveeOption file dynamic max lease rollup off error packet expect leaves hex by has as rate burst memory sample above
+syn keyword leveeOption file dynamic max lease rollup off error packet expect leaves hex by has as rate burst memory sample above track
 syn keyword leveeOption any none
 syn keyword leveeTerm ack-number ah arp checksum code data-offset dccp dei dest-options df
 syn keyword leveeTerm at dscp ecn esp established ether flags flow-label frag frag-offset fragments from

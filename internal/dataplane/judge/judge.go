@@ -136,9 +136,10 @@ func NewOn(p *policy.Policy, link packet.Link, e Engine) (*Judge, error) {
 	if e == Oracle {
 		return j, nil
 	}
-	// Two programs would have budgets and connections of their own.
+	// Two programs would have budgets, connections, proofs and datagrams of their own.
 	var err error
-	remembers := len(p.Limits()) > 0 || p.Asks(field.Flow)
+	remembers := len(p.Limits()) > 0 || p.Asks(field.Flow) || p.Has(action.Cookie) ||
+		p.Has(action.Track)
 	if j.short, err = j.newRunner(remembers); remembers {
 		j.long = j.short
 	}

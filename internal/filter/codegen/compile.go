@@ -226,6 +226,9 @@ func (c *compiler) generate() error {
 	if err := c.emitCookies(); err != nil {
 		return err
 	}
+	if err := c.emitFragments(); err != nil {
+		return err
+	}
 	c.emitSetFunctions()
 	c.emitTableFunctions()
 	c.emitArms()
@@ -243,10 +246,10 @@ func (c *compiler) generate() error {
 // beginEnv clears what nobody else fills of the environment.
 func (c *compiler) beginEnv() {
 	switch {
-	case c.called:
+	case c.called || c.plan.Fragments:
 		c.clearEnv()
 	case c.anyEffects:
-		c.clearEffects()
+		c.clear(effectsAt)
 	}
 	if c.rowInEnv {
 		c.rowOffset()
@@ -294,9 +297,10 @@ func (c *compiler) answerCode() int32 {
 	return 3 // XDP_TX
 }
 
-// malformed decides a frame whose reason code, 1 to 10, is in R0.
+// malformed decides a frame whose reason code is in R0.
 func (c *compiler) malformed() {
 	c.Label("malformed")
+	c.noFragment()
 	c.Emit(asm.Mov.Reg32(asm.R6, asm.R0))
 	c.beginCounts(c.plan.Program.Malformed)
 	for i := range c.plan.Program.Malformed {
@@ -376,6 +380,7 @@ func (c *compiler) verdict() {
 	}
 	c.Label("count")
 	c.Emit(asm.Mov.Reg32(asm.R6, asm.R0))
+	c.noteFragment()
 	c.row()
 	c.Emit(asm.Mov.Reg(asm.R2, asm.R6), asm.LSh.Imm(asm.R2, slotLog), asm.Add.Reg(asm.R1, asm.R2))
 	c.bump(0)

@@ -28,6 +28,7 @@ var effectsOf = map[action.Action]*effect{
 	action.Limit:  {emit: (*compiler).limit},
 	action.Log:    {looks: true, emit: (*compiler).log},
 	action.Cookie: {looks: true, emit: (*compiler).cookie},
+	action.Track:  {emit: (*compiler).fragments},
 }
 
 // effect finds how effects of a kind are emitted, nil if nobody emits them.

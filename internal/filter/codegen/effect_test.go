@@ -17,6 +17,7 @@ import (
 
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/difftest"
+	"levee/internal/filter/fragment"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/oracle"
@@ -169,6 +170,9 @@ func seedState(t *testing.T, prog *Program, coll *ebpf.Collection) {
 		case Cookies:
 			cookie.Seed(memory, 250)
 			cookie.SetClock(memory, 1<<33)
+		case Fragments:
+			fragment.Seed(memory, 250)
+			fragment.SetClock(memory, 1<<33)
 		default:
 			continue
 		}

@@ -33,6 +33,7 @@ const (
 	Clock       = plan.HoldsClock
 	Flows       = plan.HoldsFlows
 	Cookies     = plan.HoldsCookies
+	Fragments   = plan.HoldsFragments
 	Work        = plan.HoldsWork
 	Events      = plan.HoldsEvents
 	Losses      = plan.HoldsLosses

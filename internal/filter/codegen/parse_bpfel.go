@@ -16,8 +16,6 @@ import (
 type parseEnv struct {
 	_       structs.HostLayout
 	Key     parseKey
-	Row     uint32
-	Unused  uint32
 	Effects uint64
 }
 
@@ -41,32 +39,36 @@ type parseKey struct {
 	InnerVlan uint16
 	Proto     uint8
 	Ttl       uint8
-	Unused    uint8
+	Frag      uint16
 	Dscp      uint8
 	TcpFlags  uint8
 	Tags      uint8
-	Off       uint16
-	Left      uint16
-	Unused2   uint8
 	Flow      uint8
-	TcpWindow uint16
+	Off       uint16
 	Proof     uint32
+	Left      uint16
+	TcpWindow uint16
+	Datagram  uint32
+	Row       uint32
 }
 
 type parseMalformed uint32
 
 const (
-	parseMalformedWELL_FORMED        parseMalformed = 0
-	parseMalformedTRUNCATED_ETHERNET parseMalformed = 1
-	parseMalformedVLAN_DEPTH         parseMalformed = 2
-	parseMalformedTRUNCATED_IP       parseMalformed = 3
-	parseMalformedIP_VERSION         parseMalformed = 4
-	parseMalformedIP_HEADER_LENGTH   parseMalformed = 5
-	parseMalformedIP_LENGTH          parseMalformed = 6
-	parseMalformedEXT_HEADERS        parseMalformed = 7
-	parseMalformedTRUNCATED_EXT      parseMalformed = 8
-	parseMalformedTRUNCATED_L4       parseMalformed = 9
-	parseMalformedL4LENGTH           parseMalformed = 10
+	parseMalformedWELL_FORMED            parseMalformed = 0
+	parseMalformedTRUNCATED_ETHERNET     parseMalformed = 1
+	parseMalformedVLAN_DEPTH             parseMalformed = 2
+	parseMalformedTRUNCATED_IP           parseMalformed = 3
+	parseMalformedIP_VERSION             parseMalformed = 4
+	parseMalformedIP_HEADER_LENGTH       parseMalformed = 5
+	parseMalformedIP_LENGTH              parseMalformed = 6
+	parseMalformedEXT_HEADERS            parseMalformed = 7
+	parseMalformedTRUNCATED_EXT          parseMalformed = 8
+	parseMalformedTRUNCATED_L4           parseMalformed = 9
+	parseMalformedL4LENGTH               parseMalformed = 10
+	parseMalformedFRAGMENTS_OVERLAP      parseMalformed = 11
+	parseMalformedFRAGMENT_TINY_FIRST    parseMalformed = 12
+	parseMalformedFRAGMENT_WITHOUT_FIRST parseMalformed = 13
 )
 
 type parseTransport uint32

@@ -77,16 +77,17 @@ type answerCookieWork struct {
 		InnerVlan uint16
 		Proto     uint8
 		Ttl       uint8
-		Unused    uint8
+		Frag      uint16
 		Dscp      uint8
 		TcpFlags  uint8
 		Tags      uint8
-		Off       uint16
-		Left      uint16
-		Unused2   uint8
 		Flow      uint8
-		TcpWindow uint16
+		Off       uint16
 		Proof     uint32
+		Left      uint16
+		TcpWindow uint16
+		Datagram  uint32
+		Row       uint32
 	}
 	Answer struct {
 		_    structs.HostLayout

@@ -51,7 +51,8 @@ type Answerer interface {
 
 // Remembers reports whether verdicts of a policy depend on the packets before.
 func Remembers(p *policy.Policy) bool {
-	return len(p.Limits()) > 0 || p.Asks(field.Flow) || answers(p)
+	return len(p.Limits()) > 0 || p.Asks(field.Flow) || p.Has(action.Cookie) ||
+		p.Has(action.Track)
 }
 
 // ErrNotRun is what an engine's error wraps that cannot be given this frame at all; the frame is
@@ -196,6 +197,7 @@ type comparison struct {
 	sums    [][]uint64 // packets by slot, for each engine
 
 	given   []given // answers to SYNs
+	whole   []byte  // a packet of which fragments are made
 	rand    *rand.Rand
 	entries []setEntry // of dynamic sets, if all engines can change them
 }
@@ -219,6 +221,7 @@ func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
 				return err
 			}
 			r.handshake(frames, i)
+			r.fragment(frames, i)
 			want = r.oracle.Eval(frames[i])
 		}
 		r.stats.Frames++

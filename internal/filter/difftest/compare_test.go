@@ -158,7 +158,8 @@ func TestFramesReachWhatPoliciesDecide(t *testing.T) {
 		}
 	}
 	for i, name := range policy.Malformed {
-		if malformed[i] < 50 {
+		// TestFragmentsAgreeWithTheOracle has those that show beside other fragments.
+		if malformed[i] < 50 && i < int(packet.L4Length) {
 			t.Errorf("%d of 200,000 frames are %s", malformed[i], name)
 		}
 	}

@@ -422,7 +422,7 @@ var ruleWords, verdictWords, malformedWords = func() (rules, verdicts, malformed
 		if a.Decides {
 			verdicts = append(verdicts, a.Word)
 		}
-		if a.Action != action.Limit && a.Action != action.Cookie {
+		if a.Action != action.Limit && a.Action != action.Cookie && a.Action != action.Track {
 			malformed = append(malformed, a.Word)
 		}
 	}
@@ -456,6 +456,11 @@ func (g *generator) rules() {
 		word := g.pick(slices.Concat(verdictWords, ruleWords)...)
 		if word == action.Cookie.String() {
 			g.cookie()
+			continue
+		}
+		if word == action.Track.String() {
+			g.line("fragments track%s%s", g.pick("", "", " ipv4", " ipv6", " not udp", " ttl > 9",
+				" from { 0.0.0.0/1, ::/1 }", " to 128.0.0.0/1"), g.label())
 			continue
 		}
 		match, broad := g.match(false)

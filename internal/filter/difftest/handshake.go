@@ -6,16 +6,8 @@ import (
 	"time"
 
 	"levee/internal/lang/action"
-	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
-
-// answers reports whether SYNs are answered in the host's place.
-func answers(p *policy.Policy) bool {
-	return slices.ContainsFunc(p.Rules, func(r *policy.Rule) bool {
-		return r.Action == action.Cookie
-	})
-}
 
 // given is a SYN with the number of its answer.
 type given struct {
@@ -47,7 +39,7 @@ func (r *comparison) answered(syn, answer []byte) {
 // handshake makes of frame i, now and then, a SYN, or what a client sends that has been answered,
 // where the policy answers.
 func (r *comparison) handshake(frames [][]byte, i int) {
-	if !answers(r.c.Policy) {
+	if !r.c.Policy.Has(action.Cookie) {
 		return
 	}
 	rand := r.clock.rand

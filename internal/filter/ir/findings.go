@@ -256,13 +256,14 @@ func fragments(p *policy.Policy) []Finding {
 		return []Finding{{drops.Pos,
 			"fragments slip by: a non-first fragment has no ports, so this rule does not match " +
 				"it and it reaches `default pass`",
-			"add `drop fragments` before it, or `pass fragments` to say that this is meant"}}
+			"add `fragments track`, which passes only those whose first has passed, or `pass " +
+				"fragments` to say that this is meant"}}
 	case p.Default.Action == action.Drop && passes != nil:
 		return []Finding{{passes.Pos,
 			"large datagrams break: a non-first fragment has no ports, so this rule does not " +
 				"match it and it reaches `default drop`",
-			"add `pass fragments to ADDRESS` where the service needs them, or `drop fragments` " +
-				"to say that this is meant"}}
+			"add `fragments track`, which passes those whose first has passed, or `drop " +
+				"fragments` to say that this is meant"}}
 	}
 	return nil
 }

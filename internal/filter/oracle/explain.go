@@ -47,9 +47,6 @@ func (e *Evaluator) Explain(frame []byte) Trace {
 	var pkt packet.Packet
 	e.link.Decode(frame, &pkt)
 	tr := Trace{Layers: layers(frame, &pkt)}
-	if pkt.Malformed != packet.WellFormed {
-		tr.Fault = policy.Malformed[pkt.Malformed-1]
-	}
 	slots := e.p.Slots()
 	tr.Result = e.judge(&pkt, frame, func(t tried) {
 		s := slots[t.slot]
@@ -63,6 +60,9 @@ func (e *Evaluator) Explain(frame []byte) Trace {
 		}
 		tr.Tried = append(tr.Tried, one)
 	})
+	if bad := tr.Result.Malformed; bad != packet.WellFormed {
+		tr.Fault = policy.Malformed[bad-1]
+	}
 	tr.Slot = slots[tr.Result.Slot]
 	tr.Why = e.why(&tr)
 	return tr
@@ -71,6 +71,9 @@ func (e *Evaluator) Explain(frame []byte) Trace {
 func (e *Evaluator) why(tr *Trace) string {
 	by := Decider(e.p, tr.Slot)
 	switch {
+	case tr.Result.Malformed > packet.L4Length:
+		return fmt.Sprintf("%s: malformed (%s), which `fragments track` finds", tr.Result.Action,
+			tr.Fault)
 	case tr.Slot.Reason == policy.ByMalformed:
 		return fmt.Sprintf("%s: malformed (%s), and no rule says `pass malformed`",
 			tr.Result.Action, tr.Fault)

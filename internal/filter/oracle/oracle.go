@@ -30,6 +30,7 @@ type Evaluator struct {
 	tracks  bool // a rule asks for connections
 	flows   map[connectionKey]*connection
 	cookies *cookies
+	frags   *datagrams // nil unless a rule follows them
 	now     func() time.Time
 }
 
@@ -40,7 +41,7 @@ type Result struct {
 	Answered  bool             // dropped, and answered in the host's place
 	Malformed packet.Malformed // 0: well-formed
 	Counted   []int            // slots of the rules that matched and went on, in order
-	Within    []int            // slots of limits and cookies that let it on, in order
+	Within    []int            // slots of rules that acted and let it on, in order
 }
 
 // New makes an evaluator of p on Ethernet with empty dynamic sets and the wall clock. p must not be
@@ -53,6 +54,9 @@ func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 		ends: map[*policy.Set]*endpointSet{}, limits: map[*policy.Limit]*budgets{},
 		tracks: p.Asks(field.Flow), flows: map[connectionKey]*connection{},
 		cookies: newCookies(), now: time.Now}
+	if p.Has(action.Track) {
+		e.frags = &datagrams{of: map[datagramKey]*datagram{}}
+	}
 	for _, r := range p.Limits() {
 		e.limits[r.Limit] = &budgets{r.Limit, map[string]int64{}}
 	}
@@ -144,9 +148,19 @@ type tried struct {
 	failed *policy.Term // the first term that did not hold; nil: the rule matched
 }
 
-// judge walks the five steps of docs/language.md "How a packet is judged". watch, if there is one,
-// is told of each rule.
+// judge judges a packet, and notes the fate of one that is the first fragment of a datagram.
 func (e *Evaluator) judge(pkt *packet.Packet, frame []byte, watch func(tried)) Result {
+	res := e.decide(pkt, frame, watch)
+	if e.frags != nil && res.Malformed == packet.WellFormed && pkt.Fragment &&
+		!pkt.LaterFragment {
+		e.noteFirst(pkt, &res)
+	}
+	return res
+}
+
+// decide walks the five steps of docs/language.md "How a packet is judged". watch, if there is one,
+// is told of each rule.
+func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, watch func(tried)) Result {
 	res := Result{Malformed: pkt.Malformed}
 	if pkt.Malformed != packet.WellFormed {
 		e.judgeMalformed(pkt, &res, watch)
@@ -183,6 +197,12 @@ func (e *Evaluator) judge(pkt *packet.Packet, frame []byte, watch func(tried)) R
 				return res
 			}
 			res.Within = append(res.Within, e.p.RuleSlot(i))
+			continue
+		}
+		if e.p.Rules[i].Action == action.Track {
+			if e.track(pkt, e.p.RuleSlot(i), &res) {
+				return res
+			}
 			continue
 		}
 		if res.act(e.p.Rules[i], e.p.RuleSlot(i)) {

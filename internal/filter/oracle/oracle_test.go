@@ -81,6 +81,8 @@ func TestEveryMalformedReasonHasItsSlot(t *testing.T) {
 		packet.IPLength:       "ip-length", packet.ExtHeaders: "ext-headers",
 		packet.TruncatedExt: "truncated-ext",
 		packet.TruncatedL4:  "truncated-l4", packet.L4Length: "l4-length",
+		packet.FragmentOverlap: "fragment-overlap", packet.FragmentTiny: "fragment-tiny",
+		packet.FragmentOrphan: "fragment-orphan",
 	}
 	if len(names) != len(policy.Malformed) {
 		t.Fatalf("%d reasons in package packet, %d in package policy", len(names),

@@ -6,6 +6,7 @@ import (
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/endpoint"
 	"levee/internal/filter/flow"
+	"levee/internal/filter/fragment"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/prefix"
 	"levee/internal/lang/policy"
@@ -95,6 +96,10 @@ func (p *planner) enter() error {
 			Identity{What: HoldsCookies}, Carried)
 		add(cookie.WorkMap, cookie.WorkBytes, "what cookies work on, for each CPU",
 			Identity{What: HoldsWork}, Private)
+	}
+	if p.Fragments {
+		add(fragment.Map, fragment.Size, "datagrams that come in fragments",
+			Identity{What: HoldsFragments}, Carried)
 	}
 	for _, l := range p.Limits {
 		add(l.Map, limit.Size(l.Limit), "budgets of "+p.nameOf(l.Slot), l.holds(), Carried)

@@ -34,6 +34,9 @@ const (
 	// HoldsCookies is an array of 1 entry, BPF_F_MMAPABLE: sources that have proven themselves,
 	// package cookie.
 	HoldsCookies Contents = "cookies"
+	// HoldsFragments is an array of 1 entry, BPF_F_MMAPABLE: datagrams that come in fragments,
+	// package fragment.
+	HoldsFragments Contents = "fragments"
 	// HoldsWork is an array of 1 entry for each CPU: what the function of package cookie works on.
 	HoldsWork Contents = "work"
 	// HoldsEvents is a perf event array: what logs tell goes to who has put events of his into it.

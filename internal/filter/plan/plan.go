@@ -6,8 +6,10 @@ import (
 
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/flow"
+	"levee/internal/filter/fragment"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/limit"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -38,6 +40,7 @@ type Plan struct {
 	Limits        []Limit                  // in the order of their rules
 	Cookies       []Cookie                 // likewise
 	Logs          []Log                    // likewise
+	Fragments     bool                     // a rule follows them
 }
 
 // New plans the program of a lowered policy. The error is a limit of the kernel's that the policy
@@ -68,6 +71,7 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	p.findLimits()
 	p.findLogs()
 	p.findCookies()
+	p.Fragments = !t.Plain && p.Program.Policy.Has(action.Track)
 	p.shareChains()
 	if err := p.shape(); err != nil {
 		return nil, err
@@ -119,6 +123,10 @@ func (p *planner) count() (functions, size int) {
 	if len(p.Cookies) > 0 {
 		functions += 2
 		size += cookie.MaxInstructions
+	}
+	if p.Fragments {
+		functions += p.fragmentFunctions()
+		size += fragment.MaxInstructions
 	}
 	functions += len(p.Logs)
 	size += sizeLogFunction * len(p.Logs)

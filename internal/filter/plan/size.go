@@ -20,6 +20,7 @@ const (
 	sizeForeign     = 64  // an effect that nothing is known of
 	sizeRow         = 7   // finding this CPU's row of counters
 	sizeCookie      = 16  // a cookie, but for its function
+	sizeTrack       = 20  // following fragments, but for the functions
 	sizeBytes       = 44  // comparing bytes of the packet
 	sizeLogFunction = 80
 	// of a function of rules or of bytecode, with the question whether it decided
@@ -47,6 +48,7 @@ var effectCosts = map[action.Action]effectCost{
 	action.Limit:  {sizeLimit, price.Limit},
 	action.Log:    {sizeLog, price.Log},
 	action.Cookie: {sizeCookie, price.Cookie},
+	action.Track:  {sizeTrack, price.Track},
 }
 
 type effectCost struct {

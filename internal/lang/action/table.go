@@ -10,6 +10,7 @@ const (
 	Limit   // drops what is above a rate; the rest goes on
 	Log     // tells who watches, and goes on
 	Cookie  // answers SYNs in the host's place; the rest goes on
+	Track   // later fragments pass if the first has, or are dropped; all else goes on
 	Protect // passes, looked at before all others
 
 	// Foreign is the first of actions that the language does not have. Who gives rules effects of
@@ -45,6 +46,11 @@ var table = []Info{
 		Action: Cookie, Word: "cookie", Verdict: Drop,
 		Effect: true, May: MayShare,
 		Others: "synproxy syncookie syncookies",
+	},
+	{
+		Action: Track, Word: "fragments", Verdict: Pass,
+		Effect: true, May: MayShare,
+		Others: "defrag scrub reassemble",
 	},
 	{
 		Action: Protect, Word: "protect", Decides: true, Verdict: Pass, First: true,

@@ -206,10 +206,12 @@ var Essential = [...]string{"arp", "nd", "pmtu", "dhcp", "mld", "link"}
 
 // Malformed names the reasons a frame is malformed for, in the order of docs/language.md. The
 // index is the code that the decoders (internal/packet, bpf/parse.h) report, plus one: code 0 is a
-// well-formed frame.
+// well-formed frame. No decoder reports the last three, which only show beside other
+// fragments: policies with `fragments track` drop these.
 var Malformed = [...]string{
 	"truncated-ethernet", "vlan-depth", "truncated-ip", "ip-version", "ip-header-length",
-	"ip-length", "ext-headers", "truncated-ext", "truncated-l4", "l4-length",
+	"ip-length", "ext-headers", "truncated-ext", "truncated-l4", "l4-length", "fragment-overlap",
+	"fragment-tiny", "fragment-orphan",
 }
 
 // Slot is one counter of a policy: each thing that can decide, or count, a packet.
@@ -318,6 +320,11 @@ func (p *Policy) Asks(fields ...field.Field) bool {
 		}
 	}
 	return false
+}
+
+// Has reports whether some rule, but those to protect, has an action.
+func (p *Policy) Has(a action.Action) bool {
+	return slices.ContainsFunc(p.Rules, func(r *Rule) bool { return r.Action == a })
 }
 
 // Protected lists the addresses that protect rules name, on either side: those of their prefixes

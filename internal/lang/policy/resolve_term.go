@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/syntax"
 )
@@ -37,6 +38,9 @@ func (r *resolver) match(s *syntax.Rule, rule *Rule) {
 	if rule.Cookie != nil {
 		r.cookieTerms(s, all)
 	}
+	if rule.Action == action.Track {
+		r.fragmentTerms(all)
+	}
 	if rule.Limit != nil {
 		all = r.keyTerms(s.Limit, rule, all)
 		r.terms = all
@@ -61,7 +65,7 @@ func (r *resolver) malformed(s *syntax.Rule, t *syntax.Term, rule *Rule) {
 	case t.Not:
 		r.c.Errorf(t.Pos, "all other rules are for well-formed packets only; leave it out.",
 			"\"malformed\" cannot be negated")
-	case rule.Limit != nil || rule.Cookie != nil:
+	case rule.Limit != nil || rule.Cookie != nil || rule.Action == action.Track:
 		r.c.Errorf(t.Pos, "malformed frames are dropped without it.",
 			"%q cannot be given to malformed frames", s.Action)
 	case rule.Action.First():

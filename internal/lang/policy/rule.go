@@ -51,6 +51,9 @@ func (r *resolver) rule(s *syntax.Rule) {
 		r.cookie(s, rule)
 	}
 	r.match(s, rule)
+	if rule.Action == action.Track {
+		rule.Match = append(rule.Match, laterFragments(s))
+	}
 	if r.c.Errors() == errors {
 		r.resolved = append(r.resolved, rule)
 	}

@@ -14,7 +14,7 @@ var isKeyword = func() map[string]bool {
 	m := wordSet(actionWords + " interface set default essential off on error test " +
 		"packet expect leaves hex by has as " +
 		"file dynamic max lease any none not rollup rate " +
-		"burst memory above sample")
+		"burst memory above sample track")
 	for _, w := range phraseWords(func(*field.Phrase) bool { return true }) {
 		if !isFieldWord[w] { // those that only packets had once name sets
 			m[w] = true

@@ -21,6 +21,10 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 	limits := r.Action == action.Limit.String()
 	logs := r.Action == action.Log.String()
 	answers := r.Action == action.Cookie.String()
+	if r.Action == action.Track.String() && !p.accept("track") {
+		return nil, p.fail("write: fragments track, or a rule as in: drop fragments.",
+			"expected \"track\" after \"fragments\"")
+	}
 	for !p.atEnd() && !p.is("as") && !(limits && limitWords[p.tok.text]) &&
 		!(logs && p.is("sample")) && !(answers && p.is("above")) {
 		t, ok := p.term()
@@ -63,6 +67,9 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 
 func (p *printer) rule(r *Rule) {
 	p.words(r.Action)
+	if r.Action == action.Track.String() {
+		p.words("track")
+	}
 	p.terms(r.Terms)
 	if r.Limit != nil {
 		p.limit(r.Limit)

@@ -1,0 +1,240 @@
+package oracle
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"levee/internal/lang/action"
+	"levee/internal/packet"
+)
+
+// datagramKey names a datagram that comes in fragments: RFC 791 section 3.2, RFC 8200 section 4.5.
+type datagramKey struct {
+	src, dst netip.Addr
+	id       uint32
+	proto    uint8 // of IPv4
+}
+
+// datagram is what is known of one.
+type datagram struct {
+	state fragmentState
+	ends  time.Time
+	total int // bytes in all, 0 while the last fragment has not passed
+	ahead int // fragments that passed before the first
+	parts []part
+}
+
+// part is bytes of a datagram that have passed.
+type part struct{ from, to int }
+
+type fragmentState int
+
+const (
+	firstDropped fragmentState = iota + 1 // or parts overlapped
+	firstToCome
+	firstPassed
+)
+
+const (
+	datagramLease = 30 * time.Second
+	mostParts     = 8
+	aheadBurst    = 512
+	aheadCost     = time.Second / 32
+)
+
+// datagrams are what the evaluator knows of fragments.
+type datagrams struct {
+	of    map[datagramKey]*datagram
+	until time.Time // the budget of fragments ahead of their first is spent
+}
+
+func datagramOf(p *packet.Packet) datagramKey {
+	k := datagramKey{src: p.Src, dst: p.Dst, id: p.Datagram}
+	if p.Family == packet.IPv4 {
+		k.proto = p.Proto
+	}
+	return k
+}
+
+func (d *datagrams) find(k datagramKey, now time.Time) *datagram {
+	g := d.of[k]
+	if g == nil || !g.ends.After(now) {
+		return nil
+	}
+	return g
+}
+
+// spend takes a fragment from the budget of those that come before their first.
+func (d *datagrams) spend(now time.Time) bool {
+	until := d.until
+	if until.Before(now) {
+		until = now
+	}
+	if until.Sub(now) > (aheadBurst-1)*aheadCost {
+		return false
+	}
+	d.until = until.Add(aheadCost)
+	return true
+}
+
+// fits is what adding a part comes to.
+type fits int
+
+const (
+	noRoom fits = iota
+	fit
+	overlaps
+)
+
+// endOf is where the data of a fragment ends in the datagram. All but the last have whole units of
+// 8 bytes (RFC 791 section 3.2); Linux cuts off what is more.
+func endOf(p *packet.Packet) int {
+	end := p.FragmentAt + p.FragmentLen
+	if p.MoreFragments {
+		end &^= 7
+	}
+	return end
+}
+
+// add notes that a fragment passes.
+func (g *datagram) add(from, to int, more bool) fits {
+	if g.total != 0 && (to > g.total || !more && to != g.total) {
+		return overlaps
+	}
+	for _, p := range g.parts {
+		if from >= p.from && to <= p.to {
+			return fit // again
+		}
+	}
+	for _, p := range g.parts {
+		if from < p.to && p.from < to || !more && p.to > to {
+			return overlaps
+		}
+	}
+	if to == 0 {
+		return fit // nothing
+	}
+	parts := append(slices.Clone(g.parts), part{from, to})
+	slices.SortFunc(parts, func(a, b part) int { return a.from - b.from })
+	merged := parts[:1]
+	for _, p := range parts[1:] {
+		if last := &merged[len(merged)-1]; last.to == p.from {
+			last.to = p.to
+		} else {
+			merged = append(merged, p)
+		}
+	}
+	if len(merged) > mostParts {
+		return noRoom
+	}
+	if !more {
+		g.total = to
+	}
+	g.parts = merged
+	return fit
+}
+
+// whole says whether all of a datagram has passed.
+func (g *datagram) whole() bool {
+	return g.state == firstPassed && g.total > 0 && len(g.parts) == 1 &&
+		g.parts[0] == part{0, g.total}
+}
+
+// later says why a fragment with an offset does not pass.
+func (d *datagrams) later(p *packet.Packet, now time.Time) packet.Malformed {
+	least := map[uint8]int{packet.ProtoTCP: 20, packet.ProtoSCTP: 12, packet.ProtoDCCP: 12}
+	if p.FragmentAt < least[p.Proto] || endOf(p) == p.FragmentAt {
+		return packet.FragmentTiny
+	}
+	k := datagramOf(p)
+	g := d.find(k, now)
+	if g != nil && g.state == firstDropped {
+		return packet.FragmentOrphan
+	}
+	if g == nil || g.state == firstToCome {
+		if !d.spend(now) {
+			return packet.FragmentOrphan
+		}
+		if g == nil {
+			g = &datagram{state: firstToCome, ends: now.Add(datagramLease)}
+			d.of[k] = g
+		}
+	}
+	switch g.add(p.FragmentAt, endOf(p), p.MoreFragments) {
+	case noRoom:
+		return packet.FragmentOrphan
+	case overlaps:
+		g.spoil()
+		return packet.FragmentOverlap
+	}
+	if g.state == firstToCome {
+		g.ahead++
+	}
+	if g.whole() {
+		delete(d.of, k)
+	}
+	return packet.WellFormed
+}
+
+// spoil has nothing of a datagram pass any more, until another first fragment does.
+func (g *datagram) spoil() { g.state, g.total, g.parts = firstDropped, 0, nil }
+
+// first notes what has become of a first fragment, and says whether it overlaps what has passed.
+func (d *datagrams) first(p *packet.Packet, passes bool, now time.Time) (overlap bool) {
+	k := datagramOf(p)
+	g := d.find(k, now)
+	if g == nil {
+		g = &datagram{ends: now.Add(datagramLease)}
+		d.of[k] = g
+	}
+	if !passes {
+		if g.state != firstPassed {
+			g.spoil()
+		}
+		return false
+	}
+	was := g.state
+	g.state = firstPassed
+	if g.add(0, endOf(p), true) == overlaps {
+		g.spoil()
+		return true
+	}
+	if was == firstToCome {
+		d.until = d.until.Add(-time.Duration(g.ahead) * aheadCost)
+	}
+	g.ahead = 0
+	if g.whole() {
+		delete(d.of, k)
+	}
+	return false
+}
+
+// track does what the rule of a slot says with a fragment, and says whether that decides it.
+func (e *Evaluator) track(pkt *packet.Packet, slot int, res *Result) bool {
+	if !pkt.LaterFragment {
+		res.Within = append(res.Within, slot)
+		return false
+	}
+	if bad := e.frags.later(pkt, e.now()); bad != packet.WellFormed {
+		res.Within = append(res.Within, slot)
+		res.refuse(bad)
+	} else {
+		res.Slot, res.Action = slot, action.Pass
+	}
+	return true
+}
+
+// noteFirst notes what has become of a first fragment, which is refused if it overlaps what has
+// passed.
+func (e *Evaluator) noteFirst(pkt *packet.Packet, res *Result) {
+	if e.frags.first(pkt, res.Action == action.Pass, e.now()) {
+		res.Within = append(res.Within, res.Slot)
+		res.refuse(packet.FragmentOverlap)
+	}
+}
+
+// refuse drops a packet for what other fragments show of it.
+func (r *Result) refuse(bad packet.Malformed) {
+	r.Slot, r.Action, r.Malformed = int(bad)-1, action.Drop, bad
+}

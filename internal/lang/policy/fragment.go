@@ -1,0 +1,24 @@
+package policy
+
+import (
+	"levee/internal/lang/field"
+	"levee/internal/lang/syntax"
+)
+
+// fragmentTerms says which terms a rule cannot have that decides later fragments: these have no
+// transport header.
+func (r *resolver) fragmentTerms(all []resolvedTerm) {
+	for i := range all {
+		switch t := &all[i]; t.term.Field.Info().Header {
+		case field.InPorts, field.InICMP, field.InICMP6, field.InTCP, field.InUDP, field.InFlow:
+			r.c.Errorf(t.src.Pos, "write: fragments track; the rules judge the first fragment, and "+
+				"the others share its fate.", "a later fragment has no %s",
+				t.term.Field.Info().Name)
+		}
+	}
+}
+
+// laterFragments is the term that a rule `fragments track` has besides those that are written.
+func laterFragments(s *syntax.Rule) Term {
+	return Term{Field: field.Fragment, Ranges: []field.Range{{Lo: 1, Hi: 1}}, Pos: pos(s.Pos)}
+}
