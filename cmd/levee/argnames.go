@@ -22,11 +22,12 @@ var argNames = map[string]string{
 	"load":   "rate", "mode": "mode", "netns": "name", "only": "name", "packet": "packet",
 	"path": "path", "pcap": "file",
 	"picture": "file", "png": "directory", "policy": "file", "port": "port", "rate": "rate",
-	"rates": "rate", "rung": "name",
+	"rates": "rate", "rule": "label", "rung": "name",
 	"sample": "time", "shape": "shape", "share": "percent", "svg": "directory", "table": "kind",
 	"template": "file",
-	"tests":    "file", "to": "address", "to-mac": "mac", "traffic": "kind", "window": "time",
-	"write": "file",
+	"tests":    "file", "to": "address", "to-mac": "mac", "traffic": "kind", "verdict": "verdict",
+	"window": "time",
+	"write":  "file",
 }
 
 // namedValue is a flag's value that help calls by a name of its own, where pflag would show a type

@@ -48,6 +48,7 @@ var commands = []struct {
 	{groupInterface, newStatus},
 	{groupInterface, newTop},
 	{groupInterface, newWatch},
+	{groupInterface, newCapture},
 	{groupInterface, newShow},
 	{groupInterface, newMetrics},
 	{groupInterface, newSet},

@@ -85,6 +85,12 @@ var checks = []check{
 	{name: "cookies: answers, proofs, real clients", script: `
 		modprobe 8021q
 		tests internal/dataplane 'Cookie(Answers|Proves|Above|Refuses|Clients|OverATag)|TransferDuring'`},
+	{name: "fragments: oracle and program, real datagrams", script: `
+		tests internal/filter/difftest Fragments
+		tests internal/dataplane FragmentsOfReal`},
+	{name: "captures in every mode, with filters", script: `
+		tests internal/filter/capture .
+		tests internal/dataplane Capture`},
 	{name: "programs without the careful decoder", script: `tests internal/filter/codegen Plain`},
 	{name: "look-ups in tables of rules",
 		script: `tests internal/filter/ruletree 'TableAndProgram|SmallWorlds|PriorityHolds'`},

@@ -195,14 +195,12 @@ func (c *compiler) generate() error {
 		c.walk(b) // before its number is known to the main function
 	}
 	c.describe()
-	c.Global(ProgramName, assembler.Pointer("ctx"))
+	c.Global(ProgramName, c.contextParam())
 	c.Emit(asm.Mov.Reg(regCtx, asm.R1))
 	if c.target.Trial {
 		c.trial()
 	}
-	if c.anyLooks {
-		c.Emit(asm.StoreMem(asm.R10, mainCtx, regCtx, asm.DWord))
-	}
+	c.Emit(asm.StoreMem(asm.R10, mainCtx, regCtx, asm.DWord))
 	c.beginEnv()
 	c.fastPath()
 	if c.target.Plain {
@@ -382,7 +380,10 @@ func (c *compiler) verdict() {
 	c.Emit(asm.Mov.Reg32(asm.R6, asm.R0))
 	c.noteFragment()
 	c.row()
-	c.Emit(asm.Mov.Reg(asm.R2, asm.R6), asm.LSh.Imm(asm.R2, slotLog), asm.Add.Reg(asm.R1, asm.R2))
+	c.Emit(
+		asm.Mov.Reg(asm.R9, asm.R1),
+		asm.Mov.Reg(asm.R2, asm.R6), asm.LSh.Imm(asm.R2, slotLog), asm.Add.Reg(asm.R1, asm.R2),
+	)
 	c.bump(0)
 	if c.target.Trace {
 		c.Emit(
@@ -393,7 +394,36 @@ func (c *compiler) verdict() {
 	if c.extension.end != nil {
 		c.extension.end(c)
 	}
+	c.capture()
 	c.Emit(asm.Mov.Reg32(asm.R0, asm.R7), asm.Return())
+}
+
+// capture hands the packet, with the slot in R6 and the verdict in R7, to the program that
+// captures, where there is one. R9 is this CPU's row of counters: behind them stands whether there
+// is one, and then what it is told (plan.RowBytes). The program returns the verdict.
+func (c *compiler) capture() {
+	if c.target.Plain {
+		return
+	}
+	off := c.Fresh("no_capture")
+	at := len(c.plan.Slots) * SlotBytes
+	if at > math.MaxInt16-SlotBytes {
+		c.Emit(asm.Add.Imm(asm.R9, int32(at)))
+		at = 0
+	}
+	c.Emit(
+		asm.LoadMem(asm.R1, asm.R9, int16(at), asm.Word),
+		asm.JEq.Imm(asm.R1, 0, off),
+		asm.StoreMem(asm.R9, int16(at)+8, asm.R6, asm.Word),
+		asm.StoreMem(asm.R9, int16(at)+12, asm.R7, asm.Word),
+		asm.LoadMem(asm.R1, asm.R10, mainCtx, asm.DWord),
+		asm.LoadMapPtr(asm.R2, 0).WithReference(plan.CaptureMap),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.FnTailCall.Call(),
+		// The program has gone.
+		asm.StoreImm(asm.R9, int16(at), 0, asm.Word),
+	)
+	c.Label(off)
 }
 
 // slotLog is log2 of SlotBytes.

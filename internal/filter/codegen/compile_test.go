@@ -269,9 +269,9 @@ func TestUnusedPartsAreLeftOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := len(prog.Spec.Maps) - 1; got != tt.maps {
-			t.Errorf("%q: %d maps besides the counters, want %d: %v", tt.policy, got, tt.maps,
-				prog.Spec.Maps)
+		if got := len(prog.Spec.Maps) - 2; got != tt.maps {
+			t.Errorf("%q: %d maps besides counters and capture, want %d: %v", tt.policy, got,
+				tt.maps, prog.Spec.Maps)
 		}
 	}
 }

@@ -30,6 +30,7 @@ const (
 	LastSlot    = plan.HoldsLastSlot
 	Deadline    = plan.HoldsDeadline
 	Previous    = plan.HoldsPrevious
+	Capture     = plan.HoldsCapture
 	Clock       = plan.HoldsClock
 	Flows       = plan.HoldsFlows
 	Cookies     = plan.HoldsCookies
@@ -75,7 +76,7 @@ func (c *compiler) addMaps() error {
 		switch m.Holds.What {
 		case Tables:
 			continue
-		case Previous: // the kernel empties it when no user holds it
+		case Previous, Capture: // the kernel empties it when no user holds it
 			spec = memory(m.Name, 4)
 			spec.Type, spec.Flags = ebpf.ProgramArray, 0
 		case Work:

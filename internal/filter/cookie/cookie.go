@@ -20,8 +20,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/cilium/ebpf/asm"
-
 	"levee/internal/filter/assembler"
 	"levee/internal/packet"
 )
@@ -110,9 +108,6 @@ func Emit(b *assembler.Builder, context assembler.Param, tcx, frags bool, link p
 		return err
 	}
 	b.Global(Label, context, assembler.Number("meter"), assembler.Number("above"))
-	b.Emit(asm.Call.Label(function), asm.Return())
-	b.Static(function, assembler.Pointer("ctx"), assembler.Number("meter"),
-		assembler.Number("above"))
 	b.Emit(body...)
 	return nil
 }

@@ -121,8 +121,6 @@ func Emit(b *assembler.Builder, key assembler.Param) error {
 			asm.Return(),
 		)
 		b.Label(given)
-		b.Emit(asm.Call.Label(f.function), asm.Return())
-		b.Static(f.function, append([]assembler.Param{assembler.Pointer("key")}, f.more...)...)
 		b.Emit(body...)
 	}
 	return nil

@@ -8,9 +8,9 @@ func (p *planner) fragmentFunctions() int {
 	for _, rules := range p.Program.Lists {
 		for i := range rules {
 			if rules[i].Action.Has(action.Track) {
-				return 4
+				return 2
 			}
 		}
 	}
-	return 2
+	return 1
 }

@@ -55,6 +55,7 @@ const (
 	TraceMap    = "trace"
 	TrialMap    = "trial"
 	PreviousMap = "previous"
+	CaptureMap  = "capture"
 	ClockMap    = "clock"
 	EventsMap   = "events"
 	LossesMap   = "losses"
@@ -72,6 +73,10 @@ func (p *planner) enter() error {
 	}
 	add(CountersMap, p.CPUs*p.RowBytes, "counters of all rules, a row for each CPU",
 		Identity{What: HoldsCounters}, Pinned)
+	if !p.Target.Plain {
+		add(CaptureMap, 4, "the program that captures", Identity{What: HoldsCapture},
+			Pinned)
+	}
 	if p.Target.Trace {
 		add(TraceMap, 8, "the slot that decided last", Identity{What: HoldsLastSlot}, Private)
 	}

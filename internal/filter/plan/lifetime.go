@@ -24,6 +24,9 @@ const (
 	// HoldsPrevious is a program array of 1 entry: the program that judges after the deadline;
 	// packets pass if it is empty (Target.Trial).
 	HoldsPrevious Contents = "previous program"
+	// HoldsCapture is a program array of 1 entry: the program that packets go to once they have
+	// been judged, while somebody captures.
+	HoldsCapture Contents = "capture"
 	// HoldsClock is an array of 1 entry, BPF_F_MMAPABLE: u64, the time in jiffies (Target.Clock).
 	HoldsClock Contents = "clock"
 	// HoldsLimit is an array of 1 entry, BPF_F_MMAPABLE: the memory of a limit, package limit. The

@@ -38,8 +38,10 @@ const (
 // SlotBytes is the size of one counter: packets and bytes, 64 bits each.
 const SlotBytes = 16
 
-// RowBytes is the size of one CPU's row of counters.
-func RowBytes(slots int) int { return (slots*SlotBytes + 63) &^ 63 }
+// RowBytes is the size of one CPU's row of counters: a counter for each slot, and behind them 16
+// bytes for who captures: u32, not 0 while a program captures; at 8 u32 each the slot that decided
+// and what the program returns.
+func RowBytes(slots int) int { return ((slots+1)*SlotBytes + 63) &^ 63 }
 
 // checkCounters refuses what no program can address.
 func (p *planner) checkCounters() error {

@@ -121,7 +121,7 @@ func (p *planner) count() (functions, size int) {
 		size += flow.MaxInstructions
 	}
 	if len(p.Cookies) > 0 {
-		functions += 2
+		functions++
 		size += cookie.MaxInstructions
 	}
 	if p.Fragments {

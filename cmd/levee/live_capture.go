@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	linktype "github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+	"github.com/spf13/cobra"
+	"golang.org/x/net/bpf"
+
+	"levee/internal/dataplane"
+	"levee/internal/filter/oracle"
+	"levee/internal/host/tcpdump"
+	"levee/internal/lang/syntax"
+	"levee/internal/packet"
+	"levee/internal/usage"
+)
+
+const captureLong = `Show packets after the policy of an interface has judged them, until Ctrl-C: when, what
+decided and how, and what stands in the headers. With --write they go to a capture in the format
+pcapng, with the rule as comment, the verdict, the queue and a number for each packet; "-" is
+standard output, for "levee capture --write - | tshark -r -".
+
+An EXPRESSION is one of tcpdump's (pcap-filter(7)), which the installed tcpdump reads; the kernel
+filters by it. It sees the first 256 bytes of a packet, without tags that the card has taken off.
+--verdict and --rule take packets that pass or are dropped, or that one rule decided, by its label
+or its line.
+
+Nothing about the policy in force changes: a program of this command has the packet after it, and
+goes when the command ends, also when it is killed. At most --rate packets a second and CPU are
+handed on; what is lost is counted, and told at the end.`
+
+const captureExample = `  sudo levee capture --verdict drop tcp port 443
+  sudo levee capture --rule "bad networks" --write drops.pcapng --count 1000`
+
+// captureOptions are those of the command.
+type captureOptions struct {
+	dataplane.Capturing
+	write string
+	count int
+	lasts time.Duration
+	expr  string
+}
+
+func newCapture(e *env) *cobra.Command {
+	o := captureOptions{}
+	var lasts string
+	cmd := &cobra.Command{
+		Use:     "capture [EXPRESSION]",
+		Short:   "Capture packets with what decided them",
+		Long:    captureLong,
+		Example: captureExample,
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.expr = strings.Join(args, " ")
+			if err := durationFlag(cmd, "duration", lasts, &o.lasts); err != nil {
+				return err
+			}
+			if err := o.check(); err != nil {
+				return err
+			}
+			var err error
+			if o.Dev, _, err = e.inForce(cmd, o.Dev); err != nil {
+				return err
+			}
+			return e.capture(&o)
+		},
+	}
+	devFlag(cmd, &o.Dev, "capture from this interface")
+	fl := cmd.Flags()
+	fl.StringVar(&o.write, "write", "", "write a capture to `FILE`, \"-\" being standard output")
+	fl.StringVar(&o.Verdict, "verdict", "", "only packets with this `VERDICT`: pass or drop")
+	fl.StringVar(&o.Rule, "rule", "", "only packets that this rule decided: its `LABEL` or line")
+	fl.IntVar(&o.Snap, "snap", 128, "first `BYTES` of each packet")
+	fl.IntVar(&o.Rate, "rate", 10_000, "at most `N` packets a second and CPU")
+	fl.IntVar(&o.count, "count", 0, "end after `N` packets; 0: go on")
+	fl.StringVar(&lasts, "duration", "", "end after this `TIME`")
+	return cmd
+}
+
+func (o *captureOptions) check() error {
+	switch {
+	case o.Verdict != "" && o.Verdict != "pass" && o.Verdict != "drop":
+		return usage.Wrongf("--verdict is pass or drop, not %s", syntax.Quoted(o.Verdict))
+	case o.Snap < 1 || o.Snap > dataplane.MostSnap:
+		return usage.Wrongf("--snap takes 1 to %d bytes", dataplane.MostSnap)
+	case o.Rate < 1 || o.Rate > 10_000_000:
+		return usage.Wrongf("--rate takes 1 to 10000000 packets a second")
+	case o.count < 0:
+		return usage.Wrongf("--count takes a number above zero")
+	}
+	return nil
+}
+
+// capture hands on packets until a signal, the end of the time, or the last of the count.
+func (e *env) capture(o *captureOptions) error {
+	ctx, stop := e.signals()
+	defer stop()
+	if o.lasts > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.lasts)
+		defer cancel()
+	}
+	if o.expr != "" {
+		o.Filter = func(l packet.Link) ([]bpf.Instruction, error) {
+			link := tcpdump.Ethernet
+			if l == packet.L3 {
+				link = tcpdump.RawIP
+			}
+			return tcpdump.Compile(ctx, link, o.expr)
+		}
+	}
+	to, err := e.captureTo(o)
+	if err != nil {
+		return err
+	}
+	n := 0
+	lost, err := dataplane.Capture(ctx, o.Capturing, func(p dataplane.Captured) bool {
+		if err := to.packet(p); err != nil {
+			return false
+		}
+		n++
+		return n != o.count
+	})
+	if to.close(lost) != nil && err == nil {
+		err = to.err
+	}
+	if err != nil {
+		return err
+	}
+	if o.write != "" || lost.Above+lost.Kernel > 0 {
+		e.sayf("%s captured; lost: %d above the rate, %d that this command was too slow for",
+			plural(n, "packet"), lost.Above, lost.Kernel)
+	}
+	return nil
+}
+
+// captureTo is where captured packets go.
+type captureTo struct {
+	dev    string
+	out    *output // lines, if nothing is written
+	to     io.WriteCloser
+	writer *pcapgo.NgWriter
+	links  map[packet.Link]int // interfaces of the capture
+	o      *captureOptions
+	err    error
+}
+
+// captureTo opens a capture, or prepares lines.
+func (e *env) captureTo(o *captureOptions) (*captureTo, error) {
+	t := &captureTo{dev: o.Dev, out: e.stdout, o: o, links: map[packet.Link]int{}}
+	switch {
+	case o.write == "":
+		return t, nil
+	case o.write != stdinName:
+		f, err := os.OpenFile(o.write, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		t.to = f
+	case e.stdout.terminal:
+		return nil, usage.Wrongf("a capture is no text for a terminal: give --write a file, or " +
+			"leave it out for lines")
+	default:
+		t.to = nopCloser{e.stdout}
+	}
+	return t, nil
+}
+
+// nopCloser is a stream that stays open.
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+// packet hands on one packet.
+func (t *captureTo) packet(p dataplane.Captured) error {
+	if t.err == nil {
+		if t.to == nil {
+			t.line(p)
+			t.err = t.out.err
+		} else {
+			t.err = t.block(p)
+		}
+	}
+	return t.err
+}
+
+func (t *captureTo) line(p dataplane.Captured) {
+	fmt.Fprintf(t.out, "%s %s %s by %s %d bytes: %s\n", p.At.Format("15:04:05.000000"), t.dev,
+		p.Verdict, nameOfRule(p.Rule), p.Bytes, oracle.Headers(p.Packet, p.Link))
+}
+
+// block writes a packet into the capture. Types of a verdict are those of pcapng's
+// Enhanced Packet Block (draft-ietf-opsawg-pcapng section 4.3).
+func (t *captureTo) block(p dataplane.Captured) error {
+	at, err := t.interfaceOf(p.Link)
+	if err != nil {
+		return err
+	}
+	kind := pcapgo.NgEpbVerdictTypeLinuxeBPFXDP
+	if p.AtTC {
+		kind = pcapgo.NgEpbVerdictTypeLinuxeBPFTC
+	}
+	queue := uint32(p.Queue)
+	return t.writer.WritePacketWithOptions(gopacket.CaptureInfo{Timestamp: p.At,
+		CaptureLength: len(p.Packet), Length: p.Bytes, InterfaceIndex: at}, p.Packet,
+		pcapgo.NgPacketOptions{
+			Comments: []string{p.Verdict + " by " + nameOfRule(p.Rule)},
+			PacketID: &p.ID,
+			Queue:    &queue,
+			Verdicts: []pcapgo.NgEpbVerdict{{Type: kind,
+				Data: binary.LittleEndian.AppendUint64(nil, uint64(int64(p.Code)))}},
+		})
+}
+
+// interfaceOf is the number of the interface for packets of a link layer. The capture begins with
+// the first.
+func (t *captureTo) interfaceOf(l packet.Link) (int, error) {
+	if at, ok := t.links[l]; ok {
+		return at, nil
+	}
+	is := pcapgo.NgInterface{Name: t.dev, OS: runtime.GOOS, Filter: t.o.expr,
+		LinkType: linktype.LinkTypeEthernet, SnapLength: uint32(t.o.Snap), TimestampResolution: 9}
+	if l == packet.L3 {
+		is.LinkType = linktype.LinkTypeRaw
+	}
+	at, err := 0, error(nil)
+	if t.writer == nil {
+		t.writer, err = pcapgo.NewNgWriterInterface(t.to, is, pcapgo.NgWriterOptions{
+			SectionInfo: pcapgo.NgSectionInfo{Hardware: runtime.GOARCH, OS: runtime.GOOS,
+				Application: versionLine()}})
+	} else {
+		at, err = t.writer.AddInterface(is)
+	}
+	if err != nil {
+		return 0, err
+	}
+	t.links[l] = at
+	return at, nil
+}
+
+// close ends a capture with what was lost.
+func (t *captureTo) close(l dataplane.CaptureLosses) error {
+	if t.to == nil || t.err != nil {
+		if t.to != nil {
+			t.to.Close()
+		}
+		return t.err
+	}
+	if t.writer == nil {
+		_, t.err = t.interfaceOf(packet.Ethernet) // a capture without packets is one
+	}
+	if t.err == nil {
+		t.err = t.writer.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{
+			LastUpdate: time.Now(), PacketsReceived: l.Taken, PacketsDropped: l.Above + l.Kernel})
+	}
+	if t.err == nil {
+		t.err = t.writer.Flush()
+	}
+	if err := t.to.Close(); t.err == nil {
+		t.err = err
+	}
+	return t.err
+}

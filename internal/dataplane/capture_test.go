@@ -1,0 +1,209 @@
+package dataplane
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/net/bpf"
+
+	"levee/internal/filter/plan"
+	"levee/internal/packet"
+)
+
+const capturePolicy = `drop ether 0x88b5 as "marked"
+default pass
+`
+
+// TestCapture: packets come with what decided them, in every mode; a policy that replaces another
+// is followed, and one that goes ends the capture.
+func TestCapture(t *testing.T) {
+	n := newTestNet(t)
+	for _, mode := range allModes(t) {
+		n.run(t, string(mode), func(t *testing.T) {
+			if err := bringPolicyAt(t, "lv0", mode, capturePolicy, 0); err != nil {
+				t.Fatal(err)
+			}
+			got, ended := n.capture(t, Capturing{Dev: "lv0", Snap: 20, Rate: 1000})
+			if c := n.captured(t, got, 7); c.Verdict != "drop" || c.Rule.Label != "marked" ||
+				c.AtTC != mode.AtTC() || len(c.Packet) != 20 || c.Bytes < 60 || c.Rule.Line != 1 {
+				t.Errorf("captured %+v", c)
+			}
+			if err := bringPolicyAt(t, "lv0", mode, "count as \"all\"\ndefault pass\n",
+				0); err != nil {
+				t.Fatal(err)
+			}
+			for c := n.captured(t, got, 8); c.Verdict != "pass"; c = n.captured(t, got, 8) {
+				if c.Rule.Reason == "default" {
+					t.Errorf("captured %+v", c)
+				}
+			}
+			if _, err := Down(context.Background(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("the capture goes on without a policy")
+			}
+		})
+	}
+}
+
+// TestCaptureTakesWhatWasAskedFor: a verdict, a rule or a filter chooses, and only one captures.
+func TestCaptureTakesWhatWasAskedFor(t *testing.T) {
+	n := newTestNet(t)
+	n.run(t, "chosen", func(t *testing.T) {
+		policy := "drop ether 0x88b5 ether from 02:00:00:00:00:09 as \"nine\"\n" + capturePolicy
+		if err := bringPolicyAt(t, "lv0", Auto, policy, 0); err != nil {
+			t.Fatal(err)
+		}
+		marks := []bpf.Instruction{bpf.LoadAbsolute{Off: 14, Size: 1},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: 5, SkipFalse: 1}, bpf.RetConstant{Val: 1},
+			bpf.RetConstant{}}
+		filter := func(packet.Link) ([]bpf.Instruction, error) { return marks, nil }
+		for name, tt := range map[string]struct {
+			o    Capturing
+			want bool
+		}{
+			"its verdict":        {Capturing{Verdict: "drop"}, true},
+			"another verdict":    {Capturing{Verdict: "pass"}, false},
+			"its rule":           {Capturing{Rule: "marked"}, true},
+			"the line of it":     {Capturing{Rule: "2"}, true},
+			"another rule":       {Capturing{Rule: "nine"}, false},
+			"its filter":         {Capturing{Filter: filter, Rule: "marked"}, true},
+			"a filter of others": {Capturing{Filter: filter, Rule: "1"}, false},
+		} {
+			t.Run(name, func(t *testing.T) {
+				tt.o.Dev, tt.o.Snap, tt.o.Rate = "lv0", 64, 1000
+				got, _ := n.capture(t, tt.o)
+				if tt.want {
+					n.captured(t, got, 5)
+					return
+				}
+				n.send(t, 5, 5)
+				select {
+				case c := <-got:
+					if c.Rule.Label == "marked" {
+						t.Errorf("captured %+v", c)
+					}
+				case <-time.After(300 * time.Millisecond):
+				}
+			})
+		}
+		t.Run("one at a time", func(t *testing.T) {
+			o := Capturing{Dev: "lv0", Snap: 64, Rate: 1000}
+			got, _ := n.capture(t, o)
+			n.captured(t, got, 5)
+			if _, err := Capture(t.Context(), o, nil); err == nil {
+				t.Error("two capture")
+			}
+		})
+		o := Capturing{Dev: "lv0", Snap: 64, Rate: 1000, Rule: "nobody"}
+		if _, err := Capture(t.Context(), o, nil); err == nil {
+			t.Error("a rule that is not there is captured")
+		}
+		if _, err := Down(context.Background(), "lv0"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestACaptureThatDiesIsForgotten: whoever captured and is gone leaves nothing in the way.
+func TestACaptureThatDiesIsForgotten(t *testing.T) {
+	n := newTestNet(t)
+	n.run(t, "died", func(t *testing.T) {
+		if err := bringPolicyAt(t, "lv0", Auto, capturePolicy, 0); err != nil {
+			t.Fatal(err)
+		}
+		c := &capturing{Capturing: Capturing{Dev: "lv0", Snap: 64, Rate: 1000}}
+		if err := c.follow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		h := c.hook
+		sum := func() (on int) {
+			for at := len(h.g.Slots) * plan.SlotBytes; at < len(h.rows); at += h.g.RowBytes {
+				on += int(h.rows[at])
+			}
+			return on
+		}
+		all := len(h.rows) / h.g.RowBytes
+		if n.send(t, 20, 3); sum() != all {
+			t.Errorf("%d of %d CPUs capture", sum(), all)
+		}
+		if err := h.coll.Variables["until"].Set(uint64(0)); err != nil { // its time has passed
+			t.Fatal(err)
+		}
+		if n.send(t, 20, 3); sum() >= all {
+			t.Error("no CPU has seen that nobody captures any more")
+		}
+		h.turn(1)
+		if err := h.programs.Delete(uint32(0)); err != nil {
+			t.Fatal(err)
+		}
+		if n.send(t, 20, 3); sum() >= all {
+			t.Error("no CPU has seen that the program is gone")
+		}
+		if a := status(t); labelled(&a, "marked") != 60 {
+			t.Errorf("%d of 60 packets are counted", labelled(&a, "marked"))
+		}
+		c.only.Close()
+		h.reader.Close()
+		h.coll.Close()
+		if _, err := Down(context.Background(), "lv0"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// capture captures until the test ends.
+func (n *testNet) capture(t *testing.T, o Capturing) (<-chan Captured, <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	got, ended, done := make(chan Captured, 1000), make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and the thread ends with it
+		if err := netns.Set(n.here); err != nil {
+			ended <- err
+			return
+		}
+		_, err := Capture(ctx, o, func(c Captured) bool {
+			c.Packet = append([]byte(nil), c.Packet...)
+			select {
+			case got <- c:
+			default:
+			}
+			return true
+		})
+		ended <- err
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return got, ended
+}
+
+// captured sends frames until one of them, marked by its first byte, is captured.
+func (n *testNet) captured(t *testing.T, got <-chan Captured, first byte) Captured {
+	t.Helper()
+	for range 100 {
+		n.send(t, 1, first)
+		for more := true; more; {
+			select {
+			case c := <-got:
+				if fmt.Sprintf("%x", c.Packet[12:15]) == fmt.Sprintf("88b5%02x", first) {
+					return c
+				}
+			case <-time.After(100 * time.Millisecond):
+				more = false
+			}
+		}
+	}
+	t.Fatal("no packet is captured")
+	return Captured{}
+}
