@@ -327,20 +327,23 @@ static __always_inline int send(void *ctx, struct answer *a, int six, __u32 at, 
 	return COOKIE_ANSWERED;
 }
 
-// network is where the header of IP begins.
+#define CARRIED 0xffff
+
+// network is where the header of IP begins, CARRIED within PPPoE or MPLS.
 static __always_inline __u32 network(const struct frame *f, int hook)
 {
 	__u32 off = 12;
+	__be16 type = 0;
 
-	for (int i = 0; i < 2; i++) {
-		__be16 type = 0;
-
+	for (int i = 0; i < 3; i++) {
 		if (pull(f, off, &type, 2, hook))
 			break;
 		if (type != bpf_htons(0x8100) && type != bpf_htons(0x88a8))
 			break;
 		off += 4;
 	}
+	if (type != bpf_htons(0x0800) && type != bpf_htons(0x86dd))
+		return CARRIED;
 	return off + 2;
 }
 
@@ -354,7 +357,8 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	int six = k->class == CLASS(1, TCP, 0);
 	__be32 seq;
 
-	if (!c || (k->class != CLASS(0, TCP, 0) && !six) || (flags != SYN && flags != RST))
+	if (!c || (k->class != CLASS(0, TCP, 0) && !six) || (flags != SYN && flags != RST) ||
+	    at == CARRIED)
 		return COOKIE_GOES_ON;
 
 	struct cookie_meter *m = &c->meters[rule & (COOKIE_METERS - 1)];

@@ -352,8 +352,56 @@ static __always_inline int parse_ipv6(const struct frame *f, struct key *k, __u3
 	return parse_transport(f, k, off, left, 1, *fragment, hook);
 }
 
-static __always_inline int parse_ethernet(const struct frame *f, struct key *k, int hook)
+#define MAX_LABELS 8
+
+// look_through finds IP that PPPoE (RFC 2516) or MPLS (RFC 3032) carries: where it begins, its
+// EtherType, and for PPPoE where the frame ends. All stay as they are where there is none.
+static __always_inline int look_through(struct frame *f, __u16 *type, __u32 *at, int hook)
 {
+	__u32 off = *at;
+	__u8 first;
+
+	if (*type == 0x8864) {
+		__u8 h[8];
+
+		if (f->len < off + sizeof(h) || pull(f, off, h, sizeof(h), hook))
+			return TRUNCATED_ETHERNET;
+		__u32 len = h[4] << 8 | h[5], ppp = h[6] << 8 | h[7];
+
+		if (h[0] != 0x11 || h[1] || (ppp != 0x0021 && ppp != 0x0057))
+			return WELL_FORMED;
+		if (len < 2 || off + 6 + len > f->len)
+			return TRUNCATED_ETHERNET;
+		*type = ppp == 0x0021 ? 0x0800 : 0x86dd;
+		*at = off + sizeof(h);
+		f->len = off + 6 + len;
+		return WELL_FORMED;
+	}
+	if (*type != 0x8847 && *type != 0x8848)
+		return WELL_FORMED;
+	for (int i = 0; i < MAX_LABELS; i++) {
+		__u8 label[4];
+
+		if (f->len < off + sizeof(label) || pull(f, off, label, sizeof(label), hook))
+			return TRUNCATED_ETHERNET;
+		off += sizeof(label);
+		if (!(label[2] & 1)) // the last one has the bit
+			continue;
+		if (f->len <= off || pull(f, off, &first, 1, hook))
+			return WELL_FORMED;
+		first >>= 4;
+		if (first == 4 || first == 6) {
+			*type = first == 4 ? 0x0800 : 0x86dd;
+			*at = off;
+		}
+		return WELL_FORMED;
+	}
+	return WELL_FORMED;
+}
+
+static __always_inline int parse_ethernet(const struct frame *whole, struct key *k, int hook)
+{
+	struct frame frame = *whole, *f = &frame;
 	__u8 eth[14], tag[4];
 	__u32 off = sizeof(eth);
 
@@ -386,7 +434,11 @@ static __always_inline int parse_ethernet(const struct frame *f, struct key *k, 
 		type = tag[2] << 8 | tag[3];
 		off += sizeof(tag);
 	}
+	off = forget(&k->off, off);
+	int bad = look_through(f, &type, &off, hook);
 	k->ether_type = type;
+	if (bad)
+		return bad;
 	off = forget(&k->off, off);
 	if (type == 0x0800)
 		return parse_ipv4(f, k, off, hook);

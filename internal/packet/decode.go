@@ -63,6 +63,7 @@ type Packet struct {
 	Len            int    // bytes of the IP packet, or all that follows Ethernet and tags
 
 	Family        Family     // IPv4, IPv6, or AnyFamily for a frame that is neither
+	Carried       bool       // IP within PPPoE or MPLS, whose EtherType then shows as that of IP
 	Src, Dst      netip.Addr // and the rest of this block: if Family is IPv4 or IPv6
 	Proto         uint8      // protocol, or last next header
 	TTL           uint8
@@ -131,6 +132,11 @@ func (p *Packet) ethernet(frame []byte) Malformed {
 	}
 	p.NetworkOffset = off
 	p.Len = len(frame) - off
+	frame, bad := p.lookThrough(frame)
+	if bad != WellFormed {
+		return bad
+	}
+	off = p.NetworkOffset
 	switch p.EtherType {
 	case EtherIPv4:
 		return p.ipv4(frame[off:])
@@ -138,6 +144,62 @@ func (p *Packet) ethernet(frame []byte) Malformed {
 		return p.ipv6(frame[off:])
 	}
 	return WellFormed
+}
+
+// EtherTypes of what carries IP and is looked through.
+const (
+	EtherPPPoE         = 0x8864 // session stage, RFC 2516
+	EtherMPLS          = 0x8847 // RFC 3032
+	EtherMPLSMulticast = 0x8848
+)
+
+// EtherTypes of what PPP calls by its own numbers (RFC 1332, RFC 5072), and of versions of IP.
+var (
+	pppTypes     = map[uint16]uint16{0x0021: EtherIPv4, 0x0057: EtherIPv6}
+	versionTypes = map[byte]uint16{4: EtherIPv4, 6: EtherIPv6}
+)
+
+// maxLabels is how many labels of MPLS are looked through.
+const maxLabels = 8
+
+// lookThrough finds IP that PPPoE or MPLS carries, and gives the frame up to where it ends.
+func (p *Packet) lookThrough(frame []byte) ([]byte, Malformed) {
+	b := frame[p.NetworkOffset:]
+	switch p.EtherType {
+	case EtherPPPoE:
+		if len(b) < 8 {
+			return nil, TruncatedEthernet
+		}
+		inner := pppTypes[binary.BigEndian.Uint16(b[6:])]
+		if b[0] != 0x11 || b[1] != 0 || inner == 0 { // version and type 1, session data
+			return frame, WellFormed
+		}
+		length := int(binary.BigEndian.Uint16(b[4:]))
+		if length < 2 || 6+length > len(b) {
+			return nil, TruncatedEthernet
+		}
+		frame = frame[:p.NetworkOffset+6+length]
+		p.EtherType, p.Carried = inner, true
+		p.NetworkOffset += 8
+	case EtherMPLS, EtherMPLSMulticast:
+		for i := range maxLabels {
+			if len(b) < 4*i+4 {
+				return nil, TruncatedEthernet
+			}
+			if b[4*i+2]&1 == 0 { // the last one has the bit
+				continue
+			}
+			if inner := b[4*i+4:]; len(inner) > 0 {
+				version := versionTypes[inner[0]>>4]
+				if version != 0 {
+					p.EtherType, p.Carried = version, true
+					p.NetworkOffset += 4*i + 4
+				}
+			}
+			break
+		}
+	}
+	return frame, WellFormed
 }
 
 func mac(b []byte) uint64 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -254,6 +255,33 @@ func TestEachMalformedReasonAndItsBoundary(t *testing.T) {
 	}
 }
 
+// carried is a frame with an IPv4 packet of 29 bytes behind what the digits say, and padding.
+func carried(t *testing.T, head string, padding int) []byte {
+	t.Helper()
+	ip := v4(t, ProtoUDP, append([]byte{0, 1, 0, 2, 0, 9, 0, 0}, 1), nil)[etherHeader:]
+	return slices.Concat(bytesOf(t, ethernetHex+head), ip, zeros(padding))
+}
+
+func TestPPPoEHoldsWhatItSays(t *testing.T) {
+	for name, tt := range map[string]struct {
+		frame []byte
+		want  Malformed
+	}{
+		"IP that goes on behind it": {carried(t, "8864 1100 0007 001e 0021", 9), IPLength},
+		"longer than the frame": {carried(t, "8864 1100 0007 0020 0021", 0),
+			TruncatedEthernet},
+		"shorter than its protocol": {carried(t, "8864 1100 0007 0001 0021", 0),
+			TruncatedEthernet},
+		"without its header": {bytesOf(t, ethernetHex+"8864 1100 0007 0000 00"),
+			TruncatedEthernet},
+	} {
+		var p Packet
+		if Decode(tt.frame, &p); p.Malformed != tt.want {
+			t.Errorf("%s: reason %d, want %d", name, p.Malformed, tt.want)
+		}
+	}
+}
+
 func TestDecodeFields(t *testing.T) {
 	// atomic, then a later fragment with more to come
 	two := append(chain(44, 44), 17, 0, 0, 9, 0, 0, 0, 0)
@@ -271,6 +299,29 @@ func TestDecodeFields(t *testing.T) {
 			func(p *Packet) bool {
 				return p.VLAN == 4095 && p.InnerVLAN == 1 && p.EtherType == EtherARP && p.Len == 1
 			}},
+		{"IP within PPPoE", carried(t, "8100 0005 8864 1100 0007 001f 0021", 9),
+			func(p *Packet) bool {
+				return p.Malformed == WellFormed && p.Carried && p.EtherType == EtherIPv4 &&
+					p.NetworkOffset == 26 && p.VLAN == 5 && p.Len == 29 &&
+					p.Transport == PortTransport
+			}},
+		{"PPP's own protocols", carried(t, "8864 1100 0007 001f c021", 0),
+			func(p *Packet) bool {
+				return p.Malformed == WellFormed && !p.Carried && p.EtherType == EtherPPPoE &&
+					p.Family == AnyFamily
+			}},
+		{"PPPoE of another version", carried(t, "8864 2100 0007 001f 0021", 0),
+			func(p *Packet) bool { return !p.Carried && p.EtherType == EtherPPPoE }},
+		{"two labels", carried(t, "8847 00010040 00011140", 0),
+			func(p *Packet) bool {
+				return p.Carried && p.EtherType == EtherIPv4 && p.NetworkOffset == 22 && p.Len == 29
+			}},
+		{"labels without end", carried(t, "8848 00010040", 0),
+			func(p *Packet) bool { return p.Malformed == TruncatedEthernet || !p.Carried }},
+		{"nine labels", carried(t, "8847"+strings.Repeat("00010040", 8)+"00011140", 0),
+			func(p *Packet) bool { return p.Malformed == WellFormed && !p.Carried }},
+		{"a label and no IP", bytesOf(t, ethernetHex+"8847 00011140 00"),
+			func(p *Packet) bool { return p.Malformed == WellFormed && !p.Carried }},
 		{"one tag has no inner id", bytesOf(t, ethernetHex+"8100 0001 88cc"),
 			func(p *Packet) bool { return p.InnerVLAN == 0 && p.Tags == 1 }},
 		{"Ethernet addresses, first octet highest", bytesOf(t, "010203040506 0708090a0b0c 0026 00"),

@@ -68,6 +68,9 @@ func (c *compiler) fastPath() {
 	c.Emit(
 		asm.JEq.Imm(asm.R3, be16(0x8100), "slow"),
 		asm.JEq.Imm(asm.R3, be16(0x88a8), "slow"),
+		asm.JEq.Imm(asm.R3, be16(0x8864), "slow"), // what carries IP, perhaps
+		asm.JEq.Imm(asm.R3, be16(0x8847), "slow"),
+		asm.JEq.Imm(asm.R3, be16(0x8848), "slow"),
 	)
 	c.fastClass(ir.Class{}, 0)
 }

@@ -8,6 +8,7 @@ import (
 
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 // Packets yields n frames that lie on the edges of p: ends of its prefixes and ranges and what is
@@ -50,6 +51,9 @@ func (c *corners) frame(p *policy.Policy, rules []*policy.Rule) []byte {
 		s.aimSet(c, p.Sets[r.IntN(len(p.Sets))])
 	}
 	l := s.layOut(r)
+	if r.IntN(12) == 0 {
+		l.carry(r)
+	}
 	if r.IntN(6) == 0 {
 		l.mutate(r)
 	}
@@ -78,6 +82,55 @@ func (s *shape) aimSet(c *corners, set *policy.Set) {
 		policy.Endpoints: {field.SrcEndpoint, field.DstEndpoint},
 	}[set.Type]
 	s.aim(c, &policy.Term{Field: sides[c.r.IntN(2)], Set: set})
+}
+
+// carry puts PPPoE or MPLS between the Ethernet header, or tags, and IP.
+func (l *laidOut) carry(r *rand.Rand) {
+	if l.ip == 0 {
+		return
+	}
+	var head []byte
+	var outer uint16
+	if r.IntN(2) == 0 {
+		outer = packet.EtherPPPoE
+		protocol := uint16(0x0021)
+		if l.b[l.ip]>>4 == 6 {
+			protocol = 0x0057
+		}
+		if r.IntN(12) == 0 {
+			protocol = 0xc021
+		}
+		head = []byte{0x11, 0, 0, 7}
+		if r.IntN(20) == 0 {
+			head[r.IntN(2)]++
+		}
+		length := len(l.b) - l.ip + 2
+		if r.IntN(6) == 0 {
+			length += r.IntN(9) - 4
+		}
+		head = binary.BigEndian.AppendUint16(head, uint16(length))
+		head = binary.BigEndian.AppendUint16(head, protocol)
+	} else {
+		outer = packet.EtherMPLS + uint16(r.IntN(2))
+		labels := 1 + r.IntN(3)
+		if r.IntN(6) == 0 {
+			labels = r.IntN(11)
+		}
+		for i := range labels {
+			label := random(r, 4)
+			if label[2] &^= 1; i == labels-1 {
+				label[2] |= 1
+			}
+			head = append(head, label...)
+		}
+	}
+	binary.BigEndian.PutUint16(l.b[l.ip-2:], outer)
+	l.b = slices.Insert(l.b, l.ip, head...)
+	l.ip += len(head)
+	l.l4 += len(head)
+	for i := range l.ext {
+		l.ext[i] += len(head)
+	}
 }
 
 // mutate breaks a frame: shorter, longer, or with a field that does not fit.

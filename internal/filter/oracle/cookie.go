@@ -53,7 +53,7 @@ const (
 
 // judge says what a cookie makes of a packet that its rule matches.
 func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now time.Time) fate {
-	if pkt.Transport != packet.TCPTransport || pkt.Fragment {
+	if pkt.Transport != packet.TCPTransport || pkt.Fragment || pkt.Carried {
 		return goesOn
 	}
 	m := c.meters[k]

@@ -174,6 +174,13 @@ func ethernetLayers(frame []byte, p *packet.Packet) []Layer {
 			{"type", fmt.Sprintf("0x%04x", binary.BigEndian.Uint16(frame[off+2:]))},
 		}})
 	}
+	if off := 14 + 4*p.AllTags; p.Carried {
+		name := "PPPoE"
+		if binary.BigEndian.Uint16(frame[off-2:]) != packet.EtherPPPoE {
+			name = "MPLS"
+		}
+		ls = append(ls, Layer{Name: name, Offset: off, Length: p.NetworkOffset - off})
+	}
 	return ls
 }
 
