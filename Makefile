@@ -16,7 +16,7 @@ export GOFLAGS := -buildvcs=false $(filter-out -buildvcs=%,$(GOFLAGS))
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help build demo generate test lint bench bench-scale soak gen-proof kernels kernels-long \
+.PHONY: help build demo generate test lint bench bench-scale state-bench soak gen-proof kernels kernels-long \
 	packages packages-test boot-test
 
 help:
@@ -104,6 +104,11 @@ gen-proof:
 	@scripts/deps test
 	$(GO) vet -tags proof ./internal/bench/generators
 	$(GO) test -tags proof -count 1 -timeout 30m -v -run Proof ./internal/bench/generators
+
+# What limits, connections and fragments cost a packet above an empty program, three times.
+state-bench:
+	@scripts/deps bench
+	$(GO) test -timeout 30m -run '^$$' -bench 'Limit|Connection|Fragments' -count 3 ./internal/dataplane
 
 bench:
 	@scripts/deps bench

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
-	"slices"
 	"testing"
 	"time"
 
@@ -261,18 +260,7 @@ func BenchmarkConnection(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			var ns []float64
-			for b.Loop() {
-				above, _, err := run.Round(1 << 20)
-				if err != nil {
-					b.Fatal(err)
-				}
-				ns = append(ns, above)
-			}
-			ns = slices.Sorted(slices.Values(ns[1:]))
-			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(ns[len(ns)/2], "ns/packet")
-			b.ReportMetric((ns[len(ns)*3/4]-ns[len(ns)/4])/2, "spread")
+			reportRounds(b, run)
 		})
 	}
 }

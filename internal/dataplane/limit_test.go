@@ -375,6 +375,11 @@ func benchLimit(b *testing.B, trace *Trace, rule string) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	reportRounds(b, run)
+}
+
+// reportRounds reports what a packet of a trace costs above an empty program.
+func reportRounds(b *testing.B, run *TraceRun) {
 	var ns []float64
 	for b.Loop() {
 		above, _, err := run.Round(1 << 20)

@@ -37,7 +37,7 @@ func BuildLayout(s Spec) ([]byte, Layout, error) {
 		frame, err = s.pad(frame, s.arp(), 0xffff)
 	default:
 		l.Payload = len(frame)
-		frame, err = s.pad(frame, nil, 0xffff)
+		frame, err = s.pad(frame, s.carrier(), 0xffff)
 	}
 	if err != nil {
 		return nil, l, err
@@ -75,6 +75,23 @@ func (s Spec) ethernet() (b []byte, l Layout) {
 		return be16(b, EtherARP), l
 	}
 	return be16(b, s.EtherType), l
+}
+
+// carrier is the header of what carries IP, in front of something else: a session of PPPoE with the
+// protocol that sets it up (LCP, RFC 1661), or a label of MPLS that is the last one. A packet of a
+// length for which that is too long has none.
+func (s Spec) carrier() []byte {
+	var header []byte
+	switch s.EtherType {
+	case EtherPPPoE:
+		header = []byte{0x11, 0, 0, 0, 0, 2, 0xc0, 0x21}
+	case EtherMPLS, EtherMPLSMulticast:
+		header = []byte{0, 0, 1, 0}
+	}
+	if s.Len != nil && *s.Len < len(header)+len(s.Payload) {
+		return nil
+	}
+	return header
 }
 
 // arp is a request (RFC 826) from From for To.

@@ -41,7 +41,7 @@ const (
 	Surprise = 4.5  // a branch that it does not
 	Count    = 2.0  // adding to a counter
 	Flow     = 15.0 // looking a connection up
-	Track    = 90.0 // of fragments with an offset
+	Track    = 60.0 // of fragments with an offset
 	Cookie   = 2.0  // of packets that are neither SYNs nor RSTs
 	Log      = 60.0 // telling of a packet, where nobody watches
 	Limit    = 15.0 // finding and charging a budget

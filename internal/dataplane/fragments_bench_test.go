@@ -1,0 +1,87 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"runtime"
+	"testing"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// BenchmarkFragments is what fragments cost above an empty program where a policy follows them:
+// packets that are none, first ones, those behind a first that passed, and those without one.
+func BenchmarkFragments(b *testing.B) {
+	const many = 4096 // datagrams
+	const text = "fragments track\npass udp port 53\ndefault drop\n"
+	first := func(i int) []byte {
+		f := build(b, packet.Spec{ToPort: new(uint16(53)), Frag: new(uint16(0)), Len: new(60)})
+		binary.BigEndian.PutUint16(f[18:], uint16(i)) // the identification
+		return f
+	}
+	later := func(i int) []byte {
+		f := build(b, packet.Spec{ToPort: new(uint16(53)), Frag: new(uint16(185)), Len: new(60)})
+		binary.BigEndian.PutUint16(f[18:], uint16(i))
+		return f
+	}
+	whole := func(int) []byte { return build(b, packet.Spec{ToPort: new(uint16(53))}) }
+	for _, c := range []struct {
+		name         string
+		before, each func(int) []byte
+	}{
+		{"no fragments", whole, whole}, {"first", first, first}, {"later", first, later},
+		{"orphans", whole, later},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var before, frames [][]byte
+			for i := range many {
+				before, frames = append(before, c.before(i)), append(frames, c.each(i))
+			}
+			benchFrames(b, text, frames, before...)
+		})
+	}
+}
+
+func build(b *testing.B, s packet.Spec) []byte {
+	b.Helper()
+	f, err := packet.Build(s)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return f
+}
+
+// benchFrames measures frames in turn, when the policy has seen those before.
+func benchFrames(b *testing.B, text string, frames [][]byte, before ...[]byte) {
+	b.Helper()
+	needRoot(b)
+	p, ds := policy.Parse("test.levee", []byte(text), nil)
+	if ds.HasErrors() {
+		b.Fatal(ds.Err())
+	}
+	prog, err := codegen.Compile(p, codegen.Target{CPUs: runtime.NumCPU(), Trace: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := NewRunner(prog)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	for _, f := range before {
+		if _, _, err := r.Eval(f); err != nil {
+			b.Fatal(err)
+		}
+	}
+	trace, err := NewTrace(frames)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer trace.Close()
+	run, err := r.OnTrace(trace)
+	if err != nil {
+		b.Fatal(err)
+	}
+	reportRounds(b, run)
+}
