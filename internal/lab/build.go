@@ -80,8 +80,11 @@ func ends(i int, k Link, nInner, nOuter, mtu int) (inner, outer Device) {
 	}
 	inner, outer = end(nInner, 1), end(nOuter, 2)
 	for c := range k.Clients {
+		host := byte(10 + c)
 		outer.Clients4 = append(outer.Clients4, v4(10+c))
-		outer.Clients6 = append(outer.Clients6, v6(10+c))
+		// a network of its own, as a client's home is: what counts by /64 tells them apart
+		outer.Clients6 = append(outer.Clients6, netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8,
+			5: byte(i), 7: host, 15: host}))
 	}
 	inner.Peer = Peer{k.Outer, outer.Name, outer.MAC, outer.IPv4.Addr(), outer.IPv6.Addr()}
 	outer.Peer = Peer{k.Inner, inner.Name, inner.MAC, inner.IPv4.Addr(), inner.IPv6.Addr()}

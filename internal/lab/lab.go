@@ -54,7 +54,8 @@ type Topology struct {
 type Link struct {
 	Inner, Outer string
 	// Clients is the number of further addresses of Outer, from host part 10 up, at most 200: real
-	// clients can be told from a flood by them.
+	// clients can be told from a flood by them. In IPv6 each has a network of its own,
+	// 2001:db8:i:HOST::/64.
 	Clients int
 }
 
