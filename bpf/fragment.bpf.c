@@ -28,7 +28,6 @@ enum fragment_state {
 	FRAGMENT_DROPPED, // the first has been dropped, or parts overlapped
 	FRAGMENT_AHEAD,	  // the first has not come yet
 	FRAGMENT_PASSED,  // the first has passed
-	FRAGMENT_STATES,
 };
 
 struct fragment_part {
@@ -87,8 +86,8 @@ static __always_inline __u64 hash(const struct fragment_head *h, const struct ke
 	return sip_hash(h->key, words, 3);
 }
 
-// take_lock says whether it has the bucket. No CPU is interrupted while it has one, so that it is
-// free soon.
+// take_lock says whether it has the bucket. Programs of a hook do not interrupt each other on a
+// CPU, so that who has it goes on, and soon lets it go.
 static __always_inline int take_lock(struct fragment_bucket *b)
 {
 	for (int i = 0; i < 256; i++)

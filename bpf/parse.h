@@ -24,9 +24,6 @@ enum malformed {
 	TRUNCATED_EXT,
 	TRUNCATED_L4,
 	L4_LENGTH,
-	FRAGMENTS_OVERLAP, // this and those behind are found by bpf/fragment.bpf.c
-	FRAGMENT_TINY_FIRST,
-	FRAGMENT_WITHOUT_FIRST,
 };
 
 // What is known of the transport header. OTHER has no fields but the protocol number.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -35,8 +36,8 @@ filters by it. It sees the first 256 bytes of a packet, without tags that the ca
 or its line.
 
 Nothing about the policy in force changes: a program of this command has the packet after it, and
-goes when the command ends, also when it is killed. At most --rate packets a second and CPU are
-handed on; what is lost is counted, and told at the end.`
+goes when the command ends, or within three seconds when it is killed. At most --rate packets a
+second and CPU are handed on; what is lost is counted, and told at the end.`
 
 const captureExample = `  sudo levee capture --verdict drop tcp port 443
   sudo levee capture --rule "bad networks" --write drops.pcapng --count 1000`
@@ -118,10 +119,11 @@ func (e *env) capture(o *captureOptions) error {
 			return tcpdump.Compile(ctx, link, o.expr)
 		}
 	}
-	to, err := e.captureTo(o)
-	if err != nil {
-		return err
+	if o.write == stdinName && e.stdout.terminal {
+		return usage.Wrongf("a capture is no text for a terminal: give --write a file, or leave " +
+			"it out for lines")
 	}
+	to := &captureTo{dev: o.Dev, out: e.stdout, o: o, links: map[packet.Link]int{}}
 	n := 0
 	lost, err := dataplane.Capture(ctx, o.Capturing, func(p dataplane.Captured) bool {
 		if err := to.packet(p); err != nil {
@@ -130,10 +132,10 @@ func (e *env) capture(o *captureOptions) error {
 		n++
 		return n != o.count
 	})
-	if to.close(lost) != nil && err == nil {
-		err = to.err
+	if errors.Join(err, to.err) == nil {
+		err = to.end(lost)
 	}
-	if err != nil {
+	if err = errors.Join(err, to.err); err != nil {
 		return err
 	}
 	if o.write != "" || lost.Above+lost.Kernel > 0 {
@@ -146,49 +148,34 @@ func (e *env) capture(o *captureOptions) error {
 // captureTo is where captured packets go.
 type captureTo struct {
 	dev    string
-	out    *output // lines, if nothing is written
-	to     io.WriteCloser
-	writer *pcapgo.NgWriter
+	out    *output // lines, or the capture that is written to standard output
+	file   *os.File
+	writer *pcapgo.NgWriter    // nil until there is something to write
 	links  map[packet.Link]int // interfaces of the capture
 	o      *captureOptions
 	err    error
 }
 
-// captureTo opens a capture, or prepares lines.
-func (e *env) captureTo(o *captureOptions) (*captureTo, error) {
-	t := &captureTo{dev: o.Dev, out: e.stdout, o: o, links: map[packet.Link]int{}}
-	switch {
-	case o.write == "":
-		return t, nil
-	case o.write != stdinName:
-		f, err := os.OpenFile(o.write, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		t.to = f
-	case e.stdout.terminal:
-		return nil, usage.Wrongf("a capture is no text for a terminal: give --write a file, or " +
-			"leave it out for lines")
-	default:
-		t.to = nopCloser{e.stdout}
+// open opens what is written: not before there is something to write, so that a capture which
+// fails leaves an older file as it is.
+func (t *captureTo) open() (io.Writer, error) {
+	if t.o.write == stdinName {
+		return t.out, nil
 	}
-	return t, nil
+	var err error
+	t.file, err = os.OpenFile(t.o.write, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	return t.file, err
 }
-
-// nopCloser is a stream that stays open.
-type nopCloser struct{ io.Writer }
-
-func (nopCloser) Close() error { return nil }
 
 // packet hands on one packet.
 func (t *captureTo) packet(p dataplane.Captured) error {
-	if t.err == nil {
-		if t.to == nil {
-			t.line(p)
-			t.err = t.out.err
-		} else {
-			t.err = t.block(p)
-		}
+	switch {
+	case t.err != nil:
+	case t.o.write == "":
+		t.line(p)
+		t.err = t.out.err
+	default:
+		t.err = t.block(p)
 	}
 	return t.err
 }
@@ -210,7 +197,7 @@ func (t *captureTo) block(p dataplane.Captured) error {
 		kind = pcapgo.NgEpbVerdictTypeLinuxeBPFTC
 	}
 	queue := uint32(p.Queue)
-	return t.writer.WritePacketWithOptions(gopacket.CaptureInfo{Timestamp: p.At,
+	err = t.writer.WritePacketWithOptions(gopacket.CaptureInfo{Timestamp: p.At,
 		CaptureLength: len(p.Packet), Length: p.Bytes, InterfaceIndex: at}, p.Packet,
 		pcapgo.NgPacketOptions{
 			Comments: []string{p.Verdict + " by " + nameOfRule(p.Rule)},
@@ -219,6 +206,10 @@ func (t *captureTo) block(p dataplane.Captured) error {
 			Verdicts: []pcapgo.NgEpbVerdict{{Type: kind,
 				Data: binary.LittleEndian.AppendUint64(nil, uint64(int64(p.Code)))}},
 		})
+	if err == nil && t.file == nil {
+		err = t.writer.Flush() // somebody may be reading along
+	}
+	return err
 }
 
 // interfaceOf is the number of the interface for packets of a link layer. The capture begins with
@@ -234,7 +225,11 @@ func (t *captureTo) interfaceOf(l packet.Link) (int, error) {
 	}
 	at, err := 0, error(nil)
 	if t.writer == nil {
-		t.writer, err = pcapgo.NewNgWriterInterface(t.to, is, pcapgo.NgWriterOptions{
+		var to io.Writer
+		if to, err = t.open(); err != nil {
+			return 0, err
+		}
+		t.writer, err = pcapgo.NewNgWriterInterface(to, is, pcapgo.NgWriterOptions{
 			SectionInfo: pcapgo.NgSectionInfo{Hardware: runtime.GOARCH, OS: runtime.GOOS,
 				Application: versionLine()}})
 	} else {
@@ -247,26 +242,23 @@ func (t *captureTo) interfaceOf(l packet.Link) (int, error) {
 	return at, nil
 }
 
-// close ends a capture with what was lost.
-func (t *captureTo) close(l dataplane.CaptureLosses) error {
-	if t.to == nil || t.err != nil {
-		if t.to != nil {
-			t.to.Close()
-		}
-		return t.err
+// end ends a capture that is written with what was lost.
+func (t *captureTo) end(l dataplane.CaptureLosses) error {
+	if t.o.write == "" {
+		return nil
 	}
 	if t.writer == nil {
-		_, t.err = t.interfaceOf(packet.Ethernet) // a capture without packets is one
+		if _, err := t.interfaceOf(packet.Ethernet); err != nil { // without packets, it is one
+			return err
+		}
 	}
-	if t.err == nil {
-		t.err = t.writer.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{
-			LastUpdate: time.Now(), PacketsReceived: l.Taken, PacketsDropped: l.Above + l.Kernel})
+	err := t.writer.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{
+		LastUpdate: time.Now(), PacketsReceived: l.Taken, PacketsDropped: l.Above + l.Kernel})
+	if err == nil {
+		err = t.writer.Flush()
 	}
-	if t.err == nil {
-		t.err = t.writer.Flush()
+	if t.file != nil {
+		err = errors.Join(err, t.file.Close())
 	}
-	if err := t.to.Close(); t.err == nil {
-		t.err = err
-	}
-	return t.err
+	return err
 }

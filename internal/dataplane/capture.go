@@ -42,8 +42,10 @@ const MostSnap = 16 << 10
 
 // Captured is a packet after it was judged.
 type Captured struct {
-	At      time.Time
-	ID      uint64 // differs between packets; what is missing between those of a CPU was lost
+	At time.Time
+	// ID is the lower 8 bits of the program's generation, 16 of the CPU, and 40 that count the
+	// packets of the CPU which the filter takes: those that are missing were lost.
+	ID      uint64
 	Queue   int
 	Rule    SlotCounter // what decided, without counts
 	Verdict string      // pass, drop, or answer
@@ -54,13 +56,8 @@ type Captured struct {
 	Link    packet.Link
 }
 
-// CaptureLosses are packets that the filter took and that were not handed on, since the capture
-// began.
-type CaptureLosses struct {
-	Taken  uint64 // by the filter, with those that were lost
-	Above  uint64 // the rate
-	Kernel uint64 // no place in a CPU's ring
-}
+// CaptureLosses are the packets since the capture began.
+type CaptureLosses = capture.Losses
 
 // Capture hands on packets after an interface's policy has judged them, until ctx ends, there is no
 // policy any more, or the function returns false. A policy that is replaced is followed within a
@@ -139,6 +136,11 @@ func (h *captureHook) turn(on uint32) {
 	}
 }
 
+// id is the number of a packet.
+func (h *captureHook) id(cpu int, n uint64) uint64 {
+	return uint64(h.g.Generation)<<56 | uint64(uint16(cpu))<<40 | n&(1<<40-1)
+}
+
 // read hands on what there is.
 func (c *capturing) read(tell func(Captured) bool) (going bool, err error) {
 	if err := c.hook.renew(); err != nil {
@@ -160,7 +162,7 @@ func (c *capturing) read(tell func(Captured) bool) (going bool, err error) {
 			return false, err
 		}
 		h := c.hook
-		p := Captured{At: h.epoch.Add(e.Time), ID: uint64(record.CPU)<<48 | e.ID, Queue: e.Queue,
+		p := Captured{At: h.epoch.Add(e.Time), ID: h.id(record.CPU, e.ID), Queue: e.Queue,
 			Verdict: verdictOf(h.g.Mode, e.Verdict), Code: e.Verdict, AtTC: h.g.Mode.AtTC(),
 			Bytes: e.Bytes, Packet: frame, Link: h.g.Link}
 		if e.Slot < len(h.g.Slots) {
@@ -256,9 +258,6 @@ func (c *capturing) attach(s *store, a *attachment, h *captureHook) error {
 	}
 	defer counters.Close()
 	o.Rows = int(counters.ValueSize()) / g.RowBytes
-	o.CountersSpec = &ebpf.MapSpec{Name: name, Type: counters.Type(), KeySize: counters.KeySize(),
-		ValueSize: counters.ValueSize(), MaxEntries: counters.MaxEntries(),
-		Flags: counters.Flags()}
 	name, _ = codegen.MapOf(g.Maps, codegen.Capture)
 	h.programs, err = s.openPinned(a.key, g.Generation, name)
 	if err == nil && h.programs == nil {
@@ -324,11 +323,7 @@ func (c *capturing) losses() CaptureLosses {
 	if err := c.hook.coll.Maps[capture.CPUsMap].Lookup(uint32(0), &values); err != nil {
 		return l
 	}
-	taken, lost := capture.Read(values)
-	l.Taken += taken
-	l.Above += lost.Above
-	l.Kernel += lost.Kernel
-	return l
+	return capture.Sum(l, values)
 }
 
 // slotsOf finds the slot of a rule, the first and the last of all if none is named.

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"runtime"
@@ -36,10 +37,12 @@ func TestCapture(t *testing.T) {
 				0); err != nil {
 				t.Fatal(err)
 			}
-			for c := n.captured(t, got, 8); c.Verdict != "pass"; c = n.captured(t, got, 8) {
-				if c.Rule.Reason == "default" {
-					t.Errorf("captured %+v", c)
-				}
+			var c Captured
+			for i := 0; i < 100 && c.Verdict != "pass"; i++ { // it is followed within a second
+				c = n.captured(t, got, 8)
+			}
+			if c.Verdict != "pass" || c.Rule.Reason != "default" {
+				t.Errorf("captured %+v", c)
 			}
 			if _, err := Down(context.Background(), "lv0"); err != nil {
 				t.Fatal(err)
@@ -67,33 +70,49 @@ func TestCaptureTakesWhatWasAskedFor(t *testing.T) {
 		marks := []bpf.Instruction{bpf.LoadAbsolute{Off: 14, Size: 1},
 			bpf.JumpIf{Cond: bpf.JumpEqual, Val: 5, SkipFalse: 1}, bpf.RetConstant{Val: 1},
 			bpf.RetConstant{}}
+		notFive := []bpf.Instruction{bpf.LoadAbsolute{Off: 14, Size: 1},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: 5, SkipTrue: 1}, bpf.RetConstant{Val: 1},
+			bpf.RetConstant{}}
 		filter := func(packet.Link) ([]bpf.Instruction, error) { return marks, nil }
+		others := func(packet.Link) ([]bpf.Instruction, error) { return notFive, nil }
+		nine, passes, six := markedFrame(5), markedFrame(5), markedFrame(6)
+		nine[11], passes[13] = 9, 0xb6
 		for name, tt := range map[string]struct {
-			o    Capturing
-			want bool
+			o     Capturing
+			other []byte // is captured instead; nil: the marked frame is
 		}{
-			"its verdict":        {Capturing{Verdict: "drop"}, true},
-			"another verdict":    {Capturing{Verdict: "pass"}, false},
-			"its rule":           {Capturing{Rule: "marked"}, true},
-			"the line of it":     {Capturing{Rule: "2"}, true},
-			"another rule":       {Capturing{Rule: "nine"}, false},
-			"its filter":         {Capturing{Filter: filter, Rule: "marked"}, true},
-			"a filter of others": {Capturing{Filter: filter, Rule: "1"}, false},
+			"its verdict":        {Capturing{Verdict: "drop"}, nil},
+			"another verdict":    {Capturing{Verdict: "pass"}, passes},
+			"its rule":           {Capturing{Rule: "marked"}, nil},
+			"the line of it":     {Capturing{Rule: "2"}, nil},
+			"another rule":       {Capturing{Rule: "nine"}, nine},
+			"its filter":         {Capturing{Filter: filter, Rule: "marked"}, nil},
+			"a filter of others": {Capturing{Filter: others, Rule: "marked"}, six},
 		} {
 			t.Run(name, func(t *testing.T) {
 				tt.o.Dev, tt.o.Snap, tt.o.Rate = "lv0", 64, 1000
 				got, _ := n.capture(t, tt.o)
-				if tt.want {
+				if tt.other == nil {
 					n.captured(t, got, 5)
 					return
 				}
-				n.send(t, 5, 5)
-				select {
-				case c := <-got:
-					if c.Rule.Label == "marked" {
-						t.Errorf("captured %+v", c)
+				seen := 0
+				for range 100 {
+					n.send(t, 5, 5)
+					n.sendFrame(t, tt.other)
+					select {
+					case c := <-got:
+						if bytes.Equal(c.Packet[:15], markedFrame(5)[:15]) {
+							t.Fatalf("captured %+v", c)
+						}
+						if bytes.Equal(c.Packet[:15], tt.other[:15]) {
+							seen++
+						}
+					case <-time.After(20 * time.Millisecond):
 					}
-				case <-time.After(300 * time.Millisecond):
+				}
+				if seen == 0 {
+					t.Error("what is asked for is not captured")
 				}
 			})
 		}
@@ -153,9 +172,7 @@ func TestACaptureThatDiesIsForgotten(t *testing.T) {
 		if a := status(t); labelled(&a, "marked") != 60 {
 			t.Errorf("%d of 60 packets are counted", labelled(&a, "marked"))
 		}
-		c.only.Close()
-		h.reader.Close()
-		h.coll.Close()
+		c.close()
 		if _, err := Down(context.Background(), "lv0"); err != nil {
 			t.Fatal(err)
 		}

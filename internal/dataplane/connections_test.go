@@ -16,9 +16,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
-	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
 
@@ -222,19 +220,7 @@ func BenchmarkConnection(b *testing.B) {
 		binary.BigEndian.PutUint32(f[at:], 10<<24|i)
 		return f
 	}
-	p, ds := policy.Parse("test.levee", []byte("pass established\ndefault drop\n"), nil)
-	if ds.HasErrors() {
-		b.Fatal(ds.Err())
-	}
-	prog, err := codegen.Compile(p, codegen.Target{CPUs: runtime.NumCPU()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	r, err := NewRunner(prog)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer r.Close()
+	r := benchRunner(b, "pass established\ndefault drop\n")
 	for i := range uint32(many) {
 		if err := r.Leave(segment(i, true)); err != nil {
 			b.Fatal(err)

@@ -2,11 +2,8 @@ package dataplane
 
 import (
 	"encoding/binary"
-	"runtime"
 	"testing"
 
-	"levee/internal/filter/codegen"
-	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
 
@@ -56,19 +53,7 @@ func build(b *testing.B, s packet.Spec) []byte {
 func benchFrames(b *testing.B, text string, frames [][]byte, before ...[]byte) {
 	b.Helper()
 	needRoot(b)
-	p, ds := policy.Parse("test.levee", []byte(text), nil)
-	if ds.HasErrors() {
-		b.Fatal(ds.Err())
-	}
-	prog, err := codegen.Compile(p, codegen.Target{CPUs: runtime.NumCPU(), Trace: true})
-	if err != nil {
-		b.Fatal(err)
-	}
-	r, err := NewRunner(prog)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer r.Close()
+	r := benchRunner(b, text)
 	for _, f := range before {
 		if _, _, err := r.Eval(f); err != nil {
 			b.Fatal(err)

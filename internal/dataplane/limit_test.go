@@ -358,7 +358,18 @@ func BenchmarkLimit(b *testing.B) {
 }
 
 func benchLimit(b *testing.B, trace *Trace, rule string) {
-	p, ds := policy.Parse("test.levee", []byte(rule+"\ndefault pass\n"), nil)
+	r := benchRunner(b, rule+"\ndefault pass\n")
+	run, err := r.OnTrace(trace)
+	if err != nil {
+		b.Fatal(err)
+	}
+	reportRounds(b, run)
+}
+
+// benchRunner runs a policy until the benchmark ends.
+func benchRunner(b *testing.B, text string) *Runner {
+	b.Helper()
+	p, ds := policy.Parse("test.levee", []byte(text), nil)
 	if ds.HasErrors() {
 		b.Fatal(ds.Err())
 	}
@@ -370,12 +381,8 @@ func benchLimit(b *testing.B, trace *Trace, rule string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer r.Close()
-	run, err := r.OnTrace(trace)
-	if err != nil {
-		b.Fatal(err)
-	}
-	reportRounds(b, run)
+	b.Cleanup(func() { r.Close() })
+	return r
 }
 
 // reportRounds reports what a packet of a trace costs above an empty program.

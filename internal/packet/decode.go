@@ -27,6 +27,12 @@ const (
 	FragmentOrphan
 )
 
+// Slot is the slot of a reason: its counter among those of a policy.
+func (m Malformed) Slot() int { return int(m) - 1 }
+
+// BesideOthers reports whether a fragment is found malformed beside others of its datagram only.
+func (m Malformed) BesideOthers() bool { return m >= FragmentOverlap }
+
 // etherHeader is the length of an Ethernet header.
 const etherHeader = 14
 

@@ -15,7 +15,6 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
-	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -138,8 +137,7 @@ func NewOn(p *policy.Policy, link packet.Link, e Engine) (*Judge, error) {
 	}
 	// Two programs would have budgets, connections, proofs and datagrams of their own.
 	var err error
-	remembers := len(p.Limits()) > 0 || p.Asks(field.Flow) || p.Has(action.Cookie) ||
-		p.Has(action.Track)
+	remembers := p.Remembers()
 	if j.short, err = j.newRunner(remembers); remembers {
 		j.long = j.short
 	}

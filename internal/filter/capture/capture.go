@@ -45,7 +45,6 @@ type Options struct {
 
 	// of levee's program
 	RowBytes, Rows, NumSlots int
-	CountersSpec             *ebpf.MapSpec
 }
 
 // Spec is the program with its maps, of which that of the counters is for the caller to replace.
@@ -93,7 +92,7 @@ func Spec(o Options) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 			return nil, nil, fmt.Errorf("set up the program that captures: %w", err)
 		}
 	}
-	spec.Maps[CountersMap] = o.CountersSpec
+	spec.Maps[CountersMap].ValueSize = uint32(o.RowBytes * o.Rows)
 	return spec, p, nil
 }
 
@@ -124,20 +123,21 @@ func Parse(raw []byte, snap int) (Event, []byte, error) {
 		int(h.Queue)}, packet[:min(len(packet), int(h.Bytes), snap)], nil
 }
 
-// Losses are packets that the filter took and nobody was told of.
+// Losses are packets that the filter took, and those of them that nobody was told of.
 type Losses struct {
+	Taken  uint64 // in all
 	Above  uint64 // the bound
-	Kernel uint64 // no place in a ring, or nobody read it
+	Kernel uint64 // no place in a CPU's ring
 }
 
-// Read sums what the CPUs say. values are those of the map CPUsMap.
-func Read(values []Counts) (taken uint64, l Losses) {
+// Sum adds what the CPUs say to l. values are those of the map CPUsMap.
+func Sum(l Losses, values []Counts) Losses {
 	for i := range values {
-		taken += values[i].Taken
+		l.Taken += values[i].Taken
 		l.Above += values[i].Above
 		l.Kernel += values[i].Lost
 	}
-	return taken, l
+	return l
 }
 
 // Counts is what a CPU says.

@@ -247,7 +247,7 @@ func (c *compiler) beginEnv() {
 	case c.called || c.plan.Fragments:
 		c.clearEnv()
 	case c.anyEffects:
-		c.clear(effectsAt)
+		c.clearEffects()
 	}
 	if c.rowInEnv {
 		c.rowOffset()

@@ -1,22 +1,20 @@
 package codegen
 
 import (
-	"slices"
-
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
-	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 // Slots of what only policies with `fragments track` find malformed.
-var slotOf = map[int32]int{
-	fragment.Orphan:   slices.Index(policy.Malformed[:], "fragment-orphan"),
-	fragment.Overlaps: slices.Index(policy.Malformed[:], "fragment-overlap"),
-	fragment.Tiny:     slices.Index(policy.Malformed[:], "fragment-tiny"),
+var malformedSlots = map[int32]int{
+	fragment.Orphan:   packet.FragmentOrphan.Slot(),
+	fragment.Overlaps: packet.FragmentOverlap.Slot(),
+	fragment.Tiny:     packet.FragmentTiny.Slot(),
 }
 
 // fragments emits what the rule does where it stands: fragments with an offset are given to the
@@ -41,10 +39,10 @@ func (c *compiler) fragments(_ *scope, r *ir.Rule, _ ir.Effect) {
 	for _, bad := range []int32{fragment.Overlaps, fragment.Tiny} {
 		other := c.Fresh("other_reason")
 		c.Emit(asm.JNE.Imm(asm.R0, bad, other))
-		c.answer(plan.Response{Slot: slotOf[bad], Verdict: ir.Drop})
+		c.answer(plan.Response{Slot: malformedSlots[bad], Verdict: ir.Drop})
 		c.Label(other)
 	}
-	c.answer(plan.Response{Slot: slotOf[fragment.Orphan], Verdict: ir.Drop})
+	c.answer(plan.Response{Slot: malformedSlots[fragment.Orphan], Verdict: ir.Drop})
 	c.Label(pass)
 	c.answer(plan.Response{Slot: r.Slot, Verdict: ir.Pass})
 	c.Label(on)
@@ -77,7 +75,7 @@ func (c *compiler) noteFragment() {
 	c.Emit(
 		asm.Call.Label(fragment.End),
 		asm.JNE.Imm(asm.R0, fragment.Overlaps, noted),
-		asm.Mov.Imm(asm.R6, int32(slotOf[fragment.Overlaps])),
+		asm.Mov.Imm(asm.R6, int32(malformedSlots[fragment.Overlaps])),
 		asm.Mov.Imm32(asm.R7, c.dropCode()),
 	)
 	c.Label(noted)

@@ -23,22 +23,21 @@ const (
 
 // Offsets from R10 of the fields of struct key.
 const (
-	keyBytes    = keyAt + int16(unsafe.Offsetof(parseKey{}.Bytes))
-	keySrcHi    = keyAt + int16(unsafe.Offsetof(parseKey{}.SrcHi))
-	keySrcLo    = keyAt + int16(unsafe.Offsetof(parseKey{}.SrcLo))
-	keyDstHi    = keyAt + int16(unsafe.Offsetof(parseKey{}.DstHi))
-	keyDstLo    = keyAt + int16(unsafe.Offsetof(parseKey{}.DstLo))
-	keySrcPort  = keyAt + int16(unsafe.Offsetof(parseKey{}.SrcPort))
-	keyDstPort  = keyAt + int16(unsafe.Offsetof(parseKey{}.DstPort))
-	keyICMP     = keyAt + int16(unsafe.Offsetof(parseKey{}.Icmp))
-	keyProto    = keyAt + int16(unsafe.Offsetof(parseKey{}.Proto))
-	keyClass    = keyAt + int16(unsafe.Offsetof(parseKey{}.Class))
-	keyFlow     = keyAt + int16(unsafe.Offsetof(parseKey{}.Flow))
-	keyProof    = keyAt + int16(unsafe.Offsetof(parseKey{}.Proof))
-	keyOff      = keyAt + int16(unsafe.Offsetof(parseKey{}.Off))
-	keyFrag     = keyAt + int16(unsafe.Offsetof(parseKey{}.Frag))
-	keyDatagram = keyAt + int16(unsafe.Offsetof(parseKey{}.Datagram))
-	keyLeft     = keyAt + int16(unsafe.Offsetof(parseKey{}.Left))
+	keyBytes   = keyAt + int16(unsafe.Offsetof(parseKey{}.Bytes))
+	keySrcHi   = keyAt + int16(unsafe.Offsetof(parseKey{}.SrcHi))
+	keySrcLo   = keyAt + int16(unsafe.Offsetof(parseKey{}.SrcLo))
+	keyDstHi   = keyAt + int16(unsafe.Offsetof(parseKey{}.DstHi))
+	keyDstLo   = keyAt + int16(unsafe.Offsetof(parseKey{}.DstLo))
+	keySrcPort = keyAt + int16(unsafe.Offsetof(parseKey{}.SrcPort))
+	keyDstPort = keyAt + int16(unsafe.Offsetof(parseKey{}.DstPort))
+	keyICMP    = keyAt + int16(unsafe.Offsetof(parseKey{}.Icmp))
+	keyProto   = keyAt + int16(unsafe.Offsetof(parseKey{}.Proto))
+	keyClass   = keyAt + int16(unsafe.Offsetof(parseKey{}.Class))
+	keyFlow    = keyAt + int16(unsafe.Offsetof(parseKey{}.Flow))
+	keyProof   = keyAt + int16(unsafe.Offsetof(parseKey{}.Proof))
+	keyOff     = keyAt + int16(unsafe.Offsetof(parseKey{}.Off))
+	keyFrag    = keyAt + int16(unsafe.Offsetof(parseKey{}.Frag))
+	keyLeft    = keyAt + int16(unsafe.Offsetof(parseKey{}.Left))
 )
 
 // Slots of the main function and of those that are given the environment: its address, this
@@ -72,19 +71,19 @@ func (c *compiler) clearEnv() {
 		c.Emit(asm.StoreMem(asm.R10, at, asm.R0, asm.DWord))
 	}
 	if c.anyEffects {
-		c.clear(effectsAt)
+		c.clearEffects()
 	}
 }
 
-// clear puts a zero on the stack that the verifier does not know for one. It would follow what
-// effects make of it, and no two ways through the rules would be the same to it: 40 rules took it a
-// million instructions (docs/decisions/0034-actions.md).
-func (c *compiler) clear(at int16) {
+// clearEffects puts a zero in the place for effects that the verifier does not know for one. It
+// would follow what effects make of it, and no two ways through the rules would be the same to it:
+// 40 rules took it a million instructions (docs/decisions/0034-actions.md).
+func (c *compiler) clearEffects() {
 	c.Emit(
 		asm.LoadMapValue(asm.R0, 0, 0).WithReference(plan.CountersMap),
 		asm.LoadMem(asm.R0, asm.R0, 0, asm.DWord),
 		asm.Sub.Reg(asm.R0, asm.R0),
-		asm.StoreMem(asm.R10, at, asm.R0, asm.DWord),
+		asm.StoreMem(asm.R10, effectsAt, asm.R0, asm.DWord),
 	)
 }
 

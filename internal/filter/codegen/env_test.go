@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -79,7 +80,7 @@ func TestGoAndCAgreeOnTheEnvironment(t *testing.T) {
 		"src_hi": {keySrcHi, 8}, "src_lo": {keySrcLo, 8}, "dst_hi": {keyDstHi, 8},
 		"dst_lo":   {keyDstLo, 8},
 		"src_port": {keySrcPort, 2}, "dst_port": {keyDstPort, 2}, "icmp": {keyICMP, 2},
-		"frag": {keyFrag, 2}, "datagram": {keyDatagram, 4},
+		"frag": {keyFrag, 2}, "datagram": {keyAt + int16(unsafe.Offsetof(parseKey{}.Datagram)), 4},
 		"proto": {keyProto, 1}, "proof": {keyProof, 4}, "flow": {keyFlow, 1},
 	} {
 		compare(name, p.at, int(p.size))

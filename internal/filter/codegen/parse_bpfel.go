@@ -55,20 +55,17 @@ type parseKey struct {
 type parseMalformed uint32
 
 const (
-	parseMalformedWELL_FORMED            parseMalformed = 0
-	parseMalformedTRUNCATED_ETHERNET     parseMalformed = 1
-	parseMalformedVLAN_DEPTH             parseMalformed = 2
-	parseMalformedTRUNCATED_IP           parseMalformed = 3
-	parseMalformedIP_VERSION             parseMalformed = 4
-	parseMalformedIP_HEADER_LENGTH       parseMalformed = 5
-	parseMalformedIP_LENGTH              parseMalformed = 6
-	parseMalformedEXT_HEADERS            parseMalformed = 7
-	parseMalformedTRUNCATED_EXT          parseMalformed = 8
-	parseMalformedTRUNCATED_L4           parseMalformed = 9
-	parseMalformedL4LENGTH               parseMalformed = 10
-	parseMalformedFRAGMENTS_OVERLAP      parseMalformed = 11
-	parseMalformedFRAGMENT_TINY_FIRST    parseMalformed = 12
-	parseMalformedFRAGMENT_WITHOUT_FIRST parseMalformed = 13
+	parseMalformedWELL_FORMED        parseMalformed = 0
+	parseMalformedTRUNCATED_ETHERNET parseMalformed = 1
+	parseMalformedVLAN_DEPTH         parseMalformed = 2
+	parseMalformedTRUNCATED_IP       parseMalformed = 3
+	parseMalformedIP_VERSION         parseMalformed = 4
+	parseMalformedIP_HEADER_LENGTH   parseMalformed = 5
+	parseMalformedIP_LENGTH          parseMalformed = 6
+	parseMalformedEXT_HEADERS        parseMalformed = 7
+	parseMalformedTRUNCATED_EXT      parseMalformed = 8
+	parseMalformedTRUNCATED_L4       parseMalformed = 9
+	parseMalformedL4LENGTH           parseMalformed = 10
 )
 
 type parseTransport uint32

@@ -13,7 +13,6 @@ import (
 
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
-	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -47,12 +46,6 @@ type Leaver interface {
 type Answerer interface {
 	// Answer is the frame that goes back in place of the last one, nil if none does.
 	Answer() []byte
-}
-
-// Remembers reports whether verdicts of a policy depend on the packets before.
-func Remembers(p *policy.Policy) bool {
-	return len(p.Limits()) > 0 || p.Asks(field.Flow) || p.Has(action.Cookie) ||
-		p.Has(action.Track)
 }
 
 // ErrNotRun is what an engine's error wraps that cannot be given this frame at all; the frame is
@@ -209,7 +202,7 @@ func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
 	}
 	var before []oracle.Result
 	if !r.clock.runs() {
-		before = verdicts(r.oracle, frames, Remembers(r.c.Policy))
+		before = verdicts(r.oracle, frames, r.c.Policy.Remembers())
 	}
 	for i := range frames {
 		var want oracle.Result

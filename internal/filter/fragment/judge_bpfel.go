@@ -78,7 +78,6 @@ const (
 	judgeFragmentStateFRAGMENT_DROPPED judgeFragmentState = 1
 	judgeFragmentStateFRAGMENT_AHEAD   judgeFragmentState = 2
 	judgeFragmentStateFRAGMENT_PASSED  judgeFragmentState = 3
-	judgeFragmentStateFRAGMENT_STATES  judgeFragmentState = 4
 )
 
 // Names of all BPF objects in the ELF.

@@ -61,7 +61,7 @@ func (e *Evaluator) Explain(frame []byte) Trace {
 		tr.Tried = append(tr.Tried, one)
 	})
 	if bad := tr.Result.Malformed; bad != packet.WellFormed {
-		tr.Fault = policy.Malformed[bad-1]
+		tr.Fault = policy.Malformed[bad.Slot()]
 	}
 	tr.Slot = slots[tr.Result.Slot]
 	tr.Why = e.why(&tr)
@@ -71,7 +71,7 @@ func (e *Evaluator) Explain(frame []byte) Trace {
 func (e *Evaluator) why(tr *Trace) string {
 	by := Decider(e.p, tr.Slot)
 	switch {
-	case tr.Result.Malformed > packet.L4Length:
+	case tr.Result.Malformed.BesideOthers():
 		return fmt.Sprintf("%s: malformed (%s), which `fragments track` finds", tr.Result.Action,
 			tr.Fault)
 	case tr.Slot.Reason == policy.ByMalformed:

@@ -236,5 +236,5 @@ func (e *Evaluator) noteFirst(pkt *packet.Packet, res *Result) {
 
 // refuse drops a packet for what other fragments show of it.
 func (r *Result) refuse(bad packet.Malformed) {
-	r.Slot, r.Action, r.Malformed = int(bad)-1, action.Drop, bad
+	r.Slot, r.Action, r.Malformed = bad.Slot(), action.Drop, bad
 }

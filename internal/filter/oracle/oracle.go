@@ -248,7 +248,7 @@ func (e *Evaluator) judgeMalformed(pkt *packet.Packet, res *Result, watch func(t
 			return
 		}
 	}
-	res.Slot, res.Action = int(pkt.Malformed)-1, action.Drop
+	res.Slot, res.Action = pkt.Malformed.Slot(), action.Drop
 }
 
 // matches says whether all terms of r hold for a well-formed packet.

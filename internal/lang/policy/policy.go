@@ -327,6 +327,12 @@ func (p *Policy) Has(a action.Action) bool {
 	return slices.ContainsFunc(p.Rules, func(r *Rule) bool { return r.Action == a })
 }
 
+// Remembers reports whether verdicts depend on the packets before.
+func (p *Policy) Remembers() bool {
+	return len(p.Limits()) > 0 || p.Asks(field.Flow) || p.Has(action.Cookie) ||
+		p.Has(action.Track)
+}
+
 // Protected lists the addresses that protect rules name, on either side: those of their prefixes
 // and endpoints, and of inline and file sets. What they exclude by `not` is not among them.
 func (p *Policy) Protected() []netip.Prefix {
