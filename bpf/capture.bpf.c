@@ -3,26 +3,9 @@
 // The programs that capture. levee's program hands them a packet that it has judged, by a tail
 // call, and says in its row of counters which slot decided and what it would have returned: they
 // return that. Package capture gives them a filter.
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
+#include "judged.h"
 
 #define CAPTURE_LOOKS 256 // bytes that a filter sees
-
-struct capture_event {
-	__u64 time; // CLOCK_MONOTONIC, ns
-	__u64 id;   // of the CPU's packets that the filter takes: those that are lost have one too
-	__u32 slot;
-	__u32 verdict; // the code
-	__u32 bytes;   // of the whole frame
-	__u32 queue;
-};
-
-// What stands behind the counters of a row (internal/filter/plan, RowBytes).
-struct capture_note {
-	__u32 on, unused;
-	__u32 slot;
-	__u32 verdict;
-};
 
 struct capture_cpu {
 	__u64 window; // a jiffy above, how many events in it below
@@ -40,30 +23,8 @@ struct {
 	__type(value, struct capture_cpu);
 } cpus SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
-	__type(key, __u32);
-	__type(value, __u32);
-} events SEC(".maps");
-
-// Those of levee's program, whose size the loader fills in.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__uint(key_size, 4);
-	__uint(value_size, 64);
-} counters SEC(".maps");
-
-const volatile __u32 row_bytes = 0; // of the counters
-const volatile __u32 row_mask = 0;  // CPUs - 1
-const volatile __u32 note_at = 0;   // in a row
-const volatile __u32 snap = 128;    // bytes of a packet that are handed on
 const volatile __u32 bound = 1;	    // events in a jiffy and CPU
-const volatile __u32 verdicts = ~0; // bits: codes that are captured
 const volatile __u32 slots_from = 0, slots_to = ~0;
-
-volatile __u64 until; // jiffies: the process has not been seen since, and may be gone
 
 // wanted is replaced by the filter.
 static __noinline int wanted(__u8 *packet, __u32 have, __u32 bytes)
@@ -72,15 +33,6 @@ static __noinline int wanted(__u8 *packet, __u32 have, __u32 bytes)
 
 	asm volatile("%0 = 1" : "=r"(yes) : "r"(packet), "r"(have), "r"(bytes));
 	return yes;
-}
-
-// note is what levee's program says of the packet.
-static __always_inline struct capture_note *note(void)
-{
-	__u32 zero = 0, cpu = bpf_get_smp_processor_id();
-	__u8 *row = bpf_map_lookup_elem(&counters, &zero);
-
-	return row ? (void *)(row + (cpu & row_mask) * row_bytes + note_at) : 0;
 }
 
 // look says what there is to tell of a packet, whose first bytes are in c.
@@ -110,11 +62,8 @@ static __always_inline int look(struct capture_cpu *c, const struct capture_note
 
 static __always_inline int chosen(struct capture_note *n)
 {
-	if (bpf_jiffies64() > until) {
-		n->on = 0;
-		return 0;
-	}
-	return verdicts >> (n->verdict & 31) & 1 && n->slot >= slots_from && n->slot <= slots_to;
+	return alive(n, bpf_jiffies64()) && of_verdict(n) && n->slot >= slots_from &&
+	       n->slot <= slots_to;
 }
 
 // looks_at says how many bytes of a frame a filter sees, in a way that shows the verifier a number
@@ -126,11 +75,6 @@ static __always_inline __u32 looks_at(__u32 bytes)
 		bytes = CAPTURE_LOOKS - 1;
 	asm volatile("" : "+r"(bytes));
 	return (bytes & (CAPTURE_LOOKS - 1)) + 1;
-}
-
-static __always_inline __u64 flags(__u32 bytes)
-{
-	return BPF_F_CURRENT_CPU | (__u64)(bytes < snap ? bytes : snap) << 32;
 }
 
 static __always_inline void tell_xdp(struct xdp_md *ctx, const struct capture_note *n)
@@ -148,7 +92,7 @@ static __always_inline void tell_xdp(struct xdp_md *ctx, const struct capture_no
 SEC("xdp")
 int capture_xdp(struct xdp_md *ctx)
 {
-	struct capture_note *n = note();
+	struct capture_note *n = note(this_cpu());
 
 	if (!n)
 		return XDP_ABORTED;
@@ -164,8 +108,7 @@ static __always_inline void tell_tc(struct __sk_buff *ctx, const struct capture_
 
 	if (!c || bpf_skb_load_bytes(ctx, 0, c->packet, have) || !look(c, n, have, bytes))
 		return;
-	// The stack numbers queues from 1, 0 is for none.
-	c->event.queue = ctx->queue_mapping ? ctx->queue_mapping - 1 : 0;
+	c->event.queue = queue_of(ctx);
 	if (bpf_perf_event_output(ctx, &events, flags(bytes), &c->event, sizeof(c->event)))
 		c->lost++;
 }
@@ -173,7 +116,7 @@ static __always_inline void tell_tc(struct __sk_buff *ctx, const struct capture_
 SEC("tc")
 int capture_tc(struct __sk_buff *ctx)
 {
-	struct capture_note *n = note();
+	struct capture_note *n = note(this_cpu());
 
 	if (!n)
 		return 2; // TC_ACT_SHOT

@@ -14,7 +14,7 @@ struct cookie_head {
 	__u64 key[2]; // of SipHash
 	__u64 clock;  // jiffies for tests, 0 for those of the kernel
 	__u32 second; // in jiffies
-	__u32 lease;  // of a source that is proven, in jiffies
+	__u32 lease;  // of a source that is proven, in jiffies, and a second: see flow.h
 	__u64 proven; // RSTs that proved their source
 	__u64 forged; // RSTs that proved nothing
 	__u64 evicted; // sources that lost their place before their lease had ended
@@ -195,7 +195,7 @@ static __always_inline void prove(struct cookie_memory *c, struct cookie_work *w
 	if (least)
 		__sync_fetch_and_add(&c->head.evicted, 1);
 	at &= COOKIE_LINE - 1;
-	s[at].expires = now + c->head.lease;
+	s[at].expires = now + c->head.lease - c->head.second;
 	s[at].tag = tag;
 	c->tags[l] = tags; // without those whose time is over
 }

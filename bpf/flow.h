@@ -42,7 +42,7 @@ struct flow_head {
 	__u64 clock; // jiffies for tests, 0 for those of the kernel
 	__u32 second; // in jiffies
 	__u32 idle;   // after which an open connection may lose its place
-	__u32 lease[16]; // by state
+	__u32 lease[16]; // by state, and a second: a CPU may be behind the one that wrote expires
 	__u64 refused; // connections that found no place
 	__u64 taken;   // places taken from connections whose lease had not ended
 	__u64 asked;   // jiffies << 16 | how often the kernel has been asked in this jiffy

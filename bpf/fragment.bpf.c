@@ -14,8 +14,8 @@
 struct fragment_head {
 	__u64 key[2]; // of SipHash
 	__u64 clock;  // jiffies for tests, 0 for those of the kernel
-	__u32 lease;  // of a datagram, in jiffies
-	__u32 unused;
+	__u32 lease;  // of a datagram, in jiffies, and a second: see flow.h
+	__u32 second; // in jiffies
 	__u64 cost;  // of a fragment ahead of its first, in jiffies << 16
 	__u64 until; // the budget of these is spent, in jiffies << 16
 	__u64 ahead;   // fragments that passed ahead of their first
@@ -163,7 +163,7 @@ static __always_inline struct fragment_datagram *make(struct fragment_memory *m,
 
 	__builtin_memset(d, 0, sizeof(*d));
 	d->tag = tag;
-	d->expires = now + m->head.lease;
+	d->expires = now + m->head.lease - m->head.second;
 	d->state = state;
 	return d;
 }

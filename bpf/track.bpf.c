@@ -59,7 +59,7 @@ static __always_inline struct flow *find(struct flows *m, __u64 hash, __u32 now,
 static __always_inline void put(struct flows *m, struct flow *f, __u64 tag, __u32 state,
 				__u32 proof, __u32 now)
 {
-	__u32 lease = m->head.lease[state & FLOW_STATE];
+	__u32 lease = m->head.lease[state & FLOW_STATE] - m->head.second;
 	__u64 word = tag << FLOW_LOW | state;
 
 	if (f->word == word && f->proof == proof && lease - (f->expires - now) < m->head.second)

@@ -4,7 +4,12 @@
 // Nothing in them asks a network for anything.
 package web
 
-import _ "embed"
+import (
+	"embed"
+	"io/fs"
+	"path"
+	"strings"
+)
 
 //go:generate ./fetch
 
@@ -37,3 +42,19 @@ var ReportScript string
 //
 //go:embed report/report.css
 var ReportStyle string
+
+//go:embed dashboard uplot/uPlot.iife.min.js uplot/uPlot.min.css
+var files embed.FS
+
+// Dashboard are the files of the agent's page, with uPlot in a folder beside them.
+func Dashboard() fs.FS { return page{} }
+
+type page struct{}
+
+// Open opens a file of the page.
+func (page) Open(name string) (fs.File, error) {
+	if !strings.HasPrefix(name, "uplot/") {
+		name = path.Join("dashboard", name)
+	}
+	return files.Open(name)
+}

@@ -24,7 +24,8 @@ func newBench(e *env) *cobra.Command {
 	}
 	cmd.AddCommand(newBenchLadder(e), newBenchSets(e), newBenchRules(e), newBenchPlan(e),
 		newBenchMix(e), newBenchLatency(e), newBenchProfile(e),
-		newBenchRoute(e), newBenchHash(e), newBenchService(e), newBenchGen(e), newBenchCompare(e))
+		newBenchRoute(e), newBenchHash(e), newBenchService(e), newBenchDetect(e),
+		newBenchGen(e), newBenchCompare(e))
 	return cmd
 }
 

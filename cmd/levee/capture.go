@@ -18,6 +18,8 @@ type capture struct {
 	*packet.Reader
 	title string
 	whole []byte
+	// bytes at the end of that frame which were not captured, and are zero
+	missing int
 }
 
 // openCapture opens a capture, "-" being standard input.
@@ -48,11 +50,10 @@ func (c *capture) next() (frame []byte, cut bool, err error) {
 		return nil, false, err
 	}
 	c.at = rec.Time
-	frame, missing := rec.Whole(c.whole)
-	if missing > 0 {
+	if frame, c.missing = rec.Whole(c.whole); c.missing > 0 {
 		c.whole = frame
 	}
-	return frame, missing > 0, nil
+	return frame, c.missing > 0, nil
 }
 
 // idle says that the reader has to wait for the next packet, or is at the end: time to let the

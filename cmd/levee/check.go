@@ -77,7 +77,16 @@ type checked struct {
 	Cookies *checkedConnections `json:"cookies,omitempty"`
 	// memory of datagrams, of a policy that follows fragments
 	Fragments *checkedConnections `json:"fragments,omitempty"`
-	Program   *compiled           `json:"program,omitempty"` // with --explain-compile
+	// sets of names, which the agent fills
+	Names   []checkedNames `json:"names,omitempty"`
+	Program *compiled      `json:"program,omitempty"` // with --explain-compile
+}
+
+// checkedNames is a set of the addresses of names.
+type checkedNames struct {
+	Set   string   `json:"set"`
+	Names []string `json:"names"`
+	Room  int      `json:"room"` // for so many addresses
 }
 
 // checkedLimit is the memory of a limit, and what it is enough for.
@@ -174,6 +183,11 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		if made.Fragments {
 			c.Fragments = &checkedConnections{fragment.Places, fragment.Size}
 		}
+		for _, s := range p.Sets {
+			if len(s.Names) > 0 {
+				c.Names = append(c.Names, checkedNames{s.Name, s.Names, s.Max})
+			}
+		}
 		if explain {
 			c.Program = describe(prog, made)
 		}
@@ -265,6 +279,10 @@ func (e *env) printChecked(c *checked) error {
 	if f := c.Fragments; f != nil {
 		fmt.Fprintf(e.stdout, "  fragments: room for %d datagrams in %s\n", f.Room,
 			document.Print(float64(f.Bytes), "bytes"))
+	}
+	for _, n := range c.Names {
+		fmt.Fprintf(e.stdout, "  set %s: empty until `levee agent` looks up %s; room for %d "+
+			"addresses\n", n.Set, plural(len(n.Names), "name"), n.Room)
 	}
 	if c.Program == nil {
 		return nil

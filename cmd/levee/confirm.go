@@ -80,19 +80,26 @@ func (e *env) devsOf(ctx context.Context, cmd *cobra.Command, dev, what string,
 
 func newDown(e *env) *cobra.Command {
 	var dev string
+	var shadow bool
 	cmd := &cobra.Command{
 		Use:   "down [--dev IF]",
 		Short: "Take the policy off an interface",
 		Long: `Take levee's program off an interface and remove everything that was kept for it:
 counters, dynamic sets, pins. Without --dev it is the only interface of this network namespace
-that has a policy, or all that have one together.`,
-		Example: "  sudo levee down --dev eth0",
+that has a policy, or all that have one together.
+
+With --shadow only the shadow goes, and the policy in force stays.`,
+		Example: "  sudo levee down --dev eth0\n  sudo levee down --shadow",
 		Args:    wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if shadow {
+				return e.downShadow(cmd, dev)
+			}
 			return e.down(cmd, dev)
 		},
 	}
 	devFlag(cmd, &dev, "the interface")
+	cmd.Flags().BoolVar(&shadow, "shadow", false, "only the shadow")
 	return cmd
 }
 

@@ -18,9 +18,6 @@ with synproxy and conntrack, then behind levee. Goodput and latency of the visit
 dropped are shown while it runs, a table at the end. A SYN-flood capture is replayed into it where
 one is at hand.
 
-Before Linux 6.6, levee keeps no connections. There the demo plays UDP and bare SYN alone, with the
-rules of examples/demo.levee in both.
-
 Nothing leaves the machine and nothing is left behind, also after Ctrl-C. Exit status 0 means
 that the service was held.`
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"levee/internal/agent"
+	"levee/internal/agent/trap"
 	"levee/internal/bench/linerate"
 	"levee/internal/lang/importer"
 )
@@ -28,10 +30,20 @@ var jsonDocuments = map[string]any{
 	"levee cost":                     costReport{},
 	"levee import iptables, nft, pf": importer.Remark{},
 	"levee up":                       upReport{},
+	"levee propose":                  proposed{},
 	"levee watch":                    watched{},
-	"levee status":                   statusReport{},
-	"levee set list, find":           setReport{},
-	"levee lab up":                   labReport{},
+	"levee trap ssh":                 trap.Record{},
+	"levee status --diff":            diffReport{},
+	"levee up --shadow": struct {
+		Shadows []shadowReport `json:"shadows"`
+	}{},
+	"levee status":            statusReport{},
+	"levee set list, find":    setReport{},
+	"levee lab up":            labReport{},
+	"levee agent status":      agent.Status{},
+	"levee agent list":        leaseReport{},
+	"levee agent notify list": notifyReport{},
+	"levee agent token list":  tokenReport{},
 	"levee lab list": struct {
 		Labs []labReport `json:"labs"`
 	}{},
@@ -118,7 +130,7 @@ func jsonFields(out map[string]string, path string, typ reflect.Type, optional b
 				jsonFields(out, path, f.Type, false)
 			default:
 				jsonFields(out, strings.TrimPrefix(path+"."+name, "."), f.Type,
-					strings.Contains(opts, "omitempty"))
+					strings.Contains(opts, "omit"))
 			}
 		}
 	default:

@@ -18,14 +18,20 @@ import (
 // processes.
 var netnsCount atomic.Int32
 
-// cmdNetns is `netns`: two fresh network namespaces joined by a veth pair, as $NS (interface lv0,
-// 10.77.0.1/24, fd77::1/64) and $PEER (lv1, .2 and ::2), removed when the story ends.
+// cmdNetns is `netns [NET]`: two fresh network namespaces joined by a veth pair, as $NS (interface
+// lv0, 10.77.0.1/24, fd77::1/64) and $PEER (lv1, .2 and ::2), removed when the story ends. A story
+// with an SSH session, and one whose peer an SSH session would keep out of sets, has another NET
+// than 10.77.0 to itself: levee sees the sessions of all namespaces, and stories run side by side.
 //
 //	$PEER                     $NS
 //	lv1 10.77.0.2 ----------- lv0 10.77.0.1   (the policy goes here)
 func cmdNetns(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 0 {
-		ts.Fatalf("usage: netns")
+	if neg || len(args) > 1 {
+		ts.Fatalf("usage: netns [NET]")
+	}
+	net := "10.77.0"
+	if len(args) == 1 {
+		net = args[0]
 	}
 	n := netnsCount.Add(1)
 	ns := fmt.Sprintf("levee-t%d-%d", os.Getpid(), n)
@@ -38,7 +44,7 @@ func cmdNetns(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	mustIP(ts, "-n", ns, "link", "add", "lv0", "type", "veth", "peer", "name", "lv1", "netns", peer)
 	for _, side := range []struct{ ns, dev, host string }{{ns, "lv0", "1"}, {peer, "lv1", "2"}} {
-		mustIP(ts, "-n", side.ns, "addr", "add", "10.77.0."+side.host+"/24", "dev", side.dev)
+		mustIP(ts, "-n", side.ns, "addr", "add", net+"."+side.host+"/24", "dev", side.dev)
 		mustIP(ts, "-n", side.ns, "addr", "add", "fd77::"+side.host+"/64", "dev", side.dev, "nodad")
 		mustIP(ts, "-n", side.ns, "link", "set", side.dev, "up")
 		mustIP(ts, "-n", side.ns, "link", "set", "lo", "up")

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"levee": leveeWithRights, "probe": probe, "sshd": sshd,
-		"over": over})
+		"over": over, "api": askAPI, "fuzzapi": fuzzAPI})
 }
 
 // TestScripts runs the command-line stories of test/script. Stories that need root or a kernel

@@ -21,17 +21,23 @@ those of every namespace of this machine.
 Rules that have not seen a packet are shown too; of what is built in (malformed frames, ARP,
 neighbour discovery, path MTU, DHCP) only what has. --json shows everything.
 
+--diff shows what a shadow (levee up --shadow) would have done: for each pair of a rule in force and
+a rule of the shadow the verdicts and the packets, those that differ first, and then samples of the
+flows that differ.
+
 --watch shows it again and again, --interval apart, with packets and bits a second by rule since
 the time before, until Ctrl-C. With --json it prints an object a line.`
 
 const statusExample = `  sudo levee status
   sudo levee status --watch
+  sudo levee status --diff
   sudo levee status --dev eth0 --json | jq '.interfaces[].rules[] | select(.packets > 0)'`
 
 type statusFlags struct {
 	dev       string
 	all, json bool
 	watch     bool
+	diff      bool
 	interval  string
 }
 
@@ -47,6 +53,12 @@ func newStatus(e *env) *cobra.Command {
 			if f.all && f.dev != "" {
 				return usagef(cmd, "--all and --dev exclude each other")
 			}
+			if f.diff && f.watch {
+				return usagef(cmd, "--diff and --watch exclude each other")
+			}
+			if f.diff {
+				return e.statusDiff(&f)
+			}
 			if f.watch {
 				return e.watchStatus(cmd, &f)
 			}
@@ -59,6 +71,7 @@ func newStatus(e *env) *cobra.Command {
 	devFlag(cmd, &f.dev, "only this interface")
 	cmd.Flags().BoolVar(&f.all, "all", false, "of all network namespaces")
 	jsonFlag(cmd, &f.json)
+	cmd.Flags().BoolVar(&f.diff, "diff", false, "what the shadow would do otherwise")
 	cmd.Flags().BoolVar(&f.watch, "watch", false, "again and again, with rates, until Ctrl-C")
 	cmd.Flags().StringVar(&f.interval, "interval", "1s", "of --watch, 100ms to 1h")
 	return cmd
@@ -83,16 +96,18 @@ type statusInterface struct {
 	Dev     string `json:"dev"`
 	Ifindex int    `json:"ifindex"`
 	// the interfaces that have the policy together with it, and itself; [] for one alone
-	Together     []string    `json:"together"`
-	Netns        uint64      `json:"netns"` // cookie of the network namespace
-	Policy       shown       `json:"policy"`
-	Hash         string      `json:"hash"` // SHA-256 of its text
-	Hook         string      `json:"hook"`
-	Reason       string      `json:"reason"` // why this hook
-	Since        time.Time   `json:"since"`
-	Generation   int         `json:"generation"`
-	TrialSeconds float64     `json:"trial_seconds"` // left to confirm; 0: not on trial
-	RolledBack   *statusBack `json:"rolled_back,omitempty"`
+	Together     []string  `json:"together"`
+	Netns        uint64    `json:"netns"` // cookie of the network namespace
+	Policy       shown     `json:"policy"`
+	Hash         string    `json:"hash"` // SHA-256 of its text
+	Hook         string    `json:"hook"`
+	Reason       string    `json:"reason"` // why this hook
+	Since        time.Time `json:"since"`
+	Generation   int       `json:"generation"`
+	TrialSeconds float64   `json:"trial_seconds"` // left to confirm; 0: not on trial
+	// rules that the agent has added
+	Live       *dataplane.LiveRules `json:"live,omitempty"`
+	RolledBack *statusBack          `json:"rolled_back,omitempty"`
 	// why only the fallback of the policy is in force
 	OnError string                `json:"on_error,omitempty"`
 	Program dataplane.ProgramInfo `json:"program"`
@@ -105,6 +120,8 @@ type statusInterface struct {
 	Cookies *statusCookies `json:"cookies,omitempty"`
 	// of a policy that follows them
 	Fragments *statusFragments `json:"fragments,omitempty"`
+	// the policy beside it, where there is one
+	Shadow *statusShadow `json:"shadow,omitempty"`
 }
 
 // statusFragments are the datagrams that come in fragments.
@@ -206,14 +223,20 @@ func (e *env) status(f *statusFlags) error {
 
 // readStatus is what runs where now.
 func (e *env) readStatus(f *statusFlags) (*statusReport, error) {
+	rep, notes, err := lookAtStatus(f)
+	e.notes(notes)
+	return rep, err
+}
+
+// lookAtStatus is what runs where now, and what somebody may want to know of it besides.
+func lookAtStatus(f *statusFlags) (*statusReport, []string, error) {
 	all, notes, err := dataplane.Status(context.Background(), f.all)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	e.notes(notes)
 	kept, err := dataplane.Keeping(context.Background())
 	if err != nil {
-		return nil, err
+		return nil, notes, err
 	}
 	rep := &statusReport{Interfaces: []statusInterface{}, Kept: []statusKept{}}
 	for _, k := range kept {
@@ -234,11 +257,11 @@ func (e *env) readStatus(f *statusFlags) (*statusReport, error) {
 	}
 	if f.dev != "" && len(rep.Interfaces) == 0 && !rep.waits(f.dev) {
 		if err := dataplane.Exists(f.dev); err != nil {
-			return nil, err
+			return nil, notes, err
 		}
-		return nil, fmt.Errorf("levee has no policy on %s in this network namespace", f.dev)
+		return nil, notes, fmt.Errorf("levee has no policy on %s in this network namespace", f.dev)
 	}
-	return rep, nil
+	return rep, notes, nil
 }
 
 func (e *env) printStatuses(w io.Writer, rep *statusReport, f *statusFlags) {
@@ -279,7 +302,7 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 	s := statusInterface{
 		Dev: a.Dev, Ifindex: a.Ifindex, Netns: a.Netns, Policy: shown(a.Policy), Hash: a.Hash,
 		Hook: string(a.Mode), Reason: a.Reason, Since: a.Since, Generation: a.Generation,
-		TrialSeconds: a.Trial.Seconds(), OnError: a.OnError, Program: a.Program,
+		TrialSeconds: a.Trial.Seconds(), Live: a.Live, OnError: a.OnError, Program: a.Program,
 		Together: []string{}, Rules: []statusRule{}, Sets: []statusSet{}, Limits: []statusLimit{},
 	}
 	if rb := a.RolledBack; rb != nil {
@@ -311,6 +334,7 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 	if f := a.Fragments; f != nil {
 		s.Fragments = &statusFragments{f.Datagrams, f.Places, f.Ahead, f.Refused, f.Evicted}
 	}
+	s.Shadow = newStatusShadow(a.Shadow)
 	for _, l := range a.Limits {
 		one := statusLimit{
 			Bytes: l.Bytes, Slots: l.Slots, Live: l.Live, Evicted: l.Evicted,
@@ -368,6 +392,16 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 		fmt.Fprintf(w, "  parts    of %s expected; room for %d; %d came ahead, %d refused; %d "+
 			"lost their place\n", plural(f.Datagrams, "datagram"), f.Room, f.Ahead, f.Refused,
 			f.Evicted)
+	}
+	if sh := s.Shadow; sh != nil {
+		fmt.Fprintf(w, "  shadow   %s, since %s: %s judged otherwise, of %d; see levee status "+
+			"--diff\n", sh.Policy, sh.Since.Format(time.DateTime), plural(int(sh.Differ), "packet"),
+			sh.Packets)
+	}
+	if s.Live != nil {
+		fmt.Fprintf(w, "  live     %s of the agent, for %s unless it renews them; levee agent "+
+			"incidents tells why\n", plural(len(s.Live.Rules), "rule"),
+			time.Duration(s.Live.LeaseSeconds*float64(time.Second)).Round(time.Second))
 	}
 	if s.TrialSeconds > 0 {
 		left := time.Duration(s.TrialSeconds * float64(time.Second)).Round(time.Second)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,7 +12,8 @@ import (
 )
 
 const topLong = `Show rules by packets a second on the whole terminal, with how these were in the last
-readings and what the policy remembers: limits, connections, proven clients, entries of sets.
+readings. Above them stands what the policy remembers, and how that went: limits with their live
+budgets, evictions and debts, connections, proven clients, entries of sets.
 
 Keys: q quits, s sorts by rate, by packets or as in the policy, p pauses, tab shows the next
 interface, arrows and page keys scroll. Where there is no terminal, use levee status --watch.`
@@ -67,26 +69,31 @@ func (e *env) snapshot(f *statusFlags) (top.Snapshot, error) {
 	return now, nil
 }
 
-// memories are a line for each thing that a policy remembers.
-func memories(s *statusInterface) (lines []string) {
+// memories are the things that a policy remembers.
+func memories(s *statusInterface) (out []top.Memory) {
+	add := func(name string, live int, format string, args ...any) {
+		out = append(out, top.Memory{Name: name, Live: uint64(max(0, live)),
+			Text: fmt.Sprintf(format, args...)})
+	}
 	if c := s.Connections; c != nil {
-		lines = append(lines, fmt.Sprintf("flows: %d known, %d of TCP open", c.Live, c.Open))
+		add("flows", c.Live, "%d known of %d, %d of TCP open", c.Live, c.Room, c.Open)
 	}
 	if c := s.Cookies; c != nil {
-		lines = append(lines, fmt.Sprintf("cookies: %s proven, %s", plural(c.Proven, "client"),
-			answering(c.Answering)))
+		add("cookies", c.Proven, "%s proven, %s", plural(c.Proven, "client"),
+			answering(c.Answering))
 	}
 	if f := s.Fragments; f != nil {
-		lines = append(lines, fmt.Sprintf("fragments: of %s expected, %d refused",
-			plural(f.Datagrams, "datagram"), f.Refused))
+		add("fragments", f.Datagrams, "of %s expected, %d refused",
+			plural(f.Datagrams, "datagram"), f.Refused)
 	}
 	for _, l := range s.Limits {
-		lines = append(lines, fmt.Sprintf("limit %s %s: %d of %d budgets live, %d evicted", l.Rule,
-			l.Label, l.Live, l.Slots, l.Evicted))
+		debt := time.Duration(l.InheritedSeconds * float64(time.Second)).Round(time.Millisecond)
+		add(strings.TrimSpace(fmt.Sprintf("limit %s %s", l.Rule, l.Label)), l.Live,
+			"%d of %d budgets live, %d evicted with a debt of %s", l.Live, l.Slots, l.Evicted, debt)
 	}
 	for _, set := range s.Sets {
-		lines = append(lines, fmt.Sprintf("set %s: %d of %d entries", set.Name, set.Entries,
-			set.Max))
+		add("set "+set.Name, set.Entries, "%d of %d entries, %d refused", set.Entries, set.Max,
+			set.Refused)
 	}
-	return lines
+	return out
 }

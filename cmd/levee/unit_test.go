@@ -52,7 +52,7 @@ func TestUnitsAreUnderstoodAndHardened(t *testing.T) {
 	}
 	for from, to := range map[string]string{
 		"levee@.service": "levee@lv0.service", "levee-save.service": "", "levee-save.timer": "",
-		"run-levee-bpf.mount": "",
+		"run-levee-bpf.mount": "", "levee-trap.service": "", "levee-agent.service": "",
 	} {
 		text, err := os.ReadFile(systemdUnits + from)
 		if err != nil {
@@ -67,14 +67,16 @@ func TestUnitsAreUnderstoodAndHardened(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, unit := range []string{"levee@lv0.service", "levee-save.timer"} {
+	for _, unit := range []string{"levee@lv0.service", "levee-save.timer", "levee-trap.service",
+		"levee-agent.service"} {
 		cmd := exec.Command(analyze, "verify", "--man=no", filepath.Join(dir, unit))
 		cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("verify %s: %v\n%s", unit, err, out)
 		}
 	}
-	for _, unit := range []string{"levee@lv0.service", "levee-save.service"} {
+	for _, unit := range []string{"levee@lv0.service", "levee-save.service", "levee-trap.service",
+		"levee-agent.service"} {
 		out, err := exec.Command(analyze, "security", "--no-pager", "--offline=true",
 			"--threshold=20", filepath.Join(dir, unit)).CombinedOutput()
 		if err != nil {

@@ -42,6 +42,12 @@ interface of these names that comes, or comes back, with the entries of its dyna
 have no interface yet. SIGTERM ends the command and leaves the policy in force; ` + "`levee down`" + ` ends
 both. systemd is told when the policy is in force.
 
+With --shadow the policy judges the packets of an interface beside the one in force, and changes
+nothing: ` + "`levee status --diff`" + ` tells what it would have done otherwise, by rule and by flow. Its limits,
+connections and fragments have memories of their own, its cookies answer nobody, its logs tell of
+nothing. It stays when the policy in force is replaced. It ends with ` + "`levee down --shadow`" + `, with the policy in
+force, and with ` + "`levee up`" + ` of its own file, whose rules go on with what they have counted.
+
 With --confirm the policy is on trial: the command waits, and unless ` + "`levee confirm`" +
 	` comes in time, from
 wherever you can still reach the machine, the kernel itself goes back to the policy before, also if this command is
@@ -50,7 +56,8 @@ killed. Ctrl-C goes back at once. Exit status 0 means confirmed, 1 means that th
 const upExample = `  sudo levee up edge.levee --dev eth0
   sudo levee up edge.levee --dev eth0 --confirm 60s    # then, over a new connection: sudo levee confirm
   sudo levee up edge.levee --dev eth0 --mode xdp-generic
-  sudo levee up edge.levee --dev ppp0 --keep`
+  sudo levee up edge.levee --dev ppp0 --keep
+  sudo levee up --shadow stricter.levee --dev eth0     # then: levee status --diff`
 
 type upFlags struct {
 	devs    []string
@@ -58,6 +65,7 @@ type upFlags struct {
 	confirm string
 	force   bool
 	keep    bool
+	shadow  bool
 	json    bool
 }
 
@@ -83,6 +91,8 @@ func newUp(e *env) *cobra.Command {
 		"bind the policy to the names: keep running, and give it to interfaces that come")
 	cmd.Flags().BoolVar(&f.force, "force", false,
 		"also if the policy drops an SSH session of this machine")
+	cmd.Flags().BoolVar(&f.shadow, "shadow", false,
+		"judge packets beside the policy in force, without any effect, and count what differs")
 	jsonFlag(cmd, &f.json)
 	return cmd
 }
@@ -101,6 +111,10 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 			return usagef(cmd, "--confirm %s: a trial lasts %s to %s", f.confirm,
 				formatLease(dataplane.MinTrial), formatLease(dataplane.MaxTrial))
 		}
+	}
+	if f.shadow && (f.keep || f.force || trial > 0 || mode != dataplane.Auto) {
+		return usagef(cmd, "--shadow takes no --keep, --confirm, --mode or --force: it runs where "+
+			"the policy in force does, and drops nothing")
 	}
 	if f.keep && trial > 0 {
 		return usagef(cmd, "--keep and --confirm exclude each other: confirm first, then keep")
@@ -132,6 +146,9 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	opts := dataplane.UpOptions{
 		Names: names, Mode: mode, Confirm: trial,
 		PolicyPath: absolute(pr.src), Source: pr.src.text, Files: files.Files(),
+	}
+	if f.shadow {
+		return e.upShadow(pr, devs, opts, f)
 	}
 	if err := e.allowed(pr, devs, f.force, &opts); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,117 +13,235 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/oracle"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
 	"levee/internal/packet"
+	"levee/internal/usage"
 )
 
-var watchLong = fmt.Sprintf(`Show the packets that rules with "log" tell of, a line each, until Ctrl-C:
-when, which rule, and what stands in the packet's headers. --json prints an object a line, with
-the first %d bytes of the packet.
+var watchLong = fmt.Sprintf(`Show packets as they are judged, a line each, until Ctrl-C: when, which rule, and
+what stands in the packet's headers. --json prints an object a line, with the first %[1]d bytes of
+the packet.
 
-A log tells of a packet where it stands: what decides the packet comes behind. Each CPU tells of
-at most %d packets a second. What is above that, or too much for this command, is counted, and
-told in a line of its own. Only one process can watch an interface. Without --dev it is the one
-interface of this network namespace that has a policy.`, codegen.EventPacket,
-	codegen.EventsPerSecond)
+With --verdict, --reason or --rule these are packets that the policy has decided, with the
+verdict, by any rule: "levee watch --verdict drop" shows every drop and why. The policy in force
+does not change: a program of this command has the packet after it, and goes when the command
+ends, or within three seconds when it is killed. Each CPU tells of at most --rate packets a second,
+of one rule half of these. Only one watch of decisions or capture is there at a time.
 
-const watchExample = `  sudo levee watch
+Without these they are the packets that rules with "log" tell of. A log tells of a packet where it
+stands: what decides the packet comes behind. Each CPU tells of at most %[2]d packets a second.
+One watch of logs goes beside one of decisions.
+
+What is not shown is counted by rule, and told once a second in a line of its own: packets above
+the rate, packets that found the ring full as this command was too slow, and those that lay in a
+ring when it ended. Without --dev it is the one interface of this network namespace that has a
+policy.`, codegen.EventPacket, codegen.EventsPerSecond)
+
+const watchExample = `  sudo levee watch --verdict drop
+  sudo levee watch --reason default,malformed
+  sudo levee watch --rule "bad networks" --rate 100
   sudo levee watch --dev eth0 --json | jq -r .from`
 
+// watchReasons are what decides packets, as policies' slots name it.
+var watchReasons = []policy.Reason{policy.ByMalformed, policy.ByProtect, policy.ByRule,
+	policy.ByEssential, policy.ByDefault}
+
 func newWatch(e *env) *cobra.Command {
-	var dev string
+	o := dataplane.Deciding{Snap: codegen.EventPacket}
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "watch",
-		Short:   "Show the packets that log rules tell of",
+		Short:   "Show packets that are dropped or passed, or that log rules tell of",
 		Long:    watchLong,
 		Example: watchExample,
 		Args:    wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dev, _, err := e.inForce(cmd, dev)
-			if err != nil {
+			decisions := o.Verdict != "" || o.Rule != "" || len(o.Reasons) > 0
+			if err := checkWatch(&o, decisions, cmd.Flags().Changed("rate")); err != nil {
 				return err
 			}
-			return e.watch(dev, asJSON)
+			var err error
+			if o.Dev, _, err = e.inForce(cmd, o.Dev); err != nil {
+				return err
+			}
+			if decisions {
+				return e.watchDecisions(o, asJSON)
+			}
+			return e.watch(o.Dev, asJSON)
 		},
 	}
-	devFlag(cmd, &dev, "watch this interface")
+	devFlag(cmd, &o.Dev, "watch this interface")
+	fl := cmd.Flags()
+	fl.StringVar(&o.Verdict, "verdict", "", "packets with this verdict: pass or drop")
+	fl.StringSliceVar(&o.Reasons, "reason", nil, "packets that were decided for this reason: "+
+		words(watchReasons))
+	fl.StringVar(&o.Rule, "rule", "", "packets that this rule decided: its label or line")
+	fl.IntVar(&o.Rate, "rate", 1000, "at most n decisions a second and CPU")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
+// words are values in words.
+func words[T fmt.Stringer](values []T) string {
+	var out []string
+	for _, v := range values {
+		out = append(out, v.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+func checkWatch(o *dataplane.Deciding, decisions, rated bool) error {
+	if o.Verdict != "" && o.Verdict != "pass" && o.Verdict != "drop" {
+		return usage.Wrongf("--verdict is pass or drop, not %s", syntax.Quoted(o.Verdict))
+	}
+	for _, given := range o.Reasons {
+		if !slices.ContainsFunc(watchReasons, func(r policy.Reason) bool {
+			return r.String() == given
+		}) {
+			return usage.Wrongf("--reason is one of %s, not %s", words(watchReasons),
+				syntax.Quoted(given))
+		}
+	}
+	switch {
+	case o.Rate < 1 || o.Rate > dataplane.MostDecisions:
+		return usage.Wrongf("--rate takes 1 to %d packets a second", dataplane.MostDecisions)
+	case rated && !decisions:
+		return usage.Wrongf("--rate is for decisions: give --verdict, --reason or --rule, too; " +
+			"`sample` is for logs")
+	}
+	return nil
+}
+
 // watched is one line of `levee watch --json`: a packet, or what was lost.
 type watched struct {
-	Time   time.Time    `json:"time"`
-	Dev    string       `json:"dev"`
-	Rule   shown        `json:"rule"` // empty if it is gone, and for what this command lost
-	Label  string       `json:"label"`
-	CPU    *int         `json:"cpu,omitempty"`
-	Bytes  int          `json:"bytes,omitempty"` // of the whole frame
-	From   string       `json:"from,omitempty"`
-	To     string       `json:"to,omitempty"`
-	Text   string       `json:"text,omitempty"` // the headers in words
-	Packet string       `json:"packet,omitempty"`
-	Lost   *watchedLost `json:"lost,omitempty"`
+	Time  time.Time `json:"time"`
+	Dev   string    `json:"dev"`
+	Rule  shown     `json:"rule"` // empty if it is gone
+	Label string    `json:"label"`
+	// of decisions
+	Verdict string       `json:"verdict,omitempty"`
+	Reason  string       `json:"reason,omitempty"`
+	CPU     *int         `json:"cpu,omitempty"`
+	Bytes   int          `json:"bytes,omitempty"` // of the whole frame
+	From    string       `json:"from,omitempty"`
+	To      string       `json:"to,omitempty"`
+	Text    string       `json:"text,omitempty"` // the headers in words
+	Packet  string       `json:"packet,omitempty"`
+	Lost    *watchedLost `json:"lost,omitempty"`
 }
 
 // watchedLost are packets that were not told of, and where they were lost.
 type watchedLost struct {
 	Bound  uint64 `json:"bound"`  // above what a CPU tells a second
-	Reader uint64 `json:"reader"` // this command was too slow
-	Other  uint64 `json:"other"`  // nobody watched on that CPU yet
+	Ring   uint64 `json:"ring"`   // no place in a CPU's ring, as this command was too slow
+	Reader uint64 `json:"reader"` // this command ended before it had shown them
 }
 
+// watchPrinter prints what is told, in lines or as JSON.
+type watchPrinter struct {
+	e      *env
+	dev    string
+	asJSON bool
+	enc    *json.Encoder
+}
+
+func (e *env) newWatchPrinter(dev string, asJSON bool) *watchPrinter {
+	p := &watchPrinter{e: e, dev: dev, asJSON: asJSON, enc: json.NewEncoder(e.stdout)}
+	p.enc.SetEscapeHTML(false)
+	return p
+}
+
+// show prints one, and says whether there is still somebody who reads.
+func (p *watchPrinter) show(w *watched, line string) bool {
+	if !p.asJSON {
+		fmt.Fprintln(p.e.stdout, line)
+	} else if err := p.enc.Encode(w); err != nil && p.e.stdout.err == nil {
+		p.e.sayf("make JSON: %v", err)
+	}
+	return p.e.stdout.err == nil
+}
+
+// watchTime is when something was told of, in lines.
+const watchTime = "15:04:05.000000"
+
+// packet prints a packet; w has what is special to it.
+func (p *watchPrinter) packet(w *watched, rule dataplane.SlotCounter, frame []byte,
+	link packet.Link) bool {
+	var d packet.Packet
+	link.Decode(frame, &d)
+	w.Dev, w.Rule, w.Label = p.dev, shown(rule.Rule), rule.Label
+	w.Packet, w.Text = hex.EncodeToString(frame), oracle.Headers(frame, link)
+	if d.IsIP() && d.Src.IsValid() {
+		w.From, w.To = d.Src.String(), d.Dst.String()
+	}
+	by := nameOfRule(rule)
+	if w.Verdict != "" {
+		by = fmt.Sprintf("%s by %s", w.Verdict, by)
+	}
+	return p.show(w, fmt.Sprintf("%s %s %s %d bytes: %s", w.Time.Format(watchTime), p.dev, by,
+		w.Bytes, w.Text))
+}
+
+// lost prints losses; bound says in words what they are above.
+func (p *watchPrinter) lost(l dataplane.Losses, bound string) {
+	at := p.e.now()
+	w := &watched{Time: at, Dev: p.dev, Rule: shown(l.Rule.Rule), Label: l.Rule.Label,
+		Lost: &watchedLost{l.Bound, l.Ring, l.Reader}}
+	p.show(w, fmt.Sprintf("%s %s %s lost: %s", at.Format(watchTime), p.dev, nameOfRule(l.Rule),
+		lossesInWords(l, bound)))
+}
+
+func lossesInWords(l dataplane.Losses, bound string) string {
+	var parts []string
+	for _, part := range []struct {
+		n    uint64
+		what string
+	}{
+		{l.Bound, "above " + bound},
+		{l.Ring, "as this command was too slow"},
+		{l.Reader, "as this command ended"},
+	} {
+		if part.n > 0 {
+			parts = append(parts, plural64(part.n, "packet")+" "+part.what)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// watch shows what logs tell of.
 func (e *env) watch(dev string, asJSON bool) error {
 	ctx, stop := e.signals()
 	defer stop()
-	enc := json.NewEncoder(e.stdout)
-	enc.SetEscapeHTML(false)
-	show := func(w *watched, line string) {
-		if e.stdout.err != nil {
+	p := e.newWatchPrinter(dev, asJSON)
+	return dataplane.Watch(ctx, dev, func(ev dataplane.Event) {
+		if !p.packet(&watched{Time: ev.At, CPU: &ev.CPU, Bytes: ev.Bytes}, ev.Rule, ev.Packet,
+			ev.Link) {
 			stop()
-			return
 		}
-		if !asJSON {
-			fmt.Fprintln(e.stdout, line)
-			return
-		}
-		if err := enc.Encode(w); err != nil && e.stdout.err == nil {
-			e.sayf("make JSON: %v", err)
-		}
+	}, func(l dataplane.Losses) {
+		p.lost(l, fmt.Sprintf("%d a second and CPU", codegen.EventsPerSecond))
+	})
+}
+
+// watchDecisions shows what the policy decides.
+func (e *env) watchDecisions(o dataplane.Deciding, asJSON bool) error {
+	ctx, stop := e.signals()
+	defer stop()
+	p := e.newWatchPrinter(o.Dev, asJSON)
+	bound := fmt.Sprintf("the rate of %d a second and CPU", o.Rate)
+	total, err := dataplane.WatchDecisions(ctx, o, func(c dataplane.Captured) bool {
+		return p.packet(&watched{Time: c.At, CPU: &c.CPU, Bytes: c.Bytes, Verdict: c.Verdict,
+			Reason: c.Rule.Reason}, c.Rule, c.Packet, c.Link)
+	}, func(l dataplane.Losses) { p.lost(l, bound) })
+	if total.Bound+total.Ring+total.Reader > 0 {
+		e.sayf("%d shown; lost: %s", total.Shown, lossesInWords(total.Losses, bound))
 	}
-	event := func(ev dataplane.Event) {
-		var p packet.Packet
-		ev.Link.Decode(ev.Packet, &p)
-		w := &watched{Time: ev.At, Dev: dev, Rule: shown(ev.Rule.Rule), Label: ev.Rule.Label,
-			CPU: &ev.CPU, Bytes: ev.Bytes, Packet: hex.EncodeToString(ev.Packet),
-			Text: oracle.Headers(ev.Packet, ev.Link)}
-		if p.IsIP() && p.Src.IsValid() {
-			w.From, w.To = p.Src.String(), p.Dst.String()
-		}
-		show(w, fmt.Sprintf("%s %s %s %d bytes: %s", ev.At.Format("15:04:05.000000"), dev,
-			nameOfRule(ev.Rule), ev.Bytes, w.Text))
+	if total.Lapsed {
+		e.sayf("the watch stood still for more than three seconds: of packets in that time it " +
+			"knows nothing")
 	}
-	lost := func(l dataplane.Losses) {
-		at := e.now()
-		w := &watched{Time: at, Dev: dev, Rule: shown(l.Rule.Rule), Label: l.Rule.Label,
-			Lost: &watchedLost{l.Bound, l.Ring, l.Other}}
-		var parts []string
-		for _, part := range []struct {
-			n    uint64
-			what string
-		}{
-			{l.Bound, fmt.Sprintf("above %d a second and CPU", codegen.EventsPerSecond)},
-			{l.Ring, "as this command was too slow"},
-			{l.Other, "as nobody watched on that CPU yet"},
-		} {
-			if part.n > 0 {
-				parts = append(parts, plural64(part.n, "packet")+" "+part.what)
-			}
-		}
-		show(w, fmt.Sprintf("%s %s %s lost: %s", at.Format("15:04:05.000000"), dev,
-			nameOfRule(l.Rule), strings.Join(parts, ", ")))
-	}
-	return dataplane.Watch(ctx, dev, event, lost)
+	return err
 }
 
 // nameOfRule is where a rule stands, and its label.

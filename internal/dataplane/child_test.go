@@ -31,6 +31,7 @@ type order struct {
 	Text    string // of the policy; "": handPolicy
 	Confirm time.Duration
 	Pair    codegen.Lifetime // not "": pairProgram, with a map of that lifetime
+	Egress  Mode             // of its program there, beside XDP
 	Kill    int              // the step, counting from 1, at which the child kills itself; 0: none
 }
 
@@ -46,7 +47,7 @@ func (o order) run() error {
 			compile = compileText(o.Text)
 		}
 		_, err := Up(ctx, UpOptions{Dev: o.Dev, Mode: o.Mode, Confirm: o.Confirm,
-			PolicyPath: o.File}, compile)
+			PolicyPath: o.File, Source: []byte(o.Text), egressMode: o.Egress}, compile)
 		return err
 	case "wait":
 		r, err := Up(ctx, UpOptions{Dev: o.Dev, Confirm: o.Confirm, PolicyPath: o.File},
@@ -56,6 +57,11 @@ func (o order) run() error {
 		}
 		fmt.Println("waiting")
 		_, err = WaitTrial(ctx, r, time.Second)
+		return err
+	case "shadow":
+		return upShadowOf(ctx, o.Text, o.File, o.Dev)
+	case "down shadow":
+		_, _, err := DownShadow(ctx, o.Dev)
 		return err
 	case "confirm":
 		return Confirm(ctx, o.Dev)

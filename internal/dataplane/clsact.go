@@ -16,13 +16,15 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
 )
 
-// Before Linux 6.6 tc ingress has no links. There a filter of the clsact qdisc runs the program:
-// cls_bpf with direct action. The kernel replaces its program in one step as well (cls_bpf_change,
+// Before Linux 6.6 tc has no links. There a filter of the clsact qdisc runs the program: cls_bpf
+// with direct action. The kernel replaces its program in one step as well (cls_bpf_change,
 // net/sched/cls_bpf.c), but anybody who may change the network can take it away, and it is gone
-// when its interface goes to another network namespace (docs/decisions/0036-clsact.md).
+// when its interface goes to another network namespace (docs/decisions/0036-clsact.md). At egress
+// each generation has one of its own (docs/decisions/0077-egress-filter.md).
 
 // hold keeps a program on an interface. It is a bpf_link, pinned with the attachment, or a filter.
 type hold interface {
@@ -32,26 +34,29 @@ type hold interface {
 	Close() error
 }
 
-// Levee's filter at ingress of an interface. Filters are asked in the order of their priorities,
-// and of one priority the last that came is asked first.
+// Levee's filters on an interface. They are asked in the order of their priorities, and of one
+// priority the last that came is asked first: at ingress before all others, at egress behind them,
+// so that they see what the others let go.
 const (
 	filterName     = "levee"
 	filterHandle   = 0x1e7ee
 	filterPriority = 1
+	egressHandle   = 0x1e000000 // and the number of the generation
+	egressPriority = 0xffff
 )
 
-// filter is levee's filter on an interface.
+// filter is a filter of levee's on an interface.
 type filter struct {
-	index int
-	there *os.File // its network namespace; nil: that of this thread
-	gone  bool     // its network namespace is
-	made  bool     // the qdisc is levee's too
-	kept  bool
+	index      int
+	generation int      // whose it is, at egress; 0: at ingress, the one that judges
+	there      *os.File // its network namespace; nil: that of this thread
+	gone       bool     // its network namespace is
+	made       bool     // the qdisc is levee's too
+	kept       bool
 }
 
 // attachFilter adds the qdisc, where there is none, and the filter.
-func attachFilter(d *device, made bool, p *ebpf.Program) (hold, error) {
-	f := &filter{index: d.index, made: made}
+func attachFilter(d *device, f *filter, p *ebpf.Program) (hold, error) {
 	switch _, name, err := f.running(); {
 	case err != nil:
 		return nil, err
@@ -69,8 +74,9 @@ func attachFilter(d *device, made bool, p *ebpf.Program) (hold, error) {
 			"(CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF): %w", ebpf.ErrNotSupported)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSPC):
 		err = fmt.Errorf("a tc filter of somebody else has priority %d, which levee's needs to "+
-			"come "+
-			"first; `tc filter show dev %s ingress` shows it: %w", filterPriority, d.name, err)
+			"come %s; `tc filter show dev %s %s` shows it: %w", f.filter().Priority,
+			map[bool]string{true: "first", false: "last"}[f.generation == 0], d.name, f.point(),
+			err)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.removeQdisc())
@@ -88,13 +94,25 @@ func (f *filter) qdisc() netlink.Qdisc {
 }
 
 func (f *filter) filter() *netlink.BpfFilter {
-	return &netlink.BpfFilter{
+	b := &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
 			LinkIndex: f.index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: filterHandle,
 			Priority: filterPriority, Protocol: unix.ETH_P_ALL,
 		},
 		Name: filterName, DirectAction: true,
 	}
+	if f.generation != 0 {
+		b.Parent, b.Priority = netlink.HANDLE_MIN_EGRESS, egressPriority
+		b.Handle = egressHandle | uint32(f.generation)&0xffffff
+	}
+	return b
+}
+
+func (f *filter) point() codegen.Point {
+	if f.generation != 0 {
+		return codegen.Egress
+	}
+	return codegen.Ingress
 }
 
 func (f *filter) Update(p *ebpf.Program) error {
@@ -105,7 +123,17 @@ func (f *filter) Update(p *ebpf.Program) error {
 
 func (f *filter) Detach() error {
 	err := f.in(func() error { return netlink.FilterDel(f.filter()) })
+	if f.generation != 0 && isAbsent(err) { // a killed command may have come so far
+		err = nil
+	}
+	f.kept = true // Close has nothing to do any more
 	return errors.Join(err, f.removeQdisc())
+}
+
+// isAbsent reports whether a request failed because there is no such filter, qdisc or interface.
+func isAbsent(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) ||
+		errors.Is(err, unix.ENODEV)
 }
 
 // removeQdisc takes the qdisc away that levee has added, if nobody else has a filter there.
@@ -121,9 +149,8 @@ func (f *filter) removeQdisc() error {
 			}
 		}
 		err := netlink.QdiscDel(f.qdisc())
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) ||
-			errors.Is(err, unix.ENODEV) {
-			return nil // it is gone
+		if isAbsent(err) {
+			return nil
 		}
 		return err
 	})
@@ -158,11 +185,8 @@ func (f *filter) running() (program uint32, name string, err error) {
 		})
 		req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("bpf")))
 		answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWTFILTER)
-		// filter, qdisc, interface
-		for _, none := range []error{unix.ENOENT, unix.EINVAL, unix.ENODEV} {
-			if errors.Is(err, none) {
-				return nil
-			}
+		if isAbsent(err) {
+			return nil
 		}
 		if err == nil && len(answers) == 1 {
 			program, name, err = parseFilter(answers[0])
@@ -237,18 +261,11 @@ func (s *store) openFilter(a *attachment) error {
 		return nil
 	}
 	g := gens[len(gens)-1]
-	f := &filter{index: g.Ifindex, made: g.MadeQdisc, kept: true}
-	a.link = f // with ifindex 0, which says that it is not there
-	own, err := netnsCookie()
+	f, err := g.filter(0)
 	if err != nil {
 		return err
 	}
-	if g.Netns != own {
-		if f.there, err = findNetns(g.Netns); err != nil {
-			return err
-		}
-		f.gone = f.there == nil
-	}
+	a.link = f // with ifindex 0, which says that it is not there
 	program, name, err := f.running()
 	if err != nil && !f.gone {
 		return kernel.Refuse(err, "ask the kernel about the tc filter on %s", g.Dev)
@@ -257,6 +274,21 @@ func (s *store) openFilter(a *attachment) error {
 		a.program, a.ifindex = program, g.Ifindex
 	}
 	return nil
+}
+
+// filter is the filter of the attachment of g that judges, with generation 0, or that of a
+// generation at egress.
+func (g *description) filter(generation int) (*filter, error) {
+	f := &filter{index: g.Ifindex, generation: generation, made: g.MadeQdisc, kept: true}
+	own, err := netnsCookie()
+	if err != nil || g.Netns == own {
+		return f, err
+	}
+	if f.there, err = findNetns(g.Netns); err != nil {
+		return nil, err
+	}
+	f.gone = f.there == nil
+	return f, nil
 }
 
 // findNetns is the network namespace with a cookie, nil if no process and no mount has it.
@@ -308,25 +340,61 @@ func tcPrograms(index int) []uint32 {
 	return ids
 }
 
-// removeStray takes a filter of levee's away that nothing is kept for: where a file system with
-// the records was unmounted, a link would have gone with its pin.
+// removeStray takes filters of levee's away that nothing is kept for: where a file system with
+// the records was unmounted, links would have gone with their pins.
 func (s *store) removeStray(d *device) (found bool, err error) {
+	var stray []*filter
 	f := &filter{index: d.index, kept: true}
-	if _, name, err := f.running(); err != nil || name != filterName {
+	if _, name, err := f.running(); err == nil && name == filterName {
+		stray = append(stray, f)
+	}
+	stray = append(stray, egressFilters(d.index)...)
+	if len(stray) == 0 {
 		return false, nil
 	}
 	s.note("%s had a tc filter of levee's that nothing was kept for", d.name)
-	if err := f.Detach(); err != nil {
-		return true, kernel.Refuse(err, "remove the tc filter on %s", d.name)
+	for _, f := range stray {
+		if err := f.Detach(); err != nil {
+			return true, kernel.Refuse(err, "remove the tc filter on %s", d.name)
+		}
 	}
 	return true, nil
 }
 
-// makesQdisc reports whether the qdisc that the filter needs is levee's: there was none for
-// ingress.
+// egressFilters lists the filters of generations at egress of an interface of this network
+// namespace, none where they cannot be listed.
+func egressFilters(index int) (all []*filter) {
+	f := &filter{index: index, generation: 1}
+	a := f.filter().Attrs()
+	req := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, unix.NLM_F_DUMP)
+	req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: a.Parent,
+		Info: netlink.MakeHandle(a.Priority, nl.Swap16(a.Protocol))})
+	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWTFILTER)
+	if err != nil {
+		return nil
+	}
+	for _, answer := range answers {
+		_, name, err := parseFilter(answer)
+		if err != nil || name != filterName || len(answer) < nl.SizeofTcMsg {
+			continue
+		}
+		n := int(nl.DeserializeTcMsg(answer).Handle) - egressHandle
+		if n > 0 && n <= 0xffffff {
+			all = append(all, &filter{index: index, generation: n, kept: true})
+		}
+	}
+	return all
+}
+
+// makesQdisc reports whether the qdisc that a filter needs is levee's: there was none, or a
+// generation that is still there made it.
 func (u *up) makesQdisc() (bool, error) {
 	if u.at != nil {
-		return u.at.current().MadeQdisc, nil
+		for _, g := range u.at.gens {
+			if g.MadeQdisc {
+				return true, nil
+			}
+		}
 	}
 	qdiscs, err := netlink.QdiscList((&filter{index: u.dev.index}).link())
 	if err != nil {

@@ -534,6 +534,9 @@ func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
 	if err := os.Rename(again, s.bpf(a.key, pinLink)); err != nil {
 		return false, kernel.Refuse(err, "pin the link of %s", d.name)
 	}
+	if err := s.endShadows(a); err != nil { // that judged on the interface before
+		return true, err
+	}
 	g.Ifindex = d.index
 	if err := writeJSON(s.describe(a.key, g.Generation), g); err != nil {
 		return true, err

@@ -16,7 +16,6 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"levee/internal/kernel"
 	"levee/internal/packet"
 )
 
@@ -113,17 +112,11 @@ default drop
 // only looks like one is dropped.
 func TestConnections(t *testing.T) {
 	n := newTestNet(t)
-	if err := kernel.TCX.Check(); err != nil {
-		if err := bringPolicyAt(t, "lv0", XDPNative, connectionPolicy, 0); err == nil {
-			t.Error("connections are kept on a kernel that shows nothing of what leaves")
-		}
-		return
-	}
 	giveAddress(t, n.here, "lv0", "198.51.100.1/24")
 	giveAddress(t, n.peer, "lv1", "198.51.100.2/24")
 	echoServer(t, n.here, "198.51.100.1:9000")
 	echoServer(t, n.peer, "198.51.100.2:9001")
-	for _, mode := range []Mode{XDPNative, XDPGeneric, TCX} {
+	for _, mode := range allModes(t) {
 		n.run(t, string(mode), func(t *testing.T) {
 			before := kernelObjects(t)
 			silent := dial(t, n.peer, "198.51.100.1:9000") // only its other end will send first

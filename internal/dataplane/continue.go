@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/shadow"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -43,6 +44,9 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 	if err := u.keepMaps(k, p); err != nil {
 		return nil, err
 	}
+	if u.beside != nil {
+		k.maps[shadow.JudgedMap] = u.beside.counters
+	}
 	for _, ps := range p.Dynamic {
 		if err := u.keepSet(k, p, ps); err != nil {
 			return nil, err
@@ -63,10 +67,12 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 			return nil, errors.Join(err, l.Close())
 		}
 	}
-	if err := u.restore(p, l, k); err != nil {
-		return nil, errors.Join(err, l.Close())
+	if u.beside == nil { // else its sets are those of the policy in force, or empty
+		if err := u.restore(p, l, k); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
 	}
-	if err := fillSelf(l, p); err != nil {
+	if err := u.fillSelf(l, p); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
@@ -75,24 +81,47 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 // keepMaps finds the maps that the program continues, but for those of dynamic sets, and those of
 // the interface that it does not use.
 func (u *up) keepMaps(k *keptMaps, p *codegen.Program) error {
-	if u.at == nil {
-		return nil
+	for _, g := range u.continued() {
+		if err := u.keepMapsOf(k, p, g); err != nil {
+			return err
+		}
 	}
-	g := u.at.current()
+	return nil
+}
+
+// continued lists the generations whose memories the program continues, where several have one of
+// the same identity that of the first.
+func (u *up) continued() (out []*description) {
+	switch {
+	case u.at == nil:
+		return nil
+	case u.beside == nil:
+		out = append(out, u.at.current())
+		if sh := u.shadowed(); sh != nil {
+			out = append(out, sh)
+		}
+	case u.beside.before != nil:
+		out = append(out, u.beside.before)
+	}
+	return out
+}
+
+// keepMapsOf finds the maps of one generation that the program continues.
+func (u *up) keepMapsOf(k *keptMaps, p *codegen.Program, g *description) error {
 	for _, old := range g.Maps {
 		i := slices.IndexFunc(p.Maps, func(m codegen.MapUse) bool { return m.Holds == old.Holds })
 		switch {
 		case old.Holds.What == codegen.DynamicSet: // see keepSet
-		case i < 0 && old.Lifetime == codegen.Attached:
-			m, err := u.openInForce(k, old.Name)
+		case i < 0 && old.Lifetime == codegen.Attached && g.ShadowOf == 0:
+			m, err := u.openOld(k, g, old.Name)
 			if err != nil {
 				return err
 			}
 			if m != nil {
 				k.idle = append(k.idle, old)
 			}
-		case i >= 0 && p.Maps[i].Lifetime.Continues():
-			m, err := u.openInForce(k, old.Name)
+		case i >= 0 && p.Maps[i].Lifetime.Continues() && k.maps[p.Maps[i].Name] == nil:
+			m, err := u.openOld(k, g, old.Name)
 			if err != nil {
 				return err
 			}
@@ -104,14 +133,18 @@ func (u *up) keepMaps(k *keptMaps, p *codegen.Program) error {
 	return nil
 }
 
-// openInForce opens a map of the generation in force, nil if it is gone.
-func (u *up) openInForce(k *keptMaps, name string) (*ebpf.Map, error) {
-	if m := k.opened[name]; m != nil {
+// openOld opens a map of a generation, nil if it is gone.
+func (u *up) openOld(k *keptMaps, g *description, name string) (*ebpf.Map, error) {
+	id := name
+	if g.ShadowOf != 0 {
+		id = "shadow/" + name
+	}
+	if m := k.opened[id]; m != nil {
 		return m, nil
 	}
-	m, err := u.openPinned(u.at.key, u.at.current().Generation, name)
+	m, err := u.openPinned(u.at.key, g.Generation, name)
 	if m != nil {
-		k.opened[name] = m
+		k.opened[id] = m
 	}
 	return m, err
 }
@@ -144,16 +177,17 @@ func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 		k.copied[ps] = from
 		return nil
 	}
-	if u.at == nil || !u.at.current().hasSet(ps) {
+	g := u.withSet(ps)
+	if g == nil {
 		return nil
 	}
-	from, to := u.at.current().Places[ps.Name], p.Places[ps.Name]
-	outer, err := u.openInForce(k, from.Map)
+	from, to := g.Places[ps.Name], p.Places[ps.Name]
+	outer, err := u.openOld(k, g, from.Map)
 	if err != nil || outer == nil {
 		return err
 	}
 	old := place{outer: outer, key: from.Key, name: ps.Name,
-		pins: u.pins(u.at.key, u.at.current().Generation)}
+		pins: u.pins(u.at.key, g.Generation)}
 	s, err := openSet(old, ps.Name, ps.Type, ps.Lease)
 	if err != nil {
 		return err
@@ -163,7 +197,7 @@ func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 	// Where entries lie depends on the room itself; sizes may agree by chance.
 	same := s.Max() == ps.Max && s.Room() == to.Room &&
 		s.inner.ValueSize() == spec.InnerMap.ValueSize
-	own := sameSet(u.at.current().Maps, from.Map, p.Maps, to.Map)
+	own := sameSet(g.Maps, from.Map, p.Maps, to.Map)
 	if !same {
 		k.copied[ps] = old
 		return nil
@@ -174,6 +208,20 @@ func (u *up) keepSet(k *keptMaps, p *codegen.Program, ps *policy.Set) error {
 	if k.memories[ps.Name], err = s.inner.Clone(); err != nil {
 		delete(k.memories, ps.Name)
 		return kernel.Refuse(err, "keep the memory of dynamic set %q", ps.Name)
+	}
+	return nil
+}
+
+// withSet is the generation whose set a new one continues, nil if there is none. A shadow looks
+// into those of the policy in force.
+func (u *up) withSet(ps *policy.Set) *description {
+	if u.at == nil {
+		return nil
+	}
+	for _, g := range append([]*description{u.at.current()}, u.continued()...) {
+		if g.hasSet(ps) {
+			return g
+		}
 	}
 	return nil
 }

@@ -185,6 +185,11 @@ func TestCookieProvesClients(t *testing.T) {
 		if slot, verdict, answer := a.judge(s); verdict != action.Pass || answer != nil {
 			t.Errorf("the SYN of a client that is proven: slot %d, %v", slot, verdict)
 		}
+		a.pass(^uint64(0)) // another CPU, whose clock is a tick behind
+		if _, verdict, answer := a.judge(s); verdict != action.Pass || answer != nil {
+			t.Errorf("a tick before the proof: %v", verdict)
+		}
+		a.pass(1)
 		a.pass(601 * testHZ)
 		if _, _, answer := a.judge(s); answer == nil {
 			t.Error("a proof has not ended after ten minutes")

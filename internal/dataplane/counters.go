@@ -25,6 +25,7 @@ type carried struct {
 	Folded     []int                `json:"folded"` // folded, but perhaps not yet removed
 	Totals     map[string][]Counter `json:"totals"` // by slot identity, then by CPU
 	RolledBack *RolledBack          `json:"rolled_back,omitempty"`
+	Shadow     *carriedShadow       `json:"shadow,omitempty"` // of the one that goes on
 }
 
 // addTo adds counts by identity; cpus is [cpu][slot].
@@ -78,6 +79,7 @@ func (s *store) fold(a *attachment, gone []*description, keep []*description) er
 	for id, cpus := range a.carried.Totals {
 		next.Totals[id] = slices.Clone(cpus)
 	}
+	next.Shadow = a.carried.Shadow.clone()
 	for _, g := range gone {
 		next.Folded = append(next.Folded, g.Generation)
 		if slices.Contains(a.carried.Folded, g.Generation) {
@@ -87,8 +89,15 @@ func (s *store) fold(a *attachment, gone []*description, keep []*description) er
 		if err != nil {
 			return kernel.Refuse(err, "carry the counters of %s over", g.Dev)
 		}
-		addTo(next.Totals, g.Slots, cpus)
+		if g.ShadowOf == 0 {
+			addTo(next.Totals, g.Slots, cpus)
+			continue
+		}
+		if err := s.foldShadow(a, &next, g, cpus); err != nil {
+			return err
+		}
 	}
+	a.endShadow(&next, gone, keep)
 	known := map[string]bool{}
 	for _, g := range keep {
 		for _, sl := range g.Slots {

@@ -99,5 +99,9 @@ func (s *store) downBroken(key string, d *device, why error) error {
 		return kernel.Refuse(errors.Join(why, err), "open the pinned link of attachment %s", key)
 	}
 	defer l.Close()
-	return s.detach(&attachment{key: key, link: l})
+	err = s.detach(&attachment{key: key, link: l})
+	if err == nil { // of what is kept by filters, descriptions would have told
+		_, err = s.removeStray(d)
+	}
+	return err
 }

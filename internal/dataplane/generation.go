@@ -64,8 +64,20 @@ type description struct {
 	Cookies []cookieInfo `json:"cookies,omitempty"`
 	Logs    []string     `json:"logs,omitempty"` // identities of rules, as Losses has them
 
-	// MadeQdisc: there was no qdisc for ingress before levee's filter.
+	// ShadowOf is the generation beside which this one judges, 0 for one that judges itself. Shadow
+	// is the same number for those that continue one another (shadow.go).
+	ShadowOf int    `json:"shadow_of,omitempty"`
+	Shadow   uint64 `json:"shadow,omitempty"`
+	// Unasked are the cookies of a shadow, which answer nobody.
+	Unasked []string `json:"unasked,omitempty"`
+
+	// MadeQdisc: there was no qdisc for filters before levee's.
 	MadeQdisc bool `json:"made_qdisc,omitempty"`
+	// EgressFilter: its program at egress is kept by a filter, not by a link.
+	EgressFilter bool `json:"egress_filter,omitempty"`
+
+	// Live are rules that the agent has added to the policy. The policy without is Fallback.
+	Live []string `json:"live,omitempty"`
 
 	// why this is the fallback of the policy, "" if it is the policy
 	OnError string `json:"on_error,omitempty"`
@@ -148,26 +160,26 @@ func (a *attachment) current() *description {
 		return nil
 	}
 	for _, g := range a.gens {
-		if g.Program == a.program || g.onTrial(a.program) {
+		if g.ShadowOf == 0 && (g.Program == a.program || g.runs(a.program)) {
 			return g
 		}
 	}
 	return nil
 }
 
-// onTrial reports whether program is g's variant with a deadline.
-func (g *description) onTrial(program uint32) bool { return g.Trial != 0 && g.Trial == program }
+// runs reports whether program is g's variant with a deadline.
+func (g *description) runs(program uint32) bool { return g.Trial != 0 && g.Trial == program }
 
-// trial is the current generation if it is on trial.
+// trial is the current generation if it has a deadline: it is on trial, or has live rules.
 func (a *attachment) trial() *description {
-	if g := a.current(); g != nil && g.onTrial(a.program) {
+	if g := a.current(); g != nil && g.runs(a.program) {
 		return g
 	}
 	return nil
 }
 
-// needed lists the generations that may judge packets, the current one first.
-func (a *attachment) needed() []int {
+// judges lists the generations that may judge packets, the current one first.
+func (a *attachment) judges() []int {
 	g := a.current()
 	switch {
 	case g == nil:
@@ -178,7 +190,24 @@ func (a *attachment) needed() []int {
 	return []int{g.Generation}
 }
 
+// needed lists the generations that may judge packets, and behind them their shadows.
+func (a *attachment) needed() []int {
+	needed := a.judges()
+	for _, n := range a.judges() {
+		if sh := a.shadowOf(n); sh != nil {
+			needed = append(needed, sh.Generation)
+		}
+	}
+	return needed
+}
+
+// sorted lists the generations but for shadows.
 func (a *attachment) sorted() []*description {
+	return slices.DeleteFunc(a.all(), func(g *description) bool { return g.ShadowOf != 0 })
+}
+
+// all lists the generations and their shadows.
+func (a *attachment) all() []*description {
 	gens := make([]*description, 0, len(a.gens))
 	for _, g := range a.gens {
 		gens = append(gens, g)

@@ -339,6 +339,8 @@ func (u *up) fillKept(at place, ps *policy.Set, entries []SetEntry) error {
 			return fmt.Errorf("dynamic set %q: kept entry %s: %w", ps.Name, e.Element(), err)
 		}
 	}
+	m.frozen = 0
+	m.settle()
 	if out > 0 {
 		u.note("%d of %d kept entries of dynamic set %q have no room in it", out, len(entries),
 			ps.Name)

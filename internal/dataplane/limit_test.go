@@ -162,15 +162,26 @@ func TestLimitIsExactBelowItsBound(t *testing.T) {
 		honest, seconds = 10_000, 60
 	}
 	l := newLimited(t, "limit rate 10/s burst 20 by source memory 4MB", 2)
+	// Each source sends once: no number of 28 bits comes again in 2^28.
+	next := uint32(0)
+	forge := func(to []byte) {
+		binary.BigEndian.PutUint32(to[26:], 16<<24+next*2654435761&(1<<28-1))
+		next++
+	}
 	forged := make([][]byte, 1<<18)
 	for i := range forged {
-		forged[i] = from(0x0b000000 + uint32(i)*2654435761>>8)
+		forged[i] = slices.Clone(udpFrame)
+		forge(forged[i])
 	}
 	trace, err := NewTrace(forged)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer trace.Close()
+	memory := make([]byte, trace.stride*trace.count)
+	for i, f := range forged {
+		copy(memory[i*trace.stride:], f)
+	}
 	run, err := l.OnTrace(trace)
 	if err != nil {
 		t.Fatal(err)
@@ -180,23 +191,43 @@ func TestLimitIsExactBelowItsBound(t *testing.T) {
 		frames[i] = from(0xc6120000 + uint32(i))
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	const step = 5 // jiffies, a fifth of the time for which a packet holds a slot
+	exact := make([]uint64, honest) // until when each is in debt
+	const (
+		price = testHZ / 10 // jiffies
+		burst = 20
+		step  = price / 5 // of the time for which a packet holds a slot
+	)
 	each := int(l.limit.Bound() * step / testHZ)
 	sent, lost, packets := 0, 0, 0
+	fresh := 0 // packets since the trace got other sources
 	for range seconds * testHZ / step {
+		if fresh += each; fresh > trace.count {
+			fresh = each
+			for i := 0; i < len(memory); i += trace.stride {
+				forge(memory[i:])
+			}
+			if err := trace.frames.Put(uint32(0), memory); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if _, _, err := run.feeder.prog.Benchmark(run.frame, each, nil); err != nil {
 			t.Fatal(err)
 		}
 		packets += each
-		for range max(1, honest/20) { // each well below its rate
-			n := 1 + r.IntN(3)
-			lost += n - l.send(frames[r.IntN(honest)], n)
-			sent += n
+		for range max(1, honest/20) { // each at half its rate on the average
+			i, n := r.IntN(honest), 1+r.IntN(3)
+			for range n {
+				if full := max(exact[i], l.now) + price; full-l.now <= burst*price {
+					exact[i] = full
+					lost += 1 - l.send(frames[i], 1)
+					sent++
+				}
+			}
 		}
 		l.pass(step)
 	}
-	t.Logf("%d forged packets at %.0f a second, %d honest ones: %d of these dropped; %+v", packets,
-		l.limit.Bound(), sent, lost, l.stats())
+	t.Logf("%d forged packets at %.0f a second, each from another source, %d honest ones from %d: "+
+		"%d of these dropped; %+v", packets, l.limit.Bound(), sent, honest, lost, l.stats())
 	if lost > 0 {
 		t.Errorf("%d of %d honest packets were dropped below the bound", lost, sent)
 	}
@@ -274,6 +305,30 @@ func TestLimitForgetsNoTime(t *testing.T) {
 		l.pass(jiffies)
 		if n := l.send(from(7), 20); n != 5 {
 			t.Errorf("after %d jiffies %d passed, want 5", jiffies, n)
+		}
+	}
+}
+
+// TestUnusedBudgetsAreFullAtAllTimes: memory that nobody has written to owes nothing, also just
+// before the time in slots comes around to zero, which it does every 19.5 hours. New sources found
+// all of it in debt then.
+func TestUnusedBudgetsAreFullAtAllTimes(t *testing.T) {
+	const around = 1 << 46 // ns
+	for _, by := range []string{"", " by source"} {
+		l := newLimited(t, "limit rate 10/s burst 5"+by, 1)
+		// half of what the burst is worth before it
+		l.now = (7*around - 250_000_000) / limit.Tick(testHZ)
+		l.pass(0)
+		if live := l.stats().Live; live != 0 {
+			t.Errorf("limit%s: %d budgets that nobody has used are in debt", by, live)
+		}
+		for source := range uint32(20) {
+			if n := l.send(from(source), 7); n != 5 && (by != "" || source == 0) {
+				t.Errorf("limit%s: of a new source %d passed, want 5", by, n)
+			}
+		}
+		if s := l.stats(); s.Evicted != 0 {
+			t.Errorf("limit%s: %+v", by, s)
 		}
 	}
 }

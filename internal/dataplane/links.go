@@ -34,7 +34,7 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 		if err := os.MkdirAll(dir, dirMode); err != nil {
 			return kernel.Refuse(err, "create the directory of links")
 		}
-		lk, err := attachOther(u.dev, l.At, st.plain.others[l.Program])
+		lk, err := attachOther(u.dev, l.At, st.desc, st.plain.others[l.Program])
 		if err != nil {
 			return unable(err)
 		}
@@ -49,12 +49,17 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 	return nil
 }
 
-func attachOther(d *device, at codegen.Point, p *ebpf.Program) (link.Link, error) {
+func attachOther(d *device, at codegen.Point, g *description, p *ebpf.Program) (hold, error) {
 	if at != codegen.Egress {
 		return nil, fmt.Errorf("attach to %s: levee knows no point %q", d.name, at)
 	}
-	if err := kernel.TCX.Check(); err != nil {
-		return nil, fmt.Errorf("`established` asks for a program at egress: %w", err)
+	if g.EgressFilter {
+		f := &filter{index: d.index, generation: g.Generation, made: g.MadeQdisc}
+		lk, err := attachFilter(d, f, p)
+		if err != nil {
+			return nil, kernel.Refuse(err, "attach to %s of %s by tc", at, d.name)
+		}
+		return lk, nil
 	}
 	// Behind all others: it sees what they let go.
 	lk, err := link.AttachTCX(link.TCXOptions{Interface: d.index, Program: p,
@@ -82,6 +87,9 @@ func judgeOf(p *codegen.Program) *codegen.Program {
 // unlink takes the links away that belong to generations other than those in keep. It comes before
 // their maps are read for the last time.
 func (s *store) unlink(key string, keep []int) error {
+	if err := s.unlinkFilters(key, keep); err != nil {
+		return err
+	}
 	numbers, err := s.pinned(key)
 	if err != nil {
 		return err
@@ -111,6 +119,70 @@ func (s *store) unlink(key string, keep []int) error {
 		}
 	}
 	return nil
+}
+
+// unlinkFilters is unlink for filters at egress. They have no pins: the interface itself is asked
+// for them, and descriptions, which stay until they are gone, tell which interface that is.
+func (s *store) unlinkFilters(key string, keep []int) error {
+	files, err := filepath.Glob(s.state(key, "*.json"))
+	if err != nil {
+		return fmt.Errorf("list generations of %s: %w", key, err)
+	}
+	var on *description
+	for _, file := range files {
+		g := &description{}
+		if readJSON(file, g) != nil || g.Generation == 0 {
+			continue // who reads it says so
+		}
+		if on != nil {
+			g.MadeQdisc = g.MadeQdisc || on.MadeQdisc
+		}
+		on = g
+	}
+	if on == nil {
+		return nil
+	}
+	f, err := on.filter(0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if f.gone {
+		return nil
+	}
+	return f.in(func() error {
+		for _, e := range egressFilters(on.Ifindex) {
+			if slices.Contains(keep, e.generation) {
+				continue
+			}
+			if err := step("unlink filter"); err != nil {
+				return err
+			}
+			if err := e.Detach(); err != nil {
+				return kernel.Refuse(err, "remove the tc filter at egress of %s", on.Dev)
+			}
+		}
+		f := &filter{index: on.Ifindex, made: on.MadeQdisc}
+		return f.removeQdisc()
+	})
+}
+
+// noteDeaf tells of a filter at egress that somebody else has deleted: connections that begin from
+// then on are not known.
+func (s *store) noteDeaf(a *attachment) {
+	g := a.current()
+	if g == nil || !g.EgressFilter {
+		return
+	}
+	f, err := g.filter(g.Generation)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if _, name, err := f.running(); err == nil && name != filterName {
+		s.note("%s: the tc filter at egress of %s is gone, and `established` knows no connection "+
+			"that began since: `levee up` brings it back", g.Policy, g.Dev)
+	}
 }
 
 // removeLink detaches at once what would be detached some time after its pin is gone.

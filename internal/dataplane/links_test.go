@@ -2,9 +2,11 @@ package dataplane
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 
 	"levee/internal/filter/assembler"
 	"levee/internal/filter/codegen"
+	"levee/internal/lang/policy"
 )
 
 // Frames of these tests carry a number, 16 bits behind their EtherType.
@@ -82,7 +85,8 @@ func seen(b *assembler.Builder, none string) {
 // pair sends frames with numbers.
 type pair struct {
 	*testNet
-	out      int // packet socket on lv0
+	egress   Mode // how programs are attached there, beside XDP; "": as the kernel has it
+	out      int  // packet socket on lv0
 	outIndex int
 	number   uint16 // of the last question
 }
@@ -137,10 +141,11 @@ func judged(t *testing.T, what string, before Attachment, answers, dropped uint6
 	})
 }
 
-func bringPair(t *testing.T, file string, l codegen.Lifetime, mode Mode, confirm time.Duration) {
+func (p *pair) bring(t *testing.T, file string, l codegen.Lifetime, mode Mode,
+	confirm time.Duration) {
 	t.Helper()
 	if _, err := Up(t.Context(), UpOptions{Dev: "lv0", Mode: mode, PolicyPath: file,
-		Confirm: confirm}, compilePair(file, l)); err != nil {
+		Confirm: confirm, egressMode: p.egress}, compilePair(file, l)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -152,21 +157,51 @@ func egress(t *testing.T) []uint32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tcxProgramsAt(l.Attrs().Index, ebpf.AttachTCXEgress)
+	all := tcxProgramsAt(l.Attrs().Index, ebpf.AttachTCXEgress)
+	for _, f := range egressFilters(l.Attrs().Index) {
+		program, _ := must3(f.running())
+		all = append(all, program)
+	}
+	return all
+}
+
+func must3[A, B any](a A, b B, err error) (A, B) {
+	if err != nil {
+		panic(err)
+	}
+	return a, b
+}
+
+// egressWays are the ways in which this kernel has programs at egress.
+func egressWays(t *testing.T) []Mode { return tcModes(t) }
+
+// noQdisc checks that levee has left no qdisc.
+func noQdisc(t *testing.T) error {
+	if _, there := filters(t); there {
+		return errors.New("a qdisc is left")
+	}
+	return nil
 }
 
 func TestPolicyOfTwoLinksInEveryMode(t *testing.T) {
 	p := newPair(t)
+	type way struct{ mode, egress Mode }
+	var all []way
 	for _, mode := range allModes(t) {
-		p.run(t, string(mode), func(t *testing.T) {
+		all = append(all, way{mode, ""})
+	}
+	for _, w := range append(all, way{XDPNative, Clsact}, way{XDPGeneric, Clsact}) {
+		mode := w.mode
+		p.run(t, fmt.Sprint(mode, " ", w.egress), func(t *testing.T) {
+			p.egress = w.egress
 			before := kernelObjects(t)
-			bringPair(t, "a.levee", codegen.Carried, mode, 0)
+			p.bring(t, "a.levee", codegen.Carried, mode, 0)
 			empty := status0(t)
 			first := p.ask(t)
 			p.answer(t, first)
 			p.answer(t, 0xffff) // nobody has asked
 			judged(t, "first policy", empty, 2, 1)
-			bringPair(t, "b.levee", codegen.Carried, mode, 0)
+			p.bring(t, "b.levee", codegen.Carried, mode, 0)
 			p.answer(t, first)
 			judged(t, "second policy", empty, 3, 1)
 			if at := egress(t); len(at) != 1 {
@@ -176,10 +211,16 @@ func TestPolicyOfTwoLinksInEveryMode(t *testing.T) {
 			if at := egress(t); len(at) != 0 {
 				t.Errorf("programs %v at egress of a policy that has none there", at)
 			}
+			if err := noQdisc(t); err != nil && mode != Clsact {
+				t.Error(err)
+			}
 			if _, err := Down(t.Context(), "lv0"); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, func() error { return sameObjects(t, before) })
+			if err := noQdisc(t); err != nil {
+				t.Error(err)
+			}
 			runDirIsGone(t)
 		})
 	}
@@ -189,7 +230,16 @@ func TestPolicyOfTwoLinksInEveryMode(t *testing.T) {
 // dropped: the program that judges finds every question, whichever programs saw it.
 func TestReplacesOfTwoLinksDropNoAnswer(t *testing.T) {
 	p := newPair(t)
-	bringPair(t, "0.levee", codegen.Carried, Auto, 0)
+	for _, way := range egressWays(t) {
+		p.run(t, string(way), func(t *testing.T) {
+			p.egress = way
+			replacesOfTwoLinks(t, p)
+		})
+	}
+}
+
+func replacesOfTwoLinks(t *testing.T, p *pair) {
+	p.bring(t, "0.levee", codegen.Carried, Auto, 0)
 	before := status0(t)
 	stop, sent := make(chan struct{}), make(chan uint64)
 	go func() {
@@ -208,12 +258,15 @@ func TestReplacesOfTwoLinksDropNoAnswer(t *testing.T) {
 		}
 	}()
 	for i := range *replaces {
-		bringPair(t, fmt.Sprint(i+1, ".levee"), codegen.Carried, Auto, time.Duration(i%2)*time.Hour)
+		p.bring(t, fmt.Sprint(i+1, ".levee"), codegen.Carried, Auto, time.Duration(i%2)*time.Hour)
 	}
 	close(stop)
 	n := <-sent
 	t.Logf("%d replaces, %d questions and answers", *replaces, n)
 	judged(t, "after all replaces", before, n, 0)
+	if _, err := Down(t.Context(), "lv0"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A command that fails or is killed at any step leaves a policy in force whose two programs work
@@ -222,33 +275,43 @@ func TestReplacesOfTwoLinksDropNoAnswer(t *testing.T) {
 // the policy that a trial ends in.
 func TestFailureOrDeathAtAnyStepLeavesTwoLinksOfOnePolicy(t *testing.T) {
 	p := newPair(t)
-	const base, shortTrial = "old.levee", 300 * time.Millisecond
-	for _, lifetime := range []codegen.Lifetime{codegen.Carried, codegen.Pinned} {
-		steady := func(t *testing.T) { bringPair(t, base, lifetime, Auto, 0) }
-		trial := func(d time.Duration) func(*testing.T) {
-			return func(t *testing.T) {
-				steady(t)
-				bringPair(t, "new.levee", lifetime, Auto, d)
-				if d < time.Second {
-					time.Sleep(d + 50*time.Millisecond)
-				}
-			}
+	lifetimes := []codegen.Lifetime{codegen.Carried, codegen.Pinned}
+	for _, way := range egressWays(t) {
+		p.egress = way
+		failOrDieWithTwoLinks(t, p, lifetimes)
+		lifetimes = lifetimes[:1] // of maps, which are the same whatever keeps the programs
+	}
+}
+
+func failOrDieWithTwoLinks(t *testing.T, p *pair, lifetimes []codegen.Lifetime) {
+	const base = "old.levee"
+	for _, lifetime := range lifetimes {
+		steady := func(t *testing.T) { p.bring(t, base, lifetime, Auto, 0) }
+		trial := func(t *testing.T) {
+			steady(t)
+			p.bring(t, "new.levee", lifetime, Auto, time.Hour)
+		}
+		expired := func(t *testing.T) {
+			trial(t)
+			expire(t)
 		}
 		for _, c := range []struct {
 			name    string
 			prepare func(*testing.T)
 			do      order
+			expire  bool // before it is looked at
 		}{
-			{"replace", steady, order{Do: "up", File: "new.levee"}},
-			{"replace on trial", steady, order{Do: "up", File: "new.levee", Confirm: time.Hour}},
+			{"replace", steady, order{Do: "up", File: "new.levee"}, false},
+			{"replace on trial", steady, order{Do: "up", File: "new.levee", Confirm: time.Hour},
+				false},
 			{"replace on a short trial", steady,
-				order{Do: "up", File: "new.levee", Confirm: shortTrial}},
-			{"replace during a trial", trial(time.Hour), order{Do: "up", File: "newer.levee"}},
-			{"confirm", trial(time.Hour), order{Do: "confirm"}},
-			{"roll back", trial(shortTrial), order{Do: "status"}},
+				order{Do: "up", File: "new.levee", Confirm: time.Hour}, true},
+			{"replace during a trial", trial, order{Do: "up", File: "newer.levee"}, false},
+			{"confirm", trial, order{Do: "confirm"}, false},
+			{"roll back", expired, order{Do: "status"}, false},
 		} {
-			p.run(t, fmt.Sprint(c.name, ", ", lifetime), func(t *testing.T) {
-				c.do.Dev, c.do.Pair = "lv0", lifetime
+			p.run(t, fmt.Sprint(c.name, ", ", lifetime, ", ", p.egress), func(t *testing.T) {
+				c.do.Dev, c.do.Pair, c.do.Egress = "lv0", lifetime, p.egress
 				c.prepare(t)
 				steps := record(t, c.do)
 				t.Log("steps:", steps)
@@ -262,8 +325,8 @@ func TestFailureOrDeathAtAnyStepLeavesTwoLinksOfOnePolicy(t *testing.T) {
 						// by the policy that is in force, and by the one to return to
 						known := p.ask(t)
 						inject(t, c.do, i, kill)
-						if c.do.Confirm == shortTrial {
-							time.Sleep(shortTrial + 50*time.Millisecond)
+						if c.expire {
+							expire(t)
 						}
 						before := status0(t)
 						p.answer(t, p.ask(t))
@@ -285,12 +348,12 @@ func TestFailureOrDeathAtAnyStepLeavesTwoLinksOfOnePolicy(t *testing.T) {
 			})
 		}
 	}
-	p.run(t, "first up and down", func(t *testing.T) {
+	p.run(t, fmt.Sprint("first up and down, ", p.egress), func(t *testing.T) {
 		if _, err := Down(t.Context(), "lv0"); err != nil {
 			t.Fatal(err)
 		}
-		up, down := order{Do: "up", Dev: "lv0", File: "new.levee", Pair: codegen.Carried},
-			order{Do: "down", Dev: "lv0"}
+		up, down := order{Do: "up", Dev: "lv0", File: "new.levee", Pair: codegen.Carried,
+			Egress: p.egress}, order{Do: "down", Dev: "lv0"}
 		ups, downs := record(t, up), record(t, down)
 		for i := range ups {
 			for _, kill := range []bool{false, true} {
@@ -299,17 +362,21 @@ func TestFailureOrDeathAtAnyStepLeavesTwoLinksOfOnePolicy(t *testing.T) {
 				_, _ = Down(t.Context(), "lv0") // the last steps come after the swap
 				eventually(t,
 					func() error {
-						return nothingAtAll(t, fmt.Sprint("up failed at ", ups[i], ", kill ", kill))
+						return errors.Join(noQdisc(t), nothingAtAll(t,
+							fmt.Sprint("up failed at ", ups[i], ", kill ", kill)))
 					})
 			}
 		}
 		for i := range downs {
-			bringPair(t, "a.levee", codegen.Carried, Auto, 0)
+			p.bring(t, "a.levee", codegen.Carried, Auto, 0)
 			inject(t, down, i, true)
 			_, _, _ = Status(t.Context(), true)
 			_, _ = Down(t.Context(), "lv0")
 			eventually(t,
-				func() error { return nothingAtAll(t, fmt.Sprint("down killed at ", downs[i])) })
+				func() error {
+					return errors.Join(noQdisc(t), nothingAtAll(t,
+						fmt.Sprint("down killed at ", downs[i])))
+				})
 		}
 	})
 }
@@ -346,6 +413,105 @@ func TestProgramsThatNoLinkListsAreRefused(t *testing.T) {
 		if err == nil {
 			t.Error("attached")
 		}
+	}
+	runDirIsGone(t)
+}
+
+// A filter at egress comes behind those of others, which stay, with the qdisc that is theirs now.
+// Somebody who deletes levee's is told what that means, and the next policy has its own.
+func TestAFilterAtEgressStandsBesideOthers(t *testing.T) {
+	p := newPair(t)
+	p.egress = Clsact
+	p.bring(t, "a.levee", codegen.Carried, XDPNative, 0)
+	b := (&filter{index: p.outIndex, generation: 1}).filter()
+	theirs := *b
+	theirs.Name, theirs.Handle, theirs.Priority = "somebody", 1, 2
+	theirs.Fd = must2(ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})).FD()
+	if err := netlink.FilterAdd(&theirs); err != nil {
+		t.Fatal(err)
+	}
+	before := status0(t)
+	p.answer(t, p.ask(t))
+	p.answer(t, 0xffff)
+	judged(t, "beside others", before, 2, 1)
+	if err := netlink.FilterDel(b); err != nil {
+		t.Fatal(err)
+	}
+	_, notes, err := Status(t.Context(), false)
+	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "is gone, and `established`") {
+		t.Errorf("told %q (%v)", notes, err)
+	}
+	p.bring(t, "b.levee", codegen.Carried, XDPNative, 0)
+	before = status0(t)
+	p.answer(t, p.ask(t))
+	p.answer(t, 0xffff)
+	judged(t, "after a replace", before, 2, 1)
+	if _, err := Down(t.Context(), "lv0"); err != nil {
+		t.Fatal(err)
+	}
+	all := must2(netlink.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{
+		Index: p.outIndex}}, netlink.HANDLE_MIN_EGRESS))
+	if err := noQdisc(t); err == nil || len(all) != 1 {
+		t.Errorf("filters of others: %v, qdisc: %v", all, err)
+	}
+	runDirIsGone(t)
+}
+
+// A shadow may have a filter at egress where the policy in force has none: it goes with the shadow,
+// and with a command that is killed before the shadow is described.
+func TestAShadowTakesItsFilterAtEgressAway(t *testing.T) {
+	newTestNet(t)
+	const text = "pass established\ndefault drop\n"
+	p, ds := policy.Parse("shadow.levee", []byte(text), nil)
+	if p == nil {
+		t.Fatal(ds)
+	}
+	up := func() error {
+		_, err := UpShadow(t.Context(), []string{"lv0"}, UpOptions{PolicyPath: "/etc/shadow.levee",
+			Source: []byte(text), egressMode: Clsact}, p)
+		return err
+	}
+	if err := bringPolicyAt(t, "lv0", XDPNative, "default pass\n", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := up(); err != nil {
+		t.Fatal(err)
+	}
+	if at := egress(t); len(at) != 1 {
+		t.Errorf("programs %v at egress with a shadow", at)
+	}
+	if _, _, err := DownShadow(t.Context(), "lv0"); err != nil {
+		t.Fatal(err)
+	}
+	gone := func(when string) {
+		t.Helper()
+		status(t)
+		if at := egress(t); len(at) != 0 || noQdisc(t) != nil {
+			t.Errorf("%s: programs %v at egress, %v", when, at, noQdisc(t))
+		}
+	}
+	gone("without the shadow")
+	testHook = func(step string) error {
+		if step == "describe shadow" {
+			return errInjected
+		}
+		return nil
+	}
+	err := up()
+	testHook = nil
+	if !errors.Is(err, errInjected) {
+		t.Fatal(err)
+	}
+	gone("after a failure")
+	if err := up(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Down(t.Context(), "lv0"); err != nil {
+		t.Fatal(err)
+	}
+	if noQdisc(t) != nil {
+		t.Error("a qdisc is left")
 	}
 	runDirIsGone(t)
 }

@@ -57,6 +57,18 @@ func TCIngress() (Mode, error) {
 	return "", err
 }
 
+// egress is how the programs of a policy are attached at egress: beside a policy of TCX and by TCX
+// where the kernel has it, else by filters of tc.
+func (u *up) egress(m Mode) (Mode, error) {
+	switch {
+	case m.AtTC():
+		return m, nil
+	case u.egressMode != "":
+		return u.egressMode, nil
+	}
+	return TCIngress()
+}
+
 // linearMTU is the largest MTU for which one buffer of a page holds the frame with the headroom
 // that XDP asks for (XDP_PACKET_HEADROOM 256, skb_shared_info 320, Ethernet header and tags). Above
 // it drivers take only programs that know fragments.
@@ -99,7 +111,7 @@ func tries(m Mode, d *device, tc Mode) []try {
 func attach(d *device, g *description, p *ebpf.Program) (hold, error) {
 	switch g.Mode {
 	case Clsact:
-		return attachFilter(d, g.MadeQdisc, p)
+		return attachFilter(d, &filter{index: d.index, made: g.MadeQdisc}, p)
 	case TCX:
 		// traffic changes here
 		return link.AttachTCX(link.TCXOptions{Interface: d.index, Program: p,

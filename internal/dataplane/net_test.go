@@ -216,7 +216,7 @@ func (a *Attachment) packets(id string) uint64 {
 func wantPackets(t testing.TB, id string, want uint64) {
 	t.Helper()
 	var got uint64
-	for range 200 {
+	for range 2000 {
 		a := status(t)
 		if got = a.packets(id); got == want {
 			return

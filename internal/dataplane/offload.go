@@ -52,7 +52,7 @@ func refuseMerged(d *device, p *codegen.Program) error {
 			continue
 		}
 		for i := range s.Rule.Match {
-			if s.Rule.Match[i].Field == field.Len {
+			if s.Rule.Match[i].Looks(field.Len) {
 				return &mergedError{d.name, fmt.Sprintf("line %d asks for their length", s.Line)}
 			}
 		}

@@ -233,13 +233,15 @@ func (s *set) entries() []SetEntry {
 
 // sortedEntries puts entries in order: IPv4 before IPv6, by address, protocol and port.
 func sortedEntries(entries []SetEntry) []SetEntry {
-	slices.SortFunc(entries, func(a, b SetEntry) int {
-		if c := a.Prefix.Compare(b.Prefix); c != 0 {
-			return c
-		}
-		return a.Service.Compare(b.Service)
-	})
+	slices.SortFunc(entries, compareEntries)
 	return entries
+}
+
+func compareEntries(a, b SetEntry) int {
+	if c := a.Prefix.Compare(b.Prefix); c != 0 {
+		return c
+	}
+	return a.Service.Compare(b.Service)
 }
 
 func (s *store) pinOptions() *ebpf.LoadPinOptions {

@@ -20,7 +20,7 @@ func RollBack(ctx context.Context, dev string, generation int) (notes []string, 
 			return err
 		}
 		defer a.Close()
-		g := a.trial()
+		g := a.onTrial()
 		if g == nil || g.Generation != generation {
 			return fmt.Errorf("no trial to end: that policy is not on trial on %s any more", dev)
 		}

@@ -14,6 +14,7 @@ import (
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/fragment"
+	"levee/internal/filter/limit"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -64,8 +65,11 @@ type Runner struct {
 
 // NewRunner loads a program. Compile it with Target.Trace, or Eval cannot tell which slot decided.
 // It needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; errors of the machine match kernel.ErrRefused.
-func NewRunner(p *codegen.Program) (*Runner, error) {
-	l, err := load(p, nil, nil)
+func NewRunner(p *codegen.Program) (*Runner, error) { return newRunner(p, nil) }
+
+// newRunner loads a program over maps that others have.
+func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error) {
+	l, err := load(p, replace, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -268,6 +272,26 @@ func (r *Runner) Leave(frame []byte) error {
 	}
 	if _, err := p.Run(&ebpf.RunOptions{Data: frame, Repeat: 1}); err != nil {
 		return runError(err, len(frame))
+	}
+	return nil
+}
+
+// ForgetLimits empties the budgets of all limits. Times in them wrap around after 19.5 hours or
+// more: who compares across days with what is exact needs it.
+func (r *Runner) ForgetLimits() error {
+	for _, use := range r.loaded.ledger {
+		if use.Holds.What != codegen.Limit {
+			continue
+		}
+		m := r.loaded.maps[use.Name]
+		memory, err := mapMemory(m, int(m.ValueSize()))
+		if err != nil {
+			return err
+		}
+		clear(memory[limit.Head:])
+		if err := unix.Munmap(memory); err != nil {
+			return err
+		}
 	}
 	return nil
 }

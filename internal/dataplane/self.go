@@ -30,10 +30,11 @@ func SelfAddresses() ([]netip.Addr, error) {
 }
 
 // fillSelf makes `self` hold the addresses that this machine has now. A policy in force that shares
-// the set sees the same: it means the same by it. The caller keeps other writers out.
-func fillSelf(l *loaded, p *codegen.Program) error {
+// the set sees the same: it means the same by it. A shadow changes nothing that is in force. The
+// caller keeps other writers out.
+func (u *up) fillSelf(l *loaded, p *codegen.Program) error {
 	for _, ps := range p.Dynamic {
-		if !ps.Self {
+		if !ps.Self || u.beside != nil && u.at.current().hasSet(ps) {
 			continue
 		}
 		addrs, err := SelfAddresses()

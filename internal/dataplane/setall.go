@@ -92,6 +92,7 @@ func SetDel(ctx context.Context, dev, name string, elements []policy.Element) (d
 		for _, s := range sets {
 			deleted += s.remove(elements)
 		}
+		mergeDue(sets)
 		return nil
 	})
 	return deleted, devs, err

@@ -29,6 +29,8 @@ type Set struct {
 	rollUp bool
 	spared []netip.Prefix // never covered by rolling up
 	noRoom time.Time      // when rolling up last made no room
+
+	uncounted bool // what is refused is counted by who adds
 }
 
 // inForce is a set with the places in which programs find it: one, or, where during a trial the
@@ -175,6 +177,15 @@ func (s *Set) openIn(st *store, key string, g *description, info SetInfo) error 
 		return kernel.Refuse(nil,
 			"the map of dynamic set %q on %s is gone; `levee up` makes it anew", info.Name, s.dev)
 	}
+	for i := range s.maps {
+		for _, p := range s.maps[i].places {
+			// A shadow has the map of the policy in force. What is pinned beside it may be memory
+			// from before a merge, and opening the other by its number takes CAP_SYS_ADMIN.
+			if same, err := sameMap(p.outer, at.outer); same || err != nil {
+				return errors.Join(err, at.outer.Close())
+			}
+		}
+	}
 	opened, err := openSet(at, info.Name, info.EntryType(), info.Lease)
 	if err != nil {
 		return errors.Join(err, at.outer.Close())
@@ -189,9 +200,6 @@ func (s *Set) openIn(st *store, key string, g *description, info SetInfo) error 
 			continue
 		}
 		if err := opened.Close(); err != nil {
-			return errors.Join(err, at.outer.Close())
-		}
-		if same, err = sameMap(m.places[0].outer, at.outer); same || err != nil {
 			return errors.Join(err, at.outer.Close())
 		}
 		m.places = append(m.places, at)
@@ -258,11 +266,19 @@ func (s *Set) tryHold(ctx context.Context) (held bool, err error) {
 // reopen opens the maps that are in force now. It takes the lock of the runtime directory, which
 // comes before those of sets: the caller holds none of them.
 func (s *Set) reopen(ctx context.Context) error {
-	fresh, err := OpenSet(ctx, s.dev, s.name)
+	all, err := openSets(ctx, s.dev, s.name)
 	if err != nil {
 		return err
 	}
-	defer fresh.Close() // closes what s had open
+	fresh := all[0]
+	for _, other := range all { // of interfaces that have the policy as one
+		if other.dev == s.dev {
+			fresh = other
+		}
+	}
+	for _, other := range all {
+		defer other.Close() // of fresh: what s had open
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.maps, fresh.maps = fresh.maps, s.maps
@@ -324,7 +340,9 @@ func (s *Set) Remove(ctx context.Context, elements ...policy.Element) (int, erro
 	if err := s.checkElements(elements); err != nil {
 		return 0, err
 	}
-	return s.remove(elements), nil
+	n := s.remove(elements)
+	mergeDue([]*Set{s})
+	return n, nil
 }
 
 // checkElements says what keeps elements from being entries of the set, which is held.

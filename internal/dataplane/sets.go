@@ -69,20 +69,32 @@ func openSet(at place, name string, typ policy.SetType, lease time.Duration) (*s
 // newMemory makes a set that holds no entry, laid out for room of them, and that no program sees
 // yet.
 func newMemory(name string, typ policy.SetType, max, room int, lease time.Duration) (*set, error) {
-	return makeMemory(&set{name: name, typ: typ, lease: lease}, room,
+	return makeMemory(&set{name: name, typ: typ, lease: lease}, room, 0,
 		func(mem []byte) error { return format(typ, mem, max, room) })
+}
+
+// empty makes a set without entries that may take the place of another.
+func (s *set) empty() (*set, error) {
+	return makeMemory(&set{name: s.name, typ: s.typ, lease: s.lease}, s.Room(), len(s.mem),
+		func(mem []byte) error { return format(s.typ, mem, s.Max(), s.Room()) })
 }
 
 // aside makes a copy of a set that no program sees yet.
 func (s *set) aside() (*set, error) {
-	return makeMemory(&set{name: s.name, typ: s.typ, lease: s.lease}, s.Room(), s.CopyTo)
+	return makeMemory(&set{name: s.name, typ: s.typ, lease: s.lease}, s.Room(), len(s.mem),
+		s.CopyTo)
 }
 
-func makeMemory(s *set, room int, format func(mem []byte) error) (*set, error) {
+// makeMemory makes memory of the size that the room needs, or of another: that of memory which an
+// older levee laid out.
+func makeMemory(s *set, room, size int, format func(mem []byte) error) (*set, error) {
 	name := s.name
 	spec, err := tableSpec(s.typ, "set_"+name, room)
 	if err != nil {
 		return nil, err
+	}
+	if size > 0 {
+		spec.InnerMap.ValueSize = uint32(size)
 	}
 	inner, err := ebpf.NewMap(spec.InnerMap)
 	if err != nil {
@@ -175,6 +187,7 @@ func copySet(ps *policy.Set, from, to place) error {
 				"policy's max %d; delete some or raise max: %w", ps.Name, old.Len(), ps.Max, err)
 		}
 	}
+	next.settle()
 	return nil
 }
 

@@ -21,6 +21,9 @@ const inPlace = 4096
 func addAll(sets []*Set, entries []SetEntry) error {
 	if len(entries) <= inPlace {
 		if full, err := addInPlace(sets, entries); !full {
+			if err == nil {
+				mergeDue(sets)
+			}
 			return err
 		}
 	}
@@ -36,7 +39,7 @@ func (s *Set) mayRollUp() bool { return s.rollUp && time.Since(s.noRoom) > futil
 // replaceAll makes sets that are held consist of these entries.
 func replaceAll(sets []*Set, entries []SetEntry) error {
 	return swapAll(sets, entries, func(m inForce) (*set, error) {
-		next, err := newMemory(m.name, m.typ, m.Max(), m.Room(), m.lease)
+		next, err := m.empty()
 		if err == nil {
 			next.Refuse(m.Refused())
 		}
@@ -64,6 +67,7 @@ func swapAll(sets []*Set, entries []SetEntry, begin func(inForce) (*set, error))
 			if err := s.fill(next, entries, i > 0); err != nil {
 				return s.refused(s.maps[i].set, entries, err)
 			}
+			next.settle()
 		}
 	}
 	for done := range swaps {
@@ -80,7 +84,9 @@ func swapAll(sets []*Set, entries []SetEntry, begin func(inForce) (*set, error))
 // refused says why entries were not added, and counts them if the set was full.
 func (s *Set) refused(m *set, entries []SetEntry, err error) error {
 	if errors.Is(err, prefix.ErrFull) {
-		m.Refuse(uint64(len(entries)))
+		if !s.uncounted {
+			m.Refuse(uint64(len(entries)))
+		}
 		s.noRoom = time.Now()
 		err = fmt.Errorf("%w; raise max in the policy, delete entries or give them shorter leases",
 			err)

@@ -25,6 +25,9 @@ type table interface {
 	Mend()
 	RollUp(spare func(netip.Prefix) bool) int
 	CopyTo(dst []byte) error
+	Due() bool
+	Merge()
+	Rest(until uint64)
 	Len() int
 	Max() int
 	Room() int
@@ -40,7 +43,7 @@ func tableSpec(t policy.SetType, name string, room int) (*ebpf.MapSpec, error) {
 	return endpoint.Spec(name, room)
 }
 
-// format makes memory an empty set.
+// format makes memory an empty set, laid out as memory of that size is.
 func format(t policy.SetType, mem []byte, max, room int) error {
 	if t == policy.Addresses {
 		return prefix.FormatRoom(mem, max, room)
@@ -127,6 +130,15 @@ func (t endpoints) All() iter.Seq2[policy.Element, uint64] {
 
 // RollUp covers nothing: only hosts are rolled up.
 func (t endpoints) RollUp(func(netip.Prefix) bool) int { return 0 }
+
+// Due says that a set of endpoints has no bulk to be merged.
+func (t endpoints) Due() bool { return false }
+
+// Merge does nothing.
+func (t endpoints) Merge() {}
+
+// Rest does nothing.
+func (t endpoints) Rest(uint64) {}
 
 // services is a set of services.
 type services struct{ endpoints }

@@ -47,6 +47,7 @@ func (s *store) settle(key string) (*attachment, error) {
 		a.Close()
 		return nil, err
 	}
+	s.noteDeaf(a)
 	return a, nil
 }
 
@@ -74,6 +75,12 @@ func (s *store) rollBack(a *attachment) (*attachment, error) {
 	}
 	if err := step("roll back"); err != nil {
 		return nil, err
+	}
+	if g.isLive() {
+		if err := s.endLive(a, g); err != nil {
+			return nil, err
+		}
+		return s.open(a.key)
 	}
 	s.note("%s: %s %s; the policy before it is back", g.Dev, g.Policy, why)
 	a.carried.RolledBack = &rb
@@ -113,7 +120,7 @@ func (s *store) clean(a *attachment) error {
 				"`levee down` removes it", a.ifindex, a.program)
 	}
 	var keep, gone []*description
-	for _, g := range a.sorted() {
+	for _, g := range a.all() {
 		if slices.Contains(needed, g.Generation) {
 			keep = append(keep, g)
 		} else {
@@ -149,6 +156,7 @@ func (s *store) clean(a *attachment) error {
 			return err
 		}
 	}
+	s.hookShadows(a)
 	return s.removePins(a.key, needed)
 }
 
@@ -218,7 +226,7 @@ func (s *store) remove(key string) error {
 		if err := step(fmt.Sprint("remove ", i)); err != nil {
 			return err
 		}
-		if path == s.bpf(key) {
+		if i == 1 { // before what tells of them
 			if err := s.unlink(key, nil); err != nil {
 				return err
 			}

@@ -33,7 +33,7 @@ func Show(ctx context.Context, dev string) (out *InForce, notes []string, err er
 		defer a.Close()
 		g := a.current()
 		out = &InForce{
-			Path: g.Policy, Source: g.Source, OnError: g.OnError, Trial: a.trial() != nil,
+			Path: g.Policy, Source: g.Source, OnError: g.OnError, Trial: a.onTrial() != nil,
 		}
 		err = readJSON(s.files(a.key, g.Generation), &out.Files)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -1,9 +1,7 @@
 package dataplane
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -12,11 +10,11 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
 	"levee/internal/kernel"
+	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
 
@@ -24,14 +22,18 @@ import (
 type staged struct {
 	key     string
 	desc    *description
-	plain   *loaded     // without deadline
-	trial   *loaded     // with, nil unless asked for; shares all maps with plain
-	links   []link.Link // of the programs that do not judge
-	writers *os.File    // keeps writers of dynamic sets out until it is closed
-	others  *os.File    // the same for sets whose entries are copied from another interface
+	plain   *loaded  // without deadline
+	trial   *loaded  // with, nil unless asked for; shares all maps with plain
+	links   []hold   // of the programs that do not judge
+	writers *os.File // keeps writers of dynamic sets out until it is closed
+	others  *os.File // the same for sets whose entries are copied from another interface
+	shadow  *staged  // beside it; nil: there is none
 }
 
 func (st *staged) Close() {
+	if st.shadow != nil {
+		st.shadow.Close()
+	}
 	for _, l := range st.links {
 		l.Close()
 	}
@@ -111,7 +113,10 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	if err := writeJSON(u.describe(st.key, st.desc.Generation), st.desc); err != nil {
 		return nil, err
 	}
-	return st, u.linkOthers(st, plain)
+	if err := u.linkOthers(st, plain); err != nil {
+		return nil, err
+	}
+	return st, u.followWithShadow(st, t)
 }
 
 func (u *up) compiled(t codegen.Target) (*codegen.Program, error) {
@@ -153,15 +158,20 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 	if err != nil {
 		return err
 	}
-	hash := sha256.Sum256(u.Source)
 	d := &description{
 		Generation: 1, Dev: u.Dev, Names: u.Names, Link: u.dev.link, Ifindex: u.dev.index,
 		Netns: u.dev.netns,
 		Mode:  t.mode, Reason: why, Frags: t.frags,
-		Policy: u.PolicyPath, Hash: hex.EncodeToString(hash[:]), Source: u.Source,
+		Policy: u.PolicyPath, Hash: hashOf(u.Source), Source: u.Source,
 		Since:   time.Now(),
 		Program: id, RowBytes: p.RowBytes,
 		Slots: describeSlots(p.Slots, syntax.Base(u.PolicyPath)), Spared: p.Spared,
+		Live: u.live,
+	}
+	for i := range d.Slots {
+		if sl := &d.Slots[i]; sl.Reason == policy.ByRule.String() && sl.Line == 0 {
+			sl.Where = "live" // a rule of u.live
+		}
 	}
 	if u.cause != nil {
 		d.OnError = u.cause.Error()
@@ -173,7 +183,14 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 		d.OnError += "; " + plain
 		u.note("%s", plain)
 	}
-	if t.mode == Clsact {
+	if slices.ContainsFunc(p.Links, func(l codegen.Link) bool { return l.At == codegen.Egress }) {
+		way, err := u.egress(t.mode)
+		if err != nil {
+			return err
+		}
+		d.EgressFilter = way == Clsact
+	}
+	if t.mode == Clsact && u.beside == nil || d.EgressFilter {
 		if d.MadeQdisc, err = u.makesQdisc(); err != nil {
 			return err
 		}
@@ -203,6 +220,9 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 		numbers = append(numbers, u.at.carried.Folded...)
 		for n := range u.at.gens {
 			numbers = append(numbers, n)
+		}
+		if u.beside != nil {
+			numbers = append(numbers, u.beside.of.Generation)
 		}
 	}
 	if len(numbers) > 0 {
@@ -297,6 +317,11 @@ func (st *staged) arm(confirm time.Duration) (*ebpf.Program, error) {
 // unstage removes a generation that has not taken over.
 func (u *up) unstage(st *staged) error {
 	var paths []string
+	if st.shadow != nil {
+		if err := u.unstage(st.shadow); err != nil {
+			return err
+		}
+	}
 	if st.desc != nil {
 		n := st.desc.Generation
 		paths = []string{u.describe(st.key, n), u.files(st.key, n), u.pins(st.key, n)}
@@ -305,6 +330,11 @@ func (u *up) unstage(st *staged) error {
 		paths = []string{u.state(st.key), u.bpf(st.key)} // of this generation alone
 	}
 	var errs []error
+	for _, l := range st.links {
+		if f, ok := l.(*filter); ok { // a link goes with its pin
+			errs = append(errs, f.Detach())
+		}
+	}
 	for _, path := range paths {
 		errs = append(errs, os.RemoveAll(path))
 	}

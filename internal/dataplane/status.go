@@ -41,6 +41,9 @@ type Attachment struct {
 	Flows    *flow.Stats   `json:"flows"`   // nil if the policy asks for no connections
 	// nil if the policy follows no fragments
 	Fragments *fragment.Stats `json:"fragments"`
+	Shadow    *ShadowState    `json:"-"` // nil if there is none
+	// rules that the agent has added, nil if there are none
+	Live *LiveRules `json:"live,omitempty"`
 }
 
 // ProgramInfo is what the kernel says about the program in force.
@@ -168,11 +171,17 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 	pin := pinProg
 	if a.trial() != nil {
 		pin = pinTrial
+	}
+	if a.onTrial() != nil {
 		left, err := s.timeLeft(g.Deadline)
 		if err != nil {
 			return nil, err
 		}
 		t.Trial = max(left, 1) // 0 is for "not on trial"
+	}
+	var err error
+	if t.Live, err = s.tellLive(a); err != nil {
+		return nil, err
 	}
 	prog, err := s.openProgram(filepath.Join(s.pins(a.key, g.Generation), pin))
 	if err != nil {
@@ -196,6 +205,9 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 		return nil, err
 	}
 	if t.Fragments, err = s.tellFragments(a); err != nil {
+		return nil, err
+	}
+	if t.Shadow, err = s.tellShadow(a); err != nil {
 		return nil, err
 	}
 	totals, err := s.totals(a)

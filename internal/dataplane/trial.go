@@ -42,7 +42,7 @@ func Confirm(ctx context.Context, dev string) error {
 			return err
 		}
 		defer a.Close()
-		g := a.trial()
+		g := a.onTrial()
 		if g == nil {
 			if rb := a.carried.RolledBack; rb != nil {
 				return fmt.Errorf("too late: %s on %s was not confirmed by %s, and the policy "+

@@ -31,6 +31,9 @@ type UpOptions struct {
 	// Fallbacks are put in force instead, the first that can be, when the machine cannot load or
 	// attach the policy (ErrUnable): what its `on error` asks for.
 	Fallbacks []CompileFunc
+
+	live       []string // rules that are added to the policy (Live)
+	egressMode Mode     // of programs at egress beside XDP; "" is what the kernel has
 }
 
 // ErrUnable is wrapped by errors that mean: the policy is right, but this machine cannot load it
@@ -97,6 +100,7 @@ type up struct {
 	at      *attachment // nil: first policy on this interface
 	sibling *attachment // an interface whose entries of dynamic sets a first policy takes
 	staged  *staged     // what is in force, once report is set
+	beside  *beside     // a shadow is staged; nil: a policy that is to be in force
 	report  *Report     // set once the new policy is in force
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -29,12 +28,13 @@ type Event struct {
 	Link   packet.Link // what they begin with
 }
 
-// Losses are events that were not told, since the watch began or told of losses last.
+// Losses are packets of a rule that were not told of, since the watch began or told of losses last.
+// Each packet is told of or counted once.
 type Losses struct {
-	Rule  SlotCounter // without counts; its zero value for Ring
-	Bound uint64      // above what a CPU tells a second: by codegen.EventsPerSecond
-	Ring  uint64      // the reader was too slow: no place in a CPU's ring
-	Other uint64      // the kernel took none: no reader on that CPU
+	Rule   SlotCounter // without counts
+	Bound  uint64      // above what a CPU tells a second
+	Ring   uint64      // no place in a CPU's ring: the reader was too slow
+	Reader uint64      // they were in a ring when the reader ended
 }
 
 // ringBytes is the memory of events of one CPU that wait for the reader.
@@ -55,8 +55,7 @@ func Watch(ctx context.Context, dev string, event func(Event), lost func(Losses)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 		case err != nil:
 			return fmt.Errorf("read events: %w", err)
-		case record.LostSamples > 0:
-			lost(Losses{Ring: record.LostSamples})
+		case record.LostSamples > 0: // the program has counted them, by rule
 		default:
 			w.tell(record, event)
 		}
@@ -67,15 +66,41 @@ func Watch(ctx context.Context, dev string, event func(Event), lost func(Losses)
 			}
 		}
 	}
+	// From here on the program counts what it has nobody for.
+	if err := w.reader.Pause(); err != nil {
+		return fmt.Errorf("end the reading of events: %w", err)
+	}
+	if err := drain(w.reader, func(r perf.Record) { w.tell(r, event) }); err != nil {
+		return err
+	}
 	_, err := w.look(context.WithoutCancel(ctx), lost)
 	return err
+}
+
+// drain reads what lies in the rings, and no more than that.
+func drain(r *perf.Reader, tell func(perf.Record)) error {
+	r.SetDeadline(time.Time{})
+	if err := r.Flush(); err != nil {
+		return fmt.Errorf("read the last events: %w", err)
+	}
+	for {
+		record, err := r.Read()
+		switch {
+		case errors.Is(err, perf.ErrFlushed):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read the last events: %w", err)
+		case record.LostSamples == 0:
+			tell(record)
+		}
+	}
 }
 
 // watch is one under way.
 type watch struct {
 	dev    string
 	link   packet.Link
-	only   net.Listener // a name that only one process can have
+	only   sole
 	reader *perf.Reader
 	rules  map[uint32]SlotCounter // of logs, by number
 	before map[string][2]uint64   // losses by generation and identity, as they were last
@@ -86,15 +111,13 @@ func (w *watch) close() {
 	if w.reader != nil {
 		w.reader.Close()
 	}
-	if w.only != nil {
-		w.only.Close()
-	}
+	w.only.release()
 }
 
-// open finds the logs of the policy in force.
+// open finds the logs of the policy in force. What they have lost is read when their events have a
+// reader.
 func (w *watch) open(ctx context.Context) error {
-	var events *ebpf.Map
-	err := transact(ctx, func(s *store) error {
+	return transact(ctx, func(s *store) error {
 		a, err := s.find(w.dev)
 		if err != nil {
 			return err
@@ -104,34 +127,31 @@ func (w *watch) open(ctx context.Context) error {
 		name, ok := codegen.MapOf(g.Maps, codegen.Events)
 		if !ok {
 			return fmt.Errorf("the policy on %s has no log: write one, such as `log tcp syn "+
-				"sample 1/100`", w.dev)
+				"sample 1/100`, or watch what it decides: `levee watch --verdict drop`", w.dev)
 		}
 		w.link = g.Link
-		// An abstract name belongs to the network namespace, and goes with the process.
-		w.only, err = net.Listen("unix", "@levee/watch/"+a.key)
-		if err != nil {
+		err = w.only.take(s, a.key, "watch")
+		if errors.Is(err, errTaken) {
 			return fmt.Errorf("somebody else watches %s already; events go to one", w.dev)
 		}
-		events, err = s.openPinned(a.key, g.Generation, name)
+		if err != nil {
+			return err
+		}
+		events, err := s.openPinned(a.key, g.Generation, name)
 		if err == nil && events == nil {
 			err = fmt.Errorf("the policy on %s has gone", w.dev)
 		}
 		if err != nil {
 			return err
 		}
+		defer events.Close()
+		if w.reader, err = perf.NewReader(events, ringBytes); err != nil {
+			return kernel.Refuse(err, "read events")
+		}
+		w.looked = time.Now()
 		_, err = w.readLosses(s, a)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	defer events.Close()
-	w.looked = time.Now()
-	w.reader, err = perf.NewReader(events, ringBytes)
-	if err != nil {
-		return kernel.Refuse(err, "read events")
-	}
-	return nil
 }
 
 // tell hands one event on.
@@ -162,7 +182,7 @@ func (w *watch) look(ctx context.Context, lost func(Losses)) (there bool, err er
 		all, err = w.readLosses(s, a)
 		return err
 	})
-	if ctx.Err() != nil || !there {
+	if err != nil && ctx.Err() != nil || !there {
 		return there, nil
 	}
 	for _, l := range all {
@@ -200,8 +220,8 @@ func (w *watch) readLosses(s *store, a *attachment) (out []Losses, err error) {
 		key := fmt.Sprint(g.Generation, " ", id)
 		was := w.before[key] // none of a policy that has come since
 		w.before[key] = now
-		if d := (Losses{Rule: c, Bound: now[0] - was[0], Other: now[1] - was[1]}); d.Bound > 0 ||
-			d.Other > 0 {
+		if d := (Losses{Rule: c, Bound: now[0] - was[0], Ring: now[1] - was[1]}); d.Bound > 0 ||
+			d.Ring > 0 {
 			out = append(out, d)
 		}
 	}

@@ -64,8 +64,7 @@ func TestWatchTellsOfPacketsAndOfLosses(t *testing.T) {
 				}, func(l Losses) {
 					mu.Lock()
 					defer mu.Unlock()
-					lost.Bound, lost.Ring, lost.Other = lost.Bound+l.Bound, lost.Ring+l.Ring,
-						lost.Other+l.Other
+					lost.Bound, lost.Ring = lost.Bound+l.Bound, lost.Ring+l.Ring
 				})
 			}()
 			count := func(label string) int {
@@ -88,10 +87,8 @@ func TestWatchTellsOfPacketsAndOfLosses(t *testing.T) {
 			n.sendFrame(t, frame[:20])
 			up(text + "# again\n")
 			before := count("dns")
-			for range 20 {
-				n.sendFrame(t, frame)
-			}
 			eventually(t, func() error {
+				n.sendFrame(t, frame) // one at a time, for the bound
 				if count("dns") < before+20 || count("odd") == 0 && mode != XDPGeneric {
 					return errors.New("nothing was told of")
 				}
@@ -109,18 +106,20 @@ func TestWatchTellsOfPacketsAndOfLosses(t *testing.T) {
 			for range 30_000 {
 				n.sendFrame(t, frame)
 			}
-			took := time.Since(start)
 			now := status(t)
+			took := time.Since(start)
 			stop()
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
 			sent := int(now.packets("dns") - was.packets("dns"))
 			got := count("dns") - first
-			if most := int(codegen.EventsPerSecond * (took.Seconds() + 0.1)); got > most {
+			// The sender may have changed its CPU.
+			if most := int(codegen.EventsPerSecond * (took.Seconds() + 0.1) *
+				float64(runtime.NumCPU())); got > most {
 				t.Errorf("told of %d packets in %v, at most %d", got, took, most)
 			}
-			if missing := sent - got; missing > int(lost.Bound+lost.Ring+lost.Other) {
+			if missing := sent - got; missing > int(lost.Bound+lost.Ring) {
 				t.Errorf("%d of %d packets were not told of, and %+v are counted", missing, sent,
 					lost)
 			}

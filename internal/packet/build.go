@@ -21,6 +21,11 @@ func Build(s Spec) ([]byte, error) {
 
 // BuildLayout is Build that also says where the parts of the frame are.
 func BuildLayout(s Spec) ([]byte, Layout, error) {
+	if s.Inner != nil {
+		if err := s.encapsulate(); err != nil {
+			return nil, Layout{}, err
+		}
+	}
 	if err := s.check(); err != nil {
 		return nil, Layout{}, err
 	}

@@ -92,6 +92,8 @@ type Packet struct {
 	NetworkOffset    int // in the frame: what follows Ethernet and tags
 	TransportOffset  int // in the frame: what follows the IP headers; 0 if not reached
 	ExtensionHeaders int // IPv6 extension headers walked
+
+	cut bool // it is within a tunnel, and the rest of it in other fragments
 }
 
 // HasPorts says whether the packet has a source and a destination port.
@@ -181,10 +183,10 @@ func (p *Packet) lookThrough(frame []byte) ([]byte, Malformed) {
 			return frame, WellFormed
 		}
 		length := int(binary.BigEndian.Uint16(b[4:]))
-		if length < 2 || 6+length > len(b) {
+		if length < 2 || !p.cut && 6+length > len(b) {
 			return nil, TruncatedEthernet
 		}
-		frame = frame[:p.NetworkOffset+6+length]
+		frame = frame[:min(len(frame), p.NetworkOffset+6+length)]
 		p.EtherType, p.Carried = inner, true
 		p.NetworkOffset += 8
 	case EtherMPLS, EtherMPLSMulticast:
@@ -195,7 +197,11 @@ func (p *Packet) lookThrough(frame []byte) ([]byte, Malformed) {
 			if b[4*i+2]&1 == 0 { // the last one has the bit
 				continue
 			}
-			if inner := b[4*i+4:]; len(inner) > 0 {
+			inner := b[4*i+4:]
+			if p.cut && len(inner) == 0 {
+				return nil, TruncatedEthernet
+			}
+			if len(inner) > 0 {
 				version := versionTypes[inner[0]>>4]
 				if version != 0 {
 					p.EtherType, p.Carried = version, true
@@ -225,9 +231,13 @@ func (p *Packet) ipv4(b []byte) Malformed {
 		return IPHeaderLength
 	}
 	total := int(binary.BigEndian.Uint16(b[2:]))
-	if total < header || total > len(b) {
+	if p.cut && header > len(b) {
+		return TruncatedIP
+	}
+	if total < header || total > len(b) && !p.cut {
 		return IPLength
 	}
+	here := min(total, len(b))
 	frag := binary.BigEndian.Uint16(b[6:])
 	offset := int(frag&0x1fff) * 8
 	if offset+total > 0xffff {
@@ -244,9 +254,9 @@ func (p *Packet) ipv4(b []byte) Malformed {
 	p.Fragment = offset > 0 || frag&0x2000 != 0
 	p.MoreFragments = frag&0x2000 != 0
 	p.Datagram = uint32(binary.BigEndian.Uint16(b[4:]))
-	p.FragmentAt, p.FragmentLen = offset, total-header
+	p.FragmentAt, p.FragmentLen = offset, here-header
 	p.TransportOffset = p.NetworkOffset + header
-	return p.transport(b[header:total])
+	return p.transport(b[header:here])
 }
 
 // ipv6 reads RFC 8200; b is all that follows Ethernet and tags.
@@ -258,9 +268,10 @@ func (p *Packet) ipv6(b []byte) Malformed {
 		return IPVersion
 	}
 	payload := int(binary.BigEndian.Uint16(b[4:]))
-	if payload > len(b)-40 {
+	if payload > len(b)-40 && !p.cut {
 		return IPLength
 	}
+	here := min(40+payload, len(b))
 	p.Family = IPv6
 	p.Len = 40 + payload
 	p.DSCP = uint8(binary.BigEndian.Uint16(b) >> 6 & 0x3f)
@@ -268,7 +279,7 @@ func (p *Packet) ipv6(b []byte) Malformed {
 	p.Src = netip.AddrFrom16([16]byte(b[8:24]))
 	p.Dst = netip.AddrFrom16([16]byte(b[24:40]))
 	p.TransportOffset = p.NetworkOffset + 40
-	rest, bad := p.extensions(b[6], b[40:40+payload])
+	rest, bad := p.extensions(b[6], b[40:here])
 	if bad != WellFormed {
 		return bad
 	}
@@ -374,7 +385,7 @@ func (p *Packet) tcp(b []byte) Malformed {
 // the whole datagram, which is longer than what is there.
 func (p *Packet) udpLength(b []byte) Malformed {
 	n := int(binary.BigEndian.Uint16(b[4:]))
-	if n < 8 || !p.Fragment && n > len(b) {
+	if n < 8 || !p.Fragment && !p.cut && n > len(b) {
 		return L4Length
 	}
 	return WellFormed

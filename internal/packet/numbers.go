@@ -13,11 +13,14 @@ const (
 const (
 	ProtoHopByHop = 0
 	ProtoICMP     = 1
+	ProtoIPIP     = 4
 	ProtoTCP      = 6
 	ProtoUDP      = 17
 	ProtoDCCP     = 33
+	ProtoIPv6     = 41 // IPv6 in IP
 	ProtoRouting  = 43
 	ProtoFragment = 44
+	ProtoGRE      = 47
 	ProtoAH       = 51
 	ProtoICMP6    = 58
 	ProtoNoNext   = 59

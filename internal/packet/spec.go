@@ -50,6 +50,7 @@ type Spec struct {
 	// what Len asks for behind Payload counts 0, 1, 2, ... instead of being zero
 	Counting bool
 	Fields   []FieldValue
+	Inner    *Spec // what the packet carries, behind the header of a tunnel: see encapsulate
 }
 
 // Extension is an extension header of IPv6. Its length is computed.

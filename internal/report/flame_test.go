@@ -36,7 +36,7 @@ func TestFlameGraphZoomsOffline(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := start(t, path, 1280, "light")
-	b.run(t, chromedp.Navigate("file://"+path))
+	b.Run(t, chromedp.Navigate("file://"+path))
 	want := func(when, frames string) {
 		t.Helper()
 		if got := eval[string](t, b, shown); got != frames {

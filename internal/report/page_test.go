@@ -2,7 +2,6 @@ package report
 
 import (
 	"bytes"
-	"context"
 	"encoding/csv"
 	"errors"
 	"flag"
@@ -12,33 +11,23 @@ import (
 	"image/png"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	devtools "github.com/chromedp/cdproto/browser"
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"levee/web/webtest"
 )
 
 var shots = flag.String("shots", "", "a directory for screenshots of the page, to look at")
 
-// browser is a Chromium of its own that opened one page from a file, and what went wrong in it.
-type browser struct {
-	context.Context
-	mu    sync.Mutex
-	wrong []string // console messages, exceptions, requests beyond the page itself
-}
+type browser struct{ *webtest.Browser }
 
 // open writes the document as a page and opens it; width is that of the window in CSS pixels.
 func open(t *testing.T, d *Document, width int64, scheme string) *browser {
@@ -54,103 +43,34 @@ func open(t *testing.T, d *Document, width int64, scheme string) *browser {
 	b := start(t, page, width, scheme)
 	if err := chromedp.Do(b, chromedp.Navigate("file://"+page),
 		chromedp.WaitReady(chromedp.CSS(`html[data-ready="true"]`))); err != nil {
-		t.Fatalf("opening the page: %v; %q", err, b.wrong)
+		t.Fatalf("opening the page: %v; %q", err, b.Wrong())
 	}
 	return b
 }
 
-// start starts a browser that is to open one file.
+// start starts a browser that is to open one file, and to ask for nothing else.
 func start(t *testing.T, page string, width int64, scheme string) *browser {
 	t.Helper()
-	var bin string
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			bin = path
-			break
-		}
+	own := func(url string) bool {
+		url, _, _ = strings.Cut(url, "#")
+		return url == "file://"+page || strings.HasPrefix(url, "data:") ||
+			strings.HasPrefix(url, "blob:")
 	}
-	if bin == "" {
-		t.Skip("needs chromium (scripts/deps test installs it)")
-	}
-	options := []chromedp.ExecAllocatorOption{
-		chromedp.ExecPath(bin), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
-		chromedp.UserDataDir(filepath.Join(t.TempDir(), "profile")),
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
-		chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true),
-		chromedp.Flag("force-color-profile", "srgb"),
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	ctx, stop := chromedp.NewExecAllocator(ctx, options...)
-	tab, closeTab := chromedp.NewContext(ctx)
-	t.Cleanup(func() { closeTab(); stop(); cancel() })
-	b := &browser{Context: tab}
-	// the first step starts the browser
-	if err := chromedp.Do(tab, chromedp.EmulateViewport(width, 900)); err != nil {
-		t.Fatalf("starting %s: %v", bin, err)
-	}
-	if err := chromedp.Listen(tab, func(event any) { b.note(event, "file://"+page) }); err != nil {
-		t.Fatal(err)
-	}
-	dark := emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
-	}
-	_, errMedia := chromedp.Call(tab, emulation.SetEmulatedMedia, dark)
-	_, errNetwork := chromedp.Call(tab, network.Enable, network.EnableParams{})
-	_, errLog := chromedp.Call(tab, log.Enable, cdp.Empty{})
-	if err := errors.Join(errMedia, errNetwork, errLog); err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-// note keeps what a page that asks for nothing and has no mistake does not do.
-func (b *browser) note(event any, page string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch e := event.(type) {
-	case *runtime.EventConsoleAPICalled:
-		for _, a := range e.Args {
-			b.wrong = append(b.wrong, fmt.Sprintf("console: %s %s", a.Value, a.Description))
-		}
-	case *runtime.EventExceptionThrown:
-		b.wrong = append(b.wrong, fmt.Sprintf("exception: %+v", *e.ExceptionDetails))
-	case *log.EventEntryAdded:
-		b.wrong = append(b.wrong, "log: "+e.Entry.Text)
-	case *network.EventRequestWillBeSent:
-		url, _, _ := strings.Cut(e.Request.URL, "#")
-		own := strings.HasPrefix(url, "data:") || strings.HasPrefix(url, "blob:")
-		if url != page && !own {
-			b.wrong = append(b.wrong, "request: "+url)
-		}
-	}
+	return &browser{webtest.Start(t, webtest.Window{Width: width, Height: 900, Scheme: scheme,
+		Own: own})}
 }
 
 // close fails the test for everything that the page should not have done.
 func (b *browser) close(t *testing.T) {
 	t.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, w := range b.wrong {
+	for _, w := range b.Wrong() {
 		t.Error(w)
-	}
-}
-
-func (b *browser) run(t *testing.T, steps ...chromedp.Action[chromedp.Void]) {
-	t.Helper()
-	if err := chromedp.Do(b, steps...); err != nil {
-		t.Fatal(err)
 	}
 }
 
 func eval[T any](t *testing.T, b *browser, js string) T {
 	t.Helper()
-	out, err := chromedp.Run(b, chromedp.Evaluate[T](js))
-	if err != nil {
-		t.Fatalf("%v: %s", err, js)
-	}
-	return out
+	return webtest.Eval[T](t, b.Browser, js)
 }
 
 func (b *browser) shot(t *testing.T, name string) {
@@ -212,13 +132,13 @@ func TestThePageWorksOfflineInChromium(t *testing.T) {
 func toggles(t *testing.T, b *browser) {
 	const button = `section[data-chart="sets-lookup"] .legend button[data-series="2"]`
 	before := inkOf(t, b, "sets-lookup")
-	b.run(t, chromedp.Click(chromedp.CSS(button)))
+	b.Run(t, chromedp.Click(chromedp.CSS(button)))
 	off := inkOf(t, b, "sets-lookup")
 	if pressed := eval[string](t, b, `document.querySelector('`+button+
 		`').getAttribute('aria-pressed')`); pressed != "false" || off >= before {
 		t.Errorf("pressed %s, %d pixels after %d: want less", pressed, off, before)
 	}
-	b.run(t, chromedp.Click(chromedp.CSS(button)))
+	b.Run(t, chromedp.Click(chromedp.CSS(button)))
 	if on := inkOf(t, b, "sets-lookup"); on != before {
 		t.Errorf("%d pixels once it is back, want %d", on, before)
 	}
@@ -228,11 +148,11 @@ func toggles(t *testing.T, b *browser) {
 func hoverAt(t *testing.T, b *browser, id string, x, y float64) string {
 	t.Helper()
 	over := `section[data-chart="` + id + `"] .u-over`
-	b.run(t, chromedp.ScrollIntoView(chromedp.CSS(over)))
+	b.Run(t, chromedp.ScrollIntoView(chromedp.CSS(over)))
 	box := eval[map[string]float64](t, b,
 		`(() => { const r = document.querySelector('`+over+
 			`').getBoundingClientRect(); return {x: r.x, y: r.y, w: r.width, h: r.height}; })()`)
-	b.run(t, chromedp.MouseEvent("mouseMoved", box["x"]+x*box["w"], box["y"]+y*box["h"]))
+	b.Run(t, chromedp.MouseEvent("mouseMoved", box["x"]+x*box["w"], box["y"]+y*box["h"]))
 	return eval[string](t, b, `(() => { const e = document.querySelector('section[data-chart="`+id+
 		`"] .tip'); return e.hidden ? '' : e.innerText; })()`)
 }
@@ -257,14 +177,14 @@ func hovers(t *testing.T, b *browser) {
 
 func reads(t *testing.T, b *browser) {
 	const plot = `section[data-chart="sets-lookup"] .plot`
-	b.run(t, chromedp.Focus(chromedp.CSS(plot)),
+	b.Run(t, chromedp.Focus(chromedp.CSS(plot)),
 		chromedp.SendKeys(chromedp.CSS(plot), kb.ArrowRight+kb.ArrowRight))
 	const reader = `document.querySelector('section[data-chart="sets-lookup"] .reader').textContent`
 	if got := eval[string](t, b, reader); !containsAll(got,
 		[]string{"levee static", "entries 100", " ns", "95 % interval"}) {
 		t.Errorf("the second key reads %q", got)
 	}
-	b.run(t, chromedp.SendKeys(chromedp.CSS(plot), kb.End+kb.ArrowLeft+kb.ArrowLeft))
+	b.Run(t, chromedp.SendKeys(chromedp.CSS(plot), kb.End+kb.ArrowLeft+kb.ArrowLeft))
 	if got := eval[string](t, b, reader); !containsAll(got,
 		[]string{"kernel hash map", "no figure", "wrong answers: 12 of 131072"}) {
 		t.Errorf("the gap reads %q", got)
@@ -301,7 +221,7 @@ func logs(t *testing.T, b *browser) {
 		box := `section[data-chart="` + c.id + `"] input[data-switch="` + c.key + `"]`
 		picture := `document.querySelector('section[data-chart="` + c.id + `"] canvas').toDataURL()`
 		before := eval[string](t, b, picture)
-		b.run(t, chromedp.Click(chromedp.CSS(box)))
+		b.Run(t, chromedp.Click(chromedp.CSS(box)))
 		if eval[string](t, b, picture) == before {
 			t.Errorf("%s: %s changes nothing", c.id, c.key)
 		}
@@ -311,11 +231,11 @@ func logs(t *testing.T, b *browser) {
 
 func sorts(t *testing.T, b *browser) {
 	const first = `document.querySelector('#certificate tbody tr td').textContent`
-	b.run(t, chromedp.Click(`#certificate thead th:nth-child(2) button`))
+	b.Run(t, chromedp.Click(`#certificate thead th:nth-child(2) button`))
 	if got := eval[string](t, b, first); got != "tc ingress" {
 		t.Errorf("by windows %q comes first, want tc ingress", got)
 	}
-	b.run(t, chromedp.Click(`#certificate thead th:nth-child(2) button`))
+	b.Run(t, chromedp.Click(`#certificate thead th:nth-child(2) button`))
 	if got := eval[string](t, b, first); got != "xdp native" {
 		t.Errorf("by windows, most first, %q comes first, want xdp native", got)
 	}
@@ -359,7 +279,7 @@ e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.tagName + '.' + e
 func action(t *testing.T, b *browser, id, name string) {
 	t.Helper()
 	button := `section[data-chart="` + id + `"] button[data-action="` + name + `"]`
-	b.run(t, chromedp.Focus(chromedp.CSS(button)),
+	b.Run(t, chromedp.Focus(chromedp.CSS(button)),
 		chromedp.SendKeys(chromedp.CSS(button), kb.Enter))
 }
 
@@ -414,7 +334,7 @@ func TestAChartIsTakenOutOfThePage(t *testing.T) {
 	}
 	const shownFull = `(document.fullscreenElement || {}).id || ''`
 	action(t, b, "latency", "full-screen")
-	b.run(t, chromedp.WaitReady(chromedp.CSS(`#latency:fullscreen`)))
+	b.Run(t, chromedp.WaitReady(chromedp.CSS(`#latency:fullscreen`)))
 	if got := eval[string](t, b, shownFull); got != "latency" {
 		t.Errorf("%q is on the full screen", got)
 	}
@@ -458,7 +378,7 @@ func sameCSV(t *testing.T, id string, got, all []byte) {
 
 func TestALinkOpensTheSameView(t *testing.T) {
 	b := open(t, sample(), 1000, "light")
-	b.run(t, chromedp.Click(chromedp.CSS(
+	b.Run(t, chromedp.Click(chromedp.CSS(
 		`section[data-chart="latency"] .legend button[data-series="1"]`)),
 		chromedp.Click(chromedp.CSS(
 			`section[data-chart="sets-lookup"] input[data-switch="logY"]`)))
@@ -470,7 +390,7 @@ func TestALinkOpensTheSameView(t *testing.T) {
 	}
 	ink := map[string]int{"latency": inkOf(t, b, "latency"), "sets-lookup": inkOf(t, b,
 		"sets-lookup")}
-	b.run(t, chromedp.Reload(), chromedp.WaitReady(chromedp.CSS(`html[data-ready="true"]`)))
+	b.Run(t, chromedp.Reload(), chromedp.WaitReady(chromedp.CSS(`html[data-ready="true"]`)))
 	for id, n := range ink {
 		if got := inkOf(t, b, id); got != n {
 			t.Errorf("%s: %d pixels in the view that was opened, want %d", id, got, n)
@@ -489,7 +409,7 @@ Math.abs(document.querySelector('#latency').getBoundingClientRect().top) < inner
 		eval[bool](t, b, `(() => { location.hash = '`+odd+`'; return true; })()`)
 	}
 	// the odd parts of the last are left out, and the series is on again
-	b.run(t, chromedp.WaitReady(chromedp.CSS(
+	b.Run(t, chromedp.WaitReady(chromedp.CSS(
 		`section[data-chart="latency"] button[data-series="1"][aria-pressed="true"]`)))
 	b.close(t)
 }

@@ -29,8 +29,14 @@ type Snapshot struct {
 type Interface struct {
 	Name   string
 	Title  string   // the policy, the hook and since when
-	Memory []string // a line for each thing that the policy remembers
+	Memory []Memory // things that the policy remembers
 	Rules  []Rule   // in the order in which packets meet them
+}
+
+// Memory is what one thing remembers: connections, a set, a limit.
+type Memory struct {
+	Name, Text string
+	Live       uint64 // entries, whose course is drawn
 }
 
 // Rule is a counter. What is counted under one ID goes on over a replace of the policy.
@@ -79,9 +85,10 @@ type screen struct {
 	read          Source
 	every         time.Duration
 	now           Snapshot
-	rules         map[[2]string]*history // by interface and ID
-	shown         int                    // the interface
-	first         int                    // row on the screen
+	rules         map[[2]string]*history  // by interface and ID
+	memories      map[[2]string][]float64 // entries in the last readings, by interface and name
+	shown         int                     // the interface
+	first         int                     // row on the screen
 	order         order
 	paused        bool
 	width, height int
@@ -186,6 +193,15 @@ func (s *screen) take(now Snapshot) {
 			s.rules[at] = h
 		}
 	}
+	before := s.memories
+	s.memories = map[[2]string][]float64{}
+	for _, i := range now.Interfaces {
+		for _, m := range i.Memory {
+			at := [2]string{i.Name, m.Name}
+			live := append(before[at], float64(m.Live))
+			s.memories[at] = live[max(0, len(live)-past):]
+		}
+	}
 	s.now = now
 }
 
@@ -232,7 +248,8 @@ func (s *screen) lines() []string {
 	}
 	out := []string{s.cut(title)}
 	for _, m := range i.Memory {
-		out = append(out, s.cut("  "+m))
+		live := sparkline(s.memories[[2]string{i.Name, m.Name}])
+		out = append(out, s.cut(fmt.Sprintf("%*s  %s: %s", 11+past, live, m.Name, m.Text)))
 	}
 	state := fmt.Sprintf("  %s packets/s counted, by %s", short(all), s.order)
 	if s.paused {

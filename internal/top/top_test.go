@@ -15,7 +15,8 @@ var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // counted is a snapshot after so many seconds, with packets by rule.
 func counted(seconds int, packets ...uint64) Snapshot {
-	i := Interface{Name: "eth0", Title: "edge.levee, xdp-native", Memory: []string{"cookies: 3"}}
+	i := Interface{Name: "eth0", Title: "edge.levee, xdp-native", Memory: []Memory{{"cookies", "3",
+		uint64(seconds)}}}
 	for k, n := range packets {
 		i.Rules = append(i.Rules, Rule{ID: fmt.Sprint(k), Verdict: "drop",
 			Label: fmt.Sprint("rule-", k),
@@ -63,7 +64,7 @@ func TestRulesAreSortedByTheirRates(t *testing.T) {
 		}
 	}
 	text := strings.Join(s.lines(), "\n")
-	for _, want := range []string{"eth0: edge.levee, xdp-native", "  cookies: 3",
+	for _, want := range []string{"eth0: edge.levee, xdp-native", ".█  cookies: 3",
 		"10 M packets/s counted", "     10 M", "       50", "    20 M"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the screen lacks %q:\n%s", want, text)
@@ -86,8 +87,12 @@ func TestACounterThatBeginsAnewHasNoRate(t *testing.T) {
 	if h := s.rules[[2]string{"eth0", "0"}]; len(h.rates) != past {
 		t.Errorf("%d rates are kept", len(h.rates))
 	}
+	if m := s.memories[[2]string{"eth0", "cookies"}]; len(m) != past || m[past-1] != 103 {
+		t.Errorf("of a memory there is %v", m)
+	}
 	s.take(Snapshot{At: begin.Add(200 * time.Second)})
-	if len(s.rules) != 0 || !strings.Contains(s.lines()[0], "no interface has a policy") {
+	if len(s.rules)+len(s.memories) != 0 ||
+		!strings.Contains(s.lines()[0], "no interface has a policy") {
 		t.Errorf("what is gone is still there: %q", s.lines())
 	}
 }

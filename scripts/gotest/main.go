@@ -1,35 +1,35 @@
 // Command gotest runs `go test` and prints what a reader of its result needs: a line for each
 // package, the output of what failed, and each skipped test with its reason.
 //
-// Its arguments are those of `go test`. A skip that says "needs root" is a failure when it runs as
-// root, since then the test can never have run. With LEVEE_NO_SKIP=1 in the environment every skip
-// is a failure, except those that say that something is not "at hand" (recorded inputs that are not
-// part of the repository, kinds of device that this kernel refuses to make) or that the run has to
-// be "asked for" (because it is long). GO names the go command. It exits 0 only if everything
-// passed.
+//	gotest [-alone PATTERN,...] ARGUMENT...
+//
+// Its arguments are those of `go test`. Packages of -alone, which stand first, are left out and run
+// one at a time behind the others: those that measure, and own the machine meanwhile.
+//
+// A skip that says "needs root" is a failure when it runs as root, since then the test can never
+// have run. With LEVEE_NO_SKIP=1 in the environment every skip is a failure, except those that say
+// that something is not "at hand" (recorded inputs that are not part of the repository, kinds of
+// device that this kernel refuses to make) or that the run has to be "asked for" (because it is
+// long). GO names the go command. It exits 0 only if everything passed.
 package main
 
 import (
 	"bufio"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
 func main() {
-	cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"),
-		append([]string{"test", "-json"}, os.Args[1:]...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
+	runs, err := split(os.Args[1:])
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "gotest: starting go test:", err)
+		fmt.Fprintln(os.Stderr, "gotest: listing packages:", err)
 		os.Exit(1)
 	}
 	forbidden := func(reason string) bool {
@@ -39,14 +39,64 @@ func main() {
 		return os.Geteuid() == 0 && strings.Contains(reason, "needs root")
 	}
 	r := newReport(os.Stdout, forbidden)
-	readErr := r.read(out)
-	waitErr := cmd.Wait()
-	if readErr != nil {
-		fmt.Fprintln(os.Stderr, "gotest: reading the output of go test:", readErr)
+	ok := true
+	for _, args := range runs {
+		if err := r.run(args); err != nil {
+			fmt.Fprintln(os.Stderr, "gotest:", err)
+			ok = false
+		}
 	}
-	if ok := r.summary(); !ok || readErr != nil || waitErr != nil {
+	if !r.summary() || !ok {
 		os.Exit(1)
 	}
+}
+
+func goTool(args ...string) *exec.Cmd {
+	cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"), args...)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// split gives the arguments of each `go test`: one, or with -alone two. The last argument is then
+// the pattern of all packages.
+func split(args []string) ([][]string, error) {
+	if len(args) < 3 || args[0] != "-alone" {
+		return [][]string{args}, nil
+	}
+	list := func(patterns ...string) ([]string, error) {
+		out, err := goTool(append([]string{"list"}, patterns...)...).Output()
+		return strings.Fields(string(out)), err
+	}
+	alone, err := list(strings.Split(args[1], ",")...)
+	if err != nil {
+		return nil, err
+	}
+	together, err := list(args[len(args)-1])
+	if err != nil {
+		return nil, err
+	}
+	together = slices.DeleteFunc(together,
+		func(p string) bool { return slices.Contains(alone, p) })
+	flags := args[2 : len(args)-1]
+	return [][]string{slices.Concat(flags, together),
+		slices.Concat(flags, []string{"-p", "1"}, alone)}, nil
+}
+
+// run is one `go test`.
+func (r *report) run(args []string) error {
+	cmd := goTool(append([]string{"test", "-json"}, args...)...)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("starting go test: %w", err)
+	}
+	readErr := r.read(out)
+	if readErr != nil {
+		readErr = fmt.Errorf("reading the output of go test: %w", readErr)
+	}
+	return errors.Join(readErr, cmd.Wait())
 }
 
 // event is a line of `go test -json` (go doc test2json).

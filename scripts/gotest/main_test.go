@@ -58,3 +58,21 @@ func TestReport(t *testing.T) {
 		})
 	}
 }
+
+// Each package is run once: beside another one, or alone behind them.
+func TestPackagesThatMeasureRunAlone(t *testing.T) {
+	runs, err := split([]string{"-alone", "./../kernels,./../columns", "-count", "1", "-p", "2",
+		"./../..."})
+	if err != nil || len(runs) != 2 {
+		t.Fatal(runs, err)
+	}
+	together, alone := strings.Join(runs[0], " "), strings.Join(runs[1], " ")
+	if want := "-count 1 -p 2 -p 1 levee/scripts/kernels levee/scripts/columns"; alone != want {
+		t.Errorf("alone: %s, want %s", alone, want)
+	}
+	if !strings.HasPrefix(together, "-count 1 -p 2 levee/scripts/") ||
+		!strings.Contains(together, "levee/scripts/gotest") ||
+		strings.Contains(together, "kernels") || strings.Contains(together, "columns") {
+		t.Errorf("together: %s", together)
+	}
+}

@@ -80,8 +80,10 @@ var checks = []check{
 		script: `tests internal/filter/codegen AsManyTermsOnThePayload`},
 	{name: "limits", script: `tests internal/dataplane 'LimitIsExact|AFullLimit|LimitForgets|KeysAreTold'`},
 	{name: "connections: oracle and program", script: `tests internal/filter/difftest Connections`},
-	{name: "connections of real hosts", from: version{6, 6},
+	{name: "connections of real hosts",
 		script: `tests internal/dataplane '^TestConnections$'`},
+	{name: "programs at egress, by links and by filters", script: `
+		tests internal/dataplane 'TestPolicyOfTwoLinks|ReplacesOfTwoLinks|AtEgress'`},
 	{name: "cookies: answers, proofs, real clients", script: `
 		modprobe 8021q
 		tests internal/dataplane 'Cookie(Answers|Proves|Above|Refuses|Clients|OverATag)|TransferDuring'`},
@@ -91,6 +93,18 @@ var checks = []check{
 	{name: "captures in every mode, with filters", script: `
 		tests internal/filter/capture .
 		tests internal/dataplane Capture`},
+	{name: "tunnels: packets within packets", script: `
+		tests internal/filter/difftest Tunnel
+		tests internal/dataplane Tunnel`},
+	{name: "shadows in every mode", script: `
+		tests internal/filter/difftest Shadow
+		tests internal/dataplane 'TestShadow|CaptureBeside'`},
+	{name: "decisions and logs watched",
+		script: `tests internal/dataplane 'Decision|AFloodLeaves|WhoWatches|TestWatch'`},
+	{name: "large sets: merged, followed, changed", script: `
+		tests internal/filter/prefix 'Bulk|AnEndedEntry'
+		tests internal/dataplane LargeSetsAreMerged`},
+	{name: "stories: agent, watch, shadow", script: `stories '^(agent.*|watch|shadow)$'`},
 	{name: "programs without the careful decoder", script: `tests internal/filter/codegen Plain`},
 	{name: "look-ups in tables of rules",
 		script: `tests internal/filter/ruletree 'TableAndProgram|SmallWorlds|PriorityHolds'`},
@@ -101,7 +115,5 @@ var checks = []check{
 		tests internal/filter/difftest Big -seed 2 -policies 30 -packets 15000 -records`},
 	{name: "the tests of code generation", long: true, script: `tests internal/filter/codegen .`},
 	{name: "the tests of the data plane", long: true, script: `
-		without='^$'
-		case $(uname -r) in 6.[1-5].*) without=TwoLinks ;; esac # programs at egress, by TCX alone
-		tests internal/dataplane . -test.skip "$without"`},
+		tests internal/dataplane .`},
 }

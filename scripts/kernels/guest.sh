@@ -15,6 +15,7 @@ mount -t devpts devpts /dev/pts
 ln -sf /proc/self/fd /dev/fd
 echo 'root:x:0:0::/root:/bin/sh
 nobody:x:65534:65534::/:/bin/sh' >/etc/passwd
+echo '127.0.0.1 localhost' >/etc/hosts
 ip link set lo up
 # say EVENT NAME: a line for the host, with the seconds since boot.
 say() { echo "@ $1 $(cut -d' ' -f1 /proc/uptime) $2"; }

@@ -24,20 +24,11 @@ pair() {
 	trap 'ip netns del ns; ip netns del peer' EXIT
 }
 
-# connections: the kernel runs programs at egress by TCX, which note connections.
-connections() {
-	case $(uname -r) in 6.[1-5].*) return 1 ;; esac
-}
-
 # attached HOOK: each example can be put in force at the hook, is shown with it, and taken away.
 attached() {
 	pair
 	for policy in examples/*.levee; do
 		echo "$policy $1"
-		if grep -q '^[a-z].* established' "$policy" && ! connections; then
-			says 3 'Linux 6.6 or newer' ip netns exec ns levee up "$policy" --dev v0 --mode "$1" --force
-			continue
-		fi
 		ip netns exec ns levee up "$policy" --dev v0 --mode "$1" --force
 		ip netns exec ns levee status --dev v0 --json | jq -e --arg hook "$1" '.interfaces[0].hook == $hook'
 		ip netns exec ns levee down --dev v0

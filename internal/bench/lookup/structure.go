@@ -160,6 +160,9 @@ func buildDynamic(prefixes []netip.Prefix, width int) (*Built, error) {
 			return b, err
 		}
 	}
+	if d.Due() {
+		d.Merge()
+	}
 	b.LoadTime = time.Since(start)
 	b.Update = func(p netip.Prefix) error { return d.Add(p, lease) }
 	const symbol = "dynamic"
@@ -169,7 +172,7 @@ func buildDynamic(prefixes []netip.Prefix, width int) (*Built, error) {
 	}
 	b.functions = func(to *assembler.Builder) { function(to, setMap, symbol, len(prefixes)+1) }
 	b.Depth = func(addrs []netip.Addr) (*Depth, string) {
-		return DepthOf(addrs, "prefix lengths tried, of those that the filter names", d.Probes), ""
+		return DepthOf(addrs, "levels of the bulk, or prefix lengths tried", d.Probes), ""
 	}
 	b.Code = func(to *assembler.Builder) { to.Emit(asm.Call.Label(symbol)) }
 	return b, b.charge()

@@ -1,6 +1,7 @@
-// Package capture makes the programs that capture: levee's program goes to them when it has judged
-// a packet. They look at the packet, the verdict and which slot decided, hand packets to who reads
-// them, and return the verdict. Clang makes them of bpf/capture.bpf.c; the filter is translated
+// Package capture makes the programs that capture, those that tell of decisions, and those that
+// take samples: levee's program goes to them when it has judged a packet. They look at the packet,
+// the verdict and which slot decided, hand packets to who reads them, and return the verdict. Clang
+// makes them of bpf/capture.bpf.c, bpf/watch.bpf.c and bpf/sample.bpf.c; the filter is translated
 // from instructions of the BSD packet filter, which libpcap makes of tcpdump's expressions.
 //
 // The package opens and loads nothing.
@@ -17,10 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/assembler"
-	"levee/internal/filter/plan"
 )
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package capture -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type capture_event -type capture_cpu hook ../../../bpf/capture.bpf.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package capture -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type watch_slot -type watch_cpu teller ../../../bpf/watch.bpf.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package capture -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type sample_event -type sample_kind sampler ../../../bpf/sample.bpf.c
 
 // Looks is how many bytes of a packet a filter sees.
 const Looks = len(hookCaptureCpu{}.Packet)
@@ -32,19 +34,24 @@ const (
 	CPUsMap     = "cpus"
 )
 
+// Judge is levee's program, as far as those of this package have to know it.
+type Judge struct {
+	TC             bool // it is at tc, not XDP
+	Frags          bool // it is of XDP and takes frames in several buffers
+	RowBytes, Rows int  // of its counters
+	Note           int  // byte of a row where it says what was decided
+	NumSlots       int  // of the policy in force
+}
+
 // Options say what is captured.
 type Options struct {
-	TC     bool              // of a program at tc, not XDP
-	Frags  bool              // of an XDP program that takes frames in several buffers
+	Judge
 	Filter []bpf.Instruction // nil: every packet
 	Snap   int               // bytes of each packet that are handed on
 	Bound  int               // packets a jiffy and CPU
 	// Verdicts are codes that programs return, nil for all.
 	Verdicts []int
 	Slots    [2]int // the first and the last that decides
-
-	// of levee's program
-	RowBytes, Rows, NumSlots int
 }
 
 // Spec is the program with its maps, of which that of the counters is for the caller to replace.
@@ -53,19 +60,7 @@ func Spec(o Options) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the programs that capture: %w", err)
 	}
-	name, other := "capture_xdp", "capture_tc"
-	if o.TC {
-		name, other = other, name
-	}
-	delete(spec.Programs, other)
-	p := spec.Programs[name]
-	if p.AttachType = ebpf.AttachXDP; o.TC {
-		p.AttachType = ebpf.AttachTCXIngress
-	}
-	if o.Frags {
-		p.Flags |= unix.BPF_F_XDP_HAS_FRAGS
-	}
-	p.Instructions = assembler.Older(p.Instructions)
+	p := o.choose(spec, "capture")
 	if o.Filter != nil {
 		body, err := translate(o.Filter)
 		if err != nil {
@@ -75,31 +70,57 @@ func Spec(o Options) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 			return nil, nil, err
 		}
 	}
-	verdicts := ^uint32(0)
-	if o.Verdicts != nil {
-		verdicts = 0
-		for _, code := range o.Verdicts {
-			verdicts |= 1 << (uint(code) & 31)
-		}
+	return spec, p, o.set(spec, map[string]any{"snap": uint32(o.Snap), "bound": uint32(o.Bound),
+		"verdicts": bits(o.Verdicts), "slots_from": uint32(o.Slots[0]),
+		"slots_to": uint32(o.Slots[1])})
+}
+
+// choose leaves the program for the hook of levee's in spec.
+func (j *Judge) choose(spec *ebpf.CollectionSpec, name string) *ebpf.ProgramSpec {
+	name, other := name+"_xdp", name+"_tc"
+	if j.TC {
+		name, other = other, name
 	}
-	for name, value := range map[string]uint32{
-		"row_bytes": uint32(o.RowBytes), "row_mask": uint32(o.Rows - 1),
-		"note_at": uint32(o.NumSlots * plan.SlotBytes), "snap": uint32(o.Snap),
-		"bound": uint32(o.Bound), "verdicts": verdicts,
-		"slots_from": uint32(o.Slots[0]), "slots_to": uint32(o.Slots[1]),
-	} {
+	delete(spec.Programs, other)
+	p := spec.Programs[name]
+	if p.AttachType = ebpf.AttachXDP; j.TC {
+		p.AttachType = ebpf.AttachTCXIngress
+	}
+	if j.Frags {
+		p.Flags |= unix.BPF_F_XDP_HAS_FRAGS
+	}
+	p.Instructions = assembler.Older(p.Instructions)
+	return p
+}
+
+// set gives a program its values, and where its note is.
+func (j *Judge) set(spec *ebpf.CollectionSpec, values map[string]any) error {
+	values["row_bytes"], values["row_mask"] = uint32(j.RowBytes), uint32(j.Rows-1)
+	values["note_at"] = uint32(j.Note)
+	for name, value := range values {
 		if err := spec.Variables[name].Set(value); err != nil {
-			return nil, nil, fmt.Errorf("set up the program that captures: %w", err)
+			return fmt.Errorf("set up a program behind the policy's: %w", err)
 		}
 	}
-	spec.Maps[CountersMap].ValueSize = uint32(o.RowBytes * o.Rows)
-	return spec, p, nil
+	spec.Maps[CountersMap].ValueSize = uint32(j.RowBytes * j.Rows)
+	return nil
+}
+
+// bits has a bit for each code of a verdict, all for nil.
+func bits(codes []int) (out uint32) {
+	if codes == nil {
+		return ^out
+	}
+	for _, code := range codes {
+		out |= 1 << (uint(code) & 31)
+	}
+	return out
 }
 
 // Event is what the programs say of a packet; its bytes follow EventBytes.
 type Event struct {
 	Time    time.Duration // of CLOCK_MONOTONIC
-	ID      uint64        // counts the packets of a CPU that the filter takes, also those lost
+	ID      uint64        // counts the packets of a CPU that are wanted, also those lost
 	Slot    int
 	Verdict int // the code that the program returned
 	Bytes   int // of the whole frame

@@ -9,6 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/net/bpf"
+
+	"levee/internal/filter/plan"
 )
 
 // TestFiltersTakeWhatTheirMachineTakes runs filters as the program that captures has them, and as
@@ -76,7 +78,7 @@ func loadFilter(t *testing.T, filter []bpf.Instruction) func([]byte) bool {
 	t.Helper()
 	const row = 64
 	spec, p, err := Spec(Options{Filter: filter, Snap: 128, Bound: 1 << 15, Slots: [2]int{0, 0},
-		RowBytes: row, Rows: 1, NumSlots: 1})
+		Judge: Judge{RowBytes: row, Rows: 1, Note: plan.SlotBytes, NumSlots: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func (c *compiler) emitFunction(f *plan.Function) {
 	c.beginFunction(functionLabel(f), c.extension.looks(f.Rules))
 	c.beginCounts(f.Rules)
 	c.loadRegs(&f.Asks)
-	in := &scope{f.Family, f.Asks}
+	in := &scope{f.Family, f.Within, f.Asks}
 	for _, b := range f.Do {
 		c.block(in, b)
 	}

@@ -22,6 +22,9 @@ func (c *compiler) rule(in *scope, r *plan.Rule) {
 	for _, do := range r.Does {
 		c.measured(do, func() { c.do(in, r.Rule, do) })
 	}
+	if in.within {
+		c.noteMatch(r.Slot)
+	}
 	c.Label(next)
 }
 

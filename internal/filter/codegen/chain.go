@@ -11,6 +11,7 @@ import (
 // scope is what registers hold where blocks are emitted.
 type scope struct {
 	family ir.Family
+	within bool        // the packet is one within a tunnel
 	holds  plan.Fields // those with a register of their own are there; all are in struct key
 }
 
@@ -51,7 +52,7 @@ func (c *compiler) measured(b plan.Block, emit func()) {
 // emitChain emits the blocks of a chain; the last decides.
 func (c *compiler) emitChain(ch *plan.Chain) {
 	c.Label(chainLabel(ch))
-	in := &scope{ch.Family(), ch.Registers}
+	in := &scope{family: ch.Family(), holds: ch.Registers}
 	if ch.Tracked {
 		c.lookUpFlow(ch)
 	}

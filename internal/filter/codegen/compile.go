@@ -12,6 +12,7 @@ import (
 	"levee/internal/filter/flow"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
+	"levee/internal/filter/shadow"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
@@ -201,6 +202,9 @@ func (c *compiler) generate() error {
 		c.trial()
 	}
 	c.Emit(asm.StoreMem(asm.R10, mainCtx, regCtx, asm.DWord))
+	if c.target.IsShadow() {
+		c.beginShadow()
+	}
 	c.beginEnv()
 	c.fastPath()
 	if c.target.Plain {
@@ -218,7 +222,9 @@ func (c *compiler) generate() error {
 	for _, f := range c.plan.Functions {
 		c.measured(f, func() { c.emitFunction(f) })
 	}
-	c.emitFlows()
+	if err := c.emitFlows(); err != nil {
+		return err
+	}
 	c.emitLimits()
 	c.emitLogs()
 	if err := c.emitCookies(); err != nil {
@@ -226,6 +232,15 @@ func (c *compiler) generate() error {
 	}
 	if err := c.emitFragments(); err != nil {
 		return err
+	}
+	if err := c.emitInside(); err != nil {
+		return err
+	}
+	if c.target.IsShadow() {
+		if err := shadow.Emit(c.Builder, c.contextParam(), c.target.Hook == TCX,
+			c.target.Link); err != nil {
+			return err
+		}
 	}
 	c.emitSetFunctions()
 	c.emitTableFunctions()
@@ -394,13 +409,17 @@ func (c *compiler) verdict() {
 	if c.extension.end != nil {
 		c.extension.end(c)
 	}
+	if c.target.IsShadow() {
+		c.shadow()
+	}
 	c.capture()
 	c.Emit(asm.Mov.Reg32(asm.R0, asm.R7), asm.Return())
 }
 
 // capture hands the packet, with the slot in R6 and the verdict in R7, to the program that
-// captures, where there is one. R9 is this CPU's row of counters: behind them stands whether there
-// is one, and then what it is told (plan.RowBytes). The program returns the verdict.
+// captures or takes samples, where there is one. R9 is this CPU's row of counters: behind them
+// stands which of them there are, as a place in the array of programs (plan.CaptureEntries), and
+// then what it is told (plan.RowBytes). The program returns the verdict.
 func (c *compiler) capture() {
 	if c.target.Plain {
 		return
@@ -412,13 +431,12 @@ func (c *compiler) capture() {
 		at = 0
 	}
 	c.Emit(
-		asm.LoadMem(asm.R1, asm.R9, int16(at), asm.Word),
-		asm.JEq.Imm(asm.R1, 0, off),
+		asm.LoadMem(asm.R3, asm.R9, int16(at), asm.Word),
+		asm.JEq.Imm(asm.R3, 0, off),
 		asm.StoreMem(asm.R9, int16(at)+8, asm.R6, asm.Word),
 		asm.StoreMem(asm.R9, int16(at)+12, asm.R7, asm.Word),
 		asm.LoadMem(asm.R1, asm.R10, mainCtx, asm.DWord),
 		asm.LoadMapPtr(asm.R2, 0).WithReference(plan.CaptureMap),
-		asm.Mov.Imm(asm.R3, 0),
 		asm.FnTailCall.Call(),
 		// The program has gone.
 		asm.StoreImm(asm.R9, int16(at), 0, asm.Word),
@@ -455,21 +473,30 @@ func (c *compiler) beginCounts(rules []ir.Rule) {
 
 // row leaves the address of this CPU's row of counters in R1.
 func (c *compiler) row() {
+	if !c.rowInEnv { // as with one CPU
+		c.ownRow()
+		return
+	}
+	there := c.Fresh("row")
+	c.field(asm.R0, rowAt, asm.Word)
+	c.Emit(
+		asm.JLE.Imm(asm.R0, int32((c.plan.CPUs-1)*c.plan.RowBytes), there),
+		asm.Mov.Imm(asm.R0, 0), // never: for the verifier
+	)
+	c.Label(there)
+	c.Emit(
+		asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.CountersMap),
+		asm.Add.Reg(asm.R1, asm.R0),
+	)
+}
+
+// ownRow leaves this CPU's row of counters in R1, wherever the environment has not begun.
+func (c *compiler) ownRow() {
 	if c.plan.CPUs == 1 {
 		c.Emit(asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.CountersMap))
 		return
 	}
-	if c.rowInEnv {
-		there := c.Fresh("row")
-		c.field(asm.R0, rowAt, asm.Word)
-		c.Emit(
-			asm.JLE.Imm(asm.R0, int32((c.plan.CPUs-1)*c.plan.RowBytes), there),
-			asm.Mov.Imm(asm.R0, 0), // never: for the verifier
-		)
-		c.Label(there)
-	} else {
-		c.rowOffset()
-	}
+	c.rowOffset()
 	c.Emit(
 		asm.LoadMapValue(asm.R1, 0, 0).WithReference(plan.CountersMap),
 		asm.Add.Reg(asm.R1, asm.R0),

@@ -15,6 +15,7 @@ import (
 const (
 	envAt     = -64 - int16(unsafe.Sizeof(parseEnv{}))
 	effectsAt = envAt + int16(unsafe.Offsetof(parseEnv{}.Effects))
+	innerAt   = envAt + int16(unsafe.Offsetof(parseEnv{}.Inner))
 
 	keySize = uint32(unsafe.Sizeof(parseKey{}))
 	keyAt   = envAt + int16(unsafe.Offsetof(parseEnv{}.Key))
@@ -54,11 +55,15 @@ const (
 	ctxPointer = -88
 )
 
-// envBytes is how much of the environment a policy uses: nobody clears the place for effects,
-// and no function is given it, where no rule has one.
+// envBytes is how much of the environment a policy uses: nobody clears the places for effects and
+// for what is known of packets within tunnels, and no function is given them, where no rule has
+// one.
 func (c *compiler) envBytes() int {
-	if c.anyEffects {
+	switch {
+	case c.plan.LooksInside():
 		return int(unsafe.Sizeof(parseEnv{}))
+	case c.anyEffects:
+		return int(unsafe.Offsetof(parseEnv{}.Inner))
 	}
 	return int(unsafe.Offsetof(parseEnv{}.Effects))
 }

@@ -76,6 +76,7 @@ func TestGoAndCAgreeOnTheEnvironment(t *testing.T) {
 	}
 	for name, p := range map[string]place{
 		"key": {keyAt, int16(keySize)}, "row": {rowAt, 4}, "effects": {effectsAt, 8},
+		"inner": {innerAt, 8},
 		"bytes": {keyBytes, 4}, "class": {keyClass, 1}, "off": {keyOff, 2}, "left": {keyLeft, 2},
 		"src_hi": {keySrcHi, 8}, "src_lo": {keySrcLo, 8}, "dst_hi": {keyDstHi, 8},
 		"dst_lo":   {keyDstLo, 8},

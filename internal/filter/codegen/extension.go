@@ -30,7 +30,10 @@ type extension struct {
 // of gives the blocks of a rule.
 func (x *extension) of(r *ir.Rule) (all []block) {
 	for i := range r.Conds {
-		if q := &r.Conds[i]; plan.InPacket(q) {
+		switch q := &r.Conds[i]; {
+		case q.Inner != nil:
+			all = append(all, matchWithin(q))
+		case plan.InPacket(q):
 			all = append(all, inPacket(q))
 		}
 	}

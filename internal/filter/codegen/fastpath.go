@@ -50,6 +50,7 @@ func (c *compiler) fastPath() {
 	} else if !c.target.Frags {
 		c.Emit(asm.Mov.Reg(regBytes, regEnd), asm.Sub.Reg(regBytes, regData))
 	}
+	c.noTunnel()
 	c.need(int32(c.ipAt()) + ip4Bytes)
 	c.Emit(asm.StoreMem(asm.R10, keyBytes, regBytes, asm.Word))
 	if c.target.Link == packet.L3 {
@@ -127,6 +128,7 @@ func (c *compiler) fastIPv4() {
 		asm.JEq.Imm(asm.R3, 132, "slow"),
 		asm.JEq.Imm(asm.R3, 136, "slow"),
 	)
+	c.slowTunnels()
 	c.fastClass(ir.Class{Family: ir.IPv4, Transport: ir.Other}, ip4L4At)
 	c.fastTransports(ir.IPv4, "4", ip4L4At, 20)
 }
@@ -155,6 +157,7 @@ func (c *compiler) fastIPv6() {
 	for _, next := range []int32{0, 33, 43, 44, 51, 60, 132, 135, 136} {
 		c.Emit(asm.JEq.Imm(asm.R3, next, "slow"))
 	}
+	c.slowTunnels()
 	c.fastClass(ir.Class{Family: ir.IPv6, Transport: ir.Other}, ip6L4At)
 	c.fastTransports(ir.IPv6, "6", ip6L4At, 40)
 }
@@ -182,6 +185,7 @@ func (c *compiler) fastTransports(f ir.Family, suffix string, l4 int16, hlen int
 		asm.Add.Imm(asm.R2, hlen),
 		asm.JGT.Reg(asm.R2, asm.R4, "slow"), // truncated-l4, l4-length
 	)
+	c.slowUDPTunnels(l4)
 	c.fastClass(ir.Class{Family: f, Transport: ir.UDP}, l4)
 
 	c.Label("icmp" + suffix)
@@ -201,7 +205,7 @@ func (c *compiler) fastClass(class ir.Class, l4 int16) {
 			c.Emit(asm.StoreMem(asm.R10, at, asm.R2, sizeOf(n)))
 		}
 	}
-	if c.extension.looks(ch.Rules) {
+	if c.extension.looks(ch.Rules) || c.quotes(ch) {
 		c.fastPlace(class, l4)
 	}
 	if ch.Tracked {
@@ -341,38 +345,44 @@ func (c *compiler) mac(at int16) {
 
 // slowPath has the careful decoder fill struct key and goes to the rules of the class it found.
 func (c *compiler) slowPath() {
-	name, _ := decoderName(c.target)
 	c.Label("slow")
-	c.Emit(
-		asm.Mov.Reg(asm.R1, asm.R10),
-		asm.Add.Imm(asm.R1, int32(envAt)),
-		asm.Mov.Reg(asm.R2, regCtx),
-		asm.Call.Label(name),
-		asm.JNE.Imm32(asm.R0, 0, "malformed"),
-		asm.LoadMem(asm.R1, asm.R10, keyClass, asm.Byte),
-	)
-	c.dispatch(0, ir.NumClasses-1)
+	c.decode()
+	c.lookInside()
+	c.Emit(asm.LoadMem(asm.R1, asm.R10, keyClass, asm.Byte))
+	c.dispatch(0, ir.NumClasses-1, c.plan.ChainOf[:], enterLabel)
 	for _, ch := range c.plan.Chains {
 		c.enterFromKey(ch)
 	}
 }
 
-// dispatch finds the chain of the class in R1, known to lie in lo to hi, by halving.
-func (c *compiler) dispatch(lo, hi int) {
+// decode has the careful decoder fill struct key.
+func (c *compiler) decode() {
+	name, _ := decoderName(c.target)
+	c.giveEnv()
+	c.Emit(
+		asm.Mov.Reg(asm.R2, regCtx),
+		asm.Call.Label(name),
+		asm.JNE.Imm32(asm.R0, 0, "malformed"),
+	)
+}
+
+// dispatch finds the chain of the class in R1, known to lie in lo to hi, by halving, and goes to
+// its label.
+func (c *compiler) dispatch(lo, hi int, of []*plan.Chain, label func(*plan.Chain) string) {
 	same := true
 	for i := lo; i <= hi; i++ {
-		same = same && c.plan.ChainOf[i] == c.plan.ChainOf[lo]
+		same = same && of[i] == of[lo]
 	}
 	if same {
-		c.Emit(asm.Ja.Label(enterLabel(c.plan.ChainOf[lo])))
+		c.Emit(asm.Ja.Label(label(of[lo])))
 		return
 	}
 	mid := (lo + hi + 1) / 2
 	upper := c.Fresh("class")
 	c.Emit(asm.JGE.Imm(asm.R1, int32(mid), upper))
-	c.dispatch(lo, mid-1)
+	c.dispatch(lo, mid-1, of, label)
 	c.Label(upper)
-	c.dispatch(mid, hi)
+	c.dispatch(mid, hi, of, label)
 }
 
 // word32 is a 32-bit immediate; the compare must be a 32-bit one.

@@ -41,8 +41,12 @@ func (c *compiler) lookUpFlow(ch *plan.Chain) {
 			asm.RSh.Imm(asm.R1, 8),
 			asm.Mov.Imm(asm.R0, 0),
 			asm.JEq.Imm(asm.R1, reply, answer),
-			asm.Ja.Label(done),
 		)
+		if c.quotes(ch) {
+			c.lookUpQuote(six, done)
+		} else {
+			c.Emit(asm.Ja.Label(done))
+		}
 		c.Label(answer)
 	}
 	flow.Hash(c.Builder, six, proto, c.flowPieces(class))
@@ -65,6 +69,32 @@ func (c *compiler) lookUpFlow(ch *plan.Chain) {
 	}
 	c.Label(done)
 	c.Emit(asm.StoreMem(asm.R10, keyFlow, asm.R0, asm.Byte))
+}
+
+// quotes reports whether packets of a chain may quote others that are looked up.
+func (c *compiler) quotes(ch *plan.Chain) bool {
+	return ch.Tracked && ch.Classes[0].Transport == ir.ICMP && !c.target.Plain
+}
+
+// lookUpQuote looks the packet up that an ICMP error quotes, whose type is in R1, and goes to done
+// with what is no error, too.
+func (c *compiler) lookUpQuote(six bool, done string) {
+	quote := c.Fresh("icmp_error")
+	for _, t := range flow.Errors(six) {
+		c.Emit(asm.JEq.Imm(asm.R1, int32(t), quote))
+	}
+	c.Emit(asm.Ja.Label(done))
+	c.Label(quote)
+	c.context(asm.R1)
+	c.Emit(
+		asm.LoadMem(asm.R2, asm.R10, keyOff, asm.Half),
+		asm.LoadMem(asm.R3, asm.R10, keyLeft, asm.Half),
+		asm.Mov.Reg(asm.R4, regDst),
+	)
+	if six {
+		c.Emit(asm.LoadMem(asm.R5, asm.R10, keyDstLo, asm.DWord))
+	}
+	c.Emit(asm.Call.Label(flow.QuoteLabel(six)), asm.Ja.Label(done))
 }
 
 // askKernel asks whether the kernel has a TCP connection of the packet, and leaves 1 in R0 if it
@@ -161,7 +191,7 @@ func (c *compiler) flowPieces(class ir.Class) map[int]func() {
 }
 
 // emitFlows emits the functions that look connections up, of the transports that packets may have.
-func (c *compiler) emitFlows() {
+func (c *compiler) emitFlows() error {
 	emitted := map[string]bool{}
 	for _, ch := range c.plan.Chains {
 		if label := flow.Label(ch.Classes[0].Proto()); ch.Tracked && !emitted[label] {
@@ -169,4 +199,5 @@ func (c *compiler) emitFlows() {
 			flow.Emit(c.Builder, ch.Classes[0].Proto())
 		}
 	}
+	return flow.EmitQuotes(c.Builder, c.contextParam(), c.target.Hook == TCX, c.target.Frags)
 }

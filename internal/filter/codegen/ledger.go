@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/plan"
+	"levee/internal/filter/shadow"
 )
 
 // MapUse is a map of a program: what it holds, and how long that lives. The loader takes what it
@@ -39,6 +40,8 @@ const (
 	Events      = plan.HoldsEvents
 	Losses      = plan.HoldsLosses
 	Limit       = plan.HoldsLimit
+	Pairs       = plan.HoldsPairs
+	Judged      = plan.HoldsJudged
 	DynamicSet  = plan.HoldsDynamicSet
 	DynamicSets = plan.HoldsDynamicSets
 
@@ -79,6 +82,12 @@ func (c *compiler) addMaps() error {
 		case Previous, Capture: // the kernel empties it when no user holds it
 			spec = memory(m.Name, 4)
 			spec.Type, spec.Flags = ebpf.ProgramArray, 0
+			if m.Holds.What == Capture {
+				spec.MaxEntries = plan.CaptureEntries
+			}
+		case Pairs:
+			spec = memory(m.Name, shadow.CPUBytes)
+			spec.MaxEntries = uint32(c.plan.CPUs)
 		case Work:
 			spec = memory(m.Name, cookie.WorkBytes)
 			spec.Type, spec.Flags = ebpf.PerCPUArray, 0

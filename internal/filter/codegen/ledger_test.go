@@ -34,7 +34,7 @@ func TestLedgerListsEveryMap(t *testing.T) {
 				{"set_a", Identity{What: DynamicSet, Name: "a", Kind: "services"}, Carried},
 				{"tables", Identity{What: Tables, Name: "tables"}, Private},
 				{"trace", Identity{What: LastSlot}, Private},
-				{"trial", Identity{What: Deadline}, Private},
+				{"trial", Identity{What: Deadline}, Pinned},
 			},
 		},
 		"sets that share maps": {

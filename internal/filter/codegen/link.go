@@ -14,7 +14,7 @@ type Point string
 const (
 	// Ingress is the target's hook. Its program judges what arrives; every policy has one.
 	Ingress Point = "ingress"
-	// Egress is TCX egress, on kernels that have it. Its program sees what leaves and lets it go
+	// Egress is TCX egress, or a filter of tc there. Its program sees what leaves and lets it go
 	// on. It writes down what the one that judges asks for. It may see a packet beside that of
 	// another policy, so writing twice must be the same as writing once.
 	Egress Point = "egress"

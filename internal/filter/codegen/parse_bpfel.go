@@ -17,6 +17,7 @@ type parseEnv struct {
 	_       structs.HostLayout
 	Key     parseKey
 	Effects uint64
+	Inner   uint64
 }
 
 type parseKey struct {

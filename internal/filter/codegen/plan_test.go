@@ -82,7 +82,7 @@ func asPlanned(t *testing.T, name string, p *policy.Policy, target Target) {
 			list(in)
 		}
 	}
-	for _, c := range made.Chains {
+	for _, c := range slices.Concat(made.Chains, made.Within) {
 		list(c)
 	}
 	if !maps.Equal(emitted, planned) {
@@ -122,6 +122,8 @@ func asLedger(t *testing.T, name string, prog *Program, l *plan.Ledger) {
 			size = int(spec.MaxEntries * spec.InnerMap.ValueSize)
 		} else if size = int(spec.ValueSize); m.Holds.What == Tables {
 			size = 0
+		} else if m.Holds.What == Capture {
+			size *= int(spec.MaxEntries)
 		}
 		got = append(got, fmt.Sprint(m, size))
 	}

@@ -117,7 +117,7 @@ func Seed(memory []byte, hz uint64) {
 	binary.NativeEndian.PutUint64(memory, rand.Uint64())
 	binary.NativeEndian.PutUint64(memory[8:], rand.Uint64())
 	binary.NativeEndian.PutUint32(memory[atSecond:], uint32(hz))
-	binary.NativeEndian.PutUint32(memory[atLease:], uint32(uint64(Lease/time.Second)*hz))
+	binary.NativeEndian.PutUint32(memory[atLease:], uint32(uint64(Lease/time.Second+1)*hz))
 }
 
 // SetClock makes a time in jiffies the one that programs go by; 0 is for that of the kernel. The

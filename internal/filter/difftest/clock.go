@@ -57,8 +57,24 @@ func (c *clock) step() {
 	default:
 		n = c.rand.Uint64N(1 << (10 + c.rand.Uint64N(12)))
 	}
-	c.jiffies += n
-	c.at = c.at.Add(time.Duration(n) * c.tick)
+	c.pass(n)
+}
+
+// Between sequences: longer than the longest lease, that of an open connection.
+const (
+	shortPause = 3 * time.Hour
+	longPause  = 4 * time.Hour
+)
+
+// pause lets the time between two sequences pass.
+func (c *clock) pause() {
+	more := time.Duration(c.rand.Int64N(int64(longPause - shortPause)))
+	c.pass(uint64((shortPause + more) / c.tick))
+}
+
+func (c *clock) pass(jiffies uint64) {
+	c.jiffies += jiffies
+	c.at = c.at.Add(time.Duration(jiffies) * c.tick)
 	c.set()
 }
 

@@ -37,6 +37,11 @@ type Timed interface {
 	SetTime(jiffies uint64)
 }
 
+// Forgetter is an engine that can empty its limits.
+type Forgetter interface {
+	ForgetLimits() error
+}
+
 // Leaver is an engine that is told of frames that leave by the interface.
 type Leaver interface {
 	Leave(frame []byte) error
@@ -60,6 +65,9 @@ type Case struct {
 	Text   []byte      // of Policy, for the report
 	Seed   uint64
 	Frames int
+	// Talk, if above 0, parts the frames into sequences of that mean length: each begins hours
+	// after the one before, when nothing of it counts any more.
+	Talk int
 }
 
 // Entry is one entry of a dynamic set.
@@ -122,6 +130,7 @@ func (d *Difference) Error() string {
 // Stats says what a comparison has covered.
 type Stats struct {
 	Frames    int
+	Sequences int         // parts of the frames, see Case.Talk
 	Decided   map[int]int // frames by slot
 	Malformed int
 }
@@ -189,8 +198,9 @@ type comparison struct {
 	stats   Stats
 	sums    [][]uint64 // packets by slot, for each engine
 
-	given   []given // answers to SYNs
-	whole   []byte  // a packet of which fragments are made
+	left    [][]byte // of late, where the policy asks for connections
+	given   []given  // answers to SYNs
+	whole   []byte   // a packet of which fragments are made
 	rand    *rand.Rand
 	entries []setEntry // of dynamic sets, if all engines can change them
 }
@@ -209,10 +219,16 @@ func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
 		if before != nil {
 			want = before[i]
 		} else {
+			if t := r.c.Talk; t > 0 && (r.stats.Frames == 0 || r.clock.rand.IntN(t) == 0) {
+				if err := r.begin(); err != nil {
+					return err
+				}
+			}
 			r.clock.step()
 			if err := r.talk(frames, i); err != nil {
 				return err
 			}
+			r.quote(frames, i)
 			r.handshake(frames, i)
 			r.fragment(frames, i)
 			want = r.oracle.Eval(frames[i])
@@ -224,6 +240,21 @@ func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
 		}
 		for j := range r.engines {
 			if err := r.ask(j, frames[i], want); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// begin begins a sequence: hours later, when leases of all kinds have ended, and with empty limits,
+// whose times wrap around within a day.
+func (r *comparison) begin() error {
+	r.stats.Sequences++
+	r.clock.pause()
+	for _, e := range r.engines {
+		if f, ok := e.(Forgetter); ok {
+			if err := f.ForgetLimits(); err != nil {
 				return err
 			}
 		}

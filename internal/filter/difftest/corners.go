@@ -56,6 +56,14 @@ func (s *shape) aim(c *corners, t *policy.Term) {
 		}
 	case field.Tags:
 		s.third = r.IntN(4) == 0
+	case field.Inner:
+		s.Inner = nil
+		s.in = newShape(r)
+		for i := range t.Inner.Match {
+			if in := &t.Inner.Match[i]; !in.Not || r.IntN(3) == 0 {
+				s.in.aim(c, in)
+			}
+		}
 	case field.Payload:
 		s.missPayload(r, t.Bytes.At+len(t.Bytes.Value))
 	}

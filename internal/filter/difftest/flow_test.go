@@ -15,6 +15,10 @@ func TestConnectionsAgreeWithTheOracle(t *testing.T) {
 count udp established as "udp"
 count icmp established as "icmp"
 count icmp6 established as "icmp6"
+count icmp type { 3, 11, 12 } established as "error"
+count icmp type { 3, 11, 12 } not established as "strange error"
+count icmp6 type { 1, 2, 3, 4 } established as "error6"
+count icmp6 type { 1, 2, 3, 4 } not established as "strange error6"
 count not established as "not"
 limit not established rate 20/s by source
 pass established
@@ -27,7 +31,7 @@ default drop
 	}
 	for _, link := range []packet.Link{packet.Ethernet, packet.L3} {
 		known, frames := map[string]int{}, 0
-		for seed := range uint64(12) {
+		for seed := range uint64(6) {
 			c := Case{Policy: p, Link: link, Text: []byte(text), Seed: seed, Frames: 4000}
 			engine, err := compileCase(c, seed%3 == 2)
 			if err != nil {
@@ -47,7 +51,8 @@ default drop
 				t.Fatal(err)
 			}
 		}
-		for _, label := range []string{"tcp", "udp", "icmp", "icmp6", "not"} {
+		for _, label := range []string{"tcp", "udp", "icmp", "icmp6", "not", "error",
+			"strange error", "error6", "strange error6"} {
 			if known[label]*2000 < frames {
 				t.Errorf("%v: of %d packets only %d met %q", link, frames, known[label], label)
 			}

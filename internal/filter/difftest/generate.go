@@ -102,6 +102,14 @@ func WithoutEthernet(p *policy.Policy) {
 	}
 	out := func(r *policy.Rule) bool { return refused[r] }
 	p.Protect, p.Rules = slices.DeleteFunc(p.Protect, out), slices.DeleteFunc(p.Rules, out)
+	p.Inners = slices.DeleteFunc(p.Inners, func(in *policy.Inner) bool {
+		asks := func(t policy.Term) bool { return t.Inner == in }
+		return !slices.ContainsFunc(p.Rules,
+			func(r *policy.Rule) bool { return slices.ContainsFunc(r.Match, asks) })
+	})
+	for i, in := range p.Inners {
+		in.Number = i
+	}
 }
 
 // SetFile is the contents of a set file of those names beside the policy of that seed.
@@ -156,6 +164,7 @@ type generator struct {
 	endpointSets []string
 	// those, and dynamic ones, that protect rules must not use: it may be more than one look-up
 	files      []string
+	withins    int  // terms on what tunnels carry
 	protecting bool // the match is for a protect rule
 	labels     int
 	limits     int

@@ -50,7 +50,23 @@ func (c *corners) frame(p *policy.Policy, rules []*policy.Rule) []byte {
 	if len(p.Sets) > 0 && r.IntN(3) == 0 {
 		s.aimSet(c, p.Sets[r.IntN(len(p.Sets))])
 	}
+	if r.IntN(16) == 0 {
+		s.in = newShape(r)
+	}
+	var carried []byte
+	if s.in != nil {
+		carried = s.tunnel(r)
+	}
 	l := s.layOut(r)
+	if l.l4 > 0 && carried != nil {
+		at := l.l4
+		if *s.Proto == packet.ProtoUDP {
+			at += 8
+		}
+		if at < len(l.b) {
+			copy(l.b[at:], carried)
+		}
+	}
 	if r.IntN(12) == 0 {
 		l.carry(r)
 	}

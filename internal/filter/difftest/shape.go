@@ -11,6 +11,7 @@ import (
 // shape is a packet before it is bytes. It can be any: what does not fit together is laid out as
 // it is asked for.
 type shape struct {
+	in *shape // what it carries as a tunnel
 	// Spec is what terms ask for. Numbers are set from the beginning, addresses, tags and Frag
 	// where a packet has them, Len where the length is not that of the parts.
 	packet.Spec

@@ -39,6 +39,9 @@ func (r *comparison) talk(frames [][]byte, i int) error {
 		}
 	}
 	r.oracle.Leave(out)
+	if r.left = append(r.left, out); len(r.left) > mostLeft {
+		r.left = r.left[1:]
+	}
 	return nil
 }
 

@@ -49,7 +49,7 @@ var moreNumbers = func() (more []*field.Phrase) {
 		field.TTL, field.DSCP, field.VLAN, field.InnerVLAN}
 	for i := range field.Phrases {
 		if ph := &field.Phrases[i]; ph.Form == field.FormSuffix ||
-			ph.Form == field.FormBytes ||
+			ph.Form == field.FormBytes || ph.Form == field.FormInner ||
 			ph.Form == field.FormNumber && !slices.Contains(drawn, ph.Field) {
 			more = append(more, ph)
 		}
@@ -71,10 +71,41 @@ func (g *generator) bytes() string {
 	return b.String()
 }
 
+// within is a term on what a tunnel carries; "" where there may be none.
+func (g *generator) within() string {
+	if g.protecting || g.withins == 60 {
+		return ""
+	}
+	g.withins++
+	var terms []string
+	used := map[string]bool{}
+	for range 1 + g.r.IntN(4) { // what cannot be asked there is left out
+		k, not := g.kind(), g.chance(5)
+		if k == kEtherFrom || k == kEtherTo || k >= numKinds &&
+			(moreNumbers[k-numKinds].Form == field.FormInner ||
+				moreNumbers[k-numKinds].Field == field.Flow) {
+			continue
+		}
+		if t := g.term(k, false); t != "" && g.fits(used, k, not) {
+			if not {
+				t = "not " + t
+			}
+			terms = append(terms, t)
+		}
+	}
+	if len(terms) == 0 {
+		return ""
+	}
+	return "inner( " + strings.Join(terms, " ") + " )"
+}
+
 // anyNumber is a term on a field that nothing but the table is known of.
 func (g *generator) anyNumber(ph *field.Phrase) string {
 	if ph.Form == field.FormSuffix {
 		return ph.Word + " " + g.suffixes()
+	}
+	if ph.Form == field.FormInner {
+		return g.within()
 	}
 	if ph.Form == field.FormBytes {
 		return ph.Word + " " + g.bytes()

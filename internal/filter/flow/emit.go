@@ -288,10 +288,11 @@ func renew(b *assembler.Builder, yes string) {
 	write := b.Fresh("write")
 	lease(b, asm.R3)
 	b.Emit(
-		asm.Or.Reg(asm.R6, asm.R3), // the word
-		asm.JNE.Reg(asm.R0, asm.R6, write),
 		asm.LoadMapValue(asm.R1, 0, uint32(atSecond)).WithReference(Map),
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.Word),
+		asm.Sub.Reg32(asm.R2, asm.R1),
+		asm.Or.Reg(asm.R6, asm.R3), // the word
+		asm.JNE.Reg(asm.R0, asm.R6, write),
 		asm.Mov.Reg32(asm.R3, asm.R2),
 		asm.Sub.Reg32(asm.R3, asm.R4),
 		asm.JLT.Reg(asm.R3, asm.R1, yes),

@@ -25,6 +25,7 @@ import (
 )
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package flow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type flow_head -type flow -type flow_state track ../../../bpf/track.bpf.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package flow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" quote ../../../bpf/quote.bpf.c
 
 // Names of the map and the program at egress, in the specs of programs.
 const (
@@ -44,12 +45,12 @@ const (
 	echo     = trackFlowStateFLOW_ECHO
 )
 
-// Leases are how long each state lasts without a packet. docs/language.md "Connections" has their
-// sources.
+// Leases are how long each state lasts without a packet, at least: they are renewed once a second
+// at most, and so a second longer. docs/language.md "Connections" has their sources.
 var Leases = map[uint32]time.Duration{
-	uint32(opening): 120 * time.Second, uint32(answered): 60 * time.Second,
+	uint32(opening): 4 * time.Minute, uint32(answered): 4 * time.Minute,
 	uint32(open): 2*time.Hour + 4*time.Minute, uint32(closing): 4 * time.Minute,
-	uint32(reset): 10 * time.Second, uint32(oneWay): 2 * time.Minute,
+	uint32(reset): 4 * time.Minute, uint32(oneWay): 2 * time.Minute,
 	uint32(twoWay): 5 * time.Minute, uint32(echo): time.Minute,
 }
 
@@ -97,6 +98,10 @@ const (
 // firstPlace is where the places begin, behind the bytes that tell who is there.
 const firstPlace = headBytes + buckets
 
+// behind is how far a reader's clock may be behind that of who wrote a lease: another CPU may see
+// the next tick before a packet that has read the time comes to the memory.
+const behind = time.Second
+
 // HeadBytes is how much of a memory Seed and SetClock write.
 const HeadBytes = headBytes
 
@@ -113,10 +118,10 @@ func Seed(memory []byte, hz uint64) {
 	ticks := func(d time.Duration) uint32 { return uint32(uint64(d/time.Second) * hz) }
 	put := func(at int, n uint32) { binary.NativeEndian.PutUint32(memory[at:], n) }
 	put(int(atSecond), ticks(time.Second))
-	put(int(atSecond)+4, ticks(idle))
+	put(int(atSecond)+4, ticks(idle+behind))
 	binary.NativeEndian.PutUint64(memory[atAsks:], max(1, Asks/hz))
 	for state, d := range Leases {
-		put(int(atLease)+4*int(state), ticks(d))
+		put(int(atLease)+4*int(state), ticks(d+time.Second+behind))
 	}
 }
 

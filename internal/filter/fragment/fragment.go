@@ -130,7 +130,8 @@ func Emit(b *assembler.Builder, key assembler.Param) error {
 func Seed(memory []byte, hz uint64) {
 	binary.NativeEndian.PutUint64(memory, rand.Uint64())
 	binary.NativeEndian.PutUint64(memory[8:], rand.Uint64())
-	binary.NativeEndian.PutUint32(memory[atLease:], uint32(uint64(Lease/time.Second)*hz))
+	binary.NativeEndian.PutUint32(memory[atLease:], uint32(uint64(Lease/time.Second+1)*hz))
+	binary.NativeEndian.PutUint32(memory[atLease+4:], uint32(hz))
 	binary.NativeEndian.PutUint64(memory[atCost:], hz<<16/PerSecond)
 }
 

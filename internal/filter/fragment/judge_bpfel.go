@@ -43,7 +43,7 @@ type judgeFragmentHead struct {
 	Key     [2]uint64
 	Clock   uint64
 	Lease   uint32
-	Unused  uint32
+	Second  uint32
 	Cost    uint64
 	Until   uint64
 	Ahead   uint64

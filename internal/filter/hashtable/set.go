@@ -96,8 +96,12 @@ func (t *Table) Add(k Key, expires uint64) error {
 		}
 		return nil
 	case there:
-		t.Renew(at, expires)
-		return nil
+		if _, alive := t.Lease(at, now); alive {
+			t.Renew(at, expires)
+			return nil
+		}
+		// What has ended comes anew: an index counts it again.
+		t.Remove(at, k)
 	}
 	if err := s.index.Admit(t, k, now); err != nil {
 		return fmt.Errorf("%d entries: %w", s.Len(), err)

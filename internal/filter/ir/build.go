@@ -32,6 +32,7 @@ func BuildWith(p *policy.Policy, x Extension, skip ...string) *Program {
 			prog.Lists[c.Index()] = l.rules
 		}
 	}
+	prog.Inners = lowerInners(p, trace.work)
 	prog.Malformed = malformed(p, x)
 	prog.Findings = append(taken(prog), trace.findings()...) // of many, the first are shown
 	return prog

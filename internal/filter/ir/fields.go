@@ -42,7 +42,10 @@ func (c Class) has(h field.Header) bool {
 	case c.Family == IPv4 && !p.IPv4 || c.Family == IPv6 && !p.IPv6:
 		return false
 	}
-	return p.Protos == nil || c.Transport != Other && slices.Contains(p.Protos, uint8(protoOf(c)))
+	if c.Transport == Other {
+		return p.Protos == nil || p.Others
+	}
+	return p.Protos == nil || slices.Contains(p.Protos, uint8(protoOf(c)))
 }
 
 // domain is one of domains. A field with one value costs nothing.

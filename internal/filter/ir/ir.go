@@ -157,6 +157,7 @@ type Cond struct {
 	Prefixes []netip.Prefix // addresses, unless Set is dynamic
 	Pairs    []Pair         // endpoints, unless Set is dynamic
 	Bytes    *policy.Bytes  // Payload
+	Inner    *policy.Inner  // Inner
 	List     ListID         // of Prefixes or Pairs, 0 where there are none
 }
 
@@ -168,7 +169,15 @@ type Program struct {
 	Policy    *policy.Policy
 	Lists     [NumClasses][]Rule // by Class.Index; each ends with a rule without conditions
 	Malformed []Rule             // `malformed` rules, no conditions; up to the first that decides
+	Inners    []InnerList        // what is asked of packets within tunnels, in order of class
 	Findings  []Finding          // what `levee check` warns of
+}
+
+// InnerList is what matches on packets within tunnels ask of those of some classes of one family.
+// The slot of a rule is the number of the match; rules do nothing.
+type InnerList struct {
+	Classes []Class
+	Rules   []Rule
 }
 
 // Finding is something that `levee check` warns of.

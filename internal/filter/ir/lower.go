@@ -111,13 +111,7 @@ type list struct {
 // that decides without a question. Lists come in the order of their first classes.
 func lower(p *policy.Policy, trace *reach, x Extension, ordered bool) []*list {
 	l := &lowering{trace: trace, ordered: ordered}
-	for _, c := range Classes() {
-		if n := len(l.lists); n == 0 || l.lists[n-1].classes[0].Family != c.Family {
-			l.lists = append(l.lists, &list{})
-		}
-		last := l.lists[len(l.lists)-1]
-		last.classes = append(last.classes, c)
-	}
+	l.begin()
 	for i, r := range p.Protect {
 		l.add(p.ProtectSlot(i), actions[r.Action], r.Match)
 	}
@@ -145,6 +139,17 @@ type lowering struct {
 	ordered bool
 	lists   []*list
 	rule    across // of the rule that is being added
+}
+
+// begin makes an empty list for each family.
+func (l *lowering) begin() {
+	for _, c := range Classes() {
+		if n := len(l.lists); n == 0 || l.lists[n-1].classes[0].Family != c.Family {
+			l.lists = append(l.lists, &list{})
+		}
+		last := l.lists[len(l.lists)-1]
+		last.classes = append(last.classes, c)
+	}
 }
 
 // add appends a rule to all lists in whose classes it can match, and parts those whose classes it

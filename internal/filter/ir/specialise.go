@@ -71,6 +71,11 @@ func (a *across) term(i int, c Class, q *questions) {
 		if presentIn[t.Field][c.Index()] {
 			q.outcome, cond = depends, Cond{Field: t.Field, Not: t.Not, Bytes: t.Bytes}
 		}
+	case field.ByInner:
+		q.outcome, cond = never, Cond{}
+		if presentIn[t.Field][c.Index()] {
+			q.outcome, cond = depends, Cond{Field: t.Field, Not: t.Not, Inner: t.Inner}
+		}
 	default: // of which nothing is known but that it has to be asked
 		q.outcome, cond = depends, Cond{
 			Field: t.Field, Not: t.Not, Set: t.Set, Mask: t.Mask, Value: t.Value, Ranges: t.Ranges,

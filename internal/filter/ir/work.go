@@ -52,14 +52,20 @@ func (w *work) givenBy(terms int) []byFamily {
 func newWork(p *policy.Policy) *work {
 	w := &work{answers: map[answerKey]questions{}, uses: map[*policy.Set]int{},
 		sets: map[*policy.Set]byFamily{}}
-	for _, rules := range [][]*policy.Rule{p.Protect, p.Rules} {
-		for _, r := range rules {
-			for i := range r.Match {
-				if t := &r.Match[i]; t.Set != nil && isEndpoint(t.Field) {
-					w.uses[t.Set]++
-				}
+	count := func(match []policy.Term) {
+		for i := range match {
+			if t := &match[i]; t.Set != nil && isEndpoint(t.Field) {
+				w.uses[t.Set]++
 			}
 		}
+	}
+	for _, rules := range [][]*policy.Rule{p.Protect, p.Rules} {
+		for _, r := range rules {
+			count(r.Match)
+		}
+	}
+	for _, in := range p.Inners {
+		count(in.Match)
 	}
 	return w
 }

@@ -22,8 +22,8 @@ type Function struct {
 	Alone bool   // no other CPU changes the memory
 }
 
-// MaxInstructions is how many instructions a function has, at most.
-const MaxInstructions = 420
+// MaxInstructions is how many instructions the function of a limit has, at most.
+func MaxInstructions(l *policy.Limit) int { return 20 + 330*max(1, len(l.Keys)) }
 
 // attempts is how often a slot is charged anew that another CPU has changed meanwhile.
 const attempts = 8
@@ -138,6 +138,7 @@ func (f *Function) find(key int) {
 		next := f.Fresh("next")
 		f.add(
 			asm.LoadMem(asm.R0, regSlot, int16(8*i), asm.DWord),
+			asm.JEq.Imm(asm.R0, 0, places[i]),
 			asm.Mov.Reg(asm.R1, asm.R0),
 			asm.Sub.Reg(asm.R1, regNow),
 			asm.RSh.Imm(asm.R1, tagBits),
@@ -184,14 +185,16 @@ func (f *Function) charge(key int, over string) {
 // next leaves the word in R1 that a slot with the word in R0 gets when the price in R2 is charged,
 // with the tag in R4, or goes to over where the budget has not as much.
 func (f *Function) next(over string) {
-	owing := f.Fresh("owing")
+	owing, empty := f.Fresh("owing"), f.Fresh("empty")
 	f.add(
+		asm.JEq.Imm(asm.R0, 0, empty),
 		asm.Mov.Reg(asm.R1, asm.R0),
 		asm.Sub.Reg(asm.R1, regNow),
 		asm.RSh.Imm(asm.R1, tagBits),
 		asm.JLE.Reg(asm.R1, regDepth, owing),
-		asm.Mov.Imm(asm.R1, 0),
 	)
+	f.Label(empty)
+	f.add(asm.Mov.Imm(asm.R1, 0))
 	f.Label(owing)
 	f.add(
 		asm.Add.Reg(asm.R1, asm.R2),
@@ -275,6 +278,7 @@ func (f *Function) commit(key int, over string) {
 		asm.Xor.Reg(asm.R1, asm.R0),
 		asm.And.Imm(asm.R1, 1<<tagBits-1),
 		asm.JEq.Imm(asm.R1, 0, own),
+		asm.JEq.Imm(asm.R0, 0, own),
 		asm.Sub.Reg(asm.R0, regNow),
 		asm.RSh.Imm(asm.R0, tagBits),
 		asm.Mov.Reg(asm.R1, asm.R0),

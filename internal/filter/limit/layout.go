@@ -9,9 +9,10 @@
 // again, the lower 18 a tag of the hash. A slot whose time has passed is as good as empty, so
 // taking it forgets nothing. Where a line has neither a slot of the key nor one whose time has
 // passed, the key takes the slot with the least debt, and the debt with it: a full line lets
-// through less, never more. Times wrap around: one that is further ahead than the greatest debt
-// has passed. So a slot that nobody has touched since is mistaken for one in debt only where its
-// time, of 46 bits, has come around to within that debt, of 38 bits at most.
+// through less, never more. A word of zero is a slot that nobody has used. Times wrap around: one
+// that is further ahead than the greatest debt has passed. So a slot that nobody has touched since
+// is mistaken for one in debt only where its time, of 46 bits, has come around to within that debt,
+// of 38 bits at most.
 //
 // The hash is multilinear in pieces of 32 bits with random factors of 64 bits (Lemire and Kaser,
 // "Strongly universal string hashing is fast", 2014), mixed once more. Factors are drawn when the
@@ -91,7 +92,7 @@ func Read(memory []byte, l Shape, jiffies, hz uint64) Stats {
 	}
 	now := jiffies * Tick(hz) >> l.Shift << tagBits
 	for at := Head; at < len(memory); at += 8 {
-		if debt := (word(at) - now) >> tagBits; debt-1 < l.Depth {
+		if debt := (word(at) - now) >> tagBits; word(at) != 0 && debt-1 < l.Depth {
 			s.Live++
 		}
 	}

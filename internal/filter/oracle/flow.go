@@ -29,11 +29,12 @@ const (
 	echo                      // an ICMP echo request has left
 )
 
-// leases are how long each state lasts without a packet: docs/language.md "Connections".
+// leases are how long each state lasts without a packet, by docs/language.md "Connections", and the
+// second in which they are not renewed again.
 var leases = map[state]time.Duration{
-	opening: 120 * time.Second, answered: 60 * time.Second, open: 124 * time.Minute,
-	closing: 240 * time.Second, reset: 10 * time.Second, oneWay: 120 * time.Second,
-	twoWay: 300 * time.Second, echo: 60 * time.Second,
+	opening: 241 * time.Second, answered: 241 * time.Second, open: 7441 * time.Second,
+	closing: 241 * time.Second, reset: 241 * time.Second, oneWay: 121 * time.Second,
+	twoWay: 301 * time.Second, echo: 61 * time.Second,
 }
 
 // connectionKey names a connection by the side that the policy is for and the other side. Of an
@@ -161,6 +162,9 @@ func (e *Evaluator) established(pkt *packet.Packet, frame []byte) bool {
 		pkt.Transport == packet.ICMP6Transport && pkt.Type == 129:
 		k.localPort = binary.BigEndian.Uint16(frame[pkt.TransportOffset+4:])
 		return e.connection(k) != nil
+	}
+	if quote := quoted(pkt, frame); quote != nil {
+		return e.quotesKnown(pkt, quote)
 	}
 	return false
 }

@@ -30,6 +30,7 @@ type Evaluator struct {
 	tracks  bool // a rule asks for connections
 	flows   map[connectionKey]*connection
 	cookies *cookies
+	tunnels bool       // a rule looks into them
 	frags   *datagrams // nil unless a rule follows them
 	now     func() time.Time
 }
@@ -68,6 +69,7 @@ func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 			e.ends[s] = newEndpointSet(s.Endpoints)
 		}
 	}
+	e.tunnels = p.Asks(field.Inner)
 	e.protect, e.rules = e.prepare(p.Protect), e.prepare(p.Rules)
 	return e
 }
@@ -150,6 +152,12 @@ type tried struct {
 
 // judge judges a packet, and notes the fate of one that is the first fragment of a datagram.
 func (e *Evaluator) judge(pkt *packet.Packet, frame []byte, watch func(tried)) Result {
+	if e.tunnels && pkt.Malformed == packet.WellFormed {
+		var in packet.Packet
+		if pkt.Inner(frame, &in) {
+			pkt.Malformed = in.Malformed
+		}
+	}
 	res := e.decide(pkt, frame, watch)
 	if e.frags != nil && res.Malformed == packet.WellFormed && pkt.Fragment &&
 		!pkt.LaterFragment {

@@ -43,6 +43,7 @@ type term struct {
 	spans      []span       // all other fields: one of them holds the value ...
 	set        *addressSet  // ... or this does ...
 	ends       *endpointSet // ... or this
+	inner      []term       // of a match on the packet within a tunnel
 	of         *policy.Term
 }
 
@@ -73,6 +74,9 @@ func (e *Evaluator) prepare(list []*policy.Rule) []rule {
 				want:  r.Match[j].Value,
 				spans: allSpans[from:len(allSpans):len(allSpans)], set: e.sets[r.Match[j].Set],
 				ends: e.endpoints(&r.Match[j]), of: &r.Match[j]}
+			if in := r.Match[j].Inner; in != nil {
+				t.inner = e.prepare([]*policy.Rule{{Match: in.Match}})[0].terms
+			}
 			allTerms = append(allTerms, t)
 		}
 		out[i] = rule{terms: allTerms[first:len(allTerms):len(allTerms)], malformed: r.Malformed}
@@ -140,11 +144,31 @@ func prefixSpan(p netip.Prefix) span {
 // holds is three-valued logic cut to two: a term whose field the packet does not have does not
 // hold, negated or not.
 func (e *Evaluator) holds(t *term, pkt *packet.Packet, frame []byte, vs *values) bool {
+	if t.field == field.Inner {
+		return e.within(t, pkt, frame)
+	}
 	if t.field == field.Payload {
 		return payload(t.of.Bytes, t.not, pkt, frame)
 	}
 	v := &vs[t.field]
 	return v.present && e.inside(t, pkt, v) != t.not
+}
+
+// within asks a match of the packet within a tunnel. A packet that is none has no such packet.
+func (e *Evaluator) within(t *term, pkt *packet.Packet, frame []byte) bool {
+	var in packet.Packet
+	if !pkt.Inner(frame, &in) {
+		return false
+	}
+	var vs values
+	vs.read(&in)
+	// It has all the tags that it can have, whether there is an Ethernet header around it or not.
+	vs[field.Tags].present = true
+	all := true
+	for i := range t.inner {
+		all = all && e.holds(&t.inner[i], &in, frame, &vs)
+	}
+	return all != t.not
 }
 
 // payload says whether the bytes behind the UDP header are, or with not are not, what is asked for.
@@ -244,4 +268,7 @@ func (vs *values) read(pkt *packet.Packet) {
 	has(field.Fragment, ip, fragment)
 	has(field.Flow, tracked(pkt), 0)  // see judge
 	has(field.Payload, isUDP(pkt), 0) // see payload
+	has(field.Inner, isUDP(pkt) || ip && !pkt.LaterFragment &&
+		(pkt.Proto == packet.ProtoGRE || pkt.Proto == packet.ProtoIPIP ||
+			pkt.Proto == packet.ProtoIPv6), 0) // see within
 }

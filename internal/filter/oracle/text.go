@@ -37,6 +37,12 @@ func termText(t *policy.Term) string {
 	switch {
 	case t.Set != nil:
 		text += " " + t.Set.Name
+	case t.Inner != nil:
+		text = "inner("
+		for i := range t.Inner.Match {
+			text += " " + termText(&t.Inner.Match[i])
+		}
+		text += " )"
 	case t.Bytes != nil:
 		text += " " + t.Bytes.String()
 	case t.Field == field.TCPFlags:

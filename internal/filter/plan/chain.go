@@ -20,6 +20,7 @@ type Chain struct {
 	Calls bool
 	// a connection is looked up for each packet, before the rules
 	Tracked bool
+	within  bool // of packets within tunnels
 	groups  []*group
 }
 

@@ -15,6 +15,9 @@ type Cookie struct {
 
 // findCookies lists the cookies that packets may come to.
 func (p *planner) findCookies() {
+	if p.Target.IsShadow() {
+		return
+	}
 	reached := map[int]bool{} // by slot
 	for _, rules := range p.Program.Lists {
 		for i := range rules {

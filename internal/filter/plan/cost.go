@@ -198,6 +198,9 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 		for i := range r.Conds {
 			if InPacket(&r.Conds[i]) {
 				took := both(price.Bytes)
+				if r.Conds[i].Inner != nil {
+					took = both(price.Compare)
+				}
 				whole, some = whole.plus(took), some.plus(took.part(come))
 				t.add(priced{took.part(come * share), 0, 0})
 				come *= passes

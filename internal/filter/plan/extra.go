@@ -25,7 +25,10 @@ type Extra struct {
 // of is what a rule asks besides.
 func (x *Extension) of(r *ir.Rule) (all []Extra) {
 	for i := range r.Conds {
-		if InPacket(&r.Conds[i]) {
+		switch c := &r.Conds[i]; {
+		case c.Inner != nil:
+			all = append(all, Extra{sizeInner, true})
+		case InPacket(c):
 			all = append(all, Extra{sizeBytes, true})
 		}
 	}
@@ -35,8 +38,12 @@ func (x *Extension) of(r *ir.Rule) (all []Extra) {
 	return append(all, x.Asks(r)...)
 }
 
-// InPacket reports whether a condition is an Extra: it looks at the packet itself.
-func InPacket(c *ir.Cond) bool { return c.Field.Info().Compare == field.ByBytes }
+// InPacket reports whether a condition is an Extra: it looks at the packet itself, or at what was
+// found out about that within.
+func InPacket(c *ir.Cond) bool {
+	by := c.Field.Info().Compare
+	return by == field.ByBytes || by == field.ByInner
+}
 
 // asks reports whether one of them may end the rule.
 func (x *Extension) asks(r *ir.Rule) bool {

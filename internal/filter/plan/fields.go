@@ -13,8 +13,8 @@ type Fields [field.NumFields]bool
 // Ask notes the fields that a condition asks for: those of a pair, or itself.
 func (f *Fields) Ask(q *ir.Cond) {
 	info := q.Field.Info()
-	if info.Compare == field.ByBytes {
-		return // a rule asks the packet itself
+	if InPacket(q) {
+		return // no field of the decoded packet
 	}
 	if info.Compare != field.ByPair {
 		f[q.Field] = true

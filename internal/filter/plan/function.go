@@ -17,6 +17,8 @@ type Function struct {
 	Asks   Fields
 	// Ends is set where a rule decides whatever comes to it.
 	Ends bool
+	// Within is set where it notes which matches on a packet within a tunnel hold.
+	Within bool
 
 	bound int
 }

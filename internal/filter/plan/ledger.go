@@ -9,6 +9,7 @@ import (
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/limit"
 	"levee/internal/filter/prefix"
+	"levee/internal/filter/shadow"
 	"levee/internal/lang/policy"
 )
 
@@ -74,15 +75,21 @@ func (p *planner) enter() error {
 	add(CountersMap, p.CPUs*p.RowBytes, "counters of all rules, a row for each CPU",
 		Identity{What: HoldsCounters}, Pinned)
 	if !p.Target.Plain {
-		add(CaptureMap, 4, "the program that captures", Identity{What: HoldsCapture},
+		add(CaptureMap, 4*CaptureEntries, "the programs that capture", Identity{What: HoldsCapture},
 			Pinned)
+	}
+	if p.Target.IsShadow() {
+		add(shadow.Map, p.CPUs*shadow.CPUBytes, "pairs of rules, and flows that differ",
+			Identity{What: HoldsPairs}, Pinned)
+		add(shadow.JudgedMap, p.CPUs*p.Target.Shadow.RowBytes,
+			"counters of the policy in force", Identity{What: HoldsJudged}, Private)
 	}
 	if p.Target.Trace {
 		add(TraceMap, 8, "the slot that decided last", Identity{What: HoldsLastSlot}, Private)
 	}
 	if p.Target.Trial {
 		add(TrialMap, 8, "until when the policy is on trial",
-			Identity{What: HoldsDeadline}, Private)
+			Identity{What: HoldsDeadline}, Pinned)
 		add(PreviousMap, 4, "the program that judges then", Identity{What: HoldsPrevious}, Pinned)
 	}
 	if p.Target.Clock {

@@ -24,8 +24,8 @@ const (
 	// HoldsPrevious is a program array of 1 entry: the program that judges after the deadline;
 	// packets pass if it is empty (Target.Trial).
 	HoldsPrevious Contents = "previous program"
-	// HoldsCapture is a program array of 1 entry: the program that packets go to once they have
-	// been judged, while somebody captures.
+	// HoldsCapture is a program array of CaptureEntries: the programs that packets go to once they
+	// have been judged, while somebody captures or takes samples.
 	HoldsCapture Contents = "capture"
 	// HoldsClock is an array of 1 entry, BPF_F_MMAPABLE: u64, the time in jiffies (Target.Clock).
 	HoldsClock Contents = "clock"
@@ -46,6 +46,10 @@ const (
 	HoldsEvents Contents = "events"
 	// HoldsLosses is an array of 1 entry, BPF_F_MMAPABLE: a row of LogRow for each CPU.
 	HoldsLosses Contents = "losses"
+	// HoldsPairs is an array of an entry for each CPU, BPF_F_MMAPABLE: package shadow.
+	HoldsPairs Contents = "pairs"
+	// HoldsJudged are the counters of the policy in force, with what its program leaves there.
+	HoldsJudged Contents = "judged"
 	// HoldsDynamicSet is an array of maps of 1 entry: the memory of one dynamic set.
 	HoldsDynamicSet Contents = "dynamic set"
 	// HoldsDynamicSets are an array of maps: the memories of many dynamic sets, see Plan.Places.

@@ -39,9 +39,17 @@ const (
 const SlotBytes = 16
 
 // RowBytes is the size of one CPU's row of counters: a counter for each slot, and behind them 16
-// bytes for who captures: u32, not 0 while a program captures; at 8 u32 each the slot that decided
-// and what the program returns.
+// bytes for who captures: u32, the place in the array of programs to go to, or 0; at 8 u32 each the
+// slot that decided and what the program returns.
 func RowBytes(slots int) int { return ((slots+1)*SlotBytes + 63) &^ 63 }
+
+// Places in the array of programs behind a policy's. They are sums of bits, one for each role: a
+// program that takes samples stands at all places with its bit, and hands on to the one that looks.
+const (
+	Looks          = 1 // captures, watches decisions, or is a shadow
+	Samples        = 2
+	CaptureEntries = 4
+)
 
 // checkCounters refuses what no program can address.
 func (p *planner) checkCounters() error {

@@ -31,6 +31,9 @@ func LogRow(logs int) int { return (8 + 16*logs + 63) &^ 63 }
 
 // findLogs lists the logs that packets may come to.
 func (p *planner) findLogs() {
+	if p.Target.IsShadow() {
+		return
+	}
 	reached := map[int]bool{} // by slot
 	for _, rules := range append(p.Program.Lists[:], p.Program.Malformed) {
 		for i := range rules {

@@ -10,6 +10,7 @@ import (
 // of few instructions, of which a call would be a large part. The others become functions.
 func (p *planner) place() {
 	p.Functions = nil
+	p.within()
 	var groups []*group
 	for _, c := range p.Chains {
 		c.Do, c.Registers, c.Calls = nil, Fields{}, false

@@ -3,12 +3,15 @@ package plan
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"levee/internal/filter/cookie"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/limit"
+	"levee/internal/filter/prefix"
+	"levee/internal/filter/shadow"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -23,6 +26,7 @@ type Plan struct {
 	Slots    []policy.Slot // of the policy
 
 	Chains  []*Chain
+	Within  []*Chain // of packets within tunnels; their blocks are functions
 	ChainOf [ir.NumClasses]*Chain
 	Cost    Cost
 	Ledger  Ledger
@@ -107,7 +111,8 @@ func (p *planner) restart() {
 
 // count counts functions and instructions of the whole, at most.
 func (p *planner) count() (functions, size int) {
-	functions, size = 1, p.mainSize
+	functions, size = p.sizeWithin()
+	functions, size = functions+1, size+p.mainSize
 	if !p.Target.Plain {
 		functions++
 		size += decoderSize(p.Target)
@@ -119,6 +124,10 @@ func (p *planner) count() (functions, size int) {
 	if p.Tracks() {
 		functions += 3
 		size += flow.MaxInstructions
+		if !p.Target.Plain {
+			functions += 2
+			size += flow.MaxQuoteInstructions
+		}
 	}
 	if len(p.Cookies) > 0 {
 		functions++
@@ -128,12 +137,23 @@ func (p *planner) count() (functions, size int) {
 		functions += p.fragmentFunctions()
 		size += fragment.MaxInstructions
 	}
+	if p.Target.IsShadow() {
+		functions++
+		size += shadow.MaxInstructions
+	}
 	functions += len(p.Logs)
 	size += sizeLogFunction * len(p.Logs)
 	functions += len(p.Limits)
-	size += limit.MaxInstructions * len(p.Limits)
+	for _, l := range p.Limits {
+		size += limit.MaxInstructions(l.Limit)
+	}
 	functions += 2 * len(p.SetFunctions)
-	size += sizeLookup * len(p.SetFunctions)
+	for _, f := range p.SetFunctions {
+		size += sizeLookup
+		if f.Type == policy.Addresses && prefix.HasBulk(f.Room) {
+			size += sizeBulk
+		}
+	}
 	for _, walked := range p.walked() {
 		if walked {
 			functions += 2
@@ -173,7 +193,7 @@ func (p *planner) walked() (families [ir.IPv6 + 1]bool) {
 			}
 		}
 	}
-	for _, c := range p.Chains {
+	for _, c := range slices.Concat(p.Chains, p.Within) {
 		for _, b := range c.Do {
 			walk(b, note)
 		}
@@ -233,7 +253,7 @@ func (p *planner) fill() {
 			fill(c, in)
 		}
 	}
-	for _, c := range p.Chains {
+	for _, c := range slices.Concat(p.Chains, p.Within) {
 		for _, b := range c.Do {
 			fill(c, b)
 		}
@@ -264,7 +284,7 @@ func (p *planner) number() {
 			number(in, fmt.Sprintf("%s.%d", id, i+1))
 		}
 	}
-	for i, c := range p.Chains {
+	for i, c := range slices.Concat(p.Chains, p.Within) {
 		number(c, fmt.Sprint(i+1))
 	}
 }

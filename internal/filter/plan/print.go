@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -14,7 +15,7 @@ func (p *Plan) Print(w io.Writer) error {
 	t := &printer{Writer: bufio.NewWriter(w), plan: p, shown: map[ID]bool{}}
 	fmt.Fprintf(t, "%7s %6s %6s %9s  %s\n", "ns", "least", "instr", "bytes", "block")
 	t.line(0, p.Cost, fmt.Sprintf("program: %s, %s", p.Target, count(p.CPUs, "CPU")), "")
-	for _, c := range p.Chains {
+	for _, c := range slices.Concat(p.Chains, p.Within) {
 		t.block(1, c)
 	}
 	l := &p.Ledger

@@ -22,6 +22,9 @@ const (
 	sizeCookie      = 16  // a cookie, but for its function
 	sizeTrack       = 20  // following fragments, but for the functions
 	sizeBytes       = 44  // comparing bytes of the packet
+	sizeInner       = 10  // whether a match on a packet within a tunnel holds
+	sizeNote        = 6   // noting that
+	sizeLookInside  = 160 // finding tunnels, but for the function
 	sizeLogFunction = 80
 	// of a function of rules or of bytecode, with the question whether it decided
 	sizeCall     = 6
@@ -30,6 +33,7 @@ const (
 	sizeDynamic  = 16  // a look-up in a dynamic set, but for its function
 	sizeBits     = 18  // a look-up in a bitmap
 	sizeLookup   = 380 // the functions of a dynamic set, for addresses or endpoints
+	sizeBulk     = 820 // and of one of addresses that has a bulk
 	// of the main function: the fast path, what is malformed, trials, the verdict
 	sizeMain   = 1_200
 	sizeChain  = 30    // and of each chain in it: registers and jumps

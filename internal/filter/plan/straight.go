@@ -84,7 +84,12 @@ func (p *planner) straight(c *Chain, rules []ir.Rule) *Straight {
 func (p *planner) rule(c *Chain, from *ir.Rule) *Rule {
 	r := &Rule{Rule: from, extra: p.extension.size(from)}
 	r.Cost.Instructions = r.extra
-	r.What = p.nameOf(from.Slot)
+	if c.within {
+		r.What = fmt.Sprintf("match %d", from.Slot+1)
+		r.Cost.Instructions += sizeNote
+	} else {
+		r.What = p.nameOf(from.Slot)
+	}
 	for i := range from.Conds {
 		if InPacket(&from.Conds[i]) {
 			continue

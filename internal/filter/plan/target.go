@@ -30,7 +30,23 @@ type Target struct {
 	// Plain leaves the careful decoder out: packets that the fast path does not know have the
 	// default's verdict. It is for what `on error` asks for, where the kernel refuses that decoder.
 	Plain bool
+	// Shadow is the row of counters of the policy in force, where this one judges for nobody but
+	// itself: its program runs behind the other, notes what both decided, and returns what the
+	// other did. It answers no SYNs and tells of no packets.
+	Shadow Judged
 }
+
+// Judged says where the program of a policy leaves what it decided.
+type Judged struct {
+	RowBytes int // of its counters; 0: there is no such policy
+	Slots    int
+}
+
+// Note is where in a row the program leaves its slot and its code.
+func (j Judged) Note() int { return j.Slots * SlotBytes }
+
+// IsShadow reports whether the policy is one beside that in force.
+func (t Target) IsShadow() bool { return t.Shadow.RowBytes > 0 }
 
 // Rate is the jiffies a second.
 func (t Target) Rate() uint64 {

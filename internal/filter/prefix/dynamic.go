@@ -21,6 +21,7 @@ type Dynamic struct {
 	*hashtable.Set
 	geometry
 	mem hashtable.Memory
+	now func() uint64
 }
 
 // Format makes an empty set of zeroed memory, which must have the size that DynamicSpec gives for
@@ -30,7 +31,8 @@ func Format(mem []byte, max int) error { return FormatRoom(mem, max, max) }
 // FormatRoom is Format for memory that is laid out for room entries, at least max, so that sets of
 // different max can be looked up by one function: that of room.
 func FormatRoom(mem []byte, max, room int) error {
-	if err := kind.Format(mem, max, room); err != nil {
+	k, _ := formatOf(room, len(mem))
+	if err := k.Format(mem, max, room); err != nil {
 		return err
 	}
 	for bit := range 64 {
@@ -42,9 +44,13 @@ func FormatRoom(mem []byte, max, room int) error {
 // Open gives access to a formatted set. now is the clock of the leases, in jiffies. Memory that is
 // not such a set gives ErrLayout; a set that a writer left half-way is mended.
 func Open(mem []byte, now func() uint64) (*Dynamic, error) {
-	d := &Dynamic{mem: mem}
-	_, err := kind.Open(mem, now, func(s *hashtable.Set) hashtable.Index {
-		d.Set, d.geometry = s, geometryOf(s.Room())
+	d := &Dynamic{mem: mem, now: now}
+	k, geometry := kind, plainGeometry
+	if len(mem) > hashtable.AtRest && *d.mem.U64(hashtable.AtVersion) == bulky.Version {
+		k, geometry = bulky, geometryOf
+	}
+	_, err := k.Open(mem, now, func(s *hashtable.Set) hashtable.Index {
+		d.Set, d.geometry = s, geometry(s.Room())
 		d.v4.table, d.v6.table = &s.Tables[0], &s.Tables[1]
 		return index{d}
 	})
@@ -92,6 +98,7 @@ func (d *Dynamic) Add(p netip.Prefix, expires uint64) error {
 		return fmt.Errorf("dynamic set: add %v: not a prefix", p)
 	}
 	f, k := d.locate(p)
+	d.shorten(f, k, expires)
 	if err := f.table.Add(k, expires); err != nil {
 		return fmt.Errorf("dynamic set: add %v to %w", p, err)
 	}
@@ -113,6 +120,7 @@ func (d *Dynamic) Delete(p netip.Prefix) bool {
 		return false
 	}
 	f, k := d.locate(p)
+	d.mark(f, k, deleted)
 	return f.table.Delete(k)
 }
 
@@ -144,6 +152,9 @@ func (d *Dynamic) All() iter.Seq[Entry] {
 
 // Lookup says whether a live entry covers the address. It may run beside a writer.
 func (d *Dynamic) Lookup(a netip.Addr) bool {
+	if member, _, known := d.inBulk(a); known {
+		return member
+	}
 	for _, found := range d.tries(a) {
 		if found {
 			return true
@@ -153,8 +164,12 @@ func (d *Dynamic) Lookup(a netip.Addr) bool {
 }
 
 // Probes is how many prefix lengths a look-up tries, each a bucket and sometimes its neighbour:
-// those that the filter names for the address, up to the first with a live entry.
+// those that the filter names for the address, up to the first with a live entry. Where the bulk
+// knows the answer it is how many of its levels are asked.
 func (d *Dynamic) Probes(a netip.Addr) (tried int) {
+	if _, levels, known := d.inBulk(a); known {
+		return levels
+	}
 	for n, found := range d.tries(a) {
 		tried = n
 		if found {
@@ -197,6 +212,7 @@ func (index) Admit(*hashtable.Table, hashtable.Key, uint64) error { return nil }
 func (d index) Count(t *hashtable.Table, k hashtable.Key, by int) {
 	f := d.of(t)
 	if by > 0 {
+		d.mark(f, k, added)
 		d.admit(f, k)
 	}
 	c := d.mem.U32(f.counts + 4*lengthOf(k))
@@ -235,8 +251,10 @@ func (d index) Possible(t *hashtable.Table, k hashtable.Key) bool {
 	return again == k
 }
 
-// Recount counts the entries of each length. A length with entries stays in use.
+// Recount counts the entries of each length. A length with entries stays in use. The bulk is given
+// up: what has spoilt the counts may have spoilt marks.
 func (d index) Recount() (total uint32) {
+	d.forget()
 	for _, f := range d.families() {
 		var counts [129]uint32
 		for _, k := range f.table.Entries() {

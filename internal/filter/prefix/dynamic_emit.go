@@ -52,7 +52,7 @@ func NumberedFunction6(b *assembler.Builder, mapName, symbol string, room int) {
 func dynamicFunctions(b *assembler.Builder, mapName, symbol string, g geometry, f family,
 	number asm.Register, words ...string) {
 	e := &dynamicEmitter{hashtable.Code{Builder: b, Layout: f.Layout, Map: mapName, Number: number},
-		f}
+		f, g}
 	var address []assembler.Param
 	for _, name := range words {
 		address = append(address, assembler.Number(name))
@@ -76,6 +76,7 @@ func dynamicFunctions(b *assembler.Builder, mapName, symbol string, g geometry, 
 type dynamicEmitter struct {
 	hashtable.Code
 	f family
+	g geometry
 }
 
 // all calls the function one for each length that the filter names, until it says yes.
@@ -86,6 +87,7 @@ func (e *dynamicEmitter) all(one string) {
 		e.Emit(asm.Mov.Reg(asm.R7, asm.R2))
 	}
 	e.Open(miss)
+	e.bulk()
 	e.wanted()
 	if e.Narrow {
 		e.try(one, 32, 33)

@@ -77,6 +77,12 @@ func inKernel(t testing.TB, max int, c *clock) (mapped, map[int]*runner) {
 // swap puts a new set with these entries in the place of what programs read.
 func (in *mapped) swap(t testing.TB, max int, c *clock, entries []Entry) {
 	t.Helper()
+	in.swapFor(t, max, c, func(next *Dynamic) { addEntries(t, next, entries) })
+}
+
+// swapFor puts a new set that fill has filled in the place of what programs read.
+func (in *mapped) swapFor(t testing.TB, max int, c *clock, fill func(next *Dynamic)) {
+	t.Helper()
 	spec, err := DynamicSpec("set_x", max)
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +110,7 @@ func (in *mapped) swap(t testing.TB, max int, c *clock, entries []Entry) {
 		t.Fatal(err)
 	}
 	in.Dynamic = d
-	addEntries(t, d, entries)
+	fill(d)
 	if err := in.m.Put(uint32(0), m); err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,16 @@ const (
 	load = 0.88
 )
 
+// planner says what levels may be chosen.
+type planner struct {
+	layouts4, layouts6, layoutsW []layout
+	levelNs                      float64 // what a level costs besides its loads, if it is hashed
+	maxBytes                     int     // of one level
+}
+
+// ofStatic plans code for one set alone.
+var ofStatic = planner{layouts4, layouts6, layoutsW, 3, math.MaxInt}
+
 func (l *level) key() int { return l.top - l.span }
 
 // lengthStat describes the networks of one length.
@@ -113,21 +123,21 @@ func loadCost(bytes float64) float64 {
 	return curve[len(curve)-1].ns
 }
 
-// cost estimates a level that holds the given lengths, and says whether it can be built at all.
-func (l *level) cost(stats []*lengthStat) (ns float64, ok bool) {
+// cost estimates a level that holds the given lengths, and says whether it may be built at all.
+func (p *planner) cost(l *level, stats []*lengthStat) (ns float64, ok bool) {
 	g := l.key()
 	if l.direct {
-		if n := l.touched(stats); g >= 26 || 8<<g > maxDirect || n<<4 < 1<<g {
+		if n := l.touched(stats); g >= 26 || 8<<g > min(maxDirect, p.maxBytes) || n<<4 < 1<<g {
 			return 0, false
 		}
-		return 1 + loadCost(float64(int(8)<<g)), true
+		return p.levelNs - 2 + loadCost(float64(int(8)<<g)), true
 	}
 	n := l.touched(stats)
-	if n > maxBlocks {
+	if n > maxBlocks || n*l.size > p.maxBytes {
 		return 0, false
 	}
 	slots, disp := float64(n*l.size)/load, float64(n)
-	return 3 + loadCost(slots) + loadCost(disp)/2, true
+	return p.levelNs + loadCost(slots) + loadCost(disp)/2, true
 }
 
 // touched is about how many blocks the networks of these lengths need.
@@ -140,14 +150,14 @@ func (l *level) touched(stats []*lengthStat) int {
 }
 
 // candidates are the levels whose longest prefixes have so many bits.
-func candidates(longest, width int) []level {
+func (p *planner) candidates(longest, width int) []level {
 	var out []level
-	set := layouts6
+	set := p.layouts6
 	switch {
 	case width == 32:
-		set = layouts4
+		set = p.layouts4
 	case longest > 64:
-		set = layoutsW
+		set = p.layoutsW
 	}
 	for _, ly := range set {
 		l := level{layout: ly, top: max(longest, ly.span+1)}
@@ -161,8 +171,9 @@ func candidates(longest, width int) []level {
 	return out
 }
 
-// plan partitions the lengths in use into levels so that the sum of their costs is least.
-func plan(nets []network, width int) []level {
+// plan partitions the lengths in use into levels so that the sum of their costs is least. There are
+// none where a length fits no level.
+func (p *planner) plan(nets []network, width int) []level {
 	stats := statistics(nets)
 	type choice struct {
 		ns   float64
@@ -172,9 +183,9 @@ func plan(nets []network, width int) []level {
 	best := make([]choice, len(stats)+1)
 	for j := 1; j <= len(stats); j++ {
 		best[j].ns = math.Inf(1)
-		for _, l := range candidates(stats[j-1].len, width) {
+		for _, l := range p.candidates(stats[j-1].len, width) {
 			for i := j - 1; i >= 0; i-- {
-				ns, ok := l.cost(stats[i:j])
+				ns, ok := p.cost(&l, stats[i:j])
 				if !ok {
 					continue
 				}
@@ -184,6 +195,9 @@ func plan(nets []network, width int) []level {
 				}
 			}
 		}
+	}
+	if math.IsInf(best[len(stats)].ns, 1) {
+		return nil
 	}
 	var out []level
 	for j := len(stats); j > 0; j = best[j].from {

@@ -47,13 +47,18 @@ func (d *Dynamic) rollUp(spare func(netip.Prefix) bool, now uint64) int {
 		if spare(g.prefix(g.cover)) {
 			continue
 		}
-		if s, ok := g.table.Find(g.cover); ok {
-			if expires, alive := g.table.Lease(s, now); alive {
-				g.expires = longer(g.expires, expires)
+		s, there := g.table.Find(g.cover)
+		alive := false
+		if there {
+			var expires uint64
+			if expires, alive = g.table.Lease(s, now); alive {
+				g.table.Renew(s, longer(g.expires, expires))
+			} else { // it comes anew
+				g.table.Remove(s, g.cover)
 			}
-			g.table.Renew(s, g.expires)
 			freed++
-		} else if !g.table.Insert(g.cover, g.expires, now) {
+		}
+		if !alive && !g.table.Insert(g.cover, g.expires, now) {
 			continue
 		}
 		chosen[g.cover] = true
@@ -96,7 +101,19 @@ func (d *Dynamic) groups(now uint64) []group {
 	return out
 }
 
-// coverOf is the prefix that a host is rolled up to; not ok for what is no host.
+// Cover is the prefix that a host is rolled up to; not ok for what is no host.
+func Cover(host netip.Prefix) (_ netip.Prefix, ok bool) {
+	if !host.IsSingleIP() {
+		return netip.Prefix{}, false
+	}
+	length := rollUp6
+	if host.Addr().Is4() {
+		length = rollUp4
+	}
+	return netip.PrefixFrom(host.Addr(), length).Masked(), true
+}
+
+// coverOf is Cover for keys.
 func (f *family) coverOf(k hashtable.Key) (hashtable.Key, bool) {
 	if lengthOf(k) != f.width {
 		return hashtable.Key{}, false

@@ -56,7 +56,7 @@ func build(prefixes []netip.Prefix, width int) *Static {
 			return s
 		}
 	}
-	s.levels = plan(nets, width)
+	s.levels = ofStatic.plan(nets, width)
 	for i := range s.levels {
 		s.data = s.levels[i].build(s.data, nets)
 	}

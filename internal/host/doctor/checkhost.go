@@ -148,9 +148,9 @@ func (h *Host) tcIngress() Finding {
 		f.State, f.Value = Unknown, "needs root: a program is loaded to see"
 	case "clsact":
 		f.State, f.Sure = Note, Documents
-		f.Cost = "policies that do not run in XDP are kept by a filter of tc (TCX needs Linux " +
-			"6.6): whoever may change the network can delete it, and it ends when its interface " +
-			"goes to another network namespace"
+		f.Cost = "policies that do not run in XDP, and what notes connections, are kept by " +
+			"filters of tc (TCX needs Linux 6.6): whoever may change the network can delete " +
+			"them, and they end when their interface goes to another network namespace"
 		f.Where = "net/sched/cls_bpf.c; net/core/dev.c, dev_shutdown"
 	}
 	return f

@@ -68,7 +68,7 @@ func TestEachSettingIsJudged(t *testing.T) {
 			OK, "tc ingress"},
 		{"tc ingress by links", Host{TCIngress: "tcx"}, Device{}, "tc_ingress", OK, "tcx"},
 		{"tc ingress by a filter", Host{TCIngress: "clsact"}, Device{}, "tc_ingress", Note,
-			"can delete it"},
+			"can delete them"},
 		{"tc ingress that nobody has tried", Host{}, Device{}, "tc_ingress", Unknown, "root"},
 		{"nothing bounces twice", Host{},
 			Device{Driver: "igb", XDP: native, Program: &Program{ID: 7}}, "attach", OK, "already"},

@@ -32,6 +32,8 @@ type Session struct {
 	SrcMAC, DstMAC net.HardwareAddr
 	// Neighbour is who sends the packets on this link, if ARP or neighbour discovery finds it.
 	Neighbour netip.Addr
+
+	inode uint32 // of the socket
 }
 
 // What a session is to the person at the other end.
@@ -59,8 +61,9 @@ const (
 // those to an SSH server: in this network namespace, and in others where one of these processes is.
 // A server in another PID namespace cannot be seen, so that every connection to port 22 is taken
 // for one to an SSH server, and what SSH_CONNECTION says is believed.
-func sessions() (here, elsewhere []Session, err error) {
-	owners := socketOwners()
+func sessions() (here, elsewhere []Session, err error) { return sessionsOf(socketOwners()) }
+
+func sessionsOf(owners owners) (here, elsewhere []Session, err error) {
 	socks, err := tcpSockets(nil)
 	if err != nil {
 		return nil, nil, err
@@ -109,7 +112,8 @@ func established(socks []*netlink.Socket, owners owners) (out []Session) {
 			remote.Addr().IsLoopback():
 		case what == sshSession && !listens[local.Port()]: // a connection that it forwards
 		default:
-			out = append(out, Session{Local: local, Remote: remote, What: what})
+			out = append(out, Session{Local: local, Remote: remote, What: what,
+				inode: s.INode})
 		}
 	}
 	return out
@@ -170,15 +174,16 @@ func addrPort(ip net.IP, port uint16) netip.AddrPort {
 
 // owners are the processes that may hold sessions.
 type owners struct {
-	sockets map[uint32]string // what their sessions are, by the inodes of sockets
-	procs   []string          // their directories below /proc
-	all     bool              // each of them lets this process see its files
+	sockets map[uint32]string   // what their sessions are, by the inodes of sockets
+	holders map[uint32][]string // their ids, by the same
+	procs   []string            // their directories below /proc
+	all     bool                // each of them lets this process see its files
 }
 
 // socketOwners looks for the SSH servers and the ancestors of this process. A process that ends
 // meanwhile is left out. To see the files of others takes their rights, or CAP_SYS_PTRACE.
 func socketOwners() owners {
-	out := owners{sockets: map[uint32]string{}, all: true}
+	out := owners{sockets: map[uint32]string{}, holders: map[uint32][]string{}, all: true}
 	own := ancestors()
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range procs {
@@ -207,6 +212,7 @@ func socketOwners() owners {
 				if err == nil && out.sockets[uint32(n)] != thisConnection {
 					out.sockets[uint32(n)] = what
 				}
+				out.holders[uint32(n)] = append(out.holders[uint32(n)], filepath.Base(dir))
 			}
 		}
 	}

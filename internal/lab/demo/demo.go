@@ -22,7 +22,7 @@ type Options struct {
 	Out      io.Writer
 	Terminal bool // Out is one: the table is redrawn in place
 	// Policy is nil for that of examples/service.levee, or where the kernel has no program at
-	// egress, of examples/demo.levee. The nftables rules are for the same service.
+	// egress, of examples/service.levee. The nftables rules are for the same service.
 	Policy  []byte
 	Name    string        // its file name
 	Capture string        // a SYN flood to replay; empty: the default one, if it is there
@@ -30,8 +30,6 @@ type Options struct {
 	Act     time.Duration // how long an act counts, 0 for 10 s
 	Seed    uint64
 	Picture string // file to write the final screen to as SVG, if any
-
-	state bool // the kernel has what connections ask for
 }
 
 // What a demo has if nothing else is said.
@@ -82,13 +80,8 @@ func Run(ctx context.Context, o Options) (err error) {
 }
 
 func (o *Options) complete() {
-	o.state = kernel.TCX.Check() == nil
-	switch {
-	case o.Policy != nil:
-	case o.state:
+	if o.Policy == nil {
 		o.Policy, o.Name = examples.Service, examples.ServiceName
-	default:
-		o.Policy, o.Name = examples.Demo, examples.DemoName
 	}
 	if o.Rate == 0 {
 		o.Rate = DefaultRate
@@ -112,7 +105,7 @@ func (s *play) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.waves = waves(s.World, s.Rate, s.Seed, replay, s.state)
+	s.waves = waves(s.World, s.Rate, s.Seed, replay)
 	s.screen = newScreen(s.Out, s.Terminal, s.intro(replay))
 	s.screen.load = loadAverage()
 	err = s.Populated(ctx, packet.IPv4, PerSecond, s.screen.request,
@@ -130,10 +123,7 @@ func (s *play) run(ctx context.Context) (err error) {
 func (s *play) acts(ctx context.Context) error {
 	stop := s.screen.refresh()
 	defer stop()
-	nft := contender.NFT()
-	if s.state {
-		nft = contender.NFTStateful()
-	}
+	nft := contender.NFTStateful()
 	all := []struct {
 		title   string
 		defence contender.Defence
@@ -264,10 +254,7 @@ func (s *play) intro(replay *gen.Replay) []string {
 	for _, w := range s.waves {
 		lines = append(lines, "  "+w.name)
 	}
-	nft := "the same rules at netdev ingress, its fastest hook"
-	if s.state {
-		nft = "synproxy, conntrack, and what needs no state at netdev ingress"
-	}
+	const nft = "synproxy, conntrack, and what needs no state at netdev ingress"
 	return append(lines,
 		fmt.Sprintf("Core %d is the server's: receiving, which comes first as soft interrupts "+
 			"do, and the service. Core %d is the world's.", Core(in), Core(out)),

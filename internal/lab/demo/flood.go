@@ -75,9 +75,8 @@ func Spoofed(f gen.Flood, to netip.Addr) gen.Flood {
 }
 
 // waves is what an act sends, one after the other: the generator has one core. replay is nil where
-// no capture is at hand. Without state nobody can tell segments and echo requests from clients, and
-// they are left out.
-func waves(world *lab.Host, rate float64, seed uint64, replay *gen.Replay, state bool) []wave {
+// no capture is at hand.
+func waves(world *lab.Host, rate float64, seed uint64, replay *gen.Replay) []wave {
 	d := world.Devices[0]
 	base := gen.Config{Namespace: world.Namespace, Device: d.Name, CPU: d.CPU, Rate: rate,
 		Seed: seed}
@@ -85,14 +84,9 @@ func waves(world *lab.Host, rate float64, seed uint64, replay *gen.Replay, state
 	for _, k := range Kinds {
 		share := 1.0
 		switch k.Name {
-		case "udp", "syn":
+		case "udp", "syn", "syn-options", "ack", "udp-open", "icmp":
 		case "mixture":
 			share = 2
-			fallthrough
-		case "syn-options", "ack", "udp-open", "icmp":
-			if !state {
-				continue
-			}
 		default:
 			continue // in the mixture
 		}
@@ -162,7 +156,7 @@ func capture(path string, to netip.AddrPort) (*gen.Replay, error) {
 		return nil, fmt.Errorf("reading the capture: %w", err)
 	}
 	defer f.Close()
-	text, err := aim(io.LimitReader(f, maxCapture), to)
+	text, err := aim(io.LimitReader(f, maxCapture), retargetTCP(to))
 	if err != nil {
 		return nil, fmt.Errorf("reading the capture %s: %w", path, err)
 	}
@@ -172,8 +166,31 @@ func capture(path string, to netip.AddrPort) (*gen.Replay, error) {
 	}, nil
 }
 
-// aim copies a capture with the destination of its untagged IPv4 TCP frames changed.
-func aim(in io.Reader, to netip.AddrPort) ([]byte, error) {
+// AimUDP copies a capture's untagged IPv4 packets of UDP, also in fragments, with their destination
+// changed. Ports and all else stay as they were recorded.
+func AimUDP(in io.Reader, to netip.Addr) ([]byte, error) {
+	return aim(io.LimitReader(in, maxCapture), func(frame []byte) bool {
+		ip, behind := ipv4Of(frame, packet.ProtoUDP)
+		if ip == nil {
+			return false
+		}
+		var check []byte
+		// Only the first fragment has the checksum; zero is none.
+		if binary.BigEndian.Uint16(ip[6:])&0x1fff == 0 {
+			if len(behind) < 8 {
+				return false
+			}
+			if check = behind[6:]; binary.BigEndian.Uint16(check) == 0 {
+				check = nil
+			}
+		}
+		redirect(ip, check, to)
+		return true
+	})
+}
+
+// aim copies those frames of a capture that change takes, as it leaves them.
+func aim(in io.Reader, change func(frame []byte) bool) ([]byte, error) {
 	r, err := packet.NewReader(in)
 	if err != nil {
 		return nil, err
@@ -194,7 +211,7 @@ func aim(in io.Reader, to netip.AddrPort) ([]byte, error) {
 		}
 		frame, _ := rec.Whole(nil)
 		frame = bytes.Clone(frame)
-		if !retarget(frame, to) {
+		if !change(frame) {
 			continue
 		}
 		frames++
@@ -203,35 +220,52 @@ func aim(in io.Reader, to netip.AddrPort) ([]byte, error) {
 		}
 	}
 	if frames == 0 {
-		return nil, errors.New("it has no TCP packets over IPv4")
+		return nil, errors.New("it has no such packets over IPv4")
 	}
 	return out.Bytes(), nil
 }
 
-// retarget changes destination and port of a frame, and its checksums with them, right or wrong as
-// they were (RFC 1624). It refuses what is not whole TCP in untagged IPv4.
-func retarget(frame []byte, to netip.AddrPort) bool {
-	const eth, ipv4, tcp = 14, 20, 20
-	if len(frame) < eth+ipv4+tcp || binary.BigEndian.Uint16(frame[12:]) != 0x0800 {
-		return false
+// retargetTCP changes destination and port of whole segments.
+func retargetTCP(to netip.AddrPort) func(frame []byte) bool {
+	return func(frame []byte) bool {
+		ip, t := ipv4Of(frame, packet.ProtoTCP)
+		if ip == nil || len(t) < 20 || binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 {
+			return false
+		}
+		redirect(ip, t[16:], to.Addr())
+		adjust(t[16:], binary.BigEndian.Uint16(t[2:]), to.Port())
+		binary.BigEndian.PutUint16(t[2:], to.Port())
+		return true
 	}
-	ip := frame[eth:]
+}
+
+// ipv4Of is the IP packet of an untagged frame that carries a protocol, and what is behind its
+// header; nil for other frames.
+func ipv4Of(frame []byte, proto uint8) (ip, behind []byte) {
+	const eth, least = 14, 20
+	if len(frame) < eth+least || binary.BigEndian.Uint16(frame[12:]) != 0x0800 {
+		return nil, nil
+	}
+	ip = frame[eth:]
 	header := int(ip[0]&15) * 4
-	if ip[0]>>4 != 4 || header < ipv4 || ip[9] != 6 || len(ip) < header+tcp ||
-		binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 {
-		return false
+	if ip[0]>>4 != 4 || header < least || ip[9] != proto || len(ip) < header {
+		return nil, nil
 	}
-	addr := to.Addr().As4()
-	t := ip[header:]
+	return ip, ip[header:]
+}
+
+// redirect changes a packet's destination, and its checksums with it, right or wrong as they were
+// (RFC 1624); check is that of the transport, nil where there is none.
+func redirect(ip, check []byte, to netip.Addr) {
+	addr := to.As4()
 	for i := 0; i < 4; i += 2 {
 		old, now := binary.BigEndian.Uint16(ip[16+i:]), binary.BigEndian.Uint16(addr[i:])
 		adjust(ip[10:], old, now)
-		adjust(t[16:], old, now)
+		if check != nil {
+			adjust(check, old, now)
+		}
 	}
 	copy(ip[16:], addr[:])
-	adjust(t[16:], binary.BigEndian.Uint16(t[2:]), to.Port())
-	binary.BigEndian.PutUint16(t[2:], to.Port())
-	return true
 }
 
 // adjust is equation 3 of RFC 1624: HC' = ~(~HC + ~m + m').

@@ -25,6 +25,8 @@ import (
 const (
 	roleService  = "service"  // ADDRESS
 	roleVisitors = "visitors" // ADDRESS REQUESTS-A-SECOND SOURCE...
+	roleHost     = "host"     // ADDRESS RESOLVER...
+	roleCrowd    = "crowd"    // ADDRESS SOURCE...
 )
 
 // Role is what such a process does. It ends when stdin does, which is when its parent has ended,
@@ -50,17 +52,37 @@ func Role(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer)
 		if err != nil || rate <= 0 {
 			return fmt.Errorf("%q is no rate of requests", args[2])
 		}
-		var from []netip.Addr
-		for _, s := range args[3:] {
-			a, err := netip.ParseAddr(s)
-			if err != nil {
-				return err
-			}
-			from = append(from, a)
+		from, err := addresses(args[3:])
+		if err != nil {
+			return err
 		}
 		return visitors(ctx, args[1], from, rate, stdout)
+	case roleHost, roleCrowd:
+		to, err := netip.ParseAddrPort(args[1])
+		if err != nil {
+			return err
+		}
+		list, err := addresses(args[2:])
+		if err != nil || len(list) == 0 {
+			return errors.Join(err, errors.New("no addresses of clients"))
+		}
+		if args[0] == roleHost {
+			return host(ctx, to, list, stdout)
+		}
+		return crowd(ctx, to, list, stdout)
 	}
 	return fmt.Errorf("the demo has no role %q", args[0])
+}
+
+func addresses(words []string) (list []netip.Addr, err error) {
+	for _, s := range words {
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	return list, nil
 }
 
 // child is a role that runs.
@@ -68,7 +90,7 @@ type child struct {
 	role   string
 	cmd    *exec.Cmd
 	stdin  io.Closer
-	stdout io.Reader
+	stdout *bufio.Scanner
 	stderr *strings.Builder
 }
 
@@ -88,7 +110,7 @@ func start(ctx context.Context, self []string, h *lab.Host, cpu, nice int, role 
 	if err != nil {
 		return nil, err
 	}
-	c.stdin, c.stdout = stdin, stdout
+	c.stdin, c.stdout = stdin, bufio.NewScanner(stdout)
 	if err := onCore(cpu, nice, c.cmd.Start); err != nil {
 		return nil, fmt.Errorf("starting the %s: %w", c.role, err)
 	}
@@ -125,7 +147,7 @@ func (c *child) stop() error {
 
 // ready waits for the first line of a role.
 func (c *child) ready() error {
-	if s := bufio.NewScanner(c.stdout); s.Scan() {
+	if c.stdout.Scan() {
 		return nil
 	}
 	return errors.Join(fmt.Errorf("the %s of the demo did not start", c.role), c.stop())
@@ -133,10 +155,9 @@ func (c *child) ready() error {
 
 // requests hands each outcome that the visitors tell to f, until they end.
 func (c *child) requests(f func(Request)) {
-	lines := bufio.NewScanner(c.stdout)
-	for lines.Scan() {
+	for c.stdout.Scan() {
 		var r Request
-		if json.Unmarshal(lines.Bytes(), &r) == nil {
+		if json.Unmarshal(c.stdout.Bytes(), &r) == nil {
 			f(r)
 		}
 	}

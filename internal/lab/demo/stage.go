@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"sync"
 
 	"levee/internal/kernel"
 	"levee/internal/lab"
@@ -53,6 +54,35 @@ func (s *Stage) Service(family packet.Family) netip.AddrPort {
 // returned.
 func (s *Stage) Populated(ctx context.Context, family packet.Family, perSecond float64,
 	tell func(Request), f func() error) (err error) {
+	out := s.World.Devices[0]
+	args := []string{roleVisitors, s.Service(family).String(), fmt.Sprint(perSecond)}
+	clients := out.Clients4
+	if family == packet.IPv6 {
+		clients = out.Clients6
+	}
+	return s.populated(ctx, []string{roleService, s.Service(family).String()},
+		withAddresses(args, clients), tell, f)
+}
+
+// Crowded is Populated with all that a host of the Internet gets and asks for: visits, lookups,
+// datagrams, pings, transfers both ways, by IPv4.
+func (s *Stage) Crowded(ctx context.Context, tell func(Request), f func() error) error {
+	service, clients := s.Service(packet.IPv4).String(), s.World.Devices[0].Clients4
+	return s.populated(ctx, withAddresses([]string{roleHost, service}, clients),
+		withAddresses([]string{roleCrowd, service}, clients), tell, f)
+}
+
+// withAddresses adds addresses to the arguments of a role.
+func withAddresses(args []string, list []netip.Addr) []string {
+	for _, a := range list {
+		args = append(args, a.String())
+	}
+	return args
+}
+
+// populated runs f while a role runs on the server and then another in the world.
+func (s *Stage) populated(ctx context.Context, serving, visiting []string, tell func(Request),
+	f func() error) (err error) {
 	in, out := s.Server.Devices[0], s.World.Devices[0]
 	if err := s.priorities(in.NAPI, out.NAPI); err != nil {
 		return err
@@ -62,31 +92,24 @@ func (s *Stage) Populated(ctx context.Context, family packet.Family, perSecond f
 		return err
 	}
 	defer func() { err = errors.Join(err, away.Remove(context.WithoutCancel(ctx))) }()
-	server, err := start(ctx, s.self, s.Server, Core(in), serviceNice, roleService,
-		s.Service(family).String())
+	server, err := start(ctx, s.self, s.Server, Core(in), serviceNice, serving...)
 	if err != nil {
 		return err
 	}
 	if err := server.ready(); err != nil {
 		return err
 	}
-	args := []string{roleVisitors, s.Service(family).String(), fmt.Sprint(perSecond)}
-	clients := out.Clients4
-	if family == packet.IPv6 {
-		clients = out.Clients6
-	}
-	for _, a := range clients {
-		args = append(args, a.String())
-	}
-	visitors, err := start(ctx, s.self, s.World, Core(out), visitorsNice, args...)
+	visitors, err := start(ctx, s.self, s.World, Core(out), visitorsNice, visiting...)
 	if err != nil {
 		return errors.Join(err, server.stop())
 	}
-	told := make(chan struct{})
-	go func() { defer close(told); visitors.requests(tell) }()
+	var told sync.WaitGroup
+	for _, c := range []*child{server, visitors} {
+		told.Go(func() { c.requests(tell) })
+	}
 	err = f()
 	ended := errors.Join(visitors.stop(), server.stop())
-	<-told
+	told.Wait()
 	if ctx.Err() != nil {
 		return err // what was interrupted did not end well
 	}

@@ -93,57 +93,88 @@ func answer(s *net.UDPConn) {
 
 // Request is one request of one visitor, as it is told to the parent process.
 type Request struct {
-	Due int64 `json:"due"` // ns of the monotonic clock: when it should have been sent
-	NS  int64 `json:"ns"`  // from Due to the last byte of the answer; 0: none within Patience
+	Due  int64  `json:"due"` // ns of the monotonic clock: when it should have been sent
+	NS   int64  `json:"ns"`  // from Due to the last byte of the answer; 0: none within Patience
+	What string `json:"what,omitempty"`
 }
 
-// visitors sends requests to addr at a fixed rate, whatever becomes of those before (an open loop),
-// and writes each outcome to out as a line of JSON.
-func visitors(ctx context.Context, addr string, from []netip.Addr, perSecond float64,
-	out io.Writer) error {
-	var clients []*http.Client
-	for _, a := range from {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: a.AsSlice()}}
-		clients = append(
-			clients, &http.Client{Transport: &http.Transport{DialContext: d.DialContext,
-				DisableKeepAlives: true, DisableCompression: true}})
-	}
-	var mu sync.Mutex
-	enc := json.NewEncoder(out)
+// teller writes outcomes as lines of JSON. Its methods may be used from several goroutines.
+type teller struct {
+	mu  sync.Mutex
+	enc *json.Encoder
+}
+
+func newTeller(out io.Writer) *teller { return &teller{enc: json.NewEncoder(out)} }
+
+func (t *teller) tell(r Request) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_ = t.enc.Encode(r) // the parent that does not read any more ends this process
+}
+
+// openLoop calls ask at a fixed rate until ctx ends, whatever becomes of the requests before, and
+// tells each outcome; i counts them, and due is when one should have been sent.
+func (t *teller) openLoop(ctx context.Context, what string, perSecond float64,
+	ask func(ctx context.Context, i int, due time.Time) error) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	interval := time.Duration(float64(time.Second) / perSecond)
 	start, origin := time.Now(), int64(kernel.Monotonic())
 	for i := 0; ; i++ {
 		offset := time.Duration(i) * interval
+		due := start.Add(offset)
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-time.After(time.Until(start.Add(offset))):
+			return
+		case <-time.After(time.Until(due)):
 		}
 		all.Go(func() {
-			r := Request{Due: origin + offset.Nanoseconds()}
-			if ask(ctx, clients[i%len(clients)], addr, start.Add(offset)) == nil {
-				r.NS = time.Since(start.Add(offset)).Nanoseconds()
+			patient, cancel := context.WithDeadline(ctx, due.Add(Patience))
+			defer cancel()
+			r := Request{Due: origin + offset.Nanoseconds(), What: what}
+			if ask(patient, i, due) == nil {
+				r.NS = time.Since(due).Nanoseconds()
 			}
-			if ctx.Err() != nil {
-				return
+			if ctx.Err() == nil {
+				t.tell(r)
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			_ = enc.Encode(r) // the parent that does not read any more ends this process
 		})
 	}
 }
 
-// ask is one request that was due at a time.
-func ask(ctx context.Context, c *http.Client, addr string, due time.Time) error {
-	ctx, cancel := context.WithDeadline(ctx, due.Add(Patience))
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
+// visitors sends requests to addr at a fixed rate, and writes each outcome to out.
+func visitors(ctx context.Context, addr string, from []netip.Addr, perSecond float64,
+	out io.Writer) error {
+	clients := webClients(from)
+	newTeller(out).openLoop(ctx, "", perSecond,
+		func(ctx context.Context, i int, _ time.Time) error {
+			return ask(ctx, clients[i%len(clients)], "http://"+addr+"/")
+		})
+	return nil
+}
+
+// webClients are clients that come from addresses, with a connection for each request.
+func webClients(from []netip.Addr) (clients []*http.Client) {
+	for _, a := range from {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: a.AsSlice()}}
+		clients = append(
+			clients, &http.Client{Transport: &http.Transport{DialContext: d.DialContext,
+				DisableKeepAlives: true, DisableCompression: true}})
+	}
+	return clients
+}
+
+// ask is one request, which waits as long as ctx does.
+func ask(ctx context.Context, c *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
+	return answered(c, req)
+}
+
+// answered tells whether a request gets a whole answer.
+func answered(c *http.Client, req *http.Request) error {
 	res, err := c.Do(req)
 	if err != nil {
 		return err

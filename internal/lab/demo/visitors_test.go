@@ -2,6 +2,7 @@ package demo
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -65,18 +66,29 @@ func TestVisitorsDoNotWaitForEachOther(t *testing.T) {
 }
 
 func TestAnAnswerAfterPatienceIsAFailure(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
-		_ *http.Request) {
-		io.WriteString(w, "page")
-	}))
-	defer s.Close()
-	addr := strings.TrimPrefix(s.URL, "http://")
-	if err := ask(t.Context(), http.DefaultClient, addr, time.Now()); err != nil {
-		t.Error(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, w := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		newTeller(w).openLoop(ctx, "web", 1, func(ctx context.Context, _ int, due time.Time) error {
+			end, ok := ctx.Deadline()
+			if !ok || end.Sub(due) != Patience {
+				t.Errorf("a visitor waits from %v until %v", due, end)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		w.Close()
+	}()
+	var q Request
+	if err := json.NewDecoder(r).Decode(&q); err != nil || q.NS != 0 || q.What != "web" {
+		t.Errorf("a request without an answer: %+v, %v", q, err)
 	}
-	if err := ask(t.Context(), http.DefaultClient, addr, time.Now().Add(-Patience)); err == nil {
-		t.Error("a request that was due too long ago was answered")
-	}
+	cancel()
+	go io.Copy(io.Discard, r)
+	<-done
 }
 
 func TestServiceEndsWithItsContext(t *testing.T) {
@@ -90,7 +102,7 @@ func TestServiceEndsWithItsContext(t *testing.T) {
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- serve(ctx, addr, func() { close(ready) }) }()
 	<-ready
-	if err := ask(t.Context(), http.DefaultClient, addr, time.Now()); err != nil {
+	if err := ask(t.Context(), http.DefaultClient, "http://"+addr+"/"); err != nil {
 		t.Error(err)
 	}
 	cancel()
@@ -102,7 +114,7 @@ func TestServiceEndsWithItsContext(t *testing.T) {
 func TestRetargetKeepsChecksumsRight(t *testing.T) {
 	to := netip.MustParseAddrPort("198.18.0.1:80")
 	frame := synFrame(t)
-	if !retarget(frame, to) {
+	if !retargetTCP(to)(frame) {
 		t.Fatal("a SYN was refused")
 	}
 	ip, tcp := frame[14:34], frame[34:]
@@ -124,9 +136,60 @@ func TestRetargetKeepsChecksumsRight(t *testing.T) {
 		"IPv6":                       func(f []byte) []byte { f[12], f[13] = 0x86, 0xdd; return f },
 		"options that end beyond it": func(f []byte) []byte { f[14] = 0x4f; return f },
 	} {
-		if retarget(spoil(synFrame(t)), to) {
+		if retargetTCP(to)(spoil(synFrame(t))) {
 			t.Errorf("%s: taken for TCP", name)
 		}
+	}
+}
+
+func TestACaptureOfUDPIsAimed(t *testing.T) {
+	to := netip.MustParseAddr("198.18.0.1")
+	whole, err := packet.Build(packet.Spec{Proto: new(uint8(packet.ProtoUDP)),
+		Payload: make([]byte, 3000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	frames, err := packet.Cut(whole, 1480)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in bytes.Buffer
+	w, err := packet.NewWriter(&in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range append(frames, synFrame(t), frames[0][:30]) {
+		if err := w.Write(f, len(f), time.Unix(0, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := AimUDP(&in, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := packet.NewReader(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var joined []byte
+	for range frames {
+		rec, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ip := rec.Data[14:]
+		if fold(ip[:20]) != 0 || netip.AddrFrom4([4]byte(ip[16:20])) != to {
+			t.Errorf("header % x", ip[:20])
+		}
+		joined = append(joined, ip[20:]...)
+	}
+	pseudo := append(append([]byte(nil), whole[26:30]...), to.AsSlice()...)
+	pseudo = append(pseudo, 0, packet.ProtoUDP, joined[4], joined[5])
+	if got := fold(append(pseudo, joined...)); got != 0 {
+		t.Errorf("the UDP checksum is off by %#x", got)
+	}
+	if _, err := r.Next(); err != io.EOF {
+		t.Errorf("what is no whole UDP was taken: %v", err)
 	}
 }
 

@@ -81,6 +81,9 @@ type Flood struct {
 	NoFlags bool
 	// TCPOptions are those of a SYN or ACK flood, of 40 bytes at most and a multiple of 4.
 	TCPOptions []byte
+	// Linux makes a SYN flood as Linux begins connections: with SYNOptions, its window, and
+	// timestamps that differ.
+	Linux bool
 	// NoChecksum leaves the UDP checksum zero.
 	NoChecksum bool
 	// VLANs are the ids of tags, outermost first, at most two.
@@ -103,6 +106,10 @@ func PortRange(lo, hi uint16) []uint16 {
 // SYNOptions are those with which Linux begins a connection: maximum segment size, SACK,
 // timestamps, window scale (tcp_syn_options in net/ipv4/tcp_output.c).
 var SYNOptions = []byte{2, 4, 5, 180, 4, 2, 8, 10, 0, 16, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7}
+
+// linuxWindow is that of the first SYN over a link of an MTU of 1500 (tcp_select_initial_window of
+// net/ipv4/tcp_output.c).
+const linuxWindow = 64240
 
 // Shuffled returns ports in an order chosen by seed.
 func Shuffled(ports []uint16, seed uint64) []uint16 {
@@ -157,6 +164,12 @@ func (f *Flood) complete(dev device) error {
 		if v > 4094 {
 			return usage.Wrongf("VLAN id %d: must be 0 to 4094", v)
 		}
+	}
+	if f.Linux {
+		if f.Kind != SYN {
+			return usage.Wrongf("a %s flood does not begin connections", f.Kind)
+		}
+		f.TCPOptions = SYNOptions
 	}
 	if n := len(f.TCPOptions); n > 0 && (n > 40 || n%4 != 0 || f.Kind != SYN && f.Kind != ACK) {
 		return usage.Wrongf("%d bytes of TCP options in a %s flood: TCP takes 4, 8, ... 40", n,
@@ -260,6 +273,13 @@ func (f *Flood) packet() policy.Packet {
 	case SYN, ACK:
 		s.Flags, s.TCPOptions = &f.Flags, f.TCPOptions
 		vary("seq", policy.Random, all32)
+		if f.Linux {
+			s.Fields = append(s.Fields, packet.FieldValue{Word: "window", Value: linuxWindow})
+			if f.To.Is4() {
+				s.Fields = append(s.Fields, packet.FieldValue{Word: "df", Value: 1})
+			}
+			vary("timestamp", policy.Random, all32)
+		}
 	case ICMPEcho:
 		s.Proto = new(uint8(packet.ProtoICMP))
 		if f.To.Is6() {

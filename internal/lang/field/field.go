@@ -110,7 +110,8 @@ type Presence struct {
 	// Protos are the protocols whose headers it is; a later fragment has none of them. Of a header
 	// that does not depend on the protocol they are nil.
 	Protos []uint8
-	Tags   int // how many VLAN tags at least
+	Others bool // some of Protos have no class of packets of their own
+	Tags   int  // how many VLAN tags at least
 }
 
 // Presence is which packets have the header: none of a header that is not known.
@@ -131,6 +132,7 @@ const (
 	ByPrefix                // addresses, in prefixes or in a set
 	ByPair                  // a protocol and a port, with an address or without
 	ByBytes                 // bytes at an offset, under a mask: the packet itself is read
+	ByInner                 // a match of its own, of the packet within
 )
 
 // Laws are what may be done with the questions that rules ask for a field.
@@ -155,6 +157,7 @@ var laws = [...]Laws{
 	ByPrefix: {Cover: true, Join: true, Reorder: true, Cut: true},
 	ByPair:   {Cover: true, Reorder: true},
 	ByBytes:  {},
+	ByInner:  {},
 }
 
 // Laws of a field.
@@ -192,6 +195,7 @@ const (
 	FormFlags               // a word, and TCP flags
 	FormAddress             // a word, and addresses, services, endpoints or a set
 	FormBytes               // a word, an offset, and bytes in hexadecimal with or without a mask
+	FormInner               // a word, and a match in parentheses
 	FormPacket              // in packets only: no field of rules
 )
 

@@ -34,6 +34,7 @@ const (
 	DstSuffix   // the same of the destination
 	Flow        // 1 where the packet belongs to a connection that is known
 	Payload     // bytes behind the UDP header, as far as the packet has them
+	Inner       // the packet within a tunnel, of which a match of its own is asked
 
 	NumFields
 )
@@ -52,6 +53,7 @@ const (
 	InICMP6 // in IPv6
 	InFlow  // TCP, UDP or ICMP, which connections are kept of
 	InUDP
+	InTunnel // VXLAN, Geneve or GTP-U in UDP, GRE, IPv4 or IPv6 in IP
 	NumHeaders
 )
 
@@ -73,6 +75,8 @@ var headers = [NumHeaders]Presence{
 	InFlow: {IPv4: true, IPv6: true, Protos: []uint8{packet.ProtoTCP, packet.ProtoUDP,
 		packet.ProtoICMP, packet.ProtoICMP6}},
 	InUDP: {IPv4: true, IPv6: true, Protos: []uint8{packet.ProtoUDP}},
+	InTunnel: {IPv4: true, IPv6: true, Others: true, Protos: []uint8{packet.ProtoUDP,
+		packet.ProtoGRE, packet.ProtoIPIP, packet.ProtoIPv6}},
 }
 
 // What packets lack that a rule asks for by several fields.
@@ -220,6 +224,10 @@ var table = [NumFields]Info{
 		Name: "payload", Header: InUDP, Compare: ByBytes,
 		Needs: "the payload of udp is looked into.",
 	},
+	Inner: {
+		Name: "inner packet", Header: InTunnel, Compare: ByInner,
+		Needs: "tunnels are looked into that are udp, gre, ipip or proto 41.",
+	},
 }
 
 // Phrases are the words of rules and packets, in the order in which they are printed. A word that
@@ -257,5 +265,6 @@ var Phrases = [...]Phrase{
 	{Form: FormPacket}, // header fields and bytes of a packet, by words of their own
 	{Word: "fragments", Field: Fragment, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "established", Field: Flow, Form: FormAlone, Range: Range{1, 1}},
+	{Word: "inner", Field: Inner, Form: FormInner, What: "a match in parentheses"},
 	{Word: "malformed", Form: FormAlone}, // about the frame, not about a field
 }

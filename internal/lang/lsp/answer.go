@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/lang/eve"
+	"levee/internal/lang/logline"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -168,10 +170,28 @@ func (d *document) complete(at position) []item {
 			d.sets()...)
 	case "packet", "test":
 		return words(append(syntax.PacketWords(), "packet", "set")...)
+	case "source":
+		return append(words(append(append(eventFields(), syntax.SourceWords()...), "feed",
+			"crowdsec", "url", "key", "cleartext", "every", "change", "shortest",
+			"column")...), d.sets()...)
+	case "detect":
+		return append(words("to", "above", "observe", "propose", "enforce", "collateral", "keep",
+			"lease", "quiet"), d.sets()...)
 	case "interface", "default", "essential", "on":
 		return []item{}
 	}
 	return append(words(syntax.TermWords()...), d.sets()...)
+}
+
+// eventFields are the fields that conditions of sources name, and the names of patterns.
+func eventFields() (all []string) {
+	for _, f := range eve.Fields() {
+		all = append(all, f.Name)
+	}
+	for _, k := range logline.Library() {
+		all = append(all, k.Name)
+	}
+	return all
 }
 
 // keyword is a word of the language with its meaning.

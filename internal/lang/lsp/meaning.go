@@ -33,6 +33,7 @@ var meanings = sync.OnceValue(func() map[string]string {
 		said := map[string]bool{}
 		for _, m := range codes.FindAllStringSubmatch(cells[1], -1) {
 			for _, w := range strings.Fields(m[1]) {
+				w = strings.TrimSuffix(w, "(")
 				if !known[w] || said[w] {
 					continue
 				}

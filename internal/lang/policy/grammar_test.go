@@ -451,6 +451,10 @@ func (g *grammar) isWord(name, tok string) bool {
 		return g.isWord("WORD", tok) && !syntax.IsKeyword(tok)
 	case "FIELD":
 		return packet.FieldBits(tok) > 0
+	case "EVENTFIELD":
+		if tok == "not" {
+			return false
+		}
 	case "NAME", "TYPES", "TYPE":
 		if syntax.IsKeyword(tok) {
 			return false

@@ -22,12 +22,16 @@ type Policy struct {
 	Interfaces []string // from `interface`: names and patterns, in order; nil without it
 	Sets       []*Set   // in order of definition
 	Protect    []*Rule
-	Rules      []*Rule // all others, in order
+	Rules      []*Rule  // all others, in order
+	Inners     []*Inner // of terms of rules; at most MaxInners
 	Default    Default
 	Essential  bool // false after `essential off`
 	OnError    OnError
 	ErrorPos   Pos // of `on error`
 	Tests      []*Test
+	Sources    []*Source // for the agent
+	Lists      []*List   // for the agent
+	Detects    []*Detect // likewise
 }
 
 // Pos is a place in the policy file; both count from 1, Col in characters.
@@ -60,8 +64,15 @@ type Term struct {
 	Ranges   []field.Range  // numeric fields: sorted, disjoint, not adjacent
 	Prefixes []netip.Prefix // addresses given in the rule: masked, sorted, disjoint, merged
 	Bytes    *Bytes         // Payload
+	Inner    *Inner         // Inner
 	given    *given         // services or endpoints given in the rule; few terms have any
 	Pos      Pos
+}
+
+// Inner is a match of the packet within a tunnel.
+type Inner struct {
+	Match  []Term // all must hold; never empty
+	Number int    // in Policy.Inners
 }
 
 // Bytes are what a term asks for that looks into packets.
@@ -161,6 +172,7 @@ type Set struct {
 	Self      bool          // Dynamic: `self`, which holds the addresses of the machine
 	RollUp    bool          // Dynamic: a full set covers hosts by /24 and /64 instead of refusing
 	Keep      bool          // Dynamic: its entries outlive a reboot
+	Names     []string      // Dynamic: of DNS, whose addresses the agent puts into it
 	Pos       Pos
 }
 
@@ -295,7 +307,7 @@ func (p *Policy) Fallback(keepSets bool) *Policy {
 		return nil
 	}
 	f := *p
-	f.Rules, f.Tests = nil, nil
+	f.Rules, f.Inners, f.Tests = nil, nil, nil
 	f.Default = Default{Action: action.Drop, Pos: p.ErrorPos}
 	if p.OnError == ErrorPass {
 		f.Default.Action = action.Pass
@@ -313,13 +325,19 @@ func (p *Policy) Fallback(keepSets bool) *Policy {
 
 // Asks reports whether some rule looks at one of the fields.
 func (p *Policy) Asks(fields ...field.Field) bool {
-	looks := func(t Term) bool { return slices.Contains(fields, t.Field) }
+	looks := func(t Term) bool { return t.Looks(fields...) }
 	for _, r := range slices.Concat(p.Protect, p.Rules) {
 		if slices.ContainsFunc(r.Match, looks) {
 			return true
 		}
 	}
 	return false
+}
+
+// Looks reports whether a term is about one of the fields, of the packet or of that within it.
+func (t *Term) Looks(fields ...field.Field) bool {
+	return slices.Contains(fields, t.Field) || t.Inner != nil &&
+		slices.ContainsFunc(t.Inner.Match, func(t Term) bool { return t.Looks(fields...) })
 }
 
 // Has reports whether some rule, but those to protect, has an action.

@@ -92,7 +92,7 @@ func Whole(name string, src []byte, files []SetFile) ([]byte, error) {
 	f, _ := syntax.Parse(name, src)
 	for _, s := range f.Stmts {
 		set, ok := s.(*syntax.Set)
-		if !ok || set.Path == nil {
+		if !ok || set.Path == nil && set.MMDB == nil {
 			continue
 		}
 		list := &syntax.Value{List: true}
@@ -104,10 +104,10 @@ func Whole(name string, src []byte, files []SetFile) ([]byte, error) {
 			}
 		}
 		if len(list.Elems) == 0 { // no list can be empty
-			set.Path.Text = emptyFile
+			set.MMDB, set.Path = nil, &syntax.Word{Text: emptyFile}
 			continue
 		}
-		set.Path, set.List = nil, list
+		set.MMDB, set.Path, set.List = nil, nil, list
 	}
 	return syntax.Format(f), nil
 }

@@ -32,6 +32,12 @@ func Load(path string) (*Policy, syntax.Diagnostics, error) {
 // refused: reading it could last for ever.
 func Files(dir string) func(path string) (io.ReadCloser, error) {
 	return func(path string) (io.ReadCloser, error) {
+		if of, ok := parseSelection(path); ok {
+			if !filepath.IsAbs(of.path) {
+				of.path = filepath.Join(dir, of.path)
+			}
+			return of.open()
+		}
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
@@ -152,9 +158,10 @@ type resolver struct {
 	resolved    []*Rule // those without errors
 	labelled    []labelled
 	tests       []pendingTest
-	labels      map[string]int // how many rules have each
-	frames      int            // bytes of test packets, spent of maxFrames
-	protectSets []string       // file and dynamic look-ups of protect rules
+	labels      map[string]int   // how many rules have each
+	frames      int              // bytes of test packets, spent of maxFrames
+	sources     map[string]int32 // lines, by name
+	protectSets []string         // file and dynamic look-ups of protect rules
 
 	memory
 }
@@ -223,6 +230,12 @@ func (r *resolver) statement(s syntax.Stmt) {
 		}
 	case *syntax.Rule:
 		r.rule(s)
+	case *syntax.Source:
+		r.source(s)
+	case *syntax.List:
+		r.list(s)
+	case *syntax.Detect:
+		r.detect(s)
 	case *syntax.Test:
 		r.test(s)
 	case *syntax.Bad:
@@ -273,6 +286,7 @@ func (r *resolver) finish() {
 	}
 	r.identify()
 	r.checkRollUp()
+	r.checkSources()
 	for _, t := range r.tests {
 		r.resolveTest(t)
 	}

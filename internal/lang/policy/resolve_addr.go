@@ -28,24 +28,10 @@ func parseAddresses(dst []netip.Prefix, text string) ([]netip.Prefix, problem) {
 	if p, ok := plainIPv4(text); ok {
 		return append(dst, p), problem{}
 	}
-	if lo, hi, isRange := strings.Cut(text, "-"); isRange {
-		a, p := parseAddress(lo)
-		if p.found() {
-			return dst, rangeProblem(lo, hi, p)
-		}
-		b, p := parseAddress(hi)
-		if p.found() {
-			return dst, rangeProblem(lo, hi, p)
-		}
-		switch {
-		case a.Is4() != b.Is4():
-			return dst, problemf("write two ends of one family.",
-				"the range %s mixes IPv4 and IPv6", short(text))
-		case b.Less(a):
-			return dst, problemf(didYouMean(hi+"-"+lo), "the range %s ends before it begins",
-				short(text))
-		}
-		return appendRange(dst, a, b), problem{}
+	if s, isRange, p := parseSpan(text); p.found() {
+		return dst, p
+	} else if isRange {
+		return appendRange(dst, s.lo, s.hi), problem{}
 	}
 	pfx, p := parsePrefix(text)
 	if p.found() {

@@ -235,6 +235,7 @@ func (r *resolver) checkTwice(all []resolvedTerm) bool {
 
 func sameValue(a, b *Term) bool {
 	return a.Set == b.Set && a.Mask == b.Mask && a.Value == b.Value && a.Bytes.Equal(b.Bytes) &&
+		a.Inner == b.Inner &&
 		slices.Equal(a.Ranges, b.Ranges) && slices.Equal(a.Prefixes, b.Prefixes) &&
 		slices.Equal(a.Services(), b.Services()) &&
 		slices.Equal(a.Endpoints(), b.Endpoints())
@@ -252,6 +253,8 @@ func twiceHint(first, second *resolvedTerm) string {
 	switch {
 	case b.Kind == syntax.Family && a.Kind == syntax.Family:
 		return "a rule without a family matches IPv4 and IPv6; otherwise write one rule for each."
+	case b.Field == field.Inner:
+		return "write all terms in one pair of parentheses."
 	case b.Field == field.Payload:
 		return "for either of them write two rules."
 	case b.Field == field.EtherType:

@@ -47,6 +47,20 @@ func describe(p *Policy) string {
 		}
 		fmt.Fprintf(&b, "    %s\n", values(s.Prefixes, s.Ports, s.Services, s.Endpoints))
 	}
+	for _, s := range p.Sources {
+		fmt.Fprintf(&b, "%d:%d source %s: %q, %s to %s, lease %s\n", s.Pos.Line, s.Pos.Col, s.Name,
+			s.Path, s.Add, s.Set.Name, s.Lease)
+		for _, c := range s.Where {
+			fmt.Fprintf(&b, "    %s: not %v, op %d, %d %q\n", c.Field, c.Not, c.Op, c.Numbers,
+				c.Texts)
+		}
+	}
+	for _, d := range p.Detects {
+		fmt.Fprintf(&b, "%d:%d detect %s: to %v, above %d/s, %d bit/s, %s, collateral %g, keep %v "+
+			"%q, lease %s, quiet %s\n", d.Pos.Line, d.Pos.Col, d.Name, d.To, d.Packets, d.Bits,
+			d.Mode,
+			d.Collateral, d.Keep, d.KeepText, d.Lease, d.Quiet)
+	}
 	for _, r := range append(append([]*Rule(nil), p.Protect...), p.Rules...) {
 		fmt.Fprintf(&b, "%d:%d %s, malformed %v, label %q\n    id %s\n", r.Pos.Line, r.Pos.Col,
 			r.Action, r.Malformed, r.Label, r.ID)

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,4 +160,13 @@ func (r *resolver) checkRollUp() {
 			}
 		}
 	}
+}
+
+// ParseLease reads a lease as policies write it.
+func ParseLease(text string) (time.Duration, error) {
+	d, p := parseLease(text)
+	if p.found() {
+		return 0, errors.New(p.msg + ": " + p.hint)
+	}
+	return d, nil
 }

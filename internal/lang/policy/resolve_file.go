@@ -19,7 +19,8 @@ import (
 // Bounds on set files.
 const (
 	// MaxElements is how many prefixes, ports, services and endpoints all sets and lists of a
-	// policy may have together, ranges of addresses counted as the prefixes they become.
+	// policy may have together, as they are written; ranges of addresses count as the prefixes that
+	// they become once those that overlap are joined, where these are more.
 	MaxElements = 1 << 23
 
 	maxSetLine    = 4096 // bytes of a line of a set file
@@ -35,7 +36,9 @@ const (
 // their places in a file called name, the others are counted; then no prefixes are returned. It
 // reads as a stream, and at most MaxElements prefixes.
 func ReadPrefixes(r io.Reader, name string) ([]netip.Prefix, syntax.Diagnostics) {
-	f, ds := readSet(r, name, new(Addresses))
+	f := newSetFile(r, name)
+	f.typed, f.typ, f.out.apart = true, Addresses, true
+	ds := f.read()
 	return f.out.prefixes, ds
 }
 
@@ -60,7 +63,7 @@ func ReadEntries[T any](r io.Reader, name string,
 }
 
 func readEntries[T any](f *setFile, of func(Element, time.Duration) T) ([]T, syntax.Diagnostics) {
-	f.entries = true
+	f.entries, f.out.apart = true, true
 	ds := f.read()
 	all := make([]T, 0, f.size())
 	f.pieces = append(f.pieces, f.out.prefixes)
@@ -131,15 +134,6 @@ func (f *setFile) tooMany() syntax.Diagnostics {
 		"1024-2047 is one, 1000-2047 is three",
 		"the ranges of ports make more than %d entries", MaxElements))
 	return f.diags
-}
-
-// readSet reads a set file of a type, or, with nil, of that of its first entry.
-func readSet(r io.Reader, name string, t *SetType) (*setFile, syntax.Diagnostics) {
-	f := newSetFile(r, name)
-	if t != nil {
-		f.typed, f.typ = true, *t
-	}
-	return f, f.read()
 }
 
 func newSetFile(r io.Reader, name string) *setFile {

@@ -55,10 +55,15 @@ func TestLargePolicies(t *testing.T) {
 			func(i int) string { return "drop port {{{{{{{{{{{{{{{{\n" }, "default pass\n")},
 		{"one open brace", "never closed",
 			filled(size, "set a = {", func(i int) string { return "\n\n\n\n\n\n\n\n" }, "")},
-		{"ranges", "more than 8388608 elements",
-			filled(size, "set big = {\n", func(
-				i int) string {
-				return fmt.Sprintf("::%x-ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe,\n", i+1)
+		{"ranges within each other", "",
+			filled(size, "set big = {\n", func(i int) string {
+				return fmt.Sprintf("::%x:%x-ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe,\n", i>>16,
+					i&0xffff)
+			}, "}\ndrop from big\ndefault pass\n")},
+		{"ranges apart", "more than 8388608 elements",
+			filled(size, "set big = {\n", func(i int) string {
+				return fmt.Sprintf("2001:db8:%x:%x::1-2001:db8:%[1]x:%[2]x:ffff:ffff:ffff:fffe,\n",
+					i>>16, i&0xffff)
 			}, "}\ndrop from big\ndefault pass\n")},
 		{"packets", "more than 64 MiB",
 			filled(5<<20, "default pass\ntest \"t\" {\n",

@@ -290,6 +290,10 @@ func (r *resolver) specWord(spec *packet.Spec, t *syntax.Term) bool {
 	case syntax.PacketType: // when the family is known
 	case syntax.PacketBytes:
 		return r.specBytes(spec, t)
+	case syntax.Inner:
+		in, ok := r.spec(t.Terms)
+		spec.Inner = &in
+		return ok
 	case syntax.PacketField:
 		p = specNamedField(spec, t.Name, t.Value.Elems[0].Text)
 	case syntax.Flags:

@@ -196,7 +196,11 @@ func (r *resolver) resolveSet(d *setDef, depth int) {
 	case d.stmt.Dynamic != nil:
 		r.dynamicSet(d)
 	case d.stmt.Path != nil:
-		r.fileSet(d)
+		r.fileSet(d, *d.stmt.Path, d.stmt.Path.Text)
+	case d.stmt.Names != nil:
+		r.namesSet(d)
+	case d.stmt.MMDB != nil:
+		r.mmdbSet(d)
 	default:
 		r.inlineSet(d, depth)
 	}
@@ -217,7 +221,7 @@ func (r *resolver) inlineSet(d *setDef, depth int) {
 		l.add(&v.Elems[i])
 	}
 	d.set.Type = l.typ
-	l.elements.merge()
+	r.merge(&l.elements, v.Pos)
 	d.set.Prefixes, l.prefixes = keep(&r.keptPrefixes, l.prefixes)
 	d.set.Ports, l.ports = keep(&r.keptRanges, l.ports)
 	d.set.Services, l.services = keep(&r.keptServices, l.services)
@@ -257,6 +261,7 @@ func (r *resolver) newList(n int) list {
 	r.scratch, r.doubles = elements{}, doubles{}
 	l.prefixes, l.ports, l.services, l.endpoints = l.prefixes[:0], l.ports[:0], l.services[:0],
 		l.endpoints[:0]
+	l.spans = l.spans[:0]
 	l.doubles.begin(min(n, maxRemembered))
 	return l
 }
@@ -270,10 +275,12 @@ type elements struct {
 	ports     []field.Range
 	services  []Service
 	endpoints []Element
+	spans     []span // ranges of addresses that are not prefixes yet: see spread
+	apart     bool   // ranges become prefixes at once: each is an entry of its own
 }
 
 func (l *elements) size() int {
-	return len(l.prefixes) + len(l.ports) + len(l.services) + len(l.endpoints)
+	return len(l.prefixes) + len(l.ports) + len(l.services) + len(l.endpoints) + len(l.spans)
 }
 
 // size is the number of elements of a static set.
@@ -281,16 +288,34 @@ func (s *Set) size() int {
 	return len(s.Prefixes) + len(s.Ports) + len(s.Services) + len(s.Endpoints)
 }
 
-// merge sorts the elements and joins those that one can stand for, in place.
-func (l *elements) merge() {
+// merge sorts the elements and joins those that one can stand for, in place. It returns how many
+// are left; of more than MaxElements it makes none.
+func (l *elements) merge() int {
+	if len(l.spans) > 0 {
+		return l.spread()
+	}
 	l.prefixes = MergePrefixes(l.prefixes)
 	l.ports = field.Join(l.ports)
 	l.services = mergeServices(l.services)
 	l.endpoints = mergeEndpoints(l.endpoints)
+	return l.size()
 }
 
-// parse reads one element of a type; a range of addresses becomes several.
+// parse reads one element of a type; a range of addresses is kept as one, or becomes several where
+// ranges are apart.
 func (l *elements) parse(t SetType, text string) (p problem) {
+	if !l.apart && (t == Addresses || t == Endpoints) {
+		parse := parseSpan
+		if t == Endpoints {
+			parse = parseEndpointSpan
+		}
+		if s, ok, p := parse(text); ok {
+			if !p.found() {
+				l.spans = append(l.spans, s)
+			}
+			return p
+		}
+	}
 	switch t {
 	case Addresses:
 		l.prefixes, p = parseAddresses(l.prefixes, text)
@@ -460,6 +485,15 @@ func (l *list) spend(e *syntax.Elem, n int) {
 	}
 }
 
+// merge is elements.merge; the prefixes that ranges become count against the bound too.
+func (r *resolver) merge(l *elements, at syntax.Pos) {
+	before := l.size()
+	r.spend(at, max(0, l.merge()-before))
+	if r.overspent {
+		*l = elements{}
+	}
+}
+
 func (r *resolver) spend(at syntax.Pos, n int) {
 	if r.elements += n; r.elements > MaxElements && !r.overspent {
 		r.overspent = true
@@ -468,8 +502,8 @@ func (r *resolver) spend(at syntax.Pos, n int) {
 	}
 }
 
-func (r *resolver) fileSet(d *setDef) {
-	path := *d.stmt.Path
+// fileSet reads a set from a file, which open knows by name.
+func (r *resolver) fileSet(d *setDef, path syntax.Word, name string) {
 	d.set.Kind, d.set.Path, d.file = File, strings.Clone(path.Text), true
 	if path.Text == "" {
 		r.c.Errorf(path.Pos, "write: file(\"prefixes.txt\").", "the path is empty")
@@ -479,7 +513,7 @@ func (r *resolver) fileSet(d *setDef) {
 		r.c.Errorf(path.Pos, "", "set files cannot be read here")
 		return
 	}
-	in, err := r.open(path.Text)
+	in, err := r.open(name)
 	if err != nil {
 		hint := ""
 		if errors.Is(err, fs.ErrNotExist) {
@@ -493,7 +527,8 @@ func (r *resolver) fileSet(d *setDef) {
 		return
 	}
 	defer in.Close()
-	f, ds := readSet(in, path.Text, nil)
+	f := newSetFile(in, path.Text)
+	ds := f.read()
 	r.fileDiags = append(r.fileDiags, ds...)
 	if ds.HasErrors() {
 		return
@@ -506,7 +541,7 @@ func (r *resolver) fileSet(d *setDef) {
 		r.c.Warnf(path.Pos, "", "%q has no entries, so the set matches nothing", short(path.Text))
 	}
 	d.set.Type = f.typ
-	f.out.merge()
+	r.merge(&f.out, path.Pos)
 	d.set.Prefixes, d.set.Ports, d.set.Services, d.set.Endpoints = f.out.prefixes, f.out.ports,
 		f.out.services, f.out.endpoints
 }

@@ -20,13 +20,7 @@ func (r *resolver) match(s *syntax.Rule, rule *Rule) {
 		}
 	}
 	errors := r.c.Errors()
-	all := r.terms[:0]
-	for i := range s.Terms { // in the order of the source, for the diagnostics
-		all = append(all, resolvedTerm{src: &s.Terms[i]})
-		if t := &all[len(all)-1]; !r.term(&t.term, t.src) {
-			all = all[:len(all)-1]
-		}
-	}
+	all := r.resolveTerms(s.Terms, r.terms[:0])
 	r.terms = all
 	if rule.Action.First() {
 		r.protectLimit(all)
@@ -45,13 +39,34 @@ func (r *resolver) match(s *syntax.Rule, rule *Rule) {
 		all = r.keyTerms(s.Limit, rule, all)
 		r.terms = all
 	}
+	if rule.Action.First() {
+		r.protectInner(all)
+	}
+	rule.Match = r.keep(all)
+}
+
+// resolveTerms appends what terms mean to all, but for those with errors.
+func (r *resolver) resolveTerms(terms []syntax.Term, all []resolvedTerm) []resolvedTerm {
+	for i := range terms { // in the order of the source, for the diagnostics
+		all = append(all, resolvedTerm{src: &terms[i]})
+		if t := &all[len(all)-1]; !r.term(&t.term, t.src) {
+			all = all[:len(all)-1]
+		}
+	}
+	return all
+}
+
+// keep gives terms their place, in the order in which they are printed.
+func (r *resolver) keep(all []resolvedTerm) []Term {
 	slices.SortStableFunc(all, func(a, b resolvedTerm) int { return a.src.Rank() - b.src.Rank() })
-	if len(all) > 0 {
-		rule.Match = r.keptTerms.Take(len(all))
+	if len(all) == 0 {
+		return nil
 	}
+	match := r.keptTerms.Take(len(all))
 	for i := range all {
-		rule.Match[i] = all[i].term
+		match[i] = all[i].term
 	}
+	return match
 }
 
 // resolvedTerm is a term with its source.
@@ -137,6 +152,8 @@ func (r *resolver) term(t *Term, s *syntax.Term) bool {
 			r.c.Errorf(s.Pos, "compare the bytes that many of them share.",
 				"a policy has at most %d terms on the payload", maxLooks)
 		}
+	case syntax.Inner:
+		return r.inner(t, s)
 	case syntax.Suffix:
 		return r.each(t, s, parseSuffix)
 	case syntax.From, syntax.To:
@@ -348,14 +365,15 @@ func (r *resolver) addressList(t *Term, s *syntax.Term) bool {
 	l := r.newList(len(v.Elems))
 	ok := l.all(v, want, [...]string{"a list of addresses", "a list of ports", "a list of services",
 		"a list of endpoints"}[want])
-	t.Prefixes = r.keptPrefixes.Keep(MergePrefixes(l.prefixes))
+	r.merge(&l.elements, v.Pos)
+	t.Prefixes = r.keptPrefixes.Keep(l.prefixes)
 	if len(l.services)+len(l.endpoints) > 0 {
 		t.given = r.keptGiven.One()
-		t.given.services = r.keptServices.Keep(mergeServices(l.services))
-		t.given.endpoints = r.keptEndpoints.Keep(mergeEndpoints(l.endpoints))
+		t.given.services = r.keptServices.Keep(l.services)
+		t.given.endpoints = r.keptEndpoints.Keep(l.endpoints)
 	}
 	r.done(&l)
-	return ok
+	return ok && !r.overspent
 }
 
 func portForm(s *syntax.Term, text string) string {

@@ -28,7 +28,10 @@ type Rule struct {
 
 // asks says whether the rule asks the set.
 func (r *Rule) asks(s *Set) bool {
-	return slices.ContainsFunc(r.Match, func(t Term) bool { return t.Set == s })
+	return slices.ContainsFunc(r.Match, func(t Term) bool {
+		return t.Set == s || t.Inner != nil &&
+			slices.ContainsFunc(t.Inner.Match, func(t Term) bool { return t.Set == s })
+	})
 }
 
 // rule resolves the statement of a rule.

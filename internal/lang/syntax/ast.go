@@ -61,7 +61,8 @@ type Word struct {
 	Pos  Pos
 }
 
-// Stmt is one of *Interface, *Set, *Rule, *Default, *Essential, *OnError, *Test and *Bad.
+// Stmt is one of *Interface, *Set, *Rule, *Default, *Essential, *OnError, *Source, *List,
+// *Detect, *Test and *Bad.
 type Stmt interface {
 	// Place is where the first word of the statement stands.
 	Place() Pos
@@ -83,13 +84,15 @@ type Interface struct {
 	Names *Value
 }
 
-// Set is `set NAME = ...`; exactly one of List, Path and Dynamic is given.
+// Set is `set NAME = ...`; exactly one of List, Path, Dynamic, Names and MMDB is given.
 type Set struct {
 	stmt
 	Name    Word
 	List    *Value
 	Path    *Word
 	Dynamic *Dynamic
+	Names   *Names
+	MMDB    *MMDB
 }
 
 // Dynamic is `dynamic(of TYPE, max N, lease DURATION, rollup, keep)`.
@@ -166,6 +169,7 @@ const (
 	From        // from Value
 	To          // to Value
 	Bytes       // payload at Value: one element, an offset, a blank and hex digits
+	Inner       // inner( Terms )
 	Malformed   // malformed
 	PacketType  // type Value, in test packets only, as all that follow
 	Frag        // frag Value
@@ -181,6 +185,7 @@ type Term struct {
 	Value *Value // nil where the kind has none
 	Pos   Pos    // from the first word to the last one in the same line
 	Kind  TermKind
+	Terms []Term // of Inner, as written
 	// what it asks for, addresses where from or to stands before anything else; None in packets
 	// only
 	Field field.Field

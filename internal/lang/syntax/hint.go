@@ -11,7 +11,7 @@ import (
 // isKeyword are all the words of the language, which can be neither set names nor, in most places,
 // values.
 var isKeyword = func() map[string]bool {
-	m := wordSet(actionWords + " interface set default essential off on error test " +
+	m := wordSet(actionWords + " interface set default essential off on error source detect test " +
 		"packet expect leaves hex by has as " +
 		"file dynamic max lease any none not rollup rate " +
 		"burst memory above sample track")
@@ -195,7 +195,7 @@ func statementRemedy(word string) (msg string, r remedy) {
 		return "", advice(ruleStarts + ": drop " + word + " ...")
 	}
 	if m := Nearest(word, strings.Fields(actionWords+" interface set default essential on "+
-		"test")); m != "" {
+		"source detect test")); m != "" {
 		return "", meant(m)
 	}
 	return "", remedy{}

@@ -99,6 +99,30 @@ func lists(s Stmt) []*Value {
 		if s.List != nil {
 			ls = append(ls, s.List)
 		}
+		if s.MMDB != nil && s.MMDB.Values.List {
+			ls = append(ls, s.MMDB.Values)
+		}
+	case *Detect:
+		for _, v := range []*Value{s.To, s.Keep} {
+			if v != nil && v.List {
+				ls = append(ls, v)
+			}
+		}
+	case *Source:
+		for i := range s.Where {
+			if v := s.Where[i].Value; v.List {
+				ls = append(ls, v)
+			}
+		}
+		if s.Match != nil && s.Match.List {
+			ls = append(ls, s.Match)
+		}
+	case *List:
+		for i := range s.Where {
+			if v := s.Where[i].Value; v.List {
+				ls = append(ls, v)
+			}
+		}
 	case *Rule:
 		for _, t := range ordered(s.Terms) {
 			if t.Value != nil && t.Value.List {

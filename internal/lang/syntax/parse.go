@@ -249,6 +249,10 @@ func (p *parser) parseStatement(word string, base stmt) (Stmt, bool) {
 		return p.essentialStmt(base)
 	case "on":
 		return p.onErrorStmt(base)
+	case "source":
+		return p.sourceStmt(base)
+	case "detect":
+		return p.detectStmt(base)
 	case "test":
 		return p.testStmt(base)
 	}
@@ -314,7 +318,7 @@ func (p *parser) startsStatement() bool {
 var isStatement = wordSet(actionWords + " " + otherStatements)
 
 // otherStatements begin with no action.
-const otherStatements = "interface set default essential on test"
+const otherStatements = "interface set default essential on source detect test"
 
 func wordSet(words string) map[string]bool {
 	m := make(map[string]bool)
@@ -383,8 +387,8 @@ func (p *parser) unknownStatement(assigned bool) string {
 	case p.tok.kind == tSemi:
 		p.fail("write one statement a line, without \";\".", "expected a statement")
 	default:
-		p.fail("a line starts with "+actionList+", set, default, interface, essential, on or "+
-			"test.", "expected a statement")
+		p.fail("a line starts with "+actionList+", set, default, interface, essential, on, "+
+			"source, detect or test.", "expected a statement")
 	}
 	return ""
 }

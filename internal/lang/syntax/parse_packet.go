@@ -221,6 +221,9 @@ func (p *parser) packetWord() (Term, bool) {
 		t.Kind = s.kind
 		p.advance()
 		ok = s.what == "" || p.value(&t, word, s.what, false)
+	case word == "inner" && !p.template:
+		t.Kind, t.Field = Inner, field.Inner
+		ok = p.inner(&t, p.innerPacketWord)
 	case p.tok.class&fieldWord != 0:
 		t.Kind, t.Name = PacketField, word
 		p.advance()
@@ -257,6 +260,15 @@ func (p *parser) packetWord() (Term, bool) {
 		return t, false
 	}
 	return t, true
+}
+
+// innerPacketWord parses a word of the packet within a tunnel.
+func (p *parser) innerPacketWord() (Term, bool) {
+	if p.is("inner") {
+		return Term{Pos: p.tok.pos}, p.fail("give a frame of two tunnels in hex.",
+			"a packet has one tunnel here")
+	}
+	return p.packetWord()
 }
 
 // orExpect ends a message: in a test what a packet ends with may stand as well.

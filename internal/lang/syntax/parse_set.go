@@ -59,6 +59,16 @@ func (p *parser) setBody(s *Set) bool {
 		}
 		return true
 	}
+	if p.is("names") && p.ahead().kind == tLParen {
+		p.advance()
+		s.Names = &Names{}
+		return p.parens("names", func() bool { return p.names(s.Names) })
+	}
+	if p.is("mmdb") && p.ahead().kind == tLParen {
+		p.advance()
+		s.MMDB = &MMDB{}
+		return p.parens("mmdb", func() bool { return p.mmdb(s.MMDB) })
+	}
 	hint := ""
 	switch {
 	case p.tok.kind == tString:
@@ -252,7 +262,10 @@ func (p *parser) noElement() bool {
 }
 
 // braces parses `{ element, ... }` into v. A missing comma is reported and the list goes on.
-func (p *parser) braces(v *Value) bool {
+func (p *parser) braces(v *Value) bool { return p.bracesOf(v, p.element) }
+
+// bracesOf is braces with elements of another kind.
+func (p *parser) bracesOf(v *Value, element func() (Elem, bool)) bool {
 	v.List, v.Pos = true, p.tok.pos
 	brace := p.tok
 	p.depth++
@@ -262,7 +275,7 @@ func (p *parser) braces(v *Value) bool {
 		if p.tok.kind == tEOF || p.startsStatement() {
 			return p.unclosed(brace)
 		}
-		e, ok := p.element()
+		e, ok := element()
 		if !ok {
 			return false
 		}

@@ -126,6 +126,9 @@ func (p *parser) termWord(t *Term) bool {
 	case word == "payload":
 		t.Kind, t.Field = Bytes, field.Payload
 		return p.bytes(t)
+	case word == "inner":
+		t.Kind, t.Field = Inner, field.Inner
+		return p.inner(t, p.innerTerm)
 	case word == "from", word == "to":
 		return p.direction(t, word)
 	case word == "ether":
@@ -200,6 +203,57 @@ func (p *parser) bytes(t *Term) bool {
 	v.Elems, v.Pos = e, e[0].Pos
 	t.Value = v
 	return true
+}
+
+// innerRule shows how a rule asks for what a tunnel carries.
+const innerRule = "write the match in parentheses: drop udp port 4789 inner( tcp port 22 )."
+
+// inner parses what follows inner: in parentheses the terms that one gives, whose kind may be
+// noTerm.
+func (p *parser) inner(t *Term, one func() (Term, bool)) bool {
+	p.advance()
+	if p.tok.kind != tLParen {
+		return p.fail(innerRule, "expected ( after \"inner\"")
+	}
+	open := p.tok
+	p.depth++
+	p.advance()
+	for p.tok.kind != tRParen {
+		if p.tok.kind == tEOF || p.tok.first && p.startsStatement() {
+			return p.unclosed(open)
+		}
+		in, ok := one()
+		if !ok || p.tooMany(len(t.Terms), in.Pos) {
+			return false
+		}
+		if in.Kind != noTerm {
+			t.Terms = append(t.Terms, in)
+		}
+	}
+	p.depth--
+	p.advance()
+	if len(t.Terms) == 0 {
+		p.errs.Errorf(open.pos, "for any packet write: inner( len > 0 ).",
+			"this match is empty")
+		return false
+	}
+	return true
+}
+
+// innerTerm parses a term of a match within.
+func (p *parser) innerTerm() (Term, bool) {
+	if p.is("inner") || p.is("not") && p.innerAhead() {
+		return Term{Pos: p.tok.pos}, p.fail("what is a tunnel within a tunnel is told by its "+
+			"protocol or port.", "\"inner\" looks one tunnel deep")
+	}
+	return p.term()
+}
+
+// innerAhead tells whether the next word is inner.
+func (p *parser) innerAhead() bool {
+	ahead := p.lx
+	ahead.errs = &Collector{}
+	return ahead.next().text == "inner"
 }
 
 // direction parses from or to, with an address or a port.

@@ -49,6 +49,12 @@ func (p *printer) stmt(s Stmt) {
 		p.words("essential off")
 	case *OnError:
 		p.words("on error", s.Action.Text)
+	case *Source:
+		p.source(s)
+	case *List:
+		p.list(s)
+	case *Detect:
+		p.detect(s)
 	}
 }
 
@@ -57,6 +63,10 @@ func (p *printer) set(s *Set) {
 	switch {
 	case s.List != nil:
 		p.value(s.List)
+	case s.Names != nil:
+		p.names(s.Names)
+	case s.MMDB != nil:
+		p.mmdb(s.MMDB)
 	case s.Path != nil:
 		p.words("file(" + quoted(*s.Path) + ")")
 	case s.Dynamic != nil:
@@ -143,6 +153,8 @@ func kindsOf(ph *field.Phrase) []TermKind {
 		return []TermKind{Suffix}
 	case field.FormBytes:
 		return []TermKind{Bytes}
+	case field.FormInner:
+		return []TermKind{Inner}
 	case field.FormICMP:
 		return []TermKind{ICMPType}
 	case field.FormFlags:
@@ -170,6 +182,11 @@ func (p *printer) term(t *Term) {
 	}
 	if t.Kind == ICMPType {
 		p.words("type")
+	}
+	if t.Kind == Inner {
+		p.b = append(p.b, '(')
+		p.terms(t.Terms)
+		p.words(")")
 	}
 	if t.Value != nil {
 		p.value(t.Value)

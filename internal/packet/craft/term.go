@@ -59,6 +59,8 @@ func Term(s *packet.Spec, t *policy.Term, c Chooser) {
 		}
 	case field.ByBytes:
 		setPayload(s, t.Bytes)
+	case field.ByInner:
+		setInner(s, t.Inner, c)
 	case field.ByRange:
 		ranges := t.Ranges
 		if t.Set != nil {
@@ -80,6 +82,20 @@ func setPayload(s *packet.Spec, b *policy.Bytes) {
 	}
 	for i, v := range b.Value {
 		s.Payload[b.At+i] = s.Payload[b.At+i]&^b.Mask[i] | v
+	}
+}
+
+// setInner makes s a tunnel with a packet in it for which a match holds, VXLAN where s is none.
+func setInner(s *packet.Spec, in *policy.Inner, c Chooser) {
+	inner := new(packet.Spec)
+	for i := range in.Match {
+		if t := &in.Match[i]; !t.Not {
+			Term(inner, t, c)
+		}
+	}
+	s.Inner, s.Payload = inner, nil
+	if _, err := packet.Build(*s); err != nil {
+		s.Proto, s.ToPort = new(uint8(packet.ProtoUDP)), new(uint16(packet.PortVXLAN))
 	}
 }
 

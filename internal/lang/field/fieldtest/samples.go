@@ -58,6 +58,11 @@ func of(ph *field.Phrase) (all []Sample) {
 		add(ph.Field, "::a/64", "{ ::a/64, ::211:22ff:fe33:4455/64 }")
 	case field.FormBytes:
 		add(ph.Field, "0 00ff", "12 4c00/ff00", "7 000102030405060708090a0b0c0d0e0f")
+	case field.FormInner:
+		return []Sample{
+			{"inner( tcp syn from 192.0.2.0/24 port 22 )", ph.Field},
+			{"inner( ipv6 not ttl < 5 )", ph.Field}, {"inner( vlan 5 udp from hosts )", ph.Field},
+		}
 	case field.FormICMP:
 		add(ph.Field, "8", "3/4", "133-137", "{ 3/4, 11 }")
 	case field.FormFlags:

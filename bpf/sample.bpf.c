@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+//
+// The programs that take samples of judged packets for the agent. Packets that pass and packets
+// that do not are sampled apart, so that a flood that is dropped leaves room for the rest. Of each
+// kind one in so many packets is taken, at random, as the last jiffy had packets for each sample
+// that is wanted; each sample says how many packets it stands for, so that their sum is exact.
+#define ROLE 2u // ON_SAMPLES
+#include "judged.h"
+
+// levee's array of programs, of which the one that captures comes behind this one.
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 4);
+	__uint(key_size, 4);
+	__uint(value_size, 4);
+} programs SEC(".maps");
+
+struct sample_event {
+	struct capture_event of;
+	__u64 weight; // packets of the kind and CPU since the sample before
+};
+
+// One kind of packets of a CPU.
+struct sample_kind {
+	__u64 jiffy; // in which seen and taken are counted
+	__u64 seen;
+	__u64 taken;
+	__u64 step;  // one in so many is taken
+	__u64 left;  // packets until the next
+	__u64 since; // packets since the last
+	__u64 told;  // samples that the kernel took
+	__u64 full;  // the kernel had no place for them
+};
+
+// A pair for each CPU: packets that pass, and others. The loader fills in their number.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, 4);
+	__uint(value_size, 2 * sizeof(struct sample_kind));
+} sampled SEC(".maps");
+
+volatile __u64 bound; // samples of a jiffy, CPU and kind
+
+static __always_inline void begin(struct sample_kind *k, __u64 now, __u64 most)
+{
+	__u64 step = k->seen / (most * (now - k->jiffy));
+
+	k->jiffy = now;
+	k->seen = 0;
+	k->taken = 0;
+	k->step = step;
+	if (k->left > 2 * step)
+		k->left = step;
+}
+
+// wanted says whether a packet is a sample; if so, e is filled but for what needs the context.
+static __always_inline struct sample_kind *wanted(struct capture_note *n, __u32 cpu,
+						  struct sample_event *e)
+{
+	__u64 now = bpf_jiffies64(), most = bound;
+
+	if (!alive(n, now))
+		return 0;
+
+	struct sample_kind *k = bpf_map_lookup_elem(&sampled, &cpu);
+
+	if (!k)
+		return 0;
+	if (!of_verdict(n))
+		k++;
+	if (k->jiffy != now)
+		begin(k, now, most);
+	k->seen++;
+	k->since++;
+	if (k->left) {
+		k->left--;
+		return 0;
+	}
+	if (k->taken >= most)
+		return 0;
+	k->taken++;
+	if (k->step > 1)
+		k->left = (__u64)bpf_get_prandom_u32() * (2 * k->step - 1) >> 32;
+	e->of.time = bpf_ktime_get_ns();
+	e->of.id = 0;
+	e->of.slot = n->slot;
+	e->of.verdict = n->verdict;
+	e->weight = k->since;
+	return k;
+}
+
+static __always_inline void tell(void *ctx, struct sample_kind *k, struct sample_event *e)
+{
+	if (bpf_perf_event_output(ctx, &events, flags(e->of.bytes), e, sizeof(*e))) {
+		k->full++; // the next one stands for it
+		return;
+	}
+	k->since = 0;
+	k->told++;
+}
+
+SEC("xdp")
+int sample_xdp(struct xdp_md *ctx)
+{
+	__u32 cpu = this_cpu();
+	struct capture_note *n = note(cpu);
+	struct sample_event e;
+
+	if (!n)
+		return XDP_ABORTED;
+
+	struct sample_kind *k = wanted(n, cpu, &e);
+
+	if (k) {
+		e.of.bytes = bpf_xdp_get_buff_len(ctx);
+		e.of.queue = ctx->rx_queue_index;
+		tell(ctx, k, &e);
+	}
+	if (n->on & ON_LOOKS)
+		bpf_tail_call(ctx, &programs, ON_LOOKS);
+	return n->verdict;
+}
+
+SEC("tc")
+int sample_tc(struct __sk_buff *ctx)
+{
+	__u32 cpu = this_cpu();
+	struct capture_note *n = note(cpu);
+	struct sample_event e;
+
+	if (!n)
+		return 2; // TC_ACT_SHOT
+
+	struct sample_kind *k = wanted(n, cpu, &e);
+
+	if (k) {
+		e.of.bytes = ctx->len;
+		e.of.queue = queue_of(ctx);
+		tell(ctx, k, &e);
+	}
+	if (n->on & ON_LOOKS)
+		bpf_tail_call(ctx, &programs, ON_LOOKS);
+	return n->verdict;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+// Exported to Go by bpf2go, which only sees types that are used.
+const struct sample_event *unused_sample_event __attribute__((unused));
+const struct sample_kind *unused_sample_kind __attribute__((unused));

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/agent"
+	"levee/internal/agent/api"
+	"levee/internal/agent/enforce"
+	agentlive "levee/internal/agent/live"
+	"levee/internal/agent/notify"
+	"levee/internal/dataplane"
+	"levee/internal/host/session"
+	"levee/internal/lang/policy"
+)
+
+const agentLong = `Turn events that other programs write into leased entries of dynamic sets, as "source"
+statements of a policy say, and floods into rules, as "detect" statements say, and see to it that
+the kernel holds them. Without a command below it runs, as "levee agent run" does.`
+
+func newAgent(e *env) *cobra.Command {
+	cmd := noun("agent COMMAND", "Turn events into entries of dynamic sets", agentLong,
+		`  sudo levee agent run
+  sudo levee agent status
+  sudo levee agent withdraw --origin ids 203.0.113.9`,
+		newAgentRun(e), newAgentStatus(e), newAgentList(e), newAgentLease(e), newAgentWithdraw(e),
+		newAgentDiff(e),
+		newAgentAccept(e), newAgentToken(e), newAgentNotify(e),
+		newAgentIncidents(e), newAgentUndo(e), newAgentApply(e))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return e.agent(nil, &agentFlags{interval: "10s"})
+		}
+		return groupRun(cmd, args)
+	}
+	return cmd
+}
+
+type agentFlags struct {
+	interval  string
+	fromStart bool
+	listen    listenFlags
+}
+
+func newAgentRun(e *env) *cobra.Command {
+	var f agentFlags
+	cmd := &cobra.Command{
+		Use:   "run [FILE...]",
+		Short: "Follow the sources of the policies in force, or of files",
+		Long: `Follow the sources of the policies in force in this network namespace, or of FILE, until a
+signal. Entries go into each dynamic set in force that has the name. Leases, and up to where each
+file was read, are in /var/lib/levee/agent.db before they are in the kernel, so that a process that
+is killed loses nothing and repeats nothing.
+
+No entry may hold an address that a protect rule names, one of this machine, or one from which
+somebody is logged in: such an event is refused, and told. What the kernel lacks is put back every
+--interval; what others have put into a set stays. SIGHUP reads the policies anew, and so does
+another policy in force. systemd is told when it has started.`,
+		Example: `  sudo levee agent run
+  sudo levee agent run /etc/levee/eth0.levee --from-start`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := parseDuration(f.interval); err != nil {
+				return usagef(cmd, "--interval: %v", err)
+			}
+			if err := f.listen.check(cmd); err != nil {
+				return err
+			}
+			return e.agent(args, &f)
+		},
+	}
+	f.listen.add(cmd)
+	cmd.Flags().StringVar(&f.interval, "interval", "10s",
+		"how often the kernel is compared with the ledger; seldomer where that takes long")
+	cmd.Flags().BoolVar(&f.fromStart, "from-start", false,
+		"read a file that is followed for the first time from its beginning")
+	return cmd
+}
+
+// agentSocket is where a running agent answers commands.
+func agentSocket() string {
+	dir := "/run/levee-agent"
+	if run := os.Getenv(dataplane.RunEnv); run != "" {
+		dir = run + "-agent"
+	}
+	return filepath.Join(dir, "agent.sock")
+}
+
+// agentLedger is the file of leases.
+func agentLedger() string { return agentFile("agent.db") }
+
+// agentFile is a file of the agent's.
+func agentFile(name string) string {
+	dir := os.Getenv(dataplane.LibEnv)
+	if dir == "" {
+		dir = "/var/lib/levee"
+	}
+	return filepath.Join(dir, name)
+}
+
+func (e *env) agent(files []string, f *agentFlags) error {
+	if err := e.privileged(); err != nil {
+		return err
+	}
+	interval, err := parseDuration(f.interval)
+	if err != nil {
+		return err
+	}
+	ctx, stop := e.signals()
+	defer stop()
+	listener, err := listenAgent(agentSocket())
+	if err != nil {
+		return err
+	}
+	tokens := api.OpenTokens(agentFile("api-tokens.json"))
+	listeners, err := e.listenAPI(&f.listen, tokens)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	audit, err := api.OpenAudit(agentFile("api-audit.jsonl"))
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer audit.Close()
+	defer os.Remove(filepath.Dir(agentSocket())) // fails where systemd has made it
+	defer listener.Close()
+	reload := make(chan struct{}, 1)
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	go func() {
+		for range hup {
+			select {
+			case reload <- struct{}{}:
+			default: // one is on its way
+			}
+		}
+	}()
+	kept, err := e.openHistory()
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer kept.stop()
+	p := &agentPolicies{env: e, files: files}
+	events := &agentlive.Hub{}
+	floods, err := e.defender(kept.sampled, events)
+	if err != nil {
+		return err
+	}
+	defer e.defend(ctx, stop, floods)()
+	return agent.Run(ctx, agent.Options{
+		Policies: p.read, InForce: p.inForce, Others: p.others, Kernel: &enforce.Kernel{},
+		Ledger: agentLedger(), Listeners: append(listeners, api.Local(listener)),
+		Tokens: tokens, Audit: audit, Version: version,
+		Routes:   append(agentRoutes(floods), kept.routes()...),
+		Notifier: notify.New(notifyFile(), e.sayf),
+		Metrics:  agentMetrics(floods.Incidents), Live: events,
+		FromStart: f.fromStart, Interval: interval,
+		Notify: notifySystemd, Watchdog: watchdog(), Log: e.sayf,
+	}, reload)
+}
+
+// listenAgent makes the socket, in the place of one that a killed agent has left.
+func listenAgent(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the socket: %w", err)
+	}
+	if c, err := net.Dial("unix", path); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("another agent runs: it answers at %s", path)
+	}
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		return nil, fmt.Errorf("remove the socket of a killed agent: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen for commands: %w", err)
+	}
+	return l, os.Chmod(path, 0o600)
+}
+
+// watchdog is how often the service manager wants to hear of the agent (sd_watchdog_enabled(3)).
+func watchdog() time.Duration {
+	us, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 63)
+	if err != nil || us <= 0 {
+		return 0
+	}
+	return time.Duration(us) * time.Microsecond
+}
+
+// agentPolicies are what an agent follows and whom it keeps.
+type agentPolicies struct {
+	*env
+	files []string
+	devs  []string
+}
+
+// inForce tells one state of what is in force from another.
+func (p *agentPolicies) inForce(ctx context.Context) (string, error) {
+	all, err := dataplane.InForceHere(ctx)
+	p.devs = nil
+	for _, s := range all {
+		p.devs = append(p.devs, s.Dev)
+	}
+	return fmt.Sprint(all), err
+}
+
+func (p *agentPolicies) read(ctx context.Context) (out []*policy.Policy, err error) {
+	for _, file := range p.files {
+		pr, err := p.parse(file)
+		if err != nil {
+			return nil, err
+		}
+		if pr.policy == nil {
+			p.printDiagnostics(pr.diags)
+			return nil, errNo
+		}
+		out = append(out, pr.policy)
+	}
+	for _, dev := range p.devs { // also beside files: whom they protect is kept
+		shown, _, err := dataplane.Show(ctx, dev)
+		if err != nil {
+			return nil, err
+		}
+		pol, ds := policy.Parse(shown.Name(), shown.Source, policy.Recorded(shown.Files))
+		if pol == nil {
+			return nil, fmt.Errorf("the policy on %s cannot be read again: %s", dev, ds[0].Message)
+		}
+		if len(p.files) > 0 {
+			pol.Sources, pol.Lists = nil, nil
+		}
+		out = append(out, pol)
+	}
+	return out, nil
+}
+
+// others are the addresses of this machine, and those from which somebody has logged in.
+func (p *agentPolicies) others(context.Context) (map[netip.Addr]string, error) {
+	out := map[netip.Addr]string{}
+	self, err := dataplane.SelfAddresses()
+	for _, a := range self {
+		out[a] = "an address of this machine"
+	}
+	in, lerr := session.LoggedIn()
+	for a, what := range in {
+		out[a] = what + " comes from there"
+	}
+	return out, errors.Join(err, lerr)
+}

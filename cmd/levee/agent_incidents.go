@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/agent/defend"
+	"levee/internal/agent/evidence"
+	"levee/internal/agent/history"
+	"levee/internal/agent/incident"
+	agentlive "levee/internal/agent/live"
+	"levee/internal/dataplane"
+	"levee/internal/dataplane/guard"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
+)
+
+// agentIncidents is the file of incidents.
+func agentIncidents() string { return agentFile("incidents.json") }
+
+// defender looks for floods as the policies in force say, and tells of them. Its samples are told
+// to sampled.
+func (e *env) defender(sampled *history.Sampled, events *agentlive.Hub) (*defend.Manager, error) {
+	store, err := incident.OpenStore(agentIncidents())
+	if err != nil {
+		return nil, err
+	}
+	if store.Damaged != nil {
+		e.sayf("%s was damaged (%v) and has .damaged behind its name now", agentIncidents(),
+			store.Damaged)
+	}
+	store.Changed = func(i incident.Incident) {
+		events.Publish(agentlive.Event{Kind: agentlive.Incident, Incident: i.ID, Text: i.Sentence})
+	}
+	return defend.NewManager(defend.ManagerOptions{Incidents: store, Sampled: sampled,
+		Evidence: evidence.Open(agentFile("packets")), Log: e.sayf,
+		Policy: e.policyOn, Allowed: e.allowedLive}), nil
+}
+
+// defend looks for floods until it is told to end. Live rules stay in force for their lease.
+func (e *env) defend(ctx context.Context, stop func(), floods *defend.Manager) (end func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		floods.Run(ctx)
+	}()
+	return func() { stop(); <-done }
+}
+
+// policyOn is the operator's policy in force on an interface.
+func (e *env) policyOn(ctx context.Context, dev string) (*policy.Policy, error) {
+	shown, _, err := dataplane.Show(ctx, dev)
+	if err != nil {
+		return nil, err
+	}
+	p, ds := policy.Parse(shown.Name(), shown.Source, policy.Recorded(shown.Files))
+	if p == nil {
+		return nil, fmt.Errorf("the policy on %s cannot be read again: %s", dev, ds[0].Message)
+	}
+	return p, nil
+}
+
+// allowedLive refuses live rules that would cut a session of this machine.
+func (e *env) allowedLive(_ context.Context, dev string, p *policy.Policy) error {
+	sessions, err := e.sessions(dev)
+	if err != nil || len(sessions) == 0 {
+		return err
+	}
+	link, err := e.link(dev)
+	if err != nil {
+		return err
+	}
+	entries, err := e.entries(dev, p)
+	if err != nil {
+		return err
+	}
+	return guard.Check(p, link, sessions, entries)
+}
+
+func newAgentIncidents(e *env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "incidents [ID]",
+		Short: "Show floods that were seen, and what was done about them",
+		Long: `Show the floods that "detect" statements of policies have seen, the newest first: when they began
+and ended, what was seen, which rules were put into force and when, what these cost good traffic by
+prediction and as measured afterwards, and when they were taken back. It works whether an agent runs
+or not.`,
+		Example: `  sudo levee agent incidents
+  sudo levee agent incidents 7 --json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var r defend.Report
+			err := askAgent(http.MethodGet, "incidents", nil, &r)
+			if errors.Is(err, errNoAgent) {
+				r.Incidents, err = incidentsAlone()
+			}
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				r.Incidents = onlyIncident(r.Incidents, args[0])
+				if len(r.Incidents) == 0 {
+					return fmt.Errorf("there is no incident %s: levee agent incidents lists them",
+						syntax.Quoted(args[0]))
+				}
+			}
+			if asJSON {
+				return e.printJSON(r)
+			}
+			if len(r.Incidents) == 0 {
+				fmt.Fprintln(e.stdout, "no floods were seen")
+			}
+			for i := range r.Incidents {
+				e.printIncident(&r.Incidents[i], len(args) == 1)
+			}
+			return nil
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// incidentsAlone reads incidents where no agent runs.
+func incidentsAlone() ([]incident.Incident, error) {
+	if _, err := os.Stat(agentIncidents()); err != nil {
+		return []incident.Incident{}, nil
+	}
+	store, err := incident.OpenStore(agentIncidents())
+	if err != nil {
+		return nil, err
+	}
+	return store.List(), nil
+}
+
+func onlyIncident(all []incident.Incident, id string) []incident.Incident {
+	for _, i := range all {
+		if i.ID == id {
+			return []incident.Incident{i}
+		}
+	}
+	return []incident.Incident{}
+}
+
+// printIncident prints one, with its rules and times where it is asked for alone.
+func (e *env) printIncident(i *incident.Incident, whole bool) {
+	fmt.Fprintf(e.stdout, "%-4s  %s  %-8s  %s: %s\n", i.ID, i.Began.Local().Format(time.DateTime),
+		i.State, syntax.Quoted(i.Dev), i.Sentence)
+	if !whole {
+		return
+	}
+	at := func(name string, t *time.Time) {
+		if t != nil {
+			fmt.Fprintf(e.stdout, "  %-9s %s, %s after it began\n", name,
+				t.Local().Format("15:04:05.000"), t.Sub(i.Began).Round(time.Millisecond))
+		}
+	}
+	fmt.Fprintf(e.stdout, "  before    %.0f packets/s, %.0f bit/s\n", i.Before.Packets,
+		i.Before.Bits)
+	at("detected", &i.Detected)
+	for _, s := range i.Steps {
+		fmt.Fprintf(e.stdout, "            %s, %s after it began; %.0f ms of a core\n", s.What,
+			s.At.Sub(i.Began).Round(time.Millisecond), 1e3*(s.Core-i.Steps[0].Core))
+	}
+	at("acted", i.Acted)
+	at("ended", i.Ended)
+	at("closed", i.Closed)
+	for k := range i.Rules {
+		r := &i.Rules[k]
+		fmt.Fprintf(e.stdout, "  %-9s %s\n", r.State, r.Rule)
+		fmt.Fprintf(e.stdout, "            dropped %d packets; coverage %.4g %%; collateral "+
+			"%.3g %%, at most %.3g %% by 95 %% confidence", r.Packets, 100*r.Coverage,
+			100*r.Predicted,
+			100*r.AtMost)
+		if r.Measured != nil {
+			fmt.Fprintf(e.stdout, "; measured %.3g %%", 100**r.Measured)
+		}
+		fmt.Fprintln(e.stdout)
+		if r.Why != "" {
+			fmt.Fprintf(e.stdout, "            %s\n", syntax.Escaped(r.Why))
+		}
+	}
+	for _, n := range i.Notes {
+		fmt.Fprintf(e.stdout, "  note      %s\n", syntax.Escaped(n))
+	}
+}
+
+func newAgentUndo(e *env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "undo ID",
+		Short: "Take back what was done about a flood",
+		Long: `Take the live rules of an incident out of force. The policy is as it was before, and nothing is
+done about such a flood to the same destination for an hour. It works whether an agent runs or not;
+without one all live rules of the interface are taken back.`,
+		Example: "  sudo levee agent undo 7",
+		Args:    wantArgs("ID"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			var i incident.Incident
+			err := askAgent(http.MethodPost, "incidents/"+url.PathEscape(args[0])+"/undo",
+				struct{}{}, &i)
+			if errors.Is(err, errNoAgent) {
+				i, err = e.undoAlone(args[0])
+			}
+			return e.printDone(i, err, asJSON)
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (e *env) undoAlone(id string) (incident.Incident, error) {
+	if err := e.privileged(); err != nil {
+		return incident.Incident{}, err
+	}
+	store, err := incident.OpenStore(agentIncidents())
+	if err != nil {
+		return incident.Incident{}, err
+	}
+	ctx, stop := e.signals()
+	defer stop()
+	return defend.UndoAlone(ctx, store, id)
+}
+
+func newAgentApply(e *env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "apply ID",
+		Short: "Put the rules that were proposed against a flood into force",
+		Long: `Put the rules of an incident that a detector with the mode propose has found into force, while the
+flood goes on. They are taken back as those of the mode enforce are.`,
+		Example: "  sudo levee agent apply 7",
+		Args:    wantArgs("ID"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			var i incident.Incident
+			err := askAgent(http.MethodPost, "incidents/"+url.PathEscape(args[0])+"/apply",
+				struct{}{}, &i)
+			return e.printDone(i, err, asJSON)
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// printDone prints an incident of which something was done.
+func (e *env) printDone(i incident.Incident, err error, asJSON bool) error {
+	switch {
+	case err != nil:
+		return err
+	case asJSON:
+		return e.printJSON(i)
+	}
+	e.printIncident(&i, true)
+	return nil
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/agent"
+	"levee/internal/agent/enforce"
+	"levee/internal/agent/ledger"
+)
+
+func newAgentLease(e *env) *cobra.Command {
+	var in agent.AddInput
+	cmd := &cobra.Command{
+		Use:   "lease ENTRY...",
+		Short: "Lease entries under an origin, as other programs do",
+		Long: `Put addresses or prefixes into a dynamic set, with a lease under an origin: the name of whatever
+leases them, fail2ban for example. They are listed and withdrawn by that name, and stay as long as
+any origin leases them. Whom no entry may hold is refused, and nothing is leased then. It works
+whether an agent runs or not.`,
+		Example: `  sudo levee agent lease --origin fail2ban --set abusers --lease 10m 203.0.113.9
+  sudo levee agent withdraw --origin fail2ban --set abusers 203.0.113.9`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || in.Body.Set == "" {
+				return usagef(cmd, "say what and where: --set SET ENTRY...")
+			}
+			if err := e.privileged(); err != nil {
+				return err
+			}
+			in.Body.Entries = args
+			done := agent.Added{}
+			var err error
+			for end := time.Now().Add(ledger.Wait); ; {
+				err = askAgent(http.MethodPost, "leases", in.Body, &done)
+				if !errors.Is(err, errNoAgent) {
+					break
+				}
+				done.Leased, err = e.leaseOnce(&in)
+				if !errors.Is(err, ledger.ErrBusy) || time.Now().After(end) {
+					break
+				}
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(e.stdout, "%s leased\n", entryCount(done.Leased))
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&in.Body.Set, "set", "", "the dynamic set")
+	cmd.Flags().StringVar(&in.Body.Origin, "origin", "command", "whose leases they are")
+	cmd.Flags().StringVar(&in.Body.Lease, "lease", "",
+		"how long, such as 10m, or forever; without it the lease of the set")
+	return cmd
+}
+
+// leaseOnce leases entries where no agent runs.
+func (e *env) leaseOnce(in *agent.AddInput) (n int, err error) {
+	ctx, stop := e.signals()
+	defer stop()
+	l, err := ledger.Open(agentLedger(), 100*time.Millisecond)
+	if err != nil {
+		return 0, err
+	}
+	k := &enforce.Kernel{}
+	defer k.Close()
+	p := &agentPolicies{env: e}
+	n, err = agent.LeaseOnce(ctx, l, agent.Options{Policies: p.read, InForce: p.inForce,
+		Others: p.others, Kernel: k, Log: e.sayf}, in)
+	return n, errors.Join(err, l.Close())
+}

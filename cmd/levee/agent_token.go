@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/agent/api"
+	"levee/internal/lang/policy"
+)
+
+const tokenLong = `Tokens let programs and people use the agent's API at a port (levee agent run --listen). Each has
+a name and a role: a viewer looks and changes nothing, an operator also changes entries and leases,
+an admin may do everything. Over the agent's socket root needs none.
+
+Only a hash of a token is stored, in /var/lib/levee/api-tokens.json: its text is printed once. A
+running agent takes changes at once.`
+
+func newAgentToken(e *env) *cobra.Command {
+	return noun("token COMMAND", "Make and revoke tokens of the agent's API", tokenLong,
+		`  sudo levee agent token add grafana --role viewer --expires 30d
+  sudo levee agent token list
+  sudo levee agent token remove grafana`,
+		newTokenAdd(e), newTokenList(e), newTokenRemove(e))
+}
+
+// tokens are the tokens of the agent's API.
+func (e *env) tokens() (*api.Tokens, error) {
+	return api.OpenTokens(agentFile("api-tokens.json")), e.privileged()
+}
+
+func newTokenAdd(e *env) *cobra.Command {
+	var role, expires string
+	cmd := &cobra.Command{
+		Use:   "add NAME",
+		Short: "Make a token, and print it once",
+		Long: `Make a token with a role: viewer, operator or admin. It is printed, and is nowhere else. It
+ends after --expires, at most 520w; "never" has no end.`,
+		Example: "  sudo levee agent token add grafana --role viewer --expires 30d",
+		Args:    wantArgs("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if role == "" {
+				return usagef(cmd, "--role is missing: viewer, operator or admin")
+			}
+			r, err := api.ParseRole(role)
+			if err != nil {
+				return usagef(cmd, "--role: %v", err)
+			}
+			var lasts time.Duration
+			if expires != "never" {
+				if lasts, err = parseDuration(expires); err != nil {
+					return usagef(cmd, "--expires: %v", err)
+				}
+				if lasts > policy.MaxLease {
+					return usagef(cmd, "--expires %s: at most %s, or never", expires, longest)
+				}
+			}
+			all, err := e.tokens()
+			if err != nil {
+				return err
+			}
+			text, err := all.Add(args[0], r, lasts)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(e.stdout, text)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&role, "role", "", "viewer, operator or admin")
+	cmd.Flags().StringVar(&expires, "expires", "90d", "30s, 10m, 12h, 7d, 2w, or never")
+	return cmd
+}
+
+// tokenReport is the object of `levee agent token list --json`.
+type tokenReport struct {
+	Tokens []tokenListed `json:"tokens"`
+}
+
+type tokenListed struct {
+	Name    string     `json:"name"`
+	Role    string     `json:"role"`
+	Made    time.Time  `json:"made"`
+	Expires *time.Time `json:"expires"` // null: never
+	Ended   bool       `json:"ended"`
+}
+
+func newTokenList(e *env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List tokens with their roles",
+		Long:    "List the names of tokens with their roles and ends. What they are is not stored.",
+		Example: "  sudo levee agent token list --json",
+		Args:    wantArgs(),
+		RunE: func(*cobra.Command, []string) error {
+			all, err := e.tokens()
+			if err != nil {
+				return err
+			}
+			list, err := all.List()
+			if err != nil {
+				return err
+			}
+			rep := tokenReport{Tokens: []tokenListed{}}
+			for _, t := range list {
+				one := tokenListed{Name: t.Name, Role: t.Role.String(), Made: t.Made}
+				if !t.Expires.IsZero() {
+					one.Expires, one.Ended = &t.Expires, !e.now().Before(t.Expires)
+				}
+				rep.Tokens = append(rep.Tokens, one)
+			}
+			if asJSON {
+				return e.printJSON(rep)
+			}
+			table := newTable("NAME ROLE MADE EXPIRES", "<", "<", "<", "<")
+			for _, t := range rep.Tokens {
+				end := "never"
+				if t.Expires != nil {
+					end = t.Expires.Format(time.DateOnly)
+				}
+				if t.Ended {
+					end += ", has ended"
+				}
+				table.row(t.Name, t.Role, t.Made.Format(time.DateOnly), end)
+			}
+			table.print(e.stdout, "")
+			return nil
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func newTokenRemove(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "remove NAME",
+		Short:   "Revoke a token",
+		Long:    "Revoke a token. Sessions of browsers that logged in with it end at once.",
+		Example: "  sudo levee agent token remove grafana",
+		Args:    wantArgs("NAME"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			all, err := e.tokens()
+			if err != nil {
+				return err
+			}
+			return all.Remove(args[0])
+		},
+	}
+}

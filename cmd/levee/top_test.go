@@ -1,0 +1,34 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestTopShowsWhatAPolicyRemembers(t *testing.T) {
+	s := &statusInterface{
+		Connections: &statusConnections{Live: 7, Open: 5, Room: 100},
+		Cookies:     &statusCookies{Proven: 1},
+		Fragments:   &statusFragments{Datagrams: 2, Refused: 3},
+		Limits: []statusLimit{{Rule: "edge.levee:4", Label: "dns", Slots: 64, Live: 9, Evicted: 2,
+			InheritedSeconds: 1.5}},
+		Sets: []statusSet{{Name: "abusers", Entries: 4, Max: 50, Refused: 6}},
+	}
+	want := []string{
+		"7 flows: 7 known of 100, 5 of TCP open",
+		"1 cookies: 1 client proven, " + answering(nil),
+		"2 fragments: of 2 datagrams expected, 3 refused",
+		"9 limit edge.levee:4 dns: 9 of 64 budgets live, 2 evicted with a debt of 1.5s",
+		"4 set abusers: 4 of 50 entries, 6 refused",
+	}
+	got := memories(s)
+	for i, m := range got {
+		if line := fmt.Sprintf("%d %s: %s", m.Live, m.Name, m.Text); i < len(want) &&
+			line != want[i] {
+			t.Errorf("%q, want %q", line, want[i])
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d lines, want %d", len(got), len(want))
+	}
+}

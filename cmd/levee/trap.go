@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"levee/internal/agent/trap"
+)
+
+const trapSSHLong = `Be an SSH server that lets nobody in, and record who tries: a JSON object a line
+for each password and each key, with the address, the user, what the client says that it is, and
+the fingerprint of its key exchange (HASSH), and one when the connection ends. docs/json.md has
+the fields. What is recorded are passwords: keep the log as you keep those.
+
+It opens no session, runs nothing and connects nowhere. 2,000 connections at once take less than
+256 MiB: beyond either, the oldest are ended. It needs no rights above port 1023. Without --listen
+it is at a loopback address. Without --log, records go to standard output.
+
+--host-key keeps its keys in a file, which is made if it is not there: an SSH server whose keys
+change is told from others.`
+
+const trapSSHExample = `  levee trap ssh --listen 192.0.2.10:2222 --host-key key --log trap.json
+  levee trap ssh | jq -r 'select(.event == "attempt") | .user + " " + .password'`
+
+type trapFlags struct {
+	listen               []string
+	version, hostKey     string
+	log                  string
+	logSize              int
+	connections, sources int
+	timeout              time.Duration
+}
+
+// trapMemory is what objects and stacks of a trap may take: what a process of 256 MiB leaves for
+// the program itself, and for what the collector of garbage has not given back.
+const trapMemory = 144 << 20
+
+func newTrap(e *env) *cobra.Command {
+	return noun("trap COMMAND", "Servers that let nobody in and record who tries",
+		"Servers that let nobody in and record who tries.", "  levee trap ssh", newTrapSSH(e))
+}
+
+func newTrapSSH(e *env) *cobra.Command {
+	f := trapFlags{timeout: time.Minute}
+	var lasts string
+	cmd := &cobra.Command{
+		Use:     "ssh",
+		Short:   "Be an SSH server that lets nobody in, and record who tries",
+		Long:    trapSSHLong,
+		Example: trapSSHExample,
+		Args:    wantArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case f.connections < 1 || f.sources < 1:
+				return usagef(cmd, "--connections and --per-source need a number above 0")
+			case f.logSize < 1:
+				return usagef(cmd, "--log-size needs a number of MB above 0")
+			case f.log == "" && cmd.Flags().Changed("log-size"):
+				return usagef(cmd, "--log-size is for --log")
+			}
+			if err := trap.CheckVersion(f.version); err != nil {
+				return usagef(cmd, "--version: %v", err)
+			}
+			if err := durationFlag(cmd, "timeout", lasts, &f.timeout); err != nil {
+				return err
+			}
+			return e.trapSSH(f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.listen, "listen", []string{"127.0.0.1:2222"},
+		"take connections at this address; may be given again")
+	flags.StringVar(&f.version, "version", "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u7",
+		"say that it is this version")
+	flags.StringVar(&f.hostKey, "host-key", "", "keep the keys of the host in this file")
+	flags.StringVar(&f.log, "log", "", "append records to this file")
+	flags.IntVar(&f.logSize, "log-size", 100,
+		"begin a new log after so many MB; the one before becomes FILE.1")
+	flags.IntVar(&f.connections, "connections", 2000, "have at most n connections at once")
+	flags.IntVar(&f.sources, "per-source", 32,
+		"have at most n connections of an IPv4 address or an IPv6 /64 at once")
+	flags.StringVar(&lasts, "timeout", "1m", "end a connection after this time")
+	return cmd
+}
+
+func (e *env) trapSSH(f trapFlags) error {
+	keys, err := trap.HostKeys(f.hostKey)
+	if err != nil {
+		return refusedf("%w", err)
+	}
+	var out io.Writer = e.stdout
+	if f.log != "" {
+		file, err := trap.OpenFile(f.log, int64(f.logSize)<<20)
+		if err != nil {
+			return refusedf("%w", err)
+		}
+		defer file.Close()
+		out = file
+	}
+	log := trap.NewLog(out)
+	t, err := trap.New(trap.Options{Version: f.version, HostKeys: keys,
+		Connections: f.connections, PerSource: f.sources, Timeout: f.timeout, Memory: trapMemory,
+		Record: log.Add})
+	if err != nil {
+		return err
+	}
+	listeners := make([]net.Listener, 0, len(f.listen))
+	for _, address := range f.listen {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			for _, l := range listeners {
+				l.Close()
+			}
+			return refusedf("%w", err)
+		}
+		listeners = append(listeners, l)
+		e.sayf("at %s, until Ctrl-C", l.Addr())
+	}
+	ctx, stop := e.signals()
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		if err := <-log.Failed(); err != nil {
+			cancel(fmt.Errorf("write records: %w", err))
+		}
+	}()
+	err = t.Serve(ctx, listeners...)
+	log.Close()
+	c := t.Counts()
+	e.sayf("%s, %d refused as there were too many of their source, %d ended to make room",
+		plural64(c.Accepted, "connection"), c.Refused, c.Ended)
+	return err
+}

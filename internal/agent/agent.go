@@ -1,0 +1,339 @@
+// Package agent turns events into leased entries of dynamic sets, and sees to it that the kernel
+// holds what the ledger says.
+//
+// In go policies with sources and a ledger, out come entries in the kernel, and a status. An entry
+// is on the disk before it is in the kernel, with the place of the file up to which events were
+// read. It is one loop: nothing else touches ledger, kernel or files. The data path does not need
+// it: leases end by the kernel's clock.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"levee/internal/agent/api"
+	"levee/internal/agent/enforce"
+	"levee/internal/agent/ledger"
+	"levee/internal/agent/live"
+	"levee/internal/agent/notify"
+	"levee/internal/dataplane"
+	"levee/internal/lang/policy"
+	"levee/internal/openmetrics"
+)
+
+// Kernel is what Agent needs of enforce.Kernel.
+type Kernel interface {
+	Raise(ctx context.Context, set string, entries []dataplane.SetEntry) (raised, left int,
+		err error)
+	Lower(ctx context.Context, set string, entries []dataplane.Lowered) error
+	Leases(ctx context.Context, set string, entries []dataplane.SetEntry) ([]dataplane.SetEntry,
+		error)
+	Close()
+}
+
+// Options are what an agent is run with.
+type Options struct {
+	// Policies reads the policies whose sources are followed.
+	Policies func(context.Context) ([]*policy.Policy, error)
+	// InForce changes when other policies are in force; it is asked every few seconds.
+	InForce func(context.Context) (string, error)
+	// Others are addresses besides those of protect rules that are kept, with the reason.
+	Others    func(context.Context) (map[netip.Addr]string, error)
+	Kernel    Kernel
+	Ledger    string           // path
+	Listeners []*api.Listener  // for commands, pages and programs
+	Routes    []api.Route      // besides the agent's own
+	Tokens    *api.Tokens      // of callers who do not come by the unix socket
+	Audit     *api.Audit       // of who changed what
+	Version   string           // of levee
+	Notifier  *notify.Notifier // of people and programs; nil: nobody
+	// Live tells what happens to those who watch; nil: one of the agent\'s own.
+	Live *live.Hub
+	// Metrics are those of the data plane.
+	Metrics   func(context.Context) ([]openmetrics.Family, error)
+	FromStart bool               // read new files from their beginning
+	Interval  time.Duration      // between two comparisons
+	Notify    func(string) error // tells the service manager
+	Watchdog  time.Duration      // how often it wants to hear; 0: never
+	Log       func(format string, args ...any)
+}
+
+// Times of the loop.
+const (
+	pollEvery   = 100 * time.Millisecond
+	policyEvery = 5 * time.Second
+	keepFor     = 2 * time.Second
+	// a comparison of many entries takes a hundredth of the time, but comes once a minute
+	compareShare = 100
+	comparePause = time.Minute
+	manyEntries  = 10_000
+)
+
+// Agent is one run.
+type Agent struct {
+	opts     Options
+	ledger   *ledger.Ledger
+	sources  []*source
+	policies []*policy.Policy
+	inForce  string
+	keep     *enforce.Keep
+	kept     time.Time // when keep was made
+	status   Status
+	live     *live.Hub
+	ops      chan func()
+	gone     chan struct{} // closed when the loop has ended
+	batch    map[batchKey]batchLease
+	lists    []*lister
+	reading  sync.WaitGroup // goroutines of lists
+
+	nextPolicy, nextCompare, nextWatchdog time.Time
+	told                                  map[string]time.Time // lines of the log
+}
+
+// Run is an agent until ctx ends. reload reads the policies anew.
+func Run(ctx context.Context, opts Options, reload <-chan struct{}) error {
+	a := &Agent{opts: opts, ops: make(chan func()), gone: make(chan struct{}),
+		batch: map[batchKey]batchLease{}, told: map[string]time.Time{}, live: opts.Live}
+	if a.live == nil {
+		a.live = &live.Hub{}
+	}
+	var err error
+	if a.ledger, err = ledger.Open(opts.Ledger, ledger.Wait); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		a.reading.Wait()
+		a.closeSources()
+		a.opts.Kernel.Close()
+		if err := a.ledger.Close(); err != nil {
+			a.opts.Log("close the ledger: %v", err)
+		}
+	}()
+	a.status.Since = time.Now()
+	a.status.Ledger.Path = opts.Ledger
+	if a.ledger.Damaged != "" {
+		a.alarm("the ledger was damaged (%v) and lies in %s now; its leases go on in the kernel "+
+			"until they end, and cannot be listed or withdrawn", a.ledger.Reason, a.ledger.Damaged)
+	}
+	if err := a.load(ctx); err != nil {
+		return err
+	}
+	a.compare(ctx)
+	stop, err := a.serve()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	defer close(a.gone)
+	if a.opts.Notifier != nil {
+		var told sync.WaitGroup
+		told.Go(func() { a.opts.Notifier.Run(ctx, a.live.Watch) })
+		defer told.Wait()
+	}
+	a.notify("READY=1")
+	defer a.notify("STOPPING=1")
+	a.loop(ctx, reload)
+	return nil
+}
+
+func (a *Agent) notify(state string) {
+	if err := a.opts.Notify(state); err != nil {
+		a.opts.Log("cannot tell the service manager: %v", err)
+	}
+}
+
+func (a *Agent) loop(ctx context.Context, reload <-chan struct{}) {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	again := make(chan struct{}, 1)
+	for {
+		select {
+		case <-ctx.Done():
+			a.poll(context.WithoutCancel(ctx)) // what is written already
+			return
+		case op := <-a.ops:
+			op()
+			continue
+		case <-reload:
+			a.notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", monotonicMicroseconds()))
+			a.reload(ctx)
+			a.notify("READY=1")
+		case <-tick.C:
+		case <-again:
+		}
+		if a.poll(ctx) {
+			select {
+			case again <- struct{}{}:
+			default:
+			}
+		}
+		now := time.Now()
+		if now.After(a.nextPolicy) {
+			a.lookAtPolicies(ctx)
+			a.nextPolicy = time.Now().Add(policyEvery)
+		}
+		if now.After(a.nextCompare) {
+			a.compare(ctx)
+		}
+		if a.opts.Watchdog > 0 && now.After(a.nextWatchdog) {
+			a.notify("WATCHDOG=1")
+			a.nextWatchdog = now.Add(a.opts.Watchdog / 2)
+		}
+	}
+}
+
+// lookAtPolicies reads policies anew when others are in force.
+func (a *Agent) lookAtPolicies(ctx context.Context) {
+	state, err := a.opts.InForce(ctx)
+	if err != nil {
+		a.say("look at the policies in force: %v", err)
+		return
+	}
+	if state != a.inForce {
+		a.reload(ctx)
+	}
+}
+
+func (a *Agent) reload(ctx context.Context) {
+	a.opts.Kernel.Close()
+	if err := a.load(ctx); err != nil {
+		a.say("read the policies: %v; sources stay as they were", err)
+	}
+	a.compare(ctx)
+}
+
+// load reads the policies, begins to follow the files of new sources, and ends those that are gone.
+func (a *Agent) load(ctx context.Context) error {
+	state, err := a.opts.InForce(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := a.opts.Policies(ctx)
+	if err != nil {
+		return err
+	}
+	if a.policies != nil && state != a.inForce {
+		a.live.Publish(live.Event{Kind: live.Policy, Text: "other policies are in force"})
+	}
+	a.inForce, a.policies, a.keep = state, all, nil
+	var want []*policy.Source
+	var lists []*policy.List
+	for _, p := range all {
+		for _, l := range p.Lists {
+			at := slices.IndexFunc(lists, func(o *policy.List) bool { return sameList(o, l) })
+			switch {
+			case at < 0:
+				lists = append(lists, l)
+			case lists[at].Text != l.Text:
+				a.say("source %q differs between two policies; one of them is read", l.Name)
+			}
+		}
+		for _, s := range p.Sources {
+			at := slices.IndexFunc(want, func(o *policy.Source) bool { return o.Name == s.Name })
+			switch {
+			case at < 0:
+				want = append(want, s)
+			case want[at].Text != s.Text:
+				a.say("source %q differs between two policies; one of them is followed", s.Name)
+			}
+		}
+	}
+	if err := a.follow(want); err != nil {
+		return err
+	}
+	a.readLists(ctx, lists)
+	return nil
+}
+
+// keeper is whom no entry may hold, at most a moment old.
+func (a *Agent) keeper(ctx context.Context) *enforce.Keep {
+	if a.keep != nil && time.Since(a.kept) < keepFor {
+		return a.keep
+	}
+	k := &enforce.Keep{}
+	for _, p := range a.policies {
+		for _, name := range k.AddProtected(p) {
+			entries, err := dataplane.SetList(ctx, "", name)
+			if err != nil && !errors.Is(err, dataplane.ErrNoSet) {
+				a.say("read set %s, which a protect rule asks: %v", name, err)
+			}
+			for _, s := range entries {
+				for _, e := range s.Entries {
+					if e.Prefix.IsValid() {
+						k.Add(e.Prefix, "protected, as an entry of set "+name)
+					}
+				}
+			}
+		}
+	}
+	others, err := a.opts.Others(ctx)
+	if err != nil {
+		a.say("look for addresses to keep: %v", err)
+	}
+	for addr, why := range others {
+		k.Add(netip.PrefixFrom(addr, addr.BitLen()), why)
+	}
+	a.keep, a.kept = k, time.Now()
+	return k
+}
+
+// say logs a line, the same one at most once a minute.
+func (a *Agent) say(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	now := time.Now()
+	if at, ok := a.told[line]; ok && now.Sub(at) < time.Minute {
+		return
+	}
+	if len(a.told) > 1000 {
+		clear(a.told)
+	}
+	a.told[line] = now
+	a.opts.Log("%s", line)
+}
+
+// maxAlarms is how many the status keeps.
+const maxAlarms = 32
+
+// alarm logs a line, as say does, and keeps it in the status.
+func (a *Agent) alarm(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	a.say("alarm: %s", line)
+	if n := len(a.status.Alarms); n > 0 && a.status.Alarms[n-1].Text == line {
+		a.status.Alarms[n-1].At = time.Now()
+		return
+	}
+	a.live.Publish(live.Event{Kind: live.Alarm, Text: line})
+	a.status.Alarms = append(a.status.Alarms, Alarm{time.Now(), line})
+	a.status.Alarms = a.status.Alarms[max(0, len(a.status.Alarms)-maxAlarms):]
+}
+
+// serve answers requests until stop is called.
+func (a *Agent) serve() (stop func(), err error) {
+	s, err := a.server()
+	if err != nil {
+		return nil, err
+	}
+	return s.Serve(a.opts.Listeners...), nil
+}
+
+func (a *Agent) server() (s *api.Server, err error) {
+	return api.New(api.Options{
+		Routes: slices.Concat(a.routes(), a.opts.Routes, []api.Route{a.metricsRoute(&s)}),
+		Tokens: a.opts.Tokens, Audit: a.opts.Audit, Version: a.opts.Version, Log: a.opts.Log})
+}
+
+// Document is the OpenAPI document of an agent with further routes.
+func Document(routes []api.Route) ([]byte, error) {
+	s, err := (&Agent{opts: Options{Routes: routes}}).server()
+	if err != nil {
+		return nil, err
+	}
+	return s.Document(), nil
+}

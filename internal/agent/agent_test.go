@@ -1,0 +1,290 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"levee/internal/agent/ledger"
+	"levee/internal/agent/live"
+	"levee/internal/dataplane"
+	"levee/internal/lang/policy"
+)
+
+var leases = flag.Int("leases", 20_000, "how many leases the test of a restart has")
+
+// fake is a kernel with sets of any size, but for the names that it lacks.
+type fake struct {
+	mu   sync.Mutex
+	sets map[string]map[netip.Prefix]time.Duration
+	max  int
+}
+
+func (k *fake) Raise(_ context.Context, set string, entries []dataplane.SetEntry) (raised, left int,
+	err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if strings.HasPrefix(set, "no") {
+		return 0, 0, dataplane.ErrNoSet
+	}
+	if k.sets[set] == nil {
+		k.sets[set] = map[netip.Prefix]time.Duration{}
+	}
+	for _, e := range entries {
+		had, ok := k.sets[set][e.Prefix]
+		switch {
+		case ok && (had == dataplane.Forever || e.Lease != dataplane.Forever && had >= e.Lease):
+		case !ok && k.max > 0 && len(k.sets[set]) >= k.max:
+			left++
+		default:
+			k.sets[set][e.Prefix] = e.Lease
+			raised++
+		}
+	}
+	return raised, left, nil
+}
+
+func (k *fake) Lower(_ context.Context, set string, entries []dataplane.Lowered) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, e := range entries {
+		if e.Lease == 0 {
+			delete(k.sets[set], e.Prefix)
+		} else {
+			k.sets[set][e.Prefix] = e.Lease
+		}
+	}
+	return nil
+}
+
+func (k *fake) Leases(_ context.Context, set string, entries []dataplane.SetEntry) (
+	out []dataplane.SetEntry, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, e := range entries {
+		if lease, ok := k.sets[set][e.Prefix]; ok {
+			e.Lease = lease
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+func (k *fake) Close() {}
+
+// start makes an agent that reads a file from its beginning, with what Run does before its loop.
+func start(t testing.TB, dir string, k Kernel, more string) *Agent {
+	t.Helper()
+	text := "set s = dynamic(max 10000000)\nset no-such = dynamic(max 10)\n" +
+		"protect from 192.0.2.0/24\ndrop from s\ndrop from no-such\ndefault pass\n" + more
+	p, ds := policy.Parse("e.levee", []byte(strings.ReplaceAll(text, "DIR", dir)), nil)
+	if p == nil {
+		t.Fatal(ds)
+	}
+	l, err := ledger.Open(filepath.Join(dir, "agent.db"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{ledger: l, live: &live.Hub{}, ops: make(chan func()),
+		batch: map[batchKey]batchLease{},
+		told:  map[string]time.Time{}}
+	a.opts = Options{Kernel: k, FromStart: true, Interval: time.Second,
+		Policies: func(context.Context) ([]*policy.Policy, error) {
+			return []*policy.Policy{p}, nil
+		},
+		InForce: func(context.Context) (string, error) { return "", nil },
+		Others:  func(context.Context) (map[netip.Addr]string, error) { return nil, nil },
+		Notify:  func(string) error { return nil }, Log: t.Logf}
+	if err := a.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.closeSources(); l.Close() })
+	return a
+}
+
+const one = `source "ids" eve file "DIR/eve.json" add src_ip to s lease 1h` + "\n"
+
+func write(t *testing.T, file string, addrs ...string) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, a := range addrs {
+		fmt.Fprintf(f, "{\"src_ip\":%q}\n", a)
+	}
+}
+
+func TestWhatTheKernelLacksIsPutBack(t *testing.T) {
+	dir := t.TempDir()
+	k := &fake{sets: map[string]map[netip.Prefix]time.Duration{}}
+	a := start(t, dir, k, one+`source "x" eve file "DIR/eve.json" add src_ip to no-such`+"\n")
+	write(t, dir+"/eve.json", "198.51.100.1", "192.0.2.1", "127.0.0.1", "2001:db8::1")
+	for a.poll(t.Context()) {
+	}
+	a.compare(t.Context())
+	s := a.current()
+	if s.Compare.Entries != 4 || s.Compare.Held != 2 || s.Enforced != 50 || s.Refused != 4 ||
+		len(s.Refusals) != 4 || s.Refusals[0].Why == "" {
+		t.Errorf("%+v", s)
+	}
+	other := netip.MustParsePrefix("203.0.113.0/24")
+	k.sets["s"] = map[netip.Prefix]time.Duration{other: time.Hour}
+	a.compare(t.Context())
+	if s := a.current(); s.Compare.Repaired != 2 || len(k.sets["s"]) != 3 {
+		t.Errorf("%+v, in the kernel %v", s.Compare, k.sets)
+	}
+	ids := func(l ledger.Lease) bool { return l.Origin == "ids" }
+	if n, err := a.withdraw(t.Context(), ids); n != 2 || err != nil {
+		t.Errorf("%d withdrawn, %v", n, err)
+	}
+	if _, there := k.sets["s"][other]; !there || len(k.sets["s"]) != 1 {
+		t.Errorf("in the kernel %v", k.sets)
+	}
+}
+
+func TestManyLeasesThatEndTogetherAlarm(t *testing.T) {
+	k := &fake{sets: map[string]map[netip.Prefix]time.Duration{}}
+	a := start(t, t.TempDir(), k, "")
+	var many []ledger.Lease
+	past := time.Now().Add(-time.Second)
+	for i := range massLeases + 10 {
+		many = append(many, ledger.Lease{Set: "s", Origin: "ids", Since: past, Until: past,
+			Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 32)})
+	}
+	many[0].Until = time.Now().Add(time.Hour)
+	if err := a.ledger.Record(many, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.compare(t.Context())
+	if s := a.current(); len(s.Alarms) != 1 || s.Compare.Entries != 1 || a.ledger.Leases() != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// childEnv is the directory of the agent that TestKilledAtAnyMoment kills.
+const childEnv = "LEVEE_TEST_AGENT_DIR"
+
+// TestChild is that agent, and nothing elsewhere. It prints the leases that it has acknowledged.
+func TestChild(t *testing.T) {
+	dir := os.Getenv(childEnv)
+	if dir == "" {
+		return
+	}
+	a := start(t, dir, &fake{sets: map[string]map[netip.Prefix]time.Duration{}}, one)
+	for n := 0; ; {
+		a.poll(t.Context())
+		if a.ledger.Leases() != n {
+			n = a.ledger.Leases()
+			fmt.Fprintln(os.Stderr, "leases", n)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestKilledAtAnyMoment kills an agent again and again while events come. What it has acknowledged
+// is never lost, and in the end each event has been leased, and none was read twice.
+func TestKilledAtAnyMoment(t *testing.T) {
+	dir := t.TempDir()
+	rng := rand.New(rand.NewPCG(1, 2))
+	written := 0
+	for range 12 {
+		child := exec.Command(os.Args[0], "-test.run", "^TestChild$")
+		child.Env = append(os.Environ(), childEnv+"="+dir)
+		out, err := child.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		acknowledged, until := 0, 1+rng.IntN(5)
+		for seen := 0; seen < until; {
+			var addrs []string
+			for range 50 {
+				addrs = append(addrs, netip.AddrFrom4([4]byte{198, byte(written >> 16),
+					byte(written >> 8), byte(written)}).String())
+				written++
+			}
+			write(t, dir+"/eve.json", addrs...)
+			if _, err := fmt.Fscanf(out, "leases %d\n", &acknowledged); err != nil {
+				t.Fatal(err)
+			}
+			seen++
+		}
+		if err := child.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		child.Wait() // says that it was killed
+		l, err := ledger.Open(filepath.Join(dir, "agent.db"), 0)
+		if err != nil || l.Damaged != "" {
+			t.Fatal(err, l.Reason)
+		}
+		if n := l.Leases(); n < acknowledged || n > written {
+			t.Errorf("%d leases, acknowledged %d, written %d", n, acknowledged, written)
+		}
+		l.Close()
+	}
+	a := start(t, dir, &fake{sets: map[string]map[netip.Prefix]time.Duration{}}, one)
+	for a.poll(t.Context()) {
+	}
+	if a.ledger.Leases() != written || a.sources[0].status.Events > uint64(written) {
+		t.Errorf("%d leases of %d events", a.ledger.Leases(), written)
+	}
+	if _, err := ledger.Open(filepath.Join(dir, "agent.db"), 0); !errors.Is(err, ledger.ErrBusy) {
+		t.Error(err)
+	}
+}
+
+// TestARestartEnforcesAllAgain opens a ledger of five origins and puts all of it into a kernel that
+// holds nothing, each lease to its end. -leases 1000000 is what the agent is built for.
+func TestARestartEnforcesAllAgain(t *testing.T) {
+	dir := t.TempDir()
+	l, err := ledger.Open(filepath.Join(dir, "agent.db"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := time.Now().Add(time.Hour)
+	for done := 0; done < *leases; {
+		var some []ledger.Lease
+		for ; done < *leases && len(some) < 100_000; done++ {
+			a := netip.AddrFrom4([4]byte{10, byte(done >> 16), byte(done >> 8), byte(done)})
+			some = append(some, ledger.Lease{Set: "s", Prefix: netip.PrefixFrom(a, 32),
+				Origin: fmt.Sprint("origin", done%5), Since: time.Now(),
+				Until: end.Add(time.Duration(done) * time.Millisecond)})
+		}
+		if err := l.Record(some, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	k := &fake{sets: map[string]map[netip.Prefix]time.Duration{}}
+	begun := time.Now()
+	a := start(t, dir, k, "")
+	a.compare(t.Context())
+	t.Logf("%d leases after %v, ledger of %d bytes", *leases, time.Since(begun), a.ledger.Bytes())
+	if s := a.current(); s.Enforced != 100 || s.Compare.Entries != *leases {
+		t.Errorf("%+v", s.Compare)
+	}
+	at := a.status.Compare.At
+	for p, lease := range k.sets["s"] {
+		b := p.Addr().As4()
+		want := end.Add(time.Duration(int(b[1])<<16|int(b[2])<<8|int(b[3])) * time.Millisecond)
+		if off := at.Add(lease).Sub(want).Abs(); off > time.Second {
+			t.Fatalf("%s ends %v off", p, off)
+		}
+	}
+}

@@ -1,0 +1,414 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestACookieStandsForATokenUntilThatIsRevoked(t *testing.T) {
+	_, url, _, tokens, _ := start(t)
+	token := add(t, tokens, "page", Viewer)
+	res, text := ask(t, "POST", url+"/api/v1/login", `{"token":"`+token+`"}`)
+	if res.StatusCode != 200 || len(res.Cookies()) != 1 {
+		t.Fatal(res.Status, text)
+	}
+	c := res.Cookies()[0]
+	if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "/" || c.Secure ||
+		strings.Contains(c.Value, token) || time.Until(c.Expires) > time.Hour {
+		t.Errorf("%+v", c)
+	}
+	cookie := c.Name + "=" + c.Value
+	role := func(cookie string) string {
+		_, text := ask(t, "GET", url+"/api/v1/me", "", "Cookie", cookie)
+		var me struct{ Role string }
+		if err := json.Unmarshal([]byte(text), &me); err != nil {
+			t.Fatal(text)
+		}
+		return me.Role
+	}
+	if r := role(cookie); r != "viewer" {
+		t.Error(r)
+	}
+	name, rest, _ := strings.Cut(c.Value, ".")
+	for what, value := range map[string]string{"of another name": "boss." + rest, "empty": "",
+		"without an end": name, "that ends later": strings.Replace(c.Value, ".", ".z", 1),
+		"cut": c.Value[:len(c.Value)-1], "of rubbish": "a.b.c", "of dots": "..."} {
+		if r := role(c.Name + "=" + value); r != "anybody" {
+			t.Errorf("a cookie %s makes its caller %s", what, r)
+		}
+	}
+	// the page itself comes, so that it can ask for a token
+	if res, _ := ask(t, "GET", url+"/", "", "Cookie", c.Name+"=x"); res.StatusCode != 200 {
+		t.Error(res.Status)
+	}
+	if err := tokens.Remove("page"); err != nil {
+		t.Fatal(err)
+	}
+	if r := role(cookie); r != "anybody" {
+		t.Error("after the token was revoked:", r)
+	}
+	// a new token of the same name is another one
+	add(t, tokens, "page", Admin)
+	if r := role(cookie); r != "anybody" {
+		t.Error("with a new token of the name:", r)
+	}
+	if res, text := ask(t, "POST", url+"/api/v1/login", `{"token":"`+token+`"}`); res.StatusCode != 401 {
+		t.Error(res.Status, text)
+	}
+}
+
+func TestTokensEndAndAreStoredAsHashes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	tokens := OpenTokens(path)
+	text := add(t, tokens, "a", Operator)
+	stored, err := os.ReadFile(path)
+	if err != nil || strings.Contains(string(stored), strings.TrimPrefix(text, tokenPrefix)) {
+		t.Errorf("%s %v", stored, err)
+	}
+	if st, _ := os.Stat(path); st.Mode().Perm() != 0o600 {
+		t.Error(st.Mode())
+	}
+	if got, err := OpenTokens(path).find(text); err != nil || got.Name != "a" ||
+		got.Role != Operator {
+		t.Error(got, err)
+	}
+	if _, err := tokens.Add("a", Viewer, 0); err == nil {
+		t.Error("two of one name")
+	}
+	short, err := tokens.Add("short", Viewer, time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(1100 * time.Millisecond) // ends are whole seconds
+	if _, err := tokens.find(short); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Error(err)
+	}
+	if err := tokens.Remove("nobody"); !errors.Is(err, ErrNoToken) {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tokens.find(text); err == nil || !strings.Contains(err.Error(), "is damaged") {
+		t.Error("a damaged file lets in:", err)
+	}
+	if _, err := tokens.Add("b", Viewer, 0); err == nil {
+		t.Error("a damaged file is overwritten")
+	}
+}
+
+func TestTheUnixSocketKnowsRoot(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: the socket lets nobody else in")
+	}
+	_, _, socket, _, audit := start(t)
+	client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string,
+		string) (net.Conn, error) {
+		return net.Dial("unix", socket)
+	}}}
+	defer client.CloseIdleConnections()
+	res, err := client.Post("http://agent/api/v1/sets/a", "application/json",
+		strings.NewReader(`{"entries":["x"]}`))
+	if err != nil || res.StatusCode != 200 {
+		t.Fatal(res, err)
+	}
+	res.Body.Close()
+	records := lines(t, audit, 1)
+	if r := records[0]; r.Who != "root" || r.Role != Admin || r.From != "unix" || r.Status != 200 ||
+		string(r.What) != `{"entries":["x"]}` || r.Route != "post-sets-set" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// lines are the records of an audit log, of which there are at least so many: they are written when
+// the answer is.
+func lines(t *testing.T, path string, least int) (out []Record) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = nil
+		for line := range strings.Lines(string(text)) {
+			var r struct {
+				Record
+				Role string `json:"role"`
+			}
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			r.Record.Role, _ = ParseRole(r.Role)
+			out = append(out, r.Record)
+		}
+		if len(out) >= least {
+			return out
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d records", len(out))
+		}
+	}
+}
+
+func TestTheAuditLogSaysWhatWasDoneAndRefused(t *testing.T) {
+	_, url, _, tokens, audit := start(t)
+	operator := "Bearer " + add(t, tokens, "ops", Operator)
+	viewer := "Bearer " + add(t, tokens, "look", Viewer)
+	ask(t, "GET", url+"/api/v1/sets/a", "", "Authorization", viewer) // no line
+	ask(t, "POST", url+"/api/v1/sets/a", `{"entries":["1"]}`, "Authorization", operator)
+	ask(t, "POST", url+"/api/v1/sets/a", `{"entries":["1"]}`, "Authorization", viewer)
+	ask(t, "POST", url+"/api/v1/sets/a", `{"entries":["`+strings.Repeat("ä", 2000)+`"]}`,
+		"Authorization", operator)
+	ask(t, "POST", url+"/api/v1/login", `{"token":"levee_guess"}`)
+	all := lines(t, audit, 4)
+	if len(all) != 4 {
+		t.Fatalf("%+v", all)
+	}
+	if r := all[0]; r.Who != "ops" || r.Role != Operator || r.Status != 200 ||
+		!strings.HasPrefix(r.From, "127.0.0.1:") {
+		t.Errorf("%+v", r)
+	}
+	if r := all[1]; r.Who != "look" || r.Status != 403 {
+		t.Errorf("%+v", r)
+	}
+	if r := all[2]; len(r.What) > 3*maxWhat || r.Bytes < 4000 {
+		t.Errorf("%+v", r)
+	}
+	if r := all[3]; r.Status != 401 || r.What != nil {
+		t.Errorf("%+v", r)
+	}
+	if text, _ := os.ReadFile(audit); strings.Contains(string(text), "levee_guess") {
+		t.Error("a token stands in the log")
+	}
+}
+
+func TestTheAuditLogIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	a, err := OpenAudit(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	a.max = 2000
+	now := time.Now()
+	for n := range 200 {
+		if err := a.write(&Record{At: now, Who: fmt.Sprint(n), Status: 200}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := filepath.Glob(path + "*")
+	if err != nil || len(files) != auditOld+1 {
+		t.Errorf("%v %v", files, err)
+	}
+	for _, f := range files {
+		if st, err := os.Stat(f); err != nil || st.Size() > a.max || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v %v", f, st, err)
+		}
+	}
+	if last := lines(t, path, 1); last[len(last)-1].Who != "199" {
+		t.Errorf("%+v", last)
+	}
+	// who is refused again and again does not turn the others out
+	for range 1000 {
+		if err := a.write(&Record{At: now.Truncate(time.Minute), Status: 401}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a.refused != 1000 || a.size > a.max {
+		t.Error(a.refused, a.size)
+	}
+}
+
+// selfSigned writes a certificate for a name, and its key.
+func selfSigned(t *testing.T, dir, name string) (cert, key string) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()),
+		DNSNames:  []string{name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, of, of, &k.PublicKey, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der},
+		key: {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+func TestListenersThatAreRefused(t *testing.T) {
+	cert, key := selfSigned(t, t.TempDir(), "levee.example")
+	for says, c := range map[string][3]string{
+		"is no loopback address":      {"0.0.0.0:0", "", ""},
+		"loopback address":            {"[2001:db8::1]:0", "", ""},
+		"is no ADDRESS:PORT":          {"127.0.0.1", "", ""},
+		"is no address":               {"localhost:0", "", ""},
+		"is no port":                  {"127.0.0.1:http", "", ""},
+		"needs both files":            {"127.0.0.1:0", cert, ""},
+		"read the certificate":        {"127.0.0.1:0", key, cert},
+		"read the certificate " + key: {"127.0.0.1:0", key, key},
+	} {
+		l, err := Listen(c[0], c[1], c[2], nil)
+		if err == nil {
+			l.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+}
+
+func TestTLSWithNamesOfTheCertificateWhichIsRenewed(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := selfSigned(t, dir, "levee.example")
+	r := &room{}
+	tokens := OpenTokens(filepath.Join(dir, "tokens.json"))
+	s, err := New(Options{Routes: r.routes(), Tokens: tokens, Log: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen("127.0.0.1:0", cert, key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Serve(l)()
+	token := add(t, tokens, "a", Viewer)
+	get := func(host string) (*http.Response, *x509.Certificate) {
+		req, err := http.NewRequest("POST", l.URL()+"api/v1/login",
+			strings.NewReader(`{"token":"`+token+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		req.Header.Set("Content-Type", "application/json")
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		return res, res.TLS.PeerCertificates[0]
+	}
+	res, first := get("levee.example")
+	if c := res.Cookies(); res.StatusCode != 200 || len(c) != 1 || c[0].Name != secureCookie ||
+		!c[0].Secure {
+		t.Error(res.Status, c)
+	}
+	if res, _ := get("other.example"); res.StatusCode != http.StatusMisdirectedRequest {
+		t.Error(res.Status)
+	}
+	selfSigned(t, dir, "renewed.example")
+	later := time.Now().Add(time.Second) // the same clock tick would hide it
+	for _, f := range []string{cert, key} {
+		if err := os.Chtimes(f, later, later); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.tls.mu.Lock()
+	l.tls.looked = time.Time{} // a minute has passed
+	l.tls.mu.Unlock()
+	if res, second := get("renewed.example"); res.StatusCode != 200 || second.Equal(first) {
+		t.Error(res.Status, second.DNSNames)
+	}
+}
+
+type tick struct {
+	N int `json:"n"`
+}
+
+func TestStreamsEndWithTheirCallersAndAreBounded(t *testing.T) {
+	running := make(chan int, 100)
+	s, err := New(Options{Log: t.Logf, Routes: []Route{Stream("/api/v1/ticks", Anybody, "Ticks.",
+		func(ctx context.Context, after uint64, send func(uint64, *tick) error) {
+			running <- 1
+			for n := after + 1; send(n, &tick{int(n)}) == nil && n < after+3; n++ {
+			}
+			<-ctx.Done()
+			running <- -1
+		})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen("127.0.0.1:0", "", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Serve(l)()
+	open := func() *http.Response {
+		req, err := http.NewRequest("GET", l.URL()+"api/v1/ticks", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Last-Event-ID", "40")
+		res, err := (&http.Transport{}).RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	var all []*http.Response
+	for range maxStreams {
+		res := open()
+		defer res.Body.Close()
+		all = append(all, res)
+		<-running
+	}
+	if res := open(); res.StatusCode != http.StatusServiceUnavailable {
+		t.Error("one more:", res.Status)
+		res.Body.Close()
+	}
+	r := bufio.NewReader(all[0].Body)
+	for _, want := range []string{": levee", "", "id: 41", `data: {"n":41}`, "", "id: 42"} {
+		if line, err := r.ReadString('\n'); err != nil || strings.TrimSuffix(line, "\n") != want {
+			t.Fatalf("%q %v, want %q", line, err, want)
+		}
+	}
+	all[0].Body.Close()
+	if n := <-running; n != -1 {
+		t.Error("it goes on without its caller")
+	}
+}
+
+func TestSlowCallersHoldUpNobody(t *testing.T) {
+	_, url, _, _, _ := start(t)
+	for range maxConnections - 1 {
+		c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: ")
+	}
+	if res, _ := ask(t, "GET", url+"/", ""); res.StatusCode != 200 {
+		t.Error(res.Status)
+	}
+}

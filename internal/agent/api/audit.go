@@ -1,0 +1,174 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Record is a line of the audit log: a request that changed something, or was refused.
+type Record struct {
+	At     time.Time       `json:"at"`
+	Who    string          `json:"who"` // name of the token, root, or ""
+	Role   Role            `json:"role"`
+	From   string          `json:"from"`
+	Method string          `json:"method"`
+	Path   string          `json:"path"` // with its query, at most 500 bytes
+	Route  string          `json:"route,omitempty"`
+	What   json.RawMessage `json:"what,omitempty"` // body of the request, at most 1 KiB
+	Bytes  int             `json:"bytes"`          // of the body
+	Status int             `json:"status"`
+	Why    string          `json:"why,omitempty"` // of a panic
+	Millis float64         `json:"ms"`
+}
+
+// Bounds of the log: the file and three old ones, of 4 MiB each.
+const (
+	maxAuditBytes = 4 << 20
+	auditOld      = 3
+	maxWhat       = 1 << 10
+	maxPath       = 500
+	// refusals that are noted in a minute: more would turn all else out of the log
+	maxRefused = 60
+)
+
+// Audit is the log of who changed what.
+type Audit struct {
+	path string
+	max  int64
+
+	mu      sync.Mutex
+	file    *os.File
+	size    int64
+	minute  time.Time
+	refused int
+}
+
+// OpenAudit opens the log, or makes it.
+func OpenAudit(path string) (*Audit, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the audit log: %w", err)
+	}
+	a := &Audit{path: path, max: maxAuditBytes}
+	return a, a.open()
+}
+
+func (a *Audit) open() error {
+	f, err := os.OpenFile(a.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, fileMode)
+	if err != nil {
+		return fmt.Errorf("open the audit log: %w", err)
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return errors.Join(fmt.Errorf("open the audit log: %w", err), f.Close())
+	}
+	a.file, a.size = f, st.Size()
+	return nil
+}
+
+// Close ends the use of the file.
+func (a *Audit) Close() error { return a.file.Close() }
+
+func (a *Audit) rotate() error {
+	if err := a.file.Close(); err != nil {
+		return err
+	}
+	for n := auditOld; n > 0; n-- {
+		from := fmt.Sprintf("%s.%d", a.path, n-1)
+		if n == 1 {
+			from = a.path
+		}
+		err := os.Rename(from, fmt.Sprintf("%s.%d", a.path, n))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return errors.Join(err, a.open())
+		}
+	}
+	return a.open()
+}
+
+// write adds a line. Of refused requests it takes only so many in a minute.
+func (a *Audit) write(r *Record) error {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.Status == http.StatusUnauthorized || r.Status == http.StatusForbidden ||
+		r.Status == http.StatusMisdirectedRequest {
+		if minute := r.At.Truncate(time.Minute); !minute.Equal(a.minute) {
+			a.minute, a.refused = minute, 0
+		}
+		if a.refused++; a.refused > maxRefused {
+			return nil
+		}
+	}
+	if a.size > 0 && a.size+int64(len(line)) >= a.max {
+		if err := a.rotate(); err != nil {
+			return err
+		}
+	}
+	n, err := a.file.Write(append(line, '\n'))
+	a.size += int64(n)
+	return err
+}
+
+// audit notes a request that changed something, or was refused for who asked.
+func (s *Server) audit(r *http.Request, a *answer, route *Route, c Caller, body []byte,
+	begun time.Time, why string) {
+	if s.opts.Audit == nil {
+		return
+	}
+	changes := route != nil && !route.Quiet && r.Method != http.MethodGet &&
+		r.Method != http.MethodHead
+	switch a.status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest:
+	default:
+		login := route != nil && route.Quiet && route.Role == Anybody
+		if !changes && !login && why == "" {
+			return
+		}
+	}
+	rec := Record{At: begun.UTC(), Who: c.Name, Role: c.Role, From: c.From, Method: cut(r.Method,
+		20),
+		Path: cut(r.URL.RequestURI(), maxPath), Bytes: len(body), Status: a.status, Why: why,
+		Millis: float64(time.Since(begun).Microseconds()) / 1000}
+	if rec.From == "" {
+		rec.From = r.RemoteAddr
+	}
+	if route != nil {
+		rec.Route = route.name()
+	}
+	if changes {
+		rec.What = what(body)
+	}
+	if err := s.opts.Audit.write(&rec); err != nil {
+		s.opts.Log("write the audit log: %v", err)
+	}
+}
+
+// what is a body in one line: as it is, or its beginning as a text.
+func what(body []byte) json.RawMessage {
+	var b bytes.Buffer
+	if len(body) <= maxWhat && json.Compact(&b, body) == nil {
+		return b.Bytes()
+	}
+	text, err := json.Marshal(cut(string(body), maxWhat))
+	if err != nil || len(body) == 0 {
+		return nil
+	}
+	return text
+}
+
+// cut is the beginning of a text.
+func cut(s string, most int) string {
+	return strings.ToValidUTF8(s[:min(len(s), most)], "\uFFFD")
+}

@@ -1,0 +1,213 @@
+package api
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Listener is where requests come from.
+type Listener struct {
+	net.Listener
+	tls   *certificate
+	names []string // names of this machine in the header Host, besides addresses
+}
+
+// Local is a listener on a unix socket, whose callers are known by their user.
+func Local(l net.Listener) *Listener { return &Listener{Listener: l} }
+
+// Listen opens a port. A loopback address needs no TLS; any other needs a certificate and a key.
+// Names are those of this machine, as a proxy in front of it may give them in the header Host;
+// the names of the certificate need not be told.
+func Listen(address, certFile, keyFile string, names []string) (*Listener, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("%q is no ADDRESS:PORT, such as 127.0.0.1:7443 or [::1]:7443",
+			address)
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil, fmt.Errorf("%q is no address, such as 127.0.0.1 or [::1]", host)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return nil, fmt.Errorf("%q is no port, 0 to 65535", port)
+	}
+	l := &Listener{names: names}
+	switch {
+	case (certFile == "") != (keyFile == ""):
+		return nil, errors.New("TLS needs both files, the certificate and its key")
+	case certFile != "":
+		l.tls = &certificate{certFile: certFile, keyFile: keyFile}
+		if _, err := l.tls.get(nil); err != nil {
+			return nil, err
+		}
+	case !ip.Unmap().IsLoopback():
+		return nil, fmt.Errorf("%s is no loopback address, so that tokens would cross the network "+
+			"in the clear: give --tls-cert and --tls-key, or listen at 127.0.0.1", host)
+	}
+	if l.Listener, err = net.Listen("tcp", address); err != nil {
+		return nil, fmt.Errorf("listen at %s: %w", address, err)
+	}
+	return l, nil
+}
+
+// URL is where a browser finds it.
+func (l *Listener) URL() string {
+	scheme := "http"
+	if l.tls != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + l.Addr().String() + "/"
+}
+
+// listener accepts a bounded number of connections, over TLS where there is a certificate.
+func (l *Listener) listener() net.Listener {
+	var out net.Listener = &bounded{Listener: l.Listener, free: make(chan struct{}, maxConnections)}
+	if l.tls == nil {
+		return out
+	}
+	return tls.NewListener(out, &tls.Config{MinVersion: tls.VersionTLS12,
+		GetCertificate: l.tls.get, NextProtos: []string{"http/1.1"}})
+}
+
+// hostAllowed refuses names that are not this machine's: a page elsewhere may have its name point
+// here (DNS rebinding), but cannot write an address into the header.
+func (l *Listener) hostAllowed(host string) error {
+	if l.Addr().Network() == "unix" {
+		return nil
+	}
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
+	if _, err := netip.ParseAddr(name); err == nil || name == "localhost" ||
+		slices.ContainsFunc(l.names, func(n string) bool { return strings.EqualFold(n, name) }) ||
+		l.tls != nil && l.tls.has(name) {
+		return nil
+	}
+	return fmt.Errorf("%.100q is no name of this machine that the agent knows: ask for its "+
+		"address, or start it with --host NAME", name)
+}
+
+// certificate is a pair of files that may be renewed.
+type certificate struct {
+	certFile, keyFile string
+
+	mu     sync.Mutex
+	loaded *tls.Certificate
+	stamp  time.Time // of the change of the files
+	looked time.Time
+}
+
+// recheck is how often the files are looked at.
+const recheck = time.Minute
+
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.loaded != nil && time.Since(c.looked) < recheck {
+		return c.loaded, nil
+	}
+	c.looked = time.Now()
+	var stamp time.Time
+	for _, name := range []string{c.certFile, c.keyFile} {
+		if st, err := os.Stat(name); err == nil && st.ModTime().After(stamp) {
+			stamp = st.ModTime()
+		}
+	}
+	if c.loaded != nil && stamp.Equal(c.stamp) {
+		return c.loaded, nil
+	}
+	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	if err != nil {
+		if c.loaded != nil { // half renewed: the next look tries again
+			return c.loaded, nil
+		}
+		return nil, fmt.Errorf("read the certificate %s with its key %s: %w", c.certFile, c.keyFile,
+			err)
+	}
+	c.loaded, c.stamp = &pair, stamp
+	return c.loaded, nil
+}
+
+func (c *certificate) has(name string) bool {
+	pair, err := c.get(nil)
+	return err == nil && pair.Leaf != nil && pair.Leaf.VerifyHostname(name) == nil
+}
+
+// bounded is a listener with so many connections at a time; others wait for their turn.
+type bounded struct {
+	net.Listener
+	free chan struct{}
+}
+
+func (b *bounded) Accept() (net.Conn, error) {
+	b.free <- struct{}{}
+	c, err := b.Listener.Accept()
+	if err != nil {
+		<-b.free
+		return nil, err
+	}
+	return &conn{Conn: c, free: b.free}, nil
+}
+
+type conn struct {
+	net.Conn
+	once sync.Once
+	free chan struct{}
+}
+
+func (c *conn) Close() error {
+	c.once.Do(func() { <-c.free })
+	return c.Conn.Close()
+}
+
+// peer is who is at the other end of a unix socket.
+type peer struct {
+	local bool
+	uid   uint32
+	pid   int32
+}
+
+type peerKey struct{}
+
+func peerOf(c net.Conn) peer {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	if own, ok := c.(*conn); ok {
+		c = own.Conn
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return peer{}
+	}
+	p := peer{local: true, uid: ^uint32(0)}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return p
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET,
+			unix.SO_PEERCRED); err == nil {
+			p.uid, p.pid = cred.Uid, cred.Pid
+		}
+	})
+	return p
+}
+
+// quietLog takes what net/http says of clients that go, or speak something else.
+func quietLog() *log.Logger { return log.New(io.Discard, "", 0) }

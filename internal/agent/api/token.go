@@ -1,0 +1,257 @@
+package api
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/host/atomicfile"
+)
+
+// Token is what is known of a token. Only the SHA-256 of its 32 random bytes is stored: these
+// cannot be guessed, so that a slow hash would add nothing.
+type Token struct {
+	Name    string    `json:"name"`
+	Role    Role      `json:"role"`
+	Hash    []byte    `json:"hash"`
+	Made    time.Time `json:"made"`
+	Expires time.Time `json:"expires,omitzero"` // zero: never
+}
+
+func (t *Token) ended(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
+
+const (
+	tokenPrefix = "levee_" // so that scanners of secrets can name what they have found
+	tokenBytes  = 32
+	maxTokens   = 1000
+	fileMode    = 0o600
+)
+
+var tokenName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+
+// ErrNoToken is that a name has no token.
+var ErrNoToken = errors.New("there is no token of this name: levee agent token list shows them")
+
+// Tokens are a file of tokens, which commands change and a server reads anew after each change.
+type Tokens struct {
+	path string
+
+	mu    sync.Mutex
+	file  tokenFile
+	stamp fs.FileInfo
+}
+
+type tokenFile struct {
+	Key    []byte  `json:"key"` // of cookies
+	Tokens []Token `json:"tokens"`
+}
+
+// OpenTokens are the tokens of a file, which need not be there yet.
+func OpenTokens(path string) *Tokens { return &Tokens{path: path} }
+
+// read is the file as it is now.
+func (t *Tokens) read() (tokenFile, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	st, err := os.Stat(t.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		t.file, t.stamp = tokenFile{}, nil
+		return t.file, nil
+	}
+	if err != nil {
+		return tokenFile{}, fmt.Errorf("look at the tokens: %w", err)
+	}
+	if t.stamp != nil && os.SameFile(st, t.stamp) && st.ModTime().Equal(t.stamp.ModTime()) {
+		return t.file, nil
+	}
+	text, err := os.ReadFile(t.path)
+	if err != nil {
+		return tokenFile{}, fmt.Errorf("read the tokens: %w", err)
+	}
+	var f tokenFile
+	if err := json.Unmarshal(text, &f); err != nil {
+		return tokenFile{}, fmt.Errorf("the file of tokens %s is damaged (%w): remove it, and "+
+			"make the tokens anew", t.path, err)
+	}
+	t.file, t.stamp = f, st
+	return f, nil
+}
+
+// change writes the file anew, while no other process does.
+func (t *Tokens) change(do func(*tokenFile) error) error {
+	dir := filepath.Dir(t.path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the directory of the tokens: %w", err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // lets the lock go
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("wait for others who change tokens: %w", err)
+	}
+	f, err := t.read()
+	if err != nil {
+		return err
+	}
+	f.Tokens = slices.Clone(f.Tokens)
+	if f.Key == nil {
+		f.Key = random()
+	}
+	if err := do(&f); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(t.path, append(text, '\n'), fileMode)
+}
+
+func random() []byte {
+	b := make([]byte, tokenBytes)
+	_, _ = rand.Read(b) // never fails
+	return b
+}
+
+// Add makes a token, and returns its text, which is nowhere else. lasts is 0 for one that never
+// ends.
+func (t *Tokens) Add(name string, role Role, lasts time.Duration) (string, error) {
+	if !tokenName.MatchString(name) {
+		return "", fmt.Errorf("%q is no name of a token: small letters, digits, and . _ - behind "+
+			"the first, at most 64", name)
+	}
+	text := tokenPrefix + base64.RawURLEncoding.EncodeToString(random())
+	now := time.Now().UTC().Truncate(time.Second)
+	err := t.change(func(f *tokenFile) error {
+		f.Tokens = slices.DeleteFunc(f.Tokens, func(o Token) bool { return o.ended(now) })
+		switch {
+		case slices.ContainsFunc(f.Tokens, func(o Token) bool { return o.Name == name }):
+			return fmt.Errorf("there is a token %s already: levee agent token remove %[1]s", name)
+		case len(f.Tokens) >= maxTokens:
+			return fmt.Errorf("there are %d tokens, which is the most: remove some", maxTokens)
+		}
+		next := Token{Name: name, Role: role, Hash: hash(text), Made: now}
+		if lasts > 0 {
+			next.Expires = now.Add(lasts)
+		}
+		f.Tokens = append(f.Tokens, next)
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return text, nil
+}
+
+// Remove makes a token, and each cookie that stands for it, worth nothing.
+func (t *Tokens) Remove(name string) error {
+	return t.change(func(f *tokenFile) error {
+		n := len(f.Tokens)
+		f.Tokens = slices.DeleteFunc(f.Tokens, func(o Token) bool { return o.Name == name })
+		if len(f.Tokens) == n {
+			return ErrNoToken
+		}
+		return nil
+	})
+}
+
+// List are the tokens, by name.
+func (t *Tokens) List() ([]Token, error) {
+	f, err := t.read()
+	out := slices.Clone(f.Tokens)
+	slices.SortFunc(out, func(a, b Token) int { return strings.Compare(a.Name, b.Name) })
+	return out, err
+}
+
+func hash(token string) []byte {
+	h := sha256.Sum256([]byte(token))
+	return h[:]
+}
+
+// find is the token of a text. How long that takes depends on how many tokens there are, and on
+// nothing else.
+func (t *Tokens) find(text string) (*Token, error) {
+	f, err := t.read()
+	if err != nil {
+		return nil, err
+	}
+	h := hash(text)
+	var found *Token
+	for i := range f.Tokens {
+		if subtle.ConstantTimeCompare(f.Tokens[i].Hash, h) == 1 {
+			found = &f.Tokens[i]
+		}
+	}
+	switch {
+	case found == nil:
+		return nil, errors.New("the token is not known: levee agent token add NAME makes one")
+	case found.ended(time.Now()):
+		return nil, fmt.Errorf("the token %s has ended: levee agent token add NAME makes one",
+			found.Name)
+	}
+	return found, nil
+}
+
+// cookie stands for a token until a time, and says nothing of it: NAME.UNTIL.MAC. It outlives a
+// restart of the agent, and ends with the token.
+func (t *Tokens) cookie(of *Token, until time.Time) (string, error) {
+	f, err := t.read()
+	if err != nil {
+		return "", err
+	}
+	text := of.Name + "." + strconv.FormatInt(until.Unix(), 36)
+	return text + "." + base64.RawURLEncoding.EncodeToString(mac(f.Key, text, of.Hash)), nil
+}
+
+func mac(key []byte, text string, tokenHash []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write(tokenHash)
+	h.Write([]byte(text))
+	return h.Sum(nil)
+}
+
+var errCookie = errors.New("the session has ended: log in again")
+
+// session is the token that a cookie stands for.
+func (t *Tokens) session(cookie string) (*Token, error) {
+	at := strings.LastIndexByte(cookie, '.')
+	text, sum := cookie[:max(at, 0)], cookie[at+1:]
+	given, err := base64.RawURLEncoding.DecodeString(sum)
+	at = strings.LastIndexByte(text, '.')
+	if err != nil || at < 0 {
+		return nil, errCookie
+	}
+	until, err := strconv.ParseInt(text[at+1:], 36, 64)
+	if err != nil || time.Now().Unix() >= until {
+		return nil, errCookie
+	}
+	f, err := t.read()
+	if err != nil {
+		return nil, err
+	}
+	for i := range f.Tokens {
+		if o := &f.Tokens[i]; o.Name == text[:at] && !o.ended(time.Now()) &&
+			hmac.Equal(given, mac(f.Key, text, o.Hash)) {
+			return o, nil
+		}
+	}
+	return nil, errCookie
+}

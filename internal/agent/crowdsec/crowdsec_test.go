@@ -1,0 +1,236 @@
+package crowdsec
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
+)
+
+// recorded is an answer of CrowdSec 1.4.6.
+func recorded(t *testing.T, name string) *Stream {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s, err := Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// left is what holds, in whole minutes.
+func left(b *Bans, now time.Time) map[string]int {
+	out := map[string]int{}
+	for p, until := range b.All() {
+		out[p.String()] = int(until.Sub(now).Round(time.Minute) / time.Minute)
+	}
+	return out
+}
+
+func TestABanEndsWithItsLastDecision(t *testing.T) {
+	now := time.Now()
+	b := NewBans(&policy.CrowdSec{})
+	for _, step := range []struct {
+		answer  string
+		holds   map[string]int
+		changed int
+	}{
+		{"1-all.json", map[string]int{"192.0.2.5/32": 120}, 1},
+		{"2-delta.json", map[string]int{"192.0.2.5/32": 60, "2001:db8::5/128": 240}, 2},
+		{"3-delta.json", map[string]int{"2001:db8::5/128": 240}, 1},
+		{"4-quiet.json", map[string]int{"2001:db8::5/128": 240}, 0},
+	} {
+		changed := b.Apply(recorded(t, step.answer), now)
+		if diff := cmp.Diff(step.holds, left(b, now)); diff != "" || len(changed) != step.changed {
+			t.Errorf("%s: %d changed; %s", step.answer, len(changed), diff)
+		}
+	}
+	if b.Decisions() != 1 || b.Addresses() != 1 || b.Unmeant != 1 {
+		t.Errorf("%d decisions on %d addresses, %d not meant", b.Decisions(), b.Addresses(),
+			b.Unmeant)
+	}
+}
+
+func TestWhichDecisionsBan(t *testing.T) {
+	where := func(field string, not bool, texts ...string) policy.Condition {
+		return policy.Condition{Field: field, Not: not, Op: syntax.Equal, Texts: texts}
+	}
+	ban := Decision{ID: 1, Origin: "CAPI", Type: "ban", Scope: "Ip", Value: "192.0.2.1",
+		Duration: "1h", Scenario: "crowdsecurity/ssh-bf"}
+	with := func(change func(*Decision)) Decision { d := ban; change(&d); return d }
+	ranged := func(p string) Decision {
+		return with(func(d *Decision) { d.Scope, d.Value = "Range", p })
+	}
+	for _, test := range []struct {
+		name  string
+		d     Decision
+		where []policy.Condition
+		want  string
+	}{
+		{"a ban", ban, nil, "192.0.2.1/32"},
+		{"a range", with(func(d *Decision) { d.Scope, d.Value = "range", "2001:DB8::1/32" }), nil,
+			"2001:db8::/32"},
+		{"mapped", with(func(d *Decision) { d.Value = "::ffff:192.0.2.9" }), nil, "192.0.2.9/32"},
+		{"a mapped range", ranged("::ffff:192.0.2.0/120"), nil, "192.0.2.0/24"},
+		{"all addresses", ranged("0.0.0.0/0"), nil, ""},
+		{"half of IPv6", ranged("8000::/1"), nil, ""},
+		{"a country", with(func(d *Decision) { d.Scope, d.Value = "Country", "DE" }), nil, ""},
+		{"a zone", with(func(d *Decision) { d.Value = "fe80::1%eth0" }), nil, ""},
+		{"garbage", with(func(d *Decision) { d.Value = "192.0.2" }), nil, ""},
+		{"no duration", with(func(d *Decision) { d.Duration = "soon" }), nil, ""},
+		{"over", with(func(d *Decision) { d.Duration = "-1s" }), nil, ""},
+		{"a captcha", with(func(d *Decision) { d.Type = "captcha" }), nil, ""},
+		{"a captcha that is asked for", with(func(d *Decision) { d.Type = "captcha" }),
+			[]policy.Condition{where("type", false, "ban", "captcha")}, "192.0.2.1/32"},
+		{"of an origin", ban, []policy.Condition{where("origin", false, "CAPI", "lists")},
+			"192.0.2.1/32"},
+		{"of another origin", ban, []policy.Condition{where("origin", true, "CAPI")}, ""},
+		{"of a scenario", ban, []policy.Condition{where("origin", false, "CAPI"),
+			where("scenario", false, "crowdsecurity/http-probing")}, ""},
+	} {
+		b := NewBans(&policy.CrowdSec{Where: test.where})
+		b.Apply(&Stream{New: []Decision{test.d}}, time.Now())
+		got := ""
+		for p := range b.All() {
+			got = p.String()
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, wanted %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestADecisionThatComesAndGoesInOneAnswerIsGone(t *testing.T) {
+	b := NewBans(&policy.CrowdSec{})
+	d := Decision{ID: 7, Type: "ban", Scope: "Ip", Value: "192.0.2.1", Duration: "1h"}
+	changed := b.Apply(&Stream{New: []Decision{d}, Deleted: []Decision{d}}, time.Now())
+	p := netip.MustParsePrefix("192.0.2.1/32")
+	if until, told := changed[p]; !told || !until.IsZero() || b.Addresses() != 0 {
+		t.Errorf("%v, %d addresses", changed, b.Addresses())
+	}
+}
+
+func TestAnAnswerThatIsNotWholeIsRefused(t *testing.T) {
+	whole := `{"new":[{"id":1,"type":"ban","scope":"Ip","value":"192.0.2.1","duration":"1h"}],` +
+		`"deleted":null,"links":{"a":[1]}}`
+	if s, err := Read(strings.NewReader(whole)); err != nil || len(s.New) != 1 {
+		t.Fatal(s, err)
+	}
+	for n := range len(whole) {
+		if _, err := Read(strings.NewReader(whole[:n])); err == nil {
+			t.Errorf("%q was taken", whole[:n])
+		}
+	}
+	for _, text := range []string{whole + "x", whole + whole, "null", "[]", `{"new":5}`,
+		`{"new":[5]}`, `{"new":[{"id":"x"}]}`, "<html>"} {
+		if _, err := Read(strings.NewReader(text)); err == nil {
+			t.Errorf("%q was taken", text)
+		}
+	}
+}
+
+func TestKeyFiles(t *testing.T) {
+	for _, test := range []struct {
+		name, text string
+		mode       os.FileMode
+		want       string
+	}{
+		{"own", "abc123\n", 0o600, ""},
+		{"of a group", "abc123", 0o640, ""},
+		{"of all", "abc123", 0o644, "chmod 640"},
+		{"changed by a group", "abc123", 0o660, "chmod 640"},
+		{"empty", "\n", 0o600, "holds no key"},
+		{"two words", "a b", 0o600, "holds no key"},
+		{"long", strings.Repeat("a", maxKey+1), 0o600, "holds no key"},
+	} {
+		file := filepath.Join(t.TempDir(), "key")
+		if err := os.WriteFile(file, []byte(test.text), test.mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(file, test.mode); err != nil {
+			t.Fatal(err)
+		}
+		key, err := Key(file)
+		if test.want == "" && (err != nil || key != "abc123") ||
+			test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: %q, %v", test.name, key, err)
+		}
+	}
+}
+
+func TestWhatIsAskedFor(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	status := http.StatusOK
+	var asked *http.Request
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r
+		w.WriteHeader(status)
+		fmt.Fprint(w, `{"new":null,"deleted":null}`)
+	}))
+	defer s.Close()
+	c := New(&policy.CrowdSec{URL: s.URL, Key: key}, s.Client(), "levee/1")
+	if _, err := c.Stream(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if asked.Header.Get("X-Api-Key") != "secret" || asked.UserAgent() != "levee/1" ||
+		asked.URL.String() != "/v1/decisions/stream?startup=true&scopes=ip,range&dedup=false" {
+		t.Errorf("%v %v", asked.URL, asked.Header)
+	}
+	for code, want := range map[int]string{http.StatusForbidden: "refuses the key",
+		http.StatusBadGateway: "502"} {
+		status = code
+		if _, err := c.Stream(t.Context(), false); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v", code, err)
+		}
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := Read(strings.NewReader(string(text)))
+		if err != nil {
+			return
+		}
+		b := NewBans(&policy.CrowdSec{})
+		b.Apply(s, time.Now())
+		n := 0
+		for p := range b.All() {
+			if p != p.Masked() || p.Addr().Is4In6() {
+				t.Errorf("%v", p)
+			}
+			n += len(b.by[p])
+		}
+		if n != b.Decisions() {
+			t.Errorf("%d decisions, counted %d", n, b.Decisions())
+		}
+	})
+}

@@ -1,0 +1,512 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"levee/internal/agent/api"
+	"levee/internal/agent/history"
+	"levee/web"
+)
+
+// demo is an agent that only seems to run: the routes of the real one, with what a server of a
+// small company could have counted in a year.
+type demo struct {
+	store   *history.Store
+	mu      sync.Mutex
+	sets    map[string][]demoEntry
+	states  map[string]string // of incidents
+	hostile bool
+	now     time.Time
+	stop    func()
+	url     string
+	token   string
+	rules   []history.Series
+}
+
+const demoPolicy = `# edge.levee: web, DNS and SSH of the edge
+interface eth0
+
+set admins  = { 198.51.100.0/24, 2001:db8:7::/48 }
+set bogons  = file("bogons.txt")
+set abusers = dynamic(max 100000, lease 1h)
+
+protect from admins tcp port 22                        as "admins"
+
+drop   from bogons                                     as "bogon"
+drop   from abusers                                    as "abuser"
+drop   udp from port { 53, 123, 389, 1900 } len > 468  as "reflection"
+limit  icmp rate 100/s                                 as "icmp"
+cookie tcp port { 80, 443 } above 5000/s               as "syn"
+pass   tcp port { 80, 443 }                            as "web"
+pass   udp port 53                                     as "dns"
+pass   established                                     as "replies"
+detect "floods" enforce
+default drop
+`
+
+var demoRules = []struct {
+	label, verdict string
+	mean, size     float64 // packets/s, bytes
+}{
+	{"admins", "pass", 4, 120}, {"bogon", "drop", 3, 64}, {"abuser", "drop", 90, 70},
+	{"reflection", "drop", 8, 1200}, {"icmp", "drop", 2, 84}, {"syn", "answer", 5, 60},
+	{"web", "pass", 5200, 640}, {"dns", "pass", 1400, 90}, {"replies", "pass", 2600, 820},
+}
+
+func (d *demo) rule(label, verdict string) history.Series {
+	s := history.Series{Key: history.Key{Dev: "eth0", Kind: history.Rule, ID: "label:" + label},
+		Label: label, Verdict: verdict, Text: label}
+	for i, line := range strings.Split(demoPolicy, "\n") {
+		if strings.HasSuffix(line, `as "`+label+`"`) {
+			s.Line, s.Text = i+1, strings.Join(strings.Fields(line), " ")
+		}
+	}
+	return s
+}
+
+// second is what the machine counts in one second.
+func (d *demo) second(at time.Time, rng *rand.Rand) history.Second {
+	out := history.Second{Unix: at.Unix()}
+	hour := float64(at.Hour()) + float64(at.Minute())/60
+	swing := 0.55 + 0.45*math.Sin((hour-9)/24*2*math.Pi)
+	if w := at.Weekday(); w == time.Saturday || w == time.Sunday {
+		swing *= 0.6
+	}
+	age := d.now.Sub(at).Hours() / 24
+	growth := 1 - 0.35*age/365
+	flood := d.flood(at)
+	verdicts := map[string]*history.Amount{}
+	add := func(s history.Series, packets, bytes float64) {
+		n := uint64(max(0, packets*(1+0.07*rng.NormFloat64())) + rng.Float64())
+		b := uint64(float64(n) * bytes)
+		out.Amounts = append(out.Amounts, history.Amount{Series: s, Packets: n, Bytes: b})
+		v := verdicts[s.Verdict]
+		if v == nil {
+			v = &history.Amount{Series: history.Series{Key: history.Key{Dev: "eth0",
+				Kind: history.Verdict, ID: s.Verdict}, Verdict: s.Verdict}}
+			verdicts[s.Verdict] = v
+		}
+		v.Packets += n
+		v.Bytes += b
+	}
+	for i, r := range demoRules {
+		mean := r.mean
+		if r.verdict == "pass" {
+			mean *= swing * growth
+		}
+		if r.label == "reflection" {
+			mean += flood
+		}
+		add(d.rules[i], mean, r.size)
+	}
+	if flood > 0 {
+		add(d.rule("flood-12-1", "drop"), flood*4, 60)
+	}
+	for _, v := range []string{"pass", "answer", "drop"} {
+		out.Amounts = append(out.Amounts, *verdicts[v])
+	}
+	all := float64(verdicts["pass"].Packets)
+	guess := func(kind history.Kind, id string, packets, size float64) {
+		n := max(0, packets*(1+0.05*rng.NormFloat64()))
+		out.Amounts = append(out.Amounts, history.Amount{Series: history.Series{Key: history.Key{
+			Dev: "eth0", Kind: kind, ID: id}}, Packets: uint64(n), Bytes: uint64(n * size)})
+	}
+	guess(history.Protocol, "tcp", all*0.82+90, 640)
+	guess(history.Protocol, "udp", all*0.16+flood*5, 120)
+	guess(history.Protocol, "icmp", 3, 84)
+	guess(history.Protocol, "icmpv6", 2, 90)
+	if d.now.Sub(at) > 25*time.Hour {
+		return out
+	}
+	guess(history.Source, "203.0.113.7", 60+flood/2, 500)
+	for i := range 9 {
+		guess(history.Source, fmt.Sprintf("198.51.100.%d", 20+i*7), all/float64(30+20*i), 500)
+	}
+	guess(history.Source, "2001:db8:42::/64", all/55, 500)
+	guess(history.Source, history.Others, all/2+flood*4, 400)
+	return out
+}
+
+// flood is how much comes besides, in packets a second.
+func (d *demo) flood(at time.Time) float64 {
+	ago := d.now.Sub(at)
+	if ago > 9*time.Minute && ago < 9*time.Minute+50*time.Second {
+		return 9000
+	}
+	for _, days := range []float64{0.9, 11.3, 47, 121.2, 122, 260.7, 301} {
+		if off := ago.Hours()/24 - days; off > 0 && off < 0.02 {
+			return 16_000
+		}
+	}
+	return 0
+}
+
+// away tells whether the agent did not run.
+func (d *demo) away(at time.Time) bool {
+	ago := d.now.Sub(at)
+	days := ago.Hours() / 24
+	return days > 200 && days < 206 || ago > 33*time.Minute && ago < 36*time.Minute
+}
+
+// newDemo keeps a year: a second of each ten minutes, then more of them, then all.
+func newDemo(t *testing.T, hostile bool) *demo {
+	t.Helper()
+	if _, err := os.Stat("/dev/shm"); err == nil { // a year is synced often
+		t.Setenv("TMPDIR", "/dev/shm")
+	}
+	store, err := history.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Truncate(time.Second)
+	d := &demo{store: store, now: now, hostile: hostile, sets: map[string][]demoEntry{},
+		states: map[string]string{"12": "open", "11": "proposed", "10": "ended", "9": "undone"}}
+	for _, r := range demoRules {
+		s := d.rule(r.label, r.verdict)
+		if hostile && r.label == "web" {
+			s.Label = hostileText
+		}
+		d.rules = append(d.rules, s)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for at := now.Add(-365 * 24 * time.Hour); at.Before(time.Now()); {
+		if !d.away(at) {
+			if err := store.Add(d.second(at, rng)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		switch ago := now.Sub(at); {
+		case ago > 25*time.Hour:
+			at = at.Add(10 * time.Minute)
+		case ago > 2*time.Hour:
+			at = at.Add(10 * time.Second)
+		default:
+			at = at.Add(time.Second)
+		}
+	}
+	for i := range 40 {
+		d.sets["abusers"] = append(d.sets["abusers"], demoEntry{
+			Entry: fmt.Sprintf("203.0.113.%d", i*5+3), LeaseSeconds: float64(60 + i*83),
+			Origins: []string{[]string{"ids", "command", "trap"}[i%3]}})
+	}
+	d.serve(t)
+	return d
+}
+
+// hostileText is a label that would be markup, ends a line and turns text round.
+const hostileText = `</td><img src=x onerror=alert(1)><script>alert(2)</script>` + "\u202e\n" +
+	`"'&lt;` + "${alert(3)}"
+
+type demoEntry struct {
+	Entry        string   `json:"entry"`
+	LeaseSeconds float64  `json:"lease_seconds"`
+	Origins      []string `json:"origins"`
+}
+
+type demoSet struct {
+	Name         string  `json:"name"`
+	Dev          string  `json:"dev"`
+	Entries      int     `json:"entries"`
+	Max          int     `json:"max"`
+	LeaseSeconds float64 `json:"lease_seconds"`
+	Refused      int     `json:"refused"`
+}
+
+type demoEvent struct {
+	At   time.Time `json:"at"`
+	Kind string    `json:"kind"`
+	Text string    `json:"text"`
+}
+
+// serve answers at a port of loopback, with the frame of the real API.
+func (d *demo) serve(t testing.TB) {
+	t.Helper()
+	tokens := api.OpenTokens(filepath.Join(t.TempDir(), "tokens.json"))
+	var err error
+	if d.token, err = tokens.Add("wall", api.Operator, 0); err != nil {
+		t.Fatal(err)
+	}
+	routes := slices.Concat(Routes(d.store, d.policy), d.routes())
+	s, err := api.New(api.Options{Routes: routes, Tokens: tokens, Version: "demo", Log: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := api.Listen("127.0.0.1:0", "", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.url = "http://" + l.Addr().String() + "/"
+	stop := s.Serve(l)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { // time goes on
+		defer close(done)
+		rng := rand.New(rand.NewPCG(3, 4))
+		for ctx.Err() == nil {
+			_ = d.store.Add(d.second(time.Now(), rng)) // the page would show it
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}()
+	var once sync.Once
+	d.stop = func() { once.Do(func() { cancel(); <-done; stop(); l.Close(); d.store.Close() }) }
+	t.Cleanup(d.stop)
+}
+
+func (d *demo) policy(_ context.Context, dev string) (*Policy, error) {
+	if dev != "eth0" {
+		return nil, api.Refuse(http.StatusNotFound, "there is no policy on %q", dev)
+	}
+	p := &Policy{Dev: dev, Policy: "edge.levee", Hook: "xdp-native",
+		Since: d.now.Add(-11 * 24 * time.Hour), Lines: strings.Split(demoPolicy, "\n")}
+	seconds := time.Since(p.Since).Seconds()
+	for i, r := range demoRules {
+		s := d.rules[i]
+		p.Slots = append(p.Slots, Slot{ID: s.ID, Line: s.Line, Label: s.Label, Text: s.Text,
+			Reason: "rule", Rule: fmt.Sprintf("edge.levee:%d", s.Line), Verdict: r.verdict,
+			Packets: uint64(r.mean * seconds), Bytes: uint64(r.mean * seconds * r.size),
+			Ns: 14 + float64(i)*3.1})
+	}
+	p.Slots = append(p.Slots, Slot{ID: "essential:arp", Text: "arp", Reason: "essential",
+		Rule: "essential:arp", Verdict: "pass", Packets: uint64(2 * seconds)},
+		Slot{ID: "flood-12-1", Label: "flood-12-1", Reason: "rule", Verdict: "drop",
+			Text: `drop udp from port 53 len 1180-1480 as "flood-12-1"`, Packets: 1_814_002})
+	decide := func(v, text string) Decision { return Decision{Verdict: v, Text: text} }
+	p.Shadow = &Shadow{Policy: "edge-next.levee", Since: d.now.Add(-26 * time.Hour),
+		Packets: 812_000_000, Differ: 412_331, Pairs: []Pair{
+			{true, 401_220, decide("pass", `pass udp port 53 as "dns"`),
+				decide("drop", "drop udp port 53 not to resolvers")},
+			{true, 11_111, decide("drop", "default drop"),
+				decide("pass", "pass tcp port 8443")}}}
+	if d.hostile {
+		p.Lines[13] = "# " + hostileText
+	}
+	return p, nil
+}
+
+type demoList[T any] struct {
+	Interfaces []T `json:"interfaces,omitempty"`
+	Sets       []T `json:"sets,omitempty"`
+	Incidents  []T `json:"incidents,omitempty"`
+	Entries    []T `json:"entries,omitempty"`
+}
+
+type none struct{}
+
+func (d *demo) routes() []api.Route {
+	get := func(path string, do func() any) api.Route {
+		return api.Get(path, api.Viewer, "Demo.", func(context.Context, *none) (*any, error) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			out := do()
+			return &out, nil
+		})
+	}
+	type byID struct {
+		ID string `path:"id"`
+	}
+	act := func(what, state string) api.Route {
+		return api.Post("/api/v1/incidents/{id}/"+what, api.Operator, "Demo.",
+			func(_ context.Context, in *byID) (*demoList[string], error) {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				if d.states[in.ID] == "" {
+					return nil, api.Refuse(http.StatusNotFound, "there is no incident %q", in.ID)
+				}
+				d.states[in.ID] = state
+				return &demoList[string]{}, nil
+			})
+	}
+	return append(d.changeRoutes(),
+		get("/api/v1/interfaces", func() any {
+			return demoList[map[string]any]{Interfaces: []map[string]any{{"dev": "eth0"}}}
+		}),
+		get("/api/v1/status", func() any {
+			return map[string]any{"enforced_percent": 100.0, "alarms": []any{},
+				"compare": map[string]any{"entries": len(d.sets["abusers"])}}
+		}),
+		get("/api/v1/sets", func() any {
+			return demoList[demoSet]{Sets: []demoSet{{Name: "abusers", Dev: "eth0",
+				Entries: len(d.sets["abusers"]), Max: 100_000, LeaseSeconds: 3600}}}
+		}),
+		get("/api/v1/incidents", func() any {
+			return demoList[any]{Incidents: d.incidents()}
+		}),
+		act("undo", "undone"), act("apply", "open"),
+		d.entriesRoute(), api.Stream("/api/v1/events", api.Viewer, "Demo.", d.events))
+}
+
+func (d *demo) entriesRoute() api.Route {
+	type query struct {
+		Set    string `path:"set"`
+		Dev    string `query:"dev"`
+		Within string `query:"within"`
+		Limit  int    `query:"limit" default:"100"`
+	}
+	return api.Get("/api/v1/sets/{set}/entries", api.Viewer, "Demo.",
+		func(_ context.Context, q *query) (*demoList[demoEntry], error) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			out := &demoList[demoEntry]{}
+			for _, e := range d.sets[q.Set] {
+				if strings.Contains(e.Entry, q.Within) && len(out.Entries) < q.Limit {
+					out.Entries = append(out.Entries, e)
+				}
+			}
+			return out, nil
+		})
+}
+
+type demoAdd struct {
+	Set  string `path:"set"`
+	Body struct {
+		Entries []string `json:"entries"`
+		Lease   string   `json:"lease,omitempty"`
+	}
+}
+
+type demoRemove struct {
+	Set   string   `path:"set"`
+	Entry []string `query:"entry,explode"`
+}
+
+func (d *demo) changeRoutes() []api.Route {
+	do := func(set string, entries []string, add bool) (*demoList[string], error) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for _, e := range entries {
+			if net.ParseIP(e) == nil && !strings.Contains(e, "/") {
+				return nil, api.Refuse(http.StatusUnprocessableEntity,
+					"%q is no address or prefix", e)
+			}
+			d.sets[set] = slices.DeleteFunc(d.sets[set], func(o demoEntry) bool {
+				return o.Entry == e
+			})
+			if add {
+				d.sets[set] = append([]demoEntry{{e, 3600, []string{"command"}}}, d.sets[set]...)
+			}
+		}
+		return &demoList[string]{}, nil
+	}
+	return []api.Route{
+		api.Post("/api/v1/sets/{set}/entries", api.Operator, "Demo.",
+			func(_ context.Context, in *demoAdd) (*demoList[string], error) {
+				return do(in.Set, in.Body.Entries, true)
+			}),
+		api.Delete("/api/v1/sets/{set}/entries", api.Operator, "Demo.",
+			func(_ context.Context, in *demoRemove) (*demoList[string], error) {
+				return do(in.Set, in.Entry, false)
+			}),
+	}
+}
+
+func (d *demo) events(ctx context.Context, after uint64,
+	send func(uint64, *demoEvent) error) {
+	texts := [][2]string{
+		{"lease", "203.0.113.64 into abusers for 1h, by ids: ET SCAN Suspicious inbound to mySQL"},
+		{"incident", "floods 12: reflected DNS to 192.0.2.10 at 45 k packets/s"},
+		{"rule", `drop udp from port 53 len 1180-1480 as "flood-12-1"`},
+		{"lease", "198.51.100.77 into abusers for 1h, by trap: 14 passwords in 20 s"},
+		{"set", "203.0.113.9 out of abusers, by uid 0"},
+		{"lease", "2001:db8:99::/64 into abusers for 1h, by ids: ET SCAN NMAP"},
+	}
+	if d.hostile {
+		texts = append(texts, [2]string{"lease", hostileText})
+	}
+	for i := after; ; i++ {
+		e := texts[int(i)%len(texts)]
+		if send(i+1, &demoEvent{time.Now(), e[0], e[1]}) != nil {
+			return
+		}
+		pause := 3 * time.Second
+		if i < after+12 {
+			pause = 0
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (d *demo) incidents() []any {
+	at := func(ago time.Duration) string { return d.now.Add(-ago).Format(time.RFC3339Nano) }
+	begin := 9*time.Minute + 50*time.Second
+	sentence := "Reflected DNS answers to 192.0.2.10 rose from 12 to 45,200 packets/s; dropped " +
+		"by source port and length."
+	if d.hostile {
+		sentence = hostileText
+	}
+	type m = map[string]any
+	one := func(id string, more m) m {
+		out := m{"id": id, "detector": "floods", "dev": "eth0", "mode": "enforce",
+			"state": d.states[id], "notes": []any{}}
+		for k, v := range more {
+			out[k] = v
+		}
+		return out
+	}
+	rule := func(text, state string, packets int, coverage float64) m {
+		return m{"rule": text, "label": "flood", "action": "drop", "state": state,
+			"packets": packets, "bytes": packets * 1240, "coverage": coverage, "collateral": 0.0}
+	}
+	return []any{
+		one("12", m{"sentence": sentence, "began": at(begin),
+			"detected": at(begin - 300*time.Millisecond), "acted": at(begin - 610*time.Millisecond),
+			"before": m{"packets_per_second": 9200, "bits_per_second": 41e6},
+			"seen": m{"kind": "reflection", "destination": "192.0.2.10/32",
+				"packets_per_second": 45_200, "bits_per_second": 448e6,
+				"peak_packets_per_second": 46_900, "threshold": 14_000, "learned": true,
+				"sources": 3120, "forged_sources": false},
+			"rules": []any{rule(`drop udp from port 53 len 1180-1480 as "flood-12-1"`, "live",
+				1_814_002, 0.998)},
+			"collateral": m{"predicted": 0.0, "at_most": 0.0003, "measured": 0.0001,
+				"good_packets": 9012}}),
+		one("11", m{"sentence": "SYNs to 192.0.2.11 port 443 with a window of 1024 rose to 8,100 " +
+			"packets/s.", "mode": "propose", "began": at(3 * time.Hour),
+			"detected": at(3 * time.Hour),
+			"before":   m{"packets_per_second": 2200, "bits_per_second": 11e6},
+			"seen": m{"kind": "syn", "destination": "192.0.2.11/32", "packets_per_second": 8100,
+				"bits_per_second": 3.9e6, "threshold": 5000, "sources": 8000,
+				"forged_sources": true},
+			"rules": []any{rule(`drop tcp syn port 443 window 1024 as "flood-11-1"`, "proposed",
+				0, 0.993)},
+			"collateral": m{"predicted": 0.0002, "at_most": 0.0009, "good_packets": 6100}}),
+		one("10", m{"sentence": "UDP to 192.0.2.10 rose to 61,000 packets/s for 20 minutes.",
+			"began": at(22 * time.Hour), "detected": at(22 * time.Hour),
+			"acted":  at(22*time.Hour - 400*time.Millisecond),
+			"ended":  at(21*time.Hour + 40*time.Minute),
+			"closed": at(21*time.Hour + 39*time.Minute),
+			"before": m{"packets_per_second": 8100, "bits_per_second": 37e6},
+			"seen": m{"kind": "udp", "destination": "192.0.2.10/32", "packets_per_second": 61_000,
+				"bits_per_second": 31e6, "threshold": 14_000, "learned": true, "sources": 100_000,
+				"forged_sources": true},
+			"rules": []any{rule("drop udp port 1024-65535 len 60 ttl 52-58", "gone", 73_100_000,
+				0.9991)},
+			"collateral": m{"predicted": 0.0, "at_most": 0.0003, "measured": 0.0,
+				"good_packets": 10_200}}),
+		one("9", m{"sentence": "ICMP to 192.0.2.12 rose to 3,000 packets/s.",
+			"began": at(50 * time.Hour), "detected": at(50 * time.Hour),
+			"acted": at(50*time.Hour - time.Second), "closed": at(50*time.Hour - time.Minute),
+			"seen":  m{"kind": "icmp", "packets_per_second": 3000, "bits_per_second": 2e6},
+			"rules": []any{rule("drop icmp type 8 len 84", "gone", 120_000, 1)}}),
+	}
+}
+
+var _ fs.FS = web.Dashboard()

@@ -1,0 +1,141 @@
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"levee/internal/agent/api"
+	"levee/internal/dataplane"
+	"levee/internal/filter/ir"
+	"levee/internal/filter/plan"
+	"levee/internal/filter/price"
+	"levee/internal/filter/shadow"
+	"levee/internal/lang/policy"
+)
+
+// Bounds of what the page shows of a policy. `levee show` and `levee status` show all.
+const (
+	mostLines  = 5000
+	mostSlots  = 5000
+	mostPriced = 400 // slots whose costs are estimated
+	mostPairs  = 100
+)
+
+// Reader reads policies in force, and estimates costs of each once. It may be used concurrently.
+type Reader struct {
+	mu    sync.Mutex
+	costs map[string]map[string]float64 // ns by place, by hash of the policy
+}
+
+// Read reads the policy on an interface.
+func (r *Reader) Read(ctx context.Context, dev string) (*Policy, error) {
+	all, _, err := dataplane.Status(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if all[i].Dev == dev {
+			return r.of(ctx, &all[i])
+		}
+	}
+	return nil, api.Refuse(http.StatusNotFound, "levee has no policy on %q: GET "+
+		"/api/v1/interfaces lists those that have one", dev)
+}
+
+func (r *Reader) of(ctx context.Context, a *dataplane.Attachment) (*Policy, error) {
+	shown, _, err := dataplane.Show(ctx, a.Dev)
+	if err != nil {
+		return nil, err
+	}
+	p := &Policy{Dev: a.Dev, Policy: filepath.Base(a.Policy), Hook: string(a.Mode), Since: a.Since,
+		TrialSeconds: a.Trial.Seconds(), Slots: []Slot{},
+		Lines: strings.Split(strings.TrimRight(string(shown.Source), "\n"), "\n")}
+	if len(p.Lines) > mostLines {
+		p.Lines = p.Lines[:mostLines]
+	}
+	costs := r.price(a.Hash, shown)
+	for _, c := range a.Counters[:min(len(a.Counters), mostSlots)] {
+		p.Slots = append(p.Slots, Slot{ID: c.ID, Line: c.Line, Rule: c.Rule, Label: c.Label,
+			Text: c.Text, Reason: c.Reason, Verdict: VerdictOf(c.Action), Packets: c.Packets,
+			Bytes: c.Bytes, Ns: costs[c.Rule]})
+	}
+	if a.Shadow != nil {
+		p.Shadow = newShadow(a.Shadow)
+	}
+	return p, nil
+}
+
+// VerdictOf is what becomes of a packet that an action counts: pass, drop, answer, or nothing.
+func VerdictOf(action string) string {
+	switch action {
+	case "pass", "protect", "fragments":
+		return "pass"
+	case "drop", "limit":
+		return "drop"
+	case "cookie":
+		return "answer"
+	}
+	return ""
+}
+
+func newShadow(s *dataplane.ShadowState) *Shadow {
+	out := &Shadow{Policy: filepath.Base(s.Policy), Since: s.Since, Packets: s.Untold.Packets,
+		Pairs: []Pair{}}
+	decision := func(c dataplane.SlotCounter, v shadow.Verdict) Decision {
+		return Decision{v.String(), c.Rule, c.Line, c.Label, c.Text}
+	}
+	for i := range s.Pairs {
+		p := &s.Pairs[i]
+		out.Packets += p.Packets
+		if p.Differs() {
+			out.Differ += p.Packets
+		}
+		if len(out.Pairs) < mostPairs {
+			out.Pairs = append(out.Pairs, Pair{p.Differs(), p.Packets,
+				decision(p.Judged, p.JudgedVerdict), decision(p.Would, p.WouldVerdict)})
+		}
+	}
+	return out
+}
+
+// price is the estimated ns of a packet by the place of the rule that decides it; none of a policy
+// that is too large for that.
+func (r *Reader) price(hash string, shown *dataplane.InForce) map[string]float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if costs, there := r.costs[hash]; there {
+		return costs
+	}
+	if len(r.costs) > 16 {
+		r.costs = nil
+	}
+	if r.costs == nil {
+		r.costs = map[string]map[string]float64{}
+	}
+	r.costs[hash] = estimate(shown)
+	return r.costs[hash]
+}
+
+func estimate(shown *dataplane.InForce) map[string]float64 {
+	p, _ := policy.Parse(shown.Name(), shown.Source, policy.Recorded(shown.Files))
+	if p == nil || len(p.Slots()) > mostPriced {
+		return nil
+	}
+	planned, err := plan.New(ir.Build(p), plan.Target{})
+	if err != nil {
+		return nil
+	}
+	bySlot := map[int][]plan.Traffic{}
+	for _, t := range planned.Evenly() {
+		bySlot[t.Slot] = append(bySlot[t.Slot], t)
+	}
+	out := map[string]float64{}
+	for slot, traffic := range bySlot {
+		_, ns := planned.Estimate(price.Default, traffic)
+		out[p.Where(planned.Slots[slot])] = ns
+	}
+	return out
+}

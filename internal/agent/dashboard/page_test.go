@@ -1,0 +1,319 @@
+package dashboard
+
+import (
+	_ "embed"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"levee/web/webtest"
+)
+
+var (
+	shots  = flag.String("shots", "", "a directory for screenshots of the page, to look at")
+	serve  = flag.Duration("serve", 0, "show the page with made-up traffic for so long")
+	strict = flag.Bool("strict", false, "hold times that a busy machine would miss")
+)
+
+// window is what the page is opened in.
+func (d *demo) window(width, height int64, scheme string) webtest.Window {
+	return webtest.Window{Width: width, Height: height, Scheme: scheme, Lasts: 2 * time.Minute,
+		Own: func(url string) bool {
+			return strings.HasPrefix(url, d.url) || strings.HasPrefix(url, "data:") ||
+				strings.HasPrefix(url, "blob:")
+		}}
+}
+
+const (
+	ready = `html[data-ready="true"]`
+	login = `html[data-ready="login"]`
+)
+
+// open opens the page and logs in by the keyboard.
+func (d *demo) open(t testing.TB, w webtest.Window, query string) *webtest.Browser {
+	t.Helper()
+	b := webtest.Start(t, w)
+	b.Run(t, chromedp.Navigate(d.url+query), chromedp.WaitReady(chromedp.CSS(login)),
+		chromedp.SendKeys(chromedp.CSS("#token"), d.token+kb.Enter),
+		chromedp.WaitReady(chromedp.CSS(ready)))
+	return b
+}
+
+// shot writes a picture of the page into the directory that -shots names: the whole page, or what a
+// window shows.
+func shot(t testing.TB, b *webtest.Browser, name string, whole bool) {
+	t.Helper()
+	if *shots == "" {
+		return
+	}
+	if whole {
+		png, err := chromedp.Run(b, chromedp.FullScreenshot(100))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(*shots, name+".png"), png, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	quality := int64(82)
+	for _, p := range []page.CaptureScreenshotParams{
+		{Format: page.CaptureScreenshotFormatPng},
+		{Format: page.CaptureScreenshotFormatWebp, Quality: &quality},
+	} {
+		got, err := chromedp.Call(b, page.CaptureScreenshot, p)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(*shots, name+"."+string(p.Format)), got.Data, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func fine(t testing.TB, b *webtest.Browser) {
+	t.Helper()
+	for _, w := range b.Wrong() {
+		t.Error(w)
+	}
+}
+
+func TestServe(t *testing.T) {
+	if *serve == 0 {
+		t.Skip("looking at the page is asked for with -serve 10m -v")
+	}
+	d := newDemo(t, false)
+	t.Logf("%s with the token %s", d.url, d.token)
+	time.Sleep(*serve)
+}
+
+func TestLook(t *testing.T) {
+	if *shots == "" {
+		t.Skip("pictures of the page are asked for with -shots DIR")
+	}
+	d := newDemo(t, false)
+	for _, c := range []struct {
+		name, scheme, query string
+		width, height       int64
+		whole               bool
+	}{
+		{"all-light", "light", "?span=900", 1920, 1080, true},
+		{"all-dark", "dark", "?by=rule&span=86400", 1440, 900, true},
+		{"tablet", "light", "?by=protocol&share=1&span=31536000", 900, 1100, true},
+		{"all-phone", "dark", "?span=3600", 390, 844, true},
+		{"wall", "light", "?by=rule&span=604800", 1920, 1080, false},
+		{"dark", "dark", "?span=3600", 1440, 900, false},
+		{"phone", "light", "?span=900#traffic", 390, 844, false},
+	} {
+		b := d.open(t, d.window(c.width, c.height, c.scheme), c.query)
+		time.Sleep(1500 * time.Millisecond)
+		shot(t, b, c.name, c.whole)
+		fine(t, b)
+	}
+}
+
+func TestThePage(t *testing.T) {
+	d := newDemo(t, true)
+	t.Run("a phone with hostile names", func(t *testing.T) { fits(t, d) })
+	b := d.open(t, d.window(1440, 900, "light"), "")
+	fine(t, b)
+	t.Run("it is there within a second with a year of data", func(t *testing.T) { loads(t, d, b) })
+	t.Run("100,000 points move at 30 frames a second", func(t *testing.T) { moves(t, d, b) })
+	b.Run(t, chromedp.Navigate(d.url+"?span=3600"), chromedp.WaitReady(chromedp.CSS(ready)))
+	t.Run("the keyboard suffices", func(t *testing.T) { types(t, d, b) })
+	t.Run("axe finds nothing", func(t *testing.T) { axes(t, b) })
+	fine(t, b)
+	t.Run("an agent that is gone is told", func(t *testing.T) {
+		d.stop()
+		waits(t, b, `document.querySelector('#link').dataset.state === 'lost'`)
+		b.Wrong()
+	})
+}
+
+// waits waits until an expression holds.
+func waits(t testing.TB, b *webtest.Browser, js string) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !webtest.Eval[bool](t, b, js); {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s; %q", js, b.Wrong())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func loads(t *testing.T, d *demo, b *webtest.Browser) {
+	var took []float64
+	for range 3 {
+		b.Run(t, chromedp.Navigate(d.url+"?by=rule&span=31536000"),
+			chromedp.WaitReady(chromedp.CSS(ready)))
+		took = append(took, webtest.Eval[float64](t, b,
+			`performance.getEntriesByName('levee-ready')[0].startTime`))
+		n := webtest.Eval[int](t, b, `document.querySelectorAll('#legend button').length`)
+		if n < 9 {
+			t.Errorf("%d series are in the legend", n)
+		}
+	}
+	slices.Sort(took)
+	t.Logf("the page with a year of data was there after %.0f ms", took)
+	if limit := 1000.0; *strict && took[1] > limit || took[0] > 10*limit {
+		t.Errorf("it took %.0f ms", took)
+	}
+}
+
+// moves drags the chart for three seconds with a new place for each frame.
+const moving = `(async () => {
+const plot = document.getElementById('plot'), box = plot.querySelector('.u-over').getBoundingClientRect();
+const event = (type, x) => plot.dispatchEvent(new PointerEvent(type, {pointerId: 7, pointerType: 'touch', bubbles: true, button: 0, clientX: x, clientY: box.top + 50}));
+const frame = () => new Promise((done) => requestAnimationFrame(done));
+event('pointerdown', box.left + box.width / 2);
+const begun = performance.now(), gaps = [];
+let last = begun, n = 0;
+while (performance.now() - begun < 3000) {
+  event('pointermove', box.left + box.width * (0.5 + 0.2 * Math.sin(n++ / 15)));
+  await frame();
+  const now = performance.now();
+  gaps.push(now - last);
+  last = now;
+}
+event('pointercancel', box.left + box.width / 2);
+gaps.sort((a, b) => a - b);
+return [n / ((last - begun) / 1000), gaps[Math.floor(gaps.length * 0.95)]];
+})()`
+
+func moves(t *testing.T, d *demo, b *webtest.Browser) {
+	to := d.now.Add(-100 * 24 * time.Hour).Unix()
+	address := fmt.Sprintf("%s?by=rule&span=7776000&to=%d&points=13000", d.url, to)
+	b.Run(t, chromedp.Navigate(address),
+		chromedp.WaitReady(chromedp.CSS(ready)))
+	seen := webtest.Eval[int](t, b, `import('./traffic.js').then((m) => { const a = m.current(),
+[from, to] = m.view(); return Math.round((to - from) / a.step) * a.series.length; })`)
+	got := webtest.Eval[[]float64](t, b, moving)
+	t.Logf("%d points that are seen moved at %.1f frames a second, 95 of 100 within %.0f ms", seen,
+		got[0], got[1])
+	if seen < 100_000 {
+		t.Errorf("%d points are seen", seen)
+	}
+	if *strict && got[0] < 30 || got[0] < 1 {
+		t.Errorf("%.1f frames a second", got[0])
+	}
+}
+
+func key(keys string) chromedp.Action[chromedp.Void] { return chromedp.KeyEvent(keys) }
+
+const focused = `(() => { const e = document.activeElement; return e === document.body ? '' :
+(e.id || e.dataset.key || e.dataset.value || e.className || e.tagName) })()`
+
+// types does with the keyboard what a mouse would be taken for.
+func types(t *testing.T, d *demo, b *webtest.Browser) {
+	seen := map[string]bool{}
+	for range 150 { // the end is the browser itself
+		b.Run(t, key(kb.Tab))
+		at := webtest.Eval[string](t, b, focused)
+		if seen["plot"] && at == "" {
+			break
+		}
+		seen[at] = true
+	}
+	for _, want := range []string{"theme", "keys", "logout", "verdict", "rule", "bytes", "31536000",
+		"closer", "live", "plot", " drop", "undo 12", "apply 11", "events-filter",
+		"events-pause", "compare-x", "set", "set-find", "set-add", "remove 203.0.113.3"} {
+		if !seen[want] {
+			t.Errorf("the tabulator never comes to %q", want)
+		}
+	}
+	says := func(js, want string) {
+		t.Helper()
+		waits(t, b, fmt.Sprintf(`(%s).includes(%q)`, js, want))
+	}
+	b.Run(t, key("5"))
+	says(`document.querySelector('#range [aria-pressed="true"]').textContent`, "1 day")
+	b.Run(t, key("["))
+	waits(t, b, `document.querySelector('#move [data-value="live"]').ariaPressed === 'false'`)
+	b.Run(t, key("l"), key("+"))
+	says(`document.querySelector('#range-text').textContent`, "to now")
+	b.Run(t, key("t"), key(kb.ArrowLeft), key(kb.ArrowLeft))
+	says(`document.querySelector('#plot-reader').textContent`, "passed ")
+	says(`document.querySelector('#plot .tip').innerText`, "dropped")
+	b.Run(t, key(kb.Escape), key("d"), key("d"))
+	says(`document.documentElement.dataset.theme`, "dark")
+	b.Run(t, key("?"))
+	says(`String(document.querySelector('#help').open)`, "true")
+	b.Run(t, key(kb.Escape))
+	says(`String(document.querySelector('#help').open)`, "false")
+
+	b.Run(t, chromedp.Focus(`[data-key="undo 12"]`), key(kb.Enter))
+	says(`document.querySelector('#ask').innerText`, "Undo incident 12?")
+	b.Run(t, chromedp.Focus("#ask-yes"), key(kb.Enter))
+	says(`document.querySelector('[data-id="12"]').innerText`, "undone")
+
+	b.Run(t, chromedp.Focus("#set-add"), chromedp.SendKeys("#set-add", "203.0.113.250"+kb.Enter))
+	says(`document.querySelector('#sets').innerText`, "203.0.113.250")
+	b.Run(t, chromedp.Focus("#set-add"), chromedp.SendKeys("#set-add", "nonsense"+kb.Enter))
+	says(`document.querySelector('#sets').innerText`, "no address or prefix")
+	b.Wrong() // the refusal, which the console tells
+	b.Run(t, key("\t"), chromedp.Focus(`[data-key="remove 203.0.113.250"]`), key(kb.Enter),
+		chromedp.Focus("#ask-yes"), key(kb.Enter))
+	waits(t, b, `!document.querySelector('#sets').innerText.includes('203.0.113.250')`)
+}
+
+func axes(t *testing.T, b *webtest.Browser) {
+	script, err := os.ReadFile("../../../web/axe/axe.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	webtest.Eval[bool](t, b, string(script)+"; true")
+	for _, theme := range []string{"light", "dark"} {
+		webtest.Eval[bool](t, b, `document.documentElement.dataset.theme = '`+theme+`'; true`)
+		for _, dialog := range []string{"", "help", "ask", "login"} {
+			if dialog != "" {
+				webtest.Eval[bool](t, b, `document.getElementById('`+dialog+`').showModal(); true`)
+			}
+			for _, v := range webtest.Eval[[]string](t, b, `axe.run(document, {resultTypes:
+['violations']}).then((r) => r.violations.map((v) => v.id + ': ' + v.help + ': ' +
+v.nodes.slice(0, 5).map((n) => n.target.join(' ') + ' ' + n.failureSummary).join('; ')))`) {
+				t.Errorf("%s %s: %s", theme, dialog, v)
+			}
+			if dialog != "" {
+				webtest.Eval[bool](t, b, `document.getElementById('`+dialog+`').close(); true`)
+			}
+		}
+	}
+}
+
+// fits looks at names that would be markup, in the window of a phone.
+func fits(t *testing.T, d *demo) {
+	b := d.open(t, d.window(390, 844, "dark"), "?by=rule")
+	waits(t, b, `document.querySelectorAll('#events li').length > 6`)
+	b.Run(t, chromedp.Focus("#plot"), key(kb.ArrowLeft), key(kb.PageUp))
+	const outside = `[...document.querySelectorAll('main *, .bar *')].filter(e =>
+!e.closest('.scroll, .tip') && !e.closest('nav') && !e.closest('.hidden') && !e.closest('.list > *') &&
+e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.tagName + '.' + e.className)`
+	if wide := webtest.Eval[int64](t, b, `document.documentElement.scrollWidth`); wide > 390 {
+		t.Errorf("the page is %d pixels wide", wide)
+	}
+	if out := webtest.Eval[[]string](t, b, outside); len(out) > 0 {
+		t.Errorf("beyond the window: %q", out)
+	}
+	n := webtest.Eval[int](t, b,
+		`document.querySelectorAll('main img, main script, main [onerror]').length`)
+	if n > 0 {
+		t.Errorf("%d elements were made of names", n)
+	}
+	for _, where := range []string{"#legend", "#incidents", "#events", "#policy", "#plot .tip"} {
+		text := webtest.Eval[string](t, b, `document.querySelector('`+where+`').textContent`)
+		if !strings.Contains(text, `<script>alert(2)</script>\u{202e}\u{a}`) {
+			t.Errorf("%s does not show the text as it is: %.200q", where, text)
+		}
+	}
+	shot(t, b, "hostile", true)
+	fine(t, b)
+}

@@ -1,0 +1,147 @@
+package defend
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"levee/internal/agent/incident"
+	"levee/internal/agent/signature"
+	"levee/internal/filter/ir"
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/action"
+	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/syntax"
+)
+
+// resolve gives a live rule its meaning. Its sources are not those that its detector keeps.
+func resolve(r *incident.Rule, d *policy.Detect) (*policy.Rule, error) {
+	text := r.Rule
+	if d != nil && d.KeepText != "" { // it is part of the text, and means what the policy says
+		text = strings.Replace(text, keepTerm(d), "", 1)
+	}
+	p, ds := policy.Parse("live", []byte(text+"\ndefault pass\n"), nil)
+	if p == nil || len(p.Rules) != 1 {
+		return nil, fmt.Errorf("the rule %q is not understood: %v", r.Rule, ds)
+	}
+	rule := p.Rules[0]
+	rule.Text = r.Rule
+	rule.Pos = policy.Pos{} // it stands in no line of the policy
+	if d != nil && len(d.Keep) > 0 {
+		rule.Match = append(slices.Clone(rule.Match),
+			policy.Term{Field: field.SrcAddr, Not: true, Prefixes: d.Keep})
+	}
+	return rule, nil
+}
+
+// keepTerm is the part of a rule's text about whom it keeps.
+func keepTerm(d *policy.Detect) string { return " not from " + d.KeepText }
+
+// written is the text of a rule that a proposal made, with its detector's term and its label.
+func written(text string, d *policy.Detect, label string) string {
+	body, _, _ := strings.Cut(text, ` as "`)
+	body = strings.TrimSpace(body)
+	if d.KeepText != "" {
+		body += keepTerm(d)
+	}
+	return body + ` as "` + label + `"`
+}
+
+// loosened is a limit in the place of a drop, and tightened the drop again.
+func loosened(text string, rate float64) string {
+	body, label, _ := strings.Cut(text, ` as "`)
+	return fmt.Sprintf(`limit%s rate %d/s as "%s`, strings.TrimPrefix(body, "drop"),
+		int(max(1, rate)), label)
+}
+
+func tightened(text string) string {
+	body, label, _ := strings.Cut(text, ` as "`)
+	if at := strings.LastIndex(body, " rate "); at >= 0 {
+		body = body[:at]
+	}
+	return "drop" + strings.TrimPrefix(body, "limit") + ` as "` + label
+}
+
+// live is a rule that is to be in force, with the detector that it is of.
+type live struct {
+	rule *incident.Rule
+	of   *policy.Detect
+}
+
+// compose is a policy with live rules in it, each where it should stand.
+func compose(p *policy.Policy, rules []live) (*policy.Policy, error) {
+	q := *p
+	q.Rules = slices.Clone(p.Rules)
+	for _, l := range rules {
+		rule, err := resolve(l.rule, l.of)
+		if err != nil {
+			return nil, err
+		}
+		at := len(q.Rules)
+		if l.rule.Before != "" {
+			at = max(0, slices.IndexFunc(q.Rules, func(o *policy.Rule) bool {
+				return o.Text == l.rule.Before
+			}))
+		}
+		q.Rules = slices.Insert(q.Rules, at, rule)
+	}
+	return &q, nil
+}
+
+// harm is the share of good packets that a live rule of a policy drops.
+func harm(p *policy.Policy, label string, s *signature.Sample) float64 {
+	at := slices.IndexFunc(p.Rules, func(r *policy.Rule) bool { return r.Label == label })
+	if at < 0 || s.Len() == 0 {
+		return 0
+	}
+	slot, n := p.RuleSlot(at), 0
+	judge := oracle.NewOn(p, s.Link())
+	s.Each(func(b []byte) {
+		if judge.Eval(b).Slot == slot {
+			n++
+		}
+	})
+	return float64(n) / float64(s.Len())
+}
+
+// fits says whether `levee check` warns of no more with live rules in a policy than without. That
+// fragments pass is meant where the default passes them.
+func fits(base, with *policy.Policy) bool {
+	before := len(ir.Build(base).Findings)
+	if len(ir.Build(with).Findings) <= before {
+		return true
+	}
+	tail, _ := policy.Parse("tail", []byte("pass fragments\ndefault pass\n"), nil)
+	q := *with
+	q.Rules = append(slices.Clone(with.Rules), tail.Rules...)
+	return base.Default.Action == action.Pass && len(ir.Build(&q).Findings) <= before
+}
+
+// limitFor is a limit by the pattern of a kind, where no drop is clean.
+func limitFor(kind, to string, rate float64) string {
+	what := map[string]string{"syn": "tcp syn", "udp": "udp", "icmp": "icmp",
+		"fragments": "fragments", "reflection": "udp from port { 19, 53, 111, 123, 137, 161, " +
+			"389, 1900, 3702, 5353, 11211 }"}[kind]
+	if what == "" {
+		return ""
+	}
+	if to != "" {
+		if kind == "icmp" && strings.Contains(to, ":") {
+			what = "icmp6"
+		}
+		what += " to " + to
+	}
+	return fmt.Sprintf("limit %s rate %d/s", what, int(math.Ceil(max(1, rate))))
+}
+
+// valid says whether a text is a rule, in the layout of `levee fmt`.
+func valid(text string) (string, bool) {
+	p, _ := policy.Parse("live", []byte(text+"\ndefault pass\n"), nil)
+	if p == nil || len(p.Rules) != 1 {
+		return "", false
+	}
+	f, _ := syntax.Parse("live", []byte(text+"\n"))
+	return strings.TrimSpace(string(syntax.Format(f))), true
+}

@@ -1,0 +1,164 @@
+package defend
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"levee/internal/agent/incident"
+	"levee/internal/filter/oracle"
+	"levee/internal/lang/action"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+func parsed(t *testing.T, text string) *policy.Policy {
+	t.Helper()
+	p, ds := policy.Parse("edge.levee", []byte(text), nil)
+	if p == nil {
+		t.Fatal(ds)
+	}
+	return p
+}
+
+// udpFrom is a UDP packet to port 53 from an address, as a frame.
+func udpFrom(t *testing.T, from string) []byte {
+	t.Helper()
+	b := []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0,
+		0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0}
+	b = append(b, netip.MustParseAddr(from).AsSlice()...)
+	b = append(b, 10, 0, 0, 1, 0x9c, 0x40, 0, 53, 0, 8, 0, 0)
+	var p packet.Packet
+	if packet.Decode(b, &p); p.Malformed != packet.WellFormed {
+		t.Fatal(p.Malformed)
+	}
+	return b
+}
+
+// TestLiveRulesSpareWhomTheyMust: whom protect rules and the detector keep, and what rules in front
+// decide.
+func TestLiveRulesSpareWhomTheyMust(t *testing.T) {
+	p := parsed(t, `set partners = { 198.51.100.0/24 }
+protect from 192.0.2.1
+pass from 192.0.2.2
+pass udp
+pass from partners
+default drop
+detect "floods" enforce keep partners
+detect "list" enforce keep { 203.0.113.7, 203.0.113.9 }
+`)
+	for at, d := range p.Detects {
+		r := incident.Rule{Rule: written(`drop udp port 53 as "flood"`, d, "flood-1-1"),
+			Label: "flood-1-1", Before: "pass udp"}
+		with, err := compose(p, []live{{&r, d}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !fits(p, with) {
+			t.Error("it does not fit")
+		}
+		i := slices.IndexFunc(with.Rules, func(r *policy.Rule) bool {
+			return r.Label == "flood-1-1"
+		})
+		if i != 1 || with.Rules[i].Text != r.Rule || with.Rules[i].Pos.Line != 0 {
+			t.Errorf("it stands at %d: %+v", i, with.Rules[i])
+		}
+		judge := oracle.NewOn(with, packet.Ethernet)
+		for from, want := range map[string]action.Action{
+			"192.0.2.1": action.Pass, "192.0.2.2": action.Pass, "192.0.2.3": action.Drop,
+			"198.51.100.9": []action.Action{action.Pass, action.Drop}[at],
+			"203.0.113.7":  []action.Action{action.Drop, action.Pass}[at],
+		} {
+			if got := judge.Eval(udpFrom(t, from)).Action; got != want {
+				t.Errorf("%s: %s is %v, want %v", r.Rule, from, got, want)
+			}
+		}
+		if len(p.Rules) != 3 {
+			t.Error("the operator's policy was changed")
+		}
+	}
+}
+
+// TestRulesAreLoosenedAndTightened without changing what they match.
+func TestRulesAreLoosenedAndTightened(t *testing.T) {
+	d := &policy.Detect{}
+	for _, text := range []string{`drop udp from port 53 len > 468 as "flood-1-1"`,
+		`drop tcp flags syn/syn,ack ttl 64 not from 192.0.2.0/24 as "flood-2-1"`,
+		`drop as "flood-3-1"`} {
+		loose := loosened(text, 250)
+		for _, s := range []string{text, loose} {
+			if _, err := resolve(&incident.Rule{Rule: s}, d); err != nil {
+				t.Errorf("%s: %v", s, err)
+			}
+		}
+		if got := tightened(loose); got != text {
+			t.Errorf("%q became %q and then %q", text, loose, got)
+		}
+	}
+}
+
+// TestEachPatternIsARule: limits by pattern are in the words of the language.
+func TestEachPatternIsARule(t *testing.T) {
+	for _, kind := range []string{"syn", "udp", "icmp", "fragments", "reflection"} {
+		for _, to := range []string{"", "192.0.2.1", "2001:db8::1"} {
+			if text, ok := valid(limitFor(kind, to, 100.5)); !ok {
+				t.Errorf("%s to %s: %q", kind, to, text)
+			}
+		}
+	}
+	if limitFor("packets", "192.0.2.1", 1) != "" {
+		t.Error("all packets are limited")
+	}
+}
+
+// TestGoodTrafficKeepsIncidentsOut: what came shortly before an alarm and during it is not good,
+// nor is what was unlike the traffic before; all is bounded, and old packets go.
+func TestGoodTrafficKeepsIncidentsOut(t *testing.T) {
+	g := newGood()
+	now := time.Unix(1e9, 0)
+	second := func(seconds, packets int, raised bool) {
+		for range seconds {
+			for i := range packets {
+				g.add(&frame{at: now.Add(time.Duration(i) * time.Second / time.Duration(packets)),
+					length: 60, n: 60})
+			}
+			now = now.Add(time.Second)
+			g.tidy(now, raised)
+		}
+	}
+	size := func() int { return g.sample(now, packet.Ethernet, nil).Len() }
+	second(20, 100, false)
+	if n := size(); n < 1500 || n > 1800 {
+		t.Errorf("%d good packets after 20 s", n)
+	}
+	second(5, 100, true)
+	before := size()
+	g.forget(now)
+	if n := size(); n > before {
+		t.Errorf("%d good packets, %d before the alarm", n, before)
+	}
+	second(3600, 300, false)
+	if n := size(); n < mostGood/2 || n > mostGood*5/4 {
+		t.Errorf("%d good packets after an hour", n)
+	}
+	now = now.Add(2 * goodAge)
+	if g.tidy(now, false); size() != 0 {
+		t.Errorf("%d old packets", size())
+	}
+}
+
+// TestPortsOfACookieAreFew, or there is no cookie.
+func TestPortsOfACookieAreFew(t *testing.T) {
+	if got := portsOf(map[uint16]int{80: 900, 443: 90, 22: 1}); !slices.Equal(got,
+		[]string{"80", "443"}) {
+		t.Error(got)
+	}
+	many := map[uint16]int{}
+	for i := range uint16(1000) {
+		many[i] = 1
+	}
+	if got := portsOf(many); got != nil {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,289 @@
+package defend
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/agent/detect"
+	"levee/internal/agent/evidence"
+	"levee/internal/agent/incident"
+	"levee/internal/agent/signature"
+	"levee/internal/dataplane"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// job is the search for rules, and the way into the kernel. It has copies of all that it reads.
+type job struct {
+	*Watcher
+	dev     string
+	unit    *unit
+	alarm   detect.Alarm
+	id      string
+	round   int
+	base    *policy.Policy
+	state   dataplane.PolicyState
+	sampled packet.Link
+	live    []live
+	acts    bool
+	flood   *signature.Sample
+	good    *signature.Sample
+	kinds   int // packets of the kind in the sample
+	sources int
+	ports   []string // that SYNs go to, if they are few
+	steps   []incident.Step
+}
+
+// result is what came of it.
+type result struct {
+	unit    *unit // nil: live rules were changed
+	id      string
+	rules   []*incident.Rule
+	good    int
+	sources int
+	forged  bool
+	notes   []string
+	applied bool
+	live    []live // that are in force then
+	loaded  string // their texts
+	at      time.Time
+	steps   []incident.Step // of a first search
+	err     error
+}
+
+func (w *Watcher) job(u *unit, f *flood, frames []frame, now time.Time) *job {
+	j := &job{Watcher: w, dev: w.Dev, unit: u, alarm: f.alarm, id: f.ID, round: f.rounds + 1,
+		base: w.base, state: w.state, sampled: w.link, live: slices.Clone(w.live), acts: f.acts}
+	with, err := compose(w.base, w.live)
+	if err != nil {
+		with = w.base
+	}
+	j.flood = signature.NewSample(w.link, with, len(frames)+1)
+	seen, ports := map[netip.Addr]bool{}, map[uint16]int{}
+	var buf []byte
+	for i := range frames {
+		frames[i].add(j.flood, &buf)
+		w.decode(&frames[i])
+		if f.alarm.Kind.Is(&w.packet) {
+			j.kinds++
+			seen[w.packet.Src] = true
+			ports[w.packet.DstPort]++
+		}
+	}
+	j.ports = portsOf(ports)
+	j.sources = len(seen)
+	j.good = w.good.sample(now, w.link, with)
+	return j
+}
+
+// keep keeps the sample of the first search: those after it lack what rules drop by then.
+func (j *job) keep(frames []frame) {
+	if j.Evidence == nil || j.round > 1 {
+		return
+	}
+	all := make([]evidence.Packet, len(frames))
+	for i := range frames {
+		f := &frames[i]
+		all[i] = evidence.Packet{At: f.at, Data: f.head[:f.n], Length: f.length}
+	}
+	if err := j.Evidence.Put(j.id, j.dev, j.sampled, all); err != nil {
+		j.Log("%s: %v", j.dev, err)
+	}
+}
+
+// run finds rules and puts them into force.
+func (j *job) run(ctx context.Context) result {
+	r := result{unit: j.unit, id: j.id, good: j.good.Len(), sources: j.sources}
+	with, err := compose(j.base, j.live)
+	if err != nil {
+		r.err = err
+		return r
+	}
+	if j.good.Len() < leastGood {
+		r.notes = append(r.notes, fmt.Sprintf("only %d packets of good traffic are known: what "+
+			"rules cost is uncertain", j.good.Len()))
+	}
+	p, err := signature.Propose(j.flood, j.good, signature.Limits{Collateral: j.allowance(),
+		Rules: eachRound, Policy: with, Label: "flood"})
+	if err != nil {
+		r.err = err
+		return r
+	}
+	j.step("rules found")
+	dropped := 0.0
+	for i := range p.Rules {
+		if rule := j.rule(&p.Rules[i], p, i); rule.Coverage >= leastRule {
+			r.forged = r.forged || p.Rules[i].Forged
+			r.rules = append(r.rules, rule)
+			dropped += rule.Coverage
+		}
+	}
+	if dropped < max(leastRule, least*j.alarm.Share) {
+		r.rules = nil
+		if rule, ok := j.pattern(); ok {
+			r.rules = append(r.rules, rule)
+		}
+	}
+	if len(r.rules) == 0 {
+		r.notes = append(r.notes, "no rule was found that drops it and spares good traffic: "+
+			p.Sentence)
+		return r
+	}
+	if !j.acts {
+		return r
+	}
+	for i := range r.rules {
+		j.live = append(j.live, live{r.rules[i], j.unit.Detect})
+	}
+	r.live = j.live
+	r.loaded, r.err = j.put(ctx, j.base, j.state, j.live, j.step)
+	j.step("in force")
+	r.at, r.steps = time.Now(), j.steps
+	r.applied = r.err == nil
+	return r
+}
+
+// step ends a part of the way to a rule in force.
+func (j *job) step(what string) {
+	j.steps = append(j.steps, incident.Step{What: what, At: time.Now(), Core: coreTime()})
+}
+
+// coreTime is the processor time of this process, in seconds.
+func coreTime() float64 {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano()).Seconds()
+}
+
+// rule is a rule of a proposal.
+func (j *job) rule(r *signature.Rule, p *signature.Proposal, n int) *incident.Rule {
+	label := fmt.Sprintf("flood-%s-%d", j.id, (j.round-1)*eachRound+n+1)
+	out := &incident.Rule{Rule: written(r.Text, j.unit.Detect, label), Label: label,
+		Action: "drop", State: incident.Waiting}
+	if r.Before != nil {
+		out.Before = r.Before.Text
+	}
+	one := signature.Judged{Packets: p.Good.Packets, Dropped: r.Good}
+	out.Coverage = float64(r.Flood) / float64(max(1, p.Flood.Passed()))
+	out.Predicted, out.AtMost = one.Collateral(), one.Highest()
+	return out
+}
+
+// allowance is the share of good packets that rules may drop of the sample. One of few packets says
+// nothing against a rule.
+func (j *job) allowance() float64 {
+	c := j.unit.Collateral
+	if n := float64(j.good.Len()); c > 0 && n > 0 && n < 3/c {
+		c = max(c, 1.5/n)
+	}
+	return c
+}
+
+// pattern is what is done where no drop is clean: clients of TCP prove that they are there, or the
+// kind is limited.
+func (j *job) pattern() (*incident.Rule, bool) {
+	if j.alarm.Kind == detect.SYN {
+		if rule, ok := j.cookie(); ok {
+			return rule, true
+		}
+	}
+	return j.limit()
+}
+
+// cookie has clients prove that they are there, at the ports that SYNs go to.
+func (j *job) cookie() (*incident.Rule, bool) {
+	if len(j.ports) == 0 {
+		return nil, false
+	}
+	text := "cookie tcp"
+	if to := hostText(j.alarm.To); to != "" {
+		text += " to " + to
+	}
+	text, ok := valid(text + " port { " + strings.Join(j.ports, ", ") + " }")
+	if !ok {
+		return nil, false
+	}
+	label := fmt.Sprintf("flood-%s-%d", j.id, (j.round-1)*eachRound+1)
+	one := signature.Judged{Packets: j.good.Len(), Dropped: j.clients()}
+	return &incident.Rule{Rule: written(text, j.unit.Detect, label), Label: label,
+		Action: "cookie", State: incident.Waiting, Coverage: 1, Predicted: one.Collateral(),
+		AtMost: one.Highest(),
+		Why:    "no drop is clean: who sends a SYN has to prove once that he is there"}, true
+}
+
+// clients are the sources of good SYNs: each has one answered in the place of the host.
+func (j *job) clients() int {
+	seen := map[netip.Addr]bool{}
+	var p packet.Packet
+	j.good.Each(func(b []byte) {
+		p = packet.Packet{}
+		j.good.Link().Decode(b, &p)
+		if detect.SYN.Is(&p) {
+			seen[p.Src] = true
+		}
+	})
+	return len(seen)
+}
+
+// portsOf are the ports that most SYNs go to, if they are few.
+func portsOf(counts map[uint16]int) (out []string) {
+	all := 0
+	for _, n := range counts {
+		all += n
+	}
+	covered := 0
+	for _, port := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[port]; n*50 >= all {
+			out, covered = append(out, fmt.Sprint(port)), covered+n
+		}
+	}
+	if len(out) > mostPorts || covered*10 < all*9 {
+		return nil
+	}
+	return out
+}
+
+// limit is a limit by pattern, of what the kind usually has and as much again.
+func (j *job) limit() (*incident.Rule, bool) {
+	label := fmt.Sprintf("flood-%s-%d", j.id, (j.round-1)*eachRound+1)
+	rate := max(2*j.alarm.Usual, j.alarm.Threshold/10)
+	text := limitFor(j.alarm.Kind.String(), hostText(j.alarm.To), rate)
+	if text == "" {
+		return nil, false
+	}
+	text, ok := valid(text)
+	if !ok {
+		return nil, false
+	}
+	out := &incident.Rule{Rule: written(text, j.unit.Detect, label), Label: label, Action: "limit",
+		State: incident.Waiting}
+	drop := *out
+	drop.Rule = tightened(out.Rule)
+	p, err := compose(j.base, []live{{&drop, j.unit.Detect}})
+	if err != nil {
+		return out, false
+	}
+	// Of the good packets that it is about, a limit drops as many as of the others.
+	share := harm(p, label, j.good)
+	n := int(share * float64(j.good.Len()) * max(0, 1-rate/max(1, j.alarm.Rate)))
+	one := signature.Judged{Packets: j.good.Len(), Dropped: n}
+	out.Predicted, out.AtMost = one.Collateral(), one.Highest()
+	out.Coverage = float64(j.kinds) / float64(max(1, j.flood.Len()))
+	return out, out.Predicted <= j.allowance() && out.Coverage > least*j.alarm.Share
+}
+
+func hostText(p netip.Prefix) string {
+	if !p.IsValid() {
+		return ""
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(p.String(), "/32"), "/128")
+}

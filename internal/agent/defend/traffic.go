@@ -1,0 +1,176 @@
+package defend
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"levee/internal/agent/signature"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// snap is how many bytes of a packet are looked at.
+const snap = 128
+
+// frame is the beginning of a packet that has passed.
+type frame struct {
+	at     time.Time
+	length int
+	n      uint8 // bytes
+	head   [snap]byte
+}
+
+func (f *frame) add(s *signature.Sample, buf *[]byte) {
+	rec := packet.Record{Data: f.head[:f.n], Length: f.length}
+	whole, missing := rec.Whole(*buf)
+	if missing > 0 {
+		*buf = whole
+	}
+	s.Add(whole, missing)
+}
+
+// recent are the last packets that have passed, the oldest first.
+type recent struct {
+	ring []frame
+	next int
+}
+
+const mostRecent = 8192
+
+func (r *recent) add(at time.Time, b []byte, length int) *frame {
+	if len(r.ring) < mostRecent {
+		r.ring = append(r.ring, frame{})
+	}
+	f := &r.ring[r.next]
+	r.next = (r.next + 1) % mostRecent
+	f.at, f.length = at, length
+	f.n = uint8(copy(f.head[:], b))
+	return f
+}
+
+// since are the packets from a time on that a function wants.
+func (r *recent) since(at time.Time, want func(*frame) bool) (out []frame) {
+	for i := range r.ring {
+		if f := &r.ring[(r.next+i)%len(r.ring)]; !f.at.Before(at) && want(f) {
+			out = append(out, *f)
+		}
+	}
+	return out
+}
+
+// Times and sizes of good traffic.
+const (
+	chunkTime  = 10 * time.Second
+	goodAge    = time.Hour
+	goodCalm   = 3 * time.Second // traffic is good when no alarm came for so long
+	goodRaised = 5 * time.Minute // the same for traffic that was unlike that before
+	ofChunk    = 2000
+	mostGood   = 20_000
+)
+
+// good is recent good traffic: packets of the last hour, evenly drawn from each ten seconds, but
+// for those around incidents.
+type good struct {
+	rnd    *rand.Rand
+	chunks []*chunk
+	total  int
+}
+
+// chunk is the good traffic of a second or, once it is old, of ten.
+type chunk struct {
+	from   time.Time
+	seen   int
+	frames []frame
+	raised bool // it was unlike the traffic before
+}
+
+func newGood() *good { return &good{rnd: rand.New(rand.NewPCG(20261125, 1))} }
+
+// add draws from what passes now.
+func (g *good) add(f *frame) {
+	c := g.current(f.at)
+	c.seen++
+	if len(c.frames) < ofChunk {
+		c.frames = append(c.frames, *f)
+		g.total++
+	} else if at := g.rnd.IntN(c.seen); at < ofChunk {
+		c.frames[at] = *f
+	}
+}
+
+func (g *good) current(at time.Time) *chunk {
+	if n := len(g.chunks); n > 0 && at.Sub(g.chunks[n-1].from) < time.Second {
+		return g.chunks[n-1]
+	}
+	c := &chunk{from: at}
+	g.chunks = append(g.chunks, c)
+	return c
+}
+
+// tidy joins seconds to tens, and lets go of what is old or too much. raised is of the last second.
+func (g *good) tidy(now time.Time, raised bool) {
+	if n := len(g.chunks); n > 0 && raised && now.Sub(g.chunks[n-1].from) < 2*time.Second {
+		g.chunks[n-1].raised = true
+	}
+	var out []*chunk
+	for _, c := range g.chunks {
+		age := now.Sub(c.from)
+		if age > goodAge {
+			continue
+		}
+		if n := len(out); n > 0 && age > 2*chunkTime && out[n-1].raised == c.raised &&
+			c.from.Sub(out[n-1].from) < chunkTime {
+			l := out[n-1]
+			l.seen += c.seen
+			l.frames = append(l.frames, c.frames...)
+			l.frames = g.thin(l.frames, ofChunk)
+			continue
+		}
+		out = append(out, c)
+	}
+	g.chunks, g.total = out, 0
+	for _, c := range g.chunks {
+		g.total += len(c.frames)
+	}
+	if g.total > mostGood*5/4 {
+		each, total := mostGood/len(g.chunks), 0
+		for _, c := range g.chunks {
+			c.frames = g.thin(c.frames, max(each, 20))
+			total += len(c.frames)
+		}
+		g.total = total
+	}
+}
+
+// thin draws so many.
+func (g *good) thin(frames []frame, n int) []frame {
+	if len(frames) <= n {
+		return frames
+	}
+	g.rnd.Shuffle(len(frames), func(i, j int) { frames[i], frames[j] = frames[j], frames[i] })
+	return slices.Clone(frames[:n])
+}
+
+// forget lets go of what came since a time, and of what was not like the traffic before.
+func (g *good) forget(since time.Time) {
+	g.chunks = slices.DeleteFunc(g.chunks, func(c *chunk) bool {
+		return !c.from.Before(since.Add(-goodCalm)) || c.raised && since.Sub(c.from) < goodRaised
+	})
+}
+
+// sample is what is good at a time.
+func (g *good) sample(now time.Time, link packet.Link, p *policy.Policy) *signature.Sample {
+	s := signature.NewSample(link, p, mostGood)
+	var buf []byte
+	for _, c := range g.chunks {
+		age := now.Sub(c.from)
+		if age < goodCalm || c.raised && age < goodRaised {
+			continue
+		}
+		for i := range c.frames {
+			c.frames[i].add(s, &buf)
+		}
+	}
+	return s
+}

@@ -1,0 +1,338 @@
+package defend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"levee/internal/agent/detect"
+	"levee/internal/agent/evidence"
+	"levee/internal/agent/history"
+	"levee/internal/agent/incident"
+	"levee/internal/dataplane"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// Options are what an interface is watched with.
+type Options struct {
+	Dev string
+	// Policy reads the operator's policy in force on Dev, and which one that is.
+	Policy func(context.Context) (*policy.Policy, dataplane.PolicyState, error)
+	// Allowed is an error for a policy that would cut a session of this machine.
+	Allowed   func(context.Context, *policy.Policy) error
+	Incidents *incident.Store
+	Sampled   *history.Sampled // told of each sample; nil: nobody is
+	Evidence  *evidence.Store  // of the packets by which floods were judged; nil: none
+	Log       func(format string, args ...any)
+}
+
+// Times and rates of the loop.
+const (
+	tickEvery   = 100 * time.Millisecond
+	calmWait    = 100 * time.Millisecond // for samples
+	readWait    = 50 * time.Millisecond  // while they come fast
+	secondEvery = time.Second
+	calmRate    = 2000   // samples a second, CPU and kind
+	floodRate   = 20_000 // samples a second of all CPUs, of each kind
+	floodLasts  = time.Second
+)
+
+// Watcher watches one interface.
+type Watcher struct {
+	Options
+	sampler *dataplane.Sampler
+	link    packet.Link
+	base    *policy.Policy // of the operator's
+	state   dataplane.PolicyState
+	program uint32 // that samples are of
+	units   []*unit
+	good    *good
+	recent  recent
+	packet  packet.Packet
+	whole   []byte
+
+	fast       time.Time // samples come fast until then
+	rate       int       // of samples
+	nextTick   time.Time
+	nextSecond time.Time
+	renewed    time.Time
+	passed     float64 // packets in this second
+	results    chan result
+	ops        chan func()
+	done       chan struct{}
+	working    bool // in the kernel
+	live       []live
+	loaded     string // texts of live rules that are in force
+	undone     []suppressed
+	waits      time.Time // for another try to change what is in force
+}
+
+// unit is a detector with the flood that it sees.
+type unit struct {
+	*policy.Detect
+	detector *detect.Detector
+	flood    *flood
+	over     []*flood // whose rules are in force still
+}
+
+// floods are those that have not ended with all their rules.
+func (u *unit) floods() []*flood {
+	if u.flood == nil {
+		return u.over
+	}
+	return append(slices.Clip(u.over), u.flood)
+}
+
+// forget lets go of a flood.
+func (u *unit) forget(f *flood) {
+	if u.flood == f {
+		u.flood = nil
+	}
+	u.over = slices.DeleteFunc(u.over, func(o *flood) bool { return o == f })
+}
+
+// suppressed is what somebody has taken back, and that nothing is done about for a time.
+type suppressed struct {
+	detector, kind, to string
+	until              time.Time
+}
+
+// undoLasts is how long what was undone stays undone.
+const undoLasts = time.Hour
+
+// New is a watcher that has not begun.
+func New(o Options) *Watcher {
+	return &Watcher{Options: o, good: newGood(), results: make(chan result, 1),
+		ops: make(chan func()), done: make(chan struct{})}
+}
+
+// Run watches until ctx ends, or there is no policy any more. Live rules stay for their lease.
+func (w *Watcher) Run(ctx context.Context) (err error) {
+	defer close(w.done)
+	if w.sampler, err = dataplane.NewSampler(ctx, w.Dev, snap); err != nil {
+		return err
+	}
+	defer w.sampler.Close()
+	if err := w.read(ctx); err != nil {
+		return err
+	}
+	w.adopt(ctx)
+	now := time.Now()
+	w.nextTick, w.nextSecond = now, now.Add(secondEvery)
+	defer func() {
+		if w.working {
+			w.finish(context.WithoutCancel(ctx), <-w.results)
+		}
+	}()
+	for ctx.Err() == nil {
+		wait := calmWait
+		if time.Now().Before(w.fast) {
+			wait = readWait
+		}
+		if err := w.sampler.Read(wait, w.sample); err != nil {
+			if err := w.follow(ctx); err != nil {
+				return err
+			}
+		}
+		now := time.Now()
+		select {
+		case r := <-w.results:
+			w.finish(ctx, r)
+		case op := <-w.ops:
+			op()
+		default:
+		}
+		if !now.Before(w.nextTick) {
+			w.tick(ctx, now)
+			w.nextTick = now.Add(tickEvery - readWait/2)
+		}
+		if !now.Before(w.nextSecond) {
+			if err := w.second(ctx, now); err != nil {
+				return err
+			}
+			w.nextSecond = now.Add(secondEvery)
+		}
+	}
+	return nil
+}
+
+// read reads the operator's policy, and goes on with its detectors.
+func (w *Watcher) read(ctx context.Context) error {
+	p, state, err := w.Policy(ctx)
+	if err != nil {
+		return err
+	}
+	w.base, w.state, w.link = p, state, w.sampler.Link()
+	var next []*unit
+	for _, d := range p.Detects {
+		u := &unit{Detect: d}
+		for _, old := range w.units {
+			if old.Name == d.Name {
+				u.flood, u.over = old.flood, old.over
+				if old.Text == d.Text {
+					u.detector = old.detector
+				}
+			}
+		}
+		if u.detector == nil {
+			o := detect.Options{Packets: float64(d.Packets), Bits: float64(d.Bits)}
+			if d.To != nil {
+				o.Watched = newPrefixes(d.To).has
+			}
+			u.detector = detect.New(o)
+		}
+		next = append(next, u)
+	}
+	for _, old := range w.units {
+		if slices.ContainsFunc(next, func(u *unit) bool { return u.Name == old.Name }) {
+			continue
+		}
+		for _, f := range old.floods() {
+			w.end(old, f, time.Now(), incident.Ended, "its detector is gone from the policy")
+		}
+	}
+	w.units = next
+	return nil
+}
+
+// sample takes one sample.
+func (w *Watcher) sample(s dataplane.Sampled) {
+	w.tell(&s)
+	if !s.Passed {
+		return
+	}
+	w.passed += float64(s.Weight)
+	f := w.recent.add(s.At, s.Packet, s.Bytes)
+	w.decode(f)
+	for _, u := range w.units {
+		u.detector.Add(s.At, &w.packet, float64(s.Weight), s.Bytes)
+	}
+	if !w.inFlood() {
+		w.good.add(f)
+	}
+}
+
+// decode reads a packet into w.packet.
+func (w *Watcher) decode(f *frame) {
+	rec := packet.Record{Data: f.head[:f.n], Length: f.length}
+	whole, missing := rec.Whole(w.whole)
+	if missing > 0 {
+		w.whole = whole
+	}
+	w.packet = packet.Packet{}
+	w.link.Decode(whole, &w.packet)
+}
+
+func (w *Watcher) inFlood() bool {
+	return slices.ContainsFunc(w.units, func(u *unit) bool {
+		return u.flood != nil && u.flood.on
+	})
+}
+
+// tick ends a bin.
+func (w *Watcher) tick(ctx context.Context, now time.Time) {
+	rising := false
+	for _, u := range w.units {
+		alarms := u.detector.Tick(now)
+		if len(alarms) > 0 {
+			w.alarm(u, now, alarms[0])
+		} else if u.flood != nil {
+			u.flood.on = false
+		}
+		rising = rising || len(alarms) > 0 || u.detector.Rising()
+	}
+	each := calmRate
+	if rising {
+		w.fast = now.Add(floodLasts)
+	}
+	if now.Before(w.fast) {
+		each = max(calmRate, floodRate/runtime.NumCPU())
+	}
+	if each != w.rate {
+		if err := w.sampler.SetRate(each); err != nil {
+			w.Log("%s: set the rate of samples: %v", w.Dev, err)
+		}
+		w.rate = each
+	}
+	for _, u := range w.units {
+		if u.flood != nil && !w.working {
+			w.act(ctx, u, now)
+		}
+	}
+}
+
+// second does what is to be done each second.
+func (w *Watcher) second(ctx context.Context, now time.Time) error {
+	raised := w.inFlood()
+	for _, u := range w.units {
+		raised = raised || u.detector.Raised(now)
+	}
+	w.good.tidy(now, raised)
+	if w.Sampled != nil {
+		w.Sampled.Observe(w.Dev)
+	}
+	if w.working {
+		return nil
+	}
+	if err := w.follow(ctx); err != nil {
+		return err
+	}
+	w.count(ctx, now)
+	w.passed = 0
+	w.change(ctx, now)
+	return nil
+}
+
+// follow goes on behind the policy in force. Live rules go into one that has come.
+func (w *Watcher) follow(ctx context.Context) error {
+	if err := w.sampler.Follow(ctx); err != nil {
+		return err
+	}
+	if w.sampler.Program() == w.program {
+		return nil
+	}
+	state, err := w.inForce(ctx)
+	if err == nil {
+		w.program = w.sampler.Program()
+	}
+	if err != nil || state == w.state {
+		return err
+	}
+	w.loaded = ""
+	if err := w.read(ctx); err != nil {
+		return err
+	}
+	w.refit()
+	return nil
+}
+
+func (w *Watcher) inForce(ctx context.Context) (dataplane.PolicyState, error) {
+	all, err := dataplane.InForceHere(ctx)
+	if err != nil {
+		return dataplane.PolicyState{}, err
+	}
+	for _, s := range all {
+		if s.Dev == w.Dev {
+			return s, nil
+		}
+	}
+	return dataplane.PolicyState{}, fmt.Errorf("there is no policy on %s any more", w.Dev)
+}
+
+// Do runs fn in its turn in the loop. It is false when the watcher has ended.
+func (w *Watcher) Do(fn func()) bool {
+	done := make(chan struct{})
+	select {
+	case w.ops <- func() { fn(); close(done) }:
+		<-done
+		return true
+	case <-w.done:
+		return false
+	}
+}
+
+var errGone = errors.New("the interface is not watched any more")

@@ -1,0 +1,521 @@
+package detect
+
+import (
+	"cmp"
+	"hash/maphash"
+	"net/netip"
+	"slices"
+	"time"
+
+	"levee/internal/packet"
+)
+
+// Options say what is watched and what is too much.
+type Options struct {
+	// Watched says of a destination whether it is watched; nil is everything.
+	Watched func(netip.Addr) bool
+	// Packets and Bits are fixed thresholds, for each host, a second; both 0: they are learned.
+	Packets, Bits float64
+}
+
+// Alarm is what is too much, at a moment.
+type Alarm struct {
+	Kind Kind
+	// To is where it goes, From the network that it comes from; neither is valid for everything
+	// that is watched.
+	To, From        netip.Prefix
+	Rate, Threshold float64 // of the kind, a second
+	Usual           float64 // what the kind had before
+	// Kinds are those of which there is too much, Kind the one that is furthest above. Share is how
+	// much of the packets of that kind is more than usual, proven ones among them.
+	Kinds         Kinds
+	Share         float64
+	Packets, Bits float64 // of all kinds, a second
+	Since         time.Time
+	Learned       bool
+}
+
+// factor is how many times of what was usual is too much. While something is done about a flood, a
+// part of that is.
+const (
+	factor = 4
+	strict = 0.25
+)
+
+// Kinds is a set of kinds.
+type Kinds uint16
+
+// Is says whether a packet is of one of the kinds.
+func (s Kinds) Is(p *packet.Packet) bool {
+	for k := range numKinds {
+		if s>>k&1 == 1 && k.Is(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// Sizes.
+const (
+	bins     = 10 // of the window, which is a second long
+	maxNodes = 2048
+	maxFresh = 8192    // prefixes that are counted within a bin
+	flows    = 1 << 17 // that are remembered
+	flowTime = 2 * time.Minute
+)
+
+// Detector detects floods in the traffic of one interface.
+type Detector struct {
+	Options
+	seed  maphash.Seed
+	flows []flow
+
+	bin    raw             // of everything
+	parts  map[where]*raw  // of the bin
+	free   []*raw          // that parts may take
+	nodes  map[where]*node // that are followed from bin to bin
+	root   *node
+	usual  ratios
+	began  time.Time // of all
+	from   time.Time // of the bin
+	second time.Time
+	calm   time.Time // nothing is learned before
+	strict time.Time // until then less is too much
+	alarm  bool
+}
+
+// where is a network that packets go to or come from.
+type where struct {
+	prefix netip.Prefix
+	source bool
+}
+
+type flow struct {
+	mark uint32
+	at   uint32 // seconds, 0 is never
+}
+
+// node is a place with its window.
+type node struct {
+	ring  [bins]raw
+	times [bins]time.Time // ends of bins
+	long  [bins]time.Duration
+	at    int
+	sum   raw
+	seen  time.Time
+	prof  profile
+	since [numKinds]time.Time // that too much has come
+	begun time.Time           // the window holds nothing before
+}
+
+// New is a detector that has learned nothing.
+func New(o Options) *Detector {
+	d := &Detector{Options: o, seed: maphash.MakeSeed(), flows: make([]flow, flows),
+		parts: map[where]*raw{}, nodes: map[where]*node{}, usual: ratios{Syn: 0.5, Fresh: 20}}
+	d.root = &node{prof: profile{weekly: true}}
+	return d
+}
+
+// Add counts a packet that has passed, and that stands for weight packets.
+func (d *Detector) Add(now time.Time, p *packet.Packet, weight float64, bytes int) {
+	if p.IsIP() && d.Watched != nil && !d.Watched(p.Dst) {
+		return
+	}
+	fresh := d.fresh(now, p)
+	d.bin.tally(p, weight, bytes, fresh)
+	if !p.IsIP() {
+		return
+	}
+	host, net := p.Dst.BitLen(), 24
+	if host == 128 {
+		net = 48
+	}
+	d.part(p.Dst, host, false, p, weight, bytes, fresh)
+	if d.fixed() {
+		return
+	}
+	d.part(p.Dst, net, false, p, weight, bytes, fresh)
+	d.part(p.Src, net, true, p, weight, bytes, fresh)
+}
+
+func (d *Detector) fixed() bool { return d.Packets > 0 || d.Bits > 0 }
+
+func (d *Detector) part(a netip.Addr, bits int, source bool, p *packet.Packet, weight float64,
+	bytes int, fresh bool) {
+	prefix, err := a.Prefix(bits)
+	if err != nil {
+		return
+	}
+	w := where{prefix, source}
+	r := d.parts[w]
+	if r == nil {
+		if len(d.parts) >= maxFresh && d.nodes[w] == nil {
+			return
+		}
+		if n := len(d.free); n > 0 {
+			r, d.free = d.free[n-1], d.free[:n-1]
+		} else {
+			r = new(raw)
+		}
+		d.parts[w] = r
+	}
+	r.tally(p, weight, bytes, fresh)
+}
+
+// fresh says whether the flow of a packet was not seen of late, and remembers it.
+func (d *Detector) fresh(now time.Time, p *packet.Packet) bool {
+	var h maphash.Hash
+	h.SetSeed(d.seed)
+	for _, a := range [2]netip.Addr{p.Src, p.Dst} {
+		b := a.As16()
+		h.Write(b[:])
+	}
+	h.Write([]byte{p.Proto, byte(p.SrcPort >> 8), byte(p.SrcPort), byte(p.DstPort >> 8),
+		byte(p.DstPort)})
+	sum := h.Sum64()
+	f := &d.flows[sum%flows]
+	mark, at := uint32(sum>>32), uint32(now.Unix())
+	known := f.mark == mark && f.at != 0 && at-f.at <= uint32(flowTime/time.Second)
+	f.mark, f.at = mark, at
+	return !known
+}
+
+// Tick ends a bin, which lasted since the tick before, and says what is too much now. A bin is a
+// tenth of a second, or longer.
+func (d *Detector) Tick(now time.Time) []Alarm {
+	if d.from.IsZero() {
+		d.began, d.from, d.second = now, now, now
+		d.clear()
+		return nil
+	}
+	long := now.Sub(d.from)
+	if long <= 0 {
+		return nil
+	}
+	d.from = now
+	d.root.push(now, long, &d.bin)
+	for w, r := range d.parts {
+		n := d.nodes[w]
+		if n == nil && d.worth(r, long) {
+			n = d.follow(w, now)
+		}
+		if n != nil {
+			n.push(now, long, r)
+			n.seen = now
+		}
+	}
+	var none raw
+	for w, n := range d.nodes {
+		if d.parts[w] == nil && n.sum[rawSamples] > 0 {
+			n.push(now, long, &none)
+		}
+	}
+	d.clear()
+	out := d.judge(now)
+	d.learn(now, len(out) > 0)
+	return out
+}
+
+// clear begins a bin.
+func (d *Detector) clear() {
+	d.bin = raw{}
+	for w, r := range d.parts {
+		*r = raw{}
+		d.free = append(d.free, r)
+		delete(d.parts, w)
+	}
+}
+
+// worth says whether a place that was new in a bin is followed: for several samples that stand for
+// a quarter of the least flood.
+func (d *Detector) worth(r *raw, long time.Duration) bool {
+	if r[rawSamples] < 3 {
+		return false
+	}
+	each := max(1, float64(time.Second)/float64(long))
+	if d.fixed() {
+		return r[rawPackets]*each > d.Packets/10 && d.Packets > 0 ||
+			r[rawBits]*each > d.Bits/10 && d.Bits > 0
+	}
+	for k, v := range r.kinds(d.usual) {
+		if f := floors[k]; f > 0 && v*each > f/4 {
+			return true
+		}
+	}
+	return false
+}
+
+// follow makes a node, in the place of one that was not seen for the longest time.
+func (d *Detector) follow(w where, now time.Time) *node {
+	if len(d.nodes) >= maxNodes {
+		var oldest where
+		var at time.Time
+		for o, n := range d.nodes {
+			if at.IsZero() || n.seen.Before(at) {
+				oldest, at = o, n.seen
+			}
+		}
+		if now.Sub(at) < time.Second {
+			return nil // a flood of places: that of everything says so
+		}
+		delete(d.nodes, oldest)
+	}
+	n := &node{}
+	d.nodes[w] = n
+	return n
+}
+
+// push ends a bin of a node.
+func (n *node) push(now time.Time, long time.Duration, r *raw) {
+	n.ring[n.at], n.times[n.at], n.long[n.at] = *r, now, long
+	n.at = (n.at + 1) % bins
+	n.sum = raw{}
+	for i := range n.ring {
+		if now.Sub(n.times[i])+n.long[i] <= time.Second+time.Second/20 || n.times[i].Equal(now) {
+			n.sum.add(&n.ring[i], 1/max(1, n.long[i].Seconds()))
+		}
+	}
+}
+
+// began is when a kind rose, within the window: the beginning of the first bin with more than a
+// quarter of a rate.
+func (n *node) began(now time.Time, k Kind, rate float64) time.Time {
+	out := now
+	for i := range n.ring {
+		if now.Sub(n.times[i]) > time.Second || n.long[i] == 0 {
+			continue
+		}
+		each := float64(time.Second) / float64(n.long[i])
+		if at := n.times[i].Add(-n.long[i]); k.of(&n.ring[i])*each > rate/4 && at.Before(out) {
+			out = at
+		}
+	}
+	return out
+}
+
+// judge says what is too much. What comes in the first seconds is usual: a machine with much to do
+// would have a flood for ever, as nothing is learned from one.
+func (d *Detector) judge(now time.Time) (out []Alarm) {
+	if !d.fixed() && now.Sub(d.began) < warmUp {
+		return nil
+	}
+	if a, ok := d.over(d.root, where{}, now, d.fixed()); ok {
+		out = append(out, a)
+	}
+	for w, n := range d.nodes {
+		if n.sum[rawSamples] == 0 {
+			continue
+		}
+		if a, ok := d.over(n, w, now, false); ok {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, func(a, b Alarm) int {
+		return cmp.Or(cmp.Compare(b.Rate/b.Threshold, a.Rate/a.Threshold),
+			a.To.Addr().Compare(b.To.Addr()), a.From.Addr().Compare(b.From.Addr()))
+	})
+	return out
+}
+
+// over is the alarm of a node, of the kind that is furthest above its threshold.
+func (d *Detector) over(n *node, w where, now time.Time, skip bool) (out Alarm, ok bool) {
+	if skip {
+		return out, false
+	}
+	have := n.sum.kinds(d.usual)
+	var usual rates
+	known, times := false, 1.0
+	if now.Before(d.strict) {
+		times = strict
+	}
+	for k, rate := range have {
+		kind := Kind(k)
+		limit := d.fixedOf(kind)
+		if !d.fixed() && floors[k] > 0 && rate > times*floors[k] {
+			if !known {
+				usual, known = n.prof.usual(now), true
+			}
+			limit = max(times*floors[k], max(2, times*factor)*float64(usual[k]))
+			if kind == UDP || kind == Reflection || kind == ICMP {
+				limit *= n.crowd(&usual)
+			}
+		}
+		if limit == 0 || rate <= limit {
+			n.since[k] = time.Time{}
+			continue
+		}
+		if n.since[k].IsZero() {
+			n.since[k] = n.began(now, kind, rate)
+		}
+		out.Kinds |= 1 << kind
+		if rate/limit > out.Rate/max(1, out.Threshold) {
+			out, ok = Alarm{Kinds: out.Kinds, Share: n.share(kind, &usual, now),
+				Kind: kind, Rate: rate, Threshold: limit, Usual: float64(usual[k]),
+				Packets: n.sum[rawPackets], Bits: n.sum[rawBits], Since: n.since[k],
+				Learned: !d.fixed()}, true
+		}
+	}
+	if w.source {
+		out.From = w.prefix
+	} else {
+		out.To = w.prefix
+	}
+	return out, ok
+}
+
+// share is how much of what a kind has now is more than usual.
+func (n *node) share(k Kind, usual *rates, now time.Time) float64 {
+	have, was := k.of(&n.sum), float64(usual[k])
+	switch k {
+	case SYN:
+		was = float64(usual[rateSYN])
+	case TCP:
+		have, was = n.sum[rawTCP], float64(usual[rateTCP])
+	}
+	if long := now.Sub(n.begun); !n.begun.IsZero() && long < time.Second {
+		was *= long.Seconds()
+	}
+	return 1 - min(1, was/max(1, have))
+}
+
+// Strict has less be too much until a time: something is done about a flood, and what it misses is
+// to be found.
+func (d *Detector) Strict(until time.Time) { d.strict = until }
+
+func (d *Detector) fixedOf(k Kind) float64 {
+	switch k {
+	case Packets:
+		return d.Packets
+	case Bits:
+		return d.Bits
+	}
+	return 0
+}
+
+// learn learns from a second without an alarm.
+func (d *Detector) learn(now time.Time, alarm bool) {
+	if alarm {
+		d.alarm, d.calm = true, now.Add(cool)
+		d.root.prof.forget()
+		for _, n := range d.nodes {
+			n.prof.forget()
+		}
+		d.second = now
+		return
+	}
+	d.alarm = false
+	if now.Sub(d.second) < time.Second-time.Second/20 {
+		return
+	}
+	d.second = now
+	if now.Before(d.calm) {
+		return
+	}
+	d.relate()
+	d.root.prof.second(now, d.root.rates(d.usual))
+	if d.fixed() { // what is usual is told, and asked for nothing
+		return
+	}
+	for w, n := range d.nodes {
+		if now.Sub(n.seen) > 48*time.Hour {
+			delete(d.nodes, w)
+			continue
+		}
+		if n.sum[rawSamples] > 0 {
+			n.prof.second(now, n.rates(d.usual))
+		}
+	}
+}
+
+func (n *node) rates(u ratios) (out rates) {
+	for k, v := range n.sum.kinds(u) {
+		out[k] = float32(v)
+	}
+	out[rateSYN], out[rateTCP] = float32(n.sum[rawSYN]), float32(n.sum[rawTCP])
+	return out
+}
+
+// crowd is how many times as many clients as usual complete their handshakes. So many more packets
+// of UDP are no flood: a browser that comes over TCP has come over QUIC, too.
+func (n *node) crowd(usual *rates) float64 {
+	const most = 20
+	syn, tcp := float64(usual[rateSYN]), float64(usual[rateTCP])
+	if syn < 10 || tcp < 100 {
+		return 1
+	}
+	return max(1, min(most, n.sum[rawSYN]/syn, n.sum[rawTCP]/tcp))
+}
+
+// relate learns how packets of connections relate. Twice as many SYNs as usual, and four times as
+// many flows, prove nothing.
+func (d *Detector) relate() {
+	const speed = 1.0 / 300
+	s := &d.root.sum
+	if s[rawTCP] > 100 && s[rawSYN] > 0 {
+		syn := min(1, max(0.05, 2*s[rawSYN]/s[rawTCP]))
+		d.usual.Syn += speed * (syn - d.usual.Syn)
+		fresh := min(200, max(5, 4*s[rawFresh]/s[rawSYN]))
+		d.usual.Fresh += speed * (fresh - d.usual.Fresh)
+	}
+}
+
+// Rates are what comes in now, of all kinds, a second.
+func (d *Detector) Rates() (packets, bits float64) {
+	return d.root.sum[rawPackets], d.root.sum[rawBits]
+}
+
+// Raised says whether the last second is not like those before: what it had may be the beginning of
+// a flood, and is no example of good traffic yet.
+func (d *Detector) Raised(now time.Time) bool {
+	if d.alarm || now.Before(d.calm) && !d.fixed() {
+		return true
+	}
+	if d.fixed() {
+		return false
+	}
+	usual := d.root.prof.usual(now)
+	all := float64(usual[Packets])
+	for k, v := range d.root.sum.kinds(d.usual) {
+		if Kind(k) != Packets && Kind(k) != Bits && v > 2*float64(usual[k])+0.05*all+100 {
+			return true
+		}
+	}
+	return false
+}
+
+// Rising says whether the bin that ended last has so much that an alarm may follow.
+func (d *Detector) Rising() bool {
+	last := &d.root.ring[(d.root.at+bins-1)%bins]
+	each := 1 / max(0.001, d.root.long[(d.root.at+bins-1)%bins].Seconds())
+	if d.fixed() {
+		return last[rawPackets]*each > d.Packets/2 && d.Packets > 0 ||
+			last[rawBits]*each > d.Bits/2 && d.Bits > 0
+	}
+	for k, v := range last.kinds(d.usual) {
+		if floors[k] > 0 && v*each > floors[k]/2 {
+			return true
+		}
+	}
+	return false
+}
+
+// Usual are the packets and bits a second that everything which is watched usually has.
+func (d *Detector) Usual(now time.Time) (packets, bits float64) {
+	u := d.root.prof.usual(now)
+	return float64(u[Packets]), float64(u[Bits])
+}
+
+// Reset forgets the last second: what was too much in it is dropped now.
+func (d *Detector) Reset(now time.Time) {
+	d.clear()
+	d.from = now
+	for _, n := range d.nodes {
+		n.reset(now)
+	}
+	d.root.reset(now)
+}
+
+func (n *node) reset(now time.Time) {
+	n.ring, n.sum, n.begun = [bins]raw{}, raw{}, now
+	n.since = [numKinds]time.Time{}
+}

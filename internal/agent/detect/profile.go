@@ -1,0 +1,149 @@
+package detect
+
+import (
+	"slices"
+	"time"
+)
+
+// Times of learning.
+const (
+	warmUp   = 6 * time.Second // without alarms, at the beginning
+	lag      = 3               // seconds are held back so long, as an alarm may come
+	minutes  = 5               // and minutes
+	cool     = 2 * time.Minute // after an alarm nothing is learned
+	ofMinute = 3               // the third highest second of a minute stands for it
+)
+
+// profile is what rates of the kinds are usual. All of it holds rates in packets a second.
+type profile struct {
+	Day    [24]rates  // by hour of the day (UTC)
+	Week   [168]rates // by hour of the week; of everything that is watched alone
+	weekly bool
+
+	seconds []rates   // that are held back
+	minute  []rates   // seconds of this minute that are not
+	held    []rates   // minutes that are held back
+	hour    []rates   // minutes of this hour
+	last    []rates   // of the hour before
+	at      time.Time // the minute
+}
+
+// rates are those of the kinds, and of what a crowd of clients is known by.
+type rates [numRates]float32
+
+const (
+	rateSYN = int(numKinds) + iota // connections that are begun
+	rateTCP                        // packets of connections
+	numRates
+)
+
+// second learns a second.
+func (p *profile) second(now time.Time, r rates) {
+	p.turn(now)
+	p.seconds = append(p.seconds, r)
+	if len(p.seconds) > lag {
+		p.minute = append(p.minute, p.seconds[0])
+		p.seconds = slices.Delete(p.seconds, 0, 1)
+	}
+}
+
+// forget drops what is held back: an alarm has come.
+func (p *profile) forget() { p.seconds, p.minute, p.held = p.seconds[:0], p.minute[:0], p.held[:0] }
+
+// turn ends minutes and hours.
+func (p *profile) turn(now time.Time) {
+	minute := now.UTC().Truncate(time.Minute)
+	if minute.Equal(p.at) {
+		return
+	}
+	if len(p.minute) > 0 {
+		var high rates
+		for k := range high {
+			high[k] = highest(p.minute, k, min(ofMinute, (len(p.minute)+9)/10))
+		}
+		p.held = append(p.held, high)
+		p.minute = p.minute[:0]
+	}
+	if len(p.held) > minutes {
+		p.hour = append(p.hour, p.held[0])
+		p.held = slices.Delete(p.held, 0, 1)
+	}
+	if before := p.at; !before.IsZero() && before.Hour() != minute.Hour() {
+		p.close(before)
+	}
+	p.at = minute
+}
+
+// close learns an hour: the median of its minutes, which an attack of less than half of it does
+// not move, and which moves what is usual by half at most.
+func (p *profile) close(hour time.Time) {
+	if len(p.hour) < 10 {
+		return
+	}
+	var m rates
+	for k := range m {
+		m[k] = highest(p.hour, k, (len(p.hour)+1)/2)
+	}
+	p.Day[hour.Hour()].learn(m)
+	if p.weekly {
+		p.Week[int(hour.Weekday())*24+hour.Hour()].learn(m)
+	}
+	p.last, p.hour = p.hour, p.last[:0]
+}
+
+func (r *rates) learn(m rates) {
+	for k, v := range m {
+		switch old := r[k]; {
+		case old == 0:
+			r[k] = v
+		default:
+			r[k] = old + (min(max(v, old/2), old*1.5)-old)/2
+		}
+	}
+}
+
+// highest is the n-th highest rate of a kind, from 1.
+func highest(of []rates, kind, n int) float32 {
+	all := make([]float32, len(of))
+	for i := range of {
+		all[i] = of[i][kind]
+	}
+	slices.Sort(all)
+	return all[max(0, len(all)-max(1, n))]
+}
+
+// usual is the rate of each kind that was usual at an hour, and lately. Lately counts at most twice
+// as much as is usual, once that is known: what rises for hours does not make itself usual.
+func (p *profile) usual(now time.Time) (out rates) {
+	now = now.UTC()
+	lately := p.lately()
+	for k := range out {
+		h := now.Hour()
+		past := max(p.Day[h][k], p.Day[(h+1)%24][k], p.Day[(h+23)%24][k])
+		if w := int(now.Weekday())*24 + h; p.weekly {
+			past = max(past, p.Week[w][k], p.Week[(w+1)%168][k], p.Week[(w+167)%168][k])
+		}
+		if out[k] = lately[k]; past > 0 {
+			out[k] = max(past, min(lately[k], 2*past))
+		}
+	}
+	return out
+}
+
+// lately is the median of the last minutes; of the first ones the highest second.
+func (p *profile) lately() (out rates) {
+	all := slices.Concat(p.last, p.hour)
+	if len(all) < minutes {
+		all = slices.Concat(all, p.held, p.minute)
+		for k := range out {
+			if len(all) > 0 {
+				out[k] = highest(all, k, 1)
+			}
+		}
+		return out
+	}
+	for k := range out {
+		out[k] = highest(all, k, (len(all)+1)/2)
+	}
+	return out
+}

@@ -1,0 +1,170 @@
+// Package enforce puts leased entries into the dynamic sets of the kernel, and knows whom no entry
+// may hold.
+//
+// In go entries with leases by the name of their set, out comes how many of them the kernel did not
+// hold. It never deletes an entry that it was not told to, and never makes a lease shorter that
+// somebody else has given. It decides nothing about leases.
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/gaissmai/bart"
+
+	"levee/internal/dataplane"
+	"levee/internal/lang/policy"
+)
+
+// Kernel has the sets of this network namespace open, by name. Its zero value is ready.
+type Kernel struct{ open map[string][]*dataplane.Set }
+
+// sets opens the sets of a name.
+func (k *Kernel) sets(ctx context.Context, name string) ([]*dataplane.Set, error) {
+	if s := k.open[name]; s != nil {
+		return s, nil
+	}
+	s, err := dataplane.OpenSets(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if k.open == nil {
+		k.open = map[string][]*dataplane.Set{}
+	}
+	k.open[name] = s
+	return s, nil
+}
+
+// Close closes the sets; whoever asks again opens them anew, as after a policy has come or gone.
+func (k *Kernel) Close() {
+	for _, sets := range k.open {
+		for _, s := range sets {
+			s.Close()
+		}
+	}
+	clear(k.open)
+}
+
+// each runs fn for each set of a name. After an error the sets are opened anew the next time.
+func (k *Kernel) each(ctx context.Context, name string, fn func(*dataplane.Set) error) error {
+	sets, err := k.sets(ctx, name)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, s := range sets {
+		if err := fn(s); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		k.Close()
+		return err
+	}
+	return nil
+}
+
+// Raise makes sure that all sets of a name hold the entries for their leases. raised is how many
+// were missing in the one that lacked most, left how many it has no room for.
+func (k *Kernel) Raise(ctx context.Context, name string, entries []dataplane.SetEntry) (raised,
+	left int, err error) {
+	err = k.each(ctx, name, func(s *dataplane.Set) error {
+		r, l, err := s.Raise(ctx, entries)
+		raised, left = max(raised, r), max(left, l)
+		return err
+	})
+	return raised, left, err
+}
+
+// Lower shortens leases or takes entries out, in all sets of a name. Where there is no such set
+// nothing is left to do.
+func (k *Kernel) Lower(ctx context.Context, name string, entries []dataplane.Lowered) error {
+	err := k.each(ctx, name, func(s *dataplane.Set) error {
+		_, err := s.Lower(ctx, entries)
+		return err
+	})
+	if errors.Is(err, dataplane.ErrNoSet) {
+		return nil
+	}
+	return err
+}
+
+// Leases are what is left of the leases of entries in the first set of a name, in their order.
+func (k *Kernel) Leases(ctx context.Context, name string, entries []dataplane.SetEntry) (
+	out []dataplane.SetEntry, err error) {
+	sets, err := k.sets(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	left, err := sets[0].Leases(ctx, entries)
+	if err != nil {
+		k.Close()
+		return nil, err
+	}
+	for i, e := range entries {
+		if e.Lease = left[i]; e.Lease != 0 {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// Keep is whom no entry may hold.
+type Keep struct {
+	table bart.Lite
+	why   []reason
+}
+
+type reason struct {
+	prefix netip.Prefix
+	text   string
+}
+
+// Add keeps the addresses of a prefix, for a reason in words.
+func (k *Keep) Add(p netip.Prefix, why string) {
+	p = p.Masked()
+	k.table.Insert(p)
+	k.why = append(k.why, reason{p, why})
+}
+
+// AddProtected keeps what the protect rules of a policy name, and says which sets they ask whose
+// entries only the kernel knows.
+func (k *Keep) AddProtected(p *policy.Policy) (dynamic []string) {
+	for _, r := range p.Protect {
+		for _, t := range r.Match {
+			if t.Not {
+				continue
+			}
+			why := fmt.Sprintf("protected by %s:%d", p.File, r.Pos.Line)
+			if t.Set != nil && t.Set.Kind == policy.Dynamic {
+				dynamic = append(dynamic, t.Set.Name)
+			}
+			for _, a := range t.Addresses() {
+				k.Add(a, why)
+			}
+			for _, e := range t.Endpoints() {
+				k.Add(e.Prefix, why)
+			}
+		}
+	}
+	return dynamic
+}
+
+// Refuses says why a prefix may be no entry, "" if it may.
+func (k *Keep) Refuses(p netip.Prefix) string {
+	switch a := p.Addr(); {
+	case a.IsUnspecified(), a.IsLoopback(), a.IsMulticast(),
+		a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "no host has this address"
+	case !k.table.OverlapsPrefix(p):
+		return ""
+	}
+	for _, r := range k.why {
+		if r.prefix.Overlaps(p) {
+			return r.text
+		}
+	}
+	return "kept"
+}

@@ -1,0 +1,82 @@
+package event
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+func addr(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+}
+
+func TestEventsAreCountedByTheirTime(t *testing.T) {
+	begin := time.Unix(1_700_000_000, 0)
+	for name, c := range map[string]struct {
+		seconds []int // of the events, after begin
+		now     int
+		want    []bool
+	}{
+		"five within a minute": {[]int{0, 10, 20, 30, 59}, 60, []bool{false, false, false,
+			false, true}},
+		"five within a minute and": {[]int{0, 10, 20, 30, 60, 61}, 61, []bool{false, false,
+			false, false, false, true}},
+		"each one more": {[]int{1, 1, 1, 1, 1, 1}, 1, []bool{false, false, false,
+			false, true, true}},
+		"out of order": {[]int{30, 20, 59, 10, 0}, 60, []bool{false, false, false,
+			false, true}},
+		"an old one late": {[]int{100, 101, 102, 103, 1, 104}, 110, []bool{false,
+			false, false, false, false, true}},
+		"a day of them at once": {[]int{0, 9000, 18000, 27000, 36000}, 86400, []bool{false,
+			false, false, false, false}},
+		"from the future": {[]int{900, 901, 902, 903, 904}, 5, []bool{false, false,
+			false, false, true}},
+	} {
+		k := NewCounter(5, time.Minute)
+		for i, s := range c.seconds {
+			got := k.Add(addr(1), begin.Add(time.Duration(s)*time.Second),
+				begin.Add(time.Duration(c.now)*time.Second))
+			if got != c.want[i] {
+				t.Errorf("%s: event %d: %v", name, i, got)
+			}
+		}
+	}
+}
+
+// TestNobodyIsForgottenBeforeHisTime: an attacker with many addresses cannot push his first one
+// out,
+// and takes no more memory than there is.
+func TestNobodyIsForgottenBeforeHisTime(t *testing.T) {
+	c := NewCounter(3, time.Minute)
+	now := time.Unix(1_700_000_000, 0)
+	c.Add(addr(0), now, now)
+	c.Add(addr(0), now, now)
+	for i := range 2 * maxAddresses {
+		c.Add(addr(1+i), now, now)
+	}
+	if len(c.seen) != maxAddresses || c.refused != maxAddresses+1 {
+		t.Errorf("%d addresses, %d refused", len(c.seen), c.refused)
+	}
+	if !c.Add(addr(0), now, now) {
+		t.Error("who was counted first is forgotten")
+	}
+	later := now.Add(2 * time.Minute)
+	for range 2 {
+		c.Add(addr(1<<20), later, later)
+	}
+	if !c.Add(addr(1<<20), later, later) || len(c.seen) > 2 {
+		t.Errorf("%d addresses after their time", len(c.seen))
+	}
+	c = NewCounter(1000, time.Minute)
+	for i := range 2 * maxTimes {
+		c.Add(addr(i%2000), now, now)
+	}
+	if n := 0; true {
+		for _, s := range c.seen {
+			n += len(s)
+		}
+		if n != c.times || n > maxTimes {
+			t.Errorf("%d times are kept, %d counted", n, c.times)
+		}
+	}
+}

@@ -1,0 +1,312 @@
+package feed
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/lang/policy"
+)
+
+func of(change func(*policy.Feed)) *policy.Feed {
+	f := &policy.Feed{Shortest4: 8, Shortest6: 16}
+	if change != nil {
+		change(f)
+	}
+	return f
+}
+
+func TestFormats(t *testing.T) {
+	cidr := of(func(f *policy.Feed) { f.Field = "cidr" })
+	second := of(func(f *policy.Feed) { f.Column = 2 })
+	for _, test := range []struct {
+		name string
+		of   *policy.Feed
+		text string
+		want string // prefixes, bad, short; or the error
+	}{
+		{"lines", of(nil), "# head\n192.0.2.1\n\n  198.51.100.9/24 ; SBL1\n2001:db8::1\r\n" +
+			"192.0.2.1\n",
+			"[192.0.2.1/32 198.51.100.0/24 2001:db8::1/128] 0 0"},
+		{"lines with more behind", of(nil), "\ufeff192.0.2.1 # why\n192.0.2.4\tx y\n",
+			"[192.0.2.1/32 192.0.2.4/32] 0 0"},
+		{"ranges", of(nil), "192.0.2.0-192.0.2.3\n198.51.100.0 - 198.51.100.1\n",
+			"[192.0.2.0/30 198.51.100.0/31] 0 0"},
+		{"mapped", of(nil), "::ffff:192.0.2.1\n::ffff:198.51.100.0/120\n",
+			"[192.0.2.1/32 198.51.100.0/24] 0 0"},
+		{"everything", of(nil), "0.0.0.0/0\n::/0\n192.0.2.1\n64.0.0.0/7\n2000::/3\n",
+			"[192.0.2.1/32] 0 4"},
+		{"everything, asked for", of(func(f *policy.Feed) { f.Shortest4 = 0 }), "0.0.0.0/0\n",
+			"[0.0.0.0/0] 0 0"},
+		{"one bad of twenty", of(nil), strings.Repeat("192.0.2.1\n", 19) + "fe80::1%eth0\n",
+			"[192.0.2.1/32] 1 0"},
+		{"one bad of five", of(nil), strings.Repeat("192.0.2.1\n", 4) + "x\n",
+			"1 of 5 entries are no address or prefix, the first line 5: \"x\""},
+		{"a page", of(nil), "<!DOCTYPE html>\n<html>\nnot found\n</html>\n", "is this the format"},
+		{"nothing", of(nil), "# empty\n", "[] 0 0"},
+		{"a long line", of(nil), strings.Repeat("1", maxLine+1), "a line is longer"},
+		{"JSON lines", cidr, `{"cidr":"192.0.2.0/24","sblid":"SBL1"}` + "\n" +
+			`{"cidr":"2001:db8::/32"}` + "\n" + `{"type":"metadata","records":2}`,
+			"[192.0.2.0/24 2001:db8::/32] 0 0"},
+		{"JSON within", cidr, `{"a":[{"b":{"cidr":["192.0.2.1",["192.0.2.2"]]}},{"cidr":null}],` +
+			`"x":"cidr","y":"192.0.2.3"}`, "[192.0.2.1/32 192.0.2.2/32] 0 0"},
+		{"JSON that ends", cidr, `[{"cidr":"192.0.2.1"},`, "unexpected EOF"},
+		{"JSON that is none", cidr, "192.0.2.1\n<", "invalid"},
+		{"deep JSON", cidr, strings.Repeat("[", 100), "levels deep"},
+		{"CSV", second, "# c\nname,address,x\na,192.0.2.1,1\n\"b, c\", 192.0.2.2\n",
+			"[192.0.2.1/32 192.0.2.2/32] 0 0"},
+		{"CSV without the column", second, "a\nb\nc\n", "is this the format"},
+		{"too many", of(nil), strings.Repeat("192.0.2.1\n", 31), "raise its max"},
+	} {
+		l, err := Read(strings.NewReader(test.text), test.of, 30)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		} else {
+			got = fmt.Sprint(l.Prefixes, l.Bad, l.Short)
+		}
+		ok := got == test.want
+		if err != nil {
+			ok = strings.Contains(got, test.want)
+		}
+		if !ok {
+			t.Errorf("%s: %s, wanted %s", test.name, got, test.want)
+		}
+	}
+}
+
+// server answers with what the test says at the moment.
+func server(t *testing.T) (*httptest.Server, *http.HandlerFunc) {
+	var answer http.HandlerFunc
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s, &answer
+}
+
+func fetcher(t *testing.T, url string) *Fetcher {
+	f := New(of(func(f *policy.Feed) { f.URL = url }), 1000, "levee/1")
+	t.Cleanup(f.Close)
+	return f
+}
+
+func TestAListThatHasNotChangedIsNotReadAgain(t *testing.T) {
+	s, answer := server(t)
+	f := fetcher(t, s.URL)
+	*answer = func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("If-None-Match") == `"one"` ||
+			r.Header.Get("If-Modified-Since") == "yesterday" {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		w.Header().Set("ETag", `"one"`)
+		w.Header().Set("Last-Modified", "yesterday")
+		fmt.Fprintln(w, "192.0.2.1")
+	}
+	r, err := f.Fetch(t.Context(), State{})
+	if err != nil || len(r.List.Prefixes) != 1 || r.Unchanged {
+		t.Fatal(r, err)
+	}
+	kept := ParseState(r.State.Text())
+	if r, err = f.Fetch(t.Context(), kept); err != nil || !r.Unchanged || r.State != kept {
+		t.Error(r, err)
+	}
+	if r, err = f.Fetch(t.Context(), State{Modified: "yesterday"}); err != nil || !r.Unchanged {
+		t.Error(r, err)
+	}
+	*answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) }
+	if _, err := f.Fetch(t.Context(), State{}); err == nil {
+		t.Error("an answer without a list was taken")
+	}
+}
+
+func TestAnswersThatAreNoList(t *testing.T) {
+	s, answer := server(t)
+	f := fetcher(t, s.URL)
+	redirects := 0
+	for name, test := range map[string]struct {
+		answer http.HandlerFunc
+		want   string
+	}{
+		"an error": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "500"},
+		"part of a file": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusPartialContent)
+		}, "206"},
+		"one that ends": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			fmt.Fprintln(w, "192.0.2.1")
+		}, "EOF"},
+		"redirects without end": {func(w http.ResponseWriter, r *http.Request) {
+			redirects++
+			http.Redirect(w, r, "/x", http.StatusFound)
+		}, "more than 5 redirects"},
+		"a redirect elsewhere": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
+		}, "not encrypted"},
+		"a redirect to a file": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "file:///etc/passwd", http.StatusFound)
+		}, "not encrypted"},
+		"a packed list that ends": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Write(packed("192.0.2.1\n")[:20])
+		}, "EOF"},
+	} {
+		*answer = test.answer
+		if _, err := f.Fetch(t.Context(), State{}); err == nil ||
+			!strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, wanted %s", name, err, test.want)
+		}
+	}
+	if redirects != maxRedirects+1 {
+		t.Errorf("%d redirects were followed", redirects)
+	}
+	*answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "120")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	var refused *Refused
+	if _, err := f.Fetch(t.Context(), State{}); !errors.As(err, &refused) ||
+		refused.Retry != 2*time.Minute {
+		t.Error(err)
+	}
+}
+
+func packed(text string) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	io.WriteString(z, text)
+	z.Close()
+	return b.Bytes()
+}
+
+func TestPackedLists(t *testing.T) {
+	s, answer := server(t)
+	f := fetcher(t, s.URL)
+	*answer = func(w http.ResponseWriter, _ *http.Request) { w.Write(packed("192.0.2.1\n")) }
+	if r, err := f.Fetch(t.Context(), State{}); err != nil || len(r.List.Prefixes) != 1 {
+		t.Error(r, err)
+	}
+	*answer = func(w http.ResponseWriter, _ *http.Request) { // unpacked by HTTP, and once more
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		z.Write(packed("192.0.2.1\n"))
+		z.Close()
+	}
+	if r, err := f.Fetch(t.Context(), State{}); err != nil || len(r.List.Prefixes) != 1 {
+		t.Error(r, err)
+	}
+}
+
+// endless is a bomb: comments that unpack to more than may be read.
+type endless struct{ n int64 }
+
+func (e *endless) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = '#'
+	}
+	b[0] = '\n'
+	e.n += int64(len(b))
+	return len(b), nil
+}
+
+func TestABombIsNotUnpackedToItsEnd(t *testing.T) {
+	e := &endless{}
+	_, err := Read(&bounded{r: e}, of(nil), 10)
+	if !errors.Is(err, errTooLarge) || e.n > MaxBytes+1<<20 {
+		t.Errorf("%d bytes, %v", e.n, err)
+	}
+}
+
+func TestCertificatesAreVerified(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "192.0.2.1")
+	}))
+	s.Config.ErrorLog = nil
+	defer s.Close()
+	f := fetcher(t, s.URL)
+	if _, err := f.Fetch(t.Context(), State{}); err == nil ||
+		!strings.Contains(err.Error(), "certificate") {
+		t.Error(err)
+	}
+}
+
+func TestNoRedirectFromEncryptedToPlain(t *testing.T) {
+	plain, answer := server(t)
+	*answer = func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "192.0.2.1") }
+	s := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusFound))
+	defer s.Close()
+	f := fetcher(t, s.URL)
+	f.client.Transport = s.Client().Transport
+	if _, err := f.Fetch(t.Context(), State{}); err == nil ||
+		!strings.Contains(err.Error(), "not encrypted") {
+		t.Error(err)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "list")
+	f := New(of(func(f *policy.Feed) { f.Path = file }), 1000, "")
+	if _, err := f.Fetch(t.Context(), State{}); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if err := os.WriteFile(file, packed("192.0.2.1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := f.Fetch(t.Context(), State{})
+	if err != nil || len(r.List.Prefixes) != 1 {
+		t.Fatal(r, err)
+	}
+	if r, err = f.Fetch(t.Context(), ParseState(r.State.Text())); err != nil || !r.Unchanged {
+		t.Error(r, err)
+	}
+	for name, make := range map[string]func(string) error{
+		"a directory": func(p string) error { return os.Mkdir(p, 0o700) },
+		"a fifo":      func(p string) error { return unix.Mkfifo(p, 0o600) },
+	} {
+		os.Remove(file)
+		if err := make(file); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Fetch(t.Context(), State{}); err == nil ||
+			!strings.Contains(err.Error(), "no regular file") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte("192.0.2.0/24 ; x\n2001:db8::-2001:db8::ff\n"), uint8(0))
+	f.Add([]byte(`{"cidr":["192.0.2.1",{"cidr":"x"}]}`), uint8(1))
+	f.Add([]byte("a,\"192.0.2.1\nb\",c\n"), uint8(2))
+	f.Fuzz(func(t *testing.T, text []byte, format uint8) {
+		feed := of(nil)
+		switch format % 3 {
+		case 1:
+			feed.Field = "cidr"
+		case 2:
+			feed.Column = 1
+		}
+		l, err := Read(bytes.NewReader(text), feed, 500)
+		if err != nil {
+			return
+		}
+		for i, p := range l.Prefixes {
+			if p != p.Masked() || p.Addr().Is4In6() || p.Bits() < 8 ||
+				i > 0 && l.Prefixes[i-1].Compare(p) >= 0 {
+				t.Errorf("%v", p)
+			}
+		}
+	})
+}

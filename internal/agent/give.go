@@ -1,0 +1,195 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"levee/internal/agent/ledger"
+	"levee/internal/agent/live"
+	"levee/internal/dataplane"
+)
+
+// claim is what an origin that knows all its entries wants of some of them.
+type claim struct {
+	set, origin string
+	until       map[netip.Prefix]time.Time // zero: until the origin does not have it
+	gone        []netip.Prefix
+	whole       bool // what until lacks is gone
+	exempt      bool // entries may be whom the policy protects: it names them
+	positions   map[string][]byte
+}
+
+// given is what became of a claim.
+type given struct{ added, removed, kept, refused int }
+
+// endSlack is by how much the end of a lease may differ without being written anew.
+const endSlack = 2 * time.Second
+
+// give makes the leases of an origin what it claims. What ends sooner leaves the kernel first, and
+// the disk then; what ends later is on the disk first. So whoever is killed in between has neither
+// withdrawn what it did not say, nor leased what it will not remember.
+func (a *Agent) give(ctx context.Context, c *claim) (out given, err error) {
+	old, err := a.ledger.Of(c.set, c.origin)
+	if err != nil {
+		return out, err
+	}
+	now := time.Now()
+	if c.whole {
+		for p := range old {
+			if _, stays := c.until[p]; !stays {
+				c.gone = append(c.gone, p)
+			}
+		}
+	}
+	ends := map[netip.Prefix]time.Time{} // of what ends sooner; now: at once
+	for _, p := range c.gone {
+		if _, had := old[p]; had {
+			ends[p] = now
+			out.removed++
+		}
+	}
+	refuses := a.keeper(ctx).Refuses
+	if c.exempt {
+		refuses = nobody.Refuses
+	}
+	var leases []ledger.Lease
+	var raise []dataplane.SetEntry
+	told := 0
+	for p, until := range c.until {
+		was, had := old[p]
+		if why := refuses(p); why != "" {
+			if out.refused++; told < maxToldRefusals {
+				a.refuse(batchKey{c.set, c.origin, p}, why)
+				told++
+			} else {
+				a.status.Refused++
+			}
+			if had {
+				ends[p] = now
+			}
+			continue
+		}
+		switch {
+		case !until.IsZero() && !until.After(now): // it has ended by itself
+			if had {
+				ends[p] = now
+			}
+			continue
+		case had && same(was, until):
+			out.kept++
+			continue
+		case had && !until.IsZero() && (was.IsZero() || was.After(until)):
+			ends[p] = until
+		default:
+			e := dataplane.SetEntry{Prefix: p, Lease: dataplane.Forever}
+			if !until.IsZero() {
+				e.Lease = until.Sub(now)
+			}
+			raise = append(raise, e)
+		}
+		if had {
+			out.kept++
+		} else {
+			out.added++
+		}
+		leases = append(leases, ledger.Lease{Set: c.set, Prefix: p, Origin: c.origin, Since: now,
+			Until: until})
+	}
+	// the ledger is fastest in the order of its keys
+	slices.SortFunc(leases, func(x, y ledger.Lease) int { return x.Prefix.Compare(y.Prefix) })
+	slices.SortFunc(raise, func(x, y dataplane.SetEntry) int {
+		return x.Prefix.Compare(y.Prefix)
+	})
+	if err := a.lower(ctx, c, ends, now); err != nil {
+		return out, err
+	}
+	var gone []netip.Prefix
+	for p, at := range ends {
+		if at.Equal(now) {
+			gone = append(gone, p)
+		}
+	}
+	fresh := map[string][]dataplane.SetEntry{c.set: raise}
+	if found := a.found(ctx, fresh, now); len(found) > 0 {
+		if err := a.ledger.Record(found, nil); err != nil {
+			return out, err
+		}
+	}
+	err = a.ledger.Change(c.set, c.origin, leases, gone, c.positions)
+	if errors.Is(err, ledger.ErrFull) {
+		a.alarm("the ledger is full: the %d entries of %q are not taken", len(leases), c.origin)
+		a.status.Full += uint64(len(leases))
+	}
+	if err != nil {
+		return out, err
+	}
+	if len(raise) > 0 {
+		untilNow(raise, now)
+		if _, left, err := a.opts.Kernel.Raise(ctx, c.set, raise); err != nil || left > 0 {
+			a.nextCompare = time.Now().Add(time.Second) // which says what is wrong
+		}
+	}
+	if out.added > 0 {
+		a.live.Publish(live.Event{Kind: live.Leased, Set: c.set, Origin: c.origin,
+			Count: out.added, Text: entryCount(out.added) + " more of a list"})
+	}
+	if out.removed > 0 {
+		a.live.Publish(live.Event{Kind: live.Withdrawn, Set: c.set, Origin: c.origin,
+			Count: out.removed, Text: entryCount(out.removed) + " less of a list"})
+	}
+	return out, nil
+}
+
+// maxToldRefusals is how many refused entries of one claim are told one by one.
+const maxToldRefusals = 8
+
+// same tells whether two ends mean the same.
+func same(a, b time.Time) bool {
+	if a.IsZero() || b.IsZero() {
+		return a.IsZero() && b.IsZero()
+	}
+	return a.Sub(b).Abs() < endSlack
+}
+
+// lower lets entries of an origin end sooner in the kernel, as far as no other origin leases them.
+func (a *Agent) lower(ctx context.Context, c *claim, ends map[netip.Prefix]time.Time,
+	now time.Time) error {
+	if len(ends) == 0 {
+		return nil
+	}
+	entries := make([]netip.Prefix, 0, len(ends))
+	for p := range ends {
+		entries = append(entries, p)
+	}
+	lowered := make([]dataplane.Lowered, len(entries))
+	for i, p := range entries {
+		lowered[i].Prefix = p
+		if at := ends[p]; at.After(now) {
+			lowered[i].Lease = at.Sub(now)
+		}
+	}
+	longer := func(d *time.Duration, of ledger.Lease) {
+		switch {
+		case of.Until.IsZero():
+			*d = dataplane.Forever
+		case *d != dataplane.Forever:
+			*d = max(*d, of.Until.Sub(now))
+		}
+	}
+	err := a.ledger.Entries(c.set, entries, func(i int, of ledger.Lease) {
+		if of.Ended(now) {
+			return
+		}
+		longer(&lowered[i].Was, of)
+		if of.Origin != c.origin {
+			longer(&lowered[i].Lease, of)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return a.opts.Kernel.Lower(ctx, c.set, lowered)
+}

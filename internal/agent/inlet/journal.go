@@ -1,0 +1,197 @@
+package inlet
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+
+	"levee/internal/lang/policy"
+)
+
+// Times of reading the journal.
+const (
+	journalDelay = time.Second // before journalctl is started anew
+	journalEnd   = time.Second // for it to end
+)
+
+// journal reads what a unit writes to the journal of systemd, by journalctl(1). Its position is the
+// cursor of the last entry.
+type journal struct {
+	*queue
+	source *policy.Source
+	cursor []byte // of the last entry that was handed on
+	stop   chan struct{}
+	ended  chan struct{}
+}
+
+// newJournal begins behind a cursor, or, without one, with what comes from now on: "@" and seconds
+// since 1970.
+func newJournal(s *policy.Source, cursor []byte) *journal {
+	if cursor == nil {
+		cursor = fmt.Appendf(nil, "@%d", time.Now().Unix())
+	}
+	j := &journal{queue: newQueue(), source: s, cursor: cursor, stop: make(chan struct{}),
+		ended: make(chan struct{})}
+	go j.run(string(cursor))
+	return j
+}
+
+// Poll hands on what has come.
+func (j *journal) Poll(most int64, line func([]byte)) (bool, error) {
+	cursor, more, err := j.poll(most, line)
+	if cursor != nil {
+		j.cursor = cursor
+	}
+	return more, err
+}
+
+// Position is the cursor of the last entry.
+func (j *journal) Position() []byte { return j.cursor }
+
+// Close ends journalctl.
+func (j *journal) Close() {
+	close(j.stop)
+	j.end()
+	<-j.ended
+}
+
+func (j *journal) run(cursor string) {
+	defer close(j.ended)
+	for {
+		err := j.session(&cursor)
+		select {
+		case <-j.stop:
+			return
+		default:
+		}
+		if err == nil {
+			err = errors.New("it has ended")
+		}
+		j.fail(fmt.Errorf("read the journal of %s by journalctl: %w", j.source.Path, err))
+		select {
+		case <-j.stop:
+			return
+		case <-time.After(journalDelay):
+		}
+	}
+}
+
+// session runs journalctl until it ends.
+func (j *journal) session(cursor *string) error {
+	args := []string{"--follow", "--quiet", "--no-pager", "--all", "--output=json",
+		"--unit=" + j.source.Path}
+	if strings.HasPrefix(*cursor, "@") {
+		args = append(args, "--no-tail", "--since="+*cursor)
+	} else {
+		args = append(args, "--no-tail", "--after-cursor="+*cursor)
+	}
+	if j.source.Format == policy.Lines {
+		args = append(args, "--output-fields=MESSAGE,SYSLOG_IDENTIFIER,_COMM")
+	}
+	cmd := exec.Command("journalctl", args...)
+	cmd.WaitDelay = journalEnd
+	var said bytes.Buffer
+	cmd.Stderr = &firstBytesOf{&said, 1000}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	gone := make(chan struct{})
+	go func() {
+		select {
+		case <-j.stop:
+		case <-gone:
+		}
+		_ = cmd.Process.Kill()
+	}()
+	err = j.entries(out, cursor)
+	close(gone)
+	if wait := cmd.Wait(); err == nil {
+		err = wait
+	}
+	if text := strings.TrimSpace(said.String()); text != "" {
+		err = fmt.Errorf("%s (%w)", text, err)
+	}
+	return err
+}
+
+// entry is what is read of an entry.
+type entry struct {
+	Cursor  string          `json:"__CURSOR"`
+	Time    string          `json:"__REALTIME_TIMESTAMP"` // µs since 1970
+	Message json.RawMessage `json:"MESSAGE"`
+	Program string          `json:"SYSLOG_IDENTIFIER"`
+	Command string          `json:"_COMM"`
+}
+
+// entries reads what journalctl writes, one object a line.
+func (j *journal) entries(from io.Reader, cursor *string) error {
+	tooLong := func() { j.change(func(s *State) { s.TooLong++ }) }
+	return readLines(from, tooLong, func(line []byte) bool {
+		var e entry
+		if err := json.Unmarshal(line, &e); err != nil || e.Cursor == "" {
+			tooLong()
+			return true
+		}
+		j.fail(nil)
+		if j.source.Format == policy.Lines {
+			if line = e.line(); line == nil {
+				return true
+			}
+		}
+		*cursor = e.Cursor
+		return j.put(line, []byte(e.Cursor))
+	})
+}
+
+// line is an entry as a line of a log, with its time and its program. A message with an end of a
+// line
+// in it is not one line, and is cut there.
+func (e *entry) line() []byte {
+	var text string
+	if json.Unmarshal(e.Message, &text) != nil {
+		var b []byte // a list of numbers, of what is no UTF-8
+		if json.Unmarshal(e.Message, &b) != nil {
+			return nil
+		}
+		text = string(b)
+	}
+	if text, _, _ = strings.Cut(text, "\n"); text == "" {
+		return nil
+	}
+	var at time.Time
+	var us int64
+	if _, err := fmt.Sscan(e.Time, &us); err == nil {
+		at = time.UnixMicro(us)
+	}
+	program := e.Program
+	if program == "" {
+		program = e.Command
+	}
+	program = strings.Map(func(c rune) rune {
+		if c <= ' ' || c == ':' || c == '"' || c == '[' || c == ']' {
+			return '_'
+		}
+		return c
+	}, program)
+	return fmt.Appendf(nil, "%s - %s: %s", at.Format(time.RFC3339Nano), program, text)
+}
+
+// firstBytesOf keeps the first bytes of what is written.
+type firstBytesOf struct {
+	b    *bytes.Buffer
+	most int
+}
+
+func (w *firstBytesOf) Write(p []byte) (int, error) {
+	w.b.Write(p[:min(len(p), max(0, w.most-w.b.Len()))])
+	return len(p), nil
+}

@@ -1,0 +1,127 @@
+package inlet
+
+import "sync"
+
+// queueBytes is how much of a queue may wait to be read. Whoever writes waits then.
+const queueBytes = 4 << 20
+
+// queue holds lines between goroutines that read them and the loop that takes them. A position
+// stands with the line that it is behind.
+type queue struct {
+	mu    sync.Mutex
+	room  sync.Cond
+	lines []queued
+	bytes int
+	ended bool
+	state State
+	err   error // of the last attempt to read
+}
+
+type queued struct {
+	line     []byte
+	position []byte
+}
+
+func newQueue() *queue {
+	q := &queue{}
+	q.room.L = &q.mu
+	return q
+}
+
+// put appends a copy of a line once there is room, and tells whether the queue still takes any.
+func (q *queue) put(line, position []byte) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for !q.ended && q.bytes > 0 && q.bytes+len(line) > queueBytes {
+		q.room.Wait()
+	}
+	if q.ended {
+		return false
+	}
+	q.lines = append(q.lines, queued{append([]byte{}, line...), position})
+	q.bytes += len(line) + lineCost
+	return true
+}
+
+// lineCost is what a line takes besides its bytes.
+const lineCost = 64
+
+// change changes the state.
+func (q *queue) change(f func(*State)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f(&q.state)
+}
+
+// fail notes what goes wrong, nil once it does not any more.
+func (q *queue) fail(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.err = err
+}
+
+// note adds a note.
+func (q *queue) note(text string) {
+	q.change(func(s *State) {
+		if len(s.Notes) < 100 {
+			s.Notes = append(s.Notes, text)
+		}
+	})
+}
+
+// Poll hands on what has come.
+func (q *queue) Poll(most int64, line func([]byte)) (more bool, err error) {
+	_, more, err = q.poll(most, line)
+	return more, err
+}
+
+// poll is Poll, and the position behind the last line.
+func (q *queue) poll(most int64, line func([]byte)) (position []byte, more bool, err error) {
+	q.mu.Lock()
+	n := 0
+	for ; n < len(q.lines) && most > 0; n++ {
+		most -= int64(len(q.lines[n].line)) + 1
+	}
+	some := q.lines[:n:n]
+	q.lines = q.lines[n:]
+	if len(q.lines) == 0 {
+		q.lines = nil
+	}
+	for _, l := range some {
+		q.bytes -= len(l.line) + lineCost
+	}
+	more, err = len(q.lines) > 0, q.err
+	q.room.Broadcast()
+	q.mu.Unlock()
+	for _, l := range some {
+		line(l.line)
+		if l.position != nil {
+			position = l.position
+		}
+	}
+	return position, more, err
+}
+
+// Position is that of an inlet that can have nothing again.
+func (q *queue) Position() []byte { return nil }
+
+// Kept has nothing to do.
+func (q *queue) Kept() {}
+
+// State is what there is to tell.
+func (q *queue) State() State {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := q.state
+	s.LagBytes, s.LagLines = int64(q.bytes-len(q.lines)*lineCost), int64(len(q.lines))
+	q.state.Notes = nil
+	return s
+}
+
+// end lets everybody go who waits.
+func (q *queue) end() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = true
+	q.room.Broadcast()
+}

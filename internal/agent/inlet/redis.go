@@ -1,0 +1,241 @@
+package inlet
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"levee/internal/agent/follow"
+	"levee/internal/lang/policy"
+)
+
+// Times and bounds of reading a list.
+const (
+	redisWait  = 5 * time.Second // for the server
+	redisPause = 100 * time.Millisecond
+	redisDelay = 30 * time.Second // the longest between two attempts to reach the server
+	maxRange   = 10_000           // elements that are asked for together
+	maxSecret  = 4096             // bytes of a password
+)
+
+// redis reads a list of Redis'. It takes the whole list away under another name (RENAMENX), in one
+// step that loses nothing, whichever end others push to. From that it cuts off what is on the disk
+// (LTRIM), and only then: whoever is killed in between reads again what he had not leased.
+type redis struct {
+	*queue
+	source *policy.Source
+	taken  string // the name under which the list is taken away
+	stop   chan struct{}
+	ended  chan struct{}
+
+	put     int64         // elements that were put into the queue
+	handed  int64         // of these, handed on
+	kept    atomic.Int64  // of these, on the disk
+	changed chan struct{} // kept has
+	waiting atomic.Int64  // elements in Redis
+}
+
+func newRedis(s *policy.Source) *redis {
+	r := &redis{queue: newQueue(), source: s, taken: s.List + ":levee", stop: make(chan struct{}),
+		ended: make(chan struct{}), changed: make(chan struct{}, 1)}
+	if !strings.Contains(s.List, "{") { // the same slot of a cluster
+		r.taken = "{" + s.List + "}:levee"
+	}
+	r.fail(fmt.Errorf("connecting to Redis at %s", s.Path))
+	go r.run()
+	return r
+}
+
+// Poll hands on what has come.
+func (r *redis) Poll(most int64, line func([]byte)) (more bool, err error) {
+	return r.queue.Poll(most, func(b []byte) {
+		r.handed++
+		line(b)
+	})
+}
+
+// Kept lets what was handed on be cut off the list.
+func (r *redis) Kept() {
+	r.kept.Store(r.handed)
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// State is what there is to tell. What is in the queue is in Redis, too.
+func (r *redis) State() State {
+	s := r.queue.State()
+	s.LagLines, s.LagBytes = r.waiting.Load(), 0
+	return s
+}
+
+// Close ends the connection. What was not kept stays in Redis.
+func (r *redis) Close() {
+	close(r.stop)
+	r.end()
+	<-r.ended
+}
+
+// run reads until the end, and reaches the server anew after errors.
+func (r *redis) run() {
+	defer close(r.ended)
+	for delay := redisPause; ; delay = min(2*delay, redisDelay) {
+		reached, err := r.session()
+		select {
+		case <-r.stop:
+			return
+		default:
+		}
+		r.fail(fmt.Errorf("read list %s of Redis at %s: %w; the next attempt is in %s at most",
+			r.source.List, r.source.Path, err, redisDelay))
+		if reached {
+			delay = redisPause
+		}
+		select {
+		case <-r.stop:
+			return
+		case <-time.After(delay):
+		}
+	}
+}
+
+// connect reaches the server.
+func (r *redis) connect() (*respConn, error) {
+	network := "tcp"
+	if filepath.IsAbs(r.source.Path) {
+		network = "unix"
+	}
+	conn, err := net.DialTimeout(network, r.source.Path, redisWait)
+	if err != nil {
+		return nil, err
+	}
+	c := &respConn{c: conn, r: bufio.NewReaderSize(conn, 64<<10), wait: redisWait}
+	if r.source.Password == "" {
+		return c, nil
+	}
+	secret, err := readSecret(r.source.Password)
+	if err == nil {
+		args := []string{"AUTH", secret}
+		if r.source.User != "" {
+			args = []string{"AUTH", r.source.User, secret}
+		}
+		_, err = c.do(args...)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// readSecret is the first line of a file.
+func readSecret(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	if line = bytes.TrimRight(line, "\r"); len(line) == 0 || len(line) > maxSecret {
+		return "", fmt.Errorf("read the password: the first line of %s has none", path)
+	}
+	return string(line), nil
+}
+
+// session reads from one connection until it fails; reached says that the server had answered.
+func (r *redis) session() (reached bool, err error) {
+	c, err := r.connect()
+	if err != nil {
+		return false, err
+	}
+	defer c.c.Close()
+	for {
+		n, err := r.length(c, r.taken)
+		if err == nil && n == 0 {
+			n, err = r.take(c)
+		}
+		if err != nil {
+			return reached, err
+		}
+		more, err := r.length(c, r.source.List)
+		if err != nil {
+			return reached, err
+		}
+		r.waiting.Store(int64(n + more))
+		r.fail(nil)
+		if n > 0 {
+			if err := r.drain(c, n); err != nil {
+				return reached, err
+			}
+			reached = true
+			continue
+		}
+		reached = true
+		select {
+		case <-r.stop:
+			return true, nil
+		case <-time.After(redisPause):
+		}
+	}
+}
+
+func (r *redis) length(c *respConn, key string) (int, error) {
+	v, err := c.do("LLEN", key)
+	n, ok := v.(int64)
+	if err == nil && !ok {
+		err = errors.New("LLEN gave no number")
+	}
+	return int(n), err
+}
+
+// take takes the list away, and says how many elements it has.
+func (r *redis) take(c *respConn) (int, error) {
+	_, err := c.do("RENAMENX", r.source.List, r.taken)
+	var refused redisError
+	if errors.As(err, &refused) && strings.Contains(string(refused), "no such key") {
+		return 0, nil // there is nothing in it
+	}
+	if err != nil {
+		return 0, err
+	}
+	return r.length(c, r.taken)
+}
+
+// drain hands on what was taken away, and cuts off what is kept. Suricata pushes to the head, so
+// that the end is the oldest.
+func (r *redis) drain(c *respConn, n int) error {
+	for n > 0 {
+		some, err := c.elements(follow.MaxLine, func(b []byte) bool {
+			if b = bytes.TrimRight(b, "\r\n"); len(b) == 0 {
+				r.change(func(s *State) { s.TooLong++ })
+				return true
+			}
+			r.put++
+			return r.queue.put(b, nil)
+		}, "LRANGE", r.taken, strconv.Itoa(-min(n, maxRange)), "-1")
+		if err != nil {
+			return err
+		}
+		for r.kept.Load() < r.put {
+			select {
+			case <-r.changed:
+			case <-r.stop:
+				return nil
+			}
+		}
+		if _, err := c.do("LTRIM", r.taken, "0", strconv.Itoa(-some-1)); err != nil {
+			return err
+		}
+		n -= some
+		r.waiting.Add(-int64(some))
+	}
+	return nil
+}

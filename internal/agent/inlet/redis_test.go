@@ -1,0 +1,318 @@
+package inlet
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"levee/internal/agent/follow"
+)
+
+// server is a small Redis: the commands that are used here.
+type server struct {
+	mu     sync.Mutex
+	lists  map[string][]string
+	secret string
+	broken string // what is answered to LRANGE
+	l      net.Listener
+	conns  map[net.Conn]bool
+}
+
+func serve(t *testing.T, path string) *server {
+	t.Helper()
+	s := &server{lists: map[string][]string{}, conns: map[net.Conn]bool{}}
+	s.listen(t, path)
+	return s
+}
+
+func (s *server) listen(t *testing.T, path string) {
+	t.Helper()
+	var err error
+	if s.l, err = net.Listen("unix", path); err != nil {
+		t.Fatal(err)
+	}
+	l := s.l
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.conns[c] = true
+			s.mu.Unlock()
+			go s.talk(c)
+		}
+	}()
+}
+
+// drop ends all connections.
+func (s *server) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.Close()
+	}
+	clear(s.conns)
+}
+
+func (s *server) talk(c net.Conn) {
+	r := bufio.NewReader(c)
+	line := func() string {
+		b, _ := r.ReadString('\n')
+		return strings.TrimRight(b, "\r\n")
+	}
+	in := s.secret == ""
+	for {
+		head := line()
+		if head == "" {
+			c.Close()
+			return
+		}
+		n, _ := strconv.Atoi(head[1:])
+		var args []string
+		for range n {
+			line()
+			args = append(args, line())
+		}
+		if args[0] == "AUTH" {
+			if in = args[len(args)-1] == s.secret; in {
+				fmt.Fprint(c, "+OK\r\n")
+			} else {
+				fmt.Fprint(c, "-WRONGPASS invalid username-password pair or user is disabled.\r\n")
+			}
+			continue
+		}
+		if !in {
+			fmt.Fprint(c, "-NOAUTH Authentication required.\r\n")
+			continue
+		}
+		fmt.Fprint(c, s.answer(args))
+	}
+}
+
+func (s *server) answer(args []string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.lists[args[1]]
+	at := func(i int) int {
+		n, _ := strconv.Atoi(args[i])
+		if n < 0 {
+			n += len(list)
+		}
+		return n
+	}
+	switch args[0] {
+	case "LPUSH":
+		s.lists[args[1]] = append([]string{args[2]}, list...)
+		return ":1\r\n"
+	case "LLEN":
+		return fmt.Sprintf(":%d\r\n", len(list))
+	case "RENAMENX":
+		if len(list) == 0 {
+			return "-ERR no such key\r\n"
+		}
+		if len(s.lists[args[2]]) > 0 {
+			return ":0\r\n"
+		}
+		s.lists[args[2]], s.lists[args[1]] = list, nil
+		return ":1\r\n"
+	case "LRANGE":
+		if s.broken != "" {
+			return s.broken
+		}
+		some := list[max(0, at(2)) : at(3)+1]
+		out := fmt.Sprintf("*%d\r\n", len(some))
+		for _, e := range some {
+			out += fmt.Sprintf("$%d\r\n%s\r\n", len(e), e)
+		}
+		return out
+	case "LTRIM":
+		s.lists[args[1]] = list[max(0, at(2)) : at(3)+1]
+		return "+OK\r\n"
+	}
+	return "-ERR unknown command\r\n"
+}
+
+func (s *server) push(lines ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range lines {
+		s.lists["k"] = append([]string{l}, s.lists["k"]...)
+	}
+}
+
+func (s *server) left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.lists["k"]) + len(s.lists["{k}:levee"])
+}
+
+// TestNoElementIsLostBeforeItIsKept: what was handed on and is not on the disk is had again, over
+// broken connections and a new process; what is kept is gone.
+func TestNoElementIsLostBeforeItIsKept(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir+"/r")
+	of := source(t, dir, `redis "DIR/r" list "k"`)
+	in := open(t, of, Options{})
+	s.push("one", "two", "", strings.Repeat("z", follow.MaxLine+1), "three")
+	var got []string
+	take := func() {
+		for end := time.Now().Add(30 * time.Second); len(got) < 3; {
+			_, err := in.Poll(1<<20, func(b []byte) { got = append(got, string(b)) })
+			if time.Now().After(end) {
+				t.Fatal("waited for nothing", err)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	take() // not kept
+	if len(got) != 3 || s.left() != 5 || in.State().LagLines != 5 {
+		t.Errorf("%q, %d left, %+v", got, s.left(), in.State())
+	}
+	in.Close() // killed
+	if s.left() != 5 {
+		t.Errorf("%d left", s.left())
+	}
+	in = open(t, of, Options{})
+	got = nil
+	take()
+	s.drop() // the connection breaks before it is kept: it is read again
+	await(t, in, &got, func() bool { return s.left() == 0 })
+	if in.State().TooLong < 2 {
+		t.Errorf("%+v", in.State())
+	}
+	// what comes meanwhile is read, whatever end it is pushed to
+	got = nil
+	want := 0
+	for i := range 25 {
+		for j := range 1000 {
+			s.push(fmt.Sprint(i, "-", j))
+			want++
+		}
+		if i%7 == 0 {
+			s.drop()
+		}
+		in.Poll(1<<20, func(b []byte) { got = append(got, string(b)) })
+		in.Kept()
+	}
+	await(t, in, &got, func() bool { return s.left() == 0 })
+	seen := map[string]bool{}
+	for _, g := range got {
+		seen[g] = true
+	}
+	if len(seen) != want {
+		t.Errorf("%d of %d elements", len(seen), want)
+	}
+	in.Close()
+}
+
+func TestAnswersThatAreNone(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir+"/r")
+	in := open(t, source(t, dir, `redis "DIR/r" list "k"`), Options{})
+	defer in.Close()
+	var got []string
+	for _, bad := range []string{"*99999999999999999999\r\n", "*-5\r\n", "$-1\r\n", "*1\r\n$-1\r\n",
+		"*1\r\n$99999999999\r\n", "*1\r\n:1\r\n", "\r\n", strings.Repeat("x", 1<<17), "*1\n",
+		"-ERR no\r\n"} {
+		s.mu.Lock()
+		s.broken = bad
+		s.mu.Unlock()
+		s.push("x")
+		await(t, in, &got, func() bool {
+			_, err := in.Poll(1, func([]byte) {})
+			s.drop()
+			return err != nil && !strings.Contains(err.Error(), "connecting")
+		})
+	}
+	if len(got) != 0 {
+		t.Errorf("%d elements", len(got))
+	}
+	s.mu.Lock()
+	s.broken = ""
+	s.mu.Unlock()
+	await(t, in, &got, func() bool { return s.left() == 0 })
+}
+
+func TestPasswordsOfRedis(t *testing.T) {
+	dir := t.TempDir()
+	s := &server{lists: map[string][]string{}, conns: map[net.Conn]bool{}, secret: "s3cret"}
+	s.listen(t, dir+"/r")
+	in := open(t, source(t, dir, `redis "DIR/r" list "k" user "levee" password "DIR/p"`), Options{})
+	defer in.Close()
+	s.push("x")
+	var got []string
+	says := func(what string) func() bool {
+		return func() bool {
+			_, err := in.Poll(1, func([]byte) {})
+			return err != nil && strings.Contains(err.Error(), what)
+		}
+	}
+	await(t, in, &got, says("no such file"))
+	os.WriteFile(dir+"/p", []byte("\n"), 0o600)
+	await(t, in, &got, says("has none"))
+	os.WriteFile(dir+"/p", []byte("wrong\n"), 0o600)
+	await(t, in, &got, says("WRONGPASS"))
+	os.WriteFile(dir+"/p", []byte("s3cret\nmore\n"), 0o600)
+	await(t, in, &got, func() bool { return len(got) == 1 && s.left() == 0 })
+}
+
+// TestARealRedis is the same with the real one, where it is installed.
+func TestARealRedis(t *testing.T) {
+	bin, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Skip("needs redis-server")
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(bin, "--port", "0", "--unixsocket", dir+"/r", "--dir", dir, "--save", "",
+		"--requirepass", "s3cret")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Kill(); cmd.Wait() }()
+	os.WriteFile(dir+"/p", []byte("s3cret\n"), 0o600)
+	of := source(t, dir, `redis "DIR/r" list "k" password "DIR/p"`)
+	in := open(t, of, Options{})
+	var got []string
+	await(t, in, &got, func() bool {
+		_, err := in.Poll(1, func([]byte) {})
+		return err == nil
+	})
+	conn := dial(t, "unix", dir+"/r")
+	c := &respConn{c: conn, r: bufio.NewReader(conn), wait: time.Minute}
+	if _, err := c.do("AUTH", "s3cret"); err != nil {
+		t.Fatal(err)
+	}
+	const all = 20_000
+	for i := 0; i < all; i += 100 {
+		args := []string{"LPUSH", "k"}
+		if i%200 == 0 {
+			args[0] = "RPUSH"
+		}
+		for j := range 100 {
+			args = append(args, fmt.Sprint(i+j))
+		}
+		if _, err := c.do(args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[string]bool{}
+	await(t, in, &got, func() bool {
+		for _, g := range got {
+			seen[g] = true
+		}
+		got = got[:0]
+		n, _ := c.do("EXISTS", "k", "{k}:levee")
+		return len(seen) == all && n == int64(0)
+	})
+	in.Close()
+}

@@ -1,0 +1,203 @@
+package inlet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/agent/follow"
+)
+
+// maxPeers is how many connections a socket has at most.
+const maxPeers = 64
+
+// socketMode lets the owner and the group of the agent write.
+const socketMode = 0o660
+
+// socket listens at a path, where other programs write records: each ends with a newline, or is a
+// datagram.
+type socket struct {
+	*queue
+	path  string
+	made  os.FileInfo // what stands at the path
+	close func() error
+	done  sync.WaitGroup
+
+	peersMu sync.Mutex
+	peers   map[net.Conn]bool // nil once it is closed
+}
+
+// listen makes the socket, in the place of one that nobody listens at any more.
+func listen(path string, dgram bool) (Inlet, error) {
+	s := &socket{queue: newQueue(), path: path, peers: map[net.Conn]bool{}}
+	network := "unix"
+	if dgram {
+		network = "unixgram"
+	}
+	if err := clearPlace(network, path); err != nil {
+		return nil, err
+	}
+	if err := s.bind(network); err != nil {
+		return nil, fmt.Errorf("listen at %s: %w", path, err)
+	}
+	err := os.Chmod(path, socketMode)
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("listen at %s: %w", path, err)
+	}
+	if s.made, err = os.Lstat(path); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("listen at %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func (s *socket) bind(network string) error {
+	if network == "unixgram" {
+		c, err := net.ListenUnixgram(network, &net.UnixAddr{Name: s.path, Net: network})
+		if err != nil {
+			return err
+		}
+		s.close = c.Close
+		s.done.Go(func() { s.datagrams(c) })
+		return nil
+	}
+	l, err := net.ListenUnix(network, &net.UnixAddr{Name: s.path, Net: network})
+	if err != nil {
+		return err
+	}
+	l.SetUnlinkOnClose(false) // by name, whoever has it now
+	s.close = l.Close
+	s.done.Go(func() { s.accept(l) })
+	return nil
+}
+
+// clearPlace removes a socket at which nobody listens. What is no socket, or somebody's, stays.
+func clearPlace(network, path string) error {
+	st, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if st.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there already, and is no socket: remove it, or name another "+
+			"path", path)
+	}
+	c, err := net.DialTimeout(network, path, time.Second)
+	if err == nil {
+		c.Close()
+		return fmt.Errorf("another program listens at %s: end it, or name another path", path)
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("another program seems to listen at %s: %w", path, err)
+	}
+	return os.Remove(path)
+}
+
+// accept takes connections.
+func (s *socket) accept(l *net.UnixListener) {
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // too many files: whoever is connected goes on
+			s.fail(fmt.Errorf("accept a connection at %s: %w", s.path, err))
+			time.Sleep(time.Second)
+			continue
+		}
+		if !s.enter(c) {
+			s.note(fmt.Sprintf("%s: a connection is refused: there are %d already", s.path,
+				maxPeers))
+			c.Close()
+			continue
+		}
+		s.fail(nil)
+		s.done.Go(func() {
+			s.records(c)
+			s.leave(c)
+		})
+	}
+}
+
+func (s *socket) enter(c net.Conn) bool {
+	s.peersMu.Lock()
+	defer s.peersMu.Unlock()
+	if s.peers == nil || len(s.peers) >= maxPeers {
+		return false
+	}
+	s.peers[c] = true
+	n := len(s.peers)
+	s.change(func(st *State) { st.Peers = n })
+	return true
+}
+
+func (s *socket) leave(c net.Conn) {
+	c.Close()
+	s.peersMu.Lock()
+	defer s.peersMu.Unlock()
+	delete(s.peers, c)
+	n := len(s.peers)
+	s.change(func(st *State) { st.Peers = n })
+}
+
+// records reads the lines of one peer.
+func (s *socket) records(c net.Conn) {
+	err := readLines(c, func() { s.change(func(st *State) { st.TooLong++ }) },
+		func(line []byte) bool { return s.put(line, nil) })
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		s.note(fmt.Sprintf("%s: a connection ended: %v", s.path, err))
+	}
+}
+
+// datagrams reads datagrams, each a record, or several with newlines between.
+func (s *socket) datagrams(c *net.UnixConn) {
+	_ = c.SetReadBuffer(queueBytes) // what the kernel allows
+	b := make([]byte, follow.MaxLine+1)
+	for {
+		n, _, err := c.ReadFromUnix(b)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			s.fail(fmt.Errorf("read at %s: %w", s.path, err))
+			time.Sleep(time.Second)
+			continue
+		}
+		s.fail(nil)
+		if n > follow.MaxLine {
+			s.change(func(st *State) { st.TooLong++ })
+			continue
+		}
+		for line := range bytes.SplitSeq(bytes.TrimRight(b[:n], "\r\n\x00"), []byte("\n")) {
+			if len(line) > 0 && !s.put(line, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Close ends all connections, and removes the socket if it is still this one.
+func (s *socket) Close() {
+	s.end()
+	s.close()
+	s.peersMu.Lock()
+	for c := range s.peers {
+		c.Close()
+	}
+	s.peers = nil
+	s.peersMu.Unlock()
+	s.done.Wait()
+	if now, err := os.Lstat(s.path); err == nil && s.made != nil && os.SameFile(now, s.made) {
+		_ = os.Remove(s.path)
+	}
+}

@@ -1,0 +1,253 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"slices"
+	"time"
+
+	"levee/internal/agent/api"
+	"levee/internal/agent/ledger"
+	"levee/internal/agent/live"
+	"levee/internal/dataplane"
+	"levee/internal/lang/policy"
+)
+
+// originOf is the origin of what a caller of the API leases. No source can have the name of a
+// token's, as these have no colon.
+func originOf(c api.Caller) string {
+	if c.Role == api.Admin && c.From == "unix" {
+		return policy.CommandOrigin
+	}
+	return "api:" + c.Name
+}
+
+// leaseSet is the dynamic set of addresses of a name, of the policies that are followed.
+func (a *Agent) leaseSet(name string) (*policy.Set, error) {
+	for _, p := range a.policies {
+		for _, s := range p.Sets {
+			switch {
+			case s.Name != name || s.Kind != policy.Dynamic:
+			case s.Type != policy.Addresses:
+				return nil, api.Refuse(http.StatusConflict, "set %s holds %s, which cannot be "+
+					"leased by origin: add them with levee set add", name, s.Type)
+			default:
+				return s, nil
+			}
+		}
+	}
+	return nil, noSet(name)
+}
+
+func noSet(name string) error {
+	return api.Refuse(http.StatusNotFound, "no policy in force has a dynamic set %.60q: GET "+
+		"/api/v1/sets lists them", name)
+}
+
+// lease puts entries into a set under an origin, all or none. lasts is 0 for the set's own lease,
+// and less for one until it is withdrawn.
+func (a *Agent) lease(ctx context.Context, name string, prefixes []netip.Prefix, origin string,
+	lasts time.Duration) error {
+	set, err := a.leaseSet(name)
+	if err != nil {
+		return err
+	}
+	if lasts == 0 {
+		lasts = set.Lease
+	}
+	keep := a.keeper(ctx)
+	now := time.Now()
+	var leases []ledger.Lease
+	entries := map[string][]dataplane.SetEntry{}
+	for _, p := range prefixes {
+		if why := keep.Refuses(p); why != "" {
+			return api.Refuse(http.StatusUnprocessableEntity, "%s may be no entry: %s; nothing "+
+				"was added", text(p), why)
+		}
+		l := ledger.Lease{Set: name, Prefix: p, Origin: origin, Since: now}
+		e := dataplane.SetEntry{Prefix: p, Lease: dataplane.Forever}
+		if lasts > 0 {
+			l.Until, e.Lease = now.Add(lasts), lasts
+		}
+		leases = append(leases, l)
+		entries[name] = append(entries[name], e)
+	}
+	fresh, err := a.fresh(leases)
+	if err != nil {
+		return err
+	}
+	err = a.ledger.Record(append(leases, a.found(ctx, entries, now)...), nil)
+	if errors.Is(err, ledger.ErrFull) {
+		return api.Refuse(http.StatusInsufficientStorage, "%v: withdraw what is no longer needed",
+			err)
+	}
+	if err != nil {
+		return err
+	}
+	untilNow(entries[name], now)
+	_, left, err := a.opts.Kernel.Raise(ctx, name, entries[name])
+	if err == nil && left == 0 {
+		return nil
+	}
+	if errors.Is(err, dataplane.ErrNoSet) {
+		err = noSet(name)
+	} else if err == nil {
+		err = api.Refuse(http.StatusConflict, "set %s is full, %d entries have no room: raise max "+
+			"in the policy; nothing was added", name, left)
+	}
+	_, undone := a.withdraw(ctx, func(l ledger.Lease) bool {
+		return l.Set == name && l.Origin == origin && fresh[l.Prefix]
+	})
+	return errors.Join(err, undone)
+}
+
+// fresh are the prefixes of leases that are not in the ledger.
+func (a *Agent) fresh(leases []ledger.Lease) (map[netip.Prefix]bool, error) {
+	out := map[netip.Prefix]bool{}
+	for i := range leases {
+		l := &leases[i]
+		of, err := a.ledger.Entry(l.Set, l.Prefix)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(of, func(o ledger.Lease) bool { return o.Origin == l.Origin }) {
+			out[l.Prefix] = true
+		}
+	}
+	return out, nil
+}
+
+// AddInput are entries that are leased.
+type AddInput struct {
+	Body struct {
+		Set     string   `json:"set" minLength:"1" maxLength:"255" doc:"A dynamic set of addresses."`
+		Entries []string `json:"entries" minItems:"1" maxItems:"10000" doc:"Addresses or prefixes."`
+		Lease   string   `json:"lease,omitempty" maxLength:"32" doc:"10m, 12h, 7d, or forever; without it the set's own."`
+		Origin  string   `json:"origin,omitempty" maxLength:"32" doc:"Whose leases they are. Only at the agent's socket."`
+	}
+}
+
+// Added is what was leased.
+type Added struct {
+	Leased int    `json:"leased" doc:"Entries, those that were leased before among them."`
+	Origin string `json:"origin" doc:"Whose leases they are: of the token, or command."`
+}
+
+func (a *Agent) add(ctx context.Context, in *AddInput) (*Added, error) {
+	origin := originOf(api.CallerOf(ctx))
+	if named := in.Body.Origin; named != "" {
+		if origin != policy.CommandOrigin {
+			return nil, api.Refuse(http.StatusUnprocessableEntity,
+				"body.origin: a token's leases are its own")
+		}
+		if err := checkOrigin(named); err != nil {
+			return nil, err
+		}
+		origin = named
+	}
+	return a.addAs(ctx, in.Body.Set, in.Body.Entries, in.Body.Lease, origin)
+}
+
+// originName is what an origin may be called that a command names: as sources are.
+var originName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,32}$`)
+
+func checkOrigin(name string) error {
+	if !originName.MatchString(name) {
+		return api.Refuse(http.StatusUnprocessableEntity, "%.40q is no name of an origin: it has "+
+			"1 to 32 letters, digits, -, _ and .", name)
+	}
+	return nil
+}
+
+// LeaseOnce leases entries where no agent runs, as a running one does. It returns how many.
+func LeaseOnce(ctx context.Context, l *ledger.Ledger, o Options, in *AddInput) (int, error) {
+	a := &Agent{opts: o, ledger: l, told: map[string]time.Time{}}
+	origin := policy.CommandOrigin
+	if in.Body.Origin != "" {
+		origin = in.Body.Origin
+	}
+	if err := checkOrigin(origin); err != nil {
+		return 0, err
+	}
+	f, err := newFilter("", "", in.Body.Entries)
+	if err != nil {
+		return 0, err
+	}
+	lasts, err := parseLease(in.Body.Lease)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := o.InForce(ctx); err != nil {
+		return 0, err
+	}
+	if a.policies, err = o.Policies(ctx); err != nil {
+		return 0, err
+	}
+	return len(f.Entries), a.lease(ctx, in.Body.Set, f.Entries, origin, lasts)
+}
+
+func (a *Agent) addTo(ctx context.Context, set string, words []string, lease string) (*Added,
+	error) {
+	return a.addAs(ctx, set, words, lease, originOf(api.CallerOf(ctx)))
+}
+
+func (a *Agent) addAs(ctx context.Context, set string, words []string, lease, origin string) (
+	*Added, error) {
+	f, err := newFilter("", "", words)
+	if err != nil {
+		return nil, err
+	}
+	lasts, err := parseLease(lease)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(f.Entries, netip.Prefix.Compare)
+	f.Entries = slices.Compact(f.Entries)
+	out := &Added{Leased: len(f.Entries), Origin: origin}
+	err = a.do(ctx, func() error {
+		if err := a.lease(ctx, set, f.Entries, out.Origin, lasts); err != nil {
+			return err
+		}
+		e := live.Event{Kind: live.Leased, Set: set, Origin: out.Origin, Count: out.Leased,
+			Text: fmt.Sprintf("%s leased to %s by %s", entryCount(out.Leased), set, out.Origin)}
+		if out.Leased == 1 {
+			e.Entry = text(f.Entries[0])
+		}
+		a.live.Publish(e)
+		a.opts.Log("%s", e.Text)
+		return nil
+	})
+	return out, err
+}
+
+// parseLease reads a lease as the API has it; less than 0 is until withdrawn.
+func parseLease(s string) (time.Duration, error) {
+	switch s {
+	case "":
+		return 0, nil
+	case "forever":
+		return -1, nil
+	}
+	d, err := policy.ParseLease(s)
+	if err != nil {
+		return 0, api.Refuse(http.StatusUnprocessableEntity, "body.lease: %v", err)
+	}
+	return d, nil
+}
+
+func entryCount(n int) string {
+	if n == 1 {
+		return "1 entry"
+	}
+	return fmt.Sprintf("%d entries", n)
+}
+
+// tellRepaired tells of entries that the kernel had lost.
+func (a *Agent) tellRepaired(st *SetStatus) {
+	a.live.Publish(live.Event{Kind: live.Repaired, Set: st.Name, Count: st.Repaired,
+		Text: entryCount(st.Repaired) + " that the kernel lacked: there again"})
+}

@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"levee/internal/agent/ledger"
+	"levee/internal/dataplane"
+)
+
+// ends is a kernel that takes its time, and notes when leases end there.
+type ends struct {
+	fake
+	pause time.Duration
+	at    map[netip.Prefix]time.Time
+}
+
+func (k *ends) Raise(_ context.Context, _ string, entries []dataplane.SetEntry) (int, int, error) {
+	now := time.Now()
+	time.Sleep(k.pause)
+	for _, e := range entries {
+		k.at[e.Prefix] = now.Add(e.Lease)
+	}
+	return 0, 0, nil
+}
+
+// TestLeasesEndInTheKernelWhenTheyEndInTheLedger: the time that a slow disk or a long comparison
+// took was given to entries besides. What ends half a second later than the ledger says counts as
+// leased by somebody else, so that a withdrawal left it in the kernel.
+func TestLeasesEndInTheKernelWhenTheyEndInTheLedger(t *testing.T) {
+	dir := t.TempDir()
+	k := &ends{at: map[netip.Prefix]time.Time{}}
+	a := start(t, dir, k, one)
+	a.opts.Others = func(context.Context) (map[netip.Addr]string, error) {
+		time.Sleep(600 * time.Millisecond) // as a disk may
+		return nil, nil
+	}
+	check := func(when string) {
+		t.Helper()
+		n, late := 0, time.Duration(0)
+		if err := a.ledger.Each(func(l ledger.Lease) bool {
+			n++
+			late = max(late, k.at[l.Prefix].Sub(l.Until).Abs())
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if n != len(k.at) || late > 400*time.Millisecond {
+			t.Errorf("%s: %d leases of %d differ by up to %v", when, n, len(k.at), late)
+		}
+	}
+	write(t, dir+"/eve.json", "198.51.100.1")
+	a.poll(t.Context())
+	check("an event")
+
+	k.pause = 300 * time.Millisecond
+	until := time.Now().Add(time.Hour)
+	var many []ledger.Lease
+	for i := range 3 * atOnce {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}), 32)
+		many = append(many, ledger.Lease{Set: "s", Prefix: p, Origin: "ids", Since: until,
+			Until: until})
+	}
+	if err := a.ledger.Record(many, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.compare(t.Context())
+	check("a comparison")
+}
+
+// TestAnAlarmThatGoesOnIsOne: a full ledger alarmed with each batch of events, ten times a second,
+// until the status had no room for others.
+func TestAnAlarmThatGoesOnIsOne(t *testing.T) {
+	a := start(t, t.TempDir(), &fake{}, one)
+	logged := 0
+	a.opts.Log = func(string, ...any) { logged++ }
+	for range 100 {
+		a.alarm("the ledger is full: new leases are not taken")
+	}
+	if n := len(a.current().Alarms); n != 1 || logged != 1 {
+		t.Errorf("%d alarms, %d lines", n, logged)
+	}
+	if lag := a.current().Sources[0].LagSeconds; lag > 60 { // since the year 1
+		t.Errorf("a source that was not read yet lags by %v s", lag)
+	}
+}

@@ -1,0 +1,149 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// Change gives one origin in one set exactly these leases, also where they end sooner than those
+// that it has, takes out what is gone, and notes positions, all or nothing, on the disk when it
+// returns. Since of a lease that was there stays.
+func (l *Ledger) Change(set, origin string, leases []Lease, gone []netip.Prefix,
+	positions map[string][]byte) error {
+	return l.update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketLeases)
+		s, err := l.number(tx, sets, set)
+		if err != nil {
+			return err
+		}
+		o, err := l.number(tx, origins, origin)
+		if err != nil {
+			return err
+		}
+		key := func(p netip.Prefix) []byte {
+			return binary.BigEndian.AppendUint16(entryKey(s, p), o)
+		}
+		for _, p := range gone { // first: they make room
+			k := key(p)
+			if b.Get(k) == nil {
+				continue
+			}
+			if err := b.Delete(k); err != nil {
+				return err
+			}
+			l.leases--
+		}
+		for i := range leases {
+			of := &leases[i]
+			k := key(of.Prefix)
+			since := of.Since
+			if v := b.Get(k); v != nil {
+				old, err := l.decode(k, v)
+				if err != nil {
+					return err
+				}
+				since = old.Since
+			} else if l.leases >= MaxLeases {
+				return ErrFull
+			} else {
+				l.leases++
+			}
+			if err := b.Put(k, value(k, since, of.Until)); err != nil {
+				return err
+			}
+		}
+		return notePositions(tx, positions)
+	})
+}
+
+// value is what stands in the file under a key.
+func value(k []byte, since, until time.Time) []byte {
+	v := binary.BigEndian.AppendUint64(make([]byte, 0, valueBytes), uint64(since.UnixMilli()))
+	ms := uint64(0)
+	if !until.IsZero() {
+		ms = uint64(until.UnixMilli())
+	}
+	v = binary.BigEndian.AppendUint64(v, ms)
+	return binary.BigEndian.AppendUint32(v, sum(k, v))
+}
+
+func notePositions(tx *bbolt.Tx, positions map[string][]byte) error {
+	for name, p := range positions {
+		if err := tx.Bucket(bucketPositions).Put([]byte(name), p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// update is one transaction; after an error all is as before.
+func (l *Ledger) update(do func(*bbolt.Tx) error) error {
+	before := l.leases
+	known := [2]int{len(l.words[0]), len(l.words[1])}
+	err := l.db.Update(do)
+	if err != nil {
+		l.leases = before
+		for kind, n := range known { // names that were not written
+			for _, name := range l.words[kind][n:] {
+				delete(l.names[kind], name)
+			}
+			l.words[kind] = l.words[kind][:n]
+		}
+		return fmt.Errorf("write the ledger: %w", err)
+	}
+	return nil
+}
+
+// Of are the ends of an origin's leases in a set; zero: until withdrawn.
+func (l *Ledger) Of(set, origin string) (map[netip.Prefix]time.Time, error) {
+	out := map[netip.Prefix]time.Time{}
+	s, known := l.names[sets][set]
+	o, also := l.names[origins][origin]
+	if !known || !also {
+		return out, nil
+	}
+	start := binary.BigEndian.AppendUint16(nil, s)
+	err := l.db.View(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(bucketLeases).Cursor()
+		for k, v := c.Seek(start); len(k) == keyBytes && string(k[:2]) == string(start); k,
+			v = c.Next() {
+			if binary.BigEndian.Uint16(k[entryBytes:]) != o {
+				continue
+			}
+			lease, err := l.decode(k, v)
+			if err != nil {
+				return err
+			}
+			out[lease.Prefix] = lease.Until
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Entries visits the leases of entries, in their order, with the number of the entry.
+func (l *Ledger) Entries(set string, entries []netip.Prefix, visit func(int, Lease)) error {
+	n, known := l.names[sets][set]
+	if !known {
+		return nil
+	}
+	return l.db.View(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(bucketLeases).Cursor()
+		for i, p := range entries {
+			start := entryKey(n, p)
+			for k, v := c.Seek(start); len(k) == keyBytes &&
+				string(k[:entryBytes]) == string(start); k, v = c.Next() {
+				lease, err := l.decode(k, v)
+				if err != nil {
+					return err
+				}
+				visit(i, lease)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,374 @@
+// Package ledger keeps who has leased which entry of which set, and until when, on the disk.
+//
+// In go leases by set, prefix and origin, and the places up to which files were read; both are
+// written in one transaction, so that a process that is killed has neither lost an event nor
+// applied one twice. Out come the leases that live. It knows no kernel and no policy, and is used
+// by one goroutine.
+package ledger
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"math"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"syscall"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// Lease is the claim of one origin on an entry.
+type Lease struct {
+	Set    string
+	Prefix netip.Prefix
+	Origin string
+	Since  time.Time
+	Until  time.Time // zero: until withdrawn
+}
+
+// Ended tells whether the lease has ended.
+func (l *Lease) Ended(now time.Time) bool { return !l.Until.IsZero() && !now.Before(l.Until) }
+
+// ErrBusy is a ledger that another process has open.
+var ErrBusy = errors.New("another process has the ledger open")
+
+// ErrFull is wrapped where the ledger has no room for more leases.
+var ErrFull = errors.New("the ledger is full")
+
+// MaxLeases is how many leases a ledger holds, about 90 bytes each.
+const MaxLeases = 4 << 20
+
+// Ledger is open until Close.
+type Ledger struct {
+	db     *bbolt.DB
+	path   string
+	leases int
+	// Damaged is where a damaged file was put aside when the ledger was opened, "" if none was
+	Damaged string
+	Reason  error // what was wrong with it
+	names   [2]map[string]uint16
+	words   [2][]string
+}
+
+// Kinds of names.
+const (
+	sets = iota
+	origins
+)
+
+var (
+	bucketNames     = [2][]byte{[]byte("sets"), []byte("origins")}
+	bucketLeases    = []byte("leases")
+	bucketPositions = []byte("positions")
+	allBuckets      = [][]byte{bucketNames[0], bucketNames[1], bucketLeases, bucketPositions}
+)
+
+// A key is set 2, family 1, address 16, bits 1, origin 2 bytes; a value since 8, until 8, in ms
+// since 1970, and CRC-32C of key and these 4. All numbers are big-endian.
+const (
+	entryBytes = 20
+	keyBytes   = entryBytes + 2
+	valueBytes = 20
+	fileMode   = 0o600
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Wait is how long whoever opens a ledger waits for a command that has it open: those are short.
+const Wait = 10 * time.Second
+
+// Open opens the ledger at path, or makes it, and waits at most wait while another process has it
+// open. A file that is damaged is put aside under another name, and an empty ledger takes its
+// place; Damaged and Reason say so.
+func Open(path string, wait time.Duration) (*Ledger, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the ledger: %w", err)
+	}
+	l, err := open(path, wait)
+	if err == nil || errors.Is(err, ErrBusy) || refused(err) {
+		return l, err
+	}
+	if _, missing := os.Stat(path); missing != nil {
+		return nil, err
+	}
+	aside := fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000"))
+	if rename := os.Rename(path, aside); rename != nil {
+		return nil, fmt.Errorf("put the damaged ledger aside: %w (%w)", rename, err)
+	}
+	l, again := open(path, wait)
+	if again != nil {
+		return nil, again
+	}
+	l.Damaged, l.Reason = aside, err
+	return l, nil
+}
+
+// refused tells whether the machine would not open a file, whatever it holds.
+func refused(err error) bool {
+	return slices.ContainsFunc([]error{fs.ErrPermission, syscall.ENOSPC, syscall.EDQUOT,
+		syscall.EROFS, syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE},
+		func(of error) bool { return errors.Is(err, of) })
+}
+
+func open(path string, wait time.Duration) (l *Ledger, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { // bbolt panics at pages that are none
+		if r := recover(); r != nil {
+			err = fmt.Errorf("read the ledger: %v", r)
+		}
+		if err != nil && l != nil {
+			l.abandon()
+			l = nil
+		}
+	}()
+	db, err := bbolt.Open(path, fileMode, &bbolt.Options{Timeout: max(wait, time.Millisecond),
+		FreelistType: bbolt.FreelistMapType})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return nil, fmt.Errorf("%w: %s", ErrBusy, path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the ledger %s: %w", path, err)
+	}
+	l = &Ledger{db: db, path: path}
+	for kind := range l.names {
+		l.names[kind] = map[string]uint16{}
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range allBuckets {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = l.verify()
+	}
+	return l, err
+}
+
+// abandon closes what may be damaged.
+func (l *Ledger) abandon() {
+	defer func() { _ = recover() }()
+	_ = l.db.Close()
+}
+
+// verify reads all of it once.
+func (l *Ledger) verify() error {
+	return l.db.View(func(tx *bbolt.Tx) error {
+		for kind, name := range bucketNames {
+			err := tx.Bucket(name).ForEach(func(k, v []byte) error {
+				if len(k) != 2 || int(binary.BigEndian.Uint16(k)) != len(l.words[kind]) {
+					return errors.New("a name has no number")
+				}
+				l.names[kind][string(v)] = uint16(len(l.words[kind]))
+				l.words[kind] = append(l.words[kind], string(v))
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return tx.Bucket(bucketLeases).ForEach(func(k, v []byte) error {
+			if _, err := l.decode(k, v); err != nil {
+				return err
+			}
+			l.leases++
+			return nil
+		})
+	})
+}
+
+// Close ends the use of the file.
+func (l *Ledger) Close() error { return l.db.Close() }
+
+// Leases is how many there are, with those that have ended and were not swept yet.
+func (l *Ledger) Leases() int { return l.leases }
+
+// Bytes is the size of the file.
+func (l *Ledger) Bytes() (n int64) {
+	_ = l.db.View(func(tx *bbolt.Tx) error { n = tx.Size(); return nil })
+	return n
+}
+
+func sum(k, v []byte) uint32 {
+	return crc32.Update(crc32.Checksum(k, castagnoli), castagnoli, v)
+}
+
+func (l *Ledger) decode(k, v []byte) (out Lease, err error) {
+	if len(k) != keyBytes || len(v) != valueBytes ||
+		sum(k, v[:16]) != binary.BigEndian.Uint32(v[16:]) {
+		return out, fmt.Errorf("a lease is damaged (%x %x)", k, v)
+	}
+	set, origin := binary.BigEndian.Uint16(k), binary.BigEndian.Uint16(k[entryBytes:])
+	if int(set) >= len(l.words[sets]) || int(origin) >= len(l.words[origins]) {
+		return out, fmt.Errorf("a lease is of a set or an origin that there is not (%x)", k)
+	}
+	a := netip.AddrFrom16([16]byte(k[3:19]))
+	if k[2] == 4 {
+		a = a.Unmap()
+	}
+	out = Lease{Set: l.words[sets][set], Prefix: netip.PrefixFrom(a, int(k[19])),
+		Origin: l.words[origins][origin], Since: at(v), Until: at(v[8:])}
+	if !out.Prefix.IsValid() {
+		return out, fmt.Errorf("a lease is of no prefix (%x)", k)
+	}
+	return out, nil
+}
+
+func at(b []byte) time.Time {
+	if ms := binary.BigEndian.Uint64(b); ms != 0 {
+		return time.UnixMilli(int64(ms))
+	}
+	return time.Time{}
+}
+
+// number is the number of a name, which is given one if it has none.
+func (l *Ledger) number(tx *bbolt.Tx, kind int, name string) (uint16, error) {
+	if n, ok := l.names[kind][name]; ok {
+		return n, nil
+	}
+	n := len(l.words[kind])
+	if n > math.MaxUint16 {
+		return 0, fmt.Errorf("%w: too many names", ErrFull)
+	}
+	key := binary.BigEndian.AppendUint16(nil, uint16(n))
+	if err := tx.Bucket(bucketNames[kind]).Put(key, []byte(name)); err != nil {
+		return 0, err
+	}
+	l.names[kind][name] = uint16(n)
+	l.words[kind] = append(l.words[kind], name)
+	return uint16(n), nil
+}
+
+func entryKey(set uint16, p netip.Prefix) []byte {
+	k := make([]byte, 0, keyBytes)
+	k = binary.BigEndian.AppendUint16(k, set)
+	family := byte(6)
+	if p.Addr().Is4() {
+		family = 4
+	}
+	a := p.Addr().As16()
+	return append(append(append(k, family), a[:]...), byte(p.Bits()))
+}
+
+// Record adds leases, or renews them, and notes positions, all or nothing, on the disk when it
+// returns. A renewal never ends sooner than what it renews.
+func (l *Ledger) Record(leases []Lease, positions map[string][]byte) error {
+	return l.update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketLeases)
+		for i := range leases {
+			if err := l.record(tx, b, &leases[i]); err != nil {
+				return err
+			}
+		}
+		return notePositions(tx, positions)
+	})
+}
+
+func (l *Ledger) record(tx *bbolt.Tx, b *bbolt.Bucket, of *Lease) error {
+	set, err := l.number(tx, sets, of.Set)
+	if err != nil {
+		return err
+	}
+	origin, err := l.number(tx, origins, of.Origin)
+	if err != nil {
+		return err
+	}
+	k := binary.BigEndian.AppendUint16(entryKey(set, of.Prefix), origin)
+	since, until := of.Since, of.Until
+	if v := b.Get(k); v != nil {
+		old, err := l.decode(k, v)
+		if err != nil {
+			return err
+		}
+		since = old.Since
+		if !until.IsZero() && (old.Until.IsZero() || old.Until.After(until)) {
+			until = old.Until
+		}
+	} else if l.leases >= MaxLeases {
+		return ErrFull
+	} else {
+		l.leases++
+	}
+	return b.Put(k, value(k, since, until))
+}
+
+// Position is what was noted last under a name, nil if nothing was.
+func (l *Ledger) Position(name string) (out []byte) {
+	_ = l.db.View(func(tx *bbolt.Tx) error {
+		if v := tx.Bucket(bucketPositions).Get([]byte(name)); v != nil {
+			out = append([]byte{}, v...)
+		}
+		return nil
+	})
+	return out
+}
+
+// Each visits all leases, those of one entry behind each other, until visit returns false. It
+// changes nothing meanwhile.
+func (l *Ledger) Each(visit func(Lease) bool) error {
+	return l.db.View(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(bucketLeases).Cursor()
+		for k, v := c.First(); k != nil; k, v = c.Next() {
+			lease, err := l.decode(k, v)
+			if err != nil {
+				return err
+			}
+			if !visit(lease) {
+				return nil
+			}
+		}
+		return nil
+	})
+}
+
+// Entry are the leases of one entry.
+func (l *Ledger) Entry(set string, p netip.Prefix) (out []Lease, err error) {
+	err = l.Entries(set, []netip.Prefix{p}, func(_ int, of Lease) { out = append(out, of) })
+	return out, err
+}
+
+// swept is how many leases one transaction removes.
+const swept = 50_000
+
+// Remove takes out the leases for which gone says so, and returns them.
+func (l *Ledger) Remove(gone func(Lease) bool) (out []Lease, err error) {
+	var keys [][]byte
+	err = l.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketLeases).ForEach(func(k, v []byte) error {
+			lease, err := l.decode(k, v)
+			if err == nil && gone(lease) {
+				keys = append(keys, append([]byte{}, k...))
+				out = append(out, lease)
+			}
+			return err
+		})
+	})
+	for done := 0; err == nil && done < len(keys); done += swept {
+		some := keys[done:min(len(keys), done+swept)]
+		err = l.db.Update(func(tx *bbolt.Tx) error {
+			for _, k := range some {
+				if err := tx.Bucket(bucketLeases).Delete(k); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err == nil {
+			l.leases -= len(some)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take leases out of the ledger: %w", err)
+	}
+	return out, nil
+}

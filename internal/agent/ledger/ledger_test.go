@@ -1,0 +1,159 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func lease(i int, origin string, until time.Time) Lease {
+	a := netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)})
+	return Lease{Set: "abusers", Prefix: netip.PrefixFrom(a, 32), Origin: origin,
+		Since: time.UnixMilli(1000), Until: until}
+}
+
+func all(t *testing.T, l *Ledger) (out []string) {
+	t.Helper()
+	if err := l.Each(func(l Lease) bool {
+		out = append(out, fmt.Sprint(l.Set, " ", l.Prefix, " ", l.Origin, " ", l.Until.UnixMilli()))
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestLeasesOutliveAProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.db")
+	l, err := Open(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path, 0); !errors.Is(err, ErrBusy) {
+		t.Errorf("opened twice: %v", err)
+	}
+	end := time.UnixMilli(1 << 40)
+	later := end.Add(time.Hour)
+	six := lease(0, "ids", end)
+	six.Prefix = netip.MustParsePrefix("2001:db8::/64")
+	if err := l.Record([]Lease{lease(1, "ids", end), lease(1, "feed", later), lease(2, "ids",
+		time.Time{}), six}, map[string][]byte{"ids": []byte("7")}); err != nil {
+		t.Fatal(err)
+	}
+	// sooner changes nothing, later does
+	if err := l.Record([]Lease{lease(1, "feed", end), lease(1, "ids", later), lease(2, "ids", end)},
+		nil); err != nil {
+		t.Fatal(err)
+	}
+	want := all(t, l)
+	if len(want) != 4 || l.Leases() != 4 {
+		t.Fatalf("%d leases: %q", l.Leases(), want)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = Open(path, 0); err != nil || l.Damaged != "" {
+		t.Fatal(err, l.Reason)
+	}
+	defer l.Close()
+	if got := all(t, l); fmt.Sprint(got) != fmt.Sprint(want) || l.Leases() != 4 {
+		t.Errorf("%q, was %q", got, want)
+	}
+	if string(l.Position("ids")) != "7" || l.Position("other") != nil {
+		t.Error("the position is lost")
+	}
+	entry, err := l.Entry("abusers", lease(1, "", end).Prefix)
+	if err != nil || len(entry) != 2 || !entry[0].Until.Equal(later) {
+		t.Errorf("%v %v", entry, err)
+	}
+	gone, err := l.Remove(func(of Lease) bool { return of.Origin == "feed" })
+	if err != nil || len(gone) != 1 || l.Leases() != 3 || len(all(t, l)) != 3 {
+		t.Errorf("%v %v, %d are left", gone, err, l.Leases())
+	}
+}
+
+// TestADamagedLedgerIsSetAside spoils each part of a file: what is opened then either has every
+// lease or says that the file was damaged, and keeps it.
+func TestADamagedLedgerIsSetAside(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "agent.db")
+	l, err := Open(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var leases []Lease
+	for i := range 2000 {
+		leases = append(leases, lease(i, "ids", time.UnixMilli(1<<40)))
+	}
+	if err := l.Record(leases, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	aside := 0
+	check := func(text []byte, what string) {
+		t.Helper()
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := Open(path, 0)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		defer l.Close()
+		switch {
+		case l.Damaged == "" && l.Leases() != 2000 && len(text) > 0:
+			t.Errorf("%s: %d leases, and nothing is said", what, l.Leases())
+		case l.Damaged != "":
+			aside++
+			kept, err := os.ReadFile(l.Damaged)
+			if err != nil || len(kept) < len(text) || l.Leases() != 0 || l.Reason == nil {
+				t.Errorf("%s: it is not kept: %v", what, err)
+			}
+			os.Remove(l.Damaged)
+		}
+	}
+	for at := 0; at < len(whole); at += len(whole)/60 + 13 {
+		spoilt := append([]byte{}, whole...)
+		for i := at; i < min(at+64, len(spoilt)); i++ {
+			spoilt[i] ^= 0x5a
+		}
+		check(spoilt, fmt.Sprint("64 bytes at ", at))
+	}
+	check(whole[:len(whole)/2], "half a file")
+	check(whole[:100], "100 bytes")
+	check([]byte("this is another file"), "another file")
+	if aside < 10 {
+		t.Errorf("only %d files were found damaged", aside)
+	}
+}
+
+// TestACommandHoldsUpNobody: whoever opens the ledger while a command has it open waits for that.
+func TestACommandHoldsUpNobody(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.db")
+	command, err := Open(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		closed <- command.Close()
+	}()
+	l, err := Open(path, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(<-closed, l.Close()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,49 @@
+package ledger
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+
+	"go.etcd.io/bbolt"
+)
+
+// visited is how many leases one page looks at, matching or not: a page of a rare kind may be short
+// and have others behind it.
+const visited = 100_000
+
+// ErrPlace is wrapped where a place in the list is none.
+var ErrPlace = errors.New("this is no place in the list: take the one that the page before gave")
+
+// Page visits leases from the one behind a place on, "" for the first, until visit returns false or
+// enough were visited. next is the place of the next page, "" where there is none.
+func (l *Ledger) Page(after string, visit func(Lease) bool) (next string, err error) {
+	from, err := hex.DecodeString(after)
+	if err != nil || after != "" && len(from) != keyBytes {
+		return "", ErrPlace
+	}
+	err = l.db.View(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(bucketLeases).Cursor()
+		k, v := c.Seek(from)
+		if after != "" && bytes.Equal(k, from) {
+			k, v = c.Next()
+		}
+		for n := 0; k != nil; k, v = c.Next() {
+			lease, err := l.decode(k, v)
+			if err != nil {
+				return err
+			}
+			n++
+			if more := visit(lease); more && n < visited {
+				continue
+			}
+			here := hex.EncodeToString(k)
+			if k, _ = c.Next(); k != nil {
+				next = here
+			}
+			return nil
+		}
+		return nil
+	})
+	return next, err
+}

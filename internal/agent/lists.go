@@ -1,0 +1,530 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+
+	"levee/internal/agent/api"
+	"levee/internal/agent/crowdsec"
+	"levee/internal/agent/feed"
+	"levee/internal/lang/policy"
+)
+
+// lister reads one list in a goroutine of its own, and does in the loop what follows from it.
+type lister struct {
+	*policy.List
+	cancel context.CancelFunc
+	gone   bool // no longer in the policy; the loop alone looks at it
+	status ListStatus
+	held   *held
+}
+
+// held is a change of a list that waits until somebody has looked at it.
+type held struct {
+	since          time.Time
+	list           *feed.List
+	state          feed.State
+	added, removed []netip.Prefix
+}
+
+// ListStatus is one list since the agent began.
+type ListStatus struct {
+	Name      string    `json:"name"`
+	Kind      string    `json:"kind"`  // feed, crowdsec or names
+	Place     string    `json:"place"` // URL, path or name
+	Set       string    `json:"set"`
+	Entries   int       `json:"entries"` // at the last reading
+	Read      time.Time `json:"read,omitzero"`
+	Next      time.Time `json:"next,omitzero"`
+	Refused   int       `json:"refused"`             // that would hold whom nothing may hold
+	Skipped   int       `json:"skipped"`             // that cannot be read, or are too large
+	Example   string    `json:"example,omitempty"`   // of these
+	Decisions int       `json:"decisions,omitempty"` // of CrowdSec
+	Unmeant   int       `json:"unmeant,omitempty"`   // decisions for which conditions do not hold
+	Held      *HeldSize `json:"held,omitempty"`
+	Error     string    `json:"error,omitempty"`
+}
+
+// HeldSize is how large a change is that waits.
+type HeldSize struct {
+	Since   time.Time `json:"since"`
+	Added   int       `json:"added"`
+	Removed int       `json:"removed"`
+}
+
+// Held is a change that waits, as it is shown.
+type Held struct {
+	Source  string    `json:"source"`
+	Set     string    `json:"set"`
+	Since   time.Time `json:"since"`
+	Entries int       `json:"entries"` // that the list would have
+	Added   []string  `json:"added"`
+	Removed []string  `json:"removed"`
+}
+
+// readLists begins to read the lists of a policy, and ends those that are not in it any more.
+func (a *Agent) readLists(ctx context.Context, want []*policy.List) {
+	var next []*lister
+	for _, w := range want {
+		at := slices.IndexFunc(a.lists, func(l *lister) bool {
+			return l.Text == w.Text && l.Set.Max == w.Set.Max && l.Lease == w.Lease
+		})
+		if at >= 0 {
+			next = append(next, a.lists[at])
+			continue
+		}
+		l := &lister{List: w, status: ListStatus{Name: w.Name, Set: w.Set.Name}}
+		next = append(next, l)
+		run := a.readFeed
+		switch {
+		case w.DNS != "":
+			l.status.Kind, l.status.Place, run = "names", w.DNS, a.readName
+		case w.CrowdSec != nil:
+			l.status.Kind, l.status.Place, run = "crowdsec", w.CrowdSec.URL, a.readCrowdSec
+		case w.Feed.Path != "":
+			l.status.Kind, l.status.Place = "feed", w.Feed.Path
+		default:
+			l.status.Kind, l.status.Place = "feed", w.Feed.URL
+		}
+		var of context.Context
+		of, l.cancel = context.WithCancel(ctx)
+		a.reading.Go(func() { run(of, l) })
+	}
+	for _, l := range a.lists {
+		if !slices.Contains(next, l) {
+			l.gone = true
+			l.cancel()
+		}
+	}
+	a.lists = next
+}
+
+// pause waits until it is time to read again, and says whether it is.
+func (a *Agent) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Times between two readings.
+const (
+	firstRetry = 10 * time.Second
+	jitter     = 0.1 // so that not all machines of somebody ask at once
+)
+
+// userAgent is what servers of lists are told, before the version.
+const userAgent = "levee/"
+
+// wait is how long until a list is read again, after so many failures.
+func wait(every time.Duration, failures int, asked time.Duration) time.Duration {
+	if failures > 0 {
+		every = min(every, firstRetry<<min(failures-1, 20))
+	}
+	every += time.Duration(jitter * rand.Float64() * float64(every))
+	return max(every, asked)
+}
+
+// readFeed reads a feed until ctx ends.
+func (a *Agent) readFeed(ctx context.Context, l *lister) {
+	f := feed.New(l.Feed, l.Set.Max, userAgent+a.opts.Version)
+	defer f.Close()
+	var state feed.State
+	if a.do(ctx, func() error { state = a.feedState(l); return nil }) != nil {
+		return
+	}
+	for failures := 0; ; {
+		r, err := f.Fetch(ctx, state)
+		var refused *feed.Refused
+		asked := time.Duration(0)
+		if failures++; err == nil {
+			failures = 0
+		} else if errors.As(err, &refused) {
+			asked = refused.Retry
+		}
+		pause := wait(l.Every, failures, asked)
+		if a.do(ctx, func() error {
+			if !l.gone {
+				state = a.fed(ctx, l, r, err)
+				l.status.Next = time.Now().Add(pause)
+			}
+			return nil
+		}) != nil || !a.pause(ctx, pause) {
+			return
+		}
+	}
+}
+
+// noted is what the ledger keeps of a feed that was taken: by what the next reading knows that it
+// has not changed, and how many entries it has.
+type noted struct {
+	feed.State
+	Entries int `json:"entries"`
+}
+
+// listPosition is what the ledger calls what it notes of a list: another place or form begins anew.
+func listPosition(l *policy.List) string { return "list " + l.Text }
+
+// feedState is by what a server knows that the list has not changed. Where the ledger holds less
+// than was taken, the list is read whole.
+func (a *Agent) feedState(l *lister) feed.State {
+	var n noted
+	b := a.ledger.Position(listPosition(l.List))
+	if b == nil || json.Unmarshal(b, &n) != nil {
+		return feed.State{}
+	}
+	live, err := a.leased(l)
+	if err != nil || len(live) != n.Entries {
+		return feed.State{}
+	}
+	return n.State
+}
+
+// leased are the leases of a list that have not ended.
+func (a *Agent) leased(l *lister) (map[netip.Prefix]time.Time, error) {
+	all, err := a.ledger.Of(l.Set.Name, l.Name)
+	now := time.Now()
+	for p, until := range all {
+		if !until.IsZero() && !until.After(now) {
+			delete(all, p)
+		}
+	}
+	return all, err
+}
+
+// fed takes what a reading has brought, and says with what the next one goes on.
+func (a *Agent) fed(ctx context.Context, l *lister, r *feed.Result, err error) feed.State {
+	l.status.Error = ""
+	if err != nil {
+		a.listFailed(l, err)
+		return a.feedState(l)
+	}
+	l.status.Read = time.Now()
+	live, err := a.leased(l)
+	if err != nil {
+		a.listFailed(l, err)
+		return feed.State{}
+	}
+	if r.Unchanged {
+		a.release(l)
+		a.renew(ctx, l, live)
+		return a.feedState(l)
+	}
+	l.status.Skipped, l.status.Example = r.List.Bad+r.List.Short, ""
+	if len(r.List.Skipped) > 0 {
+		l.status.Example = r.List.Skipped[0]
+	}
+	h := a.difference(ctx, l, r, live)
+	if !h.large(l.Feed.Change, len(live)) {
+		a.release(l)
+		if _, err := a.take(ctx, l, r.List, r.State); err != nil {
+			a.listFailed(l, err)
+		}
+		return a.feedState(l)
+	}
+	if old := l.held; old == nil || !slices.Equal(old.added, h.added) ||
+		!slices.Equal(old.removed, h.removed) {
+		a.alarm("source %q: the list changes by more than %.0f %%, and waits: %d entries more, %d "+
+			"less, of %d; levee agent diff %s; levee agent accept %s", l.Name,
+			100*l.Feed.Change, len(h.added), len(h.removed), len(live), l.Name, l.Name)
+	} else {
+		h.since = old.since
+	}
+	l.held = h
+	l.status.Held = &HeldSize{h.since, len(h.added), len(h.removed)}
+	a.renew(ctx, l, live) // what was taken last holds until somebody has looked
+	return feed.State{}
+}
+
+func (a *Agent) listFailed(l *lister, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	l.status.Error = err.Error()
+	a.say("source %q: %v; what it has leased stays", l.Name, err)
+}
+
+// release forgets a change that waits.
+func (a *Agent) release(l *lister) { l.held, l.status.Held = nil, nil }
+
+// difference is what a list would change, without entries that are refused in any case.
+func (a *Agent) difference(ctx context.Context, l *lister, r *feed.Result,
+	live map[netip.Prefix]time.Time) *held {
+	h := &held{since: time.Now(), list: r.List, state: r.State}
+	keep := a.keeper(ctx)
+	had := 0
+	for _, p := range r.List.Prefixes {
+		if _, there := live[p]; there {
+			had++
+		} else if keep.Refuses(p) == "" {
+			h.added = append(h.added, p)
+		}
+	}
+	if had == len(live) {
+		return h
+	}
+	for p := range live {
+		if _, stays := slices.BinarySearchFunc(r.List.Prefixes, p, netip.Prefix.Compare); !stays {
+			h.removed = append(h.removed, p)
+		}
+	}
+	slices.SortFunc(h.removed, netip.Prefix.Compare)
+	return h
+}
+
+// smallChange is how many entries of a list may always come or go, but not all.
+const smallChange = 10
+
+// large tells whether a change is more than a part of what there was. Where there was nothing it
+// never is.
+func (h *held) large(part float64, had int) bool {
+	if had == 0 {
+		return false
+	}
+	most := max(smallChange, int(part*float64(had)))
+	return len(h.added) > most || len(h.removed) > most || len(h.removed) == had
+}
+
+// take makes the leases of a feed those of a list.
+func (a *Agent) take(ctx context.Context, l *lister, list *feed.List, state feed.State) (given,
+	error) {
+	c := claim{set: l.Set.Name, origin: l.Name, whole: true,
+		until: make(map[netip.Prefix]time.Time, len(list.Prefixes))}
+	until := l.end()
+	keep, entries := a.keeper(ctx), 0
+	for _, p := range list.Prefixes {
+		c.until[p] = until
+		if keep.Refuses(p) == "" {
+			entries++
+		}
+	}
+	if entries < len(list.Prefixes) { // the next reading asks for all: they may be let in then
+		state = feed.State{}
+	}
+	note, err := json.Marshal(noted{state, entries})
+	if err == nil {
+		c.positions = map[string][]byte{listPosition(l.List): note}
+	}
+	out, err := a.give(ctx, &c)
+	l.status.Refused, l.status.Entries = out.refused, entries
+	if err != nil {
+		return out, err
+	}
+	if out.added+out.removed > 0 {
+		a.opts.Log("source %q: %d entries, %d more and %d less than before", l.Name, entries,
+			out.added, out.removed)
+	}
+	return out, nil
+}
+
+// end is when leases end that are given now.
+func (l *lister) end() time.Time {
+	if l.Lease == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(l.Lease)
+}
+
+// renew gives all leases of a list another term.
+func (a *Agent) renew(ctx context.Context, l *lister, live map[netip.Prefix]time.Time) {
+	l.status.Entries = len(live)
+	if l.Lease == 0 || len(live) == 0 {
+		return
+	}
+	until := l.end()
+	for p := range live {
+		live[p] = until
+	}
+	if _, err := a.give(ctx, &claim{set: l.Set.Name, origin: l.Name, until: live}); err != nil {
+		a.listFailed(l, err)
+	}
+}
+
+// resync is how often all decisions are asked for, and not only what has changed.
+const resync = time.Hour
+
+// readCrowdSec follows a local API until ctx ends.
+func (a *Agent) readCrowdSec(ctx context.Context, l *lister) {
+	client := feed.Client(l.CrowdSec.Cleartext, listTime)
+	defer client.CloseIdleConnections()
+	c := crowdsec.New(l.CrowdSec, client, userAgent+a.opts.Version)
+	bans := crowdsec.NewBans(l.CrowdSec)
+	var whole time.Time // when all was asked for; zero: never, or something is missing since
+	for failures := 0; ; {
+		all := time.Since(whole) > resync
+		begun := time.Now()
+		s, err := c.Stream(ctx, all)
+		changed := map[netip.Prefix]time.Time{}
+		if failures++; err != nil {
+			whole = time.Time{} // the API takes what it has sent for read
+		} else {
+			if failures = 0; all {
+				whole = begun
+				bans = crowdsec.NewBans(l.CrowdSec)
+			}
+			changed = bans.Apply(s, begun)
+		}
+		pause := wait(l.Every, failures, 0)
+		taken := false
+		if a.do(ctx, func() error {
+			if !l.gone {
+				l.status.Next = time.Now().Add(pause)
+				taken = a.decided(ctx, l, bans, changed, all, err)
+			}
+			return nil
+		}) != nil {
+			return
+		}
+		if !taken {
+			whole = time.Time{}
+		}
+		if !a.pause(ctx, pause) {
+			return
+		}
+	}
+}
+
+// listTime is how long an answer of a local API may take.
+const listTime = 2 * time.Minute
+
+// decided makes the leases of a source what decisions say, and tells whether it has.
+func (a *Agent) decided(ctx context.Context, l *lister, bans *crowdsec.Bans,
+	changed map[netip.Prefix]time.Time, all bool, err error) bool {
+	l.status.Error = ""
+	if err != nil {
+		a.listFailed(l, fmt.Errorf("%w; all is asked for again", err))
+		return false
+	}
+	l.status.Read = time.Now()
+	l.status.Entries, l.status.Decisions = bans.Addresses(), bans.Decisions()
+	l.status.Skipped, l.status.Unmeant = bans.Other, bans.Unmeant
+	if len(changed) == 0 && !all {
+		return true
+	}
+	c := claim{set: l.Set.Name, origin: l.Name, whole: all, until: changed}
+	most := l.end()
+	for p, until := range changed {
+		switch {
+		case until.IsZero():
+			delete(changed, p)
+			c.gone = append(c.gone, p)
+		case !most.IsZero() && until.After(most):
+			changed[p] = most
+		}
+	}
+	out, err := a.give(ctx, &c)
+	l.status.Refused += out.refused
+	if all {
+		l.status.Refused = out.refused
+	}
+	if err != nil {
+		a.listFailed(l, err)
+		return false
+	}
+	if out.added+out.removed > 0 {
+		a.opts.Log("source %q: %d entries more, %d less", l.Name, out.added, out.removed)
+	}
+	return true
+}
+
+// HeldQuery chooses changes that wait.
+type HeldQuery struct {
+	Source string `query:"source" maxLength:"32" doc:"Only of this source."`
+}
+
+// HeldReport are changes that wait.
+type HeldReport struct {
+	Held []Held `json:"held"`
+}
+
+// AcceptInput is the source whose change is accepted.
+type AcceptInput struct {
+	Body struct {
+		Source string `json:"source" minLength:"1" maxLength:"32" doc:"The source."`
+	}
+}
+
+// Accepted is what became of a change that was accepted.
+type Accepted struct {
+	Source  string `json:"source"`
+	Added   int    `json:"added"`
+	Removed int    `json:"removed"`
+	Refused int    `json:"refused" doc:"Entries that would hold whom nothing may hold."`
+}
+
+// named is the list of a source.
+func (a *Agent) named(name string) (*lister, error) {
+	for _, l := range a.lists {
+		if l.Name == name {
+			return l, nil
+		}
+	}
+	return nil, api.Refuse(http.StatusNotFound,
+		"no list is named %q: `levee agent status` names them", name)
+}
+
+func (a *Agent) heldQuery(ctx context.Context, q *HeldQuery) (*HeldReport, error) {
+	out := &HeldReport{Held: []Held{}}
+	err := a.do(ctx, func() error {
+		lists := a.lists
+		if q.Source != "" {
+			l, err := a.named(q.Source)
+			if err != nil {
+				return err
+			}
+			lists = []*lister{l}
+		}
+		for _, l := range lists {
+			if h := l.held; h != nil {
+				out.Held = append(out.Held, Held{l.Name, l.Set.Name, h.since,
+					len(h.list.Prefixes), texts(h.added), texts(h.removed)})
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+func texts(all []netip.Prefix) []string {
+	out := make([]string, len(all))
+	for i, p := range all {
+		out[i] = text(p)
+	}
+	return out
+}
+
+// acceptQuery takes the change of a source that waits.
+func (a *Agent) acceptQuery(ctx context.Context, in *AcceptInput) (*Accepted, error) {
+	name := in.Body.Source
+	out := &Accepted{Source: name}
+	err := a.do(ctx, func() error {
+		l, err := a.named(name)
+		if err != nil {
+			return err
+		}
+		h := l.held
+		if h == nil {
+			return api.Refuse(http.StatusConflict, "no change of source %q waits", name)
+		}
+		done, err := a.take(ctx, l, h.list, h.state)
+		if err != nil { // the change goes on waiting
+			return err
+		}
+		a.release(l)
+		out.Added, out.Removed, out.Refused = done.added, done.removed, done.refused
+		a.opts.Log("%s accepted the change of source %q", api.CallerOf(ctx).Name, name)
+		return nil
+	})
+	return out, err
+}

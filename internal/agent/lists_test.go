@@ -1,0 +1,372 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/agent/crowdsec"
+	"levee/internal/agent/feed"
+	"levee/internal/agent/ledger"
+	"levee/internal/dataplane"
+)
+
+func newFake() *fake { return &fake{sets: map[string]map[netip.Prefix]time.Duration{}} }
+
+const oneFeed = `source "drop" feed file "DIR/list" every 10s add to s lease 1h` + "\n"
+
+// block are n addresses, from the i-th on.
+func block(i, n int) []netip.Prefix {
+	var out []netip.Prefix
+	for ; n > 0; i, n = i+1, n-1 {
+		a := netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)})
+		out = append(out, netip.PrefixFrom(a, 32))
+	}
+	return out
+}
+
+func result(etag string, all ...[]netip.Prefix) *feed.Result {
+	l := &feed.List{Prefixes: slices.Concat(all...)}
+	slices.SortFunc(l.Prefixes, netip.Prefix.Compare)
+	return &feed.Result{List: l, State: feed.State{ETag: etag}}
+}
+
+// held says whether a change waits, and how large it is.
+func (l *lister) waits() string {
+	if l.held == nil {
+		return "no"
+	}
+	return fmt.Sprintf("+%d -%d", len(l.held.added), len(l.held.removed))
+}
+
+func TestWhichChangesOfAFeedWait(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		old  []netip.Prefix
+		next []netip.Prefix
+		want string
+		has  int
+	}{
+		{"the first", nil, block(0, 100), "no", 100},
+		{"none", block(0, 100), block(0, 100), "no", 100},
+		{"a quarter", block(0, 100), block(25, 100), "no", 100},
+		{"a third more", block(0, 100), block(0, 134), "+34 -0", 100},
+		{"a third less", block(0, 100), block(0, 66), "+0 -34", 100},
+		{"other ones", block(0, 100), block(200, 100), "+100 -100", 100},
+		{"an empty list", block(0, 100), nil, "+0 -100", 100},
+		{"few of few", block(0, 6), block(4, 6), "no", 6},
+		{"an empty list of few", block(0, 6), nil, "+0 -6", 6},
+		{"all of few", block(0, 6), block(10, 6), "+6 -6", 6},
+	} {
+		k := newFake()
+		a := start(t, t.TempDir(), k, oneFeed)
+		l := a.lists[0]
+		if len(test.old) > 0 {
+			a.fed(t.Context(), l, result("1", test.old), nil)
+		}
+		a.fed(t.Context(), l, result("2", test.next), nil)
+		if got := l.waits(); got != test.want || len(k.sets["s"]) != test.has {
+			t.Errorf("%s: waits %s, wanted %s; %d entries, wanted %d", test.name, got, test.want,
+				len(k.sets["s"]), test.has)
+		}
+	}
+}
+
+func TestAChangeThatWaitsIsShownAndAccepted(t *testing.T) {
+	k := newFake()
+	a := start(t, t.TempDir(), k, oneFeed)
+	l := a.lists[0]
+	l.gone = true // the test reads
+	loop(t, a)
+	in := func(do func()) {
+		t.Helper()
+		if err := a.do(t.Context(), func() error { do(); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in(func() {
+		a.fed(t.Context(), l, result("1", block(0, 20)), nil)
+		a.fed(t.Context(), l, result("2", block(0, 2), block(50, 30)), nil)
+		if n := len(a.status.Alarms); n != 1 || !strings.Contains(a.status.Alarms[0].Text,
+			"30 entries more, 18 less, of 20; levee agent diff drop; levee agent accept drop") {
+			t.Errorf("%v", a.status.Alarms)
+		}
+		if s := a.current().Lists[0]; s.Held == nil || s.Held.Added != 30 || s.Entries != 20 {
+			t.Errorf("%+v", s)
+		}
+	})
+	r, err := a.heldQuery(t.Context(), &HeldQuery{Source: "drop"})
+	if err != nil || len(r.Held) != 1 || len(r.Held[0].Added) != 30 ||
+		len(r.Held[0].Removed) != 18 || r.Held[0].Added[0] != "100.64.0.50" {
+		t.Fatal(r, err)
+	}
+	accept := func(name string) (*Accepted, error) {
+		var in AcceptInput
+		in.Body.Source = name
+		return a.acceptQuery(t.Context(), &in)
+	}
+	if _, err := accept("none"); err == nil {
+		t.Error("a source that there is not was accepted")
+	}
+	if done, err := accept("drop"); err != nil || done.Added != 30 || done.Removed != 18 {
+		t.Error(done, err)
+	}
+	if _, err := accept("drop"); err == nil {
+		t.Error("accepted twice")
+	}
+	in(func() {
+		if want := slices.Concat(block(0, 2), block(50, 30)); len(k.sets["s"]) != len(want) {
+			t.Errorf("%d entries", len(k.sets["s"]))
+		}
+		if s := a.feedState(l); s.ETag != "2" {
+			t.Errorf("the next reading asks with %+v", s)
+		}
+		// one that goes back to what there was waits no more
+		a.fed(t.Context(), l, result("3"), nil)
+		if l.waits() != "+0 -32" {
+			t.Errorf("waits %s", l.waits())
+		}
+		a.fed(t.Context(), l, &feed.Result{Unchanged: true}, nil)
+		if l.waits() != "no" || l.status.Held != nil {
+			t.Errorf("waits %s", l.waits())
+		}
+	})
+}
+
+// loop does what comes to the loop of an agent that does not run.
+func loop(t *testing.T, a *Agent) {
+	a.gone = make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case op := <-a.ops:
+				op()
+			case <-a.gone:
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { close(a.gone); <-done })
+}
+
+func TestWhatLeavesAFeedIsWithdrawnForItAlone(t *testing.T) {
+	k := newFake()
+	dir := t.TempDir()
+	a := start(t, dir, k, one+oneFeed)
+	l := a.lists[0]
+	write(t, dir+"/eve.json", "100.64.0.3")
+	for a.poll(t.Context()) {
+	}
+	foreign := block(4, 1)[0] // a command has put it there
+	k.sets["s"][foreign] = 30 * time.Minute
+	a.fed(t.Context(), l, result("1", block(0, 8)), nil)
+	if n := len(k.sets["s"]); n != 8 || k.sets["s"][foreign] < 59*time.Minute {
+		t.Errorf("%d entries, %v", n, k.sets["s"])
+	}
+	a.fed(t.Context(), l, result("2", block(0, 2)), nil)
+	left := slices.SortedFunc(maps.Keys(k.sets["s"]), netip.Prefix.Compare)
+	if want := slices.Concat(block(0, 2), block(3, 2)); !slices.Equal(left, want) {
+		t.Errorf("%v are left, wanted %v", left, want)
+	}
+	if d := k.sets["s"][foreign]; d > 31*time.Minute {
+		t.Errorf("the command's entry has a lease of %v", d)
+	}
+	drop := func(l ledger.Lease) bool { return l.Origin == "drop" }
+	if n, err := a.withdraw(t.Context(), drop); n != 2 || err != nil {
+		t.Error(n, err)
+	}
+	if len(k.sets["s"]) != 2 {
+		t.Errorf("%v", k.sets["s"])
+	}
+}
+
+func TestAFeedIsRenewedWhileItIsReadAndKeptWhileItCannotBe(t *testing.T) {
+	k := newFake()
+	a := start(t, t.TempDir(), k, oneFeed)
+	l := a.lists[0]
+	a.fed(t.Context(), l, result("1", block(0, 20)), nil)
+	age := func() {
+		for p := range k.sets["s"] {
+			k.sets["s"][p] = time.Minute
+		}
+		soon := map[netip.Prefix]time.Time{}
+		for _, p := range block(0, 20) {
+			soon[p] = time.Now().Add(time.Minute)
+		}
+		c := &claim{set: "s", origin: "drop", until: soon}
+		if _, err := a.give(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name string
+		read *feed.Result
+		err  error
+		want time.Duration
+	}{
+		{"unchanged", &feed.Result{Unchanged: true, State: feed.State{ETag: "1"}}, nil, time.Hour},
+		{"the same", result("1", block(0, 20)), nil, time.Hour},
+		{"empty, and waits", result("2"), nil, time.Hour},
+		{"an error", nil, errors.New("no route to host"), time.Minute},
+	} {
+		age()
+		a.fed(t.Context(), l, test.read, test.err)
+		for p, d := range k.sets["s"] {
+			if (d - test.want).Abs() > 10*time.Second {
+				t.Errorf("%s: the lease of %v is %v", test.name, p, d)
+				break
+			}
+		}
+		if len(k.sets["s"]) != 20 || (test.err != nil) != (l.status.Error != "") {
+			t.Errorf("%s: %d entries, %+v", test.name, len(k.sets["s"]), l.status)
+		}
+	}
+}
+
+func TestAFeedGoesOnAfterARestart(t *testing.T) {
+	k := newFake()
+	dir := t.TempDir()
+	a := start(t, dir, k, oneFeed)
+	if got := a.fed(t.Context(), a.lists[0], result("1", block(0, 20)), nil); got.ETag != "1" {
+		t.Errorf("%+v", got)
+	}
+	a.ledger.Close()
+	a = start(t, dir, k, oneFeed)
+	l := a.lists[0]
+	if got := a.feedState(l); got.ETag != "1" {
+		t.Errorf("after a restart: %+v", got)
+	}
+	a.fed(t.Context(), l, result("2"), nil)
+	if l.waits() != "+0 -20" {
+		t.Errorf("an empty list waits %s", l.waits())
+	}
+	if _, err := a.withdraw(t.Context(), func(l ledger.Lease) bool {
+		return l.Prefix == block(3, 1)[0]
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.feedState(l); got != (feed.State{}) {
+		t.Errorf("after a withdrawal: %+v", got)
+	}
+	a.ledger.Close()
+	a = start(t, dir, k, strings.Replace(oneFeed, "lease 1h", "lease 2h", 1))
+	if got := a.feedState(a.lists[0]); got != (feed.State{}) {
+		t.Errorf("after a change of the source: %+v", got)
+	}
+}
+
+func TestWhomNobodyMayHoldNoFeedHolds(t *testing.T) {
+	k := newFake()
+	a := start(t, t.TempDir(), k, oneFeed)
+	l := a.lists[0]
+	kept := netip.MustParsePrefix("192.0.0.0/16") // protected: 192.0.2.0/24
+	got := a.fed(t.Context(), l, result("1", block(0, 20), []netip.Prefix{kept,
+		netip.MustParsePrefix("127.0.0.0/8")}), nil)
+	if len(k.sets["s"]) != 20 || l.status.Refused != 2 || a.status.Refused != 2 ||
+		l.waits() != "no" {
+		t.Errorf("%d entries, %+v", len(k.sets["s"]), l.status)
+	}
+	if got != (feed.State{}) {
+		t.Errorf("the next reading would not bring what was refused: %+v", got)
+	}
+}
+
+func decision(id int64, addr, left string) crowdsec.Decision {
+	return crowdsec.Decision{ID: id, Type: "ban", Scope: "Ip", Value: addr, Duration: left}
+}
+
+func TestDecisionsBecomeLeases(t *testing.T) {
+	k := newFake()
+	a := start(t, t.TempDir(), k,
+		`source "cs" crowdsec url "http://127.0.0.1:1" key "/none" add to s`+"\n")
+	l := a.lists[0]
+	bans := crowdsec.NewBans(l.CrowdSec)
+	told := func(all bool, s crowdsec.Stream) {
+		t.Helper()
+		if all {
+			bans = crowdsec.NewBans(l.CrowdSec)
+		}
+		if !a.decided(t.Context(), l, bans, bans.Apply(&s, time.Now()), all, nil) {
+			t.Error(l.status.Error)
+		}
+	}
+	check := func(when string, want map[string]time.Duration) {
+		t.Helper()
+		got := map[string]time.Duration{}
+		for p, d := range k.sets["s"] {
+			got[text(p)] = d.Round(time.Minute)
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %v, wanted %v", when, got, want)
+		}
+	}
+	told(true, crowdsec.Stream{New: []crowdsec.Decision{decision(1, "100.64.0.1", "1h"),
+		decision(2, "100.64.0.1", "4h"), decision(3, "100.64.0.2", "1h"),
+		decision(4, "192.0.2.9", "1h")}})
+	check("at first", map[string]time.Duration{"100.64.0.1": 4 * time.Hour,
+		"100.64.0.2": time.Hour})
+	told(false, crowdsec.Stream{Deleted: []crowdsec.Decision{decision(2, "100.64.0.1", "-1s"),
+		decision(3, "100.64.0.2", "-1s")}})
+	check("the longer one is deleted", map[string]time.Duration{"100.64.0.1": time.Hour})
+	told(false, crowdsec.Stream{New: []crowdsec.Decision{decision(5, "100.64.0.1", "2h")}})
+	check("another one", map[string]time.Duration{"100.64.0.1": 2 * time.Hour})
+	told(false, crowdsec.Stream{Deleted: []crowdsec.Decision{decision(5, "100.64.0.1", "-1s")}})
+	told(false, crowdsec.Stream{})
+	check("the first goes on", map[string]time.Duration{"100.64.0.1": time.Hour})
+	told(true, crowdsec.Stream{New: []crowdsec.Decision{decision(9, "100.64.0.7", "1h")}})
+	check("all anew", map[string]time.Duration{"100.64.0.7": time.Hour})
+	a.decided(t.Context(), l, bans, nil, false, errors.New("connection refused"))
+	check("the API is away", map[string]time.Duration{"100.64.0.7": time.Hour})
+	told(true, crowdsec.Stream{})
+	check("no decisions", map[string]time.Duration{})
+	if n := a.ledger.Leases(); n != 0 {
+		t.Errorf("%d leases", n)
+	}
+}
+
+// TestAnEntryThatSomebodyLeasesLongerStays: a claim that ends sooner shortens its own lease alone.
+func TestAnEntryThatSomebodyLeasesLongerStays(t *testing.T) {
+	k := newFake()
+	a := start(t, t.TempDir(), k, "")
+	p := block(0, 1)[0]
+	give := func(origin string, d time.Duration) {
+		t.Helper()
+		c := claim{set: "s", origin: origin, whole: true, until: map[netip.Prefix]time.Time{}}
+		if d == dataplane.Forever {
+			c.until[p] = time.Time{}
+		} else if d > 0 {
+			c.until[p] = time.Now().Add(d)
+		}
+		if _, err := a.give(t.Context(), &c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, step := range []struct {
+		origin string
+		lease  time.Duration
+		want   time.Duration
+	}{
+		{"a", 2 * time.Hour, 2 * time.Hour},
+		{"b", time.Hour, 2 * time.Hour},
+		{"a", time.Minute, time.Hour},
+		{"c", dataplane.Forever, dataplane.Forever},
+		{"b", 0, dataplane.Forever},
+		{"c", 3 * time.Hour, 3 * time.Hour},
+		{"c", 0, time.Minute},
+		{"a", 0, 0},
+	} {
+		give(step.origin, step.lease)
+		got := k.sets["s"][p]
+		if step.want == dataplane.Forever && got != step.want ||
+			step.want != dataplane.Forever && (got-step.want).Abs() > 10*time.Second {
+			t.Errorf("step %d: %v, wanted %v", i, got, step.want)
+		}
+	}
+}

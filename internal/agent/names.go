@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"levee/internal/agent/enforce"
+	"levee/internal/agent/ledger"
+	"levee/internal/agent/lookup"
+	"levee/internal/lang/policy"
+)
+
+// Bounds of the time to live of an address, and how long an answer may take.
+const (
+	shortestTTL = 30 * time.Second
+	longestTTL  = time.Hour
+	hostsTTL    = time.Minute // of what has none, and of what was not there
+	lookupTime  = 20 * time.Second
+	dialTime    = 5 * time.Second
+)
+
+// answers are those of one name, by family; nil where nobody knows.
+type answers [2]*lookup.Answer
+
+var families = [2]string{"ip4", "ip6"}
+
+// readName looks a name up until ctx ends.
+func (a *Agent) readName(ctx context.Context, l *lister) {
+	for failures := 0; ; {
+		var got answers
+		var failed error
+		least := longestTTL
+		for i, family := range families {
+			within, cancel := context.WithTimeout(ctx, lookupTime)
+			answer, err := lookup.Lookup(within, net.Dialer{Timeout: dialTime}, family, l.DNS)
+			cancel()
+			if err != nil {
+				failed = errors.Join(failed, err)
+				continue
+			}
+			if answer.TTL == 0 {
+				answer.TTL = hostsTTL
+			}
+			answer.TTL = min(max(answer.TTL, shortestTTL), longestTTL)
+			got[i], least = &answer, min(least, answer.TTL)
+		}
+		if failures++; failed == nil {
+			failures = 0
+		}
+		pause := wait(least, failures, 0)
+		if a.do(ctx, func() error {
+			if !l.gone {
+				l.status.Next = time.Now().Add(pause)
+				a.resolved(ctx, l, got, failed)
+			}
+			return nil
+		}) != nil || !a.pause(ctx, pause) {
+			return
+		}
+	}
+}
+
+// resolved leases the addresses of a name. Each stays for as long as the policy says when the name
+// cannot be looked up any more, and for its time to live when the name has others. A family without
+// addresses counts as one that cannot be looked up.
+func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed error) {
+	l.status.Error = ""
+	if failed != nil {
+		a.listFailed(l, failed)
+	} else {
+		l.status.Read = time.Now()
+	}
+	live, err := a.leased(l)
+	if err != nil {
+		a.listFailed(l, err)
+		return
+	}
+	c := claim{set: l.Set.Name, origin: l.Name, exempt: true,
+		until: map[netip.Prefix]time.Time{}}
+	now := time.Now()
+	l.status.Skipped, l.status.Example = 0, ""
+	for i, answer := range got {
+		if answer == nil || len(answer.Addresses) == 0 {
+			continue
+		}
+		for p, until := range live {
+			if p.Addr().Is4() == (i == 0) {
+				if end := now.Add(answer.TTL); until.IsZero() || until.After(end) {
+					until = end
+				}
+				c.until[p] = until
+			}
+		}
+		for _, addr := range answer.Addresses {
+			p := netip.PrefixFrom(addr, addr.BitLen())
+			term := max(l.Lease, answer.TTL)
+			c.until[p] = now.Add(term)
+			// not each answer is worth a write to the disk
+			if was := live[p]; now.Add(term-term/64).Before(was) && was.Before(now.Add(term)) {
+				c.until[p] = was
+			}
+		}
+		if l.status.Skipped += answer.Left; answer.Left > 0 {
+			l.status.Example = fmt.Sprintf("%d addresses: %d are taken", answer.Left+
+				len(answer.Addresses), len(answer.Addresses))
+		}
+	}
+	out, err := a.give(ctx, &c)
+	l.status.Refused = out.refused
+	if err != nil {
+		a.listFailed(l, err)
+		return
+	}
+	if live, err = a.leased(l); err == nil {
+		l.status.Entries = len(live)
+	}
+	if failed == nil && l.status.Entries == 0 {
+		l.status.Error = "the name has no address"
+	}
+	if out.added > 0 {
+		a.opts.Log("name %s: %d addresses, %d of them new", l.DNS, l.status.Entries, out.added)
+	}
+}
+
+// refuses says why a lease may not be, "" if it may. Sets of names hold whom the policy names, so
+// that a protect rule can ask them.
+func (a *Agent) refuses(keep *enforce.Keep, l *ledger.Lease) string {
+	if !strings.HasPrefix(l.Origin, policy.DNSOrigin) {
+		return keep.Refuses(l.Prefix)
+	}
+	for _, n := range a.lists {
+		if n.DNS != "" && n.Set.Name == l.Set && n.Name == l.Origin {
+			return nobody.Refuses(l.Prefix)
+		}
+	}
+	return keep.Refuses(l.Prefix)
+}
+
+// nobody keeps nobody: it refuses what no host can have.
+var nobody = &enforce.Keep{}
+
+// sameList tells whether two lists are one to the ledger.
+func sameList(a, b *policy.List) bool {
+	return a.Name == b.Name && (a.DNS == "" || a.Set.Name == b.Set.Name)
+}

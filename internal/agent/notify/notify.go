@@ -1,0 +1,302 @@
+package notify
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"levee/internal/agent/live"
+)
+
+func tlsFor(host string) *tls.Config {
+	return &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
+}
+
+const (
+	queued    = 64 // events that wait for one target
+	firsts    = 5  // texts of held events in a summary
+	lookEvery = 5 * time.Second
+)
+
+// backoff is how long is waited before each further attempt.
+var backoff = []time.Duration{2 * time.Second, 10 * time.Second, time.Minute}
+
+// Status is what became of a target's messages since the agent began.
+type Status struct {
+	Name   string   `json:"name"`
+	Way    Way      `json:"way" enum:"webhook,mail,command"`
+	To     string   `json:"to" doc:"Address, path, or of a URL its host."`
+	On     []string `json:"on" doc:"Kinds of events."`
+	Limit  string   `json:"limit"`
+	Sent   uint64   `json:"sent" doc:"Messages that were taken."`
+	Failed uint64   `json:"failed" doc:"Messages that were given up."`
+	Held   uint64   `json:"held" doc:"Events that the limit held back; a summary tells of them."`
+	Lost   uint64   `json:"lost" doc:"Events for which the queue had no room."`
+	Error  string   `json:"error,omitempty" doc:"Why the last message failed."`
+}
+
+// Notifier tells the targets of a file. It is made by New.
+type Notifier struct {
+	path    string
+	log     func(format string, args ...any)
+	backoff []time.Duration
+
+	mu      sync.Mutex
+	workers []*worker
+	stamp   os.FileInfo
+	fault   string // why the file cannot be read
+}
+
+// New makes a notifier for a file, which may come and change later.
+func New(path string, log func(format string, args ...any)) *Notifier {
+	return &Notifier{path: path, log: log, backoff: backoff}
+}
+
+// Run tells of the events that watch sends until ctx ends.
+func (n *Notifier) Run(ctx context.Context,
+	watch func(ctx context.Context, after uint64, send func(uint64, *live.Event) error)) {
+	n.look(ctx)
+	go func() {
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				n.look(ctx)
+			}
+		}
+	}()
+	watch(ctx, 0, func(_ uint64, e *live.Event) error {
+		n.give(e)
+		return nil
+	})
+}
+
+func (n *Notifier) give(e *live.Event) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, w := range n.workers {
+		w.offer(e)
+	}
+}
+
+// look reads the file anew where it has changed. Targets that stay go on as they were.
+func (n *Notifier) look(ctx context.Context) {
+	st, err := os.Stat(n.path)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		st = nil
+	}
+	if st == nil && n.stamp == nil || st != nil && n.stamp != nil && os.SameFile(st, n.stamp) &&
+		st.ModTime().Equal(n.stamp.ModTime()) {
+		return
+	}
+	all, err := Read(n.path)
+	if err != nil {
+		if n.fault != err.Error() {
+			n.fault = err.Error()
+			n.log("%v; whom it named before goes on to be notified", err)
+		}
+		return
+	}
+	n.stamp, n.fault = st, ""
+	var next []*worker
+	for i := range all {
+		at := slices.IndexFunc(n.workers, func(w *worker) bool {
+			return reflect.DeepEqual(w.target, all[i])
+		})
+		if at >= 0 {
+			next = append(next, n.workers[at])
+			continue
+		}
+		w := &worker{target: all[i], events: make(chan live.Event, queued), n: n}
+		var own context.Context
+		own, w.stop = context.WithCancel(ctx)
+		go w.run(own)
+		next = append(next, w)
+	}
+	for _, w := range n.workers {
+		if !slices.Contains(next, w) {
+			w.stop()
+		}
+	}
+	n.workers = next
+}
+
+// Status is what became of messages, by target.
+func (n *Notifier) Status() []Status {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := []Status{}
+	for _, w := range n.workers {
+		out = append(out, w.status())
+	}
+	return out
+}
+
+// worker tells one target.
+type worker struct {
+	target Target
+	events chan live.Event
+	stop   func()
+	n      *Notifier
+
+	mu    sync.Mutex
+	state Status
+	lost  int // since the last message
+
+	// of the goroutine alone
+	sent  []time.Time // the last messages, as many as the limit counts
+	held  map[live.Kind]int
+	first []string
+}
+
+func (w *worker) status() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.target.Status()
+	s.Sent, s.Failed, s.Held, s.Lost, s.Error = w.state.Sent, w.state.Failed, w.state.Held,
+		w.state.Lost, w.state.Error
+	return s
+}
+
+// Status is that of a target that was told nothing yet, without what may be secret.
+func (t *Target) Status() (s Status) {
+	s.Name, s.Way, s.To, s.Limit = t.Name, t.Way, t.Where(), t.Limit.String()
+	s.On = []string{}
+	for _, k := range t.On {
+		s.On = append(s.On, string(k))
+	}
+	return s
+}
+
+// offer queues an event that the target asks for, and waits for nobody.
+func (w *worker) offer(e *live.Event) {
+	lost := 0
+	switch {
+	case e.Kind == live.Lost:
+		lost = e.Count
+	case !slices.Contains(w.target.On, e.Kind):
+		return
+	default:
+		select {
+		case w.events <- *e:
+			return
+		default:
+			lost = 1
+		}
+	}
+	w.mu.Lock()
+	w.lost += lost
+	w.state.Lost += uint64(lost)
+	w.mu.Unlock()
+}
+
+// next is how long it takes until the limit allows another message; 0: now.
+func (w *worker) next(now time.Time) time.Duration {
+	l := w.target.Limit
+	if len(w.sent) < l.Most {
+		return 0
+	}
+	return max(0, w.sent[len(w.sent)-l.Most].Add(l.Per).Sub(now))
+}
+
+func (w *worker) run(ctx context.Context) {
+	summary := time.NewTimer(time.Hour)
+	summary.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-summary.C:
+			w.summarise(ctx)
+		case e := <-w.events:
+			wait := w.next(time.Now())
+			if wait == 0 && len(w.held) == 0 {
+				w.tell(ctx, messageOf(&e))
+				continue
+			}
+			w.hold(&e)
+			summary.Reset(wait)
+		}
+	}
+}
+
+func messageOf(e *live.Event) *Message {
+	m := newMessage(e.Kind, e.Text, e.At.UTC())
+	m.Event = &Event{e.Set, e.Origin, e.Entry, e.Incident, e.Count}
+	return m
+}
+
+func (w *worker) hold(e *live.Event) {
+	if w.held == nil {
+		w.held = map[live.Kind]int{}
+	}
+	w.held[e.Kind]++
+	if len(w.first) < firsts {
+		w.first = append(w.first, e.Text)
+	}
+	w.mu.Lock()
+	w.state.Held++
+	w.mu.Unlock()
+}
+
+// summarise tells what the limit has held back.
+func (w *worker) summarise(ctx context.Context) {
+	var parts []string
+	total := 0
+	for _, k := range Kinds {
+		if n := w.held[k]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, k))
+			total += n
+		}
+	}
+	m := newMessage(Summary, fmt.Sprintf("%d events were held back by the limit of %s: %s", total,
+		w.target.Limit, strings.Join(parts, ", ")), time.Now().UTC())
+	m.Held, m.First = w.held, w.first
+	w.held, w.first = nil, nil
+	w.tell(ctx, m)
+}
+
+// tell sends a message, and tries again where that may help.
+func (w *worker) tell(ctx context.Context, m *Message) {
+	w.mu.Lock()
+	m.Lost, w.lost = w.lost, 0
+	w.mu.Unlock()
+	w.sent = append(w.sent, time.Now())
+	w.sent = w.sent[max(0, len(w.sent)-w.target.Limit.Most):]
+	var err error
+	for try := 0; ; try++ {
+		if err = w.target.Send(ctx, m); err == nil || errors.As(err, new(permanent)) ||
+			try == len(w.n.backoff) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(w.n.backoff[try]):
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		w.state.Sent++
+		w.state.Error = ""
+		return
+	}
+	w.state.Failed++
+	if w.state.Error != err.Error() {
+		w.n.log("notify %s: %v", w.target.Name, err)
+	}
+	w.state.Error = err.Error()
+}

@@ -1,0 +1,301 @@
+package notify
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"levee/internal/agent/live"
+)
+
+// hook is a server that takes webhooks, and fails as often as it is told.
+type hook struct {
+	*httptest.Server
+	mu   sync.Mutex
+	fail []int // statuses of the first answers
+	got  []Message
+	bad  []string // signatures that are wrong
+}
+
+func newHook(t *testing.T, secret string, fail ...int) *hook {
+	h := &hook{fail: fail}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		want, _ := Sign(secret, r.Header.Get("Webhook-Id"), r.Header.Get("Webhook-Timestamp"), body)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if got := r.Header.Get("Webhook-Signature"); got != want {
+			h.bad = append(h.bad, got)
+		}
+		if len(h.fail) > 0 {
+			if h.fail[0] == http.StatusFound {
+				w.Header().Set("Location", h.URL)
+			}
+			w.WriteHeader(h.fail[0])
+			h.fail = h.fail[1:]
+			return
+		}
+		var m Message
+		if err := json.Unmarshal(body, &m); err != nil {
+			h.bad = append(h.bad, err.Error())
+		}
+		h.got = append(h.got, m)
+	}))
+	t.Cleanup(h.Close)
+	return h
+}
+
+func (h *hook) messages() []Message {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Message{}, h.got...)
+}
+
+// running is a notifier of targets whose attempts follow each other at once.
+func running(t *testing.T, targets ...Target) (*Notifier, *live.Hub) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notify.json")
+	for _, target := range targets {
+		if err := Put(path, target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := New(path, t.Logf)
+	n.backoff = []time.Duration{time.Millisecond, time.Millisecond}
+	n.look(t.Context())
+	hub := &live.Hub{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan bool)
+	go func() { n.Run(ctx, hub.Watch); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	for hub.Watchers() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	return n, hub
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("waited in vain: " + what)
+		}
+	}
+}
+
+func TestAWebhookIsSignedAndTriedAgain(t *testing.T) {
+	secret := NewSecret()
+	h := newHook(t, secret, http.StatusBadGateway, http.StatusTooManyRequests)
+	n, hub := running(t, Target{Name: "ops", Way: Webhook, To: h.URL + "/secret-path",
+		Secret: secret,
+		On:     []live.Kind{live.Alarm, live.Incident}, Limit: Limit{10, time.Hour}})
+	hub.Publish(live.Event{Kind: live.Leased, Text: "nobody asked for this"})
+	hub.Publish(live.Event{Kind: live.Incident, Text: "a flood", Incident: "7"})
+	await(t, "the message", func() bool { return len(h.messages()) == 1 })
+	m := h.messages()[0]
+	if m.Kind != live.Incident || m.Text != "a flood" || m.Event.Incident != "7" ||
+		m.Machine == "" ||
+		len(h.bad) > 0 {
+		t.Errorf("%+v, %v", m, h.bad)
+	}
+	await(t, "the status", func() bool { return n.Status()[0].Sent == 1 })
+	if s := n.Status()[0]; strings.Contains(fmt.Sprint(s), "secret-path") || s.Failed != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestWhatCannotSucceedIsGivenUp(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusFound} {
+		h := newHook(t, "", status)
+		n, hub := running(t, Target{Name: "ops", Way: Webhook, To: h.URL,
+			On: []live.Kind{live.Alarm}, Limit: Limit{10, time.Hour}})
+		hub.Publish(live.Event{Kind: live.Alarm})
+		await(t, "the failure", func() bool { return n.Status()[0].Failed == 1 })
+		if len(h.messages()) != 0 || n.Status()[0].Error == "" {
+			t.Errorf("%d: %+v, %+v", status, n.Status(), h.messages())
+		}
+	}
+}
+
+func TestALimitHoldsBackAndTellsASummary(t *testing.T) {
+	h := newHook(t, "")
+	n, hub := running(t, Target{Name: "ops", Way: Webhook, To: h.URL, On: []live.Kind{live.Alarm},
+		Limit: Limit{2, time.Second}})
+	for i := range 40 {
+		hub.Publish(live.Event{Kind: live.Alarm, Text: fmt.Sprint("alarm ", i)})
+	}
+	await(t, "two messages and a summary", func() bool { return len(h.messages()) >= 3 })
+	all := h.messages()
+	if s := all[2]; all[0].Text != "alarm 0" || all[1].Text != "alarm 1" || s.Kind != Summary ||
+		s.Held[live.Alarm] != 38 || len(s.First) != firsts || s.First[0] != "alarm 2" {
+		t.Errorf("%+v", all)
+	}
+	if s := n.Status()[0]; s.Held != 38 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestATargetThatHangsHoldsUpNobody(t *testing.T) {
+	wait := make(chan bool)
+	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter,
+		*http.Request) {
+		<-wait
+	}))
+	defer slow.Close()
+	defer close(wait)
+	h := newHook(t, "")
+	on, limit := []live.Kind{live.Alarm}, Limit{1000, time.Second}
+	n, hub := running(t, Target{Name: "slow", Way: Webhook, To: slow.URL, On: on, Limit: limit},
+		Target{Name: "quick", Way: Webhook, To: h.URL, On: on, Limit: limit})
+	for i := range 200 {
+		hub.Publish(live.Event{Kind: live.Alarm, Text: fmt.Sprint(i)})
+		await(t, "the quick one", func() bool { return len(h.messages()) == i+1 })
+	}
+	if s := n.Status()[0]; s.Lost < 200-queued-1 || s.Sent != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestACommandGetsJSONAndNoShell(t *testing.T) {
+	dir := t.TempDir()
+	script := filepath.Join(dir, "page it; touch here")
+	text := "#!/bin/sh\ncat > \"$(dirname \"$0\")/got\"\nenv > \"$(dirname \"$0\")/env\"\n"
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LEVEE_TEST_SECRET", "x")
+	n, hub := running(t, Target{Name: "pager", Way: Command, To: script,
+		On:    []live.Kind{live.Alarm},
+		Limit: Limit{10, time.Hour}})
+	hub.Publish(live.Event{Kind: live.Alarm, Text: "$(touch there) `x`"})
+	await(t, "the command", func() bool { return n.Status()[0].Sent == 1 })
+	got, err := os.ReadFile(filepath.Join(dir, "got"))
+	var m Message
+	if err != nil || json.Unmarshal(got, &m) != nil || m.Text != "$(touch there) `x`" {
+		t.Errorf("%s, %v", got, err)
+	}
+	if env, _ := os.ReadFile(filepath.Join(dir, "env")); strings.Contains(string(env), "SECRET") {
+		t.Errorf("%s", env)
+	}
+	if err := os.Chmod(script, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	hub.Publish(live.Event{Kind: live.Alarm})
+	await(t, "the refusal", func() bool { return n.Status()[0].Failed == 1 })
+	if s := n.Status()[0]; !strings.Contains(s.Error, "chmod go-w") {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestACommandThatHangsIsKilledWithItsChildren(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	err := execute(ctx, "/bin/sh", []string{"-c", "sleep 60 & wait"}, nil)
+	if err == nil || time.Since(begun) > 5*time.Second {
+		t.Errorf("%v after %s", err, time.Since(begun))
+	}
+}
+
+// postbox takes one letter by SMTP.
+func postbox(t *testing.T) (address string, letter <-chan string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	out := make(chan string, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		r := bufio.NewReader(c)
+		fmt.Fprint(c, "220 mail\r\n")
+		var all strings.Builder
+		for data := false; ; {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				return
+			}
+			all.WriteString(line)
+			switch {
+			case data && line == ".\r\n":
+				data = false
+				fmt.Fprint(c, "250 taken\r\n")
+			case data:
+			case line == "DATA\r\n":
+				data = true
+				fmt.Fprint(c, "354 go on\r\n")
+			case line == "QUIT\r\n":
+				fmt.Fprint(c, "221 bye\r\n")
+				out <- all.String()
+				return
+			default:
+				fmt.Fprint(c, "250 ok\r\n")
+			}
+		}
+	}()
+	return l.Addr().String(), out
+}
+
+func TestMailHasNoHeaderThatAnEventChose(t *testing.T) {
+	server, letter := postbox(t)
+	_, hub := running(t, Target{Name: "ops", Way: Mail, To: "ops@example.net", Server: server,
+		From: "levee@example.net", On: []live.Kind{live.Alarm}, Limit: Limit{10, time.Hour}})
+	hub.Publish(live.Event{Kind: live.Alarm, Text: "flood\r\nBcc: all@example.net\r\n\r\nä\n.\n"})
+	select {
+	case got := <-letter:
+		header, _, _ := strings.Cut(got, "\r\n\r\n")
+		if strings.Contains(header, "\nBcc") || !strings.Contains(got,
+			"RCPT TO:<ops@example.net>") ||
+			!strings.Contains(got, "=C3=A4") || !strings.Contains(header, "Auto-Submitted") {
+			t.Errorf("%s", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("no letter came")
+	}
+}
+
+func TestTargetsThatAreWrong(t *testing.T) {
+	good := Target{Name: "a", Way: Webhook, To: "https://hooks.example/x",
+		On: []live.Kind{live.Alarm}, Limit: Limit{1, time.Hour}}
+	if err := good.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for says, change := range map[string]func(*Target){
+		"no name":          func(t *Target) { t.Name = "A b" },
+		"which events":     func(t *Target) { t.On = nil },
+		"use https":        func(t *Target) { t.To = "http://hooks.example/x" },
+		"is no URL":        func(t *Target) { t.To = "file:///etc/passwd" },
+		"a password in it": func(t *Target) { t.To = "https://u:p@hooks.example/" },
+		"no address of":    func(t *Target) { t.Way, t.To = Mail, "a@b\r\nBcc: c@d" },
+		"no HOST:PORT":     func(t *Target) { t.Way, t.To, t.Server = Mail, "a@b.example", "x" },
+		"not a whole path": func(t *Target) { t.Way, t.To = Command, "page" },
+		"no program":       func(t *Target) { t.Way, t.To = Command, "/etc/passwd" },
+		"limit is missing": func(t *Target) { t.Limit = Limit{} },
+	} {
+		bad := good
+		change(&bad)
+		if err := bad.Check(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q, want %q", err, says)
+		}
+	}
+	for _, s := range []string{"", "10", "0/h", "10/y", "-1/h", "1001/h", "x/h"} {
+		if l, err := ParseLimit(s); err == nil {
+			t.Errorf("%s is %v", s, l)
+		}
+	}
+}

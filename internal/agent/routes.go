@@ -1,0 +1,181 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"levee/internal/agent/api"
+	"levee/internal/agent/ledger"
+	"levee/internal/agent/notify"
+)
+
+// do runs fn in its turn in the loop, where all that the agent knows may be read and changed.
+func (a *Agent) do(ctx context.Context, fn func() error) error {
+	var err error
+	done := make(chan struct{})
+	select {
+	case a.ops <- func() { defer close(done); err = fn() }:
+		<-done
+		return err
+	case <-a.gone:
+		return api.Refuse(http.StatusServiceUnavailable, "the agent ends: ask again when it runs")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+type none struct{}
+
+// SourcesReport are the sources.
+type SourcesReport struct {
+	Sources []SourceStatus `json:"sources"`
+}
+
+// LeaseQuery chooses leases of a page.
+type LeaseQuery struct {
+	Set    string   `query:"set" maxLength:"255" doc:"Only of this set."`
+	Origin string   `query:"origin" maxLength:"255" doc:"Only of this origin."`
+	Entry  []string `query:"entry,explode" maxItems:"100" doc:"Only these addresses or prefixes."`
+	After  string   `query:"after" maxLength:"64" doc:"What the page before gave as next."`
+	Limit  int      `query:"limit" minimum:"1" maximum:"10000" default:"1000" doc:"At most so many."`
+}
+
+// LeasePage is a part of a list of leases.
+type LeasePage struct {
+	Leases []Listed `json:"leases"`
+	Next   string   `json:"next,omitempty" doc:"The place of the next page, where there is one; a page may be short."`
+}
+
+// WithdrawInput chooses leases that are withdrawn.
+type WithdrawInput struct {
+	Body struct {
+		Set     string   `json:"set,omitempty" maxLength:"255" doc:"Only of this set."`
+		Origin  string   `json:"origin,omitempty" maxLength:"255" doc:"Only of this origin."`
+		Entries []string `json:"entries,omitempty" maxItems:"10000" doc:"Only these addresses or prefixes."`
+		All     bool     `json:"all,omitempty" doc:"All leases: needed where nothing else is chosen."`
+	}
+}
+
+// Withdrawn is how many leases were withdrawn.
+type Withdrawn struct {
+	Withdrawn int `json:"withdrawn"`
+}
+
+// routes are those of the agent itself.
+func (a *Agent) routes() []api.Route {
+	return append(a.setRoutes(),
+		api.Get("/api/v1/status", api.Viewer,
+			"What the agent reads, holds and refuses, and its alarms.",
+			func(ctx context.Context, _ *none) (out *Status, err error) {
+				err = a.do(ctx, func() error { s := a.current(); out = &s; return nil })
+				return out, err
+			}),
+		api.Get("/api/v1/sources", api.Viewer, "The sources, how far each is behind, and what is "+
+			"wrong.",
+			func(ctx context.Context, _ *none) (out *SourcesReport, err error) {
+				err = a.do(ctx,
+					func() error { out = &SourcesReport{a.current().Sources}; return nil })
+				return out, err
+			}),
+		api.Get("/api/v1/leases", api.Viewer, "Leases that have not ended, page by page.", a.page),
+		api.Post("/api/v1/leases/withdraw", api.Operator,
+			"Take leases back, of an origin, a set, entries, or what is all of these.",
+			a.withdrawChosen),
+		api.Post("/api/v1/leases", api.Operator,
+			"Lease entries to a dynamic set, all or none, under the name of the token.", a.add),
+		api.Get("/api/v1/notifications", api.Viewer,
+			"Who is notified of what, and what became of the messages.",
+			func(context.Context, *none) (*NotifyReport, error) {
+				return &NotifyReport{a.notified()}, nil
+			}),
+		api.Get("/api/v1/lists/held", api.Viewer,
+			"Changes of lists that wait until they are accepted.", a.heldQuery),
+		api.Post("/api/v1/lists/accept", api.Operator, "Take a change of a list that waits.",
+			a.acceptQuery),
+		api.Stream("/api/v1/events", api.Viewer, "What happens, as it happens.", a.live.Watch),
+	)
+}
+
+// NotifyReport are the targets of notifications.
+type NotifyReport struct {
+	Targets []notify.Status `json:"targets"`
+}
+
+func (a *Agent) notified() []notify.Status {
+	if a.opts.Notifier == nil {
+		return []notify.Status{}
+	}
+	return a.opts.Notifier.Status()
+}
+
+func (a *Agent) page(ctx context.Context, q *LeaseQuery) (*LeasePage, error) {
+	f, err := newFilter(q.Set, q.Origin, q.Entry)
+	if err != nil {
+		return nil, err
+	}
+	out := &LeasePage{Leases: []Listed{}}
+	err = a.do(ctx, func() (err error) {
+		now := time.Now()
+		out.Next, err = a.ledger.Page(q.After, func(l ledger.Lease) bool {
+			if !l.Ended(now) && f.Match(l) {
+				out.Leases = append(out.Leases, newListed(&l, now))
+			}
+			return len(out.Leases) < q.Limit
+		})
+		return err
+	})
+	if errors.Is(err, ledger.ErrPlace) {
+		err = api.Refuse(http.StatusUnprocessableEntity, "query.after: %v", err)
+	}
+	return out, err
+}
+
+func (a *Agent) withdrawChosen(ctx context.Context, in *WithdrawInput) (*Withdrawn, error) {
+	b := &in.Body
+	f, err := newFilter(b.Set, b.Origin, b.Entries)
+	if err != nil {
+		return nil, err
+	}
+	if none := f.Set == "" && f.Origin == "" && len(f.Entries) == 0; none != b.All {
+		return nil, api.Refuse(http.StatusUnprocessableEntity,
+			"say which: set, origin, entries, or all alone")
+	}
+	out := &Withdrawn{}
+	err = a.do(ctx, func() (err error) {
+		if out.Withdrawn, err = a.withdraw(ctx, f.Match); err == nil {
+			a.tellWithdrawn(ctx, out.Withdrawn, f.Origin, f.Set)
+		}
+		return err
+	})
+	return out, err
+}
+
+// newFilter reads what chooses leases.
+func newFilter(set, origin string, entries []string) (*Filter, error) {
+	f := &Filter{Set: set, Origin: origin}
+	for _, word := range entries {
+		p, err := ParseEntry(word)
+		if err != nil {
+			return nil, api.Refuse(http.StatusUnprocessableEntity, "%v", err)
+		}
+		f.Entries = append(f.Entries, p)
+	}
+	return f, nil
+}
+
+// ParseEntry reads an address or a prefix, as entries of leases are.
+func ParseEntry(word string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(word)
+	if err != nil {
+		a, aerr := netip.ParseAddr(word)
+		if aerr != nil || a.Zone() != "" {
+			return p, fmt.Errorf("%.60q is no address or prefix", word)
+		}
+		p = netip.PrefixFrom(a, a.BitLen())
+	}
+	return p.Masked(), nil
+}

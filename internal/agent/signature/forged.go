@@ -1,0 +1,103 @@
+package signature
+
+import (
+	"math"
+	"net/netip"
+)
+
+const (
+	// judged is how many sources there must be to say anything about their spread.
+	judged = 200
+	// even is the greatest relative variance of random sources over blocks, beyond that of
+	// counting. That of the clients of a service is near 1: most networks have none, some many.
+	even = 0.15
+)
+
+// sources is how the sources of packets are spread.
+type sources struct {
+	packets, different int
+	forged             bool
+}
+
+// spreadOf says whether sources look drawn at random. Of random ones nearly all are different as
+// far as the space allows, and they fill the blocks of that space evenly. The space is the prefix
+// that nearly all have in common. One that is as narrow as one network says no more about
+// forging, and is a field to ask for.
+func spreadOf(addrs []netip.Addr) sources {
+	seen := map[netip.Addr]bool{}
+	six := 0
+	for _, a := range addrs {
+		seen[a] = true
+		if a.Is6() {
+			six++
+		}
+	}
+	s := sources{packets: len(addrs), different: len(seen)}
+	if s.packets < judged {
+		return s
+	}
+	var of [][16]byte
+	for _, a := range addrs {
+		if a.Is6() == (2*six > len(addrs)) {
+			of = append(of, a.As16())
+		}
+	}
+	from, narrow := 96, 112 // an IPv4 address is the end of the 16 bytes
+	if 2*six > len(addrs) {
+		from, narrow = 0, 33
+	}
+	common := commonBits(of, from)
+	if common >= narrow {
+		return s
+	}
+	var blocks [256]int
+	for _, a := range of {
+		blocks[octet(a, common)]++
+	}
+	used := 0
+	for _, n := range blocks {
+		if n > 0 {
+			used++
+		}
+	}
+	n := float64(len(of))
+	// as many blocks as random addresses reach: generators leave out up to 36 of them
+	if float64(used) < 0.9*220*(1-math.Exp(-n/220)) {
+		return s
+	}
+	mean, variance := n/float64(used), 0.0
+	for _, c := range blocks {
+		if c > 0 {
+			variance += (float64(c) - mean) * (float64(c) - mean)
+		}
+	}
+	variance /= float64(used)
+	space := math.Exp2(float64(128-common)) * float64(used) / 256
+	expected := space * -math.Expm1(-n/space)
+	s.forged = (variance-mean)/(mean*mean) <= even && float64(len(seen)) >= 0.9*expected
+	return s
+}
+
+// commonBits is the first bit from which on addresses differ: in fewer than 98 of 100 they are as
+// in most.
+func commonBits(of [][16]byte, from int) int {
+	for bit := from; bit < 120; bit++ {
+		ones := 0
+		for _, a := range of {
+			ones += int(a[bit/8] >> (7 - bit%8) & 1)
+		}
+		if most := max(ones, len(of)-ones); float64(most) < 0.98*float64(len(of)) {
+			return bit
+		}
+	}
+	return 120
+}
+
+// octet is 8 bits of an address from one on.
+func octet(a [16]byte, bit int) byte {
+	w := uint16(a[bit/8]) << 8
+	if bit/8 < 15 {
+		w |= uint16(a[bit/8+1])
+	}
+	return byte(w >> (8 - bit%8))
+}

@@ -1,0 +1,91 @@
+package signature
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"levee/internal/lang/field"
+)
+
+// lengths are the prefix lengths that rules are made of, by family.
+var lengths = [2][]int{{32, 28, 26, 24, 22, 20, 16, 12, 8}, {128, 64, 56, 48, 40, 32}}
+
+// prefixes makes terms of addresses: the prefixes that many packets share, and lists of single
+// addresses where a few are most of the group.
+func (g *group) prefixes(ph *field.Phrase) {
+	for family, bits := range lengths {
+		var addrs []netip.Addr
+		for _, at := range g.inFlood {
+			a := addressOf(&g.flood.packets[at], ph.Field)
+			if a.IsValid() && a.Is6() == (family == 1) {
+				addrs = append(addrs, a)
+			}
+		}
+		if len(addrs) == 0 || float64(len(addrs)) < fewest*float64(len(g.inFlood)) {
+			continue
+		}
+		g.shared(ph, addrs, bits)
+	}
+}
+
+func (g *group) shared(ph *field.Phrase, addrs []netip.Addr, lengths []int) {
+	type counted struct {
+		netip.Prefix
+		n int
+	}
+	var kept []counted
+	for i, bits := range lengths {
+		counts := map[netip.Prefix]int{}
+		for _, a := range addrs {
+			p, _ := a.Prefix(bits)
+			counts[p]++
+		}
+		var most []counted
+		for p, n := range counts {
+			if float64(n) >= fewest*float64(len(addrs)) {
+				most = append(most, counted{p, n})
+			}
+		}
+		slices.SortFunc(most, func(a, b counted) int {
+			return cmp.Or(b.n-a.n, a.Addr().Compare(b.Addr()))
+		})
+		if i == 0 {
+			g.addresses(ph, addrs)
+		}
+		for _, c := range most[:min(3, len(most))] {
+			longer := slices.ContainsFunc(kept, func(k counted) bool {
+				return c.Overlaps(k.Prefix) && float64(k.n) >= 0.98*float64(c.n)
+			})
+			if longer {
+				continue
+			}
+			kept = append(kept, c)
+			text := c.Prefix.String()
+			if c.IsSingleIP() {
+				text = c.Addr().String()
+			}
+			g.add(ph.Field, false, 1, 1/float64(uint64(1)<<min(c.Bits(), 40)), "%s %s", ph.Word,
+				text)
+		}
+	}
+}
+
+// addresses makes the list of the fewest addresses that most of the group has.
+func (g *group) addresses(ph *field.Phrase, addrs []netip.Addr) {
+	counts := map[string]int{}
+	for _, a := range addrs {
+		counts[a.String()]++
+	}
+	best := top(counts, listed)
+	sum := 0
+	for i, a := range best {
+		sum += counts[a]
+		if i > 0 && float64(sum) >= core*float64(len(addrs)) {
+			g.add(ph.Field, false, i+1, 1.0/65536, "%s { %s }", ph.Word,
+				strings.Join(best[:i+1], ", "))
+			return
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package signature
+
+import (
+	"errors"
+	"slices"
+
+	"levee/internal/lang/action"
+	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
+)
+
+// Limits say what a proposal may be. The zero value allows no collateral.
+type Limits struct {
+	// Collateral is the share of the good packets that all rules together may drop.
+	Collateral float64
+	Rules      int // at most; 0: 8
+	Terms      int // of a rule, at most; 0: 8
+	// Policy is the one in force; nil is one that passes everything. What it protects, passes as
+	// essential or passes by an earlier rule stays so, and only what it passes counts as flood.
+	Policy *policy.Policy
+	// Label begins the labels of the rules; "" is "flood".
+	Label string
+}
+
+// Proposal is what was found.
+type Proposal struct {
+	Rules []Rule
+	Flood Judged
+	Good  Judged
+	// Tail is a rule to stand in front of the default, for `levee check` to know that fragments
+	// are meant to pass; or "".
+	Tail string
+	// Sentence says what was seen and what the rules do.
+	Sentence string
+	// Notes say what the figures do not cover, a sentence each.
+	Notes []string
+}
+
+// Rule is a rule that is proposed.
+type Rule struct {
+	Text   string       // canonical, as `levee fmt` prints it
+	Flood  int          // packets of the flood that it drops and that passed before
+	Good   int          // good packets that it drops
+	Before *policy.Rule // of the policy, in front of which it stands; nil: behind all rules
+	Forged bool         // the sources of what it drops look drawn at random
+	seen   string       // what it drops, in words
+}
+
+// Judged is a sample with the rules in force.
+type Judged struct {
+	Seen    int // packets that were given
+	Packets int // of them, in the sample
+	LeftOut int // of those given, not looked at for the length of their headers
+	Already int // of the sample, dropped without the rules
+	Kept    int // of the sample, protected or essential
+	Dropped int // of the sample, dropped by the rules
+}
+
+// Passed is how many packets of the sample passed before, and were not to be kept.
+func (j *Judged) Passed() int { return j.Packets - j.Already - j.Kept }
+
+// Coverage is the share of what passed before that the rules drop, 0 to 1.
+func (j *Judged) Coverage() float64 {
+	return share(j.Dropped, j.Passed())
+}
+
+// Collateral is the share of all packets that the rules drop, 0 to 1.
+func (j *Judged) Collateral() float64 {
+	return share(j.Dropped, j.Packets)
+}
+
+// Highest is the greatest share that the rules drop of such traffic, with 95 % confidence: the
+// upper end of Wilson's interval, or 3/n where nothing was dropped (rule of three).
+func (j *Judged) Highest() float64 { return highest(j.Dropped, j.Packets) }
+
+// few is how many packets a rule drops at least, where there are as many.
+const few = 3
+
+// searched is how many packets of each sample the search looks at. The rules are measured on all.
+const searched = 20_000
+
+// Propose finds rules for a flood. good may be nil or empty: then the rules are narrow, and the
+// proposal says that their collateral is unknown. Without packets of the flood it fails.
+func Propose(flood, good *Sample, l Limits) (*Proposal, error) {
+	if flood == nil || flood.Len() == 0 {
+		return nil, errors.New("the sample of the flood has no packets")
+	}
+	if good == nil {
+		good = NewSample(flood.link, l.Policy, 1)
+	}
+	l.fill()
+	w, err := newWork(flood, good, l)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.find(); err != nil {
+		return nil, err
+	}
+	return w.proposal(), nil
+}
+
+func (l *Limits) fill() {
+	if l.Rules <= 0 {
+		l.Rules = 8
+	}
+	if l.Terms <= 0 {
+		l.Terms = 8
+	}
+	if l.Label == "" {
+		l.Label = "flood"
+	}
+}
+
+// work is the making of one proposal.
+type work struct {
+	Limits
+	flood, good *Sample
+	base        *policy.Policy // without rules that remember packets
+	forgot      bool           // it had some
+	before      findings       // of base
+	targets     []int          // packets of the flood that pass
+	slots       []int          // what decides each packet of the flood today
+	already     int
+	kept        int
+	views       [2]*view
+	chosen      []chosen
+	tail        bool
+}
+
+// chosen is a rule that is part of the proposal.
+type chosen struct {
+	*rule
+	resolved *policy.Rule
+	at       int // in base.Rules: it stands in front of that
+	covers   set // of the whole view of the flood
+}
+
+func newWork(flood, good *Sample, l Limits) (*work, error) {
+	w := &work{Limits: l, flood: flood, good: good, base: l.Policy}
+	if w.base == nil {
+		p, _ := policy.Parse("none", []byte("default pass\n"), nil)
+		w.base = p
+	}
+	w.base, w.forgot = forget(w.base)
+	w.before = findingsOf(w.base, nil)
+	slots := w.base.Slots()
+	w.judge(w.base, flood, func(n int, slot int, act action.Action) {
+		w.slots = append(w.slots, slot)
+		switch r := slots[slot].Reason; {
+		case act == action.Drop:
+			w.already++
+		case r == policy.ByProtect || r == policy.ByEssential:
+			w.kept++
+		default:
+			w.targets = append(w.targets, n)
+		}
+	})
+	w.views[0] = newView(flood, spread(w.targets, searched))
+	w.views[1] = newView(good, spread(good.all(), searched))
+	return w, nil
+}
+
+// find looks for one rule after the other, each for what those before leave of the flood.
+func (w *work) find() error {
+	flood, good := w.views[0], w.views[1]
+	left, spared := full(flood.len()), full(good.len())
+	least := max(int(fewest*float64(flood.len())), min(few, flood.len()))
+	for len(w.chosen) < w.Rules && left.count() >= least {
+		terms := suggest(groupsOf(flood, good, left))
+		for i, v := range w.views {
+			held, err := v.ask(terms)
+			if err != nil {
+				return err
+			}
+			for k, t := range terms {
+				t.holds[i] = held[k]
+			}
+		}
+		for _, t := range terms {
+			t.weigh(good.len())
+		}
+		s := &search{terms: terms, left: left, spared: spared, n: flood.len(), good: good.len(),
+			least: least}
+		s.allowance = int(w.Collateral*float64(good.len())) - (good.len() - spared.count())
+		r := w.first(s)
+		if r == nil {
+			break
+		}
+		left, spared = without(left, r.flood), without(spared, r.good)
+	}
+	w.prune()
+	return nil
+}
+
+// first is the best rule that the samples as a whole allow, as narrow as it can be. Sources that
+// turn out to look forged are not asked for.
+func (w *work) first(s *search) *rule {
+	blind := w.good.Len() == 0
+	for _, r := range s.rules() {
+		narrow := s.narrow(r, w.Terms, blind)
+		if narrow.asks(field.SrcAddr) {
+			if _, forged := w.describe(narrow); forged {
+				s.terms = slices.DeleteFunc(s.terms, func(t *term) bool {
+					return t.field == field.SrcAddr
+				})
+				return w.first(s)
+			}
+		}
+		for _, r := range []*rule{narrow, s.sparing(narrow), r, s.sparing(r)} {
+			if r != nil && (!blind || r.specific()) && w.accept(r, s) {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// specific says whether two terms at least name a very small part of what their fields can hold,
+// besides those about where the flood goes.
+func (r *rule) specific() bool {
+	n := 0
+	for _, t := range r.terms {
+		where := t.field == field.DstAddr || t.field == field.DstPort
+		if !t.not && !where && t.width <= 1.0/100 {
+			n++
+		}
+	}
+	return n >= 2
+}
+
+// prune takes out rules that later, wider ones have made superfluous.
+func (w *work) prune() {
+	for i := len(w.chosen) - 1; i >= 0; i-- {
+		others, all := newSet(w.views[0].len()), newSet(w.views[0].len())
+		for k, c := range w.chosen {
+			all = or(all, c.covers)
+			if k != i {
+				others = or(others, c.covers)
+			}
+		}
+		if float64(others.count()) >= kept*float64(all.count()) && len(w.chosen) > 1 {
+			w.chosen = append(w.chosen[:i], w.chosen[i+1:]...)
+		}
+	}
+}

@@ -1,0 +1,356 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/agent/event"
+	"levee/internal/agent/inlet"
+	"levee/internal/agent/ledger"
+	"levee/internal/agent/live"
+	"levee/internal/dataplane"
+	"levee/internal/lang/policy"
+)
+
+// source is one that is followed.
+type source struct {
+	*policy.Source
+	match  *event.Matcher
+	inlet  inlet.Inlet
+	first  *source // that polls what this one reads, too; nil: this one does
+	status SourceStatus
+	moved  bool // the position is not in the ledger
+}
+
+type batchKey struct {
+	set, origin string
+	prefix      netip.Prefix
+}
+
+type batchLease struct {
+	lease time.Duration // 0: until withdrawn
+}
+
+const (
+	readAtOnce  = 8 << 20 // bytes of a file between two writes of the ledger
+	batchAtOnce = 50_000  // leases
+)
+
+func (a *Agent) closeSources() { closeUnless(a.sources, nil) }
+
+// closeUnless closes what sources read, but for what others read too.
+func closeUnless(sources, others []*source) {
+	done := map[inlet.Inlet]bool{}
+	for _, s := range others {
+		done[s.inlet] = true
+	}
+	for _, s := range sources {
+		if !done[s.inlet] {
+			done[s.inlet] = true
+			s.inlet.Close()
+		}
+	}
+}
+
+// follow goes on with the sources of a policy.
+func (a *Agent) follow(want []*policy.Source) error {
+	var next []*source
+	var failed error
+	for _, w := range want {
+		s := &source{Source: w}
+		var match *event.Matcher
+		if at := slices.IndexFunc(a.sources, func(o *source) bool {
+			return o.Name == w.Name && samePlace(o.Source, w)
+		}); at >= 0 {
+			old := a.sources[at]
+			s.inlet, s.status, match = old.inlet, old.status, old.match
+		}
+		if err := a.open(s, next); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("source %q: %w", w.Name, err))
+			continue
+		}
+		s.match = event.New(w, match)
+		next = append(next, s)
+	}
+	if failed != nil { // those of before go on
+		closeUnless(next, a.sources)
+		return failed
+	}
+	old := a.sources
+	a.sources = next
+	closeUnless(old, next)
+	return nil
+}
+
+// open opens what a source reads, unless it is open. A file is read anew by each source; of a
+// socket, a list or the journal, all sources that name it share what comes. The first of them
+// polls.
+func (a *Agent) open(s *source, before []*source) (err error) {
+	shares := func(o *source) bool {
+		return s.Input != policy.FromFile && samePlace(o.Source, s.Source)
+	}
+	if at := slices.IndexFunc(before, shares); at >= 0 {
+		s.inlet, s.first = before[at].inlet, before[at]
+		if s.first.first != nil {
+			s.first = s.first.first
+		}
+	} else if at := slices.IndexFunc(a.sources, shares); at >= 0 {
+		s.inlet = a.sources[at].inlet
+	}
+	if s.status.Name == "" {
+		s.status = SourceStatus{Name: s.Name, Path: s.Path, current: time.Now()}
+	}
+	if s.inlet == nil {
+		s.moved = true
+		s.inlet, err = inlet.Open(s.Source, inlet.Options{FromStart: a.opts.FromStart,
+			Position: a.ledger.Position(positionName(s.Source))})
+	}
+	return err
+}
+
+// samePlace tells whether two sources read the same in the same way.
+func samePlace(a, b *policy.Source) bool {
+	return a.Input == b.Input && a.Path == b.Path && a.List == b.List && a.User == b.User &&
+		a.Password == b.Password && (a.Input != policy.FromJournal || a.Format == b.Format)
+}
+
+// positionName is what the ledger calls the position of a source: another path begins anew.
+func positionName(s *policy.Source) string { return s.Name + " " + s.Path }
+
+// poll reads what has come, and leases what it means; more says that there are other events.
+func (a *Agent) poll(ctx context.Context) (more bool) {
+	for _, s := range a.sources {
+		if len(a.batch) >= batchAtOnce { // the ledger cannot be written
+			break
+		}
+		if s.first != nil {
+			continue
+		}
+		readers := []*source{s}
+		for _, o := range a.sources {
+			if o.first == s {
+				readers = append(readers, o)
+			}
+		}
+		before, now := s.status.Events, time.Now()
+		rest, err := s.inlet.Poll(readAtOnce, func(line []byte) {
+			for _, o := range readers {
+				a.event(o, line, now)
+			}
+		})
+		if err != nil {
+			a.say("source %q: %v", s.Name, err)
+		}
+		state := s.inlet.State()
+		for _, note := range state.Notes {
+			a.say("source %q: %s", s.Name, note)
+		}
+		more = more || rest
+		for _, o := range readers {
+			o.moved = o.moved || s.status.Events != before
+			a.sourceState(o, &state, err)
+			if !rest && state.LagLines == 0 && err == nil {
+				o.status.current = now
+			}
+		}
+		if len(a.batch) >= batchAtOnce {
+			a.flush(ctx)
+		}
+	}
+	a.flush(ctx)
+	return more
+}
+
+// sourceState notes what there is to tell of a source.
+func (a *Agent) sourceState(s *source, st *inlet.State, err error) {
+	s.status.Error = ""
+	if err != nil {
+		s.status.Error = err.Error()
+	}
+	s.status.TooLong, s.status.Rotations = st.TooLong, st.Rotations
+	s.status.LagBytes, s.status.LagLines, s.status.Peers = st.LagBytes, st.LagLines, st.Peers
+	if n := s.match.Uncounted(); n != s.status.Uncounted {
+		a.alarm("source %q: there is no room to count more addresses; %d events were not counted",
+			s.Name, n-s.status.Uncounted)
+		s.status.Uncounted = n
+	}
+}
+
+// event judges one line.
+func (a *Agent) event(s *source, line []byte, now time.Time) {
+	s.status.Events++
+	addr, result, err := s.match.Match(line, now)
+	switch {
+	case err != nil:
+		s.status.Malformed++
+	case result == event.NoAddress:
+		s.status.NoAddress++
+	case result == event.Ambiguous:
+		s.status.Ambiguous++
+	case result == event.Counted:
+		s.status.Counted++
+	case result == event.Matched:
+		s.status.Matched++
+		a.batch[batchKey{s.Set.Name, s.Name, netip.PrefixFrom(addr, addr.BitLen())}] =
+			batchLease{s.Lease}
+	}
+}
+
+// flush writes the batch to the ledger, together with positions, and then to the kernel.
+func (a *Agent) flush(ctx context.Context) {
+	positions := map[string][]byte{}
+	for _, s := range a.sources {
+		if p := s.inlet.Position(); s.moved && p != nil {
+			positions[positionName(s.Source)] = p
+		}
+	}
+	if len(a.batch) == 0 && len(positions) == 0 {
+		a.settled()
+		return
+	}
+	now := time.Now()
+	var leases []ledger.Lease
+	entries := map[string][]dataplane.SetEntry{}
+	for k, b := range a.batch {
+		if why := a.keeper(ctx).Refuses(k.prefix); why != "" {
+			a.refuse(k, why)
+			continue
+		}
+		l := ledger.Lease{Set: k.set, Prefix: k.prefix, Origin: k.origin, Since: now}
+		e := dataplane.SetEntry{Prefix: k.prefix, Lease: dataplane.Forever}
+		if b.lease > 0 {
+			l.Until, e.Lease = now.Add(b.lease), b.lease
+		}
+		leases = append(leases, l)
+		entries[k.set] = append(entries[k.set], e)
+	}
+	leases = append(leases, a.found(ctx, entries, now)...)
+	err := a.ledger.Record(leases, positions)
+	if errors.Is(err, ledger.ErrFull) {
+		ended := func(l ledger.Lease) bool { return l.Ended(now) }
+		if _, swept := a.ledger.Remove(ended); swept == nil {
+			err = a.ledger.Record(leases, positions)
+		}
+	}
+	if errors.Is(err, ledger.ErrFull) {
+		a.alarm("the ledger is full: new leases are not taken")
+		a.status.Full += uint64(len(leases))
+		clear(entries)
+		err = a.ledger.Record(nil, positions)
+	}
+	if err != nil { // positions and batch stay, and are tried again
+		a.say("%v", err)
+		return
+	}
+	a.tellLeased(leases)
+	clear(a.batch)
+	a.settled()
+	for set, some := range entries {
+		untilNow(some, now)
+		if _, left, err := a.opts.Kernel.Raise(ctx, set, some); err != nil || left > 0 {
+			a.nextCompare = time.Now().Add(time.Second) // which says what is wrong
+		}
+	}
+}
+
+// tellLeased tells what was leased, once for each set and origin.
+func (a *Agent) tellLeased(leases []ledger.Lease) {
+	all := map[[2]string]*live.Event{}
+	for i := range leases {
+		l := &leases[i]
+		k := [2]string{l.Set, l.Origin}
+		if all[k] == nil {
+			all[k] = &live.Event{Kind: live.Leased, Set: l.Set, Origin: l.Origin,
+				Entry: text(l.Prefix)}
+		}
+		all[k].Count++
+	}
+	for _, e := range all {
+		e.Text = fmt.Sprintf("%s leased to %s by %s", entryCount(e.Count), e.Set, e.Origin)
+		if e.Count > 1 {
+			e.Entry = ""
+		}
+		a.live.Publish(*e)
+	}
+}
+
+// settled tells sources that what they have handed on need not be had again.
+func (a *Agent) settled() {
+	for _, s := range a.sources {
+		s.moved = false
+		s.inlet.Kept()
+	}
+}
+
+// found are leases of entries that are in the kernel and in no ledger: a command has put them
+// there.
+func (a *Agent) found(ctx context.Context, entries map[string][]dataplane.SetEntry,
+	now time.Time) (out []ledger.Lease) {
+	for set, some := range entries {
+		var fresh []dataplane.SetEntry
+		for _, e := range some {
+			if of, err := a.ledger.Entry(set, e.Prefix); err == nil && len(of) == 0 {
+				fresh = append(fresh, e)
+			}
+		}
+		if len(fresh) == 0 {
+			continue
+		}
+		there, err := a.opts.Kernel.Leases(ctx, set, fresh)
+		if err != nil {
+			continue // the comparison says why
+		}
+		for _, e := range there {
+			l := ledger.Lease{Set: set, Prefix: e.Prefix, Origin: policy.CommandOrigin, Since: now}
+			if e.Lease != dataplane.Forever {
+				l.Until = now.Add(e.Lease)
+			}
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// maxRefusals is how many the status keeps.
+const maxRefusals = 64
+
+// refuse tells of an entry that would hold whom nothing may hold.
+func (a *Agent) refuse(k batchKey, why string) {
+	a.status.Refused++
+	a.say("refused %s of source %q: %s", text(k.prefix), k.origin, why)
+	for i := range a.status.Refusals {
+		if r := &a.status.Refusals[i]; r.Entry == text(k.prefix) && r.Origin == k.origin {
+			r.Count++
+			r.At = time.Now()
+			return
+		}
+	}
+	a.status.Refusals = append(a.status.Refusals, Refusal{At: time.Now(), Entry: text(k.prefix),
+		Set: k.set, Origin: k.origin, Why: why, Count: 1})
+	a.live.Publish(live.Event{Kind: live.Refused, Set: k.set, Origin: k.origin,
+		Entry: text(k.prefix), Text: fmt.Sprintf("refused %s of %s: %s", text(k.prefix), k.origin,
+			why)})
+	a.status.Refusals = a.status.Refusals[max(0, len(a.status.Refusals)-maxRefusals):]
+}
+
+// text is a prefix as sets list it: an address without its length.
+func text(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+func monotonicMicroseconds() int64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0
+	}
+	return t.Nano() / 1000
+}

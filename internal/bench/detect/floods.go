@@ -1,0 +1,187 @@
+package detect
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"levee/internal/bench"
+	"levee/internal/lab/demo"
+	"levee/internal/lab/gen"
+)
+
+// wave is what a flood sends for a time.
+type wave struct {
+	what   string
+	at     time.Duration // from the flood's beginning, at the earliest
+	lasts  time.Duration
+	share  float64 // of the rate of the measurement; 0: as fast as it goes
+	floods []gen.Flood
+	replay *gen.Replay
+}
+
+// kind is a flood: one row of the table.
+type kind struct {
+	name, what string
+	waves      func(o *Options, to netip.Addr) ([]wave, error)
+	ramp       bool // it rises slowly: what counts is the share of the line that it takes
+	pulses     bool // its waves are one flood, with pauses
+}
+
+// plain is a flood of one kind of packets.
+func plain(name, what, of string) kind {
+	return kind{name: name, what: what, waves: func(o *Options, to netip.Addr) ([]wave, error) {
+		return []wave{{what: what, lasts: o.During, share: 1, floods: forged(of, to)}}, nil
+	}}
+}
+
+// kinds are all floods, in the order of the table.
+var kinds = []kind{
+	plain("syn", "SYN without options, to the service", "syn"),
+	plain("syn-options", "SYN with the options of Linux", "syn-options"),
+	{name: "syn-linux", what: "SYN that nothing but its source tells from those of Linux",
+		waves: func(o *Options, to netip.Addr) ([]wave, error) {
+			floods := forged("syn", to)
+			for i := range floods {
+				floods[i].Linux = true
+			}
+			return []wave{{what: "SYN", lasts: o.During, share: 1, floods: floods}}, nil
+		}},
+	plain("udp", "UDP to all ports", "udp"),
+	{name: "udp-random", what: "UDP of all lengths, ports and contents",
+		waves: func(o *Options, to netip.Addr) ([]wave, error) {
+			text, err := randomUDP(o.Seed, to)
+			return replayed(o, text), err
+		}},
+	{name: "reflection", what: "answers of open resolvers, whole and in fragments",
+		waves: func(o *Options, to netip.Addr) ([]wave, error) {
+			text, err := reflection(o.Seed, to)
+			return replayed(o, text), err
+		}},
+	{name: "capture", what: "a captured DNS reflection (--data)",
+		waves: func(o *Options, to netip.Addr) ([]wave, error) {
+			text, err := captured(filepath.Join(o.Data, CaptureName), to)
+			return replayed(o, text), err
+		}},
+	plain("icmp", "ICMP echo requests", "icmp"),
+	plain("fragment", "IP fragments that are not the first", "fragment"),
+	plain("ack", "TCP ACK to the service", "ack"),
+	{name: "pulse", what: "UDP to an open port, 20 s on and 40 s off", pulses: true, waves: pulses},
+	{name: "ramp", what: "UDP that rises from nothing in a minute", ramp: true, waves: ramp},
+	{name: "mixture", what: "another pattern every 5 s", waves: mixture},
+	{name: "most", what: "UDP, as fast as the generator goes",
+		waves: func(o *Options, to netip.Addr) ([]wave, error) {
+			return []wave{{what: "UDP", lasts: o.During, floods: forged("udp", to)}}, nil
+		}},
+}
+
+// CaptureName is the capture within the directory that Options.Data names.
+const CaptureName = "pcap/dns-amplification-fragmented.pcap"
+
+// forged are the packets of a flood of the demo, from all over the Internet. Ports come in no
+// order: of those in a row a moment has seen a part only, by which a rule could tell it.
+func forged(name string, to netip.Addr) []gen.Flood {
+	for _, k := range demo.Kinds {
+		if k.Name == name {
+			floods := make([]gen.Flood, len(k.Floods))
+			for i, f := range k.Floods {
+				floods[i] = demo.Spoofed(f, to)
+				floods[i].Sources = internet
+				floods[i].FromPorts = gen.Shuffled(floods[i].FromPorts, 1)
+				floods[i].Ports = gen.Shuffled(floods[i].Ports, 2)
+			}
+			return floods
+		}
+	}
+	panic("no flood " + name)
+}
+
+// internet is where forged packets come from: all of IPv4 that hosts may have, without the lab.
+// A flood from fewer networks could be told from clients by its sources.
+var internet = without(netip.MustParsePrefix("0.0.0.0/0"),
+	"0.0.0.0/8", "10.0.0.0/8", "127.0.0.0/8", "198.18.0.0/15", "224.0.0.0/3")
+
+// without is a prefix without others, as prefixes.
+func without(p netip.Prefix, others ...string) []netip.Prefix {
+	for _, s := range others {
+		o := netip.MustParsePrefix(s)
+		switch {
+		case o.Bits() <= p.Bits() && o.Contains(p.Addr()):
+			return nil
+		case p.Overlaps(o):
+			low := netip.PrefixFrom(p.Addr(), p.Bits()+1)
+			a := p.Addr().As4()
+			a[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+			high := netip.PrefixFrom(netip.AddrFrom4(a), p.Bits()+1)
+			return append(without(low, others...), without(high, others...)...)
+		}
+	}
+	return []netip.Prefix{p}
+}
+
+// replayed sends a capture again and again, for the time of a flood.
+func replayed(o *Options, capture []byte) []wave {
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(capture)), nil }
+	return []wave{{what: "UDP", lasts: o.During, share: 1,
+		replay: &gen.Replay{Open: open, Repeat: true, Rewrite: true}}}
+}
+
+// captured reads a capture of UDP and aims it at an address.
+func captured(path string, to netip.Addr) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the capture: %w", err)
+	}
+	defer f.Close()
+	text, err := demo.AimUDP(f, to)
+	if err != nil {
+		return nil, fmt.Errorf("reading the capture %s: %w", path, err)
+	}
+	return text, nil
+}
+
+// Times of the floods that change.
+const (
+	pulseOn, pulseOff = 20 * time.Second, 40 * time.Second
+	pulseCount        = 3
+	rampSteps         = 60
+	rampStep          = time.Second
+	patternLasts      = 5 * time.Second
+)
+
+func pulses(_ *Options, to netip.Addr) (w []wave, _ error) {
+	floods := forged("udp-open", to)
+	for i := range floods {
+		floods[i].Lengths = []int{200}
+	}
+	for i := range pulseCount {
+		w = append(w, wave{what: fmt.Sprintf("pulse %d", i+1),
+			at: time.Duration(i) * (pulseOn + pulseOff), lasts: pulseOn, share: 1, floods: floods})
+	}
+	return w, nil
+}
+
+func ramp(_ *Options, to netip.Addr) (w []wave, _ error) {
+	for i := range rampSteps {
+		w = append(w, wave{what: fmt.Sprintf("step %d", i+1), at: time.Duration(i) * rampStep,
+			lasts: rampStep, share: float64(i+1) / rampSteps, floods: forged("udp", to)})
+	}
+	return w, nil
+}
+
+func mixture(_ *Options, to netip.Addr) (w []wave, _ error) {
+	for i, name := range []string{"udp", "syn", "ack", "icmp", "fragment", "syn-options"} {
+		w = append(w, wave{what: name, at: time.Duration(i) * patternLasts, lasts: patternLasts,
+			share: 1, floods: forged(name, to)})
+	}
+	return w, nil
+}
+
+func nameOf(k kind) string { return k.name }
+
+// FloodNames are the names of the floods.
+func FloodNames() []string { return bench.Names(kinds, nameOf) }

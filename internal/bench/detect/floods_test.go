@@ -1,0 +1,82 @@
+package detect
+
+import (
+	"bytes"
+	"io"
+	"net/netip"
+	"testing"
+	"time"
+
+	"levee/internal/packet"
+)
+
+var victim = netip.MustParseAddr("198.18.0.1")
+
+func TestEachFloodHasWaves(t *testing.T) {
+	o := &Options{Data: t.TempDir(), During: defaultDuring}
+	for _, k := range kinds {
+		waves, err := k.waves(o, victim)
+		if k.name == "capture" {
+			if err == nil {
+				t.Error("a capture that is not there is sent")
+			}
+			continue
+		}
+		if err != nil || len(waves) == 0 {
+			t.Errorf("%s: %v", k.name, err)
+		}
+		end := time.Duration(0)
+		for _, v := range waves {
+			if (v.floods == nil) == (v.replay == nil) || v.lasts < time.Second || v.at < end {
+				t.Errorf("%s: %+v", k.name, v)
+			}
+			end = v.at + v.lasts
+		}
+	}
+}
+
+func TestAReflectionIsAnswersOfResolvers(t *testing.T) {
+	text, err := reflection(7, victim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := reflection(7, victim)
+	if err != nil || !bytes.Equal(text, again) {
+		t.Errorf("the same seed makes another capture: %v", err)
+	}
+	r, err := packet.NewReader(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, first, later := 0, 0, 0
+	from := map[netip.Addr]bool{}
+	for {
+		rec, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ip := rec.Data[14:]
+		source, _ := netip.AddrFromSlice(ip[12:16])
+		from[source] = true
+		place := uint16(ip[6])<<8 | uint16(ip[7])
+		switch {
+		case place&0x1fff != 0:
+			later++
+			continue
+		case place != 0:
+			first++
+		default:
+			whole++
+		}
+		if ip[9] != packet.ProtoUDP || ip[20] != 0 || ip[21] != 53 || ip[30]&0x80 == 0 {
+			t.Fatalf("no answer of a resolver: %x", ip[:40])
+		}
+	}
+	if whole+first != reflected || later < first || whole < reflected/10 ||
+		len(from) < reflectors/2 || len(from) > reflectors {
+		t.Errorf("%d answers whole, %d and %d fragments, from %d", whole, first, later, len(from))
+	}
+}

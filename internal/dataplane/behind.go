@@ -1,0 +1,333 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/perf"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/capture"
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/plan"
+	"levee/internal/kernel"
+)
+
+// follower keeps a program behind that of an interface's policy, also when that is replaced. The
+// policy's program goes to it when it has judged a packet. It turns itself off when this process
+// has not been heard of for the lease. There is one such program of each role for an interface.
+type follower struct {
+	dev   string
+	role  uint32 // plan.Looks or plan.Samples
+	lease time.Duration
+	ring  int // bytes of a CPU's events that wait for the reader
+	// program makes the program for a policy.
+	program func(g *description, j capture.Judge, hz uint64) (*ebpf.CollectionSpec,
+		*ebpf.ProgramSpec, error)
+	leave  func() // is called before the program of a policy goes
+	looked time.Time
+	only   sole
+
+	mu     sync.Mutex // hook is replaced, and renewed
+	hook   *captureHook
+	failed error // of the last renewal
+	lapsed bool  // the lease ended before it was renewed
+}
+
+// newFollower is one that looks at packets.
+func newFollower(dev string) follower {
+	return follower{dev: dev, role: plan.Looks, lease: captureLease, ring: captureRing}
+}
+
+func (f *follower) close() {
+	f.replace(nil)
+	f.only.release()
+}
+
+// replace puts another hook in the place of the one that there is.
+func (f *follower) replace(next *captureHook) {
+	if f.hook != nil && f.leave != nil {
+		f.leave()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hook.close()
+	f.hook = next
+}
+
+// keep renews the lease until it is told to stop. Whoever reads may be held up by what he writes
+// to, and packets are counted nonetheless.
+func (f *follower) keep() (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	tick := time.NewTicker(200 * time.Millisecond)
+	go func() {
+		defer close(ended)
+		defer tick.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-tick.C:
+			}
+			f.mu.Lock()
+			if f.hook != nil {
+				f.lapsed = f.lapsed || f.hook.clock.Now() > f.hook.until
+				f.failed = f.hook.renew(f.lease)
+			}
+			f.mu.Unlock()
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
+// kept says whether the lease could be renewed.
+func (f *follower) kept() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
+}
+
+// follow attaches to the program in force, if there is none behind that already.
+func (f *follower) follow(ctx context.Context) error {
+	f.looked = time.Now()
+	var next *captureHook
+	same := false
+	err := transact(ctx, func(s *store) error {
+		a, err := s.find(f.dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		g := a.current()
+		behind := g
+		if sh := a.shadow(); sh != nil {
+			behind = sh
+		}
+		// Numbers of generations come again, and a shadow that has come and gone has taken the
+		// program's place.
+		if h := f.hook; h != nil && h.g.Program == g.Program &&
+			h.behind.Program == behind.Program && h.has() {
+			same = true
+			return nil
+		}
+		next = &captureHook{g: g, behind: behind, role: f.role}
+		return f.attach(s, a, next)
+	})
+	switch {
+	case same:
+		return nil
+	case err == nil:
+		f.replace(next)
+		return nil
+	}
+	next.close()
+	if f.hook == nil {
+		return err
+	}
+	f.replace(nil)
+	if gone := new(notAttachedError); errors.As(err, &gone) {
+		return nil // so whoever follows ends
+	}
+	return err
+}
+
+func (f *follower) attach(s *store, a *attachment, h *captureHook) error {
+	g := h.g
+	if _, ok := codegen.MapOf(g.Maps, codegen.Capture); !ok {
+		return fmt.Errorf("the policy on %s was loaded by an older levee, which does not say what "+
+			"decided: load it again with `levee up`", f.dev)
+	}
+	place, what := "behind", "captures from %s already, or watches its decisions"
+	if f.role == plan.Samples {
+		place, what = "samples", "takes samples of %s already"
+	}
+	err := f.only.take(s, a.key, place)
+	if errors.Is(err, errTaken) {
+		return fmt.Errorf("somebody else "+what+": one at a time", f.dev)
+	}
+	if err != nil {
+		return err
+	}
+	if h.clock, err = s.jiffies(); err != nil {
+		return err
+	}
+	behind := h.behind // a shadow hands on what the policy in force decided
+	name, _ := codegen.MapOf(behind.Maps, codegen.Counters)
+	counters, err := s.openPinned(a.key, behind.Generation, name)
+	if err == nil && counters == nil {
+		err = fmt.Errorf("the policy on %s has gone", f.dev)
+	}
+	if err != nil {
+		return err
+	}
+	defer counters.Close()
+	j := capture.Judge{TC: g.Mode.AtTC(), Frags: g.Frags, NumSlots: len(g.Slots),
+		RowBytes: behind.RowBytes, Rows: int(counters.ValueSize()) / behind.RowBytes,
+		Note: len(behind.Slots) * plan.SlotBytes}
+	spec, p, err := f.program(g, j, h.clock.HZ())
+	if err != nil {
+		return err
+	}
+	name, _ = codegen.MapOf(behind.Maps, codegen.Capture)
+	h.programs, err = s.openPinned(a.key, behind.Generation, name)
+	if err == nil && h.programs == nil {
+		err = fmt.Errorf("the policy on %s has gone", f.dev)
+	}
+	if err != nil {
+		return err
+	}
+	if h.programs.MaxEntries() < plan.CaptureEntries {
+		return fmt.Errorf("the policy on %s was loaded by an older levee, which has no place for "+
+			"this: load it again with `levee up`", f.dev)
+	}
+	return h.load(spec, p, counters, f)
+}
+
+// captureHook is a program behind that of a generation.
+type captureHook struct {
+	g        *description
+	behind   *description // g, or its shadow: whose program hands the packets on
+	role     uint32
+	coll     *ebpf.Collection
+	name     string // of the program in it
+	reader   *perf.Reader
+	clock    *kernel.Clock
+	until    uint64    // jiffies, when the lease ends
+	programs *ebpf.Map // from which the policy's program takes it
+	rows     []byte    // of counters, with a note behind each
+	epoch    time.Time // of CLOCK_MONOTONIC
+}
+
+func (h *captureHook) close() {
+	if h == nil {
+		return
+	}
+	h.detach()
+	if h.rows != nil {
+		_ = unix.Munmap(h.rows)
+	}
+	if h.programs != nil {
+		h.programs.Close()
+	}
+	if h.reader != nil {
+		h.reader.Close()
+	}
+	if h.coll != nil {
+		h.coll.Close()
+	}
+}
+
+// detach has packets come no more.
+func (h *captureHook) detach() {
+	if !h.has() {
+		return
+	}
+	h.turn(false)
+	if h.role == plan.Samples {
+		// Packets on their way here go on to the program that looks, which misses none.
+		_ = waitForPrograms()
+	}
+	for _, place := range h.places() {
+		_ = h.programs.Delete(place) // it may be gone already
+	}
+}
+
+// places are those of the program, the last of them that which all its programs have.
+func (h *captureHook) places() []uint32 {
+	if h.role == plan.Samples {
+		return []uint32{plan.Samples | plan.Looks, plan.Samples}
+	}
+	return []uint32{plan.Looks}
+}
+
+// turn says in each CPU's row whether a program is there.
+func (h *captureHook) turn(on bool) { turnRows(h.rows, h.behind, h.role, on) }
+
+// has reports whether packets go to this program. A shadow that has come takes them from it.
+func (h *captureHook) has() bool {
+	if h.coll == nil || h.programs == nil {
+		return false
+	}
+	info, err := h.coll.Programs[h.name].Info()
+	if err != nil {
+		return false
+	}
+	id, _ := info.ID()
+	is, err := holdsProgram(h.programs, h.role, uint32(id))
+	return err == nil && is
+}
+
+// id is the number of a packet.
+func (h *captureHook) id(cpu int, n uint64) uint64 {
+	return uint64(h.g.Generation)<<56 | uint64(uint16(cpu))<<40 | n&(1<<40-1)
+}
+
+// packet is what an event says, and the slot that decided.
+func (h *captureHook) packet(r perf.Record, snap int) (Captured, int, error) {
+	e, frame, err := capture.Parse(r.RawSample, snap)
+	if err != nil {
+		return Captured{}, 0, err
+	}
+	p := Captured{At: h.epoch.Add(e.Time), ID: h.id(r.CPU, e.ID), CPU: r.CPU, Queue: e.Queue,
+		Verdict: verdictOf(h.g.Mode, e.Verdict), Code: e.Verdict, AtTC: h.g.Mode.AtTC(),
+		Bytes: e.Bytes, Packet: frame, Link: h.g.Link}
+	if e.Slot < len(h.g.Slots) {
+		p.Rule = h.g.Slots[e.Slot].counter()
+	}
+	return p, e.Slot, nil
+}
+
+// load loads a program, and has the policy's go to it.
+func (h *captureHook) load(spec *ebpf.CollectionSpec, p *ebpf.ProgramSpec, counters *ebpf.Map,
+	f *follower) (err error) {
+	h.name = p.Name
+	replace := map[string]*ebpf.Map{capture.CountersMap: counters}
+	if spec.Maps[capture.ProgramsMap] != nil {
+		replace[capture.ProgramsMap] = h.programs
+	}
+	h.coll, err = ebpf.NewCollectionWithOptions(spec,
+		ebpf.CollectionOptions{MapReplacements: replace})
+	if err != nil {
+		return kernel.Refuse(err, "load the program behind the policy's")
+	}
+	// Waking the reader costs the CPU more than the event: he is woken when a quarter of a ring is
+	// full, and looks by himself before.
+	if h.reader, err = perf.NewReaderWithOptions(h.coll.Maps[capture.EventsMap], f.ring,
+		perf.ReaderOptions{Watermark: f.ring / 4}); err != nil {
+		return kernel.Refuse(err, "read judged packets")
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return fmt.Errorf("read the clock: %w", err)
+	}
+	h.epoch = time.Now().Add(-time.Duration(now.Nano())).Round(0)
+	if h.rows, err = mapMemory(counters, int(counters.ValueSize())); err != nil {
+		return err
+	}
+	for _, place := range h.places() {
+		if err := h.programs.Put(place, h.coll.Programs[p.Name]); err != nil {
+			return kernel.Refuse(err, "have packets go to the program behind the policy's")
+		}
+	}
+	return h.renew(f.lease)
+}
+
+// captureLease is how long a program is there when nobody renews it.
+const captureLease = 3 * time.Second
+
+// renew has the program stay for another lease.
+func (h *captureHook) renew(lease time.Duration) error {
+	h.until = h.clock.Expiry(lease)
+	if err := h.coll.Variables["until"].Set(h.until); err != nil {
+		return fmt.Errorf("renew the program behind the policy's: %w", err)
+	}
+	h.turn(true)
+	return nil
+}
+
+// captureRing is the memory of a CPU's events that wait for the reader, in bytes.
+const captureRing = 1 << 20

@@ -1,0 +1,215 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/perf"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/capture"
+	"levee/internal/lang/syntax"
+)
+
+// Deciding says which decisions are told of.
+type Deciding struct {
+	Dev string
+	// Verdict takes packets with this one only: "pass", "drop" (answered ones too), or "" for all.
+	Verdict string
+	// Reasons takes packets that were decided for one of these, as slots name them; nil is all.
+	Reasons []string
+	// Rule takes packets that this one decided: a label, or a line of the policy. "" takes all.
+	Rule string
+	Rate int // events a second and CPU, at most MostDecisions; half of them of one rule
+	Snap int // bytes of each packet
+	// Begun is called when packets are told of from now on; nil is nobody.
+	Begun func()
+}
+
+// MostDecisions is how many decisions a second and CPU can be told of.
+const MostDecisions = capture.MostWatched
+
+// Decided is what became of the packets since a watch began.
+type Decided struct {
+	Shown uint64
+	Losses
+	// Lapsed: this process stood still for so long that packets came and went without it.
+	Lapsed bool
+}
+
+// WatchDecisions tells of packets when an interface's policy has judged them, and once a second of
+// losses, until ctx ends, there is no policy any more or event returns false. A policy that is
+// replaced is followed within a second. Each packet that was chosen is told of or counted once.
+func WatchDecisions(ctx context.Context, o Deciding, event func(Captured) bool,
+	lost func(Losses)) (Decided, error) {
+	d := newDeciding(o)
+	d.event, d.lost = event, lost
+	return d.watch(ctx)
+}
+
+type deciding struct {
+	Deciding
+	follower
+	event func(Captured) bool
+	lost  func(Losses)
+	going bool // event wants more
+
+	total  Decided
+	mapped []byte         // pages with the
+	rows   []byte         // rows of the program behind the policy; nil: there is none
+	shown  []uint64       // by slot of the policy, and
+	before []capture.Told // as it was told last
+}
+
+func newDeciding(o Deciding) *deciding {
+	d := &deciding{Deciding: o, follower: newFollower(o.Dev), going: true}
+	d.program, d.leave = d.spec, d.finish
+	return d
+}
+
+func (d *deciding) watch(ctx context.Context) (Decided, error) {
+	defer d.close()
+	err := d.begin(ctx)
+	if err != nil {
+		return d.total, err
+	}
+	if d.Begun != nil {
+		d.Begun()
+	}
+	stop := d.keep()
+	for d.going && ctx.Err() == nil && d.hook != nil && err == nil {
+		if err = d.read(); err == nil && time.Since(d.looked) > time.Second {
+			d.look(false)
+			if err = d.begin(ctx); ctx.Err() != nil {
+				err = nil
+			}
+		}
+	}
+	stop()
+	d.close()
+	d.total.Lapsed = d.lapsed
+	return d.total, err
+}
+
+// begin follows the policy in force, and maps the rows of a program that is new.
+func (d *deciding) begin(ctx context.Context) error {
+	if err := d.follow(ctx); err != nil || d.hook == nil || d.rows != nil {
+		return err
+	}
+	m := d.hook.coll.Maps[capture.WatchedMap]
+	size := int(m.ValueSize() * m.MaxEntries())
+	rows, err := mapMemory(m, size)
+	if err != nil {
+		return err
+	}
+	d.mapped, d.rows = rows, rows[:size]
+	n := len(d.hook.g.Slots)
+	d.shown, d.before = make([]uint64, n), make([]capture.Told, n)
+	return nil
+}
+
+// spec makes the program for a policy.
+func (d *deciding) spec(g *description, j capture.Judge, hz uint64) (*ebpf.CollectionSpec,
+	*ebpf.ProgramSpec, error) {
+	slots, err := g.decidedBy(d.Rule, d.Reasons)
+	if err != nil {
+		return nil, nil, err
+	}
+	return capture.WatchSpec(capture.Watch{Judge: j, Snap: d.Snap, Rate: d.Rate, HZ: hz,
+		Verdicts: codesOf(g.Mode, d.Verdict), Slots: slots})
+}
+
+// decidedBy lists the slots of a rule and of reasons.
+func (d *description) decidedBy(rule string, reasons []string) (out []int, err error) {
+	all, err := d.slotsOf(rule)
+	if err != nil {
+		return nil, err
+	}
+	for i := all[0]; i <= all[1]; i++ {
+		if len(reasons) == 0 || slices.Contains(reasons, d.Slots[i].Reason) {
+			out = append(out, i)
+		}
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	what := "the policy"
+	if rule != "" {
+		what = "the rule " + syntax.Quoted(rule)
+	}
+	return nil, fmt.Errorf("%s decides nothing for the reason %s", what,
+		strings.Join(reasons, ", "))
+}
+
+// read tells of what there is.
+func (d *deciding) read() error {
+	if err := d.kept(); err != nil {
+		return err
+	}
+	d.hook.reader.SetDeadline(time.Now().Add(100 * time.Millisecond))
+	var r perf.Record
+	for d.going && time.Since(d.looked) <= time.Second {
+		err := d.hook.reader.ReadInto(&r)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read decisions: %w", err)
+		}
+		d.tell(r)
+	}
+	return nil
+}
+
+// tell tells of one event. What the kernel says it has lost is counted by rule.
+func (d *deciding) tell(r perf.Record) {
+	if r.LostSamples > 0 || !d.going {
+		return
+	}
+	p, slot, err := d.hook.packet(r, d.Snap)
+	if err != nil || slot >= len(d.hook.g.Slots) {
+		return // it counts as lost by the reader
+	}
+	d.going = d.event(p)
+	d.shown[slot]++
+	d.total.Shown++
+}
+
+// look tells of losses since it was called last. At the end those are lost, too, which lay in a
+// ring and were not told of.
+func (d *deciding) look(end bool) {
+	for i, now := range capture.ReadTold(d.rows, len(d.shown)) {
+		was := d.before[i]
+		l := Losses{Rule: d.hook.g.Slots[i].counter(), Bound: now.Above - was.Above,
+			Ring: now.Full - was.Full}
+		if end {
+			l.Reader = now.Events - d.shown[i]
+		}
+		d.before[i] = now
+		if l.Bound+l.Ring+l.Reader > 0 {
+			d.total.Bound += l.Bound
+			d.total.Ring += l.Ring
+			d.total.Reader += l.Reader
+			d.lost(l)
+		}
+	}
+}
+
+// finish tells what is left of the program of a policy.
+func (d *deciding) finish() {
+	if d.rows == nil {
+		return
+	}
+	d.hook.detach()
+	// An error leaves events in the rings, which count as lost by the reader.
+	_ = drain(d.hook.reader, d.tell)
+	d.look(true)
+	_ = unix.Munmap(d.mapped)
+	d.mapped, d.rows, d.shown, d.before = nil, nil, nil, nil
+}

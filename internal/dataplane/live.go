@@ -1,0 +1,230 @@
+package dataplane
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// Live rules are what the agent adds to the policy in force against a flood. The policy with them
+// in it is a trial whose fallback is the policy without: the kernel goes back to that by itself
+// when nobody renews the lease. Show, and whoever else asks for the policy in force, gets the
+// operator's text.
+
+// LiveOptions say which rules are added, and to what.
+type LiveOptions struct {
+	Dev string
+	// Over is the policy without live rules that they were made for.
+	Over  PolicyState
+	Rules []string // as they are printed
+	Lease time.Duration
+}
+
+// Errors of Live.
+var (
+	// ErrOtherPolicy: another policy is in force than the one that rules were made for.
+	ErrOtherPolicy = errors.New("another policy has come into force")
+	// ErrOnTrial: the policy in force is on trial, and has to be confirmed before rules are added.
+	ErrOnTrial = errors.New("the policy in force is on trial")
+	// ErrNotLive: there are no live rules (any more).
+	ErrNotLive = errors.New("there are no live rules")
+)
+
+// Live puts the policy in force with rules in it into force, in one step, in the place of live
+// rules that there are. compile makes the program of both.
+func Live(ctx context.Context, o LiveOptions, compile CompileFunc) (*Report, error) {
+	var rep *Report
+	err := transact(ctx, func(s *store) error {
+		a, err := s.find(o.Dev)
+		if err != nil {
+			return err
+		}
+		base := a.base()
+		mine := PolicyState{Dev: o.Over.Dev, Generation: base.Generation, Program: base.Program}
+		files := []policy.SetFile(nil)
+		err = readJSON(s.files(a.key, base.Generation), &files)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		trial := a.trial() != nil && !a.current().isLive()
+		a.Close()
+		switch {
+		case err != nil:
+			return err
+		case trial:
+			return ErrOnTrial
+		case mine != o.Over:
+			return ErrOtherPolicy
+		case base.OnError != "":
+			return fmt.Errorf("only what \"on error\" asks for is in force on %s", o.Dev)
+		}
+		u := &up{store: s, compile: compile, UpOptions: UpOptions{Dev: o.Dev, Names: base.Names,
+			Confirm: o.Lease, PolicyPath: base.Policy, Source: base.Source, Files: files,
+			live: o.Rules}}
+		defer u.Close()
+		if err := u.put(ctx); err != nil {
+			return err
+		}
+		rep = u.report
+		err = u.finish()
+		rep.Notes = s.notes
+		return err
+	})
+	return rep, err
+}
+
+// LiveRenew has the live rules of an interface stay for another lease.
+func LiveRenew(ctx context.Context, dev string, lease time.Duration) error {
+	return transact(ctx, func(s *store) error {
+		a, g, err := s.findLive(dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		name, _ := codegen.MapOf(g.TrialMaps, codegen.Deadline)
+		m, err := s.openPinned(a.key, g.Generation, name)
+		if err == nil && m == nil {
+			err = ErrNotLive
+		}
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		deadline, err := deadlineAfter(lease)
+		if err != nil {
+			return err
+		}
+		mem, err := mapMemory(m, 8)
+		if err != nil {
+			return err
+		}
+		// First what the kernel looks at: killed in between, the rules end too early, not too late.
+		binary.NativeEndian.PutUint64(mem, deadline)
+		if err := unix.Munmap(mem); err != nil {
+			return err
+		}
+		g.Deadline, g.ConfirmBy = deadline, time.Now().Add(lease)
+		return writeJSON(s.describe(a.key, g.Generation), g)
+	})
+}
+
+// LiveDown takes the live rules of an interface back: the policy without them is in force, the very
+// program that was before.
+func LiveDown(ctx context.Context, dev string) error {
+	return transact(ctx, func(s *store) error {
+		a, g, err := s.findLive(dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		g.Deadline, g.ConfirmBy = endedByHand, time.Now()
+		if err := writeJSON(s.describe(a.key, g.Generation), g); err != nil {
+			return err
+		}
+		after, err := s.settle(a.key)
+		if after != nil {
+			after.Close()
+		}
+		return err
+	})
+}
+
+// findLive is the attachment on dev, and its generation with live rules.
+func (s *store) findLive(dev string) (*attachment, *description, error) {
+	a, err := s.find(dev)
+	if err != nil {
+		return nil, nil, err
+	}
+	if g := a.trial(); g != nil && g.isLive() {
+		return a, g, nil
+	}
+	a.Close()
+	return nil, nil, ErrNotLive
+}
+
+// isLive says whether a generation is a policy with live rules in it.
+func (d *description) isLive() bool { return len(d.Live) > 0 }
+
+// base is the current generation, or the one that its live rules were added to.
+func (a *attachment) base() *description {
+	g := a.current()
+	if g != nil && g.isLive() {
+		if b := a.gens[g.Fallback]; b != nil {
+			return b
+		}
+	}
+	return g
+}
+
+// onTrial is the current generation if it is on trial, and not for its live rules.
+func (a *attachment) onTrial() *description {
+	if g := a.trial(); g != nil && !g.isLive() {
+		return g
+	}
+	return nil
+}
+
+// LiveRules are those of an interface.
+type LiveRules struct {
+	Rules []string `json:"rules"`
+	// until they end by themselves
+	LeaseSeconds float64 `json:"lease_seconds"`
+}
+
+// tellLive is nil where there are none.
+func (s *store) tellLive(a *attachment) (*LiveRules, error) {
+	g := a.trial()
+	if g == nil || !g.isLive() {
+		return nil, nil
+	}
+	left, err := s.timeLeft(g.Deadline)
+	return &LiveRules{g.Live, left.Seconds()}, err
+}
+
+// LiveOf reads the live rules of an interface and the packets that each slot with a label has
+// counted, without the counts of CPUs. nil: there are none.
+func LiveOf(ctx context.Context, dev string) (rules *LiveRules, counts map[string]Counter,
+	err error) {
+	counts = map[string]Counter{}
+	err = transact(ctx, func(s *store) error {
+		a, err := s.find(dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		if rules, err = s.tellLive(a); err != nil || rules == nil {
+			return err
+		}
+		totals, err := s.totals(a)
+		for _, sl := range a.current().Slots {
+			if sl.Label != "" {
+				sum := sumCPUs(totals[sl.ID])
+				counts[sl.Label] = Counter{Packets: sum.Packets, Bytes: sum.Bytes}
+			}
+		}
+		return err
+	})
+	return rules, counts, err
+}
+
+// endLive is the note on live rules that have ended by themselves.
+func (s *store) endLive(a *attachment, g *description) error {
+	if g.Deadline != endedByHand {
+		s.note("%s: the agent has not renewed its live rules (%d) in time; %s is in force without "+
+			"them", g.Dev, len(g.Live), filepath.Base(g.Policy))
+	}
+	if a.gens[g.Fallback] == nil {
+		return kernel.Refuse(nil, "the policy without live rules on %s is gone", g.Dev)
+	}
+	return s.give(a, g.Fallback)
+}

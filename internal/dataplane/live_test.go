@@ -1,0 +1,172 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"levee/internal/lang/policy"
+)
+
+// live adds a rule to the policy on lv0 and gives the state of that.
+func live(t *testing.T, rule string, lease time.Duration) error {
+	t.Helper()
+	return liveOver(t, inForceNow(t), rule, lease)
+}
+
+// inForceNow is what is in force on lv0.
+func inForceNow(t *testing.T) PolicyState {
+	t.Helper()
+	all, err := InForceHere(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	return all[0]
+}
+
+func liveOver(t *testing.T, over PolicyState, rule string, lease time.Duration) error {
+	t.Helper()
+	in, _, err := Show(t.Context(), "lv0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, ds := policy.Parse(in.Name(), in.Source, nil)
+	if p == nil {
+		t.Fatal(ds)
+	}
+	more, ds := policy.Parse("live", []byte(rule+"\ndefault pass\n"), nil)
+	if more == nil {
+		t.Fatal(ds)
+	}
+	p.Rules = slices.Concat(more.Rules, p.Rules)
+	_, err = Live(t.Context(), LiveOptions{Dev: "lv0", Over: over, Rules: []string{rule},
+		Lease: lease}, Compiler(p))
+	return err
+}
+
+// TestLiveRulesComeAndGo: added in one step, changed, renewed, taken back, and ended by the kernel
+// when nobody renews them. Counts and the operator's text stay.
+func TestLiveRulesComeAndGo(t *testing.T) {
+	n := newTestNet(t)
+	for _, mode := range allModes(t) {
+		n.run(t, string(mode), func(t *testing.T) {
+			const text = "count as \"all\"\ndefault pass\n"
+			if err := bringPolicyAt(t, "lv0", mode, text, 0); err != nil {
+				t.Fatal(err)
+			}
+			n.send(t, 10, 1)
+			wantPackets(t, "default", 10)
+			before := inForceNow(t)
+			if err := live(t, `drop ether 0x88b5 as "flood-1"`, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			n.send(t, 5, 1)
+			wantPackets(t, "flood-1", 5)
+			a := status(t)
+			if a.Trial != 0 || a.Live == nil || len(a.Live.Rules) != 1 ||
+				a.packets("default") != 10 {
+				t.Errorf("status %+v", a)
+			}
+			if got := inForceNow(t); got != before {
+				t.Errorf("in force is %v, was %v", got, before)
+			}
+			in, _, err := Show(t.Context(), "lv0")
+			if err != nil || string(in.Source) != text || in.Trial {
+				t.Errorf("shown: %+v, %v", in, err)
+			}
+			if err := Confirm(t.Context(), "lv0"); err == nil {
+				t.Error("live rules are confirmed")
+			}
+			if err := live(t, `drop ether 0x88b6 as "flood-2"`, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			n.send(t, 5, 1)
+			wantPackets(t, "default", 15)
+			if err := LiveRenew(t.Context(), "lv0", 2*time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			if a := status(t); a.Live == nil || a.Live.LeaseSeconds < 3700 {
+				t.Errorf("live %+v", a.Live)
+			}
+			if err := LiveDown(t.Context(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+			if a := status(t); a.Live != nil || a.RolledBack != nil {
+				t.Errorf("live rules stay: %+v", a)
+			}
+			if err := LiveDown(t.Context(), "lv0"); !errors.Is(err, ErrNotLive) {
+				t.Error(err)
+			}
+			if err := live(t, `drop ether 0x88b5 as "flood-3"`, MinTrial); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, func() error {
+				n.send(t, 1, 1)
+				if a := status(t); a.Live != nil {
+					return fmt.Errorf("live rules stay: %+v", a.Live)
+				}
+				return nil
+			})
+			passed := status(t)
+			n.send(t, 5, 1)
+			wantPackets(t, "default", passed.packets("default")+5)
+			if passed.RolledBack != nil {
+				t.Errorf("rolled back: %+v", passed.RolledBack)
+			}
+			if _, err := Down(context.Background(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestTheOperatorsWordWins: a policy that is put into force takes the place of live rules, also on
+// trial, and rules that were made for another policy are refused.
+func TestTheOperatorsWordWins(t *testing.T) {
+	n := newTestNet(t)
+	n.run(t, "up", func(t *testing.T) {
+		const rule = `drop ether 0x88b5 as "flood-1"`
+		if err := bringPolicyAt(t, "lv0", Auto, "default pass\n", 0); err != nil {
+			t.Fatal(err)
+		}
+		before := inForceNow(t)
+		if err := live(t, rule, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if err := bringPolicyAt(t, "lv0", Auto, "count\ndefault pass\n", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if a := status(t); a.Live != nil || a.Trial == 0 {
+			t.Errorf("status: %+v", a)
+		}
+		if err := live(t, rule, time.Hour); !errors.Is(err, ErrOnTrial) {
+			t.Errorf("live rules on a trial: %v", err)
+		}
+		g := status(t).Generation
+		if _, err := RollBack(t.Context(), "lv0", g); err != nil {
+			t.Fatal(err)
+		}
+		if got := inForceNow(t); got != before {
+			t.Errorf("back is %v, was %v", got, before)
+		}
+		if err := live(t, rule, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if err := bringPolicyAt(t, "lv0", Auto, "count\ndefault pass\n", 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := liveOver(t, before, rule, time.Hour); !errors.Is(err, ErrOtherPolicy) {
+			t.Errorf("rules for another policy: %v", err)
+		}
+		if err := live(t, rule, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Down(context.Background(), "lv0"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	runDirIsGone(t)
+}

@@ -1,0 +1,209 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+)
+
+// DeviceCounters are the counters of the policy on an interface.
+type DeviceCounters struct {
+	Dev      string
+	Counters []SlotCounter // without CPUs
+}
+
+// Reader reads the counters of all policies of this network namespace again and again: a second of
+// it costs microseconds, for it keeps the memory of the counters open and takes the lock only when
+// something has changed. It is used by one goroutine.
+type Reader struct {
+	devices []*readDevice
+	stamp   string // of the runtime directory, when devices were looked up
+	looked  time.Time
+}
+
+// lookAgain is how long the counters of a runtime directory that looks the same are read before
+// they are looked up anew: an interface may have been renamed.
+const lookAgain = 30 * time.Second
+
+type readDevice struct {
+	dev    string
+	slots  []slot             // of the policy in force
+	before map[string]Counter // of generations that are gone
+	live   []readCounters
+}
+
+// readCounters are the counters of a generation that may count.
+type readCounters struct {
+	mem       []byte
+	size, row int // bytes of the value, and of a CPU's part of it
+	slots     []slot
+}
+
+// Close lets the memory go.
+func (r *Reader) Close() {
+	for _, d := range r.devices {
+		d.close()
+	}
+	r.devices, r.stamp = nil, ""
+}
+
+func (d *readDevice) close() {
+	for _, c := range d.live {
+		_ = unix.Munmap(c.mem) // of a mapping that there is
+	}
+}
+
+// Read is what all policies have counted.
+func (r *Reader) Read(ctx context.Context) ([]DeviceCounters, error) {
+	stamp, err := runStamp()
+	if err != nil {
+		return nil, err
+	}
+	if stamp != r.stamp || time.Since(r.looked) > lookAgain {
+		if err := r.look(ctx); err != nil {
+			return nil, err
+		}
+		if r.stamp, err = runStamp(); err != nil {
+			return nil, err
+		}
+		r.looked = time.Now()
+	}
+	var out []DeviceCounters
+	for _, d := range r.devices {
+		out = append(out, DeviceCounters{d.dev, d.read()})
+	}
+	return out, nil
+}
+
+func (d *readDevice) read() []SlotCounter {
+	sums := maps.Clone(d.before)
+	for _, c := range d.live {
+		for _, row := range rows(c.mem[:c.size], c.row, len(c.slots)) {
+			for i, n := range row {
+				if n != (Counter{}) {
+					sum := sums[c.slots[i].ID]
+					sums[c.slots[i].ID] = Counter{sum.Packets + n.Packets, sum.Bytes + n.Bytes}
+				}
+			}
+		}
+	}
+	out := make([]SlotCounter, len(d.slots))
+	for i, s := range d.slots {
+		n := sums[s.ID]
+		out[i] = SlotCounter{ID: s.ID, Reason: s.Reason, Action: s.Action, Rule: s.Where,
+			Label: s.Label, Line: s.Line, Text: s.Text, Packets: n.Packets, Bytes: n.Bytes}
+	}
+	return out
+}
+
+// look finds the counters that there are now.
+func (r *Reader) look(ctx context.Context) error {
+	var found []*readDevice
+	err := transact(ctx, func(s *store) error {
+		return s.sweep("", func(a *attachment) error {
+			l, err := a.here()
+			if err != nil || l == nil {
+				return err
+			}
+			d, err := s.readable(a)
+			if err != nil {
+				return err
+			}
+			d.dev = l.Attrs().Name
+			found = append(found, d)
+			return nil
+		})
+	})
+	if err != nil {
+		for _, d := range found {
+			d.close()
+		}
+		return err
+	}
+	r.Close()
+	r.devices = found
+	return nil
+}
+
+// readable opens the counters of an attachment.
+func (s *store) readable(a *attachment) (*readDevice, error) {
+	d := &readDevice{slots: a.current().Slots, before: map[string]Counter{}}
+	for id, cpus := range a.carried.Totals {
+		d.before[id] = sumCPUs(cpus)
+	}
+	for _, g := range a.sorted() {
+		if slices.Contains(a.carried.Folded, g.Generation) {
+			continue
+		}
+		c, err := s.openCounters(a.key, g)
+		if err != nil {
+			d.close()
+			return nil, kernel.Refuse(err, "read counters of %s", g.Dev)
+		}
+		d.live = append(d.live, c)
+	}
+	return d, nil
+}
+
+func (s *store) openCounters(key string, g *description) (c readCounters, err error) {
+	name, _ := codegen.MapOf(g.Maps, codegen.Counters)
+	m, err := s.openPinned(key, g.Generation, name)
+	if err == nil && m == nil {
+		err = errors.New("they are gone")
+	}
+	if err != nil {
+		return c, err
+	}
+	defer m.Close()
+	c = readCounters{size: int(m.ValueSize()), row: g.RowBytes, slots: g.Slots}
+	if c.row < len(g.Slots)*codegen.SlotBytes || c.row > c.size {
+		return c, fmt.Errorf("a row of %d bytes does not hold %d counters", c.row, len(g.Slots))
+	}
+	c.mem, err = mapMemory(m, c.size)
+	return c, err
+}
+
+// runStamp changes when policies do: descriptions are replaced by rename, which changes the time of
+// their directory.
+func runStamp() (string, error) {
+	dir, err := directory()
+	if err != nil {
+		return "", err
+	}
+	s := &store{dir: dir}
+	var out strings.Builder
+	note := func(path string) error {
+		info, err := os.Stat(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("look at the runtime directory: %w", err)
+		}
+		fmt.Fprintf(&out, "%s %d\n", path, info.ModTime().UnixNano())
+		return nil
+	}
+	if err := note(s.state()); err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(s.state())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("list the runtime directory: %w", err)
+	}
+	for _, e := range entries {
+		if err := note(s.state(e.Name())); err != nil {
+			return "", err
+		}
+	}
+	return out.String(), nil
+}

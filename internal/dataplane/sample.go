@@ -1,0 +1,183 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/perf"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/capture"
+	"levee/internal/filter/plan"
+	"levee/internal/kernel"
+	"levee/internal/packet"
+)
+
+// Sampled is a packet that was judged, and how many it stands for.
+type Sampled struct {
+	At     time.Time
+	Weight uint64 // packets, with this one
+	Slot   int    // that decided, of the policy in force
+	Passed bool
+	Bytes  int    // of the whole frame
+	Packet []byte // the first of them; it is overwritten when the function returns
+}
+
+// Sampler takes samples of what an interface's policy judges, of packets that pass and of others
+// apart. It goes on when the policy is replaced. When its process is killed, the program that takes
+// samples turns itself off. It is for one goroutine.
+type Sampler struct {
+	follower
+	snap   int
+	stop   func()
+	mapped []byte
+	before capture.Sampled // of programs that are gone
+	record perf.Record
+	bound  uint64
+}
+
+// Memory and time of a sampler.
+const (
+	sampleRing = 256 << 10
+	// MostSampled is how many samples a second it can be told to take of each kind.
+	MostSampled = 100_000
+)
+
+// NewSampler begins to take up to snap bytes of packets of dev.
+func NewSampler(ctx context.Context, dev string, snap int) (*Sampler, error) {
+	s := &Sampler{snap: snap, bound: 1, follower: newFollower(dev)}
+	s.role, s.ring = plan.Samples, sampleRing
+	s.program = func(g *description, j capture.Judge, _ uint64) (*ebpf.CollectionSpec,
+		*ebpf.ProgramSpec, error) {
+		return capture.SampleSpec(capture.Sample{Judge: j, Snap: snap,
+			Passes: codesOf(g.Mode, "pass")})
+	}
+	s.leave = s.finish
+	if err := s.begin(ctx); err != nil {
+		s.follower.close()
+		return nil, err
+	}
+	s.stop = s.keep()
+	return s, nil
+}
+
+// begin follows the policy in force, and maps what the program of a new one counts.
+func (s *Sampler) begin(ctx context.Context) error {
+	if err := s.follow(ctx); err != nil || s.hook == nil || s.mapped != nil {
+		return err
+	}
+	m := s.hook.coll.Maps[capture.SampledMap]
+	mem, err := mapMemory(m, int(m.ValueSize()*m.MaxEntries()))
+	if err != nil {
+		return err
+	}
+	s.mapped = mem
+	return s.set()
+}
+
+func (s *Sampler) set() error {
+	return s.hook.coll.Variables["bound"].Set(s.bound)
+}
+
+// finish is called before a program goes: whoever replaces a policy has no interest in the rest.
+func (s *Sampler) finish() {
+	if s.mapped == nil {
+		return
+	}
+	now := capture.ReadSampled(s.mapped)
+	s.before.Told += now.Told
+	s.before.Full += now.Full
+	_ = unix.Munmap(s.mapped)
+	s.mapped = nil
+}
+
+// SetRate says how many samples a second each CPU takes of each kind, at most MostSampled.
+func (s *Sampler) SetRate(each int) error {
+	_, hz, err := kernel.Jiffies()
+	if err != nil {
+		return err
+	}
+	bound := uint64(max(1, min(each, MostSampled)/int(hz)))
+	if bound == s.bound || s.hook == nil {
+		return nil
+	}
+	s.bound = bound
+	return s.set()
+}
+
+// Counted is how many samples there were.
+func (s *Sampler) Counted() (told, full uint64) {
+	sum := s.before
+	if s.mapped != nil {
+		now := capture.ReadSampled(s.mapped)
+		sum.Told, sum.Full = sum.Told+now.Told, sum.Full+now.Full
+	}
+	return sum.Told, sum.Full
+}
+
+// Follow goes on behind another policy, if it was replaced. IsNotAttached: there is none
+// any more.
+func (s *Sampler) Follow(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	if s.hook == nil {
+		return notAttached(s.dev)
+	}
+	return nil
+}
+
+// Program is the id of the policy's program, 0 if there is none.
+func (s *Sampler) Program() uint32 {
+	if s.hook == nil {
+		return 0
+	}
+	return s.hook.g.Program
+}
+
+// Link is what packets begin with.
+func (s *Sampler) Link() packet.Link { return s.hook.g.Link }
+
+// Read gives the samples that there are, and waits up to a time for more than none.
+func (s *Sampler) Read(wait time.Duration, tell func(Sampled)) error {
+	if err := s.kept(); err != nil {
+		return err
+	}
+	if s.hook == nil {
+		return notAttached(s.dev)
+	}
+	s.hook.reader.SetDeadline(time.Now().Add(wait))
+	for {
+		err := s.hook.reader.ReadInto(&s.record)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, perf.ErrFlushed):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read samples: %w", err)
+		case s.record.LostSamples > 0:
+			continue // others stand for them
+		}
+		e, weight, frame, err := capture.ParseSample(s.record.RawSample, s.snap)
+		if err != nil {
+			return err
+		}
+		tell(Sampled{At: s.hook.epoch.Add(e.Time), Weight: weight, Slot: e.Slot,
+			Passed: verdictOf(s.hook.g.Mode, e.Verdict) == "pass", Bytes: e.Bytes,
+			Packet: frame})
+	}
+}
+
+// Close takes the program away.
+func (s *Sampler) Close() {
+	if s.stop != nil {
+		s.stop()
+	}
+	s.follower.close()
+}
+
+// IsNotAttached says whether an error is that an interface has no policy.
+func IsNotAttached(err error) bool { return errors.As(err, new(*notAttachedError)) }

@@ -1,0 +1,171 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"levee/internal/filter/prefix"
+	"levee/internal/lang/policy"
+)
+
+// OpenSets opens the dynamic sets of that name of every policy in this network namespace.
+func OpenSets(ctx context.Context, name string) ([]*Set, error) { return openSets(ctx, "", name) }
+
+// Dev is the interface of the set.
+func (s *Set) Dev() string { return s.dev }
+
+// leaseSlack is by how much two ends of a lease may differ that mean the same: ticks, and the time
+// between reading two clocks.
+const leaseSlack = 500 * time.Millisecond
+
+// Raise makes sure that the set holds the entries for at least their leases, and says how many it
+// did not. No lease is made shorter. Where the set is full it takes what it has room for; left says
+// how many it did not take.
+func (s *Set) Raise(ctx context.Context, entries []SetEntry) (raised, left int, err error) {
+	if err := s.hold(ctx); err != nil {
+		return 0, 0, err
+	}
+	defer s.release()
+	if err := s.check(entries); err != nil {
+		return 0, 0, err
+	}
+	for _, m := range s.maps { // asking for the time for each entry takes longer than all the rest
+		m.frozen = m.clock.Now()
+		defer func() { m.frozen = 0 }()
+	}
+	var missing []SetEntry
+	for i, e := range entries {
+		if i%fetched == 0 {
+			for _, m := range s.maps {
+				for _, f := range entries[i:min(i+fetched, len(entries))] {
+					m.Touch(f.Element())
+				}
+			}
+		}
+		if !s.lasts(e) {
+			missing = append(missing, e)
+		}
+	}
+	s.uncounted = true // parts that do not fit are tried in halves
+	raised, err = addFitting([]*Set{s}, missing)
+	s.uncounted = false
+	if left = len(missing) - raised; err == nil && left > 0 {
+		s.maps[0].Refuse(uint64(left))
+	}
+	return raised, left, err
+}
+
+// lasts tells whether an entry, or what it was rolled up to, is in all maps for as long as its
+// lease. Time stands still.
+func (s *Set) lasts(e SetEntry) bool {
+	for _, m := range s.maps {
+		expires, ok := m.Get(e.Element())
+		if cover, host := prefix.Cover(e.Prefix); !ok && s.rollUp && host {
+			expires, ok = m.Get(policy.Element{Prefix: cover})
+		}
+		if !ok {
+			return false
+		}
+		wanted := m.expires(e.Lease)
+		if expires != 0 && (wanted == 0 || expires+m.clock.Ticks(leaseSlack) < wanted) {
+			return false
+		}
+	}
+	return true
+}
+
+// addFitting adds entries, halving them where they do not fit.
+func addFitting(sets []*Set, entries []SetEntry) (added int, err error) {
+	if len(entries) == 0 {
+		return 0, nil
+	}
+	err = addAll(sets, entries)
+	switch {
+	case err == nil:
+		return len(entries), nil
+	case !errors.Is(err, prefix.ErrFull):
+		return 0, err
+	case len(entries) == 1:
+		return 0, nil
+	}
+	half := len(entries) / 2
+	if added, err = addFitting(sets, entries[:half]); err != nil || added < half {
+		return added, err
+	}
+	more, err := addFitting(sets, entries[half:])
+	return added + more, err
+}
+
+// Lowered is an entry whose lease ends sooner.
+type Lowered struct {
+	SetEntry               // with the new lease; 0: it leaves the set
+	Was      time.Duration // the lease that it was given
+}
+
+// Lower shortens leases, or takes entries out, and says of how many. An entry whose lease is longer
+// than it was given has been leased by somebody else since, and stays as it is.
+func (s *Set) Lower(ctx context.Context, entries []Lowered) (lowered int, err error) {
+	if err := s.hold(ctx); err != nil {
+		return 0, err
+	}
+	defer s.release()
+	for _, e := range entries {
+		for i, m := range s.maps {
+			expires, ok := m.Get(e.Element())
+			if !ok || e.Was != Forever && (expires == 0 ||
+				m.left(expires) > e.Was+leaseSlack) {
+				continue
+			}
+			if e.Lease == 0 {
+				m.Delete(e.Element())
+			} else if err := m.add(e.SetEntry); err != nil {
+				return lowered, err
+			}
+			if i == 0 {
+				lowered++
+			}
+		}
+	}
+	return lowered, nil
+}
+
+// Leases are what is left of the leases of entries, in their order: 0 for one that is not there.
+func (s *Set) Leases(ctx context.Context, entries []SetEntry) ([]time.Duration, error) {
+	if err := s.hold(ctx); err != nil {
+		return nil, err
+	}
+	defer s.release()
+	out := make([]time.Duration, len(entries))
+	m := s.maps[0]
+	for i, e := range entries {
+		if expires, ok := m.Get(e.Element()); ok {
+			if out[i] = m.left(expires); expires != 0 && out[i] <= 0 {
+				out[i] = 0
+			}
+		}
+	}
+	return out, nil
+}
+
+// PolicyState tells one policy in force from another. Live rules make no difference.
+type PolicyState struct {
+	Dev        string
+	Generation int
+	Program    uint32 // id; numbers of generations come again
+}
+
+// InForceHere lists what is in force in this network namespace, without counting anything.
+func InForceHere(ctx context.Context) (out []PolicyState, err error) {
+	err = transact(ctx, func(s *store) error {
+		return s.sweep("", func(a *attachment) error {
+			l, err := a.here()
+			if l != nil {
+				g := a.base()
+				out = append(out, PolicyState{l.Attrs().Name, g.Generation, g.Program})
+			}
+			return err
+		})
+	})
+	return out, err
+}

@@ -1,0 +1,96 @@
+package dataplane
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// TestLargeSetsAreMerged adds prefixes of many lengths, few at a time, so that nothing but a merge
+// gives the set other memory, and compares members and leases before and after. A merge that fails
+// changes nothing, and is made good later.
+func TestLargeSetsAreMerged(t *testing.T) {
+	newTestNet(t)
+	ctx := t.Context()
+	if err := bringPolicy(t, "lv0", abuserPolicy(5000), 0); err != nil {
+		t.Fatal(err)
+	}
+	s, err := OpenSet(ctx, "lv0", "abusers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	memory := func() uint64 {
+		t.Helper()
+		id, err := mapID(s.maps[0].inner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return uint64(id)
+	}
+	want := map[netip.Prefix]time.Duration{}
+	add := func(from, to int) {
+		t.Helper()
+		var some []SetEntry
+		for i := from; i < to; i++ {
+			a := netip.AddrFrom4([4]byte{100, byte(64 + i>>7), byte(i << 1), 0})
+			p := netip.PrefixFrom(a, 23+i%8)
+			lease := Forever
+			if i%2 == 0 {
+				lease = time.Hour
+			}
+			want[p] = lease
+			some = append(some, SetEntry{Prefix: p, Lease: lease})
+		}
+		if err := s.Add(ctx, some...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func() {
+		t.Helper()
+		entries, err := s.List(ctx)
+		if err != nil || len(entries) != len(want) {
+			t.Fatalf("%d entries, want %d: %v", len(entries), len(want), err)
+		}
+		for _, e := range entries {
+			lease, ok := want[e.Prefix]
+			if !ok || lease == Forever != (e.Lease == Forever) || e.Lease > lease+time.Minute {
+				t.Errorf("%v with %v, want %v, %v", e.Prefix, e.Lease, lease, ok)
+			}
+		}
+	}
+	first := memory()
+	add(0, 1000)
+	if memory() != first {
+		t.Fatal("merged though there are few entries")
+	}
+	t.Cleanup(func() { testHook = nil })
+	testHook = func(step string) error {
+		if step == "put" {
+			return errInjected
+		}
+		return nil
+	}
+	add(1000, 1500)
+	if memory() != first {
+		t.Fatal("a merge that failed has other memory in place")
+	}
+	check()
+	testHook = nil
+	s.maps[0].Rest(0)
+	add(1500, 1600)
+	merged := memory()
+	if merged == first {
+		t.Fatal("not merged")
+	}
+	check()
+	gone := netip.MustParsePrefix("100.64.0.0/23")
+	if n, err := s.Delete(ctx, gone); n != 1 || err != nil {
+		t.Fatalf("deleted %d: %v", n, err)
+	}
+	delete(want, gone)
+	check()
+	if memory() != merged {
+		t.Error("merged again after one change")
+	}
+}

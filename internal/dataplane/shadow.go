@@ -1,0 +1,383 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/ir"
+	"levee/internal/filter/plan"
+	"levee/internal/kernel"
+	"levee/internal/lang/action"
+	"levee/internal/lang/policy"
+)
+
+// A shadow is a policy that judges the packets of an interface beside the one in force, and changes
+// nothing. It is a generation of its own, of which the description says beside which other it
+// judges. That other's program hands packets to it as to one that captures: by the array of
+// programs that is pinned with it. So a shadow is gone when the generation is, and a new policy
+// gets one of its own before it judges (docs/decisions/0057-shadow.md).
+
+// beside says of a shadow that is being staged where it will judge.
+type beside struct {
+	of       *description // the generation that judges
+	counters *ebpf.Map    // of that
+	before   *description // the shadow that this one continues, nil if it begins
+	number   uint64
+	since    time.Time
+}
+
+// shadowOf is the newest shadow of a generation, nil if it has none.
+func (a *attachment) shadowOf(n int) (newest *description) {
+	for _, g := range a.gens {
+		if g.ShadowOf == n && n != 0 && (newest == nil || g.Generation > newest.Generation) {
+			newest = g
+		}
+	}
+	return newest
+}
+
+// shadow is that of the generation in force, nil if there is none.
+func (a *attachment) shadow() *description {
+	g := a.current()
+	if g == nil {
+		return nil
+	}
+	return a.shadowOf(g.Generation)
+}
+
+// shadowed is the shadow whose policy is being put in force, nil if it is another's.
+func (u *up) shadowed() *description {
+	if u.at == nil || u.beside != nil || u.staging() != nil {
+		return nil
+	}
+	sh := u.at.shadow()
+	if sh == nil || sh.Hash != hashOf(u.Source) {
+		return nil
+	}
+	return sh
+}
+
+// staging is the shadow that follows the policy that is being put in force, nil if none does.
+func (u *up) staging() *description {
+	if u.at == nil || u.beside != nil {
+		return nil
+	}
+	if sh := u.at.shadow(); sh != nil && sh.Hash != hashOf(u.Source) {
+		return sh
+	}
+	return nil
+}
+
+// ShadowReport says what UpShadow did.
+type ShadowReport struct {
+	Dev      string
+	Mode     Mode
+	Policy   string // in force
+	Program  uint32 // id of the shadow's
+	Replaced string // the shadow before
+	// Unasked are the cookies of the shadow, which answer nobody, and those of the policy in force,
+	// whose answers it does not see.
+	Unasked, Answering []string
+	Notes              []string
+}
+
+// UpShadow has a policy judge packets on interfaces beside the one in force, without any effect. On
+// an error all are as they were before.
+func UpShadow(ctx context.Context, devs []string, o UpOptions, p *policy.Policy) (
+	reps []*ShadowReport, err error) {
+	err = transact(ctx, func(s *store) error {
+		var all []*up
+		defer func() {
+			for _, u := range all {
+				if u.staged != nil {
+					u.staged.Close()
+				}
+				u.Close()
+			}
+		}()
+		for _, dev := range devs {
+			o.Dev = dev
+			u := &up{store: s, UpOptions: o, compile: Compiler(p)}
+			all = append(all, u)
+			if err = u.stageFirstShadow(); err != nil {
+				err = fmt.Errorf("%s: %w", dev, err)
+				break
+			}
+		}
+		for _, u := range all {
+			if err == nil {
+				err = u.commitShadow()
+			}
+		}
+		if err != nil {
+			for _, u := range slices.Backward(all) {
+				err = errors.Join(err, u.withdrawShadow())
+			}
+			return err
+		}
+		for _, u := range all {
+			d := u.staged.desc
+			r := &ShadowReport{Dev: u.Dev, Mode: d.Mode, Policy: u.beside.of.Policy,
+				Program: d.Program, Unasked: d.Unasked, Answering: u.beside.of.cookieRules()}
+			if sh := u.at.shadow(); sh != nil {
+				r.Replaced = sh.Policy
+			}
+			reps = append(reps, r)
+			u.staged.writers.Close()
+			if err := u.tidyShadow(); err != nil {
+				s.note("%v", err)
+			}
+		}
+		reps[0].Notes = s.notes
+		return nil
+	})
+	return reps, err
+}
+
+// stageFirstShadow loads and pins a shadow beside the policy in force. Packets do not come to it
+// yet, and no command but this one knows of it.
+func (u *up) stageFirstShadow() (err error) {
+	if u.at, err = u.find(u.Dev); err != nil {
+		return err
+	}
+	u.key = u.at.key
+	if g := u.at.trial(); g != nil && g.isLive() {
+		return errors.New("live rules of the agent are in force, which come and go: try again " +
+			"when they are gone, or take them back with `levee agent undo`")
+	} else if g != nil {
+		return errors.New("the policy in force is on trial: confirm it first")
+	}
+	if u.dev, err = findDevice(u.Dev); err != nil {
+		return err
+	}
+	u.staged, err = u.stageBeside(u.at.current(), nil)
+	return err
+}
+
+// stageBeside loads and pins a shadow beside a generation, whose maps are pinned. On an error
+// nothing of it is left. before is the shadow that it continues.
+func (u *up) stageBeside(of, before *description) (_ *staged, err error) {
+	if _, ok := codegen.MapOf(of.Maps, codegen.Capture); !ok {
+		return nil, errors.New("the policy in force does not say what decided (an older levee " +
+			"loaded it, or it is what \"on error\" asks for): load it again with `levee up`")
+	}
+	u.beside = &beside{of: of, before: before, number: uint64(time.Now().UnixNano()),
+		since: time.Now()}
+	if before != nil {
+		u.beside.number, u.beside.since = before.Shadow, before.Since
+	}
+	name, _ := codegen.MapOf(of.Maps, codegen.Counters)
+	u.beside.counters, err = u.openPinned(u.key, of.Generation, name)
+	if err == nil && u.beside.counters == nil {
+		err = kernel.Refuse(nil, "the counters of the policy in force are gone")
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer u.beside.counters.Close()
+	t := codegen.Target{Hook: of.Mode.hook(), Link: of.Link, Frags: of.Frags,
+		CPUs:   ebpf.MustPossibleCPU(),
+		Shadow: plan.Judged{RowBytes: of.RowBytes, Slots: len(of.Slots)}}
+	if _, t.HZ, err = kernel.Jiffies(); err != nil {
+		return nil, err
+	}
+	p, err := u.compiled(t)
+	if err != nil {
+		return nil, err
+	}
+	st := &staged{key: u.key}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, u.unstage(st))
+			st.Close()
+		}
+	}()
+	if before == nil {
+		// Who writes to sets finds those of the shadow then. A policy that is staged has done this.
+		if st.writers, err = u.exclude(st.key, len(p.Dynamic) > 0); err != nil {
+			return nil, err
+		}
+	}
+	if st.plain, err = u.loadOver(p); err != nil {
+		return nil, err
+	}
+	if err := u.newDescription(st, p, try{of.Mode, of.Frags}, of.Reason); err != nil {
+		return nil, err
+	}
+	d := st.desc
+	d.Netns, d.Ifindex, d.Since = of.Netns, of.Ifindex, u.beside.since
+	d.ShadowOf, d.Shadow, d.Unasked = of.Generation, u.beside.number, d.unasked()
+	if d.MadeQdisc && !of.MadeQdisc {
+		// A command that is killed leaves no description of a shadow.
+		of.MadeQdisc = true
+		if err := writeJSON(u.describe(u.key, of.Generation), of); err != nil {
+			return nil, err
+		}
+	}
+	if err := u.pin(st); err != nil {
+		return nil, err
+	}
+	if len(u.Files) > 0 {
+		if err := writeJSON(u.files(st.key, d.Generation), u.Files); err != nil {
+			return nil, err
+		}
+	}
+	return st, u.linkOthers(st, p)
+}
+
+// unasked are the cookies of a shadow.
+func (d *description) unasked() (out []string) {
+	for _, sl := range d.Slots {
+		if sl.Action == action.Cookie.String() {
+			out = append(out, sl.Where)
+		}
+	}
+	return out
+}
+
+// cookieRules are the cookies of a generation.
+func (d *description) cookieRules() (out []string) {
+	for _, c := range d.Cookies {
+		out = append(out, d.counterOf(c.ID).Rule)
+	}
+	return out
+}
+
+// commitShadow has packets come to the shadow that is staged.
+func (u *up) commitShadow() error {
+	if err := step("describe shadow"); err != nil {
+		return err
+	}
+	if err := writeJSON(u.describe(u.key, u.staged.desc.Generation), u.staged.desc); err != nil {
+		return err
+	}
+	if err := step("hook"); err != nil {
+		return err
+	}
+	return u.hook(u.key, u.beside.of, u.staged.desc)
+}
+
+// withdrawShadow goes back to what was before stageFirstShadow.
+func (u *up) withdrawShadow() error {
+	if u.staged == nil || u.beside == nil {
+		return nil
+	}
+	// Somebody else may be behind the policy, where the shadow has not come that far.
+	hooked, err := u.handsTo(u.key, u.beside.of, u.staged.desc.Program)
+	if before := u.at.shadow(); err == nil && hooked && before != nil {
+		err = u.hook(u.key, u.beside.of, before)
+	} else if err == nil && hooked {
+		err = u.unhook(u.key, u.beside.of)
+	}
+	return errors.Join(err, u.unstage(u.staged))
+}
+
+// tidyShadow removes the shadow that this one has replaced.
+func (u *up) tidyShadow() error {
+	at, err := u.settle(u.key)
+	if at != nil {
+		at.Close()
+	}
+	return err
+}
+
+// followWithShadow gives the policy that is staged the shadow of the one before it. What keeps the
+// shadow from following keeps no policy from being put in force.
+func (u *up) followWithShadow(st *staged, t try) error {
+	sh := u.staging()
+	if sh == nil {
+		return nil
+	}
+	f := &up{store: u.store, dev: u.dev, key: u.key, at: u.at}
+	f.Dev, f.Names, f.PolicyPath, f.Source = u.Dev, u.Names, sh.Policy, sh.Source
+	err := readJSON(u.files(u.key, sh.Generation), &f.Files)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	p, ds := policy.Parse(filepath.Base(sh.Policy), sh.Source, policy.Recorded(f.Files))
+	if p == nil {
+		u.note("the shadow %s ends: it cannot be read again: %s", sh.Policy, ds[0].Message)
+		return nil
+	}
+	f.compile = func(t codegen.Target) (*codegen.Program, error) {
+		return codegen.CompileIR(ir.Build(p), t)
+	}
+	next, err := f.stageBeside(st.desc, sh)
+	if err == nil {
+		f.staged, st.shadow = next, next
+		err = writeJSON(u.describe(u.key, next.desc.Generation), next.desc)
+	}
+	if err == nil {
+		err = u.hook(u.key, st.desc, next.desc)
+	}
+	if err == nil {
+		return nil
+	}
+	u.note("the shadow %s ends: it cannot follow the policy: %v", sh.Policy, err)
+	if next == nil {
+		return nil
+	}
+	err = u.unstage(next)
+	next.Close()
+	st.shadow = nil
+	return err
+}
+
+// DownShadow ends the shadow on an interface, and reports whether there was one.
+func DownShadow(ctx context.Context, dev string) (was string, notes []string, err error) {
+	err = transact(ctx, func(s *store) error {
+		defer func() { notes = s.notes }()
+		a, err := s.find(dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		sh := a.shadow()
+		if sh == nil {
+			return fmt.Errorf("no shadow judges on %s", dev)
+		}
+		was = sh.Policy
+		if err := s.endShadows(a); err != nil {
+			return err
+		}
+		after, err := s.settle(a.key)
+		if after != nil {
+			after.Close()
+		}
+		return err
+	})
+	return was, notes, err
+}
+
+// endShadows has no packet come to a shadow any more. What they have left goes when the attachment
+// is settled.
+func (s *store) endShadows(a *attachment) error {
+	for _, sh := range a.all() {
+		if sh.ShadowOf == 0 {
+			continue
+		}
+		if err := step("unhook"); err != nil {
+			return err
+		}
+		if of := a.gens[sh.ShadowOf]; of != nil {
+			if err := s.unhook(a.key, of); err != nil {
+				return err
+			}
+		}
+		if err := step("forget shadow"); err != nil {
+			return err
+		}
+		if err := os.Remove(s.describe(a.key, sh.Generation)); err != nil {
+			return kernel.Refuse(err, "remove a shadow")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package dataplane
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"path/filepath"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/plan"
+	"levee/internal/kernel"
+)
+
+// hashOf names a policy's text.
+func hashOf(source []byte) string {
+	hash := sha256.Sum256(source)
+	return hex.EncodeToString(hash[:])
+}
+
+// hook has the program of a generation hand its packets to a shadow, in one step.
+func (s *store) hook(key string, of, sh *description) error {
+	prog, err := s.openProgram(filepath.Join(s.pins(key, sh.Generation), pinProg))
+	if err != nil {
+		return err
+	}
+	defer prog.Close()
+	programs, err := s.handed(key, of)
+	if err != nil {
+		return err
+	}
+	defer programs.Close()
+	if err := programs.Put(uint32(plan.Looks), prog); err != nil {
+		return kernel.Refuse(err, "have packets go to the shadow")
+	}
+	// A program that captured may still be about to turn itself off.
+	if err := waitForPrograms(); err != nil {
+		return err
+	}
+	return s.turnOn(key, of)
+}
+
+// handed is the array of programs to which one hands its packets.
+func (s *store) handed(key string, of *description) (*ebpf.Map, error) {
+	name, _ := codegen.MapOf(of.Maps, codegen.Capture)
+	programs, err := s.openPinned(key, of.Generation, name)
+	if err == nil && programs == nil {
+		err = kernel.Refuse(nil, "the array of programs behind the policy is gone")
+	}
+	return programs, err
+}
+
+// turnOn says in each CPU's row of counters that there is a program to which packets go.
+func (s *store) turnOn(key string, of *description) error {
+	name, _ := codegen.MapOf(of.Maps, codegen.Counters)
+	counters, err := s.openPinned(key, of.Generation, name)
+	if err == nil && counters == nil {
+		err = kernel.Refuse(nil, "the counters of the policy are gone")
+	}
+	if err != nil {
+		return err
+	}
+	defer counters.Close()
+	rows, err := mapMemory(counters, int(counters.ValueSize()))
+	if err != nil {
+		return err
+	}
+	turnRows(rows[:counters.ValueSize()], of, plan.Looks, true)
+	return unix.Munmap(rows)
+}
+
+// turnRows says in each row of a generation's counters whether the program of a role gets its
+// packets.
+func turnRows(rows []byte, of *description, role uint32, on bool) {
+	for at := len(of.Slots) * plan.SlotBytes; at < len(rows); at += of.RowBytes {
+		if word := (*uint32)(unsafe.Pointer(&rows[at])); on {
+			atomic.OrUint32(word, role)
+		} else {
+			atomic.AndUint32(word, ^role)
+		}
+	}
+}
+
+// unhook empties the array of programs. The program in force finds that, and hands on no more.
+func (s *store) unhook(key string, of *description) error {
+	programs, err := s.handed(key, of)
+	if err != nil {
+		return err
+	}
+	defer programs.Close()
+	err = programs.Delete(uint32(plan.Looks))
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return kernel.Refuse(err, "have no packets go to the shadow")
+	}
+	return nil
+}
+
+// hookShadows finishes what a killed command began: packets go to each shadow that is described.
+func (s *store) hookShadows(a *attachment) {
+	for _, n := range a.judges() {
+		sh := a.shadowOf(n)
+		if sh == nil {
+			continue
+		}
+		is, err := s.handsTo(a.key, a.gens[n], sh.Program)
+		switch {
+		case err == nil && is:
+			err = s.turnOn(a.key, a.gens[n])
+		case err == nil:
+			err = s.hook(a.key, a.gens[n], sh)
+		}
+		if err != nil {
+			s.note("the shadow %s on %s judges no packets: %v", sh.Policy, sh.Dev, err)
+		}
+	}
+}
+
+// handsTo reports whether the program of a generation hands its packets to the one of an id.
+func (s *store) handsTo(key string, of *description, id uint32) (bool, error) {
+	programs, err := s.handed(key, of)
+	if err != nil {
+		return false, err
+	}
+	defer programs.Close()
+	return holdsProgram(programs, plan.Looks, id)
+}
+
+// holdsProgram reports whether an array of programs has the one of an id at a place.
+func holdsProgram(programs *ebpf.Map, place, id uint32) (bool, error) {
+	var there uint32
+	err := programs.Lookup(place, &there)
+	switch {
+	case errors.Is(err, ebpf.ErrKeyNotExist):
+		return false, nil
+	case err != nil:
+		return false, kernel.Refuse(err, "look up who gets packets")
+	}
+	return there == id, nil
+}

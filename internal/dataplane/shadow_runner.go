@@ -1,0 +1,48 @@
+package dataplane
+
+import (
+	"errors"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/plan"
+	"levee/internal/filter/shadow"
+	"levee/internal/kernel"
+)
+
+// Judged is what the program of a shadow is compiled for that is to judge beside this one.
+func (r *Runner) Judged() plan.Judged {
+	return plan.Judged{RowBytes: r.program.RowBytes, Slots: len(r.program.Slots)}
+}
+
+// Shadow loads a shadow beside the program, which hands it each frame from then on. The caller
+// closes it before this one.
+func (r *Runner) Shadow(p *codegen.Program) (*Runner, error) {
+	sh, err := newRunner(p, map[string]*ebpf.Map{
+		shadow.JudgedMap: r.loaded.holding(codegen.Counters)})
+	if err != nil {
+		return nil, err
+	}
+	err = r.loaded.holding(codegen.Capture).Put(uint32(plan.Looks), sh.loaded.prog)
+	if err != nil {
+		return nil, errors.Join(kernel.Refuse(err, "have packets go to the shadow"), sh.Close())
+	}
+	turnRows(r.counters, &description{Slots: make([]slot, len(r.program.Slots)),
+		RowBytes: r.program.RowBytes}, plan.Looks, true)
+	return sh, nil
+}
+
+// Compared is what a shadow has noted.
+func (r *Runner) Compared() (shadow.Contents, error) {
+	m := r.loaded.holding(codegen.Pairs)
+	var all []byte
+	for cpu := range m.MaxEntries() {
+		b, err := m.LookupBytes(cpu)
+		if err != nil {
+			return shadow.Contents{}, kernel.Refuse(err, "read the memory of the shadow")
+		}
+		all = append(all, b...)
+	}
+	return shadow.Read(all), nil
+}

@@ -1,0 +1,62 @@
+package dataplane
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
+)
+
+// sole is what one process at a time has of an attachment: a lock that goes with the process, on a
+// file that goes with the attachment. Only who may change policies can open the file: the name of
+// an abstract socket could be taken by anybody, and be held against root.
+type sole struct{ f *os.File }
+
+// errTaken is that another process has it.
+var errTaken = errors.New("taken by another process")
+
+// take takes the lock of that name, unless it is held already.
+func (o *sole) take(s *store, key, name string) error {
+	path := s.state(key, name)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, lockMode)
+	if errors.Is(err, unix.EROFS) {
+		f, err = os.Open(path)
+	}
+	if err != nil {
+		return kernel.Refuse(err, "open the lock of %s", name)
+	}
+	if o.holds(f) {
+		return f.Close()
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if f.Close(); errors.Is(err, unix.EWOULDBLOCK) {
+			return errTaken
+		}
+		return kernel.Refuse(err, "lock %s", path)
+	}
+	o.release() // of an attachment that has gone
+	o.f = f
+	return nil
+}
+
+// holds reports whether the lock that is held is on that file.
+func (o *sole) holds(f *os.File) bool {
+	if o.f == nil {
+		return false
+	}
+	held, err := o.f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := f.Stat()
+	return err == nil && os.SameFile(held, there)
+}
+
+func (o *sole) release() {
+	if o.f != nil {
+		o.f.Close()
+		o.f = nil
+	}
+}

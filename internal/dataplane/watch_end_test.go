@@ -1,0 +1,49 @@
+package dataplane
+
+import (
+	"context"
+	"testing"
+)
+
+// ending is a context that ends when it is asked for the last of so many times.
+type ending struct {
+	context.Context
+	asked, last int
+}
+
+func (c *ending) Err() error {
+	if c.asked++; c.last > 0 && c.asked >= c.last {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestLossesOfTheLastLookAreTold: losses that were read when a watch was told to end were not told,
+// and the look behind its end took them for told.
+func TestLossesOfTheLastLookAreTold(t *testing.T) {
+	n := newTestNet(t)
+	if err := bringPolicy(t, "lv0", "log ether 0x88b5\ndrop\ndefault drop\n", 0); err != nil {
+		t.Fatal(err)
+	}
+	w := &watch{dev: "lv0", rules: map[uint32]SlotCounter{}, before: map[string][2]uint64{}}
+	defer w.close()
+	if err := w.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lost := uint64(0)
+	tell := func(l Losses) { lost += l.Bound + l.Ring }
+	asks := &ending{Context: t.Context()}
+	if _, err := w.look(asks, tell); err != nil {
+		t.Fatal(err)
+	}
+	n.send(t, 20_000, 1)
+	if _, err := w.look(&ending{Context: t.Context(), last: asks.asked}, tell); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.look(t.Context(), tell); err != nil {
+		t.Fatal(err)
+	}
+	if lost == 0 {
+		t.Error("no losses of 20,000 packets were told")
+	}
+}

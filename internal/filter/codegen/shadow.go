@@ -1,0 +1,65 @@
+package codegen
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/shadow"
+)
+
+// A shadow is a program to which that of the policy in force hands packets as to one that captures.
+// It judges the packet, notes the pair of decisions, and returns what the policy in force decided,
+// or leaves that to a program that captures.
+
+// beginShadow leaves a packet alone that the policy in force has turned into an answer.
+func (c *compiler) beginShadow() {
+	own := c.Fresh("own")
+	c.judged()
+	c.Emit(
+		asm.LoadMem(asm.R7, asm.R8, 12, asm.Word),
+		asm.JNE.Imm32(asm.R7, c.answerCode(), own),
+		// The slot of nobody, and no bytes: they are those of the answer.
+		asm.Mov.Imm32(asm.R6, -1),
+	)
+	shadow.Call(c.Builder, c.context, func(to asm.Register) { c.Emit(asm.Mov.Imm(to, 0)) })
+	c.ownRow()
+	c.Emit(asm.Mov.Reg(asm.R9, asm.R1))
+	c.takeJudged()
+	c.capture()
+	c.Emit(asm.Mov.Reg32(asm.R0, asm.R7), asm.Return())
+	c.Label(own)
+	c.context(regCtx)
+}
+
+// shadow notes what the policies decided. The slot is in R6, the code in R7, the row in R9.
+func (c *compiler) shadow() {
+	c.judged()
+	shadow.Call(c.Builder, c.context,
+		func(to asm.Register) { c.field(to, keyBytes, asm.Word) })
+	c.takeJudged()
+}
+
+// takeJudged has the program go on with what the policy in force decided, to which R8 points.
+func (c *compiler) takeJudged() {
+	c.Emit(
+		asm.LoadMem(asm.R6, asm.R8, 8, asm.Word),
+		asm.LoadMem(asm.R7, asm.R8, 12, asm.Word),
+	)
+}
+
+// judged leaves in R8 where the program in force has written what it decided. R6, R7 and R9 keep
+// their values.
+func (c *compiler) judged() {
+	of := c.target.Shadow
+	if c.plan.CPUs > 1 {
+		c.Emit(
+			asm.FnGetSmpProcessorId.Call(),
+			asm.And.Imm(asm.R0, int32(c.plan.CPUs-1)),
+			asm.Mul.Imm(asm.R0, int32(of.RowBytes)),
+		)
+	}
+	c.Emit(asm.LoadMapValue(asm.R8, 0, 0).WithReference(shadow.JudgedMap))
+	if c.plan.CPUs > 1 {
+		c.Emit(asm.Add.Reg(asm.R8, asm.R0))
+	}
+	c.Emit(asm.Add.Imm(asm.R8, int32(of.Note())))
+}

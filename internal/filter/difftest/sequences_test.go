@@ -1,0 +1,96 @@
+package difftest
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+var sequences = flag.Int("sequences", 10_000,
+	"TestSequencesAgreeWithTheOracle: how many sequences in all")
+
+// talks are policies that remember, each with rules that must be met often enough.
+var talks = []struct {
+	name, text string
+	met        []string
+}{
+	{"connections", `count tcp established as "tcp"
+count udp established as "udp"
+count icmp established as "icmp"
+count icmp6 established as "icmp6"
+limit not established rate 2/s burst 2 by source/8 memory 256kB as "limit"
+pass established as "known"
+pass from { 192.0.2.0/30, 2001:db8::/126 } port { 80, 443 }
+default drop
+`, []string{"tcp", "udp", "icmp", "icmp6", "limit", "known"}},
+	{"handshakes", `pass established as "known"
+cookie tcp port { 1-60000 } as "cookie"
+limit tcp rate 1/s burst 2 by source/12,16 memory 256kB as "limit"
+default pass
+`, []string{"known", "cookie", "limit"}},
+	{"fragments", `count fragments as "fragments"
+fragments track as "follow"
+limit ether { ipv4, ipv6 } rate 2/s burst 1 by source memory 256kB as "limit"
+default pass
+`, []string{"fragments", "follow", "limit"}},
+}
+
+// TestSequencesAgreeWithTheOracle: random sequences of packets both ways, with clock steps, by
+// policies that remember. Each sequence begins where nothing is known.
+func TestSequencesAgreeWithTheOracle(t *testing.T) {
+	needRoot(t)
+	const mean = 8 // packets of a sequence
+	_, hz, err := kernel.Jiffies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Leases of 32 bits of jiffies come around: a program is loaded anew before half of that.
+	most := int(1 << 31 / (uint64(longPause/time.Second) * hz))
+	links := []packet.Link{packet.Ethernet, packet.L3}
+	each := (*sequences + len(links)*len(talks) - 1) / (len(links) * len(talks))
+	for _, p := range talks {
+		for i, link := range links {
+			t.Run(fmt.Sprintf("%s/%v", p.name, link), func(t *testing.T) {
+				pol, ds := policy.Parse("talk.levee", []byte(p.text), nil)
+				if ds.HasErrors() {
+					t.Fatal(ds.Err())
+				}
+				seen, frames, parts := map[string]int{}, 0, 0
+				for seed := uint64(1); parts < each; seed++ {
+					c := Case{Policy: pol, Link: link, Text: []byte(p.text), Seed: seed,
+						Talk: mean, Frames: mean * min(each*11/10, most)}
+					engine, err := compileCase(c, i > 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					stats, err := Compare(t.Context(), c, engine)
+					if err != nil {
+						t.Fatal(err)
+					}
+					frames, parts = frames+stats.Frames, parts+stats.Sequences
+					for i, n := range engine.Packets() {
+						if s := engine.Slots()[i]; s.Rule != nil {
+							seen[s.Rule.Label] += int(n)
+						}
+					}
+					if err := engine.Close(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				words := ""
+				for _, label := range p.met {
+					if seen[label]*2000 < frames {
+						t.Errorf("of %d packets only %d met %q", frames, seen[label], label)
+					}
+					words += fmt.Sprintf(", %d %s", seen[label], label)
+				}
+				t.Logf("| %s, %v | %d | %d | 0 | %s |", p.name, link, parts, frames, words[2:])
+			})
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package flow
+
+import (
+	"fmt"
+	"sync"
+
+	"levee/internal/filter/assembler"
+)
+
+// Errors are the types of ICMP errors, which quote the packet that they tell of: unreachable, time
+// exceeded and parameter problem (RFC 792), of ICMPv6 also packet too big (RFC 4443). A source
+// quench is void (RFC 6633), and a redirect is no error.
+func Errors(six bool) []uint8 {
+	if six {
+		return []uint8{1, 2, 3, 4}
+	}
+	return []uint8{3, 11, 12}
+}
+
+// MaxQuoteInstructions is how many instructions the functions have that look into errors, at most.
+const MaxQuoteInstructions = 1_000
+
+// QuoteLabel is the function that says whether the packet that an ICMP error quotes belongs to a
+// connection. It is given the context, where the ICMP header begins, how many bytes there are from
+// there on, and the address that the error came to, in one word or two. It returns Known or
+// Unknown, and changes nothing.
+func QuoteLabel(six bool) string {
+	if six {
+		return "flow_quote6"
+	}
+	return "flow_quote4"
+}
+
+var loadQuotes = sync.OnceValues(loadQuote)
+
+// EmitQuotes emits the functions that are called, for programs at tc or at XDP, for packets in one
+// buffer or several.
+func EmitQuotes(b *assembler.Builder, context assembler.Param, tcx, frags bool) error {
+	all, err := loadQuotes()
+	if err != nil {
+		return fmt.Errorf("read the functions that look into ICMP errors: %w", err)
+	}
+	kind, entry := "xdp", quoteProgEntryXdp
+	switch {
+	case tcx:
+		kind, entry = "tcx", quoteProgEntryTcx
+	case frags:
+		kind, entry = "xdp_frags", quoteProgEntryXdpFrags
+	}
+	for _, six := range []bool{false, true} {
+		label := QuoteLabel(six)
+		if !b.Referenced(label) {
+			continue
+		}
+		name, words := "quote4_", []assembler.Param{assembler.Number("dst")}
+		if six {
+			name = "quote6_"
+			words = []assembler.Param{assembler.Number("dst_hi"), assembler.Number("dst_lo")}
+		}
+		body, err := assembler.Take(all.Programs[entry].Instructions, name+kind)
+		if err != nil {
+			return err
+		}
+		b.Global(label, append([]assembler.Param{context, assembler.Number("off"),
+			assembler.Number("left")}, words...)...)
+		b.Emit(body...)
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+// Package shadow counts what a policy would have done with the packets that another has judged: a
+// function for the program of the shadow, which clang makes of bpf/shadow.bpf.c, and the layout of
+// its memory.
+//
+// Each CPU has a part of the memory of its own. In it are cells, one for each pair of a rule that
+// decided and a rule that would have; and samples of flows whose verdicts differ. Samples lie in
+// sets by their pair, so that a flood of one pair does not take the places of another's. In a set
+// the flow gives way whose packet was longest ago.
+//
+// The package opens, pins and loads nothing.
+package shadow
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/assembler"
+	"levee/internal/packet"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package shadow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type shadow_cell -type shadow_sample -type shadow_cpu -type shadow_verdict note ../../../bpf/shadow.bpf.c
+
+// Names of maps in the specs of programs: the memory, and the counters of the program that judges.
+const (
+	Map       = "pairs"
+	JudgedMap = "judged"
+)
+
+// CPUBytes is the part of a CPU.
+const CPUBytes = int(unsafe.Sizeof(noteShadowCpu{}))
+
+// Pairs is how many pairs of rules a CPU tells apart, and Flows how many flows it has samples of.
+const (
+	Pairs = len(noteShadowCpu{}.Cells)
+	Flows = len(noteShadowCpu{}.Samples) * len(noteShadowCpu{}.Samples[0])
+)
+
+// MaxInstructions is how many instructions the function and its call have, at most.
+const MaxInstructions = 1_000
+
+// Label is the function, which is given the context, slot and code (above 32 bits) of the policy in
+// force and of the shadow, and the bytes of the frame.
+const Label = "shadow"
+
+// Unasked is in the place of the shadow's slot for packets that it did not judge.
+const Unasked = uint32(1<<32 - 1)
+
+var load = sync.OnceValues(loadNote)
+
+// Emit emits the function.
+func Emit(b *assembler.Builder, context assembler.Param, tcx bool, link packet.Link) error {
+	all, err := load()
+	if err != nil {
+		return fmt.Errorf("read the function that notes what a shadow would do: %w", err)
+	}
+	function, entry := "shadow_xdp", noteProgEntryXdp
+	switch {
+	case tcx && link == packet.L3:
+		function, entry = "shadow_tcx_ip", noteProgEntryTcxIp
+	case tcx:
+		function, entry = "shadow_tcx", noteProgEntryTcx
+	case link == packet.L3:
+		function, entry = "shadow_xdp_ip", noteProgEntryXdpIp
+	}
+	body, err := assembler.Take(all.Programs[entry].Instructions, function)
+	if err != nil {
+		return err
+	}
+	b.Global(Label, context, assembler.Number("judged"), assembler.Number("would"),
+		assembler.Number("bytes"))
+	b.Emit(body...)
+	return nil
+}
+
+// A Verdict is what a policy does with a packet.
+type Verdict uint8
+
+const (
+	None   Verdict = 0 // of a shadow that was not asked
+	Pass           = Verdict(noteShadowVerdictSHADOW_PASS)
+	Drop           = Verdict(noteShadowVerdictSHADOW_DROP)
+	Answer         = Verdict(noteShadowVerdictSHADOW_ANSWER)
+)
+
+func (v Verdict) String() string { return [...]string{"none", "pass", "drop", "answer"}[v&3] }
+
+// Decision is what decided, and how.
+type Decision struct {
+	Slot    int
+	Verdict Verdict
+}
+
+func decision(half uint32) Decision { return Decision{int(half >> 2), Verdict(half & 3)} }
+
+// Key is a pair of decisions: of the policy in force, and of the shadow.
+type Key struct{ Judged, Would Decision }
+
+// Differs reports whether the shadow would have done otherwise.
+func (k Key) Differs() bool {
+	return k.Would.Verdict != None && k.Would.Verdict != k.Judged.Verdict
+}
+
+func keyOf(key uint64) Key { return Key{decision(uint32(key)), decision(uint32(key >> 32))} }
+
+// Pair is what has been counted of a pair of decisions.
+type Pair struct {
+	Key
+	Packets, Bytes uint64
+}
+
+// Sample is the newest flow of a pair.
+type Sample struct {
+	Key
+	Flow    uint32 // a hash
+	Last    uint64 // jiffies, of its last packet
+	Packets uint64 // since it is a sample
+	Bytes   int    // of the frame of its first packet
+	Packet  []byte // the first of them
+}
+
+// Contents are what a memory tells.
+type Contents struct {
+	Pairs   []Pair
+	Samples []Sample
+	// packets of pairs that found no cell
+	Untold, UntoldBytes uint64
+}
+
+// Read reads a memory, which programs may be writing: of a CPU after the other, of each a part of
+// CPUBytes.
+func Read(memory []byte) (out Contents) {
+	sums := map[Key]*Pair{}
+	var order []Key
+	for ; len(memory) >= CPUBytes; memory = memory[CPUBytes:] {
+		cpu := (*noteShadowCpu)(unsafe.Pointer(unsafe.SliceData(memory)))
+		out.Untold += atomic.LoadUint64(&cpu.Untold)
+		out.UntoldBytes += atomic.LoadUint64(&cpu.UntoldBytes)
+		for i := range cpu.Cells {
+			c := &cpu.Cells[i]
+			key := atomic.LoadUint64(&c.Key)
+			if key == 0 {
+				continue
+			}
+			k := keyOf(key)
+			if sums[k] == nil {
+				sums[k] = &Pair{Key: k}
+				order = append(order, k)
+			}
+			sums[k].Packets += atomic.LoadUint64(&c.Packets)
+			sums[k].Bytes += atomic.LoadUint64(&c.Bytes)
+		}
+		for i := range cpu.Samples {
+			for j := range cpu.Samples[i] {
+				if s, ok := readSample(&cpu.Samples[i][j]); ok {
+					out.Samples = append(out.Samples, s)
+				}
+			}
+		}
+	}
+	for _, k := range order {
+		out.Pairs = append(out.Pairs, *sums[k])
+	}
+	return out
+}
+
+// readSample copies a sample that stays the same meanwhile.
+func readSample(s *noteShadowSample) (Sample, bool) {
+	key := atomic.LoadUint64(&s.Key)
+	out := Sample{Key: keyOf(key), Flow: s.Flow, Last: atomic.LoadUint64(&s.Last),
+		Packets: atomic.LoadUint64(&s.Packets), Bytes: int(s.Bytes)}
+	out.Packet = append(out.Packet, s.Packet[:min(out.Bytes, len(s.Packet))]...)
+	return out, key != 0 && atomic.LoadUint64(&s.Key) == key
+}
+
+// Call emits the call: the policy in force has left its slot and code at 8 of what R8 points to,
+// the shadow's slot is in R6 and its code in R7. bytes loads those of the frame into a register,
+// and context the program's context.
+func Call(b *assembler.Builder, context, bytes func(asm.Register)) {
+	context(asm.R1)
+	bytes(asm.R4)
+	b.Emit(
+		asm.LoadMem(asm.R2, asm.R8, 8, asm.DWord),
+		asm.Mov.Reg32(asm.R3, asm.R7),
+		asm.LSh.Imm(asm.R3, 32),
+		asm.Or.Reg(asm.R3, asm.R6),
+		asm.Call.Label(Label),
+	)
+}

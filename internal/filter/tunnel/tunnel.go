@@ -1,0 +1,70 @@
+// Package tunnel decodes the packet within a tunnel: functions for programs at ingress, which clang
+// makes of bpf/tunnel.bpf.c with the decoder of all other packets.
+//
+// In go the place of a packet's payload and what kind of tunnel it may be, out comes a decoded
+// packet, or that there is none, or why it is malformed. The package looks one tunnel deep, knows
+// no policies, and opens, pins and loads nothing.
+package tunnel
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf/asm"
+
+	"levee/internal/filter/assembler"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package tunnel -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type tunnel_kind -type tunnel_result within ../../../bpf/tunnel.bpf.c
+
+// Label is the function. It is given memory for a decoded packet, the context, a place and a kind:
+// the place is where the tunnel's own header begins in the frame, 1<<16 for each byte from there
+// on, and 1<<32 if the rest is in the fragments behind. A kind is an element of Protocols or Ports.
+// It returns 0, None, or the reason why the packet within is malformed.
+const Label = "inner"
+
+// None is returned for a packet that is no tunnel.
+const None = int32(withinTunnelResultTUNNEL_NONE)
+
+// Protocols are those of IP that are tunnels.
+var Protocols = []uint8{uint8(withinTunnelKindTUNNEL_IPIP), uint8(withinTunnelKindTUNNEL_IPV6),
+	uint8(withinTunnelKindTUNNEL_GRE)}
+
+// Ports are destination ports of UDP that are those of tunnels.
+var Ports = []uint16{uint16(withinTunnelKindTUNNEL_GTPU), uint16(withinTunnelKindTUNNEL_VXLAN),
+	uint16(withinTunnelKindTUNNEL_GENEVE), uint16(withinTunnelKindTUNNEL_OTV)}
+
+// MaxInstructions is how many instructions the function has, at most.
+const MaxInstructions = 4_000
+
+var load = sync.OnceValues(loadWithin)
+
+// Emit emits the function for a hook. memory and context are its arguments that are no numbers.
+func Emit(b *assembler.Builder, memory, context assembler.Param, tcx, frags bool) error {
+	all, err := load()
+	if err != nil {
+		return fmt.Errorf("read the function that decodes what tunnels carry: %w", err)
+	}
+	function, entry := "inner_xdp", withinProgEntryXdp
+	switch {
+	case tcx:
+		function, entry = "inner_tcx", withinProgEntryTcx
+	case frags:
+		function, entry = "inner_xdp_frags", withinProgEntryXdpFrags
+	}
+	body, err := assembler.Take(all.Programs[entry].Instructions, function)
+	if err != nil {
+		return err
+	}
+	given := b.Fresh("given")
+	b.Global(Label, memory, context, assembler.Number("place"), assembler.Number("kind"))
+	b.Emit(
+		// A global function has to reckon with no memory at all.
+		asm.JNE.Imm(asm.R1, 0, given),
+		asm.Mov.Imm(asm.R0, None),
+		asm.Return(),
+	)
+	b.Label(given)
+	b.Emit(body...)
+	return nil
+}

@@ -1,0 +1,260 @@
+// Package logline reads lines of logs: who wrote them and when, and the address that a pattern
+// finds in them.
+//
+// In goes a pattern in words, such as "Failed password for <text> from <addr> port <number> ssh2",
+// and a line. Out comes the address at <addr>, if there is one way only to read the line so. A line
+// is hostile: whoever tries to log in chooses parts of it. Work is linear in its length, and
+// nothing of it is kept. It opens no files and knows no policies.
+package logline
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Bounds of patterns.
+const (
+	maxPattern = 1000 // bytes of a pattern
+	maxParts   = 40   // placeholders
+)
+
+// Addr is the placeholder of the address.
+const Addr = "addr"
+
+// holders are the placeholders with what they stand for.
+var holders = map[string]string{
+	"addr":   "",
+	"number": `[0-9]+`,
+	"word":   `[^ \t]+`,
+	"text":   `.*`,
+	"quoted": `(?:[^"\\]|\\.)*`,
+	"4xx":    `4[0-9][0-9]`,
+}
+
+// quote stands for the character that no text of a policy can have.
+const quote = "quote"
+
+// Holders are the names of the placeholders.
+func Holders() []string {
+	out := []string{quote}
+	for name := range holders {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Pattern is one that is ready. It is the same for any number of goroutines.
+type Pattern struct {
+	Text          string
+	before, after *regexp.Regexp
+	need          []byte // what every line has that it matches
+	left, right   []byte // what stands directly before and behind the address
+}
+
+// Compile prepares a pattern. It describes a whole message, from its first byte to its last.
+func Compile(text string) (*Pattern, error) {
+	if len(text) > maxPattern {
+		return nil, fmt.Errorf("it is longer than %d bytes", maxPattern)
+	}
+	p := &Pattern{Text: text}
+	var halves [2]strings.Builder
+	half, parts, last, left := 0, 0, "", ""
+	for rest := strings.ReplaceAll(text, "<"+quote+">", `"`); rest != ""; {
+		at := strings.IndexByte(rest, '<')
+		if at < 0 {
+			at = len(rest)
+		}
+		if lit := rest[:at]; lit != "" {
+			halves[half].WriteString(regexp.QuoteMeta(lit))
+			if len(lit) > len(p.need) {
+				p.need = []byte(lit)
+			}
+			if half == 1 && last == Addr {
+				p.right = []byte(lit)
+			}
+			last, left = "", lit
+		}
+		if rest = rest[at:]; rest == "" {
+			break
+		}
+		name, behind, ok := strings.Cut(rest[1:], ">")
+		is, known := holders[name]
+		switch parts++; {
+		case strings.HasPrefix(rest, "<<"):
+			halves[half].WriteByte('<')
+			rest, last, left = rest[2:], "", ""
+			continue
+		case !ok || !known:
+			return nil, fmt.Errorf("%q is no placeholder: those are <%s>, and << is a <",
+				"<"+clip(name), strings.Join(Holders(), ">, <"))
+		case parts > maxParts:
+			return nil, fmt.Errorf("it has more than %d placeholders", maxParts)
+		case name == Addr && half == 1:
+			return nil, errors.New("it has <addr> twice: one address can be leased")
+		case name == Addr && (last == "text" || last == "quoted"):
+			return nil, fmt.Errorf("<%s> stands directly before <addr>: any address would do; "+
+				"write what stands between them", last)
+		case name == Addr:
+			half = 1
+			p.left = []byte(left)
+		case half == 1 && last == Addr:
+			return nil, fmt.Errorf("<%s> stands directly behind <addr>: write what stands between "+
+				"them", name)
+		default:
+			halves[half].WriteString("(?:" + is + ")")
+		}
+		rest, last, left = behind, name, ""
+	}
+	if half == 0 {
+		return nil, errors.New("it has no <addr>, the address to lease")
+	}
+	if len(p.need) < minLiteral {
+		return nil, fmt.Errorf("no part of it between placeholders has %d bytes: nearly any line "+
+			"would match", minLiteral)
+	}
+	p.before = regexp.MustCompile(`^(?s:` + halves[0].String() + `)$`)
+	p.after = regexp.MustCompile(`^(?s:` + halves[1].String() + `)$`)
+	return p, nil
+}
+
+// minLiteral is how much a pattern has to say at one place.
+const minLiteral = 3
+
+// clip is the beginning of a text.
+func clip(s string) string {
+	if len(s) > 20 {
+		return s[:20] + "..."
+	}
+	return s
+}
+
+// Result is what a message is to a pattern.
+type Result uint8
+
+const (
+	Other     Result = iota // it does not match
+	Ambiguous               // it matches with several addresses: somebody has written some of them
+	Matched
+)
+
+// MaxMessage is how long a message may be, in bytes, to be matched.
+const MaxMessage = 32 << 10
+
+// maxWork is how many bytes of a message are read in all, again for each address.
+const maxWork = 1 << 20
+
+// Match judges a message. It is matched only if one address can stand at <addr>: the rest of the
+// message, before and behind, is read anew for each that it has.
+func (p *Pattern) Match(message []byte) (netip.Addr, Result) {
+	if len(message) > MaxMessage || !bytes.Contains(message, p.need) {
+		return netip.Addr{}, Other
+	}
+	var found netip.Addr
+	work := 0
+	for at := 0; ; {
+		from, to := addressIn(message, at)
+		if from < 0 {
+			break
+		}
+		at = to
+		if !bytes.HasSuffix(message[:from], p.left) || !bytes.HasPrefix(message[to:], p.right) {
+			continue
+		}
+		a, err := netip.ParseAddr(string(message[from:to]))
+		if err != nil {
+			continue
+		}
+		if work += len(message); work > maxWork {
+			return netip.Addr{}, Ambiguous
+		}
+		if p.before.Match(message[:from]) && p.after.Match(message[to:]) {
+			if a = a.Unmap(); found.IsValid() && found != a {
+				return netip.Addr{}, Ambiguous
+			}
+			found = a
+		}
+	}
+	if !found.IsValid() {
+		return found, Other
+	}
+	return found, Matched
+}
+
+// Patterns are those of one source.
+type Patterns []*Pattern
+
+// Match judges a message by all of them. Those that match must agree on the address: the one that
+// the program meant has the right one, so that another is somebody's who has written it there.
+func (ps Patterns) Match(message []byte) (found netip.Addr, result Result) {
+	for _, p := range ps {
+		a, r := p.Match(message)
+		if r == Ambiguous || r == Matched && result == Matched && a != found {
+			return netip.Addr{}, Ambiguous
+		}
+		if r == Matched {
+			found, result = a, r
+		}
+	}
+	return found, result
+}
+
+// addressIn is the next run of bytes from at on that may be an address, from < 0 if there is none.
+// A port behind an IPv4 address, and the dot or colon behind an address that ends a clause, are no
+// part of it.
+func addressIn(b []byte, at int) (from, to int) {
+	for at < len(b) {
+		for at < len(b) && !inAddress[b[at]] {
+			at++
+		}
+		from = at
+		dots, colons := 0, 0
+		for at < len(b) && inAddress[b[at]] {
+			switch b[at] {
+			case '.':
+				dots++
+			case ':':
+				colons++
+			}
+			at++
+		}
+		if dots < 3 && colons < 2 {
+			continue
+		}
+		if from > 0 && isWord(b[from-1]) {
+			continue
+		}
+		if at < len(b) && isWord(b[at]) {
+			continue
+		}
+		to = at
+		if dots >= 3 && colons == 1 { // 192.0.2.1:443
+			to = from + bytes.IndexByte(b[from:to], ':')
+		}
+		for to > from && b[to-1] == '.' || to-1 > from && b[to-1] == ':' && b[to-2] != ':' {
+			to--
+		}
+		if to > from {
+			return from, to
+		}
+	}
+	return -1, 0
+}
+
+func isWord(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' ||
+		c == '-'
+}
+
+// inAddress are the bytes of addresses.
+var inAddress = func() (is [256]bool) {
+	for _, c := range []byte("0123456789abcdefABCDEF.:") {
+		is[c] = true
+	}
+	return is
+}()

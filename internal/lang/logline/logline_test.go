@@ -1,0 +1,349 @@
+package logline
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+var now = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+
+// find judges a line as a source with a row of the library does.
+func find(t *testing.T, name, line string) (netip.Addr, Result) {
+	t.Helper()
+	k, ok := Named(name)
+	if !ok {
+		t.Fatalf("there is no %q", name)
+	}
+	h, message := Split([]byte(line), now)
+	if len(k.Programs) > 0 && !k.Writes(h.Program) {
+		return netip.Addr{}, Other
+	}
+	var all Patterns
+	for _, text := range k.Patterns {
+		p, err := Compile(text)
+		if err != nil {
+			t.Fatalf("%s: %q: %v", name, text, err)
+		}
+		all = append(all, p)
+	}
+	return all.Match(message)
+}
+
+// TestTheLibraryReadsRealLines has one line at least of each pattern, from several versions of the
+// programs and of syslog daemons. Each is of 203.0.113.9 or of 2001:db8::9.
+func TestTheLibraryReadsRealLines(t *testing.T) {
+	const (
+		old = "Nov 25 01:31:58 mail sshd[811]: "
+		iso = "2026-11-25T01:31:58.123456+01:00 mail sshd-session[811]: "
+		nu  = "<38>1 2026-11-25T01:31:58.123456Z mail sshd 811 - - "
+		pf  = "Nov  5 01:31:58 mail postfix/smtpd[811]: "
+		ps  = "Nov  5 01:31:58 mail postfix/postscreen[811]: "
+		ng  = "2026/11/25 01:31:58 [error] 12#12: *345 "
+	)
+	for _, c := range []struct{ kind, line string }{
+		{"sshd-failed", old + "Failed password for root from 203.0.113.9 port 4711 ssh2"},
+		{"sshd-failed", iso + "Failed password for invalid user admin from 2001:db8::9 port 1 " +
+			"ssh2"},
+		{"sshd-failed", nu + "Failed password for invalid user  from 203.0.113.9 port 4711 ssh2"},
+		{"sshd-failed", "<38>Nov 25 01:31:58 mail sshd[811]: Failed keyboard-interactive/pam for " +
+			"invalid user test from 203.0.113.9 port 4711 ssh2"},
+		{"sshd-invalid", old + "Invalid user oracle from 203.0.113.9 port 4711"},
+		{"sshd-invalid", old + "Invalid user oracle from 203.0.113.9"},
+		{"sshd-invalid", old + "User backup from 203.0.113.9 not allowed because not listed in " +
+			"AllowUsers"},
+		{"sshd-closed", old + "Connection closed by authenticating user root 203.0.113.9 port " +
+			"4 [preauth]"},
+		{"sshd-closed", old + "Connection closed by invalid user pi 203.0.113.9 port 4 [preauth]"},
+		{"sshd-closed", old + "Connection reset by authenticating user root 203.0.113.9 port 4 " +
+			"[preauth]"},
+		{"sshd-closed", old + "Connection reset by invalid user a 203.0.113.9 port 4 [preauth]"},
+		{"sshd-closed", iso + "Disconnected from authenticating user root 203.0.113.9 port 4 " +
+			"[preauth]"},
+		{"sshd-closed", iso + "Disconnected from invalid user  203.0.113.9 port 4 [preauth]"},
+		{"sshd-closed", old + "error: maximum authentication attempts exceeded for root from " +
+			"203.0.113.9 port 4 ssh2 [preauth]"},
+		{"sshd-closed", old + "Timeout before authentication for 203.0.113.9 port 4"},
+		{"sshd-closed", "2026-11-25T01:31:58+00:00 mail sshd[811]: Timeout before " +
+			"authentication for " +
+			"connection from 203.0.113.9 to 198.51.100.1, pid = 4711"},
+		{"sshd-probe", old + "Did not receive identification string from 203.0.113.9"},
+		{"sshd-probe", old + "Did not receive identification string from 203.0.113.9 port 4"},
+		{"sshd-probe", old + `Bad protocol version identification 'GET / HTTP/1.1' from 203.0.113.9 port 4`},
+		{"sshd-probe", iso + "banner exchange: Connection from 203.0.113.9 port 4: invalid format"},
+		{"sshd-probe", iso + "Unable to negotiate with 203.0.113.9 port 4: no matching key " +
+			"exchange " +
+			"method found. Their offer: diffie-hellman-group1-sha1 [preauth]"},
+		{"sshd-probe", iso + "ssh_dispatch_run_fatal: Connection from 203.0.113.9 port 4: " +
+			"bignum is " +
+			"negative [preauth]"},
+		{"sshd-probe", old + "error: kex_exchange_identification: banner line contains invalid " +
+			"characters from 203.0.113.9"},
+		{"dropbear-failed", "Nov 25 01:31:58 ap dropbear[811]: Bad password attempt for 'root' " +
+			"from " +
+			"203.0.113.9:4711"},
+		{"dropbear-failed", "Nov 25 01:31:58 ap dropbear[811]: Bad PAM password attempt for " +
+			"'root' " +
+			"from 203.0.113.9:4711"},
+		{"dropbear-failed", "Nov 25 01:31:58 ap dropbear[811]: Login attempt for nonexistent " +
+			"user from " +
+			"203.0.113.9:4711"},
+		{"dropbear-failed", "Nov 25 01:31:58 ap dropbear[811]: Login attempt for nonexistent " +
+			"user " +
+			"'x' from 203.0.113.9:4711"},
+		{"nginx-404", `203.0.113.9 - - [25/Nov/2026:01:31:58 +0000] "GET /wp-login.php HTTP/1.1" 404 153 ` +
+			`"-" "Mozilla/5.0 (compatible; 198.51.100.1)"`},
+		{"nginx-404", `2001:db8::9 - - [25/Nov/2026:01:31:58 +0000] "GET /.env HTTP/2.0" 404 0`},
+		{"nginx-404", `203.0.113.9 - - [25/Nov/2026:01:31:58 +0000] "GET /\" 200 HTTP/1.1" 404 196 "-" "-"`},
+		{"nginx-401", `203.0.113.9 - bob [25/Nov/2026:01:31:58 +0000] "GET /admin HTTP/1.1" 401 179 "-" "curl/8.5"`},
+		{"nginx-4xx", `203.0.113.9 - - [25/Nov/2026:01:31:58 +0000] "\x16\x03\x01\x00\xEE" 400 157 "-" "-"`},
+		{"nginx-auth", ng + `user "bob": password mismatch, client: 203.0.113.9, server: _, request: ` +
+			`"GET /admin HTTP/1.1", host: "example.org"`},
+		{"nginx-auth", ng + `user "bob" was not found in "/etc/nginx/htpasswd", client: 203.0.113.9, ` +
+			`server: example.org, request: "GET / HTTP/1.1", host: "example.org"`},
+		{"nginx-limit", ng + `limiting requests, excess: 20.345 by zone "one", client: 203.0.113.9, ` +
+			`server: _, request: "GET / HTTP/1.1", host: "example.org"`},
+		{"nginx-limit", ng + `limiting connections by zone "addr", client: 203.0.113.9, server: _, ` +
+			`request: "GET / HTTP/1.1", host: "example.org"`},
+		{"postfix-sasl", pf + "warning: unknown[203.0.113.9]: SASL LOGIN authentication " +
+			"failed: UGFzc3dvcmQ6"},
+		{"postfix-sasl", "2026-11-25T01:31:58.1+00:00 mail postfix/submission/smtpd[9]: warning: " +
+			"host.example.net[203.0.113.9]: SASL PLAIN authentication failed: (reason " +
+			"unavailable), " +
+			"sasl_username=info@example.org"},
+		{"postfix-sasl", pf + "warning: unknown[203.0.113.9]: SASL CRAM-MD5 authentication failed"},
+		{"postfix-sasl", pf + "warning: unknown[203.0.113.9]:4711: SASL LOGIN authentication " +
+			"failed: x"},
+		{"postfix-reject", pf + "NOQUEUE: reject: RCPT from unknown[203.0.113.9]: 554 5.7.1 " +
+			"<a@example.com>: Relay access denied; from=<b@example.org> to=<a@example.com> " +
+			"proto=ESMTP helo=<198.51.100.1>"},
+		{"postfix-reject", ps + "NOQUEUE: reject: RCPT from [203.0.113.9]:4711: 550 5.7.1 " +
+			"Service " +
+			"unavailable; client [203.0.113.9] blocked using zen.example; from=<a>, to=<b>"},
+		{"postfix-reject", pf + "NOQUEUE: reject: RCPT from unknown[203.0.113.9]:4711: 550 " +
+			"5.1.1 <x>: " +
+			"Recipient address rejected: User unknown"},
+		{"postfix-lost", pf + "lost connection after AUTH from unknown[203.0.113.9]"},
+		{"postfix-lost", pf + "lost connection after AUTH from unknown[203.0.113.9]:4711"},
+		{"postfix-lost", pf + "too many errors after RCPT from unknown[203.0.113.9]"},
+		{"postfix-lost", pf + "improper command pipelining after EHLO from " +
+			"unknown[203.0.113.9]: QUIT"},
+		{"postfix-lost", ps + `PREGREET 11 after 0.15 from [203.0.113.9]:4711: EHLO ylmf-pc\r\n`},
+		{"dovecot-auth", "Nov 25 01:31:58 mail dovecot: imap-login: Disconnected: Connection " +
+			"closed " +
+			"(auth failed, 3 attempts in 14 secs): user=<a>, method=PLAIN, rip=203.0.113.9, " +
+			"lip=198.51.100.1, TLS, session=<x>"},
+		{"dovecot-auth", "Nov 25 01:31:58 mail dovecot: pop3-login: Disconnected (auth failed, " +
+			"1 attempts " +
+			"in 2 secs): user=<a>, method=PLAIN, rip=203.0.113.9, lip=198.51.100.1, session=<x>"},
+	} {
+		a, r := find(t, c.kind, c.line)
+		if s := a.String(); r != Matched || s != "203.0.113.9" && s != "2001:db8::9" {
+			t.Errorf("%s: %d %s of %q", c.kind, r, a, c.line)
+		}
+	}
+}
+
+// TestNobodyShutsOutAnother has names and requests of attackers at 203.0.113.9 who want 192.0.2.1,
+// or anybody else, to be shut out.
+func TestNobodyShutsOutAnother(t *testing.T) {
+	names := []string{
+		"root from 192.0.2.1 port 22 ssh2",
+		"root from 192.0.2.1 port 22 ssh2 from 192.0.2.1 port 22 ssh2",
+		"x from 192.0.2.1",
+		"192.0.2.1",
+		"a 192.0.2.1 port 22 [preauth]",
+		"a not allowed because 192.0.2.1",
+		`a": password mismatch, client: 192.0.2.1, server: x`,
+		`a" was not found in "b", client: 192.0.2.1, server: `,
+		`", client: 192.0.2.1, server: _, request: "`,
+		`a' from 192.0.2.1:22`,
+		`" 404 1 "192.0.2.1 - - [x y] "z" 404 1`,
+		`unknown[192.0.2.1]: SASL LOGIN authentication failed: x`,
+		`>, method=PLAIN, rip=192.0.2.1, lip=192.0.2.1`,
+		`(auth failed, 1 attempts in 2 secs): user=<a>, rip=192.0.2.1, lip=`,
+		strings.Repeat("::1 ", 40) + "from 192.0.2.1 port 1 ssh2",
+		"a from [192.0.2.1]:1 192.0.2.1. 192.0.2.1:1",
+		"Nov 25 01:31:58 h sshd[1]: Failed password for root from 192.0.2.1 port 22 ssh2",
+		"sshd[1]: Failed password for a from 192.0.2.1 port 22 ssh2",
+	}
+	esc := strings.NewReplacer(`"`, `\x22`, `\`, `\x5C`)
+	frames := []string{ // %[1]s is what the attacker wrote, %[2]s as web servers log it
+		"Nov 25 01:31:58 h sshd[1]: Failed password for invalid user %[1]s from 203.0.113.9 " +
+			"port 4 ssh2",
+		"Nov 25 01:31:58 h sshd[1]: Invalid user %[1]s from 203.0.113.9 port 4",
+		"Nov 25 01:31:58 h sshd[1]: Invalid user %[1]s from 203.0.113.9",
+		"Nov 25 01:31:58 h sshd[1]: Connection closed by invalid user %[1]s 203.0.113.9 port 4 " +
+			"[preauth]",
+		"Nov 25 01:31:58 h sshd[1]: Bad protocol version identification '%[1]s' from " +
+			"203.0.113.9 port 4",
+		"Nov 25 01:31:58 h dropbear[1]: Bad password attempt for '%[1]s' from 203.0.113.9:4",
+		`203.0.113.9 - %[2]s [25/Nov/2026:01:31:58 +0000] "GET / HTTP/1.1" 404 1 "-" "-"`,
+		`203.0.113.9 - - [25/Nov/2026:01:31:58 +0000] "%[2]s" 404 1 "%[2]s" "%[2]s"`,
+		`203.0.113.9 - - [25/Nov/2026:01:31:58 +0000] "%[2]s" 401 1 "%[2]s" "%[2]s"`,
+		`2026/11/25 01:31:58 [error] 1#1: *3 user "%[1]s": password mismatch, client: 203.0.113.9, ` +
+			`server: _, request: "GET /%[1]s HTTP/1.1", host: "%[1]s"`,
+		`2026/11/25 01:31:58 [error] 1#1: *3 user "%[1]s" was not found in "/f", client: 203.0.113.9, ` +
+			`server: _, request: "GET /%[1]s HTTP/1.1", host: "%[1]s"`,
+		`2026/11/25 01:31:58 [error] 1#1: *3 limiting requests, excess: 1.0 by zone "z", client: ` +
+			`203.0.113.9, server: _, request: "GET %[1]s HTTP/1.1", host: "%[1]s"`,
+		"Nov 25 01:31:58 h postfix/smtpd[1]: warning: unknown[203.0.113.9]: SASL LOGIN " +
+			"authentication " +
+			"failed: x, sasl_username=%[1]s",
+		"Nov 25 01:31:58 h postfix/smtpd[1]: NOQUEUE: reject: RCPT from unknown[203.0.113.9]: " +
+			"554 5.7.1 " +
+			"<%[1]s>: Relay access denied; from=<%[1]s> to=<x> proto=ESMTP helo=<%[1]s>",
+		"Nov 25 01:31:58 h dovecot: imap-login: Disconnected (auth failed, 1 attempts in 2 " +
+			"secs): " +
+			"user=<%[1]s>, method=PLAIN, rip=203.0.113.9, lip=198.51.100.1, session=<y>",
+	}
+	for _, name := range names {
+		for _, frame := range frames {
+			line := fmt.Sprintf(frame, name, esc.Replace(name))
+			for _, k := range Library() {
+				a, r := find(t, k.Name, line)
+				if r == Matched && a.String() != "203.0.113.9" {
+					t.Errorf("%s: %s is shut out by %q", k.Name, a, line)
+				}
+			}
+		}
+	}
+	// what an attacker can write must not hide him where only he could have written it
+	for i, kind := range []string{0: "sshd-failed", 1: "sshd-invalid", 7: "nginx-404",
+		12: "postfix-sasl"} {
+		if kind == "" {
+			continue
+		}
+		for _, name := range names {
+			line := fmt.Sprintf(frames[i], name, esc.Replace(name))
+			if a, r := find(t, kind, line); r != Matched || a.String() != "203.0.113.9" {
+				t.Errorf("%s: %d %s of %q", kind, r, a, line)
+			}
+		}
+	}
+}
+
+func TestPatternsThatAreNone(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                             "no <addr>",
+		"Failed password":              "no <addr>",
+		"from <addr> to <addr> x":      "twice",
+		"a <adr> b":                    "no placeholder",
+		"a <addr b":                    "no placeholder",
+		"abc <text><addr>":             "directly before",
+		"abc <addr><text>":             "directly behind",
+		"<word> <addr> <text>":         "no part of it",
+		strings.Repeat("x", 1001):      "longer than",
+		strings.Repeat("a<word> ", 41): "more than 40",
+	} {
+		if _, err := Compile(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	p, err := Compile("user=<<<text>>, rip=<addr>, lip=<word>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, r := p.Match([]byte("user=<a.b>, rip=::ffff:192.0.2.1, lip=x")); r != Matched ||
+		a.String() != "192.0.2.1" {
+		t.Errorf("%s %d", a, r)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	zone := time.FixedZone("", 3600)
+	at := time.Date(2026, 1, 2, 0, 0, 0, 0, zone)
+	for line, want := range map[string]string{
+		"Jan  1 23:59:59 h sshd[1]: m: " +
+			"x": "sshd|2026-01-01T22:59:59Z|m: x",
+		"Dec 31 23:59:59 h sshd: m":                                  "sshd|2025-12-31T22:59:59Z|m",
+		"<34>Jan  1 10:00:00 h su: m":                                "su|2026-01-01T09:00:00Z|m",
+		"2026-01-01T10:00:00.5+02:00 h a/b[7]: m":                    "a/b|2026-01-01T08:00:00Z|m",
+		"<165>1 2026-01-01T10:00:00Z h app 7 ID47 [a b=\"]\\\"\"] m": "app|2026-01-01T10:00:00Z|m",
+		"<165>1 2026-01-01T10:00:00Z h app - - - \xef\xbb\xbfm":      "app|2026-01-01T10:00:00Z|m",
+		"<165>1 - - app - - -":                                       "app|-|",
+		"<165>1 2026-01-01T10:00:00Z h app 7 ID [a": "|-|<165>1 " +
+			"2026-01-01T10:00:00Z h app 7 ID [a",
+		"plain text: x": "|-|plain text: x",
+		"2026/01/01 10:00:00 [error] " +
+			"x": "|2026-01-01T09:00:00Z|2026/01/01 10:00:00 [error] x",
+		`1.2.3.4 - - [01/Jan/2026:10:00:00 +0100] "`: `|2026-01-01T09:00:00Z|1.2.3.4 - - [01/Jan/2026:10:00:00 +0100] "`,
+		`1.2.3.4 - [01/Jan/2020:10:00:00 +0100] x [01/Jan/2026:10:00:00 +0100] "a" "`: `|2026-01-01T09:00:00Z|` +
+			`1.2.3.4 - [01/Jan/2020:10:00:00 +0100] x [01/Jan/2026:10:00:00 +0100] "a" "`,
+		"": "|-|",
+	} {
+		h, m := Split([]byte(line), at)
+		when := "-"
+		if !h.Time.IsZero() {
+			when = h.Time.UTC().Format("2006-01-02T15:04:05Z")
+		}
+		if got := h.Program + "|" + when + "|" + string(m); got != want {
+			t.Errorf("%q:\n got %q\nwant %q", line, got, want)
+		}
+	}
+}
+
+// TestLongHostileLinesAreBounded: a line of addresses takes a bounded time.
+func TestLongHostileLinesAreBounded(t *testing.T) {
+	p, err := Compile("client: <text>, from <addr>, to <text>, end")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := []byte("client: " + strings.Repeat(", from 192.0.2.1, to ", MaxMessage/22))
+	begun := time.Now()
+	if _, r := p.Match(line); r != Ambiguous {
+		t.Errorf("%d", r)
+	}
+	t.Logf("%d bytes in %s", len(line), time.Since(begun))
+	if _, r := p.Match(bytes.Repeat(line, 2)); r != Other {
+		t.Error("a line without a bound is read")
+	}
+}
+
+// FuzzMatch holds for any line: no panic; the address stands in the line.
+func FuzzMatch(f *testing.F) {
+	f.Add("Nov 25 01:31:58 h sshd[1]: Failed password for a from 192.0.2.1 port 22 ssh2")
+	f.Add(`<165>1 2026-01-01T10:00:00Z h app 7 ID47 [a b="]\""] m`)
+	f.Add(`203.0.113.9 - - [25/Nov/2026:01:31:58 +0000] "GET / HTTP/1.1" 404 153 "-" "x"`)
+	var all []*Pattern
+	for _, k := range Library() {
+		for _, text := range k.Patterns {
+			p, err := Compile(text)
+			if err != nil {
+				f.Fatal(k.Name, err)
+			}
+			all = append(all, p)
+		}
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		_, message := Split([]byte(line), now)
+		if !strings.HasSuffix(line, string(message)) {
+			t.Fatalf("%q is no end of the line", message)
+		}
+		for _, p := range all {
+			if a, r := p.Match(message); r == Matched && (!a.IsValid() || a.Zone() != "") {
+				t.Fatalf("%s matches with %s", p.Text, a)
+			}
+		}
+	})
+}
+
+func BenchmarkMatch(b *testing.B) {
+	lines := [][]byte{
+		[]byte("Nov 25 01:31:58 h sshd[1]: Failed password for invalid user admin from " +
+			"192.0.2.1 port 22 ssh2"),
+		[]byte("Nov 25 01:31:58 h sshd[1]: pam_unix(sshd:session): session opened for user " +
+			"root by (uid=0)"),
+	}
+	p, err := Compile("Failed password for <text> from <addr> port <number> ssh2")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := 0; b.Loop(); i++ {
+		_, m := Split(lines[i&1], now)
+		p.Match(m)
+	}
+}

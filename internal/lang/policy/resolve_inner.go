@@ -1,0 +1,56 @@
+package policy
+
+import (
+	"levee/internal/lang/field"
+	"levee/internal/lang/syntax"
+)
+
+// MaxInners is how many matches on what tunnels carry a policy may have: whether each holds is a
+// bit of one word, and one bit more says that there is a tunnel.
+const MaxInners = 63
+
+// inner resolves a match of the packet within a tunnel.
+func (r *resolver) inner(t *Term, s *syntax.Term) bool {
+	errors := r.c.Errors()
+	for i := range s.Terms {
+		switch in := &s.Terms[i]; {
+		case in.Kind == syntax.Malformed:
+			r.c.Errorf(in.Pos, "a packet that is malformed within a tunnel is malformed: write a "+
+				"rule as drop malformed.", "\"malformed\" stands alone")
+		case in.Field == field.Flow:
+			r.c.Errorf(in.Pos, "connections are known by the packets that carry others.",
+				"nothing is known of connections within a tunnel")
+		case in.Field == field.SrcMAC || in.Field == field.DstMAC:
+			r.c.Errorf(in.Pos, "write what its IP header has: from, to, proto.",
+				"the packet within most tunnels has no Ethernet address")
+		}
+	}
+	if r.c.Errors() != errors {
+		return false
+	}
+	all := r.resolveTerms(s.Terms, nil)
+	if r.c.Errors() == errors {
+		r.checkTogether(all)
+	}
+	if r.c.Errors() != errors {
+		return false
+	}
+	t.Inner = &Inner{Match: r.keep(all), Number: len(r.pol.Inners)}
+	r.pol.Inners = append(r.pol.Inners, t.Inner)
+	if len(r.pol.Inners) == MaxInners+1 {
+		r.c.Errorf(s.Pos, "put what they share into sets.",
+			"a policy has at most %d terms on what tunnels carry", MaxInners)
+	}
+	return true
+}
+
+// protectInner refuses rules to protect that look into tunnels: what is malformed within is
+// decided before them, so that the promise could not be kept.
+func (r *resolver) protectInner(all []resolvedTerm) {
+	for i := range all {
+		if t := &all[i]; t.term.Inner != nil {
+			r.c.Errorf(t.src.Pos, "protect the packets that carry it, by their addresses.",
+				"a protect rule cannot look into tunnels")
+		}
+	}
+}

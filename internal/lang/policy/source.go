@@ -1,0 +1,481 @@
+package policy
+
+import (
+	"net"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"levee/internal/lang/eve"
+	"levee/internal/lang/logline"
+	"levee/internal/lang/syntax"
+)
+
+// Source is one `source` statement: events that become leased entries of a dynamic set. It is for
+// the agent, and no part of what the policy compiles to.
+type Source struct {
+	Name     string // the origin of its entries
+	Format   Format
+	Input    Input
+	Path     string // of the file or socket, absolute; the address of Redis; the unit
+	List     string // the key of Redis' list
+	User     string // of Redis
+	Password string // the path of the file that has it
+	Where    []Condition
+	Patterns []string      // of Lines, those of logline
+	Programs []string      // that write the lines, besides what Where says; none: all
+	After    int           // that many events of an address,
+	Within   time.Duration // within that time, lease it; 0: each does
+	Add      string        // the field of the address
+	Set      *Set
+	Lease    time.Duration // 0: until withdrawn
+	Text     string        // canonical
+	Pos      Pos
+}
+
+// Format is what the events of a source are.
+type Format uint8
+
+const (
+	EVE   Format = iota // JSON objects with the fields of the table
+	JSON                // JSON objects with any fields
+	Lines               // lines of text
+)
+
+// Input is where the events of a source come from.
+type Input uint8
+
+const (
+	FromFile Input = iota
+	FromUnixStream
+	FromUnixDgram
+	FromRedis
+	FromJournal
+)
+
+var (
+	formats = map[string]Format{"eve": EVE, "json": JSON, "lines": Lines}
+	inputs  = map[string]Input{"file": FromFile, "unix_stream": FromUnixStream,
+		"unix_dgram": FromUnixDgram, "redis": FromRedis, "journal": FromJournal}
+)
+
+// Condition is one condition of a source. It never holds for events without the field. Of a field
+// with several values one that it holds for is enough, and with Not one that it does not hold for.
+type Condition struct {
+	Field   string
+	Not     bool
+	Op      syntax.Op // Equal also for lists
+	Numbers []int64   // sorted; one where Op is no Equal
+	Texts   []string  // sorted; only with Equal
+	Words   []string  // true, false; only with Equal
+}
+
+// Bounds of sources.
+const (
+	maxSources    = 64
+	maxSourceName = 32
+	maxPatterns   = 64 // of one source
+	maxAfter      = 1000
+	maxWithin     = 24 * time.Hour
+)
+
+// Fields of lines.
+const (
+	lineProgram = "program"
+	lineAddress = "addr"
+)
+
+// CommandOrigin is the origin of entries that were in a set before the agent came to lease them:
+// no source can have that name.
+const CommandOrigin = "command"
+
+// source resolves a `source` statement.
+func (r *resolver) source(s *syntax.Source) {
+	errors := r.c.Errors()
+	out := &Source{Name: strings.Clone(s.Name.Text), Path: strings.Clone(s.Path.Text),
+		Format: formats[s.Format.Text], Input: inputs[s.Input.Text], Text: s.Text(),
+		Pos: pos(s.Pos)}
+	r.sourceName(s)
+	r.sourcePlace(s, out)
+	for i := range s.Where {
+		if c, ok := r.condition(&s.Where[i], out.Format); ok {
+			out.Where = append(out.Where, c)
+		}
+	}
+	r.sourcePatterns(s, out)
+	r.sourceAfter(s, out)
+	if f, ok := r.eventField(s.Add, out.Format); ok {
+		out.Add = f.Name
+		if f.Type != eve.Address {
+			hint := "fields with addresses are src_ip and dest_ip, among others."
+			if out.Format == Lines {
+				hint = "write: add addr to " + short(s.Set.Text) + "."
+			}
+			r.c.Errorf(s.Add.Pos, hint, "%s is a %s, and cannot be an entry of a set", f.Name,
+				f.Type)
+		}
+	}
+	r.sourceSet(s, out)
+	if len(r.pol.Sources) == maxSources {
+		r.c.Errorf(s.Pos, "", "a policy has at most %d sources", maxSources)
+	}
+	if r.c.Errors() == errors && out.Set != nil { // the set may be the one with the error
+		r.pol.Sources = append(r.pol.Sources, out)
+	}
+}
+
+// sourcePlace checks where the events of a source come from.
+func (r *resolver) sourcePlace(s *syntax.Source, out *Source) {
+	absolute := func(w syntax.Word, hint string) {
+		switch path := w.Text; {
+		case path == "":
+			r.c.Errorf(w.Pos, "write: "+hint+".", "the path is empty")
+		case !filepath.IsAbs(path):
+			r.c.Errorf(w.Pos, "the agent runs in no directory of its own: begin the path with /.",
+				"%q is not a whole path", short(path))
+		}
+	}
+	switch out.Input {
+	case FromFile:
+		absolute(s.Path, `file "/var/log/suricata/eve.json"`)
+	case FromUnixStream, FromUnixDgram:
+		absolute(s.Path, s.Input.Text+` "/run/levee-agent/eve.sock"`)
+		if len(s.Path.Text) > maxSocketPath {
+			r.c.Errorf(s.Path.Pos, "", "the path of a socket has at most %d bytes", maxSocketPath)
+		}
+	case FromRedis:
+		if _, _, err := net.SplitHostPort(s.Path.Text); err != nil && !filepath.IsAbs(s.Path.Text) {
+			r.c.Errorf(s.Path.Pos, `write: redis "127.0.0.1:6379", or the path of a socket.`,
+				"%q is no address with a port, and no path", short(s.Path.Text))
+		}
+		if out.List = strings.Clone(s.List.Text); out.List == "" {
+			r.c.Errorf(s.List.Pos, `write: list "suricata".`, "the key is empty")
+		}
+		if s.User != nil {
+			if out.User = strings.Clone(s.User.Text); s.Password == nil {
+				r.c.Errorf(s.User.Pos, `write: password "/etc/levee/redis.password" behind it.`,
+					"a user needs a password")
+			}
+		}
+		if s.Password != nil {
+			absolute(*s.Password, `password "/etc/levee/redis.password"`)
+			out.Password = strings.Clone(s.Password.Text)
+		}
+	case FromJournal:
+		if out.Format == EVE {
+			r.c.Errorf(s.Input.Pos, "write: lines journal, or json journal.",
+				"Suricata writes no events to the journal")
+		}
+		if !journalUnit.MatchString(s.Path.Text) {
+			r.c.Errorf(s.Path.Pos, `write: journal "ssh.service".`, "%q is no unit of systemd",
+				short(s.Path.Text))
+		}
+	}
+}
+
+// maxSocketPath is what sun_path has room for (unix(7)).
+const maxSocketPath = 107
+
+// journalUnit is the name of a unit (systemd.unit(5)).
+var journalUnit = regexp.MustCompile(`^[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,254}$`)
+
+// sourcePatterns prepares the patterns of lines.
+func (r *resolver) sourcePatterns(s *syntax.Source, out *Source) {
+	if out.Format != Lines {
+		if s.Match != nil {
+			r.c.Errorf(s.Match.Pos, "conditions on fields stand behind \"where\".",
+				"patterns are for lines, and these events are %s", s.Format.Text)
+		}
+		return
+	}
+	if s.Match == nil {
+		r.c.Errorf(s.Pos, `write: match sshd-failed, or match "login from <addr> failed".`,
+			"a source of lines needs a pattern")
+		return
+	}
+	r.spend(s.Match.Pos, len(s.Match.Elems))
+	for i, e := range s.Match.Elems {
+		texts := []string{strings.Trim(e.Text, `"`)}
+		if e.Text[0] != '"' {
+			k, ok := logline.Named(e.Text)
+			if !ok {
+				r.noPattern(e)
+				continue
+			}
+			if i > 0 && !slices.Equal(out.Programs, k.Programs) {
+				r.c.Errorf(e.Pos, "write a source for each.",
+					"%s is about lines of other programs than what stands before it", k.Name)
+			}
+			texts, out.Programs = k.Patterns, k.Programs
+		} else if i > 0 && out.Programs != nil {
+			r.c.Errorf(e.Pos, "write a source for each.",
+				"this pattern is about lines of any program, and what stands before it is not")
+		}
+		for _, text := range texts {
+			if _, err := logline.Compile(text); err != nil {
+				r.c.Errorf(e.Pos, "`levee help agent` has the placeholders of patterns.",
+					"this is no pattern: %v", err)
+				continue
+			}
+			out.Patterns = append(out.Patterns, strings.Clone(text))
+		}
+	}
+	if len(out.Patterns) > maxPatterns {
+		r.c.Errorf(s.Match.Pos, "write several sources.", "a source has at most %d patterns",
+			maxPatterns)
+	}
+}
+
+// noPattern reports a name that no row of the library has.
+func (r *resolver) noPattern(e syntax.Elem) {
+	var names, some []string
+	for _, k := range logline.Library() {
+		names = append(names, k.Name)
+		if strings.HasPrefix(k.Name, e.Text+"-") {
+			some = append(some, k.Name)
+		}
+	}
+	hint := "`levee help agent` lists them; a pattern of your own stands in quotes."
+	if m := syntax.Nearest(e.Text, names); m != "" {
+		hint = didYouMean(m)
+	} else if len(some) > 0 {
+		hint = "there are " + strings.Join(some, ", ") + "."
+	}
+	r.c.Errorf(e.Pos, hint, "no patterns are named %q", short(e.Text))
+}
+
+// sourceAfter checks how many events of an address are needed.
+func (r *resolver) sourceAfter(s *syntax.Source, out *Source) {
+	if s.After == nil {
+		return
+	}
+	n, err := strconv.Atoi(s.After.Text)
+	if err != nil || n < 2 || n > maxAfter {
+		r.c.Errorf(s.After.Pos, "without it each event leases the address.",
+			"the number of events is from 2 to %d", maxAfter)
+	}
+	d, p := parseLease(s.Within.Text)
+	switch {
+	case p.found():
+		r.problem(s.Within.Pos, p)
+	case d > maxWithin:
+		r.c.Errorf(s.Within.Pos, "", "events are counted within %dh at most",
+			int(maxWithin.Hours()))
+	}
+	out.After, out.Within = n, d
+}
+
+// sourceName checks the name of a source, which is that of an origin.
+func (r *resolver) sourceName(s *syntax.Source) {
+	r.agentName(s.Name, s.Pos.Line, "source", "it is typed in commands: levee agent withdraw "+
+		"--origin NAME.")
+}
+
+// agentName checks the name of a source or detector, which is that of an origin.
+func (r *resolver) agentName(w syntax.Word, line int32, what, why string) {
+	name := w.Text
+	switch {
+	case name == "" || len(name) > maxSourceName:
+		r.c.Errorf(w.Pos, "", "the name of a %s has 1 to %d bytes", what, maxSourceName)
+	case strings.ContainsFunc(name, func(c rune) bool {
+		return c > unicode.MaxASCII || !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '-' &&
+			c != '_' && c != '.'
+	}):
+		r.c.Errorf(w.Pos, why, "the name of a %s has letters, digits, -, _ and . only", what)
+	case name == CommandOrigin:
+		r.c.Errorf(w.Pos, "choose another name.",
+			"%q is the origin of entries that commands have added", name)
+	}
+	if at, twice := r.sources[name]; twice {
+		r.c.Errorf(w.Pos, "choose another name.",
+			"line %d has the name %q already", at, short(name))
+	}
+	if r.sources == nil {
+		r.sources = map[string]int32{}
+	}
+	r.sources[name] = line
+}
+
+// sourceSet binds the set of a source and its lease.
+func (r *resolver) sourceSet(s *syntax.Source, out *Source) {
+	name := s.Set.Text
+	d := r.sets[name]
+	switch {
+	case d == nil && name == selfName:
+		r.c.Errorf(s.Set.Pos, "define a dynamic set: set abusers = dynamic(max 100000, lease 1h).",
+			"%q holds the addresses of this machine", name)
+	case d == nil:
+		hint := r.nearestSet(name)
+		if !strings.HasPrefix(hint, "did you mean") {
+			hint = "define it: set " + short(name) + " = dynamic(max 100000, lease 1h)."
+		}
+		r.c.Errorf(s.Set.Pos, hint, "there is no set named %q", short(name))
+	case d.bad:
+	case d.set.Kind != Dynamic:
+		r.c.Errorf(s.Set.Pos, "only a dynamic set takes entries: set "+short(name)+
+			" = dynamic(max 100000, lease 1h).", "set %q is not dynamic", short(name))
+	case d.set.Type != Addresses:
+		r.c.Errorf(s.Set.Pos, "name a set of addresses.",
+			"set %q is of %s, and an event gives an address", short(name), d.set.Type)
+	default:
+		out.Set, out.Lease = d.set, d.set.Lease
+	}
+	if s.Lease == nil {
+		return
+	}
+	lease, p := parseLease(s.Lease.Text)
+	if p.found() {
+		r.problem(s.Lease.Pos, p)
+		return
+	}
+	if out.Set != nil && out.Set.Lease > 0 && lease > out.Set.Lease {
+		r.c.Errorf(s.Lease.Pos, "shorten it, or raise the lease of the set in line "+
+			strconv.Itoa(int(out.Set.Pos.Line))+".",
+			"the lease is longer than that of set %q", out.Set.Name)
+	}
+	out.Lease = lease
+}
+
+// eventField looks up a field of events. Those of JSON are any; what they are compared with says
+// what they are.
+func (r *resolver) eventField(w syntax.Word, format Format) (f eve.Field, ok bool) {
+	switch format {
+	case JSON:
+		return eve.Field{Name: strings.Clone(w.Text), Type: eve.Address}, r.jsonPath(w)
+	case Lines:
+		switch w.Text {
+		case lineAddress:
+			return eve.Field{Name: lineAddress, Type: eve.Address}, true
+		case lineProgram:
+			return eve.Field{Name: lineProgram}, true
+		}
+		r.c.Errorf(w.Pos, "conditions are about the program, and the address is addr.",
+			"lines have no field %q", short(w.Text))
+		return f, false
+	}
+	if f, ok = eve.Named(w.Text); !ok {
+		var names []string
+		for _, f := range eve.Fields() {
+			names = append(names, f.Name)
+		}
+		hint := "`levee help agent` lists the fields."
+		if m := syntax.Nearest(w.Text, names); m != "" {
+			hint = didYouMean(m)
+		} else if i := slices.IndexFunc(names, func(n string) bool {
+			return strings.HasSuffix(n, "."+w.Text)
+		}); i >= 0 {
+			hint = didYouMean(names[i])
+		}
+		r.c.Errorf(w.Pos, hint, "events have no field %q", short(w.Text))
+	}
+	return f, ok
+}
+
+// maxPath is how deep a field of JSON may lie.
+const maxPath = 16
+
+// jsonPath checks a path into JSON objects.
+func (r *resolver) jsonPath(w syntax.Word) bool {
+	parts := strings.Split(w.Text, ".")
+	if slices.Contains(parts, "") || len(parts) > maxPath {
+		r.c.Errorf(w.Pos, "a path is names of members with a dot between them: request.client_ip.",
+			"%q is no path of at most %d names", short(w.Text), maxPath)
+		return false
+	}
+	return true
+}
+
+// condition resolves one condition of a source.
+func (r *resolver) condition(c *syntax.Condition, format Format) (out Condition, ok bool) {
+	f, ok := r.eventField(c.Field, format)
+	if !ok {
+		return out, false
+	}
+	if format == JSON {
+		if f.Type = eve.Text; c.Value.Elems[0].Text[0] != '"' && !isBool(c.Value.Elems[0].Text) {
+			f.Type = eve.Number
+		}
+	}
+	out = Condition{Field: f.Name, Not: c.Not, Op: c.Value.Op}
+	if c.Value.List {
+		out.Op = syntax.Equal
+	}
+	if out.Op == syntax.NotEqual {
+		out.Op, out.Not = syntax.Equal, !out.Not
+	}
+	if f.Type != eve.Number && out.Op != syntax.Equal {
+		r.c.Errorf(c.Value.Pos, "compare it by = or !=, or with a list in braces.",
+			"%s is a %s, and has no order", f.Name, f.Type)
+		return out, false
+	}
+	for _, e := range c.Value.Elems {
+		text := e.Text[0] == '"'
+		switch {
+		case isBool(e.Text) && format == JSON && f.Type == eve.Text:
+			out.Words = append(out.Words, strings.Clone(e.Text))
+		case isBool(e.Text):
+			r.c.Errorf(e.Pos, "", "%s is a %s, and never true or false", f.Name, f.Type)
+			return out, false
+		case text && f.Type == eve.Number:
+			r.c.Errorf(e.Pos, "write the number without quotes.", "%s is a number", f.Name)
+			return out, false
+		case !text && f.Type != eve.Number:
+			r.c.Errorf(e.Pos, "write it in quotes: \""+short(e.Text)+"\".", "%s is a %s", f.Name,
+				f.Type)
+			return out, false
+		case text:
+			out.Texts = append(out.Texts, strings.Clone(e.Text[1:len(e.Text)-1]))
+		default:
+			n, err := strconv.ParseInt(e.Text, 10, 64)
+			if err != nil {
+				r.c.Errorf(e.Pos, "", "%s is larger than any number of an event", short(e.Text))
+				return out, false
+			}
+			out.Numbers = append(out.Numbers, n)
+		}
+	}
+	r.spend(c.Value.Pos, len(c.Value.Elems))
+	slices.Sort(out.Numbers)
+	slices.Sort(out.Texts)
+	out.Numbers, out.Texts = slices.Compact(out.Numbers), slices.Compact(out.Texts)
+	if len(out.Words) > 0 && len(out.Texts) > 0 {
+		r.c.Errorf(c.Value.Pos, "write two sources.",
+			"a list has texts, numbers, or true and false")
+		return out, false
+	}
+	return out, !r.overspent
+}
+
+func isBool(word string) bool { return word == "true" || word == "false" }
+
+// checkSources refuses sources that decide who is protected: whoever can make an event could let
+// himself in.
+func (r *resolver) checkSources() {
+	for _, s := range r.pol.Sources {
+		for _, rule := range r.pol.Protect {
+			if rule.asks(s.Set) {
+				r.fillsProtected(s.Pos, rule, s.Set)
+			}
+		}
+	}
+	for _, l := range r.pol.Lists {
+		if l.DNS != "" { // the policy names them itself
+			continue
+		}
+		for _, rule := range r.pol.Protect {
+			if rule.asks(l.Set) {
+				r.fillsProtected(l.Pos, rule, l.Set)
+			}
+		}
+	}
+}
+
+func (r *resolver) fillsProtected(at Pos, rule *Rule, s *Set) {
+	r.c.Errorf(syntax.Pos{Line: at.Line, Col: at.Col, EndCol: at.Col + 6},
+		"let it fill another set.", "the protect rule in line %d asks set %q, which events may "+
+			"not fill", rule.Pos.Line, s.Name)
+}

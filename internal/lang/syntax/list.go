@@ -1,0 +1,211 @@
+package syntax
+
+// List is a source that says at any time what all its entries are: `source "NAME" feed ...`, a list
+// that others publish, or `source "NAME" crowdsec ...`, the decisions of CrowdSec's local API.
+type List struct {
+	stmt
+	Name      Word
+	CrowdSec  bool
+	Path      *Word // of a file; else URL
+	URL       *Word
+	Key       *Word // CrowdSec: the path of the file that holds the key
+	Cleartext *Word
+	Every     *Word
+	Change    *Word       // Feed: percent
+	Shortest  *Word       // Feed: the lengths for IPv4 and IPv6, "/8,16"
+	Where     []Condition // CrowdSec
+	Field     *Word       // Feed: of JSON
+	Column    *Word       // Feed: of CSV
+	Set       Word
+	Lease     *Word
+}
+
+// listWords are the words that options of lists, and what follows them, begin with.
+const listWords = "key cleartext every change shortest where add"
+
+const (
+	feedForm = `write: source "drop" feed url "https://..." every 1h add to abusers lease 3h.`
+	csForm   = `write: source "crowdsec" crowdsec url "http://127.0.0.1:8080" ` +
+		`key "/etc/levee/crowdsec.key" add to abusers.`
+)
+
+// listStmt parses what stands behind the name of a source that is a list.
+func (p *parser) listStmt(base stmt, name Word) (Stmt, bool) {
+	l := &List{stmt: base, Name: name, CrowdSec: p.is("crowdsec")}
+	p.advance()
+	if !p.listPlace(l) || !p.listOptions(l) {
+		return nil, false
+	}
+	if p.is("where") {
+		if !l.CrowdSec {
+			return nil, p.fail("a feed is taken whole.", "a feed has no conditions")
+		}
+		p.advance()
+		var c Source
+		if !p.conditions(&c) {
+			return nil, false
+		}
+		l.Where = c.Where
+	}
+	if !p.accept("add") {
+		hint := feedForm
+		if l.CrowdSec {
+			hint = csForm
+		}
+		if p.tok.kind == tWord && oneOf(listWords, p.tok.text) {
+			hint = "the order is: cleartext, every, change, shortest; each stands once."
+			if l.CrowdSec {
+				hint = "the order is: key, cleartext, every; each stands once."
+			}
+		}
+		return nil, p.fail(hint, "expected \"add\"")
+	}
+	if !p.listAdd(l) {
+		return nil, false
+	}
+	if p.tok.kind != tWord || p.tok.class&keyword != 0 {
+		return nil, p.fail("write the name of a dynamic set.", "expected the name of a set")
+	}
+	l.Set = p.word()
+	if p.accept("lease") {
+		return l, p.listWord(&l.Lease, "lease", "a duration", "3h")
+	}
+	return l, true
+}
+
+// listPlace parses where a list comes from.
+func (p *parser) listPlace(l *List) bool {
+	form, what := feedForm, "expected \"url\" or \"file\", and where the list is"
+	if l.CrowdSec {
+		form, what = csForm, "expected \"url\" and that of the local API"
+	}
+	switch {
+	case p.is("url"):
+		p.advance()
+		w, ok := p.text("a URL")
+		l.URL = &w
+		return ok
+	case p.is("file") && !l.CrowdSec:
+		p.advance()
+		w, ok := p.text("a path")
+		l.Path = &w
+		return ok
+	}
+	return p.fail(form, "%s", what)
+}
+
+// listOptions parses what stands between the place of a list and its entries.
+func (p *parser) listOptions(l *List) bool {
+	if l.CrowdSec && p.accept("key") {
+		w, ok := p.text("the path of the file with the key")
+		if l.Key = &w; !ok {
+			return false
+		}
+	}
+	if p.is("cleartext") {
+		w := p.word()
+		l.Cleartext = &w
+	}
+	if p.accept("every") && !p.listWord(&l.Every, "every", "a duration", "1h") {
+		return false
+	}
+	if l.CrowdSec {
+		return true
+	}
+	if p.accept("change") && !p.listWord(&l.Change, "change", "a part of the list", "30%") {
+		return false
+	}
+	if !p.accept("shortest") {
+		return true
+	}
+	if !p.listWord(&l.Shortest, "shortest", "the length of a prefix", "/8,16") {
+		return false
+	}
+	if p.tok.kind == tComma {
+		p.advance()
+		if p.tok.kind != tWord || oneOf(listWords, p.tok.text) {
+			return p.fail("write: shortest /8,16.", "expected the length for IPv6")
+		}
+		l.Shortest.Text += "," + p.tok.text
+		l.Shortest.Pos = l.Shortest.Pos.to(p.tok.pos)
+		p.advance()
+	}
+	return true
+}
+
+// listWord parses the value of an option.
+func (p *parser) listWord(to **Word, option, what, example string) bool {
+	if p.tok.kind != tWord || oneOf(listWords, p.tok.text) {
+		return p.fail("write: "+option+" "+example+".", "expected %s after %q", what, option)
+	}
+	w := p.word()
+	*to = &w
+	return true
+}
+
+// listAdd parses `[FIELD | column N] to`.
+func (p *parser) listAdd(l *List) bool {
+	switch {
+	case p.accept("to"):
+		return true
+	case l.CrowdSec:
+		return p.fail("write: add to SET.", "expected \"to\" and a set")
+	case p.is("column"):
+		p.advance()
+		if !p.listWord(&l.Column, "column", "the number of a column", "2") {
+			return false
+		}
+	case p.tok.kind == tString:
+		w := p.word()
+		l.Field = &w
+	case p.tok.kind == tWord:
+		return p.fail("write the name of a JSON value in quotes: add \""+clip(p.tok.text)+
+			"\" to SET; or: add column 2 to SET.", "expected \"to\" and a set")
+	}
+	if !p.accept("to") {
+		return p.fail("write: add to SET.", "expected \"to\" and a set")
+	}
+	return true
+}
+
+func (p *printer) list(l *List) {
+	p.words("source", quoted(l.Name))
+	if l.CrowdSec {
+		p.words("crowdsec")
+	} else {
+		p.words("feed")
+	}
+	option := func(word string, w *Word, quote bool) {
+		switch {
+		case w == nil:
+		case quote:
+			p.words(word, quoted(*w))
+		default:
+			p.words(word, w.Text)
+		}
+	}
+	option("file", l.Path, true)
+	option("url", l.URL, true)
+	option("key", l.Key, true)
+	if l.Cleartext != nil {
+		p.words("cleartext")
+	}
+	option("every", l.Every, false)
+	option("change", l.Change, false)
+	option("shortest", l.Shortest, false)
+	p.where(l.Where)
+	p.words("add")
+	if l.Field != nil {
+		p.words(quoted(*l.Field))
+	}
+	option("column", l.Column, false)
+	p.words("to", l.Set.Text)
+	option("lease", l.Lease, false)
+}
+
+// Text is a list in one line, as it is printed.
+func (l *List) Text() string {
+	var p printer
+	p.list(l)
+	return string(p.b)
+}

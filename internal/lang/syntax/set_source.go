@@ -1,0 +1,123 @@
+package syntax
+
+// Names is `names("NAME", ..., stale DURATION)`: the addresses that DNS gives names.
+type Names struct {
+	Names []Word
+	Stale *Word
+}
+
+// MMDB is `mmdb("PATH", country DE)` or `mmdb("PATH", as { 64500, 64501 })`: networks by what a
+// file says about them.
+type MMDB struct {
+	Path   Word
+	What   Word // country or as
+	Values *Value
+}
+
+// names parses what stands between the parentheses of names.
+func (p *parser) names(n *Names) bool {
+	for {
+		if p.tok.kind == tString || len(n.Names) == 0 {
+			if p.tooMany(len(n.Names), p.tok.pos) {
+				return false
+			}
+			w, ok := p.text("a name of DNS")
+			if !ok {
+				return false
+			}
+			n.Names = append(n.Names, w)
+		} else if p.accept("stale") {
+			if !p.listWord(&n.Stale, "stale", "a duration", "1d") {
+				return false
+			}
+			if p.tok.kind == tComma {
+				p.advance()
+			}
+			return true // parens says what is wrong
+		} else {
+			return p.fail("write: names(\"a.example\", \"b.example\", stale 1d).",
+				"expected a name of DNS in quotes, or stale")
+		}
+		if p.tok.kind != tComma {
+			return true
+		}
+		p.advance()
+		if p.tok.kind == tRParen {
+			return true
+		}
+	}
+}
+
+// mmdb parses what stands between the parentheses of mmdb.
+func (p *parser) mmdb(m *MMDB) bool {
+	const form = "write: mmdb(\"GeoLite2-Country.mmdb\", country { DE, AT }), or: " +
+		"mmdb(\"GeoLite2-ASN.mmdb\", as 64500)."
+	var ok bool
+	if m.Path, ok = p.text("a path"); !ok {
+		return false
+	}
+	if p.tok.kind != tComma {
+		return p.fail(form, "expected a comma, and country or as")
+	}
+	p.advance()
+	if !p.is("country") && !p.is("as") {
+		return p.fail(form, "expected country or as")
+	}
+	m.What = p.word()
+	m.Values = p.values.One()
+	m.Values.Pos = p.tok.pos
+	if p.tok.kind == tLBrace {
+		if !p.bracesOf(m.Values, p.mmdbValue) {
+			return false
+		}
+		if len(m.Values.Elems) == 0 {
+			p.errs.Errorf(m.Values.Pos, "", "this list is empty: no network would be in the set")
+			return false
+		}
+	} else {
+		e, ok := p.mmdbValue()
+		if !ok {
+			return false
+		}
+		m.Values.Elems = p.elems.Keep([]Elem{e})
+	}
+	if p.tok.kind == tComma {
+		p.advance()
+	}
+	return true
+}
+
+// mmdbValue parses a country or the number of an autonomous system.
+func (p *parser) mmdbValue() (Elem, bool) {
+	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
+	if p.tok.kind != tWord {
+		return e, p.fail("write a country such as DE, or a number such as 64500.",
+			"expected a country or a number")
+	}
+	p.part()
+	if len(p.pending) > 0 || p.tok.blank {
+		e.Comments = &Comments{Lead: p.takeComments(), Blank: p.tok.blank}
+	}
+	p.advance()
+	return e, true
+}
+
+func (p *printer) names(n *Names) {
+	text := "names("
+	for i, w := range n.Names {
+		if i > 0 {
+			text += ", "
+		}
+		text += quoted(w)
+	}
+	if n.Stale != nil {
+		text += ", stale " + n.Stale.Text
+	}
+	p.words(text + ")")
+}
+
+func (p *printer) mmdb(m *MMDB) {
+	p.words("mmdb("+quoted(m.Path)+",", m.What.Text)
+	p.value(m.Values)
+	p.b = append(p.b, ')')
+}

@@ -1,0 +1,381 @@
+package syntax
+
+import "strings"
+
+// Source is `source "NAME" FORMAT INPUT [where CONDITION and ...] [match PATTERN]
+// [after N within DURATION] add FIELD to SET [lease DURATION]`.
+type Source struct {
+	stmt
+	Name     Word
+	Format   Word // eve, json or lines
+	Input    Word // file, unix_stream, unix_dgram, redis or journal
+	Path     Word // of the file or socket, the address of Redis, the unit
+	List     *Word
+	User     *Word
+	Password *Word // a file
+	Where    []Condition
+	Match    *Value // names, and patterns with their quotes
+	After    *Word
+	Within   *Word
+	Add      Word
+	Set      Word
+	Lease    *Word
+}
+
+// Condition is one condition on a field of an event. The texts of its values have their quotes.
+type Condition struct {
+	Not   bool
+	Field Word
+	Value *Value // a list, or one element with an Op
+}
+
+const sourceForm = `write: source "ids" eve file "/var/log/suricata/eve.json" ` +
+	`where event_type = "alert" add src_ip to abusers lease 1h.`
+
+const (
+	sourceFormats = "eve json lines"
+	sourceInputs  = "file unix_stream unix_dgram redis journal"
+	sourceParts   = "list user password where and not match after within add to lease"
+)
+
+// SourceWords are the words of a source.
+func SourceWords() []string {
+	return strings.Fields(sourceFormats + " " + sourceInputs + " " + sourceParts + " addr program")
+}
+
+// sourceStmt parses what begins with `source`.
+func (p *parser) sourceStmt(base stmt) (Stmt, bool) {
+	p.advance()
+	s := &Source{stmt: base}
+	var ok bool
+	if s.Name, ok = p.text("a name for the source"); !ok {
+		return nil, false
+	}
+	if p.is("feed") || p.is("crowdsec") {
+		return p.listStmt(base, s.Name)
+	}
+	if s.Format, ok = p.oneOfWords(sourceFormats, "the format of the events"); !ok {
+		return nil, false
+	}
+	if !p.sourceInput(s) {
+		return nil, false
+	}
+	if p.accept("where") && !p.conditions(s) {
+		return nil, false
+	}
+	if p.accept("match") {
+		if s.Match, ok = p.patterns(); !ok {
+			return nil, false
+		}
+	}
+	if p.accept("after") && !p.after(s) {
+		return nil, false
+	}
+	if !p.accept("add") {
+		hint := "say which field of the event goes into which set: add src_ip to abusers."
+		switch {
+		case p.tok.kind == tWord && oneOf("or ||", p.tok.text):
+			hint = "all conditions of a source must hold; write a list, or a second source."
+		case p.tok.kind == tWord && oneOf("&& ,", p.tok.text):
+			hint = didYouMean("and")
+		case len(s.Where) == 0 && p.tok.kind == tWord && strings.Contains(p.tok.text, "_"):
+			hint = "conditions stand behind \"where\"."
+		}
+		return nil, p.fail(hint, "expected \"add\"")
+	}
+	if s.Add, ok = p.eventField(); !ok {
+		return nil, false
+	}
+	if !p.accept("to") {
+		return nil, p.fail("write: add "+clip(s.Add.Text)+" to SET.", "expected \"to\" and a set")
+	}
+	if p.tok.kind != tWord || p.tok.class&keyword != 0 {
+		return nil, p.fail("write the name of a dynamic set.", "expected the name of a set")
+	}
+	s.Set = p.word()
+	if p.accept("lease") {
+		if p.tok.kind != tWord {
+			return nil, p.fail("write a duration such as 30s, 10m, 12h or 7d.",
+				"expected a duration after \"lease\"")
+		}
+		w := p.word()
+		s.Lease = &w
+	}
+	return s, true
+}
+
+// oneOfWords parses one of some words.
+func (p *parser) oneOfWords(words, what string) (Word, bool) {
+	if p.tok.kind == tWord && oneOf(words, p.tok.text) {
+		return p.word(), true
+	}
+	hint := sourceForm
+	if p.tok.kind == tWord {
+		if m := Nearest(p.tok.text, strings.Fields(words)); m != "" {
+			hint = didYouMean(m)
+		} else if m := otherWords[p.tok.text]; m != "" && oneOf(words, m) {
+			hint = didYouMean(m)
+		}
+	}
+	return Word{}, p.fail(hint, "expected %s: %s", what, strings.Join(strings.Fields(words), ", "))
+}
+
+// otherWords are what others call what a source reads.
+var otherWords = map[string]string{"suricata": "eve", "EVE": "eve", "eve-log": "eve",
+	"ndjson": "json",
+	"text":   "lines", "log": "lines", "syslog": "lines", "regular": "file", "path": "file",
+	"socket": "unix_stream", "unix": "unix_stream", "journald": "journal", "systemd": "journal"}
+
+// sourceInput parses where the events come from.
+func (p *parser) sourceInput(s *Source) (ok bool) {
+	if s.Input, ok = p.oneOfWords(sourceInputs,
+		"where the events come from"); !ok {
+		return false
+	}
+	switch s.Input.Text {
+	case "redis":
+		if s.Path, ok = p.text("an address, such as 127.0.0.1:6379, or the path of a socket"); !ok {
+			return false
+		}
+		if !p.accept("list") {
+			return p.fail(`write: redis "127.0.0.1:6379" list "suricata".`,
+				"expected \"list\" and its key")
+		}
+		for _, part := range []struct {
+			into **Word
+			word string
+			what string
+		}{{&s.List, "", "the key of a list"}, {&s.User, "user", "the name of a user"},
+			{&s.Password, "password", "the path of a file with the password"}} {
+			if part.word != "" && !p.accept(part.word) {
+				continue
+			}
+			w, ok := p.text(part.what)
+			if !ok {
+				return false
+			}
+			*part.into = &w
+		}
+	case "journal":
+		s.Path, ok = p.text("a unit, such as ssh.service")
+	default:
+		s.Path, ok = p.text("a path")
+	}
+	return ok
+}
+
+// patterns parses what stands behind `match`.
+func (p *parser) patterns() (*Value, bool) {
+	v := p.values.One()
+	v.Pos = p.tok.pos
+	if p.tok.kind == tLBrace {
+		if !p.bracesOf(v, p.patternElement) {
+			return nil, false
+		}
+		if len(v.Elems) == 0 {
+			p.errs.Errorf(v.Pos, "", "this list is empty: no line would match")
+			return nil, false
+		}
+		return v, true
+	}
+	e, ok := p.patternElement()
+	v.Elems = p.elems.Keep([]Elem{e})
+	v.Pos = v.Pos.to(p.last.pos)
+	return v, ok
+}
+
+// patternElement parses a pattern, which keeps its quotes, or the name of one.
+func (p *parser) patternElement() (Elem, bool) {
+	if p.tok.kind == tWord && p.tok.class&keyword == 0 && !isDigits(p.tok.text) &&
+		!(p.depth > 0 && p.last.kind != tComma && p.last.kind != tLBrace) {
+		e := Elem{Text: p.tok.text, Pos: p.tok.pos}
+		p.endElement(&e)
+		return e, true
+	}
+	if p.tok.kind != tString {
+		return Elem{Text: p.tok.text, Pos: p.tok.pos}, p.fail(`write a pattern in quotes, such as `+
+			`"login of <text> from <addr> failed", or the name of one, such as sshd-failed.`,
+			"expected a pattern")
+	}
+	return p.eventElement()
+}
+
+// endElement steps over an element.
+func (p *parser) endElement(e *Elem) {
+	p.part()
+	if p.depth > 0 && (len(p.pending) > 0 || p.tok.blank) {
+		e.Comments = &Comments{Lead: p.takeComments(), Blank: p.tok.blank}
+	}
+	p.advance()
+}
+
+// after parses what stands behind `after`.
+func (p *parser) after(s *Source) bool {
+	const form = "write: after 5 within 10m."
+	if p.tok.kind != tWord || !isDigits(p.tok.text) {
+		return p.fail(form, "expected a number of events")
+	}
+	n := p.word()
+	s.After = &n
+	if !p.accept("within") {
+		return p.fail(form, "expected \"within\" and a duration")
+	}
+	if p.tok.kind != tWord {
+		return p.fail("write a duration such as 30s, 10m or 12h.",
+			"expected a duration after \"within\"")
+	}
+	w := p.word()
+	s.Within = &w
+	return true
+}
+
+// conditions parses what stands behind `where`.
+func (p *parser) conditions(s *Source) bool {
+	for {
+		if p.tooMany(len(s.Where), p.tok.pos) {
+			return false
+		}
+		c := Condition{Not: p.accept("not")}
+		var ok bool
+		if c.Field, ok = p.eventField(); !ok {
+			return false
+		}
+		if c.Value, ok = p.eventValue(c.Field.Text); !ok {
+			return false
+		}
+		s.Where = append(s.Where, c)
+		if !p.accept("and") {
+			return true
+		}
+	}
+}
+
+// eventField parses the name of a field of an event.
+func (p *parser) eventField() (Word, bool) {
+	if p.tok.kind == tWord && isEventField(p.tok.text) {
+		return p.word(), true
+	}
+	hint := "a field is a name such as src_ip or alert.severity."
+	if p.tok.kind == tString {
+		hint = "write the name of a field without quotes, its value with them."
+	}
+	return Word{}, p.fail(hint, "expected a field of the event")
+}
+
+func isEventField(word string) bool {
+	for i, c := range word {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c == '@'
+		if !letter && (i == 0 || !(c >= '0' && c <= '9' || c == '-' || c == '.')) {
+			return false
+		}
+	}
+	return word != "" && word != "not"
+}
+
+// eventValue parses what a field is compared with.
+func (p *parser) eventValue(field string) (*Value, bool) {
+	v := p.values.One()
+	v.Pos = p.tok.pos
+	if p.tok.kind == tLBrace {
+		if !p.bracesOf(v, p.eventElement) {
+			return nil, false
+		}
+		if len(v.Elems) == 0 {
+			p.errs.Errorf(v.Pos, "", "this list is empty: no event would have one of its values")
+			return nil, false
+		}
+		return v, true
+	}
+	if p.tok.kind == tOp {
+		v.Op = opOf(p.tok.text)
+	}
+	if v.Op == NoOp {
+		hint := "write: " + clip(field) + " = ..., or a list in braces."
+		switch {
+		case p.tok.kind == tOp && p.tok.text == "==", p.is("is"):
+			hint = didYouMean("=")
+		case p.is("in"):
+			hint = "a list stands directly behind the field: " + clip(field) + " { ... }."
+		}
+		return nil, p.fail(hint, "expected a comparison after %s", quote(field))
+	}
+	p.advance()
+	if p.tok.kind == tLBrace {
+		return nil, p.fail(hintCompareList(v.Op.String(), clip(field)), "expected one value")
+	}
+	e, ok := p.eventElement()
+	v.Elems = p.elems.Keep([]Elem{e})
+	v.Pos = v.Pos.to(p.last.pos)
+	return v, ok
+}
+
+// eventElement parses one value of a field: a number, or a text, which keeps its quotes.
+func (p *parser) eventElement() (Elem, bool) {
+	e := Elem{Text: p.tok.text, Pos: p.tok.pos}
+	switch {
+	case p.depth > 0 && p.last.kind != tComma && p.last.kind != tLBrace:
+		return e, p.fail("separate values by commas.", "expected , or }")
+	case p.tok.kind == tString:
+		e.Text = `"` + e.Text + `"`
+	case p.tok.kind == tWord && (isDigits(e.Text) || oneOf("true false", e.Text)):
+	default:
+		hint := "write a number, or a text in quotes: \"...\"."
+		if p.tok.kind == tWord {
+			hint = "write \"" + strings.Trim(clip(e.Text), "'") + "\" in quotes."
+		}
+		return e, p.fail(hint, "expected a value")
+	}
+	p.endElement(&e)
+	return e, true
+}
+
+func (p *printer) source(s *Source) {
+	p.words("source", quoted(s.Name), s.Format.Text, s.Input.Text, quoted(s.Path))
+	for _, part := range []struct {
+		word string
+		of   *Word
+	}{{"list", s.List}, {"user", s.User}, {"password", s.Password}} {
+		if part.of != nil {
+			p.words(part.word, quoted(*part.of))
+		}
+	}
+	p.where(s.Where)
+	if s.Match != nil {
+		p.words("match")
+		p.value(s.Match)
+	}
+	if s.After != nil {
+		p.words("after", s.After.Text, "within", s.Within.Text)
+	}
+	p.words("add", s.Add.Text, "to", s.Set.Text)
+	if s.Lease != nil {
+		p.words("lease", s.Lease.Text)
+	}
+}
+
+// where prints conditions.
+func (p *printer) where(all []Condition) {
+	for i := range all {
+		c := &all[i]
+		if i == 0 {
+			p.words("where")
+		} else {
+			p.words("and")
+		}
+		if c.Not {
+			p.words("not")
+		}
+		p.words(c.Field.Text)
+		if c.Value.Op == Equal {
+			p.words("=")
+		}
+		p.value(c.Value)
+	}
+}
+
+// Text is a source in one line, as it is printed.
+func (s *Source) Text() string {
+	var p printer
+	p.source(s)
+	return string(p.b)
+}

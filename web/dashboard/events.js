@@ -1,0 +1,41 @@
+// What happens, as it happens: the newest first, at most 300.
+import * as api from "./api.js";
+import { $, el, said } from "./dom.js";
+import { clock, plain, unix } from "./format.js";
+
+const most = 300, all = [];
+let paused = false, waits = false, close = null;
+
+const summary = (e) => {
+  if (e.text) return e.text;
+  const { id, at, time, kind, type, ...rest } = e;
+  return Object.entries(rest).filter(([, v]) => v !== "" && v !== null && typeof v !== "object").map(([k, v]) => `${k} ${v}`).join(", ");
+};
+const draw = () => {
+  waits = false;
+  const want = $("events-filter").value.trim().toLowerCase();
+  const list = $("events").querySelector("ol");
+  const rows = all.filter((e) => !want || e.words.includes(want)).map((e) => e.row);
+  list.replaceChildren(...(rows.length ? rows : [el("li", { class: "empty" }, all.length ? "No event has these words." : "No event yet: changes of sets, leases, rules and incidents stand here as they come.")]));
+};
+const soon = () => { if (!waits && !paused) { waits = true; requestAnimationFrame(draw); } };
+const add = (e) => {
+  const at = e.at || e.time, kind = plain(e.kind || e.type || "event"), text = summary(e);
+  const row = el("li", {}, el("time", { datetime: plain(at) }, at ? clock(unix(at)) : ""), el("span", {}, el("span", { class: "kind" }, kind), said(text)));
+  all.unshift({ row, words: `${kind} ${text}`.toLowerCase() });
+  all.length = Math.min(all.length, most);
+  soon();
+};
+export const start = (state) => {
+  close?.();
+  close = api.events(add, state);
+  draw();
+};
+export const stop = () => { close?.(); close = null; };
+$("events-filter").addEventListener("input", draw);
+$("events-pause").addEventListener("click", () => {
+  paused = !paused;
+  $("events-pause").setAttribute("aria-pressed", String(paused));
+  $("events-pause").textContent = paused ? "Go on" : "Pause";
+  if (!paused) draw();
+});

@@ -1,0 +1,69 @@
+// Incidents as stories: what was before, what was seen, what was done, what it cost the good traffic, what became of it.
+import * as api from "./api.js";
+import { $, ask, el, empty, replace, said } from "./dom.js";
+import { duration, moment, number, percent, plain, unix, whole } from "./format.js";
+
+const states = { open: "going on", ended: "over", undone: "undone", proposed: "proposed", observed: "observed" };
+let may = false, list = [], after = () => {};
+export const allow = (yes) => { may = yes; };
+export const onAct = (f) => { after = f; };
+export const open = () => list.filter((i) => i.state === "open").length;
+const proposed = () => list.filter((i) => i.state === "proposed").length;
+export const summary = () => [open() ? `${open()} going on` : "none going on", proposed() ? `${proposed()} proposed` : ""].filter(Boolean).join(", ");
+
+const step = (title, when, ...what) => el("li", {}, el("span", { class: "step" }, title), when ? el("time", { datetime: when }, moment(unix(when), 1)) : null, " ", ...what);
+const rates = (o) => `${number(o.packets_per_second, "packets/s")}, ${number(o.bits_per_second, "bit/s")}`;
+const kinds = { syn: "SYNs", udp: "UDP", reflection: "reflected UDP", icmp: "ICMP", fragments: "fragments", tcp: "TCP", other: "other protocols", packets: "packets", bits: "bits" };
+
+const story = (i) => {
+  const out = [], s = i.seen || {}, c = i.collateral;
+  if (i.before) out.push(step("Before", null, rates(i.before)));
+  out.push(step("Seen", i.detected || i.began, `${rates(s)} of ${plain(kinds[s.kind] || s.kind || "")}`, s.destination ? [" to ", said(s.destination)] : null,
+    s.threshold ? `, where ${number(s.threshold, "/s")} is ${s.learned ? "the most that is usual" : "the threshold"}` : "",
+    s.sources ? `; ${whole(s.sources)} sources${s.forged_sources ? ", which are forged" : ""}` : "",
+    s.peak_packets_per_second ? `; at most ${number(s.peak_packets_per_second, "packets/s")}` : "", "."));
+  const rules = (i.rules || []).map((r) => el("li", {}, el("pre", { tabindex: "0" }, said(r.rule)),
+    el("span", { class: "quiet" }, `${plain(r.state)}${r.why ? `: ${plain(r.why)}` : ""}; dropped ${number(r.packets || 0, "packets")}, ${number((r.bytes || 0), "B")}; covers ${percent(r.coverage)} of the flood`)));
+  if (rules.length) out.push(step(i.acted ? "Done" : i.state === "proposed" ? "Proposed" : "Found", i.acted, i.acted && i.detected ? `${duration(unix(i.acted) - unix(i.detected))} after it was seen` : "", el("ul", {}, rules)));
+  else out.push(step("Done", null, "nothing"));
+  if (c) out.push(step("Collateral", null, `predicted ${percent(c.predicted)}${c.at_most !== undefined ? `, at most ${percent(c.at_most)}` : ""} of the good packets${c.good_packets ? ` (of ${whole(c.good_packets)} seen)` : ""}; measured ${c.measured === undefined || c.measured === null ? "not yet" : percent(c.measured)}.`));
+  if (i.state === "undone") out.push(step("Undone", i.closed, "by an operator; its pattern stays out for an hour."));
+  else if (i.closed) out.push(step("Undone", i.closed, `the rules are gone${i.ended ? `, ${duration(unix(i.closed) - unix(i.ended))} after the flood` : ""}.`));
+  else if (i.ended) out.push(step("Over", i.ended, "the traffic is as before; the rules go soon."));
+  for (const n of i.notes || []) out.push(step("Note", null, said(n)));
+  return out;
+};
+
+const card = (i) => {
+  const buttons = [], rules = (i.rules || []).filter((r) => r.state !== "gone" && r.state !== "refused").map((r) => r.rule).join("\n");
+  const act = (what, title, text, yes) => {
+    const b = el("button", { type: "button", "data-key": `${what} ${i.id}`, class: what === "apply" ? "main" : null, disabled: !may, title: may ? null : "needs a token of the role operator" }, yes);
+    b.addEventListener("click", () => ask(title, text, yes, rules, async () => { await api.act(i.id, what); await load(); after(); }));
+    buttons.push(b);
+  };
+  if (i.state === "open" && (i.rules || []).some((r) => r.state === "live" || r.state === "loosened")) act("undo", `Undo incident ${plain(i.id)}?`, "Its rules leave the kernel at once, and the pattern stays out for an hour. The flood, if it goes on, reaches the services again.", "Undo");
+  if (i.state === "proposed") act("apply", `Apply what incident ${plain(i.id)} proposes?`, "These rules come into force at once, and leave by themselves when the flood is over.", "Apply");
+  const file = (what, name, text) => el("a", { class: "file", href: `api/v1/incidents/${encodeURIComponent(i.id)}/${what}`, download: name }, text);
+  if (may) buttons.push(file("packets", `incident-${i.id.replace(/\W/g, "")}.pcapng`, "Packets"));
+  buttons.push(file("fingerprint", `incident-${i.id.replace(/\W/g, "")}.json`, "Fingerprint"));
+  const long = i.state !== "open" && i.state !== "proposed";
+  const head = [el("h3", {}, `${plain(i.detector)} ${plain(i.id)}`), el("span", { class: "badge" }, states[i.state] || plain(i.state)), el("span", { class: "quiet" }, `${moment(unix(i.began), 60)}, ${plain(i.dev)}, ${i.ended ? duration(unix(i.ended) - unix(i.began)) : "until now"}`)];
+  const body = el("ol", { class: "story" }, story(i));
+  return el("article", { class: "incident", "data-state": i.state, "data-id": i.id }, el("div", { class: "top" }, head), el("p", { class: "sentence" }, said(i.sentence)),
+    long ? el("details", { "data-key": `story ${i.id}` }, el("summary", {}, "The story"), body) : body, buttons.length ? el("p", { class: "actions" }, buttons) : null);
+};
+
+let shown = "";
+export const load = async () => {
+  list = ((await api.incidents()).incidents || []).slice().sort((a, b) => unix(b.began) - unix(a.began)).slice(0, 100);
+  const rank = (i) => (i.state === "open" ? 0 : i.state === "proposed" ? 1 : 2);
+  list.sort((a, b) => rank(a) - rank(b));
+  const text = JSON.stringify([list, may]);
+  if (text === shown) return;
+  shown = text;
+  const holder = $("incidents").querySelector(".list"), opened = new Set([...holder.querySelectorAll("details[open]")].map((d) => d.dataset.key)), top = holder.scrollTop;
+  $("incidents-count").textContent = list.length ? `${summary()}, ${list.length} in all` : "";
+  replace(holder, list.length ? list.map(card) : empty("Nothing has happened", "When a detector of the policy sees a flood, its story stands here: what was before, what was seen and done, what it cost the good traffic, and how it ended."));
+  for (const d of holder.querySelectorAll("details")) d.open = opened.has(d.dataset.key);
+  holder.scrollTop = top;
+};
