@@ -32,12 +32,15 @@ func TestEveryFrameOfATraceIsRun(t *testing.T) {
 	if _, _, err := x.Round(0); err == nil {
 		t.Error("a round of no packet was run")
 	}
-	// Two of three frames are odd, in each of the two runs of a round.
+	// Two of three frames are odd, in each of the two runs of a round. A signal of Go's scheduler
+	// ends a run after some packets, and it is begun again (bpf_test_timer_continue,
+	// net/bpf/test_run.c): each of those packets may be off by one frame of two.
 	runs := uint64(2 * rounds * repeat)
 	got := r.Counters()
 	p := handPolicy("odd", action.Pass)
-	if drops, passes := got[p.RuleSlot(0)].Packets,
-		got[p.DefaultSlot()].Packets; drops != runs*2/3 || passes != runs/3 {
+	drops, passes := got[p.RuleSlot(0)].Packets, got[p.DefaultSlot()].Packets
+	again := int64(drops + passes - runs)
+	if off := int64(drops) - 2*int64(passes); again < 0 || max(off, -off) > 2*again {
 		t.Errorf("%d dropped, %d passed of %d", drops, passes, runs)
 	}
 	if n, err := r.Memory(); err != nil || n == 0 {
