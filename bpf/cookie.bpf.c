@@ -128,7 +128,7 @@ static __always_inline __u64 number(const struct cookie_head *h, struct cookie_w
 	__u64 hash;
 
 	if (k->class == CLASS(0, TCP, 0)) {
-		w->words[0] = k->src_lo << 32 | (__u32)k->dst_lo;
+		w->words[0] = k->src_hi << 32 | (__u32)k->dst_hi;
 		w->words[1] = rest;
 		w->words[2] = period;
 		hash = sip_hash(h->key, w->words, 3);

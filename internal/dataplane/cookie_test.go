@@ -201,6 +201,35 @@ func TestCookieProvesClients(t *testing.T) {
 	}
 }
 
+// The number that a client is given proves no other source, and none at another destination: who
+// has one machine could prove any forged source else.
+func TestCookieProvesItsOwnSourceAlone(t *testing.T) {
+	for _, to := range []struct{ from, other, elsewhere string }{
+		{"192.0.2.9", "192.0.2.10", "198.51.100.8"},
+		{"192.0.2.9", "193.0.2.9", "198.51.100.8"},
+		{"2001:db8::9", "2001:db8::a", "2001:db8:7::2"},
+		{"2001:db8::9", "2001:db9::9", "2001:db8:7::2"},
+	} {
+		a := newAnswering(t, "", codegen.Target{})
+		s := segment(to.from, packet.SYN)
+		_, _, answer := a.judge(s)
+		forged := reset(s, answer)
+		forged.From = netip.MustParseAddr(to.other)
+		if slot, verdict, _ := a.judge(forged); slot == a.slot || verdict != action.Pass {
+			t.Errorf("an RST of %s with the number of %s: slot %d, %v", to.other, to.from, slot,
+				verdict)
+		}
+		if _, _, answer := a.judge(segment(to.other, packet.SYN)); answer == nil {
+			t.Errorf("the number of %s has proven %s", to.from, to.other)
+		}
+		elsewhere := reset(s, answer)
+		elsewhere.To = netip.MustParseAddr(to.elsewhere)
+		if slot, _, _ := a.judge(elsewhere); slot == a.slot {
+			t.Errorf("an RST to %s with the number for %v proves %s", to.elsewhere, s.To, to.from)
+		}
+	}
+}
+
 // Answers begin above the rate, and end two seconds after it.
 func TestCookieAboveARate(t *testing.T) {
 	a := newAnswering(t, " above 100/s", codegen.Target{})
