@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -88,15 +87,6 @@ another policy in force. systemd is told when it has started.`,
 	return cmd
 }
 
-// agentSocket is where a running agent answers commands.
-func agentSocket() string {
-	dir := "/run/levee-agent"
-	if run := os.Getenv(dataplane.RunEnv); run != "" {
-		dir = run + "-agent"
-	}
-	return filepath.Join(dir, "agent.sock")
-}
-
 // agentLedger is the file of leases.
 func agentLedger() string { return agentFile("agent.db") }
 
@@ -119,22 +109,21 @@ func (e *env) agent(files []string, f *agentFlags) error {
 	}
 	ctx, stop := e.signals()
 	defer stop()
-	listener, err := listenAgent(agentSocket())
+	listener, release, err := listenAgent(agentSocket())
 	if err != nil {
 		return err
 	}
+	defer release()
 	tokens := api.OpenTokens(agentFile("api-tokens.json"))
 	listeners, err := e.listenAPI(&f.listen, tokens)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
 	audit, err := api.OpenAudit(agentFile("api-audit.jsonl"))
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
 	defer audit.Close()
-	defer os.Remove(filepath.Dir(agentSocket())) // fails where systemd has made it
-	defer listener.Close()
 	reload := make(chan struct{}, 1)
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -149,7 +138,7 @@ func (e *env) agent(files []string, f *agentFlags) error {
 	}()
 	kept, err := e.openHistory()
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
 	defer kept.stop()
 	p := &agentPolicies{env: e, files: files}
@@ -169,25 +158,6 @@ func (e *env) agent(files []string, f *agentFlags) error {
 		FromStart: f.fromStart, Interval: interval,
 		Notify: notifySystemd, Watchdog: watchdog(), Log: e.sayf,
 	}, reload)
-}
-
-// listenAgent makes the socket, in the place of one that a killed agent has left.
-func listenAgent(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the socket: %w", err)
-	}
-	if c, err := net.Dial("unix", path); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("another agent runs: it answers at %s", path)
-	}
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		return nil, fmt.Errorf("remove the socket of a killed agent: %w", err)
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("listen for commands: %w", err)
-	}
-	return l, os.Chmod(path, 0o600)
 }
 
 // watchdog is how often the service manager wants to hear of the agent (sd_watchdog_enabled(3)).
