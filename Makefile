@@ -58,7 +58,7 @@ test:
 	GO=$(GO) scripts/check-generated
 	@$(MAKE) --no-print-directory lint
 	$(GO) run ./scripts/gotest -alone ./cmd/levee,./internal/bench/...,./internal/lab/... \
-		-count 1 -p 2 -timeout 10m ./...
+		-count 1 -p 2 -timeout 30m ./...
 
 lint:
 	GO=$(GO) scripts/check-format

@@ -270,7 +270,7 @@ func TestPasswordsOfRedis(t *testing.T) {
 func TestARealRedis(t *testing.T) {
 	bin, err := exec.LookPath("redis-server")
 	if err != nil {
-		t.Skip("needs redis-server")
+		t.Skip("redis-server is not at hand")
 	}
 	dir := t.TempDir()
 	cmd := exec.Command(bin, "--port", "0", "--unixsocket", dir+"/r", "--dir", dir, "--save", "",

@@ -40,13 +40,15 @@ func Send(t testing.TB, l *lab.Lab, port uint16, n int) {
 	in := l.Host(lab.Server).Devices[0]
 	for _, a := range []netip.Addr{in.IPv4.Addr(), in.IPv6.Addr()} {
 		err := l.Host(lab.World).Do(func() error {
-			c, err := net.Dial("udp", netip.AddrPortFrom(a, port).String())
+			// Not connected: nobody listens, and the ICMP errors would fail later writes.
+			c, err := net.ListenUDP("udp", nil)
 			if err != nil {
 				return err
 			}
 			defer c.Close()
 			for range n {
-				if _, err := c.Write([]byte("datagram")); err != nil {
+				to := netip.AddrPortFrom(a, port)
+				if _, err := c.WriteToUDPAddrPort([]byte("datagram"), to); err != nil {
 					return err
 				}
 			}
