@@ -25,6 +25,9 @@ import (
 // agentIncidents is the file of incidents.
 func agentIncidents() string { return agentFile("incidents.json") }
 
+// agentBaselines is the file of what detectors have learned.
+func agentBaselines() string { return agentFile("baselines.json") }
+
 // defender looks for floods as the policies in force say, and tells of them. Its samples are told
 // to sampled.
 func (e *env) defender(sampled *history.Sampled, events *agentlive.Hub) (*defend.Manager, error) {
@@ -39,8 +42,16 @@ func (e *env) defender(sampled *history.Sampled, events *agentlive.Hub) (*defend
 	store.Changed = func(i incident.Incident) {
 		events.Publish(agentlive.Event{Kind: agentlive.Incident, Incident: i.ID, Text: i.Sentence})
 	}
+	baselines, err := defend.OpenBaselines(agentBaselines())
+	if err != nil {
+		return nil, err
+	}
+	if baselines.Damaged != nil {
+		e.sayf("%s was damaged (%v) and has .damaged behind its name now: what is usual has to be "+
+			"learned again", agentBaselines(), baselines.Damaged)
+	}
 	return defend.NewManager(defend.ManagerOptions{Incidents: store, Sampled: sampled,
-		Evidence: evidence.Open(agentFile("packets")), Log: e.sayf,
+		Evidence: evidence.Open(agentFile("packets")), Baselines: baselines, Log: e.sayf,
 		Policy: e.policyOn, Allowed: e.allowedLive}), nil
 }
 

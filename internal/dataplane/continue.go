@@ -52,7 +52,11 @@ func (u *up) loadOver(p *codegen.Program) (*loaded, error) {
 			return nil, err
 		}
 	}
-	l, err := load(p, k.maps, k.memories)
+	spec := withoutBTF(p.Spec)
+	if len(u.live) > 0 { // nobody confirms them: the variant with a deadline alone judges
+		delete(spec.Programs, p.Judge())
+	}
+	l, err := loadSpec(p, spec, k.maps, k.memories)
 	if err != nil {
 		return nil, unable(err)
 	}

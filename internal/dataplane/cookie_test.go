@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
 	"levee/internal/lang/action"
@@ -227,6 +229,41 @@ func TestCookieProvesItsOwnSourceAlone(t *testing.T) {
 		if slot, _, _ := a.judge(elsewhere); slot == a.slot {
 			t.Errorf("an RST to %s with the number for %v proves %s", to.elsewhere, s.To, to.from)
 		}
+	}
+}
+
+// Sources that are known to be there need no proof, and lose it after ten minutes like others.
+func TestCookieOfSourcesProvenByHand(t *testing.T) {
+	a := newAnswering(t, "", codegen.Target{})
+	memory, err := mapMemory(a.loaded.holding(codegen.Cookies), cookie.Size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(memory)
+	var known []netip.Addr
+	for i := range 2000 {
+		known = append(known, netip.AddrFrom4([4]byte{192, 0, byte(2 + i>>8), byte(i)}),
+			netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 14: byte(i >> 8), 15: byte(i)}))
+	}
+	cookie.Prove(memory, known, a.now)
+	if n := cookie.Read(memory, a.now).Sources; n != len(known) {
+		t.Errorf("%d sources are proven of %d", n, len(known))
+	}
+	answered := func(from netip.Addr) bool {
+		_, _, answer := a.judge(segment(from.String(), packet.SYN))
+		return answer != nil
+	}
+	for _, from := range known {
+		if answered(from) {
+			t.Fatalf("the SYN of %v was answered", from)
+		}
+	}
+	if !answered(netip.MustParseAddr("198.18.0.1")) || !answered(netip.MustParseAddr("2001::1")) {
+		t.Error("a source that is not known was not answered")
+	}
+	a.pass(601 * testHZ)
+	if !answered(known[0]) || !answered(known[1]) {
+		t.Error("a proof has not ended after ten minutes")
 	}
 }
 

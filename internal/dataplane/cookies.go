@@ -25,6 +25,21 @@ func (u *up) refuseUnheard(p *codegen.Program, t try) error {
 	return nil
 }
 
+// prove has the sources of Live count as proven before the program of its rules is in force.
+func (u *up) prove(l *loaded) error {
+	m := l.holding(codegen.Cookies)
+	if m == nil || len(u.proven) == 0 {
+		return nil
+	}
+	clock, err := u.jiffies()
+	if err != nil {
+		return err
+	}
+	return u.withMemory(m, func(memory []byte) {
+		cookie.Prove(memory, u.proven, clock.Now())
+	})
+}
+
 // cookieInfo describes a cookie.
 type cookieInfo struct {
 	ID    string `json:"id"` // of its slot

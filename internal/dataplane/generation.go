@@ -45,7 +45,7 @@ type description struct {
 	Hash       string      `json:"hash"`
 	Source     []byte      `json:"source,omitempty"`
 	Since      time.Time   `json:"since"`
-	Program    uint32      `json:"program"`         // id
+	Program    uint32      `json:"program"`         // id; of live rules that of Trial
 	Trial      uint32      `json:"trial,omitempty"` // id of the variant with a deadline, if any
 	// generation that the kernel returns to; 0 is none
 	Fallback  int       `json:"fallback"`

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -28,6 +29,9 @@ type LiveOptions struct {
 	Over  PolicyState
 	Rules []string // as they are printed
 	Lease time.Duration
+	// Proven are sources that need not prove that they are there where a rule is a cookie, for as
+	// long as one that has.
+	Proven []netip.Addr
 }
 
 // Errors of Live.
@@ -70,7 +74,7 @@ func Live(ctx context.Context, o LiveOptions, compile CompileFunc) (*Report, err
 		}
 		u := &up{store: s, compile: compile, UpOptions: UpOptions{Dev: o.Dev, Names: base.Names,
 			Confirm: o.Lease, PolicyPath: base.Policy, Source: base.Source, Files: files,
-			live: o.Rules}}
+			live: o.Rules, proven: o.Proven}}
 		defer u.Close()
 		if err := u.put(ctx); err != nil {
 			return err

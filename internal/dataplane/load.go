@@ -16,7 +16,7 @@ import (
 
 // loaded is a policy's programs with all their maps in the kernel, attached to nothing yet.
 type loaded struct {
-	prog   *ebpf.Program // the one that judges
+	prog   *ebpf.Program // the one that judges; nil where the variant with a deadline alone does
 	others map[string]*ebpf.Program
 	maps   map[string]*ebpf.Map
 	// of dynamic sets by name, as they were when the program was loaded
@@ -34,14 +34,19 @@ func (l *loaded) holding(what codegen.Contents) *ebpf.Map {
 // of new ones, and memories, by the names of dynamic sets, where a set would have a new one; the
 // caller keeps its handles. Nothing is left in the kernel on an error.
 func load(p *codegen.Program, replace, memories map[string]*ebpf.Map) (*loaded, error) {
+	return loadSpec(p, withoutBTF(p.Spec), replace, memories)
+}
+
+// loadSpec is load of a spec that may lack programs of the compiled one.
+func loadSpec(p *codegen.Program, spec *ebpf.CollectionSpec, replace,
+	memories map[string]*ebpf.Map) (*loaded, error) {
 	if err := kernel.Privileged(); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(checkLinks(p), checkLedger(p)); err != nil {
 		return nil, err
 	}
-	c, err := ebpf.NewCollectionWithOptions(withoutBTF(p.Spec),
-		ebpf.CollectionOptions{MapReplacements: replace})
+	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
 	if err != nil {
 		return nil, kernel.LoadError("load program", err)
 	}

@@ -142,15 +142,15 @@ func (s *Sampler) Program() uint32 {
 // Link is what packets begin with.
 func (s *Sampler) Link() packet.Link { return s.hook.g.Link }
 
-// Read gives the samples that there are, and waits up to a time for more than none.
-func (s *Sampler) Read(wait time.Duration, tell func(Sampled)) error {
+// Read gives the samples that there are. A CPU's ring holds some 1,000 of 128 bytes.
+func (s *Sampler) Read(tell func(Sampled)) error {
 	if err := s.kept(); err != nil {
 		return err
 	}
 	if s.hook == nil {
 		return notAttached(s.dev)
 	}
-	s.hook.reader.SetDeadline(time.Now().Add(wait))
+	s.hook.reader.SetDeadline(time.Now())
 	for {
 		err := s.hook.reader.ReadInto(&s.record)
 		switch {

@@ -42,13 +42,13 @@ func TestSamplesStandForEachPacket(t *testing.T) {
 			w := n.watchDecisions(t, Deciding{Dev: "lv0", Rate: MostDecisions, Snap: 64})
 			close(w.hold)
 			n.begun(t, w)
-			if err := s.Read(0, func(Sampled) {}); err != nil {
+			if err := s.Read(func(Sampled) {}); err != nil {
 				t.Fatal(err)
 			}
 			before := status(t)
 			var passed, dropped, samples uint64
 			read := func() {
-				if err := s.Read(0, func(p Sampled) {
+				if err := s.Read(func(p Sampled) {
 					samples++
 					if p.Passed {
 						passed += p.Weight
@@ -117,7 +117,7 @@ func TestSamplesGoOn(t *testing.T) {
 		sampled := func() error {
 			got := 0
 			n.send(t, 3, 1)
-			if err := s.Read(time.Millisecond, func(Sampled) { got++ }); err != nil {
+			if err := s.Read(func(Sampled) { got++ }); err != nil {
 				t.Fatal(err)
 			}
 			if got == 0 {

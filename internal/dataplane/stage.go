@@ -91,6 +91,9 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	if st.plain, err = u.loadOver(plain); err != nil {
 		return nil, err
 	}
+	if err := u.prove(st.plain); err != nil {
+		return nil, err
+	}
 	if trial != nil {
 		if err := u.stageTrial(st, trial); err != nil {
 			return nil, err
@@ -153,19 +156,15 @@ func (u *up) stageTrial(st *staged, p *codegen.Program) (err error) {
 }
 
 // newDescription says what the generation is, under a number that no generation had before.
-func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) error {
-	id, err := programID(st.plain.prog)
-	if err != nil {
-		return err
-	}
+func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (err error) {
 	d := &description{
 		Generation: 1, Dev: u.Dev, Names: u.Names, Link: u.dev.link, Ifindex: u.dev.index,
 		Netns: u.dev.netns,
 		Mode:  t.mode, Reason: why, Frags: t.frags,
 		Policy: u.PolicyPath, Hash: hashOf(u.Source), Source: u.Source,
-		Since:   time.Now(),
-		Program: id, RowBytes: p.RowBytes,
-		Slots: describeSlots(p.Slots, syntax.Base(u.PolicyPath)), Spared: p.Spared,
+		Since:    time.Now(),
+		RowBytes: p.RowBytes,
+		Slots:    describeSlots(p.Slots, syntax.Base(u.PolicyPath)), Spared: p.Spared,
 		Live: u.live,
 	}
 	for i := range d.Slots {
@@ -210,7 +209,12 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) e
 		if d.Trial, err = programID(st.trial.prog); err != nil {
 			return err
 		}
-		d.Fallback = u.fallback()
+		d.Fallback, d.Program = u.fallback(), d.Trial
+	}
+	if st.plain.prog != nil {
+		if d.Program, err = programID(st.plain.prog); err != nil {
+			return err
+		}
 	}
 	numbers, err := u.pinned(st.key)
 	if err != nil {
@@ -271,8 +275,10 @@ func (u *up) pin(st *staged) error {
 		return kernel.Refuse(err, "create the directory of pins")
 	}
 	pin := func(o pinner, name string) error { return pinFile(o, filepath.Join(dir, name)) }
-	if err := pin(st.plain.prog, pinProg); err != nil {
-		return err
+	if st.plain.prog != nil {
+		if err := pin(st.plain.prog, pinProg); err != nil {
+			return err
+		}
 	}
 	for _, m := range st.desc.Maps {
 		if err := pin(st.plain.maps[m.Name], m.Name); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -32,8 +33,9 @@ type UpOptions struct {
 	// attach the policy (ErrUnable): what its `on error` asks for.
 	Fallbacks []CompileFunc
 
-	live       []string // rules that are added to the policy (Live)
-	egressMode Mode     // of programs at egress beside XDP; "" is what the kernel has
+	live       []string     // rules that are added to the policy (Live)
+	proven     []netip.Addr // sources whose SYNs no cookie answers (Live)
+	egressMode Mode         // of programs at egress beside XDP; "" is what the kernel has
 }
 
 // ErrUnable is wrapped by errors that mean: the policy is right, but this machine cannot load it

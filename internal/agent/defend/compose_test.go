@@ -3,10 +3,13 @@ package defend
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"levee/internal/agent/detect"
 	"levee/internal/agent/incident"
+	"levee/internal/agent/signature"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -160,5 +163,64 @@ func TestPortsOfACookieAreFew(t *testing.T) {
 	}
 	if got := portsOf(many); got != nil {
 		t.Error(got)
+	}
+}
+
+// tcp adds TCP segments of a source to a sample.
+func tcp(t *testing.T, s *signature.Sample, from string, flags uint8, n int) {
+	t.Helper()
+	for i := range n {
+		b, err := packet.Build(packet.Spec{From: netip.MustParseAddr(from),
+			To: netip.MustParseAddr("192.0.2.1"), Proto: new(uint8(packet.ProtoTCP)), Flags: &flags,
+			FromPort: new(uint16(40000 + i)), ToPort: new(uint16(80))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Add(b, 0)
+	}
+}
+
+// TestClientsOfACookie are known by their connections, and strangers are counted by their SYNs.
+func TestClientsOfACookie(t *testing.T) {
+	s := signature.NewSample(packet.Ethernet, nil, 1000)
+	tcp(t, s, "198.51.100.1", packet.SYN, 9) // goes on
+	tcp(t, s, "198.51.100.1", packet.ACK, 9)
+	tcp(t, s, "198.51.100.2", packet.SYN, 1)
+	tcp(t, s, "198.51.100.2", packet.ACK|packet.PSH, 2)
+	tcp(t, s, "198.51.100.3", packet.SYN, 1) // was there once
+	tcp(t, s, "198.51.100.4", packet.SYN, 5) // forged, or refused
+	tcp(t, s, "198.51.100.5", packet.RST|packet.ACK, 5)
+	tcp(t, s, "198.51.100.6", packet.ACK, 1)
+	known, strangers := clients(s)
+	slices.SortFunc(known, netip.Addr.Compare)
+	if len(known) != 2 || known[0].String() != "198.51.100.1" ||
+		known[1].String() != "198.51.100.2" || strangers != 1 {
+		t.Errorf("known %v, %d strangers", known, strangers)
+	}
+}
+
+// TestACookieTakesWhatDropsLeaveOfSYNs: alone where they leave much, and not at all where they
+// leave nothing.
+func TestACookieTakesWhatDropsLeaveOfSYNs(t *testing.T) {
+	j := &job{Watcher: &Watcher{}, id: "7", round: 1, ports: []string{"80"},
+		alarm: detect.Alarm{Kind: detect.SYN, Share: 1}, unit: &unit{Detect: &policy.Detect{}},
+		good: signature.NewSample(packet.Ethernet, nil, 10)}
+	drops := []*incident.Rule{{Rule: "drop tcp syn"}}
+	for _, c := range []struct {
+		dropped float64
+		want    string
+	}{{1, "drop tcp syn"}, {0.95, `drop tcp syn, cookie tcp port { 80 } as "flood-7-2"`},
+		{0.6, `cookie tcp port { 80 } as "flood-7-1"`}, {0, `cookie tcp port { 80 } as "flood-7-1"`}} {
+		var got []string
+		for _, r := range j.complete(slices.Clone(drops), c.dropped) {
+			got = append(got, r.Rule)
+		}
+		if all := strings.Join(got, ", "); all != c.want {
+			t.Errorf("with %v dropped: %s, want %s", c.dropped, all, c.want)
+		}
+	}
+	j.ports = nil
+	if got := j.complete(nil, 0); len(got) != 1 || got[0].Rule != `cookie tcp as "flood-7-1"` {
+		t.Errorf("of SYNs to many ports: %v", got)
 	}
 }

@@ -49,8 +49,11 @@ const (
 	mostLive   = 16                     // rules of an incident
 	mostPorts  = 8                      // of a cookie
 	eachRound  = 4
-	least      = 0.5 // share of what is too much that rules have to drop
-	leastRule  = 0.1 // share of the sample that each of them has to
+	least      = 0.5  // share of what is too much that rules have to drop
+	leastRule  = 0.1  // share of the sample that each of them has to
+	whole      = 0.99 // of it, with which a flood of SYNs needs no cookie
+	most       = 0.9  // of it, with which drops stand beside a cookie
+	seenOften  = 2    // packets of connections by which a client is known
 	leastGood  = 200
 )
 

@@ -37,7 +37,8 @@ type job struct {
 	good    *signature.Sample
 	kinds   int // packets of the kind in the sample
 	sources int
-	ports   []string // that SYNs go to, if they are few
+	ports   []string     // that SYNs go to, if they are few
+	proven  []netip.Addr // clients that a cookie lets through
 	steps   []incident.Step
 }
 
@@ -125,12 +126,7 @@ func (j *job) run(ctx context.Context) result {
 			dropped += rule.Coverage
 		}
 	}
-	if dropped < max(leastRule, least*j.alarm.Share) {
-		r.rules = nil
-		if rule, ok := j.pattern(); ok {
-			r.rules = append(r.rules, rule)
-		}
-	}
+	r.rules = j.complete(r.rules, dropped)
 	if len(r.rules) == 0 {
 		r.notes = append(r.notes, "no rule was found that drops it and spares good traffic: "+
 			p.Sentence)
@@ -143,7 +139,7 @@ func (j *job) run(ctx context.Context) result {
 		j.live = append(j.live, live{r.rules[i], j.unit.Detect})
 	}
 	r.live = j.live
-	r.loaded, r.err = j.put(ctx, j.base, j.state, j.live, j.step)
+	r.loaded, r.err = j.put(ctx, j.base, j.state, j.live, j.proven, j.step)
 	j.step("in force")
 	r.at, r.steps = time.Now(), j.steps
 	r.applied = r.err == nil
@@ -166,7 +162,7 @@ func coreTime() float64 {
 
 // rule is a rule of a proposal.
 func (j *job) rule(r *signature.Rule, p *signature.Proposal, n int) *incident.Rule {
-	label := fmt.Sprintf("flood-%s-%d", j.id, (j.round-1)*eachRound+n+1)
+	label := j.label(n)
 	out := &incident.Rule{Rule: written(r.Text, j.unit.Detect, label), Label: label,
 		Action: "drop", State: incident.Waiting}
 	if r.Before != nil {
@@ -188,50 +184,88 @@ func (j *job) allowance() float64 {
 	return c
 }
 
-// pattern is what is done where no drop is clean: clients of TCP prove that they are there, or the
-// kind is limited.
-func (j *job) pattern() (*incident.Rule, bool) {
+// complete is what is done, with rules that drop a share of the sample. Of SYNs a cookie leaves
+// clients what drops leave of the flood; drops that leave much of it only cost good packets then.
+// Of other kinds a limit is tried where drops leave too much.
+func (j *job) complete(rules []*incident.Rule, dropped float64) []*incident.Rule {
 	if j.alarm.Kind == detect.SYN {
-		if rule, ok := j.cookie(); ok {
-			return rule, true
+		if dropped >= whole*j.alarm.Share {
+			return rules
+		}
+		if dropped < most*j.alarm.Share {
+			rules = nil
+		}
+		if rule, ok := j.cookie(len(rules)); ok {
+			return append(rules, rule)
 		}
 	}
-	return j.limit()
+	if dropped >= max(leastRule, least*j.alarm.Share) {
+		return rules
+	}
+	if rule, ok := j.limit(); ok {
+		return []*incident.Rule{rule}
+	}
+	return nil
+}
+
+// label is that of the n-th rule of this search.
+func (j *job) label(n int) string {
+	return fmt.Sprintf("flood-%s-%d", j.id, (j.round-1)*(eachRound+1)+n+1)
 }
 
 // cookie has clients prove that they are there, at the ports that SYNs go to.
-func (j *job) cookie() (*incident.Rule, bool) {
-	if len(j.ports) == 0 {
-		return nil, false
-	}
+func (j *job) cookie(n int) (*incident.Rule, bool) {
 	text := "cookie tcp"
 	if to := hostText(j.alarm.To); to != "" {
 		text += " to " + to
 	}
-	text, ok := valid(text + " port { " + strings.Join(j.ports, ", ") + " }")
+	if len(j.ports) > 0 {
+		text += " port { " + strings.Join(j.ports, ", ") + " }"
+	}
+	text, ok := valid(text)
 	if !ok {
 		return nil, false
 	}
-	label := fmt.Sprintf("flood-%s-%d", j.id, (j.round-1)*eachRound+1)
-	one := signature.Judged{Packets: j.good.Len(), Dropped: j.clients()}
+	label := j.label(n)
+	var strangers int
+	j.proven, strangers = clients(j.good)
+	// a SYN of each, and the RST that proves it
+	one := signature.Judged{Packets: j.good.Len(), Dropped: 2 * strangers}
 	return &incident.Rule{Rule: written(text, j.unit.Detect, label), Label: label,
 		Action: "cookie", State: incident.Waiting, Coverage: 1, Predicted: one.Collateral(),
 		AtMost: one.Highest(),
 		Why:    "no drop is clean: who sends a SYN has to prove once that he is there"}, true
 }
 
-// clients are the sources of good SYNs: each has one answered in the place of the host.
-func (j *job) clients() int {
-	seen := map[netip.Addr]bool{}
+// clients are the sources of a sample whose connections go on: they are there, and prove nothing.
+// Strangers are the others that have one SYN in it. So many of its SYNs come from new sources
+// (Good-Turing).
+func clients(good *signature.Sample) (known []netip.Addr, strangers int) {
+	const reset = packet.SYN | packet.RST
+	syns, others := map[netip.Addr]int{}, map[netip.Addr]int{}
 	var p packet.Packet
-	j.good.Each(func(b []byte) {
+	good.Each(func(b []byte) {
 		p = packet.Packet{}
-		j.good.Link().Decode(b, &p)
-		if detect.SYN.Is(&p) {
-			seen[p.Src] = true
+		good.Link().Decode(b, &p)
+		switch {
+		case p.Transport != packet.TCPTransport:
+		case detect.SYN.Is(&p):
+			syns[p.Src]++
+		case p.Flags&packet.ACK != 0 && p.Flags&reset == 0:
+			others[p.Src]++
 		}
 	})
-	return len(seen)
+	for a, n := range others {
+		if n >= seenOften {
+			known = append(known, a)
+		}
+	}
+	for a, n := range syns {
+		if n == 1 && others[a] < seenOften {
+			strangers++
+		}
+	}
+	return known, strangers
 }
 
 // portsOf are the ports that most SYNs go to, if they are few.
@@ -254,7 +288,7 @@ func portsOf(counts map[uint16]int) (out []string) {
 
 // limit is a limit by pattern, of what the kind usually has and as much again.
 func (j *job) limit() (*incident.Rule, bool) {
-	label := fmt.Sprintf("flood-%s-%d", j.id, (j.round-1)*eachRound+1)
+	label := j.label(0)
 	rate := max(2*j.alarm.Usual, j.alarm.Threshold/10)
 	text := limitFor(j.alarm.Kind.String(), hostText(j.alarm.To), rate)
 	if text == "" {

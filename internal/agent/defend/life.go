@@ -183,7 +183,7 @@ func (w *Watcher) change(ctx context.Context, now time.Time) {
 		w.working = true
 		base, state := w.base, w.state
 		go func() {
-			loaded, err := w.put(ctx, base, state, rules, noSteps)
+			loaded, err := w.put(ctx, base, state, rules, nil, noSteps)
 			w.results <- result{live: rules, loaded: loaded, err: err, applied: err == nil}
 		}()
 	case len(rules) > 0 && w.loaded != "" && now.Sub(w.renewed) > lease/4:
@@ -435,7 +435,8 @@ func (w *Watcher) apply(ctx context.Context, id string) (bool, error) {
 		if len(mine) == 0 {
 			return true, fmt.Errorf("incident %s has no rules that wait to be applied", id)
 		}
-		loaded, err := w.put(ctx, w.base, w.state, rules, noSteps)
+		proven, _ := clients(w.good.sample(now, w.link, w.base))
+		loaded, err := w.put(ctx, w.base, w.state, rules, proven, noSteps)
 		if err != nil {
 			return true, err
 		}

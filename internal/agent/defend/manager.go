@@ -23,6 +23,7 @@ type ManagerOptions struct {
 	Incidents *incident.Store
 	Sampled   *history.Sampled // told of each sample; nil: nobody is
 	Evidence  *evidence.Store  // of the packets by which floods were judged; nil: none
+	Baselines *Baselines       // that outlive this process; nil: none
 	Log       func(format string, args ...any)
 }
 
@@ -48,14 +49,28 @@ func NewManager(o ManagerOptions) *Manager {
 func (m *Manager) Run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	defer m.ended.Wait()
+	defer func() {
+		m.ended.Wait()
+		m.save()
+	}()
 	for {
 		m.look(ctx)
+		m.save()
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+	}
+}
+
+// save writes the baselines that watchers have put.
+func (m *Manager) save() {
+	if m.Baselines == nil {
+		return
+	}
+	if err := m.Baselines.save(); err != nil {
+		m.Log("%v", err)
 	}
 }
 
@@ -88,7 +103,7 @@ func (m *Manager) look(ctx context.Context) {
 func (m *Manager) begin(ctx context.Context, s dataplane.PolicyState) {
 	dev := s.Dev
 	w := New(Options{Dev: dev, Incidents: m.Incidents, Sampled: m.Sampled, Evidence: m.Evidence,
-		Log: m.Log,
+		Baselines: m.Baselines, Log: m.Log,
 		Policy: func(ctx context.Context) (*policy.Policy, dataplane.PolicyState, error) {
 			for {
 				all, err := dataplane.InForceHere(ctx)

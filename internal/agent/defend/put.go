@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -12,9 +13,10 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// put has the kernel judge by the operator's policy with live rules in it.
+// put has the kernel judge by the operator's policy with live rules in it. Cookies among them let
+// proven sources through.
 func (w *Watcher) put(ctx context.Context, base *policy.Policy, over dataplane.PolicyState,
-	rules []live, step func(what string)) (loaded string, err error) {
+	rules []live, proven []netip.Addr, step func(what string)) (loaded string, err error) {
 	if len(rules) == 0 {
 		err := dataplane.LiveDown(ctx, w.Dev)
 		if errors.Is(err, dataplane.ErrNotLive) {
@@ -41,7 +43,7 @@ func (w *Watcher) put(ctx context.Context, base *policy.Policy, over dataplane.P
 		lease = max(lease, l.of.Lease)
 	}
 	_, err = dataplane.Live(ctx, dataplane.LiveOptions{Dev: w.Dev, Over: over, Rules: texts,
-		Lease: lease}, compiler(p, step))
+		Lease: lease, Proven: proven}, compiler(p, step))
 	return strings.Join(texts, "\n"), err
 }
 

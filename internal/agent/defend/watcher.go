@@ -27,13 +27,14 @@ type Options struct {
 	Incidents *incident.Store
 	Sampled   *history.Sampled // told of each sample; nil: nobody is
 	Evidence  *evidence.Store  // of the packets by which floods were judged; nil: none
+	Baselines *Baselines       // that outlive this process; nil: none
 	Log       func(format string, args ...any)
 }
 
 // Times and rates of the loop.
 const (
 	tickEvery   = 100 * time.Millisecond
-	calmWait    = 100 * time.Millisecond // for samples
+	calmWait    = 100 * time.Millisecond // between two looks at samples
 	readWait    = 50 * time.Millisecond  // while they come fast
 	secondEvery = time.Second
 	calmRate    = 2000   // samples a second, CPU and kind
@@ -59,6 +60,7 @@ type Watcher struct {
 	rate       int       // of samples
 	nextTick   time.Time
 	nextSecond time.Time
+	nextKeep   time.Time // of baselines
 	renewed    time.Time
 	passed     float64 // packets in this second
 	results    chan result
@@ -122,29 +124,39 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	}
 	w.adopt(ctx)
 	now := time.Now()
-	w.nextTick, w.nextSecond = now, now.Add(secondEvery)
+	w.nextTick, w.nextSecond, w.nextKeep = now, now.Add(secondEvery), now.Add(keepEvery)
+	defer func() { w.keepBaselines(time.Now()) }()
 	defer func() {
 		if w.working {
 			w.finish(context.WithoutCancel(ctx), <-w.results)
 		}
 	}()
+	timer := time.NewTimer(calmWait)
+	defer timer.Stop()
 	for ctx.Err() == nil {
 		wait := calmWait
 		if time.Now().Before(w.fast) {
 			wait = readWait
 		}
-		if err := w.sampler.Read(wait, w.sample); err != nil {
+		timer.Reset(wait)
+		var then func()
+		// A thread that waits in the kernel for samples has Go's scheduler look every 20 us whether
+		// it is back, which takes more than all samples of an hour without a flood.
+		select {
+		case <-timer.C:
+		case r := <-w.results:
+			then = func() { w.finish(ctx, r) }
+		case then = <-w.ops:
+		case <-ctx.Done():
+		}
+		if err := w.sampler.Read(w.sample); err != nil {
 			if err := w.follow(ctx); err != nil {
 				return err
 			}
 		}
 		now := time.Now()
-		select {
-		case r := <-w.results:
-			w.finish(ctx, r)
-		case op := <-w.ops:
-			op()
-		default:
+		if then != nil {
+			then()
 		}
 		if !now.Before(w.nextTick) {
 			w.tick(ctx, now)
@@ -184,6 +196,7 @@ func (w *Watcher) read(ctx context.Context) error {
 				o.Watched = newPrefixes(d.To).has
 			}
 			u.detector = detect.New(o)
+			w.restore(u, time.Now())
 		}
 		next = append(next, u)
 	}
@@ -274,6 +287,10 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	w.good.tidy(now, raised)
 	if w.Sampled != nil {
 		w.Sampled.Observe(w.Dev)
+	}
+	if !now.Before(w.nextKeep) {
+		w.keepBaselines(now)
+		w.nextKeep = now.Add(keepEvery)
 	}
 	if w.working {
 		return nil

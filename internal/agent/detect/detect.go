@@ -77,6 +77,7 @@ type Detector struct {
 	root   *node
 	usual  ratios
 	began  time.Time // of all
+	known  bool      // a baseline says what is usual, from the beginning on
 	from   time.Time // of the bin
 	second time.Time
 	calm   time.Time // nothing is learned before
@@ -296,7 +297,7 @@ func (n *node) began(now time.Time, k Kind, rate float64) time.Time {
 // judge says what is too much. What comes in the first seconds is usual: a machine with much to do
 // would have a flood for ever, as nothing is learned from one.
 func (d *Detector) judge(now time.Time) (out []Alarm) {
-	if !d.fixed() && now.Sub(d.began) < warmUp {
+	if !d.fixed() && !d.known && now.Sub(d.began) < warmUp {
 		return nil
 	}
 	if a, ok := d.over(d.root, where{}, now, d.fixed()); ok {

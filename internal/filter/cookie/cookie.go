@@ -57,6 +57,9 @@ const (
 	ofUntil   = int(unsafe.Offsetof(answerCookieMeter{}.Until))
 	meterSize = int(unsafe.Sizeof(answerCookieMeter{}))
 
+	lines      = len(answerCookieMemory{}.Sources)
+	lineSize   = int(unsafe.Sizeof(answerCookieMemory{}.Sources[0]))
+	atTags     = int(unsafe.Offsetof(answerCookieMemory{}.Tags))
 	atSources  = int(unsafe.Offsetof(answerCookieMemory{}.Sources))
 	sourceSize = int(unsafe.Sizeof(answerCookieSource{}))
 	ofTag      = int(unsafe.Offsetof(answerCookieSource{}.Tag))

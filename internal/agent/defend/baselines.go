@@ -1,0 +1,153 @@
+package defend
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"levee/internal/agent/detect"
+	"levee/internal/host/atomicfile"
+)
+
+// Bounds of what is kept of baselines.
+const (
+	mostBaselines = 64 // detectors of interfaces
+	mostBytes     = 32 << 20
+	keepEvery     = 5 * time.Minute
+	keptMode      = 0o600
+)
+
+// Baselines are what detectors have learned, in a file. It may be used by several goroutines.
+type Baselines struct {
+	// Damaged says why the file that was there could not be read; it lies beside the new one.
+	Damaged error
+
+	mu    sync.Mutex
+	path  string
+	all   []baseline // the last to be put comes last
+	dirty bool       // the file lacks something
+}
+
+type baseline struct {
+	Dev      string          `json:"dev"`
+	Detector string          `json:"detector"`
+	Text     string          `json:"text"` // of the statement
+	Learned  json.RawMessage `json:"learned"`
+}
+
+// OpenBaselines reads the file at path, which need not be there.
+func OpenBaselines(path string) (*Baselines, error) {
+	b := &Baselines{path: path}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return b, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read baselines: %w", err)
+	}
+	if info.Size() > mostBytes {
+		err = fmt.Errorf("%d bytes are more than baselines take", info.Size())
+	} else {
+		var text []byte
+		if text, err = os.ReadFile(path); err != nil {
+			return nil, fmt.Errorf("read baselines: %w", err)
+		}
+		err = json.Unmarshal(text, &b.all)
+	}
+	if err != nil {
+		b.Damaged, b.all = err, nil
+		if err := os.Rename(path, path+".damaged"); err != nil {
+			return nil, fmt.Errorf("put damaged baselines aside: %w", err)
+		}
+	}
+	return b, nil
+}
+
+// at is where the baseline of a detector is, -1 if there is none.
+func (b *Baselines) at(dev, detector string) int {
+	return slices.IndexFunc(b.all, func(o baseline) bool {
+		return o.Dev == dev && o.Detector == detector
+	})
+}
+
+// get is the baseline of a detector with that text, nil if there is none.
+func (b *Baselines) get(dev, detector, text string) *detect.Baseline {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := b.at(dev, detector)
+	if at < 0 || b.all[at].Text != text {
+		return nil
+	}
+	var out detect.Baseline
+	if json.Unmarshal(b.all[at].Learned, &out) != nil {
+		return nil
+	}
+	return &out
+}
+
+// put keeps a baseline in the place of the one before.
+func (b *Baselines) put(dev, detector, text string, learned *detect.Baseline) error {
+	encoded, err := json.Marshal(learned)
+	if err != nil {
+		return fmt.Errorf("keep what %q has learned: %w", detector, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at := b.at(dev, detector); at >= 0 {
+		b.all = slices.Delete(b.all, at, at+1)
+	}
+	b.all = append(b.all, baseline{dev, detector, text, encoded})
+	b.all = b.all[max(0, len(b.all)-mostBaselines):]
+	b.dirty = true
+	return nil
+}
+
+// save writes the file, if something is new. Those who were put first go where it would be too
+// large.
+func (b *Baselines) save() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.dirty {
+		return nil
+	}
+	b.dirty = false
+	size := 0
+	for i := len(b.all) - 1; i >= 0; i-- {
+		if size += len(b.all[i].Learned) + len(b.all[i].Text) + 200; size > mostBytes {
+			b.all = slices.Delete(b.all, 0, i+1)
+			break
+		}
+	}
+	text, err := json.Marshal(b.all)
+	if err != nil {
+		return fmt.Errorf("keep baselines: %w", err)
+	}
+	return atomicfile.Write(b.path, text, keptMode)
+}
+
+// keepBaselines keeps what the detectors of an interface have learned.
+func (w *Watcher) keepBaselines(now time.Time) {
+	if w.Baselines == nil {
+		return
+	}
+	for _, u := range w.units {
+		if err := w.Baselines.put(w.Dev, u.Name, u.Text, u.detector.Baseline(now)); err != nil {
+			w.Log("%s: %v", w.Dev, err)
+		}
+	}
+}
+
+// restore has a new detector go on with what one of before has learned.
+func (w *Watcher) restore(u *unit, now time.Time) {
+	if w.Baselines == nil {
+		return
+	}
+	if b := w.Baselines.get(w.Dev, u.Name, u.Text); b != nil && u.detector.Restore(b, now) {
+		w.Log("%s: detector %q goes on with %s", w.Dev, u.Name, b.Text())
+	}
+}

@@ -1,0 +1,136 @@
+package detect
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Baseline is what a Detector has learned, for one that goes on after a restart. It has nothing of
+// the last minutes, which may be the beginning of a flood.
+type Baseline struct {
+	Kinds  int       `json:"kinds"` // that rates are of: others mean others
+	At     time.Time `json:"at"`
+	Syn    float64   `json:"syn"`
+	Fresh  float64   `json:"fresh"`
+	All    Learned   `json:"all"`
+	Places []Place   `json:"places"`
+}
+
+// Learned is what is usual.
+type Learned struct {
+	Day  []rates   `json:"day"`
+	Week []rates   `json:"week,omitempty"`
+	Hour []rates   `json:"hour"` // minutes of this hour
+	Last []rates   `json:"last"` // of the hour before
+	At   time.Time `json:"at"`   // the minute
+}
+
+// Place is a network that packets go to or come from.
+type Place struct {
+	Prefix netip.Prefix `json:"prefix"`
+	Source bool         `json:"source,omitempty"`
+	Seen   time.Time    `json:"seen"`
+	Learned
+}
+
+// Bounds of a baseline.
+const (
+	mostPlaces  = 512 // the last that were seen
+	baselineAge = 8 * 24 * time.Hour
+	restart     = time.Hour // after which the last hour says nothing
+)
+
+// Baseline is what the detector has learned until a time.
+func (d *Detector) Baseline(now time.Time) *Baseline {
+	b := &Baseline{Kinds: numRates, At: now, Syn: d.usual.Syn, Fresh: d.usual.Fresh,
+		All: d.root.prof.learned()}
+	for w, n := range d.nodes {
+		if n.prof.empty() {
+			continue
+		}
+		b.Places = append(b.Places, Place{w.prefix, w.source, n.seen, n.prof.learned()})
+	}
+	slices.SortFunc(b.Places, func(a, b Place) int {
+		return cmp.Or(b.Seen.Compare(a.Seen), a.Prefix.Addr().Compare(b.Prefix.Addr()),
+			cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
+	})
+	b.Places = b.Places[:min(mostPlaces, len(b.Places))]
+	return b
+}
+
+func (p *profile) learned() Learned {
+	l := Learned{Day: slices.Clone(p.Day[:]), Hour: slices.Clone(p.hour),
+		Last: slices.Clone(p.last), At: p.at}
+	if p.weekly {
+		l.Week = slices.Clone(p.Week[:])
+	}
+	return l
+}
+
+// Restore has a detector that has seen nothing go on with a baseline. One of more than a week and a
+// day ago, or of another version of levee, is none, and false.
+func (d *Detector) Restore(b *Baseline, now time.Time) bool {
+	if age := now.Sub(b.At); b.Kinds != numRates || age < 0 || age > baselineAge {
+		return false
+	}
+	if b.Syn > 0 && b.Fresh > 0 {
+		d.usual = ratios{Syn: b.Syn, Fresh: b.Fresh}
+	}
+	d.root.prof.restore(&b.All, now)
+	for i := range b.Places[:min(mostPlaces, len(b.Places))] {
+		if p := &b.Places[i]; p.Prefix.IsValid() {
+			n := &node{seen: p.Seen}
+			n.prof.restore(&p.Learned, now)
+			d.nodes[where{p.Prefix, p.Source}] = n
+		}
+	}
+	d.known = d.root.prof.knows(now)
+	return true
+}
+
+func (p *profile) restore(l *Learned, now time.Time) {
+	copy(p.Day[:], l.Day)
+	copy(p.Week[:], l.Week)
+	p.hour = slices.Clone(l.Hour[:min(60, len(l.Hour))])
+	p.last = slices.Clone(l.Last[:min(60, len(l.Last))])
+	if p.at = l.At; now.Sub(l.At) > restart {
+		p.close(l.At)
+		p.hour, p.last, p.at = nil, nil, time.Time{}
+	}
+}
+
+// knows says whether something is usual at this hour, or was lately.
+func (p *profile) knows(now time.Time) bool {
+	return p.usual(now) != rates{} && (len(p.hour)+len(p.last) >= minutes ||
+		p.Day[now.UTC().Hour()] != rates{})
+}
+
+func (p *profile) empty() bool {
+	return p.Day == [24]rates{} && len(p.hour) == 0 && len(p.last) == 0
+}
+
+// MarshalJSON writes four digits of each rate, and none behind the last that is not 0.
+func (r rates) MarshalJSON() ([]byte, error) {
+	n := len(r)
+	for n > 0 && r[n-1] == 0 {
+		n--
+	}
+	out := []byte{'['}
+	for i, v := range r[:n] {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = strconv.AppendFloat(out, float64(v), 'g', 4, 32)
+	}
+	return append(out, ']'), nil
+}
+
+// Text says how much a baseline holds.
+func (b *Baseline) Text() string {
+	return fmt.Sprintf("what was usual until %s, of %d networks", b.At.Format(time.DateTime),
+		len(b.Places))
+}
