@@ -203,7 +203,7 @@ func TestClientsOfACookie(t *testing.T) {
 // leave nothing.
 func TestACookieTakesWhatDropsLeaveOfSYNs(t *testing.T) {
 	j := &job{Watcher: &Watcher{}, id: "7", round: 1, ports: []string{"80"},
-		alarm: detect.Alarm{Kind: detect.SYN, Share: 1}, unit: &unit{Detect: &policy.Detect{}},
+		alarm: detect.Alarm{Kind: detect.SYN}, beyond: 1, unit: &unit{Detect: &policy.Detect{}},
 		good: signature.NewSample(packet.Ethernet, nil, 10)}
 	drops := []*incident.Rule{{Rule: "drop tcp syn"}}
 	for _, c := range []struct {
@@ -222,5 +222,35 @@ func TestACookieTakesWhatDropsLeaveOfSYNs(t *testing.T) {
 	j.ports = nil
 	if got := j.complete(nil, 0); len(got) != 1 || got[0].Rule != `cookie tcp as "flood-7-1"` {
 		t.Errorf("of SYNs to many ports: %v", got)
+	}
+}
+
+// TestPacketsOfKnownSourcesAreNoFlood, unless they are most of it.
+func TestPacketsOfKnownSourcesAreNoFlood(t *testing.T) {
+	w := &Watcher{link: packet.Ethernet}
+	frames := func(from string, n int) (out []frame) {
+		b := udpFrom(t, from)
+		for range n {
+			f := frame{length: len(b)}
+			f.n = uint8(copy(f.head[:], b))
+			out = append(out, f)
+		}
+		return out
+	}
+	good := signature.NewSample(packet.Ethernet, nil, 100)
+	for _, from := range []string{"198.51.100.1", "198.51.100.1", "198.51.100.2"} {
+		good.Add(udpFrom(t, from), 0)
+	}
+	known := sourcesOf(good)
+	if len(known) != 1 || !known[netip.MustParseAddr("198.51.100.1")] {
+		t.Fatalf("known: %v", known)
+	}
+	sample := append(frames("198.51.100.1", 300), frames("203.0.113.9", 700)...)
+	if n := len(w.strange(sample, known, 0.7)); n != 700 {
+		t.Errorf("%d of the 700 strange packets are the flood", n)
+	}
+	sample = append(frames("198.51.100.1", 700), frames("203.0.113.9", 300)...)
+	if n := len(w.strange(sample, known, 0.7)); n != 1000 {
+		t.Errorf("%d of 1000 packets are the flood, most of them of a known source", n)
 	}
 }

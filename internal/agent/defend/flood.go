@@ -49,8 +49,11 @@ const (
 	mostLive   = 16                     // rules of an incident
 	mostPorts  = 8                      // of a cookie
 	eachRound  = 4
+	first      = 0.8  // share of a flood with which the first rules go into force
 	least      = 0.5  // share of what is too much that rules have to drop
-	leastRule  = 0.1  // share of the sample that each of them has to
+	leastRule  = 0.1  // share of what those before leave of it that each of them has to,
+	leastRate  = 750  // with so many packets a second
+	leastPart  = 0.01 // and of the sample
 	whole      = 0.99 // of it, with which a flood of SYNs needs no cookie
 	most       = 0.9  // of it, with which drops stand beside a cookie
 	seenOften  = 2    // packets of connections by which a client is known
@@ -65,6 +68,9 @@ func (w *Watcher) alarm(u *unit, now time.Time, a detect.Alarm) {
 	}
 	if f == nil {
 		f = w.begin(u, now, a)
+	}
+	if f.failed > 0 && f.alarm.Kind != a.Kind { // it is another pattern
+		f.retry, f.since, f.failed = time.Time{}, a.Since, 0
 	}
 	f.alarm, f.last = a, now
 	if !f.on {

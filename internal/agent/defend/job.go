@@ -35,7 +35,8 @@ type job struct {
 	acts    bool
 	flood   *signature.Sample
 	good    *signature.Sample
-	kinds   int // packets of the kind in the sample
+	beyond  float64 // share of its flood that is more than usual
+	kinds   int     // packets of the kind in the sample
 	sources int
 	ports   []string     // that SYNs go to, if they are few
 	proven  []netip.Addr // clients that a cookie lets through
@@ -66,6 +67,10 @@ func (w *Watcher) job(u *unit, f *flood, frames []frame, now time.Time) *job {
 	if err != nil {
 		with = w.base
 	}
+	j.good = w.good.sample(now, w.link, with)
+	all := len(frames)
+	frames = w.strange(frames, sourcesOf(j.good), f.alarm.Share)
+	j.beyond = min(1, f.alarm.Share*float64(all)/float64(max(1, len(frames))))
 	j.flood = signature.NewSample(w.link, with, len(frames)+1)
 	seen, ports := map[netip.Addr]bool{}, map[uint16]int{}
 	var buf []byte
@@ -80,8 +85,38 @@ func (w *Watcher) job(u *unit, f *flood, frames []frame, now time.Time) *job {
 	}
 	j.ports = portsOf(ports)
 	j.sources = len(seen)
-	j.good = w.good.sample(now, w.link, with)
 	return j
+}
+
+// sourcesOf are the sources that a sample has packets of, more than one of each.
+func sourcesOf(s *signature.Sample) map[netip.Addr]bool {
+	seen := map[netip.Addr]bool{} // true: often
+	var p packet.Packet
+	s.Each(func(b []byte) {
+		p = packet.Packet{}
+		s.Link().Decode(b, &p)
+		if p.IsIP() {
+			_, again := seen[p.Src]
+			seen[p.Src] = again
+		}
+	})
+	maps.DeleteFunc(seen, func(_ netip.Addr, often bool) bool { return !often })
+	return seen
+}
+
+// strange leaves the packets of known sources out, which are more of what passes the fewer of the
+// flood do. Where that leaves too little of what is beyond the usual, they are the flood.
+func (w *Watcher) strange(frames []frame, known map[netip.Addr]bool, beyond float64) []frame {
+	out := make([]frame, 0, len(frames))
+	for i := range frames {
+		if w.decode(&frames[i]); !known[w.packet.Src] {
+			out = append(out, frames[i])
+		}
+	}
+	if n := float64(len(out)); n < fewest || n < 0.9*beyond*float64(len(frames)) {
+		return frames
+	}
+	return out
 }
 
 // keep keeps the sample of the first search: those after it lack what rules drop by then.
@@ -111,8 +146,12 @@ func (j *job) run(ctx context.Context) result {
 		r.notes = append(r.notes, fmt.Sprintf("only %d packets of good traffic are known: what "+
 			"rules cost is uncertain", j.good.Len()))
 	}
-	p, err := signature.Propose(j.flood, j.good, signature.Limits{Collateral: j.allowance(),
-		Rules: eachRound, Policy: with, Label: "flood"})
+	limits := signature.Limits{Collateral: j.allowance(), Rules: eachRound, Policy: with,
+		Label: "flood", Least: leastPart}
+	if j.round == 1 { // what these leave the next search finds, while they drop
+		limits.Enough = first
+	}
+	p, err := signature.Propose(j.flood, j.good, limits)
 	if err != nil {
 		r.err = err
 		return r
@@ -120,7 +159,9 @@ func (j *job) run(ctx context.Context) result {
 	j.step("rules found")
 	dropped := 0.0
 	for i := range p.Rules {
-		if rule := j.rule(&p.Rules[i], p, i); rule.Coverage >= leastRule {
+		rule := j.rule(&p.Rules[i], p, i)
+		if rule.Coverage >= leastRule || rule.Coverage >= leastRule*(j.beyond-dropped) &&
+			rule.Coverage*j.alarm.All >= leastRate {
 			r.forged = r.forged || p.Rules[i].Forged
 			r.rules = append(r.rules, rule)
 			dropped += rule.Coverage
@@ -189,17 +230,17 @@ func (j *job) allowance() float64 {
 // Of other kinds a limit is tried where drops leave too much.
 func (j *job) complete(rules []*incident.Rule, dropped float64) []*incident.Rule {
 	if j.alarm.Kind == detect.SYN {
-		if dropped >= whole*j.alarm.Share {
+		if dropped >= whole*j.beyond {
 			return rules
 		}
-		if dropped < most*j.alarm.Share {
+		if dropped < most*j.beyond {
 			rules = nil
 		}
 		if rule, ok := j.cookie(len(rules)); ok {
 			return append(rules, rule)
 		}
 	}
-	if dropped >= max(leastRule, least*j.alarm.Share) {
+	if dropped >= max(leastRule, least*j.beyond) {
 		return rules
 	}
 	if rule, ok := j.limit(); ok {
@@ -289,7 +330,7 @@ func portsOf(counts map[uint16]int) (out []string) {
 // limit is a limit by pattern, of what the kind usually has and as much again.
 func (j *job) limit() (*incident.Rule, bool) {
 	label := j.label(0)
-	rate := max(2*j.alarm.Usual, j.alarm.Threshold/10)
+	rate := max(2*j.alarm.UsualAll, j.alarm.Threshold/10)
 	text := limitFor(j.alarm.Kind.String(), hostText(j.alarm.To), rate)
 	if text == "" {
 		return nil, false
@@ -308,11 +349,11 @@ func (j *job) limit() (*incident.Rule, bool) {
 	}
 	// Of the good packets that it is about, a limit drops as many as of the others.
 	share := harm(p, label, j.good)
-	n := int(share * float64(j.good.Len()) * max(0, 1-rate/max(1, j.alarm.Rate)))
+	n := int(share * float64(j.good.Len()) * max(0, 1-rate/max(1, j.alarm.All)))
 	one := signature.Judged{Packets: j.good.Len(), Dropped: n}
 	out.Predicted, out.AtMost = one.Collateral(), one.Highest()
 	out.Coverage = float64(j.kinds) / float64(max(1, j.flood.Len()))
-	return out, out.Predicted <= j.allowance() && out.Coverage > least*j.alarm.Share
+	return out, out.Predicted <= j.allowance() && out.Coverage > least*j.beyond
 }
 
 func hostText(p netip.Prefix) string {

@@ -228,9 +228,9 @@ func (w *Watcher) age(u *unit, f *flood, now time.Time) {
 		case r.State == incident.Live && r.Action == "drop" && quiet >= u.Quiet/3:
 			r.Rule, r.State, s.loosened = loosened(r.Rule, max(100, f.Seen.Threshold/20)),
 				incident.Loosened, now
-			f.dirty = true
+			r.Loosened, f.dirty = &now, true
 		case r.State == incident.Loosened && s.active.After(s.loosened):
-			r.Rule, r.State, f.dirty = tightened(r.Rule), incident.Live, true
+			r.Rule, r.State, r.Loosened, f.dirty = tightened(r.Rule), incident.Live, nil, true
 		}
 	}
 	if f.on {

@@ -3,6 +3,7 @@ package defend
 import (
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"time"
 
 	"levee/internal/agent/signature"
@@ -65,7 +66,7 @@ const (
 	goodAge    = time.Hour
 	goodCalm   = 3 * time.Second // traffic is good when no alarm came for so long
 	goodRaised = 5 * time.Minute // the same for traffic that was unlike that before
-	ofChunk    = 2000
+	ofSecond   = 2000
 	mostGood   = 20_000
 )
 
@@ -91,10 +92,10 @@ func newGood() *good { return &good{rnd: rand.New(rand.NewPCG(20261125, 1))} }
 func (g *good) add(f *frame) {
 	c := g.current(f.at)
 	c.seen++
-	if len(c.frames) < ofChunk {
+	if len(c.frames) < ofSecond {
 		c.frames = append(c.frames, *f)
 		g.total++
-	} else if at := g.rnd.IntN(c.seen); at < ofChunk {
+	} else if at := g.rnd.IntN(c.seen); at < ofSecond {
 		c.frames[at] = *f
 	}
 }
@@ -124,7 +125,6 @@ func (g *good) tidy(now time.Time, raised bool) {
 			l := out[n-1]
 			l.seen += c.seen
 			l.frames = append(l.frames, c.frames...)
-			l.frames = g.thin(l.frames, ofChunk)
 			continue
 		}
 		out = append(out, c)
@@ -134,13 +134,24 @@ func (g *good) tidy(now time.Time, raised bool) {
 		g.total += len(c.frames)
 	}
 	if g.total > mostGood*5/4 {
-		each, total := mostGood/len(g.chunks), 0
+		most := g.level()
+		g.total = 0
 		for _, c := range g.chunks {
-			c.frames = g.thin(c.frames, max(each, 20))
-			total += len(c.frames)
+			c.frames = g.thin(c.frames, max(most, 20))
+			g.total += len(c.frames)
 		}
-		g.total = total
 	}
+}
+
+// level is how many packets of a chunk are kept, at most, for all together to be mostGood.
+func (g *good) level() int {
+	return sort.Search(mostGood, func(most int) bool {
+		sum := 0
+		for _, c := range g.chunks {
+			sum += min(most+1, len(c.frames))
+		}
+		return sum > mostGood
+	})
 }
 
 // thin draws so many.

@@ -26,10 +26,14 @@ type Alarm struct {
 	To, From        netip.Prefix
 	Rate, Threshold float64 // of the kind, a second
 	Usual           float64 // what the kind had before
-	// Kinds are those of which there is too much, Kind the one that is furthest above. Share is how
-	// much of the packets of that kind is more than usual, proven ones among them.
-	Kinds         Kinds
-	Share         float64
+	// Kinds are those that come with it: of which there is more than usual, by a quarter of what is
+	// too much. Kind is the one that is furthest above. Share is how much of the packets of that
+	// kind is more than usual, proven ones among them.
+	Kinds Kinds
+	Share float64
+	// All are the packets of Kinds, a second, and UsualAll those of Kind that are usual, repeated
+	// ones among them.
+	All, UsualAll float64
 	Packets, Bits float64 // of all kinds, a second
 	Since         time.Time
 	Learned       bool
@@ -280,14 +284,15 @@ func (n *node) push(now time.Time, long time.Duration, r *raw) {
 
 // began is when a kind rose, within the window: the beginning of the first bin with more than a
 // quarter of a rate.
-func (n *node) began(now time.Time, k Kind, rate float64) time.Time {
+func (n *node) began(now time.Time, k Kind, rate float64, whole bool) time.Time {
 	out := now
 	for i := range n.ring {
 		if now.Sub(n.times[i]) > time.Second || n.long[i] == 0 {
 			continue
 		}
 		each := float64(time.Second) / float64(n.long[i])
-		if at := n.times[i].Add(-n.long[i]); k.of(&n.ring[i])*each > rate/4 && at.Before(out) {
+		at := n.times[i].Add(-n.long[i])
+		if k.of(&n.ring[i], whole)*each > rate/4 && at.Before(out) {
 			out = at
 		}
 	}
@@ -323,7 +328,12 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool) (out Alarm, 
 	if skip {
 		return out, false
 	}
+	// Of a place without a history nobody knows how much of flows that go on is usual.
+	whole := now.Before(d.strict) && (n == d.root || !n.prof.empty())
 	have := n.sum.kinds(d.usual)
+	if whole {
+		have = n.sum.all(d.usual)
+	}
 	var usual rates
 	known, times := false, 1.0
 	if now.Before(d.strict) {
@@ -336,24 +346,33 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool) (out Alarm, 
 			if !known {
 				usual, known = n.prof.usual(now), true
 			}
-			limit = max(times*floors[k], max(2, times*factor)*float64(usual[k]))
-			if kind == UDP || kind == Reflection || kind == ICMP {
-				limit *= n.crowd(&usual)
-			}
+			limit = n.limit(kind, times, &usual, whole)
 		}
 		if limit == 0 || rate <= limit {
 			n.since[k] = time.Time{}
 			continue
 		}
 		if n.since[k].IsZero() {
-			n.since[k] = n.began(now, kind, rate)
+			n.since[k] = n.began(now, kind, rate, whole)
 		}
 		out.Kinds |= 1 << kind
 		if rate/limit > out.Rate/max(1, out.Threshold) {
-			out, ok = Alarm{Kinds: out.Kinds, Share: n.share(kind, &usual, now),
-				Kind: kind, Rate: rate, Threshold: limit, Usual: float64(usual[k]),
-				Packets: n.sum[rawPackets], Bits: n.sum[rawBits], Since: n.since[k],
+			out, ok = Alarm{Kinds: out.Kinds, Share: n.share(kind, &usual, now, whole),
+				Kind: kind, Rate: rate, Threshold: limit, Usual: kind.usually(&usual, whole),
+				UsualAll: kind.usually(&usual, true),
+				Packets:  n.sum[rawPackets], Bits: n.sum[rawBits], Since: n.since[k],
 				Learned: !d.fixed()}, true
+		}
+	}
+	if ok {
+		for k, rate := range n.sum.all(d.usual) {
+			if kind := Kind(k); !d.fixed() && floors[k] > 0 &&
+				rate > n.limit(kind, strict, &usual, true) {
+				out.Kinds |= 1 << kind
+			}
+			if out.Kinds>>k&1 == 1 && Kind(k) != Bits {
+				out.All += rate
+			}
 		}
 	}
 	if w.source {
@@ -364,9 +383,18 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool) (out Alarm, 
 	return out, ok
 }
 
+// limit is above what a kind is too much: several times of what is usual, and a floor.
+func (n *node) limit(k Kind, times float64, usual *rates, whole bool) float64 {
+	limit := max(times*floors[k], max(2, times*factor)*k.usually(usual, whole))
+	if k == UDP || k == Reflection || k == ICMP {
+		limit *= n.crowd(usual)
+	}
+	return limit
+}
+
 // share is how much of what a kind has now is more than usual.
-func (n *node) share(k Kind, usual *rates, now time.Time) float64 {
-	have, was := k.of(&n.sum), float64(usual[k])
+func (n *node) share(k Kind, usual *rates, now time.Time, whole bool) float64 {
+	have, was := k.of(&n.sum, whole), k.usually(usual, whole)
 	switch k {
 	case SYN:
 		was = float64(usual[rateSYN])
@@ -380,7 +408,7 @@ func (n *node) share(k Kind, usual *rates, now time.Time) float64 {
 }
 
 // Strict has less be too much until a time: something is done about a flood, and what it misses is
-// to be found.
+// to be found. Packets of flows that go on count like others then: a flood of few sources repeats.
 func (d *Detector) Strict(until time.Time) { d.strict = until }
 
 func (d *Detector) fixedOf(k Kind) float64 {
@@ -433,6 +461,9 @@ func (n *node) rates(u ratios) (out rates) {
 		out[k] = float32(v)
 	}
 	out[rateSYN], out[rateTCP] = float32(n.sum[rawSYN]), float32(n.sum[rawTCP])
+	for i := rawAllUDP; i < rawPackets; i++ {
+		out[rateAll+i-rawAllUDP] = float32(n.sum[i])
+	}
 	return out
 }
 

@@ -42,6 +42,10 @@ const (
 	rawICMP
 	rawFragments
 	rawOther
+	rawAllUDP // these count all packets alike, whether their flow was seen before or not
+	rawAllICMP
+	rawAllFragments
+	rawAllOther
 	rawPackets
 	rawBits
 	rawSamples
@@ -77,6 +81,7 @@ func (r *raw) tally(p *packet.Packet, weight float64, bytes int, fresh bool) {
 	case !p.IsIP():
 	case p.Fragment:
 		r[rawFragments] += novel
+		r[rawAllFragments] += weight
 	case p.Transport == packet.TCPTransport:
 		const all = packet.SYN | packet.ACK | packet.RST | packet.FIN
 		switch f := p.Flags & all; {
@@ -84,6 +89,7 @@ func (r *raw) tally(p *packet.Packet, weight float64, bytes int, fresh bool) {
 			r[rawSYN] += weight
 		case f&packet.SYN != 0 && f != packet.SYN|packet.ACK, f == 0, f == packet.FIN:
 			r[rawOther] += novel
+			r[rawAllOther] += weight
 		default:
 			r[rawTCP] += weight
 			if fresh {
@@ -94,10 +100,13 @@ func (r *raw) tally(p *packet.Packet, weight float64, bytes int, fresh bool) {
 		r[rawReflection] += weight
 	case p.Proto == packet.ProtoUDP:
 		r[rawUDP] += novel
+		r[rawAllUDP] += weight
 	case p.Transport == packet.ICMPTransport, p.Transport == packet.ICMP6Transport:
 		r[rawICMP] += novel
+		r[rawAllICMP] += weight
 	default:
 		r[rawOther] += novel
+		r[rawAllOther] += weight
 	}
 }
 
@@ -123,10 +132,39 @@ func (r *raw) kinds(u ratios) (out [numKinds]float64) {
 	return out
 }
 
-// of is the counter of a kind.
-func (k Kind) of(r *raw) float64 {
-	return r[[...]int{rawSYN, rawUDP, rawReflection, rawICMP, rawFragments, rawFresh, rawOther,
-		rawPackets, rawBits}[k]]
+// all are the rates of all kinds, of which each packet counts as one.
+func (r *raw) all(u ratios) (out [numKinds]float64) {
+	out = r.kinds(u)
+	for k := range out {
+		if at := alike[k]; at > 0 {
+			out[k] = r[at]
+		}
+	}
+	return out
+}
+
+// counted are the counters of the kinds, alike those of all packets where repeated ones count less.
+var (
+	counted = [numKinds]int{rawSYN, rawUDP, rawReflection, rawICMP, rawFragments, rawFresh,
+		rawOther, rawPackets, rawBits}
+	alike = [numKinds]int{UDP: rawAllUDP, ICMP: rawAllICMP, Fragments: rawAllFragments,
+		Other: rawAllOther}
+)
+
+// of is the counter of a kind; whole, of all its packets.
+func (k Kind) of(r *raw, whole bool) float64 {
+	if whole && alike[k] > 0 {
+		return r[alike[k]]
+	}
+	return r[counted[k]]
+}
+
+// usually is what is usual of a kind; whole, of all its packets.
+func (k Kind) usually(r *rates, whole bool) float64 {
+	if whole && alike[k] > 0 {
+		return float64(r[rateAll+alike[k]-rawAllUDP])
+	}
+	return float64(r[k])
 }
 
 // Is says whether a packet is of a kind.
@@ -136,5 +174,5 @@ func (k Kind) Is(p *packet.Packet) bool {
 	}
 	var r raw
 	r.tally(p, 1, 0, true)
-	return k.of(&r) > 0
+	return k.of(&r, true) > 0
 }

@@ -32,9 +32,10 @@ type profile struct {
 type rates [numRates]float32
 
 const (
-	rateSYN = int(numKinds) + iota // connections that are begun
-	rateTCP                        // packets of connections
-	numRates
+	rateSYN  = int(numKinds) + iota // connections that are begun
+	rateTCP                         // packets of connections
+	rateAll                         // and behind it, those of rawAllUDP and on
+	numRates = rateAll + rawPackets - rawAllUDP
 )
 
 // second learns a second.

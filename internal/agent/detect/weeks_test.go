@@ -298,3 +298,46 @@ func TestAFloodOfPlacesIsBounded(t *testing.T) {
 		t.Errorf("%d nodes, %d parts", len(w.d.nodes), len(w.d.free))
 	}
 }
+
+// TestWhileStrictRepeatedPacketsCount: a flood of few sources repeats. Of before, a tenth does.
+func TestWhileStrictRepeatedPacketsCount(t *testing.T) {
+	w := newWorld(Options{})
+	w.calm(t, 10_000, 15)
+	scan := func() packet.Packet { return udp(v4(9), server, 40000, 9) }
+	alarms := func() (n int) {
+		for range 20 {
+			n += len(w.tenth(append(w.web(10_000, 20_000), part{8000, 130, scan}), 400))
+		}
+		return n
+	}
+	if n := alarms(); n > 0 {
+		t.Errorf("%d alarms of one flow in peace", n)
+	}
+	w.d.Strict(w.now.Add(time.Minute))
+	w.d.Reset(w.now)
+	if alarms() == 0 {
+		t.Error("no alarm while something is done")
+	}
+}
+
+// TestAnAlarmNamesWhatComesWithIt: less than is too much by itself, and not what is usual.
+func TestAnAlarmNamesWhatComesWithIt(t *testing.T) {
+	w := newWorld(Options{})
+	w.calm(t, 10_000, 15)
+	parts := append(w.web(10_000, 20_000),
+		part{200_000, 1500, func() packet.Packet {
+			return packet.Packet{Family: packet.IPv4, Src: v4(w.r.Uint32()), Dst: server,
+				Proto: packet.ProtoUDP, Fragment: true, LaterFragment: true}
+		}},
+		part{2000, 500, func() packet.Packet { return udp(v4(w.r.Uint32()), server, 53, 22) }})
+	var last Alarm
+	for range 10 {
+		if all := w.tenth(parts, 2000); len(all) > 0 {
+			last = all[0]
+		}
+	}
+	if want := Kinds(1<<Fragments | 1<<Reflection); last.Kind != Fragments || last.Kinds != want ||
+		last.All < 150_000 || last.All > 250_000 {
+		t.Errorf("%+v, want the kinds %b", last, want)
+	}
+}

@@ -95,7 +95,9 @@ type Rule struct {
 	State  string     `json:"state"`
 	Why    string     `json:"why,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
-	Gone   *time.Time `json:"gone,omitempty"`
+	// Loosened is when it became a limit, which takes next to nothing of good packets.
+	Loosened *time.Time `json:"loosened,omitempty"`
+	Gone     *time.Time `json:"gone,omitempty"`
 	// that it dropped
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`

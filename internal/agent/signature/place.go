@@ -82,7 +82,7 @@ func (w *work) accept(r *rule, s *search) bool {
 		sum += n
 	}
 	if float64(sum) > w.Collateral*float64(w.good.Len()) ||
-		float64(dropped[len(rules)-1]) < 0.8*fewest*float64(len(w.targets)) {
+		float64(dropped[len(rules)-1]) < 0.8*w.Least*float64(len(w.targets)) {
 		return false
 	}
 	w.chosen, w.tail = rules, tail

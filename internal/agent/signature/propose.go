@@ -13,8 +13,10 @@ import (
 type Limits struct {
 	// Collateral is the share of the good packets that all rules together may drop.
 	Collateral float64
-	Rules      int // at most; 0: 8
-	Terms      int // of a rule, at most; 0: 8
+	Least      float64 // share of the flood that each rule has to drop; 0: 1/20
+	Enough     float64 // share of the flood with which no further rule is searched; 0: all
+	Rules      int     // at most; 0: 8
+	Terms      int     // of a rule, at most; 0: 8
 	// Policy is the one in force; nil is one that passes everything. What it protects, passes as
 	// essential or passes by an earlier rule stays so, and only what it passes counts as flood.
 	Policy *policy.Policy
@@ -100,6 +102,12 @@ func Propose(flood, good *Sample, l Limits) (*Proposal, error) {
 }
 
 func (l *Limits) fill() {
+	if l.Least <= 0 {
+		l.Least = fewest
+	}
+	if l.Enough <= 0 {
+		l.Enough = 1
+	}
 	if l.Rules <= 0 {
 		l.Rules = 8
 	}
@@ -164,8 +172,9 @@ func newWork(flood, good *Sample, l Limits) (*work, error) {
 func (w *work) find() error {
 	flood, good := w.views[0], w.views[1]
 	left, spared := full(flood.len()), full(good.len())
-	least := max(int(fewest*float64(flood.len())), min(few, flood.len()))
-	for len(w.chosen) < w.Rules && left.count() >= least {
+	least := max(int(w.Least*float64(flood.len())), min(few, flood.len()))
+	until := int((1 - w.Enough) * float64(flood.len()))
+	for len(w.chosen) < w.Rules && left.count() >= max(least, until+1) {
 		terms := suggest(groupsOf(flood, good, left))
 		for i, v := range w.views {
 			held, err := v.ask(terms)
@@ -180,7 +189,7 @@ func (w *work) find() error {
 			t.weigh(good.len())
 		}
 		s := &search{terms: terms, left: left, spared: spared, n: flood.len(), good: good.len(),
-			least: least}
+			least: max(least, int(fewest*float64(left.count())))}
 		s.allowance = int(w.Collateral*float64(good.len())) - (good.len() - spared.count())
 		r := w.first(s)
 		if r == nil {

@@ -87,7 +87,7 @@ func (w *work) sentence(p *Proposal) string {
 			"narrow, and no good traffic was given to compare with."
 	case len(p.Rules) == 0:
 		return fmt.Sprintf("No rule is proposed: the flood looks like the good traffic, and no "+
-			"rule drops %.0f %% of it and at most %s of the good packets.", 100*fewest,
+			"rule drops %.0f %% of it and at most %s of the good packets.", 100*w.Least,
 			percent(w.Collateral))
 	}
 	var kinds []string

@@ -61,6 +61,7 @@ type Rule struct {
 	Label      string    `json:"label"`
 	State      string    `json:"state"`
 	Since      time.Time `json:"since,omitzero"`
+	Loosened   time.Time `json:"loosened,omitzero"` // it passes nearly all good packets since
 	Gone       time.Time `json:"gone,omitzero"`
 	Packets    uint64    `json:"packets"`
 	Coverage   float64   `json:"coverage"`

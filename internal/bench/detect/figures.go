@@ -241,7 +241,7 @@ func (row *Row) clients(f *Figures) {
 }
 
 // collateral is what was predicted and what was measured, from the first drop until the rules were
-// gone. What several incidents predict counts for as long as each had rules in force.
+// gone. What is predicted of a rule counts for as long as it dropped.
 func (row *Row) collateral(f *Figures) {
 	from, end := row.to, row.gone
 	for _, v := range row.Waves {
@@ -264,16 +264,35 @@ func (row *Row) collateral(f *Figures) {
 			continue
 		}
 		acted = true
+		whole := end - from
+		predicted += i.predicted(whole)
 		share := 1.0
 		if !i.Closed.IsZero() {
-			share = min(1, float64(i.Closed.Sub(i.Acted))/float64(end-from))
+			share = min(1, float64(i.Closed.Sub(i.Acted))/float64(whole))
 		}
-		predicted += share * i.Collateral.Predicted
 		most += share * i.Collateral.AtMost
 	}
 	if acted {
 		f.Predicted, f.AtMost = figure(predicted), figure(most)
 	}
+}
+
+// predicted is what was predicted of good packets over a time: of each rule as long as it dropped.
+func (i *Incident) predicted(whole time.Duration) (sum float64) {
+	for k := range i.Rules {
+		r := &i.Rules[k]
+		if r.Since.IsZero() {
+			continue
+		}
+		share := 1.0
+		for _, at := range []time.Time{i.Closed, r.Gone, r.Loosened} {
+			if !at.IsZero() {
+				share = min(1, max(0, float64(at.Sub(r.Since))/float64(whole)))
+			}
+		}
+		sum += share * r.Collateral
+	}
+	return sum
 }
 
 // few is how many packets may be expected and not be seen.

@@ -100,6 +100,20 @@ func TestCollateralIsWithinAFactorAsFarAsPacketsTell(t *testing.T) {
 	}
 }
 
+// TestWhatIsPredictedCountsWhileARuleDrops, and not while it is a limit or waits.
+func TestWhatIsPredictedCountsWhileARuleDrops(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(100+int64(s), 0) }
+	i := Incident{Closed: at(50), Rules: []Rule{
+		{Collateral: 0.01, Since: at(0), Loosened: at(20), Gone: at(50)},
+		{Collateral: 0.1, Since: at(10), Gone: at(50)},
+		{Collateral: 1, Since: at(45)},
+		{Collateral: 1},
+	}}
+	if got := i.predicted(50 * time.Second); math.Abs(got-(0.004+0.08+0.1)) > 1e-9 {
+		t.Errorf("%v is predicted", got)
+	}
+}
+
 // twoFloods is a report: one that meets all goals, and one that nobody noticed.
 func twoFloods() *Report {
 	held := &Row{Flood: "udp", What: "UDP", from: start, to: start + 5*time.Second,
