@@ -167,67 +167,63 @@ func (a *Agent) withdraw(ctx context.Context, which func(ledger.Lease) bool) (in
 // has withdrawn nothing, and the next comparison says so.
 func Withdraw(ctx context.Context, l *ledger.Ledger, k Kernel,
 	which func(ledger.Lease) bool) (int, error) {
-	type key struct {
-		set    string
-		prefix netip.Prefix
-	}
 	type ends struct {
 		was, stays    time.Time
 		forever, kept bool // was until withdrawn; stays until withdrawn
 		gone, others  bool
 	}
 	now := time.Now()
-	all := map[key]*ends{}
-	visit := func(of ledger.Lease, e *ends) {
-		if of.Ended(now) {
-			return
-		}
-		gone := which(of)
-		e.gone = e.gone || gone
-		e.forever = e.forever || of.Until.IsZero()
-		if of.Until.After(e.was) {
-			e.was = of.Until
-		}
-		if !gone {
-			e.others = true
-			e.kept = e.kept || of.Until.IsZero()
-			if of.Until.After(e.stays) {
-				e.stays = of.Until
-			}
-		}
-	}
+	chosen := map[string][]netip.Prefix{} // by set; entries of a set come in their order
 	err := l.Each(func(of ledger.Lease) bool {
-		if which(of) {
-			all[key{of.Set, of.Prefix}] = &ends{}
+		some := chosen[of.Set]
+		if which(of) && (len(some) == 0 || some[len(some)-1] != of.Prefix) {
+			chosen[of.Set] = append(some, of.Prefix)
 		}
 		return true
 	})
+	if err != nil {
+		return 0, err
+	}
 	lowered := map[string][]dataplane.Lowered{}
-	for at, e := range all {
-		leases, err := l.Entry(at.set, at.prefix)
+	for set, entries := range chosen {
+		all := make([]ends, len(entries))
+		err := l.Entries(set, entries, func(i int, of ledger.Lease) {
+			if of.Ended(now) {
+				return
+			}
+			e, gone := &all[i], which(of)
+			e.gone = e.gone || gone
+			e.forever = e.forever || of.Until.IsZero()
+			if of.Until.After(e.was) {
+				e.was = of.Until
+			}
+			if !gone {
+				e.others = true
+				e.kept = e.kept || of.Until.IsZero()
+				if of.Until.After(e.stays) {
+					e.stays = of.Until
+				}
+			}
+		})
 		if err != nil {
 			return 0, err
 		}
-		for _, of := range leases {
-			visit(of, e)
+		for i, p := range entries {
+			e := &all[i]
+			out := dataplane.Lowered{SetEntry: dataplane.SetEntry{Prefix: p}, Was: e.was.Sub(now)}
+			if e.forever {
+				out.Was = dataplane.Forever
+			}
+			switch {
+			case e.kept:
+				out.Lease = dataplane.Forever
+			case e.others:
+				out.Lease = e.stays.Sub(now)
+			}
+			if e.gone {
+				lowered[set] = append(lowered[set], out)
+			}
 		}
-		out := dataplane.Lowered{SetEntry: dataplane.SetEntry{Prefix: at.prefix},
-			Was: e.was.Sub(now)}
-		if e.forever {
-			out.Was = dataplane.Forever
-		}
-		switch {
-		case e.kept:
-			out.Lease = dataplane.Forever
-		case e.others:
-			out.Lease = e.stays.Sub(now)
-		}
-		if e.gone {
-			lowered[at.set] = append(lowered[at.set], out)
-		}
-	}
-	if err != nil {
-		return 0, err
 	}
 	var failed error
 	for set, some := range lowered {

@@ -19,7 +19,22 @@ type claim struct {
 	gone        []netip.Prefix
 	whole       bool // what until lacks is gone
 	exempt      bool // entries may be whom the policy protects: it names them
-	positions   map[string][]byte
+	position    string
+	note        []byte // for the ledger under position, when all is done; nil: none
+}
+
+// piece is a part of a claim that the loop takes at once.
+type piece struct {
+	*claim
+	until     []ending
+	gone      []netip.Prefix
+	told      int // refusals before
+	positions map[string][]byte
+}
+
+type ending struct {
+	prefix netip.Prefix
+	until  time.Time
 }
 
 // given is what became of a claim.
@@ -28,22 +43,91 @@ type given struct{ added, removed, kept, refused int }
 // endSlack is by how much the end of a lease may differ without being written anew.
 const endSlack = 2 * time.Second
 
-// give makes the leases of an origin what it claims. What ends sooner leaves the kernel first, and
-// the disk then; what ends later is on the disk first. So whoever is killed in between has neither
-// withdrawn what it did not say, nor leased what it will not remember.
+// give makes the leases of an origin what it claims, from outside the loop: it takes a turn for
+// each piece, and what else there is to do goes between. What goes comes first, and makes room. The
+// note of the claim is taken away with the first piece, and written with the last: whoever is
+// killed in between asks for the whole list. When ctx ends, so does this.
 func (a *Agent) give(ctx context.Context, c *claim) (out given, err error) {
-	old, err := a.ledger.Of(c.set, c.origin)
+	gone := c.gone
+	if c.whole {
+		old, err := a.leasesOf(ctx, c.set, c.origin)
+		if err != nil {
+			return out, err
+		}
+		for p := range old {
+			if _, stays := c.until[p]; !stays {
+				gone = append(gone, p)
+			}
+		}
+	}
+	slices.SortFunc(gone, netip.Prefix.Compare)
+	until := make([]ending, 0, len(c.until)) // the ledger is fastest in the order of its keys
+	for p, end := range c.until {
+		until = append(until, ending{p, end})
+	}
+	slices.SortFunc(until, func(x, y ending) int { return x.prefix.Compare(y.prefix) })
+	var pieces []*piece
+	for some := range slices.Chunk(gone, atOnce) {
+		pieces = append(pieces, &piece{claim: c, gone: some})
+	}
+	for some := range slices.Chunk(until, atOnce) {
+		pieces = append(pieces, &piece{claim: c, until: some})
+	}
+	if c.note != nil {
+		if len(pieces) == 0 {
+			pieces = append(pieces, &piece{claim: c})
+		}
+		pieces[0].positions = map[string][]byte{c.position: {}}
+		pieces[len(pieces)-1].positions = map[string][]byte{c.position: c.note}
+	}
+	for _, p := range pieces {
+		p.told = out.refused
+		if err = a.do(ctx, func() error {
+			one, err := a.givePiece(ctx, p)
+			out.added, out.removed = out.added+one.added, out.removed+one.removed
+			out.kept, out.refused = out.kept+one.kept, out.refused+one.refused
+			return err
+		}); err != nil {
+			break
+		}
+	}
+	if out.added > 0 {
+		a.live.Publish(live.Event{Kind: live.Leased, Set: c.set, Origin: c.origin,
+			Count: out.added, Text: entryCount(out.added) + " more of a list"})
+	}
+	if out.removed > 0 {
+		a.live.Publish(live.Event{Kind: live.Withdrawn, Set: c.set, Origin: c.origin,
+			Count: out.removed, Text: entryCount(out.removed) + " less of a list"})
+	}
+	return out, err
+}
+
+// leasesOf are the ends of an origin's leases in a set, asked for from outside the loop.
+func (a *Agent) leasesOf(ctx context.Context, set, origin string) (
+	map[netip.Prefix]time.Time, error) {
+	out := map[netip.Prefix]time.Time{}
+	for after := []byte(nil); ; {
+		err := a.do(ctx, func() (err error) {
+			after, err = a.ledger.Of(set, origin, after, func(l ledger.Lease) {
+				out[l.Prefix] = l.Until
+			})
+			return err
+		})
+		if err != nil || after == nil {
+			return out, err
+		}
+	}
+}
+
+// givePiece does one piece. What ends sooner leaves the kernel first, and the disk then; what ends
+// later is on the disk first. So whoever is killed in between has neither withdrawn what it did not
+// say, nor leased what it will not remember.
+func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) {
+	old, err := a.endsOf(c)
 	if err != nil {
 		return out, err
 	}
 	now := time.Now()
-	if c.whole {
-		for p := range old {
-			if _, stays := c.until[p]; !stays {
-				c.gone = append(c.gone, p)
-			}
-		}
-	}
 	ends := map[netip.Prefix]time.Time{} // of what ends sooner; now: at once
 	for _, p := range c.gone {
 		if _, had := old[p]; had {
@@ -57,13 +141,12 @@ func (a *Agent) give(ctx context.Context, c *claim) (out given, err error) {
 	}
 	var leases []ledger.Lease
 	var raise []dataplane.SetEntry
-	told := 0
-	for p, until := range c.until {
+	for _, of := range c.until {
+		p, until := of.prefix, of.until
 		was, had := old[p]
 		if why := refuses(p); why != "" {
-			if out.refused++; told < maxToldRefusals {
+			if out.refused++; c.told+out.refused <= maxToldRefusals {
 				a.refuse(batchKey{c.set, c.origin, p}, why)
-				told++
 			} else {
 				a.status.Refused++
 			}
@@ -98,12 +181,7 @@ func (a *Agent) give(ctx context.Context, c *claim) (out given, err error) {
 		leases = append(leases, ledger.Lease{Set: c.set, Prefix: p, Origin: c.origin, Since: now,
 			Until: until})
 	}
-	// the ledger is fastest in the order of its keys
-	slices.SortFunc(leases, func(x, y ledger.Lease) int { return x.Prefix.Compare(y.Prefix) })
-	slices.SortFunc(raise, func(x, y dataplane.SetEntry) int {
-		return x.Prefix.Compare(y.Prefix)
-	})
-	if err := a.lower(ctx, c, ends, now); err != nil {
+	if err := a.lower(ctx, c.claim, ends, now); err != nil {
 		return out, err
 	}
 	var gone []netip.Prefix
@@ -120,7 +198,7 @@ func (a *Agent) give(ctx context.Context, c *claim) (out given, err error) {
 	}
 	err = a.ledger.Change(c.set, c.origin, leases, gone, c.positions)
 	if errors.Is(err, ledger.ErrFull) {
-		a.alarm("the ledger is full: the %d entries of %q are not taken", len(leases), c.origin)
+		a.alarm("the ledger is full: not all entries of %q are taken", c.origin)
 		a.status.Full += uint64(len(leases))
 	}
 	if err != nil {
@@ -132,15 +210,21 @@ func (a *Agent) give(ctx context.Context, c *claim) (out given, err error) {
 			a.nextCompare = time.Now().Add(time.Second) // which says what is wrong
 		}
 	}
-	if out.added > 0 {
-		a.live.Publish(live.Event{Kind: live.Leased, Set: c.set, Origin: c.origin,
-			Count: out.added, Text: entryCount(out.added) + " more of a list"})
-	}
-	if out.removed > 0 {
-		a.live.Publish(live.Event{Kind: live.Withdrawn, Set: c.set, Origin: c.origin,
-			Count: out.removed, Text: entryCount(out.removed) + " less of a list"})
-	}
 	return out, nil
+}
+
+// endsOf are the ends of the leases that the origin of a piece has on its entries.
+func (a *Agent) endsOf(c *piece) (map[netip.Prefix]time.Time, error) {
+	entries := slices.Clone(c.gone)
+	for _, of := range c.until {
+		entries = append(entries, of.prefix)
+	}
+	old := make(map[netip.Prefix]time.Time, len(entries))
+	return old, a.ledger.Entries(c.set, entries, func(_ int, l ledger.Lease) {
+		if l.Origin == c.origin {
+			old[l.Prefix] = l.Until
+		}
+	})
 }
 
 // maxToldRefusals is how many refused entries of one claim are told one by one.

@@ -76,7 +76,7 @@ func (a *Agent) lease(ctx context.Context, name string, prefixes []netip.Prefix,
 		leases = append(leases, l)
 		entries[name] = append(entries[name], e)
 	}
-	fresh, err := a.fresh(leases)
+	fresh, err := a.fresh(name, origin, prefixes)
 	if err != nil {
 		return err
 	}
@@ -105,20 +105,17 @@ func (a *Agent) lease(ctx context.Context, name string, prefixes []netip.Prefix,
 	return errors.Join(err, undone)
 }
 
-// fresh are the prefixes of leases that are not in the ledger.
-func (a *Agent) fresh(leases []ledger.Lease) (map[netip.Prefix]bool, error) {
-	out := map[netip.Prefix]bool{}
-	for i := range leases {
-		l := &leases[i]
-		of, err := a.ledger.Entry(l.Set, l.Prefix)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.ContainsFunc(of, func(o ledger.Lease) bool { return o.Origin == l.Origin }) {
-			out[l.Prefix] = true
-		}
+// fresh are the entries of a set that an origin does not lease.
+func (a *Agent) fresh(set, origin string, prefixes []netip.Prefix) (map[netip.Prefix]bool, error) {
+	out := make(map[netip.Prefix]bool, len(prefixes))
+	for _, p := range prefixes {
+		out[p] = true
 	}
-	return out, nil
+	return out, a.ledger.Entries(set, prefixes, func(_ int, l ledger.Lease) {
+		if l.Origin == origin {
+			delete(out, l.Prefix)
+		}
+	})
 }
 
 // AddInput are entries that are leased.

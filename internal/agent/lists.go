@@ -9,21 +9,25 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"levee/internal/agent/api"
 	"levee/internal/agent/crowdsec"
+	"levee/internal/agent/enforce"
 	"levee/internal/agent/feed"
 	"levee/internal/lang/policy"
 )
 
-// lister reads one list in a goroutine of its own, and does in the loop what follows from it.
+// lister reads one list in a goroutine of its own, and takes turns in the loop for what follows
+// from it.
 type lister struct {
 	*policy.List
+	ctx    context.Context // ends, in the loop, when the list is no longer in the policy
 	cancel context.CancelFunc
-	gone   bool // no longer in the policy; the loop alone looks at it
-	status ListStatus
-	held   *held
+	turn   sync.Mutex // held, outside the loop, by whoever makes leases what the list says
+	status ListStatus // of the loop
+	held   *held      // of the loop
 }
 
 // held is a change of a list that waits until somebody has looked at it.
@@ -93,13 +97,11 @@ func (a *Agent) readLists(ctx context.Context, want []*policy.List) {
 		default:
 			l.status.Kind, l.status.Place = "feed", w.Feed.URL
 		}
-		var of context.Context
-		of, l.cancel = context.WithCancel(ctx)
-		a.reading.Go(func() { run(of, l) })
+		l.ctx, l.cancel = context.WithCancel(ctx)
+		a.reading.Go(func() { run(l.ctx, l) })
 	}
 	for _, l := range a.lists {
 		if !slices.Contains(next, l) {
-			l.gone = true
 			l.cancel()
 		}
 	}
@@ -140,11 +142,7 @@ func wait(every time.Duration, failures int, asked time.Duration) time.Duration 
 func (a *Agent) readFeed(ctx context.Context, l *lister) {
 	f := feed.New(l.Feed, l.Set.Max, userAgent+a.opts.Version)
 	defer f.Close()
-	var state feed.State
-	if a.do(ctx, func() error { state = a.feedState(l); return nil }) != nil {
-		return
-	}
-	for failures := 0; ; {
+	for state, failures := a.feedState(ctx, l), 0; ; {
 		r, err := f.Fetch(ctx, state)
 		var refused *feed.Refused
 		asked := time.Duration(0)
@@ -153,14 +151,10 @@ func (a *Agent) readFeed(ctx context.Context, l *lister) {
 		} else if errors.As(err, &refused) {
 			asked = refused.Retry
 		}
+		state = a.fed(ctx, l, r, err)
 		pause := wait(l.Every, failures, asked)
-		if a.do(ctx, func() error {
-			if !l.gone {
-				state = a.fed(ctx, l, r, err)
-				l.status.Next = time.Now().Add(pause)
-			}
-			return nil
-		}) != nil || !a.pause(ctx, pause) {
+		a.in(ctx, func() { l.status.Next = time.Now().Add(pause) })
+		if !a.pause(ctx, pause) {
 			return
 		}
 	}
@@ -178,22 +172,28 @@ func listPosition(l *policy.List) string { return "list " + l.Text }
 
 // feedState is by what a server knows that the list has not changed. Where the ledger holds less
 // than was taken, the list is read whole.
-func (a *Agent) feedState(l *lister) feed.State {
-	var n noted
-	b := a.ledger.Position(listPosition(l.List))
-	if b == nil || json.Unmarshal(b, &n) != nil {
+func (a *Agent) feedState(ctx context.Context, l *lister) feed.State {
+	live, err := a.leased(ctx, l)
+	if err != nil {
 		return feed.State{}
 	}
-	live, err := a.leased(l)
-	if err != nil || len(live) != n.Entries {
+	return a.stateOf(ctx, l, len(live))
+}
+
+// stateOf is feedState where so many leases live.
+func (a *Agent) stateOf(ctx context.Context, l *lister, live int) feed.State {
+	var b []byte
+	a.in(ctx, func() { b = a.ledger.Position(listPosition(l.List)) })
+	var n noted
+	if json.Unmarshal(b, &n) != nil || n.Entries != live {
 		return feed.State{}
 	}
 	return n.State
 }
 
 // leased are the leases of a list that have not ended.
-func (a *Agent) leased(l *lister) (map[netip.Prefix]time.Time, error) {
-	all, err := a.ledger.Of(l.Set.Name, l.Name)
+func (a *Agent) leased(ctx context.Context, l *lister) (map[netip.Prefix]time.Time, error) {
+	all, err := a.leasesOf(ctx, l.Set.Name, l.Name)
 	now := time.Now()
 	for p, until := range all {
 		if !until.IsZero() && !until.After(now) {
@@ -205,47 +205,70 @@ func (a *Agent) leased(l *lister) (map[netip.Prefix]time.Time, error) {
 
 // fed takes what a reading has brought, and says with what the next one goes on.
 func (a *Agent) fed(ctx context.Context, l *lister, r *feed.Result, err error) feed.State {
-	l.status.Error = ""
+	l.turn.Lock()
+	defer l.turn.Unlock()
 	if err != nil {
-		a.listFailed(l, err)
-		return a.feedState(l)
+		a.in(ctx, func() { a.listFailed(l, err) })
+		return a.feedState(ctx, l)
 	}
-	l.status.Read = time.Now()
-	live, err := a.leased(l)
+	live, err := a.leased(ctx, l)
 	if err != nil {
-		a.listFailed(l, err)
+		a.in(ctx, func() { a.listFailed(l, err) })
 		return feed.State{}
 	}
 	if r.Unchanged {
-		a.release(l)
+		a.in(ctx, func() { l.read(); l.release() })
+		state := a.stateOf(ctx, l, len(live))
 		a.renew(ctx, l, live)
-		return a.feedState(l)
+		return state
 	}
-	l.status.Skipped, l.status.Example = r.List.Bad+r.List.Short, ""
-	if len(r.List.Skipped) > 0 {
-		l.status.Example = r.List.Skipped[0]
-	}
-	h := a.difference(ctx, l, r, live)
-	if !h.large(l.Feed.Change, len(live)) {
-		a.release(l)
-		if _, err := a.take(ctx, l, r.List, r.State); err != nil {
-			a.listFailed(l, err)
+	var keep *enforce.Keep
+	a.in(ctx, func() {
+		l.read()
+		l.status.Skipped, l.status.Example = r.List.Bad+r.List.Short, ""
+		if len(r.List.Skipped) > 0 {
+			l.status.Example = r.List.Skipped[0]
 		}
-		return a.feedState(l)
+		keep = a.keeper(ctx)
+	})
+	if keep == nil { // the list is no longer in the policy
+		return feed.State{}
 	}
+	h := difference(keep, r, live)
+	if !h.large(l.Feed.Change, len(live)) {
+		a.in(ctx, l.release)
+		_, state, err := a.take(ctx, l, r.List, r.State)
+		if err != nil {
+			a.in(ctx, func() { a.listFailed(l, err) })
+		}
+		return state
+	}
+	a.in(ctx, func() { a.hold(l, h, len(live)) })
+	a.renew(ctx, l, live) // what was taken last holds until somebody has looked
+	return feed.State{}
+}
+
+// hold lets a change wait.
+func (a *Agent) hold(l *lister, h *held, had int) {
 	if old := l.held; old == nil || !slices.Equal(old.added, h.added) ||
 		!slices.Equal(old.removed, h.removed) {
 		a.alarm("source %q: the list changes by more than %.0f %%, and waits: %d entries more, %d "+
 			"less, of %d; levee agent diff %s; levee agent accept %s", l.Name,
-			100*l.Feed.Change, len(h.added), len(h.removed), len(live), l.Name, l.Name)
+			100*l.Feed.Change, len(h.added), len(h.removed), had, l.Name, l.Name)
 	} else {
 		h.since = old.since
 	}
 	l.held = h
 	l.status.Held = &HeldSize{h.since, len(h.added), len(h.removed)}
-	a.renew(ctx, l, live) // what was taken last holds until somebody has looked
-	return feed.State{}
 }
+
+// in runs fn in its turn in the loop, unless ctx ends before.
+func (a *Agent) in(ctx context.Context, fn func()) {
+	_ = a.do(ctx, func() error { fn(); return nil })
+}
+
+// read notes that the list was read.
+func (l *lister) read() { l.status.Read, l.status.Error = time.Now(), "" }
 
 func (a *Agent) listFailed(l *lister, err error) {
 	if errors.Is(err, context.Canceled) {
@@ -256,13 +279,11 @@ func (a *Agent) listFailed(l *lister, err error) {
 }
 
 // release forgets a change that waits.
-func (a *Agent) release(l *lister) { l.held, l.status.Held = nil, nil }
+func (l *lister) release() { l.held, l.status.Held = nil, nil }
 
 // difference is what a list would change, without entries that are refused in any case.
-func (a *Agent) difference(ctx context.Context, l *lister, r *feed.Result,
-	live map[netip.Prefix]time.Time) *held {
+func difference(keep *enforce.Keep, r *feed.Result, live map[netip.Prefix]time.Time) *held {
 	h := &held{since: time.Now(), list: r.List, state: r.State}
-	keep := a.keeper(ctx)
 	had := 0
 	for _, p := range r.List.Prefixes {
 		if _, there := live[p]; there {
@@ -296,13 +317,16 @@ func (h *held) large(part float64, had int) bool {
 	return len(h.added) > most || len(h.removed) > most || len(h.removed) == had
 }
 
-// take makes the leases of a feed those of a list.
+// take makes the leases of a feed those of a list, and says with what the next reading goes on.
 func (a *Agent) take(ctx context.Context, l *lister, list *feed.List, state feed.State) (given,
-	error) {
-	c := claim{set: l.Set.Name, origin: l.Name, whole: true,
+	feed.State, error) {
+	c := claim{set: l.Set.Name, origin: l.Name, whole: true, position: listPosition(l.List),
 		until: make(map[netip.Prefix]time.Time, len(list.Prefixes))}
-	until := l.end()
-	keep, entries := a.keeper(ctx), 0
+	var keep *enforce.Keep
+	if err := a.do(ctx, func() error { keep = a.keeper(ctx); return nil }); err != nil {
+		return given{}, feed.State{}, err
+	}
+	until, entries := l.end(), 0
 	for _, p := range list.Prefixes {
 		c.until[p] = until
 		if keep.Refuses(p) == "" {
@@ -312,20 +336,20 @@ func (a *Agent) take(ctx context.Context, l *lister, list *feed.List, state feed
 	if entries < len(list.Prefixes) { // the next reading asks for all: they may be let in then
 		state = feed.State{}
 	}
-	note, err := json.Marshal(noted{state, entries})
-	if err == nil {
-		c.positions = map[string][]byte{listPosition(l.List): note}
+	var err error
+	if c.note, err = json.Marshal(noted{state, entries}); err != nil {
+		return given{}, feed.State{}, err
 	}
 	out, err := a.give(ctx, &c)
-	l.status.Refused, l.status.Entries = out.refused, entries
+	a.in(ctx, func() { l.status.Refused, l.status.Entries = out.refused, entries })
 	if err != nil {
-		return out, err
+		return out, feed.State{}, err
 	}
 	if out.added+out.removed > 0 {
 		a.opts.Log("source %q: %d entries, %d more and %d less than before", l.Name, entries,
 			out.added, out.removed)
 	}
-	return out, nil
+	return out, state, nil
 }
 
 // end is when leases end that are given now.
@@ -338,7 +362,7 @@ func (l *lister) end() time.Time {
 
 // renew gives all leases of a list another term.
 func (a *Agent) renew(ctx context.Context, l *lister, live map[netip.Prefix]time.Time) {
-	l.status.Entries = len(live)
+	a.in(ctx, func() { l.status.Entries = len(live) })
 	if l.Lease == 0 || len(live) == 0 {
 		return
 	}
@@ -347,7 +371,7 @@ func (a *Agent) renew(ctx context.Context, l *lister, live map[netip.Prefix]time
 		live[p] = until
 	}
 	if _, err := a.give(ctx, &claim{set: l.Set.Name, origin: l.Name, until: live}); err != nil {
-		a.listFailed(l, err)
+		a.in(ctx, func() { a.listFailed(l, err) })
 	}
 }
 
@@ -375,20 +399,11 @@ func (a *Agent) readCrowdSec(ctx context.Context, l *lister) {
 			}
 			changed = bans.Apply(s, begun)
 		}
-		pause := wait(l.Every, failures, 0)
-		taken := false
-		if a.do(ctx, func() error {
-			if !l.gone {
-				l.status.Next = time.Now().Add(pause)
-				taken = a.decided(ctx, l, bans, changed, all, err)
-			}
-			return nil
-		}) != nil {
-			return
-		}
-		if !taken {
+		if !a.decided(ctx, l, bans, changed, all, err) {
 			whole = time.Time{}
 		}
+		pause := wait(l.Every, failures, 0)
+		a.in(ctx, func() { l.status.Next = time.Now().Add(pause) })
 		if !a.pause(ctx, pause) {
 			return
 		}
@@ -401,16 +416,9 @@ const listTime = 2 * time.Minute
 // decided makes the leases of a source what decisions say, and tells whether it has.
 func (a *Agent) decided(ctx context.Context, l *lister, bans *crowdsec.Bans,
 	changed map[netip.Prefix]time.Time, all bool, err error) bool {
-	l.status.Error = ""
 	if err != nil {
-		a.listFailed(l, fmt.Errorf("%w; all is asked for again", err))
+		a.in(ctx, func() { a.listFailed(l, fmt.Errorf("%w; all is asked for again", err)) })
 		return false
-	}
-	l.status.Read = time.Now()
-	l.status.Entries, l.status.Decisions = bans.Addresses(), bans.Decisions()
-	l.status.Skipped, l.status.Unmeant = bans.Other, bans.Unmeant
-	if len(changed) == 0 && !all {
-		return true
 	}
 	c := claim{set: l.Set.Name, origin: l.Name, whole: all, until: changed}
 	most := l.end()
@@ -424,12 +432,18 @@ func (a *Agent) decided(ctx context.Context, l *lister, bans *crowdsec.Bans,
 		}
 	}
 	out, err := a.give(ctx, &c)
-	l.status.Refused += out.refused
-	if all {
-		l.status.Refused = out.refused
-	}
+	a.in(ctx, func() {
+		l.read()
+		l.status.Entries, l.status.Decisions = bans.Addresses(), bans.Decisions()
+		l.status.Skipped, l.status.Unmeant = bans.Other, bans.Unmeant
+		if l.status.Refused += out.refused; all {
+			l.status.Refused = out.refused
+		}
+		if err != nil {
+			a.listFailed(l, err)
+		}
+	})
 	if err != nil {
-		a.listFailed(l, err)
 		return false
 	}
 	if out.added+out.removed > 0 {
@@ -504,27 +518,28 @@ func texts(all []netip.Prefix) []string {
 	return out
 }
 
-// acceptQuery takes the change of a source that waits.
+// acceptQuery takes the change of a source that waits. It goes on where the caller does not wait.
 func (a *Agent) acceptQuery(ctx context.Context, in *AcceptInput) (*Accepted, error) {
 	name := in.Body.Source
-	out := &Accepted{Source: name}
-	err := a.do(ctx, func() error {
-		l, err := a.named(name)
-		if err != nil {
-			return err
-		}
-		h := l.held
-		if h == nil {
-			return api.Refuse(http.StatusConflict, "no change of source %q waits", name)
-		}
-		done, err := a.take(ctx, l, h.list, h.state)
-		if err != nil { // the change goes on waiting
-			return err
-		}
-		a.release(l)
-		out.Added, out.Removed, out.Refused = done.added, done.removed, done.refused
-		a.opts.Log("%s accepted the change of source %q", api.CallerOf(ctx).Name, name)
-		return nil
-	})
-	return out, err
+	var l *lister
+	if err := a.do(ctx, func() (err error) { l, err = a.named(name); return err }); err != nil {
+		return nil, err
+	}
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	var h *held
+	if err := a.do(l.ctx, func() error { h = l.held; return nil }); err != nil {
+		return nil, err
+	}
+	if h == nil {
+		return nil, api.Refuse(http.StatusConflict, "no change of source %q waits", name)
+	}
+	done, _, err := a.take(l.ctx, l, h.list, h.state)
+	if err != nil { // the change goes on waiting
+		return nil, err
+	}
+	a.in(l.ctx, l.release)
+	a.opts.Log("%s accepted the change of source %q", api.CallerOf(ctx).Name, name)
+	return &Accepted{Source: name, Added: done.added, Removed: done.removed,
+		Refused: done.refused}, nil
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -65,6 +66,7 @@ func TestWhichChangesOfAFeedWait(t *testing.T) {
 	} {
 		k := newFake()
 		a := start(t, t.TempDir(), k, oneFeed)
+		loop(t, a)
 		l := a.lists[0]
 		if len(test.old) > 0 {
 			a.fed(t.Context(), l, result("1", test.old), nil)
@@ -81,25 +83,16 @@ func TestAChangeThatWaitsIsShownAndAccepted(t *testing.T) {
 	k := newFake()
 	a := start(t, t.TempDir(), k, oneFeed)
 	l := a.lists[0]
-	l.gone = true // the test reads
 	loop(t, a)
-	in := func(do func()) {
-		t.Helper()
-		if err := a.do(t.Context(), func() error { do(); return nil }); err != nil {
-			t.Fatal(err)
-		}
+	a.fed(t.Context(), l, result("1", block(0, 20)), nil)
+	a.fed(t.Context(), l, result("2", block(0, 2), block(50, 30)), nil)
+	if n := len(a.status.Alarms); n != 1 || !strings.Contains(a.status.Alarms[0].Text,
+		"30 entries more, 18 less, of 20; levee agent diff drop; levee agent accept drop") {
+		t.Errorf("%v", a.status.Alarms)
 	}
-	in(func() {
-		a.fed(t.Context(), l, result("1", block(0, 20)), nil)
-		a.fed(t.Context(), l, result("2", block(0, 2), block(50, 30)), nil)
-		if n := len(a.status.Alarms); n != 1 || !strings.Contains(a.status.Alarms[0].Text,
-			"30 entries more, 18 less, of 20; levee agent diff drop; levee agent accept drop") {
-			t.Errorf("%v", a.status.Alarms)
-		}
-		if s := a.current().Lists[0]; s.Held == nil || s.Held.Added != 30 || s.Entries != 20 {
-			t.Errorf("%+v", s)
-		}
-	})
+	if s := a.current().Lists[0]; s.Held == nil || s.Held.Added != 30 || s.Entries != 20 {
+		t.Errorf("%+v", s)
+	}
 	r, err := a.heldQuery(t.Context(), &HeldQuery{Source: "drop"})
 	if err != nil || len(r.Held) != 1 || len(r.Held[0].Added) != 30 ||
 		len(r.Held[0].Removed) != 18 || r.Held[0].Added[0] != "100.64.0.50" {
@@ -119,27 +112,26 @@ func TestAChangeThatWaitsIsShownAndAccepted(t *testing.T) {
 	if _, err := accept("drop"); err == nil {
 		t.Error("accepted twice")
 	}
-	in(func() {
-		if want := slices.Concat(block(0, 2), block(50, 30)); len(k.sets["s"]) != len(want) {
-			t.Errorf("%d entries", len(k.sets["s"]))
-		}
-		if s := a.feedState(l); s.ETag != "2" {
-			t.Errorf("the next reading asks with %+v", s)
-		}
-		// one that goes back to what there was waits no more
-		a.fed(t.Context(), l, result("3"), nil)
-		if l.waits() != "+0 -32" {
-			t.Errorf("waits %s", l.waits())
-		}
-		a.fed(t.Context(), l, &feed.Result{Unchanged: true}, nil)
-		if l.waits() != "no" || l.status.Held != nil {
-			t.Errorf("waits %s", l.waits())
-		}
-	})
+	if want := slices.Concat(block(0, 2), block(50, 30)); len(k.sets["s"]) != len(want) {
+		t.Errorf("%d entries", len(k.sets["s"]))
+	}
+	if s := a.feedState(t.Context(), l); s.ETag != "2" {
+		t.Errorf("the next reading asks with %+v", s)
+	}
+	// one that goes back to what there was waits no more
+	a.fed(t.Context(), l, result("3"), nil)
+	if l.waits() != "+0 -32" {
+		t.Errorf("waits %s", l.waits())
+	}
+	a.fed(t.Context(), l, &feed.Result{Unchanged: true}, nil)
+	if l.waits() != "no" || l.status.Held != nil {
+		t.Errorf("waits %s", l.waits())
+	}
 }
 
-// loop does what comes to the loop of an agent that does not run.
+// loop does what comes to the loop of an agent that does not run. Lists are read by the test alone.
 func loop(t *testing.T, a *Agent) {
+	quiet(t, a)
 	a.gone = make(chan struct{})
 	done := make(chan struct{})
 	go func() {
@@ -156,10 +148,22 @@ func loop(t *testing.T, a *Agent) {
 	t.Cleanup(func() { close(a.gone); <-done })
 }
 
+// quiet ends the reading of lists.
+func quiet(t *testing.T, a *Agent) {
+	for _, l := range a.lists {
+		l.cancel()
+	}
+	a.reading.Wait()
+	for _, l := range a.lists {
+		l.ctx, l.cancel = context.WithCancel(t.Context())
+	}
+}
+
 func TestWhatLeavesAFeedIsWithdrawnForItAlone(t *testing.T) {
 	k := newFake()
 	dir := t.TempDir()
 	a := start(t, dir, k, one+oneFeed)
+	loop(t, a)
 	l := a.lists[0]
 	write(t, dir+"/eve.json", "100.64.0.3")
 	for a.poll(t.Context()) {
@@ -190,6 +194,7 @@ func TestWhatLeavesAFeedIsWithdrawnForItAlone(t *testing.T) {
 func TestAFeedIsRenewedWhileItIsReadAndKeptWhileItCannotBe(t *testing.T) {
 	k := newFake()
 	a := start(t, t.TempDir(), k, oneFeed)
+	loop(t, a)
 	l := a.lists[0]
 	a.fed(t.Context(), l, result("1", block(0, 20)), nil)
 	age := func() {
@@ -234,13 +239,15 @@ func TestAFeedGoesOnAfterARestart(t *testing.T) {
 	k := newFake()
 	dir := t.TempDir()
 	a := start(t, dir, k, oneFeed)
+	loop(t, a)
 	if got := a.fed(t.Context(), a.lists[0], result("1", block(0, 20)), nil); got.ETag != "1" {
 		t.Errorf("%+v", got)
 	}
 	a.ledger.Close()
 	a = start(t, dir, k, oneFeed)
+	loop(t, a)
 	l := a.lists[0]
-	if got := a.feedState(l); got.ETag != "1" {
+	if got := a.feedState(t.Context(), l); got.ETag != "1" {
 		t.Errorf("after a restart: %+v", got)
 	}
 	a.fed(t.Context(), l, result("2"), nil)
@@ -252,12 +259,13 @@ func TestAFeedGoesOnAfterARestart(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if got := a.feedState(l); got != (feed.State{}) {
+	if got := a.feedState(t.Context(), l); got != (feed.State{}) {
 		t.Errorf("after a withdrawal: %+v", got)
 	}
 	a.ledger.Close()
 	a = start(t, dir, k, strings.Replace(oneFeed, "lease 1h", "lease 2h", 1))
-	if got := a.feedState(a.lists[0]); got != (feed.State{}) {
+	loop(t, a)
+	if got := a.feedState(t.Context(), a.lists[0]); got != (feed.State{}) {
 		t.Errorf("after a change of the source: %+v", got)
 	}
 }
@@ -265,6 +273,7 @@ func TestAFeedGoesOnAfterARestart(t *testing.T) {
 func TestWhomNobodyMayHoldNoFeedHolds(t *testing.T) {
 	k := newFake()
 	a := start(t, t.TempDir(), k, oneFeed)
+	loop(t, a)
 	l := a.lists[0]
 	kept := netip.MustParsePrefix("192.0.0.0/16") // protected: 192.0.2.0/24
 	got := a.fed(t.Context(), l, result("1", block(0, 20), []netip.Prefix{kept,
@@ -286,6 +295,7 @@ func TestDecisionsBecomeLeases(t *testing.T) {
 	k := newFake()
 	a := start(t, t.TempDir(), k,
 		`source "cs" crowdsec url "http://127.0.0.1:1" key "/none" add to s`+"\n")
+	loop(t, a)
 	l := a.lists[0]
 	bans := crowdsec.NewBans(l.CrowdSec)
 	told := func(all bool, s crowdsec.Stream) {
@@ -335,6 +345,7 @@ func TestDecisionsBecomeLeases(t *testing.T) {
 func TestAnEntryThatSomebodyLeasesLongerStays(t *testing.T) {
 	k := newFake()
 	a := start(t, t.TempDir(), k, "")
+	loop(t, a)
 	p := block(0, 1)[0]
 	give := func(origin string, d time.Duration) {
 		t.Helper()
@@ -368,5 +379,90 @@ func TestAnEntryThatSomebodyLeasesLongerStays(t *testing.T) {
 			step.want != dataplane.Forever && (got-step.want).Abs() > 10*time.Second {
 			t.Errorf("step %d: %v, wanted %v", i, got, step.want)
 		}
+	}
+}
+
+// TestWhileALargeListIsTakenOthersHaveTheirTurn: the loop did nothing else until the last of its
+// entries was on the disk and in the kernel. It takes one piece in a turn.
+func TestWhileALargeListIsTakenOthersHaveTheirTurn(t *testing.T) {
+	k := newFake()
+	a := start(t, t.TempDir(), k, oneFeed)
+	quiet(t, a)
+	l := a.lists[0]
+	turns := func(r *feed.Result) (leases []int, state feed.State) {
+		done := make(chan struct{})
+		go func() { defer close(done); state = a.fed(t.Context(), l, r, nil) }()
+		for {
+			select {
+			case op := <-a.ops:
+				op()
+				leases = append(leases, a.ledger.Leases())
+				if n := len(k.sets["s"]); n != a.ledger.Leases() {
+					t.Fatalf("%d leases, %d entries in the kernel", a.ledger.Leases(), n)
+				}
+			case <-done:
+				return leases, state
+			}
+		}
+	}
+	n := 3*atOnce + 5
+	for _, step := range []struct {
+		name  string
+		list  *feed.Result
+		want  int
+		least int // leases that there may be meanwhile
+	}{
+		{"the first list", result("1", block(0, n)), n, 0},
+		{"a fifth moves", result("2", block(n/5, n)), n, n - n/5},
+		{"unchanged", &feed.Result{Unchanged: true}, n, n},
+	} {
+		before := a.ledger.Leases()
+		seen, state := turns(step.list)
+		for _, now := range seen {
+			if d := now - before; d > atOnce || -d > atOnce || now < step.least {
+				t.Errorf("%s: from %d leases to %d in a turn", step.name, before, now)
+			}
+			before = now
+		}
+		if before != step.want || state.ETag == "" {
+			t.Errorf("%s: %d leases, wanted %d; the next reading asks with %+v", step.name,
+				before, step.want, state)
+		}
+	}
+}
+
+// TestAListThatIsTakenInPartIsReadWhole: an agent that was killed between two pieces has no note of
+// what was taken, also where the count of leases is that of before.
+func TestAListThatIsTakenInPartIsReadWhole(t *testing.T) {
+	dir := t.TempDir()
+	a := start(t, dir, newFake(), oneFeed)
+	loop(t, a)
+	a.fed(t.Context(), a.lists[0], result("1", block(0, 2*atOnce)), nil)
+	a.ledger.Close()
+	a = start(t, dir, newFake(), oneFeed)
+	quiet(t, a)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l := a.lists[0]
+		list := result("2", block(2*atOnce, 2*atOnce)).List
+		if _, _, err := a.take(ctx, l, list, feed.State{ETag: "2"}); err == nil {
+			t.Error("it was taken whole")
+		}
+	}()
+	for a.ledger.Leases() == 2*atOnce { // until the first piece
+		(<-a.ops)()
+	}
+	cancel()
+	<-done
+	a.ledger.Close()
+	a = start(t, dir, newFake(), oneFeed)
+	loop(t, a)
+	if got := a.ledger.Position(listPosition(a.lists[0].List)); len(got) > 0 {
+		t.Errorf("the ledger notes %s", got)
+	}
+	if got := a.feedState(t.Context(), a.lists[0]); got != (feed.State{}) {
+		t.Errorf("the next reading asks with %+v", got)
 	}
 }

@@ -52,14 +52,10 @@ func (a *Agent) readName(ctx context.Context, l *lister) {
 		if failures++; failed == nil {
 			failures = 0
 		}
+		a.resolved(ctx, l, got, failed)
 		pause := wait(least, failures, 0)
-		if a.do(ctx, func() error {
-			if !l.gone {
-				l.status.Next = time.Now().Add(pause)
-				a.resolved(ctx, l, got, failed)
-			}
-			return nil
-		}) != nil || !a.pause(ctx, pause) {
+		a.in(ctx, func() { l.status.Next = time.Now().Add(pause) })
+		if !a.pause(ctx, pause) {
 			return
 		}
 	}
@@ -69,21 +65,15 @@ func (a *Agent) readName(ctx context.Context, l *lister) {
 // cannot be looked up any more, and for its time to live when the name has others. A family without
 // addresses counts as one that cannot be looked up.
 func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed error) {
-	l.status.Error = ""
-	if failed != nil {
-		a.listFailed(l, failed)
-	} else {
-		l.status.Read = time.Now()
-	}
-	live, err := a.leased(l)
+	live, err := a.leased(ctx, l)
 	if err != nil {
-		a.listFailed(l, err)
+		a.in(ctx, func() { a.listFailed(l, err) })
 		return
 	}
 	c := claim{set: l.Set.Name, origin: l.Name, exempt: true,
 		until: map[netip.Prefix]time.Time{}}
 	now := time.Now()
-	l.status.Skipped, l.status.Example = 0, ""
+	skipped, example := 0, ""
 	for i, answer := range got {
 		if answer == nil || len(answer.Addresses) == 0 {
 			continue
@@ -105,25 +95,34 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 				c.until[p] = was
 			}
 		}
-		if l.status.Skipped += answer.Left; answer.Left > 0 {
-			l.status.Example = fmt.Sprintf("%d addresses: %d are taken", answer.Left+
+		if skipped += answer.Left; answer.Left > 0 {
+			example = fmt.Sprintf("%d addresses: %d are taken", answer.Left+
 				len(answer.Addresses), len(answer.Addresses))
 		}
 	}
 	out, err := a.give(ctx, &c)
-	l.status.Refused = out.refused
-	if err != nil {
-		a.listFailed(l, err)
-		return
+	if err == nil {
+		live, err = a.leased(ctx, l)
 	}
-	if live, err = a.leased(l); err == nil {
+	a.in(ctx, func() {
+		l.status.Skipped, l.status.Example, l.status.Refused = skipped, example, out.refused
+		l.status.Error = ""
+		switch {
+		case err != nil:
+			a.listFailed(l, err)
+			return
+		case failed != nil:
+			a.listFailed(l, failed)
+		default:
+			l.read()
+		}
 		l.status.Entries = len(live)
-	}
-	if failed == nil && l.status.Entries == 0 {
-		l.status.Error = "the name has no address"
-	}
-	if out.added > 0 {
-		a.opts.Log("name %s: %d addresses, %d of them new", l.DNS, l.status.Entries, out.added)
+		if failed == nil && len(live) == 0 {
+			l.status.Error = "the name has no address"
+		}
+	})
+	if out.added > 0 && err == nil {
+		a.opts.Log("name %s: %d addresses, %d of them new", l.DNS, len(live), out.added)
 	}
 }
 

@@ -27,6 +27,7 @@ func TestAddressesOfNames(t *testing.T) {
 	if len(a.lists) != 2 || a.lists[1].DNS != "b.example" || a.lists[1].Name != "dns:b.example" {
 		t.Fatalf("%+v", a.lists)
 	}
+	loop(t, a)
 	const day = 24 * time.Hour
 	away := errors.New("server misbehaving")
 	for _, step := range []struct {

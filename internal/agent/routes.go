@@ -13,12 +13,18 @@ import (
 	"levee/internal/agent/notify"
 )
 
-// do runs fn in its turn in the loop, where all that the agent knows may be read and changed.
+// do runs fn in its turn in the loop, where all that the agent knows may be read and changed. It
+// does not where ctx ends before.
 func (a *Agent) do(ctx context.Context, fn func() error) error {
 	var err error
 	done := make(chan struct{})
 	select {
-	case a.ops <- func() { defer close(done); err = fn() }:
+	case a.ops <- func() {
+		defer close(done)
+		if err = ctx.Err(); err == nil {
+			err = fn()
+		}
+	}:
 		<-done
 		return err
 	case <-a.gone:

@@ -148,16 +148,13 @@ func (a *Agent) entries(ctx context.Context, q *EntryQuery) (*EntryPage, error) 
 		return out, nil
 	}
 	return out, a.do(ctx, func() error {
+		prefixes := make([]netip.Prefix, len(p.Entries))
 		for i, e := range p.Entries {
-			of, err := a.ledger.Entry(q.Set, e.Prefix)
-			if err != nil {
-				return err
-			}
-			for _, l := range of {
-				out.Entries[i].Origins = append(out.Entries[i].Origins, l.Origin)
-			}
+			prefixes[i] = e.Prefix
 		}
-		return nil
+		return a.ledger.Entries(q.Set, prefixes, func(i int, l ledger.Lease) {
+			out.Entries[i].Origins = append(out.Entries[i].Origins, l.Origin)
+		})
 	})
 }
 

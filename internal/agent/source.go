@@ -293,9 +293,18 @@ func (a *Agent) settled() {
 func (a *Agent) found(ctx context.Context, entries map[string][]dataplane.SetEntry,
 	now time.Time) (out []ledger.Lease) {
 	for set, some := range entries {
+		prefixes := make([]netip.Prefix, len(some))
+		for i, e := range some {
+			prefixes[i] = e.Prefix
+		}
+		known := make([]bool, len(some))
+		err := a.ledger.Entries(set, prefixes, func(i int, _ ledger.Lease) { known[i] = true })
+		if err != nil {
+			continue // whoever writes to the ledger says why
+		}
 		var fresh []dataplane.SetEntry
-		for _, e := range some {
-			if of, err := a.ledger.Entry(set, e.Prefix); err == nil && len(of) == 0 {
+		for i, e := range some {
+			if !known[i] {
 				fresh = append(fresh, e)
 			}
 		}

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -98,31 +99,38 @@ func (l *Ledger) update(do func(*bbolt.Tx) error) error {
 	return nil
 }
 
-// Of are the ends of an origin's leases in a set; zero: until withdrawn.
-func (l *Ledger) Of(set, origin string) (map[netip.Prefix]time.Time, error) {
-	out := map[netip.Prefix]time.Time{}
+// Of visits the leases of an origin in a set, in the order of their keys, from the one behind a
+// place on, nil for the first. After enough of the set it returns the place where to go on; nil at
+// its end.
+func (l *Ledger) Of(set, origin string, after []byte, visit func(Lease)) (next []byte, err error) {
 	s, known := l.names[sets][set]
 	o, also := l.names[origins][origin]
 	if !known || !also {
-		return out, nil
+		return nil, nil
 	}
 	start := binary.BigEndian.AppendUint16(nil, s)
-	err := l.db.View(func(tx *bbolt.Tx) error {
+	err = l.db.View(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(bucketLeases).Cursor()
-		for k, v := c.Seek(start); len(k) == keyBytes && string(k[:2]) == string(start); k,
-			v = c.Next() {
-			if binary.BigEndian.Uint16(k[entryBytes:]) != o {
+		k, v := c.Seek(append(start, after...))
+		for n := 0; len(k) == keyBytes && string(k[:2]) == string(start); k, v = c.Next() {
+			if bytes.Equal(k[2:], after) {
 				continue
 			}
-			lease, err := l.decode(k, v)
-			if err != nil {
-				return err
+			if n++; binary.BigEndian.Uint16(k[entryBytes:]) == o {
+				lease, err := l.decode(k, v)
+				if err != nil {
+					return err
+				}
+				visit(lease)
 			}
-			out[lease.Prefix] = lease.Until
+			if n == visited {
+				next = bytes.Clone(k[2:])
+				return nil
+			}
 		}
 		return nil
 	})
-	return out, err
+	return next, err
 }
 
 // Entries visits the leases of entries, in their order, with the number of the entry.

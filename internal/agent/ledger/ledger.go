@@ -331,12 +331,6 @@ func (l *Ledger) Each(visit func(Lease) bool) error {
 	})
 }
 
-// Entry are the leases of one entry.
-func (l *Ledger) Entry(set string, p netip.Prefix) (out []Lease, err error) {
-	err = l.Entries(set, []netip.Prefix{p}, func(_ int, of Lease) { out = append(out, of) })
-	return out, err
-}
-
 // swept is how many leases one transaction removes.
 const swept = 50_000
 

@@ -66,7 +66,9 @@ func TestLeasesOutliveAProcess(t *testing.T) {
 	if string(l.Position("ids")) != "7" || l.Position("other") != nil {
 		t.Error("the position is lost")
 	}
-	entry, err := l.Entry("abusers", lease(1, "", end).Prefix)
+	var entry []Lease
+	err = l.Entries("abusers", []netip.Prefix{lease(1, "", end).Prefix},
+		func(_ int, of Lease) { entry = append(entry, of) })
 	if err != nil || len(entry) != 2 || !entry[0].Until.Equal(later) {
 		t.Errorf("%v %v", entry, err)
 	}
