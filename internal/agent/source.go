@@ -117,7 +117,8 @@ func (a *Agent) open(s *source, before []*source) (err error) {
 // samePlace tells whether two sources read the same in the same way.
 func samePlace(a, b *policy.Source) bool {
 	return a.Input == b.Input && a.Path == b.Path && a.List == b.List && a.User == b.User &&
-		a.Password == b.Password && (a.Input != policy.FromJournal || a.Format == b.Format)
+		a.Password == b.Password && a.CA == b.CA &&
+		(a.Input != policy.FromJournal || a.Format == b.Format)
 }
 
 // positionName is what the ledger calls the position of a source: another path begins anew.

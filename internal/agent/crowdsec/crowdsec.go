@@ -17,11 +17,11 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"levee/internal/host/secret"
 	"levee/internal/lang/policy"
 )
 
@@ -29,7 +29,6 @@ import (
 const (
 	maxBytes     = 1 << 30
 	maxDecisions = 2 << 20
-	maxKey       = 4096
 )
 
 // Decision is one, as the API sends it.
@@ -58,43 +57,14 @@ func New(of *policy.CrowdSec, client *http.Client, agent string) *Client {
 	return &Client{of: of, agent: agent, http: client}
 }
 
-// Key reads the file of a key. Only its owner may change it, and nobody else than owner and group
-// may read it.
-func Key(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	switch mode := info.Mode(); {
-	case !mode.IsRegular():
-		return "", fmt.Errorf("%s is no regular file", path)
-	case mode.Perm()&0o027 != 0:
-		return "", fmt.Errorf("others may read or change the key in %s (%v): chmod 640 %s", path,
-			mode.Perm(), path)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxKey+1))
-	if err != nil {
-		return "", err
-	}
-	key := strings.TrimSpace(string(text))
-	if key == "" || len(text) > maxKey || strings.ContainsFunc(key, func(r rune) bool {
-		return r <= ' ' || r > '~'
-	}) {
-		return "", fmt.Errorf("%s holds no key: `cscli bouncers add levee` prints one", path)
-	}
-	return key, nil
-}
-
 // Stream asks for all decisions, or for what has changed since the last time.
 func (c *Client) Stream(ctx context.Context, all bool) (*Stream, error) {
-	key, err := Key(c.of.Key)
+	key, err := secret.Read(c.of.Key)
 	if err != nil {
 		return nil, err
+	}
+	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, fmt.Errorf("%s holds no key: `cscli bouncers add levee` prints one", c.of.Key)
 	}
 	// dedup: the API sends each decision, not only the longest of each address
 	url := fmt.Sprintf("%s/v1/decisions/stream?startup=%t&scopes=ip,range&dedup=false", c.of.URL,

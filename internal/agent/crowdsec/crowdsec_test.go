@@ -143,31 +143,23 @@ func TestAnAnswerThatIsNotWholeIsRefused(t *testing.T) {
 	}
 }
 
-func TestKeyFiles(t *testing.T) {
+func TestAFileWithoutAKey(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "key")
+	c := New(&policy.CrowdSec{URL: "http://127.0.0.1:1", Key: key}, http.DefaultClient, "levee/1")
 	for _, test := range []struct {
-		name, text string
-		mode       os.FileMode
-		want       string
-	}{
-		{"own", "abc123\n", 0o600, ""},
-		{"of a group", "abc123", 0o640, ""},
-		{"of all", "abc123", 0o644, "chmod 640"},
-		{"changed by a group", "abc123", 0o660, "chmod 640"},
-		{"empty", "\n", 0o600, "holds no key"},
-		{"two words", "a b", 0o600, "holds no key"},
-		{"long", strings.Repeat("a", maxKey+1), 0o600, "holds no key"},
-	} {
-		file := filepath.Join(t.TempDir(), "key")
-		if err := os.WriteFile(file, []byte(test.text), test.mode); err != nil {
+		text string
+		mode os.FileMode
+		want string
+	}{{"a b", 0o600, "holds no key"}, {"abc", 0o644, "chmod 600"}} {
+		if err := os.WriteFile(key, []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(file, test.mode); err != nil {
+		if err := os.Chmod(key, test.mode); err != nil {
 			t.Fatal(err)
 		}
-		key, err := Key(file)
-		if test.want == "" && (err != nil || key != "abc123") ||
-			test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
-			t.Errorf("%s: %q, %v", test.name, key, err)
+		if _, err := c.Stream(t.Context(), true); err == nil ||
+			!strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q: %v", test.text, err)
 		}
 	}
 }

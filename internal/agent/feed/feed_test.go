@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -309,4 +310,79 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestKeysGoToTheirServerAlone asks with a key and with a password, is redirected, and refused.
+func TestKeysGoToTheirServerAlone(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "key")
+	write := func(text string, mode os.FileMode) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(key, []byte(text), 0o600),
+			os.Chmod(key, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string // what the headers of requests held, and to whom they went
+	answer := func(name string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			user, password, _ := r.BasicAuth()
+			got = append(got, fmt.Sprintf("%s:%s%s%s", name, r.Header.Get("Auth-Key"), user,
+				password))
+			fmt.Fprintln(w, "192.0.2.1")
+		}
+	}
+	other := httptest.NewServer(answer("other"))
+	defer other.Close()
+	own := httptest.NewServer(nil)
+	defer own.Close()
+	list, refuse := answer("own"), false
+	own.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case refuse:
+			http.Error(w, "no", http.StatusForbidden)
+		case r.URL.Path == "/other":
+			list(httptest.NewRecorder(), r)
+			http.Redirect(w, r, other.URL, http.StatusFound)
+		case r.URL.Path == "/own":
+			http.Redirect(w, r, "/", http.StatusFound)
+		default:
+			list(w, r)
+		}
+	})
+	header := func(f *policy.Feed) { f.Header, f.Key = "Auth-Key", key }
+	basic := func(f *policy.Feed) { f.User, f.Key = "me", key }
+	for _, test := range []struct {
+		name, path, text string
+		mode             os.FileMode
+		how              func(*policy.Feed)
+		want, err        string
+	}{
+		{"a key", "/", "abc\n", 0o600, header, "[own:abc]", ""},
+		{"a redirect within", "/own", "abc\n", 0o600, header, "[own:abc]", ""},
+		{"a redirect away", "/other", "abc\n", 0o600, header, "[own:abc other:]", ""},
+		{"a password", "/", "s3cret\n", 0o600, basic, "[own:mes3cret]", ""},
+		{"a password away", "/other", "s3cret\n", 0o600, basic, "[own:mes3cret other:]", ""},
+		{"others may read it", "/", "abc", 0o604, header, "[]", "chmod 600"},
+		{"nothing in it", "/", "\n", 0o600, basic, "[]", "is no secret"},
+		{"refused", "/", "abc", 0o600, header, "[]", "refuses what " + key + " holds: 403"},
+	} {
+		write(test.text, test.mode)
+		got, refuse = nil, test.name == "refused"
+		f := New(of(func(f *policy.Feed) { f.URL = own.URL + test.path; test.how(f) }), 10,
+			"levee/1")
+		_, err := f.Fetch(t.Context(), State{})
+		f.Close()
+		if fmt.Sprint(got) != test.want || (err != nil) != (test.err != "") ||
+			err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s: %v, %v", test.name, got, err)
+		}
+	}
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	f := New(of(func(f *policy.Feed) { f.URL = own.URL; header(f) }), 10, "levee/1")
+	defer f.Close()
+	if _, err := f.Fetch(t.Context(), State{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without the file: %v", err)
+	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/host/secret"
 	"levee/internal/lang/policy"
 )
 
@@ -63,10 +64,16 @@ type Result struct {
 // Refused is a server's answer that is no list.
 type Refused struct {
 	Status string
+	Key    string        // the file with what it refuses; "": that is not why
 	Retry  time.Duration // that the server asks for; 0: none
 }
 
-func (r *Refused) Error() string { return "the server answers: " + r.Status }
+func (r *Refused) Error() string {
+	if r.Key != "" {
+		return fmt.Sprintf("the server refuses what %s holds: %s", r.Key, r.Status)
+	}
+	return "the server answers: " + r.Status
+}
 
 // errTooLarge is a list that has more bytes than it may.
 var errTooLarge = fmt.Errorf("the list has more than %d bytes", MaxBytes)
@@ -84,8 +91,40 @@ func New(of *policy.Feed, most int, agent string) *Fetcher {
 	f := &Fetcher{of: of, most: most, agent: agent}
 	if of.URL != "" {
 		f.client = Client(of.Cleartext, maxTime)
+		check := f.client.CheckRedirect
+		f.client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+			if from := via[0].URL; r.URL.Scheme != from.Scheme || r.URL.Host != from.Host {
+				r.Header.Del(f.header()) // the key is for one server
+			}
+			return check(r, via)
+		}
 	}
 	return f
+}
+
+// header is the one that holds a key or a password.
+func (f *Fetcher) header() string {
+	if f.of.Header != "" {
+		return f.of.Header
+	}
+	return "Authorization"
+}
+
+// identify puts what the feed asks of whoever reads it into a request.
+func (f *Fetcher) identify(r *http.Request) error {
+	if f.of.Key == "" {
+		return nil
+	}
+	key, err := secret.Read(f.of.Key)
+	if err != nil {
+		return err
+	}
+	if f.of.User != "" {
+		r.SetBasicAuth(f.of.User, key)
+	} else {
+		r.Header.Set(f.of.Header, key)
+	}
+	return nil
 }
 
 // Client is an HTTP client that follows a few redirects, none to where the policy does not let the
@@ -138,6 +177,9 @@ func (f *Fetcher) Fetch(ctx context.Context, last State) (*Result, error) {
 	if last.Modified != "" {
 		req.Header.Set("If-Modified-Since", last.Modified)
 	}
+	if err := f.identify(req); err != nil {
+		return nil, err
+	}
 	res, err := f.client.Do(req)
 	if err != nil {
 		return nil, err
@@ -147,7 +189,11 @@ func (f *Fetcher) Fetch(ctx context.Context, last State) (*Result, error) {
 	case res.StatusCode == http.StatusNotModified && last != State{}:
 		return &Result{State: last, Unchanged: true}, nil
 	case res.StatusCode != http.StatusOK:
-		return nil, &Refused{res.Status, retryAfter(res.Header.Get("Retry-After"))}
+		out := &Refused{Status: res.Status, Retry: retryAfter(res.Header.Get("Retry-After"))}
+		if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
+			out.Key = f.of.Key
+		}
+		return nil, out
 	}
 	out, err := f.read(res.Body)
 	if err != nil {

@@ -3,6 +3,8 @@ package inlet
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"levee/internal/agent/follow"
+	"levee/internal/host/secret"
 	"levee/internal/lang/policy"
 )
 
@@ -23,7 +26,6 @@ const (
 	redisPause = 100 * time.Millisecond
 	redisDelay = 30 * time.Second // the longest between two attempts to reach the server
 	maxRange   = 10_000           // elements that are asked for together
-	maxSecret  = 4096             // bytes of a password
 )
 
 // redis reads a list of Redis'. It takes the whole list away under another name (RENAMENX), in one
@@ -108,13 +110,35 @@ func (r *redis) run() {
 	}
 }
 
-// connect reaches the server.
-func (r *redis) connect() (*respConn, error) {
-	network := "tcp"
-	if filepath.IsAbs(r.source.Path) {
-		network = "unix"
+// dial reaches the server. Over TLS it has to have a certificate for the name or the address by
+// which the policy calls it.
+func (r *redis) dial() (net.Conn, error) {
+	d := &net.Dialer{Timeout: redisWait}
+	address, encrypted := strings.CutPrefix(r.source.Path, policy.TLSRedis)
+	if !encrypted {
+		network := "tcp"
+		if filepath.IsAbs(address) {
+			network = "unix"
+		}
+		return d.Dial(network, address)
 	}
-	conn, err := net.DialTimeout(network, r.source.Path, redisWait)
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if r.source.CA != "" { // read each time: it may be renewed
+		text, err := os.ReadFile(r.source.CA)
+		if err != nil {
+			return nil, fmt.Errorf("read certificates: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%s holds no certificate (PEM)", r.source.CA)
+		}
+	}
+	return tls.DialWithDialer(d, "tcp", address, config)
+}
+
+// connect reaches the server, and says who asks.
+func (r *redis) connect() (*respConn, error) {
+	conn, err := r.dial()
 	if err != nil {
 		return nil, err
 	}
@@ -122,11 +146,11 @@ func (r *redis) connect() (*respConn, error) {
 	if r.source.Password == "" {
 		return c, nil
 	}
-	secret, err := readSecret(r.source.Password)
+	password, err := secret.Read(r.source.Password)
 	if err == nil {
-		args := []string{"AUTH", secret}
+		args := []string{"AUTH", password}
 		if r.source.User != "" {
-			args = []string{"AUTH", r.source.User, secret}
+			args = []string{"AUTH", r.source.User, password}
 		}
 		_, err = c.do(args...)
 	}
@@ -135,19 +159,6 @@ func (r *redis) connect() (*respConn, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-// readSecret is the first line of a file.
-func readSecret(path string) (string, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("read the password: %w", err)
-	}
-	line, _, _ := bytes.Cut(b, []byte("\n"))
-	if line = bytes.TrimRight(line, "\r"); len(line) == 0 || len(line) > maxSecret {
-		return "", fmt.Errorf("read the password: the first line of %s has none", path)
-	}
-	return string(line), nil
 }
 
 // session reads from one connection until it fails; reached says that the server had answered.

@@ -2,7 +2,15 @@ package inlet
 
 import (
 	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"io"
+	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -34,11 +42,15 @@ func serve(t *testing.T, path string) *server {
 
 func (s *server) listen(t *testing.T, path string) {
 	t.Helper()
-	var err error
-	if s.l, err = net.Listen("unix", path); err != nil {
+	l, err := net.Listen("unix", path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	l := s.l
+	s.serve(t, l)
+}
+
+func (s *server) serve(t *testing.T, l net.Listener) {
+	s.l = l
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -259,11 +271,104 @@ func TestPasswordsOfRedis(t *testing.T) {
 	}
 	await(t, in, &got, says("no such file"))
 	os.WriteFile(dir+"/p", []byte("\n"), 0o600)
-	await(t, in, &got, says("has none"))
+	await(t, in, &got, says("is no secret"))
 	os.WriteFile(dir+"/p", []byte("wrong\n"), 0o600)
 	await(t, in, &got, says("WRONGPASS"))
 	os.WriteFile(dir+"/p", []byte("s3cret\nmore\n"), 0o600)
 	await(t, in, &got, func() bool { return len(got) == 1 && s.left() == 0 })
+}
+
+// certificate is one for names and addresses, which vouches for itself, and its PEM.
+func certificate(t *testing.T, names ...string) (tls.Certificate, []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true}
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			of.IPAddresses = append(of.IPAddresses, ip)
+		} else {
+			of.DNSNames = append(of.DNSNames, name)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, of, of, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// plain answers as Redis without TLS does to a handshake.
+func plain(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		fmt.Fprint(c, "-ERR Protocol error\r\n")
+		io.Copy(io.Discard, c)
+		c.Close()
+	}
+}
+
+// TestRedisOverTLS: only a server with a certificate of its name, from whom the policy says, is
+// told the password.
+func TestRedisOverTLS(t *testing.T) {
+	own, ownPEM := certificate(t, "127.0.0.1")
+	foreign, foreignPEM := certificate(t, "redis.example")
+	for _, test := range []struct {
+		name string
+		of   *tls.Certificate // of the server; nil: it has no TLS
+		ca   []byte
+		want string // of the error
+	}{
+		{"right", &own, ownPEM, ""},
+		{"nobody vouches", &own, foreignPEM, "unknown authority"},
+		{"the machine does not", &own, nil, "unknown authority"},
+		{"another name", &foreign, foreignPEM, "certificate"},
+		{"no TLS", nil, ownPEM, "tls"},
+		{"no certificate", &own, []byte("none"), "holds no certificate"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close() })
+			s := &server{lists: map[string][]string{}, conns: map[net.Conn]bool{}, secret: "s3cret"}
+			how := `redis "rediss://` + l.Addr().String() + `" list "k" password "DIR/p"`
+			if test.of != nil {
+				s.serve(t, tls.NewListener(l,
+					&tls.Config{Certificates: []tls.Certificate{*test.of}}))
+			} else {
+				go plain(l)
+			}
+			if test.ca != nil {
+				how += ` ca "DIR/ca"`
+			}
+			for name, text := range map[string][]byte{"p": []byte("s3cret"), "ca": test.ca} {
+				if err := os.WriteFile(dir+"/"+name, text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			in := open(t, source(t, dir, how), Options{})
+			defer in.Close()
+			s.push("x")
+			var got []string
+			await(t, in, &got, func() bool {
+				_, err := in.Poll(1, func([]byte) {})
+				if test.want == "" {
+					return len(got) == 1 && s.left() == 0
+				}
+				return err != nil && strings.Contains(err.Error(), test.want)
+			})
+		})
+	}
 }
 
 // TestARealRedis is the same with the real one, where it is installed.

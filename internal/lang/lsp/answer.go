@@ -172,7 +172,7 @@ func (d *document) complete(at position) []item {
 		return words(append(syntax.PacketWords(), "packet", "set")...)
 	case "source":
 		return append(words(append(append(eventFields(), syntax.SourceWords()...), "feed",
-			"crowdsec", "url", "key", "cleartext", "every", "change", "shortest",
+			"crowdsec", "url", "header", "key", "cleartext", "every", "change", "shortest",
 			"column")...), d.sets()...)
 	case "detect":
 		return append(words("to", "above", "observe", "propose", "enforce", "collateral", "keep",

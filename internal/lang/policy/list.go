@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,9 @@ type List struct {
 type Feed struct {
 	Path      string // of a file, absolute; else URL
 	URL       string
+	Header    string  // in which the key is sent; "": none is
+	User      string  // whose password is sent; "": none is
+	Key       string  // path of the file that holds the key or the password, absolute
 	Cleartext bool    // http is good enough
 	Change    float64 // which part of the list may be new, or gone, without being asked for
 	Shortest4 int     // lengths of prefixes
@@ -124,6 +128,7 @@ func (r *resolver) feed(s *syntax.List) *Feed {
 	} else {
 		out.URL = r.url(s, "https://www.spamhaus.org/drop/drop_v4.json")
 	}
+	r.feedKey(s, out)
 	if s.Change != nil {
 		digits, percent := strings.CutSuffix(s.Change.Text, "%")
 		n, err := strconv.ParseUint(digits, 10, 32)
@@ -161,6 +166,39 @@ func (r *resolver) feed(s *syntax.List) *Feed {
 		out.Column = int(n)
 	}
 	return out
+}
+
+// headerName is what a header of HTTP may be called (RFC 9110, without rare signs).
+var headerName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// feedKey checks what a feed asks of whoever reads it.
+func (r *resolver) feedKey(s *syntax.List, out *Feed) {
+	if s.Key == nil {
+		return
+	}
+	out.Key = r.wholePath(*s.Key)
+	if s.Header != nil {
+		if out.Header = strings.Clone(s.Header.Text); !headerName.MatchString(out.Header) {
+			r.c.Errorf(s.Header.Pos, "write: header \"Auth-Key\", as the feed calls it.",
+				"%q is no name of a header", short(s.Header.Text))
+		}
+	}
+	if s.User != nil {
+		out.User = strings.Clone(s.User.Text)
+		if out.User == "" || strings.ContainsFunc(out.User, func(c rune) bool {
+			return c < ' ' || c == 0x7f || c == ':'
+		}) {
+			r.c.Errorf(s.User.Pos, "it has no colon, and no control characters.",
+				"%q is no name of a user", short(s.User.Text))
+		}
+	}
+	switch {
+	case s.Path != nil:
+		r.c.Errorf(s.Key.Pos, "leave it out.", "a file asks for no key or password")
+	case s.Cleartext != nil:
+		r.c.Errorf(s.Cleartext.Pos, "use https.", "anybody on the way could read the key or the "+
+			"password")
+	}
 }
 
 // wholePath checks a path that the agent opens.

@@ -21,10 +21,11 @@ type Source struct {
 	Name     string // the origin of its entries
 	Format   Format
 	Input    Input
-	Path     string // of the file or socket, absolute; the address of Redis; the unit
+	Path     string // of the file or socket, absolute; the unit; the address of Redis
 	List     string // the key of Redis' list
 	User     string // of Redis
 	Password string // the path of the file that has it
+	CA       string // the path of the certificates that vouch for Redis; "": the machine's
 	Where    []Condition
 	Patterns []string      // of Lines, those of logline
 	Programs []string      // that write the lines, besides what Where says; none: all
@@ -148,10 +149,7 @@ func (r *resolver) sourcePlace(s *syntax.Source, out *Source) {
 			r.c.Errorf(s.Path.Pos, "", "the path of a socket has at most %d bytes", maxSocketPath)
 		}
 	case FromRedis:
-		if _, _, err := net.SplitHostPort(s.Path.Text); err != nil && !filepath.IsAbs(s.Path.Text) {
-			r.c.Errorf(s.Path.Pos, `write: redis "127.0.0.1:6379", or the path of a socket.`,
-				"%q is no address with a port, and no path", short(s.Path.Text))
-		}
+		r.redisPlace(s, out)
 		if out.List = strings.Clone(s.List.Text); out.List == "" {
 			r.c.Errorf(s.List.Pos, `write: list "suricata".`, "the key is empty")
 		}
@@ -165,6 +163,9 @@ func (r *resolver) sourcePlace(s *syntax.Source, out *Source) {
 			absolute(*s.Password, `password "/etc/levee/redis.password"`)
 			out.Password = strings.Clone(s.Password.Text)
 		}
+		if s.CA != nil {
+			absolute(*s.CA, `ca "/etc/levee/redis-ca.pem"`)
+		}
 	case FromJournal:
 		if out.Format == EVE {
 			r.c.Errorf(s.Input.Pos, "write: lines journal, or json journal.",
@@ -174,6 +175,31 @@ func (r *resolver) sourcePlace(s *syntax.Source, out *Source) {
 			r.c.Errorf(s.Path.Pos, `write: journal "ssh.service".`, "%q is no unit of systemd",
 				short(s.Path.Text))
 		}
+	}
+}
+
+// TLSRedis is before the address of a Redis that is reached over TLS.
+const TLSRedis = "rediss://"
+
+// redisPlace checks where Redis is, and by what it is known.
+func (r *resolver) redisPlace(s *syntax.Source, out *Source) {
+	address, encrypted := strings.CutPrefix(s.Path.Text, TLSRedis)
+	host, _, err := net.SplitHostPort(address)
+	switch {
+	case encrypted && (err != nil || host == "" || strings.ContainsAny(address, "/@?#")):
+		r.c.Errorf(s.Path.Pos, `write: redis "rediss://redis.example:6379"; a user and a password `+
+			"stand behind the list.", "%q is not rediss://, a host and a port",
+			short(s.Path.Text))
+	case !encrypted && err != nil && !filepath.IsAbs(address):
+		r.c.Errorf(s.Path.Pos, `write: redis "127.0.0.1:6379", or the path of a socket, or `+
+			`"rediss://redis.example:6379" for TLS.`,
+			"%q is no address with a port, and no path", short(s.Path.Text))
+	case !encrypted && s.CA != nil:
+		r.c.Errorf(s.CA.Pos, "write rediss:// before the address, or leave it out.",
+			"without TLS there is no certificate")
+	}
+	if s.CA != nil {
+		out.CA = strings.Clone(s.CA.Text)
 	}
 }
 

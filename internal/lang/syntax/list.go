@@ -8,7 +8,9 @@ type List struct {
 	CrowdSec  bool
 	Path      *Word // of a file; else URL
 	URL       *Word
-	Key       *Word // CrowdSec: the path of the file that holds the key
+	Header    *Word // Feed: in which Key is sent
+	User      *Word // Feed: whose password Key is
+	Key       *Word // the path of the file that holds the key or the password
 	Cleartext *Word
 	Every     *Word
 	Change    *Word       // Feed: percent
@@ -21,12 +23,14 @@ type List struct {
 }
 
 // listWords are the words that options of lists, and what follows them, begin with.
-const listWords = "key cleartext every change shortest where add"
+const listWords = "header user key password cleartext every change shortest where add"
 
 const (
 	feedForm = `write: source "drop" feed url "https://..." every 1h add to abusers lease 3h.`
 	csForm   = `write: source "crowdsec" crowdsec url "http://127.0.0.1:8080" ` +
 		`key "/etc/levee/crowdsec.key" add to abusers.`
+	headerForm = `write: header "Auth-Key" key "/etc/levee/feed.key".`
+	userForm   = `write: user "me" password "/etc/levee/feed.password".`
 )
 
 // listStmt parses what stands behind the name of a source that is a list.
@@ -53,7 +57,11 @@ func (p *parser) listStmt(base stmt, name Word) (Stmt, bool) {
 			hint = csForm
 		}
 		if p.tok.kind == tWord && oneOf(listWords, p.tok.text) {
-			hint = "the order is: cleartext, every, change, shortest; each stands once."
+			hint = "the order is: header or user, cleartext, every, change, shortest; each " +
+				"stands once."
+			if p.is("key") {
+				hint = headerForm
+			}
 			if l.CrowdSec {
 				hint = "the order is: key, cleartext, every; each stands once."
 			}
@@ -102,6 +110,9 @@ func (p *parser) listOptions(l *List) bool {
 			return false
 		}
 	}
+	if !l.CrowdSec && !p.listKey(l) {
+		return false
+	}
 	if p.is("cleartext") {
 		w := p.word()
 		l.Cleartext = &w
@@ -131,6 +142,30 @@ func (p *parser) listOptions(l *List) bool {
 		p.advance()
 	}
 	return true
+}
+
+// listKey parses what a feed asks of whoever reads it.
+func (p *parser) listKey(l *List) bool {
+	form, what, next := headerForm, "the name of a header", "key"
+	into := &l.Header
+	switch {
+	case p.accept("header"):
+	case p.accept("user"):
+		form, what, next, into = userForm, "the name of a user", "password", &l.User
+	default:
+		return true
+	}
+	w, ok := p.text(what)
+	if !ok {
+		return false
+	}
+	*into = &w
+	if !p.accept(next) {
+		return p.fail(form, "expected %q and the path of the file that holds it", next)
+	}
+	path, ok := p.text("the path of the file with the " + next)
+	l.Key = &path
+	return ok
 }
 
 // listWord parses the value of an option.
@@ -186,7 +221,13 @@ func (p *printer) list(l *List) {
 	}
 	option("file", l.Path, true)
 	option("url", l.URL, true)
-	option("key", l.Key, true)
+	option("header", l.Header, true)
+	option("user", l.User, true)
+	if l.User != nil {
+		option("password", l.Key, true)
+	} else {
+		option("key", l.Key, true)
+	}
 	if l.Cleartext != nil {
 		p.words("cleartext")
 	}

@@ -13,6 +13,7 @@ type Source struct {
 	List     *Word
 	User     *Word
 	Password *Word // a file
+	CA       *Word // a file
 	Where    []Condition
 	Match    *Value // names, and patterns with their quotes
 	After    *Word
@@ -35,7 +36,7 @@ const sourceForm = `write: source "ids" eve file "/var/log/suricata/eve.json" ` 
 const (
 	sourceFormats = "eve json lines"
 	sourceInputs  = "file unix_stream unix_dgram redis journal"
-	sourceParts   = "list user password where and not match after within add to lease"
+	sourceParts   = "list user password ca where and not match after within add to lease"
 )
 
 // SourceWords are the words of a source.
@@ -146,7 +147,8 @@ func (p *parser) sourceInput(s *Source) (ok bool) {
 			word string
 			what string
 		}{{&s.List, "", "the key of a list"}, {&s.User, "user", "the name of a user"},
-			{&s.Password, "password", "the path of a file with the password"}} {
+			{&s.Password, "password", "the path of a file with the password"},
+			{&s.CA, "ca", "the path of a file with certificates"}} {
 			if part.word != "" && !p.accept(part.word) {
 				continue
 			}
@@ -334,7 +336,7 @@ func (p *printer) source(s *Source) {
 	for _, part := range []struct {
 		word string
 		of   *Word
-	}{{"list", s.List}, {"user", s.User}, {"password", s.Password}} {
+	}{{"list", s.List}, {"user", s.User}, {"password", s.Password}, {"ca", s.CA}} {
 		if part.of != nil {
 			p.words(part.word, quoted(*part.of))
 		}
