@@ -50,6 +50,7 @@ const (
 	mostPorts  = 8                      // of a cookie
 	eachRound  = 4
 	first      = 0.8  // share of a flood with which the first rules go into force
+	looked     = 4000 // packets of each sample that a search looks at
 	least      = 0.5  // share of what is too much that rules have to drop
 	leastRule  = 0.1  // share of what those before leave of it that each of them has to,
 	leastRate  = 750  // with so many packets a second

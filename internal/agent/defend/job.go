@@ -147,7 +147,7 @@ func (j *job) run(ctx context.Context) result {
 			"rules cost is uncertain", j.good.Len()))
 	}
 	limits := signature.Limits{Collateral: j.allowance(), Rules: eachRound, Policy: with,
-		Label: "flood", Least: leastPart}
+		Label: "flood", Least: leastPart, Searched: looked}
 	if j.round == 1 { // what these leave the next search finds, while they drop
 		limits.Enough = first
 	}

@@ -9,12 +9,14 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Limits say what a proposal may be. The zero value allows no collateral.
+// Limits say what a proposal may be. The zero value allows no collateral. Rules are measured on all
+// packets of the samples, however many the search looks at.
 type Limits struct {
 	// Collateral is the share of the good packets that all rules together may drop.
 	Collateral float64
 	Least      float64 // share of the flood that each rule has to drop; 0: 1/20
 	Enough     float64 // share of the flood with which no further rule is searched; 0: all
+	Searched   int     // packets of each sample that the search looks at; 0: 20,000
 	Rules      int     // at most; 0: 8
 	Terms      int     // of a rule, at most; 0: 8
 	// Policy is the one in force; nil is one that passes everything. What it protects, passes as
@@ -78,7 +80,7 @@ func (j *Judged) Highest() float64 { return highest(j.Dropped, j.Packets) }
 // few is how many packets a rule drops at least, where there are as many.
 const few = 3
 
-// searched is how many packets of each sample the search looks at. The rules are measured on all.
+// searched is how many packets of each sample the search looks at by default.
 const searched = 20_000
 
 // Propose finds rules for a flood. good may be nil or empty: then the rules are narrow, and the
@@ -104,6 +106,9 @@ func Propose(flood, good *Sample, l Limits) (*Proposal, error) {
 func (l *Limits) fill() {
 	if l.Least <= 0 {
 		l.Least = fewest
+	}
+	if l.Searched <= 0 {
+		l.Searched = searched
 	}
 	if l.Enough <= 0 {
 		l.Enough = 1
@@ -163,8 +168,8 @@ func newWork(flood, good *Sample, l Limits) (*work, error) {
 			w.targets = append(w.targets, n)
 		}
 	})
-	w.views[0] = newView(flood, spread(w.targets, searched))
-	w.views[1] = newView(good, spread(good.all(), searched))
+	w.views[0] = newView(flood, spread(w.targets, w.Searched))
+	w.views[1] = newView(good, spread(good.all(), w.Searched))
 	return w, nil
 }
 
