@@ -53,6 +53,7 @@ func TestUnitsAreUnderstoodAndHardened(t *testing.T) {
 	for from, to := range map[string]string{
 		"levee@.service": "levee@lv0.service", "levee-save.service": "", "levee-save.timer": "",
 		"run-levee-bpf.mount": "", "levee-trap.service": "", "levee-agent.service": "",
+		"agent-outgoing.conf": "levee-agent.service.d/outgoing.conf",
 	} {
 		text, err := os.ReadFile(systemdUnits + from)
 		if err != nil {
@@ -63,6 +64,9 @@ func TestUnitsAreUnderstoodAndHardened(t *testing.T) {
 		}
 		there := strings.ReplaceAll(string(text), "/usr/sbin/levee", program)
 		there = strings.ReplaceAll(there, "Documentation=man:levee(8)\n", "") // not installed here
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, to)), 0o755); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(filepath.Join(dir, to), []byte(there), 0o644); err != nil {
 			t.Fatal(err)
 		}
