@@ -56,21 +56,6 @@ struct {
 	__type(value, struct cookie_memory);
 } cookies SEC(".maps");
 
-struct ipv4 {
-	__u8 version_ihl, tos;
-	__be16 tot_len, id, frag_off;
-	__u8 ttl, proto;
-	__be16 check;
-	__be32 src, dst;
-};
-
-struct ipv6 {
-	__be32 flow;
-	__be16 len;
-	__u8 next, hops;
-	__be64 src_hi, src_lo, dst_hi, dst_lo;
-} __attribute__((packed));
-
 struct tcp {
 	__be16 src_port, dst_port;
 	__be32 seq, ack;

@@ -58,6 +58,14 @@ struct flows {
 	struct flow places[FLOW_BUCKETS][FLOW_BUCKET];
 };
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flows);
+} flows SEC(".maps");
+
 static __always_inline __u64 flow_piece(const struct flow_head *h, __u64 sum, int i, __u32 piece)
 {
 	return sum + h->factors[i] * piece;

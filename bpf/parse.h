@@ -227,15 +227,31 @@ static __always_inline __u16 note(__u32 at, __u32 bytes, __u32 more)
 	return more ? (bytes & ~7) | FIRST : 0;
 }
 
+struct ipv4 {
+	__u8 version_ihl, tos;
+	__be16 tot_len, id, frag_off;
+	__u8 ttl, proto;
+	__be16 check;
+	__be32 src, dst;
+};
+
+struct ipv6 {
+	__be32 flow;
+	__be16 len;
+	__u8 next, hops;
+	__be64 src_hi, src_lo, dst_hi, dst_lo;
+} __attribute__((packed));
+
+// An extension header; the latter two are of a fragment's.
+struct extension {
+	__u8 next, len;
+	__be16 frag;
+	__be32 id;
+};
+
 static __always_inline int parse_ipv4(const struct frame *f, struct key *k, __u32 off, int hook)
 {
-	struct {
-		__u8 version_ihl, tos;
-		__be16 tot_len, id, frag_off;
-		__u8 ttl, proto;
-		__be16 check;
-		__be32 src, dst;
-	} ip;
+	struct ipv4 ip;
 	__u32 rest = f->len - off;
 
 	if (rest < sizeof(ip) || pull(f, off, &ip, sizeof(ip), hook))
@@ -283,17 +299,8 @@ static __always_inline int is_ext(__u8 nh)
 
 static __always_inline int parse_ipv6(const struct frame *f, struct key *k, __u32 off, int hook)
 {
-	struct {
-		__be32 flow;
-		__be16 len;
-		__u8 next, hops;
-		__be64 src_hi, src_lo, dst_hi, dst_lo;
-	} __attribute__((packed)) ip;
-	struct {
-		__u8 next, len;
-		__be16 frag;
-		__be32 id;
-	} ext;
+	struct ipv6 ip;
+	struct extension ext;
 	__u32 rest = f->len - off;
 
 	if (rest < sizeof(ip) || pull(f, off, &ip, sizeof(ip), hook))

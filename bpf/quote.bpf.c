@@ -5,14 +5,6 @@
 // read: an error is as easily forged as any packet (RFC 5927).
 #include "flow.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct flows);
-} flows SEC(".maps");
-
 // What stands in front of the quoted packet: type, code, checksum, and four bytes more.
 #define ICMP_HEADER 8
 // Of its transport header RFC 792 promises so much: the ports, or the identifier of an echo.
@@ -65,13 +57,7 @@ static __always_inline int look_up(const struct frame *f, struct key *k, __u32 o
 // from which the quoted packet has to be: errors go to whom they tell of.
 static __always_inline int quote4(const struct frame *f, __u32 off, __u32 left, __u32 dst, int hook)
 {
-	struct {
-		__u8 version_ihl, tos;
-		__be16 tot_len, id, frag_off;
-		__u8 ttl, proto;
-		__be16 check;
-		__be32 src, dst;
-	} ip;
+	struct ipv4 ip;
 	struct key k = {};
 
 	if (left < ICMP_HEADER + sizeof(ip) || pull(f, off + ICMP_HEADER, &ip, sizeof(ip), hook))
@@ -92,17 +78,8 @@ static __always_inline int quote4(const struct frame *f, __u32 off, __u32 left, 
 static __always_inline int quote6(const struct frame *f, __u32 off, __u32 left, __u64 dst_hi,
 				  __u64 dst_lo, int hook)
 {
-	struct {
-		__be32 flow;
-		__be16 len;
-		__u8 next, hops;
-		__be64 src_hi, src_lo, dst_hi, dst_lo;
-	} __attribute__((packed)) ip;
-	struct {
-		__u8 next, len;
-		__be16 frag;
-		__be32 id;
-	} ext;
+	struct ipv6 ip;
+	struct extension ext;
 	struct key k = {};
 
 	if (left < ICMP_HEADER + sizeof(ip) || pull(f, off + ICMP_HEADER, &ip, sizeof(ip), hook))

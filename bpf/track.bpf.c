@@ -5,14 +5,6 @@
 #include "answer.h"
 #include "flow.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct flows);
-} flows SEC(".maps");
-
 #define TCX_NEXT -1
 #define FIN 0x01
 #define SYN 0x02

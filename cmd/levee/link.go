@@ -53,5 +53,14 @@ func (e *env) forLink(pr *parsed, link packet.Link, where string) error {
 	return nil
 }
 
+// linkFor is the link layer of an interface that is to have a policy: see forLink.
+func (e *env) linkFor(pr *parsed, dev string) (packet.Link, error) {
+	link, err := e.link(dev)
+	if err != nil {
+		return link, err
+	}
+	return link, e.forLink(pr, link, "packets of "+dev)
+}
+
 // withoutEthernet is where packets are without an Ethernet header by --link.
 const withoutEthernet = "packets of --link l3"

@@ -31,11 +31,7 @@ type shadowReport struct {
 // upShadow has a policy judge packets beside the one in force.
 func (e *env) upShadow(pr *parsed, devs []string, o dataplane.UpOptions, f *upFlags) error {
 	for _, dev := range devs {
-		link, err := e.link(dev)
-		if err != nil {
-			return err
-		}
-		if err := e.forLink(pr, link, "packets of "+dev); err != nil {
+		if _, err := e.linkFor(pr, dev); err != nil {
 			return err
 		}
 	}

@@ -188,11 +188,8 @@ func (e *env) allowed(pr *parsed, devs []string, force bool, opts *dataplane.UpO
 	p := pr.policy
 	useFallbacks, plain := true, true
 	for _, dev := range devs {
-		link, err := e.link(dev)
+		link, err := e.linkFor(pr, dev)
 		if err != nil {
-			return err
-		}
-		if err := e.forLink(pr, link, "packets of "+dev); err != nil {
 			return err
 		}
 		var sessions []session.Session

@@ -96,12 +96,7 @@ func (f *follower) follow(ctx context.Context) error {
 	f.looked = time.Now()
 	var next *captureHook
 	same := false
-	err := transact(ctx, func(s *store) error {
-		a, err := s.find(f.dev)
-		if err != nil {
-			return err
-		}
-		defer a.Close()
+	err := transactOn(ctx, f.dev, func(s *store, a *attachment) error {
 		g := a.current()
 		behind := g
 		if sh := a.shadow(); sh != nil {

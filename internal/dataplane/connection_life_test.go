@@ -14,7 +14,6 @@ import (
 	"levee/internal/filter/flow"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
-	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
 
@@ -35,25 +34,12 @@ type connections struct {
 
 func newConnections(t testing.TB) *connections {
 	t.Helper()
-	needRoot(t)
-	p, ds := policy.Parse("test.levee", []byte("pass established\ndefault drop\n"), nil)
-	if ds.HasErrors() {
-		t.Fatal(ds.Err())
-	}
 	now, hz, err := kernel.Jiffies()
 	if err != nil {
 		t.Fatal(err)
 	}
-	prog, err := codegen.Compile(p, codegen.Target{CPUs: runtime.NumCPU(), Trace: true, Clock: true,
-		HZ: hz})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := NewRunner(prog)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close() })
+	r, _ := runnerOf(t, "pass established\ndefault drop\n", codegen.Target{CPUs: runtime.NumCPU(),
+		Trace: true, Clock: true, HZ: hz})
 	c := &connections{t, r, now, hz}
 	c.pass(0)
 	return c

@@ -230,16 +230,7 @@ func BenchmarkConnection(b *testing.B) {
 			for i := range frames {
 				frames[i] = segment(c.first+uint32(uint64(i)*7919%many), false)
 			}
-			trace, err := NewTrace(frames)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer trace.Close()
-			run, err := r.OnTrace(trace)
-			if err != nil {
-				b.Fatal(err)
-			}
-			reportRounds(b, run)
+			benchFrames(b, r, frames)
 		})
 	}
 }

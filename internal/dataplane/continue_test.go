@@ -53,12 +53,7 @@ func bringCells(t *testing.T, file string, confirm time.Duration, cells ...cell)
 // onCell runs fn with a pinned map of the generation in force, nil if it has none of that name.
 func onCell(t *testing.T, name string, fn func(*ebpf.Map) error) {
 	t.Helper()
-	err := transact(t.Context(), func(s *store) error {
-		a, err := s.find("lv0")
-		if err != nil {
-			return err
-		}
-		defer a.Close()
+	err := transactOn(t.Context(), "lv0", func(s *store, a *attachment) error {
 		m, err := s.openPinned(a.key, a.current().Generation, name)
 		if err != nil {
 			return err
@@ -232,16 +227,7 @@ func TestGenerationsOfAnEarlierLeveeGoOn(t *testing.T) {
 	n := newTestNet(t)
 	forget := func() {
 		t.Helper()
-		err := transact(t.Context(), func(s *store) error {
-			keys, err := s.keys()
-			if err != nil {
-				return err
-			}
-			a, err := s.open(keys[0])
-			if err != nil {
-				return err
-			}
-			defer a.Close()
+		asItIs(t, func(s *store, a *attachment) error {
 			for number := range a.gens {
 				file := s.describe(a.key, number)
 				var d map[string]json.RawMessage
@@ -261,9 +247,6 @@ func TestGenerationsOfAnEarlierLeveeGoOn(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 	up := func(max int, trial time.Duration) {
 		t.Helper()

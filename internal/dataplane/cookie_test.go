@@ -13,7 +13,6 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
 	"levee/internal/lang/action"
-	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
 
@@ -27,22 +26,9 @@ type answering struct {
 
 func newAnswering(t testing.TB, above string, target codegen.Target) *answering {
 	t.Helper()
-	needRoot(t)
-	p, ds := policy.Parse("test.levee", []byte("cookie tcp port 443"+above+
-		"\ncookie tcp port 444\npass tcp\ndefault drop\n"), nil)
-	if ds.HasErrors() {
-		t.Fatal(ds.Err())
-	}
 	target.Trace, target.Clock, target.HZ = true, true, testHZ
-	prog, err := codegen.Compile(p, target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := NewRunner(prog)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close() })
+	r, p := runnerOf(t, "cookie tcp port 443"+above+"\ncookie tcp port 444\npass tcp\n"+
+		"default drop\n", target)
 	a := &answering{r, t, p.RuleSlot(0), 1 << 33}
 	a.pass(0)
 	return a

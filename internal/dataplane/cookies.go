@@ -61,28 +61,13 @@ type CookieState struct {
 
 // tellCookies reads the memory of cookies, nil if the policy has none.
 func (s *store) tellCookies(a *attachment) (*CookieState, error) {
-	g := a.current()
-	name, ok := codegen.MapOf(g.Maps, codegen.Cookies)
-	if !ok {
-		return nil, nil
-	}
-	clock, err := s.jiffies()
-	if err != nil {
-		return nil, err
-	}
-	m, err := s.openPinned(a.key, g.Generation, name)
-	if err != nil || m == nil {
-		return nil, err
-	}
-	defer m.Close()
-	state := &CookieState{Answering: []string{}}
-	err = s.withMemory(m, func(memory []byte) {
-		state.Stats = cookie.Read(memory, clock.Now())
-		for _, k := range g.Cookies {
-			if cookie.Answering(memory, k.Meter, clock.Now()) {
+	return tellOne(s, a, codegen.Cookies, func(memory []byte, now uint64) CookieState {
+		state := CookieState{cookie.Read(memory, now), []string{}}
+		for _, k := range a.current().Cookies {
+			if cookie.Answering(memory, k.Meter, now) {
 				state.Answering = append(state.Answering, k.ID)
 			}
 		}
+		return state
 	})
-	return state, err
 }

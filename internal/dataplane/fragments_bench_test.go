@@ -35,7 +35,7 @@ func BenchmarkFragments(b *testing.B) {
 			for i := range many {
 				before, frames = append(before, c.before(i)), append(frames, c.each(i))
 			}
-			benchFrames(b, text, frames, before...)
+			benchAfter(b, text, frames, before...)
 		})
 	}
 }
@@ -49,24 +49,14 @@ func build(b *testing.B, s packet.Spec) []byte {
 	return f
 }
 
-// benchFrames measures frames in turn, when the policy has seen those before.
-func benchFrames(b *testing.B, text string, frames [][]byte, before ...[]byte) {
+// benchAfter measures frames in turn, when the policy has seen those before.
+func benchAfter(b *testing.B, text string, frames [][]byte, before ...[]byte) {
 	b.Helper()
-	needRoot(b)
 	r := benchRunner(b, text)
 	for _, f := range before {
 		if _, _, err := r.Eval(f); err != nil {
 			b.Fatal(err)
 		}
 	}
-	trace, err := NewTrace(frames)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer trace.Close()
-	run, err := r.OnTrace(trace)
-	if err != nil {
-		b.Fatal(err)
-	}
-	reportRounds(b, run)
+	benchFrames(b, r, frames)
 }

@@ -63,15 +63,9 @@ func TestFailureOrDeathAtAnyStepLeavesAWholePolicy(t *testing.T) {
 
 func failOrDieAtAnyStep(t *testing.T, n *testNet, mode Mode) {
 	const base = "old.levee"
-	steady := func(t *testing.T) { bring(t, "lv0", mode, named(base, "one")) }
-	trial := func(t *testing.T) {
-		steady(t)
-		bringOnTrial(t, named("new.levee", "one"), time.Hour)
-	}
-	expired := func(t *testing.T) {
-		trial(t)
-		expire(t)
-	}
+	steady, trial, expired := stages(
+		func(t *testing.T) { bring(t, "lv0", mode, named(base, "one")) },
+		func(t *testing.T) { bringOnTrial(t, named("new.levee", "one"), time.Hour) })
 	for _, c := range []struct {
 		name    string
 		prepare func(*testing.T)
@@ -190,35 +184,34 @@ func TestFailureOrDeathWhileASetMovesLosesNoEntry(t *testing.T) {
 	}
 }
 
+// stages are what an order finds: a policy, another that is on trial, and one whose trial is over.
+func stages(policy, another func(*testing.T)) (steady, trial, expired func(*testing.T)) {
+	trial = func(t *testing.T) {
+		policy(t)
+		another(t)
+	}
+	return policy, trial, func(t *testing.T) {
+		trial(t)
+		expire(t)
+	}
+}
+
 // status0 is status without a trial being ended on the way.
 func status0(t *testing.T) Attachment {
 	t.Helper()
 	var out Attachment
-	err := transact(t.Context(), func(s *store) error {
-		keys, err := s.keys()
-		if err != nil || len(keys) != 1 {
-			return fmt.Errorf("keys %v: %v", keys, err)
-		}
-		a, err := s.open(keys[0])
-		if err != nil {
-			return err
-		}
-		defer a.Close()
+	asItIs(t, func(s *store, a *attachment) error {
 		at, err := s.tell(a)
 		if err == nil {
 			out = *at
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return out
 }
 
-// expire lets the deadline of a trial pass now, if there is a trial, and does nothing else: tests
-// need not wait, and no trial ends before it should on a busy machine.
-func expire(t *testing.T) {
+// asItIs runs fn with the one attachment that there is, of which no trial is ended on the way.
+func asItIs(t *testing.T, fn func(*store, *attachment) error) {
 	t.Helper()
 	err := transact(t.Context(), func(s *store) error {
 		keys, err := s.keys()
@@ -230,6 +223,18 @@ func expire(t *testing.T) {
 			return err
 		}
 		defer a.Close()
+		return fn(s, a)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expire lets the deadline of a trial pass now, if there is a trial, and does nothing else: tests
+// need not wait, and no trial ends before it should on a busy machine.
+func expire(t *testing.T) {
+	t.Helper()
+	asItIs(t, func(s *store, a *attachment) (err error) {
 		g := a.trial()
 		if g == nil {
 			return nil
@@ -253,9 +258,6 @@ func expire(t *testing.T) {
 		}
 		return writeJSON(s.describe(a.key, g.Generation), g)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	time.Sleep(30 * time.Millisecond) // a few ticks of the slowest clock
 }
 
@@ -290,6 +292,13 @@ func inject(t *testing.T, o order, at int, kill bool) {
 		}
 		return
 	}
+	if err := o.runInjected(at); !errors.Is(err, errInjected) {
+		t.Fatalf("step %d: %v, want the injected error", at, err)
+	}
+}
+
+// runInjected runs an order that fails at a step.
+func (o order) runInjected(at int) error {
 	n := 0
 	testHook = func(string) error {
 		if n++; n == at+1 {
@@ -297,11 +306,8 @@ func inject(t *testing.T, o order, at int, kill bool) {
 		}
 		return nil
 	}
-	err := o.run()
-	testHook = nil
-	if !errors.Is(err, errInjected) {
-		t.Fatalf("step %d: %v, want the injected error", at, err)
-	}
+	defer func() { testHook = nil }()
+	return o.run()
 }
 
 // nothingElse checks that only the policies that status tells of are left.

@@ -36,21 +36,8 @@ type limited struct {
 
 func newLimited(t testing.TB, rule string, cpus int) *limited {
 	t.Helper()
-	needRoot(t)
-	p, ds := policy.Parse("test.levee", []byte(rule+"\ndefault pass\n"), nil)
-	if ds.HasErrors() {
-		t.Fatal(ds.Err())
-	}
-	prog, err := codegen.Compile(p, codegen.Target{CPUs: cpus, HZ: testHZ, Trace: true,
+	r, p := runnerOf(t, rule+"\ndefault pass\n", codegen.Target{CPUs: cpus, HZ: testHZ, Trace: true,
 		Clock: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := NewRunner(prog)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close() })
 	l := &limited{Runner: r, t: t, limit: p.Rules[0].Limit, rest: p.DefaultSlot(), now: 1 << 33}
 	l.pass(0)
 	return l
@@ -422,23 +409,46 @@ func benchLimit(b *testing.B, trace *Trace, rule string) {
 	reportRounds(b, run)
 }
 
-// benchRunner runs a policy until the benchmark ends.
-func benchRunner(b *testing.B, text string) *Runner {
-	b.Helper()
+// runnerOf runs a policy until the test ends.
+func runnerOf(t testing.TB, text string, target codegen.Target) (*Runner, *policy.Policy) {
+	t.Helper()
+	needRoot(t)
 	p, ds := policy.Parse("test.levee", []byte(text), nil)
 	if ds.HasErrors() {
-		b.Fatal(ds.Err())
+		t.Fatal(ds.Err())
 	}
-	prog, err := codegen.Compile(p, codegen.Target{CPUs: runtime.NumCPU()})
+	prog, err := codegen.Compile(p, target)
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	r, err := NewRunner(prog)
 	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r, p
+}
+
+// benchRunner is runnerOf for the machine that measures.
+func benchRunner(b *testing.B, text string) *Runner {
+	b.Helper()
+	r, _ := runnerOf(b, text, codegen.Target{CPUs: runtime.NumCPU()})
+	return r
+}
+
+// benchFrames measures frames in turn.
+func benchFrames(b *testing.B, r *Runner, frames [][]byte) {
+	b.Helper()
+	trace, err := NewTrace(frames)
+	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { r.Close() })
-	return r
+	defer trace.Close()
+	run, err := r.OnTrace(trace)
+	if err != nil {
+		b.Fatal(err)
+	}
+	reportRounds(b, run)
 }
 
 // reportRounds reports what a packet of a trace costs above an empty program.

@@ -286,15 +286,9 @@ func TestFailureOrDeathAtAnyStepLeavesTwoLinksOfOnePolicy(t *testing.T) {
 func failOrDieWithTwoLinks(t *testing.T, p *pair, lifetimes []codegen.Lifetime) {
 	const base = "old.levee"
 	for _, lifetime := range lifetimes {
-		steady := func(t *testing.T) { p.bring(t, base, lifetime, Auto, 0) }
-		trial := func(t *testing.T) {
-			steady(t)
-			p.bring(t, "new.levee", lifetime, Auto, time.Hour)
-		}
-		expired := func(t *testing.T) {
-			trial(t)
-			expire(t)
-		}
+		steady, trial, expired := stages(
+			func(t *testing.T) { p.bring(t, base, lifetime, Auto, 0) },
+			func(t *testing.T) { p.bring(t, "new.levee", lifetime, Auto, time.Hour) })
 		for _, c := range []struct {
 			name    string
 			prepare func(*testing.T)

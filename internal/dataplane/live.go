@@ -131,15 +131,7 @@ func LiveDown(ctx context.Context, dev string) error {
 			return err
 		}
 		defer a.Close()
-		g.Deadline, g.ConfirmBy = endedByHand, time.Now()
-		if err := writeJSON(s.describe(a.key, g.Generation), g); err != nil {
-			return err
-		}
-		after, err := s.settle(a.key)
-		if after != nil {
-			after.Close()
-		}
-		return err
+		return s.endNow(a, g)
 	})
 }
 
@@ -200,12 +192,7 @@ func (s *store) tellLive(a *attachment) (*LiveRules, error) {
 func LiveOf(ctx context.Context, dev string) (rules *LiveRules, counts map[string]Counter,
 	err error) {
 	counts = map[string]Counter{}
-	err = transact(ctx, func(s *store) error {
-		a, err := s.find(dev)
-		if err != nil {
-			return err
-		}
-		defer a.Close()
+	err = transactOn(ctx, dev, func(s *store, a *attachment) error {
 		if rules, err = s.tellLive(a); err != nil || rules == nil {
 			return err
 		}

@@ -24,17 +24,21 @@ func RollBack(ctx context.Context, dev string, generation int) (notes []string, 
 		if g == nil || g.Generation != generation {
 			return fmt.Errorf("no trial to end: that policy is not on trial on %s any more", dev)
 		}
-		// From here on it is a trial past its deadline, for this command as for any other that
-		// finishes what this one may leave.
-		g.Deadline, g.ConfirmBy = endedByHand, time.Now()
-		if err := writeJSON(s.describe(a.key, g.Generation), g); err != nil {
-			return err
-		}
-		after, err := s.settle(a.key)
-		if after != nil {
-			after.Close()
-		}
-		return err
+		return s.endNow(a, g)
 	})
 	return notes, err
+}
+
+// endNow ends what a generation's deadline would end. From its first step on that is past its
+// deadline, for this command as for any other that finishes what this one may leave.
+func (s *store) endNow(a *attachment, g *description) error {
+	g.Deadline, g.ConfirmBy = endedByHand, time.Now()
+	if err := writeJSON(s.describe(a.key, g.Generation), g); err != nil {
+		return err
+	}
+	after, err := s.settle(a.key)
+	if after != nil {
+		after.Close()
+	}
+	return err
 }

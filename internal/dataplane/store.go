@@ -69,6 +69,18 @@ func transact(ctx context.Context, fn func(*store) error) error {
 	})
 }
 
+// transactOn is transact with what is attached to an interface.
+func transactOn(ctx context.Context, dev string, fn func(*store, *attachment) error) error {
+	return transact(ctx, func(s *store) error {
+		a, err := s.find(dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		return fn(s, a)
+	})
+}
+
 // directory is the runtime directory: runDir, or what RunEnv says.
 func directory() (string, error) {
 	if os.Getenv(RunEnv) == "" {

@@ -36,12 +36,7 @@ func timeLeft(deadline uint64) (time.Duration, error) {
 // Confirm puts the policy on trial on dev into force for good: one link update to the variant
 // without a deadline, which lies ready. It is an error if none is on trial (any more).
 func Confirm(ctx context.Context, dev string) error {
-	return transact(ctx, func(s *store) error {
-		a, err := s.find(dev)
-		if err != nil {
-			return err
-		}
-		defer a.Close()
+	return transactOn(ctx, dev, func(s *store, a *attachment) error {
 		g := a.onTrial()
 		if g == nil {
 			if rb := a.carried.RolledBack; rb != nil {

@@ -117,12 +117,7 @@ func (w *watch) close() {
 // open finds the logs of the policy in force. What they have lost is read when their events have a
 // reader.
 func (w *watch) open(ctx context.Context) error {
-	return transact(ctx, func(s *store) error {
-		a, err := s.find(w.dev)
-		if err != nil {
-			return err
-		}
-		defer a.Close()
+	return transactOn(ctx, w.dev, func(s *store, a *attachment) error {
 		g := a.current()
 		name, ok := codegen.MapOf(g.Maps, codegen.Events)
 		if !ok {
@@ -130,7 +125,7 @@ func (w *watch) open(ctx context.Context) error {
 				"sample 1/100`, or watch what it decides: `levee watch --verdict drop`", w.dev)
 		}
 		w.link = g.Link
-		err = w.only.take(s, a.key, "watch")
+		err := w.only.take(s, a.key, "watch")
 		if errors.Is(err, errTaken) {
 			return fmt.Errorf("somebody else watches %s already; events go to one", w.dev)
 		}
@@ -172,12 +167,7 @@ func (w *watch) tell(r perf.Record, event func(Event)) {
 func (w *watch) look(ctx context.Context, lost func(Losses)) (there bool, err error) {
 	w.looked = time.Now()
 	var all []Losses
-	err = transact(ctx, func(s *store) error {
-		a, err := s.find(w.dev)
-		if err != nil {
-			return err
-		}
-		defer a.Close()
+	err = transactOn(ctx, w.dev, func(s *store, a *attachment) error {
 		there = true
 		all, err = w.readLosses(s, a)
 		return err

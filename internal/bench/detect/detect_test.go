@@ -2,7 +2,6 @@ package detect
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -19,16 +18,7 @@ import (
 )
 
 // TestMain lets the test's own binary play the roles of the lab.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "role" {
-		if err := demo.Role(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { labtest.Main(m, demo.Role) }
 
 // standIn puts a rule that is known beforehand into force a while after packets become many, and
 // takes it back a while after they have become few again.

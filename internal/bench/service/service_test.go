@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -14,16 +13,7 @@ import (
 )
 
 // TestMain lets the test's own binary play the roles of the demo.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "role" {
-		if err := demo.Role(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { labtest.Main(m, demo.Role) }
 
 func TestRequestsAreCountedByPhase(t *testing.T) {
 	r := &Report{Before: time.Second, During: 2 * time.Second, After: time.Second, Requests: 100,

@@ -143,6 +143,27 @@ func (b *Builder) Forget(to, from asm.Register) {
 	b.Emit(asm.Or.Imm(to, 0))
 }
 
+// Meet is where ways meet that have found one of several slots. From label at[i] it adds i*size to
+// the address, from met R2; there is a power of two of slots. The verifier would walk what follows
+// once for each way, but it does not remember a byte of the stack that is not on a multiple of 8.
+// Overwrites R2.
+func (b *Builder) Meet(at []string, met string, address asm.Register, size int, stack int16) {
+	for i := range at {
+		b.Label(at[i])
+		b.Emit(asm.Mov.Imm(asm.R2, int32(i*size)))
+		if i < len(at)-1 {
+			b.Emit(asm.Ja.Label(met))
+		}
+	}
+	b.Label(met)
+	b.Emit(
+		asm.StoreMem(asm.R10, stack, asm.R2, asm.Byte),
+		asm.LoadMem(asm.R2, asm.R10, stack, asm.Byte),
+		asm.And.Imm(asm.R2, int32((len(at)-1)*size)),
+		asm.Add.Reg(address, asm.R2),
+	)
+}
+
 // Finish gives the program, which the builder loses. The error is a mistake of who wrote it: a
 // label that is there twice, or a reference to one that is not there.
 func (b *Builder) Finish() (asm.Instructions, error) {

@@ -10,7 +10,6 @@ import (
 // TestConnectionsAgreeWithTheOracle judges talks of few hosts by a policy of little else than
 // connections, on both link layers, and sees to it that enough of them are known.
 func TestConnectionsAgreeWithTheOracle(t *testing.T) {
-	needRoot(t)
 	const text = `count tcp established as "tcp"
 count udp established as "udp"
 count icmp established as "icmp"
@@ -25,13 +24,22 @@ pass established
 pass from { 192.0.2.0/30, 2001:db8::/126 } port { 80, 443 }
 default drop
 `
-	p, ds := policy.Parse("talk.levee", []byte(text), nil)
+	eachIsMet(t, text, 6, "tcp", "udp", "icmp", "icmp6", "not", "error", "strange error", "error6",
+		"strange error6")
+}
+
+// eachIsMet compares packets of so many seeds on both link layers, and sees to it that enough meet
+// each label and reason to be malformed.
+func eachIsMet(t *testing.T, text string, seeds uint64, names ...string) {
+	t.Helper()
+	needRoot(t)
+	p, ds := policy.Parse("test.levee", []byte(text), nil)
 	if ds.HasErrors() {
 		t.Fatal(ds.Err())
 	}
 	for _, link := range []packet.Link{packet.Ethernet, packet.L3} {
-		known, frames := map[string]int{}, 0
-		for seed := range uint64(6) {
+		met, frames := map[string]int{}, 0
+		for seed := range seeds {
 			c := Case{Policy: p, Link: link, Text: []byte(text), Seed: seed, Frames: 4000}
 			engine, err := compileCase(c, seed%3 == 2)
 			if err != nil {
@@ -43,20 +51,20 @@ default drop
 			}
 			frames += stats.Frames
 			for i, n := range engine.Packets() {
-				if s := engine.Slots()[i]; s.Rule != nil {
-					known[s.Rule.Label] += int(n)
+				s := engine.Slots()[i]
+				if met[s.Name] += int(n); s.Rule != nil {
+					met[s.Rule.Label] += int(n)
 				}
 			}
 			if err := engine.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, label := range []string{"tcp", "udp", "icmp", "icmp6", "not", "error",
-			"strange error", "error6", "strange error6"} {
-			if known[label]*2000 < frames {
-				t.Errorf("%v: of %d packets only %d met %q", link, frames, known[label], label)
+		for _, name := range names {
+			if met[name]*2000 < frames {
+				t.Errorf("%v: of %d packets only %d met %q", link, frames, met[name], name)
 			}
 		}
-		t.Logf("%v: %d packets: %v", link, frames, known)
+		t.Logf("%v: %d packets: %v", link, frames, met)
 	}
 }

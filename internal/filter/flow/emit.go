@@ -157,7 +157,6 @@ func ask(b *assembler.Builder, no string) {
 
 // find leaves the place of the connection with the hash in R6 in R9, or goes to no.
 func find(b *assembler.Builder, no string) {
-	found := b.Fresh("found")
 	b.Emit(
 		asm.LoadMapValue(asm.R2, 0, uint32(headBytes)).WithReference(Map),
 		asm.Mov.Reg(asm.R1, asm.R6),
@@ -185,22 +184,7 @@ func find(b *assembler.Builder, no string) {
 		)
 	}
 	b.Emit(asm.Ja.Label(no))
-	for i := range at {
-		b.Label(at[i])
-		b.Emit(asm.Mov.Imm(asm.R2, int32(i*placeBytes)))
-		if i < len(at)-1 {
-			b.Emit(asm.Ja.Label(found))
-		}
-	}
-	// The verifier would walk what follows once for each place: it does not remember bytes that are
-	// not on a multiple of 8.
-	b.Label(found)
-	b.Emit(
-		asm.StoreMem(asm.R10, stackPlace, asm.R2, asm.Byte),
-		asm.LoadMem(asm.R2, asm.R10, stackPlace, asm.Byte),
-		asm.And.Imm(asm.R2, int32((places-1)*placeBytes)),
-		asm.Add.Reg(asm.R9, asm.R2),
-	)
+	b.Meet(at, b.Fresh("found"), asm.R9, placeBytes, stackPlace)
 }
 
 // live leaves the word in R0, the state in R1 and what is left of the lease in R4, or goes to no

@@ -151,23 +151,8 @@ func (f *Function) find(key int) {
 		f.Label(next)
 	}
 	f.add(asm.Ja.Label(found))
-	for i := range places {
-		f.Label(places[i])
-		f.add(asm.Mov.Imm(asm.R2, int32(8*i)))
-		if i < len(places)-1 {
-			f.add(asm.Ja.Label(found))
-		}
-	}
-	// The verifier would walk all that follows once for each slot: it does not remember bytes that
-	// are not on a multiple of 8.
-	f.Label(found)
-	f.add(
-		asm.StoreMem(asm.R10, stackPlace, asm.R2, asm.Byte),
-		asm.LoadMem(asm.R2, asm.R10, stackPlace, asm.Byte),
-		asm.And.Imm(asm.R2, policy.LineBytes-8),
-		asm.Add.Reg(regSlot, asm.R2),
-		asm.LoadMem(asm.R0, regSlot, 0, asm.DWord),
-	)
+	f.Meet(places, found, regSlot, 8, stackPlace)
+	f.add(asm.LoadMem(asm.R0, regSlot, 0, asm.DWord))
 }
 
 // charge works out the word that a slot is to have, or goes to over.

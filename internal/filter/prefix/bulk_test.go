@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"levee/internal/filter/hashtable"
-	"levee/internal/kernel"
 )
 
 // merged puts a merged copy in the place of the set, as commands do.
@@ -53,11 +52,7 @@ func TestBulkFollowsAModel(t *testing.T) {
 			var in mapped
 			var programs map[int]*runner
 			if os.Geteuid() == 0 {
-				now, _, err := kernel.Jiffies()
-				if err != nil {
-					t.Fatal(err)
-				}
-				c.now = now
+				c.now = jiffies(t)
 				in, programs = inKernel(t, max, c)
 			}
 			start := c.now

@@ -52,6 +52,16 @@ func lookups(max int) map[int]write {
 	}
 }
 
+// jiffies is the kernel's clock.
+func jiffies(t testing.TB) uint64 {
+	t.Helper()
+	now, _, err := kernel.Jiffies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return now
+}
+
 // inKernel makes a set whose map programs can read, and one program for each family.
 func inKernel(t testing.TB, max int, c *clock) (mapped, map[int]*runner) {
 	t.Helper()
@@ -204,11 +214,7 @@ func TestDynamicFollowsAModel(t *testing.T) {
 			var in mapped
 			var programs map[int]*runner
 			if os.Geteuid() == 0 {
-				now, _, err := kernel.Jiffies()
-				if err != nil {
-					t.Fatal(err)
-				}
-				c.now = now
+				c.now = jiffies(t)
 				in, programs = inKernel(t, max, c)
 				d = in.Dynamic
 			} else {

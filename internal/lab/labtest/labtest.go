@@ -2,6 +2,9 @@
 package labtest
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -9,6 +12,19 @@ import (
 
 	"levee/internal/lab"
 )
+
+// Main runs the tests, or plays a role of the lab if the test's own binary was started as "role".
+func Main(m *testing.M,
+	role func(ctx context.Context, args []string, in io.Reader, out io.Writer) error) {
+	if len(os.Args) > 1 && os.Args[1] == "role" {
+		if err := role(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
 
 // NeedRoot skips a test that makes network namespaces where it may not.
 func NeedRoot(t testing.TB) {
