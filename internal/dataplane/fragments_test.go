@@ -3,6 +3,7 @@ package dataplane
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"os"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"levee/internal/packet"
 )
 
 const fragmentPolicy = `fragments track as "fragments"
@@ -113,4 +116,21 @@ func say(t *testing.T, n *testNet, addr string, port int, data []byte) {
 	if _, err := c.Write(data); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// datagramPart is the part of a datagram over UDP to a port that begins with byte 24 * at.
+func datagramPart(id, port uint16, at int) []byte {
+	const ip, l4, bytes = 14, 34, 24
+	f := make([]byte, 60)
+	copy(f, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 0})
+	f[ip], f[ip+8], f[ip+9] = 0x45, 64, packet.ProtoUDP
+	binary.BigEndian.PutUint16(f[ip+2:], 20+bytes)
+	binary.BigEndian.PutUint16(f[ip+4:], id)
+	binary.BigEndian.PutUint16(f[ip+6:], 0x2000|uint16(at*bytes/8))
+	copy(f[ip+12:], []byte{203, 0, 113, 9, 198, 51, 100, 1})
+	if at == 0 {
+		binary.BigEndian.PutUint16(f[l4+2:], port)
+		binary.BigEndian.PutUint16(f[l4+4:], 1000)
+	}
+	return f
 }

@@ -187,16 +187,7 @@ func injectShadow(t *testing.T, o order, at int, kill bool) {
 		inject(t, o, at, kill)
 		return
 	}
-	n := 0
-	testHook = func(string) error {
-		if n++; n == at+1 {
-			return errInjected
-		}
-		return nil
-	}
-	err := o.run()
-	testHook = nil
-	if err != nil && !errors.Is(err, errInjected) {
+	if err := o.runInjected(at); err != nil && !errors.Is(err, errInjected) {
 		t.Fatalf("step %d: %v", at, err)
 	}
 }
@@ -205,12 +196,7 @@ func injectShadow(t *testing.T, o order, at int, kill bool) {
 func onlyNeeded(t *testing.T, what string) error {
 	t.Helper()
 	status(t) // settles
-	return transact(t.Context(), func(s *store) error {
-		a, err := s.find("lv0")
-		if err != nil {
-			return err
-		}
-		defer a.Close()
+	return transactOn(t.Context(), "lv0", func(s *store, a *attachment) error {
 		pinned, err := s.pinned(a.key)
 		if err != nil {
 			return err
@@ -330,6 +316,10 @@ func TestShadowSharesSetsAndHasItsOwnLimits(t *testing.T) {
 			}
 			return fmt.Errorf("the limit drops otherwise: %+v", status(t).Shadow.Pairs)
 		})
+		upText(t, "lv0", Auto, stricter)
+		if a := status(t); len(a.Limits) != 1 || a.Limits[0].Live != 1 {
+			t.Errorf("in force the limits of the shadow go on with %+v", a.Limits)
+		}
 	})
 }
 

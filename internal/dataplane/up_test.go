@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
@@ -75,25 +74,4 @@ func TestUpFallsBackWhereTheDriverHasNoNativeXDP(t *testing.T) {
 		t.Errorf("native XDP forced: %v", err)
 	}
 	runDirIsGone(t)
-}
-
-func TestReplaceKeepsCountersByIdentity(t *testing.T) {
-	n := newTestNet(t)
-	bring(t, "lv0", Auto, handPolicy("odd", action.Pass))
-	n.send(t, 10, 1)
-	wantPackets(t, "odd", 10)
-	start := time.Now()
-	r := bring(t, "lv0", Auto, handPolicy("odd", action.Drop))
-	t.Log("replaced in", time.Since(start))
-	if r.Generation != 2 || r.Replaced != "/etc/hand.levee" {
-		t.Errorf("report %+v", r)
-	}
-	wantPackets(t, "odd", 10)
-	n.send(t, 3, 1)
-	wantPackets(t, "odd", 13)
-	bring(t, "lv0", Auto, handPolicy("other", action.Drop))
-	n.send(t, 2, 1)
-	wantPackets(t, "other", 2)
-	bring(t, "lv0", Auto, handPolicy("odd", action.Drop))
-	wantPackets(t, "odd", 0)
 }

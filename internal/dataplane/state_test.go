@@ -1,0 +1,395 @@
+package dataplane
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// stateful is a rule that remembers something. Its label, or the name of its set, is NAME.
+type stateful struct {
+	name  string
+	rule  string           // with NAME in it
+	holds codegen.Contents // of the map that only this state is in, if there is one
+	make  func(*stateTest) // something to remember
+	// look says what is remembered, "" if there is no such rule.
+	look func(*Attachment, string) string
+}
+
+var states = []stateful{
+	{"counter", `count udp port 1001 as "NAME"`, "", judges(udpTo(1001)), counter},
+	{"limit", `limit udp port 1002 rate 1/d burst 9 as "NAME"`, codegen.Limit,
+		judges(udpTo(1002)), budgets},
+	{"source", `limit udp port 1003 rate 1/d burst 9 by source as "NAME"`, codegen.Limit,
+		judges(udpTo(1003)), budgets},
+	{"prefix", `limit udp port 1004 rate 1/d burst 9 by source/24,56, source/16 x32 as "NAME"`,
+		codegen.Limit, judges(udpTo(1004)), budgets},
+	{"destination", `limit udp port 1005 rate 1/d burst 9 by destination as "NAME"`, codegen.Limit,
+		judges(udpTo(1005)), budgets},
+	{"flow", `limit udp port 1006 rate 1/d burst 9 by flow as "NAME"`, codegen.Limit,
+		judges(udpTo(1006)), budgets},
+	{"port", `limit udp port 1007-1008 rate 1/d burst 9 by port as "NAME"`, codegen.Limit,
+		judges(udpTo(1007), udpTo(1008)), budgets},
+	{"log", `log udp port 1009 sample 1/2 as "NAME"`, codegen.Events, judges(udpTo(1009)), counter},
+	{"connection", `pass established as "NAME"`, codegen.Flows, (*stateTest).connect,
+		func(a *Attachment, _ string) string { return told(a.Flows) }},
+	{"cookie", `cookie tcp port 443 as "NAME"`, codegen.Cookies, (*stateTest).prove,
+		func(a *Attachment, _ string) string {
+			if a.Cookies == nil {
+				return ""
+			}
+			return told(&a.Cookies.Stats)
+		}},
+	{"fragments", `fragments track as "NAME"`, codegen.Fragments,
+		judges(datagramPart(1, 9000, 0)),
+		func(a *Attachment, _ string) string { return told(a.Fragments) }},
+	{"addresses", "set NAME = dynamic(max 100, lease 10m)\ndrop from NAME", "",
+		leasedTo(policy.Element{Prefix: netip.MustParsePrefix("203.0.113.0/24")}), entries},
+	{"services", "set NAME = dynamic(of services, max 100)\ndrop to NAME", "",
+		leasedTo(policy.Element{Service: policy.Service{Proto: packet.ProtoUDP, Lo: 2000,
+			Hi: 2007}}), entries},
+	{"endpoints", "set NAME = dynamic(of endpoints, max 100)\ndrop to NAME", "",
+		leasedTo(policy.Element{Prefix: netip.MustParsePrefix("203.0.113.9/32"),
+			Service: policy.Service{Proto: packet.ProtoTCP, Lo: 22, Hi: 22}}), entries},
+}
+
+// shadowed are rules of a shadow, which is one for as long as its text is.
+var shadowed = []stateful{
+	{"pair", `drop udp port 1001 as "NAME"`, "", judges(udpTo(1001)), pairs},
+	{"budget", `limit udp port 1011 rate 1/d burst 1 as "NAME"`, codegen.Limit,
+		judges(udpTo(1011), udpTo(1011)), pairs},
+}
+
+func told[T any](state *T) string {
+	if state == nil {
+		return ""
+	}
+	return fmt.Sprintf("%+v", *state)
+}
+
+func counter(a *Attachment, label string) string { return countOf(a.Counters, label) }
+
+func countOf(all []SlotCounter, label string) string {
+	i := slices.IndexFunc(all, func(c SlotCounter) bool { return c.Label == label })
+	if i < 0 {
+		return ""
+	}
+	return fmt.Sprint(all[i].Packets, " packets")
+}
+
+func budgets(a *Attachment, label string) string {
+	i := slices.IndexFunc(a.Limits, func(l LimitState) bool { return l.ID == "label:"+label })
+	if i < 0 {
+		return ""
+	}
+	return told(&a.Limits[i])
+}
+
+// entries are those of a set, with how many hours their leases have left.
+func entries(a *Attachment, name string) string {
+	if !slices.ContainsFunc(a.Sets, func(s SetInfo) bool { return s.Name == name }) {
+		return ""
+	}
+	all, err := SetEntries(context.Background(), "lv0", name)
+	out := []string{fmt.Sprint(len(all), " entries")}
+	for _, e := range all {
+		out = append(out, fmt.Sprint(e.Element(), math.Ceil(e.Lease.Hours()), err))
+	}
+	return strings.Join(out, ", ")
+}
+
+func pairs(a *Attachment, label string) string {
+	if a.Shadow == nil || countOf(a.Shadow.Rules, label) == "" {
+		return ""
+	}
+	n := uint64(0)
+	for _, p := range a.Shadow.Pairs {
+		if p.Would.Label == label {
+			n += p.Packets
+		}
+	}
+	return fmt.Sprint(countOf(a.Shadow.Rules, label), ", ", n, " judged so")
+}
+
+// stateTest is one policy with all rules, and a shadow beside it.
+type stateTest struct {
+	*testing.T
+	out  int    // packet socket of lv0
+	name string // of the state that is made
+}
+
+func (s *stateTest) up(rules []stateful) {
+	s.Helper()
+	upText(s, "lv0", XDPNative, textOf(rules))
+}
+
+func textOf(rules []stateful) string {
+	b := strings.Builder{}
+	for _, r := range rules {
+		b.WriteString(strings.ReplaceAll(r.rule, "NAME", r.name) + "\n")
+	}
+	return b.String() + "default pass\n"
+}
+
+// onGeneration runs fn with the policy in force, or its shadow.
+func (s *stateTest) onGeneration(beside bool,
+	fn func(st *store, key string, g *description) error) {
+	s.Helper()
+	err := transactOn(s.Context(), "lv0", func(st *store, a *attachment) error {
+		if beside {
+			return fn(st, a.key, a.shadow())
+		}
+		return fn(st, a.key, a.current())
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// memory tells the map that a rule alone has, and its contents, "" if there is none.
+func (s *stateTest) memory(r stateful, beside bool) (out string) {
+	s.Helper()
+	s.onGeneration(beside, func(st *store, key string, g *description) error {
+		for _, use := range g.Maps {
+			if r.holds == "" || use.Holds.What != r.holds ||
+				r.holds == codegen.Limit && use.Holds.Name != "label:"+r.name {
+				continue
+			}
+			m, err := st.openPinned(key, g.Generation, use.Name)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			info, err := m.Info()
+			if err != nil {
+				return err
+			}
+			id, _ := info.ID()
+			out = fmt.Sprint("map ", id)
+			if m.Flags()&unix.BPF_F_MMAPABLE == 0 {
+				return nil
+			}
+			return st.withMemory(m, func(b []byte) {
+				sum := crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))
+				out += fmt.Sprintf(" sum %08x", sum)
+			})
+		}
+		return nil
+	})
+	return out
+}
+
+// judge has the policy in force judge a frame, and says what came of it.
+func (s *stateTest) judge(f []byte) (answer []byte) {
+	s.Helper()
+	s.onGeneration(false, func(st *store, key string, g *description) error {
+		p, err := st.openProgram(filepath.Join(st.pins(key, g.Generation), pinProg))
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		answer = make([]byte, 256)
+		o := &ebpf.RunOptions{Data: f, DataOut: answer}
+		_, err = p.Run(o)
+		answer = o.DataOut
+		return err
+	})
+	return answer
+}
+
+func judges(frames ...[]byte) func(*stateTest) {
+	return func(s *stateTest) {
+		for _, f := range frames {
+			s.judge(f)
+		}
+	}
+}
+
+func udpTo(port uint16) []byte {
+	f := from(0xcb007109)
+	binary.BigEndian.PutUint16(f[36:], port)
+	return f
+}
+
+func (s *stateTest) build(spec packet.Spec) []byte {
+	s.Helper()
+	f, err := packet.Build(spec)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return append(f, make([]byte, max(0, 60-len(f)))...)
+}
+
+// connect has a client finish a handshake that this machine began.
+func (s *stateTest) connect() {
+	leaves := segment("198.51.100.7", packet.SYN)
+	leaves.To = netip.MustParseAddr("203.0.113.9")
+	comes := segment("203.0.113.9", packet.SYN|packet.ACK)
+	comes.FromPort, comes.ToPort = leaves.ToPort, leaves.FromPort
+	lv0, err := netlink.LinkByName("lv0")
+	if err != nil {
+		s.Fatal(err)
+	}
+	to := &unix.SockaddrLinklayer{Ifindex: lv0.Attrs().Index}
+	if err := unix.Sendto(s.out, s.build(leaves), 0, to); err != nil {
+		s.Fatal(err)
+	}
+	s.judge(s.build(comes))
+}
+
+// prove has a source prove itself to the cookie.
+func (s *stateTest) prove() {
+	syn := segment("203.0.113.9", packet.SYN)
+	s.judge(s.build(reset(syn, s.judge(s.build(syn)))))
+}
+
+func leasedTo(e policy.Element) func(*stateTest) {
+	return func(s *stateTest) {
+		s.Helper()
+		_, err := SetAdd(s.Context(), "lv0", s.name, []SetEntry{{Prefix: e.Prefix,
+			Service: e.Service, Lease: 5 * time.Hour}})
+		if err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// remembered is what rules remember, and in which memories.
+type remembered struct{ states, memories []string }
+
+func (s *stateTest) look() (r remembered) {
+	s.Helper()
+	a := status(s)
+	for i, row := range slices.Concat(states, shadowed) {
+		r.states = append(r.states, row.look(&a, row.name))
+		r.memories = append(r.memories, s.memory(row, i >= len(states)))
+	}
+	return r
+}
+
+// TestEveryStateGoesWithItsRule: what rules remember survives a replace that has the rules
+// elsewhere, in the memory it had. It is gone once a policy has been in force without the rule,
+// which takes nothing from others.
+func TestEveryStateGoesWithItsRule(t *testing.T) {
+	newTestNet(t)
+	s := &stateTest{T: t}
+	var err error
+	if s.out, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(s.out)
+	s.up(states)
+	shadowUp(t, textOf(shadowed), "lv0")
+	blank := s.look()
+	rows := slices.Concat(states, shadowed)
+	for _, row := range rows {
+		s.name = row.name
+		row.make(s)
+	}
+	made := s.look()
+	for i, row := range rows {
+		if blank.states[i] == "" || made.states[i] == blank.states[i] ||
+			(made.memories[i] == "") != (row.holds == "") {
+			t.Fatalf("%s: %q with nothing to remember, %q with something, in %q", row.name,
+				blank.states[i], made.states[i], made.memories[i])
+		}
+	}
+	check := func(after string, want func(i int) (state, memory string)) {
+		t.Helper()
+		now := s.look()
+		for i, row := range rows {
+			state, memory := want(i)
+			if memory == "another" && now.memories[i] != made.memories[i] {
+				memory = now.memories[i]
+			}
+			if now.states[i] != state || row.holds != "" && now.memories[i] != memory {
+				t.Errorf("%s: %q in %q after %s, want %q in %q", row.name, now.states[i],
+					now.memories[i], after, state, memory)
+			}
+		}
+	}
+	kept := func(i int) (state, memory string) { return made.states[i], made.memories[i] }
+	turned := slices.Clone(states)
+	slices.Reverse(turned)
+	s.up(append([]stateful{{rule: "count sctp"}}, turned...))
+	check("a replace", kept)
+
+	gone := make([]bool, len(rows))
+	for odd := range 2 {
+		var left []stateful
+		for i, row := range states {
+			if i%2 != odd {
+				left = append(left, row)
+			}
+		}
+		s.up(left)
+		check("a replace by half of the rules", func(i int) (state, memory string) {
+			switch {
+			case i < len(states) && i%2 == odd:
+				return "", ""
+			case gone[i]:
+				return blank.states[i], "another"
+			}
+			return kept(i)
+		})
+		for i := range states {
+			gone[i] = gone[i] || i%2 == odd
+		}
+		s.up(states)
+		check("all rules have come again", func(i int) (state, memory string) {
+			if gone[i] {
+				return blank.states[i], "another"
+			}
+			return kept(i)
+		})
+	}
+	other := append(shadowed[1:], shadowed[0])
+	for i := range rows {
+		gone[i] = true
+	}
+	shadowUp(t, textOf(other), "lv0")
+	check("another shadow", func(i int) (state, memory string) {
+		return blank.states[i], "another"
+	})
+}
+
+// TestNoStateIsMissing from that test: each policy of test/policy/valid is looked through.
+func TestNoStateIsMissing(t *testing.T) {
+	files, err := filepath.Glob("../../test/policy/valid/*.levee")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no policies: %v", err)
+	}
+	for _, file := range files {
+		p, ds, err := policy.Load(file)
+		if p == nil {
+			t.Fatal(err, ds.Err())
+		}
+		prog, err := codegen.Compile(p, codegen.Target{CPUs: 1, HZ: testHZ})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range prog.Maps {
+			what := m.Holds.What
+			if m.Lifetime.Continues() && what != codegen.DynamicSet &&
+				!slices.ContainsFunc(states, func(r stateful) bool { return r.holds == what }) {
+				t.Errorf("%s: no row of states holds %s", file, what)
+			}
+		}
+	}
+}
