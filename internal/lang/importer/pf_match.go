@@ -1,0 +1,368 @@
+package importer
+
+import (
+	"strconv"
+	"strings"
+)
+
+// on reads interfaces: a policy protects one.
+func (r *pfRule) on() {
+	not := r.took("!")
+	dev, hit, onlyLo := r.p.opts.Device, false, true
+	var names []string
+	for _, item := range r.list() {
+		if item[0].is("!") {
+			not, item = true, item[1:]
+		}
+		if len(item) == 0 {
+			continue
+		}
+		n := item[0].text
+		names = append(names, n)
+		onlyLo = onlyLo && onInterface("lo", n)
+		switch {
+		case n == "any":
+			hit = true
+		case n == "egress":
+			hit = true
+			r.remark(Changed, "egress, where the default route leads, is taken for the interface "+
+				"of the policy", "")
+		case dev != "":
+			hit = hit || onInterface(n, dev)
+		}
+	}
+	list := printable(strings.Join(names, ", "), 60)
+	switch {
+	case onlyLo && !strings.HasPrefix(dev, "lo"):
+		if !not {
+			r.r.alts, r.r.absent = nil, true
+			r.remark(Noticed, "is about the loopback interface: packets of the machine to itself "+
+				"never reach levee, so nothing is lost", "")
+		}
+	case dev == "" && !hit:
+		r.unknown("asks for interface "+quote(list)+", and a policy protects one interface",
+			"choose one with --dev "+list)
+	case hit == not:
+		r.r.alts, r.r.absent = nil, true
+		r.remark(LeftOut, "is about interface "+quote(list)+", by which nothing comes to "+
+			quote(dev), "import it with --dev for that interface")
+	}
+}
+
+func (r *pfRule) proto() {
+	var in []span
+	for _, item := range r.list() {
+		n, err := protocolNumber(item[len(item)-1].text)
+		if err != nil || len(item) != 1 {
+			r.unknown("asks for the protocol "+quote(item[len(item)-1].text), "write its number")
+			return
+		}
+		in = append(in, span{Lo: uint64(n), Hi: uint64(n)})
+	}
+	r.both(match{}.with(fProto, joinSpans(in)).settle())
+}
+
+// side reads hosts and ports of one side.
+func (r *pfRule) side(dir string) {
+	if !r.peek("port") {
+		r.hosts(dir)
+	}
+	if r.took("port") {
+		r.port(dir)
+	}
+}
+
+// hosts reads addresses, tables and interfaces: each item of a list is a rule of its own in pf.
+func (r *pfRule) hosts(dir string) {
+	not := r.took("!")
+	var plain []addrSpan
+	var alts []match
+	var lost []reason // items of which a policy has no words
+	for _, item := range r.list() {
+		no := not
+		for len(item) > 0 && item[0].is("!") {
+			no, item = !no, item[1:]
+		}
+		if len(item) == 0 {
+			continue
+		}
+		word := item[0].text
+		switch {
+		case word == "any":
+			if no {
+				continue // nowhere
+			}
+			return
+		case item[0].is("<") && len(item) == 3:
+			s := r.p.set(item[1].text)
+			if s.dynamic {
+				r.fills(item[1].text, s.name)
+			}
+			alts = append(alts, addressIn(dir, s, no))
+			continue
+		}
+		if a, err := parsePFAddr(word); err == nil && len(item) == 1 {
+			if r.took("-") {
+				hi, err := parsePFAddr(r.next().text)
+				if err != nil || hi.lo.Less(a.lo) || hi.lo.BitLen() != a.lo.BitLen() {
+					r.unknown("asks for a range of addresses that cannot be read", "")
+					return
+				}
+				a.hi = hi.hi
+			}
+			if a.lo.Is4In6() {
+				r.unknown("has an IPv4-mapped IPv6 address, which no policy has",
+					"write it as IPv4")
+				return
+			}
+			if no {
+				alts = append(alts, addressIn(dir, &addrSet{addrs: addrSpans{a}}, true))
+			} else {
+				plain = append(plain, a)
+			}
+			continue
+		}
+		switch why := r.own(dir, item, no); {
+		case why == nil:
+			alts = append(alts, match{})
+		default:
+			lost = append(lost, *why)
+		}
+	}
+	if len(alts)+len(plain) == 0 {
+		for _, why := range lost {
+			r.unknown(why.what, why.instead)
+		}
+		return
+	}
+	for _, why := range lost { // each item is a rule of its own: this one is left out
+		if r.r.verb == doDrop {
+			r.r.widen(why.what+": the rule stands without it", why.instead, []match{{}})
+		} else {
+			r.remark(Changed, why.what+": the rule stands without it", why.instead)
+		}
+	}
+	if len(plain) > 0 {
+		alts = append(alts, addressIn(dir, &addrSet{addrs: joinAddrs(plain)}, false))
+	}
+	r.both(alts...)
+}
+
+// fills says what is in a dynamic set that a table becomes.
+func (r *pfRule) fills(table, set string) {
+	f := begins(quote(table), set, 0)
+	if r.p.tables[table].file != "" {
+		f = filled{"table " + quote(table) + " is read from a file: it becomes the dynamic set " +
+			set + ", which begins empty", "the command above the set reads the file", true, false}
+	}
+	r.r.filled = append(r.r.filled, f)
+}
+
+func addressIn(dir string, s *addrSet, not bool) match {
+	var m match
+	if not {
+		side(&m, dir).neg = []*addrSet{s}
+	} else {
+		side(&m, dir).pos = s
+	}
+	return m.settle()
+}
+
+// own is what is no address: what pf knows of its machine. To an address of the machine itself is
+// nearly all that arrives.
+func (r *pfRule) own(dir string, item []pfToken, not bool) *reason {
+	word := item[0].text
+	if item[0].is("(") && len(item) > 1 {
+		word = item[1].text
+	}
+	switch {
+	case dir == "dst" && !not && !strings.Contains(word, ":network") &&
+		!strings.Contains(word, ":broadcast") && (word == "self" || word == "egress" ||
+		item[0].is("(") || isInterface(word)):
+		text := "which addresses the machine has (" + printable(word, 40) + ") pf knows: here it " +
+			"is any destination"
+		const hint = "write the machine's addresses in its place"
+		if r.r.verb == doAccept {
+			r.r.widen(text, hint, []match{{}})
+		} else {
+			r.remark(Changed, text, hint)
+		}
+		return nil
+	case word == "no-route" || word == "urpf-failed" || word == "route":
+		return &reason{"asks the routing table (" + word + ")", "use net.ipv4.conf.*.rp_filter"}
+	}
+	return &reason{"names " + quote(word) + ", whose addresses only pf knows",
+		"write its addresses"}
+}
+
+// isInterface tells whether a word has the form of an interface's name: letters and a number.
+func isInterface(word string) bool {
+	word, _, _ = strings.Cut(word, ":")
+	letters := strings.TrimRight(word, "0123456789")
+	return letters != word && letters != "" && !strings.ContainsAny(letters, ".-_0123456789")
+}
+
+// port reads ports of one side: numbers, names, ranges, and comparisons.
+func (r *pfRule) port(dir string) {
+	var in []span
+	add := func(s spans, err error) bool {
+		if err != nil {
+			r.unknown("asks for a port that cannot be read: "+printable(err.Error(), 80),
+				"write its number")
+			return false
+		}
+		in = append(in, s...)
+		return true
+	}
+	one := func() bool {
+		op := ""
+		for _, o := range [...]string{"=", "!=", "<", "<=", ">", ">="} {
+			if r.took(o) {
+				op = o
+			}
+		}
+		text := servicePorts(r.next().text)
+		for _, o := range [...]string{"><", "<>", ":"} {
+			if r.took(o) {
+				return add(pfRange(text, o, servicePorts(r.next().text)))
+			}
+		}
+		if lo, hi, isRange := strings.Cut(text, ":"); isRange {
+			text = servicePorts(lo) + ":" + servicePorts(hi)
+		}
+		s, err := parseSpansOf(text, ":", 0xffff)
+		switch {
+		case err != nil || op == "" || op == "=":
+		case op == "!=":
+			s = s.not(0xffff)
+		default:
+			s = ordered(op, s, 0xffff)
+		}
+		return add(s, err)
+	}
+	if !r.each(one) {
+		return
+	}
+	m := match{}.with(portField(dir), joinSpans(in))
+	r.both(m.settle())
+}
+
+// pfRange is `1 >< 5`, which leaves out both ends, `1 <> 5`, which is what is outside, or `1 : 5`.
+func pfRange(lo, op, hi string) (spans, error) {
+	s, err := parseSpansOf(lo+":"+hi, ":", 0xffff)
+	if err != nil {
+		return nil, err
+	}
+	switch a, b := s[0].Lo, s[0].Hi; {
+	case op == "<>":
+		return between(a, b).not(0xffff), nil
+	case op == ":":
+		return s, nil
+	case b < a+2:
+		return spans{}, nil
+	default:
+		return between(a+1, b-1), nil
+	}
+}
+
+// flags reads S/SA, /SFRA or any.
+func (r *pfRule) flags(text string) {
+	r.flagged = true
+	if text == "any" {
+		return
+	}
+	value, mask, has := strings.Cut(text, "/")
+	v, okV := pfFlags(value)
+	m, okM := pfFlags(mask)
+	if !has {
+		m, okM = 0xff, true
+	}
+	if !okV || !okM || v&^m != 0 || m == 0 {
+		r.unknown("asks for the flags "+quote(text), "write `flags`")
+		return
+	}
+	r.both(match{}.withFlags(flagMatch{m, v}).settle())
+}
+
+func pfFlags(s string) (v uint8, ok bool) {
+	for i := range len(s) {
+		n := strings.IndexByte("FSRPAUEW", s[i])
+		if n < 0 {
+			return 0, false
+		}
+		v |= 1 << n
+	}
+	return v, true
+}
+
+// pfICMP are names of pf for types and codes that others do not have.
+var pfICMP = map[string]string{"echoreq": "8", "echorep": "0", "unreach": "3", "squench": "4",
+	"redir": "5", "routeradv": "9", "routersol": "10", "timex": "11", "paramprob": "12",
+	"timereq": "13", "timerep": "14", "inforeq": "15", "inforep": "16", "maskreq": "17",
+	"maskrep": "18", "trace": "30",
+}
+
+// pfCodes are names of codes, of both families where they are the same.
+var pfCodes = map[string]string{"needfrag": "4", "net-unr": "0", "host-unr": "1",
+	"proto-unr": "2", "port-unr": "3", "transit": "0", "reassemb": "1", "filter-prohib": "13",
+	"net-prohib": "9", "host-prohib": "10"}
+
+var pfCodes6 = map[string]string{"noroute-unr": "0", "admin-unr": "1", "beyond-unr": "2",
+	"addr-unr": "3", "port-unr": "4", "transit": "0", "reassemb": "1"}
+
+var pfICMP6 = map[string]string{"echoreq": "128", "echorep": "129", "unreach": "1", "toobig": "2",
+	"timex": "3", "paramprob": "4", "groupqry": "130", "grouprep": "131", "groupterm": "132",
+	"routersol": "133", "routeradv": "134", "neighbrsol": "135", "neighbradv": "136",
+	"redir": "137", "listqry": "130", "listenrep": "131", "listendone": "132",
+	"listenrepv2": "143", "mldqry": "130", "mldrep": "131"}
+
+func (r *pfRule) icmpType(six bool) {
+	names, codes, f := pfICMP, pfCodes, fICMP
+	if six {
+		names, codes, f = pfICMP6, pfCodes6, fICMP6
+	}
+	number := func(names map[string]string, s string) string {
+		if n, ok := names[s]; ok {
+			return n
+		}
+		return s
+	}
+	var in []span
+	if !r.each(func() bool {
+		item := r.item()
+		text := number(names, item[len(item)-1].text)
+		if r.took("code") {
+			text += "/" + number(codes, r.next().text)
+		}
+		s, err := parseICMPType(text, six)
+		if err != nil {
+			r.unknown("asks for the type "+quote(text)+" of ICMP", "write its number")
+			return false
+		}
+		in = append(in, s...)
+		return true
+	}) {
+		return
+	}
+	r.both(match{}.with(f, joinSpans(in)).settle())
+}
+
+func (r *pfRule) tos(text string) {
+	names := map[string]uint64{"lowdelay": 4, "throughput": 2, "reliability": 1}
+	d, ok := names[text]
+	if !ok {
+		v, err := strconv.ParseUint(text, 0, 8)
+		if err == nil && v&3 != 0 {
+			r.unknown("asks for the whole TOS byte, ECN included, and a policy has its DSCP",
+				"write dscp with the upper six bits")
+			return
+		}
+		if d = v >> 2; err != nil {
+			if d, err = parseDSCP(text); err != nil {
+				r.unknown("asks for the TOS "+quote(text), "write dscp")
+				return
+			}
+		}
+	}
+	r.both(match{}.with(fDSCP, just(d)).settle())
+}
