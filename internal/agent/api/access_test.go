@@ -20,6 +20,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 )
 
 func TestACookieStandsForATokenUntilThatIsRevoked(t *testing.T) {
@@ -209,7 +210,7 @@ func TestTheAuditLogIsBounded(t *testing.T) {
 	a.max = 2000
 	now := time.Now()
 	for n := range 200 {
-		if err := a.write(&Record{At: now, Who: fmt.Sprint(n), Status: 200}); err != nil {
+		if err := a.write(&Record{At: now, Who: fmt.Sprint(n), Status: 200}, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -227,12 +228,63 @@ func TestTheAuditLogIsBounded(t *testing.T) {
 	}
 	// who is refused again and again does not turn the others out
 	for range 1000 {
-		if err := a.write(&Record{At: now.Truncate(time.Minute), Status: 401}); err != nil {
+		if err := a.write(&Record{At: now.Truncate(time.Minute), Status: 401}, true); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if a.refused != 1000 || a.size > a.max {
 		t.Error(a.refused, a.size)
+	}
+}
+
+// Who has no token turns nothing out of the audit log, whatever is sent: what a thief of a token did
+// would be gone from it after some 60,000 requests to log out.
+func TestAnybodyFillsTheAuditLogSlowly(t *testing.T) {
+	for path, body := range map[string]string{"/api/v1/logout": "", loginPath: `{"token":`} {
+		_, url, _, tokens, audit := start(t)
+		for range 3 * maxRefused {
+			ask(t, "POST", url+path, body)
+		}
+		token := add(t, tokens, "ops", Operator)
+		ask(t, "POST", url+loginPath, `{"token":"`+token+`"}`)
+		ask(t, "POST", url+"/api/v1/sets/a", `{"entries":["1"]}`, "Authorization", "Bearer "+token)
+		var all []Record
+		known := 0
+		for end := time.Now().Add(time.Minute); known < 2 && time.Now().Before(end); {
+			known, all = 0, lines(t, audit, 1)
+			for _, r := range all {
+				if r.Who == "ops" || r.Status == 200 && r.Path == loginPath {
+					known++
+				}
+			}
+		}
+		if n := len(all); known != 2 || n > 2*maxRefused+2 { // the minute may end meanwhile
+			t.Errorf("%d records, %d of them of who has a token, after %s", n, known, path)
+		}
+	}
+}
+
+// A terminal that shows the audit log obeys nothing of what anybody has asked for.
+func TestTheAuditLogHoldsNothingThatATerminalObeys(t *testing.T) {
+	_, url, _, _, audit := start(t)
+	address := strings.TrimPrefix(url, "http://")
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const query = "\u009b2J\u202e\U000e0001ä"
+	fmt.Fprintf(c, "GET /api/v1/sets/a?%s HTTP/1.1\r\nHost: %s\r\n\r\n", query, address)
+	if r := lines(t, audit, 1)[0]; r.Status != 401 || !strings.HasSuffix(r.Path, "?"+query) {
+		t.Errorf("%+v", r)
+	}
+	text, err := os.ReadFile(audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := strings.IndexFunc(strings.TrimSpace(string(text)),
+		func(r rune) bool { return !unicode.IsPrint(r) }); at >= 0 {
+		t.Errorf("%q", text[at:])
 	}
 }
 

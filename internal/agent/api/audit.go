@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"levee/internal/lang/syntax"
 )
 
 // Record is a line of the audit log: a request that changed something, or was refused.
@@ -36,7 +38,8 @@ const (
 	auditOld      = 3
 	maxWhat       = 1 << 10
 	maxPath       = 500
-	// refusals that are noted in a minute: more would turn all else out of the log
+	// requests of whom nobody knows, and refusals, that are noted in a minute: more would turn all
+	// else out of the log
 	maxRefused = 60
 )
 
@@ -94,16 +97,17 @@ func (a *Audit) rotate() error {
 	return a.open()
 }
 
-// write adds a line. Of refused requests it takes only so many in a minute.
-func (a *Audit) write(r *Record) error {
+// write adds a line. Of those that are refused, or of whom nobody knows, it takes only so many in a
+// minute.
+func (a *Audit) write(r *Record, refused bool) error {
 	line, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
+	line = append(syntax.EscapedJSON(line), '\n')
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if r.Status == http.StatusUnauthorized || r.Status == http.StatusForbidden ||
-		r.Status == http.StatusMisdirectedRequest {
+	if refused {
 		if minute := r.At.Truncate(time.Minute); !minute.Equal(a.minute) {
 			a.minute, a.refused = minute, 0
 		}
@@ -111,12 +115,12 @@ func (a *Audit) write(r *Record) error {
 			return nil
 		}
 	}
-	if a.size > 0 && a.size+int64(len(line)) >= a.max {
+	if a.size > 0 && a.size+int64(len(line)) > a.max {
 		if err := a.rotate(); err != nil {
 			return err
 		}
 	}
-	n, err := a.file.Write(append(line, '\n'))
+	n, err := a.file.Write(line)
 	a.size += int64(n)
 	return err
 }
@@ -129,13 +133,14 @@ func (s *Server) audit(r *http.Request, a *answer, route *Route, c Caller, body 
 	}
 	changes := route != nil && !route.Quiet && r.Method != http.MethodGet &&
 		r.Method != http.MethodHead
-	switch a.status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest:
-	default:
-		login := route != nil && route.Quiet && route.Role == Anybody
-		if !changes && !login && why == "" {
-			return
-		}
+	session := route != nil && route.Quiet && route.Role == Anybody
+	refused := a.status == http.StatusUnauthorized || a.status == http.StatusForbidden ||
+		a.status == http.StatusMisdirectedRequest
+	if !refused && !changes && !session && why == "" {
+		return
+	}
+	if c.Role <= Anybody && (a.status != http.StatusOK || r.URL.Path != loginPath) {
+		refused = true // anybody could send it
 	}
 	rec := Record{At: begun.UTC(), Who: c.Name, Role: c.Role, From: c.From, Method: cut(r.Method,
 		20),
@@ -150,7 +155,7 @@ func (s *Server) audit(r *http.Request, a *answer, route *Route, c Caller, body 
 	if changes {
 		rec.What = what(body)
 	}
-	if err := s.opts.Audit.write(&rec); err != nil {
+	if err := s.opts.Audit.write(&rec, refused); err != nil {
 		s.opts.Log("write the audit log: %v", err)
 	}
 }

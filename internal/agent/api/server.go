@@ -181,6 +181,8 @@ func (r *Route) limit() int64 {
 // Document is the OpenAPI document.
 func (s *Server) Document() []byte { return s.document }
 
+const loginPath = "/api/v1/login"
+
 // own are the routes of the frame itself.
 func (s *Server) own() []Route {
 	type none struct{}
@@ -189,7 +191,7 @@ func (s *Server) own() []Route {
 			w.Header().Set("Content-Type", jsonType)
 			_, _ = w.Write(s.document) // who asked may be gone
 		})
-	login := Route{Method: http.MethodPost, Path: "/api/v1/login", Role: Anybody, Quiet: true,
+	login := Route{Method: http.MethodPost, Path: loginPath, Role: Anybody, Quiet: true,
 		MaxBody: 1 << 10, Doc: "Take a token, and set a cookie that stands for it."}
 	login.typed = func(a huma.API, op *huma.Operation) { huma.Register(a, *op, s.login) }
 	logout := Route{Method: http.MethodPost, Path: "/api/v1/logout", Role: Anybody, Quiet: true,

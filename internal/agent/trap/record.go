@@ -10,9 +10,9 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
-	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
+
+	"levee/internal/lang/syntax"
 )
 
 // Events that are recorded.
@@ -61,25 +61,7 @@ func (r Record) bounded() ([]byte, error) {
 		*s = cut(*s)
 	}
 	line, err := json.Marshal(r)
-	return append(printable(line), '\n'), err
-}
-
-// printable is JSON with an escape for each character that a terminal may obey: encoding/json
-// leaves those above ASCII as they are, and DEL.
-func printable(line []byte) []byte {
-	out := make([]byte, 0, len(line))
-	for len(line) > 0 {
-		r, n := utf8.DecodeRune(line)
-		if unicode.IsPrint(r) {
-			out = append(out, line[:n]...)
-		} else {
-			for _, unit := range utf16.AppendRune(nil, r) {
-				out = fmt.Appendf(out, `\u%04x`, unit)
-			}
-		}
-		line = line[n:]
-	}
-	return out
+	return append(syntax.EscapedJSON(line), '\n'), err
 }
 
 // cut ends a text between two runes, where it has runes.

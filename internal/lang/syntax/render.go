@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -169,4 +170,22 @@ func Escaped(text string) string {
 		text = text[n:]
 	}
 	return b.String()
+}
+
+// EscapedJSON is JSON with an escape for each character that a terminal may obey: encoding/json
+// leaves those above ASCII as they are, and DEL.
+func EscapedJSON(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		if unicode.IsPrint(r) {
+			out = append(out, text[:n]...)
+		} else {
+			for _, unit := range utf16.AppendRune(nil, r) {
+				out = fmt.Appendf(out, `\u%04x`, unit)
+			}
+		}
+		text = text[n:]
+	}
+	return out
 }
