@@ -237,8 +237,8 @@ func TestTheAuditLogIsBounded(t *testing.T) {
 	}
 }
 
-// Who has no token turns nothing out of the audit log, whatever is sent: what a thief of a token did
-// would be gone from it after some 60,000 requests to log out.
+// Who has no token turns nothing out of the audit log, whatever is sent: what a thief of a token
+// did would be gone from it after some 60,000 requests to log out.
 func TestAnybodyFillsTheAuditLogSlowly(t *testing.T) {
 	for path, body := range map[string]string{"/api/v1/logout": "", loginPath: `{"token":`} {
 		_, url, _, tokens, audit := start(t)
