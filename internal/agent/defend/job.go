@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -252,6 +253,12 @@ func (j *job) complete(rules []*incident.Rule, dropped float64) []*incident.Rule
 // label is that of the n-th rule of this search.
 func (j *job) label(n int) string {
 	return fmt.Sprintf("flood-%s-%d", j.id, (j.round-1)*(eachRound+1)+n+1)
+}
+
+// roundOf is the search that a label is of, 0 for none.
+func roundOf(label string) int {
+	n, _ := strconv.Atoi(label[strings.LastIndex(label, "-")+1:]) // 0
+	return (n + eachRound) / (eachRound + 1)
 }
 
 // cookie has clients prove that they are there, at the ports that SYNs go to.

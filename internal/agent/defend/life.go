@@ -25,7 +25,8 @@ func (w *Watcher) finish(ctx context.Context, r result) {
 		w.Log("%s: live rules: %v", w.Dev, r.err)
 	}
 	if r.applied {
-		w.live, w.loaded, w.renewed = r.live, r.loaded, now
+		w.live, w.loaded = r.live, r.loaded
+		w.leased(now)
 	}
 	var u *unit
 	for _, o := range w.units {
@@ -80,6 +81,20 @@ func (w *Watcher) finish(ctx context.Context, r result) {
 	}
 }
 
+// leased notes that the kernel keeps live rules for their lease from now on.
+func (w *Watcher) leased(now time.Time) {
+	w.renewed = now
+	until := now.Add(leaseOf(w.live))
+	for _, l := range w.live {
+		l.rule.Until = &until
+	}
+	for _, u := range w.units {
+		for _, f := range u.floods() {
+			f.dirty = f.dirty || f.live() > 0
+		}
+	}
+}
+
 // save writes an incident, and gives its sentence.
 func (w *Watcher) save(f *flood) string {
 	f.dirty = false
@@ -88,6 +103,9 @@ func (w *Watcher) save(f *flood) string {
 	measured := false
 	var sum float64
 	for _, r := range f.rules {
+		if !r.IsLive() {
+			r.Until = nil
+		}
 		f.Incident.Rules = append(f.Incident.Rules, *r)
 		c.Predicted += r.Predicted
 		c.AtMost = max(c.AtMost, r.AtMost)
@@ -190,7 +208,7 @@ func (w *Watcher) change(ctx context.Context, now time.Time) {
 		err := dataplane.LiveRenew(ctx, w.Dev, lease)
 		switch {
 		case err == nil:
-			w.renewed = now
+			w.leased(now)
 		case errors.Is(err, dataplane.ErrNotLive):
 			w.loaded = ""
 		default:
@@ -305,7 +323,8 @@ func (w *Watcher) refit() {
 	}
 }
 
-// adopt goes on with what an agent before this one has left.
+// adopt goes on with what an agent before this one has left: rules that are in force, and those
+// whose lease goes on, though a policy has taken their place since.
 func (w *Watcher) adopt(ctx context.Context) {
 	now := time.Now()
 	there, _, err := dataplane.LiveOf(ctx, w.Dev)
@@ -330,7 +349,10 @@ func (w *Watcher) adopt(ctx context.Context) {
 			r := &i.Rules[k]
 			f.rules = append(f.rules, r)
 			f.states[r.Label] = &ruleState{active: now}
-			if r.IsLive() && there != nil && slices.Contains(there.Rules, r.Rule) && u != nil {
+			f.rounds = max(f.rounds, roundOf(r.Label))
+			here := there != nil && slices.Contains(there.Rules, r.Rule) ||
+				r.Until != nil && now.Before(*r.Until)
+			if r.IsLive() && here && u != nil {
 				w.live = append(w.live, live{r, u.Detect})
 			} else if r.IsLive() {
 				r.State, r.Gone, r.Why = incident.Gone, &now, "the agent did not run"
@@ -347,6 +369,8 @@ func (w *Watcher) adopt(ctx context.Context) {
 	}
 	if there != nil {
 		w.loaded = "?" // what is in force is compared with what should be
+	} else {
+		w.refit()
 	}
 }
 
@@ -441,11 +465,12 @@ func (w *Watcher) apply(ctx context.Context, id string) (bool, error) {
 			return true, err
 		}
 		at := time.Now()
-		w.live, w.loaded, w.renewed = rules, loaded, at
+		w.live, w.loaded = rules, loaded
 		for _, r := range mine {
 			r.State, r.Since = incident.Live, &at
 			f.states[r.Label] = &ruleState{active: now}
 		}
+		w.leased(at)
 		f.State, f.acts = incident.Open, true
 		if f.Acted == nil {
 			f.Acted = &at

@@ -97,6 +97,7 @@ type Rule struct {
 	Since  *time.Time `json:"since,omitempty"`
 	// Loosened is when it became a limit, which takes next to nothing of good packets.
 	Loosened *time.Time `json:"loosened,omitempty"`
+	Until    *time.Time `json:"until,omitempty"` // it is live, unless an agent renews it
 	Gone     *time.Time `json:"gone,omitempty"`
 	// that it dropped
 	Packets uint64 `json:"packets"`
