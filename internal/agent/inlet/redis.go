@@ -220,6 +220,10 @@ func (r *redis) take(c *respConn) (int, error) {
 	return r.length(c, r.taken)
 }
 
+// errVanished is that somebody else has taken elements away.
+var errVanished = errors.New("what was taken away is there no more: does anybody else change " +
+	"this list?")
+
 // drain hands on what was taken away, and cuts off what is kept. Suricata pushes to the head, so
 // that the end is the oldest.
 func (r *redis) drain(c *respConn, n int) error {
@@ -234,6 +238,9 @@ func (r *redis) drain(c *respConn, n int) error {
 		}, "LRANGE", r.taken, strconv.Itoa(-min(n, maxRange)), "-1")
 		if err != nil {
 			return err
+		}
+		if some == 0 {
+			return errVanished
 		}
 		for r.kept.Load() < r.put {
 			select {

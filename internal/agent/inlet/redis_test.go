@@ -29,6 +29,7 @@ type server struct {
 	lists  map[string][]string
 	secret string
 	broken string // what is answered to LRANGE
+	vanish bool   // what LRANGE is asked for is gone by then
 	l      net.Listener
 	conns  map[net.Conn]bool
 }
@@ -140,6 +141,10 @@ func (s *server) answer(args []string) string {
 	case "LRANGE":
 		if s.broken != "" {
 			return s.broken
+		}
+		if s.vanish {
+			s.vanish, list = false, nil
+			delete(s.lists, args[1])
 		}
 		some := list[max(0, at(2)) : at(3)+1]
 		out := fmt.Sprintf("*%d\r\n", len(some))
@@ -253,6 +258,30 @@ func TestAnswersThatAreNone(t *testing.T) {
 	s.broken = ""
 	s.mu.Unlock()
 	await(t, in, &got, func() bool { return s.left() == 0 })
+}
+
+// TestAListThatVanishes: who empties it, as FLUSHALL does, costs what was in it and nothing that
+// comes later.
+func TestAListThatVanishes(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir+"/r")
+	in := open(t, source(t, dir, `redis "DIR/r" list "k"`), Options{})
+	defer in.Close()
+	s.mu.Lock()
+	s.vanish = true
+	s.mu.Unlock()
+	s.push("gone")
+	var got []string
+	await(t, in, &got, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return !s.vanish
+	})
+	s.push("later")
+	await(t, in, &got, func() bool { return len(got) == 1 && s.left() == 0 })
+	if got[0] != "later" {
+		t.Errorf("%q", got)
+	}
 }
 
 func TestPasswordsOfRedis(t *testing.T) {
