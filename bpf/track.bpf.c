@@ -116,7 +116,8 @@ static __always_inline int track(struct flows *m, struct __sk_buff *ctx, const s
 	} else if (transport == ICMP) {
 		state = FLOW_ECHO;
 	} else if (flags & RST) {
-		if (!known)
+		// A second SYN has the kernel reset what nobody has proven: that opens nothing.
+		if (!known || (state & FLOW_STATE) == FLOW_ANSWERED)
 			return TCX_NEXT;
 		state = FLOW_RESET;
 	} else if (flags & SYN && flags & ACK) {

@@ -167,6 +167,29 @@ func TestConnectionsLiveAsLongAsTheRFCsWant(t *testing.T) {
 	}
 }
 
+// TestOnlyTheNumberOpensWhatWasAnswered: who forges a source can have the host send more than a
+// SYN-ACK, by a second SYN: a RST if its number is the next one, an ACK if it is any other. Neither
+// makes the forged connection one to which all belongs.
+func TestOnlyTheNumberOpensWhatWasAnswered(t *testing.T) {
+	x := newConnections(t)
+	for n, k := range []kind{rst, {packet.ProtoTCP, packet.RST | packet.ACK}, ack, finAck} {
+		n := uint32(n)
+		x.leave(synAck, n)
+		x.leave(k, n)
+		for _, guess := range []kind{ack, finAck, rst, synAck} {
+			f := x.frame(guess, n, false)
+			binary.BigEndian.PutUint32(f[34+8:], 999)
+			if _, verdict, err := x.Eval(f); err != nil || verdict == action.Pass {
+				t.Errorf("after flags %#x that left, flags %#x with another number: %v, %v",
+					k.flags, guess.flags, verdict, err)
+			}
+		}
+		if !x.arrive(ack, n) {
+			t.Errorf("after flags %#x that left the right number opens nothing", k.flags)
+		}
+	}
+}
+
 // TestAClockThatIsBehindKnowsConnections: a packet has read the time, the next tick comes, and
 // another CPU notes or renews the connection before the packet comes to look it up.
 func TestAClockThatIsBehindKnowsConnections(t *testing.T) {

@@ -118,7 +118,7 @@ func leaving(c *connection, flags uint8, seq uint32) (next connection, ok bool) 
 	}
 	switch {
 	case flags&packet.RST != 0:
-		return connection{state: reset}, c != nil
+		return connection{state: reset}, c != nil && is != answered
 	case flags&packet.SYN != 0 && flags&packet.ACK != 0:
 		return connection{state: answered, proof: seq + 1}, is != open
 	case flags&packet.SYN != 0:
