@@ -66,6 +66,7 @@ type Options struct {
 // Times of the loop.
 const (
 	pollEvery   = 100 * time.Millisecond
+	idleEvery   = time.Second // where there is nothing to poll: each time wakes the whole process
 	policyEvery = 5 * time.Second
 	keepFor     = 2 * time.Second
 	// a comparison of many entries takes a hundredth of the time, but comes once a minute
@@ -150,10 +151,15 @@ func (a *Agent) notify(state string) {
 }
 
 func (a *Agent) loop(ctx context.Context, reload <-chan struct{}) {
-	tick := time.NewTicker(pollEvery)
+	every := a.every()
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	again := make(chan struct{}, 1)
 	for {
+		if now := a.every(); now != every {
+			every = now
+			tick.Reset(every)
+		}
 		select {
 		case <-ctx.Done():
 			a.poll(context.WithoutCancel(ctx)) // what is written already
@@ -187,6 +193,15 @@ func (a *Agent) loop(ctx context.Context, reload <-chan struct{}) {
 			a.nextWatchdog = now.Add(a.opts.Watchdog / 2)
 		}
 	}
+}
+
+// every is the time between two looks at sources and clocks.
+func (a *Agent) every() time.Duration {
+	watched := a.opts.Watchdog > 0 && a.opts.Watchdog < 4*idleEvery
+	if len(a.sources) > 0 || len(a.lists) > 0 || watched {
+		return pollEvery
+	}
+	return max(pollEvery, min(idleEvery, a.opts.Interval))
 }
 
 // lookAtPolicies reads policies anew when others are in force.

@@ -63,7 +63,7 @@ func (f *follower) replace(next *captureHook) {
 // to, and packets are counted nonetheless.
 func (f *follower) keep() (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
-	tick := time.NewTicker(200 * time.Millisecond)
+	tick := time.NewTicker(captureLease / 6)
 	go func() {
 		defer close(ended)
 		defer tick.Stop()

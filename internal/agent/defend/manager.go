@@ -28,7 +28,7 @@ type ManagerOptions struct {
 }
 
 // lookEvery is how often interfaces with detectors are looked for.
-const lookEvery = 2 * time.Second
+const lookEvery = 5 * time.Second
 
 // Manager watches all interfaces of a network namespace whose policies have detectors.
 type Manager struct {

@@ -37,8 +37,9 @@ const (
 	calmWait    = 100 * time.Millisecond // between two looks at samples
 	readWait    = 50 * time.Millisecond  // while they come fast
 	secondEvery = time.Second
-	calmRate    = 2000   // samples a second, CPU and kind
-	floodRate   = 20_000 // samples a second of all CPUs, of each kind
+	followEvery = 3 * time.Second // while nothing is done: it takes a seventh of the agent's time
+	calmRate    = 2000            // samples a second, CPU and kind
+	floodRate   = 20_000          // samples a second of all CPUs, of each kind
 	floodLasts  = time.Second
 )
 
@@ -61,6 +62,7 @@ type Watcher struct {
 	nextTick   time.Time
 	nextSecond time.Time
 	nextKeep   time.Time // of baselines
+	nextFollow time.Time // of the policy in force
 	renewed    time.Time
 	passed     float64 // packets in this second
 	results    chan result
@@ -246,6 +248,11 @@ func (w *Watcher) inFlood() bool {
 	})
 }
 
+// busy says whether a flood has not ended with all its rules.
+func (w *Watcher) busy() bool {
+	return slices.ContainsFunc(w.units, func(u *unit) bool { return len(u.floods()) > 0 })
+}
+
 // tick ends a bin.
 func (w *Watcher) tick(ctx context.Context, now time.Time) {
 	rising := false
@@ -295,8 +302,11 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	if w.working {
 		return nil
 	}
-	if err := w.follow(ctx); err != nil {
-		return err
+	if w.busy() || !now.Before(w.nextFollow) {
+		if err := w.follow(ctx); err != nil {
+			return err
+		}
+		w.nextFollow = now.Add(followEvery)
 	}
 	w.count(ctx, now)
 	w.passed = 0

@@ -2,6 +2,7 @@ package signature
 
 import (
 	"errors"
+	"math"
 	"slices"
 
 	"levee/internal/lang/action"
@@ -195,7 +196,7 @@ func (w *work) find() error {
 		}
 		s := &search{terms: terms, left: left, spared: spared, n: flood.len(), good: good.len(),
 			least: max(least, int(fewest*float64(left.count())))}
-		s.allowance = int(w.Collateral*float64(good.len())) - (good.len() - spared.count())
+		s.allowance = w.allowed(good.len()) - (good.len() - spared.count())
 		r := w.first(s)
 		if r == nil {
 			break
@@ -204,6 +205,17 @@ func (w *work) find() error {
 	}
 	w.prune()
 	return nil
+}
+
+// allowed is how many of n good packets that are searched rules may drop: by two standard
+// deviations more where these are a part of the sample, as all of it is measured before a rule is
+// taken.
+func (w *work) allowed(n int) int {
+	mean := w.Collateral * float64(n)
+	if n < w.good.Len() && mean > 0 {
+		mean += 2 * math.Sqrt(mean)
+	}
+	return int(mean)
 }
 
 // first is the best rule that the samples as a whole allow, as narrow as it can be. Sources that
