@@ -332,6 +332,23 @@ static __always_inline __u32 network(const struct frame *f, int hook)
 	return off + 2;
 }
 
+// is_host says whether an address may be that of one host: not of several, nor of none, nor of this
+// machine alone.
+static __always_inline int is_host(__u64 hi, __u64 lo, int six)
+{
+	if (six)
+		return hi >> 56 != 0xff && (hi || lo > 1);
+	return hi >> 28 != 0xe && hi != 0xffffffff && hi >> 24 != 0 && hi >> 24 != 127;
+}
+
+// is_between_hosts says whether a segment goes from one host to one. Ethernet addresses of groups
+// have the lowest bit of their first octet set.
+static __always_inline int is_between_hosts(const struct key *k, int six)
+{
+	return !((k->src_mac | k->dst_mac) >> 40 & 1) && is_host(k->src_hi, k->src_lo, six) &&
+	       is_host(k->dst_hi, k->dst_lo, six);
+}
+
 static __always_inline int judge(const struct frame *f, struct cookie_work *w, __u32 at,
 				 __u32 rule, __u64 rate, int hook)
 {
@@ -354,7 +371,8 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 	if (flags == SYN) {
 		if (!above(&c->head, m, rate, now) || is_proven(c, w, now))
 			return COOKIE_GOES_ON;
-
+		if (!is_between_hosts(k, six)) // RFC 9293 section 3.9.2.3: neither may be answered
+			return COOKIE_DROPPED;
 		make(&w->answer, k, six, number(&c->head, w, period));
 		m->last = now;
 		return send(f->ctx, &w->answer, six, at, f->len, hook);

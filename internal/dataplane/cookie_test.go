@@ -253,6 +253,52 @@ func TestCookieOfSourcesProvenByHand(t *testing.T) {
 	}
 }
 
+// A SYN to or from more than one host, or none, is answered by nobody (RFC 9293 section 3.9.2.3,
+// RFC 1122 section 4.2.3.10): one frame to all of a network would have every machine with a cookie
+// answer the source that it forges.
+func TestCookieAnswersOneHostAlone(t *testing.T) {
+	addresses := []string{"224.0.0.1", "239.1.2.3", "255.255.255.255", "0.0.0.0", "0.1.2.3",
+		"127.0.0.1", "ff02::1", "::", "::1"}
+	var specs []packet.Spec
+	for _, a := range addresses {
+		of, from := netip.MustParseAddr(a), "192.0.2.9"
+		if of.Is6() {
+			from = "2001:db8::9"
+		}
+		s := segment(from, packet.SYN)
+		s.To = of
+		specs = append(specs, s)
+		s = segment(from, packet.SYN)
+		s.From = of
+		specs = append(specs, s)
+	}
+	for _, from := range []string{"192.0.2.9", "2001:db8::9"} {
+		for _, mac := range [][6]byte{{255, 255, 255, 255, 255, 255}, {0x33, 0x33, 0, 0, 0, 1}} {
+			s := segment(from, packet.SYN)
+			s.EtherTo = &mac
+			specs = append(specs, s)
+			s = segment(from, packet.SYN)
+			s.EtherFrom = &mac
+			specs = append(specs, s)
+		}
+	}
+	for _, target := range []codegen.Target{{}, {Hook: codegen.TCX}} {
+		a := newAnswering(t, "", target)
+		for _, s := range specs {
+			if slot, verdict, answer := a.judge(s); slot != a.slot || verdict != action.Drop ||
+				answer != nil {
+				t.Errorf("from %v to %v, Ethernet %v to %v: slot %d, %v, answer %x", s.From, s.To,
+					s.EtherFrom, s.EtherTo, slot, verdict, answer)
+			}
+		}
+		for _, from := range []string{"240.0.0.1", "126.0.0.1", "223.1.1.1", "fe80::1", "::2"} {
+			if _, _, answer := a.judge(segment(from, packet.SYN)); answer == nil {
+				t.Errorf("a SYN from %s is not answered", from)
+			}
+		}
+	}
+}
+
 // Answers begin above the rate, and end two seconds after it.
 func TestCookieAboveARate(t *testing.T) {
 	a := newAnswering(t, " above 100/s", codegen.Target{})

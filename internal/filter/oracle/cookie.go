@@ -48,7 +48,7 @@ type fate int
 const (
 	goesOn  fate = iota
 	replied      // a SYN, in the host's place
-	spent        // an RST that has proven its source
+	spent        // an RST that has proven its source, or a SYN that nobody may answer
 )
 
 // judge says what a cookie makes of a packet that its rule matches.
@@ -72,6 +72,9 @@ func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now 
 		if !now.Before(m.until) || now.Before(c.proven[pkt.Src]) {
 			return goesOn
 		}
+		if !betweenHosts(pkt) {
+			return spent
+		}
 		m.last = now
 		return replied
 	case packet.RST:
@@ -87,6 +90,19 @@ func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now 
 		}
 	}
 	return goesOn
+}
+
+// betweenHosts says whether a segment goes from one host to one other (RFC 9293 section 3.9.2.3).
+func betweenHosts(pkt *packet.Packet) bool {
+	const group = 1 << 40
+	for _, a := range []netip.Addr{pkt.Src, pkt.Dst} {
+		b := a.AsSlice()
+		if a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.Is4() && b[0] == 0 ||
+			a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+			return false
+		}
+	}
+	return pkt.SrcMAC&group == 0 && pkt.DstMAC&group == 0
 }
 
 // clientOf names who sent a packet, and to whom.
