@@ -217,14 +217,14 @@ func (a *Agent) fed(ctx context.Context, l *lister, r *feed.Result, err error) f
 		return feed.State{}
 	}
 	if r.Unchanged {
-		a.in(ctx, func() { l.read(); l.release() })
+		a.in(ctx, func() { l.read(time.Now()); l.release() })
 		state := a.stateOf(ctx, l, len(live))
 		a.renew(ctx, l, live)
 		return state
 	}
 	var keep *enforce.Keep
 	a.in(ctx, func() {
-		l.read()
+		l.read(time.Now())
 		l.status.Skipped, l.status.Example = r.List.Bad+r.List.Short, ""
 		if len(r.List.Skipped) > 0 {
 			l.status.Example = r.List.Skipped[0]
@@ -267,8 +267,8 @@ func (a *Agent) in(ctx context.Context, fn func()) {
 	_ = a.do(ctx, func() error { fn(); return nil })
 }
 
-// read notes that the list was read.
-func (l *lister) read() { l.status.Read, l.status.Error = time.Now(), "" }
+// read notes when the list was read.
+func (l *lister) read(at time.Time) { l.status.Read, l.status.Error = at, "" }
 
 func (a *Agent) listFailed(l *lister, err error) {
 	if errors.Is(err, context.Canceled) {
@@ -398,6 +398,11 @@ func (a *Agent) readCrowdSec(ctx context.Context, l *lister) {
 				bans = crowdsec.NewBans(l.CrowdSec)
 			}
 			changed = bans.Apply(s, begun)
+			if n := bans.Decisions(); n > crowdsec.MaxDecisions {
+				err = fmt.Errorf("the local API has sent %d decisions, of at most %d", n,
+					crowdsec.MaxDecisions)
+				bans, whole = crowdsec.NewBans(l.CrowdSec), time.Time{}
+			}
 		}
 		if !a.decided(ctx, l, bans, changed, all, err) {
 			whole = time.Time{}
@@ -420,6 +425,7 @@ func (a *Agent) decided(ctx context.Context, l *lister, bans *crowdsec.Bans,
 		a.in(ctx, func() { a.listFailed(l, fmt.Errorf("%w; all is asked for again", err)) })
 		return false
 	}
+	read := time.Now()
 	c := claim{set: l.Set.Name, origin: l.Name, whole: all, until: changed}
 	most := l.end()
 	for p, until := range changed {
@@ -433,7 +439,7 @@ func (a *Agent) decided(ctx context.Context, l *lister, bans *crowdsec.Bans,
 	}
 	out, err := a.give(ctx, &c)
 	a.in(ctx, func() {
-		l.read()
+		l.read(read)
 		l.status.Entries, l.status.Decisions = bans.Addresses(), bans.Decisions()
 		l.status.Skipped, l.status.Unmeant = bans.Other, bans.Unmeant
 		if l.status.Refused += out.refused; all {

@@ -114,7 +114,7 @@ func (a *Agent) resolved(ctx context.Context, l *lister, got answers, failed err
 		case failed != nil:
 			a.listFailed(l, failed)
 		default:
-			l.read()
+			l.read(now)
 		}
 		l.status.Entries = len(live)
 		if failed == nil && len(live) == 0 {

@@ -27,8 +27,12 @@ import (
 
 // Bounds of an answer.
 const (
-	maxBytes     = 1 << 30
-	maxDecisions = 2 << 20
+	maxBytes = 1 << 30
+	maxValue = 1 << 20
+	// maxOnOne is how many decisions on one address are kept, those that last longest.
+	maxOnOne = 1000
+	// MaxDecisions is how many there may be, in an answer and in all.
+	MaxDecisions = 2 << 20
 )
 
 // Decision is one, as the API sends it.
@@ -93,8 +97,8 @@ func (c *Client) Stream(ctx context.Context, all bool) (*Stream, error) {
 
 // Read reads an answer.
 func Read(r io.Reader) (*Stream, error) {
-	in := &io.LimitedReader{R: r, N: maxBytes}
-	d := json.NewDecoder(in)
+	in := &bounded{r: r}
+	d := &decoder{json.NewDecoder(in), in}
 	out := &Stream{}
 	err := readStream(d, out)
 	if err == nil {
@@ -103,15 +107,44 @@ func Read(r io.Reader) (*Stream, error) {
 		}
 		err = errors.New("there is more behind it")
 	}
-	if in.N <= 0 {
-		err = fmt.Errorf("it has more than %d bytes", maxBytes)
-	} else if err == io.EOF {
+	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
 	return nil, fmt.Errorf("read what the local API answers: %w", err)
 }
 
-func readStream(d *json.Decoder, out *Stream) error {
+// bounded reads so many bytes of an answer, and of one value in it, as the decoder keeps a value
+// whole.
+type bounded struct {
+	r          io.Reader
+	all, value int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	b.all, b.value = b.all+n, b.value+n
+	switch {
+	case b.all > maxBytes:
+		return n, fmt.Errorf("it has more than %d bytes", maxBytes)
+	case b.value > maxValue:
+		return n, fmt.Errorf("a value in it has more than %d bytes", maxValue)
+	}
+	return n, err
+}
+
+type decoder struct {
+	*json.Decoder
+	in *bounded
+}
+
+// Decode decodes one value.
+func (d *decoder) Decode(to any) error {
+	err := d.Decoder.Decode(to)
+	d.in.value = 0
+	return err
+}
+
+func readStream(d *decoder, out *Stream) error {
 	if err := delim(d, '{'); err != nil {
 		return err
 	}
@@ -132,14 +165,14 @@ func readStream(d *json.Decoder, out *Stream) error {
 		if err != nil {
 			return err
 		}
-		if len(out.New)+len(out.Deleted) > maxDecisions {
-			return fmt.Errorf("it has more than %d decisions", maxDecisions)
+		if len(out.New)+len(out.Deleted) > MaxDecisions {
+			return fmt.Errorf("it has more than %d decisions", MaxDecisions)
 		}
 	}
 	return delim(d, '}')
 }
 
-func delim(d *json.Decoder, want json.Delim) error {
+func delim(d *decoder, want json.Delim) error {
 	t, err := d.Token()
 	if err == nil && t != want {
 		err = fmt.Errorf("expected %v, found %v", want, t)
@@ -148,7 +181,7 @@ func delim(d *json.Decoder, want json.Delim) error {
 }
 
 // decisions reads a list of them, or null.
-func decisions(d *json.Decoder, out *[]Decision) error {
+func decisions(d *decoder, out *[]Decision) error {
 	t, err := d.Token()
 	if err != nil || t == nil {
 		return err
@@ -157,8 +190,8 @@ func decisions(d *json.Decoder, out *[]Decision) error {
 		return fmt.Errorf("expected a list of decisions, found %v", t)
 	}
 	for d.More() {
-		if len(*out) > maxDecisions {
-			return fmt.Errorf("it has more than %d decisions", maxDecisions)
+		if len(*out) > MaxDecisions {
+			return fmt.Errorf("it has more than %d decisions", MaxDecisions)
 		}
 		var one Decision
 		if err := d.Decode(&one); err != nil {
@@ -174,8 +207,8 @@ type Bans struct {
 	of  *policy.CrowdSec
 	by  map[netip.Prefix][]ban
 	ids int
-	// Other counts decisions on what is no address or network, or a very large one, or that
-	// cannot be read
+	// Other counts decisions on what is no address or network, or a very large one, that cannot be
+	// read, or that are too many on one address
 	Other int
 	// Unmeant counts those for which some condition does not hold
 	Unmeant int
@@ -204,6 +237,16 @@ func (b *Bans) All() map[netip.Prefix]time.Time {
 		out[p] = latest(of)
 	}
 	return out
+}
+
+// soonest is the place of the one that ends first.
+func soonest(all []ban) (at int) {
+	for i := range all {
+		if all[i].until.Before(all[at].until) {
+			at = i
+		}
+	}
+	return at
 }
 
 func latest(all []ban) (t time.Time) {
@@ -236,9 +279,14 @@ func (b *Bans) Apply(s *Stream, now time.Time) map[netip.Prefix]time.Time {
 		one := ban{d.ID, now.Add(left)}
 		if at := slices.IndexFunc(of, func(o ban) bool { return o.id == d.ID }); at >= 0 {
 			of[at] = one
-		} else {
+		} else if len(of) < maxOnOne {
 			b.by[p] = append(of, one)
 			b.ids++
+		} else {
+			b.Other++
+			if at := soonest(of); of[at].until.Before(one.until) {
+				of[at] = one
+			}
 		}
 		changed[p] = time.Time{}
 	}

@@ -124,6 +124,44 @@ func TestADecisionThatComesAndGoesInOneAnswerIsGone(t *testing.T) {
 	}
 }
 
+// TestManyDecisionsOnOneAddress: each was compared with all others, so that an answer of many
+// held a core for hours.
+func TestManyDecisionsOnOneAddress(t *testing.T) {
+	b := NewBans(&policy.CrowdSec{})
+	now := time.Now()
+	var s Stream
+	for i := range 3 * maxOnOne {
+		s.New = append(s.New, Decision{ID: int64(i), Type: "ban", Scope: "Ip", Value: "192.0.2.1",
+			Duration: fmt.Sprint(1+(i*7)%(3*maxOnOne), "m")})
+	}
+	changed := b.Apply(&s, now)
+	p := netip.MustParsePrefix("192.0.2.1/32")
+	if b.Decisions() != maxOnOne || b.Other != 2*maxOnOne ||
+		!changed[p].Equal(now.Add(3*maxOnOne*time.Minute)) {
+		t.Errorf("%d decisions, %d left out, until %v", b.Decisions(), b.Other, changed[p].Sub(now))
+	}
+}
+
+// TestAValueIsBounded: one text could take a gigabyte of memory.
+func TestAValueIsBounded(t *testing.T) {
+	long := strings.Repeat("x", 4*maxValue)
+	for name, text := range map[string]string{
+		"a decision": `{"new":[{"id":1,"scenario":"` + long + `"}]}`,
+		"another":    `{"other":"` + long + `"}`,
+		"a name":     `{"` + long + `":null}`,
+	} {
+		if _, err := Read(strings.NewReader(text)); err == nil ||
+			!strings.Contains(err.Error(), "a value in it has more than") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	many := strings.Repeat(`{"id":1,"scenario":"`+strings.Repeat("x", 1000)+`"},`, 5000)
+	s, err := Read(strings.NewReader(`{"new":[` + strings.TrimSuffix(many, ",") + `]}`))
+	if err != nil || len(s.New) != 5000 {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestAnAnswerThatIsNotWholeIsRefused(t *testing.T) {
 	whole := `{"new":[{"id":1,"type":"ban","scope":"Ip","value":"192.0.2.1","duration":"1h"}],` +
 		`"deleted":null,"links":{"a":[1]}}`

@@ -48,7 +48,7 @@ func Open(s *policy.Source, o Options) (Inlet, error) {
 	case policy.FromUnixStream, policy.FromUnixDgram:
 		return listen(s.Path, s.Input == policy.FromUnixDgram)
 	case policy.FromRedis:
-		return newRedis(s), nil
+		return newRedis(s, redisWait), nil
 	case policy.FromJournal:
 		return newJournal(s, o.Position), nil
 	}

@@ -3,6 +3,7 @@ package inlet
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -34,8 +35,10 @@ const (
 type redis struct {
 	*queue
 	source *policy.Source
-	taken  string // the name under which the list is taken away
-	stop   chan struct{}
+	taken  string        // the name under which the list is taken away
+	wait   time.Duration // for the server
+	ctx    context.Context
+	stop   context.CancelFunc
 	ended  chan struct{}
 
 	put     int64         // elements that were put into the queue
@@ -45,9 +48,10 @@ type redis struct {
 	waiting atomic.Int64  // elements in Redis
 }
 
-func newRedis(s *policy.Source) *redis {
-	r := &redis{queue: newQueue(), source: s, taken: s.List + ":levee", stop: make(chan struct{}),
+func newRedis(s *policy.Source, wait time.Duration) *redis {
+	r := &redis{queue: newQueue(), source: s, taken: s.List + ":levee", wait: wait,
 		ended: make(chan struct{}), changed: make(chan struct{}, 1)}
+	r.ctx, r.stop = context.WithCancel(context.Background())
 	if !strings.Contains(s.List, "{") { // the same slot of a cluster
 		r.taken = "{" + s.List + "}:levee"
 	}
@@ -80,9 +84,9 @@ func (r *redis) State() State {
 	return s
 }
 
-// Close ends the connection. What was not kept stays in Redis.
+// Close ends the connection, and waits for no answer. What was not kept stays in Redis.
 func (r *redis) Close() {
-	close(r.stop)
+	r.stop()
 	r.end()
 	<-r.ended
 }
@@ -93,7 +97,7 @@ func (r *redis) run() {
 	for delay := redisPause; ; delay = min(2*delay, redisDelay) {
 		reached, err := r.session()
 		select {
-		case <-r.stop:
+		case <-r.ctx.Done():
 			return
 		default:
 		}
@@ -103,24 +107,24 @@ func (r *redis) run() {
 			delay = redisPause
 		}
 		select {
-		case <-r.stop:
+		case <-r.ctx.Done():
 			return
 		case <-time.After(delay):
 		}
 	}
 }
 
-// dial reaches the server. Over TLS it has to have a certificate for the name or the address by
-// which the policy calls it.
+// dial reaches the server, unless it is closed before. Over TLS the server has to have a
+// certificate for the name or the address by which the policy calls it.
 func (r *redis) dial() (net.Conn, error) {
-	d := &net.Dialer{Timeout: redisWait}
+	d := &net.Dialer{Timeout: r.wait}
 	address, encrypted := strings.CutPrefix(r.source.Path, policy.TLSRedis)
 	if !encrypted {
 		network := "tcp"
 		if filepath.IsAbs(address) {
 			network = "unix"
 		}
-		return d.Dial(network, address)
+		return d.DialContext(r.ctx, network, address)
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if r.source.CA != "" { // read each time: it may be renewed
@@ -133,41 +137,38 @@ func (r *redis) dial() (net.Conn, error) {
 			return nil, fmt.Errorf("%s holds no certificate (PEM)", r.source.CA)
 		}
 	}
-	return tls.DialWithDialer(d, "tcp", address, config)
+	return (&tls.Dialer{NetDialer: d, Config: config}).DialContext(r.ctx, "tcp", address)
 }
 
-// connect reaches the server, and says who asks.
-func (r *redis) connect() (*respConn, error) {
-	conn, err := r.dial()
-	if err != nil {
-		return nil, err
-	}
-	c := &respConn{c: conn, r: bufio.NewReaderSize(conn, 64<<10), wait: redisWait}
+// greet says who asks.
+func (r *redis) greet(c *respConn) error {
 	if r.source.Password == "" {
-		return c, nil
+		return nil
 	}
 	password, err := secret.Read(r.source.Password)
-	if err == nil {
-		args := []string{"AUTH", password}
-		if r.source.User != "" {
-			args = []string{"AUTH", r.source.User, password}
-		}
-		_, err = c.do(args...)
-	}
 	if err != nil {
-		conn.Close()
-		return nil, err
+		return err
 	}
-	return c, nil
+	args := []string{"AUTH", password}
+	if r.source.User != "" {
+		args = []string{"AUTH", r.source.User, password}
+	}
+	_, err = c.do(args...)
+	return err
 }
 
 // session reads from one connection until it fails; reached says that the server had answered.
 func (r *redis) session() (reached bool, err error) {
-	c, err := r.connect()
+	conn, err := r.dial()
 	if err != nil {
 		return false, err
 	}
-	defer c.c.Close()
+	defer conn.Close()
+	defer context.AfterFunc(r.ctx, func() { conn.Close() })()
+	c := &respConn{c: conn, r: bufio.NewReaderSize(conn, 64<<10), wait: r.wait}
+	if err := r.greet(c); err != nil {
+		return false, err
+	}
 	for {
 		n, err := r.length(c, r.taken)
 		if err == nil && n == 0 {
@@ -191,7 +192,7 @@ func (r *redis) session() (reached bool, err error) {
 		}
 		reached = true
 		select {
-		case <-r.stop:
+		case <-r.ctx.Done():
 			return true, nil
 		case <-time.After(redisPause):
 		}
@@ -245,7 +246,7 @@ func (r *redis) drain(c *respConn, n int) error {
 		for r.kept.Load() < r.put {
 			select {
 			case <-r.changed:
-			case <-r.stop:
+			case <-r.ctx.Done():
 				return nil
 			}
 		}

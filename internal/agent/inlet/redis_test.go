@@ -400,6 +400,39 @@ func TestRedisOverTLS(t *testing.T) {
 	}
 }
 
+// TestAServerThatDoesNotAnswerHoldsNobody: to close a list, as at each change of a source, waited
+// for the server's answer, and the agent's loop with it.
+func TestAServerThatDoesNotAnswerHoldsNobody(t *testing.T) {
+	for _, scheme := range []string{"", "rediss://"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := make(chan struct{})
+		go func() {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			if _, err := c.Read(make([]byte, 1)); err == nil {
+				close(asked)
+			}
+			io.Copy(io.Discard, c)
+		}()
+		r := newRedis(source(t, "", `redis "`+scheme+l.Addr().String()+`" list "k"`), time.Hour)
+		<-asked
+		done := make(chan struct{})
+		go func() { r.Close(); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(time.Minute):
+			t.Errorf("%sredis: closing waits for the server", scheme)
+		}
+		l.Close()
+	}
+}
+
 // TestARealRedis is the same with the real one, where it is installed.
 func TestARealRedis(t *testing.T) {
 	bin, err := exec.LookPath("redis-server")
