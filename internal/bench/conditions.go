@@ -16,12 +16,13 @@ import (
 // neighbours had the cache is of another machine.
 type Conditions struct {
 	// Load is the ns of a load over a chain of 6 MB that was just visited, Step that of an
-	// operation among many (package calibration): medians over the readings, and the least and most
-	// of them.
+	// operation among many, Wait that of a load from the first level of cache (package
+	// calibration): medians over the readings, and the least and most of the former.
 	Load      float64    `json:"load_ns"`
 	LoadRange [2]float64 `json:"load_range_ns"`
 	Step      float64    `json:"step_ns"`
 	StepRange [2]float64 `json:"step_range_ns"`
+	Wait      float64    `json:"wait_ns"`
 }
 
 // ConditionsOf sums readings up, nil of none.
@@ -29,14 +30,15 @@ func ConditionsOf(readings []calibration.Reading) *Conditions {
 	if len(readings) == 0 {
 		return nil
 	}
-	var load, step []float64
+	var load, step, wait []float64
 	for _, r := range readings {
-		load, step = append(load, r.Load), append(step, r.Step)
+		load, step, wait = append(load, r.Load), append(step, r.Step), append(wait, r.Wait)
 	}
 	c := &Conditions{LoadRange: [2]float64{slices.Min(load), slices.Max(load)},
 		StepRange: [2]float64{slices.Min(step), slices.Max(step)}}
 	c.Load, _, _ = report.Summary(load)
 	c.Step, _, _ = report.Summary(step)
+	c.Wait, _, _ = report.Summary(wait)
 	return c
 }
 

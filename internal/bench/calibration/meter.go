@@ -1,6 +1,9 @@
 package calibration
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Reading is how fast the machine is at the moment.
 type Reading struct {
@@ -10,21 +13,28 @@ type Reading struct {
 	Load float64 `json:"load_ns"`
 	// Step is the ns of an operation among many that do not wait for each other (Work).
 	Step float64 `json:"step_ns"`
+	// Wait is the ns of a load that waits for the one before, over a chain of NearBytes: what a
+	// core makes wait for itself. A thread beside it on the core hardly changes that.
+	Wait float64 `json:"wait_ns"`
 }
 
 // ChainBytes are those of a meter's chain: beyond the second level of cache of processors of these
 // years (1 to 2 MB), well within the last (16 MB and more).
 const ChainBytes = 6 << 20
 
+// NearBytes lie in the first level of cache.
+const NearBytes = 16 << 10
+
 // A reading visits the chain once and times some of it again; the work between them is spread over
 // the same ms.
 const (
 	timedLoads = 20_000
+	nearLoads  = 500_000
 	timedWork  = 2 * time.Millisecond // twice
 )
 
 // Meter reads. It is not for several goroutines at once.
-type Meter struct{ chain *Chain }
+type Meter struct{ chain, near *Chain }
 
 // New makes a meter. Close gives its memory back.
 func New() (*Meter, error) {
@@ -32,11 +42,15 @@ func New() (*Meter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Meter{c}, nil
+	near, err := NewChain(NearBytes)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return &Meter{c, near}, nil
 }
 
 // Close ends the use of the meter.
-func (m *Meter) Close() error { return m.chain.Close() }
+func (m *Meter) Close() error { return errors.Join(m.chain.Close(), m.near.Close()) }
 
 // Read takes 6 ms where memory is fast, 20 where it is not. The caller's thread must be locked to
 // its goroutine.
@@ -44,5 +58,6 @@ func (m *Meter) Read() Reading {
 	step := Work(timedWork)
 	m.chain.Warm()
 	load := m.chain.Time(timedLoads)
-	return Reading{load, (step + Work(timedWork)) / 2}
+	m.near.Warm()
+	return Reading{load, (step + Work(timedWork)) / 2, m.near.Time(nearLoads)}
 }

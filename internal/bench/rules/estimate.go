@@ -189,7 +189,7 @@ func (o *EstimateOptions) compare(ctx context.Context, c *estimated) (err error)
 		return err
 	}
 	c.Estimated = pick(c.Alike, planned, traffic,
-		price.Machine{Step: c.Conditions.Step, Load: c.Conditions.Load})
+		price.Machine{Step: c.Conditions.Step, Wait: c.Conditions.Wait, Load: c.Conditions.Load})
 	c.Printed = pick(c.Alike, planned, traffic, price.Default)
 	c.Ratio = c.Estimated / c.Measured.Median
 	return nil

@@ -20,7 +20,7 @@ func pressure(r calibration.Reading) float64 { return r.Load * r.Step }
 // between is the mean of the readings on both sides of a round.
 func between(before, behind calibration.Reading) calibration.Reading {
 	return calibration.Reading{Load: (before.Load + behind.Load) / 2,
-		Step: (before.Step + behind.Step) / 2}
+		Step: (before.Step + behind.Step) / 2, Wait: (before.Wait + behind.Wait) / 2}
 }
 
 // TraceRound is one round of a program on a trace.

@@ -124,7 +124,7 @@ func (p *Plan) follow(c *Chain, f *passage) {
 		decode += price.Flow
 	}
 	f.spent = both(price.Decide + decode)
-	f.spent.any = f.spent.any.Plus(price.Core(price.Mixed)).Plus(p.counter())
+	f.spent.any = f.spent.any.Plus(price.Wait(price.Mixed)).Plus(p.counter())
 	t := priced{f.spent, sizeChain, 0}
 	if c.Tracked {
 		t.instructions += sizeFlow
@@ -218,7 +218,7 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 			case *Verdict:
 				taken := times{} // of the branch to the verdict
 				if len(r.Conds) > 0 {
-					taken.any = price.Core(price.Surprise)
+					taken.any = price.Wait(price.Surprise)
 				}
 				f.end(does.Slot, whole.plus(taken))
 				taken = taken.part(1 / float64(max(1, f.all)))
@@ -243,7 +243,7 @@ func (p *Plan) questionTimes(q *Question) times {
 }
 
 func (p *Plan) lookupTimes(l *Lookup, pairs bool) times {
-	surprise := times{any: price.Core(price.Surprise)}
+	surprise := times{any: price.Wait(price.Surprise)}
 	switch {
 	case l.endpoints():
 		matched, strange := p.walks(l.Tree)
@@ -257,7 +257,8 @@ func (p *Plan) lookupTimes(l *Lookup, pairs bool) times {
 	}
 	levels := float64(l.Table.Prefixes.Levels())
 	memory := times{any: price.Memory(float64(l.Table.Bytes))}
-	return both(price.Level).plus(memory).part(levels)
+	level := price.Wait(price.Level)
+	return times{level, level}.plus(memory).part(levels)
 }
 
 // walks is what a look-up in a rule tree takes, of a packet that it is made for, and of another.
@@ -283,7 +284,7 @@ func (p *Plan) bytecodeTimes(b *Bytecode, f *passage) priced {
 	each := float64(max(1, b.Questions)) / float64(len(b.Rules))
 	ops := b.Counting.Cuts + b.Deciding.Cuts + (b.Counting.Rules+b.Deciding.Rules)*each
 	took := both(price.Enter + price.Op*ops)
-	took.any = took.any.Plus(price.Core(2 * price.Surprise))
+	took.any = took.any.Plus(price.Wait(2 * price.Surprise))
 	t := f.note(&b.Node, priced{took.part(f.share()), b.Cost.Instructions, b.Cost.Bytes})
 	for i := range b.Rules {
 		if b.Rules[i].Action.Decides() {

@@ -23,7 +23,8 @@ func TestEstimatesFollowTheTraffic(t *testing.T) {
 			t.Errorf("%s: %g and %g ns, the plan says %g and %g", file, least, ns, p.Cost.Least,
 				p.Cost.Ns)
 		}
-		half := price.Machine{Step: price.Default.Step / 2, Load: price.Default.Load / 2}
+		half := price.Machine{Step: price.Default.Step / 2, Wait: price.Default.Wait / 2,
+			Load: price.Default.Load / 2}
 		l, n := p.Estimate(half, p.Evenly())
 		if math.Abs(2*l-least) > 1e-9*least || math.Abs(2*n-ns) > 1e-9*ns {
 			t.Errorf("%s: %g and %g ns where everything takes half as long as in %g and %g", file,

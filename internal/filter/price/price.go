@@ -12,20 +12,25 @@ package price
 // Machine is how fast a processor is, as package calibration reads it.
 type Machine struct {
 	Step float64 // ns of an operation among many that do not wait for each other
+	Wait float64 // ns of a load from the first level of cache that waits for the one before
 	Load float64 // ns of a load that waits for the one before, over 6 MB
 }
 
 // Default is the machine of the figures below.
-var Default = Machine{Step: 0.125, Load: 120}
+var Default = Machine{Step: 0.125, Wait: 1.55, Load: 120}
 
 // Time is how long something takes.
 type Time struct {
-	Core float64 // ns on Default where the second level of cache has all that is read
-	Far  float64 // loads from beyond it
+	Core float64 // ns on Default of operations
+	Wait float64 // ns on Default of waiting for what was read, or for a branch
+	Far  float64 // loads from beyond the second level of cache
 }
 
-// Core is a time that does not depend on memory.
+// Core is a time of operations, which a neighbour on the core makes longer.
 func Core(ns float64) Time { return Time{Core: ns} }
+
+// Wait is a time of waiting, which he does not.
+func Wait(ns float64) Time { return Time{Wait: ns} }
 
 // Times of a packet, on Default.
 const (
@@ -84,16 +89,16 @@ func Memory(bytes float64) Time {
 		return Time{}
 	}
 	far := max(0, 1-second/bytes)
-	return Time{(1 - first/bytes - far) * near, far}
+	return Time{0, (1 - first/bytes - far) * near, far}
 }
 
 // Plus is both times.
-func (t Time) Plus(u Time) Time { return Time{t.Core + u.Core, t.Far + u.Far} }
+func (t Time) Plus(u Time) Time { return Time{t.Core + u.Core, t.Wait + u.Wait, t.Far + u.Far} }
 
 // Times is n of the time.
-func (t Time) Times(n float64) Time { return Time{t.Core * n, t.Far * n} }
+func (t Time) Times(n float64) Time { return Time{t.Core * n, t.Wait * n, t.Far * n} }
 
 // On is the time in ns on a machine.
 func (t Time) On(m Machine) float64 {
-	return t.Core*m.Step/Default.Step + t.Far*waits*m.Load
+	return t.Core*m.Step/Default.Step + t.Wait*m.Wait/Default.Wait + t.Far*waits*m.Load
 }

@@ -33,13 +33,13 @@ const (
 
 // Least is the time of a packet like those before it.
 func (w *Walks) Least() price.Time {
-	return price.Core(w.Steps*price.Step + w.Leaves*price.Leaf + w.Entries*price.Entry +
-		w.Calls*price.Walk + w.Rounds*price.Round)
+	return price.Wait(w.Steps*price.Step + w.Leaves*price.Leaf).Plus(
+		price.Core(w.Entries*price.Entry + w.Calls*price.Walk + w.Rounds*price.Round))
 }
 
 // Time is that of a packet in no order, where all that such packets ask for has so many bytes.
 func (w *Walks) Time(bytes int) price.Time {
-	t := w.Least().Plus(price.Core(w.Surprises * price.Surprise))
+	t := w.Least().Plus(price.Wait(w.Surprises * price.Surprise))
 	for k, n := range w.Loads {
 		between := float64(bytes)
 		if k < maxApart {
