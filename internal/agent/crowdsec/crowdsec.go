@@ -56,9 +56,14 @@ type Client struct {
 	http  *http.Client
 }
 
-// New prepares a client, which gives agent as its name and version, parted by a slash.
+// New prepares a client, which gives agent as its name and version, parted by a slash. It follows
+// no redirect: net/http would pass the key on.
 func New(of *policy.CrowdSec, client *http.Client, agent string) *Client {
-	return &Client{of: of, agent: agent, http: client}
+	own := *client
+	own.CheckRedirect = func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}
+	return &Client{of: of, agent: agent, http: &own}
 }
 
 // Stream asks for all decisions, or for what has changed since the last time.

@@ -233,6 +233,30 @@ func TestWhatIsAskedFor(t *testing.T) {
 	}
 }
 
+// The key of a local API goes to no other server, such as one for logging in to which a proxy in
+// front of it redirects.
+func TestTheKeyFollowsNoRedirect(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		told = r.Header["X-Api-Key"]
+		fmt.Fprint(w, `{"new":null,"deleted":null}`)
+	}))
+	defer other.Close()
+	s := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusFound))
+	defer s.Close()
+	c := New(&policy.CrowdSec{URL: s.URL, Key: key}, s.Client(), "levee/1")
+	if _, err := c.Stream(t.Context(), true); err == nil || !strings.Contains(err.Error(), "302") {
+		t.Errorf("%v", err)
+	}
+	if told != nil {
+		t.Errorf("another server was told %q", told)
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.json")
 	if err != nil {
