@@ -13,20 +13,13 @@ const endedByHand = 1
 // was confirmed last is back in force, or nothing is attached if there was none. It is an error if
 // that generation is not on trial (any more). notes tells what was done.
 func RollBack(ctx context.Context, dev string, generation int) (notes []string, err error) {
-	err = transact(ctx, func(s *store) error {
-		defer func() { notes = s.notes }()
-		a, err := s.find(dev)
-		if err != nil {
-			return err
-		}
-		defer a.Close()
+	return notedOn(ctx, dev, func(s *store, a *attachment) error {
 		g := a.onTrial()
 		if g == nil || g.Generation != generation {
 			return fmt.Errorf("no trial to end: that policy is not on trial on %s any more", dev)
 		}
 		return s.endNow(a, g)
 	})
-	return notes, err
 }
 
 // endNow ends what a generation's deadline would end. From its first step on that is past its

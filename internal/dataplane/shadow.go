@@ -333,13 +333,7 @@ func (u *up) followWithShadow(st *staged, t try) error {
 
 // DownShadow ends the shadow on an interface, and reports whether there was one.
 func DownShadow(ctx context.Context, dev string) (was string, notes []string, err error) {
-	err = transact(ctx, func(s *store) error {
-		defer func() { notes = s.notes }()
-		a, err := s.find(dev)
-		if err != nil {
-			return err
-		}
-		defer a.Close()
+	notes, err = notedOn(ctx, dev, func(s *store, a *attachment) error {
 		sh := a.shadow()
 		if sh == nil {
 			return fmt.Errorf("no shadow judges on %s", dev)

@@ -24,13 +24,7 @@ func (p *InForce) Name() string { return filepath.Base(p.Path) }
 
 // Show reads the policy in force on an interface.
 func Show(ctx context.Context, dev string) (out *InForce, notes []string, err error) {
-	err = transact(ctx, func(s *store) error {
-		defer func() { notes = s.notes }()
-		a, err := s.find(dev)
-		if err != nil {
-			return err
-		}
-		defer a.Close()
+	notes, err = notedOn(ctx, dev, func(s *store, a *attachment) (err error) {
 		g := a.current()
 		out = &InForce{
 			Path: g.Policy, Source: g.Source, OnError: g.OnError, Trial: a.onTrial() != nil,

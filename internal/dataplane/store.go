@@ -71,7 +71,15 @@ func transact(ctx context.Context, fn func(*store) error) error {
 
 // transactOn is transact with what is attached to an interface.
 func transactOn(ctx context.Context, dev string, fn func(*store, *attachment) error) error {
-	return transact(ctx, func(s *store) error {
+	_, err := notedOn(ctx, dev, fn)
+	return err
+}
+
+// notedOn is transactOn with the notes on what was done.
+func notedOn(ctx context.Context, dev string, fn func(*store, *attachment) error) (
+	notes []string, err error) {
+	err = transact(ctx, func(s *store) error {
+		defer func() { notes = s.notes }()
 		a, err := s.find(dev)
 		if err != nil {
 			return err
@@ -79,6 +87,7 @@ func transactOn(ctx context.Context, dev string, fn func(*store, *attachment) er
 		defer a.Close()
 		return fn(s, a)
 	})
+	return notes, err
 }
 
 // directory is the runtime directory: runDir, or what RunEnv says.

@@ -2,10 +2,7 @@ package defend
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -43,27 +40,12 @@ type baseline struct {
 // OpenBaselines reads the file at path, which need not be there.
 func OpenBaselines(path string) (*Baselines, error) {
 	b := &Baselines{path: path}
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return b, nil
-	}
-	if err != nil {
+	var err error
+	if b.Damaged, err = atomicfile.ReadJSON(path, mostBytes, &b.all); err != nil {
 		return nil, fmt.Errorf("read baselines: %w", err)
 	}
-	if info.Size() > mostBytes {
-		err = fmt.Errorf("%d bytes are more than baselines take", info.Size())
-	} else {
-		var text []byte
-		if text, err = os.ReadFile(path); err != nil {
-			return nil, fmt.Errorf("read baselines: %w", err)
-		}
-		err = json.Unmarshal(text, &b.all)
-	}
-	if err != nil {
-		b.Damaged, b.all = err, nil
-		if err := os.Rename(path, path+".damaged"); err != nil {
-			return nil, fmt.Errorf("put damaged baselines aside: %w", err)
-		}
+	if b.Damaged != nil {
+		b.all = nil
 	}
 	return b, nil
 }

@@ -2,10 +2,7 @@ package incident
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -42,31 +39,14 @@ type file struct {
 // OpenStore reads the file at path, which need not be there.
 func OpenStore(path string) (*Store, error) {
 	s := &Store{path: path}
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-	if err != nil {
+	var f file
+	var err error
+	if s.Damaged, err = atomicfile.ReadJSON(path, mostBytes, &f); err != nil {
 		return nil, fmt.Errorf("read incidents: %w", err)
 	}
-	var f file
-	if info.Size() > mostBytes {
-		err = fmt.Errorf("%d bytes are more than incidents take", info.Size())
-	} else {
-		var text []byte
-		if text, err = os.ReadFile(path); err != nil {
-			return nil, fmt.Errorf("read incidents: %w", err)
-		}
-		err = json.Unmarshal(text, &f)
+	if s.Damaged == nil {
+		s.all, s.last = f.Incidents, f.Last
 	}
-	if err != nil {
-		s.Damaged = err
-		if err := os.Rename(path, path+".damaged"); err != nil {
-			return nil, fmt.Errorf("put damaged incidents aside: %w", err)
-		}
-		return s, nil
-	}
-	s.all, s.last = f.Incidents, f.Last
 	return s, nil
 }
 
