@@ -249,8 +249,27 @@ func TestPacketsOfKnownSourcesAreNoFlood(t *testing.T) {
 	if n := len(w.strange(sample, known, 0.7)); n != 700 {
 		t.Errorf("%d of the 700 strange packets are the flood", n)
 	}
+	if n := len(w.strange(sample, known, 1)); n != 700 { // the share is told too high
+		t.Errorf("%d of the 700 strange packets are the flood", n)
+	}
 	sample = append(frames("198.51.100.1", 700), frames("203.0.113.9", 300)...)
 	if n := len(w.strange(sample, known, 0.7)); n != 1000 {
 		t.Errorf("%d of 1000 packets are the flood, most of them of a known source", n)
+	}
+}
+
+// TestAFloodThatHasJustBegunComesFirst: the kernel is asked about policies afterwards.
+func TestAFloodThatHasJustBegunComesFirst(t *testing.T) {
+	now := time.Now()
+	f := &flood{on: true, since: now.Add(-time.Second)}
+	w := &Watcher{units: []*unit{{}, {flood: f}}}
+	if !w.hurried(now) {
+		t.Error("a second after it began")
+	}
+	if w.hurried(now.Add(hurry)) {
+		t.Error("it is for ever")
+	}
+	if f.on = false; w.hurried(now) {
+		t.Error("it does not pass any more")
 	}
 }

@@ -106,7 +106,8 @@ func sourcesOf(s *signature.Sample) map[netip.Addr]bool {
 }
 
 // strange leaves the packets of known sources out, which are more of what passes the fewer of the
-// flood do. Where that leaves too little of what is beyond the usual, they are the flood.
+// flood do. Where that leaves less than half of what is beyond the usual, they are the flood. In the
+// first moments the share beyond is a guess.
 func (w *Watcher) strange(frames []frame, known map[netip.Addr]bool, beyond float64) []frame {
 	out := make([]frame, 0, len(frames))
 	for i := range frames {
@@ -114,7 +115,7 @@ func (w *Watcher) strange(frames []frame, known map[netip.Addr]bool, beyond floa
 			out = append(out, frames[i])
 		}
 	}
-	if n := float64(len(out)); n < fewest || n < 0.9*beyond*float64(len(frames)) {
+	if n := float64(len(out)); n < fewest || n < 0.5*beyond*float64(len(frames)) {
 		return frames
 	}
 	return out

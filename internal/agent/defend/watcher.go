@@ -41,6 +41,7 @@ const (
 	calmRate    = 2000            // samples a second, CPU and kind
 	floodRate   = 20_000          // samples a second of all CPUs, of each kind
 	floodLasts  = time.Second
+	hurry       = 2 * time.Second
 )
 
 // Watcher watches one interface.
@@ -253,6 +254,14 @@ func (w *Watcher) busy() bool {
 	return slices.ContainsFunc(w.units, func(u *unit) bool { return len(u.floods()) > 0 })
 }
 
+// hurried says whether a flood has just begun to pass: asking the kernel about policies can take as
+// long as all that is to be done about it, on processors that are busy with its packets.
+func (w *Watcher) hurried(now time.Time) bool {
+	return slices.ContainsFunc(w.units, func(u *unit) bool {
+		return u.flood != nil && u.flood.on && now.Sub(u.flood.since) < hurry
+	})
+}
+
 // tick ends a bin.
 func (w *Watcher) tick(ctx context.Context, now time.Time) {
 	rising := false
@@ -299,7 +308,7 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 		w.keepBaselines(now)
 		w.nextKeep = now.Add(keepEvery)
 	}
-	if w.working {
+	if w.working || w.hurried(now) {
 		return nil
 	}
 	if w.busy() || !now.Before(w.nextFollow) {
