@@ -106,8 +106,8 @@ func sourcesOf(s *signature.Sample) map[netip.Addr]bool {
 }
 
 // strange leaves the packets of known sources out, which are more of what passes the fewer of the
-// flood do. Where that leaves less than half of what is beyond the usual, they are the flood. In the
-// first moments the share beyond is a guess.
+// flood do. Where that leaves less than half of what is beyond the usual, they are the flood: in
+// the first moments the share beyond is a guess.
 func (w *Watcher) strange(frames []frame, known map[netip.Addr]bool, beyond float64) []frame {
 	out := make([]frame, 0, len(frames))
 	for i := range frames {
