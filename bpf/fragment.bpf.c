@@ -25,7 +25,8 @@ struct fragment_head {
 
 enum fragment_state {
 	FRAGMENT_NONE,
-	FRAGMENT_DROPPED, // the first has been dropped, or parts overlapped
+	FRAGMENT_DROPPED, // the first has been dropped
+	FRAGMENT_SPOILED, // parts overlapped: nothing passes any more
 	FRAGMENT_AHEAD,	  // the first has not come yet
 	FRAGMENT_PASSED,  // the first has passed
 };
@@ -170,13 +171,14 @@ static __always_inline struct fragment_datagram *make(struct fragment_memory *m,
 
 enum meets { AGAIN = 1, CLASH = 2 };
 
-// add notes a part, and says whether it fits: FRAGMENT_ORPHAN if there is no room for it.
+// add notes a part, and says whether it fits: FRAGMENT_ORPHAN if there is no room for it. AGAIN is
+// in meets if all of it has passed.
 static __always_inline int add(struct fragment_datagram *d, __u32 from, __u32 to, int more)
 {
+	d->meets = 0;
 	if (d->total && (to > d->total || (!more && to != d->total)))
 		return FRAGMENT_OVERLAPS;
 	d->before = d->behind = d->empty = FRAGMENT_PARTS;
-	d->meets = 0;
 	for (int i = 0; i < FRAGMENT_PARTS; i++) {
 		__u32 f = d->parts[i].from, t = d->parts[i].to;
 
@@ -195,9 +197,7 @@ static __always_inline int add(struct fragment_datagram *d, __u32 from, __u32 to
 	}
 	__u32 before = d->before, behind = d->behind, empty = d->empty;
 
-	if (d->meets & AGAIN)
-		return FRAGMENT_PASS;
-	if (d->meets & CLASH)
+	if (d->meets) // nobody has compared the bytes, also where they should be the same
 		return FRAGMENT_OVERLAPS;
 	if (before < FRAGMENT_PARTS) {
 		struct fragment_part *p = &d->parts[within(before, FRAGMENT_PARTS)];
@@ -224,13 +224,6 @@ static __always_inline int add(struct fragment_datagram *d, __u32 from, __u32 to
 	if (!from && d->total && to == d->total && d->state == FRAGMENT_PASSED)
 		d->state = FRAGMENT_NONE; // whole
 	return FRAGMENT_PASS;
-}
-
-static __always_inline void spoil(struct fragment_datagram *d)
-{
-	d->state = FRAGMENT_DROPPED;
-	d->total = 0;
-	__builtin_memset(d->parts, 0, sizeof(d->parts));
 }
 
 #define BURST 512
@@ -269,7 +262,7 @@ static __always_inline int later(struct fragment_memory *m, struct fragment_buck
 	struct fragment_datagram *d = find(m, b, tag, now);
 	__u32 from = k->frag & ~7, to = from + k->left, is = d ? d->state : FRAGMENT_NONE;
 
-	if (is == FRAGMENT_DROPPED)
+	if (is == FRAGMENT_DROPPED || is == FRAGMENT_SPOILED)
 		return FRAGMENT_ORPHAN;
 	if (is != FRAGMENT_PASSED && !spend(&m->head, now))
 		return refuse(m);
@@ -282,7 +275,8 @@ static __always_inline int later(struct fragment_memory *m, struct fragment_buck
 	int fits = add(d, from, to, k->frag & MORE);
 
 	if (fits == FRAGMENT_OVERLAPS) {
-		spoil(d);
+		if (!(d->meets & AGAIN))
+			d->state = FRAGMENT_SPOILED;
 	} else if (fits == FRAGMENT_ORPHAN) {
 		return refuse(m);
 	} else if (is != FRAGMENT_PASSED) {
@@ -332,16 +326,19 @@ static __always_inline int first(struct fragment_memory *m, struct fragment_buck
 		d = make(m, b, tag, now, passes ? FRAGMENT_PASSED : FRAGMENT_DROPPED);
 	if (!d)
 		return FRAGMENT_PASS;
+	if (d->state == FRAGMENT_SPOILED)
+		return passes ? FRAGMENT_OVERLAPS : FRAGMENT_PASS;
 	if (!passes) {
 		if (d->state != FRAGMENT_PASSED)
-			spoil(d);
+			d->state = FRAGMENT_DROPPED; // another may pass, beside what has
 		return FRAGMENT_PASS;
 	}
 	__u32 was = d->state;
 
 	d->state = FRAGMENT_PASSED;
-	if (add(d, 0, len, MORE) == FRAGMENT_OVERLAPS) {
-		spoil(d);
+	// Of one without a place among the parts nobody could tell what overlaps it.
+	if (add(d, 0, len, MORE) != FRAGMENT_PASS) {
+		d->state = d->meets & AGAIN ? was : FRAGMENT_SPOILED;
 		return FRAGMENT_OVERLAPS;
 	}
 	if (was == FRAGMENT_AHEAD) // the budget is for those whose first does not come

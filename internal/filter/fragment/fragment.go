@@ -5,7 +5,8 @@
 // The memory is a head with the secret key and the budget, and buckets of eight datagrams. A
 // datagram's hash names its bucket; a place is a tag of the hash, the state, the time at which its
 // lease ends, and the parts that have passed. A place whose time has passed is as good as empty. In
-// a full bucket a datagram whose first fragment has been dropped gives way first, then one whose
+// a full bucket a datagram whose first fragment has been dropped gives way first, then one of which
+// parts overlapped, then one whose
 // first has not come; one whose first has passed gives way to such a one only.
 //
 // The package opens, pins and loads nothing.
@@ -160,7 +161,7 @@ func Read(memory []byte, jiffies uint64) Stats {
 		at := atBuckets + i/places*bucketBytes + atPlaces + i%places*placeBytes
 		expires := binary.NativeEndian.Uint32(memory[at+ofExpires:])
 		state := judgeFragmentState(binary.NativeEndian.Uint16(memory[at+ofState:]))
-		if state > judgeFragmentStateFRAGMENT_DROPPED && expires-uint32(jiffies)-1 < lease {
+		if state >= judgeFragmentStateFRAGMENT_AHEAD && expires-uint32(jiffies)-1 < lease {
 			s.Datagrams++
 		}
 	}

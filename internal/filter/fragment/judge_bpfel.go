@@ -76,8 +76,9 @@ type judgeFragmentState uint32
 const (
 	judgeFragmentStateFRAGMENT_NONE    judgeFragmentState = 0
 	judgeFragmentStateFRAGMENT_DROPPED judgeFragmentState = 1
-	judgeFragmentStateFRAGMENT_AHEAD   judgeFragmentState = 2
-	judgeFragmentStateFRAGMENT_PASSED  judgeFragmentState = 3
+	judgeFragmentStateFRAGMENT_SPOILED judgeFragmentState = 2
+	judgeFragmentStateFRAGMENT_AHEAD   judgeFragmentState = 3
+	judgeFragmentStateFRAGMENT_PASSED  judgeFragmentState = 4
 )
 
 // Names of all BPF objects in the ELF.

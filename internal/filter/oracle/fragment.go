@@ -31,7 +31,8 @@ type part struct{ from, to int }
 type fragmentState int
 
 const (
-	firstDropped fragmentState = iota + 1 // or parts overlapped
+	firstDropped fragmentState = iota + 1
+	spoilt                     // parts overlapped: nothing passes any more
 	firstToCome
 	firstPassed
 )
@@ -85,6 +86,7 @@ const (
 	noRoom fits = iota
 	fit
 	overlaps
+	again // all of it has passed, perhaps with other bytes
 )
 
 // endOf is where the data of a fragment ends in the datagram. All but the last have whole units of
@@ -104,7 +106,7 @@ func (g *datagram) add(from, to int, more bool) fits {
 	}
 	for _, p := range g.parts {
 		if from >= p.from && to <= p.to {
-			return fit // again
+			return again
 		}
 	}
 	for _, p := range g.parts {
@@ -149,7 +151,7 @@ func (d *datagrams) later(p *packet.Packet, now time.Time) packet.Malformed {
 	}
 	k := datagramOf(p)
 	g := d.find(k, now)
-	if g != nil && g.state == firstDropped {
+	if g != nil && (g.state == firstDropped || g.state == spoilt) {
 		return packet.FragmentOrphan
 	}
 	if g == nil || g.state == firstToCome {
@@ -165,7 +167,9 @@ func (d *datagrams) later(p *packet.Packet, now time.Time) packet.Malformed {
 	case noRoom:
 		return packet.FragmentOrphan
 	case overlaps:
-		g.spoil()
+		g.state = spoilt
+		return packet.FragmentOverlap
+	case again:
 		return packet.FragmentOverlap
 	}
 	if g.state == firstToCome {
@@ -177,10 +181,8 @@ func (d *datagrams) later(p *packet.Packet, now time.Time) packet.Malformed {
 	return packet.WellFormed
 }
 
-// spoil has nothing of a datagram pass any more, until another first fragment does.
-func (g *datagram) spoil() { g.state, g.total, g.parts = firstDropped, 0, nil }
-
-// first notes what has become of a first fragment, and says whether it overlaps what has passed.
+// first notes what has become of a first fragment, and says whether it meets what has passed, or
+// has no room beside it.
 func (d *datagrams) first(p *packet.Packet, passes bool, now time.Time) (overlap bool) {
 	k := datagramOf(p)
 	g := d.find(k, now)
@@ -188,16 +190,23 @@ func (d *datagrams) first(p *packet.Packet, passes bool, now time.Time) (overlap
 		g = &datagram{ends: now.Add(datagramLease)}
 		d.of[k] = g
 	}
+	if g.state == spoilt {
+		return passes
+	}
 	if !passes {
 		if g.state != firstPassed {
-			g.spoil()
+			g.state = firstDropped // another may pass, beside what has
 		}
 		return false
 	}
 	was := g.state
 	g.state = firstPassed
-	if g.add(0, endOf(p), true) == overlaps {
-		g.spoil()
+	switch g.add(0, endOf(p), true) {
+	case overlaps, noRoom:
+		g.state = spoilt
+		return true
+	case again:
+		g.state = was
 		return true
 	}
 	if was == firstToCome {
