@@ -73,9 +73,9 @@ func mustIP(ts *testscript.TestScript, args ...string) {
 	}
 }
 
-// cmdAwait is `await PROGRAM ARGS...`: repeats the program until it succeeds, for about ten
-// seconds, and shows the output of the last time. It is for what a background command has to reach
-// first. `! await` waits for it to fail.
+// cmdAwait is `await PROGRAM ARGS...`: repeats the program until it succeeds, for about a minute,
+// and shows the output of the last time. It is for what a background command has to reach first.
+// `! await` waits for it to fail.
 func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 {
 		ts.Fatalf("usage: [!] await PROGRAM [ARG...]")
@@ -84,7 +84,7 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		until = "while"
 	}
-	loop := `end=$(($(date +%s) + 10)); ` + until + ` out=$("$@" 2>&1); do
+	loop := `end=$(($(date +%s) + 60)); ` + until + ` out=$("$@" 2>&1); do
 		[ $(date +%s) -lt $end ] || { echo "$out"; exit 1; }
 		sleep 0.05
 	done; echo "$out"`

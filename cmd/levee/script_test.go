@@ -168,6 +168,11 @@ func setupScript(e *testscript.Env) error {
 	// A runtime directory of its own: a command also cleans up after others, and says so.
 	run := fmt.Sprintf("/run/levee-t%d-%d", os.Getpid(), netnsCount.Add(1))
 	e.Setenv(dataplane.RunEnv, run)
+	packaging, err := filepath.Abs("../../packaging")
+	if err != nil {
+		return err
+	}
+	e.Setenv("PACKAGING", packaging)
 	e.Defer(func() {
 		// What a story that failed has left; the policies go with their pins.
 		_ = unix.Unmount(filepath.Join(run, "bpf"), unix.MNT_DETACH)
