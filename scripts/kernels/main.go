@@ -262,7 +262,7 @@ func plant(tree, arch string, o options, all []check) error {
 			[]byte(text), 0o755)
 	}
 	if err := errors.Join(write("init", guestInit), write("levee/prelude", prelude),
-		write("levee/limit", limits[o.long])); err != nil {
+		write("levee/limit", limits[o.long]), write("levee/length", lengths[o.long])); err != nil {
 		return err
 	}
 	if o.verbose {
@@ -337,6 +337,9 @@ var emulators = map[string]struct {
 // limits are how many seconds of its own a guest may take for a check.
 var limits = map[bool]string{false: "900", true: "7200"}
 
+// lengths are flags of Go's tests: repetitions, which CI has on its own kernel, are for -long.
+var lengths = map[bool]string{false: "-test.short", true: ""}
+
 // patience is how long a guest may take for everything.
 const patience = 6 * time.Hour
 
@@ -361,7 +364,7 @@ func boot(g guest) (*result, error) {
 	}
 	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	began := time.Now()
-	r, err := listen(out, os.Stdout, g.String(), began)
+	r, err := listen(out, os.Stdout, g.String(), began, cmd.Process.Pid)
 	late.Stop()
 	err = cmp.Or(err, cmd.Wait())
 	r.machine, r.ok = g.machine, err == nil && r.finished && len(r.passed) == len(g.checks)
@@ -384,10 +387,11 @@ type result struct {
 
 // listen reads the serial console and shows it. A line that begins with "@" has an event, the
 // guest's seconds since it was booted, and a name. What is shown has the seconds of the guest for
-// each check, and those of the host since it began.
-func listen(console io.Reader, show io.Writer, who string, began time.Time) (*result, error) {
+// each check, what it cost of a core, and the seconds of the host since it began.
+func listen(console io.Reader, show io.Writer, who string, began time.Time, pid int) (*result,
+	error) {
 	r := &result{passed: map[string]float64{}}
-	last := 0.0
+	last, cost := 0.0, 0.0
 	lines := bufio.NewScanner(console)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -402,9 +406,10 @@ func listen(console io.Reader, show io.Writer, who string, began time.Time) (*re
 			return r, fmt.Errorf("the guest said %q: %w", line, err)
 		}
 		event, name, took := words[1], words[3], at-last
-		last = at
-		fmt.Fprintf(show, "%s  %s %s (%.1f s, at %.0f s)\n", who, event, name, took,
-			time.Since(began).Seconds())
+		now := core(pid)
+		fmt.Fprintf(show, "%s  %s %s (%.1f s, %.1f s of a core, at %.0f s)\n", who, event, name,
+			took, now-cost, time.Since(began).Seconds())
+		last, cost = at, now
 		switch event {
 		case "linux":
 			r.linux = name
@@ -415,4 +420,20 @@ func listen(console io.Reader, show io.Writer, who string, began time.Time) (*re
 		}
 	}
 	return r, lines.Err()
+}
+
+// core is the processor time that a process has had, in seconds; 0 if that cannot be read.
+func core(pid int) float64 {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(stat), ") ") // the name has no such thing
+	fields := strings.Fields(after)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseFloat(fields[11], 64)
+	system, _ := strconv.ParseFloat(fields[12], 64)
+	return (user + system) / 100 // USER_HZ
 }

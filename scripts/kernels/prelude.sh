@@ -35,11 +35,12 @@ attached() {
 	done
 }
 
-# tests PACKAGE PATTERN [FLAG...]: runs tests of a package where `go test` would; none may be skipped but those that ask for data.
+# tests PACKAGE PATTERN [FLAG...]: runs tests of a package where `go test` would, at the length of /levee/length; none may be
+# skipped but those that ask for data.
 tests() {
 	package=$1 pattern=$2
 	shift 2
-	(cd "/levee/$package" && ./guest.test -test.run "$pattern" -test.timeout 2h -test.v "$@" >/tmp/tests) || {
+	(cd "/levee/$package" && ./guest.test $(cat /levee/length) -test.run "$pattern" -test.timeout 2h -test.v "$@" >/tmp/tests) || {
 		grep -vE '^ *--- PASS|^=== ' /tmp/tests
 		return 1
 	}
@@ -50,7 +51,7 @@ tests() {
 
 # sometests PACKAGE PATTERN: as tests, with what was skipped said.
 sometests() {
-	(cd "/levee/$1" && ./guest.test -test.run "$2" -test.timeout 15m -test.v >/tmp/tests) || {
+	(cd "/levee/$1" && ./guest.test $(cat /levee/length) -test.run "$2" -test.timeout 15m -test.v >/tmp/tests) || {
 		grep -vE '^ *--- PASS|^=== ' /tmp/tests
 		return 1
 	}

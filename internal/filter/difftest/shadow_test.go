@@ -26,7 +26,12 @@ type shadowed struct {
 func TestShadowsAgreeWithTheOraclesOfBothPolicies(t *testing.T) {
 	needRoot(t)
 	var sum struct{ frames, differ, unjudged, pairs int }
-	for seed := max(*firstSeed, 1); seed < max(*firstSeed, 1)+40; seed++ {
+	seeds := 40
+	if testing.Short() {
+		seeds = 8
+	}
+	first := max(*firstSeed, 1)
+	for seed := first; seed < first+uint64(seeds); seed++ {
 		link := packet.Ethernet
 		if seed%7 == 0 {
 			link = packet.L3
@@ -48,7 +53,7 @@ func TestShadowsAgreeWithTheOraclesOfBothPolicies(t *testing.T) {
 			t.Fatalf("seed %d: %d pairs, want %d", seed, len(got), len(want))
 		}
 	}
-	if sum.differ*20 < sum.frames || sum.pairs < 300 {
+	if sum.differ*20 < sum.frames || sum.pairs*2 < seeds*15 {
 		t.Errorf("too little differs: %+v", sum)
 	}
 	t.Logf("%+v", sum)
