@@ -273,3 +273,19 @@ func TestAFloodThatHasJustBegunComesFirst(t *testing.T) {
 		t.Error("it does not pass any more")
 	}
 }
+
+// TestWhatIsLeftOfAFloodMayCostLess: of a tenth or more as much as of all of it.
+func TestWhatIsLeftOfAFloodMayCostLess(t *testing.T) {
+	good := signature.NewSample(packet.Ethernet, nil, 4000)
+	for range 4000 {
+		good.Add(udpFrom(t, "198.51.100.1"), 0)
+	}
+	for _, c := range []struct{ all, want float64 }{{1e6, 1e-3}, {2e5, 1e-3}, {1e4, 1e-4},
+		{1e3, 1e-5}} {
+		j := &job{good: good, unit: &unit{Detect: &policy.Detect{Collateral: 1e-3}}, peak: 1e6,
+			alarm: detect.Alarm{All: c.all}}
+		if got := j.allowance(); got < c.want*0.999 || got > c.want*1.001 {
+			t.Errorf("of %v packets a second %v of the good ones, want %v", c.all, got, c.want)
+		}
+	}
+}

@@ -37,6 +37,7 @@ type job struct {
 	flood   *signature.Sample
 	good    *signature.Sample
 	beyond  float64 // share of its flood that is more than usual
+	peak    float64 // packets a second that passed of the flood, at most
 	kinds   int     // packets of the kind in the sample
 	sources int
 	ports   []string     // that SYNs go to, if they are few
@@ -63,7 +64,8 @@ type result struct {
 
 func (w *Watcher) job(u *unit, f *flood, frames []frame, now time.Time) *job {
 	j := &job{Watcher: w, dev: w.Dev, unit: u, alarm: f.alarm, id: f.ID, round: f.rounds + 1,
-		base: w.base, state: w.state, sampled: w.link, live: slices.Clone(w.live), acts: f.acts}
+		base: w.base, state: w.state, sampled: w.link, live: slices.Clone(w.live), acts: f.acts,
+		peak: f.Seen.Peak}
 	with, err := compose(w.base, w.live)
 	if err != nil {
 		with = w.base
@@ -218,11 +220,14 @@ func (j *job) rule(r *signature.Rule, p *signature.Proposal, n int) *incident.Ru
 }
 
 // allowance is the share of good packets that rules may drop of the sample. One of few packets says
-// nothing against a rule.
+// nothing against a rule. What little is left of a flood may cost as little.
 func (j *job) allowance() float64 {
 	c := j.unit.Collateral
 	if n := float64(j.good.Len()); c > 0 && n > 0 && n < 3/c {
 		c = max(c, 1.5/n)
+	}
+	if j.alarm.All < j.peak/10 {
+		c *= 10 * j.alarm.All / j.peak
 	}
 	return c
 }
