@@ -9,6 +9,7 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
+	"levee/internal/filter/divert"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/ir"
@@ -77,6 +78,8 @@ type checked struct {
 	Cookies *checkedConnections `json:"cookies,omitempty"`
 	// memory of datagrams, of a policy that follows fragments
 	Fragments *checkedConnections `json:"fragments,omitempty"`
+	// memory of what is diverted, of a policy that diverts connections
+	Diverted *checkedConnections `json:"diverted,omitempty"`
 	// sets of names, which the agent fills
 	Names   []checkedNames `json:"names,omitempty"`
 	Program *compiled      `json:"program,omitempty"` // with --explain-compile
@@ -183,6 +186,9 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		if made.Fragments {
 			c.Fragments = &checkedConnections{fragment.Places, fragment.Size}
 		}
+		if made.Diverts > 0 {
+			c.Diverted = &checkedConnections{divert.Places, divert.Size}
+		}
 		for _, s := range p.Sets {
 			if len(s.Names) > 0 {
 				c.Names = append(c.Names, checkedNames{s.Name, s.Names, s.Max})
@@ -279,6 +285,10 @@ func (e *env) printChecked(c *checked) error {
 	if f := c.Fragments; f != nil {
 		fmt.Fprintf(e.stdout, "  fragments: room for %d datagrams in %s\n", f.Room,
 			document.Print(float64(f.Bytes), "bytes"))
+	}
+	if d := c.Diverted; d != nil {
+		fmt.Fprintf(e.stdout, "  diverted: room for %d connections in %s\n", d.Room,
+			document.Print(float64(d.Bytes), "bytes"))
 	}
 	for _, n := range c.Names {
 		fmt.Fprintf(e.stdout, "  set %s: empty until `levee agent` looks up %s; room for %d "+

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"encoding/binary"
 	"flag"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"time"
@@ -17,10 +19,13 @@ import (
 func probe() {
 	n := flag.Int("n", 1, "")
 	size := flag.Int("len", 56, "")
+	port := flag.Int("tcp", 0, "")
 	wait := flag.Duration("wait", time.Second, "")
 	flag.Parse()
 	to, err := netip.ParseAddr(flag.Arg(0))
-	if err == nil {
+	if err == nil && *port != 0 {
+		err = greeting(netip.AddrPortFrom(to, uint16(*port)), *wait)
+	} else if err == nil {
 		for i := range *n {
 			if err = echo(to, *size, uint16(i), *wait); err != nil {
 				break
@@ -31,6 +36,21 @@ func probe() {
 		fmt.Fprintln(os.Stderr, "probe:", err)
 		os.Exit(1)
 	}
+}
+
+// greeting prints the first line that a server says over TCP.
+func greeting(to netip.AddrPort, wait time.Duration) error {
+	c, err := net.DialTimeout("tcp", to.String(), wait)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(wait)); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	fmt.Print(line)
+	return err
 }
 
 // echo sends one ICMP echo request (RFC 792) and waits for its reply.

@@ -120,6 +120,8 @@ type statusInterface struct {
 	Cookies *statusCookies `json:"cookies,omitempty"`
 	// of a policy that follows them
 	Fragments *statusFragments `json:"fragments,omitempty"`
+	// of a policy that diverts connections
+	Diverted *statusDiverted `json:"diverted,omitempty"`
 	// the policy beside it, where there is one
 	Shadow *statusShadow `json:"shadow,omitempty"`
 }
@@ -131,6 +133,16 @@ type statusFragments struct {
 	Ahead     uint64 `json:"ahead"`   // fragments that passed before the first
 	Refused   uint64 `json:"refused"` // that would have: above the rate, or of too many parts
 	Evicted   uint64 `json:"evicted"` // datagrams that lost their place to others
+}
+
+// statusDiverted are the connections that rules divert.
+type statusDiverted struct {
+	Trap    bool   `json:"trap"`  // there is one
+	Noted   int    `json:"noted"` // connections, for 10 seconds
+	Room    int    `json:"room"`
+	Given   uint64 `json:"given"`   // segments that the trap got to begin a connection
+	Refused uint64 `json:"refused"` // that were refused, as there was no trap
+	Dropped uint64 `json:"dropped"` // packets that found no room
 }
 
 // statusCookies are the clients that have proven themselves to cookies.
@@ -334,6 +346,9 @@ func newStatusInterface(a *dataplane.Attachment) statusInterface {
 	if f := a.Fragments; f != nil {
 		s.Fragments = &statusFragments{f.Datagrams, f.Places, f.Ahead, f.Refused, f.Evicted}
 	}
+	if d := a.Diverted; d != nil {
+		s.Diverted = &statusDiverted{d.Trap, d.Noted, d.Places, d.Given, d.Alone, d.Full}
+	}
 	s.Shadow = newStatusShadow(a.Shadow)
 	for _, l := range a.Limits {
 		one := statusLimit{
@@ -392,6 +407,15 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 		fmt.Fprintf(w, "  parts    of %s expected; room for %d; %d came ahead, %d refused; %d "+
 			"lost their place\n", plural(f.Datagrams, "datagram"), f.Room, f.Ahead, f.Refused,
 			f.Evicted)
+	}
+	if d := s.Diverted; d != nil {
+		trap := "a trap is there"
+		if !d.Trap {
+			trap = "no trap is there: levee trap ssh --divert " + s.Dev
+		}
+		fmt.Fprintf(w, "  diverted %s noted; room for %d; %d given to a trap, %d refused, %d "+
+			"dropped; %s\n", plural(d.Noted, "connection"), d.Room, d.Given, d.Refused, d.Dropped,
+			trap)
 	}
 	if sh := s.Shadow; sh != nil {
 		fmt.Fprintf(w, "  shadow   %s, since %s: %s judged otherwise, of %d; see levee status "+

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"levee/internal/agent/trap"
+	"levee/internal/dataplane"
 )
 
 const trapSSHLong = `Be an SSH server that lets nobody in, and record who tries: a JSON object a line
@@ -21,14 +22,20 @@ It opens no session, runs nothing and connects nowhere. 2,000 connections at onc
 256 MiB: beyond either, the oldest are ended. It needs no rights above port 1023. Without --listen
 it is at a loopback address. Without --log, records go to standard output.
 
+With --divert it also gets the connections that the policy on an interface diverts to it, whatever
+their port: ` + "`divert tcp port 22 from attackers`" + `. That needs the rights of the data plane (root). It
+may begin before the policy, and goes on over ` + "`levee down`" + ` and ` + "`up`" + `. Without --listen it is at the
+loopback addresses of both families then.
+
 --host-key keeps its keys in a file, which is made if it is not there: an SSH server whose keys
 change is told from others.`
 
 const trapSSHExample = `  levee trap ssh --listen 192.0.2.10:2222 --host-key key --log trap.json
+  sudo levee trap ssh --divert eth0 --host-key key --log trap.json
   levee trap ssh | jq -r 'select(.event == "attempt") | .user + " " + .password'`
 
 type trapFlags struct {
-	listen               []string
+	listen, divert       []string
 	version, hostKey     string
 	log                  string
 	logSize              int
@@ -39,6 +46,23 @@ type trapFlags struct {
 // trapMemory is what objects and stacks of a trap may take: what a process of 256 MiB leaves for
 // the program itself, and for what the collector of garbage has not given back.
 const trapMemory = 144 << 20
+
+// Where a trap is by itself.
+const (
+	loopback4 = "127.0.0.1:2222"
+	loopback6 = "[::1]:2222"
+)
+
+// loopback are the addresses of a trap that gets connections of both families, where there are
+// both.
+func loopback() []string {
+	l, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		return []string{loopback4}
+	}
+	l.Close()
+	return []string{loopback4, loopback6}
+}
 
 func newTrap(e *env) *cobra.Command {
 	return noun("trap COMMAND", "Servers that let nobody in and record who tries",
@@ -69,12 +93,17 @@ func newTrapSSH(e *env) *cobra.Command {
 			if err := durationFlag(cmd, "timeout", lasts, &f.timeout); err != nil {
 				return err
 			}
+			if len(f.divert) > 0 && !cmd.Flags().Changed("listen") {
+				f.listen = loopback()
+			}
 			return e.trapSSH(f)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.listen, "listen", []string{"127.0.0.1:2222"},
+	flags.StringSliceVar(&f.listen, "listen", []string{loopback4},
 		"take connections at this address; may be given again")
+	flags.StringSliceVar(&f.divert, "divert", nil,
+		"get what the policy on this interface diverts; may be given again")
 	flags.StringVar(&f.version, "version", "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u7",
 		"say that it is this version")
 	flags.StringVar(&f.hostKey, "host-key", "", "keep the keys of the host in this file")
@@ -109,31 +138,119 @@ func (e *env) trapSSH(f trapFlags) error {
 	if err != nil {
 		return err
 	}
-	listeners := make([]net.Listener, 0, len(f.listen))
-	for _, address := range f.listen {
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			for _, l := range listeners {
-				l.Close()
-			}
-			return refusedf("%w", err)
-		}
-		listeners = append(listeners, l)
-		e.sayf("at %s, until Ctrl-C", l.Addr())
-	}
 	ctx, stop := e.signals()
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	listeners, err := e.trapListeners(ctx, f.listen)
+	if err != nil {
+		return err
+	}
+	diverted, err := e.diversions(ctx, f.divert, listeners)
+	if err != nil {
+		closeAll(listeners)
+		return err
+	}
 	go func() {
 		if err := <-log.Failed(); err != nil {
 			cancel(fmt.Errorf("write records: %w", err))
 		}
 	}()
 	err = t.Serve(ctx, listeners...)
+	cancel(nil)
+	diverted()
 	log.Close()
 	c := t.Counts()
 	e.sayf("%s, %d refused as there were too many of their source, %d ended to make room",
 		plural64(c.Accepted, "connection"), c.Refused, c.Ended)
 	return err
+}
+
+// trapListeners listens at addresses. A socket of multipath TCP could not be diverted to.
+func (e *env) trapListeners(ctx context.Context, addresses []string) ([]net.Listener, error) {
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	listeners := make([]net.Listener, 0, len(addresses))
+	for _, address := range addresses {
+		l, err := lc.Listen(ctx, "tcp", address)
+		if err != nil {
+			closeAll(listeners)
+			return nil, refusedf("%w", err)
+		}
+		listeners = append(listeners, l)
+		e.sayf("at %s, until Ctrl-C", l.Addr())
+	}
+	return listeners, nil
+}
+
+func closeAll(listeners []net.Listener) {
+	for _, l := range listeners {
+		l.Close()
+	}
+}
+
+// lookAgain is how often a trap looks for policies that have come.
+const lookAgain = time.Second
+
+// diversions has what the policies on interfaces divert reach listeners, until ctx ends. It has
+// looked at each interface once when it returns.
+func (e *env) diversions(ctx context.Context, devs []string, listeners []net.Listener) (
+	wait func(), err error) {
+	all := make([]*diversion, len(devs))
+	for i, dev := range devs {
+		t, err := dataplane.NewTrap(dev, listeners)
+		if err != nil {
+			return nil, refusedf("%w", err)
+		}
+		all[i] = &diversion{env: e, dev: dev, trap: t}
+		if _, err := t.Join(ctx); err != nil {
+			return nil, refusedf("%w", err)
+		}
+		all[i].look(ctx)
+	}
+	if len(all) == 0 {
+		return func() {}, nil
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(lookAgain)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			for _, d := range all {
+				d.look(ctx)
+			}
+		}
+	}()
+	return func() { <-ended }, nil
+}
+
+// diversion is a trap for one interface.
+type diversion struct {
+	env  *env
+	dev  string
+	trap *dataplane.Trap
+	said string
+}
+
+// look joins a policy that has come, and tells of what has changed.
+func (d *diversion) look(ctx context.Context) {
+	say := "no policy on " + d.dev + " diverts connections: waiting for one"
+	switch joined, err := d.trap.Join(ctx); {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
+		say = err.Error()
+	case joined:
+		say = "what the policy on " + d.dev + " diverts comes here" + d.trap.Lacks()
+	}
+	if say != d.said {
+		d.said = say
+		d.env.sayf("%s", say)
+	}
 }

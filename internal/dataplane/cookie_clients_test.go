@@ -46,15 +46,21 @@ func hearXDP(t testing.TB, ns netns.NsHandle, dev string) {
 	t.Cleanup(func() { l.Close() })
 }
 
-// TestCookieClients: clients of Linux get through, whatever their stack offers and whatever
-// listens, and an answer of the host is not needed for their second connection.
-func TestCookieClients(t *testing.T) {
-	n := newTestNet(t)
+// enableIPv6 lets both ends of the veth have IPv6.
+func enableIPv6(t testing.TB, n *testNet) {
+	t.Helper()
 	for ns, dev := range map[netns.NsHandle]string{n.here: "lv0", n.peer: "lv1"} {
 		in(t, ns, func() (any, error) {
 			return nil, os.WriteFile("/proc/sys/net/ipv6/conf/"+dev+"/disable_ipv6", []byte("0"), 0)
 		})
 	}
+}
+
+// TestCookieClients: clients of Linux get through, whatever their stack offers and whatever
+// listens, and an answer of the host is not needed for their second connection.
+func TestCookieClients(t *testing.T) {
+	n := newTestNet(t)
+	enableIPv6(t, n)
 	giveAddress(t, n.here, "lv0", "198.51.100.1/24")
 	giveAddress(t, n.here, "lv0", "2001:db8:7::1/64")
 	for i := range 12 {

@@ -8,6 +8,7 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
+	"levee/internal/filter/divert"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/limit"
@@ -15,10 +16,10 @@ import (
 )
 
 // seeded are the memories that begin with a key or the times that programs go by.
-var seeded = []codegen.Contents{codegen.Limit, codegen.Flows, codegen.Cookies, codegen.Fragments}
+var seeded = []codegen.Contents{codegen.Limit, codegen.Flows, codegen.Cookies, codegen.Fragments,
+	codegen.Diverted}
 
-// seedState draws what hashes depend on for the memories of limits, connections, cookies
-// and fragments that are new.
+// seedState draws what hashes depend on for the memories that are new.
 func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 	for _, use := range l.ledger {
 		is := use.Holds.What
@@ -27,7 +28,8 @@ func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 			continue
 		}
 		memory, err := mapMemory(l.maps[use.Name],
-			max(limit.Head, flow.HeadBytes, cookie.HeadBytes, fragment.HeadBytes))
+			max(limit.Head, flow.HeadBytes, cookie.HeadBytes, fragment.HeadBytes,
+				divert.HeadBytes))
 		if err != nil {
 			return err
 		}
@@ -42,6 +44,8 @@ func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 			flow.Seed(memory, hz)
 		case codegen.Fragments:
 			fragment.Seed(memory, hz)
+		case codegen.Diverted:
+			divert.Seed(memory, hz)
 		default:
 			cookie.Seed(memory, hz)
 		}

@@ -50,6 +50,9 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 }
 
 func attachOther(d *device, at codegen.Point, g *description, p *ebpf.Program) (hold, error) {
+	if at == codegen.SocketLookup {
+		return attachLookup(p)
+	}
 	if at != codegen.Egress {
 		return nil, fmt.Errorf("attach to %s: levee knows no point %q", d.name, at)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/cookie"
+	"levee/internal/filter/divert"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/limit"
@@ -58,6 +59,7 @@ type Runner struct {
 	flows    []byte // head of the memory of connections, nil without one
 	cookies  []byte // head of the memory of cookies, nil without one
 	frags    []byte // head of the memory of fragments, nil without one
+	diverted []byte // head of the memory of what is diverted, nil without one
 	answer   []byte // room for the answer to a SYN, if the policy has cookies
 	answered int    // bytes of the last
 	sets     map[string]*set
@@ -102,6 +104,11 @@ func newRunner(p *codegen.Program, replace map[string]*ebpf.Map) (*Runner, error
 	}
 	if m := l.holding(codegen.Fragments); m != nil {
 		if r.frags, err = mapMemory(m, fragment.HeadBytes); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+	}
+	if m := l.holding(codegen.Diverted); m != nil {
+		if r.diverted, err = mapMemory(m, divert.HeadBytes); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 	}
@@ -262,6 +269,9 @@ func (r *Runner) SetClock(jiffies uint64) {
 	if r.frags != nil {
 		fragment.SetClock(r.frags, jiffies)
 	}
+	if r.diverted != nil {
+		divert.SetClock(r.diverted, jiffies)
+	}
 }
 
 // Leave runs the program at egress on a frame, where the policy has one.
@@ -320,7 +330,8 @@ func (r *Runner) SetDel(name string, e policy.Element) {
 // Close removes the program and its maps from the kernel.
 func (r *Runner) Close() error {
 	var errs []error
-	for _, b := range [][]byte{r.trace, r.counters, r.clock, r.flows, r.cookies, r.frags} {
+	for _, b := range [][]byte{r.trace, r.counters, r.clock, r.flows, r.cookies, r.frags,
+		r.diverted} {
 		if b != nil {
 			errs = append(errs, unix.Munmap(b))
 		}

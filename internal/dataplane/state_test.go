@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/divert"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -59,6 +61,13 @@ var states = []stateful{
 	{"fragments", `fragments track as "NAME"`, codegen.Fragments,
 		judges(datagramPart(1, 9000, 0)),
 		func(a *Attachment, _ string) string { return told(a.Fragments) }},
+	{"diverted", `divert tcp port 22 as "NAME"`, codegen.Diverted, (*stateTest).divert,
+		func(a *Attachment, _ string) string {
+			if a.Diverted == nil {
+				return ""
+			}
+			return fmt.Sprint(a.Diverted.Alone, " refused") // what is noted ends after 10 s
+		}},
 	{"addresses", "set NAME = dynamic(max 100, lease 10m)\ndrop from NAME", "",
 		leasedTo(policy.Element{Prefix: netip.MustParsePrefix("203.0.113.0/24")}), entries},
 	{"services", "set NAME = dynamic(of services, max 100)\ndrop to NAME", "",
@@ -259,6 +268,34 @@ func (s *stateTest) prove() {
 	s.judge(s.build(reset(syn, s.judge(s.build(syn)))))
 }
 
+// divert has a connection looked up that is diverted, with no trap there.
+func (s *stateTest) divert() {
+	s.Helper()
+	syn := segment("203.0.113.9", packet.SYN)
+	syn.ToPort = new(uint16(22))
+	frame := s.build(syn)
+	s.judge(frame)
+	s.onGeneration(false, func(st *store, key string, g *description) error {
+		l, err := link.LoadPinnedLink(filepath.Join(st.pins(key, g.Generation), pinLinks,
+			divert.Program), nil)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		p, err := ebpf.NewProgramFromID(must2(l.Info()).Program)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		var pkt packet.Packet
+		packet.Decode(frame, &pkt)
+		if refused, err := lookedUp(p, &pkt); err != nil || !refused {
+			return fmt.Errorf("looked up, and refused: %v, %w", refused, err)
+		}
+		return nil
+	})
+}
+
 func leasedTo(e policy.Element) func(*stateTest) {
 	return func(s *stateTest) {
 		s.Helper()
@@ -386,7 +423,7 @@ func TestNoStateIsMissing(t *testing.T) {
 		}
 		for _, m := range prog.Maps {
 			what := m.Holds.What
-			if m.Lifetime.Continues() && what != codegen.DynamicSet &&
+			if m.Lifetime == codegen.Carried && what != codegen.DynamicSet &&
 				!slices.ContainsFunc(states, func(r stateful) bool { return r.holds == what }) {
 				t.Errorf("%s: no row of states holds %s", file, what)
 			}

@@ -41,7 +41,8 @@ type Attachment struct {
 	Flows    *flow.Stats   `json:"flows"`   // nil if the policy asks for no connections
 	// nil if the policy follows no fragments
 	Fragments *fragment.Stats `json:"fragments"`
-	Shadow    *ShadowState    `json:"-"` // nil if there is none
+	Diverted  *DivertState    `json:"diverted"` // nil if the policy diverts nothing
+	Shadow    *ShadowState    `json:"-"`        // nil if there is none
 	// rules that the agent has added, nil if there are none
 	Live *LiveRules `json:"live,omitempty"`
 }
@@ -205,6 +206,9 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 		return nil, err
 	}
 	if t.Fragments, err = s.tellFragments(a); err != nil {
+		return nil, err
+	}
+	if t.Diverted, err = s.tellDiverted(a); err != nil {
 		return nil, err
 	}
 	if t.Shadow, err = s.tellShadow(a); err != nil {

@@ -7,7 +7,7 @@ if exists('b:current_syntax')
 endif
 
 syn iskeyword @,48-57,_,-
-syn keyword leveeStatement pass drop count limit log cookie protect interface set default essential on source detect test
+syn keyword leveeStatement pass drop count limit log cookie divert protect interface set default essential on source detect test
 syn keyword leveeOption file dynamic max lease rollup off error packet expect leaves hex by has as rate burst memory sample above track
 syn keyword leveeOption any none
 syn keyword leveeTerm ack-number ah arp checksum code data-offset dccp dei dest-options df

@@ -90,6 +90,10 @@ var checks = []check{
 	{name: "fragments: oracle and program, real datagrams", script: `
 		tests internal/filter/difftest Fragments
 		tests internal/dataplane FragmentsOfReal`},
+	{name: "connections that reach a trap", script: `
+		modprobe 8021q; modprobe bridge
+		tests internal/filter/difftest WhatIsDiverted
+		tests internal/dataplane 'Divert'`},
 	{name: "captures in every mode, with filters", script: `
 		tests internal/filter/capture .
 		tests internal/dataplane Capture`},

@@ -71,7 +71,7 @@ func (r *Reader) of(ctx context.Context, a *dataplane.Attachment) (*Policy, erro
 // VerdictOf is what becomes of a packet that an action counts: pass, drop, answer, or nothing.
 func VerdictOf(action string) string {
 	switch action {
-	case "pass", "protect", "fragments":
+	case "pass", "protect", "fragments", "divert":
 		return "pass"
 	case "drop", "limit":
 		return "drop"

@@ -25,6 +25,8 @@ type CutError struct {
 	Decider string // what would drop them, in words
 	Packet  string // what is unusual about those, in words; "" if nothing is
 	Keep    string // the rule that lets them pass
+	// Diverted: the session goes on, and the next one like it would reach the trap.
+	Diverted bool
 }
 
 func (e *CutError) Error() string {
@@ -33,6 +35,10 @@ func (e *CutError) Error() string {
 	if e.Needs != "" {
 		text = fmt.Sprintf("%s, from %s to %s, would end: %s would be dropped", s.What, s.Remote,
 			s.Local, e.Needs)
+	}
+	if e.Diverted {
+		text = fmt.Sprintf("a new connection such as %s, from %s to %s, would be diverted to the "+
+			"trap", s.What, s.Remote, s.Local)
 	}
 	text += " by " + e.Decider
 	if e.Packet != "" {
@@ -63,7 +69,8 @@ func covers(of, e policy.Element) bool {
 }
 
 // Check returns a *CutError for the first session of which the policy would drop a packet, or of
-// which it would drop what finds the way to it, on a device of that link layer.
+// which it would drop what finds the way to it, or that could not be begun again since its first
+// packet would be diverted, on a device of that link layer.
 func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entries Entries) error {
 	if len(sessions) == 0 {
 		return nil
@@ -81,9 +88,15 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entri
 		for _, k := range arriving(s, link) {
 			k.Has = entries.has
 			if d := prog.FirstDropped(&k.Traffic); d != nil {
-				return &CutError{s, k.needs, oracle.Decider(p, p.Slots()[d.Slot]), k.words(d),
-					k.keep}
+				return &CutError{Session: s, Needs: k.needs,
+					Decider: oracle.Decider(p, p.Slots()[d.Slot]), Packet: k.words(d), Keep: k.keep}
 			}
+		}
+		next := beginning(s, link)
+		next.Has = entries.has
+		if d := prog.FirstDiverted(&next.Traffic); d != nil {
+			return &CutError{Session: s, Decider: oracle.Decider(p, p.Slots()[d.Slot]),
+				Keep: keep(s), Diverted: true}
 		}
 	}
 	return nil

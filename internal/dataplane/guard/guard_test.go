@@ -214,6 +214,42 @@ func TestAPeerInADynamicSet(t *testing.T) {
 	}
 }
 
+// TestTheNextSessionIsDiverted: one that is there goes on, and its next connection would reach the
+// trap.
+func TestTheNextSessionIsDiverted(t *testing.T) {
+	member := Entries{"some": {{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}}
+	for _, c := range []struct {
+		rules   string
+		entries Entries
+		decider string
+	}{
+		{"divert tcp port 22 from some as \"trap\"", nil, ""},
+		{"divert tcp port 22 from some as \"trap\"", member, `"trap" (edge.levee:2)`},
+		{"divert tcp port 2222 from some as \"trap\"", member, ""},
+		{"divert tcp from 192.0.2.0/24", nil, "`divert tcp from 192.0.2.0/24` (edge.levee:2)"},
+		{"divert tcp from port 2000-3000 port 22 as \"trap\"", nil, `"trap" (edge.levee:2)`},
+		{"divert tcp from port < 1024 port 22 as \"trap\"", nil, ""},
+		{"pass tcp flags ack\ndivert tcp as \"trap\"", nil, `"trap" (edge.levee:3)`},
+		{"pass tcp from 192.0.2.7\ndivert tcp as \"trap\"", nil, ""},
+		{"protect from 192.0.2.7 tcp port 22\ndivert tcp as \"trap\"", nil, ""},
+	} {
+		p := parse(t, "set some = dynamic(max 10)\n"+c.rules+"\ndefault pass\n")
+		err := Check(p, packet.Ethernet, ssh(), c.entries)
+		var cut *CutError
+		if errors.As(err, &cut); (c.decider == "") != (err == nil) || err != nil && (cut == nil ||
+			cut.Decider != c.decider || !cut.Diverted) {
+			t.Errorf("%q: %v", c.rules, err)
+		}
+	}
+	err := Check(parse(t, "divert tcp port 22\ndefault pass\n"), packet.Ethernet, ssh(), nil)
+	want := "a new connection such as an SSH session, from 192.0.2.7:50000 to 198.51.100.1:22, " +
+		"would be diverted to the trap by `divert tcp port 22` (edge.levee:1); let it pass " +
+		"(`protect from 192.0.2.7 tcp port 22`)"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
 // TestASessionNeedsItsNeighbour: without ARP or neighbour discovery it ends a minute later.
 func TestASessionNeedsItsNeighbour(t *testing.T) {
 	four, six := ssh(), ssh()

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
+	"levee/internal/filter/divert"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
@@ -135,6 +136,12 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 		}
 		out.Links = append(out.Links, Link{flow.Program, Egress})
 	}
+	if p.Diverts > 0 {
+		if out.Spec.Programs[divert.Program], err = divert.Spec(); err != nil {
+			return nil, err
+		}
+		out.Links = append(out.Links, Link{divert.Program, SocketLookup})
+	}
 	c.dynamicSets(out)
 	out.Maps = c.ledger
 	return out, nil
@@ -231,6 +238,9 @@ func (c *compiler) generate() error {
 		return err
 	}
 	if err := c.emitFragments(); err != nil {
+		return err
+	}
+	if err := divert.Emit(c.Builder); err != nil {
 		return err
 	}
 	if err := c.emitInside(); err != nil {

@@ -29,6 +29,7 @@ var effectsOf = map[action.Action]*effect{
 	action.Log:    {looks: true, emit: (*compiler).log},
 	action.Cookie: {looks: true, emit: (*compiler).cookie},
 	action.Track:  {emit: (*compiler).fragments},
+	action.Divert: {emit: (*compiler).divert},
 }
 
 // effect finds how effects of a kind are emitted, nil if nobody emits them.

@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/filter/cookie"
+	"levee/internal/filter/divert"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/shadow"
 )
@@ -36,6 +37,8 @@ const (
 	Flows       = plan.HoldsFlows
 	Cookies     = plan.HoldsCookies
 	Fragments   = plan.HoldsFragments
+	Diverted    = plan.HoldsDiverted
+	Trap        = plan.HoldsTrap
 	Work        = plan.HoldsWork
 	Events      = plan.HoldsEvents
 	Losses      = plan.HoldsLosses
@@ -88,6 +91,8 @@ func (c *compiler) addMaps() error {
 		case Pairs:
 			spec = memory(m.Name, shadow.CPUBytes)
 			spec.MaxEntries = uint32(c.plan.CPUs)
+		case Trap:
+			spec = divert.TrapSpec()
 		case Work:
 			spec = memory(m.Name, cookie.WorkBytes)
 			spec.Type, spec.Flags = ebpf.PerCPUArray, 0

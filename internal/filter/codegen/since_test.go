@@ -60,6 +60,7 @@ var helpers = map[int32]need{
 	86:  {"bpf_sk_release", version{4, 20}},
 	99:  {"bpf_skc_lookup_tcp", version{5, 2}},
 	118: {"bpf_jiffies64", version{5, 6}},
+	124: {"bpf_sk_assign", version{5, 9}}, // of programs that are asked for sockets
 	181: {"bpf_loop", version{5, 17}},
 	188: {"bpf_xdp_get_buff_len", version{5, 18}},
 	189: {"bpf_xdp_load_bytes", version{5, 18}},
@@ -70,6 +71,7 @@ var (
 	mapTypes = map[ebpf.MapType]version{
 		ebpf.Array: {3, 19}, ebpf.PerfEventArray: {4, 3}, ebpf.ProgramArray: {4, 2},
 		ebpf.ArrayOfMaps: {4, 12}, ebpf.PerCPUArray: {4, 6},
+		ebpf.SockMap: {5, 8}, // that programs look into
 	}
 	mapFlags = map[uint32]need{
 		1 << 7:  {"BPF_F_RDONLY_PROG", version{5, 2}},
@@ -80,6 +82,7 @@ var (
 		ebpf.AttachXDP:        {"BPF_XDP", version{5, 9}},
 		ebpf.AttachTCXIngress: {"BPF_TCX_INGRESS", version{6, 6}},
 		ebpf.AttachTCXEgress:  {"BPF_TCX_EGRESS", version{6, 6}},
+		ebpf.AttachSkLookup:   {"BPF_SK_LOOKUP", version{5, 9}},
 	}
 )
 

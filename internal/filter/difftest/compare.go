@@ -53,6 +53,13 @@ type Answerer interface {
 	Answer() []byte
 }
 
+// Diverter is an engine that diverts connections, with no trap there.
+type Diverter interface {
+	// Diverts says whether the kernel would refuse a segment that belongs to no connection, rather
+	// than look for who listens.
+	Diverts(frame []byte) (bool, error)
+}
+
 // ErrNotRun is what an engine's error wraps that cannot be given this frame at all; the frame is
 // then left out of its comparison.
 var ErrNotRun = errors.New("the engine cannot run this frame")
@@ -198,9 +205,10 @@ type comparison struct {
 	stats   Stats
 	sums    [][]uint64 // packets by slot, for each engine
 
-	left    [][]byte // of late, where the policy asks for connections
-	given   []given  // answers to SYNs
-	whole   []byte   // a packet of which fragments are made
+	noted   map[connection]uint64 // until when, in jiffies, where the policy diverts
+	left    [][]byte              // of late, where the policy asks for connections
+	given   []given               // answers to SYNs
+	whole   []byte                // a packet of which fragments are made
 	rand    *rand.Rand
 	entries []setEntry // of dynamic sets, if all engines can change them
 }
@@ -286,6 +294,11 @@ func (r *comparison) ask(engine int, f []byte, want oracle.Result) error {
 		}
 		if answer != nil {
 			r.answered(f, answer)
+		}
+	}
+	if d, ok := e.(Diverter); ok {
+		if err := r.askDiverter(d, f, want); err != nil {
+			return err
 		}
 	}
 	r.sums[engine][want.Slot]++

@@ -428,10 +428,12 @@ var ruleWords, verdictWords, malformedWords = func() (rules, verdicts, malformed
 			continue
 		}
 		rules = append(rules, a.Word)
-		if a.Decides {
+		if a.Decides && !a.Effect {
 			verdicts = append(verdicts, a.Word)
 		}
-		if a.Action != action.Limit && a.Action != action.Cookie && a.Action != action.Track {
+		switch a.Action {
+		case action.Limit, action.Cookie, action.Track, action.Divert:
+		default:
 			malformed = append(malformed, a.Word)
 		}
 	}
@@ -465,6 +467,13 @@ func (g *generator) rules() {
 		word := g.pick(slices.Concat(verdictWords, ruleWords)...)
 		if word == action.Cookie.String() {
 			g.cookie()
+			continue
+		}
+		if word == action.Divert.String() {
+			g.line("divert tcp%s%s", g.pick(" ipv4 port < 5000", " ipv6 from port > 60000",
+				" untagged to port 22", " port 443", " from 0.0.0.0/4", " to tcp/22",
+				" to { 128.0.0.0/3, 8000::/4 }", " not from { 0.0.0.0/1, 128.0.0.0/2, ::/1 }"),
+				g.label())
 			continue
 		}
 		if word == action.Track.String() {

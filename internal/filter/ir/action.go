@@ -37,6 +37,20 @@ type Effect struct {
 	Limit  *policy.Limit // of a limit
 }
 
+// in is what the rule does in a class and those that ask the same. A later fragment begins no
+// connection: a rule that diverts passes it.
+func (a *Action) in(c Class) *Action {
+	if c.Transport == TCP || !a.Has(action.Divert) {
+		return a
+	}
+	rest := slices.DeleteFunc(slices.Clone(a.Effects),
+		func(e Effect) bool { return e.Action == action.Divert })
+	if len(rest) == 0 {
+		return actions[action.Pass]
+	}
+	return &Action{a.Verdict, rest}
+}
+
 // Decides reports whether every packet that meets the rule is decided by it.
 func (a *Action) Decides() bool { return a.Verdict != NoVerdict }
 

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
@@ -21,7 +22,7 @@ type Traffic struct {
 	Has func(set *policy.Set, e policy.Element) bool
 }
 
-// Dropped is packets that a rule drops.
+// Dropped is packets that a rule drops, or diverts.
 type Dropped struct {
 	Slot int
 	box  *box
@@ -44,6 +45,16 @@ const maxOpen = 4096
 // FirstDropped finds the first rule, in the order of the rules, that drops some of the packets. It
 // is nil if all of them pass.
 func (prog *Program) FirstDropped(t *Traffic) *Dropped {
+	return prog.firstThat(t, func(a *Action) bool { return a.Verdict == Drop })
+}
+
+// FirstDiverted does the same for rules that divert.
+func (prog *Program) FirstDiverted(t *Traffic) *Dropped {
+	return prog.firstThat(t, func(a *Action) bool { return a.Has(action.Divert) })
+}
+
+// firstThat finds the first rule that decides some of the packets and does what is asked for.
+func (prog *Program) firstThat(t *Traffic, does func(*Action) bool) *Dropped {
 	open := []*box{t.box()}
 	for i := range prog.Lists[t.Class.Index()] {
 		r := &prog.Lists[t.Class.Index()][i]
@@ -60,7 +71,7 @@ func (prog *Program) FirstDropped(t *Traffic) *Dropped {
 			switch {
 			case part == nil:
 				left = append(left, b)
-			case r.Action.Verdict == Drop:
+			case does(r.Action):
 				return &Dropped{r.Slot, part}
 			case len(left)+len(rest) > maxOpen:
 				left = append(left, b)

@@ -170,8 +170,8 @@ func (l *lowering) add(slot int, does *Action, match []policy.Term) {
 		if !asks.possible {
 			continue
 		}
-		to.rules = append(to.rules, Rule{Slot: slot, Action: does, Asks: asks.id,
-			Conds: asks.conds})
+		to.rules = append(to.rules, Rule{Slot: slot, Action: does.in(to.classes[0]),
+			Asks: asks.id, Conds: asks.conds})
 		if len(asks.conds) == 0 && does.Decides() {
 			to.ended = true
 			l.trace.ended(to.classes, slot)

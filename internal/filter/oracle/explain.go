@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -81,6 +82,9 @@ func (e *Evaluator) why(tr *Trace) string {
 		return fmt.Sprintf("%s: malformed (%s), decided by %s", tr.Result.Action, tr.Fault, by)
 	case tr.Result.Answered:
 		return fmt.Sprintf("%s: a SYN, answered in the host's place by %s", tr.Result.Action, by)
+	case tr.Slot.Action == action.Divert:
+		return fmt.Sprintf("%s: by %s, which has a new connection reach the trap",
+			tr.Result.Action, by)
 	case tr.Slot.Reason == policy.ByDefault:
 		return fmt.Sprintf("%s: no rule decided, so %s", tr.Result.Action, by)
 	}

@@ -36,6 +36,10 @@ func (f *Fields) askAll(rules []ir.Rule) {
 			f.Ask(&rules[i].Conds[j])
 		}
 		f[field.TCPFlags] = f[field.TCPFlags] || rules[i].Action.Has(action.Cookie)
+		if rules[i].Action.Has(action.Divert) {
+			f[field.SrcAddr], f[field.DstAddr] = true, true
+			f[field.SrcPort], f[field.DstPort] = true, true
+		}
 		if l := LimitOf(&rules[i]); l != nil {
 			for j := range l.Keys {
 				for _, key := range l.Keys[j].Fields {

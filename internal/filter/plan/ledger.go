@@ -4,6 +4,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"levee/internal/filter/cookie"
+	"levee/internal/filter/divert"
 	"levee/internal/filter/endpoint"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/fragment"
@@ -112,6 +113,12 @@ func (p *planner) enter() error {
 	if p.Fragments {
 		add(fragment.Map, fragment.Size, "datagrams that come in fragments",
 			Identity{What: HoldsFragments}, Carried)
+	}
+	if p.Diverts > 0 {
+		add(divert.Map, divert.Size, "packets that are diverted", Identity{What: HoldsDiverted},
+			Carried)
+		add(divert.TrapMap, divert.SocketBytes, "sockets of the trap",
+			Identity{What: HoldsTrap}, Attached)
 	}
 	for _, l := range p.Limits {
 		add(l.Map, limit.Size(l.Limit), "budgets of "+p.nameOf(l.Slot), l.holds(), Carried)

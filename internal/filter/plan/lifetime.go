@@ -40,6 +40,11 @@ const (
 	// HoldsFragments is an array of 1 entry, BPF_F_MMAPABLE: datagrams that come in fragments,
 	// package fragment.
 	HoldsFragments Contents = "fragments"
+	// HoldsDiverted is an array of 1 entry, BPF_F_MMAPABLE: packets that rules divert, package
+	// divert.
+	HoldsDiverted Contents = "diverted"
+	// HoldsTrap is a sockmap: the sockets that new connections are diverted to, package divert.
+	HoldsTrap Contents = "trap"
 	// HoldsWork is an array of 1 entry for each CPU: what the function of package cookie works on.
 	HoldsWork Contents = "work"
 	// HoldsEvents is a perf event array: what logs tell goes to who has put events of his into it.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"levee/internal/filter/cookie"
+	"levee/internal/filter/divert"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/fragment"
 	"levee/internal/filter/ir"
@@ -45,6 +46,7 @@ type Plan struct {
 	Cookies       []Cookie                 // likewise
 	Logs          []Log                    // likewise
 	Fragments     bool                     // a rule follows them
+	Diverts       int                      // families with packets that rules may divert
 }
 
 // New plans the program of a lowered policy. The error is a limit of the kernel's that the policy
@@ -76,6 +78,7 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 	p.findLogs()
 	p.findCookies()
 	p.Fragments = !t.Plain && p.Program.Policy.Has(action.Track)
+	p.Diverts = p.diverts()
 	p.shareChains()
 	if err := p.shape(); err != nil {
 		return nil, err
@@ -136,6 +139,10 @@ func (p *planner) count() (functions, size int) {
 	if p.Fragments {
 		functions += p.fragmentFunctions()
 		size += fragment.MaxInstructions
+	}
+	if p.Diverts > 0 {
+		functions += p.Diverts
+		size += divert.MaxInstructions
 	}
 	if p.Target.IsShadow() {
 		functions++

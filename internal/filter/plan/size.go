@@ -21,6 +21,7 @@ const (
 	sizeRow         = 7   // finding this CPU's row of counters
 	sizeCookie      = 16  // a cookie, but for its function
 	sizeTrack       = 20  // following fragments, but for the functions
+	sizeDivert      = 16  // noting a packet that is diverted, but for the functions
 	sizeBytes       = 44  // comparing bytes of the packet
 	sizeInner       = 10  // whether a match on a packet within a tunnel holds
 	sizeNote        = 6   // noting that
@@ -53,6 +54,7 @@ var effectCosts = map[action.Action]effectCost{
 	action.Log:    {sizeLog, price.Log},
 	action.Cookie: {sizeCookie, price.Cookie},
 	action.Track:  {sizeTrack, price.Track},
+	action.Divert: {sizeDivert, price.Divert},
 }
 
 type effectCost struct {

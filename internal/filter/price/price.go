@@ -47,6 +47,7 @@ const (
 	Count    = 2.0  // adding to a counter
 	Flow     = 15.0 // looking a connection up
 	Track    = 60.0 // of fragments with an offset
+	Divert   = 35.0 // of packets that are diverted
 	Cookie   = 2.0  // of packets that are neither SYNs nor RSTs
 	Log      = 60.0 // telling of a packet, where nobody watches
 	Limit    = 15.0 // finding and charging a budget

@@ -10,6 +10,7 @@ const (
 	Limit   // drops what is above a rate; the rest goes on
 	Log     // tells who watches, and goes on
 	Cookie  // answers SYNs in the host's place; the rest goes on
+	Divert  // passes, and new connections reach the trap
 	Track   // later fragments pass if the first has, or are dropped; all else goes on
 	Protect // passes, looked at before all others
 
@@ -46,6 +47,11 @@ var table = []Info{
 		Action: Cookie, Word: "cookie", Verdict: Drop,
 		Effect: true, May: MayShare,
 		Others: "synproxy syncookie syncookies",
+	},
+	{
+		Action: Divert, Word: "divert", Decides: true, Verdict: Pass,
+		Effect: true, May: MayShare,
+		Others: "tproxy tarpit",
 	},
 	{
 		Action: Track, Word: "fragments", Verdict: Pass,

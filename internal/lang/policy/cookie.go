@@ -39,9 +39,9 @@ func (r *resolver) cookie(s *syntax.Rule, rule *Rule) {
 	rule.Cookie.Above = l.Rate.Amount
 }
 
-// cookieFields are what the SYN of a client has in common with the RST by which it proves that it
-// is there. A rule about anything else would see one of the two only.
-var cookieFields = map[field.Field]bool{
+// connectionFields are what the SYN of a client has in common with all that it sends on, the RST
+// too by which it proves to a cookie that it is there. A rule about anything else would see a part.
+var connectionFields = map[field.Field]bool{
 	field.SrcAddr: true, field.DstAddr: true, field.SrcPort: true, field.DstPort: true,
 	field.SrcService: true, field.DstService: true, field.SrcEndpoint: true,
 	field.DstEndpoint: true, field.SrcSuffix: true, field.DstSuffix: true, field.Proto: true,
@@ -51,17 +51,27 @@ var cookieFields = map[field.Field]bool{
 
 // cookieTerms says which terms a cookie cannot have. It needs no other but that for TCP.
 func (r *resolver) cookieTerms(s *syntax.Rule, all []resolvedTerm) {
+	r.connectionTerms(s, all, "a cookie", "a cookie finds SYNs by itself, and what proves a "+
+		"client: write addresses, ports and tags only.", "write: cookie tcp port 443.")
+}
+
+// divertTerms does the same for a rule that diverts.
+func (r *resolver) divertTerms(s *syntax.Rule, all []resolvedTerm) {
+	r.connectionTerms(s, all, "divert", "a connection is diverted as a whole: write addresses, "+
+		"ports and tags only.", "write: divert tcp port 22 from SET.")
+}
+
+// connectionTerms allows the fields that all packets of a client's TCP connection have in common.
+func (r *resolver) connectionTerms(s *syntax.Rule, all []resolvedTerm, who, why, example string) {
 	so := everything
 	for i := range all {
 		t := &all[i]
 		so = so.with(r.scopeOf(&t.term))
-		if !cookieFields[t.term.Field] {
-			r.c.Errorf(t.src.Pos, "a cookie finds SYNs by itself, and what proves a client: write "+
-				"addresses, ports and tags only.", "a cookie cannot look at %s",
-				t.term.Field.Info().Name)
+		if !connectionFields[t.term.Field] {
+			r.c.Errorf(t.src.Pos, why, "%s cannot look at %s", who, t.term.Field.Info().Name)
 		}
 	}
 	if so.eth&^ethIP != 0 || so.protos != protoSet(6) {
-		r.c.Errorf(s.Pos, "write: cookie tcp port 443.", "a cookie is for TCP only")
+		r.c.Errorf(s.Pos, example, "%s is for TCP only", who)
 	}
 }

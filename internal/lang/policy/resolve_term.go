@@ -32,6 +32,9 @@ func (r *resolver) match(s *syntax.Rule, rule *Rule) {
 	if rule.Cookie != nil {
 		r.cookieTerms(s, all)
 	}
+	if rule.Action == action.Divert {
+		r.divertTerms(s, all)
+	}
 	if rule.Action == action.Track {
 		r.fragmentTerms(all)
 	}
@@ -80,7 +83,8 @@ func (r *resolver) malformed(s *syntax.Rule, t *syntax.Term, rule *Rule) {
 	case t.Not:
 		r.c.Errorf(t.Pos, "all other rules are for well-formed packets only; leave it out.",
 			"\"malformed\" cannot be negated")
-	case rule.Limit != nil || rule.Cookie != nil || rule.Action == action.Track:
+	case rule.Limit != nil || rule.Cookie != nil || rule.Action == action.Track ||
+		rule.Action == action.Divert:
 		r.c.Errorf(t.Pos, "malformed frames are dropped without it.",
 			"%q cannot be given to malformed frames", s.Action)
 	case rule.Action.First():

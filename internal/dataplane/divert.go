@@ -1,0 +1,270 @@
+package dataplane
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/codegen"
+	"levee/internal/filter/divert"
+	"levee/internal/kernel"
+	"levee/internal/packet"
+)
+
+// attachLookup has the kernel ask a program for the sockets of new connections, in this network
+// namespace.
+func attachLookup(p *ebpf.Program) (hold, error) {
+	ns, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("open the network namespace: %w", err)
+	}
+	defer ns.Close()
+	lk, err := link.AttachNetNs(int(ns.Fd()), p)
+	if err != nil {
+		return nil, kernel.Refuse(err, "attach to the look-up of sockets")
+	}
+	return lk, nil
+}
+
+// DivertState is what the rules of a policy divert.
+type DivertState struct {
+	divert.Stats
+	Trap bool `json:"trap"` // there is one
+}
+
+// tellDiverted reads the memory of what is diverted, nil if the policy diverts nothing.
+func (s *store) tellDiverted(a *attachment) (*DivertState, error) {
+	stats, err := tellOne(s, a, codegen.Diverted, divert.Read)
+	if err != nil || stats == nil {
+		return nil, err
+	}
+	m, err := s.openTrap(a)
+	if err != nil || m == nil {
+		return nil, err
+	}
+	defer m.Close()
+	out := &DivertState{Stats: *stats}
+	for i := range divert.Sockets {
+		socket, err := socketIn(m, i)
+		if err != nil {
+			return nil, err
+		}
+		out.Trap = out.Trap || socket != 0
+	}
+	return out, nil
+}
+
+// openTrap opens the map of the trap's sockets, nil if there is none.
+func (s *store) openTrap(a *attachment) (*ebpf.Map, error) {
+	g := a.current()
+	name, ok := codegen.MapOf(g.Maps, codegen.Trap)
+	if !ok {
+		return nil, nil
+	}
+	return s.openPinned(a.key, g.Generation, name)
+}
+
+// socketIn is the cookie of the socket in a place, 0 if there is none.
+func socketIn(m *ebpf.Map, place uint32) (cookie uint64, err error) {
+	err = m.Lookup(place, &cookie)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, kernel.Refuse(err, "look for the sockets of a trap")
+	}
+	return cookie, nil
+}
+
+// Trap has what policies divert reach listening sockets. It is used by one goroutine.
+type Trap struct {
+	dev     string
+	sockets [divert.Sockets]net.Listener // nil: none
+	stamp   string                       // of the runtime directory, when it was last looked at
+	joined  bool
+}
+
+// NewTrap makes a trap of sockets for what the policy on dev diverts, which may come later. They
+// have to be of TCP alone, without its multipath.
+func NewTrap(dev string, listeners []net.Listener) (*Trap, error) {
+	if _, err := findDevice(dev); err != nil {
+		return nil, err
+	}
+	t := &Trap{dev: dev}
+	for _, l := range listeners {
+		four, six, err := familiesOf(l)
+		if err != nil {
+			return nil, err
+		}
+		if four && t.sockets[divert.IPv4] == nil {
+			t.sockets[divert.IPv4] = l
+		}
+		if six && t.sockets[divert.IPv6] == nil {
+			t.sockets[divert.IPv6] = l
+		}
+	}
+	return t, nil
+}
+
+// Lacks says which family no socket takes connections from, "" if there is none.
+func (t *Trap) Lacks() string {
+	for i, family := range map[uint32]string{divert.IPv4: "IPv4", divert.IPv6: "IPv6"} {
+		if t.sockets[i] == nil {
+			return ", but for " + family + ": that is refused"
+		}
+	}
+	return ""
+}
+
+// familiesOf says from which families a socket takes connections.
+func familiesOf(l net.Listener) (four, six bool, err error) {
+	err = control(l, func(fd int) error {
+		domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+		if err != nil || domain == unix.AF_INET {
+			four = true
+			return err
+		}
+		only, err := unix.GetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY)
+		four, six = only == 0, true
+		return err
+	})
+	return four, six, err
+}
+
+// control calls f with the descriptor of a socket.
+func control(l net.Listener, f func(fd int) error) error {
+	socket, ok := l.(syscall.Conn)
+	if !ok {
+		return fmt.Errorf("what listens at %s is no socket", l.Addr())
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("ask for the socket at %s: %w", l.Addr(), err)
+	}
+	var inner error
+	err = raw.Control(func(fd uintptr) { inner = f(int(fd)) })
+	if err := errors.Join(err, inner); err != nil {
+		return fmt.Errorf("ask for the socket at %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Join puts the sockets where the policy in force looks for them, if they are not there: that is
+// once for as long as the interface has policies, from the first that diverts on. It says whether
+// they are there. Where nothing has changed since the last call, it asks the kernel for nothing.
+func (t *Trap) Join(ctx context.Context) (joined bool, err error) {
+	stamp, err := runStamp()
+	if err != nil || stamp == t.stamp {
+		return t.joined, err
+	}
+	t.joined = false
+	err = transactOn(ctx, t.dev, func(s *store, a *attachment) error {
+		m, err := s.openTrap(a)
+		if err != nil || m == nil {
+			return err
+		}
+		defer m.Close()
+		for i, l := range t.sockets {
+			if l == nil {
+				continue
+			}
+			if err := putSocket(m, uint32(i), l); err != nil {
+				return fmt.Errorf("take what the policy on %s diverts: %w", t.dev, err)
+			}
+		}
+		t.joined = true
+		return nil
+	})
+	if errors.As(err, new(*notAttachedError)) {
+		err = nil
+	}
+	if err != nil {
+		return false, err
+	}
+	t.stamp = stamp
+	return t.joined, nil
+}
+
+// putSocket puts a socket in its place, if it is not there.
+func putSocket(m *ebpf.Map, place uint32, l net.Listener) error {
+	return control(l, func(fd int) error {
+		own, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+		if err != nil {
+			return fmt.Errorf("ask for its cookie: %w", err)
+		}
+		there, err := socketIn(m, place)
+		switch {
+		case err != nil:
+			return err
+		case there == own:
+			return nil
+		case there != 0:
+			return errors.New("another trap has it: end that one first")
+		}
+		if err := m.Update(place, uint64(fd), ebpf.UpdateNoExist); err != nil {
+			return kernel.Refuse(err, "put the socket into the map of the trap")
+		}
+		return nil
+	})
+}
+
+// Diverts says whether the kernel, if it asked for the socket of a segment now, would be told to
+// refuse it: the program has noted the connection, and no trap is there. Frames of anything else
+// are of no connection.
+func (r *Runner) Diverts(frame []byte) (bool, error) {
+	p := r.loaded.others[divert.Program]
+	if p == nil {
+		return false, nil
+	}
+	var pkt packet.Packet
+	r.link.Decode(frame, &pkt)
+	if pkt.Malformed != packet.WellFormed || pkt.Transport != packet.TCPTransport {
+		return false, nil
+	}
+	return lookedUp(p, &pkt)
+}
+
+// lookedUp asks the program for the socket of a segment, and says whether that is to be refused.
+func lookedUp(p *ebpf.Program, pkt *packet.Packet) (refused bool, err error) {
+	asked := lookupContext{Family: unix.AF_INET, Protocol: packet.ProtoTCP,
+		LocalPort: uint32(pkt.DstPort)}
+	binary.BigEndian.PutUint16(asked.RemotePort[:], pkt.SrcPort)
+	if pkt.Family == packet.IPv6 {
+		asked.Family = unix.AF_INET6
+		asked.RemoteIPv6, asked.LocalIPv6 = pkt.Src.As16(), pkt.Dst.As16()
+	} else {
+		asked.RemoteIPv4, asked.LocalIPv4 = pkt.Src.As4(), pkt.Dst.As4()
+	}
+	ret, err := p.Run(&ebpf.RunOptions{Context: &asked, Repeat: 1})
+	if err != nil {
+		return false, kernel.Refuse(err, "run the program that is asked for sockets")
+	}
+	return ret == lookupDrop, nil
+}
+
+// lookupDrop is SK_DROP of linux/bpf.h.
+const lookupDrop = 0
+
+// lookupContext is struct bpf_sk_lookup of linux/bpf.h.
+type lookupContext struct {
+	Cookie     uint64
+	Family     uint32
+	Protocol   uint32
+	RemoteIPv4 [4]byte
+	RemoteIPv6 [16]byte
+	RemotePort [2]byte
+	_          [2]byte
+	LocalIPv4  [4]byte
+	LocalIPv6  [16]byte
+	LocalPort  uint32
+	Ifindex    uint32
+	_          uint32
+}

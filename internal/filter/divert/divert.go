@@ -1,0 +1,168 @@
+// Package divert has connections reach a trap in place of who listens at their port: functions for
+// programs at ingress, which note the packets that rules divert, a program that the kernel asks for
+// the socket of a new connection, and the layout of the memory between them. clang makes both of
+// bpf/divert.bpf.c.
+//
+// The memory is a head with the secret key, and lines of eight places. A hash of addresses and
+// ports names a line; a place is a tag of the hash and the time at which the note ends, in one
+// word. No note loses its place to another: where there is none the packet is dropped.
+//
+// The package opens, pins and loads nothing.
+package divert
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"levee/internal/filter/assembler"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package divert -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type divert_head -type divert_memory -type divert_result -type divert_socket socket ../../../bpf/divert.bpf.c
+
+// Names of the maps and the program, in the specs of programs.
+const (
+	Map     = "diverted"
+	TrapMap = "trap"
+	Program = "lookup"
+)
+
+// What the functions return.
+const (
+	Full  = int32(socketDivertResultDIVERT_FULL)
+	Noted = int32(socketDivertResultDIVERT_NOTED)
+)
+
+// Where the sockets of a trap are in its map.
+const (
+	IPv4    = uint32(socketDivertSocketDIVERT_IPV4)
+	IPv6    = uint32(socketDivertSocketDIVERT_IPV6)
+	Sockets = uint32(socketDivertSocketDIVERT_SOCKETS)
+)
+
+// Functions that note a packet. They are given the source, the destination, and the source port
+// above the destination port; addresses of IPv6 by halves, the upper one first.
+const (
+	NoteIPv4 = "divert_note_ipv4"
+	NoteIPv6 = "divert_note_ipv6"
+)
+
+// MaxInstructions is how many instructions the functions have, at most.
+const MaxInstructions = 1_500
+
+// Lease is how long a packet is noted. It is in the queues of the kernel for milliseconds; where
+// the trap has many half-open connections, the client's answer is asked for again.
+const Lease = 10 * time.Second
+
+// Layout of bpf/divert.bpf.c.
+const (
+	Size      = int(unsafe.Sizeof(socketDivertMemory{}))
+	HeadBytes = int(unsafe.Sizeof(socketDivertHead{}))
+
+	atClock  = int(unsafe.Offsetof(socketDivertHead{}.Clock))
+	atSecond = int(unsafe.Offsetof(socketDivertHead{}.Second))
+	atLease  = int(unsafe.Offsetof(socketDivertHead{}.Lease))
+	atFull   = int(unsafe.Offsetof(socketDivertHead{}.Full))
+	atGiven  = int(unsafe.Offsetof(socketDivertHead{}.Given))
+	atAlone  = int(unsafe.Offsetof(socketDivertHead{}.Alone))
+
+	placeBytes = 8
+)
+
+// Places is how many notes a memory has room for.
+const Places = (Size - HeadBytes) / placeBytes
+
+var load = sync.OnceValues(loadSocket)
+
+// Emit emits the functions that are called.
+func Emit(b *assembler.Builder) error {
+	all, err := load()
+	if err != nil {
+		return fmt.Errorf("read the functions that divert: %w", err)
+	}
+	ports := assembler.Number("ports")
+	for _, f := range []struct {
+		label, function string
+		params          []assembler.Param
+	}{
+		{NoteIPv4, "divert_ipv4", []assembler.Param{assembler.Number("src"),
+			assembler.Number("dst"), ports}},
+		{NoteIPv6, "divert_ipv6", []assembler.Param{assembler.Number("src_hi"),
+			assembler.Number("src_lo"), assembler.Number("dst_hi"), assembler.Number("dst_lo"),
+			ports}},
+	} {
+		if !b.Referenced(f.label) {
+			continue // no packet of the family comes to a rule
+		}
+		body, err := assembler.Take(all.Programs[socketProgEntry].Instructions, f.function)
+		if err != nil {
+			return err
+		}
+		b.Global(f.label, f.params...)
+		b.Emit(body...)
+	}
+	return nil
+}
+
+// Spec is the program that the kernel asks for sockets.
+func Spec() (*ebpf.ProgramSpec, error) {
+	all, err := load()
+	if err != nil {
+		return nil, fmt.Errorf("read the program that diverts: %w", err)
+	}
+	spec := all.Programs[socketProgLookup].Copy()
+	spec.Name = Program
+	spec.Instructions = assembler.Older(spec.Instructions)
+	return spec, nil
+}
+
+// SocketBytes is how long the cookie of a socket is.
+const SocketBytes = 8
+
+// TrapSpec is the map of a trap's sockets.
+func TrapSpec() *ebpf.MapSpec {
+	return &ebpf.MapSpec{Name: TrapMap, Type: ebpf.SockMap, KeySize: 4, ValueSize: SocketBytes,
+		MaxEntries: Sockets}
+}
+
+// Seed draws the key of a memory and writes its times. The memory is all zero else.
+func Seed(memory []byte, hz uint64) {
+	binary.NativeEndian.PutUint64(memory, rand.Uint64())
+	binary.NativeEndian.PutUint64(memory[8:], rand.Uint64())
+	binary.NativeEndian.PutUint32(memory[atSecond:], uint32(hz))
+	binary.NativeEndian.PutUint32(memory[atLease:], uint32(uint64(Lease/time.Second+1)*hz))
+}
+
+// SetClock makes a time in jiffies the one that programs go by; 0 is for that of the kernel. It is
+// for tests.
+func SetClock(memory []byte, jiffies uint64) {
+	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
+}
+
+// Stats are what a memory tells.
+type Stats struct {
+	Places int    // in all
+	Noted  int    // that are taken
+	Full   uint64 // packets that found none, and were dropped
+	Given  uint64 // segments that were given to the trap: two or more of a connection now and then
+	Alone  uint64 // segments that were refused, as there was no trap
+}
+
+// Read counts what is in a memory at a time in jiffies.
+func Read(memory []byte, jiffies uint64) Stats {
+	word := func(at int) uint64 { return binary.NativeEndian.Uint64(memory[at:]) }
+	s := Stats{Places: Places, Full: word(atFull), Given: word(atGiven), Alone: word(atAlone)}
+	lease := binary.NativeEndian.Uint32(memory[atLease:])
+	for at := HeadBytes; at < len(memory); at += placeBytes {
+		place := word(at)
+		if place != 0 && uint32(place)-uint32(jiffies)-1 < lease {
+			s.Noted++
+		}
+	}
+	return s
+}
