@@ -373,6 +373,8 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 			return COOKIE_GOES_ON;
 		if (!is_between_hosts(k, six)) // RFC 9293 section 3.9.2.3: neither may be answered
 			return COOKIE_DROPPED;
+		// What was compared is read again: to keep it takes stack that the program has no room for.
+		asm volatile("" ::: "memory");
 		make(&w->answer, k, six, number(&c->head, w, period));
 		m->last = now;
 		return send(f->ctx, &w->answer, six, at, f->len, hook);
