@@ -177,14 +177,21 @@ func rateMeasured(read func() (sample, error)) (uint64, error) {
 		"of this machine being stopped?", measured)
 }
 
-// nextTick waits until jiffies change.
+// sharp is how far apart two readings may be for the tick between them to have a time: a process
+// that had to wait for a core between them would measure 256 jiffies a second where there are 250.
+const sharp = 200 * time.Microsecond
+
+// nextTick waits until jiffies change, and for a sharp change for a second.
 func nextTick(read func() (sample, error)) (sample, error) {
-	s, err := read()
-	deadline := s.mono + time.Second
-	for before := s.ticks; err == nil && s.ticks == before; s, err = read() {
-		if s.mono > deadline {
-			return s, fmt.Errorf("find the rate of jiffies: they stand still at %d", s.ticks)
+	first, err := read()
+	s := first
+	for before := s; err == nil && s.mono <= first.mono+time.Second; before = s {
+		if s, err = read(); s.ticks == before.ticks+1 && s.mono-before.mono < sharp {
+			return s, err
 		}
+	}
+	if err == nil && s.ticks == first.ticks {
+		err = fmt.Errorf("find the rate of jiffies: they stand still at %d", s.ticks)
 	}
 	return s, err
 }

@@ -113,3 +113,20 @@ func TestRateSinceBoot(t *testing.T) {
 		}
 	}
 }
+
+// TestRateOfAProcessThatHasToWait: a reading that comes late is no time of a tick.
+func TestRateOfAProcessThatHasToWait(t *testing.T) {
+	const hz = 250
+	var mono time.Duration
+	waited := false
+	got, err := rateMeasured(func() (sample, error) {
+		mono += 5 * time.Microsecond
+		if !waited && mono > 3990*time.Microsecond {
+			mono, waited = mono+3900*time.Microsecond, true
+		}
+		return sample{uint64(mono * hz / time.Second), mono}, nil
+	})
+	if err != nil || got != hz {
+		t.Errorf("%d, %v, want %d", got, err, hz)
+	}
+}
