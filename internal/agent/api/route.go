@@ -108,12 +108,6 @@ func Post[In, Out any](path string, role Role, doc string,
 	return typed(http.MethodPost, path, role, doc, do)
 }
 
-// Put is a route that sets something to what the body says.
-func Put[In, Out any](path string, role Role, doc string,
-	do func(context.Context, *In) (*Out, error)) Route {
-	return typed(http.MethodPut, path, role, doc, do)
-}
-
 // Delete is a route that takes something away.
 func Delete[In, Out any](path string, role Role, doc string,
 	do func(context.Context, *In) (*Out, error)) Route {

@@ -111,22 +111,23 @@ func (d *decoder) uvarint() uint64 {
 		return uint64(v)
 	}
 	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.bad, d.b = true, nil
-		return 0
-	}
-	d.b = d.b[n:]
+	d.took(n)
 	return v
 }
 
 func (d *decoder) varint() int64 {
 	v, n := binary.Varint(d.b)
+	d.took(n)
+	return v
+}
+
+// took goes on behind n bytes; none or less says that there was no number.
+func (d *decoder) took(n int) {
 	if n <= 0 {
 		d.bad, d.b = true, nil
-		return 0
+		return
 	}
 	d.b = d.b[n:]
-	return v
 }
 
 func (d *decoder) text() string {
