@@ -57,7 +57,7 @@ func (e *Evaluator) Explain(frame []byte) Trace {
 		}
 		one := Tried{Slot: t.slot, Where: e.p.Where(s), Text: text, Matched: t.failed == nil}
 		if t.failed != nil {
-			one.Term, one.Got = termText(t.failed), got(t.failed.Field, &pkt)
+			one.Term, one.Got = termText(t.failed), got(t.failed, &pkt, frame)
 		}
 		tr.Tried = append(tr.Tried, one)
 	})
@@ -92,11 +92,30 @@ func (e *Evaluator) why(tr *Trace) string {
 }
 
 // got is what a packet has in the field of a term that failed.
-func got(f field.Field, pkt *packet.Packet) string {
+func got(t *policy.Term, pkt *packet.Packet, frame []byte) string {
 	var vs values
 	vs.read(pkt)
-	if !vs[f].present {
+	f := t.Field
+	switch {
+	case !vs[f].present:
 		return "the packet has no " + f.Info().Name
+	case f == field.Flow && t.Not: // whether it is known is not read off the packet
+		return "the packet is of a known connection"
+	case f == field.Flow:
+		return "the packet is of no known connection"
+	case f == field.Fragment:
+		return "the packet is " + numberText(f, vs[f].lo)
+	case f == field.Payload && pkt.UDPPayload < t.Bytes.At+len(t.Bytes.Value):
+		return "payload ends after " + fmt.Sprint(pkt.UDPPayload) + " bytes"
+	case f == field.Payload:
+		at := frame[pkt.TransportOffset+8+t.Bytes.At:]
+		return fmt.Sprintf("payload at %d is %x", t.Bytes.At, at[:len(t.Bytes.Value)])
+	case f == field.Inner && !pkt.Inner(frame, new(packet.Packet)):
+		return "the packet has no inner packet"
+	case f == field.Inner && t.Not:
+		return "the inner packet is one of these"
+	case f == field.Inner:
+		return "the inner packet is another"
 	}
 	return f.Info().Name + " is " + valueText(f, pkt, vs[f].lo)
 }

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -28,6 +29,12 @@ func story(tr Trace) string {
 	return b.String() + tr.Why + "\n"
 }
 
+// tcp4Layers are the headers of a SYN of IPv4 to port 80.
+const tcp4Layers = `0+14 Ethernet from=02:00:00:00:00:01 to=02:00:00:00:00:02 type=0x0800
+14+20 IPv4 from=192.0.2.1 to=198.51.100.1 len=40 ttl=64 dscp=0 proto=tcp
+34+20 TCP from port=40000 port=80 flags=syn
+`
+
 func TestExplain(t *testing.T) {
 	tests := []struct{ name, policy, frame, want string }{
 		{"a decision and the terms before it", `set nets = { 10.0.0.0/8 }
@@ -38,10 +45,7 @@ drop not syn
 drop port > 1023
 pass tcp port 80 as "web"
 default drop
-`, "tcp4", `0+14 Ethernet from=02:00:00:00:00:01 to=02:00:00:00:00:02 type=0x0800
-14+20 IPv4 from=192.0.2.1 to=198.51.100.1 len=40 ttl=64 dscp=0 proto=tcp
-34+20 TCP from port=40000 port=80 flags=syn
-test.levee:2 ` + "`from nets`" + `: source address is 192.0.2.1
+`, "tcp4", tcp4Layers + `test.levee:2 ` + "`from nets`" + `: source address is 192.0.2.1
 test.levee:3 ` + "`proto udp`" + `: IP protocol is tcp
 test.levee:4 ` + "`port { 1, 3, 5, 7, ... 1 more }`" + `: destination port is 80
 test.levee:5 ` + "`not flags syn/syn,ack`" + `: TCP flags is syn
@@ -58,6 +62,12 @@ test.levee:1 ` + "`icmp type 8`" + `: the packet has no ICMP type
 test.levee:2 ` + "`port 80`" + `: the packet has no destination port
 pass: no rule decided, so the default (test.levee:3)
 `},
+		{"connections and fragments", "drop fragments\ndrop established\npass not fragments " +
+			"not established\ndefault drop\n", "tcp4", tcp4Layers +
+			"test.levee:1 `fragments`: the packet is not a fragment\n" +
+			"test.levee:2 `established`: the packet is of no known connection\n" +
+			"test.levee:3 matched: pass not fragments not established\n" +
+			"pass: by `pass not fragments not established` (test.levee:3)\n"},
 		{"tags, padding and a built-in", "default drop\n", "arp", `0+14 Ethernet from=02:00:00:00:00:01 to=02:00:00:00:00:02 type=0x88a8
 14+4 VLAN tag id=7 priority=0 type=0x8100
 18+4 VLAN tag id=8 priority=0 type=0x0806
@@ -91,6 +101,52 @@ pass: malformed (truncated-ethernet), decided by ` + "`pass malformed`" + ` (tes
 				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
 			}
 		})
+	}
+}
+
+// Terms about bytes and tunnels say what is there in place of what they ask for.
+func TestExplainBytesAndTunnels(t *testing.T) {
+	const p = "drop udp port 4789 inner( tcp )\ndrop udp port 4789 not inner( udp )\n" +
+		"drop udp payload at 1 ff\ndrop udp payload at 200 00\ndefault pass\n"
+	vxlan := packet.Spec{Proto: new(uint8(packet.ProtoUDP)), ToPort: new(uint16(4789)),
+		Inner: &packet.Spec{ToPort: new(uint16(90))}}
+	plain := packet.Spec{ToPort: new(uint16(4789)), Payload: []byte{1, 2, 3}}
+	for _, tt := range []struct {
+		name string
+		spec packet.Spec
+		want [4]string
+	}{
+		{"a tunnel", vxlan, [4]string{"the inner packet is another",
+			"the inner packet is one of these", "payload at 1 is 00",
+			"payload ends after 50 bytes"}},
+		{"none", plain, [4]string{"the packet has no inner packet",
+			"the packet has no inner packet", "payload at 1 is 02",
+			"payload ends after 3 bytes"}},
+	} {
+		tr := New(parse(t, p)).Explain(build(t, tt.spec))
+		for i, want := range tt.want {
+			if i >= len(tr.Tried) || tr.Tried[i].Got != want {
+				t.Errorf("%s: rule %d: got %+v, want %q", tt.name, i, tr.Tried, want)
+			}
+		}
+	}
+}
+
+// A term about connections says what the story knew of the packet, not what its bytes tell.
+func TestExplainKnownConnection(t *testing.T) {
+	e := New(parse(t, "drop not established\npass established\ndefault drop\n"))
+	client, server := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.1")
+	udp := packet.Spec{From: client, To: server, FromPort: new(uint16(53)),
+		ToPort: new(uint16(40000))}
+	out := packet.Spec{From: server, To: client, FromPort: new(uint16(40000)),
+		ToPort: new(uint16(53))}
+	e.Leave(build(t, out))
+	tr := e.Explain(build(t, udp))
+	if got, want := tr.Tried[0].Got, "the packet is of a known connection"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := tr.Tried[0].Term, "not established"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -221,9 +221,12 @@ func (p *parser) packetWord() (Term, bool) {
 		t.Kind = s.kind
 		p.advance()
 		ok = s.what == "" || p.value(&t, word, s.what, false)
-	case word == "inner" && !p.template:
+	case word == "inner":
 		t.Kind, t.Field = Inner, field.Inner
+		template := p.template
+		p.template = false // nothing varies within
 		ok = p.inner(&t, p.innerPacketWord)
+		p.template = template
 	case p.tok.class&fieldWord != 0:
 		t.Kind, t.Name = PacketField, word
 		p.advance()

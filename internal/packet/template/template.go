@@ -27,6 +27,19 @@ const MaxSource = 1 << 20
 
 // Parse reads a template; without packets, the diagnostics say why.
 func Parse(name string, src []byte) ([]policy.Packet, syntax.Diagnostics) {
+	packets, ds := read(name, src)
+	for i := range packets {
+		if packets[i].Spec.Inner != nil {
+			c := &syntax.Collector{File: name}
+			c.Errorf(syntax.Pos{}, "give the whole frame: hex \"...\".",
+				"line %d: a template has no packets within tunnels", packets[i].Line)
+			return nil, c.Diagnostics("")
+		}
+	}
+	return packets, ds
+}
+
+func read(name string, src []byte) ([]policy.Packet, syntax.Diagnostics) {
 	if len(src) > MaxSource {
 		c := &syntax.Collector{File: name}
 		c.Errorf(syntax.Pos{}, "ranges and lists make many packets of one line.",
@@ -44,7 +57,7 @@ func Parse(name string, src []byte) ([]policy.Packet, syntax.Diagnostics) {
 // Frame is the one packet of a template in which nothing varies; without it, the diagnostics say
 // why.
 func Frame(name, words string) ([]byte, syntax.Diagnostics) {
-	packets, ds := Parse(name, []byte("packet "+words))
+	packets, ds := read(name, []byte("packet "+words))
 	if packets == nil {
 		return nil, ds
 	}

@@ -353,3 +353,17 @@ func FuzzTemplate(f *testing.F) {
 		}
 	})
 }
+
+// TestTunnelsAreForOnePacket: a packet within a tunnel is told by its words where one is asked
+// for; a template, whose packets are written field by field, has none.
+func TestTunnelsAreForOnePacket(t *testing.T) {
+	const words = "ipv4 udp port 4789 inner( tcp syn port 22 )"
+	frame, ds := Frame("packet", words)
+	if frame == nil {
+		t.Errorf("no frame: %v", ds)
+	}
+	if packets, ds := Parse("t", []byte(words+"\n")); packets != nil || len(ds) != 1 ||
+		!strings.Contains(ds[0].Message, "within tunnels") {
+		t.Errorf("%v, %v", packets, ds)
+	}
+}
