@@ -204,7 +204,7 @@ func (e Element) Check(t SetType) error {
 		return errors.New("not a prefix")
 	case got != t:
 		return fmt.Errorf("%s is %s, and the set is of %s; %s", e, got.one(), t.plural(),
-			entryHint(t))
+			strings.TrimSuffix(entryHint(t), "."))
 	case got != Services && e.Prefix.Addr().Is4In6():
 		return fmt.Errorf("%s is an IPv4-mapped IPv6 address; write the IPv4 form", e.Prefix)
 	case got != Services && e.Prefix != e.Prefix.Masked():

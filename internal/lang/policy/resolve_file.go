@@ -26,6 +26,10 @@ const (
 	maxSetLine    = 4096 // bytes of a line of a set file
 	maxLineErrors = 20   // bad lines of a set file that are reported one by one
 
+	// What has more is no set file, or has no end.
+	maxBadLines = 1 << 20
+	maxSetFile  = 1 << 30 // bytes
+
 	pieceSize = 1 << 15 // prefixes that lie in a row while entries are read
 	maxRange  = 2 * 127 // prefixes of a line: a range of IPv6 addresses
 )
@@ -102,7 +106,7 @@ func ParseElements(text string) ([]Element, error) {
 	all, ds := ReadElements(strings.NewReader(text), "")
 	switch {
 	case len(ds) > 0 && ds[0].Hint != "":
-		return nil, fmt.Errorf("%s; %s", ds[0].Message, ds[0].Hint)
+		return nil, fmt.Errorf("%s; %s", ds[0].Message, strings.TrimSuffix(ds[0].Hint, "."))
 	case len(ds) > 0:
 		return nil, errors.New(ds[0].Message)
 	case len(all) == 0:
@@ -153,6 +157,13 @@ func (f *setFile) read() syntax.Diagnostics {
 			f.report(f.pos(1, 2), problemf("", "more than %d %s", MaxElements, f.typ.plural()))
 			break
 		}
+		if f.bad >= maxBadLines || f.bytes > maxSetFile {
+			f.bad = max(f.bad, 1)
+			f.say(syntax.Pos{}, problemf("is this the right file?",
+				"it was read up to line %d: a set file has at most %d bad lines and %d MiB",
+				f.line, maxBadLines, maxSetFile>>20))
+			break
+		}
 	}
 	if f.bad > maxLineErrors {
 		n := f.bad - maxLineErrors
@@ -180,6 +191,7 @@ type setFile struct {
 	r       *bufio.Reader
 	name    string
 	line    int
+	bytes   int    // of all lines
 	text    []byte // of the line, valid until the next one
 	entries bool   // of a dynamic set, which has no ports alone
 	leased  bool   // behind an entry its lease may stand
@@ -219,15 +231,17 @@ func (f *setFile) report(pos syntax.Pos, p problem) {
 func (f *setFile) next() bool {
 	text, err := f.r.ReadSlice('\n')
 	f.line++
+	f.bytes += len(text)
 	f.text = text
 	if len(text) > maxSetLine || errors.Is(err, bufio.ErrBufferFull) {
 		f.report(f.pos(1, 2), problemf("one address, prefix or range a line.",
 			"this line is longer than %d bytes", maxSetLine))
-		for errors.Is(err, bufio.ErrBufferFull) {
-			_, err = f.r.ReadSlice('\n')
+		for errors.Is(err, bufio.ErrBufferFull) && f.bytes <= maxSetFile {
+			text, err = f.r.ReadSlice('\n')
+			f.bytes += len(text)
 		}
 		f.text = nil
-		return err == nil
+		return err == nil || errors.Is(err, bufio.ErrBufferFull) // of more than read takes
 	}
 	if err != nil && err != io.EOF {
 		f.bad++

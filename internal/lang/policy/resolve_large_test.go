@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -157,6 +158,30 @@ func TestLongLinesOfSetFiles(t *testing.T) {
 	}
 }
 
+// endless gives the same bytes for ever.
+type endless string
+
+func (e endless) Read(b []byte) (n int, err error) {
+	for n < len(b) {
+		n += copy(b[n:], e)
+	}
+	return n, nil
+}
+
+// TestEndlessSetFiles: a stream without an end, such as /dev/zero, is an error and no wait.
+func TestEndlessSetFiles(t *testing.T) {
+	long := strings.Repeat("\x00", 4000)
+	for _, text := range []string{long, "#" + long + "\n", "x\n"} {
+		ps, ds := ReadPrefixes(endless(text), "endless.txt")
+		if ps != nil || !ds.HasErrors() ||
+			!slices.ContainsFunc(ds, func(d syntax.Diagnostic) bool {
+				return strings.Contains(d.Message, "it was read up to line")
+			}) {
+			t.Errorf("%.10q: %v", text, ds)
+		}
+	}
+}
+
 // failing is a reader that fails after a line.
 type failing struct{ sent bool }
 
@@ -182,6 +207,25 @@ func BenchmarkReadPrefixes(b *testing.B) {
 	for b.Loop() {
 		if _, ds := ReadPrefixes(bytes.NewReader(src), "bench.txt"); len(ds) > 0 {
 			b.Fatal(ds)
+		}
+	}
+}
+
+// TestSetsTooDeep: how deep sets may stand in sets does not depend on the order in which they are
+// written.
+func TestSetsTooDeep(t *testing.T) {
+	for _, n := range []int{maxNesting, maxNesting + 1} {
+		lines := []string{"set s0 = { 192.0.2.1 }"}
+		for i := range n {
+			lines = append(lines, fmt.Sprintf("set s%d = { s%d }", i+1, i))
+		}
+		for range 2 {
+			_, ds := Parse("deep.levee", []byte(strings.Join(lines, "\n")+
+				fmt.Sprintf("\ndrop from s%d\ndefault pass\n", n)), nil)
+			if ds.HasErrors() != (n > maxNesting) {
+				t.Errorf("%d deep: %v", n, ds)
+			}
+			slices.Reverse(lines)
 		}
 	}
 }

@@ -75,7 +75,7 @@ func (n *number) one(text string) (field.Range, problem) {
 
 func (n *number) tooLarge(text string) problem {
 	_, noun, _ := strings.Cut(n.what, " ")
-	return problemf(fmt.Sprintf("write 0 to %d.", n.max), "%s is above %d, the highest %s",
+	return problemf(fmt.Sprintf("write %d to %d.", n.low, n.max), "%s is above %d, the highest %s",
 		short(text), n.max, noun)
 }
 

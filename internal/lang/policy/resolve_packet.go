@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -181,6 +182,9 @@ func lastOnLine(ts []syntax.Term, at syntax.Pos) int32 {
 	return end
 }
 
+// deciders are the words that stand behind `by` without quotes.
+var deciders = []string{"protect", "malformed", "essential", "default"}
+
 func (r *resolver) expectLabel(w syntax.Word) {
 	// the rule with the label may be one that was not understood
 	if r.labels[w.Text] > 0 || r.file.Failed() {
@@ -192,10 +196,10 @@ func (r *resolver) expectLabel(w syntax.Word) {
 			labels = append(labels, l.text)
 		}
 	}
-	hint := ""
+	hint := "a label stands behind a rule: pass tcp port 22 as \"ssh\"."
 	if m := syntax.Nearest(w.Text, labels); m != "" {
 		hint = didYouMean(m)
-	} else if syntax.IsKeyword(w.Text) {
+	} else if slices.Contains(deciders, w.Text) {
 		hint = fmt.Sprintf("without quotes: by %s.", w.Text)
 	}
 	r.c.Errorf(w.Pos, hint, "no rule has the label %q", short(w.Text))

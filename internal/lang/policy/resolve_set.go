@@ -21,13 +21,14 @@ const maxRemembered = 1 << 16
 
 // setDef is a named set while it is resolved.
 type setDef struct {
-	stmt  *syntax.Set
-	set   *Set
-	state uint8 // of elements: not yet, in progress, done
-	bad   bool  // an error in it was reported; what follows from it is not
-	used  bool
-	file  bool // a file set, or an inline set that has one
-	scope *scope
+	stmt    *syntax.Set
+	set     *Set
+	state   uint8 // of elements: not yet, in progress, done
+	bad     bool  // an error in it was reported; what follows from it is not
+	used    bool
+	file    bool // a file set, or an inline set that has one
+	nesting int  // of sets in it: 0 has none, 1 has some that have none
+	scope   *scope
 }
 
 const (
@@ -460,12 +461,17 @@ func (l *list) member(e *syntax.Elem) *setDef {
 			short(l.owner.set.Name), short(e.Text))
 		return nil
 	case l.depth >= maxNesting:
-		l.r.c.Errorf(e.Pos, "", "sets stand in sets more than %d deep", maxNesting)
+		l.r.tooDeep(e)
 		return nil
 	}
 	l.r.resolveSet(d, l.depth+1)
 	if l.owner != nil {
 		l.owner.file = l.owner.file || d.file
+		l.owner.nesting = max(l.owner.nesting, d.nesting+1)
+		if d.nesting == maxNesting && !d.bad { // those below stood in the policy before
+			l.r.tooDeep(e)
+			return nil
+		}
 	} else if d.file {
 		l.r.c.Errorf(e.Pos, "name the union first: set both = { ..., "+e.Text+" }.",
 			"%q is read from a file and cannot stand in the list of a rule", short(e.Text))
@@ -475,6 +481,11 @@ func (l *list) member(e *syntax.Elem) *setDef {
 		return nil
 	}
 	return d
+}
+
+func (r *resolver) tooDeep(e *syntax.Elem) {
+	r.c.Errorf(e.Pos, "put the elements of some of them into one set.",
+		"sets stand in sets more than %d deep", maxNesting)
 }
 
 // spend counts elements against the bound of the whole policy.
