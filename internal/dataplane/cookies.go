@@ -16,13 +16,26 @@ func (e *unheardError) Error() string {
 }
 
 // refuseUnheard refuses a policy with cookies for native XDP where nobody would hear the answers
-// (veth_xdp_flush of drivers/net/veth.c). Who asks for that mode has seen to it.
+// (veth_xdp_flush of drivers/net/veth.c). Who asks for that mode has seen to it. A replace cannot
+// take another: see Unheard.
 func (u *up) refuseUnheard(p *codegen.Program, t try) error {
 	if t.mode == XDPNative && (u.Mode == Auto || u.Mode == "") && u.at == nil &&
-		len(p.Cookies) > 0 && u.dev.driver == "driver veth" {
+		len(p.Cookies) > 0 && u.dev.keepsAnswers() {
 		return &unheardError{u.dev.name}
 	}
 	return nil
+}
+
+func (d *device) keepsAnswers() bool { return d.driver == "driver veth" }
+
+// Unheard says why nobody may hear the answers of cookies that are in force on an interface by
+// native XDP; nil where they are heard.
+func Unheard(dev string) error {
+	d, err := findDevice(dev)
+	if err != nil || !d.keepsAnswers() {
+		return nil
+	}
+	return &unheardError{dev}
 }
 
 // prove has the sources of Live count as proven before the program of its rules is in force.
