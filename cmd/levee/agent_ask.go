@@ -49,6 +49,10 @@ func askAgent(method, path string, body, out any) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return errNoAgent
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return refusedf("only root may ask the agent at %s: run it as root (sudo); others ask its "+
+			"API with a token (levee help agent)", agentSocket())
+	}
 	if err != nil {
 		return fmt.Errorf("ask the agent: %w", err)
 	}
@@ -108,7 +112,12 @@ func agentOrLedger(ask func() error, do func(*ledger.Ledger) error) error {
 
 // withLedger opens the ledger where no agent runs.
 func withLedger(do func(*ledger.Ledger) error) error {
-	if _, err := os.Stat(agentLedger()); err != nil {
+	_, err := os.Stat(agentLedger())
+	if errors.Is(err, fs.ErrPermission) {
+		return refusedf("%w, and only root may read %s: run it as root (sudo)", errNoAgent,
+			agentLedger())
+	}
+	if err != nil {
 		return fmt.Errorf("%w, and there are no leases: %w", errNoAgent, err)
 	}
 	l, err := ledger.Open(agentLedger(), 100*time.Millisecond)

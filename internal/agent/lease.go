@@ -44,8 +44,8 @@ func (a *Agent) leaseSet(name string) (*policy.Set, error) {
 }
 
 func noSet(name string) error {
-	return api.Refuse(http.StatusNotFound, "no policy in force has a dynamic set %.60q: GET "+
-		"/api/v1/sets lists them", name)
+	return api.Refuse(http.StatusNotFound, "no policy in force has a dynamic set %.60q: "+
+		"`levee status` and GET /api/v1/sets list them", name)
 }
 
 // lease puts entries into a set under an origin, all or none. lasts is 0 for the set's own lease,

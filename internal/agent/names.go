@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -40,7 +39,7 @@ func (a *Agent) readName(ctx context.Context, l *lister) {
 			answer, err := lookup.Lookup(within, net.Dialer{Timeout: dialTime}, family, l.DNS)
 			cancel()
 			if err != nil {
-				failed = errors.Join(failed, err)
+				failed = both(failed, err)
 				continue
 			}
 			if answer.TTL == 0 {
@@ -59,6 +58,14 @@ func (a *Agent) readName(ctx context.Context, l *lister) {
 			return
 		}
 	}
+}
+
+// both is one error of up to two, in one line; the two families mostly fail alike.
+func both(first, second error) error {
+	if first == nil || first.Error() == second.Error() {
+		return second
+	}
+	return fmt.Errorf("%w; %w", first, second)
 }
 
 // resolved leases the addresses of a name. Each stays for as long as the policy says when the name

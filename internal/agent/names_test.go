@@ -88,3 +88,13 @@ func TestAddressesOfNames(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedLookUpsAreOneLine: what both families say alike is told once.
+func TestFailedLookUpsAreOneLine(t *testing.T) {
+	a, b := errors.New("a"), errors.New("b")
+	for want, errs := range map[string][2]error{"b": {nil, b}, "a; b": {a, b}, "a": {a, a}} {
+		if got := both(errs[0], errs[1]).Error(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

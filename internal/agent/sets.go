@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -233,7 +234,14 @@ func (a *Agent) tellWithdrawn(ctx context.Context, n int, origin, set string) {
 		return
 	}
 	who := api.CallerOf(ctx).Name
-	a.opts.Log("%s withdrew %s of origin %q, set %q", who, count(n), origin, set)
+	text := who + " withdrew " + count(n)
+	if origin != "" {
+		text += fmt.Sprintf(" of origin %q", origin)
+	}
+	if set != "" {
+		text += fmt.Sprintf(" in set %q", set)
+	}
+	a.opts.Log("%s", text)
 	a.live.Publish(live.Event{Kind: live.Withdrawn, Set: set, Origin: origin, Count: n,
 		Text: who + " withdrew " + count(n)})
 }
