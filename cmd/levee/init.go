@@ -64,11 +64,11 @@ func (e *env) init(cmd *cobra.Command, file, dev string, f *upFlags) error {
 	if err != nil {
 		return err
 	}
-	if file == stdinName {
-		_, err := fmt.Fprint(e.stdout, m.Policy())
+	if err := dataplane.Exists(m.Dev); err != nil {
 		return err
 	}
-	if err := dataplane.Exists(m.Dev); err != nil {
+	if file == stdinName {
+		_, err := fmt.Fprint(e.stdout, m.Policy())
 		return err
 	}
 	if err := e.privileged(); err != nil {

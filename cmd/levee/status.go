@@ -404,7 +404,7 @@ func (e *env) printStatus(w io.Writer, s *statusInterface, f *statusFlags) {
 			plural(c.Proven, "client"), c.Room, c.Proofs, c.Forged, answering(c.Answering))
 	}
 	if f := s.Fragments; f != nil {
-		fmt.Fprintf(w, "  parts    of %s expected; room for %d; %d came ahead, %d refused; %d "+
+		fmt.Fprintf(w, "  frags    of %s expected; room for %d; %d came ahead, %d refused; %d "+
 			"lost their place\n", plural(f.Datagrams, "datagram"), f.Room, f.Ahead, f.Refused,
 			f.Evicted)
 	}

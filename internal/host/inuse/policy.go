@@ -69,7 +69,7 @@ func (m *Machine) forwarding(w *draft) {
 func (m *Machine) services(w *draft) {
 	w.part("What listens here, and is not on loopback alone.")
 	if m.Unreadable {
-		w.line("# Names of some processes are told to root only.")
+		w.line("# Names of some processes cannot be read: that takes root with CAP_SYS_PTRACE.")
 	}
 	if len(m.Listeners) == 0 {
 		w.line("# Nothing.")
@@ -124,9 +124,9 @@ func label(l Listener) string {
 }
 
 func (m *Machine) answers(w *draft) {
-	w.part("Answers to what this machine asks. There is no state that knows what it asked, so " +
-		"these are\n" +
-		"# held to who may answer, and to the ports that questions leave from.")
+	w.part("Answers to what this machine asks. This draft knows no connections, so these are " +
+		"held to who\n# may answer, and to the ports that questions leave from. `pass " +
+		"established` in their place\n# lets in less, and takes 65 MB: see levee help language.")
 	high := fmt.Sprintf("%d-%d", m.Ephemeral[0], m.Ephemeral[1])
 	w.line("# A TCP packet with ACK or RST opens no connection.")
 	w.line(`pass tcp flags ack as "tcp-reply"`)

@@ -188,7 +188,7 @@ func (f *Flood) complete(dev device) error {
 	}
 	if f.ToMAC == ([6]byte{}) {
 		if !dev.inLab {
-			return usage.Wrongf("no destination Ethernet address: name one")
+			return usage.Wrongf("no destination Ethernet address: name one by --to-mac")
 		}
 		f.ToMAC = dev.dst
 	}

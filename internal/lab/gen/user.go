@@ -38,7 +38,8 @@ func runTemplate(ctx context.Context, c Config, dev device) (Report, error) {
 		return runUser(ctx, c, dev, t, w, Sendmmsg)
 	}
 	if !dev.inLab && !namesReceiver(packets) {
-		return Report{}, errors.New("no destination Ethernet address: name one")
+		return Report{}, errors.New("no destination Ethernet address: write `ether to` in " +
+			"the packet")
 	}
 	why := ""
 	if c.Path == Auto || c.Path == Live {

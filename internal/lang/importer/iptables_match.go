@@ -365,7 +365,7 @@ var modules = map[string]reason{
 	"connmark":  {"asks for a mark of the connection", ""},
 	"mark":      {"asks for a mark that other rules set", ""},
 	"owner":     {"asks for the local process", ""},
-	"string":    {"looks into the payload", "`payload` is a word of a later version"},
+	"string":    {"looks into the payload", "`payload at` compares bytes of udp at one place"},
 	"u32":       {"looks at bytes anywhere in the packet", ""}, "bpf": {"runs a program", ""},
 	"time":      {"asks for the time", "replace the policy by a timer"},
 	"statistic": {"matches at random", ""},
