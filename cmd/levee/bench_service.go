@@ -15,9 +15,11 @@ const benchServiceLong = `Measure what the visitors of a web service get before,
 after a flood, by time: requests answered in time and latency, under each kind of flood (UDP to
 all ports and to an open one, SYN with and without options, ACK, RST, FIN, ICMP echo, fragments, all
 in turn), without a defence and behind iptables, nftables and levee: with the rules of the demo
-policy, and with all that each can do by state (levee-state is examples/service.levee).
+policy, and with all that each can do by state (levee-state is examples/service.levee). With the
+defence "foreknown", a policy that names the visitors, the rest is seen that is the machine's: on
+two cores the generator shares one with them.
 
-Each request counts from when it was due, and fails after a second. Thirteen minutes for a family.`
+Each request counts from when it was due, and fails after a second. Fifteen minutes for a family.`
 
 const benchServiceExample = `  sudo levee bench service --html service.html
   sudo levee bench service --flood syn,udp --defence none,levee --rate 1M`

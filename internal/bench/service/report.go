@@ -78,6 +78,8 @@ var caveats = []string{
 		"requests pass, as stateless rules of the others do; levee-state is levee with " +
 		"examples/service.levee, which keeps connections, answers SYNs and has limits; the " +
 		"synproxy rules of the others are for the same service",
+	"foreknown is a policy that names the visitors' networks, which no defence can know: latency " +
+		"behind it is what the generator takes by sharing its core with the visitors",
 	"receiving comes before the service on the server's core, and before visitors and generator " +
 		"on the world's, where the answers to forged SYNs arrive too",
 	"one run each: the curves show what happens, not how exactly",
