@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-//go:embed agent.md api.md dashboard.md install.md json.md language.md measuring.md metrics.md
-//go:embed operations.md propose.md report.md templates.md troubleshooting.md
+//go:embed agent.md api.md dashboard.md devices.md install.md json.md language.md measuring.md
+//go:embed metrics.md operations.md propose.md report.md templates.md troubleshooting.md
 var files embed.FS
 
 // Topics are the names of the pages, in order.

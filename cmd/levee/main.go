@@ -151,7 +151,11 @@ func newHelp(e *env, root *cobra.Command) *cobra.Command {
 			}
 			cmd, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
-				return groupRun(cmd, rest)
+				hint := nearby(cmd, rest[0])
+				if cmd == root && hint == "" {
+					hint = "; pages are " + topics
+				}
+				return usagef(cmd, "unknown command %q%s", rest[0], hint)
 			}
 			return cmd.Help()
 		},
@@ -179,12 +183,17 @@ func groupRun(cmd *cobra.Command, args []string) error {
 		}
 		return usagef(cmd, "a command is missing, one of %s", strings.Join(verbs, ", "))
 	}
-	hint := ""
+	return usagef(cmd, "unknown command %q%s", args[0], nearby(cmd, args[0]))
+}
+
+// nearby ends a message about an unknown command with those that are written nearly so.
+func nearby(cmd *cobra.Command, word string) string {
 	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = "; did you mean " + strings.Join(near, " or ") + "?"
+	near := cmd.SuggestionsFor(word)
+	if len(near) == 0 {
+		return ""
 	}
-	return usagef(cmd, "unknown command %q%s", args[0], hint)
+	return "; did you mean " + strings.Join(near, " or ") + "?"
 }
 
 // run executes one command line and returns its exit status.
