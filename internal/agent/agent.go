@@ -28,9 +28,9 @@ import (
 
 // Kernel is what Agent needs of enforce.Kernel.
 type Kernel interface {
-	Raise(ctx context.Context, set string, entries []dataplane.SetEntry) (raised, left int,
-		err error)
-	Lower(ctx context.Context, set string, entries []dataplane.Lowered) error
+	Raise(ctx context.Context, set string, entries []dataplane.SetEntry, began time.Time) (raised,
+		left int, err error)
+	Lower(ctx context.Context, set string, entries []dataplane.Lowered, began time.Time) error
 	Leases(ctx context.Context, set string, entries []dataplane.SetEntry) ([]dataplane.SetEntry,
 		error)
 	Close()
@@ -91,6 +91,8 @@ type Agent struct {
 	batch    map[batchKey]batchLease
 	lists    []*lister
 	reading  sync.WaitGroup // goroutines of lists
+	// ends of the leases whose withdrawal the kernel did not take
+	owed map[batchKey]time.Time
 
 	nextPolicy, nextCompare, nextWatchdog time.Time
 	told                                  map[string]time.Time // lines of the log

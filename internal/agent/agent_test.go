@@ -28,10 +28,11 @@ type fake struct {
 	mu   sync.Mutex
 	sets map[string]map[netip.Prefix]time.Duration
 	max  int
+	deaf error // of Lower
 }
 
-func (k *fake) Raise(_ context.Context, set string, entries []dataplane.SetEntry) (raised, left int,
-	err error) {
+func (k *fake) Raise(_ context.Context, set string, entries []dataplane.SetEntry, _ time.Time) (
+	raised, left int, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if strings.HasPrefix(set, "no") {
@@ -54,9 +55,13 @@ func (k *fake) Raise(_ context.Context, set string, entries []dataplane.SetEntry
 	return raised, left, nil
 }
 
-func (k *fake) Lower(_ context.Context, set string, entries []dataplane.Lowered) error {
+func (k *fake) Lower(_ context.Context, set string, entries []dataplane.Lowered,
+	_ time.Time) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.deaf != nil {
+		return k.deaf
+	}
 	for _, e := range entries {
 		if e.Lease == 0 {
 			delete(k.sets[set], e.Prefix)
@@ -151,6 +156,37 @@ func TestWhatTheKernelLacksIsPutBack(t *testing.T) {
 	}
 	if _, there := k.sets["s"][other]; !there || len(k.sets["s"]) != 1 {
 		t.Errorf("in the kernel %v", k.sets)
+	}
+}
+
+// TestAWithdrawalThatTheKernelDidNotTakeIsTriedAgain: who asks once, as fail2ban does, had its
+// entry stay in force. What was leased again since then stays.
+func TestAWithdrawalThatTheKernelDidNotTakeIsTriedAgain(t *testing.T) {
+	k := &fake{sets: map[string]map[netip.Prefix]time.Duration{}}
+	a := start(t, t.TempDir(), k, "")
+	one, two := netip.MustParsePrefix("198.51.100.1/32"), netip.MustParsePrefix("198.51.100.2/32")
+	ctx := t.Context()
+	lease := func(lasts time.Duration, some ...netip.Prefix) {
+		t.Helper()
+		if err := a.lease(ctx, "s", some, "fail2ban.sshd", lasts); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lease(time.Hour, one, two)
+	k.deaf = errors.New("no memory")
+	of := func(l ledger.Lease) bool { return l.Origin == "fail2ban.sshd" }
+	if n, err := a.withdrawOrOwe(ctx, of); n != 0 || !errors.Is(err, k.deaf) {
+		t.Fatalf("%d withdrawn: %v", n, err)
+	}
+	a.compare(ctx)
+	if len(k.sets["s"]) != 2 || len(a.owed) != 2 {
+		t.Fatalf("%v, %d owed", k.sets, len(a.owed))
+	}
+	lease(2*time.Hour, two)
+	k.deaf = nil
+	a.compare(ctx)
+	if _, there := k.sets["s"][two]; !there || len(k.sets["s"]) != 1 || len(a.owed) != 0 {
+		t.Errorf("%v, %d owed", k.sets, len(a.owed))
 	}
 }
 

@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -21,6 +23,7 @@ const (
 
 // compare makes the kernel hold what the ledger says, and measures what it did not hold.
 func (a *Agent) compare(ctx context.Context) {
+	a.withdrawOwed(ctx)
 	begun := time.Now()
 	keep := a.keeper(ctx)
 	sets := map[string]*SetStatus{}
@@ -28,8 +31,7 @@ func (a *Agent) compare(ctx context.Context) {
 	ended, refused, live := 0, 0, 0
 	flush := func(set string) {
 		st := sets[set]
-		untilNow(some[set], begun)
-		raised, left, err := a.opts.Kernel.Raise(ctx, set, some[set])
+		raised, left, err := a.opts.Kernel.Raise(ctx, set, some[set], begun)
 		switch {
 		case err != nil:
 			st.Missing += len(some[set])
@@ -93,17 +95,6 @@ func (a *Agent) compare(ctx context.Context) {
 	a.nextCompare = time.Now().Add(pause)
 }
 
-// untilNow makes leases that were counted from a time on those that are left now. An entry whose
-// lease lasts longer in the kernel than the ledger says counts as leased by somebody else.
-func untilNow(entries []dataplane.SetEntry, from time.Time) {
-	passed := time.Since(from)
-	for i := range entries {
-		if e := &entries[i]; e.Lease != dataplane.Forever {
-			e.Lease = max(e.Lease-passed, time.Millisecond)
-		}
-	}
-}
-
 // compared notes what a comparison has found.
 func (a *Agent) compared(sets map[string]*SetStatus, live int, at time.Time) {
 	c := &a.status.Compare
@@ -160,6 +151,50 @@ func (a *Agent) sweep(ctx context.Context, now time.Time, ended, refused int) {
 
 func (a *Agent) withdraw(ctx context.Context, which func(ledger.Lease) bool) (int, error) {
 	return Withdraw(ctx, a.ledger, a.opts.Kernel, which)
+}
+
+// maxOwed is how many withdrawals that the kernel did not take are remembered.
+const maxOwed = 10_000
+
+// withdrawOrOwe withdraws for somebody who asks once. What the kernel does not take, each
+// comparison tries again, but for leases that were given anew since.
+func (a *Agent) withdrawOrOwe(ctx context.Context, which func(ledger.Lease) bool) (int, error) {
+	n, err := a.withdraw(ctx, which)
+	if err == nil || ctx.Err() != nil {
+		return n, err
+	}
+	owed := map[batchKey]time.Time{}
+	lerr := a.ledger.Each(func(l ledger.Lease) bool {
+		if which(l) {
+			owed[batchKey{l.Set, l.Origin, l.Prefix}] = l.Until
+		}
+		return len(owed)+len(a.owed) <= maxOwed
+	})
+	if lerr != nil || len(owed)+len(a.owed) > maxOwed {
+		return n, errors.Join(err, lerr)
+	}
+	if a.owed == nil {
+		a.owed = owed
+	}
+	maps.Copy(a.owed, owed)
+	a.nextCompare = time.Now().Add(time.Second)
+	return n, fmt.Errorf("%w; the agent tries again", err)
+}
+
+func (a *Agent) withdrawOwed(ctx context.Context) {
+	if len(a.owed) == 0 {
+		return
+	}
+	n, err := a.withdraw(ctx, func(l ledger.Lease) bool {
+		until, owed := a.owed[batchKey{l.Set, l.Origin, l.Prefix}]
+		return owed && until.Equal(l.Until)
+	})
+	if err != nil {
+		a.say("withdraw again what the kernel did not take: %v", err)
+		return
+	}
+	a.owed = nil
+	a.say("withdrew %s that the kernel had not taken back before", count(n))
 }
 
 // Withdraw takes leases out of the kernel and the ledger, and says how many. An entry stays while
@@ -227,7 +262,7 @@ func Withdraw(ctx context.Context, l *ledger.Ledger, k Kernel,
 	}
 	var failed error
 	for set, some := range lowered {
-		failed = errors.Join(failed, k.Lower(ctx, set, some))
+		failed = errors.Join(failed, k.Lower(ctx, set, some, now))
 	}
 	if failed != nil {
 		return 0, failed

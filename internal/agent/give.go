@@ -205,8 +205,7 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 		return out, err
 	}
 	if len(raise) > 0 {
-		untilNow(raise, now)
-		if _, left, err := a.opts.Kernel.Raise(ctx, c.set, raise); err != nil || left > 0 {
+		if _, left, err := a.opts.Kernel.Raise(ctx, c.set, raise, now); err != nil || left > 0 {
 			a.nextCompare = time.Now().Add(time.Second) // which says what is wrong
 		}
 	}
@@ -275,5 +274,5 @@ func (a *Agent) lower(ctx context.Context, c *claim, ends map[netip.Prefix]time.
 	if err != nil {
 		return err
 	}
-	return a.opts.Kernel.Lower(ctx, c.set, lowered)
+	return a.opts.Kernel.Lower(ctx, c.set, lowered, now)
 }

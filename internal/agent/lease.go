@@ -88,8 +88,7 @@ func (a *Agent) lease(ctx context.Context, name string, prefixes []netip.Prefix,
 	if err != nil {
 		return err
 	}
-	untilNow(entries[name], now)
-	_, left, err := a.opts.Kernel.Raise(ctx, name, entries[name])
+	_, left, err := a.opts.Kernel.Raise(ctx, name, entries[name], now)
 	if err == nil && left == 0 {
 		return nil
 	}
@@ -99,7 +98,7 @@ func (a *Agent) lease(ctx context.Context, name string, prefixes []netip.Prefix,
 		err = api.Refuse(http.StatusConflict, "set %s is full, %d entries have no room: raise max "+
 			"in the policy; nothing was added", name, left)
 	}
-	_, undone := a.withdraw(ctx, func(l ledger.Lease) bool {
+	_, undone := a.withdrawOrOwe(ctx, func(l ledger.Lease) bool {
 		return l.Set == name && l.Origin == origin && fresh[l.Prefix]
 	})
 	return errors.Join(err, undone)

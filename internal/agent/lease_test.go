@@ -10,18 +10,16 @@ import (
 	"levee/internal/dataplane"
 )
 
-// ends is a kernel that takes its time, and notes when leases end there.
+// ends is a kernel that notes when leases end there.
 type ends struct {
 	fake
-	pause time.Duration
-	at    map[netip.Prefix]time.Time
+	at map[netip.Prefix]time.Time
 }
 
-func (k *ends) Raise(_ context.Context, _ string, entries []dataplane.SetEntry) (int, int, error) {
-	now := time.Now()
-	time.Sleep(k.pause)
+func (k *ends) Raise(_ context.Context, _ string, entries []dataplane.SetEntry, began time.Time) (
+	int, int, error) {
 	for _, e := range entries {
-		k.at[e.Prefix] = now.Add(e.Lease)
+		k.at[e.Prefix] = began.Add(e.Lease)
 	}
 	return 0, 0, nil
 }
@@ -55,7 +53,6 @@ func TestLeasesEndInTheKernelWhenTheyEndInTheLedger(t *testing.T) {
 	a.poll(t.Context())
 	check("an event")
 
-	k.pause = 300 * time.Millisecond
 	until := time.Now().Add(time.Hour)
 	var many []ledger.Lease
 	for i := range 3 * atOnce {

@@ -152,7 +152,7 @@ func (a *Agent) withdrawChosen(ctx context.Context, in *WithdrawInput) (*Withdra
 	}
 	out := &Withdrawn{}
 	err = a.do(ctx, func() (err error) {
-		if out.Withdrawn, err = a.withdraw(ctx, f.Match); err == nil {
+		if out.Withdrawn, err = a.withdrawOrOwe(ctx, f.Match); err == nil {
 			a.tellWithdrawn(ctx, out.Withdrawn, f.Origin, f.Set)
 		}
 		return err

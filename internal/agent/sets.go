@@ -195,7 +195,7 @@ func (a *Agent) remove(ctx context.Context, q *RemoveQuery) (*Removed, error) {
 		if err = fitting(ctx, q.Set, elements); err != nil {
 			return err
 		}
-		out.Withdrawn, err = a.withdraw(ctx, func(l ledger.Lease) bool {
+		out.Withdrawn, err = a.withdrawOrOwe(ctx, func(l ledger.Lease) bool {
 			return l.Set == q.Set && slices.Contains(prefixes, l.Prefix)
 		})
 		if err != nil {

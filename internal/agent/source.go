@@ -253,8 +253,7 @@ func (a *Agent) flush(ctx context.Context) {
 	clear(a.batch)
 	a.settled()
 	for set, some := range entries {
-		untilNow(some, now)
-		if _, left, err := a.opts.Kernel.Raise(ctx, set, some); err != nil || left > 0 {
+		if _, left, err := a.opts.Kernel.Raise(ctx, set, some, now); err != nil || left > 0 {
 			a.nextCompare = time.Now().Add(time.Second) // which says what is wrong
 		}
 	}

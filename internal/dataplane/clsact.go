@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -262,6 +263,10 @@ func (s *store) openFilter(a *attachment) error {
 	}
 	g := gens[len(gens)-1]
 	f, err := g.filter(0)
+	if errors.Is(err, errNoEntry) {
+		a.unseen = true
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -291,8 +296,15 @@ func (g *description) filter(generation int) (*filter, error) {
 	return f, nil
 }
 
+// errNoEntry: whether a network namespace is there cannot be found out.
+var errNoEntry = errors.New("this process may not enter other network namespaces " +
+	"(CAP_SYS_ADMIN)")
+
 // findNetns is the network namespace with a cookie, nil if no process and no mount has it.
 func findNetns(cookie uint64) (*os.File, error) {
+	if !kernel.Holds(kernel.SysAdmin) {
+		return nil, errNoEntry
+	}
 	paths, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*/ns/net")
 	if err != nil {
 		return nil, err
@@ -309,46 +321,67 @@ func findNetns(cookie uint64) (*os.File, error) {
 	seen := map[uint64]bool{}
 	for _, path := range paths {
 		file, err := os.Open(path)
-		if err != nil {
-			continue // it has ended
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH), // it has ended
+			errors.Is(err, fs.ErrPermission): // of whom a container may not see
+			continue
+		case err != nil:
+			return nil, kernel.Refuse(err, "look for a network namespace")
 		}
 		var st unix.Stat_t
-		if err := unix.Fstat(int(file.Fd()), &st); err == nil && !seen[st.Ino] {
+		err = unix.Fstat(int(file.Fd()), &st)
+		found := false
+		if err == nil && !seen[st.Ino] {
 			seen[st.Ino] = true
-			found := false
-			err := inNetns(file, func() error {
+			err = inNetns(file, func() error {
 				c, err := netnsCookie()
 				found = c == cookie
 				return err
 			})
-			if err == nil && found {
-				return file, nil
-			}
+		}
+		if err == nil && found {
+			return file, nil
 		}
 		file.Close()
+		if err != nil && !errors.Is(err, fs.ErrPermission) {
+			return nil, err
+		}
 	}
 	return nil, nil
 }
 
 // tcPrograms are the ids of the programs at tc ingress of an interface of this network namespace
 // that may be levee's.
-func tcPrograms(index int) []uint32 {
-	ids := tcxProgramsAt(index, ebpf.AttachTCXIngress)
-	if program, name, err := (&filter{index: index}).running(); err == nil && name == filterName {
+func tcPrograms(index int) ([]uint32, error) {
+	ids, err := tcxProgramsAt(index, ebpf.AttachTCXIngress)
+	if err != nil {
+		return nil, err
+	}
+	program, name, err := (&filter{index: index}).running()
+	if err != nil {
+		return nil, kernel.Refuse(err, "ask the kernel about the tc filter of interface %d", index)
+	}
+	if name == filterName {
 		ids = append(ids, program)
 	}
-	return ids
+	return ids, nil
 }
 
 // removeStray takes filters of levee's away that nothing is kept for: where a file system with
 // the records was unmounted, links would have gone with their pins.
 func (s *store) removeStray(d *device) (found bool, err error) {
-	var stray []*filter
 	f := &filter{index: d.index, kept: true}
-	if _, name, err := f.running(); err == nil && name == filterName {
+	_, name, err := f.running()
+	if err != nil {
+		return false, kernel.Refuse(err, "ask the kernel about the tc filter on %s", d.name)
+	}
+	stray, err := egressFilters(d.index)
+	if err != nil {
+		return false, err
+	}
+	if name == filterName {
 		stray = append(stray, f)
 	}
-	stray = append(stray, egressFilters(d.index)...)
 	if len(stray) == 0 {
 		return false, nil
 	}
@@ -362,16 +395,19 @@ func (s *store) removeStray(d *device) (found bool, err error) {
 }
 
 // egressFilters lists the filters of generations at egress of an interface of this network
-// namespace, none where they cannot be listed.
-func egressFilters(index int) (all []*filter) {
+// namespace.
+func egressFilters(index int) (all []*filter, err error) {
 	f := &filter{index: index, generation: 1}
 	a := f.filter().Attrs()
 	req := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, unix.NLM_F_DUMP)
 	req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: a.Parent,
 		Info: netlink.MakeHandle(a.Priority, nl.Swap16(a.Protocol))})
 	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWTFILTER)
-	if err != nil {
-		return nil
+	switch {
+	case isAbsent(err):
+		return nil, nil
+	case err != nil:
+		return nil, kernel.Refuse(err, "list the tc filters at egress of interface %d", index)
 	}
 	for _, answer := range answers {
 		_, name, err := parseFilter(answer)
@@ -383,7 +419,7 @@ func egressFilters(index int) (all []*filter) {
 			all = append(all, &filter{index: index, generation: n, kept: true})
 		}
 	}
-	return all
+	return all, nil
 }
 
 // makesQdisc reports whether the qdisc that a filter needs is levee's: there was none, or a

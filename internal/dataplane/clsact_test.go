@@ -321,6 +321,61 @@ func TestFilterInAnotherNamespace(t *testing.T) {
 	})
 }
 
+// TestWhoMayNotLookTakesNothingAway: a process without CAP_SYS_ADMIN, such as the agent, cannot
+// enter another network namespace. It took the filter there for gone, and removed what was kept for
+// it.
+func TestWhoMayNotLookTakesNothingAway(t *testing.T) {
+	n := newTestNet(t)
+	there := third(t, n)
+	defer there.Close()
+	if err := netns.Set(there); err != nil {
+		t.Fatal(err)
+	}
+	addVeth(t, "cl0", "cl1", n.peer)
+	bring(t, "cl0", Clsact, named("there.levee", "one"))
+	n.enterHere(t)
+	before := kept(t)
+	without(t, unix.CAP_SYS_ADMIN, func() {
+		if all, err := InForceHere(t.Context()); len(all) != 0 || err != nil {
+			t.Errorf("in force here: %v, %v", all, err)
+		}
+	})
+	if after := kept(t); after != before {
+		t.Errorf("kept %s, before %s", after, before)
+	}
+	if err := netns.Set(there); err != nil {
+		t.Fatal(err)
+	}
+	if a := status(t); a.Policy != "/etc/there.levee" {
+		t.Errorf("there: %s", a.Policy)
+	}
+	if _, err := Down(t.Context(), "cl0"); err != nil {
+		t.Error(err)
+	}
+	n.enterHere(t)
+}
+
+// without runs f without a capability of this thread, which the test has for itself.
+func without(t *testing.T, capability uint, f func()) {
+	t.Helper()
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var all [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &all[0]); err != nil {
+		t.Fatal(err)
+	}
+	less := all
+	less[capability/32].Effective &^= 1 << (capability % 32)
+	if err := unix.Capset(&hdr, &less[0]); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Capset(&hdr, &all[0]); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	f()
+}
+
 // The kernel takes qdiscs off an interface that goes to another network namespace.
 func TestFilterIsGoneWhereItsInterfaceMoves(t *testing.T) {
 	n := newTestNet(t)

@@ -57,7 +57,10 @@ func Down(ctx context.Context, dev string) (notes []string, err error) {
 // notOnNamesake says that an interface has no policy, and if another one of its name had one.
 func (s *store) notOnNamesake(dev string) error {
 	a, err := s.movedAway(dev)
-	if err != nil || a == nil {
+	if err != nil {
+		return err
+	}
+	if a == nil {
 		return notAttached(dev)
 	}
 	defer a.Close()

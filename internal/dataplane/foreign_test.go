@@ -122,7 +122,7 @@ func TestLeveeComesFirstAtTCXAndKeepsOthers(t *testing.T) {
 	first, packets := newNeighbour(t, link.Tail())
 	order := func(want ...uint32) {
 		t.Helper()
-		if got := tcxProgramsAt(index, ebpf.AttachTCXIngress); !slices.Equal(got, want) {
+		if got := must2(tcxProgramsAt(index, ebpf.AttachTCXIngress)); !slices.Equal(got, want) {
 			t.Errorf("the order at TCX is %v, want %v", got, want)
 		}
 	}

@@ -141,6 +141,7 @@ type attachment struct {
 	key     string
 	link    hold // nil: nothing is attached, what is there is rubbish
 	ifindex int  // 0: the interface is gone
+	unseen  bool // it may be in force where this process may not look
 	// id of the program that the link runs, or that judges for it (see unsettled)
 	program uint32
 	onLink  uint32               // id of the program that the link runs, if that is another

@@ -132,11 +132,13 @@ func (s *store) unlinkFilters(key string, keep []int) error {
 		return fmt.Errorf("list generations of %s: %w", key, err)
 	}
 	var on *description
+	some := false
 	for _, file := range files {
 		g := &description{}
 		if readJSON(file, g) != nil || g.Generation == 0 {
 			continue // who reads it says so
 		}
+		some = some || g.EgressFilter && !slices.Contains(keep, g.Generation)
 		if on != nil {
 			g.MadeQdisc = g.MadeQdisc || on.MadeQdisc
 		}
@@ -146,15 +148,22 @@ func (s *store) unlinkFilters(key string, keep []int) error {
 		return nil
 	}
 	f, err := on.filter(0)
+	if errors.Is(err, errNoEntry) && !some {
+		return nil
+	}
 	if err != nil {
-		return err
+		return kernel.Refuse(err, "look for tc filters at egress of %s", on.Dev)
 	}
 	defer f.Close()
 	if f.gone {
 		return nil
 	}
 	return f.in(func() error {
-		for _, e := range egressFilters(on.Ifindex) {
+		filters, err := egressFilters(on.Ifindex)
+		if err != nil {
+			return err
+		}
+		for _, e := range filters {
 			if slices.Contains(keep, e.generation) {
 				continue
 			}

@@ -157,8 +157,8 @@ func egress(t *testing.T) []uint32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := tcxProgramsAt(l.Attrs().Index, ebpf.AttachTCXEgress)
-	for _, f := range egressFilters(l.Attrs().Index) {
+	all := must2(tcxProgramsAt(l.Attrs().Index, ebpf.AttachTCXEgress))
+	for _, f := range must2(egressFilters(l.Attrs().Index)) {
 		program, _ := must3(f.running())
 		all = append(all, program)
 	}

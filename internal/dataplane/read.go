@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -154,9 +155,12 @@ func (s *store) readRunning(a *attachment) error {
 		return err
 	}
 	l, err := netlink.LinkByIndex(newest.Ifindex)
-	if err != nil {
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		a.program = 0 // it has vanished
 		return nil
+	}
+	if err != nil {
+		return kernel.Refuse(err, "look up interface %d", newest.Ifindex)
 	}
 	x := l.Attrs().Xdp
 	if x == nil || !x.Attached {

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"levee/internal/filter/prefix"
@@ -19,10 +20,14 @@ func (s *Set) Dev() string { return s.dev }
 // between reading two clocks.
 const leaseSlack = 500 * time.Millisecond
 
-// Raise makes sure that the set holds the entries for at least their leases, and says how many it
-// did not. No lease is made shorter. Where the set is full it takes what it has room for; left says
-// how many it did not take.
-func (s *Set) Raise(ctx context.Context, entries []SetEntry) (raised, left int, err error) {
+// Raise makes sure that the set holds the entries for at least their leases, which began at a
+// time, and says how many it did not. No lease is made shorter. Where the set is full it takes what
+// it has room for; left says how many it did not take.
+//
+// Time passes until a writer has the set for itself. An entry that lasted so much longer would
+// count as leased by somebody else (see Lower).
+func (s *Set) Raise(ctx context.Context, entries []SetEntry, began time.Time) (raised, left int,
+	err error) {
 	if err := s.hold(ctx); err != nil {
 		return 0, 0, err
 	}
@@ -33,6 +38,11 @@ func (s *Set) Raise(ctx context.Context, entries []SetEntry) (raised, left int, 
 	for _, m := range s.maps { // asking for the time for each entry takes longer than all the rest
 		m.frozen = m.clock.Now()
 		defer func() { m.frozen = 0 }()
+	}
+	passed := time.Since(began)
+	entries = slices.Clone(entries)
+	for i := range entries {
+		entries[i].Lease = rest(entries[i].Lease, passed)
 	}
 	var missing []SetEntry
 	for i, e := range entries {
@@ -54,6 +64,15 @@ func (s *Set) Raise(ctx context.Context, entries []SetEntry) (raised, left int, 
 		s.maps[0].Refuse(uint64(left))
 	}
 	return raised, left, err
+}
+
+// rest is what is left of a lease when a time has passed of it; one that has ended lasts for a
+// moment, as 0 would be the lease of the set.
+func rest(lease, passed time.Duration) time.Duration {
+	if lease <= 0 { // of the set, or without an end
+		return lease
+	}
+	return max(lease-passed, time.Millisecond)
 }
 
 // lasts tells whether an entry, or what it was rolled up to, is in all maps for as long as its
@@ -103,14 +122,18 @@ type Lowered struct {
 	Was      time.Duration // the lease that it was given
 }
 
-// Lower shortens leases, or takes entries out, and says of how many. An entry whose lease is longer
-// than it was given has been leased by somebody else since, and stays as it is.
-func (s *Set) Lower(ctx context.Context, entries []Lowered) (lowered int, err error) {
+// Lower shortens leases, which began at a time, or takes entries out, and says of how many. An
+// entry whose lease is longer than it was given has been leased by somebody else since, and stays
+// as it is.
+func (s *Set) Lower(ctx context.Context, entries []Lowered, began time.Time) (lowered int,
+	err error) {
 	if err := s.hold(ctx); err != nil {
 		return 0, err
 	}
 	defer s.release()
+	passed := time.Since(began)
 	for _, e := range entries {
+		e.Lease, e.Was = rest(e.Lease, passed), rest(e.Was, passed)
 		for i, m := range s.maps {
 			expires, ok := m.Get(e.Element())
 			if !ok || e.Was != Forever && (expires == 0 ||

@@ -26,14 +26,16 @@ func TestEntriesThatWereRolledUpAreHeld(t *testing.T) {
 		a := netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})
 		hosts = append(hosts, SetEntry{Prefix: netip.PrefixFrom(a, 32), Lease: time.Hour})
 	}
-	if raised, left, err := s.Raise(ctx, hosts); raised != 100 || left != 0 || err != nil {
+	if raised, left, err := s.Raise(ctx, hosts, time.Now()); raised != 100 || left != 0 ||
+		err != nil {
 		t.Fatalf("raised %d, left %d: %v", raised, left, err)
 	}
-	if raised, left, err := s.Raise(ctx, hosts); raised != 0 || left != 0 || err != nil {
+	if raised, left, err := s.Raise(ctx, hosts, time.Now()); raised != 0 || left != 0 ||
+		err != nil {
 		t.Errorf("raised %d again, left %d: %v", raised, left, err)
 	}
 	if raised, _, err := s.Raise(ctx, []SetEntry{{Prefix: hosts[0].Prefix,
-		Lease: 2 * time.Hour}}); raised != 1 || err != nil {
+		Lease: 2 * time.Hour}}, time.Now()); raised != 1 || err != nil {
 		t.Errorf("a longer lease: raised %d: %v", raised, err)
 	}
 }
@@ -55,7 +57,8 @@ func TestWhatAFullSetHasNoRoomForIsRefusedOnce(t *testing.T) {
 	for i := range 25 {
 		hosts = append(hosts, SetEntry{Prefix: netip.PrefixFrom(address(i), 32), Lease: Forever})
 	}
-	if raised, left, err := s.Raise(ctx, hosts); raised != 10 || left != 15 || err != nil {
+	if raised, left, err := s.Raise(ctx, hosts, time.Now()); raised != 10 || left != 15 ||
+		err != nil {
 		t.Fatalf("raised %d, left %d: %v", raised, left, err)
 	}
 	if n := s.maps[0].Refused(); n != 15 {
@@ -63,5 +66,40 @@ func TestWhatAFullSetHasNoRoomForIsRefusedOnce(t *testing.T) {
 	}
 	if err := s.Add(ctx, hosts[20]); err == nil || s.maps[0].Refused() != 16 {
 		t.Errorf("%v, %d refused in all", err, s.maps[0].Refused())
+	}
+}
+
+// TestTimeThatAWriterWaitsIsNotGivenToEntries: what waited for another writer lasted so much longer
+// than its lease. It then counted as leased by somebody else, and no withdrawal took it out.
+func TestTimeThatAWriterWaitsIsNotGivenToEntries(t *testing.T) {
+	newTestNet(t)
+	ctx := t.Context()
+	if err := bringPolicy(t, "lv0", abuserPolicy(10), 0); err != nil {
+		t.Fatal(err)
+	}
+	s, err := OpenSet(ctx, "lv0", "abusers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	began := time.Now().Add(-time.Hour)
+	e := SetEntry{Prefix: netip.PrefixFrom(address(1), 32), Lease: 3 * time.Hour}
+	if raised, left, err := s.Raise(ctx, []SetEntry{e}, began); raised != 1 || left != 0 ||
+		err != nil {
+		t.Fatalf("raised %d, left %d: %v", raised, left, err)
+	}
+	if left, err := s.Leases(ctx, []SetEntry{e}); err != nil || left[0] > 2*time.Hour+leaseSlack {
+		t.Errorf("%v are left of 3 h, an hour after they began: %v", left, err)
+	}
+	if raised, _, err := s.Raise(ctx, []SetEntry{e}, began); raised != 0 || err != nil {
+		t.Errorf("raised %d again: %v", raised, err)
+	}
+	if n, err := s.Lower(ctx, []Lowered{{e, time.Hour}}, began.Add(-time.Hour)); n != 0 ||
+		err != nil {
+		t.Errorf("lowered %d that somebody else has leased since: %v", n, err)
+	}
+	e.Lease = 0
+	if n, err := s.Lower(ctx, []Lowered{{e, 3 * time.Hour}}, began); n != 1 || err != nil {
+		t.Errorf("took out %d: %v", n, err)
 	}
 }

@@ -31,6 +31,9 @@ func (s *store) settle(key string) (*attachment, error) {
 	if a, err = s.rollBack(a); err != nil || a == nil {
 		return nil, err
 	}
+	if a.unseen {
+		return nil, nil
+	}
 	if a.link == nil {
 		s.noteUnmounted(a)
 		a.Close()

@@ -46,9 +46,13 @@ func (s *store) noteUnmounted(a *attachment) {
 		return
 	}
 	g := gens[len(gens)-1]
-	d, err := findDevice(g.Dev)
 	runs := func(id uint32) bool { return id != 0 && (id == g.Program || id == g.Trial) }
-	if err == nil && slices.ContainsFunc(append(tcPrograms(d.index), d.xdp), runs) {
+	d, err := findDevice(g.Dev)
+	var running []uint32
+	if err == nil {
+		running, _ = d.programs() // the note says less
+	}
+	if slices.ContainsFunc(running, runs) {
 		s.note("the bpf file system at %s has been unmounted here, and what still mounts it "+
 			"elsewhere keeps policy %s on %s: unmount it there to take the policy off", s.bpf(),
 			g.Policy, g.Dev)

@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"levee/internal/kernel"
 )
@@ -24,14 +25,16 @@ func (s *store) keyOn(d *device) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	running, err := d.programs()
+	if err != nil {
+		return "", err
+	}
 	own := d.key()
 	if slices.Contains(keys, own) {
-		if elsewhere, err := s.elsewhere(own, d); err != nil || !elsewhere {
+		if elsewhere, err := s.elsewhere(own, running); err != nil || !elsewhere {
 			return own, nil // what cannot be read is settled, or reported, by who opens it
 		}
 	}
-	running := slices.DeleteFunc(append(tcPrograms(d.index), d.xdp),
-		func(id uint32) bool { return id == 0 })
 	for _, key := range keys {
 		if len(running) == 0 {
 			break
@@ -55,15 +58,24 @@ func (s *store) keyOn(d *device) (string, error) {
 	return key, nil
 }
 
-// elsewhere reports whether what is kept under a key is in force, and on another interface than d.
-func (s *store) elsewhere(key string, d *device) (bool, error) {
+// programs are the ids of the programs that run on a device and may be levee's.
+func (d *device) programs() ([]uint32, error) {
+	ids, err := tcPrograms(d.index)
+	if d.xdp != 0 {
+		ids = append(ids, d.xdp)
+	}
+	return ids, err
+}
+
+// elsewhere reports whether what is kept under a key is in force, and on another interface than
+// the one where programs run.
+func (s *store) elsewhere(key string, running []uint32) (bool, error) {
 	a, err := s.open(key)
 	if err != nil {
 		return false, err
 	}
 	defer a.Close()
-	return a.link != nil && a.ifindex != 0 && a.program != d.xdp &&
-		!slices.Contains(tcPrograms(d.index), a.program), nil
+	return a.link != nil && a.ifindex != 0 && !slices.Contains(running, a.program), nil
 }
 
 // here is the interface of this network namespace that an attachment's program runs on, nil if it
@@ -84,24 +96,41 @@ func (a *attachment) here() (netlink.Link, error) {
 	if x := l.Attrs().Xdp; x != nil && x.Attached && x.ProgId == runs {
 		return l, nil
 	}
-	if slices.Contains(tcPrograms(a.ifindex), runs) {
-		return l, nil
+	ids, err := tcPrograms(a.ifindex)
+	if err != nil || !slices.Contains(ids, runs) {
+		return nil, err
 	}
-	return nil, nil
+	return l, nil
 }
 
+// queryPrograms asks the kernel which programs are attached; tests make it fail.
+var queryPrograms = link.QueryPrograms
+
+// queries is how often the kernel is asked again where programs came between its two answers: how
+// many there are, and which.
+const queries = 100
+
 // tcxProgramsAt are the ids of the programs at one side of TCX of an interface of this network
-// namespace; none where the kernel has no TCX.
-func tcxProgramsAt(index int, at ebpf.AttachType) []uint32 {
-	res, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: at})
-	if err != nil {
-		return nil
+// namespace; none where the kernel has no TCX, or the interface is gone.
+func tcxProgramsAt(index int, at ebpf.AttachType) ([]uint32, error) {
+	ask := link.QueryOptions{Target: index, Attach: at}
+	res, err := queryPrograms(ask)
+	for n := 0; errors.Is(err, unix.ENOSPC) && n < queries; n++ {
+		res, err = queryPrograms(ask)
+	}
+	switch {
+	case errors.Is(err, unix.EINVAL), errors.Is(err, ebpf.ErrNotSupported),
+		errors.Is(err, unix.ENODEV):
+		return nil, nil
+	case err != nil:
+		return nil, kernel.Refuse(err, "ask the kernel which programs interface %d has at %v",
+			index, at)
 	}
 	var ids []uint32
 	for _, p := range res.Programs {
 		ids = append(ids, uint32(p.ID))
 	}
-	return ids
+	return ids, nil
 }
 
 // movedAway is the attachment of an interface that had that name in this network namespace and is
@@ -121,7 +150,12 @@ func (s *store) movedAway(name string) (found *attachment, err error) {
 			continue // not this command's business
 		}
 		if g := a.current(); g != nil && a.ifindex != 0 && g.Netns == netns && g.Dev == name {
-			if l, err := a.here(); err == nil && l == nil {
+			l, err := a.here()
+			if err != nil {
+				a.Close()
+				return nil, err
+			}
+			if l == nil {
 				return a, nil
 			}
 		}

@@ -2,11 +2,17 @@ package dataplane
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
 )
 
 // moveTo hands an interface to another network namespace, which takes it down, brings it up there
@@ -157,5 +163,53 @@ func TestSetOfARenamedInterfaceSaysItsName(t *testing.T) {
 	sets, err := SetList(context.Background(), "", "abusers")
 	if err != nil || len(sets) != 1 || sets[0].Dev != "wan0" {
 		t.Errorf("%v, %v", sets, err)
+	}
+}
+
+// TestAnErrorOfTheKernelDoesNotMeanThatNothingIsThere: a policy at tc was taken for one of another
+// namespace when the kernel could not be asked for a moment. There was "no such dynamic set" then,
+// and a withdrawal from it counted as done.
+func TestAnErrorOfTheKernelDoesNotMeanThatNothingIsThere(t *testing.T) {
+	if err := kernel.TCX.Check(); err != nil {
+		t.Skip(err)
+	}
+	newTestNet(t)
+	ctx := t.Context()
+	if err := bringPolicyAt(t, "lv0", TCX, abuserPolicy(10), 0); err != nil {
+		t.Fatal(err)
+	}
+	ask := queryPrograms
+	t.Cleanup(func() { queryPrograms = ask })
+	failing := func(cause error, times int) {
+		queryPrograms = func(o link.QueryOptions) (*link.QueryResult, error) {
+			if times--; times >= 0 {
+				return nil, fmt.Errorf("query programs: %w", cause)
+			}
+			return ask(o)
+		}
+	}
+	for _, cause := range []error{unix.ENOMEM, unix.EPERM} {
+		failing(cause, 1000)
+		if _, err := OpenSets(ctx, "abusers"); !errors.Is(err, cause) || errors.Is(err, ErrNoSet) {
+			t.Errorf("%v: open sets: %v", cause, err)
+		}
+		if all, err := InForceHere(ctx); !errors.Is(err, cause) {
+			t.Errorf("%v: in force %v: %v", cause, all, err)
+		}
+		if _, err := Down(ctx, "lv0"); !errors.Is(err, cause) {
+			t.Errorf("%v: down: %v", cause, err)
+		}
+	}
+	failing(unix.ENOSPC, 3) // programs came between two questions
+	if all, err := InForceHere(ctx); len(all) != 1 || err != nil {
+		t.Errorf("in force %v: %v", all, err)
+	}
+	failing(unix.EINVAL, 1000) // a kernel without TCX
+	if all, err := InForceHere(ctx); len(all) != 0 || err != nil {
+		t.Errorf("in force %v: %v", all, err)
+	}
+	queryPrograms = ask
+	if _, err := Down(ctx, "lv0"); err != nil {
+		t.Error(err)
 	}
 }

@@ -3,7 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -187,7 +186,7 @@ func Holds(c Capability) bool {
 func Privileged() error {
 	effective, err := capabilities()
 	if err != nil {
-		return Refuse(err, "read this process's capabilities from /proc/self/status")
+		return Refuse(err, "read this process's capabilities")
 	}
 	var missing []string
 	for _, c := range needed {
@@ -211,15 +210,13 @@ func listed(words []string) string {
 	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
+// capabilities are the effective ones of this thread. A file of /proc would be one of a thread that
+// may end while it is read.
 func capabilities() (uint64, error) {
-	b, err := os.ReadFile("/proc/thread-self/status")
-	if err != nil {
-		return 0, err
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return 0, fmt.Errorf("capget: %w", err)
 	}
-	for line := range strings.Lines(string(b)) {
-		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			return strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
-		}
-	}
-	return 0, errors.New("no CapEff line")
+	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective), nil
 }

@@ -146,3 +146,27 @@ func TestRefusalsOfOldKernelsNameTheOldestThatServes(t *testing.T) {
 		}
 	}
 }
+
+// TestRightsAreNotReadFromAFile: they were, from one of a thread, which may end meanwhile. A
+// command then had no rights for a moment: it failed, or used the mount namespace that it was
+// started in.
+func TestRightsAreNotReadFromAFile(t *testing.T) {
+	before, err := capabilities()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	now, err := capabilities()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil || now != before {
+		t.Errorf("%#x without a file, %#x before: %v", now, before, err)
+	}
+}

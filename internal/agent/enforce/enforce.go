@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/gaissmai/bart"
 
@@ -66,29 +67,42 @@ func (k *Kernel) each(ctx context.Context, name string, fn func(*dataplane.Set) 
 	return nil
 }
 
-// Raise makes sure that all sets of a name hold the entries for their leases. raised is how many
-// were missing in the one that lacked most, left how many it has no room for.
-func (k *Kernel) Raise(ctx context.Context, name string, entries []dataplane.SetEntry) (raised,
-	left int, err error) {
+// Raise makes sure that all sets of a name hold the entries for their leases, which began at a
+// time. raised is how many were missing in the one that lacked most, left how many it has no room
+// for.
+func (k *Kernel) Raise(ctx context.Context, name string, entries []dataplane.SetEntry,
+	began time.Time) (raised, left int, err error) {
 	err = k.each(ctx, name, func(s *dataplane.Set) error {
-		r, l, err := s.Raise(ctx, entries)
+		r, l, err := s.Raise(ctx, entries, began)
 		raised, left = max(raised, r), max(left, l)
 		return err
 	})
 	return raised, left, err
 }
 
-// Lower shortens leases or takes entries out, in all sets of a name. Where there is no such set
-// nothing is left to do.
-func (k *Kernel) Lower(ctx context.Context, name string, entries []dataplane.Lowered) error {
+// Lower shortens leases, which began at a time, or takes entries out, in all sets of a name. Where
+// no policy in force has such a set, nothing is left to do: a second look has to say so too.
+func (k *Kernel) Lower(ctx context.Context, name string, entries []dataplane.Lowered,
+	began time.Time) error {
 	err := k.each(ctx, name, func(s *dataplane.Set) error {
-		_, err := s.Lower(ctx, entries)
+		_, err := s.Lower(ctx, entries, began)
 		return err
 	})
-	if errors.Is(err, dataplane.ErrNoSet) {
-		return nil
+	if !errors.Is(err, dataplane.ErrNoSet) {
+		return err
 	}
-	return err
+	all, _, lookErr := dataplane.Status(ctx, false)
+	if lookErr != nil {
+		return lookErr
+	}
+	for _, at := range all {
+		for _, s := range at.Sets {
+			if s.Name == name {
+				return fmt.Errorf("%w, but the policy on %s has it", err, at.Dev)
+			}
+		}
+	}
+	return nil
 }
 
 // Leases are what is left of the leases of entries in the first set of a name, in their order.
