@@ -50,17 +50,19 @@ func TestUnitsAreUnderstoodAndHardened(t *testing.T) {
 	if err := os.WriteFile(program, nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for from, to := range map[string]string{
-		"levee@.service": "levee@lv0.service", "levee-save.service": "", "levee-save.timer": "",
+	for to, from := range map[string]string{
+		"levee@lv0.service": "levee@.service", "levee-save.service": "", "levee-save.timer": "",
 		"run-levee-bpf.mount": "", "levee-trap.service": "", "levee-agent.service": "",
-		"agent-outgoing.conf": "levee-agent.service.d/outgoing.conf",
+		"levee-agent.service.d/outgoing.conf":        "agent-outgoing.conf",
+		"levee-diverting.service":                    "levee-trap.service",
+		"levee-diverting.service.d/trap-divert.conf": "trap-divert.conf",
 	} {
+		if from == "" {
+			from = to
+		}
 		text, err := os.ReadFile(systemdUnits + from)
 		if err != nil {
 			t.Fatal(err)
-		}
-		if to == "" {
-			to = from
 		}
 		there := strings.ReplaceAll(string(text), "/usr/sbin/levee", program)
 		there = strings.ReplaceAll(there, "Documentation=man:levee(8)\n", "") // not installed here
@@ -72,7 +74,7 @@ func TestUnitsAreUnderstoodAndHardened(t *testing.T) {
 		}
 	}
 	for _, unit := range []string{"levee@lv0.service", "levee-save.timer", "levee-trap.service",
-		"levee-agent.service"} {
+		"levee-agent.service", "levee-diverting.service"} {
 		cmd := exec.Command(analyze, "verify", "--man=no", filepath.Join(dir, unit))
 		cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
@@ -80,7 +82,7 @@ func TestUnitsAreUnderstoodAndHardened(t *testing.T) {
 		}
 	}
 	for _, unit := range []string{"levee@lv0.service", "levee-save.service", "levee-trap.service",
-		"levee-agent.service"} {
+		"levee-agent.service", "levee-diverting.service"} {
 		out, err := exec.Command(analyze, "security", "--no-pager", "--offline=true",
 			"--threshold=20", filepath.Join(dir, unit)).CombinedOutput()
 		if err != nil {
