@@ -56,7 +56,7 @@ func (t *reach) shadowed(slot, by int) {
 func (t *reach) findings() []Finding {
 	var out []Finding
 	check := func(r *policy.Rule, slot int) {
-		if r.Malformed || t.isAlive[slot] {
+		if r.Malformed || t.isAlive[slot] || slices.ContainsFunc(r.Match, asksNothing) {
 			return
 		}
 		out = append(out, t.explain(r, slot))
@@ -72,6 +72,9 @@ func (t *reach) findings() []Finding {
 	out = append(out, listeners(t.p)...)
 	return append(out, t.unreached()...)
 }
+
+// asksNothing tells whether a term is about a set that is empty on purpose.
+func asksNothing(t policy.Term) bool { return t.Set != nil && t.Set.EmptyOnPurpose() }
 
 func (t *reach) explain(r *policy.Rule, slot int) Finding {
 	f := Finding{Pos: r.Pos}

@@ -176,6 +176,9 @@ type Set struct {
 	Pos       Pos
 }
 
+// EmptyOnPurpose tells whether a policy says that the set holds nothing: nobody is warned of it.
+func (s *Set) EmptyOnPurpose() bool { return s.Kind == File && s.Path == emptyFile }
+
 // Test is one `test` statement.
 type Test struct {
 	Name  string

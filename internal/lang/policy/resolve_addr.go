@@ -166,7 +166,8 @@ func addressProblem(text string, a netip.Addr, err error) problem {
 		return not("an IPv6 address has eight groups of up to four hex digits, or \"::\" once: " +
 			"2001:db8::1.")
 	case strings.Contains(text, "."):
-		return not("names of hosts are not looked up; write the address.")
+		return not("write the address; a set has those of a name: set partners = names(%q).",
+			short(text))
 	}
 	return not("write 192.0.2.1, 192.0.2.0/24, 192.0.2.1-192.0.2.9 or 2001:db8::/32.")
 }

@@ -423,6 +423,9 @@ func (l *list) remember(e *syntax.Elem) {
 	}
 }
 
+// listOf begins what a list is called whose place says what its elements are.
+const listOf = "a list of "
+
 // agree checks that the element is of the type of those before it.
 func (l *list) agree(e *syntax.Elem, t SetType) bool {
 	if !l.typed {
@@ -435,6 +438,11 @@ func (l *list) agree(e *syntax.Elem, t SetType) bool {
 	what := t.one()
 	if isName(e.Text) {
 		what = "a set of " + t.plural()
+	}
+	if strings.HasPrefix(l.what, listOf) {
+		l.r.c.Errorf(e.Pos, "make a rule of its own for the "+t.plural()+".",
+			"%s is %s, and this is %s", short(e.Text), what, l.what)
+		return false
 	}
 	l.r.c.Errorf(e.Pos, "make a set of its own for the "+t.plural()+".",
 		"%s is %s, but the list began with %s, %s", short(e.Text), what, short(l.what), l.typ.one())
@@ -548,7 +556,7 @@ func (r *resolver) fileSet(d *setDef, path syntax.Word, name string) {
 	if r.overspent {
 		return
 	}
-	if f.out.size() == 0 {
+	if f.out.size() == 0 && !d.set.EmptyOnPurpose() {
 		r.c.Warnf(path.Pos, "", "%q has no entries, so the set matches nothing", short(path.Text))
 	}
 	d.set.Type = f.typ

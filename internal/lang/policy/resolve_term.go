@@ -367,8 +367,7 @@ func (r *resolver) addressList(t *Term, s *syntax.Term) bool {
 	}
 	t.Field = fieldOf(s.Kind, want)
 	l := r.newList(len(v.Elems))
-	ok := l.all(v, want, [...]string{"a list of addresses", "a list of ports", "a list of services",
-		"a list of endpoints"}[want])
+	ok := l.all(v, want, listOf+want.plural())
 	r.merge(&l.elements, v.Pos)
 	t.Prefixes = r.keptPrefixes.Keep(l.prefixes)
 	if len(l.services)+len(l.endpoints) > 0 {
