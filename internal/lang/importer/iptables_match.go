@@ -352,7 +352,7 @@ func (p *ipRule) state(o string) (bool, error) {
 		"--ctorigdstport", "--ctreplsrcport", "--ctrepldstport", "--ctstatus", "--ctexpire",
 		"--ctdir":
 		p.value()
-		p.unknown("asks for "+o+" of the connection; levee keeps no connections yet", "")
+		p.unknown("asks for "+o+" of the connection, which a policy has no word for", "")
 	default:
 		return false, nil
 	}
@@ -369,7 +369,7 @@ var modules = map[string]reason{
 	"u32":       {"looks at bytes anywhere in the packet", ""}, "bpf": {"runs a program", ""},
 	"time":      {"asks for the time", "replace the policy by a timer"},
 	"statistic": {"matches at random", ""},
-	"geoip":     {"asks for a country", "use a file set of its prefixes"},
+	"geoip":     {"asks for a country", "use a set of its networks: mmdb(\"PATH\", country DE)"},
 	"rpfilter":  {"asks the routing table", "use net.ipv4.conf.*.rp_filter"},
 	"policy":    {"asks for IPsec", ""}, "socket": {"asks for a local socket", ""},
 	"physdev": {"asks for a port of a bridge", "put levee onto that port"},

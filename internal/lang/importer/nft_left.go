@@ -27,7 +27,7 @@ func left(raw json.RawMessage) dim {
 		if c.Key == "state" {
 			return dim{state: true}
 		}
-		return noWord("asks for "+printable("ct "+c.Key, 40)+"; levee keeps no connections yet", "")
+		return noWord("asks for "+printable("ct "+c.Key, 40)+", which a policy has no word for", "")
 	case "exthdr":
 		return noWord("asks for an extension header of IPv6",
 			"for fragments write `ipv6 fragments`")

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// levee keeps no connections, so that the state of a packet is read off its headers. What follows
-// is the state that conntrack of the kernel may give to a packet (nf_conntrack_proto_tcp.c and its
-// neighbours): a rule that passes is written for all packets that may have the state, a rule that
-// drops for those that cannot have another one.
+// An imported policy keeps no connections: the state of a packet is read off its headers. What
+// follows is the state that conntrack of the kernel may give to a packet (nf_conntrack_proto_tcp.c
+// and its neighbours): a rule that passes is written for all packets that may have the state, and
+// one that drops for those that cannot have another one.
 
 // States as conntrack names them.
 const (
