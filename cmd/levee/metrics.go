@@ -118,6 +118,9 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 		answers
 		datagrams
 		alone
+		trapped
+		untrapped
+		undiverted
 	)
 	all := []openmetrics.Family{
 		info: {Name: "levee_policy", Type: openmetrics.Info,
@@ -164,6 +167,12 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 			Help: "Datagrams of which more fragments may come."},
 		alone: {Name: "levee_refused_fragments", Unit: "fragments", Type: openmetrics.Counter,
 			Help: "Fragments that came before their first, above the rate for these."},
+		trapped: {Name: "levee_trapped_segments", Unit: "segments", Type: openmetrics.Counter,
+			Help: "Segments that a trap got to begin a diverted connection."},
+		untrapped: {Name: "levee_refused_diverted_segments", Unit: "segments",
+			Type: openmetrics.Counter, Help: "Such segments that were refused, without a trap."},
+		undiverted: {Name: "levee_dropped_diverted_packets", Unit: "packets",
+			Type: openmetrics.Counter, Help: "Packets to divert that found no room."},
 		taken: {Name: "levee_evicted_connections", Unit: "connections",
 			Type: openmetrics.Counter,
 			Help: "Connections that lost their place to a new one."},
@@ -218,6 +227,11 @@ func metricsOf(rep *statusReport, spaces bool) []openmetrics.Family {
 		if f := s.Fragments; f != nil {
 			add(datagrams, float64(f.Datagrams), at)
 			add(alone, float64(f.Refused), at)
+		}
+		if d := s.Diverted; d != nil {
+			add(trapped, float64(d.Given), at)
+			add(untrapped, float64(d.Refused), at)
+			add(undiverted, float64(d.Dropped), at)
 		}
 		for _, l := range s.Limits {
 			labels := append(at, openmetrics.Label{Name: "rule", Value: shortIdentity(l.id)},

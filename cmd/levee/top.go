@@ -86,6 +86,10 @@ func memories(s *statusInterface) (out []top.Memory) {
 		add("fragments", f.Datagrams, "of %s expected, %d refused",
 			plural(f.Datagrams, "datagram"), f.Refused)
 	}
+	if d := s.Diverted; d != nil {
+		add("diverted", d.Noted, "%s noted, %d given to a trap, %d refused",
+			plural(d.Noted, "connection"), d.Given, d.Refused)
+	}
 	for _, l := range s.Limits {
 		debt := time.Duration(l.InheritedSeconds * float64(time.Second)).Round(time.Millisecond)
 		add(strings.TrimSpace(fmt.Sprintf("limit %s %s", l.Rule, l.Label)), l.Live,
