@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"fmt"
 
 	"levee/internal/filter/codegen"
@@ -17,13 +18,33 @@ func (e *unheardError) Error() string {
 
 // refuseUnheard refuses a policy with cookies for native XDP where nobody would hear the answers
 // (veth_xdp_flush of drivers/net/veth.c). Who asks for that mode has seen to it. A replace cannot
-// take another: see Unheard.
+// take another: see Unheard. Live rules nobody has looked at.
 func (u *up) refuseUnheard(p *codegen.Program, t try) error {
-	if t.mode == XDPNative && (u.Mode == Auto || u.Mode == "") && u.at == nil &&
-		len(p.Cookies) > 0 && u.dev.keepsAnswers() {
-		return &unheardError{u.dev.name}
+	if t.mode != XDPNative || len(p.Cookies) == 0 || !u.dev.keepsAnswers() || u.asked(t) ||
+		u.at != nil && (len(u.live) == 0 || len(u.at.base().Cookies) > 0) {
+		return nil
 	}
-	return nil
+	return &unheardError{u.dev.name}
+}
+
+// asked says whether somebody has asked for the mode, of this policy or the first one here.
+func (u *up) asked(t try) bool {
+	return u.Mode == t.mode || u.at != nil && u.at.current().Asked
+}
+
+// LiveUnheard says why nobody may hear the answers of a cookie among live rules on an interface;
+// nil where they are heard.
+func LiveUnheard(ctx context.Context, dev string) error {
+	d, err := findDevice(dev)
+	if err != nil || !d.keepsAnswers() {
+		return err
+	}
+	return transactOn(ctx, dev, func(_ *store, a *attachment) error {
+		if g := a.base(); g.Mode != XDPNative || g.Asked || len(g.Cookies) > 0 {
+			return nil
+		}
+		return &unheardError{dev}
+	})
 }
 
 func (d *device) keepsAnswers() bool { return d.driver == "driver veth" }

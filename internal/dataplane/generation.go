@@ -40,6 +40,7 @@ type description struct {
 	Link       packet.Link `json:"link,omitempty"` // that it was compiled for
 	Mode       Mode        `json:"mode"`
 	Reason     string      `json:"reason"`
+	Asked      bool        `json:"asked,omitempty"` // for the mode, by somebody
 	Frags      bool        `json:"frags"`
 	Policy     string      `json:"policy"`
 	Hash       string      `json:"hash"`

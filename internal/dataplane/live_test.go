@@ -170,3 +170,49 @@ func TestTheOperatorsWordWins(t *testing.T) {
 	})
 	runDirIsGone(t)
 }
+
+// TestALiveCookieIsHeard: the agent put cookies on veth devices with native XDP whose other end has
+// no program, where nobody hears the answer, so that no client came through.
+func TestALiveCookieIsHeard(t *testing.T) {
+	newTestNet(t)
+	ctx := t.Context()
+	const text, cookie = "default pass\n", `cookie tcp port 80 as "flood-1"`
+	bring := func(mode Mode, text string) {
+		t.Helper()
+		if err := bringPolicyAt(t, "lv0", mode, text, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bring(Auto, text)
+	if mode := status(t).Mode; mode != XDPNative {
+		t.Fatalf("the mode is %s", mode)
+	}
+	var unheard *unheardError
+	why := LiveUnheard(ctx, "lv0")
+	if err := live(t, cookie, time.Hour); err == nil || !errors.As(why, &unheard) ||
+		status(t).Live != nil {
+		t.Errorf("a cookie that nobody hears: %v, %v", why, err)
+	}
+	if err := live(t, `drop ether 0x88b5 as "flood-1"`, time.Hour); err != nil {
+		t.Error(err)
+	}
+	bring(Auto, cookie+"\n"+text) // by hand, and up has said what may be
+	if err := live(t, `cookie tcp port 443 as "flood-2"`, time.Hour); err != nil {
+		t.Errorf("beside a cookie: %v", err)
+	}
+	if _, err := Down(ctx, "lv0"); err != nil {
+		t.Fatal(err)
+	}
+	bring(XDPNative, text) // who asks for it has seen to it
+	bring(Auto, text)
+	if err := errors.Join(LiveUnheard(ctx, "lv0"), live(t, cookie, time.Hour)); err != nil {
+		t.Errorf("in a mode that was asked for: %v", err)
+	}
+	if _, err := Down(ctx, "lv0"); err != nil {
+		t.Fatal(err)
+	}
+	bring(TCX, text)
+	if err := errors.Join(LiveUnheard(ctx, "lv0"), live(t, cookie, time.Hour)); err != nil {
+		t.Errorf("at tc: %v", err)
+	}
+}

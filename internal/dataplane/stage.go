@@ -160,7 +160,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 	d := &description{
 		Generation: 1, Dev: u.Dev, Names: u.Names, Link: u.dev.link, Ifindex: u.dev.index,
 		Netns: u.dev.netns,
-		Mode:  t.mode, Reason: why, Frags: t.frags,
+		Mode:  t.mode, Reason: why, Asked: u.asked(t), Frags: t.frags,
 		Policy: u.PolicyPath, Hash: hashOf(u.Source), Source: u.Source,
 		Since:    time.Now(),
 		RowBytes: p.RowBytes,
