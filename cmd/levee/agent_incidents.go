@@ -18,6 +18,7 @@ import (
 	agentlive "levee/internal/agent/live"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/guard"
+	"levee/internal/host/session"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
 )
@@ -51,7 +52,8 @@ func (e *env) defender(sampled *history.Sampled, events *agentlive.Hub) (*defend
 			"learned again", agentBaselines(), baselines.Damaged)
 	}
 	return defend.NewManager(defend.ManagerOptions{Incidents: store, Sampled: sampled,
-		Evidence: evidence.Open(agentFile("packets")), Baselines: baselines, Log: e.sayf,
+		Evidence: evidence.Open(agentFile("packets")), Baselines: baselines,
+		Peers: defend.NewPeers(session.Peers), Log: e.sayf,
 		Policy: e.policyOn, Allowed: e.allowedLive}), nil
 }
 

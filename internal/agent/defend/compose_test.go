@@ -1,6 +1,7 @@
 package defend
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -180,22 +181,49 @@ func tcp(t *testing.T, s *signature.Sample, from string, flags uint8, n int) {
 	}
 }
 
-// TestClientsOfACookie are known by their connections, and strangers are counted by their SYNs.
-func TestClientsOfACookie(t *testing.T) {
+// TestForgedSegmentsMakeNoClients: whoever sent two ACKs in the name of an address before a flood
+// had it pass the cookie. Whom the kernel knows passes; strangers are counted by their SYNs.
+func TestForgedSegmentsMakeNoClients(t *testing.T) {
 	s := signature.NewSample(packet.Ethernet, nil, 1000)
-	tcp(t, s, "198.51.100.1", packet.SYN, 9) // goes on
+	tcp(t, s, "198.51.100.1", packet.SYN, 1) // has a connection
 	tcp(t, s, "198.51.100.1", packet.ACK, 9)
-	tcp(t, s, "198.51.100.2", packet.SYN, 1)
-	tcp(t, s, "198.51.100.2", packet.ACK|packet.PSH, 2)
-	tcp(t, s, "198.51.100.3", packet.SYN, 1) // was there once
+	tcp(t, s, "198.51.100.2", packet.ACK|packet.PSH, 900) // forged
+	tcp(t, s, "198.51.100.3", packet.SYN, 1)              // was there once
+	tcp(t, s, "198.51.100.3", packet.ACK, 9)
 	tcp(t, s, "198.51.100.4", packet.SYN, 5) // forged, or refused
-	tcp(t, s, "198.51.100.5", packet.RST|packet.ACK, 5)
-	tcp(t, s, "198.51.100.6", packet.ACK, 1)
-	known, strangers := clients(s)
-	slices.SortFunc(known, netip.Addr.Compare)
-	if len(known) != 2 || known[0].String() != "198.51.100.1" ||
-		known[1].String() != "198.51.100.2" || strangers != 1 {
-		t.Errorf("known %v, %d strangers", known, strangers)
+	there := netip.MustParseAddr("198.51.100.1")
+	j := &job{Watcher: &Watcher{Options: Options{Peers: NewPeers(
+		func() ([]netip.Addr, error) { return []netip.Addr{there, there}, nil })}},
+		id: "7", round: 1, ports: []string{"80"}, alarm: detect.Alarm{Kind: detect.SYN},
+		unit: &unit{Detect: &policy.Detect{}}, good: s}
+	if _, ok := j.cookie(0); !ok || !slices.Equal(j.proven, []netip.Addr{there}) {
+		t.Errorf("%v are known", j.proven)
+	}
+	if n := strangers(s, map[netip.Addr]bool{there: true}); n != 1 {
+		t.Errorf("%d strangers", n)
+	}
+}
+
+// TestPeersAreOfTheLastHourAndBounded: who comes last finds no place, and an error forgets nobody.
+func TestPeersAreOfTheLastHourAndBounded(t *testing.T) {
+	var some []netip.Addr
+	var failed error
+	p := NewPeers(func() ([]netip.Addr, error) { return some, failed })
+	for i := range mostPeers + 10 {
+		some = append(some, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}))
+	}
+	if known := p.known(); len(known) != mostPeers || !known[some[0]] {
+		t.Errorf("%d are known", len(known))
+	}
+	some, failed = nil, errors.New("no sock_diag")
+	if known := p.known(); len(known) != mostPeers {
+		t.Errorf("%d are known after an error", len(known))
+	}
+	for a := range p.seen {
+		p.seen[a] = time.Now().Add(-2 * goodAge)
+	}
+	if known := p.known(); len(known) != 0 {
+		t.Errorf("%d are known of those that were", len(known))
 	}
 }
 
@@ -287,5 +315,22 @@ func TestWhatIsLeftOfAFloodMayCostLess(t *testing.T) {
 		if got := j.allowance(); got < c.want*0.999 || got > c.want*1.001 {
 			t.Errorf("of %v packets a second %v of the good ones, want %v", c.all, got, c.want)
 		}
+	}
+}
+
+// TestWhereNobodyHearsACookieDropsStay: and a limit takes what they leave.
+func TestWhereNobodyHearsACookieDropsStay(t *testing.T) {
+	j := &job{Watcher: &Watcher{}, id: "7", round: 1, ports: []string{"80"},
+		alarm: detect.Alarm{Kind: detect.SYN}, beyond: 1, unit: &unit{Detect: &policy.Detect{}},
+		base: parsed(t, "default pass\n"), good: signature.NewSample(packet.Ethernet, nil, 10),
+		flood: signature.NewSample(packet.Ethernet, nil, 10), kinds: 1,
+		unheard: errors.New("a veth device")}
+	tcp(t, j.flood, "198.51.100.1", packet.SYN, 1)
+	drops := []*incident.Rule{{Rule: "drop tcp syn", Action: "drop"}}
+	if got := j.complete(drops, 0.6); len(got) != 1 || got[0] != drops[0] {
+		t.Errorf("%+v", got)
+	}
+	if got := j.complete(nil, 0); len(got) != 1 || got[0].Action != "limit" {
+		t.Errorf("%+v", got)
 	}
 }

@@ -57,7 +57,6 @@ const (
 	leastPart  = 0.01 // and of the sample
 	whole      = 0.99 // of it, with which a flood of SYNs needs no cookie
 	most       = 0.9  // of it, with which drops stand beside a cookie
-	seenOften  = 2    // packets of connections by which a client is known
 	leastGood  = 200
 )
 

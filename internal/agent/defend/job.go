@@ -43,6 +43,7 @@ type job struct {
 	ports   []string     // that SYNs go to, if they are few
 	proven  []netip.Addr // clients that a cookie lets through
 	steps   []incident.Step
+	unheard error // why a cookie would be
 }
 
 // result is what came of it.
@@ -171,6 +172,11 @@ func (j *job) run(ctx context.Context) result {
 			dropped += rule.Coverage
 		}
 	}
+	if j.alarm.Kind == detect.SYN {
+		if j.unheard = dataplane.LiveUnheard(ctx, j.dev); j.unheard != nil {
+			r.notes = append(r.notes, fmt.Sprintf("no cookie: %v", j.unheard))
+		}
+	}
 	r.rules = j.complete(r.rules, dropped)
 	if len(r.rules) == 0 {
 		r.notes = append(r.notes, "no rule was found that drops it and spares good traffic: "+
@@ -240,11 +246,12 @@ func (j *job) complete(rules []*incident.Rule, dropped float64) []*incident.Rule
 		if dropped >= whole*j.beyond {
 			return rules
 		}
+		beside := rules
 		if dropped < most*j.beyond {
-			rules = nil
+			beside = nil
 		}
-		if rule, ok := j.cookie(len(rules)); ok {
-			return append(rules, rule)
+		if rule, ok := j.cookie(len(beside)); ok {
+			return append(beside, rule)
 		}
 	}
 	if dropped >= max(leastRule, least*j.beyond) {
@@ -269,6 +276,9 @@ func roundOf(label string) int {
 
 // cookie has clients prove that they are there, at the ports that SYNs go to.
 func (j *job) cookie(n int) (*incident.Rule, bool) {
+	if j.unheard != nil {
+		return nil, false
+	}
 	text := "cookie tcp"
 	if to := hostText(j.alarm.To); to != "" {
 		text += " to " + to
@@ -281,45 +291,34 @@ func (j *job) cookie(n int) (*incident.Rule, bool) {
 		return nil, false
 	}
 	label := j.label(n)
-	var strangers int
-	j.proven, strangers = clients(j.good)
+	known := j.Peers.known()
+	j.proven = slices.Collect(maps.Keys(known))
 	// a SYN of each, and the RST that proves it
-	one := signature.Judged{Packets: j.good.Len(), Dropped: 2 * strangers}
+	one := signature.Judged{Packets: j.good.Len(), Dropped: 2 * strangers(j.good, known)}
 	return &incident.Rule{Rule: written(text, j.unit.Detect, label), Label: label,
 		Action: "cookie", State: incident.Waiting, Coverage: 1, Predicted: one.Collateral(),
 		AtMost: one.Highest(),
 		Why:    "no drop is clean: who sends a SYN has to prove once that he is there"}, true
 }
 
-// clients are the sources of a sample whose connections go on: they are there, and prove nothing.
-// Strangers are the others that have one SYN in it. So many of its SYNs come from new sources
-// (Good-Turing).
-func clients(good *signature.Sample) (known []netip.Addr, strangers int) {
-	const reset = packet.SYN | packet.RST
-	syns, others := map[netip.Addr]int{}, map[netip.Addr]int{}
+// strangers is how many sources that are not known have one SYN in a sample. So many of its SYNs
+// come from new sources (Good-Turing).
+func strangers(good *signature.Sample, known map[netip.Addr]bool) (n int) {
+	syns := map[netip.Addr]int{}
 	var p packet.Packet
 	good.Each(func(b []byte) {
 		p = packet.Packet{}
 		good.Link().Decode(b, &p)
-		switch {
-		case p.Transport != packet.TCPTransport:
-		case detect.SYN.Is(&p):
+		if detect.SYN.Is(&p) && !known[p.Src] {
 			syns[p.Src]++
-		case p.Flags&packet.ACK != 0 && p.Flags&reset == 0:
-			others[p.Src]++
 		}
 	})
-	for a, n := range others {
-		if n >= seenOften {
-			known = append(known, a)
+	for _, of := range syns {
+		if of == 1 {
+			n++
 		}
 	}
-	for a, n := range syns {
-		if n == 1 && others[a] < seenOften {
-			strangers++
-		}
-	}
-	return known, strangers
+	return n
 }
 
 // portsOf are the ports that most SYNs go to, if they are few.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -459,7 +460,7 @@ func (w *Watcher) apply(ctx context.Context, id string) (bool, error) {
 		if len(mine) == 0 {
 			return true, fmt.Errorf("incident %s has no rules that wait to be applied", id)
 		}
-		proven, _ := clients(w.good.sample(now, w.link, w.base))
+		proven := slices.Collect(maps.Keys(w.Peers.known()))
 		loaded, err := w.put(ctx, w.base, w.state, rules, proven, noSteps)
 		if err != nil {
 			return true, err

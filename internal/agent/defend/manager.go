@@ -24,6 +24,7 @@ type ManagerOptions struct {
 	Sampled   *history.Sampled // told of each sample; nil: nobody is
 	Evidence  *evidence.Store  // of the packets by which floods were judged; nil: none
 	Baselines *Baselines       // that outlive this process; nil: none
+	Peers     *Peers           // whom a cookie need not ask; nil: nobody
 	Log       func(format string, args ...any)
 }
 
@@ -37,6 +38,7 @@ type Manager struct {
 	watchers map[string]*Watcher
 	seen     map[string]dataplane.PolicyState // that have no detectors
 	ended    sync.WaitGroup
+	asking   sync.Once // for peers, from the first detector on
 }
 
 // NewManager is one that watches nothing yet.
@@ -103,7 +105,7 @@ func (m *Manager) look(ctx context.Context) {
 func (m *Manager) begin(ctx context.Context, s dataplane.PolicyState) {
 	dev := s.Dev
 	w := New(Options{Dev: dev, Incidents: m.Incidents, Sampled: m.Sampled, Evidence: m.Evidence,
-		Baselines: m.Baselines, Log: m.Log,
+		Baselines: m.Baselines, Peers: m.Peers, Log: m.Log,
 		Policy: func(ctx context.Context) (*policy.Policy, dataplane.PolicyState, error) {
 			for {
 				all, err := dataplane.InForceHere(ctx)
@@ -129,6 +131,9 @@ func (m *Manager) begin(ctx context.Context, s dataplane.PolicyState) {
 			return m.Allowed(ctx, dev, p)
 		}})
 	m.watchers[dev] = w
+	if m.Peers != nil {
+		m.asking.Do(func() { m.ended.Go(func() { m.Peers.run(ctx, m.Log) }) })
+	}
 	m.ended.Add(1)
 	go func() {
 		defer m.ended.Done()

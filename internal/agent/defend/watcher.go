@@ -28,6 +28,7 @@ type Options struct {
 	Sampled   *history.Sampled // told of each sample; nil: nobody is
 	Evidence  *evidence.Store  // of the packets by which floods were judged; nil: none
 	Baselines *Baselines       // that outlive this process; nil: none
+	Peers     *Peers           // whom a cookie need not ask; nil: nobody
 	Log       func(format string, args ...any)
 }
 
