@@ -69,8 +69,8 @@ func TestKeptEntriesAreReadAsTheyWereWritten(t *testing.T) {
 
 // TestKeptEntriesOutliveTheirPolicy as they outlive a reboot: nothing but the file is left between.
 func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
+	t.Setenv(LibEnv, t.TempDir()) // first: the end of the net saves once more
 	newTestNet(t)
-	t.Setenv(LibEnv, t.TempDir())
 	up := func(text string) []string {
 		t.Helper()
 		r, err := Up(t.Context(), UpOptions{Dev: "lv0", PolicyPath: "/etc/test.levee"},
@@ -147,9 +147,9 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 
 // TestASaveThatIsKilledAtAnyStepLeavesTheLastGoodFile or the new one.
 func TestASaveThatIsKilledAtAnyStepLeavesTheLastGoodFile(t *testing.T) {
-	newTestNet(t)
 	lib := t.TempDir()
 	t.Setenv(LibEnv, lib)
+	newTestNet(t)
 	if err := bringPolicy(t, "lv0", keeping(10), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -187,8 +187,8 @@ func TestASaveThatIsKilledAtAnyStepLeavesTheLastGoodFile(t *testing.T) {
 
 // BenchmarkRestore is the time until 1,000,000 kept entries are back, with the policy in force.
 func BenchmarkRestore(b *testing.B) {
-	newTestNet(b)
 	b.Setenv(LibEnv, b.TempDir())
+	newTestNet(b)
 	if err := bringPolicy(b, "lv0", keeping(1_000_000), 0); err != nil {
 		b.Fatal(err)
 	}
