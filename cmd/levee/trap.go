@@ -87,6 +87,12 @@ func newTrapSSH(e *env) *cobra.Command {
 			case f.log == "" && cmd.Flags().Changed("log-size"):
 				return usagef(cmd, "--log-size is for --log")
 			}
+			for _, address := range f.listen {
+				if _, _, err := net.SplitHostPort(address); err != nil {
+					return usagef(cmd, "--listen: %q is no ADDRESS:PORT, such as "+
+						"192.0.2.1:2222 or [2001:db8::1]:2222", address)
+				}
+			}
 			if err := trap.CheckVersion(f.version); err != nil {
 				return usagef(cmd, "--version: %v", err)
 			}
