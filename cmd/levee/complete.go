@@ -16,8 +16,12 @@ import (
 // they differ, by the flag.
 var completeWords = map[string][]string{
 	"mode": {string(dataplane.Auto), string(dataplane.XDPNative), string(dataplane.TCX),
-		string(dataplane.XDPGeneric)},
-	"engine": {"oracle", "bpf", "both"},
+		string(dataplane.Clsact), string(dataplane.XDPGeneric)},
+	"engine":  {"oracle", "bpf", "both"},
+	"link":    {"ethernet", "l3"},
+	"verdict": {"pass", "drop"},
+	"reason":  {"malformed", "protect", "rule", "essential", "default"},
+	"role":    {"viewer", "operator", "admin"},
 	"kind": {gen.UDP.String(), gen.SYN.String(), gen.ACK.String(), gen.ICMPEcho.String(),
 		gen.Fragment.String()},
 }

@@ -9,9 +9,13 @@ import (
 func TestShellsAreOfferedWhatThereIs(t *testing.T) {
 	for line, want := range map[string]string{
 		"up edge.levee --dev ":  "lo\n",
-		"up edge.levee --mode ": "xdp-native\n",
+		"up edge.levee --mode ": "clsact\n",
 		"gen --kind ":           "fragment\n",
 		"test --engine ":        "oracle\n",
+		"check --link ":         "l3\n",
+		"help ":                 "explain\n",
+		"help t":                "troubleshooting\n",
+		"help set ":             "replace\n",
 	} {
 		e, out, _, _ := testEnv(false)
 		e.args = append([]string{"__complete"}, strings.Split(line, " ")...)

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -141,7 +142,23 @@ func newHelp(e *env, root *cobra.Command) *cobra.Command {
 			strings.Join(wrap(topics, 92), "\n") + ".",
 		Example: `  levee help set add
   levee help language | less`,
-		ValidArgs: docs.Topics(),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string,
+			cobra.ShellCompDirective) {
+			cmd, rest, err := root.Find(args)
+			var all []string
+			if err == nil && len(rest) == 0 {
+				for _, sub := range cmd.Commands() {
+					if sub.IsAvailableCommand() {
+						all = append(all, sub.Name())
+					}
+				}
+			}
+			if len(args) == 0 {
+				all = append(all, docs.Topics()...)
+			}
+			slices.Sort(all)
+			return slices.Compact(all), cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				if page, ok := docs.Page(args[0]); ok {
