@@ -94,6 +94,9 @@ type Agent struct {
 	// ends of the leases whose withdrawal the kernel did not take
 	owed map[batchKey]time.Time
 
+	polled    time.Time // when sources were polled last
+	inBetween bool      // something goes between the pages of a long work
+
 	nextPolicy, nextCompare, nextWatchdog time.Time
 	told                                  map[string]time.Time // lines of the log
 }

@@ -29,12 +29,15 @@ type fake struct {
 	sets map[string]map[netip.Prefix]time.Duration
 	max  int
 	deaf error // of Lower
+
+	raises int // calls
 }
 
 func (k *fake) Raise(_ context.Context, set string, entries []dataplane.SetEntry, _ time.Time) (
 	raised, left int, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.raises++
 	if strings.HasPrefix(set, "no") {
 		return 0, 0, dataplane.ErrNoSet
 	}
@@ -187,6 +190,56 @@ func TestAWithdrawalThatTheKernelDidNotTakeIsTriedAgain(t *testing.T) {
 	a.compare(ctx)
 	if _, there := k.sets["s"][two]; !there || len(k.sets["s"]) != 1 || len(a.owed) != 0 {
 		t.Errorf("%v, %d owed", k.sets, len(a.owed))
+	}
+}
+
+// TestOthersGoBetweenThePagesOfALongWork: a comparison of a million entries held the loop for a
+// second, and their withdrawal for six. What goes between finds whole entries.
+func TestOthersGoBetweenThePagesOfALongWork(t *testing.T) {
+	k := &fake{sets: map[string]map[netip.Prefix]time.Duration{}}
+	a := start(t, t.TempDir(), k, "")
+	ctx, until := t.Context(), time.Now().Add(time.Hour)
+	var many []ledger.Lease
+	for i := range 3 * atOnce { // pages end in the middle of entries
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}), 32)
+		for n, origin := range []string{"a", "b", "c"} {
+			many = append(many, ledger.Lease{Set: "s", Prefix: p, Origin: origin,
+				Since: time.Now(), Until: until.Add(time.Duration(n) * time.Minute)})
+		}
+	}
+	if err := a.ledger.Record(many, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.ops = make(chan func(), 1)
+	of := func(origins string) func(ledger.Lease) bool {
+		return func(l ledger.Lease) bool { return strings.Contains(origins, l.Origin) }
+	}
+	at := 0
+	a.ops <- func() {
+		at = k.raises
+		if n, err := a.withdraw(ctx, of("c")); n != 3*atOnce || err != nil {
+			t.Errorf("%d withdrawn between: %v", n, err)
+		}
+	}
+	a.compare(ctx)
+	if c := a.current().Compare; at != 1 || k.raises < 5 || c.Entries != 3*atOnce ||
+		c.Held != c.Entries || len(k.sets["s"]) != 3*atOnce {
+		t.Errorf("after %d of %d parts; %+v, %d in the kernel", at, k.raises, c, len(k.sets["s"]))
+	}
+	a.compare(ctx)
+	for p, lease := range k.sets["s"] {
+		if lease > time.Hour+time.Minute {
+			t.Fatalf("%v lasts for %v: the lease of c was withdrawn", p, lease)
+		}
+	}
+	left := 0
+	a.ops <- func() { left = a.ledger.Leases() }
+	if n, err := a.withdraw(ctx, of("ab")); n != 6*atOnce || err != nil {
+		t.Errorf("%d withdrawn: %v", n, err)
+	}
+	if left == 0 || left == 6*atOnce || len(k.sets["s"]) != 0 || a.ledger.Leases() != 0 {
+		t.Errorf("%d leases between, %d entries and %d leases behind", left, len(k.sets["s"]),
+			a.ledger.Leases())
 	}
 }
 

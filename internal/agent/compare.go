@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ func (a *Agent) compare(ctx context.Context) {
 	some := map[string][]dataplane.SetEntry{}
 	ended, refused, live := 0, 0, 0
 	flush := func(set string) {
+		if len(some[set]) == 0 {
+			return
+		}
 		st := sets[set]
 		raised, left, err := a.opts.Kernel.Raise(ctx, set, some[set], begun)
 		switch {
@@ -42,11 +46,13 @@ func (a *Agent) compare(ctx context.Context) {
 		}
 		some[set] = some[set][:0]
 	}
-	var last ledger.Lease // the longest of the entry, zero before the first
+	var last ledger.Lease            // the longest of the entry, zero before the first
+	pending, counted := false, false // it is to be raised; a page before has counted it
 	put := func() {
-		if !last.Prefix.IsValid() {
+		if !pending {
 			return
 		}
+		pending = false
 		e := dataplane.SetEntry{Prefix: last.Prefix, Lease: dataplane.Forever}
 		if !last.Until.IsZero() {
 			e.Lease = last.Until.Sub(begun)
@@ -54,32 +60,42 @@ func (a *Agent) compare(ctx context.Context) {
 		if sets[last.Set] == nil {
 			sets[last.Set] = &SetStatus{Name: last.Set}
 		}
-		sets[last.Set].Entries++
-		if some[last.Set] = append(some[last.Set], e); len(some[last.Set]) == atOnce {
-			flush(last.Set)
+		if !counted {
+			sets[last.Set].Entries++
 		}
+		some[last.Set] = append(some[last.Set], e)
 	}
-	err := a.ledger.Each(func(l ledger.Lease) bool {
-		switch {
-		case l.Ended(begun):
-			ended++
-			return true
-		case a.refuses(keep, &l) != "":
-			refused++
-			return true
+	err := a.pages(ctx, func(after string) (string, error) {
+		seen := 0
+		next, err := a.ledger.Page(after, func(l ledger.Lease) bool {
+			seen++
+			switch {
+			case l.Ended(begun):
+				ended++
+			case a.refuses(keep, &l) != "":
+				refused++
+			case l.Set != last.Set || l.Prefix != last.Prefix:
+				live++
+				put()
+				last, pending, counted = l, true, false
+			default:
+				live++
+				pending = true
+				if l.Until.IsZero() || !last.Until.IsZero() && l.Until.After(last.Until) {
+					last.Until = l.Until
+				}
+			}
+			return seen < atOnce
+		})
+		put()
+		counted = true
+		for set := range some {
+			flush(set)
 		}
-		live++
-		if l.Set != last.Set || l.Prefix != last.Prefix {
-			put()
-			last = l
-		} else if l.Until.IsZero() || !last.Until.IsZero() && l.Until.After(last.Until) {
-			last.Until = l.Until
-		}
-		return true
+		return next, err
 	})
-	put()
-	for set := range some {
-		flush(set)
+	if ctx.Err() != nil {
+		return
 	}
 	if err != nil {
 		a.alarm("read the ledger: %v", err)
@@ -143,14 +159,77 @@ func (a *Agent) sweep(ctx context.Context, now time.Time, ended, refused int) {
 		a.alarm("%d of %d leases have ended together: is a source silent, or was the clock set?",
 			ended, all)
 	}
-	gone := func(l ledger.Lease) bool { return l.Ended(now) }
-	if _, err := a.ledger.Remove(gone); err != nil {
+	err := a.pages(ctx, func(after string) (string, error) {
+		var some []ledger.Lease
+		next, err := a.ledger.Page(after, chosen(&some, func(l ledger.Lease) bool {
+			return l.Ended(now)
+		}))
+		if err == nil && len(some) > 0 {
+			_, err = a.ledger.Drop(some)
+		}
+		return next, err
+	})
+	if err != nil {
 		a.say("%v", err)
 	}
 }
 
-func (a *Agent) withdraw(ctx context.Context, which func(ledger.Lease) bool) (int, error) {
-	return Withdraw(ctx, a.ledger, a.opts.Kernel, which)
+// chosen gathers leases of a page, and ends it when there are enough, or enough were looked at.
+func chosen(some *[]ledger.Lease, which func(ledger.Lease) bool) func(ledger.Lease) bool {
+	seen := 0
+	return func(l ledger.Lease) bool {
+		seen++
+		if which(l) {
+			*some = append(*some, l)
+		}
+		return len(*some) < atOnce && seen < 16*atOnce
+	}
+}
+
+// pages runs fn for one page of the ledger after another. What else there is to do goes between.
+func (a *Agent) pages(ctx context.Context, fn func(after string) (next string, err error)) error {
+	for after := ""; ; {
+		next, err := fn(after)
+		if err != nil || next == "" {
+			return err
+		}
+		after = next
+		a.between(ctx)
+	}
+}
+
+// between does what waits: what callers of the API ask, and events. Nothing of it lets others go
+// between once more.
+func (a *Agent) between(ctx context.Context) {
+	if a.inBetween || ctx.Err() != nil {
+		return
+	}
+	a.inBetween = true
+	defer func() { a.inBetween = false }()
+	if time.Since(a.polled) >= pollEvery {
+		a.poll(ctx)
+	}
+	for {
+		select {
+		case op := <-a.ops:
+			op()
+		default:
+			return
+		}
+		if time.Since(a.polled) >= pollEvery {
+			return
+		}
+	}
+}
+
+func (a *Agent) withdraw(ctx context.Context, which func(ledger.Lease) bool) (n int, err error) {
+	var failed error
+	err = a.pages(ctx, func(after string) (string, error) {
+		some, next, err := withdrawPage(ctx, a.ledger, a.opts.Kernel, which, after)
+		n, failed = n+some, cmp.Or(failed, err)
+		return next, nil
+	})
+	return n, errors.Join(failed, err)
 }
 
 // maxOwed is how many withdrawals that the kernel did not take are remembered.
@@ -198,41 +277,60 @@ func (a *Agent) withdrawOwed(ctx context.Context) {
 }
 
 // Withdraw takes leases out of the kernel and the ledger, and says how many. An entry stays while
-// another lease of it lives, and for as long. The kernel comes first: whoever is killed in between
-// has withdrawn nothing, and the next comparison says so.
+// another lease of it lives, and for as long.
 func Withdraw(ctx context.Context, l *ledger.Ledger, k Kernel,
-	which func(ledger.Lease) bool) (int, error) {
+	which func(ledger.Lease) bool) (n int, err error) {
+	for after := ""; ; {
+		some, next, failed := withdrawPage(ctx, l, k, which, after)
+		n, err = n+some, cmp.Or(err, failed)
+		if next == "" {
+			return n, err
+		}
+		after = next
+	}
+}
+
+// withdrawPage withdraws what is chosen of a page of the ledger, but for sets of which the kernel
+// does not take it. It comes first: whoever is killed in between has withdrawn nothing, and the
+// next comparison says so. next is "" at the end of the ledger, and where it cannot be read.
+func withdrawPage(ctx context.Context, l *ledger.Ledger, k Kernel, which func(ledger.Lease) bool,
+	after string) (n int, next string, err error) {
 	type ends struct {
 		was, stays    time.Time
 		forever, kept bool // was until withdrawn; stays until withdrawn
-		gone, others  bool
+		others        bool
 	}
 	now := time.Now()
-	chosen := map[string][]netip.Prefix{} // by set; entries of a set come in their order
-	err := l.Each(func(of ledger.Lease) bool {
-		some := chosen[of.Set]
-		if which(of) && (len(some) == 0 || some[len(some)-1] != of.Prefix) {
-			chosen[of.Set] = append(some, of.Prefix)
-		}
-		return true
-	})
-	if err != nil {
-		return 0, err
+	var some []ledger.Lease
+	if next, err = l.Page(after, chosen(&some, which)); err != nil || len(some) == 0 {
+		return 0, next, err
 	}
-	lowered := map[string][]dataplane.Lowered{}
-	for set, entries := range chosen {
-		all := make([]ends, len(entries))
+	bySet := map[string][]netip.Prefix{} // entries of a set come in their order
+	for i := range some {
+		of := &some[i]
+		e := bySet[of.Set]
+		if len(e) == 0 || e[len(e)-1] != of.Prefix {
+			bySet[of.Set] = append(e, of.Prefix)
+		}
+	}
+	var gone []ledger.Lease // with those of the last entry that the next page would have
+	var failed error
+	for set, entries := range bySet {
+		all, before := make([]ends, len(entries)), len(gone)
 		err := l.Entries(set, entries, func(i int, of ledger.Lease) {
+			mine := which(of)
+			if mine {
+				gone = append(gone, of)
+			}
 			if of.Ended(now) {
 				return
 			}
-			e, gone := &all[i], which(of)
-			e.gone = e.gone || gone
+			e := &all[i]
 			e.forever = e.forever || of.Until.IsZero()
 			if of.Until.After(e.was) {
 				e.was = of.Until
 			}
-			if !gone {
+			if !mine {
 				e.others = true
 				e.kept = e.kept || of.Until.IsZero()
 				if of.Until.After(e.stays) {
@@ -241,11 +339,12 @@ func Withdraw(ctx context.Context, l *ledger.Ledger, k Kernel,
 			}
 		})
 		if err != nil {
-			return 0, err
+			return 0, "", err
 		}
+		lowered := make([]dataplane.Lowered, len(entries))
 		for i, p := range entries {
-			e := &all[i]
-			out := dataplane.Lowered{SetEntry: dataplane.SetEntry{Prefix: p}, Was: e.was.Sub(now)}
+			e, out := &all[i], &lowered[i]
+			out.Prefix, out.Was = p, max(0, e.was.Sub(now))
 			if e.forever {
 				out.Was = dataplane.Forever
 			}
@@ -255,18 +354,13 @@ func Withdraw(ctx context.Context, l *ledger.Ledger, k Kernel,
 			case e.others:
 				out.Lease = e.stays.Sub(now)
 			}
-			if e.gone {
-				lowered[set] = append(lowered[set], out)
-			}
+		}
+		if err := k.Lower(ctx, set, lowered, now); err != nil {
+			failed, gone = cmp.Or(failed, err), gone[:before]
 		}
 	}
-	var failed error
-	for set, some := range lowered {
-		failed = errors.Join(failed, k.Lower(ctx, set, some, now))
+	if n, err = l.Drop(gone); err != nil {
+		return 0, "", err
 	}
-	if failed != nil {
-		return 0, failed
-	}
-	removed, err := l.Remove(which)
-	return len(removed), err
+	return n, next, failed
 }

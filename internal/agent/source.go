@@ -126,6 +126,7 @@ func positionName(s *policy.Source) string { return s.Name + " " + s.Path }
 
 // poll reads what has come, and leases what it means; more says that there are other events.
 func (a *Agent) poll(ctx context.Context) (more bool) {
+	defer func() { a.polled = time.Now() }()
 	for _, s := range a.sources {
 		if len(a.batch) >= batchAtOnce { // the ledger cannot be written
 			break

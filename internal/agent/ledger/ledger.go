@@ -366,3 +366,32 @@ func (l *Ledger) Remove(gone func(Lease) bool) (out []Lease, err error) {
 	}
 	return out, nil
 }
+
+// Drop takes leases out, whatever their times are now, and says how many there were.
+func (l *Ledger) Drop(leases []Lease) (n int, err error) {
+	err = l.update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketLeases)
+		for i := range leases {
+			of := &leases[i]
+			set, known := l.names[sets][of.Set]
+			origin, also := l.names[origins][of.Origin]
+			if !known || !also {
+				continue
+			}
+			k := binary.BigEndian.AppendUint16(entryKey(set, of.Prefix), origin)
+			if b.Get(k) == nil {
+				continue
+			}
+			if err := b.Delete(k); err != nil {
+				return err
+			}
+			l.leases--
+			n++
+		}
+		return nil
+	})
+	if err != nil {
+		n = 0
+	}
+	return n, err
+}
