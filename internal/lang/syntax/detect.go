@@ -23,6 +23,9 @@ const detectModes = "observe propose enforce"
 func (p *parser) detectStmt(base stmt) (Stmt, bool) {
 	p.advance()
 	s := &Detect{stmt: base}
+	if p.tok.kind == tWord && oneOf(detectModes, p.tok.text) {
+		return nil, p.fail(detectForm, "expected a name for the detector in quotes")
+	}
 	var ok bool
 	if s.Name, ok = p.text("a name for the detector"); !ok {
 		return nil, false
@@ -47,7 +50,7 @@ func (p *parser) detectStmt(base stmt) (Stmt, bool) {
 		}
 	}
 	if p.tok.kind != tWord || !oneOf(detectModes, p.tok.text) {
-		hint := "say what becomes of a flood: observe tells of it, propose prints rules against " +
+		hint := "say what becomes of a flood: observe tells of it, propose finds rules against " +
 			"it, enforce puts them into force."
 		if p.tok.kind == tWord {
 			if m := Nearest(p.tok.text, []string{"observe", "propose", "enforce", "above",

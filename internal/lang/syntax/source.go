@@ -35,6 +35,7 @@ const sourceForm = `write: source "ids" eve file "/var/log/suricata/eve.json" ` 
 
 const (
 	sourceFormats = "eve json lines"
+	listFormats   = "feed crowdsec" // see listStmt
 	sourceInputs  = "file unix_stream unix_dgram redis journal"
 	sourceParts   = "list user password ca where and not match after within add to lease"
 )
@@ -55,7 +56,7 @@ func (p *parser) sourceStmt(base stmt) (Stmt, bool) {
 	if p.is("feed") || p.is("crowdsec") {
 		return p.listStmt(base, s.Name)
 	}
-	if s.Format, ok = p.oneOfWords(sourceFormats, "the format of the events"); !ok {
+	if s.Format, ok = p.oneOfWords(sourceFormats+" "+listFormats, "what the source reads"); !ok {
 		return nil, false
 	}
 	if !p.sourceInput(s) {
