@@ -208,6 +208,18 @@ func TestACommandThatHangsIsKilledWithItsChildren(t *testing.T) {
 	}
 }
 
+// TestACommandThatLeavesAChildHasDoneItsWork: it was run three times more, as the child still had
+// its standard error.
+func TestACommandThatLeavesAChildHasDoneItsWork(t *testing.T) {
+	err := execute(t.Context(), "/bin/sh", []string{"-c", "sleep 5 & exit 0"}, nil)
+	if err != nil {
+		t.Error(err)
+	}
+	if err := execute(t.Context(), "/bin/sh", []string{"-c", "sleep 5 & exit 1"}, nil); err == nil {
+		t.Error("a command that failed has not")
+	}
+}
+
 // postbox takes one letter by SMTP.
 func postbox(t *testing.T) (address string, letter <-chan string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -262,7 +262,11 @@ func execute(ctx context.Context, path string, args []string, input []byte) erro
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
-	if err := cmd.Run(); err != nil {
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil {
+		err = nil // it has ended well, and left somebody who goes on
+	}
+	if err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("it took more than %s", sendTimeout)
 		}
