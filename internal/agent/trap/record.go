@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -52,14 +53,19 @@ type Record struct {
 // maxText is how many bytes of a user, a password or a reason are kept.
 const maxText = 256
 
-// bounded is the record with its texts cut, as one line.
-func (r Record) bounded() ([]byte, error) {
+// bounded is the record with its texts cut.
+func (r Record) bounded() Record {
 	if !utf8.ValidString(r.Password) {
 		r.PasswordHex, r.Password = hex.EncodeToString([]byte(cut(r.Password))), ""
 	}
 	for _, s := range []*string{&r.Client, &r.User, &r.Password, &r.KeyType, &r.Why} {
-		*s = cut(*s)
+		*s = strings.Clone(cut(*s)) // the whole may be a packet of 256 KiB
 	}
+	return r
+}
+
+// line is the record as JSON.
+func (r Record) line() ([]byte, error) {
 	line, err := json.Marshal(r)
 	return append(syntax.EscapedJSON(line), '\n'), err
 }
@@ -108,7 +114,7 @@ func NewLog(w io.Writer) *Log {
 // Add records, or counts what finds no place. It must not be called after Close.
 func (l *Log) Add(r Record) {
 	select {
-	case l.queue <- r:
+	case l.queue <- r.bounded():
 	default:
 		l.lost.Add(1)
 	}
@@ -125,7 +131,7 @@ func (l *Log) Close() {
 
 func (l *Log) write(w io.Writer) error {
 	put := func(r Record) error {
-		line, err := r.bounded()
+		line, err := r.line()
 		if err != nil {
 			return err
 		}

@@ -73,7 +73,7 @@ func TestAFailureToWriteIsTold(t *testing.T) {
 func TestLinesAreBounded(t *testing.T) {
 	for _, text := range []string{strings.Repeat("x", 1<<20), strings.Repeat("ä", 1<<19),
 		strings.Repeat("\xff", 1<<20), strings.Repeat("\x00", 1<<20)} {
-		line, err := Record{Event: Attempt, User: text, Password: text, Client: text}.bounded()
+		line, err := Record{Event: Attempt, User: text, Password: text, Client: text}.bounded().line()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestLinesAreBounded(t *testing.T) {
 func TestLinesHoldNothingThatATerminalObeys(t *testing.T) {
 	const text = "root\u009b31m\x7f\u202e\u2066\x1b[2J\U000e0041ä"
 	line, err := Record{Event: Attempt, User: text, Password: text, Client: text,
-		Algorithms: text}.bounded()
+		Algorithms: text}.bounded().line()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,5 +189,19 @@ func TestEndsHaveOneReasonEach(t *testing.T) {
 	var o opening
 	if err := o.take(bytes.Repeat([]byte("x"), maxIdentification)); err != errNotSSH {
 		t.Errorf("%d bytes without an end of line: %v", maxIdentification, err)
+	}
+}
+
+// TestRecordsThatWaitAreShort: they were cut when they were written, so that passwords of 256 KiB
+// filled a gigabyte while a disk was slow.
+func TestRecordsThatWaitAreShort(t *testing.T) {
+	l := &Log{queue: make(chan Record, 2)}
+	l.Add(Record{User: strings.Repeat("u", 100_000), Password: strings.Repeat("p", 200_000)})
+	l.Add(Record{Password: strings.Repeat("\xff", 200_000)})
+	one, two := <-l.queue, <-l.queue
+	if len(one.User) != maxText || len(one.Password) != maxText || two.Password != "" ||
+		len(two.PasswordHex) != 2*maxText {
+		t.Errorf("%d and %d bytes wait, and %d", len(one.User), len(one.Password),
+			len(two.PasswordHex))
 	}
 }
