@@ -73,7 +73,8 @@ func TestAFailureToWriteIsTold(t *testing.T) {
 func TestLinesAreBounded(t *testing.T) {
 	for _, text := range []string{strings.Repeat("x", 1<<20), strings.Repeat("ä", 1<<19),
 		strings.Repeat("\xff", 1<<20), strings.Repeat("\x00", 1<<20)} {
-		line, err := Record{Event: Attempt, User: text, Password: text, Client: text}.bounded().line()
+		r := Record{Event: Attempt, User: text, Password: text, Client: text}
+		line, err := r.bounded().line()
 		if err != nil {
 			t.Fatal(err)
 		}
