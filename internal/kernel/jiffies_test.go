@@ -71,6 +71,26 @@ func TestLeaseEndsNotBeforeItsTimeAndSoonAfter(t *testing.T) {
 	}
 }
 
+// TestAClockIsReadAgainWhereTheProcessHadToWait: between ticks and time. It was behind by that, for
+// a second, and an entry half a second longer than its lease counts as leased by somebody else.
+func TestAClockIsReadAgainWhereTheProcessHadToWait(t *testing.T) {
+	c, at := still(250)
+	ticks := func() uint64 { return 1<<32 + uint64((*at-1000*time.Second).Seconds()*250) }
+	reads := 0
+	c.sample = func() (sample, error) {
+		s := sample{ticks: ticks()}
+		if reads++; reads < 3 {
+			*at += 600 * time.Millisecond
+		}
+		s.mono = *at
+		return s, nil
+	}
+	*at += 2 * time.Second
+	if now := c.Now(); now < ticks()-1 || now > ticks() || reads != 3 {
+		t.Errorf("%d after %d readings, and the kernel has %d", now, reads, ticks())
+	}
+}
+
 func TestClockNeverGoesBack(t *testing.T) {
 	c, at := still(250)
 	*at += 900 * time.Millisecond
