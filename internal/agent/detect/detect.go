@@ -46,6 +46,9 @@ const (
 	strict = 0.25
 )
 
+// mostCrowd is how many times the usual clients the greatest crowd has.
+const mostCrowd = 20
+
 // Kinds is a set of kinds.
 type Kinds uint16
 
@@ -330,9 +333,10 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool) (out Alarm, 
 	}
 	// Of a place without a history nobody knows how much of flows that go on is usual.
 	whole := now.Before(d.strict) && (n == d.root || !n.prof.empty())
-	have := n.sum.kinds(d.usual)
+	sum := d.excused(n, now)
+	have := sum.kinds(d.usual)
 	if whole {
-		have = n.sum.all(d.usual)
+		have = sum.all(d.usual)
 	}
 	var usual rates
 	known, times := false, 1.0
@@ -365,7 +369,7 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool) (out Alarm, 
 		}
 	}
 	if ok {
-		for k, rate := range n.sum.all(d.usual) {
+		for k, rate := range sum.all(d.usual) {
 			if kind := Kind(k); !d.fixed() && floors[k] > 0 &&
 				rate > n.limit(kind, strict, &usual, true) {
 				out.Kinds |= 1 << kind
@@ -381,6 +385,18 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool) (out Alarm, 
 		out.To = w.prefix
 	}
 	return out, ok
+}
+
+// excused are the rates of a node, in which no more packets of connections stand for SYNs than the
+// greatest crowd has: more are made up, for which one forged flow suffices.
+func (d *Detector) excused(n *node, now time.Time) raw {
+	sum := n.sum
+	if sum[rawSYN] > strict*floors[SYN] {
+		if usual := d.root.prof.usual(now); usual[rateTCP] > 0 {
+			sum[rawTCP] = min(sum[rawTCP], mostCrowd*float64(usual[rateTCP]))
+		}
+	}
+	return sum
 }
 
 // limit is above what a kind is too much: several times of what is usual, and a floor.
@@ -470,12 +486,11 @@ func (n *node) rates(u ratios) (out rates) {
 // crowd is how many times as many clients as usual complete their handshakes. So many more packets
 // of UDP are no flood: a browser that comes over TCP has come over QUIC, too.
 func (n *node) crowd(usual *rates) float64 {
-	const most = 20
 	syn, tcp := float64(usual[rateSYN]), float64(usual[rateTCP])
 	if syn < 10 || tcp < 100 {
 		return 1
 	}
-	return max(1, min(most, n.sum[rawSYN]/syn, n.sum[rawTCP]/tcp))
+	return max(1, min(mostCrowd, n.sum[rawSYN]/syn, n.sum[rawTCP]/tcp))
 }
 
 // relate learns how packets of connections relate. Twice as many SYNs as usual, and four times as

@@ -226,6 +226,27 @@ func TestFloodsAreSeen(t *testing.T) {
 	}
 }
 
+// TestOneForgedFlowHidesNoSYNs: segments of connections excuse SYNs, as far as a crowd has them.
+func TestOneForgedFlowHidesNoSYNs(t *testing.T) {
+	w := newWorld(Options{})
+	w.calm(t, 10_000, 20)
+	for range 10 {
+		parts := append(w.web(10_000, 20_000),
+			part{100_000, 60, func() packet.Packet {
+				return tcp(v4(w.r.Uint32()), server, uint16(w.r.IntN(65536)), 443, packet.SYN)
+			}},
+			part{900_000, 60, func() packet.Packet {
+				return tcp(v4(9), server, 40000, 443, packet.ACK)
+			}})
+		for _, a := range w.tenth(parts, 500) {
+			if a.Kind == SYN {
+				return
+			}
+		}
+	}
+	t.Error("no alarm for SYNs beside a forged flow")
+}
+
 // TestASlowRampIsSeen while it is small, and does not make itself usual, in a minute or in hours.
 func TestASlowRampIsSeen(t *testing.T) {
 	for _, lasts := range []time.Duration{time.Minute, 10 * time.Minute, 3 * time.Hour} {
