@@ -3,6 +3,7 @@ package detect
 import (
 	"cmp"
 	"hash/maphash"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -308,14 +309,15 @@ func (d *Detector) judge(now time.Time) (out []Alarm) {
 	if !d.fixed() && !d.known && now.Sub(d.began) < warmUp {
 		return nil
 	}
-	if a, ok := d.over(d.root, where{}, now, d.fixed()); ok {
+	excuses := d.excuses(now)
+	if a, ok := d.over(d.root, where{}, now, d.fixed(), excuses); ok {
 		out = append(out, a)
 	}
 	for w, n := range d.nodes {
 		if n.sum[rawSamples] == 0 {
 			continue
 		}
-		if a, ok := d.over(n, w, now, false); ok {
+		if a, ok := d.over(n, w, now, false, excuses); ok {
 			out = append(out, a)
 		}
 	}
@@ -326,14 +328,17 @@ func (d *Detector) judge(now time.Time) (out []Alarm) {
 	return out
 }
 
-// over is the alarm of a node, of the kind that is furthest above its threshold.
-func (d *Detector) over(n *node, w where, now time.Time, skip bool) (out Alarm, ok bool) {
+// over is the alarm of a node, of the kind that is furthest above its threshold. So many packets of
+// connections excuse SYNs, at most.
+func (d *Detector) over(n *node, w where, now time.Time, skip bool, excuses float64) (out Alarm,
+	ok bool) {
 	if skip {
 		return out, false
 	}
 	// Of a place without a history nobody knows how much of flows that go on is usual.
 	whole := now.Before(d.strict) && (n == d.root || !n.prof.empty())
-	sum := d.excused(n, now)
+	sum := n.sum
+	sum[rawTCP] = min(sum[rawTCP], excuses)
 	have := sum.kinds(d.usual)
 	if whole {
 		have = sum.all(d.usual)
@@ -387,16 +392,15 @@ func (d *Detector) over(n *node, w where, now time.Time, skip bool) (out Alarm, 
 	return out, ok
 }
 
-// excused are the rates of a node, in which no more packets of connections stand for SYNs than the
-// greatest crowd has: more are made up, for which one forged flow suffices.
-func (d *Detector) excused(n *node, now time.Time) raw {
-	sum := n.sum
-	if sum[rawSYN] > strict*floors[SYN] {
+// excuses is how many packets of connections may stand for SYNs: those of the greatest crowd. More
+// are made up, for which one forged flow suffices.
+func (d *Detector) excuses(now time.Time) float64 {
+	if d.root.sum[rawSYN] > strict*floors[SYN] {
 		if usual := d.root.prof.usual(now); usual[rateTCP] > 0 {
-			sum[rawTCP] = min(sum[rawTCP], mostCrowd*float64(usual[rateTCP]))
+			return mostCrowd * float64(usual[rateTCP])
 		}
 	}
-	return sum
+	return math.Inf(1)
 }
 
 // limit is above what a kind is too much: several times of what is usual, and a floor.
