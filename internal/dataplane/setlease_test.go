@@ -6,21 +6,28 @@ import (
 	"time"
 )
 
-// TestEntriesThatWereRolledUpAreHeld: hosts that a full set had replaced by their /24 were missing
-// to Raise, which added them again, and had them rolled up again, each time.
-func TestEntriesThatWereRolledUpAreHeld(t *testing.T) {
+// openAbusers is the set abusers of a policy in force on lv0 of a network of the test's own.
+func openAbusers(t *testing.T, policy string) *Set {
+	t.Helper()
 	newTestNet(t)
-	ctx := t.Context()
-	const text = "set abusers = dynamic(max 64, lease 1h, rollup)\ndrop from abusers\n" +
-		"default pass\n"
-	if err := bringPolicy(t, "lv0", text, 0); err != nil {
+	if err := bringPolicy(t, "lv0", policy, 0); err != nil {
 		t.Fatal(err)
 	}
-	s, err := OpenSet(ctx, "lv0", "abusers")
+	s, err := OpenSet(t.Context(), "lv0", "abusers")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// TestEntriesThatWereRolledUpAreHeld: hosts that a full set had replaced by their /24 were missing
+// to Raise, which added them again, and had them rolled up again, each time.
+func TestEntriesThatWereRolledUpAreHeld(t *testing.T) {
+	ctx := t.Context()
+	const text = "set abusers = dynamic(max 64, lease 1h, rollup)\ndrop from abusers\n" +
+		"default pass\n"
+	s := openAbusers(t, text)
 	var hosts []SetEntry
 	for i := range 100 {
 		a := netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})
@@ -43,16 +50,8 @@ func TestEntriesThatWereRolledUpAreHeld(t *testing.T) {
 // TestWhatAFullSetHasNoRoomForIsRefusedOnce: entries that did not fit together were tried in
 // halves, and counted as refused with each.
 func TestWhatAFullSetHasNoRoomForIsRefusedOnce(t *testing.T) {
-	newTestNet(t)
 	ctx := t.Context()
-	if err := bringPolicy(t, "lv0", abuserPolicy(10), 0); err != nil {
-		t.Fatal(err)
-	}
-	s, err := OpenSet(ctx, "lv0", "abusers")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openAbusers(t, abuserPolicy(10))
 	var hosts []SetEntry
 	for i := range 25 {
 		hosts = append(hosts, SetEntry{Prefix: netip.PrefixFrom(address(i), 32), Lease: Forever})
@@ -72,16 +71,8 @@ func TestWhatAFullSetHasNoRoomForIsRefusedOnce(t *testing.T) {
 // TestTimeThatAWriterWaitsIsNotGivenToEntries: what waited for another writer lasted so much longer
 // than its lease. It then counted as leased by somebody else, and no withdrawal took it out.
 func TestTimeThatAWriterWaitsIsNotGivenToEntries(t *testing.T) {
-	newTestNet(t)
 	ctx := t.Context()
-	if err := bringPolicy(t, "lv0", abuserPolicy(10), 0); err != nil {
-		t.Fatal(err)
-	}
-	s, err := OpenSet(ctx, "lv0", "abusers")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openAbusers(t, abuserPolicy(10))
 	began := time.Now().Add(-time.Hour)
 	e := SetEntry{Prefix: netip.PrefixFrom(address(1), 32), Lease: 3 * time.Hour}
 	if raised, left, err := s.Raise(ctx, []SetEntry{e}, began); raised != 1 || left != 0 ||

@@ -10,16 +10,8 @@ import (
 // gives the set other memory, and compares members and leases before and after. A merge that fails
 // changes nothing, and is made good later.
 func TestLargeSetsAreMerged(t *testing.T) {
-	newTestNet(t)
 	ctx := t.Context()
-	if err := bringPolicy(t, "lv0", abuserPolicy(5000), 0); err != nil {
-		t.Fatal(err)
-	}
-	s, err := OpenSet(ctx, "lv0", "abusers")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openAbusers(t, abuserPolicy(5000))
 	memory := func() uint64 {
 		t.Helper()
 		id, err := mapID(s.maps[0].inner)
