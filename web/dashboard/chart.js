@@ -34,7 +34,7 @@ export class Stack {
 
   // show draws an answer. how: unit, share (percent), hidden ids, colour(s), name(s), view [from, to].
   show(answer, how) {
-    const before = this.how;
+    const before = this.how, read = this.at === null ? null : this.answer.from + (this.at + 0.5) * this.answer.step;
     Object.assign(this, { answer, how, view: how.view });
     this.shown = answer.series.filter((s) => !how.hidden.has(s.key));
     this.layers = [...this.shown].reverse(); // the highest is drawn first, and the others over it
@@ -50,7 +50,10 @@ export class Stack {
     const any = this.data.length > 1 && this.data[1].some((v) => v !== null);
     this.none.hidden = any;
     this.none.textContent = any ? "" : answer.series.length && !this.shown.length ? "All series are switched off." : "Nothing was counted in this range.";
-    if (this.at !== null) this.read(this.at);
+    if (read !== null) { // the same time, wherever it is now
+      const i = Math.floor((read - answer.from) / answer.step);
+      this.read(i >= 0 && i < answer.points ? i : null);
+    }
   }
 
   // stack sums the series up, from below. Where nobody looked there is a gap.

@@ -128,6 +128,7 @@ func TestThePage(t *testing.T) {
 	fine(t, b)
 	t.Run("it is there within a second with a year of data", func(t *testing.T) { loads(t, d, b) })
 	t.Run("100,000 points move at 30 frames a second", func(t *testing.T) { moves(t, d, b) })
+	t.Run("a point that is read stays while time goes on", func(t *testing.T) { stays(t, d, b) })
 	b.Run(t, chromedp.Navigate(d.url+"?span=3600"), chromedp.WaitReady(chromedp.CSS(ready)))
 	t.Run("the keyboard suffices", func(t *testing.T) { types(t, d, b) })
 	t.Run("axe finds nothing", func(t *testing.T) { axes(t, b) })
@@ -204,6 +205,18 @@ func moves(t *testing.T, d *demo, b *webtest.Browser) {
 	}
 	if *strict && got[0] < 30 || got[0] < 1 {
 		t.Errorf("%.1f frames a second", got[0])
+	}
+}
+
+func stays(t *testing.T, d *demo, b *webtest.Browser) {
+	const when = `document.querySelector('#plot .tip .when').textContent`
+	const begins = `import('./traffic.js').then((m) => m.current().from)`
+	b.Run(t, chromedp.Navigate(d.url+"?span=900"), chromedp.WaitReady(chromedp.CSS(ready)),
+		chromedp.Focus("#plot"), key(kb.PageUp), key(kb.PageUp))
+	read, began := webtest.Eval[string](t, b, when), webtest.Eval[float64](t, b, begins)
+	waits(t, b, fmt.Sprintf(`import('./traffic.js').then((m) => m.current().from > %.0f)`, began+2))
+	if now := webtest.Eval[string](t, b, when); now != read {
+		t.Errorf("it read %q, and now %q", read, now)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -77,13 +78,14 @@ func mustDrop(t *testing.T, l *lab.Lab, c *load.Contender, frames [][]byte, load
 	if err != nil {
 		t.Fatal(err)
 	}
-	arrived, dropped := send(t, l, c, frames)
+	sent, arrived, dropped := send(t, l, c, frames)
 	if dropped == 0 { // veth's NAPI may have missed its wake-up when an XDP program left
 		wake(t, l)
-		arrived, dropped = send(t, l, c, frames)
+		sent, arrived, dropped = send(t, l, c, frames)
 	}
 	if arrived == 0 || dropped < arrived || dropped > arrived+10 { // and some of the kernel's own
-		t.Errorf("%d dropped of %d that arrived", dropped, arrived)
+		t.Errorf("%d dropped of %d that arrived of %d by %v; the device has counted %v", dropped,
+			arrived, sent.Sent, sent.Path, counted(t, l))
 	}
 	if n, changes := c.Timed(); n != loads || c.Change != nil && changes != loads {
 		t.Errorf("%d loads and %d changes were timed, want %d", n, changes, loads)
@@ -92,13 +94,14 @@ func mustDrop(t *testing.T, l *lab.Lab, c *load.Contender, frames [][]byte, load
 
 // send sends frames, and says how many arrived and how many of these were dropped within two
 // seconds.
-func send(t *testing.T, l *lab.Lab, c *load.Contender, frames [][]byte) (arrived, dropped uint64) {
+func send(t *testing.T, l *lab.Lab, c *load.Contender, frames [][]byte) (sent gen.Report, arrived,
+	dropped uint64) {
 	t.Helper()
 	before, err := c.Dropped(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent, err := gen.Run(t.Context(), gen.Config{
+	sent, err = gen.Run(t.Context(), gen.Config{
 		Namespace: l.Host(lab.World).Namespace, Device: "eth0", CPU: -1,
 		Frames: &gen.Frames{Frames: frames}, Count: 2000,
 	})
@@ -116,7 +119,21 @@ func send(t *testing.T, l *lab.Lab, c *load.Contender, frames [][]byte) (arrived
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return arrived, dropped
+	return sent, arrived, dropped
+}
+
+// counted is what the receiving device counted since it was made, without what is zero.
+func counted(t *testing.T, l *lab.Lab) (all map[string]uint64) {
+	t.Helper()
+	err := l.Host(lab.Server).Do(func() (err error) {
+		all, err = lab.Counters("eth0")
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	maps.DeleteFunc(all, func(_ string, n uint64) bool { return n == 0 })
+	return all
 }
 
 // wake starts the receiver's NAPI anew.
