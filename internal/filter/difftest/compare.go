@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -157,7 +158,9 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 	}
 	r := &comparison{c: c, oracle: o, clock: clock, engines: engines,
 		stats: Stats{Decided: map[int]int{}},
-		sums:  make([][]uint64, len(engines))}
+		sums:  make([][]uint64, len(engines)),
+		flow:  c.Policy.Asks(field.Flow), cookie: c.Policy.Has(action.Cookie),
+		track: c.Policy.Has(action.Track), divert: c.Policy.Has(action.Divert)}
 	for i := range r.sums {
 		r.sums[i] = make([]uint64, len(c.Policy.Slots()))
 	}
@@ -204,6 +207,9 @@ type comparison struct {
 	clock   *clock
 	stats   Stats
 	sums    [][]uint64 // packets by slot, for each engine
+
+	// What some rule asks for or does; the policy may have too many to look at each for each frame.
+	flow, cookie, track, divert bool
 
 	noted   map[connection]uint64 // until when, in jiffies, where the policy diverts
 	left    [][]byte              // of late, where the policy asks for connections

@@ -20,7 +20,7 @@ const unsure = math.MaxUint64
 // askDiverter has an engine that has judged a frame say whether the connection is diverted. The
 // oracle says that of the packet: others of its connection share its fate for a while.
 func (r *comparison) askDiverter(d Diverter, f []byte, want oracle.Result) error {
-	if !r.c.Policy.Has(action.Divert) {
+	if !r.divert {
 		return nil
 	}
 	var p packet.Packet

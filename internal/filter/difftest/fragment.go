@@ -4,14 +4,13 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"levee/internal/lang/action"
 	"levee/internal/packet"
 )
 
 // fragment makes of frame i, now and then, a fragment of one of a few datagrams, where the policy
 // follows them: first and later ones, in any order, again, with holes and with overlaps.
 func (r *comparison) fragment(frames [][]byte, i int) {
-	if !r.c.Policy.Has(action.Track) {
+	if !r.track {
 		return
 	}
 	rand := r.clock.rand

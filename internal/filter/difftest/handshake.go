@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"levee/internal/lang/action"
 	"levee/internal/packet"
 )
 
@@ -39,7 +38,7 @@ func (r *comparison) answered(syn, answer []byte) {
 // handshake makes of frame i, now and then, a SYN, or what a client sends that has been answered,
 // where the policy answers.
 func (r *comparison) handshake(frames [][]byte, i int) {
-	if !r.c.Policy.Has(action.Cookie) {
+	if !r.cookie {
 		return
 	}
 	rand := r.clock.rand

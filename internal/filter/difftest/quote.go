@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"levee/internal/lang/field"
 	"levee/internal/packet"
 )
 
@@ -19,7 +18,7 @@ const mostQuoted = 1232
 // policy asks for connections: also a cut one, one with other headers, and one that never left.
 func (r *comparison) quote(frames [][]byte, i int) {
 	rand := r.clock.rand
-	if !r.c.Policy.Asks(field.Flow) || len(r.left) == 0 || rand.IntN(4) > 0 {
+	if !r.flow || len(r.left) == 0 || rand.IntN(4) > 0 {
 		return
 	}
 	about := r.left[rand.IntN(len(r.left))]

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 
-	"levee/internal/lang/field"
 	"levee/internal/packet"
 )
 
@@ -13,7 +12,7 @@ import (
 // frames of the block, and what frames of the block may answer. It makes of frame i, now and then,
 // one that belongs to what has been said.
 func (r *comparison) talk(frames [][]byte, i int) error {
-	if !r.c.Policy.Asks(field.Flow) {
+	if !r.flow {
 		return nil
 	}
 	rand := r.clock.rand
