@@ -34,6 +34,11 @@ func newAnswering(t testing.TB, above string, target codegen.Target) *answering 
 	return a
 }
 
+// within is a for a part of its test.
+func (a *answering) within(t *testing.T) *answering {
+	return &answering{a.Runner, t, a.slot, a.now}
+}
+
 func (a *answering) pass(jiffies uint64) {
 	a.now += jiffies
 	a.SetClock(a.now)
@@ -100,10 +105,11 @@ func TestCookieAnswersLikeAHost(t *testing.T) {
 	}
 	for name, target := range map[string]codegen.Target{"xdp": {}, "several buffers": {Frags: true},
 		"tcx": {Hook: codegen.TCX}} {
+		a := newAnswering(t, "", target) // an answer depends on no SYN before
 		for shape, change := range shapes {
 			for _, from := range []string{"192.0.2.9", "2001:db8::9"} {
 				t.Run(fmt.Sprintf("%s/%s/%s", name, shape, from), func(t *testing.T) {
-					a := newAnswering(t, "", target)
+					a := a.within(t)
 					s := segment(from, packet.SYN)
 					change(&s)
 					slot, verdict, answer := a.judge(s)

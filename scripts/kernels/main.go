@@ -1,7 +1,8 @@
 // Command kernels boots kernels of Debian in qemu, -jobs of them at a time, and runs the checks of
 // checks.go on each: levee and the tests of its packages, as static binaries, in an initramfs with
 // a few Debian programs and the kernel's own modules. What the checks print goes through the serial
-// console. Nothing of it is installed; downloads are kept in bin/kernels.
+// console. Nothing of it is installed. Downloads are kept in bin/kernels, and so is what the last
+// run of all checks on each kernel came to. A page is made of these, so kernels may be run apart.
 //
 //	kernels [-kernels 6.1,6.12] [-run REGEXP] [-data DIR] [-page FILE] [-jobs N] [-long] [-v]
 //	        [-fetch|-kept]
@@ -60,7 +61,8 @@ func main() {
 	flag.StringVar(&o.run, "run", "", "only checks whose name matches")
 	flag.StringVar(&o.data, "data", "",
 		"a directory with classbench/: also these published filter sets")
-	flag.StringVar(&o.page, "page", "", "write the table to this file")
+	flag.StringVar(&o.page, "page", "",
+		"write to this file what the last whole run of each kernel came to")
 	flag.IntVar(&o.jobs, "jobs", 2, "guests at a time; each takes one core and 4 GiB of memory")
 	flag.BoolVar(&o.long, "long", false, "also all tests of code generation and of the data plane")
 	flag.BoolVar(&o.verbose, "v", false, "show what checks that pass print")
@@ -84,6 +86,9 @@ type options struct {
 }
 
 func kernels(o options) (ok bool, err error) {
+	if o.page != "" && (o.run != "" || o.long) {
+		return false, errors.New("a page is of whole runs: -page goes with neither -run nor -long")
+	}
 	named, err := regexp.Compile(o.run)
 	if err != nil {
 		return false, err
@@ -118,19 +123,22 @@ func kernels(o options) (ok bool, err error) {
 	for i, g := range guests {
 		slots <- struct{}{}
 		all.Go(func() {
-			results[i], errs[i] = boot(g)
+			results[i], errs[i] = boot(g, dir, o)
 			<-slots
 		})
 	}
 	all.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return false, err
+	ok = true
+	for i, g := range guests {
+		ok = ok && results[i] != nil && results[i].finished && results[i].passed() == len(g.checks)
 	}
-	ok = !slices.ContainsFunc(results, func(r *result) bool { return !r.ok })
+	err = errors.Join(errs...)
 	if o.page != "" {
-		err = os.WriteFile(o.page, []byte(table(chosen, results)), 0o644)
+		results, unread := kept(dir)
+		err = cmp.Or(errors.Join(err, unread),
+			os.WriteFile(o.page, []byte(page(chosen, results)), 0o644))
 	}
-	return ok, err
+	return ok && err == nil, err
 }
 
 // guest is a machine with what it boots: directories of a kernel's packages and of programs.
@@ -344,7 +352,11 @@ var lengths = map[bool]string{false: "-test.short", true: ""}
 const patience = 6 * time.Hour
 
 // boot runs a machine until it is off.
-func boot(g guest) (*result, error) {
+func boot(g guest, dir string, o options) (*result, error) {
+	r, err := newResult(dir, g.machine, o)
+	if err != nil {
+		return nil, err
+	}
 	fmt.Printf("%v: %s, %d checks\n", g, filepath.Base(g.kernel), len(g.checks))
 	e := emulators[g.arch]
 	// The guest's time goes by the instructions that it runs, 1 ns each, and jumps where it waits:
@@ -364,33 +376,23 @@ func boot(g guest) (*result, error) {
 	}
 	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	began := time.Now()
-	r, err := listen(out, os.Stdout, g.String(), began, cmd.Process.Pid)
+	err = listen(out, os.Stdout, r, began, cmd.Process.Pid)
 	late.Stop()
 	err = cmp.Or(err, cmd.Wait())
-	r.machine, r.ok = g.machine, err == nil && r.finished && len(r.passed) == len(g.checks)
 	if err == nil && !r.finished {
 		fmt.Printf("%v: the guest ended before its checks did\n", g)
 	}
-	fmt.Printf("%v: %d of %d checks passed in %v, %v of a core\n", g, len(r.passed), len(g.checks),
-		time.Since(began).Round(time.Second), (cmd.ProcessState.UserTime() +
-			cmd.ProcessState.SystemTime()).Round(time.Second))
-	return r, err
-}
-
-// result is what a machine said.
-type result struct {
-	machine
-	linux        string
-	passed       map[string]float64 // seconds of the guest, by name of check
-	finished, ok bool
+	used := (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Round(time.Second)
+	r.Core = used.Seconds()
+	fmt.Printf("%v: %d of %d checks passed in %v, %v of a core\n", g, r.passed(), len(g.checks),
+		time.Since(began).Round(time.Second), used)
+	return r, cmp.Or(err, r.keep())
 }
 
 // listen reads the serial console and shows it. A line that begins with "@" has an event, the
 // guest's seconds since it was booted, and a name. What is shown has the seconds of the guest for
 // each check, what it cost of a core, and the seconds of the host since it began.
-func listen(console io.Reader, show io.Writer, who string, began time.Time, pid int) (*result,
-	error) {
-	r := &result{passed: map[string]float64{}}
+func listen(console io.Reader, show io.Writer, r *result, began time.Time, pid int) error {
 	last, cost := 0.0, 0.0
 	lines := bufio.NewScanner(console)
 	lines.Buffer(nil, 1<<20)
@@ -398,28 +400,32 @@ func listen(console io.Reader, show io.Writer, who string, began time.Time, pid 
 		line := strings.TrimRight(lines.Text(), "\r")
 		words := strings.SplitN(line, " ", 4)
 		if words[0] != "@" || len(words) < 4 {
-			fmt.Fprintf(show, "%s      %s\n", who, line)
+			fmt.Fprintf(show, "%s      %s\n", r.Machine, line)
 			continue
 		}
 		at, err := strconv.ParseFloat(words[2], 64)
 		if err != nil {
-			return r, fmt.Errorf("the guest said %q: %w", line, err)
+			return fmt.Errorf("the guest said %q: %w", line, err)
 		}
 		event, name, took := words[1], words[3], at-last
 		now := core(pid)
-		fmt.Fprintf(show, "%s  %s %s (%.1f s, %.1f s of a core, at %.0f s)\n", who, event, name,
-			took, now-cost, time.Since(began).Seconds())
+		fmt.Fprintf(show, "%s  %s %s (%.1f s, %.1f s of a core, at %.0f s)\n", r.Machine, event,
+			name, took, now-cost, time.Since(began).Seconds())
 		last, cost = at, now
 		switch event {
 		case "linux":
-			r.linux = name
+			r.Linux = name
 		case "done":
 			r.finished = true
-		case "pass":
-			r.passed[name] = took
+		case "pass", "fail":
+			r.Checks[name] = ending{event == "pass", took}
+		}
+		r.Core = now
+		if err := r.keep(); err != nil {
+			return err
 		}
 	}
-	return r, lines.Err()
+	return lines.Err()
 }
 
 // core is the processor time that a process has had, in seconds; 0 if that cannot be read.

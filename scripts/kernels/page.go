@@ -5,37 +5,55 @@ import (
 	"strings"
 )
 
-// head is what docs/kernels.md says above its table.
+// head is what docs/kernels.md says above its tables.
 const head = `# Kernels
 
 Written by ` + "`sudo make kernels DATA=DIR`" + `, which boots Debian's kernels in qemu, without any
 help of the processor, and runs each check on each. A figure is how long it took by the guest's
 clock, which advances by 1 ns for each instruction. A cell is empty where a check is for other
-kernels.
+kernels, and "not run" where the last run of that kernel did not come to it.
 
 levee supports Linux 6.1 and newer. On older kernels ` + "`levee up`" + ` and ` + "`levee doctor`" + `
 say so in one sentence.
 
 `
 
-// table is docs/kernels.md.
-func table(all []check, results []*result) string {
+// page is docs/kernels.md: the last run of each machine, whenever that was, and what each check of
+// now came to in it.
+func page(all []check, results []*result) string {
 	var b strings.Builder
-	b.WriteString(head + "| check |")
+	b.WriteString(head)
+	b.WriteString("| kernel | run on | levee | published sets | checks passed | of a core |\n")
+	b.WriteString("|---|---|---|---|---|---|\n")
 	for _, r := range results {
-		fmt.Fprintf(&b, " %s |", r.linux)
+		passed, mine := 0, 0
+		for _, c := range all {
+			if !c.isFor(r.version()) {
+				continue
+			}
+			if mine++; r.Checks[c.name].Passed {
+				passed++
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d of %d | %.0f min |\n", r.Linux, r.Date, r.Levee,
+			map[bool]string{false: "without", true: "with"}[r.Data], passed, mine, r.Core/60)
+	}
+	b.WriteString("\n| check |")
+	for _, r := range results {
+		fmt.Fprintf(&b, " %s |", r.Linux)
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---|", len(results)) + "\n")
 	for _, c := range all {
 		fmt.Fprintf(&b, "| %s |", c.name)
 		for _, r := range results {
-			n := numbers(r.linux)
-			took, passed := r.passed[c.name]
+			end, ran := r.Checks[c.name]
 			switch {
-			case !c.isFor(version{n[0], n[1]}):
+			case !c.isFor(r.version()):
 				b.WriteString(" |")
-			case passed:
-				fmt.Fprintf(&b, " %.1f s |", took)
+			case !ran:
+				b.WriteString(" not run |")
+			case end.Passed:
+				fmt.Fprintf(&b, " %.1f s |", end.Took)
 			default:
 				b.WriteString(" **fails** |")
 			}
@@ -43,4 +61,9 @@ func table(all []check, results []*result) string {
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+func (r *result) version() version {
+	n := numbers(r.Linux)
+	return version{n[0], n[1]}
 }

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// result is what a machine said. It is kept in a file, from which the page is made.
+type result struct {
+	Machine string            `json:"machine"`
+	Linux   string            `json:"linux"`
+	Levee   string            `json:"levee"` // the commit that ran
+	Date    string            `json:"date"`
+	Data    bool              `json:"data"`   // with published filter sets and prefixes
+	Checks  map[string]ending `json:"checks"` // those that have ended, by name
+	Core    float64           `json:"core"`   // seconds of a core, of the whole run
+
+	finished bool
+	file     string // where it is kept, none if it is not
+}
+
+// ending is how a check ended.
+type ending struct {
+	Passed bool    `json:"passed"`
+	Took   float64 `json:"took"` // seconds of the guest
+}
+
+func resultFile(dir string, m machine) string {
+	return filepath.Join(dir, m.arch, m.kernel+".result.json")
+}
+
+// newResult is one of a machine that has said nothing yet. A run of all checks is kept.
+func newResult(dir string, m machine, o options) (*result, error) {
+	levee, err := output(exec.Command("git", "describe", "--always", "--dirty"))
+	r := &result{Machine: m.String(), Levee: strings.TrimSpace(string(levee)),
+		Date: time.Now().UTC().Format(time.DateOnly), Data: o.data != "",
+		Checks: map[string]ending{}}
+	if o.run == "" {
+		r.file = resultFile(dir, m)
+	}
+	return r, err
+}
+
+// keep writes the result, after each check: a run that is broken off has said what it has said.
+func (r *result) keep() error {
+	if r.file == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	partial := r.file + ".partial"
+	return errors.Join(os.WriteFile(partial, append(b, '\n'), 0o644), os.Rename(partial, r.file))
+}
+
+func (r *result) passed() (n int) {
+	for _, e := range r.Checks {
+		if e.Passed {
+			n++
+		}
+	}
+	return n
+}
+
+// kept are the last results of all machines that have one, in the machines' order.
+func kept(dir string) ([]*result, error) {
+	var all []*result
+	for _, m := range machines {
+		b, err := os.ReadFile(resultFile(dir, m))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		r := &result{}
+		if err == nil {
+			err = json.Unmarshal(b, r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", resultFile(dir, m), err)
+		}
+		if r.Linux != "" {
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
