@@ -65,8 +65,9 @@ type storyRule struct {
 	Rule    shown  `json:"rule"`
 	Text    string `json:"text"`
 	Matched bool   `json:"matched"`
-	Term    string `json:"term,omitempty"` // the first term that does not hold
-	Got     string `json:"got,omitempty"`  // what the packet has in its place
+	Term    string `json:"term,omitempty"`   // the first term that does not hold
+	Got     string `json:"got,omitempty"`    // what the packet has in its place
+	Effect  string `json:"effect,omitempty"` // what a rule does that matches and lets it on
 }
 
 func newStory(p *policy.Policy, tr *oracle.Trace, n int) story {
@@ -84,7 +85,8 @@ func newStory(p *policy.Policy, tr *oracle.Trace, n int) story {
 		s.Layers = append(s.Layers, storyLayer{l.Name, l.Offset, l.Length, fields})
 	}
 	for _, t := range tr.Tried {
-		s.Tried = append(s.Tried, storyRule{shown(t.Where), t.Text, t.Matched, t.Term, t.Got})
+		s.Tried = append(s.Tried, storyRule{shown(t.Where), t.Text, t.Matched, t.Term, t.Got,
+			t.Effect})
 	}
 	return s
 }
@@ -106,6 +108,9 @@ func printTrace(w io.Writer, tr *oracle.Trace, indent string) {
 	rules := newTable("", "<", "<", "<")
 	for _, t := range tr.Tried {
 		outcome := "matches"
+		if t.Effect != "" {
+			outcome += ", and " + t.Effect
+		}
 		if !t.Matched {
 			outcome = fmt.Sprintf("no: %s", t.Got)
 			if t.Term != "" {

@@ -46,15 +46,31 @@ func newCookies() *cookies {
 type fate int
 
 const (
-	goesOn  fate = iota
-	replied      // a SYN, in the host's place
-	spent        // an RST that has proven its source, or a SYN that nobody may answer
+	foreign   fate = iota // no whole segment of TCP
+	untouched             // neither SYN nor RST
+	below                 // a SYN, while none are answered
+	known                 // a SYN of a source that is proven
+	unproven              // an RST that proves nothing
+	replied               // a SYN, in the host's place
+	spent                 // an RST that has proven its source, or a SYN that nobody may answer
 )
+
+// decides says whether the packet goes no further.
+func (f fate) decides() bool { return f >= replied }
+
+// fates say what of a packet goes on, and why.
+var fates = [replied]string{
+	foreign:   "goes on: a cookie acts on whole TCP segments only, not within PPPoE or MPLS",
+	untouched: "goes on: a cookie answers SYNs and judges RSTs, and this is neither",
+	below:     "goes on: SYNs are answered above the rate only, and this one is below it",
+	known:     "goes on: its source has proven that it is there",
+	unproven:  "goes on: this RST resets nothing that a cookie has sent",
+}
 
 // judge says what a cookie makes of a packet that its rule matches.
 func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now time.Time) fate {
 	if pkt.Transport != packet.TCPTransport || pkt.Fragment || pkt.Carried {
-		return goesOn
+		return foreign
 	}
 	m := c.meters[k]
 	if m == nil {
@@ -69,8 +85,11 @@ func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now 
 		if m.count++; m.count > k.Above {
 			m.until = now.Add(answersGoOn)
 		}
-		if !now.Before(m.until) || now.Before(c.proven[pkt.Src]) {
-			return goesOn
+		if !now.Before(m.until) {
+			return below
+		}
+		if now.Before(c.proven[pkt.Src]) {
+			return known
 		}
 		if !betweenHosts(pkt) {
 			return spent
@@ -79,7 +98,7 @@ func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now 
 		return replied
 	case packet.RST:
 		if now.Sub(m.last) > numberEnds {
-			return goesOn
+			return unproven
 		}
 		number := binary.BigEndian.Uint32(frame[pkt.TransportOffset+4:])
 		for _, a := range c.given[clientOf(pkt)] {
@@ -88,8 +107,9 @@ func (c *cookies) judge(k *policy.Cookie, pkt *packet.Packet, frame []byte, now 
 				return spent
 			}
 		}
+		return unproven
 	}
-	return goesOn
+	return untouched
 }
 
 // betweenHosts says whether a segment goes from one host to one other (RFC 9293 section 3.9.2.3).

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
@@ -41,6 +42,7 @@ type Tried struct {
 	Matched bool
 	Term    string // if not Matched: the first term that does not hold
 	Got     string // if not Matched: what the packet has in its place
+	Effect  string // if Matched: what a cookie does with a packet that it lets on
 }
 
 // Explain judges frame like Eval, and tells how.
@@ -50,6 +52,10 @@ func (e *Evaluator) Explain(frame []byte) Trace {
 	tr := Trace{Layers: layers(frame, &pkt)}
 	slots := e.p.Slots()
 	tr.Result = e.judge(&pkt, frame, func(t tried) {
+		if t.effect != "" {
+			tr.Tried[len(tr.Tried)-1].Effect = t.effect
+			return
+		}
 		s := slots[t.slot]
 		text := s.Name
 		if s.Rule != nil {
@@ -82,6 +88,10 @@ func (e *Evaluator) why(tr *Trace) string {
 		return fmt.Sprintf("%s: malformed (%s), decided by %s", tr.Result.Action, tr.Fault, by)
 	case tr.Result.Answered:
 		return fmt.Sprintf("%s: a SYN, answered in the host's place by %s", tr.Result.Action, by)
+	case tr.Result.Ahead:
+		return fmt.Sprintf("%s: a fragment whose first is not known, by %s; so do %d at once and "+
+			"%d a second, and more are dropped (fragment-orphan)", tr.Result.Action, by,
+			aheadBurst, time.Second/aheadCost)
 	case tr.Slot.Action == action.Divert:
 		return fmt.Sprintf("%s: by %s, which has a new connection reach the trap",
 			tr.Result.Action, by)

@@ -143,20 +143,21 @@ func (g *datagram) whole() bool {
 		g.parts[0] == part{0, g.total}
 }
 
-// later says why a fragment with an offset does not pass.
-func (d *datagrams) later(p *packet.Packet, now time.Time) packet.Malformed {
+// later says why a fragment with an offset does not pass, and whether it came ahead of its first.
+func (d *datagrams) later(p *packet.Packet, now time.Time) (bad packet.Malformed, ahead bool) {
 	least := map[uint8]int{packet.ProtoTCP: 20, packet.ProtoSCTP: 12, packet.ProtoDCCP: 12}
 	if p.FragmentAt < least[p.Proto] || endOf(p) == p.FragmentAt {
-		return packet.FragmentTiny
+		return packet.FragmentTiny, false
 	}
 	k := datagramOf(p)
 	g := d.find(k, now)
 	if g != nil && (g.state == firstDropped || g.state == spoilt) {
-		return packet.FragmentOrphan
+		return packet.FragmentOrphan, false
 	}
-	if g == nil || g.state == firstToCome {
+	ahead = g == nil || g.state == firstToCome
+	if ahead {
 		if !d.spend(now) {
-			return packet.FragmentOrphan
+			return packet.FragmentOrphan, ahead
 		}
 		if g == nil {
 			g = &datagram{state: firstToCome, ends: now.Add(datagramLease)}
@@ -165,20 +166,20 @@ func (d *datagrams) later(p *packet.Packet, now time.Time) packet.Malformed {
 	}
 	switch g.add(p.FragmentAt, endOf(p), p.MoreFragments) {
 	case noRoom:
-		return packet.FragmentOrphan
+		return packet.FragmentOrphan, ahead
 	case overlaps:
 		g.state = spoilt
-		return packet.FragmentOverlap
+		return packet.FragmentOverlap, ahead
 	case again:
-		return packet.FragmentOverlap
+		return packet.FragmentOverlap, ahead
 	}
-	if g.state == firstToCome {
+	if ahead {
 		g.ahead++
 	}
 	if g.whole() {
 		delete(d.of, k)
 	}
-	return packet.WellFormed
+	return packet.WellFormed, ahead
 }
 
 // first notes what has become of a first fragment, and says whether it meets what has passed, or
@@ -225,11 +226,11 @@ func (e *Evaluator) track(pkt *packet.Packet, slot int, res *Result) bool {
 		res.Within = append(res.Within, slot)
 		return false
 	}
-	if bad := e.frags.later(pkt, e.now()); bad != packet.WellFormed {
+	if bad, ahead := e.frags.later(pkt, e.now()); bad != packet.WellFormed {
 		res.Within = append(res.Within, slot)
 		res.refuse(bad)
 	} else {
-		res.Slot, res.Action = slot, action.Pass
+		res.Slot, res.Action, res.Ahead = slot, action.Pass, ahead
 	}
 	return true
 }

@@ -43,6 +43,7 @@ type Result struct {
 	Malformed packet.Malformed // 0: well-formed
 	Counted   []int            // slots of the rules that matched and went on, in order
 	Within    []int            // slots of rules that acted and let it on, in order
+	Ahead     bool             // a fragment that passes though its first is not known
 }
 
 // New makes an evaluator of p on Ethernet with empty dynamic sets and the wall clock. p must not be
@@ -148,6 +149,7 @@ func (e *Evaluator) Eval(frame []byte) Result {
 type tried struct {
 	slot   int
 	failed *policy.Term // the first term that did not hold; nil: the rule matched
+	effect string       // what a rule that matched has done, which was told of before
 }
 
 // judge judges a packet, and notes the fate of one that is the first fragment of a datagram.
@@ -199,10 +201,14 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, watch func(tried)) 
 			continue
 		}
 		if k := e.p.Rules[i].Cookie; k != nil {
-			if is := e.cookies.judge(k, pkt, frame, e.now()); is != goesOn {
+			is := e.cookies.judge(k, pkt, frame, e.now())
+			if is.decides() {
 				res.Slot, res.Action = e.p.RuleSlot(i), action.Drop
 				res.Answered = is == replied
 				return res
+			}
+			if watch != nil {
+				watch(tried{slot: e.p.RuleSlot(i), effect: fates[is]})
 			}
 			res.Within = append(res.Within, e.p.RuleSlot(i))
 			continue
