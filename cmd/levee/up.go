@@ -14,7 +14,6 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/guard"
 	"levee/internal/host/session"
-	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -301,11 +300,9 @@ func (e *env) bringUp(p *policy.Policy, devs []string, opts dataplane.UpOptions,
 			e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and "+
 				"untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)
 		}
-		if rep.Mode == dataplane.XDPNative && opts.Mode == dataplane.Auto && p.Has(action.Cookie) {
-			if why := dataplane.Unheard(rep.Dev); why != nil {
-				e.sayf("%v; if that has none, clients that are answered never connect: `levee "+
-					"down --dev %s`, and the next `levee up` takes tc", why, rep.Dev)
-			}
+		if rep.Unheard != nil {
+			e.sayf("%v; if that has none, clients that are answered never connect: `levee "+
+				"down --dev %s`, and the next `levee up` takes tc", rep.Unheard, rep.Dev)
 		}
 	}
 	if rep := reps[0]; rep.Fallback != nil {

@@ -16,47 +16,38 @@ func (e *unheardError) Error() string {
 		"its other end only if that has an XDP program too", e.dev)
 }
 
-// refuseUnheard refuses a policy with cookies for native XDP where nobody would hear the answers
-// (veth_xdp_flush of drivers/net/veth.c). Who asks for that mode has seen to it. A replace cannot
-// take another: see Unheard. Live rules nobody has looked at.
-func (u *up) refuseUnheard(p *codegen.Program, t try) error {
-	if t.mode != XDPNative || len(p.Cookies) == 0 || !u.dev.keepsAnswers() || u.asked(t) ||
-		u.at != nil && (len(u.live) == 0 || len(u.at.base().Cookies) > 0) {
+// unheard says why nobody may hear the answers of cookies on a device in a mode (veth_xdp_flush of
+// drivers/net/veth.c); nil where they are heard, or somebody asked for the mode and has seen to it.
+func (d *device) unheard(m Mode, asked bool) error {
+	if m != XDPNative || asked || d.driver != "driver veth" {
 		return nil
 	}
-	return &unheardError{u.dev.name}
+	return &unheardError{d.name}
 }
 
-// asked says whether somebody has asked for the mode, of this policy or the first one here.
-func (u *up) asked(t try) bool {
-	return u.Mode == t.mode || u.at != nil && u.at.current().Asked
+// refusesUnheard says whether cookies that nobody may hear keep a policy from its interface: where
+// it is the first there, and where live rules bring the first cookie, at which nobody has looked. A
+// replace cannot take another mode: its report tells.
+func (u *up) refusesUnheard() bool {
+	if u.at == nil {
+		return true
+	}
+	return len(u.live) > 0 && len(u.at.base().Cookies) == 0 && !u.at.current().Asked
 }
 
-// LiveUnheard says why nobody may hear the answers of a cookie among live rules on an interface;
-// nil where they are heard.
-func LiveUnheard(ctx context.Context, dev string) error {
+// Unheard says why nobody may hear the answers of a cookie among live rules on an interface; nil
+// where they are heard, or where the policy has a cookie itself.
+func Unheard(ctx context.Context, dev string) error {
 	d, err := findDevice(dev)
-	if err != nil || !d.keepsAnswers() {
+	if err != nil {
 		return err
 	}
 	return transactOn(ctx, dev, func(_ *store, a *attachment) error {
-		if g := a.base(); g.Mode != XDPNative || g.Asked || len(g.Cookies) > 0 {
-			return nil
+		if g := a.base(); len(g.Cookies) == 0 {
+			return d.unheard(g.Mode, g.Asked)
 		}
-		return &unheardError{dev}
-	})
-}
-
-func (d *device) keepsAnswers() bool { return d.driver == "driver veth" }
-
-// Unheard says why nobody may hear the answers of cookies that are in force on an interface by
-// native XDP; nil where they are heard.
-func Unheard(dev string) error {
-	d, err := findDevice(dev)
-	if err != nil || !d.keepsAnswers() {
 		return nil
-	}
-	return &unheardError{dev}
+	})
 }
 
 // prove has the sources of Live count as proven before the program of its rules is in force.

@@ -188,7 +188,7 @@ func TestALiveCookieIsHeard(t *testing.T) {
 		t.Fatalf("the mode is %s", mode)
 	}
 	var unheard *unheardError
-	why := LiveUnheard(ctx, "lv0")
+	why := Unheard(ctx, "lv0")
 	if err := live(t, cookie, time.Hour); err == nil || !errors.As(why, &unheard) ||
 		status(t).Live != nil {
 		t.Errorf("a cookie that nobody hears: %v, %v", why, err)
@@ -205,14 +205,14 @@ func TestALiveCookieIsHeard(t *testing.T) {
 	}
 	bring(XDPNative, text) // who asks for it has seen to it
 	bring(Auto, text)
-	if err := errors.Join(LiveUnheard(ctx, "lv0"), live(t, cookie, time.Hour)); err != nil {
+	if err := errors.Join(Unheard(ctx, "lv0"), live(t, cookie, time.Hour)); err != nil {
 		t.Errorf("in a mode that was asked for: %v", err)
 	}
 	if _, err := Down(ctx, "lv0"); err != nil {
 		t.Fatal(err)
 	}
 	bring(TCX, text)
-	if err := errors.Join(LiveUnheard(ctx, "lv0"), live(t, cookie, time.Hour)); err != nil {
+	if err := errors.Join(Unheard(ctx, "lv0"), live(t, cookie, time.Hour)); err != nil {
 		t.Errorf("at tc: %v", err)
 	}
 }

@@ -28,6 +28,7 @@ type staged struct {
 	writers *os.File // keeps writers of dynamic sets out until it is closed
 	others  *os.File // the same for sets whose entries are copied from another interface
 	shadow  *staged  // beside it; nil: there is none
+	unheard error    // why nobody may hear the answers of its cookies
 }
 
 func (st *staged) Close() {
@@ -59,8 +60,11 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := u.refuseUnheard(plain, t); err != nil {
-		return nil, err
+	if len(plain.Cookies) > 0 {
+		st.unheard = u.dev.unheard(t.mode, u.Mode == t.mode)
+	}
+	if st.unheard != nil && u.refusesUnheard() {
+		return nil, st.unheard
 	}
 	if t.mode == XDPGeneric {
 		if err := refuseMerged(u.dev, plain); err != nil {
@@ -160,7 +164,8 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 	d := &description{
 		Generation: 1, Dev: u.Dev, Names: u.Names, Link: u.dev.link, Ifindex: u.dev.index,
 		Netns: u.dev.netns,
-		Mode:  t.mode, Reason: why, Asked: u.asked(t), Frags: t.frags,
+		Mode:  t.mode, Reason: why, Frags: t.frags,
+		Asked:  u.Mode == t.mode || u.at != nil && u.at.current().Asked,
 		Policy: u.PolicyPath, Hash: hashOf(u.Source), Source: u.Source,
 		Since:    time.Now(),
 		RowBytes: p.RowBytes,

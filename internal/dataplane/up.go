@@ -68,6 +68,8 @@ type Report struct {
 	Notes []string `json:"notes,omitempty"`
 	// not nil: one of Fallbacks is in force, because of this
 	Fallback error `json:"-"`
+	// not nil: why nobody may hear the answers of its cookies
+	Unheard error `json:"-"`
 
 	deadline uint64 // of the trial, in jiffies
 }
@@ -284,6 +286,7 @@ func (u *up) try(t try, why string) (unsupported, err error) {
 		Dev: u.Dev, Ifindex: u.dev.index, Mode: t.mode, Reason: why,
 		Generation: st.desc.Generation, Program: st.desc.Program, Trial: u.Confirm,
 		TrialSecs: u.Confirm.Seconds(),
+		Unheard:   st.unheard,
 		deadline:  st.desc.Deadline,
 	}
 	if st.desc.Trial != 0 {

@@ -173,7 +173,7 @@ func (j *job) run(ctx context.Context) result {
 		}
 	}
 	if j.alarm.Kind == detect.SYN {
-		if j.unheard = dataplane.LiveUnheard(ctx, j.dev); j.unheard != nil {
+		if j.unheard = dataplane.Unheard(ctx, j.dev); j.unheard != nil {
 			r.notes = append(r.notes, fmt.Sprintf("no cookie: %v", j.unheard))
 		}
 	}
