@@ -97,8 +97,8 @@ type Agent struct {
 	polled    time.Time // when sources were polled last
 	inBetween bool      // something goes between the pages of a long work
 
-	nextPolicy, nextCompare, nextWatchdog time.Time
-	told                                  map[string]time.Time // lines of the log
+	nextPolicy, nextCompare, nextWatchdog, nextRoom time.Time
+	told                                            map[string]time.Time // lines of the log
 }
 
 // Run is an agent until ctx ends. reload reads the policies anew.

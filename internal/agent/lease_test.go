@@ -83,3 +83,29 @@ func TestAnAlarmThatGoesOnIsOne(t *testing.T) {
 		t.Errorf("a source that was not read yet lags by %v s", lag)
 	}
 }
+
+// TestAFullLedgerIsNotReadForEachBatch: while a ledger was full, all of it was read for each batch
+// of events, ten times a second.
+func TestAFullLedgerIsNotReadForEachBatch(t *testing.T) {
+	a := start(t, t.TempDir(), &fake{}, one)
+	now := time.Now()
+	ended := ledger.Lease{Set: "s", Prefix: netip.MustParsePrefix("192.0.2.1/32"), Origin: "ids",
+		Since: now.Add(-time.Hour), Until: now.Add(-time.Minute)}
+	fill := func() {
+		t.Helper()
+		if err := a.ledger.Record([]ledger.Lease{ended}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill()
+	if !a.makeRoom(now) || a.ledger.Leases() != 0 || !a.nextRoom.After(now) {
+		t.Errorf("%d leases are left, the next look is at %v", a.ledger.Leases(), a.nextRoom)
+	}
+	fill()
+	if a.makeRoom(a.nextRoom.Add(-1)) || a.ledger.Leases() != 1 {
+		t.Error("the ledger was read again")
+	}
+	if !a.makeRoom(a.nextRoom) || a.ledger.Leases() != 0 {
+		t.Error("the ledger was not read again after its time")
+	}
+}

@@ -234,11 +234,8 @@ func (a *Agent) flush(ctx context.Context) {
 	}
 	leases = append(leases, a.found(ctx, entries, now)...)
 	err := a.ledger.Record(leases, positions)
-	if errors.Is(err, ledger.ErrFull) {
-		ended := func(l ledger.Lease) bool { return l.Ended(now) }
-		if _, swept := a.ledger.Remove(ended); swept == nil {
-			err = a.ledger.Record(leases, positions)
-		}
+	if errors.Is(err, ledger.ErrFull) && a.makeRoom(now) {
+		err = a.ledger.Record(leases, positions)
 	}
 	if errors.Is(err, ledger.ErrFull) {
 		a.alarm("the ledger is full: new leases are not taken")
@@ -258,6 +255,19 @@ func (a *Agent) flush(ctx context.Context) {
 			a.nextCompare = time.Now().Add(time.Second) // which says what is wrong
 		}
 	}
+}
+
+// makeRoom takes out of a full ledger what has ended, and says whether it did. That reads all of
+// the ledger, and batches come ten times a second. So it has a hundredth of the time, or comes once
+// a minute, as a comparison, which takes out what has ended too.
+func (a *Agent) makeRoom(now time.Time) bool {
+	if now.Before(a.nextRoom) {
+		return false
+	}
+	begun := time.Now()
+	_, err := a.ledger.Remove(func(l ledger.Lease) bool { return l.Ended(now) })
+	a.nextRoom = time.Now().Add(min(compareShare*time.Since(begun), comparePause))
+	return err == nil
 }
 
 // tellLeased tells what was leased, once for each set and origin.
