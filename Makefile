@@ -116,7 +116,7 @@ dashboard-proof:
 # What limits, connections and fragments cost a packet above an empty program, three times.
 state-bench:
 	@scripts/deps bench
-	$(GO) test -timeout 30m -run '^$$' -bench 'Limit|Connection|Fragments' -count 3 ./internal/dataplane
+	$(GO) test -timeout 30m -run '^$$' -bench 'Limit|Connection|Fragments|Answer' -count 3 ./internal/dataplane
 
 # What limits, connections and cookies promise against floods, at length: no honest packet lost beside ten million
 # forged sources, no connection ended by 5 million new ones a second, SYNs answered by one core.

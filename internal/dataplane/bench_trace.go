@@ -107,14 +107,29 @@ func (t *Trace) feed(to *ebpf.Program, attach ebpf.AttachType) (*feeder, error) 
 		return nil, kernel.LoadError("put the program behind a trace", err)
 	}
 	b := assembler.New()
+	bounds := func() {
+		b.Emit(
+			asm.LoadMem(asm.R7, asm.R6, 0, asm.Word), // xdp_md.data
+			asm.LoadMem(asm.R8, asm.R6, 4, asm.Word), // xdp_md.data_end
+			asm.Mov.Reg(asm.R1, asm.R7),
+			asm.Add.Imm(asm.R1, int32(t.stride)),
+		)
+	}
+	b.Emit(asm.Mov.Reg(asm.R6, asm.R1))
+	bounds()
 	b.Emit(
-		asm.Mov.Reg(asm.R6, asm.R1),
-		asm.LoadMem(asm.R7, asm.R1, 0, asm.Word), // xdp_md.data
-		asm.LoadMem(asm.R8, asm.R1, 4, asm.Word), // xdp_md.data_end
+		asm.JLE.Reg(asm.R1, asm.R8, "whole"),
+		// A program that answers has made the frame shorter.
+		asm.Mov.Reg(asm.R2, asm.R1),
+		asm.Sub.Reg(asm.R2, asm.R8),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.FnXdpAdjustTail.Call(),
+	)
+	bounds()
+	b.Emit(asm.JGT.Reg(asm.R1, asm.R8, "end"))
+	b.Label("whole")
+	b.Emit(
 		asm.LoadMapValue(asm.R9, t.next.FD(), 0),
-		asm.Mov.Reg(asm.R1, asm.R7),
-		asm.Add.Imm(asm.R1, int32(t.stride)),
-		asm.JGT.Reg(asm.R1, asm.R8, "end"),
 		asm.LoadMem(asm.R1, asm.R9, 0, asm.DWord),
 		asm.JLT.Imm(asm.R1, int32(t.count), "copy"),
 		asm.Mov.Imm(asm.R1, 0),
