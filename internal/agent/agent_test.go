@@ -90,6 +90,34 @@ func (k *fake) Leases(_ context.Context, set string, entries []dataplane.SetEntr
 
 func (k *fake) Close() {}
 
+// slow is a kernel that lets whoever asks for leases wait.
+type slow struct {
+	*fake
+	answered time.Time
+}
+
+func (k *slow) Leases(ctx context.Context, set string, entries []dataplane.SetEntry) (
+	out []dataplane.SetEntry, err error) {
+	time.Sleep(10 * time.Millisecond)
+	k.answered = time.Now()
+	return k.fake.Leases(ctx, set, entries)
+}
+
+// A lease of a command ends no sooner in the ledger than in the kernel, which would take it for
+// somebody else's and not let it go, however long it has let the agent wait.
+func TestALeaseOfACommandEndsNoSoonerInTheLedger(t *testing.T) {
+	p := netip.MustParsePrefix("198.51.100.9/32")
+	k := &slow{fake: &fake{sets: map[string]map[netip.Prefix]time.Duration{"s": {p: time.Hour}}}}
+	a := start(t, t.TempDir(), k, "")
+	found := a.found(t.Context(), map[string][]dataplane.SetEntry{"s": {{Prefix: p}}}, time.Now())
+	if len(found) != 1 {
+		t.Fatalf("found %v", found)
+	}
+	if ends := k.answered.Add(time.Hour); found[0].Until.Before(ends) {
+		t.Errorf("the lease ends %v before the kernel's", ends.Sub(found[0].Until))
+	}
+}
+
 // start makes an agent that reads a file from its beginning, with what Run does before its loop.
 func start(t testing.TB, dir string, k Kernel, more string) *Agent {
 	t.Helper()

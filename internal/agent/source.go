@@ -326,10 +326,13 @@ func (a *Agent) found(ctx context.Context, entries map[string][]dataplane.SetEnt
 		if err != nil {
 			continue // the comparison says why
 		}
+		// The kernel may have let the agent wait. An end before that of the kernel would be
+		// somebody else's: it could not be withdrawn.
+		answered := time.Now()
 		for _, e := range there {
 			l := ledger.Lease{Set: set, Prefix: e.Prefix, Origin: policy.CommandOrigin, Since: now}
 			if e.Lease != dataplane.Forever {
-				l.Until = now.Add(e.Lease)
+				l.Until = answered.Add(e.Lease)
 			}
 			out = append(out, l)
 		}
