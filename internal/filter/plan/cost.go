@@ -1,11 +1,15 @@
 package plan
 
 import (
+	"slices"
+
 	"levee/internal/filter/ir"
 	"levee/internal/filter/price"
 	"levee/internal/filter/ruletree"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
 // Traffic is packets of a class that a slot decides.
@@ -23,7 +27,10 @@ func (t times) plus(u times) times { return times{t.least.Plus(u.least), t.any.P
 func (t times) part(n float64) times { return times{t.least.Times(n), t.any.Times(n)} }
 
 // both is a time that is the same in either case.
-func both(ns float64) times { return times{price.Core(ns), price.Core(ns)} }
+func both(t price.Time) times { return times{t, t} }
+
+// wait is a time of waiting that is the same in either case.
+func wait(ns float64) times { return both(price.Wait(ns)) }
 
 // priced is a block's times, over all packets of a chain, and what of it is made here.
 type priced struct {
@@ -53,7 +60,7 @@ func (p *Plan) Estimate(m price.Machine, traffic []Traffic) (least, ns float64) 
 	for _, t := range traffic {
 		packets += t.Packets
 		if p.malformed(t.Slot) {
-			sum = sum.plus(both(price.Malformed).part(t.Packets))
+			sum = sum.plus(wait(price.Malformed).part(t.Packets))
 			continue
 		}
 		c := p.ChainOf[t.Class.Index()]
@@ -62,7 +69,7 @@ func (p *Plan) Estimate(m price.Machine, traffic []Traffic) (least, ns float64) 
 		}
 		of[c][t.Slot] += t.Packets
 		if t.Class.Fragment {
-			sum = sum.plus(both(price.Careful).part(t.Packets))
+			sum = sum.plus(wait(price.Careful).part(t.Packets))
 		}
 	}
 	for _, c := range p.Chains {
@@ -76,10 +83,17 @@ func (p *Plan) Estimate(m price.Machine, traffic []Traffic) (least, ns float64) 
 	return sum.least.On(m) / packets, sum.any.On(m) / packets
 }
 
-// malformed reports whether a slot counts frames that the decoder refuses.
+// malformed reports whether a slot counts frames that the decoder refuses. What is found malformed
+// beside other fragments has come to a rule that follows them.
 func (p *Plan) malformed(slot int) bool {
 	s := p.Slots[slot]
-	return s.Reason == policy.ByMalformed || s.Rule != nil && s.Rule.Malformed
+	return s.Reason == policy.ByMalformed && !slices.Contains(besideOthers, slot) ||
+		s.Rule != nil && s.Rule.Malformed
+}
+
+// besideOthers are the slots of what is found malformed beside other fragments only.
+var besideOthers = []int{
+	packet.FragmentOverlap.Slot(), packet.FragmentTiny.Slot(), packet.FragmentOrphan.Slot(),
 }
 
 // passage is the packets of a chain on their way through its blocks.
@@ -89,6 +103,7 @@ type passage struct {
 	// decided is told what a packet took that a slot decided.
 	decided func(slot int, t times)
 	write   bool // costs into blocks
+	follows bool // a rule that follows fragments is behind
 }
 
 // share is the part of packets that are not decided yet.
@@ -97,8 +112,25 @@ func (f *passage) share() float64 { return float64(f.all-f.passed) / float64(max
 // end is told of a rule that decides, and what a packet took that it decided, since spent.
 func (f *passage) end(slot int, t times) {
 	f.passed++
+	f.tell(slot, t)
+}
+
+func (f *passage) tell(slot int, t times) {
 	if f.decided != nil {
 		f.decided(slot, f.spent.plus(t))
+	}
+}
+
+// track is told of a rule that follows fragments, and what one took that it has looked up: it
+// passes, or is malformed.
+func (f *passage) track(slot int, t times) {
+	f.tell(slot, t)
+	if f.follows {
+		return
+	}
+	f.follows = true
+	for _, slot := range besideOthers {
+		f.tell(slot, t)
 	}
 }
 
@@ -123,7 +155,7 @@ func (p *Plan) follow(c *Chain, f *passage) {
 	if c.Tracked {
 		decode += price.Flow
 	}
-	f.spent = both(price.Decide + decode)
+	f.spent = wait(price.Decide + decode)
 	f.spent.any = f.spent.any.Plus(price.Wait(price.Mixed)).Plus(p.counter())
 	t := priced{f.spent, sizeChain, 0}
 	if c.Tracked {
@@ -155,7 +187,7 @@ func (p *Plan) block(b Block, f *passage) priced {
 
 func (p *Plan) functionTimes(b *Function, f *passage) priced {
 	first := b.Cost == Cost{}
-	call := both(price.Call)
+	call := wait(price.Call)
 	t := priced{call.part(f.share()), sizeFunction, 0}
 	f.spent = f.spent.plus(call)
 	for _, in := range b.Do {
@@ -197,9 +229,9 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 		}
 		for i := range r.Conds {
 			if InPacket(&r.Conds[i]) {
-				took := both(price.Bytes)
+				took := wait(price.Bytes)
 				if r.Conds[i].Inner != nil {
-					took = both(price.Compare)
+					took = both(price.Core(price.Compare))
 				}
 				whole, some = whole.plus(took), some.plus(took.part(come))
 				t.add(priced{took.part(come * share), 0, 0})
@@ -212,9 +244,12 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 		for _, does := range r.Does {
 			switch does := does.(type) {
 			case *Effect:
-				cost := does.takes
-				whole, some = whole.plus(both(cost.ns)), some.plus(both(cost.ns*come))
-				t.add(f.note(&does.Node, priced{both(cost.ns * come * share), cost.size, 0}))
+				took := both(does.takes.time)
+				whole, some = whole.plus(took), some.plus(took.part(come))
+				t.add(f.note(&does.Node, priced{took.part(come * share), does.takes.size, 0}))
+				if does.Action == action.Track {
+					f.track(does.Slot, whole)
+				}
 			case *Verdict:
 				taken := times{} // of the branch to the verdict
 				if len(r.Conds) > 0 {
@@ -237,9 +272,10 @@ func (p *Plan) questionTimes(q *Question) times {
 	case q.By == InTable:
 		return p.lookupTimes(q.Lookup, q.Number != 0)
 	case q.Field.Info().Compare == field.ByMask:
-		return both(price.Compare)
+		return both(price.Core(price.Compare))
 	}
-	return both(price.Compare * float64(1+len(q.Ranges)+len(q.Prefixes)+2*len(q.Pairs)))
+	n := 1 + len(q.Ranges) + len(q.Prefixes) + 2*len(q.Pairs)
+	return both(price.Core(price.Compare).Times(float64(n)))
 }
 
 func (p *Plan) lookupTimes(l *Lookup, pairs bool) times {
@@ -249,16 +285,16 @@ func (p *Plan) lookupTimes(l *Lookup, pairs bool) times {
 		matched, strange := p.walks(l.Tree)
 		return matched.plus(strange).part(0.5)
 	case l.Table == nil && pairs:
-		return both(price.Endpoint).plus(surprise)
+		return wait(price.Endpoint).plus(surprise)
 	case l.Table == nil:
-		return both(price.Dynamic).plus(surprise)
+		return wait(price.Dynamic).plus(surprise)
 	case l.Table.Bits != nil:
-		return both(price.Bits).plus(times{any: price.Memory(float64(l.Table.Bytes))})
+		return wait(price.Bits).plus(times{any: price.Memory(float64(l.Table.Bytes))})
 	}
 	levels := float64(l.Table.Prefixes.Levels())
 	memory := times{any: price.Memory(float64(l.Table.Bytes))}
 	level := price.Wait(price.Level)
-	return times{level, level}.plus(memory).part(levels)
+	return times{level.Times(price.Overlap), level}.plus(memory).part(levels)
 }
 
 // walks is what a look-up in a rule tree takes, of a packet that it is made for, and of another.
@@ -283,8 +319,8 @@ func (p *Plan) bytecodeTimes(b *Bytecode, f *passage) priced {
 	first := b.Cost.Ns == 0
 	each := float64(max(1, b.Questions)) / float64(len(b.Rules))
 	ops := b.Counting.Cuts + b.Deciding.Cuts + (b.Counting.Rules+b.Deciding.Rules)*each
-	took := both(price.Enter + price.Op*ops)
-	took.any = took.any.Plus(price.Wait(2 * price.Surprise))
+	took := wait(price.Enter + price.Op*ops)
+	took.any = took.any.Plus(price.Wait(2*price.Surprise + price.Strange*ops))
 	t := f.note(&b.Node, priced{took.part(f.share()), b.Cost.Instructions, b.Cost.Bytes})
 	for i := range b.Rules {
 		if b.Rules[i].Action.Decides() {

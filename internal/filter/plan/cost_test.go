@@ -5,8 +5,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/price"
+	"levee/internal/packet"
 )
 
 // TestEstimatesFollowTheTraffic: the whole of a plan costs what traffic does that is spread evenly,
@@ -45,5 +47,41 @@ func TestEstimatesFollowTheTraffic(t *testing.T) {
 			}
 			before = l
 		}
+	}
+}
+
+// TestFragmentsMalformedBesideOthersCostTheLookUp: the decoder does not refuse them, a rule does
+// that follows fragments, behind what stands before it.
+func TestFragmentsMalformedBesideOthersCostTheLookUp(t *testing.T) {
+	p := planOf(t, "../../../test/policy/valid/21-fragments.levee", plan.Target{})
+	m := price.Machine{Step: price.Default.Step, Wait: price.Default.Wait}
+	estimate := func(c ir.Class, slot int) float64 {
+		least, _ := p.Estimate(m, []plan.Traffic{{Class: c, Slot: slot, Packets: 7}})
+		return least
+	}
+	found := 0
+	for _, c := range p.Chains {
+		for _, class := range c.Classes {
+			orphan := estimate(class, packet.FragmentOrphan.Slot())
+			if orphan == 0 { // no rule of the chain follows fragments
+				continue
+			}
+			found++
+			if least := price.Careful + price.Track; class.Fragment && orphan < least ||
+				orphan > 3*least {
+				t.Errorf("%s: an orphan takes %.1f ns, decoding and following it %.1f", class,
+					orphan, least)
+			}
+			if tiny := estimate(class, packet.FragmentTiny.Slot()); tiny != orphan {
+				t.Errorf("%s: a tiny fragment takes %.1f ns, an orphan %.1f", class, tiny, orphan)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no packets are followed")
+	}
+	class := p.Chains[0].Classes[0]
+	if got := estimate(class, packet.TruncatedIP.Slot()); got != price.Malformed {
+		t.Errorf("a packet that the decoder refuses takes %.1f ns, want %.1f", got, price.Malformed)
 	}
 }

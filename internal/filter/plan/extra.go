@@ -70,7 +70,7 @@ func (x *Extension) effect(k action.Action) effectCost {
 		return c
 	}
 	if n, ok := x.Effects[k]; ok {
-		return effectCost{n, price.Foreign}
+		return effectCost{n, price.Wait(price.Foreign)}
 	}
-	return effectCost{sizeForeign, price.Foreign}
+	return effectCost{sizeForeign, price.Wait(price.Foreign)}
 }

@@ -49,17 +49,17 @@ const CallInstructions = sizeCall
 
 // effectCosts is what effects of the language are as straight code.
 var effectCosts = map[action.Action]effectCost{
-	action.Count:  {sizeCount, price.Count},
-	action.Limit:  {sizeLimit, price.Limit},
-	action.Log:    {sizeLog, price.Log},
-	action.Cookie: {sizeCookie, price.Cookie},
-	action.Track:  {sizeTrack, price.Track},
-	action.Divert: {sizeDivert, price.Divert},
+	action.Count:  {sizeCount, price.Core(price.Count)},
+	action.Limit:  {sizeLimit, price.Wait(price.Limit)},
+	action.Log:    {sizeLog, price.Wait(price.Log)},
+	action.Cookie: {sizeCookie, price.Wait(price.Cookie)},
+	action.Track:  {sizeTrack, price.Wait(price.Track)},
+	action.Divert: {sizeDivert, price.Wait(price.Divert)},
 }
 
 type effectCost struct {
 	size int
-	ns   float64
+	time price.Time
 }
 
 // decoderSize is the careful decoder of a target, which clang makes.

@@ -32,14 +32,17 @@ const (
 )
 
 // Least is the time of a packet like those before it.
-func (w *Walks) Least() price.Time {
-	return price.Wait(w.Steps*price.Step + w.Leaves*price.Leaf).Plus(
+func (w *Walks) Least() price.Time { return w.walks(price.Overlap) }
+
+// walks is the time of walking, of which a packet waits for such a part of its steps.
+func (w *Walks) walks(part float64) price.Time {
+	return price.Wait(part * (w.Steps*price.Step + w.Leaves*price.Leaf)).Plus(
 		price.Core(w.Entries*price.Entry + w.Calls*price.Walk + w.Rounds*price.Round))
 }
 
 // Time is that of a packet in no order, where all that such packets ask for has so many bytes.
 func (w *Walks) Time(bytes int) price.Time {
-	t := w.Least().Plus(price.Wait(w.Surprises * price.Surprise))
+	t := w.walks(1).Plus(price.Wait(w.Surprises * price.Surprise))
 	for k, n := range w.Loads {
 		between := float64(bytes)
 		if k < maxApart {
