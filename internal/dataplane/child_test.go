@@ -97,6 +97,7 @@ func TestMain(m *testing.M) {
 	if s := os.Getenv(childEnv); s != "" {
 		os.Exit(child(s))
 	}
+	handName() // for the commands of all tests
 	os.Exit(m.Run())
 }
 
