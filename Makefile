@@ -51,14 +51,16 @@ generate:
 	$(GO) generate ./...
 	$(GO) fmt ./...
 
-# Two packages at a time: those that load programs wait for the kernel more than they compute. Those
-# that measure come last, one at a time. No cached results: they depend on the kernel.
+# Tests that load programs wait for the kernel more than they compute, so several packages run beside
+# each other, and the tests of some in processes of their own. Those that measure come last, one
+# package at a time. No cached results: they depend on the kernel.
 test:
 	@scripts/deps generate test
 	GO=$(GO) scripts/check-generated
 	@$(MAKE) --no-print-directory lint
-	$(GO) run ./scripts/gotest -alone ./cmd/levee,./internal/bench/...,./internal/lab/... \
-		-count 1 -p 2 -timeout 30m ./...
+	GO=$(GO) $(GO) run ./scripts/gotest -p 2 -workers 3 \
+		-spread ./internal/dataplane,./internal/filter/difftest,./internal/filter/codegen,./cmd/levee \
+		-alone ./cmd/levee:Measure,./internal/bench/...,./internal/lab/... ./...
 
 lint:
 	GO=$(GO) scripts/check-format

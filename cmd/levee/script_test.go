@@ -33,9 +33,20 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the command-line stories of test/script. Stories that need root or a kernel
 // feature say so in their first line and are skipped, with the reason, where it is missing.
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, func(name string) bool { return !measures(name) }) }
+
+// TestScriptsThatMeasure runs the other stories, whose figures want a machine to themselves.
+func TestScriptsThatMeasure(t *testing.T) { runScripts(t, measures) }
+
+func measures(name string) bool {
+	return strings.HasPrefix(name, "bench") || name == "gen.txtar" || name == "lab.txtar"
+}
+
+func runScripts(t *testing.T, which func(name string) bool) {
+	files := slices.DeleteFunc(scripts(t),
+		func(path string) bool { return !which(filepath.Base(path)) })
 	testscript.Run(t, testscript.Params{
-		Dir:                 "../../test/script",
+		Files:               files,
 		Setup:               setupScript,
 		Condition:           scriptCondition,
 		RequireExplicitExec: true,
@@ -51,12 +62,8 @@ func TestScriptsWithLeastRights(t *testing.T) {
 	if os.Getuid() != 0 || kernel.Privileged() != nil {
 		t.Skip("needs root, to take rights away")
 	}
-	all, err := filepath.Glob("../../test/script/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var some []string
-	for _, file := range all {
+	for _, file := range scripts(t) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -85,6 +92,16 @@ func TestScriptsWithLeastRights(t *testing.T) {
 		RequireExplicitExec: true,
 		Cmds:                scriptCmds,
 	})
+}
+
+// scripts are the files of all stories.
+func scripts(t *testing.T) []string {
+	t.Helper()
+	all, err := filepath.Glob("../../test/script/*.txtar")
+	if err != nil || len(all) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	return all
 }
 
 // scriptCmds are the commands of stories, besides testscript's own.

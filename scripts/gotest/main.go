@@ -1,10 +1,13 @@
 // Command gotest runs `go test` and prints what a reader of its result needs: a line for each
 // package, the output of what failed, and each skipped test with its reason.
 //
-//	gotest [-alone PATTERN,...] ARGUMENT...
+//	gotest [-p N] [-workers N] [-timeout D] [-spread PATTERN,...] [-alone PATTERN,...] PATTERN...
 //
-// Its arguments are those of `go test`. Packages of -alone, which stand first, are left out and run
-// one at a time behind the others: those that measure, and own the machine meanwhile.
+// Packages run -p at a time. Beside them run those of -spread, whose tests wait more than they
+// compute: each test in a process of its own, -workers at a time, in the order of the patterns.
+// What -alone names runs behind all others, one package at a time: those that measure, and own the
+// machine meanwhile. PATTERN:REGEXP there are tests of a package whose others are spread. No result
+// is taken from an earlier run.
 //
 // A skip that says "needs root" is a failure when it runs as root, since then the test can never
 // have run. With LEVEE_NO_SKIP=1 in the environment every skip is a failure, except those that say
@@ -17,86 +20,41 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/json"
-	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"slices"
 	"strings"
+	"sync"
+	"time"
 )
 
 func main() {
-	runs, err := split(os.Args[1:])
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "gotest: listing packages:", err)
-		os.Exit(1)
-	}
+	var r runner
+	flag.IntVar(&r.p, "p", 2, "packages at a time")
+	flag.IntVar(&r.workers, "workers", 2, "tests of -spread at a time")
+	flag.DurationVar(&r.timeout, "timeout", 30*time.Minute, "of the tests of a process")
+	spread := flag.String("spread", "", "packages whose tests run beside each other and all others")
+	alone := flag.String("alone", "", "packages that run alone, behind all others")
+	flag.Parse()
 	forbidden := func(reason string) bool {
 		if os.Getenv("LEVEE_NO_SKIP") == "1" {
 			return !strings.Contains(reason, "at hand") && !strings.Contains(reason, "asked for")
 		}
 		return os.Geteuid() == 0 && strings.Contains(reason, "needs root")
 	}
-	r := newReport(os.Stdout, forbidden)
-	ok := true
-	for _, args := range runs {
-		if err := r.run(args); err != nil {
-			fmt.Fprintln(os.Stderr, "gotest:", err)
-			ok = false
-		}
+	r.report = newReport(os.Stdout, forbidden)
+	err := r.run(patterns(*spread), patterns(*alone), flag.Args())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gotest:", err)
 	}
-	if !r.summary() || !ok {
+	if !r.report.summary() || err != nil {
 		os.Exit(1)
 	}
 }
 
-func goTool(args ...string) *exec.Cmd {
-	cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"), args...)
-	cmd.Stderr = os.Stderr
-	return cmd
-}
-
-// split gives the arguments of each `go test`: one, or with -alone two. The last argument is then
-// the pattern of all packages.
-func split(args []string) ([][]string, error) {
-	if len(args) < 3 || args[0] != "-alone" {
-		return [][]string{args}, nil
-	}
-	list := func(patterns ...string) ([]string, error) {
-		out, err := goTool(append([]string{"list"}, patterns...)...).Output()
-		return strings.Fields(string(out)), err
-	}
-	alone, err := list(strings.Split(args[1], ",")...)
-	if err != nil {
-		return nil, err
-	}
-	together, err := list(args[len(args)-1])
-	if err != nil {
-		return nil, err
-	}
-	together = slices.DeleteFunc(together,
-		func(p string) bool { return slices.Contains(alone, p) })
-	flags := args[2 : len(args)-1]
-	return [][]string{slices.Concat(flags, together),
-		slices.Concat(flags, []string{"-p", "1"}, alone)}, nil
-}
-
-// run is one `go test`.
-func (r *report) run(args []string) error {
-	cmd := goTool(append([]string{"test", "-json"}, args...)...)
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		return fmt.Errorf("starting go test: %w", err)
-	}
-	readErr := r.read(out)
-	if readErr != nil {
-		readErr = fmt.Errorf("reading the output of go test: %w", readErr)
-	}
-	return errors.Join(readErr, cmd.Wait())
+func patterns(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 }
 
 // event is a line of `go test -json` (go doc test2json).
@@ -109,31 +67,33 @@ type event struct {
 
 // report prints events as they come and keeps what the summary counts.
 type report struct {
-	w         io.Writer
 	forbidden func(reason string) bool // is a skip for this reason a failure?
 
-	output          map[[2]string][]string // of tests that have not ended, by package and test
+	mu              sync.Mutex // of all that follows
+	w               io.Writer
 	skips           []string
 	passed          int
 	failed, mustRun int
 }
 
 func newReport(w io.Writer, forbidden func(string) bool) *report {
-	return &report{w: w, forbidden: forbidden, output: map[[2]string][]string{}}
+	return &report{w: w, forbidden: forbidden}
+}
+
+// stream is what one process tells.
+type stream struct {
+	*report
+	output map[[2]string][]string // of tests that have not ended, by package and test
 }
 
 // read takes a stream of events to its end. Lines that are not events are printed as they are.
 func (r *report) read(in io.Reader) error {
+	s := stream{r, map[[2]string][]string{}}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
-			var e event
-			if json.Unmarshal(line, &e) == nil {
-				r.event(e)
-			} else {
-				r.w.Write(line)
-			}
+			s.line(line)
 		}
 		if err == io.EOF {
 			return nil
@@ -144,7 +104,18 @@ func (r *report) read(in io.Reader) error {
 	}
 }
 
-func (r *report) event(e event) {
+func (r *stream) line(line []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var e event
+	if json.Unmarshal(line, &e) == nil {
+		r.event(e)
+	} else {
+		r.w.Write(line)
+	}
+}
+
+func (r *stream) event(e event) {
 	key := [2]string{e.Package, e.Test}
 	switch {
 	case e.Action == "build-output":
@@ -172,7 +143,7 @@ func (r *report) event(e event) {
 }
 
 // unfinished prints the tests of a failed package that never ended: a panic, an exit, a timeout.
-func (r *report) unfinished(pkg string) {
+func (r *stream) unfinished(pkg string) {
 	for key, out := range r.output {
 		if key[0] == pkg {
 			r.failed++
@@ -182,7 +153,7 @@ func (r *report) unfinished(pkg string) {
 	}
 }
 
-func (r *report) skip(key [2]string) {
+func (r *stream) skip(key [2]string) {
 	var reason []string
 	for _, s := range r.output[key] {
 		s = strings.TrimSpace(s)

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestReport(t *testing.T) {
@@ -59,20 +63,102 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Each package is run once: beside another one, or alone behind them.
-func TestPackagesThatMeasureRunAlone(t *testing.T) {
-	runs, err := split([]string{"-alone", "./../kernels,./../columns", "-count", "1", "-p", "2",
-		"./../..."})
-	if err != nil || len(runs) != 2 {
-		t.Fatal(runs, err)
+// Each package runs once: beside the others, spread, or alone behind them.
+func TestEachPackageRunsOnce(t *testing.T) {
+	p, err := split([]string{"./../sbom", "./../columns"}, []string{"./../columns:Wide", "."},
+		[]string{"./../..."})
+	if err != nil {
+		t.Fatal(err)
 	}
-	together, alone := strings.Join(runs[0], " "), strings.Join(runs[1], " ")
-	if want := "-count 1 -p 2 -p 1 levee/scripts/kernels levee/scripts/columns"; alone != want {
-		t.Errorf("alone: %s, want %s", alone, want)
+	names := func(pkgs []pkg) (out []string) {
+		for _, p := range pkgs {
+			out = append(out, p.path)
+		}
+		return out
 	}
-	if !strings.HasPrefix(together, "-count 1 -p 2 levee/scripts/") ||
-		!strings.Contains(together, "levee/scripts/gotest") ||
-		strings.Contains(together, "kernels") || strings.Contains(together, "columns") {
-		t.Errorf("together: %s", together)
+	for _, c := range []struct{ got, want []string }{
+		{names(p.spread), []string{"levee/scripts/sbom", "levee/scripts/columns"}},
+		{names(p.alone), []string{"levee/scripts/columns", "levee/scripts/gotest"}},
+		{p.together, nil},
+	} {
+		if !slices.Equal(c.got, c.want) {
+			t.Errorf("got %v, want %v", c.got, c.want)
+		}
+	}
+	if got := p.alone[0].pattern(); got != "Wide" || p.alone[1].pattern() != "." ||
+		p.spread[0].alone != nil || p.spread[1].alone == nil {
+		t.Errorf("%+v", p)
+	}
+	if _, err := split(nil, []string{"./../columns:Wide"}, []string{"./../..."}); err == nil {
+		t.Error("tests that are in no part")
+	}
+}
+
+// A module of three packages, with a test that fails among those that are spread, and one that
+// never ends well.
+func TestRun(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module m\n\ngo 1.26\n",
+		"a/a_test.go": `package a
+
+import "testing"
+
+func TestGood(t *testing.T) {}
+func TestBad(t *testing.T)  { t.Error("spread and bad") }
+func TestLost(t *testing.T) { panic("lost") }
+func FuzzGood(f *testing.F) { f.Add(1); f.Fuzz(func(*testing.T, int) {}) }
+`,
+		"b/b_test.go": `package b
+
+import "testing"
+
+func TestBeside(t *testing.T) { t.Skip("needs root") }
+`,
+		"c/c_test.go": `package c
+
+import "testing"
+
+func TestAlone(t *testing.T)    { t.Run("within", func(*testing.T) {}) }
+func TestBadAlone(t *testing.T) { t.Error("alone and bad") }
+`,
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	for _, c := range []struct {
+		name               string
+		spread, alone, all []string
+		has                []string
+		fails              bool
+	}{
+		{"all", []string{"./a"}, []string{"./c"}, []string{"./..."}, []string{
+			"a_test.go:6: spread and bad", "panic: lost", "FAIL\tm/a", "FAIL\tm/c", "ok  \tm/b",
+			"c_test.go:6: alone and bad", "skipped: m/b TestBeside: b_test.go:5: needs root",
+			"tests: 5 passed, 3 failed, 1 skipped (0 of them must not)"}, true},
+		{"some of a package", []string{"./c"}, []string{"./c:BadAlone"}, []string{"./c"}, []string{
+			"ok  \tm/c", "FAIL\tm/c", "alone and bad", "tests: 2 passed, 1 failed"}, true},
+		{"what is good", nil, nil, []string{"./b"}, []string{"tests: 0 passed, 0 failed"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out strings.Builder
+			r := runner{p: 1, workers: 2, timeout: time.Minute,
+				report: newReport(&out, func(string) bool { return false })}
+			err := r.run(c.spread, c.alone, c.all)
+			if fails := !r.report.summary() || err != nil; fails != c.fails {
+				t.Errorf("failed: %v (%v), want %v", fails, err, c.fails)
+			}
+			for _, want := range c.has {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("output lacks %q:\n%s", want, out.String())
+				}
+			}
+		})
 	}
 }

@@ -59,4 +59,4 @@ sometests() {
 }
 
 # stories PATTERN: those of test/script.
-stories() { tests cmd/levee "^TestScripts\$/$1"; }
+stories() { tests cmd/levee "^TestScripts(ThatMeasure)?\$/$1"; }

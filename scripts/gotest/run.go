@@ -1,0 +1,256 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// runner runs the tests of packages.
+type runner struct {
+	p, workers int
+	timeout    time.Duration
+	report     *report
+
+	dir  string // of the binaries
+	json string // the command that makes events of what a binary writes
+}
+
+func goTool(args ...string) *exec.Cmd {
+	cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"), args...)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// pkg is a package whose tests run from a binary of their own.
+type pkg struct {
+	path, dir string
+	alone     *regexp.Regexp // not nil: tests that run alone, the others are spread
+}
+
+// pattern matches those of its tests that run alone.
+func (p pkg) pattern() string {
+	if p.alone != nil {
+		return p.alone.String()
+	}
+	return "."
+}
+
+// binary is the name that `go test -c` gives the binary of a package.
+func (p pkg) binary() string { return p.path[strings.LastIndex(p.path, "/")+1:] + ".test" }
+
+// plan says how each package runs: in one way.
+type plan struct {
+	together      []string
+	spread, alone []pkg
+}
+
+func (r *runner) run(spread, alone, all []string) (err error) {
+	p, err := split(spread, alone, all)
+	if err != nil {
+		return fmt.Errorf("listing packages: %w", err)
+	}
+	if r.dir, err = os.MkdirTemp("", "gotest"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(r.dir)
+	tool, err := goTool("tool", "-n", "test2json").Output()
+	if err != nil {
+		return fmt.Errorf("looking for test2json: %w", err)
+	}
+	r.json = strings.TrimSpace(string(tool))
+
+	var errs [3]error
+	var wg sync.WaitGroup
+	if len(p.together) > 0 {
+		wg.Go(func() {
+			errs[0] = r.read(goTool(slices.Concat([]string{"test", "-json", "-count", "1", "-p",
+				fmt.Sprint(r.p), "-timeout", fmt.Sprint(r.timeout)}, p.together)...))
+		})
+	}
+	err = r.build(p.spread)
+	if err == nil {
+		wg.Go(func() { errs[1] = r.spread(p.spread) })
+		whole := func(p pkg) bool { return p.alone != nil } // has been built with the others
+		err = r.build(slices.DeleteFunc(slices.Clone(p.alone), whole))
+	}
+	wg.Wait()
+	if err != nil {
+		return errors.Join(err, errs[0], errs[1])
+	}
+	for _, pkg := range p.alone {
+		began := time.Now()
+		err := r.tests(pkg, pkg.pattern())
+		r.ended(pkg, time.Since(began), err)
+		errs[2] = errors.Join(errs[2], err)
+	}
+	return errors.Join(errs[:]...)
+}
+
+// split lists packages that have tests, those of spread and alone in the order of the patterns.
+func split(spread, alone, all []string) (p plan, err error) {
+	list := func(pattern string) (pkgs []pkg) {
+		out, err2 := goTool("list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}"+
+			"{{.ImportPath}}\t{{.Dir}}{{end}}", pattern).Output()
+		err = errors.Join(err, err2)
+		for line := range strings.Lines(string(out)) {
+			if path, dir, _ := strings.Cut(strings.TrimSpace(line), "\t"); path != "" {
+				pkgs = append(pkgs, pkg{path: path, dir: dir})
+			}
+		}
+		return pkgs
+	}
+	taken := map[string]bool{}
+	some := map[string]*regexp.Regexp{} // tests that run alone, by packages that are spread
+	for _, pattern := range alone {
+		pattern, tests, parted := strings.Cut(pattern, ":")
+		for _, pkg := range list(pattern) {
+			if parted {
+				re, err2 := regexp.Compile(tests)
+				err = errors.Join(err, err2)
+				pkg.alone, some[pkg.path] = re, re
+			} else if taken[pkg.path] {
+				continue
+			} else {
+				taken[pkg.path] = true
+			}
+			p.alone = append(p.alone, pkg)
+		}
+	}
+	for _, pattern := range spread {
+		for _, pkg := range list(pattern) {
+			if !taken[pkg.path] {
+				taken[pkg.path], pkg.alone = true, some[pkg.path]
+				p.spread = append(p.spread, pkg)
+			}
+		}
+	}
+	for path := range some {
+		if !taken[path] {
+			err = errors.Join(err,
+				fmt.Errorf("tests of %s run alone, but the others are not spread", path))
+		}
+	}
+	for _, pattern := range all {
+		for _, pkg := range list(pattern) {
+			if !taken[pkg.path] {
+				taken[pkg.path] = true
+				p.together = append(p.together, pkg.path)
+			}
+		}
+	}
+	return p, err
+}
+
+// build makes the binaries of packages. No two of them may have the same name.
+func (r *runner) build(pkgs []pkg) error {
+	if len(pkgs) == 0 {
+		return nil
+	}
+	args := []string{"test", "-c", "-ldflags", "-s -w", "-o", r.dir + "/"}
+	for _, p := range pkgs {
+		args = append(args, p.path)
+	}
+	cmd := goTool(args...)
+	cmd.Stdout = os.Stdout
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("building tests: %w", err)
+	}
+	return nil
+}
+
+// spread runs each test of packages in a process of its own, some at a time.
+func (r *runner) spread(pkgs []pkg) error {
+	type test struct {
+		pkg  int
+		name string
+	}
+	var queue []test
+	left, took, errs := make([]int, len(pkgs)), make([]time.Duration, len(pkgs)),
+		make([]error, len(pkgs))
+	for i, p := range pkgs {
+		cmd := exec.Command(filepath.Join(r.dir, p.binary()), "-test.list", "^(Test|Fuzz|Example)")
+		cmd.Dir, cmd.Stderr = p.dir, os.Stderr
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("listing the tests of %s: %w", p.path, err)
+		}
+		for _, name := range strings.Fields(string(out)) {
+			if p.alone != nil && p.alone.MatchString(name) {
+				continue
+			}
+			queue = append(queue, test{i, name})
+			left[i]++
+		}
+	}
+	var mu sync.Mutex // of all above
+	var wg sync.WaitGroup
+	for range r.workers {
+		wg.Go(func() {
+			mu.Lock()
+			defer mu.Unlock()
+			for len(queue) > 0 {
+				t := queue[0]
+				queue = queue[1:]
+				mu.Unlock()
+				began := time.Now()
+				err := r.tests(pkgs[t.pkg], "^"+t.name+"$")
+				mu.Lock()
+				errs[t.pkg] = errors.Join(errs[t.pkg], err)
+				took[t.pkg] += time.Since(began)
+				if left[t.pkg]--; left[t.pkg] == 0 {
+					r.ended(pkgs[t.pkg], took[t.pkg], errs[t.pkg])
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// tests runs those tests of a package whose names match a pattern.
+func (r *runner) tests(p pkg, pattern string) error {
+	cmd := exec.Command(r.json, "-t", "-p", p.path, filepath.Join(r.dir, p.binary()),
+		"-test.v=test2json", "-test.paniconexit0", "-test.timeout", fmt.Sprint(r.timeout),
+		"-test.run", pattern)
+	cmd.Dir, cmd.Stderr = p.dir, os.Stderr
+	if err := r.read(cmd); err != nil {
+		return fmt.Errorf("%s, tests %s: %w", p.path, pattern, err)
+	}
+	return nil
+}
+
+// ended prints a line as `go test` does for a package.
+func (r *runner) ended(p pkg, took time.Duration, err error) {
+	word := "ok  "
+	if err != nil {
+		word = "FAIL"
+	}
+	r.report.mu.Lock()
+	defer r.report.mu.Unlock()
+	fmt.Fprintf(r.report.w, "%s\t%s\t%.3fs\n", word, p.path, took.Seconds())
+}
+
+// read runs a command and reports its events.
+func (r *runner) read(cmd *exec.Cmd) error {
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("starting tests: %w", err)
+	}
+	readErr := r.report.read(out)
+	if readErr != nil {
+		readErr = fmt.Errorf("reading the output of tests: %w", readErr)
+	}
+	return errors.Join(readErr, cmd.Wait())
+}
