@@ -17,9 +17,9 @@ the median of the rounds, and half the distance between their quartiles as sprea
 
 Each packet is repeated, so tables that it needs are in the cache and its branches are
 predicted: the figures are lower bounds, and a flood of many sources costs more, most where sets
-are larger than the cache. About a second a rule; at most --rules of them are measured: the
-first that packets reach or, of more than 1,000 rules, a sample that is spread evenly over the
-policy, which the output says.`
+are larger than the cache. Some 0.3 s a rule, and a second more without the right to make network
+namespaces; at most --rules of them are measured: the first that packets reach or, of more than
+1,000 rules, a sample that is spread evenly over the policy, which the output says.`
 
 const costExample = `  sudo levee cost edge.levee
   sudo levee cost edge.levee --json | jq .ns_per_packet`

@@ -105,3 +105,20 @@ func TestBenchMeasuresAboveEmptyProgram(t *testing.T) {
 		t.Error("a frame of 13 bytes was accepted")
 	}
 }
+
+// What is held for a measurement is attached, out of the way, and let go behind it.
+func TestProgramsAreHeldWhileTheyAreMeasured(t *testing.T) {
+	needRoot(t)
+	r, err := NewRunner(handProgram(handPolicy("odd", action.Pass), codegen.Target{Trace: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	before := kernelObjects(t)
+	release := holdXDP(r.loaded.prog)
+	if held := kernelObjects(t); len(held) != len(before)+1 {
+		t.Errorf("before: %v, held: %v, want a link more", before, held)
+	}
+	release()
+	eventually(t, func() error { return sameObjects(t, before) })
+}
