@@ -1,8 +1,9 @@
 // Command kernels boots kernels of Debian in qemu, -jobs of them at a time, and runs the checks of
 // checks.go on each: levee and the tests of its packages, as static binaries, in an initramfs with
 // a few Debian programs and the kernel's own modules. What the checks print goes through the serial
-// console. Nothing of it is installed. Downloads are kept in bin/kernels, and so is what the last
-// run of all checks on each kernel came to. A page is made of these, so kernels may be run apart.
+// console. Nothing of it is installed; downloads are kept in bin/kernels. What a run for a page
+// came to is kept beside the page, which is made of the last run of each kernel: they may be run
+// apart.
 //
 //	kernels [-kernels 6.1,6.12] [-run REGEXP] [-data DIR] [-page FILE] [-jobs N] [-long] [-v]
 //	        [-fetch|-kept]
@@ -62,7 +63,7 @@ func main() {
 	flag.StringVar(&o.data, "data", "",
 		"a directory with classbench/: also these published filter sets")
 	flag.StringVar(&o.page, "page", "",
-		"write to this file what the last whole run of each kernel came to")
+		"keep results beside this file, and write to it what the last run of each kernel came to")
 	flag.IntVar(&o.jobs, "jobs", 2, "guests at a time; each takes one core and 4 GiB of memory")
 	flag.BoolVar(&o.long, "long", false, "also all tests of code generation and of the data plane")
 	flag.BoolVar(&o.verbose, "v", false, "show what checks that pass print")
@@ -103,6 +104,10 @@ func kernels(o options) (ok bool, err error) {
 	if err != nil || o.fetch {
 		return err == nil, err
 	}
+	levee, err := commit()
+	if err != nil {
+		return false, err
+	}
 	planted := map[string]bool{}
 	for i := range guests {
 		g := &guests[i]
@@ -123,7 +128,7 @@ func kernels(o options) (ok bool, err error) {
 	for i, g := range guests {
 		slots <- struct{}{}
 		all.Go(func() {
-			results[i], errs[i] = boot(g, dir, o)
+			results[i], errs[i] = boot(g, o, levee)
 			<-slots
 		})
 	}
@@ -134,7 +139,7 @@ func kernels(o options) (ok bool, err error) {
 	}
 	err = errors.Join(errs...)
 	if o.page != "" {
-		results, unread := kept(dir)
+		results, unread := kept(o.page)
 		err = cmp.Or(errors.Join(err, unread),
 			os.WriteFile(o.page, []byte(page(chosen, results)), 0o644))
 	}
@@ -352,8 +357,8 @@ var lengths = map[bool]string{false: "-test.short", true: ""}
 const patience = 6 * time.Hour
 
 // boot runs a machine until it is off.
-func boot(g guest, dir string, o options) (*result, error) {
-	r, err := newResult(dir, g.machine, o)
+func boot(g guest, o options, levee string) (*result, error) {
+	r, err := newResult(g.machine, o, levee)
 	if err != nil {
 		return nil, err
 	}

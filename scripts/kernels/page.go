@@ -35,8 +35,12 @@ func page(all []check, results []*result) string {
 				passed++
 			}
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d of %d | %.0f min |\n", r.Linux, r.Date, r.Levee,
-			map[bool]string{false: "without", true: "with"}[r.Data], passed, mine, r.Core/60)
+		core := ""
+		if r.Core > 0 {
+			core = fmt.Sprintf(" %.1f min", r.Core/60)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d of %d |%s |\n", r.Linux, r.Date, r.Levee,
+			map[bool]string{false: "without", true: "with"}[r.Data], passed, mine, core)
 	}
 	b.WriteString("\n| check |")
 	for _, r := range results {

@@ -32,18 +32,33 @@ type ending struct {
 	Took   float64 `json:"took"` // seconds of the guest
 }
 
-func resultFile(dir string, m machine) string {
-	return filepath.Join(dir, m.arch, m.kernel+".result.json")
+// resultFile is where the last run of a machine for a page is kept: beside the page.
+func resultFile(page string, m machine) string {
+	return filepath.Join(strings.TrimSuffix(page, ".md"), m.kernel+"-"+m.arch+".json")
 }
 
-// newResult is one of a machine that has said nothing yet. A run of all checks is kept.
-func newResult(dir string, m machine, o options) (*result, error) {
-	levee, err := output(exec.Command("git", "describe", "--always", "--dirty"))
-	r := &result{Machine: m.String(), Levee: strings.TrimSpace(string(levee)),
-		Date: time.Now().UTC().Format(time.DateOnly), Data: o.data != "",
-		Checks: map[string]ending{}}
-	if o.run == "" {
-		r.file = resultFile(dir, m)
+// commit names what is here, whatever is there of results.
+func commit() (string, error) {
+	head, err := output(exec.Command("git", "rev-parse", "--short", "HEAD"))
+	if err != nil {
+		return "", err
+	}
+	name := strings.TrimSpace(string(head))
+	changed, err := output(exec.Command("git", "diff", "HEAD", "--name-only", "--", ".",
+		":!docs/kernels*"))
+	if len(changed) > 0 {
+		name += ", changed"
+	}
+	return name, err
+}
+
+// newResult is one of a machine that has said nothing yet. It is kept if it is for a page.
+func newResult(m machine, o options, levee string) (r *result, err error) {
+	r = &result{Machine: m.String(), Levee: levee, Date: time.Now().UTC().Format(time.DateOnly),
+		Data: o.data != "", Checks: map[string]ending{}}
+	if o.page != "" {
+		r.file = resultFile(o.page, m)
+		err = os.MkdirAll(filepath.Dir(r.file), 0o755)
 	}
 	return r, err
 }
@@ -70,11 +85,11 @@ func (r *result) passed() (n int) {
 	return n
 }
 
-// kept are the last results of all machines that have one, in the machines' order.
-func kept(dir string) ([]*result, error) {
+// kept are the last results for a page of all machines that have one, in the machines' order.
+func kept(page string) ([]*result, error) {
 	var all []*result
 	for _, m := range machines {
-		b, err := os.ReadFile(resultFile(dir, m))
+		b, err := os.ReadFile(resultFile(page, m))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -83,7 +98,7 @@ func kept(dir string) ([]*result, error) {
 			err = json.Unmarshal(b, r)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", resultFile(dir, m), err)
+			return nil, fmt.Errorf("%s: %w", resultFile(page, m), err)
 		}
 		if r.Linux != "" {
 			all = append(all, r)
