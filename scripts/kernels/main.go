@@ -19,6 +19,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -423,7 +424,7 @@ func listen(console io.Reader, show io.Writer, r *result, began time.Time, pid i
 		case "done":
 			r.finished = true
 		case "pass", "fail":
-			r.Checks[name] = ending{event == "pass", took}
+			r.Checks[name] = ending{event == "pass", math.Round(took*100) / 100}
 		}
 		r.Core = now
 		if err := r.keep(); err != nil {
