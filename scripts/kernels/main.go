@@ -103,6 +103,7 @@ func kernels(o options) (ok bool, err error) {
 		func(c check) bool { return !named.MatchString(c.name) || c.long && !o.long })
 	guests, err := fetch(o, dir)
 	if err != nil || o.fetch {
+		err = cmp.Or(err, o.write())
 		return err == nil, err
 	}
 	levee, err := commit()
@@ -138,12 +139,7 @@ func kernels(o options) (ok bool, err error) {
 	for i, g := range guests {
 		ok = ok && results[i] != nil && results[i].finished && results[i].passed() == len(g.checks)
 	}
-	err = errors.Join(errs...)
-	if o.page != "" {
-		results, unread := kept(o.page)
-		err = cmp.Or(errors.Join(err, unread),
-			os.WriteFile(o.page, []byte(page(chosen, results)), 0o644))
-	}
+	err = errors.Join(errors.Join(errs...), o.write())
 	return ok && err == nil, err
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +19,19 @@ levee supports Linux 6.1 and newer. On older kernels ` + "`levee up`" + ` and ` 
 say so in one sentence.
 
 `
+
+// write makes the page that is asked for.
+func (o *options) write() error {
+	if o.page == "" {
+		return nil
+	}
+	results, err := kept(o.page)
+	if err != nil {
+		return err
+	}
+	short := slices.DeleteFunc(slices.Clone(checks), func(c check) bool { return c.long })
+	return os.WriteFile(o.page, []byte(page(short, results)), 0o644)
+}
 
 // page is docs/kernels.md: the last run of each machine, whenever that was, and what each check of
 // now came to in it.
