@@ -17,6 +17,14 @@ func Errors(six bool) []uint8 {
 	return []uint8{3, 11, 12}
 }
 
+// Asked are the types of ICMP that are looked up: errors and echo replies.
+func Asked(six bool) []uint8 {
+	if six {
+		return append(Errors(six), 129)
+	}
+	return append(Errors(six), 0)
+}
+
 // MaxQuoteInstructions is how many instructions the functions have that look into errors, at most.
 const MaxQuoteInstructions = 1_000
 

@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 
+	"levee/internal/filter/flow"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/price"
 	"levee/internal/filter/ruletree"
@@ -104,6 +105,7 @@ type passage struct {
 	decided func(slot int, t times)
 	write   bool // costs into blocks
 	follows bool // a rule that follows fragments is behind
+	chain   *Chain
 }
 
 // share is the part of packets that are not decided yet.
@@ -134,6 +136,30 @@ func (f *passage) track(slot int, t times) {
 	}
 }
 
+// unasked is what a packet that the rule decides takes less if it is ICMP of types of which none is
+// looked up as a connection's.
+func (f *passage) unasked(r *Rule) times {
+	class := f.chain.Classes[0]
+	if !f.chain.Tracked || class.Transport != ir.ICMP {
+		return times{}
+	}
+	asked := flow.Asked(class.Family == ir.IPv6)
+	for i := range r.Conds {
+		c := &r.Conds[i]
+		if c.Not || c.Field != field.ICMPType && c.Field != field.ICMP6Type {
+			continue
+		}
+		if !slices.ContainsFunc(c.Ranges, func(v field.Range) bool {
+			return slices.ContainsFunc(asked, func(kind uint8) bool {
+				return v.Lo>>8 <= uint64(kind) && uint64(kind) <= v.Hi>>8
+			})
+		}) {
+			return wait(-price.Flow)
+		}
+	}
+	return times{}
+}
+
 // note writes what a block costs.
 func (f *passage) note(n *Node, t priced) priced {
 	if f.write {
@@ -155,7 +181,7 @@ func (p *Plan) follow(c *Chain, f *passage) {
 	if c.Tracked {
 		decode += price.Flow
 	}
-	f.spent = wait(price.Decide + decode)
+	f.chain, f.spent = c, wait(price.Decide+decode)
 	f.spent.any = f.spent.any.Plus(price.Wait(price.Mixed)).Plus(p.counter())
 	t := priced{f.spent, sizeChain, 0}
 	if c.Tracked {
@@ -255,7 +281,7 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 				if len(r.Conds) > 0 {
 					taken.any = price.Wait(price.Surprise)
 				}
-				f.end(does.Slot, whole.plus(taken))
+				f.end(does.Slot, whole.plus(taken).plus(f.unasked(r)))
 				taken = taken.part(1 / float64(max(1, f.all)))
 				t.add(f.note(&does.Node, priced{taken, sizeVerdict, 0}))
 			}

@@ -85,3 +85,26 @@ func TestFragmentsMalformedBesideOthersCostTheLookUp(t *testing.T) {
 		t.Errorf("a packet that the decoder refuses takes %.1f ns, want %.1f", got, price.Malformed)
 	}
 }
+
+// TestICMPThatIsNoConnectionsIsNotLookedUp: neighbour discovery is cheaper than an error of the same
+// chain, by a look-up.
+func TestICMPThatIsNoConnectionsIsNotLookedUp(t *testing.T) {
+	p := planOf(t, "../../../test/policy/valid/18-established.levee", plan.Target{})
+	class := ir.Class{Family: ir.IPv6, Transport: ir.ICMP}
+	estimate := func(name string) float64 {
+		for slot, s := range p.Slots {
+			if p.Program.Policy.Where(s) == name {
+				least, _ := p.Estimate(price.Default,
+					[]plan.Traffic{{Class: class, Slot: slot, Packets: 1}})
+				return least
+			}
+		}
+		t.Fatalf("no slot %q", name)
+		return 0
+	}
+	found, failed := estimate("essential:nd"), estimate("essential:pmtu")
+	if found <= 0 || failed-found < price.Flow/2 {
+		t.Errorf("neighbour discovery takes %.1f ns, an error %.1f, a look-up %.1f", found, failed,
+			price.Flow)
+	}
+}

@@ -86,8 +86,9 @@ const (
 	// part of what asks for it.
 	near = 3.0
 	// waits is the part of Machine.Load that a packet waits for a load from beyond: Load is of
-	// loads that wait for each other, and those of two packets do not.
-	waits = 0.3
+	// loads that wait for each other, and those of two packets do not; and what packets ask for
+	// again and again stays nearer than a chain that was visited once.
+	waits = 0.15
 )
 
 // Memory is what a load from so many bytes takes more than one from the first level, if all of them
