@@ -86,8 +86,8 @@ func TestFragmentsMalformedBesideOthersCostTheLookUp(t *testing.T) {
 	}
 }
 
-// TestICMPThatIsNoConnectionsIsNotLookedUp: neighbour discovery is cheaper than an error of the same
-// chain, by a look-up.
+// TestICMPThatIsNoConnectionsIsNotLookedUp: neighbour discovery is cheaper than an error of the
+// same chain, by a look-up.
 func TestICMPThatIsNoConnectionsIsNotLookedUp(t *testing.T) {
 	p := planOf(t, "../../../test/policy/valid/18-established.levee", plan.Target{})
 	class := ir.Class{Family: ir.IPv6, Transport: ir.ICMP}
