@@ -115,7 +115,7 @@ dashboard-proof:
 	@scripts/deps test
 	$(GO) test -count 1 -v -run ThePage ./internal/agent/dashboard -strict
 
-# What limits, connections and fragments cost a packet above an empty program, three times.
+# What limits, connections, fragments and answers to SYNs cost a packet above an empty program, three times.
 state-bench:
 	@scripts/deps bench
 	$(GO) test -timeout 30m -run '^$$' -bench 'Limit|Connection|Fragments|Answer' -count 3 ./internal/dataplane

@@ -19,7 +19,7 @@ decided the packets, and for how fast the machine was read to be beside the roun
 
 Without files, sets are drawn in the shapes of ClassBench, of 1,000 and 10,000 rules; --seeds
 draws so many of each, and the report says what the fastest and the slowest of them take. A set
-takes some 5 s, a policy a second a rule.`
+takes some 5 s, a policy some 0.3 s a rule.`
 
 const benchPlanExample = `  sudo levee bench plan --data acl1_1k,fw1_1k,ipc1_1k --policy edge.levee
   sudo levee bench plan --seeds 20 --shape fw --sizes 1000`

@@ -39,7 +39,7 @@ func (u *up) refusesUnheard() bool {
 // where they are heard, or where the policy has a cookie itself.
 func Unheard(ctx context.Context, dev string) error {
 	d, err := findDevice(dev)
-	if err != nil {
+	if err != nil || d.unheard(XDPNative, false) == nil {
 		return err
 	}
 	return transactOn(ctx, dev, func(_ *store, a *attachment) error {

@@ -200,7 +200,7 @@ export class Stack {
       const by = (b - a) / 4 * moves[e.key];
       this.asked.range(a + by, b + by, true);
     } else if (e.key in moves) {
-      const now = this.at === null ? index(b) - (moves[e.key] > 0 ? 0 : -0) : inside(this.at + moves[e.key]);
+      const now = this.at === null ? index(b) : inside(this.at + moves[e.key]);
       this.read(now);
       const t = xs[now];
       if (t < a || t > b) this.asked.range(t - (b - a) / 2, t + (b - a) / 2, true);

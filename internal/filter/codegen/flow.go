@@ -31,16 +31,12 @@ func (c *compiler) lookUpFlow(ch *plan.Chain) {
 	six, proto := class.Family == ir.IPv6, class.Proto()
 	done := c.Fresh("looked_up")
 	if class.Transport == ir.ICMP {
-		reply := int32(0)
-		if six {
-			reply = 129
-		}
 		answer := c.Fresh("echo_reply")
 		c.Emit(
 			asm.Mov.Reg(asm.R1, regDstPort),
 			asm.RSh.Imm(asm.R1, 8),
 			asm.Mov.Imm(asm.R0, 0),
-			asm.JEq.Imm(asm.R1, reply, answer),
+			asm.JEq.Imm(asm.R1, int32(flow.EchoReply(six)), answer),
 		)
 		if c.quotes(ch) {
 			c.lookUpQuote(six, done)

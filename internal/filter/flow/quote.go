@@ -17,13 +17,16 @@ func Errors(six bool) []uint8 {
 	return []uint8{3, 11, 12}
 }
 
-// Asked are the types of ICMP that are looked up: errors and echo replies.
-func Asked(six bool) []uint8 {
+// EchoReply is the type of ICMP that answers an echo request.
+func EchoReply(six bool) uint8 {
 	if six {
-		return append(Errors(six), 129)
+		return 129
 	}
-	return append(Errors(six), 0)
+	return 0
 }
+
+// Asked are the types of ICMP that are looked up: errors and echo replies.
+func Asked(six bool) []uint8 { return append(Errors(six), EchoReply(six)) }
 
 // MaxQuoteInstructions is how many instructions the functions have that look into errors, at most.
 const MaxQuoteInstructions = 1_000
