@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 )
@@ -115,7 +116,10 @@ func TestProgramsAreHeldWhileTheyAreMeasured(t *testing.T) {
 	}
 	defer r.Close()
 	before := kernelObjects(t)
-	release := holdXDP(r.loaded.prog)
+	release, err := kernel.KeepDispatched(r.loaded.prog)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if held := kernelObjects(t); len(held) != len(before)+1 {
 		t.Errorf("before: %v, held: %v, want a link more", before, held)
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/assembler"
+	"levee/internal/kernel"
 	"levee/internal/lab"
 	"levee/internal/packet/template"
 )
@@ -82,7 +83,7 @@ func runLive(ctx context.Context, c Config, dev device, prog *template.Program) 
 // counted runs a program that redirects to a device, and takes what the device says about it into
 // the report.
 func counted(dev device, prog *ebpf.Program, run func() (Report, error)) (Report, error) {
-	release, err := keepDispatched(prog)
+	release, err := kernel.KeepDispatched(prog)
 	if err != nil {
 		return Report{}, &refusal{fmt.Errorf("keeping the generator program ready: %w", err)}
 	}
