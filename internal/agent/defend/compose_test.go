@@ -2,6 +2,7 @@ package defend
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -332,5 +333,49 @@ func TestWhereNobodyHearsACookieDropsStay(t *testing.T) {
 	}
 	if got := j.complete(nil, 0); len(got) != 1 || got[0].Action != "limit" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestFewPacketsShowNoCollateral: one ping in 1,600 good packets looked like the flood, and of a
+// sample of 5,200 six were more than a limit of 1/1000 allows, so nothing was done.
+func TestFewPacketsShowNoCollateral(t *testing.T) {
+	ping := func(from string, data int) []byte {
+		b, err := packet.Build(packet.Spec{From: netip.MustParseAddr(from),
+			To: netip.MustParseAddr("192.0.2.1"), Proto: new(uint8(packet.ProtoICMP)),
+			Type: new(uint8(8)), Payload: make([]byte, data)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for alike, want := range map[int]bool{3: true, 6: true, 9: true, 30: false} {
+		j := &job{Watcher: &Watcher{}, id: "7", round: 1, beyond: 1, kinds: 2000,
+			base:  parsed(t, "default pass\n"),
+			alarm: detect.Alarm{Kind: detect.ICMP, All: 1e6},
+			unit:  &unit{Detect: &policy.Detect{Collateral: 1e-3}},
+			good:  signature.NewSample(packet.Ethernet, nil, 6000),
+			flood: signature.NewSample(packet.Ethernet, nil, 3000)}
+		for i := range 5200 {
+			switch from := fmt.Sprintf("198.51.100.%d", i%16); {
+			case i < alike:
+				j.good.Add(ping(from, 0), 0)
+			case i%80 == 0:
+				j.good.Add(ping(from, 56), 0)
+			default:
+				j.good.Add(udpFrom(t, from), 0)
+			}
+		}
+		for i := range 2000 {
+			from := netip.AddrFrom4([4]byte{byte(1 + i%200), byte(i * 7), byte(i * 131), byte(i)})
+			j.flood.Add(ping(from.String(), 0), 0)
+		}
+		r := j.run(t.Context())
+		if r.err != nil || len(r.rules) > 0 != want {
+			t.Errorf("%d alike: %d rules, error %v, %q", alike, len(r.rules), r.err, r.notes)
+		}
+		said := strings.Contains(strings.Join(r.notes, " "), "by chance")
+		if said != (want && alike > 5) {
+			t.Errorf("%d alike: %q", alike, r.notes)
+		}
 	}
 }

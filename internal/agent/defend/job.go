@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -156,32 +157,31 @@ func (j *job) run(ctx context.Context) result {
 	if j.round == 1 { // what these leave the next search finds, while they drop
 		limits.Enough = first
 	}
-	p, err := signature.Propose(j.flood, j.good, limits)
-	if err != nil {
-		r.err = err
-		return r
-	}
-	j.step("rules found")
-	dropped := 0.0
-	for i := range p.Rules {
-		rule := j.rule(&p.Rules[i], p, i)
-		if rule.Coverage >= leastRule || rule.Coverage >= leastRule*(j.beyond-dropped) &&
-			rule.Coverage*j.alarm.All >= leastRate {
-			r.forged = r.forged || p.Rules[i].Forged
-			r.rules = append(r.rules, rule)
-			dropped += rule.Coverage
-		}
-	}
 	if j.alarm.Kind == detect.SYN {
 		if j.unheard = dataplane.Unheard(ctx, j.dev); j.unheard != nil {
 			r.notes = append(r.notes, fmt.Sprintf("no cookie: %v", j.unheard))
 		}
 	}
+	dropped, p, err := j.search(limits, &r)
+	if most := byChance(limits.Collateral, j.good); err == nil && dropped < j.least() &&
+		!j.asks() && most > limits.Collateral {
+		limits.Collateral = most
+		dropped, p, err = j.search(limits, &r)
+	}
+	if err != nil {
+		r.err = err
+		return r
+	}
+	j.step("rules found")
 	r.rules = j.complete(r.rules, dropped)
 	if len(r.rules) == 0 {
 		r.notes = append(r.notes, "no rule was found that drops it and spares good traffic: "+
 			p.Sentence)
 		return r
+	}
+	if sum := predicted(r.rules); sum > j.allowance() && !j.asks() {
+		r.notes = append(r.notes, fmt.Sprintf("%.2g %% of %d good packets is more than may be "+
+			"dropped, but so few may be alike by chance", 100*sum, j.good.Len()))
 	}
 	if !j.acts {
 		return r
@@ -196,6 +196,28 @@ func (j *job) run(ctx context.Context) result {
 	r.applied = r.err == nil
 	return r
 }
+
+// search finds drops that are worth their place, and the share of the sample that they drop.
+func (j *job) search(l signature.Limits, r *result) (dropped float64, p *signature.Proposal,
+	err error) {
+	if p, err = signature.Propose(j.flood, j.good, l); err != nil {
+		return 0, nil, err
+	}
+	r.rules, r.forged = nil, false
+	for i := range p.Rules {
+		rule := j.rule(&p.Rules[i], p, i)
+		if rule.Coverage >= leastRule || rule.Coverage >= leastRule*(j.beyond-dropped) &&
+			rule.Coverage*j.alarm.All >= leastRate {
+			r.forged = r.forged || p.Rules[i].Forged
+			r.rules = append(r.rules, rule)
+			dropped += rule.Coverage
+		}
+	}
+	return dropped, p, nil
+}
+
+// least is the share of the sample that drops have to take, for nothing else to be tried.
+func (j *job) least() float64 { return max(leastRule, least*j.beyond) }
 
 // step ends a part of the way to a rule in force.
 func (j *job) step(what string) {
@@ -225,18 +247,37 @@ func (j *job) rule(r *signature.Rule, p *signature.Proposal, n int) *incident.Ru
 	return out
 }
 
-// allowance is the share of good packets that rules may drop of the sample. One of few packets says
-// nothing against a rule. What little is left of a flood may cost as little.
+// allowance is the share of good packets that rules may drop. What little is left of a flood may
+// cost as little.
 func (j *job) allowance() float64 {
 	c := j.unit.Collateral
-	if n := float64(j.good.Len()); c > 0 && n > 0 && n < 3/c {
-		c = max(c, 1.5/n)
-	}
 	if j.alarm.All < j.peak/10 {
 		c *= 10 * j.alarm.All / j.peak
 	}
 	return c
 }
+
+// byChance is the greatest share of a sample of good packets that does not show, with 95 %
+// confidence (Wilson's interval), that a rule drops more than a share of all. One packet never
+// does.
+func byChance(share float64, of *signature.Sample) float64 {
+	n := float64(of.Len())
+	if share <= 0 || n == 0 {
+		return share
+	}
+	return math.Floor(max(1, share*n+1.96*math.Sqrt(share*n*(1-share)))) / n
+}
+
+// predicted is the share of good packets that rules drop together, at most.
+func predicted(rules []*incident.Rule) (sum float64) {
+	for _, r := range rules {
+		sum += r.Predicted
+	}
+	return sum
+}
+
+// asks says whether a cookie can be had against it, which costs clients less than a drop.
+func (j *job) asks() bool { return j.alarm.Kind == detect.SYN && j.unheard == nil }
 
 // complete is what is done, with rules that drop a share of the sample. Of SYNs a cookie leaves
 // clients what drops leave of the flood; drops that leave much of it only cost good packets then.
@@ -254,7 +295,7 @@ func (j *job) complete(rules []*incident.Rule, dropped float64) []*incident.Rule
 			return append(beside, rule)
 		}
 	}
-	if dropped >= max(leastRule, least*j.beyond) {
+	if dropped >= j.least() {
 		return rules
 	}
 	if rule, ok := j.limit(); ok {
@@ -276,7 +317,7 @@ func roundOf(label string) int {
 
 // cookie has clients prove that they are there, at the ports that SYNs go to.
 func (j *job) cookie(n int) (*incident.Rule, bool) {
-	if j.unheard != nil {
+	if !j.asks() {
 		return nil, false
 	}
 	text := "cookie tcp"
@@ -365,7 +406,7 @@ func (j *job) limit() (*incident.Rule, bool) {
 	one := signature.Judged{Packets: j.good.Len(), Dropped: n}
 	out.Predicted, out.AtMost = one.Collateral(), one.Highest()
 	out.Coverage = float64(j.kinds) / float64(max(1, j.flood.Len()))
-	return out, out.Predicted <= j.allowance() && out.Coverage > least*j.beyond
+	return out, out.Predicted <= byChance(j.allowance(), j.good) && out.Coverage > least*j.beyond
 }
 
 func hostText(p netip.Prefix) string {

@@ -303,8 +303,9 @@ func (w *Watcher) refit() {
 				err = errors.New("it does not fit the policy that came into force")
 			}
 			if err == nil {
-				share := harm(p, r.Label, w.good.sample(now, w.link, p))
-				if share > u.Collateral {
+				good := w.good.sample(now, w.link, p)
+				share := harm(p, r.Label, good)
+				if share > byChance(u.Collateral, good) {
 					err = fmt.Errorf("it would drop %.2g %% of good traffic by the policy that "+
 						"came into force", 100*share)
 				}
