@@ -53,7 +53,7 @@ func (e *env) defender(sampled *history.Sampled, events *agentlive.Hub) (*defend
 	}
 	return defend.NewManager(defend.ManagerOptions{Incidents: store, Sampled: sampled,
 		Evidence: evidence.Open(agentFile("packets")), Baselines: baselines,
-		Peers: defend.NewPeers(session.Peers), Log: e.sayf,
+		Peers: defend.NewPeers(session.Peers), Aside: defend.NewAside(), Log: e.sayf,
 		Policy: e.policyOn, Allowed: e.allowedLive}), nil
 }
 

@@ -21,6 +21,7 @@ import (
 type Sampled struct {
 	At     time.Time
 	Weight uint64 // packets, with this one
+	CPU    int    // that judged it
 	Slot   int    // that decided, of the policy in force
 	Passed bool
 	Bytes  int    // of the whole frame
@@ -165,8 +166,8 @@ func (s *Sampler) Read(tell func(Sampled)) error {
 		if err != nil {
 			return err
 		}
-		tell(Sampled{At: s.hook.epoch.Add(e.Time), Weight: weight, Slot: e.Slot,
-			Passed: verdictOf(s.hook.g.Mode, e.Verdict) == "pass", Bytes: e.Bytes,
+		tell(Sampled{At: s.hook.epoch.Add(e.Time), Weight: weight, CPU: s.record.CPU,
+			Slot: e.Slot, Passed: verdictOf(s.hook.g.Mode, e.Verdict) == "pass", Bytes: e.Bytes,
 			Packet: frame})
 	}
 }

@@ -25,6 +25,7 @@ type ManagerOptions struct {
 	Evidence  *evidence.Store  // of the packets by which floods were judged; nil: none
 	Baselines *Baselines       // that outlive this process; nil: none
 	Peers     *Peers           // whom a cookie need not ask; nil: nobody
+	Aside     *Aside           // keeps off busy CPUs; nil: it does not
 	Log       func(format string, args ...any)
 }
 
@@ -105,7 +106,7 @@ func (m *Manager) look(ctx context.Context) {
 func (m *Manager) begin(ctx context.Context, s dataplane.PolicyState) {
 	dev := s.Dev
 	w := New(Options{Dev: dev, Incidents: m.Incidents, Sampled: m.Sampled, Evidence: m.Evidence,
-		Baselines: m.Baselines, Peers: m.Peers, Log: m.Log,
+		Baselines: m.Baselines, Peers: m.Peers, Aside: m.Aside, Log: m.Log,
 		Policy: func(ctx context.Context) (*policy.Policy, dataplane.PolicyState, error) {
 			for {
 				all, err := dataplane.InForceHere(ctx)

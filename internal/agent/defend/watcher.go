@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"levee/internal/agent/detect"
 	"levee/internal/agent/evidence"
 	"levee/internal/agent/history"
@@ -29,6 +31,7 @@ type Options struct {
 	Evidence  *evidence.Store  // of the packets by which floods were judged; nil: none
 	Baselines *Baselines       // that outlive this process; nil: none
 	Peers     *Peers           // whom a cookie need not ask; nil: nobody
+	Aside     *Aside           // keeps off busy CPUs; nil: it does not
 	Log       func(format string, args ...any)
 }
 
@@ -66,7 +69,8 @@ type Watcher struct {
 	nextKeep   time.Time // of baselines
 	nextFollow time.Time // of the policy in force
 	renewed    time.Time
-	passed     float64 // packets in this second
+	passed     float64         // packets in this second
+	cpus       map[int]float64 // packets of each since the last tick
 	results    chan result
 	ops        chan func()
 	done       chan struct{}
@@ -113,7 +117,7 @@ const undoLasts = time.Hour
 // New is a watcher that has not begun.
 func New(o Options) *Watcher {
 	return &Watcher{Options: o, good: newGood(), results: make(chan result, 1),
-		ops: make(chan func()), done: make(chan struct{})}
+		ops: make(chan func()), done: make(chan struct{}), cpus: map[int]float64{}}
 }
 
 // Run watches until ctx ends, or there is no policy any more. Live rules stay for their lease.
@@ -123,6 +127,7 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer w.sampler.Close()
+	defer func() { _ = w.Aside.from(w.Dev, unix.CPUSet{}) }()
 	if err := w.read(ctx); err != nil {
 		return err
 	}
@@ -219,6 +224,7 @@ func (w *Watcher) read(ctx context.Context) error {
 // sample takes one sample.
 func (w *Watcher) sample(s dataplane.Sampled) {
 	w.tell(&s)
+	w.cpus[s.CPU] += float64(s.Weight)
 	if !s.Passed {
 		return
 	}
@@ -275,6 +281,7 @@ func (w *Watcher) tick(ctx context.Context, now time.Time) {
 		}
 		rising = rising || len(alarms) > 0 || u.detector.Rising()
 	}
+	w.aside()
 	each := calmRate
 	if rising {
 		w.fast = now.Add(floodLasts)
@@ -292,6 +299,18 @@ func (w *Watcher) tick(ctx context.Context, now time.Time) {
 		if u.flood != nil && !w.working {
 			w.act(ctx, u, now)
 		}
+	}
+}
+
+// aside keeps off the CPUs that a flood comes in on while it passes.
+func (w *Watcher) aside() {
+	var busy unix.CPUSet
+	if w.inFlood() {
+		busy = busyOf(w.cpus, runtime.NumCPU())
+	}
+	clear(w.cpus)
+	if err := w.Aside.from(w.Dev, busy); err != nil {
+		w.Log("%s: %v", w.Dev, err)
 	}
 }
 
