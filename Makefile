@@ -16,8 +16,8 @@ export GOFLAGS := -buildvcs=false $(filter-out -buildvcs=%,$(GOFLAGS))
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help build demo generate test lint bench bench-scale state-bench state-proof soak gen-proof kernels kernels-long \
-	packages packages-test boot-test dashboard-proof
+.PHONY: help build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof soak gen-proof \
+	kernels kernels-long packages packages-test boot-test dashboard-proof
 
 help:
 	@echo 'make build       bin/levee, a static binary (needs only Go)'
@@ -51,13 +51,19 @@ generate:
 	$(GO) generate ./...
 	$(GO) fmt ./...
 
+test:
+	@scripts/deps generate test
+	@$(MAKE) --no-print-directory -j 2 generated-lint tests
+
+# Beside the first tests, which wait more than they compute.
+generated-lint:
+	GO=$(GO) scripts/check-generated
+	@$(MAKE) --no-print-directory lint
+
 # Tests that load programs wait for the kernel more than they compute, so several packages run beside
 # each other, and the tests of some in processes of their own. Those that measure come last, one
 # package at a time. No cached results: they depend on the kernel.
-test:
-	@scripts/deps generate test
-	GO=$(GO) scripts/check-generated
-	@$(MAKE) --no-print-directory lint
+tests:
 	GO=$(GO) $(GO) run ./scripts/gotest -p 2 -workers 3 \
 		-spread ./internal/dataplane,./internal/filter/difftest,./internal/filter/codegen,./cmd/levee \
 		-alone ./cmd/levee:Measure,./internal/bench/...,./internal/lab/... ./...
