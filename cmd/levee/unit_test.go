@@ -81,10 +81,11 @@ func TestUnitsAreUnderstoodAndHardened(t *testing.T) {
 			t.Errorf("verify %s: %v\n%s", unit, err, out)
 		}
 	}
-	for _, unit := range []string{"levee@lv0.service", "levee-save.service", "levee-trap.service",
-		"levee-agent.service", "levee-diverting.service"} {
+	// Tenths. Of 21 one is that the agent chooses its processors (decision 0083).
+	for unit, most := range map[string]string{"levee@lv0.service": "20", "levee-save.service": "20",
+		"levee-trap.service": "20", "levee-agent.service": "21", "levee-diverting.service": "20"} {
 		out, err := exec.Command(analyze, "security", "--no-pager", "--offline=true",
-			"--threshold=20", filepath.Join(dir, unit)).CombinedOutput()
+			"--threshold="+most, filepath.Join(dir, unit)).CombinedOutput()
 		if err != nil {
 			t.Errorf("the exposure of %s: %v\n%s", unit, err, out)
 		}
