@@ -96,7 +96,7 @@ type Flood struct {
 
 // PortRange lists lo to hi, ascending.
 func PortRange(lo, hi uint16) []uint16 {
-	var ports []uint16
+	ports := make([]uint16, 0, max(0, int(hi)-int(lo)+1))
 	for p := int(lo); p <= int(hi); p++ {
 		ports = append(ports, uint16(p))
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"levee/internal/lang/syntax"
@@ -169,7 +170,9 @@ func (r *resolver) feed(s *syntax.List) *Feed {
 }
 
 // headerName is what a header of HTTP may be called (RFC 9110, without rare signs).
-var headerName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+var headerName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+})
 
 // feedKey checks what a feed asks of whoever reads it.
 func (r *resolver) feedKey(s *syntax.List, out *Feed) {
@@ -178,7 +181,7 @@ func (r *resolver) feedKey(s *syntax.List, out *Feed) {
 	}
 	out.Key = r.wholePath(*s.Key)
 	if s.Header != nil {
-		if out.Header = strings.Clone(s.Header.Text); !headerName.MatchString(out.Header) {
+		if out.Header = strings.Clone(s.Header.Text); !headerName().MatchString(out.Header) {
 			r.c.Errorf(s.Header.Pos, "write: header \"Auth-Key\", as the feed calls it.",
 				"%q is no name of a header", short(s.Header.Text))
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -171,7 +172,7 @@ func (r *resolver) sourcePlace(s *syntax.Source, out *Source) {
 			r.c.Errorf(s.Input.Pos, "write: lines journal, or json journal.",
 				"Suricata writes no events to the journal")
 		}
-		if !journalUnit.MatchString(s.Path.Text) {
+		if !journalUnit().MatchString(s.Path.Text) {
 			r.c.Errorf(s.Path.Pos, `write: journal "ssh.service".`, "%q is no unit of systemd",
 				short(s.Path.Text))
 		}
@@ -207,7 +208,9 @@ func (r *resolver) redisPlace(s *syntax.Source, out *Source) {
 const maxSocketPath = 107
 
 // journalUnit is the name of a unit (systemd.unit(5)).
-var journalUnit = regexp.MustCompile(`^[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,254}$`)
+var journalUnit = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,254}$`)
+})
 
 // sourcePatterns prepares the patterns of lines.
 func (r *resolver) sourcePatterns(s *syntax.Source, out *Source) {
