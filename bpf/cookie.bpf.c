@@ -451,6 +451,22 @@ static __noinline int cookie_tcx_ip(struct __sk_buff *ctx, __u32 rule, __u64 rat
 	return in_tcx(ctx, rule, rate, 1);
 }
 
+// cookie_prove has a source count as proven whose handshake was seen.
+static __noinline int cookie_prove(__u64 hi, __u64 lo, __u32 class)
+{
+	__u32 zero = 0;
+	struct cookie_memory *c = bpf_map_lookup_elem(&cookies, &zero);
+	struct cookie_work *w = bpf_map_lookup_elem(&work, &zero);
+
+	if (!c || !w)
+		return 0;
+	w->key.src_hi = hi;
+	w->key.src_lo = lo;
+	w->key.class = class;
+	prove(c, w, c->head.clock ? c->head.clock : bpf_jiffies64());
+	return 0;
+}
+
 // These are here only so that the object holds whole programs.
 #define ENTRY(section, name, context)                                                              \
 	SEC(section)                                                                               \
@@ -465,6 +481,12 @@ ENTRY("tc", tcx, __sk_buff)
 ENTRY("xdp", xdp_ip, xdp_md)
 ENTRY("xdp.frags", xdp_frags_ip, xdp_md)
 ENTRY("tc", tcx_ip, __sk_buff)
+
+SEC("tc")
+int entry_prove(struct __sk_buff *ctx)
+{
+	return cookie_prove(bpf_get_prandom_u32(), bpf_get_prandom_u32(), bpf_get_prandom_u32());
+}
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

@@ -195,6 +195,53 @@ func TestATransferDuringAFlood(t *testing.T) {
 	t.Logf("%d MiB each way, %d SYNs beside", *transferred>>20, frames)
 }
 
+// TestAClientOfBeforeAFloodProvesNothing: its handshake was seen, so its next SYN goes on at once.
+// Who comes during the flood proves that he is there.
+func TestAClientOfBeforeAFloodProvesNothing(t *testing.T) {
+	n := newTestNet(t)
+	giveAddress(t, n.here, "lv0", "198.51.100.1/24")
+	giveAddress(t, n.peer, "lv1", "198.51.100.10/24")
+	giveAddress(t, n.peer, "lv1", "198.51.100.11/24")
+	enableIPv6(t, n)
+	giveAddress(t, n.here, "lv0", "2001:db8:7::1/64")
+	giveAddress(t, n.peer, "lv1", "2001:db8:7::10/64")
+	giveAddress(t, n.peer, "lv1", "2001:db8:7::11/64")
+	for network, addr := range map[string]string{"tcp4": "0.0.0.0:9000", "tcp6": "[::]:9000"} {
+		l := in(t, n.here, func() (net.Listener, error) { return net.Listen(network, addr) })
+		defer l.Close()
+		serveEcho(l)
+	}
+	if err := bringPolicyAt(t, "lv0", tcModes(t)[0], "pass established\n"+
+		"cookie tcp port 9000 above 100/s\nlimit tcp syn port 9000 rate 1000/s\ndefault pass\n",
+		0); err != nil {
+		t.Fatal(err)
+	}
+	come := func(last string, proofs uint64, sources int) {
+		t.Helper()
+		for _, net := range []string{"198.51.100.%s", "2001:db8:7::%s"} {
+			if _, err := connects(t, n.peer, fmt.Sprintf(net, last),
+				netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(net, "1")), 9000).String(),
+				false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c := status(t).Cookies; c == nil || c.Proven != proofs || c.Sources != sources {
+			t.Errorf("with a client at .%s: %+v, want %d proofs of %d sources", last, c, proofs,
+				sources)
+		}
+	}
+	come("10", 0, 2)
+	flood, stop := context.WithCancel(t.Context())
+	flooded := make(chan int)
+	go func() { flooded <- n.floodSYN(flood) }()
+	defer func() { stop(); <-flooded }()
+	for len(status(t).Cookies.Answering) == 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	come("10", 0, 2)
+	come("11", 2, 4)
+}
+
 // floodSYN sends SYNs with forged sources from the other end of lv0 until ctx ends, as many as a
 // socket takes with a pause now and then, and says how many.
 func (n *testNet) floodSYN(ctx context.Context) (sent int) {

@@ -43,11 +43,15 @@ func (c *compiler) cookie(_ *scope, r *ir.Rule, e ir.Effect) {
 	c.Label(on)
 }
 
-// emitCookies emits the function of all cookies.
+// emitCookies emits the functions of all cookies.
 func (c *compiler) emitCookies() error {
 	if len(c.plan.Cookies) == 0 {
 		return nil
 	}
-	return cookie.Emit(c.Builder, c.contextParam(), c.target.Hook == TCX, c.target.Frags,
+	err := cookie.Emit(c.Builder, c.contextParam(), c.target.Hook == TCX, c.target.Frags,
 		c.target.Link)
+	if err == nil && c.plan.ProvesSources() {
+		err = cookie.EmitProve(c.Builder)
+	}
+	return err
 }

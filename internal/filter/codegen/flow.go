@@ -3,6 +3,7 @@ package codegen
 import (
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/cookie"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
@@ -56,7 +57,10 @@ func (c *compiler) lookUpFlow(ch *plan.Chain) {
 	}
 	c.Emit(asm.Call.Label(flow.Label(proto)))
 	if class.Transport == ir.TCP {
-		c.Emit(asm.JNE.Imm(asm.R0, flow.Ask, done))
+		c.Emit(asm.JLE.Imm(asm.R0, flow.Known, done))
+		if c.plan.ProvesSources() {
+			c.proveSource(six, done)
+		}
 		if c.target.Clock { // in tests no connection is older
 			c.Emit(asm.Mov.Imm(asm.R0, 0))
 		} else {
@@ -65,6 +69,25 @@ func (c *compiler) lookUpFlow(ch *plan.Chain) {
 	}
 	c.Label(done)
 	c.Emit(asm.StoreMem(asm.R10, keyFlow, asm.R0, asm.Byte))
+}
+
+// proveSource has cookies know the source of a segment that proves it, leaves 1 in R0 and goes to
+// done.
+func (c *compiler) proveSource(six bool, done string) {
+	ask := c.Fresh("ask")
+	c.Emit(asm.JNE.Imm(asm.R0, flow.Proven, ask), asm.Mov.Reg(asm.R1, regSrc))
+	if six {
+		c.Emit(asm.LoadMem(asm.R2, asm.R10, keySrcLo, asm.DWord))
+	} else {
+		c.Emit(asm.Mov.Imm(asm.R2, 0))
+	}
+	c.Emit(
+		asm.Mov.Imm(asm.R3, cookie.Class(six)),
+		asm.Call.Label(cookie.ProveLabel),
+		asm.Mov.Imm(asm.R0, flow.Known),
+		asm.Ja.Label(done),
+	)
+	c.Label(ask)
 }
 
 // quotes reports whether packets of a chain may quote others that are looked up.
@@ -192,7 +215,7 @@ func (c *compiler) emitFlows() error {
 	for _, ch := range c.plan.Chains {
 		if label := flow.Label(ch.Classes[0].Proto()); ch.Tracked && !emitted[label] {
 			emitted[label] = true
-			flow.Emit(c.Builder, ch.Classes[0].Proto())
+			flow.Emit(c.Builder, ch.Classes[0].Proto(), c.plan.ProvesSources())
 		}
 	}
 	return flow.EmitQuotes(c.Builder, c.contextParam(), c.target.Hook == TCX, c.target.Frags)

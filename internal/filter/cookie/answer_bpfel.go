@@ -129,6 +129,7 @@ type answerCookieWork struct {
 const (
 	answerMapCookies            = "cookies"
 	answerMapWork               = "work"
+	answerProgEntryProve        = "entry_prove"
 	answerProgEntryTcx          = "entry_tcx"
 	answerProgEntryTcxIp        = "entry_tcx_ip"
 	answerProgEntryXdp          = "entry_xdp"
@@ -180,6 +181,7 @@ type answerSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type answerProgramSpecs struct {
+	EntryProve      *ebpf.ProgramSpec `ebpf:"entry_prove"`
 	EntryTcx        *ebpf.ProgramSpec `ebpf:"entry_tcx"`
 	EntryTcxIp      *ebpf.ProgramSpec `ebpf:"entry_tcx_ip"`
 	EntryXdp        *ebpf.ProgramSpec `ebpf:"entry_xdp"`
@@ -245,6 +247,7 @@ type answerVariables struct {
 //
 // It can be passed to loadAnswerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type answerPrograms struct {
+	EntryProve      *ebpf.Program `ebpf:"entry_prove"`
 	EntryTcx        *ebpf.Program `ebpf:"entry_tcx"`
 	EntryTcxIp      *ebpf.Program `ebpf:"entry_tcx_ip"`
 	EntryXdp        *ebpf.Program `ebpf:"entry_xdp"`
@@ -255,6 +258,7 @@ type answerPrograms struct {
 
 func (p *answerPrograms) Close() error {
 	return _AnswerClose(
+		p.EntryProve,
 		p.EntryTcx,
 		p.EntryTcxIp,
 		p.EntryXdp,

@@ -2,12 +2,12 @@
 // function for programs at ingress, which clang makes of bpf/cookie.bpf.c, and the layout of its
 // memory.
 //
-// The memory is a head with the secret key, a meter for each rule, and lines of eight sources that
-// have proven themselves. Nothing is kept of a SYN: what its answer acknowledges is a keyed hash of
-// the addresses, the ports and the time, and a client that is there sends a RST with that number. A
-// source's hash names its line; a place is a tag of the hash and the time at which the proof ends.
-// A place whose time has passed is as good as empty. A line that is full gives the place of the
-// source whose proof ends first.
+// The memory is a head with the secret key, a meter for each rule, and lines of eight sources
+// that have proven themselves, or whose handshake was seen. Nothing is kept of a SYN: what its
+// answer acknowledges is a keyed hash of the addresses, the ports and the time, and a client
+// that is there sends a RST with that number. A source's hash names its line; a place is a tag
+// of the hash and the time at which the proof ends. A place whose time has passed is as good as
+// empty. A line that is full gives the place of the source whose proof ends first.
 //
 // The package opens, pins and loads nothing.
 package cookie
@@ -73,12 +73,16 @@ const Places = (Size - atSources) / sourceSize
 // place.
 const Lease = 10 * time.Minute
 
-// MaxInstructions is how many instructions the function has, at most.
+// MaxInstructions is how many instructions the functions have, at most.
 const MaxInstructions = 4_000
 
 // Label is the function, which is given the context, the number of the rule's meter and how many
 // SYNs a second pass unanswered.
 const Label = "cookie"
+
+// ProveLabel is the function that has a source count as proven. It is given the upper and the lower
+// half of its address, of IPv4 the address and 0, and its class.
+const ProveLabel = "cookie_prove"
 
 var load = sync.OnceValues(loadAnswer)
 
@@ -113,6 +117,30 @@ func Emit(b *assembler.Builder, context assembler.Param, tcx, frags bool, link p
 	b.Global(Label, context, assembler.Number("meter"), assembler.Number("above"))
 	b.Emit(body...)
 	return nil
+}
+
+// EmitProve emits the function of ProveLabel.
+func EmitProve(b *assembler.Builder) error {
+	all, err := load()
+	if err != nil {
+		return fmt.Errorf("read the function that has sources count as proven: %w", err)
+	}
+	body, err := assembler.Take(all.Programs[answerProgEntryProve].Instructions, ProveLabel)
+	if err != nil {
+		return err
+	}
+	b.Global(ProveLabel, assembler.Number("hi"), assembler.Number("lo"),
+		assembler.Number("class"))
+	b.Emit(body...)
+	return nil
+}
+
+// Class is that of a source, by its family.
+func Class(six bool) int32 {
+	if six {
+		return classIPv6
+	}
+	return classIPv4
 }
 
 // Seed draws the key of a memory and writes its times. The memory is all zero else.

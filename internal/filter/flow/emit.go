@@ -14,7 +14,8 @@ const MaxInstructions = 400
 const (
 	Unknown = iota
 	Known
-	Ask // the kernel, which may have a connection of TCP that is not known
+	Ask    // the kernel, which may have a connection of TCP that is not known
+	Proven // known, and a segment that tells who receives what is sent to its source
 )
 
 // labels of these functions, by protocol: each is given the hash, that of TCP also the flags and
@@ -75,8 +76,8 @@ const (
 	stackPlace = -13
 )
 
-// Emit emits the function of a protocol.
-func Emit(b *assembler.Builder, proto uint8) {
+// Emit emits the function of a protocol. That of TCP tells what is Proven if told is set.
+func Emit(b *assembler.Builder, proto uint8, told bool) {
 	params := []assembler.Param{assembler.Number("hash")}
 	if proto == packet.ProtoTCP {
 		params = append(params, assembler.Number("flags"), assembler.Number("proof"))
@@ -118,6 +119,16 @@ func Emit(b *assembler.Builder, proto uint8) {
 		renew(b, yes)
 	}
 	b.Label(yes)
+	if told && proto == packet.ProtoTCP {
+		not := b.Fresh("not_proven")
+		b.Emit(
+			asm.And.Imm(asm.R0, stateOf), // before this segment
+			asm.JNE.Imm(asm.R0, int32(answered), not),
+			asm.Mov.Imm(asm.R0, Proven),
+			asm.Return(),
+		)
+		b.Label(not)
+	}
 	b.Emit(asm.Mov.Imm(asm.R0, Known), asm.Return())
 	if proto == packet.ProtoTCP {
 		b.Label(absent)

@@ -150,8 +150,16 @@ func (e *Evaluator) established(pkt *packet.Packet, frame []byte) bool {
 			return false
 		}
 		c := e.connection(k)
-		return c != nil && c.arrives(pkt.Flags,
-			binary.BigEndian.Uint32(frame[pkt.TransportOffset+8:]), e.now())
+		if c == nil {
+			return false
+		}
+		was := c.state
+		known := c.arrives(pkt.Flags, binary.BigEndian.Uint32(frame[pkt.TransportOffset+8:]),
+			e.now())
+		if known && was == answered { // it knows the number of the SYN-ACK
+			e.cookies.proven[pkt.Src] = e.now().Add(provenFor)
+		}
+		return known
 	case pkt.Proto == packet.ProtoUDP && pkt.Transport == packet.PortTransport:
 		c := e.connection(k)
 		if c != nil {

@@ -13,6 +13,9 @@ type Cookie struct {
 	Meter int // in the memory of cookies; it goes with the identity of the rule
 }
 
+// ProvesSources reports whether handshakes that are seen prove to cookies who is there.
+func (p *Plan) ProvesSources() bool { return len(p.Cookies) > 0 && p.Tracks() }
+
 // findCookies lists the cookies that packets may come to.
 func (p *planner) findCookies() {
 	if p.Target.IsShadow() {

@@ -136,6 +136,9 @@ func (p *planner) count() (functions, size int) {
 		functions++
 		size += cookie.MaxInstructions
 	}
+	if p.ProvesSources() {
+		functions++
+	}
 	if p.Fragments {
 		functions += p.fragmentFunctions()
 		size += fragment.MaxInstructions
