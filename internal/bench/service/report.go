@@ -80,9 +80,9 @@ var caveats = []string{
 		"synproxy rules of the others are for the same service",
 	"foreknown is a policy that names the visitors' networks, which no defence can know: latency " +
 		"behind it is what the generator takes by sharing its core with the visitors",
-	"behind a cookie each visitor proves itself with its first request under the flood, which " +
-		"takes two ticks of its kernel more: of a few hundred requests these are the 99th " +
-		"quantile",
+	"visitors have been served before the flood, so that levee-state knows their handshakes; a " +
+		"cookie has new ones prove themselves with their first request, which takes two ticks of " +
+		"their kernel more",
 	"receiving comes before the service on the server's core, and before visitors and generator " +
 		"on the world's, where the answers to forged SYNs arrive too",
 	"one run each: the curves show what happens, not how exactly",
