@@ -16,8 +16,8 @@ export GOFLAGS := -buildvcs=false $(filter-out -buildvcs=%,$(GOFLAGS))
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof soak gen-proof \
-	kernels kernels-long packages packages-test boot-test dashboard-proof
+.PHONY: help build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof \
+	agent-proof soak gen-proof kernels kernels-long packages packages-test boot-test dashboard-proof
 
 help:
 	@echo 'make build       bin/levee, a static binary (needs only Go)'
@@ -35,6 +35,7 @@ help:
 	@echo 'make dashboard-proof  times that the page of the agent keeps in Chromium, on an idle machine'
 	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
 	@echo 'make state-proof limits, connections and cookies against floods, at length (root; about five minutes)'
+	@echo 'make agent-proof what the agent promises, at length; floods apart (root; ten minutes)'
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
 
 build:
@@ -120,6 +121,18 @@ gen-proof:
 dashboard-proof:
 	@scripts/deps test
 	$(GO) test -count 1 -v -run ThePage ./internal/agent/dashboard -strict
+
+# What the agent promises, at length, but for floods (levee bench detect): events of sensors, leases through kills,
+# decisions of CrowdSec, ten weeks of normal traffic, the trap, the API, its page.
+agent-proof:
+	@scripts/deps test
+	$(GO) test -timeout 30m -count 1 -v ./internal/agent -run 'EventsASecond|NoEventIsLost|ARestartEnforces|TheAPIDoes' \
+		-events 1000000 -rotations 100 -leases 1000000 -api.fuzz 60s
+	$(GO) test -timeout 30m -count 1 -v ./cmd/levee -run 'LeasesOfFiveOrigins|DecisionsAreApplied|ARealLocalAPI' \
+		-mass-leases 1000000 -mass-decisions 100000
+	$(GO) test -timeout 60m -count 1 -v ./internal/agent/detect -run 'TenWeeks|Seasons' -season-days 70
+	$(GO) test -count 1 -v ./internal/agent/trap
+	@$(MAKE) --no-print-directory dashboard-proof
 
 # What limits, connections, fragments and answers to SYNs cost a packet above an empty program, three times.
 state-bench:
