@@ -35,7 +35,7 @@ help:
 	@echo 'make dashboard-proof  times that the page of the agent keeps in Chromium, on an idle machine'
 	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
 	@echo 'make state-proof limits, connections and cookies against floods, at length (root; about five minutes)'
-	@echo 'make agent-proof what the agent promises, at length; floods apart (root; ten minutes)'
+	@echo 'make agent-proof what the agent promises, at length; floods apart (root; five minutes)'
 	@echo 'make bench       Go benchmarks, ns a packet of the demo policy, packets/s against other tools (root)'
 
 build:
