@@ -233,7 +233,8 @@ func (row *Row) clients(f *Figures) {
 		a, b := in[0], in[len(in)-1]
 		f.GoodN = b.good() - min(a.good(), b.good())
 		f.Lost = ratio(f.LostN, int64(f.GoodN))
-		f.Refused = ratio(b.refused-a.refused, b.sent-a.sent)
+		// While the flood lasts, what it was refused is not read at the same moment.
+		f.Refused = ratio(int64(row.end.refused)-int64(row.first.refused), int64(b.sent-a.sent))
 	}
 	f.Answered = answered(row.requests, row.from, row.to)
 	f.Later = answered(row.requests, row.from+after, row.to)

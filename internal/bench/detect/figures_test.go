@@ -74,6 +74,20 @@ func TestARampWastesWhatPassesWithinASecond(t *testing.T) {
 	}
 }
 
+// TestWhatTheRingRefusedIsReadOutsideTheFlood: within it the generator's own may be counted before
+// the device's, and then clients seemed to have been refused more at its beginning than at its end.
+func TestWhatTheRingRefusedIsReadOutsideTheFlood(t *testing.T) {
+	row := &Row{from: start, to: start + time.Second,
+		first: sample{sent: 1000, refused: 10}, end: sample{sent: 2000, refused: 20},
+		samples: []sample{{at: start, sent: 1000, refused: 30},
+			{at: start + time.Second/2, sent: 2000, refused: 5}}}
+	var f Figures
+	row.clients(&f)
+	if f.Refused != 0.01 {
+		t.Errorf("%v of what was sent was refused, want 0.01", f.Refused)
+	}
+}
+
 func TestCollateralIsWithinAFactorAsFarAsPacketsTell(t *testing.T) {
 	for _, c := range []struct {
 		predicted, atMost, measured float64
