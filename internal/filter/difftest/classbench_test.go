@@ -37,7 +37,8 @@ func TestClassBench(t *testing.T) {
 		name := fmt.Sprintf("%d filters", n)
 		t.Run(name,
 			func(t *testing.T) {
-				compareSet(t, name, filters(uint64(21+i), n), *classBenchPackets)
+				compareSet(t, name, *classBenchPackets,
+					func() ([]byte, error) { return filters(uint64(21+i), n), nil })
 			})
 	}
 	files, err := filepath.Glob(*classBenchSets)
@@ -48,12 +49,11 @@ func TestClassBench(t *testing.T) {
 		t.Fatalf("no file matches %s", *classBenchSets)
 	}
 	for _, file := range files {
-		set, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
 		name := filepath.Base(file)
-		t.Run(name, func(t *testing.T) { compareSet(t, name, set, *classBenchPackets) })
+		t.Run(name, func(t *testing.T) {
+			compareSet(t, name, *classBenchPackets,
+				func() ([]byte, error) { return os.ReadFile(file) })
+		})
 	}
 }
 
@@ -62,15 +62,14 @@ func TestGeneratedRules(t *testing.T) {
 	needRoot(t)
 	for _, shape := range workload.Shapes {
 		t.Run(shape, func(t *testing.T) {
-			rules, err := workload.Rules(shape, *generatedRules, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var set bytes.Buffer
-			for i := range rules {
-				writeFilter(&set, &rules[i])
-			}
-			compareSet(t, shape+", generated", set.Bytes(), *generatedPackets)
+			compareSet(t, shape+", generated", *generatedPackets, func() ([]byte, error) {
+				rules, err := workload.Rules(shape, *generatedRules, 1)
+				var set bytes.Buffer
+				for i := range rules {
+					writeFilter(&set, &rules[i])
+				}
+				return set.Bytes(), err
+			})
 		})
 	}
 }
@@ -85,31 +84,63 @@ func writeFilter(b *bytes.Buffer, r *workload.Rule) {
 		r.SrcPort.Hi, r.DstPort.Lo, r.DstPort.Hi, proto)
 }
 
-// compareSet imports a set, compiles it and compares it. Every other rule passes, so that a packet
-// that the wrong rule takes has the wrong verdict too.
-func compareSet(t *testing.T, name string, set []byte, packets int) {
+// compareSet imports a set, compiles it and compares it.
+func compareSet(t *testing.T, name string, packets int, read func() ([]byte, error)) {
+	if *handedFrom != "" {
+		compareHanded(t, name)
+		return
+	}
+	set, err := read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := imported(t, name, set)
+	p := parsed(t, name, text)
+	c := Case{Policy: p, Text: text, Seed: 1, Frames: packets}
+	if *handTo != "" {
+		if err := hand(*handTo, name, c); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	stats, err := Compare(t.Context(), c,
+		compiled{load(t, p, codegen.Target{CPUs: 1}), codegen.XDP})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell(t, name, p, stats)
+}
+
+// tell logs a row of docs/soak.md.
+func tell(t *testing.T, name string, p *policy.Policy, stats Stats) {
+	t.Helper()
+	decided := 0
+	for i := range p.Rules {
+		decided += btoi(stats.Decided[p.RuleSlot(i)] > 0)
+	}
+	t.Logf("| %s | %d | %d | 0 | %d |", name, len(p.Rules), stats.Frames, decided)
+}
+
+// imported is the policy of a set. Every other rule passes, so that a packet that the wrong rule
+// takes has the wrong verdict too.
+func imported(t *testing.T, name string, set []byte) []byte {
+	t.Helper()
 	var text bytes.Buffer
 	if _, err := importer.ClassBench(bytes.NewReader(set), &text,
 		importer.Options{Action: importer.Alternate, Name: name}); err != nil {
 		t.Fatal(err)
 	}
-	p, diags := policy.Parse(name, text.Bytes(),
+	return text.Bytes()
+}
+
+func parsed(t *testing.T, name string, text []byte) *policy.Policy {
+	t.Helper()
+	p, diags := policy.Parse(name, text,
 		func(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist })
 	if p == nil {
 		t.Fatal(diags.Err())
 	}
-	stats, err := Compare(t.Context(),
-		Case{Policy: p, Text: text.Bytes(), Seed: 1,
-			Frames: packets}, compiled{load(t, p, codegen.Target{CPUs: 1}), codegen.XDP})
-	if err != nil {
-		t.Fatal(err)
-	}
-	decided := 0
-	for i := range p.Rules {
-		decided += btoi(stats.Decided[p.RuleSlot(i)] > 0)
-	}
-	// a row of docs/soak.md
-	t.Logf("| %s | %d | %d | 0 | %d |", name, len(p.Rules), stats.Frames, decided)
+	return p
 }
 
 // filters makes a set in ClassBench's format: a few networks, nested prefixes, ports as they are
