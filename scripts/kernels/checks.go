@@ -2,12 +2,14 @@ package main
 
 // check is a script for the guest's shell, run with -eu in a tree of the repository's files, with
 // levee in the path and the functions of prelude.sh. The tests of a package are built for the guest
-// if the script has `tests PACKAGE`.
+// if the script has `tests PACKAGE`; `handed NAME PACKAGE` also has the host compute before what
+// these tests can be handed.
 type check struct {
 	name   string
 	from   version // the first kernel that it is for; zero is the oldest supported
 	before version // the first kernel that it is not for; zero is none
 	long   bool    // only with -long
+	clock  clock   // what the guest's goes by; none is by instructions
 	script string
 }
 
@@ -15,22 +17,22 @@ type check struct {
 var supported = version{6, 1}
 
 var checks = []check{
-	{name: "examples: their tests through both engines",
+	{name: "examples: their tests through both engines", clock: host,
 		script: `levee test --engine both examples/*.levee`},
-	{name: "examples: generated packets through both engines",
+	{name: "examples: generated packets through both engines", clock: host,
 		script: `tests internal/filter/difftest ExamplesAgree`},
-	{name: "the policies of the language load", script: `
+	{name: "the policies of the language load", clock: host, script: `
 		# An empty capture: the header of a pcap file.
 		printf '\324\303\262\241\002\000\004\000\000\000\000\000\000\000\000\000\377\377\000\000\001\000\000\000' >/tmp/empty.pcap
 		for policy in test/policy/valid/*.levee; do levee eval "$policy" --pcap /tmp/empty.pcap --engine both --summary --verbose; done`},
-	{name: "examples attached natively", script: `attached xdp-native`},
-	{name: "examples attached generically", script: `attached xdp-generic`},
-	{name: "examples attached at TCX", from: version{6, 6}, script: `attached tcx`},
-	{name: "examples attached by a filter of tc", script: `attached clsact`},
-	{name: "TCX is refused where there is none", before: version{6, 6}, script: `
+	{name: "examples attached natively", clock: host, script: `attached xdp-native`},
+	{name: "examples attached generically", clock: host, script: `attached xdp-generic`},
+	{name: "examples attached at TCX", clock: host, from: version{6, 6}, script: `attached tcx`},
+	{name: "examples attached by a filter of tc", clock: host, script: `attached clsact`},
+	{name: "TCX is refused where there is none", clock: host, before: version{6, 6}, script: `
 		pair
 		says 3 'this kernel has no TCX (Linux 6.6 or newer); --mode clsact runs it at the same place' ip netns exec ns levee up examples/web.levee --dev v0 --mode tcx`},
-	{name: "the way to tc ingress that the kernel has", script: `
+	{name: "the way to tc ingress that the kernel has", clock: host, script: `
 		want=tcx
 		ip link add ifb9 type ifb
 		levee doctor --sample 0s --all --json >/tmp/doctor || [ $? = 1 ]
@@ -43,7 +45,8 @@ var checks = []check{
 	{name: "what `on error` asks for, where the decoder is refused",
 		script: `tests internal/dataplane OnErrorIsInForceWhereTheDecoderIsRefused`},
 	{name: "policies replaced under a flood", script: `tests internal/dataplane ReplaceUnderFlood -replaces 8`},
-	{name: "older kernels are refused in one sentence", from: version{5, 10}, before: supported,
+	{name: "older kernels are refused in one sentence", clock: host, from: version{5, 10},
+		before: supported,
 		script: `
 		pair
 		says 3 'and levee needs 6.1 or newer' ip netns exec ns levee up examples/web.levee --dev v0
@@ -60,26 +63,26 @@ var checks = []check{
 	{name: "stories: eval, test, explain, cost, doctor",
 		script: `stories '^(eval|test|explain|cost|doctor|import)$'`},
 	{name: "stories: generator and lab", script: `stories '^(gen|lab)$'`},
-	{name: "generated policies through both engines", script: `
+	{name: "generated policies through both engines", clock: host, script: `
 		tests internal/filter/difftest Big -seed 1 -policies 10 -packets 3000
 		tests internal/filter/difftest Big -seed 1 -policies 5 -packets 1500 -records`},
-	{name: "sets of filters through both engines", script: `
-		tests internal/filter/difftest 'GeneratedRules|ClassBench/filters'
-		[ -z "$(ls data)" ] || tests internal/filter/difftest 'ClassBench/^[a-z]' -classbench '/levee/data/classbench/*'`},
-	{name: "the largest policies", script: `
-		tests internal/filter/difftest GeneratedRules -generated 100000 -generated-packets 300
+	{name: "sets of filters through both engines", clock: host, script: `
+		handed sets internal/filter/difftest 'GeneratedRules|ClassBench/filters'
+		[ -z "$(ls data)" ] || handed published internal/filter/difftest 'ClassBench/^[a-z]' -classbench '/levee/data/classbench/*'`},
+	{name: "the largest policies", clock: host, script: `
+		handed largest internal/filter/difftest GeneratedRules -generated 100000 -generated-packets 300
 		[ -z "$(ls data)" ] || tests internal/filter/difftest View -view /levee/data/prefixes/full-view.txt.gz -view-step 500 -view-random 1000`},
-	{name: "every kind of rule loads",
+	{name: "every kind of rule loads", clock: host,
 		script: `tests internal/filter/codegen EveryKindOfRuleLoads -wall-rules 100 -wall-quick`},
-	{name: "800 rules with a set of endpoints each", script: `
+	{name: "800 rules with a set of endpoints each", clock: host, script: `
 		tests internal/filter/codegen EveryKindOfRuleLoads -wall-rules 800 -wall-quick \
 			-wall-kinds 'a static set of endpoints each'`},
-	{name: "rules that look at the packet",
+	{name: "rules that look at the packet", clock: host,
 		script: `tests internal/filter/codegen 'RulesLookAtThePacket'`},
-	{name: "as many terms on the payload as there may be",
+	{name: "as many terms on the payload as there may be", clock: host,
 		script: `tests internal/filter/codegen AsManyTermsOnThePayload`},
 	{name: "limits", script: `tests internal/dataplane 'LimitIsExact|AFullLimit|LimitForgets|KeysAreTold'`},
-	{name: "connections: oracle and program", script: `tests internal/filter/difftest Connections`},
+	{name: "connections: oracle and program", clock: host, script: `tests internal/filter/difftest Connections`},
 	{name: "connections of real hosts",
 		script: `tests internal/dataplane '^TestConnections$'`},
 	{name: "programs at egress, by links and by filters", script: `
@@ -110,12 +113,12 @@ var checks = []check{
 		tests internal/filter/prefix 'Bulk|AnEndedEntry'
 		tests internal/dataplane LargeSetsAreMerged`},
 	{name: "stories: agent, watch, shadow", script: `stories '^(agent|agent-detect|agent-lease|watch|shadow)$'`},
-	{name: "programs without the careful decoder", script: `tests internal/filter/codegen Plain`},
-	{name: "look-ups in tables of rules",
+	{name: "programs without the careful decoder", clock: host, script: `tests internal/filter/codegen Plain`},
+	{name: "look-ups in tables of rules", clock: host,
 		script: `tests internal/filter/ruletree 'TableAndProgram|SmallWorlds|PriorityHolds'`},
 	{name: "look-ups of endpoints", script: `tests internal/filter/endpoint 'Program'`},
-	{name: "features of the kernel", script: `tests internal/kernel .`},
-	{name: "more generated policies", long: true, script: `
+	{name: "features of the kernel", clock: host, script: `tests internal/kernel .`},
+	{name: "more generated policies", clock: host, long: true, script: `
 		tests internal/filter/difftest Big -seed 2 -policies 60 -packets 30000
 		tests internal/filter/difftest Big -seed 2 -policies 30 -packets 15000 -records`},
 	{name: "all stories of the agent", long: true, script: `stories '^agent'`},

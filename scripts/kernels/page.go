@@ -12,8 +12,9 @@ const head = `# Kernels
 
 Written by ` + "`sudo make kernels DATA=DIR`" + `, which boots Debian's kernels in qemu, without any
 help of the processor, and runs each check on each. A figure is how long it took by the guest's
-clock, which advances by 1 ns for each instruction. A cell is empty where a check is for other
-kernels, and "not run" where the last run of that kernel did not come to it.
+clock: the host's for checks in which no time counts, else 1 ns for each instruction. A cell is
+empty where a check is for other kernels, and "not run" where the last run of that kernel did not
+come to it.
 
 levee supports Linux 6.1 and newer. On older kernels ` + "`levee up`" + ` and ` + "`levee doctor`" + `
 say so in one sentence.

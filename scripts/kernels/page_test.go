@@ -30,11 +30,12 @@ func TestThePageIsOfTheRunsThatWereKept(t *testing.T) {
 		r.Date = "2026-11-26"
 		console := strings.ReplaceAll(said, "6.1.0", m.kernel+".0")
 		var shown bytes.Buffer
-		if err := listen(strings.NewReader(console), &shown, r, time.Now(), 0); err != nil {
+		ended, err := listen(strings.NewReader(console), &shown, r, time.Now(), 0)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if r.finished || r.passed() != 1 {
-			t.Errorf("%v: finished %v, %d passed", m, r.finished, r.passed())
+		if ended || r.passed() != 1 {
+			t.Errorf("%v: ended %v, %d passed", m, ended, r.passed())
 		}
 	}
 	results, err := kept(file)

@@ -49,6 +49,13 @@ tests() {
 	! grep -A2 '^ *--- SKIP' /tmp/tests
 }
 
+# handed NAME PACKAGE PATTERN [FLAG...]: as tests, which compare what the host wrote with -hand: the oracle's verdicts on frames.
+handed() {
+	name=$1
+	shift
+	tests "$@" -handed "/levee/handed/$name"
+}
+
 # sometests PACKAGE PATTERN: as tests, with what was skipped said.
 sometests() {
 	(cd "/levee/$1" && ./guest.test $(cat /levee/length) -test.run "$2" -test.timeout 15m -test.v >/tmp/tests) || {

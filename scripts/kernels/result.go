@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -22,8 +24,9 @@ type result struct {
 	Checks  map[string]ending `json:"checks"` // those that have ended, by name
 	Core    float64           `json:"core"`   // seconds of a core, of the whole run
 
-	finished bool
-	file     string // where it is kept, none if it is not
+	lock  sync.Mutex      // guests of both clocks say what they have
+	cores map[int]float64 // seconds of a core, by the guest's process
+	file  string          // where it is kept, none if it is not
 }
 
 // ending is how a check ended.
@@ -55,12 +58,38 @@ func commit() (string, error) {
 // newResult is one of a machine that has said nothing yet. It is kept if it is for a page.
 func newResult(m machine, o options, levee string) (r *result, err error) {
 	r = &result{Machine: m.String(), Levee: levee, Date: time.Now().UTC().Format(time.DateOnly),
-		Data: o.data != "", Checks: map[string]ending{}}
+		Data: o.data != "", Checks: map[string]ending{}, cores: map[int]float64{}}
 	if o.page != "" {
 		r.file = resultFile(o.page, m)
 		err = os.MkdirAll(filepath.Dir(r.file), 0o755)
 	}
 	return r, err
+}
+
+// note takes in what a guest said: that a check, or all, ended, after some seconds of the guest.
+func (r *result) note(event, name string, took float64) error {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	switch event {
+	case "linux":
+		r.Linux = name
+	case "pass", "fail":
+		r.Checks[name] = ending{event == "pass", math.Round(took*100) / 100}
+	}
+	return r.keep()
+}
+
+// cost takes in what a guest has had of a core.
+func (r *result) cost(pid int, seconds float64) error {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.cores[pid] = seconds
+	r.Core = 0
+	for _, s := range r.cores {
+		r.Core += s
+	}
+	r.Core = math.Round(r.Core)
+	return r.keep()
 }
 
 // keep writes the result, after each check: a run that is broken off has said what it has said.
