@@ -396,7 +396,7 @@ var emulators = map[string]struct {
 }
 
 // limits are how many seconds of its own a guest may take for a check.
-var limits = map[bool]string{false: "900", true: "7200"}
+var limits = map[bool]string{false: "3600", true: "7200"}
 
 // lengths are flags of Go's tests: repetitions, which CI has on its own kernel, are for -long.
 var lengths = map[bool]string{false: "-test.short", true: ""}

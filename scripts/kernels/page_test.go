@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,5 +54,48 @@ func TestThePageIsOfTheRunsThatWereKept(t *testing.T) {
 		if !strings.Contains(got, line+"\n") {
 			t.Errorf("the page lacks %q:\n%s", line, got)
 		}
+	}
+}
+
+// A kernel costs what its guests of both clocks do.
+func TestTheGuestsOfAKernelCostTogether(t *testing.T) {
+	o := options{page: filepath.Join(t.TempDir(), "kernels.md")}
+	r, err := newResult(machines[1], o, "abc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, said := range []struct {
+		pid     int
+		seconds float64
+	}{{1, 10}, {2, 7}, {1, 50.4}} {
+		if err := r.cost(said.pid, said.seconds); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.Core != 57 {
+		t.Errorf("%v s of a core, want 57", r.Core)
+	}
+}
+
+// Each check goes by a clock that guests have, and all that a check has handed is handed over.
+func TestChecksHaveGuests(t *testing.T) {
+	handed := map[string]string{}
+	for _, c := range checks {
+		if !slices.Contains(clocks, c.clockOf()) {
+			t.Errorf("%s: no guest goes by %q", c.name, c.clock)
+		}
+		lines := handedLine.FindAllStringSubmatch(c.script, -1)
+		if n := strings.Count(c.script, "handed "); n != len(lines) {
+			t.Errorf("%s: %d of %d lines are understood", c.name, len(lines), n)
+		}
+		for _, l := range lines {
+			if by := handed[l[1]]; by != "" {
+				t.Errorf("%s and %s both have %q handed", by, c.name, l[1])
+			}
+			handed[l[1]] = c.name
+		}
+	}
+	if len(handed) == 0 {
+		t.Error("nothing is handed over")
 	}
 }
