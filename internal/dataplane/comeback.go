@@ -288,7 +288,7 @@ type keeper struct {
 // begin binds the policy to its names.
 func (k *keeper) begin(ctx context.Context) (lock *os.File, err error) {
 	err = transact(ctx, func(s *store) error {
-		if err := os.MkdirAll(s.keeps(), dirMode); err != nil {
+		if err := makeDirs(s.keeps()); err != nil {
 			return kernel.Refuse(err, "create the runtime directory")
 		}
 		all, err := s.records()

@@ -31,7 +31,7 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 		if err := step("link"); err != nil {
 			return err
 		}
-		if err := os.MkdirAll(dir, dirMode); err != nil {
+		if err := makeDirs(dir); err != nil {
 			return kernel.Refuse(err, "create the directory of links")
 		}
 		lk, err := attachOther(u.dev, l.At, st.desc, st.plain.others[l.Program])

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -258,6 +259,27 @@ func (s *store) timeLeft(deadline uint64) (time.Duration, error) {
 		return s.clock.Remaining(deadline), nil
 	}
 	return timeLeft(deadline)
+}
+
+// makeDirs makes a directory, and those above it, for readers too, whatever the umask is.
+func makeDirs(dir string) error {
+	err := os.Mkdir(dir, dirMode)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeDirs(filepath.Dir(dir)); err == nil {
+			err = os.Mkdir(dir, dirMode)
+		}
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	return os.Chmod(dir, info.Mode()&os.ModeSetgid|dirMode)
 }
 
 // share lets the readers into a directory, and whatever is made in it inherits their group. Where

@@ -11,10 +11,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestMembersOfTheGroupReadTheState without any capability, and can do no more: not one lock, link
-// or map opens for them in a way that changes anything.
+// or map opens for them in a way that changes anything. So it is where root's umask is 077.
 func TestMembersOfTheGroupReadTheState(t *testing.T) {
 	n := newTestNet(t)
 	g, err := user.LookupGroupId("1") // every machine has it, under one name or another
@@ -29,6 +31,7 @@ func TestMembersOfTheGroupReadTheState(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	defer unix.Umask(unix.Umask(0o077))
 	if err := bringPolicy(t, "lv0", abuserPolicy(10), 0); err != nil {
 		t.Fatal(err)
 	}

@@ -152,7 +152,7 @@ func (at place) settle() error {
 // pinAs pins a memory in a directory of pins, in place of what is pinned there.
 func (at place) pinAs(dir string, m *ebpf.Map) error {
 	for _, d := range []string{pinMemory, pinNext} {
-		if err := os.MkdirAll(filepath.Join(at.pins, d), dirMode); err != nil {
+		if err := makeDirs(filepath.Join(at.pins, d)); err != nil {
 			return kernel.Refuse(err, "create the directory of pins")
 		}
 	}

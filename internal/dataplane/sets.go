@@ -241,7 +241,7 @@ func (s *store) exclude(key string, next bool) (*os.File, error) {
 	if err != nil && !next {
 		return nil, nil
 	}
-	if err := os.MkdirAll(s.state(key), dirMode); err != nil {
+	if err := makeDirs(s.state(key)); err != nil {
 		return nil, kernel.Refuse(err, "create the runtime directory")
 	}
 	w, err := s.openWriters(key)

@@ -276,7 +276,7 @@ func (u *up) pin(st *staged) error {
 		return err
 	}
 	dir := u.pins(st.key, st.desc.Generation)
-	if err := os.MkdirAll(dir, dirMode); err != nil {
+	if err := makeDirs(dir); err != nil {
 		return kernel.Refuse(err, "create the directory of pins")
 	}
 	pin := func(o pinner, name string) error { return pinFile(o, filepath.Join(dir, name)) }

@@ -138,7 +138,7 @@ func (s *store) makeDir() error {
 	if _, err := os.Stat(s.dir); err == nil {
 		return nil
 	}
-	if err := os.MkdirAll(s.dir, dirMode); err != nil {
+	if err := makeDirs(s.dir); err != nil {
 		return kernel.Refuse(err, "create the runtime directory")
 	}
 	share(s.dir)
@@ -159,7 +159,7 @@ func (s *store) mount() error {
 		return err
 	}
 	for _, dir := range []string{s.bpf(), s.state()} {
-		if err := os.MkdirAll(dir, dirMode); err != nil {
+		if err := makeDirs(dir); err != nil {
 			return kernel.Refuse(err, "create the runtime directory")
 		}
 	}
@@ -266,11 +266,15 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+	if err := makeDirs(filepath.Dir(path)); err != nil {
 		return kernel.Refuse(err, "create the runtime directory")
 	}
 	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, b, fileMode); err != nil {
+	err = os.WriteFile(tmp, b, fileMode)
+	if err == nil {
+		err = os.Chmod(tmp, fileMode) // whatever the umask is
+	}
+	if err != nil {
 		return kernel.Refuse(errors.Join(err, os.Remove(tmp)),
 			"write the runtime state (is %s full?)", filepath.Dir(path))
 	}
