@@ -34,6 +34,9 @@ type builder struct {
 	entry  []uint64 // scratch: the entries of a leaf
 	lists  []int32  // see take
 	work   int      // rules of regions that may still be looked at
+	number int      // of the tree in the table
+	later  []uint8  // what rules need of later trees, 0 where that was not asked yet
+	search search   // scratch
 	chooser
 }
 
@@ -43,6 +46,7 @@ const workPerRule = 300
 
 func newBuilder(p *Pool, t *Table, s *ruleSet) *builder {
 	return &builder{pool: p, table: t, leaves: newIndex(0), work: workPerRule * s.len(),
+		later:   make([]uint8, s.len()),
 		chooser: chooser{ruleSet: s, costs: costsOf(s.len())}}
 }
 

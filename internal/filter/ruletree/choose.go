@@ -3,6 +3,8 @@ package ruletree
 import (
 	"math"
 	"math/bits"
+
+	"levee/internal/filter/price"
 )
 
 // window is a choice of index bits.
@@ -221,7 +223,7 @@ func (c *chooser) cost(w window, n int, most int32) (cost float64, aside int) {
 	cost = c.level +
 		(cost+copyCost*float64(copies)+c.child*float64(int(1)<<w.bits))/float64(max(in, 1))
 	if aside > 0 {
-		cost += c.level + c.expected(aside)
+		cost += price.Walk + c.level + c.expected(aside)
 	}
 	return cost, aside
 }

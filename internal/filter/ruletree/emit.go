@@ -64,8 +64,11 @@ func (t *Table) Emit(b *assembler.Builder, maps Maps, following string, at int16
 			done = e.Fresh("walked")
 		}
 		if i > 0 {
-			e.Forget(asm.R2, regBest)
-			e.Emit(asm.JLE.Imm(asm.R2, int32(tr.first), found))
+			e.Emit(
+				asm.Mov.Reg(asm.R2, regBest),
+				asm.And.Imm(asm.R2, int32(needOf(i))),
+				asm.JEq.Imm(asm.R2, 0, done),
+			)
 		}
 		if inPlace {
 			e.root(tr.root)
@@ -80,7 +83,11 @@ func (t *Table) Emit(b *assembler.Builder, maps Maps, following string, at int16
 		}
 	}
 	e.Label(found)
-	e.Emit(asm.Mov.Reg32(asm.R0, regBest)) // of none, 0
+	e.Emit(
+		asm.Mov.Reg(asm.R0, regBest),
+		asm.RSh.Imm(asm.R0, needBits),
+		asm.Mov.Reg32(asm.R0, asm.R0), // of none, 0
+	)
 }
 
 // root takes the first step, all of whose numbers are known here.
@@ -282,7 +289,7 @@ func (e *emitter) down(leaf, done string) {
 func (e *emitter) rank(done string) {
 	e.Emit(
 		asm.Mov.Reg(asm.R3, regBest),
-		asm.RSh.Imm(asm.R3, int32(e.pool.scale)),
+		asm.RSh.Imm(asm.R3, int32(needBits+e.pool.scale)),
 		asm.Add.Imm(asm.R3, leafKind>>rankShift),
 		asm.Mov.Reg(asm.R2, regD),
 		asm.RSh.Imm(asm.R2, rankShift),
@@ -341,9 +348,12 @@ func (e *emitter) leaf(after, done string, gate bool) {
 	e.Label(loop)
 	e.entry(other)
 	e.Forget(asm.R3, regBest)
+	worse := e.Fresh("worse")
+	e.Emit(asm.JGE.Reg(asm.R0, asm.R3, worse), asm.Mov.Reg(regBest, asm.R0))
+	e.Label(worse)
 	e.Emit(
-		asm.JGE.Reg(asm.R0, asm.R3, after),
-		asm.Mov.Reg(regBest, asm.R0),
+		asm.And.Imm(asm.R0, needBehind),
+		asm.JEq.Imm(asm.R0, 0, done),
 		asm.Ja.Label(after),
 	)
 	e.Label(other)

@@ -102,7 +102,7 @@ func (e *packet4) entry(other string) {
 			asm.JGT.Reg(asm.R3, asm.R4, other),
 		)
 	}
-	e.Emit(asm.LoadMem(asm.R0, regD, wordBytes, asm.DWord), asm.RSh.Imm(asm.R0, resultShift))
+	e.Emit(asm.LoadMem(asm.R0, regD, wordBytes, asm.DWord), asm.RSh.Imm(asm.R0, needShift))
 }
 
 func (e *packet4) call(following string) {

@@ -84,7 +84,7 @@ func (e *packet6) entry(other string) {
 			asm.JGT.Reg(asm.R3, asm.R4, other),
 		)
 	}
-	e.Emit(asm.LoadMem(asm.R0, regD, last, asm.DWord), asm.RSh.Imm(asm.R0, resultShift))
+	e.Emit(asm.LoadMem(asm.R0, regD, last, asm.DWord), asm.RSh.Imm(asm.R0, needShift))
 }
 
 func (e *packet6) call(following string) {

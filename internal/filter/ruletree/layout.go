@@ -20,15 +20,16 @@ import (
 // is nothing in it. An entry of a leaf is, for IPv4,
 //
 //	source<<32 | destination,
-//	result<<37 | pair<<12 | open bits of the destination<<6 | of the source
+//	result<<41 | needs<<37 | pair<<12 | open bits of the destination<<6 | of the source
 //
 // and for IPv6 the four halves of the addresses (source upper, lower, destination upper, lower),
-// the four masks, ports, result<<37. ports is lo0 | (hi0-lo0)<<16 | lo1<<32 | (hi1-lo1)<<48, and
+// the four masks, ports, result<<41 | needs<<37. Needs say where a better match may be (needs.go).
+// ports is lo0 | (hi0-lo0)<<16 | lo1<<32 | (hi1-lo1)<<48, and
 // pair the number of such a word in a table of its own: few are different. Entries of a leaf are in
 // order of their results.
 //
 // Where more is 1 two words stand before the first entry: the descriptor to go on with, and the
-// lowest result of what follows: a walk with a better match ends there.
+// lowest result of what follows, as a match with all needs: a walk with a better one ends there.
 const (
 	entry4 = 2
 	entry6 = 10
@@ -56,13 +57,15 @@ const (
 	openBits    = 6
 	pairShift   = 2 * openBits
 	pairBits    = 25
-	resultShift = pairShift + pairBits
+	needShift   = pairShift + pairBits
+	resultShift = needShift + needBits
 
 	// nothing is a leaf without entries that any match is better than.
 	nothing = leafKind | (1<<rankBits-1)<<rankShift
 
-	// none is above all results, and none itself in its lower half.
-	none = uint64(1) << 32
+	// A match is result<<needBits | needs. None is above all and needs all; its result is none in
+	// its lower half.
+	none = uint64(1)<<(32+needBits) | allNeeds
 )
 
 func isLeaf(d uint64) bool { return d>>62 == leafKind>>62 }
@@ -208,10 +211,10 @@ func (b *builder) entries(rules []int32, then after) uint64 {
 	b.entry = b.entry[:0]
 	if then.d != 0 {
 		kind, before = kind|more, header
-		b.entry = append(b.entry, then.d, then.first)
+		b.entry = append(b.entry, then.d, then.first<<needBits|allNeeds)
 	}
 	for _, r := range rules {
-		b.entry = b.appendEntry(b.entry, r)
+		b.entry = b.appendEntry(b.entry, r, b.needs(r, then))
 	}
 	p, hash := b.pool, hashOf(b.entry)
 	number, at, ok := b.leaves.find(hash, func(number uint32) bool {
@@ -231,8 +234,9 @@ func (b *builder) entries(rules []int32, then after) uint64 {
 }
 
 // appendEntry appends the entry of a rule.
-func (b *builder) appendEntry(words []uint64, rule int32) []uint64 {
-	from, to, last := b.field(rule, src), b.field(rule, dst), b.result(rule)<<resultShift
+func (b *builder) appendEntry(words []uint64, rule int32, needs uint64) []uint64 {
+	from, to := b.field(rule, src), b.field(rule, dst)
+	last := b.result(rule)<<resultShift | needs<<needShift
 	if b.width == 32 {
 		last |= uint64(bits.Len64(to.lo^to.hi))<<openBits | uint64(bits.Len64(from.lo^from.hi))
 		return append(words, from.lo<<32|to.lo,
@@ -276,12 +280,12 @@ type Packet struct {
 // Lookup is the reference for the emitted code: the lowest result of the boxes that match, or 0.
 func (t *Table) Lookup(p Packet) uint32 {
 	best := none
-	for _, tr := range t.trees {
-		if tr.first < best {
+	for i, tr := range t.trees {
+		if i == 0 || best&needOf(i) != 0 {
 			best = t.pool.walk(tr.root, &p, best)
 		}
 	}
-	return uint32(best)
+	return uint32(best >> needBits)
 }
 
 // keys are what trees look at.
@@ -311,13 +315,16 @@ func (p *Pool) walk(d uint64, q *Packet, best uint64) uint64 {
 		for !isLeaf(d) {
 			d = p.words.at(int(uint64(uint32(d)) + shifted()&p.mask(d)))
 		}
-		if d>>rankShift&(1<<rankBits-1) > best>>p.scale {
+		if d>>rankShift&(1<<rankBits-1) > best>>needBits>>p.scale {
 			return best
 		}
 		if shifted()&valueMask == d>>valueShift&valueMask {
 			for i := range int(d >> countShift & countMask) {
 				if e := p.words.slice(int(uint32(d))+i*n, n); p.matches(e, q) {
-					best = min(best, e[n-1]>>resultShift)
+					found := e[n-1] >> needShift
+					if best = min(best, found); found&needBehind == 0 {
+						return best
+					}
 					break
 				}
 			}

@@ -15,7 +15,8 @@
 // of rules of any length can be a row of leaves. So every set of boxes can be held. What points to
 // a leaf tells a packet that cannot match there, or has a better match already, so that most leaves
 // that have nothing for a packet are not read: of a large table they are what the cache does not
-// hold.
+// hold. And a rule's entry says where a better match may be at all, so that most packets that have
+// one walk no further.
 //
 // Building is pure. It must never depend on the kernel or load anything.
 package ruletree
@@ -24,10 +25,10 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"math/bits"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"levee/internal/filter/price"
 )
@@ -120,7 +121,8 @@ func (p *Pool) Add(boxes []Box) *Table {
 	for i := range boxes {
 		rules.add(&boxes[i])
 	}
-	t := p.build(rules, p.fastest(rules, boxes))
+	way, groups := p.fastest(rules, boxes)
+	t := p.build(rules, groups, way.copies)
 	t.Matched, t.Strange = t.sample(boxes)
 	return t
 }
@@ -135,42 +137,75 @@ const moreMemory = 1.1
 // strangers is how many packets from anywhere there are for each that is made from a rule.
 const strangers = 0.1
 
-// fastest parts rules into groups, a tree each, so that packets take least in the table of them,
-// where the tables of other classes of packets take as much memory again.
-func (p *Pool) fastest(rules *ruleSet, boxes []Box) [][]int32 {
-	list := rules.distinct()
-	usual := rules.split(list, partings[0])
-	if rules.len() > maxTried {
-		return usual
-	}
-	best, least, most := usual, math.Inf(1), math.Inf(1) // most: bytes
-	for i, by := range partings {
-		groups := rules.split(list, by)
-		if i > 0 && slices.EqualFunc(usual, groups, slices.Equal) {
-			continue
-		}
-		t := newPool(p.bits, p.scale).build(rules, groups)
-		bytes := float64(t.Bytes())
-		if i == 0 {
-			most = moreMemory * bytes
-		}
-		w, strange := t.sample(boxes)
-		w.add(&strange, strangers)
-		if ns := w.Time(2 * t.Bytes()).On(price.Default); ns < least && bytes <= most {
-			best, least = groups, ns
-		}
-	}
-	return best
+// way is how to build a table: how rules are parted into trees, and which part of the usual copies
+// of rules there may be.
+type way struct {
+	parting
+	copies float64
 }
 
-// build builds a table of groups of rules in the pool.
-func (p *Pool) build(rules *ruleSet, groups [][]int32) *Table {
+// Where there are fewer copies tables are smaller, and packets compare more: that may gain where a
+// table is larger than the cache next to the CPU.
+const (
+	usualCopies = 1
+	fewCopies   = 0.5
+)
+
+// fastest tries ways to build a table, and gives the one in which packets take least, where the
+// tables of other classes of packets take as much memory again; and the rules of each tree.
+func (p *Pool) fastest(rules *ruleSet, boxes []Box) (best way, groups [][]int32) {
+	list := rules.distinct()
+	usual := way{partings[0], usualCopies}
+	best, groups = usual, rules.split(list, usual.parting)
+	if rules.len() > maxTried {
+		return best, groups
+	}
+	ways, parted := []way{usual}, [][][]int32{groups}
+	copies := fewCopies
+	if rules.len() <= fewRules {
+		copies = usualCopies
+	}
+	for _, by := range partings {
+		g, known := rules.split(list, by), false
+		for i, w := range ways {
+			known = known || w.copies == copies && slices.EqualFunc(parted[i], g, slices.Equal)
+		}
+		if !known {
+			ways, parted = append(ways, way{by, copies}), append(parted, g)
+		}
+	}
+	ns, bytes := make([]float64, len(ways)), make([]float64, len(ways))
+	var all sync.WaitGroup
+	for i, w := range ways {
+		all.Go(func() {
+			t := newPool(p.bits, p.scale).build(rules, parted[i], w.copies)
+			walks, strange := t.sample(boxes)
+			walks.add(&strange, strangers)
+			ns[i], bytes[i] = walks.Time(2*t.Bytes()).On(price.Default), float64(t.Bytes())
+		})
+	}
+	all.Wait()
+	least := ns[0]
+	for i, w := range ways {
+		if ns[i] < least && bytes[i] <= moreMemory*bytes[0] {
+			best, groups, least = w, parted[i], ns[i]
+		}
+	}
+	return best, groups
+}
+
+// build builds a table of groups of rules in the pool, with such a part of the usual copies. The
+// last tree comes first: a rule says which of those behind its own it needs.
+func (p *Pool) build(rules *ruleSet, groups [][]int32, copies float64) *Table {
 	t := &Table{pool: p}
 	before := p.words.n + len(p.pairs.words)
 	b := newBuilder(p, t, rules)
-	for _, group := range groups {
+	b.growth *= copies
+	t.trees = make([]tree, len(groups))
+	for i, group := range slices.Backward(groups) {
+		b.number = i
 		d, steps := b.build(everything(p.bits), group, after{}, place{growth: b.growth})
-		t.trees = append(t.trees, tree{d, rules.result(group[0]), steps})
+		t.trees[i] = tree{d, rules.result(group[0]), steps}
 		t.stats.steps = max(t.stats.steps, steps)
 	}
 	t.end, t.numbers = p.words.n, len(p.pairs.words)

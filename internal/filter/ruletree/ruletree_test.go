@@ -328,7 +328,8 @@ func TestPriorityHoldsAcrossTrees(t *testing.T) {
 		rules, _ := rulesOf(32, boxes)
 		for i, by := range partings {
 			pool := NewPool(32, uint32(len(boxes)))
-			table := pool.build(rules, rules.split(rules.distinct(), by))
+			groups := rules.split(rules.distinct(), by)
+			table := pool.build(rules, groups, usualCopies)
 			if i == 0 && len(table.trees) < 2 {
 				t.Fatalf("%d trees: the test is of several", len(table.trees))
 			}

@@ -92,6 +92,7 @@ const (
 	otherPorts
 	oneMore
 	better
+	final
 	ended
 	nextTree
 	kinds
@@ -189,8 +190,8 @@ func (s *sampler) lookUp(q *Packet) uint32 {
 	best := none
 	for i := range s.t.trees {
 		tr := &s.t.trees[i]
-		if i > 0 && s.branch(site{i, 0, nextTree, 0}, best <= tr.first) {
-			break
+		if i > 0 && s.branch(site{i, 0, nextTree, 0}, best&needOf(i) == 0) {
+			continue
 		}
 		d, on := tr.root, true
 		if s.inPlace {
@@ -207,7 +208,7 @@ func (s *sampler) lookUp(q *Packet) uint32 {
 			best, d, on = s.walk(d, q, best, at, ask{rank: true, gate: true})
 		}
 	}
-	return uint32(best)
+	return uint32(best >> needBits)
 }
 
 // walk follows a walk from a descriptor through a leaf, and says where the next begins.
@@ -232,7 +233,7 @@ func (s *sampler) walk(d uint64, q *Packet, best uint64, at site, ask ask) (uint
 		d = p.words.at(child)
 	}
 	s.Leaves++
-	if ask.rank && branch(outranked, 0, d>>rankShift&(1<<rankBits-1) > best>>p.scale) {
+	if ask.rank && branch(outranked, 0, d>>rankShift&(1<<rankBits-1) > best>>needBits>>p.scale) {
 		return best, 0, false
 	}
 	count, first, behind := int(d>>countShift&countMask), int(uint32(d)), d&more != 0
@@ -241,7 +242,11 @@ func (s *sampler) walk(d uint64, q *Packet, best uint64, at site, ask ask) (uint
 	}
 	branch(follows, 0, behind)
 	if !ask.gate || !branch(closed, 0, shifted()&valueMask != d>>valueShift&valueMask) {
-		best = s.entries(first, count, q, best, branch)
+		var found uint64
+		best, found = s.entries(first, count, q, best, branch)
+		if found != none && branch(final, 0, found&needBehind == 0) {
+			return best, 0, false
+		}
 	}
 	if !behind {
 		return best, 0, false
@@ -253,7 +258,7 @@ func (s *sampler) walk(d uint64, q *Packet, best uint64, at site, ask ask) (uint
 
 // entries follows the comparing of a leaf's entries.
 func (s *sampler) entries(first, count int, q *Packet, best uint64,
-	branch func(kind, round int, taken bool) bool) uint64 {
+	branch func(kind, round int, taken bool) bool) (after, found uint64) {
 	p := s.t.pool
 	n := entryWords(p.bits)
 	for i := range count {
@@ -266,15 +271,16 @@ func (s *sampler) entries(first, count int, q *Packet, best uint64,
 				s.load(-1 - int(e[1]>>pairShift&(1<<pairBits-1))/line)
 			}
 			if !branch(otherPorts, i, !p.matches(e, q)) {
-				if result := e[n-1] >> resultShift; !branch(better, 0, result >= best) {
-					best = result
+				found := e[n-1] >> needShift
+				if !branch(better, 0, found >= best) {
+					best = found
 				}
-				return best
+				return best, found
 			}
 		}
 		branch(oneMore, i, i < count-1)
 	}
-	return best
+	return best, none
 }
 
 // addressesAgree reports whether an entry's addresses hold for the packet.
