@@ -23,10 +23,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -438,6 +440,9 @@ func boot(g guest, k clock, r *result) error {
 		e.kernel+" checks="+string(k))
 	cmd := exec.Command(e.command[0], args...)
 	cmd.Stderr = os.Stderr
+	runtime.LockOSThread() // qemu ends with the thread that began it: also when we are killed
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
