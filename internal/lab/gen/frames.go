@@ -183,15 +183,18 @@ func (f *Frames) run(ctx context.Context, c Config, objs *ebpf.Collection) (Repo
 	start := monotonic()
 	deadline := start + uint64(c.Duration)
 	var count tally
+	some := uint64(firstRuns)
 	for ctx.Err() == nil && count.sent < c.Count && monotonic() < deadline {
+		began := monotonic()
 		_, err := objs.Programs["trace"].Run(&ebpf.RunOptions{
 			Data: make([]byte, f.stride()), Flags: liveFrames, BatchSize: fastBatch,
-			Repeat: uint32(min(liveRuns, c.Count-count.sent)),
+			Repeat: uint32(min(some, c.Count-count.sent)),
 		})
 		if err != nil {
 			return Report{}, fmt.Errorf("running the program over live frames (needs Linux "+
 				"5.18): %w", err)
 		}
+		some = nextRuns(some, time.Duration(monotonic()-began))
 		if count, err = readTally(objs.Maps[tallyMap]); err != nil {
 			return Report{}, err
 		}

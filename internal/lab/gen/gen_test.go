@@ -322,3 +322,22 @@ func TestConfigsThatMakeNoSenseAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Paced runs wait for microseconds each, unpaced ones take less than 100 ns.
+func TestASystemCallRunsTheProgramAsOftenAsInTenMilliseconds(t *testing.T) {
+	for _, each := range []time.Duration{40 * time.Nanosecond, 6 * time.Microsecond,
+		15 * time.Microsecond, time.Millisecond} {
+		runs := uint64(firstRuns)
+		for range 20 {
+			runs = nextRuns(runs, time.Duration(runs)*each)
+		}
+		want := min(max(uint64(aCall/each), pacedBatch), mostRuns)
+		if runs < want*9/10 || runs > want {
+			t.Errorf("%v each: %d runs, want %d", each, runs, want)
+		}
+	}
+	if n := nextRuns(firstRuns, 0); n != 2*firstRuns {
+		t.Errorf("a call that took no time is followed by one of %d runs, want %d", n,
+			2*firstRuns)
+	}
+}

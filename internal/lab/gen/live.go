@@ -25,9 +25,11 @@ const (
 	// 256, which is also what the ring of a veth device holds. Paced runs flush more often: the
 	// ring would be full each time.
 	fastBatch, pacedBatch = 256, 128
-	// liveRuns is the program runs of one system call: about 10 ms, after which the context
-	// is looked at.
-	liveRuns = 1 << 17
+	// firstRuns and mostRuns are how many times one system call runs a program: as often as in
+	// aCall, but for the first ones. After each the context is looked at, and the kernel's grace
+	// periods, which others wait for, can end: on a kernel with lazy preemption they do not before.
+	firstRuns, mostRuns = 1 << 10, 1 << 17
+	aCall               = 10 * time.Millisecond
 	// sleepBelow is the rate, in packets a second, below which waiting for the next packet is
 	// done asleep; above it the program itself waits, which keeps the gaps even.
 	sleepBelow = 5000
@@ -41,6 +43,12 @@ type live struct {
 	pace  livePace
 	prog  *template.Program
 	state liveRun
+}
+
+// nextRuns is how many runs the next system call makes, when one of so many took so long.
+func nextRuns(runs uint64, took time.Duration) uint64 {
+	fitting := float64(runs) * float64(aCall) / float64(max(took, 1))
+	return min(max(uint64(min(fitting, 2*float64(runs))), pacedBatch), mostRuns)
 }
 
 // refusal is why the kernel sends no live frames. None has been sent then.
@@ -149,11 +157,12 @@ func (l *live) run(ctx context.Context, c Config, dev device) error {
 		return fmt.Errorf("starting the generator program: %w", err)
 	}
 	shown := time.Now()
+	some := uint64(firstRuns)
 	for ctx.Err() == nil {
 		if st.Done != 0 || st.Sent >= st.Limit || monotonic() >= st.Deadline {
 			return nil
 		}
-		runs, batch := uint64(liveRuns), uint32(pacedBatch)
+		runs, batch := some, uint32(pacedBatch)
 		if c.Rate == 0 {
 			batch = fastBatch
 		}
@@ -168,6 +177,7 @@ func (l *live) run(ctx context.Context, c Config, dev device) error {
 				}
 			}
 		}
+		began := monotonic()
 		_, err := l.objs.Gen.Run(&ebpf.RunOptions{
 			Data:      l.prog.First,
 			Repeat:    uint32(runs),
@@ -181,6 +191,9 @@ func (l *live) run(ctx context.Context, c Config, dev device) error {
 				return &refusal{err}
 			}
 			return err
+		}
+		if runs == some {
+			some = nextRuns(runs, time.Duration(monotonic()-began))
 		}
 		if err := l.objs.State.Get(st); err != nil {
 			return fmt.Errorf("reading the generator program's counts: %w", err)
