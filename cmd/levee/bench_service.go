@@ -19,7 +19,8 @@ policy, and with all that each can do by state (levee-state is examples/service.
 defence "foreknown", a policy that names the visitors, the rest is seen that is the machine's: on
 two cores the generator shares one with them.
 
-Each request counts from when it was due, and fails after a second. Fifteen minutes for a family.`
+Each request counts from when it was due, and fails after a second. Fifteen minutes for a family and
+a round.`
 
 const benchServiceExample = `  sudo levee bench service --html service.html
   sudo levee bench service --flood syn,udp --defence none,levee --rate 1M`
@@ -32,7 +33,9 @@ func newBenchService(e *env) *cobra.Command {
 		use:   "service",
 		short: "A web service before, during and after each kind of flood",
 		long:  benchServiceLong, example: benchServiceExample,
-		options: &o.Options, seed: "seed of the floods",
+		options: &o.Options,
+		rounds:  "rounds, of which the medians are shown (default 1)",
+		seed:    "seed of the floods",
 	}, func(cmd *cobra.Command) (err error) {
 		err = errors.Join(durationFlag(cmd, "before", before, &o.Before),
 			durationFlag(cmd, "during", during, &o.During),

@@ -5,21 +5,73 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"levee/internal/lab/demo"
 	"levee/internal/packet"
 	"levee/internal/report"
 )
 
-// phase is a part of a run, in seconds from its beginning.
-type phase struct {
-	name     string
-	from, to float64
+// phases are the parts of a run, each from when the one before ends.
+var phases = []string{"before", "during", "after"}
+
+const during = 1 // in phases
+
+// phase is when a part of a run begins and ends, in seconds from its beginning.
+func (r *Report) phase(run *Once, i int) (from, to float64) {
+	ends := []float64{0, run.From, run.To, r.end()}
+	return ends[i], ends[i+1]
 }
 
-func (r *Report) phases(run *Once) []phase {
-	return []phase{{"before", 0, run.From}, {"during", run.From, run.To},
-		{"after", run.To, r.end()}}
+// row is a flood behind a defence: its runs that have figures, and why others have none.
+type row struct {
+	*Once // the first
+	runs  []*Once
+	lacks []string
+}
+
+func (r *Report) rows() (rows []*row) {
+	type id struct{ flood, defence string }
+	by := map[id]*row{}
+	for _, run := range r.Runs {
+		key := id{run.kind(), run.Defence}
+		w := by[key]
+		if w == nil {
+			w = &row{Once: run}
+			by[key], rows = w, append(rows, w)
+		}
+		if why := r.why(run); why == "" {
+			w.runs = append(w.runs, run)
+		} else if !slices.Contains(w.lacks, why) {
+			w.lacks = append(w.lacks, why)
+		}
+	}
+	return rows
+}
+
+// figures of a phase: medians of rounds, shares as parts of 1 and times in seconds.
+type figures struct {
+	answered, p50, p99 float64
+	p99s               []float64 // of each round, ascending
+	requests           int       // of all rounds
+}
+
+func (r *Report) figures(w *row, phase int) (f figures) {
+	var shares, p50s []float64
+	for _, run := range w.runs {
+		q := run.within(r.phase(run, phase))
+		f.requests += len(q)
+		if len(q) == 0 {
+			continue
+		}
+		shares = append(shares, answered(q))
+		p50s, f.p99s = append(p50s, percentile(q, 50)), append(f.p99s, percentile(q, 99))
+	}
+	slices.Sort(f.p99s)
+	f.answered, _, _ = report.Summary(shares)
+	f.p50, _, _ = report.Summary(p50s)
+	f.p99, _, _ = report.Summary(f.p99s)
+	return f
 }
 
 // kind is the flood, with its family if that is not IPv4.
@@ -85,15 +137,23 @@ var caveats = []string{
 		"their kernel more",
 	"receiving comes before the service on the server's core, and before visitors and generator " +
 		"on the world's, where the answers to forged SYNs arrive too",
-	"one run each: the curves show what happens, not how exactly",
 }
 
-// milliseconds of a percentile for a person.
-func milliseconds(requests []Outcome, percent float64) string {
-	if v := percentile(requests, percent); !math.IsInf(v, 0) {
-		return fmt.Sprintf("%.1f", v*1e3)
+// of says what the figures of so many rounds are.
+func of(rounds int) string {
+	if rounds == 1 {
+		return "one run each: the curves show what happens, not how exactly"
 	}
-	return "-"
+	return fmt.Sprintf("medians of %d rounds, and p99 under the flood from its least to its most; "+
+		"a round has each flood and defence in turn, every second one backwards", rounds)
+}
+
+// milliseconds of a time in seconds, for a person.
+func milliseconds(v float64) string {
+	if math.IsInf(v, 0) {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", v*1e3)
 }
 
 // quietShare is the share of requests that must be answered before the flood for the rest to say
@@ -124,25 +184,30 @@ func (r *Report) Text(w io.Writer) error {
 	t.Printf("answered in time, p50 and p99 in ms\n")
 	t.Table(0, func(w io.Writer) {
 		last := ""
-		for _, run := range r.Runs {
-			if run.kind() != last {
-				fmt.Fprintf(w, "\n%s: %s\t\n", run.kind(), run.What)
+		for _, row := range r.rows() {
+			if row.kind() != last {
+				fmt.Fprintf(w, "\n%s: %s\t\n", row.kind(), row.What)
 				fmt.Fprintln(w, "\tbefore\tduring\tafter\t")
-				last = run.kind()
+				last = row.kind()
 			}
-			fmt.Fprintf(w, "  %s\t", run.Defence)
-			if why := r.why(run); why != "" {
-				fmt.Fprintf(w, "%s\t\n", why)
+			fmt.Fprintf(w, "  %s\t", row.Defence)
+			if len(row.runs) == 0 {
+				fmt.Fprintf(w, "%s\t\n", strings.Join(row.lacks, "; "))
 				continue
 			}
-			for _, p := range r.phases(run) {
-				q := run.within(p.from, p.to)
-				if len(q) == 0 {
+			for i := range phases {
+				f := r.figures(row, i)
+				if f.requests == 0 {
 					fmt.Fprint(w, "-\t")
 					continue
 				}
-				fmt.Fprintf(w, "%.1f %% (%s, %s)\t", 100*answered(q), milliseconds(q, 50),
-					milliseconds(q, 99))
+				fmt.Fprintf(w, "%.1f %% (%s, %s", 100*f.answered, milliseconds(f.p50),
+					milliseconds(f.p99))
+				if n := len(f.p99s); i == during && n > 1 {
+					fmt.Fprintf(w, ": %s to %s", milliseconds(f.p99s[0]),
+						milliseconds(f.p99s[n-1]))
+				}
+				fmt.Fprint(w, ")\t")
 			}
 			fmt.Fprintln(w)
 		}
@@ -169,25 +234,34 @@ func (r *Report) Document() *report.Document {
 		report.Column{Name: "flood"}, report.Column{Name: "defence"}, report.Column{Name: "phase"},
 		report.Column{Name: "answered", Unit: "%"},
 		report.Column{Name: "p50", Unit: "ms"}, report.Column{Name: "p99", Unit: "ms"},
-		report.Column{Name: "requests"})
+		report.Column{Name: "requests"}, report.Column{Name: "p99, times that before"},
+		report.Column{Name: "p99, least", Unit: "ms"},
+		report.Column{Name: "p99, most", Unit: "ms"})
 	charts := map[string][2]*report.Chart{}
-	for _, run := range r.Runs {
-		if why := r.why(run); why != "" {
-			d.Refuse(run.Defence+", "+run.kind()+" flood", why)
+	for _, row := range r.rows() {
+		for _, why := range row.lacks {
+			d.Refuse(row.Defence+", "+row.kind()+" flood", why)
+		}
+		if len(row.runs) == 0 {
 			continue
 		}
-		pair, ok := charts[run.kind()]
+		pair, ok := charts[row.kind()]
 		if !ok {
-			pair = r.charts(d, run)
-			charts[run.kind()] = pair
+			pair = r.charts(d, row.Once)
+			charts[row.kind()] = pair
 		}
-		r.curves(run, pair)
-		for _, p := range r.phases(run) {
-			q := run.within(p.from, p.to)
-			t.Row(report.Text(run.kind()), report.Text(run.Defence), report.Text(p.name),
-				report.Number(100*answered(q)),
-				report.Number(1e3*percentile(q, 50)), report.Number(1e3*percentile(q, 99)),
-				report.Number(float64(len(q))))
+		r.curves(row, pair)
+		quiet := r.figures(row, 0).p99
+		if math.IsInf(quiet, 0) {
+			quiet = math.NaN() // nothing is a multiple of it
+		}
+		for i, name := range phases {
+			f := r.figures(row, i)
+			t.Row(report.Text(row.kind()), report.Text(row.Defence), report.Text(name),
+				report.Number(100*f.answered),
+				report.Number(1e3*f.p50), report.Number(1e3*f.p99),
+				report.Number(float64(f.requests)), report.Number(f.p99/quiet),
+				report.Number(1e3*f.p99s[0]), report.Number(1e3*f.p99s[len(f.p99s)-1]))
 		}
 	}
 	return d
@@ -211,24 +285,29 @@ func (r *Report) charts(d *report.Document, run *Once) [2]*report.Chart {
 	}
 }
 
-// curves draws a run, a point for each bucket.
-func (r *Report) curves(run *Once, pair [2]*report.Chart) {
+// curves draws all rounds, a point for each bucket.
+func (r *Report) curves(w *row, pair [2]*report.Chart) {
 	end := r.end()
 	for from := 0.0; from < end; from += bucket.Seconds() {
 		to := min(from+bucket.Seconds(), end)
-		q, middle := run.within(from, to), (from+to)/2
+		middle := (from + to) / 2
+		var q []Outcome
+		for _, run := range w.runs {
+			q = append(q, run.within(from, to)...)
+		}
 		if len(q) == 0 {
-			pair[0].Add(run.Defence, report.Gap(middle, "no request was due"))
-			pair[1].Add(run.Defence, report.Gap(middle, "no request was due"))
+			pair[0].Add(w.Defence, report.Gap(middle, "no request was due"))
+			pair[1].Add(w.Defence, report.Gap(middle, "no request was due"))
 			continue
 		}
-		pair[0].Add(run.Defence, report.Value(middle, answered(q)*float64(len(q))/(to-from)))
+		pair[0].Add(w.Defence, report.Value(middle,
+			answered(q)*float64(len(q))/float64(len(w.runs))/(to-from)))
 		if v := percentile(q, 99); math.IsInf(v, 0) {
-			pair[1].Add(run.Defence, report.Gap(middle,
+			pair[1].Add(w.Defence, report.Gap(middle,
 				fmt.Sprintf("more than 1 %% of the requests had no answer within %v",
 					demo.Patience)))
 		} else {
-			pair[1].Add(run.Defence, report.Value(middle, v*1e3))
+			pair[1].Add(w.Defence, report.Value(middle, v*1e3))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,8 +25,8 @@ import (
 	"levee/internal/usage"
 )
 
-// Options of a measurement, of which there are no rounds and windows. Self is required; the zero
-// value of the rest takes fifteen minutes.
+// Options of a measurement, of which there are no windows. Self is required; the zero value of the
+// rest takes fifteen minutes: one round.
 type Options struct {
 	bench.Options
 	// the command line that calls demo.Role, to which its arguments are added
@@ -90,8 +91,11 @@ func (o *Options) complete() error {
 	if !(o.Requests >= 1 && o.Requests <= 5000) {
 		return usage.Wrongf("%.0f requests a second: 1 to 5000", o.Requests)
 	}
-	return o.Options.Complete(bench.Usual{MostRounds: 1}) // each is measured once
+	return o.Options.Complete(bench.Usual{Rounds: 1, FewestRounds: 1, MostRounds: mostRounds})
 }
+
+// mostRounds of a measurement that takes ten seconds for each flood and defence in a round.
+const mostRounds = 20
 
 // bucket is the time over which requests are gathered in a curve.
 const bucket = 500 * time.Millisecond
@@ -101,11 +105,13 @@ type Report struct {
 	bench.Head
 	Before, During, After time.Duration
 	Rate, Requests        float64
+	Rounds                int
 	Runs                  []*Once
 }
 
-// Once is the service under one flood behind one defence.
+// Once is the service under one flood behind one defence, in one round.
 type Once struct {
+	Round       int // from 0
 	Flood, What string
 	Family      packet.Family
 	Defence     string
@@ -136,8 +142,9 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	r = &Report{
-		Head:   o.Head(demo.Core(s.Server.Devices[0]), caveats...),
+		Head:   o.Head(demo.Core(s.Server.Devices[0]), append(slices.Clone(caveats), of(o.Rounds))...),
 		Before: o.Before, During: o.During, After: o.After, Rate: o.Rate, Requests: o.Requests,
+		Rounds: o.Rounds,
 	}
 	for _, f := range o.Families {
 		c := &clerk{}
@@ -174,13 +181,17 @@ func (c *clerk) enter(r demo.Request) {
 		Outcome{(due - c.from).Seconds(), time.Duration(r.NS).Seconds()})
 }
 
+// measure has each flood meet each defence once a round, in turn.
 func (r *Report) measure(ctx context.Context, o *Options, s *demo.Stage, c *clerk, f packet.Family,
 	floods []demo.Kind, chosen []contender.Defence) error {
-	for _, k := range floods {
-		for _, d := range chosen {
+	each := len(floods) * len(chosen)
+	for round := range o.Rounds {
+		for _, i := range bench.InTurn(round, each) {
+			k, d := floods[i/len(chosen)], chosen[i%len(chosen)]
 			o.Tell(fmt.Sprintf("%s, %s flood, %s", f, k.Name, d.Name()), len(r.Runs),
-				len(o.Families)*len(floods)*len(chosen))
-			run := &Once{Flood: k.Name, What: k.What, Family: f, Defence: d.Name()}
+				len(o.Families)*each*o.Rounds)
+			run := &Once{Round: round, Flood: k.Name, What: k.What, Family: f,
+				Defence: d.Name()}
 			r.Runs = append(r.Runs, run)
 			err := r.once(ctx, o, s, c, run, d, k.Floods)
 			if ctx.Err() != nil {
