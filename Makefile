@@ -66,7 +66,7 @@ generated-lint:
 # package at a time. No cached results: they depend on the kernel.
 tests:
 	GO=$(GO) $(GO) run ./scripts/gotest -p 2 -workers 3 \
-		-spread ./internal/dataplane,./internal/filter/difftest,./internal/filter/codegen,./cmd/levee \
+		-spread ./cmd/levee,./internal/dataplane,./internal/filter/difftest,./internal/filter/codegen \
 		-alone ./cmd/levee:Measure,./internal/bench/...,./internal/lab/... ./...
 
 lint:

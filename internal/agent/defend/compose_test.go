@@ -12,6 +12,7 @@ import (
 	"levee/internal/agent/detect"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/signature"
+	"levee/internal/dataplane"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
@@ -202,6 +203,35 @@ func TestForgedSegmentsMakeNoClients(t *testing.T) {
 	}
 	if n := strangers(s, map[netip.Addr]bool{there: true}); n != 1 {
 		t.Errorf("%d strangers", n)
+	}
+}
+
+// TestWhatLiveRulesAreAgainstIsNotGood: while they are not in force, as behind a policy that has
+// taken their place, it passes, and would speak for itself.
+func TestWhatLiveRulesAreAgainstIsNotGood(t *testing.T) {
+	w := New(Options{})
+	w.link = packet.Ethernet
+	now := time.Now()
+	pass := func() int {
+		w.sample(dataplane.Sampled{At: now, Passed: true, Weight: 1,
+			Packet: udpFrom(t, "192.0.2.1"), Bytes: 42})
+		return w.good.sample(now.Add(2*goodCalm), w.link, nil).Len()
+	}
+	if n := pass(); n != 1 {
+		t.Errorf("%d good packets without a rule", n)
+	}
+	w.live, w.loaded = []live{{&incident.Rule{Rule: "drop udp", State: incident.Live},
+		&policy.Detect{}}}, "drop udp"
+	w.followed = now.Add(2 * goodCalm)
+	if now = now.Add(goodCalm); pass() != 2 {
+		t.Errorf("what passes a rule in force is not good")
+	}
+	w.lost()
+	if n := pass(); n != 1 {
+		t.Errorf("%d good packets where a rule is not in force any more", n)
+	}
+	if w.loaded = "drop udp"; pass() != 2 {
+		t.Errorf("what passes a rule that is in force again is not good")
 	}
 }
 

@@ -136,7 +136,7 @@ func (w *Watcher) count(ctx context.Context, now time.Time) {
 		return
 	}
 	if rules == nil { // somebody else has ended them, or a policy has taken their place
-		w.loaded = ""
+		w.lost()
 		return
 	}
 	for _, u := range w.units {
@@ -211,7 +211,7 @@ func (w *Watcher) change(ctx context.Context, now time.Time) {
 		case err == nil:
 			w.leased(now)
 		case errors.Is(err, dataplane.ErrNotLive):
-			w.loaded = ""
+			w.lost()
 		default:
 			w.Log("%s: renew live rules: %v", w.Dev, err)
 		}
@@ -306,7 +306,7 @@ func (w *Watcher) refit() {
 				good := w.good.sample(now, w.link, p)
 				share := harm(p, r.Label, good)
 				if share > byChance(u.Collateral, good) {
-					err = fmt.Errorf("it would drop %.2g %% of good traffic by the policy that "+
+					err = fmt.Errorf("it would drop %.3g %% of good traffic by the policy that "+
 						"came into force", 100*share)
 				}
 			}

@@ -68,6 +68,7 @@ type Watcher struct {
 	nextSecond time.Time
 	nextKeep   time.Time // of baselines
 	nextFollow time.Time // of the policy in force
+	followed   time.Time // when it was last as known
 	renewed    time.Time
 	passed     float64         // packets in this second
 	cpus       map[int]float64 // packets of each since the last tick
@@ -133,6 +134,7 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	}
 	w.adopt(ctx)
 	now := time.Now()
+	w.followed = now
 	w.nextTick, w.nextSecond, w.nextKeep = now, now.Add(secondEvery), now.Add(keepEvery)
 	defer func() { w.keepBaselines(time.Now()) }()
 	defer func() {
@@ -234,8 +236,18 @@ func (w *Watcher) sample(s dataplane.Sampled) {
 	for _, u := range w.units {
 		u.detector.Add(s.At, &w.packet, float64(s.Weight), s.Bytes)
 	}
-	if !w.inFlood() {
+	// Where live rules are to come (back), what they are against passes meanwhile.
+	if !w.inFlood() && (len(w.live) == 0 || w.loaded != "") {
 		w.good.add(f)
+	}
+}
+
+// lost notes that live rules are not in force any more. What has passed since they were is not
+// known to be good.
+func (w *Watcher) lost() {
+	w.loaded = ""
+	if len(w.live) > 0 {
+		w.good.forget(w.followed)
 	}
 }
 
@@ -345,20 +357,24 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 
 // follow goes on behind the policy in force. Live rules go into one that has come.
 func (w *Watcher) follow(ctx context.Context) error {
+	now := time.Now()
 	if err := w.sampler.Follow(ctx); err != nil {
 		return err
 	}
 	if w.sampler.Program() == w.program {
+		w.followed = now
 		return nil
 	}
 	state, err := w.inForce(ctx)
-	if err == nil {
-		w.program = w.sampler.Program()
-	}
-	if err != nil || state == w.state {
+	if err != nil {
 		return err
 	}
-	w.loaded = ""
+	w.program = w.sampler.Program()
+	if state == w.state {
+		w.followed = now
+		return nil
+	}
+	w.lost()
 	if err := w.read(ctx); err != nil {
 		return err
 	}
