@@ -142,7 +142,8 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	r = &Report{
-		Head:   o.Head(demo.Core(s.Server.Devices[0]), append(slices.Clone(caveats), of(o.Rounds))...),
+		Head: o.Head(demo.Core(s.Server.Devices[0]),
+			append(slices.Clone(caveats), of(o.Rounds))...),
 		Before: o.Before, During: o.During, After: o.After, Rate: o.Rate, Requests: o.Requests,
 		Rounds: o.Rounds,
 	}
