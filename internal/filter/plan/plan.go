@@ -14,6 +14,7 @@ import (
 	"levee/internal/filter/prefix"
 	"levee/internal/filter/shadow"
 	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -47,6 +48,8 @@ type Plan struct {
 	Logs          []Log                    // likewise
 	Fragments     bool                     // a rule follows them
 	Diverts       int                      // families with packets that rules may divert
+
+	tracks bool
 }
 
 // New plans the program of a lowered policy. The error is a limit of the kernel's that the policy
@@ -67,6 +70,7 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 			CPUs:     1 << bits.Len(uint(max(t.CPUs, 1)-1)),
 			RowBytes: RowBytes(len(slots)),
 			Places:   placesOf(prog.Policy),
+			tracks:   prog.Policy.Asks(field.Flow),
 		},
 		prefixes: map[ir.ListID]*Table{}, ethernet: map[string]*Table{}, bits: map[string]*Table{},
 		endpoints: map[ir.ListID]*Tree{}, extension: x,

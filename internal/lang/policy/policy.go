@@ -328,9 +328,20 @@ func (p *Policy) Fallback(keepSets bool) *Policy {
 
 // Asks reports whether some rule looks at one of the fields.
 func (p *Policy) Asks(fields ...field.Field) bool {
-	looks := func(t Term) bool { return t.Looks(fields...) }
-	for _, r := range slices.Concat(p.Protect, p.Rules) {
-		if slices.ContainsFunc(r.Match, looks) {
+	for _, rules := range [][]*Rule{p.Protect, p.Rules} {
+		for _, r := range rules {
+			if looks(r.Match, fields) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// looks copies no terms, of which there may be many.
+func looks(match []Term, fields []field.Field) bool {
+	for i := range match {
+		if match[i].Looks(fields...) {
 			return true
 		}
 	}
@@ -339,8 +350,7 @@ func (p *Policy) Asks(fields ...field.Field) bool {
 
 // Looks reports whether a term is about one of the fields, of the packet or of that within it.
 func (t *Term) Looks(fields ...field.Field) bool {
-	return slices.Contains(fields, t.Field) || t.Inner != nil &&
-		slices.ContainsFunc(t.Inner.Match, func(t Term) bool { return t.Looks(fields...) })
+	return slices.Contains(fields, t.Field) || t.Inner != nil && looks(t.Inner.Match, fields)
 }
 
 // Has reports whether some rule, but those to protect, has an action.
