@@ -243,7 +243,7 @@ type Slot struct {
 // rules, essential rules (absent after `essential off`), default. The oracle and the compiled
 // program both report a decision as an index into it.
 func (p *Policy) Slots() []Slot {
-	var s []Slot
+	s := make([]Slot, 0, p.DefaultSlot()+1)
 	for _, m := range Malformed {
 		s = append(s, Slot{Reason: ByMalformed, Action: action.Drop, Name: m, ID: "malformed:" + m})
 	}
