@@ -4,9 +4,9 @@
 //
 //	sudo go run ./scripts/versions OLD NEW POLICY...
 //
-// It prints nanoseconds with those of the kernel's loop: the mean over all packets, as median of the
-// rounds and its quartiles; the packet whose cost differs most; seconds that `levee up` took; and
-// bytes of machine code, and of the binaries.
+// It prints nanoseconds with those of the kernel's loop: the mean over all packets, as median of
+// the rounds and its quartiles; the packets whose cost differs most; seconds that `levee up` took;
+// and bytes of machine code, and of the binaries.
 package main
 
 import (
@@ -124,9 +124,10 @@ func one(ctx context.Context, h *lab.Host, dir string, binaries [2]string, path 
 		d := quartile(p[1], 2) - quartile(p[0], 2)
 		widest, least = max(widest, d), min(least, d)
 	}
-	fmt.Printf("%s: %d packets, ns old %s, new %s, one packet by %+.0f to %+.0f; up %.2f, %.2f s; "+
-		"code %d, %d bytes\n", filepath.Base(path), len(packets), spread(means[0]), spread(means[1]),
-		least, widest, up[0].Seconds(), up[1].Seconds(), code[0], code[1])
+	fmt.Printf("%s: %d packets, ns old %s, new %s, one packet by %+.0f to %+.0f; "+
+		"up %.2f, %.2f s; code %d, %d bytes\n", filepath.Base(path), len(packets),
+		spread(means[0]), spread(means[1]), least, widest, up[0].Seconds(), up[1].Seconds(),
+		code[0], code[1])
 	return nil
 }
 
