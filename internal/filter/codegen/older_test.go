@@ -98,8 +98,8 @@ func (f *flow) body(from, to int) map[int]bool {
 	return in
 }
 
-// olderFaults says what verifiers that levee supports refuse, or would not learn from, in the loops
-// of a program, and how many loops there are.
+// olderFaults says what verifiers that levee supports refuse, or would not learn from, in loops and
+// results of a program, and how many loops there are.
 func olderFaults(t *testing.T, ins asm.Instructions) (faults []string, loops int) {
 	t.Helper()
 	f := flowOf(t, ins)
@@ -130,12 +130,64 @@ func olderFaults(t *testing.T, ins asm.Instructions) (faults []string, loops int
 			}
 		}
 	})
+	for _, i := range f.first {
+		if meta := btf.FuncMetadata(&ins[i]); meta != nil && meta.Linkage != btf.GlobalFunc {
+			continue
+		}
+		if exit, ok := f.unset(i); ok {
+			faults = append(faults, fmt.Sprintf("the function at instruction %d returns at %d "+
+				"without a result", i, exit))
+		}
+	}
 	return faults, loops
 }
 
+// unset finds a way from the beginning of a function to a return on which R0 is no number: nothing
+// has set it, or it is the pointer that a helper gave. Clang sets none where a result is always the
+// same, and check_return_code of kernel/bpf/verifier.c wants a number of each global function,
+// which newer verifiers do not.
+func (f *flow) unset(first int) (exit int, found bool) {
+	type state struct {
+		at     int
+		number bool // R0 is one
+	}
+	seen := map[state]bool{}
+	for todo := []state{{at: first}}; len(todo) > 0; {
+		s := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if seen[s] {
+			continue
+		}
+		seen[s] = true
+		ins := &f.ins[s.at]
+		op, class := ins.OpCode.JumpOp(), ins.OpCode.Class()
+		for k, to := range f.next[s.at] {
+			next := state{to, s.number}
+			switch {
+			case op == asm.Call && class.IsJump():
+				next.number = !ins.IsBuiltinCall() || !pointers[asm.BuiltinFunc(ins.Constant)]
+			case !class.IsJump():
+				next.number = s.number || ins.Dst == asm.R0 && !class.IsStore()
+			case ins.Dst == asm.R0 && ins.Constant == 0 && ins.OpCode.Source() == asm.ImmSource:
+				next.number = s.number || op == asm.JEq && k == 1 || op == asm.JNE && k == 0
+			}
+			todo = append(todo, next)
+		}
+		if op == asm.Exit && !s.number {
+			return s.at, true
+		}
+	}
+	return 0, false
+}
+
+// pointers are what helpers of ours give that is no number unless it is nil.
+var pointers = map[asm.BuiltinFunc]bool{asm.FnMapLookupElem: true, asm.FnSkcLookupTcp: true,
+	asm.FnSkLookupTcp: true, asm.FnSkLookupUdp: true, asm.FnRingbufReserve: true,
+	asm.FnTcpSock: true, asm.FnSkFullsock: true, asm.FnGetListenerSock: true}
+
 // Linux 6.1 refused every policy: clang had laid out a loop of the decoder so that an instruction
 // fell into it, and leaves of trees and shapes of endpoints were counted down to "not 0".
-func TestLoopsAreThoseThatOlderVerifiersTake(t *testing.T) {
+func TestOlderVerifiersTakeLoopsAndResults(t *testing.T) {
 	loops := 0
 	for name, p := range manyPolicies(t) {
 		for _, target := range []codegen.Target{{CPUs: 4, Frags: true},
@@ -159,7 +211,7 @@ func TestLoopsAreThoseThatOlderVerifiersTake(t *testing.T) {
 }
 
 // The decoders for devices without Ethernet headers are functions of their own.
-func TestLoopsWithoutEthernetAreThoseThatOlderVerifiersTake(t *testing.T) {
+func TestOlderVerifiersTakeLoopsWithoutEthernet(t *testing.T) {
 	p := resolve(t, "drop from 192.0.2.0/24 tcp port { 22, 80 }\ndefault pass\n")
 	for _, target := range []codegen.Target{{}, {Frags: true}, {Hook: codegen.TCX}} {
 		target.Link = packet.L3
@@ -175,27 +227,35 @@ func TestLoopsWithoutEthernetAreThoseThatOlderVerifiersTake(t *testing.T) {
 	}
 }
 
-// TestFaultsOfLoopsAreSeen shows that the test above would say so.
-func TestFaultsOfLoopsAreSeen(t *testing.T) {
-	decrement := asm.Sub.Imm(asm.R1, 1)
+// TestFaultsOfOlderVerifiersAreSeen shows that the test above would say so.
+func TestFaultsOfOlderVerifiersAreSeen(t *testing.T) {
+	decrement, result := asm.Sub.Imm(asm.R1, 1), asm.Mov.Imm(asm.R0, 0)
 	for name, c := range map[string]struct {
 		code []any // labels and instructions
 		want int
 	}{
 		"by order": {[]any{
 			asm.Mov.Imm(asm.R1, 3),
-			"again", decrement, asm.JGT.Imm(asm.R1, 0, "again"), asm.Return(),
+			"again", decrement, asm.JGT.Imm(asm.R1, 0, "again"), result, asm.Return(),
 		}, 0},
 		"by equality": {[]any{
 			asm.Mov.Imm(asm.R1, 3),
-			"again", decrement, asm.JNE.Imm(asm.R1, 0, "again"), asm.Return(),
+			"again", decrement, asm.JNE.Imm(asm.R1, 0, "again"), result, asm.Return(),
 		}, 1},
 		"fallen into": {[]any{
 			asm.Ja.Label("ask"),
 			"again", decrement,
 			"ask", asm.JLT.Imm(asm.R1, 1, "done"), asm.Ja.Label("again"),
-			"done", asm.Return(),
+			"done", result, asm.Return(),
 		}, 1},
+		"a result on one way": {[]any{
+			asm.JEq.Imm(asm.R1, 0, "done"), result, "done", asm.Return(),
+		}, 1},
+		"a pointer": {[]any{asm.FnMapLookupElem.Call(), asm.JEq.Imm(asm.R0, 0, "done"),
+			asm.Mov.Imm(asm.R1, 0), "done", asm.Return()}, 1},
+		"a pointer that is nil": {[]any{asm.FnMapLookupElem.Call(), asm.JEq.Imm(asm.R0, 0, "done"),
+			result, "done", asm.Return()}, 0},
+		"no result": {[]any{asm.Mov.Imm(asm.R2, 0), asm.Return()}, 1},
 	} {
 		b := assembler.New()
 		for _, part := range c.code {
