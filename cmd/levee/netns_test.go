@@ -73,7 +73,7 @@ func mustIP(ts *testscript.TestScript, args ...string) {
 	}
 }
 
-// cmdAwait is `await PROGRAM ARGS...`: repeats the program until it succeeds, for about a minute,
+// cmdAwait is `await PROGRAM ARGS...`: repeats the program until it succeeds, for a minute or more,
 // and shows the output of the last time. It is for what a background command has to reach first.
 // `! await` waits for it to fail.
 func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
@@ -84,8 +84,9 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		until = "while"
 	}
-	loop := `end=$(($(date +%s) + 60)); ` + until + ` out=$("$@" 2>&1); do
-		[ $(date +%s) -lt $end ] || { echo "$out"; exit 1; }
+	loop := `left=1200; ` + until + ` out=$("$@" 2>&1); do
+		[ $left != 0 ] || { echo "$out"; exit 1; }
+		left=$((left - 1))
 		sleep 0.05
 	done; echo "$out"`
 	if err := ts.Exec("sh", append([]string{"-c", loop, "await"}, args...)...); err != nil {

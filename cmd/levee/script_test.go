@@ -26,10 +26,11 @@ import (
 	"levee/internal/packet"
 )
 
-func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"levee": leveeWithRights, "probe": probe, "sshd": sshd,
-		"over": over, "api": askAPI, "fuzzapi": fuzzAPI})
-}
+// programs are what this binary is in stories, by name.
+var programs = map[string]func(){"levee": leveeWithRights, "probe": probe, "sshd": sshd,
+	"over": over, "api": askAPI}
+
+func TestMain(m *testing.M) { testscript.Main(m, programs) }
 
 // TestScripts runs the command-line stories of test/script. Stories that need root or a kernel
 // feature say so in their first line and are skipped, with the reason, where it is missing.

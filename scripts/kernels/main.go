@@ -113,44 +113,20 @@ func kernels(o options) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	planted := map[string]bool{}
-	for i := range guests {
-		g := &guests[i]
-		if !planted[g.arch] {
-			if err := plant(g.tree(), g.arch, o, chosen); err != nil {
-				return false, fmt.Errorf("%s: %w", g.arch, err)
-			}
-			planted[g.arch] = true
-		}
-		if err := prepare(g, chosen); err != nil {
-			return false, fmt.Errorf("%v: %w", g.machine, err)
-		}
+	began := time.Now()
+	if err := prepareAll(guests, dir, o, chosen); err != nil {
+		return false, err
 	}
+	fmt.Printf("prepared in %v\n", time.Since(began).Round(time.Second))
 	results := make([]*result, len(guests))
 	for i, g := range guests {
 		if results[i], err = newResult(g.machine, o, levee); err != nil {
 			return false, err
 		}
 	}
-	var all sync.WaitGroup
-	var lock sync.Mutex
-	slots := make(chan struct{}, max(1, o.jobs))
-	for i, g := range guests {
-		for _, kind := range clocks {
-			if g.count(kind) == 0 {
-				continue
-			}
-			slots <- struct{}{}
-			all.Go(func() {
-				e := boot(g, kind, results[i])
-				lock.Lock()
-				defer lock.Unlock()
-				err = errors.Join(err, e)
-				<-slots
-			})
-		}
-	}
-	all.Wait()
+	var stopped stops
+	err = bootAll(guests, results, o, &stopped)
+	whole := time.Since(began)
 	ok = true
 	for i, g := range guests {
 		n := results[i].passed()
@@ -158,17 +134,91 @@ func kernels(o options) (ok bool, err error) {
 			results[i].Core/60)
 		ok = ok && n == len(g.checks)
 	}
+	fmt.Printf("all in %v, of which guests were stopped for %v\n", whole.Round(time.Second),
+		stopped.sum.Round(time.Second))
+	if len(guests) == len(machines) && ok && err == nil {
+		err = o.keepTogether(together{levee, results[0].Date, o.data != "", o.jobs,
+			whole.Seconds(), stopped.sum.Seconds()})
+	}
 	err = errors.Join(err, o.write())
 	return ok && err == nil, err
+}
+
+// prepareAll makes what the machines boot. Architectures are built for beside each other, and
+// beside what is computed for all of them.
+func prepareAll(guests []guest, dir string, o options, chosen []check) error {
+	var all sync.WaitGroup
+	byArch := map[string]string{}
+	for _, g := range guests {
+		byArch[g.arch] = g.tree()
+	}
+	handed := filepath.Join(dir, "handed")
+	errs := make(chan error, len(byArch)+1)
+	all.Go(func() { errs <- handOver(filepath.Join(handed, "levee/handed"), o, chosen) })
+	for arch, tree := range byArch {
+		all.Go(func() {
+			if err := plant(tree, arch, o, chosen); err != nil {
+				errs <- fmt.Errorf("%s: %w", arch, err)
+			}
+		})
+	}
+	all.Wait()
+	close(errs)
+	var err error
+	for e := range errs {
+		err = errors.Join(err, e)
+	}
+	for i := range guests {
+		if g := &guests[i]; err == nil {
+			if err = prepare(g, handed, chosen); err != nil {
+				err = fmt.Errorf("%v: %w", g.machine, err)
+			}
+		}
+	}
+	return err
+}
+
+// bootAll runs the guests, those first that are expected to take longest: then no core is idle
+// while another has much to do.
+func bootAll(guests []guest, results []*result, o options, stopped *stops) (err error) {
+	type job struct {
+		of       int
+		clock    clock
+		expected float64
+	}
+	var jobs []job
+	for i, g := range guests {
+		for _, k := range clocks {
+			if n := g.count(k); n > 0 {
+				jobs = append(jobs, job{i, k, o.expected(g.machine, k, n)})
+			}
+		}
+	}
+	slices.SortStableFunc(jobs, func(a, b job) int { return cmp.Compare(b.expected, a.expected) })
+	var all sync.WaitGroup
+	var lock sync.Mutex
+	slots := make(chan struct{}, max(1, o.jobs))
+	for _, j := range jobs {
+		slots <- struct{}{}
+		all.Go(func() {
+			e := boot(guests[j.of], j.clock, results[j.of], stopped)
+			lock.Lock()
+			defer lock.Unlock()
+			err = errors.Join(err, e)
+			<-slots
+		})
+	}
+	all.Wait()
+	return err
 }
 
 // guest is a machine with what it boots: directories of a kernel's packages and of programs.
 type guest struct {
 	machine
-	debian        debian
-	kernel, root  string
-	image, initrd string
-	checks        []check // those that are for its kernel
+	debian       debian
+	kernel, root string
+	image        string
+	checks       []check // those that are for its kernel
 }
 
 // count is how many of the checks go by a clock.
@@ -180,6 +230,9 @@ func (g *guest) count(k clock) (n int) {
 	}
 	return n
 }
+
+// initrd is what a guest with that clock boots.
+func (g *guest) initrd(k clock) string { return fmt.Sprintf("%s.%s.initrd", g.kernel, k) }
 
 // tree is what the guests of an architecture have of the repository.
 func (g *guest) tree() string { return filepath.Join(g.debian.dir, "tree") }
@@ -216,8 +269,10 @@ func fetch(o options, dir string) ([]guest, error) {
 	return guests, nil
 }
 
-// prepare makes what a machine boots, with the checks that are for its kernel.
-func prepare(g *guest, all []check) error {
+// prepare makes what a machine boots, with the checks that are for its kernel and what was handed
+// over. Each guest has the tests that its checks need, and no file systems: what it unpacks before
+// its first check is instructions, too.
+func prepare(g *guest, handed string, all []check) error {
 	n := numbers(filepath.Base(g.kernel))
 	v := version{n[0], n[1]}
 	g.checks = slices.DeleteFunc(slices.Clone(all), func(c check) bool { return !c.isFor(v) })
@@ -226,7 +281,7 @@ func prepare(g *guest, all []check) error {
 		return err
 	}
 	for i, c := range g.checks {
-		scripts := filepath.Join(mine, "levee/checks", string(c.clockOf()))
+		scripts := filepath.Join(mine, string(c.clockOf()), "levee/checks")
 		if err := errors.Join(os.MkdirAll(scripts, 0o755),
 			os.WriteFile(filepath.Join(scripts, fmt.Sprintf("%03d", i)),
 				[]byte("# "+c.name+"\n"+c.script+"\n"), 0o755)); err != nil {
@@ -237,10 +292,29 @@ func prepare(g *guest, all []check) error {
 	if err != nil {
 		return err
 	}
-	g.initrd = g.kernel + ".initrd"
-	if err := pack(g.initrd, [][2]string{{g.root, "."}, {g.tree(), "."}, {mine, "."},
-		{modules, "lib/modules"}}); err != nil {
-		return err
+	for _, k := range clocks {
+		if g.count(k) == 0 {
+			continue
+		}
+		parts := []part{{g.root, ".", nil}, {filepath.Join(mine, string(k)), ".", nil},
+			{modules, "lib/modules", []string{"*/kernel/fs/*"}}}
+		without := []string{}
+		needed := packages(slices.DeleteFunc(slices.Clone(g.checks),
+			func(c check) bool { return c.clockOf() != k }))
+		for p := range packages(all) {
+			if !needed[p] {
+				without = append(without, filepath.Join("./levee", p, "guest.test"))
+			}
+		}
+		parts = append(parts, part{g.tree(), ".", without})
+		if slices.ContainsFunc(g.checks, func(c check) bool {
+			return c.clockOf() == k && handedLine.MatchString(c.script)
+		}) {
+			parts = append(parts, part{handed, ".", nil})
+		}
+		if err := pack(g.initrd(k), parts); err != nil {
+			return err
+		}
 	}
 	g.image, err = one(g.kernel+"/boot/vmlinuz-*", g.kernel+"/usr/lib/modules/*/vmlinuz")
 	return err
@@ -310,12 +384,19 @@ func plant(tree, arch string, o options, all []check) error {
 			return err
 		}
 	}
-	return cmp.Or(handOver(repo, o, all), build(repo, arch, all))
+	return build(repo, arch, o.long, all)
 }
 
 // handOver has the tests that checks run with `handed` write what they can be handed: what only
 // computes takes a guest ten times as long.
-func handOver(repo string, o options, all []check) error {
+func handOver(to string, o options, all []check) error {
+	if err := errors.Join(os.RemoveAll(to), os.MkdirAll(to, 0o755)); err != nil {
+		return err
+	}
+	data, err := filepath.Abs(o.data)
+	if err != nil {
+		return err
+	}
 	for _, c := range all {
 		for _, p := range handedLine.FindAllStringSubmatch(c.script, -1) {
 			name, from, command := p[1], p[2], p[3]
@@ -323,8 +404,8 @@ func handOver(repo string, o options, all []check) error {
 				continue
 			}
 			script := fmt.Sprintf("%s test -count=1 ./%s -hand %s -run %s",
-				cmp.Or(os.Getenv("GO"), "go"), from, filepath.Join(repo, "handed", name),
-				strings.ReplaceAll(command, "/levee/data", filepath.Join(repo, "data")))
+				cmp.Or(os.Getenv("GO"), "go"), from, filepath.Join(to, name),
+				strings.ReplaceAll(command, "/levee/data", data))
 			if _, err := output(exec.Command("sh", "-c", script)); err != nil {
 				return err
 			}
@@ -337,7 +418,7 @@ func handOver(repo string, o options, all []check) error {
 var handedLine = regexp.MustCompile(`(?m)\bhanded ([a-z]+) ([a-z/]+) (.*)$`)
 
 // build makes the binaries that the checks name.
-func build(repo, arch string, all []check) error {
+func build(repo, arch string, long bool, all []check) error {
 	goTool := func(args ...string) error {
 		cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"), args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
@@ -348,18 +429,8 @@ func build(repo, arch string, all []check) error {
 		"./cmd/levee"); err != nil {
 		return err
 	}
-	packages := map[string]bool{}
-	for _, c := range all {
-		for _, p := range regexp.MustCompile(`(?m)\b(?:tests|sometests|handed [a-z]+) ([a-z/]+)`).FindAllStringSubmatch(
-			c.script, -1) {
-			packages[p[1]] = true
-		}
-		if strings.Contains(c.script, "stories ") {
-			packages["cmd/levee"] = true
-		}
-	}
-	for p := range packages {
-		if err := goTool("test", "-c", "-ldflags", "-s -w", "-o",
+	for p := range packages(all) {
+		if err := goTool("test", "-c", "-tags", tags[long], "-ldflags", "-s -w", "-o",
 			filepath.Join(repo, p, "guest.test"), "./"+p); err != nil {
 			return err
 		}
@@ -367,20 +438,47 @@ func build(repo, arch string, all []check) error {
 	return nil
 }
 
+// packages are those whose tests checks run.
+func packages(all []check) map[string]bool {
+	named := map[string]bool{}
+	for _, c := range all {
+		for _, p := range testsLine.FindAllStringSubmatch(c.script, -1) {
+			named[p[1]] = true
+		}
+		if strings.Contains(c.script, "stories ") {
+			named["cmd/levee"] = true
+		}
+	}
+	return named
+}
+
+// testsLine has the package whose tests a line of a check runs.
+var testsLine = regexp.MustCompile(`(?m)\b(?:tests|sometests|handed [a-z]+) ([a-z/]+)`)
+
+// part is what lies in a directory of another, but for what has one of some paths.
+type part struct {
+	dir, what string
+	without   []string
+}
+
 // pack writes an initramfs: archives of parts of directories, one after the other
 // (Documentation/driver-api/early-userspace).
-func pack(to string, parts [][2]string) error {
+func pack(to string, parts []part) error {
 	f, err := os.Create(to)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	for _, p := range parts {
-		cmd := exec.Command("sh", "-c", `find "$1" -print0 | cpio -0 -o -H newc --quiet -R 0:0`,
-			"sh", p[1])
-		cmd.Dir, cmd.Stdout, cmd.Stderr = p[0], f, os.Stderr
+		args := []string{"-c", `find "$@" -print0 | cpio -0 -o -H newc --quiet -R 0:0`, "sh",
+			p.what}
+		for _, w := range p.without {
+			args = append(args, "!", "-path", w)
+		}
+		cmd := exec.Command("sh", args...)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, f, os.Stderr
 		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("pack %s: %w", p[0], err)
+			return fmt.Errorf("pack %s: %w", p.dir, err)
 		}
 	}
 	return f.Close()
@@ -389,7 +487,9 @@ func pack(to string, parts [][2]string) error {
 // emulators by architecture: the command, and what the kernel is told.
 //
 // On amd64 qemu copies a byte at a time where a processor has fast string moves (erms, fsrm), and
-// walks one level of page tables more with la57: without the three a guest takes half the time. On
+// walks one level of page tables more with la57: without the three a guest takes half the time. It
+// computes CRC-32C bit by bit (sse4.2), and so Go's tables for it took a quarter of each start of
+// levee. On
 // arm64 a kernel with tables of its own (kpti) has another address space at each system call, and
 // qemu then forgets all translations. Pages that the kernel would clear before each use
 // (init_on_alloc) took a thirtieth of the time.
@@ -397,7 +497,7 @@ var emulators = map[string]struct {
 	command []string
 	kernel  string
 }{
-	"amd64": {[]string{"qemu-system-x86_64", "-cpu", "max,-erms,-fsrm,-la57"},
+	"amd64": {[]string{"qemu-system-x86_64", "-cpu", "max,-erms,-fsrm,-la57,-sse4.2"},
 		"console=ttyS0 quiet panic=-1 init_on_alloc=0"},
 	"arm64": {[]string{"qemu-system-aarch64", "-machine", "virt", "-cpu", "cortex-a72"},
 		"console=ttyAMA0 quiet panic=-1 init_on_alloc=0 kpti=off nospectre_bhb"},
@@ -408,6 +508,10 @@ var limits = map[bool]string{false: "3600", true: "7200"}
 
 // lengths are flags of Go's tests: repetitions, which CI has on its own kernel, are for -long.
 var lengths = map[bool]string{false: "-test.short", true: ""}
+
+// tags are build tags of Go's tests: the agent's API is sent at random what its document allows
+// only with -long, and each start of levee by a story is shorter without.
+var tags = map[bool]string{false: "nofuzz", true: ""}
 
 // clock is what the time of a guest goes by.
 type clock string
@@ -429,15 +533,15 @@ var ticks = map[clock][]string{instructions: {"-icount", "shift=0,sleep=off"}}
 const patience = 6 * time.Hour
 
 // boot runs a machine with the checks of a clock until it is off.
-func boot(g guest, k clock, r *result) error {
+func boot(g guest, k clock, r *result, stopped *stops) error {
 	fmt.Printf("%v: %s, %d checks, the clock goes by %s\n", g, filepath.Base(g.kernel), g.count(k),
 		k)
 	e := emulators[g.arch]
 	args := append(slices.Clone(e.command[1:]), "-accel", "tcg,thread=single")
 	args = append(args, ticks[k]...)
 	args = append(args, "-m", "4096", "-smp", "1", "-nographic",
-		"-no-reboot", "-nic", "none", "-kernel", g.image, "-initrd", g.initrd, "-append",
-		e.kernel+" checks="+string(k))
+		"-no-reboot", "-nic", "none", "-kernel", g.image, "-initrd", g.initrd(k), "-append",
+		e.kernel)
 	cmd := exec.Command(e.command[0], args...)
 	cmd.Stderr = os.Stderr
 	runtime.LockOSThread() // qemu ends with the thread that began it: also when we are killed
@@ -451,8 +555,9 @@ func boot(g guest, k clock, r *result) error {
 		return err
 	}
 	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer stopped.watch(cmd.Process.Pid)()
 	began := time.Now()
-	ended, err := listen(out, os.Stdout, r, began, cmd.Process.Pid)
+	ended, err := listen(out, os.Stdout, r, k, began, cmd.Process.Pid)
 	late.Stop()
 	err = cmp.Or(err, cmd.Wait())
 	if err == nil && !ended {
@@ -461,15 +566,15 @@ func boot(g guest, k clock, r *result) error {
 	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	fmt.Printf("%v: off after %v, %v of a core\n", g, time.Since(began).Round(time.Second),
 		used.Round(time.Second))
-	return cmp.Or(err, r.cost(cmd.Process.Pid, used.Seconds()))
+	return cmp.Or(err, r.cost(k, used.Seconds()))
 }
 
 // listen reads the serial console and shows it. A line that begins with "@" has an event, the
 // guest's seconds since it was booted, and a name. What is shown has the seconds of the guest for
 // each check, what it cost of a core, and the seconds of the host since it began.
 // It returns whether the guest said that all its checks have ended.
-func listen(console io.Reader, show io.Writer, r *result, began time.Time, pid int) (ended bool,
-	err error) {
+func listen(console io.Reader, show io.Writer, r *result, k clock, began time.Time,
+	pid int) (ended bool, err error) {
 	last, cost := 0.0, 0.0
 	lines := bufio.NewScanner(console)
 	lines.Buffer(nil, 1<<20)
@@ -490,7 +595,7 @@ func listen(console io.Reader, show io.Writer, r *result, began time.Time, pid i
 			name, took, now-cost, time.Since(began).Seconds())
 		last, cost = at, now
 		ended = event == "done"
-		if err := errors.Join(r.note(event, name, took), r.cost(pid, now)); err != nil {
+		if err := errors.Join(r.note(event, name, took), r.cost(k, now)); err != nil {
 			return false, err
 		}
 	}
@@ -499,16 +604,21 @@ func listen(console io.Reader, show io.Writer, r *result, began time.Time, pid i
 
 // core is the processor time that a process has had, in seconds; 0 if that cannot be read.
 func core(pid int) float64 {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	_, after, _ := strings.Cut(string(stat), ") ") // the name has no such thing
-	fields := strings.Fields(after)
+	fields := stat(pid)
 	if len(fields) < 13 {
 		return 0
 	}
 	user, _ := strconv.ParseFloat(fields[11], 64)
 	system, _ := strconv.ParseFloat(fields[12], 64)
 	return (user + system) / 100 // USER_HZ
+}
+
+// stat are the fields of a process from its state on, none if they cannot be read.
+func stat(pid int) []string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil
+	}
+	_, after, _ := strings.Cut(string(b), ") ") // the name has no such thing
+	return strings.Fields(after)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -30,13 +31,20 @@ func (o *options) write() error {
 	if err != nil {
 		return err
 	}
+	var all *together
+	if b, err := os.ReadFile(togetherFile(o.page)); err == nil {
+		all = new(together)
+		if err := json.Unmarshal(b, all); err != nil {
+			return fmt.Errorf("%s: %w", togetherFile(o.page), err)
+		}
+	}
 	short := slices.DeleteFunc(slices.Clone(checks), func(c check) bool { return c.long })
-	return os.WriteFile(o.page, []byte(page(short, results)), 0o644)
+	return os.WriteFile(o.page, []byte(page(short, results, all)), 0o644)
 }
 
 // page is docs/kernels.md: the last run of each machine, whenever that was, and what each check of
-// now came to in it.
-func page(all []check, results []*result) string {
+// now came to in it, and how long the last run of all machines in one go took, if there was one.
+func page(all []check, results []*result, run *together) string {
 	var b strings.Builder
 	b.WriteString(head)
 	b.WriteString("| kernel | run on | levee | published sets | checks passed | of a core |\n")
@@ -57,6 +65,9 @@ func page(all []check, results []*result) string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d of %d |%s |\n", r.Linux, r.Date, r.Levee,
 			map[bool]string{false: "without", true: "with"}[r.Data], passed, mine, core)
+	}
+	if run != nil {
+		b.WriteString("\n" + run.String())
 	}
 	b.WriteString("\n| check |")
 	for _, r := range results {

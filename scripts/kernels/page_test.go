@@ -31,7 +31,7 @@ func TestThePageIsOfTheRunsThatWereKept(t *testing.T) {
 		r.Date = "2026-11-26"
 		console := strings.ReplaceAll(said, "6.1.0", m.kernel+".0")
 		var shown bytes.Buffer
-		ended, err := listen(strings.NewReader(console), &shown, r, time.Now(), 0)
+		ended, err := listen(strings.NewReader(console), &shown, r, host, time.Now(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,12 +43,15 @@ func TestThePageIsOfTheRunsThatWereKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := page(all, results)
+	got := page(all, results, &together{Levee: "abc", Date: "2026-11-26", Jobs: 2, Seconds: 1140,
+		Stopped: 65})
 	for _, line := range []string{
 		"| 6.1.0-1-cloud-amd64 | 2026-11-26 | abc | with | 1 of 3 | |",
 		"| 6.12.0-1-cloud-amd64 | 2026-11-26 | abc | without | 1 of 4 | |",
 		"| check | 6.1.0-1-cloud-amd64 | 6.12.0-1-cloud-amd64 |",
 		"| first | 2.2 s | 2.2 s |", "| second | **fails** | **fails** |",
+		"All in one go on 2026-11-26, levee abc, 2 guests at a time: 19 min 0 s,",
+		"of which guests were stopped for 1 min 5 s by another command.",
 		"| third | not run | not run |", "| newer | | not run |",
 	} {
 		if !strings.Contains(got, line+"\n") {
@@ -65,15 +68,21 @@ func TestTheGuestsOfAKernelCostTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, said := range []struct {
-		pid     int
+		clock   clock
 		seconds float64
-	}{{1, 10}, {2, 7}, {1, 50.4}} {
-		if err := r.cost(said.pid, said.seconds); err != nil {
+	}{{host, 10}, {instructions, 7}, {host, 50.4}} {
+		if err := r.cost(said.clock, said.seconds); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if r.Core != 57 {
 		t.Errorf("%v s of a core, want 57", r.Core)
+	}
+	if got := o.expected(machines[1], host, 3); got != 50 {
+		t.Errorf("the guest by the host's clock is expected to take %v s, want 50", got)
+	}
+	if got := o.expected(machines[2], host, 3); got != 3 {
+		t.Errorf("a guest that never ran, with 3 checks, is expected to take %v s", got)
 	}
 }
 
@@ -97,5 +106,17 @@ func TestChecksHaveGuests(t *testing.T) {
 	}
 	if len(handed) == 0 {
 		t.Error("nothing is handed over")
+	}
+}
+
+// Two guests that are stopped at a time are stopped for that time, not for twice as long.
+func TestStopsOfGuestsAreCountedOnce(t *testing.T) {
+	var s stops
+	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
+	for _, from := range [][2]int{{0, 100}, {50, 150}, {60, 140}, {300, 400}, {150, 160}} {
+		s.add(at(from[0]), at(from[1]))
+	}
+	if s.sum != 250*time.Millisecond {
+		t.Errorf("stopped for %v, want 250 ms", s.sum)
 	}
 }

@@ -27,12 +27,13 @@ pair() {
 # attached HOOK: each example can be put in force at the hook, is shown with it, and taken away.
 attached() {
 	pair
-	for policy in examples/*.levee; do
-		echo "$policy $1"
-		ip netns exec ns levee up "$policy" --dev v0 --mode "$1" --force
-		ip netns exec ns levee status --dev v0 --json | jq -e --arg hook "$1" '.interfaces[0].hook == $hook'
-		ip netns exec ns levee down --dev v0
-	done
+	ip netns exec ns sh -eu -c '
+		for policy in examples/*.levee; do
+			echo "$policy $1"
+			levee up "$policy" --dev v0 --mode "$1" --force
+			levee status --dev v0 --json | jq -e --arg hook "$1" ".interfaces[0].hook == \$hook"
+			levee down --dev v0
+		done' sh "$1"
 }
 
 # tests PACKAGE PATTERN [FLAG...]: runs tests of a package where `go test` would, at the length of /levee/length; none may be

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,10 +24,11 @@ type result struct {
 	Data    bool              `json:"data"`   // with published filter sets and prefixes
 	Checks  map[string]ending `json:"checks"` // those that have ended, by name
 	Core    float64           `json:"core"`   // seconds of a core, of the whole run
+	// Of which a guest had, by its clock.
+	Clocks map[clock]float64 `json:"clocks"`
 
-	lock  sync.Mutex      // guests of both clocks say what they have
-	cores map[int]float64 // seconds of a core, by the guest's process
-	file  string          // where it is kept, none if it is not
+	lock sync.Mutex // guests of both clocks say what they have
+	file string     // where it is kept, none if it is not
 }
 
 // ending is how a check ended.
@@ -58,7 +60,7 @@ func commit() (string, error) {
 // newResult is one of a machine that has said nothing yet. It is kept if it is for a page.
 func newResult(m machine, o options, levee string) (r *result, err error) {
 	r = &result{Machine: m.String(), Levee: levee, Date: time.Now().UTC().Format(time.DateOnly),
-		Data: o.data != "", Checks: map[string]ending{}, cores: map[int]float64{}}
+		Data: o.data != "", Checks: map[string]ending{}, Clocks: map[clock]float64{}}
 	if o.page != "" {
 		r.file = resultFile(o.page, m)
 		err = os.MkdirAll(filepath.Dir(r.file), 0o755)
@@ -79,16 +81,15 @@ func (r *result) note(event, name string, took float64) error {
 	return r.keep()
 }
 
-// cost takes in what a guest has had of a core.
-func (r *result) cost(pid int, seconds float64) error {
+// cost takes in what the guest of a clock has had of a core.
+func (r *result) cost(k clock, seconds float64) error {
 	r.lock.Lock()
 	defer r.lock.Unlock()
-	r.cores[pid] = seconds
+	r.Clocks[k] = math.Round(seconds)
 	r.Core = 0
-	for _, s := range r.cores {
+	for _, s := range r.Clocks {
 		r.Core += s
 	}
-	r.Core = math.Round(r.Core)
 	return r.keep()
 }
 
@@ -134,4 +135,96 @@ func kept(page string) ([]*result, error) {
 		}
 	}
 	return all, nil
+}
+
+// expected is what the guest of a clock takes by the last run that is kept, or else by its number
+// of checks.
+func (o *options) expected(m machine, k clock, checks int) float64 {
+	page := cmp.Or(o.page, "docs/kernels.md")
+	if b, err := os.ReadFile(resultFile(page, m)); err == nil {
+		var last result
+		if json.Unmarshal(b, &last) == nil && last.Clocks[k] > 0 {
+			return last.Clocks[k]
+		}
+	}
+	return float64(checks)
+}
+
+// together is a run of all machines in one go.
+type together struct {
+	Levee   string  `json:"levee"`
+	Date    string  `json:"date"`
+	Data    bool    `json:"data"`
+	Jobs    int     `json:"jobs"`
+	Seconds float64 `json:"seconds"` // from the first preparation to the last guest's end
+	Stopped float64 `json:"stopped"` // of which guests were stopped by a signal
+}
+
+func togetherFile(page string) string {
+	return filepath.Join(strings.TrimSuffix(page, ".md"), "together.json")
+}
+
+// keepTogether keeps a run of all machines beside the page.
+func (o *options) keepTogether(t together) error {
+	if o.page == "" {
+		return nil
+	}
+	t.Seconds, t.Stopped = math.Round(t.Seconds), math.Round(t.Stopped)
+	b, err := json.MarshalIndent(t, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(togetherFile(o.page), append(b, '\n'), 0o644)
+}
+
+// String says it in a sentence for the page.
+func (t together) String() string {
+	clock := func(s float64) string { return fmt.Sprintf("%d min %d s", int(s)/60, int(s)%60) }
+	said := fmt.Sprintf("All in one go on %s, levee %s, %d guests at a time: %s.\n", t.Date,
+		t.Levee, t.Jobs, clock(t.Seconds))
+	if t.Stopped > 0 {
+		said = strings.TrimSuffix(said, ".\n") + fmt.Sprintf(
+			",\nof which guests were stopped for %s by another command.\n", clock(t.Stopped))
+	}
+	return said
+}
+
+// stops counts how long guests are stopped by a signal, as others do who measure.
+type stops struct {
+	lock  sync.Mutex
+	until time.Time
+	sum   time.Duration
+}
+
+// watch looks at a guest until the function that it returns is called.
+func (s *stops) watch(pid int) (end func()) {
+	done := make(chan struct{})
+	go func() {
+		const period = 100 * time.Millisecond
+		for last := time.Now(); ; {
+			select {
+			case <-done:
+				return
+			case <-time.After(period):
+			}
+			now := time.Now()
+			if fields := stat(pid); len(fields) > 0 && fields[0] == "T" {
+				s.add(last, now)
+			}
+			last = now
+		}
+	}()
+	return func() { close(done) }
+}
+
+// add counts a time for which a guest was stopped; for what is counted already another was.
+func (s *stops) add(from, to time.Time) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if from.Before(s.until) {
+		from = s.until
+	}
+	if to.After(from) {
+		s.sum, s.until = s.sum+to.Sub(from), to
+	}
 }
