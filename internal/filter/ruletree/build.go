@@ -27,16 +27,17 @@ func everything(width int) region {
 
 // builder makes the trees of one table.
 type builder struct {
-	pool   *Pool
-	table  *Table
-	leaves index    // numbers of descriptors, by their entries and by what follows
-	made   []uint64 // descriptors of leaves, without rank and gate
-	entry  []uint64 // scratch: the entries of a leaf
-	lists  []int32  // see take
-	work   int      // rules of regions that may still be looked at
-	number int      // of the tree in the table
-	later  []uint8  // what rules need of later trees, 0 where that was not asked yet
-	search search   // scratch
+	pool     *Pool
+	table    *Table
+	leaves   index    // numbers of descriptors, by their entries and by what follows
+	made     []uint64 // descriptors of leaves, without rank and gate
+	entry    []uint64 // scratch: the entries of a leaf
+	lists    []int32  // see take
+	work     int      // rules of regions that may still be looked at
+	number   int      // of the tree in the table
+	later    []uint8  // what rules need of later trees, 0 where that was not asked yet
+	search   search   // scratch
+	searches int      // what searches may still look at
 	chooser
 }
 
@@ -46,7 +47,7 @@ const workPerRule = 300
 
 func newBuilder(p *Pool, t *Table, s *ruleSet) *builder {
 	return &builder{pool: p, table: t, leaves: newIndex(0), work: workPerRule * s.len(),
-		later:   make([]uint8, s.len()),
+		later: make([]uint8, s.len()), searches: searchPerRule * s.len(),
 		chooser: chooser{ruleSet: s, costs: costsOf(s.len())}}
 }
 

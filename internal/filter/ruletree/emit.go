@@ -9,10 +9,10 @@ import (
 // The registers of a look-up. Those of IPv4 packets hold the packet; the fields of an IPv6 packet
 // are more than there are registers, and lie in memory (emit6.go).
 const (
-	regBase   = asm.R0 // of the trees
-	regD      = asm.R1 // the descriptor, then an entry
-	regBehind = asm.R5 // the leaf if something follows it, or 0
-	regBest   = asm.R7 // the best result so far
+	regBase = asm.R0 // of the trees
+	regD    = asm.R1 // the descriptor, then an entry
+	regLeaf = asm.R5 // the descriptor of the leaf
+	regBest = asm.R7 // the best result so far
 )
 
 const (
@@ -63,15 +63,13 @@ func (t *Table) Emit(b *assembler.Builder, maps Maps, following string, at int16
 		if i < len(t.trees)-1 {
 			done = e.Fresh("walked")
 		}
-		if i > 0 {
-			e.Emit(
-				asm.Mov.Reg(asm.R2, regBest),
-				asm.And.Imm(asm.R2, int32(needOf(i))),
-				asm.JEq.Imm(asm.R2, 0, done),
-			)
-		}
 		if inPlace {
 			e.root(tr.root)
+		}
+		if i > 0 {
+			e.further(i, done, inPlace)
+		}
+		if inPlace {
 			e.walk(done, tr.steps-1, ask{rank: large && i > 0, gate: large})
 		} else {
 			e.Emit(asm.LoadImm(regD, int64(tr.root), asm.DWord))
@@ -88,6 +86,23 @@ func (t *Table) Emit(b *assembler.Builder, maps Maps, following string, at int16
 		asm.RSh.Imm(asm.R0, needBits),
 		asm.Mov.Reg32(asm.R0, asm.R0), // of none, 0
 	)
+}
+
+// further goes to done if the best match does not need the i-th tree, or if the first step into it,
+// when that has been made, led to nothing. It is one branch for both: fewer packets go on than need
+// the tree.
+func (e *emitter) further(i int, done string, stepped bool) {
+	if !stepped {
+		e.Emit(asm.Mov.Reg(asm.R2, regBest))
+	} else {
+		e.Emit(
+			asm.Mov.Reg32(asm.R2, regD), // 0 of nothing alone
+			asm.Neg.Imm(asm.R2, 0),
+			asm.ArSh.Imm(asm.R2, 63), // all ones if it is not 0
+			asm.And.Reg(asm.R2, regBest),
+		)
+	}
+	e.Emit(asm.And.Imm(asm.R2, int32(needOf(i))), asm.JEq.Imm(asm.R2, 0, done))
 }
 
 // root takes the first step, all of whose numbers are known here.
@@ -249,15 +264,32 @@ func (e *emitter) walk(done string, steps int, ask ask) {
 	}
 	e.leaf(after, done, ask.gate)
 	e.Label(after)
-	e.Emit(asm.JEq.Imm(regBehind, 0, done), asm.LoadMem(asm.R3, regBehind, -wordBytes, asm.DWord))
-	e.Forget(asm.R4, regBest)
-	e.Emit(asm.JLE.Reg(asm.R4, asm.R3, done), asm.LoadMem(regD, regBehind, -2*wordBytes, asm.DWord))
+	e.behind(done)
 	if len(e.aside) > 0 {
 		on := e.Fresh("on")
 		e.Emit(asm.Ja.Label(on))
 		e.besides()
 		e.Label(on)
 	}
+}
+
+// behind puts what follows the leaf into regD, or goes to done if nothing better does. Few packets
+// come here: what follows a leaf is not asked before, as that branch would surprise more of them.
+func (e *emitter) behind(done string) {
+	e.Emit(
+		asm.Mov.Reg(asm.R3, regLeaf),
+		asm.LSh.Imm(asm.R3, 63-moreShift),
+		asm.JSGE.Imm(asm.R3, 0, done), // nothing follows
+		asm.Mov.Reg32(regLeaf, regLeaf),
+		asm.JGT.Imm(regLeaf, int32(e.words), done), // never
+		asm.JLT.Imm(regLeaf, firstWord, done),      // never
+		asm.LSh.Imm(regLeaf, wordLog),
+		asm.LoadMapValue(regBase, 0, 0).WithReference(e.maps.Trees),
+		asm.Add.Reg(regLeaf, regBase),
+		asm.LoadMem(asm.R3, regLeaf, -wordBytes, asm.DWord),
+	)
+	e.Forget(asm.R4, regBest)
+	e.Emit(asm.JLE.Reg(asm.R4, asm.R3, done), asm.LoadMem(regD, regLeaf, -2*wordBytes, asm.DWord))
 }
 
 // besides writes what was put aside, where nothing falls through.
@@ -302,8 +334,7 @@ func (e *emitter) rank(done string) {
 // not 0, verifiers before Linux 6.8 do not learn that it is 1 at least.
 func (e *emitter) leaf(after, done string, gate bool) {
 	size := entryWords(e.pool.bits)
-	loop, other, compare, last := e.Fresh("entry"), e.Fresh("other"), e.Fresh("compare"),
-		e.Fresh("last")
+	loop, other := e.Fresh("entry"), e.Fresh("other")
 	e.Emit(
 		asm.Mov.Reg(asm.R2, regD),
 		asm.RSh.Imm(asm.R2, countShift),
@@ -319,31 +350,18 @@ func (e *emitter) leaf(after, done string, gate bool) {
 		)
 	}
 	e.Emit(
+		asm.Mov.Reg(regLeaf, regD),
 		asm.Mov.Reg32(regD, regD),
 		// never: for the verifier. A leaf without entries may lie at the very end
 		asm.JGT.Imm(regD, int32(e.words), done),
 		asm.LSh.Imm(regD, wordLog),
-		asm.JLE.Imm(asm.R2, countMask, last),
-		asm.And.Imm(asm.R2, countMask),               // without more
-		asm.JGT.Imm(asm.R2, maxLeaf, done),           // never
-		asm.JLT.Imm(regD, firstWord*wordBytes, done), // never
-		asm.Mov.Reg(regBehind, regBase),
-		asm.Add.Reg(regBehind, regD),
+		asm.And.Imm(asm.R2, countMask),     // without more
+		asm.JGT.Imm(asm.R2, maxLeaf, done), // never
 		asm.JLT.Imm(asm.R2, 1, after),
 	)
 	if gate {
 		e.Emit(asm.JNE.Imm(asm.R4, 0, after))
 	}
-	e.Emit(asm.Ja.Label(compare))
-	e.Label(last)
-	if gate {
-		e.Emit(asm.JNE.Imm(asm.R4, 0, done))
-	}
-	e.Emit(
-		asm.JGT.Imm(asm.R2, maxLeaf, done), // never
-		asm.Mov.Imm(regBehind, 0),
-	)
-	e.Label(compare)
 	e.Emit(asm.Add.Reg(regD, regBase))
 	e.Label(loop)
 	e.entry(other)

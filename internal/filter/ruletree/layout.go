@@ -43,7 +43,8 @@ const (
 	maskShift  = 48
 	rankBits   = 7
 	rankShift  = 55
-	more       = 1 << 54
+	moreShift  = 54
+	more       = 1 << moreShift
 	countShift = 49
 	countMask  = 0x1f
 	valueShift = 41
@@ -60,7 +61,8 @@ const (
 	needShift   = pairShift + pairBits
 	resultShift = needShift + needBits
 
-	// nothing is a leaf without entries that any match is better than.
+	// nothing is a leaf without entries that any match is better than. Its lower half is 0, as that
+	// of no other descriptor is.
 	nothing = leafKind | (1<<rankBits-1)<<rankShift
 
 	// A match is result<<needBits | needs. None is above all and needs all; its result is none in
@@ -289,12 +291,12 @@ func (t *Table) Lookup(p Packet) uint32 {
 }
 
 // keys are what trees look at.
-func (q *Packet) keys(width int) (k [5]uint64) {
+func (q *Packet) keys(width int) (k [keys6]uint64) {
 	ports := uint64(q.Ports[0])<<16 | uint64(q.Ports[1])
 	if width == 32 {
-		return [5]uint64{q.SrcHi<<32 | q.DstHi, ports}
+		return [keys6]uint64{q.SrcHi<<32 | q.DstHi, ports}
 	}
-	return [5]uint64{q.SrcHi, q.SrcLo, q.DstHi, q.DstLo, ports}
+	return [keys6]uint64{q.SrcHi, q.SrcLo, q.DstHi, q.DstLo, ports}
 }
 
 // mask is that of a node.
@@ -305,6 +307,11 @@ func (p *Pool) mask(d uint64) uint64 {
 	return d >> maskShift
 }
 
+// child is where the child of a node lies that a packet with these keys comes to.
+func (p *Pool) child(d uint64, keys *[keys6]uint64) int {
+	return int(uint64(uint32(d)) + keys[d>>codeShift&codeMask]>>(d>>bitsShift&bitsMask)&p.mask(d))
+}
+
 // walk goes from a descriptor through a leaf and through what follows it, and gives the lowest
 // result there, or best if that is lower.
 func (p *Pool) walk(d uint64, q *Packet, best uint64) uint64 {
@@ -313,7 +320,7 @@ func (p *Pool) walk(d uint64, q *Packet, best uint64) uint64 {
 	n := entryWords(p.bits)
 	for {
 		for !isLeaf(d) {
-			d = p.words.at(int(uint64(uint32(d)) + shifted()&p.mask(d)))
+			d = p.words.at(p.child(d, &keys))
 		}
 		if d>>rankShift&(1<<rankBits-1) > best>>needBits>>p.scale {
 			return best

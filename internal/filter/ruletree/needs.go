@@ -16,9 +16,14 @@ func needOf(tree int) uint64 { return 1 << tree }
 
 const _ = uint(needBits - maxTrees)
 
-// maxSearch is how many children and entries of a tree are looked at for a better match at most.
-// Where that is not enough there may be one.
-const maxSearch = 64
+// A search for a better match looks at so many children and entries of a tree at most: at few where
+// the searches of a table have looked at as many, on average of its rules, as they may. Where that
+// is not enough there may be one.
+const (
+	maxSearch     = 1 << 11
+	fewSearch     = 1 << 6
+	searchPerRule = 1 << 7
+)
 
 // search asks whether a tree has a better match for a packet that a rule matches.
 type search struct {
@@ -32,9 +37,11 @@ type search struct {
 // beats reports whether something from a descriptor on may match a packet that the rule matches,
 // with a lower result.
 func (b *builder) beats(d uint64, rule int32) bool {
-	s := &b.search
-	*s = search{b.pool, b.of(rule), b.result(rule), maxSearch, s.behind[:0]}
-	return s.from(d)
+	s, work := &b.search, max(fewSearch, min(maxSearch, b.searches))
+	*s = search{b.pool, b.of(rule), b.result(rule), work, s.behind[:0]}
+	beaten := s.from(d)
+	b.searches -= work - max(0, s.work)
+	return beaten
 }
 
 func (s *search) from(d uint64) bool {

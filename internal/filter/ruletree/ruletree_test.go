@@ -293,8 +293,7 @@ func (t *Table) compared(q *Packet) (n int) {
 	for _, tr := range t.trees {
 		for d := tr.root; ; {
 			for !isLeaf(d) {
-				d = t.pool.words.at(int(uint64(uint32(d)) +
-					keys[d>>codeShift&codeMask]>>(d>>bitsShift&bitsMask)&t.pool.mask(d)))
+				d = t.pool.words.at(t.pool.child(d, &keys))
 			}
 			n += int(d >> countShift & countMask)
 			if d&more == 0 {

@@ -190,7 +190,7 @@ func (s *sampler) lookUp(q *Packet) uint32 {
 	best := none
 	for i := range s.t.trees {
 		tr := &s.t.trees[i]
-		if i > 0 && s.branch(site{i, 0, nextTree, 0}, best&needOf(i) == 0) {
+		if i > 0 && s.branch(site{i, 0, nextTree, 0}, !s.further(i, q, best)) {
 			continue
 		}
 		d, on := tr.root, true
@@ -211,6 +211,22 @@ func (s *sampler) lookUp(q *Packet) uint32 {
 	return uint32(best >> needBits)
 }
 
+// further reports whether a packet goes on in the i-th tree (emitter.further), whose first step is
+// made in any case.
+func (s *sampler) further(i int, q *Packet, best uint64) bool {
+	p, d := s.t.pool, s.t.trees[i].root
+	on := best&needOf(i) != 0
+	if s.inPlace && !isLeaf(d) {
+		keys := q.keys(p.bits)
+		child := p.child(d, &keys)
+		s.load(child / line)
+		if on = on && p.words.at(child) != nothing; !on {
+			s.Steps++
+		}
+	}
+	return on
+}
+
 // walk follows a walk from a descriptor through a leaf, and says where the next begins.
 func (s *sampler) walk(d uint64, q *Packet, best uint64, at site, ask ask) (uint64, uint64, bool) {
 	p, keys := s.t.pool, q.keys(s.t.pool.bits)
@@ -228,7 +244,7 @@ func (s *sampler) walk(d uint64, q *Packet, best uint64, at site, ask ask) (uint
 			break
 		}
 		s.Steps++
-		child := int(uint64(uint32(d)) + shifted()&p.mask(d))
+		child := p.child(d, &keys)
 		s.load(child / line)
 		d = p.words.at(child)
 	}
@@ -240,7 +256,6 @@ func (s *sampler) walk(d uint64, q *Packet, best uint64, at site, ask ask) (uint
 	if branch(something, 0, count == 0 && !behind) {
 		return best, 0, false
 	}
-	branch(follows, 0, behind)
 	if !ask.gate || !branch(closed, 0, shifted()&valueMask != d>>valueShift&valueMask) {
 		var found uint64
 		best, found = s.entries(first, count, q, best, branch)
@@ -248,7 +263,7 @@ func (s *sampler) walk(d uint64, q *Packet, best uint64, at site, ask ask) (uint
 			return best, 0, false
 		}
 	}
-	if !behind {
+	if branch(follows, 0, !behind) {
 		return best, 0, false
 	}
 	s.load((first - header) / line)
