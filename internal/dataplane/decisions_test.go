@@ -137,7 +137,11 @@ func TestEachDecisionIsToldOfOrCounted(t *testing.T) {
 				}
 				n.begun(t, w)
 				before := n.txDropped(t)
-				n.send(t, sent, 9)
+				for range sent {
+					if err := n.offer(markedFrame(9)); err != nil {
+						t.Fatal(err)
+					}
+				}
 				arrived := sent - (n.txDropped(t) - before)
 				wantPackets(t, "marked", arrived)
 				let()
