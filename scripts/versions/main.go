@@ -5,8 +5,8 @@
 //	sudo go run ./scripts/versions OLD NEW POLICY...
 //
 // It prints nanoseconds with those of the kernel's loop: the mean over all packets, as median of
-// the rounds and its quartiles; the packets whose cost differs most; seconds that `levee up` took;
-// and bytes of machine code, and of the binaries.
+// the rounds with its 95 % interval; the packets whose cost differs most; seconds that `levee up`
+// took; and bytes of machine code, and of the binaries.
 package main
 
 import (
@@ -17,7 +17,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -26,6 +25,7 @@ import (
 	"levee/internal/lab"
 	"levee/internal/lang/policy"
 	"levee/internal/packet/craft"
+	"levee/internal/report"
 )
 
 const (
@@ -121,7 +121,7 @@ func one(ctx context.Context, h *lab.Host, dir string, binaries [2]string, path 
 	}
 	widest, least := 0.0, 0.0
 	for _, p := range ns {
-		d := quartile(p[1], 2) - quartile(p[0], 2)
+		d := median(p[1]) - median(p[0])
 		widest, least = max(widest, d), min(least, d)
 	}
 	fmt.Printf("%s: %d packets, ns old %s, new %s, one packet by %+.0f to %+.0f; "+
@@ -131,12 +131,14 @@ func one(ctx context.Context, h *lab.Host, dir string, binaries [2]string, path 
 	return nil
 }
 
-func quartile(v []float64, q int) float64 {
-	return slices.Sorted(slices.Values(v))[(len(v)-1)*q/4]
+func median(v []float64) float64 {
+	m, _, _ := report.Summary(v)
+	return m
 }
 
 func spread(v []float64) string {
-	return fmt.Sprintf("%.1f (%.1f-%.1f)", quartile(v, 2), quartile(v, 1), quartile(v, 3))
+	m, low, high := report.Summary(v)
+	return fmt.Sprintf("%.1f (%.1f-%.1f)", m, low, high)
 }
 
 // packetsOf makes packets that reach the rules of a policy and its default, evenly drawn.
@@ -146,7 +148,7 @@ func packetsOf(path string) (packets [][]byte, err error) {
 		return nil, err
 	}
 	if p == nil {
-		return nil, fmt.Errorf("%v", diagnostics)
+		return nil, diagnostics.Err()
 	}
 	ref := oracle.New(p)
 	s := craft.Search{Policy: p, Every: 1 + len(p.Rules)/most,
@@ -210,8 +212,11 @@ func inForce(ctx context.Context, h *lab.Host, dir, binary, path string) (
 			} `json:"program"`
 		} `json:"interfaces"`
 	}
-	if err := json.Unmarshal(out, &status); err != nil || len(status.Interfaces) != 1 {
-		return nil, 0, 0, fmt.Errorf("status --json: %w: %s", err, out)
+	if err := json.Unmarshal(out, &status); err != nil {
+		return nil, 0, 0, fmt.Errorf("%s status --json: %w", binary, err)
+	}
+	if n := len(status.Interfaces); n != 1 {
+		return nil, 0, 0, fmt.Errorf("%s status --json has %d interfaces", binary, n)
 	}
 	program := status.Interfaces[0].Program
 	p, err = ebpf.NewProgramFromID(ebpf.ProgramID(program.ID))
