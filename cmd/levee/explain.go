@@ -26,8 +26,9 @@ which a "log" rule of the policy in force tells, or the next --n of them, as the
 128 bytes, and zeros for the rest. Connections, budgets and proofs are not known to the story.
 
 Without FILE it is judged by the policy that is in force, on --dev or on the one interface of this
-network namespace that has one, with what its dynamic sets hold now (root). With FILE dynamic sets
-are empty. --entry puts something into them. With --link l3 a frame begins with the IP header.`
+network namespace that has one, with what its dynamic sets hold now (root). A packet in words then
+goes to an address of that interface, unless it says where to. With FILE dynamic sets are empty.
+--entry puts something into them. With --link l3 a frame begins with the IP header.`
 
 const explainExample = `  sudo levee explain 'tcp syn from 192.0.2.1 port 22'
   levee explain edge.levee 'udp from 192.0.2.1 from port 53 port 40000 len 1400'
@@ -111,35 +112,37 @@ func (f *explainFlags) take(cmd *cobra.Command, args []string) error {
 }
 
 func (e *env) explain(cmd *cobra.Command, f *explainFlags) error {
-	var frame []byte
+	var words *policy.Packet
 	if f.words != "" {
 		var err error
-		if frame, err = e.packetInWords(cmd, f); err != nil {
+		if words, err = e.packetInWords(cmd, f); err != nil {
 			return err
 		}
 	}
-	p, link, entries, err := e.explainPolicy(cmd, f)
+	by, err := e.explainPolicy(cmd, f)
 	if err != nil {
 		return err
 	}
-	j, err := judge.NewOn(p, link, judge.Oracle)
+	j, err := judge.NewOn(by.policy, by.link, judge.Oracle)
 	if err != nil {
 		return err
 	}
-	if err := j.Add(entries...); err != nil {
+	if err := j.Add(by.entries...); err != nil {
 		return err
 	}
 	if f.live {
-		return e.explainLive(cmd, p, j, f)
+		return e.explainLive(cmd, by.policy, j, f)
 	}
-	if frame != nil {
-		if frame, err = link.Carry(frame); err != nil {
-			return fmt.Errorf("the packet is %w", err)
-		}
-	} else if frame, err = e.explainFrame(cmd, link, f); err != nil {
+	var frame []byte
+	if words != nil {
+		frame, err = by.arriving(words)
+	} else {
+		frame, err = e.explainFrame(cmd, by.link, f)
+	}
+	if err != nil {
 		return err
 	}
-	return e.tell(p, j, frame, f.n, f.json)
+	return e.tell(by.policy, j, frame, f.n, f.json)
 }
 
 // tell tells the story of a packet, which has a number.
@@ -185,54 +188,81 @@ func (e *env) explainLive(cmd *cobra.Command, p *policy.Policy, j *judge.Judge,
 // dump with offsets takes about four characters for each.
 const maxHex = 1 << 20
 
-// explainPolicy is the policy that judges, what packets begin with, and what is in its dynamic
-// sets.
-func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*policy.Policy, packet.Link,
-	[]judge.Entry, error) {
+// explained is what judges the packet of a story.
+type explained struct {
+	dev     string // "" for a policy that is not in force
+	policy  *policy.Policy
+	link    packet.Link // what packets begin with
+	entries []judge.Entry
+}
+
+// arriving is the frame of a packet in words. One that is judged by a policy in force goes to its
+// interface, where the words do not say otherwise.
+func (by *explained) arriving(p *policy.Packet) ([]byte, error) {
+	if by.dev != "" {
+		to, err := dataplane.Destination(by.dev)
+		if err != nil {
+			return nil, err
+		}
+		d := template.Defaults{EtherTo: to.MAC, To4: to.IPv4, To6: to.IPv6}
+		d.Fill(p)
+	}
+	frame, err := p.Build()
+	if err == nil {
+		frame, err = by.link.Carry(frame)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the packet is %w", err)
+	}
+	return frame, nil
+}
+
+// explainPolicy is what judges: the policy in FILE, or the one in force.
+func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*explained, error) {
 	if f.file != "" {
 		link, err := parseLink(cmd, f.link)
 		if err != nil {
-			return nil, 0, nil, err
+			return nil, err
 		}
 		p, entries, err := e.policyWith(cmd, f.file, link, f.entries)
-		return p, link, entries, err
+		return &explained{policy: p, link: link, entries: entries}, err
 	}
 	dev, in, err := e.inForce(cmd, f.dev)
 	if err != nil {
-		return nil, 0, nil, err
+		return nil, err
 	}
 	link, err := dataplane.Link(dev)
 	if err != nil {
-		return nil, 0, nil, err
+		return nil, err
 	}
 	p, ds := policy.Parse(in.Name(), in.Source, policy.Recorded(in.Files))
 	if p == nil {
 		e.printDiagnostics(ds)
-		return nil, 0, nil, fmt.Errorf("the policy in force on %s cannot be read again by this "+
-			"levee: levee up puts it in force anew", dev)
+		return nil, fmt.Errorf("the policy in force on %s cannot be read again by this levee: "+
+			"levee up puts it in force anew", dev)
 	}
 	if in.OnError != "" {
 		p = p.Fallback(true)
 	}
 	entries, err := judge.Live(context.Background(), dev, p)
 	if err != nil {
-		return nil, 0, nil, err
+		return nil, err
 	}
 	more, err := parseEntries(cmd, p, f.entries)
-	return p, link, append(entries, more...), err
+	return &explained{dev, p, link, append(entries, more...)}, err
 }
 
-// packetInWords is the frame that f.words describe.
-func (e *env) packetInWords(cmd *cobra.Command, f *explainFlags) ([]byte, error) {
-	frame, ds := template.Frame("packet", f.words)
-	if frame == nil && f.file == "" && !strings.Contains(f.words, " ") { // more likely FILE
+// packetInWords is the packet that f.words describe.
+func (e *env) packetInWords(cmd *cobra.Command, f *explainFlags) (*policy.Packet, error) {
+	p, ds := template.One("packet", f.words)
+	if p == nil && f.file == "" && !strings.Contains(f.words, " ") { // more likely FILE
 		return nil, usagef(cmd, "PACKET, --packet or --pcap is missing: %q is no packet", f.words)
 	}
-	if frame == nil {
+	if p == nil {
 		e.printDiagnostics(ds)
 		return nil, usagef(cmd, "%q is no packet", f.words)
 	}
-	return frame, nil
+	return p, nil
 }
 
 func (e *env) explainFrame(cmd *cobra.Command, link packet.Link,

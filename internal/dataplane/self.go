@@ -29,6 +29,49 @@ func SelfAddresses() ([]netip.Addr, error) {
 	return out, nil
 }
 
+// Endpoint is where packets of one machine arrive. What it does not have is zero.
+type Endpoint struct {
+	MAC        [6]byte
+	IPv4, IPv6 netip.Addr
+}
+
+// Destination is where a packet to an interface of this network namespace goes: the first address
+// of each family that it has, one that is not link-local before one that is. Where it has none of
+// either family, as a port of a bridge, it is the first of the machine.
+func Destination(dev string) (*Endpoint, error) {
+	link, err := netlink.LinkByName(dev)
+	if err != nil {
+		return nil, noInterface(dev)
+	}
+	e := &Endpoint{}
+	if mac := link.Attrs().HardwareAddr; len(mac) == len(e.MAC) {
+		copy(e.MAC[:], mac)
+	}
+	for _, of := range []netlink.Link{link, nil} {
+		addrs, err := netlink.AddrList(of, netlink.FAMILY_ALL)
+		if err != nil {
+			return nil, kernel.Refuse(err, "list the addresses of %s", dev)
+		}
+		for _, a := range addrs {
+			ip, ok := netip.AddrFromSlice(a.IP)
+			at := &e.IPv6
+			if ip = ip.Unmap(); ip.Is4() {
+				at = &e.IPv4
+			}
+			if !ok || of == nil && ip.IsLoopback() {
+				continue
+			}
+			if !at.IsValid() || at.IsLinkLocalUnicast() && !ip.IsLinkLocalUnicast() {
+				*at = ip
+			}
+		}
+		if e.IPv4.IsValid() || e.IPv6.IsValid() {
+			break
+		}
+	}
+	return e, nil
+}
+
 // fillSelf makes `self` hold the addresses that this machine has now. A policy in force that shares
 // the set sees the same: it means the same by it. A shadow changes nothing that is in force. The
 // caller keeps other writers out.

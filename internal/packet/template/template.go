@@ -54,9 +54,9 @@ func read(name string, src []byte) ([]policy.Packet, syntax.Diagnostics) {
 	return packets, syntax.Merge(ds, more)
 }
 
-// Frame is the one packet of a template in which nothing varies; without it, the diagnostics say
+// One is the one packet of a template in which nothing varies; without it, the diagnostics say
 // why.
-func Frame(name, words string) ([]byte, syntax.Diagnostics) {
+func One(name, words string) (*policy.Packet, syntax.Diagnostics) {
 	packets, ds := read(name, []byte("packet "+words))
 	if packets == nil {
 		return nil, ds
@@ -68,11 +68,7 @@ func Frame(name, words string) ([]byte, syntax.Diagnostics) {
 	case len(p.Vary) > 0 || p.Random:
 		c.Errorf(syntax.Pos{}, "", "values that vary make many packets; one is asked for")
 	default:
-		frame, err := p.Build()
-		if err == nil {
-			return frame, ds
-		}
-		c.Errorf(syntax.Pos{}, "", "this packet cannot be built: %v", err)
+		return p, ds
 	}
 	return nil, c.Diagnostics("")
 }
@@ -89,14 +85,14 @@ func Read(name string, r io.Reader) ([]policy.Packet, syntax.Diagnostics, error)
 }
 
 // Defaults are what packets get that the template does not say, from the network that they are sent
-// into. What is zero is left to packet.Build.
+// into, or the interface that they come to. What is zero is left to packet.Build.
 type Defaults struct {
 	EtherFrom, EtherTo [6]byte
 	To4, To6           netip.Addr
 }
 
-// fill completes a packet.
-func (d *Defaults) fill(p *policy.Packet) {
+// Fill completes a packet.
+func (d *Defaults) Fill(p *policy.Packet) {
 	vary := map[string]bool{}
 	for _, v := range p.Vary {
 		vary[v.Word] = true
@@ -132,7 +128,7 @@ func Compile(packets []policy.Packet, d Defaults, seed uint64) (*Template, error
 	for i := range packets {
 		p := packets[i]
 		if p.Frame == nil {
-			d.fill(&p)
+			d.Fill(&p)
 		}
 		plan, err := newPlan(&p, seed+uint64(i)*golden)
 		if err != nil {

@@ -358,9 +358,9 @@ func FuzzTemplate(f *testing.F) {
 // for; a template, whose packets are written field by field, has none.
 func TestTunnelsAreForOnePacket(t *testing.T) {
 	const words = "ipv4 udp port 4789 inner( tcp syn port 22 )"
-	frame, ds := Frame("packet", words)
-	if frame == nil {
-		t.Errorf("no frame: %v", ds)
+	p, ds := One("packet", words)
+	if p == nil {
+		t.Errorf("no packet: %v", ds)
 	}
 	if packets, ds := Parse("t", []byte(words+"\n")); packets != nil || len(ds) != 1 ||
 		!strings.Contains(ds[0].Message, "within tunnels") {
