@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -240,6 +241,25 @@ func TestAClientOfBeforeAFloodProvesNothing(t *testing.T) {
 	}
 	come("10", 0, 2)
 	come("11", 2, 4)
+}
+
+// A cookie without a rate answers at all times, and says so before the first SYN.
+func TestACookieWithoutARateIsToldToAnswer(t *testing.T) {
+	newTestNet(t)
+	if err := bringPolicyAt(t, "lv0", tcModes(t)[0], "cookie tcp port 9000 as \"always\"\n"+
+		"cookie tcp port 9001 above 100/s as \"above\"\ndefault pass\n", 0); err != nil {
+		t.Fatal(err)
+	}
+	st := status(t)
+	var labels []string
+	for _, c := range st.Counters {
+		if slices.Contains(st.Cookies.Answering, c.ID) {
+			labels = append(labels, c.Label)
+		}
+	}
+	if !slices.Equal(labels, []string{"always"}) {
+		t.Errorf("told to answer: %q, want that without a rate", labels)
+	}
 }
 
 // floodSYN sends SYNs with forged sources from the other end of lv0 until ctx ends, as many as a

@@ -67,13 +67,15 @@ func (u *up) prove(l *loaded) error {
 
 // cookieInfo describes a cookie.
 type cookieInfo struct {
-	ID    string `json:"id"` // of its slot
-	Meter int    `json:"meter"`
+	ID     string `json:"id"` // of its slot
+	Meter  int    `json:"meter"`
+	Always bool   `json:"always,omitempty"` // whether it answers whatever the rate of SYNs
 }
 
 func describeCookies(p *codegen.Program) (out []cookieInfo) {
 	for i := range p.Cookies {
-		out = append(out, cookieInfo{p.Cookies[i].Rule.ID, p.Cookies[i].Meter})
+		r := p.Cookies[i].Rule
+		out = append(out, cookieInfo{r.ID, p.Cookies[i].Meter, r.Cookie.Above == 0})
 	}
 	return out
 }
@@ -89,7 +91,7 @@ func (s *store) tellCookies(a *attachment) (*CookieState, error) {
 	return tellOne(s, a, codegen.Cookies, func(memory []byte, now uint64) CookieState {
 		state := CookieState{cookie.Read(memory, now), []string{}}
 		for _, k := range a.current().Cookies {
-			if cookie.Answering(memory, k.Meter, now) {
+			if k.Always || cookie.Answering(memory, k.Meter, now) {
 				state.Answering = append(state.Answering, k.ID)
 			}
 		}
