@@ -27,7 +27,7 @@ func BuildWith(p *policy.Policy, x Extension, skip ...string) *Program {
 		if !slices.Contains(skip, PassShadow) {
 			l.rules = shadow(l.rules, trace)
 		}
-		trace.alive(l.rules)
+		trace.alive(l)
 		for _, c := range l.classes {
 			prog.Lists[c.Index()] = l.rules
 		}
@@ -35,6 +35,7 @@ func BuildWith(p *policy.Policy, x Extension, skip ...string) *Program {
 	prog.Inners = lowerInners(p, trace.work)
 	prog.Malformed = malformed(p, x)
 	prog.Findings = append(taken(prog), trace.findings()...) // of many, the first are shown
+	prog.Findings = append(prog.Findings, trace.inVain(prog)...)
 	return prog
 }
 

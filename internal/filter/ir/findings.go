@@ -15,6 +15,7 @@ type reach struct {
 	p        *policy.Policy
 	canMatch []bool // in some class, before shadowing
 	isAlive  []bool // in some class, after it
+	idle     []bool // in the list that is looked at: covered, and kept
 	// slots of the rules that cover it, in the classes where it is covered
 	shadowers [][]int
 	endedBy   [NumClasses]int // slot of the rule that decides all that is left, by class
@@ -24,7 +25,7 @@ type reach struct {
 func newReach(p *policy.Policy) *reach {
 	n := p.DefaultSlot() + 1
 	return &reach{p: p, canMatch: make([]bool, n), isAlive: make([]bool, n),
-		shadowers: make([][]int, n), work: newWork(p)}
+		idle: make([]bool, n), shadowers: make([][]int, n), work: newWork(p)}
 }
 
 func (t *reach) matchable(rules []Rule) {
@@ -33,9 +34,16 @@ func (t *reach) matchable(rules []Rule) {
 	}
 }
 
-func (t *reach) alive(rules []Rule) {
-	for i := range rules {
-		t.isAlive[rules[i].Slot] = true
+// alive notes which rules of a list some packet makes do something. No fragment does that to a
+// cookie.
+func (t *reach) alive(l *list) {
+	whole := slices.ContainsFunc(l.classes, func(c Class) bool { return !c.Fragment })
+	for i := range l.rules {
+		slot := l.rules[i].Slot
+		if !t.idle[slot] && (whole || !l.rules[i].Action.Has(action.Cookie)) {
+			t.isAlive[slot] = true
+		}
+		t.idle[slot] = false
 	}
 }
 
@@ -227,7 +235,8 @@ func (t *reach) deadMalformed() []Finding {
 }
 
 // fragments warns once of rules with ports in a policy that says nothing about fragments: a
-// non-first fragment has no ports, so it slips past a drop or is cut off a service.
+// non-first fragment has no ports, so it slips past a drop or a limit, or is cut off a service. The
+// match of a limit has what its keys ask for.
 func fragments(p *policy.Policy) []Finding {
 	var drops, passes *policy.Rule
 	for _, r := range p.Rules {
@@ -247,7 +256,7 @@ func fragments(p *policy.Policy) []Finding {
 				udp = udp && contains(t.Ranges, 17) != t.Not
 			}
 		}
-		if ports && r.Action == action.Drop && drops == nil {
+		if ports && (r.Action == action.Drop || r.Action == action.Limit) && drops == nil {
 			drops = r
 		}
 		if ports && udp && r.Action == action.Pass && passes == nil {
@@ -256,9 +265,13 @@ func fragments(p *policy.Policy) []Finding {
 	}
 	switch {
 	case p.Default.Action == action.Pass && drops != nil:
+		what := "rule does not match"
+		if drops.Limit != nil {
+			what = "limit does not count"
+		}
 		return []Finding{{drops.Pos,
-			"fragments slip by: a non-first fragment has no ports, so this rule does not match " +
-				"it and it reaches `default pass`",
+			"fragments slip by: a non-first fragment has no ports, so this " + what +
+				" it and it reaches `default pass`",
 			"add `fragments track`, which passes only those whose first has passed, or `pass " +
 				"fragments` to say that this is meant"}}
 	case p.Default.Action == action.Drop && passes != nil:

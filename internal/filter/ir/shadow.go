@@ -2,23 +2,27 @@ package ir
 
 import (
 	"net/netip"
+	"slices"
 
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
+	"levee/internal/packet"
 )
 
 // shadow removes rules that an earlier deciding rule covers by itself: every packet that they match
 // has been decided before. Of many thousand rules without addresses, which only comparing all pairs
-// could tell, and of long lists that are nearly the same, some that are covered may be kept.
+// could tell, and of long lists that are nearly the same, some that are covered may be kept. A rule
+// that may not go is kept and told of.
 func shadow(rules []Rule, trace *reach) []Rule {
 	kept := rules[:0] // in place
 	deciding := index{of: map[tuple]*group{}, budget: fewSteps + stepsPerRule*len(rules)}
 	for i := range rules {
-		if rules[i].Action.May(action.MayGo) {
-			if by, ok := deciding.cover(&rules[i], kept); ok {
-				trace.shadowed(rules[i].Slot, kept[by].Slot)
+		if by, ok := deciding.cover(begins(&rules[i]), kept); ok {
+			trace.shadowed(rules[i].Slot, kept[by].Slot)
+			if rules[i].Action.May(action.MayGo) {
 				continue
 			}
+			trace.idle[rules[i].Slot] = true
 		}
 		if rules[i].Action.Decides() {
 			deciding.add(&rules[i], len(kept))
@@ -27,6 +31,21 @@ func shadow(rules []Rule, trace *reach) []Rule {
 	}
 	return kept
 }
+
+// begins is a rule for the packets that make it do anything: a cookie does nothing unless it has
+// answered a SYN.
+func begins(r *Rule) *Rule {
+	if !r.Action.Has(action.Cookie) {
+		return r
+	}
+	syn := *r
+	syn.Conds = append(slices.Clip(r.Conds), aSYN)
+	return &syn
+}
+
+// aSYN holds for the segments that a cookie answers.
+var aSYN = Cond{Field: field.TCPFlags, Value: packet.SYN,
+	Mask: packet.SYN | packet.ACK | packet.RST | packet.FIN}
 
 // covers reports whether every packet that b matches is matched by a. Each question of a must be
 // answered by one of b's: a field that b leaves open cannot imply anything.

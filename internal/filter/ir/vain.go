@@ -1,0 +1,69 @@
+package ir
+
+import (
+	"net/netip"
+	"slices"
+
+	"levee/internal/lang/action"
+	"levee/internal/lang/field"
+)
+
+// inVain warns of cookies behind which no rule passes a SYN that they let on: who is proven cannot
+// connect either. What cannot be told without the contents of sets, and long lists, may pass one.
+func (t *reach) inVain(prog *Program) (out []Finding) {
+	p := prog.Policy
+	if p.Default.Action == action.Pass {
+		return nil
+	}
+	for i, r := range p.Rules {
+		slot := p.RuleSlot(i)
+		if r.Cookie == nil || !t.isAlive[slot] || prog.connects(slot, IPv4) ||
+			prog.connects(slot, IPv6) {
+			continue
+		}
+		out = append(out, Finding{r.Pos, "no client can connect: a SYN that this cookie lets on " +
+			"reaches `default drop`, as no rule behind it passes one",
+			"put `pass tcp syn` for these ports behind it"})
+	}
+	return out
+}
+
+// connects says whether a rule behind the cookie of a slot may pass a SYN that it lets on.
+func (prog *Program) connects(slot int, f Family) bool {
+	class := Class{Family: f, Transport: TCP}
+	rules := prog.Lists[class.Index()]
+	at := slices.IndexFunc(rules, func(r Rule) bool { return r.Slot == slot })
+	if at < 0 {
+		return false
+	}
+	b := &box{}
+	for f := range field.NumFields {
+		b.numbers[f] = domains[f][class.Index()]
+	}
+	b.numbers[field.TCPFlags], b.numbers[field.Flow] = flagRanges(&aSYN), one(0)
+	every := prefixes("0.0.0.0/0")
+	if f == IPv6 {
+		every = prefixes("::/0")
+	}
+	b.addrs = [2][]netip.Prefix{every, every}
+	syns, _ := b.cut(told(&rules[at]))
+	return syns != nil && slices.ContainsFunc(rules[at+1:], func(r Rule) bool {
+		if r.Action.Verdict != Pass {
+			return false
+		}
+		passed, _ := syns.cut(told(&r))
+		return passed != nil
+	})
+}
+
+// told gives the conditions of a rule that a box of many packets tells without leaving any out.
+func told(r *Rule) (conds []Cond) {
+	for i := range r.Conds {
+		c := &r.Conds[i]
+		if c.inBoxes() && !c.Dynamic() && c.Pairs == nil && len(c.Prefixes) <= maxPrefixes/4 &&
+			(c.Prefixes == nil || !c.Not) {
+			conds = append(conds, *c)
+		}
+	}
+	return conds
+}
