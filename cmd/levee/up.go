@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -295,8 +296,7 @@ func (e *env) bringUp(p *policy.Policy, devs []string, opts dataplane.UpOptions,
 		if !f.json && rep.Fallback == nil {
 			e.printUp(p, rep, f.confirm)
 		}
-		if !rep.Mode.AtTC() && p.Asks(field.VLAN, field.InnerVLAN, field.Tags) &&
-			dataplane.TakesTagsOff(rep.Dev) {
+		if !rep.Mode.AtTC() && asksTags(p) && dataplane.TakesTagsOff(rep.Dev) {
 			e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and "+
 				"untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)
 		}
@@ -314,6 +314,20 @@ func (e *env) bringUp(p *policy.Policy, devs []string, opts dataplane.UpOptions,
 		return nil
 	}
 	return e.awaitConfirm(ctx, reps, f.confirm)
+}
+
+// asksTags says whether a rule is about tags of the frame. Those of a packet within a tunnel no
+// device takes off.
+func asksTags(p *policy.Policy) bool {
+	for _, r := range slices.Concat(p.Protect, p.Rules) {
+		for i := range r.Match {
+			switch r.Match[i].Field {
+			case field.VLAN, field.InnerVLAN, field.Tags:
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // printUpJSON prints the object of one interface, or a list of those of several.
