@@ -99,11 +99,12 @@ func (e *Evaluator) AddEntry(set string, entry policy.Element, expires time.Time
 type holder[E comparable] interface {
 	has(E) bool
 	add(E, time.Time)
-	live(time.Time) int
+	size() int          // with entries whose lease has ended
+	live(time.Time) int // looks at all
 }
 
 func addTo[E comparable](h holder[E], entry E, expires, now time.Time, s *policy.Set) error {
-	if !h.has(entry) && h.live(now) >= s.Max {
+	if !h.has(entry) && h.size() >= s.Max && h.live(now) >= s.Max {
 		return fmt.Errorf("add %v to set %s: it is full, with %d entries", entry, s.Name, s.Max)
 	}
 	h.add(entry, expires)
