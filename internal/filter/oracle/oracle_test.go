@@ -257,12 +257,13 @@ func TestAddEntryRefuses(t *testing.T) {
 	}
 }
 
-// Whoever asks about the policy in force adds all that its sets hold. Each entry used to look at all
-// those before it: of 300,000 that took hours.
+// Whoever asks about the policy in force adds all that its sets hold. Each entry used to look at
+// all those before it: of 300,000 that took hours.
 func TestEntriesAreAddedWithoutLookingAtAll(t *testing.T) {
 	const n = 300_000
-	e := New(parse(t, fmt.Sprintf("set bad = dynamic(max %d)\nset ends = dynamic(of endpoints, "+
-		"max %[1]d)\ndrop from bad\ndrop to ends\ndefault pass\n", n)))
+	e := New(parse(t, fmt.Sprintf("set bad = dynamic(max %d)\n"+
+		"set ends = dynamic(of endpoints, max %[1]d)\n"+
+		"drop from bad\ndrop to ends\ndefault pass\n", n)))
 	http := policy.Service{Proto: packet.ProtoTCP, Lo: 80, Hi: 80}
 	for i := range uint32(n) {
 		var b [4]byte
