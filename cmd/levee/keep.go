@@ -30,6 +30,9 @@ func (e *env) keep(p *policy.Policy, opts dataplane.UpOptions, f *upFlags,
 		Failed: func(dev string, err error) {
 			e.sayf("%s has come and does not have the policy: %v", dev, err)
 		},
+		Unlike: func(dev string, err error) {
+			e.sayf("the addresses of this machine are not those of `self` on %s: %v", dev, err)
+		},
 	})
 	switch {
 	case errors.Is(err, dataplane.ErrUnkept):

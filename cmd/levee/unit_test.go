@@ -93,3 +93,63 @@ func TestUnitsAreUnderstoodAndHardened(t *testing.T) {
 		t.Log(lines[len(lines)-1])
 	}
 }
+
+// TestOtherInitSystemsTellPoliciesOfAddresses runs the hook of ifupdown and the script of OpenRC
+// with a levee that notes how it is called. Before the network is configured `self` is empty.
+func TestOtherInitSystemsTellPoliciesOfAddresses(t *testing.T) {
+	dir := t.TempDir()
+	calls := filepath.Join(dir, "calls")
+	for name, text := range map[string]string{
+		"levee":             "#!/bin/sh\necho \"$*\" >>" + calls + "\n",
+		"start-stop-daemon": "#!/bin/sh\necho \"$*\" >>" + calls + "\n",
+		"ebegin":            "#!/bin/sh\n", "eend": "#!/bin/sh\nexit $1\n",
+		"eth0.levee": "default pass\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(script, more string, env ...string) string {
+		t.Helper()
+		text, err := os.ReadFile("../../packaging/" + script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		there := strings.NewReplacer("/usr/sbin/levee", dir+"/levee", "/etc/levee", dir,
+			"/run/", dir+"/").Replace(string(text))
+		cmd := exec.Command("sh", "-c", there+"\n"+more)
+		cmd.Env = append(append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH")), env...)
+		os.Remove(calls)
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s: %v\n%s", script, err, out)
+		}
+		got, _ := os.ReadFile(calls)
+		return strings.ReplaceAll(string(got), dir, "")
+	}
+	if got := run("ifupdown/levee", "", "IFACE=eth0"); got != "up /eth0.levee --dev eth0\n" {
+		t.Errorf("ifupdown: %q", got)
+	}
+	if got := run("ifupdown/levee", "", "IFACE=eth1"); got != "" {
+		t.Errorf("ifupdown, without a policy: %q", got)
+	}
+	const keeper = "--start --background --make-pidfile --pidfile /levee.eth0.pid " +
+		"--exec /levee -- up --keep /eth0.levee --dev eth0\n"
+	for action, want := range map[string]string{
+		"start":  "up /eth0.levee --dev eth0\n" + keeper,
+		"reload": "up /eth0.levee --dev eth0\n",
+		"stop":   "down --dev eth0\n",
+	} {
+		if got := run("openrc/levee", action, "RC_SVCNAME=levee.eth0"); got != want {
+			t.Errorf("OpenRC, %s: %q", action, got)
+		}
+	}
+	list, err := os.ReadFile("../../packaging/nfpm.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, hooks := range []string{"if-pre-up.d", "if-up.d"} {
+		if !strings.Contains(string(list), "dst: /etc/network/"+hooks+"/levee\n") {
+			t.Errorf("no hook in %s", hooks)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -250,6 +251,8 @@ type KeepEvents struct {
 	Came func(dev string, after time.Duration)
 	// Failed says that one could not get it.
 	Failed func(dev string, err error)
+	// Unlike says that `self` of the policy on one is not what the addresses of the machine are.
+	Unlike func(dev string, err error)
 }
 
 // ErrUnkept is the end of Keep by `levee down`.
@@ -263,6 +266,7 @@ func Keep(ctx context.Context, o UpOptions, compile CompileFunc, tell KeepEvents
 		return err
 	}
 	k := &keeper{UpOptions: o, compile: compile, tell: tell, seen: map[int]string{},
+		unlike: map[string]bool{},
 		record: keepRecord{netns, o.Names, o.PolicyPath, os.Getpid()}}
 	lock, err := k.begin(ctx)
 	if err != nil {
@@ -283,6 +287,8 @@ type keeper struct {
 	tell    KeepEvents
 	record  keepRecord
 	seen    map[int]string // interfaces that have been looked at: their names
+	// interfaces by name where `self` of the policy may not be what the addresses are
+	unlike map[string]bool
 }
 
 // begin binds the policy to its names.
@@ -338,6 +344,10 @@ func (k *keeper) watch(ctx context.Context) error {
 	if err := netlink.LinkSubscribe(events, done); err != nil { // before the first look
 		return kernel.Refuse(err, "watch the interfaces of this network namespace")
 	}
+	addresses := make(chan netlink.AddrUpdate, 1024)
+	if err := netlink.AddrSubscribe(addresses, done); err != nil {
+		return kernel.Refuse(err, "watch the addresses of this network namespace")
+	}
 	if err := k.first(ctx); err != nil {
 		return err
 	}
@@ -358,7 +368,54 @@ func (k *keeper) watch(ctx context.Context) error {
 			if err := k.event(ctx, e); err != nil {
 				return err
 			}
+		case e, ok := <-addresses:
+			if !ok {
+				return k.watch(ctx)
+			}
+			gone := leaves(nil, e)
+			for len(addresses) > 0 { // one look for all that have changed at once
+				gone = leaves(gone, <-addresses)
+			}
+			k.follow(ctx, gone)
 		}
+	}
+}
+
+// leaves adds the address of a message to those that have left, if it has.
+func leaves(gone []netip.Addr, e netlink.AddrUpdate) []netip.Addr {
+	if a, ok := netip.AddrFromSlice(e.LinkAddress.IP); ok && !e.NewAddr {
+		gone = append(gone, a.Unmap())
+	}
+	return gone
+}
+
+// follow tells `self` of the policies of which addresses have left and which there are: a policy
+// may be in force before the machine has any.
+func (k *keeper) follow(ctx context.Context, gone []netip.Addr) {
+	there, err := SelfAddresses()
+	has := func(a netip.Addr) bool { return slices.Contains(there, a) } // by another interface
+	gone = slices.DeleteFunc(gone, has)
+	for _, dev := range k.seen {
+		failed := err
+		switch {
+		case failed != nil:
+		case k.unlike[dev]:
+			failed = resetSelf(ctx, dev, there)
+		default:
+			failed = followSelf(ctx, dev, gone, there)
+		}
+		k.told(ctx, dev, failed)
+	}
+}
+
+// told notes whether `self` of the policy on an interface is what it should be.
+func (k *keeper) told(ctx context.Context, dev string, err error) {
+	k.unlike[dev] = err != nil
+	switch {
+	case err == nil, ctx.Err() != nil:
+	case errors.As(err, new(*notAttachedError)), errors.Is(err, unix.ENODEV): // it has gone
+	case k.tell.Unlike != nil:
+		k.tell.Unlike(dev, err)
 	}
 }
 
@@ -450,8 +507,16 @@ func (k *keeper) event(ctx context.Context, e netlink.LinkUpdate) error {
 		return ctx.Err()
 	case err != nil && k.tell.Failed != nil:
 		k.tell.Failed(a.Name, err) // it may have gone meanwhile; another may come
-	case err == nil && k.tell.Came != nil:
-		k.tell.Came(a.Name, time.Since(began))
+	case err != nil:
+	default:
+		if k.tell.Came != nil {
+			k.tell.Came(a.Name, time.Since(began))
+		}
+		there, err := SelfAddresses() // others may have left while it was away
+		if err == nil {
+			err = resetSelf(ctx, a.Name, there)
+		}
+		k.told(ctx, a.Name, err)
 	}
 	return nil
 }

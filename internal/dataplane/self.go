@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -84,6 +85,11 @@ func (u *up) fillSelf(l *loaded, p *codegen.Program) error {
 		if err != nil {
 			return err
 		}
+		ofALink := func(a netip.Addr) bool { return a.IsLinkLocalUnicast() }
+		if len(slices.DeleteFunc(slices.Clone(addrs), ofALink)) == 0 {
+			u.note("this machine has no address yet: nothing is `to self` before `levee up " +
+				"--keep` or another `levee up` sees one")
+		}
 		if len(addrs) > ps.Max {
 			return fmt.Errorf("this machine has %d addresses, and %q holds %d at most: define a "+
 				"set of them instead",
@@ -104,8 +110,8 @@ func fillWith(at place, ps *policy.Set, addrs []netip.Addr) error {
 	defer s.Close()
 	s.Mend()
 	has := map[policy.Element]bool{}
-	for _, a := range addrs {
-		has[policy.Element{Prefix: netip.PrefixFrom(a, a.BitLen())}] = true
+	for _, e := range selfElements(addrs) {
+		has[e] = true
 	}
 	var gone []policy.Element
 	for e := range s.All() {
@@ -122,4 +128,77 @@ func fillWith(at place, ps *policy.Set, addrs []netip.Addr) error {
 		}
 	}
 	return nil
+}
+
+// followSelf tells `self` of the policy on an interface, and on those that have it as one, of
+// addresses that have left this machine and of those that it has. What somebody else has put there
+// stays. It does nothing where the policy has no such set.
+func followSelf(ctx context.Context, dev string, gone, there []netip.Addr) error {
+	name, err := selfOn(ctx, dev)
+	if err != nil || name == "" {
+		return err
+	}
+	if _, _, err := SetDel(ctx, dev, name, selfElements(gone)); err != nil {
+		return err // first, so that there is room
+	}
+	_, err = SetAdd(ctx, dev, name, selfEntries(there))
+	return err
+}
+
+// resetSelf makes `self` of the policy on an interface, on no other, hold these addresses alone.
+func resetSelf(ctx context.Context, dev string, there []netip.Addr) error {
+	name, err := selfOn(ctx, dev)
+	if err != nil || name == "" {
+		return err
+	}
+	_, err = eachSet(ctx, dev, name, func(sets []*Set) error {
+		for _, s := range sets {
+			if s.dev != dev {
+				continue
+			}
+			var gone []policy.Element
+			for _, e := range s.maps[0].entries() {
+				if p := e.Prefix; !p.IsSingleIP() || !slices.Contains(there, p.Addr()) {
+					gone = append(gone, e.Element())
+				}
+			}
+			s.remove(gone)
+			return addAll([]*Set{s}, selfEntries(there))
+		}
+		return nil
+	})
+	return err
+}
+
+// selfOn is the name of the set of the machine's addresses that the policy on an interface has, ""
+// if it has none: a policy may define another set of its name.
+func selfOn(ctx context.Context, dev string) (name string, err error) {
+	err = transact(ctx, func(s *store) error {
+		a, err := s.find(dev)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		for _, info := range a.current().Sets {
+			if info.Self {
+				name = info.Name
+			}
+		}
+		return nil
+	})
+	return name, err
+}
+
+func selfEntries(addrs []netip.Addr) (out []SetEntry) {
+	for _, e := range selfElements(addrs) {
+		out = append(out, SetEntry{Prefix: e.Prefix, Lease: Forever})
+	}
+	return out
+}
+
+func selfElements(addrs []netip.Addr) (out []policy.Element) {
+	for _, a := range addrs {
+		out = append(out, policy.Element{Prefix: netip.PrefixFrom(a, a.BitLen())})
+	}
+	return out
 }

@@ -201,7 +201,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 	}
 	for _, set := range p.Dynamic {
 		d.Sets = append(d.Sets, SetInfo{Name: set.Name, Max: set.Max, Lease: set.Lease,
-			RollUp: set.RollUp, Keep: set.Keep, Type: typeName(set.Type)})
+			RollUp: set.RollUp, Keep: set.Keep, Self: set.Self, Type: typeName(set.Type)})
 	}
 	d.Limits = describeLimits(p)
 	d.Cookies = describeCookies(p)
