@@ -26,8 +26,8 @@ var completeWords = map[string][]string{
 		gen.Fragment.String()},
 }
 
-// completeAll gives the flags and arguments of all commands what a shell may offer: interfaces and
-// sets as this machine has them now.
+// completeAll gives the flags and arguments of all commands what a shell may offer: interfaces, and
+// sets and labels that are in force.
 func completeAll(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		completeAll(sub)
@@ -37,6 +37,8 @@ func completeAll(cmd *cobra.Command) {
 		switch {
 		case f.Name == "dev":
 			offer = offered(devices)
+		case f.Name == "rule":
+			offer = offered(labels)
 		case completeWords[f.Name] != nil:
 			offer = offered(func(*cobra.Command) []string { return completeWords[f.Name] })
 		default:
@@ -76,17 +78,36 @@ func devices(*cobra.Command) []string {
 
 // dynamicSets are those in force, where this process may read them: on --dev, or on any.
 func dynamicSets(cmd *cobra.Command) []string {
+	return inPolicies(cmd, func(at *dataplane.Attachment) (names []string) {
+		for _, s := range at.Sets {
+			names = append(names, s.Name)
+		}
+		return names
+	})
+}
+
+// labels are those of the rules in force, in the same way.
+func labels(cmd *cobra.Command) []string {
+	return inPolicies(cmd, func(at *dataplane.Attachment) (names []string) {
+		for _, c := range at.Counters {
+			if c.Label != "" {
+				names = append(names, c.Label)
+			}
+		}
+		return names
+	})
+}
+
+// inPolicies collects names from the policies in force on --dev, or on any interface.
+func inPolicies(cmd *cobra.Command, of func(*dataplane.Attachment) []string) (names []string) {
 	all, _, err := dataplane.Status(context.Background(), false)
 	if err != nil {
 		return nil
 	}
 	dev, _ := cmd.Flags().GetString("dev")
-	var names []string
 	for i := range all {
-		for _, s := range all[i].Sets {
-			if dev == "" || dev == all[i].Dev {
-				names = append(names, s.Name)
-			}
+		if dev == "" || dev == all[i].Dev {
+			names = append(names, of(&all[i])...)
 		}
 	}
 	slices.Sort(names)
