@@ -27,6 +27,8 @@ type CutError struct {
 	Keep    string // the rule that lets them pass
 	// Diverted: the session goes on, and the next one like it would reach the trap.
 	Diverted bool
+	// Limit is the rate that the session would be held to, "" if it would be dropped.
+	Limit string
 }
 
 func (e *CutError) Error() string {
@@ -39,6 +41,10 @@ func (e *CutError) Error() string {
 	if e.Diverted {
 		text = fmt.Sprintf("a new connection such as %s, from %s to %s, would be diverted to the "+
 			"trap", s.What, s.Remote, s.Local)
+	}
+	if e.Limit != "" {
+		text = fmt.Sprintf("%s, from %s to %s, would be held to %s", s.What, s.Remote, s.Local,
+			e.Limit)
 	}
 	text += " by " + e.Decider
 	if e.Packet != "" {
@@ -92,6 +98,9 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entri
 					Decider: oracle.Decider(p, p.Slots()[d.Slot]), Packet: k.words(d), Keep: k.keep}
 			}
 		}
+		if err := starved(p, prog, s, link, entries); err != nil {
+			return err
+		}
 		next := beginning(s, link)
 		next.Has = entries.has
 		if d := prog.FirstDiverted(&next.Traffic); d != nil {
@@ -100,6 +109,35 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entri
 		}
 	}
 	return nil
+}
+
+// enoughPackets and enoughBits are what a session takes in a second: at ten keys a second, each is
+// a segment and the ACK of its echo, of 66 bytes and more each.
+const (
+	enoughPackets = 20
+	enoughBits    = 20 * 8 * 100
+)
+
+// starved is a *CutError if a limit would leave a session less than somebody at its other end needs
+// to type.
+func starved(p *policy.Policy, prog *ir.Program, s session.Session, link packet.Link,
+	entries Entries) error {
+	var least *policy.Limit
+	own := arriving(s, link)[0]
+	own.Has = entries.has
+	d := prog.FirstLimited(&own.Traffic, func(l *policy.Limit) bool {
+		enough := float64(enoughPackets)
+		if l.Rate.Bits {
+			enough = enoughBits
+		}
+		least = l
+		return float64(l.Rate.Amount)*float64(l.Times())/l.Rate.Per.Seconds() < enough
+	})
+	if d == nil {
+		return nil
+	}
+	return &CutError{Session: s, Limit: least.Rate.Text,
+		Decider: oracle.Decider(p, p.Slots()[d.Slot]), Packet: own.words(d), Keep: own.keep}
 }
 
 // Fallbacks are what `on error` asks for, in the order in which they are tried: first with all

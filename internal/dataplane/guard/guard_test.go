@@ -73,6 +73,39 @@ func TestAPolicyThatDropsASessionIsRefused(t *testing.T) {
 	}
 }
 
+// TestALimitThatStarvesASession: the commonest is one of new connections that forgot to say `syn`.
+func TestALimitThatStarvesASession(t *testing.T) {
+	for text, refused := range map[string]bool{
+		"limit tcp port 22 rate 10/m by source as \"l\"\ndefault pass\n":       true,
+		"limit rate 19/s as \"l\"\ndefault pass\n":                             true,
+		"limit tcp rate 8kbit/s as \"l\"\ndefault pass\n":                      true,
+		"limit tcp rate 1/s by source, source/24 x32 as \"l\"\ndefault pass\n": true,
+		"limit tcp len > 1000 rate 1/s as \"l\"\ndefault pass\n":               true,
+		"limit tcp rate 1/s by source/24 x32 as \"l\"\ndefault pass\n":         false,
+		"limit tcp syn port 22 rate 10/m by source\ndefault pass\n":            false,
+		"limit udp rate 1/s\ndefault pass\n":                                   false,
+		"limit tcp rate 20/s\ndefault pass\n":                                  false,
+		"limit tcp rate 100kbit/s\ndefault pass\n":                             false,
+		"pass tcp port 22\nlimit rate 1/s\ndefault pass\n":                     false,
+		"limit arp rate 1/s\ndefault pass\n":                                   false,
+		"protect from 192.0.2.7 tcp port 22\nlimit rate 1/s\ndefault pass\n":   false,
+	} {
+		err := Check(parse(t, text), packet.Ethernet, ssh(), nil)
+		var cut *CutError
+		if refused != errors.As(err, &cut) || refused && !strings.Contains(cut.Decider, `"l"`) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	err := Check(parse(t, "limit tcp port 22 rate 10/m by source\ndefault pass\n"),
+		packet.Ethernet, ssh(), nil)
+	want := "an SSH session, from 192.0.2.7:50000 to 198.51.100.1:22, would be held to 10/m by " +
+		"`limit tcp port 22 rate 10/m by source` (edge.levee:1); " +
+		"let it pass (`protect from 192.0.2.7 tcp port 22`)"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
 // TestASessionArrivesWithItsTags: packets of a session on a VLAN carry its ids on the interface
 // below.
 func TestASessionArrivesWithItsTags(t *testing.T) {

@@ -22,7 +22,7 @@ type Traffic struct {
 	Has func(set *policy.Set, e policy.Element) bool
 }
 
-// Dropped is packets that a rule drops, or diverts.
+// Dropped is packets that a rule drops, diverts or limits.
 type Dropped struct {
 	Slot int
 	box  *box
@@ -53,12 +53,21 @@ func (prog *Program) FirstDiverted(t *Traffic) *Dropped {
 	return prog.firstThat(t, func(a *Action) bool { return a.Has(action.Divert) })
 }
 
-// firstThat finds the first rule that decides some of the packets and does what is asked for.
+// FirstLimited does the same for limits of which is holds: the packets may cost their budgets.
+func (prog *Program) FirstLimited(t *Traffic, is func(*policy.Limit) bool) *Dropped {
+	return prog.firstThat(t, func(a *Action) bool {
+		return slices.ContainsFunc(a.Effects, func(e Effect) bool {
+			return e.Limit != nil && is(e.Limit)
+		})
+	})
+}
+
+// firstThat finds the first rule that some of the packets come to and that does what is asked for.
 func (prog *Program) firstThat(t *Traffic, does func(*Action) bool) *Dropped {
 	open := []*box{t.box()}
 	for i := range prog.Lists[t.Class.Index()] {
 		r := &prog.Lists[t.Class.Index()][i]
-		if !r.Action.Decides() {
+		if !r.Action.Decides() && !does(r.Action) {
 			continue
 		}
 		conds, possible := t.known(r.Conds)

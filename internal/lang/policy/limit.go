@@ -29,6 +29,17 @@ type Limit struct {
 	Shift  uint   // log2 of the unit of time in nanoseconds
 }
 
+// Times is how many rates the smallest of a packet's budgets has.
+func (l *Limit) Times() uint64 {
+	least := uint64(1)
+	for i, k := range l.Keys {
+		if i == 0 || k.Times < least {
+			least = k.Times
+		}
+	}
+	return least
+}
+
 // Rate is what a budget gets in a time.
 type Rate struct {
 	Amount uint64        // packets, or bits
