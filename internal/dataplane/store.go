@@ -275,8 +275,12 @@ func writeJSON(path string, v any) error {
 		err = os.Chmod(tmp, fileMode) // whatever the umask is
 	}
 	if err != nil {
-		return kernel.Refuse(errors.Join(err, os.Remove(tmp)),
-			"write the runtime state (is %s full?)", filepath.Dir(path))
+		_ = os.Remove(tmp) // it may not be there, and the first error says why
+		hint := "full"
+		if errors.Is(err, unix.EROFS) {
+			hint = "mounted read-only"
+		}
+		return kernel.Refuse(err, "write the runtime state (is %s %s?)", filepath.Dir(path), hint)
 	}
 	if err := os.Rename(tmp, path); err != nil {
 		return kernel.Refuse(err, "write the runtime state")

@@ -64,6 +64,15 @@ func TestStatusTellsOfAnExpiredTrialWhereNothingCanBeWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantPolicy(t, "/etc/old.levee", "read-only file system; it is shown as it is")
+		var told error // in one line, with what to do
+		err = onHost(func() error {
+			told = writeJSON(filepath.Join(dir, "state", "x.json"), 1)
+			return nil
+		})
+		if err != nil || told == nil || strings.Contains(told.Error(), "\n") ||
+			!strings.Contains(told.Error(), "is "+dir+"/state mounted read-only?") {
+			t.Errorf("%v, %v", told, err)
+		}
 		err = onHost(func() error { return unix.Unmount(dir, unix.MNT_DETACH) })
 		if err != nil {
 			t.Fatal(err)
