@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -31,13 +32,14 @@ func newTop(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !e.stdout.terminal {
+			out, isFile := e.stdout.w.(*os.File)
+			if !e.stdout.terminal || !isFile {
 				return usagef(cmd, "standard output is no terminal; use levee status --watch")
 			}
 			ctx, stop := e.signals()
 			defer stop()
 			return top.Run(ctx, func() (top.Snapshot, error) { return e.snapshot(&f) }, every,
-				e.stdin, e.stdout)
+				e.stdin, out)
 		},
 	}
 	devFlag(cmd, &f.dev, "only this interface")

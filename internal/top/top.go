@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -102,8 +103,9 @@ type reading struct {
 	err error
 }
 
-// Run shows the picture until ctx ends or somebody quits. An error of the source ends it.
-func Run(ctx context.Context, read Source, every time.Duration, in io.Reader, out io.Writer) error {
+// Run shows the picture until ctx ends or somebody quits. An error of the source ends it. Only a
+// file of a terminal tells the size of the picture: of another writer it would be empty.
+func Run(ctx context.Context, read Source, every time.Duration, in io.Reader, out *os.File) error {
 	s := &screen{read: read, every: every, rules: map[[2]string]*history{}}
 	end, err := tea.NewProgram(s, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out),
 		tea.WithoutSignalHandler()).Run()

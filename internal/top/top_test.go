@@ -1,14 +1,18 @@
 package top
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"golang.org/x/sys/unix"
 )
 
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -157,8 +161,63 @@ func TestRunEndsWithItsSource(t *testing.T) {
 		}
 		return counted(n, uint64(n)), nil
 	}
-	err := Run(t.Context(), read, time.Millisecond, strings.NewReader(""), io.Discard)
+	out, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	err = Run(t.Context(), read, time.Millisecond, strings.NewReader(""), out)
 	if !errors.Is(err, gone) || n != 3 {
 		t.Errorf("%v after %d readings", err, n)
 	}
+}
+
+// TestRunDrawsOnATerminal: the picture has the size of the terminal, and was empty where nobody
+// told that.
+func TestRunDrawsOnATerminal(t *testing.T) {
+	person, tty := terminal(t, 100, 20)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	read := func() (Snapshot, error) { return counted(1, 7, 9), nil }
+	go func() { ended <- Run(ctx, read, time.Millisecond, strings.NewReader(""), tty) }()
+	var seen []byte
+	for part := make([]byte, 4096); !bytes.Contains(seen, []byte("rule-1")); {
+		n, err := person.Read(part)
+		if err != nil {
+			t.Fatalf("%v, after %q", err, seen)
+		}
+		seen = append(seen, part[:n]...)
+	}
+	go func() { _, _ = io.Copy(io.Discard, person) }() // so that the end finds room
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// terminal is a pseudo-terminal: the end of a person, and that of a program.
+func terminal(t *testing.T, width, height uint16) (person, tty *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { person.Close() })
+	fd := int(person.Fd())
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: height, Col: width})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tty.Close() })
+	return person, tty
 }
