@@ -53,6 +53,21 @@ func protoSet(values ...uint8) (p [4]uint64) {
 	return p
 }
 
+// protosOf are the protocols that a term on them asks for. Most rules have one, which asks for one.
+func protosOf(t *Term) (p [4]uint64) {
+	for _, r := range t.Ranges {
+		for v := r.Lo; v <= min(r.Hi, 255); v++ {
+			p[v/64] |= 1 << (v % 64)
+		}
+	}
+	if t.Not {
+		for i := range p {
+			p[i] = ^p[i]
+		}
+	}
+	return p
+}
+
 // scopeOf is the scope of a term; that of a set is found once, as sets may be large and used often.
 func (r *resolver) scopeOf(t *Term) scope {
 	if t.Set == nil || t.Not {
@@ -71,12 +86,7 @@ func scopeOf(t *Term) scope {
 	s := headerScopes[t.Field.Info().Header]
 	switch {
 	case t.Field == field.Proto:
-		s.protos = [4]uint64{}
-		for v := range uint64(256) {
-			if holds(t.Ranges, v) != t.Not {
-				s.protos[v/64] |= 1 << (v % 64)
-			}
-		}
+		s.protos = protosOf(t)
 	case t.Field == field.EtherType:
 		s.eth = etherScope(t)
 	case t.Field == field.Tags:
