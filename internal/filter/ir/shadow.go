@@ -1,7 +1,7 @@
 package ir
 
 import (
-	"net/netip"
+	"encoding/binary"
 	"slices"
 
 	"levee/internal/lang/action"
@@ -15,7 +15,7 @@ import (
 // that may not go is kept and told of.
 func shadow(rules []Rule, trace *reach) []Rule {
 	kept := rules[:0] // in place
-	deciding := index{of: map[tuple]*group{}, budget: fewSteps + stepsPerRule*len(rules)}
+	deciding := newIndex(len(rules))
 	for i := range rules {
 		if by, ok := deciding.cover(begins(&rules[i]), kept); ok {
 			trace.shadowed(rules[i].Slot, kept[by].Slot)
@@ -123,9 +123,12 @@ func flagsHold(c *Cond, f uint8) bool { return (f&c.Mask == c.Value) != c.Not }
 // prefixes. A covering rule asks about no other fields, and its prefixes hold those of the covered
 // rule, so there is one place in each group where it can be.
 type index struct {
-	groups []*group
-	of     map[tuple]*group
+	tuples []tuple
+	groups []group // of the tuples
+	of     map[tuple]int
 	budget int // steps left
+	// what follows each rule in its place, and in its group
+	inPlace, inGroup []int32
 }
 
 // What looking for covering rules may cost in each list, in pairs of rules compared and elements
@@ -135,11 +138,10 @@ const (
 	stepsPerRule = 16
 )
 
-// group is the rules of one tuple, as positions in the list.
+// group is the rules of one tuple.
 type group struct {
-	tuple
-	at  map[place][]int
-	all []int
+	at  map[place]members
+	all members
 }
 
 // A tuple has a bit for each field.
@@ -151,84 +153,112 @@ type tuple struct {
 	src, dst int16 // prefix lengths, or open
 }
 
-// place is where in a group a rule stands: its prefixes.
-type place struct{ src, dst netip.Prefix }
+// place is where in a group a rule stands: its addresses. All rules of a list are of one family.
+type place struct{ src, dst address }
+
+// address is the two halves of one, an IPv4 address at the top.
+type address struct{ hi, lo uint64 }
 
 // open stands for an address that is not asked about by exactly one prefix.
 const open = -1
 
+// members are rules as positions in the list, plus 1; 0 is none. Each leads to the next.
+type members struct{ first, last int32 }
+
+// with adds a rule behind all others.
+func (m members) with(at int, next []int32) members {
+	n := int32(at) + 1
+	if m.first == 0 {
+		return members{n, n}
+	}
+	next[m.last-1] = n
+	return members{m.first, n}
+}
+
+// newIndex makes the index for a list of n rules.
+func newIndex(n int) *index {
+	return &index{of: map[tuple]int{}, budget: fewSteps + stepsPerRule*n,
+		inPlace: make([]int32, n), inGroup: make([]int32, n)}
+}
+
+// stand gives the tuple and the place of a rule.
+func stand(r *Rule) (t tuple, p place) {
+	for i := range r.Conds {
+		t.fields |= r.Conds[i].asks()
+	}
+	p.src, t.src = single(r, field.SrcAddr)
+	p.dst, t.dst = single(r, field.DstAddr)
+	return t, p
+}
+
 // single gives the prefix of a condition on an address that is one prefix, not negated.
-func single(r *Rule, f field.Field) (p netip.Prefix, n int16) {
-	found := false
+func single(r *Rule, f field.Field) (a address, n int16) {
+	n = open
 	for i := range r.Conds {
 		q := &r.Conds[i]
 		if q.Field != f {
 			continue
 		}
-		if found || q.Not || len(q.Prefixes) != 1 {
-			return netip.Prefix{}, open
+		if n != open || q.Not || len(q.Prefixes) != 1 {
+			return address{}, open
 		}
-		found, p = true, q.Prefixes[0]
+		p := q.Prefixes[0]
+		n = int16(p.Bits())
+		if p.Addr().Is4() {
+			b := p.Addr().As4()
+			a.hi = uint64(binary.BigEndian.Uint32(b[:])) << 32
+		} else {
+			b := p.Addr().As16()
+			a = address{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}
+		}
 	}
-	if !found {
-		return netip.Prefix{}, open
-	}
-	return p, int16(p.Bits())
+	return a, n
 }
 
-func fieldsOf(r *Rule) (set uint32) {
-	for i := range r.Conds {
-		set |= r.Conds[i].asks()
-	}
-	return set
+// shorten gives the first n bits, none of an open address.
+func (a address) shorten(n int16) address {
+	n = max(n, 0)
+	return address{a.hi &^ (^uint64(0) >> min(n, 64)), a.lo &^ (^uint64(0) >> max(n-64, 0))}
 }
 
 func (x *index) add(r *Rule, at int) {
-	src, m := single(r, field.SrcAddr)
-	dst, n := single(r, field.DstAddr)
-	t := tuple{fieldsOf(r), m, n}
-	g := x.of[t]
-	if g == nil {
-		g = &group{tuple: t, at: map[place][]int{}}
-		x.of[t] = g
-		x.groups = append(x.groups, g)
+	t, p := stand(r)
+	n, ok := x.of[t]
+	if !ok {
+		n = len(x.tuples)
+		x.of[t] = n
+		x.tuples = append(x.tuples, t)
+		x.groups = append(x.groups, group{at: map[place]members{}})
 	}
-	p := place{src, dst}
-	g.at[p] = append(g.at[p], at)
-	g.all = append(g.all, at)
+	g := &x.groups[n]
+	g.at[p] = g.at[p].with(at, x.inPlace)
+	g.all = g.all.with(at, x.inGroup)
 }
 
 // cover finds the first of the kept rules that covers r.
 func (x *index) cover(r *Rule, kept []Rule) (at int, ok bool) {
-	fields := fieldsOf(r)
-	src, m := single(r, field.SrcAddr)
-	dst, n := single(r, field.DstAddr)
+	of, p := stand(r)
 	at = len(kept)
-	for _, t := range x.groups {
-		if t.fields&^fields != 0 || t.src > m && m != open || t.dst > n && n != open {
+	for i, t := range x.tuples {
+		if t.fields&^of.fields != 0 || t.src > of.src && of.src != open ||
+			t.dst > of.dst && of.dst != open {
 			continue
 		}
-		if t.src != open && m == open || t.dst != open && n == open {
+		if t.src != open && of.src == open || t.dst != open && of.dst == open {
 			// Several prefixes may together lie in one: any place can hold the rule.
-			at = x.first(t.all, kept, r, at)
+			at = x.first(x.groups[i].all, x.inGroup, kept, r, at)
 			continue
 		}
-		at = x.first(t.at[place{shorten(src, t.src), shorten(dst, t.dst)}], kept, r, at)
+		there := x.groups[i].at[place{p.src.shorten(t.src), p.dst.shorten(t.dst)}]
+		at = x.first(there, x.inPlace, kept, r, at)
 	}
 	return at, at < len(kept)
 }
 
-func shorten(p netip.Prefix, n int16) netip.Prefix {
-	if n == open {
-		return netip.Prefix{}
-	}
-	q, _ := p.Addr().Prefix(int(n))
-	return q
-}
-
 // first of the members, in order, that covers r and stands before at.
-func (x *index) first(members []int, kept []Rule, r *Rule, at int) int {
-	for _, i := range members {
+func (x *index) first(m members, next []int32, kept []Rule, r *Rule, at int) int {
+	for n := m.first; n != 0; n = next[n-1] {
+		i := int(n) - 1
 		if i >= at || x.budget <= 0 {
 			break
 		}
