@@ -158,9 +158,7 @@ func (b *builder) parted(w window, rules []int32) (ends, starts, lists []int32) 
 	b.spans(b.ruleSet, w, rules)
 	b.count(w.bits, 0)
 	ends, starts, lists = b.take(b.segments), b.take(b.segments+2), b.take(b.copies)
-	for k, s := range b.segment[:1<<w.bits] {
-		ends[s] = int32(k) + 1
-	}
+	b.ends(w.bits, ends)
 	clear(starts)
 	for _, in := range b.in {
 		for s := int(in.first); s <= int(in.last); s++ {

@@ -142,6 +142,7 @@ func (c *chooser) choose(g *region, rules []int32, at place) (best plan, ok bool
 		finest := min(c.bits, maxBitsOf(f), size, bits.Len(uint(4*n+16))-1)
 		w.bits, w.shift = finest, size-finest
 		c.spans(c.ruleSet, w, rules)
+		c.merge()
 		// Of many rules few children would each have many.
 		for w.bits = min(finest, max(1, bits.Len(uint(n))-8)); w.bits <= finest; w.bits++ {
 			if c.level+c.expected(1)+copyCost+c.child*float64(int(1)<<w.bits)/float64(n) >= least {
@@ -176,8 +177,8 @@ func (c *chooser) limits(n int, at place) []int32 {
 	}
 	spanning := resize(&c.scratch, c.segments+1) // how many rules span so many segments
 	clear(spanning)
-	for _, in := range c.in {
-		spanning[in.copies()]++
+	for x, in := range c.in {
+		spanning[in.copies()] += c.rules[x]
 	}
 	sum, last := 0, int32(0)
 	for copies, rules := range spanning {
@@ -202,16 +203,16 @@ func (c *chooser) cost(w window, n int, most int32) (cost float64, aside int) {
 	// rules of a segment, and those in whose middle it is
 	total, middle := both[:c.segments+1], both[c.segments+1:]
 	copies := 0
-	for _, in := range c.in {
-		s := in.copies()
+	for x, in := range c.in {
+		s, rules := in.copies(), c.rules[x]
 		if s > most {
-			aside++
+			aside += int(rules)
 			continue
 		}
-		copies += int(s)
-		total[in.first]++
-		total[in.last+1]--
-		middle[in.middle]++
+		copies += int(s) * int(rules)
+		total[in.first] += rules
+		total[in.last+1] -= rules
+		middle[in.middle] += rules
 	}
 	sum := int32(0)
 	for s, m := range middle {

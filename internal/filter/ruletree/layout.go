@@ -149,7 +149,7 @@ func maxBitsOf(field int) int {
 // a part of a leaf's descriptor.
 func (s *ruleSet) gate(g *region, rules []int32) uint64 {
 	best, most := open(s.width), 0
-	for f := range s.fields {
+	for f := 0; f < s.fields && most < 8; f++ {
 		i := s.field(rules[0], f)
 		for _, r := range rules[1:] {
 			j := s.field(r, f)
@@ -157,7 +157,7 @@ func (s *ruleSet) gate(g *region, rules []int32) uint64 {
 		}
 		code, at, wide := key(s.width, f)
 		unknown := ^g.known[f] & (uint64(1)<<bits.Len64(g.hull[f].hi) - 1)
-		for shift := bits.Len64(i.lo ^ i.hi); unknown>>shift != 0; shift++ {
+		for shift := bits.Len64(i.lo ^ i.hi); unknown>>shift != 0 && most < 8; shift++ {
 			if at+wide < keyBits(s.width, code) && shift+8 > wide {
 				break // the next field of the key is not this one's
 			}
