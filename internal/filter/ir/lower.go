@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"levee/internal/lang/action"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
 
@@ -160,7 +161,7 @@ func (l *lowering) add(slot int, does *Action, match []policy.Term) {
 	all.lists.given = l.trace.work.givenBy(len(match)) // one match is lowered at a time
 	for i := 0; i < len(l.lists); i++ {
 		to := l.lists[i]
-		if to.ended {
+		if to.ended || all.apart(to.classes[0].Family) {
 			continue
 		}
 		if other := all.part(to); other != nil {
@@ -177,6 +178,19 @@ func (l *lowering) add(slot int, does *Action, match []policy.Term) {
 			l.trace.ended(to.classes, slot)
 		}
 	}
+}
+
+// apart tells at a glance that the match asks for addresses of which a family has none: most rules
+// name one family by their addresses, and can match in no class of another.
+func (a *across) apart(f Family) bool {
+	for i := range a.match {
+		t := &a.match[i]
+		if compares[t.Field] == field.ByPrefix && !t.Not && t.Set == nil &&
+			len(ofFamily(t.Prefixes, f)) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // part leaves to a list the classes in which the match asks the same as in the first, and gives a

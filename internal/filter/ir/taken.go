@@ -123,11 +123,15 @@ func (t *takings) follow(v *vital, rules []Rule, boxes []*box) {
 // that it gives none. One for what is not in it takes what the set does not have, and mostly that
 // is nearly all. What boxes have no side for is never certain.
 func certain(r *Rule) (conds []Cond, sure bool) {
-	if !slices.ContainsFunc(r.Conds, func(c Cond) bool { return c.Dynamic() || !c.inBoxes() }) {
+	n := 0 // that are
+	for n < len(r.Conds) && !r.Conds[n].Dynamic() && r.Conds[n].inBoxes() {
+		n++
+	}
+	if n == len(r.Conds) {
 		return r.Conds, true
 	}
-	conds = []Cond{}
-	for i := range r.Conds {
+	conds = append([]Cond{}, r.Conds[:n]...)
+	for i := n; i < len(r.Conds); i++ {
 		switch c := &r.Conds[i]; {
 		case !c.inBoxes():
 			return nil, false

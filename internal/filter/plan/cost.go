@@ -56,7 +56,7 @@ func (p *planner) price() {
 // Estimate is the ns of a packet on a machine, the mean over traffic: where packets are like those
 // before them, and in no order.
 func (p *Plan) Estimate(m price.Machine, traffic []Traffic) (least, ns float64) {
-	of := map[*Chain]map[int]float64{} // packets, by slot
+	of := map[*Chain][]float64{} // packets, by slot
 	sum, packets := times{}, 0.0
 	for _, t := range traffic {
 		packets += t.Packets
@@ -66,7 +66,7 @@ func (p *Plan) Estimate(m price.Machine, traffic []Traffic) (least, ns float64) 
 		}
 		c := p.ChainOf[t.Class.Index()]
 		if of[c] == nil {
-			of[c] = map[int]float64{}
+			of[c] = make([]float64, len(p.Slots))
 		}
 		of[c][t.Slot] += t.Packets
 		if t.Class.Fragment {
@@ -367,29 +367,47 @@ func (p *Plan) Evenly() []Traffic { return p.Spread(func(int) float64 { return 1
 // Spread is traffic with so many packets of each slot, in the classes that are the most common of
 // those in which the slot decides: TCP and UDP; ICMP and others; the rest.
 func (p *Plan) Spread(packets func(slot int) float64) []Traffic {
-	bySlot := make([][]ir.Class, len(p.Slots))
-	for _, c := range p.Chains {
-		for i := range c.Rules {
-			if r := &c.Rules[i]; r.Action.Decides() {
-				bySlot[r.Slot] = append(bySlot[r.Slot], c.Classes...)
-			}
-		}
-	}
-	var out []Traffic
-	for slot, classes := range bySlot {
-		best, common := 0, classes[:0]
-		for _, c := range classes {
-			switch rank := rankOf(c); {
-			case len(common) == 0 || rank < best:
-				best, common = rank, append(common[:0], c)
-			case rank == best:
-				common = append(common, c)
+	var common []ir.Class
+	all := p.decided()
+	out := make([]Traffic, 0, len(all))
+	for slot, chains := range all {
+		best := 0
+		common = common[:0]
+		for _, chain := range chains {
+			for _, c := range chain.Classes {
+				switch rank := rankOf(c); {
+				case len(common) == 0 || rank < best:
+					best, common = rank, append(common[:0], c)
+				case rank == best:
+					common = append(common, c)
+				}
 			}
 		}
 		for _, c := range common {
 			out = append(out, Traffic{c, slot, packets(slot) / float64(len(common))})
 		}
 	}
+	return out
+}
+
+// decided lists the chains in which each slot decides, for each of its rules there.
+func (p *Plan) decided() [][]*Chain {
+	each := func(do func(slot int, c *Chain)) {
+		for _, c := range p.Chains {
+			for i := range c.Rules {
+				if r := &c.Rules[i]; r.Action.Decides() {
+					do(r.Slot, c)
+				}
+			}
+		}
+	}
+	rules, sum := make([]int, len(p.Slots)), 0
+	each(func(slot int, _ *Chain) { rules[slot]++; sum++ })
+	room, out := make([]*Chain, sum), make([][]*Chain, len(p.Slots))
+	for slot, n := range rules {
+		out[slot], room = room[:0:n], room[n:]
+	}
+	each(func(slot int, c *Chain) { out[slot] = append(out[slot], c) })
 	return out
 }
 

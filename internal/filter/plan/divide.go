@@ -27,18 +27,18 @@ func (p *planner) divide(c *Chain, all bool, why string) {
 	c.groups = nil
 	n := p.own(c.Rules)
 	own, builtIn := c.Rules[:n], c.Rules[n:]
-	if trees := p.ruleTrees(c, own); !all && trees > maxRuleTrees {
+	stretches, trees := p.stretches(c, own)
+	if !all && trees > maxRuleTrees {
 		all, why = true, fmt.Sprintf("%d rule trees with other rules between them: more than %d",
 			trees, maxRuleTrees)
 	}
 	if all && len(own) > 0 {
 		p.addBytecodes(c, own, why)
-		own = nil
+		stretches = nil
 	}
-	for len(own) > 0 {
-		n, tree := p.stretch(c, own)
-		switch rules := own[:n]; {
-		case tree:
+	for _, s := range stretches {
+		switch rules := own[:s.rules]; {
+		case s.tree:
 			p.addTree(c, rules)
 		default:
 			if why := p.tooMany(c, rules); why != "" {
@@ -47,36 +47,37 @@ func (p *planner) divide(c *Chain, all bool, why string) {
 				p.addStraight(c, rules)
 			}
 		}
-		own = own[n:]
+		own = own[s.rules:]
 	}
 	p.addStraight(c, builtIn)
 }
 
-// stretch returns the length of the leading block of rules, and whether it becomes a rule tree.
-func (p *planner) stretch(c *Chain, rules []ir.Rule) (n int, tree bool) {
-	for i := 0; i < len(rules); {
-		k := p.fits(c, rules[i:])
-		if k >= MinTree {
-			if i == 0 {
-				return k, true
-			}
-			return i, false
-		}
-		i += max(k, 1)
-	}
-	return len(rules), false
+// stretch is so many rules in a row on, which become a rule tree or not.
+type stretch struct {
+	rules int
+	tree  bool
 }
 
-// ruleTrees counts the rule trees that a list of rules becomes.
-func (p *planner) ruleTrees(c *Chain, rules []ir.Rule) (n int) {
+// stretches parts a list into stretches, and counts the rule trees.
+func (p *planner) stretches(c *Chain, rules []ir.Rule) (all []stretch, trees int) {
+	others := 0 // since the last tree
 	for len(rules) > 0 {
-		k, tree := p.stretch(c, rules)
-		if tree {
-			n++
+		n := p.fits(c, rules)
+		if n >= MinTree {
+			if others > 0 {
+				all = append(all, stretch{others, false})
+			}
+			all, trees, others = append(all, stretch{n, true}), trees+1, 0
+		} else {
+			n = max(n, 1)
+			others += n
 		}
-		rules = rules[k:]
+		rules = rules[n:]
 	}
-	return n
+	if others > 0 {
+		all = append(all, stretch{others, false})
+	}
+	return all, trees
 }
 
 // tooMany says why rules in a row do not stay straight; "" if they do.

@@ -32,10 +32,15 @@ func (x *Extension) of(r *ir.Rule) (all []Extra) {
 			all = append(all, Extra{sizeBytes, true})
 		}
 	}
+	return append(all, x.further(r)...)
+}
+
+// further is what a rule asks that the language does not have.
+func (x *Extension) further(r *ir.Rule) []Extra {
 	if x.Asks == nil {
-		return all
+		return nil
 	}
-	return append(all, x.Asks(r)...)
+	return x.Asks(r)
 }
 
 // InPacket reports whether a condition is an Extra: it looks at the packet itself, or at what was

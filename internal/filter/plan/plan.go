@@ -59,9 +59,12 @@ func New(prog *ir.Program, t Target) (*Plan, error) { return NewWith(prog, t, Ex
 // NewWith plans the program of a lowered policy whose rules ask or do what the language does not
 // have.
 func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
-	if asks := prog.Policy.Ethernet(); t.Link == packet.L3 && len(asks) > 0 {
-		return nil, fmt.Errorf("line %d asks for %s, which packets without an Ethernet header lack",
-			asks[0].Rule.Pos.Line, asks[0].Term.Field.Info().Name)
+	if t.Link == packet.L3 {
+		if asks := prog.Policy.Ethernet(); len(asks) > 0 {
+			return nil, fmt.Errorf(
+				"line %d asks for %s, which packets without an Ethernet header lack",
+				asks[0].Rule.Pos.Line, asks[0].Term.Field.Info().Name)
+		}
 	}
 	slots := prog.Policy.Slots()
 	p := &planner{

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 
 	"levee/internal/filter/ir"
 	"levee/internal/filter/prefix"
@@ -63,7 +64,7 @@ const (
 // fits counts the rules from the start of the list that a rule tree can hold.
 func (p *planner) fits(c *Chain, rules []ir.Rule) int {
 	for i := range rules {
-		if len(p.extension.of(&rules[i])) > 0 || !boxable(c.Family(), &rules[i]) {
+		if !boxable(c.Family(), &rules[i]) || len(p.extension.further(&rules[i])) > 0 {
 			return i
 		}
 	}
@@ -111,29 +112,33 @@ func boxes(r *ir.Rule, any netip.Prefix, out []ruletree.Box) []ruletree.Box {
 	})
 	for i := range r.Conds {
 		q := &r.Conds[i]
-		var few [maxBoxes]ruletree.Box // see boxable
-		base, side := few[:copy(few[:], out[first:])], q.Field.Info().Box
-		out = out[:first]
-		for _, b := range base {
-			for _, p := range q.Prefixes {
-				if side == field.BoxSrc {
-					b.Src = p
-				} else {
-					b.Dst = p
-				}
-				out = append(out, b)
-			}
-			for _, v := range q.Ranges {
-				n := 1
-				if side == field.BoxNumber0 {
-					n = 0
-				}
-				b.Ports[n] = ruletree.Span{Lo: uint16(v.Lo), Hi: uint16(min(v.Hi, math.MaxUint16))}
-				out = append(out, b)
+		bases, values := len(out)-first, len(q.Prefixes)+len(q.Ranges)
+		out = slices.Grow(out, bases*max(0, values-1))[:first+bases*values]
+		for n := bases - 1; n >= 0; n-- { // from the last on, as they lie where results will
+			b := out[first+n]
+			for v := range values {
+				narrow(&b, q, v)
+				out[first+n*values+v] = b
 			}
 		}
 	}
 	return out
+}
+
+// narrow narrows a box to one of the values of a condition: of its prefixes, or of its ranges.
+func narrow(b *ruletree.Box, q *ir.Cond, value int) {
+	switch side := q.Field.Info().Box; {
+	case side == field.BoxSrc:
+		b.Src = q.Prefixes[value]
+	case side == field.BoxDst:
+		b.Dst = q.Prefixes[value]
+	default:
+		n, r := 1, q.Ranges[value]
+		if side == field.BoxNumber0 {
+			n = 0
+		}
+		b.Ports[n] = ruletree.Span{Lo: uint16(r.Lo), Hi: uint16(min(r.Hi, math.MaxUint16))}
+	}
 }
 
 func (p *planner) ruleTree(f ir.Family, rules []ir.Rule) *RuleTree {
