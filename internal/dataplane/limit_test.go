@@ -141,6 +141,32 @@ func TestLimitAdmitsTheRate(t *testing.T) {
 	}
 }
 
+// TestKeysOfAPacketHaveSlotsOfTheirOwn: the budgets of one packet may lie in one line. New there,
+// they took the same slot: the packet was dropped, or, on one CPU, one of the debts was lost.
+func TestKeysOfAPacketHaveSlotsOfTheirOwn(t *testing.T) {
+	for _, by := range []string{"source, source/24 x2", "source, source/24 x2, source/16 x4"} {
+		for _, cpus := range []int{1, 2} {
+			rule := "limit rate 10/s burst 1 by " + by + " memory 4kB"
+			l := newLimited(t, rule, cpus)
+			first, again := 0, 0
+			const sources = 2000
+			for i := range uint32(sources) {
+				source := i << 16 // of a network of its own
+				if i%2 > 0 {
+					source = i / 2 // of one that had a budget before
+				}
+				l.pass(testHZ) // all budgets are full
+				first += l.send(from(source), 1)
+				again += l.send(from(source), 1)
+			}
+			if first != sources || again != 0 {
+				t.Errorf("%s, %d CPUs: of %d sources %d packets passed, and %d of the same at "+
+					"once behind them", rule, cpus, sources, first, again)
+			}
+		}
+	}
+}
+
 // TestLimitIsExactBelowItsBound: forged sources that send once, as many as `levee check` says,
 // cost the others nothing.
 func TestLimitIsExactBelowItsBound(t *testing.T) {

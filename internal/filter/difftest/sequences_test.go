@@ -35,7 +35,7 @@ default pass
 `, []string{"known", "cookie", "limit"}},
 	{"fragments", `count fragments as "fragments"
 fragments track as "follow"
-limit ether { ipv4, ipv6 } rate 2/s burst 1 by source memory 256kB as "limit"
+limit ether { ipv4, ipv6 } rate 2/s burst 1 by source, destination memory 256kB as "limit"
 default pass
 `, []string{"fragments", "follow", "limit"}},
 }

@@ -99,6 +99,15 @@ func (f *Function) now() {
 	f.add(asm.LSh.Imm(regNow, tagBits))
 }
 
+// orders are those in which the keys of a limit look for an empty slot. The keys of one packet may
+// have the same line, and none has written its slot yet when the next looks: each begins where the
+// others end, so that two take the same one only in a line that is all but full.
+var orders = [policy.MaxKeys][policy.SlotsInLine]int{
+	{0, 1, 2, 3, 4, 5, 6, 7},
+	{7, 6, 5, 4, 3, 2, 1, 0},
+	{4, 3, 5, 2, 6, 1, 7, 0},
+}
+
 // find leaves the slot of a key in regSlot, its word in R0 and the tag in R4.
 func (f *Function) find(key int) {
 	lines := bits.Len(uint(f.Limit.Lines())) - 1
@@ -134,7 +143,7 @@ func (f *Function) find(key int) {
 	}
 	// None is the key's own: an empty one, else that with the least debt.
 	f.add(asm.Mov.Imm(asm.R2, 0), asm.LoadImm(asm.R3, -1, asm.DWord))
-	for i := range places {
+	for _, i := range orders[key] {
 		next := f.Fresh("next")
 		f.add(
 			asm.LoadMem(asm.R0, regSlot, int16(8*i), asm.DWord),

@@ -70,12 +70,14 @@ const (
 	mergedBytes = 65_535
 
 	maxLimits    = 32
-	maxKeys      = 3
 	leastMemory  = 4 << 10
 	mostMemory   = 256 << 20
 	defaultLeast = 64 << 10
 	defaultMost  = 32 << 20
 )
+
+// MaxKeys is how many keys a limit may have.
+const MaxKeys = 3
 
 // SlotsInLine is how many budgets a line of a limit's memory holds, LineBytes how long it is.
 const (
@@ -212,9 +214,9 @@ func (r *resolver) limit(s *syntax.Limit, rule *Rule) {
 			l.Keys = append(l.Keys, k)
 		}
 	}
-	if len(s.By) > maxKeys {
-		r.c.Errorf(s.By[maxKeys].Name.Pos, "write a second limit.",
-			"a limit has at most %d keys", maxKeys)
+	if len(s.By) > MaxKeys {
+		r.c.Errorf(s.By[MaxKeys].Name.Pos, "write a second limit.",
+			"a limit has at most %d keys", MaxKeys)
 	}
 	if s.Memory != nil {
 		r.limitMemory(s.Memory, l)
