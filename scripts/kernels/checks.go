@@ -56,7 +56,7 @@ var checks = []check{
 		grep -F 'levee needs 6.1 or newer' /tmp/doctor`},
 	{name: "devices of every kind", from: version{6, 6}, script: `
 		# What the kernel of a check does not have is skipped in the tests; these it has.
-		for module in bonding 8021q ipvlan geneve ip_gre ip6_gre ipip sit ip6_tunnel wireguard ppp_generic pppoe tun; do modprobe $module || echo "no $module"; done
+		devices
 		sometests internal/dataplane 'TestEveryKindOfDevice|TestDevicesThatBegin'`},
 	{name: "stories: up, replace, counters", script: `stories '^(up|moved|names|lockout)$'`},
 	{name: "stories: confirm and rollback", script: `stories '^confirm$'`},
@@ -126,5 +126,7 @@ var checks = []check{
 	{name: "all stories of the agent", long: true, script: `stories '^agent'`},
 	{name: "the tests of code generation", long: true, script: `tests internal/filter/codegen .`},
 	{name: "the tests of the data plane", long: true, script: `
-		tests internal/dataplane .`},
+		# Skipped are those of two processors, of the long run, and of devices that the kernel lacks.
+		devices
+		sometests internal/dataplane .`},
 }

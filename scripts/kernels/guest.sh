@@ -17,6 +17,8 @@ mount -t devpts devpts /dev/pts
 ln -sf /proc/self/fd /dev/fd
 echo 'root:x:0:0::/root:/bin/sh
 nobody:x:65534:65534::/:/bin/sh' >/etc/passwd
+echo 'root:x:0:
+daemon:x:1:' >/etc/group
 echo '127.0.0.1 localhost' >/etc/hosts
 ip link set lo up
 # say EVENT NAME: a line for the host, with the seconds since boot.
@@ -31,7 +33,7 @@ for script in checks/*; do
 		[ ! -e verbose ] || cat /tmp/said
 	else
 		say fail "$name"
-		tail -c 8000 /tmp/said
+		tail -c 100000 /tmp/said
 	fi
 done
 say done .

@@ -57,9 +57,14 @@ handed() {
 	tests "$@" -handed "/levee/handed/$name"
 }
 
+# devices has what the kernel has of devices of every kind.
+devices() {
+	for module in bonding 8021q ipvlan geneve ip_gre ip6_gre ipip sit ip6_tunnel wireguard ppp_generic pppoe tun; do modprobe $module || echo "no $module"; done
+}
+
 # sometests PACKAGE PATTERN: as tests, with what was skipped said.
 sometests() {
-	(cd "/levee/$1" && ./guest.test $(cat /levee/length) -test.run "$2" -test.timeout 15m -test.v >/tmp/tests) || {
+	(cd "/levee/$1" && ./guest.test $(cat /levee/length) -test.run "$2" -test.timeout 2h -test.v >/tmp/tests) || {
 		grep -vE '^ *--- PASS|^=== ' /tmp/tests
 		return 1
 	}
