@@ -178,7 +178,14 @@ func writeRotated(dir, kind string, want *uint64, written, read *atomic.Uint64) 
 	} else {
 		f, err = open(path)
 	}
-	begun, turn := time.Now(), 0
+	// until waits for as many events to be read, for a minute at most.
+	until := func(events uint64) {
+		for end := time.Now().Add(time.Minute); read.Load() < events &&
+			time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	begun, turn, rotated := time.Now(), 0, uint64(0)
 	var b []byte
 	for n := 0; n < *events && err == nil; n++ {
 		line, matches := record(n)
@@ -207,6 +214,8 @@ func writeRotated(dir, kind string, want *uint64, written, read *atomic.Uint64) 
 				f, err = open(path)
 			}
 		case "copytruncate":
+			until(rotated + 1) // of the file, whose copy is the last one then
+			rotated = written.Load()
 			for i := *rotations; i > 0; i-- {
 				_ = os.Rename(fmt.Sprint(path, ".", i), fmt.Sprint(path, ".", i+1))
 			}
@@ -218,10 +227,7 @@ func writeRotated(dir, kind string, want *uint64, written, read *atomic.Uint64) 
 				err = os.Truncate(path, 0)
 			}
 		case "truncate": // what is not read is lost, whoever reads
-			for end := time.Now().Add(time.Minute); read.Load() < written.Load() &&
-				time.Now().Before(end); {
-				time.Sleep(time.Millisecond)
-			}
+			until(written.Load())
 			err = os.Truncate(path, 0)
 		case "symlink":
 			f.Close()

@@ -17,7 +17,7 @@ import (
 )
 
 // dispatcher is the name of the program that libxdp runs in front of those of its users. levee does
-// not join it: see docs/troubleshooting.md.
+// not join it: see docs/decisions/0087-dispatcher.md.
 const dispatcher = "xdp_dispatcher"
 
 // refuseForeign is an error if somebody else's XDP program is on the interface.
