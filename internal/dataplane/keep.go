@@ -269,8 +269,8 @@ func decodeKept(b []byte, t policy.SetType, max int, now time.Time) ([]SetEntry,
 }
 
 // restore fills the sets that say keep, and that no policy in force had, from their files. What
-// cannot be read or does not fit is told and left out: a policy without its kept entries is more
-// than none.
+// does not fit is told and left out, and a file that cannot be read is put aside: a policy without
+// its kept entries is more than none.
 func (u *up) restore(p *codegen.Program, l *loaded, k *keptMaps) error {
 	for _, ps := range p.Dynamic {
 		_, copied := k.copied[ps]
@@ -293,8 +293,8 @@ func (u *up) restore(p *codegen.Program, l *loaded, k *keptMaps) error {
 			err = checkEntries(entries, ps.Type)
 		}
 		if err != nil {
-			u.note("the kept entries of dynamic set %q are lost, it begins empty: %s: %v",
-				ps.Name, path, err)
+			u.note("dynamic set %q begins empty, as its kept entries cannot be read: %s: %v; %s",
+				ps.Name, path, err, putAside(path))
 			continue
 		}
 		if err := u.fillKept(l.place(p, ps.Name), ps, entries); err != nil {
@@ -302,6 +302,16 @@ func (u *up) restore(p *codegen.Program, l *loaded, k *keptMaps) error {
 		}
 	}
 	return nil
+}
+
+// putAside gives a file that cannot be read another name, since the next save would replace it, and
+// says so. What it holds may be of use to somebody.
+func putAside(path string) string {
+	aside := fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000"))
+	if err := os.Rename(path, aside); err != nil {
+		return fmt.Sprintf("the next save replaces it, as it cannot be put aside: %v", err)
+	}
+	return "the file lies in " + aside + " now"
 }
 
 // readKept reads a file, of no more bytes than the largest set has.

@@ -136,12 +136,35 @@ func TestKeptEntriesOutliveTheirPolicy(t *testing.T) {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if notes := up(keeping(10)); len(notes) != 1 ||
-		!strings.Contains(notes[0], "its sum is wrong") {
-		t.Errorf("notes %q", notes)
+	notes := up(keeping(10))
+	if len(notes) != 1 || !strings.Contains(notes[0], "its sum is wrong") {
+		t.Fatalf("notes %q", notes)
 	}
 	if got := listed(t, "lv0"); got != "" {
 		t.Errorf("a spoilt file gave %s", got)
+	}
+	// What it held outlives what is saved from then on, under the name that the note says.
+	must2(SetSave(t.Context(), "", ""))
+	down()
+	aside := must2(filepath.Glob(path + ".damaged-*"))
+	if len(aside) != 1 || !strings.Contains(notes[0], aside[0]) {
+		t.Fatalf("put aside: %q; note %q", aside, notes[0])
+	}
+	if got := must2(os.ReadFile(aside[0])); !bytes.Equal(got, b) {
+		t.Errorf("%d bytes were put aside of a file of %d, or others", len(got), len(b))
+	}
+	if notes := up(keeping(10)); len(notes) > 0 {
+		t.Errorf("notes %q of the file that was saved since", notes)
+	}
+	down()
+	// So does one that cannot be read at all.
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	notes = up(keeping(10))
+	aside = must2(filepath.Glob(path + ".damaged-*"))
+	if len(notes) != 1 || len(aside) != 2 || !strings.Contains(notes[0], aside[1]) {
+		t.Errorf("put aside: %q; notes %q", aside, notes)
 	}
 }
 
