@@ -275,6 +275,20 @@ func TestGenerationsOfAnEarlierLeveeGoOn(t *testing.T) {
 		t.Errorf("the set has %s", got)
 	}
 	wantPackets(t, "abuser", 2)
+	// It kept counts by the identities of rules, without their actions.
+	asItIs(t, func(s *store, a *attachment) error {
+		totals := a.carried.Totals
+		n, ok := totals["drop label:abuser"]
+		if !ok {
+			t.Errorf("carried: %v", totals)
+		}
+		delete(totals, "drop label:abuser")
+		totals["label:abuser"] = n
+		return writeJSON(s.state(a.key, carriedFile), a.carried)
+	})
+	wantPackets(t, "abuser", 2)
+	up(1000, 0)
+	wantPackets(t, "abuser", 2)
 	if _, err := Down(t.Context(), "lv0"); err != nil {
 		t.Fatal(err)
 	}

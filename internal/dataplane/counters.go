@@ -23,15 +23,33 @@ const carriedFile = "carried.json"
 // moment neither loses a packet nor counts it twice.
 type carried struct {
 	Folded     []int                `json:"folded"` // folded, but perhaps not yet removed
-	Totals     map[string][]Counter `json:"totals"` // by slot identity, then by CPU
+	Totals     map[string][]Counter `json:"totals"` // by what slots count, then by CPU
 	RolledBack *RolledBack          `json:"rolled_back,omitempty"`
 	Shadow     *carriedShadow       `json:"shadow,omitempty"` // of the one that goes on
 }
 
-// addTo adds counts by identity; cpus is [cpu][slot].
+// nameCounts names what is carried as slot.counts does. Earlier levees named it by identity alone:
+// a policy stays in force while levee is upgraded.
+func (a *attachment) nameCounts() {
+	for _, g := range a.all() {
+		totals := a.carried.Totals
+		if g.ShadowOf != 0 {
+			totals = a.carried.Shadow.of(g.Shadow).Totals
+		}
+		for _, s := range g.Slots {
+			to := s.counts()
+			if cpus, ok := totals[s.ID]; ok && to != s.ID {
+				delete(totals, s.ID)
+				totals[to] = cpus
+			}
+		}
+	}
+}
+
+// addTo adds counts by what slots count; cpus is [cpu][slot].
 func addTo(totals map[string][]Counter, slots []slot, cpus [][]Counter) {
 	for i, s := range slots {
-		sum := totals[s.ID]
+		sum := totals[s.counts()]
 		for cpu, row := range cpus {
 			if row[i] == (Counter{}) {
 				continue
@@ -42,11 +60,11 @@ func addTo(totals map[string][]Counter, slots []slot, cpus [][]Counter) {
 			sum[cpu].Packets += row[i].Packets
 			sum[cpu].Bytes += row[i].Bytes
 		}
-		totals[s.ID] = sum
+		totals[s.counts()] = sum
 	}
 }
 
-// totals is what has been counted for each identity since the interface was attached, by CPU:
+// totals is what has been counted of all that slots count since the interface was attached, by CPU:
 // carried counts and those of every generation that is not folded yet.
 func (s *store) totals(a *attachment) (map[string][]Counter, error) {
 	sum := map[string][]Counter{}
@@ -67,7 +85,7 @@ func (s *store) totals(a *attachment) (map[string][]Counter, error) {
 }
 
 // fold moves the counts of generations that judge no packet any more into carried.json. Nothing may
-// run them: the caller has waited. Identities that no generation in keep has are let go.
+// run them: the caller has waited. What no slot of the generations in keep counts is let go.
 func (s *store) fold(a *attachment, gone []*description, keep []*description) error {
 	if err := step("fold"); err != nil {
 		return err
@@ -101,7 +119,7 @@ func (s *store) fold(a *attachment, gone []*description, keep []*description) er
 	known := map[string]bool{}
 	for _, g := range keep {
 		for _, sl := range g.Slots {
-			known[sl.ID] = true
+			known[sl.counts()] = true
 		}
 	}
 	maps.DeleteFunc(next.Totals, func(id string, _ []Counter) bool { return !known[id] })

@@ -97,6 +97,16 @@ type slot struct {
 	Text   string `json:"text,omitempty"`
 }
 
+// counts names what a slot counts across replaces: decisions of one identity with one action.
+// Packets that one policy has dropped are not among those that the next has passed. Where nothing
+// but the text of a rule identifies it, that begins with the action.
+func (s slot) counts() string {
+	if s.Label == "" {
+		return s.ID
+	}
+	return s.Action + " " + s.ID
+}
+
 // listMaps lists the maps of a generation that levee described before it listed them: a policy
 // stays in force while levee is upgraded.
 func (d *description) listMaps() {
@@ -241,6 +251,7 @@ func (s *store) open(key string) (*attachment, error) {
 		g.listMaps()
 		a.gens[n] = g
 	}
+	a.nameCounts()
 	if s.readOnly {
 		return a, s.readRunning(a)
 	}

@@ -199,7 +199,7 @@ func LiveOf(ctx context.Context, dev string) (rules *LiveRules, counts map[strin
 		totals, err := s.totals(a)
 		for _, sl := range a.current().Slots {
 			if sl.Label != "" {
-				sum := sumCPUs(totals[sl.ID])
+				sum := sumCPUs(totals[sl.counts()])
 				counts[sl.Label] = Counter{Packets: sum.Packets, Bytes: sum.Bytes}
 			}
 		}

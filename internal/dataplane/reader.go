@@ -91,15 +91,16 @@ func (d *readDevice) read() []SlotCounter {
 		for _, row := range rows(c.mem[:c.size], c.row, len(c.slots)) {
 			for i, n := range row {
 				if n != (Counter{}) {
-					sum := sums[c.slots[i].ID]
-					sums[c.slots[i].ID] = Counter{sum.Packets + n.Packets, sum.Bytes + n.Bytes}
+					counts := c.slots[i].counts()
+					sum := sums[counts]
+					sums[counts] = Counter{sum.Packets + n.Packets, sum.Bytes + n.Bytes}
 				}
 			}
 		}
 	}
 	out := make([]SlotCounter, len(d.slots))
 	for i, s := range d.slots {
-		n := sums[s.ID]
+		n := sums[s.counts()]
 		out[i] = SlotCounter{ID: s.ID, Reason: s.Reason, Action: s.Action, Rule: s.Where,
 			Label: s.Label, Line: s.Line, Text: s.Text, Packets: n.Packets, Bytes: n.Bytes}
 	}

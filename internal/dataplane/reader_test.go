@@ -27,7 +27,8 @@ func TestAReaderFollowsReplacesAndRollbacks(t *testing.T) {
 			}
 			for i, c := range got[0].Counters {
 				w := a.Counters[i]
-				if c.ID != w.ID || c.Packets > w.Packets || c.Label == "odd" && c.Packets != odd {
+				if c.ID != w.ID || c.Action != w.Action || c.Packets > w.Packets ||
+					c.Label == "odd" && c.Packets != odd {
 					return fmt.Errorf("%s: %+v, want %+v", when, c, w)
 				}
 			}
@@ -45,6 +46,10 @@ func TestAReaderFollowsReplacesAndRollbacks(t *testing.T) {
 	same("after a replace", 7)
 	n.send(t, 2, 1)
 	same("after packets and a replace", 9)
+	passing := handPolicy("odd", action.Drop)
+	passing.Rules[0].Action = action.Pass
+	bring(t, "lv0", Auto, passing)
+	same("after another action", 0)
 	if _, err := Down(context.Background(), "lv0"); err != nil {
 		t.Fatal(err)
 	}

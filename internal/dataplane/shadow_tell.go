@@ -16,7 +16,7 @@ import (
 // on.
 type carriedShadow struct {
 	Shadow uint64               `json:"shadow"`
-	Totals map[string][]Counter `json:"totals"` // by slot identity, then by CPU
+	Totals map[string][]Counter `json:"totals"` // by what slots count, then by CPU
 	Pairs  []carriedPair        `json:"pairs"`
 	Untold Counter              `json:"untold"`
 }
@@ -144,15 +144,15 @@ func (a *attachment) endShadow(next *carried, gone, keep []*description) {
 		return
 	}
 	before := a.gens[gone[i].ShadowOf]
-	for id, cpus := range counted {
-		if before == nil || !before.hasSlot(id) {
-			next.Totals[id] = cpus
+	for of, cpus := range counted {
+		if before == nil || !before.hasCounted(of) {
+			next.Totals[of] = cpus
 		}
 	}
 }
 
-func (d *description) hasSlot(id string) bool {
-	return slices.ContainsFunc(d.Slots, func(sl slot) bool { return sl.ID == id })
+func (d *description) hasCounted(of string) bool {
+	return slices.ContainsFunc(d.Slots, func(sl slot) bool { return sl.counts() == of })
 }
 
 // ShadowState is what a shadow has seen.
@@ -214,7 +214,7 @@ func (s *store) tellShadow(a *attachment) (*ShadowState, error) {
 	out := &ShadowState{Policy: sh.Policy, Hash: sh.Hash, Since: sh.Since, Program: sh.Program,
 		Untold: sum.Untold, Unasked: sh.Unasked}
 	for _, sl := range sh.Slots {
-		c, n := sl.counter(), sumCPUs(sum.Totals[sl.ID])
+		c, n := sl.counter(), sumCPUs(sum.Totals[sl.counts()])
 		c.Packets, c.Bytes = n.Packets, n.Bytes
 		out.Rules = append(out.Rules, c)
 	}

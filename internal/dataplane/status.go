@@ -220,7 +220,7 @@ func (s *store) tell(a *attachment) (*Attachment, error) {
 		return nil, err
 	}
 	for _, sl := range g.Slots {
-		cpus := totals[sl.ID]
+		cpus := totals[sl.counts()]
 		sum := sumCPUs(cpus)
 		t.Counters = append(t.Counters, SlotCounter{
 			ID: sl.ID, Reason: sl.Reason, Action: sl.Action, Rule: sl.Where, Label: sl.Label,

@@ -75,6 +75,42 @@ func TestTrialConfirmedStaysWithItsCounters(t *testing.T) {
 	runDirIsGone(t)
 }
 
+// TestCountersBeginAnewWithAnotherAction, of a rule whose label stays and of the default: what one
+// policy has dropped is not what the next has passed. A rollback has what was counted before.
+func TestCountersBeginAnewWithAnotherAction(t *testing.T) {
+	n := newTestNet(t)
+	of := func(rule, byDefault action.Action) *policy.Policy {
+		p := handPolicy("odd", byDefault)
+		p.Rules[0].Action = rule
+		return p
+	}
+	want := func(odd, rest uint64) {
+		t.Helper()
+		wantPackets(t, "odd", odd)
+		wantPackets(t, "default", rest)
+	}
+	bring(t, "lv0", Auto, of(action.Log, action.Drop))
+	n.send(t, 3, 1)
+	n.send(t, 5, 2)
+	want(3, 5)
+	r := bringOnTrial(t, of(action.Pass, action.Drop), time.Hour)
+	want(0, 5)
+	n.send(t, 1, 1)
+	n.send(t, 1, 2)
+	want(1, 6)
+	if _, err := RollBack(t.Context(), "lv0", r.Generation); err != nil {
+		t.Fatal(err)
+	}
+	want(3, 6)
+	bring(t, "lv0", Auto, of(action.Log, action.Pass))
+	want(3, 0)
+	n.send(t, 2, 1)
+	n.send(t, 2, 2)
+	want(5, 2)
+	bring(t, "lv0", Auto, of(action.Drop, action.Drop))
+	want(0, 0)
+}
+
 func TestTrialNotConfirmedIsRolledBackByTheKernel(t *testing.T) {
 	n := newTestNet(t)
 	bring(t, "lv0", Auto, named("old.levee", "old"))
