@@ -242,13 +242,17 @@ func TestVanishedNamespaceIsCleanedUpFromAnother(t *testing.T) {
 	runDirIsGone(t)
 }
 
+// rename gives an interface another name. Before Linux 6.2 it has to be down for that.
+func rename(t *testing.T, from, to string) {
+	t.Helper()
+	ip(t, "link set "+from+" down", "link set "+from+" name "+to, "link set "+to+" up")
+}
+
 func TestRenamedInterfaceKeepsItsPolicy(t *testing.T) {
 	n := newTestNet(t)
 	addVeth(t, "old0", "old1", n.peer)
 	bring(t, "old0", Auto, named("a.levee", "one"))
-	if err := netlink.LinkSetName(must2(netlink.LinkByName("old0")), "new0"); err != nil {
-		t.Fatal(err)
-	}
+	rename(t, "old0", "new0")
 	if a := status(t); a.Dev != "new0" {
 		t.Errorf("status tells %q", a.Dev)
 	}

@@ -211,7 +211,7 @@ func TestALiveCookieIsHeard(t *testing.T) {
 	if _, err := Down(ctx, "lv0"); err != nil {
 		t.Fatal(err)
 	}
-	bring(TCX, text)
+	bring(tcModes(t)[0], text)
 	if err := errors.Join(Unheard(ctx, "lv0"), live(t, cookie, time.Hour)); err != nil {
 		t.Errorf("at tc: %v", err)
 	}

@@ -98,7 +98,7 @@ func (n *testNet) received(t *testing.T, to string, most int, within time.Durati
 	return int(got)
 }
 
-// TestMergedPacketsAreJudgedAsTheyWereSent: at TCX a policy that drops what is longer than any
+// TestMergedPacketsAreJudgedAsTheyWereSent: at tc a policy that drops what is longer than any
 // packet on the wire stopped bulk transfers, and BIG TCP was malformed.
 func TestMergedPacketsAreJudgedAsTheyWereSent(t *testing.T) {
 	n := newTestNet(t)
@@ -123,7 +123,7 @@ func TestMergedPacketsAreJudgedAsTheyWereSent(t *testing.T) {
 					bigTCP(t, "lv0")
 					n.inPeer(t, func() { bigTCP(t, "lv1") })
 				}
-				if err := bringPolicyAt(t, "lv0", TCX, c.policy, 0); err != nil {
+				if err := bringPolicyAt(t, "lv0", tcModes(t)[0], c.policy, 0); err != nil {
 					t.Fatal(err)
 				}
 				const most = 20 << 20

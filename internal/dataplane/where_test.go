@@ -156,10 +156,7 @@ func TestSetOfARenamedInterfaceSaysItsName(t *testing.T) {
 	if err := bringPolicy(t, "lv0", abuserPolicy(100), 0); err != nil {
 		t.Fatal(err)
 	}
-	l := must2(netlink.LinkByName("lv0"))
-	if err := netlink.LinkSetName(l, "wan0"); err != nil {
-		t.Fatal(err)
-	}
+	rename(t, "lv0", "wan0")
 	sets, err := SetList(context.Background(), "", "abusers")
 	if err != nil || len(sets) != 1 || sets[0].Dev != "wan0" {
 		t.Errorf("%v, %v", sets, err)

@@ -31,7 +31,7 @@ Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 
 // programs are what the guest runs besides levee and its tests.
 var programs = []string{"dash", "coreutils", "util-linux", "mount", "iproute2", "kmod", "ethtool",
-	"jq", "grep", "sed", "findutils", "procps"}
+	"jq", "grep", "sed", "findutils", "procps", "nftables"}
 
 // debian is an apt of its own, for one architecture.
 type debian struct{ dir, arch string }
@@ -119,8 +119,12 @@ func numbers(name string) []int {
 // root gives a directory with the programs and all they need, unpacked but not set up.
 func (d debian) root() (string, error) {
 	root := filepath.Join(d.dir, "root")
-	if _, err := os.Stat(root); err == nil {
+	list, has := root+".programs", strings.Join(programs, " ")
+	if b, err := os.ReadFile(list); err == nil && string(b) == has {
 		return root, nil
+	}
+	if err := os.RemoveAll(root); err != nil {
+		return "", err
 	}
 	if _, err := d.run("apt-get", append([]string{"install", "-y", "--no-install-recommends",
 		"--download-only"}, programs...)...); err != nil {
@@ -129,7 +133,8 @@ func (d debian) root() (string, error) {
 	partial := root + ".whole"
 	err := d.extract(partial, filepath.Join(d.dir, "cache/archives/*.deb"))
 	err = cmp.Or(err, os.RemoveAll(filepath.Join(partial, "usr/share"))) // manuals and translations
-	return root, cmp.Or(err, os.Rename(partial, root))
+	err = cmp.Or(err, os.Rename(partial, root))
+	return root, cmp.Or(err, os.WriteFile(list, []byte(has), 0o644))
 }
 
 // extract unpacks packages into a directory, which is there afterwards only if all went well.

@@ -63,9 +63,8 @@ func main() {
 		"a directory with classbench/: also these published filter sets")
 	flag.StringVar(&o.page, "page", "",
 		"keep results beside this file, and write to it what the last run of each kernel came to")
-	// One more than the two cores that a run is held to: a twentieth of the time a guest by the
-	// host's clock waits for its kernel's grace periods.
-	flag.IntVar(&o.jobs, "jobs", 3, "guests at a time; each takes a core and up to 4 GiB of memory")
+	// On two cores a third guest costs all a sixth more, and a guest waits for a twentieth.
+	flag.IntVar(&o.jobs, "jobs", 2, "guests at a time; each takes a core and up to 4 GiB of memory")
 	flag.BoolVar(&o.long, "long", false, "also all tests of code generation and of the data plane")
 	flag.BoolVar(&o.verbose, "v", false, "show what checks that pass print")
 	flag.BoolVar(&o.fetch, "fetch", false, "download what is missing, and boot nothing")
