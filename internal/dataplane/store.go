@@ -35,7 +35,7 @@ const bpfFSMagic = 0xcafe4a11
 //	state/KEY/N.json what generation N is; written last, so a generation without it is rubbish
 //	state/KEY/N.files  what the set files of generation N held, where it has any
 //	state/KEY/carried.json  counts of generations that are gone
-//	keep/ID.json, keep/ID.lock  policies that are bound to names (comeback.go)
+//	keep/ID.json, keep/ID.lock  policies that are bound to names (comeback.go, keeper.go)
 //
 // KEY is the cookie of the network namespace and the index that the interface had when its first
 // policy came (see keyOn): interfaces of the same name in two namespaces do not meet.

@@ -122,7 +122,6 @@ const (
 // to type.
 func starved(p *policy.Policy, prog *ir.Program, s session.Session, link packet.Link,
 	entries Entries) error {
-	var least *policy.Limit
 	own := arriving(s, link)[0]
 	own.Has = entries.has
 	d := prog.FirstLimited(&own.Traffic, func(l *policy.Limit) bool {
@@ -130,14 +129,14 @@ func starved(p *policy.Policy, prog *ir.Program, s session.Session, link packet.
 		if l.Rate.Bits {
 			enough = enoughBits
 		}
-		least = l
 		return float64(l.Rate.Amount)*float64(l.Times())/l.Rate.Per.Seconds() < enough
 	})
 	if d == nil {
 		return nil
 	}
-	return &CutError{Session: s, Limit: least.Rate.Text,
-		Decider: oracle.Decider(p, p.Slots()[d.Slot]), Packet: own.words(d), Keep: own.keep}
+	by := p.Slots()[d.Slot]
+	return &CutError{Session: s, Limit: by.Rule.Limit.Rate.Text,
+		Decider: oracle.Decider(p, by), Packet: own.words(d), Keep: own.keep}
 }
 
 // Fallbacks are what `on error` asks for, in the order in which they are tried: first with all

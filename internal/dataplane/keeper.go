@@ -1,0 +1,314 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/kernel"
+	"levee/internal/lang/policy"
+)
+
+// KeepEvents are told of what a keeper does.
+type KeepEvents struct {
+	// Anew, if there is one, reads the policy again. It is asked when an interface comes that
+	// cannot have the program of the one before it.
+	Anew func(dev string) (UpOptions, CompileFunc, error)
+	// Ready says that every interface there is has the policy, with the reports of these.
+	Ready func([]*Report)
+	// Old says that it could not be read, and what was read last is taken.
+	Old func(dev string, err error)
+	// Came says that an interface has come, and how long it took until it had the policy.
+	Came func(dev string, after time.Duration)
+	// Failed says that one could not get it.
+	Failed func(dev string, err error)
+	// Unlike says that `self` of the policy on one is not what the addresses of the machine are.
+	Unlike func(dev string, err error)
+}
+
+// ErrUnkept is the end of Keep by `levee down`.
+var ErrUnkept = errors.New("the policy is not kept any more")
+
+// Keep puts a policy into force on the interfaces of o.Names that there are, and on each one that
+// comes, until ctx ends, which leaves the policy in force, or somebody unbinds it (ErrUnkept).
+func Keep(ctx context.Context, o UpOptions, compile CompileFunc, tell KeepEvents) error {
+	netns, err := netnsCookie()
+	if err != nil {
+		return err
+	}
+	k := &keeper{UpOptions: o, compile: compile, tell: tell, seen: map[int]string{},
+		unlike: map[string]bool{},
+		record: keepRecord{netns, o.Names, o.PolicyPath, os.Getpid()}}
+	lock, err := k.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	err = k.watch(ctx)
+	if ctx.Err() != nil { // what is in force stays, and is not kept any more
+		return transact(context.WithoutCancel(ctx),
+			func(s *store) error { return s.forgetKept(&k.record) })
+	}
+	return err
+}
+
+type keeper struct {
+	UpOptions
+	compile CompileFunc
+	tell    KeepEvents
+	record  keepRecord
+	seen    map[int]string // interfaces that have been looked at: their names
+	// interfaces by name where `self` of the policy may not be what the addresses are
+	unlike map[string]bool
+}
+
+// begin binds the policy to its names.
+func (k *keeper) begin(ctx context.Context) (lock *os.File, err error) {
+	err = transact(ctx, func(s *store) error {
+		if err := makeDirs(s.keeps()); err != nil {
+			return kernel.Refuse(err, "create the runtime directory")
+		}
+		all, err := s.records()
+		if err != nil {
+			return err
+		}
+		for _, r := range all {
+			if r.id() == k.record.id() || r.Netns != k.record.Netns || !overlap(r.Names, k.Names) {
+				continue
+			}
+			return fmt.Errorf("%s is kept already, with %s, by process %d; `levee down` ends that",
+				strings.Join(r.Names, ", "), r.Policy, r.Pid)
+		}
+		lock, err = s.lockRecord(&k.record)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("%s is kept already, by another process; `levee down` ends that",
+				strings.Join(k.Names, ", "))
+		}
+		if err != nil {
+			return err
+		}
+		return writeJSON(s.keeps(k.record.id()+".json"), k.record)
+	})
+	return lock, err
+}
+
+// overlap reports whether one of some names is, or fits, one of others.
+func overlap(some, others []string) bool {
+	for _, a := range some {
+		for _, b := range others {
+			if a == b || policy.Fits(a, b) || policy.Fits(b, a) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unboundLook is how often a keeper looks whether it has been ended, while no interface comes.
+const unboundLook = 500 * time.Millisecond
+
+// watch gives interfaces their policy as they come.
+func (k *keeper) watch(ctx context.Context) error {
+	events := make(chan netlink.LinkUpdate, 1024)
+	done := make(chan struct{})
+	defer close(done)
+	if err := netlink.LinkSubscribe(events, done); err != nil { // before the first look
+		return kernel.Refuse(err, "watch the interfaces of this network namespace")
+	}
+	addresses := make(chan netlink.AddrUpdate, 1024)
+	if err := netlink.AddrSubscribe(addresses, done); err != nil {
+		return kernel.Refuse(err, "watch the addresses of this network namespace")
+	}
+	if err := k.first(ctx); err != nil {
+		return err
+	}
+	look := time.NewTicker(unboundLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-look.C:
+			if bound, err := k.bound(); err != nil || !bound {
+				return errors.Join(err, ErrUnkept)
+			}
+		case e, ok := <-events:
+			if !ok { // messages were lost: begin anew
+				return k.watch(ctx)
+			}
+			if err := k.event(ctx, e); err != nil {
+				return err
+			}
+		case e, ok := <-addresses:
+			if !ok {
+				return k.watch(ctx)
+			}
+			gone := leaves(nil, e)
+			for len(addresses) > 0 { // one look for all that have changed at once
+				gone = leaves(gone, <-addresses)
+			}
+			k.follow(ctx, gone)
+		}
+	}
+}
+
+// leaves adds the address of a message to those that have left, if it has.
+func leaves(gone []netip.Addr, e netlink.AddrUpdate) []netip.Addr {
+	if a, ok := netip.AddrFromSlice(e.LinkAddress.IP); ok && !e.NewAddr {
+		gone = append(gone, a.Unmap())
+	}
+	return gone
+}
+
+// follow tells `self` of the policies of which addresses have left and which there are: a policy
+// may be in force before the machine has any.
+func (k *keeper) follow(ctx context.Context, gone []netip.Addr) {
+	there, err := SelfAddresses()
+	has := func(a netip.Addr) bool { return slices.Contains(there, a) } // by another interface
+	gone = slices.DeleteFunc(gone, has)
+	for _, dev := range k.seen {
+		failed := err
+		switch {
+		case failed != nil:
+		case k.unlike[dev]:
+			failed = resetSelf(ctx, dev, there)
+		default:
+			failed = followSelf(ctx, dev, gone, there)
+		}
+		k.told(ctx, dev, failed)
+	}
+}
+
+// told notes whether `self` of the policy on an interface is what it should be.
+func (k *keeper) told(ctx context.Context, dev string, err error) {
+	k.unlike[dev] = err != nil
+	switch {
+	case err == nil, ctx.Err() != nil:
+	case errors.As(err, new(*notAttachedError)), errors.Is(err, unix.ENODEV): // it has gone
+	case k.tell.Unlike != nil:
+		k.tell.Unlike(dev, err)
+	}
+}
+
+// first gives all interfaces there are their policy, as Up does.
+func (k *keeper) first(ctx context.Context) error {
+	devs, err := k.there()
+	if err != nil {
+		return err
+	}
+	var reps []*Report
+	if len(devs) > 0 {
+		if reps, err = UpAll(ctx, devs, k.UpOptions, k.compile); len(reps) == 0 {
+			return errors.Join(err, transact(ctx,
+				func(s *store) error { return s.forgetKept(&k.record) }))
+		}
+	}
+	if k.tell.Ready != nil {
+		k.tell.Ready(reps)
+	}
+	return nil
+}
+
+// there lists the interfaces that fit, and remembers them.
+func (k *keeper) there() (devs []string, err error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, kernel.Refuse(err, "list the interfaces of this network namespace")
+	}
+	for _, l := range links {
+		if a := l.Attrs(); k.record.fits(k.record.Netns, a.Name) {
+			k.seen[a.Index] = a.Name
+			devs = append(devs, a.Name)
+		}
+	}
+	return devs, nil
+}
+
+// bound reports whether nobody has ended this.
+func (k *keeper) bound() (bool, error) {
+	dir, err := directory()
+	if err != nil {
+		return false, err
+	}
+	bound := true
+	err = onHost(func() error {
+		s := &store{dir: dir}
+		_, err := os.Stat(s.keeps(k.record.id() + ".json"))
+		bound = err == nil
+		return nil
+	})
+	return bound, err
+}
+
+// event looks at an interface that has come, gone, or changed its name.
+func (k *keeper) event(ctx context.Context, e netlink.LinkUpdate) error {
+	began := time.Now()
+	a := e.Attrs()
+	switch {
+	case e.Header.Type == unix.RTM_DELLINK:
+		delete(k.seen, a.Index)
+		return nil
+	case k.seen[a.Index] == a.Name || !k.record.fits(k.record.Netns, a.Name):
+		return nil
+	}
+	k.seen[a.Index] = a.Name
+	adopted := false
+	err := transact(ctx, func(s *store) (err error) {
+		if _, err := os.Stat(s.keeps(k.record.id() + ".json")); err != nil {
+			return ErrUnkept
+		}
+		adopted, err = s.adopt(a.Name)
+		return err
+	})
+	if errors.Is(err, ErrUnkept) {
+		return err
+	}
+	if !adopted {
+		if err != nil && k.tell.Failed != nil {
+			k.tell.Failed(a.Name, err)
+		}
+		k.readAnew(a.Name)
+		var reps []*Report
+		if reps, err = UpAll(ctx, []string{a.Name}, k.UpOptions, k.compile); len(reps) > 0 {
+			err = nil
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil && k.tell.Failed != nil:
+		k.tell.Failed(a.Name, err) // it may have gone meanwhile; another may come
+	case err != nil:
+	default:
+		if k.tell.Came != nil {
+			k.tell.Came(a.Name, time.Since(began))
+		}
+		there, err := SelfAddresses() // others may have left while it was away
+		if err == nil {
+			err = resetSelf(ctx, a.Name, there)
+		}
+		k.told(ctx, a.Name, err)
+	}
+	return nil
+}
+
+// readAnew takes the policy as it stands now: somebody may have put a newer one in force since.
+func (k *keeper) readAnew(dev string) {
+	if k.tell.Anew == nil {
+		return
+	}
+	o, compile, err := k.tell.Anew(dev)
+	if err == nil {
+		k.UpOptions, k.compile = o, compile
+	} else if k.tell.Old != nil {
+		k.tell.Old(dev, err)
+	}
+}
