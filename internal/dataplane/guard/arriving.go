@@ -168,19 +168,59 @@ func family(a netip.Addr) ir.Family {
 func one(v uint64) []field.Range       { return []field.Range{{Lo: v, Hi: v}} }
 func span(lo, hi uint64) []field.Range { return []field.Range{{Lo: lo, Hi: hi}} }
 
-// usual is what the packets of a session have mostly.
+// usual is what the packets of a session have mostly, of the fields that messages name first. Of
+// all others the least value is as good as any.
 var usual = []struct {
 	field field.Field
-	word  string
 	value uint64
 }{
-	{field.TCPFlags, "flags", packet.ACK},
-	{field.Len, "len", 72},
-	{field.TTL, "ttl", 64},
-	{field.DSCP, "dscp", 0},
-	{field.TCPWindow, "window", 501},
-	{field.SrcMAC, "ether from", 0x020000000001},
-	{field.DstMAC, "ether to", 0x020000000002},
+	{field.TCPFlags, packet.ACK},
+	{field.Len, 72},
+	{field.TTL, 64},
+	{field.DSCP, 0},
+	{field.TCPWindow, 501},
+	{field.SrcMAC, 0x020000000001},
+	{field.DstMAC, 0x020000000002},
+}
+
+// told are the phrases of fields in the order in which messages name them: the usual ones, then all
+// other numbers that rules ask for.
+var told = func() (all []*field.Phrase) {
+	of := map[field.Field]*field.Phrase{}
+	var others []*field.Phrase
+	for i := range field.Phrases {
+		switch ph := &field.Phrases[i]; ph.Form {
+		case field.FormNumber, field.FormMAC, field.FormFlags:
+			of[ph.Field] = ph
+			others = append(others, ph)
+		}
+	}
+	for _, u := range usual {
+		all = append(all, of[u.field])
+	}
+	for _, ph := range others {
+		if !slices.Contains(all, ph) {
+			all = append(all, ph)
+		}
+	}
+	return all
+}()
+
+// usually is what packets of the kind mostly have in a field.
+func (k *kind) usually(f field.Field) uint64 {
+	for _, u := range usual {
+		if u.field == f {
+			return u.value
+		}
+	}
+	values := k.Known[f]
+	if values == nil {
+		values = f.Info().Values.IPv4
+		if k.Class.Family == ir.IPv6 {
+			values = f.Info().Values.IPv6
+		}
+	}
+	return values[0].Lo
 }
 
 // words tells what is unusual about packets that would be dropped, as a rule would ask for it.
@@ -189,20 +229,25 @@ func (k *kind) words(d *ir.Dropped) string {
 		return ""
 	}
 	var words []string
-	for _, u := range usual {
-		v := d.Value(u.field, u.value)
-		if v == u.value || len(k.Known[u.field]) == 1 && k.Known[u.field][0] == one(v)[0] {
+	for _, ph := range told {
+		f, info := ph.Field, ph.Field.Info()
+		if info.ByClass || info.Absent != 0 { // protocol, tags: the same of all its packets
+			continue
+		}
+		usually := k.usually(f)
+		v := d.Value(f, usually)
+		if v == usually || len(k.Known[f]) == 1 && k.Known[f][0] == one(v)[0] {
 			continue
 		}
 		text := fmt.Sprint(v)
-		switch u.field {
-		case field.TCPFlags:
+		switch ph.Form {
+		case field.FormFlags:
 			text = flags(v)
-		case field.SrcMAC, field.DstMAC:
+		case field.FormMAC:
 			mac := packet.MAC(v)
 			text = net.HardwareAddr(mac[:]).String()
 		}
-		words = append(words, u.word+" "+text)
+		words = append(words, ph.Word+" "+text)
 	}
 	return strings.Join(words, " ")
 }

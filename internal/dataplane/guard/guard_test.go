@@ -2,10 +2,11 @@ package guard
 
 import (
 	"errors"
-	"levee/internal/lang/action"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,9 +15,11 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/oracle"
 	"levee/internal/host/session"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
+	"levee/internal/packet/craft"
 )
 
 func parse(t *testing.T, text string) *policy.Policy {
@@ -387,6 +390,23 @@ func pick(r *rand.Rand, known []field.Range, usual uint64) uint64 {
 	return of.Lo + r.Uint64N(of.Hi-of.Lo+1)
 }
 
+// varying are the fields that the packets of a TCP session have, but for those that are the same in
+// all of them.
+func varying() (all []field.Field) {
+	same := []field.Field{field.EtherType, field.SrcPort, field.DstPort, field.SrcSuffix,
+		field.DstSuffix, field.Tags, field.Flow}
+	for f := field.None + 1; f < field.NumFields; f++ {
+		info := f.Info()
+		p := info.Header.Presence()
+		numbers := info.Compare == field.ByRange || info.Compare == field.ByMask
+		if numbers && !info.ByClass && info.Absent == 0 && !slices.Contains(same, f) && p.IPv4 &&
+			(p.Protos == nil || slices.Contains(p.Protos, packet.ProtoTCP)) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
 // build makes a packet of a session.
 func build(t *testing.T, k *kind, s session.Session,
 	value func(field.Field, uint64) uint64) []byte {
@@ -394,22 +414,39 @@ func build(t *testing.T, k *kind, s session.Session,
 	spec := packet.Spec{
 		From: k.Src, To: k.Dst, Proto: new(uint8(packet.ProtoTCP)),
 		FromPort: new(s.Remote.Port()), ToPort: new(s.Local.Port()),
-		Flags:     new(uint8(value(field.TCPFlags, packet.ACK))),
-		Len:       new(int(value(field.Len, 72))),
-		TTL:       new(uint8(value(field.TTL, 64))),
-		DSCP:      uint8(value(field.DSCP, 0)),
-		EtherFrom: packet.MAC(value(field.SrcMAC, 0x020000000001)),
-		EtherTo:   packet.MAC(value(field.DstMAC, 0x020000000002)),
 	}
-	spec.Set("window", value(field.TCPWindow, 501))
 	if len(s.Tags) > 0 {
 		spec.VLAN = &s.Tags[0]
+	}
+	for _, f := range varying() {
+		craft.Number(&spec, f, value(f, k.usually(f)), nil)
 	}
 	frame, err := packet.Build(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return frame
+}
+
+// TestTheGuardTellsOfEveryNumber: the message says what the packets have that a rule would drop,
+// whichever field the rule asks for.
+func TestTheGuardTellsOfEveryNumber(t *testing.T) {
+	k := arriving(ssh()[0], packet.Ethernet)[0]
+	for _, f := range varying() {
+		i := slices.IndexFunc(field.Phrases[:],
+			func(ph field.Phrase) bool { return ph.Field == f && ph.Form == field.FormNumber })
+		if i < 0 {
+			continue // flags and Ethernet addresses
+		}
+		word, next := field.Phrases[i].Word, k.usually(f)+1
+		rule := fmt.Sprintf("drop %s >= %d\ndefault pass\n", word, next)
+		err := Check(parse(t, rule), packet.Ethernet, ssh(), nil)
+		want := fmt.Sprintf("%s %d", word, next)
+		var cut *CutError
+		if !errors.As(err, &cut) || cut.Packet != want {
+			t.Errorf("%s: %v, want packets with %s", rule, err, want)
+		}
+	}
 }
 
 // Where packets begin with IP, there is no neighbour and no Ethernet address.

@@ -74,6 +74,7 @@ func (prog *Program) firstThat(t *Traffic, does func(*Action) bool) *Dropped {
 		if !possible {
 			continue
 		}
+		conds, sure := inBoxes(conds)
 		var left []*box
 		for _, b := range open {
 			part, rest := b.cut(conds)
@@ -82,7 +83,7 @@ func (prog *Program) firstThat(t *Traffic, does func(*Action) bool) *Dropped {
 				left = append(left, b)
 			case does(r.Action):
 				return &Dropped{r.Slot, part}
-			case len(left)+len(rest) > maxOpen:
+			case !sure || len(left)+len(rest) > maxOpen:
 				left = append(left, b)
 			default:
 				left = append(left, rest...)
@@ -143,6 +144,16 @@ func (t *Traffic) known(conds []Cond) ([]Cond, bool) {
 		}
 	}
 	return rest, true
+}
+
+// inBoxes leaves out the conditions that boxes have no side for, which hold for some of the packets
+// and not for others. It is false if there are any.
+func inBoxes(conds []Cond) (rest []Cond, all bool) {
+	out := func(c Cond) bool { return !c.inBoxes() }
+	if !slices.ContainsFunc(conds, out) {
+		return conds, true
+	}
+	return slices.DeleteFunc(slices.Clone(conds), out), false
 }
 
 // element is what a dynamic set is asked for.

@@ -59,6 +59,29 @@ func TestRuleThatNothingIsKnownOfIsNotBlamed(t *testing.T) {
 	}
 }
 
+// A rule that asks for such a field drops some of the packets, and passes none for certain.
+func TestRuleThatNothingIsKnownOfMayDrop(t *testing.T) {
+	tcp := Class{IPv4, TCP, false}
+	traffic := &Traffic{Class: tcp, Src: netip.MustParseAddr("192.0.2.7"),
+		Dst: netip.MustParseAddr("198.51.100.1")}
+	for _, f := range append(strangers, field.Payload, field.Inner) {
+		asks := []Cond{{Field: f}}
+		for name, c := range map[string]struct {
+			first *Action
+			slot  int
+		}{
+			"drops": {actions[action.Drop], 0}, "passes": {actions[action.Pass], 1},
+		} {
+			prog := &Program{}
+			prog.Lists[tcp.Index()] = []Rule{{Action: c.first, Conds: asks},
+				{Slot: 1, Action: actions[action.Drop]}}
+			if d := prog.FirstDropped(traffic); d == nil || d.Slot != c.slot {
+				t.Errorf("field %d, the first rule %s: %+v, want slot %d", f, name, d, c.slot)
+			}
+		}
+	}
+}
+
 // What stands in front of a question that nothing is known of may be there to make it safe.
 func TestQuestionThatNothingIsKnownOfKeepsItsPlace(t *testing.T) {
 	for _, f := range strangers {
