@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -127,6 +128,9 @@ func (r *ipReader) missing(n int, line string) {
 func (r *ipReader) words(n int, text string, all []word) error {
 	at := origin{file: r.name, line: n, text: printable(text, 160)}
 	w := texts(all)
+	if short, ok := longCommands[w[0]]; ok {
+		w[0] = short
+	}
 	switch {
 	case strings.HasPrefix(text, ":"):
 		if r.now == nil || r.now.done || len(w) < 2 {
@@ -145,7 +149,8 @@ func (r *ipReader) words(n int, text string, all []word) error {
 		w[0] == "flush":
 		return fmt.Errorf("%s changes sets: restore the file where it does no harm, and give "+
 			"what is saved: unshare -n sh -c 'ipset restore < FILE; ipset save'", quote(text))
-	case len(w) >= 3 && w[0] == "-P", len(w) >= 2 && (w[0] == "-N" || w[0] == "-A"):
+	case len(w) >= 3 && w[0] == "-P",
+		len(w) >= 2 && (w[0] == "-N" || w[0] == "-A" || w[0] == "-I"):
 		if r.now == nil || r.now.done {
 			if err := r.table(n, "filter", true); err != nil {
 				return err
@@ -159,7 +164,7 @@ func (r *ipReader) words(n int, text string, all []word) error {
 		return r.chain(at, w[1], "-")
 	case w[0] == "-F" && r.now != nil && !r.now.done:
 		return r.flush(w[1:])
-	case w[0] == "-A" && len(w) >= 2:
+	case (w[0] == "-A" || w[0] == "-I") && len(w) >= 2:
 		c := r.now.byName[w[1]]
 		if c == nil && builtIn[w[1]] && !r.now.bare { // as iptables-restore takes it
 			if err := r.chain(at, w[1], "ACCEPT"); err != nil {
@@ -170,13 +175,55 @@ func (r *ipReader) words(n int, text string, all []word) error {
 		if c == nil {
 			return fmt.Errorf("there is no chain %s in table %s", quote(w[1]), r.now.name)
 		}
+		l := ipLine{line: n, chain: c, words: all[2:], text: at.text, flushes: c.flushes}
 		r.t.rules++
-		r.now.lines = append(r.now.lines,
-			ipLine{line: n, chain: c, words: all[2:], text: at.text, flushes: c.flushes})
+		if w[0] == "-I" {
+			return r.insert(l)
+		}
+		r.now.lines = append(r.now.lines, l)
 		return nil
 	}
 	return fmt.Errorf("%s is nothing that iptables-save or ipset save print%s", quote(text),
 		loadFirst(w))
+}
+
+// longCommands are other names of the commands that a file for iptables-restore may have.
+var longCommands = map[string]string{"--append": "-A", "--insert": "-I", "--policy": "-P",
+	"--new-chain": "-N", "--new": "-N", "--flush": "-F", "--delete": "-D", "--replace": "-R",
+	"--delete-chain": "-X", "--zero": "-Z", "--rename-chain": "-E"}
+
+// maxInserted is the most rules of a table that -I may move: each moves those behind it.
+const maxInserted = 10_000
+
+// insert puts a rule at the number that its line begins with, or at the top of its chain.
+func (r *ipReader) insert(l ipLine) error {
+	if len(r.now.lines) > maxInserted {
+		return fmt.Errorf("-I behind more than %d rules%s", maxInserted, loadFirst([]string{"-D"}))
+	}
+	at := uint64(1)
+	if len(l.words) > 0 && !l.words[0].option() {
+		v, err := strconv.ParseUint(l.words[0].text, 10, 32)
+		if err != nil || v == 0 {
+			return fmt.Errorf("%s is not the number of a rule", quote(l.words[0].text))
+		}
+		at, l.words = v, l.words[1:]
+	}
+	behind := uint64(1) // the number that the next rule of the chain has
+	for i, o := range r.now.lines {
+		if o.chain != l.chain || o.flushes != l.flushes {
+			continue
+		}
+		if behind == at {
+			r.now.lines = slices.Insert(r.now.lines, i, l)
+			return nil
+		}
+		behind++
+	}
+	if behind != at {
+		return fmt.Errorf("chain %s has no rule %d to insert one before", quote(l.chain.name), at)
+	}
+	r.now.lines = append(r.now.lines, l)
+	return nil
 }
 
 // withoutExist leaves out the option of files for ipset restore that says what to do about sets and
@@ -189,7 +236,7 @@ func withoutExist(w []word) []word {
 // loadFirst says how to have a file of commands as iptables-save prints it.
 func loadFirst(w []string) string {
 	switch w[0] {
-	case "-I", "-D", "-R", "-X", "-Z", "-E":
+	case "-D", "-R", "-X", "-Z", "-E":
 		return ": load the file where it does no harm, and give what is saved: unshare -n sh -c " +
 			"'iptables-restore FILE; iptables-save'"
 	case "iptables", "ip6tables", "sudo", "ipset", "/sbin/iptables", "/usr/sbin/iptables",

@@ -15,8 +15,7 @@ type ipRule struct {
 	not    bool   // a ! stands before the option
 	module string // the last -m
 	target string
-	goes   bool     // target is behind -g
-	opts   []string // of the target
+	goes   bool // target is behind -g
 	badAll bool
 	seen   seenLately
 }
@@ -114,10 +113,8 @@ func (p *ipRule) basic(o string) (bool, error) {
 		p.module, p.badAll = p.next(), false
 		return true, p.useModule()
 	case "-j", "--jump", "-g", "--goto":
-		p.target, p.goes, p.module = p.next(), o == "-g" || o == "--goto", ""
-		for len(p.w) > 0 && p.w[0] != (word{text: "-m"}) && p.w[0] != (word{text: "-c"}) {
-			p.opts = append(p.opts, p.next())
-		}
+		p.target, p.goes = p.next(), o == "-g" || o == "--goto"
+		p.ofTarget()
 	case "-c", "--set-counters":
 		p.next()
 		p.next()
@@ -127,6 +124,46 @@ func (p *ipRule) basic(o string) (bool, error) {
 		return false, nil
 	}
 	return true, nil
+}
+
+// ofTarget passes over the options of the target, which decide nothing. What else stands behind
+// -j is of the rule, and of its matches: iptables takes options in any order.
+func (p *ipRule) ofTarget() {
+	switch p.target {
+	case "ACCEPT", "DROP", "RETURN":
+		return
+	case "REJECT", "TARPIT":
+		for len(p.w) > 0 && rejects[p.w[0].text] && !p.w[0].quoted {
+			if p.next() == "--reject-with" {
+				p.next()
+			}
+		}
+		return
+	}
+	if p.tab.byName[p.target] != nil {
+		return
+	}
+	for len(p.w) > 0 && !p.w[0].ofRule() {
+		p.next()
+	}
+}
+
+// rejects are the options of REJECT and TARPIT.
+var rejects = map[string]bool{"--reject-with": true, "--tarpit": true, "--honeypot": true,
+	"--reset": true}
+
+// ofRule tells whether a word behind a target is an option of the rule, which no target has.
+func (w word) ofRule() bool {
+	if w.quoted {
+		return false
+	}
+	switch w.text {
+	case "!", "-s", "-d", "-p", "-i", "-o", "-f", "-m", "-c", "--source", "--src",
+		"--destination", "--dst", "--protocol", "--proto", "--in-interface", "--out-interface",
+		"--fragment", "--match", "--set-counters":
+		return true
+	}
+	return false
 }
 
 // addresses reads -s and -d, lists included.

@@ -508,3 +508,56 @@ func TestLargeSetsInManyRules(t *testing.T) {
 	_, rep := iptables(t, importer.Rulesets{}, set, save("ACCEPT", rules...))
 	remarksHave(t, rep, "left out|more than a rule can list")
 }
+
+// TestOptionsBehindTheTarget: what stands behind -j is of the rule as well. It was passed over, so
+// that `-j ACCEPT -s 10.0.0.0/8` passed everything, and nothing said so.
+func TestOptionsBehindTheTarget(t *testing.T) {
+	for in, want := range map[string]string{
+		"-j ACCEPT -s 10.0.0.0/8":                                "pass from 10.0.0.0/8",
+		"-p tcp -j ACCEPT --dport 22":                            "pass ipv4 tcp port 22",
+		"-j DROP ! -s 192.0.2.0/24":                              "drop ipv4 not from 192.0.2.0/24",
+		"--jump ACCEPT -p udp --sport 53 -m comment --comment x": "pass ipv4 udp from port 53",
+		"-p tcp -m multiport -j one --dports 80,81":              "pass ipv4 tcp port 80-81",
+		"-j REJECT --reject-with tcp-reset -p tcp":               "drop ipv4 tcp",
+		"-g one -d 192.0.2.1":                                    "pass to 192.0.2.1",
+		"-p tcp -j NFQUEUE --queue-num 1 -f": "# left out: -A INPUT -p tcp -j NFQUEUE " +
+			"--queue-num 1 -f",
+	} {
+		got, _ := iptables(t, importer.Rulesets{},
+			save("ACCEPT", ":one - [0:0]", "-A INPUT "+in, "-A one -j ACCEPT"))
+		if got = rulesOf(got); got != want+"\ndefault pass" {
+			t.Errorf("%s:\n%s", in, got)
+		}
+	}
+}
+
+// TestInsertedRules: a file for iptables-restore may insert, and have the long names of commands.
+func TestInsertedRules(t *testing.T) {
+	const in = "*filter\n:INPUT DROP [0:0]\n:one - [0:0]\n-A INPUT -p tcp --dport 1 -j ACCEPT\n" +
+		"-I INPUT -p tcp --dport 2 -j ACCEPT\n-A one -j ACCEPT\n" +
+		"-I INPUT 2 -p tcp --dport 3 -j DROP\n" +
+		"-I INPUT 4 -p tcp --dport 4 -j one\n--append INPUT -p tcp --dport 5 --jump ACCEPT\n" +
+		"--insert one -p tcp -j RETURN\nCOMMIT\n"
+	got, _ := iptables(t, importer.Rulesets{}, in)
+	got = rulesOf(got)
+	want := "pass ipv4 tcp port 2\ndrop ipv4 tcp port 3\npass ipv4 tcp port 1\n" +
+		"pass ipv4 tcp port 5\ndrop ipv4\ndefault pass"
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	for bad, why := range map[string]string{
+		"-I INPUT 3 -j DROP":   `chain "INPUT" has no rule 3 to insert one before`,
+		"-I INPUT 0 -j DROP":   `"0" is not the number of a rule`,
+		"-I INPUT one -j DROP": `"one" is not the number of a rule`,
+		"-D INPUT -j DROP":     "unshare -n",
+		"-I two -j DROP":       `there is no chain "two"`,
+	} {
+		var out bytes.Buffer
+		_, err := importer.IPTables([]importer.Source{{Name: "a", R: strings.NewReader(
+			"*filter\n:INPUT DROP [0:0]\n-A INPUT -j ACCEPT\n" + bad + "\nCOMMIT\n")}}, &out,
+			importer.Rulesets{})
+		if err == nil || !strings.Contains(err.Error(), why) || out.Len() > 0 {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}

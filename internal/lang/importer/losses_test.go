@@ -101,7 +101,7 @@ func TestFilesForRestore(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	for in, want := range map[string]string{
-		"*filter\n:INPUT DROP [0:0]\n-I INPUT -j ACCEPT\nCOMMIT\n": "iptables-restore " +
+		"*filter\n:INPUT DROP [0:0]\n-D INPUT -j ACCEPT\nCOMMIT\n": "iptables-restore " +
 			"FILE; iptables-save",
 		"Chain INPUT (policy ACCEPT)\ntarget prot opt source destination\n": "give the output of " +
 			"iptables-save",

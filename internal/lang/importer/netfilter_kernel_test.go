@@ -43,6 +43,7 @@ const observer = `table inet observer {
 type kernelSide struct {
 	t            *testing.T
 	inner, outer *lab.Host
+	near         named // what every other packet has fields of
 }
 
 func newKernelSide(t *testing.T) *kernelSide {
@@ -64,7 +65,7 @@ func newKernelSide(t *testing.T) *kernelSide {
 			t.Error(err)
 		}
 	})
-	return &kernelSide{t, l.Host("inner"), l.Host("outer")}
+	return &kernelSide{t: t, inner: l.Host("inner"), outer: l.Host("outer")}
 }
 
 // run runs a tool in the namespace of inner and returns what it prints.
@@ -236,6 +237,7 @@ func (k *kernelSide) packet(rnd *rand.Rand, i int) []byte {
 	if packet.HasPorts(s.Protocol()) {
 		s.FromPort, s.ToPort = new(ports[rnd.IntN(len(ports))]), new(ports[rnd.IntN(len(ports))])
 	}
+	k.near.into(rnd, &s)
 	b, err := packet.Build(s)
 	if err != nil {
 		k.t.Fatal(err)

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -111,10 +112,13 @@ func (p *pf) findTables(in []pfStatement) {
 				a, err := parsePFAddr(w.text)
 				switch {
 				case err != nil || a.lo.Is4In6():
+					why := "not an address"
+					if err == nil {
+						why = "IPv4-mapped IPv6, which no policy has"
+					}
 					p.out.rep.add(Remark{File: p.reader.name, Line: w.line, Rule: s.text,
-						Kind: LeftOut,
-						Text: "the element " + quote(w.text) + " of a table is not " +
-							"an address", Instead: "write the addresses", Widens: true})
+						Kind: LeftOut, Text: "the element " + quote(w.text) + " of a table is " +
+							why, Instead: "write the addresses", Widens: true})
 				case not:
 					tab.out = append(tab.out, a)
 				default:
@@ -191,11 +195,7 @@ func (p *pf) take(in []pfStatement, under match) error {
 		case "table":
 			p.seen = true
 		case "antispoof":
-			p.add(&pfRule{r: &chainRule{origin: at, verb: doDrop, alts: []match{under},
-				unknown: []reason{{"antispoof asks for the networks of an interface",
-					"write `drop from NETWORK` of the other interfaces' networks"}}},
-				quick: slices.ContainsFunc(s.tokens,
-					func(t pfToken) bool { return t.is("quick") })})
+			p.antispoof(at, s, under)
 		case "rdr", "binat":
 			p.out.rep.add(at.remark(Changed, word+" rewrites destinations before pf's rules look "+
 				"at packets, and levee sees them as they arrive",
@@ -216,6 +216,56 @@ func (p *pf) take(in []pfStatement, under match) error {
 	}
 	return nil
 }
+
+// antispoof reads `antispoof quick for { lo em0 }`: what comes from the networks of an interface
+// has to come in by it. Those of the loopback interface are known, others only pf knows.
+func (p *pf) antispoof(at origin, s pfStatement, under match) {
+	r := &pfRule{p: p, r: &chainRule{origin: at, verb: doDrop, alts: []match{under}},
+		t: s.tokens[1:]}
+	lo, own, lost := false, loopback, []string(nil)
+	for len(r.t) > 0 {
+		switch t := r.next(); t.text {
+		case "log":
+			r.parens()
+		case "quick":
+			r.quick = true
+		case "label", "ridentifier":
+			r.next()
+		case "inet":
+			own = loopback[:1]
+		case "inet6":
+			own = loopback[1:]
+		case "for":
+			for _, item := range r.list() {
+				name := item[len(item)-1].text
+				if item[0].is("(") && len(item) > 1 {
+					name = item[1].text
+				}
+				if onInterface("lo", name) && !onInterface("lo", p.opts.Device) {
+					lo = true
+				} else {
+					lost = append(lost, name)
+				}
+			}
+		}
+	}
+	text := "antispoof asks for the networks of " + quote(printable(strings.Join(lost, ", "), 60))
+	const hint = "write `drop from self`, and `drop from NETWORK` of the other interfaces' networks"
+	switch {
+	case !lo:
+		r.unknown(text, hint)
+	case len(lost) > 0:
+		r.r.widen(text+": the rule stands without it", hint, []match{{}})
+		fallthrough
+	default:
+		r.both(addressIn("src", &addrSet{addrs: joinAddrs(own)}, false))
+	}
+	p.add(r)
+}
+
+// loopback is what has no business on a wire, of IPv4 and of IPv6.
+var loopback = []addrSpan{prefixSpan(netip.MustParsePrefix("127.0.0.0/8")),
+	prefixSpan(netip.MustParsePrefix("::1/128"))}
 
 // option reads `set`; of the options only `skip on` decides about packets.
 func (p *pf) option(s pfStatement) {

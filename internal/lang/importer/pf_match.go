@@ -295,25 +295,34 @@ func pfFlags(s string) (v uint8, ok bool) {
 	return v, true
 }
 
-// pfICMP are names of pf for types and codes that others do not have.
+// pfICMP are the names that pfctl has for types.
 var pfICMP = map[string]string{"echoreq": "8", "echorep": "0", "unreach": "3", "squench": "4",
-	"redir": "5", "routeradv": "9", "routersol": "10", "timex": "11", "paramprob": "12",
-	"timereq": "13", "timerep": "14", "inforeq": "15", "inforep": "16", "maskreq": "17",
-	"maskrep": "18", "trace": "30",
+	"redir": "5", "althost": "6", "routeradv": "9", "routersol": "10", "timex": "11",
+	"paramprob": "12", "timereq": "13", "timerep": "14", "inforeq": "15", "inforep": "16",
+	"maskreq": "17", "maskrep": "18", "trace": "30", "dataconv": "31", "mobredir": "32",
+	"ipv6-where": "33", "ipv6-here": "34", "mobregreq": "35", "mobregrep": "36", "skip": "39",
+	"photuris": "40",
 }
 
-// pfCodes are names of codes, of both families where they are the same.
-var pfCodes = map[string]string{"needfrag": "4", "net-unr": "0", "host-unr": "1",
-	"proto-unr": "2", "port-unr": "3", "transit": "0", "reassemb": "1", "filter-prohib": "13",
-	"net-prohib": "9", "host-prohib": "10"}
+// pfCodes are those for codes, which no two types share.
+var pfCodes = map[string]string{"net-unr": "0", "host-unr": "1", "proto-unr": "2",
+	"port-unr": "3", "needfrag": "4", "srcfail": "5", "net-unk": "6", "host-unk": "7",
+	"isolate": "8", "net-prohib": "9", "host-prohib": "10", "net-tos": "11", "host-tos": "12",
+	"filter-prohib": "13", "host-preced": "14", "cutoff-preced": "15", "redir-net": "0",
+	"redir-host": "1", "redir-tos-net": "2", "redir-tos-host": "3", "normal-adv": "0",
+	"common-adv": "16", "transit": "0", "reassemb": "1", "badhead": "0", "optmiss": "1",
+	"badlen": "2", "unknown-ind": "1", "auth-fail": "2", "decrypt-fail": "3"}
 
 var pfCodes6 = map[string]string{"noroute-unr": "0", "admin-unr": "1", "beyond-unr": "2",
-	"addr-unr": "3", "port-unr": "4", "transit": "0", "reassemb": "1"}
+	"notnbr-unr": "2", "addr-unr": "3", "port-unr": "4", "transit": "0", "reassemb": "1",
+	"badhead": "0", "nxthdr": "1", "redironlink": "0", "redirrouter": "1"}
 
 var pfICMP6 = map[string]string{"echoreq": "128", "echorep": "129", "unreach": "1", "toobig": "2",
 	"timex": "3", "paramprob": "4", "groupqry": "130", "grouprep": "131", "groupterm": "132",
 	"routersol": "133", "routeradv": "134", "neighbrsol": "135", "neighbradv": "136",
-	"redir": "137", "listqry": "130", "listenrep": "131", "listendone": "132",
+	"redir": "137", "routrrenum": "138", "fqdnreq": "139", "niqry": "139", "wrureq": "139",
+	"fqdnrep": "140", "nirep": "140", "wrurep": "140", "mtraceresp": "200", "mtrace": "201",
+	"listqry": "130", "listenrep": "131", "listendone": "132",
 	"listenrepv2": "143", "mldqry": "130", "mldrep": "131"}
 
 func (r *pfRule) icmpType(six bool) {

@@ -72,8 +72,8 @@ func (r *pfRule) took(text string) bool {
 	return false
 }
 
-// each calls f at one item, or at all between braces, until it is not content; braces may stand
-// within braces, by macros.
+// each calls f at one item, or at all between braces, until it is not content, which passes over
+// the rest; braces may stand within braces, by macros.
 func (r *pfRule) each(f func() bool) bool {
 	for depth := 0; len(r.t) > 0; {
 		switch {
@@ -86,6 +86,7 @@ func (r *pfRule) each(f func() bool) bool {
 			depth--
 		default:
 			if !f() {
+				r.leave(depth)
 				return false
 			}
 		}
@@ -94,6 +95,18 @@ func (r *pfRule) each(f func() bool) bool {
 		}
 	}
 	return true
+}
+
+// leave passes over what is left within so many braces.
+func (r *pfRule) leave(depth int) {
+	for depth > 0 && len(r.t) > 0 {
+		switch t := r.next(); {
+		case t.is("{"):
+			depth++
+		case t.is("}"):
+			depth--
+		}
+	}
 }
 
 // list takes one item, or all between braces.

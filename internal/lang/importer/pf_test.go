@@ -63,6 +63,19 @@ func TestPF(t *testing.T) {
 			"drop from 192.0.2.1\n# left out: block in from urpf-failed"},
 		{"a lookup of the system", "block in proto tcp from any os \"Windows\" to port 22\n",
 			`# left out: block in proto tcp from any os Windows to port 22`},
+		{"codes by name", "block in inet proto icmp icmp-type { unreach code net-unk " +
+			"unreach code isolate, paramprob code optmiss }\n" +
+			"block in proto icmp6 icmp6-type unreach code noroute-unr\n",
+			"drop icmp6 type 1/0\ndrop icmp type { 3/6, 3/8, 12/1 }"},
+		{"antispoof of the loopback", "block in\nantispoof quick for lo\n" +
+			"antispoof quick for { lo0 em0 } inet\n",
+			"drop from { 127.0.0.0/8, ::1 }\ndrop from 127.0.0.0/8\ndrop from any"},
+		{"antispoof of others", "antispoof for { em0 (em1) }\n",
+			"# left out: antispoof for { em0 ( em1 ) }"},
+		{"a list that is given up", "block in proto tcp to port { nosuch, ssh } flags S/S\n" +
+			"block in proto udp\n", "drop udp\n# left out: block in proto tcp to port " +
+			"{ nosuch , ssh } flags S/S"},
+		{"services", "block in proto tcp to port { smtps pptp }\n", "drop tcp port { 465, 1723 }"},
 		{"limits", "pass in proto tcp to port 22 (max-src-conn 5, overload <x>)\n",
 			"# left out: pass in proto tcp to port 22 ( max-src-conn 5 , overload < x > )\n" +
 				"#   nearest: pass tcp syn port 22"},

@@ -186,6 +186,7 @@ func TestNothingPassesThatTheSourceDrops(t *testing.T) {
 				t.Fatal(err)
 			}
 			text, rep := importFile(t, file, "eth0")
+			k.near = namedIn(string(raw))
 			if filepath.Ext(file) == ".json" {
 				k.run("flush ruleset\n"+observer, "nft", "-f", "-")
 				k.run(string(raw), "nft", "-j", "-f", "-")

@@ -62,21 +62,32 @@ func parseSpansOf(s, sep string, top uint64) (spans, error) {
 }
 
 // services are the ports of names that files for iptables-restore have in place of numbers (IANA's
-// registry of service names, as Debian's /etc/services has them): only those in wide use.
+// registry of service names, as /etc/services has them): only those in wide use.
 var services = map[string]string{
-	"ftp-data": "20", "ftp": "21", "ssh": "22", "telnet": "23", "smtp": "25", "domain": "53",
-	"bootps": "67", "bootpc": "68", "tftp": "69",
+	"echo": "7", "discard": "9", "daytime": "13", "chargen": "19", "ftp-data": "20", "ftp": "21",
+	"ssh": "22", "telnet": "23", "smtp": "25", "time": "37", "whois": "43", "nicname": "43",
+	"tacacs": "49", "domain": "53",
+	"bootps": "67", "bootpc": "68", "tftp": "69", "gopher": "70", "finger": "79",
 	"http": "80", "www": "80", "kerberos": "88", "pop3": "110", "sunrpc": "111", "auth": "113",
-	"ntp": "123", "netbios-ns": "137", "netbios-dgm": "138",
+	"nntp": "119", "ntp": "123", "epmap": "135", "loc-srv": "135", "netbios-ns": "137",
+	"netbios-dgm": "138",
 	"netbios-ssn": "139", "imap2": "143", "imap": "143", "snmp": "161", "snmp-trap": "162",
-	"bgp": "179", "ldap": "389", "https": "443", "microsoft-ds": "445",
-	"submissions": "465", "isakmp": "500", "syslog": "514", "dhcpv6-client": "546",
-	"dhcpv6-server": "547", "rtsp": "554", "submission": "587", "ipp": "631",
-	"ldaps": "636", "domain-s": "853", "rsync": "873", "imaps": "993", "pop3s": "995",
-	"socks": "1080", "openvpn": "1194", "radius": "1812",
-	"nfs": "2049", "mysql": "3306", "ms-wbt-server": "3389", "ipsec-nat-t": "4500", "sip": "5060",
-	"sip-tls": "5061", "xmpp-client": "5222",
-	"mdns": "5353", "postgresql": "5432", "http-alt": "8080",
+	"snmptrap": "162", "xdmcp": "177", "bgp": "179", "irc": "194", "ldap": "389", "https": "443",
+	"microsoft-ds": "445", "kpasswd": "464",
+	"submissions": "465", "smtps": "465", "ssmtp": "465", "urd": "465", "isakmp": "500",
+	"syslog": "514", "printer": "515", "route": "520", "router": "520", "dhcpv6-client": "546",
+	"dhcpv6-server": "547", "afpovertcp": "548", "rtsp": "554", "nntps": "563",
+	"submission": "587", "ipp": "631",
+	"ldaps": "636", "domain-s": "853", "rsync": "873", "ftps-data": "989", "ftps": "990",
+	"telnets": "992", "imaps": "993", "pop3s": "995",
+	"socks": "1080", "openvpn": "1194", "ms-sql-s": "1433", "ms-sql-m": "1434", "l2f": "1701",
+	"l2tp": "1701", "pptp": "1723", "radius": "1812", "radius-acct": "1813", "mqtt": "1883",
+	"nfs": "2049", "cvspserver": "2401", "iscsi-target": "3260", "mysql": "3306",
+	"ms-wbt-server": "3389", "nut": "3493", "svn": "3690", "ipsec-nat-t": "4500", "sip": "5060",
+	"sip-tls": "5061", "xmpp-client": "5222", "xmpp-server": "5269",
+	"mdns": "5353", "postgresql": "5432", "amqp": "5672", "amqps": "5671", "x11": "6000",
+	"sane-port": "6566", "http-alt": "8080", "zabbix-agent": "10050", "zabbix-trapper": "10051",
+	"git": "9418",
 }
 
 // servicePorts is s with a number in place of a service that is known by name.
