@@ -7,18 +7,22 @@ if exists('b:current_syntax')
 endif
 
 syn iskeyword @,48-57,_,-
-syn keyword leveeStatement pass drop count limit log cookie divert protect interface set default essential on source detect test
-syn keyword leveeOption file dynamic max lease rollup off error packet expect leaves hex by has as rate burst memory sample above track
-syn keyword leveeOption any none
-syn keyword leveeTerm ack-number ah arp checksum code data-offset dccp dei dest-options df
-syn keyword leveeTerm at dscp ecn esp established ether flags flow-label frag frag-offset fragments from
-syn keyword leveeTerm gre hop-options icmp icmp-id icmp-rest icmp-seq icmp6 id igmp ihl
-syn keyword leveeTerm inner inner-dei inner-pcp inner-tpid inner-vlan ip-checksum ip-len
-syn keyword leveeTerm ip-options ip-proto ipip ipv4 ipv6 len malformed mf mss not op options
-syn keyword leveeTerm ospf payload pcp port proto reserved routing sack-permitted sctp
-syn keyword leveeTerm sender-mac seq suffix syn target-mac tcp tcp-flags tcp-options timestamp
-syn keyword leveeTerm timestamp-echo to tpid ttl type udp udp-len udplite untagged urgent
-syn keyword leveeTerm version vlan window window-scale
+syn keyword leveeStatement cookie count default detect divert drop essential interface
+syn keyword leveeStatement limit log on pass protect set source test
+syn keyword leveeOption above any as burst by dynamic error expect
+syn keyword leveeOption file has hex lease leaves max memory none
+syn keyword leveeOption off packet rate rollup sample track
+syn keyword leveeTerm ack-number ah arp at checksum code data-offset dccp
+syn keyword leveeTerm dei dest-options df dscp ecn esp established ether
+syn keyword leveeTerm flags flow-label frag frag-offset fragments from gre hop-options
+syn keyword leveeTerm icmp icmp-id icmp-rest icmp-seq icmp6 id igmp ihl
+syn keyword leveeTerm inner inner-dei inner-pcp inner-tpid inner-vlan ip-checksum ip-len ip-options
+syn keyword leveeTerm ip-proto ipip ipv4 ipv6 len malformed mf mss
+syn keyword leveeTerm not op options ospf payload pcp port proto
+syn keyword leveeTerm reserved routing sack-permitted sctp sender-mac seq suffix syn
+syn keyword leveeTerm target-mac tcp tcp-flags tcp-options timestamp timestamp-echo to tpid
+syn keyword leveeTerm ttl type udp udp-len udplite untagged urgent version
+syn keyword leveeTerm vlan window window-scale
 
 syn match leveeNumber /\v<\d[0-9a-fA-FxX.:\/-]*>|<\x{1,4}:[0-9a-fA-F:.]*(\/\d+)?/
 syn match leveeOperator /[<>=!]=\?/

@@ -23,6 +23,7 @@ type Info struct {
 	// rules, once, and only for packets that come to the rule.
 	Effect bool
 	May    Traits
+	Behind string // words that begin what may stand behind the match of a rule, before its label
 	Others string // words of other packet filters for it
 }
 

@@ -35,17 +35,17 @@ var table = []Info{
 	},
 	{
 		Action: Limit, Word: "limit", Verdict: Drop,
-		Effect: true, May: MayShare,
+		Effect: true, May: MayShare, Behind: "rate burst by memory",
 		Others: "police meter ratelimit hashlimit",
 	},
 	{
 		Action: Log, Word: "log",
-		Effect: true, May: GoesOn | MayGo | MayShare,
+		Effect: true, May: GoesOn | MayGo | MayShare, Behind: "sample",
 		Others: "nflog ulog trace",
 	},
 	{
 		Action: Cookie, Word: "cookie", Verdict: Drop,
-		Effect: true, May: MayShare,
+		Effect: true, May: MayShare, Behind: "above",
 		Others: "synproxy syncookie syncookies",
 	},
 	{

@@ -2,6 +2,7 @@ package syntax
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"levee/internal/lang/action"
@@ -13,8 +14,10 @@ import (
 var isKeyword = func() map[string]bool {
 	m := wordSet(actionWords + " interface set default essential off on error source detect test " +
 		"packet expect leaves hex by has as " +
-		"file dynamic max lease any none not rollup rate " +
-		"burst memory above sample track")
+		"file dynamic max lease any none not rollup track")
+	for _, words := range behind {
+		maps.Copy(m, words)
+	}
 	for _, w := range phraseWords(func(*field.Phrase) bool { return true }) {
 		if !isFieldWord[w] { // those that only packets had once name sets
 			m[w] = true

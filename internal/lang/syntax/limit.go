@@ -1,5 +1,7 @@
 package syntax
 
+import "levee/internal/lang/action"
+
 // Limit is what stands behind the match of a rule that begins with limit: `rate RATE [burst N]
 // [by KEY, ...] [memory SIZE]`.
 type Limit struct {
@@ -17,7 +19,7 @@ type Key struct {
 }
 
 // limitWords stand between the match of a limit and its label.
-var limitWords = wordSet("rate burst by memory")
+var limitWords = behind[action.Limit.String()]
 
 const limitForm = "write: limit tcp port 22 rate 10/s burst 20 by source."
 

@@ -13,20 +13,28 @@ type Rule struct {
 	Label  *Word
 }
 
+// behind are the words that end the match of a rule, by its action.
+var behind = func() map[string]map[string]bool {
+	all := map[string]map[string]bool{}
+	for _, info := range action.Table() {
+		if info.Behind != "" {
+			all[info.Word] = wordSet(info.Behind)
+		}
+	}
+	return all
+}()
+
 // ruleStmt parses what begins with the word of an action.
 func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 	r := &Rule{stmt: base, Action: p.tok.text}
 	p.advance()
 	match := p.match[:0]
-	limits := r.Action == action.Limit.String()
-	logs := r.Action == action.Log.String()
-	answers := r.Action == action.Cookie.String()
+	ends := behind[r.Action]
 	if r.Action == action.Track.String() && !p.accept("track") {
 		return nil, p.fail("write: fragments track, or a rule as in: drop fragments.",
 			"expected \"track\" after \"fragments\"")
 	}
-	for !p.atEnd() && !p.is("as") && !(limits && limitWords[p.tok.text]) &&
-		!(logs && p.is("sample")) && !(answers && p.is("above")) {
+	for !p.atEnd() && !p.is("as") && !(p.tok.kind == tWord && ends[p.tok.text]) {
 		t, ok := p.term()
 		if !ok || p.tooMany(len(match), t.Pos) {
 			return nil, false
@@ -36,10 +44,10 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 		}
 	}
 	r.Terms, p.match = p.terms.Keep(match), match
-	if limits && !p.limit(r) {
+	if r.Action == action.Limit.String() && !p.limit(r) {
 		return nil, false
 	}
-	if logs && p.accept("sample") {
+	if ends["sample"] && p.accept("sample") {
 		if p.tok.kind != tWord || p.is("as") {
 			return nil, p.fail("write how many of the packets: sample 1/100.",
 				"expected a value after \"sample\"")
@@ -47,7 +55,7 @@ func (p *parser) ruleStmt(base stmt) (Stmt, bool) {
 		w := p.word()
 		r.Sample = &w
 	}
-	if answers && p.accept("above") {
+	if ends["above"] && p.accept("above") {
 		if p.tok.kind != tWord || p.is("as") {
 			return nil, p.fail("write how many SYNs a second pass unanswered: above 10kpps.",
 				"expected a value after \"above\"")
