@@ -77,6 +77,7 @@ func (t *reach) findings() []Finding {
 	}
 	out = append(out, t.deadMalformed()...)
 	out = append(out, fragments(t.p)...)
+	out = append(out, alone(t.p, out)...)
 	out = append(out, listeners(t.p)...)
 	return append(out, t.unreached()...)
 }
@@ -282,6 +283,39 @@ func fragments(p *policy.Policy) []Finding {
 				"fragments` to say that this is meant"}}
 	}
 	return nil
+}
+
+// alone warns once of an element that names a protocol with ports alone, such as `192.0.2.1 udp` in
+// braces: it asks for a port, which a non-first fragment does not have. The same words outside
+// braces are two terms, which such a fragment has. What is warned of fragments already says enough.
+func alone(p *policy.Policy, said []Finding) []Finding {
+	var at *policy.Rule
+	var is policy.Element
+	for _, r := range slices.Concat(p.Protect, p.Rules) {
+		for i := range r.Match {
+			t := &r.Match[i]
+			if t.Field == field.Fragment {
+				return nil
+			}
+			if at != nil || !isEndpoint(t.Field) || !r.Action.Decides() {
+				continue
+			}
+			n := slices.IndexFunc(t.Endpoints(), func(e policy.Element) bool {
+				return e.Prefix.IsValid() && e.Service.AnyPort() &&
+					policy.HasPorts(e.Service.Proto)
+			})
+			if n >= 0 {
+				at, is = r, t.Endpoints()[n]
+			}
+		}
+	}
+	if at == nil || slices.ContainsFunc(said, func(f Finding) bool { return f.Pos == at.Pos }) {
+		return nil
+	}
+	return []Finding{{at.Pos, fmt.Sprintf("%q asks for a port, as it is an element: a non-first "+
+		"fragment has none and does not match, as it does where the address and the protocol are "+
+		"terms of the rule", is),
+		"add `fragments track` before it, or write the address and the protocol as terms"}}
 }
 
 // groups4 are the IPv4 multicast groups of which switches that snoop forget who listens (RFC 4541

@@ -30,6 +30,9 @@ type Service struct {
 // anyPort is the range of a protocol that is given alone.
 const anyPort = 0xffff
 
+// AnyPort says whether the service is its protocol alone.
+func (s Service) AnyPort() bool { return s.Lo == 0 && s.Hi == anyPort }
+
 // HasPorts says whether the packets of a protocol have ports: TCP, UDP, UDP-Lite, SCTP and DCCP.
 func HasPorts(proto uint8) bool {
 	switch proto {
@@ -46,7 +49,7 @@ func (e Element) String() string {
 		return e.Service.String()
 	case e.Service == Service{}:
 		return prefixText(e.Prefix)
-	case e.Service.Lo == 0 && e.Service.Hi == anyPort:
+	case e.Service.AnyPort():
 		return prefixText(e.Prefix) + " " + e.Service.protocol()
 	}
 	return prefixText(e.Prefix) + " " + e.Service.String()
