@@ -7,6 +7,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/price"
 	"levee/internal/filter/ruletree"
+	"levee/internal/filter/tunnel"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
@@ -47,7 +48,7 @@ func (p *priced) add(q priced) {
 
 // price says what all blocks cost, and the whole for traffic that is spread evenly.
 func (p *planner) price() {
-	for _, c := range p.Chains {
+	for _, c := range slices.Concat(p.Chains, p.Within) {
 		p.follow(c, &passage{write: true})
 	}
 	p.Cost.Least, p.Cost.Ns = p.Estimate(price.Default, p.Evenly())
@@ -109,12 +110,49 @@ type passage struct {
 }
 
 // share is the part of packets that are not decided yet.
-func (f *passage) share() float64 { return float64(f.all-f.passed) / float64(max(1, f.all)) }
+func (f *passage) share() float64 {
+	if f.chain.within {
+		return 1 // nothing is decided there
+	}
+	return float64(f.all-f.passed) / float64(max(1, f.all))
+}
 
 // end is told of a rule that decides, and what a packet took that it decided, since spent.
-func (f *passage) end(slot int, t times) {
+func (p *Plan) end(f *passage, r *ir.Rule, t times) {
 	f.passed++
-	f.tell(slot, t)
+	f.tell(r.Slot, t.plus(p.looked(f.chain.Classes[0], r)))
+}
+
+// looked is what a packet that the rule decides takes if it is looked into for one within a tunnel.
+func (p *Plan) looked(c ir.Class, r *ir.Rule) times {
+	if !p.LooksInside() {
+		return times{}
+	}
+	may := false
+	for i := range r.Conds {
+		switch q := &r.Conds[i]; {
+		case q.Inner != nil:
+			return wait(price.Look + price.Within)
+		case q.Field == field.DstPort && c.Transport == ir.UDP:
+			may = may || among(q.Ranges, tunnel.Ports)
+		case q.Field == field.Proto:
+			may = may || among(q.Ranges, tunnel.Protocols)
+		}
+	}
+	if may {
+		return wait(price.Look)
+	}
+	return times{}
+}
+
+// among reports whether ranges hold none but some values.
+func among[T uint8 | uint16](ranges []field.Range, values []T) bool {
+	for _, r := range ranges {
+		if r.Lo != r.Hi || !slices.Contains(values, T(r.Lo)) {
+			return false
+		}
+	}
+	return true
 }
 
 func (f *passage) tell(slot int, t times) {
@@ -183,6 +221,9 @@ func (p *Plan) follow(c *Chain, f *passage) {
 	}
 	f.chain, f.spent = c, wait(price.Decide+decode)
 	f.spent.any = f.spent.any.Plus(price.Wait(price.Mixed)).Plus(p.counter())
+	if c.within {
+		f.spent = wait(price.Look + price.Within)
+	}
 	t := priced{f.spent, sizeChain, 0}
 	if c.Tracked {
 		t.instructions += sizeFlow
@@ -237,6 +278,9 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 		share, come := f.share(), 1.0
 		whole, some := times{}, times{} // of a packet that the rule decides, and of one of all
 		t := priced{instructions: r.extra}
+		if f.chain.within {
+			t.instructions += sizeNote
+		}
 		for _, q := range r.Questions {
 			took := p.questionTimes(q)
 			whole = whole.plus(took)
@@ -281,7 +325,7 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 				if len(r.Conds) > 0 {
 					taken.any = price.Wait(price.Surprise)
 				}
-				f.end(does.Slot, whole.plus(taken).plus(f.unasked(r)))
+				p.end(f, r.Rule, whole.plus(taken).plus(f.unasked(r)))
 				taken = taken.part(1 / float64(max(1, f.all)))
 				t.add(f.note(&does.Node, priced{taken, sizeVerdict, 0}))
 			}
@@ -335,7 +379,7 @@ func (p *Plan) treeTimes(b *RuleTree, f *passage) priced {
 	part := float64(len(b.Rules)) / float64(max(1, f.all))
 	t := matched.part(part).plus(strange.part(f.share() - part))
 	for i := range b.Rules {
-		f.end(b.Rules[i].Slot, matched)
+		p.end(f, &b.Rules[i], matched)
 	}
 	f.spent = f.spent.plus(strange)
 	return f.note(&b.Node, priced{t, sizeTree, b.Cost.Bytes})
@@ -350,7 +394,7 @@ func (p *Plan) bytecodeTimes(b *Bytecode, f *passage) priced {
 	t := f.note(&b.Node, priced{took.part(f.share()), b.Cost.Instructions, b.Cost.Bytes})
 	for i := range b.Rules {
 		if b.Rules[i].Action.Decides() {
-			f.end(b.Rules[i].Slot, took)
+			p.end(f, &b.Rules[i], took)
 		}
 	}
 	f.spent = f.spent.plus(took)

@@ -8,6 +8,7 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/filter/price"
+	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
 
@@ -106,5 +107,43 @@ func TestICMPThatIsNoConnectionsIsNotLookedUp(t *testing.T) {
 	if found <= 0 || failed-found < price.Flow/2 {
 		t.Errorf("neighbour discovery takes %.1f ns, an error %.1f, a look-up %.1f", found, failed,
 			price.Flow)
+	}
+}
+
+// TestPacketsWithinTunnelsCostTheirDecoding: a tunnel is decoded again, and the packet within it.
+func TestPacketsWithinTunnelsCostTheirDecoding(t *testing.T) {
+	pol, ds := policy.Parse("tunnels.levee", []byte("drop inner( tcp port 22 )\n"+
+		"pass udp port { 4789, 6081 }\npass udp port 4788-4790\npass gre\npass tcp port 4789\n"+
+		"default drop\n"), nil)
+	if ds.HasErrors() {
+		t.Fatal(ds.Err())
+	}
+	p, err := plan.New(ir.Build(pol), plan.Target{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		rule      int
+		transport ir.Transport
+		want      float64
+	}{
+		{0, ir.UDP, price.Look + price.Within}, {0, ir.Other, price.Look + price.Within},
+		{1, ir.UDP, price.Look}, {2, ir.UDP, 0}, {3, ir.Other, price.Look}, {4, ir.TCP, 0},
+	} {
+		class := ir.Class{Family: ir.IPv4, Transport: c.transport}
+		least, _ := p.Estimate(price.Default,
+			[]plan.Traffic{{Class: class, Slot: pol.RuleSlot(c.rule), Packets: 1}})
+		if rest := least - c.want; rest <= 0 || rest > 10 {
+			t.Errorf("%s, rule %d: %.1f ns, of which the tunnel is to take %.1f", class, c.rule,
+				least, c.want)
+		}
+	}
+	for _, c := range p.Within {
+		if c.Cost.Least < price.Look+price.Within || c.Do[0].About().Cost.Least < price.Call {
+			t.Errorf("%s: %+v, and %+v of the function", c.What, c.Cost, c.Do[0].About().Cost)
+		}
+	}
+	if len(p.Within) == 0 {
+		t.Error("nothing is asked of packets within tunnels")
 	}
 }

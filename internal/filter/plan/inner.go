@@ -33,18 +33,8 @@ func (p *planner) within() {
 				Within: true, bound: sizeFunction + s.bound}
 			f.What = count(len(s.rules), "inner term")
 			f.Asks.askAll(s.rules)
-			f.Cost.Instructions = f.bound
-			s.Cost.Instructions = s.bound
-			for _, r := range s.Rules {
-				for _, q := range r.Questions {
-					if q.Lookup != nil {
-						q.Lookup.Cost.Instructions = q.Cost.Instructions
-					}
-				}
-			}
 			p.Functions = append(p.Functions, f)
 			c.Do = append(c.Do, f)
-			c.Cost.Instructions += f.bound
 		}
 		p.Within = append(p.Within, c)
 	}

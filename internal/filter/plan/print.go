@@ -57,7 +57,7 @@ func (t *printer) block(depth int, b Block) {
 		return
 	}
 	t.shown[n.ID] = true
-	if r, ok := b.(*Rule); ok {
+	if r, ok := b.(*Rule); ok && len(r.Does) > 0 {
 		what += ": " + r.Action.String()
 	}
 	t.line(depth, n.Cost, what, n.Why)

@@ -58,6 +58,8 @@ const (
 	Log      = 20.0 // telling of a packet, where nobody watches
 	Limit    = 17.0 // finding and charging a budget
 	Bytes    = 36.0 // comparing bytes of the packet, which a helper fetches
+	Look     = 65.0 // finding no packet within what may be a tunnel, which is decoded twice
+	Within   = 43.0 // and if there is one, besides: it is decoded and matched
 	Foreign  = 10.0 // an effect that nothing is known of
 	Call     = 3.0  // a function of rules, its arguments and fields
 	Bits     = 1.5  // a bitmap
