@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"levee/internal/dataplane/judge"
@@ -73,6 +75,81 @@ func TestLinksOfDocsLeadSomewhere(t *testing.T) {
 func anchorOf(heading string) string {
 	kept := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(heading), "")
 	return strings.ReplaceAll(strings.TrimSpace(kept), " ", "-")
+}
+
+// TestFilesThatTextsNameAreThere looks up the paths that pages, and comments in Go and C, name from
+// the top of the repository. Names in capitals stand for others.
+func TestFilesThatTextsNameAreThere(t *testing.T) {
+	named := regexp.MustCompile("(?:^|[\\s(\"`])((?:docs|internal|cmd|bpf|scripts|test|examples|" +
+		"packaging|web)/[a-z][\\w./-]*\\w)")
+	texts := pages(t)
+	delete(texts, "../../CHANGELOG.md")           // of versions that were
+	delete(texts, "../../docs/import-figures.md") // of other repositories
+	for _, top := range []string{"internal", "cmd", "scripts", "bpf", "docs", "examples"} {
+		err := filepath.WalkDir("../../"+top, func(path string, d fs.DirEntry, err error) error {
+			if ext := filepath.Ext(path); err != nil || ext != ".go" && ext != ".c" && ext != ".h" {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			comments := regexp.MustCompile(`(?m)^\s*//.*$`).FindAllString(string(text), -1)
+			texts[path] = strings.Join(comments, "\n")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := 0
+	for page, text := range texts {
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			path, _, _ := strings.Cut(m[1], "...")
+			if strings.ToLower(path) != path && path != "docs/ARCHITECTURE.md" {
+				continue
+			}
+			found++
+			if hit, err := filepath.Glob("../../" + path + "*"); err != nil || len(hit) == 0 {
+				t.Errorf("%s names %s, which is not there", page, m[1])
+			}
+		}
+	}
+	if found < 100 {
+		t.Errorf("%d paths found", found)
+	}
+}
+
+// TestDecisionsAreRecords holds the decisions to the form that their page promises.
+func TestDecisionsAreRecords(t *testing.T) {
+	const dir = "../../docs/decisions/"
+	list, err := os.ReadFile(dir + "README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got []string
+	for page, text := range pages(t) {
+		number, _, _ := strings.Cut(filepath.Base(page), "-")
+		if filepath.Dir(page) != filepath.Clean(dir) || number == "README.md" {
+			continue
+		}
+		if n := len(strings.Fields(text)); n < 150 || n > 600 {
+			t.Errorf("%s has %d words, not 150 to 600", page, n)
+		}
+		for _, part := range []string{"Question", "Choice", "Not chosen"} {
+			if !strings.Contains(text, "\n**"+part) {
+				t.Errorf("%s says nothing under %q", page, part)
+			}
+		}
+		title, _, _ := strings.Cut(text, "\n")
+		title = strings.ToLower(strings.TrimPrefix(title, "# "+number+": "))
+		want = append(want, number+" "+filepath.Base(page)+" "+title)
+	}
+	row := regexp.MustCompile(`(?m)^\| \[(\d+)\]\((\S+)\) \| (.*) \|$`)
+	for _, m := range row.FindAllStringSubmatch(string(list), -1) {
+		got = append(got, m[1]+" "+m[2]+" "+strings.ToLower(m[3]))
+	}
+	slices.Sort(want)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("the list of decisions (-want +got):\n%s", d)
+	}
 }
 
 // TestCommandsInDocsExist looks up each command that pages and help texts show, with its flags: in
