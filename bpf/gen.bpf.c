@@ -24,6 +24,7 @@ struct pace {
 	__u32 reserved;
 	__u64 interval; // ns between packets times 2^16, 0 for as fast as possible
 	__u64 smooth; // least gap in ns while catching up
+	__u64 patience; // ns before a packet is due from which a run waits for it, 0 for always
 };
 
 // What changes; written by the one thread that runs the program.
@@ -65,6 +66,9 @@ static __always_inline int due(void)
 	if (plan.interval) {
 		int early = 1;
 
+		if (plan.patience && now + plan.patience < state.start + (state.due >> 16) &&
+		    now < state.deadline)
+			return 0;
 		for (int i = 0; i < READINGS && early; i++) {
 			now = bpf_ktime_get_ns();
 			early = now < state.start || (now - state.start) << 16 < state.due ||

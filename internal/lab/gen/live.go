@@ -76,6 +76,9 @@ func runLive(ctx context.Context, c Config, dev device, prog *template.Program) 
 			// What a preempted run is behind is made up for at four times the rate, not in
 			// bursts that the ring cannot hold.
 			l.pace.Smooth = uint64(interval / 4)
+		} else {
+			// What is left of a call once its packet has gone would only burn a core.
+			l.pace.Patience = uint64(2 * wake)
 		}
 	}
 	if err := l.load(c.loadLive); err != nil {

@@ -19,6 +19,7 @@ type livePace struct {
 	Reserved uint32
 	Interval uint64
 	Smooth   uint64
+	Patience uint64
 }
 
 type liveRun struct {
