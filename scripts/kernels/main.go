@@ -214,7 +214,8 @@ type guest struct {
 	debian       debian
 	kernel, root string
 	image        string
-	checks       []check // those that are for its kernel
+	checks       []check          // those that are for its kernel
+	parts        map[clock][]part // of what it boots
 }
 
 // count is how many of the checks go by a clock.
@@ -265,7 +266,10 @@ func fetch(o options, dir string) ([]guest, error) {
 	return guests, nil
 }
 
-// prepare makes what a machine boots, with the checks that are for its kernel and what was handed
+// unused is what Debian's programs come with and no check asks for.
+var unused = []string{"./usr/lib/*/perl*/*", "./usr/lib/*/gconv/*"}
+
+// prepare says what a machine boots, with the checks that are for its kernel and what was handed
 // over. Each guest has the tests that its checks need, and no file systems: what it unpacks before
 // its first check is instructions, too.
 func prepare(g *guest, handed string, all []check) error {
@@ -288,11 +292,12 @@ func prepare(g *guest, handed string, all []check) error {
 	if err != nil {
 		return err
 	}
+	g.parts = map[clock][]part{}
 	for _, k := range clocks {
 		if g.count(k) == 0 {
 			continue
 		}
-		parts := []part{{g.root, ".", nil}, {filepath.Join(mine, string(k)), ".", nil},
+		parts := []part{{g.root, ".", unused}, {filepath.Join(mine, string(k)), ".", nil},
 			{modules, "lib/modules", []string{"*/kernel/fs/*"}}}
 		without := []string{}
 		needed := packages(slices.DeleteFunc(slices.Clone(g.checks),
@@ -308,9 +313,7 @@ func prepare(g *guest, handed string, all []check) error {
 		}) {
 			parts = append(parts, part{handed, ".", nil})
 		}
-		if err := pack(g.initrd(k), parts); err != nil {
-			return err
-		}
+		g.parts[k] = parts
 	}
 	g.image, err = one(g.kernel+"/boot/vmlinuz-*", g.kernel+"/usr/lib/modules/*/vmlinuz")
 	return err
