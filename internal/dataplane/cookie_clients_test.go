@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -56,8 +57,11 @@ func enableIPv6(t testing.TB, n *testNet) {
 	}
 }
 
+var listenerIdle = flag.Duration("idle", 0, "cookies: how long a listener has seen nobody before")
+
 // TestCookieClients: clients of Linux get through, whatever their stack offers and whatever
-// listens, and an answer of the host is not needed for their second connection.
+// listens, however long nobody came, and an answer of the host is not needed for their second
+// connection.
 func TestCookieClients(t *testing.T) {
 	n := newTestNet(t)
 	enableIPv6(t, n)
@@ -79,6 +83,7 @@ func TestCookieClients(t *testing.T) {
 				serveEcho(l)
 				defer l.Close()
 			}
+			time.Sleep(*listenerIdle)
 			cookieClients(t, n)
 		})
 	}
