@@ -160,7 +160,8 @@ func (f *follower) attach(s *store, a *attachment, h *captureHook) error {
 		return err
 	}
 	defer counters.Close()
-	j := capture.Judge{TC: g.Mode.AtTC(), Frags: g.Frags, NumSlots: len(g.Slots),
+	j := capture.Judge{TC: g.Mode.AtTC(), Frags: g.Frags, Called: g.Joined,
+		NumSlots: len(g.Slots),
 		RowBytes: behind.RowBytes, Rows: int(counters.ValueSize()) / behind.RowBytes,
 		Note: len(behind.Slots) * plan.SlotBytes}
 	spec, p, err := f.program(g, j, h.clock.HZ())

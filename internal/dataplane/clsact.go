@@ -48,11 +48,10 @@ const (
 
 // filter is a filter of levee's on an interface.
 type filter struct {
+	namespace
 	index      int
-	generation int      // whose it is, at egress; 0: at ingress, the one that judges
-	there      *os.File // its network namespace; nil: that of this thread
-	gone       bool     // its network namespace is
-	made       bool     // the qdisc is levee's too
+	generation int  // whose it is, at egress; 0: at ingress, the one that judges
+	made       bool // the qdisc is levee's too
 	kept       bool
 }
 
@@ -168,10 +167,7 @@ func (f *filter) Close() error {
 	if !f.kept {
 		err = f.Detach()
 	}
-	if f.there != nil {
-		err = errors.Join(err, f.there.Close())
-	}
-	return err
+	return errors.Join(err, f.namespace.Close())
 }
 
 // running is the id of the program and the name of the filter with levee's handle, 0 and "" if
@@ -221,15 +217,40 @@ func parseFilter(answer []byte) (program uint32, name string, err error) {
 	return program, name, nil
 }
 
-// in runs fn in the filter's network namespace.
-func (f *filter) in(fn func() error) error {
+// namespace is a network namespace, the zero value that of this thread.
+type namespace struct {
+	there *os.File // nil: that of this thread
+	gone  bool
+}
+
+// findNamespace finds the network namespace with a cookie.
+func findNamespace(cookie uint64) (n namespace, err error) {
+	own, err := netnsCookie()
+	if err != nil || cookie == own {
+		return n, err
+	}
+	n.there, err = findNetns(cookie)
+	n.gone = n.there == nil
+	return n, err
+}
+
+// in runs fn in the namespace.
+func (n *namespace) in(fn func() error) error {
 	switch {
-	case f.gone:
+	case n.gone:
 		return unix.ENODEV
-	case f.there == nil:
+	case n.there == nil:
 		return fn()
 	}
-	return inNetns(f.there, fn)
+	return inNetns(n.there, fn)
+}
+
+// Close closes the handle of the namespace.
+func (n *namespace) Close() error {
+	if n.there == nil {
+		return nil
+	}
+	return n.there.Close()
 }
 
 // inNetns runs fn on another thread, in a network namespace.
@@ -284,16 +305,12 @@ func (s *store) openFilter(a *attachment) error {
 // filter is the filter of the attachment of g that judges, with generation 0, or that of a
 // generation at egress.
 func (g *description) filter(generation int) (*filter, error) {
-	f := &filter{index: g.Ifindex, generation: generation, made: g.MadeQdisc, kept: true}
-	own, err := netnsCookie()
-	if err != nil || g.Netns == own {
-		return f, err
-	}
-	if f.there, err = findNetns(g.Netns); err != nil {
+	where, err := findNamespace(g.Netns)
+	if err != nil {
 		return nil, err
 	}
-	f.gone = f.there == nil
-	return f, nil
+	return &filter{namespace: where, index: g.Ifindex, generation: generation, made: g.MadeQdisc,
+		kept: true}, nil
 }
 
 // errNoEntry: whether a network namespace is there cannot be found out.
@@ -367,8 +384,8 @@ func tcPrograms(index int) ([]uint32, error) {
 	return ids, nil
 }
 
-// removeStray takes filters of levee's away that nothing is kept for: where a file system with
-// the records was unmounted, links would have gone with their pins.
+// removeStray takes filters of levee's away that nothing is kept for, or its place in a dispatcher:
+// where a file system with the records was unmounted, links would have gone with their pins.
 func (s *store) removeStray(d *device) (found bool, err error) {
 	f := &filter{index: d.index, kept: true}
 	_, name, err := f.running()
@@ -383,7 +400,7 @@ func (s *store) removeStray(d *device) (found bool, err error) {
 		stray = append(stray, f)
 	}
 	if len(stray) == 0 {
-		return false, nil
+		return s.leaveStray(d)
 	}
 	s.note("%s had a tc filter of levee's that nothing was kept for", d.name)
 	for _, f := range stray {

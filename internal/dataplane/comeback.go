@@ -273,7 +273,7 @@ func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
 		g = a.gens[t.Fallback]
 	}
 	_, others := os.Stat(filepath.Join(s.pins(a.key, last.Generation), pinLinks))
-	if g == nil || g.Link != d.link || g.Mode == Clsact || others == nil {
+	if g == nil || g.Link != d.link || g.Mode == Clsact || g.Joined || others == nil {
 		return false, s.remove(a.key)
 	}
 	prog, err := s.openProgram(filepath.Join(s.pins(a.key, g.Generation), pinProg))
@@ -282,15 +282,19 @@ func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
 	}
 	defer prog.Close()
 	if !g.Mode.AtTC() {
-		if err := refuseForeign(d); err != nil {
+		joins, err := refuseForeign(d)
+		if err != nil {
 			return false, err
+		}
+		if joins {
+			return false, s.remove(a.key)
 		}
 	}
 	again := s.bpf(a.key, pinLink+"_new")
 	if err := os.Remove(again); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, kernel.Refuse(err, "remove the pin of a link")
 	}
-	l, err := attach(d, g, prog)
+	l, err := s.attach(a.key, d, g, prog)
 	if err != nil {
 		return false, nil // another way may do
 	}

@@ -13,32 +13,39 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/dispatcher"
 	"levee/internal/kernel"
 )
 
-// dispatcher is the name of the program that libxdp runs in front of those of its users. levee does
-// not join it: see docs/decisions/0087-dispatcher.md.
-const dispatcher = "xdp_dispatcher"
-
-// refuseForeign is an error if somebody else's XDP program is on the interface.
-func refuseForeign(d *device) error {
+// refuseForeign is an error if somebody else's XDP program is on the interface, unless that is a
+// dispatcher of libxdp which levee can join.
+func refuseForeign(d *device) (joins bool, err error) {
 	if err := step("foreign"); err != nil {
-		return err
+		return false, err
 	}
 	if d.xdp == 0 {
-		return nil
+		return false, nil
 	}
-	name := programName(d.xdp)
-	remove := fmt.Sprintf("`ip link set dev %s %s off`, or with the tool that attached it", d.name,
-		d.xdpOff)
-	if name == strconv.Quote(dispatcher) {
-		remove = fmt.Sprintf("it is the dispatcher of libxdp, which levee does not join: "+
-			"`xdp-loader status %s` lists the programs in it, `xdp-loader unload %[1]s --all` "+
-			"takes them off", d.name)
+	if programName(d.xdp) != strconv.Quote(dispatcher.Name) {
+		return false, foreignError(unix.EBUSY, d, fmt.Sprintf("remove it first (`ip link set dev "+
+			"%s %s off`, or with the tool that attached it)", d.name, d.xdpOff))
 	}
-	return kernel.Refuse(unix.EBUSY, "%s already runs the XDP program %s (id %d%s), which is not "+
-		"levee's and stays; remove it first (%s) or use --mode tcx",
-		d.name, name, d.xdp, heldBy(d.xdp), remove)
+	there, err := dispatcher.Read(dispatcher.Interface{Index: d.index, In: (&namespace{}).in})
+	if err == nil {
+		there.Close()
+		err = dispatcher.Check()
+	}
+	if err != nil {
+		return false, cannotJoin(d, err)
+	}
+	return true, nil
+}
+
+// foreignError says that an interface has somebody else's XDP program, and what to do.
+func foreignError(why error, d *device, do string) error {
+	return kernel.Refuse(why, "%s already runs the XDP program %s (id %d%s), which is not "+
+		"levee's and stays; %s or use --mode tcx", d.name, programName(d.xdp), d.xdp,
+		heldBy(d.xdp), do)
 }
 
 func programName(id uint32) string {

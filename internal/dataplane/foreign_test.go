@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/dataplane/dispatcher"
 	"levee/internal/kernel"
 	"levee/internal/lang/action"
 )
@@ -23,7 +24,7 @@ import (
 func TestRefusalNamesTheDispatcherAndWhoHoldsIt(t *testing.T) {
 	newTestNet(t)
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: dispatcher, Type: ebpf.XDP, License: "GPL",
+		Name: dispatcher.Name, Type: ebpf.XDP, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()},
 	})
 	if err != nil {

@@ -42,6 +42,7 @@ type description struct {
 	Reason     string      `json:"reason"`
 	Asked      bool        `json:"asked,omitempty"` // for the mode, by somebody
 	Frags      bool        `json:"frags"`
+	Joined     bool        `json:"joined,omitempty"` // the dispatcher of libxdp calls it
 	Policy     string      `json:"policy"`
 	Hash       string      `json:"hash"`
 	Source     []byte      `json:"source,omitempty"`
@@ -155,9 +156,10 @@ type attachment struct {
 	unseen  bool // it may be in force where this process may not look
 	// id of the program that the link runs, or that judges for it (see unsettled)
 	program uint32
-	onLink  uint32               // id of the program that the link runs, if that is another
-	gens    map[int]*description // complete generations
-	carried carried
+	// id of the program that the interface shows, if that is another
+	onDevice uint32
+	gens     map[int]*description // complete generations
+	carried  carried
 }
 
 func (a *attachment) Close() {
@@ -177,6 +179,14 @@ func (a *attachment) current() *description {
 		}
 	}
 	return nil
+}
+
+// shown is the id of the program that its interface shows.
+func (a *attachment) shown() uint32 {
+	if a.onDevice != 0 {
+		return a.onDevice
+	}
+	return a.program
 }
 
 // runs reports whether program is g's variant with a deadline.
@@ -257,7 +267,10 @@ func (s *store) open(key string) (*attachment, error) {
 	}
 	pinned, err := link.LoadPinnedLink(s.bpf(key, pinLink), nil)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := s.openFilter(a); err != nil {
+		if err = s.openJoined(a); err == nil && a.link == nil {
+			err = s.openFilter(a)
+		}
+		if err != nil {
 			a.Close()
 			return nil, err
 		}

@@ -319,8 +319,13 @@ func nothingElse(t *testing.T, what string) error {
 		want, wantFiles = 8,
 			"- - N N N N bpf clock.json link lock prog prog prog_trial state tally tally then"
 	}
-	if a.Mode == Clsact { // a filter is no link
+	switch {
+	case a.Mode == Clsact: // a filter is no link
 		want, wantFiles = want-1, strings.Replace(wantFiles, " link", "", 1)
+	case *joinedNets: // nor is a slot
+		want, wantFiles = want-1, strings.Replace(wantFiles, " link", "", 1)
+		wantFiles = strings.Replace(wantFiles, "bpf ", "bpf caller ", 1)
+		wantFiles = strings.Replace(wantFiles, "state ", "slot state ", 1)
 	}
 	if len(objects) != want || files != wantFiles {
 		return fmt.Errorf("%s: left %v, want %d objects; files %q, want %q", what, objects, want,

@@ -108,7 +108,10 @@ func tries(m Mode, d *device, tc Mode) []try {
 }
 
 // attach attaches a program for the first time.
-func attach(d *device, g *description, p *ebpf.Program) (hold, error) {
+func (s *store) attach(key string, d *device, g *description, p *ebpf.Program) (hold, error) {
+	if g.Joined {
+		return s.join(key, d, g, p)
+	}
 	switch g.Mode {
 	case Clsact:
 		return attachFilter(d, &filter{index: d.index, made: g.MadeQdisc}, p)

@@ -90,6 +90,17 @@ func newTestNet(t testing.TB) *testNet {
 	if err := netns.Set(n.here); err != nil {
 		t.Fatal(err)
 	}
+	if *joinedNets {
+		d := newDispatched(t)
+		t.Cleanup(func() { // before the one above
+			for _, a := range must(Status(context.Background(), true)) {
+				_, _ = Down(context.Background(), a.Dev)
+			}
+			if calls := d.calls(t); !slices.Equal(calls, []string{theOther}) {
+				t.Errorf("the dispatcher calls %q", calls)
+			}
+		})
+	}
 	return n
 }
 
@@ -108,6 +119,9 @@ func tcModes(t testing.TB) []Mode {
 // allModes are the modes that this kernel has.
 func allModes(t testing.TB) []Mode {
 	t.Helper()
+	if *joinedNets {
+		return []Mode{XDPNative}
+	}
 	return append(tcModes(t), XDPNative, XDPGeneric)
 }
 

@@ -24,6 +24,9 @@ type RolledBack struct {
 // over, and what a killed command left is removed. It can be killed at any step and begun again.
 // The attachment is closed and opened anew; nil means that nothing is attached.
 func (s *store) settle(key string) (*attachment, error) {
+	if err := s.finishDispatchers(key); err != nil {
+		return nil, err
+	}
 	a, err := s.open(key)
 	if err != nil {
 		return nil, err

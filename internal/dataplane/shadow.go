@@ -183,7 +183,8 @@ func (u *up) stageBeside(of, before *description) (_ *staged, err error) {
 		return nil, err
 	}
 	defer u.beside.counters.Close()
-	t := codegen.Target{Hook: of.Mode.hook(), Link: of.Link, Frags: of.Frags,
+	u.joined = of.Joined
+	t := codegen.Target{Hook: of.Mode.hook(), Link: of.Link, Frags: of.Frags, Called: of.Joined,
 		CPUs:   ebpf.MustPossibleCPU(),
 		Shadow: plan.Judged{RowBytes: of.RowBytes, Slots: len(of.Slots)}}
 	if _, t.HZ, err = kernel.Jiffies(); err != nil {

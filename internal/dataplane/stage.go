@@ -52,7 +52,7 @@ func (st *staged) Close() {
 func (u *up) stage(t try, why string) (_ *staged, err error) {
 	st := &staged{key: u.key}
 	target := codegen.Target{Hook: t.mode.hook(), Link: u.dev.link, Frags: t.frags,
-		CPUs: ebpf.MustPossibleCPU()}
+		Called: u.joined, CPUs: ebpf.MustPossibleCPU()}
 	if _, target.HZ, err = kernel.Jiffies(); err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t try, why string) (
 	d := &description{
 		Generation: 1, Dev: u.Dev, Names: u.Names, Link: u.dev.link, Ifindex: u.dev.index,
 		Netns: u.dev.netns,
-		Mode:  t.mode, Reason: why, Frags: t.frags,
+		Mode:  t.mode, Reason: why, Frags: t.frags, Joined: u.joined,
 		Asked:  u.Mode == t.mode || u.at != nil && u.at.current().Asked,
 		Policy: u.PolicyPath, Hash: hashOf(u.Source), Source: u.Source,
 		Since:    time.Now(),

@@ -29,7 +29,7 @@ func (s *store) unsettled(key string, why error) (*attachment, error) {
 	if g := a.trial(); g != nil && a.gens[g.Fallback] != nil {
 		left, err := s.timeLeft(g.Deadline)
 		if err == nil && left <= 0 {
-			a.onLink, a.program = a.program, a.gens[g.Fallback].Program
+			a.onDevice, a.program = a.shown(), a.gens[g.Fallback].Program
 		}
 	}
 	if a.current() == nil {

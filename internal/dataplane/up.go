@@ -99,6 +99,7 @@ type up struct {
 	compile CompileFunc
 	cause   error // why this is a fallback; nil for the policy itself
 	later   bool  // the policy has been put on others already
+	joined  bool  // the dispatcher of libxdp is to call it
 	dev     *device
 	key     string      // under which all of this interface is kept
 	at      *attachment // nil: first policy on this interface
@@ -156,7 +157,7 @@ func (u *up) put(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		unsupported, err := u.try(t, reason(u.Mode, u.at, t, not))
+		unsupported, err := u.try(t, u.reason(t, not))
 		if err != nil {
 			return err
 		}
@@ -176,14 +177,14 @@ func (u *up) put(ctx context.Context) error {
 
 // ways lists how the policy may be attached. An interface that has a policy keeps its mode, or
 // packets would be judged twice or not at all while it changes.
-func (u *up) ways() ([]try, error) {
+func (u *up) ways() (_ []try, err error) {
 	mode := u.Mode
 	if mode == "" {
 		mode = Auto
 	}
 	if u.at == nil {
 		if !mode.AtTC() {
-			if err := refuseForeign(u.dev); err != nil {
+			if u.joined, err = refuseForeign(u.dev); err != nil {
 				return nil, err
 			}
 		}
@@ -191,6 +192,9 @@ func (u *up) ways() ([]try, error) {
 			return nil, kernel.Refuse(unix.EOPNOTSUPP,
 				"%s has no native XDP: drivers run it on Ethernet frames only; --mode auto takes "+
 					"what there is", u.Dev)
+		}
+		if u.joined {
+			return u.joining(mode)
 		}
 		tc, err := TCIngress()
 		if err != nil {
@@ -204,6 +208,7 @@ func (u *up) ways() ([]try, error) {
 			fmt.Errorf("%s has a policy at %s already and a replace cannot change that to %s: "+
 				"`levee down --dev %s` first, or leave --mode out", u.Dev, cur.Mode, mode, u.Dev)
 	}
+	u.joined = cur.Joined
 	ways := tries(cur.Mode, u.dev, cur.Mode)
 	if u.Confirm > 0 {
 		// A tail call joins only programs of which both or neither know fragments.
@@ -212,6 +217,20 @@ func (u *up) ways() ([]try, error) {
 			func(t try) bool { return fallback != nil && t.frags != fallback.Frags })
 	}
 	return ways, nil
+}
+
+// joining lists the ways to be called by the dispatcher that runs: where it does.
+func (u *up) joining(mode Mode) ([]try, error) {
+	there := XDPNative
+	if u.dev.xdpOff == "xdpgeneric" {
+		there = XDPGeneric
+	}
+	if mode != Auto && mode != there {
+		return nil, kernel.Refuse(unix.EBUSY, "%s runs the dispatcher of libxdp at %s, and the "+
+			"kernel takes no program at %s beside it; leave --mode out, or use --mode tcx",
+			u.Dev, there, mode)
+	}
+	return tries(there, u.dev, there), nil
 }
 
 // fallback is the generation that a trial returns to: the last confirmed one, 0 if there is none.
@@ -226,9 +245,12 @@ func (u *up) fallback() int {
 }
 
 // reason says why a policy is attached in this way.
-func reason(asked Mode, at *attachment, t try, not []string) string {
+func (u *up) reason(t try, not []string) string {
+	asked, at := u.Mode, u.at
 	var s string
 	switch {
+	case u.joined:
+		s = "in the dispatcher of libxdp"
 	case at != nil:
 		s = "the mode of the policy before it"
 	case asked == t.mode:
@@ -239,7 +261,7 @@ func reason(asked Mode, at *attachment, t try, not []string) string {
 	if len(not) > 0 {
 		s = strings.TrimPrefix(s+"; "+strings.Join(not, "; "), "; ")
 	}
-	if len(not) > 0 && at == nil && asked != t.mode {
+	if len(not) > 0 && at == nil && asked != t.mode && !u.joined {
 		s += fmt.Sprintf("; using %s", t.mode)
 		if t.frags {
 			s += " with fragments"
@@ -315,7 +337,7 @@ func (u *up) swap(st *staged) error {
 	if u.at != nil {
 		return u.at.link.Update(prog) // traffic changes here
 	}
-	l, err := attach(u.dev, st.desc, prog)
+	l, err := u.attach(st.key, u.dev, st.desc, prog)
 	if err != nil {
 		return err
 	}

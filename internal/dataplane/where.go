@@ -47,7 +47,7 @@ func (s *store) keyOn(d *device) (string, error) {
 			continue // not this command's business
 		}
 		a.Close()
-		if a.ifindex == d.index && slices.Contains(running, a.program) {
+		if a.ifindex == d.index && slices.Contains(running, a.shown()) {
 			return key, nil
 		}
 	}
@@ -75,7 +75,7 @@ func (s *store) elsewhere(key string, running []uint32) (bool, error) {
 		return false, err
 	}
 	defer a.Close()
-	return a.link != nil && a.ifindex != 0 && !slices.Contains(running, a.program), nil
+	return a.link != nil && a.ifindex != 0 && !slices.Contains(running, a.shown()), nil
 }
 
 // here is the interface of this network namespace that an attachment's program runs on, nil if it
@@ -89,10 +89,7 @@ func (a *attachment) here() (netlink.Link, error) {
 	if err != nil {
 		return nil, kernel.Refuse(err, "look up interface %d", a.ifindex)
 	}
-	runs := a.program
-	if a.onLink != 0 {
-		runs = a.onLink
-	}
+	runs := a.shown()
 	if x := l.Attrs().Xdp; x != nil && x.Attached && x.ProgId == runs {
 		return l, nil
 	}

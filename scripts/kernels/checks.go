@@ -104,6 +104,42 @@ var checks = []check{
 		tests internal/dataplane Capture -test.skip BesideAShadow`},
 	{name: "tunnels: bytes counted", clock: host, script: `tests internal/filter/difftest Tunnel`},
 	{name: "tunnels: packets within packets", script: `tests internal/dataplane Tunnel`},
+	{name: "a dispatcher of libxdp is joined and left", script: `
+		tests internal/dataplane/dispatcher .
+		tests internal/dataplane Join`},
+	{name: "policies in a dispatcher of libxdp", script: `
+		tests internal/dataplane '(TestTrial|TestCapture$|TestShadow$|TestReplaceUnder)/xdp-native' -joined -replaces 8`},
+	{name: "xdp-loader, xdp-filter and levee on one interface", clock: host, script: `
+		mkdir -p /sys/fs/bpf
+		mount -t bpf bpf /sys/fs/bpf
+		ip link add v0 type veth peer name v1
+		trap 'ip link del v0; umount /sys/fs/bpf' EXIT
+		calls() {
+			xdp-loader status v0
+			[ "$(xdp-loader status v0 | sed -n 's/^ => *[0-9]* *\([^ ]*\).*/\1/p' | xargs)" = "$*" ]
+		}
+		xdp-loader load --mode native v0 /usr/lib/*/bpf/xdp-dispatcher.o --prog-name xdp_pass
+		levee up examples/web.levee --dev v0 --force >/tmp/up 2>&1
+		cat /tmp/up
+		calls levee xdp_pass
+		case $(uname -r) in
+		6.1.*)
+			xdp-filter load v0
+			calls levee xdpfilt_alw_all xdp_pass
+			levee up examples/dns.levee --dev v0 --force
+			xdp-filter unload v0 ;;
+		*)
+			grep 'tools of libxdp before 1.5.5' /tmp/up
+			! xdp-filter load v0 >/tmp/filter 2>&1
+			grep 'Failed to attach program levee' /tmp/filter ;;
+		esac
+		calls levee xdp_pass
+		levee down --dev v0
+		calls xdp_pass
+		levee up examples/web.levee --dev v0 --force
+		xdp-loader unload v0 --all
+		levee status 2>&1 | grep 'was detached from v0 by something else than levee'
+		[ -z "$(ls /sys/fs/bpf/xdp)" ]`},
 	{name: "shadows: oracles and programs", clock: host,
 		script: `tests internal/filter/difftest Shadow`},
 	{name: "shadows in every mode", script: `

@@ -31,7 +31,7 @@ Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 
 // programs are what the guest runs besides levee and its tests.
 var programs = []string{"dash", "coreutils", "util-linux", "mount", "iproute2", "kmod", "ethtool",
-	"jq", "grep", "sed", "findutils", "procps", "nftables"}
+	"jq", "grep", "sed", "findutils", "procps", "nftables", "xdp-tools"}
 
 // debian is an apt of its own, for one architecture.
 type debian struct{ dir, arch string }

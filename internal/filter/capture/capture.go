@@ -38,6 +38,7 @@ const (
 type Judge struct {
 	TC             bool // it is at tc, not XDP
 	Frags          bool // it is of XDP and takes frames in several buffers
+	Called         bool // its attach type is none: see codegen's Target
 	RowBytes, Rows int  // of its counters
 	Note           int  // byte of a row where it says what was decided
 	NumSlots       int  // of the policy in force
@@ -83,8 +84,11 @@ func (j *Judge) choose(spec *ebpf.CollectionSpec, name string) *ebpf.ProgramSpec
 	}
 	delete(spec.Programs, other)
 	p := spec.Programs[name]
-	if p.AttachType = ebpf.AttachXDP; j.TC {
+	switch p.AttachType = ebpf.AttachXDP; {
+	case j.TC:
 		p.AttachType = ebpf.AttachTCXIngress
+	case j.Called:
+		p.AttachType = ebpf.AttachNone
 	}
 	if j.Frags {
 		p.Flags |= unix.BPF_F_XDP_HAS_FRAGS

@@ -112,6 +112,9 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 	if c.target.Frags {
 		spec.Flags = xdpHasFrags
 	}
+	if c.target.Called {
+		spec.AttachType = ebpf.AttachNone
+	}
 	if c.target.Hook == TCX {
 		spec.Type, spec.AttachType = ebpf.SchedCLS, ebpf.AttachTCXIngress
 	}

@@ -18,9 +18,12 @@ type Target struct {
 	Hook  Hook
 	Link  packet.Link // what packets of the device begin with
 	Frags bool        // multi-buffer XDP: a packet may not lie in its first buffer as a whole
-	CPUs  int         // possible CPUs of the machine; 0 counts as 1
-	HZ    uint64      // jiffies a second; 0 counts as 250
-	Trace bool        // write the deciding slot to map "trace", for eval and tests
+	// Called: packets come from a program that replaces a function of another. The kernel takes
+	// such a program to have no attach type, and has it go only to programs that have none either.
+	Called bool
+	CPUs   int    // possible CPUs of the machine; 0 counts as 1
+	HZ     uint64 // jiffies a second; 0 counts as 250
+	Trace  bool   // write the deciding slot to map "trace", for eval and tests
 	// Bytecode has all rules become bytecode, which otherwise those do of which there are too many
 	// for instructions of their own. It is for tests: verdicts and counters are the same.
 	Bytecode bool

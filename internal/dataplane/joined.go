@@ -1,0 +1,305 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"levee/internal/dataplane/dispatcher"
+	"levee/internal/filter/codegen"
+	"levee/internal/kernel"
+)
+
+// Where libxdp's dispatcher runs on an interface, levee has it call a program that does nothing but
+// go to the one in a slot, an array of programs that is pinned with the attachment. The policy's
+// program is in the slot, so a replace is one update of it, and whoever builds another dispatcher
+// attaches that caller to it again as any program (docs/decisions/0087-dispatcher.md).
+
+// callerName is what tools of libxdp list.
+const callerName = codegen.ProgramName
+
+// callerPriority has it called first. Tools of libxdp use 50 where nothing is asked for.
+const callerPriority = 0
+
+const (
+	pinSlot         = "slot"   // of the attachment
+	pinCaller       = "caller" // of the attachment
+	dispatchersFile = "dispatchers.json"
+)
+
+// joined is levee's place in the dispatcher of an interface.
+type joined struct {
+	*store
+	key    string
+	on     dispatcher.Interface
+	where  namespace
+	netns  uint64 // its cookie
+	slot   *ebpf.Map
+	caller *ebpf.Program
+	id     uint32 // of the caller
+	kept   bool
+}
+
+// place is one on an interface of a network namespace.
+func (s *store) place(key string, where namespace, netns uint64, index int) *joined {
+	j := &joined{store: s, key: key, where: where, netns: netns}
+	j.on = dispatcher.Interface{Index: index, In: j.where.in}
+	return j
+}
+
+// dispatchers are those that a killed command may have left pins of.
+type dispatchers struct {
+	Netns uint64   `json:"netns"`
+	Index int      `json:"ifindex"`
+	IDs   []uint32 `json:"ids"`
+}
+
+// join has the dispatcher of an interface call a program of a generation.
+func (s *store) join(key string, d *device, g *description, p *ebpf.Program) (_ hold, err error) {
+	j := s.place(key, namespace{}, d.netns, d.index)
+	defer func() {
+		if err != nil {
+			j.kept = true // nothing to take back
+			err = errors.Join(err, j.Close())
+		}
+	}()
+	if j.slot, err = dispatcher.NewSlot(); err != nil {
+		return nil, kernel.LoadError("make an array of programs", err)
+	}
+	if j.caller, err = dispatcher.NewCaller(callerName, j.slot, g.Frags); err != nil {
+		return nil, cannotJoin(d, err)
+	}
+	if j.id, err = programID(j.caller); err != nil {
+		return nil, err
+	}
+	if err := j.Update(p); err != nil {
+		return nil, kernel.Refuse(err, "put the policy's program into its slot")
+	}
+	// Before the caller is called: what is not in a pinned slot, the kernel takes out with the last
+	// descriptor of it.
+	if err := errors.Join(pinFile(j.slot, s.bpf(key, pinSlot)),
+		pinFile(j.caller, s.bpf(key, pinCaller))); err != nil {
+		return nil, err
+	}
+	own := dispatcher.Program{Program: j.caller, Name: callerName, ID: j.id, Actions: 1 << xdpPass,
+		Priority: callerPriority, Frags: g.Frags}
+	holds := false
+	err = j.change(func(d *dispatcher.Dispatcher) []dispatcher.Program {
+		holds = d.Holds(j.caller)
+		others := slices.DeleteFunc(slices.Clone(d.Programs), strayCaller)
+		return append([]dispatcher.Program{own}, others...)
+	})
+	if err == nil && holds {
+		s.note("while levee is in the dispatcher of %s, tools of libxdp before 1.5.5 can add and "+
+			"remove no program there on this kernel (\"Operation not supported\"; they change "+
+			"nothing): `levee down --dev %[1]s` first", d.name)
+	}
+	if err != nil && !notThisWay(err) {
+		err = cannotJoin(d, err)
+	}
+	return j, err
+}
+
+// cannotJoin says what to do where levee cannot get a place.
+func cannotJoin(d *device, why error) error {
+	switch {
+	case errors.Is(why, unix.EPERM) && !kernel.Holds(kernel.SysAdmin):
+		why = errors.New("that takes CAP_SYS_ADMIN")
+	case errors.Is(why, unix.EPERM):
+		why = errors.New("this kernel does not let a program replace a function of another")
+	}
+	return foreignError(why, d, fmt.Sprintf("it is the dispatcher of libxdp, which levee cannot "+
+		"join here: `xdp-loader status %s` lists the programs in it; take them off first "+
+		"(`xdp-loader unload %[1]s --all`)", d.name))
+}
+
+// strayCaller tells callers of levee's by their name.
+func strayCaller(p dispatcher.Program) bool {
+	return p.Name == callerName && p.Type() == ebpf.Extension
+}
+
+// change changes which programs the dispatcher calls, while no tool of libxdp does.
+func (j *joined) change(programs func(*dispatcher.Dispatcher) []dispatcher.Program) error {
+	return j.locked(func() error {
+		c := dispatcher.Change{On: j.on, Programs: programs, Note: j.note, Wait: waitForPrograms,
+			Step: step}
+		return c.Do()
+	})
+}
+
+func (j *joined) locked(fn func() error) error {
+	lock, err := dispatcher.OpenLock()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := flock(j.ctx, lock); err != nil {
+		return err
+	}
+	return fn()
+}
+
+// note keeps what a killed command could leave behind.
+func (j *joined) note(ids ...uint32) error {
+	path := j.state(j.key, dispatchersFile)
+	if len(ids) == 0 {
+		err := os.Remove(path)
+		_ = os.Remove(j.state(j.key)) // fails where anything is kept for the attachment
+		return err
+	}
+	return writeJSON(path, dispatchers{j.netns, j.on.Index, ids})
+}
+
+// finishDispatchers removes what a killed command has left of dispatchers that do not run.
+func (s *store) finishDispatchers(key string) error {
+	var d dispatchers
+	path := s.state(key, dispatchersFile)
+	if err := readJSON(path, &d); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	where, err := findNamespace(d.Netns)
+	if errors.Is(err, errNoEntry) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer where.Close()
+	j := s.place(key, where, d.Netns, d.Index)
+	err = j.locked(func() error {
+		runs, _, err := dispatcher.Running(j.on)
+		if errors.Is(err, dispatcher.ErrGone) {
+			return nil // it may run in another network namespace
+		}
+		if err == nil {
+			err = waitForPrograms()
+		}
+		for _, id := range d.IDs {
+			if err == nil && id != runs {
+				err = dispatcher.Remove(d.Index, id)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return kernel.Refuse(err, "remove pins of a dispatcher")
+	}
+	return os.Remove(path)
+}
+
+// openJoined finds the place of an attachment that has no link. The place may be gone.
+func (s *store) openJoined(a *attachment) error {
+	g := a.last()
+	if g == nil || !g.Joined {
+		return nil
+	}
+	slot, err := ebpf.LoadPinnedMap(s.bpf(a.key, pinSlot), nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return kernel.Refuse(err, "open the slot of attachment %s", a.key)
+	}
+	where, err := findNamespace(g.Netns)
+	if err != nil {
+		slot.Close()
+		a.unseen = errors.Is(err, errNoEntry)
+		if a.unseen {
+			return nil
+		}
+		return err
+	}
+	j := s.place(a.key, where, g.Netns, g.Ifindex)
+	j.slot, j.kept = slot, true
+	a.link = j // with ifindex 0, which says that it is not there
+	j.caller, err = ebpf.LoadPinnedProgram(s.bpf(a.key, pinCaller), nil)
+	if errors.Is(err, fs.ErrNotExist) { // killed before it was pinned
+		return nil
+	}
+	if err != nil {
+		return kernel.Refuse(err, "open the caller of attachment %s", a.key)
+	}
+	if j.id, err = programID(j.caller); err != nil {
+		return err
+	}
+	runs, err := dispatcher.Calls(j.on, j.id)
+	if err != nil && !errors.Is(err, dispatcher.ErrGone) {
+		return kernel.Refuse(err, "ask who is in the dispatcher of %s", g.Dev)
+	}
+	if runs == 0 {
+		return nil
+	}
+	err = slot.Lookup(uint32(0), &a.program)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return kernel.Refuse(err, "read the slot of attachment %s", a.key)
+	}
+	a.ifindex, a.onDevice = g.Ifindex, runs
+	return nil
+}
+
+func (j *joined) Update(p *ebpf.Program) error { return j.slot.Put(uint32(0), p) }
+
+// Detach leaves the dispatcher, and removes it if nobody else is in it. The slot is emptied in any
+// case: a caller that is still called passes all packets.
+func (j *joined) Detach() error {
+	j.kept = true // Close has nothing to do any more
+	err := j.change(func(d *dispatcher.Dispatcher) []dispatcher.Program {
+		return slices.DeleteFunc(slices.Clone(d.Programs),
+			func(p dispatcher.Program) bool { return p.ID == j.id })
+	})
+	empty := j.slot.Delete(uint32(0))
+	if errors.Is(empty, ebpf.ErrKeyNotExist) {
+		empty = nil
+	}
+	if err == nil || errors.Is(err, dispatcher.ErrNone) || errors.Is(err, dispatcher.ErrGone) {
+		return empty
+	}
+	if empty != nil {
+		return errors.Join(err, empty)
+	}
+	j.store.note("levee could not leave the dispatcher of libxdp (%v): its program (id %d) passes "+
+		"all packets now, and `xdp-loader unload` takes it out", err, j.id)
+	return nil
+}
+
+// Pin says that the place is to stay: its pins are made before it is taken.
+func (j *joined) Pin(string) error {
+	j.kept = true
+	return nil
+}
+
+func (j *joined) Close() error {
+	var err error
+	if !j.kept {
+		err = j.Detach()
+	}
+	return errors.Join(err, j.slot.Close(), j.caller.Close(), j.where.Close())
+}
+
+// leaveStray has the dispatcher of a device not call what nothing is kept for.
+func (s *store) leaveStray(d *device) (found bool, err error) {
+	j := s.place(d.key(), namespace{}, d.netns, d.index)
+	all, err := dispatcher.Read(j.on)
+	if err != nil {
+		return false, nil // what cannot be read is somebody's
+	}
+	defer all.Close()
+	if !slices.ContainsFunc(all.Programs, strayCaller) {
+		return false, nil
+	}
+	s.note("%s had a program of levee's in its dispatcher that nothing was kept for", d.name)
+	err = j.change(func(d *dispatcher.Dispatcher) []dispatcher.Program {
+		return slices.DeleteFunc(slices.Clone(d.Programs), strayCaller)
+	})
+	if err != nil {
+		return true, kernel.Refuse(err, "leave the dispatcher of %s", d.name)
+	}
+	return true, nil
+}
