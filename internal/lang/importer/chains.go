@@ -48,6 +48,7 @@ type chainRule struct {
 	passes  []match  // packets that the policy may pass because of remarks that widen
 	named   bool     // label is one of the source, not made from the chain
 	absent  bool     // nothing is lost with it: about another interface
+	implied bool     // no line of the source says it
 	widens  bool     // left out, and packets pass that it would have dropped
 }
 
@@ -187,8 +188,8 @@ func (fl *flattener) prepare() {
 // count counts what became of the rules.
 func (fl *flattener) count() {
 	for _, r := range fl.order {
-		if r.verb == doNothing && len(r.unknown) == 0 && !r.absent {
-			continue // decides nothing
+		if r.verb == doNothing && len(r.unknown) == 0 && !r.absent || r.implied {
+			continue // decides nothing, or is no rule of the source
 		}
 		f := &fl.out.rep.Fates
 		f.Given++

@@ -111,7 +111,7 @@ func (o *output) write(w io.Writer) error {
 	o.flush()
 	fmt.Fprintf(&b, "# Imported from %s (%s).\n", o.names, o.tool)
 	writeComment(&b, "# O", o.rep.Fates.String()[1:]+".")
-	if o.rep.Fates.Widened > 0 {
+	if o.rep.widens() {
 		writeComment(&b, "# ", "The comments that say \"widens\" name what more may pass; "+
 			"`levee import --strict` refuses it.")
 	}

@@ -82,7 +82,7 @@ func (p *pf) chain() *chain {
 		}
 		rules = slices.Insert(rules, n, &chainRule{
 			origin: origin{file: p.reader.name, text: "keep state"}, label: "keep state",
-			named: true, alts: []match{{}}, verb: doAccept,
+			named: true, implied: true, alts: []match{{}}, verb: doAccept,
 			states: []string{stEstablished, stRelated}})
 	}
 	c.rules = rules
