@@ -137,7 +137,7 @@ func TestOtherInitSystemsTellPoliciesOfAddresses(t *testing.T) {
 	for action, want := range map[string]string{
 		"start":  "up /eth0.levee --dev eth0\n" + keeper,
 		"reload": "up /eth0.levee --dev eth0\n",
-		"stop":   "down --dev eth0\n",
+		"stop":   "--stop --quiet --pidfile /levee.eth0.pid --exec /levee\ndown --dev eth0\n",
 	} {
 		if got := run("openrc/levee", action, "RC_SVCNAME=levee.eth0"); got != want {
 			t.Errorf("OpenRC, %s: %q", action, got)
