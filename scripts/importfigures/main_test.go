@@ -24,8 +24,10 @@ func TestFiguresOfADirectory(t *testing.T) {
 	if err := run(dir, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range []string{"| a.save | 1 | 2 | 1 | 0 | 0 | 1 |",
-		"| b.save | 1 | 0 | 0 | 0 | 1 | 0 |", "| c.conf | 1 | 1 | 1 | 0 | 0 | 0 |", "| all | 3 | 3 | 2 | 0 | 1 | 1 |"} {
+	for _, row := range []string{
+		"| a.save | 1 | 2 | 1 | 0 | 0 | 1 |", "| b.save | 1 | 0 | 0 | 0 | 1 | 0 |",
+		"| c.conf | 1 | 1 | 1 | 0 | 0 | 0 |", "| all | 3 | 3 | 2 | 0 | 1 | 1 |",
+	} {
 		if !strings.Contains(out.String(), row+"\n") {
 			t.Errorf("no row %q in\n%s", row, out.String())
 		}
