@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -11,9 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gopacket/gopacket"
-	linktype "github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
 	"github.com/spf13/cobra"
 	"golang.org/x/net/bpf"
 
@@ -150,7 +147,8 @@ type captureTo struct {
 	dev    string
 	out    *output // lines, or the capture that is written to standard output
 	file   *os.File
-	writer *pcapgo.NgWriter    // nil until there is something to write
+	buffer *bufio.Writer       // of the file; who reads standard output may be reading along
+	writer *packet.NGWriter    // nil until there is something to write
 	links  map[packet.Link]int // interfaces of the capture
 	o      *captureOptions
 	err    error
@@ -164,7 +162,8 @@ func (t *captureTo) open() (io.Writer, error) {
 	}
 	var err error
 	t.file, err = os.OpenFile(t.o.write, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	return t.file, err
+	t.buffer = bufio.NewWriter(t.file)
+	return t.buffer, err
 }
 
 // packet hands on one packet.
@@ -185,31 +184,16 @@ func (t *captureTo) line(p dataplane.Captured) {
 		p.Verdict, nameOfRule(p.Rule), p.Bytes, oracle.Headers(p.Packet, p.Link))
 }
 
-// block writes a packet into the capture. Types of a verdict are those of pcapng's
-// Enhanced Packet Block (draft-ietf-opsawg-pcapng section 4.3).
+// block writes a packet into the capture.
 func (t *captureTo) block(p dataplane.Captured) error {
 	at, err := t.interfaceOf(p.Link)
 	if err != nil {
 		return err
 	}
-	kind := pcapgo.NgEpbVerdictTypeLinuxeBPFXDP
-	if p.AtTC {
-		kind = pcapgo.NgEpbVerdictTypeLinuxeBPFTC
-	}
-	queue := uint32(p.Queue)
-	err = t.writer.WritePacketWithOptions(gopacket.CaptureInfo{Timestamp: p.At,
-		CaptureLength: len(p.Packet), Length: p.Bytes, InterfaceIndex: at}, p.Packet,
-		pcapgo.NgPacketOptions{
-			Comments: []string{p.Verdict + " by " + nameOfRule(p.Rule)},
-			PacketID: &p.ID,
-			Queue:    &queue,
-			Verdicts: []pcapgo.NgEpbVerdict{{Type: kind,
-				Data: binary.LittleEndian.AppendUint64(nil, uint64(int64(p.Code)))}},
-		})
-	if err == nil && t.file == nil {
-		err = t.writer.Flush() // somebody may be reading along
-	}
-	return err
+	return t.writer.Packet(&packet.NGPacket{Interface: at, At: p.At, Data: p.Packet,
+		Length: p.Bytes,
+		Judged: &packet.NGJudged{Comment: p.Verdict + " by " + nameOfRule(p.Rule), ID: p.ID,
+			Queue: uint32(p.Queue), AtTC: p.AtTC, Code: int(p.Code)}})
 }
 
 // interfaceOf is the number of the interface for packets of a link layer. The capture begins with
@@ -218,23 +202,17 @@ func (t *captureTo) interfaceOf(l packet.Link) (int, error) {
 	if at, ok := t.links[l]; ok {
 		return at, nil
 	}
-	is := pcapgo.NgInterface{Name: t.dev, OS: runtime.GOOS, Filter: t.o.expr,
-		LinkType: linktype.LinkTypeEthernet, SnapLength: uint32(t.o.Snap), TimestampResolution: 9}
-	if l == packet.L3 {
-		is.LinkType = linktype.LinkTypeRaw
-	}
-	at, err := 0, error(nil)
 	if t.writer == nil {
-		var to io.Writer
-		if to, err = t.open(); err != nil {
+		to, err := t.open()
+		if err != nil {
 			return 0, err
 		}
-		t.writer, err = pcapgo.NewNgWriterInterface(to, is, pcapgo.NgWriterOptions{
-			SectionInfo: pcapgo.NgSectionInfo{Hardware: runtime.GOARCH, OS: runtime.GOOS,
-				Application: versionLine()}})
-	} else {
-		at, err = t.writer.AddInterface(is)
+		if t.writer, err = packet.NewNGWriter(to, versionLine(), runtime.GOARCH); err != nil {
+			return 0, err
+		}
 	}
+	at, err := t.writer.Interface(packet.NGInterface{Name: t.dev, Filter: t.o.expr, Link: l,
+		Snap: int(t.o.Snap)})
 	if err != nil {
 		return 0, err
 	}
@@ -252,13 +230,9 @@ func (t *captureTo) end(l dataplane.CaptureLosses) error {
 			return err
 		}
 	}
-	err := t.writer.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{
-		LastUpdate: time.Now(), PacketsReceived: l.Taken, PacketsDropped: l.Above + l.Kernel})
-	if err == nil {
-		err = t.writer.Flush()
-	}
+	err := t.writer.Statistics(0, time.Now(), l.Taken, l.Above+l.Kernel)
 	if t.file != nil {
-		err = errors.Join(err, t.file.Close())
+		err = errors.Join(err, t.buffer.Flush(), t.file.Close())
 	}
 	return err
 }

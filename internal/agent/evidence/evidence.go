@@ -17,15 +17,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
 
 	"levee/internal/agent/api"
 	"levee/internal/agent/fingerprint"
@@ -85,28 +80,23 @@ func (s *Store) Put(id, dev string, link packet.Link, all []Packet) error {
 // capture is a file of pcapng.
 func capture(dev string, link packet.Link, all []Packet) ([]byte, error) {
 	var b bytes.Buffer
-	is := pcapgo.NgInterface{Name: dev, OS: runtime.GOOS, LinkType: layers.LinkTypeEthernet,
-		SnapLength: snap, TimestampResolution: 9}
-	if link == packet.L3 {
-		is.LinkType = layers.LinkTypeRaw
-	}
-	w, err := pcapgo.NewNgWriterInterface(&b, is, pcapgo.NgWriterOptions{
-		SectionInfo: pcapgo.NgSectionInfo{OS: runtime.GOOS, Application: "levee"}})
+	w, err := packet.NewNGWriter(&b, "levee", "")
 	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Interface(packet.NGInterface{Name: dev, Link: link, Snap: snap}); err != nil {
 		return nil, err
 	}
 	step := max(1, float64(len(all))/MostPackets)
 	for at := 0.0; int(at) < len(all); at += step {
 		p := &all[int(at)]
 		data := p.Data[:min(len(p.Data), snap, p.Length)]
-		err := w.WritePacket(gopacket.CaptureInfo{Timestamp: p.At, CaptureLength: len(data),
-			Length: p.Length}, data)
+		err := w.Packet(&packet.NGPacket{At: p.At, Data: data, Length: p.Length})
 		if err != nil {
 			return nil, err
 		}
 	}
-	err = w.Flush()
-	return b.Bytes(), err
+	return b.Bytes(), nil
 }
 
 // prune leaves the incidents with the largest numbers.
