@@ -103,6 +103,9 @@ func (f *flow) body(from, to int) map[int]bool {
 func olderFaults(t *testing.T, ins asm.Instructions) (faults []string, loops int) {
 	t.Helper()
 	f := flowOf(t, ins)
+	// The smallest loop that counts a register down at each instruction: rules behind bytecode are
+	// in a loop with the interpreter, by its ways back, which nothing counts down.
+	counts := map[int]map[int]bool{}
 	f.loops(func(from, to int) {
 		loops++
 		// push_insn of kernel/bpf/verifier.c before Linux 6.6: only jumps may lead back.
@@ -111,25 +114,26 @@ func olderFaults(t *testing.T, ins asm.Instructions) (faults []string, loops int
 				fmt.Sprintf("instruction %d, %v, falls into the loop that it is part of", from,
 					ins[from]))
 		}
-		// reg_set_min_max before Linux 6.8 learns nothing from "not equal".
-		counted := map[asm.Register]bool{}
 		body := f.body(from, to)
 		for i := range body {
 			if op := ins[i].OpCode; op.Class().IsALU() && op.ALUOp() == asm.Sub &&
-				op.Source() == asm.ImmSource {
-				counted[ins[i].Dst] = true
+				op.Source() == asm.ImmSource && (counts[i] == nil || len(body) < len(counts[i])) {
+				counts[i] = body
 			}
 		}
+	})
+	// reg_set_min_max before Linux 6.8 learns nothing from "not equal".
+	for at, body := range counts {
 		for i := range body {
 			op := ins[i].OpCode
 			if j := op.JumpOp(); (j == asm.JEq || j == asm.JNE) && op.Source() == asm.ImmSource &&
-				counted[ins[i].Dst] {
+				ins[i].Dst == ins[at].Dst {
 				faults = append(faults,
 					fmt.Sprintf("instruction %d, %v, bounds what the loop counts down by equality",
 						i, ins[i]))
 			}
 		}
-	})
+	}
 	for _, i := range f.first {
 		if meta := btf.FuncMetadata(&ins[i]); meta != nil && meta.Linkage != btf.GlobalFunc {
 			continue
@@ -242,6 +246,12 @@ func TestFaultsOfOlderVerifiersAreSeen(t *testing.T) {
 			asm.Mov.Imm(asm.R1, 3),
 			"again", decrement, asm.JNE.Imm(asm.R1, 0, "again"), result, asm.Return(),
 		}, 1},
+		"within another, which asks the register for something else": {[]any{
+			"outer", asm.Mov.Imm(asm.R2, 3),
+			"again", asm.Sub.Imm(asm.R2, 1), asm.JGT.Imm(asm.R2, 0, "again"),
+			asm.Mov.Reg(asm.R2, asm.R1), asm.JEq.Imm(asm.R2, 0, "done"), asm.Ja.Label("outer"),
+			"done", result, asm.Return(),
+		}, 0},
 		"fallen into": {[]any{
 			asm.Ja.Label("ask"),
 			"again", decrement,
