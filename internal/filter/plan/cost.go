@@ -120,6 +120,16 @@ func (f *passage) share() float64 {
 // end is told of a rule that decides, and what a packet took that it decided, since spent.
 func (p *Plan) end(f *passage, r *ir.Rule, t times) {
 	f.passed++
+	p.tell(f, r, t)
+}
+
+// tell is told of a packet that a rule decides, and what it took, since spent.
+func (p *Plan) tell(f *passage, r *ir.Rule, t times) {
+	if slices.ContainsFunc(r.Conds, func(c ir.Cond) bool {
+		return c.Field.Info().Header.Presence().Tags > 0
+	}) {
+		t = t.plus(wait(price.Careful)) // a tagged frame
+	}
 	f.tell(r.Slot, t.plus(p.looked(f.chain.Classes[0], r)))
 }
 
@@ -317,8 +327,11 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 				took := both(does.takes.time)
 				whole, some = whole.plus(took), some.plus(took.part(come))
 				t.add(f.note(&does.Node, priced{took.part(come * share), does.takes.size, 0}))
-				if does.Action == action.Track {
+				switch {
+				case does.Action == action.Track:
 					f.track(does.Slot, whole)
+				case !r.Action.Decides() && does.Action.MayDecide(): // a limit, a cookie
+					p.tell(f, r.Rule, whole)
 				}
 			case *Verdict:
 				taken := times{} // of the branch to the verdict

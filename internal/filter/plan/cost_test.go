@@ -147,3 +147,41 @@ func TestPacketsWithinTunnelsCostTheirDecoding(t *testing.T) {
 		t.Error("nothing is asked of packets within tunnels")
 	}
 }
+
+// TestTaggedFramesCostTheCarefulDecoder: the fast path hands them on.
+func TestTaggedFramesCostTheCarefulDecoder(t *testing.T) {
+	untagged, tagged := estimateOfRule(t, "drop tcp port 80\n"), estimateOfRule(t,
+		"drop vlan 7 tcp port 80\n")
+	if more := tagged - untagged; more < price.Careful || more > price.Careful+2 {
+		t.Errorf("a tagged frame takes %.1f ns, another %.1f: the careful decoder takes %.1f",
+			tagged, untagged, price.Careful)
+	}
+}
+
+// TestLimitsAndCookiesThatDecideCost: what they drop or answer has been asked and charged.
+func TestLimitsAndCookiesThatDecideCost(t *testing.T) {
+	for rule, least := range map[string]float64{
+		"limit tcp port 80 rate 10/s by source\n": price.Limit,
+		"cookie tcp port 80\n":                    price.Cookie,
+	} {
+		if got := estimateOfRule(t, rule); got < least || got > least+10 {
+			t.Errorf("%q: what it decides takes %.1f ns, it by itself %.1f", rule, got, least)
+		}
+	}
+}
+
+// estimateOfRule is what a TCP packet takes that the first rule decides.
+func estimateOfRule(t *testing.T, rule string) float64 {
+	t.Helper()
+	pol, ds := policy.Parse("rule.levee", []byte(rule+"default drop\n"), nil)
+	if ds.HasErrors() {
+		t.Fatal(ds.Err())
+	}
+	p, err := plan.New(ir.Build(pol), plan.Target{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	least, _ := p.Estimate(price.Default, []plan.Traffic{{
+		Class: ir.Class{Family: ir.IPv4, Transport: ir.TCP}, Slot: pol.RuleSlot(0), Packets: 1}})
+	return least
+}
