@@ -65,7 +65,7 @@ func chartOf(d *Document, id string) *Chart {
 
 // both calls f for each figure that two charts have, series by series.
 func both(a, b *Chart, f func(series string, p, q *Point)) {
-	second := map[place]*Point{}
+	second := map[coordinates]*Point{}
 	for _, s := range b.Series {
 		for i := range s.Points {
 			second[key(b, s, &s.Points[i])] = &s.Points[i]

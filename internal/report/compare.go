@@ -149,15 +149,15 @@ func side(d *Document) Side {
 		d.Machine.String()}
 }
 
-// place of a figure in a document.
-type place struct {
+// coordinates of a figure in a document.
+type coordinates struct {
 	chart, series, label string
 	x                    float64
 }
 
 // collect pairs the figures of both.
 func (c *Comparison) collect(a, b *Document) {
-	second, chartsOfB := map[place]*Point{}, map[string]bool{}
+	second, chartsOfB := map[coordinates]*Point{}, map[string]bool{}
 	for _, chart := range b.Charts {
 		chartsOfB[chart.ID] = true
 		for _, s := range chart.Series {
@@ -211,11 +211,11 @@ func (c *Comparison) collect(a, b *Document) {
 	}
 }
 
-func key(c *Chart, s *Series, p *Point) place {
+func key(c *Chart, s *Series, p *Point) coordinates {
 	if c.Kind == Bar {
-		return place{c.ID, s.Name, p.Label, 0}
+		return coordinates{c.ID, s.Name, p.Label, 0}
 	}
-	return place{c.ID, s.Name, p.Label, p.X}
+	return coordinates{c.ID, s.Name, p.Label, p.X}
 }
 
 func newDifference(c *Chart, series string, p, q *Point) Difference {

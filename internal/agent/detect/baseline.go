@@ -12,12 +12,12 @@ import (
 // Baseline is what a Detector has learned, for one that goes on after a restart. It has nothing of
 // the last minutes, which may be the beginning of a flood.
 type Baseline struct {
-	Kinds  int       `json:"kinds"` // that rates are of: others mean others
-	At     time.Time `json:"at"`
-	Syn    float64   `json:"syn"`
-	Fresh  float64   `json:"fresh"`
-	All    Learned   `json:"all"`
-	Places []Place   `json:"places"`
+	Kinds    int       `json:"kinds"` // that rates are of: others mean others
+	At       time.Time `json:"at"`
+	Syn      float64   `json:"syn"`
+	Fresh    float64   `json:"fresh"`
+	All      Learned   `json:"all"`
+	Networks []Network `json:"places"`
 }
 
 // Learned is what is usual.
@@ -29,8 +29,8 @@ type Learned struct {
 	At   time.Time `json:"at"`   // the minute
 }
 
-// Place is a network that packets go to or come from.
-type Place struct {
+// Network is one that packets go to or come from.
+type Network struct {
 	Prefix netip.Prefix `json:"prefix"`
 	Source bool         `json:"source,omitempty"`
 	Seen   time.Time    `json:"seen"`
@@ -39,9 +39,9 @@ type Place struct {
 
 // Bounds of a baseline.
 const (
-	mostPlaces  = 512 // the last that were seen
-	baselineAge = 8 * 24 * time.Hour
-	restart     = time.Hour // after which the last hour says nothing
+	mostNetworks = 512 // the last that were seen
+	baselineAge  = 8 * 24 * time.Hour
+	restart      = time.Hour // after which the last hour says nothing
 )
 
 // Baseline is what the detector has learned until a time.
@@ -52,13 +52,13 @@ func (d *Detector) Baseline(now time.Time) *Baseline {
 		if n.prof.empty() {
 			continue
 		}
-		b.Places = append(b.Places, Place{w.prefix, w.source, n.seen, n.prof.learned()})
+		b.Networks = append(b.Networks, Network{w.prefix, w.source, n.seen, n.prof.learned()})
 	}
-	slices.SortFunc(b.Places, func(a, b Place) int {
+	slices.SortFunc(b.Networks, func(a, b Network) int {
 		return cmp.Or(b.Seen.Compare(a.Seen), a.Prefix.Addr().Compare(b.Prefix.Addr()),
 			cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
 	})
-	b.Places = b.Places[:min(mostPlaces, len(b.Places))]
+	b.Networks = b.Networks[:min(mostNetworks, len(b.Networks))]
 	return b
 }
 
@@ -81,8 +81,8 @@ func (d *Detector) Restore(b *Baseline, now time.Time) bool {
 		d.usual = ratios{Syn: b.Syn, Fresh: b.Fresh}
 	}
 	d.root.prof.restore(&b.All, now)
-	for i := range b.Places[:min(mostPlaces, len(b.Places))] {
-		if p := &b.Places[i]; p.Prefix.IsValid() {
+	for i := range b.Networks[:min(mostNetworks, len(b.Networks))] {
+		if p := &b.Networks[i]; p.Prefix.IsValid() {
 			n := &node{seen: p.Seen}
 			n.prof.restore(&p.Learned, now)
 			d.nodes[where{p.Prefix, p.Source}] = n
@@ -132,5 +132,5 @@ func (r rates) MarshalJSON() ([]byte, error) {
 // Text says how much a baseline holds.
 func (b *Baseline) Text() string {
 	return fmt.Sprintf("what was usual until %s, of %d networks", b.At.Format(time.DateTime),
-		len(b.Places))
+		len(b.Networks))
 }

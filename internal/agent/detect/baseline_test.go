@@ -123,11 +123,11 @@ func TestABaselineIsBounded(t *testing.T) {
 		Day: slices.Repeat([]rates{{-1}}, 1000), Hour: make([]rates, 1e5),
 		Last: make([]rates, 1e5)}}
 	for i := range uint32(10 * maxNodes) {
-		hostile.Places = append(hostile.Places, Place{Prefix: netip.PrefixFrom(v4(i<<8), 24)})
+		hostile.Networks = append(hostile.Networks, Network{Prefix: netip.PrefixFrom(v4(i<<8), 24)})
 	}
-	hostile.Places = append(hostile.Places, Place{})
+	hostile.Networks = append(hostile.Networks, Network{})
 	d.Restore(&hostile, monday.Add(time.Second))
-	if len(d.nodes) > mostPlaces || len(d.root.prof.hour) > 60 || d.usual.Syn < 0 {
+	if len(d.nodes) > mostNetworks || len(d.root.prof.hour) > 60 || d.usual.Syn < 0 {
 		t.Errorf("%d places, %d minutes, %v", len(d.nodes), len(d.root.prof.hour), d.usual)
 	}
 	p := udp(server, server, 1, 2)

@@ -50,12 +50,10 @@ const (
 // where 8 bytes with the field begin, by how many bits to shift these right, 1 for a question that
 // is to be answered no, and in its upper half, for opTest, by how many records to go on if the
 // answer is the wrong one; 0 ends the rule.
-type record [4]uint64
+type record [plan.RecordBytes / 8]uint64
 
 // skip is a record that always goes n records on, or ends the rule for 0.
 func skip(n int) record { return record{uint64(opTest) | uint64(n)<<32, 0, 1, 0} }
-
-const recordBytes = 32
 
 // wordOf gives the first word of a record that reads a field of n bytes at an offset of struct key.
 // Reads have 8 bytes, and end where the struct does.
@@ -74,8 +72,8 @@ func wordOf(o op, at int16, n int, not bool) uint64 {
 
 func maskOf(n int) uint64 { return ^uint64(0) >> (64 - 8*n) }
 
-// machine collects the records of all chains. What is the same is there once.
-type machine struct {
+// bytecode collects the records of all chains. What is the same is there once.
+type bytecode struct {
 	records table[record]
 	lists   table[uint64] // slot << 32 | first record of the rule; endOfList behind the last
 	bounds  table[uint64] // where membership changes, ascending within each list of ranges
@@ -93,15 +91,15 @@ type machine struct {
 // endOfList is above every entry of a rule and above what stands for "not decided".
 const endOfList = ^uint64(0)
 
-func newMachine() *machine {
-	m := &machine{}
+func newBytecode() *bytecode {
+	m := &bytecode{}
 	m.add(record{uint64(opEnd)}) // number 0
 	return m
 }
 
 // body makes the records of rule i of some and gives the number of the first.
 func (c *compiler) body(b *plan.Bytecode, i int) uint32 {
-	m, r := c.machine, &b.Rules[i]
+	m, r := c.bytecode, &b.Rules[i]
 	out := m.body[:0]
 	for i := range r.Conds {
 		if !plan.InPacket(&r.Conds[i]) {
@@ -135,19 +133,19 @@ func (c *compiler) questionRecords(f ir.Family, q *ir.Cond, out []record) []reco
 		r := q.Ranges[0]
 		return append(out, record{wordOf(opTest, at, n, false), maskOf(n), r.Lo, r.Hi - r.Lo})
 	}
-	bounds := c.machine.number[:0]
+	bounds := c.bytecode.number[:0]
 	for _, r := range q.Ranges {
 		bounds = append(bounds, r.Lo)
 		if r.Hi < math.MaxUint64 { // behind the highest of 64 bits nothing changes
 			bounds = append(bounds, r.Hi+1)
 		}
 	}
-	c.machine.number = bounds
+	c.bytecode.number = bounds
 	return append(out, c.search(wordOf(opSearch, at, n, false), maskOf(n), bounds))
 }
 
 func (c *compiler) search(word, mask uint64, bounds []uint64) record {
-	m := c.machine
+	m := c.bytecode
 	return record{word, mask, uint64(share(&m.bounds, &m.sorted, bounds)), uint64(len(bounds))}
 }
 
@@ -162,18 +160,18 @@ func (c *compiler) addressRecords(q *ir.Cond, at int16, ip4 bool, out []record) 
 			lo, hi := bounds4(q.Prefixes[0])
 			return append(out, record{wordOf(opTest, at, 8, q.Not), maskOf(4), lo, hi - lo})
 		}
-		bounds := c.machine.number[:0]
+		bounds := c.bytecode.number[:0]
 		for _, p := range q.Prefixes {
 			lo, hi := bounds4(p)
 			bounds = append(bounds, lo, hi+1)
 		}
-		c.machine.number = bounds
+		c.bytecode.number = bounds
 		return append(out, c.search(wordOf(opSearch, at, 8, q.Not), maskOf(4), bounds))
 	}
 	if p := q.Prefixes[0]; len(q.Prefixes) == 1 && !q.Not {
 		return onePrefixRecords(out, p, at)
 	}
-	bounds := c.machine.number[:0]
+	bounds := c.bytecode.number[:0]
 	for _, p := range q.Prefixes {
 		hi, lo := words6(p.Addr())
 		bounds = append(bounds, hi, lo)
@@ -181,7 +179,7 @@ func (c *compiler) addressRecords(q *ir.Cond, at int16, ip4 bool, out []record) 
 			bounds = append(bounds, hi, lo)
 		}
 	}
-	m := c.machine
+	m := c.bytecode
 	m.number = bounds
 	first := share(&m.wide, &m.sorted2, bounds)
 	return append(out, record{wordOf(opWide, at, 8, q.Not), ^uint64(0), uint64(first / 2),
@@ -341,17 +339,17 @@ func behind6(hi, lo uint64, bits int) (uint64, uint64, bool) {
 	return hi, 0, hi != 0
 }
 
-// Names of the machine's tables.
+// Names of the tables of bytecode.
 const (
-	recordsTable = "machine_records"
-	listsTable   = "machine_lists"
-	boundsTable  = "machine_bounds"
-	wideTable    = "machine_wide"
+	recordsTable = "interpreter_records"
+	listsTable   = "interpreter_lists"
+	boundsTable  = "interpreter_bounds"
+	wideTable    = "interpreter_wide"
 )
 
 // place gives the tables a place. They are never empty, so that there is something to point at.
-func (m *machine) place(c *compiler) {
-	c.room(recordsTable, recordBytes*m.records.n, func(to []byte) {
+func (m *bytecode) place(c *compiler) {
+	c.room(recordsTable, plan.RecordBytes*m.records.n, func(to []byte) {
 		m.records.drain(func(piece []record) {
 			for i := range piece {
 				to = putWords(to, piece[i][:])
@@ -377,7 +375,7 @@ func putWords(to []byte, words []uint64) []byte {
 }
 
 // add appends a record and gives its number.
-func (m *machine) add(r record) uint32 { return uint32(m.records.add([]record{r})) }
+func (m *bytecode) add(r record) uint32 { return uint32(m.records.add([]record{r})) }
 
 // callBytecode goes to the one call of the interpreter, and comes back with its answer. Verifiers
 // since Linux 7.3 follow each way to a function that is given memory, up to 10,000 of them, and
@@ -385,7 +383,7 @@ func (m *machine) add(r record) uint32 { return uint32(m.records.add([]record{r}
 func (c *compiler) callBytecode(b *plan.Bytecode) {
 	behind := c.Fresh("behind")
 	c.Emit(
-		asm.Mov.Imm32(asm.R2, int32(c.machine.starts[b.Number])),
+		asm.Mov.Imm32(asm.R2, int32(c.bytecode.starts[b.Number])),
 		asm.StoreImm(asm.R10, mainBehind, int64(len(c.behind)), asm.Word),
 		asm.Ja.Label("interpret"),
 	)

@@ -12,8 +12,8 @@ import (
 
 // walk makes the records of bytecode.
 func (c *compiler) walk(b *plan.Bytecode) {
-	before := c.machine.records.n
-	t := &cutter{machine: c.machine, bodies: make([]uint32, len(b.Rules)), rules: b.Rules}
+	before := c.bytecode.records.n
+	t := &cutter{bytecode: c.bytecode, bodies: make([]uint32, len(b.Rules)), rules: b.Rules}
 	for _, a := range b.Axes {
 		t.cuts = append(t.cuts, c.cut(a, b.Family == ir.IPv4))
 	}
@@ -22,9 +22,9 @@ func (c *compiler) walk(b *plan.Bytecode) {
 	}
 	start := t.tree(&b.Counting, b.Counting.Root, 0)
 	start = t.tree(&b.Deciding, b.Deciding.Root, start)
-	c.machine.starts = append(c.machine.starts, start)
-	bytes := recordBytes*(c.machine.records.n-before) + 8*len(b.Rules)
-	c.machine.bytes = append(c.machine.bytes, bytes)
+	c.bytecode.starts = append(c.bytecode.starts, start)
+	bytes := plan.RecordBytes*(c.bytecode.records.n-before) + 8*len(b.Rules)
+	c.bytecode.bytes = append(c.bytecode.bytes, bytes)
 }
 
 // cut is the record that compares an axis, but for bound and targets.
@@ -42,7 +42,7 @@ func (c *compiler) cut(a plan.Axis, ip4 bool) record {
 
 // cutter makes the records of the trees of bytecode.
 type cutter struct {
-	*machine
+	*bytecode
 	cuts   []record // what reads each axis
 	bodies []uint32 // of each rule, its first record
 	rules  []ir.Rule

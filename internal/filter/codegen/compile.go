@@ -47,12 +47,12 @@ type compiler struct {
 	maps           map[string]*ebpf.MapSpec
 	ledger         []MapUse // of maps
 	tables         []Table
-	packed         int              // bytes of tables, see constant
-	fills          []func([]byte)   // put them where they lie
-	packs          int              // maps of tables that are full
-	places         map[string]place // of tables, by name
-	failed         error            // a table is too large
-	machine        *machine
+	packed         int                 // bytes of tables, see constant
+	fills          []func([]byte)      // put them where they lie
+	packs          int                 // maps of tables that are full
+	tableAt        map[string]location // by name
+	failed         error               // a table is too large
+	bytecode       *bytecode
 	behind         []string // what follows each call of the interpreter
 	inFunction     bool     // now
 }
@@ -158,8 +158,8 @@ func newCompiler(p *plan.Plan, x *extension) *compiler {
 		target:    p.Target,
 		extension: x,
 		maps:      map[string]*ebpf.MapSpec{},
-		places:    map[string]place{},
-		machine:   newMachine(),
+		tableAt:   map[string]location{},
+		bytecode:  newBytecode(),
 	}
 	if p.Target.Clock {
 		c.Clock = plan.ClockMap
@@ -258,7 +258,7 @@ func (c *compiler) generate() error {
 	c.emitSetFunctions()
 	c.emitTableFunctions()
 	c.emitArms()
-	c.emitMachine()
+	c.emitBytecode()
 	c.emitPools()
 	if c.target.Plain {
 		return nil

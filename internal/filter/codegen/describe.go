@@ -41,7 +41,7 @@ func (c *compiler) describe() {
 			}
 		}
 		add(fmt.Sprintf("%d rules, %s", len(b.Rules), b.Class), "records in trees",
-			c.machine.bytes[b.Number], b.Why)
+			c.bytecode.bytes[b.Number], b.Why)
 	}
 	var block func(b plan.Block)
 	block = func(b plan.Block) {

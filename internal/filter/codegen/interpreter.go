@@ -11,7 +11,7 @@ import (
 
 // interpreter is the function of the environment and the number of a record that walks the records
 // from there on. It returns the word of the response of the rule that decided, or 0.
-const interpreter = "machine"
+const interpreter = "interpreter"
 
 // What the interpreter keeps on its stack, for the function that bpf_loop calls: offsets from
 // there. Numbers that grow do not lie on multiples of 8 bytes, where the verifier would remember
@@ -38,18 +38,18 @@ const (
 	maxCalls     = 1 << 23
 )
 
-// emitMachine emits the interpreter and what it calls, if a chain has parts for it.
-func (c *compiler) emitMachine() {
+// emitBytecode emits the interpreter and what it calls, if a chain has parts for it.
+func (c *compiler) emitBytecode() {
 	if len(c.plan.Bytecodes) == 0 {
 		return
 	}
-	c.machine.place(c)
+	c.bytecode.place(c)
 	c.inFunction = true
 	defer func() { c.inFunction = false }()
 	c.emitInterpreter()
 	c.emitSteps()
-	c.emitSearch("machine_search", boundsTable, c.machine.bounds.n, false)
-	c.emitSearch("machine_search_wide", wideTable, c.machine.wide.n/2, true)
+	c.emitSearch("interpreter_search", boundsTable, c.bytecode.bounds.n, false)
+	c.emitSearch("interpreter_search_wide", wideTable, c.bytecode.wide.n/2, true)
 }
 
 func (c *compiler) emitInterpreter() {
@@ -59,11 +59,11 @@ func (c *compiler) emitInterpreter() {
 	}
 	c.Global(interpreter, params...)
 	c.Emit(
-		asm.JNE.Imm(asm.R1, 0, "machine_env"),
+		asm.JNE.Imm(asm.R1, 0, "interpreter_env"),
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
 	)
-	c.Label("machine_env")
+	c.Label("interpreter_env")
 	c.Emit(
 		asm.StoreMem(asm.R10, stAt+stEnv, asm.R1, asm.DWord),
 		asm.StoreMem(asm.R10, stAt+stRecord, asm.R2, asm.Word),
@@ -79,14 +79,14 @@ func (c *compiler) emitInterpreter() {
 		c.row()
 		c.Emit(asm.StoreMem(asm.R10, stAt+stRow, asm.R1, asm.DWord))
 	}
-	c.Loop(maxCalls, "machine_steps", stAt)
+	c.Loop(maxCalls, "interpreter_steps", stAt)
 	c.Emit(
 		asm.LoadMem(asm.R0, asm.R10, stAt+stBest, asm.DWord),
-		asm.JEq.Imm(asm.R0, undecided, "machine_undecided"),
+		asm.JEq.Imm(asm.R0, undecided, "interpreter_undecided"),
 		asm.Mov.Reg32(asm.R0, asm.R0),
 		asm.Return(),
 	)
-	c.Label("machine_undecided")
+	c.Label("interpreter_undecided")
 	c.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
@@ -107,7 +107,7 @@ const (
 
 // emitSteps emits the function that walks some records. It is static, as bpf_loop wants it.
 func (c *compiler) emitSteps() {
-	c.Static("machine_steps", assembler.Number("call"), assembler.Pointer("state"))
+	c.Static("interpreter_steps", assembler.Number("call"), assembler.Pointer("state"))
 	c.Emit(
 		asm.StoreMem(asm.R10, mState, asm.R2, asm.DWord),
 		asm.LoadMem(mEnv, asm.R2, stEnv, asm.DWord),
@@ -115,11 +115,12 @@ func (c *compiler) emitSteps() {
 		asm.LoadMem(mEntry, asm.R2, stEntry, asm.Word),
 		asm.Mov.Imm(mSteps, stepsPerCall),
 	)
-	c.Label("machine_step")
+	c.Label("interpreter_step")
 	c.Emit(
-		asm.JLT.Imm(mSteps, 1, "machine_pause"),
+		asm.JLT.Imm(mSteps, 1, "interpreter_pause"),
 		asm.Sub.Imm(mSteps, 1),
-		asm.JGE.Imm(mRecord, int32(c.machine.records.n), "machine_end"), // never: for the verifier
+		// never: for the verifier
+		asm.JGE.Imm(mRecord, int32(c.bytecode.records.n), "interpreter_end"),
 		asm.Mov.Reg(asm.R2, mRecord),
 		asm.LSh.Imm(asm.R2, 5),
 		asm.LoadMapValue(asm.R1, 0, 0).WithReference(recordsTable),
@@ -127,11 +128,11 @@ func (c *compiler) emitSteps() {
 		asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord),
 		asm.Mov.Reg(asm.R5, asm.R2),
 		asm.And.Imm(asm.R5, 0xff),
-		asm.JGE.Imm(asm.R5, int32(opDecide), "machine_other"),
+		asm.JGE.Imm(asm.R5, int32(opDecide), "interpreter_other"),
 	)
 	c.emitQuestion()
 	c.emitOthers()
-	c.Label("machine_pause")
+	c.Label("interpreter_pause")
 	c.Emit(
 		asm.LoadMem(asm.R2, asm.R10, mState, asm.DWord),
 		asm.StoreMem(asm.R2, stRecord, mRecord, asm.Word),
@@ -139,7 +140,7 @@ func (c *compiler) emitSteps() {
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
 	)
-	c.Label("machine_end")
+	c.Label("interpreter_end")
 	c.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 }
 
@@ -150,7 +151,7 @@ func (c *compiler) emitQuestion() {
 		asm.Mov.Reg(asm.R3, asm.R2),
 		asm.RSh.Imm(asm.R3, 8),
 		asm.And.Imm(asm.R3, 0xff),
-		asm.JGT.Imm(asm.R3, int32(keySize)-8, "machine_end"), // never: for the verifier
+		asm.JGT.Imm(asm.R3, int32(keySize)-8, "interpreter_end"), // never: for the verifier
 		asm.Mov.Reg(asm.R4, mEnv),
 		asm.Add.Reg(asm.R4, asm.R3),
 		asm.LoadMem(asm.R4, asm.R4, 0, asm.DWord),
@@ -165,35 +166,35 @@ func (c *compiler) emitQuestion() {
 		asm.And.Imm(asm.R2, 1),
 		asm.LoadMem(asm.R0, asm.R1, 16, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R1, 24, asm.DWord),
-		asm.JNE.Imm(asm.R5, int32(opTest), "machine_no_test"),
+		asm.JNE.Imm(asm.R5, int32(opTest), "interpreter_no_test"),
 		asm.Sub.Reg(asm.R4, asm.R0),
-		asm.JGT.Reg(asm.R4, asm.R1, "machine_outside"),
+		asm.JGT.Reg(asm.R4, asm.R1, "interpreter_outside"),
 		asm.Xor.Imm(asm.R2, 1),
 	)
-	c.Label("machine_outside")
+	c.Label("interpreter_outside")
 	c.Emit(
-		asm.JNE.Imm(asm.R2, 0, "machine_on"),
+		asm.JNE.Imm(asm.R2, 0, "interpreter_on"),
 		asm.RSh.Imm(asm.R3, 32),
-		asm.JEq.Imm(asm.R3, 0, "machine_next"),
+		asm.JEq.Imm(asm.R3, 0, "interpreter_next"),
 		asm.Add.Reg(mRecord, asm.R3),
 		asm.Mov.Reg32(mRecord, mRecord),
-		asm.Ja.Label("machine_step"),
+		asm.Ja.Label("interpreter_step"),
 	)
-	c.Label("machine_on")
+	c.Label("interpreter_on")
 	c.Emit(
 		asm.Add.Imm(mRecord, 1),
 		asm.And.Imm(mRecord, maxNumber),
-		asm.Ja.Label("machine_step"),
+		asm.Ja.Label("interpreter_step"),
 	)
-	c.Label("machine_no_test")
+	c.Label("interpreter_no_test")
 	c.Emit(
-		asm.JNE.Imm(asm.R5, int32(opCut), "machine_no_cut"),
-		asm.JLT.Reg(asm.R4, asm.R0, "machine_below"),
+		asm.JNE.Imm(asm.R5, int32(opCut), "interpreter_no_cut"),
+		asm.JLT.Reg(asm.R4, asm.R0, "interpreter_below"),
 		asm.RSh.Imm(asm.R1, 32),
 	)
-	c.Label("machine_below")
-	c.Emit(asm.Mov.Reg32(mRecord, asm.R1), asm.Ja.Label("machine_step"))
-	c.Label("machine_no_cut")
+	c.Label("interpreter_below")
+	c.Emit(asm.Mov.Reg32(mRecord, asm.R1), asm.Ja.Label("interpreter_step"))
+	c.Label("interpreter_no_cut")
 	c.emitCalls()
 }
 
@@ -202,39 +203,39 @@ func (c *compiler) emitQuestion() {
 func (c *compiler) emitCalls() {
 	c.Emit(
 		asm.StoreMem(asm.R10, mNot, asm.R2, asm.DWord),
-		asm.JNE.Imm(asm.R5, int32(opSearch), "machine_no_search"),
+		asm.JNE.Imm(asm.R5, int32(opSearch), "interpreter_no_search"),
 		asm.Mov.Reg(asm.R2, asm.R0),
 		asm.Mov.Reg(asm.R3, asm.R1),
 		asm.Mov.Reg(asm.R1, asm.R4),
-		asm.Call.Label("machine_search"),
-		asm.Ja.Label("machine_answer"),
+		asm.Call.Label("interpreter_search"),
+		asm.Ja.Label("interpreter_answer"),
 	)
-	c.Label("machine_no_search")
+	c.Label("interpreter_no_search")
 	c.Emit(
 		asm.RSh.Imm(asm.R3, 8),
 		asm.And.Imm(asm.R3, 0xff),
-		asm.JGT.Imm(asm.R3, int32(keySize)-16, "machine_end"), // never: for the verifier
+		asm.JGT.Imm(asm.R3, int32(keySize)-16, "interpreter_end"), // never: for the verifier
 		asm.Add.Reg(asm.R3, mEnv),
 		asm.LoadMem(asm.R2, asm.R3, 8, asm.DWord),
 		asm.Mov.Reg(asm.R3, asm.R0),
 		asm.Mov.Reg(asm.R0, asm.R1),
 		asm.Mov.Reg(asm.R1, asm.R4),
 		asm.Mov.Reg(asm.R4, asm.R0),
-		asm.JNE.Imm(asm.R5, int32(opWide), "machine_no_wide"),
-		asm.Call.Label("machine_search_wide"),
-		asm.Ja.Label("machine_answer"),
+		asm.JNE.Imm(asm.R5, int32(opWide), "interpreter_no_wide"),
+		asm.Call.Label("interpreter_search_wide"),
+		asm.Ja.Label("interpreter_answer"),
 	)
-	c.Label("machine_no_wide")
-	c.Emit(asm.JEq.Imm(asm.R5, int32(opEndpoint), "machine_endpoint"))
-	c.oneOf(asm.R3, 0, len(c.plan.Interpreter.Lookups), "machine_end", c.lookup)
-	c.Label("machine_endpoint")
+	c.Label("interpreter_no_wide")
+	c.Emit(asm.JEq.Imm(asm.R5, int32(opEndpoint), "interpreter_endpoint"))
+	c.oneOf(asm.R3, 0, len(c.plan.Interpreter.Lookups), "interpreter_end", c.lookup)
+	c.Label("interpreter_endpoint")
 	c.emitService()
-	c.oneOf(asm.R3, 0, len(c.plan.Interpreter.Endpoints), "machine_end", c.lookupEndpoint)
-	c.Label("machine_answer")
+	c.oneOf(asm.R3, 0, len(c.plan.Interpreter.Endpoints), "interpreter_end", c.lookupEndpoint)
+	c.Label("interpreter_answer")
 	c.Emit(
 		asm.LoadMem(asm.R2, asm.R10, mNot, asm.DWord),
-		asm.JEq.Reg(asm.R0, asm.R2, "machine_next"),
-		asm.Ja.Label("machine_on"),
+		asm.JEq.Reg(asm.R0, asm.R2, "interpreter_next"),
+		asm.Ja.Label("interpreter_on"),
 	)
 }
 
@@ -277,7 +278,7 @@ func (c *compiler) lookup(i int) {
 		}
 		c.Emit(asm.Call.Label(c.setLabel(l.Set)))
 	}
-	c.Emit(asm.Ja.Label("machine_answer"))
+	c.Emit(asm.Ja.Label("interpreter_answer"))
 }
 
 // armsLabel is the function of the environment that has an arm.
@@ -333,7 +334,7 @@ func (c *compiler) lookupEndpoint(i int) {
 		c.Emit(asm.LSh.Imm(asm.R1, 32))
 	}
 	c.Emit(asm.Mov.Reg(asm.R3, asm.R5), asm.Call.Label(c.setLabel(key)),
-		asm.Ja.Label("machine_answer"))
+		asm.Ja.Label("interpreter_answer"))
 }
 
 // emitService turns the operand in R4 (see serviceOperand) into protocol<<16 | port in R5, and the
@@ -343,7 +344,7 @@ func (c *compiler) emitService() {
 		asm.Mov.Reg(asm.R5, asm.R4),
 		asm.RSh.Imm(asm.R5, 32),
 		asm.And.Imm(asm.R5, 0xff),
-		asm.JGT.Imm(asm.R5, int32(keySize)-8, "machine_end"), // never: for the verifier
+		asm.JGT.Imm(asm.R5, int32(keySize)-8, "interpreter_end"), // never: for the verifier
 		asm.Add.Reg(asm.R5, mEnv),
 		asm.LoadMem(asm.R5, asm.R5, 0, asm.DWord),
 		asm.Mov.Reg(asm.R0, asm.R4),
@@ -366,43 +367,43 @@ func (c *compiler) emitService() {
 
 // emitOthers does what is no question, and goes to the next entry of the list.
 func (c *compiler) emitOthers() {
-	c.Label("machine_other")
+	c.Label("interpreter_other")
 	c.Emit(
 		asm.LoadMem(asm.R3, asm.R1, 8, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R10, mState, asm.DWord),
-		asm.JEq.Imm(asm.R5, int32(opList), "machine_list"),
+		asm.JEq.Imm(asm.R5, int32(opList), "interpreter_list"),
 	)
 	if c.bytecodeCounts {
-		c.Emit(asm.JEq.Imm(asm.R5, int32(opCount), "machine_count"))
+		c.Emit(asm.JEq.Imm(asm.R5, int32(opCount), "interpreter_count"))
 	}
 	c.Emit(
-		asm.JNE.Imm(asm.R5, int32(opDecide), "machine_end"),
+		asm.JNE.Imm(asm.R5, int32(opDecide), "interpreter_end"),
 		asm.StoreMem(asm.R2, stBest, asm.R3, asm.DWord),
 		asm.LoadMem(mRecord, asm.R2, stThen, asm.Word),
-		asm.Ja.Label("machine_step"),
+		asm.Ja.Label("interpreter_step"),
 	)
 	if c.bytecodeCounts {
-		c.Label("machine_count")
+		c.Label("interpreter_count")
 		c.Emit(
 			// never: for the verifier
-			asm.JGT.Imm(asm.R3, int32(c.plan.RowBytes-SlotBytes), "machine_end"),
+			asm.JGT.Imm(asm.R3, int32(c.plan.RowBytes-SlotBytes), "interpreter_end"),
 			asm.LoadMem(asm.R1, asm.R2, stRow, asm.DWord),
 			asm.Add.Reg(asm.R1, asm.R3),
 			asm.LoadMem(asm.R2, mEnv, keyBytes-envAt, asm.Word),
 		)
 		c.bumpBy(0)
-		c.Emit(asm.Ja.Label("machine_next"))
+		c.Emit(asm.Ja.Label("interpreter_next"))
 	}
-	c.Label("machine_list")
+	c.Label("interpreter_list")
 	c.Emit(
 		asm.LoadMem(asm.R4, asm.R1, 16, asm.DWord),
 		asm.StoreMem(asm.R2, stThen, asm.R4, asm.Word),
 		asm.Mov.Reg(mEntry, asm.R3),
 	)
-	c.Label("machine_next")
+	c.Label("interpreter_next")
 	c.Emit(
 		// never: for the verifier
-		asm.JGE.Imm(mEntry, int32(max(1, c.machine.lists.n)), "machine_end"),
+		asm.JGE.Imm(mEntry, int32(max(1, c.bytecode.lists.n)), "interpreter_end"),
 		asm.Mov.Reg(asm.R2, mEntry),
 		asm.LSh.Imm(asm.R2, 3),
 		asm.LoadMapValue(asm.R1, 0, 0).WithReference(listsTable),
@@ -413,12 +414,12 @@ func (c *compiler) emitOthers() {
 		asm.LoadMem(asm.R2, asm.R10, mState, asm.DWord),
 		asm.LoadMem(asm.R4, asm.R2, stBest, asm.DWord),
 		// the end, or a rule that stands behind the one that decided
-		asm.JGT.Reg(asm.R3, asm.R4, "machine_leave"),
+		asm.JGT.Reg(asm.R3, asm.R4, "interpreter_leave"),
 		asm.Mov.Reg32(mRecord, asm.R3),
-		asm.Ja.Label("machine_step"),
+		asm.Ja.Label("interpreter_step"),
 	)
-	c.Label("machine_leave")
-	c.Emit(asm.LoadMem(mRecord, asm.R2, stThen, asm.Word), asm.Ja.Label("machine_step"))
+	c.Label("interpreter_leave")
+	c.Emit(asm.LoadMem(mRecord, asm.R2, stThen, asm.Word), asm.Ja.Label("interpreter_step"))
 }
 
 // maxHalvings is enough for as many bounds as a table can hold.
@@ -465,7 +466,8 @@ type search struct {
 // halve compares with the bound in the middle.
 func (s *search) halve() {
 	const value, bound = asm.R1, asm.R5
-	above, below, on := s.Fresh("machine_above"), s.Fresh("machine_below"), s.Fresh("machine_on")
+	above, below := s.Fresh("interpreter_above"), s.Fresh("interpreter_below")
+	on := s.Fresh("interpreter_on")
 	shift := int32(3)
 	if s.wide {
 		shift = 4

@@ -11,8 +11,8 @@ import (
 	"levee/internal/filter/prefix"
 )
 
-// place is where a table lies.
-type place struct {
+// location is where a table lies.
+type location struct {
 	in string // name of the map
 	at int    // byte offset in its value
 }
@@ -53,7 +53,7 @@ func (c *compiler) room(name string, n int, fill func(to []byte)) {
 	}
 	c.packed = at + n
 	c.fills = append(c.fills, func(all []byte) { fill(all[at : at+n : at+n]) })
-	c.places[name] = place{c.tablesName(), at}
+	c.tableAt[name] = location{c.tablesName(), at}
 }
 
 // tablesName is the name of the map that is being filled; the first has no number.
@@ -87,7 +87,7 @@ func (c *compiler) flushTables() {
 // locate points the loads that name a table to where it lies.
 func (c *compiler) locate(ins asm.Instructions) error {
 	for i := range ins {
-		p, ok := c.places[ins[i].Reference()]
+		p, ok := c.tableAt[ins[i].Reference()]
 		if !ok {
 			continue
 		}

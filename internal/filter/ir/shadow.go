@@ -140,7 +140,7 @@ const (
 
 // group is the rules of one tuple.
 type group struct {
-	at  map[place]members
+	at  map[addresses]members
 	all members
 }
 
@@ -153,8 +153,8 @@ type tuple struct {
 	src, dst int16 // prefix lengths, or open
 }
 
-// place is where in a group a rule stands: its addresses. All rules of a list are of one family.
-type place struct{ src, dst address }
+// addresses are where in a group a rule stands. All rules of a list are of one family.
+type addresses struct{ src, dst address }
 
 // address is the two halves of one, an IPv4 address at the top.
 type address struct{ hi, lo uint64 }
@@ -181,8 +181,8 @@ func newIndex(n int) *index {
 		inPlace: make([]int32, n), inGroup: make([]int32, n)}
 }
 
-// stand gives the tuple and the place of a rule.
-func stand(r *Rule) (t tuple, p place) {
+// stand gives the tuple and the addresses of a rule.
+func stand(r *Rule) (t tuple, p addresses) {
 	for i := range r.Conds {
 		t.fields |= r.Conds[i].asks()
 	}
@@ -228,7 +228,7 @@ func (x *index) add(r *Rule, at int) {
 		n = len(x.tuples)
 		x.of[t] = n
 		x.tuples = append(x.tuples, t)
-		x.groups = append(x.groups, group{at: map[place]members{}})
+		x.groups = append(x.groups, group{at: map[addresses]members{}})
 	}
 	g := &x.groups[n]
 	g.at[p] = g.at[p].with(at, x.inPlace)
@@ -249,7 +249,7 @@ func (x *index) cover(r *Rule, kept []Rule) (at int, ok bool) {
 			at = x.first(x.groups[i].all, x.inGroup, kept, r, at)
 			continue
 		}
-		there := x.groups[i].at[place{p.src.shorten(t.src), p.dst.shorten(t.dst)}]
+		there := x.groups[i].at[addresses{p.src.shorten(t.src), p.dst.shorten(t.dst)}]
 		at = x.first(there, x.inPlace, kept, r, at)
 	}
 	return at, at < len(kept)

@@ -206,8 +206,8 @@ func (x *Interpreter) Endpoint(key SetKey) int {
 	return -1
 }
 
-// operations is how many operations of bytecode a condition is at most.
-func (p *planner) operations(f ir.Family, c *ir.Cond) int {
+// records is how many records of bytecode a condition is at most.
+func (p *planner) records(f ir.Family, c *ir.Cond) int {
 	if _, _, ok := p.Interpreter.Lookup(p.Plan, c, f == ir.IPv4); ok || c.Dynamic() {
 		return 1
 	}
@@ -220,8 +220,8 @@ func (p *planner) operations(f ir.Family, c *ir.Cond) int {
 	return 1
 }
 
-// operationBytes is the size of an operation.
-const operationBytes = 32
+// RecordBytes is the size of a record.
+const RecordBytes = 32
 
 // lay says how packets find the rules of bytecode, and what it costs.
 func (p *planner) lay(b *Bytecode) {
@@ -231,16 +231,16 @@ func (p *planner) lay(b *Bytecode) {
 	b.Deciding = forest.grow(func(r *ir.Rule) bool { return r.Action.Decides() })
 	bytes := 8 * len(b.Rules)
 	for i := range b.Rules {
-		bytes += operationBytes
+		bytes += RecordBytes
 		for j := range b.Rules[i].Conds {
 			c := &b.Rules[i].Conds[j]
-			bytes += operationBytes * p.operations(b.Family, c)
+			bytes += RecordBytes * p.records(b.Family, c)
 			if n := max(len(c.Ranges), len(c.Prefixes)); n > 1 {
 				bytes += 32 * n // bounds
 			}
 		}
 	}
-	b.Cost.Bytes = bytes + (operationBytes+8)*(len(b.Counting.Nodes)+len(b.Deciding.Nodes))
+	b.Cost.Bytes = bytes + (RecordBytes+8)*(len(b.Counting.Nodes)+len(b.Deciding.Nodes))
 	depth, worst := max(b.Counting.Depth, b.Deciding.Depth), b.Counting.Worst+b.Deciding.Worst
 	b.Questions = weight(b.Rules)
 	b.Why += fmt.Sprintf("; a packet passes up to %d cuts and meets %d rules at most, about %d ns",

@@ -182,7 +182,7 @@ func (p *planner) tableBytes() (n int) {
 		add(t.Bytes)
 	}
 	if len(p.Bytecodes) > 0 {
-		add(operationBytes + bytecodeTables*cacheLine) // the end of all lists
+		add(RecordBytes + bytecodeTables*cacheLine) // the end of all lists
 	}
 	for _, b := range p.Bytecodes {
 		add(b.Cost.Bytes)

@@ -155,10 +155,10 @@ func (p *planner) pool(f ir.Family) *Pool {
 	if p.Pools[f] == nil {
 		top := Response{ir.Pass, len(p.Slots)}.Word()
 		if f == ir.IPv4 {
-			p.Pools[f] = &Pool{ruletree.NewPool(32, top), "classify4",
+			p.Pools[f] = &Pool{ruletree.NewPool(32, top), "rule_trees4",
 				netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
 		} else {
-			p.Pools[f] = &Pool{ruletree.NewPool(128, top), "classify6",
+			p.Pools[f] = &Pool{ruletree.NewPool(128, top), "rule_trees6",
 				netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 		}
 	}

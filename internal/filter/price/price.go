@@ -66,7 +66,7 @@ const (
 	Level    = 2.5  // a level of prefixes
 	Dynamic  = 30.0 // a dynamic set
 	Endpoint = 28.0 // of endpoints
-	Op       = 2.0  // an operation of bytecode
+	Op       = 2.0  // a record of bytecode
 	Strange  = 2.0  // and if packets are in no order, besides: the branch to the next surprises
 	Enter    = 12.0 // the interpreter
 

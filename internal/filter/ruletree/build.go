@@ -62,8 +62,8 @@ func (b *builder) take(n int) []int32 {
 	return b.lists[at : at+n : at+n]
 }
 
-// place is where in the trees a region is.
-type place struct {
+// position is where in the trees a region is.
+type position struct {
 	depth  int     // nodes above it in its tree
 	asides int     // trees in front of its tree, from which its rules were put aside
 	growth float64 // how many entries a rule may still become on average
@@ -71,7 +71,7 @@ type place struct {
 
 // build lays a region out, in front of what follows it, and returns its descriptor and how many
 // nodes there are from there to a leaf at most.
-func (b *builder) build(g region, rules []int32, then after, at place) (d uint64, steps int) {
+func (b *builder) build(g region, rules []int32, then after, at position) (d uint64, steps int) {
 	for i, r := range rules {
 		if b.covers(r, &g) {
 			rules = rules[:i+1]
@@ -107,9 +107,9 @@ func (b *builder) build(g region, rules []int32, then after, at place) (d uint64
 }
 
 // behind builds the tree of rules that are put aside, and says how a walk comes to it.
-func (b *builder) behind(g region, aside []int32, then after, at place) after {
+func (b *builder) behind(g region, aside []int32, then after, at position) after {
 	b.table.stats.aside++
-	d, steps := b.build(g, aside, then, place{asides: at.asides + 1, growth: at.growth})
+	d, steps := b.build(g, aside, then, position{asides: at.asides + 1, growth: at.growth})
 	first := b.result(aside[0])
 	if then.d != 0 {
 		first = min(first, then.first)
@@ -135,10 +135,10 @@ func (g region) child(w window, k, end int) region {
 }
 
 // divide makes a node. Neighbouring children with the same rules are one.
-func (b *builder) divide(g region, w window, rules []int32, then after, at place) (d uint64,
+func (b *builder) divide(g region, w window, rules []int32, then after, at position) (d uint64,
 	steps int) {
 	ends, starts, lists := b.parted(w, rules)
-	below := place{at.depth + 1, at.asides,
+	below := position{at.depth + 1, at.asides,
 		max(1, at.growth*float64(len(rules))/float64(len(lists)))}
 	first := b.pool.reserve(1 << w.bits)
 	k := 0

@@ -123,7 +123,7 @@ type chooser struct {
 }
 
 // choose picks the plan with the least expected cost, or none if comparing all is cheaper.
-func (c *chooser) choose(g *region, rules []int32, at place) (best plan, ok bool) {
+func (c *chooser) choose(g *region, rules []int32, at position) (best plan, ok bool) {
 	n := len(rules)
 	if n == 1 {
 		return best, false
@@ -166,7 +166,7 @@ func (c *chooser) choose(g *region, rules []int32, at place) (best plan, ok bool
 const maxAsides = 24
 
 // limits proposes how many segments a rule may span: as many as growth allows, and less.
-func (c *chooser) limits(n int, at place) []int32 {
+func (c *chooser) limits(n int, at position) []int32 {
 	c.limit = c.limit[:0]
 	allowed := int(at.growth * float64(n))
 	if c.copies <= allowed {

@@ -65,7 +65,7 @@ type Pool struct {
 	pairs pairs       // of ports, for IPv4
 }
 
-// Table is a classifier in a pool.
+// Table is rule trees in a pool.
 type Table struct {
 	pool    *Pool
 	trees   []tree // in order of first
@@ -110,7 +110,7 @@ func newPool(width, scale int) *Pool {
 	return p
 }
 
-// Add builds the classifier of boxes.
+// Add builds the trees of boxes.
 func (p *Pool) Add(boxes []Box) *Table {
 	byResult := func(a, b Box) int { return cmp.Compare(a.Result, b.Result) }
 	if !slices.IsSortedFunc(boxes, byResult) {
@@ -204,7 +204,7 @@ func (p *Pool) build(rules *ruleSet, groups [][]int32, copies float64) *Table {
 	t.trees = make([]tree, len(groups))
 	for i, group := range slices.Backward(groups) {
 		b.number = i
-		d, steps := b.build(everything(p.bits), group, after{}, place{growth: b.growth})
+		d, steps := b.build(everything(p.bits), group, after{}, position{growth: b.growth})
 		t.trees[i] = tree{d, rules.result(group[0]), steps}
 		t.stats.steps = max(t.stats.steps, steps)
 	}

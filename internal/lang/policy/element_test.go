@@ -34,7 +34,7 @@ func FuzzReadElements(f *testing.F) {
 			}
 		}
 		for i, e := range all {
-			typ := classify(all[0].String())
+			typ := looksLike(all[0].String())
 			if err := e.Check(typ); err != nil || len(e.Blocks()) != 1 {
 				t.Fatalf("entry %d, %v, of %v: %v, %d blocks", i, e, typ, err, len(e.Blocks()))
 			}

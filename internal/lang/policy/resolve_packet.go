@@ -59,7 +59,7 @@ func (r *resolver) entry(step *Step, s *syntax.Step) {
 	default:
 		step.Set = d.set
 	}
-	t := classify(s.Entry.Text)
+	t := looksLike(s.Entry.Text)
 	if step.Set != nil {
 		t = step.Set.Type
 	}
@@ -73,7 +73,7 @@ func (r *resolver) entry(step *Step, s *syntax.Step) {
 // parseEntry reads one entry of a dynamic set of a type.
 func parseEntry(t SetType, text string) (Element, problem) {
 	var all elements
-	if got := classify(text); got != t && got != Ports && !all.parse(got, text).found() {
+	if got := looksLike(text); got != t && got != Ports && !all.parse(got, text).found() {
 		return Element{}, problemf(entryHint(t), "%s is %s, and the set is of %s", short(text),
 			got.one(), t.plural())
 	}

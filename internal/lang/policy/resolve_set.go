@@ -334,8 +334,8 @@ func (l *elements) parse(t SetType, text string) (p problem) {
 	return p
 }
 
-// classify tells by its look what an element is meant to be.
-func classify(text string) SetType {
+// looksLike tells by its look what an element is meant to be.
+func looksLike(text string) SetType {
 	const digit, minus, slash, dot, other = 1, 2, 4, 8, 16
 	seen := 0
 	for i := range len(text) {
@@ -403,7 +403,7 @@ func (l *list) add(e *syntax.Elem) {
 			"\"any\" cannot stand in a list")
 		return
 	}
-	t := classify(e.Text)
+	t := looksLike(e.Text)
 	if !l.agree(e, t) {
 		return
 	}

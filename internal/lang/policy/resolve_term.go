@@ -352,14 +352,14 @@ func (r *resolver) addressList(t *Term, s *syntax.Term) bool {
 				break
 			}
 		}
-		if c := classify(text); (c == Services || c == Endpoints) && !isName(text) {
+		if c := looksLike(text); (c == Services || c == Endpoints) && !isName(text) {
 			want = c
 			break
 		}
 	}
 	for i := range v.Elems {
 		e := &v.Elems[i]
-		if want == Addresses && classify(e.Text) == Ports {
+		if want == Addresses && looksLike(e.Text) == Ports {
 			r.c.Errorf(e.Pos, fmt.Sprintf("for a port write: %s.", portForm(s, e.Text)),
 				"%s is a number, not an address", short(e.Text))
 			return false
