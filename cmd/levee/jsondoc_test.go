@@ -137,3 +137,24 @@ func jsonFields(out map[string]string, path string, typ reflect.Type, optional b
 		out[path] = "number" + mark
 	}
 }
+
+// TestWrongUsagePrintsNoJSON: whoever reads the output finds none with status 2.
+func TestWrongUsagePrintsNoJSON(t *testing.T) {
+	e, _, _, _ := testEnv(false)
+	lines := [][]string{{"up"}, {"eval", "edge.levee"}, {"set", "add"}, {"bench", "nonsense"},
+		{"explain"}, {"cost"}}
+	for _, cmd := range leaves(newRoot(e)) {
+		if cmd.Flags().Lookup("json") != nil {
+			lines = append(lines, append(strings.Fields(cmd.CommandPath())[1:], "--no-such-option"))
+		}
+	}
+	if len(lines) < 40 {
+		t.Errorf("only %d lines: do commands still print JSON?", len(lines))
+	}
+	for _, line := range lines {
+		e, out, errs, _ := testEnv(false, append(line, "--json")...)
+		if status := run(e); status != exitUsage || out.Len() > 0 || errs.Len() == 0 {
+			t.Errorf("%s: status %d, %q, %q", line, status, out, errs)
+		}
+	}
+}
