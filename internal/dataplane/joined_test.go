@@ -37,7 +37,7 @@ const theOther = "xdp_pass"
 func newDispatched(t testing.TB) *dispatched {
 	t.Helper()
 	if err := dispatcher.Check(); err != nil {
-		t.Skip(err)
+		t.Skipf("the kernel at hand lets no program replace a function: %v", err)
 	}
 	objects, _ := filepath.Glob("/usr/lib/*/bpf/xdp-dispatcher.o")
 	if _, err := exec.LookPath("xdp-loader"); err != nil || len(objects) == 0 {

@@ -285,7 +285,7 @@ func needFreplace(t *testing.T) {
 	t.Helper()
 	needRoot(t)
 	if err := Check(); err != nil {
-		t.Skip(err)
+		t.Skipf("the kernel at hand lets no program replace a function: %v", err)
 	}
 }
 

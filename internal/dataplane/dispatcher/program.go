@@ -6,9 +6,10 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"levee/internal/filter/assembler"
 )
 
 // xdpPass is XDP_PASS of linux/bpf.h.
@@ -71,12 +72,11 @@ func load(version uint8, programs []Program, changes bool) (*ebpf.Program, error
 // instructions call each function and return what it does, but for the codes after which the next
 // is called. They name the map for others to find it: what it says is in them.
 func instructions(c *config, m *ebpf.Map, changes bool) asm.Instructions {
-	out := asm.Instructions{
-		named(asm.Mov.Reg(asm.R6, asm.R1), Name),
-		asm.LoadMapValue(asm.R1, m.FD(), 0),
-	}
+	b := assembler.New()
+	b.Replaceable(Name)
+	b.Emit(asm.Mov.Reg(asm.R6, asm.R1), asm.LoadMapValue(asm.R1, m.FD(), 0))
 	for i := range int(c.Programs) {
-		out = append(out,
+		b.Emit(
 			asm.Mov.Reg(asm.R1, asm.R6),
 			asm.Call.Label(fmt.Sprintf("prog%d", i)),
 			asm.Mov.Imm32(asm.R1, 1),
@@ -86,29 +86,21 @@ func instructions(c *config, m *ebpf.Map, changes bool) asm.Instructions {
 			asm.JEq.Imm32(asm.R1, 0, "return"),
 		)
 	}
-	out = append(out, asm.Mov.Imm(asm.R0, xdpPass), asm.Return().WithSymbol("return"))
+	b.Emit(asm.Mov.Imm(asm.R0, xdpPass))
+	b.Label("return")
+	b.Emit(asm.Return())
 	for i := range int(c.Programs) {
-		out = append(out, named(asm.Mov.Imm(asm.R2, 0), fmt.Sprintf("prog%d", i)))
+		b.Replaceable(fmt.Sprintf("prog%d", i))
+		b.Emit(asm.Mov.Imm(asm.R2, 0))
 		if changes {
 			// From Linux 6.13 on, and in later ones of 6.12, only a function that may change
 			// packets is replaced by a program that may (bpf_check_attach_target,
 			// kernel/bpf/verifier.c).
-			out = append(out, asm.FnXdpAdjustTail.Call())
+			b.Emit(asm.FnXdpAdjustTail.Call())
 		}
-		out = append(out, asm.Mov.Imm(asm.R0, unused), asm.Return())
+		b.Emit(asm.Mov.Imm(asm.R0, unused), asm.Return())
 	}
-	return out
-}
-
-// named has an instruction begin a function that can be replaced, or that replaces one.
-func named(in asm.Instruction, name string) asm.Instruction {
-	word := &btf.Int{Name: "unsigned int", Size: 4}
-	packet := &btf.Struct{Name: "xdp_md", Size: 4,
-		Members: []btf.Member{{Name: "data", Type: word}}}
-	return btf.WithFuncMetadata(in, &btf.Func{Name: name, Linkage: btf.GlobalFunc,
-		Type: &btf.FuncProto{Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed},
-			Params: []btf.FuncParam{{Name: "ctx", Type: &btf.Pointer{Target: packet}}}},
-	}).WithSymbol(name)
+	return b.MustFinish()
 }
 
 // NewSlot makes an array for one XDP program, which NewCaller's program goes to.
@@ -127,15 +119,17 @@ func NewCaller(name string, slot *ebpf.Map, frags bool) (*ebpf.Program, error) {
 		return nil, err
 	}
 	defer some.Close()
+	b := assembler.New()
+	b.Replaceable(name)
+	b.Emit(
+		asm.LoadMapPtr(asm.R2, slot.FD()),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.FnTailCall.Call(),
+		asm.Mov.Imm(asm.R0, xdpPass),
+		asm.Return(),
+	)
 	spec := &ebpf.ProgramSpec{Name: name, Type: ebpf.Extension, License: "GPL",
-		AttachTarget: some, AttachTo: Name,
-		Instructions: asm.Instructions{
-			named(asm.LoadMapPtr(asm.R2, slot.FD()), name),
-			asm.Mov.Imm(asm.R3, 0),
-			asm.FnTailCall.Call(),
-			asm.Mov.Imm(asm.R0, xdpPass),
-			asm.Return(),
-		}}
+		AttachTarget: some, AttachTo: Name, Instructions: b.MustFinish()}
 	if frags {
 		spec.Flags = unix.BPF_F_XDP_HAS_FRAGS
 	}

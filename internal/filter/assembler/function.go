@@ -50,11 +50,27 @@ func (b *Builder) Static(name string, params ...Param) { b.function(name, btf.St
 
 func (b *Builder) function(name string, linkage btf.FuncLinkage, params []Param) {
 	b.Label(name)
-	proto := &btf.FuncProto{Return: number}
-	for _, p := range params {
-		proto.Params = append(proto.Params, btf.FuncParam{Name: p.Name, Type: p.Type})
+	b.begins = &btf.Func{Name: name, Type: proto(number, params), Linkage: linkage}
+}
+
+func proto(returns btf.Type, params []Param) *btf.FuncProto {
+	p := &btf.FuncProto{Return: returns}
+	for _, param := range params {
+		p.Params = append(p.Params, btf.FuncParam{Name: param.Name, Type: param.Type})
 	}
-	b.begins = &btf.Func{Name: name, Type: proto, Linkage: linkage}
+	return p
+}
+
+// Replaceable begins a global function that a program can replace, or that replaces one of another
+// program (freplace), as C has it: int NAME(struct xdp_md *ctx). The kernel compares these types by
+// names and sizes (btf_check_func_type_match, kernel/bpf/btf.c).
+func (b *Builder) Replaceable(name string) {
+	b.Label(name)
+	packet := &btf.Struct{Name: "xdp_md", Size: index.Size,
+		Members: []btf.Member{{Name: "data", Type: index}}}
+	b.begins = &btf.Func{Name: name, Linkage: btf.GlobalFunc,
+		Type: proto(&btf.Int{Name: "int", Size: 4, Encoding: btf.Signed},
+			[]Param{{"ctx", &btf.Pointer{Target: packet}}})}
 }
 
 // Loop calls a static function for each round, at most so many, until it returns 1: bpf_loop,
