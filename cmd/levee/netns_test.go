@@ -84,11 +84,10 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		until = "while"
 	}
-	// Asking is dear where a processor is emulated: it pauses half a second once that took long.
-	loop := `tries=0; ` + until + ` out=$("$@" 2>&1); do
-		[ $tries != 120 ] || { echo "$out"; exit 1; }
-		tries=$((tries + 1))
-		sleep 0.$((tries < 5 ? 1 : 5))
+	loop := `left=1200; ` + until + ` out=$("$@" 2>&1); do
+		[ $left != 0 ] || { echo "$out"; exit 1; }
+		left=$((left - 1))
+		sleep 0.05
 	done; echo "$out"`
 	if err := ts.Exec("sh", append([]string{"-c", loop, "await"}, args...)...); err != nil {
 		ts.Fatalf("%s: waited for nothing: %v", strings.Join(args, " "), err)

@@ -4,17 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/filter/codegen"
@@ -217,65 +211,6 @@ func parseFilter(answer []byte) (program uint32, name string, err error) {
 	return program, name, nil
 }
 
-// namespace is a network namespace, the zero value that of this thread.
-type namespace struct {
-	there *os.File // nil: that of this thread
-	gone  bool
-}
-
-// findNamespace finds the network namespace with a cookie.
-func findNamespace(cookie uint64) (n namespace, err error) {
-	own, err := netnsCookie()
-	if err != nil || cookie == own {
-		return n, err
-	}
-	n.there, err = findNetns(cookie)
-	n.gone = n.there == nil
-	return n, err
-}
-
-// in runs fn in the namespace.
-func (n *namespace) in(fn func() error) error {
-	switch {
-	case n.gone:
-		return unix.ENODEV
-	case n.there == nil:
-		return fn()
-	}
-	return inNetns(n.there, fn)
-}
-
-// Close closes the handle of the namespace.
-func (n *namespace) Close() error {
-	if n.there == nil {
-		return nil
-	}
-	return n.there.Close()
-}
-
-// inNetns runs fn on another thread, in a network namespace.
-func inNetns(there *os.File, fn func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		here, err := netns.Get()
-		if err == nil {
-			err = netns.Set(netns.NsHandle(there.Fd()))
-		}
-		if err != nil {
-			done <- kernel.Refuse(err, "enter the network namespace of a policy")
-			return
-		}
-		err = fn()
-		if back := netns.Set(here); back == nil {
-			runtime.UnlockOSThread() // else the thread ends with the goroutine
-		}
-		here.Close()
-		done <- err
-	}()
-	return <-done
-}
-
 // openFilter finds the filter of an attachment that has no link. Its descriptions say where.
 func (s *store) openFilter(a *attachment) error {
 	gens := a.sorted()
@@ -311,60 +246,6 @@ func (g *description) filter(generation int) (*filter, error) {
 	}
 	return &filter{namespace: where, index: g.Ifindex, generation: generation, made: g.MadeQdisc,
 		kept: true}, nil
-}
-
-// errNoEntry: whether a network namespace is there cannot be found out.
-var errNoEntry = errors.New("this process may not enter other network namespaces " +
-	"(CAP_SYS_ADMIN)")
-
-// findNetns is the network namespace with a cookie, nil if no process and no mount has it.
-func findNetns(cookie uint64) (*os.File, error) {
-	if !kernel.Holds(kernel.SysAdmin) {
-		return nil, errNoEntry
-	}
-	paths, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*/ns/net")
-	if err != nil {
-		return nil, err
-	}
-	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
-	if err != nil {
-		return nil, kernel.Refuse(err, "look for a network namespace")
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[3], "net:[") {
-			paths = append(paths, f[4])
-		}
-	}
-	seen := map[uint64]bool{}
-	for _, path := range paths {
-		file, err := os.Open(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH), // it has ended
-			errors.Is(err, fs.ErrPermission): // of whom a container may not see
-			continue
-		case err != nil:
-			return nil, kernel.Refuse(err, "look for a network namespace")
-		}
-		var st unix.Stat_t
-		err = unix.Fstat(int(file.Fd()), &st)
-		found := false
-		if err == nil && !seen[st.Ino] {
-			seen[st.Ino] = true
-			err = inNetns(file, func() error {
-				c, err := netnsCookie()
-				found = c == cookie
-				return err
-			})
-		}
-		if err == nil && found {
-			return file, nil
-		}
-		file.Close()
-		if err != nil && !errors.Is(err, fs.ErrPermission) {
-			return nil, err
-		}
-	}
-	return nil, nil
 }
 
 // tcPrograms are the ids of the programs at tc ingress of an interface of this network namespace

@@ -352,17 +352,7 @@ func TestKernelAndPolicyAgree(t *testing.T) {
 		in := []importer.Source{{Name: "v4", R: strings.NewReader(k.run("", "iptables-save"))},
 			{Name: "v6", R: strings.NewReader(k.run("", "ip6tables-save"))},
 			{Name: "sets", R: strings.NewReader(sets)}}
-		var out bytes.Buffer
-		_, err := importer.IPTables(in, &out, importer.Rulesets{Device: "eth0"})
-		if err != nil && strings.Contains(err.Error(), "chains copied into one another") {
-			// random returns are worse than those of people; TestCopiesAreBounded is about this
-			t.Log(err)
-			return
-		}
-		if err != nil {
-			t.Fatalf("%v\n%s\n%s", err, four, six)
-		}
-		k.compare(rnd, out.Bytes(), four+six)
+		k.compareImport(t, rnd, in, four+six)
 	})
 }
 
@@ -575,4 +565,22 @@ func clash(a, b string) bool {
 		}
 	}
 	return false
+}
+
+// compareImport compares what random rules of iptables are imported as with the kernel that has
+// them.
+func (k *kernelSide) compareImport(t *testing.T, rnd *rand.Rand, in []importer.Source,
+	rules string) {
+	t.Helper()
+	var out bytes.Buffer
+	_, err := importer.IPTables(in, &out, importer.Rulesets{Device: "eth0"})
+	if err != nil && strings.Contains(err.Error(), "chains copied into one another") {
+		// random returns are worse than those of people; TestCopiesAreBounded is about this
+		t.Log(err)
+		return
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, rules)
+	}
+	k.compare(rnd, out.Bytes(), rules)
 }
