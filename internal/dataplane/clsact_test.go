@@ -240,7 +240,7 @@ func TestFilterThatSomebodyTakesAwayIsMissed(t *testing.T) {
 			if _, qdisc := filters(t); qdisc {
 				t.Error("the qdisc is left")
 			}
-			eventually(t, func() error { return sameObjects(t, before) })
+			eventually(t, func() error { return nothingAdded(t, before) })
 			runDirIsGone(t)
 		})
 	}

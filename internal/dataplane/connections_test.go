@@ -183,7 +183,7 @@ func TestConnections(t *testing.T) {
 			if _, err := Down(context.Background(), "lv0"); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() error { return sameObjects(t, before) })
+			eventually(t, func() error { return nothingAdded(t, before) })
 			living("without a policy")
 		})
 	}

@@ -160,6 +160,7 @@ func TestFailureOrDeathWhileASetMovesLosesNoEntry(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	eventually(t, func() error { return nothingAdded(t, nil) }) // and nothing is left from before
 	prepare()
 	clean := len(kernelObjects(t))
 	steps := record(t, grow)

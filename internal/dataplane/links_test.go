@@ -217,7 +217,7 @@ func TestPolicyOfTwoLinksInEveryMode(t *testing.T) {
 			if _, err := Down(t.Context(), "lv0"); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() error { return sameObjects(t, before) })
+			eventually(t, func() error { return nothingAdded(t, before) })
 			if err := noQdisc(t); err != nil {
 				t.Error(err)
 			}

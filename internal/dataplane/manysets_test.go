@@ -269,12 +269,7 @@ func TestManyDynamicSets(t *testing.T) {
 				t.Fatal(err)
 			}
 			runDirIsGone(t)
-			eventually(t, func() error { // the kernel frees programs when it finds time
-				if after := kernelObjects(t); !slices.Equal(after, before) {
-					return fmt.Errorf("kernel objects %v, before %v", after, before)
-				}
-				return nil
-			})
+			eventually(t, func() error { return nothingAdded(t, before) })
 		})
 	}
 }
