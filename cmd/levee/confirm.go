@@ -121,7 +121,7 @@ func (e *env) down(cmd *cobra.Command, dev string) error {
 		}
 	}
 	for _, dev := range devs {
-		notes, err := dataplane.Down(ctx, dev)
+		notes, err := dataplane.Down(ctx, dev, devs...)
 		e.notes(notes)
 		if err != nil {
 			return err

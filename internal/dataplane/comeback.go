@@ -177,8 +177,9 @@ func (s *store) forgetKept(r *keepRecord) error {
 	return s.sweep("", func(*attachment) error { return nil })
 }
 
-// unkeep unbinds a policy from an interface that it is taken off, unless others have it with it.
-func (s *store) unkeep(dev string) (found bool, err error) {
+// unkeep unbinds a policy from an interface that it is taken off, unless others have it with it
+// that keep it: with lose it, too.
+func (s *store) unkeep(dev string, with []string) (found bool, err error) {
 	netns, err := netnsCookie()
 	if err != nil {
 		return false, err
@@ -189,7 +190,9 @@ func (s *store) unkeep(dev string) (found bool, err error) {
 			continue
 		}
 		found = true
-		if others, lerr := s.othersOf(&r, dev); lerr != nil || len(others) > 0 {
+		others, lerr := s.othersOf(&r, dev)
+		others = slices.DeleteFunc(others, func(o string) bool { return slices.Contains(with, o) })
+		if lerr != nil || len(others) > 0 {
 			err = errors.Join(err, lerr)
 			s.note("%s is kept together with %s, and gets the policy when it comes anew: "+
 				"`levee down` without --dev ends that", dev, strings.Join(others, ", "))

@@ -14,12 +14,13 @@ import (
 // Down takes the policy off dev and removes everything that was kept for it. It works whatever
 // state the attachment is in, and from either network namespace where the interface has been moved
 // to another. notes tells what was found and mended on the way, one sentence each; a policy whose
-// interface has vanished, or whose trial had ended with nothing before it, is such a case.
-func Down(ctx context.Context, dev string) (notes []string, err error) {
+// interface has vanished, or whose trial had ended with nothing before it, is such a case. with are
+// interfaces that it is taken off in the same go.
+func Down(ctx context.Context, dev string, with ...string) (notes []string, err error) {
 	err = transact(ctx, func(s *store) error {
 		defer func() { notes = s.notes }()
 		d, err := findDevice(dev)
-		kept, kerr := s.unkeep(dev)
+		kept, kerr := s.unkeep(dev, with)
 		if kerr != nil {
 			return kerr
 		}
