@@ -330,9 +330,14 @@ func (u *up) makesQdisc() (bool, error) {
 			}
 		}
 	}
-	qdiscs, err := netlink.QdiscList((&filter{index: u.dev.index}).link())
+	return u.dev.lacksQdisc()
+}
+
+// lacksQdisc says whether an interface has no qdisc for filters.
+func (d *device) lacksQdisc() (bool, error) {
+	qdiscs, err := netlink.QdiscList((&filter{index: d.index}).link())
 	if err != nil {
-		return false, kernel.Refuse(err, "list the qdiscs of %s", u.dev.name)
+		return false, kernel.Refuse(err, "list the qdiscs of %s", d.name)
 	}
 	return !slices.ContainsFunc(qdiscs, func(q netlink.Qdisc) bool {
 		return q.Attrs().Parent == netlink.HANDLE_CLSACT

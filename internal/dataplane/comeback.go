@@ -275,8 +275,7 @@ func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
 	if t := a.trial(); t != nil {
 		g = a.gens[t.Fallback]
 	}
-	_, others := os.Stat(filepath.Join(s.pins(a.key, last.Generation), pinLinks))
-	if g == nil || g.Link != d.link || g.Mode == Clsact || g.Joined || others == nil {
+	if g == nil || g.Link != d.link || g.Mode == Clsact || g.Joined {
 		return false, s.remove(a.key)
 	}
 	prog, err := s.openProgram(filepath.Join(s.pins(a.key, g.Generation), pinProg))
@@ -292,6 +291,9 @@ func (s *store) adoptFrom(a *attachment, d *device) (bool, error) {
 		if joins {
 			return false, s.remove(a.key)
 		}
+	}
+	if again, err := s.leaveAgain(a.key, d, g); err != nil || !again {
+		return false, errors.Join(err, s.remove(a.key))
 	}
 	again := s.bpf(a.key, pinLink+"_new")
 	if err := os.Remove(again); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
 
@@ -176,6 +177,98 @@ func TestADeviceThatComesBackHasItsPolicy(t *testing.T) {
 			t.Error("nothing got through where nothing drops")
 		}
 	})
+}
+
+// What a policy has beside the program that judges comes back too, and nothing is loaded for that:
+// entries stay, and what leaves the interface from then on is known.
+func TestADeviceThatComesBackHasWhatStandsBesideItsPolicy(t *testing.T) {
+	n := newTestNet(t)
+	for _, c := range []struct {
+		name, rule string
+		egress     Mode
+		mode       Mode
+		known      bool
+	}{
+		{name: "egress", rule: "pass established", known: true},
+		{name: "egress beside TCX", rule: "pass established", mode: TCX, known: true},
+		{name: "egress by a filter", rule: "pass established", egress: Clsact, known: true},
+		{name: "sockets", rule: "divert tcp to 192.0.2.1 port 22"},
+		{name: "both", rule: "pass established\ndivert tcp to 192.0.2.1 port 22", known: true},
+	} {
+		n.run(t, c.name, func(t *testing.T) {
+			if err := kernel.TCX.Check(); c.mode == TCX && err != nil {
+				t.Skip(err)
+			}
+			text := strings.Replace(drops, "default", c.rule+"\ndefault", 1)
+			p, ds := policy.Parse("kept.levee", []byte(text), nil)
+			if ds.HasErrors() {
+				t.Fatal(ds.Err())
+			}
+			o := UpOptions{Names: []string{"lv0"}, PolicyPath: "/etc/kept.levee", Mode: c.mode,
+				egressMode: c.egress}
+			stop, ended := n.keeping(t, o, Compiler(p))
+			first := status(t)
+			bad := []SetEntry{{Prefix: netip.PrefixFrom(address(7), 32)}}
+			if _, err := SetAdd(t.Context(), "lv0", "bad", bad); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 3 {
+				if err := netlink.LinkDel(must2(netlink.LinkByName("lv0"))); err != nil {
+					t.Fatal(err)
+				}
+				addVeth(t, "lv0", "lv1", n.peer)
+				for len(must(Status(t.Context(), false))) == 0 {
+					time.Sleep(time.Millisecond)
+				}
+				a := status(t)
+				if a.Program.ID != first.Program.ID || a.Sets[0].Entries != 1 {
+					t.Fatalf("back with program %d and %d entries, before %d and 1",
+						a.Program.ID, a.Sets[0].Entries, first.Program.ID)
+				}
+				if !c.known {
+					continue
+				}
+				n.ask(t, 5000+i)
+				if got := status(t).Flows.Live; got != i+1 {
+					t.Errorf("%d connections known, want %d", got, i+1)
+				}
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			if _, err := Down(t.Context(), "lv0"); err != nil {
+				t.Error(err)
+			}
+			runDirIsGone(t)
+		})
+	}
+}
+
+// ask sends a datagram out of lv0, which gets an address for it.
+func (n *testNet) ask(t *testing.T, port int) {
+	t.Helper()
+	there := must2(netlink.NewHandleAt(n.peer))
+	defer there.Close()
+	if err := there.LinkSetUp(must2(there.LinkByName("lv1"))); err != nil {
+		t.Fatal(err)
+	}
+	l := must2(netlink.LinkByName("lv0"))
+	to := net.IPv4(192, 0, 2, 9)
+	addr := must2(netlink.ParseAddr("192.0.2.1/24"))
+	neigh := &netlink.Neigh{LinkIndex: l.Attrs().Index, IP: to, State: netlink.NUD_PERMANENT,
+		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}
+	for _, err := range []error{netlink.AddrReplace(l, addr), netlink.LinkSetUp(l),
+		netlink.NeighSet(neigh)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := must2(net.DialUDP("udp", nil, &net.UDPAddr{IP: to, Port: port}))
+	defer c.Close()
+	if _, err := c.Write([]byte("asked")); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestKeepingEndsWhenThePolicyIsTakenOff(t *testing.T) {

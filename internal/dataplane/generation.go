@@ -27,6 +27,7 @@ const (
 	pinProg  = "prog"       // the program
 	pinTrial = "prog_trial" // its variant with a deadline
 	pinLinks = "links"      // directory of the links of programs that do not judge
+	pinLeave = "egress"     // directory of the programs at egress, for interfaces that come back
 )
 
 // description is what N.json keeps of a generation: all that Status tells and cannot ask the

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/divert"
 	"levee/internal/kernel"
 )
 
@@ -23,7 +24,8 @@ import (
 
 // linkOthers attaches the programs of a staged generation that do not judge.
 func (u *up) linkOthers(st *staged, p *codegen.Program) error {
-	dir := filepath.Join(u.pins(st.key, st.desc.Generation), pinLinks)
+	pins := u.pins(st.key, st.desc.Generation)
+	dir := filepath.Join(pins, pinLinks)
 	for _, l := range p.Links {
 		if l.At == codegen.Ingress {
 			continue
@@ -44,6 +46,16 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 		}
 		if err := lk.Pin(filepath.Join(dir, l.Program)); err != nil {
 			return kernel.Refuse(err, "pin the link of %s at %s", l.Program, l.At)
+		}
+		if l.At != codegen.Egress {
+			continue
+		}
+		if err := makeDirs(filepath.Join(pins, pinLeave)); err != nil {
+			return kernel.Refuse(err, "create the directory of programs at egress")
+		}
+		path := filepath.Join(pins, pinLeave, l.Program)
+		if err := pinFile(st.plain.others[l.Program], path); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -71,6 +83,86 @@ func attachOther(d *device, at codegen.Point, g *description, p *ebpf.Program) (
 		return nil, kernel.Refuse(err, "attach to %s of %s", at, d.name)
 	}
 	return lk, nil
+}
+
+// leaveAgain attaches the programs at egress of a generation to an interface that has come back:
+// those that it had on the interface before have gone with that one. What is asked for sockets does
+// not depend on an interface. It reports false where that cannot be.
+func (s *store) leaveAgain(key string, d *device, g *description) (bool, error) {
+	links := filepath.Join(s.pins(key, g.Generation), pinLinks)
+	programs := filepath.Join(s.pins(key, g.Generation), pinLeave)
+	before, err := names(links)
+	if err != nil {
+		return false, err
+	}
+	kept, err := names(programs)
+	if err != nil {
+		return false, err
+	}
+	there := func(link string) bool { return link == divert.Program || slices.Contains(kept, link) }
+	for _, link := range before {
+		if !there(link) {
+			return false, nil
+		}
+	}
+	if g.EgressFilter && len(kept) == 0 {
+		return false, nil
+	}
+	if len(kept) == 0 {
+		return true, nil
+	}
+	g.Ifindex = d.index
+	if g.EgressFilter {
+		if g.MadeQdisc, err = d.lacksQdisc(); err != nil {
+			return false, err
+		}
+	}
+	if err := writeJSON(s.describe(key, g.Generation), g); err != nil {
+		return false, err
+	}
+	for _, name := range kept {
+		if err := s.linkAgain(d, g, filepath.Join(programs, name),
+			filepath.Join(links, name)); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// linkAgain attaches a pinned program at egress, and pins the link in the place of the one before.
+func (s *store) linkAgain(d *device, g *description, program, pin string) error {
+	p, err := s.openProgram(program)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	lk, err := attachOther(d, codegen.Egress, g, p)
+	if err != nil {
+		return err
+	}
+	defer lk.Close()
+	if err := os.Remove(pin); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return kernel.Refuse(err, "remove the pinned link %s", pin)
+	}
+	if err := lk.Pin(pin); err != nil {
+		return kernel.Refuse(err, "pin the link %s", pin)
+	}
+	return nil
+}
+
+// names lists a directory, which need not be there.
+func names(dir string) (out []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, kernel.Refuse(err, "list %s", dir)
+	}
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out, nil
 }
 
 // judgeOf is a compiled policy without the programs that do not judge: its variant with a deadline
