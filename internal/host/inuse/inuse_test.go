@@ -78,6 +78,17 @@ var server = map[string]string{
 	"sys/class/net/wg0/uevent":     "DEVTYPE=wireguard\nINTERFACE=wg0\n",
 	"sys/class/net/docker0/uevent": "DEVTYPE=bridge\nINTERFACE=docker0\n",
 	"sys/class/net/ens5/uevent":    "INTERFACE=ens5\n",
+	"sys/class/net/sit1/type":      "776\n",
+	"sys/class/net/sit1/flags":     "0x91\n",
+	"sys/class/net/gre0/type":      "778\n", // there as long as the module, and down
+	"sys/class/net/gre0/flags":     "0x80\n",
+	"proc/net/raw": socketHead +
+		"   1: 00000000:0001 00000000:0000 07 00000000:00000000 00:00000000 00000000     0       " +
+		" 0 18 2 0 0\n" +
+		" 112: 00000000:0070 00000000:0000 07 00000000:00000000 00:00000000 00000000     0       " +
+		" 0 19 2 0 0\n",
+	"proc/400/comm": "keepalived\n",
+	"proc/400/fd/3": "-> socket:[19]",
 }
 
 func TestWhatAServerUsesIsFound(t *testing.T) {
@@ -101,14 +112,18 @@ func TestWhatAServerUsesIsFound(t *testing.T) {
 	if m.Dev != "ens5" || !slices.Equal(m.SSH, []netip.Addr{netip.MustParseAddr("203.0.113.7")}) ||
 		!m.Forwards ||
 		len(m.Addresses) != 2 || len(m.Resolvers) != 2 || len(m.DHCP) != 1 ||
-		len(m.WireGuard) != 1 || len(m.Docker) != 1 {
+		len(m.WireGuard) != 1 || len(m.Docker) != 1 ||
+		!slices.Equal(m.Raw, []Protocol{{41, "sit1"}, {112, "keepalived"}}) {
 		t.Errorf("%+v", m)
 	}
 	text := m.Policy()
 	for _, want := range []string{
 		"interface ens5\n",
 		"set sessions = { 203.0.113.7 }\nprotect tcp from sessions port 22 as \"session\"\n",
-		"pass not to own as \"forwarded\"\n",
+		"pass not to self as \"forwarded\"\n",
+		"    packet tcp syn from 203.0.113.7 to 192.0.2.9 port 443 expect pass\n",
+		"pass proto 41 as \"sit1-proto-41\"\n",
+		"pass proto 112 ttl 255 as \"keepalived-proto-112\"\n",
 		"pass tcp to 192.0.2.9 port 8080 as \"oddname-tcp-8080\"\n",
 		"pass udp port 51820 as \"kernel-udp-51820\"\n",
 		"# udp port 40960 looks like one that waits for an answer",
@@ -118,6 +133,47 @@ func TestWhatAServerUsesIsFound(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("the draft lacks %q:\n%s", want, text)
 		}
+	}
+}
+
+// Systemd listens for an SSH server that is begun for each session, and so does nobody for ESP,
+// which an IKE daemon has the kernel take.
+func TestWhatNoListenerTellsIsFound(t *testing.T) {
+	files := map[string]string{
+		"proc/net/tcp": socketHead +
+			"   0: 00000000:08AE 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0     " +
+			"   0 11 1 0 100 0 0 10 0\n" +
+			"   1: 090200C0:08AE 077100CB:C350 01 00000000:00000000 00:00000000 00000000     0     " +
+			"   0 12 1 0 100 0 0 10 0\n" +
+			"   2: 090200C0:A000 087100CB:0016 01 00000000:00000000 00:00000000 00000000     0     " +
+			"   0 13 1 0 100 0 0 10 0\n",
+		"proc/net/udp": socketHead +
+			"   0: 00000000:01F4 00000000:0000 07 00000000:00000000 00:00000000 00000000     0     " +
+			"   0 14 2 0 0\n",
+		"proc/1/comm": "systemd\n", "proc/1/fd/3": "-> socket:[11]",
+		"proc/200/comm": "sshd-session\n", "proc/200/fd/3": "-> socket:[12]",
+		"proc/200/fd/4": "-> socket:[13]", // that it forwards
+		"proc/300/comm": "charon\n", "proc/300/fd/3": "-> socket:[14]",
+	}
+	m, err := Read(tree(t, files), "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(m.SSHPorts, []uint16{2222}) ||
+		!slices.Equal(m.SSH, []netip.Addr{netip.MustParseAddr("203.0.113.7")}) {
+		t.Errorf("sessions from %v, at %v", m.SSH, m.SSHPorts)
+	}
+	if !slices.Equal(m.Raw, []Protocol{{50, "charon"}, {51, "charon"}}) {
+		t.Errorf("protocols %v", m.Raw)
+	}
+}
+
+// A default route by which nothing goes, as some tunnels add, is none.
+func TestAnUnreachableDefaultIsNoRoute(t *testing.T) {
+	route := "*\t00000000\t00000000\t0201\t0\t0\t9\t00000000\t0\t0\t0\n"
+	_, err := Read(tree(t, map[string]string{"proc/net/route": route}), "")
+	if err == nil || !strings.Contains(err.Error(), "--dev") {
+		t.Error(err)
 	}
 }
 

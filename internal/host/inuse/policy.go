@@ -60,10 +60,8 @@ func (m *Machine) forwarding(w *draft) {
 			"seen here.",
 			strings.Join(m.Docker, ", "))
 	}
-	if len(m.Addresses) > 0 {
-		w.line("set own = { %s }", joined(m.Addresses))
-		w.line(`pass not to own as "forwarded"`)
-	}
+	w.line("# self is the addresses that it has: levee@%s keeps them as they are.", m.Dev)
+	w.line(`pass not to self as "forwarded"`)
 }
 
 func (m *Machine) services(w *draft) {
@@ -71,7 +69,7 @@ func (m *Machine) services(w *draft) {
 	if m.Unreadable {
 		w.line("# Names of some processes cannot be read: that takes root with CAP_SYS_PTRACE.")
 	}
-	if len(m.Listeners) == 0 {
+	if len(m.Listeners)+len(m.Raw) == 0 {
 		w.line("# Nothing.")
 	}
 	slices.SortStableFunc(m.Listeners, func(a, b Listener) int {
@@ -79,6 +77,17 @@ func (m *Machine) services(w *draft) {
 	})
 	for _, l := range m.Listeners {
 		w.line("%s", m.service(l))
+	}
+	if len(m.Raw) > 0 {
+		w.line("# Protocols without ports. Who sends them may be let in alone: from { PEERS }.")
+	}
+	for _, p := range m.Raw {
+		ttl := ""
+		if p.Number == protoVRRP {
+			ttl = "ttl 255 " // RFC 9568: it comes from the link
+		}
+		w.line("pass proto %d %sas %q", p.Number, ttl,
+			label(Listener{Proto: "proto", Port: uint16(p.Number), Owner: p.Owner}))
 	}
 	for _, l := range m.Transient {
 		w.line("# udp port %d%s looks like one that waits for an answer, and gets no rule of its "+
@@ -150,6 +159,11 @@ func (m *Machine) answers(w *draft) {
 func (m *Machine) tests(w *draft) {
 	w.line("")
 	w.line(`test "what is in use passes" {`)
+	if m.Forwards {
+		for _, a := range m.Addresses {
+			w.line("    set self has %s", a)
+		}
+	}
 	for _, a := range m.SSH {
 		for _, p := range m.SSHPorts {
 			w.line(`    packet tcp syn from %s port %d expect pass by "session"`, a, p)
@@ -161,19 +175,31 @@ func (m *Machine) tests(w *draft) {
 			if l.Proto == "tcp" {
 				flags = "syn "
 			}
-			w.line("    packet %s %sfrom 203.0.113.7 port %d expect pass", l.Proto, flags, l.Port)
+			w.line("    packet %s %sfrom 203.0.113.7%s port %d expect pass", l.Proto, flags,
+				m.own(netip.IPv4Unspecified()), l.Port)
 		}
 	}
 	for _, a := range m.Resolvers {
-		w.line("    packet udp from %s from port 53 port %d expect pass", a, m.Ephemeral[0])
+		w.line("    packet udp from %s from port 53%s port %d expect pass", a, m.own(a),
+			m.Ephemeral[0])
 	}
-	w.line("    packet tcp flags syn,ack from 203.0.113.80 from port 443 port %d expect pass",
-		m.Ephemeral[0])
+	w.line("    packet tcp flags syn,ack from 203.0.113.80 from port 443%s port %d expect pass",
+		m.own(netip.IPv4Unspecified()), m.Ephemeral[0])
 	for _, server := range []string{"10.0.0.1", "169.254.169.254"} {
 		w.line("    packet udp from %s from port 67 port 68 expect pass", server)
 	}
 	w.line("    packet arp expect pass by essential")
 	w.line("}")
+}
+
+// own is where a packet of a test goes, on a machine that leaves alone what is not for itself: to
+// its address of the family of the sender.
+func (m *Machine) own(from netip.Addr) string {
+	i := slices.IndexFunc(m.Addresses, func(a netip.Addr) bool { return a.Is4() == from.Is4() })
+	if !m.Forwards || i < 0 {
+		return ""
+	}
+	return " to " + m.Addresses[i].String()
 }
 
 func joined(as []netip.Addr) string {

@@ -1,13 +1,14 @@
 // Package inuse finds what a machine uses its network for, and writes a policy that keeps it.
 //
 // In go /proc, /sys and a few files of /etc, /run and /var, below a root that tests replace. Out
-// come listeners, sessions, resolvers, leases, tunnels and routes, and a draft for a person to
+// come listeners, protocols, sessions, resolvers, leases, tunnels and routes, and a draft for a person to
 // read. It must never put anything in force, change anything, or fail for a file that is not there.
 package inuse
 
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -30,6 +31,7 @@ type Machine struct {
 	DHCP       []string // files of leases
 	WireGuard  []string // interfaces
 	Docker     []string // bridges of containers
+	Raw        []Protocol
 	Forwards   bool
 	Ephemeral  [2]uint16  // ports that questions go out from
 	Transient  []Listener // UDP sockets at such ports: most wait for an answer
@@ -42,6 +44,12 @@ type Listener struct {
 	Address netip.Addr // unspecified: any
 	Port    uint16
 	Owner   string // name of the process, "kernel", or "" if it is not told
+}
+
+// Protocol is one of IP without ports, which a process or a tunnel of the kernel takes.
+type Protocol struct {
+	Number uint8
+	Owner  string // name of the process or the interface, "" if it is not told
 }
 
 // Read looks at the machine below root, "/" but in tests. dev is the interface that is asked for,
@@ -66,6 +74,13 @@ func Read(root, dev string) (*Machine, error) {
 		m.DHCP = append(m.DHCP, r.glob(glob)...)
 	}
 	r.links(m)
+	for _, l := range m.Listeners {
+		if l.Proto == "udp" && (l.Port == 500 || l.Port == 4500) { // IKE
+			m.takes(protoESP, l.Owner)
+			m.takes(protoAH, l.Owner)
+		}
+	}
+	slices.SortFunc(m.Raw, func(a, b Protocol) int { return cmp.Compare(a.Number, b.Number) })
 	return m, nil
 }
 
@@ -89,11 +104,15 @@ func (r reader) glob(pattern string) (out []string) {
 	return out
 }
 
+// unreachable stands for the interface of a route by which nothing goes.
+const unreachable = "*"
+
 // defaultDev is the interface of the default route: of IPv4 (proc_net_route: destination and mask
 // 0), else of IPv6.
 func (r reader) defaultDev() string {
 	for _, l := range r.lines("proc/net/route") {
-		if f := strings.Fields(l); len(f) > 7 && f[1] == "00000000" && f[7] == "00000000" {
+		f := strings.Fields(l)
+		if len(f) > 7 && f[0] != unreachable && f[1] == "00000000" && f[7] == "00000000" {
 			return f[0]
 		}
 	}
@@ -193,16 +212,53 @@ func (r reader) sockets(m *Machine) {
 		}
 	}
 	for _, s := range socks {
-		a := s.remote.Addr()
-		ssh := s.proto == "tcp" && slices.Contains(m.SSHPorts, s.local.Port())
-		if ssh && s.state == established && !a.IsLoopback() && !slices.Contains(m.SSH, a) {
+		a, port := s.remote.Addr(), s.local.Port()
+		if s.proto != "tcp" || s.state != established || a.IsLoopback() {
+			continue
+		}
+		if sshServers[owners[s.inode]] && m.listensAt(port) { // systemd may listen for it
+			m.ssh(port)
+		}
+		if slices.Contains(m.SSHPorts, port) && !slices.Contains(m.SSH, a) {
 			m.SSH = append(m.SSH, a)
 		}
 	}
 	slices.SortFunc(m.SSH, netip.Addr.Compare)
+	for _, file := range []string{"proc/net/raw", "proc/net/raw6"} {
+		for _, l := range r.lines(file) {
+			if s, ok := parseSock("raw", l); ok {
+				m.takes(s.local.Port(), owners[s.inode])
+			}
+		}
+	}
 }
 
-var sshServers = map[string]bool{"sshd": true, "dropbear": true}
+var sshServers = map[string]bool{"sshd": true, "sshd-session": true, "sshd-auth": true,
+	"dropbear": true}
+
+func (m *Machine) listensAt(port uint16) bool {
+	return slices.ContainsFunc(m.Listeners, func(l Listener) bool {
+		return l.Proto == "tcp" && l.Port == port
+	})
+}
+
+// Numbers of protocols (IANA).
+const (
+	protoIPv4, protoIPv6, protoGRE, protoESP, protoAH, protoVRRP = 4, 41, 47, 50, 51, 112
+)
+
+// takes adds a protocol once. Those that have rules of their own are none, and neither is what is
+// only sent (255).
+func (m *Machine) takes(number uint16, owner string) {
+	own := []uint16{1, 6, 17, 58}
+	if number > 254 || slices.Contains(own, number) {
+		return
+	}
+	n := uint8(number)
+	if !slices.ContainsFunc(m.Raw, func(p Protocol) bool { return p.Number == n }) {
+		m.Raw = append(m.Raw, Protocol{n, owner})
+	}
+}
 
 func (m *Machine) ssh(port uint16) {
 	if !slices.Contains(m.SSHPorts, port) {
@@ -290,12 +346,22 @@ func (r reader) resolvers() (out []netip.Addr) {
 	return out
 }
 
+// tunnels are the types of interfaces (include/uapi/linux/if_arp.h) whose packets come in others.
+var tunnels = map[string][]uint16{"768": {protoIPv4}, "769": {protoIPv4, protoIPv6},
+	"776": {protoIPv6}, "778": {protoGRE}, "823": {protoGRE}}
+
 // links finds tunnels and bridges of containers among the interfaces.
 func (r reader) links(m *Machine) {
 	dirs, _ := filepath.Glob(filepath.Join(r.root, "sys/class/net/*"))
 	for _, dir := range dirs {
 		name := filepath.Base(dir)
 		b, _ := os.ReadFile(dir + "/uevent")
+		at := "sys/class/net/" + name
+		if flags, _ := strconv.ParseUint(r.word(at+"/flags"), 0, 32); flags&1 != 0 { // up
+			for _, n := range tunnels[r.word(at+"/type")] {
+				m.takes(n, name)
+			}
+		}
 		switch {
 		case strings.Contains(string(b), "DEVTYPE=wireguard"):
 			m.WireGuard = append(m.WireGuard, name)
