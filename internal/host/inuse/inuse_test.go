@@ -139,18 +139,16 @@ func TestWhatAServerUsesIsFound(t *testing.T) {
 // Systemd listens for an SSH server that is begun for each session, and so does nobody for ESP,
 // which an IKE daemon has the kernel take.
 func TestWhatNoListenerTellsIsFound(t *testing.T) {
+	sock := func(at, with, state, inode string) string {
+		return "   0: " + at + " " + with + " " + state +
+			" 00000000:00000000 00:00000000 00000000     0        0 " + inode + " 1 0\n"
+	}
 	files := map[string]string{
-		"proc/net/tcp": socketHead +
-			"   0: 00000000:08AE 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0     " +
-			"   0 11 1 0 100 0 0 10 0\n" +
-			"   1: 090200C0:08AE 077100CB:C350 01 00000000:00000000 00:00000000 00000000     0     " +
-			"   0 12 1 0 100 0 0 10 0\n" +
-			"   2: 090200C0:A000 087100CB:0016 01 00000000:00000000 00:00000000 00000000     0     " +
-			"   0 13 1 0 100 0 0 10 0\n",
-		"proc/net/udp": socketHead +
-			"   0: 00000000:01F4 00000000:0000 07 00000000:00000000 00:00000000 00000000     0     " +
-			"   0 14 2 0 0\n",
-		"proc/1/comm": "systemd\n", "proc/1/fd/3": "-> socket:[11]",
+		"proc/net/tcp": socketHead + sock("00000000:08AE", "00000000:0000", "0A", "11") +
+			sock("090200C0:08AE", "077100CB:C350", "01", "12") +
+			sock("090200C0:A000", "087100CB:0016", "01", "13"),
+		"proc/net/udp": socketHead + sock("00000000:01F4", "00000000:0000", "07", "14"),
+		"proc/1/comm":  "systemd\n", "proc/1/fd/3": "-> socket:[11]",
 		"proc/200/comm": "sshd-session\n", "proc/200/fd/3": "-> socket:[12]",
 		"proc/200/fd/4": "-> socket:[13]", // that it forwards
 		"proc/300/comm": "charon\n", "proc/300/fd/3": "-> socket:[14]",

@@ -1,8 +1,9 @@
 // Package inuse finds what a machine uses its network for, and writes a policy that keeps it.
 //
 // In go /proc, /sys and a few files of /etc, /run and /var, below a root that tests replace. Out
-// come listeners, protocols, sessions, resolvers, leases, tunnels and routes, and a draft for a person to
-// read. It must never put anything in force, change anything, or fail for a file that is not there.
+// come listeners, protocols, sessions, resolvers, leases, tunnels and routes, and a draft for a
+// person to read. It must never put anything in force, change anything, or fail for a file that is
+// not there.
 package inuse
 
 import (
