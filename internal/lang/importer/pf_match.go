@@ -115,8 +115,13 @@ func (r *pfRule) hosts(dir string) {
 					"write it as IPv4")
 				return
 			}
-			if no {
-				alts = append(alts, addressIn(dir, &addrSet{addrs: addrSpans{a}}, true))
+			if no { // of the same family
+				m := addressIn(dir, &addrSet{addrs: addrSpans{a}}, true)
+				family := only6
+				if a.lo.Is4() {
+					family = only4
+				}
+				alts = append(alts, m.with(fEther, family).settle())
 			} else {
 				plain = append(plain, a)
 			}

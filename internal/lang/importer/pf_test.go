@@ -75,6 +75,10 @@ func TestPF(t *testing.T) {
 		{"a list that is given up", "block in proto tcp to port { nosuch, ssh } flags S/S\n" +
 			"block in proto udp\n", "drop udp\n# left out: block in proto tcp to port " +
 			"{ nosuch , ssh } flags S/S"},
+		{"what is not an address is of its family", "block in proto udp from !2001:db8::/32\n" +
+			"pass in proto udp from { 192.0.2.1 !10/8 } to port 5432 no state\n",
+			"pass ipv4 udp not from 10.0.0.0/8 port 5432\npass udp from 192.0.2.1 port 5432\n" +
+				"drop ipv6 udp not from 2001:db8::/32"},
 		{"services", "block in proto tcp to port { smtps pptp }\n", "drop tcp port { 465, 1723 }"},
 		{"limits", "pass in proto tcp to port 22 (max-src-conn 5, overload <x>)\n",
 			"# left out: pass in proto tcp to port 22 ( max-src-conn 5 , overload < x > )\n" +
