@@ -202,6 +202,11 @@ const lookAgain = time.Second
 // looked at each interface once when it returns.
 func (e *env) diversions(ctx context.Context, devs []string, listeners []net.Listener) (
 	wait func(), err error) {
+	if len(devs) > 0 {
+		if err := e.privileged(); err != nil {
+			return nil, err
+		}
+	}
 	all := make([]*diversion, len(devs))
 	for i, dev := range devs {
 		t, err := dataplane.NewTrap(dev, listeners)
