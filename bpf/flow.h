@@ -45,9 +45,10 @@ struct flow_head {
 	__u32 lease[16]; // by state, and a second: a CPU may be behind the one that wrote expires
 	__u64 refused; // connections that found no place
 	__u64 taken;   // places taken from connections whose lease had not ended
-	__u64 asked;   // jiffies << 16 | how often the kernel has been asked in this jiffy
-	__u64 asks;    // how often it may be
-	__u64 unused[4];
+	__u64 asked;   // jiffies << 16 | how often the kernel has been asked in this jiffy, of TCP
+	__u64 asks;    // how often it may be, of each protocol
+	__u64 asked_udp;
+	__u64 unused[3];
 };
 
 // The bits of present tell who is not in a bucket, in memory that caches hold: bit n is set where

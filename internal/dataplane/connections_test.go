@@ -194,11 +194,13 @@ func TestConnections(t *testing.T) {
 func BenchmarkConnection(b *testing.B) {
 	needRoot(b)
 	const many = 100_000
-	segment := func(i uint32, out bool) []byte {
+	segment := func(proto uint8, i uint32, out bool) []byte {
 		local, remote := netip.MustParseAddr("198.51.100.1"), netip.AddrFrom4([4]byte{10})
-		flags := uint8(packet.ACK)
-		s := packet.Spec{Flags: &flags, FromPort: new(uint16(40000)), ToPort: new(uint16(443)),
+		s := packet.Spec{Proto: &proto, FromPort: new(uint16(40000)), ToPort: new(uint16(443)),
 			From: remote, To: local}
+		if proto == packet.ProtoTCP {
+			s.Proto, s.Flags = nil, new(uint8(packet.ACK))
+		}
 		if out {
 			s.From, s.To, s.FromPort, s.ToPort = s.To, s.From, s.ToPort, s.FromPort
 		}
@@ -214,21 +216,27 @@ func BenchmarkConnection(b *testing.B) {
 		return f
 	}
 	r := benchRunner(b, "pass established\ndefault drop\n")
+	const tcp, udp = packet.ProtoTCP, packet.ProtoUDP
 	for i := range uint32(many) {
-		if err := r.Leave(segment(i, true)); err != nil {
-			b.Fatal(err)
+		for _, proto := range []uint8{tcp, udp} {
+			if err := r.Leave(segment(proto, i, true)); err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
 	for _, c := range []struct {
 		name  string
+		proto uint8
 		first uint32
 		n     uint32
-	}{{"known", 0, 1}, {"known, 100,000 in turn", 0, many},
-		{"unknown, 100,000 in turn", 1 << 22, many}} {
+	}{{"known", tcp, 0, 1}, {"known, 100,000 in turn", tcp, 0, many},
+		{"unknown, 100,000 in turn", tcp, 1 << 22, many},
+		{"UDP known", udp, 0, 1}, {"UDP known, 100,000 in turn", udp, 0, many},
+		{"UDP unknown, 100,000 in turn", udp, 1 << 22, many}} {
 		b.Run(c.name, func(b *testing.B) {
 			frames := make([][]byte, c.n)
 			for i := range frames {
-				frames[i] = segment(c.first+uint32(uint64(i)*7919%many), false)
+				frames[i] = segment(c.proto, c.first+uint32(uint64(i)*7919%many), false)
 			}
 			benchFrames(b, r, frames)
 		})

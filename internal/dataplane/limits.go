@@ -42,6 +42,7 @@ func seedState(l *loaded, replaced map[string]*ebpf.Map) error {
 			limit.Seed(memory)
 		case codegen.Flows:
 			flow.Seed(memory, hz)
+			l.began = l.maps[use.Name]
 		case codegen.Fragments:
 			fragment.Seed(memory, hz)
 		case codegen.Diverted:

@@ -22,6 +22,7 @@ type loaded struct {
 	// of dynamic sets by name, as they were when the program was loaded
 	memories map[string]*ebpf.Map
 	ledger   []codegen.MapUse // of maps
+	began    *ebpf.Map        // the memory of connections, where it is new
 }
 
 // holding is the map that holds something of which a program has one, nil if it has none.

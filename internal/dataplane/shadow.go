@@ -231,7 +231,10 @@ func (u *up) stageBeside(of, before *description) (_ *staged, err error) {
 			return nil, err
 		}
 	}
-	return st, u.linkOthers(st, p)
+	if err := u.linkOthers(st, p); err != nil {
+		return st, err
+	}
+	return st, u.adopt(st.plain.began)
 }
 
 // unasked are the cookies of a shadow.

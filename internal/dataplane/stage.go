@@ -123,6 +123,9 @@ func (u *up) stage(t try, why string) (_ *staged, err error) {
 	if err := u.linkOthers(st, plain); err != nil {
 		return nil, err
 	}
+	if err := u.adopt(st.plain.began); err != nil {
+		return nil, err
+	}
 	return st, u.followWithShadow(st, t)
 }
 

@@ -6,10 +6,10 @@ import "fmt"
 var testHook func(step string) error
 
 // step names the work that follows it. The steps of Up, in order, are mount, foreign, compile,
-// load, sets, pin, describe, for each program that does not judge link and keep link, then swap,
-// keep; the first command after it that finds something to clean up, Up itself included, goes
-// through unlink, wait, fold, forget, unpin. Each leaves a state that the next command can continue
-// from.
+// load, sets, pin, describe, for each program that does not judge link and keep link, adopt where
+// the memory of connections is new, then swap, keep, adopt again; the first command after it that
+// finds something to clean up, Up itself included, goes through unlink, wait, fold, forget, unpin.
+// Each leaves a state that the next command can continue from.
 func step(name string) error {
 	if testHook == nil {
 		return nil

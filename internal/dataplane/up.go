@@ -107,6 +107,8 @@ type up struct {
 	staged  *staged     // what is in force, once report is set
 	beside  *beside     // a shadow is staged; nil: a policy that is to be in force
 	report  *Report     // set once the new policy is in force
+	// whether packets to an address leave by dev, of those that were asked for
+	routes map[netip.Addr]bool
 }
 
 func (u *up) Close() {
@@ -351,8 +353,12 @@ func (u *up) swap(st *staged) error {
 	return nil
 }
 
-// finish removes what the new policy replaced.
+// finish ends what began before the policy was in force, and removes what it replaced.
 func (u *up) finish() error {
+	if err := u.adoptAgain(); err != nil {
+		return fmt.Errorf("the new policy is in force on %s, but connections that are older may "+
+			"end: %w", u.Dev, err)
+	}
 	at, err := u.settle(u.key)
 	if err != nil {
 		return fmt.Errorf("the new policy is in force on %s, but cleaning up after the one "+

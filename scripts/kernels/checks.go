@@ -85,7 +85,7 @@ var checks = []check{
 	{name: "limits", script: `tests internal/dataplane 'LimitIsExact|AFullLimit|LimitForgets|KeysAreTold'`},
 	{name: "connections: oracle and program", clock: host, script: `tests internal/filter/difftest Connections`},
 	{name: "connections of real hosts",
-		script: `tests internal/dataplane '^TestConnections$'`},
+		script: `tests internal/dataplane '^TestConnections$|AreOlder|HandshakesBesideUp'`},
 	{name: "programs at egress, by links and by filters", script: `
 		tests internal/dataplane 'TestPolicyOfTwoLinks|ReplacesOfTwoLinks|AtEgress' -test.skip TestAShadow`},
 	{name: "cookies: answers, proofs, real clients", script: `

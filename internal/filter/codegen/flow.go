@@ -56,15 +56,15 @@ func (c *compiler) lookUpFlow(ch *plan.Chain) {
 		)
 	}
 	c.Emit(asm.Call.Label(flow.Label(proto)))
-	if class.Transport == ir.TCP {
+	if class.Transport != ir.ICMP {
 		c.Emit(asm.JLE.Imm(asm.R0, flow.Known, done))
-		if c.plan.ProvesSources() {
+		if class.Transport == ir.TCP && c.plan.ProvesSources() {
 			c.proveSource(six, done)
 		}
 		if c.target.Clock { // in tests no connection is older
 			c.Emit(asm.Mov.Imm(asm.R0, 0))
 		} else {
-			c.askKernel(six)
+			c.askKernel(six, class.Transport)
 		}
 	}
 	c.Label(done)
@@ -116,10 +116,17 @@ func (c *compiler) lookUpQuote(six bool, done string) {
 	c.Emit(asm.Call.Label(flow.QuoteLabel(six)), asm.Ja.Label(done))
 }
 
-// askKernel asks whether the kernel has a TCP connection of the packet, and leaves 1 in R0 if it
-// has one whose handshake is done. What the connection sends is noted at egress.
-func (c *compiler) askKernel(six bool) {
+// askKernel asks whether the kernel has a socket of the packet's connection, and leaves 1 in R0 if
+// it has: of TCP one whose handshake is done, of UDP one that is connected to the packet's source.
+// What the connection sends is noted at egress.
+func (c *compiler) askKernel(six bool, transport ir.Transport) {
 	const tuple = -48 // struct bpf_sock_tuple in the scratch above the environment
+	// Of the states (include/net/tcp_states.h) those in which data may come. A socket of UDP is
+	// established if it is connected, else closed: that one takes what anybody sends.
+	lookUp, states := asm.FnSkcLookupTcp, int32(1<<1|1<<4|1<<5|1<<8|1<<9|1<<11)
+	if transport == ir.UDP {
+		lookUp, states = asm.FnSkLookupUdp, 1<<1
+	}
 	bytes, none, found := int32(12), c.Fresh("no_socket"), c.Fresh("socket")
 	put := func(at int16, reg asm.Register, size asm.Size) {
 		c.Emit(asm.Mov.Reg(asm.R1, reg), asm.HostTo(asm.BE, asm.R1, size),
@@ -150,7 +157,7 @@ func (c *compiler) askKernel(six bool) {
 		asm.Mov.Imm(asm.R3, bytes),
 		asm.Mov.Imm(asm.R4, currentNetns),
 		asm.Mov.Imm(asm.R5, 0),
-		asm.FnSkcLookupTcp.Call(),
+		lookUp.Call(),
 		asm.JNE.Imm(asm.R0, 0, found),
 		asm.Ja.Label(none),
 	)
@@ -160,10 +167,9 @@ func (c *compiler) askKernel(six bool) {
 		asm.StoreMem(asm.R10, tuple, asm.R2, asm.Word),
 		asm.Mov.Reg(asm.R1, asm.R0),
 		asm.FnSkRelease.Call(),
-		// Of the states of a connection (include/net/tcp_states.h) those in which data may come.
 		asm.LoadMem(asm.R2, asm.R10, tuple, asm.Word),
 		asm.And.Imm(asm.R2, 31),
-		asm.Mov.Imm(asm.R0, 1<<1|1<<4|1<<5|1<<8|1<<9|1<<11),
+		asm.Mov.Imm(asm.R0, states),
 		asm.RSh.Reg(asm.R0, asm.R2),
 		asm.And.Imm(asm.R0, 1),
 	)

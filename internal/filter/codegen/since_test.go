@@ -57,6 +57,7 @@ var helpers = map[int32]need{
 	26:  {"bpf_skb_load_bytes", version{4, 5}},
 	38:  {"bpf_skb_change_tail", version{4, 9}},
 	65:  {"bpf_xdp_adjust_tail", version{4, 18}},
+	85:  {"bpf_sk_lookup_udp", version{4, 20}},
 	86:  {"bpf_sk_release", version{4, 20}},
 	99:  {"bpf_skc_lookup_tcp", version{5, 2}},
 	118: {"bpf_jiffies64", version{5, 6}},

@@ -14,7 +14,7 @@ const MaxInstructions = 400
 const (
 	Unknown = iota
 	Known
-	Ask    // the kernel, which may have a connection of TCP that is not known
+	Ask    // the kernel, which may have a connection of TCP or UDP that is not known
 	Proven // known, and a segment that tells who receives what is sent to its source
 )
 
@@ -100,7 +100,7 @@ func Emit(b *assembler.Builder, proto uint8, told bool) {
 	b.Jiffies()
 	b.Emit(asm.StoreMem(asm.R10, stackNow, asm.R0, asm.DWord))
 	absent := no
-	if proto == packet.ProtoTCP {
+	if proto != packet.ProtoICMP {
 		absent = b.Fresh("absent")
 	}
 	find(b, absent)
@@ -108,7 +108,7 @@ func Emit(b *assembler.Builder, proto uint8, told bool) {
 	put := b.Fresh("put")
 	switch proto {
 	case packet.ProtoTCP:
-		tcp(b, put, yes, no)
+		tcp(b, put, yes, no, absent)
 	case packet.ProtoUDP:
 		b.Emit(asm.Mov.Imm(asm.R3, int32(twoWay)), asm.Ja.Label(put))
 	default:
@@ -130,25 +130,31 @@ func Emit(b *assembler.Builder, proto uint8, told bool) {
 		b.Label(not)
 	}
 	b.Emit(asm.Mov.Imm(asm.R0, Known), asm.Return())
-	if proto == packet.ProtoTCP {
+	switch proto {
+	case packet.ProtoTCP:
 		b.Label(absent)
-		ask(b, no)
+		b.Emit( // a segment of a connection that may be older than the policy
+			asm.And.Imm(asm.R7, packet.SYN|packet.ACK|packet.RST),
+			asm.JNE.Imm(asm.R7, packet.ACK, no),
+		)
+		ask(b, atAsked, no)
+	case packet.ProtoUDP:
+		b.Label(absent)
+		ask(b, atAskedUDP, no)
 	}
 	b.Label(no)
 	b.Emit(asm.Mov.Imm(asm.R0, Unknown), asm.Return())
 }
 
-// ask returns Ask for a segment of a connection that may be older than the policy, as often as the
-// kernel may be asked; else it goes to no.
-func ask(b *assembler.Builder, no string) {
+// ask returns Ask as often as the kernel may be asked of a protocol, which is counted at an offset
+// in the memory; else it goes to no.
+func ask(b *assembler.Builder, asked int16, no string) {
 	again := b.Fresh("again")
 	b.Emit(
-		asm.And.Imm(asm.R7, packet.SYN|packet.ACK|packet.RST),
-		asm.JNE.Imm(asm.R7, packet.ACK, no),
 		asm.LoadMapValue(asm.R9, 0, 0).WithReference(Map),
 		asm.LoadMem(asm.R1, asm.R10, stackNow, asm.DWord),
 		asm.LSh.Imm(asm.R1, 16),
-		asm.LoadMem(asm.R2, asm.R9, atAsked, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R9, asked, asm.DWord),
 		asm.Mov.Reg(asm.R3, asm.R2),
 		asm.Sub.Reg(asm.R3, asm.R1), // how often in this jiffy
 		asm.JLT.Imm(asm.R3, 1<<16, again),
@@ -160,7 +166,7 @@ func ask(b *assembler.Builder, no string) {
 		asm.LoadMem(asm.R4, asm.R9, atAsks, asm.DWord),
 		asm.JGE.Reg(asm.R3, asm.R4, no),
 		asm.Add.Imm(asm.R2, 1),
-		asm.StoreMem(asm.R9, atAsked, asm.R2, asm.DWord),
+		asm.StoreMem(asm.R9, asked, asm.R2, asm.DWord),
 		asm.Mov.Imm(asm.R0, Ask),
 		asm.Return(),
 	)
@@ -230,8 +236,9 @@ func lease(b *assembler.Builder, state asm.Register) {
 	)
 }
 
-// tcp goes to put with the new state in R3, to yes or to no.
-func tcp(b *assembler.Builder, put, yes, no string) {
+// tcp goes to put with the new state in R3, to yes or to no, or to absent where only the kernel can
+// tell.
+func tcp(b *assembler.Builder, put, yes, no, absent string) {
 	isAnswered, isOpen, fin := b.Fresh("answered"), b.Fresh("open"), b.Fresh("fin")
 	b.Emit(
 		asm.JEq.Imm(asm.R1, int32(open), isOpen),
@@ -254,7 +261,8 @@ func tcp(b *assembler.Builder, put, yes, no string) {
 		asm.And.Imm(asm.R1, packet.SYN|packet.ACK),
 		asm.JNE.Imm(asm.R1, packet.ACK, no),
 		asm.LoadMem(asm.R1, asm.R9, ofProof, asm.Word),
-		asm.JNE.Reg(asm.R1, asm.R8, no),
+		// It may have been proven before the policy was in force.
+		asm.JNE.Reg(asm.R1, asm.R8, absent),
 		asm.Mov.Reg(asm.R1, asm.R7),
 		asm.And.Imm(asm.R1, packet.RST),
 		asm.JNE.Imm(asm.R1, 0, yes),

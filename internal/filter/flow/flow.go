@@ -1,6 +1,6 @@
 // Package flow holds the connections of a policy in flat memory: a program at egress notes them by
 // what leaves (bpf/track.bpf.c), and what comes in is looked up, by the instructions that this
-// package makes.
+// package makes. Adopt notes those that are older.
 //
 // The memory is a head, a byte for each bucket that tells who is not in it, and buckets of eight
 // places, 128 bytes. A connection's hash names its bucket; a place is a tag of the hash with the
@@ -55,7 +55,7 @@ var Leases = map[uint32]time.Duration{
 }
 
 // Asks is how often a second the kernel is asked whether it has a connection that is not known,
-// such as one that is older than the policy.
+// such as one that is older than the policy: of TCP, and of UDP.
 const Asks = 10_000
 
 // idle is after which time without a packet an open connection may lose its place.
@@ -74,16 +74,17 @@ const (
 	headBytes  = int(unsafe.Sizeof(trackFlowHead{}))
 	placeBytes = int(unsafe.Sizeof(trackFlow{}))
 
-	atStart   = int16(unsafe.Offsetof(trackFlowHead{}.Start))
-	atLast    = int16(unsafe.Offsetof(trackFlowHead{}.Last))
-	atFactors = int16(unsafe.Offsetof(trackFlowHead{}.Factors))
-	atClock   = int(unsafe.Offsetof(trackFlowHead{}.Clock))
-	atSecond  = int16(unsafe.Offsetof(trackFlowHead{}.Second))
-	atLease   = int16(unsafe.Offsetof(trackFlowHead{}.Lease))
-	atRefused = int(unsafe.Offsetof(trackFlowHead{}.Refused))
-	atAsked   = int16(unsafe.Offsetof(trackFlowHead{}.Asked))
-	atAsks    = int16(unsafe.Offsetof(trackFlowHead{}.Asks))
-	atTaken   = int(unsafe.Offsetof(trackFlowHead{}.Taken))
+	atStart    = int16(unsafe.Offsetof(trackFlowHead{}.Start))
+	atLast     = int16(unsafe.Offsetof(trackFlowHead{}.Last))
+	atFactors  = int16(unsafe.Offsetof(trackFlowHead{}.Factors))
+	atClock    = int(unsafe.Offsetof(trackFlowHead{}.Clock))
+	atSecond   = int16(unsafe.Offsetof(trackFlowHead{}.Second))
+	atLease    = int16(unsafe.Offsetof(trackFlowHead{}.Lease))
+	atRefused  = int(unsafe.Offsetof(trackFlowHead{}.Refused))
+	atAsked    = int16(unsafe.Offsetof(trackFlowHead{}.Asked))
+	atAsks     = int16(unsafe.Offsetof(trackFlowHead{}.Asks))
+	atAskedUDP = int16(unsafe.Offsetof(trackFlowHead{}.AskedUdp))
+	atTaken    = int(unsafe.Offsetof(trackFlowHead{}.Taken))
 
 	ofExpires = int16(unsafe.Offsetof(trackFlow{}.Expires))
 	ofProof   = int16(unsafe.Offsetof(trackFlow{}.Proof))

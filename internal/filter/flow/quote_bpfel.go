@@ -16,19 +16,20 @@ import (
 type quoteFlows struct {
 	_    structs.HostLayout
 	Head struct {
-		_       structs.HostLayout
-		Start   uint64
-		Last    uint64
-		Factors [12]uint64
-		Clock   uint64
-		Second  uint32
-		Idle    uint32
-		Lease   [16]uint32
-		Refused uint64
-		Taken   uint64
-		Asked   uint64
-		Asks    uint64
-		Unused  [4]uint64
+		_        structs.HostLayout
+		Start    uint64
+		Last     uint64
+		Factors  [12]uint64
+		Clock    uint64
+		Second   uint32
+		Idle     uint32
+		Lease    [16]uint32
+		Refused  uint64
+		Taken    uint64
+		Asked    uint64
+		Asks     uint64
+		AskedUdp uint64
+		Unused   [3]uint64
 	}
 	Present [524288]uint8
 	Places  [524288][8]struct {

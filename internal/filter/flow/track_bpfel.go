@@ -21,19 +21,20 @@ type trackFlow struct {
 }
 
 type trackFlowHead struct {
-	_       structs.HostLayout
-	Start   uint64
-	Last    uint64
-	Factors [12]uint64
-	Clock   uint64
-	Second  uint32
-	Idle    uint32
-	Lease   [16]uint32
-	Refused uint64
-	Taken   uint64
-	Asked   uint64
-	Asks    uint64
-	Unused  [4]uint64
+	_        structs.HostLayout
+	Start    uint64
+	Last     uint64
+	Factors  [12]uint64
+	Clock    uint64
+	Second   uint32
+	Idle     uint32
+	Lease    [16]uint32
+	Refused  uint64
+	Taken    uint64
+	Asked    uint64
+	Asks     uint64
+	AskedUdp uint64
+	Unused   [3]uint64
 }
 
 type trackFlowState uint32

@@ -1,0 +1,84 @@
+package flow
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Older is a connection that is older than a memory.
+type Older struct {
+	Proto     uint8
+	Near, Far netip.AddrPort // as in what leaves: Near is its source
+	State     uint32
+}
+
+// States of an older connection.
+const (
+	Open    = uint32(open)
+	Closing = uint32(closing)
+	OneWay  = uint32(oneWay)
+	TwoWay  = uint32(twoWay)
+)
+
+// Adopt notes a connection at a time in jiffies, while programs read and write the memory. What
+// they know of it stays, but for a handshake that has ended in between. It takes no other's place,
+// and counts what finds none.
+func Adopt(memory []byte, c Older, jiffies uint64) {
+	now, hash := uint32(jiffies), hashOf(memory, c)
+	bucket, tag := int(hash>>(64-lowBits)), hash<<lowBits>>lowBits
+	word := func(at int) *uint64 { return (*uint64)(unsafe.Pointer(&memory[at])) }
+	half := func(at int) *uint32 { return (*uint32)(unsafe.Pointer(&memory[at])) }
+	lease := func(state uint32) uint32 { return *half(int(atLease) + 4*int(state)) }
+	first := firstPlace + bucket*places*placeBytes
+	free, tags := -1, byte(1)<<(tag&7)
+	for at := first; at < first+places*placeBytes; at += placeBytes {
+		w := atomic.LoadUint64(word(at))
+		state := uint32(w & stateOf)
+		live := state != 0 && atomic.LoadUint32(half(at+int(ofExpires)))-now-1 < lease(state)
+		switch {
+		case live && w>>lowBits == tag:
+			if state != uint32(answered) {
+				return
+			}
+			free = at
+		case !live && free < 0:
+			free = at
+		}
+		if state != 0 {
+			tags |= 1 << (w >> lowBits & 7)
+		}
+	}
+	if free < 0 {
+		atomic.AddUint64(word(atRefused), 1)
+		return
+	}
+	expires := now + lease(c.State) - *half(int(atSecond))
+	atomic.StoreUint32(half(free+int(ofProof)), 0)
+	atomic.StoreUint32(half(free+int(ofExpires)), expires)
+	atomic.StoreUint64(word(free), tag<<lowBits|uint64(c.State))
+	memory[headBytes+bucket] |= tags
+}
+
+// hashOf is flow_hash of bpf/flow.h.
+func hashOf(memory []byte, c Older) uint64 {
+	word := func(at int16) uint64 { return binary.NativeEndian.Uint64(memory[at:]) }
+	sum := word(atStart)
+	add := func(i int, piece uint32) { sum += word(atFactors+8*int16(i)) * uint64(piece) }
+	address := func(first int, a netip.Addr) {
+		for i, b := 0, a.AsSlice(); len(b) > 0; i, b = i+1, b[4:] {
+			add(first+i, binary.BigEndian.Uint32(b))
+		}
+	}
+	address(0, c.Near.Addr())
+	address(4, c.Far.Addr())
+	add(8, uint32(c.Near.Port())<<16|uint32(c.Far.Port()))
+	last := uint32(c.Proto)
+	if c.Near.Addr().Is6() {
+		last |= 1 << 8
+	}
+	add(9, last)
+	sum ^= sum >> 32
+	return sum * word(atLast)
+}
