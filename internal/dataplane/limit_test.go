@@ -246,6 +246,45 @@ func TestLimitIsExactBelowItsBound(t *testing.T) {
 	}
 }
 
+// TestTheBoundCountsTicks: a slot is empty again at the first tick of the kernel's clock behind its
+// time. So a source that sends once holds one for a tick at least, however high the rate is: far
+// below the bound lines were full, where the rate is above one packet a tick.
+func TestTheBoundCountsTicks(t *testing.T) {
+	frames := make([][]byte, 1<<18)
+	for i := range frames {
+		frames[i] = from(uint32(i) * 2654435761)
+	}
+	trace, err := NewTrace(frames)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trace.Close()
+	for _, rule := range []string{
+		"limit rate 100/s by source memory 4MB",
+		"limit rate 1kpps by source memory 4MB",
+		"limit rate 50kpps by source, source/24 x32 memory 4MB",
+		"limit rate 100mbit/s by source memory 4MB",
+	} {
+		l := newLimited(t, rule, 2)
+		run, err := l.OnTrace(trace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		each := int(l.limit.Bound() / testHZ)
+		const jiffies = 50
+		for range jiffies {
+			if _, _, err := run.feeder.prog.Benchmark(run.frame, each, nil); err != nil {
+				t.Fatal(err)
+			}
+			l.pass(1)
+		}
+		if s := l.stats(); s.Evicted > uint64(each*jiffies)/100_000 {
+			t.Errorf("%s: of %d packets at %.0f a second %d found no slot of their own", rule,
+				each*jiffies, l.limit.Bound(), s.Evicted)
+		}
+	}
+}
+
 // TestAFullLimitLetsThroughLess: above the bound what passes of each source is at most what it
 // would be below.
 func TestAFullLimitLetsThroughLess(t *testing.T) {

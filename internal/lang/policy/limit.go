@@ -140,7 +140,12 @@ func (l *Limit) times(key int) uint64 {
 	return l.Keys[key].Times
 }
 
-// hold is how long a packet of a source that sends no other holds its slots, ns, over all keys.
+// ticks are the lengths of a jiffy with which Linux is built, ns (kernel/Kconfig.hz).
+var ticks = [...]uint64{10_000_000, 4_000_000, 3_333_333, 1_000_000}
+
+// hold is how long a packet of a source that sends no other holds its slots, ns, over all keys, at
+// the kernel where that is longest: a slot is empty again at the first tick at which its time has
+// passed.
 func (l *Limit) hold() (ns float64) {
 	for i := range max(1, len(l.Keys)) {
 		n := uint64(1)
@@ -148,7 +153,11 @@ func (l *Limit) hold() (ns float64) {
 			n = frameBytes
 		}
 		each, _ := l.Rate.price(n, l.times(i-max(0, 1-len(l.Keys))))
-		ns += float64(each)
+		longest := uint64(0)
+		for _, tick := range ticks {
+			longest = max(longest, (each+tick-1)/tick*tick)
+		}
+		ns += float64(longest)
 	}
 	return ns
 }
