@@ -15,6 +15,7 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/guard"
 	"levee/internal/host/session"
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/syntax"
@@ -299,6 +300,12 @@ func (e *env) bringUp(p *policy.Policy, devs []string, opts dataplane.UpOptions,
 		if !rep.Mode.AtTC() && asksTags(p) && dataplane.TakesTagsOff(rep.Dev) {
 			e.sayf("%s takes VLAN tags off frames before XDP sees them, so vlan, inner-vlan and "+
 				"untagged do not see them either: ethtool -K %[1]s rxvlan off", rep.Dev)
+		}
+		if rep.Mode == dataplane.XDPNative && p.Has(action.Cookie) &&
+			dataplane.TakesTagsOff(rep.Dev) {
+			e.sayf("%s takes VLAN tags off frames before XDP sees them, so a cookie answers a "+
+				"tagged SYN without its tag, and who sent it never connects: ethtool -K %[1]s "+
+				"rxvlan off", rep.Dev)
 		}
 		if rep.Unheard != nil {
 			e.sayf("%v; if that has none, clients that are answered never connect: `levee "+

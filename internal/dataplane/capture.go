@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/bpf"
 
 	"levee/internal/filter/capture"
+	"levee/internal/lang/action"
 	"levee/internal/packet"
 )
 
@@ -148,7 +149,8 @@ func (c *capturing) losses() CaptureLosses {
 	return capture.Sum(l, values)
 }
 
-// slotsOf finds the slot of a rule, the first and the last of all if none is named.
+// slotsOf finds the slot of a rule, the first and the last of all if none is named. A rule that
+// decides nothing is an error: no packet would ever come of it.
 func (d *description) slotsOf(rule string) (out [2]int, err error) {
 	if rule == "" {
 		return [2]int{0, len(d.Slots) - 1}, nil
@@ -166,6 +168,11 @@ func (d *description) slotsOf(rule string) (out [2]int, err error) {
 	case len(found) > 1:
 		return out, fmt.Errorf("%d rules have the label %q: name one by its line", len(found),
 			rule)
+	}
+	a, ok := action.Named(d.Slots[found[0]].Action)
+	if ok && !a.MayDecide() {
+		return out, fmt.Errorf("the rule %q is a %s, which decides no packet: name one that does, "+
+			"or see with `levee watch` alone what logs tell of", rule, a)
 	}
 	return [2]int{found[0], found[0]}, nil
 }
