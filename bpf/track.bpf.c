@@ -11,9 +11,18 @@
 #define RST 0x04
 #define ACK 0x10
 
-// find gives the place of a connection, or the one that a new one takes; 0 if there is none.
-static __always_inline struct flow *find(struct flows *m, __u64 hash, __u32 now, int *known)
+// Verifiers look at find and track once, not for each way that leads to them: loading takes a third
+// of the time.
+
+// find gives the place in its bucket of a connection, and FLOW_BUCKET more if it is known; else the
+// place that a new one takes, or -1 if there is none.
+__noinline int find(__u64 hash, __u32 now)
 {
+	__u32 zero = 0;
+	struct flows *m = bpf_map_lookup_elem(&flows, &zero);
+
+	if (!m)
+		return -1;
 	__u64 tag = hash << FLOW_LOW >> FLOW_LOW; // below the bits that name the bucket
 	struct flow *bucket = m->places[hash >> (64 - FLOW_LOW)];
 	__u32 worst = KEEPS << 8, at = FLOW_BUCKET;
@@ -22,10 +31,8 @@ static __always_inline struct flow *find(struct flows *m, __u64 hash, __u32 now,
 		__u64 word = bucket[i].word;
 
 		if (word >> FLOW_LOW == tag && word & FLOW_STATE &&
-		    bucket[i].expires - now - 1 < m->head.lease[word & FLOW_STATE]) {
-			*known = 1;
-			return &bucket[i];
-		}
+		    bucket[i].expires - now - 1 < m->head.lease[word & FLOW_STATE])
+			return FLOW_BUCKET + i;
 	}
 	__u32 least = 0xffffffff;
 	for (int i = 0; i < FLOW_BUCKET; i++) {
@@ -40,11 +47,11 @@ static __always_inline struct flow *find(struct flows *m, __u64 hash, __u32 now,
 	}
 	if (worst >= KEEPS || at >= FLOW_BUCKET) {
 		__sync_fetch_and_add(&m->head.refused, 1);
-		return 0;
+		return -1;
 	}
 	if (worst)
 		__sync_fetch_and_add(&m->head.taken, 1);
-	return &bucket[at & (FLOW_BUCKET - 1)];
+	return at;
 }
 
 // put writes a place. A lease is renewed once a second at most.
@@ -78,15 +85,20 @@ static __always_inline void show(struct flows *m, __u32 bucket, __u64 tag)
 	m->present[bucket] = all;
 }
 
-static __always_inline int track(struct flows *m, struct __sk_buff *ctx, const struct key *k)
+// track notes the connection of a decoded packet.
+__noinline int track(struct __sk_buff *ctx, const struct key *k)
 {
+	__u32 zero = 0;
+	struct flows *m = bpf_map_lookup_elem(&flows, &zero);
+
+	if (!m || !k)
+		return TCX_NEXT;
 	int six = k->class >= CLASS(1, OTHER, 0);
 	__u32 transport = k->class ? (k->class - 1) / 2 % TRANSPORTS : OTHER;
 	__u32 now = m->head.clock ? m->head.clock : bpf_jiffies64();
 	__u32 ports = (__u32)k->src_port << 16 | k->dst_port;
 	__u8 flags = k->tcp_flags;
 	__u32 proof = 0, state;
-	int known = 0;
 
 	if (ctx->mark == ANSWER_MARK && ctx->ingress_ifindex == ctx->ifindex)
 		return TCX_NEXT;
@@ -106,9 +118,11 @@ static __always_inline int track(struct flows *m, struct __sk_buff *ctx, const s
 	}
 	__u64 hash = flow_hash(&m->head, k, six, ports);
 	__u64 tag = hash << FLOW_LOW >> FLOW_LOW;
-	struct flow *f = find(m, hash, now, &known);
-	if (!f)
+	int at = find(hash, now);
+	if (at < 0)
 		return TCX_NEXT;
+	struct flow *f = &m->places[hash >> (64 - FLOW_LOW)][at & (FLOW_BUCKET - 1)];
+	int known = at >= FLOW_BUCKET;
 	state = known ? f->word & (FLOW_STATE | FLOW_FIN_IN | FLOW_FIN_OUT) : FLOW_NONE;
 	if (transport == UDP) {
 		if (!known)
@@ -157,12 +171,10 @@ int track_ethernet(struct __sk_buff *ctx)
 {
 	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
 	struct key k = {};
-	__u32 zero = 0;
-	struct flows *m = bpf_map_lookup_elem(&flows, &zero);
 
-	if (!m || parse_ethernet(&f, &k, HOOK_TCX))
+	if (parse_ethernet(&f, &k, HOOK_TCX))
 		return TCX_NEXT;
-	return track(m, ctx, &k);
+	return track(ctx, &k);
 }
 
 SEC("tc")
@@ -170,12 +182,10 @@ int track_ip(struct __sk_buff *ctx)
 {
 	struct frame f = {ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->len};
 	struct key k = {};
-	__u32 zero = 0;
-	struct flows *m = bpf_map_lookup_elem(&flows, &zero);
 
-	if (!m || parse_ip(&f, &k, HOOK_TCX))
+	if (parse_ip(&f, &k, HOOK_TCX))
 		return TCX_NEXT;
-	return track(m, ctx, &k);
+	return track(ctx, &k);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
