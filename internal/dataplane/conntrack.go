@@ -19,7 +19,7 @@ import (
 	"levee/internal/packet"
 )
 
-// adoptFor is for how long connections are read, at most. A million takes a quarter of it.
+// adoptFor is for how long connections are read, at most. A million takes a third of it.
 const adoptFor = 20 * time.Second
 
 // adopt notes the connections through this machine that are older than a memory of connections, of

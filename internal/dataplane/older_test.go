@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
+	"levee/internal/kernel"
 	"levee/internal/lang/action"
 	"levee/internal/packet"
 )
@@ -240,6 +243,58 @@ func TestConnectedSocketsAreOlder(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestUDPTakesNoQuestionsOfTCP: where what comes by UDP has used up what the kernel may be asked of
+// it in this tick, it is still asked of TCP.
+func TestUDPTakesNoQuestionsOfTCP(t *testing.T) {
+	needRoot(t)
+	r, _ := runnerOf(t, "pass established\ndefault drop\n", codegen.Target{CPUs: runtime.NumCPU(),
+		Trace: true})
+	const asks = 216 // where struct flow_head has how often in a tick
+	hz := must2(kernel.JiffiesClock()).HZ()
+	if binary.NativeEndian.Uint64(r.flows[asks:]) != max(1, flow.Asks/hz) {
+		t.Fatal("the memory has another layout")
+	}
+	binary.NativeEndian.PutUint64(r.flows[asks:], 1)
+	frame := map[string][]byte{}
+	for _, network := range []string{"tcp", "udp"} {
+		var c net.Conn
+		if network == "tcp" {
+			l := must2(net.Listen("tcp", "127.0.0.1:0"))
+			defer l.Close()
+			c = must2(net.Dial("tcp", l.Addr().String()))
+		} else {
+			c = must2(net.Dial("udp", "127.0.0.1:9"))
+		}
+		defer c.Close()
+		near := netip.MustParseAddrPort(c.LocalAddr().String())
+		far := netip.MustParseAddrPort(c.RemoteAddr().String())
+		s := packet.Spec{Proto: new(uint8(packet.ProtoUDP)), From: far.Addr(), To: near.Addr(),
+			FromPort: new(far.Port()), ToPort: new(near.Port())}
+		if network == "tcp" {
+			s.Proto, s.Flags = nil, new(uint8(packet.ACK))
+		}
+		frame[network] = must2(packet.Build(s))
+	}
+	known := func(network string) bool {
+		_, verdict, err := r.Eval(frame[network])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return verdict == action.Pass
+	}
+	for range 20 {
+		time.Sleep(30 * time.Millisecond) // a few ticks of the slowest clock
+		if !known("udp") {
+			t.Fatal("the kernel was not asked of UDP")
+		}
+		for known("udp") {
+		}
+		if !known("tcp") {
+			t.Fatal("UDP has taken the question of TCP")
+		}
 	}
 }
 
