@@ -103,6 +103,11 @@ enum cookie_result {
 #define PERIOD 64 // seconds for which a number is given; it holds for one period more
 #define OPENS 2	  // seconds for which answers go on when the rate has been exceeded
 
+static __always_inline __u64 clock_of(const struct cookie_memory *c)
+{
+	return c->head.clock ? c->head.clock : bpf_jiffies64();
+}
+
 // number is what the client of a segment is to reset: the lower half; the upper is any other. Its
 // last bit is that of the period, so that a proof asks for one hash.
 static __always_inline __u64 number(const struct cookie_head *h, struct cookie_work *w,
@@ -130,13 +135,11 @@ static __always_inline __u64 number(const struct cookie_head *h, struct cookie_w
 }
 
 // line finds the line in which a source may have its place, and its tag.
-static __always_inline __u32 line(struct cookie_memory *c, struct cookie_work *w, __u32 *tag)
+static __always_inline __u32 line(struct cookie_memory *c, __u64 hi, __u64 lo, __u32 class,
+				  __u32 *tag)
 {
-	w->words[0] = w->key.src_hi;
-	w->words[1] = w->key.src_lo;
-	w->words[2] = (__u64)w->key.class << 32 | 0xffffffff; // no period
-
-	__u64 hash = sip_hash(c->head.key, w->words, 3);
+	const __u64 words[] = {hi, lo, (__u64)class << 32 | 0xffffffff}; // no period
+	__u64 hash = sip_hash(c->head.key, words, 3);
 
 	*tag = (__u32)hash | 1U << 31;
 	return hash >> 48 & (COOKIE_LINES - 1);
@@ -144,9 +147,10 @@ static __always_inline __u32 line(struct cookie_memory *c, struct cookie_work *w
 
 static __always_inline __u8 bit(__u32 tag) { return 1 << (tag & 7); }
 
-static __always_inline int is_proven(struct cookie_memory *c, struct cookie_work *w, __u32 now)
+static __always_inline int is_proven(struct cookie_memory *c, __u64 hi, __u64 lo, __u32 class,
+				     __u32 now)
 {
-	__u32 tag, at = line(c, w, &tag);
+	__u32 tag, at = line(c, hi, lo, class, &tag);
 	struct cookie_source *s = c->sources[at];
 
 	if (!(c->tags[at] & bit(tag)))
@@ -158,9 +162,10 @@ static __always_inline int is_proven(struct cookie_memory *c, struct cookie_work
 }
 
 // prove gives a source a place, and says how long that of another would have held it, in jiffies.
-static __always_inline __u32 prove(struct cookie_memory *c, struct cookie_work *w, __u32 now)
+static __always_inline __u32 prove(struct cookie_memory *c, __u64 hi, __u64 lo, __u32 class,
+				   __u32 now)
 {
-	__u32 tag, least = 0xffffffff, at = 0, l = line(c, w, &tag);
+	__u32 tag, least = 0xffffffff, at = 0, l = line(c, hi, lo, class, &tag);
 	struct cookie_source *s = c->sources[l];
 	__u8 tags = bit(tag);
 
@@ -366,12 +371,13 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 		return COOKIE_GOES_ON;
 
 	struct cookie_meter *m = &c->meters[rule & (COOKIE_METERS - 1)];
-	__u64 now = c->head.clock ? c->head.clock : bpf_jiffies64();
+	__u64 now = clock_of(c);
 	__u64 second = c->head.second;
 	__u64 period = second ? now / (PERIOD * second) : 0;
 
 	if (flags == SYN) {
-		if (!above(&c->head, m, rate, now) || is_proven(c, w, now))
+		if (!above(&c->head, m, rate, now) ||
+		    is_proven(c, k->src_hi, k->src_lo, k->class, now))
 			return COOKIE_GOES_ON;
 		if (!is_between_hosts(k, six)) // RFC 9293 section 3.9.2.3: neither may be answered
 			return COOKIE_DROPPED;
@@ -388,7 +394,7 @@ static __always_inline int judge(const struct frame *f, struct cookie_work *w, _
 		__sync_fetch_and_add(&c->head.forged, 1);
 		return COOKIE_GOES_ON;
 	}
-	prove(c, w, now);
+	prove(c, k->src_hi, k->src_lo, k->class, now);
 	__sync_fetch_and_add(&c->head.proven, 1);
 	return COOKIE_DROPPED;
 }
@@ -459,14 +465,17 @@ static __noinline int cookie_prove(__u64 hi, __u64 lo, __u32 class)
 {
 	__u32 zero = 0;
 	struct cookie_memory *c = bpf_map_lookup_elem(&cookies, &zero);
-	struct cookie_work *w = bpf_map_lookup_elem(&work, &zero);
 
-	if (!c || !w)
-		return 0;
-	w->key.src_hi = hi;
-	w->key.src_lo = lo;
-	w->key.class = class;
-	return prove(c, w, c->head.clock ? c->head.clock : bpf_jiffies64());
+	return c ? prove(c, hi, lo, class, clock_of(c)) : 0;
+}
+
+// cookie_proven says whether a source is proven, for rules that ask.
+static __noinline int cookie_proven(__u64 hi, __u64 lo, __u32 class)
+{
+	__u32 zero = 0;
+	struct cookie_memory *c = bpf_map_lookup_elem(&cookies, &zero);
+
+	return c ? is_proven(c, hi, lo, class, clock_of(c)) : 0;
 }
 
 // These are here only so that the object holds whole programs.
@@ -488,6 +497,12 @@ SEC("tc")
 int entry_prove(struct __sk_buff *ctx)
 {
 	return cookie_prove(bpf_get_prandom_u32(), bpf_get_prandom_u32(), bpf_get_prandom_u32());
+}
+
+SEC("tc")
+int entry_proven(struct __sk_buff *ctx)
+{
+	return cookie_proven(bpf_get_prandom_u32(), bpf_get_prandom_u32(), bpf_get_prandom_u32());
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -44,10 +44,11 @@ struct key {
 	__u32 bytes;            // frame without FCS
 	__u32 len;              // IP packet, or what follows Ethernet and tags
 	__u16 src_port, dst_port;
-	__u16 icmp; // type << 8 | code
-	__u16 ether_type;
-	__u8 fragment; // while decoding
+	// 1: the source has proven itself; filled where rules ask. While decoding: 1 is a fragment.
+	__u8 proven;
 	__u8 class;
+	__u16 ether_type;
+	__u16 icmp; // type << 8 | code
 	__u16 vlan, inner_vlan; // NO_VLAN when there is none
 	__u8 proto;
 	__u8 ttl;
@@ -322,7 +323,7 @@ static __always_inline int parse_ipv6(const struct frame *f, struct key *k, __u3
 	k->ttl = ip.hops;
 	k->dscp = flow >> 22 & 0x3f;
 
-	volatile __u8 *fragment = &k->fragment;
+	volatile __u8 *fragment = &k->proven;
 	__u8 next = ip.next;
 	off += sizeof(ip);
 	if (cut(f) && left > rest - sizeof(ip))

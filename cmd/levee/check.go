@@ -180,7 +180,7 @@ func (e *env) checkOne(file string, link packet.Link, explain bool) (*checked, e
 		if made.Tracks() {
 			c.Connections = &checkedConnections{flow.Places, flow.Size}
 		}
-		if len(made.Cookies) > 0 {
+		if made.KeepsSources() {
 			c.Cookies = &checkedConnections{cookie.Places, cookie.Size}
 		}
 		if made.Fragments {

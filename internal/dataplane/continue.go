@@ -90,6 +90,26 @@ func (u *up) keepMaps(k *keptMaps, p *codegen.Program) error {
 			return err
 		}
 	}
+	if u.beside != nil {
+		return u.shareSources(k, p)
+	}
+	return nil
+}
+
+// shareSources has a shadow look for sources that have proven themselves where the policy in force
+// keeps them, if it does.
+func (u *up) shareSources(k *keptMaps, p *codegen.Program) error {
+	of := u.beside.of
+	name, asks := p.MapOf(codegen.Cookies)
+	kept, keeps := codegen.MapOf(of.Maps, codegen.Cookies)
+	if !asks || !keeps {
+		return nil
+	}
+	m, err := u.openPinned(u.key, of.Generation, kept)
+	if m == nil || p.Spec.Maps[name].Compatible(m) != nil {
+		return err
+	}
+	k.opened["in force/"+kept], k.maps[name] = m, m
 	return nil
 }
 

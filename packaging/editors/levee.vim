@@ -19,10 +19,10 @@ syn keyword leveeTerm icmp icmp-id icmp-rest icmp-seq icmp6 id igmp ihl
 syn keyword leveeTerm inner inner-dei inner-pcp inner-tpid inner-vlan ip-checksum ip-len ip-options
 syn keyword leveeTerm ip-proto ipip ipv4 ipv6 len malformed mf mss
 syn keyword leveeTerm not op options ospf payload pcp port proto
-syn keyword leveeTerm reserved routing sack-permitted sctp sender-mac seq suffix syn
-syn keyword leveeTerm target-mac tcp tcp-flags tcp-options timestamp timestamp-echo to tpid
-syn keyword leveeTerm ttl type udp udp-len udplite untagged urgent version
-syn keyword leveeTerm vlan window window-scale
+syn keyword leveeTerm proven reserved routing sack-permitted sctp sender-mac seq suffix
+syn keyword leveeTerm syn target-mac tcp tcp-flags tcp-options timestamp timestamp-echo to
+syn keyword leveeTerm tpid ttl type udp udp-len udplite untagged urgent
+syn keyword leveeTerm version vlan window window-scale
 
 syn match leveeNumber /\v<\d[0-9a-fA-FxX.:\/-]*>|<\x{1,4}:[0-9a-fA-F:.]*(\/\d+)?/
 syn match leveeOperator /[<>=!]=\?/

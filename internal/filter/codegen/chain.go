@@ -3,6 +3,7 @@ package codegen
 import (
 	"github.com/cilium/ebpf/asm"
 
+	"levee/internal/filter/cookie"
 	"levee/internal/filter/ir"
 	"levee/internal/filter/plan"
 	"levee/internal/lang/field"
@@ -55,6 +56,10 @@ func (c *compiler) emitChain(ch *plan.Chain) {
 	in := &scope{family: ch.Family(), holds: ch.Registers}
 	if ch.Tracked {
 		c.lookUpFlow(ch)
+	}
+	if ch.Asks[field.Proven] {
+		c.callSource(ch.Family() == ir.IPv6, cookie.ProvenLabel)
+		c.Emit(asm.StoreMem(asm.R10, keyProven, asm.R0, asm.Byte))
 	}
 	inMain := false
 	for i, b := range ch.Do {

@@ -43,15 +43,27 @@ func (c *compiler) cookie(_ *scope, r *ir.Rule, e ir.Effect) {
 	c.Label(on)
 }
 
-// emitCookies emits the functions of all cookies.
+// callSource calls a function of package cookie for the source of a packet of a chain.
+func (c *compiler) callSource(six bool, label string) {
+	c.Emit(asm.Mov.Reg(asm.R1, regSrc))
+	if six {
+		c.Emit(asm.LoadMem(asm.R2, asm.R10, keySrcLo, asm.DWord))
+	} else {
+		c.Emit(asm.Mov.Imm(asm.R2, 0))
+	}
+	c.Emit(asm.Mov.Imm(asm.R3, cookie.Class(six)), asm.Call.Label(label))
+}
+
+// emitCookies emits the functions of all cookies, and those that know sources.
 func (c *compiler) emitCookies() error {
-	if len(c.plan.Cookies) == 0 {
+	if len(c.plan.Cookies) > 0 {
+		if err := cookie.Emit(c.Builder, c.contextParam(), c.target.Hook == TCX, c.target.Frags,
+			c.target.Link); err != nil {
+			return err
+		}
+	}
+	if !c.plan.KeepsSources() {
 		return nil
 	}
-	err := cookie.Emit(c.Builder, c.contextParam(), c.target.Hook == TCX, c.target.Frags,
-		c.target.Link)
-	if err == nil && c.plan.ProvesSources() {
-		err = cookie.EmitProve(c.Builder)
-	}
-	return err
+	return cookie.EmitSources(c.Builder)
 }

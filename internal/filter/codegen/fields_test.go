@@ -13,7 +13,7 @@ import (
 
 // decodersOwn are the members of struct key that no rule asks for by themselves: what
 // decoding needs.
-var decodersOwn = []string{"Bytes", "Fragment", "Class", "Frag", "Datagram", "Row",
+var decodersOwn = []string{"Bytes", "Class", "Frag", "Datagram", "Row",
 	"Proof", "Off", "Left"}
 
 func TestEveryMemberOfTheKeyIsAField(t *testing.T) {

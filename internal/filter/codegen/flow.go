@@ -75,18 +75,9 @@ func (c *compiler) lookUpFlow(ch *plan.Chain) {
 // done.
 func (c *compiler) proveSource(six bool, done string) {
 	ask := c.Fresh("ask")
-	c.Emit(asm.JNE.Imm(asm.R0, flow.Proven, ask), asm.Mov.Reg(asm.R1, regSrc))
-	if six {
-		c.Emit(asm.LoadMem(asm.R2, asm.R10, keySrcLo, asm.DWord))
-	} else {
-		c.Emit(asm.Mov.Imm(asm.R2, 0))
-	}
-	c.Emit(
-		asm.Mov.Imm(asm.R3, cookie.Class(six)),
-		asm.Call.Label(cookie.ProveLabel),
-		asm.Mov.Imm(asm.R0, flow.Known),
-		asm.Ja.Label(done),
-	)
+	c.Emit(asm.JNE.Imm(asm.R0, flow.Proven, ask))
+	c.callSource(six, cookie.ProveLabel)
+	c.Emit(asm.Mov.Imm(asm.R0, flow.Known), asm.Ja.Label(done))
 	c.Label(ask)
 }
 

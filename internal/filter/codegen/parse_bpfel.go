@@ -32,10 +32,10 @@ type parseKey struct {
 	Len       uint32
 	SrcPort   uint16
 	DstPort   uint16
-	Icmp      uint16
-	EtherType uint16
-	Fragment  uint8
+	Proven    uint8
 	Class     uint8
+	EtherType uint16
+	Icmp      uint16
 	Vlan      uint16
 	InnerVlan uint16
 	Proto     uint8

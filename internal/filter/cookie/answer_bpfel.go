@@ -69,10 +69,10 @@ type answerCookieWork struct {
 		Len       uint32
 		SrcPort   uint16
 		DstPort   uint16
-		Icmp      uint16
-		EtherType uint16
-		Fragment  uint8
+		Proven    uint8
 		Class     uint8
+		EtherType uint16
+		Icmp      uint16
 		Vlan      uint16
 		InnerVlan uint16
 		Proto     uint8
@@ -130,6 +130,7 @@ const (
 	answerMapCookies            = "cookies"
 	answerMapWork               = "work"
 	answerProgEntryProve        = "entry_prove"
+	answerProgEntryProven       = "entry_proven"
 	answerProgEntryTcx          = "entry_tcx"
 	answerProgEntryTcxIp        = "entry_tcx_ip"
 	answerProgEntryXdp          = "entry_xdp"
@@ -182,6 +183,7 @@ type answerSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type answerProgramSpecs struct {
 	EntryProve      *ebpf.ProgramSpec `ebpf:"entry_prove"`
+	EntryProven     *ebpf.ProgramSpec `ebpf:"entry_proven"`
 	EntryTcx        *ebpf.ProgramSpec `ebpf:"entry_tcx"`
 	EntryTcxIp      *ebpf.ProgramSpec `ebpf:"entry_tcx_ip"`
 	EntryXdp        *ebpf.ProgramSpec `ebpf:"entry_xdp"`
@@ -248,6 +250,7 @@ type answerVariables struct {
 // It can be passed to loadAnswerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type answerPrograms struct {
 	EntryProve      *ebpf.Program `ebpf:"entry_prove"`
+	EntryProven     *ebpf.Program `ebpf:"entry_proven"`
 	EntryTcx        *ebpf.Program `ebpf:"entry_tcx"`
 	EntryTcxIp      *ebpf.Program `ebpf:"entry_tcx_ip"`
 	EntryXdp        *ebpf.Program `ebpf:"entry_xdp"`
@@ -259,6 +262,7 @@ type answerPrograms struct {
 func (p *answerPrograms) Close() error {
 	return _AnswerClose(
 		p.EntryProve,
+		p.EntryProven,
 		p.EntryTcx,
 		p.EntryTcxIp,
 		p.EntryXdp,

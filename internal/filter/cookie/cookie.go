@@ -73,16 +73,24 @@ const Places = (Size - atSources) / sourceSize
 // place.
 const Lease = 10 * time.Minute
 
-// MaxInstructions is how many instructions the functions have, at most.
-const MaxInstructions = 4_000
+// How many instructions the functions have, at most: that which answers, and those that know
+// sources.
+const (
+	MaxInstructions       = 4_000
+	MaxSourceInstructions = 1_000
+)
 
 // Label is the function, which is given the context, the number of the rule's meter and how many
 // SYNs a second pass unanswered.
 const Label = "cookie"
 
-// ProveLabel is the function that has a source count as proven. It is given the upper and the lower
-// half of its address, of IPv4 the address and 0, and its class.
-const ProveLabel = "cookie_prove"
+// ProveLabel is the function that has a source count as proven. ProvenLabel returns 1 for a source
+// that does, else 0. Both are given the upper and the lower half of its address, of IPv4 the
+// address and 0, and its class.
+const (
+	ProveLabel  = "cookie_prove"
+	ProvenLabel = "cookie_proven"
+)
 
 var load = sync.OnceValues(loadAnswer)
 
@@ -119,19 +127,26 @@ func Emit(b *assembler.Builder, context assembler.Param, tcx, frags bool, link p
 	return nil
 }
 
-// EmitProve emits the function of ProveLabel.
-func EmitProve(b *assembler.Builder) error {
+// EmitSources emits the functions of ProveLabel and ProvenLabel that are called.
+func EmitSources(b *assembler.Builder) error {
 	all, err := load()
 	if err != nil {
-		return fmt.Errorf("read the function that has sources count as proven: %w", err)
+		return fmt.Errorf("read the functions that know sources: %w", err)
 	}
-	body, err := assembler.Take(all.Programs[answerProgEntryProve].Instructions, ProveLabel)
-	if err != nil {
-		return err
+	for _, f := range []struct{ label, entry string }{
+		{ProveLabel, answerProgEntryProve}, {ProvenLabel, answerProgEntryProven},
+	} {
+		if !b.Referenced(f.label) {
+			continue
+		}
+		body, err := assembler.Take(all.Programs[f.entry].Instructions, f.label)
+		if err != nil {
+			return err
+		}
+		b.Global(f.label, assembler.Number("hi"), assembler.Number("lo"),
+			assembler.Number("class"))
+		b.Emit(body...)
 	}
-	b.Global(ProveLabel, assembler.Number("hi"), assembler.Number("lo"),
-		assembler.Number("class"))
-	b.Emit(body...)
 	return nil
 }
 

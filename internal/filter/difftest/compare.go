@@ -160,7 +160,8 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 		stats: Stats{Decided: map[int]int{}},
 		sums:  make([][]uint64, len(engines)),
 		flow:  c.Policy.Asks(field.Flow), cookie: c.Policy.Has(action.Cookie),
-		track: c.Policy.Has(action.Track), divert: c.Policy.Has(action.Divert)}
+		proven: c.Policy.Asks(field.Proven),
+		track:  c.Policy.Has(action.Track), divert: c.Policy.Has(action.Divert)}
 	for i := range r.sums {
 		r.sums[i] = make([]uint64, len(c.Policy.Slots()))
 	}
@@ -209,7 +210,7 @@ type comparison struct {
 	sums    [][]uint64 // packets by slot, for each engine
 
 	// What some rule asks for or does; the policy may have too many to look at each for each frame.
-	flow, cookie, track, divert bool
+	flow, cookie, proven, track, divert bool
 
 	noted   map[connection]uint64 // until when, in jiffies, where the policy diverts
 	left    [][]byte              // of late, where the policy asks for connections

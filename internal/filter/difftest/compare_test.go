@@ -115,9 +115,11 @@ func TestCompareStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// asksFlow reports whether a rule asks for connections, of which there are none without engines.
-func asksFlow(r *policy.Rule) bool {
-	return slices.ContainsFunc(r.Match, func(t policy.Term) bool { return t.Field == field.Flow })
+// asksState reports whether a rule asks for connections or for clients that are proven, of which
+// there are none without engines.
+func asksState(r *policy.Rule) bool {
+	return slices.ContainsFunc(r.Match,
+		func(t policy.Term) bool { return t.Looks(field.Flow, field.Proven) })
 }
 
 // The frames are worth nothing if they miss what the policies are about.
@@ -139,7 +141,7 @@ func TestFramesReachWhatPoliciesDecide(t *testing.T) {
 			switch {
 			case s.Reason == policy.ByMalformed:
 				malformed[i] += stats.Decided[i]
-			case s.Reason == policy.ByRule && s.Action.Decides() && !asksFlow(s.Rule):
+			case s.Reason == policy.ByRule && s.Action.Decides() && !asksState(s.Rule):
 				rules++
 				if stats.Decided[i] > 0 {
 					decided++

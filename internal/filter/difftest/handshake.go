@@ -42,6 +42,10 @@ func (r *comparison) handshake(frames [][]byte, i int) {
 		return
 	}
 	rand := r.clock.rand
+	if r.proven && len(r.given) > 0 && rand.IntN(3) == 0 {
+		r.from(frames, i, r.given[rand.IntN(len(r.given))].syn)
+		return
+	}
 	if n := len(r.given); n > 0 && rand.IntN(3) == 0 {
 		g := r.given[rand.IntN(n)]
 		frames[i] = slices.Clone(g.syn)
@@ -59,5 +63,20 @@ func (r *comparison) handshake(frames [][]byte, i int) {
 		frames[i] = slices.Clone(frames[i])
 		frames[i][p.TransportOffset+13] = []uint8{packet.SYN, packet.SYN, packet.RST,
 			packet.SYN | packet.ECE}[rand.IntN(4)]
+	}
+}
+
+// from makes the source of frame i that of another, where both are of one family.
+func (r *comparison) from(frames [][]byte, i int, other []byte) {
+	var p, q packet.Packet
+	r.c.Link.Decode(frames[i], &p)
+	r.c.Link.Decode(other, &q)
+	at, n := 12, 4
+	if p.Family == packet.IPv6 {
+		at, n = 8, 16
+	}
+	if p.Malformed == packet.WellFormed && p.IsIP() && p.Family == q.Family {
+		frames[i] = slices.Clone(frames[i])
+		copy(frames[i][p.NetworkOffset+at:][:n], other[q.NetworkOffset+at:])
 	}
 }

@@ -33,6 +33,15 @@ cookie tcp port { 1-60000 } as "cookie"
 limit tcp rate 1/s burst 2 by source/12,16 memory 256kB as "limit"
 default pass
 `, []string{"known", "cookie", "limit"}},
+	{"proven", `count tcp proven as "tcp"
+count not tcp proven as "others"
+count fragments proven
+drop udp established
+cookie tcp port { 1-60000 } as "cookie"
+limit not proven rate 2/s burst 2 by source/8 memory 256kB as "limit"
+pass proven as "proven"
+default drop
+`, []string{"tcp", "others", "cookie", "limit", "proven"}},
 	{"fragments", `count fragments as "fragments"
 fragments track as "follow"
 limit ether { ipv4, ipv6 } rate 2/s burst 1 by source, destination memory 256kB as "limit"

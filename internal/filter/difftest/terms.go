@@ -39,6 +39,7 @@ const (
 	kEtherFrom
 	kEtherTo
 	kFragments
+	kProven
 	numKinds
 )
 
@@ -81,7 +82,7 @@ func (g *generator) within() string {
 	used := map[string]bool{}
 	for range 1 + g.r.IntN(4) { // what cannot be asked there is left out
 		k, not := g.kind(), g.chance(5)
-		if k == kEtherFrom || k == kEtherTo || k >= numKinds &&
+		if k == kEtherFrom || k == kEtherTo || k == kProven || k >= numKinds &&
 			(moreNumbers[k-numKinds].Form == field.FormInner ||
 				moreNumbers[k-numKinds].Field == field.Flow) {
 			continue
@@ -253,6 +254,8 @@ func (g *generator) linkTerm(k kind) string {
 		return "ether from " + g.macList()
 	case kEtherTo:
 		return "ether to " + g.macList()
+	case kProven:
+		return "proven"
 	}
 	return "fragments"
 }

@@ -85,7 +85,7 @@ var words = func() (out [field.NumFields]string) {
 		}
 	}
 	out[field.DstPort], out[field.Tags], out[field.Fragment] = "to port", "tags", "fragment"
-	out[field.Flow] = "flow"
+	out[field.Flow], out[field.Proven] = "flow", "proven"
 	out[field.ICMPType], out[field.ICMP6Type] = "icmp", "icmp6"
 	return out
 }()

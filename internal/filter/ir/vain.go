@@ -6,6 +6,7 @@ import (
 
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
+	"levee/internal/lang/policy"
 )
 
 // inVain warns of cookies behind which no rule passes a SYN that they let on: who is proven cannot
@@ -26,6 +27,24 @@ func (t *reach) inVain(prog *Program) (out []Finding) {
 			"put `pass tcp syn` for these ports behind it"})
 	}
 	return out
+}
+
+// neverProven warns of the first rule that asks who is proven in a policy by which nobody can be. A
+// detector may have the agent put up a cookie.
+func neverProven(p *policy.Policy) []Finding {
+	if p.Has(action.Cookie) || p.Asks(field.Flow) || len(p.Detects) > 0 {
+		return nil
+	}
+	for _, r := range slices.Concat(p.Protect, p.Rules) {
+		for i := range r.Match {
+			if t := &r.Match[i]; t.Field == field.Proven {
+				return []Finding{{t.Pos, "nobody is ever proven: this policy has no cookie, and " +
+					"no rule asks for `established`",
+					"add `cookie tcp port N`, for ports that clients connect to"}}
+			}
+		}
+	}
+	return nil
 }
 
 // connects says whether a rule behind the cookie of a slot may pass a SYN that it lets on.

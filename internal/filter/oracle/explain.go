@@ -113,6 +113,10 @@ func got(t *policy.Term, pkt *packet.Packet, frame []byte) string {
 		return "the packet is of a known connection"
 	case f == field.Flow:
 		return "the packet is of no known connection"
+	case f == field.Proven && t.Not:
+		return "its source has proven itself"
+	case f == field.Proven:
+		return "its source has not proven itself"
 	case f == field.Fragment:
 		return "the packet is " + numberText(f, vs[f].lo)
 	case f == field.Payload && pkt.UDPPayload < t.Bytes.At+len(t.Bytes.Value):

@@ -150,6 +150,38 @@ func TestExplainKnownConnection(t *testing.T) {
 	}
 }
 
+// The ACK that completes a handshake comes from a source that is proven by it, and so does what the
+// source sends else.
+func TestExplainProvenSource(t *testing.T) {
+	e := New(parse(t, "count tcp established\ndrop proven\npass not proven\ndefault drop\n"))
+	client, server := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.1")
+	ack := packet.Spec{From: client, To: server, FromPort: new(uint16(40000)),
+		ToPort: new(uint16(80)), Flags: new(uint8(packet.ACK))}
+	udp := packet.Spec{From: client, To: server, FromPort: new(uint16(9)), ToPort: new(uint16(9))}
+	tr := e.Explain(build(t, udp))
+	if got, want := tr.Tried[1].Got, "its source has not proven itself"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	e.Leave(build(t, packet.Spec{From: server, To: client, FromPort: ack.ToPort,
+		ToPort: ack.FromPort, Flags: new(uint8(packet.SYN | packet.ACK)),
+		Fields: []packet.FieldValue{{Word: "seq", Value: 5}}}))
+	ack.Fields = []packet.FieldValue{{Word: "ack-number", Value: 6}}
+	for _, s := range []packet.Spec{ack, udp} {
+		if tr := e.Explain(build(t, s)); !tr.Tried[1].Matched {
+			t.Errorf("%+v", tr.Tried)
+		}
+	}
+	e = New(parse(t, "count tcp established\ndrop not proven\ndefault pass\n"))
+	e.cookies.proven[client] = e.now().Add(provenFor)
+	tr = e.Explain(build(t, udp))
+	if got, want := tr.Tried[1].Got, "its source has proven itself"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := tr.Tried[1].Term, "not proven"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // Explain reads frames a second time: none may make it go wrong, nor judge otherwise than Eval.
 func FuzzExplain(f *testing.F) {
 	for _, frame := range packets(f) {

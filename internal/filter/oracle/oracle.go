@@ -182,6 +182,9 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, watch func(tried)) 
 	if e.tracks && e.established(pkt, frame) {
 		vs[field.Flow].lo = 1
 	}
+	if e.now().Before(e.cookies.proven[pkt.Src]) { // by this very packet, too
+		vs[field.Proven].lo = 1
+	}
 	for i := range e.protect {
 		if e.matches(&e.protect[i], pkt, frame, &vs, e.p.ProtectSlot(i), watch) {
 			res.act(e.p.Protect[i], e.p.ProtectSlot(i))

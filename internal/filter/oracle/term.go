@@ -266,7 +266,8 @@ func (vs *values) read(pkt *packet.Packet) {
 		fragment = 1
 	}
 	has(field.Fragment, ip, fragment)
-	has(field.Flow, tracked(pkt), 0)  // see judge
+	has(field.Flow, tracked(pkt), 0)  // see decide
+	has(field.Proven, ip, 0)          // likewise
 	has(field.Payload, isUDP(pkt), 0) // see payload
 	has(field.Inner, isUDP(pkt) || ip && !pkt.LaterFragment &&
 		(pkt.Proto == packet.ProtoGRE || pkt.Proto == packet.ProtoIPIP ||

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"levee/internal/filter/ir"
+	"levee/internal/lang/field"
 )
 
 // Chain is the rules of a class of packets, or of several of one family whose rules are the same.
@@ -51,6 +52,9 @@ func (p *planner) shareChains() {
 		c.Asks.askAll(c.Rules)
 		if c.Tracked = p.Tracks() && tracked(classes[0]); c.Tracked {
 			c.Asks.askFlow(classes[0])
+		}
+		if c.Asks[field.Proven] {
+			c.Asks[field.SrcAddr] = true
 		}
 		p.Chains = append(p.Chains, c)
 	}

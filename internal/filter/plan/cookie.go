@@ -13,8 +13,14 @@ type Cookie struct {
 	Meter int // in the memory of cookies; it goes with the identity of the rule
 }
 
-// ProvesSources reports whether handshakes that are seen prove to cookies who is there.
-func (p *Plan) ProvesSources() bool { return len(p.Cookies) > 0 && p.Tracks() }
+// KeepsSources reports whether there is a memory of sources that have proven themselves.
+func (p *Plan) KeepsSources() bool { return len(p.Cookies) > 0 || p.asksProven }
+
+// ProvesSources reports whether handshakes that are seen prove who is there. A shadow looks into
+// the memory of the policy in force, and changes nothing there.
+func (p *Plan) ProvesSources() bool {
+	return p.KeepsSources() && p.Tracks() && !p.Target.IsShadow()
+}
 
 // findCookies lists the cookies that packets may come to.
 func (p *planner) findCookies() {

@@ -229,6 +229,9 @@ func (p *Plan) follow(c *Chain, f *passage) {
 	if c.Tracked {
 		decode += price.Flow
 	}
+	if c.Asks[field.Proven] {
+		decode += price.Proven
+	}
 	f.chain, f.spent = c, wait(price.Decide+decode)
 	f.spent.any = f.spent.any.Plus(price.Wait(price.Mixed)).Plus(p.counter())
 	if c.within {
@@ -237,6 +240,9 @@ func (p *Plan) follow(c *Chain, f *passage) {
 	t := priced{f.spent, sizeChain, 0}
 	if c.Tracked {
 		t.instructions += sizeFlow
+	}
+	if c.Asks[field.Proven] {
+		t.instructions += sizeProven
 	}
 	for _, b := range c.Do {
 		t.add(p.block(b, f))

@@ -104,9 +104,11 @@ func (p *planner) enter() error {
 	if p.Tracks() {
 		add(flow.Map, flow.Size, "connections", Identity{What: HoldsFlows}, Carried)
 	}
-	if len(p.Cookies) > 0 {
+	if p.KeepsSources() {
 		add(cookie.Map, cookie.Size, "sources that have proven themselves",
 			Identity{What: HoldsCookies}, Carried)
+	}
+	if len(p.Cookies) > 0 {
 		add(cookie.WorkMap, cookie.WorkBytes, "what cookies work on, for each CPU",
 			Identity{What: HoldsWork}, Private)
 	}

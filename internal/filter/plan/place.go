@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"levee/internal/lang/field"
 )
 
 // place says which groups of all chains are in the main function: all, if it takes them, or those
@@ -30,6 +32,10 @@ func (p *planner) place() {
 		if c.Tracked {
 			c.Registers.askFlow(c.Classes[0])
 			p.mainSize += sizeFlow
+		}
+		if c.Asks[field.Proven] {
+			c.Registers[field.SrcAddr] = true
+			p.mainSize += sizeProven
 		}
 		for _, g := range c.groups {
 			switch {

@@ -49,7 +49,7 @@ type Plan struct {
 	Fragments     bool                     // a rule follows them
 	Diverts       int                      // families with packets that rules may divert
 
-	tracks bool
+	tracks, asksProven bool // a rule asks for connections, for sources that are proven
 }
 
 // New plans the program of a lowered policy. The error is a limit of the kernel's that the policy
@@ -73,7 +73,7 @@ func NewWith(prog *ir.Program, t Target, x Extension) (*Plan, error) {
 			CPUs:     1 << bits.Len(uint(max(t.CPUs, 1)-1)),
 			RowBytes: RowBytes(len(slots)),
 			Places:   placesOf(prog.Policy),
-			tracks:   prog.Policy.Asks(field.Flow),
+			tracks:   prog.Policy.Asks(field.Flow), asksProven: prog.Policy.Asks(field.Proven),
 		},
 		prefixes: map[ir.ListID]*Table{}, ethernet: map[string]*Table{}, bits: map[string]*Table{},
 		endpoints: map[ir.ListID]*Tree{}, extension: x,
@@ -145,6 +145,10 @@ func (p *planner) count() (functions, size int) {
 	}
 	if p.ProvesSources() {
 		functions++
+	}
+	if p.asksProven {
+		functions++
+		size += cookie.MaxSourceInstructions
 	}
 	if p.Fragments {
 		functions += p.fragmentFunctions()

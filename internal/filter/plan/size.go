@@ -16,6 +16,7 @@ const (
 	sizeCount       = 10  // the effect that counts
 	sizeLimit       = 200 // a limit, but for its function: three hashes, of flows
 	sizeFlow        = 160 // looking a connection up, but for its functions
+	sizeProven      = 6   // asking whether the source is proven, but for the function
 	sizeLog         = 8   // a log, but for its function
 	sizeForeign     = 64  // an effect that nothing is known of
 	sizeRow         = 7   // finding this CPU's row of counters

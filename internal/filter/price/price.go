@@ -52,6 +52,7 @@ const (
 	Surprise = 4.5  // a branch that it does not
 	Count    = 0.5  // adding to a counter
 	Flow     = 15.0 // looking a connection up
+	Proven   = 20.0 // asking whether a source is proven
 	Track    = 35.0 // of fragments with an offset
 	Divert   = 21.0 // of packets that are diverted
 	Cookie   = 2.0  // of packets that are neither SYNs nor RSTs

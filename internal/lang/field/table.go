@@ -35,6 +35,7 @@ const (
 	Flow        // 1 where the packet belongs to a connection that is known
 	Payload     // bytes behind the UDP header, as far as the packet has them
 	Inner       // the packet within a tunnel, of which a match of its own is asked
+	Proven      // 1 where the source has proven that it is there
 
 	NumFields
 )
@@ -228,6 +229,10 @@ var table = [NumFields]Info{
 		Name: "inner packet", Header: InTunnel, Compare: ByInner,
 		Needs: "tunnels are looked into that are udp, gre, ipip or proto 41.",
 	},
+	Proven: {
+		Name: "proof of its source", Header: InIP, Compare: ByRange, Key: "proven", Max: 1,
+		Values: upTo(1), Needs: "only ipv4 and ipv6 packets have sources that prove themselves.",
+	},
 }
 
 // Phrases are the words of rules and packets, in the order in which they are printed. A word that
@@ -265,6 +270,7 @@ var Phrases = [...]Phrase{
 	{Form: FormPacket}, // header fields and bytes of a packet, by words of their own
 	{Word: "fragments", Field: Fragment, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "established", Field: Flow, Form: FormAlone, Range: Range{1, 1}},
+	{Word: "proven", Field: Proven, Form: FormAlone, Range: Range{1, 1}},
 	{Word: "inner", Field: Inner, Form: FormInner, What: "a match in parentheses"},
 	{Word: "malformed", Form: FormAlone}, // about the frame, not about a field
 }
