@@ -74,13 +74,12 @@ func findNetns(cookie uint64) (*os.File, error) {
 	}
 	seen := map[uint64]bool{}
 	for _, path := range paths {
-		file, err := os.Open(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH), // it has ended
-			errors.Is(err, fs.ErrPermission): // of whom a container may not see
+		file, err := openNetns(path)
+		if err != nil {
+			return nil, err
+		}
+		if file == nil {
 			continue
-		case err != nil:
-			return nil, kernel.Refuse(err, "look for a network namespace")
 		}
 		var st unix.Stat_t
 		err = unix.Fstat(int(file.Fd()), &st)
@@ -102,6 +101,23 @@ func findNetns(cookie uint64) (*os.File, error) {
 		}
 	}
 	return nil, nil
+}
+
+// openNetns opens a network namespace, nil if there is none any more, or none that may be seen.
+func openNetns(path string) (*os.File, error) {
+	file, err := os.Open(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH), // it has ended
+		errors.Is(err, fs.ErrPermission): // of whom a container may not see
+		return nil, nil
+	case err != nil:
+		return nil, kernel.Refuse(err, "look for a network namespace")
+	}
+	var in unix.Statfs_t
+	if err := unix.Fstatfs(int(file.Fd()), &in); err == nil && in.Type == unix.NSFS_MAGIC {
+		return file, nil
+	}
+	return nil, file.Close() // unmounted meanwhile: this is the file beneath it
 }
 
 // inNetns runs fn on another thread, in a network namespace.
