@@ -4,7 +4,8 @@
 //	gotest [-p N] [-workers N] [-timeout D] [-spread PATTERN,...] [-alone PATTERN,...] PATTERN...
 //
 // Packages run -p at a time. Beside them run those of -spread, whose tests wait more than they
-// compute: each test in a process of its own, -workers at a time, in the order of the patterns.
+// compute: each test in a process of its own, -workers at a time, in the order of the patterns, and
+// -p more when the packages are through.
 // What -alone names runs behind all others, one package at a time: those that measure, and own the
 // machine meanwhile. PATTERN:REGEXP there are tests of a package whose others are spread. No result
 // is taken from an earlier run.

@@ -70,15 +70,19 @@ func (r *runner) run(spread, alone, all []string) (err error) {
 
 	var errs [3]error
 	var wg sync.WaitGroup
-	if len(p.together) > 0 {
+	through := make(chan struct{}) // closed when the packages of together are through
+	if len(p.together) == 0 {
+		close(through)
+	} else {
 		wg.Go(func() {
+			defer close(through)
 			errs[0] = r.read(goTool(slices.Concat([]string{"test", "-json", "-count", "1", "-p",
 				fmt.Sprint(r.p), "-timeout", fmt.Sprint(r.timeout)}, p.together)...))
 		})
 	}
 	err = r.build(p.spread)
 	if err == nil {
-		wg.Go(func() { errs[1] = r.spread(p.spread) })
+		wg.Go(func() { errs[1] = r.spread(p.spread, through) })
 		whole := func(p pkg) bool { return p.alone != nil } // has been built with the others
 		err = r.build(slices.DeleteFunc(slices.Clone(p.alone), whole))
 	}
@@ -167,8 +171,9 @@ func (r *runner) build(pkgs []pkg) error {
 	return nil
 }
 
-// spread runs each test of packages in a process of its own, some at a time.
-func (r *runner) spread(pkgs []pkg) error {
+// spread runs each test of packages in a process of its own, some at a time, and more of them when
+// the other packages are through.
+func (r *runner) spread(pkgs []pkg, through <-chan struct{}) error {
 	type test struct {
 		pkg  int
 		name string
@@ -193,23 +198,30 @@ func (r *runner) spread(pkgs []pkg) error {
 	}
 	var mu sync.Mutex // of all above
 	var wg sync.WaitGroup
-	for range r.workers {
-		wg.Go(func() {
+	work := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for len(queue) > 0 {
+			t := queue[0]
+			queue = queue[1:]
+			mu.Unlock()
+			began := time.Now()
+			err := r.tests(pkgs[t.pkg], "^"+t.name+"$")
 			mu.Lock()
-			defer mu.Unlock()
-			for len(queue) > 0 {
-				t := queue[0]
-				queue = queue[1:]
-				mu.Unlock()
-				began := time.Now()
-				err := r.tests(pkgs[t.pkg], "^"+t.name+"$")
-				mu.Lock()
-				errs[t.pkg] = errors.Join(errs[t.pkg], err)
-				took[t.pkg] += time.Since(began)
-				if left[t.pkg]--; left[t.pkg] == 0 {
-					r.ended(pkgs[t.pkg], took[t.pkg], errs[t.pkg])
-				}
+			errs[t.pkg] = errors.Join(errs[t.pkg], err)
+			took[t.pkg] += time.Since(began)
+			if left[t.pkg]--; left[t.pkg] == 0 {
+				r.ended(pkgs[t.pkg], took[t.pkg], errs[t.pkg])
 			}
+		}
+	}
+	for range r.workers {
+		wg.Go(work)
+	}
+	for range r.p {
+		wg.Go(func() {
+			<-through
+			work()
 		})
 	}
 	wg.Wait()
