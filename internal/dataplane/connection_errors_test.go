@@ -26,15 +26,7 @@ default drop
 func TestErrorsAboutConnections(t *testing.T) {
 	n := newTestNet(t)
 	behind := newBehind(t, n)
-	for ns, dev := range map[netns.NsHandle]string{n.here: "lv0", n.peer: "lv1"} {
-		in(t, ns, func() (any, error) {
-			return nil, os.WriteFile("/proc/sys/net/ipv6/conf/"+dev+"/disable_ipv6", []byte("0"), 0)
-		})
-	}
-	giveAddress(t, n.here, "lv0", "198.51.100.1/24")
-	giveAddress(t, n.here, "lv0", "2001:db8:7::1/64")
-	giveAddress(t, n.peer, "lv1", "198.51.100.2/24")
-	giveAddress(t, n.peer, "lv1", "2001:db8:7::2/64")
+	giveBothFamilies(t, n)
 	in(t, n.peer, func() (any, error) { // else one error a second to each address
 		return nil, errors.Join(
 			os.WriteFile("/proc/sys/net/ipv4/icmp_ratelimit", []byte("0"), 0),

@@ -314,14 +314,20 @@ func TestConnectionsAtLength(t *testing.T) {
 // flowStats reads the whole memory.
 func (c *connections) flowStats() flow.Stats {
 	c.Helper()
+	return flow.Read(c.memory(), c.now)
+}
+
+// memory is the memory of connections, mapped until the test ends.
+func (c *connections) memory() []byte {
+	c.Helper()
 	memory, err := mapMemory(c.loaded.holding(codegen.Flows), flow.Size)
 	if err != nil {
 		c.Fatal(err)
 	}
-	defer func() {
+	c.Cleanup(func() {
 		if err := unix.Munmap(memory); err != nil {
 			c.Error(err)
 		}
-	}()
-	return flow.Read(memory, c.now)
+	})
+	return memory
 }

@@ -57,6 +57,16 @@ func enableIPv6(t testing.TB, n *testNet) {
 	}
 }
 
+// giveBothFamilies gives both ends of the veth an address of each family.
+func giveBothFamilies(t testing.TB, n *testNet) {
+	t.Helper()
+	enableIPv6(t, n)
+	giveAddress(t, n.here, "lv0", "198.51.100.1/24")
+	giveAddress(t, n.here, "lv0", "2001:db8:7::1/64")
+	giveAddress(t, n.peer, "lv1", "198.51.100.2/24")
+	giveAddress(t, n.peer, "lv1", "2001:db8:7::2/64")
+}
+
 var listenerIdle = flag.Duration("idle", 0, "cookies: how long a listener has seen nobody before")
 
 // TestCookieClients: clients of Linux get through, whatever their stack offers and whatever

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -28,16 +27,8 @@ default drop
 // arrive whole, and of those to another nothing does.
 func TestFragmentsOfRealDatagrams(t *testing.T) {
 	n := newTestNet(t)
-	for ns, dev := range map[netns.NsHandle]string{n.here: "lv0", n.peer: "lv1"} {
-		in(t, ns, func() (any, error) {
-			return nil, os.WriteFile("/proc/sys/net/ipv6/conf/"+dev+"/disable_ipv6", []byte("0"), 0)
-		})
-	}
 	const here4, here6 = "198.51.100.1", "2001:db8:7::1"
-	giveAddress(t, n.here, "lv0", here4+"/24")
-	giveAddress(t, n.here, "lv0", here6+"/64")
-	giveAddress(t, n.peer, "lv1", "198.51.100.2/24")
-	giveAddress(t, n.peer, "lv1", "2001:db8:7::2/64")
+	giveBothFamilies(t, n)
 	for ns, dev := range map[netns.NsHandle]string{n.here: "lv0", n.peer: "lv1"} {
 		in(t, ns, func() (any, error) {
 			l, err := netlink.LinkByName(dev)

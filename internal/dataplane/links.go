@@ -99,17 +99,13 @@ func (s *store) leaveAgain(key string, d *device, g *description) (bool, error) 
 	if err != nil {
 		return false, err
 	}
-	there := func(link string) bool { return link == divert.Program || slices.Contains(kept, link) }
 	for _, link := range before {
-		if !there(link) {
+		if link != divert.Program && !slices.Contains(kept, link) {
 			return false, nil
 		}
 	}
-	if g.EgressFilter && len(kept) == 0 {
-		return false, nil
-	}
 	if len(kept) == 0 {
-		return true, nil
+		return !g.EgressFilter, nil
 	}
 	g.Ifindex = d.index
 	if g.EgressFilter {

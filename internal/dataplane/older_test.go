@@ -190,15 +190,7 @@ func mustDrop(t *testing.T, what string, send func()) {
 // its sender is established, though nothing has left since the policy is in force.
 func TestConnectedSocketsAreOlder(t *testing.T) {
 	n := newTestNet(t)
-	for ns, dev := range map[netns.NsHandle]string{n.here: "lv0", n.peer: "lv1"} {
-		in(t, ns, func() (any, error) {
-			return nil, os.WriteFile("/proc/sys/net/ipv6/conf/"+dev+"/disable_ipv6", []byte("0"), 0)
-		})
-	}
-	giveAddress(t, n.here, "lv0", "198.51.100.1/24")
-	giveAddress(t, n.here, "lv0", "2001:db8:7::1/64")
-	giveAddress(t, n.peer, "lv1", "198.51.100.2/24")
-	giveAddress(t, n.peer, "lv1", "2001:db8:7::2/64")
+	giveBothFamilies(t, n)
 	for _, mode := range []Mode{XDPNative, XDPGeneric, tcModes(t)[0]} {
 		n.run(t, string(mode), func(t *testing.T) {
 			// IPv6 finds neighbours.
@@ -369,15 +361,7 @@ func TestDeathOfTheFirstUpEndsNoConnection(t *testing.T) {
 // note, in both families.
 func TestOlderConnectionsHaveThePlacesOfWhatLeaves(t *testing.T) {
 	x := newConnections(t)
-	memory, err := mapMemory(x.loaded.holding(codegen.Flows), flow.Size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := unix.Munmap(memory); err != nil {
-			t.Error(err)
-		}
-	}()
+	memory := x.memory()
 	live := 0
 	for _, addrs := range [][2]string{{"198.51.100.1:443", "203.0.113.9:40000"},
 		{"[2001:db8:1:2:3:4:5:6]:443", "[2001:db8:9:8:7:6:5:4]:40000"}} {
@@ -423,15 +407,7 @@ func TestOlderConnectionsHaveThePlacesOfWhatLeaves(t *testing.T) {
 func TestAFullBucketKeepsWhatItHas(t *testing.T) {
 	x := newConnections(t)
 	x.shrink()
-	memory, err := mapMemory(x.loaded.holding(codegen.Flows), flow.Size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := unix.Munmap(memory); err != nil {
-			t.Error(err)
-		}
-	}()
+	memory := x.memory()
 	near, far := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("10.0.0.0")
 	for i := range 10 {
 		flow.Adopt(memory, flow.Older{Proto: packet.ProtoTCP, State: flow.Open,

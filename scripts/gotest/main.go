@@ -5,10 +5,9 @@
 //
 // Packages run -p at a time. Beside them run those of -spread, whose tests wait more than they
 // compute: each test in a process of its own, -workers at a time, in the order of the patterns, and
-// -p more when the packages are through.
-// What -alone names runs behind all others, one package at a time: those that measure, and own the
-// machine meanwhile. PATTERN:REGEXP there are tests of a package whose others are spread. No result
-// is taken from an earlier run.
+// -p more when the packages are through. What -alone names runs behind all others, one package at a
+// time: those that measure, and own the machine meanwhile. PATTERN:REGEXP there are tests of a
+// package whose others are spread. No result is taken from an earlier run.
 //
 // A skip that says "needs root" is a failure when it runs as root, since then the test can never
 // have run. With LEVEE_NO_SKIP=1 in the environment every skip is a failure, except those that say
